@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command culvert carries packets under the Linux network stack.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run())
+}
+
+// errUsage marks an error as wrong usage, which ends the process with status 2.
+var errUsage = errors.New("usage")
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRootCmd()
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errUsage):
+		fmt.Fprintln(os.Stderr, "culvert:", err)
+		return 2
+	default:
+		fmt.Fprintln(os.Stderr, "culvert:", err)
+		return 1
+	}
+}
+
+// usageError wraps an error of the command line itself.
+func usageError(err error) error {
+	return fmt.Errorf("%w: %w", errUsage, err)
+}
+
+// usageArgs makes a cobra argument check report wrong usage.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError(fmt.Errorf("%w (see '%s --help')", err, cmd.CommandPath()))
+		}
+		return nil
+	}
+}
+
+func newRootCmd() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "culvert",
+		Short:         "carry packets under the Linux network stack",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          usageArgs(cobra.NoArgs),
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError(fmt.Errorf("%w (see '%s --help')", err, cmd.CommandPath()))
+	})
+	for _, verb := range verbs {
+		root.AddCommand(verb())
+	}
+	return root
+}
+
+// verbs lists the constructors of the top-level commands, each in a file of its own.
+var verbs = []func() *cobra.Command{}
