@@ -9,17 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pin binds the calling thread, which must be locked to its goroutine, to a CPU and returns how to undo it.
-func pin(cpu int) (undo func(), err error) {
-	var old, set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &old); err != nil {
-		return nil, fmt.Errorf("read the CPUs of the thread: %w", err)
-	}
+// pin binds the calling thread, which must be locked to its goroutine, to a CPU for good.
+func pin(cpu int) error {
+	var set unix.CPUSet
 	set.Set(cpu)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return nil, fmt.Errorf("bind a thread to CPU %d (this process may use %d CPUs): %w", cpu, old.Count(), err)
+		return fmt.Errorf("bind a thread to CPU %d: %w", cpu, err)
 	}
-	return func() { _ = unix.SchedSetaffinity(0, &old) }, nil
+	return nil
 }
 
 // LastCPU is the highest-numbered CPU that the process may use: the default for measurements, because

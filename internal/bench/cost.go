@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -19,9 +18,9 @@ type Subject struct {
 	Program *ebpf.Program
 	// Frames are given to the program in turn: one is a warm flow, many are cold ones.
 	Frames [][]byte
-	// IfIndex is the device that packets seem to come from, 0 for none. It must be in the calling thread's
-	// namespace and its receive queue known to XDP: a veth with a program attached or with GRO on.
-	IfIndex int
+	// From is the device that packets seem to come from; the zero value is none. XDP must know its receive queue:
+	// a veth with a program attached or with GRO on.
+	From End
 	// Verdict is what the program must answer to every frame, such as 4 for XDP_REDIRECT.
 	Verdict uint32
 }
@@ -53,22 +52,27 @@ type CostRow struct {
 }
 
 // Cost measures subjects in interleaved rounds. Before each run of a program the packet is restored from the
-// subject's frames; the same is done for an empty program and taken off. It runs on the calling goroutine's
-// thread, in that thread's network namespace. It fails if a subject's verdict is not the one wanted.
+// subject's frames; the same is done for an empty program and taken off. It fails if a subject's verdict is not the
+// one wanted.
 func Cost(ctx context.Context, o CostOptions, subjects ...Subject) (rows []CostRow, err error) {
+	err = onThread(func() error {
+		rows, err = cost(ctx, o, subjects)
+		return err
+	})
+	return rows, err
+}
+
+// cost does the work of Cost on the calling thread, which it changes for good.
+func cost(ctx context.Context, o CostOptions, subjects []Subject) (rows []CostRow, err error) {
 	if o.Rounds == 0 {
 		o.Rounds = 21
 	}
 	if o.Repeat == 0 {
 		o.Repeat = 100_000
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	undo, err := pin(o.CPU)
-	if err != nil {
+	if err := pin(o.CPU); err != nil {
 		return nil, err
 	}
-	defer undo()
 	trials := make([]*trial, 0, len(subjects))
 	defer func() {
 		for _, t := range trials {
@@ -88,7 +92,7 @@ func Cost(ctx context.Context, o CostOptions, subjects ...Subject) (rows []CostR
 		}
 		for _, t := range trials {
 			if err := ctx.Err(); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("interrupted: %w", err)
 			}
 			if err := t.round(o.Repeat, round%2 == 0); err != nil {
 				return nil, fmt.Errorf("measure %s: %w", t.subject.Name, err)
@@ -186,8 +190,11 @@ func (t *trial) run(w *wrapper, first, packets int) (float64, uint32, error) {
 		return 0, 0, fmt.Errorf("reset the cost wrapper: %w", err)
 	}
 	o := &ebpf.RunOptions{Data: t.table.base, Repeat: uint32(packets)}
-	if t.subject.IfIndex != 0 {
-		o.Context = xdpContext{DataEnd: uint32(len(t.table.base)), IngressIfindex: uint32(t.subject.IfIndex)}
+	if from := t.subject.From; from.Space != nil {
+		if err := from.Space.enter(); err != nil {
+			return 0, 0, err
+		}
+		o.Context = xdpContext{DataEnd: uint32(len(t.table.base)), IngressIfindex: uint32(from.Index)}
 	}
 	start, err := threadTime()
 	if err != nil {

@@ -4,7 +4,7 @@ package bench
 
 import (
 	"context"
-	"runtime"
+	"fmt"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -94,18 +94,22 @@ func TestCostRestoresThePacket(t *testing.T) {
 				all = append(all, code...)
 				all = append(all, pass()...)
 				prog := loadXDP(t, flags, all)
-				undo, err := lockCPU()
+				err := onThread(func() error {
+					if err := pin(LastCPU()); err != nil {
+						return err
+					}
+					trial, err := newTrial(Subject{Name: name, Program: prog, Frames: [][]byte{frame}, Verdict: xdpPass}, LastCPU())
+					if err != nil {
+						return err
+					}
+					defer trial.close()
+					if _, verdict, err := trial.run(trial.with, 0, 5000); err != nil || verdict != xdpPass {
+						return fmt.Errorf("verdict %d after 5000 runs, error %w: the packet was not restored", verdict, err)
+					}
+					return nil
+				})
 				if err != nil {
-					t.Fatal(err)
-				}
-				defer undo()
-				trial, err := newTrial(Subject{Name: name, Program: prog, Frames: [][]byte{frame}, Verdict: xdpPass}, LastCPU())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer trial.close()
-				if _, verdict, err := trial.run(trial.with, 0, 5000); err != nil || verdict != xdpPass {
-					t.Errorf("verdict %d after 5000 runs, error %v: the packet was not restored", verdict, err)
+					t.Error(err)
 				}
 				// The same program on its own output must fail, or the test shows nothing.
 				if verdict, err := prog.Run(&ebpf.RunOptions{Data: frame, Repeat: 5000}); err != nil || verdict != xdpDrop {
@@ -124,18 +128,6 @@ func adjust(fn asm.BuiltinFunc, by int32) asm.Instructions {
 		fn.Call(),
 		asm.JNE.Imm(asm.R0, 0, "drop"),
 	}
-}
-
-// lockCPU binds the test to the CPU that it measures on.
-func lockCPU() (func(), error) {
-	runtime.LockOSThread()
-	undo, err := pin(LastCPU())
-	return func() {
-		if undo != nil {
-			undo()
-		}
-		runtime.UnlockOSThread()
-	}, err
 }
 
 // Every frame takes its turn: the program passes only the numbers 0 to 6 and counts each in a map.
@@ -205,19 +197,17 @@ func TestCostComesFromTheDevice(t *testing.T) {
 		asm.LoadMem(asm.R2, asm.R1, mdIngress, asm.Word),
 		asm.JNE.Imm(asm.R2, int32(end.Index), "drop"),
 	}, pass()...))
-	measure := func(index int) error {
-		return space.Do(func() error {
-			subject := Subject{Name: "device", Program: prog, Frames: taggedFrames(1, 60), IfIndex: index, Verdict: xdpPass}
-			_, err := Cost(context.Background(), CostOptions{Rounds: 1, Repeat: 10, CPU: LastCPU()}, subject)
-			return err
-		})
+	measure := func(from End) error {
+		subject := Subject{Name: "device", Program: prog, Frames: taggedFrames(1, 60), From: from, Verdict: xdpPass}
+		_, err := Cost(context.Background(), CostOptions{Rounds: 1, Repeat: 10, CPU: LastCPU()}, subject)
+		return err
 	}
-	if err := measure(end.Index); err != nil {
+	if err := measure(end); err != nil {
 		t.Error(err)
 	}
-	for _, index := range []int{0, peer.Index} {
-		if err := measure(index); err == nil {
-			t.Errorf("device %d taken for %d", index, end.Index)
+	for _, other := range []End{{}, peer} {
+		if err := measure(other); err == nil {
+			t.Errorf("%q taken for %s", other.Name, end.Name)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func NewGenerator(o GeneratorOptions) (*Generator, error) {
 func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 	var total Sent
 	err := g.opts.From.Space.Do(func() error {
-		if _, err := pin(g.opts.CPU); err != nil {
+		if err := pin(g.opts.CPU); err != nil {
 			return err
 		}
 		for total.Packets < packets {

@@ -189,3 +189,49 @@ func TestUncountedLossIsNoticed(t *testing.T) {
 		t.Errorf("sent %d, counted %+v and %+v: the loss has become visible, account for it", sent.Packets, fromStats, toStats)
 	}
 }
+
+// A veth does not take frames longer than its MTU, nor what follows them in one bulk, just as when its queue is full.
+// The loss must be counted, and counted once.
+func TestRefusedFramesAreAccountedFor(t *testing.T) {
+	needRoot(t)
+	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	sink, err := NewSink(to, SinkOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	dev, err := to.Space.Netlink().LinkByIndex(to.Index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Space.Netlink().LinkSetMTU(dev, 1000); err != nil {
+		t.Fatal(err)
+	}
+	frames := taggedFrames(50, 138)
+	frames[30] = taggedFrames(1, 1400)[0]
+	gen, err := NewGenerator(GeneratorOptions{Frames: frames, From: from, CPU: LastCPU()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gen.Close()
+	sent, err := gen.Run(context.Background(), testPackets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := sink.Settled(10*time.Millisecond, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sender, err := from.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiver, err := to.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := sender.SendDropped + receiver.ownDrops(sender)
+	if sent.Packets != testPackets || sent.Packets != seen.Packets+lost || lost < testPackets/50 {
+		t.Errorf("sent %d, received %d, counted losses %d of at least %d", sent.Packets, seen.Packets, lost, testPackets/50)
+	}
+}

@@ -43,6 +43,19 @@ func NewSpace() (*Space, error) {
 	return s, nil
 }
 
+// ThisSpace is the namespace of the calling thread, which should be locked to its goroutine.
+func ThisSpace() (*Space, error) {
+	ns, err := netns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("open the network namespace of the thread: %w", err)
+	}
+	s := &Space{ns: ns}
+	if s.nl, err = netlink.NewHandle(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
 // onThread runs fn on an operating system thread of its own, which ends with it and so takes along whatever fn
 // changed about it.
 func onThread(fn func() error) error {
@@ -57,11 +70,19 @@ func onThread(fn func() error) error {
 // Do runs fn on a thread that is in the namespace, and on no other goroutine's thread.
 func (s *Space) Do(fn func() error) error {
 	return onThread(func() error {
-		if err := netns.Set(s.ns); err != nil {
-			return fmt.Errorf("enter a network namespace: %w", err)
+		if err := s.enter(); err != nil {
+			return err
 		}
 		return fn()
 	})
+}
+
+// enter moves the calling thread, which must be locked to its goroutine, into the namespace.
+func (s *Space) enter() error {
+	if err := netns.Set(s.ns); err != nil {
+		return fmt.Errorf("enter a network namespace: %w", err)
+	}
+	return nil
 }
 
 // Netlink talks to the namespace's kernel tables.

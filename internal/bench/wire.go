@@ -24,10 +24,18 @@ type End struct {
 type EndStats struct {
 	// Received counts packets that arrived.
 	Received uint64
-	// ReceiveDropped counts packets lost after they arrived: failed redirects, no memory.
+	// ReceiveDropped counts packets lost at this end: failed redirects, no memory, and, for packets that an XDP
+	// program sent, those that the queue had no room for.
 	ReceiveDropped uint64
-	// SendDropped counts packets that the far end's queue had no room for.
+	// SendDropped counts packets that the far end did not take: its queue was full, or the packet longer than its
+	// MTU. When several CPUs send to one queue from XDP programs, the kernel may count too few.
 	SendDropped uint64
+}
+
+// ownDrops is how many packets this end dropped after they were in its queue. The kernel counts a full queue
+// twice, at the sender and here.
+func (s EndStats) ownDrops(sender EndStats) uint64 {
+	return s.ReceiveDropped - min(s.ReceiveDropped, sender.SendDropped)
 }
 
 // NewWire connects two namespaces, which may be the same, with a veth pair and sets both ends up. The MTU is in

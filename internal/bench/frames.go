@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+)
+
+// minUDPFrame is Ethernet, IPv4 and UDP without payload.
+const minUDPFrame = 14 + 20 + 8
+
+// UDPFrames makes n Ethernet frames of size bytes, each another UDP flow over IPv4, with valid checksums (UDP: none)
+// and without Ethernet addresses.
+func UDPFrames(n, size int) ([][]byte, error) {
+	if size < minUDPFrame || size > minFrame+0xffff {
+		return nil, fmt.Errorf("frames of %d bytes asked for: a UDP packet takes %d to %d", size, minUDPFrame,
+			minFrame+0xffff)
+	}
+	frames := make([][]byte, n)
+	for i := range frames {
+		f := make([]byte, size)
+		binary.BigEndian.PutUint16(f[12:], 0x0800)
+		ip := f[minFrame:]
+		ip[0] = 0x45
+		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+		ip[8] = 64
+		ip[9] = 17
+		// 198.18.0.0/15 is for benchmarks (RFC 2544). The flow's number is in the source's last two bytes and in
+		// the source port.
+		binary.BigEndian.PutUint32(ip[12:], 198<<24|18<<16|uint32(i)&0xffff)
+		binary.BigEndian.PutUint32(ip[16:], 198<<24|19<<16|1)
+		binary.BigEndian.PutUint16(ip[10:], internetChecksum(ip[:20]))
+		udp := ip[20:]
+		binary.BigEndian.PutUint16(udp[0:], uint16(1024+i>>16))
+		binary.BigEndian.PutUint16(udp[2:], 9)
+		binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
+		frames[i] = f
+	}
+	return frames, nil
+}
+
+// internetChecksum is that of RFC 1071, over an even number of bytes.
+func internetChecksum(b []byte) uint16 {
+	var sum uint32
+	for ; len(b) >= 2; b = b[2:] {
+		sum += uint32(binary.BigEndian.Uint16(b))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}
+
+// Addressed copies frames and gives them Ethernet addresses.
+func Addressed(frames [][]byte, dst, src net.HardwareAddr) [][]byte {
+	out := make([][]byte, len(frames))
+	for i, f := range frames {
+		out[i] = bytes.Clone(f)
+		copy(out[i][0:6], dst)
+		copy(out[i][6:12], src)
+	}
+	return out
+}

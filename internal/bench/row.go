@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Row is one thing that a scenario measures beside others. All rows of a scenario are set up at the same time, so
+// that their rounds can be interleaved.
+type Row interface {
+	// Name is stable: reports are compared by it.
+	Name() string
+	// Setup prepares everything that Run needs. Teardown is called after it, even when it failed.
+	Setup(ctx context.Context) error
+	// Run measures for about as long as it is told.
+	Run(ctx context.Context, round time.Duration) (Sample, error)
+	// Teardown removes all that Setup made.
+	Teardown() error
+}
+
+// Sample is what one round of a row measured.
+type Sample struct {
+	Sent     uint64
+	Received uint64
+	// Lost counts the packets that did not arrive, by the place that counted them.
+	Lost map[string]uint64
+	// Elapsed is the time in which all of it was sent.
+	Elapsed time.Duration
+}
+
+// Mpps is the rate at which packets arrived, in millions a second.
+func (s Sample) Mpps() float64 {
+	if s.Elapsed <= 0 {
+		return 0
+	}
+	return float64(s.Received) / s.Elapsed.Seconds() / 1e6
+}
+
+// Missing is how many packets were sent and neither received nor counted as lost. It is negative if packets were
+// counted twice.
+func (s Sample) Missing() int64 {
+	missing := int64(s.Sent) - int64(s.Received)
+	for _, n := range s.Lost {
+		missing -= int64(n)
+	}
+	return missing
+}
+
+// RunOptions says how long a scenario runs.
+type RunOptions struct {
+	// Rounds is how often each row is measured.
+	Rounds int
+	// Round is about how long a row is measured each time.
+	Round time.Duration
+	// Progress takes a line for each step.
+	Progress io.Writer
+}
+
+// runRows sets all rows up, measures them in turn and takes them down, also when something fails or ctx ends.
+// A round that is not counted lets caches fill and each row find its rate.
+func runRows(ctx context.Context, rows []Row, o RunOptions) (samples [][]Sample, err error) {
+	for _, row := range rows {
+		defer func() {
+			if downErr := row.Teardown(); downErr != nil {
+				err = errors.Join(err, fmt.Errorf("take %s down: %w", row.Name(), downErr))
+			}
+		}()
+		fmt.Fprintf(o.Progress, "setting up %s\n", row.Name())
+		if err := row.Setup(ctx); err != nil {
+			return nil, fmt.Errorf("set %s up: %w", row.Name(), err)
+		}
+	}
+	samples = make([][]Sample, len(rows))
+	for round := range o.Rounds + 1 {
+		for turn := range rows {
+			// Another row begins each time, so that no row always follows the same one.
+			i := (round + turn) % len(rows)
+			if err := ctx.Err(); err != nil {
+				return nil, fmt.Errorf("interrupted: %w", err)
+			}
+			s, err := rows[i].Run(ctx, o.Round)
+			if err != nil {
+				return nil, fmt.Errorf("measure %s: %w", rows[i].Name(), err)
+			}
+			if round == 0 {
+				fmt.Fprintf(o.Progress, "warming up %s\n", rows[i].Name())
+				continue
+			}
+			fmt.Fprintf(o.Progress, "round %d of %d: %s %.2f Mpps\n", round, o.Rounds, rows[i].Name(), s.Mpps())
+			samples[i] = append(samples[i], s)
+		}
+	}
+	return samples, nil
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// Path is the way of packets through a device under test:
+//
+//	Source -> In, the device, Out -> Sink
+//
+// Source and In are the ends of one wire, Out and Sink those of another. Source and Sink are in the tester's
+// namespace, In and Out in the device's. Without a device the only wire leads from Source to Sink.
+type Path struct {
+	Source, In, Out, Sink End
+}
+
+// Device is something that forwards packets from Path.In to Path.Out.
+type Device interface {
+	// Attach puts the device into the path. An XDP program must be on In afterwards, because that is what makes a
+	// veth take packets (see Listen). Detach is called after it, even when it failed.
+	Attach(ctx context.Context, p Path) error
+	// Frames gives what to send through the device: its own frames, or the scenario's common ones with the
+	// Ethernet addresses that it needs.
+	Frames(p Path, common [][]byte) ([][]byte, error)
+	// Losses counts the packets that the device itself dropped since Attach, by reason.
+	Losses() (map[string]uint64, error)
+	// Detach removes all that Attach made and that closing the namespaces does not.
+	Detach() error
+}
+
+// Costed is a Device that is one XDP program, whose cost can be measured by itself.
+type Costed interface {
+	Device
+	// Program is the program that Attach put on Path.In, and the verdict that it gives to the device's frames.
+	Program() (prog *ebpf.Program, verdict uint32)
+}
+
+// vethOptions says what the veth scenario sends.
+type vethOptions struct {
+	// Frames are the common frames, with room for an Ethernet header in front.
+	Frames [][]byte
+	// Header is how many bytes of each frame are rewritten for each packet, 0 for all of them.
+	Header int
+	// MinLen is the shortest frame that the sink counts as one of ours.
+	MinLen int
+	// CPU is where generator and device run.
+	CPU int
+}
+
+// Places that lose packets and count them, in a Sample.
+const (
+	lostToDevice = "device_queue"   // the queue into the device was full
+	lostAtDevice = "device_receive" // the device's veth could not handle the packet, as in a failed redirect
+	lostToSink   = "sink_queue"     // the queue into the sink was full
+	lostAtSink   = "sink_receive"   // the sink's veth could not handle the packet
+)
+
+// minRunPackets is the least that is worth a call of the generator, which costs some 27 ms to set up.
+const minRunPackets = 1_000_000
+
+// vethRow measures packets through a device, or through nothing but a wire if there is no device.
+type vethRow struct {
+	name     string
+	device   Device
+	attached bool
+	opts     vethOptions
+	tester   *Space
+	under    *Space
+	path     Path
+	sink     *Sink
+	gen      *Generator
+	// rate is how many packets the row took in a second the last time, 0 before the first.
+	rate float64
+}
+
+func (r *vethRow) Name() string { return r.name }
+
+// Setup makes the namespaces, the wires, the device, the sink and the generator.
+func (r *vethRow) Setup(ctx context.Context) error {
+	frames, err := r.lay(ctx)
+	if err != nil {
+		return err
+	}
+	if r.sink, err = NewSink(r.path.Sink, SinkOptions{MinLen: r.opts.MinLen}); err != nil {
+		return err
+	}
+	r.gen, err = NewGenerator(GeneratorOptions{
+		Frames: frames,
+		Header: r.opts.Header,
+		From:   r.path.Source,
+		CPU:    r.opts.CPU,
+	})
+	return err
+}
+
+// lay makes the namespaces and lays the path, with the device in it, and returns what to send along it.
+func (r *vethRow) lay(ctx context.Context) (frames [][]byte, err error) {
+	if r.tester, err = NewSpace(); err != nil {
+		return nil, err
+	}
+	if r.under, err = NewSpace(); err != nil {
+		return nil, err
+	}
+	p := &r.path
+	if r.device == nil {
+		p.Source, p.Sink, err = NewWire(r.tester, r.under, "cvsource", "cvsink", 0)
+		return Addressed(r.opts.Frames, p.Sink.MAC, p.Source.MAC), err
+	}
+	if p.Source, p.In, err = NewWire(r.tester, r.under, "cvsource", "cvin", 0); err != nil {
+		return nil, err
+	}
+	if p.Sink, p.Out, err = NewWire(r.tester, r.under, "cvsink", "cvout", 0); err != nil {
+		return nil, err
+	}
+	r.attached = true
+	if err := r.device.Attach(ctx, *p); err != nil {
+		return nil, err
+	}
+	return r.device.Frames(*p, r.opts.Frames)
+}
+
+// Run sends packets for about the length of a round, as measured the last time.
+func (r *vethRow) Run(ctx context.Context, round time.Duration) (Sample, error) {
+	before, err := r.count()
+	if err != nil {
+		return Sample{}, err
+	}
+	sent, err := r.gen.Run(ctx, max(minRunPackets, uint64(r.rate*round.Seconds())))
+	if err != nil {
+		return Sample{}, err
+	}
+	if sent.Elapsed > 0 {
+		r.rate = float64(sent.Packets) / sent.Elapsed.Seconds()
+	}
+	// What a device still has in its queues counts for it: that is at most what its queues hold.
+	if _, err := r.sink.Settled(20*time.Millisecond, 2*time.Second); err != nil {
+		return Sample{}, err
+	}
+	after, err := r.count()
+	if err != nil {
+		return Sample{}, err
+	}
+	s := Sample{Sent: sent.Packets, Received: after.received - before.received, Elapsed: sent.Elapsed}
+	s.Lost = map[string]uint64{}
+	for where, n := range after.lost {
+		s.Lost[where] = n - before.lost[where]
+	}
+	return s, nil
+}
+
+// pathCount is what was received and lost since the path was laid.
+type pathCount struct {
+	received uint64
+	lost     map[string]uint64
+}
+
+// count reads all counters along the path.
+func (r *vethRow) count() (c pathCount, err error) {
+	seen, err := r.sink.Seen()
+	if err != nil {
+		return c, err
+	}
+	c.received = seen.Packets
+	source, err := r.path.Source.Stats()
+	if err != nil {
+		return c, err
+	}
+	sink, err := r.path.Sink.Stats()
+	if err != nil {
+		return c, err
+	}
+	if r.device == nil {
+		c.lost = map[string]uint64{lostToSink: source.SendDropped, lostAtSink: sink.ownDrops(source)}
+		return c, nil
+	}
+	in, err := r.path.In.Stats()
+	if err != nil {
+		return c, err
+	}
+	out, err := r.path.Out.Stats()
+	if err != nil {
+		return c, err
+	}
+	c.lost = map[string]uint64{
+		lostToDevice: source.SendDropped,
+		lostAtDevice: in.ownDrops(source),
+		lostToSink:   out.SendDropped,
+		lostAtSink:   sink.ownDrops(out),
+	}
+	own, err := r.device.Losses()
+	maps.Copy(c.lost, own)
+	return c, err
+}
+
+// Teardown lets everything go, in the reverse order of Setup.
+func (r *vethRow) Teardown() error {
+	var err error
+	if r.gen != nil {
+		err = errors.Join(err, r.gen.Close())
+	}
+	if r.sink != nil {
+		err = errors.Join(err, r.sink.Close())
+	}
+	if r.attached {
+		err = errors.Join(err, r.device.Detach())
+	}
+	for _, s := range []*Space{r.tester, r.under} {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}
+	return err
+}
