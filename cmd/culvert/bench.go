@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/bench"
+)
+
+// newBenchCmd is "culvert bench".
+func newBenchCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "measure culvert beside its peers",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newBenchRunCmd())
+	return cmd
+}
+
+// newBenchRunCmd is "culvert bench run".
+func newBenchRunCmd() *cobra.Command {
+	var (
+		o       bench.Options
+		asJSON  bool
+		seconds float64
+	)
+	cmd := &cobra.Command{
+		Use:   "run SCENARIO",
+		Short: "run a scenario: " + strings.Join(bench.Scenarios(), ", "),
+		Long: "Run a scenario in namespaces of its own, which are gone afterwards.\n\n" +
+			"veth: packets a second from a generator in the kernel, through a device under test, to a sink, all on one CPU.\n" +
+			"cost: nanoseconds that a program takes for a packet, without those that an empty program takes.",
+		Example:   "  culvert bench run veth --rows direct,redirect --rounds 3\n  culvert bench run cost -j",
+		ValidArgs: bench.Scenarios(),
+		Args:      usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.Rounds < 0 || seconds < 0 {
+				return usageError(errors.New("--rounds and --seconds must not be negative"))
+			}
+			o.Round = time.Duration(seconds * float64(time.Second))
+			o.Progress = cmd.ErrOrStderr()
+			report, err := bench.Run(cmd.Context(), args[0], o)
+			switch {
+			case errors.Is(err, bench.ErrUnknown):
+				return usageError(err)
+			case err != nil:
+				return fmt.Errorf("bench run %s: %w", args[0], err)
+			case asJSON:
+				return report.WriteJSON(cmd.OutOrStdout())
+			default:
+				return report.WriteTable(cmd.OutOrStdout())
+			}
+		},
+	}
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 7 for veth, 21 for cost)")
+	cmd.Flags().Float64Var(&seconds, "seconds", 0, "how long a round of a row takes (default 1 for veth, 0.04 for cost)")
+	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all)")
+	return cmd
+}
