@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # culvert: `make` alone lists the targets. `make demo` and `make test` bring along what they need.
 
-GO          ?= go
+GO           ?= go
 CLANG_FORMAT ?= clang-format-19
-FUZZTIME    ?= 60s
-DESTDIR     ?=
-PREFIX      ?= /usr
+FUZZTIME     ?= 60s
 
 export CGO_ENABLED = 0
 
@@ -18,7 +16,7 @@ c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps build generate check-generated fmt lint peers test test-unit test-root fuzz demo \
-	dist install clean
+	dist clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
@@ -62,11 +60,8 @@ lint: ## check format, vet, staticcheck, licence lines and file lengths
 peers: build ## build what the lab compares with: the reference router and its control services
 	bin/culvert lab build
 
-dist: build ## write man pages, shell completions and the systemd unit into out/dist
+dist: build ## lay out binary, man pages, completions and systemd unit in out/dist
 	scripts/dist.sh out/dist
-
-install: dist ## install binary, man pages, completions and unit below DESTDIR and PREFIX (/usr)
-	scripts/install.sh out/dist "$(DESTDIR)$(PREFIX)"
 
 deps: ## install the Debian packages that tests and demo need; nothing when all are there
 	@scripts/deps.sh
