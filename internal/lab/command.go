@@ -86,6 +86,9 @@ func (l *Lab) Run(ctx context.Context, ns string, argv ...string) ([]byte, error
 // exit status, signals and terminal are the program's own. It returns only when
 // that fails.
 func (l *Lab) Exec(ns string, argv ...string) error {
+	if err := needRoot(); err != nil {
+		return err
+	}
 	path, err := l.lookPath(argv)
 	if err != nil {
 		return err
@@ -124,7 +127,7 @@ func (l *Lab) environ(ns string) []string {
 	set := map[string]string{
 		"PATH": strings.Join(append(l.searchPath(), os.Getenv("PATH")), string(os.PathListSeparator)),
 	}
-	for _, as := range l.ASes {
+	for _, as := range l.ases() {
 		if as.Daemon != "" && (as.NS == ns || as.HostNS == ns) {
 			set["SCION_DAEMON"] = as.Daemon
 		}

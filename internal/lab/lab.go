@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -31,6 +32,8 @@ type Options struct {
 	Out io.Writer
 	// MTU of every veth in bytes, 1500 when zero.
 	MTU int
+	// Queues of every veth in each direction, the kernel's choice when zero.
+	Queues int
 	// IPv6 puts the SCION underlay on IPv6 addresses.
 	IPv6 bool
 
@@ -118,8 +121,8 @@ func Up(ctx context.Context, kind string, o Options) (lab *Lab, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if os.Geteuid() != 0 {
-		return nil, errors.New("lab up: making network namespaces needs root: run it with sudo")
+	if err := needRoot(); err != nil {
+		return nil, err
 	}
 	l := &Lab{
 		Name: o.Name, Topology: kind, Created: time.Now().UTC().Truncate(time.Second),
@@ -183,6 +186,9 @@ func prepare(kind string, o Options) (topology, Options, error) {
 		}
 		o.Culvert = exe
 	}
+	if o.Queues < 0 || o.Queues > 64 {
+		return t, o, fmt.Errorf("%w: %d queues: choose 1 to 64", ErrOptions, o.Queues)
+	}
 	if err := t.check(o); err != nil {
 		return t, o, fmt.Errorf("%w: topology %s: %w", ErrOptions, kind, err)
 	}
@@ -208,7 +214,19 @@ func Down(name string) error {
 }
 
 // Down removes the lab, as the function Down does.
-func (l *Lab) Down() error { return l.remove() }
+func (l *Lab) Down() error {
+	if err := needRoot(); err != nil {
+		return err
+	}
+	return l.remove()
+}
+
+func needRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a lab's network namespaces need root: run it with sudo")
+	}
+	return nil
+}
 
 // remove takes everything down that the lab may have made, in the reverse
 // order, and goes on after an error.
@@ -217,10 +235,10 @@ func (l *Lab) remove() error {
 	defer l.mu.Unlock()
 	var errs []error
 	inodes := l.inodes()
-	errs = append(errs, endAll(l.Processes, stopGrace))
+	errs = append(errs, endAll(l.Processes, syscall.SIGTERM, stopGrace))
 	// What somebody else started in the namespaces would keep them alive.
 	for range 3 {
-		errs = append(errs, endAll(processesIn(inodes), stopGrace))
+		errs = append(errs, endAll(processesIn(inodes), syscall.SIGTERM, stopGrace))
 	}
 	for inode := range inodes {
 		errs = append(errs, removePins(inode))

@@ -44,7 +44,7 @@ type end struct {
 // addPair joins two namespaces with a veth pair that is up at both ends, with
 // addresses, without checksum offload and with GRO on. It is made inside the
 // namespaces, so that it never shows in the namespace of the host.
-func (l *Lab) addPair(a, b end, mtu int) error {
+func (l *Lab) addPair(a, b end, o Options) error {
 	nsB, err := l.Namespace(b.ns)
 	if err != nil {
 		return err
@@ -57,9 +57,11 @@ func (l *Lab) addPair(a, b end, mtu int) error {
 	macA, macB := l.nextMACs()
 	err = l.Do(a.ns, func() error {
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU, attrs.HardwareAddr = a.name, mtu, macA
+		attrs.Name, attrs.MTU, attrs.HardwareAddr = a.name, o.MTU, macA
+		attrs.NumRxQueues, attrs.NumTxQueues = o.Queues, o.Queues
 		veth := netlink.NewVeth(attrs)
-		veth.PeerName, veth.PeerMTU, veth.PeerHardwareAddr = b.name, uint32(mtu), macB
+		veth.PeerName, veth.PeerMTU, veth.PeerHardwareAddr = b.name, uint32(o.MTU), macB
+		veth.PeerNumRxQueues, veth.PeerNumTxQueues = uint32(o.Queues), uint32(o.Queues)
 		veth.PeerNamespace = netlink.NsFd(peerNS)
 		return netlink.LinkAdd(veth)
 	})
@@ -79,10 +81,12 @@ func (l *Lab) setUp(here, there end) error {
 	if err := setOffloads(here.name); err != nil {
 		return err
 	}
-	// Without link-local addresses nothing but the lab's own traffic is on
-	// the wire: no duplicate detection, no router solicitations, no MLD.
-	if err := writeSysctl("ipv6/conf/"+here.name+"/addr_gen_mode", "1"); err != nil {
-		return err
+	// The addresses must be usable at once, the link-local one too, from which
+	// a router solicits its neighbours, and the wire be as quiet as it can.
+	for _, key := range []string{"accept_dad", "router_solicitations"} {
+		if err := writeSysctl("ipv6/conf/"+here.name+"/"+key, "0"); err != nil {
+			return err
+		}
 	}
 	link, err := netlink.LinkByName(here.name)
 	if err != nil {

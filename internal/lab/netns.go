@@ -15,12 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	netnsDir = "/run/netns"
-	// pinDir holds what culvert has pinned, a directory for each network
-	// namespace, named by the namespace's inode number.
-	pinDir = "/sys/fs/bpf/culvert"
-)
+const netnsDir = "/run/netns"
+
+// pinDir holds what culvert has pinned, a directory for each network namespace,
+// named by the namespace's inode number. Tests put another in its place.
+var pinDir = "/sys/fs/bpf/culvert"
 
 func netnsName(lab, ns string) string { return "cv-" + lab + "-" + ns }
 func netnsPath(name string) string    { return filepath.Join(netnsDir, name) }

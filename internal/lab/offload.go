@@ -30,14 +30,6 @@ type ethtoolRequest struct {
 // GRO goes on, because it turns on NAPI, and a frame that XDP redirects into a
 // veth whose peer has no NAPI is lost without a trace.
 func setOffloads(ifname string) error {
-	if len(ifname) >= unix.IFNAMSIZ {
-		return fmt.Errorf("interface name %q is too long", ifname)
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open a socket for ethtool: %w", err)
-	}
-	defer unix.Close(fd)
 	for _, feature := range []struct {
 		name string
 		cmd  uint32
@@ -47,14 +39,31 @@ func setOffloads(ifname string) error {
 		{"tx checksum offload", unix.ETHTOOL_STXCSUM, 0},
 		{"gro", unix.ETHTOOL_SGRO, 1},
 	} {
-		value := ethtoolValue{cmd: feature.cmd, data: feature.on}
-		req := ethtoolRequest{data: unsafe.Pointer(&value)}
-		copy(req.name[:], ifname)
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
-		runtime.KeepAlive(&value)
-		if errno != 0 {
-			return fmt.Errorf("switch %s of %s: %w", feature.name, ifname, errno)
+		if _, err := ethtool(ifname, feature.cmd, feature.on); err != nil {
+			return fmt.Errorf("switch %s of %s: %w", feature.name, ifname, err)
 		}
 	}
 	return nil
+}
+
+// ethtool runs one of the commands of linux/ethtool.h that set or get a number,
+// and returns that number.
+func ethtool(ifname string, cmd, data uint32) (uint32, error) {
+	if len(ifname) >= unix.IFNAMSIZ {
+		return 0, unix.ENAMETOOLONG
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	value := ethtoolValue{cmd: cmd, data: data}
+	req := ethtoolRequest{data: unsafe.Pointer(&value)}
+	copy(req.name[:], ifname)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
+	runtime.KeepAlive(&value)
+	if errno != 0 {
+		return 0, errno
+	}
+	return value.data, nil
 }

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopGrace is how long a process has after SIGTERM before SIGKILL.
+// stopGrace is how long a process has after SIGTERM before SIGKILL when its lab
+// goes down. It has nothing to save.
 const stopGrace = time.Second
 
 // Process is a program that the lab started. Nothing restarts it.
@@ -141,14 +142,14 @@ func processesIn(inodes map[uint64]string) []Process {
 	return found
 }
 
-// endAll ends processes with SIGTERM and, after the grace, SIGKILL, and returns
+// endAll ends processes with a signal and, after the grace, SIGKILL, and returns
 // when all are gone.
-func endAll(procs []Process, grace time.Duration) error {
+func endAll(procs []Process, sig syscall.Signal, grace time.Duration) error {
 	procs = running(procs)
 	for _, step := range []struct {
 		sig  syscall.Signal
 		wait time.Duration
-	}{{syscall.SIGTERM, grace}, {syscall.SIGKILL, 10 * time.Second}} {
+	}{{sig, grace}, {syscall.SIGKILL, 10 * time.Second}} {
 		for _, p := range procs {
 			if err := p.signal(step.sig); err != nil {
 				return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Router is a kind of border router.
@@ -26,6 +27,9 @@ func (r Router) check() error {
 	}
 	return nil
 }
+
+// routerGrace is how long a router has to end after a signal before SIGKILL.
+const routerGrace = 10 * time.Second
 
 // routedASes are the namespaces of topology scion3 that have a router.
 var routedASes = []string{"as1", "as2", "as3"}
@@ -64,11 +68,15 @@ func ParseCulvert(list string) (map[string]Router, error) {
 	return routers, nil
 }
 
-// AS returns the AS whose router is in the namespace.
-func (l *Lab) AS(ns string) (AS, error) {
+func (l *Lab) ases() []AS {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, as := range l.ASes {
+	return slices.Clone(l.ASes)
+}
+
+// AS returns the AS whose router is in the namespace.
+func (l *Lab) AS(ns string) (AS, error) {
+	for _, as := range l.ases() {
 		if as.NS == ns {
 			return as, nil
 		}
@@ -124,10 +132,7 @@ func (l *Lab) StopRouter(ns string, sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	if err := p.signal(sig); err != nil {
-		return err
-	}
-	return endAll([]Process{p}, stopGrace)
+	return endAll([]Process{p}, sig, routerGrace)
 }
 
 // RestartRouter kills the router of an AS, if it runs, and starts one of that

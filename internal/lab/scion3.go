@@ -108,7 +108,7 @@ func (l *Lab) wireScion3(o Options) error {
 			{ns: "as3h", name: "to-router", addrs: both(103, 2)},
 		},
 	} {
-		if err := l.addPair(p[0], p[1], o.MTU); err != nil {
+		if err := l.addPair(p[0], p[1], o); err != nil {
 			return err
 		}
 	}

@@ -88,6 +88,8 @@ func (l *Lab) release() error {
 	return nil
 }
 
+var errNoLab = errors.New("no lab")
+
 // Open returns a lab that was set up earlier, also by another process.
 func Open(name string) (*Lab, error) {
 	if err := checkName(name); err != nil {
@@ -95,7 +97,7 @@ func Open(name string) (*Lab, error) {
 	}
 	b, err := os.ReadFile(stateFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no lab %s is up: see 'culvert lab list'", name)
+		return nil, fmt.Errorf("%w %s is up: see 'culvert lab list'", errNoLab, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lab %s: %w", name, err)
@@ -125,6 +127,9 @@ func List() ([]*Lab, error) {
 	labs := make([]*Lab, 0, len(files))
 	for _, f := range files {
 		l, err := Open(strings.TrimSuffix(filepath.Base(f), ".json"))
+		if errors.Is(err, errNoLab) {
+			continue // taken down meanwhile
+		}
 		if err != nil {
 			return nil, err
 		}

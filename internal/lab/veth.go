@@ -62,7 +62,7 @@ func buildVeth(ctx context.Context, l *Lab, o Options) error {
 		},
 	}
 	for _, p := range pairs {
-		if err := l.addPair(p.rut, p.far, o.MTU); err != nil {
+		if err := l.addPair(p.rut, p.far, o); err != nil {
 			return err
 		}
 		progress(o.Out, "veth pair rut/%s to %s/%s", p.rut.name, p.far.ns, p.far.name)

@@ -4,6 +4,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,10 +16,11 @@ import (
 // other that answers a probe. It fails as soon as one of the lab's processes
 // ends, and after the timeout, quoting the log that says most about the cause.
 func (l *Lab) WaitPaths(ctx context.Context, timeout time.Duration, out io.Writer) error {
-	if len(l.ASes) < 2 {
+	ases := l.ases()
+	if len(ases) < 2 {
 		return fmt.Errorf("lab %s has no second AS to wait for", l.Name)
 	}
-	first, last := l.ASes[0], l.ASes[len(l.ASes)-1]
+	first, last := ases[0], ases[len(ases)-1]
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoPaths)
 	defer cancel()
 	start := time.Now()
@@ -50,7 +52,7 @@ func (l *Lab) WaitPaths(ctx context.Context, timeout time.Duration, out io.Write
 	}
 }
 
-var errNoPaths = fmt.Errorf("no paths in time")
+var errNoPaths = errors.New("no paths in time")
 
 // probe asks the AS's daemon for paths and probes them.
 func (l *Lab) probe(ctx context.Context, ns, ia string) error {
