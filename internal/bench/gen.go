@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bench generates packets in the kernel, counts them at the far end and measures what programs and
+// devices under test cost in between. Every figure is taken in interleaved rounds and reported as a median with
+// its extremes, and every packet of a run is accounted for.
+package bench
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -no-global-types -type gen_state -type sink_count -type cost_state -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" bench ../../bpf/bench.bpf.c

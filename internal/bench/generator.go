@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// packetsPerCall bounds how long the kernel is left alone with one call, and so how long an interruption takes.
+// A call costs some 27 ms to set up, so it should not be much less than a million.
+const packetsPerCall = 1 << 22
+
+// GeneratorOptions says what to send from where.
+type GeneratorOptions struct {
+	// Frames are sent in turn, whole Ethernet frames without checksum.
+	Frames [][]byte
+	// Header is how many bytes of each frame are rewritten for each packet, 0 for all of them. Give it when
+	// frames are long: it must cover all that the device under test may change. After it all frames are alike.
+	Header int
+	// From is the veth end that frames leave by. Its peer needs an XDP program or GRO on, or the frames are lost.
+	From End
+	// CPU is where the generator runs, and with it whatever it hands its packets to.
+	CPU int
+}
+
+// Sent is what a generator handed over to its device.
+type Sent struct {
+	Packets uint64
+	Bytes   uint64
+	// Elapsed runs from the first packet of a call to the last, summed over calls.
+	Elapsed time.Duration
+}
+
+// Generator sends frames from a table out of a device, as fast as one CPU can, each rewritten before it is sent.
+type Generator struct {
+	objs struct {
+		Generate  *ebpf.Program `ebpf:"bench_generate"`
+		Sent      *ebpf.Map     `ebpf:"sent"`
+		Templates *ebpf.Map     `ebpf:"templates"`
+	}
+	opts  GeneratorOptions
+	table *table
+	next  uint32
+}
+
+// NewGenerator loads a generator. It sends nothing before Run.
+func NewGenerator(o GeneratorOptions) (*Generator, error) {
+	t, err := newTable(o.Frames, o.Header)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := loadBench()
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		t.size(spec),
+		spec.Variables[benchVarOutIfindex].Set(uint32(o.From.Index)),
+		spec.Variables[benchVarBaseLen].Set(uint32(len(t.base))),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the generator: %w", err)
+	}
+	g := &Generator{opts: o, table: t}
+	if err := spec.LoadAndAssign(&g.objs, nil); err != nil {
+		return nil, fmt.Errorf("load the generator: %w", err)
+	}
+	if err := t.fill(g.objs.Templates); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+// Run sends that many packets, going on in the table where the last run ended. It returns what was sent up to
+// then when ctx ends or something fails.
+func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
+	var total Sent
+	err := g.opts.From.Space.Do(func() error {
+		if _, err := pin(g.opts.CPU); err != nil {
+			return err
+		}
+		for total.Packets < packets {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			sent, err := g.call(min(packets-total.Packets, packetsPerCall))
+			total.Packets += sent.Packets
+			total.Bytes += sent.Bytes
+			total.Elapsed += sent.Elapsed
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return total, err
+}
+
+// call sends up to quota packets in one system call on the calling thread.
+func (g *Generator) call(quota uint64) (Sent, error) {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return Sent{}, fmt.Errorf("count the CPUs: %w", err)
+	}
+	states := make([]benchGenState, cpus)
+	states[g.opts.CPU] = benchGenState{Quota: quota, Next: g.next}
+	if err := g.objs.Sent.Put(uint32(0), states); err != nil {
+		return Sent{}, fmt.Errorf("reset the generator's counters: %w", err)
+	}
+	_, runErr := g.objs.Generate.Run(&ebpf.RunOptions{
+		Data:   g.table.base,
+		Repeat: uint32(quota),
+		Flags:  unix.BPF_F_TEST_XDP_LIVE_FRAMES,
+	})
+	if err := g.objs.Sent.Lookup(uint32(0), &states); err != nil {
+		return Sent{}, errors.Join(runErr, fmt.Errorf("read the generator's counters: %w", err))
+	}
+	s := states[g.opts.CPU]
+	g.next = s.Next
+	sent := Sent{Packets: s.Packets, Bytes: s.Bytes}
+	if s.LastNs > s.FirstNs {
+		sent.Elapsed = time.Duration(s.LastNs - s.FirstNs)
+	}
+	switch {
+	case runErr != nil:
+		return sent, fmt.Errorf("send frames of up to %d bytes from %s: %w", len(g.table.base), g.opts.From.Name, runErr)
+	case sent.Packets != quota:
+		return sent, fmt.Errorf("send from %s: the generator stopped after %d packets of %d", g.opts.From.Name,
+			sent.Packets, quota)
+	}
+	return sent, nil
+}
+
+// Close unloads the generator.
+func (g *Generator) Close() error {
+	return errors.Join(g.objs.Generate.Close(), g.objs.Sent.Close(), g.objs.Templates.Close())
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// The number of packets is no multiple of the number of frames or of a kernel batch.
+const testPackets = 100_003
+
+func TestGeneratorSinkAccountsForEveryPacket(t *testing.T) {
+	needRoot(t)
+	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	tests := []struct {
+		name   string
+		frames [][]byte
+		header int
+	}{
+		{"one frame", taggedFrames(1, 138), 0},
+		{"more frames than a batch", taggedFrames(777, 138), 0},
+		{"several sizes", taggedFrames(600, 60, 1400, 138), 0},
+		{"only headers rewritten", taggedFrames(500, 1400, 128), 64},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			sink, err := NewSink(to, SinkOptions{Tags: len(tc.frames), TagOffset: tagAt})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sink.Close()
+			gen, err := NewGenerator(GeneratorOptions{Frames: tc.frames, Header: tc.header, From: from, CPU: LastCPU()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer gen.Close()
+			before, err := from.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Two runs: the second goes on in the table where the first ended.
+			var sent Sent
+			for _, n := range []uint64{testPackets - 1000, 1000} {
+				s, err := gen.Run(context.Background(), n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sent.Packets += s.Packets
+				sent.Bytes += s.Bytes
+				sent.Elapsed += s.Elapsed
+			}
+			seen, err := sink.Settled(10*time.Millisecond, 5*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := from.Stats()
+			if err != nil {
+				t.Fatal(err)
+			}
+			lost := after.SendDropped - before.SendDropped
+			if sent.Packets != testPackets || sent.Packets != seen.Packets+lost {
+				t.Errorf("sent %d of %d, received %d, counted losses %d", sent.Packets, testPackets, seen.Packets, lost)
+			}
+			if sent.Elapsed <= 0 {
+				t.Errorf("elapsed %v", sent.Elapsed)
+			}
+			checkTags(t, sink, tc.frames, sent, seen, lost)
+		})
+	}
+}
+
+// checkTags compares what arrived of each frame with its turns.
+func checkTags(t *testing.T, sink *Sink, frames [][]byte, sent Sent, seen Seen, lost uint64) {
+	t.Helper()
+	tags, err := sink.Tags()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum, missing, bytes uint64
+	n := uint64(len(frames))
+	for i, got := range tags {
+		want := sent.Packets / n
+		if uint64(i) < sent.Packets%n {
+			want++
+		}
+		if got > want {
+			t.Errorf("frame %d arrived %d times, was sent %d times", i, got, want)
+		}
+		missing += want - got
+		sum += got
+		bytes += want * uint64(len(frames[i]))
+	}
+	if missing != lost || sum != seen.Packets {
+		t.Errorf("%d packets with tags of %d, %d missing, %d lost", sum, seen.Packets, missing, lost)
+	}
+	if sent.Bytes != bytes || lost == 0 && seen.Bytes != bytes {
+		t.Errorf("sent %d bytes, received %d, want %d", sent.Bytes, seen.Bytes, bytes)
+	}
+}
+
+func TestSinkLeavesShortFramesToTheStack(t *testing.T) {
+	needRoot(t)
+	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	sink, err := NewSink(to, SinkOptions{MinLen: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	gen, err := NewGenerator(GeneratorOptions{Frames: taggedFrames(4, 99, 100, 101, 60), From: from, CPU: LastCPU()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gen.Close()
+	if _, err := gen.Run(context.Background(), 4000); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := sink.Settled(10*time.Millisecond, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Seen{Packets: 2000, Bytes: 1000 * (100 + 101), Other: 2000}); seen != want {
+		t.Errorf("seen %+v, want %+v", seen, want)
+	}
+}
+
+func TestGeneratorRefusesBadFrames(t *testing.T) {
+	tests := []struct {
+		name   string
+		frames [][]byte
+		header int
+	}{
+		{"none", nil, 0},
+		{"shorter than Ethernet", [][]byte{make([]byte, 13)}, 0},
+		{"differ after the header", taggedFrames(2, 138), tagAt},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := NewGenerator(GeneratorOptions{Frames: tc.frames, Header: tc.header}); err == nil {
+				t.Error("accepted")
+			}
+		})
+	}
+}
+
+func TestGeneratorEndsWithItsContext(t *testing.T) {
+	needRoot(t)
+	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	sink, err := NewSink(to, SinkOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	gen, err := NewGenerator(GeneratorOptions{Frames: taggedFrames(1, 60), From: from, CPU: LastCPU()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gen.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if sent, err := gen.Run(ctx, 1<<40); err != context.Canceled || sent.Packets != 0 {
+		t.Errorf("sent %d packets, error %v", sent.Packets, err)
+	}
+}
+
+// A veth whose peer does not listen loses frames without a word: the accounts must not close then.
+func TestUncountedLossIsNoticed(t *testing.T) {
+	needRoot(t)
+	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	gen, err := NewGenerator(GeneratorOptions{Frames: taggedFrames(1, 60), From: from, CPU: LastCPU()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gen.Close()
+	sent, err := gen.Run(context.Background(), 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fromStats, err := from.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	toStats, err := to.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sent.Packets != 1000 || fromStats.SendDropped+toStats.Received != 0 {
+		t.Errorf("sent %d, counted %+v and %+v: the loss has become visible, account for it", sent.Packets, fromStats, toStats)
+	}
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// SinkOptions says what a sink counts.
+type SinkOptions struct {
+	// MinLen is the shortest frame that is counted and dropped. Shorter ones are left to the stack.
+	MinLen int
+	// Tags, if not 0, makes the sink also count by a 32-bit big-endian number below Tags that it finds
+	// TagOffset bytes into each frame.
+	Tags, TagOffset int
+}
+
+// Seen is what arrived at a sink.
+type Seen struct {
+	Packets uint64
+	Bytes   uint64
+	// Other counts frames shorter than SinkOptions.MinLen.
+	Other uint64
+}
+
+// Sink counts and drops what arrives at a device.
+type Sink struct {
+	objs struct {
+		Sink *ebpf.Program `ebpf:"bench_sink"`
+		Seen *ebpf.Map     `ebpf:"seen"`
+		Tags *ebpf.Map     `ebpf:"tags"`
+	}
+	link link.Link
+	tags int
+}
+
+// NewSink attaches a sink to a device in native mode.
+func NewSink(at End, o SinkOptions) (*Sink, error) {
+	spec, err := loadBench()
+	if err != nil {
+		return nil, err
+	}
+	err = spec.Variables[benchVarMinLen].Set(uint32(o.MinLen))
+	if o.Tags > 0 {
+		spec.Maps[benchMapTags].MaxEntries = uint32(o.Tags)
+		err = errors.Join(err, spec.Variables[benchVarTagOffset].Set(int32(o.TagOffset)))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("prepare the sink: %w", err)
+	}
+	s := &Sink{tags: o.Tags}
+	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
+		return nil, fmt.Errorf("load the sink: %w", err)
+	}
+	if s.link, err = at.AttachXDP(s.objs.Sink); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Seen reads the counters, summed over CPUs, since the sink was attached.
+func (s *Sink) Seen() (Seen, error) {
+	var perCPU []benchSinkCount
+	if err := s.objs.Seen.Lookup(uint32(0), &perCPU); err != nil {
+		return Seen{}, fmt.Errorf("read the sink's counters: %w", err)
+	}
+	var sum Seen
+	for _, c := range perCPU {
+		sum.Packets += c.Packets
+		sum.Bytes += c.Bytes
+		sum.Other += c.Other
+	}
+	return sum, nil
+}
+
+// Settled waits until nothing has arrived for a while, or at most for limit, and reads the counters.
+func (s *Sink) Settled(quiet, limit time.Duration) (Seen, error) {
+	end := time.Now().Add(limit)
+	last, err := s.Seen()
+	for err == nil && time.Now().Before(end) {
+		time.Sleep(quiet)
+		var now Seen
+		if now, err = s.Seen(); err == nil && now.Packets == last.Packets {
+			return now, nil
+		}
+		last = now
+	}
+	return last, err
+}
+
+// Tags reads how many packets carried each tag, since the sink was attached.
+func (s *Sink) Tags() ([]uint64, error) {
+	counts := make([]uint64, s.tags)
+	for i := range counts {
+		var perCPU []uint64
+		if err := s.objs.Tags.Lookup(uint32(i), &perCPU); err != nil {
+			return nil, fmt.Errorf("read the sink's count of tag %d: %w", i, err)
+		}
+		for _, n := range perCPU {
+			counts[i] += n
+		}
+	}
+	return counts, nil
+}
+
+// Close detaches and unloads the sink.
+func (s *Sink) Close() error {
+	var err error
+	if s.link != nil {
+		err = s.link.Close()
+	}
+	return errors.Join(err, s.objs.Sink.Close(), s.objs.Seen.Close(), s.objs.Tags.Close())
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// Space is a network namespace without a name: it lives as long as something holds it, so that nothing remains
+// of it when the process ends, however it ends.
+type Space struct {
+	ns netns.NsHandle
+	nl *netlink.Handle
+}
+
+// NewSpace makes a namespace in which the kernel sends nothing of its own accord: IPv6 is off, because its
+// neighbour and multicast messages would be counted with the traffic.
+func NewSpace() (*Space, error) {
+	s := &Space{ns: netns.None()}
+	err := onThread(func() error {
+		var err error
+		if s.ns, err = netns.New(); err != nil {
+			return fmt.Errorf("make a network namespace (root is needed): %w", err)
+		}
+		for _, which := range []string{"all", "default"} {
+			path := "/proc/sys/net/ipv6/conf/" + which + "/disable_ipv6"
+			if err := os.WriteFile(path, []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("turn IPv6 off in a new namespace: %w", err)
+			}
+		}
+		s.nl, err = netlink.NewHandle()
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// onThread runs fn on an operating system thread of its own, which ends with it and so takes along whatever fn
+// changed about it.
+func onThread(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		done <- fn()
+	}()
+	return <-done
+}
+
+// Do runs fn on a thread that is in the namespace, and on no other goroutine's thread.
+func (s *Space) Do(fn func() error) error {
+	return onThread(func() error {
+		if err := netns.Set(s.ns); err != nil {
+			return fmt.Errorf("enter a network namespace: %w", err)
+		}
+		return fn()
+	})
+}
+
+// Netlink talks to the namespace's kernel tables.
+func (s *Space) Netlink() *netlink.Handle { return s.nl }
+
+// FD is the namespace's file descriptor, valid until Close.
+func (s *Space) FD() int { return int(s.ns) }
+
+// Close lets go of the namespace. It is gone, with its devices, once nothing else holds it.
+func (s *Space) Close() error {
+	if s.nl != nil {
+		s.nl.Close()
+		s.nl = nil
+	}
+	if s.ns.IsOpen() {
+		return s.ns.Close()
+	}
+	return nil
+}

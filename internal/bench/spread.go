@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import "slices"
+
+// Spread sums up a figure that was measured in several rounds.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// newSpread of no values is zero.
+func newSpread(values []float64) Spread {
+	if len(values) == 0 {
+		return Spread{}
+	}
+	v := slices.Sorted(slices.Values(values))
+	mid := v[len(v)/2]
+	if len(v)%2 == 0 {
+		mid = (v[len(v)/2-1] + mid) / 2
+	}
+	return Spread{Median: mid, Min: v[0], Max: v[len(v)-1]}
+}

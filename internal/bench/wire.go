@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+)
+
+// End is one end of a wire: a veth device in a namespace.
+type End struct {
+	Space *Space
+	Name  string
+	Index int
+	MAC   net.HardwareAddr
+}
+
+// EndStats is what the kernel counted at a veth, in packets since it was made.
+type EndStats struct {
+	// Received counts packets that arrived.
+	Received uint64
+	// ReceiveDropped counts packets lost after they arrived: failed redirects, no memory.
+	ReceiveDropped uint64
+	// SendDropped counts packets that the far end's queue had no room for.
+	SendDropped uint64
+}
+
+// NewWire connects two namespaces, which may be the same, with a veth pair and sets both ends up. The MTU is in
+// bytes of the IP packet, 0 for 1500.
+func NewWire(a, b *Space, nameA, nameB string, mtu int) (endA, endB End, err error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = nameA
+	attrs.MTU = mtu
+	if mtu == 0 {
+		attrs.MTU = 1500
+	}
+	veth := &netlink.Veth{
+		LinkAttrs:     attrs,
+		PeerName:      nameB,
+		PeerMTU:       uint32(attrs.MTU),
+		PeerNamespace: netlink.NsFd(b.FD()),
+	}
+	if err := a.nl.LinkAdd(veth); err != nil {
+		return End{}, End{}, fmt.Errorf("make the veth pair %s and %s: %w", nameA, nameB, err)
+	}
+	if endA, err = openEnd(a, nameA); err != nil {
+		return End{}, End{}, errors.Join(err, a.nl.LinkDel(veth))
+	}
+	if endB, err = openEnd(b, nameB); err != nil {
+		return End{}, End{}, errors.Join(err, a.nl.LinkDel(veth))
+	}
+	return endA, endB, nil
+}
+
+// openEnd sets a device up and describes it.
+func openEnd(s *Space, name string) (End, error) {
+	dev, err := s.nl.LinkByName(name)
+	if err != nil {
+		return End{}, fmt.Errorf("find %s: %w", name, err)
+	}
+	if err := s.nl.LinkSetUp(dev); err != nil {
+		return End{}, fmt.Errorf("set %s up: %w", name, err)
+	}
+	return End{Space: s, Name: name, Index: dev.Attrs().Index, MAC: dev.Attrs().HardwareAddr}, nil
+}
+
+// AttachXDP attaches a program in native mode. Closing the link detaches it.
+func (e End) AttachXDP(prog *ebpf.Program) (link.Link, error) {
+	var l link.Link
+	err := e.Space.Do(func() error {
+		var err error
+		l, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: e.Index, Flags: link.XDPDriverMode})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attach an XDP program to %s in native mode: %w", e.Name, err)
+	}
+	return l, nil
+}
+
+// Stats reads the device's counters.
+func (e End) Stats() (EndStats, error) {
+	dev, err := e.Space.nl.LinkByIndex(e.Index)
+	if err != nil {
+		return EndStats{}, fmt.Errorf("read the counters of %s: %w", e.Name, err)
+	}
+	s := dev.Attrs().Statistics
+	if s == nil {
+		return EndStats{}, fmt.Errorf("read the counters of %s: the kernel gave none", e.Name)
+	}
+	return EndStats{Received: s.RxPackets, ReceiveDropped: s.RxDropped, SendDropped: s.TxDropped}, nil
+}
+
+// Delete removes the wire.
+func (e End) Delete() error {
+	dev, err := e.Space.nl.LinkByIndex(e.Index)
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", e.Name, err)
+	}
+	return e.Space.nl.LinkDel(dev)
+}
