@@ -52,6 +52,32 @@ func (s *Stats) count(p *scionpkt.Spec, damage string, v Verdict, k Kind) {
 	s.Damaged[damage].add(v, k)
 }
 
+// Add adds the counts of another trial.
+func (s *Stats) Add(other *Stats) {
+	for d := range other.Valid {
+		s.Valid[d].sum(&other.Valid[d])
+	}
+	if s.Damaged == nil {
+		s.Damaged = map[string]*Tally{}
+	}
+	for name, c := range other.Damaged {
+		if s.Damaged[name] == nil {
+			s.Damaged[name] = &Tally{}
+		}
+		s.Damaged[name].sum(c)
+	}
+}
+
+func (c *Tally) sum(other *Tally) {
+	for i, v := range other.ByReference {
+		c.ByReference[i] += v
+	}
+	for i, v := range other.ByFast {
+		c.ByFast[i] += v
+	}
+	c.Both += other.Both
+}
+
 // String is a table of the counts.
 func (s *Stats) String() string {
 	var b strings.Builder

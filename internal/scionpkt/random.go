@@ -173,7 +173,11 @@ func randomPayload(rng *rand.Rand, n *Network, s *Spec) {
 	if rng.IntN(2) == 0 {
 		p.Kind = Kind(rng.IntN(int(NumKinds)))
 	}
-	if p.Kind == ErrorUDP || p.Kind == ErrorEcho {
+	if p.Kind >= ErrorUDP && s.numHops() > 40 {
+		// The quoted header, which has the path in it, would not fit an SCMP message.
+		p.Kind = UDP
+	}
+	if p.Kind >= ErrorUDP {
 		p.ErrorType = []slayers.SCMPType{1, 2, 4, 5, 6}[rng.IntN(5)]
 	}
 	if rng.IntN(8) == 0 {

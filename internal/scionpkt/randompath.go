@@ -15,6 +15,8 @@ type pathBuilder struct {
 	net     *Network
 	spec    *Spec
 	in, out *Interface
+	// shortest makes the shortest path there is, valid for a day.
+	shortest bool
 }
 
 func (b *pathBuilder) build() {
@@ -43,9 +45,13 @@ func (b *pathBuilder) passage() passage {
 // within puts the own hop inside one segment: first on the path for a packet from inside, last
 // for one to a host, else with a hop on either side.
 func (b *pathBuilder) within() {
-	count := 1 + b.rng.IntN(3)
+	count := 1 + b.upTo(2)
 	at := b.rng.IntN(count)
 	before, after := b.someHops(), b.someHops()
+	if count == 1 && !b.shortest && b.rng.IntN(20) == 0 {
+		// Up to 63 hop fields, the most that a segment can have.
+		before, after = 1+b.rng.IntN(31), 1+b.rng.IntN(31)
+	}
 	typ := topology.Core
 	if b.in != nil {
 		typ = b.in.Type
@@ -78,7 +84,7 @@ func (b *pathBuilder) within() {
 
 // crossing puts one own hop at the end of a segment and another at the start of the next.
 func (b *pathBuilder) crossing() {
-	count := 2 + b.rng.IntN(2)
+	count := 2 + b.upTo(1)
 	at := b.rng.IntN(count - 1)
 	// Where two segments that run through the AS are cut short, the unused sides of the two
 	// hop fields name an interface towards the core. Where they end here, they name none.
@@ -153,11 +159,24 @@ func (b *pathBuilder) point() {
 }
 
 // flip turns a natural construction direction round now and then: routers do not insist on it.
-func (b *pathBuilder) flip(consDir bool) bool { return consDir != (b.rng.IntN(8) == 0) }
+func (b *pathBuilder) flip(consDir bool) bool {
+	return consDir != (!b.shortest && b.rng.IntN(8) == 0)
+}
+
+// upTo is a random number from 0 to n, or 0 for the shortest path.
+func (b *pathBuilder) upTo(n int) int {
+	if b.shortest {
+		return 0
+	}
+	return b.rng.IntN(n + 1)
+}
 
 // someHops is the number of hops beside the own one: mostly few, sometimes many. Three segments
 // with the largest numbers still fit 64 hop fields.
 func (b *pathBuilder) someHops() int {
+	if b.shortest {
+		return 1
+	}
 	if b.rng.IntN(20) == 0 {
 		return 1 + b.rng.IntN(11)
 	}
@@ -173,14 +192,22 @@ const (
 
 // segment makes an empty segment with a timestamp in the past.
 func (b *pathBuilder) segment(consDir bool) Segment {
-	age := uint32(b.rng.IntN(20))*halfUnit + ageMargin + uint32(b.rng.IntN(130))
+	age := uint32(b.upTo(19))*halfUnit + ageMargin + uint32(b.rng.IntN(130))
 	return Segment{ConsDir: consDir, Timestamp: b.net.Now - age, Beta: uint16(b.rng.Uint32())}
 }
 
 // hop makes the own hop of a segment, travelled from in to out.
 func (b *pathBuilder) hop(seg Segment, in, out *Interface) Hop {
+	if b.shortest {
+		return b.ends(Hop{Own: true, ExpTime: 255}, seg, in, out)
+	}
 	unitsOld := (b.net.Now - seg.Timestamp) * 2 / halfUnit
-	h := Hop{Own: true, ExpTime: uint8(int(unitsOld) + b.rng.IntN(256-int(unitsOld)))}
+	exp := uint8(int(unitsOld) + b.rng.IntN(256-int(unitsOld)))
+	return b.ends(Hop{Own: true, ExpTime: exp}, seg, in, out)
+}
+
+// ends puts the interfaces into a hop field.
+func (b *pathBuilder) ends(h Hop, seg Segment, in, out *Interface) Hop {
 	if in != nil {
 		h.ConsIngress = in.ID
 	}
@@ -210,4 +237,21 @@ func (b *pathBuilder) foreign(n int) []Hop {
 		}
 	}
 	return hops
+}
+
+// lengthen adds foreign hops until the path has the given number. The own hops keep their places
+// as first, last or in between.
+func (b *pathBuilder) lengthen(hops int) {
+	for i := 0; b.spec.numHops() < hops; i++ {
+		seg := &b.spec.Segments[i%len(b.spec.Segments)]
+		switch {
+		case seg.Hops[0].Own && len(seg.Hops) == 1:
+			// First or last on the path and next to a peering link: there is no room.
+		case seg.Hops[0].Own:
+			seg.Hops = append(seg.Hops, b.foreign(1)...)
+		default:
+			seg.Hops = append(b.foreign(1), seg.Hops...)
+		}
+	}
+	b.point()
 }
