@@ -170,14 +170,11 @@ func inUse(addr netip.Addr, used func(netip.Addr) (bool, error)) bool {
 	return err == nil && yes
 }
 
-// run follows the hosts that the fast path wants until ctx ends.
-func (t *hostTable) run(ctx context.Context, plane DataPlane) error {
-	go every(ctx, sweepPeriod, func() {
-		var used func(netip.Addr) (bool, error)
-		if u, ok := plane.(hostUser); ok {
-			used = u.HostUsed
-		}
-		t.sweep(time.Now(), used)
-	})
-	return plane.WantedHosts(ctx, func(addr netip.Addr) { t.want(addr, time.Now()) })
+// sweepUntilDone sweeps now and then until ctx ends.
+func (t *hostTable) sweepUntilDone(ctx context.Context, plane DataPlane) {
+	var used func(netip.Addr) (bool, error)
+	if u, ok := plane.(hostUser); ok {
+		used = u.HostUsed
+	}
+	every(ctx, sweepPeriod, func() { t.sweep(time.Now(), used) })
 }

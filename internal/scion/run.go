@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -114,6 +115,8 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 		return err
 	}
 	defer func() {
+		cancel()
+		resolver.Wait()
 		if err := f.plane.Close(); err != nil {
 			log.Error("Closing the fast path", "err", err)
 		}
@@ -121,7 +124,9 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	hosts, err := f.prepare(resolverTracker{resolver})
 	if err != nil {
 		if !f.plane.Adopted() {
-			err = errors.Join(err, f.plane.Detach())
+			if failed := f.plane.Detach(); failed != nil {
+				err = fmt.Errorf("%w; detaching again failed too: %w", err, failed)
+			}
 		}
 		return err
 	}
@@ -134,7 +139,8 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	mirror := newBFDMirror(f.router, f.slow.connector, f.plane.Adopted(), f.plane.SetLinkUp)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { mirror.run(ctx); return nil })
-	g.Go(func() error { return hosts.run(ctx, f.plane) })
+	g.Go(func() error { hosts.sweepUntilDone(ctx, f.plane); return nil })
+	g.Go(func() error { return f.plane.WantedHosts(ctx, func(a netip.Addr) { hosts.want(a, time.Now()) }) })
 	g.Go(func() error { return f.slow.Serve(ctx, f.plane, extra) })
 	if err := g.Wait(); parent.Err() == nil || !errors.Is(err, context.Canceled) {
 		return err

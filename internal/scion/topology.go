@@ -66,7 +66,7 @@ func jsonError(path string, raw []byte, err error) error {
 		if wrongType.Field != "" {
 			field += ": " + wrongType.Field
 		}
-		return bad(field, "a %s stands where a %s belongs", wrongType.Value, wrongType.Type)
+		return bad(field, "%s found, %s wanted", wrongType.Value, wrongType.Type)
 	}
 	return &fileError{file: path, cause: errors.New(oneLine(err))}
 }
