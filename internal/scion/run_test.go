@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -175,6 +176,7 @@ type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	events chan string
+	seen   []string
 	stderr bytes.Buffer
 }
 
@@ -206,19 +208,18 @@ func (h *twoHosts) start(host int, path string) *child {
 func (c *child) await(want string) {
 	c.t.Helper()
 	deadline := time.After(patience)
-	var seen []string
 	for {
 		select {
 		case line, ok := <-c.events:
 			if !ok {
-				c.t.Fatalf("router ended without %q; seen %q; errors:\n%s", want, seen, c.stderr.String())
+				c.t.Fatalf("router ended without %q; seen %q; errors:\n%s", want, c.seen, c.stderr.String())
 			}
-			seen = append(seen, line)
+			c.seen = append(c.seen, line)
 			if strings.Contains(line, want) {
 				return
 			}
 		case <-deadline:
-			c.t.Fatalf("no %q; seen %q; errors:\n%s", want, seen, c.stderr.String())
+			c.t.Fatalf("no %q; seen %q; errors:\n%s", want, c.seen, c.stderr.String())
 		}
 	}
 }
@@ -256,6 +257,11 @@ func TestRun(t *testing.T) {
 	t.Logf("link down after %v, the detection time is 600 ms", time.Since(before))
 	check(t, h.links[1].LinkSetUp(h.veth(1)))
 	near.await("plane link 1 up true")
+
+	hop := fmt.Sprintf("plane link 1 via %s 1500", h.veth(1).Attrs().HardwareAddr)
+	if !slices.Contains(near.seen, hop) {
+		t.Errorf("seen %q, want %q", near.seen, hop)
+	}
 
 	h.checkMetrics()
 	h.checkEndpoints()
