@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# culvert: `make` alone lists the targets. `make demo` and `make test` bring along what they need.
+
+GO           ?= go
+CLANG_FORMAT ?= clang-format-19
+FUZZTIME     ?= 60s
+
+export CGO_ENABLED = 0
+
+# Packages whose tests need no root and no network namespace. All others run as root, one at a time.
+UNIT_PKGS = $(wildcard ./internal/config ./internal/scionpkt ./internal/stats)
+
+go_files = git ls-files -co --exclude-standard -- '*.go'
+c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help deps build generate check-generated fmt lint peers test test-unit test-root fuzz demo \
+	dist clean
+
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
+
+build: ## build bin/culvert; needs only Go: no clang, no cgo, no root
+	$(GO) build -trimpath -o bin/culvert ./cmd/culvert
+
+demo: deps build peers ## show it: a network of three ASes through culvert, and the speed beside the reference
+	@scripts/as-root.sh scripts/demo.sh
+
+test: deps check-generated lint build peers ## run everything that CI runs: stale objects, linters, all tests
+	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh all
+
+test-unit: ## run the tests that need no root
+	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh unit
+
+test-root: build peers ## run the tests that need root: packets, namespaces, the lab
+	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh root
+
+fuzz: ## run every fuzz target for FUZZTIME (60s) each
+	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+generate: ## compile bpf/ and write its Go bindings; needs clang-19
+	$(GO) generate ./...
+
+check-generated: ## fail when the committed objects do not come from the sources beside them
+	@scripts/check-generated.sh
+
+fmt: ## format Go and C in place
+	gofmt -w $$($(go_files))
+	@files=$$($(c_files)); [ -z "$$files" ] || { set -x; $(CLANG_FORMAT) -i $$files; }
+
+lint: ## check format, vet, staticcheck, licence lines and file lengths
+	@echo gofmt; out=$$(gofmt -l $$($(go_files))); [ -z "$$out" ] || { echo "not formatted (make fmt): $$out" >&2; exit 1; }
+	@echo clang-format; files=$$($(c_files)); [ -z "$$files" ] || $(CLANG_FORMAT) --dry-run -Werror $$files
+	@echo spdx; scripts/check-spdx.sh
+	@echo length; scripts/check-length.sh
+	@echo vet; $(GO) vet ./...
+	@echo staticcheck; $(GO) tool staticcheck ./...
+
+peers: build ## build what the lab compares with: the reference router and its control services
+	bin/culvert lab build
+
+dist: build ## lay out binary, man pages, completions and systemd unit in out/dist
+	scripts/dist.sh out/dist
+
+deps: ## install the Debian packages that tests and demo need; nothing when all are there
+	@scripts/deps.sh
+
+clean: ## remove bin and out
+	rm -rf bin out

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_CLOCK_H
+#define CULVERT_CLOCK_H
+
+/* CLOCK_TAI minus CLOCK_REALTIME, ns. */
+volatile __u64 tai_offset_ns;
+
+struct wall_clock {
+	__u64 tick; /* CLOCK_MONOTONIC_COARSE at the last reading, ns */
+	__u64 now; /* CLOCK_REALTIME at the last reading, ns */
+};
+
+/* Writer: the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wall_clock);
+} wall_clocks SEC(".maps");
+
+static __always_inline __u64 wall_now(void)
+{
+	return bpf_ktime_get_tai_ns() - tai_offset_ns;
+}
+
+/*
+ * Whether the wall clock is past the given time, ns since the epoch. Reading the clock source
+ * costs as much as forwarding, so it is read once a tick; only a time less than a second ahead
+ * of that reading is worth another one.
+ */
+static __always_inline bool wall_past(__u64 time)
+{
+	__u64 tick = bpf_ktime_get_coarse_ns();
+	struct wall_clock *w;
+	__u32 key = 0;
+
+	w = bpf_map_lookup_elem(&wall_clocks, &key);
+	if (!w)
+		return true;
+	if (w->tick != tick) {
+		w->now = wall_now();
+		w->tick = tick;
+	}
+	if (time > w->now + 1000000000ULL)
+		return false;
+	return time < wall_now();
+}
+
+#endif

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "scion.h"
+#include "verdict.h"
+
+/* Keeps the enum in the BTF for user space, which takes the names of the reasons from it. */
+const enum reason *reason_names __attribute__((unused));
+
+/*
+ * The way of a packet: parse once, ask the stages in their order, leave by the verdict. A stage
+ * that is off is constant at load time and costs nothing.
+ */
+SEC("xdp.frags")
+int rx(struct xdp_md *ctx)
+{
+	struct packet pkt = {};
+	int reason;
+
+	parse(ctx, &pkt);
+	reason = scion_stage(ctx, &pkt);
+	if (!reason)
+		reason = PASS_OTHER;
+	return verdict(&pkt, reason);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_LIMIT_H
+#define CULVERT_LIMIT_H
+
+#include "reason.h"
+
+/*
+ * How fast each reason may use the slow path. Generic cell rate algorithm: one time stamp a
+ * reason, no division. CPUs race for it; the worst a race does is let a packet more through.
+ */
+struct limit {
+	__u64 interval; /* ns from one packet to the next; 0: no limit */
+	__u64 burst; /* ns by which packets may come early */
+	__u64 due; /* when the next packet is due, ns */
+};
+
+/* By reason. Writer of interval and burst: datapath; of due: the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, REASON_COUNT);
+	__type(key, __u32);
+	__type(value, struct limit);
+} limits SEC(".maps");
+
+static __always_inline bool limited(__u32 reason)
+{
+	struct limit *l = bpf_map_lookup_elem(&limits, &reason);
+	__u64 now, due;
+
+	if (!l || !l->interval)
+		return false;
+	now = bpf_ktime_get_coarse_ns();
+	due = *(volatile __u64 *)&l->due;
+	if (due < now)
+		due = now;
+	if (due - now > l->burst)
+		return true;
+	*(volatile __u64 *)&l->due = due + l->interval;
+	return false;
+}
+
+#endif

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+/*
+ * What is lost after the verdict: the kernel says so in tracepoints only. Counted for the ingress
+ * interface, the one whose reason counters say "forwarded".
+ */
+
+enum loss {
+	LOSS_REDIRECT, /* xdp_redirect_err: the target does not take frames, or is gone */
+	LOSS_TRANSMIT, /* xdp_devmap_xmit: the target's ring is full or its peer does not listen */
+	LOSS_EXCEPTION, /* xdp_exception: the driver could not carry out the verdict */
+	LOSS_COUNT,
+};
+
+const enum loss *loss_names __attribute__((unused));
+
+#define MAX_PORTS 64
+
+struct port {
+	__u32 slot;
+	__u16 mac[3];
+	__u16 pad;
+};
+
+/* The maps of culvert.bpf.c. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct port);
+} ports SEC(".maps");
+
+/* By slot * LOSS_COUNT + loss, packets. Writer: the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_PORTS * LOSS_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} losses SEC(".maps");
+
+/* Inode of the network namespace the ports are in: indexes are unique only inside it. */
+const volatile __u32 netns;
+
+/* The few kernel fields needed, found by their names. */
+struct ns_common {
+	unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct net {
+	struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+	struct net *net;
+} __attribute__((preserve_access_index)) possible_net_t;
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+} __attribute__((preserve_access_index));
+
+static __always_inline void lose(const struct net_device *dev, __u32 loss, __u64 packets)
+{
+	__u32 key = BPF_CORE_READ(dev, ifindex);
+	struct port *port;
+	__u64 *n;
+
+	if (BPF_CORE_READ(dev, nd_net.net, ns.inum) != netns)
+		return;
+	port = bpf_map_lookup_elem(&ports, &key);
+	if (!port || !port->slot)
+		return;
+	key = (port->slot - 1) * LOSS_COUNT + loss;
+	n = bpf_map_lookup_elem(&losses, &key);
+	if (n)
+		*n += packets;
+}
+
+SEC("raw_tp/xdp_redirect_err")
+int redirect_err(struct bpf_raw_tracepoint_args *ctx)
+{
+	lose((void *)ctx->args[0], LOSS_REDIRECT, 1);
+	return 0;
+}
+
+SEC("raw_tp/xdp_devmap_xmit")
+int devmap_xmit(struct bpf_raw_tracepoint_args *ctx)
+{
+	int drops = ctx->args[3];
+
+	if (drops > 0)
+		lose((void *)ctx->args[0], LOSS_TRANSMIT, drops);
+	return 0;
+}
+
+SEC("raw_tp/xdp_exception")
+int exception(struct bpf_raw_tracepoint_args *ctx)
+{
+	lose((void *)ctx->args[0], LOSS_EXCEPTION, 1);
+	return 0;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_PACKET_H
+#define CULVERT_PACKET_H
+
+#include "stats.h"
+
+/* An IPv6 address, or an IPv4 address mapped into one (RFC 4291, 2.5.5.2); network order. */
+struct ip_addr {
+	__be32 w[4];
+};
+
+#define IP4_MAPPED bpf_htonl(0x0000ffff)
+
+/* Where the addresses are, from data, bytes. */
+#define IPV4_SADDR (ETH_HLEN + 12)
+#define IPV4_DADDR (ETH_HLEN + 16)
+#define IPV6_SADDR (ETH_HLEN + 8)
+#define IPV6_DADDR (ETH_HLEN + 24)
+
+/* What parsing found. */
+struct packet {
+	void *data;
+	void *data_end;
+	__u32 len; /* of the frame */
+	__u32 slot; /* 1 + counter slot of the ingress interface, 0 if there is none */
+	bool udp; /* plain UDP, all headers where they belong */
+	bool v6;
+	__u32 l4_len; /* UDP header and payload, bytes */
+	__be16 sport;
+	__be16 dport;
+	__u16 check; /* of UDP, as it stands in the header */
+	/* set by the stage that forwards */
+	__u32 egress;
+};
+
+/* Loads and stores at any alignment: the JITs and the verifier allow them on packets. */
+#define LOAD8(p) (*(const __u8 *)(p))
+#define LOAD16(p) (*(const __u16 *)(p))
+#define LOAD32(p) (*(const __u32 *)(p))
+#define LOAD64(p) (*(const __u64 *)(p))
+#define STORE16(p, v) (*(__u16 *)(p) = (v))
+#define STORE32(p, v) (*(__u32 *)(p) = (v))
+#define STORE64(p, v) (*(__u64 *)(p) = (v))
+
+/* Keeps clang from reasoning about v, and so from dropping a bound that the verifier needs. */
+#ifndef barrier_var
+#define barrier_var(v) asm volatile("" : "+r"(v))
+#endif
+
+/* Copies n bytes, an even constant, in the widest steps; clang would do it byte by byte. */
+static __always_inline void copy(void *dst, const void *src, const __u32 n)
+{
+	__u32 i = 0;
+
+#pragma unroll
+	for (; i + 8 <= n; i += 8)
+		STORE64(dst + i, LOAD64(src + i));
+	if (n & 4) {
+		STORE32(dst + i, LOAD32(src + i));
+		i += 4;
+	}
+	if (n & 2)
+		STORE16(dst + i, LOAD16(src + i));
+}
+
+static __always_inline __u16 csum_fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+static __always_inline void parse_udp(struct packet *pkt, void *udp, __u32 l4_len)
+{
+	if (udp + sizeof(struct udphdr) > pkt->data_end)
+		return;
+	/* The kernel would trim to a shorter length; leave that to it. */
+	if (bpf_ntohs(LOAD16(udp + 4)) != l4_len)
+		return;
+	pkt->sport = LOAD16(udp);
+	pkt->dport = LOAD16(udp + 2);
+	pkt->check = LOAD16(udp + 6);
+	pkt->l4_len = l4_len;
+	pkt->udp = true;
+}
+
+static __always_inline void parse_ipv4(struct packet *pkt)
+{
+	void *ip = pkt->data + ETH_HLEN;
+	__u64 sum;
+	__u32 len;
+
+	if (ip + sizeof(struct iphdr) > pkt->data_end)
+		return;
+	/* no options, not a fragment, UDP */
+	if (LOAD8(ip) != 0x45 || LOAD16(ip + 6) & bpf_htons(0x3fff) || LOAD8(ip + 9) != IPPROTO_UDP)
+		return;
+	len = bpf_ntohs(LOAD16(ip + 2));
+	if (len < sizeof(struct iphdr) + sizeof(struct udphdr) || ETH_HLEN + len > pkt->len)
+		return;
+	sum = (__u64)LOAD32(ip) + LOAD32(ip + 4) + LOAD32(ip + 8) + LOAD32(ip + 12) +
+	      LOAD32(ip + 16);
+	if (csum_fold(sum) != 0xffff)
+		return;
+	parse_udp(pkt, ip + sizeof(struct iphdr), len - sizeof(struct iphdr));
+}
+
+static __always_inline void parse_ipv6(struct packet *pkt)
+{
+	void *ip = pkt->data + ETH_HLEN;
+	__u32 len;
+
+	if (ip + sizeof(struct ipv6hdr) > pkt->data_end)
+		return;
+	if ((LOAD8(ip) & 0xf0) != 0x60 || LOAD8(ip + 6) != IPPROTO_UDP)
+		return;
+	len = bpf_ntohs(LOAD16(ip + 4));
+	if (len < sizeof(struct udphdr) || ETH_HLEN + sizeof(struct ipv6hdr) + len > pkt->len)
+		return;
+	pkt->v6 = true;
+	parse_udp(pkt, ip + sizeof(struct ipv6hdr), len);
+	/* RFC 8200, 8.1: without a checksum it is not for us to forward. */
+	if (!pkt->check)
+		pkt->udp = false;
+}
+
+/* Walks the headers once. pkt->udp stays false for anything but plain UDP to this interface. */
+static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
+{
+	__u32 ifindex = ctx->ingress_ifindex;
+	struct port *port;
+
+	pkt->data = (void *)(long)ctx->data;
+	pkt->data_end = (void *)(long)ctx->data_end;
+	pkt->len = bpf_xdp_get_buff_len(ctx);
+	port = bpf_map_lookup_elem(&ports, &ifindex);
+	if (!port || !port->slot)
+		return;
+	pkt->slot = port->slot;
+	if (pkt->data + ETH_HLEN > pkt->data_end)
+		return;
+	/* Frames to another host reach us in promiscuous mode; they are the kernel's. */
+	if (LOAD16(pkt->data) != port->mac[0] || LOAD32(pkt->data + 2) != LOAD32(&port->mac[1]))
+		return;
+	switch (LOAD16(pkt->data + 12)) {
+	case bpf_htons(ETH_P_IP):
+		parse_ipv4(pkt);
+		break;
+	case bpf_htons(ETH_P_IPV6):
+		parse_ipv6(pkt);
+		break;
+	}
+}
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_SCION_H
+#define CULVERT_SCION_H
+
+#include "scion_check.h"
+#include "scion_host.h"
+#include "scion_send.h"
+#include "scion_stats.h"
+
+/* Finds the link a datagram came over, as the reference's connected sockets do. */
+static __always_inline bool scion_ingress(struct packet *pkt, struct scion_ingress *in)
+{
+	struct scion_ingress *found;
+	void *data = pkt->data;
+
+	if (pkt->v6) {
+		struct scion_pair6 pair = {
+			.sport = pkt->sport,
+			.dport = pkt->dport,
+		};
+
+		if (data + IPV6_DADDR + 16 > pkt->data_end)
+			return false;
+		copy(&pair.saddr, data + IPV6_SADDR, 32);
+		found = bpf_map_lookup_elem(&scion_pairs6, &pair);
+	} else {
+		struct scion_pair4 pair = {
+			.sport = pkt->sport,
+			.dport = pkt->dport,
+		};
+
+		if (data + IPV4_DADDR + 4 > pkt->data_end)
+			return false;
+		pair.saddr = LOAD32(data + IPV4_SADDR);
+		pair.daddr = LOAD32(data + IPV4_DADDR);
+		found = bpf_map_lookup_elem(&scion_pairs4, &pair);
+	}
+	if (found) {
+		*in = *found;
+		return true;
+	}
+	/* Anybody may send to the internal address. */
+	in->counters = scion_internal_counters;
+	if (pkt->dport != scion_internal_port || pkt->v6 != scion_internal_v6)
+		return false;
+	if (!pkt->v6)
+		return LOAD32(data + IPV4_DADDR) == scion_internal_addr[3];
+	return LOAD32(data + IPV6_DADDR) == scion_internal_addr[0] &&
+	       LOAD32(data + IPV6_DADDR + 4) == scion_internal_addr[1] &&
+	       LOAD32(data + IPV6_DADDR + 8) == scion_internal_addr[2] &&
+	       LOAD32(data + IPV6_DADDR + 12) == scion_internal_addr[3];
+}
+
+/* The word of the current info field with a new SegID, as the reference serializes it. */
+static __always_inline __be32 scion_with_segid(struct scion *s, __u16 segid)
+{
+	s->segid = segid;
+	/* the reserved bits are cleared */
+	return (LOAD32(s->info) & bpf_htonl((INFO_CONS_DIR | INFO_PEER) << 24)) |
+	       (__u32)segid << 16;
+}
+
+static __always_inline int scion_inc_path(struct scion *s, struct scion_packet *p)
+{
+	__u8 hf = s->curr_hf + 1;
+	__u8 inf = scion_inf_of(s, hf);
+
+	if (hf >= s->num_hops)
+		return DROP_SCION_PATH;
+	p->meta_set = true;
+	p->meta_from = s->meta;
+	/* the reserved bits are cleared */
+	p->meta_to = (s->meta & bpf_htonl(0x3ffff)) |
+		     bpf_htonl((__u32)inf << 30 | (__u32)hf << 24);
+	s->curr_inf = inf;
+	s->curr_hf = hf;
+	return REASON_NONE;
+}
+
+/* Leaves the AS through this router or towards the sibling that owns the egress interface. */
+static __always_inline int scion_outbound(struct scion *s, struct scion_packet *p)
+{
+	const struct scion_ingress *in = &p->in;
+	struct scion_link *link;
+	bool xover = false;
+	struct scion_iface *iface;
+	__u8 alert;
+	__u32 id;
+	int reason;
+
+	if (!s->peering && s->curr_hf + 1 < s->num_hops &&
+	    s->curr_inf != scion_inf_of(s, s->curr_hf + 1)) {
+		xover = true;
+		reason = scion_inc_path(s, p);
+		if (reason)
+			return reason;
+		reason = scion_seek(s, s->curr_inf, s->curr_hf);
+		if (reason)
+			return reason;
+		reason = scion_check_expiry(s);
+		if (reason)
+			return reason;
+		reason = scion_check_mac(s);
+		if (reason)
+			return reason;
+	}
+	id = s->info_flags & INFO_CONS_DIR ? s->cons_egress : s->cons_ingress;
+	iface = scion_iface(id);
+	if (!iface || !iface->link)
+		return PUNT_SCION_EGRESS;
+	p->link = iface->link - 1;
+	link = bpf_map_lookup_elem(&scion_links, &p->link);
+	if (!link)
+		return PUNT_SCION_EGRESS;
+	if (in->ifid) {
+		reason = scion_check_link_types(in->type, iface->type, xover);
+		if (reason)
+			return reason;
+	} else {
+		if (link->scope == SCOPE_SIBLING)
+			return PUNT_SCION_EGRESS;
+		/* The sibling has checked a pair within a segment; a switch has no such pair. */
+		if (xover)
+			return PUNT_SCION_SEGMENT_CHANGE;
+	}
+	if (link->scope != SCOPE_EXTERNAL)
+		return link->up ? FWD_SCION_IN_TRANSIT : PUNT_SCION_LINK_DOWN;
+	alert = s->info_flags & INFO_CONS_DIR ? HOP_EGRESS_ALERT : HOP_INGRESS_ALERT;
+	if (s->hop_flags & alert)
+		return PUNT_SCION_EGRESS_ALERT;
+	if (!link->up)
+		return PUNT_SCION_LINK_DOWN;
+	if (s->info_flags & INFO_CONS_DIR && !s->peering) {
+		p->out_info_off = s->info_off;
+		p->out_info_from = LOAD32(s->info);
+		p->out_info_to = scion_with_segid(s, s->segid ^ LOAD16(s->hop + 6));
+	}
+	reason = scion_inc_path(s, p);
+	if (reason)
+		return reason;
+	if (s->src_ia == scion_local_ia)
+		return FWD_SCION_OUT;
+	return in->ifid ? FWD_SCION_BR_TRANSIT : FWD_SCION_OUT_TRANSIT;
+}
+
+/*
+ * What the reference does with a packet, in its order (router/dataplane.go, process). Nothing is
+ * written to the packet.
+ */
+__noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
+{
+	struct scion s = {};
+	__u8 alert;
+	int reason;
+
+	if (!p)
+		return PUNT_SCION_MALFORMED;
+	reason = scion_decode(ctx, p, &s);
+	if (reason)
+		return reason;
+	reason = scion_path(&s);
+	if (reason)
+		return reason;
+	reason = scion_check_expiry(&s);
+	if (reason)
+		return reason;
+	reason = scion_check_ingress(&s, &p->in);
+	if (reason)
+		return reason;
+	reason = scion_check_length(&s);
+	if (reason)
+		return reason;
+	reason = scion_check_transit_src(&s, &p->in);
+	if (reason)
+		return reason;
+	reason = scion_check_ias(&s, &p->in);
+	if (reason)
+		return reason;
+	reason = scion_check_src_host(&s);
+	if (reason)
+		return reason;
+	p->meta_off = s.meta_off;
+	if (p->in.ifid && !(s.info_flags & INFO_CONS_DIR) && !s.peering) {
+		p->in_info_off = s.info_off;
+		p->in_info_from = LOAD32(s.info);
+		p->in_info_to = scion_with_segid(&s, s.segid ^ LOAD16(s.hop + 6));
+	}
+	reason = scion_check_mac(&s);
+	if (reason)
+		return reason;
+	alert = s.info_flags & INFO_CONS_DIR ? HOP_INGRESS_ALERT : HOP_EGRESS_ALERT;
+	if (p->in.ifid && s.hop_flags & alert)
+		return PUNT_SCION_INGRESS_ALERT;
+	if (s.dst_ia == scion_local_ia)
+		return scion_inbound(&s, p);
+	return scion_outbound(&s, p);
+}
+
+/* The SCION border router. REASON_NONE when the packet came over none of its links. */
+static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
+{
+	struct scion_packet p = {};
+	int reason, egress;
+
+	if (!scion_on || !pkt->udp || !scion_ingress(pkt, &p.in))
+		return REASON_NONE;
+	p.len = pkt->l4_len - sizeof(struct udphdr);
+	p.check = pkt->check;
+	p.v6 = pkt->v6;
+	reason = scion_decide(ctx, &p);
+	if (reason >= FWD_SCION_BR_TRANSIT) {
+		egress = scion_send(ctx, &p);
+		if (egress > 0)
+			pkt->egress = egress;
+		else
+			reason = -egress;
+	}
+	scion_count(&p, reason);
+	return reason;
+}
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_SCION_PATH_H
+#define CULVERT_SCION_PATH_H
+
+#include "scion_mac.h"
+
+/* Header layout: SCION header specification; scionproto pkg/slayers. Lengths in bytes. */
+/* Ethernet, IP and UDP. */
+#define OUTER_IPV4 42
+#define OUTER_IPV6 62
+
+#define SCION_CMN_LEN 12
+#define SCION_ADDR_OFF SCION_CMN_LEN
+#define SCION_HOST_OFF (SCION_ADDR_OFF + 16)
+#define SCION_META_LEN 4
+#define SCION_INFO_LEN 8
+#define SCION_HOP_LEN 12
+#define SCION_MAX_HOPS 64
+
+enum scion_path_type {
+	PATH_EMPTY,
+	PATH_SCION,
+	PATH_ONEHOP,
+	PATH_EPIC,
+};
+
+/* Next headers that the reference takes from a socket (udpip computeProcID). */
+enum scion_protocol {
+	L4_TCP = 6,
+	L4_UDP = 17,
+	SCION_HBH = 200,
+	SCION_E2E = 201,
+	L4_SCMP = 202,
+	L4_BFD = 203,
+	L4_EXPERIMENT1 = 253,
+	L4_EXPERIMENT2 = 254,
+};
+
+/* Address types, with their lengths in the lower two bits. */
+enum scion_addr_type {
+	ADDR_IP4 = 0,
+	ADDR_IP6 = 3,
+	ADDR_SVC = 4,
+};
+
+#define INFO_CONS_DIR 0x1
+#define INFO_PEER 0x2
+#define HOP_EGRESS_ALERT 0x1
+#define HOP_INGRESS_ALERT 0x2
+
+/* A datagram of one of our links, in and out of the functions that the verifier sees apart. */
+struct scion_packet {
+	struct scion_ingress in;
+	__u32 len; /* SCION header and payload, bytes */
+	__u16 check; /* of the outer UDP header */
+	__u8 v6; /* of the outer IP header */
+	__u8 to_host;
+	__u32 link; /* to leave by */
+	struct ip_addr dst; /* to_host only */
+	__be16 dport; /* to_host only */
+	__u16 meta_off; /* of the path meta header, from the SCION header */
+	/* The words of the SCION header that change, by their offsets from the meta header. */
+	__u32 meta_set;
+	__be32 meta_from;
+	__be32 meta_to;
+	__u32 in_info_off; /* info field on the way in; 0: unchanged */
+	__be32 in_info_from;
+	__be32 in_info_to;
+	__u32 out_info_off; /* and on the way out */
+	__be32 out_info_from;
+	__be32 out_info_to;
+};
+
+/* A SCION header and where it stands on its path. */
+struct scion {
+	void *data_end;
+	void *hdr;
+	__u32 len; /* header and payload */
+	__u32 hdr_len;
+	__u32 meta_off; /* from hdr, as all offsets here */
+	__u8 dst_type;
+	__u8 src_type;
+	__u8 l4; /* protocol behind the extension headers */
+	__u32 l4_off;
+	__be64 dst_ia;
+	__be64 src_ia;
+	__be32 meta; /* as it stands in the packet */
+	__u8 seg0;
+	__u8 seg1;
+	__u8 num_inf;
+	__u8 num_hops;
+	__u8 curr_inf;
+	__u8 curr_hf;
+	bool peering; /* at the peering hop of a peering path */
+	__u32 info_off;
+	__u32 hop_off;
+	void *info;
+	void *hop;
+	__u8 info_flags;
+	__u8 hop_flags;
+	__u16 segid; /* of the current info field, as it stands in memory */
+	__u16 cons_ingress; /* host order */
+	__u16 cons_egress;
+};
+
+static __always_inline bool scion_known_protocol(__u8 p)
+{
+	return p == L4_UDP || p == L4_TCP || p == L4_SCMP || p == SCION_HBH || p == SCION_E2E ||
+	       p == L4_BFD || p == L4_EXPERIMENT1 || p == L4_EXPERIMENT2;
+}
+
+/* Skips one extension header of the given class (slayers decodeExtnBase). */
+static __always_inline int scion_skip_ext(struct scion *s, __u8 class)
+{
+	void *ext;
+
+	if (s->l4 != class)
+		return REASON_NONE;
+	if (s->l4_off + 2 > s->len)
+		return PUNT_SCION_MALFORMED;
+	ext = s->hdr + s->l4_off;
+	if (ext + 2 > s->data_end)
+		return PUNT_SCION_L4;
+	s->l4 = LOAD8(ext);
+	s->l4_off += (LOAD8(ext + 1) + 1) * 4;
+	if (s->l4_off > s->len || s->l4 == SCION_HBH || (class == SCION_E2E && s->l4 == SCION_E2E))
+		return PUNT_SCION_MALFORMED;
+	return REASON_NONE;
+}
+
+static __always_inline int scion_other_path(struct scion *s, __u8 type)
+{
+	switch (type) {
+	case PATH_EMPTY:
+		return s->l4 == L4_BFD ? PUNT_SCION_BFD : PUNT_SCION_EMPTY;
+	case PATH_ONEHOP:
+		return s->l4 == L4_BFD ? PUNT_SCION_BFD : PUNT_SCION_ONEHOP;
+	case PATH_EPIC:
+		/* see scion_check_src_host */
+		if (s->src_ia == scion_local_ia && s->src_type == ADDR_SVC)
+			return DROP_SCION_SRC_SERVICE;
+		return PUNT_SCION_EPIC;
+	default:
+		return PUNT_SCION_PATH_TYPE;
+	}
+}
+
+/* Common and address header, extension headers (slayers.SCION, DecodeFromBytes). */
+static __always_inline int scion_decode(struct xdp_md *ctx, const struct scion_packet *p,
+					struct scion *s)
+{
+	void *hdr = (void *)(long)ctx->data + (p->v6 ? OUTER_IPV6 : OUTER_IPV4);
+	__u32 dst_len, src_len;
+	int reason;
+
+	s->hdr = hdr;
+	s->data_end = (void *)(long)ctx->data_end;
+	s->len = p->len;
+	if (s->len < SCION_HOST_OFF || hdr + SCION_HOST_OFF > s->data_end)
+		return PUNT_SCION_MALFORMED;
+	s->l4 = LOAD8(hdr + 4);
+	if (!scion_known_protocol(s->l4))
+		return PUNT_SCION_PROTOCOL;
+	s->hdr_len = LOAD8(hdr + 5) * 4;
+	s->dst_type = LOAD8(hdr + 9) >> 4;
+	s->src_type = LOAD8(hdr + 9) & 0xf;
+	dst_len = 4 + 4 * (s->dst_type & 3);
+	src_len = 4 + 4 * (s->src_type & 3);
+	s->meta_off = SCION_HOST_OFF + dst_len + src_len;
+	if (s->hdr_len < s->meta_off || s->len < s->hdr_len)
+		return PUNT_SCION_MALFORMED;
+	s->dst_ia = LOAD64(hdr + SCION_ADDR_OFF);
+	s->src_ia = LOAD64(hdr + SCION_ADDR_OFF + 8);
+	if (LOAD8(hdr + 8) != PATH_SCION)
+		return scion_other_path(s, LOAD8(hdr + 8));
+	s->l4_off = s->hdr_len;
+	reason = scion_skip_ext(s, SCION_HBH);
+	if (reason)
+		return reason;
+	return scion_skip_ext(s, SCION_E2E);
+}
+
+static __always_inline __u8 scion_inf_of(struct scion *s, __u8 hf)
+{
+	return (hf >= s->seg0) + (hf >= s->seg0 + s->seg1);
+}
+
+/* Points s at an info and a hop field; the caller has checked that the path has both. */
+static __always_inline int scion_seek(struct scion *s, __u8 inf, __u8 hf)
+{
+	void *meta = s->hdr + s->meta_off;
+
+	s->curr_inf = inf;
+	s->curr_hf = hf;
+	s->info_off = SCION_META_LEN + SCION_INFO_LEN * inf;
+	s->hop_off = SCION_META_LEN + SCION_INFO_LEN * s->num_inf + SCION_HOP_LEN * hf;
+	s->info = meta + s->info_off;
+	s->hop = meta + s->hop_off;
+	if (s->info + SCION_INFO_LEN > s->data_end || s->hop + SCION_HOP_LEN > s->data_end)
+		return PUNT_SCION_MALFORMED;
+	s->info_flags = LOAD8(s->info);
+	s->segid = LOAD16(s->info + 2);
+	s->hop_flags = LOAD8(s->hop);
+	s->cons_ingress = bpf_ntohs(LOAD16(s->hop + 2));
+	s->cons_egress = bpf_ntohs(LOAD16(s->hop + 4));
+	return REASON_NONE;
+}
+
+/* Path meta header and current fields (scion.Base DecodeFromBytes, parsePath, determinePeer). */
+static __always_inline int scion_path(struct scion *s)
+{
+	void *meta = s->hdr + s->meta_off;
+	__u32 word, seg2;
+	__u8 inf, hf;
+	int reason;
+
+	if (s->meta_off + SCION_META_LEN > s->hdr_len || meta + SCION_META_LEN > s->data_end)
+		return PUNT_SCION_MALFORMED;
+	s->meta = LOAD32(meta);
+	word = bpf_ntohl(s->meta);
+	inf = word >> 30;
+	hf = word >> 24 & 0x3f;
+	s->seg0 = word >> 12 & 0x3f;
+	s->seg1 = word >> 6 & 0x3f;
+	seg2 = word & 0x3f;
+	if ((!s->seg0 && (s->seg1 || seg2)) || (!s->seg1 && seg2))
+		return PUNT_SCION_MALFORMED;
+	s->num_inf = !!s->seg0 + !!s->seg1 + !!seg2;
+	s->num_hops = s->seg0 + s->seg1 + seg2;
+	if (s->num_hops > SCION_MAX_HOPS ||
+	    s->meta_off + SCION_META_LEN + SCION_INFO_LEN * s->num_inf +
+			    SCION_HOP_LEN * s->num_hops >
+		    s->hdr_len)
+		return PUNT_SCION_MALFORMED;
+	if (hf >= s->num_hops || inf >= s->num_inf)
+		return DROP_SCION_PATH;
+	reason = scion_seek(s, inf, hf);
+	if (reason)
+		return reason;
+	if (inf != scion_inf_of(s, hf))
+		return DROP_SCION_PATH;
+	if (!(s->info_flags & INFO_PEER)) {
+		/* A segment of one hop exists only on peering paths. */
+		if (s->seg0 == 1 || s->seg1 == 1 || seg2 == 1)
+			return DROP_SCION_PATH;
+	} else {
+		if (!s->seg1 || seg2)
+			return DROP_SCION_PATH;
+		s->peering = hf + 1 == s->seg0 || hf == s->seg0;
+	}
+	return REASON_NONE;
+}
+
+#endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_SCION_SEND_H
+#define CULVERT_SCION_SEND_H
+
+#include "scion_path.h"
+
+#ifndef AF_INET
+#define AF_INET 2
+#define AF_INET6 10
+#endif
+
+/* Off the stack, which has no room for it. */
+struct scion_scratch {
+	struct bpf_fib_lookup fib;
+	struct next_hop hop;
+	struct ip_addr dst;
+};
+
+/* Writer: the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scion_scratch);
+} scion_scratch SEC(".maps");
+
+/*
+ * The kernel's own answer for a next hop that user space has not resolved: culvert attached
+ * without a process, or a host seen for the first time. Needs forwarding to be on. What it does
+ * not know either, user space is asked for.
+ */
+static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_link *l, __u32 l4_len,
+					     const struct ip_addr *dst)
+{
+	struct scion_scratch *m;
+	__u32 key = 0;
+
+	m = bpf_map_lookup_elem(&scion_scratch, &key);
+	if (!m)
+		return NULL;
+	__builtin_memset(&m->fib, 0, sizeof(m->fib));
+	m->fib.ifindex = ctx->ingress_ifindex;
+	m->fib.l4_protocol = IPPROTO_UDP;
+	m->dst = *dst;
+	if (l->v6) {
+		m->fib.family = AF_INET6;
+		m->fib.tot_len = l4_len + 40;
+		copy(m->fib.ipv6_src, l->ip + 8, 16);
+		copy(m->fib.ipv6_dst, l->scope == SCOPE_INTERNAL ? (void *)&m->dst : l->ip + 24, 16);
+	} else {
+		m->fib.family = AF_INET;
+		m->fib.tot_len = l4_len + 20;
+		m->fib.ipv4_src = LOAD32(l->ip + 12);
+		m->fib.ipv4_dst =
+			l->scope == SCOPE_INTERNAL ? m->dst.w[3] : LOAD32(l->ip + 16);
+	}
+	if (bpf_fib_lookup(ctx, &m->fib, sizeof(m->fib), 0) != BPF_FIB_LKUP_RET_SUCCESS) {
+		if (l->scope == SCOPE_INTERNAL)
+			bpf_ringbuf_output(&scion_wanted, &m->dst, sizeof(m->dst), 0);
+		return NULL;
+	}
+	m->hop.ifindex = m->fib.ifindex;
+	m->hop.mtu = 0xffff; /* the lookup has compared it */
+	copy(m->hop.dmac, m->fib.dmac, 6);
+	copy(m->hop.smac, m->fib.smac, 6);
+	return &m->hop;
+}
+
+static __always_inline __u64 sum_addr(const void *a)
+{
+	return (__u64)LOAD32(a) + LOAD32(a + 4) + LOAD32(a + 8) + LOAD32(a + 12);
+}
+
+/* The share of the outer addresses and ports in the checksum that the packet came with. */
+static __always_inline __u16 scion_old_sum(void *data, bool v6)
+{
+	if (v6)
+		return csum_fold(sum_addr(data + IPV6_SADDR) + sum_addr(data + IPV6_DADDR) +
+				 LOAD32(data + OUTER_IPV6 - 8));
+	return csum_fold((__u64)LOAD32(data + IPV4_SADDR) + LOAD32(data + IPV4_DADDR) +
+			 LOAD32(data + OUTER_IPV4 - 8));
+}
+
+/* The new UDP checksum from the old one (RFC 1624); 0, which is none, stays 0. */
+static __always_inline __u16 scion_udp_check(void *data, const struct scion_packet *p,
+					     const struct scion_link *l)
+{
+	__u64 sum = l->l4_sum;
+	__u16 check;
+
+	if (!p->check)
+		return 0;
+	/* the host's words are 0 otherwise */
+	sum += p->dport;
+	sum += l->v6 ? sum_addr(&p->dst) : p->dst.w[3];
+	sum += (__u16)~p->check;
+	sum += (__u16)~scion_old_sum(data, p->v6);
+	/* ~from + to is 0 where nothing changes */
+	sum += (__u64)(__u32)~p->meta_from + p->meta_to;
+	sum += (__u64)(__u32)~p->in_info_from + p->in_info_to;
+	sum += (__u64)(__u32)~p->out_info_from + p->out_info_to;
+	check = ~csum_fold(sum);
+	return check ?: 0xffff;
+}
+
+static __always_inline void scion_write_eth(void *eth, const struct next_hop *hop, bool v6)
+{
+	copy(eth, hop->dmac, 6);
+	copy(eth + 6, hop->smac, 6);
+	STORE16(eth + 12, v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP));
+}
+
+static __always_inline void scion_write_ipv4(void *ip, const struct scion_packet *p,
+					     const struct scion_link *l, __u16 check)
+{
+	__u32 udp_len = p->len + sizeof(struct udphdr);
+	__be16 len = bpf_htons(udp_len + sizeof(struct iphdr));
+	__u64 sum = (__u64)l->ip_sum + len;
+
+	copy(ip, l->ip, 28);
+	if (p->to_host) {
+		STORE32(ip + 16, p->dst.w[3]);
+		STORE16(ip + 22, p->dport);
+		sum += p->dst.w[3];
+	}
+	STORE16(ip + 2, len);
+	STORE16(ip + 10, ~csum_fold(sum));
+	STORE16(ip + 24, bpf_htons(udp_len));
+	STORE16(ip + 26, check);
+}
+
+static __always_inline void scion_write_ipv6(void *ip, const struct scion_packet *p,
+					     const struct scion_link *l, __u16 check)
+{
+	__be16 len = bpf_htons(p->len + sizeof(struct udphdr));
+
+	copy(ip, l->ip, 48);
+	if (p->to_host) {
+		copy(ip + 24, &p->dst, 16);
+		STORE16(ip + 42, p->dport);
+	}
+	STORE16(ip + 4, len);
+	STORE16(ip + 44, len);
+	STORE16(ip + 46, check);
+}
+
+static __always_inline struct next_hop *scion_next_hop(struct xdp_md *ctx, struct scion_packet *p,
+							struct scion_link *l)
+{
+	struct next_hop *hop = &l->hop;
+
+	if (p->to_host)
+		hop = bpf_map_lookup_elem(&scion_hosts, &p->dst);
+	if (!hop || !hop->ifindex)
+		hop = scion_fib(ctx, l, p->len + sizeof(struct udphdr), &p->dst);
+	return hop;
+}
+
+/*
+ * Rewrites the packet for the way that has been found for it. Until the headroom is there nothing
+ * is written, so that a packet which cannot go goes up as it came. Returns the device to leave by,
+ * or the negative reason why not.
+ */
+__noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
+{
+	void *data, *data_end, *meta, *in_info, *out_info;
+	struct scion_link *l;
+	struct next_hop *hop;
+	__u16 check;
+	bool v6;
+
+	if (!p)
+		return -PUNT_SCION_MALFORMED;
+	l = bpf_map_lookup_elem(&scion_links, &p->link);
+	if (!l)
+		return -PUNT_SCION_EGRESS;
+	v6 = l->v6;
+	hop = scion_next_hop(ctx, p, l);
+	if (!hop)
+		return -PUNT_SCION_NEXT_HOP;
+	if (p->len + (v6 ? OUTER_IPV6 : OUTER_IPV4) - ETH_HLEN > hop->mtu)
+		return -PUNT_SCION_MTU;
+	if (v6 && !p->check)
+		return -PUNT_SCION_CHECKSUM;
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	if (data + (p->v6 ? OUTER_IPV6 : OUTER_IPV4) > data_end)
+		return -PUNT_SCION_MALFORMED;
+	check = scion_udp_check(data, p, l);
+	if (v6 != p->v6) {
+		if (bpf_xdp_adjust_head(ctx, v6 ? OUTER_IPV4 - OUTER_IPV6 : OUTER_IPV6 - OUTER_IPV4))
+			return -PUNT_SCION_MALFORMED;
+		data = (void *)(long)ctx->data;
+		data_end = (void *)(long)ctx->data_end;
+	}
+	meta = data + (v6 ? OUTER_IPV6 : OUTER_IPV4) + (p->meta_off & 0x3f);
+	in_info = meta + (p->in_info_off & 0x1f);
+	out_info = meta + (p->out_info_off & 0x1f);
+	/* all true: the header was there before */
+	if (data + OUTER_IPV6 > data_end || meta + 4 > data_end || in_info + 4 > data_end ||
+	    out_info + 4 > data_end)
+		return -DROP_SCION_PATH;
+	if (p->meta_set)
+		STORE32(meta, p->meta_to);
+	if (p->in_info_off)
+		STORE32(in_info, p->in_info_to);
+	if (p->out_info_off)
+		STORE32(out_info, p->out_info_to);
+	if (v6)
+		scion_write_ipv6(data + ETH_HLEN, p, l, check);
+	else
+		scion_write_ipv4(data + ETH_HLEN, p, l, check);
+	scion_write_eth(data, hop, v6);
+	return hop->ifindex;
+}
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_SCION_STATS_H
+#define CULVERT_SCION_STATS_H
+
+#include "scion_send.h"
+
+/* Size class of the reference's metrics: bits of the length, 6 to 14, here 0 to 8. */
+static __always_inline __u32 size_class(__u32 len)
+{
+	__u32 c = 0;
+
+	if (len >= 1024) {
+		len >>= 4;
+		c = 4;
+	}
+	c += (len >= 64) + (len >= 128) + (len >= 256) + (len >= 512);
+	return c;
+}
+
+static __always_inline __u32 scion_traffic_type(int reason)
+{
+	switch (reason) {
+	case FWD_SCION_IN:
+		return TRAFFIC_IN;
+	case FWD_SCION_OUT:
+		return TRAFFIC_OUT;
+	case FWD_SCION_IN_TRANSIT:
+		return TRAFFIC_IN_TRANSIT;
+	case FWD_SCION_OUT_TRANSIT:
+		return TRAFFIC_OUT_TRANSIT;
+	default:
+		return TRAFFIC_BR_TRANSIT;
+	}
+}
+
+/* Counts what ends here. The slow path counts for itself what goes up. */
+static __always_inline void scion_count(const struct scion_packet *p, int reason)
+{
+	__u32 class = size_class(p->len);
+	__u32 slot = p->in.counters;
+	struct scion_counters *c;
+	struct scion_link *l;
+	__u32 type, key;
+
+	if (reason < DROP_SCION_PATH || class >= SIZE_CLASSES)
+		return;
+	c = bpf_map_lookup_elem(&scion_traffic, &slot);
+	if (!c)
+		return;
+	c->in[class].packets++;
+	c->in[class].bytes += p->len;
+	if (reason < FWD_SCION_BR_TRANSIT) {
+		c->dropped[class]++;
+		return;
+	}
+	key = p->link;
+	l = bpf_map_lookup_elem(&scion_links, &key);
+	if (!l)
+		return;
+	slot = l->counters;
+	c = bpf_map_lookup_elem(&scion_traffic, &slot);
+	if (!c)
+		return;
+	type = scion_traffic_type(reason);
+	c->out[type][class].packets++;
+	c->out[type][class].bytes += p->len;
+}
+
+#endif

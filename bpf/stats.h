@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_STATS_H
+#define CULVERT_STATS_H
+
+#include "reason.h"
+
+/* Interfaces that one instance can carry; the counters are sized by it once and for all. */
+#define MAX_PORTS 64
+
+struct counter {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* An interface with the program on it. */
+struct port {
+	__u32 slot; /* 1 + index of its counters; 0: not ours */
+	__u16 mac[3];
+	__u16 pad;
+};
+
+/* By ifindex. Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct port);
+} ports SEC(".maps");
+
+/* By slot * REASON_SLOTS + reason. Writer: the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_PORTS * REASON_SLOTS);
+	__type(key, __u32);
+	__type(value, struct counter);
+} counters SEC(".maps");
+
+static __always_inline void count(__u32 slot, __u32 reason, __u64 bytes)
+{
+	__u32 key = slot * REASON_SLOTS + reason;
+	struct counter *c = bpf_map_lookup_elem(&counters, &key);
+
+	if (c) {
+		c->packets++;
+		c->bytes += bytes;
+	}
+}
+
+#endif

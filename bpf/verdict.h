@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_VERDICT_H
+#define CULVERT_VERDICT_H
+
+#include "limit.h"
+#include "packet.h"
+
+/* The one way out: counts the packet under its reason and does what the reason says. */
+static __always_inline int verdict(struct packet *pkt, __u32 reason)
+{
+	int action = XDP_PASS;
+
+	if (reason >= FWD_SCION_BR_TRANSIT) {
+		action = bpf_redirect(pkt->egress, 0);
+	} else if (reason >= DROP_SCION_PATH) {
+		action = XDP_DROP;
+	} else if (reason > PASS_OTHER && limited(reason)) {
+		action = XDP_DROP;
+		reason += REASON_LIMITED;
+	}
+	if (pkt->slot)
+		count(pkt->slot - 1, reason, pkt->len);
+	return action;
+}
+
+#endif

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/scionpkt"
+)
+
+func newGenCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "gen",
+		Short: "write packets to a pcap file",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			return usageError(errors.New("say what to generate (see 'culvert gen --help')"))
+		},
+	}
+	cmd.AddCommand(newGenScionCmd())
+	return cmd
+}
+
+func newGenScionCmd() *cobra.Command {
+	var o scionpkt.GenerateOptions
+	cmd := &cobra.Command{
+		Use:   "scion --topology FILE --router ID {--key BASE64 | --keys DIR} -w FILE.pcap",
+		Short: "write SCION packets that a border router forwards",
+		Long: `Write a pcap file of Ethernet frames with SCION packets as they arrive at a border router. Their
+hop fields carry MACs that this router accepts, and are valid for a day.
+
+The packets go every way that the topology has for the router, by turns, unless --direction,
+--ingress or --egress says otherwise. The directions are external->external, external->sibling,
+sibling->external, inside->external and external->host. --ingress also decides over which link,
+and so at which device, the packets arrive: a file for one device wants one ingress.
+
+Each flow has its own flow label, source host and source port, and one packet of each size. A
+topology does not know MAC addresses: give those of the device under test and of its neighbour.`,
+		Example: `  # A million flows of 138 bytes that enter at interface 1, for a topology and the AS's master keys
+  culvert gen scion --topology topology.json --router br1-ff00_0_1-2 --keys keys \
+      -n 1000000 --hop-fields 3 --size 138 --ingress 1 --dst-mac 02:00:00:00:00:02 -w in.pcap
+
+  # Three sizes of packets to a host of the AS, with a forwarding key as for 'culvert key add'
+  culvert gen scion --topology topology.json --router br-1 --key AAECAwQFBgcICQoLDA0ODw== \
+      --direction 'external->host' --host 10.0.0.10 --size 138,512,1400 -w host.pcap`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if (o.Key == "") == (o.Keys == "") {
+				return usageError(errors.New("give --key or --keys, one of them"))
+			}
+			for flag, value := range map[string]string{
+				"topology": o.Topology, "router": o.Router, "write": o.Output,
+			} {
+				if value == "" {
+					return usageError(errors.New("--" + flag + " is missing (see 'culvert gen scion --help')"))
+				}
+			}
+			return scionpkt.GenerateFile(o, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Topology, "topology", "", "topology.json of the AS")
+	f.StringVar(&o.Router, "router", "", "name of the border router in the topology")
+	f.StringVar(&o.Key, "key", "", "forwarding key, 16 bytes in base64")
+	f.StringVar(&o.Keys, "keys", "", "directory with the AS's master0.key and master1.key")
+	f.IntVarP(&o.Flows, "flows", "n", 1000, "number of flows")
+	f.IntVar(&o.HopFields, "hop-fields", 4, "number of hop fields in the path")
+	f.IntSliceVar(&o.Sizes, "size", []int{256}, "length of the Ethernet frames in bytes, comma separated")
+	f.StringVar(&o.Family, "family", "4", "family of the SCION hosts: 4, 6 or both")
+	f.StringSliceVar(&o.Directions, "direction", nil, "directions, comma separated (default all)")
+	f.IntVar(&o.Ingress, "ingress", -1, "SCION interface that the packets enter at, 0 for inside the AS")
+	f.IntVar(&o.Egress, "egress", -1, "SCION interface that the packets leave at, 0 for inside the AS")
+	f.StringSliceVar(&o.Hosts, "host", nil, "hosts of the AS (default the address after the router's)")
+	f.StringVar(&o.SrcMAC, "src-mac", "", "source MAC address (default made up)")
+	f.StringVar(&o.DstMAC, "dst-mac", "", "destination MAC address (default made up)")
+	f.StringVarP(&o.Output, "write", "w", "", "pcap file to write, - for standard output")
+	return cmd
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/lab"
+)
+
+func newLabCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "build small networks to try culvert in",
+		Long: `Build small networks out of network namespaces and veth pairs, run programs in
+them, and take them down without a trace. Nothing outside those namespaces is
+touched. Several labs can be up at once, each under a name of its own.
+
+Needs root.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usageError(fmt.Errorf("lab: say what to do (see '%s --help')", cmd.CommandPath()))
+		},
+	}
+	cmd.AddCommand(newLabUpCmd(), newLabDownCmd(), newLabListCmd(), newLabExecCmd(), newLabBuildCmd())
+	return cmd
+}
+
+func newLabUpCmd() *cobra.Command {
+	var o lab.Options
+	var culvert string
+	cmd := &cobra.Command{
+		Use:   "up TOPOLOGY",
+		Short: "set up a lab",
+		Long:  "Set up a lab and leave it running. The topologies are:\n\n" + labTopologies() + labUpHelp,
+		Example: `  culvert lab up veth --static-neigh
+  culvert lab up scion3
+  culvert lab exec scion3 as1 scion ping 1-ff00:0:3,127.0.0.1 -c 5
+  culvert lab up scion3 --name second --culvert none --switch`,
+		Args:      usageArgs(cobra.ExactArgs(1)),
+		ValidArgs: slices.Sorted(maps.Keys(lab.Topologies())),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			o.Out = cmd.OutOrStdout()
+			if cmd.Flags().Changed("culvert") {
+				if o.Routers, err = lab.ParseCulvert(culvert); err != nil {
+					return labError(err)
+				}
+			}
+			l, err := lab.Up(cmd.Context(), args[0], o)
+			if err != nil {
+				return labError(err)
+			}
+			return l.WriteSummary(cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Name, "name", "", "name of the lab (default the topology's name)")
+	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veths in bytes")
+	f.BoolVar(&o.IPv6, "ipv6", false, "carry SCION over IPv6")
+	f.BoolVar(&o.StaticNeighbours, "static-neigh", false, "veth: fill in the neighbours for good")
+	f.BoolVar(&o.Forward, "forward", false, "veth: turn IP forwarding on in rut")
+	f.StringVar(&culvert, "culvert", "as2", "scion3: the ASes that run culvert: all, none, or names with commas")
+	f.BoolVar(&o.SegmentSwitch, "switch", false, "scion3: make AS 2 the parent of the others, so that segments meet there")
+	f.DurationVar(&o.BFD, "bfd", 0, "scion3: interval of the BFD sessions (default 100ms)")
+	f.DurationVar(&o.Timeout, "timeout", 0, "scion3: how long to wait for paths (default 1m30s)")
+	return cmd
+}
+
+const labUpHelp = `
+In veth, start the router under test yourself, for example with
+'culvert lab exec veth rut culvert scion run --config FILE': its configuration
+is made, and named when the lab is up. In scion3 everything runs when the
+command returns; the reference programs are built first if they are missing.
+
+When the command fails or is interrupted, what it had made is removed.`
+
+// labTopologies lists what can be built, a line each.
+func labTopologies() string {
+	var b strings.Builder
+	topologies := lab.Topologies()
+	for _, name := range slices.Sorted(maps.Keys(topologies)) {
+		fmt.Fprintf(&b, "  %-8s %s\n", name, topologies[name])
+	}
+	return b.String()
+}
+
+func newLabDownCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "down NAME...",
+		Short: "take labs down",
+		Long: `Take labs down: end every process in their namespaces, remove the namespaces,
+their files, and what culvert has pinned for them. It also clears up after an
+'up' that was killed.`,
+		Example:           "  culvert lab down scion3",
+		Args:              usageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: completeLabs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			for _, name := range args {
+				if err := lab.Down(name); err != nil {
+					return labError(err)
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func newLabListCmd() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "show the labs that are up",
+		Long:  "Show the labs that are up, with their namespaces and processes.",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return lab.WriteList(cmd.OutOrStdout(), asJSON)
+		},
+	}
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	return cmd
+}
+
+func newLabExecCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "exec NAME NAMESPACE COMMAND [ARG...]",
+		Short: "run a command in a lab",
+		Long: `Run a command in a namespace of a lab: as1, as1h, as2, as3 or as3h in scion3,
+rut, a or b in veth. The programs router, control, daemon, dispatcher, scion and
+scion-pki are found without a path, as is culvert, and scion knows the daemon of
+its AS. Mounts stay as they are, other than with 'ip netns exec', so culvert's
+pins are visible. The exit status is the command's own.`,
+		Example: `  culvert lab exec scion3 as1 scion showpaths 1-ff00:0:3
+  culvert lab exec veth rut ip -br address`,
+		Args:              usageArgs(cobra.MinimumNArgs(3)),
+		ValidArgsFunction: completeLabs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			l, err := lab.Open(args[0])
+			if err != nil {
+				return labError(err)
+			}
+			return l.Exec(args[1], args[2:]...)
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+func newLabBuildCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "build",
+		Short: "build the reference programs that scion3 runs",
+		Long: `Build the reference programs that scion3 runs beside culvert: router, control,
+daemon, dispatcher, scion and scion-pki, as pinned in the module peers/ of
+culvert's source. They go into the directory peers beside the culvert binary.
+What is up to date is left alone. Needs Go, and gcc for control and daemon.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return lab.BuildPeers(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+}
+
+// completeLabs completes the name of a lab as the first argument.
+func completeLabs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	labs, err := lab.List()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, l := range labs {
+		names = append(names, l.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// labError gives a wrong option or name the status of wrong usage.
+func labError(err error) error {
+	if errors.Is(err, lab.ErrOptions) {
+		return usageError(err)
+	}
+	return err
+}

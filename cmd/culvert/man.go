@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+// newManCmd is for `make dist`; the pages come from the help texts of the verbs.
+func newManCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:    "man DIR",
+		Short:  "write a man page for each verb into DIR",
+		Hidden: true,
+		Args:   usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return fmt.Errorf("make a directory for the man pages: %w", err)
+			}
+			root := cmd.Root()
+			root.DisableAutoGenTag = true
+			header := &doc.GenManHeader{Section: "1", Source: "culvert", Manual: "User Commands"}
+			if err := doc.GenManTree(root, header, args[0]); err != nil {
+				return fmt.Errorf("write the man pages to %s: %w", args[0], err)
+			}
+			return nil
+		},
+	}
+}

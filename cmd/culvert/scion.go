@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/scion"
+)
+
+// scionDeps ties internal/scion to the data path.
+var scionDeps scion.Deps
+
+func newScionCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "scion",
+		Short: "run a SCION border router",
+		Args:  usageArgs(cobra.NoArgs),
+	}
+	cmd.AddCommand(newScionRunCmd())
+	return cmd
+}
+
+func newScionRunCmd() *cobra.Command {
+	var config string
+	cmd := &cobra.Command{
+		Use:   "run --config FILE",
+		Short: "run the border router of a router TOML file, in place of the reference router",
+		Long: `Run the border router of a router TOML file, in place of the reference router.
+
+The TOML file, topology.json and keys/ are those of the reference router. The fast path is attached
+to the network interfaces that carry the router's underlay addresses; the reference data plane runs
+in this process for everything else. When the process ends the fast path stays: see culvert detach.`,
+		Example: "  culvert scion run --config /etc/scion/br.toml",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if config == "" {
+				return usageError(errors.New("--config is required (see 'culvert scion run --help')"))
+			}
+			return scion.Run(cmd.Context(), config, scionDeps)
+		},
+	}
+	cmd.Flags().StringVar(&config, "config", "", "the router's TOML file (required)")
+	return cmd
+}

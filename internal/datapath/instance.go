@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package datapath loads, attaches, pins and feeds the eBPF programs. It is the only package that
+// touches eBPF.
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// Options say how to attach.
+type Options struct {
+	// Name of the instance: the router's ID.
+	Name string
+	// Interfaces to attach to, by name.
+	Interfaces []string
+	// Generic attaches in the kernel's generic mode, for drivers without native XDP.
+	Generic bool
+	// SkipMAC leaves out the verification of hop fields. It exists to measure what the
+	// verification costs; no configuration leads here.
+	SkipMAC bool
+}
+
+// Instance is a data plane in the kernel. It goes on when the process ends.
+type Instance struct {
+	dir  string
+	meta meta
+	maps map[string]*ebpf.Map
+	prog *ebpf.Program
+	lock *os.File // held while this process serves the instance
+	mu   sync.Mutex
+}
+
+// Name returns the router's ID.
+func (i *Instance) Name() string { return i.meta.Name }
+
+// NetNS returns the inode of the network namespace that the instance is attached in.
+func (i *Instance) NetNS() uint32 { return i.meta.NetNS }
+
+// Config returns what the instance was loaded with.
+func (i *Instance) Config() Config { return i.meta.Config }
+
+// Generic tells whether the programs are attached in generic mode.
+func (i *Instance) Generic() bool { return i.meta.Generic }
+
+// Program returns the program on the interfaces, for measurements.
+func (i *Instance) Program() *ebpf.Program { return i.prog }
+
+// Close lets go of the instance without touching what runs.
+func (i *Instance) Close() {
+	for _, m := range i.maps {
+		m.Close()
+	}
+	if i.prog != nil {
+		i.prog.Close()
+	}
+	if i.lock != nil {
+		i.lock.Close()
+	}
+}
+
+// Attach brings a data plane up on the interfaces, or takes over the one of the same name that runs
+// in this network namespace: its counters and keys stay, and the program is swapped under load
+// without losing a packet. Either all interfaces are served in the end or nothing has changed.
+func Attach(o Options, c Config) (*Instance, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	ports, err := findPorts(o.Interfaces)
+	if err != nil {
+		return nil, err
+	}
+	netns, err := netnsInode()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := makeInstanceDir(netns, o.Name)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockInstance(dir, o.Name)
+	if err != nil {
+		return nil, err
+	}
+	inst, err := attach(dir, netns, o, c, ports)
+	if err != nil {
+		lock.Close()
+		removeIfEmpty(dir)
+		return nil, err
+	}
+	inst.lock = lock
+	return inst, nil
+}
+
+func attach(dir string, netns uint32, o Options, c Config, ports []*net.Interface) (*Instance, error) {
+	old, err := openInstance(dir)
+	if err != nil && !isNotExist(err) {
+		return nil, err
+	}
+	if old != nil {
+		defer old.Close()
+	}
+	if err := checkForeign(dir, ports); err != nil {
+		return nil, err
+	}
+	m := newMeta(old, netns, o, c)
+	if err := m.assignPorts(ports); err != nil {
+		return nil, err
+	}
+	inst, err := load(old, m, o.SkipMAC, ports)
+	if err != nil {
+		return nil, err
+	}
+	inst.dir = dir
+	gen, err := inst.pinGeneration()
+	if err != nil {
+		inst.Close()
+		return nil, err
+	}
+	err = inst.watchLosses(gen)
+	if err == nil {
+		err = swapLinks(inst, old, ports)
+	}
+	if err != nil {
+		os.RemoveAll(gen)
+		inst.Close()
+		return nil, err
+	}
+	removeOtherGenerations(dir, gen)
+	return inst, nil
+}
+
+// swapLinks puts the new program on every interface: atomically where one of ours runs. When it
+// fails, the interfaces carry what they carried before.
+func swapLinks(inst, old *Instance, ports []*net.Interface) (err error) {
+	var undo []func()
+	defer func() {
+		if err != nil {
+			for _, u := range slices.Backward(undo) {
+				u()
+			}
+		}
+	}()
+	for _, p := range ports {
+		path := linkPath(inst.dir, p.Name)
+		l, openErr := link.LoadPinnedLink(path, nil)
+		if openErr == nil && linkIfindex(l) == p.Index {
+			if err := l.Update(inst.prog); err != nil {
+				return fmt.Errorf("swapping the program on %s: %w", p.Name, err)
+			}
+			undo = append(undo, func() {
+				if old != nil {
+					_ = l.Update(old.prog)
+				}
+			})
+			continue
+		}
+		if openErr == nil { // the interface it was made for is gone
+			l.Close()
+			_ = os.Remove(path)
+		}
+		if err := attachLink(inst, p, path); err != nil {
+			return err
+		}
+		undo = append(undo, func() { _ = os.Remove(path) })
+	}
+	return detachOthers(inst.dir, ports)
+}
+
+func attachLink(inst *Instance, p *net.Interface, path string) error {
+	flags := link.XDPDriverMode
+	if inst.meta.Generic {
+		flags = link.XDPGenericMode
+	}
+	l, err := link.AttachXDP(link.XDPOptions{Program: inst.prog, Interface: p.Index, Flags: flags})
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("attaching to %s: its driver has no native XDP: "+
+			"use generic mode if its speed will do", p.Name)
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("attaching to %s: it carries another XDP program: "+
+			"see 'ip link show dev %s'", p.Name, p.Name)
+	case err != nil:
+		return fmt.Errorf("attaching to %s: %w", p.Name, err)
+	}
+	defer l.Close()
+	if err := l.Pin(path); err != nil {
+		return fmt.Errorf("pinning the link of %s to %s: %w", p.Name, path, err)
+	}
+	return nil
+}
+
+// findPorts looks the interfaces up, so that a wrong name is found before anything is touched.
+func findPorts(names []string) ([]*net.Interface, error) {
+	if len(names) == 0 {
+		return nil, errors.New("no interfaces to attach to: name at least one")
+	}
+	if len(names) > maxPorts {
+		return nil, fmt.Errorf("%d interfaces: one instance carries at most %d", len(names), maxPorts)
+	}
+	var ports []*net.Interface
+	for _, name := range names {
+		p, err := net.InterfaceByName(name)
+		if err != nil {
+			return nil, fmt.Errorf("interface %s does not exist: see 'ip link'", name)
+		}
+		if !slices.ContainsFunc(ports, func(q *net.Interface) bool { return q.Index == p.Index }) {
+			ports = append(ports, p)
+		}
+	}
+	return ports, nil
+}
+
+func isNotExist(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, ebpf.ErrKeyNotExist)
+}

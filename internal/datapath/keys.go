@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// MaxKeys is how many forwarding keys may be loaded at a time; the index of a key is below it.
+const MaxKeys = 2
+
+// KeyInfo tells of a loaded key without giving it away.
+type KeyInfo struct {
+	Index int
+	// ID is the same for the same key, and can be compared across routers of an AS.
+	ID string
+}
+
+// AddKey loads a forwarding key. Hop fields valid under any loaded key are good.
+func (i *Instance) AddKey(index int, key Key) error {
+	m, err := i.keySlot(index)
+	if err != nil {
+		return err
+	}
+	var old pipelineAesCmacKey
+	if err := m.Lookup(uint32(index), &old); err != nil {
+		return fmt.Errorf("reading key %d of %s: %w", index, i.Name(), err)
+	}
+	k := cmacKey(key)
+	if old.Id == k.Id {
+		return nil
+	}
+	if old.Id != 0 {
+		return fmt.Errorf("key %d of %s is in use: remove it first, or use index %d",
+			index, i.Name(), 1-index)
+	}
+	// A slot counts once its ID is set, so write the ID last.
+	id := k.Id
+	k.Id = 0
+	if err := m.Put(uint32(index), k); err != nil {
+		return fmt.Errorf("writing key %d of %s: %w", index, i.Name(), err)
+	}
+	k.Id = id
+	if err := m.Put(uint32(index), k); err != nil {
+		return fmt.Errorf("enabling key %d of %s: %w", index, i.Name(), err)
+	}
+	return nil
+}
+
+// RemoveKey forgets a forwarding key.
+func (i *Instance) RemoveKey(index int) error {
+	m, err := i.keySlot(index)
+	if err != nil {
+		return err
+	}
+	var k pipelineAesCmacKey
+	if err := m.Lookup(uint32(index), &k); err != nil {
+		return fmt.Errorf("reading key %d of %s: %w", index, i.Name(), err)
+	}
+	if k.Id == 0 {
+		return fmt.Errorf("%s has no key %d: see 'culvert key list %s'", i.Name(), index, i.Name())
+	}
+	k.Id = 0
+	if err := m.Put(uint32(index), k); err != nil {
+		return fmt.Errorf("disabling key %d of %s: %w", index, i.Name(), err)
+	}
+	if err := m.Put(uint32(index), pipelineAesCmacKey{}); err != nil {
+		return fmt.Errorf("clearing key %d of %s: %w", index, i.Name(), err)
+	}
+	return nil
+}
+
+// Keys lists the loaded keys.
+func (i *Instance) Keys() ([]KeyInfo, error) {
+	var keys []KeyInfo
+	for index := range MaxKeys {
+		var k pipelineAesCmacKey
+		if err := i.maps[pipelineMapScionKeys].Lookup(uint32(index), &k); err != nil {
+			return nil, fmt.Errorf("reading key %d of %s: %w", index, i.Name(), err)
+		}
+		if k.Id != 0 {
+			keys = append(keys, KeyInfo{Index: index, ID: fmt.Sprintf("%016x", k.Id)})
+		}
+	}
+	return keys, nil
+}
+
+func (i *Instance) keySlot(index int) (*ebpf.Map, error) {
+	if index < 0 || index >= MaxKeys {
+		return nil, fmt.Errorf("key index %d: use 0 to %d", index, MaxKeys-1)
+	}
+	return i.maps[pipelineMapScionKeys], nil
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+// ne is the byte order in which programs on this machine read memory; values that are addresses or
+// ports stand in memory in network order and are moved, not converted.
+var ne = binary.NativeEndian
+
+func wire16(v uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], v)
+	return ne.Uint16(b[:])
+}
+
+// addrWords returns an address as struct ip_addr: IPv4 mapped into IPv6.
+func addrWords(a netip.Addr) (w [4]uint32) {
+	b := a.As16()
+	for i := range w {
+		w[i] = ne.Uint32(b[4*i:])
+	}
+	return w
+}
+
+// sum16 adds up the 16-bit words of b as they stand in memory (RFC 1071).
+func sum16(b []byte) (sum uint32) {
+	for ; len(b) > 1; b = b[2:] {
+		sum += uint32(ne.Uint16(b))
+	}
+	return sum
+}
+
+const (
+	protoUDP = 17
+	// hopLimit is what Linux gives to packets of its own, the reference router's among them.
+	hopLimit = 64
+)
+
+// outerHeader writes the IP and UDP header of a link with lengths and checksums 0, and returns the
+// sums that the programs complete. The destination may be missing.
+func outerHeader(local, remote netip.AddrPort) (ip [48]byte, ipSum, l4Sum uint32) {
+	var udp []byte
+	if local.Addr().Is4() {
+		ip[0] = 0x45
+		ip[6] = 0x40 // don't fragment, as from a connected socket
+		ip[8] = hopLimit
+		ip[9] = protoUDP
+		copy(ip[12:], local.Addr().AsSlice())
+		copy(ip[16:], remote.Addr().AsSlice())
+		udp = ip[20:28]
+		ipSum = sum16(ip[:20])
+		l4Sum = sum16(ip[12:20])
+	} else {
+		ip[0] = 0x60
+		ip[6] = protoUDP
+		ip[7] = hopLimit
+		copy(ip[8:], local.Addr().AsSlice())
+		copy(ip[24:], remote.Addr().AsSlice())
+		udp = ip[40:48]
+		l4Sum = sum16(ip[8:40])
+	}
+	binary.BigEndian.PutUint16(udp, local.Port())
+	binary.BigEndian.PutUint16(udp[2:], remote.Port())
+	l4Sum += sum16(udp[:4])
+	return ip, ipSum, l4Sum
+}
+
+func (nh NextHop) raw() pipelineNextHop {
+	return pipelineNextHop{
+		Ifindex: uint32(nh.IfIndex),
+		Mtu:     nh.MTU,
+		Dmac:    nh.DstMAC,
+		Smac:    nh.SrcMAC,
+	}
+}
+
+func (i *Instance) updateLink(link int, change func(*pipelineScionLink)) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if link < 0 || link >= len(i.meta.Config.Links) {
+		return fmt.Errorf("link %d of %s: there are %d", link, i.Name(), len(i.meta.Config.Links))
+	}
+	m := i.maps[pipelineMapScionLinks]
+	var l pipelineScionLink
+	if err := m.Lookup(uint32(link), &l); err != nil {
+		return fmt.Errorf("reading link %d of %s: %w", link, i.Name(), err)
+	}
+	change(&l)
+	if err := m.Put(uint32(link), l); err != nil {
+		return fmt.Errorf("writing link %d of %s: %w", link, i.Name(), err)
+	}
+	return nil
+}
+
+// SetLinkUp says whether a link, an index into Config.Links, may be used.
+func (i *Instance) SetLinkUp(link int, up bool) error {
+	return i.updateLink(link, func(l *pipelineScionLink) {
+		l.Up = 0
+		if up {
+			l.Up = 1
+		}
+	})
+}
+
+// SetLinkNextHop says where the far end of a sibling or external link is. The zero NextHop sends
+// the link's packets to the slow path.
+func (i *Instance) SetLinkNextHop(link int, nh NextHop) error {
+	raw := nh.raw()
+	// The programs read without a lock: the index comes last, and while it is 0 there is no next
+	// hop to be read by halves.
+	steps := []func(*pipelineNextHop){
+		func(h *pipelineNextHop) { h.Ifindex = 0 },
+		func(h *pipelineNextHop) { *h = raw; h.Ifindex = 0 },
+		func(h *pipelineNextHop) { *h = raw },
+	}
+	for _, step := range steps {
+		same := false
+		err := i.updateLink(link, func(l *pipelineScionLink) {
+			same = l.Hop == raw
+			if !same {
+				step(&l.Hop)
+			}
+		})
+		if err != nil || same {
+			return err
+		}
+	}
+	return nil
+}
+
+// LinkState is what the programs know of a link.
+type LinkState struct {
+	Up      bool
+	NextHop NextHop
+}
+
+// LinkStates returns the state of each link of Config.Links.
+func (i *Instance) LinkStates() ([]LinkState, error) {
+	states := make([]LinkState, len(i.meta.Config.Links))
+	for n := range states {
+		var l pipelineScionLink
+		if err := i.maps[pipelineMapScionLinks].Lookup(uint32(n), &l); err != nil {
+			return nil, fmt.Errorf("reading link %d of %s: %w", n, i.Name(), err)
+		}
+		states[n] = LinkState{Up: l.Up != 0, NextHop: NextHop{
+			IfIndex: int(l.Hop.Ifindex),
+			SrcMAC:  l.Hop.Smac,
+			DstMAC:  l.Hop.Dmac,
+			MTU:     l.Hop.Mtu,
+		}}
+	}
+	return states, nil
+}
+
+// SetHost says where an end host of the AS is.
+func (i *Instance) SetHost(addr netip.Addr, nh NextHop) error {
+	if err := i.maps[pipelineMapScionHosts].Put(addrWords(addr), nh.raw()); err != nil {
+		return fmt.Errorf("writing the next hop of host %s: %w", addr, err)
+	}
+	return nil
+}
+
+// DeleteHost forgets an end host. It is no error if there is none.
+func (i *Instance) DeleteHost(addr netip.Addr) error {
+	err := i.maps[pipelineMapScionHosts].Delete(addrWords(addr))
+	if err != nil && !isNotExist(err) {
+		return fmt.Errorf("deleting the next hop of host %s: %w", addr, err)
+	}
+	return nil
+}

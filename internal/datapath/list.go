@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// List opens every instance on this machine, whatever network namespace it is in.
+func List() ([]*Instance, error) {
+	root, ok := findRoot()
+	if !ok {
+		return nil, nil
+	}
+	dirs, err := filepath.Glob(filepath.Join(root, "*", "*"))
+	if err != nil {
+		return nil, err
+	}
+	var all []*Instance
+	for _, dir := range dirs {
+		inst, err := openInstance(dir)
+		switch {
+		case isNotExist(err):
+			continue
+		case err != nil:
+			return all, err
+		}
+		all = append(all, inst)
+	}
+	return all, nil
+}
+
+// Open opens an instance by the router's ID: the one in this network namespace, or the only one of
+// that name on the machine.
+func Open(name string) (*Instance, error) {
+	all, err := List()
+	if err != nil {
+		return nil, err
+	}
+	here, err := netnsInode()
+	if err != nil {
+		return nil, err
+	}
+	var found []*Instance
+	for _, i := range all {
+		if i.Name() == name {
+			found = append(found, i)
+		} else {
+			i.Close()
+		}
+	}
+	if n := slices.IndexFunc(found, func(i *Instance) bool { return i.NetNS() == here }); n > 0 {
+		found[0], found[n] = found[n], found[0]
+	}
+	switch {
+	case len(found) == 0:
+		return nil, fmt.Errorf("no router %s here: see 'culvert status'", name)
+	case len(found) > 1 && found[0].NetNS() != here:
+		for _, i := range found {
+			i.Close()
+		}
+		return nil, fmt.Errorf("%d routers are called %s: run the command in the network namespace of "+
+			"the one you mean", len(found), name)
+	}
+	for _, i := range found[1:] {
+		i.Close()
+	}
+	return found[0], nil
+}
+
+// Served tells whether a process keeps the instance in step.
+func (i *Instance) Served() bool {
+	if i.lock != nil {
+		return true
+	}
+	f, err := os.Open(i.dir)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
+// Attached returns the names of the interfaces that carry the program.
+func (i *Instance) Attached() []string {
+	var names []string
+	for _, path := range linkPins(i.dir) {
+		if l, err := link.LoadPinnedLink(path, nil); err == nil {
+			if linkIfindex(l) != 0 {
+				names = append(names, strings.TrimPrefix(filepath.Base(path), linkPrefix))
+			}
+			l.Close()
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Detach takes the program off an interface. With the last one the instance is gone, and with it
+// its counters and keys.
+func (i *Instance) Detach(iface string) error {
+	path := linkPath(i.dir, iface)
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("router %s is not attached to %s: see 'culvert status'", i.Name(), iface)
+	}
+	if err := detachLink(path); err != nil {
+		return err
+	}
+	if len(i.Attached()) == 0 {
+		return i.remove()
+	}
+	return nil
+}
+
+// DetachAll takes the program off every interface and removes the instance.
+func (i *Instance) DetachAll() error {
+	for _, path := range linkPins(i.dir) {
+		if err := detachLink(path); err != nil {
+			return err
+		}
+	}
+	return i.remove()
+}
+
+func (i *Instance) remove() error {
+	if err := os.RemoveAll(i.dir); err != nil {
+		return fmt.Errorf("removing %s: %w", i.dir, err)
+	}
+	_ = os.Remove(filepath.Dir(i.dir))
+	return nil
+}
+
+// detachLink detaches at once, whoever else holds the link open.
+func detachLink(path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", path, err)
+	}
+	defer l.Close()
+	if err := l.Detach(); err != nil && !errors.Is(err, unix.ENOLINK) {
+		return fmt.Errorf("detaching %s: %w", filepath.Base(path), err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("removing %s: %w", path, err)
+	}
+	return nil
+}
+
+// detachOthers takes the program off the interfaces that are no longer wanted.
+func detachOthers(dir string, ports []*net.Interface) error {
+	for _, path := range linkPins(dir) {
+		name := strings.TrimPrefix(filepath.Base(path), linkPrefix)
+		if !slices.ContainsFunc(ports, func(p *net.Interface) bool { return p.Name == name }) {
+			if err := detachLink(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"net"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// maxPorts is MAX_PORTS of bpf/stats.h.
+const maxPorts = 64
+
+// minCounters is how many links the traffic counters have room for at least. They are sized
+// generously because growing them means to copy them.
+const minCounters = 64
+
+// carried maps keep their contents when a changed configuration is loaded, config maps keep them
+// only while it stays the same. The others belong to one loaded program.
+var (
+	carriedMaps = []string{
+		pipelineMapCounters, pipelineMapHopCache, pipelineMapScionHosts,
+		pipelineMapScionKeys, pipelineMapScionTraffic, pipelineMapScionWanted,
+	}
+	configMaps = []string{
+		pipelineMapScionIfaces, pipelineMapScionLinks, pipelineMapScionPairs4,
+		pipelineMapScionPairs6,
+	}
+)
+
+// load fills the maps and loads the program. Nothing that runs is changed.
+func load(old *Instance, m meta, skipMAC bool, ports []*net.Interface) (_ *Instance, err error) {
+	spec, err := loadPipeline()
+	if err != nil {
+		return nil, err
+	}
+	sizeMaps(spec, m, ports)
+	if err := setConstants(spec, m, skipMAC); err != nil {
+		return nil, err
+	}
+	inst := &Instance{meta: m, maps: make(map[string]*ebpf.Map)}
+	defer func() {
+		if err != nil {
+			inst.Close()
+		}
+	}()
+	if old != nil && old.maps[lossesMapLosses] != nil {
+		if inst.maps[lossesMapLosses], err = old.maps[lossesMapLosses].Clone(); err != nil {
+			return nil, fmt.Errorf("taking over map %s: %w", lossesMapLosses, err)
+		}
+	}
+	sameConfig := old != nil && old.meta.Config.equal(m.Config)
+	reused := make(map[string]*ebpf.Map)
+	for name, ms := range spec.Maps {
+		if old == nil || old.maps[name] == nil || ms.Compatible(old.maps[name]) != nil {
+			continue
+		}
+		if slices.Contains(carriedMaps, name) || sameConfig && slices.Contains(configMaps, name) {
+			if inst.maps[name], err = old.maps[name].Clone(); err != nil {
+				return nil, fmt.Errorf("taking over map %s: %w", name, err)
+			}
+			reused[name] = inst.maps[name]
+		}
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		MapReplacements: reused,
+	})
+	if err != nil {
+		return nil, loadError(err)
+	}
+	defer coll.Close()
+	inst.prog = coll.DetachProgram(pipelineProgRx)
+	for name, cm := range coll.Maps {
+		if inst.maps[name] == nil {
+			inst.maps[name] = cm
+			delete(coll.Maps, name)
+		}
+	}
+	if reused[pipelineMapScionLinks] == nil {
+		if err := inst.fillConfig(old); err != nil {
+			return nil, err
+		}
+	}
+	if err := inst.fillPorts(ports); err != nil {
+		return nil, err
+	}
+	if err := inst.fillLimits(); err != nil {
+		return nil, err
+	}
+	if old != nil {
+		if err := inst.carryCounters(old, reused); err != nil {
+			return nil, err
+		}
+	}
+	return inst, nil
+}
+
+func sizeMaps(spec *ebpf.CollectionSpec, m meta, ports []*net.Interface) {
+	maxIndex := 0
+	for _, p := range ports {
+		maxIndex = max(maxIndex, p.Index)
+	}
+	var pairs4, pairs6 int
+	for _, l := range m.Config.Links {
+		switch {
+		case l.Scope == ScopeInternal:
+		case l.Local.Addr().Is4():
+			pairs4++
+		default:
+			pairs6++
+		}
+	}
+	maxID := 0
+	for _, i := range m.Config.Interfaces {
+		maxID = max(maxID, int(i.ID))
+	}
+	size := func(name string, n int) { spec.Maps[name].MaxEntries = uint32(max(n, 1)) }
+	size(pipelineMapPorts, 1<<bits.Len(uint(maxIndex)))
+	size(pipelineMapScionPairs4, pairs4)
+	size(pipelineMapScionPairs6, pairs6)
+	size(pipelineMapScionIfaces, maxID+1)
+	size(pipelineMapScionLinks, len(m.Config.Links))
+	size(pipelineMapScionTraffic, 1<<bits.Len(uint(max(m.maxCounterSlot(), minCounters-1))))
+}
+
+func setConstants(spec *ebpf.CollectionSpec, m meta, skipMAC bool) error {
+	c := m.Config
+	internal := c.Links[0].Local
+	for name, value := range map[string]any{
+		pipelineVarAesTe:                 aesTables(),
+		pipelineVarScionOn:               true,
+		pipelineVarScionSkipMac:          skipMAC,
+		pipelineVarScionLocalIa:          bits.ReverseBytes64(c.LocalIA),
+		pipelineVarScionInternalV6:       internal.Addr().Is6(),
+		pipelineVarScionInternalPort:     wire16(internal.Port()),
+		pipelineVarScionInternalAddr:     addrWords(internal.Addr()),
+		pipelineVarScionInternalCounters: uint32(m.Counters[c.Links[0].Name]),
+		pipelineVarScionPortFirst:        c.PortStart,
+		pipelineVarScionPortLast:         c.PortEnd,
+		pipelineVarTaiOffsetNs:           taiOffset(),
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// taiOffset is how far CLOCK_TAI is ahead of CLOCK_REALTIME, ns.
+func taiOffset() uint64 {
+	var t unix.Timex
+	if _, err := unix.Adjtimex(&t); err != nil {
+		return 0
+	}
+	return uint64(t.Tai) * 1e9
+}
+
+// loadError makes one line of a verifier's log and names what usually helps.
+func loadError(err error) error {
+	if errors.Is(err, unix.EPERM) {
+		return errors.New("loading the eBPF program: not permitted: run as root, " +
+			"or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
+	}
+	var ve *ebpf.VerifierError
+	if errors.As(err, &ve) {
+		return fmt.Errorf("loading the eBPF program: %v: this kernel is too old or lacks a "+
+			"feature: see 'culvert doctor'", ve)
+	}
+	return fmt.Errorf("loading the eBPF program: %w: see 'culvert doctor'", err)
+}

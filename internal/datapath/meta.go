@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/cilium/ebpf"
+)
+
+// meta describes a loaded instance to whoever opens its pins. It is kept in a map beside them.
+type meta struct {
+	Name    string
+	NetNS   uint32
+	Generic bool
+	SkipMAC bool
+	Config  Config
+	// Ports has the counter slot of each interface ever served, by name; Counters that of each
+	// link. Slots are never given to another name while the instance lives.
+	Ports    map[string]int
+	Counters map[string]int
+	// Attached names the interfaces served now.
+	Attached []string
+}
+
+// metaMap is the name of the pin.
+const metaMap = "meta"
+
+func newMeta(old *Instance, netns uint32, o Options, c Config) meta {
+	m := meta{
+		Name:     o.Name,
+		NetNS:    netns,
+		Generic:  o.Generic,
+		SkipMAC:  o.SkipMAC,
+		Config:   c,
+		Ports:    make(map[string]int),
+		Counters: make(map[string]int),
+	}
+	if old != nil {
+		maps.Copy(m.Ports, old.meta.Ports)
+		maps.Copy(m.Counters, old.meta.Counters)
+	}
+	for _, l := range c.Links {
+		if _, ok := m.Counters[l.Name]; !ok {
+			m.Counters[l.Name] = len(m.Counters)
+		}
+	}
+	return m
+}
+
+func (m *meta) assignPorts(ports []*net.Interface) error {
+	for _, p := range ports {
+		if _, ok := m.Ports[p.Name]; !ok {
+			if len(m.Ports) == maxPorts {
+				return fmt.Errorf("interface %s: the instance has counted %d interfaces already: "+
+					"detach it with 'culvert detach --all' and start afresh", p.Name, maxPorts)
+			}
+			m.Ports[p.Name] = len(m.Ports)
+		}
+		m.Attached = append(m.Attached, p.Name)
+	}
+	return nil
+}
+
+func (m *meta) maxCounterSlot() int {
+	return len(m.Counters) - 1
+}
+
+// toMap stores m in a map of its own.
+func (m *meta) toMap() (*ebpf.Map, error) {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	em, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name:       metaMap,
+		Type:       ebpf.Array,
+		KeySize:    4,
+		ValueSize:  uint32(len(b)),
+		MaxEntries: 1,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("creating the map that describes %s: %w", m.Name, loadError(err))
+	}
+	if err := em.Put(uint32(0), b); err != nil {
+		em.Close()
+		return nil, fmt.Errorf("describing %s: %w", m.Name, err)
+	}
+	return em, nil
+}
+
+func metaFromPin(path string) (m meta, err error) {
+	em, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		return m, err
+	}
+	defer em.Close()
+	b, err := em.LookupBytes(uint32(0))
+	if err != nil {
+		return m, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if err := json.Unmarshal(bytes.TrimRight(b, "\x00"), &m); err != nil {
+		return m, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return m, nil
+}
+
+func (c Config) equal(d Config) bool {
+	return reflect.DeepEqual(c, d)
+}
+
+func (c Config) linkType(id uint16) LinkType {
+	for _, i := range c.Interfaces {
+		if i.ID == id {
+			return i.Type
+		}
+	}
+	return LinkUnset
+}
+
+// validate refuses what would make the programs give wrong answers.
+func (c Config) validate() error {
+	if len(c.Links) == 0 || c.Links[0].Scope != ScopeInternal {
+		return errors.New("configuration has no internal link")
+	}
+	seen := make(map[[2]netip.AddrPort]string)
+	for n, l := range c.Links {
+		if !l.Local.Addr().IsValid() || l.Local.Addr().Is4In6() || l.Local.Addr().IsUnspecified() {
+			return fmt.Errorf("link %s: %s is no local address: give one of this host's", l.Name, l.Local)
+		}
+		if n == 0 {
+			continue
+		}
+		if l.Remote.Addr().BitLen() != l.Local.Addr().BitLen() {
+			return fmt.Errorf("link %s: %s and %s are of different families", l.Name, l.Local, l.Remote)
+		}
+		pair := [2]netip.AddrPort{l.Local, l.Remote}
+		if other, ok := seen[pair]; ok {
+			return fmt.Errorf("links %s and %s both go from %s to %s", other, l.Name, l.Local, l.Remote)
+		}
+		seen[pair] = l.Name
+	}
+	names := make([]string, 0, len(c.Links))
+	for _, l := range c.Links {
+		names = append(names, l.Name)
+	}
+	slices.Sort(names)
+	if len(slices.Compact(names)) != len(c.Links) {
+		return errors.New("configuration has two links of the same name")
+	}
+	for _, i := range c.Interfaces {
+		if i.ID == 0 || i.Link < 1 || i.Link >= len(c.Links) {
+			return fmt.Errorf("interface %d leads to link %d, which does not exist", i.ID, i.Link)
+		}
+	}
+	return nil
+}

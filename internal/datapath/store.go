@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+/*
+Pins, below <bpffs>/culvert/<inode of the network namespace>/<router ID>/:
+
+	link-<interface>    the attachment of the program
+	<number>/rx         the program of one generation,
+	<number>/<map>      its maps,
+	<number>/trace-*    the programs that count losses, and
+	<number>/meta       what it was loaded with
+
+A new configuration is a new generation. The links say which one is in force: whatever moment a
+process dies at, the programs on the interfaces and the maps they use stay together.
+*/
+
+const linkPrefix = "link-"
+
+func linkPath(dir, iface string) string {
+	return filepath.Join(dir, linkPrefix+iface)
+}
+
+func makeInstanceDir(netns uint32, name string) (string, error) {
+	if name == "" || strings.ContainsAny(name, "/\x00") || strings.HasPrefix(name, ".") {
+		return "", fmt.Errorf("router ID %q cannot be used as a file name", name)
+	}
+	root, err := pinRoot()
+	if err != nil {
+		return "", err
+	}
+	// A dot is not allowed in bpffs.
+	dir := filepath.Join(root, strconv.FormatUint(uint64(netns), 10), strings.ReplaceAll(name, ".", "_"))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("making %s: %w", dir, err)
+	}
+	return dir, nil
+}
+
+// lockInstance refuses a second process on the same instance. The kernel drops the lock with the
+// process.
+func lockInstance(dir, name string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening %s: %w", dir, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("router %s is served by another process: stop that one first", name)
+		}
+		return nil, fmt.Errorf("locking %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+func removeIfEmpty(dir string) {
+	_ = os.Remove(dir)
+	_ = os.Remove(filepath.Dir(dir))
+}
+
+// generations lists the numbered directories of an instance, the newest first.
+func generations(dir string) []int {
+	entries, _ := os.ReadDir(dir)
+	var gens []int
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil && e.IsDir() {
+			gens = append(gens, n)
+		}
+	}
+	slices.Sort(gens)
+	slices.Reverse(gens)
+	return gens
+}
+
+// pinGeneration pins program and maps in a new directory and returns it.
+func (i *Instance) pinGeneration() (gen string, err error) {
+	next := 1
+	if gens := generations(i.dir); len(gens) > 0 {
+		next = gens[0] + 1
+	}
+	gen = filepath.Join(i.dir, strconv.Itoa(next))
+	if err := os.Mkdir(gen, 0o700); err != nil {
+		return "", fmt.Errorf("making %s: %w", gen, err)
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(gen)
+		}
+	}()
+	for name, m := range i.maps {
+		// Maps that are pinned already get one more pin, the old one goes with its generation.
+		c, err := m.Clone()
+		if err != nil {
+			return "", fmt.Errorf("pinning map %s: %w", name, err)
+		}
+		err = c.Pin(filepath.Join(gen, pinName(name)))
+		c.Close()
+		if err != nil {
+			return "", fmt.Errorf("pinning map %s: %w", name, err)
+		}
+	}
+	mm, err := i.meta.toMap()
+	if err != nil {
+		return "", err
+	}
+	defer mm.Close()
+	if err := mm.Pin(filepath.Join(gen, metaMap)); err != nil {
+		return "", fmt.Errorf("pinning the description: %w", err)
+	}
+	if err := i.prog.Pin(filepath.Join(gen, pipelineProgRx)); err != nil {
+		return "", fmt.Errorf("pinning the program: %w", err)
+	}
+	return gen, nil
+}
+
+// pinName makes a map's name fit for bpffs, which allows no dots.
+func pinName(name string) string {
+	return strings.TrimPrefix(name, ".")
+}
+
+func removeOtherGenerations(dir, keep string) {
+	for _, g := range generations(dir) {
+		if p := filepath.Join(dir, strconv.Itoa(g)); p != keep {
+			os.RemoveAll(p)
+		}
+	}
+}
+
+// openInstance opens the generation that the links of dir run, or the newest if there is no link.
+func openInstance(dir string) (*Instance, error) {
+	running := runningProgram(dir)
+	var newest *Instance
+	for _, g := range generations(dir) {
+		inst, err := openGeneration(dir, filepath.Join(dir, strconv.Itoa(g)))
+		if err != nil {
+			continue // left half-made by a process that died
+		}
+		info, err := inst.prog.Info()
+		if err != nil {
+			inst.Close()
+			continue
+		}
+		if id, _ := info.ID(); running == 0 || id == running {
+			if newest != nil {
+				newest.Close()
+			}
+			return inst, nil
+		}
+		if newest == nil {
+			newest = inst
+		} else {
+			inst.Close()
+		}
+	}
+	if newest == nil {
+		return nil, fmt.Errorf("%s: no data plane: %w", filepath.Base(dir), os.ErrNotExist)
+	}
+	return newest, nil
+}
+
+func openGeneration(dir, gen string) (*Instance, error) {
+	m, err := metaFromPin(filepath.Join(gen, metaMap))
+	if err != nil {
+		return nil, err
+	}
+	inst := &Instance{dir: dir, meta: m, maps: make(map[string]*ebpf.Map)}
+	entries, err := os.ReadDir(gen)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		path := filepath.Join(gen, e.Name())
+		switch {
+		case e.Name() == metaMap || strings.HasPrefix(e.Name(), tracePrefix):
+		case e.Name() == pipelineProgRx:
+			inst.prog, err = ebpf.LoadPinnedProgram(path, nil)
+		default:
+			inst.maps[e.Name()], err = ebpf.LoadPinnedMap(path, nil)
+		}
+		if err != nil {
+			inst.Close()
+			return nil, fmt.Errorf("opening %s: %w", path, err)
+		}
+	}
+	if inst.prog == nil {
+		inst.Close()
+		return nil, fmt.Errorf("%s has no program", gen)
+	}
+	return inst, nil
+}
+
+func runningProgram(dir string) ebpf.ProgramID {
+	for _, path := range linkPins(dir) {
+		if l, err := link.LoadPinnedLink(path, nil); err == nil {
+			info, err := l.Info()
+			l.Close()
+			if err == nil && info.XDP() != nil && info.XDP().Ifindex != 0 {
+				return info.Program
+			}
+		}
+	}
+	return 0
+}
+
+func linkPins(dir string) []string {
+	paths, _ := filepath.Glob(filepath.Join(dir, linkPrefix+"*"))
+	return paths
+}
+
+func linkIfindex(l link.Link) int {
+	info, err := l.Info()
+	if err != nil || info.XDP() == nil {
+		return 0
+	}
+	return int(info.XDP().Ifindex)
+}
+
+// checkForeign refuses interfaces that carry an XDP program other than this instance's own.
+func checkForeign(dir string, ports []*net.Interface) error {
+	for _, p := range ports {
+		nl, err := netlink.LinkByIndex(p.Index)
+		if err != nil {
+			return fmt.Errorf("reading interface %s: %w", p.Name, err)
+		}
+		xdp := nl.Attrs().Xdp
+		if xdp == nil || !xdp.Attached {
+			continue
+		}
+		if l, err := link.LoadPinnedLink(linkPath(dir, p.Name), nil); err == nil {
+			same := linkIfindex(l) == p.Index
+			l.Close()
+			if same {
+				continue
+			}
+		}
+		return fmt.Errorf("interface %s carries XDP program %d already (%s): detach that one first",
+			p.Name, xdp.ProgId, programOwner(ebpf.ProgramID(xdp.ProgId)))
+	}
+	return nil
+}
+
+// programOwner says whose program it is, as well as the kernel can tell.
+func programOwner(id ebpf.ProgramID) string {
+	all, _ := List()
+	defer func() {
+		for _, i := range all {
+			i.Close()
+		}
+	}()
+	for _, i := range all {
+		info, err := i.prog.Info()
+		if err != nil {
+			continue
+		}
+		if own, _ := info.ID(); own == id {
+			return "culvert's router " + i.Name()
+		}
+	}
+	if p, err := ebpf.NewProgramFromID(id); err == nil {
+		defer p.Close()
+		if info, err := p.Info(); err == nil && info.Name != "" {
+			return "named " + info.Name
+		}
+	}
+	return "not culvert's"
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// WantedHosts calls want for each end host that packets had to go to the slow path for, because it
+// has no next hop, until ctx is done. The same host comes again and again until it has one.
+func (i *Instance) WantedHosts(ctx context.Context, want func(netip.Addr)) error {
+	r, err := ringbuf.NewReader(i.maps[pipelineMapScionWanted])
+	if err != nil {
+		return fmt.Errorf("reading the hosts wanted by %s: %w", i.Name(), err)
+	}
+	stop := context.AfterFunc(ctx, func() { r.Close() })
+	defer stop()
+	defer r.Close()
+	var rec ringbuf.Record
+	for {
+		if err := r.ReadInto(&rec); err != nil {
+			if errors.Is(err, ringbuf.ErrClosed) {
+				return nil
+			}
+			return fmt.Errorf("reading the hosts wanted by %s: %w", i.Name(), err)
+		}
+		if len(rec.RawSample) >= 16 {
+			want(netip.AddrFrom16([16]byte(rec.RawSample)).Unmap())
+		}
+	}
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"strings"
+)
+
+// maxOneBuffer is the largest MTU, in bytes of the IP packet, with which a frame, the headroom of XDP
+// and the kernel's bookkeeping still fit one page of 4 KiB. Drivers differ by a few bytes; this is
+// the smallest of them.
+const maxOneBuffer = 3498
+
+// nativeDrivers are known to run XDP in the driver; asked only on kernels before 6.3, which do not
+// tell. The value says whether they take multi-buffer programs.
+var nativeDrivers = map[string]bool{
+	"atlantic": true, "bnxt_en": true, "dpaa_eth": false, "ena": false, "fsl_dpaa2_eth": false,
+	"fsl_enetc": true, "gve": false, "hv_netvsc": false, "i40e": false, "ice": false, "igb": false,
+	"igc": false, "ixgbe": false, "ixgbevf": false, "mlx4_en": false, "mlx5_core": true,
+	"mvneta": true, "mvpp2": false, "nfp": false, "qede": false, "rvu-nicpf": false, "sfc": false,
+	"st_gmac": false, "ti-cpsw": false, "tun": false, "veth": true, "vif": false,
+	"virtio_net": false,
+}
+
+func checkUp(n netif) *Finding {
+	if n.up && n.carrier {
+		return &Finding{Check: "link", Finding: "up"}
+	}
+	if n.up {
+		return &Finding{Status: Warn, Check: "link", Finding: "no carrier: nothing comes in or goes out"}
+	}
+	return &Finding{Status: Fail, Check: "link", Finding: "down", Command: "ip link set dev " + n.name + " up"}
+}
+
+// checkNative asks whether the driver runs XDP itself.
+func checkNative(n netif) *Finding {
+	f := &Finding{Check: "native"}
+	driver := n.driver
+	if driver == "" {
+		driver = n.kind
+	}
+	_, listed := nativeDrivers[driver]
+	switch {
+	case n.xdp.known && n.xdp.can(xdpBasic|xdpRedirect):
+		f.Finding = driver + " runs XDP in the driver"
+	case !n.xdp.known && listed:
+		f.Finding = driver + " is known to run XDP in the driver"
+	case n.kind == "veth":
+		f.Status = Fail
+		f.Finding = "fewer receive queues than the peer has transmit queues: the kernel refuses XDP"
+		f.Command = n.peer.command("ethtool -L %s tx " + fmt.Sprint(max(n.queues.rx, 1)))
+	case n.parent != "":
+		f.Status = Fail
+		f.Finding = fmt.Sprintf("a %s device does not run XDP: attach to %s below it", n.kind, n.parent)
+		f.Command = "culvert doctor -i " + n.parent
+	default:
+		f.Status = Fail
+		f.Finding = driver + " does not run XDP in the driver: only generic mode, several times slower, is left"
+		f.Command = "culvert attach --generic CONFIG " + n.name
+	}
+	return f
+}
+
+// checkProgram looks for somebody else's XDP program: an interface has one at most.
+func checkProgram(n netif) *Finding {
+	f := &Finding{Check: "program"}
+	p := n.program
+	switch {
+	case p == nil:
+		f.Finding = "no XDP program attached"
+		return f
+	case p.ours():
+		f.Finding = fmt.Sprintf("culvert is attached (%s, program %d)", p.mode, p.id)
+		return f
+	}
+	name := p.name
+	if name == "" {
+		name = "without a name to be seen"
+	}
+	f.Status = Fail
+	f.Finding = fmt.Sprintf("carries the XDP program %s (%s, program %d)", name, p.mode, p.id)
+	if p.holders != nil {
+		f.Finding += ", held by " + strings.Join(p.holders, ", ")
+	}
+	switch {
+	case p.link == 0:
+		f.Command = fmt.Sprintf("ip link set dev %s %s off", n.name, p.mode)
+	case p.pin != "" && p.holders == nil:
+		f.Command = "rm " + p.pin
+	default:
+		f.Command = fmt.Sprintf("bpftool link detach id %d", p.link)
+	}
+	return f
+}
+
+// checkMTU compares with what one buffer holds. The kernel looks at the peer's MTU of a veth.
+func checkMTU(n netif) *Finding {
+	mtu := n.mtu
+	if n.peer != nil {
+		mtu = max(mtu, n.peer.mtu)
+	}
+	f := &Finding{Check: "mtu", Finding: fmt.Sprintf("%d bytes", mtu)}
+	if mtu <= maxOneBuffer {
+		return f
+	}
+	able := n.xdp.can(xdpRxSG)
+	if !n.xdp.known {
+		able = nativeDrivers[n.driver]
+	}
+	if able {
+		f.Finding += ", more than one buffer: the driver takes multi-buffer programs"
+		return f
+	}
+	f.Status = Fail
+	f.Finding += fmt.Sprintf(", and %s takes no multi-buffer programs: XDP needs %d or less", n.driver, maxOneBuffer)
+	f.Command = fmt.Sprintf("ip link set dev %s mtu %d", n.name, maxOneBuffer)
+	if n.peer != nil && n.peer.mtu > maxOneBuffer {
+		f.Command = n.peer.command("ip link set dev %s mtu " + fmt.Sprint(maxOneBuffer))
+	}
+	return f
+}
+
+// checkQueues compares receive queues with CPUs: a queue is served by one CPU at a time.
+func checkQueues(n netif) *Finding {
+	q := n.queues
+	if q.rx == 0 {
+		return nil
+	}
+	f := &Finding{Check: "queues", Finding: fmt.Sprintf("%d receive for %d CPUs", q.rx, n.cpus)}
+	// A veth fills as many receive queues as its peer has for sending; more would stay empty.
+	if n.kind == "veth" || q.rx >= n.cpus {
+		return f
+	}
+	if q.rxMax <= q.rx {
+		f.Finding += ", all that the device has"
+		return f
+	}
+	sort := "rx"
+	if q.combined {
+		sort = "combined"
+	}
+	f.Status = Warn
+	f.Finding += ": the other CPUs stay idle"
+	f.Command = fmt.Sprintf("ethtool -L %s %s %d", n.name, sort, min(n.cpus, q.rxMax))
+	return f
+}
+
+// checkMerging looks for hardware that hands over several packets as one.
+func checkMerging(n netif) *Finding {
+	if n.offloads == nil {
+		return nil
+	}
+	var on []string
+	fixed := false
+	for _, o := range []struct{ name, option string }{{"rx-lro", "lro"}, {"rx-gro-hw", "rx-gro-hw"}} {
+		if n.offloads[o.name].on {
+			on = append(on, o.option)
+			fixed = fixed || n.offloads[o.name].fixed
+		}
+	}
+	if on == nil {
+		return &Finding{Check: "merging", Finding: "LRO and hardware GRO are off"}
+	}
+	f := &Finding{
+		Status: Warn, Check: "merging",
+		Finding: strings.Join(on, " and ") + " on: XDP is refused, or meets merged packets",
+	}
+	if fixed {
+		f.Finding += "; only the other side of the device can turn it off"
+		return f
+	}
+	f.Command = fmt.Sprintf("ethtool -K %s %s off", n.name, strings.Join(on, " off "))
+	return f
+}
+
+// checkVLAN looks for tags taken off before XDP sees the frame: a tagged packet would then be taken
+// for one of the untagged network.
+func checkVLAN(n netif) *Finding {
+	if len(n.vlans) == 0 {
+		return nil
+	}
+	f := &Finding{Check: "vlan", Finding: "tags reach XDP (" + strings.Join(n.vlans, ", ") + ")"}
+	if n.offloads["rx-vlan-hw-parse"].on {
+		f.Status = Warn
+		f.Finding = "tags of " + strings.Join(n.vlans, ", ") + " are taken off before XDP sees the frame"
+		f.Command = "ethtool -K " + n.name + " rxvlan off"
+	}
+	return f
+}
+
+// checkSourceFilter takes strict reverse path filtering, which meets what goes up to the slow path.
+func checkSourceFilter(n netif) *Finding {
+	f := &Finding{Check: "rp_filter"}
+	switch n.rpFilter {
+	case "":
+		return nil
+	case "1":
+		f.Status = Warn
+		f.Finding = "strict: the slow path loses packets whose way back is another interface"
+		f.Command = "sysctl -w net.ipv4.conf." + n.name + ".rp_filter=2"
+	case "2":
+		f.Finding = "loose"
+	default:
+		f.Finding = "off"
+	}
+	return f
+}

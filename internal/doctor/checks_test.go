@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// want is what a test expects of one finding.
+type want struct {
+	status  Status
+	finding string // a part of it
+	command string // all of it
+}
+
+func (w want) check(t *testing.T, f *Finding) {
+	t.Helper()
+	if f == nil {
+		t.Fatalf("no finding, want %v %q", w.status, w.finding)
+	}
+	if f.Status != w.status || !strings.Contains(f.Finding, w.finding) || f.Command != w.command {
+		t.Errorf("got  %v %q -> %q\nwant %v %q -> %q", f.Status, f.Finding, f.Command, w.status, w.finding, w.command)
+	}
+}
+
+func TestHostChecks(t *testing.T) {
+	all := uint64(0)
+	for _, c := range wantedCapabilities {
+		all |= 1 << c.bit
+	}
+	lacking := func(names ...string) featureSet {
+		set := featureSet{probed: len(wantedFeatures)}
+		for _, f := range wantedFeatures {
+			for _, n := range names {
+				if f.name == n {
+					set.missing = append(set.missing, f)
+				}
+			}
+		}
+		return set
+	}
+	const newKernel = "apt-get install -t bookworm-backports linux-image-amd64 && reboot"
+	tests := []struct {
+		name string
+		got  Finding
+		want want
+	}{
+		{"features there", checkKernel("6.12.1", featureSet{probed: 13})[0], want{OK, "6.12.1 has the 13 features", ""}},
+		{"old kernel", checkKernel("5.10.0", lacking("bpf_ktime_get_tai_ns"))[0],
+			want{Fail, "5.10.0 lacks bpf_ktime_get_tai_ns (since 6.1)", newKernel}},
+		{"no BTF", checkKernel("6.1.0", lacking("BTF"))[0], want{Warn, "lacks BTF", newKernel}},
+		{"features not to be probed", checkKernel("6.1.0", featureSet{unknown: unix.EPERM})[0],
+			want{Warn, "cannot be probed: operation not permitted", "sudo culvert doctor"}},
+
+		{"root", checkPrivileges(all), want{OK, "all capabilities", ""}},
+		{"nobody", checkPrivileges(0), want{Fail, "CAP_BPF", "sudo culvert doctor"}},
+		{"no CAP_SYS_ADMIN", checkPrivileges(all &^ (1 << unix.CAP_SYS_ADMIN)),
+			want{Warn, "missing CAP_SYS_ADMIN", "sudo culvert doctor"}},
+
+		{"compiled", checkJIT(true, nil), want{OK, "machine code", ""}},
+		{"interpreted", checkJIT(false, nil), want{Fail, "interpreted", "sysctl -w net.core.bpf_jit_enable=1"}},
+		{"not loadable", checkJIT(false, unix.EPERM), want{Warn, "operation not permitted", "sudo culvert doctor"}},
+
+		{"no statistics", checkBPFStats("0"), want{OK, "off", ""}},
+		{"statistics", checkBPFStats("1"), want{Warn, "on", "sysctl -w kernel.bpf_stats_enabled=0"}},
+
+		{"bpffs", checkBPFFS(bpffs{mounted: true}), want{OK, "mounted at /sys/fs/bpf", ""}},
+		{"bpffs read-only", checkBPFFS(bpffs{mounted: true, readOnly: true}),
+			want{Fail, "read-only", "mount -o remount,rw /sys/fs/bpf"}},
+		{"bpffs hidden", checkBPFFS(bpffs{elsewhere: true, supported: true}), want{OK, "through /proc/1/root", ""}},
+		{"bpffs to be mounted", checkBPFFS(bpffs{supported: true, mountable: true}), want{OK, "culvert mounts it", ""}},
+		{"bpffs not to be mounted", checkBPFFS(bpffs{supported: true}),
+			want{Fail, "cannot mount it", "sudo mount -t bpf bpf /sys/fs/bpf"}},
+		{"no bpffs", checkBPFFS(bpffs{}), want{Fail, "cannot be pinned", ""}},
+
+		{"clock", checkClock(clock{tai: 37 * time.Second, synchronised: true, maxError: 1500 * time.Microsecond}),
+			want{OK, "synchronised within 2ms (TAI offset 37s)", ""}},
+		{"clock alone", checkClock(clock{}), want{Warn, "not synchronised", "timedatectl set-ntp true"}},
+		{"forwarding", checkForwarding("0", ""), want{OK, "IPv4 off, IPv6 absent", ""}},
+
+		{"no route", checkNeighbour(neighbour{addr: netip.MustParseAddr("192.0.2.1"), noRoute: errors.New("no way")}),
+			want{Fail, "no route to 192.0.2.1: no way", "ip route add 192.0.2.1 via GATEWAY"}},
+		{"own address", checkNeighbour(neighbour{addr: netip.MustParseAddr("192.0.2.1"), local: true}),
+			want{OK, "of this host", ""}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { tt.want.check(t, &tt.got) })
+	}
+}
+
+func TestInterfaceChecks(t *testing.T) {
+	const nativeActs = xdpBasic | xdpRedirect
+	native := xdpSupport{known: true, acts: nativeActs}
+	on, fixed := offload{on: true}, offload{on: true, fixed: true}
+	here := &peer{index: 3, seen: true, name: "p0", up: true, mtu: 1500, offloads: offloads{}}
+	away := &peer{index: 3, seen: true, name: "p0", enter: "ip netns exec blue ", up: true, mtu: 1500,
+		offloads: offloads{"rx-gro": on, "tx-checksum-ip-generic": on}}
+	hidden := &peer{index: 7}
+
+	tests := []struct {
+		name  string
+		check func(netif) *Finding
+		facts netif
+		want  want
+	}{
+		{"up", checkUp, netif{up: true, carrier: true}, want{OK, "up", ""}},
+		{"no carrier", checkUp, netif{up: true}, want{Warn, "no carrier", ""}},
+		{"down", checkUp, netif{name: "e0", carrier: true}, want{Fail, "down", "ip link set dev e0 up"}},
+
+		{"native", checkNative, netif{driver: "ice", xdp: native}, want{OK, "ice runs XDP", ""}},
+		{"native by list", checkNative, netif{driver: "ice"}, want{OK, "ice is known to run XDP", ""}},
+		{"not native", checkNative, netif{name: "e0", driver: "r8169", xdp: xdpSupport{known: true}},
+			want{Fail, "r8169 does not run XDP", "culvert attach --generic CONFIG e0"}},
+		{"not in the list", checkNative, netif{name: "e0", driver: "r8169"},
+			want{Fail, "r8169 does not run XDP", "culvert attach --generic CONFIG e0"}},
+		{"the kernel's word goes before the list", checkNative, netif{name: "e0", driver: "ice", xdp: xdpSupport{known: true}},
+			want{Fail, "ice does not run XDP", "culvert attach --generic CONFIG e0"}},
+		{"VLAN device", checkNative, netif{name: "e0.5", kind: "vlan", driver: "802.1Q VLAN Support", parent: "e0"},
+			want{Fail, "attach to e0", "culvert doctor -i e0"}},
+		{"veth with too few queues", checkNative,
+			netif{kind: "veth", xdp: xdpSupport{known: true}, queues: channels{rx: 1}, peer: away},
+			want{Fail, "fewer receive queues", "ip netns exec blue ethtool -L p0 tx 1"}},
+
+		{"free", checkProgram, netif{}, want{OK, "no XDP program", ""}},
+		{"ours", checkProgram, netif{program: &program{id: 5, name: "rx", mode: "xdp", link: 9, pin: "/sys/fs/bpf/culvert/1/br/link-e0"}}, want{OK, "culvert is attached", ""}},
+		{"another's", checkProgram, netif{name: "e0", program: &program{id: 5, name: "xdp_pass", mode: "xdpgeneric"}},
+			want{Fail, "carries the XDP program xdp_pass (xdpgeneric, program 5)", "ip link set dev e0 xdpgeneric off"}},
+		{"another's, pinned", checkProgram,
+			netif{program: &program{id: 5, name: "rx", mode: "xdp", link: 9, pin: "/sys/fs/bpf/culvertish/l"}},
+			want{Fail, "carries the XDP program rx", "rm /sys/fs/bpf/culvertish/l"}},
+		{"another's by a link", checkProgram,
+			netif{name: "e0", program: &program{id: 5, name: "x", mode: "xdp", link: 9, holders: []string{"xdpd[1]"}}},
+			want{Fail, "held by xdpd[1]", "bpftool link detach id 9"}},
+
+		{"MTU in one buffer", checkMTU, netif{mtu: maxOneBuffer}, want{OK, "3498 bytes", ""}},
+		{"MTU, multi-buffer", checkMTU, netif{mtu: 9000, xdp: xdpSupport{known: true, acts: nativeActs | xdpRxSG}},
+			want{OK, "multi-buffer", ""}},
+		{"MTU, multi-buffer by list", checkMTU, netif{mtu: 9000, driver: "mlx5_core"}, want{OK, "multi-buffer", ""}},
+		{"MTU too large", checkMTU, netif{name: "e0", mtu: maxOneBuffer + 1, driver: "igb", xdp: native},
+			want{Fail, "igb takes no multi-buffer programs", "ip link set dev e0 mtu 3498"}},
+		{"MTU of the peer too large", checkMTU,
+			netif{name: "v0", mtu: 1500, xdp: native, peer: &peer{seen: true, name: "p0", mtu: 9000}},
+			want{Fail, "9000 bytes", "ip link set dev p0 mtu 3498"}},
+
+		{"queues", checkQueues, netif{queues: channels{rx: 4, rxMax: 4}, cpus: 4}, want{OK, "4 receive for 4 CPUs", ""}},
+		{"few queues", checkQueues, netif{name: "e0", queues: channels{rx: 1, rxMax: 8, combined: true}, cpus: 4},
+			want{Warn, "1 receive for 4 CPUs", "ethtool -L e0 combined 4"}},
+		{"few receive queues", checkQueues, netif{name: "e0", queues: channels{rx: 1, rxMax: 2}, cpus: 4},
+			want{Warn, "stay idle", "ethtool -L e0 rx 2"}},
+		{"no more queues", checkQueues, netif{queues: channels{rx: 1, rxMax: 1}, cpus: 4}, want{OK, "all that the device has", ""}},
+
+		{"no merging", checkMerging, netif{offloads: offloads{"rx-gro": on}}, want{OK, "off", ""}},
+		{"LRO", checkMerging, netif{name: "e0", offloads: offloads{"rx-lro": on}}, want{Warn, "lro on", "ethtool -K e0 lro off"}},
+		{"LRO and hardware GRO", checkMerging, netif{name: "e0", offloads: offloads{"rx-lro": on, "rx-gro-hw": on}},
+			want{Warn, "lro and rx-gro-hw on", "ethtool -K e0 lro off rx-gro-hw off"}},
+		{"hardware GRO for good", checkMerging, netif{name: "e0", offloads: offloads{"rx-gro-hw": fixed}},
+			want{Warn, "only the other side", ""}},
+
+		{"tags reach XDP", checkVLAN, netif{vlans: []string{"e0.5"}}, want{OK, "e0.5", ""}},
+		{"tags taken off", checkVLAN, netif{name: "e0", vlans: []string{"e0.5"}, offloads: offloads{"rx-vlan-hw-parse": on}},
+			want{Warn, "taken off", "ethtool -K e0 rxvlan off"}},
+
+		{"rp_filter off", checkSourceFilter, netif{rpFilter: "0"}, want{OK, "off", ""}},
+		{"rp_filter loose", checkSourceFilter, netif{rpFilter: "2"}, want{OK, "loose", ""}},
+		{"rp_filter strict", checkSourceFilter, netif{name: "e0", rpFilter: "1"},
+			want{Warn, "strict", "sysctl -w net.ipv4.conf.e0.rp_filter=2"}},
+
+		{"NAPI on", checkPeerNAPI, netif{up: true, carrier: true, peer: hidden, xdp: xdpSupport{known: true, acts: xdpXmit}},
+			want{OK, "arrive", ""}},
+		{"NAPI off", checkPeerNAPI, netif{up: true, carrier: true, peer: here, xdp: native}, want{Fail, "peer p0 has NAPI off", "ethtool -K p0 gro on"}},
+		{"NAPI off, peer hidden", checkPeerNAPI, netif{up: true, carrier: true, peer: hidden, xdp: native},
+			want{Fail, "cannot be seen from here", "in the peer's namespace: ethtool -K PEER gro on"}},
+		{"NAPI unknown, peer hidden", checkPeerNAPI, netif{up: true, carrier: true, peer: hidden},
+			want{Warn, "if GRO is off", "in the peer's namespace: ethtool -K PEER gro on"}},
+		{"NAPI by GRO of the peer", checkPeerNAPI, netif{up: true, carrier: true, peer: away}, want{OK, "arrive", ""}},
+		{"peer down", checkPeerNAPI, netif{up: true, peer: &peer{seen: true, name: "p0"}, xdp: native},
+			want{Fail, "peer p0 is down", "ip link set dev p0 up"}},
+
+		{"checksum", checkChecksum, netif{peer: here, offloads: offloads{}}, want{OK, "whole checksums", ""}},
+		{"checksum, rx on", checkChecksum, netif{peer: here, offloads: offloads{"rx-checksum": on}}, want{OK, "rx is on", ""}},
+		{"checksum offload", checkChecksum, netif{name: "v0", peer: here, offloads: offloads{"tx-checksum-ip-generic": on}},
+			want{Warn, "unfinished", "ethtool -K v0 tx off"}},
+		{"peer's checksum", checkPeerChecksum, netif{peer: here}, want{OK, "whole checksums", ""}},
+		{"peer's checksum offload", checkPeerChecksum, netif{peer: away},
+			want{Warn, "unfinished", "ip netns exec blue ethtool -K p0 tx off"}},
+		{"peer's checksum not to be seen", checkPeerChecksum, netif{peer: hidden},
+			want{Warn, "ifindex 7", "in the peer's namespace: ethtool -K PEER tx off"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { tt.want.check(t, tt.check(tt.facts)) })
+	}
+}
+
+// TestNotAsked covers the checks that have nothing to say about an interface.
+func TestNotAsked(t *testing.T) {
+	hardware := netif{name: "e0", kind: "device", driver: "ice", up: true}
+	for name, check := range map[string]func(netif) *Finding{
+		"queues": checkQueues, "merging": checkMerging, "vlan": checkVLAN, "napi": checkPeerNAPI,
+		"checksum": checkChecksum, "peer checksum": checkPeerChecksum, "rp_filter": checkSourceFilter,
+	} {
+		if f := check(hardware); f != nil {
+			t.Errorf("%s: got %+v, want no finding", name, *f)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	var r Report
+	r.add(Finding{Check: "kernel", Finding: "fine"}, Finding{Status: Warn, Check: "mtu", Interface: "eth0", Finding: "odd"},
+		Finding{Status: Fail, Check: "link", Interface: "eth0", Finding: "down", Command: "ip link set dev eth0 up"})
+	var table, object strings.Builder
+	if err := r.WriteTable(&table); err != nil {
+		t.Fatal(err)
+	}
+	wantTable := "" +
+		"ok    host  kernel  fine\n" +
+		"warn  eth0  mtu     odd\n" +
+		"FAIL  eth0  link    down\n" +
+		"                    -> ip link set dev eth0 up\n" +
+		"\n1 ok, 1 warn, 1 FAIL\n"
+	if table.String() != wantTable {
+		t.Errorf("table:\n%s\nwant:\n%s", table.String(), wantTable)
+	}
+	if err := r.WriteJSON(&object); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{`"status": "FAIL"`, `"command": "ip link set dev eth0 up"`, `"fail": 1`} {
+		if !strings.Contains(object.String(), part) {
+			t.Errorf("JSON lacks %s:\n%s", part, object.String())
+		}
+	}
+	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "1 of 3 checks failed") {
+		t.Errorf("Err() = %v", err)
+	}
+	if err := (&Report{Warn: 1}).Err(); err != nil {
+		t.Errorf("a warning is no failure: %v", err)
+	}
+}

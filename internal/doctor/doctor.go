@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package doctor looks for what stands in the way of the fast path on this host and says which
+// command mends it. It reads only; it changes nothing.
+//
+// Collecting facts (netlink, sysctl, probes) and judging them are kept apart: every check is a
+// function from facts to findings.
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Status is the weight of a finding.
+type Status int
+
+const (
+	// OK is a fact that helps or does no harm.
+	OK Status = iota
+	// Warn is something that costs speed, or packets in some set-ups.
+	Warn
+	// Fail is something that keeps culvert from attaching, or loses packets for certain.
+	Fail
+)
+
+// String gives the spelling of the table and of JSON.
+func (s Status) String() string {
+	switch s {
+	case OK:
+		return "ok"
+	case Warn:
+		return "warn"
+	default:
+		return "FAIL"
+	}
+}
+
+// MarshalText makes a status a word in JSON.
+func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Finding is the result of one check.
+type Finding struct {
+	Status Status `json:"status"`
+	// Check is the short name of the check, the same on every host.
+	Check string `json:"check"`
+	// Interface is empty for what concerns the whole host.
+	Interface string `json:"interface,omitempty"`
+	Finding   string `json:"finding"`
+	// Command mends it; empty when there is nothing to mend or no command can.
+	Command string `json:"command,omitempty"`
+}
+
+// Options choose what is looked at.
+type Options struct {
+	// Interfaces are looked at whatever their state. When Interfaces and Local are empty, all that
+	// are up, carry no controller (bridge, bond) above them and are no loopback are looked at.
+	Interfaces []string
+	// Local are underlay addresses of this host; the interfaces that carry them are looked at.
+	Local []netip.Addr
+	// Remote are addresses that packets will be sent to: routes and neighbours are looked at.
+	Remote []netip.Addr
+}
+
+// Report holds all findings in the order of the checks.
+type Report struct {
+	Findings []Finding `json:"findings"`
+	OK       int       `json:"ok"`
+	Warn     int       `json:"warn"`
+	Fail     int       `json:"fail"`
+}
+
+func (r *Report) add(findings ...Finding) {
+	for _, f := range findings {
+		switch f.Status {
+		case OK:
+			r.OK++
+		case Warn:
+			r.Warn++
+		default:
+			r.Fail++
+		}
+		r.Findings = append(r.Findings, f)
+	}
+}
+
+// Err is nil when no check failed.
+func (r *Report) Err() error {
+	if r.Fail == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d checks failed: mend them with the commands shown", r.Fail, len(r.Findings))
+}
+
+// Run makes all checks in the network namespace of the calling thread. An error means that the
+// host could not be examined at all; what was found wrong is in the report.
+func Run(o Options) (*Report, error) {
+	r := &Report{}
+	caps, err := capabilities()
+	if err != nil {
+		return nil, err
+	}
+	r.add(checkKernel(kernelRelease(), probeFeatures())...)
+	r.add(checkPrivileges(caps))
+	r.add(checkJIT(probeJIT()), checkBPFStats(sysctl("kernel/bpf_stats_enabled")))
+	r.add(checkBPFFS(readBPFFS(caps)))
+	clock, err := readClock()
+	if err != nil {
+		return nil, err
+	}
+	r.add(checkClock(clock))
+	r.add(checkForwarding(sysctl("net/ipv4/ip_forward"), sysctl("net/ipv6/conf/all/forwarding")))
+
+	chosen, err := chooseInterfaces(o)
+	r.add(chosen.missing...)
+	if err != nil {
+		return nil, err
+	}
+	for _, link := range chosen.links {
+		facts, err := readInterface(link)
+		if err != nil {
+			return nil, err
+		}
+		r.add(checkInterface(facts)...)
+	}
+	for _, addr := range o.Remote {
+		r.add(checkNeighbour(readNeighbour(addr)))
+	}
+	return r, nil
+}
+
+// checkInterface makes all checks of one interface.
+func checkInterface(n netif) []Finding {
+	var found []Finding
+	for _, check := range []func(netif) *Finding{
+		checkUp, checkNative, checkProgram, checkMTU, checkQueues, checkMerging, checkVLAN,
+		checkPeerNAPI, checkChecksum, checkPeerChecksum, checkSourceFilter,
+	} {
+		if f := check(n); f != nil {
+			f.Interface = n.name
+			found = append(found, *f)
+		}
+	}
+	return found
+}

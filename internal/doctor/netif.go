@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// netif holds the facts of one interface.
+type netif struct {
+	name string
+	// kind is rtnetlink's kind of a software device ("veth", "vlan", ...), "device" for hardware.
+	kind   string
+	driver string
+	up     bool
+	// carrier is off when the cable is out, or the peer of a veth down.
+	carrier bool
+	// parent is the device that a VLAN or macvlan sits on.
+	parent string
+	mtu    int
+	cpus   int
+	queues channels
+	// offloads is nil when the driver does not tell.
+	offloads offloads
+	xdp      xdpSupport
+	program  *program
+	// vlans are the VLAN devices on top of it.
+	vlans []string
+	// peer is the other end of a veth, nil for other kinds.
+	peer *peer
+	// rpFilter is the effective value of the sysctl rp_filter: the larger of all's and its own.
+	rpFilter string
+}
+
+// peer holds the facts of the other end of a veth.
+type peer struct {
+	index int
+	// seen is false when the peer's network namespace cannot be found or entered; nothing below is
+	// known then.
+	seen bool
+	name string
+	// enter comes before a command for the peer, empty when it is in our namespace.
+	enter    string
+	up       bool
+	mtu      int
+	offloads offloads
+	program  bool
+}
+
+// command builds one that is run where the peer is. NAME stands for what cannot be known.
+func (p *peer) command(format string) string {
+	if !p.seen {
+		return "in the peer's namespace: " + fmt.Sprintf(format, "PEER")
+	}
+	return p.enter + fmt.Sprintf(format, p.name)
+}
+
+func (p *peer) String() string {
+	switch {
+	case !p.seen:
+		return fmt.Sprintf("peer (ifindex %d, in a network namespace that cannot be seen from here)", p.index)
+	case p.enter == "":
+		return "peer " + p.name
+	default:
+		return fmt.Sprintf("peer %s (behind '%s')", p.name, strings.TrimSpace(p.enter))
+	}
+}
+
+// chosen are the interfaces to look at and what was asked for and is not there.
+type chosen struct {
+	links   []netlink.Link
+	missing []Finding
+}
+
+func chooseInterfaces(o Options) (chosen, error) {
+	var c chosen
+	links, err := netlink.LinkList()
+	if err != nil {
+		return c, fmt.Errorf("list the interfaces: %w", err)
+	}
+	byName := map[string]netlink.Link{}
+	for _, l := range links {
+		byName[l.Attrs().Name] = l
+	}
+	taken := map[string]bool{}
+	take := func(l netlink.Link) {
+		if !taken[l.Attrs().Name] {
+			taken[l.Attrs().Name] = true
+			c.links = append(c.links, l)
+		}
+	}
+	for _, name := range o.Interfaces {
+		if l, ok := byName[name]; ok {
+			take(l)
+			continue
+		}
+		c.missing = append(c.missing, Finding{
+			Status: Fail, Check: "interface", Interface: name,
+			Finding: "does not exist in this network namespace", Command: "ip -brief link",
+		})
+	}
+	owner, err := addressOwners(links)
+	if err != nil {
+		return c, err
+	}
+	for _, addr := range o.Local {
+		if l, ok := owner[addr.Unmap()]; ok {
+			take(l)
+			continue
+		}
+		c.missing = append(c.missing, Finding{
+			Status: Fail, Check: "address",
+			Finding: fmt.Sprintf("no interface of this network namespace has %s", addr),
+			Command: fmt.Sprintf("ip address add %s/PREFIX dev IFACE", addr),
+		})
+	}
+	if len(o.Interfaces) > 0 || len(o.Local) > 0 {
+		return c, nil
+	}
+	for _, l := range links {
+		if a := l.Attrs(); isUp(l) && a.MasterIndex == 0 && !isLoopback(l) {
+			take(l)
+		}
+	}
+	if c.links == nil {
+		c.missing = append(c.missing, Finding{
+			Status: Warn, Check: "interface", Finding: "none is up but the loopback", Command: "ip -brief link",
+		})
+	}
+	return c, nil
+}
+
+func addressOwners(links []netlink.Link) (map[netip.Addr]netlink.Link, error) {
+	owner := map[netip.Addr]netlink.Link{}
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses: %w", err)
+	}
+	for _, a := range addrs {
+		addr, ok := netip.AddrFromSlice(a.IP)
+		if !ok {
+			continue
+		}
+		for _, l := range links {
+			if l.Attrs().Index == a.LinkIndex {
+				owner[addr.Unmap()] = l
+			}
+		}
+	}
+	return owner, nil
+}
+
+// readInterface collects the facts of one interface of the calling thread's network namespace.
+func readInterface(l netlink.Link) (netif, error) {
+	a := l.Attrs()
+	n := netif{
+		name:     a.Name,
+		kind:     l.Type(),
+		driver:   readDriver(a.Name),
+		up:       isUp(l),
+		carrier:  hasCarrier(l),
+		mtu:      a.MTU,
+		cpus:     runtime.NumCPU(),
+		queues:   readChannels(a.Name),
+		xdp:      readXDPSupport(a.Index),
+		program:  readProgram(a),
+		rpFilter: max(sysctl("net/ipv4/conf/all/rp_filter"), sysctl("net/ipv4/conf/"+a.Name+"/rp_filter")),
+	}
+	// Devices without ethtool have no offloads that could be in the way.
+	n.offloads, _ = readOffloads(a.Name)
+
+	links, err := netlink.LinkList()
+	if err != nil {
+		return n, fmt.Errorf("list the interfaces: %w", err)
+	}
+	for _, other := range links {
+		b := other.Attrs()
+		if other.Type() == "vlan" && b.ParentIndex == a.Index {
+			n.vlans = append(n.vlans, b.Name)
+		}
+		if b.Index == a.ParentIndex && n.kind != "veth" {
+			n.parent = b.Name
+		}
+	}
+	if n.kind == "veth" {
+		n.peer = readPeer(a)
+	}
+	return n, nil
+}
+
+// readPeer looks at the other end of a veth, in its own network namespace if need be.
+func readPeer(a *netlink.LinkAttrs) *peer {
+	p := &peer{index: a.ParentIndex}
+	read := func() error {
+		l, err := netlink.LinkByIndex(p.index)
+		if err != nil {
+			return fmt.Errorf("look at interface %d: %w", p.index, err)
+		}
+		b := l.Attrs()
+		p.name, p.mtu, p.up = b.Name, b.MTU, isUp(l)
+		p.program = b.Xdp != nil && b.Xdp.Attached
+		p.offloads, err = readOffloads(b.Name)
+		return err
+	}
+	// -1 says that the peer is in our own namespace.
+	if a.NetNsID == -1 {
+		p.seen = read() == nil
+		return p
+	}
+	ns, ok := findNamespace(a.NetNsID)
+	if !ok {
+		return p
+	}
+	p.enter = ns.enter
+	p.seen = ns.in(read) == nil
+	return p
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// inNamespace moves the test to a thread of its own with an empty network namespace, which goes away
+// with the thread, also when the test is interrupted.
+func inNamespace(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root: run 'make test-root'")
+	}
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("make a network namespace: %v", err)
+	}
+}
+
+// sh runs a command in the test's network namespace.
+func sh(t *testing.T, command string) {
+	t.Helper()
+	if out, err := exec.Command("sh", "-ec", command).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", command, err, out)
+	}
+}
+
+// elsewhere starts a process in a network namespace of its own and gives its process ID.
+func elsewhere(t *testing.T) int {
+	t.Helper()
+	c := exec.Command("sleep", "600")
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	return c.Process.Pid
+}
+
+// diagnose looks at one interface and returns the finding of one check.
+func diagnose(t *testing.T, device, check string) *Finding {
+	t.Helper()
+	r, err := Run(Options{Interfaces: []string{device}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range r.Findings {
+		if f.Interface == device && f.Check == check {
+			return &f
+		}
+	}
+	t.Fatalf("no finding %s of %s in %+v", check, device, r.Findings)
+	return nil
+}
+
+// TestCommandsMend puts something in the way, runs the command that the finding shows, and looks again.
+func TestCommandsMend(t *testing.T) {
+	tests := []struct {
+		name, prepare, check string
+		status               Status
+		command              string
+	}{
+		{"interface down", "ip link set va down", "link", Fail, "ip link set dev va up"},
+		{"checksum offload", "ethtool -K va tx on", "checksum", Warn, "ethtool -K va tx off"},
+		{"checksum offload of the peer", "ethtool -K vb tx on", "peer-checksum", Warn, "ethtool -K vb tx off"},
+		{"GRO of the peer off", "ethtool -K vb gro off", "peer-napi", Fail, "ethtool -K vb gro on"},
+		{"peer down", "ip link set vb down", "peer-napi", Fail, "ip link set dev vb up"},
+		{"fewer receive queues", "ethtool -L vb tx 2", "native", Fail, "ethtool -L vb tx 1"},
+		{"strict source filter", "sysctl -qw net.ipv4.conf.all.rp_filter=1", "rp_filter", Warn,
+			"sysctl -w net.ipv4.conf.va.rp_filter=2"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inNamespace(t)
+			sh(t, `ip link add va numrxqueues 2 numtxqueues 2 type veth peer name vb numrxqueues 2 numtxqueues 2
+				ethtool -L va rx 1 tx 1
+				ethtool -L vb rx 1 tx 1
+				ethtool -K va tx off gro on
+				ethtool -K vb tx off gro on
+				ip link set va up
+				ip link set vb up
+				sysctl -qw net.ipv4.conf.all.rp_filter=0`)
+			if f := diagnose(t, "va", tt.check); f.Status != OK {
+				t.Fatalf("not well at first: %+v", *f)
+			}
+			sh(t, tt.prepare)
+			f := diagnose(t, "va", tt.check)
+			if f.Status != tt.status || f.Command != tt.command {
+				t.Fatalf("got %v -> %q, want %v -> %q (%s)", f.Status, f.Command, tt.status, tt.command, f.Finding)
+			}
+			sh(t, f.Command)
+			if f := diagnose(t, "va", tt.check); f.Status != OK {
+				t.Errorf("still after its command: %+v", *f)
+			}
+		})
+	}
+}
+
+// TestPeerElsewhere has the peer in the namespace of another process.
+func TestPeerElsewhere(t *testing.T) {
+	inNamespace(t)
+	pid := elsewhere(t)
+	sh(t, fmt.Sprintf(`ip link add va type veth peer name vb netns %d
+		ip link set va up
+		nsenter -t %[1]d -n ip link set vb up
+		nsenter -t %[1]d -n ethtool -K vb gro off tx on`, pid))
+	for check, command := range map[string]string{
+		"peer-napi":     fmt.Sprintf("nsenter -t %d -n ethtool -K vb gro on", pid),
+		"peer-checksum": fmt.Sprintf("nsenter -t %d -n ethtool -K vb tx off", pid),
+	} {
+		f := diagnose(t, "va", check)
+		if f.Status == OK || f.Command != command {
+			t.Fatalf("%s: got %v -> %q, want -> %q", check, f.Status, f.Command, command)
+		}
+		sh(t, f.Command)
+		if f := diagnose(t, "va", check); f.Status != OK {
+			t.Errorf("still after its command: %+v", *f)
+		}
+	}
+
+	// The names of ip-netns(8) go before process IDs.
+	named := t.TempDir()
+	defer func(dir string) { netnsDir = dir }(netnsDir)
+	netnsDir = named
+	if err := os.Symlink(fmt.Sprintf("/proc/%d/ns/net", pid), filepath.Join(named, "blue")); err != nil {
+		t.Fatal(err)
+	}
+	sh(t, fmt.Sprintf("nsenter -t %d -n ethtool -K vb tx on", pid))
+	if f := diagnose(t, "va", "peer-checksum"); f.Command != "ip netns exec blue ethtool -K vb tx off" {
+		t.Errorf("got -> %q", f.Command)
+	}
+}
+
+// passing loads an XDP program of the given name that passes everything.
+func passing(t *testing.T, name string) *ebpf.Program {
+	t.Helper()
+	const xdpPass = 2
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: name, Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// ownBPFFS mounts a bpffs that only the test's thread sees and makes it the place of the pins.
+func ownBPFFS(t *testing.T) string {
+	t.Helper()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	before := bpffsRoots
+	bpffsRoots = []string{dir}
+	t.Cleanup(func() {
+		bpffsRoots = before
+		_ = unix.Unmount(dir, unix.MNT_DETACH)
+	})
+	return dir
+}
+
+// withoutCommand is for findings whose command depends on who else holds the program.
+func withoutCommand(f *Finding) *Finding {
+	f.Command = ""
+	return f
+}
+
+func TestAttachedPrograms(t *testing.T) {
+	inNamespace(t)
+	sh(t, "ip link add va type veth peer name vb; ip link set va up; ip link set vb up")
+	va, err := netlink.LinkByName("va")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := netlink.LinkSetXdpFd(va, passing(t, "other").FD()); err != nil {
+		t.Fatal(err)
+	}
+	f := diagnose(t, "va", "program")
+	want{Fail, "carries the XDP program other (xdp,", "ip link set dev va xdp off"}.check(t, f)
+	sh(t, f.Command)
+	want{OK, "no XDP program", ""}.check(t, diagnose(t, "va", "program"))
+
+	generic, err := link.AttachXDP(link.XDPOptions{
+		Program: passing(t, "by_link"), Interface: va.Attrs().Index, Flags: link.XDPGenericMode,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := generic.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f = diagnose(t, "va", "program")
+	want{Fail, "carries the XDP program by_link (xdpgeneric,", fmt.Sprintf("bpftool link detach id %d", info.ID)}.check(t, f)
+	if me := fmt.Sprintf("[%d]", os.Getpid()); !strings.Contains(f.Finding, me) {
+		t.Errorf("%q does not name this process, %s, as the holder", f.Finding, me)
+	}
+	if err := generic.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	root := ownBPFFS(t)
+	pinned, err := link.AttachXDP(link.XDPOptions{Program: passing(t, "rx"), Interface: va.Attrs().Index})
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := filepath.Join(root, "theirs")
+	if err := pinned.Pin(theirs); err != nil {
+		t.Fatal(err)
+	}
+	want{Fail, "carries the XDP program rx", ""}.check(t, withoutCommand(diagnose(t, "va", "program")))
+	ours := filepath.Join(root, "culvert", "1", "br1", "link-va")
+	if err := os.MkdirAll(filepath.Dir(ours), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := pinned.Pin(ours); err != nil {
+		t.Fatal(err)
+	}
+	want{OK, "culvert is attached", ""}.check(t, diagnose(t, "va", "program"))
+	// A program on the peer is enough for NAPI.
+	f = diagnose(t, "vb", "peer-napi")
+	want{OK, "peer va has NAPI on", ""}.check(t, f)
+}
+
+func TestWhichInterfaces(t *testing.T) {
+	inNamespace(t)
+	sh(t, `ip link set lo up
+		ip link add va type veth peer name vb
+		ip link add vc type veth peer name vd
+		ip link add name br0 type bridge
+		ip link set vc master br0
+		ip address add 192.0.2.1/24 dev vb
+		ip address add 2001:db8::1/64 dev vd nodad
+		for i in va vb vc br0; do ip link set $i up; done`)
+	tests := []struct {
+		name          string
+		options       Options
+		want, missing []string
+	}{
+		{"up, no port of a bridge, no loopback", Options{}, []string{"br0", "va", "vb"}, nil},
+		{"by name", Options{Interfaces: []string{"vd", "vx", "vd"}}, []string{"vd"}, []string{"interface"}},
+		{"by address", Options{Local: []netip.Addr{
+			netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.9"),
+		}}, []string{"vb", "vd"}, []string{"address"}},
+	}
+	for _, tt := range tests {
+		c, err := chooseInterfaces(tt.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, missing []string
+		for _, l := range c.links {
+			got = append(got, l.Attrs().Name)
+		}
+		for _, f := range c.missing {
+			missing = append(missing, f.Check)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tt.want) || !slices.Equal(missing, tt.missing) {
+			t.Errorf("%s: got %v and missing %v, want %v and %v", tt.name, got, missing, tt.want, tt.missing)
+		}
+	}
+}
+
+func TestNeighbours(t *testing.T) {
+	inNamespace(t)
+	sh(t, `ip link add va type veth peer name vb
+		ip link set va up
+		ip link set vb up
+		ip address add 192.0.2.1/24 dev va
+		ip address add 2001:db8::1/64 dev va nodad
+		ip route add 198.51.100.0/24 via 192.0.2.2
+		ip neighbour add 192.0.2.2 lladdr 02:00:00:00:00:02 dev va
+		ip neighbour add 2001:db8::2 lladdr 02:00:00:00:00:02 dev va`)
+	for addr, w := range map[string]want{
+		"192.0.2.1":    {OK, "of this host", ""},
+		"192.0.2.2":    {OK, "02:00:00:00:00:02", ""},
+		"198.51.100.7": {OK, "through 192.0.2.2", ""},
+		"2001:db8::2":  {OK, "02:00:00:00:00:02", ""},
+		"192.0.2.3":    {Warn, "not known yet", "ping -c 1 -I va 192.0.2.3"},
+		"203.0.113.1":  {Fail, "network is unreachable", "ip route add 203.0.113.1 via GATEWAY"},
+	} {
+		f := checkNeighbour(readNeighbour(netip.MustParseAddr(addr)))
+		t.Run(addr, func(t *testing.T) { w.check(t, &f) })
+	}
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// WriteJSON writes the report as one JSON object.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// WriteTable writes the report for people: one finding a line, its command below it, ready to copy.
+func (r *Report) WriteTable(w io.Writer) error {
+	where, check := 4, 5
+	for _, f := range r.Findings {
+		where = max(where, len(f.place()))
+		check = max(check, len(f.Check))
+	}
+	for _, f := range r.Findings {
+		if _, err := fmt.Fprintf(w, "%-4s  %-*s  %-*s  %s\n", f.Status, where, f.place(), check, f.Check, f.Finding); err != nil {
+			return err
+		}
+		if f.Command == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "%*s  -> %s\n", 4+2+where+2+check, "", f.Command); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "\n%d ok, %d warn, %d FAIL\n", r.OK, r.Warn, r.Fail)
+	return err
+}
+
+// place says what the finding is about.
+func (f Finding) place() string {
+	if f.Interface == "" {
+		return "host"
+	}
+	return f.Interface
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import "fmt"
+
+// checkPeerNAPI asks whether frames redirected into a veth arrive. Without NAPI on the peer the
+// kernel drops them and no counter of the interface moves.
+func checkPeerNAPI(n netif) *Finding {
+	if n.peer == nil || !n.up {
+		return nil
+	}
+	f := &Finding{Check: "peer-napi"}
+	p := n.peer
+	on := n.xdp.can(xdpXmit)
+	if !n.xdp.known {
+		on = p.program || p.offloads["rx-gro"].on
+	}
+	switch {
+	case !n.carrier:
+		f.Status = Fail
+		f.Finding = fmt.Sprintf("frames redirected into it are lost: %s is down", p)
+		f.Command = p.command("ip link set dev %s up")
+	case on:
+		f.Finding = fmt.Sprintf("frames redirected into it arrive: %s has NAPI on", p)
+	case !n.xdp.known && !p.seen:
+		f.Status = Warn
+		f.Finding = fmt.Sprintf("frames redirected into it are lost, uncounted, if GRO is off at its %s", p)
+		f.Command = p.command("ethtool -K %s gro on")
+	default:
+		f.Status = Fail
+		f.Finding = fmt.Sprintf("frames redirected into it are lost, uncounted: %s has NAPI off", p)
+		f.Command = p.command("ethtool -K %s gro on")
+	}
+	return f
+}
+
+// checkChecksum looks at this end of a veth: what the local stack sends through it must be whole when
+// XDP at the far end sees it, since a veth never gets to finish a checksum.
+func checkChecksum(n netif) *Finding {
+	if n.peer == nil || n.offloads == nil {
+		return nil
+	}
+	f := &Finding{Check: "checksum", Finding: "tx offload is off: packets leave with whole checksums"}
+	if n.offloads.txChecksum() {
+		f.Status = Warn
+		f.Finding = "tx offload is on: checksums are unfinished when XDP at the far end sees them"
+		f.Command = "ethtool -K " + n.name + " tx off"
+		return f
+	}
+	if n.offloads["rx-checksum"].on {
+		f.Finding += "; rx is on: wrong ones are not noticed on arrival"
+	}
+	return f
+}
+
+// checkPeerChecksum looks at the other end: what comes in here was given its checksum there.
+func checkPeerChecksum(n netif) *Finding {
+	if n.peer == nil {
+		return nil
+	}
+	p := n.peer
+	f := &Finding{Check: "peer-checksum"}
+	switch {
+	case !p.seen:
+		f.Status = Warn
+		f.Finding = fmt.Sprintf("packets come in with unfinished checksums if tx offload is on at its %s", p)
+		f.Command = p.command("ethtool -K %s tx off")
+	case p.offloads.txChecksum():
+		f.Status = Warn
+		f.Finding = fmt.Sprintf("packets come in with unfinished checksums: tx offload is on at %s", p)
+		f.Command = p.command("ethtool -K %s tx off")
+	default:
+		f.Finding = fmt.Sprintf("packets come in with whole checksums: tx offload is off at %s", p)
+	}
+	return f
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"culvert/internal/scionpkt"
+)
+
+// trialSeed decides all packets of the trials. A failing packet is printed whole, so that the seed
+// is only needed to see the ones before it.
+const trialSeed = 2
+
+// runTrials puts packets through a fast path and the reference on every mix of networks and
+// checks that each direction has really been forwarded by both.
+func runTrials(t *testing.T, packets int, newFast func(*testing.T, *scionpkt.Network) FastPath) {
+	t.Helper()
+	t.Logf("seed %d", trialSeed)
+	var sum Stats
+	mixes := scionpkt.Mixes()
+	for i, mix := range mixes {
+		rng := rand.New(rand.NewPCG(trialSeed, uint64(i)))
+		n := scionpkt.RandomNetwork(rng, mix, uint32(time.Now().Unix()))
+		trial := Trial{Net: n, Judge: start(t, n), Fast: newFast(t, n), Rand: rng}
+		if err := trial.Run(packets / len(mixes)); err != nil {
+			t.Fatalf("seed %d, mix %d: %v", trialSeed, i, err)
+		}
+		sum.Add(&trial.Stats)
+	}
+	t.Logf("\n%s", &sum)
+	for d := range scionpkt.NumDirections {
+		if least := packets / 50; sum.Valid[d].Both < least {
+			t.Errorf("%s: only %d packets forwarded by both, want %d", d, sum.Valid[d].Both, least)
+		}
+	}
+}
+
+// A fast path that does what a second reference does must pass.
+func TestHonestFastPath(t *testing.T) {
+	runTrials(t, 30000, func(t *testing.T, n *scionpkt.Network) FastPath {
+		return &honest{net: n, j: start(t, n)}
+	})
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Cmd is an exec.Cmd that starts inside a namespace of a lab.
+type Cmd struct {
+	*exec.Cmd
+
+	lab *Lab
+	ns  string
+}
+
+// Command returns the command to run a program in a namespace. A bare program
+// name is looked for among the reference programs, beside culvert and in PATH,
+// in this order. The environment names the daemon of the namespace's AS, so the
+// scion tools work without options. When ctx ends the program is killed.
+func (l *Lab) Command(ctx context.Context, ns string, argv ...string) (*Cmd, error) {
+	if _, err := l.Namespace(ns); err != nil {
+		return nil, err
+	}
+	path, err := l.lookPath(argv)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, argv[1:]...)
+	cmd.Args[0] = argv[0]
+	cmd.Env = l.environ(ns)
+	return &Cmd{Cmd: cmd, lab: l, ns: ns}, nil
+}
+
+// Start starts the command in its namespace, as exec.Cmd.Start does.
+func (c *Cmd) Start() error { return c.lab.Do(c.ns, c.Cmd.Start) }
+
+// Run starts the command in its namespace and waits for its end.
+func (c *Cmd) Run() error {
+	if err := c.Start(); err != nil {
+		return err
+	}
+	return c.Wait()
+}
+
+// Output runs the command in its namespace and returns its standard output.
+func (c *Cmd) Output() ([]byte, error) {
+	var out bytes.Buffer
+	c.Stdout = &out
+	err := c.Run()
+	return out.Bytes(), err
+}
+
+// CombinedOutput runs the command in its namespace and returns what it wrote on
+// standard output and standard error.
+func (c *Cmd) CombinedOutput() ([]byte, error) {
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	err := c.Run()
+	return out.Bytes(), err
+}
+
+// Run runs a program in a namespace and returns what it wrote. The error quotes
+// the last line of that.
+func (l *Lab) Run(ctx context.Context, ns string, argv ...string) ([]byte, error) {
+	cmd, err := l.Command(ctx, ns, argv...)
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		return out, fmt.Errorf("%s in %s: %w: %s", strings.Join(argv, " "), ns, err, lines[len(lines)-1])
+	}
+	return out, nil
+}
+
+// Exec replaces the calling process with a program in a namespace, so that its
+// exit status, signals and terminal are the program's own. It returns only when
+// that fails.
+func (l *Lab) Exec(ns string, argv ...string) error {
+	if err := needRoot(); err != nil {
+		return err
+	}
+	path, err := l.lookPath(argv)
+	if err != nil {
+		return err
+	}
+	return l.Do(ns, func() error {
+		return fmt.Errorf("run %s: %w", path, syscall.Exec(path, argv, l.environ(ns)))
+	})
+}
+
+// searchPath lists where a lab's commands come from before PATH.
+func (l *Lab) searchPath() []string {
+	return []string{l.Peers, filepath.Dir(l.Culvert)}
+}
+
+func (l *Lab) lookPath(argv []string) (string, error) {
+	if len(argv) == 0 || argv[0] == "" {
+		return "", fmt.Errorf("no command given")
+	}
+	if !strings.Contains(argv[0], "/") {
+		for _, dir := range l.searchPath() {
+			if path, err := exec.LookPath(filepath.Join(dir, argv[0])); err == nil {
+				return path, nil
+			}
+		}
+	}
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return "", fmt.Errorf("find the command: %w", err)
+	}
+	return path, nil
+}
+
+// environ is this process's environment with the search path in front of PATH
+// and the daemon of the namespace's AS (both read by the scion tools).
+func (l *Lab) environ(ns string) []string {
+	set := map[string]string{
+		"PATH": strings.Join(append(l.searchPath(), os.Getenv("PATH")), string(os.PathListSeparator)),
+	}
+	for _, as := range l.ases() {
+		if as.Daemon != "" && (as.NS == ns || as.HostNS == ns) {
+			set["SCION_DAEMON"] = as.Daemon
+		}
+	}
+	// A name must be there once only: execve passes on what it gets, and a
+	// program reads the first.
+	var env []string
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		if _, ours := set[name]; !ours {
+			env = append(env, kv)
+		}
+	}
+	for name, value := range set {
+		env = append(env, name+"="+value)
+	}
+	return env
+}

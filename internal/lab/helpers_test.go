@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// TestMain lets a test run Exec, which replaces its process, in a copy of the
+// test binary.
+func TestMain(m *testing.M) {
+	if name := os.Getenv("CULVERT_TEST_EXEC"); name != "" {
+		l, err := Open(name)
+		if err == nil {
+			err = l.Exec(os.Args[1], os.Args[2:]...)
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(125)
+	}
+	os.Exit(m.Run())
+}
+
+// testName gives a lab a name that no other run of the tests uses.
+func testName(t *testing.T, suffix string) string {
+	t.Helper()
+	return fmt.Sprintf("t%d%s", os.Getpid(), suffix)
+}
+
+// up sets up a lab that is taken down with the test.
+func up(t *testing.T, kind string, o Options) *Lab {
+	t.Helper()
+	l, err := Up(t.Context(), kind, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := Open(l.Name); errors.Is(err, errNoLab) {
+			return
+		}
+		if err := l.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// leftovers lists what a lab of that name has left on the machine: namespaces,
+// files, processes, and links in the namespace of the host.
+func leftovers(t *testing.T, name string) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{netnsPath("cv-" + name + "-*"), filepath.Join(stateDir, name+"*")} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, files...)
+	}
+	cwds, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cwd := range cwds {
+		dir, _ := os.Readlink(cwd)
+		args, _ := os.ReadFile(filepath.Join(filepath.Dir(cwd), "cmdline"))
+		if strings.HasPrefix(dir, labDir(name)) || strings.Contains(string(args), labDir(name)+"/") {
+			found = append(found, cwd+": "+strings.ReplaceAll(string(args), "\x00", " "))
+		}
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac, _ := (&Lab{Name: name}).nextMACs()
+	for _, link := range links {
+		if strings.HasPrefix(link.Attrs().HardwareAddr.String(), mac[:5].String()) {
+			found = append(found, "link "+link.Attrs().Name)
+		}
+	}
+	return found
+}
+
+func wantNothingLeft(t *testing.T, name string) {
+	t.Helper()
+	for _, l := range leftovers(t, name) {
+		t.Errorf("left behind: %s", l)
+	}
+}
+
+// cancelAt is a progress writer that cancels a context at the line that holds a
+// text, and keeps what it was given.
+type cancelAt struct {
+	text   string
+	cancel context.CancelFunc
+	lines  strings.Builder
+	hit    bool
+}
+
+func (c *cancelAt) Write(b []byte) (int, error) {
+	c.lines.Write(b)
+	if strings.Contains(string(b), c.text) {
+		c.hit = true
+		c.cancel()
+	}
+	return len(b), nil
+}
+
+// testPeers has the reference programs built where 'make' has them built too.
+func testPeers(t *testing.T) Peers {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Peers{Module: filepath.Join(root, "peers"), Bin: filepath.Join(root, "bin", "peers")}
+	if err := p.Build(t.Context(), t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}

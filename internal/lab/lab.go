@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lab builds small networks out of network namespaces and veth pairs,
+// for the demo, the tests and the benchmarks.
+//
+// A lab has a name. Its namespaces are called cv-NAME-..., its files are in
+// /run/culvert/lab/NAME and its state in /run/culvert/lab/NAME.json, so that
+// several labs run side by side and one process can take down what another
+// set up. Nothing outside those namespaces is touched.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Options say how a lab is set up. The zero value gives each topology's
+// defaults.
+type Options struct {
+	// Name of the lab, the topology's name when empty.
+	Name string
+	// Out receives a line for each step. Nothing is written when it is nil.
+	Out io.Writer
+	// MTU of every veth in bytes, 1500 when zero.
+	MTU int
+	// Queues of every veth in each direction, the kernel's choice when zero.
+	Queues int
+	// IPv6 puts the SCION underlay on IPv6 addresses.
+	IPv6 bool
+
+	// StaticNeighbours fills in permanent ARP and ND entries (topology veth).
+	StaticNeighbours bool
+	// Forward turns IP forwarding on in the router under test (topology veth).
+	Forward bool
+
+	// Routers names the router of each AS by its namespace (topology scion3).
+	// What is not named stays on the default: as2 on culvert, the others on
+	// the reference router.
+	Routers map[string]Router
+	// SegmentSwitch makes AS 2 the core AS of the other two, so that a path
+	// from AS 1 to AS 3 is an up segment and a down segment joined at AS 2.
+	// Without it all three are core ASes, joined by a core segment
+	// (topology scion3).
+	SegmentSwitch bool
+	// BFD is the interval of the routers' BFD sessions, 100 ms when zero. A
+	// session is down after five missed packets (topology scion3).
+	BFD time.Duration
+	// Timeout is how long to wait for paths, 90 s when zero (topology scion3).
+	Timeout time.Duration
+	// Peers tells where the reference programs are, DefaultPeers when zero
+	// (topology scion3).
+	Peers Peers
+	// Culvert is the culvert binary, the running executable when empty.
+	Culvert string
+}
+
+// topology knows how to build one kind of lab.
+type topology struct {
+	about      string
+	namespaces []string
+	check      func(Options) error
+	build      func(context.Context, *Lab, Options) error
+}
+
+var topologies = map[string]topology{
+	"veth":   vethTopology,
+	"scion3": scion3Topology,
+}
+
+// Topologies returns the names of what Up can build, each with a line that
+// describes it.
+func Topologies() map[string]string {
+	about := make(map[string]string, len(topologies))
+	for name, t := range topologies {
+		about[name] = t.about
+	}
+	return about
+}
+
+// ErrOptions marks an error in the topology's name or in the options of a lab,
+// found before anything was made.
+var ErrOptions = errors.New("lab options")
+
+// Lab is a network that is up. Its exported fields are what the state file
+// holds.
+type Lab struct {
+	Name       string      `json:"name"`
+	Topology   string      `json:"topology"`
+	Created    time.Time   `json:"created"`
+	Ready      bool        `json:"ready"`   // false while Up is at work
+	Dir        string      `json:"dir"`     // configuration, logs and databases
+	Culvert    string      `json:"culvert"` // the binary behind a culvert router
+	Peers      string      `json:"peers"`   // directory of the reference programs
+	Namespaces []Namespace `json:"namespaces"`
+	ASes       []AS        `json:"ases,omitempty"`
+	Processes  []Process   `json:"processes,omitempty"`
+
+	mu sync.Mutex
+}
+
+// Namespace is one network namespace of a lab.
+type Namespace struct {
+	Name       string      `json:"name"`  // within the lab: as1, rut, ...
+	NetNS      string      `json:"netns"` // as ip-netns(8) knows it
+	Interfaces []Interface `json:"interfaces,omitempty"`
+}
+
+// Up sets up a lab. When it fails or ctx ends before the lab is complete,
+// everything made so far is removed again.
+func Up(ctx context.Context, kind string, o Options) (lab *Lab, err error) {
+	t, o, err := prepare(kind, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := needRoot(); err != nil {
+		return nil, err
+	}
+	l := &Lab{
+		Name: o.Name, Topology: kind, Created: time.Now().UTC().Truncate(time.Second),
+		Dir: labDir(o.Name), Culvert: o.Culvert, Peers: o.Peers.Bin,
+	}
+	for _, ns := range t.namespaces {
+		l.Namespaces = append(l.Namespaces, Namespace{Name: ns, NetNS: netnsName(o.Name, ns)})
+	}
+	if err := l.claim(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			err = fmt.Errorf("lab %s: interrupted, what it had made is removed: %w", l.Name, ctx.Err())
+		}
+		lab, err = nil, join(err, l.remove())
+	}()
+	for _, ns := range l.Namespaces {
+		if err := createNamespace(ns.NetNS); err != nil {
+			return nil, fmt.Errorf("lab %s: %w", l.Name, err)
+		}
+	}
+	progress(o.Out, "namespaces %s", strings.Join(t.namespaces, ", "))
+	if err := t.build(ctx, l, o); err != nil {
+		return nil, fmt.Errorf("lab %s: %w", l.Name, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	l.Ready = true
+	return l, l.save()
+}
+
+// prepare fills in the defaults and refuses what does not fit together.
+func prepare(kind string, o Options) (topology, Options, error) {
+	t, ok := topologies[kind]
+	if !ok {
+		known := slices.Sorted(maps.Keys(topologies))
+		return t, o, fmt.Errorf("%w: no topology %q: choose one of %s",
+			ErrOptions, kind, strings.Join(known, ", "))
+	}
+	if o.Name == "" {
+		o.Name = kind
+	}
+	if err := checkName(o.Name); err != nil {
+		return t, o, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	if o.MTU == 0 {
+		o.MTU = 1500
+	}
+	if o.MTU < 1280 || o.MTU > 65535 {
+		return t, o, fmt.Errorf("%w: MTU %d: a veth here takes 1280 to 65535", ErrOptions, o.MTU)
+	}
+	if o.Culvert == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return t, o, fmt.Errorf("find the running executable: %w", err)
+		}
+		o.Culvert = exe
+	}
+	if o.Queues < 0 || o.Queues > 64 {
+		return t, o, fmt.Errorf("%w: %d queues: choose 1 to 64", ErrOptions, o.Queues)
+	}
+	if err := t.check(o); err != nil {
+		return t, o, fmt.Errorf("%w: topology %s: %w", ErrOptions, kind, err)
+	}
+	if o.Peers == (Peers{}) {
+		peers, err := DefaultPeers()
+		if err != nil {
+			return t, o, err
+		}
+		o.Peers = peers
+	}
+	return t, o, nil
+}
+
+// Down removes the lab of that name: its processes, namespaces, files, and what
+// culvert has pinned for those namespaces. It also clears up after an Up that
+// was killed.
+func Down(name string) error {
+	l, err := Open(name)
+	if err != nil {
+		return err
+	}
+	return l.Down()
+}
+
+// Down removes the lab, as the function Down does.
+func (l *Lab) Down() error {
+	if err := needRoot(); err != nil {
+		return err
+	}
+	return l.remove()
+}
+
+func needRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a lab's network namespaces need root: run it with sudo")
+	}
+	return nil
+}
+
+// remove takes everything down that the lab may have made, in the reverse
+// order, and goes on after an error.
+func (l *Lab) remove() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	inodes := l.inodes()
+	errs = append(errs, endAll(l.Processes, syscall.SIGTERM, stopGrace))
+	// What somebody else started in the namespaces would keep them alive.
+	for range 3 {
+		errs = append(errs, endAll(processesIn(inodes), syscall.SIGTERM, stopGrace))
+	}
+	for inode := range inodes {
+		errs = append(errs, removePins(inode))
+	}
+	for _, ns := range l.Namespaces {
+		errs = append(errs, deleteNamespace(ns.NetNS))
+	}
+	errs = append(errs, os.RemoveAll(l.Dir))
+	if err := join(errs...); err != nil {
+		return fmt.Errorf("lab %s is not all gone, run 'culvert lab down %s' again: %w", l.Name, l.Name, err)
+	}
+	return l.release()
+}
+
+// Namespace returns the namespace of that name within the lab.
+func (l *Lab) Namespace(name string) (Namespace, error) {
+	var names []string
+	for _, ns := range l.Namespaces {
+		if ns.Name == name {
+			return ns, nil
+		}
+		names = append(names, ns.Name)
+	}
+	return Namespace{}, fmt.Errorf("lab %s has no namespace %q: it has %s",
+		l.Name, name, strings.Join(names, ", "))
+}
+
+// Interface returns the interface of that name in the namespace.
+func (n Namespace) Interface(name string) (Interface, error) {
+	for _, i := range n.Interfaces {
+		if i.Name == name {
+			return i, nil
+		}
+	}
+	return Interface{}, fmt.Errorf("namespace %s has no interface %q", n.Name, name)
+}
+
+func progress(out io.Writer, format string, args ...any) {
+	if out != nil {
+		fmt.Fprintf(out, format+"\n", args...)
+	}
+}

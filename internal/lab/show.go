@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// listed is what 'culvert lab list -j' prints for a lab: its state, and which
+// of its processes run.
+type listed struct {
+	*Lab
+	Processes []listedProcess `json:"processes"`
+}
+
+type listedProcess struct {
+	Process
+	Alive bool `json:"alive"`
+}
+
+// WriteList prints the labs that are up, as a table or as a JSON array of their
+// states.
+func WriteList(w io.Writer, asJSON bool) error {
+	labs, err := List()
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		list := make([]listed, 0, len(labs))
+		for _, l := range labs {
+			entry := listed{Lab: l, Processes: []listedProcess{}}
+			for _, p := range l.Processes {
+				entry.Processes = append(entry.Processes, listedProcess{p, p.Alive()})
+			}
+			list = append(list, entry)
+		}
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(list)
+	}
+	if len(labs) == 0 {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tTOPOLOGY\tSTATE\tPROCESSES\tNAMESPACES")
+	for _, l := range labs {
+		state := "up"
+		if !l.Ready {
+			state = "incomplete"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d of %d\t%s\n", l.Name, l.Topology, state,
+			len(running(l.Processes)), len(l.Processes), strings.Join(l.netnsNames(), " "))
+	}
+	return t.Flush()
+}
+
+// WriteSummary prints what a user needs to work in a lab that has come up.
+func (l *Lab) WriteSummary(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "lab %s is up\n", l.Name)
+	for _, ns := range l.Namespaces {
+		var ifs []string
+		for _, i := range ns.Interfaces {
+			ifs = append(ifs, i.Name+" "+i.Addrs[0].String())
+		}
+		about := ""
+		for _, as := range l.ASes {
+			if as.NS == ns.Name {
+				about = strings.TrimSpace(as.IA + " " + string(as.Router))
+			}
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", ns.Name, ns.NetNS, about, strings.Join(ifs, ", "))
+	}
+	return t.Flush()
+}
+
+func (l *Lab) netnsNames() []string {
+	var names []string
+	for _, ns := range l.Namespaces {
+		names = append(names, ns.NetNS)
+	}
+	return names
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nexthop finds the device and the layer-2 addresses that lead to an IP address, and
+// follows every change. It asks the kernel's routing table over netlink the way a socket of this
+// host would be routed, so it does not depend on forwarding being switched on.
+package nexthop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// NextHop is how packets to an address leave this host. The zero value says that they must not
+// bypass the kernel: there is no route, no neighbour, or the address is this host's own.
+type NextHop struct {
+	IfIndex int
+	// SrcMAC is the device's own address, DstMAC that of the neighbour or gateway.
+	SrcMAC, DstMAC [6]byte
+	// MTU is the largest IP packet in bytes that the device and the route allow.
+	MTU uint16
+}
+
+// Resolved tells whether packets can be sent.
+func (n NextHop) Resolved() bool { return n.IfIndex != 0 }
+
+const (
+	// defaultBuffer holds the notifications of a routing daemon that installs a full table.
+	defaultBuffer = 16 << 20
+	// evaluateBatch bounds how many routes are looked up before new messages are read.
+	evaluateBatch = 128
+	// refreshAfter is when a route is looked up again though nothing was reported. It picks up
+	// path MTUs, which the kernel learns without telling.
+	refreshAfter = 30 * time.Second
+	tickPeriod   = 500 * time.Millisecond
+)
+
+// Options tunes a Resolver. The zero value is useful.
+type Options struct {
+	// ReceiveBuffer is the size in bytes of the netlink receive buffer, 16 MiB if zero.
+	ReceiveBuffer int
+	// OnError is told of failures that a Resolver survives. It may be nil.
+	OnError func(error)
+}
+
+// Resolver keeps the next hops of its targets current. All its work happens on one goroutine,
+// which also makes the calls to the targets' functions, one at a time.
+type Resolver struct {
+	handle   *netlink.Handle
+	socket   *nl.NetlinkSocket
+	onError  func(error)
+	messages chan message
+	stopped  chan struct{}
+	resyncs  atomic.Uint64
+
+	mu       sync.Mutex
+	commands []func()
+	wake     chan struct{}
+
+	// What follows belongs to the goroutine of run.
+	devices    map[int]device
+	neighbors  map[neighborKey]neighbor
+	targets    map[*Target]struct{}
+	uses       map[neighborKey]*neighborUse
+	dirty      map[*Target]struct{}
+	lastResync time.Time
+}
+
+// Target is one address being followed.
+type Target struct {
+	resolver   *Resolver
+	addr, from netip.Addr
+	report     func(NextHop)
+	route      route
+	evaluated  time.Time
+	// known says that current has been reported.
+	known   bool
+	current NextHop
+}
+
+// New starts a Resolver in the current network namespace. It stops when ctx ends; Wait returns
+// when it has.
+func New(ctx context.Context, o Options) (*Resolver, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("opening a netlink socket for routes: %w", err)
+	}
+	socket, err := subscribe(o.ReceiveBuffer)
+	if err != nil {
+		handle.Close()
+		return nil, err
+	}
+	r := &Resolver{
+		handle:   handle,
+		socket:   socket,
+		onError:  o.OnError,
+		messages: make(chan message, 64),
+		stopped:  make(chan struct{}),
+		wake:     make(chan struct{}, 1),
+		targets:  map[*Target]struct{}{},
+		uses:     map[neighborKey]*neighborUse{},
+		dirty:    map[*Target]struct{}{},
+	}
+	if r.onError == nil {
+		r.onError = func(error) {}
+	}
+	if err := r.resync(); err != nil {
+		socket.Close()
+		handle.Close()
+		return nil, err
+	}
+	go r.read(ctx)
+	go r.run(ctx)
+	return r, nil
+}
+
+// Wait blocks until the Resolver has stopped.
+func (r *Resolver) Wait() { <-r.stopped }
+
+// Track follows addr as a destination of packets from the local address from, which may be
+// invalid for any. Report is called with the first finding and with every change. While a
+// neighbour is still being asked for the first time nothing is reported. Report must not block;
+// it may call Track and Stop. After Stop it may be called once more.
+func (r *Resolver) Track(addr, from netip.Addr, report func(NextHop)) *Target {
+	t := &Target{resolver: r, addr: addr.Unmap(), from: from.Unmap(), report: report}
+	r.do(func() {
+		r.targets[t] = struct{}{}
+		r.dirty[t] = struct{}{}
+	})
+	return t
+}
+
+// Stop ends the following of the target.
+func (t *Target) Stop() {
+	t.resolver.do(func() {
+		t.resolver.setRoute(t, route{})
+		delete(t.resolver.targets, t)
+		delete(t.resolver.dirty, t)
+	})
+}
+
+// do has fn called on the Resolver's goroutine.
+func (r *Resolver) do(fn func()) {
+	r.mu.Lock()
+	r.commands = append(r.commands, fn)
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Resolver) runCommands() {
+	r.mu.Lock()
+	commands := r.commands
+	r.commands = nil
+	r.mu.Unlock()
+	for _, fn := range commands {
+		fn()
+	}
+}
+
+func (r *Resolver) run(ctx context.Context) {
+	defer close(r.stopped)
+	defer r.handle.Close()
+	ticker := time.NewTicker(tickPeriod)
+	defer ticker.Stop()
+	ready := make(chan struct{})
+	close(ready)
+	for {
+		r.runCommands()
+		var more <-chan struct{}
+		if len(r.dirty) > 0 {
+			more = ready
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case m := <-r.messages:
+			r.handleMessage(m)
+			continue
+		case <-r.wake:
+			continue
+		case <-ticker.C:
+			r.tick(time.Now())
+			continue
+		case <-more:
+		}
+		// Messages go first: several changes often concern one target.
+		select {
+		case m := <-r.messages:
+			r.handleMessage(m)
+		default:
+			r.evaluateSome()
+		}
+	}
+}
+
+func (r *Resolver) evaluateSome() {
+	n := 0
+	for t := range r.dirty {
+		if n++; n > evaluateBatch {
+			return
+		}
+		delete(r.dirty, t)
+		r.evaluate(t)
+	}
+}
+
+func (r *Resolver) markAll() {
+	for t := range r.targets {
+		r.dirty[t] = struct{}{}
+	}
+}
+
+// evaluate looks the target's route up and reports what has changed.
+func (r *Resolver) evaluate(t *Target) {
+	found, err := r.lookup(t.addr, t.from)
+	if err != nil {
+		r.onError(err)
+	}
+	t.evaluated = time.Now()
+	r.setRoute(t, found)
+	r.update(t)
+}
+
+// update derives the target's next hop from its route, the devices and the neighbours.
+func (r *Resolver) update(t *Target) {
+	next, pending := r.nextHop(&t.route)
+	if pending && !t.known {
+		return
+	}
+	if t.known && next == t.current {
+		return
+	}
+	t.known, t.current = true, next
+	t.report(next)
+}
+
+func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
+	if !rt.via.addr.IsValid() {
+		return NextHop{}, false
+	}
+	dev, ok := r.devices[rt.via.ifIndex]
+	if !ok || !dev.usable {
+		return NextHop{}, false
+	}
+	n, ok := r.neighbors[rt.via]
+	if !ok || n.state&unix.NUD_INCOMPLETE != 0 || n.state == unix.NUD_NONE {
+		return NextHop{}, true
+	}
+	if !n.usable() {
+		return NextHop{}, false
+	}
+	mtu := dev.mtu
+	if rt.mtu > 0 {
+		mtu = min(mtu, rt.mtu)
+	}
+	return NextHop{IfIndex: rt.via.ifIndex, SrcMAC: dev.mac, DstMAC: n.mac, MTU: uint16(min(mtu, 65535))}, false
+}
+
+// tick looks after neighbours and renews old findings.
+func (r *Resolver) tick(now time.Time) {
+	for key, use := range r.uses {
+		if now.After(use.next) {
+			r.askFor(key, use, now)
+		}
+	}
+	for t := range r.targets {
+		if now.Sub(t.evaluated) > refreshAfter {
+			r.dirty[t] = struct{}{}
+		}
+	}
+}
+
+// read passes the kernel's notifications on until ctx ends.
+func (r *Resolver) read(ctx context.Context) {
+	stop := context.AfterFunc(ctx, r.socket.Close)
+	defer stop()
+	for {
+		batch, from, err := r.socket.Receive()
+		m := message{resync: err != nil}
+		switch {
+		case ctx.Err() != nil || errors.Is(err, os.ErrClosed):
+			return
+		case err == nil && from.Pid != nl.PidKernel:
+			continue
+		case err == nil:
+			m.batch = batch
+		case !errors.Is(err, unix.ENOBUFS):
+			r.onError(fmt.Errorf("receiving netlink notifications: %w", err))
+			time.Sleep(100 * time.Millisecond)
+		}
+		select {
+		case r.messages <- m:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nexthop
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// route is where the kernel would send packets to a target. The zero value is no usable route.
+type route struct {
+	via neighborKey
+	// mtu is the route's own, 0 for none.
+	mtu int
+	// viaOtherFamily marks an IPv4 route with an IPv6 gateway.
+	viaOtherFamily bool
+}
+
+// device is what matters of a network interface.
+type device struct {
+	name   string
+	mac    [6]byte
+	mtu    int
+	usable bool // Ethernet with neighbours, up and with carrier
+}
+
+func deviceOf(l netlink.Link) device {
+	a := l.Attrs()
+	d := device{name: a.Name, mtu: a.MTU}
+	const ready = unix.IFF_UP | unix.IFF_RUNNING
+	d.usable = a.EncapType == "ether" && len(a.HardwareAddr) == 6 &&
+		a.RawFlags&ready == ready && a.RawFlags&unix.IFF_NOARP == 0
+	copy(d.mac[:], a.HardwareAddr)
+	return d
+}
+
+// noRoute lists the errors by which the kernel says that it has no way to an address.
+var noRoute = []error{
+	unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EPERM, unix.EINVAL, unix.ENODEV, unix.ENETDOWN,
+}
+
+// lookup asks the kernel for the route of a packet that this host sends from one address to
+// another. Everything but unicast through an Ethernet device gives no route.
+func (r *Resolver) lookup(addr, from netip.Addr) (route, error) {
+	if !addr.IsValid() || addr.IsMulticast() || addr.IsUnspecified() {
+		return route{}, nil
+	}
+	options := &netlink.RouteGetOptions{}
+	if from.IsValid() && !from.IsUnspecified() {
+		options.SrcAddr = from.AsSlice()
+	}
+	if zone := addr.Zone(); zone != "" {
+		index, ok := r.indexOf(zone)
+		if !ok {
+			return route{}, nil
+		}
+		options.OifIndex = index
+	}
+	routes, err := r.handle.RouteGetWithOptions(addr.AsSlice(), options)
+	for _, known := range noRoute {
+		if errors.Is(err, known) {
+			return route{}, nil
+		}
+	}
+	if err != nil {
+		return route{}, fmt.Errorf("looking up the route to %s: %w", addr, err)
+	}
+	if len(routes) == 0 {
+		return route{}, nil
+	}
+	return routeOf(&routes[0], addr), nil
+}
+
+func routeOf(got *netlink.Route, addr netip.Addr) route {
+	if got.Type != unix.RTN_UNICAST || got.Encap != nil || got.LinkIndex == 0 {
+		return route{}
+	}
+	rt := route{via: neighborKey{ifIndex: got.LinkIndex, addr: addr.WithZone("")}, mtu: got.MTU}
+	if gateway, ok := netip.AddrFromSlice(got.Gw); ok {
+		rt.via.addr = gateway.Unmap()
+	}
+	if via, ok := got.Via.(*netlink.Via); ok {
+		gateway, ok := netip.AddrFromSlice(via.Addr)
+		if !ok {
+			return route{}
+		}
+		rt.via.addr, rt.viaOtherFamily = gateway, true
+	}
+	return rt
+}
+
+// indexOf finds the device of an IPv6 zone.
+func (r *Resolver) indexOf(zone string) (int, bool) {
+	for index, d := range r.devices {
+		if d.name == zone {
+			return index, true
+		}
+	}
+	return 0, false
+}

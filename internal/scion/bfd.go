@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"context"
+	"time"
+
+	"github.com/scionproto/scion/pkg/log"
+	"github.com/scionproto/scion/router/control"
+)
+
+const (
+	// bfdPoll is how often the state of the BFD sessions is read. The library has no way to be
+	// told of changes; a reading costs about a microsecond and an interface.
+	bfdPoll = 5 * time.Millisecond
+	// bfdSettle is how long a session may take to come up before an adopted link is taken down:
+	// the library sends its first packet after one second, and so may the far end.
+	bfdSettle = 4 * time.Second
+)
+
+// bfdMirror copies the state of the slow path's BFD sessions to the fast path's links.
+type bfdMirror struct {
+	router *Router
+	source control.ObservableDataplane
+	setUp  func(link int, up bool) error
+	// linkOf maps interface IDs to links.
+	linkOf map[uint16]int
+	// last holds what the fast path was told of each link.
+	last []linkState
+	// failed marks the links whose last change the fast path did not take.
+	failed []bool
+	// settled is when a link that was never seen up counts as down.
+	settled time.Time
+}
+
+type linkState uint8
+
+const (
+	linkUnknown linkState = iota
+	linkUp
+	linkDown
+)
+
+// newBFDMirror makes a mirror. With adopted set the fast path already carries traffic for an
+// earlier process, and its links keep their state until their sessions had time to come up.
+func newBFDMirror(r *Router, source control.ObservableDataplane, adopted bool,
+	setUp func(link int, up bool) error) *bfdMirror {
+
+	m := &bfdMirror{
+		router: r,
+		source: source,
+		setUp:  setUp,
+		linkOf: map[uint16]int{},
+		last:   make([]linkState, len(r.Datapath.Links)),
+		failed: make([]bool, len(r.Datapath.Links)),
+	}
+	for _, intf := range r.Datapath.Interfaces {
+		m.linkOf[intf.ID] = intf.Link
+	}
+	if adopted {
+		m.settled = time.Now().Add(bfdSettle)
+	}
+	return m
+}
+
+// run mirrors until ctx ends and leaves the links as they are then.
+func (m *bfdMirror) run(ctx context.Context) {
+	ticker := time.NewTicker(bfdPoll)
+	defer ticker.Stop()
+	for {
+		m.sync()
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// sync tells the fast path of every link whose state has changed. A link without BFD is up.
+func (m *bfdMirror) sync() {
+	for link, watched := range m.router.BFD {
+		if !watched {
+			m.set(link, linkUp)
+		}
+	}
+	external, _ := m.source.ListExternalInterfaces()
+	for _, intf := range external {
+		m.observe(m.linkOf[intf.IfID], intf.State)
+	}
+	siblings, _ := m.source.ListSiblingInterfaces()
+	for _, intf := range siblings {
+		m.observe(m.linkOf[intf.IfID], intf.State)
+	}
+}
+
+func (m *bfdMirror) observe(link int, state control.InterfaceState) {
+	switch {
+	case !m.router.BFD[link]:
+	case state == control.InterfaceUp:
+		m.set(link, linkUp)
+	case m.last[link] == linkUnknown && time.Now().Before(m.settled):
+	default:
+		m.set(link, linkDown)
+	}
+}
+
+// set passes a change on. A failure is tried again at the next poll and logged once.
+func (m *bfdMirror) set(link int, state linkState) {
+	if m.last[link] == state {
+		return
+	}
+	name := m.router.Datapath.Links[link].Name
+	if err := m.setUp(link, state == linkUp); err != nil {
+		if !m.failed[link] {
+			log.Error("Fast path did not take the state of a link", "link", name, "err", err)
+		}
+		m.failed[link] = true
+		return
+	}
+	m.last[link], m.failed[link] = state, false
+	log.Debug("Fast path link", "link", name, "up", state == linkUp)
+}

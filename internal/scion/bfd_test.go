@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/scionproto/scion/router/control"
+)
+
+// fakeSessions stands in for the slow path's BFD sessions.
+type fakeSessions struct {
+	external, sibling map[uint16]control.InterfaceState
+}
+
+func (f *fakeSessions) ListInternalInterfaces() ([]control.InternalInterface, error) { return nil, nil }
+
+func (f *fakeSessions) ListExternalInterfaces() (list []control.ExternalInterface, _ error) {
+	for id, state := range f.external {
+		list = append(list, control.ExternalInterface{IfID: id, State: state})
+	}
+	return list, nil
+}
+
+func (f *fakeSessions) ListSiblingInterfaces() (list []control.SiblingInterface, _ error) {
+	for id, state := range f.sibling {
+		list = append(list, control.SiblingInterface{IfID: id, State: state})
+	}
+	return list, nil
+}
+
+func TestMirrorBFD(t *testing.T) {
+	r, err := Load(writeTOML(t, "v4", "br1", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const up, down = control.InterfaceUp, control.InterfaceDown
+	sessions := &fakeSessions{
+		external: map[uint16]control.InterfaceState{1: down, 300: up, 65535: down},
+		sibling:  map[uint16]control.InterfaceState{2: down, 20: down, 3: down},
+	}
+	told := map[string]bool{}
+	var fail error
+	set := func(link int, up bool) error {
+		if fail != nil {
+			return fail
+		}
+		name := r.Datapath.Links[link].Name
+		if _, twice := told[name]; twice {
+			return fmt.Errorf("link %s told twice", name)
+		}
+		told[name] = up
+		return nil
+	}
+	m := newBFDMirror(r, sessions, false, set)
+	expect := func(step string, want map[string]bool) {
+		t.Helper()
+		m.sync()
+		if !reflect.DeepEqual(told, want) {
+			t.Errorf("%s: told %v, want %v", step, told, want)
+		}
+		clear(told)
+	}
+	expect("start", map[string]bool{"internal": true, "300": true, "1": false, "65535": false,
+		"sibling->10.0.0.2:30042": false, "sibling->10.0.0.3:30042": false})
+	expect("no change", map[string]bool{})
+	sessions.external[1], sessions.sibling[2], sessions.sibling[20] = up, up, up
+	expect("up", map[string]bool{"1": true, "sibling->10.0.0.2:30042": true})
+	sessions.external[1] = down
+	fail = errors.New("no")
+	expect("refused", map[string]bool{})
+	fail = nil
+	expect("tried again", map[string]bool{"1": false})
+}
+
+// TestMirrorAdoptedBFD checks that a link which may carry traffic is not taken down by a session
+// that has only just begun, and that one which comes up and goes down is.
+func TestMirrorAdoptedBFD(t *testing.T) {
+	r, err := Load(writeTOML(t, "wire", "br1", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sessions := &fakeSessions{external: map[uint16]control.InterfaceState{1: control.InterfaceDown}}
+	var told []string
+	m := newBFDMirror(r, sessions, true, func(link int, up bool) error {
+		told = append(told, fmt.Sprint(r.Datapath.Links[link].Name, up))
+		return nil
+	})
+	expect := func(step string, want ...string) {
+		t.Helper()
+		m.sync()
+		if !reflect.DeepEqual(told, want) {
+			t.Errorf("%s: told %v, want %v", step, told, want)
+		}
+		told = nil
+	}
+	m.settled = time.Now().Add(time.Hour)
+	expect("start", "internaltrue", "2true")
+	sessions.external[1] = control.InterfaceUp
+	expect("up", "1true")
+	sessions.external[1] = control.InterfaceDown
+	expect("down", "1false")
+
+	m = newBFDMirror(r, sessions, true, m.setUp)
+	m.settled = time.Now().Add(-time.Second)
+	expect("never up", "internaltrue", "2true", "1false")
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"culvert/internal/datapath"
+)
+
+// DataPlane is the fast path as Run sees it. Links are indexes into datapath.Config.Links.
+type DataPlane interface {
+	FastPathCounters
+	// Adopted tells whether the fast path ran already, started by an earlier process.
+	Adopted() bool
+	// AddKey loads a forwarding key; it fails if another key has that index.
+	AddKey(index int, key [16]byte) error
+	RemoveKey(index int) error
+	SetLinkUp(link int, up bool) error
+	// SetLinkNextHop says where the far end of a link is; the zero value sends its packets to the
+	// slow path.
+	SetLinkNextHop(link int, nh datapath.NextHop) error
+	// Hosts lists the end hosts that have a next hop.
+	Hosts() ([]netip.Addr, error)
+	SetHost(addr netip.Addr, nh datapath.NextHop) error
+	// DeleteHost is no error when there is no such host.
+	DeleteHost(addr netip.Addr) error
+	// WantedHosts calls found for each end host that the fast path had to pass up for want of a
+	// next hop, until ctx ends.
+	WantedHosts(ctx context.Context, found func(netip.Addr)) error
+	// Detach takes the fast path away. Run calls it only when it fails right after attaching.
+	Detach() error
+	// Close frees what this process holds and leaves the fast path running.
+	Close() error
+}
+
+// hostUser is a DataPlane that knows which hosts are in use. Without it a host's next hop is
+// dropped now and then and found anew with its next packet.
+type hostUser interface {
+	// HostUsed tells whether the fast path has sent to the host since the last call.
+	HostUsed(addr netip.Addr) (bool, error)
+}
+
+// Deps is what Run needs from other packages.
+type Deps struct {
+	// Attach puts the fast path onto the network interfaces, or adopts the one that runs there.
+	Attach func(r *Router, interfaces []string) (DataPlane, error)
+	// Collector gives culvert's own metrics of the fast path. It may be nil.
+	Collector func(DataPlane) prometheus.Collector
+}

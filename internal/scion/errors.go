@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+// fileError is a fault in a configuration file. It prints as one line that names the file and,
+// where there is one, the field.
+type fileError struct {
+	file  string
+	field string
+	cause error
+}
+
+func (e *fileError) Error() string {
+	if e.field == "" {
+		return fmt.Sprintf("reading %s: %v", e.file, e.cause)
+	}
+	return fmt.Sprintf("reading %s: %s: %v", e.file, e.field, e.cause)
+}
+
+func (e *fileError) Unwrap() error { return e.cause }
+
+// badField returns a function that makes errors about fields of one file.
+func badField(file string) func(field, format string, args ...any) error {
+	return func(field, format string, args ...any) error {
+		return &fileError{file: file, field: field, cause: fmt.Errorf(format, args...)}
+	}
+}
+
+// cannotRead wraps an error of opening or reading file without naming the file twice.
+func cannotRead(file string, err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err
+	}
+	return &fileError{file: file, cause: err}
+}
+
+// oneLine turns an error of the SCION libraries, whose text can span lines, into one line.
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(err.Error()), " ")
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"container/list"
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/scionproto/scion/pkg/log"
+
+	"culvert/internal/datapath"
+	"culvert/internal/nexthop"
+)
+
+const (
+	// maxHosts bounds the end hosts being followed; the least recently wanted makes room.
+	maxHosts = 65536
+	// hostIdle is when a host that is not in use is dropped, unresolvedIdle when one that could
+	// not be resolved is.
+	hostIdle       = 10 * time.Minute
+	unresolvedIdle = 30 * time.Second
+	// sweepPeriod is how often hosts to drop are looked for.
+	sweepPeriod = 10 * time.Second
+)
+
+// tracker is the part of nexthop.Resolver that hosts use.
+type tracker interface {
+	Track(addr, from netip.Addr, report func(nexthop.NextHop)) (stop func())
+}
+
+// resolverTracker adapts a Resolver.
+type resolverTracker struct{ *nexthop.Resolver }
+
+func (r resolverTracker) Track(addr, from netip.Addr, report func(nexthop.NextHop)) func() {
+	return r.Resolver.Track(addr, from, report).Stop
+}
+
+// hostMap is the part of a DataPlane that hosts use.
+type hostMap interface {
+	SetHost(addr netip.Addr, nh datapath.NextHop) error
+	DeleteHost(addr netip.Addr) error
+}
+
+// hostTable keeps the next hops of end hosts that the fast path has asked for.
+type hostTable struct {
+	from    netip.Addr
+	tracker tracker
+	plane   hostMap
+	limit   int
+	// usable tells whether the fast path can send through a device.
+	usable func(ifIndex int) bool
+
+	mu    sync.Mutex
+	hosts map[netip.Addr]*list.Element
+	// recent holds *host, the most recently wanted first.
+	recent *list.List
+}
+
+type host struct {
+	addr     netip.Addr
+	wanted   time.Time
+	resolved bool
+	stop     func()
+}
+
+func newHostTable(from netip.Addr, t tracker, plane hostMap, usable func(int) bool) *hostTable {
+	return &hostTable{
+		from:    from,
+		tracker: t,
+		plane:   plane,
+		limit:   maxHosts,
+		usable:  usable,
+		hosts:   map[netip.Addr]*list.Element{},
+		recent:  list.New(),
+	}
+}
+
+// want starts or renews the following of a host. Hosts of the other IP version are left to the
+// slow path, whose internal socket cannot send to them either.
+func (t *hostTable) want(addr netip.Addr, now time.Time) { t.follow(addr, now, false) }
+
+// adopt follows a host whose next hop the fast path has from an earlier process.
+func (t *hostTable) adopt(addr netip.Addr, now time.Time) { t.follow(addr, now, true) }
+
+func (t *hostTable) follow(addr netip.Addr, now time.Time, resolved bool) {
+	addr = addr.Unmap()
+	if addr.Is4() != t.from.Is4() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.hosts[addr]; e != nil {
+		e.Value.(*host).wanted = now
+		t.recent.MoveToFront(e)
+		return
+	}
+	if t.recent.Len() >= t.limit {
+		t.drop(t.recent.Back())
+	}
+	h := &host{addr: addr, wanted: now, resolved: resolved}
+	t.hosts[addr] = t.recent.PushFront(h)
+	h.stop = t.tracker.Track(addr, t.from, func(nh nexthop.NextHop) { t.found(h, nh) })
+}
+
+// found passes a finding on to the fast path.
+func (t *hostTable) found(h *host, nh nexthop.NextHop) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.hosts[h.addr]
+	if e == nil || e.Value.(*host) != h {
+		return
+	}
+	var err error
+	if nh.Resolved() && t.usable(nh.IfIndex) {
+		h.resolved = true
+		err = t.plane.SetHost(h.addr, datapath.NextHop(nh))
+	} else if h.resolved {
+		h.resolved = false
+		err = t.plane.DeleteHost(h.addr)
+	}
+	if err != nil {
+		log.Error("Fast path did not take a host", "host", h.addr, "err", err)
+	}
+}
+
+// drop forgets a host; the caller holds the lock.
+func (t *hostTable) drop(e *list.Element) {
+	h := t.recent.Remove(e).(*host)
+	delete(t.hosts, h.addr)
+	h.stop()
+	if !h.resolved {
+		return
+	}
+	if err := t.plane.DeleteHost(h.addr); err != nil {
+		log.Error("Fast path did not forget a host", "host", h.addr, "err", err)
+	}
+}
+
+// sweep drops hosts that have been idle for long. Used may be nil.
+func (t *hostTable) sweep(now time.Time, used func(netip.Addr) (bool, error)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for e := t.recent.Back(); e != nil; {
+		h, next := e.Value.(*host), e.Prev()
+		idle := now.Sub(h.wanted)
+		switch {
+		case idle <= unresolvedIdle:
+			return
+		case !h.resolved:
+			t.drop(e)
+		case idle <= hostIdle:
+		case inUse(h.addr, used):
+			h.wanted = now
+			t.recent.MoveToFront(e)
+		default:
+			t.drop(e)
+		}
+		e = next
+	}
+}
+
+func inUse(addr netip.Addr, used func(netip.Addr) (bool, error)) bool {
+	if used == nil {
+		return false
+	}
+	yes, err := used(addr)
+	return err == nil && yes
+}
+
+// sweepUntilDone sweeps now and then until ctx ends.
+func (t *hostTable) sweepUntilDone(ctx context.Context, plane DataPlane) {
+	var used func(netip.Addr) (bool, error)
+	if u, ok := plane.(hostUser); ok {
+		used = u.HostUsed
+	}
+	every(ctx, sweepPeriod, func() { t.sweep(time.Now(), used) })
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/scionproto/scion/private/env"
+	"github.com/scionproto/scion/private/service"
+	"github.com/scionproto/scion/private/topology"
+	api "github.com/scionproto/scion/router/mgmtapi"
+)
+
+// statusHandler serves what the reference serves on its metrics address: the status pages, the
+// profiler and the metrics, which update brings up to date before every scrape.
+func (s *SlowPath) statusHandler(update func()) (http.Handler, error) {
+	mux := http.NewServeMux()
+	pages := service.StatusPages{
+		"info":      service.NewInfoStatusPage(),
+		"config":    service.NewConfigStatusPage(s.router.Config),
+		"log/level": service.NewLogLevelStatusPage(),
+		"topology":  topologyPage(s.router.Control.Topo),
+	}
+	if err := pages.Register(mux, s.router.ID()); err != nil {
+		return nil, err
+	}
+	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(prometheus.DefaultRegisterer,
+		promhttp.HandlerFor(prometheus.DefaultGatherer, promhttp.HandlerOpts{Timeout: env.HandlerTimeout})))
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" || r.URL.Path == "/all" {
+			update()
+		}
+		mux.ServeHTTP(w, r)
+	}), nil
+}
+
+func topologyPage(topo topology.Topology) service.StatusPage {
+	return service.StatusPage{
+		Info: "SCION topology",
+		Handler: func(w http.ResponseWriter, _ *http.Request) {
+			text, err := json.MarshalIndent(topo, "", "    ")
+			if err != nil {
+				http.Error(w, "Unable to marshal topology", http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(append(text, '\n'))
+		},
+	}
+}
+
+// apiHandler serves the reference's management API.
+func (s *SlowPath) apiHandler() http.Handler {
+	mux := chi.NewRouter()
+	mux.Use(allowAnyOrigin)
+	mux.Get("/", api.ServeSpecInteractive)
+	mux.Get("/openapi.json", api.ServeSpecJSON)
+	return api.HandlerFromMuxWithBaseURL(&api.Server{
+		Config:    service.NewConfigStatusPage(s.router.Config).Handler,
+		Info:      service.NewInfoStatusPage().Handler,
+		LogLevel:  service.NewLogLevelStatusPage().Handler,
+		Dataplane: s.connector,
+	}, mux, "/api/v1")
+}
+
+// allowAnyOrigin lets pages from elsewhere read the API, as the reference does.
+func allowAnyOrigin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Vary", "Origin")
+		if r.Header.Get("Origin") != "" {
+			w.Header().Set("Access-Control-Allow-Origin", "*")
+		}
+		next.ServeHTTP(w, r)
+	})
+}

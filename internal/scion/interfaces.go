@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Interfaces names the network interfaces of the current network namespace that carry the router's
+// own underlay addresses, sorted. Loopback is left out: what crosses it never leaves the host and
+// the slow path serves it. An error names the address that no interface has and its field in the
+// topology.
+func (r *Router) Interfaces() ([]string, error) {
+	carriers, err := addressCarriers()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i, link := range r.Datapath.Links {
+		addr := link.Local.Addr()
+		if addr.IsLoopback() {
+			continue
+		}
+		carrier, ok := carriers[addr.WithZone("")]
+		if !ok {
+			return nil, badField(r.TopologyPath())(r.fields[i],
+				"no network interface has the address %s: add it to one or correct the file", addr)
+		}
+		if !carrier.loopback && !slices.Contains(names, carrier.name) {
+			names = append(names, carrier.name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+type carrier struct {
+	name     string
+	loopback bool
+}
+
+// addressCarriers maps the addresses of the current network namespace to their interfaces.
+func addressCarriers() (map[netip.Addr]carrier, error) {
+	handle, err := netlink.NewHandle()
+	if err != nil {
+		return nil, fmt.Errorf("opening a netlink socket to list addresses: %w", err)
+	}
+	defer handle.Close()
+	links, err := handle.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("listing network interfaces: %w", err)
+	}
+	byIndex := map[int]carrier{}
+	for _, l := range links {
+		attrs := l.Attrs()
+		byIndex[attrs.Index] = carrier{name: attrs.Name, loopback: attrs.EncapType == "loopback"}
+	}
+	addrs, err := handle.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("listing addresses: %w", err)
+	}
+	carriers := map[netip.Addr]carrier{}
+	for _, a := range addrs {
+		addr, ok := netip.AddrFromSlice(a.IP)
+		c, known := byIndex[a.LinkIndex]
+		if ok && known {
+			carriers[addr.Unmap()] = c
+		}
+	}
+	return carriers, nil
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/scionproto/scion/private/topology"
+
+	"culvert/internal/datapath"
+)
+
+// ownRouter finds the router that the TOML file names.
+func ownRouter(r *Router, topo topology.Topology) (*topology.BRInfo, error) {
+	br, ok := topo.BR(r.ID())
+	if !ok {
+		names := strings.Join(slices.Sorted(maps.Keys(topo.Writable().BR)), ", ")
+		if names == "" {
+			names = "no router"
+		}
+		return nil, badField(r.Path)("general.id", "no router %q in %s, which has %s",
+			r.ID(), r.TopologyPath(), names)
+	}
+	return &br, nil
+}
+
+// fillDatapath derives the fast path's configuration the way the reference configures its data
+// plane: one link to the AS's own hosts, one to each sibling router, one per interface of ours.
+func (r *Router) fillDatapath() error {
+	topo, br := r.Control.Topo, r.Control.BR
+	r.Datapath = datapath.Config{LocalIA: uint64(topo.IA())}
+	r.Datapath.PortStart, r.Datapath.PortEnd = r.dispatchedPorts()
+	r.addLink(datapath.Link{Name: "internal", Scope: datapath.ScopeInternal, Local: unmap(br.InternalAddr)},
+		false, "border_routers."+br.Name+".internal_addr")
+
+	remotes := map[netip.AddrPort]int{}
+	infos := topo.IFInfoMap()
+	for _, id := range slices.Sorted(maps.Keys(infos)) {
+		info := infos[id]
+		intf := datapath.Interface{ID: uint16(id), Type: datapath.LinkType(info.LinkType)}
+		var err error
+		if _, own := br.IFs[id]; own {
+			intf.Link, err = r.externalLink(&info, remotes)
+		} else {
+			intf.Link, err = r.siblingLink(&info, remotes)
+		}
+		if err != nil {
+			return err
+		}
+		r.Datapath.Interfaces = append(r.Datapath.Interfaces, intf)
+	}
+	return nil
+}
+
+func (r *Router) addLink(l datapath.Link, bfd bool, field string) int {
+	r.Datapath.Links = append(r.Datapath.Links, l)
+	r.BFD = append(r.BFD, bfd)
+	r.fields = append(r.fields, field)
+	return len(r.Datapath.Links) - 1
+}
+
+// externalLink adds the link of an interface of ours. The reference keeps its links by remote
+// address, so two links to one are an error there and here.
+func (r *Router) externalLink(info *topology.IFInfo, remotes map[netip.AddrPort]int) (int, error) {
+	bad := badField(r.TopologyPath())
+	field := fmt.Sprintf("border_routers.%s.interfaces.%d.underlay.", info.BRName, info.ID)
+	if info.Provider != "udpip" {
+		return 0, bad(field+"provider", `%q is not known: write "udpip" or leave it out`, info.Provider)
+	}
+	local, remote := netip.MustParseAddrPort(info.Local), netip.MustParseAddrPort(info.Remote)
+	local, remote = unmap(local), unmap(remote)
+	if other, ok := remotes[remote]; ok {
+		return 0, bad(field+"remote", "%s is the remote address of link %s already",
+			remote, r.Datapath.Links[other].Name)
+	}
+	bfdOff := r.Config.Router.BFD.Disable
+	if info.BFD.Disable != nil {
+		bfdOff = *info.BFD.Disable
+	}
+	link := r.addLink(datapath.Link{
+		Name:       strconv.FormatUint(uint64(info.ID), 10),
+		Scope:      datapath.ScopeExternal,
+		IfID:       uint16(info.ID),
+		NeighborIA: uint64(info.IA),
+		Local:      local,
+		Remote:     remote,
+	}, !bfdOff, field+"local")
+	remotes[remote] = link
+	return link, nil
+}
+
+// siblingLink gives the link to the router that owns the interface, adding it the first time.
+func (r *Router) siblingLink(info *topology.IFInfo, remotes map[netip.AddrPort]int) (int, error) {
+	own := r.Control.BR
+	bad := badField(r.TopologyPath())
+	field := "border_routers." + info.BRName + ".internal_addr"
+	remote := unmap(info.InternalAddr)
+	if remote == unmap(own.InternalAddr) {
+		return 0, bad(field, "%s is the internal address of %s too", remote, own.Name)
+	}
+	if remote.Addr().Is4() != own.InternalAddr.Addr().Unmap().Is4() {
+		return 0, bad(field, "%s and the address %s of %s are of different IP versions",
+			remote, own.InternalAddr, own.Name)
+	}
+	if link, ok := remotes[remote]; ok {
+		if r.Datapath.Links[link].Scope != datapath.ScopeSibling {
+			return 0, bad(field, "%s is the remote address of interface %s too",
+				remote, r.Datapath.Links[link].Name)
+		}
+		return link, nil
+	}
+	link := r.addLink(datapath.Link{
+		Name:   "sibling->" + info.InternalAddr.String(),
+		Scope:  datapath.ScopeSibling,
+		Local:  unmap(own.InternalAddr),
+		Remote: remote,
+	}, !r.Config.Router.BFD.Disable, "border_routers."+own.Name+".internal_addr")
+	remotes[remote] = link
+	return link, nil
+}
+
+// dispatchedPorts gives the ports that end hosts listen on, start above end for none. The router
+// TOML overrides the topology, each end by itself, as in the reference's Connector.SetPortRange.
+func (r *Router) dispatchedPorts() (start, end uint16) {
+	start, end = r.Control.Topo.PortRange()
+	if p := r.Config.Router.DispatchedPortStart; p != nil {
+		start = uint16(*p)
+	}
+	if p := r.Config.Router.DispatchedPortEnd; p != nil {
+		end = uint16(*p)
+	}
+	// The topology writes no ports as 0 to 0.
+	if start == 0 && end == 0 {
+		return 1, 0
+	}
+	return start, end
+}
+
+// unmap gives IPv4 addresses the one form that compares equal.
+func unmap(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/scionproto/scion/pkg/addr"
+	scionrouter "github.com/scionproto/scion/router"
+
+	"culvert/internal/stats"
+)
+
+// FastPathCounters gives the fast path's counters, one entry for each of datapath.Config.Links.
+type FastPathCounters = stats.LinkSource
+
+// trafficTypes are the values of the reference's "type" label, indexed as LinkCounters.Out.
+var trafficTypes = [stats.TrafficTypes]string{
+	stats.TrafficOther:      "other",
+	stats.TrafficIn:         "in",
+	stats.TrafficOut:        "out",
+	stats.TrafficInTransit:  "in_transit",
+	stats.TrafficOutTransit: "out_transit",
+	stats.TrafficBRTransit:  "br_transit",
+}
+
+// counterSync adds what the fast path has counted to the reference router's own metrics. Like
+// those, it starts from zero with the process: an adopted fast path's past is left out, so that
+// no rate jumps at a restart.
+type counterSync struct {
+	mu     sync.Mutex
+	source FastPathCounters
+	last   []stats.LinkCounters
+	links  []linkMetrics
+}
+
+// linkMetrics holds one link's counters of the reference.
+type linkMetrics struct {
+	inPackets, inBytes, processed, dropped [stats.SizeClasses]prometheus.Counter
+	outPackets, outBytes                   [stats.TrafficTypes][stats.SizeClasses]prometheus.Counter
+}
+
+func newCounterSync(r *Router, m *scionrouter.Metrics, source FastPathCounters) (*counterSync, error) {
+	start, err := source.LinkCounters()
+	if err != nil {
+		return nil, fmt.Errorf("reading the fast path's counters: %w", err)
+	}
+	if len(start) != len(r.Datapath.Links) {
+		return nil, fmt.Errorf("the fast path counts %d links, the configuration has %d", len(start), len(r.Datapath.Links))
+	}
+	s := &counterSync{source: source, last: start}
+	for i := range r.Datapath.Links {
+		s.links = append(s.links, newLinkMetrics(m, r.linkLabels(i)))
+	}
+	return s, nil
+}
+
+// linkLabels gives the labels that the reference puts on a link's metrics.
+func (r *Router) linkLabels(link int) prometheus.Labels {
+	l := r.Datapath.Links[link]
+	local := addr.IA(r.Datapath.LocalIA).String()
+	neighbor := "unknown"
+	switch {
+	case l.NeighborIA != 0:
+		neighbor = addr.IA(l.NeighborIA).String()
+	case link == 0:
+		neighbor = local
+	}
+	return prometheus.Labels{"interface": l.Name, "isd_as": local, "neighbor_isd_as": neighbor}
+}
+
+func newLinkMetrics(m *scionrouter.Metrics, labels prometheus.Labels) linkMetrics {
+	var l linkMetrics
+	for class := range stats.SizeClasses {
+		size := prometheus.Labels{"sizeclass": sizeLabel(class)}
+		of := func(v *prometheus.CounterVec) *prometheus.CounterVec {
+			return v.MustCurryWith(labels).MustCurryWith(size)
+		}
+		l.inPackets[class] = of(m.InputPacketsTotal).With(nil)
+		l.inBytes[class] = of(m.InputBytesTotal).With(nil)
+		l.processed[class] = of(m.ProcessedPackets).With(nil)
+		l.dropped[class] = of(m.DroppedPacketsTotal).With(prometheus.Labels{"reason": "invalid"})
+		for t, name := range trafficTypes {
+			l.outPackets[t][class] = of(m.OutputPacketsTotal).With(prometheus.Labels{"type": name})
+			l.outBytes[t][class] = of(m.OutputBytesTotal).With(prometheus.Labels{"type": name})
+		}
+	}
+	return l
+}
+
+// sizeLabel writes a size class as the reference does: the smallest and the largest size in it.
+func sizeLabel(class int) string {
+	low, high := 1<<(class+5), 1<<(class+6)-1
+	if class == 0 {
+		low = 0
+	}
+	return strconv.Itoa(low) + "_" + strconv.Itoa(high)
+}
+
+// sync brings the metrics up to date.
+func (s *counterSync) sync() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := s.source.LinkCounters()
+	if err != nil {
+		return fmt.Errorf("reading the fast path's counters: %w", err)
+	}
+	if len(now) != len(s.last) {
+		return fmt.Errorf("reading the fast path's counters: %d links, expected %d", len(now), len(s.last))
+	}
+	for i := range now {
+		s.links[i].add(&now[i], &s.last[i])
+	}
+	s.last = now
+	return nil
+}
+
+func (l *linkMetrics) add(now, last *stats.LinkCounters) {
+	for class := range stats.SizeClasses {
+		in := since(now.In[class].Packets, last.In[class].Packets)
+		l.inPackets[class].Add(in)
+		l.processed[class].Add(in)
+		l.inBytes[class].Add(since(now.In[class].Bytes, last.In[class].Bytes))
+		l.dropped[class].Add(since(now.Dropped[class], last.Dropped[class]))
+		for t := range stats.TrafficTypes {
+			l.outPackets[t][class].Add(since(now.Out[t][class].Packets, last.Out[t][class].Packets))
+			l.outBytes[t][class].Add(since(now.Out[t][class].Bytes, last.Out[t][class].Bytes))
+		}
+	}
+}
+
+// since gives the growth of a counter. One that went back was made anew and starts from zero.
+func since(now, last uint64) float64 {
+	if now < last {
+		return float64(now)
+	}
+	return float64(now - last)
+}

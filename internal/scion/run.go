@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/scionproto/scion/pkg/log"
+	"github.com/scionproto/scion/pkg/private/prom"
+	"github.com/scionproto/scion/private/env"
+	"golang.org/x/sync/errgroup"
+
+	"culvert/internal/datapath"
+	"culvert/internal/nexthop"
+)
+
+// serviceName is what the reference router calls itself in its log.
+const serviceName = "SCION Router"
+
+// Run runs the border router that the TOML file at path describes until ctx ends. Everything is
+// read, checked and opened before the fast path is attached. When Run returns the fast path stays
+// attached and goes on with what it knows, unless starting failed and it was not there before.
+func Run(ctx context.Context, path string, deps Deps) error {
+	r, err := Load(path)
+	if err != nil {
+		return err
+	}
+	interfaces, err := r.Interfaces()
+	if err != nil {
+		return err
+	}
+	lock, err := TakeLock(r.ID())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Release() }()
+	if err := startLog(r); err != nil {
+		return err
+	}
+	defer log.Flush()
+	defer log.HandlePanic()
+	exportIdentity(r.ID())
+
+	slow, err := NewSlowPath(r)
+	if err != nil {
+		return err
+	}
+	defer slow.Close()
+	if len(interfaces) == 0 {
+		logStart(r)
+		defer env.LogAppStopped(serviceName, r.ID())
+		log.Info("All underlay addresses are on loopback: every packet takes the slow path")
+		return slow.Serve(ctx, nil, nil)
+	}
+	f := &fastPath{router: r, slow: slow, interfaces: interfaces}
+	return f.run(ctx, deps)
+}
+
+// startLog sets logging up as the reference does.
+func startLog(r *Router) error {
+	console := r.Config.Logging.Console
+	// The reference reads these three and no other setting of the section.
+	console.DisableCaller = false
+	if err := log.Setup(log.Config{Console: console}); err != nil {
+		return badField(r.Path)("log.console", "%s", oneLine(err))
+	}
+	return nil
+}
+
+// logStart writes the reference's first log entry. It comes after everything that can fail on
+// start, so that such a failure is one line.
+func logStart(r *Router) { _ = env.LogAppStarted(serviceName, r.ID()) }
+
+var identity sync.Once
+
+// exportIdentity exports the metrics that tell one SCION process from another.
+func exportIdentity(id string) {
+	identity.Do(func() {
+		promauto.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "scion_build_info",
+			Help: "SCION build information",
+		}, []string{"version"}).WithLabelValues(env.StartupVersion).Set(1)
+		prom.ExportElementID(id)
+	})
+}
+
+// fastPath keeps an attached data plane in step with keys, neighbours and BFD.
+type fastPath struct {
+	router     *Router
+	slow       *SlowPath
+	interfaces []string
+	plane      DataPlane
+	indexes    []int // of interfaces
+}
+
+func (f *fastPath) run(parent context.Context, deps Deps) error {
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	resolver, err := nexthop.New(ctx, nexthop.Options{
+		OnError: func(err error) { log.Error("Following neighbours", "err", err) },
+	})
+	if err != nil {
+		return err
+	}
+	if f.plane, err = deps.Attach(f.router, f.interfaces); err != nil {
+		return err
+	}
+	defer func() {
+		cancel()
+		resolver.Wait()
+		if err := f.plane.Close(); err != nil {
+			log.Error("Closing the fast path", "err", err)
+		}
+	}()
+	hosts, err := f.prepare(resolverTracker{resolver})
+	if err != nil {
+		if !f.plane.Adopted() {
+			if failed := f.plane.Detach(); failed != nil {
+				err = fmt.Errorf("%w; detaching again failed too: %w", err, failed)
+			}
+		}
+		return err
+	}
+	logStart(f.router)
+	defer env.LogAppStopped(serviceName, f.router.ID())
+	var extra prometheus.Collector
+	if deps.Collector != nil {
+		extra = deps.Collector(f.plane)
+	}
+	mirror := newBFDMirror(f.router, f.slow.connector, f.plane.Adopted(), f.plane.SetLinkUp)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { mirror.run(ctx); return nil })
+	g.Go(func() error { hosts.sweepUntilDone(ctx, f.plane); return nil })
+	g.Go(func() error { return f.plane.WantedHosts(ctx, func(a netip.Addr) { hosts.want(a, time.Now()) }) })
+	g.Go(func() error { return f.slow.Serve(ctx, f.plane, extra) })
+	if err := g.Wait(); parent.Err() == nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// prepare loads the key and starts following the far ends of all links.
+func (f *fastPath) prepare(t tracker) (*hostTable, error) {
+	for _, name := range f.interfaces {
+		intf, err := net.InterfaceByName(name)
+		if err != nil {
+			return nil, fmt.Errorf("looking up interface %s: %w", name, err)
+		}
+		f.indexes = append(f.indexes, intf.Index)
+	}
+	if err := loadKey(f.plane, *f.router.Key); err != nil {
+		return nil, err
+	}
+	for i, link := range f.router.Datapath.Links {
+		if link.Scope != datapath.ScopeInternal {
+			t.Track(link.Remote.Addr(), link.Local.Addr(), func(nh nexthop.NextHop) { f.linkFound(i, nh) })
+		}
+	}
+	hosts := newHostTable(f.router.Datapath.Links[0].Local.Addr(), t, f.plane, f.attached)
+	known, err := f.plane.Hosts()
+	if err != nil {
+		return nil, err
+	}
+	for _, addr := range known {
+		hosts.adopt(addr, time.Now())
+	}
+	return hosts, nil
+}
+
+// loadKey makes key the fast path's key 0. An adopted fast path may hold an older one there; until
+// the new one is in, packets go to the slow path, which has it already.
+func loadKey(plane DataPlane, key [16]byte) error {
+	err := plane.AddKey(0, key)
+	if err == nil || !plane.Adopted() {
+		return err
+	}
+	if plane.RemoveKey(0) != nil {
+		return err
+	}
+	return plane.AddKey(0, key)
+}
+
+// attached tells whether the fast path runs on a device. Others may not be able to send what is
+// redirected to them, and the loss would show nowhere.
+func (f *fastPath) attached(ifIndex int) bool { return slices.Contains(f.indexes, ifIndex) }
+
+func (f *fastPath) linkFound(link int, nh nexthop.NextHop) {
+	name := f.router.Datapath.Links[link].Name
+	if nh.Resolved() && !f.attached(nh.IfIndex) {
+		log.Info("Link leaves by an interface without fast path", "link", name, "ifindex", nh.IfIndex)
+		nh = nexthop.NextHop{}
+	}
+	log.Debug("Next hop", "link", name, "ifindex", nh.IfIndex, "mac", net.HardwareAddr(nh.DstMAC[:]))
+	if err := f.plane.SetLinkNextHop(link, datapath.NextHop(nh)); err != nil {
+		log.Error("Fast path did not take a next hop", "link", name, "err", err)
+	}
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"culvert/internal/datapath"
+	"culvert/internal/stats"
+)
+
+// patience bounds every wait; a test that passes never comes near it.
+const patience = 30 * time.Second
+
+// childConfig names the environment variable that makes TestChildRouter a router.
+const childConfig = "CULVERT_TEST_ROUTER"
+
+// TestChildRouter is a router with a fast path that prints what it is told, when the tests below
+// start it in a process of its own. By itself it does nothing.
+func TestChildRouter(t *testing.T) {
+	path := os.Getenv(childConfig)
+	if path == "" {
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	err := Run(ctx, path, Deps{Attach: func(r *Router, interfaces []string) (DataPlane, error) {
+		p := &printingPlane{links: len(r.Datapath.Links)}
+		p.say("attach", strings.Join(interfaces, ","))
+		return p, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// printingPlane prints each call and counts one packet a second reading.
+type printingPlane struct {
+	mu    sync.Mutex
+	links int
+	reads uint64
+}
+
+func (p *printingPlane) say(words ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintln(os.Stdout, append([]any{"plane"}, words...)...)
+}
+
+func (p *printingPlane) LinkCounters() ([]stats.LinkCounters, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// The first reading is the past, the later ones are five packets more.
+	links := make([]stats.LinkCounters, p.links)
+	links[1].In[2] = stats.PacketsBytes{Packets: 1000, Bytes: 200000}
+	links[2].Out[stats.TrafficBRTransit][2] = stats.PacketsBytes{Packets: 1000, Bytes: 200000}
+	if p.reads > 0 {
+		links[1].In[2] = stats.PacketsBytes{Packets: 1005, Bytes: 201000}
+		links[1].Dropped[2] = 2
+		links[2].Out[stats.TrafficBRTransit][2] = stats.PacketsBytes{Packets: 1003, Bytes: 200600}
+	}
+	p.reads++
+	return links, nil
+}
+
+func (p *printingPlane) Adopted() bool { return false }
+
+func (p *printingPlane) AddKey(index int, _ [16]byte) error { p.say("key", index); return nil }
+
+func (p *printingPlane) RemoveKey(index int) error { p.say("no key", index); return nil }
+
+func (p *printingPlane) SetLinkUp(link int, up bool) error { p.say("link", link, "up", up); return nil }
+
+func (p *printingPlane) SetLinkNextHop(link int, nh datapath.NextHop) error {
+	p.say("link", link, "via", net.HardwareAddr(nh.DstMAC[:]), nh.MTU)
+	return nil
+}
+
+func (p *printingPlane) Hosts() ([]netip.Addr, error) { return nil, nil }
+
+func (p *printingPlane) SetHost(addr netip.Addr, _ datapath.NextHop) error {
+	p.say("host", addr)
+	return nil
+}
+
+func (p *printingPlane) DeleteHost(addr netip.Addr) error { p.say("no host", addr); return nil }
+
+func (p *printingPlane) WantedHosts(ctx context.Context, _ func(netip.Addr)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (p *printingPlane) Detach() error { p.say("detach"); return nil }
+
+func (p *printingPlane) Close() error { p.say("close"); return nil }
+
+// twoHosts is a pair of network namespaces with a veth between them, 192.0.2.1 and 192.0.2.2.
+type twoHosts struct {
+	t     *testing.T
+	ns    [2]netns.NsHandle
+	links [2]*netlink.Handle
+}
+
+// newTwoHosts moves the test's thread into the first namespace for good. The namespaces end with
+// the thread and the processes in them.
+func newTwoHosts(t *testing.T) *twoHosts {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root to make network namespaces: run the tests with sudo")
+	}
+	runtime.LockOSThread()
+	h := &twoHosts{t: t}
+	for i := range h.ns {
+		ns, err := netns.New()
+		check(t, err)
+		t.Cleanup(func() { _ = ns.Close() })
+		h.ns[i] = ns
+		h.links[i], err = netlink.NewHandle()
+		check(t, err)
+		t.Cleanup(h.links[i].Close)
+		lo, err := h.links[i].LinkByName("lo")
+		check(t, err)
+		check(t, h.links[i].LinkSetUp(lo))
+	}
+	h.enter(0)
+	check(t, h.links[0].LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "cvs0"},
+		PeerName: "cvs1", PeerNamespace: netlink.NsFd(h.ns[1])}))
+	for i, prefix := range []string{"192.0.2.1/24", "192.0.2.2/24"} {
+		addr, err := netlink.ParseAddr(prefix)
+		check(t, err)
+		check(t, h.links[i].AddrAdd(h.veth(i), addr))
+		check(t, h.links[i].LinkSetUp(h.veth(i)))
+	}
+	return h
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *twoHosts) enter(i int) { check(h.t, netns.Set(h.ns[i])) }
+
+func (h *twoHosts) veth(i int) netlink.Link {
+	h.t.Helper()
+	l, err := h.links[i].LinkByName(fmt.Sprintf("cvs%d", i))
+	check(h.t, err)
+	return l
+}
+
+// child is a router process.
+type child struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	events chan string
+	seen   []string
+	stderr bytes.Buffer
+}
+
+// start runs the router of a TOML file on one of the hosts.
+func (h *twoHosts) start(host int, path string) *child {
+	h.t.Helper()
+	h.enter(host)
+	defer h.enter(0)
+	c := &child{t: h.t, cmd: exec.Command(os.Args[0], "-test.run=^TestChildRouter$", "-test.count=1"),
+		events: make(chan string, 1000)}
+	c.cmd.Env = append(os.Environ(), childConfig+"="+path)
+	c.cmd.Stderr = &c.stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := c.cmd.StdoutPipe()
+	check(h.t, err)
+	check(h.t, c.cmd.Start())
+	h.t.Cleanup(func() { _ = c.cmd.Process.Kill() })
+	go func() {
+		defer close(c.events)
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			c.events <- lines.Text()
+		}
+	}()
+	return c
+}
+
+// await waits for a line that the fast path or the test framework prints.
+func (c *child) await(want string) {
+	c.t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case line, ok := <-c.events:
+			if !ok {
+				c.t.Fatalf("router ended without %q; seen %q; errors:\n%s", want, c.seen, c.stderr.String())
+			}
+			c.seen = append(c.seen, line)
+			if strings.Contains(line, want) {
+				return
+			}
+		case <-deadline:
+			c.t.Fatalf("no %q; seen %q; errors:\n%s", want, c.seen, c.stderr.String())
+		}
+	}
+}
+
+// rest waits for the end and returns what was printed since the last await.
+func (c *child) rest() (lines []string) {
+	for line := range c.events {
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// TestRun runs two routers against each other: BFD comes up, goes with the link and returns.
+func TestRun(t *testing.T) {
+	h := newTwoHosts(t)
+	toml := writeTOML(t, "wire", "br1", "[metrics]\nprometheus = \"127.0.0.1:30442\"\n[api]\naddr = \"127.0.0.1:30443\"")
+	near := h.start(0, toml)
+	near.await("plane attach cvs0")
+	near.await("plane key 0")
+	near.await("plane link 1 up false")
+	far := h.start(1, writeTOML(t, "wirepeer", "br1", ""))
+	far.await("plane link 1 up true")
+	near.await("plane link 1 up true")
+
+	second := h.start(0, toml)
+	second.await(fmt.Sprintf("router br1 runs already as process %d: stop that process first", near.cmd.Process.Pid))
+	var exit *exec.ExitError
+	if err := second.cmd.Wait(); !errors.As(err, &exit) {
+		t.Errorf("second router: %v, want a failure", err)
+	}
+
+	check(t, h.links[1].LinkSetDown(h.veth(1)))
+	before := time.Now()
+	near.await("plane link 1 up false")
+	t.Logf("link down after %v, the detection time is 600 ms", time.Since(before))
+	check(t, h.links[1].LinkSetUp(h.veth(1)))
+	near.await("plane link 1 up true")
+
+	hop := fmt.Sprintf("plane link 1 via %s 1500", h.veth(1).Attrs().HardwareAddr)
+	if !slices.Contains(near.seen, hop) {
+		t.Errorf("seen %q, want %q", near.seen, hop)
+	}
+
+	h.checkMetrics()
+	h.checkEndpoints()
+
+	check(t, near.cmd.Process.Signal(syscall.SIGTERM))
+	lines := near.rest()
+	if err := near.cmd.Wait(); err != nil {
+		t.Errorf("router ended with %v", err)
+	}
+	for _, line := range lines {
+		if strings.Contains(line, "up false") || strings.Contains(line, "detach") {
+			t.Errorf("the router ended and told the fast path %q", line)
+		}
+	}
+}
+
+// get fetches a page from the first host. It dials by itself, because only this thread is there.
+func (h *twoHosts) get(addr, page string) string {
+	h.t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	check(h.t, err)
+	defer conn.Close()
+	req, err := http.NewRequest(http.MethodGet, "http://"+addr+page, nil)
+	check(h.t, err)
+	req.Close = true
+	check(h.t, req.Write(conn))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
+	check(h.t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	check(h.t, err)
+	if resp.StatusCode != http.StatusOK {
+		h.t.Errorf("%s: status %d", page, resp.StatusCode)
+	}
+	return string(body)
+}
+
+// checkMetrics wants the fast path's counters under the reference's names, from its start on.
+func (h *twoHosts) checkMetrics() {
+	metrics := h.get("127.0.0.1:30442", "/metrics")
+	const link1 = `interface="1",isd_as="1-ff00:0:110",neighbor_isd_as="1-ff00:0:111"`
+	for _, want := range []string{
+		`router_input_pkts_total{` + link1 + `,sizeclass="128_255"} 5`,
+		`router_input_bytes_total{` + link1 + `,sizeclass="128_255"} 1000`,
+		`router_processed_pkts_total{` + link1 + `,sizeclass="128_255"} 5`,
+		`router_dropped_pkts_total{` + link1 + `,reason="invalid",sizeclass="128_255"} 2`,
+		`router_output_pkts_total{interface="2",isd_as="1-ff00:0:110",neighbor_isd_as="1-ff00:0:111",sizeclass="128_255",type="br_transit"} 3`,
+		`router_interface_up{` + link1 + `} 1`,
+		`scion_elem_id{cfg="br1"} 1`,
+		`scion_build_info{`,
+	} {
+		if !strings.Contains(metrics, want) {
+			h.t.Errorf("metrics lack %s", want)
+		}
+	}
+}
+
+func (h *twoHosts) checkEndpoints() {
+	for _, page := range []struct{ addr, path, want string }{
+		{"127.0.0.1:30442", "/", "log/level"},
+		{"127.0.0.1:30442", "/info", "cmd line"},
+		{"127.0.0.1:30442", "/config", "id = 'br1'"},
+		{"127.0.0.1:30442", "/topology", `"IA": "1-ff00:0:110"`},
+		{"127.0.0.1:30442", "/log/level", `"level":"info"`},
+		{"127.0.0.1:30442", "/all", "router_input_pkts_total"},
+		{"127.0.0.1:30442", "/debug/pprof/cmdline", "test.run"},
+		{"127.0.0.1:30443", "/api/v1/interfaces", `"state": "up"`},
+		{"127.0.0.1:30443", "/openapi.json", "openapi"},
+	} {
+		if body := h.get(page.addr, page.path); !strings.Contains(body, page.want) {
+			h.t.Errorf("%s lacks %q:\n%.500s", page.path, page.want, body)
+		}
+	}
+}

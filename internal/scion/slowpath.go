@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/scionproto/scion/pkg/log"
+	scionrouter "github.com/scionproto/scion/router"
+	"github.com/scionproto/scion/router/control"
+	// The reference data plane finds its UDP/IP underlay by registration.
+	_ "github.com/scionproto/scion/router/underlayproviders/udpip"
+	"golang.org/x/sync/errgroup"
+)
+
+// counterPeriod is how often the fast path's counters reach the metrics between two scrapes.
+const counterPeriod = time.Second
+
+// SlowPath is the reference router's data plane in this process, with its HTTP endpoints. It owns
+// the UDP sockets and answers every packet that the fast path passes up.
+type SlowPath struct {
+	router    *Router
+	connector *scionrouter.Connector
+	// metrics and api are nil when the TOML file sets no address for them.
+	metrics, api net.Listener
+}
+
+// NewSlowPath opens the router's UDP and HTTP sockets in the current network namespace and
+// configures the data plane. Packets wait in the sockets until Serve.
+func NewSlowPath(r *Router) (*SlowPath, error) {
+	if r.Key == nil {
+		return nil, errors.New("the slow path needs the AS master keys: put master0.key and master1.key into keys/")
+	}
+	s := &SlowPath{router: r}
+	var err error
+	if s.metrics, err = listen(r, "metrics.prometheus", r.Config.Metrics.Prometheus); err != nil {
+		return nil, err
+	}
+	if s.api, err = listen(r, "api.addr", r.Config.API.Addr); err != nil {
+		s.closeListeners()
+		return nil, err
+	}
+	s.connector = scionrouter.NewConnector(r.Config.Router, r.Config.Features)
+	// IACtx.Configure would do the same, but puts a dump of the configuration into its error.
+	if err := control.ConfigDataplane(s.connector, r.Control); err != nil {
+		s.closeListeners()
+		return nil, fmt.Errorf("opening the sockets of router %s: %s", r.ID(), oneLine(err))
+	}
+	return s, nil
+}
+
+// listen opens a TCP socket for an address of the TOML file, if it is set.
+func listen(r *Router, field, address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, badField(r.Path)(field, "%v", err)
+	}
+	return l, nil
+}
+
+func (s *SlowPath) closeListeners() {
+	for _, l := range []net.Listener{s.metrics, s.api} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+}
+
+// Close gives up a slow path that will not be served. The UDP sockets stay open until the process
+// ends: the library can close only those of a data plane that has run.
+func (s *SlowPath) Close() { s.closeListeners() }
+
+// Serve processes packets and answers HTTP until ctx ends. Fast, if not nil, is added to the
+// metrics; extra, if not nil, is exported beside them. The sockets stay open until the process
+// ends, so that the reference's senders never meet a closed queue.
+func (s *SlowPath) Serve(ctx context.Context, fast FastPathCounters, extra prometheus.Collector) error {
+	defer s.closeListeners()
+	update := func() {}
+	g, ctx := errgroup.WithContext(ctx)
+	if fast != nil {
+		sync, err := newCounterSync(s.router, s.connector.DataPlane.Metrics, fast)
+		if err != nil {
+			return err
+		}
+		update = func() {
+			if err := sync.sync(); err != nil {
+				log.Error("Fast path missing from the metrics", "err", err)
+			}
+		}
+		g.Go(func() error { every(ctx, counterPeriod, update); return nil })
+	}
+	if extra != nil {
+		if err := prometheus.Register(extra); err != nil {
+			return fmt.Errorf("registering culvert's metrics: %w", err)
+		}
+		defer prometheus.Unregister(extra)
+	}
+	if s.metrics != nil {
+		handler, err := s.statusHandler(update)
+		if err != nil {
+			return err
+		}
+		log.Info("Exporting prometheus metrics", "addr", s.router.Config.Metrics.Prometheus)
+		g.Go(func() error { return serveHTTP(ctx, s.metrics, handler, "metrics") })
+	}
+	if s.api != nil {
+		log.Info("Exposing API", "addr", s.router.Config.API.Addr)
+		g.Go(func() error { return serveHTTP(ctx, s.api, s.apiHandler(), "service management API") })
+	}
+	g.Go(func() error {
+		defer log.HandlePanic()
+		if err := s.connector.DataPlane.Run(ctx); err != nil {
+			return fmt.Errorf("running the slow path: %s", oneLine(err))
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// every calls fn at each period until ctx ends.
+func every(ctx context.Context, period time.Duration, fn func()) {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			fn()
+		}
+	}
+}
+
+// serveHTTP serves until ctx ends.
+func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, what string) error {
+	defer log.HandlePanic()
+	server := &http.Server{Handler: h}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving %s on %s: %w", what, l.Addr(), err)
+	}
+	return nil
+}

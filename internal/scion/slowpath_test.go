@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"culvert/internal/stats"
+)
+
+// routerSeries lists the time series that the process exports under the reference's names.
+func routerSeries(t *testing.T) map[string]bool {
+	t.Helper()
+	families, err := prometheus.DefaultGatherer.Gather()
+	check(t, err)
+	series := map[string]bool{}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "router_") {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetName() + "=" + l.GetValue()
+			}
+			series[name] = true
+		}
+	}
+	return series
+}
+
+// TestMetricLabels checks that the fast path's counters land in series which the reference data
+// plane has made itself: another label would make another series.
+func TestMetricLabels(t *testing.T) {
+	newTwoHosts(t)
+	r, err := Load(writeTOML(t, "wire", "br1", ""))
+	check(t, err)
+	slow, err := NewSlowPath(r)
+	check(t, err)
+	defer slow.Close()
+	before := routerSeries(t)
+	plane := &printingPlane{links: len(r.Datapath.Links)}
+	sync, err := newCounterSync(r, slow.connector.DataPlane.Metrics, plane)
+	check(t, err)
+	check(t, sync.sync())
+	after := routerSeries(t)
+	if len(before) < len(r.Datapath.Links)*stats.SizeClasses*(4+2*stats.TrafficTypes) {
+		t.Errorf("the reference has made only %d series", len(before))
+	}
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if !before[name] {
+			t.Errorf("the reference has no series %s", name)
+		}
+	}
+}
+
+func TestSizeClasses(t *testing.T) {
+	for size, want := range map[int]string{
+		0: "0_63", 63: "0_63", 64: "64_127", 127: "64_127", 128: "128_255", 8191: "4096_8191",
+		8192: "8192_16383", 9000: "8192_16383", 65535: "8192_16383",
+	} {
+		if got := sizeLabel(stats.SizeClass(size)); got != want {
+			t.Errorf("%d bytes are in class %s, want %s", size, got, want)
+		}
+	}
+}
+
+func TestInterfaces(t *testing.T) {
+	newTwoHosts(t)
+	r, err := Load(writeTOML(t, "wire", "br1", ""))
+	check(t, err)
+	names, err := r.Interfaces()
+	check(t, err)
+	if !slices.Equal(names, []string{"cvs0"}) {
+		t.Errorf("interfaces %q, want cvs0: the internal address is on loopback", names)
+	}
+	r, err = Load(writeTOML(t, "v4", "br1", ""))
+	check(t, err)
+	_, err = r.Interfaces()
+	want := "reading " + r.TopologyPath() + ": border_routers.br1.internal_addr: " +
+		"no network interface has the address 10.0.0.1: add it to one or correct the file"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+func TestLock(t *testing.T) {
+	newTwoHosts(t)
+	lock, err := TakeLock("br1")
+	check(t, err)
+	other, err := TakeLock("br2")
+	check(t, err)
+	check(t, other.Release())
+	if _, err := TakeLock("br1"); err == nil {
+		t.Error("the lock was given twice")
+	}
+	check(t, lock.Release())
+	lock, err = TakeLock("br1")
+	check(t, err)
+	check(t, lock.Release())
+}
+
+// failingPlane refuses the key.
+type failingPlane struct {
+	printingPlane
+	adopted, detached, closed bool
+}
+
+func (p *failingPlane) Adopted() bool { return p.adopted }
+
+func (p *failingPlane) AddKey(int, [16]byte) error { return errors.New("no room for a key") }
+
+func (p *failingPlane) Detach() error { p.detached = true; return nil }
+
+func (p *failingPlane) Close() error { p.closed = true; return nil }
+
+// TestRunFails checks that a failed start takes back what it did and nothing more.
+func TestRunFails(t *testing.T) {
+	newTwoHosts(t)
+	path := writeTOML(t, "wire", "br1", "")
+	for _, adopted := range []bool{false, true} {
+		plane := &failingPlane{adopted: adopted}
+		err := Run(context.Background(), path, Deps{Attach: func(r *Router, _ []string) (DataPlane, error) {
+			plane.links = len(r.Datapath.Links)
+			return plane, nil
+		}})
+		if err == nil || err.Error() != "no room for a key" {
+			t.Errorf("error %v, want that of the key", err)
+		}
+		if plane.detached == adopted || !plane.closed {
+			t.Errorf("adopted %v: detached %v, closed %v", adopted, plane.detached, plane.closed)
+		}
+	}
+}
+
+// TestRunChecksFirst checks that nothing is attached when something else cannot be had.
+func TestRunChecksFirst(t *testing.T) {
+	newTwoHosts(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:30442")
+	check(t, err)
+	defer taken.Close()
+	attach := func(*Router, []string) (DataPlane, error) {
+		t.Error("attached")
+		return nil, errors.New("unexpected")
+	}
+	path := writeTOML(t, "wire", "br1", "[metrics]\nprometheus = \"127.0.0.1:30442\"")
+	for _, tc := range []struct{ name, path, want string }{
+		{"metrics address", path, "reading " + path + ": metrics.prometheus: listen tcp 127.0.0.1:30442: bind: address already in use"},
+		{"log level", writeTOML(t, "wire", "br1", "[log.console]\nlevel = \"loud\""), "log.console: "},
+		{"addresses", writeTOML(t, "v4", "br1", ""), "no network interface has the address"},
+		{"file", "/nowhere/br.toml", "reading /nowhere/br.toml: no such file or directory"},
+	} {
+		err := Run(context.Background(), tc.path, Deps{Attach: attach})
+		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: error %v, want %s", tc.name, err, tc.want)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what the build, the tests and the demo need on Debian 12. Does nothing when nothing is
+# missing; asks for root through sudo only when something is.
+set -euo pipefail
+
+# The version that go.mod asks for. An older go (1.21 or later) fetches that toolchain by itself,
+# unless GOTOOLCHAIN forbids it.
+readonly go_oldest=1.21
+
+# Packages, and the command or file that shows a package's content to be there on a host without dpkg.
+readonly -A wanted=(
+  [clang-19]=clang-19                    # compiles bpf/
+  [llvm-19]=llvm-strip-19                # strips the objects
+  [clang-format-19]=clang-format-19      # lint
+  [libbpf-dev]=/usr/include/bpf/bpf_helpers.h
+  [gcc]=gcc                              # peers: go-sqlite3 in SCION's control service
+  [libc6-dev]=/usr/include/stdio.h
+  [iproute2]=ip
+  [ethtool]=ethtool
+  [tcpdump]=tcpdump
+  [libpcap0.8]=
+  [ca-certificates]=/etc/ssl/certs/ca-certificates.crt
+  [git]=git
+  [make]=make
+)
+
+die() {
+  echo "deps: $*" >&2
+  exit 1
+}
+
+installed() {
+  [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+# present says whether a package's content is there, whoever installed it.
+present() {
+  local probe=${wanted[$1]}
+  case $probe in
+  '') return 0 ;;
+  /*) [[ -e $probe ]] ;;
+  *) command -v "$probe" >/dev/null ;;
+  esac
+}
+
+check_go() {
+  command -v go >/dev/null ||
+    die "go is not on PATH: install Go from https://go.dev/dl (any version from $go_oldest on) and run this again"
+  local have
+  have=$(go env GOVERSION 2>/dev/null) ||
+    die "'go env' failed here: $(go env GOVERSION 2>&1 | head -n 1)"
+  have=${have#go}
+  [[ $(printf '%s\n' "$go_oldest" "${have%% *}" | sort -V | head -n 1) == "$go_oldest" ]] ||
+    die "go $have is too old: install Go $go_oldest or later from https://go.dev/dl"
+}
+
+check_elsewhere() {
+  local missing=() p
+  for p in "${!wanted[@]}"; do
+    present "$p" || missing+=("$p (${wanted[$p]})")
+  done
+  ((${#missing[@]} == 0)) && return
+  printf 'deps: not a Debian system, cannot install these by myself:\n' >&2
+  printf '  %s\n' "${missing[@]}" | sort >&2
+  die "install what these Debian packages hold, then run this again"
+}
+
+main() {
+  [[ $(uname -s) == Linux ]] || die "culvert needs Linux, this is $(uname -s)"
+  check_go
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    check_elsewhere
+    return
+  fi
+
+  local missing=() p
+  for p in "${!wanted[@]}"; do
+    installed "$p" || missing+=("$p")
+  done
+  ((${#missing[@]} == 0)) && return
+  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort)
+
+  local root=()
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null ||
+      die "not root and no sudo: run as root: apt-get install ${missing[*]}"
+    root=(sudo)
+  fi
+  echo "deps: installing ${missing[*]}"
+  local apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
+  "${apt[@]}" update >/dev/null || die "apt-get update failed: check the network and /etc/apt/sources.list"
+  "${apt[@]}" install --no-install-recommends "${missing[@]}" >/dev/null ||
+    die "apt-get could not install ${missing[*]} (clang-19 is in Debian 12's main archive and its updates)"
+}
+
+main
