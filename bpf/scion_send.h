@@ -149,8 +149,11 @@ static __always_inline struct next_hop *scion_next_hop(struct xdp_md *ctx, struc
 {
 	struct next_hop *hop = &l->hop;
 
-	if (p->to_host)
+	if (p->to_host) {
 		hop = bpf_map_lookup_elem(&scion_hosts, &p->dst);
+		if (hop && !hop->used)
+			hop->used = 1;
+	}
 	if (!hop || !hop->ifindex)
 		hop = scion_fib(ctx, l, p->len + sizeof(struct udphdr), &p->dst);
 	return hop;

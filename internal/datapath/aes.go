@@ -13,7 +13,7 @@ import (
 const KeySize = 16
 
 // Key is an AES-128 key for the MACs of hop fields, as derived from a master key.
-type Key [KeySize]byte
+type Key = [KeySize]byte
 
 // double multiplies by x in the field of AES (FIPS 197, 4.2.1).
 func double(x byte) byte {

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -32,37 +33,17 @@ func (i *Instance) carryCounters(old *Instance, reused map[string]*ebpf.Map) err
 	return nil
 }
 
-// PortCounters are the counters of one interface: every packet that it received is in one of
-// Reasons.
-type PortCounters struct {
-	Interface string
-	Attached  bool
-	Reasons   []ReasonCounter
-	// Losses counts packets that were forwarded by their reason and lost after that.
-	Losses map[string]uint64
-}
-
-// ReasonCounter counts the packets that left for one reason.
-type ReasonCounter struct {
-	Reason
-	// Limited is set for packets that were to go to the slow path and were dropped by its limit.
-	Limited bool
-	Packets uint64
-	Bytes   uint64
-}
-
-// Counters reads the counters of all interfaces ever served, reasons that were never given left
+// Ports reads the counters of all interfaces ever served; reasons that were never given are left
 // out.
-func (i *Instance) Counters() ([]PortCounters, error) {
+func (i *Instance) Ports() ([]stats.Port, error) {
 	attached := i.Attached()
-	var names []string
-	for name := range i.meta.Ports {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	var all []PortCounters
-	for _, name := range names {
-		p := PortCounters{Interface: name, Attached: slices.Contains(attached, name)}
+	var all []stats.Port
+	for _, name := range slices.Sorted(maps.Keys(i.meta.Ports)) {
+		p := stats.Port{
+			Interface: name,
+			Attached:  slices.Contains(attached, name),
+			Reasons:   []stats.Reason{},
+		}
 		slot := i.meta.Ports[name]
 		for n := range 2 * reasonCount {
 			c, err := i.counter(slot*2*reasonCount + n)
@@ -72,8 +53,10 @@ func (i *Instance) Counters() ([]PortCounters, error) {
 			if c.Packets == 0 {
 				continue
 			}
-			p.Reasons = append(p.Reasons, ReasonCounter{
-				Reason:  Reasons()[n%reasonCount],
+			r := Reasons()[n%reasonCount]
+			p.Reasons = append(p.Reasons, stats.Reason{
+				Name:    r.Name,
+				Verdict: string(r.Verdict),
 				Limited: n >= reasonCount,
 				Packets: c.Packets,
 				Bytes:   c.Bytes,

@@ -36,6 +36,7 @@ type Instance struct {
 	meta meta
 	maps map[string]*ebpf.Map
 	prog *ebpf.Program
+	old  bool     // it ran before this process took it over
 	lock *os.File // held while this process serves the instance
 	mu   sync.Mutex
 }
@@ -51,6 +52,9 @@ func (i *Instance) Config() Config { return i.meta.Config }
 
 // Generic tells whether the programs are attached in generic mode.
 func (i *Instance) Generic() bool { return i.meta.Generic }
+
+// Adopted tells whether the data plane ran already when this process attached.
+func (i *Instance) Adopted() bool { return i.old }
 
 // Program returns the program on the interfaces, for measurements.
 func (i *Instance) Program() *ebpf.Program { return i.prog }
@@ -120,7 +124,7 @@ func attach(dir string, netns uint32, o Options, c Config, ports []*net.Interfac
 	if err != nil {
 		return nil, err
 	}
-	inst.dir = dir
+	inst.dir, inst.old = dir, old != nil && len(old.Attached()) > 0
 	gen, err := inst.pinGeneration()
 	if err != nil {
 		inst.Close()

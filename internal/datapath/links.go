@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+
+	"github.com/cilium/ebpf"
 )
 
 // ne is the byte order in which programs on this machine read memory; values that are addresses or
@@ -163,6 +165,47 @@ func (i *Instance) SetHost(addr netip.Addr, nh NextHop) error {
 		return fmt.Errorf("writing the next hop of host %s: %w", addr, err)
 	}
 	return nil
+}
+
+// Hosts lists the end hosts that have a next hop.
+func (i *Instance) Hosts() ([]netip.Addr, error) {
+	var (
+		addrs []netip.Addr
+		key   [4]uint32
+		value pipelineNextHop
+	)
+	it := i.maps[pipelineMapScionHosts].Iterate()
+	for it.Next(&key, &value) {
+		var b [16]byte
+		for n, w := range key {
+			ne.PutUint32(b[4*n:], w)
+		}
+		addrs = append(addrs, netip.AddrFrom16(b).Unmap())
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("listing the hosts of %s: %w", i.Name(), err)
+	}
+	return addrs, nil
+}
+
+// HostUsed tells whether packets went to the host since the last call.
+func (i *Instance) HostUsed(addr netip.Addr) (bool, error) {
+	var hop pipelineNextHop
+	m, key := i.maps[pipelineMapScionHosts], addrWords(addr)
+	if err := m.Lookup(key, &hop); err != nil {
+		if isNotExist(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("reading the next hop of host %s: %w", addr, err)
+	}
+	if hop.Used == 0 {
+		return false, nil
+	}
+	hop.Used = 0
+	if err := m.Update(key, hop, ebpf.UpdateExist); err != nil && !isNotExist(err) {
+		return false, fmt.Errorf("writing the next hop of host %s: %w", addr, err)
+	}
+	return true, nil
 }
 
 // DeleteHost forgets an end host. It is no error if there is none.
