@@ -8,7 +8,7 @@ FUZZTIME     ?= 60s
 export CGO_ENABLED = 0
 
 # Packages whose tests need no root and no network namespace. All others run as root, one at a time.
-UNIT_PKGS = $(wildcard ./internal/config ./internal/scionpkt ./internal/stats)
+UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/config ./internal/scionpkt ./internal/stats))))
 
 go_files = git ls-files -co --exclude-standard -- '*.go'
 c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'

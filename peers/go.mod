@@ -1,3 +1,5 @@
+// The reference programs that a lab runs beside culvert, each pinned with all it
+// needs. 'culvert lab build' builds them from here.
 module culvert/peers
 
 go 1.26.4

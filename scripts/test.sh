@@ -11,7 +11,8 @@ read -ra unit <<<"${UNIT_PKGS:-}"
 
 mkdir -p out
 totals=$PWD/out/test-totals
-rm -f "$totals"
+rm -f out/test-*.log
+echo 0 0 0 >"$totals"
 status=0
 
 # run_tests NAME GO-TEST-ARGUMENT... keeps the whole output in out/test-NAME.log.
@@ -36,6 +37,15 @@ if [[ $which != unit ]]; then
   run_tests root -timeout 30m -p 1 -exec "'$PWD/scripts/as-root.sh'" "${root[@]}"
 fi
 
+read -r passed _ skipped <"$totals"
+if ((skipped > 0)); then
+  echo "skipped tests count as failed: $(grep -h -- '--- SKIP' out/test-*.log | tr -s ' \n' ' ')"
+  status=1
+fi
+if ((passed == 0)); then
+  echo "no test passed"
+  status=1
+fi
 ((status == 0)) || echo "the whole output is in out/test-*.log"
 awk -v totals="$totals" -v last=1 -f scripts/tally.awk </dev/null
 exit $status

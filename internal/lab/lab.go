@@ -88,7 +88,7 @@ func Topologies() map[string]string {
 
 // ErrOptions marks an error in the topology's name or in the options of a lab,
 // found before anything was made.
-var ErrOptions = errors.New("lab options")
+var ErrOptions = errors.New("lab")
 
 // Lab is a network that is up. Its exported fields are what the state file
 // holds.
@@ -190,7 +190,7 @@ func prepare(kind string, o Options) (topology, Options, error) {
 		return t, o, fmt.Errorf("%w: %d queues: choose 1 to 64", ErrOptions, o.Queues)
 	}
 	if err := t.check(o); err != nil {
-		return t, o, fmt.Errorf("%w: topology %s: %w", ErrOptions, kind, err)
+		return t, o, fmt.Errorf("%w %s: %w", ErrOptions, kind, err)
 	}
 	if o.Peers == (Peers{}) {
 		peers, err := DefaultPeers()

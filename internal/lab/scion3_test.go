@@ -5,6 +5,9 @@ package lab
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,6 +40,7 @@ func TestScion3(t *testing.T) {
 		"segmentSwitch": {Name: testName(t, "sw"), SegmentSwitch: true, IPv6: true, MTU: 9000},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // two labs at once
 			o.Routers, o.Peers, o.Out = allReference, peers, t.Output()
 			l := up(t, "scion3", o)
 			loopback := "127.0.0.1"
@@ -60,14 +64,38 @@ func TestScion3(t *testing.T) {
 	}
 }
 
-// TestScion3RestartRouter opens a lab that another Lab value has set up, kills
-// the router in the middle and starts it again.
+// standIn makes a program that takes culvert's command line and runs the
+// reference router, so that this room is tested without the others.
+func standIn(t *testing.T, p Peers) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "culvert")
+	script := "#!/bin/sh\n[ \"$1 $2 $3\" = 'scion run --config' ] || exit 2\nshift 2\nexec '" + p.Bin + "/router' \"$@\"\n"
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestScion3RestartRouter opens a lab that another Lab value has set up with its
+// defaults, kills culvert in the middle and puts the reference router there.
 func TestScion3RestartRouter(t *testing.T) {
-	name := testName(t, "rr")
-	up(t, "scion3", Options{Name: name, Routers: allReference, Peers: testPeers(t), Out: t.Output()})
+	defer func(dir string) { pinDir = dir }(pinDir)
+	pinDir = t.TempDir()
+	name, peers := testName(t, "rr"), testPeers(t)
+	up(t, "scion3", Options{Name: name, Peers: peers, Culvert: standIn(t, peers), Out: t.Output()})
 	l, err := Open(name)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for ns, want := range map[string]Router{"as1": Reference, "as2": Culvert, "as3": Reference} {
+		if as, err := l.AS(ns); err != nil || as.Router != want {
+			t.Errorf("the router of %s is %s, want %s: %v", ns, as.Router, want, err)
+		}
+	}
+	for inode := range l.inodes() {
+		if err := os.Mkdir(filepath.Join(pinDir, strconv.FormatUint(inode, 10)), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	before, err := l.RouterPID("as2")
 	if err != nil {
@@ -85,8 +113,14 @@ func TestScion3RestartRouter(t *testing.T) {
 	if err := l.WaitPaths(t.Context(), 30*time.Second, nil); err == nil || !strings.Contains(err.Error(), "as2-router") {
 		t.Errorf("waiting for paths without the router in the middle: %v", err)
 	}
+	if pins, err := os.ReadDir(pinDir); err != nil || len(pins) != 5 {
+		t.Errorf("stopping culvert left %d of 5 pin directories: %v", len(pins), err)
+	}
 	if err := l.RestartRouter("as2", Reference); err != nil {
 		t.Fatal(err)
+	}
+	if pins, err := os.ReadDir(pinDir); err != nil || len(pins) != 4 {
+		t.Errorf("putting the reference in culvert's place left %d pin directories, want 4: %v", len(pins), err)
 	}
 	if after, err := l.RouterPID("as2"); err != nil || after == before {
 		t.Errorf("the new router is process %d, the old one was %d: %v", after, before, err)
