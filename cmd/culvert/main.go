@@ -22,7 +22,7 @@ func main() {
 var errUsage = errors.New("usage")
 
 func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	root := newRootCmd()
 	err := root.ExecuteContext(ctx)
@@ -71,4 +71,15 @@ func newRootCmd() *cobra.Command {
 }
 
 // verbs lists the constructors of the top-level commands, each in a file of its own.
-var verbs = []func() *cobra.Command{}
+var verbs = []func() *cobra.Command{
+	newRunCmd,
+	newAttachCmd,
+	newDetachCmd,
+	newKeyCmd,
+	newScionCmd,
+	newDoctorCmd,
+	newGenCmd,
+	newLabCmd,
+	newBenchCmd,
+	newManCmd,
+}

@@ -10,9 +10,6 @@ import (
 	"culvert/internal/scion"
 )
 
-// scionDeps ties internal/scion to the data path.
-var scionDeps scion.Deps
-
 func newScionCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scion",
@@ -39,7 +36,7 @@ in this process for everything else. When the process ends the fast path stays: 
 			if config == "" {
 				return usageError(errors.New("--config is required (see 'culvert scion run --help')"))
 			}
-			return scion.Run(cmd.Context(), config, scionDeps)
+			return scion.Run(cmd.Context(), config, scion.Kernel(false))
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "the router's TOML file (required)")

@@ -13,9 +13,9 @@ const MaxKeys = 2
 
 // KeyInfo tells of a loaded key without giving it away.
 type KeyInfo struct {
-	Index int
+	Index int `json:"index"`
 	// ID is the same for the same key, and can be compared across routers of an AS.
-	ID string
+	ID string `json:"id"`
 }
 
 // AddKey loads a forwarding key. Hop fields valid under any loaded key are good.

@@ -39,6 +39,25 @@ func List() ([]*Instance, error) {
 	return all, nil
 }
 
+// ListHere opens the instances of this network namespace.
+func ListHere() ([]*Instance, error) {
+	here, err := netnsInode()
+	if err != nil {
+		return nil, err
+	}
+	all, err := List()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(i *Instance) bool {
+		if i.NetNS() == here {
+			return false
+		}
+		i.Close()
+		return true
+	}), nil
+}
+
 // Open opens an instance by the router's ID: the one in this network namespace, or the only one of
 // that name on the machine.
 func Open(name string) (*Instance, error) {

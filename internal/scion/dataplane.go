@@ -46,6 +46,8 @@ type hostUser interface {
 
 // Deps is what Run needs from other packages.
 type Deps struct {
+	// Interfaces to attach to. Without them, those that carry the router's underlay addresses.
+	Interfaces []string
 	// Attach puts the fast path onto the network interfaces, or adopts the one that runs there.
 	Attach func(r *Router, interfaces []string) (DataPlane, error)
 	// Collector gives culvert's own metrics of the fast path. It may be nil.

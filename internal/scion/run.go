@@ -38,6 +38,9 @@ func Run(ctx context.Context, path string, deps Deps) error {
 	if err != nil {
 		return err
 	}
+	if len(deps.Interfaces) > 0 {
+		interfaces = deps.Interfaces
+	}
 	lock, err := TakeLock(r.ID())
 	if err != nil {
 		return err

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/node"
+)
+
+func newRunCmd() *cobra.Command {
+	var config string
+	cmd := &cobra.Command{
+		Use:   "run -c FILE",
+		Short: "attach, keep the data plane in step with the system, serve metrics",
+		Long: `Run what a configuration file asks for. Ends on SIGTERM or SIGINT without
+detaching: the data plane goes on, and the next run takes it over.
+
+The file is TOML:
+
+  mode = "native"                 # or "generic", for drivers without native XDP
+  interfaces = ["eth1", "eth2"]   # default: those that carry the addresses below
+
+  [scion]
+  config = "/etc/scion/br.toml"   # the SCION router's own file`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if config == "" {
+				return usageError(errors.New("no configuration: run -c FILE"))
+			}
+			return node.Run(cmd.Context(), config)
+		},
+	}
+	cmd.Flags().StringVarP(&config, "config", "c", "", "configuration file (required)")
+	return cmd
+}
+
+func newAttachCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "attach CONFIG IFACE...",
+		Short: "attach once and leave: a data plane without a process",
+		Long: `Attach what a configuration file (see 'culvert run --help') asks for to the
+given interfaces, and leave. The data plane stays. There is no slow path: what
+the fast path does not forward itself goes to the kernel. Links count as up. A
+key comes from the router's keys directory if it has one, or by 'culvert key'.
+
+On a data plane that is attached already, swaps the program and takes over
+changes of the configuration without losing a packet.`,
+		Example: "  culvert attach culvert.toml eth1 eth2",
+		Args:    usageArgs(cobra.MinimumNArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return node.Attach(cmd.Context(), args[0], args[1:], cmd.OutOrStdout())
+		},
+	}
+}
+
+func newDetachCmd() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "detach IFACE... | --all",
+		Short: "take the data plane off interfaces of this network namespace",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case all == (len(args) > 0):
+				return usageError(errors.New("name interfaces, or say --all"))
+			case all:
+				return node.DetachAll(cmd.OutOrStdout())
+			default:
+				return node.Detach(args, cmd.OutOrStdout())
+			}
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every interface, with counters and keys")
+	return cmd
+}

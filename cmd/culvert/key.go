@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"culvert/internal/node"
+)
+
+func newKeyCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "load and list forwarding keys by hand",
+		Long: `Forwarding keys of a running data plane. A router holds up to two; a hop field
+that is valid under either is good, so a rotation is: add the new key at the
+other index, switch the control service over, remove the old key.
+
+A key is the derived one, 16 bytes in base64, not the master key. Keys that
+'culvert scion run' derives from keys/master0.key are at index 0.`,
+		Args: usageArgs(cobra.NoArgs),
+	}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use:     "add ROUTER INDEX BASE64",
+			Short:   "load a key",
+			Example: "  culvert key add br1-ff00_0_1-2 1 mQrJ6sVrX0XxXc8kz3M3YA==",
+			Args:    usageArgs(cobra.ExactArgs(3)),
+			RunE: func(_ *cobra.Command, args []string) error {
+				return node.AddKey(args[0], args[1], args[2])
+			},
+		},
+		&cobra.Command{
+			Use:   "remove ROUTER INDEX",
+			Short: "forget a key",
+			Args:  usageArgs(cobra.ExactArgs(2)),
+			RunE: func(_ *cobra.Command, args []string) error {
+				return node.RemoveKey(args[0], args[1])
+			},
+		},
+		newKeyListCmd(),
+	)
+	return cmd
+}
+
+func newKeyListCmd() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list ROUTER",
+		Short: "show which keys are loaded, without the keys",
+		Args:  usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return node.ListKeys(args[0], asJSON, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	return cmd
+}

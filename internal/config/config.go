@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config reads culvert's own configuration: one TOML file for a node.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// Modes of attaching.
+const (
+	// ModeNative runs in the driver.
+	ModeNative = "native"
+	// ModeGeneric runs in the kernel's generic hook, slowly, on any driver.
+	ModeGeneric = "generic"
+)
+
+// Node configures everything culvert does on a host.
+type Node struct {
+	// Mode is ModeNative, the default, or ModeGeneric.
+	Mode string `toml:"mode"`
+	// Interfaces to attach to. Without them, those that carry the addresses of the stages below.
+	Interfaces []string `toml:"interfaces"`
+	SCION      *SCION   `toml:"scion"`
+}
+
+// SCION configures the border router.
+type SCION struct {
+	// Config is the reference router's TOML file; a relative path starts at this file's directory.
+	Config string `toml:"config"`
+}
+
+// Load reads and checks the file at path. An error is one line with the file and, where there is
+// one, line and column.
+func Load(path string) (*Node, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		var pe *os.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	n := Node{Mode: ModeNative}
+	if err := toml.NewDecoder(bytes.NewReader(b)).DisallowUnknownFields().Decode(&n); err != nil {
+		return nil, located(path, err)
+	}
+	if err := n.check(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &n, nil
+}
+
+// located puts file, line and column in front of what is wrong.
+func located(path string, err error) error {
+	var strict *toml.StrictMissingError
+	if errors.As(err, &strict) && len(strict.Errors) > 0 {
+		e := strict.Errors[0]
+		row, col := e.Position()
+		return fmt.Errorf("%s:%d:%d: unknown key %q: see 'man culvert-run' for the keys there are",
+			path, row, col, joinKey(e.Key()))
+	}
+	var decode *toml.DecodeError
+	if errors.As(err, &decode) {
+		row, col := decode.Position()
+		return fmt.Errorf("%s:%d:%d: %s", path, row, col, decode.Error())
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+func joinKey(key toml.Key) string {
+	var s string
+	for i, k := range key {
+		if i > 0 {
+			s += "."
+		}
+		s += k
+	}
+	return s
+}
+
+func (n *Node) check(dir string) error {
+	if n.Mode != ModeNative && n.Mode != ModeGeneric {
+		return fmt.Errorf("mode = %q: use %q or %q", n.Mode, ModeNative, ModeGeneric)
+	}
+	if n.SCION == nil {
+		return errors.New("no stage is on: add a [scion] table")
+	}
+	if n.SCION.Config == "" {
+		return errors.New("scion.config is missing: name the router's TOML file")
+	}
+	if !filepath.IsAbs(n.SCION.Config) {
+		n.SCION.Config = filepath.Join(dir, n.SCION.Config)
+	}
+	return nil
+}

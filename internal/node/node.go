@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node carries out a configuration file: it is where the stages meet.
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+	"culvert/internal/nexthop"
+	"culvert/internal/scion"
+)
+
+// Run attaches what the configuration at path asks for and keeps it in step with the system until
+// ctx ends. The data plane stays.
+func Run(ctx context.Context, path string) error {
+	n, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	deps := scion.Kernel(n.Mode == config.ModeGeneric)
+	deps.Interfaces = n.Interfaces
+	return scion.Run(ctx, n.SCION.Config, deps)
+}
+
+// neighbourWait is how long Attach waits for neighbours to answer.
+const neighbourWait = 3 * time.Second
+
+// Attach attaches what the configuration at path asks for to the interfaces, finds the neighbours
+// of all links, and leaves. There is no slow path, links count as up, and keys may come later. What
+// was attached and what was not found is told to out.
+func Attach(ctx context.Context, path string, interfaces []string, out io.Writer) error {
+	n, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	r, err := scion.LoadTopologyOnly(n.SCION.Config)
+	if err != nil {
+		return err
+	}
+	inst, err := datapath.Attach(datapath.Options{
+		Name:       r.ID(),
+		Interfaces: interfaces,
+		Generic:    n.Mode == config.ModeGeneric,
+	}, r.Datapath)
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	missing, err := prepare(ctx, inst, r)
+	if err != nil {
+		if !inst.Adopted() {
+			_ = inst.DetachAll()
+		}
+		return err
+	}
+	fmt.Fprintf(out, "router %s attached to %s\n", r.ID(), strings.Join(inst.Attached(), ", "))
+	for _, l := range missing {
+		fmt.Fprintf(out, "no neighbour for link %s yet: once %s answers, attach again\n", l.Name, l.Remote.Addr())
+	}
+	if keys, err := inst.Keys(); err == nil && len(keys) == 0 {
+		fmt.Fprintf(out, "no key yet: culvert key add %s 0 BASE64\n", r.ID())
+	}
+	return nil
+}
+
+// prepare sets what a process would keep in step: keys, link states and next hops.
+func prepare(ctx context.Context, inst *datapath.Instance, r *scion.Router) ([]datapath.Link, error) {
+	if r.Key != nil {
+		if err := inst.AddKey(0, *r.Key); err != nil {
+			return nil, err
+		}
+	}
+	links := r.Datapath.Links
+	for i := range links {
+		if err := inst.SetLinkUp(i, true); err != nil {
+			return nil, err
+		}
+	}
+	found, err := findNeighbours(ctx, links)
+	if err != nil {
+		return nil, err
+	}
+	var missing []datapath.Link
+	for i, l := range links {
+		if l.Scope == datapath.ScopeInternal {
+			continue
+		}
+		nh, ok := found[l.Remote.Addr()]
+		if !ok {
+			missing = append(missing, l)
+			continue
+		}
+		if err := inst.SetLinkNextHop(i, datapath.NextHop(nh)); err != nil {
+			return nil, err
+		}
+	}
+	return missing, nil
+}
+
+// findNeighbours resolves the far ends of all links, as many as answer in time.
+func findNeighbours(ctx context.Context, links []datapath.Link) (map[netip.Addr]nexthop.NextHop, error) {
+	ctx, cancel := context.WithTimeout(ctx, neighbourWait)
+	defer cancel()
+	resolver, err := nexthop.New(ctx, nexthop.Options{})
+	if err != nil {
+		return nil, err
+	}
+	var (
+		mu    sync.Mutex
+		found = make(map[netip.Addr]nexthop.NextHop)
+		want  = make(map[netip.Addr]bool)
+	)
+	for _, l := range links {
+		if l.Scope != datapath.ScopeInternal {
+			want[l.Remote.Addr()] = true
+		}
+	}
+	for _, l := range links {
+		if l.Scope == datapath.ScopeInternal {
+			continue
+		}
+		resolver.Track(l.Remote.Addr(), l.Local.Addr(), func(nh nexthop.NextHop) {
+			mu.Lock()
+			defer mu.Unlock()
+			if nh.Resolved() {
+				found[l.Remote.Addr()] = nh
+			}
+			if len(found) == len(want) {
+				cancel()
+			}
+		})
+	}
+	<-ctx.Done()
+	resolver.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	return found, nil
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"culvert/internal/datapath"
+	"culvert/internal/stats"
+)
+
+// plane is the eBPF data plane as Run wants it.
+type plane struct{ *datapath.Instance }
+
+func (p plane) Detach() error { return p.DetachAll() }
+
+func (p plane) Close() error {
+	p.Instance.Close()
+	return nil
+}
+
+// Kernel returns what Run needs to work with the data plane in the kernel. Generic mode is for
+// drivers without native XDP.
+func Kernel(generic bool) Deps {
+	return Deps{
+		Attach: func(r *Router, interfaces []string) (DataPlane, error) {
+			inst, err := datapath.Attach(datapath.Options{
+				Name:       r.ID(),
+				Interfaces: interfaces,
+				Generic:    generic,
+			}, r.Datapath)
+			if err != nil {
+				return nil, err
+			}
+			return plane{inst}, nil
+		},
+		Collector: func(p DataPlane) prometheus.Collector {
+			return stats.NewCollector(p.(plane))
+		},
+	}
+}
