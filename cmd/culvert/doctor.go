@@ -9,10 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/doctor"
+	"culvert/internal/scion"
 )
 
 func newDoctorCmd() *cobra.Command {
 	var (
+		config                 string
 		interfaces, neighbours []string
 		asJSON                 bool
 	)
@@ -23,6 +25,7 @@ func newDoctorCmd() *cobra.Command {
 namespace it runs in. It changes nothing. It exits with 1 when something fails that culvert cannot
 do without.`,
 		Example: `  culvert doctor
+  culvert doctor -c /etc/scion/br1-ff00_0_1-1.toml
   culvert doctor -i eth1,eth2 -n 192.0.2.2
   ip netns exec router culvert doctor -j`,
 		Args: usageArgs(cobra.NoArgs),
@@ -34,6 +37,14 @@ do without.`,
 					return usageError(fmt.Errorf("--neighbour: %w", err))
 				}
 				o.Remote = append(o.Remote, addr)
+			}
+			if config != "" {
+				r, err := scion.LoadTopologyOnly(config)
+				if err != nil {
+					return err
+				}
+				local, remote := r.Underlay()
+				o.Local, o.Remote = local, append(o.Remote, remote...)
 			}
 			report, err := doctor.Run(o)
 			if err != nil {
@@ -50,6 +61,7 @@ do without.`,
 		},
 	}
 	f := cmd.Flags()
+	f.StringVarP(&config, "config", "c", "", "look at the interfaces and neighbours of this router TOML file")
 	f.StringSliceVarP(&interfaces, "interface", "i", nil, "look at these interfaces only (default: all that are up)")
 	f.StringSliceVarP(&neighbours, "neighbour", "n", nil, "look at the way to these addresses, too")
 	f.BoolVarP(&asJSON, "json", "j", false, "print JSON")

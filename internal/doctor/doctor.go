@@ -100,7 +100,7 @@ func Run(o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.add(checkKernel(kernelRelease(), probeFeatures())...)
+	r.add(checkKernel(kernelRelease(), probeFeatures()))
 	r.add(checkPrivileges(caps))
 	r.add(checkJIT(probeJIT()), checkBPFStats(sysctl("kernel/bpf_stats_enabled")))
 	r.add(checkBPFFS(readBPFFS(caps)))

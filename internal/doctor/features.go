@@ -19,31 +19,26 @@ type feature struct {
 	// since is the first kernel that has it.
 	since string
 	have  func() error
-	// least is false for what culvert can do without.
-	least bool
 }
 
 func helper(name, since string, fn asm.BuiltinFunc) feature {
-	return feature{name, since, func() error { return features.HaveProgramHelper(ebpf.XDP, fn) }, true}
+	return feature{name, since, func() error { return features.HaveProgramHelper(ebpf.XDP, fn) }}
 }
 
 func mapType(name, since string, t ebpf.MapType) feature {
-	return feature{name, since, func() error { return features.HaveMapType(t) }, true}
+	return feature{name, since, func() error { return features.HaveMapType(t) }}
 }
 
 var wantedFeatures = []feature{
-	{"XDP programs", "4.8", func() error { return features.HaveProgramType(ebpf.XDP) }, true},
-	{"BTF", "4.18, CONFIG_DEBUG_INFO_BTF=y", haveBTF, false},
-	{"multi-buffer XDP", "5.18", haveMultiBuffer, true},
-	helper("bpf_redirect_map", "4.14", asm.FnRedirectMap),
+	{"XDP programs", "4.8", func() error { return features.HaveProgramType(ebpf.XDP) }},
+	{"raw tracepoints", "4.17", func() error { return features.HaveProgramType(ebpf.RawTracepoint) }},
+	{"BTF", "5.2 with CONFIG_DEBUG_INFO_BTF=y", haveBTF},
+	{"multi-buffer XDP", "5.18", haveMultiBuffer},
 	helper("bpf_fib_lookup", "4.18", asm.FnFibLookup),
 	helper("bpf_ktime_get_coarse_ns", "5.11", asm.FnKtimeGetCoarseNs),
 	helper("bpf_xdp_get_buff_len", "5.18", asm.FnXdpGetBuffLen),
-	helper("bpf_xdp_load_bytes", "5.18", asm.FnXdpLoadBytes),
 	helper("bpf_ktime_get_tai_ns", "6.1", asm.FnKtimeGetTaiNs),
 	mapType("per-CPU array maps", "4.6", ebpf.PerCPUArray),
-	mapType("devmap", "4.14", ebpf.DevMap),
-	mapType("cpumap", "4.15", ebpf.CPUMap),
 	mapType("ring buffer maps", "5.8", ebpf.RingBuf),
 }
 
@@ -100,7 +95,7 @@ func probeFeatures() featureSet {
 	return set
 }
 
-func checkKernel(release string, set featureSet) []Finding {
+func checkKernel(release string, set featureSet) Finding {
 	f := Finding{
 		Check:   "kernel",
 		Finding: fmt.Sprintf("%s has the %d features that culvert uses", release, set.probed),
@@ -112,15 +107,12 @@ func checkKernel(release string, set featureSet) []Finding {
 	}
 	if set.missing != nil {
 		var names []string
-		f.Status = Warn
+		f.Status = Fail
 		for _, m := range set.missing {
 			names = append(names, fmt.Sprintf("%s (since %s)", m.name, m.since))
-			if m.least {
-				f.Status = Fail
-			}
 		}
 		f.Finding = fmt.Sprintf("%s lacks %s", release, strings.Join(names, ", "))
 		f.Command = "apt-get install -t bookworm-backports linux-image-amd64 && reboot"
 	}
-	return []Finding{f}
+	return f
 }
