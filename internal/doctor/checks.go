@@ -57,7 +57,7 @@ func checkNative(n netif) *Finding {
 	default:
 		f.Status = Fail
 		f.Finding = driver + " does not run XDP in the driver: only generic mode, several times slower, is left"
-		f.Command = "culvert attach --generic CONFIG " + n.name
+		f.Command = `culvert run -c FILE, with mode = "generic" in FILE`
 	}
 	return f
 }

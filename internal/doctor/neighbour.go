@@ -70,7 +70,10 @@ func checkNeighbour(n neighbour) Finding {
 	case n.local:
 		f.Finding = fmt.Sprintf("%s is an address of this host", n.addr)
 	case n.resolved:
-		f.Finding = fmt.Sprintf("%s is reached through %s, %s", n.addr, n.nextHop, n.mac)
+		f.Finding = fmt.Sprintf("%s is at %s", n.addr, n.mac)
+		if n.nextHop != n.addr {
+			f.Finding = fmt.Sprintf("%s is reached through %s at %s", n.addr, n.nextHop, n.mac)
+		}
 	default:
 		f.Status = Warn
 		f.Finding = fmt.Sprintf("%s: the link address of %s is not known yet; the first packets go by the slow path", n.addr, n.nextHop)

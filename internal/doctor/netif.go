@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 )
@@ -44,7 +43,8 @@ type peer struct {
 	// known then.
 	seen bool
 	name string
-	// enter comes before a command for the peer, empty when it is in our namespace.
+	// where names its namespace, and enter comes before a command for it; empty when it is ours.
+	where    string
 	enter    string
 	up       bool
 	mtu      int
@@ -67,7 +67,7 @@ func (p *peer) String() string {
 	case p.enter == "":
 		return "peer " + p.name
 	default:
-		return fmt.Sprintf("peer %s (behind '%s')", p.name, strings.TrimSpace(p.enter))
+		return fmt.Sprintf("peer %s in %s", p.name, p.where)
 	}
 }
 
@@ -216,7 +216,7 @@ func readPeer(a *netlink.LinkAttrs) *peer {
 	if !ok {
 		return p
 	}
-	p.enter = ns.enter
+	p.where, p.enter = ns.name, ns.enter
 	p.seen = ns.in(read) == nil
 	return p
 }

@@ -26,6 +26,8 @@ func namedNamespaces() []string {
 // namespace is a network namespace other than ours.
 type namespace struct {
 	path string
+	// name is for people: a name of ip-netns(8) or a process.
+	name string
 	// enter is what to write before a command so that it runs there, with a trailing space.
 	enter string
 }
@@ -38,7 +40,8 @@ func findNamespace(nsid int) (namespace, bool) {
 	}
 	for _, path := range namedNamespaces() {
 		if namespaceID(path) == nsid {
-			return namespace{path, "ip netns exec " + filepath.Base(path) + " "}, true
+			name := filepath.Base(path)
+			return namespace{path, name, "ip netns exec " + name + " "}, true
 		}
 	}
 	paths, _ := filepath.Glob("/proc/[0-9]*/ns/net")
@@ -51,7 +54,7 @@ func findNamespace(nsid int) (namespace, bool) {
 		seen[inode] = true
 		if namespaceID(path) == nsid {
 			pid := strings.Split(path, "/")[2]
-			return namespace{path, "nsenter -t " + pid + " -n "}, true
+			return namespace{path, "the namespace of process " + pid, "nsenter -t " + pid + " -n "}, true
 		}
 	}
 	return namespace{}, false

@@ -304,8 +304,8 @@ func TestNeighbours(t *testing.T) {
 		ip neighbour add 2001:db8::2 lladdr 02:00:00:00:00:02 dev va`)
 	for addr, w := range map[string]want{
 		"192.0.2.1":    {OK, "of this host", ""},
-		"192.0.2.2":    {OK, "02:00:00:00:00:02", ""},
-		"198.51.100.7": {OK, "through 192.0.2.2", ""},
+		"192.0.2.2":    {OK, "192.0.2.2 is at 02:00:00:00:00:02", ""},
+		"198.51.100.7": {OK, "through 192.0.2.2 at 02:00:00:00:00:02", ""},
 		"2001:db8::2":  {OK, "02:00:00:00:00:02", ""},
 		"192.0.2.3":    {Warn, "not known yet", "ping -c 1 -I va 192.0.2.3"},
 		"203.0.113.1":  {Fail, "network is unreachable", "ip route add 203.0.113.1 via GATEWAY"},
