@@ -78,7 +78,7 @@ func (l *Lab) addPair(a, b end, o Options) error {
 
 // setUp configures one end, on a thread in its namespace, and records it.
 func (l *Lab) setUp(here, there end) error {
-	if err := setOffloads(here.name); err != nil {
+	if err := checksumOffloadOff(here.name); err != nil {
 		return err
 	}
 	// The addresses must be usable at once, the link-local one too, from which
@@ -93,6 +93,9 @@ func (l *Lab) setUp(here, there end) error {
 		return err
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
+		return err
+	}
+	if err := groOn(here.name); err != nil {
 		return err
 	}
 	if err := addAddrs(link, here.addrs); err != nil {

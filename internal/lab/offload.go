@@ -23,25 +23,25 @@ type ethtoolRequest struct {
 	_    [24 - unsafe.Sizeof(uintptr(0))]byte
 }
 
-// setOffloads readies a veth for XDP, in the calling thread's namespace.
-//
-// Checksum offload goes off in both directions, because a veth hands a packet
-// over with its checksum unfinished otherwise, and an XDP program sees that.
-// GRO goes on, because it turns on NAPI, and a frame that XDP redirects into a
-// veth whose peer has no NAPI is lost without a trace.
-func setOffloads(ifname string) error {
-	for _, feature := range []struct {
-		name string
-		cmd  uint32
-		on   uint32
-	}{
-		{"rx checksum offload", unix.ETHTOOL_SRXCSUM, 0},
-		{"tx checksum offload", unix.ETHTOOL_STXCSUM, 0},
-		{"gro", unix.ETHTOOL_SGRO, 1},
+// checksumOffloadOff makes a veth finish its checksums: it hands packets over with them unfinished
+// otherwise, and an XDP program sees that.
+func checksumOffloadOff(ifname string) error {
+	for name, cmd := range map[string]uint32{
+		"rx checksum offload": unix.ETHTOOL_SRXCSUM,
+		"tx checksum offload": unix.ETHTOOL_STXCSUM,
 	} {
-		if _, err := ethtool(ifname, feature.cmd, feature.on); err != nil {
-			return fmt.Errorf("switch %s of %s: %w", feature.name, ifname, err)
+		if _, err := ethtool(ifname, cmd, 0); err != nil {
+			return fmt.Errorf("switch %s of %s off: %w", name, ifname, err)
 		}
+	}
+	return nil
+}
+
+// groOn turns on NAPI with GRO: a frame that XDP redirects into a veth whose peer has no NAPI is
+// lost. The device has to be up, or the kernel does not note that its peer may be redirected to.
+func groOn(ifname string) error {
+	if _, err := ethtool(ifname, unix.ETHTOOL_SGRO, 1); err != nil {
+		return fmt.Errorf("switch gro of %s on: %w", ifname, err)
 	}
 	return nil
 }
