@@ -4,8 +4,12 @@ package judge
 
 import (
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netns"
 
 	"culvert/internal/scionpkt"
 )
@@ -43,4 +47,34 @@ func TestHonestFastPath(t *testing.T) {
 	runTrials(t, 30000, func(t *testing.T, n *scionpkt.Network) FastPath {
 		return &honest{net: n, j: start(t, n)}
 	})
+}
+
+// newXDP attaches culvert in a network namespace of its own. The test's thread stays in there and
+// ends with the test.
+func newXDP(t testing.TB, n *scionpkt.Network) *XDP {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test makes network namespaces and loads eBPF programs: run it as root")
+	}
+	runtime.LockOSThread()
+	ns, err := netns.New()
+	if err != nil {
+		t.Fatalf("make a network namespace: %v", err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	x, err := NewXDP(n, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+// The program in the kernel must agree with the reference on every packet.
+func TestXDPAgainstReference(t *testing.T) {
+	runTrials(t, 100_000, func(t *testing.T, n *scionpkt.Network) FastPath { return newXDP(t, n) })
 }

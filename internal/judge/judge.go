@@ -53,7 +53,9 @@ type Result struct {
 	// Note says more about some packets that never came to the reference's decision.
 	Note string
 
-	frame        []byte
+	frame []byte
+	// end is where the IP datagram ends in the frame.
+	end          int
 	sum          uint16
 	zeroChecksum bool
 	services     []netip.AddrPort
@@ -168,7 +170,7 @@ func (j *Judge) Process(frame []byte) Result {
 		res.Note = reason
 		return res
 	}
-	res.Ingress, res.sum, res.zeroChecksum = d.link, d.sum, d.zeroChecksum
+	res.Ingress, res.end, res.sum, res.zeroChecksum = d.link, d.end, d.sum, d.zeroChecksum
 	if note := j.unfit(d); note != "" {
 		res.Note = note
 		return res
