@@ -78,3 +78,35 @@ func newXDP(t testing.TB, n *scionpkt.Network) *XDP {
 func TestXDPAgainstReference(t *testing.T) {
 	runTrials(t, 100_000, func(t *testing.T, n *scionpkt.Network) FastPath { return newXDP(t, n) })
 }
+
+// With a link down in both, the program must not use it and must go on using the others.
+func TestXDPLinkDown(t *testing.T) {
+	rng, n := newNetwork(6, scionpkt.Mixes()[0])
+	x := newXDP(t, n)
+	trial := Trial{Net: n, Judge: start(t, n), Fast: x, Rand: rng}
+	for link := 1; link < len(n.Links); link++ {
+		for _, up := range []bool{false, true} {
+			if err := trial.Judge.SetLinkUp(link, up); err != nil {
+				t.Fatal(err)
+			}
+			if err := x.SetLinkUp(link, up); err != nil {
+				t.Fatal(err)
+			}
+			before := trial.Stats.answered()
+			if err := trial.Run(1000); err != nil {
+				t.Fatalf("link %d up: %t: %v", link, up, err)
+			}
+			if n := trial.Stats.answered() - before; up != (n == 0) {
+				t.Errorf("link %d up: %t: %d valid packets answered", link, up, n)
+			}
+		}
+	}
+}
+
+// answered counts the undamaged packets that the reference has answered.
+func (s *Stats) answered() (n int) {
+	for _, c := range s.Valid {
+		n += c.ByReference[Answered]
+	}
+	return n
+}

@@ -162,6 +162,15 @@ func (j *Judge) SetLinkUp(link int, up bool) error {
 	return errors.New("judge: no interface uses this link")
 }
 
+func (j *Judge) anyDown() bool {
+	for _, down := range j.down {
+		if down {
+			return true
+		}
+	}
+	return false
+}
+
 // Process tells what the router's host and the reference do with a frame that arrives.
 func (j *Judge) Process(frame []byte) Result {
 	res := Result{Ingress: -1, Egress: -1, frame: frame}
