@@ -211,3 +211,30 @@ func TestCostComesFromTheDevice(t *testing.T) {
 		}
 	}
 }
+
+// work is a program that counts down from n.
+func work(t *testing.T, n int32) *ebpf.Program {
+	t.Helper()
+	return loadXDP(t, 0, asm.Instructions{
+		asm.Mov.Imm(asm.R1, n),
+		asm.Sub.Imm(asm.R1, 1).WithSymbol("again"),
+		asm.JNE.Imm(asm.R1, 0, "again"),
+		asm.Mov.Imm(asm.R0, xdpPass),
+		asm.Return(),
+	})
+}
+
+func TestCostTellsMoreWorkFromLess(t *testing.T) {
+	needRoot(t)
+	subject := func(name string, n int32) Subject {
+		return Subject{Name: name, Program: work(t, n), Frames: taggedFrames(1, 138), Verdict: xdpPass}
+	}
+	o := CostOptions{Rounds: 9, Repeat: 5000, CPU: LastCPU()}
+	rows, err := Cost(context.Background(), o, subject("little", 20), subject("much", 5000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if little, much := rows[0].Net.Median, rows[1].Net.Median; much < 10*little {
+		t.Errorf("250 times the work costs %.1f ns instead of %.1f", much, little)
+	}
+}

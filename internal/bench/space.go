@@ -19,8 +19,8 @@ type Space struct {
 	nl *netlink.Handle
 }
 
-// NewSpace makes a namespace in which the kernel sends nothing of its own accord: IPv6 is off, because its
-// neighbour and multicast messages would be counted with the traffic.
+// NewSpace makes a namespace in which the kernel sends nothing of its own accord: IPv6 is off until a device is
+// given an address of it (see End.Assign), because its messages would mix with the traffic. lo is up.
 func NewSpace() (*Space, error) {
 	s := &Space{ns: netns.None()}
 	err := onThread(func() error {
@@ -34,8 +34,14 @@ func NewSpace() (*Space, error) {
 				return fmt.Errorf("turn IPv6 off in a new namespace: %w", err)
 			}
 		}
-		s.nl, err = netlink.NewHandle()
-		return err
+		if s.nl, err = netlink.NewHandle(); err != nil {
+			return fmt.Errorf("open netlink in a new namespace: %w", err)
+		}
+		lo, err := s.nl.LinkByName("lo")
+		if err != nil {
+			return fmt.Errorf("find lo in a new namespace: %w", err)
+		}
+		return s.nl.LinkSetUp(lo)
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

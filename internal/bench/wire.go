@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -62,7 +63,27 @@ func NewWire(a, b *Space, nameA, nameB string, mtu int) (endA, endB End, err err
 	if endB, err = openEnd(b, nameB); err != nil {
 		return End{}, End{}, errors.Join(err, a.nl.LinkDel(veth))
 	}
+	for _, e := range []End{endA, endB} {
+		if err := e.waitUp(); err != nil {
+			return End{}, End{}, errors.Join(err, a.nl.LinkDel(veth))
+		}
+	}
 	return endA, endB, nil
+}
+
+// waitUp waits until the kernel has taken note that both ends are up, before which it loses packets.
+func (e End) waitUp() error {
+	const limit = 5 * time.Second
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		dev, err := e.Space.nl.LinkByIndex(e.Index)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", e.Name, err)
+		}
+		if dev.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+	}
+	return fmt.Errorf("wait for %s to come up: it has not in %s", e.Name, limit)
 }
 
 // openEnd sets a device up and describes it.

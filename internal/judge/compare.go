@@ -96,6 +96,12 @@ func (j *Judge) compareForwarded(fast Outcome, ref Result) error {
 	if !ok {
 		return fmt.Errorf("sent a frame without plain IP and UDP headers")
 	}
+	// What lies behind the IP datagram in a frame is padding and no part of it. It may go along.
+	end := datagramEnd(f, l)
+	if got, before := len(f)-end, len(ref.frame)-ref.end; got != 0 && got != before {
+		return fmt.Errorf("%d bytes behind the IP datagram, before: %d", got, before)
+	}
+	f = f[:end]
 	src, dst := addresses(f, l)
 	if src != ref.Src {
 		return fmt.Errorf("sent from %s, the reference from %s", src, ref.Src)
@@ -137,6 +143,17 @@ func (j *Judge) compareDevice(fast Outcome, ref Result, dst netip.Addr) error {
 		return fmt.Errorf("source MAC %x, want %x", got, dev.MAC)
 	}
 	return nil
+}
+
+// datagramEnd is where the IP datagram ends by its own account, within the frame and not before
+// the end of its UDP header.
+func datagramEnd(f []byte, l scionpkt.Layout) int {
+	ip := f[scionpkt.EthernetLen:]
+	end := scionpkt.EthernetLen + int(binary.BigEndian.Uint16(ip[2:]))
+	if l.IPv6 {
+		end = scionpkt.EthernetLen + scionpkt.IPv6Len + int(binary.BigEndian.Uint16(ip[4:]))
+	}
+	return min(len(f), max(end, l.SCION))
 }
 
 func addresses(f []byte, l scionpkt.Layout) (src, dst netip.AddrPort) {

@@ -4,8 +4,12 @@ package judge
 
 import (
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netns"
 
 	"culvert/internal/scionpkt"
 )
@@ -43,4 +47,66 @@ func TestHonestFastPath(t *testing.T) {
 	runTrials(t, 30000, func(t *testing.T, n *scionpkt.Network) FastPath {
 		return &honest{net: n, j: start(t, n)}
 	})
+}
+
+// newXDP attaches culvert in a network namespace of its own. The test's thread stays in there and
+// ends with the test.
+func newXDP(t testing.TB, n *scionpkt.Network) *XDP {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test makes network namespaces and loads eBPF programs: run it as root")
+	}
+	runtime.LockOSThread()
+	ns, err := netns.New()
+	if err != nil {
+		t.Fatalf("make a network namespace: %v", err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	x, err := NewXDP(n, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+// The program in the kernel must agree with the reference on every packet.
+func TestXDPAgainstReference(t *testing.T) {
+	runTrials(t, 100_000, func(t *testing.T, n *scionpkt.Network) FastPath { return newXDP(t, n) })
+}
+
+// With a link down in both, the program must not use it and must go on using the others.
+func TestXDPLinkDown(t *testing.T) {
+	rng, n := newNetwork(6, scionpkt.Mixes()[0])
+	x := newXDP(t, n)
+	trial := Trial{Net: n, Judge: start(t, n), Fast: x, Rand: rng}
+	for link := 1; link < len(n.Links); link++ {
+		for _, up := range []bool{false, true} {
+			if err := trial.Judge.SetLinkUp(link, up); err != nil {
+				t.Fatal(err)
+			}
+			if err := x.SetLinkUp(link, up); err != nil {
+				t.Fatal(err)
+			}
+			before := trial.Stats.answered()
+			if err := trial.Run(1000); err != nil {
+				t.Fatalf("link %d up: %t: %v", link, up, err)
+			}
+			if n := trial.Stats.answered() - before; up != (n == 0) {
+				t.Errorf("link %d up: %t: %d valid packets answered", link, up, n)
+			}
+		}
+	}
+}
+
+// answered counts the undamaged packets that the reference has answered.
+func (s *Stats) answered() (n int) {
+	for _, c := range s.Valid {
+		n += c.ByReference[Answered]
+	}
+	return n
 }

@@ -53,7 +53,9 @@ type Result struct {
 	// Note says more about some packets that never came to the reference's decision.
 	Note string
 
-	frame        []byte
+	frame []byte
+	// end is where the IP datagram ends in the frame.
+	end          int
 	sum          uint16
 	zeroChecksum bool
 	services     []netip.AddrPort
@@ -160,6 +162,15 @@ func (j *Judge) SetLinkUp(link int, up bool) error {
 	return errors.New("judge: no interface uses this link")
 }
 
+func (j *Judge) anyDown() bool {
+	for _, down := range j.down {
+		if down {
+			return true
+		}
+	}
+	return false
+}
+
 // Process tells what the router's host and the reference do with a frame that arrives.
 func (j *Judge) Process(frame []byte) Result {
 	res := Result{Ingress: -1, Egress: -1, frame: frame}
@@ -168,7 +179,7 @@ func (j *Judge) Process(frame []byte) Result {
 		res.Note = reason
 		return res
 	}
-	res.Ingress, res.sum, res.zeroChecksum = d.link, d.sum, d.zeroChecksum
+	res.Ingress, res.end, res.sum, res.zeroChecksum = d.link, d.end, d.sum, d.zeroChecksum
 	if note := j.unfit(d); note != "" {
 		res.Note = note
 		return res

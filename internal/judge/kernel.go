@@ -15,6 +15,8 @@ type datagram struct {
 	link     int
 	src, dst netip.AddrPort
 	payload  []byte
+	// end is where the IP datagram ends in the frame.
+	end int
 	// sum is the one's complement sum over datagram and pseudo header, 0xffff when the checksum
 	// is right or, on IPv4, absent.
 	sum uint16
@@ -53,6 +55,7 @@ func deliver(n *scionpkt.Network, frame []byte) (d datagram, reason string) {
 	if len(udp) < scionpkt.UDPLen {
 		return d, "no UDP header"
 	}
+	d.end = scionpkt.EthernetLen + hdr + len(udp)
 	length := int(binary.BigEndian.Uint16(udp[4:]))
 	if length < scionpkt.UDPLen || length > len(udp) {
 		return d, "UDP length wrong"

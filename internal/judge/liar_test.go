@@ -111,7 +111,7 @@ func TestLiesAreCaught(t *testing.T) {
 		{"packet cut", "another SCION packet", repaired(func(f []byte, _ scionpkt.Layout) []byte {
 			return f[:len(f)-1]
 		})},
-		{"trailing byte", "another SCION packet", sentOnly(func(f []byte, _ scionpkt.Layout) []byte {
+		{"trailing byte", "behind the IP datagram", sentOnly(func(f []byte, _ scionpkt.Layout) []byte {
 			return append(f, 0)
 		})},
 		{"UDP length", "UDP length", sentOnly(func(f []byte, l scionpkt.Layout) []byte {

@@ -37,13 +37,6 @@ type DataPlane interface {
 	Close() error
 }
 
-// hostUser is a DataPlane that knows which hosts are in use. Without it a host's next hop is
-// dropped now and then and found anew with its next packet.
-type hostUser interface {
-	// HostUsed tells whether the fast path has sent to the host since the last call.
-	HostUsed(addr netip.Addr) (bool, error)
-}
-
 // Deps is what Run needs from other packages.
 type Deps struct {
 	// Interfaces to attach to. Without them, those that carry the router's underlay addresses.

@@ -4,7 +4,6 @@ package scion
 
 import (
 	"container/list"
-	"context"
 	"net/netip"
 	"sync"
 	"time"
@@ -18,9 +17,8 @@ import (
 const (
 	// maxHosts bounds the end hosts being followed; the least recently wanted makes room.
 	maxHosts = 65536
-	// hostIdle is when a host that is not in use is dropped, unresolvedIdle when one that could
-	// not be resolved is.
-	hostIdle       = 10 * time.Minute
+	// unresolvedIdle is when a host that cannot be resolved is dropped, counted from when it was
+	// last wanted. The fast path asks again with the next packet to it.
 	unresolvedIdle = 30 * time.Second
 	// sweepPeriod is how often hosts to drop are looked for.
 	sweepPeriod = 10 * time.Second
@@ -139,42 +137,19 @@ func (t *hostTable) drop(e *list.Element) {
 	}
 }
 
-// sweep drops hosts that have been idle for long. Used may be nil.
-func (t *hostTable) sweep(now time.Time, used func(netip.Addr) (bool, error)) {
+// sweep drops hosts that cannot be resolved and are no longer wanted. The others stay: dropping
+// one in use would send a few packets the slow way and could overtake them with later ones.
+func (t *hostTable) sweep(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for e := t.recent.Back(); e != nil; {
 		h, next := e.Value.(*host), e.Prev()
-		idle := now.Sub(h.wanted)
-		switch {
-		case idle <= unresolvedIdle:
+		if now.Sub(h.wanted) <= unresolvedIdle {
 			return
-		case !h.resolved:
-			t.drop(e)
-		case idle <= hostIdle:
-		case inUse(h.addr, used):
-			h.wanted = now
-			t.recent.MoveToFront(e)
-		default:
+		}
+		if !h.resolved {
 			t.drop(e)
 		}
 		e = next
 	}
-}
-
-func inUse(addr netip.Addr, used func(netip.Addr) (bool, error)) bool {
-	if used == nil {
-		return false
-	}
-	yes, err := used(addr)
-	return err == nil && yes
-}
-
-// sweepUntilDone sweeps now and then until ctx ends.
-func (t *hostTable) sweepUntilDone(ctx context.Context, plane DataPlane) {
-	var used func(netip.Addr) (bool, error)
-	if u, ok := plane.(hostUser); ok {
-		used = u.HostUsed
-	}
-	every(ctx, sweepPeriod, func() { t.sweep(time.Now(), used) })
 }

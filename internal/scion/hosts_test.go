@@ -82,29 +82,25 @@ func TestHostsBounded(t *testing.T) {
 	}
 }
 
-func TestIdleHostsDropped(t *testing.T) {
+func TestUnresolvedHostsDropped(t *testing.T) {
 	table, tracker, plane := newFakeTable()
 	start := time.Now()
 	for n := 2; n <= 4; n++ {
 		table.want(hostAt(n), start)
 	}
 	tracker.reports[hostAt(2)](nexthop.NextHop{IfIndex: 7})
-	tracker.reports[hostAt(3)](nexthop.NextHop{IfIndex: 7})
-	used := func(addr netip.Addr) (bool, error) { return addr == hostAt(2), nil }
-	table.sweep(start.Add(unresolvedIdle), used)
+	table.sweep(start.Add(unresolvedIdle))
 	if len(table.hosts) != 3 {
-		t.Errorf("%d hosts, want 3: none is idle yet", len(table.hosts))
+		t.Errorf("%d hosts, want 3: it is too early to drop one", len(table.hosts))
 	}
-	table.sweep(start.Add(unresolvedIdle+1), used)
+	table.want(hostAt(3), start.Add(1))
+	table.sweep(start.Add(unresolvedIdle + 1))
 	if len(table.hosts) != 2 || !tracker.stopped[hostAt(4)] {
 		t.Error("the unresolved host was not dropped, or another was")
 	}
-	table.sweep(start.Add(hostIdle+1), used)
-	if _, there := plane[hostAt(2)]; !there {
-		t.Error("a host in use was dropped")
-	}
-	if _, there := plane[hostAt(3)]; there || len(table.hosts) != 1 {
-		t.Error("the idle host was not dropped")
+	table.sweep(start.Add(24 * time.Hour))
+	if _, there := plane[hostAt(2)]; !there || len(table.hosts) != 1 {
+		t.Error("a resolved host was dropped, or an unresolved one was not")
 	}
 }
 

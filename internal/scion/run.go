@@ -142,7 +142,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	mirror := newBFDMirror(f.router, f.slow.connector, f.plane.Adopted(), f.plane.SetLinkUp)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { mirror.run(ctx); return nil })
-	g.Go(func() error { hosts.sweepUntilDone(ctx, f.plane); return nil })
+	g.Go(func() error { every(ctx, sweepPeriod, func() { hosts.sweep(time.Now()) }); return nil })
 	g.Go(func() error { return f.plane.WantedHosts(ctx, func(a netip.Addr) { hosts.want(a, time.Now()) }) })
 	g.Go(func() error { return f.slow.Serve(ctx, f.plane, extra) })
 	if err := g.Wait(); parent.Err() == nil || !errors.Is(err, context.Canceled) {
