@@ -110,7 +110,7 @@ func (r *Resolver) neighborChanged(key neighborKey, use *neighborUse) {
 
 // askFor has the kernel resolve or confirm a neighbour as if a packet were sent to it now.
 func (r *Resolver) askFor(key neighborKey, use *neighborUse, now time.Time) {
-	n := r.neighbors[key]
+	n, known := r.neighbors[key]
 	if n.usable() {
 		use.pause, use.next = 0, now.Add(confirmEvery)
 	} else {
@@ -120,13 +120,44 @@ func (r *Resolver) askFor(key neighborKey, use *neighborUse, now time.Time) {
 	if dev, ok := r.devices[key.ifIndex]; n.managed || !ok || !dev.usable {
 		return
 	}
-	err := r.handle.NeighAppend(&netlink.Neigh{
+	ask := &netlink.Neigh{
 		LinkIndex: key.ifIndex,
 		IP:        key.addr.AsSlice(),
 		State:     unix.NUD_NONE,
 		Flags:     unix.NTF_USE,
+	}
+	if !known {
+		err := r.handle.NeighAdd(ask)
+		if !errors.Is(err, unix.EEXIST) {
+			r.reportAsk(key, err)
+			return
+		}
+		// There is one that has not been reported yet. If somebody manages it, asking would take
+		// that mark off.
+		if n, err = r.readNeighbor(key); err != nil || n.managed {
+			r.reportAsk(key, err)
+			return
+		}
+	}
+	r.reportAsk(key, r.handle.NeighAppend(ask))
+}
+
+// readNeighbor takes one entry over from the kernel's table.
+func (r *Resolver) readNeighbor(key neighborKey) (neighbor, error) {
+	entries, err := dump(func() ([]netlink.Neigh, error) {
+		return r.handle.NeighList(key.ifIndex, netlink.FAMILY_ALL)
 	})
-	// A device that is going away takes no neighbours; its removal is reported separately.
+	for i := range entries {
+		if found, ok := keyOf(&entries[i]); ok && found == key {
+			r.neighbors[key] = neighborOf(&entries[i])
+		}
+	}
+	return r.neighbors[key], err
+}
+
+// reportAsk passes a failure on. A device that is going away takes no neighbours; its removal is
+// reported by itself.
+func (r *Resolver) reportAsk(key neighborKey, err error) {
 	if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENETDOWN) && !errors.Is(err, unix.EINVAL) {
 		r.onError(fmt.Errorf("asking for neighbour %s: %w", key.addr, err))
 	}
