@@ -23,16 +23,16 @@ struct aes_cmac_key {
 
 #define AES_BYTE(x, r) (((x) >> (8 * (r))) & 0xff)
 
-#define AES_COLUMN(a, b, c, d, k)                                      \
-	(aes_te[0][AES_BYTE(a, 0)] ^ aes_te[1][AES_BYTE(b, 1)] ^       \
-	 aes_te[2][AES_BYTE(c, 2)] ^ aes_te[3][AES_BYTE(d, 3)] ^ (k))
+#define AES_COLUMN(a, b, c, d, k)                                                            \
+	(aes_te[0][AES_BYTE(a, 0)] ^ aes_te[1][AES_BYTE(b, 1)] ^ aes_te[2][AES_BYTE(c, 2)] ^ \
+	 aes_te[3][AES_BYTE(d, 3)] ^ (k))
 
-#define AES_ROUND(d, s, k)                                             \
-	do {                                                           \
-		d##0 = AES_COLUMN(s##0, s##1, s##2, s##3, (k)[0]);     \
-		d##1 = AES_COLUMN(s##1, s##2, s##3, s##0, (k)[1]);     \
-		d##2 = AES_COLUMN(s##2, s##3, s##0, s##1, (k)[2]);     \
-		d##3 = AES_COLUMN(s##3, s##0, s##1, s##2, (k)[3]);     \
+#define AES_ROUND(d, s, k)                                         \
+	do {                                                       \
+		d##0 = AES_COLUMN(s##0, s##1, s##2, s##3, (k)[0]); \
+		d##1 = AES_COLUMN(s##1, s##2, s##3, s##0, (k)[1]); \
+		d##2 = AES_COLUMN(s##2, s##3, s##0, s##1, (k)[2]); \
+		d##3 = AES_COLUMN(s##3, s##0, s##1, s##2, (k)[3]); \
 	} while (0)
 
 /*

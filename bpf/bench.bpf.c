@@ -59,7 +59,7 @@ struct {
 SEC("xdp.frags")
 int bench_generate(struct xdp_md *ctx)
 {
-	const struct template *t;
+	const struct frame_template *t;
 	struct gen_state *s;
 	__u32 zero = 0;
 
@@ -144,7 +144,7 @@ int bench_empty(struct xdp_md *ctx)
 SEC("xdp.frags")
 int bench_cost(struct xdp_md *ctx)
 {
-	const struct template *t;
+	const struct frame_template *t;
 	struct cost_state *s;
 	__u32 zero = 0;
 	long meta;

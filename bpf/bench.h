@@ -10,7 +10,7 @@
 #include <bpf/bpf_helpers.h>
 
 /* One frame of the table. Bytes of the frame after the header are never written, so all frames share them. */
-struct template {
+struct frame_template {
 	__u32 frame_len; /* bytes of the whole frame */
 	__u32 header_len; /* bytes of it that are stored here */
 	__u8 header[];
@@ -50,12 +50,12 @@ const volatile __u32 header_max = 1;
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct template));
+	__uint(value_size, sizeof(struct frame_template));
 	__uint(max_entries, 1);
 } templates SEC(".maps");
 
 /* Moves the index on and returns the template it pointed at. */
-static __always_inline const struct template *template_take(__u32 *next)
+static __always_inline const struct frame_template *template_take(__u32 *next)
 {
 	__u32 i = *next;
 
@@ -64,7 +64,7 @@ static __always_inline const struct template *template_take(__u32 *next)
 }
 
 /* Writes the template's header over the packet's. Returns 0 or a negative error. */
-static __always_inline int template_put(struct xdp_md *ctx, const struct template *t)
+static __always_inline int template_put(struct xdp_md *ctx, const struct frame_template *t)
 {
 	__u32 len = t->header_len;
 

@@ -54,10 +54,11 @@ static __always_inline bool scion_ingress(struct packet *pkt, struct scion_ingre
 /* The word of the current info field with a new SegID, as the reference serializes it. */
 static __always_inline __be32 scion_with_segid(struct scion *s, __u16 segid)
 {
+	__be32 flags = LOAD32(s->info) & bpf_htonl((INFO_CONS_DIR | INFO_PEER) << 24);
+
 	s->segid = segid;
 	/* the reserved bits are cleared */
-	return (LOAD32(s->info) & bpf_htonl((INFO_CONS_DIR | INFO_PEER) << 24)) |
-	       (__u32)segid << 16;
+	return flags | ((__u32)segid << 16);
 }
 
 static __always_inline int scion_inc_path(struct scion *s, struct scion_packet *p)
@@ -70,8 +71,7 @@ static __always_inline int scion_inc_path(struct scion *s, struct scion_packet *
 	p->meta_set = true;
 	p->meta_from = s->meta;
 	/* the reserved bits are cleared */
-	p->meta_to = (s->meta & bpf_htonl(0x3ffff)) |
-		     bpf_htonl((__u32)inf << 30 | (__u32)hf << 24);
+	p->meta_to = (s->meta & bpf_htonl(0x3ffff)) | bpf_htonl((__u32)inf << 30 | (__u32)hf << 24);
 	s->curr_inf = inf;
 	s->curr_hf = hf;
 	return REASON_NONE;

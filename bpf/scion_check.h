@@ -46,8 +46,7 @@ static __always_inline int scion_check_length(struct scion *s)
  * Traffic from inside that claims to have entered the AS elsewhere has to come over the sibling
  * that owns the interface it claims to have entered by.
  */
-static __always_inline int scion_check_transit_src(struct scion *s,
-						   const struct scion_ingress *in)
+static __always_inline int scion_check_transit_src(struct scion *s, const struct scion_ingress *in)
 {
 	__u16 cons_ingress = s->cons_ingress;
 	__u16 cons_egress = s->cons_egress;

@@ -102,8 +102,7 @@ struct next_hop {
 	__u16 mtu; /* of the IP packet, bytes */
 	__u8 dmac[6];
 	__u8 smac[6];
-	__u8 used; /* hosts only: since user space last looked */
-	__u8 pad;
+	__u8 pad[2];
 };
 
 /*

@@ -210,7 +210,7 @@ static __always_inline int scion_seek(struct scion *s, __u8 inf, __u8 hf)
 static __always_inline int scion_path(struct scion *s)
 {
 	void *meta = s->hdr + s->meta_off;
-	__u32 word, seg2;
+	__u32 word, seg2, len;
 	__u8 inf, hf;
 	int reason;
 
@@ -227,10 +227,8 @@ static __always_inline int scion_path(struct scion *s)
 		return PUNT_SCION_MALFORMED;
 	s->num_inf = !!s->seg0 + !!s->seg1 + !!seg2;
 	s->num_hops = s->seg0 + s->seg1 + seg2;
-	if (s->num_hops > SCION_MAX_HOPS ||
-	    s->meta_off + SCION_META_LEN + SCION_INFO_LEN * s->num_inf +
-			    SCION_HOP_LEN * s->num_hops >
-		    s->hdr_len)
+	len = SCION_META_LEN + SCION_INFO_LEN * s->num_inf + SCION_HOP_LEN * s->num_hops;
+	if (s->num_hops > SCION_MAX_HOPS || s->meta_off + len > s->hdr_len)
 		return PUNT_SCION_MALFORMED;
 	if (hf >= s->num_hops || inf >= s->num_inf)
 		return DROP_SCION_PATH;

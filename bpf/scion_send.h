@@ -46,13 +46,13 @@ static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_li
 		m->fib.family = AF_INET6;
 		m->fib.tot_len = l4_len + 40;
 		copy(m->fib.ipv6_src, l->ip + 8, 16);
-		copy(m->fib.ipv6_dst, l->scope == SCOPE_INTERNAL ? (void *)&m->dst : l->ip + 24, 16);
+		copy(m->fib.ipv6_dst, l->scope == SCOPE_INTERNAL ? (void *)&m->dst : l->ip + 24,
+		     16);
 	} else {
 		m->fib.family = AF_INET;
 		m->fib.tot_len = l4_len + 20;
 		m->fib.ipv4_src = LOAD32(l->ip + 12);
-		m->fib.ipv4_dst =
-			l->scope == SCOPE_INTERNAL ? m->dst.w[3] : LOAD32(l->ip + 16);
+		m->fib.ipv4_dst = l->scope == SCOPE_INTERNAL ? m->dst.w[3] : LOAD32(l->ip + 16);
 	}
 	if (bpf_fib_lookup(ctx, &m->fib, sizeof(m->fib), 0) != BPF_FIB_LKUP_RET_SUCCESS) {
 		if (l->scope == SCOPE_INTERNAL)
@@ -145,15 +145,12 @@ static __always_inline void scion_write_ipv6(void *ip, const struct scion_packet
 }
 
 static __always_inline struct next_hop *scion_next_hop(struct xdp_md *ctx, struct scion_packet *p,
-							struct scion_link *l)
+						       struct scion_link *l)
 {
 	struct next_hop *hop = &l->hop;
 
-	if (p->to_host) {
+	if (p->to_host)
 		hop = bpf_map_lookup_elem(&scion_hosts, &p->dst);
-		if (hop && !hop->used)
-			hop->used = 1;
-	}
 	if (!hop || !hop->ifindex)
 		hop = scion_fib(ctx, l, p->len + sizeof(struct udphdr), &p->dst);
 	return hop;
@@ -191,7 +188,8 @@ __noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
 		return -PUNT_SCION_MALFORMED;
 	check = scion_udp_check(data, p, l);
 	if (v6 != p->v6) {
-		if (bpf_xdp_adjust_head(ctx, v6 ? OUTER_IPV4 - OUTER_IPV6 : OUTER_IPV6 - OUTER_IPV4))
+		if (bpf_xdp_adjust_head(ctx,
+					v6 ? OUTER_IPV4 - OUTER_IPV6 : OUTER_IPV6 - OUTER_IPV4))
 			return -PUNT_SCION_MALFORMED;
 		data = (void *)(long)ctx->data;
 		data_end = (void *)(long)ctx->data_end;

@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-
-	"github.com/cilium/ebpf"
 )
 
 // ne is the byte order in which programs on this machine read memory; values that are addresses or
@@ -186,26 +184,6 @@ func (i *Instance) Hosts() ([]netip.Addr, error) {
 		return nil, fmt.Errorf("listing the hosts of %s: %w", i.Name(), err)
 	}
 	return addrs, nil
-}
-
-// HostUsed tells whether packets went to the host since the last call.
-func (i *Instance) HostUsed(addr netip.Addr) (bool, error) {
-	var hop pipelineNextHop
-	m, key := i.maps[pipelineMapScionHosts], addrWords(addr)
-	if err := m.Lookup(key, &hop); err != nil {
-		if isNotExist(err) {
-			return false, nil
-		}
-		return false, fmt.Errorf("reading the next hop of host %s: %w", addr, err)
-	}
-	if hop.Used == 0 {
-		return false, nil
-	}
-	hop.Used = 0
-	if err := m.Update(key, hop, ebpf.UpdateExist); err != nil && !isNotExist(err) {
-		return false, fmt.Errorf("writing the next hop of host %s: %w", addr, err)
-	}
-	return true, nil
 }
 
 // DeleteHost forgets an end host. It is no error if there is none.

@@ -45,8 +45,7 @@ type pipelineNextHop struct {
 	Mtu     uint16
 	Dmac    [6]uint8
 	Smac    [6]uint8
-	Used    uint8
-	Pad     uint8
+	Pad     [2]uint8
 }
 
 type pipelinePort struct {
