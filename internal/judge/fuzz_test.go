@@ -3,7 +3,6 @@
 package judge
 
 import (
-	"encoding/hex"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -107,7 +106,7 @@ func FuzzRouter(f *testing.F) {
 		}
 		if err := b.try(&s, frame, damage); err != nil {
 			t.Errorf("%s, %s, damage: %q: %v\nframe: %s",
-				s.Direction, s.Payload.Kind, damage, err, hex.EncodeToString(frame))
+				s.Direction, s.Payload.Kind, damage, err, dump(frame))
 		}
 	})
 }

@@ -74,7 +74,7 @@ func deliver(n *scionpkt.Network, frame []byte) (d datagram, reason string) {
 	d.payload = udp[scionpkt.UDPLen:length]
 	d.src = netip.AddrPortFrom(src, binary.BigEndian.Uint16(udp[0:]))
 	d.dst = netip.AddrPortFrom(dst, binary.BigEndian.Uint16(udp[2:]))
-	if martian(n, src) {
+	if martian(src, dst) {
 		return d, "martian source address"
 	}
 	var ok bool
@@ -138,9 +138,11 @@ func parseIPv6(ip []byte) (src, dst netip.Addr, udp []byte, hdr int, reason stri
 	return src, dst, ip[scionpkt.IPv6Len:total], scionpkt.IPv6Len, ""
 }
 
-// martian tells whether Linux refuses the source address outright: groups, broadcast, loopback,
-// "this network", IPv4-mapped and, on IPv4, the host's own addresses.
-func martian(n *scionpkt.Network, src netip.Addr) bool {
+// martian tells whether Linux refuses the source address on any host: groups, broadcast, loopback,
+// "this network", IPv4-mapped and, on IPv4, the address that the datagram itself is for. Linux also
+// refuses its other addresses, and what rp_filter and packet filters say; a data plane of one router
+// knows nothing of these, so they are not judged.
+func martian(src, dst netip.Addr) bool {
 	if src.IsMulticast() || src.IsLoopback() || src.Is4In6() {
 		return true
 	}
@@ -148,15 +150,7 @@ func martian(n *scionpkt.Network, src netip.Addr) bool {
 		return false
 	}
 	b := src.As4()
-	if b[0] == 0 || b == [4]byte{255, 255, 255, 255} {
-		return true
-	}
-	for i := range n.Links {
-		if n.Links[i].Local.Addr() == src {
-			return true
-		}
-	}
-	return false
+	return b[0] == 0 || b == [4]byte{255, 255, 255, 255} || src == dst
 }
 
 // socket finds the link whose socket takes a datagram: a connected one if its two ends fit, else

@@ -3,7 +3,6 @@
 package judge
 
 import (
-	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -48,10 +47,15 @@ func (t *Trial) Run(packets int) error {
 		}
 		if err := t.Try(&s, frame, damage); err != nil {
 			return fmt.Errorf("packet %d (%s, %s, damage: %q): %w\nframe: %s",
-				i, s.Direction, s.Payload.Kind, damage, err, hex.EncodeToString(frame))
+				i, s.Direction, s.Payload.Kind, damage, err, dump(frame))
 		}
 	}
 	return nil
+}
+
+// dump writes a frame's headers, which fit 1200 bytes, and how long it is.
+func dump(frame []byte) string {
+	return fmt.Sprintf("%x (%d bytes)", frame[:min(len(frame), 1200)], len(frame))
 }
 
 // Try puts one frame through both. The damage names what was done to the packet of the spec,
