@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/datapath"
@@ -19,6 +21,8 @@ import (
 // runs: none is sent.
 type XDP struct {
 	inst *datapath.Instance
+	// links hold the programs on the devices in place of the pins.
+	links []link.Link
 }
 
 // deviceMTU is the MTU of the devices and of every next hop, large enough for all packets.
@@ -40,7 +44,11 @@ func NewXDP(n *scionpkt.Network, skipMAC bool) (*XDP, error) {
 		return nil, err
 	}
 	x := &XDP{inst: inst}
-	if err := x.fill(n); err != nil {
+	err = x.unpin()
+	if err == nil {
+		err = x.fill(n)
+	}
+	if err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	return x, nil
@@ -92,15 +100,15 @@ func Config(n *scionpkt.Network) datapath.Config {
 		c.PortStart, c.PortEnd = 1, 0
 	}
 	for _, l := range n.Links {
-		link := datapath.Link{Name: "internal", Local: l.Local, Remote: l.Remote}
+		dl := datapath.Link{Name: "internal", Local: l.Local, Remote: l.Remote}
 		switch l.Scope {
 		case scionpkt.Sibling:
-			link.Scope, link.Name = datapath.ScopeSibling, "sibling->"+l.Remote.String()
+			dl.Scope, dl.Name = datapath.ScopeSibling, "sibling->"+l.Remote.String()
 		case scionpkt.External:
-			link.Scope, link.Name = datapath.ScopeExternal, fmt.Sprint(l.IfID)
-			link.IfID, link.NeighborIA = l.IfID, uint64(n.Interface(l.IfID).Neighbor)
+			dl.Scope, dl.Name = datapath.ScopeExternal, fmt.Sprint(l.IfID)
+			dl.IfID, dl.NeighborIA = l.IfID, uint64(n.Interface(l.IfID).Neighbor)
 		}
-		c.Links = append(c.Links, link)
+		c.Links = append(c.Links, dl)
 	}
 	for _, intf := range n.Interfaces {
 		c.Interfaces = append(c.Interfaces, datapath.Interface{
@@ -136,6 +144,32 @@ func (x *XDP) fill(n *scionpkt.Network) error {
 		}
 	}
 	return x.unlimit()
+}
+
+// unpin makes the data plane end with this process, however that ends: a fuzzing worker is killed
+// without a chance to clean up. The links are held open here and the pins are removed.
+func (x *XDP) unpin() error {
+	for _, root := range []string{"/sys/fs/bpf", "/proc/1/root/sys/fs/bpf"} {
+		dir := filepath.Join(root, "culvert", fmt.Sprint(x.inst.NetNS()), x.inst.Name())
+		paths, err := filepath.Glob(filepath.Join(dir, "link-*"))
+		if err != nil || len(paths) == 0 {
+			continue
+		}
+		for _, path := range paths {
+			l, err := link.LoadPinnedLink(path, nil)
+			if err != nil {
+				return fmt.Errorf("open %s: %w", path, err)
+			}
+			x.links = append(x.links, l)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove the pins: %w", err)
+		}
+		// Another instance in this namespace keeps the directory.
+		_ = os.Remove(filepath.Dir(dir))
+		return nil
+	}
+	return errors.New("the pinned links of the data plane are not where they should be")
 }
 
 // unlimit lets any number of packets up to the slow path. A limit drops packets, rightly, that the
@@ -180,5 +214,8 @@ func (x *XDP) SetLinkUp(link int, up bool) error { return x.inst.SetLinkUp(link,
 func (x *XDP) Close() error {
 	err := x.inst.DetachAll()
 	x.inst.Close()
+	for _, l := range x.links {
+		err = errors.Join(err, l.Close())
+	}
 	return err
 }

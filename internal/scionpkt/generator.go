@@ -117,8 +117,11 @@ func (g *generator) allowed(d Direction, in, out *Interface) bool {
 		fewest = map[passage]int{within: 3, overPeer: 3, crossing: 4}[p]
 	}
 	// A host has an address of the family that the inside of the AS speaks.
-	inside4 := g.net.Links[0].Local.Addr().Is4()
-	reachable := d != ExternalToHost || g.opts.Family != map[bool]string{true: "6", false: "4"}[inside4]
+	other := "4"
+	if g.net.Links[0].Local.Addr().Is4() {
+		other = "6"
+	}
+	reachable := d != ExternalToHost || g.opts.Family != other
 	return reachable && g.opts.HopFields >= fewest &&
 		matches(g.opts.Ingress, in) && matches(g.opts.Egress, out)
 }
@@ -167,7 +170,9 @@ func (g *generator) ends(number int, s *Spec) {
 	src := netip.AddrFrom4([4]byte{10, byte(number >> 16), byte(number >> 8), byte(number)})
 	dst := netip.AddrFrom4([4]byte{10, 255, 0, 1})
 	if six {
-		src = netip.AddrFrom16([16]byte{0xfd, 13: byte(number >> 16), 14: byte(number >> 8), 15: byte(number)})
+		src = netip.AddrFrom16([16]byte{
+			0xfd, 13: byte(number >> 16), 14: byte(number >> 8), 15: byte(number),
+		})
 		dst = netip.AddrFrom16([16]byte{0xfd, 1, 15: 1})
 	}
 	s.SrcHost, s.DstHost = addr.HostIP(src), addr.HostIP(dst)
