@@ -23,8 +23,7 @@ const enum loss *loss_names __attribute__((unused));
 
 struct port {
 	__u32 slot;
-	__u16 mac[3];
-	__u16 pad;
+	__u8 rest[56];
 };
 
 /* The maps of culvert.bpf.c. */

@@ -4,12 +4,43 @@
 
 #include "stats.h"
 
+/* How a SCION datagram came in. */
+struct scion_ingress {
+	__u32 link;
+	__u32 counters; /* of the link, in scion_traffic */
+	__u16 ifid; /* 0 for siblings */
+	__u8 scope;
+	__u8 type; /* enum link_type of ifid */
+};
+
 /* An IPv6 address, or an IPv4 address mapped into one (RFC 4291, 2.5.5.2); network order. */
 struct ip_addr {
 	__be32 w[4];
 };
 
 #define IP4_MAPPED bpf_htonl(0x0000ffff)
+
+/*
+ * An interface with the program on it. Most carry a single SCION link: what that link's datagrams
+ * look like stands here, so that they need no lookup.
+ */
+struct port {
+	__u32 slot; /* 1 + index of its counters; 0: not ours */
+	__u16 mac[3];
+	__u8 family; /* of pair: 4, 6, or 0 for none */
+	__u8 pad;
+	struct scion_ingress in;
+	__u8 pair[36]
+		__attribute__((aligned(4))); /* addresses and ports as they stand in the packet */
+};
+
+/* By ifindex. Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct port);
+} ports SEC(".maps");
 
 /* Where the addresses are, from data, bytes. */
 #define IPV4_SADDR (ETH_HLEN + 12)
@@ -22,7 +53,7 @@ struct packet {
 	void *data;
 	void *data_end;
 	__u32 len; /* of the frame */
-	__u32 slot; /* 1 + counter slot of the ingress interface, 0 if there is none */
+	struct port *port; /* of the ingress interface, NULL if it is not ours */
 	bool udp; /* plain UDP, all headers where they belong */
 	bool v6;
 	__u32 l4_len; /* UDP header and payload, bytes */
@@ -138,7 +169,7 @@ static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port || !port->slot)
 		return;
-	pkt->slot = port->slot;
+	pkt->port = port;
 	if (pkt->data + ETH_HLEN > pkt->data_end)
 		return;
 	/* Frames to another host reach us in promiscuous mode; they are the kernel's. */

@@ -7,41 +7,84 @@
 #include "scion_send.h"
 #include "scion_stats.h"
 
-/* Finds the link a datagram came over, as the reference's connected sockets do. */
-static __always_inline bool scion_ingress(struct packet *pkt, struct scion_ingress *in)
+/*
+ * Sources that Linux takes from nobody (ip_route_input_slow, ip6_rcv_core). The way from inside is
+ * open to any address; packets with one of these are for the kernel to drop.
+ */
+static __always_inline bool scion_martian(const struct packet *pkt)
 {
-	struct scion_ingress *found;
+	const void *src = pkt->data + (pkt->v6 ? IPV6_SADDR : IPV4_SADDR);
+	__u8 first;
+
+	if (src + (pkt->v6 ? 16 : 4) > pkt->data_end)
+		return true;
+	first = LOAD8(src);
+	if (!pkt->v6)
+		return first == 0 || first == 127 || first >= 224 ||
+		       LOAD32(src) == scion_internal_addr[3];
+	if (first == 0xff)
+		return true;
+	/* the loopback address and mapped IPv4 addresses */
+	return !LOAD64(src) && (LOAD32(src + 8) == IP4_MAPPED ||
+				(!LOAD32(src + 8) && LOAD32(src + 12) == bpf_htonl(1)));
+}
+
+/* Whether the datagram is of the one link that the interface is known for. */
+static __always_inline bool scion_port_link(const struct packet *pkt)
+{
+	const struct port *port = pkt->port;
+	const void *src = pkt->data + (pkt->v6 ? IPV6_SADDR : IPV4_SADDR);
+
+	if (!pkt->v6)
+		return port->family == 4 && src + 12 <= pkt->data_end &&
+		       LOAD64(src) == LOAD64(port->pair) &&
+		       LOAD32(src + 8) == LOAD32(port->pair + 8);
+	return port->family == 6 && src + 36 <= pkt->data_end &&
+	       LOAD64(src) == LOAD64(port->pair) && LOAD64(src + 8) == LOAD64(port->pair + 8) &&
+	       LOAD64(src + 16) == LOAD64(port->pair + 16) &&
+	       LOAD64(src + 24) == LOAD64(port->pair + 24) &&
+	       LOAD32(src + 32) == LOAD32(port->pair + 32);
+}
+
+/* Looks the link up. Not inlined, to have its keys off the caller's stack. */
+static __noinline struct scion_ingress *scion_find_pair(struct xdp_md *ctx, bool v6)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+
+	if (v6) {
+		struct scion_pair6 pair __attribute__((aligned(8))) = {};
+
+		if (data + IPV6_SADDR + 36 > data_end)
+			return NULL;
+		copy(&pair, data + IPV6_SADDR, 36);
+		return bpf_map_lookup_elem(&scion_pairs6, &pair);
+	} else {
+		struct scion_pair4 pair __attribute__((aligned(8))) = {};
+
+		if (data + IPV4_SADDR + 12 > data_end)
+			return NULL;
+		copy(&pair, data + IPV4_SADDR, 12);
+		return bpf_map_lookup_elem(&scion_pairs4, &pair);
+	}
+}
+
+/* Finds the link a datagram came over, as the reference's connected sockets do. */
+static __always_inline bool scion_find_ingress(struct xdp_md *ctx, struct packet *pkt,
+					       struct scion_ingress *in)
+{
+	struct scion_ingress *found = &pkt->port->in;
 	void *data = pkt->data;
 
-	if (pkt->v6) {
-		struct scion_pair6 pair = {
-			.sport = pkt->sport,
-			.dport = pkt->dport,
-		};
-
-		if (data + IPV6_DADDR + 16 > pkt->data_end)
-			return false;
-		copy(&pair.saddr, data + IPV6_SADDR, 32);
-		found = bpf_map_lookup_elem(&scion_pairs6, &pair);
-	} else {
-		struct scion_pair4 pair = {
-			.sport = pkt->sport,
-			.dport = pkt->dport,
-		};
-
-		if (data + IPV4_DADDR + 4 > pkt->data_end)
-			return false;
-		pair.saddr = LOAD32(data + IPV4_SADDR);
-		pair.daddr = LOAD32(data + IPV4_DADDR);
-		found = bpf_map_lookup_elem(&scion_pairs4, &pair);
-	}
+	if (!scion_port_link(pkt))
+		found = scion_find_pair(ctx, pkt->v6);
 	if (found) {
 		*in = *found;
 		return true;
 	}
 	/* Anybody may send to the internal address. */
 	in->counters = scion_internal_counters;
-	if (pkt->dport != scion_internal_port || pkt->v6 != scion_internal_v6)
+	if (pkt->dport != scion_internal_port || pkt->v6 != scion_internal_v6 || scion_martian(pkt))
 		return false;
 	if (!pkt->v6)
 		return LOAD32(data + IPV4_DADDR) == scion_internal_addr[3];
@@ -202,7 +245,7 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 	struct scion_packet p = {};
 	int reason, egress;
 
-	if (!scion_on || !pkt->udp || !scion_ingress(pkt, &p.in))
+	if (!scion_on || !pkt->udp || !scion_find_ingress(ctx, pkt, &p.in))
 		return REASON_NONE;
 	p.len = pkt->l4_len - sizeof(struct udphdr);
 	p.check = pkt->check;

@@ -60,14 +60,6 @@ struct scion_pair6 {
 	__be16 dport;
 };
 
-struct scion_ingress {
-	__u32 link;
-	__u32 counters; /* of the link, in scion_traffic */
-	__u16 ifid; /* 0 for siblings */
-	__u8 scope;
-	__u8 type; /* enum link_type of ifid */
-};
-
 /* External and sibling links by the addresses their datagrams carry. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -50,13 +50,14 @@ enum scion_addr_type {
 
 /* A datagram of one of our links, in and out of the functions that the verifier sees apart. */
 struct scion_packet {
+	struct ip_addr dst; /* to_host only */
 	struct scion_ingress in;
 	__u32 len; /* SCION header and payload, bytes */
+	__u32 link; /* to leave by */
+	__u32 out_counters; /* of that link, in scion_traffic */
 	__u16 check; /* of the outer UDP header */
 	__u8 v6; /* of the outer IP header */
 	__u8 to_host;
-	__u32 link; /* to leave by */
-	struct ip_addr dst; /* to_host only */
 	__be16 dport; /* to_host only */
 	__u16 meta_off; /* of the path meta header, from the SCION header */
 	/* The words of the SCION header that change, by their offsets from the meta header. */
@@ -69,7 +70,7 @@ struct scion_packet {
 	__u32 out_info_off; /* and on the way out */
 	__be32 out_info_from;
 	__be32 out_info_to;
-};
+} __attribute__((aligned(8)));
 
 /* A SCION header and where it stands on its path. */
 struct scion {

@@ -175,6 +175,7 @@ __noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
 	if (!l)
 		return -PUNT_SCION_EGRESS;
 	v6 = l->v6;
+	p->out_counters = l->counters;
 	hop = scion_next_hop(ctx, p, l);
 	if (!hop)
 		return -PUNT_SCION_NEXT_HOP;

@@ -39,8 +39,7 @@ static __always_inline void scion_count(const struct scion_packet *p, int reason
 	__u32 class = size_class(p->len);
 	__u32 slot = p->in.counters;
 	struct scion_counters *c;
-	struct scion_link *l;
-	__u32 type, key;
+	__u32 type;
 
 	if (reason < DROP_SCION_PATH || class >= SIZE_CLASSES)
 		return;
@@ -53,11 +52,7 @@ static __always_inline void scion_count(const struct scion_packet *p, int reason
 		c->dropped[class]++;
 		return;
 	}
-	key = p->link;
-	l = bpf_map_lookup_elem(&scion_links, &key);
-	if (!l)
-		return;
-	slot = l->counters;
+	slot = p->out_counters;
 	c = bpf_map_lookup_elem(&scion_traffic, &slot);
 	if (!c)
 		return;

@@ -12,21 +12,6 @@ struct counter {
 	__u64 bytes;
 };
 
-/* An interface with the program on it. */
-struct port {
-	__u32 slot; /* 1 + index of its counters; 0: not ours */
-	__u16 mac[3];
-	__u16 pad;
-};
-
-/* By ifindex. Writer: datapath. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct port);
-} ports SEC(".maps");
-
 /* By slot * REASON_SLOTS + reason. Writer: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -18,8 +18,8 @@ static __always_inline int verdict(struct packet *pkt, __u32 reason)
 		action = XDP_DROP;
 		reason += REASON_LIMITED;
 	}
-	if (pkt->slot)
-		count(pkt->slot - 1, reason, pkt->len);
+	if (pkt->port)
+		count(pkt->port->slot - 1, reason, pkt->len);
 	return action;
 }
 

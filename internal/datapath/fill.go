@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 )
@@ -50,34 +51,25 @@ func (i *Instance) fillPair(n int, l Link) error {
 	if l.Scope == ScopeInternal {
 		return nil
 	}
-	in := pipelineScionIngress{
+	family, pair := pairBytes(l)
+	m, key := i.maps[pipelineMapScionPairs6], pair[:]
+	if family == 4 {
+		m, key = i.maps[pipelineMapScionPairs4], pair[:12]
+	}
+	if err := m.Put(key, i.ingress(n, l)); err != nil {
+		return fmt.Errorf("writing the addresses of link %s: %w", l.Name, err)
+	}
+	return nil
+}
+
+func (i *Instance) ingress(n int, l Link) pipelineScionIngress {
+	return pipelineScionIngress{
 		Link:     uint32(n),
 		Counters: uint32(i.meta.Counters[l.Name]),
 		Ifid:     l.IfID,
 		Scope:    uint8(l.Scope),
 		Type:     uint8(i.meta.Config.linkType(l.IfID)),
 	}
-	src, dst := addrWords(l.Remote.Addr()), addrWords(l.Local.Addr())
-	var err error
-	if l.Local.Addr().Is4() {
-		err = i.maps[pipelineMapScionPairs4].Put(pipelineScionPair4{
-			Saddr: src[3],
-			Daddr: dst[3],
-			Sport: wire16(l.Remote.Port()),
-			Dport: wire16(l.Local.Port()),
-		}, in)
-	} else {
-		pair := pipelineScionPair6{
-			Sport: wire16(l.Remote.Port()),
-			Dport: wire16(l.Local.Port()),
-		}
-		pair.Saddr.W, pair.Daddr.W = src, dst
-		err = i.maps[pipelineMapScionPairs6].Put(pair, in)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the addresses of link %s: %w", l.Name, err)
-	}
-	return nil
 }
 
 func (i *Instance) linksByName() map[string]pipelineScionLink {
@@ -105,8 +97,60 @@ func (i *Instance) fillPorts(ports []*net.Interface) error {
 		if err := i.maps[pipelineMapPorts].Put(uint32(p.Index), raw); err != nil {
 			return fmt.Errorf("writing interface %s: %w", p.Name, err)
 		}
+		if err := i.fillPortPair(p.Index); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// fillPortPair gives an interface the link whose far end is behind it, so that the programs need no
+// lookup for its datagrams. Where there are several the first one is as good as any.
+func (i *Instance) fillPortPair(ifindex int) error {
+	m := i.maps[pipelineMapPorts]
+	var old pipelinePort
+	if err := m.Lookup(uint32(ifindex), &old); err != nil || old.Slot == 0 {
+		return nil // the next hop is behind an interface that is not ours
+	}
+	port := old
+	port.Family, port.Pair, port.In = 0, [36]uint8{}, pipelineScionIngress{}
+	states, err := i.LinkStates()
+	if err != nil {
+		return err
+	}
+	for n, l := range i.meta.Config.Links {
+		if l.Scope == ScopeInternal || states[n].NextHop.IfIndex != ifindex {
+			continue
+		}
+		port.Family, port.Pair = pairBytes(l)
+		port.In = i.ingress(n, l)
+		break
+	}
+	if port == old {
+		return nil
+	}
+	// The programs read without a lock: the family comes last, and while it is 0 the rest is not
+	// looked at.
+	steps := []pipelinePort{old, port, port}
+	steps[0].Family, steps[1].Family = 0, 0
+	for _, step := range steps {
+		if err := m.Put(uint32(ifindex), step); err != nil {
+			return fmt.Errorf("writing interface %d: %w", ifindex, err)
+		}
+	}
+	return nil
+}
+
+// pairBytes returns addresses and ports of the link's datagrams as they stand in a packet.
+func pairBytes(l Link) (family uint8, pair [36]uint8) {
+	b := append(l.Remote.Addr().AsSlice(), l.Local.Addr().AsSlice()...)
+	b = binary.BigEndian.AppendUint16(b, l.Remote.Port())
+	b = binary.BigEndian.AppendUint16(b, l.Local.Port())
+	copy(pair[:], b)
+	if l.Local.Addr().Is4() {
+		return 4, pair
+	}
+	return 6, pair
 }
 
 const (

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -118,9 +119,13 @@ func (i *Instance) SetLinkNextHop(link int, nh NextHop) error {
 		func(h *pipelineNextHop) { *h = raw; h.Ifindex = 0 },
 		func(h *pipelineNextHop) { *h = raw },
 	}
-	for _, step := range steps {
+	before := 0
+	for n, step := range steps {
 		same := false
 		err := i.updateLink(link, func(l *pipelineScionLink) {
+			if n == 0 {
+				before = int(l.Hop.Ifindex)
+			}
 			same = l.Hop == raw
 			if !same {
 				step(&l.Hop)
@@ -130,7 +135,10 @@ func (i *Instance) SetLinkNextHop(link int, nh NextHop) error {
 			return err
 		}
 	}
-	return nil
+	if before == nh.IfIndex {
+		return nil
+	}
+	return errors.Join(i.fillPortPair(before), i.fillPortPair(nh.IfIndex))
 }
 
 // LinkState is what the programs know of a link.

@@ -49,10 +49,13 @@ type pipelineNextHop struct {
 }
 
 type pipelinePort struct {
-	_    structs.HostLayout
-	Slot uint32
-	Mac  [3]uint16
-	Pad  uint16
+	_      structs.HostLayout
+	Slot   uint32
+	Mac    [3]uint16
+	Family uint8
+	Pad    uint8
+	In     pipelineScionIngress
+	Pair   [36]uint8
 }
 
 type pipelineReason uint32
@@ -130,28 +133,6 @@ type pipelineScionLink struct {
 	V6       uint8
 	Up       uint8
 	Pad      uint8
-}
-
-type pipelineScionPair4 struct {
-	_     structs.HostLayout
-	Saddr uint32
-	Daddr uint32
-	Sport uint16
-	Dport uint16
-}
-
-type pipelineScionPair6 struct {
-	_     structs.HostLayout
-	Saddr struct {
-		_ structs.HostLayout
-		W [4]uint32
-	}
-	Daddr struct {
-		_ structs.HostLayout
-		W [4]uint32
-	}
-	Sport uint16
-	Dport uint16
 }
 
 // Names of all BPF objects in the ELF.
