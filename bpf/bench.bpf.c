@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The programs of the bench: a generator, a sink, a bare redirect, an empty program, and a wrapper that lets a
- * program run many times on a fresh packet. All take multi-buffer packets, because a veth with a large MTU
- * accepts no others and because a tail call needs the same kind on both sides.
+ * The programs of the bench: a generator, a sink, a bare redirect, an empty program, and a wrapper
+ * that lets a program run many times on a fresh packet. All take multi-buffer packets, because a
+ * veth with a large MTU accepts no others and because a tail call needs the same kind on both
+ * sides.
  */
 #include "bench.h"
 
@@ -55,7 +56,31 @@ struct {
 	__uint(max_entries, 1);
 } subject SEC(".maps");
 
-/* Sends the next template. Meant for a test run with live frames; what exceeds the quota is not sent. */
+/* At some 15 ns a turn, how long a packet can be held back at most. */
+#define PACE_TURNS 65536
+/* How many packets may go at once to make up for lost time. */
+#define PACE_BURST 64
+
+static long pace_turn(__u32 turn, __u64 *due_ns)
+{
+	return bpf_ktime_get_ns() >= *due_ns;
+}
+
+/* Waits until the next packet is due. */
+static __always_inline void pace(struct gen_state *s)
+{
+	__u64 due_ns = s->due_ns;
+	__u64 late_ns;
+
+	bpf_loop(PACE_TURNS, pace_turn, &due_ns, 0);
+	late_ns = bpf_ktime_get_ns() - due_ns;
+	s->due_ns = due_ns + s->gap_ns;
+	if (late_ns > PACE_BURST * s->gap_ns)
+		s->due_ns += late_ns;
+}
+
+/* Sends the next template. Meant for a test run with live frames; what exceeds the quota is not
+ * sent. */
 SEC("xdp.frags")
 int bench_generate(struct xdp_md *ctx)
 {
@@ -69,7 +94,10 @@ int bench_generate(struct xdp_md *ctx)
 	t = template_take(&s->next);
 	if (!t)
 		return XDP_ABORTED;
-	/* Live frames keep what the device under test wrote into them, but start with their first length. */
+	if (s->gap_ns)
+		pace(s);
+	/* Live frames keep what the device under test wrote into them, but start with their first
+	 * length. */
 	if (t->frame_len != base_len && bpf_xdp_adjust_tail(ctx, (int)t->frame_len - (int)base_len))
 		return XDP_ABORTED;
 	if (template_put(ctx, t))
@@ -137,9 +165,10 @@ int bench_empty(struct xdp_md *ctx)
 }
 
 /*
- * Undoes what the last run did to the packet, puts the next template in it and calls the subject. The headroom and
- * the length are restored by calls that are made whether needed or not, so that they cost the same with a subject
- * that moves the packet's ends and with the empty program, and cancel out.
+ * Undoes what the last run did to the packet, puts the next template in it and calls the subject.
+ * The headroom and the length are restored by calls that are made whether needed or not, so that
+ * they cost the same with a subject that moves the packet's ends and with the empty program, and
+ * cancel out.
  */
 SEC("xdp.frags")
 int bench_cost(struct xdp_md *ctx)

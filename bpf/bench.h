@@ -9,9 +9,10 @@
 
 #include <bpf/bpf_helpers.h>
 
-/* One frame of the table. Bytes of the frame after the header are never written, so all frames share them. */
+/* One frame of the table. Bytes of the frame after the header are never written, so all frames
+ * share them. */
 struct frame_template {
-	__u32 frame_len; /* bytes of the whole frame */
+	__u32 frame_len;	 /* bytes of the whole frame */
 	__u32 header_len; /* bytes of it that are stored here */
 	__u8 header[];
 };
@@ -23,7 +24,9 @@ struct gen_state {
 	__u64 bytes;
 	__u64 first_ns;
 	__u64 last_ns;
-	__u32 next; /* index of the next template */
+	__u64 gap_ns; /* from one packet to the next, 0 for none: set before a run */
+	__u64 due_ns; /* when the next packet may go */
+	__u32 next;   /* index of the next template */
 	__u32 pad;
 };
 
@@ -46,7 +49,8 @@ struct cost_state {
 const volatile __u32 template_count = 1;
 const volatile __u32 header_max = 1;
 
-/* Written by: internal/bench, before the first run. The value size depends on the longest header. */
+/* Written by: internal/bench, before the first run. The value size depends on the longest header.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(key_size, sizeof(__u32));

@@ -61,8 +61,8 @@ func newBenchRunCmd() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 7 for veth, 21 for cost)")
-	cmd.Flags().Float64Var(&seconds, "seconds", 0, "how long a round of a row takes (default 1 for veth, 0.04 for cost)")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 15 for veth, 21 for cost)")
+	cmd.Flags().Float64Var(&seconds, "seconds", 0, "how long a round of a row takes (default 0.3 for veth, 0.04 for cost)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all)")
 	return cmd
 }

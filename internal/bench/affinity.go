@@ -22,15 +22,31 @@ func pin(cpu int) error {
 // LastCPU is the highest-numbered CPU that the process may use: the default for measurements, because
 // interrupts and housekeeping prefer the lowest.
 func LastCPU() int {
+	return max(pickCPU(func(int) bool { return true }), 0)
+}
+
+// anotherCPU is the highest-numbered CPU that is not the one given, or that one if there is no other.
+func anotherCPU(not int) int {
+	if cpu := pickCPU(func(cpu int) bool { return cpu != not }); cpu >= 0 {
+		return cpu
+	}
+	return not
+}
+
+// pickCPU finds the highest-numbered CPU that the process may use and that suits, or -1.
+func pickCPU(suits func(cpu int) bool) int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return 0
+		return -1
 	}
-	last := 0
+	last := -1
 	for cpu, left := 0, set.Count(); left > 0; cpu++ {
-		if set.IsSet(cpu) {
+		if !set.IsSet(cpu) {
+			continue
+		}
+		left--
+		if suits(cpu) {
 			last = cpu
-			left--
 		}
 	}
 	return last

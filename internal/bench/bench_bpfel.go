@@ -28,6 +28,8 @@ type benchGenState struct {
 	Bytes   uint64
 	FirstNs uint64
 	LastNs  uint64
+	GapNs   uint64
+	DueNs   uint64
 	Next    uint32
 	Pad     uint32
 }

@@ -16,6 +16,9 @@ import (
 // A call costs some 27 ms to set up, so it should not be much less than a million.
 const packetsPerCall = 1 << 22
 
+// pacedBatch is how many packets leave together when they are paced.
+const pacedBatch = 8
+
 // GeneratorOptions says what to send from where.
 type GeneratorOptions struct {
 	// Frames are sent in turn, whole Ethernet frames without checksum.
@@ -47,6 +50,7 @@ type Generator struct {
 	opts  GeneratorOptions
 	table *table
 	next  uint32
+	gap   time.Duration
 }
 
 // NewGenerator loads a generator. It sends nothing before Run.
@@ -75,6 +79,15 @@ func NewGenerator(o GeneratorOptions) (*Generator, error) {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
+}
+
+// Pace sets how many packets a second the next runs send at most, 0 for as many as possible. The CPU is busy either
+// way. Below some 1,000 a second the pace is not kept.
+func (g *Generator) Pace(packets float64) {
+	g.gap = 0
+	if packets > 0 {
+		g.gap = max(1, time.Duration(float64(time.Second)/packets))
+	}
 }
 
 // Run sends that many packets, going on in the table where the last run ended. It returns what was sent up to
@@ -109,15 +122,20 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 		return Sent{}, fmt.Errorf("count the CPUs: %w", err)
 	}
 	states := make([]benchGenState, cpus)
-	states[g.opts.CPU] = benchGenState{Quota: quota, Next: g.next}
+	states[g.opts.CPU] = benchGenState{Quota: quota, Next: g.next, GapNs: uint64(g.gap)}
 	if err := g.objs.Sent.Put(uint32(0), states); err != nil {
 		return Sent{}, fmt.Errorf("reset the generator's counters: %w", err)
 	}
-	_, runErr := g.objs.Generate.Run(&ebpf.RunOptions{
+	o := &ebpf.RunOptions{
 		Data:   g.table.base,
 		Repeat: uint32(quota),
 		Flags:  unix.BPF_F_TEST_XDP_LIVE_FRAMES,
-	})
+	}
+	if g.gap > 0 {
+		// Packets leave when the batch is complete.
+		o.BatchSize = pacedBatch
+	}
+	_, runErr := g.objs.Generate.Run(o)
 	if err := g.objs.Sent.Lookup(uint32(0), &states); err != nil {
 		return Sent{}, errors.Join(runErr, fmt.Errorf("read the generator's counters: %w", err))
 	}

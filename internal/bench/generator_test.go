@@ -235,3 +235,37 @@ func TestRefusedFramesAreAccountedFor(t *testing.T) {
 		t.Errorf("sent %d, received %d, counted losses %d of at least %d", sent.Packets, seen.Packets, lost, testPackets/50)
 	}
 }
+
+// A paced generator is never faster than asked for; how much slower depends on the machine.
+func TestGeneratorKeepsItsPace(t *testing.T) {
+	needRoot(t)
+	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	sink, err := NewSink(to, SinkOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	gen, err := NewGenerator(GeneratorOptions{Frames: taggedFrames(1, 60), From: from, CPU: LastCPU()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gen.Close()
+	const packets, rate = 20_000, 200_000
+	gen.Pace(rate)
+	sent, err := gen.Run(context.Background(), packets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first packet waits for nothing, and a burst of 64 may go early after a delay.
+	if least := (packets - 100) * time.Second / rate; sent.Packets != packets || sent.Elapsed < least {
+		t.Errorf("sent %d in %v, at %d a second it takes at least %v", sent.Packets, sent.Elapsed, rate, least)
+	}
+	gen.Pace(0)
+	fast, err := gen.Run(context.Background(), packets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fast.Elapsed >= sent.Elapsed {
+		t.Errorf("%v without a pace, %v with one", fast.Elapsed, sent.Elapsed)
+	}
+}

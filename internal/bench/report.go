@@ -32,7 +32,7 @@ type ReportRow struct {
 	Sent     uint64            `json:"sent,omitempty"`
 	Received uint64            `json:"received,omitempty"`
 	Lost     map[string]uint64 `json:"lost,omitempty"`
-	// Valid is false if packets were lost that nothing counted. Note says so.
+	// Valid is false if packets were lost that nothing counted. Note says so, or what is particular about the row.
 	Valid bool   `json:"valid"`
 	Note  string `json:"note,omitempty"`
 }
@@ -57,6 +57,7 @@ func rateReport(scenario string, rows []Row, samples [][]Sample, against []strin
 					out.Lost[where] += n
 				}
 			}
+			out.Note = s.Note
 			if s.Missing() != 0 {
 				out.Valid = false
 				missing += s.Missing()
@@ -187,7 +188,7 @@ func (row ReportRow) costCells() []string {
 	}
 }
 
-// writeMarkdown writes lines of cells, the first of them the head, with columns aligned: the first column to the
+// writeMarkdown writes lines of cells, the first of them the head, with columns aligned: names and notes to the
 // left, figures to the right.
 func writeMarkdown(b *strings.Builder, lines [][]string) {
 	widths := make([]int, len(lines[0]))
@@ -196,9 +197,10 @@ func writeMarkdown(b *strings.Builder, lines [][]string) {
 			widths[i] = max(widths[i], len(cell), 2)
 		}
 	}
+	left := func(i int) bool { return i == 0 || lines[0][i] == "note" }
 	for n, line := range lines {
 		for i, cell := range line {
-			if i == 0 {
+			if left(i) {
 				fmt.Fprintf(b, "| %-*s ", widths[i], cell)
 			} else {
 				fmt.Fprintf(b, "| %*s ", widths[i], cell)
@@ -209,7 +211,7 @@ func writeMarkdown(b *strings.Builder, lines [][]string) {
 			continue
 		}
 		for i, w := range widths {
-			if i == 0 {
+			if left(i) {
 				fmt.Fprintf(b, "| %s ", strings.Repeat("-", w))
 			} else {
 				fmt.Fprintf(b, "| %s: ", strings.Repeat("-", w-1))

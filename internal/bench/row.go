@@ -31,6 +31,8 @@ type Sample struct {
 	Lost map[string]uint64
 	// Elapsed is the time in which all of it was sent.
 	Elapsed time.Duration
+	// Note says what is particular about the measurement, if anything.
+	Note string
 }
 
 // Mpps is the rate at which packets arrived, in millions a second.

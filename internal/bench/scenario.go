@@ -24,6 +24,8 @@ type Options struct {
 	Rounds int
 	// Round is about how long one round of one row takes.
 	Round time.Duration
+	// Router is the file name of the reference router, by default what 'culvert lab build' has built.
+	Router string
 	// Progress takes a line for each step.
 	Progress io.Writer
 }
@@ -31,24 +33,43 @@ type Options struct {
 const (
 	// frameSize is that of the published figures, in bytes with the Ethernet header.
 	frameSize = 138
-	// coldFrames is how many different packets take turns: more than any cache of flows should be able to hide.
-	coldFrames = 4096
+	// coldFrames is how many different packets take turns: eight times as many as culvert's cache of hop fields has
+	// entries, so that a packet of the same kind is long forgotten when its turn comes again.
+	coldFrames = 32768
 )
 
 // candidate is a row that scenarios can have.
 type candidate struct {
 	name string
 	// device makes the device under test, nil for none.
-	device func() Device
+	device func(o Options) Device
 	// scenarios lists those that measure it.
 	scenarios []string
+	// alone and paced are as for vethRow.
+	alone, paced bool
 }
 
 // candidates are all rows, in the order of reports. Names are stable.
 var candidates = []candidate{
 	{name: "direct", scenarios: []string{"veth"}},
-	{name: "bridge", scenarios: []string{"veth"}, device: func() Device { return &bridge{} }},
-	{name: "redirect", scenarios: []string{"veth", "cost"}, device: func() Device { return &redirect{} }},
+	{name: "bridge", scenarios: []string{"veth"}, device: func(Options) Device { return &bridge{} }},
+	{name: "redirect", scenarios: []string{"veth", "cost"}, device: func(Options) Device { return &redirect{} }},
+	// culvert watches tracepoints that all devices pass through.
+	{name: "culvert-nomac", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
+		return &culvert{traffic: scionTraffic{cold: true, size: frameSize}, skipMAC: true}
+	}},
+	{name: "culvert-cold", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
+		return &culvert{traffic: scionTraffic{cold: true, size: frameSize}}
+	}},
+	{name: "culvert-warm", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
+		return &culvert{traffic: scionTraffic{size: frameSize}}
+	}},
+	{name: "reference", scenarios: []string{"veth"}, paced: true, device: func(o Options) Device {
+		return &reference{traffic: scionTraffic{cold: true, size: frameSize}, program: o.Router}
+	}},
+	{name: "culvert-switch-cold", scenarios: []string{"cost"}, device: func(Options) Device {
+		return &culvert{traffic: scionTraffic{cold: true, crossing: true, size: frameSize}}
+	}},
 }
 
 // Scenarios lists the names that Run takes.
@@ -71,9 +92,9 @@ func Run(ctx context.Context, scenario string, o Options) (*Report, error) {
 	machine := thisMachine(v.CPU)
 	rows := make([]*vethRow, len(chosen))
 	for i, c := range chosen {
-		rows[i] = &vethRow{name: c.name, opts: v}
+		rows[i] = &vethRow{name: c.name, alone: c.alone, paced: c.paced, opts: v}
 		if c.device != nil {
-			rows[i].device = c.device()
+			rows[i].device = c.device(o)
 		}
 	}
 	var report *Report
@@ -119,10 +140,10 @@ func choose(scenario string, names []string) ([]candidate, error) {
 // runVeth measures how many packets a second come out at the far end.
 func runVeth(ctx context.Context, rows []*vethRow, o Options) (*Report, error) {
 	if o.Rounds == 0 {
-		o.Rounds = 7
+		o.Rounds = 15
 	}
 	if o.Round == 0 {
-		o.Round = time.Second
+		o.Round = 300 * time.Millisecond
 	}
 	all := make([]Row, len(rows))
 	for i, r := range rows {
@@ -153,7 +174,10 @@ func runCost(ctx context.Context, rows []*vethRow, o Options) (report *Report, e
 			}
 		}()
 		fmt.Fprintf(o.Progress, "setting up %s\n", r.name)
-		frames, err := r.lay(ctx)
+		frames, err := r.lay()
+		if err == nil {
+			err = r.attach(ctx)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("set %s up: %w", r.name, err)
 		}

@@ -5,6 +5,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"time"
 
@@ -26,8 +27,8 @@ type Device interface {
 	// Attach puts the device into the path. An XDP program must be on In afterwards, because that is what makes a
 	// veth take packets (see Listen). Detach is called after it, even when it failed.
 	Attach(ctx context.Context, p Path) error
-	// Frames gives what to send through the device: its own frames, or the scenario's common ones with the
-	// Ethernet addresses that it needs.
+	// Frames gives what to send through the device, which may not be attached yet: its own frames, or the
+	// scenario's common ones with the Ethernet addresses that it needs.
 	Frames(p Path, common [][]byte) ([][]byte, error)
 	// Losses counts the packets that the device itself dropped since Attach, by reason.
 	Losses() (map[string]uint64, error)
@@ -62,13 +63,18 @@ const (
 	lostAtSink   = "sink_receive"   // the sink's veth could not handle the packet
 )
 
-// minRunPackets is the least that is worth a call of the generator, which costs some 27 ms to set up.
-const minRunPackets = 1_000_000
+// firstPackets is how many packets show a row's rate, before it is known.
+const firstPackets = 200_000
 
 // vethRow measures packets through a device, or through nothing but a wire if there is no device.
 type vethRow struct {
-	name     string
-	device   Device
+	name   string
+	device Device
+	// alone devices slow others down by being there, so they are attached for their own rounds only.
+	alone bool
+	// paced devices do worse the more is offered beyond what they can take, so the best rate is looked for. Their
+	// generator is on another CPU.
+	paced    bool
 	attached bool
 	opts     vethOptions
 	tester   *Space
@@ -76,32 +82,38 @@ type vethRow struct {
 	path     Path
 	sink     *Sink
 	gen      *Generator
-	// rate is how many packets the row took in a second the last time, 0 before the first.
+	// rate is how many packets were sent in a second the last time, 0 before the first.
 	rate float64
+	// note goes with each sample.
+	note string
 }
 
 func (r *vethRow) Name() string { return r.name }
 
 // Setup makes the namespaces, the wires, the device, the sink and the generator.
 func (r *vethRow) Setup(ctx context.Context) error {
-	frames, err := r.lay(ctx)
+	frames, err := r.lay()
 	if err != nil {
 		return err
+	}
+	if r.device != nil && !r.alone {
+		if err := r.attach(ctx); err != nil {
+			return err
+		}
 	}
 	if r.sink, err = NewSink(r.path.Sink, SinkOptions{MinLen: r.opts.MinLen}); err != nil {
 		return err
 	}
-	r.gen, err = NewGenerator(GeneratorOptions{
-		Frames: frames,
-		Header: r.opts.Header,
-		From:   r.path.Source,
-		CPU:    r.opts.CPU,
-	})
+	o := GeneratorOptions{Frames: frames, Header: r.opts.Header, From: r.path.Source, CPU: r.opts.CPU}
+	if r.paced {
+		o.CPU = anotherCPU(o.CPU)
+	}
+	r.gen, err = NewGenerator(o)
 	return err
 }
 
-// lay makes the namespaces and lays the path, with the device in it, and returns what to send along it.
-func (r *vethRow) lay(ctx context.Context) (frames [][]byte, err error) {
+// lay makes the namespaces and lays the path, without the device, and returns what to send along it.
+func (r *vethRow) lay() (frames [][]byte, err error) {
 	if r.tester, err = NewSpace(); err != nil {
 		return nil, err
 	}
@@ -119,20 +131,81 @@ func (r *vethRow) lay(ctx context.Context) (frames [][]byte, err error) {
 	if p.Sink, p.Out, err = NewWire(r.tester, r.under, "cvsink", "cvout", 0); err != nil {
 		return nil, err
 	}
-	r.attached = true
-	if err := r.device.Attach(ctx, *p); err != nil {
-		return nil, err
-	}
 	return r.device.Frames(*p, r.opts.Frames)
 }
 
-// Run sends packets for about the length of a round, as measured the last time.
-func (r *vethRow) Run(ctx context.Context, round time.Duration) (Sample, error) {
+func (r *vethRow) attach(ctx context.Context) error {
+	r.attached = true
+	return r.device.Attach(ctx, r.path)
+}
+
+func (r *vethRow) detach() error {
+	if !r.attached {
+		return nil
+	}
+	r.attached = false
+	return r.device.Detach()
+}
+
+// Run measures one round.
+func (r *vethRow) Run(ctx context.Context, round time.Duration) (s Sample, err error) {
+	if r.alone {
+		defer func() { err = errors.Join(err, r.detach()) }()
+		if err := r.attach(ctx); err != nil {
+			return s, err
+		}
+	}
+	if r.paced && r.rate == 0 {
+		if err := r.findPace(ctx, round); err != nil {
+			return s, err
+		}
+	}
+	return r.send(ctx, round)
+}
+
+// findPace looks for the offered rate at which most packets arrive, and keeps it.
+func (r *vethRow) findPace(ctx context.Context, round time.Duration) error {
+	const step = 1.25
+	flood, err := r.send(ctx, round)
+	if err != nil {
+		return err
+	}
+	best, most, limit := 0.0, flood.Mpps(), r.rate
+	// Two steps without gain end the search: one can be a disturbance.
+	for pace, idle := most*1e6, 0; pace < limit && idle < 2; pace *= step {
+		r.gen.Pace(pace)
+		r.rate = pace
+		s, err := r.send(ctx, round)
+		if err != nil {
+			return err
+		}
+		idle++
+		if s.Mpps() > most {
+			best, most, idle = pace, s.Mpps(), 0
+		}
+	}
+	r.gen.Pace(best)
+	r.rate = limit
+	r.note = "no rate does better"
+	if best > 0 {
+		r.rate = best
+		r.note = fmt.Sprintf("offered %.2f Mpps, the best rate", best/1e6)
+	}
+	r.note += fmt.Sprintf(", from CPU %d", anotherCPU(r.opts.CPU))
+	return nil
+}
+
+// send sends packets for about the length of a round, as measured the last time.
+func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error) {
 	before, err := r.count()
 	if err != nil {
 		return Sample{}, err
 	}
-	sent, err := r.gen.Run(ctx, max(minRunPackets, uint64(r.rate*round.Seconds())))
+	packets := uint64(firstPackets)
+	if r.rate > 0 {
+		packets = max(1, uint64(r.rate*round.Seconds()))
+	}
+	sent, err := r.gen.Run(ctx, packets)
 	if err != nil {
 		return Sample{}, err
 	}
@@ -147,7 +220,12 @@ func (r *vethRow) Run(ctx context.Context, round time.Duration) (Sample, error) 
 	if err != nil {
 		return Sample{}, err
 	}
-	s := Sample{Sent: sent.Packets, Received: after.received - before.received, Elapsed: sent.Elapsed}
+	s := Sample{
+		Sent:     sent.Packets,
+		Received: after.received - before.received,
+		Elapsed:  sent.Elapsed,
+		Note:     r.note,
+	}
 	s.Lost = map[string]uint64{}
 	for where, n := range after.lost {
 		s.Lost[where] = n - before.lost[where]
@@ -208,9 +286,7 @@ func (r *vethRow) Teardown() error {
 	if r.sink != nil {
 		err = errors.Join(err, r.sink.Close())
 	}
-	if r.attached {
-		err = errors.Join(err, r.device.Detach())
-	}
+	err = errors.Join(err, r.detach())
 	for _, s := range []*Space{r.tester, r.under} {
 		if s != nil {
 			err = errors.Join(err, s.Close())

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a program that runs in a namespace, and that the kernel ends when this process ends.
+type process struct {
+	cmd    *exec.Cmd
+	output string
+	done   chan struct{}
+}
+
+// start runs a program in a namespace and in a directory, where its output goes to output.log.
+func start(s *Space, dir, program string, args ...string) (*process, error) {
+	log, err := os.Create(filepath.Join(dir, "output.log"))
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	p := &process{cmd: exec.Command(program, args...), output: log.Name(), done: make(chan struct{})}
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
+	// A session of its own, so that an interruption from the keyboard reaches only us. The signal comes when the
+	// thread that started the program ends: that thread stays until the program has ended.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go func() {
+		defer close(p.done)
+		err := s.Do(func() error {
+			err := p.cmd.Start()
+			started <- err
+			if err == nil {
+				_ = p.cmd.Wait()
+			}
+			return nil
+		})
+		if err != nil {
+			started <- err
+		}
+	}()
+	err = errors.Join(<-started, log.Close())
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	return p, nil
+}
+
+// ended tells whether the program has ended.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// lastLine is the last line of the program's output.
+func (p *process) lastLine() string {
+	out, err := os.ReadFile(p.output)
+	if err != nil {
+		return "no output"
+	}
+	lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
+	return strings.TrimSpace(string(lines[len(lines)-1]))
+}
+
+// stop ends the program, by force if it does not end by itself in time.
+func (p *process) stop(grace time.Duration) error {
+	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("end %s: %w", p.cmd.Path, err)
+		}
+		select {
+		case <-p.done:
+			return nil
+		case <-time.After(grace):
+		}
+	}
+	<-p.done
+	return nil
+}

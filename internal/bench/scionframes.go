@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"crypto/pbkdf2"
+	"crypto/sha256"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/scionproto/scion/pkg/addr"
+	"github.com/scionproto/scion/private/topology"
+
+	"culvert/internal/scionpkt"
+)
+
+// The SCION router under test: interface 1 is on Path.In, interface 2 on Path.Out, each a link to another AS. The
+// internal network is on Path.Out as well.
+var (
+	scionIA  = addr.MustParseIA("1-ff00:0:1")
+	scionIn  = scionLink{ia: addr.MustParseIA("1-ff00:0:2"), local: at("198.18.1.1:50000"), remote: at("198.18.1.2:50000")}
+	scionOut = scionLink{ia: addr.MustParseIA("1-ff00:0:3"), local: at("198.18.2.1:50000"), remote: at("198.18.2.2:50000")}
+	// scionInternal is the router's address inside the AS.
+	scionInternal = at("198.18.20.1:30042")
+)
+
+const (
+	scionRouterID = "br1-ff00_0_1-1"
+	// scionMTU is what is left of 1500 bytes for a SCION packet, after IPv4 and UDP headers.
+	scionMTU = 1472
+	// scionMasterKey is the AS's master key: any will do.
+	scionMasterKey = "culvert bench 16"
+)
+
+// scionLink is one external link of the router.
+type scionLink struct {
+	ia            addr.IA
+	local, remote netip.AddrPort
+}
+
+func at(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+
+// forwardingKey derives the key of hop fields from a master key, as scionproto's pkg/scrypto does.
+func forwardingKey(master string) (key [16]byte, err error) {
+	derived, err := pbkdf2.Key(sha256.New, master, []byte("Derive OF Key"), 1000, len(key))
+	if err != nil {
+		return key, fmt.Errorf("derive the forwarding key: %w", err)
+	}
+	copy(key[:], derived)
+	return key, nil
+}
+
+// scionTraffic says what packets for the router under test look like.
+type scionTraffic struct {
+	// cold gives each packet a hop field of its own; otherwise all have the same.
+	cold bool
+	// crossing packets change segments at the router, which has two hop fields to verify; others go on in theirs.
+	crossing bool
+	// size is the length of each frame in bytes. It is more if the headers alone take more.
+	size int
+}
+
+// linkType is what both links of the router are to it.
+func (t scionTraffic) linkTypes() (in, out topology.LinkType) {
+	if t.crossing {
+		return topology.Child, topology.Core
+	}
+	return topology.Core, topology.Core
+}
+
+// frames makes n frames, each of another flow, that arrive at Path.In and leave by Path.Out.
+func (t scionTraffic) frames(p Path, n int) ([][]byte, error) {
+	key, err := forwardingKey(scionMasterKey)
+	if err != nil {
+		return nil, err
+	}
+	// An hour ago, so that no clock finds the hop fields to be of the future. They last for six hours.
+	start := uint32(time.Now().Add(-time.Hour).Unix())
+	payload := 0
+	frames := make([][]byte, n)
+	for i := range frames {
+		number := 0
+		if t.cold {
+			number = i
+		}
+		spec := scionpkt.Spec{
+			Outer:    scionpkt.Outer{DstMAC: [6]byte(p.In.MAC), SrcMAC: [6]byte(p.Source.MAC), Src: scionIn.remote, Dst: scionIn.local},
+			External: true,
+			Key:      key,
+			FlowID:   uint32(i) & 0xfffff,
+			SrcIA:    scionIn.ia,
+			DstIA:    scionOut.ia,
+			SrcHost:  addr.HostIP(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})),
+			DstHost:  addr.HostIP(netip.AddrFrom4([4]byte{10, 255, 0, 1})),
+			Segments: t.segments(start-uint32(number>>16), uint16(number)),
+			CurrHF:   1,
+			Payload:  scionpkt.Payload{SrcPort: uint16(1024 + i%60000), DstPort: 30041, Size: payload, HopByHop: -1, EndToEnd: -1},
+		}
+		if frames[i], err = spec.Build(); err != nil {
+			return nil, fmt.Errorf("make SCION packet %d: %w", i, err)
+		}
+		if short := t.size - len(frames[i]); short > 0 {
+			payload = short
+			spec.Payload.Size = payload
+			if frames[i], err = spec.Build(); err != nil {
+				return nil, fmt.Errorf("make SCION packet %d: %w", i, err)
+			}
+		}
+	}
+	return frames, nil
+}
+
+// segments are those of a path with the router's hop fields made different by timestamp and beta.
+func (t scionTraffic) segments(timestamp uint32, beta uint16) []scionpkt.Segment {
+	const sixHours = 63
+	hop := func(in, out uint16, own bool) scionpkt.Hop {
+		return scionpkt.Hop{ConsIngress: in, ConsEgress: out, ExpTime: sixHours, Own: own}
+	}
+	if !t.crossing {
+		return []scionpkt.Segment{{
+			ConsDir: true, Timestamp: timestamp, Beta: beta,
+			Hops: []scionpkt.Hop{hop(0, 1, false), hop(1, 2, true), hop(1, 0, false)},
+		}}
+	}
+	return []scionpkt.Segment{
+		{Timestamp: timestamp, Beta: beta, Hops: []scionpkt.Hop{hop(1, 0, false), hop(0, 1, true)}},
+		{ConsDir: true, Timestamp: timestamp, Beta: beta, Hops: []scionpkt.Hop{hop(0, 2, true), hop(1, 0, false)}},
+	}
+}
