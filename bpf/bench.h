@@ -9,10 +9,9 @@
 
 #include <bpf/bpf_helpers.h>
 
-/* One frame of the table. Bytes of the frame after the header are never written, so all frames
- * share them. */
+/* One frame of the table. What follows the header is never written, so all frames share it. */
 struct frame_template {
-	__u32 frame_len;	 /* bytes of the whole frame */
+	__u32 frame_len; /* bytes of the whole frame */
 	__u32 header_len; /* bytes of it that are stored here */
 	__u8 header[];
 };
@@ -49,8 +48,7 @@ struct cost_state {
 const volatile __u32 template_count = 1;
 const volatile __u32 header_max = 1;
 
-/* Written by: internal/bench, before the first run. The value size depends on the longest header.
- */
+/* Written by: internal/bench, before the first run. The longest header gives the value size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(key_size, sizeof(__u32));

@@ -14,7 +14,7 @@ import (
 const (
 	// minFrame is the shortest frame that the kernel lets an XDP program run on: an Ethernet header.
 	minFrame = 14
-	// templateHead is the size of struct template without its header bytes.
+	// templateHead is the size of struct frame_template without its header bytes.
 	templateHead = 8
 )
 
