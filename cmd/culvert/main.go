@@ -22,6 +22,8 @@ func main() {
 var errUsage = errors.New("usage")
 
 func run() int {
+	// One of the reference's packages ignores SIGHUP for the whole process. Only routers want that.
+	signal.Reset(syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	root := newRootCmd()

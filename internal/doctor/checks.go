@@ -5,6 +5,8 @@ package doctor
 import (
 	"fmt"
 	"strings"
+
+	"culvert/internal/netdev"
 )
 
 // maxOneBuffer is the largest MTU, in bytes of the IP packet, with which a frame, the headroom of XDP
@@ -42,7 +44,7 @@ func checkNative(n netif) *Finding {
 	}
 	_, listed := nativeDrivers[driver]
 	switch {
-	case n.xdp.known && n.xdp.can(xdpBasic|xdpRedirect):
+	case n.xdp.known && n.xdp.can(netdev.ActBasic|netdev.ActRedirect):
 		f.Finding = driver + " runs XDP in the driver"
 	case !n.xdp.known && listed:
 		f.Finding = driver + " is known to run XDP in the driver"
@@ -104,7 +106,7 @@ func checkMTU(n netif) *Finding {
 	if mtu <= maxOneBuffer {
 		return f
 	}
-	able := n.xdp.can(xdpRxSG)
+	able := n.xdp.can(netdev.ActRxSG)
 	if !n.xdp.known {
 		able = nativeDrivers[n.driver]
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/netdev"
 )
 
 // want is what a test expects of one finding.
@@ -95,7 +97,7 @@ func TestHostChecks(t *testing.T) {
 }
 
 func TestInterfaceChecks(t *testing.T) {
-	const nativeActs = xdpBasic | xdpRedirect
+	const nativeActs = netdev.ActBasic | netdev.ActRedirect
 	native := xdpSupport{known: true, acts: nativeActs}
 	on, fixed := offload{on: true}, offload{on: true, fixed: true}
 	here := &peer{index: 3, seen: true, name: "p0", up: true, mtu: 1500, offloads: offloads{}}
@@ -139,7 +141,7 @@ func TestInterfaceChecks(t *testing.T) {
 			want{Fail, "held by xdpd[1]", "bpftool link detach id 9"}},
 
 		{"MTU in one buffer", checkMTU, netif{mtu: maxOneBuffer}, want{OK, "3498 bytes", ""}},
-		{"MTU, multi-buffer", checkMTU, netif{mtu: 9000, xdp: xdpSupport{known: true, acts: nativeActs | xdpRxSG}},
+		{"MTU, multi-buffer", checkMTU, netif{mtu: 9000, xdp: xdpSupport{known: true, acts: nativeActs | netdev.ActRxSG}},
 			want{OK, "multi-buffer", ""}},
 		{"MTU, multi-buffer by list", checkMTU, netif{mtu: 9000, driver: "mlx5_core"}, want{OK, "multi-buffer", ""}},
 		{"MTU too large", checkMTU, netif{name: "e0", mtu: maxOneBuffer + 1, driver: "igb", xdp: native},
@@ -171,7 +173,7 @@ func TestInterfaceChecks(t *testing.T) {
 		{"rp_filter strict", checkSourceFilter, netif{name: "e0", rpFilter: "1"},
 			want{Warn, "strict", "sysctl -w net.ipv4.conf.e0.rp_filter=2"}},
 
-		{"NAPI on", checkPeerNAPI, netif{up: true, carrier: true, peer: hidden, xdp: xdpSupport{known: true, acts: xdpXmit}},
+		{"NAPI on", checkPeerNAPI, netif{up: true, carrier: true, peer: hidden, xdp: xdpSupport{known: true, acts: netdev.ActXmit}},
 			want{OK, "arrive", ""}},
 		{"NAPI off", checkPeerNAPI, netif{up: true, carrier: true, peer: here, xdp: native}, want{Fail, "peer p0 has NAPI off", "ethtool -K p0 gro on"}},
 		{"NAPI off, peer hidden", checkPeerNAPI, netif{up: true, carrier: true, peer: hidden, xdp: native},

@@ -3,12 +3,12 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/netdev"
 )
 
 // offload is one feature of a device as ethtool -k shows it.
@@ -33,15 +33,6 @@ type channels struct {
 	combined bool
 }
 
-// Bits of the kernel's enum netdev_xdp_act.
-const (
-	xdpBasic    = 1 << 0
-	xdpRedirect = 1 << 1
-	// xdpXmit: frames can be redirected to the device. For a veth it says that the peer has NAPI on.
-	xdpXmit = 1 << 2
-	xdpRxSG = 1 << 5
-)
-
 // xdpSupport is what the kernel says (since 6.3) that the driver can do now.
 type xdpSupport struct {
 	known bool
@@ -50,54 +41,14 @@ type xdpSupport struct {
 
 func (x xdpSupport) can(acts uint64) bool { return x.acts&acts == acts }
 
-// genlHeader is command, version and two reserved bytes. The netlink package's own leaves what
-// happens to be in memory in the reserved ones, which newer families refuse with EINVAL.
-type genlHeader [nl.SizeofGenlmsg]byte
-
-func (h genlHeader) Len() int          { return len(h) }
-func (h genlHeader) Serialize() []byte { return h[:] }
-
-// genlGet asks a generic netlink family about one device. The answer is a list of attributes.
-func genlGet(family string, command uint8, device *nl.RtAttr) ([]nlAttr, error) {
-	f, err := netlink.GenlFamilyGet(family)
+// ask sends a command about one device to a generic netlink family.
+func ask(family string, command uint8, device *nl.RtAttr) ([]netdev.Attr, error) {
+	c, err := netdev.Open(family)
 	if err != nil {
 		return nil, err
 	}
-	req := nl.NewNetlinkRequest(int(f.ID), 0)
-	req.AddData(genlHeader{command, 1})
-	req.AddData(device)
-	messages, err := req.Execute(unix.NETLINK_GENERIC, 0)
-	if err != nil {
-		return nil, err
-	}
-	if len(messages) == 0 {
-		return nil, errors.New("no answer")
-	}
-	return parseAttrs(messages[0][nl.SizeofGenlmsg:])
-}
-
-type nlAttr struct {
-	kind  uint16
-	value []byte
-}
-
-func (a nlAttr) uint32() int {
-	if len(a.value) < 4 {
-		return 0
-	}
-	return int(nl.NativeEndian().Uint32(a.value))
-}
-
-func parseAttrs(b []byte) ([]nlAttr, error) {
-	raw, err := nl.ParseRouteAttr(b)
-	if err != nil {
-		return nil, err
-	}
-	attrs := make([]nlAttr, len(raw))
-	for i, a := range raw {
-		attrs[i] = nlAttr{a.Attr.Type & nl.NLA_TYPE_MASK, a.Value}
-	}
-	return attrs, nil
+	defer c.Close()
+	return c.Get(command, device)
 }
 
 func ethtoolHeader(kind int, device string) *nl.RtAttr {
@@ -108,18 +59,18 @@ func ethtoolHeader(kind int, device string) *nl.RtAttr {
 
 // readOffloads reads the features of a device in the calling thread's network namespace.
 func readOffloads(device string) (offloads, error) {
-	attrs, err := genlGet(unix.ETHTOOL_GENL_NAME, unix.ETHTOOL_MSG_FEATURES_GET,
+	attrs, err := ask(unix.ETHTOOL_GENL_NAME, unix.ETHTOOL_MSG_FEATURES_GET,
 		ethtoolHeader(unix.ETHTOOL_A_FEATURES_HEADER, device))
 	if err != nil {
 		return nil, fmt.Errorf("read the offloads of %s: %w", device, err)
 	}
 	var active, changeable map[string]bool
 	for _, a := range attrs {
-		switch a.kind {
+		switch a.Kind {
 		case unix.ETHTOOL_A_FEATURES_ACTIVE:
-			active, err = parseBitset(a.value)
+			active, err = parseBitset(a.Value)
 		case unix.ETHTOOL_A_FEATURES_HW:
-			changeable, err = parseBitset(a.value)
+			changeable, err = parseBitset(a.Value)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read the offloads of %s: %w", device, err)
@@ -134,7 +85,7 @@ func readOffloads(device string) (offloads, error) {
 
 // parseBitset returns the names of the bits that are set in an ethtool bitset.
 func parseBitset(b []byte) (map[string]bool, error) {
-	attrs, err := parseAttrs(b)
+	attrs, err := netdev.ParseAttrs(b)
 	if err != nil {
 		return nil, err
 	}
@@ -142,28 +93,28 @@ func parseBitset(b []byte) (map[string]bool, error) {
 	var listed []byte
 	listIsSet := false
 	for _, a := range attrs {
-		switch a.kind {
+		switch a.Kind {
 		case unix.ETHTOOL_A_BITSET_NOMASK:
 			listIsSet = true
 		case unix.ETHTOOL_A_BITSET_BITS:
-			listed = a.value
+			listed = a.Value
 		}
 	}
-	bits, err := parseAttrs(listed)
+	bits, err := netdev.ParseAttrs(listed)
 	if err != nil {
 		return nil, err
 	}
 	set := map[string]bool{}
 	for _, bit := range bits {
-		fields, err := parseAttrs(bit.value)
+		fields, err := netdev.ParseAttrs(bit.Value)
 		if err != nil {
 			return nil, err
 		}
 		name, on := "", listIsSet
 		for _, f := range fields {
-			switch f.kind {
+			switch f.Kind {
 			case unix.ETHTOOL_A_BITSET_BIT_NAME:
-				name = unix.ByteSliceToString(f.value)
+				name = unix.ByteSliceToString(f.Value)
 			case unix.ETHTOOL_A_BITSET_BIT_VALUE:
 				on = true
 			}
@@ -177,14 +128,14 @@ func parseBitset(b []byte) (map[string]bool, error) {
 
 // readChannels reads the queue counts; a driver that does not tell gives zeros.
 func readChannels(device string) channels {
-	attrs, err := genlGet(unix.ETHTOOL_GENL_NAME, unix.ETHTOOL_MSG_CHANNELS_GET,
+	attrs, err := ask(unix.ETHTOOL_GENL_NAME, unix.ETHTOOL_MSG_CHANNELS_GET,
 		ethtoolHeader(unix.ETHTOOL_A_CHANNELS_HEADER, device))
 	if err != nil {
 		return channels{}
 	}
 	count := map[uint16]int{}
 	for _, a := range attrs {
-		count[a.kind] = a.uint32()
+		count[a.Kind] = a.Uint32()
 	}
 	if n := count[unix.ETHTOOL_A_CHANNELS_COMBINED_COUNT]; n > 0 {
 		return channels{rx: n, rxMax: count[unix.ETHTOOL_A_CHANNELS_COMBINED_MAX], combined: true}
@@ -195,25 +146,15 @@ func readChannels(device string) channels {
 	}
 }
 
-// Of the generic netlink family "netdev", which golang.org/x/sys does not list.
-const (
-	netdevCmdDevGet       = 1
-	netdevADevIfindex     = 1
-	netdevADevXDPFeatures = 3
-)
-
 // readXDPSupport asks the kernel what the driver can do; kernels before 6.3 do not know.
 func readXDPSupport(index int) xdpSupport {
-	attrs, err := genlGet("netdev", netdevCmdDevGet, nl.NewRtAttr(netdevADevIfindex, nl.Uint32Attr(uint32(index))))
+	c, err := netdev.Open(netdev.XDPFamily)
 	if err != nil {
 		return xdpSupport{}
 	}
-	for _, a := range attrs {
-		if a.kind == netdevADevXDPFeatures && len(a.value) == 8 {
-			return xdpSupport{known: true, acts: nl.NativeEndian().Uint64(a.value)}
-		}
-	}
-	return xdpSupport{}
+	defer c.Close()
+	acts, known := c.XDPActs(index)
+	return xdpSupport{known: known, acts: acts}
 }
 
 // readDriver gives the name of the driver, or "" when the device has none.

@@ -2,6 +2,8 @@
 
 package doctor
 
+import "culvert/internal/netdev"
+
 import "fmt"
 
 // checkPeerNAPI asks whether frames redirected into a veth arrive. Without NAPI on the peer the
@@ -12,7 +14,7 @@ func checkPeerNAPI(n netif) *Finding {
 	}
 	f := &Finding{Check: "peer-napi"}
 	p := n.peer
-	on := n.xdp.can(xdpXmit)
+	on := n.xdp.can(netdev.ActXmit)
 	if !n.xdp.known {
 		on = p.program || p.offloads["rx-gro"].on
 	}

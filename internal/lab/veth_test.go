@@ -13,6 +13,8 @@ import (
 	sciontopo "github.com/scionproto/scion/private/topology"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/netdev"
 )
 
 // TestVethCarriesAcross sends a datagram from a through rut to b and back, in
@@ -98,7 +100,7 @@ func TestVethInterfaces(t *testing.T) {
 					"tx checksum offload": {unix.ETHTOOL_GTXCSUM, 0},
 					"gro":                 {unix.ETHTOOL_GGRO, 1},
 				} {
-					if got, err := ethtool(i.Name, check.cmd, 0); err != nil || got != check.want {
+					if got, err := netdev.Ethtool(i.Name, check.cmd, 0); err != nil || got != check.want {
 						t.Errorf("%s of %s/%s: %d, %v", what, ns.Name, i.Name, got, err)
 					}
 				}

@@ -18,6 +18,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/netdev"
 )
 
 // NextHop is how packets to an address leave this host. The zero value says that they must not
@@ -57,6 +59,7 @@ type Options struct {
 type Resolver struct {
 	handle   *netlink.Handle
 	socket   *nl.NetlinkSocket
+	xdp      *netdev.Client // nil on kernels before 6.3
 	onError  func(error)
 	messages chan message
 	stopped  chan struct{}
@@ -73,6 +76,8 @@ type Resolver struct {
 	uses       map[neighborKey]*neighborUse
 	dirty      map[*Target]struct{}
 	lastResync time.Time
+	// deaf holds devices that frames cannot be redirected to, as far as somebody asked.
+	deaf map[int]bool
 }
 
 // Target is one address being followed.
@@ -109,18 +114,28 @@ func New(ctx context.Context, o Options) (*Resolver, error) {
 		targets:  map[*Target]struct{}{},
 		uses:     map[neighborKey]*neighborUse{},
 		dirty:    map[*Target]struct{}{},
+		deaf:     map[int]bool{},
 	}
+	// Without the family there is nothing to learn, and every device counts as able.
+	r.xdp, _ = netdev.Open(netdev.XDPFamily)
 	if r.onError == nil {
 		r.onError = func(error) {}
 	}
 	if err := r.resync(); err != nil {
 		socket.Close()
-		handle.Close()
+		r.close()
 		return nil, err
 	}
 	go r.read(ctx)
 	go r.run(ctx)
 	return r, nil
+}
+
+func (r *Resolver) close() {
+	r.handle.Close()
+	if r.xdp != nil {
+		r.xdp.Close()
+	}
 }
 
 // Wait blocks until the Resolver has stopped.
@@ -171,7 +186,7 @@ func (r *Resolver) runCommands() {
 
 func (r *Resolver) run(ctx context.Context) {
 	defer close(r.stopped)
-	defer r.handle.Close()
+	defer r.close()
 	ticker := time.NewTicker(tickPeriod)
 	defer ticker.Stop()
 	ready := make(chan struct{})
@@ -251,7 +266,7 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 		return NextHop{}, false
 	}
 	dev, ok := r.devices[rt.via.ifIndex]
-	if !ok || !dev.usable {
+	if !ok || !dev.usable || r.isDeaf(rt.via.ifIndex) {
 		return NextHop{}, false
 	}
 	n, ok := r.neighbors[rt.via]
@@ -275,6 +290,7 @@ func (r *Resolver) tick(now time.Time) {
 			r.askFor(key, use, now)
 		}
 	}
+	r.askDevices()
 	for t := range r.targets {
 		if now.Sub(t.evaluated) > refreshAfter {
 			r.dirty[t] = struct{}{}

@@ -14,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/netdev"
 )
 
 // patience bounds every wait; a test that passes never comes near it.
@@ -33,6 +35,8 @@ type wire struct {
 	own, peer *netlink.Handle
 	resolver  *Resolver
 	findings  chan NextHop
+	// listen turns GRO of a peer's device on or off: with it, frames can be redirected to its peer.
+	listen func(name string, on uint32)
 }
 
 // newWire enters a fresh namespace for good: the thread ends with the test's goroutine, and with
@@ -45,10 +49,10 @@ func newWire(t *testing.T, o Options) *wire {
 	runtime.LockOSThread()
 	peerNS, err := netns.New()
 	check(t, err)
-	defer peerNS.Close()
+	t.Cleanup(func() { peerNS.Close() })
 	ownNS, err := netns.New()
 	check(t, err)
-	defer ownNS.Close()
+	t.Cleanup(func() { ownNS.Close() })
 	w := &wire{t: t, findings: make(chan NextHop, 1000)}
 	w.own, err = netlink.NewHandle()
 	check(t, err)
@@ -64,6 +68,15 @@ func newWire(t *testing.T, o Options) *wire {
 	w.address(w.peer, "cv0p", "10.9.0.2/24", "fd09::2/64")
 	w.address(w.own, "cv1", "10.9.1.1/24")
 	w.address(w.peer, "cv1p", "10.9.1.2/24")
+	w.listen = func(name string, on uint32) {
+		t.Helper()
+		check(t, netns.Set(peerNS))
+		_, err := netdev.Ethtool(name, unix.ETHTOOL_SGRO, on)
+		check(t, err)
+		check(t, netns.Set(ownNS))
+	}
+	w.listen("cv0p", 1)
+	w.listen("cv1p", 1)
 	ctx, stop := context.WithCancel(context.Background())
 	if o.OnError == nil {
 		o.OnError = func(err error) { t.Error(err) }

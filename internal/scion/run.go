@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os/signal"
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +32,7 @@ const serviceName = "SCION Router"
 // read, checked and opened before the fast path is attached. When Run returns the fast path stays
 // attached and goes on with what it knows, unless starting failed and it was not there before.
 func Run(ctx context.Context, path string, deps Deps) error {
+	signal.Ignore(syscall.SIGHUP) // as the reference does
 	r, err := Load(path)
 	if err != nil {
 		return err
@@ -179,17 +182,21 @@ func (f *fastPath) prepare(t tracker) (*hostTable, error) {
 	return hosts, nil
 }
 
-// loadKey makes key the fast path's key 0. An adopted fast path may hold an older one there; until
-// the new one is in, packets go to the slow path, which has it already.
+// loadKey makes key the fast path's key 0. An adopted fast path may hold an older one there; while
+// the two change places the new one is at the other index too, so that it is good all the time.
 func loadKey(plane DataPlane, key [16]byte) error {
 	err := plane.AddKey(0, key)
 	if err == nil || !plane.Adopted() {
 		return err
 	}
+	spare := plane.AddKey(1, key) == nil
 	if plane.RemoveKey(0) != nil {
 		return err
 	}
-	return plane.AddKey(0, key)
+	if err := plane.AddKey(0, key); err != nil || !spare {
+		return err
+	}
+	return plane.RemoveKey(1)
 }
 
 // attached tells whether the fast path runs on a device. Others may not be able to send what is
