@@ -75,7 +75,7 @@ func permissionError(tried string) error {
 
 // ListHere opens the instances of this network namespace.
 func ListHere() ([]*Instance, error) {
-	here, err := netnsInode()
+	here, err := currentSpace()
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func ListHere() ([]*Instance, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(all, func(i *Instance) bool {
-		if i.NetNS() == here {
+		if i.in(here) {
 			return false
 		}
 		i.Close()
@@ -99,7 +99,7 @@ func Open(name string) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	here, err := netnsInode()
+	here, err := currentSpace()
 	if err != nil {
 		closeAll(all)
 		return nil, err
@@ -112,13 +112,13 @@ func Open(name string) (*Instance, error) {
 			i.Close()
 		}
 	}
-	if n := slices.IndexFunc(found, func(i *Instance) bool { return i.NetNS() == here }); n > 0 {
+	if n := slices.IndexFunc(found, func(i *Instance) bool { return i.in(here) }); n > 0 {
 		found[0], found[n] = found[n], found[0]
 	}
 	switch {
 	case len(found) == 0:
 		return nil, fmt.Errorf("no router %s here: see 'culvert status'", name)
-	case len(found) > 1 && found[0].NetNS() != here:
+	case len(found) > 1 && !found[0].in(here):
 		closeAll(found)
 		return nil, fmt.Errorf("%d routers are called %s: run the command in the network namespace of "+
 			"the one you mean", len(found), name)

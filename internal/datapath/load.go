@@ -49,15 +49,20 @@ func load(old *Instance, m meta, skipMAC bool, ports []*net.Interface) (_ *Insta
 			inst.Close()
 		}
 	}()
-	if old != nil && old.maps[lossesMapLosses] != nil {
+	if old != nil && lossesFit(old.maps[lossesMapLosses]) {
 		if inst.maps[lossesMapLosses], err = old.maps[lossesMapLosses].Clone(); err != nil {
 			return nil, fmt.Errorf("taking over map %s: %w", lossesMapLosses, err)
 		}
 	}
-	sameConfig := old != nil && old.meta.Config.equal(m.Config)
 	reused := make(map[string]*ebpf.Map)
-	for name, ms := range spec.Maps {
-		if old == nil || old.maps[name] == nil || ms.Compatible(old.maps[name]) != nil {
+	fits := func(name string) bool {
+		return old != nil && old.maps[name] != nil && spec.Maps[name].Compatible(old.maps[name]) == nil
+	}
+	// All or none: they are filled together.
+	sameConfig := old != nil && old.meta.Config.equal(m.Config) &&
+		!slices.ContainsFunc(configMaps, func(name string) bool { return !fits(name) })
+	for name := range spec.Maps {
+		if !fits(name) {
 			continue
 		}
 		if slices.Contains(carriedMaps, name) || sameConfig && slices.Contains(configMaps, name) {

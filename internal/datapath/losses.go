@@ -61,6 +61,16 @@ func (i *Instance) watchLosses(gen string) error {
 	return nil
 }
 
+// lossesFit tells whether a map of losses from an earlier load, by another version of culvert even,
+// can be counted in further.
+func lossesFit(m *ebpf.Map) bool {
+	if m == nil {
+		return false
+	}
+	spec, err := loadLosses()
+	return err == nil && spec.Maps[lossesMapLosses].Compatible(m) == nil
+}
+
 // tracePrefix begins the names of the pins of watchLosses.
 const tracePrefix = "trace-"
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -57,6 +58,12 @@ func makeInstanceDir(netns uint32, name string) (string, error) {
 	return dir, nil
 }
 
+// Served tries the lock for a moment, which must not make an Attach fail.
+const (
+	lockTries = 20
+	lockPause = 5 * time.Millisecond
+)
+
 // lockInstance refuses a second process on the same instance. The kernel drops the lock with the
 // process.
 func lockInstance(dir, name string) (*os.File, error) {
@@ -64,7 +71,15 @@ func lockInstance(dir, name string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", dir, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for range lockTries - 1 {
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		time.Sleep(lockPause)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("router %s is served by another process: stop that one first", name)

@@ -93,13 +93,9 @@ func Collect() (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	here, err := datapath.NetNSHere()
-	if err != nil {
-		return report, err
-	}
 	names := netnsNames()
 	for _, inst := range all {
-		r, err := describe(inst, inst.NetNS() == here)
+		r, err := describe(inst)
 		if err != nil {
 			return report, err
 		}
@@ -115,11 +111,11 @@ func Collect() (Report, error) {
 	return report, nil
 }
 
-func describe(inst *datapath.Instance, here bool) (Router, error) {
+func describe(inst *datapath.Instance) (Router, error) {
 	r := Router{
 		ID:         inst.Name(),
 		NetNS:      inst.NetNS(),
-		Here:       here,
+		Here:       inst.Here(),
 		Mode:       "native",
 		Served:     inst.Served(),
 		Interfaces: []Interface{},
