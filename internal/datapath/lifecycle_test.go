@@ -122,7 +122,7 @@ func TestOneServer(t *testing.T) {
 	refused()
 }
 
-// TestLookingDoesNotRefuse asks who serves an instance again and again while it is attached to.
+// TestLookingDoesNotRefuse asks who serves an instance again and again while others want to serve it.
 func TestLookingDoesNotRefuse(t *testing.T) {
 	inNamespace(t)
 	addVeth(t, "v0", "v1")
@@ -146,8 +146,13 @@ func TestLookingDoesNotRefuse(t *testing.T) {
 			}
 		}
 	}()
-	for range 5 {
-		mustAttach(t, testConfig(1), "v0").Close()
+	for n := range 20_000 {
+		lock, err := lockInstance(inst.dir, "br1")
+		if err != nil {
+			t.Errorf("attempt %d: %v", n, err)
+			break
+		}
+		lock.Close()
 	}
 	close(stop)
 	<-stopped
