@@ -135,7 +135,7 @@ func verdictName(r stats.Reason) string {
 }
 
 func (r Router) linkText() []string {
-	t := table{indent: "  ", right: []bool{false, false, false, false, false, true, true, true}}
+	t := table{indent: "  "}
 	for _, l := range r.Links {
 		ends := l.Local
 		if l.Remote != "" {

@@ -95,8 +95,8 @@ func (s *screen) top() []styled {
 
 // Columns fit 80 cells.
 const (
-	listFormat   = "%-20s%9s%9s%9s%9s%8s%8s%8s"
-	detailFormat = "  %-8s%-24s%10s%10s%16s%10s"
+	listFormat   = "%-18s%10s%9s%9s%11s%8s%8s%7s"
+	detailFormat = "  %-32s%10s%10s%16s%10s"
 )
 
 // list is the table of interfaces, scrolled so that the chosen one is among at most room lines.
@@ -132,11 +132,15 @@ func (s *screen) list(room int) []styled {
 
 // summary is a router in one line.
 func (r *Router) summary(s *screen) string {
-	parts := []string{r.ID, "netns " + r.netns(), r.Mode, r.service()}
+	space := r.NetNSName
+	if space == "" {
+		space = fmt.Sprint("netns ", r.NetNS)
+	}
+	parts := []string{r.ID + " in " + space, r.Mode, r.service()}
 	if r.LoadedAt != nil {
 		parts = append(parts, "loaded "+ago(s.now.at.Sub(*r.LoadedAt))+" ago")
 	}
-	return strings.Join(parts, "  ")
+	return strings.Join(parts, ", ")
 }
 
 // detail shows the reasons of the chosen interface in at most room lines, the quiet ones last.
@@ -146,7 +150,7 @@ func (s *screen) detail(room int) []styled {
 		return []styled{{s.theme.quiet, s.chosen.iface + " is gone"}}
 	}
 	f := s.flows[n]
-	lines := []styled{{s.theme.head, fmt.Sprintf(detailFormat, "", f.key.iface+" by reason", "packets/s",
+	lines := []styled{{s.theme.head, fmt.Sprintf(detailFormat, f.key.iface+" by reason", "packets/s",
 		"bits/s", "packets", "bytes")}}
 	for n, w := range f.rows {
 		if len(lines) == room-1 && n < len(f.rows)-1 {
@@ -163,8 +167,8 @@ func (s *screen) detail(room int) []styled {
 		if w.verdict == verdictLost {
 			bits, bytes = "", ""
 		}
-		lines = append(lines, styled{style, fmt.Sprintf(detailFormat, w.verdict, w.name, short(w.packetRate),
-			bits, grouped(w.packets), bytes)})
+		lines = append(lines, styled{style, fmt.Sprintf(detailFormat, fmt.Sprintf("%-8s%s", w.verdict, w.name),
+			short(w.packetRate), bits, grouped(w.packets), bytes)})
 	}
 	if len(f.rows) == 0 {
 		lines = append(lines, styled{s.theme.quiet, "  nothing received yet"})
