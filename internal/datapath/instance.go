@@ -149,7 +149,7 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 	}
 	err = inst.watchLosses(gen)
 	if err == nil {
-		err = swapLinks(inst, old, ports)
+		err = inst.countLosses(gen, func() error { return swapLinks(inst, old, ports) })
 	}
 	if err != nil {
 		os.RemoveAll(gen)

@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -308,16 +309,7 @@ func TestDiedBetweenGenerations(t *testing.T) {
 	feed(t, inst, frame, "v0", 4)
 
 	// A whole generation that never came into force, with a configuration of its own, and a half one.
-	dead, err := load(inst, newMeta(inst, space{inst.meta.NetNS, inst.meta.Cookie},
-		Options{Name: "br1", Interfaces: []string{"v0"}}, testConfig(7)), false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.dir = inst.dir
-	if _, err := dead.pinGeneration(); err != nil {
-		t.Fatal(err)
-	}
-	dead.Close()
+	leaveDeadGeneration(t, inst, testConfig(7), v0)
 	if err := os.Mkdir(filepath.Join(inst.dir, "9"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -347,6 +339,25 @@ func TestDiedBetweenGenerations(t *testing.T) {
 	feed(t, inst, frame, "v0", 1)
 	if _, by, _ := counted(t, inst, "v0"); by["fwd scion-br-transit"] != 5 {
 		t.Errorf("counters %v", by)
+	}
+}
+
+// leaveDeadGeneration makes a generation whose process died before it came into force.
+func leaveDeadGeneration(t *testing.T, inst *Instance, c Config, ports ...*net.Interface) {
+	t.Helper()
+	here := space{inst.meta.NetNS, inst.meta.Cookie}
+	dead, err := load(inst, newMeta(inst, here, Options{Name: inst.Name()}, c), false, ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	dead.dir = inst.dir
+	gen, err := dead.pinGeneration()
+	if err == nil {
+		err = dead.watchLosses(gen)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -49,9 +49,9 @@ func load(old *Instance, m meta, skipMAC bool, ports []*net.Interface) (_ *Insta
 			inst.Close()
 		}
 	}()
-	if old != nil && lossesFit(old.maps[lossesMapLosses]) {
-		if inst.maps[lossesMapLosses], err = old.maps[lossesMapLosses].Clone(); err != nil {
-			return nil, fmt.Errorf("taking over map %s: %w", lossesMapLosses, err)
+	if old != nil {
+		if err := inst.carryLosses(old); err != nil {
+			return nil, err
 		}
 	}
 	reused := make(map[string]*ebpf.Map)

@@ -157,7 +157,8 @@ func TestSwapUnderLoad(t *testing.T) {
 	t.Logf("%d packets through %d swaps", sent, swaps)
 }
 
-// TestLossesAreCounted forwards to a device whose far end does not listen.
+// TestLossesAreCounted forwards to a device whose far end does not listen: every loss is counted
+// once, also while a generation that is not in force is attached to the tracepoints.
 func TestLossesAreCounted(t *testing.T) {
 	inNamespace(t)
 	in := addVeth(t, "v0", "v1")
@@ -169,24 +170,45 @@ func TestLossesAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	const sent = 10
+	to := &unix.SockaddrLinklayer{Ifindex: device(t, "v1").Index}
 	frame := transitFrame(t, in, testKey)
-	for range sent {
-		if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: device(t, "v1").Index}); err != nil {
-			t.Fatal(err)
+	var sent uint64
+	lose := func() {
+		t.Helper()
+		for range 10 {
+			if err := unix.Sendto(fd, frame, 0, to); err != nil {
+				t.Fatal(err)
+			}
+			sent++
+		}
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			port, by, _ := counted(t, inst, "v0")
+			var lost uint64
+			for _, n := range port.Losses {
+				lost += n
+			}
+			if by["fwd scion-br-transit"] == sent && lost == sent {
+				return
+			}
+			if lost > sent || time.Now().After(end) {
+				t.Fatalf("%d sent, counted %v, lost %v", sent, by, port.Losses)
+			}
 		}
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		port, by, _ := counted(t, inst, "v0")
-		var lost uint64
-		for _, n := range port.Losses {
-			lost += n
-		}
-		if by["fwd scion-br-transit"] == sent && lost == sent {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d sent, counted %v, lost %v", sent, by, port.Losses)
-		}
+	lose()
+	leaveDeadGeneration(t, inst, testConfig(1, 2), in, out)
+	lose()
+	inst.Close()
+	// One that cannot succeed leaves the counting to the one that runs.
+	addBridge(t)
+	if _, err := Attach(Options{Name: "br1", Interfaces: []string{"v0", "bridge"}}, testConfig(1)); err == nil {
+		t.Fatal("attached to a bridge")
 	}
+	if inst, err = Open("br1"); err != nil {
+		t.Fatal(err)
+	}
+	lose()
+	inst.Close()
+	inst = mustAttach(t, testConfig(2, 1), "v0", "v2")
+	lose()
 }

@@ -136,7 +136,7 @@ func (r *Router) summary(s *screen) string {
 	if space == "" {
 		space = fmt.Sprint("netns ", r.NetNS)
 	}
-	parts := []string{r.ID + " in " + space, r.Mode, r.service()}
+	parts := []string{r.ID + " in " + space, r.Mode, strings.TrimPrefix(r.service(), "served by ")}
 	if r.LoadedAt != nil {
 		parts = append(parts, "loaded "+ago(s.now.at.Sub(*r.LoadedAt))+" ago")
 	}

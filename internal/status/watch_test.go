@@ -151,7 +151,7 @@ func TestView(t *testing.T) {
 	s := newTestScreen(2).resized(80, 24)
 	view := s.View()
 	for _, want := range []string{
-		"br1 in red, native, served by process 77, loaded 1s ago",
+		"br1 in red, native, process 77, loaded 1s ago",
 		"  eth0                 4.35k    3.48M        0      4.35k       0       0     10",
 		"eth0 by reason",
 		"  punt    reason-29                      290      232k             580    58.0kB",
