@@ -77,6 +77,8 @@ var verbs = []func() *cobra.Command{
 	newRunCmd,
 	newAttachCmd,
 	newDetachCmd,
+	newStatusCmd,
+	newWatchCmd,
 	newKeyCmd,
 	newScionCmd,
 	newDoctorCmd,
