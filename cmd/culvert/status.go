@@ -24,7 +24,7 @@ forwarded and did not get out.
 With -j, an object {"routers": [...]} whose members are:
 
   router, netns, netns_name, here     ID, namespace's inode and name, is it ours
-  mode, served, pid, loaded_at        how it is attached, and who looks after it
+  mode, served, pid, loaded_at, pins  how it is attached, who looks after it, where
   interfaces                          interface, attached, packets, bytes,
       reasons                           reason, verdict, limited, packets, bytes
       losses                            packets by kind of loss

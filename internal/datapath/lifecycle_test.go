@@ -31,6 +31,9 @@ func TestAttachAndDetach(t *testing.T) {
 		t.Errorf("adopted %v, served %v by %d, here %v, generic %v",
 			inst.Adopted(), inst.Served(), inst.ServerPID(), inst.Here(), inst.Generic())
 	}
+	if entries, err := os.ReadDir(inst.Pins()); err != nil || len(entries) != 3 { // two links, one generation
+		t.Errorf("pins in %s: %v, %v", inst.Pins(), entries, err)
+	}
 	if at, ok := inst.LoadedAt(); !ok || time.Since(at).Abs() > time.Hour {
 		t.Errorf("loaded at %v, %v", at, ok)
 	}

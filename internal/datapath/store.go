@@ -38,6 +38,12 @@ func linkPath(dir, iface string) string {
 	return filepath.Join(dir, linkPrefix+iface)
 }
 
+// Pins returns the directory of the instance's pins as the host sees it.
+func (i *Instance) Pins() string {
+	space, name := filepath.Split(i.dir)
+	return filepath.Join(bpffs, "culvert", filepath.Base(space), name)
+}
+
 func makeInstanceDir(netns uint32, name string) (string, error) {
 	if name == "" || strings.ContainsAny(name, "/\x00") || strings.HasPrefix(name, ".") {
 		return "", fmt.Errorf("router ID %q cannot be used as a file name", name)

@@ -34,7 +34,9 @@ type Router struct {
 	Served bool `json:"served"`
 	PID    int  `json:"pid,omitempty"`
 	// LoadedAt is when the program that runs was loaded.
-	LoadedAt   *time.Time         `json:"loaded_at,omitempty"`
+	LoadedAt *time.Time `json:"loaded_at,omitempty"`
+	// Pins is the directory of the pins in the host's mount namespace.
+	Pins       string             `json:"pins"`
 	Interfaces []Interface        `json:"interfaces"`
 	Links      []Link             `json:"links"`
 	Keys       []datapath.KeyInfo `json:"keys"`
@@ -118,6 +120,7 @@ func describe(inst *datapath.Instance) (Router, error) {
 		Here:       inst.Here(),
 		Mode:       "native",
 		Served:     inst.Served(),
+		Pins:       inst.Pins(),
 		Interfaces: []Interface{},
 		Links:      []Link{},
 		Keys:       []datapath.KeyInfo{},

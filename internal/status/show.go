@@ -57,6 +57,9 @@ func (r Router) text(now time.Time) []string {
 	for _, i := range r.Interfaces {
 		lines = append(lines, i.text()...)
 	}
+	if !slices.ContainsFunc(r.Interfaces, func(i Interface) bool { return i.Attached }) {
+		lines = append(lines, "  its interfaces are gone: attach again, or forget it with 'rm -r "+r.Pins+"'")
+	}
 	lines = append(lines, r.linkText()...)
 	for _, k := range r.Keys {
 		lines = append(lines, fmt.Sprintf("  key %d  id %s", k.Index, k.ID))

@@ -18,6 +18,7 @@ func testRouter() Router {
 	gone.Attached = false
 	return Router{
 		ID: "br1-ff00_0_110-1", NetNS: 4026532000, NetNSName: "red", Mode: "native", Served: true, PID: 77, LoadedAt: &loaded,
+		Pins: "/pins/red",
 		Interfaces: []Interface{
 			port("eth1", 3, reason("punt", "scion-bfd", 12), reason("fwd", "scion-br-transit", 1234567), limited("scion-mac", 5)),
 			gone,
@@ -35,7 +36,7 @@ func testRouter() Router {
 }
 
 func TestText(t *testing.T) {
-	bare := Router{ID: "br2", NetNS: 4026531840, Here: true, Mode: "generic"}
+	bare := Router{ID: "br2", NetNS: 4026531840, Here: true, Mode: "generic", Pins: "/pins/1/br2"}
 	var b bytes.Buffer
 	if err := (Report{Routers: []Router{testRouter(), bare}}).WriteText(&b, epoch.Add(90*time.Second)); err != nil {
 		t.Fatal(err)
@@ -57,6 +58,7 @@ router br1-ff00_0_110-1  netns 4026532000 (red)  native  served by process 77  l
   key 0  id 0123456789abcdef
 
 router br2  netns 4026531840 (this one)  generic  not served
+  its interfaces are gone: attach again, or forget it with 'rm -r /pins/1/br2'
   no key: all packets go to the slow path
 `
 	if got := "\n" + b.String(); got != want {
@@ -96,7 +98,7 @@ func TestFieldNames(t *testing.T) {
 	}
 	const text = `{"routers":[{
 		"router":"br1-ff00_0_110-1","netns":4026532000,"netns_name":"red","here":false,"mode":"native","served":true,
-		"pid":77,"loaded_at":"2026-01-02T03:04:05Z",
+		"pid":77,"loaded_at":"2026-01-02T03:04:05Z","pins":"/pins/red",
 		"interfaces":[{"interface":"eth1","attached":true,"packets":1234584,"bytes":123458400,
 			"reasons":[
 				{"reason":"scion-bfd","verdict":"punt","packets":12,"bytes":1200},
