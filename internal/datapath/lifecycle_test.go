@@ -68,8 +68,12 @@ func TestAttachAndDetach(t *testing.T) {
 	if left := tree(t); xdpProgram(t, "v2") != 0 || left != "" {
 		t.Errorf("after the last: program %d, pins %s", xdpProgram(t, "v2"), left)
 	}
-	if _, err := Open("br1"); err == nil || !strings.Contains(err.Error(), "culvert status") {
-		t.Errorf("opened what is detached: %v", err)
+	if here, err := ListHere(); err != nil || len(here) != 0 {
+		t.Errorf("%d instances are left here, %v", len(here), err)
+	}
+	// another run of the tests may have a router of the same name elsewhere
+	if _, err := Open("no-such-router"); err == nil || !strings.Contains(err.Error(), "culvert status") {
+		t.Errorf("opened what does not exist: %v", err)
 	}
 }
 
