@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -92,6 +93,13 @@ func TestRestartUnderLoad(t *testing.T) {
 		p = b.serve(t)
 		load.wait(step)
 	}
+	t.Log("killed while taking over")
+	p.end(syscall.SIGKILL)
+	for range 8 {
+		b.killInTakeover(t)
+	}
+	p = b.serve(t)
+	load.wait(step)
 	t.Log("changed topology")
 	p.end(syscall.SIGTERM)
 	addInterface(t, b.as)
@@ -122,6 +130,15 @@ func TestRestartUnderLoad(t *testing.T) {
 		t.Errorf("counters moved by %v, want %d packets forwarded", moved, want)
 	}
 	t.Logf("%d packets", s.sent.Load())
+}
+
+// killInTakeover starts a process and kills it as soon as it has pinned something.
+func (b *between) killInTakeover(t *testing.T) {
+	t.Helper()
+	before := pins(t, b.lab, "rut")
+	p := start(t, b.lab, "rut", program(), "scion", "run", "--config", b.config)
+	wait(t, "the new process to pin something", func() bool { return !slices.Equal(pins(t, b.lab, "rut"), before) })
+	p.end(syscall.SIGKILL)
 }
 
 // addInterface gives the router of an AS one more interface: interface 1 again, with other ports.
