@@ -49,6 +49,9 @@ func load(old *Instance, m meta, skipMAC bool, ports []*net.Interface) (_ *Insta
 			inst.Close()
 		}
 	}()
+	if inst.maps[slowKeyMap], err = newSlowKeyMap(); err != nil {
+		return nil, err
+	}
 	if old != nil && old.maps[lossesMapLosses] != nil {
 		if inst.maps[lossesMapLosses], err = old.maps[lossesMapLosses].Clone(); err != nil {
 			return nil, fmt.Errorf("taking over map %s: %w", lossesMapLosses, err)
