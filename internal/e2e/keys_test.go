@@ -4,20 +4,32 @@ package e2e
 
 import (
 	"encoding/base64"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/scionproto/scion/router/control"
 
 	"culvert/internal/lab"
 )
 
-// TestKeyRotationUnderLoad replaces the forwarding key while packets with hop fields of both keys
-// flow. While two keys are loaded both pass; with the old key gone its packets are not forwarded
-// any more, also not by the slow path, and the others lose nothing.
 func TestKeyRotationUnderLoad(t *testing.T) {
-	b := newBetween(t, lab.Options{Name: "kr"})
+	t.Run("with the old slow path", func(t *testing.T) { rotateKey(t, "kr", false) })
+	t.Run("with a restart in between", func(t *testing.T) { rotateKey(t, "kr2", true) })
+}
+
+// rotateKey replaces the forwarding key while packets with hop fields of both keys
+// flow. While two keys are loaded both pass; with the old key gone its packets are not forwarded
+// any more, also not by the slow path, and the others lose nothing. A restart that
+// gives the slow path the new key changes nothing of that.
+func rotateKey(t *testing.T, name string, restart bool) {
+	b := newBetween(t, lab.Options{Name: name})
 	const step = 200
-	newKey := base64.StdEncoding.EncodeToString([]byte("a derived key..."))
-	b.serve(t)
+	master := []byte("new master key..")
+	newKey := base64.StdEncoding.EncodeToString(control.DeriveHFMacKey(master))
+	p := b.serve(t)
 	old, fresh := b.stream(t, "", 0), b.stream(t, newKey, maxSent)
 	fresh.on.Store(false)
 	load := startLoad(t, b.from, old, fresh)
@@ -34,6 +46,14 @@ func TestKeyRotationUnderLoad(t *testing.T) {
 		t.Errorf("key list shows %q, want two keys", list)
 	}
 
+	if restart {
+		path := filepath.Join(b.as.Keys, "master0.key")
+		check(t, os.WriteFile(path, []byte(base64.StdEncoding.EncodeToString(master)+"\n"), 0o600))
+		p.end(syscall.SIGTERM)
+		load.wait(step)
+		b.serve(t)
+		load.wait(step)
+	}
 	load.pause(old)
 	valid := old.sent.Load()
 	culvert(t, b.lab, "rut", "key", "remove", id, "0")
