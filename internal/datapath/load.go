@@ -166,8 +166,7 @@ func taiOffset() uint64 {
 // loadError makes one line of a verifier's log and names what usually helps.
 func loadError(err error) error {
 	if errors.Is(err, unix.EPERM) {
-		return errors.New("loading the eBPF program: not permitted: run as root, " +
-			"or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
+		return permissionError("loading the eBPF program")
 	}
 	var ve *ebpf.VerifierError
 	if errors.As(err, &ve) {

@@ -68,6 +68,9 @@ func mountBPFFS() error {
 	return <-done
 }
 
+// NetNSHere returns the inode of the calling thread's network namespace.
+func NetNSHere() (uint32, error) { return netnsInode() }
+
 // netnsInode identifies the network namespace of the calling thread.
 func netnsInode() (uint32, error) {
 	var st unix.Stat_t

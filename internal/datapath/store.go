@@ -47,7 +47,11 @@ func makeInstanceDir(netns uint32, name string) (string, error) {
 	}
 	// A dot is not allowed in bpffs.
 	dir := filepath.Join(root, strconv.FormatUint(uint64(netns), 10), strings.ReplaceAll(name, ".", "_"))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	err = os.MkdirAll(dir, 0o700)
+	if errors.Is(err, os.ErrPermission) {
+		return "", permissionError("making " + dir)
+	}
+	if err != nil {
 		return "", fmt.Errorf("making %s: %w", dir, err)
 	}
 	return dir, nil
@@ -149,6 +153,9 @@ func openInstance(dir string) (*Instance, error) {
 	var newest *Instance
 	for _, g := range generations(dir) {
 		inst, err := openGeneration(dir, filepath.Join(dir, strconv.Itoa(g)))
+		if errors.Is(err, os.ErrPermission) {
+			return nil, permissionError("opening the pins of " + filepath.Base(dir))
+		}
 		if err != nil {
 			continue // left half-made by a process that died
 		}
@@ -259,11 +266,7 @@ func checkForeign(dir string, ports []*net.Interface) error {
 // programOwner says whose program it is, as well as the kernel can tell.
 func programOwner(id ebpf.ProgramID) string {
 	all, _ := List()
-	defer func() {
-		for _, i := range all {
-			i.Close()
-		}
-	}()
+	defer closeAll(all)
 	for _, i := range all {
 		info, err := i.prog.Info()
 		if err != nil {
