@@ -45,6 +45,9 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	if err != nil {
 		return err
 	}
+	if err := r.CheckInterfaces(interfaces); err != nil {
+		return err
+	}
 	inst, err := datapath.Attach(datapath.Options{
 		Name:       r.ID(),
 		Interfaces: interfaces,

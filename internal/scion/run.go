@@ -42,6 +42,9 @@ func Run(ctx context.Context, path string, deps Deps) error {
 		return err
 	}
 	if len(deps.Interfaces) > 0 {
+		if err := r.CheckInterfaces(deps.Interfaces); err != nil {
+			return err
+		}
 		interfaces = deps.Interfaces
 	}
 	lock, err := TakeLock(r.ID())
