@@ -54,8 +54,14 @@ func (b *between) stream(t *testing.T, key string, first uint32) *stream {
 // links can be used.
 func (b *between) serve(t *testing.T) *process {
 	t.Helper()
+	return b.serveAs(t, program(), "scion", "run", "--config", b.config)
+}
+
+// serveAs is serve with a command around it.
+func (b *between) serveAs(t *testing.T, argv ...string) *process {
+	t.Helper()
 	before := xdpProgram(t, b.lab, "rut", "to-a")
-	p := start(t, b.lab, "rut", program(), "scion", "run", "--config", b.config)
+	p := start(t, b.lab, "rut", argv...)
 	b.awaitSwap(t, p, before)
 	wait(t, "links to be usable", func() bool {
 		i := findPlane(t, b.lab, "rut")
