@@ -113,6 +113,11 @@ func attach(dir string, netns uint32, o Options, c Config, ports []*net.Interfac
 	if old != nil {
 		defer old.Close()
 	}
+	if old != nil && len(old.Attached()) == 0 {
+		// Its interfaces have gone, perhaps with a namespace whose number is used again. Keys,
+		// counters and next hops of that life have no place in this one.
+		old = nil
+	}
 	if err := checkForeign(dir, ports); err != nil {
 		return nil, err
 	}
@@ -124,7 +129,7 @@ func attach(dir string, netns uint32, o Options, c Config, ports []*net.Interfac
 	if err != nil {
 		return nil, err
 	}
-	inst.dir, inst.old = dir, old != nil && len(old.Attached()) > 0
+	inst.dir, inst.old = dir, old != nil
 	gen, err := inst.pinGeneration()
 	if err != nil {
 		inst.Close()
