@@ -26,9 +26,8 @@ const (
 )
 
 // interfaceUp is the control plane's own word on an interface, from its metrics.
-func interfaceUp(t *testing.T, l *lab.Lab, as lab.AS, id string) (up bool) {
-	t.Helper()
-	check(t, l.Do(as.NS, func() error {
+func interfaceUp(l *lab.Lab, as lab.AS, id string) (up bool, err error) {
+	err = l.Do(as.NS, func() error {
 		conn, err := net.Dial("tcp", as.RouterAPI.String())
 		if err != nil {
 			return err
@@ -50,8 +49,8 @@ func interfaceUp(t *testing.T, l *lab.Lab, as lab.AS, id string) (up bool) {
 			}
 		}
 		return fmt.Errorf("no router_interface_up of %s in the metrics of %s: %v", id, as.NS, lines.Err())
-	}))
-	return up
+	})
+	return up, err
 }
 
 // follow waits until the control plane has declared an interface up or down, and then until the
@@ -65,7 +64,11 @@ func follow(t *testing.T, l *lab.Lab, as lab.AS, p *datapath.Instance, id string
 		return states[link].Up
 	}
 	begun := time.Now()
-	wait(t, "BFD to declare the link", func() bool { return interfaceUp(t, l, as, id) == up })
+	wait(t, "BFD to declare the link", func() bool {
+		now, err := interfaceUp(l, as, id)
+		check(t, err)
+		return now == up
+	})
 	declared := time.Now()
 	wait(t, "the fast path to take over the state", func() bool { return fastPath() == up })
 	late := time.Since(declared)
@@ -75,21 +78,62 @@ func follow(t *testing.T, l *lab.Lab, as lab.AS, p *datapath.Instance, id string
 	}
 }
 
+// through2 is a numbered stream from AS 1 through AS 2 to AS 3.
+type through2 struct {
+	lab  *lab.Lab
+	as2  lab.AS
+	from bench.End
+	sink *bench.Sink
+	s    *stream
+}
+
+func newThrough2(t *testing.T, name string) *through2 {
+	t.Helper()
+	b := &through2{lab: up(t, "scion3", lab.Options{Name: name, MTU: 2000, BFD: bfdInterval})}
+	var err error
+	b.as2, err = b.lab.AS("as2")
+	check(t, err)
+	b.from = end(t, b.lab, "as1", "to-as2")
+	b.sink = newSink(t, end(t, b.lab, "as3", "to-as2"),
+		bench.SinkOptions{MinLen: bfdFrame, Tags: maxSent, TagOffset: bfdFrame - 8})
+	b.s = newStream(frames(t, b.lab, "as2", b.from, end(t, b.lab, "as2", "to-as1"), scionpkt.GenerateOptions{
+		Sizes: []int{bfdFrame}, Ingress: 201, Egress: 203,
+	})[0], 0)
+	return b
+}
+
+// TestRestartWithBFD kills a router whose links are watched, and starts it again. The new sessions
+// begin as down, which must not be taken for a loss of the links that carry traffic.
+func TestRestartWithBFD(t *testing.T) {
+	b := newThrough2(t, "rbfd")
+	load := startLoad(t, b.from, b.s)
+	load.wait(100)
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		check(t, b.lab.StopRouter("as2", sig))
+		load.wait(1200) // longer than the detection
+		check(t, b.lab.StartRouter("as2", lab.Culvert))
+		for _, id := range []string{"201", "203"} {
+			wait(t, "the session of "+id, func() bool {
+				up, err := interfaceUp(b.lab, b.as2, id)
+				return err == nil && up
+			})
+		}
+		load.wait(1200)
+	}
+	load.stop()
+	settled(t, b.sink)
+	wantOnce(t, "stream", b.s.arrivals(t, b.sink))
+	t.Logf("%d packets", b.s.sent.Load())
+}
+
 // TestBFDLossUnderLoad stops the router at the far end of a link that a flood uses. The fast path
 // stops sending there and comes back with the router.
 func TestBFDLossUnderLoad(t *testing.T) {
-	l := up(t, "scion3", lab.Options{Name: "bfd", MTU: 2000, BFD: bfdInterval})
-	as2, err := l.AS("as2")
-	check(t, err)
+	b := newThrough2(t, "bfd")
+	l, as2, s, sink := b.lab, b.as2, b.s, b.sink
 	p := plane(t, l, "as2")
-	from, into := end(t, l, "as1", "to-as2"), end(t, l, "as2", "to-as1")
-	sink := newSink(t, end(t, l, "as3", "to-as2"),
-		bench.SinkOptions{MinLen: bfdFrame, Tags: maxSent, TagOffset: bfdFrame - 8})
-	s := newStream(frames(t, l, "as2", from, into, scionpkt.GenerateOptions{
-		Sizes: []int{bfdFrame}, Ingress: 201, Egress: 203,
-	})[0], 0)
 	begun := count(t, p, "to-as1")
-	load := startLoad(t, from, s)
+	load := startLoad(t, b.from, s)
 	const step = 200
 	load.wait(step)
 
