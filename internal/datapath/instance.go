@@ -130,6 +130,11 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 	if err := checkMode(old, o); err != nil {
 		return nil, err
 	}
+	if old != nil && len(old.Attached()) == 0 {
+		// Its interfaces have gone, perhaps with a namespace whose number is used again. Keys,
+		// counters and next hops of that life have no place in this one.
+		old = nil
+	}
 	if err := checkForeign(dir, ports); err != nil {
 		return nil, err
 	}
@@ -141,7 +146,7 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 	if err != nil {
 		return nil, err
 	}
-	inst.dir, inst.old = dir, old != nil && len(old.Attached()) > 0
+	inst.dir, inst.old = dir, old != nil
 	gen, err := inst.pinGeneration()
 	if err != nil {
 		inst.Close()

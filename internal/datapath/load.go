@@ -49,6 +49,9 @@ func load(old *Instance, m meta, skipMAC bool, ports []*net.Interface) (_ *Insta
 			inst.Close()
 		}
 	}()
+	if inst.maps[slowKeyMap], err = newSlowKeyMap(); err != nil {
+		return nil, err
+	}
 	if old != nil {
 		if err := inst.carryLosses(old); err != nil {
 			return nil, err
