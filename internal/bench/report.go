@@ -58,7 +58,7 @@ func rateReport(scenario string, rows []Row, samples [][]Sample, against []strin
 				}
 			}
 			out.Note = s.Note
-			if s.Missing() != 0 {
+			if !s.Accounted() {
 				out.Valid = false
 				missing += s.Missing()
 			}
