@@ -23,6 +23,8 @@ type ReportRow struct {
 	Name string `json:"name"`
 	// Mpps is in millions of packets a second, absent where only a cost is measured.
 	Mpps *Spread `json:"mpps,omitempty"`
+	// Offered is the rate at which packets were sent, in the same unit.
+	Offered *Spread `json:"offered_mpps,omitempty"`
 	// NsPerPacket is in nanoseconds: the inverse of the rate, or the cost net of an empty program.
 	NsPerPacket Spread `json:"ns_per_packet"`
 	// Best is the lowest cost seen, net of the lowest of an empty program; absent where a rate is measured.
@@ -43,10 +45,11 @@ func rateReport(scenario string, rows []Row, samples [][]Sample, against []strin
 	rates := map[string][]float64{}
 	for i, row := range rows {
 		out := ReportRow{Name: row.Name(), Lost: map[string]uint64{}, Valid: true}
-		var mpps, ns []float64
+		var mpps, offered, ns []float64
 		var missing int64
 		for _, s := range samples[i] {
 			mpps = append(mpps, s.Mpps())
+			offered = append(offered, s.Offered())
 			if s.Mpps() > 0 {
 				ns = append(ns, 1000/s.Mpps())
 			}
@@ -66,8 +69,8 @@ func rateReport(scenario string, rows []Row, samples [][]Sample, against []strin
 		if !out.Valid {
 			out.Note = fmt.Sprintf("invalid: %d packets not accounted for", missing)
 		}
-		spread := newSpread(mpps)
-		out.Mpps, out.NsPerPacket = &spread, newSpread(ns)
+		arrived, sent := newSpread(mpps), newSpread(offered)
+		out.Mpps, out.Offered, out.NsPerPacket = &arrived, &sent, newSpread(ns)
 		rates[out.Name] = mpps
 		r.Rows = append(r.Rows, out)
 	}
@@ -118,7 +121,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		for _, b := range bases {
 			head = append(head, "x "+b)
 		}
-		head = append(head, "lost", "note")
+		head = append(head, "offered", "lost", "note")
 	} else {
 		head = append(head, "ns/packet", "min", "max", "best", "frames")
 	}
@@ -174,7 +177,7 @@ func (row ReportRow) rateCells(ratios map[string]float64, bases []string) []stri
 	if lost > 0 {
 		share = fmt.Sprintf("%.2f %%", 100*float64(lost)/float64(row.Sent))
 	}
-	return append(cells, share, row.Note)
+	return append(cells, fmt.Sprintf("%.3f", row.Offered.Median), share, row.Note)
 }
 
 func (row ReportRow) costCells() []string {

@@ -50,6 +50,9 @@ func TestRateReport(t *testing.T) {
 	if got := r.Ratios; len(got) != 2 || got["half/redirect"] != 0.5 {
 		t.Errorf("ratios %v", got)
 	}
+	if got := r.Rows[1].Offered; *got != (Spread{1, 1, 1}) {
+		t.Errorf("offered %+v, but 1000 packets were sent in each millisecond", got)
+	}
 	if got := r.Rows[0]; got.Mpps.Median != 0.4 || got.NsPerPacket.Median != 2500 || !got.Valid || got.Lost["queue"] != 1400 {
 		t.Errorf("row %+v", got)
 	}

@@ -38,11 +38,16 @@ type Sample struct {
 }
 
 // Mpps is the rate at which packets arrived, in millions a second.
-func (s Sample) Mpps() float64 {
+func (s Sample) Mpps() float64 { return s.mpps(s.Received) }
+
+// Offered is the rate at which packets were sent, in millions a second.
+func (s Sample) Offered() float64 { return s.mpps(s.Sent) }
+
+func (s Sample) mpps(packets uint64) float64 {
 	if s.Elapsed <= 0 {
 		return 0
 	}
-	return float64(s.Received) / s.Elapsed.Seconds() / 1e6
+	return float64(packets) / s.Elapsed.Seconds() / 1e6
 }
 
 // Missing is how many packets were sent and neither received nor counted as lost. It is negative if packets were
