@@ -111,7 +111,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// WriteTable writes the report as a Markdown table that also reads well on a terminal.
+// WriteTable writes the report as a Markdown table that also reads well on a terminal, with its notes below.
 func (r *Report) WriteTable(w io.Writer) error {
 	head := []string{"row"}
 	bases := r.bases()
@@ -121,7 +121,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		for _, b := range bases {
 			head = append(head, "x "+b)
 		}
-		head = append(head, "offered", "lost", "note")
+		head = append(head, "offered", "lost")
 	} else {
 		head = append(head, "ns/packet", "min", "max", "best", "frames")
 	}
@@ -135,7 +135,13 @@ func (r *Report) WriteTable(w io.Writer) error {
 	}
 	var b strings.Builder
 	writeMarkdown(&b, lines)
-	fmt.Fprintf(&b, "\n%s\n", r.Machine)
+	b.WriteString("\n")
+	for _, row := range r.Rows {
+		if row.Note != "" {
+			fmt.Fprintf(&b, "%s: %s\n", row.Name, row.Note)
+		}
+	}
+	fmt.Fprintf(&b, "%s\n", r.Machine)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -177,7 +183,7 @@ func (row ReportRow) rateCells(ratios map[string]float64, bases []string) []stri
 	if lost > 0 {
 		share = fmt.Sprintf("%.2f %%", 100*float64(lost)/float64(row.Sent))
 	}
-	return append(cells, fmt.Sprintf("%.3f", row.Offered.Median), share, row.Note)
+	return append(cells, fmt.Sprintf("%.3f", row.Offered.Median), share)
 }
 
 func (row ReportRow) costCells() []string {
@@ -191,8 +197,8 @@ func (row ReportRow) costCells() []string {
 	}
 }
 
-// writeMarkdown writes lines of cells, the first of them the head, with columns aligned: names and notes to the
-// left, figures to the right.
+// writeMarkdown writes lines of cells, the first of them the head, with columns aligned: names to the left,
+// figures to the right.
 func writeMarkdown(b *strings.Builder, lines [][]string) {
 	widths := make([]int, len(lines[0]))
 	for _, line := range lines {
@@ -200,10 +206,9 @@ func writeMarkdown(b *strings.Builder, lines [][]string) {
 			widths[i] = max(widths[i], len(cell), 2)
 		}
 	}
-	left := func(i int) bool { return i == 0 || lines[0][i] == "note" }
 	for n, line := range lines {
 		for i, cell := range line {
-			if left(i) {
+			if i == 0 {
 				fmt.Fprintf(b, "| %-*s ", widths[i], cell)
 			} else {
 				fmt.Fprintf(b, "| %*s ", widths[i], cell)
@@ -214,7 +219,7 @@ func writeMarkdown(b *strings.Builder, lines [][]string) {
 			continue
 		}
 		for i, w := range widths {
-			if left(i) {
+			if i == 0 {
 				fmt.Fprintf(b, "| %s ", strings.Repeat("-", w))
 			} else {
 				fmt.Fprintf(b, "| %s: ", strings.Repeat("-", w-1))

@@ -105,6 +105,9 @@ func TestReportAsTable(t *testing.T) {
 		}
 		lines = lines[1:]
 	}
+	if !strings.Contains(b.String(), "\nleaky: invalid: 1 packets") {
+		t.Errorf("no note of the missing packet in\n%s", &b)
+	}
 	b.Reset()
 	cost := costReport("cost", []CostRow{{Name: "redirect", Frames: 7, Net: Spread{13, 12, 15}, Best: 11.5}})
 	if err := cost.WriteTable(&b); err != nil {

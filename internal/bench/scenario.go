@@ -80,7 +80,7 @@ var candidates = []candidate{
 	}},
 	{
 		name: "culvert", scenarios: []string{"scion3"}, alone: true,
-		note:   "flooded; on one CPU with the generator",
+		note:   "flooded with all that the generator can send, on one CPU with it",
 		device: func(o Options) Device { return &labRouter{at: o.lab, kind: lab.Culvert} },
 	},
 	{name: "reference", scenarios: []string{"scion3"}, alone: true, paced: true, device: func(o Options) Device {

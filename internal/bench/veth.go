@@ -215,12 +215,12 @@ func (r *vethRow) findPace(ctx context.Context, round time.Duration) error {
 	}
 	r.gen.Pace(best)
 	r.rate = limit
-	r.note = "flooded: no lower rate does better"
+	r.note = "flooded with all that the generator can send, no lower rate does better"
 	if best > 0 {
 		r.rate = best
-		r.note = fmt.Sprintf("paced at %.2f Mpps, its best rate", best/1e6)
+		r.note = fmt.Sprintf("paced at %.2f Mpps, the offered rate that it does best at", best/1e6)
 	}
-	r.note += fmt.Sprintf(", from CPU %d; on all CPUs", anotherCPU(r.opts.CPU))
+	r.note += fmt.Sprintf("; generator on CPU %d, router on all", anotherCPU(r.opts.CPU))
 	return nil
 }
 
