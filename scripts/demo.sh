@@ -58,8 +58,8 @@ run lab exec "$lab" as1h scion traceroute 1-ff00:0:3,198.18.103.2
 
 say "A flood of SCION packets from AS 1 to AS 3, and what culvert does with it"
 log=$(mktemp)
-echo "\$ culvert bench run scion3 --lab $lab --rows culvert --rounds 1 --seconds 10 &"
-$culvert bench run scion3 --lab "$lab" --rows culvert --rounds 1 --seconds 10 >"$log" 2>&1 &
+echo "\$ culvert bench run scion3 --lab $lab --rows culvert --rounds 1 --seconds 30 &"
+$culvert bench run scion3 --lab "$lab" --rows culvert --rounds 1 --seconds 30 >"$log" 2>&1 &
 flood=$!
 # What is sent first shows the rate.
 until grep -q '^warming up' "$log" || ! kill -0 "$flood" 2>/dev/null; do sleep 0.1; done
@@ -69,7 +69,9 @@ if [[ -t 1 ]]; then
   timeout --foreground -s INT 6 $culvert lab exec "$lab" as2 culvert watch br1-ff00_0_2-1 || (($? == 124))
 fi
 run lab exec "$lab" as2 culvert watch br1-ff00_0_2-1 -n 2
-wait "$flood" || { cat "$log" >&2; echo "demo: the flood failed" >&2; exit 1; }
+kill -0 "$flood" 2>/dev/null || wait "$flood" || { cat "$log" >&2; echo "demo: the flood failed" >&2; exit 1; }
+echo "\$ kill %1"
+end "$flood"
 flood=''
 
 say "Packets a second from AS 1 to AS 3, with either router in AS 2, in turns"

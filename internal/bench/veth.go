@@ -215,7 +215,7 @@ func (r *vethRow) findPace(ctx context.Context, round time.Duration) error {
 	}
 	r.gen.Pace(best)
 	r.rate = limit
-	r.note = "flooded with all that the generator can send, no lower rate does better"
+	r.note = "flooded with all that the generator can send: no lower rate does better"
 	if best > 0 {
 		r.rate = best
 		r.note = fmt.Sprintf("paced at %.2f Mpps, the offered rate that it does best at", best/1e6)

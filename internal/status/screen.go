@@ -11,6 +11,8 @@ import (
 
 	tea "github.com/charmbracelet/bubbletea"
 	"github.com/charmbracelet/lipgloss"
+
+	_ "culvert/internal/noquery"
 )
 
 // watchScreen shows the live table on a terminal.

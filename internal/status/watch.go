@@ -20,7 +20,8 @@ var ErrOptions = errors.New("watch")
 // WatchOptions say what to watch, and how.
 type WatchOptions struct {
 	// Router and Interface narrow the view to one router ID and one interface; "" is all. They
-	// need not be there yet.
+	// need not be there yet. Of several routers of that ID, the one in this network namespace is
+	// meant, if there is one.
 	Router, Interface string
 	// Interval is how often to look, at least minInterval.
 	Interval time.Duration
@@ -60,8 +61,9 @@ func (o WatchOptions) look() (sample, error) {
 
 func (o WatchOptions) narrow(routers []Router) []Router {
 	var kept []Router
+	here := slices.ContainsFunc(routers, func(r Router) bool { return r.ID == o.Router && r.Here })
 	for _, r := range routers {
-		if o.Router != "" && r.ID != o.Router {
+		if o.Router != "" && (r.ID != o.Router || here && !r.Here) {
 			continue
 		}
 		if o.Interface != "" {

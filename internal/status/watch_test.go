@@ -53,6 +53,25 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
+// TestRouterHere has two routers of one ID, as in two labs: seen from the namespace of one, that one is meant.
+func TestRouterHere(t *testing.T) {
+	there, here := Router{ID: "br1", NetNS: 1}, Router{ID: "br1", NetNS: 2, Here: true}
+	for _, tc := range []struct {
+		router string
+		all    []Router
+		want   int
+	}{
+		{"br1", []Router{there, here}, 1},
+		{"br1", []Router{there, there, {ID: "br2", Here: true}}, 2},
+		{"", []Router{there, here}, 2},
+	} {
+		kept := WatchOptions{Router: tc.router}.narrow(tc.all)
+		if len(kept) != tc.want || tc.want == 1 && !kept[0].Here {
+			t.Errorf("%q of %+v: %+v", tc.router, tc.all, kept)
+		}
+	}
+}
+
 // TestLines has routers come and go while lines are written.
 func TestLines(t *testing.T) {
 	br1 := func(out uint64) Router {

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestNothingIsAskedOfTheTerminal starts this package's own test program, with no test to run, on a terminal of its
+// own: what is written there comes from the start of the program alone.
+func TestNothingIsAskedOfTheTerminal(t *testing.T) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+	// Nothing is asked of terminals in CI, of those that understand nothing, or from the background.
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "CI=") && !strings.HasPrefix(kv, "TERM=") {
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	text := make([]byte, 4096)
+	n, err := master.Read(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(text[:n]); !strings.Contains(got, "PASS") || strings.Contains(got, "\x1b") {
+		t.Errorf("the program wrote %q", got)
+	}
+}
