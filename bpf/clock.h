@@ -24,11 +24,9 @@ static __always_inline __u64 wall_now(void)
 }
 
 /*
- * Whether the wall clock is past the given time, ns since the epoch. Reading the clock source
- * costs as much as forwarding, so it is read once a tick; only a time less than a second ahead
- * of that reading is worth another one.
+ * CLOCK_REALTIME in ns, at most a tick old: reading the clock source costs as much as forwarding.
  */
-static __always_inline bool wall_past(__u64 time)
+static __always_inline __u64 wall_recent(void)
 {
 	__u64 tick = bpf_ktime_get_coarse_ns();
 	struct wall_clock *w;
@@ -36,12 +34,18 @@ static __always_inline bool wall_past(__u64 time)
 
 	w = bpf_map_lookup_elem(&wall_clocks, &key);
 	if (!w)
-		return true;
+		return wall_now();
 	if (w->tick != tick) {
 		w->now = wall_now();
 		w->tick = tick;
 	}
-	if (time > w->now + 1000000000ULL)
+	return w->now;
+}
+
+/* Whether a time, ns since the epoch, is past. Only one close to recent is worth a new reading. */
+static __always_inline bool wall_past(__u64 time, __u64 recent)
+{
+	if (time > recent + 1000000000ULL)
 		return false;
 	return time < wall_now();
 }

@@ -29,7 +29,7 @@ int rx(struct xdp_md *ctx)
 	reason = scion_stage(ctx, &pkt);
 	if (!reason)
 		reason = PASS_OTHER;
-	return verdict(&pkt, reason);
+	return verdict(ctx, &pkt, reason);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

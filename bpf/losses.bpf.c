@@ -42,6 +42,20 @@ struct {
 	__type(value, __u64);
 } losses SEC(".maps");
 
+/*
+ * The generation that counts. Two are attached while one takes over from the other, and when a
+ * process has died over it. Writer: datapath.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} losses_by SEC(".maps");
+
+/* Ours. */
+const volatile __u32 generation;
+
 /* Inode of the network namespace the ports are in: indexes are unique only inside it. */
 const volatile __u32 netns;
 
@@ -67,8 +81,13 @@ static __always_inline void lose(const struct net_device *dev, __u32 loss, __u64
 {
 	__u32 key = BPF_CORE_READ(dev, ifindex);
 	struct port *port;
+	__u32 zero = 0;
+	__u32 *by;
 	__u64 *n;
 
+	by = bpf_map_lookup_elem(&losses_by, &zero);
+	if (!by || *by != generation)
+		return;
 	if (BPF_CORE_READ(dev, nd_net.net, ns.inum) != netns)
 		return;
 	port = bpf_map_lookup_elem(&ports, &key);

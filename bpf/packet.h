@@ -2,6 +2,7 @@
 #ifndef CULVERT_PACKET_H
 #define CULVERT_PACKET_H
 
+#include "compiler.h"
 #include "stats.h"
 
 /* How a SCION datagram came in. */
@@ -52,7 +53,7 @@ struct {
 struct packet {
 	void *data;
 	void *data_end;
-	__u32 len; /* of the frame */
+	__u32 len; /* of the frame, or of its first buffer if that was enough */
 	struct port *port; /* of the ingress interface, NULL if it is not ours */
 	bool udp; /* plain UDP, all headers where they belong */
 	bool v6;
@@ -72,11 +73,6 @@ struct packet {
 #define STORE16(p, v) (*(__u16 *)(p) = (v))
 #define STORE32(p, v) (*(__u32 *)(p) = (v))
 #define STORE64(p, v) (*(__u64 *)(p) = (v))
-
-/* Keeps clang from reasoning about v, and so from dropping a bound that the verifier needs. */
-#ifndef barrier_var
-#define barrier_var(v) asm volatile("" : "+r"(v))
-#endif
 
 /* Copies n bytes, an even constant, in the widest steps; clang would do it byte by byte. */
 static __always_inline void copy(void *dst, const void *src, const __u32 n)
@@ -117,7 +113,15 @@ static __always_inline void parse_udp(struct packet *pkt, void *udp, __u32 l4_le
 	pkt->udp = true;
 }
 
-static __always_inline void parse_ipv4(struct packet *pkt)
+/* Whether the frame has that many bytes; more than the first buffer of it is asked for if need be. */
+static __always_inline bool frame_holds(struct xdp_md *ctx, struct packet *pkt, __u32 len)
+{
+	if (len > pkt->len)
+		pkt->len = bpf_xdp_get_buff_len(ctx);
+	return len <= pkt->len;
+}
+
+static __always_inline void parse_ipv4(struct xdp_md *ctx, struct packet *pkt)
 {
 	void *ip = pkt->data + ETH_HLEN;
 	__u64 sum;
@@ -129,7 +133,8 @@ static __always_inline void parse_ipv4(struct packet *pkt)
 	if (LOAD8(ip) != 0x45 || LOAD16(ip + 6) & bpf_htons(0x3fff) || LOAD8(ip + 9) != IPPROTO_UDP)
 		return;
 	len = bpf_ntohs(LOAD16(ip + 2));
-	if (len < sizeof(struct iphdr) + sizeof(struct udphdr) || ETH_HLEN + len > pkt->len)
+	if (len < sizeof(struct iphdr) + sizeof(struct udphdr) ||
+	    !frame_holds(ctx, pkt, ETH_HLEN + len))
 		return;
 	sum = (__u64)LOAD32(ip) + LOAD32(ip + 4) + LOAD32(ip + 8) + LOAD32(ip + 12) +
 	      LOAD32(ip + 16);
@@ -138,7 +143,7 @@ static __always_inline void parse_ipv4(struct packet *pkt)
 	parse_udp(pkt, ip + sizeof(struct iphdr), len - sizeof(struct iphdr));
 }
 
-static __always_inline void parse_ipv6(struct packet *pkt)
+static __always_inline void parse_ipv6(struct xdp_md *ctx, struct packet *pkt)
 {
 	void *ip = pkt->data + ETH_HLEN;
 	__u32 len;
@@ -148,7 +153,8 @@ static __always_inline void parse_ipv6(struct packet *pkt)
 	if ((LOAD8(ip) & 0xf0) != 0x60 || LOAD8(ip + 6) != IPPROTO_UDP)
 		return;
 	len = bpf_ntohs(LOAD16(ip + 4));
-	if (len < sizeof(struct udphdr) || ETH_HLEN + sizeof(struct ipv6hdr) + len > pkt->len)
+	if (len < sizeof(struct udphdr) ||
+	    !frame_holds(ctx, pkt, ETH_HLEN + sizeof(struct ipv6hdr) + len))
 		return;
 	pkt->v6 = true;
 	parse_udp(pkt, ip + sizeof(struct ipv6hdr), len);
@@ -165,7 +171,7 @@ static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 
 	pkt->data = (void *)(long)ctx->data;
 	pkt->data_end = (void *)(long)ctx->data_end;
-	pkt->len = bpf_xdp_get_buff_len(ctx);
+	pkt->len = pkt->data_end - pkt->data;
 	port = bpf_map_lookup_elem(&ports, &ifindex);
 	if (!port || !port->slot)
 		return;
@@ -177,10 +183,10 @@ static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 		return;
 	switch (LOAD16(pkt->data + 12)) {
 	case bpf_htons(ETH_P_IP):
-		parse_ipv4(pkt);
+		parse_ipv4(ctx, pkt);
 		break;
 	case bpf_htons(ETH_P_IPV6):
-		parse_ipv6(pkt);
+		parse_ipv6(ctx, pkt);
 		break;
 	}
 }

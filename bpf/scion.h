@@ -121,7 +121,7 @@ static __always_inline int scion_inc_path(struct scion *s, struct scion_packet *
 }
 
 /* Leaves the AS through this router or towards the sibling that owns the egress interface. */
-static __always_inline int scion_outbound(struct scion *s, struct scion_packet *p)
+static __always_inline int scion_outbound(struct scion *s, struct scion_packet *p, __u64 recent)
 {
 	const struct scion_ingress *in = &p->in;
 	struct scion_link *link;
@@ -140,7 +140,7 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 		reason = scion_seek(s, s->curr_inf, s->curr_hf);
 		if (reason)
 			return reason;
-		reason = scion_check_expiry(s);
+		reason = scion_check_expiry(s, recent);
 		if (reason)
 			return reason;
 		reason = scion_check_mac(s);
@@ -193,6 +193,7 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 {
 	struct scion s = {};
+	__u64 recent;
 	__u8 alert;
 	int reason;
 
@@ -204,7 +205,8 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 	reason = scion_path(&s);
 	if (reason)
 		return reason;
-	reason = scion_check_expiry(&s);
+	recent = wall_recent();
+	reason = scion_check_expiry(&s, recent);
 	if (reason)
 		return reason;
 	reason = scion_check_ingress(&s, &p->in);
@@ -236,7 +238,7 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 		return PUNT_SCION_INGRESS_ALERT;
 	if (s.dst_ia == scion_local_ia)
 		return scion_inbound(&s, p);
-	return scion_outbound(&s, p);
+	return scion_outbound(&s, p, recent);
 }
 
 /* The SCION border router. REASON_NONE when the packet came over none of its links. */

@@ -15,13 +15,13 @@ static __always_inline struct scion_iface *scion_iface(__u32 id)
 	return bpf_map_lookup_elem(&scion_ifaces, &id);
 }
 
-static __always_inline int scion_check_expiry(struct scion *s)
+static __always_inline int scion_check_expiry(struct scion *s, __u64 recent)
 {
 	__u64 start = bpf_ntohl(LOAD32(s->info + 4));
 	__u64 units = 1 + LOAD8(s->hop + 1);
 
 	/* a unit is 24 h / 256 */
-	if (wall_past(start * 1000000000ULL + units * 337500000000ULL))
+	if (wall_past(start * 1000000000ULL + units * 337500000000ULL, recent))
 		return PUNT_SCION_EXPIRED;
 	return REASON_NONE;
 }

@@ -6,7 +6,7 @@
 #include "packet.h"
 
 /* The one way out: counts the packet under its reason and does what the reason says. */
-static __always_inline int verdict(struct packet *pkt, __u32 reason)
+static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32 reason)
 {
 	int action = XDP_PASS;
 
@@ -14,7 +14,10 @@ static __always_inline int verdict(struct packet *pkt, __u32 reason)
 		action = bpf_redirect(pkt->egress, 0);
 	} else if (reason >= DROP_SCION_PATH) {
 		action = XDP_DROP;
-	} else if (reason > PASS_OTHER && limited(reason)) {
+	} else if (reason == PASS_OTHER) {
+		/* not parsed as far as to know all its buffers */
+		pkt->len = bpf_xdp_get_buff_len(ctx);
+	} else if (limited(reason)) {
 		action = XDP_DROP;
 		reason += REASON_LIMITED;
 	}

@@ -69,7 +69,19 @@ func newRootCmd() *cobra.Command {
 	for _, verb := range verbs {
 		root.AddCommand(verb())
 	}
+	helpAlone(root)
 	return root
+}
+
+// helpAlone makes commands that only hold others print their help when nothing follows them. Left
+// to itself cobra prints it for an unknown verb too, and calls that a success.
+func helpAlone(cmd *cobra.Command) {
+	if !cmd.Runnable() {
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	for _, sub := range cmd.Commands() {
+		helpAlone(sub)
+	}
 }
 
 // verbs lists the constructors of the top-level commands, each in a file of its own.
@@ -77,6 +89,8 @@ var verbs = []func() *cobra.Command{
 	newRunCmd,
 	newAttachCmd,
 	newDetachCmd,
+	newStatusCmd,
+	newWatchCmd,
 	newKeyCmd,
 	newScionCmd,
 	newDoctorCmd,

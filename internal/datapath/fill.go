@@ -169,16 +169,19 @@ func (i *Instance) fillLimits() error {
 		if r.Verdict != VerdictPunt {
 			continue
 		}
-		rate := uint64(puntRate)
-		switch pipelineReason(n) {
-		case pipelineReasonPUNT_SCION_BFD, pipelineReasonPUNT_SCION_NEXT_HOP,
-			pipelineReasonPUNT_SCION_MTU, pipelineReasonPUNT_SCION_CHECKSUM:
-			rate = ownRate
-		}
-		l := pipelineLimit{Interval: 1e9 / rate, Burst: puntBurst}
-		if err := i.maps[pipelineMapLimits].Put(uint32(n), l); err != nil {
+		if err := i.maps[pipelineMapLimits].Put(uint32(n), puntLimit(pipelineReason(n))); err != nil {
 			return fmt.Errorf("writing the limit of %s: %w", r.Name, err)
 		}
 	}
 	return nil
+}
+
+func puntLimit(reason pipelineReason) pipelineLimit {
+	rate := uint64(puntRate)
+	switch reason {
+	case pipelineReasonPUNT_SCION_BFD, pipelineReasonPUNT_SCION_NEXT_HOP,
+		pipelineReasonPUNT_SCION_MTU, pipelineReasonPUNT_SCION_CHECKSUM:
+		rate = ownRate
+	}
+	return pipelineLimit{Interval: 1e9 / rate, Burst: puntBurst}
 }

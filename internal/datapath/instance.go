@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -47,6 +48,16 @@ func (i *Instance) Name() string { return i.meta.Name }
 // NetNS returns the inode of the network namespace that the instance is attached in.
 func (i *Instance) NetNS() uint32 { return i.meta.NetNS }
 
+// Here tells whether the instance is attached in the network namespace of the calling thread.
+func (i *Instance) Here() bool {
+	here, err := currentSpace()
+	return err == nil && i.in(here)
+}
+
+func (i *Instance) in(s space) bool {
+	return i.meta.NetNS == s.inode && i.meta.Cookie == s.cookie
+}
+
 // Config returns what the instance was loaded with.
 func (i *Instance) Config() Config { return i.meta.Config }
 
@@ -83,11 +94,11 @@ func Attach(o Options, c Config) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	netns, err := netnsInode()
+	here, err := currentSpace()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := makeInstanceDir(netns, o.Name)
+	dir, err := makeInstanceDir(here.inode, o.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +106,7 @@ func Attach(o Options, c Config) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	inst, err := attach(dir, netns, o, c, ports)
+	inst, err := attach(dir, here, o, c, ports)
 	if err != nil {
 		lock.Close()
 		removeIfEmpty(dir)
@@ -105,18 +116,29 @@ func Attach(o Options, c Config) (*Instance, error) {
 	return inst, nil
 }
 
-func attach(dir string, netns uint32, o Options, c Config, ports []*net.Interface) (*Instance, error) {
+func attach(dir string, here space, o Options, c Config, ports []*net.Interface) (*Instance, error) {
 	old, err := openInstance(dir)
 	if err != nil && !isNotExist(err) {
 		return nil, err
 	}
 	if old != nil {
 		defer old.Close()
+		if !old.in(here) {
+			old = nil // left by a namespace that is gone
+		}
+	}
+	if err := checkMode(old, o); err != nil {
+		return nil, err
+	}
+	if old != nil && len(old.Attached()) == 0 {
+		// Its interfaces have gone, perhaps with a namespace whose number is used again. Keys,
+		// counters and next hops of that life have no place in this one.
+		old = nil
 	}
 	if err := checkForeign(dir, ports); err != nil {
 		return nil, err
 	}
-	m := newMeta(old, netns, o, c)
+	m := newMeta(old, here, o, c)
 	if err := m.assignPorts(ports); err != nil {
 		return nil, err
 	}
@@ -124,7 +146,7 @@ func attach(dir string, netns uint32, o Options, c Config, ports []*net.Interfac
 	if err != nil {
 		return nil, err
 	}
-	inst.dir, inst.old = dir, old != nil && len(old.Attached()) > 0
+	inst.dir, inst.old = dir, old != nil
 	gen, err := inst.pinGeneration()
 	if err != nil {
 		inst.Close()
@@ -132,7 +154,7 @@ func attach(dir string, netns uint32, o Options, c Config, ports []*net.Interfac
 	}
 	err = inst.watchLosses(gen)
 	if err == nil {
-		err = swapLinks(inst, old, ports)
+		err = inst.countLosses(gen, func() error { return swapLinks(inst, old, ports) })
 	}
 	if err != nil {
 		os.RemoveAll(gen)
@@ -143,20 +165,38 @@ func attach(dir string, netns uint32, o Options, c Config, ports []*net.Interfac
 	return inst, nil
 }
 
+// checkMode refuses to change the mode of what is attached: no atomic swap leads from one to the
+// other.
+func checkMode(old *Instance, o Options) error {
+	if old == nil || old.meta.Generic == o.Generic || len(old.Attached()) == 0 {
+		return nil
+	}
+	mode := map[bool]string{false: "native", true: "generic"}
+	return fmt.Errorf("router %s is attached in %s mode: to attach it in %s mode, detach it first "+
+		"(culvert detach %s)", o.Name, mode[old.meta.Generic], mode[o.Generic], strings.Join(old.Attached(), " "))
+}
+
 // swapLinks puts the new program on every interface: atomically where one of ours runs. When it
 // fails, the interfaces carry what they carried before.
 func swapLinks(inst, old *Instance, ports []*net.Interface) (err error) {
 	var undo []func()
+	var opened []link.Link
 	defer func() {
 		if err != nil {
 			for _, u := range slices.Backward(undo) {
 				u()
 			}
 		}
+		for _, l := range opened {
+			l.Close()
+		}
 	}()
 	for _, p := range ports {
 		path := linkPath(inst.dir, p.Name)
 		l, openErr := link.LoadPinnedLink(path, nil)
+		if openErr == nil {
+			opened = append(opened, l)
+		}
 		if openErr == nil && linkIfindex(l) == p.Index {
 			if err := l.Update(inst.prog); err != nil {
 				return fmt.Errorf("swapping the program on %s: %w", p.Name, err)
@@ -169,13 +209,12 @@ func swapLinks(inst, old *Instance, ports []*net.Interface) (err error) {
 			continue
 		}
 		if openErr == nil { // the interface it was made for is gone
-			l.Close()
 			_ = os.Remove(path)
 		}
 		if err := attachLink(inst, p, path); err != nil {
 			return err
 		}
-		undo = append(undo, func() { _ = os.Remove(path) })
+		undo = append(undo, func() { _ = detachLink(path) })
 	}
 	return detachOthers(inst.dir, ports)
 }

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 )
@@ -46,7 +47,33 @@ func (i *Instance) AddKey(index int, key Key) error {
 	if err := m.Put(uint32(index), k); err != nil {
 		return fmt.Errorf("enabling key %d of %s: %w", index, i.Name(), err)
 	}
-	return nil
+	return i.gateRefused(-1)
+}
+
+// ReplaceKey makes sure that a key is loaded: where it is already, else at index 0 in place of what
+// is there. A key that was loaded by hand at another index stays. If there is an index to spare the
+// key is good there while the two change places.
+func (i *Instance) ReplaceKey(key Key) error {
+	loaded, err := i.keyIDs()
+	if err != nil || slices.Contains(loaded, keyID(key)) {
+		return err
+	}
+	if loaded[0] == 0 {
+		return i.AddKey(0, key)
+	}
+	spare := slices.Index(loaded, 0)
+	if spare > 0 {
+		if err := i.AddKey(spare, key); err != nil {
+			return err
+		}
+	}
+	if err := i.RemoveKey(0); err != nil {
+		return err
+	}
+	if err := i.AddKey(0, key); err != nil || spare < 0 {
+		return err
+	}
+	return i.RemoveKey(spare)
 }
 
 // RemoveKey forgets a forwarding key.
@@ -62,6 +89,9 @@ func (i *Instance) RemoveKey(index int) error {
 	if k.Id == 0 {
 		return fmt.Errorf("%s has no key %d: see 'culvert key list %s'", i.Name(), index, i.Name())
 	}
+	if err := i.gateRefused(index); err != nil {
+		return err
+	}
 	k.Id = 0
 	if err := m.Put(uint32(index), k); err != nil {
 		return fmt.Errorf("disabling key %d of %s: %w", index, i.Name(), err)
@@ -74,17 +104,30 @@ func (i *Instance) RemoveKey(index int) error {
 
 // Keys lists the loaded keys.
 func (i *Instance) Keys() ([]KeyInfo, error) {
+	ids, err := i.keyIDs()
+	if err != nil {
+		return nil, err
+	}
 	var keys []KeyInfo
-	for index := range MaxKeys {
+	for index, id := range ids {
+		if id != 0 {
+			keys = append(keys, KeyInfo{Index: index, ID: fmt.Sprintf("%016x", id)})
+		}
+	}
+	return keys, nil
+}
+
+// keyIDs returns what is loaded at each index, 0 for nothing.
+func (i *Instance) keyIDs() ([]uint64, error) {
+	ids := make([]uint64, MaxKeys)
+	for index := range ids {
 		var k pipelineAesCmacKey
 		if err := i.maps[pipelineMapScionKeys].Lookup(uint32(index), &k); err != nil {
 			return nil, fmt.Errorf("reading key %d of %s: %w", index, i.Name(), err)
 		}
-		if k.Id != 0 {
-			keys = append(keys, KeyInfo{Index: index, ID: fmt.Sprintf("%016x", k.Id)})
-		}
+		ids[index] = k.Id
 	}
-	return keys, nil
+	return ids, nil
 }
 
 func (i *Instance) keySlot(index int) (*ebpf.Map, error) {

@@ -21,7 +21,7 @@ func List() ([]*Instance, error) {
 	if !ok {
 		return nil, nil
 	}
-	dirs, err := filepath.Glob(filepath.Join(root, "*", "*"))
+	dirs, err := instanceDirs(root)
 	if err != nil {
 		return nil, err
 	}
@@ -32,16 +32,50 @@ func List() ([]*Instance, error) {
 		case isNotExist(err):
 			continue
 		case err != nil:
-			return all, err
+			closeAll(all)
+			return nil, err
 		}
 		all = append(all, inst)
 	}
 	return all, nil
 }
 
+// instanceDirs finds the directories of all instances. What disappears meanwhile is no error.
+func instanceDirs(root string) ([]string, error) {
+	spaces, err := os.ReadDir(root)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case errors.Is(err, os.ErrPermission):
+		return nil, permissionError("reading " + root)
+	case err != nil:
+		return nil, fmt.Errorf("reading %s: %w", root, err)
+	}
+	var dirs []string
+	for _, s := range spaces {
+		instances, _ := os.ReadDir(filepath.Join(root, s.Name()))
+		for _, i := range instances {
+			dirs = append(dirs, filepath.Join(root, s.Name(), i.Name()))
+		}
+	}
+	return dirs, nil
+}
+
+func closeAll(all []*Instance) {
+	for _, i := range all {
+		i.Close()
+	}
+}
+
+// permissionError says what was tried without the right to, and which rights it takes.
+func permissionError(tried string) error {
+	return fmt.Errorf("%s: not permitted: run as root, or with CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON "+
+		"and write access to bpffs", tried)
+}
+
 // ListHere opens the instances of this network namespace.
 func ListHere() ([]*Instance, error) {
-	here, err := netnsInode()
+	here, err := currentSpace()
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +84,7 @@ func ListHere() ([]*Instance, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(all, func(i *Instance) bool {
-		if i.NetNS() == here {
+		if i.in(here) {
 			return false
 		}
 		i.Close()
@@ -65,8 +99,9 @@ func Open(name string) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	here, err := netnsInode()
+	here, err := currentSpace()
 	if err != nil {
+		closeAll(all)
 		return nil, err
 	}
 	var found []*Instance
@@ -77,22 +112,18 @@ func Open(name string) (*Instance, error) {
 			i.Close()
 		}
 	}
-	if n := slices.IndexFunc(found, func(i *Instance) bool { return i.NetNS() == here }); n > 0 {
+	if n := slices.IndexFunc(found, func(i *Instance) bool { return i.in(here) }); n > 0 {
 		found[0], found[n] = found[n], found[0]
 	}
 	switch {
 	case len(found) == 0:
 		return nil, fmt.Errorf("no router %s here: see 'culvert status'", name)
-	case len(found) > 1 && found[0].NetNS() != here:
-		for _, i := range found {
-			i.Close()
-		}
+	case len(found) > 1 && !found[0].in(here):
+		closeAll(found)
 		return nil, fmt.Errorf("%d routers are called %s: run the command in the network namespace of "+
 			"the one you mean", len(found), name)
 	}
-	for _, i := range found[1:] {
-		i.Close()
-	}
+	closeAll(found[1:])
 	return found[0], nil
 }
 

@@ -49,15 +49,23 @@ func load(old *Instance, m meta, skipMAC bool, ports []*net.Interface) (_ *Insta
 			inst.Close()
 		}
 	}()
-	if old != nil && old.maps[lossesMapLosses] != nil {
-		if inst.maps[lossesMapLosses], err = old.maps[lossesMapLosses].Clone(); err != nil {
-			return nil, fmt.Errorf("taking over map %s: %w", lossesMapLosses, err)
+	if inst.maps[slowKeyMap], err = newSlowKeyMap(); err != nil {
+		return nil, err
+	}
+	if old != nil {
+		if err := inst.carryLosses(old); err != nil {
+			return nil, err
 		}
 	}
-	sameConfig := old != nil && old.meta.Config.equal(m.Config)
 	reused := make(map[string]*ebpf.Map)
-	for name, ms := range spec.Maps {
-		if old == nil || old.maps[name] == nil || ms.Compatible(old.maps[name]) != nil {
+	fits := func(name string) bool {
+		return old != nil && old.maps[name] != nil && spec.Maps[name].Compatible(old.maps[name]) == nil
+	}
+	// All or none: they are filled together.
+	sameConfig := old != nil && old.meta.Config.equal(m.Config) &&
+		!slices.ContainsFunc(configMaps, func(name string) bool { return !fits(name) })
+	for name := range spec.Maps {
+		if !fits(name) {
 			continue
 		}
 		if slices.Contains(carriedMaps, name) || sameConfig && slices.Contains(configMaps, name) {
@@ -163,8 +171,7 @@ func taiOffset() uint64 {
 // loadError makes one line of a verifier's log and names what usually helps.
 func loadError(err error) error {
 	if errors.Is(err, unix.EPERM) {
-		return errors.New("loading the eBPF program: not permitted: run as root, " +
-			"or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON")
+		return permissionError("loading the eBPF program")
 	}
 	var ve *ebpf.VerifierError
 	if errors.As(err, &ve) {

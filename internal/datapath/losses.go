@@ -5,6 +5,7 @@ package datapath
 import (
 	"fmt"
 	"path/filepath"
+	"strconv"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -27,21 +28,33 @@ func (i *Instance) watchLosses(gen string) error {
 	if err := spec.Variables[lossesVarNetns].Set(i.meta.NetNS); err != nil {
 		return fmt.Errorf("setting %s: %w", lossesVarNetns, err)
 	}
+	number, err := generationNumber(gen)
+	if err != nil {
+		return err
+	}
+	if err := spec.Variables[lossesVarGeneration].Set(number); err != nil {
+		return fmt.Errorf("setting %s: %w", lossesVarGeneration, err)
+	}
 	replace := map[string]*ebpf.Map{lossesMapPorts: i.maps[pipelineMapPorts]}
 	spec.Maps[lossesMapPorts].MaxEntries = i.maps[pipelineMapPorts].MaxEntries()
-	if m := i.maps[lossesMapLosses]; m != nil {
-		replace[lossesMapLosses] = m
+	for _, name := range lossMaps {
+		if m := i.maps[name]; m != nil {
+			replace[name] = m
+		}
 	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
 	if err != nil {
 		return fmt.Errorf("counting losses: %w", loadError(err))
 	}
 	defer coll.Close()
-	if i.maps[lossesMapLosses] == nil {
-		m := coll.DetachMap(lossesMapLosses)
-		i.maps[lossesMapLosses] = m
-		if err := m.Pin(filepath.Join(gen, lossesMapLosses)); err != nil {
-			return fmt.Errorf("pinning map %s: %w", lossesMapLosses, err)
+	for _, name := range lossMaps {
+		if i.maps[name] != nil {
+			continue
+		}
+		m := coll.DetachMap(name)
+		i.maps[name] = m
+		if err := m.Pin(filepath.Join(gen, name)); err != nil {
+			return fmt.Errorf("pinning map %s: %w", name, err)
 		}
 	}
 	for tracepoint, prog := range lossTracepoints {
@@ -59,6 +72,59 @@ func (i *Instance) watchLosses(gen string) error {
 		}
 	}
 	return nil
+}
+
+// lossMaps are carried from generation to generation.
+var lossMaps = []string{lossesMapLosses, lossesMapLossesBy}
+
+// carryLosses takes over the maps of losses, all or none: those of another version of culvert may not
+// fit.
+func (i *Instance) carryLosses(old *Instance) error {
+	spec, err := loadLosses()
+	if err != nil {
+		return err
+	}
+	for _, name := range lossMaps {
+		if m := old.maps[name]; m == nil || spec.Maps[name].Compatible(m) != nil {
+			return nil
+		}
+	}
+	for _, name := range lossMaps {
+		if i.maps[name], err = old.maps[name].Clone(); err != nil {
+			return fmt.Errorf("taking over map %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// countLosses makes a generation the one that counts losses, and keeps it so if swap succeeds.
+func (i *Instance) countLosses(gen string, swap func() error) error {
+	number, err := generationNumber(gen)
+	if err != nil {
+		return err
+	}
+	var before uint32
+	m := i.maps[lossesMapLossesBy]
+	if err := m.Lookup(uint32(0), &before); err != nil {
+		return fmt.Errorf("reading who counts the losses of %s: %w", i.Name(), err)
+	}
+	if err := m.Put(uint32(0), number); err != nil {
+		return fmt.Errorf("counting the losses of %s: %w", i.Name(), err)
+	}
+	err = swap()
+	if err != nil {
+		_ = m.Put(uint32(0), before)
+	}
+	return err
+}
+
+// generationNumber is what the directory of a generation is called.
+func generationNumber(gen string) (uint32, error) {
+	n, err := strconv.ParseUint(filepath.Base(gen), 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("directory %s: %w", gen, err)
+	}
+	return uint32(n), nil
 }
 
 // tracePrefix begins the names of the pins of watchLosses.

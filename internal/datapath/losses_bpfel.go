@@ -26,10 +26,12 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	lossesMapLosses       = "losses"
+	lossesMapLossesBy     = "losses_by"
 	lossesMapPorts        = "ports"
 	lossesProgDevmapXmit  = "devmap_xmit"
 	lossesProgException   = "exception"
 	lossesProgRedirectErr = "redirect_err"
+	lossesVarGeneration   = "generation"
 	lossesVarLossNames    = "loss_names"
 	lossesVarNetns        = "netns"
 )
@@ -85,16 +87,18 @@ type lossesProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type lossesMapSpecs struct {
-	Losses *ebpf.MapSpec `ebpf:"losses"`
-	Ports  *ebpf.MapSpec `ebpf:"ports"`
+	Losses   *ebpf.MapSpec `ebpf:"losses"`
+	LossesBy *ebpf.MapSpec `ebpf:"losses_by"`
+	Ports    *ebpf.MapSpec `ebpf:"ports"`
 }
 
 // lossesVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type lossesVariableSpecs struct {
-	LossNames *ebpf.VariableSpec `ebpf:"loss_names"`
-	Netns     *ebpf.VariableSpec `ebpf:"netns"`
+	Generation *ebpf.VariableSpec `ebpf:"generation"`
+	LossNames  *ebpf.VariableSpec `ebpf:"loss_names"`
+	Netns      *ebpf.VariableSpec `ebpf:"netns"`
 }
 
 // lossesObjects contains all objects after they have been loaded into the kernel.
@@ -117,13 +121,15 @@ func (o *lossesObjects) Close() error {
 //
 // It can be passed to loadLossesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lossesMaps struct {
-	Losses *ebpf.Map `ebpf:"losses"`
-	Ports  *ebpf.Map `ebpf:"ports"`
+	Losses   *ebpf.Map `ebpf:"losses"`
+	LossesBy *ebpf.Map `ebpf:"losses_by"`
+	Ports    *ebpf.Map `ebpf:"ports"`
 }
 
 func (m *lossesMaps) Close() error {
 	return _LossesClose(
 		m.Losses,
+		m.LossesBy,
 		m.Ports,
 	)
 }
@@ -132,8 +138,9 @@ func (m *lossesMaps) Close() error {
 //
 // It can be passed to loadLossesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lossesVariables struct {
-	LossNames *ebpf.Variable `ebpf:"loss_names"`
-	Netns     *ebpf.Variable `ebpf:"netns"`
+	Generation *ebpf.Variable `ebpf:"generation"`
+	LossNames  *ebpf.Variable `ebpf:"loss_names"`
+	Netns      *ebpf.Variable `ebpf:"netns"`
 }
 
 // lossesPrograms contains all programs after they have been loaded into the kernel.

@@ -18,8 +18,10 @@ import (
 
 // meta describes a loaded instance to whoever opens its pins. It is kept in a map beside them.
 type meta struct {
-	Name    string
-	NetNS   uint32
+	Name  string
+	NetNS uint32
+	// Cookie is the namespace's, NetNS its inode (see space).
+	Cookie  uint64
 	Generic bool
 	SkipMAC bool
 	Config  Config
@@ -34,10 +36,11 @@ type meta struct {
 // metaMap is the name of the pin.
 const metaMap = "meta"
 
-func newMeta(old *Instance, netns uint32, o Options, c Config) meta {
+func newMeta(old *Instance, here space, o Options, c Config) meta {
 	m := meta{
 		Name:     o.Name,
-		NetNS:    netns,
+		NetNS:    here.inode,
+		Cookie:   here.cookie,
 		Generic:  o.Generic,
 		SkipMAC:  o.SkipMAC,
 		Config:   c,

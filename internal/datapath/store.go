@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -37,6 +38,12 @@ func linkPath(dir, iface string) string {
 	return filepath.Join(dir, linkPrefix+iface)
 }
 
+// Pins returns the directory of the instance's pins as the host sees it.
+func (i *Instance) Pins() string {
+	space, name := filepath.Split(i.dir)
+	return filepath.Join(bpffs, "culvert", filepath.Base(space), name)
+}
+
 func makeInstanceDir(netns uint32, name string) (string, error) {
 	if name == "" || strings.ContainsAny(name, "/\x00") || strings.HasPrefix(name, ".") {
 		return "", fmt.Errorf("router ID %q cannot be used as a file name", name)
@@ -47,11 +54,21 @@ func makeInstanceDir(netns uint32, name string) (string, error) {
 	}
 	// A dot is not allowed in bpffs.
 	dir := filepath.Join(root, strconv.FormatUint(uint64(netns), 10), strings.ReplaceAll(name, ".", "_"))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	err = os.MkdirAll(dir, 0o700)
+	if errors.Is(err, os.ErrPermission) {
+		return "", permissionError("making " + dir)
+	}
+	if err != nil {
 		return "", fmt.Errorf("making %s: %w", dir, err)
 	}
 	return dir, nil
 }
+
+// Served tries the lock for a moment, which must not make an Attach fail.
+const (
+	lockTries = 20
+	lockPause = 5 * time.Millisecond
+)
 
 // lockInstance refuses a second process on the same instance. The kernel drops the lock with the
 // process.
@@ -60,7 +77,15 @@ func lockInstance(dir, name string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", dir, err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for range lockTries - 1 {
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		time.Sleep(lockPause)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("router %s is served by another process: stop that one first", name)
@@ -149,6 +174,9 @@ func openInstance(dir string) (*Instance, error) {
 	var newest *Instance
 	for _, g := range generations(dir) {
 		inst, err := openGeneration(dir, filepath.Join(dir, strconv.Itoa(g)))
+		if errors.Is(err, os.ErrPermission) {
+			return nil, permissionError("opening the pins of " + filepath.Base(dir))
+		}
 		if err != nil {
 			continue // left half-made by a process that died
 		}
@@ -259,11 +287,7 @@ func checkForeign(dir string, ports []*net.Interface) error {
 // programOwner says whose program it is, as well as the kernel can tell.
 func programOwner(id ebpf.ProgramID) string {
 	all, _ := List()
-	defer func() {
-		for _, i := range all {
-			i.Close()
-		}
-	}()
+	defer closeAll(all)
 	for _, i := range all {
 		info, err := i.prog.Info()
 		if err != nil {

@@ -45,6 +45,9 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	if err != nil {
 		return err
 	}
+	if err := r.CheckInterfaces(interfaces); err != nil {
+		return err
+	}
 	inst, err := datapath.Attach(datapath.Options{
 		Name:       r.ID(),
 		Interfaces: interfaces,
@@ -74,7 +77,7 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 // prepare sets what a process would keep in step: keys, link states and next hops.
 func prepare(ctx context.Context, inst *datapath.Instance, r *scion.Router) ([]datapath.Link, error) {
 	if r.Key != nil {
-		if err := inst.AddKey(0, *r.Key); err != nil {
+		if err := inst.ReplaceKey(*r.Key); err != nil {
 			return nil, err
 		}
 	}

@@ -12,6 +12,13 @@ import (
 // plane is the eBPF data plane as Run wants it.
 type plane struct{ *datapath.Instance }
 
+func (p plane) SetOwnKey(key [16]byte) error {
+	if err := p.ReplaceKey(key); err != nil {
+		return err
+	}
+	return p.SetSlowPathKey(key)
+}
+
 func (p plane) Detach() error { return p.DetachAll() }
 
 func (p plane) Close() error {

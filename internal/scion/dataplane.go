@@ -16,9 +16,9 @@ type DataPlane interface {
 	FastPathCounters
 	// Adopted tells whether the fast path ran already, started by an earlier process.
 	Adopted() bool
-	// AddKey loads a forwarding key; it fails if another key has that index.
-	AddKey(index int, key [16]byte) error
-	RemoveKey(index int) error
+	// SetOwnKey loads the forwarding key that the slow path has, beside the keys that were loaded
+	// by hand.
+	SetOwnKey(key [16]byte) error
 	SetLinkUp(link int, up bool) error
 	// SetLinkNextHop says where the far end of a link is; the zero value sends its packets to the
 	// slow path.

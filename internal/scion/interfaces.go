@@ -4,6 +4,7 @@ package scion
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -36,6 +37,31 @@ func (r *Router) Interfaces() ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// CheckInterfaces refuses interfaces that carry none of the router's own underlay addresses: no
+// datagram of the router arrives there.
+func (r *Router) CheckInterfaces(names []string) error {
+	carriers, err := addressCarriers()
+	if err != nil {
+		return err
+	}
+	carrying := map[string]bool{}
+	for _, link := range r.Datapath.Links {
+		if c, ok := carriers[link.Local.Addr().WithZone("")]; ok {
+			carrying[c.name] = true
+		}
+	}
+	for _, name := range names {
+		if _, err := net.InterfaceByName(name); err != nil {
+			return fmt.Errorf("interface %s does not exist: see 'ip link'", name)
+		}
+		if !carrying[name] {
+			return fmt.Errorf("interface %s has no address of router %s in %s: name one that has, or add the address",
+				name, r.ID(), r.TopologyPath())
+		}
+	}
+	return nil
 }
 
 type carrier struct {

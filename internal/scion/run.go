@@ -42,6 +42,9 @@ func Run(ctx context.Context, path string, deps Deps) error {
 		return err
 	}
 	if len(deps.Interfaces) > 0 {
+		if err := r.CheckInterfaces(deps.Interfaces); err != nil {
+			return err
+		}
 		interfaces = deps.Interfaces
 	}
 	lock, err := TakeLock(r.ID())
@@ -163,7 +166,7 @@ func (f *fastPath) prepare(t tracker) (*hostTable, error) {
 		}
 		f.indexes = append(f.indexes, intf.Index)
 	}
-	if err := loadKey(f.plane, *f.router.Key); err != nil {
+	if err := f.plane.SetOwnKey(*f.router.Key); err != nil {
 		return nil, err
 	}
 	for i, link := range f.router.Datapath.Links {
@@ -180,23 +183,6 @@ func (f *fastPath) prepare(t tracker) (*hostTable, error) {
 		hosts.adopt(addr, time.Now())
 	}
 	return hosts, nil
-}
-
-// loadKey makes key the fast path's key 0. An adopted fast path may hold an older one there; while
-// the two change places the new one is at the other index too, so that it is good all the time.
-func loadKey(plane DataPlane, key [16]byte) error {
-	err := plane.AddKey(0, key)
-	if err == nil || !plane.Adopted() {
-		return err
-	}
-	spare := plane.AddKey(1, key) == nil
-	if plane.RemoveKey(0) != nil {
-		return err
-	}
-	if err := plane.AddKey(0, key); err != nil || !spare {
-		return err
-	}
-	return plane.RemoveKey(1)
 }
 
 // attached tells whether the fast path runs on a device. Others may not be able to send what is

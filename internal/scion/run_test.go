@@ -86,9 +86,7 @@ func (p *printingPlane) LinkCounters() ([]stats.LinkCounters, error) {
 
 func (p *printingPlane) Adopted() bool { return false }
 
-func (p *printingPlane) AddKey(index int, _ [16]byte) error { p.say("key", index); return nil }
-
-func (p *printingPlane) RemoveKey(index int) error { p.say("no key", index); return nil }
+func (p *printingPlane) SetOwnKey([16]byte) error { p.say("key"); return nil }
 
 func (p *printingPlane) SetLinkUp(link int, up bool) error { p.say("link", link, "up", up); return nil }
 
@@ -238,7 +236,7 @@ func TestRun(t *testing.T) {
 	toml := writeTOML(t, "wire", "br1", "[metrics]\nprometheus = \"127.0.0.1:30442\"\n[api]\naddr = \"127.0.0.1:30443\"")
 	near := h.start(0, toml)
 	near.await("plane attach cvs0")
-	near.await("plane key 0")
+	near.await("plane key")
 	near.await("plane link 1 up false")
 	far := h.start(1, writeTOML(t, "wirepeer", "br1", ""))
 	far.await("plane link 1 up true")

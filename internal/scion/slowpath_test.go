@@ -116,7 +116,7 @@ type failingPlane struct {
 
 func (p *failingPlane) Adopted() bool { return p.adopted }
 
-func (p *failingPlane) AddKey(int, [16]byte) error { return errors.New("no room for a key") }
+func (p *failingPlane) SetOwnKey([16]byte) error { return errors.New("no room for a key") }
 
 func (p *failingPlane) Detach() error { p.detached = true; return nil }
 

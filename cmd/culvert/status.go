@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"culvert/internal/status"
+)
+
+func newStatusCmd() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "show what is attached, and what it has counted",
+		Long: `Show every data plane on this machine, whatever network namespace it is in: the
+interfaces with what became of their packets and why, the links with their
+state, next hop and traffic of the fast path, and the keys. Needs root.
+
+An interface's reasons add up to the packets it has received. "limited" are
+packets for the slow path beyond its rate, "lost" are packets that were
+forwarded and did not get out.
+
+With -j, an object {"routers": [...]} whose members are:
+
+  router, netns, netns_name, here     ID, namespace's inode and name, is it ours
+  mode, served, pid, loaded_at, pins  how it is attached, who looks after it, where
+  interfaces                          interface, attached, packets, bytes,
+      reasons                           reason, verdict, limited, packets, bytes
+      losses                            packets by kind of loss
+  links                               link, scope, local, remote, up, dropped,
+      next_hop                          ifindex, interface, mac, mtu
+      in, out                           packets, bytes
+  keys                                index, id`,
+		Example: `  culvert status
+  culvert status -j | jq '.routers[].interfaces[] | {interface, packets}'`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return status.Show(cmd.OutOrStdout(), asJSON)
+		},
+	}
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func TestAttachAndDetach(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	addVeth(t, "v2", "v3")
+	c := testConfig(1, 2)
+	inst := mustAttach(t, c, "v2", "v0", "v2")
+	if got := inst.Attached(); !slices.Equal(got, []string{"v0", "v2"}) {
+		t.Errorf("attached to %v", got)
+	}
+	if inst.Adopted() || !inst.Served() || inst.ServerPID() != os.Getpid() || !inst.Here() || inst.Generic() {
+		t.Errorf("adopted %v, served %v by %d, here %v, generic %v",
+			inst.Adopted(), inst.Served(), inst.ServerPID(), inst.Here(), inst.Generic())
+	}
+	if entries, err := os.ReadDir(inst.Pins()); err != nil || len(entries) != 3 { // two links, one generation
+		t.Errorf("pins in %s: %v, %v", inst.Pins(), entries, err)
+	}
+	if at, ok := inst.LoadedAt(); !ok || time.Since(at).Abs() > time.Hour {
+		t.Errorf("loaded at %v, %v", at, ok)
+	}
+	inst.Close()
+
+	all, err := ListHere()
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%d instances listed, %v", len(all), err)
+	}
+	seen := all[0]
+	defer seen.Close()
+	if seen.Name() != "br1" || !seen.Config().equal(c) || seen.Served() || seen.ServerPID() != 0 {
+		t.Errorf("listed %s, served %v by %d, with %+v", seen.Name(), seen.Served(), seen.ServerPID(), seen.Config())
+	}
+	if xdpProgram(t, "v0") == 0 || xdpProgram(t, "v0") != xdpProgram(t, "v2") {
+		t.Errorf("programs %d and %d", xdpProgram(t, "v0"), xdpProgram(t, "v2"))
+	}
+
+	if err := seen.Detach("v1"); err == nil {
+		t.Error("detached from an interface that was not attached")
+	}
+	if err := seen.Detach("v0"); err != nil {
+		t.Fatal(err)
+	}
+	if xdpProgram(t, "v0") != 0 || xdpProgram(t, "v2") == 0 || !slices.Equal(seen.Attached(), []string{"v2"}) {
+		t.Errorf("after detaching v0: programs %d and %d, attached %v",
+			xdpProgram(t, "v0"), xdpProgram(t, "v2"), seen.Attached())
+	}
+	if err := seen.Detach("v2"); err != nil {
+		t.Fatal(err)
+	}
+	if left := tree(t); xdpProgram(t, "v2") != 0 || left != "" {
+		t.Errorf("after the last: program %d, pins %s", xdpProgram(t, "v2"), left)
+	}
+	if here, err := ListHere(); err != nil || len(here) != 0 {
+		t.Errorf("%d instances are left here, %v", len(here), err)
+	}
+	// another run of the tests may have a router of the same name elsewhere
+	if _, err := Open("no-such-router"); err == nil || !strings.Contains(err.Error(), "culvert status") {
+		t.Errorf("opened what does not exist: %v", err)
+	}
+}
+
+func TestDetachAll(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	addVeth(t, "v2", "v3")
+	inst := mustAttach(t, testConfig(1), "v0", "v2")
+	deleteDevice(t, "v2") // and with it what was attached to it
+	if err := inst.DetachAll(); err != nil {
+		t.Fatal(err)
+	}
+	if left := tree(t); xdpProgram(t, "v0") != 0 || left != "" {
+		t.Errorf("program %d, pins %s", xdpProgram(t, "v0"), left)
+	}
+}
+
+// TestOneServer has another process, and another handle of this one, serve the instance already.
+func TestOneServer(t *testing.T) {
+	inNamespace(t)
+	v0 := addVeth(t, "v0", "v1")
+	holder := startHolder(t, "v0")
+	running := xdpProgram(t, "v0")
+	refused := func() {
+		t.Helper()
+		_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0"}}, testConfig(1))
+		if err == nil || !strings.Contains(err.Error(), "served by another process") {
+			t.Errorf("second attach: %v", err)
+		}
+	}
+	refused()
+	seen, err := Open("br1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !seen.Served() || seen.ServerPID() != holder.Process.Pid {
+		t.Errorf("served %v by %d, should be by %d", seen.Served(), seen.ServerPID(), holder.Process.Pid)
+	}
+	openWay(t, seen, v0)
+	feed(t, seen, transitFrame(t, v0, testKey), "v0", 3)
+	seen.Close()
+
+	kill(holder)
+	if xdpProgram(t, "v0") != running {
+		t.Error("the program went with its process")
+	}
+	inst := mustAttach(t, testConfig(1, 2), "v0")
+	if !inst.Adopted() {
+		t.Error("not adopted")
+	}
+	if _, by, _ := counted(t, inst, "v0"); by["fwd scion-br-transit"] != 3 {
+		t.Errorf("counters %v", by)
+	}
+	refused()
+}
+
+// TestLookingDoesNotRefuse asks who serves an instance again and again while others want to serve it.
+func TestLookingDoesNotRefuse(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	inst := mustAttach(t, testConfig(1), "v0")
+	inst.Close()
+	watcher, err := Open("br1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Close()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				watcher.Served()
+				runtime.Gosched()
+			}
+		}
+	}()
+	for n := range 20_000 {
+		lock, err := lockInstance(inst.dir, "br1")
+		if err != nil {
+			t.Errorf("attempt %d: %v", n, err)
+			break
+		}
+		lock.Close()
+	}
+	close(stop)
+	<-stopped
+}
+
+// TestRefused checks that an attach that cannot succeed changes nothing, whether something runs
+// already or not.
+func TestRefused(t *testing.T) {
+	tests := []struct {
+		name    string
+		prepare func(t *testing.T)
+		options Options
+		config  Config
+		want    string
+	}{
+		{
+			name: "no interface", options: Options{Name: "br1"},
+			config: testConfig(1), want: "name at least one",
+		},
+		{
+			name: "no such interface", options: Options{Name: "br1", Interfaces: []string{"v0", "nope"}},
+			config: testConfig(1, 3), want: "interface nope does not exist",
+		},
+		{
+			name: "foreign program on the second", options: Options{Name: "br1", Interfaces: []string{"v0", "v2"}},
+			prepare: func(t *testing.T) { attachForeign(t, "v2") },
+			config:  testConfig(1, 3), want: "interface v2 carries XDP program",
+		},
+		{
+			// Nobody sees that one coming: it fails when the first is done.
+			name: "second without native XDP", options: Options{Name: "br1", Interfaces: []string{"v0", "bridge"}},
+			prepare: addBridge, config: testConfig(1, 3), want: "its driver has no native XDP",
+		},
+		{
+			name:    "second without native XDP, same configuration",
+			options: Options{Name: "br1", Interfaces: []string{"v0", "bridge"}},
+			prepare: addBridge, config: testConfig(1, 2), want: "its driver has no native XDP",
+		},
+		{
+			name: "no internal link", options: Options{Name: "br1", Interfaces: []string{"v0"}},
+			config: Config{}, want: "no internal link",
+		},
+		{
+			name: "two links over one pair of addresses", options: Options{Name: "br1", Interfaces: []string{"v0"}},
+			config: func() Config {
+				c := testConfig(1, 2)
+				c.Links[2].Local, c.Links[2].Remote = c.Links[1].Local, c.Links[1].Remote
+				return c
+			}(), want: "both go from",
+		},
+		{
+			name: "name that is no file name", options: Options{Name: "../br1", Interfaces: []string{"v0"}},
+			config: testConfig(1), want: "cannot be used as a file name",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inNamespace(t)
+			v0 := addVeth(t, "v0", "v1")
+			addVeth(t, "v2", "v3")
+			if tt.prepare != nil {
+				tt.prepare(t)
+			}
+			other := xdpProgram(t, "v2")
+			check := func(program uint32, pins string) {
+				t.Helper()
+				inst, err := Attach(tt.options, tt.config)
+				if err == nil {
+					inst.Close()
+					t.Fatal("attached")
+				}
+				if s := err.Error(); !strings.Contains(s, tt.want) || strings.Contains(s, "\n") {
+					t.Errorf("error %q, want one line with %q", s, tt.want)
+				}
+				if got := xdpProgram(t, "v0"); got != program {
+					t.Errorf("v0 carries program %d, carried %d", got, program)
+				}
+				if got := xdpProgram(t, "v2"); got != other {
+					t.Errorf("v2 carries program %d, carried %d", got, other)
+				}
+				if got := tree(t); got != pins {
+					t.Errorf("pins are now\n%sand were\n%s", got, pins)
+				}
+			}
+			check(0, "")
+
+			inst := mustAttach(t, testConfig(1, 2), "v0")
+			openWay(t, inst, v0)
+			frame := transitFrame(t, v0, testKey)
+			feed(t, inst, frame, "v0", 2)
+			inst.Close()
+			check(xdpProgram(t, "v0"), tree(t))
+			again, err := Open("br1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer again.Close()
+			feed(t, again, frame, "v0", 1)
+			if _, by, total := counted(t, again, "v0"); by["fwd scion-br-transit"] != 3 || total != 3 {
+				t.Errorf("counters after it: %v", by)
+			}
+			if !again.Config().equal(testConfig(1, 2)) {
+				t.Errorf("configuration after it: %+v", again.Config())
+			}
+		})
+	}
+}
+
+func addBridge(t *testing.T) {
+	t.Helper()
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestModeStays(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	inst := mustAttach(t, testConfig(1), "v0")
+	inst.Close()
+	running := xdpProgram(t, "v0")
+	_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Generic: true}, testConfig(1))
+	if err == nil || !strings.Contains(err.Error(), "attached in native mode") || !strings.Contains(err.Error(), "culvert detach v0") {
+		t.Errorf("changing the mode of what runs: %v", err)
+	}
+	if xdpProgram(t, "v0") != running {
+		t.Error("refused, but swapped")
+	}
+	if err := inst.Detach("v0"); err != nil {
+		t.Fatal(err)
+	}
+	inst, err = Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Generic: true}, testConfig(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inst.Close()
+	l, err := netlink.LinkByName("v0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := l.Attrs().Xdp.AttachMode; mode != 2 /* XDP_ATTACHED_SKB, linux/if_link.h */ || !inst.Generic() {
+		t.Errorf("mode %d, generic %v", mode, inst.Generic())
+	}
+}
+
+// TestDiedBetweenGenerations leaves what a process leaves that dies between pinning and swapping.
+func TestDiedBetweenGenerations(t *testing.T) {
+	inNamespace(t)
+	v0 := addVeth(t, "v0", "v1")
+	inst := mustAttach(t, testConfig(1, 2), "v0")
+	openWay(t, inst, v0)
+	frame := transitFrame(t, v0, testKey)
+	feed(t, inst, frame, "v0", 4)
+
+	// A whole generation that never came into force, with a configuration of its own, and a half one.
+	leaveDeadGeneration(t, inst, testConfig(7), v0)
+	if err := os.Mkdir(filepath.Join(inst.dir, "9"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Pin(filepath.Join(inst.dir, "9", pipelineMapCounters)); err != nil {
+		t.Fatal(err)
+	}
+	dir := inst.dir
+	inst.Close()
+
+	seen, err := Open("br1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !seen.Config().equal(testConfig(1, 2)) {
+		t.Errorf("opened the generation that does not run: %+v", seen.Config())
+	}
+	seen.Close()
+	inst = mustAttach(t, testConfig(1, 2), "v0")
+	if gens := generations(dir); len(gens) != 1 {
+		t.Errorf("generations %v are left", gens)
+	}
+	feed(t, inst, frame, "v0", 1)
+	if _, by, _ := counted(t, inst, "v0"); by["fwd scion-br-transit"] != 5 {
+		t.Errorf("counters %v", by)
+	}
+}
+
+// leaveDeadGeneration makes a generation whose process died before it came into force.
+func leaveDeadGeneration(t *testing.T, inst *Instance, c Config, ports ...*net.Interface) {
+	t.Helper()
+	here := space{inst.meta.NetNS, inst.meta.Cookie}
+	dead, err := load(inst, newMeta(inst, here, Options{Name: inst.Name()}, c), false, ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	dead.dir = inst.dir
+	gen, err := dead.pinGeneration()
+	if err == nil {
+		err = dead.watchLosses(gen)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNothingRuns leaves pins with neither a link nor a whole generation.
+func TestNothingRuns(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	if err := os.MkdirAll(filepath.Join(spaceDir(t), "br1", "3"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := ListHere(); err != nil || len(all) != 0 {
+		t.Errorf("listed %d, %v", len(all), err)
+	}
+	inst := mustAttach(t, testConfig(1), "v0")
+	if inst.Adopted() || !slices.Equal(generations(inst.dir), []int{4}) {
+		t.Errorf("adopted %v, generations %v", inst.Adopted(), generations(inst.dir))
+	}
+}
+
+// TestNamespaceGone has an instance of an earlier network namespace whose inode was used again.
+func TestNamespaceGone(t *testing.T) {
+	inNamespace(t)
+	v0 := addVeth(t, "v0", "v1")
+	inst := mustAttach(t, testConfig(1, 2), "v0")
+	openWay(t, inst, v0)
+	feed(t, inst, transitFrame(t, v0, testKey), "v0", 4)
+	inst.Close()
+	dir, first := spaceDir(t), inst.meta.Cookie
+
+	deleteDevice(t, "v0")
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	here, err := currentSpace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if here.cookie == first {
+		t.Fatal("two namespaces have one cookie")
+	}
+	// As if the kernel had given the inode out again, which it does when it is free.
+	moved := spaceDir(t)
+	if moved != dir {
+		if err := os.Rename(dir, moved); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(moved) })
+	}
+	stale := inst.meta
+	stale.NetNS = here.inode
+	replaceMeta(t, filepath.Join(moved, "br1"), stale)
+
+	if all, err := ListHere(); err != nil || len(all) != 0 {
+		t.Errorf("listed %d of another namespace, %v", len(all), err)
+	}
+	addVeth(t, "v0", "v1")
+	inst = mustAttach(t, testConfig(1, 2), "v0")
+	if inst.Adopted() {
+		t.Error("adopted what another namespace has left")
+	}
+	if keys, err := inst.Keys(); err != nil || len(keys) != 0 {
+		t.Errorf("keys of another namespace: %v, %v", keys, err)
+	}
+	if _, by, total := counted(t, inst, "v0"); total != 0 {
+		t.Errorf("counters of another namespace: %v", by)
+	}
+	if gens := generations(inst.dir); len(gens) != 1 {
+		t.Errorf("generations %v", gens)
+	}
+}
+
+// replaceMeta changes the description of the only generation in dir.
+func replaceMeta(t *testing.T, dir string, m meta) {
+	t.Helper()
+	pins, err := filepath.Glob(filepath.Join(dir, "*", metaMap))
+	if err != nil || len(pins) != 1 {
+		t.Fatalf("descriptions %v, %v", pins, err)
+	}
+	em, err := m.toMap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer em.Close()
+	if err := os.Remove(pins[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := em.Pin(pins[0]); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPinnedOnTheHost attaches with a fresh /sys, as `ip netns exec` gives to its command, once with
+// nothing on /sys/fs/bpf and once with a bpffs that ends with the mount namespace.
+func TestPinnedOnTheHost(t *testing.T) {
+	t.Run("nothing", func(t *testing.T) { attachWithFreshSys(t, false) })
+	t.Run("bpffs", func(t *testing.T) { attachWithFreshSys(t, true) })
+}
+
+func attachWithFreshSys(t *testing.T, private bool) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	path := linkPath(filepath.Join(spaceDir(t), "br1"), "v0")
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		t.Fatal(err)
+	}
+	mount := func(source, target, fs string, flags uintptr) {
+		t.Helper()
+		if err := unix.Mount(source, target, fs, flags, ""); err != nil {
+			t.Fatalf("mount %s: %v", target, err)
+		}
+	}
+	mount("", "/", "none", unix.MS_SLAVE|unix.MS_REC)
+	mount("sysfs", "/sys", "sysfs", 0)
+	if private {
+		mount("bpf", bpffs, "bpf", 0)
+	}
+	inst := mustAttach(t, testConfig(1), "v0")
+	if _, err := os.Stat(filepath.Join(bpffs, "culvert")); !os.IsNotExist(err) {
+		t.Errorf("pinned inside: %v", err)
+	}
+	seen, err := Open("br1")
+	if err != nil {
+		t.Fatalf("inside: %v", err)
+	}
+	defer seen.Close()
+	inst.Close()
+	// Other threads have stayed where they were.
+	outside := make(chan error)
+	go func() {
+		l, err := link.LoadPinnedLink(path, nil)
+		if err == nil {
+			l.Close()
+		}
+		outside <- err
+	}()
+	if err := <-outside; err != nil {
+		t.Errorf("outside: %v", err)
+	}
+	if err := seen.DetachAll(); err != nil {
+		t.Errorf("detach inside: %v", err)
+	}
+}

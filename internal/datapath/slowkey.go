@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cilium/ebpf"
+)
+
+/*
+The slow path has one key, from the file, for as long as its process lives; `culvert key` changes
+only the fast path's. So a packet whose MAC is wrong under all loaded keys may be right to the slow
+path, once the key it has was removed by hand. Such packets are not passed up then, nor are those of
+path type EPIC, which nobody but the slow path verifies: a removed key opens nothing any more.
+*/
+
+// slowKeyMap is the name of the map with the ID of the slow path's key, 0 while there is none.
+const slowKeyMap = "slow_key"
+
+func newSlowKeyMap() (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: slowKeyMap, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("creating map %s: %w", slowKeyMap, loadError(err))
+	}
+	return m, nil
+}
+
+// SetSlowPathKey says which key the slow path verifies hop fields with.
+func (i *Instance) SetSlowPathKey(key Key) error {
+	if err := i.maps[slowKeyMap].Put(uint32(0), keyID(key)); err != nil {
+		return fmt.Errorf("noting the slow path's key of %s: %w", i.Name(), err)
+	}
+	return i.gateRefused(-1)
+}
+
+// ownKeyReasons are those of packets that the slow path forwards or not by its key alone.
+var ownKeyReasons = []pipelineReason{pipelineReasonPUNT_SCION_MAC, pipelineReasonPUNT_SCION_EPIC}
+
+// gateRefused lets packets that the slow path's key decides on up only while the slow path's key is loaded. The key at
+// index without, which may be -1 for none, counts as gone.
+func (i *Instance) gateRefused(without int) error {
+	var slow uint64
+	if m := i.maps[slowKeyMap]; m == nil || m.Lookup(uint32(0), &slow) != nil || slow == 0 {
+		return nil
+	}
+	loaded, err := i.keyIDs()
+	if err != nil {
+		return err
+	}
+	if without >= 0 {
+		loaded[without] = 0
+	}
+	for _, reason := range slices.Repeat(ownKeyReasons, 2) {
+		// The second time because a program that was about to write the old due time has done so
+		// by then.
+		limit := puntLimit(reason)
+		if !slices.Contains(loaded, slow) {
+			limit = pipelineLimit{Interval: math.MaxUint64 / 2, Due: math.MaxUint64} // never due
+		}
+		if err := i.maps[pipelineMapLimits].Put(uint32(reason), limit); err != nil {
+			return fmt.Errorf("writing the limit of %s for %s: %w", i.Name(), Reasons()[reason].Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"culvert/internal/bench"
+	"culvert/internal/datapath"
+	"culvert/internal/lab"
+	"culvert/internal/scionpkt"
+)
+
+const (
+	bfdInterval  = 100 * time.Millisecond
+	bfdDetection = 5 * bfdInterval // the lab's multiplier
+	// bfdFrame is longer than any packet of the control plane: QUIC stays below 1500.
+	bfdFrame = 1800
+)
+
+// interfaceUp is the control plane's own word on an interface, from its metrics.
+func interfaceUp(l *lab.Lab, as lab.AS, id string) (up bool, err error) {
+	err = l.Do(as.NS, func() error {
+		conn, err := net.Dial("tcp", as.RouterAPI.String())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if _, err := fmt.Fprintf(conn, "GET /metrics HTTP/1.0\r\n\r\n"); err != nil {
+			return err
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() {
+			if s := lines.Text(); strings.HasPrefix(s, `router_interface_up{interface="`+id+`"`) {
+				up = strings.HasSuffix(s, " 1")
+				return nil
+			}
+		}
+		return fmt.Errorf("no router_interface_up of %s in the metrics of %s: %v", id, as.NS, lines.Err())
+	})
+	return up, err
+}
+
+// follow waits until the control plane has declared an interface up or down, and then until the
+// fast path has taken it over, which must not take longer than the detection itself.
+func follow(t *testing.T, l *lab.Lab, as lab.AS, p *datapath.Instance, id string, up bool) {
+	t.Helper()
+	link := linkIndex(t, p, id)
+	fastPath := func() bool {
+		states, err := p.LinkStates()
+		check(t, err)
+		return states[link].Up
+	}
+	begun := time.Now()
+	wait(t, "BFD to declare the link", func() bool {
+		now, err := interfaceUp(l, as, id)
+		check(t, err)
+		return now == up
+	})
+	declared := time.Now()
+	wait(t, "the fast path to take over the state", func() bool { return fastPath() == up })
+	late := time.Since(declared)
+	t.Logf("link %s up %v: declared after %v, in the fast path %v later", id, up, declared.Sub(begun), late)
+	if late > bfdDetection {
+		t.Errorf("the fast path took over the state of link %s after %v, want at most %v", id, late, bfdDetection)
+	}
+}
+
+// through2 is a numbered stream from AS 1 through AS 2 to AS 3.
+type through2 struct {
+	lab  *lab.Lab
+	as2  lab.AS
+	from bench.End
+	sink *bench.Sink
+	s    *stream
+}
+
+func newThrough2(t *testing.T, name string) *through2 {
+	t.Helper()
+	b := &through2{lab: up(t, "scion3", lab.Options{Name: name, MTU: 2000, BFD: bfdInterval})}
+	var err error
+	b.as2, err = b.lab.AS("as2")
+	check(t, err)
+	b.from = end(t, b.lab, "as1", "to-as2")
+	b.sink = newSink(t, end(t, b.lab, "as3", "to-as2"),
+		bench.SinkOptions{MinLen: bfdFrame, Tags: maxSent, TagOffset: bfdFrame - 8})
+	b.s = newStream(frames(t, b.lab, "as2", b.from, end(t, b.lab, "as2", "to-as1"), scionpkt.GenerateOptions{
+		Sizes: []int{bfdFrame}, Ingress: 201, Egress: 203,
+	})[0], 0)
+	return b
+}
+
+// TestRestartWithBFD kills a router whose links are watched, and starts it again. The new sessions
+// begin as down, which must not be taken for a loss of the links that carry traffic.
+func TestRestartWithBFD(t *testing.T) {
+	b := newThrough2(t, "rbfd")
+	load := startLoad(t, b.from, b.s)
+	load.wait(100)
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		check(t, b.lab.StopRouter("as2", sig))
+		load.wait(1200) // longer than the detection
+		check(t, b.lab.StartRouter("as2", lab.Culvert))
+		for _, id := range []string{"201", "203"} {
+			wait(t, "the session of "+id, func() bool {
+				up, err := interfaceUp(b.lab, b.as2, id)
+				return err == nil && up
+			})
+		}
+		load.wait(1200)
+	}
+	load.stop()
+	settled(t, b.sink)
+	wantOnce(t, "stream", b.s.arrivals(t, b.sink))
+	t.Logf("%d packets", b.s.sent.Load())
+}
+
+// TestBFDLossUnderLoad stops the router at the far end of a link that a flood uses. The fast path
+// stops sending there and comes back with the router.
+func TestBFDLossUnderLoad(t *testing.T) {
+	b := newThrough2(t, "bfd")
+	l, as2, s, sink := b.lab, b.as2, b.s, b.sink
+	p := plane(t, l, "as2")
+	begun := count(t, p, "to-as1")
+	load := startLoad(t, b.from, s)
+	const step = 200
+	load.wait(step)
+
+	far, err := l.RouterPID("as3")
+	check(t, err)
+	check(t, syscall.Kill(far, syscall.SIGSTOP))
+	t.Cleanup(func() { _ = syscall.Kill(far, syscall.SIGCONT) })
+	follow(t, l, as2, p, "203", false)
+	load.pause(s)
+	settled(t, sink)
+	down, before := s.sent.Load(), count(t, p, "to-as1")
+	s.on.Store(true)
+	load.wait(step)
+	load.pause(s)
+	resumed := s.sent.Load()
+	moved := count(t, p, "to-as1").since(before).only("scion-link-down", "scion-br-transit")
+	if got := moved["punt scion-link-down"] + moved["limited scion-link-down"]; got != uint64(resumed-down) || moved["fwd scion-br-transit"] != 0 {
+		t.Errorf("counters moved by %v while the link was down, want %d times scion-link-down", moved, resumed-down)
+	}
+
+	check(t, syscall.Kill(far, syscall.SIGCONT))
+	follow(t, l, as2, p, "203", true)
+	s.on.Store(true)
+	load.wait(step)
+	load.stop()
+
+	settled(t, sink)
+	arrivals := s.arrivals(t, sink)
+	for i, n := range arrivals[down:resumed] {
+		if n != 0 {
+			t.Errorf("number %d was sent to the router that is down", int(down)+i)
+			break
+		}
+	}
+	wantOnce(t, "after the router is back", arrivals[resumed:])
+	// The fast path left the link at one moment and did not come back before its time.
+	last := 0
+	for last < int(down) && arrivals[last] == 1 {
+		last++
+	}
+	for i, n := range arrivals[last:down] {
+		if n != 0 {
+			t.Errorf("number %d has arrived, number %d before it has not", last+i, last)
+			break
+		}
+	}
+	moved = count(t, p, "to-as1").since(begun)
+	forwarded := moved["fwd scion-br-transit"]
+	refused := moved["punt scion-link-down"] + moved["limited scion-link-down"]
+	if want := uint64(s.sent.Load()); forwarded+refused < want {
+		t.Errorf("%d forwarded and %d refused of %d packets: %v", forwarded, refused, want, moved)
+	}
+	if seen := settled(t, sink); forwarded < seen.Packets || moved.lost() != 0 {
+		t.Errorf("the sink received %d of %d forwarded packets: %v", seen.Packets, forwarded, moved)
+	}
+	t.Logf("%d packets: %d before the link was left, %d refused", s.sent.Load(), last, refused)
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"culvert/internal/bench"
+	"culvert/internal/lab"
+	"culvert/internal/scionpkt"
+)
+
+// nodeConfig writes culvert's own file for the router of an AS.
+func nodeConfig(t *testing.T, l *lab.Lab, ns string) string {
+	t.Helper()
+	as, err := l.AS(ns)
+	check(t, err)
+	path := filepath.Join(as.ConfigDir, "culvert.toml")
+	check(t, os.WriteFile(path, []byte("[scion]\nconfig = '"+as.RouterConfig+"'\n"), 0o644))
+	return path
+}
+
+// floodPackets is no multiple of the number of flows or of a kernel batch.
+const floodPackets = 200_003
+
+// TestFlood sends each direction through a router that is attached and has no process, as fast as
+// the kernel can, and accounts for every packet.
+func TestFlood(t *testing.T) {
+	for _, o := range []lab.Options{{Name: "f4"}, {Name: "f6", IPv6: true, MTU: 9000}} {
+		o.StaticNeighbours, o.Forward = true, true
+		family := map[bool]string{false: "IPv4", true: "IPv6"}[o.IPv6]
+		t.Run(family, func(t *testing.T) {
+			l := up(t, "veth", o)
+			culvert(t, l, "rut", "attach", nodeConfig(t, l, "rut"), "to-a", "to-b")
+			f := &flood{
+				lab: l, a: end(t, l, "a", "to-rut"), b: end(t, l, "b", "to-rut"),
+				rutA: end(t, l, "rut", "to-a"), rutB: end(t, l, "rut", "to-b"),
+			}
+			f.toB, f.toA = "to-a", "to-b"
+			const inside = 0
+			f.run(t, "external to external", f.a, 1, 2, "fwd scion-br-transit")
+			f.run(t, "external to sibling", f.a, 1, 3, "fwd scion-in-transit")
+			f.run(t, "external to host", f.a, 1, inside, "fwd scion-in")
+			f.run(t, "sibling to external", f.b, 3, 1, "fwd scion-out-transit")
+			f.run(t, "inside to external", f.b, inside, 1, "fwd scion-out")
+		})
+	}
+}
+
+type flood struct {
+	lab              *lab.Lab
+	a, b, rutA, rutB bench.End
+	toB, toA         string // where packets to b and to a come in
+}
+
+func (f *flood) run(t *testing.T, name string, from bench.End, ingress, egress int, reason string) {
+	t.Run(name, func(t *testing.T) {
+		into, to, iface := f.rutA, f.b, f.toB
+		if from.Index == f.b.Index && from.Space == f.b.Space {
+			into, to, iface = f.rutB, f.a, f.toA
+		}
+		const size = 300
+		sent := frames(t, f.lab, "rut", from, into, scionpkt.GenerateOptions{
+			Flows: 50, Sizes: []int{size, size + 700}, Ingress: ingress, Egress: egress,
+		})
+		sink := newSink(t, to, bench.SinkOptions{MinLen: size})
+		gen, err := bench.NewGenerator(bench.GeneratorOptions{Frames: sent, From: from, CPU: bench.LastCPU()})
+		check(t, err)
+		defer gen.Close()
+		p := plane(t, f.lab, "rut")
+		counted := count(t, p, iface)
+		wire, err := from.Stats()
+		check(t, err)
+
+		n, err := gen.Run(t.Context(), floodPackets)
+		check(t, err)
+		seen := settled(t, sink)
+
+		after, err := from.Stats()
+		check(t, err)
+		arrived := n.Packets - (after.SendDropped - wire.SendDropped)
+		moved := count(t, p, iface).since(counted)
+		lost := moved.lost()
+		// The kernel's own packets, such as neighbour discovery, and what a full queue has lost.
+		maps.DeleteFunc(moved, func(k string, _ uint64) bool { return k == "pass other" || k == "lost transmit" })
+		if want := (tally{reason: arrived}); !maps.Equal(moved, want) {
+			t.Errorf("counters moved by %v, want %v of %d sent", moved, want, n.Packets)
+		}
+		if seen.Packets+lost != arrived {
+			t.Errorf("the sink received %d of %d, counted losses %d", seen.Packets, arrived, lost)
+		}
+		if seen.Packets < arrived/2 {
+			t.Errorf("the sink received %d of %d: more is lost than not", seen.Packets, arrived)
+		}
+	})
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/scionproto/scion/router/control"
+
+	"culvert/internal/lab"
+)
+
+func TestKeyRotationUnderLoad(t *testing.T) {
+	t.Run("with the old slow path", func(t *testing.T) { rotateKey(t, "kr", false) })
+	t.Run("with a restart in between", func(t *testing.T) { rotateKey(t, "kr2", true) })
+}
+
+// rotateKey replaces the forwarding key while packets with hop fields of both keys
+// flow. While two keys are loaded both pass; with the old key gone its packets are not forwarded
+// any more, also not by the slow path, and the others lose nothing. A restart that
+// gives the slow path the new key changes nothing of that.
+func rotateKey(t *testing.T, name string, restart bool) {
+	b := newBetween(t, lab.Options{Name: name})
+	const step = 200
+	master := []byte("new master key..")
+	newKey := base64.StdEncoding.EncodeToString(control.DeriveHFMacKey(master))
+	p := b.serve(t)
+	old, fresh := b.stream(t, "", 0), b.stream(t, newKey, maxSent)
+	fresh.on.Store(false)
+	load := startLoad(t, b.from, old, fresh)
+	load.wait(step)
+
+	id := b.as.RouterID
+	if out, err := b.lab.Run(t.Context(), "rut", program(), "key", "add", id, "0", newKey); exitStatus(err) != 1 {
+		t.Errorf("a key was put in the place of another: exit status %d: %s", exitStatus(err), out)
+	}
+	culvert(t, b.lab, "rut", "key", "add", id, "1", newKey)
+	fresh.on.Store(true)
+	load.wait(step)
+	if list := culvert(t, b.lab, "rut", "key", "list", id); strings.Count(list, "\n") != 2 {
+		t.Errorf("key list shows %q, want two keys", list)
+	}
+
+	if restart {
+		path := filepath.Join(b.as.Keys, "master0.key")
+		check(t, os.WriteFile(path, []byte(base64.StdEncoding.EncodeToString(master)+"\n"), 0o600))
+		p.end(syscall.SIGTERM)
+		load.wait(step)
+		b.serve(t)
+		load.wait(step)
+	}
+	load.pause(old)
+	valid := old.sent.Load()
+	culvert(t, b.lab, "rut", "key", "remove", id, "0")
+	load.wait(step)
+	before := count(t, plane(t, b.lab, "rut"), "to-a")
+	old.on.Store(true)
+	load.wait(step)
+	load.stop()
+
+	settled(t, b.sink)
+	arrivals := old.arrivals(t, b.sink)
+	wantOnce(t, "old key", arrivals[:valid])
+	wantOnce(t, "new key", fresh.arrivals(t, b.sink))
+	for i, n := range arrivals[valid:] {
+		if n != 0 {
+			t.Errorf("number %d with the removed key was forwarded", int(valid)+i)
+			break
+		}
+	}
+	moved := count(t, plane(t, b.lab, "rut"), "to-a").since(before)
+	refused := moved["punt scion-mac"] + moved["limited scion-mac"]
+	if want := uint64(old.sent.Load() - valid); refused != want {
+		t.Errorf("%d packets refused for their MAC, want %d: %v", refused, want, moved)
+	}
+	t.Logf("%d packets under the old key, %d refused, %d under the new", valid, refused, fresh.sent.Load())
+}

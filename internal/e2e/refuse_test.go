@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"culvert/internal/bench"
+	"culvert/internal/lab"
+)
+
+// bystander is a router that is up, or not, and must not be touched by what goes wrong.
+type bystander struct {
+	t        *testing.T
+	lab      *lab.Lab
+	programs map[string]uint32
+	pins     []string
+}
+
+// observe remembers what is attached and pinned in the namespace rut.
+func observe(t *testing.T, l *lab.Lab) *bystander {
+	t.Helper()
+	b := &bystander{t: t, lab: l}
+	b.programs, b.pins = b.state()
+	return b
+}
+
+func (b *bystander) state() (map[string]uint32, []string) {
+	b.t.Helper()
+	programs := map[string]uint32{}
+	for _, iface := range []string{"to-a", "to-b"} {
+		programs[iface] = xdpProgram(b.t, b.lab, "rut", iface)
+	}
+	return programs, pins(b.t, b.lab, "rut")
+}
+
+// refusal is one way to go wrong.
+type refusal struct {
+	name   string
+	args   []string
+	status int    // wanted
+	says   string // wanted in the one line
+	change func(*syscall.SysProcAttr)
+}
+
+// refuse runs culvert and wants one line, the status, and nothing changed.
+func (b *bystander) refuse(t *testing.T, r refusal) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	argv := r.args
+	if !strings.HasPrefix(argv[0], "/") {
+		argv = append([]string{program()}, argv...)
+	}
+	cmd, err := b.lab.Command(ctx, "rut", argv...)
+	check(t, err)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if r.change != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+		r.change(cmd.SysProcAttr)
+	}
+	err = cmd.Run()
+	line := stderr.String()
+	if got := exitStatus(err); got != r.status {
+		t.Errorf("exit status %d (%v), want %d", got, err, r.status)
+	}
+	if strings.Count(line, "\n") != 1 || !strings.HasPrefix(line, "culvert: ") || !strings.Contains(line, r.says) {
+		t.Errorf("standard error is not one line with %q: %q", r.says, line)
+	}
+	programs, pinned := b.state()
+	if !maps.Equal(programs, b.programs) {
+		t.Errorf("programs on the interfaces are %v, they were %v", programs, b.programs)
+	}
+	if !slices.Equal(pinned, b.pins) {
+		t.Errorf("pinned is %q, it was %q", pinned, b.pins)
+	}
+	t.Log(strings.TrimSpace(line))
+}
+
+// broken copies the configuration of an AS and changes a piece of one of its files. It returns the
+// router's file.
+func broken(t *testing.T, as lab.AS, file, old, replacement string) string {
+	t.Helper()
+	dir := t.TempDir()
+	check(t, os.CopyFS(dir, os.DirFS(as.ConfigDir)))
+	edit := func(file, old, replacement string) {
+		path := filepath.Join(dir, file)
+		b, err := os.ReadFile(path)
+		check(t, err)
+		if !strings.Contains(string(b), old) {
+			t.Fatalf("%s has no %q", path, old)
+		}
+		text := strings.Replace(string(b), old, replacement, 1)
+		if old == "" {
+			text = replacement
+		}
+		check(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	toml := filepath.Base(as.RouterConfig)
+	edit(toml, as.ConfigDir, dir)
+	edit(file, old, replacement)
+	return filepath.Join(dir, toml)
+}
+
+// nodeFor writes culvert's own file for a router's file.
+func nodeFor(t *testing.T, config string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "culvert.toml")
+	check(t, os.WriteFile(path, []byte("[scion]\nconfig = '"+config+"'\n"), 0o600))
+	return path
+}
+
+func TestBadInput(t *testing.T) {
+	l := up(t, "veth", lab.Options{Name: "bad"})
+	as, err := l.AS("rut")
+	check(t, err)
+	b := observe(t, l)
+	if b.programs["to-a"] != 0 || len(b.pins) > 0 {
+		t.Fatalf("the lab is not fresh: %v, %q", b.programs, b.pins)
+	}
+	const topology = "topology.json"
+	local := as.Links[0].Local.String()
+	bad := map[string]string{
+		"TOML that does not parse":     broken(t, as, "br.toml", "[general]", "[general"),
+		"TOML with an unknown key":     broken(t, as, "br.toml", "[general]", "[general]\ncolour = 'red'"),
+		"topology that does not parse": broken(t, as, topology, "", "{"),
+		"unknown router ID":            broken(t, as, "br.toml", as.RouterID, "br1-ff00_0_9-1"),
+		"address nobody has":           broken(t, as, topology, local, "198.18.77.7:50000"),
+		"key of the wrong size":        broken(t, as, "keys/master0.key", "", "c2hvcnQ="),
+		"key that is not base64":       broken(t, as, "keys/master0.key", "", "???"),
+	}
+	says := map[string]string{
+		"TOML that does not parse": "br.toml", "TOML with an unknown key": "general.colour",
+		"topology that does not parse": topology, "unknown router ID": "general.id",
+		"address nobody has":    "interfaces.1.underlay.local",
+		"key of the wrong size": "master0.key", "key that is not base64": "master0.key",
+	}
+	var all []refusal
+	for _, name := range slices.Sorted(maps.Keys(bad)) {
+		run := []string{"scion", "run", "--config", bad[name]}
+		all = append(all, refusal{name: name, args: run, status: 1, says: says[name]})
+		if name == "address nobody has" {
+			continue // the other interface of an attachment may do
+		}
+		attach := []string{"attach", nodeFor(t, bad[name]), "to-a", "to-b"}
+		all = append(all, refusal{name: name + ", attach", args: attach, status: 1, says: says[name]})
+	}
+	good, id := nodeFor(t, as.RouterConfig), as.RouterID
+	const key = "AAAAAAAAAAAAAAAAAAAAAA=="
+	missing := filepath.Join(t.TempDir(), "none.toml")
+	all = append(all, []refusal{
+		{name: "no file", args: []string{"scion", "run", "--config", missing}, status: 1, says: missing},
+		{name: "no node file", args: []string{"run", "-c", missing}, status: 1, says: missing},
+		{name: "no interface", args: []string{"attach", good, "to-a", "to-c"}, status: 1, says: "to-c"},
+		{name: "interface without an address", args: []string{"attach", good, "to-a", "lo"}, status: 1, says: "interface lo"},
+		{name: "router's file for a node's", args: []string{"attach", as.RouterConfig, "to-a"}, status: 1, says: "br.toml:"},
+		{name: "detach from nothing", args: []string{"detach", "to-a"}, status: 1, says: "to-a"},
+		{name: "key of no router", args: []string{"key", "add", "br9-ff00_0_999-9", "0", key}, status: 1, says: "no router br9-ff00_0_999-9"},
+		{name: "key of 5 bytes", args: []string{"key", "add", id, "0", "c2hvcnQ="}, status: 1, says: "16"},
+		{name: "key not in base64", args: []string{"key", "add", id, "0", "???"}, status: 1, says: "base64"},
+		{name: "key index", args: []string{"key", "add", id, "2", key}, status: 1, says: "0 to 1"},
+		{name: "no config", args: []string{"scion", "run"}, status: 2, says: "--config"},
+		{name: "no config for run", args: []string{"run"}, status: 2, says: "-c FILE"},
+		{name: "no interfaces", args: []string{"attach", good}, status: 2, says: "arg"},
+		{name: "unknown flag", args: []string{"attach", "--fast"}, status: 2, says: "--fast"},
+		{name: "unknown verb", args: []string{"dig"}, status: 2, says: "dig"},
+		{name: "unknown verb of scion", args: []string{"scion", "walk"}, status: 2, says: "walk"},
+		{name: "nothing to detach", args: []string{"detach"}, status: 2, says: "--all"},
+		{name: "key without key", args: []string{"key", "add", id, "0"}, status: 2, says: "arg"},
+	}...)
+	for _, r := range all {
+		t.Run(r.name, func(t *testing.T) { b.refuse(t, r) })
+	}
+}
+
+// TestForeignProgram leaves interfaces alone that carry somebody else's XDP program, and with them
+// those that do not.
+func TestForeignProgram(t *testing.T) {
+	l := up(t, "veth", lab.Options{Name: "for"})
+	as, err := l.AS("rut")
+	check(t, err)
+	for _, iface := range []string{"to-a", "to-b"} {
+		t.Run(iface, func(t *testing.T) {
+			foreign, err := bench.Listen(end(t, l, "rut", iface))
+			check(t, err)
+			defer foreign.Close()
+			b := observe(t, l)
+			b.refuse(t, refusal{args: []string{"scion", "run", "--config", as.RouterConfig}, status: 1, says: iface})
+			b.refuse(t, refusal{args: []string{"attach", nodeFor(t, as.RouterConfig), "to-a", "to-b"}, status: 1, says: iface})
+		})
+	}
+}
+
+// TestSecondInstance leaves a router alone that is served, and one that runs without a process.
+func TestSecondInstance(t *testing.T) {
+	b := newBetween(t, lab.Options{Name: "sec"})
+	other := broken(t, b.as, "topology.json", b.as.RouterID, "br1-ff00_0_1-7")
+	text, err := os.ReadFile(other)
+	check(t, err)
+	text = bytes.Replace(text, []byte(b.as.RouterID), []byte("br1-ff00_0_1-7"), 1)
+	check(t, os.WriteFile(other, text, 0o600))
+	same := []string{"scion", "run", "--config", b.config}
+	attach := []string{"attach", nodeFor(t, b.config), "to-a", "to-b"}
+	strange := []string{"attach", nodeFor(t, other), "to-a", "to-b"}
+
+	p := b.serve(t)
+	s := observe(t, b.lab)
+	for _, r := range []refusal{
+		{name: "the same router", args: same, status: 1, says: b.as.RouterID},
+		{name: "the same, without a process", args: attach, status: 1, says: b.as.RouterID},
+		{name: "another router", args: strange, status: 1, says: b.as.RouterID},
+	} {
+		t.Run(r.name, func(t *testing.T) { s.refuse(t, r) })
+	}
+	if !p.running() {
+		t.Error("the first process has ended")
+	}
+	p.end(syscall.SIGKILL)
+	t.Run("another router after kill", func(t *testing.T) {
+		s.refuse(t, refusal{args: strange, status: 1, says: b.as.RouterID})
+	})
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"culvert/internal/lab"
+)
+
+const nobody = 65534
+
+// TestWithoutRoot wants one clear line, whether the keys can be read or not.
+func TestWithoutRoot(t *testing.T) {
+	l := up(t, "veth", lab.Options{Name: "nob"})
+	as, err := l.AS("rut")
+	check(t, err)
+	// A place where nobody may run it.
+	copied := filepath.Join(l.Dir, "culvert")
+	b, err := os.ReadFile(program())
+	check(t, err)
+	check(t, os.WriteFile(copied, b, 0o755))
+	node := nodeConfig(t, l, "rut")
+	drop := func(a *syscall.SysProcAttr) { a.Credential = &syscall.Credential{Uid: nobody, Gid: nobody} }
+	s := observe(t, l)
+	run := []string{copied, "scion", "run", "--config", as.RouterConfig}
+	s.refuse(t, refusal{args: run, status: 1, says: "master0.key: permission denied", change: drop})
+	check(t, filepath.WalkDir(as.Keys, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			err = os.Chmod(path, 0o644)
+		}
+		return err
+	}))
+	for _, args := range [][]string{
+		run,
+		{copied, "attach", node, "to-a", "to-b"},
+		{copied, "lab", "up", "veth", "--name", "cvnobody"},
+		{copied, "key", "add", as.RouterID, "0", "AAAAAAAAAAAAAAAAAAAAAA=="},
+		{copied, "detach", "to-a"},
+	} {
+		t.Run(args[1], func(t *testing.T) {
+			s.refuse(t, refusal{args: args, status: 1, says: "root", change: drop})
+		})
+	}
+}
+
+// inMounts wraps a command so that it runs after a script in mount namespaces of its own.
+func inMounts(script string, argv ...string) []string {
+	return append([]string{"/bin/sh", "-ec", script + `; exec "$@"`, "sh"}, argv...)
+}
+
+// TestPrivateMounts starts culvert where /sys is not the host's, as 'ip netns exec' does, or has no
+// bpffs: the pins must be the host's all the same, and the data plane outlive the process.
+func TestPrivateMounts(t *testing.T) {
+	for name, wrap := range map[string]func(l *lab.Lab, argv ...string) []string{
+		"ip netns exec": func(l *lab.Lab, argv ...string) []string {
+			n, err := l.Namespace("rut")
+			check(t, err)
+			return append([]string{"ip", "netns", "exec", n.NetNS}, argv...)
+		},
+		"no bpffs": func(_ *lab.Lab, argv ...string) []string {
+			return append([]string{"unshare", "--mount"}, inMounts("umount /sys/fs/bpf", argv...)...)
+		},
+		"fresh sys": func(_ *lab.Lab, argv ...string) []string {
+			return append([]string{"unshare", "--mount"}, inMounts("mount -t sysfs sysfs /sys", argv...)...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBetween(t, lab.Options{Name: fmt.Sprintf("m%d", len(name))})
+			p := b.serveAs(t, wrap(b.lab, program(), "scion", "run", "--config", b.config)...)
+			if len(pins(t, b.lab, "rut")) == 0 {
+				t.Error("nothing is pinned in the host's bpffs")
+			}
+			s := b.stream(t, "", 0)
+			load := startLoad(t, b.from, s)
+			load.wait(100)
+			p.end(syscall.SIGKILL)
+			load.wait(100)
+			// Adopted from outside of those mounts.
+			b.serve(t)
+			load.wait(100)
+			load.stop()
+			settled(t, b.sink)
+			wantOnce(t, name, s.arrivals(t, b.sink))
+		})
+	}
+}
+
+// TestNoBPFFS starts culvert on a host, as far as it can see, on which nobody has mounted bpffs.
+// It mounts one, and where it may not, it says so and changes nothing.
+func TestNoBPFFS(t *testing.T) {
+	l := up(t, "veth", lab.Options{Name: "nob2", StaticNeighbours: true})
+	node := nodeConfig(t, l, "rut")
+	host := []string{"unshare", "--mount", "--pid", "--fork", "--kill-child"}
+	const bare = "mount -t proc proc /proc; umount /sys/fs/bpf"
+	t.Run("mounted", func(t *testing.T) {
+		out, err := l.Run(t.Context(), "rut", append(host, inMounts(bare, "/bin/sh", "-ec",
+			`"$0" attach "$1" to-a to-b; find /sys/fs/bpf -name 'link-to-*'`, program(), node)...)...)
+		if err != nil || strings.Count(string(out), "/link-to-") != 2 {
+			t.Errorf("attached on a host without bpffs: %v\n%s", err, out)
+		}
+		// With its mount namespace the bpffs is gone, and with it the data plane.
+		wait(t, "the programs to go", func() bool {
+			return xdpProgram(t, l, "rut", "to-a") == 0 && xdpProgram(t, l, "rut", "to-b") == 0
+		})
+	})
+	t.Run("not allowed", func(t *testing.T) {
+		s := observe(t, l)
+		may := "setpriv --bounding-set -sys_admin --inh-caps -sys_admin"
+		argv := append(host, inMounts(bare, append(strings.Fields(may), program(), "attach", node, "to-a", "to-b")...)...)
+		argv[0] = "/usr/bin/unshare"
+		s.refuse(t, refusal{args: argv, status: 1, says: "bpffs"})
+	})
+}

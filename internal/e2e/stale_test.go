@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"culvert/internal/lab"
+)
+
+// TestInterfacesReplaced takes the interfaces away from under a router and gives it new ones of the
+// same names. The same is left in bpffs when a namespace ends and another gets its number: the keys
+// and counters of that other life must not come back.
+func TestInterfacesReplaced(t *testing.T) {
+	b := newBetween(t, lab.Options{Name: "rep"})
+	id := b.as.RouterID
+	p := b.serve(t)
+	s := b.stream(t, "", 0)
+	load := startLoad(t, b.from, s)
+	load.wait(20)
+	load.stop()
+	culvert(t, b.lab, "rut", "key", "add", id, "1", "AAAAAAAAAAAAAAAAAAAAAA==")
+	p.end(syscall.SIGKILL)
+	if list := culvert(t, b.lab, "rut", "key", "list", id); strings.Count(list, "\n") != 2 {
+		t.Errorf("key list shows %q, want two keys", list)
+	}
+	replaceInterface(t, b.lab, "rut", "to-a")
+	replaceInterface(t, b.lab, "rut", "to-b")
+
+	culvert(t, b.lab, "rut", "attach", nodeConfig(t, b.lab, "rut"), "to-a", "to-b")
+	if list := culvert(t, b.lab, "rut", "key", "list", id); strings.Count(list, "\n") != 1 {
+		t.Errorf("key list shows %q, want the key of the file", list)
+	}
+	if c := count(t, plane(t, b.lab, "rut"), "to-a"); c["fwd scion-br-transit"] != 0 {
+		t.Errorf("the new interface starts with %v", c)
+	}
+	for _, iface := range []string{"to-a", "to-b"} {
+		if xdpProgram(t, b.lab, "rut", iface) == 0 {
+			t.Errorf("nothing is attached to %s", iface)
+		}
+	}
+}
+
+// replaceInterface deletes an interface of a lab and makes another with its name and addresses,
+// whose far end is in the same namespace.
+func replaceInterface(t *testing.T, l *lab.Lab, ns, name string) {
+	t.Helper()
+	n, err := l.Namespace(ns)
+	check(t, err)
+	old, err := n.Interface(name)
+	check(t, err)
+	check(t, l.Do(ns, func() error {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkDel(link); err != nil {
+			return err
+		}
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = name
+		veth := netlink.NewVeth(attrs)
+		veth.PeerName = "far-" + name
+		if err := netlink.LinkAdd(veth); err != nil {
+			return err
+		}
+		for _, p := range old.Addrs {
+			mask := net.CIDRMask(p.Bits(), p.Addr().BitLen())
+			addr := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: mask}}
+			if err := netlink.AddrAdd(veth, addr); err != nil {
+				return err
+			}
+		}
+		return netlink.LinkSetUp(veth)
+	}))
+}

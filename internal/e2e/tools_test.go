@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"culvert/internal/datapath"
+	"culvert/internal/lab"
+	"culvert/internal/stats"
+)
+
+// tool runs one of SCION's programs and looks for texts in what it writes.
+func tool(t *testing.T, l *lab.Lab, ns string, argv []string, texts ...string) {
+	t.Helper()
+	out, err := l.Run(t.Context(), ns, argv...)
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(string(out), text) {
+			t.Errorf("%s in %s does not say %q:\n%s", strings.Join(argv, " "), ns, text, out)
+		}
+	}
+}
+
+const (
+	pings = 5
+	// pingSize is in bytes, and no packet of the control plane is in its size class.
+	pingSize  = 5000
+	pingClass = 7 // 4096 to 8191 bytes
+)
+
+func ping(t *testing.T, l *lab.Lab, from, to string, size int) {
+	t.Helper()
+	tool(t, l, from, []string{"scion", "ping", to, "-c", fmt.Sprint(pings), "--interval", "50ms", "-s", fmt.Sprint(size)},
+		fmt.Sprintf("%d packets transmitted, %d received, 0%% packet loss", pings, pings))
+}
+
+// sent is how many packets of pingSize a router's fast path has sent on a link, by traffic type.
+func sent(t *testing.T, p *datapath.Instance, link string) [stats.TrafficTypes]uint64 {
+	t.Helper()
+	links, err := p.LinkCounters()
+	check(t, err)
+	var n [stats.TrafficTypes]uint64
+	for typ := range n {
+		n[typ] = links[linkIndex(t, p, link)].Out[typ][pingClass].Packets
+	}
+	return n
+}
+
+// TestTools runs the real programs of SCION through culvert in the middle and through culvert
+// everywhere, and wants exactly their packets on the fast path.
+func TestTools(t *testing.T) {
+	all := map[string]lab.Router{"as1": lab.Culvert, "as2": lab.Culvert, "as3": lab.Culvert}
+	for name, o := range map[string]lab.Options{
+		"culvert in the middle":                     {Name: "mid", MTU: 9000},
+		"culvert everywhere, IPv6, segments switch": {Name: "all", MTU: 9000, IPv6: true, SegmentSwitch: true, Routers: all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := up(t, "scion3", o)
+			loopback := "127.0.0.1"
+			if o.IPv6 {
+				loopback = "::1"
+			}
+			as3, err := l.AS("as3")
+			check(t, err)
+			host := "1-ff00:0:3," + as3.Host.String()
+			tool(t, l, "as1", []string{"scion", "showpaths", "1-ff00:0:3", "--no-color"},
+				"[1-ff00:0:1 102>201 1-ff00:0:2 203>302 1-ff00:0:3]", "alive")
+			tool(t, l, "as1", []string{"scion", "traceroute", "1-ff00:0:3," + loopback},
+				"IfID=102", "IfID=201", "IfID=203", "IfID=302")
+			ping(t, l, "as1", "1-ff00:0:3,"+loopback, 100)
+			// The hosts' neighbours are known after the first packets, which take the slow path.
+			ping(t, l, "as1h", host, 100)
+
+			middle := plane(t, l, "as2")
+			towards3, towards1 := sent(t, middle, "203"), sent(t, middle, "201")
+			delivered := map[string][stats.TrafficTypes]uint64{}
+			for _, as := range []string{"as1", "as3"} {
+				if o.Routers[as] == lab.Culvert {
+					delivered[as] = sent(t, plane(t, l, as), "internal")
+				}
+			}
+			ping(t, l, "as1h", host, pingSize)
+			for link, before := range map[string][stats.TrafficTypes]uint64{"203": towards3, "201": towards1} {
+				want := before
+				want[stats.TrafficBRTransit] += pings
+				if got := sent(t, middle, link); got != want {
+					t.Errorf("as2 has sent %v of %d bytes by type on link %s, want %v", got, pingSize, link, want)
+				}
+			}
+			for as, before := range delivered {
+				want := before
+				want[stats.TrafficIn] += pings
+				if got := sent(t, plane(t, l, as), "internal"); got != want {
+					t.Errorf("%s has delivered %v of %d bytes by type, want %v", as, got, pingSize, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/pcapgo"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/bench"
+	"culvert/internal/lab"
+	"culvert/internal/scionpkt"
+)
+
+// end describes one end of a lab's wire for the generator and the sink.
+func end(t *testing.T, l *lab.Lab, ns, iface string) bench.End {
+	t.Helper()
+	n, err := l.Namespace(ns)
+	check(t, err)
+	i, err := n.Interface(iface)
+	check(t, err)
+	var space *bench.Space
+	check(t, l.Do(ns, func() (err error) {
+		space, err = bench.ThisSpace()
+		return err
+	}))
+	t.Cleanup(func() {
+		if err := space.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return bench.End{Space: space, Name: iface, Index: i.Index, MAC: i.HardwareAddr()}
+}
+
+// newSink counts at an end of a wire what is at least as long as the frames of a test.
+func newSink(t *testing.T, at bench.End, o bench.SinkOptions) *bench.Sink {
+	t.Helper()
+	s, err := bench.NewSink(at, o)
+	check(t, err)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// settled reads a sink when nothing arrives any more.
+func settled(t *testing.T, s *bench.Sink) bench.Seen {
+	t.Helper()
+	seen, err := s.Settled(50*time.Millisecond, patience)
+	check(t, err)
+	return seen
+}
+
+// frames makes valid packets for the router of an AS, as they leave the far end of one of its
+// wires.
+func frames(t *testing.T, l *lab.Lab, ns string, from, to bench.End, o scionpkt.GenerateOptions) [][]byte {
+	t.Helper()
+	as, err := l.AS(ns)
+	check(t, err)
+	o.Topology, o.Router = filepath.Join(as.ConfigDir, "topology.json"), as.RouterID
+	if o.Key == "" {
+		o.Keys = as.Keys
+	}
+	if o.Flows == 0 {
+		o.Flows = 1
+	}
+	if o.HopFields == 0 {
+		o.HopFields = 4
+	}
+	if as.Host.IsValid() {
+		o.Hosts = []string{as.Host.String()}
+	}
+	o.Family = "4"
+	if as.Internal.Addr().Is6() {
+		o.Family = "6"
+	}
+	o.SrcMAC, o.DstMAC = from.MAC.String(), to.MAC.String()
+	o.Output = filepath.Join(t.TempDir(), "frames.pcap")
+	check(t, scionpkt.GenerateFile(o, io.Discard))
+	f, err := os.Open(o.Output)
+	check(t, err)
+	defer f.Close()
+	r, err := pcapgo.NewReader(f)
+	check(t, err)
+	var all [][]byte
+	for {
+		frame, _, err := r.ReadPacketData()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		check(t, err)
+		all = append(all, frame)
+	}
+}
+
+// maxSent bounds the packets of one stream; each has a counter in the sink.
+const maxSent = 1 << 19
+
+// stream is a flow of packets with numbers in them.
+type stream struct {
+	frame []byte
+	first uint32 // number of the first packet
+	sent  atomic.Uint32
+	on    atomic.Bool
+}
+
+// newStream numbers the packets of a frame from first on. The number stands in the last eight
+// bytes, together with its complement: so checksums stay right whatever it is.
+func newStream(frame []byte, first uint32) *stream {
+	s := &stream{frame: frame, first: first}
+	s.number(first)
+	scionpkt.FixOuter(frame)
+	s.on.Store(true)
+	return s
+}
+
+func (s *stream) tagAt() int { return len(s.frame) - 8 }
+
+func (s *stream) number(n uint32) {
+	binary.BigEndian.PutUint32(s.frame[s.tagAt():], n)
+	binary.BigEndian.PutUint32(s.frame[s.tagAt()+4:], ^n)
+}
+
+// load sends streams at a steady pace until it is stopped.
+type load struct {
+	t       *testing.T
+	streams []*stream
+	rounds  atomic.Uint64
+	quit    chan struct{}
+	done    chan error
+}
+
+const (
+	// A round is one burst of each stream. A burst is much shorter than a veth's queue.
+	burst = 25
+	round = 500 * time.Microsecond
+)
+
+// startLoad sends from one end of a wire. What the wire does not take is sent again, so that
+// every number sent has reached the far end.
+func startLoad(t *testing.T, from bench.End, streams ...*stream) *load {
+	t.Helper()
+	fd := -1
+	check(t, from.Space.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	}))
+	check(t, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: from.Index}))
+	l := &load{t: t, streams: streams, quit: make(chan struct{}), done: make(chan error, 1)}
+	go func() {
+		defer unix.Close(fd)
+		l.done <- l.run(fd)
+	}()
+	t.Cleanup(l.stop)
+	return l
+}
+
+func (l *load) run(fd int) error {
+	// On one CPU, with the kernel taking each packet all the way before the next is sent.
+	runtime.LockOSThread()
+	var cpus unix.CPUSet
+	cpus.Set(bench.LastCPU())
+	if err := unix.SchedSetaffinity(0, &cpus); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-l.quit:
+			return nil
+		default:
+		}
+		next := time.Now().Add(round)
+		for _, s := range l.streams {
+			if !s.on.Load() {
+				continue
+			}
+			for range burst {
+				if err := s.send(fd); err != nil {
+					return err
+				}
+			}
+		}
+		l.rounds.Add(1)
+		time.Sleep(time.Until(next))
+	}
+}
+
+// send sends one more packet.
+func (s *stream) send(fd int) error {
+	n := s.sent.Load()
+	if n == maxSent {
+		return errors.New("the test has sent more packets than it can count")
+	}
+	s.number(s.first + n)
+	for {
+		_, err := unix.Write(fd, s.frame)
+		switch {
+		case err == nil:
+			s.sent.Add(1)
+			return nil
+		case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EINTR):
+		default:
+			return err
+		}
+	}
+}
+
+// rounds of every stream that is on are sent before it returns.
+func (l *load) wait(rounds uint64) {
+	l.t.Helper()
+	want := l.rounds.Load() + rounds
+	for end := time.Now().Add(patience); l.rounds.Load() < want; time.Sleep(time.Millisecond) {
+		select {
+		case err := <-l.done:
+			l.done <- err
+			l.t.Fatalf("the load has ended: %v", err)
+		default:
+		}
+		if time.Now().After(end) {
+			l.t.Fatalf("the load has sent less than %d rounds in %s", rounds, patience)
+		}
+	}
+}
+
+// pause stops a stream, with nothing of it on its way to the wire any more.
+func (l *load) pause(s *stream) {
+	l.t.Helper()
+	s.on.Store(false)
+	l.wait(2)
+}
+
+// stop ends the load. More than once is no harm.
+func (l *load) stop() {
+	l.t.Helper()
+	select {
+	case <-l.quit:
+		return
+	default:
+		close(l.quit)
+	}
+	if err := <-l.done; err != nil {
+		l.t.Error(err)
+	}
+	l.done <- nil
+}
+
+// arrivals is how often each number of a stream has arrived.
+func (s *stream) arrivals(t *testing.T, sink *bench.Sink) []uint64 {
+	t.Helper()
+	tags, err := sink.Tags()
+	check(t, err)
+	return tags[s.first : s.first+s.sent.Load()]
+}
+
+// wantOnce wants the packets with numbers from first on to have arrived, each once.
+func wantOnce(t *testing.T, what string, arrivals []uint64) {
+	t.Helper()
+	missing, twice, firstMissing := 0, 0, -1
+	for i, n := range arrivals {
+		switch {
+		case n == 0:
+			missing++
+			if firstMissing < 0 {
+				firstMissing = i
+			}
+		case n > 1:
+			twice++
+		}
+	}
+	if missing+twice > 0 {
+		t.Errorf("%s: of %d packets %d are missing, from number %d on, and %d came more than once",
+			what, len(arrivals), missing, firstMissing, twice)
+	}
+}

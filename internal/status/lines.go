@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+)
+
+const lineFormat = "%-8s  %-20s  %-15s  %-7s  %-22s  %12s  %14s  %14s\n"
+
+// watchLines writes a line for each reason that moved, interval by interval.
+func watchLines(ctx context.Context, o WatchOptions, last sample, look func() (sample, error)) error {
+	_, err := fmt.Fprintf(o.Out, lineFormat,
+		"TIME", "ROUTER", "INTERFACE", "VERDICT", "REASON", "PACKETS/S", "BYTES/S", "PACKETS")
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(o.Interval)
+	defer tick.Stop()
+	for n := 0; o.Count == 0 || n < o.Count; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now, err := look()
+		if err != nil {
+			return err
+		}
+		if err := writeMoved(o.Out, now.at, flows(last, now)); err != nil {
+			return err
+		}
+		last = now
+	}
+	return nil
+}
+
+func writeMoved(out io.Writer, at time.Time, all []flow) error {
+	for _, f := range all {
+		for _, w := range f.rows {
+			if w.moved == 0 {
+				continue
+			}
+			bytes := "-"
+			if w.verdict != verdictLost {
+				bytes = fmt.Sprintf("%.0f", w.byteRate)
+			}
+			_, err := fmt.Fprintf(out, lineFormat, at.Format(time.TimeOnly), f.key.router, f.key.iface,
+				w.verdict, w.name, fmt.Sprintf("%.1f", w.packetRate), bytes, fmt.Sprint(w.packets))
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

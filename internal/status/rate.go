@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"culvert/internal/stats"
+)
+
+// sample is what all data planes had counted at one time.
+type sample struct {
+	at      time.Time
+	routers []Router
+}
+
+// flowKey names an interface, also across the comings and goings of its data plane.
+type flowKey struct {
+	router string
+	netns  uint32
+	iface  string
+}
+
+// flow is what an interface did between two samples.
+type flow struct {
+	key    flowKey
+	router *Router
+	// attached is false for an interface that was served before and is not now.
+	attached bool
+	// rows holds the reasons and losses, the fastest first.
+	rows []row
+	// Rates in packets a second. Slow is for the slow path of a stage, kernel what no stage
+	// claimed; dropped includes what was limited.
+	received, forwarded, slow, kernel, dropped, lost float64
+	// bits is the rate of what was received, in bits of whole frames a second.
+	bits float64
+}
+
+// row is one reason, or one kind of loss.
+type row struct {
+	// verdict is that of the reason, "limited" or "lost".
+	verdict, name string
+	// packets and bytes are totals; losses have no bytes.
+	packets, bytes uint64
+	// moved is how many packets came since the last sample.
+	moved uint64
+	// packetRate and byteRate are per second.
+	packetRate, byteRate float64
+}
+
+const verdictLost = "lost"
+
+// flows compares two samples. Nothing moves on what the first one does not know: how long it took to
+// count that far is unknown, too.
+func flows(last, now sample) []flow {
+	seconds := now.at.Sub(last.at).Seconds()
+	known := make(map[flowKey]map[[2]string]row)
+	for i := range last.routers {
+		r := &last.routers[i]
+		for _, p := range r.Interfaces {
+			rows := make(map[[2]string]row)
+			for _, w := range totals(p.Port) {
+				rows[[2]string{w.verdict, w.name}] = w
+			}
+			known[flowKey{r.ID, r.NetNS, p.Interface}] = rows
+		}
+	}
+	var all []flow
+	for i := range now.routers {
+		r := &now.routers[i]
+		for _, p := range r.Interfaces {
+			f := flow{key: flowKey{r.ID, r.NetNS, p.Interface}, router: r, attached: p.Attached}
+			before, ok := known[f.key]
+			for _, w := range totals(p.Port) {
+				if ok && seconds > 0 {
+					w.since(before[[2]string{w.verdict, w.name}], seconds)
+				}
+				f.add(w)
+			}
+			slices.SortStableFunc(f.rows, func(a, b row) int {
+				return cmp.Or(cmp.Compare(b.packetRate, a.packetRate), cmp.Compare(b.packets, a.packets))
+			})
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// totals lists an interface's reasons and losses without rates.
+func totals(p stats.Port) []row {
+	var rows []row
+	for _, r := range p.Reasons {
+		rows = append(rows, row{verdict: verdictName(r), name: r.Name, packets: r.Packets, bytes: r.Bytes})
+	}
+	for name, n := range p.Losses {
+		if n > 0 {
+			rows = append(rows, row{verdict: verdictLost, name: name, packets: n})
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.verdict, b.verdict), cmp.Compare(a.name, b.name))
+	})
+	return rows
+}
+
+// since sets what has moved from an earlier total. A counter that went back belongs to a data plane
+// that was made anew, and started from 0.
+func (w *row) since(before row, seconds float64) {
+	if w.packets < before.packets {
+		before = row{}
+	}
+	w.moved = w.packets - before.packets
+	w.packetRate = float64(w.moved) / seconds
+	if w.bytes >= before.bytes {
+		w.byteRate = float64(w.bytes-before.bytes) / seconds
+	}
+}
+
+func (f *flow) add(w row) {
+	f.rows = append(f.rows, w)
+	switch w.verdict {
+	case verdictLost:
+		f.lost += w.packetRate
+		return // the reason has counted it
+	case "fwd":
+		f.forwarded += w.packetRate
+	case "punt":
+		f.slow += w.packetRate
+	case "pass":
+		f.kernel += w.packetRate
+	default:
+		f.dropped += w.packetRate
+	}
+	f.received += w.packetRate
+	f.bits += 8 * w.byteRate
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"culvert/internal/stats"
+)
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func port(name string, losses uint64, reasons ...stats.Reason) Interface {
+	i := Interface{Port: stats.Port{
+		Interface: name, Attached: true, Reasons: reasons, Losses: map[string]uint64{"redirect": losses, "transmit": 0},
+	}}
+	i.Packets, i.Bytes = i.Total()
+	return i
+}
+
+func reason(verdict, name string, packets uint64) stats.Reason {
+	return stats.Reason{Verdict: verdict, Name: name, Packets: packets, Bytes: 100 * packets}
+}
+
+func limited(name string, packets uint64) stats.Reason {
+	r := reason("punt", name, packets)
+	r.Limited = true
+	return r
+}
+
+func at(seconds int, routers ...Router) sample {
+	return sample{at: epoch.Add(time.Duration(seconds) * time.Second), routers: routers}
+}
+
+// table of one flow, in the order in which it is shown.
+func rowText(f flow) (s []string) {
+	for _, w := range f.rows {
+		s = append(s, fmt.Sprintf("%s %s %d +%d %.1f/s %.0fB/s", w.verdict, w.name, w.packets, w.moved, w.packetRate, w.byteRate))
+	}
+	return s
+}
+
+func TestFlows(t *testing.T) {
+	before := at(0, Router{ID: "br1", NetNS: 1, Interfaces: []Interface{
+		port("eth1", 5, reason("fwd", "out", 1000), reason("punt", "bfd", 50), limited("mac", 1), reason("pass", "other", 7)),
+	}})
+	now := at(2,
+		Router{ID: "br1", NetNS: 1, Interfaces: []Interface{
+			port("eth1", 9, reason("fwd", "out", 3000), reason("fwd", "in", 10), reason("punt", "mac", 8),
+				reason("punt", "bfd", 50), limited("mac", 5), reason("pass", "other", 8), reason("drop", "path", 2)),
+		}},
+		Router{ID: "br1", NetNS: 2, Interfaces: []Interface{port("eth1", 0, reason("fwd", "out", 100))}},
+	)
+	all := flows(before, now)
+	if len(all) != 2 {
+		t.Fatalf("%d flows", len(all))
+	}
+	want := []string{
+		"fwd out 3000 +2000 1000.0/s 100000B/s",
+		"fwd in 10 +10 5.0/s 500B/s",
+		"punt mac 8 +8 4.0/s 400B/s",
+		"lost redirect 9 +4 2.0/s 0B/s",
+		"limited mac 5 +4 2.0/s 200B/s",
+		"drop path 2 +2 1.0/s 100B/s",
+		"pass other 8 +1 0.5/s 50B/s",
+		"punt bfd 50 +0 0.0/s 0B/s",
+	}
+	got := rowText(all[0])
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got\n%q, want\n%q", got, want)
+	}
+	f := all[0]
+	if f.forwarded != 1005 || f.slow != 4 || f.kernel != 0.5 || f.dropped != 3 || f.lost != 2 || f.bits != 8*101250 ||
+		f.received != f.forwarded+f.slow+f.kernel+f.dropped {
+		t.Errorf("sums %+v", f)
+	}
+	// The same name in another namespace is another router, and how long it took is not known.
+	if got := rowText(all[1]); len(got) != 1 || got[0] != "fwd out 100 +0 0.0/s 0B/s" {
+		t.Errorf("the new one: %q", got)
+	}
+}
+
+// TestMadeAnew has a data plane detached and attached again between two looks.
+func TestMadeAnew(t *testing.T) {
+	before := at(0, Router{ID: "br1", Interfaces: []Interface{port("eth1", 9, reason("fwd", "out", 1000))}})
+	now := at(1, Router{ID: "br1", Interfaces: []Interface{port("eth1", 0, reason("fwd", "out", 30))}})
+	f := flows(before, now)[0]
+	if got := rowText(f); len(got) != 1 || got[0] != "fwd out 30 +30 30.0/s 3000B/s" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 0.25: "0.2", 1: "1", 9.96: "10", 12.3: "12", 999.4: "999", 999.5: "1.00k", 1234: "1.23k", 9995: "10.0k",
+		45_600: "45.6k", 456_789: "457k", 999_500: "1.00M", 1.5e9: "1.50G", 2e18: "2.00E", 3e22: "30000E",
+	} {
+		if got := short(v); got != want {
+			t.Errorf("short(%v) = %s, want %s", v, got, want)
+		}
+	}
+	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
+		if got := grouped(n); got != want {
+			t.Errorf("grouped(%d) = %s, want %s", n, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 59 * time.Second: "59s", 61 * time.Second: "1m01s", 3661 * time.Second: "1h01m", 90000 * time.Second: "1d01h",
+	} {
+		if got := ago(d); got != want {
+			t.Errorf("ago(%v) = %s, want %s", d, got, want)
+		}
+	}
+}

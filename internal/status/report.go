@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status shows what is attached and what it counts, once or live.
+package status
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/stats"
+)
+
+// Report is what `culvert status -j` prints. Fields are added in later versions, never renamed.
+type Report struct {
+	Routers []Router `json:"routers"`
+}
+
+// Router describes one data plane.
+type Router struct {
+	// ID is the router's ID in the topology, unique in a network namespace.
+	ID string `json:"router"`
+	// NetNS is the inode of the network namespace, NetNSName its name below /run/netns.
+	NetNS     uint32 `json:"netns"`
+	NetNSName string `json:"netns_name,omitempty"`
+	// Here tells whether that is the caller's network namespace.
+	Here bool `json:"here"`
+	// Mode is how the programs are attached: native or generic.
+	Mode string `json:"mode"`
+	// Served tells whether a process keeps the data plane in step and answers what the fast path
+	// passes up; PID is that process, 0 when it cannot be seen.
+	Served bool `json:"served"`
+	PID    int  `json:"pid,omitempty"`
+	// LoadedAt is when the program that runs was loaded.
+	LoadedAt *time.Time `json:"loaded_at,omitempty"`
+	// Pins is the directory of the pins in the host's mount namespace.
+	Pins       string             `json:"pins"`
+	Interfaces []Interface        `json:"interfaces"`
+	Links      []Link             `json:"links"`
+	Keys       []datapath.KeyInfo `json:"keys"`
+}
+
+// Interface holds the counters of a network interface that is or was attached.
+type Interface struct {
+	stats.Port
+	// Packets and Bytes are everything received, the sum over the reasons.
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// Link describes a link of the SCION router.
+type Link struct {
+	Name string `json:"link"`
+	// Scope is internal, sibling or external.
+	Scope string `json:"scope"`
+	Local string `json:"local"`
+	// Remote is left out for the internal link, which leads to many.
+	Remote  string   `json:"remote,omitempty"`
+	Up      bool     `json:"up"`
+	NextHop *NextHop `json:"next_hop,omitempty"`
+	// In and Out are what the fast path itself has received over the link and sent on it.
+	In  Traffic `json:"in"`
+	Out Traffic `json:"out"`
+	// Dropped counts packets that came over the link and were dropped as invalid.
+	Dropped uint64 `json:"dropped"`
+}
+
+// NextHop is where the fast path sends a link's packets.
+type NextHop struct {
+	IfIndex int `json:"ifindex"`
+	// Interface is the device's name, known for the caller's own network namespace alone.
+	Interface string `json:"interface,omitempty"`
+	MAC       string `json:"mac"`
+	// MTU is the device's, in bytes of the IP packet.
+	MTU uint16 `json:"mtu"`
+}
+
+// Traffic counts SCION packets; bytes are those of the UDP payload.
+type Traffic struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// Collect reads every data plane on this machine, in whatever network namespace it is, by name.
+func Collect() (Report, error) {
+	all, err := datapath.List()
+	defer func() {
+		for _, inst := range all {
+			inst.Close()
+		}
+	}()
+	report := Report{Routers: []Router{}}
+	if err != nil {
+		return report, err
+	}
+	names := netnsNames()
+	for _, inst := range all {
+		r, err := describe(inst)
+		if err != nil {
+			return report, err
+		}
+		r.NetNSName = names[inst.NetNS()]
+		report.Routers = append(report.Routers, r)
+	}
+	slices.SortFunc(report.Routers, func(a, b Router) int {
+		if c := strings.Compare(a.ID, b.ID); c != 0 {
+			return c
+		}
+		return int(int64(a.NetNS) - int64(b.NetNS))
+	})
+	return report, nil
+}
+
+func describe(inst *datapath.Instance) (Router, error) {
+	r := Router{
+		ID:         inst.Name(),
+		NetNS:      inst.NetNS(),
+		Here:       inst.Here(),
+		Mode:       "native",
+		Served:     inst.Served(),
+		Pins:       inst.Pins(),
+		Interfaces: []Interface{},
+		Links:      []Link{},
+		Keys:       []datapath.KeyInfo{},
+	}
+	if inst.Generic() {
+		r.Mode = "generic"
+	}
+	if r.Served {
+		r.PID = inst.ServerPID()
+	}
+	if t, ok := inst.LoadedAt(); ok {
+		t = t.Truncate(time.Second)
+		r.LoadedAt = &t
+	}
+	ports, err := inst.Ports()
+	if err != nil {
+		return r, err
+	}
+	for _, p := range ports {
+		i := Interface{Port: p}
+		i.Packets, i.Bytes = p.Total()
+		r.Interfaces = append(r.Interfaces, i)
+	}
+	keys, err := inst.Keys()
+	if err != nil {
+		return r, err
+	}
+	r.Keys = append(r.Keys, keys...)
+	return r, r.describeLinks(inst)
+}
+
+func (r *Router) describeLinks(inst *datapath.Instance) error {
+	states, err := inst.LinkStates()
+	if err != nil {
+		return err
+	}
+	counters, err := inst.LinkCounters()
+	if err != nil {
+		return err
+	}
+	for n, l := range inst.Config().Links {
+		out := Link{
+			Name:  l.Name,
+			Scope: scopeName(l.Scope),
+			Local: l.Local.String(),
+			Up:    states[n].Up,
+		}
+		if l.Remote.IsValid() {
+			out.Remote = l.Remote.String()
+		}
+		if hop := states[n].NextHop; hop.IfIndex != 0 {
+			out.NextHop = &NextHop{IfIndex: hop.IfIndex, MAC: net.HardwareAddr(hop.DstMAC[:]).String(), MTU: hop.MTU}
+			if r.Here {
+				out.NextHop.Interface = deviceName(hop.IfIndex)
+			}
+		}
+		out.addTraffic(&counters[n])
+		r.Links = append(r.Links, out)
+	}
+	return nil
+}
+
+func (l *Link) addTraffic(c *stats.LinkCounters) {
+	for class := range c.In {
+		l.In.Packets += c.In[class].Packets
+		l.In.Bytes += c.In[class].Bytes
+		l.Dropped += c.Dropped[class]
+		for typ := range c.Out {
+			l.Out.Packets += c.Out[typ][class].Packets
+			l.Out.Bytes += c.Out[typ][class].Bytes
+		}
+	}
+}
+
+func scopeName(s datapath.LinkScope) string {
+	switch s {
+	case datapath.ScopeInternal:
+		return "internal"
+	case datapath.ScopeSibling:
+		return "sibling"
+	default:
+		return "external"
+	}
+}
+
+// deviceName returns "" for a device that is gone.
+func deviceName(index int) string {
+	dev, err := net.InterfaceByIndex(index)
+	if err != nil {
+		return ""
+	}
+	return dev.Name
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"culvert/internal/stats"
+)
+
+// Show writes the state of every data plane on this machine.
+func Show(out io.Writer, asJSON bool) error {
+	report, err := Collect()
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return report.WriteJSON(out)
+	}
+	return report.WriteText(out, time.Now())
+}
+
+// WriteJSON writes the report as one JSON object.
+func (r Report) WriteJSON(out io.Writer) error {
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+// WriteText writes the report for people; now is what times are shown relative to.
+func (r Report) WriteText(out io.Writer, now time.Time) error {
+	var lines []string
+	if len(r.Routers) == 0 {
+		lines = append(lines, "culvert is not attached anywhere on this machine")
+	}
+	for n, router := range r.Routers {
+		if n > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, router.text(now)...)
+	}
+	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+func (r Router) text(now time.Time) []string {
+	lines := []string{fmt.Sprintf("router %s  netns %s  %s  %s", r.ID, r.netns(), r.Mode, r.service())}
+	if r.LoadedAt != nil {
+		lines[0] += "  loaded " + ago(now.Sub(*r.LoadedAt)) + " ago"
+	}
+	for _, i := range r.Interfaces {
+		lines = append(lines, i.text()...)
+	}
+	if !slices.ContainsFunc(r.Interfaces, func(i Interface) bool { return i.Attached }) {
+		lines = append(lines, "  its interfaces are gone: attach again, or forget it with 'rm -r "+r.Pins+"'")
+	}
+	lines = append(lines, r.linkText()...)
+	for _, k := range r.Keys {
+		lines = append(lines, fmt.Sprintf("  key %d  id %s", k.Index, k.ID))
+	}
+	if len(r.Keys) == 0 {
+		lines = append(lines, "  no key: all packets go to the slow path")
+	}
+	return lines
+}
+
+// netns names a network namespace as well as it can.
+func (r Router) netns() string {
+	switch {
+	case r.NetNSName != "":
+		return fmt.Sprintf("%d (%s)", r.NetNS, r.NetNSName)
+	case r.Here:
+		return fmt.Sprintf("%d (this one)", r.NetNS)
+	default:
+		return fmt.Sprint(r.NetNS)
+	}
+}
+
+func (r Router) service() string {
+	switch {
+	case r.PID != 0:
+		return fmt.Sprintf("served by process %d", r.PID)
+	case r.Served:
+		return "served"
+	default:
+		return "not served"
+	}
+}
+
+func (i Interface) text() []string {
+	head := "  interface " + i.Interface
+	if !i.Attached {
+		head += "  not attached"
+	}
+	t := table{indent: "    ", right: []bool{false, false, true, true}}
+	t.add("received", "", grouped(i.Packets)+" packets", shortBytes(i.Bytes))
+	for _, r := range byPackets(i.Reasons) {
+		t.add(verdictName(r), r.Name, grouped(r.Packets), shortBytes(r.Bytes))
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Losses)) {
+		if n := i.Losses[name]; n > 0 {
+			t.add("lost", name, grouped(n))
+		}
+	}
+	// The unit stands behind the first number only.
+	for _, row := range t.rows[1:] {
+		row[2] += strings.Repeat(" ", len(" packets"))
+	}
+	return append([]string{head}, t.lines()...)
+}
+
+// byPackets returns the reasons with the busiest first.
+func byPackets(reasons []stats.Reason) []stats.Reason {
+	return slices.SortedStableFunc(slices.Values(reasons), func(a, b stats.Reason) int {
+		switch {
+		case a.Packets > b.Packets:
+			return -1
+		case a.Packets < b.Packets:
+			return 1
+		default:
+			return 0
+		}
+	})
+}
+
+// verdictName is the verdict of a reason, or "limited" where the limit of the slow path came first.
+func verdictName(r stats.Reason) string {
+	if r.Limited {
+		return stats.VerdictLimited
+	}
+	return r.Verdict
+}
+
+func (r Router) linkText() []string {
+	t := table{indent: "  "}
+	for _, l := range r.Links {
+		ends := l.Local
+		if l.Remote != "" {
+			ends += " > " + l.Remote
+		}
+		state := "down"
+		if l.Up {
+			state = "up"
+		}
+		cells := []string{"link " + l.Name, l.Scope, ends, state, l.via(),
+			"in " + grouped(l.In.Packets), "out " + grouped(l.Out.Packets)}
+		if l.Dropped > 0 {
+			cells = append(cells, "dropped "+grouped(l.Dropped))
+		}
+		t.add(cells...)
+	}
+	return t.lines()
+}
+
+// via says how a link's packets leave.
+func (l Link) via() string {
+	switch hop := l.NextHop; {
+	case hop == nil && l.Scope == "internal":
+		return ""
+	case hop == nil:
+		return "no next hop"
+	case hop.Interface != "":
+		return fmt.Sprintf("via %s dev %s", hop.MAC, hop.Interface)
+	default:
+		return fmt.Sprintf("via %s ifindex %d", hop.MAC, hop.IfIndex)
+	}
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"culvert/internal/datapath"
+)
+
+func testRouter() Router {
+	loaded := epoch
+	gone := port("eth2", 0)
+	gone.Attached = false
+	return Router{
+		ID: "br1-ff00_0_110-1", NetNS: 4026532000, NetNSName: "red", Mode: "native", Served: true, PID: 77, LoadedAt: &loaded,
+		Pins: "/pins/red",
+		Interfaces: []Interface{
+			port("eth1", 3, reason("punt", "scion-bfd", 12), reason("fwd", "scion-br-transit", 1234567), limited("scion-mac", 5)),
+			gone,
+		},
+		Links: []Link{
+			{Name: "internal", Scope: "internal", Local: "10.0.0.1:30042", Up: true},
+			{Name: "1", Scope: "external", Local: "10.1.0.1:50000", Remote: "10.1.0.2:50000", Up: true,
+				NextHop: &NextHop{IfIndex: 4, MAC: "02:00:00:00:00:01", MTU: 1500}, In: Traffic{12, 1200}, Dropped: 2},
+			{Name: "22", Scope: "external", Local: "10.2.0.1:50000", Remote: "10.2.0.2:50000",
+				NextHop: &NextHop{IfIndex: 5, Interface: "eth2", MAC: "02:00:00:00:00:02", MTU: 1500}, Out: Traffic{1234, 99}},
+			{Name: "sibling->10.0.0.2:30042", Scope: "sibling", Local: "10.0.0.1:30042", Remote: "10.0.0.2:30042"},
+		},
+		Keys: []datapath.KeyInfo{{Index: 0, ID: "0123456789abcdef"}},
+	}
+}
+
+func TestText(t *testing.T) {
+	bare := Router{ID: "br2", NetNS: 4026531840, Here: true, Mode: "generic", Pins: "/pins/1/br2"}
+	var b bytes.Buffer
+	if err := (Report{Routers: []Router{testRouter(), bare}}).WriteText(&b, epoch.Add(90*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+router br1-ff00_0_110-1  netns 4026532000 (red)  native  served by process 77  loaded 1m30s ago
+  interface eth1
+    received                    1,234,584 packets   123MB
+    fwd       scion-br-transit  1,234,567           123MB
+    punt      scion-bfd                12          1.20kB
+    limited   scion-mac                 5            500B
+    lost      redirect                  3
+  interface eth2  not attached
+    received    0 packets  0B
+  link internal                 internal  10.0.0.1:30042                   up                                     in 0   out 0
+  link 1                        external  10.1.0.1:50000 > 10.1.0.2:50000  up    via 02:00:00:00:00:01 ifindex 4  in 12  out 0      dropped 2
+  link 22                       external  10.2.0.1:50000 > 10.2.0.2:50000  down  via 02:00:00:00:00:02 dev eth2   in 0   out 1,234
+  link sibling->10.0.0.2:30042  sibling   10.0.0.1:30042 > 10.0.0.2:30042  down  no next hop                      in 0   out 0
+  key 0  id 0123456789abcdef
+
+router br2  netns 4026531840 (this one)  generic  not served
+  its interfaces are gone: attach again, or forget it with 'rm -r /pins/1/br2'
+  no key: all packets go to the slow path
+`
+	if got := "\n" + b.String(); got != want {
+		t.Errorf("got%s\nwant%s", got, want)
+	}
+}
+
+func TestTextWithoutInstances(t *testing.T) {
+	var b bytes.Buffer
+	if err := (Report{}).WriteText(&b, epoch); err != nil || b.String() != "culvert is not attached anywhere on this machine\n" {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+}
+
+func TestTable(t *testing.T) {
+	tab := table{indent: " ", right: []bool{false, true}}
+	tab.add("a", "1", "x")
+	tab.add("long", "22")
+	tab.add("ü", "", "y")
+	got := strings.Join(tab.lines(), "\n")
+	if want := " a      1  x\n long  22\n ü         y"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestFieldNames holds on to the names that others read.
+func TestFieldNames(t *testing.T) {
+	var b bytes.Buffer
+	r := testRouter()
+	r.Interfaces, r.Links = r.Interfaces[:1], r.Links[2:3]
+	if err := (Report{Routers: []Router{r}}).WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got, want any
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	const text = `{"routers":[{
+		"router":"br1-ff00_0_110-1","netns":4026532000,"netns_name":"red","here":false,"mode":"native","served":true,
+		"pid":77,"loaded_at":"2026-01-02T03:04:05Z","pins":"/pins/red",
+		"interfaces":[{"interface":"eth1","attached":true,"packets":1234584,"bytes":123458400,
+			"reasons":[
+				{"reason":"scion-bfd","verdict":"punt","packets":12,"bytes":1200},
+				{"reason":"scion-br-transit","verdict":"fwd","packets":1234567,"bytes":123456700},
+				{"reason":"scion-mac","verdict":"punt","limited":true,"packets":5,"bytes":500}],
+			"losses":{"redirect":3,"transmit":0}}],
+		"links":[{"link":"22","scope":"external","local":"10.2.0.1:50000","remote":"10.2.0.2:50000","up":false,
+			"next_hop":{"ifindex":5,"interface":"eth2","mac":"02:00:00:00:00:02","mtu":1500},
+			"in":{"packets":0,"bytes":0},"out":{"packets":1234,"bytes":99},"dropped":0}],
+		"keys":[{"index":0,"id":"0123456789abcdef"}]}]}`
+	if err := json.Unmarshal([]byte(text), &want); err != nil {
+		t.Fatal(err)
+	}
+	g, _ := json.Marshal(got)
+	w, _ := json.Marshal(want)
+	if !bytes.Equal(g, w) {
+		t.Errorf("got\n%s\nwant\n%s", g, w)
+	}
+}

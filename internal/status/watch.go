@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/mattn/go-isatty"
+)
+
+// ErrOptions marks an error in the options of Watch.
+var ErrOptions = errors.New("watch")
+
+// WatchOptions say what to watch, and how.
+type WatchOptions struct {
+	// Router and Interface narrow the view to one router ID and one interface; "" is all. They
+	// need not be there yet.
+	Router, Interface string
+	// Interval is how often to look, at least minInterval.
+	Interval time.Duration
+	// Count ends the watching after so many intervals and asks for lines; 0 is endless.
+	Count int
+	// Out gets a full-screen table if it is a terminal, lines otherwise.
+	Out io.Writer
+}
+
+// minInterval leaves the machine time for packets.
+const minInterval = 100 * time.Millisecond
+
+// Watch shows what happens on the interfaces until ctx ends or the user leaves.
+func Watch(ctx context.Context, o WatchOptions) error {
+	switch {
+	case o.Interval < minInterval:
+		return fmt.Errorf("%w: interval %v: at least %v", ErrOptions, o.Interval, minInterval)
+	case o.Count < 0:
+		return fmt.Errorf("%w: count %d: 0 is endless", ErrOptions, o.Count)
+	}
+	// What is wrong from the beginning is told at once, not in a table.
+	first, err := o.look()
+	if err != nil {
+		return err
+	}
+	if f, ok := o.Out.(*os.File); ok && o.Count == 0 && isatty.IsTerminal(f.Fd()) {
+		return watchScreen(ctx, o, first, f)
+	}
+	return watchLines(ctx, o, first, o.look)
+}
+
+// look reads the data planes that are asked for.
+func (o WatchOptions) look() (sample, error) {
+	report, err := Collect()
+	return sample{at: time.Now(), routers: o.narrow(report.Routers)}, err
+}
+
+func (o WatchOptions) narrow(routers []Router) []Router {
+	var kept []Router
+	for _, r := range routers {
+		if o.Router != "" && r.ID != o.Router {
+			continue
+		}
+		if o.Interface != "" {
+			r.Interfaces = slices.DeleteFunc(slices.Clone(r.Interfaces), func(i Interface) bool {
+				return i.Interface != o.Interface
+			})
+		}
+		kept = append(kept, r)
+	}
+	return kept
+}
+
+// waitingFor says what is missing when there is nothing to show.
+func (o WatchOptions) waitingFor() string {
+	switch {
+	case o.Interface != "" && o.Router != "":
+		return fmt.Sprintf("router %s is not attached to %s: waiting for it", o.Router, o.Interface)
+	case o.Interface != "":
+		return fmt.Sprintf("culvert is not attached to an interface %s: waiting for it", o.Interface)
+	case o.Router != "":
+		return fmt.Sprintf("router %s is not attached: waiting for it", o.Router)
+	default:
+		return "culvert is not attached anywhere on this machine: waiting for it"
+	}
+}

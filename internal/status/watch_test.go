@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/lipgloss"
+
+	"culvert/internal/stats"
+)
+
+func TestOptions(t *testing.T) {
+	for _, o := range []WatchOptions{
+		{}, {Interval: -time.Second}, {Interval: minInterval - 1}, {Interval: time.Second, Count: -1},
+	} {
+		if err := Watch(context.Background(), o); !errors.Is(err, ErrOptions) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+func TestNarrow(t *testing.T) {
+	routers := []Router{
+		{ID: "a", Interfaces: []Interface{port("x", 0), port("y", 0)}},
+		{ID: "b", Interfaces: []Interface{port("x", 0)}},
+	}
+	for want, o := range map[string]WatchOptions{
+		"a[x y]b[x]": {}, "a[x y]": {Router: "a"}, "a[x]b[x]": {Interface: "x"}, "a[y]": {Router: "a", Interface: "y"}, "": {Router: "c"},
+	} {
+		var got string
+		for _, r := range o.narrow(routers) {
+			var names []string
+			for _, i := range r.Interfaces {
+				names = append(names, i.Interface)
+			}
+			got += r.ID + fmt.Sprint(names)
+		}
+		if got != want {
+			t.Errorf("%+v: %s, want %s", o, got, want)
+		}
+	}
+	if len(routers[0].Interfaces) != 2 || routers[0].Interfaces[0].Interface != "x" {
+		t.Error("the source was changed")
+	}
+}
+
+// TestLines has routers come and go while lines are written.
+func TestLines(t *testing.T) {
+	br1 := func(out uint64) Router {
+		return Router{ID: "br1", Interfaces: []Interface{port("eth1", out/10, reason("fwd", "out", out), reason("pass", "other", 1))}}
+	}
+	samples := []sample{at(1, br1(100)), at(2, br1(100), Router{ID: "br2"}), at(3), at(4, br1(20)), at(5, br1(50))}
+	look := func() (sample, error) {
+		if len(samples) == 0 {
+			return sample{}, errors.New("looked too often")
+		}
+		s := samples[0]
+		samples = samples[1:]
+		return s, nil
+	}
+	var b bytes.Buffer
+	o := WatchOptions{Interval: time.Millisecond, Count: len(samples), Out: &b}
+	if err := watchLines(context.Background(), o, at(0, br1(90)), look); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range strings.Split(strings.TrimSpace(b.String()), "\n")[1:] {
+		got = append(got, strings.Join(strings.Fields(l), " "))
+	}
+	want := []string{
+		"03:04:06 br1 eth1 fwd out 10.0 1000 100",
+		"03:04:06 br1 eth1 lost redirect 1.0 - 10",
+		"03:04:10 br1 eth1 fwd out 30.0 3000 50",
+		"03:04:10 br1 eth1 lost redirect 3.0 - 5",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+}
+
+func TestLinesEndWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	look := func() (sample, error) { return sample{}, nil }
+	if err := watchLines(ctx, WatchOptions{Interval: time.Hour, Out: &bytes.Buffer{}}, at(0), look); err != nil {
+		t.Error(err)
+	}
+}
+
+// newTestScreen shows two routers with n interfaces each, and many reasons.
+func newTestScreen(n int) *screen {
+	routers := func(packets uint64) (all []Router) {
+		for _, id := range []string{"br1", "br2"} {
+			r := testRouter()
+			r.ID, r.Interfaces = id, nil
+			for i := range n {
+				var reasons []stats.Reason
+				for k := range 30 {
+					reasons = append(reasons, reason("punt", fmt.Sprintf("reason-%02d", k), packets*uint64(k)))
+				}
+				r.Interfaces = append(r.Interfaces, port(fmt.Sprintf("eth%d", i), packets, reasons...))
+			}
+			all = append(all, r)
+		}
+		return all
+	}
+	s := newScreen(WatchOptions{Interval: time.Second}, at(0, routers(10)...), lipgloss.NewRenderer(&bytes.Buffer{}))
+	s.take(at(1, routers(20)...))
+	return s
+}
+
+func (s *screen) resized(width, height int) *screen {
+	s.Update(tea.WindowSizeMsg{Width: width, Height: height})
+	return s
+}
+
+// TestViewFits draws in terminals of many sizes.
+func TestViewFits(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 40} {
+		s := newTestScreen(n)
+		for _, size := range [][2]int{{80, 24}, {120, 40}, {200, 10}, {20, 5}, {1, 1}} {
+			s.resized(size[0], size[1])
+			for _, mode := range []string{"", "?", "?p"} {
+				for _, k := range mode {
+					s.press(string(k))
+				}
+				lines := strings.Split(s.View(), "\n")
+				if len(lines) != size[1] {
+					t.Errorf("%d interfaces, %v: %d lines", n, size, len(lines))
+				}
+				for _, l := range lines {
+					if utf8.RuneCountInString(l) > size[0] {
+						t.Errorf("%d interfaces, %v: too long: %q", n, size, l)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestView(t *testing.T) {
+	s := newTestScreen(2).resized(80, 24)
+	view := s.View()
+	for _, want := range []string{
+		"br1 in red, native, process 77, loaded 1s ago",
+		"  eth0                 4.35k    3.48M        0      4.35k       0       0     10",
+		"eth0 by reason",
+		"  punt    reason-29                      290      232k             580    58.0kB",
+		"more",
+		keysLine,
+	} {
+		if !strings.Contains(view, want) {
+			t.Errorf("no %q in\n%s", want, view)
+		}
+	}
+	first := strings.Index(view, "reason-29")
+	if second := strings.Index(view, "reason-28"); first < 0 || second < first {
+		t.Errorf("not sorted by rate:\n%s", view)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	s := newTestScreen(2).resized(80, 24)
+	press := func(keys ...string) {
+		for _, k := range keys {
+			if s.press(k) != nil {
+				t.Errorf("%s quits", k)
+			}
+		}
+	}
+	chosen := func(want string) {
+		t.Helper()
+		if got := s.chosen.router + " " + s.chosen.iface; got != want {
+			t.Errorf("%s is chosen, want %s", got, want)
+		}
+	}
+	chosen("br1 eth0")
+	press("down", "tab")
+	chosen("br2 eth0")
+	press("j", "j")
+	chosen("br1 eth0")
+	press("up")
+	chosen("br2 eth1")
+
+	press("?")
+	if !strings.Contains(s.View(), "nobody's packet") {
+		t.Error("no help")
+	}
+	press("esc", "p")
+	if view := s.View(); strings.Contains(view, "nobody's packet") || !strings.Contains(view, "PAUSED") {
+		t.Errorf("help or no pause:\n%s", view)
+	}
+	before := s.flows
+	s.take(at(2))
+	if len(s.flows) != len(before) {
+		t.Error("not held")
+	}
+	press("p")
+	s.take(at(3))
+	if view := s.View(); !strings.Contains(view, "not attached anywhere") {
+		t.Errorf("everything has gone:\n%s", view)
+	}
+	press("down", "up") // with nothing to choose from
+	s.Update(looked{err: errors.New("broken")})
+	if !strings.Contains(s.View(), "broken") {
+		t.Error("the error does not show")
+	}
+	s.take(newTestScreen(1).now)
+	chosen("br1 eth0")
+	for _, k := range []string{"q", "ctrl+c"} {
+		if cmd := s.press(k); cmd == nil || cmd() != tea.Quit() {
+			t.Errorf("%s does not quit", k)
+		}
+	}
+}
