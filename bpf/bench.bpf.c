@@ -15,6 +15,10 @@ const volatile __u32 base_len = 0;
 const volatile __u32 min_len = 0;
 /* Set before loading: where the sink finds a 32-bit big-endian tag to count by, or -1. */
 const volatile __s32 tag_offset = -1;
+/* Set before loading: where a 32-bit big-endian number tells the generator's frames from others, or
+ * -1 when all are the generator's; and that number. */
+const volatile __s32 mark_offset = -1;
+const volatile __u32 mark = 0;
 
 /* Written by: the generator; internal/bench resets it before a run. */
 struct {
@@ -128,6 +132,14 @@ static __always_inline void count_tag(struct xdp_md *ctx)
 		(*packets)++;
 }
 
+static __always_inline bool marked(struct xdp_md *ctx)
+{
+	void *end = (void *)(long)ctx->data_end;
+	__be32 *at = (void *)(long)ctx->data + mark_offset;
+
+	return (void *)(at + 1) <= end && *at == __builtin_bswap32(mark);
+}
+
 /* Counts and drops the generator's frames; leaves the rest to the stack. */
 SEC("xdp.frags")
 int bench_sink(struct xdp_md *ctx)
@@ -139,7 +151,7 @@ int bench_sink(struct xdp_md *ctx)
 	s = bpf_map_lookup_elem(&seen, &zero);
 	if (!s)
 		return XDP_ABORTED;
-	if (len < min_len) {
+	if (len < min_len || (mark_offset >= 0 && !marked(ctx))) {
 		s->other++;
 		return XDP_PASS;
 	}

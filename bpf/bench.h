@@ -3,6 +3,8 @@
 #ifndef CULVERT_BENCH_H
 #define CULVERT_BENCH_H
 
+#include <stdbool.h>
+
 #include <linux/types.h>
 
 #include <linux/bpf.h>

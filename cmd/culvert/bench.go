@@ -35,10 +35,13 @@ func newBenchRunCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO",
 		Short: "run a scenario: " + strings.Join(bench.Scenarios(), ", "),
-		Long: "Run a scenario in namespaces of its own, which are gone afterwards.\n\n" +
+		Long: "Run a scenario. veth and cost have namespaces of their own, which are gone afterwards.\n\n" +
 			"veth: packets a second from a generator in the kernel, through a device under test, to a sink, all on one CPU.\n" +
-			"cost: nanoseconds that a program takes for a packet, without those that an empty program takes.",
-		Example:   "  culvert bench run veth --rows direct,redirect --rounds 3\n  culvert bench run cost -j",
+			"cost: nanoseconds that a program takes for a packet, without those that an empty program takes.\n" +
+			"scion3: packets a second from AS 1 through the router of AS 2 to AS 3, in a lab that is up. culvert and the\n" +
+			"reference router take turns there; the one that was there at first is there again at the end.",
+		Example: "  culvert bench run veth --rows direct,redirect --rounds 3\n  culvert bench run cost -j\n" +
+			"  culvert lab up scion3 && culvert bench run scion3",
 		ValidArgs: bench.Scenarios(),
 		Args:      usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -61,8 +64,10 @@ func newBenchRunCmd() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 15 for veth, 21 for cost)")
-	cmd.Flags().Float64Var(&seconds, "seconds", 0, "how long a round of a row takes (default 0.3 for veth, 0.04 for cost)")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 15 for veth, 21 for cost, 3 for scion3)")
+	cmd.Flags().Float64Var(&seconds, "seconds", 0,
+		"how long a round of a row takes (default 0.3 for veth, 0.04 for cost, 1 for scion3)")
+	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all)")
 	return cmd
 }

@@ -58,6 +58,8 @@ const (
 	benchProgBenchSink     = "bench_sink"
 	benchVarBaseLen        = "base_len"
 	benchVarHeaderMax      = "header_max"
+	benchVarMark           = "mark"
+	benchVarMarkOffset     = "mark_offset"
 	benchVarMinLen         = "min_len"
 	benchVarOutIfindex     = "out_ifindex"
 	benchVarTagOffset      = "tag_offset"
@@ -131,6 +133,8 @@ type benchMapSpecs struct {
 type benchVariableSpecs struct {
 	BaseLen       *ebpf.VariableSpec `ebpf:"base_len"`
 	HeaderMax     *ebpf.VariableSpec `ebpf:"header_max"`
+	Mark          *ebpf.VariableSpec `ebpf:"mark"`
+	MarkOffset    *ebpf.VariableSpec `ebpf:"mark_offset"`
 	MinLen        *ebpf.VariableSpec `ebpf:"min_len"`
 	OutIfindex    *ebpf.VariableSpec `ebpf:"out_ifindex"`
 	TagOffset     *ebpf.VariableSpec `ebpf:"tag_offset"`
@@ -182,6 +186,8 @@ func (m *benchMaps) Close() error {
 type benchVariables struct {
 	BaseLen       *ebpf.Variable `ebpf:"base_len"`
 	HeaderMax     *ebpf.Variable `ebpf:"header_max"`
+	Mark          *ebpf.Variable `ebpf:"mark"`
+	MarkOffset    *ebpf.Variable `ebpf:"mark_offset"`
 	MinLen        *ebpf.Variable `ebpf:"min_len"`
 	OutIfindex    *ebpf.Variable `ebpf:"out_ifindex"`
 	TagOffset     *ebpf.Variable `ebpf:"tag_offset"`

@@ -23,7 +23,7 @@ type culvert struct {
 }
 
 func (d *culvert) Attach(_ context.Context, p Path) error {
-	key, err := forwardingKey(scionMasterKey)
+	router, err := benchRouter()
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (d *culvert) Attach(_ context.Context, p Path) error {
 		MTU:     1500,
 	}
 	return errors.Join(
-		d.inst.AddKey(0, key),
+		d.inst.AddKey(0, router.key),
 		d.inst.SetLinkNextHop(2, out),
 		d.inst.SetLinkUp(1, true),
 		d.inst.SetLinkUp(2, true),
@@ -95,19 +95,26 @@ func linkType(t topology.LinkType) datapath.LinkType {
 }
 
 func (d *culvert) Frames(p Path, common [][]byte) ([][]byte, error) {
-	return d.traffic.frames(p, len(common))
+	router, err := benchRouter()
+	if err != nil {
+		return nil, err
+	}
+	return d.traffic.frames(router, p, len(common))
 }
 
 // Losses are all packets that were not forwarded, by reason: there is nobody to pass them to.
-func (d *culvert) Losses() (map[string]uint64, error) {
-	ports, err := d.inst.Ports()
+func (d *culvert) Losses() (map[string]uint64, error) { return culvertLosses(d.inst, d.in) }
+
+// culvertLosses counts the packets that arrived at a device and that culvert did not forward, by reason.
+func culvertLosses(inst *datapath.Instance, in End) (map[string]uint64, error) {
+	ports, err := inst.Ports()
 	if err != nil {
 		return nil, err
 	}
 	lost := map[string]uint64{}
 	for _, port := range ports {
 		for _, r := range port.Reasons {
-			if port.Interface == d.in.Name && r.Verdict != string(datapath.VerdictFwd) {
+			if port.Interface == in.Name && r.Verdict != string(datapath.VerdictFwd) {
 				lost["culvert_"+r.Verdict+"_"+r.Name] += r.Packets
 			}
 		}

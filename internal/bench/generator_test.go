@@ -125,6 +125,34 @@ func TestSinkLeavesShortFramesToTheStack(t *testing.T) {
 	}
 }
 
+func TestSinkLeavesFramesWithoutTheMarkToTheStack(t *testing.T) {
+	needRoot(t)
+	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	sink, err := NewSink(to, SinkOptions{MarkOffset: tagAt, Mark: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	frames := taggedFrames(3, 100, 101, 102)
+	// One ends before the mark does.
+	frames[0] = frames[0][:tagAt+3]
+	gen, err := NewGenerator(GeneratorOptions{Frames: frames, From: from, CPU: LastCPU()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gen.Close()
+	if _, err := gen.Run(context.Background(), 3000); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := sink.Settled(10*time.Millisecond, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Seen{Packets: 1000, Bytes: 1000 * 102, Other: 2000}); seen != want {
+		t.Errorf("seen %+v, want %+v", seen, want)
+	}
+}
+
 func TestGeneratorRefusesBadFrames(t *testing.T) {
 	tests := []struct {
 		name   string

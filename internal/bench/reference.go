@@ -126,7 +126,7 @@ func (d *reference) waitReady(ctx context.Context) error {
 	const limit = 20 * time.Second
 	end := time.Now().Add(limit)
 	for {
-		_, err := d.metrics()
+		_, err := readMetrics(d.in.Space, referenceAPI)
 		switch {
 		case err == nil:
 			return nil
@@ -139,19 +139,19 @@ func (d *reference) waitReady(ctx context.Context) error {
 	}
 }
 
-// metrics reads the router's metrics, as text.
-func (d *reference) metrics() (text []byte, err error) {
+// readMetrics reads the metrics of a reference router, as text. api is its address within its namespace.
+func readMetrics(s *Space, api string) (text []byte, err error) {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-			err = d.in.Space.Do(func() error {
+			err = s.Do(func() error {
 				conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
 				return err
 			})
 			return conn, err
 		},
 	}}
-	reply, err := client.Get("http://" + referenceAPI + "/metrics")
+	reply, err := client.Get("http://" + api + "/metrics")
 	if err == nil {
 		defer reply.Body.Close()
 		text, err = io.ReadAll(reply.Body)
@@ -163,12 +163,22 @@ func (d *reference) metrics() (text []byte, err error) {
 }
 
 func (d *reference) Frames(p Path, common [][]byte) ([][]byte, error) {
-	return d.traffic.frames(p, len(common))
+	router, err := benchRouter()
+	if err != nil {
+		return nil, err
+	}
+	return d.traffic.frames(router, p, len(common))
 }
 
 // Losses are the packets that the router's sockets had no room for, and those that it dropped itself.
 func (d *reference) Losses() (map[string]uint64, error) {
-	text, err := d.metrics()
+	return referenceLosses(d.in.Space, referenceAPI)
+}
+
+// referenceLosses counts the packets that a reference router dropped, and those that the sockets of its namespace
+// had no room for.
+func referenceLosses(s *Space, api string) (map[string]uint64, error) {
+	text, err := readMetrics(s, api)
 	if err != nil {
 		return nil, err
 	}
@@ -179,13 +189,15 @@ func (d *reference) Losses() (map[string]uint64, error) {
 			lost["reference_"+reason] += packets
 		}
 	}
-	err = d.in.Space.Do(func() error {
-		counters, err := os.ReadFile("/proc/thread-self/net/snmp")
-		if err != nil {
-			return fmt.Errorf("read the namespace's UDP counters: %w", err)
-		}
-		for _, name := range []string{"InErrors", "NoPorts", "SndbufErrors"} {
-			lost["socket_"+name] = udpCounter(string(counters), name)
+	err = s.Do(func() error {
+		for _, file := range []string{"snmp", "snmp6"} {
+			counters, err := os.ReadFile("/proc/thread-self/net/" + file)
+			if err != nil && !(file == "snmp6" && errors.Is(err, os.ErrNotExist)) {
+				return fmt.Errorf("read the namespace's UDP counters: %w", err)
+			}
+			for _, name := range []string{"InErrors", "NoPorts", "SndbufErrors"} {
+				lost["socket_"+name] += udpCounter(string(counters), name)
+			}
 		}
 		return nil
 	})
@@ -205,11 +217,16 @@ func droppedByReference(line string) (reason string, packets uint64, ok bool) {
 	return strings.ReplaceAll(reason, " ", "_"), uint64(n), err == nil
 }
 
-// udpCounter finds a counter in the text of /proc/net/snmp: a line of names and one of values. It is 0 if absent.
+// udpCounter finds a counter in the text of /proc/net/snmp, a line of names and one of values, or in that of
+// /proc/net/snmp6, a line of a name and a value. It is 0 if absent.
 func udpCounter(text, name string) uint64 {
 	var names []string
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
+		if len(fields) == 2 && fields[0] == "Udp6"+name {
+			n, _ := strconv.ParseUint(fields[1], 10, 64)
+			return n
+		}
 		if len(fields) == 0 || fields[0] != "Udp:" {
 			continue
 		}

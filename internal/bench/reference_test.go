@@ -33,6 +33,9 @@ func TestUDPCounter(t *testing.T) {
 			t.Errorf("%s is %d, want %d", name, got, want)
 		}
 	}
+	if got := udpCounter("Ip6InReceives 1\nUdp6NoPorts  \t4\nUdp6InErrors  \t5\n", "InErrors"); got != 5 {
+		t.Errorf("InErrors over IPv6 is %d, want 5", got)
+	}
 	if got := udpCounter("", "InErrors"); got != 0 {
 		t.Errorf("%d in no text", got)
 	}

@@ -23,6 +23,8 @@ type ReportRow struct {
 	Name string `json:"name"`
 	// Mpps is in millions of packets a second, absent where only a cost is measured.
 	Mpps *Spread `json:"mpps,omitempty"`
+	// Offered is the rate at which packets were sent, in the same unit.
+	Offered *Spread `json:"offered_mpps,omitempty"`
 	// NsPerPacket is in nanoseconds: the inverse of the rate, or the cost net of an empty program.
 	NsPerPacket Spread `json:"ns_per_packet"`
 	// Best is the lowest cost seen, net of the lowest of an empty program; absent where a rate is measured.
@@ -43,10 +45,11 @@ func rateReport(scenario string, rows []Row, samples [][]Sample, against []strin
 	rates := map[string][]float64{}
 	for i, row := range rows {
 		out := ReportRow{Name: row.Name(), Lost: map[string]uint64{}, Valid: true}
-		var mpps, ns []float64
+		var mpps, offered, ns []float64
 		var missing int64
 		for _, s := range samples[i] {
 			mpps = append(mpps, s.Mpps())
+			offered = append(offered, s.Offered())
 			if s.Mpps() > 0 {
 				ns = append(ns, 1000/s.Mpps())
 			}
@@ -58,7 +61,7 @@ func rateReport(scenario string, rows []Row, samples [][]Sample, against []strin
 				}
 			}
 			out.Note = s.Note
-			if s.Missing() != 0 {
+			if !s.Accounted() {
 				out.Valid = false
 				missing += s.Missing()
 			}
@@ -66,8 +69,8 @@ func rateReport(scenario string, rows []Row, samples [][]Sample, against []strin
 		if !out.Valid {
 			out.Note = fmt.Sprintf("invalid: %d packets not accounted for", missing)
 		}
-		spread := newSpread(mpps)
-		out.Mpps, out.NsPerPacket = &spread, newSpread(ns)
+		arrived, sent := newSpread(mpps), newSpread(offered)
+		out.Mpps, out.Offered, out.NsPerPacket = &arrived, &sent, newSpread(ns)
 		rates[out.Name] = mpps
 		r.Rows = append(r.Rows, out)
 	}
@@ -108,7 +111,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// WriteTable writes the report as a Markdown table that also reads well on a terminal.
+// WriteTable writes the report as a Markdown table that also reads well on a terminal, with its notes below.
 func (r *Report) WriteTable(w io.Writer) error {
 	head := []string{"row"}
 	bases := r.bases()
@@ -118,7 +121,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		for _, b := range bases {
 			head = append(head, "x "+b)
 		}
-		head = append(head, "lost", "note")
+		head = append(head, "offered", "lost")
 	} else {
 		head = append(head, "ns/packet", "min", "max", "best", "frames")
 	}
@@ -132,7 +135,13 @@ func (r *Report) WriteTable(w io.Writer) error {
 	}
 	var b strings.Builder
 	writeMarkdown(&b, lines)
-	fmt.Fprintf(&b, "\n%s\n", r.Machine)
+	b.WriteString("\n")
+	for _, row := range r.Rows {
+		if row.Note != "" {
+			fmt.Fprintf(&b, "%s: %s\n", row.Name, row.Note)
+		}
+	}
+	fmt.Fprintf(&b, "%s\n", r.Machine)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -174,7 +183,7 @@ func (row ReportRow) rateCells(ratios map[string]float64, bases []string) []stri
 	if lost > 0 {
 		share = fmt.Sprintf("%.2f %%", 100*float64(lost)/float64(row.Sent))
 	}
-	return append(cells, share, row.Note)
+	return append(cells, fmt.Sprintf("%.3f", row.Offered.Median), share)
 }
 
 func (row ReportRow) costCells() []string {
@@ -188,8 +197,8 @@ func (row ReportRow) costCells() []string {
 	}
 }
 
-// writeMarkdown writes lines of cells, the first of them the head, with columns aligned: names and notes to the
-// left, figures to the right.
+// writeMarkdown writes lines of cells, the first of them the head, with columns aligned: names to the left,
+// figures to the right.
 func writeMarkdown(b *strings.Builder, lines [][]string) {
 	widths := make([]int, len(lines[0]))
 	for _, line := range lines {
@@ -197,10 +206,9 @@ func writeMarkdown(b *strings.Builder, lines [][]string) {
 			widths[i] = max(widths[i], len(cell), 2)
 		}
 	}
-	left := func(i int) bool { return i == 0 || lines[0][i] == "note" }
 	for n, line := range lines {
 		for i, cell := range line {
-			if left(i) {
+			if i == 0 {
 				fmt.Fprintf(b, "| %-*s ", widths[i], cell)
 			} else {
 				fmt.Fprintf(b, "| %*s ", widths[i], cell)
@@ -211,7 +219,7 @@ func writeMarkdown(b *strings.Builder, lines [][]string) {
 			continue
 		}
 		for i, w := range widths {
-			if left(i) {
+			if i == 0 {
 				fmt.Fprintf(b, "| %s ", strings.Repeat("-", w))
 			} else {
 				fmt.Fprintf(b, "| %s: ", strings.Repeat("-", w-1))

@@ -50,6 +50,9 @@ func TestRateReport(t *testing.T) {
 	if got := r.Ratios; len(got) != 2 || got["half/redirect"] != 0.5 {
 		t.Errorf("ratios %v", got)
 	}
+	if got := r.Rows[1].Offered; *got != (Spread{1, 1, 1}) {
+		t.Errorf("offered %+v, but 1000 packets were sent in each millisecond", got)
+	}
 	if got := r.Rows[0]; got.Mpps.Median != 0.4 || got.NsPerPacket.Median != 2500 || !got.Valid || got.Lost["queue"] != 1400 {
 		t.Errorf("row %+v", got)
 	}
@@ -101,6 +104,9 @@ func TestReportAsTable(t *testing.T) {
 			t.Errorf("columns are not aligned:\n%s", &b)
 		}
 		lines = lines[1:]
+	}
+	if !strings.Contains(b.String(), "\nleaky: invalid: 1 packets") {
+		t.Errorf("no note of the missing packet in\n%s", &b)
 	}
 	b.Reset()
 	cost := costReport("cost", []CostRow{{Name: "redirect", Frames: 7, Net: Spread{13, 12, 15}, Best: 11.5}})

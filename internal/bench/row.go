@@ -29,6 +29,8 @@ type Sample struct {
 	Received uint64
 	// Lost counts the packets that did not arrive, by the place that counted them.
 	Lost map[string]uint64
+	// Others bounds how many of those in Lost were not sent here: other traffic on the same path.
+	Others uint64
 	// Elapsed is the time in which all of it was sent.
 	Elapsed time.Duration
 	// Note says what is particular about the measurement, if anything.
@@ -36,15 +38,20 @@ type Sample struct {
 }
 
 // Mpps is the rate at which packets arrived, in millions a second.
-func (s Sample) Mpps() float64 {
+func (s Sample) Mpps() float64 { return s.mpps(s.Received) }
+
+// Offered is the rate at which packets were sent, in millions a second.
+func (s Sample) Offered() float64 { return s.mpps(s.Sent) }
+
+func (s Sample) mpps(packets uint64) float64 {
 	if s.Elapsed <= 0 {
 		return 0
 	}
-	return float64(s.Received) / s.Elapsed.Seconds() / 1e6
+	return float64(packets) / s.Elapsed.Seconds() / 1e6
 }
 
 // Missing is how many packets were sent and neither received nor counted as lost. It is negative if packets were
-// counted twice.
+// counted twice, or other traffic was counted as lost.
 func (s Sample) Missing() int64 {
 	missing := int64(s.Sent) - int64(s.Received)
 	for _, n := range s.Lost {
@@ -52,6 +59,9 @@ func (s Sample) Missing() int64 {
 	}
 	return missing
 }
+
+// Accounted tells whether every packet was either received or counted as lost, once.
+func (s Sample) Accounted() bool { return s.Missing() <= 0 && -s.Missing() <= int64(s.Others) }
 
 // RunOptions says how long a scenario runs.
 type RunOptions struct {

@@ -104,6 +104,18 @@ func TestSampleAccounts(t *testing.T) {
 	if got := s.Mpps(); got != 0.6 {
 		t.Errorf("%v Mpps, want 0.6", got)
 	}
+	if got := s.Offered(); got != 1 {
+		t.Errorf("%v Mpps offered, want 1", got)
+	}
+	for _, tc := range []struct {
+		lost, others uint64
+		want         bool
+	}{{399, 0, false}, {400, 0, true}, {401, 0, false}, {403, 3, true}, {404, 3, false}, {399, 3, false}} {
+		s.Lost, s.Others = map[string]uint64{"a": tc.lost}, tc.others
+		if got := s.Accounted(); got != tc.want {
+			t.Errorf("%d of 400 lost, at most %d of others: accounted for %v, want %v", tc.lost, tc.others, got, tc.want)
+		}
+	}
 	if got := (Sample{}).Mpps(); got != 0 {
 		t.Errorf("%v Mpps of nothing", got)
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"culvert/internal/lab"
 )
 
 // ErrUnknown marks a scenario or a row that does not exist.
@@ -24,10 +26,15 @@ type Options struct {
 	Rounds int
 	// Round is about how long one round of one row takes.
 	Round time.Duration
-	// Router is the file name of the reference router, by default what 'culvert lab build' has built.
+	// Router is the file name of the reference router that scenario veth starts, by default what 'culvert lab build'
+	// has built.
 	Router string
+	// Lab is the name of the lab that scenario scion3 measures in, scion3 if empty.
+	Lab string
 	// Progress takes a line for each step.
 	Progress io.Writer
+
+	lab *labPath
 }
 
 const (
@@ -45,8 +52,9 @@ type candidate struct {
 	device func(o Options) Device
 	// scenarios lists those that measure it.
 	scenarios []string
-	// alone and paced are as for vethRow.
+	// alone, paced and note are as for vethRow.
 	alone, paced bool
+	note         string
 }
 
 // candidates are all rows, in the order of reports. Names are stable.
@@ -70,13 +78,21 @@ var candidates = []candidate{
 	{name: "culvert-switch-cold", scenarios: []string{"cost"}, device: func(Options) Device {
 		return &culvert{traffic: scionTraffic{cold: true, crossing: true, size: frameSize}}
 	}},
+	{
+		name: "culvert", scenarios: []string{"scion3"}, alone: true,
+		note:   "flooded with all that the generator can send, on one CPU with it",
+		device: func(o Options) Device { return &labRouter{at: o.lab, kind: lab.Culvert} },
+	},
+	{name: "reference", scenarios: []string{"scion3"}, alone: true, paced: true, device: func(o Options) Device {
+		return &labRouter{at: o.lab, kind: lab.Reference}
+	}},
 }
 
 // Scenarios lists the names that Run takes.
-func Scenarios() []string { return []string{"veth", "cost"} }
+func Scenarios() []string { return []string{"veth", "cost", "scion3"} }
 
 // Run measures the rows of a scenario beside each other. Nothing is left of it afterwards, also when ctx ends.
-func Run(ctx context.Context, scenario string, o Options) (*Report, error) {
+func Run(ctx context.Context, scenario string, o Options) (report *Report, err error) {
 	if !slices.Contains(Scenarios(), scenario) {
 		return nil, fmt.Errorf("%w scenario %q: there are %s", ErrUnknown, scenario, strings.Join(Scenarios(), ", "))
 	}
@@ -88,19 +104,28 @@ func Run(ctx context.Context, scenario string, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := vethOptions{Frames: frames, MinLen: frameSize, CPU: LastCPU()}
+	v := vethOptions{Frames: frames, Sink: SinkOptions{MinLen: frameSize}, CPU: LastCPU()}
+	if scenario == "scion3" {
+		if o.lab, err = openLabPath(o.Lab); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, o.lab.close()) }()
+		v.On, v.Sink = &o.lab.Path, o.lab.sink
+	}
 	machine := thisMachine(v.CPU)
 	rows := make([]*vethRow, len(chosen))
 	for i, c := range chosen {
-		rows[i] = &vethRow{name: c.name, alone: c.alone, paced: c.paced, opts: v}
+		rows[i] = &vethRow{name: c.name, alone: c.alone, paced: c.paced, note: c.note, opts: v}
 		if c.device != nil {
 			rows[i].device = c.device(o)
 		}
 	}
-	var report *Report
-	if scenario == "cost" {
+	switch scenario {
+	case "cost":
 		report, err = runCost(ctx, rows, o)
-	} else {
+	case "scion3":
+		report, err = runScion3(ctx, rows, o)
+	default:
 		report, err = runVeth(ctx, rows, o)
 	}
 	if err != nil {
@@ -145,6 +170,22 @@ func runVeth(ctx context.Context, rows []*vethRow, o Options) (*Report, error) {
 	if o.Round == 0 {
 		o.Round = 300 * time.Millisecond
 	}
+	return runRates(ctx, "veth", rows, o, "redirect", "bridge", "reference")
+}
+
+// runScion3 is runVeth in a lab, whose router is another one for each row.
+func runScion3(ctx context.Context, rows []*vethRow, o Options) (*Report, error) {
+	if o.Rounds == 0 {
+		o.Rounds = 3
+	}
+	if o.Round == 0 {
+		o.Round = time.Second
+	}
+	return runRates(ctx, "scion3", rows, o, "reference")
+}
+
+// runRates measures rows in turn, and compares them with those named in against.
+func runRates(ctx context.Context, scenario string, rows []*vethRow, o Options, against ...string) (*Report, error) {
 	all := make([]Row, len(rows))
 	for i, r := range rows {
 		all[i] = r
@@ -153,7 +194,7 @@ func runVeth(ctx context.Context, rows []*vethRow, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rateReport("veth", all, samples, []string{"redirect", "bridge", "reference"}), nil
+	return rateReport(scenario, all, samples, against), nil
 }
 
 // runCost measures programs by themselves, each attached in a path of its own as for runVeth.

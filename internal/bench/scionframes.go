@@ -18,9 +18,15 @@ import (
 // The SCION router under test: interface 1 is on Path.In, interface 2 on Path.Out, each a link to another AS. The
 // internal network is on Path.Out as well.
 var (
-	scionIA  = addr.MustParseIA("1-ff00:0:1")
-	scionIn  = scionLink{ia: addr.MustParseIA("1-ff00:0:2"), local: at("198.18.1.1:50000"), remote: at("198.18.1.2:50000")}
-	scionOut = scionLink{ia: addr.MustParseIA("1-ff00:0:3"), local: at("198.18.2.1:50000"), remote: at("198.18.2.2:50000")}
+	scionIA = addr.MustParseIA("1-ff00:0:1")
+	scionIn = scionLink{
+		ia: addr.MustParseIA("1-ff00:0:2"), id: 1, remoteID: 1,
+		local: at("198.18.1.1:50000"), remote: at("198.18.1.2:50000"),
+	}
+	scionOut = scionLink{
+		ia: addr.MustParseIA("1-ff00:0:3"), id: 2, remoteID: 1,
+		local: at("198.18.2.1:50000"), remote: at("198.18.2.2:50000"),
+	}
 	// scionInternal is the router's address inside the AS.
 	scionInternal = at("198.18.20.1:30042")
 )
@@ -35,9 +41,21 @@ const (
 
 // scionLink is one external link of the router.
 type scionLink struct {
-	ia            addr.IA
+	ia addr.IA
+	// id and remoteID are the interface's numbers, at the router and at the neighbour.
+	id, remoteID  uint16
 	local, remote netip.AddrPort
 }
+
+// scionRouter is what packets have to know of the router that they go through.
+type scionRouter struct {
+	// key makes the MACs of its hop fields.
+	key     [16]byte
+	in, out scionLink
+}
+
+// scionSink is the host that all packets are for. It is nowhere, and routers on the way do not look at it.
+var scionSink = netip.MustParseAddr("10.255.0.1")
 
 func at(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
@@ -49,6 +67,12 @@ func forwardingKey(master string) (key [16]byte, err error) {
 	}
 	copy(key[:], derived)
 	return key, nil
+}
+
+// benchRouter is the router that the bench itself sets up.
+func benchRouter() (scionRouter, error) {
+	key, err := forwardingKey(scionMasterKey)
+	return scionRouter{key: key, in: scionIn, out: scionOut}, err
 }
 
 // scionTraffic says what packets for the router under test look like.
@@ -69,31 +93,27 @@ func (t scionTraffic) linkTypes() (in, out topology.LinkType) {
 	return topology.Core, topology.Core
 }
 
-// frames makes n frames, each of another flow, that arrive at Path.In and leave by Path.Out.
-func (t scionTraffic) frames(p Path, n int) ([][]byte, error) {
-	key, err := forwardingKey(scionMasterKey)
-	if err != nil {
-		return nil, err
-	}
+// frames makes n frames, each of another flow, that arrive at r by Path.In and leave by Path.Out.
+func (t scionTraffic) frames(r scionRouter, p Path, n int) (frames [][]byte, err error) {
 	// An hour ago, so that no clock finds the hop fields to be of the future. They last for six hours.
 	start := uint32(time.Now().Add(-time.Hour).Unix())
 	payload := 0
-	frames := make([][]byte, n)
+	frames = make([][]byte, n)
 	for i := range frames {
 		number := 0
 		if t.cold {
 			number = i
 		}
 		spec := scionpkt.Spec{
-			Outer:    scionpkt.Outer{DstMAC: [6]byte(p.In.MAC), SrcMAC: [6]byte(p.Source.MAC), Src: scionIn.remote, Dst: scionIn.local},
+			Outer:    scionpkt.Outer{DstMAC: [6]byte(p.In.MAC), SrcMAC: [6]byte(p.Source.MAC), Src: r.in.remote, Dst: r.in.local},
 			External: true,
-			Key:      key,
+			Key:      r.key,
 			FlowID:   uint32(i) & 0xfffff,
-			SrcIA:    scionIn.ia,
-			DstIA:    scionOut.ia,
+			SrcIA:    r.in.ia,
+			DstIA:    r.out.ia,
 			SrcHost:  addr.HostIP(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})),
-			DstHost:  addr.HostIP(netip.AddrFrom4([4]byte{10, 255, 0, 1})),
-			Segments: t.segments(start-uint32(number>>16), uint16(number)),
+			DstHost:  addr.HostIP(scionSink),
+			Segments: t.segments(r, start-uint32(number>>16), uint16(number)),
 			CurrHF:   1,
 			Payload:  scionpkt.Payload{SrcPort: uint16(1024 + i%60000), DstPort: 30041, Size: payload, HopByHop: -1, EndToEnd: -1},
 		}
@@ -112,19 +132,20 @@ func (t scionTraffic) frames(p Path, n int) ([][]byte, error) {
 }
 
 // segments are those of a path with the router's hop fields made different by timestamp and beta.
-func (t scionTraffic) segments(timestamp uint32, beta uint16) []scionpkt.Segment {
+func (t scionTraffic) segments(r scionRouter, timestamp uint32, beta uint16) []scionpkt.Segment {
 	const sixHours = 63
 	hop := func(in, out uint16, own bool) scionpkt.Hop {
 		return scionpkt.Hop{ConsIngress: in, ConsEgress: out, ExpTime: sixHours, Own: own}
 	}
+	first, last := r.in.remoteID, r.out.remoteID
 	if !t.crossing {
 		return []scionpkt.Segment{{
 			ConsDir: true, Timestamp: timestamp, Beta: beta,
-			Hops: []scionpkt.Hop{hop(0, 1, false), hop(1, 2, true), hop(1, 0, false)},
+			Hops: []scionpkt.Hop{hop(0, first, false), hop(r.in.id, r.out.id, true), hop(last, 0, false)},
 		}}
 	}
 	return []scionpkt.Segment{
-		{Timestamp: timestamp, Beta: beta, Hops: []scionpkt.Hop{hop(1, 0, false), hop(0, 1, true)}},
-		{ConsDir: true, Timestamp: timestamp, Beta: beta, Hops: []scionpkt.Hop{hop(0, 2, true), hop(1, 0, false)}},
+		{Timestamp: timestamp, Beta: beta, Hops: []scionpkt.Hop{hop(first, 0, false), hop(0, r.in.id, true)}},
+		{ConsDir: true, Timestamp: timestamp, Beta: beta, Hops: []scionpkt.Hop{hop(0, r.out.id, true), hop(last, 0, false)}},
 	}
 }

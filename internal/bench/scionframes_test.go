@@ -17,6 +17,10 @@ func TestScionFrames(t *testing.T) {
 		Source: End{MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}},
 		In:     End{MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}},
 	}
+	router, err := benchRouter()
+	if err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name         string
 		traffic      scionTraffic
@@ -31,7 +35,7 @@ func TestScionFrames(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			frames, err := tc.traffic.frames(p, n)
+			frames, err := tc.traffic.frames(router, p, n)
 			if err != nil {
 				t.Fatal(err)
 			}

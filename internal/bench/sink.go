@@ -15,6 +15,10 @@ import (
 type SinkOptions struct {
 	// MinLen is the shortest frame that is counted and dropped. Shorter ones are left to the stack.
 	MinLen int
+	// MarkOffset, if not 0, is how many bytes into a frame the 32-bit big-endian number Mark tells the frames that
+	// are counted and dropped from those that are left to the stack.
+	MarkOffset int
+	Mark       uint32
 	// Tags, if not 0, makes the sink also count by a 32-bit big-endian number below Tags that it finds
 	// TagOffset bytes into each frame.
 	Tags, TagOffset int
@@ -24,7 +28,7 @@ type SinkOptions struct {
 type Seen struct {
 	Packets uint64
 	Bytes   uint64
-	// Other counts frames shorter than SinkOptions.MinLen.
+	// Other counts frames that were left to the stack.
 	Other uint64
 }
 
@@ -46,6 +50,10 @@ func NewSink(at End, o SinkOptions) (*Sink, error) {
 		return nil, err
 	}
 	err = spec.Variables[benchVarMinLen].Set(uint32(o.MinLen))
+	if o.MarkOffset > 0 {
+		err = errors.Join(err, spec.Variables[benchVarMarkOffset].Set(int32(o.MarkOffset)),
+			spec.Variables[benchVarMark].Set(o.Mark))
+	}
 	if o.Tags > 0 {
 		spec.Maps[benchMapTags].MaxEntries = uint32(o.Tags)
 		err = errors.Join(err, spec.Variables[benchVarTagOffset].Set(int32(o.TagOffset)))

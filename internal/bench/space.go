@@ -62,6 +62,19 @@ func ThisSpace() (*Space, error) {
 	return s, nil
 }
 
+// NamedSpace opens a namespace by the name that ip-netns(8) knows it by.
+func NamedSpace(name string) (*Space, error) {
+	ns, err := netns.GetFromName(name)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace %s: %w", name, err)
+	}
+	s := &Space{ns: ns}
+	if s.nl, err = netlink.NewHandleAt(ns); err != nil {
+		return nil, errors.Join(fmt.Errorf("open netlink in %s: %w", name, err), s.Close())
+	}
+	return s, nil
+}
+
 // onThread runs fn on an operating system thread of its own, which ends with it and so takes along whatever fn
 // changed about it.
 func onThread(fn func() error) error {

@@ -49,8 +49,10 @@ type vethOptions struct {
 	Frames [][]byte
 	// Header is how many bytes of each frame are rewritten for each packet, 0 for all of them.
 	Header int
-	// MinLen is the shortest frame that the sink counts as one of ours.
-	MinLen int
+	// Sink says which frames are ours.
+	Sink SinkOptions
+	// On is a path that is there already, nil to lay one in namespaces of its own.
+	On *Path
 	// CPU is where generator and device run.
 	CPU int
 }
@@ -66,11 +68,15 @@ const (
 // firstPackets is how many packets show a row's rate, before it is known.
 const firstPackets = 200_000
 
+// searchRound bounds how long each rate is tried when the best is looked for.
+const searchRound = 300 * time.Millisecond
+
 // vethRow measures packets through a device, or through nothing but a wire if there is no device.
 type vethRow struct {
 	name   string
 	device Device
-	// alone devices slow others down by being there, so they are attached for their own rounds only.
+	// alone devices cannot be there together with others, or slow them down, so they are attached for their own
+	// rounds only.
 	alone bool
 	// paced devices do worse the more is offered beyond what they can take, so the best rate is looked for. Their
 	// generator is on another CPU.
@@ -96,13 +102,10 @@ func (r *vethRow) Setup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.device != nil && !r.alone {
-		if err := r.attach(ctx); err != nil {
+	if !r.alone {
+		if err := r.open(ctx); err != nil {
 			return err
 		}
-	}
-	if r.sink, err = NewSink(r.path.Sink, SinkOptions{MinLen: r.opts.MinLen}); err != nil {
-		return err
 	}
 	o := GeneratorOptions{Frames: frames, Header: r.opts.Header, From: r.path.Source, CPU: r.opts.CPU}
 	if r.paced {
@@ -114,6 +117,10 @@ func (r *vethRow) Setup(ctx context.Context) error {
 
 // lay makes the namespaces and lays the path, without the device, and returns what to send along it.
 func (r *vethRow) lay() (frames [][]byte, err error) {
+	if r.opts.On != nil {
+		r.path = *r.opts.On
+		return r.device.Frames(r.path, r.opts.Frames)
+	}
 	if r.tester, err = NewSpace(); err != nil {
 		return nil, err
 	}
@@ -147,16 +154,37 @@ func (r *vethRow) detach() error {
 	return r.device.Detach()
 }
 
+// open puts the device and the sink into the path.
+func (r *vethRow) open(ctx context.Context) (err error) {
+	if r.device != nil {
+		if err := r.attach(ctx); err != nil {
+			return err
+		}
+	}
+	r.sink, err = NewSink(r.path.Sink, r.opts.Sink)
+	return err
+}
+
+// close takes out what open has put in.
+func (r *vethRow) close() error {
+	var err error
+	if r.sink != nil {
+		err = r.sink.Close()
+		r.sink = nil
+	}
+	return errors.Join(err, r.detach())
+}
+
 // Run measures one round.
 func (r *vethRow) Run(ctx context.Context, round time.Duration) (s Sample, err error) {
 	if r.alone {
-		defer func() { err = errors.Join(err, r.detach()) }()
-		if err := r.attach(ctx); err != nil {
+		defer func() { err = errors.Join(err, r.close()) }()
+		if err := r.open(ctx); err != nil {
 			return s, err
 		}
 	}
 	if r.paced && r.rate == 0 {
-		if err := r.findPace(ctx, round); err != nil {
+		if err := r.findPace(ctx, min(round, searchRound)); err != nil {
 			return s, err
 		}
 	}
@@ -171,8 +199,9 @@ func (r *vethRow) findPace(ctx context.Context, round time.Duration) error {
 		return err
 	}
 	best, most, limit := 0.0, flood.Mpps(), r.rate
-	// Two steps without gain end the search: one can be a disturbance.
-	for pace, idle := most*1e6, 0; pace < limit && idle < 2; pace *= step {
+	// Three steps without gain end the search: fewer can be a disturbance. What arrives is at most what is offered,
+	// so no rate up to the flood's own can be better.
+	for pace, idle := most*1e6*step, 0; pace < limit && idle < 3; pace *= step {
 		r.gen.Pace(pace)
 		r.rate = pace
 		s, err := r.send(ctx, round)
@@ -186,12 +215,12 @@ func (r *vethRow) findPace(ctx context.Context, round time.Duration) error {
 	}
 	r.gen.Pace(best)
 	r.rate = limit
-	r.note = "no rate does better"
+	r.note = "flooded with all that the generator can send, no lower rate does better"
 	if best > 0 {
 		r.rate = best
-		r.note = fmt.Sprintf("offered %.2f Mpps, the best rate", best/1e6)
+		r.note = fmt.Sprintf("paced at %.2f Mpps, the offered rate that it does best at", best/1e6)
 	}
-	r.note += fmt.Sprintf(", from CPU %d", anotherCPU(r.opts.CPU))
+	r.note += fmt.Sprintf("; generator on CPU %d, router on all", anotherCPU(r.opts.CPU))
 	return nil
 }
 
@@ -226,6 +255,9 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 		Elapsed:  sent.Elapsed,
 		Note:     r.note,
 	}
+	if passed := after.passed - before.passed; r.opts.On != nil && passed > sent.Packets {
+		s.Others = passed - sent.Packets
+	}
 	s.Lost = map[string]uint64{}
 	for where, n := range after.lost {
 		s.Lost[where] = n - before.lost[where]
@@ -237,6 +269,8 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 type pathCount struct {
 	received uint64
 	lost     map[string]uint64
+	// passed is how many packets the path has seen, whoever sent them.
+	passed uint64
 }
 
 // count reads all counters along the path.
@@ -272,6 +306,7 @@ func (r *vethRow) count() (c pathCount, err error) {
 		lostToSink:   out.SendDropped,
 		lostAtSink:   sink.ownDrops(out),
 	}
+	c.passed = source.SendDropped + in.Received + out.Received + seen.Other
 	own, err := r.device.Losses()
 	maps.Copy(c.lost, own)
 	return c, err
@@ -283,10 +318,7 @@ func (r *vethRow) Teardown() error {
 	if r.gen != nil {
 		err = errors.Join(err, r.gen.Close())
 	}
-	if r.sink != nil {
-		err = errors.Join(err, r.sink.Close())
-	}
-	err = errors.Join(err, r.detach())
+	err = errors.Join(err, r.close())
 	for _, s := range []*Space{r.tester, r.under} {
 		if s != nil {
 			err = errors.Join(err, s.Close())

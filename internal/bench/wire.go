@@ -88,12 +88,21 @@ func (e End) waitUp() error {
 
 // openEnd sets a device up and describes it.
 func openEnd(s *Space, name string) (End, error) {
+	e, err := FindEnd(s, name)
+	if err != nil {
+		return End{}, err
+	}
+	if err := s.nl.LinkSetUp(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Index: e.Index}}); err != nil {
+		return End{}, fmt.Errorf("set %s up: %w", name, err)
+	}
+	return e, nil
+}
+
+// FindEnd describes a device that is there already.
+func FindEnd(s *Space, name string) (End, error) {
 	dev, err := s.nl.LinkByName(name)
 	if err != nil {
 		return End{}, fmt.Errorf("find %s: %w", name, err)
-	}
-	if err := s.nl.LinkSetUp(dev); err != nil {
-		return End{}, fmt.Errorf("set %s up: %w", name, err)
 	}
 	return End{Space: s, Name: name, Index: dev.Attrs().Index, MAC: dev.Attrs().HardwareAddr}, nil
 }

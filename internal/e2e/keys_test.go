@@ -30,7 +30,7 @@ func rotateKey(t *testing.T, name string, restart bool) {
 	master := []byte("new master key..")
 	newKey := base64.StdEncoding.EncodeToString(control.DeriveHFMacKey(master))
 	p := b.serve(t)
-	old, fresh := b.stream(t, "", 0), b.stream(t, newKey, maxSent)
+	old, fresh := b.stream(t, "", 0), b.stream(t, newKey, numbers)
 	fresh.on.Store(false)
 	load := startLoad(t, b.from, old, fresh)
 	load.wait(step)
@@ -75,7 +75,7 @@ func rotateKey(t *testing.T, name string, restart bool) {
 	}
 	moved := count(t, plane(t, b.lab, "rut"), "to-a").since(before)
 	refused := moved["punt scion-mac"] + moved["limited scion-mac"]
-	if want := uint64(old.sent.Load() - valid); refused != want {
+	if want := old.sent.Load() - valid; refused != want {
 		t.Errorf("%d packets refused for their MAC, want %d: %v", refused, want, moved)
 	}
 	t.Logf("%d packets under the old key, %d refused, %d under the new", valid, refused, fresh.sent.Load())

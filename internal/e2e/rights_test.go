@@ -87,7 +87,7 @@ func TestPrivateMounts(t *testing.T) {
 			load.wait(100)
 			load.stop()
 			settled(t, b.sink)
-			wantOnce(t, name, s.arrivals(t, b.sink))
+			s.wantAll(t, b.sink)
 		})
 	}
 }

@@ -104,14 +104,15 @@ func frames(t *testing.T, l *lab.Lab, ns string, from, to bench.End, o scionpkt.
 	}
 }
 
-// maxSent bounds the packets of one stream; each has a counter in the sink.
-const maxSent = 1 << 19
+// numbers is how many packets of one stream have a number and a counter in the sink of their own.
+// The next ones have the same numbers again.
+const numbers = 1 << 19
 
 // stream is a flow of packets with numbers in them.
 type stream struct {
 	frame []byte
 	first uint32 // number of the first packet
-	sent  atomic.Uint32
+	sent  atomic.Uint64
 	on    atomic.Bool
 }
 
@@ -137,8 +138,10 @@ type load struct {
 	t       *testing.T
 	streams []*stream
 	rounds  atomic.Uint64
-	quit    chan struct{}
-	done    chan error
+	// breathless leaves out the pause between rounds.
+	breathless atomic.Bool
+	quit       chan struct{}
+	done       chan error
 }
 
 const (
@@ -192,17 +195,15 @@ func (l *load) run(fd int) error {
 			}
 		}
 		l.rounds.Add(1)
-		time.Sleep(time.Until(next))
+		if !l.breathless.Load() {
+			time.Sleep(time.Until(next))
+		}
 	}
 }
 
 // send sends one more packet.
 func (s *stream) send(fd int) error {
-	n := s.sent.Load()
-	if n == maxSent {
-		return errors.New("the test has sent more packets than it can count")
-	}
-	s.number(s.first + n)
+	s.number(s.first + uint32(s.sent.Load()%numbers))
 	for {
 		_, err := unix.Write(fd, s.frame)
 		switch {
@@ -216,7 +217,7 @@ func (s *stream) send(fd int) error {
 	}
 }
 
-// rounds of every stream that is on are sent before it returns.
+// wait returns when that many more rounds have been sent.
 func (l *load) wait(rounds uint64) {
 	l.t.Helper()
 	want := l.rounds.Load() + rounds
@@ -255,15 +256,39 @@ func (l *load) stop() {
 	l.done <- nil
 }
 
-// arrivals is how often each number of a stream has arrived.
+// arrivals is how often each packet of a stream has arrived.
 func (s *stream) arrivals(t *testing.T, sink *bench.Sink) []uint64 {
 	t.Helper()
 	tags, err := sink.Tags()
 	check(t, err)
-	return tags[s.first : s.first+s.sent.Load()]
+	if s.sent.Load() > numbers {
+		t.Fatalf("%d packets sent, %d can be told apart: send less, or compare with wantAll", s.sent.Load(), numbers)
+	}
+	return tags[s.first : uint64(s.first)+s.sent.Load()]
 }
 
-// wantOnce wants the packets with numbers from first on to have arrived, each once.
+// wantAll wants each number of a stream to have arrived as often as it was sent.
+func (s *stream) wantAll(t *testing.T, sink *bench.Sink) {
+	t.Helper()
+	tags, err := sink.Tags()
+	check(t, err)
+	sent := s.sent.Load()
+	var missing, more uint64
+	for i, got := range tags[s.first : s.first+numbers] {
+		want := sent / numbers
+		if uint64(i) < sent%numbers {
+			want++
+		}
+		missing += max(want, got) - got
+		more += max(want, got) - want
+	}
+	if missing+more > 0 {
+		t.Errorf("of %d packets %d are missing, and %d came more than once", sent, missing, more)
+	}
+	t.Logf("%d packets", sent)
+}
+
+// wantOnce wants packets to have arrived, each once.
 func wantOnce(t *testing.T, what string, arrivals []uint64) {
 	t.Helper()
 	missing, twice, firstMissing := 0, 0, -1

@@ -45,11 +45,18 @@ func startTime(pid int) (uint64, bool) {
 	}
 	// The second field is the command in parentheses and may hold anything.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+	if len(fields) < 20 || fields[0] == "X" || fields[0] == "Z" && !hasThreads(pid) {
 		return 0, false
 	}
 	ticks, err := strconv.ParseUint(fields[19], 10, 64)
 	return ticks, err == nil
+}
+
+// hasThreads tells whether threads of a process are left. The first one may be a zombie long before
+// the last one has let go of the process's sockets.
+func hasThreads(pid int) bool {
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	return err == nil && len(tasks) > 1
 }
 
 // spawn starts a program in a namespace, in a session of its own so that a

@@ -25,8 +25,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
+	"culvert/internal/netdev"
 	"culvert/internal/stats"
 )
 
@@ -150,6 +152,13 @@ func newTwoHosts(t *testing.T) *twoHosts {
 		check(t, h.links[i].AddrAdd(h.veth(i), addr))
 		check(t, h.links[i].LinkSetUp(h.veth(i)))
 	}
+	for i := range h.ns {
+		// without NAPI at the far end a veth takes no redirected frames, and is no next hop
+		h.enter(i)
+		_, err := netdev.Ethtool(fmt.Sprintf("cvs%d", i), unix.ETHTOOL_SGRO, 1)
+		check(t, err)
+	}
+	h.enter(0)
 	return h
 }
 

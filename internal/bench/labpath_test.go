@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"culvert/internal/lab"
+)
+
+// testLab sets up a lab with what the Makefile has built beforehand, and takes it down with the test.
+func testLab(t *testing.T, kind string, o lab.Options) *lab.Lab {
+	t.Helper()
+	needRoot(t)
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Culvert = filepath.Join(root, "bin", "culvert")
+	o.Peers = lab.Peers{Module: filepath.Join(root, "peers"), Bin: filepath.Join(root, "bin", "peers")}
+	o.Name, o.Out = fmt.Sprintf("b%d", os.Getpid()), t.Output()
+	l, err := lab.Up(t.Context(), kind, o)
+	if err != nil {
+		t.Fatalf("%v: run 'make build peers' first", err)
+	}
+	t.Cleanup(func() {
+		if err := l.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// Both routers forward, every packet is accounted for in the midst of the lab's own traffic, and the lab is as it was
+// before.
+func TestScion3(t *testing.T) {
+	checkLeftovers(t)
+	l := testLab(t, "scion3", lab.Options{})
+	o := shortOptions(t)
+	o.Lab = l.Name
+	r, err := Run(t.Context(), "scion3", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Rows) != 2 || r.Rows[0].Name != "culvert" || r.Rows[1].Name != "reference" || r.Ratios["culvert/reference"] <= 0 {
+		t.Fatalf("rows %+v, ratios %v", r.Rows, r.Ratios)
+	}
+	for _, row := range r.Rows {
+		if !row.Valid || row.Received == 0 || row.Received > row.Sent || row.Note == "" {
+			t.Errorf("row %+v", row)
+		}
+	}
+	wantAsBefore(t, l.Name, lab.Culvert)
+}
+
+// A lab whose segments meet in the middle, over IPv6, with the reference router there: it is there again even when
+// the measurement ends early.
+func TestScion3InterruptedLeavesTheLabAsItWas(t *testing.T) {
+	checkLeftovers(t)
+	l := testLab(t, "scion3", lab.Options{
+		SegmentSwitch: true, IPv6: true, Routers: map[string]lab.Router{"as2": lab.Reference},
+	})
+	o := shortOptions(t)
+	o.Lab, o.Rows = l.Name, []string{"culvert"}
+	if r, err := Run(t.Context(), "scion3", o); err != nil || !r.Rows[0].Valid || r.Rows[0].Received == 0 {
+		t.Errorf("error %v, report %+v", err, r)
+	}
+	wantAsBefore(t, l.Name, lab.Reference)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o.Progress = cancelOn{"warming up culvert", cancel}
+	if _, err := Run(ctx, "scion3", o); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	wantAsBefore(t, l.Name, lab.Reference)
+}
+
+// wantAsBefore checks that a lab's router in the middle runs and is of that kind, and that no sink is left.
+func wantAsBefore(t *testing.T, name string, kind lab.Router) {
+	t.Helper()
+	l, err := lab.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if as, err := l.AS("as2"); err != nil || as.Router != kind {
+		t.Errorf("the router is %s, want %s; error %v", as.Router, kind, err)
+	}
+	if _, err := l.RouterPID("as2"); err != nil {
+		t.Error(err)
+	}
+	err = l.Do("as3", func() error {
+		dev, err := netlink.LinkByName("to-as2")
+		if err == nil && dev.Attrs().Xdp != nil && dev.Attrs().Xdp.Attached {
+			t.Error("there is an XDP program where packets were counted")
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestScion3RefusesOtherLabs(t *testing.T) {
+	o := shortOptions(t)
+	o.Lab = "nowhere"
+	if _, err := Run(t.Context(), "scion3", o); err == nil || !strings.Contains(err.Error(), "culvert lab list") {
+		t.Errorf("no such lab: error %v", err)
+	}
+	o.Lab = testLab(t, "veth", lab.Options{}).Name
+	if _, err := Run(t.Context(), "scion3", o); err == nil || !strings.Contains(err.Error(), "culvert lab up scion3") {
+		t.Errorf("a lab with one router: error %v", err)
+	}
+}
