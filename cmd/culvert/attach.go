@@ -43,8 +43,9 @@ func newAttachCmd() *cobra.Command {
 		Short: "attach once and leave: a data plane without a process",
 		Long: `Attach what a configuration file (see 'culvert run --help') asks for to the
 given interfaces, and leave. The data plane stays. There is no slow path: what
-the fast path does not forward itself goes to the kernel. Links count as up. A
-key comes from the router's keys directory if it has one, or by 'culvert key'.
+the fast path does not forward itself goes to the kernel. Links count as up, and
+hosts of the AS are reached only with IP forwarding on. A key comes from the
+router's keys directory if it has one, or by 'culvert key'.
 
 On a data plane that is attached already, swaps the program and takes over
 changes of the configuration without losing a packet.`,

@@ -14,7 +14,8 @@ func newKeyCmd() *cobra.Command {
 		Short: "load and list forwarding keys by hand",
 		Long: `Forwarding keys of a running data plane. A router holds up to two; a hop field
 that is valid under either is good, so a rotation is: add the new key at the
-other index, switch the control service over, remove the old key.
+other index, put the new master0.key in place and restart the control service
+and the router, remove the old key once no path under it is in use.
 
 A key is the derived one, 16 bytes in base64, not the master key. Keys that
 'culvert scion run' derives from keys/master0.key are at index 0.`,
