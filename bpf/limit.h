@@ -17,7 +17,7 @@ struct limit {
 /* By reason. Writer of interval and burst: datapath; of due: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, REASON_COUNT);
+	__uint(max_entries, REASON_MAX);
 	__type(key, __u32);
 	__type(value, struct limit);
 } limits SEC(".maps");

@@ -29,7 +29,7 @@ struct port {
 	__u32 slot; /* 1 + index of its counters; 0: not ours */
 	__u16 mac[3];
 	__u8 family; /* of pair: 4, 6, or 0 for none */
-	__u8 pad;
+	__u8 xmit; /* frames may be redirected to it */
 	struct scion_ingress in;
 	__u8 pair[36]
 		__attribute__((aligned(4))); /* addresses and ports as they stand in the packet */
@@ -90,9 +90,9 @@ static __always_inline void copy(void *dst, const void *src, const __u32 n)
 		STORE16(dst + i, LOAD16(src + i));
 }
 
+/* Folds a sum of fewer than 2^16 words of 32 bits to 16 bits (RFC 1071). */
 static __always_inline __u16 csum_fold(__u64 sum)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
 	sum = (sum & 0xffffffff) + (sum >> 32);
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);

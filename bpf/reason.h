@@ -10,15 +10,21 @@
  *   DROP_  dropped, because the slow path would drop it without an answer
  *   FWD_   forwarded
  *
- * User space learns the names from the BTF of this enum. New reasons go before REASON_COUNT.
+ * User space learns the names from the BTF of this enum. A new reason goes to the end of its class:
+ * counters outlive an upgrade, so a number keeps its meaning.
  */
+#define REASON_PUNT 8
+#define REASON_DROP 72
+#define REASON_FWD 104
+#define REASON_MAX 128
+
 enum reason {
 	REASON_NONE = 0, /* not mine: ask the next stage */
 
 	PASS_OTHER, /* no stage claimed it */
 
 	/* SCION: what the reference router answers or does in a way of its own */
-	PUNT_SCION_MALFORMED, /* does not decode */
+	PUNT_SCION_MALFORMED = REASON_PUNT, /* does not decode */
 	PUNT_SCION_PROTOCOL, /* next header that is none of SCION's, STUN among them */
 	PUNT_SCION_BFD,
 	PUNT_SCION_EMPTY,
@@ -45,21 +51,19 @@ enum reason {
 	PUNT_SCION_MTU,
 	PUNT_SCION_CHECKSUM, /* UDP checksum 0 that IPv6 does not allow */
 
-	DROP_SCION_PATH, /* path header that contradicts itself */
+	DROP_SCION_PATH = REASON_DROP, /* path header that contradicts itself */
 	DROP_SCION_TRANSIT_SRC, /* transit from inside, not over the right sibling */
 	DROP_SCION_SRC_SERVICE, /* service address as source: no host, and fatal to the reference */
 
-	FWD_SCION_BR_TRANSIT, /* external to external */
+	FWD_SCION_BR_TRANSIT = REASON_FWD, /* external to external */
 	FWD_SCION_OUT, /* from a host of the AS to external */
 	FWD_SCION_OUT_TRANSIT, /* sibling to external */
 	FWD_SCION_IN_TRANSIT, /* external to sibling */
 	FWD_SCION_IN, /* external to a host of the AS */
-
-	REASON_COUNT,
 };
 
 /* Punts dropped by their limit are counted this far behind their reason. */
-#define REASON_LIMITED REASON_COUNT
-#define REASON_SLOTS (2 * REASON_COUNT)
+#define REASON_LIMITED REASON_MAX
+#define REASON_SLOTS (2 * REASON_MAX)
 
 #endif

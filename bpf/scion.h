@@ -253,7 +253,7 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 	p.check = pkt->check;
 	p.v6 = pkt->v6;
 	reason = scion_decide(ctx, &p);
-	if (reason >= FWD_SCION_BR_TRANSIT) {
+	if (reason >= REASON_FWD) {
 		egress = scion_send(ctx, &p);
 		if (egress > 0)
 			pkt->egress = egress;

@@ -36,6 +36,7 @@ enum traffic {
 /* What is fixed at load time. */
 const volatile bool scion_on;
 const volatile bool scion_skip_mac; /* for the bench alone */
+const volatile bool scion_use_fib; /* no process keeps the next hops */
 const volatile __be64 scion_local_ia;
 const volatile bool scion_internal_v6;
 const volatile __u32 scion_internal_counters; /* as struct scion_link's */

@@ -25,19 +25,25 @@ struct {
 } scion_scratch SEC(".maps");
 
 /*
- * The kernel's own answer for a next hop that user space has not resolved: culvert attached
- * without a process, or a host seen for the first time. Needs forwarding to be on. What it does
- * not know either, user space is asked for.
+ * The kernel's own answer for a next hop that is not known, where there is no process to find it.
+ * Needs forwarding to be on, and an interface of ours to leave by. A process is asked instead.
  */
 static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_link *l, __u32 l4_len,
 					     const struct ip_addr *dst)
 {
 	struct scion_scratch *m;
+	struct port *port;
 	__u32 key = 0;
 
 	m = bpf_map_lookup_elem(&scion_scratch, &key);
 	if (!m)
 		return NULL;
+	if (!scion_use_fib) {
+		m->dst = *dst;
+		if (l->scope == SCOPE_INTERNAL)
+			bpf_ringbuf_output(&scion_wanted, &m->dst, sizeof(m->dst), 0);
+		return NULL;
+	}
 	__builtin_memset(&m->fib, 0, sizeof(m->fib));
 	m->fib.ifindex = ctx->ingress_ifindex;
 	m->fib.l4_protocol = IPPROTO_UDP;
@@ -54,11 +60,12 @@ static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_li
 		m->fib.ipv4_src = LOAD32(l->ip + 12);
 		m->fib.ipv4_dst = l->scope == SCOPE_INTERNAL ? m->dst.w[3] : LOAD32(l->ip + 16);
 	}
-	if (bpf_fib_lookup(ctx, &m->fib, sizeof(m->fib), 0) != BPF_FIB_LKUP_RET_SUCCESS) {
-		if (l->scope == SCOPE_INTERNAL)
-			bpf_ringbuf_output(&scion_wanted, &m->dst, sizeof(m->dst), 0);
+	if (bpf_fib_lookup(ctx, &m->fib, sizeof(m->fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
 		return NULL;
-	}
+	key = m->fib.ifindex;
+	port = bpf_map_lookup_elem(&ports, &key);
+	if (!port || !port->slot || !port->xmit)
+		return NULL;
 	m->hop.ifindex = m->fib.ifindex;
 	m->hop.mtu = 0xffff; /* the lookup has compared it */
 	copy(m->hop.dmac, m->fib.dmac, 6);
@@ -71,14 +78,17 @@ static __always_inline __u64 sum_addr(const void *a)
 	return (__u64)LOAD32(a) + LOAD32(a + 4) + LOAD32(a + 8) + LOAD32(a + 12);
 }
 
-/* The share of the outer addresses and ports in the checksum that the packet came with. */
-static __always_inline __u16 scion_old_sum(void *data, bool v6)
+/* What takes the outer addresses and ports that the packet came with out of a sum (RFC 1624). */
+static __always_inline __u64 scion_old_sum(void *data, bool v6)
 {
-	if (v6)
-		return csum_fold(sum_addr(data + IPV6_SADDR) + sum_addr(data + IPV6_DADDR) +
-				 LOAD32(data + OUTER_IPV6 - 8));
-	return csum_fold((__u64)LOAD32(data + IPV4_SADDR) + LOAD32(data + IPV4_DADDR) +
-			 LOAD32(data + OUTER_IPV4 - 8));
+	__u64 sum;
+
+	if (!v6)
+		return (__u64)(__u32)~LOAD32(data + IPV4_SADDR) +
+		       (__u32)~LOAD32(data + IPV4_DADDR) + (__u32)~LOAD32(data + OUTER_IPV4 - 8);
+	sum = sum_addr(data + IPV6_SADDR) + sum_addr(data + IPV6_DADDR) +
+	      LOAD32(data + OUTER_IPV6 - 8);
+	return (__u16)~csum_fold(sum);
 }
 
 /* The new UDP checksum from the old one (RFC 1624); 0, which is none, stays 0. */
@@ -90,11 +100,12 @@ static __always_inline __u16 scion_udp_check(void *data, const struct scion_pack
 
 	if (!p->check)
 		return 0;
-	/* the host's words are 0 otherwise */
-	sum += p->dport;
-	sum += l->v6 ? sum_addr(&p->dst) : p->dst.w[3];
+	if (p->to_host) {
+		sum += p->dport;
+		sum += l->v6 ? sum_addr(&p->dst) : p->dst.w[3];
+	}
 	sum += (__u16)~p->check;
-	sum += (__u16)~scion_old_sum(data, p->v6);
+	sum += scion_old_sum(data, p->v6);
 	/* ~from + to is 0 where nothing changes */
 	sum += (__u64)(__u32)~p->meta_from + p->meta_to;
 	sum += (__u64)(__u32)~p->in_info_from + p->in_info_to;

@@ -41,14 +41,14 @@ static __always_inline void scion_count(const struct scion_packet *p, int reason
 	struct scion_counters *c;
 	__u32 type;
 
-	if (reason < DROP_SCION_PATH || class >= SIZE_CLASSES)
+	if (reason < REASON_DROP || class >= SIZE_CLASSES)
 		return;
 	c = bpf_map_lookup_elem(&scion_traffic, &slot);
 	if (!c)
 		return;
 	c->in[class].packets++;
 	c->in[class].bytes += p->len;
-	if (reason < FWD_SCION_BR_TRANSIT) {
+	if (reason < REASON_FWD) {
 		c->dropped[class]++;
 		return;
 	}

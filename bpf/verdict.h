@@ -10,9 +10,9 @@ static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32
 {
 	int action = XDP_PASS;
 
-	if (reason >= FWD_SCION_BR_TRANSIT) {
+	if (reason >= REASON_FWD) {
 		action = bpf_redirect(pkt->egress, 0);
-	} else if (reason >= DROP_SCION_PATH) {
+	} else if (reason >= REASON_DROP) {
 		action = XDP_DROP;
 	} else if (reason == PASS_OTHER) {
 		/* not parsed as far as to know all its buffers */

@@ -24,9 +24,7 @@ touched. Several labs can be up at once, each under a name of its own.
 
 Needs root.`,
 		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError(fmt.Errorf("lab: say what to do (see '%s --help')", cmd.CommandPath()))
-		},
+		RunE: needVerb,
 	}
 	cmd.AddCommand(newLabUpCmd(), newLabDownCmd(), newLabListCmd(), newLabExecCmd(), newLabBuildCmd())
 	return cmd

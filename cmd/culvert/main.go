@@ -55,6 +55,11 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// needVerb is for commands that do nothing by themselves.
+func needVerb(cmd *cobra.Command, _ []string) error {
+	return usageError(fmt.Errorf("%s: say what to do (see '%s --help')", cmd.Name(), cmd.CommandPath()))
+}
+
 func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "culvert",

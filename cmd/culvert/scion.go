@@ -15,6 +15,7 @@ func newScionCmd() *cobra.Command {
 		Use:   "scion",
 		Short: "run a SCION border router",
 		Args:  usageArgs(cobra.NoArgs),
+		RunE:  needVerb,
 	}
 	cmd.AddCommand(newScionRunCmd())
 	return cmd

@@ -40,6 +40,12 @@ func (d *culvert) Attach(_ context.Context, p Path) error {
 	if err != nil {
 		return err
 	}
+	in := datapath.NextHop{
+		IfIndex: p.In.Index,
+		SrcMAC:  [6]byte(p.In.MAC),
+		DstMAC:  [6]byte(p.Source.MAC),
+		MTU:     1500,
+	}
 	out := datapath.NextHop{
 		IfIndex: p.Out.Index,
 		SrcMAC:  [6]byte(p.Out.MAC),
@@ -48,6 +54,7 @@ func (d *culvert) Attach(_ context.Context, p Path) error {
 	}
 	return errors.Join(
 		d.inst.AddKey(0, router.key),
+		d.inst.SetLinkNextHop(1, in),
 		d.inst.SetLinkNextHop(2, out),
 		d.inst.SetLinkUp(1, true),
 		d.inst.SetLinkUp(2, true),

@@ -46,6 +46,10 @@ func (i *Instance) Ports() ([]stats.Port, error) {
 		}
 		slot := i.meta.Ports[name]
 		for n := range 2 * reasonCount {
+			r := Reasons()[n%reasonCount]
+			if r.Name == "" {
+				continue
+			}
 			c, err := i.counter(slot*2*reasonCount + n)
 			if err != nil {
 				return nil, err
@@ -53,7 +57,6 @@ func (i *Instance) Ports() ([]stats.Port, error) {
 			if c.Packets == 0 {
 				continue
 			}
-			r := Reasons()[n%reasonCount]
 			p.Reasons = append(p.Reasons, stats.Reason{
 				Name:    r.Name,
 				Verdict: string(r.Verdict),

@@ -20,7 +20,10 @@ func TestReasonsAreDocumented(t *testing.T) {
 	for _, m := range row.FindAllSubmatch(page, -1) {
 		explained[Reason{Verdict: Verdict(m[1]), Name: string(m[2])}]++
 	}
-	for _, r := range Reasons()[1:] {
+	for _, r := range Reasons() {
+		if r.Name == "" {
+			continue // a number not in use
+		}
 		if n := explained[r]; n != 1 {
 			t.Errorf("%s explains %s %s %d times, want once: it is a value of enum reason in bpf/reason.h",
 				path, r.Verdict, r.Name, n)

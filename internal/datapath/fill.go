@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+
+	"culvert/internal/netdev"
 )
 
 // fillConfig writes the maps that are fixed by the configuration. A link that was there before
@@ -87,8 +89,18 @@ func (i *Instance) linksByName() map[string]pipelineScionLink {
 }
 
 func (i *Instance) fillPorts(ports []*net.Interface) error {
+	// Without the family (before Linux 6.3) nobody knows what drivers can do: believe in them.
+	xdp, err := netdev.Open(netdev.XDPFamily)
+	if err == nil {
+		defer xdp.Close()
+	}
 	for _, p := range ports {
-		raw := pipelinePort{Slot: uint32(i.meta.Ports[p.Name]) + 1}
+		raw := pipelinePort{Slot: uint32(i.meta.Ports[p.Name]) + 1, Xmit: 1}
+		if xdp != nil {
+			if acts, ok := xdp.XDPActs(p.Index); ok && acts&netdev.ActXmit == 0 {
+				raw.Xmit = 0
+			}
+		}
 		if len(p.HardwareAddr) == 6 {
 			for n := range raw.Mac {
 				raw.Mac[n] = ne.Uint16(p.HardwareAddr[2*n:])

@@ -26,6 +26,9 @@ type Options struct {
 	Interfaces []string
 	// Generic attaches in the kernel's generic mode, for drivers without native XDP.
 	Generic bool
+	// Unattended says that no process will keep the next hops: the programs ask the kernel for
+	// those they lack.
+	Unattended bool
 	// SkipMAC leaves out the verification of hop fields. It exists to measure what the
 	// verification costs; no configuration leads here.
 	SkipMAC bool
@@ -142,7 +145,7 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 	if err := m.assignPorts(ports); err != nil {
 		return nil, err
 	}
-	inst, err := load(old, m, o.SkipMAC, ports)
+	inst, err := load(old, m, o, ports)
 	if err != nil {
 		return nil, err
 	}

@@ -353,7 +353,7 @@ func TestDiedBetweenGenerations(t *testing.T) {
 func leaveDeadGeneration(t *testing.T, inst *Instance, c Config, ports ...*net.Interface) {
 	t.Helper()
 	here := space{inst.meta.NetNS, inst.meta.Cookie}
-	dead, err := load(inst, newMeta(inst, here, Options{Name: inst.Name()}, c), false, ports)
+	dead, err := load(inst, newMeta(inst, here, Options{Name: inst.Name()}, c), Options{}, ports)
 	if err != nil {
 		t.Fatal(err)
 	}

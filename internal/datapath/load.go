@@ -34,13 +34,13 @@ var (
 )
 
 // load fills the maps and loads the program. Nothing that runs is changed.
-func load(old *Instance, m meta, skipMAC bool, ports []*net.Interface) (_ *Instance, err error) {
+func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance, err error) {
 	spec, err := loadPipeline()
 	if err != nil {
 		return nil, err
 	}
 	sizeMaps(spec, m, ports)
-	if err := setConstants(spec, m, skipMAC); err != nil {
+	if err := setConstants(spec, m, o); err != nil {
 		return nil, err
 	}
 	inst := &Instance{meta: m, maps: make(map[string]*ebpf.Map)}
@@ -136,13 +136,14 @@ func sizeMaps(spec *ebpf.CollectionSpec, m meta, ports []*net.Interface) {
 	size(pipelineMapScionTraffic, 1<<bits.Len(uint(max(m.maxCounterSlot(), minCounters-1))))
 }
 
-func setConstants(spec *ebpf.CollectionSpec, m meta, skipMAC bool) error {
+func setConstants(spec *ebpf.CollectionSpec, m meta, o Options) error {
 	c := m.Config
 	internal := c.Links[0].Local
 	for name, value := range map[string]any{
 		pipelineVarAesTe:                 aesTables(),
 		pipelineVarScionOn:               true,
-		pipelineVarScionSkipMac:          skipMAC,
+		pipelineVarScionSkipMac:          o.SkipMAC,
+		pipelineVarScionUseFib:           o.Unattended,
 		pipelineVarScionLocalIa:          bits.ReverseBytes64(c.LocalIA),
 		pipelineVarScionInternalV6:       internal.Addr().Is6(),
 		pipelineVarScionInternalPort:     wire16(internal.Port()),

@@ -39,6 +39,7 @@ const (
 	macVarScionPortFirst        = "scion_port_first"
 	macVarScionPortLast         = "scion_port_last"
 	macVarScionSkipMac          = "scion_skip_mac"
+	macVarScionUseFib           = "scion_use_fib"
 )
 
 // loadMac returns the embedded CollectionSpec for mac.
@@ -118,6 +119,7 @@ type macVariableSpecs struct {
 	ScionPortFirst        *ebpf.VariableSpec `ebpf:"scion_port_first"`
 	ScionPortLast         *ebpf.VariableSpec `ebpf:"scion_port_last"`
 	ScionSkipMac          *ebpf.VariableSpec `ebpf:"scion_skip_mac"`
+	ScionUseFib           *ebpf.VariableSpec `ebpf:"scion_use_fib"`
 }
 
 // macObjects contains all objects after they have been loaded into the kernel.
@@ -183,6 +185,7 @@ type macVariables struct {
 	ScionPortFirst        *ebpf.Variable `ebpf:"scion_port_first"`
 	ScionPortLast         *ebpf.Variable `ebpf:"scion_port_last"`
 	ScionSkipMac          *ebpf.Variable `ebpf:"scion_skip_mac"`
+	ScionUseFib           *ebpf.Variable `ebpf:"scion_use_fib"`
 }
 
 // macPrograms contains all programs after they have been loaded into the kernel.

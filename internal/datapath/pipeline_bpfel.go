@@ -53,7 +53,7 @@ type pipelinePort struct {
 	Slot   uint32
 	Mac    [3]uint16
 	Family uint8
-	Pad    uint8
+	Xmit   uint8
 	In     pipelineScionIngress
 	Pair   [36]uint8
 }
@@ -63,41 +63,40 @@ type pipelineReason uint32
 const (
 	pipelineReasonREASON_NONE               pipelineReason = 0
 	pipelineReasonPASS_OTHER                pipelineReason = 1
-	pipelineReasonPUNT_SCION_MALFORMED      pipelineReason = 2
-	pipelineReasonPUNT_SCION_PROTOCOL       pipelineReason = 3
-	pipelineReasonPUNT_SCION_BFD            pipelineReason = 4
-	pipelineReasonPUNT_SCION_EMPTY          pipelineReason = 5
-	pipelineReasonPUNT_SCION_ONEHOP         pipelineReason = 6
-	pipelineReasonPUNT_SCION_EPIC           pipelineReason = 7
-	pipelineReasonPUNT_SCION_PATH_TYPE      pipelineReason = 8
-	pipelineReasonPUNT_SCION_EXPIRED        pipelineReason = 9
-	pipelineReasonPUNT_SCION_INGRESS        pipelineReason = 10
-	pipelineReasonPUNT_SCION_LENGTH         pipelineReason = 11
-	pipelineReasonPUNT_SCION_SRC_IA         pipelineReason = 12
-	pipelineReasonPUNT_SCION_DST_IA         pipelineReason = 13
-	pipelineReasonPUNT_SCION_SRC_HOST       pipelineReason = 14
-	pipelineReasonPUNT_SCION_MAC            pipelineReason = 15
-	pipelineReasonPUNT_SCION_INGRESS_ALERT  pipelineReason = 16
-	pipelineReasonPUNT_SCION_EGRESS_ALERT   pipelineReason = 17
-	pipelineReasonPUNT_SCION_EGRESS         pipelineReason = 18
-	pipelineReasonPUNT_SCION_LINK_TYPE      pipelineReason = 19
-	pipelineReasonPUNT_SCION_SEGMENT_CHANGE pipelineReason = 20
-	pipelineReasonPUNT_SCION_LINK_DOWN      pipelineReason = 21
-	pipelineReasonPUNT_SCION_DST_HOST       pipelineReason = 22
-	pipelineReasonPUNT_SCION_SERVICE        pipelineReason = 23
-	pipelineReasonPUNT_SCION_L4             pipelineReason = 24
-	pipelineReasonPUNT_SCION_NEXT_HOP       pipelineReason = 25
-	pipelineReasonPUNT_SCION_MTU            pipelineReason = 26
-	pipelineReasonPUNT_SCION_CHECKSUM       pipelineReason = 27
-	pipelineReasonDROP_SCION_PATH           pipelineReason = 28
-	pipelineReasonDROP_SCION_TRANSIT_SRC    pipelineReason = 29
-	pipelineReasonDROP_SCION_SRC_SERVICE    pipelineReason = 30
-	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 31
-	pipelineReasonFWD_SCION_OUT             pipelineReason = 32
-	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 33
-	pipelineReasonFWD_SCION_IN_TRANSIT      pipelineReason = 34
-	pipelineReasonFWD_SCION_IN              pipelineReason = 35
-	pipelineReasonREASON_COUNT              pipelineReason = 36
+	pipelineReasonPUNT_SCION_MALFORMED      pipelineReason = 8
+	pipelineReasonPUNT_SCION_PROTOCOL       pipelineReason = 9
+	pipelineReasonPUNT_SCION_BFD            pipelineReason = 10
+	pipelineReasonPUNT_SCION_EMPTY          pipelineReason = 11
+	pipelineReasonPUNT_SCION_ONEHOP         pipelineReason = 12
+	pipelineReasonPUNT_SCION_EPIC           pipelineReason = 13
+	pipelineReasonPUNT_SCION_PATH_TYPE      pipelineReason = 14
+	pipelineReasonPUNT_SCION_EXPIRED        pipelineReason = 15
+	pipelineReasonPUNT_SCION_INGRESS        pipelineReason = 16
+	pipelineReasonPUNT_SCION_LENGTH         pipelineReason = 17
+	pipelineReasonPUNT_SCION_SRC_IA         pipelineReason = 18
+	pipelineReasonPUNT_SCION_DST_IA         pipelineReason = 19
+	pipelineReasonPUNT_SCION_SRC_HOST       pipelineReason = 20
+	pipelineReasonPUNT_SCION_MAC            pipelineReason = 21
+	pipelineReasonPUNT_SCION_INGRESS_ALERT  pipelineReason = 22
+	pipelineReasonPUNT_SCION_EGRESS_ALERT   pipelineReason = 23
+	pipelineReasonPUNT_SCION_EGRESS         pipelineReason = 24
+	pipelineReasonPUNT_SCION_LINK_TYPE      pipelineReason = 25
+	pipelineReasonPUNT_SCION_SEGMENT_CHANGE pipelineReason = 26
+	pipelineReasonPUNT_SCION_LINK_DOWN      pipelineReason = 27
+	pipelineReasonPUNT_SCION_DST_HOST       pipelineReason = 28
+	pipelineReasonPUNT_SCION_SERVICE        pipelineReason = 29
+	pipelineReasonPUNT_SCION_L4             pipelineReason = 30
+	pipelineReasonPUNT_SCION_NEXT_HOP       pipelineReason = 31
+	pipelineReasonPUNT_SCION_MTU            pipelineReason = 32
+	pipelineReasonPUNT_SCION_CHECKSUM       pipelineReason = 33
+	pipelineReasonDROP_SCION_PATH           pipelineReason = 72
+	pipelineReasonDROP_SCION_TRANSIT_SRC    pipelineReason = 73
+	pipelineReasonDROP_SCION_SRC_SERVICE    pipelineReason = 74
+	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 104
+	pipelineReasonFWD_SCION_OUT             pipelineReason = 105
+	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 106
+	pipelineReasonFWD_SCION_IN_TRANSIT      pipelineReason = 107
+	pipelineReasonFWD_SCION_IN              pipelineReason = 108
 )
 
 type pipelineScionCounters struct {
@@ -165,6 +164,7 @@ const (
 	pipelineVarScionPortFirst        = "scion_port_first"
 	pipelineVarScionPortLast         = "scion_port_last"
 	pipelineVarScionSkipMac          = "scion_skip_mac"
+	pipelineVarScionUseFib           = "scion_use_fib"
 	pipelineVarTaiOffsetNs           = "tai_offset_ns"
 )
 
@@ -248,6 +248,7 @@ type pipelineVariableSpecs struct {
 	ScionPortFirst        *ebpf.VariableSpec `ebpf:"scion_port_first"`
 	ScionPortLast         *ebpf.VariableSpec `ebpf:"scion_port_last"`
 	ScionSkipMac          *ebpf.VariableSpec `ebpf:"scion_skip_mac"`
+	ScionUseFib           *ebpf.VariableSpec `ebpf:"scion_use_fib"`
 	TaiOffsetNs           *ebpf.VariableSpec `ebpf:"tai_offset_ns"`
 }
 
@@ -321,6 +322,7 @@ type pipelineVariables struct {
 	ScionPortFirst        *ebpf.Variable `ebpf:"scion_port_first"`
 	ScionPortLast         *ebpf.Variable `ebpf:"scion_port_last"`
 	ScionSkipMac          *ebpf.Variable `ebpf:"scion_skip_mac"`
+	ScionUseFib           *ebpf.Variable `ebpf:"scion_use_fib"`
 	TaiOffsetNs           *ebpf.Variable `ebpf:"tai_offset_ns"`
 }
 

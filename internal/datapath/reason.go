@@ -27,10 +27,10 @@ type Reason struct {
 	Verdict Verdict
 }
 
-// reasonCount is the number of values of the C enum, REASON_NONE included.
-const reasonCount = int(pipelineReasonREASON_COUNT)
+// reasonCount is REASON_MAX of bpf/reason.h: room for reasons, of which not all exist.
+const reasonCount = 128
 
-// Reasons returns all reasons by their number; number 0 is none.
+// Reasons returns all reasons by their number; a number that has no name is not in use.
 var Reasons = sync.OnceValue(func() []Reason {
 	reasons := make([]Reason, reasonCount)
 	for name, value := range enumNames("reason") {

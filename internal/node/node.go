@@ -52,6 +52,7 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 		Name:       r.ID(),
 		Interfaces: interfaces,
 		Generic:    n.Mode == config.ModeGeneric,
+		Unattended: true,
 	}, r.Datapath)
 	if err != nil {
 		return err
