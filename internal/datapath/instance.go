@@ -40,9 +40,11 @@ type Instance struct {
 	meta meta
 	maps map[string]*ebpf.Map
 	prog *ebpf.Program
-	old  bool     // it ran before this process took it over
-	lock *os.File // held while this process serves the instance
-	mu   sync.Mutex
+	// taiOffset is a variable of the program that this process has loaded.
+	taiOffset *ebpf.Variable
+	old       bool     // it ran before this process took it over
+	lock      *os.File // held while this process serves the instance
+	mu        sync.Mutex
 }
 
 // Name returns the router's ID.

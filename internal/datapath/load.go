@@ -83,6 +83,7 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 	}
 	defer coll.Close()
 	inst.prog = coll.DetachProgram(pipelineProgRx)
+	inst.taiOffset = coll.Variables[pipelineVarTaiOffsetNs]
 	for name, cm := range coll.Maps {
 		if inst.maps[name] == nil {
 			inst.maps[name] = cm
@@ -167,6 +168,17 @@ func taiOffset() uint64 {
 		return 0
 	}
 	return uint64(t.Tai) * 1e9
+}
+
+// SyncClock tells the programs how far CLOCK_TAI, which they read, is ahead of UTC.
+func (i *Instance) SyncClock() error {
+	if i.taiOffset == nil {
+		return nil // not loaded by this process
+	}
+	if err := i.taiOffset.Set(taiOffset()); err != nil {
+		return fmt.Errorf("setting the clock's offset of %s: %w", i.Name(), err)
+	}
+	return nil
 }
 
 // loadError makes one line of a verifier's log and names what usually helps.

@@ -148,6 +148,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	mirror := newBFDMirror(f.router, f.slow.connector, f.plane.Adopted(), f.plane.SetLinkUp)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { mirror.run(ctx); return nil })
+	g.Go(func() error { f.syncClock(ctx); return nil })
 	g.Go(func() error { every(ctx, sweepPeriod, func() { hosts.sweep(time.Now()) }); return nil })
 	g.Go(func() error { return f.plane.WantedHosts(ctx, func(a netip.Addr) { hosts.want(a, time.Now()) }) })
 	g.Go(func() error { return f.slow.Serve(ctx, f.plane, extra) })
@@ -183,6 +184,18 @@ func (f *fastPath) prepare(t tracker) (*hostTable, error) {
 		hosts.adopt(addr, time.Now())
 	}
 	return hosts, nil
+}
+
+// clockPeriod is how often the offset of CLOCK_TAI is looked at. It changes when a time service
+// starts, and with a leap second.
+const clockPeriod = 10 * time.Second
+
+func (f *fastPath) syncClock(ctx context.Context) {
+	every(ctx, clockPeriod, func() {
+		if err := f.plane.SyncClock(); err != nil {
+			log.Error("Fast path did not take the clock's offset", "err", err)
+		}
+	})
 }
 
 // attached tells whether the fast path runs on a device. Others may not be able to send what is

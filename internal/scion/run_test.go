@@ -111,6 +111,8 @@ func (p *printingPlane) WantedHosts(ctx context.Context, _ func(netip.Addr)) err
 	return ctx.Err()
 }
 
+func (p *printingPlane) SyncClock() error { return nil }
+
 func (p *printingPlane) Detach() error { p.say("detach"); return nil }
 
 func (p *printingPlane) Close() error { p.say("close"); return nil }

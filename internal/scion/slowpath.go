@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,6 +52,14 @@ func NewSlowPath(r *Router) (*SlowPath, error) {
 	if err := control.ConfigDataplane(s.connector, r.Control); err != nil {
 		s.closeListeners()
 		return nil, fmt.Errorf("opening the sockets of router %s: %s", r.ID(), oneLine(err))
+	}
+	bound := make([]netip.AddrPort, 0, len(r.Datapath.Links))
+	for _, l := range r.Datapath.Links {
+		bound = append(bound, l.Local)
+	}
+	if err := guardSockets(r.Control.IA, bound); err != nil {
+		s.closeListeners()
+		return nil, err
 	}
 	return s, nil
 }

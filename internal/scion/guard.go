@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+
+	"github.com/scionproto/scion/pkg/addr"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// The reference router ends itself over a packet of its own AS with a service address as source
+// (validateSrcHost asks it for its IP address). The fast path drops such packets, but it does not
+// see those that come in IP fragments. So the slow path's sockets get a filter against them.
+
+// Offsets in what a UDP socket's filter sees, which begins with the UDP header, bytes. The fields
+// are those of the SCION common and address header.
+const (
+	guardPathType  = 8 + 8
+	guardAddrTypes = 8 + 9
+	guardSrcIA     = 8 + 20
+	guardMinLen    = 8 + 28
+)
+
+// guardProgram drops packets of path type SCION or EPIC from a service of the local AS.
+func guardProgram(local addr.IA) []bpf.Instruction {
+	const (
+		pathSCION, pathEPIC = 1, 3
+		typeSVC             = 4
+		accept, drop        = 1 << 18, 0
+	)
+	return []bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtLen},
+		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: guardMinLen, SkipTrue: 11},
+		bpf.LoadAbsolute{Off: guardPathType, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: pathSCION, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: pathEPIC, SkipTrue: 8},
+		bpf.LoadAbsolute{Off: guardAddrTypes, Size: 1},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: typeSVC, SkipTrue: 5},
+		bpf.LoadAbsolute{Off: guardSrcIA, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(local >> 32), SkipTrue: 3},
+		bpf.LoadAbsolute{Off: guardSrcIA + 4, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(local), SkipTrue: 1},
+		bpf.RetConstant{Val: drop},
+		bpf.RetConstant{Val: accept},
+	}
+}
+
+// guardSockets puts the filter on this process's UDP sockets that are bound to one of the
+// addresses. The reference opens them and keeps them to itself; the kernel knows them.
+func guardSockets(local addr.IA, bound []netip.AddrPort) error {
+	program, err := bpf.Assemble(guardProgram(local))
+	if err != nil {
+		return fmt.Errorf("assembling the slow path's socket filter: %w", err)
+	}
+	filter := make([]unix.SockFilter, len(program))
+	for i, in := range program {
+		filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	wanted := make(map[netip.AddrPort]bool)
+	for _, a := range bound {
+		wanted[a] = true
+	}
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("listing the slow path's sockets: %w", err)
+	}
+	guarded := make(map[netip.AddrPort]bool)
+	for _, entry := range fds {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		at, ok := udpAddress(fd)
+		if !ok || !wanted[at] {
+			continue
+		}
+		fprog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+		if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &fprog); err != nil {
+			return fmt.Errorf("putting a filter on the slow path's socket at %s: %w", at, err)
+		}
+		guarded[at] = true
+	}
+	if len(guarded) != len(wanted) {
+		return errors.New("the slow path has not opened all of its sockets")
+	}
+	return nil
+}
+
+// udpAddress returns the address that a file descriptor is bound to, if it is a UDP socket.
+func udpAddress(fd int) (netip.AddrPort, bool) {
+	proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if err != nil || proto != unix.IPPROTO_UDP {
+		return netip.AddrPort{}, false
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	switch a := name.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), true
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port)), true
+	}
+	return netip.AddrPort{}, false
+}
