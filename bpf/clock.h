@@ -6,7 +6,7 @@
 volatile __u64 tai_offset_ns;
 
 struct wall_clock {
-	__u64 tick; /* CLOCK_MONOTONIC_COARSE at the last reading, ns */
+	__u64 tick; /* jiffies at the last reading */
 	__u64 now; /* CLOCK_REALTIME at the last reading, ns */
 };
 
@@ -28,7 +28,7 @@ static __always_inline __u64 wall_now(void)
  */
 static __always_inline __u64 wall_recent(void)
 {
-	__u64 tick = bpf_ktime_get_coarse_ns();
+	__u64 tick = bpf_jiffies64(); /* a load, not a call */
 	struct wall_clock *w;
 	__u32 key = 0;
 
