@@ -9,12 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pin binds the calling thread, which must be locked to its goroutine, to a CPU for good.
-func pin(cpu int) error {
+// pin binds the calling thread, which must be locked to its goroutine, to CPUs for good. Without any it does nothing.
+func pin(cpus ...int) error {
+	if len(cpus) == 0 {
+		return nil
+	}
 	var set unix.CPUSet
-	set.Set(cpu)
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("bind a thread to CPU %d: %w", cpu, err)
+		return fmt.Errorf("bind a thread to CPUs %v: %w", cpus, err)
 	}
 	return nil
 }

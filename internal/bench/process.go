@@ -21,8 +21,9 @@ type process struct {
 	done   chan struct{}
 }
 
-// start runs a program in a namespace and in a directory, where its output goes to output.log.
-func start(s *Space, dir, program string, args ...string) (*process, error) {
+// start runs a program in a namespace and in a directory, where its output goes to output.log. It runs on the given
+// CPUs, on any if there are none.
+func start(s *Space, dir string, cpus []int, program string, args ...string) (*process, error) {
 	log, err := os.Create(filepath.Join(dir, "output.log"))
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
@@ -36,7 +37,11 @@ func start(s *Space, dir, program string, args ...string) (*process, error) {
 	go func() {
 		defer close(p.done)
 		err := s.Do(func() error {
-			err := p.cmd.Start()
+			// The program inherits the CPUs of the thread that starts it.
+			err := pin(cpus...)
+			if err == nil {
+				err = p.cmd.Start()
+			}
 			started <- err
 			if err == nil {
 				_ = p.cmd.Wait()

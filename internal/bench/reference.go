@@ -27,11 +27,13 @@ import (
 // referenceAPI is where the reference router serves its metrics, inside its namespace.
 const referenceAPI = "127.0.0.1:30442"
 
-// reference is scionproto's border router, a process of its own. It may use all CPUs.
+// reference is scionproto's border router, a process of its own.
 type reference struct {
 	traffic scionTraffic
 	// program is the router's file name, empty for the one that 'culvert lab build' builds.
 	program string
+	// cpus are those that it may use, all if there are none.
+	cpus    []int
 	dir     string
 	in      End
 	listen  io.Closer
@@ -53,7 +55,10 @@ func (d *reference) Attach(ctx context.Context, p Path) (err error) {
 		func() error { d.listen, err = Listen(p.In); return err },
 		func() error { d.dir, err = os.MkdirTemp("", "culvert-bench-"); return err },
 		d.configure,
-		func() error { d.process, err = start(p.In.Space, d.dir, program, "--config", "br.toml"); return err },
+		func() error {
+			d.process, err = start(p.In.Space, d.dir, d.cpus, program, "--config", "br.toml")
+			return err
+		},
 		func() error { return d.waitReady(ctx) },
 		// It has read its files by now, and so nothing remains of them even when this process is killed.
 		func() error { return os.RemoveAll(d.dir) },

@@ -75,6 +75,9 @@ var candidates = []candidate{
 	{name: "reference", scenarios: []string{"veth"}, paced: true, device: func(o Options) Device {
 		return &reference{traffic: scionTraffic{cold: true, size: frameSize}, program: o.Router}
 	}},
+	{name: "reference-1cpu", scenarios: []string{"veth"}, paced: true, device: func(o Options) Device {
+		return &reference{traffic: scionTraffic{cold: true, size: frameSize}, program: o.Router, cpus: []int{LastCPU()}}
+	}},
 	{name: "culvert-switch-cold", scenarios: []string{"cost"}, device: func(Options) Device {
 		return &culvert{traffic: scionTraffic{cold: true, crossing: true, size: frameSize}}
 	}},

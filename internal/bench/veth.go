@@ -220,7 +220,12 @@ func (r *vethRow) findPace(ctx context.Context, round time.Duration) error {
 		r.rate = best
 		r.note = fmt.Sprintf("paced at %.2f Mpps, the offered rate that it does best at", best/1e6)
 	}
-	r.note += fmt.Sprintf("; generator on CPU %d, router on all", anotherCPU(r.opts.CPU))
+	r.note += fmt.Sprintf("; generator on CPU %d, router on ", anotherCPU(r.opts.CPU))
+	if ref, ok := r.device.(*reference); ok && len(ref.cpus) > 0 {
+		r.note += fmt.Sprintf("CPU %d", ref.cpus[0])
+	} else {
+		r.note += "all"
+	}
 	return nil
 }
 
