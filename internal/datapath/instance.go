@@ -40,6 +40,8 @@ type Instance struct {
 	meta meta
 	maps map[string]*ebpf.Map
 	prog *ebpf.Program
+	// formerKey is the ID of the key that the slow path of an earlier process had, 0 for none.
+	formerKey uint64
 	// taiOffset is a variable of the program that this process has loaded.
 	taiOffset *ebpf.Variable
 	old       bool     // it ran before this process took it over

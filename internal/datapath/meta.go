@@ -31,6 +31,9 @@ type meta struct {
 	Counters map[string]int
 	// Attached names the interfaces served now.
 	Attached []string
+	// Layouts fingerprints the keys and values of each map: another version may have as many bytes
+	// of another meaning.
+	Layouts map[string]string
 }
 
 // metaMap is the name of the pin.
