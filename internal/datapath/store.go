@@ -17,6 +17,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpffs"
 )
 
 /*
@@ -32,7 +34,10 @@ A new configuration is a new generation. The links say which one is in force: wh
 process dies at, the programs on the interfaces and the maps they use stay together.
 */
 
-const linkPrefix = "link-"
+const (
+	pinDir     = "culvert"
+	linkPrefix = "link-"
+)
 
 func linkPath(dir, iface string) string {
 	return filepath.Join(dir, linkPrefix+iface)
@@ -41,7 +46,31 @@ func linkPath(dir, iface string) string {
 // Pins returns the directory of the instance's pins as the host sees it.
 func (i *Instance) Pins() string {
 	space, name := filepath.Split(i.dir)
-	return filepath.Join(bpffs, "culvert", filepath.Base(space), name)
+	return filepath.Join(bpffs.Path, pinDir, filepath.Base(space), name)
+}
+
+// pinRoot returns the directory for all pins, mounting bpffs when nobody has.
+func pinRoot() (string, error) {
+	if root, ok := findRoot(); ok {
+		return root, nil
+	}
+	if err := bpffs.Mount(); err != nil {
+		return "", fmt.Errorf("mounting bpffs on %s: %w (mount -t bpf bpf %[1]s)", bpffs.Path, err)
+	}
+	root, ok := findRoot()
+	if !ok {
+		return "", fmt.Errorf("%s is not a bpffs even after mounting it (mount -t bpf bpf %[1]s)", bpffs.Path)
+	}
+	return root, nil
+}
+
+// findRoot returns the directory for all pins if a bpffs is there already.
+func findRoot() (string, bool) {
+	path, ok := bpffs.Find()
+	if !ok {
+		return "", false
+	}
+	return filepath.Join(bpffs.Hold(path), pinDir), true
 }
 
 func makeInstanceDir(netns uint32, name string) (string, error) {
