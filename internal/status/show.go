@@ -101,6 +101,14 @@ func (r Router) netns() string {
 	}
 }
 
+// space is the network namespace in one word, its name or else its inode.
+func (r Router) space() string {
+	if r.NetNSName != "" {
+		return r.NetNSName
+	}
+	return fmt.Sprint(r.NetNS)
+}
+
 func (r Router) service() string {
 	switch {
 	case r.PID != 0:
