@@ -67,7 +67,7 @@ interface of a router its counters and keys go.
 
 With --all, also remove what is left of routers, of any network namespace, that
 are attached to nothing any more and not served by a process.`,
-		Args:  cobra.ArbitraryArgs,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case all == (len(args) > 0):
