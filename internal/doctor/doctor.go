@@ -103,7 +103,7 @@ func Run(o Options) (*Report, error) {
 	r.add(checkKernel(kernelRelease(), probeFeatures()))
 	r.add(checkPrivileges(caps))
 	r.add(checkJIT(probeJIT()), checkBPFStats(sysctl("kernel/bpf_stats_enabled")))
-	r.add(checkBPFFS(readBPFFS(caps)))
+	r.add(checkPinFS(readPinFS(caps)))
 	clock, err := readClock()
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func Run(o Options) (*Report, error) {
 	r.add(checkForwarding(sysctl("net/ipv4/ip_forward"), sysctl("net/ipv6/conf/all/forwarding")))
 
 	chosen, err := chooseInterfaces(o)
-	r.add(chosen.missing...)
+	r.add(chosen.findings...)
 	if err != nil {
 		return nil, err
 	}
