@@ -47,7 +47,7 @@ func Run(ctx context.Context, path string, deps Deps) error {
 		}
 		interfaces = deps.Interfaces
 	}
-	lock, err := TakeLock(r.ID())
+	lock, err := takePlace(ctx, r)
 	if err != nil {
 		return err
 	}

@@ -192,11 +192,17 @@ type child struct {
 // start runs the router of a TOML file on one of the hosts.
 func (h *twoHosts) start(host int, path string) *child {
 	h.t.Helper()
+	return h.startChild(host, "TestChildRouter", childConfig+"="+path)
+}
+
+// startChild runs a test with a variable in its environment in a process on one of the hosts.
+func (h *twoHosts) startChild(host int, test, env string) *child {
+	h.t.Helper()
 	h.enter(host)
 	defer h.enter(0)
-	c := &child{t: h.t, cmd: exec.Command(os.Args[0], "-test.run=^TestChildRouter$", "-test.count=1"),
+	c := &child{t: h.t, cmd: exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.count=1"),
 		events: make(chan string, 1000)}
-	c.cmd.Env = append(os.Environ(), childConfig+"="+path)
+	c.cmd.Env = append(os.Environ(), env)
 	c.cmd.Stderr = &c.stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := c.cmd.StdoutPipe()
