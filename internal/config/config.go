@@ -37,7 +37,7 @@ type SCION struct {
 }
 
 // IsNode tells whether the TOML file at path looks like one for Load, and not like the reference
-// router's: that one has no table called scion. A file that is no TOML is not one for Load.
+// router's: that one has none of culvert's keys. A file that is no TOML is not one for Load.
 func IsNode(path string) (bool, error) {
 	b, err := read(path)
 	if err != nil {
@@ -47,8 +47,12 @@ func IsNode(path string) (bool, error) {
 	if err := toml.Unmarshal(b, &tables); err != nil {
 		return false, nil
 	}
-	_, ours := tables["scion"]
-	return ours, nil
+	for _, key := range []string{"scion", "mode", "interfaces"} {
+		if _, ok := tables[key]; ok {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func read(path string) ([]byte, error) {

@@ -109,6 +109,7 @@ type fastPath struct {
 	interfaces []string
 	plane      DataPlane
 	indexes    []int // of interfaces
+	journal    *journal
 }
 
 func (f *fastPath) run(parent context.Context, deps Deps) error {
@@ -130,6 +131,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 			log.Error("Closing the fast path", "err", err)
 		}
 	}()
+	f.journal = newJournal(f.router, f.plane)
 	hosts, err := f.prepare(resolverTracker{resolver})
 	if err != nil {
 		if !f.plane.Adopted() {
@@ -141,6 +143,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	}
 	logStart(f.router)
 	defer env.LogAppStopped(serviceName, f.router.ID())
+	f.journal.start()
 	var extra prometheus.Collector
 	if deps.Collector != nil {
 		extra = deps.Collector(f.plane)
@@ -149,6 +152,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { mirror.run(ctx); return nil })
 	g.Go(func() error { f.syncClock(ctx); return nil })
+	g.Go(func() error { f.journal.run(ctx); return nil })
 	g.Go(func() error { every(ctx, sweepPeriod, func() { hosts.sweep(time.Now()) }); return nil })
 	g.Go(func() error { return f.plane.WantedHosts(ctx, func(a netip.Addr) { hosts.want(a, time.Now()) }) })
 	g.Go(func() error { return f.slow.Serve(ctx, f.plane, extra) })
@@ -211,5 +215,7 @@ func (f *fastPath) linkFound(link int, nh nexthop.NextHop) {
 	log.Debug("Next hop", "link", name, "ifindex", nh.IfIndex, "mac", net.HardwareAddr(nh.DstMAC[:]))
 	if err := f.plane.SetLinkNextHop(link, datapath.NextHop(nh)); err != nil {
 		log.Error("Fast path did not take a next hop", "link", name, "err", err)
+		return
 	}
+	f.journal.nextHop(link, nh.Resolved())
 }

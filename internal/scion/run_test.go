@@ -88,6 +88,14 @@ func (p *printingPlane) LinkCounters() ([]stats.LinkCounters, error) {
 
 func (p *printingPlane) Adopted() bool { return false }
 
+func (p *printingPlane) Generic() bool { return true }
+
+func (p *printingPlane) Attached() []string { return []string{"cvs0"} }
+
+func (p *printingPlane) Keys() ([]datapath.KeyInfo, error) {
+	return []datapath.KeyInfo{{Index: 0, ID: "00112233"}}, nil
+}
+
 func (p *printingPlane) SetOwnKey([16]byte) error { p.say("key"); return nil }
 
 func (p *printingPlane) SetLinkUp(link int, up bool) error { p.say("link", link, "up", up); return nil }
@@ -290,6 +298,18 @@ func TestRun(t *testing.T) {
 		if strings.Contains(line, "up false") || strings.Contains(line, "detach") {
 			t.Errorf("the router ended and told the fast path %q", line)
 		}
+	}
+	near.wantLog("Fast path attached", 1)
+	near.wantLog("Fast path key", 1)
+	near.wantLog("Link up by BFD", 2)
+	near.wantLog("Link down by BFD", 1)
+}
+
+// wantLog counts a message in the log of a process that has ended.
+func (c *child) wantLog(message string, want int) {
+	c.t.Helper()
+	if got := strings.Count(c.stderr.String(), message); got != want {
+		c.t.Errorf("%q is in the log %d times, want %d:\n%s", message, got, want, c.stderr.String())
 	}
 }
 
