@@ -23,6 +23,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/nexthop"
+	"culvert/internal/version"
 )
 
 // serviceName is what the reference router calls itself in its log.
@@ -57,6 +58,7 @@ func Run(ctx context.Context, path string, deps Deps) error {
 	}
 	defer log.Flush()
 	defer log.HandlePanic()
+	env.StartupVersion = version.WithSCION()
 	exportIdentity(r.ID())
 
 	slow, err := NewSlowPath(r)

@@ -299,6 +299,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("the router ended and told the fast path %q", line)
 		}
 	}
+	near.wantLog("Scion version: culvert dev, scionproto ", 1)
 	near.wantLog("Fast path attached", 1)
 	near.wantLog("Fast path key", 1)
 	near.wantLog("Link up by BFD", 2)
@@ -346,7 +347,7 @@ func (h *twoHosts) checkMetrics() {
 		`router_output_pkts_total{interface="2",isd_as="1-ff00:0:110",neighbor_isd_as="1-ff00:0:111",sizeclass="128_255",type="br_transit"} 3`,
 		`router_interface_up{` + link1 + `} 1`,
 		`scion_elem_id{cfg="br1"} 1`,
-		`scion_build_info{`,
+		`scion_build_info{version="culvert dev, scionproto `,
 	} {
 		if !strings.Contains(metrics, want) {
 			h.t.Errorf("metrics lack %s", want)
@@ -357,6 +358,7 @@ func (h *twoHosts) checkMetrics() {
 func (h *twoHosts) checkEndpoints() {
 	for _, page := range []struct{ addr, path, want string }{
 		{"127.0.0.1:30442", "/", "log/level"},
+		{"127.0.0.1:30442", "/info", "Scion version: culvert dev, scionproto "},
 		{"127.0.0.1:30442", "/info", "cmd line"},
 		{"127.0.0.1:30442", "/config", "id = 'br1'"},
 		{"127.0.0.1:30442", "/topology", `"IA": "1-ff00:0:110"`},
