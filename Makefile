@@ -10,6 +10,8 @@ export CGO_ENABLED = 0
 # Packages whose tests need no root and no network namespace. All others run as root, one at a time.
 UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/config ./internal/scionpkt ./internal/stats))))
 
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
 go_files = git ls-files -co --exclude-standard -- '*.go'
 c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
 
@@ -22,7 +24,7 @@ help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
 
 build: ## build bin/culvert; needs only Go: no clang, no cgo, no root
-	$(GO) build -trimpath -o bin/culvert ./cmd/culvert
+	$(GO) build -trimpath -ldflags '-X culvert/internal/version.tag=$(VERSION)' -o bin/culvert ./cmd/culvert
 
 demo: deps build peers ## show it: a network of three ASes through culvert, and the speed beside the reference
 	@scripts/as-root.sh scripts/demo.sh

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/doctor"
-	"culvert/internal/scion"
+	"culvert/internal/node"
 )
 
 func newDoctorCmd() *cobra.Command {
@@ -39,12 +39,9 @@ do without.`,
 				o.Remote = append(o.Remote, addr)
 			}
 			if config != "" {
-				r, err := scion.LoadTopologyOnly(config)
-				if err != nil {
+				if err := node.DoctorOptions(config, &o); err != nil {
 					return err
 				}
-				local, remote := r.Underlay()
-				o.Local, o.Remote = local, append(o.Remote, remote...)
 			}
 			report, err := doctor.Run(o)
 			if err != nil {
@@ -61,7 +58,7 @@ do without.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&config, "config", "c", "", "look at the interfaces and neighbours of this router TOML file")
+	f.StringVarP(&config, "config", "c", "", "look at the interfaces, sockets and neighbours of this file: a router's TOML file or culvert's own")
 	f.StringSliceVarP(&interfaces, "interface", "i", nil, "look at these interfaces only (default: all that are up)")
 	f.StringSliceVarP(&neighbours, "neighbour", "n", nil, "look at the way to these addresses, too")
 	f.BoolVarP(&asJSON, "json", "j", false, "print JSON")

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"culvert/internal/version"
 )
 
 func main() {
@@ -67,7 +69,9 @@ func newRootCmd() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          usageArgs(cobra.NoArgs),
+		Version:       version.Long(),
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(fmt.Errorf("%w (see '%s --help')", err, cmd.CommandPath()))
 	})
@@ -103,4 +107,5 @@ var verbs = []func() *cobra.Command{
 	newLabCmd,
 	newBenchCmd,
 	newManCmd,
+	newVersionCmd,
 }

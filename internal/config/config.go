@@ -36,9 +36,26 @@ type SCION struct {
 	Config string `toml:"config"`
 }
 
-// Load reads and checks the file at path. An error is one line with the file and, where there is
-// one, line and column.
-func Load(path string) (*Node, error) {
+// IsNode tells whether the TOML file at path looks like one for Load, and not like the reference
+// router's: that one has none of culvert's keys. A file that is no TOML is not one for Load.
+func IsNode(path string) (bool, error) {
+	b, err := read(path)
+	if err != nil {
+		return false, err
+	}
+	var tables map[string]any
+	if err := toml.Unmarshal(b, &tables); err != nil {
+		return false, nil
+	}
+	for _, key := range []string{"scion", "mode", "interfaces"} {
+		if _, ok := tables[key]; ok {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func read(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		var pe *os.PathError
@@ -46,6 +63,16 @@ func Load(path string) (*Node, error) {
 			err = pe.Err
 		}
 		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return b, nil
+}
+
+// Load reads and checks the file at path. An error is one line with the file and, where there is
+// one, line and column.
+func Load(path string) (*Node, error) {
+	b, err := read(path)
+	if err != nil {
+		return nil, err
 	}
 	n := Node{Mode: ModeNative}
 	if err := toml.NewDecoder(bytes.NewReader(b)).DisallowUnknownFields().Decode(&n); err != nil {

@@ -10,6 +10,8 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
+
+	"culvert/internal/udpsock"
 )
 
 // Status is the weight of a finding.
@@ -60,6 +62,10 @@ type Options struct {
 	Local []netip.Addr
 	// Remote are addresses that packets will be sent to: routes and neighbours are looked at.
 	Remote []netip.Addr
+	// Sockets are the addresses and ports that the router's UDP sockets are bound to; Server is the
+	// process that runs the router, 0 for none. No other process may have sockets there.
+	Sockets []netip.AddrPort
+	Server  int
 }
 
 // Report holds all findings in the order of the checks.
@@ -110,6 +116,13 @@ func Run(o Options) (*Report, error) {
 	}
 	r.add(checkClock(clock))
 	r.add(checkForwarding(sysctl("net/ipv4/ip_forward"), sysctl("net/ipv6/conf/all/forwarding")))
+	if len(o.Sockets) > 0 {
+		holders, err := udpsock.Others(o.Sockets)
+		if err != nil {
+			return nil, err
+		}
+		r.add(checkSockets(holders, o.Server)...)
+	}
 
 	chosen, err := chooseInterfaces(o)
 	r.add(chosen.findings...)

@@ -24,6 +24,8 @@ type bfdMirror struct {
 	router *Router
 	source control.ObservableDataplane
 	setUp  func(link int, up bool) error
+	// info writes to the log.
+	info func(message string, fields ...any)
 	// linkOf maps interface IDs to links.
 	linkOf map[uint16]int
 	// last holds what the fast path was told of each link.
@@ -32,6 +34,10 @@ type bfdMirror struct {
 	failed []bool
 	// settled is when a link that was never seen up counts as down.
 	settled time.Time
+	// told marks the links whose first state the log knows.
+	told []bool
+	// late is when the log is told of links that have never been up.
+	late time.Time
 }
 
 type linkState uint8
@@ -51,9 +57,12 @@ func newBFDMirror(r *Router, source control.ObservableDataplane, adopted bool,
 		router: r,
 		source: source,
 		setUp:  setUp,
+		info:   log.Info,
 		linkOf: map[uint16]int{},
 		last:   make([]linkState, len(r.Datapath.Links)),
 		failed: make([]bool, len(r.Datapath.Links)),
+		told:   make([]bool, len(r.Datapath.Links)),
+		late:   time.Now().Add(firstAnswers),
 	}
 	for _, intf := range r.Datapath.Interfaces {
 		m.linkOf[intf.ID] = intf.Link
@@ -93,6 +102,28 @@ func (m *bfdMirror) sync() {
 	for _, intf := range siblings {
 		m.observe(m.linkOf[intf.IfID], intf.State)
 	}
+	if !m.late.IsZero() && time.Now().After(m.late) {
+		m.late = time.Time{}
+		for link, state := range m.last {
+			if state == linkDown && !m.told[link] {
+				m.tell(link)
+			}
+		}
+	}
+}
+
+// tell writes the state of a link that BFD watches to the log.
+func (m *bfdMirror) tell(link int) {
+	if !m.router.BFD[link] {
+		return
+	}
+	m.told[link] = true
+	l := m.router.Datapath.Links[link]
+	if m.last[link] == linkUp {
+		m.info("Link up by BFD", "link", l.Name, "remote", l.Remote)
+	} else {
+		m.info("Link down by BFD", "link", l.Name, "remote", l.Remote)
+	}
 }
 
 func (m *bfdMirror) observe(link int, state control.InterfaceState) {
@@ -119,6 +150,10 @@ func (m *bfdMirror) set(link int, state linkState) {
 		m.failed[link] = true
 		return
 	}
+	// A session begins down. That is news only once it had time to come up.
+	begins := m.last[link] == linkUnknown && state == linkDown && !m.late.IsZero()
 	m.last[link], m.failed[link] = state, false
-	log.Debug("Fast path link", "link", name, "up", state == linkUp)
+	if !begins {
+		m.tell(link)
+	}
 }

@@ -109,3 +109,39 @@ func TestMirrorAdoptedBFD(t *testing.T) {
 	m.settled = time.Now().Add(-time.Second)
 	expect("never up", "internaltrue", "2true", "1false")
 }
+
+// TestMirrorTellsLog checks that the log gets a line for each change, and for a link that does not
+// come up one line after a while.
+func TestMirrorTellsLog(t *testing.T) {
+	r, err := Load(writeTOML(t, "v4", "br1", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const up, down = control.InterfaceUp, control.InterfaceDown
+	sessions := &fakeSessions{external: map[uint16]control.InterfaceState{1: down, 300: up, 65535: down}}
+	m := newBFDMirror(r, sessions, false, func(int, bool) error { return nil })
+	var lines []string
+	m.info = func(message string, fields ...any) { lines = append(lines, fmt.Sprint(message, " ", fields[1])) }
+	expect := func(step string, want ...string) {
+		t.Helper()
+		m.sync()
+		m.sync()
+		if !reflect.DeepEqual(lines, want) {
+			t.Errorf("%s: logged %q, want %q", step, lines, want)
+		}
+		lines = nil
+	}
+	m.late = time.Now().Add(time.Hour)
+	expect("start")
+	sessions.external[1] = up
+	expect("up", "Link up by BFD 1")
+	m.late = time.Now()
+	expect("late", "Link down by BFD 65535")
+	sessions.external[1] = down
+	expect("down", "Link down by BFD 1")
+	sessions.external[1], sessions.external[65535] = up, up
+	m.sync()
+	if len(lines) != 2 {
+		t.Errorf("two links up: logged %q", lines)
+	}
+}

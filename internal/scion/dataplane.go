@@ -16,6 +16,12 @@ type DataPlane interface {
 	FastPathCounters
 	// Adopted tells whether the fast path ran already, started by an earlier process.
 	Adopted() bool
+	// Generic tells whether it runs in the kernel's generic mode.
+	Generic() bool
+	// Attached names the interfaces that carry it now.
+	Attached() []string
+	// Keys lists the loaded keys.
+	Keys() ([]datapath.KeyInfo, error)
 	// SetOwnKey loads the forwarding key that the slow path has, beside the keys that were loaded
 	// by hand.
 	SetOwnKey(key [16]byte) error

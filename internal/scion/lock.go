@@ -20,7 +20,7 @@ type Lock struct {
 // TakeLock takes the lock of the router called id. When another process holds it the error says
 // which one.
 func TakeLock(id string) (*Lock, error) {
-	addr := &net.UnixAddr{Net: "unix", Name: "@culvert/scion/" + id}
+	addr := lockAddr(id)
 	listener, err := net.ListenUnix("unix", addr)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, fmt.Errorf("router %s runs already%s: stop that process first", id, holder(addr))
@@ -36,23 +36,38 @@ func (l *Lock) Release() error { return l.listener.Close() }
 
 // holder says which process listens on addr, as far as the kernel tells.
 func holder(addr *net.UnixAddr) string {
+	if pid := holderPID(addr); pid != 0 {
+		return fmt.Sprintf(" as process %d", pid)
+	}
+	return ""
+}
+
+// ServerPID returns the process that runs the router called id in the current network namespace, 0
+// when none does or it is in another PID namespace.
+func ServerPID(id string) int { return holderPID(lockAddr(id)) }
+
+func lockAddr(id string) *net.UnixAddr {
+	return &net.UnixAddr{Net: "unix", Name: "@culvert/scion/" + id}
+}
+
+// holderPID returns 0 when nobody listens or the kernel does not tell.
+func holderPID(addr *net.UnixAddr) (pid int) {
 	conn, err := net.DialUnix("unix", nil, addr)
 	if err != nil {
-		return ""
+		return 0
 	}
 	defer conn.Close()
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return ""
+		return 0
 	}
-	text := ""
 	err = raw.Control(func(fd uintptr) {
 		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			text = fmt.Sprintf(" as process %d", cred.Pid)
+			pid = int(cred.Pid)
 		}
 	})
 	if err != nil {
-		return ""
+		return 0
 	}
-	return text
+	return pid
 }

@@ -23,6 +23,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/nexthop"
+	"culvert/internal/version"
 )
 
 // serviceName is what the reference router calls itself in its log.
@@ -47,7 +48,7 @@ func Run(ctx context.Context, path string, deps Deps) error {
 		}
 		interfaces = deps.Interfaces
 	}
-	lock, err := TakeLock(r.ID())
+	lock, err := takePlace(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -57,6 +58,7 @@ func Run(ctx context.Context, path string, deps Deps) error {
 	}
 	defer log.Flush()
 	defer log.HandlePanic()
+	env.StartupVersion = version.WithSCION()
 	exportIdentity(r.ID())
 
 	slow, err := NewSlowPath(r)
@@ -109,6 +111,7 @@ type fastPath struct {
 	interfaces []string
 	plane      DataPlane
 	indexes    []int // of interfaces
+	journal    *journal
 }
 
 func (f *fastPath) run(parent context.Context, deps Deps) error {
@@ -130,6 +133,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 			log.Error("Closing the fast path", "err", err)
 		}
 	}()
+	f.journal = newJournal(f.router, f.plane)
 	hosts, err := f.prepare(resolverTracker{resolver})
 	if err != nil {
 		if !f.plane.Adopted() {
@@ -141,6 +145,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	}
 	logStart(f.router)
 	defer env.LogAppStopped(serviceName, f.router.ID())
+	f.journal.start()
 	var extra prometheus.Collector
 	if deps.Collector != nil {
 		extra = deps.Collector(f.plane)
@@ -149,6 +154,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { mirror.run(ctx); return nil })
 	g.Go(func() error { f.refresh(ctx); return nil })
+	g.Go(func() error { f.journal.run(ctx); return nil })
 	g.Go(func() error { every(ctx, sweepPeriod, func() { hosts.sweep(time.Now()) }); return nil })
 	g.Go(func() error { return f.plane.WantedHosts(ctx, func(a netip.Addr) { hosts.want(a, time.Now()) }) })
 	g.Go(func() error { return f.slow.Serve(ctx, f.plane, extra) })
@@ -212,5 +218,7 @@ func (f *fastPath) linkFound(link int, nh nexthop.NextHop) {
 	log.Debug("Next hop", "link", name, "ifindex", nh.IfIndex, "mac", net.HardwareAddr(nh.DstMAC[:]))
 	if err := f.plane.SetLinkNextHop(link, datapath.NextHop(nh)); err != nil {
 		log.Error("Fast path did not take a next hop", "link", name, "err", err)
+		return
 	}
+	f.journal.nextHop(link, nh.Resolved())
 }

@@ -88,6 +88,14 @@ func (p *printingPlane) LinkCounters() ([]stats.LinkCounters, error) {
 
 func (p *printingPlane) Adopted() bool { return false }
 
+func (p *printingPlane) Generic() bool { return true }
+
+func (p *printingPlane) Attached() []string { return []string{"cvs0"} }
+
+func (p *printingPlane) Keys() ([]datapath.KeyInfo, error) {
+	return []datapath.KeyInfo{{Index: 0, ID: "00112233"}}, nil
+}
+
 func (p *printingPlane) SetOwnKey([16]byte) error { p.say("key"); return nil }
 
 func (p *printingPlane) SetLinkUp(link int, up bool) error { p.say("link", link, "up", up); return nil }
@@ -192,11 +200,17 @@ type child struct {
 // start runs the router of a TOML file on one of the hosts.
 func (h *twoHosts) start(host int, path string) *child {
 	h.t.Helper()
+	return h.startChild(host, "TestChildRouter", childConfig+"="+path)
+}
+
+// startChild runs a test with a variable in its environment in a process on one of the hosts.
+func (h *twoHosts) startChild(host int, test, env string) *child {
+	h.t.Helper()
 	h.enter(host)
 	defer h.enter(0)
-	c := &child{t: h.t, cmd: exec.Command(os.Args[0], "-test.run=^TestChildRouter$", "-test.count=1"),
+	c := &child{t: h.t, cmd: exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.count=1"),
 		events: make(chan string, 1000)}
-	c.cmd.Env = append(os.Environ(), childConfig+"="+path)
+	c.cmd.Env = append(os.Environ(), env)
 	c.cmd.Stderr = &c.stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := c.cmd.StdoutPipe()
@@ -285,6 +299,19 @@ func TestRun(t *testing.T) {
 			t.Errorf("the router ended and told the fast path %q", line)
 		}
 	}
+	near.wantLog("Scion version: culvert dev, scionproto ", 1)
+	near.wantLog("Fast path attached", 1)
+	near.wantLog("Fast path key", 1)
+	near.wantLog("Link up by BFD", 2)
+	near.wantLog("Link down by BFD", 1)
+}
+
+// wantLog counts a message in the log of a process that has ended.
+func (c *child) wantLog(message string, want int) {
+	c.t.Helper()
+	if got := strings.Count(c.stderr.String(), message); got != want {
+		c.t.Errorf("%q is in the log %d times, want %d:\n%s", message, got, want, c.stderr.String())
+	}
 }
 
 // get fetches a page from the first host. It dials by itself, because only this thread is there.
@@ -320,7 +347,7 @@ func (h *twoHosts) checkMetrics() {
 		`router_output_pkts_total{interface="2",isd_as="1-ff00:0:110",neighbor_isd_as="1-ff00:0:111",sizeclass="128_255",type="br_transit"} 3`,
 		`router_interface_up{` + link1 + `} 1`,
 		`scion_elem_id{cfg="br1"} 1`,
-		`scion_build_info{`,
+		`scion_build_info{version="culvert dev, scionproto `,
 	} {
 		if !strings.Contains(metrics, want) {
 			h.t.Errorf("metrics lack %s", want)
@@ -331,6 +358,7 @@ func (h *twoHosts) checkMetrics() {
 func (h *twoHosts) checkEndpoints() {
 	for _, page := range []struct{ addr, path, want string }{
 		{"127.0.0.1:30442", "/", "log/level"},
+		{"127.0.0.1:30442", "/info", "Scion version: culvert dev, scionproto "},
 		{"127.0.0.1:30442", "/info", "cmd line"},
 		{"127.0.0.1:30442", "/config", "id = 'br1'"},
 		{"127.0.0.1:30442", "/topology", `"IA": "1-ff00:0:110"`},

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,11 +52,7 @@ func NewSlowPath(r *Router) (*SlowPath, error) {
 		s.closeListeners()
 		return nil, fmt.Errorf("opening the sockets of router %s: %s", r.ID(), oneLine(err))
 	}
-	bound := make([]netip.AddrPort, 0, len(r.Datapath.Links))
-	for _, l := range r.Datapath.Links {
-		bound = append(bound, l.Local)
-	}
-	if err := guardSockets(r.Control.IA, bound); err != nil {
+	if err := guardSockets(r.Control.IA, r.Sockets()); err != nil {
 		s.closeListeners()
 		return nil, err
 	}

@@ -22,3 +22,15 @@ func (r *Router) Underlay() (local, remote []netip.Addr) {
 	}
 	return local, remote
 }
+
+// Sockets returns the addresses and ports that the router's UDP sockets are bound to, each once and
+// in the order of the links.
+func (r *Router) Sockets() []netip.AddrPort {
+	var bound []netip.AddrPort
+	for _, l := range r.Datapath.Links {
+		if !slices.Contains(bound, l.Local) {
+			bound = append(bound, l.Local)
+		}
+	}
+	return bound
+}

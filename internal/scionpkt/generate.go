@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/gopacket/gopacket"
@@ -45,12 +45,12 @@ type GenerateOptions struct {
 	Hosts []string
 	// SrcMAC and DstMAC are the MAC addresses of every frame, empty for made-up ones.
 	SrcMAC, DstMAC string
-	// Output is the name of the pcap file, "-" for standard output.
+	// Output is the name of the pcap file, of a device or of a FIFO; "-" for standard output.
 	Output string
 }
 
 // GenerateFile writes a pcap file as the options say. If it fails there is no file, or the one that
-// was there before.
+// was there before; a device or FIFO may have got a part.
 func GenerateFile(o GenerateOptions, stdout io.Writer) error {
 	n, err := o.network()
 	if err != nil {
@@ -63,22 +63,11 @@ func GenerateFile(o GenerateOptions, stdout io.Writer) error {
 	if o.Output == "-" {
 		return g.write(stdout)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(o.Output), ".culvert-gen-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", o.Output, err)
-	}
-	defer os.Remove(tmp.Name())
-	err = g.write(tmp)
-	if err == nil {
-		err = tmp.Chmod(0o644)
-	}
-	if closeErr := tmp.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), o.Output)
-	}
-	if err != nil {
+	if err := writeOutput(o.Output, stdout, g.write); err != nil {
+		var pathErr *fs.PathError
+		if errors.As(err, &pathErr) {
+			err = pathErr.Err
+		}
 		return fmt.Errorf("write %s: %w", o.Output, err)
 	}
 	return nil

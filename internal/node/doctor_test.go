@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"culvert/internal/doctor"
+)
+
+// TestDoctorOptions gives doctor a router's file and culvert's own that names it.
+func TestDoctorOptions(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("topology.json", `{"isd_as": "1-ff00:0:110", "mtu": 1472, "border_routers": {"br1": {
+		"internal_addr": "127.0.0.1:30042", "interfaces": {"1": {
+			"underlay": {"local": "192.0.2.1:50000", "remote": "192.0.2.2:50000"},
+			"isd_as": "1-ff00:0:111", "link_to": "child", "mtu": 1472}}}}}`)
+	router := write("br.toml", "[general]\nid = \"br1\"\nconfig_dir = \""+dir+"\"\n")
+	own := write("culvert.toml", "interfaces = [\"eth7\"]\n[scion]\nconfig = \"br.toml\"\n")
+
+	sockets := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:30042"), netip.MustParseAddrPort("192.0.2.1:50000")}
+	remote := []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("192.0.2.2")}
+	for _, tt := range []struct {
+		path       string
+		interfaces []string
+	}{{router, nil}, {own, []string{"eth7"}}} {
+		o := doctor.Options{Remote: remote[:1:1]}
+		if err := DoctorOptions(tt.path, &o); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(o.Interfaces, tt.interfaces) || !slices.Equal(o.Sockets, sockets) ||
+			!slices.Equal(o.Remote, remote) || len(o.Local) != 2 || o.Server != 0 {
+			t.Errorf("%s gives %+v", filepath.Base(tt.path), o)
+		}
+	}
+
+	for path, want := range map[string]string{
+		write("empty.toml", ""):                             "empty.toml: general.id: not set",
+		write("broken.toml", "[scion"):                      "broken.toml: line 1: ",
+		write("bad.toml", "[scion]\nconfig = 3\n"):          "bad.toml:2:10: ",
+		write("lost.toml", "[scion]\nconfig = \"no.toml\""): "no.toml: no such file",
+		filepath.Join(dir, "none.toml"):                     "none.toml: no such file",
+	} {
+		err := DoctorOptions(path, &doctor.Options{})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("error %v, want one line with %q", err, want)
+		}
+	}
+}

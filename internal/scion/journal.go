@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scionproto/scion/pkg/log"
+
+	"culvert/internal/datapath"
+)
+
+const (
+	// journalPeriod is how often the system is looked at for changes that concern the fast path.
+	journalPeriod = 3 * time.Second
+	// firstAnswers is how long neighbours and BFD sessions may take to answer before the log says
+	// that they have not.
+	firstAnswers = 5 * time.Second
+)
+
+// journal tells the log what becomes of the fast path: each fault and each recovery once.
+type journal struct {
+	router *Router
+	plane  DataPlane
+	// info writes to the log.
+	info func(message string, fields ...any)
+	// addresses lists the addresses of this network namespace.
+	addresses func() (map[netip.Addr]bool, error)
+
+	mu sync.Mutex
+	// hops tells which links have a next hop.
+	hops []bool
+	// late marks the links that the log says have none.
+	late []bool
+
+	// attached are the interfaces that carried the fast path when it was last looked at.
+	attached []string
+	// missing are own addresses that no interface has.
+	missing map[netip.Addr]bool
+}
+
+func newJournal(r *Router, plane DataPlane) *journal {
+	n := len(r.Datapath.Links)
+	return &journal{router: r, plane: plane, info: log.Info, addresses: localAddresses,
+		hops: make([]bool, n), late: make([]bool, n), missing: map[netip.Addr]bool{}}
+}
+
+// localAddresses lists the addresses of the current network namespace, without zones.
+func localAddresses() (map[netip.Addr]bool, error) {
+	carriers, err := addressCarriers()
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[netip.Addr]bool, len(carriers))
+	for a := range carriers {
+		found[a] = true
+	}
+	return found, nil
+}
+
+// start says what was attached.
+func (j *journal) start() {
+	j.attached = j.plane.Attached()
+	mode, origin := "native", "fresh"
+	if j.plane.Generic() {
+		mode = "generic"
+	}
+	if j.plane.Adopted() {
+		origin = "taken over"
+	}
+	j.info("Fast path attached", "interfaces", strings.Join(j.attached, ","), "mode", mode, "origin", origin)
+	keys, err := j.plane.Keys()
+	if err != nil {
+		log.Error("Listing the fast path's keys", "err", err)
+	}
+	for _, k := range keys {
+		j.info("Fast path key", "index", k.Index, "id", k.ID)
+	}
+}
+
+// run watches until ctx ends.
+func (j *journal) run(ctx context.Context) {
+	wait := time.AfterFunc(firstAnswers, j.endWait)
+	defer wait.Stop()
+	every(ctx, journalPeriod, j.look)
+}
+
+// nextHop notes whether a link has a next hop.
+func (j *journal) nextHop(link int, resolved bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.hops[link] = resolved
+	if j.late[link] && resolved {
+		j.late[link] = false
+		j.info("Link has a next hop now", "link", j.router.Datapath.Links[link].Name)
+	}
+}
+
+// endWait names the links whose neighbours have not answered by now.
+func (j *journal) endWait() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i, l := range j.router.Datapath.Links {
+		if l.Scope == datapath.ScopeInternal || j.hops[i] {
+			continue
+		}
+		j.late[i] = true
+		j.info("Link has no next hop: its packets take the slow path", "link", l.Name, "remote", l.Remote)
+	}
+}
+
+// look finds interfaces that were detached from outside, and own addresses that have gone.
+func (j *journal) look() {
+	attached := j.plane.Attached()
+	for _, name := range j.attached {
+		if !slices.Contains(attached, name) {
+			j.info("Fast path detached from outside: start again to attach it", "interface", name)
+		}
+	}
+	j.attached = attached
+
+	here, err := j.addresses()
+	if err != nil {
+		return // the next look may do better
+	}
+	for _, at := range j.router.Sockets() {
+		addr := at.Addr().WithZone("")
+		if addr.IsLoopback() || here[addr] != j.missing[addr] {
+			continue
+		}
+		j.missing[addr] = !here[addr]
+		if j.missing[addr] {
+			j.info("No interface has the router's own address any more", "address", addr)
+		} else {
+			j.info("The router's own address is back", "address", addr)
+		}
+	}
+}

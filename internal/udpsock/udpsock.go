@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package udpsock finds the UDP sockets of a network namespace and the processes that hold them.
+package udpsock
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Holder is a process with a UDP socket on an address.
+type Holder struct {
+	Addr netip.AddrPort
+	// PID is 0 when the process cannot be seen: it is in another PID namespace, of another user, or
+	// about to end.
+	PID int
+	// Name is the process's, as ps shows it; empty when PID is 0.
+	Name string
+}
+
+// String names the process in a sentence.
+func (h Holder) String() string {
+	if h.PID == 0 {
+		return "a process that cannot be seen from here"
+	}
+	return fmt.Sprintf("%s (process %d)", h.Name, h.PID)
+}
+
+// Others lists the processes but this one that have sockets bound to exactly one of the addresses,
+// in the network namespace of the calling thread. The order is that of the addresses.
+func Others(addrs []netip.AddrPort) ([]Holder, error) {
+	inodes := map[uint64]netip.AddrPort{}
+	for _, name := range []string{"udp", "udp6"} {
+		// Not /proc/net, which is that of the process's first thread.
+		text, err := os.ReadFile("/proc/thread-self/net/" + name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a kernel without IPv6
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing UDP sockets: %w", err)
+		}
+		for inode, at := range parseSockets(string(text)) {
+			if slices.Contains(addrs, at) {
+				inodes[inode] = at
+			}
+		}
+	}
+	if len(inodes) == 0 {
+		return nil, nil
+	}
+	holders := findHolders(inodes)
+	slices.SortFunc(holders, func(a, b Holder) int {
+		if n := slices.Index(addrs, a.Addr) - slices.Index(addrs, b.Addr); n != 0 {
+			return n
+		}
+		return a.PID - b.PID
+	})
+	return slices.Compact(holders), nil
+}
+
+// parseSockets reads the table of /proc/net/udp or udp6: the address of each socket by its inode.
+func parseSockets(text string) map[uint64]netip.AddrPort {
+	const local, inode = 1, 9 // columns
+	sockets := map[uint64]netip.AddrPort{}
+	for line := range strings.Lines(text) {
+		columns := strings.Fields(line)
+		if len(columns) <= inode {
+			continue
+		}
+		at, ok := parseAddress(columns[local])
+		n, err := strconv.ParseUint(columns[inode], 10, 64)
+		if ok && err == nil {
+			sockets[n] = at
+		}
+	}
+	return sockets
+}
+
+// parseAddress reads HEX:PORT, where HEX is the address as the host's 32-bit words.
+func parseAddress(text string) (netip.AddrPort, bool) {
+	host, port, _ := strings.Cut(text, ":")
+	raw, err := hex.DecodeString(host)
+	if err != nil || len(raw)%4 != 0 {
+		return netip.AddrPort{}, false
+	}
+	for word := range slices.Chunk(raw, 4) {
+		binary.NativeEndian.PutUint32(word, binary.BigEndian.Uint32(word))
+	}
+	addr, ok := netip.AddrFromSlice(raw)
+	n, err := strconv.ParseUint(port, 16, 16)
+	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), ok && err == nil
+}
+
+// findHolders looks for the sockets in the files that each process has open. Sockets of this
+// process are left out, those of no visible process get a Holder without PID.
+func findHolders(inodes map[uint64]netip.AddrPort) []Holder {
+	var holders []Holder
+	seen := map[uint64]bool{}
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range processes {
+		pid, err := strconv.Atoi(filepath.Base(process))
+		if err != nil {
+			continue
+		}
+		fds, _ := os.ReadDir(process + "/fd")
+		for _, fd := range fds {
+			target, _ := os.Readlink(process + "/fd/" + fd.Name())
+			inode, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]"), 10, 64)
+			at, wanted := inodes[inode]
+			if err != nil || !wanted {
+				continue
+			}
+			seen[inode] = true
+			if pid == os.Getpid() {
+				continue
+			}
+			name, _ := os.ReadFile(process + "/comm")
+			holders = append(holders, Holder{Addr: at, PID: pid, Name: strings.TrimSpace(string(name))})
+		}
+	}
+	for inode, at := range inodes {
+		if !seen[inode] {
+			holders = append(holders, Holder{Addr: at})
+		}
+	}
+	return holders
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package version says what this program was built from.
+package version
+
+import (
+	"fmt"
+	"runtime/debug"
+	"strings"
+)
+
+// tag is set by the linker: -ldflags '-X culvert/internal/version.tag=v1.2.3'.
+var tag string
+
+// scionModule is the path of the reference's module, whose data plane is built in.
+const scionModule = "github.com/scionproto/scion"
+
+// Short is culvert's version in a word: what the linker was told, else the revision, else dev.
+func Short() string {
+	info, _ := debug.ReadBuildInfo()
+	return short(tag, info)
+}
+
+// Long is Short with what there is to know about the build, in one line.
+func Long() string {
+	info, _ := debug.ReadBuildInfo()
+	return long(tag, info)
+}
+
+// WithSCION names culvert's version and that of the reference in it. The reference's own log, pages
+// and metrics show it where they show theirs.
+func WithSCION() string {
+	info, _ := debug.ReadBuildInfo()
+	return fmt.Sprintf("culvert %s, scionproto %s", short(tag, info), scion(info))
+}
+
+func short(tag string, info *debug.BuildInfo) string {
+	if tag != "" {
+		return tag
+	}
+	revision, modified := source(info)
+	if revision == "" {
+		return "dev"
+	}
+	if modified {
+		return "dev-" + revision + "-dirty"
+	}
+	return "dev-" + revision
+}
+
+func long(tag string, info *debug.BuildInfo) string {
+	var more []string
+	if revision, modified := source(info); revision != "" {
+		if modified {
+			revision += " modified"
+		}
+		more = append(more, "revision "+revision)
+	}
+	if info != nil {
+		more = append(more, info.GoVersion)
+	}
+	more = append(more, "scionproto "+scion(info))
+	return fmt.Sprintf("culvert %s (%s)", short(tag, info), strings.Join(more, ", "))
+}
+
+// source returns the revision that was built, shortened, empty when the build does not know it.
+func source(info *debug.BuildInfo) (revision string, modified bool) {
+	if info == nil {
+		return "", false
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			revision = s.Value[:min(len(s.Value), 12)]
+		case "vcs.modified":
+			modified = s.Value == "true"
+		}
+	}
+	return revision, modified
+}
+
+// scion returns the version of the reference's module.
+func scion(info *debug.BuildInfo) string {
+	if info != nil {
+		for _, m := range info.Deps {
+			if m.Path == scionModule {
+				return m.Version
+			}
+		}
+	}
+	return "of unknown version"
+}
