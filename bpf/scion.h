@@ -165,7 +165,7 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 		if (reason)
 			return reason;
 	}
-	id = s->info_flags & INFO_CONS_DIR ? s->cons_egress : s->cons_ingress;
+	id = scion_info_flags(s) & INFO_CONS_DIR ? scion_cons_egress(s) : scion_cons_ingress(s);
 	iface = scion_iface(id);
 	if (!iface || !iface->link)
 		return PUNT_SCION_EGRESS;
@@ -186,12 +186,12 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 	}
 	if (link->scope != SCOPE_EXTERNAL)
 		return link->up ? FWD_SCION_IN_TRANSIT : PUNT_SCION_LINK_DOWN;
-	alert = s->info_flags & INFO_CONS_DIR ? HOP_EGRESS_ALERT : HOP_INGRESS_ALERT;
-	if (s->hop_flags & alert)
+	alert = scion_info_flags(s) & INFO_CONS_DIR ? HOP_EGRESS_ALERT : HOP_INGRESS_ALERT;
+	if (scion_hop_flags(s) & alert)
 		return PUNT_SCION_EGRESS_ALERT;
 	if (!link->up)
 		return PUNT_SCION_LINK_DOWN;
-	if (s->info_flags & INFO_CONS_DIR && !s->peering) {
+	if (scion_info_flags(s) & INFO_CONS_DIR && !s->peering) {
 		p->out_info_off = s->info_off;
 		p->out_info_from = LOAD32(s->info);
 		p->out_info_to = scion_with_segid(s, s->segid ^ LOAD16(s->hop + 6));
@@ -199,7 +199,7 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 	reason = scion_inc_path(s, p);
 	if (reason)
 		return reason;
-	if (s->src_ia == scion_local_ia)
+	if (scion_src_ia(s) == scion_local_ia)
 		return FWD_SCION_OUT;
 	return in->ifid ? FWD_SCION_BR_TRANSIT : FWD_SCION_OUT_TRANSIT;
 }
@@ -243,7 +243,7 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 	if (reason)
 		return reason;
 	p->meta_off = s.meta_off;
-	if (p->in.ifid && !(s.info_flags & INFO_CONS_DIR) && !s.peering) {
+	if (p->in.ifid && !(scion_info_flags(&s) & INFO_CONS_DIR) && !s.peering) {
 		p->in_info_off = s.info_off;
 		p->in_info_from = LOAD32(s.info);
 		p->in_info_to = scion_with_segid(&s, s.segid ^ LOAD16(s.hop + 6));
@@ -251,10 +251,10 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 	reason = scion_check_mac(&s);
 	if (reason)
 		return reason;
-	alert = s.info_flags & INFO_CONS_DIR ? HOP_INGRESS_ALERT : HOP_EGRESS_ALERT;
-	if (p->in.ifid && s.hop_flags & alert)
+	alert = scion_info_flags(&s) & INFO_CONS_DIR ? HOP_INGRESS_ALERT : HOP_EGRESS_ALERT;
+	if (p->in.ifid && scion_hop_flags(&s) & alert)
 		return PUNT_SCION_INGRESS_ALERT;
-	if (s.dst_ia == scion_local_ia)
+	if (scion_dst_ia(&s) == scion_local_ia)
 		return scion_inbound(&s, p);
 	return scion_outbound(&s, p, recent);
 }

@@ -28,7 +28,8 @@ static __always_inline int scion_check_expiry(struct scion *s, __u64 recent)
 
 static __always_inline int scion_check_ingress(struct scion *s, const struct scion_ingress *in)
 {
-	__u16 id = s->info_flags & INFO_CONS_DIR ? s->cons_ingress : s->cons_egress;
+	__u16 id =
+		scion_info_flags(s) & INFO_CONS_DIR ? scion_cons_ingress(s) : scion_cons_egress(s);
 
 	if (in->ifid && in->ifid != id)
 		return PUNT_SCION_INGRESS;
@@ -51,9 +52,9 @@ static __always_inline int scion_check_length(struct scion *s)
  */
 static __always_inline int scion_check_transit_src(struct scion *s, const struct scion_ingress *in)
 {
-	__u16 cons_ingress = s->cons_ingress;
-	__u16 cons_egress = s->cons_egress;
-	__u8 flags = s->info_flags;
+	__u16 cons_ingress = scion_cons_ingress(s);
+	__u16 cons_egress = scion_cons_egress(s);
+	__u8 flags = scion_info_flags(s);
 	struct scion_iface *iface;
 	__u32 id;
 
@@ -89,8 +90,8 @@ static __always_inline int scion_check_transit_src(struct scion *s, const struct
 
 static __always_inline int scion_check_ias(struct scion *s, const struct scion_ingress *in)
 {
-	bool src_local = s->src_ia == scion_local_ia;
-	bool dst_local = s->dst_ia == scion_local_ia;
+	bool src_local = scion_src_ia(s) == scion_local_ia;
+	bool dst_local = scion_dst_ia(s) == scion_local_ia;
 
 	if (!in->ifid) {
 		if (!s->curr_hf && !src_local)
@@ -110,12 +111,12 @@ static __always_inline int scion_check_src_host(struct scion *s)
 {
 	void *src;
 
-	if (s->src_ia != scion_local_ia || s->src_type == ADDR_IP4)
+	if (scion_src_ia(s) != scion_local_ia || scion_src_type(s) == ADDR_IP4)
 		return REASON_NONE;
 	/* A service is no host. The reference ends itself over such a packet: keep it away. */
-	if (s->src_type == ADDR_SVC)
+	if (scion_src_type(s) == ADDR_SVC)
 		return DROP_SCION_SRC_SERVICE;
-	if (s->src_type != ADDR_IP6)
+	if (scion_src_type(s) != ADDR_IP6)
 		return PUNT_SCION_SRC_HOST;
 	src = s->hdr + (s->meta_off - 16);
 	if (src + 16 > s->data_end)

@@ -56,10 +56,10 @@ static __always_inline int scion_inbound(struct scion *s, struct scion_packet *p
 	void *dst = s->hdr + SCION_HOST_OFF;
 	int port;
 
-	if (s->dst_type == ADDR_SVC)
+	if (scion_dst_type(s) == ADDR_SVC)
 		return PUNT_SCION_SERVICE;
 	/* The reference's internal socket has one family. */
-	if (s->dst_type != (scion_internal_v6 ? ADDR_IP6 : ADDR_IP4))
+	if (scion_dst_type(s) != (scion_internal_v6 ? ADDR_IP6 : ADDR_IP4))
 		return PUNT_SCION_DST_HOST;
 	if (scion_internal_v6) {
 		if (dst + 16 > s->data_end)

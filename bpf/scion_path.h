@@ -79,12 +79,8 @@ struct scion {
 	__u32 len; /* header and payload */
 	__u32 hdr_len;
 	__u32 meta_off; /* from hdr, as all offsets here */
-	__u8 dst_type;
-	__u8 src_type;
 	__u8 l4; /* protocol behind the extension headers */
 	__u32 l4_off;
-	__be64 dst_ia;
-	__be64 src_ia;
 	__be32 meta; /* as it stands in the packet */
 	__u8 seg0;
 	__u8 seg1;
@@ -97,12 +93,53 @@ struct scion {
 	__u32 hop_off;
 	void *info;
 	void *hop;
-	__u8 info_flags;
-	__u8 hop_flags;
 	__u16 segid; /* of the current info field, as it stands in memory */
-	__u16 cons_ingress; /* host order */
-	__u16 cons_egress;
 };
+
+/*
+ * Fields that are read where they are needed: a load from the packet costs no more than one from
+ * the stack, and registers are few.
+ */
+static __always_inline __be64 scion_dst_ia(const struct scion *s)
+{
+	return LOAD64(s->hdr + SCION_ADDR_OFF);
+}
+
+static __always_inline __be64 scion_src_ia(const struct scion *s)
+{
+	return LOAD64(s->hdr + SCION_ADDR_OFF + 8);
+}
+
+static __always_inline __u8 scion_dst_type(const struct scion *s)
+{
+	return LOAD8(s->hdr + 9) >> 4;
+}
+
+static __always_inline __u8 scion_src_type(const struct scion *s)
+{
+	return LOAD8(s->hdr + 9) & 0xf;
+}
+
+static __always_inline __u8 scion_info_flags(const struct scion *s)
+{
+	return LOAD8(s->info);
+}
+
+static __always_inline __u8 scion_hop_flags(const struct scion *s)
+{
+	return LOAD8(s->hop);
+}
+
+/* Interface IDs of the current hop field, host order. */
+static __always_inline __u16 scion_cons_ingress(const struct scion *s)
+{
+	return bpf_ntohs(LOAD16(s->hop + 2));
+}
+
+static __always_inline __u16 scion_cons_egress(const struct scion *s)
+{
+	return bpf_ntohs(LOAD16(s->hop + 4));
+}
 
 static __always_inline bool scion_known_protocol(__u8 p)
 {
@@ -138,7 +175,7 @@ static __always_inline int scion_other_path(struct scion *s, __u8 type)
 		return s->l4 == L4_BFD ? PUNT_SCION_BFD : PUNT_SCION_ONEHOP;
 	case PATH_EPIC:
 		/* see scion_check_src_host */
-		if (s->src_ia == scion_local_ia && s->src_type == ADDR_SVC)
+		if (scion_src_ia(s) == scion_local_ia && scion_src_type(s) == ADDR_SVC)
 			return DROP_SCION_SRC_SERVICE;
 		return PUNT_SCION_EPIC;
 	default:
@@ -163,15 +200,11 @@ static __always_inline int scion_decode(struct xdp_md *ctx, const struct scion_p
 	if (!scion_known_protocol(s->l4))
 		return PUNT_SCION_PROTOCOL;
 	s->hdr_len = LOAD8(hdr + 5) * 4;
-	s->dst_type = LOAD8(hdr + 9) >> 4;
-	s->src_type = LOAD8(hdr + 9) & 0xf;
-	dst_len = 4 + 4 * (s->dst_type & 3);
-	src_len = 4 + 4 * (s->src_type & 3);
+	dst_len = 4 + 4 * (scion_dst_type(s) & 3);
+	src_len = 4 + 4 * (scion_src_type(s) & 3);
 	s->meta_off = SCION_HOST_OFF + dst_len + src_len;
 	if (s->hdr_len < s->meta_off || s->len < s->hdr_len)
 		return PUNT_SCION_MALFORMED;
-	s->dst_ia = LOAD64(hdr + SCION_ADDR_OFF);
-	s->src_ia = LOAD64(hdr + SCION_ADDR_OFF + 8);
 	if (LOAD8(hdr + 8) != PATH_SCION)
 		return scion_other_path(s, LOAD8(hdr + 8));
 	s->l4_off = s->hdr_len;
@@ -199,11 +232,7 @@ static __always_inline int scion_seek(struct scion *s, __u8 inf, __u8 hf)
 	s->hop = meta + s->hop_off;
 	if (s->info + SCION_INFO_LEN > s->data_end || s->hop + SCION_HOP_LEN > s->data_end)
 		return PUNT_SCION_MALFORMED;
-	s->info_flags = LOAD8(s->info);
 	s->segid = LOAD16(s->info + 2);
-	s->hop_flags = LOAD8(s->hop);
-	s->cons_ingress = bpf_ntohs(LOAD16(s->hop + 2));
-	s->cons_egress = bpf_ntohs(LOAD16(s->hop + 4));
 	return REASON_NONE;
 }
 
@@ -238,7 +267,7 @@ static __always_inline int scion_path(struct scion *s)
 		return reason;
 	if (inf != scion_inf_of(s, hf))
 		return DROP_SCION_PATH;
-	if (!(s->info_flags & INFO_PEER)) {
+	if (!(scion_info_flags(s) & INFO_PEER)) {
 		/* A segment of one hop exists only on peering paths. */
 		if (s->seg0 == 1 || s->seg1 == 1 || seg2 == 1)
 			return DROP_SCION_PATH;
