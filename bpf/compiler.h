@@ -7,4 +7,9 @@
 #define barrier_var(v) asm volatile("" : "+r"(v))
 #endif
 
+/* Keeps clang from moving loads and stores across. */
+#ifndef barrier
+#define barrier() asm volatile("" ::: "memory")
+#endif
+
 #endif

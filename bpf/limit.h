@@ -6,7 +6,8 @@
 
 /*
  * How fast each reason may use the slow path. Generic cell rate algorithm: one time stamp a
- * reason, no division. CPUs race for it; the worst a race does is let a packet more through.
+ * reason, no division. CPUs race for it; what a race lets through too much is at most a packet for
+ * each CPU.
  */
 struct limit {
 	__u64 interval; /* ns from one packet to the next; 0: no limit */
@@ -37,6 +38,14 @@ static __always_inline bool limited(__u32 reason)
 		return true;
 	*(volatile __u64 *)&l->due = due + l->interval;
 	return false;
+}
+
+/* The reason that a packet leaves for: another one when a punt has used up its rate. */
+static __always_inline __u32 limit(__u32 reason)
+{
+	if (reason >= REASON_PUNT && reason < REASON_DROP && limited(reason))
+		reason += REASON_LIMITED;
+	return reason;
 }
 
 #endif

@@ -5,6 +5,8 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
+#include "port.h"
+
 /*
  * What is lost after the verdict: the kernel says so in tracepoints only. Counted for the ingress
  * interface, the one whose reason counters say "forwarded".
@@ -18,21 +20,6 @@ enum loss {
 };
 
 const enum loss *loss_names __attribute__((unused));
-
-#define MAX_PORTS 64
-
-struct port {
-	__u32 slot;
-	__u8 rest[56];
-};
-
-/* The maps of culvert.bpf.c. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct port);
-} ports SEC(".maps");
 
 /* By slot * LOSS_COUNT + loss, packets. Writer: the programs. */
 struct {
@@ -119,7 +106,9 @@ int devmap_xmit(struct bpf_raw_tracepoint_args *ctx)
 SEC("raw_tp/xdp_exception")
 int exception(struct bpf_raw_tracepoint_args *ctx)
 {
-	lose((void *)ctx->args[0], LOSS_EXCEPTION, 1);
+	/* Some drivers tell so of a failed redirect too, which redirect_err has counted. */
+	if ((__u32)ctx->args[2] != XDP_REDIRECT)
+		lose((void *)ctx->args[0], LOSS_EXCEPTION, 1);
 	return 0;
 }
 

@@ -2,6 +2,7 @@
 #ifndef CULVERT_SCION_H
 #define CULVERT_SCION_H
 
+#include "limit.h"
 #include "scion_check.h"
 #include "scion_host.h"
 #include "scion_send.h"
@@ -29,21 +30,31 @@ static __always_inline bool scion_martian(const struct packet *pkt)
 				(!LOAD32(src + 8) && LOAD32(src + 12) == bpf_htonl(1)));
 }
 
-/* Whether the datagram is of the one link that the interface is known for. */
-static __always_inline bool scion_port_link(const struct packet *pkt)
+/* Whether the datagram is of the one link that the interface is known for, and which that is. */
+static __always_inline bool scion_port_link(const struct packet *pkt, struct scion_ingress *in)
 {
 	const struct port *port = pkt->port;
 	const void *src = pkt->data + (pkt->v6 ? IPV6_SADDR : IPV4_SADDR);
+	__u32 seq = *(volatile __u32 *)&port->seq;
 
-	if (!pkt->v6)
-		return port->family == 4 && src + 12 <= pkt->data_end &&
-		       LOAD64(src) == LOAD64(port->pair) &&
-		       LOAD32(src + 8) == LOAD32(port->pair + 8);
-	return port->family == 6 && src + 36 <= pkt->data_end &&
-	       LOAD64(src) == LOAD64(port->pair) && LOAD64(src + 8) == LOAD64(port->pair + 8) &&
-	       LOAD64(src + 16) == LOAD64(port->pair + 16) &&
-	       LOAD64(src + 24) == LOAD64(port->pair + 24) &&
-	       LOAD32(src + 32) == LOAD32(port->pair + 32);
+	if (seq & 1)
+		return false;
+	if (!pkt->v6) {
+		if (port->family != 4 || src + 12 > pkt->data_end ||
+		    LOAD64(src) != LOAD64(port->pair) || LOAD32(src + 8) != LOAD32(port->pair + 8))
+			return false;
+	} else {
+		if (port->family != 6 || src + 36 > pkt->data_end ||
+		    LOAD64(src) != LOAD64(port->pair) ||
+		    LOAD64(src + 8) != LOAD64(port->pair + 8) ||
+		    LOAD64(src + 16) != LOAD64(port->pair + 16) ||
+		    LOAD64(src + 24) != LOAD64(port->pair + 24) ||
+		    LOAD32(src + 32) != LOAD32(port->pair + 32))
+			return false;
+	}
+	*in = port->in;
+	barrier();
+	return *(volatile __u32 *)&port->seq == seq;
 }
 
 /* Looks the link up. Not inlined, to have its keys off the caller's stack. */
@@ -73,25 +84,32 @@ static __noinline struct scion_ingress *scion_find_pair(struct xdp_md *ctx, bool
 static __always_inline bool scion_find_ingress(struct xdp_md *ctx, struct packet *pkt,
 					       struct scion_ingress *in)
 {
-	struct scion_ingress *found = &pkt->port->in;
+	struct scion_ingress *found;
 	void *data = pkt->data;
+	void *dst;
 
-	if (!scion_port_link(pkt))
-		found = scion_find_pair(ctx, pkt->v6);
+	if (scion_port_link(pkt, in))
+		return true;
+	found = scion_find_pair(ctx, pkt->v6);
 	if (found) {
 		*in = *found;
 		return true;
 	}
+	__builtin_memset(in, 0, sizeof(*in));
 	/* Anybody may send to the internal address. */
 	in->counters = scion_internal_counters;
 	if (pkt->dport != scion_internal_port || pkt->v6 != scion_internal_v6 || scion_martian(pkt))
 		return false;
 	if (!pkt->v6)
 		return LOAD32(data + IPV4_DADDR) == scion_internal_addr[3];
-	return LOAD32(data + IPV6_DADDR) == scion_internal_addr[0] &&
-	       LOAD32(data + IPV6_DADDR + 4) == scion_internal_addr[1] &&
-	       LOAD32(data + IPV6_DADDR + 8) == scion_internal_addr[2] &&
-	       LOAD32(data + IPV6_DADDR + 12) == scion_internal_addr[3];
+	dst = data + IPV6_DADDR;
+	/* clang knows the bounds from parsing, the verifier has lost sight of them */
+	barrier_var(dst);
+	if (dst + 16 > pkt->data_end)
+		return false;
+	return LOAD32(dst) == scion_internal_addr[0] && LOAD32(dst + 4) == scion_internal_addr[1] &&
+	       LOAD32(dst + 8) == scion_internal_addr[2] &&
+	       LOAD32(dst + 12) == scion_internal_addr[3];
 }
 
 /* The word of the current info field with a new SegID, as the reference serializes it. */
@@ -244,23 +262,35 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 /* The SCION border router. REASON_NONE when the packet came over none of its links. */
 static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 {
-	struct scion_packet p = {};
+	struct scion_ingress in = {};
+	struct scion_scratch *m;
+	struct scion_packet *p;
 	int reason, egress;
+	__u32 key = 0;
 
-	if (!scion_on || !pkt->udp || !scion_find_ingress(ctx, pkt, &p.in))
+	if (!scion_on || !pkt->udp || !scion_find_ingress(ctx, pkt, &in))
 		return REASON_NONE;
-	p.len = pkt->l4_len - sizeof(struct udphdr);
-	p.check = pkt->check;
-	p.v6 = pkt->v6;
-	reason = scion_decide(ctx, &p);
+	m = bpf_map_lookup_elem(&scion_scratch, &key);
+	if (!m)
+		return REASON_NONE;
+	p = &m->p;
+	__builtin_memset(p, 0, sizeof(*p));
+	p->in = in;
+	p->len = pkt->l4_len - sizeof(struct udphdr);
+	p->check = pkt->check;
+	p->v6 = pkt->v6;
+	reason = scion_decide(ctx, p);
 	if (reason >= REASON_FWD) {
-		egress = scion_send(ctx, &p);
+		egress = scion_send(ctx, p);
 		if (egress > 0)
 			pkt->egress = egress;
 		else
 			reason = -egress;
 	}
-	scion_count(&p, reason);
+	reason = limit(reason);
+	if (reason == PUNT_SCION_NEXT_HOP && p->to_host)
+		bpf_ringbuf_output(&scion_wanted, &p->dst, sizeof(p->dst), 0);
+	scion_count(p, reason);
 	return reason;
 }
 

@@ -60,17 +60,26 @@ static __always_inline bool hop_verify_under(__u32 index, const struct hop_mac *
 					     struct hop_cache_entry *e, bool cached)
 {
 	struct aes_cmac_key *key = bpf_map_lookup_elem(&scion_keys, &index);
+	__u64 id;
 
-	if (!key || !key->id)
+	if (!key)
 		return false;
-	if (cached && key->id == e->key_id)
+	/* Read once: the key may change while it is in use, and must not vouch for the next one. */
+	id = *(volatile __u64 *)&key->id;
+	if (!id)
+		return false;
+	if (cached && id == e->key_id)
 		return true;
-	if (aes_cmac(key, h->s0, h->s1, h->s2, h->s3) != h->mac)
+	if (aes_cmac(key, h->s0, h->s1, h->s2, h->s3) != h->mac ||
+	    *(volatile __u64 *)&key->id != id)
 		return false;
+	e->key_id = 0;
+	barrier();
 	e->block[0] = h->s0 | (__u64)h->s1 << 32;
 	e->block[1] = h->s2 | (__u64)h->s3 << 32;
 	e->mac = h->mac;
-	e->key_id = key->id;
+	barrier();
+	e->key_id = id;
 	return true;
 }
 

@@ -95,7 +95,8 @@ struct next_hop {
 	__u16 mtu; /* of the IP packet, bytes */
 	__u8 dmac[6];
 	__u8 smac[6];
-	__u8 pad[2];
+	__u8 seq; /* of links only: changes before and after each writing */
+	__u8 linear_only; /* the device takes no frames of several buffers */
 };
 
 /*
@@ -143,7 +144,8 @@ struct {
 struct scion_counters {
 	struct counter in[SIZE_CLASSES];
 	struct counter out[TRAFFIC_COUNT][SIZE_CLASSES];
-	__u64 dropped[SIZE_CLASSES];
+	__u64 dropped[SIZE_CLASSES]; /* as invalid */
+	__u64 limited[SIZE_CLASSES]; /* because the slow path is busy */
 };
 
 struct {

@@ -11,9 +11,9 @@
 
 /* Off the stack, which has no room for it. */
 struct scion_scratch {
+	struct scion_packet p;
 	struct bpf_fib_lookup fib;
 	struct next_hop hop;
-	struct ip_addr dst;
 };
 
 /* Writer: the programs. */
@@ -35,30 +35,24 @@ static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_li
 	struct port *port;
 	__u32 key = 0;
 
+	if (!scion_use_fib)
+		return NULL;
 	m = bpf_map_lookup_elem(&scion_scratch, &key);
 	if (!m)
 		return NULL;
-	if (!scion_use_fib) {
-		m->dst = *dst;
-		if (l->scope == SCOPE_INTERNAL)
-			bpf_ringbuf_output(&scion_wanted, &m->dst, sizeof(m->dst), 0);
-		return NULL;
-	}
 	__builtin_memset(&m->fib, 0, sizeof(m->fib));
 	m->fib.ifindex = ctx->ingress_ifindex;
 	m->fib.l4_protocol = IPPROTO_UDP;
-	m->dst = *dst;
 	if (l->v6) {
 		m->fib.family = AF_INET6;
 		m->fib.tot_len = l4_len + 40;
 		copy(m->fib.ipv6_src, l->ip + 8, 16);
-		copy(m->fib.ipv6_dst, l->scope == SCOPE_INTERNAL ? (void *)&m->dst : l->ip + 24,
-		     16);
+		copy(m->fib.ipv6_dst, l->scope == SCOPE_INTERNAL ? (void *)dst : l->ip + 24, 16);
 	} else {
 		m->fib.family = AF_INET;
 		m->fib.tot_len = l4_len + 20;
 		m->fib.ipv4_src = LOAD32(l->ip + 12);
-		m->fib.ipv4_dst = l->scope == SCOPE_INTERNAL ? m->dst.w[3] : LOAD32(l->ip + 16);
+		m->fib.ipv4_dst = l->scope == SCOPE_INTERNAL ? dst->w[3] : LOAD32(l->ip + 16);
 	}
 	if (bpf_fib_lookup(ctx, &m->fib, sizeof(m->fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
 		return NULL;
@@ -68,6 +62,7 @@ static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_li
 		return NULL;
 	m->hop.ifindex = m->fib.ifindex;
 	m->hop.mtu = 0xffff; /* the lookup has compared it */
+	m->hop.linear_only = false;
 	copy(m->hop.dmac, m->fib.dmac, 6);
 	copy(m->hop.smac, m->fib.smac, 6);
 	return &m->hop;
@@ -93,7 +88,7 @@ static __always_inline __u64 scion_old_sum(void *data, bool v6)
 
 /* The new UDP checksum from the old one (RFC 1624); 0, which is none, stays 0. */
 static __always_inline __u16 scion_udp_check(void *data, const struct scion_packet *p,
-					     const struct scion_link *l)
+					     const struct scion_link *l, bool was_v6)
 {
 	__u64 sum = l->l4_sum;
 	__u16 check;
@@ -105,7 +100,7 @@ static __always_inline __u16 scion_udp_check(void *data, const struct scion_pack
 		sum += l->v6 ? sum_addr(&p->dst) : p->dst.w[3];
 	}
 	sum += (__u16)~p->check;
-	sum += scion_old_sum(data, p->v6);
+	sum += scion_old_sum(data, was_v6);
 	/* ~from + to is 0 where nothing changes */
 	sum += (__u64)(__u32)~p->meta_from + p->meta_to;
 	sum += (__u64)(__u32)~p->in_info_from + p->in_info_to;
@@ -155,16 +150,24 @@ static __always_inline void scion_write_ipv6(void *ip, const struct scion_packet
 	STORE16(ip + 46, check);
 }
 
-static __always_inline struct next_hop *scion_next_hop(struct xdp_md *ctx, struct scion_packet *p,
-						       struct scion_link *l)
+/* Copies the next hop, which user space may be changing meanwhile. False if there is none now. */
+static __always_inline bool scion_next_hop(struct xdp_md *ctx, struct scion_packet *p,
+					   struct scion_link *l, struct next_hop *copy)
 {
 	struct next_hop *hop = &l->hop;
+	__u8 seq;
 
 	if (p->to_host)
 		hop = bpf_map_lookup_elem(&scion_hosts, &p->dst);
 	if (!hop || !hop->ifindex)
 		hop = scion_fib(ctx, l, p->len + sizeof(struct udphdr), &p->dst);
-	return hop;
+	if (!hop)
+		return false;
+	seq = *(volatile __u8 *)&hop->seq;
+	barrier();
+	*copy = *hop;
+	barrier();
+	return copy->ifindex && *(volatile __u8 *)&hop->seq == seq;
 }
 
 /*
@@ -175,10 +178,10 @@ static __always_inline struct next_hop *scion_next_hop(struct xdp_md *ctx, struc
 __noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
 {
 	void *data, *data_end, *meta, *in_info, *out_info;
+	struct next_hop hop;
 	struct scion_link *l;
-	struct next_hop *hop;
 	__u16 check;
-	bool v6;
+	bool v6, was_v6;
 
 	if (!p)
 		return -PUNT_SCION_MALFORMED;
@@ -187,19 +190,21 @@ __noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
 		return -PUNT_SCION_EGRESS;
 	v6 = l->v6;
 	p->out_counters = l->counters;
-	hop = scion_next_hop(ctx, p, l);
-	if (!hop)
+	if (!scion_next_hop(ctx, p, l, &hop))
 		return -PUNT_SCION_NEXT_HOP;
-	if (p->len + (v6 ? OUTER_IPV6 : OUTER_IPV4) - ETH_HLEN > hop->mtu)
+	if (p->len + (v6 ? OUTER_IPV6 : OUTER_IPV4) - ETH_HLEN > hop.mtu)
 		return -PUNT_SCION_MTU;
 	if (v6 && !p->check)
 		return -PUNT_SCION_CHECKSUM;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
-	if (data + (p->v6 ? OUTER_IPV6 : OUTER_IPV4) > data_end)
+	was_v6 = p->v6; /* read once, for the verifier */
+	if (data + (was_v6 ? OUTER_IPV6 : OUTER_IPV4) > data_end)
 		return -PUNT_SCION_MALFORMED;
-	check = scion_udp_check(data, p, l);
-	if (v6 != p->v6) {
+	if (hop.linear_only && (__u64)(data_end - data) < bpf_xdp_get_buff_len(ctx))
+		return -PUNT_SCION_MTU;
+	check = scion_udp_check(data, p, l, was_v6);
+	if (v6 != was_v6) {
 		if (bpf_xdp_adjust_head(ctx,
 					v6 ? OUTER_IPV4 - OUTER_IPV6 : OUTER_IPV6 - OUTER_IPV4))
 			return -PUNT_SCION_MALFORMED;
@@ -223,8 +228,8 @@ __noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
 		scion_write_ipv6(data + ETH_HLEN, p, l, check);
 	else
 		scion_write_ipv4(data + ETH_HLEN, p, l, check);
-	scion_write_eth(data, hop, v6);
-	return hop->ifindex;
+	scion_write_eth(data, &hop, v6);
+	return hop.ifindex;
 }
 
 #endif

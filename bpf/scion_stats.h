@@ -48,6 +48,10 @@ static __always_inline void scion_count(const struct scion_packet *p, int reason
 		return;
 	c->in[class].packets++;
 	c->in[class].bytes += p->len;
+	if (reason >= REASON_LIMITED) {
+		c->limited[class]++;
+		return;
+	}
 	if (reason < REASON_FWD) {
 		c->dropped[class]++;
 		return;

@@ -2,10 +2,8 @@
 #ifndef CULVERT_STATS_H
 #define CULVERT_STATS_H
 
+#include "port.h"
 #include "reason.h"
-
-/* Interfaces that one instance can carry; the counters are sized by it once and for all. */
-#define MAX_PORTS 64
 
 struct counter {
 	__u64 packets;

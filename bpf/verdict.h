@@ -10,16 +10,15 @@ static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32
 {
 	int action = XDP_PASS;
 
-	if (reason >= REASON_FWD) {
+	if (reason >= REASON_LIMITED) {
+		action = XDP_DROP;
+	} else if (reason >= REASON_FWD) {
 		action = bpf_redirect(pkt->egress, 0);
 	} else if (reason >= REASON_DROP) {
 		action = XDP_DROP;
 	} else if (reason == PASS_OTHER) {
 		/* not parsed as far as to know all its buffers */
 		pkt->len = bpf_xdp_get_buff_len(ctx);
-	} else if (limited(reason)) {
-		action = XDP_DROP;
-		reason += REASON_LIMITED;
 	}
 	if (pkt->port)
 		count(pkt->port->slot - 1, reason, pkt->len);

@@ -62,7 +62,12 @@ func newDetachCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "detach IFACE... | --all",
 		Short: "take the data plane off interfaces of this network namespace",
-		Args:  cobra.ArbitraryArgs,
+		Long: `Take the data plane off interfaces of this network namespace. With the last
+interface of a router its counters and keys go.
+
+With --all, also remove what is left of routers, of any network namespace, that
+are attached to nothing any more and not served by a process.`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case all == (len(args) > 0):

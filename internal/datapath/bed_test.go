@@ -225,6 +225,12 @@ func linkIndex(t *testing.T, c Config, name string) int {
 // transitFrame enters by a device at interface 1 and, if the key is right, leaves at interface 2.
 func transitFrame(t *testing.T, in *net.Interface, key Key) []byte {
 	t.Helper()
+	return sizedTransitFrame(t, in, key, 64)
+}
+
+// sizedTransitFrame is transitFrame with a payload of the given number of bytes.
+func sizedTransitFrame(t *testing.T, in *net.Interface, key Key, size int) []byte {
+	t.Helper()
 	c := testConfig(1)
 	hop := func(in, out uint16) scionpkt.Hop {
 		return scionpkt.Hop{ConsIngress: in, ConsEgress: out, ExpTime: 63}
@@ -246,7 +252,7 @@ func transitFrame(t *testing.T, in *net.Interface, key Key) []byte {
 			Hops:      []scionpkt.Hop{hop(0, 5), own, hop(6, 0)},
 		}},
 		CurrHF:  1,
-		Payload: scionpkt.Payload{Size: 64, SrcPort: 1000, DstPort: 2000, HopByHop: -1, EndToEnd: -1},
+		Payload: scionpkt.Payload{Size: size, SrcPort: 1000, DstPort: 2000, HopByHop: -1, EndToEnd: -1},
 	}
 	f, err := s.Build()
 	if err != nil {

@@ -108,6 +108,7 @@ func addLinkCounters(sum *stats.LinkCounters, v *pipelineScionCounters) {
 		sum.In[class].Packets += v.In[class].Packets
 		sum.In[class].Bytes += v.In[class].Bytes
 		sum.Dropped[class] += v.Dropped[class]
+		sum.Limited[class] += v.Limited[class]
 		for typ := range v.Out {
 			sum.Out[typ][class].Packets += v.Out[typ][class].Packets
 			sum.Out[typ][class].Bytes += v.Out[typ][class].Bytes

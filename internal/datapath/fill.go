@@ -89,28 +89,53 @@ func (i *Instance) linksByName() map[string]pipelineScionLink {
 }
 
 func (i *Instance) fillPorts(ports []*net.Interface) error {
-	// Without the family (before Linux 6.3) nobody knows what drivers can do: believe in them.
-	xdp, err := netdev.Open(netdev.XDPFamily)
-	if err == nil {
-		defer xdp.Close()
-	}
 	for _, p := range ports {
-		raw := pipelinePort{Slot: uint32(i.meta.Ports[p.Name]) + 1, Xmit: 1}
-		if xdp != nil {
-			if acts, ok := xdp.XDPActs(p.Index); ok && acts&netdev.ActXmit == 0 {
-				raw.Xmit = 0
-			}
-		}
-		if len(p.HardwareAddr) == 6 {
-			for n := range raw.Mac {
-				raw.Mac[n] = ne.Uint16(p.HardwareAddr[2*n:])
-			}
-		}
+		raw := pipelinePort{Slot: uint32(i.meta.Ports[p.Name]) + 1}
+		describePort(&raw, p)
 		if err := i.maps[pipelineMapPorts].Put(uint32(p.Index), raw); err != nil {
 			return fmt.Errorf("writing interface %s: %w", p.Name, err)
 		}
 		if err := i.fillPortPair(p.Index); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// describePort fills in what the system says of an interface.
+func describePort(raw *pipelinePort, p *net.Interface) {
+	raw.Xmit = 1
+	// Without the family (before Linux 6.3) nobody knows what drivers can do: believe in them.
+	if xdp, err := netdev.Open(netdev.XDPFamily); err == nil {
+		if acts, ok := xdp.XDPActs(p.Index); ok && acts&netdev.ActXmit == 0 {
+			raw.Xmit = 0
+		}
+		xdp.Close()
+	}
+	if len(p.HardwareAddr) == 6 {
+		for n := range raw.Mac {
+			raw.Mac[n] = ne.Uint16(p.HardwareAddr[2*n:])
+		}
+	}
+}
+
+// refreshPorts follows interfaces whose address or abilities have changed.
+func (i *Instance) refreshPorts() error {
+	for _, name := range i.meta.Attached {
+		p, err := net.InterfaceByName(name)
+		if err != nil {
+			continue // gone; its counters stay
+		}
+		var old pipelinePort
+		if err := i.maps[pipelineMapPorts].Lookup(uint32(p.Index), &old); err != nil || old.Slot == 0 {
+			continue // another one of that name
+		}
+		raw := old
+		if describePort(&raw, p); raw == old {
+			continue
+		}
+		if err := i.maps[pipelineMapPorts].Put(uint32(p.Index), raw); err != nil {
+			return fmt.Errorf("writing interface %s: %w", name, err)
 		}
 	}
 	return nil
@@ -124,6 +149,7 @@ func (i *Instance) fillPortPair(ifindex int) error {
 	if err := m.Lookup(uint32(ifindex), &old); err != nil || old.Slot == 0 {
 		return nil // the next hop is behind an interface that is not ours
 	}
+	old.Seq &^= 1 // odd after a process that died while writing
 	port := old
 	port.Family, port.Pair, port.In = 0, [36]uint8{}, pipelineScionIngress{}
 	states, err := i.LinkStates()
@@ -141,10 +167,10 @@ func (i *Instance) fillPortPair(ifindex int) error {
 	if port == old {
 		return nil
 	}
-	// The programs read without a lock: the family comes last, and while it is 0 the rest is not
-	// looked at.
+	// The programs read without a lock. They take what they have read only if the number is even,
+	// and the same before and after.
 	steps := []pipelinePort{old, port, port}
-	steps[0].Family, steps[1].Family = 0, 0
+	steps[0].Seq, steps[1].Seq, steps[2].Seq = old.Seq+1, old.Seq+1, old.Seq+2
 	for _, step := range steps {
 		if err := m.Put(uint32(ifindex), step); err != nil {
 			return fmt.Errorf("writing interface %d: %w", ifindex, err)

@@ -40,6 +40,8 @@ type Instance struct {
 	meta meta
 	maps map[string]*ebpf.Map
 	prog *ebpf.Program
+	// formerKey is the ID of the key that the slow path of an earlier process had, 0 for none.
+	formerKey uint64
 	// taiOffset is a variable of the program that this process has loaded.
 	taiOffset *ebpf.Variable
 	old       bool     // it ran before this process took it over
@@ -128,8 +130,11 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 	}
 	if old != nil {
 		defer old.Close()
-		if !old.in(here) {
+		switch {
+		case !old.in(here):
 			old = nil // left by a namespace that is gone
+		case old.Name() != o.Name: // by a version that took no care of dots
+			return nil, fmt.Errorf("%s holds the pins of router %s: detach that one first", dir, old.Name())
 		}
 	}
 	if err := checkMode(old, o); err != nil {
@@ -144,6 +149,7 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		return nil, err
 	}
 	m := newMeta(old, here, o, c)
+	m.renamePorts(renamed(dir, ports))
 	if err := m.assignPorts(ports); err != nil {
 		return nil, err
 	}
@@ -196,13 +202,13 @@ func swapLinks(inst, old *Instance, ports []*net.Interface) (err error) {
 			l.Close()
 		}
 	}()
+	if undo, err = renamePins(inst.dir, ports); err != nil {
+		return err
+	}
 	for _, p := range ports {
 		path := linkPath(inst.dir, p.Name)
-		l, openErr := link.LoadPinnedLink(path, nil)
-		if openErr == nil {
+		if l, err := link.LoadPinnedLink(path, nil); err == nil {
 			opened = append(opened, l)
-		}
-		if openErr == nil && linkIfindex(l) == p.Index {
 			if err := l.Update(inst.prog); err != nil {
 				return fmt.Errorf("swapping the program on %s: %w", p.Name, err)
 			}
@@ -212,9 +218,6 @@ func swapLinks(inst, old *Instance, ports []*net.Interface) (err error) {
 				}
 			})
 			continue
-		}
-		if openErr == nil { // the interface it was made for is gone
-			_ = os.Remove(path)
 		}
 		if err := attachLink(inst, p, path); err != nil {
 			return err

@@ -50,30 +50,37 @@ func (i *Instance) AddKey(index int, key Key) error {
 	return i.gateRefused(-1)
 }
 
-// ReplaceKey makes sure that a key is loaded: where it is already, else at index 0 in place of what
-// is there. A key that was loaded by hand at another index stays. If there is an index to spare the
-// key is good there while the two change places.
+// ReplaceKey makes sure that the key from the router's files is loaded: where it is already, else in
+// place of the one that came from the files before, else at a free index. Keys that were loaded by
+// hand stay. While two keys change places both are good if there is an index to spare.
 func (i *Instance) ReplaceKey(key Key) error {
 	loaded, err := i.keyIDs()
 	if err != nil || slices.Contains(loaded, keyID(key)) {
 		return err
 	}
-	if loaded[0] == 0 {
-		return i.AddKey(0, key)
+	free := slices.Index(loaded, 0)
+	former := -1
+	if i.formerKey != 0 {
+		former = slices.Index(loaded, i.formerKey)
 	}
-	spare := slices.Index(loaded, 0)
-	if spare > 0 {
-		if err := i.AddKey(spare, key); err != nil {
+	switch {
+	case former < 0 && free < 0:
+		return fmt.Errorf("both keys of %s were loaded by hand, and neither is the one in its files: "+
+			"remove one with 'culvert key remove'", i.Name())
+	case former < 0:
+		return i.AddKey(free, key)
+	case free >= 0:
+		if err := i.AddKey(free, key); err != nil {
 			return err
 		}
 	}
-	if err := i.RemoveKey(0); err != nil {
+	if err := i.RemoveKey(former); err != nil {
 		return err
 	}
-	if err := i.AddKey(0, key); err != nil || spare < 0 {
+	if err := i.AddKey(former, key); err != nil || free < 0 {
 		return err
 	}
-	return i.RemoveKey(spare)
+	return i.RemoveKey(free)
 }
 
 // RemoveKey forgets a forwarding key.

@@ -16,6 +16,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpffs"
 )
 
 func TestAttachAndDetach(t *testing.T) {
@@ -479,10 +481,10 @@ func attachWithFreshSys(t *testing.T, private bool) {
 	mount("", "/", "none", unix.MS_SLAVE|unix.MS_REC)
 	mount("sysfs", "/sys", "sysfs", 0)
 	if private {
-		mount("bpf", bpffs, "bpf", 0)
+		mount("bpf", bpffs.Path, "bpf", 0)
 	}
 	inst := mustAttach(t, testConfig(1), "v0")
-	if _, err := os.Stat(filepath.Join(bpffs, "culvert")); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(bpffs.Path, "culvert")); !os.IsNotExist(err) {
 		t.Errorf("pinned inside: %v", err)
 	}
 	seen, err := Open("br1")

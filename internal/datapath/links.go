@@ -72,12 +72,16 @@ func outerHeader(local, remote netip.AddrPort) (ip [48]byte, ipSum, l4Sum uint32
 }
 
 func (nh NextHop) raw() pipelineNextHop {
-	return pipelineNextHop{
+	raw := pipelineNextHop{
 		Ifindex: uint32(nh.IfIndex),
 		Mtu:     nh.MTU,
 		Dmac:    nh.DstMAC,
 		Smac:    nh.SrcMAC,
 	}
+	if nh.LinearOnly {
+		raw.LinearOnly = 1
+	}
+	return raw
 }
 
 func (i *Instance) updateLink(link int, change func(*pipelineScionLink)) error {
@@ -112,8 +116,8 @@ func (i *Instance) SetLinkUp(link int, up bool) error {
 // the link's packets to the slow path.
 func (i *Instance) SetLinkNextHop(link int, nh NextHop) error {
 	raw := nh.raw()
-	// The programs read without a lock: the index comes last, and while it is 0 there is no next
-	// hop to be read by halves.
+	// The programs read without a lock. They take what they have read only if the index is not 0
+	// and the number is the same before and after.
 	steps := []func(*pipelineNextHop){
 		func(h *pipelineNextHop) { h.Ifindex = 0 },
 		func(h *pipelineNextHop) { *h = raw; h.Ifindex = 0 },
@@ -126,9 +130,11 @@ func (i *Instance) SetLinkNextHop(link int, nh NextHop) error {
 			if n == 0 {
 				before = int(l.Hop.Ifindex)
 			}
-			same = l.Hop == raw
-			if !same {
+			seq := l.Hop.Seq
+			raw.Seq = seq
+			if same = l.Hop == raw; !same {
 				step(&l.Hop)
+				l.Hop.Seq = seq + 1
 			}
 		})
 		if err != nil || same {
@@ -138,6 +144,8 @@ func (i *Instance) SetLinkNextHop(link int, nh NextHop) error {
 	if before == nh.IfIndex {
 		return nil
 	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	return errors.Join(i.fillPortPair(before), i.fillPortPair(nh.IfIndex))
 }
 
@@ -160,6 +168,8 @@ func (i *Instance) LinkStates() ([]LinkState, error) {
 			SrcMAC:  l.Hop.Smac,
 			DstMAC:  l.Hop.Dmac,
 			MTU:     l.Hop.Mtu,
+
+			LinearOnly: l.Hop.LinearOnly != 0,
 		}}
 	}
 	return states, nil

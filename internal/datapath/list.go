@@ -5,11 +5,9 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
@@ -146,7 +144,7 @@ func (i *Instance) Attached() []string {
 	for _, path := range linkPins(i.dir) {
 		if l, err := link.LoadPinnedLink(path, nil); err == nil {
 			if linkIfindex(l) != 0 {
-				names = append(names, strings.TrimPrefix(filepath.Base(path), linkPrefix))
+				names = append(names, linkName(path))
 			}
 			l.Close()
 		}
@@ -181,39 +179,27 @@ func (i *Instance) DetachAll() error {
 	return i.remove()
 }
 
+// Forget removes what is left of an instance that is attached to nothing any more, in whatever
+// network namespace it was, and that no process serves. It returns false for any other.
+func (i *Instance) Forget() (bool, error) {
+	if i.Served() {
+		return false, nil
+	}
+	lock, err := lockInstance(i.dir, i.Name())
+	if err != nil {
+		return false, err
+	}
+	defer lock.Close()
+	if !nowhere(i.dir) {
+		return false, nil
+	}
+	return true, i.remove()
+}
+
 func (i *Instance) remove() error {
 	if err := os.RemoveAll(i.dir); err != nil {
 		return fmt.Errorf("removing %s: %w", i.dir, err)
 	}
 	_ = os.Remove(filepath.Dir(i.dir))
-	return nil
-}
-
-// detachLink detaches at once, whoever else holds the link open.
-func detachLink(path string) error {
-	l, err := link.LoadPinnedLink(path, nil)
-	if err != nil {
-		return fmt.Errorf("opening %s: %w", path, err)
-	}
-	defer l.Close()
-	if err := l.Detach(); err != nil && !errors.Is(err, unix.ENOLINK) {
-		return fmt.Errorf("detaching %s: %w", filepath.Base(path), err)
-	}
-	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("removing %s: %w", path, err)
-	}
-	return nil
-}
-
-// detachOthers takes the program off the interfaces that are no longer wanted.
-func detachOthers(dir string, ports []*net.Interface) error {
-	for _, path := range linkPins(dir) {
-		name := strings.TrimPrefix(filepath.Base(path), linkPrefix)
-		if !slices.ContainsFunc(ports, func(p *net.Interface) bool { return p.Name == name }) {
-			if err := detachLink(path); err != nil {
-				return err
-			}
-		}
-	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -53,13 +54,17 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 		return nil, err
 	}
 	if old != nil {
+		inst.formerKey = old.slowPathKey()
 		if err := inst.carryLosses(old); err != nil {
 			return nil, err
 		}
 	}
+	layouts := mapLayouts(spec)
+	inst.meta.Layouts = layouts
 	reused := make(map[string]*ebpf.Map)
 	fits := func(name string) bool {
-		return old != nil && old.maps[name] != nil && spec.Maps[name].Compatible(old.maps[name]) == nil
+		return old != nil && old.maps[name] != nil && old.meta.Layouts[name] == layouts[name] &&
+			spec.Maps[name].Compatible(old.maps[name]) == nil
 	}
 	// All or none: they are filled together.
 	sameConfig := old != nil && old.meta.Config.equal(m.Config) &&
@@ -161,24 +166,28 @@ func setConstants(spec *ebpf.CollectionSpec, m meta, o Options) error {
 	return nil
 }
 
-// taiOffset is how far CLOCK_TAI is ahead of CLOCK_REALTIME, ns.
+// taiOffset is how far CLOCK_TAI is ahead of CLOCK_REALTIME, ns. It is whole seconds; what is left
+// over is the time between the two readings. (adjtimex(2) would tell, but not to everybody.)
 func taiOffset() uint64 {
-	var t unix.Timex
-	if _, err := unix.Adjtimex(&t); err != nil {
+	var tai, utc unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_TAI, &tai) != nil || unix.ClockGettime(unix.CLOCK_REALTIME, &utc) != nil {
 		return 0
 	}
-	return uint64(t.Tai) * 1e9
+	diff := time.Duration(tai.Nano() - utc.Nano()).Round(time.Second)
+	return uint64(max(diff, 0))
 }
 
-// SyncClock tells the programs how far CLOCK_TAI, which they read, is ahead of UTC.
-func (i *Instance) SyncClock() error {
-	if i.taiOffset == nil {
-		return nil // not loaded by this process
+// Refresh brings the programs up to what has changed on the host since they were loaded: the offset
+// of CLOCK_TAI, which they read, from UTC, and the interfaces' addresses and abilities.
+func (i *Instance) Refresh() error {
+	if i.taiOffset != nil { // loaded by this process
+		if err := i.taiOffset.Set(taiOffset()); err != nil {
+			return fmt.Errorf("setting the clock's offset of %s: %w", i.Name(), err)
+		}
 	}
-	if err := i.taiOffset.Set(taiOffset()); err != nil {
-		return fmt.Errorf("setting the clock's offset of %s: %w", i.Name(), err)
-	}
-	return nil
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.refreshPorts()
 }
 
 // loadError makes one line of a verifier's log and names what usually helps.

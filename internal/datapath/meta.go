@@ -26,11 +26,14 @@ type meta struct {
 	SkipMAC bool
 	Config  Config
 	// Ports has the counter slot of each interface ever served, by name; Counters that of each
-	// link. Slots are never given to another name while the instance lives.
+	// link. Slots are never given to another interface or link while the instance lives.
 	Ports    map[string]int
 	Counters map[string]int
 	// Attached names the interfaces served now.
 	Attached []string
+	// Layouts fingerprints the keys and values of each map: another version may have as many bytes
+	// of another meaning.
+	Layouts map[string]string
 }
 
 // metaMap is the name of the pin.
@@ -57,6 +60,24 @@ func newMeta(old *Instance, here space, o Options, c Config) meta {
 		}
 	}
 	return m
+}
+
+// renamePorts lets interfaces that have got new names go on with their counters. The argument gives
+// the old name for the new one. If a new name has counters of its own, from another device, all
+// names keep theirs.
+func (m *meta) renamePorts(before map[string]string) {
+	slots := maps.Clone(m.Ports)
+	for _, old := range before {
+		delete(m.Ports, old)
+	}
+	for name, old := range before {
+		slot, ok := slots[old]
+		if _, taken := m.Ports[name]; taken || !ok {
+			m.Ports = slots
+			return
+		}
+		m.Ports[name] = slot
+	}
 }
 
 func (m *meta) assignPorts(ports []*net.Interface) error {

@@ -40,16 +40,18 @@ type pipelineLimit struct {
 }
 
 type pipelineNextHop struct {
-	_       structs.HostLayout
-	Ifindex uint32
-	Mtu     uint16
-	Dmac    [6]uint8
-	Smac    [6]uint8
-	Pad     [2]uint8
+	_          structs.HostLayout
+	Ifindex    uint32
+	Mtu        uint16
+	Dmac       [6]uint8
+	Smac       [6]uint8
+	Seq        uint8
+	LinearOnly uint8
 }
 
 type pipelinePort struct {
 	_      structs.HostLayout
+	Seq    uint32
 	Slot   uint32
 	Mac    [3]uint16
 	Family uint8
@@ -104,6 +106,7 @@ type pipelineScionCounters struct {
 	In      [9]pipelineCounter
 	Out     [6][9]pipelineCounter
 	Dropped [9]uint64
+	Limited [9]uint64
 }
 
 type pipelineScionIface struct {

@@ -68,4 +68,6 @@ type NextHop struct {
 	SrcMAC, DstMAC [6]byte
 	// MTU is the egress device's, in bytes of the IP packet.
 	MTU uint16
+	// LinearOnly says that the device takes no redirected frames of several buffers.
+	LinearOnly bool
 }

@@ -38,14 +38,23 @@ func (i *Instance) SetSlowPathKey(key Key) error {
 	return i.gateRefused(-1)
 }
 
+// slowPathKey returns the ID of the key that the slow path has, 0 while it has none.
+func (i *Instance) slowPathKey() (id uint64) {
+	m := i.maps[slowKeyMap]
+	if m == nil || m.Lookup(uint32(0), &id) != nil {
+		return 0
+	}
+	return id
+}
+
 // ownKeyReasons are those of packets that the slow path forwards or not by its key alone.
 var ownKeyReasons = []pipelineReason{pipelineReasonPUNT_SCION_MAC, pipelineReasonPUNT_SCION_EPIC}
 
 // gateRefused lets packets that the slow path's key decides on up only while the slow path's key is loaded. The key at
 // index without, which may be -1 for none, counts as gone.
 func (i *Instance) gateRefused(without int) error {
-	var slow uint64
-	if m := i.maps[slowKeyMap]; m == nil || m.Lookup(uint32(0), &slow) != nil || slow == 0 {
+	slow := i.slowPathKey()
+	if slow == 0 {
 		return nil
 	}
 	loaded, err := i.keyIDs()

@@ -5,7 +5,6 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,9 +13,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpffs"
 )
 
 /*
@@ -28,32 +27,61 @@ Pins, below <bpffs>/culvert/<inode of the network namespace>/<router ID>/:
 	<number>/trace-*    the programs that count losses, and
 	<number>/meta       what it was loaded with
 
-A new configuration is a new generation. The links say which one is in force: whatever moment a
+Router ID and interface are escaped (pinName). A new configuration is a new generation. The links say which one is in force: whatever moment a
 process dies at, the programs on the interfaces and the maps they use stay together.
 */
 
-const linkPrefix = "link-"
+const pinDir = "culvert"
 
-func linkPath(dir, iface string) string {
-	return filepath.Join(dir, linkPrefix+iface)
-}
+// Only the dot is refused in names by bpffs, and it may be in router IDs and interface names.
+var (
+	escaper   = strings.NewReplacer("%", "%25", ".", "%2e")
+	unescaper = strings.NewReplacer("%25", "%", "%2e", ".")
+)
+
+// pinName makes a name fit for bpffs, two of them never the same; pinnedName turns it back.
+func pinName(name string) string   { return escaper.Replace(name) }
+func pinnedName(pin string) string { return unescaper.Replace(pin) }
 
 // Pins returns the directory of the instance's pins as the host sees it.
 func (i *Instance) Pins() string {
 	space, name := filepath.Split(i.dir)
-	return filepath.Join(bpffs, "culvert", filepath.Base(space), name)
+	return filepath.Join(bpffs.Path, pinDir, filepath.Base(space), name)
+}
+
+// pinRoot returns the directory for all pins, mounting bpffs when nobody has.
+func pinRoot() (string, error) {
+	if root, ok := findRoot(); ok {
+		return root, nil
+	}
+	if err := bpffs.Mount(); err != nil {
+		return "", fmt.Errorf("mounting bpffs on %s: %w (mount -t bpf bpf %[1]s)", bpffs.Path, err)
+	}
+	root, ok := findRoot()
+	if !ok {
+		return "", fmt.Errorf("%s is not a bpffs even after mounting it (mount -t bpf bpf %[1]s)", bpffs.Path)
+	}
+	return root, nil
+}
+
+// findRoot returns the directory for all pins if a bpffs is there already.
+func findRoot() (string, bool) {
+	path, ok := bpffs.Find()
+	if !ok {
+		return "", false
+	}
+	return filepath.Join(bpffs.Hold(path), pinDir), true
 }
 
 func makeInstanceDir(netns uint32, name string) (string, error) {
-	if name == "" || strings.ContainsAny(name, "/\x00") || strings.HasPrefix(name, ".") {
+	if name == "" || strings.ContainsAny(name, "/\x00") {
 		return "", fmt.Errorf("router ID %q cannot be used as a file name", name)
 	}
 	root, err := pinRoot()
 	if err != nil {
 		return "", err
 	}
-	// A dot is not allowed in bpffs.
-	dir := filepath.Join(root, strconv.FormatUint(uint64(netns), 10), strings.ReplaceAll(name, ".", "_"))
+	dir := filepath.Join(root, strconv.FormatUint(uint64(netns), 10), pinName(name))
 	err = os.MkdirAll(dir, 0o700)
 	if errors.Is(err, os.ErrPermission) {
 		return "", permissionError("making " + dir)
@@ -135,7 +163,7 @@ func (i *Instance) pinGeneration() (gen string, err error) {
 		if err != nil {
 			return "", fmt.Errorf("pinning map %s: %w", name, err)
 		}
-		err = c.Pin(filepath.Join(gen, pinName(name)))
+		err = c.Pin(filepath.Join(gen, mapPin(name)))
 		c.Close()
 		if err != nil {
 			return "", fmt.Errorf("pinning map %s: %w", name, err)
@@ -155,8 +183,8 @@ func (i *Instance) pinGeneration() (gen string, err error) {
 	return gen, nil
 }
 
-// pinName makes a map's name fit for bpffs, which allows no dots.
-func pinName(name string) string {
+// mapPin names the pin of a map; those of global variables begin with a dot.
+func mapPin(name string) string {
 	return strings.TrimPrefix(name, ".")
 }
 
@@ -232,76 +260,4 @@ func openGeneration(dir, gen string) (*Instance, error) {
 		return nil, fmt.Errorf("%s has no program", gen)
 	}
 	return inst, nil
-}
-
-func runningProgram(dir string) ebpf.ProgramID {
-	for _, path := range linkPins(dir) {
-		if l, err := link.LoadPinnedLink(path, nil); err == nil {
-			info, err := l.Info()
-			l.Close()
-			if err == nil && info.XDP() != nil && info.XDP().Ifindex != 0 {
-				return info.Program
-			}
-		}
-	}
-	return 0
-}
-
-func linkPins(dir string) []string {
-	paths, _ := filepath.Glob(filepath.Join(dir, linkPrefix+"*"))
-	return paths
-}
-
-func linkIfindex(l link.Link) int {
-	info, err := l.Info()
-	if err != nil || info.XDP() == nil {
-		return 0
-	}
-	return int(info.XDP().Ifindex)
-}
-
-// checkForeign refuses interfaces that carry an XDP program other than this instance's own.
-func checkForeign(dir string, ports []*net.Interface) error {
-	for _, p := range ports {
-		nl, err := netlink.LinkByIndex(p.Index)
-		if err != nil {
-			return fmt.Errorf("reading interface %s: %w", p.Name, err)
-		}
-		xdp := nl.Attrs().Xdp
-		if xdp == nil || !xdp.Attached {
-			continue
-		}
-		if l, err := link.LoadPinnedLink(linkPath(dir, p.Name), nil); err == nil {
-			same := linkIfindex(l) == p.Index
-			l.Close()
-			if same {
-				continue
-			}
-		}
-		return fmt.Errorf("interface %s carries XDP program %d already (%s): detach that one first",
-			p.Name, xdp.ProgId, programOwner(ebpf.ProgramID(xdp.ProgId)))
-	}
-	return nil
-}
-
-// programOwner says whose program it is, as well as the kernel can tell.
-func programOwner(id ebpf.ProgramID) string {
-	all, _ := List()
-	defer closeAll(all)
-	for _, i := range all {
-		info, err := i.prog.Info()
-		if err != nil {
-			continue
-		}
-		if own, _ := info.ID(); own == id {
-			return "culvert's router " + i.Name()
-		}
-	}
-	if p, err := ebpf.NewProgramFromID(id); err == nil {
-		defer p.Close()
-		if info, err := p.Info(); err == nil && info.Name != "" {
-			return "named " + info.Name
-		}
-	}
-	return "not culvert's"
 }

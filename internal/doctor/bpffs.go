@@ -8,36 +8,38 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpffs"
 )
 
-const bpffsPath = "/sys/fs/bpf"
+// bpffsRoots are the places where pins are looked for: here, and where culvert has its own.
+var bpffsRoots = func() []string {
+	roots := []string{bpffs.Path}
+	if path, ok := bpffs.Find(); ok && path != bpffs.Path {
+		roots = append(roots, path)
+	}
+	return roots
+}
 
-// bpffsRoots are the places where culvert looks for its pins: here, and where the host's first process
-// has them. 'ip netns exec' hides those of the host behind a fresh /sys.
-var bpffsRoots = []string{bpffsPath, "/proc/1/root" + bpffsPath}
-
-// bpffs is what is known of the file system that holds the pins.
-type bpffs struct {
-	mounted  bool // here, at bpffsPath
+// pinFS is what is known of the file system that holds the pins.
+type pinFS struct {
+	// path leads to it from here, "" when there is none.
+	path     string
 	readOnly bool
-	// elsewhere is true when the host's first process sees it and we do not.
-	elsewhere bool
 	// supported is true when the kernel can mount one.
 	supported bool
 	// mountable is true when culvert may do that itself.
 	mountable bool
 }
 
-func readBPFFS(capabilities uint64) bpffs {
-	b := bpffs{supported: kernelHasFS("bpf"), mountable: capabilities&(1<<unix.CAP_SYS_ADMIN) != 0}
+func readPinFS(capabilities uint64) pinFS {
+	p := pinFS{supported: kernelHasFS("bpf"), mountable: capabilities&(1<<unix.CAP_SYS_ADMIN) != 0}
 	var st unix.Statfs_t
-	if unix.Statfs(bpffsPath, &st) == nil && st.Type == unix.BPF_FS_MAGIC {
-		b.mounted = true
-		b.readOnly = st.Flags&unix.ST_RDONLY != 0
-		return b
+	if path, ok := bpffs.Find(); ok && unix.Statfs(path, &st) == nil {
+		p.path = path
+		p.readOnly = st.Flags&unix.ST_RDONLY != 0
 	}
-	b.elsewhere = unix.Statfs("/proc/1/root"+bpffsPath, &st) == nil && st.Type == unix.BPF_FS_MAGIC
-	return b
+	return p
 }
 
 // kernelHasFS looks into /proc/filesystems.
@@ -57,23 +59,27 @@ func kernelHasFS(name string) bool {
 	return false
 }
 
-func checkBPFFS(b bpffs) Finding {
+func checkPinFS(p pinFS) Finding {
 	f := Finding{Check: "bpffs"}
 	switch {
-	case b.mounted && b.readOnly:
+	case p.path != "" && p.readOnly:
 		f.Status = Fail
-		f.Finding = "mounted read-only at " + bpffsPath + ": nothing can be pinned"
-		f.Command = "mount -o remount,rw " + bpffsPath
-	case b.mounted:
-		f.Finding = "mounted at " + bpffsPath
-	case b.elsewhere:
-		f.Finding = "hidden here, as by 'ip netns exec'; culvert reaches the host's through /proc/1/root"
-	case b.supported && b.mountable:
-		f.Finding = "not mounted yet; culvert mounts it at " + bpffsPath + " when it attaches"
-	case b.supported:
+		f.Finding = "mounted read-only at " + p.path + ": nothing can be pinned"
+		f.Command = "mount -o remount,rw " + bpffs.Path
+		if p.path != bpffs.Path {
+			f.Command = "on the host: " + f.Command
+		}
+	case p.path == bpffs.Path:
+		f.Finding = "mounted at " + bpffs.Path
+	case p.path != "":
+		f.Finding = "hidden here, as by 'ip netns exec'; culvert reaches the host's through " +
+			strings.TrimSuffix(p.path, bpffs.Path)
+	case p.supported && p.mountable:
+		f.Finding = "not mounted yet; culvert mounts it at " + bpffs.Path + " when it attaches"
+	case p.supported:
 		f.Status = Fail
 		f.Finding = "not mounted, and without CAP_SYS_ADMIN culvert cannot mount it"
-		f.Command = "sudo mount -t bpf bpf " + bpffsPath
+		f.Command = "sudo mount -t bpf bpf " + bpffs.Path
 	default:
 		f.Status = Fail
 		f.Finding = "this kernel has none (CONFIG_BPF_SYSCALL): programs cannot be pinned"

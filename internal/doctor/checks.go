@@ -38,16 +38,12 @@ func checkUp(n netif) *Finding {
 // checkNative asks whether the driver runs XDP itself.
 func checkNative(n netif) *Finding {
 	f := &Finding{Check: "native"}
-	driver := n.driver
-	if driver == "" {
-		driver = n.kind
-	}
-	_, listed := nativeDrivers[driver]
+	_, listed := nativeDrivers[n.driver]
 	switch {
 	case n.xdp.known && n.xdp.can(netdev.ActBasic|netdev.ActRedirect):
-		f.Finding = driver + " runs XDP in the driver"
+		f.Finding = n.driver + " runs XDP in the driver"
 	case !n.xdp.known && listed:
-		f.Finding = driver + " is known to run XDP in the driver"
+		f.Finding = n.driver + " is known to run XDP in the driver"
 	case n.kind == "veth":
 		f.Status = Fail
 		f.Finding = "fewer receive queues than the peer has transmit queues: the kernel refuses XDP"
@@ -58,7 +54,7 @@ func checkNative(n netif) *Finding {
 		f.Command = "culvert doctor -i " + n.parent
 	default:
 		f.Status = Fail
-		f.Finding = driver + " does not run XDP in the driver: only generic mode, several times slower, is left"
+		f.Finding = n.driver + " does not run XDP in the driver: only generic mode, several times slower, is left"
 		f.Command = `culvert run -c FILE, with mode = "generic" in FILE`
 	}
 	return f

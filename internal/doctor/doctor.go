@@ -109,7 +109,7 @@ func Run(o Options) (*Report, error) {
 	r.add(checkKernel(kernelRelease(), probeFeatures()))
 	r.add(checkPrivileges(caps))
 	r.add(checkJIT(probeJIT()), checkBPFStats(sysctl("kernel/bpf_stats_enabled")))
-	r.add(checkBPFFS(readBPFFS(caps)))
+	r.add(checkPinFS(readPinFS(caps)))
 	clock, err := readClock()
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func Run(o Options) (*Report, error) {
 	}
 
 	chosen, err := chooseInterfaces(o)
-	r.add(chosen.missing...)
+	r.add(chosen.findings...)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ type program struct {
 
 // ours says whether culvert attached it: culvert pins its links in a directory of its own.
 func (p *program) ours() bool {
-	for _, root := range bpffsRoots {
+	for _, root := range bpffsRoots() {
 		if strings.HasPrefix(p.pin, filepath.Join(root, "culvert")+"/") {
 			return true
 		}
@@ -88,7 +88,7 @@ func linkOf(programID uint32, ifindex int) uint32 {
 
 // pinOf looks for the pin of a BPF link.
 func pinOf(id uint32) string {
-	for _, root := range bpffsRoots {
+	for _, root := range bpffsRoots() {
 		found := ""
 		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {

@@ -14,7 +14,8 @@ import (
 type netif struct {
 	name string
 	// kind is rtnetlink's kind of a software device ("veth", "vlan", ...), "device" for hardware.
-	kind   string
+	kind string
+	// driver is the kind where the kernel names no driver.
 	driver string
 	up     bool
 	// carrier is off when the cable is out, or the peer of a veth down.
@@ -71,10 +72,10 @@ func (p *peer) String() string {
 	}
 }
 
-// chosen are the interfaces to look at and what was asked for and is not there.
+// chosen are the interfaces to look at, and what is to say of those that are not looked at.
 type chosen struct {
-	links   []netlink.Link
-	missing []Finding
+	links    []netlink.Link
+	findings []Finding
 }
 
 func chooseInterfaces(o Options) (chosen, error) {
@@ -84,22 +85,34 @@ func chooseInterfaces(o Options) (chosen, error) {
 		return c, fmt.Errorf("list the interfaces: %w", err)
 	}
 	byName := map[string]netlink.Link{}
+	var loopback netlink.Link
 	for _, l := range links {
 		byName[l.Attrs().Name] = l
+		if isLoopback(l) {
+			loopback = l
+		}
 	}
 	taken := map[string]bool{}
 	take := func(l netlink.Link) {
-		if !taken[l.Attrs().Name] {
-			taken[l.Attrs().Name] = true
-			c.links = append(c.links, l)
+		if taken[l.Attrs().Name] {
+			return
 		}
+		taken[l.Attrs().Name] = true
+		if !isLoopback(l) {
+			c.links = append(c.links, l)
+			return
+		}
+		c.findings = append(c.findings, Finding{
+			Check: "interface", Interface: l.Attrs().Name,
+			Finding: "loopback: culvert is not attached to it, what crosses it takes the slow path",
+		})
 	}
 	for _, name := range o.Interfaces {
 		if l, ok := byName[name]; ok {
 			take(l)
 			continue
 		}
-		c.missing = append(c.missing, Finding{
+		c.findings = append(c.findings, Finding{
 			Status: Fail, Check: "interface", Interface: name,
 			Finding: "does not exist in this network namespace", Command: "ip -brief link",
 		})
@@ -109,11 +122,16 @@ func chooseInterfaces(o Options) (chosen, error) {
 		return c, err
 	}
 	for _, addr := range o.Local {
+		// Any address of 127/8 is good, though the loopback shows but one.
+		if addr.IsLoopback() && loopback != nil {
+			take(loopback)
+			continue
+		}
 		if l, ok := owner[addr.Unmap()]; ok {
 			take(l)
 			continue
 		}
-		c.missing = append(c.missing, Finding{
+		c.findings = append(c.findings, Finding{
 			Status: Fail, Check: "address",
 			Finding: fmt.Sprintf("no interface of this network namespace has %s", addr),
 			Command: fmt.Sprintf("ip address add %s/PREFIX dev IFACE", addr),
@@ -128,7 +146,7 @@ func chooseInterfaces(o Options) (chosen, error) {
 		}
 	}
 	if c.links == nil {
-		c.missing = append(c.missing, Finding{
+		c.findings = append(c.findings, Finding{
 			Status: Warn, Check: "interface", Finding: "none is up but the loopback", Command: "ip -brief link",
 		})
 	}
@@ -170,6 +188,9 @@ func readInterface(l netlink.Link) (netif, error) {
 		xdp:      readXDPSupport(a.Index),
 		program:  readProgram(a),
 		rpFilter: max(sysctl("net/ipv4/conf/all/rp_filter"), sysctl("net/ipv4/conf/"+a.Name+"/rp_filter")),
+	}
+	if n.driver == "" {
+		n.driver = n.kind
 	}
 	// Devices without ethtool have no offloads that could be in the way.
 	n.offloads, _ = readOffloads(a.Name)

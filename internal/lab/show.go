@@ -65,7 +65,7 @@ func (l *Lab) WriteSummary(w io.Writer) error {
 	for _, ns := range l.Namespaces {
 		var ifs []string
 		for _, i := range ns.Interfaces {
-			ifs = append(ifs, i.Name+" "+i.Addrs[0].String())
+			ifs = append(ifs, i.summary())
 		}
 		about := ""
 		for _, as := range l.ASes {
@@ -76,6 +76,23 @@ func (l *Lab) WriteSummary(w io.Writer) error {
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", ns.Name, ns.NetNS, about, strings.Join(ifs, ", "))
 	}
 	return t.Flush()
+}
+
+// summary is an interface with its first address of each family.
+func (i Interface) summary() string {
+	words := []string{i.Name}
+	v4, v6 := false, false
+	for _, a := range i.Addrs {
+		seen := &v6
+		if a.Addr().Is4() {
+			seen = &v4
+		}
+		if !*seen {
+			words = append(words, a.String())
+		}
+		*seen = true
+	}
+	return strings.Join(words, " ")
 }
 
 func (l *Lab) netnsNames() []string {

@@ -9,36 +9,45 @@ import "culvert/internal/netdev"
 // that the kernel could have sent. The kernel sends no notification over rtnetlink when this
 // changes, so it is asked now and then.
 
-// isDeaf tells whether frames redirected to the device would be lost.
-func (r *Resolver) isDeaf(ifIndex int) bool {
-	deaf, asked := r.deaf[ifIndex]
-	if !asked {
-		deaf = r.askDevice(ifIndex)
-		r.deaf[ifIndex] = deaf
-	}
-	return deaf
+// ability is how a device takes redirected frames.
+type ability struct {
+	deaf       bool // not at all
+	linearOnly bool // only those of one buffer
 }
 
-func (r *Resolver) askDevice(ifIndex int) (deaf bool) {
+// ability tells how the device takes redirected frames.
+func (r *Resolver) ability(ifIndex int) ability {
+	a, asked := r.abilities[ifIndex]
+	if !asked {
+		a = r.askDevice(ifIndex)
+		r.abilities[ifIndex] = a
+	}
+	return a
+}
+
+func (r *Resolver) askDevice(ifIndex int) ability {
 	if r.xdp == nil {
-		return false
+		return ability{}
 	}
 	acts, ok := r.xdp.XDPActs(ifIndex)
-	return ok && acts&netdev.ActXmit == 0
+	return ability{
+		deaf:       ok && acts&netdev.ActXmit == 0,
+		linearOnly: ok && acts&netdev.ActXmitSG == 0,
+	}
 }
 
 // askDevices renews what is known of the devices in use.
 func (r *Resolver) askDevices() {
-	for ifIndex, before := range r.deaf {
+	for ifIndex, before := range r.abilities {
 		if _, ok := r.devices[ifIndex]; !ok {
-			delete(r.deaf, ifIndex)
+			delete(r.abilities, ifIndex)
 			continue
 		}
 		now := r.askDevice(ifIndex)
 		if now == before {
 			continue
 		}
-		r.deaf[ifIndex] = now
+		r.abilities[ifIndex] = now
 		for t := range r.targets {
 			if t.route.via.ifIndex == ifIndex {
 				r.update(t)

@@ -30,6 +30,8 @@ type NextHop struct {
 	SrcMAC, DstMAC [6]byte
 	// MTU is the largest IP packet in bytes that the device and the route allow.
 	MTU uint16
+	// LinearOnly says that the device takes no redirected frames of several buffers.
+	LinearOnly bool
 }
 
 // Resolved tells whether packets can be sent.
@@ -76,8 +78,8 @@ type Resolver struct {
 	uses       map[neighborKey]*neighborUse
 	dirty      map[*Target]struct{}
 	lastResync time.Time
-	// deaf holds devices that frames cannot be redirected to, as far as somebody asked.
-	deaf map[int]bool
+	// abilities holds what is known of the devices that were asked about.
+	abilities map[int]ability
 }
 
 // Target is one address being followed.
@@ -105,16 +107,16 @@ func New(ctx context.Context, o Options) (*Resolver, error) {
 		return nil, err
 	}
 	r := &Resolver{
-		handle:   handle,
-		socket:   socket,
-		onError:  o.OnError,
-		messages: make(chan message, 64),
-		stopped:  make(chan struct{}),
-		wake:     make(chan struct{}, 1),
-		targets:  map[*Target]struct{}{},
-		uses:     map[neighborKey]*neighborUse{},
-		dirty:    map[*Target]struct{}{},
-		deaf:     map[int]bool{},
+		handle:    handle,
+		socket:    socket,
+		onError:   o.OnError,
+		messages:  make(chan message, 64),
+		stopped:   make(chan struct{}),
+		wake:      make(chan struct{}, 1),
+		targets:   map[*Target]struct{}{},
+		uses:      map[neighborKey]*neighborUse{},
+		dirty:     map[*Target]struct{}{},
+		abilities: map[int]ability{},
 	}
 	// Without the family there is nothing to learn, and every device counts as able.
 	r.xdp, _ = netdev.Open(netdev.XDPFamily)
@@ -266,7 +268,7 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 		return NextHop{}, false
 	}
 	dev, ok := r.devices[rt.via.ifIndex]
-	if !ok || !dev.usable || r.isDeaf(rt.via.ifIndex) {
+	if !ok || !dev.usable || r.ability(rt.via.ifIndex).deaf {
 		return NextHop{}, false
 	}
 	n, ok := r.neighbors[rt.via]
@@ -280,7 +282,8 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 	if rt.mtu > 0 {
 		mtu = min(mtu, rt.mtu)
 	}
-	return NextHop{IfIndex: rt.via.ifIndex, SrcMAC: dev.mac, DstMAC: n.mac, MTU: uint16(min(mtu, 65535))}, false
+	return NextHop{IfIndex: rt.via.ifIndex, SrcMAC: dev.mac, DstMAC: n.mac, MTU: uint16(min(mtu, 65535)),
+		LinearOnly: r.ability(rt.via.ifIndex).linearOnly}, false
 }
 
 // tick looks after neighbours and renews old findings.

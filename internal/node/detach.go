@@ -38,25 +38,41 @@ func Detach(interfaces []string, out io.Writer) error {
 	return nil
 }
 
-// DetachAll takes culvert off every interface of this network namespace.
+// DetachAll takes culvert off every interface of this network namespace, and removes what is left
+// of instances, of whatever namespace, that are attached to nothing any more and not served.
 func DetachAll(out io.Writer) error {
-	all, err := datapath.ListHere()
+	all, err := datapath.List()
 	if err != nil {
 		return err
 	}
 	defer closeAll(all)
 	var errs []error
 	for _, i := range all {
-		if i.Served() {
-			fmt.Fprintf(out, "router %s is still served by a process, which goes on with its slow path alone\n", i.Name())
-		}
-		if err := i.DetachAll(); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		fmt.Fprintf(out, "router %s detached\n", i.Name())
+		errs = append(errs, detachOrForget(i, out))
 	}
 	return errors.Join(errs...)
+}
+
+func detachOrForget(i *datapath.Instance, out io.Writer) error {
+	gone, err := i.Forget()
+	if err != nil {
+		return err
+	}
+	if gone {
+		fmt.Fprintf(out, "router %s of network namespace %d removed: its interfaces were gone\n", i.Name(), i.NetNS())
+		return nil
+	}
+	if !i.Here() {
+		return nil
+	}
+	if i.Served() {
+		fmt.Fprintf(out, "router %s is still served by a process, which goes on with its slow path alone\n", i.Name())
+	}
+	if err := i.DetachAll(); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "router %s detached\n", i.Name())
+	return nil
 }
 
 func closeAll(all []*datapath.Instance) {

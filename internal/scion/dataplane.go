@@ -37,8 +37,8 @@ type DataPlane interface {
 	// WantedHosts calls found for each end host that the fast path had to pass up for want of a
 	// next hop, until ctx ends.
 	WantedHosts(ctx context.Context, found func(netip.Addr)) error
-	// SyncClock tells the fast path how far CLOCK_TAI, which it reads, is from UTC.
-	SyncClock() error
+	// Refresh brings the fast path up to what has changed on the host: clock offset, interfaces.
+	Refresh() error
 	// Detach takes the fast path away. Run calls it only when it fails right after attaching.
 	Detach() error
 	// Close frees what this process holds and leaves the fast path running.

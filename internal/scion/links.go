@@ -125,7 +125,8 @@ func (r *Router) siblingLink(info *topology.IFInfo, remotes map[netip.AddrPort]i
 }
 
 // dispatchedPorts gives the ports that end hosts listen on, start above end for none. The router
-// TOML overrides the topology, each end by itself, as in the reference's Connector.SetPortRange.
+// TOML, which sets both ends or none (checkTOML), overrides the topology, as in the reference's
+// Connector.SetPortRange.
 func (r *Router) dispatchedPorts() (start, end uint16) {
 	start, end = r.Control.Topo.PortRange()
 	if p := r.Config.Router.DispatchedPortStart; p != nil {

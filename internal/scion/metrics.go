@@ -39,8 +39,9 @@ type counterSync struct {
 
 // linkMetrics holds one link's counters of the reference.
 type linkMetrics struct {
-	inPackets, inBytes, processed, dropped [stats.SizeClasses]prometheus.Counter
-	outPackets, outBytes                   [stats.TrafficTypes][stats.SizeClasses]prometheus.Counter
+	inPackets, inBytes, processed [stats.SizeClasses]prometheus.Counter
+	dropped, limited              [stats.SizeClasses]prometheus.Counter
+	outPackets, outBytes          [stats.TrafficTypes][stats.SizeClasses]prometheus.Counter
 }
 
 func newCounterSync(r *Router, m *scionrouter.Metrics, source FastPathCounters) (*counterSync, error) {
@@ -83,6 +84,7 @@ func newLinkMetrics(m *scionrouter.Metrics, labels prometheus.Labels) linkMetric
 		l.inBytes[class] = of(m.InputBytesTotal).With(nil)
 		l.processed[class] = of(m.ProcessedPackets).With(nil)
 		l.dropped[class] = of(m.DroppedPacketsTotal).With(prometheus.Labels{"reason": "invalid"})
+		l.limited[class] = of(m.DroppedPacketsTotal).With(prometheus.Labels{"reason": "busy_slow_path"})
 		for t, name := range trafficTypes {
 			l.outPackets[t][class] = of(m.OutputPacketsTotal).With(prometheus.Labels{"type": name})
 			l.outBytes[t][class] = of(m.OutputBytesTotal).With(prometheus.Labels{"type": name})
@@ -125,6 +127,7 @@ func (l *linkMetrics) add(now, last *stats.LinkCounters) {
 		l.processed[class].Add(in)
 		l.inBytes[class].Add(since(now.In[class].Bytes, last.In[class].Bytes))
 		l.dropped[class].Add(since(now.Dropped[class], last.Dropped[class]))
+		l.limited[class].Add(since(now.Limited[class], last.Limited[class]))
 		for t := range stats.TrafficTypes {
 			l.outPackets[t][class].Add(since(now.Out[t][class].Packets, last.Out[t][class].Packets))
 			l.outBytes[t][class].Add(since(now.Out[t][class].Bytes, last.Out[t][class].Bytes))

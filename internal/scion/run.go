@@ -153,7 +153,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	mirror := newBFDMirror(f.router, f.slow.connector, f.plane.Adopted(), f.plane.SetLinkUp)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { mirror.run(ctx); return nil })
-	g.Go(func() error { f.syncClock(ctx); return nil })
+	g.Go(func() error { f.refresh(ctx); return nil })
 	g.Go(func() error { f.journal.run(ctx); return nil })
 	g.Go(func() error { every(ctx, sweepPeriod, func() { hosts.sweep(time.Now()) }); return nil })
 	g.Go(func() error { return f.plane.WantedHosts(ctx, func(a netip.Addr) { hosts.want(a, time.Now()) }) })
@@ -192,14 +192,15 @@ func (f *fastPath) prepare(t tracker) (*hostTable, error) {
 	return hosts, nil
 }
 
-// clockPeriod is how often the offset of CLOCK_TAI is looked at. It changes when a time service
-// starts, and with a leap second.
-const clockPeriod = 10 * time.Second
+// refreshPeriod is how often the host is looked at for what nobody tells of: the offset of
+// CLOCK_TAI, which changes when a time service starts and with a leap second, and the addresses of
+// interfaces.
+const refreshPeriod = time.Second
 
-func (f *fastPath) syncClock(ctx context.Context) {
-	every(ctx, clockPeriod, func() {
-		if err := f.plane.SyncClock(); err != nil {
-			log.Error("Fast path did not take the clock's offset", "err", err)
+func (f *fastPath) refresh(ctx context.Context) {
+	every(ctx, refreshPeriod, func() {
+		if err := f.plane.Refresh(); err != nil {
+			log.Error("Fast path does not follow the host", "err", err)
 		}
 	})
 }

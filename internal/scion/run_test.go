@@ -119,7 +119,7 @@ func (p *printingPlane) WantedHosts(ctx context.Context, _ func(netip.Addr)) err
 	return ctx.Err()
 }
 
-func (p *printingPlane) SyncClock() error { return nil }
+func (p *printingPlane) Refresh() error { return nil }
 
 func (p *printingPlane) Detach() error { p.say("detach"); return nil }
 

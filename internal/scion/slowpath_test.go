@@ -147,7 +147,7 @@ func (p *failingPlane) Adopted() bool { return p.adopted }
 
 func (p *failingPlane) SetOwnKey([16]byte) error { return errors.New("no room for a key") }
 
-func (p *failingPlane) SyncClock() error { return nil }
+func (p *failingPlane) Refresh() error { return nil }
 
 func (p *failingPlane) Detach() error { p.detached = true; return nil }
 

@@ -44,6 +44,9 @@ type LinkCounters struct {
 	Out [TrafficTypes][SizeClasses]PacketsBytes
 	// Dropped counts packets that arrived on the link and were dropped as invalid, by size class.
 	Dropped [SizeClasses]uint64
+	// Limited counts packets that arrived on the link for the slow path and were dropped because
+	// their reason had used up its rate, by size class.
+	Limited [SizeClasses]uint64
 }
 
 // LinkSource gives the counters of all links, indexed as datapath.Config.Links. Values only grow.

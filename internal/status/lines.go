@@ -48,7 +48,7 @@ func writeMoved(out io.Writer, at time.Time, all []flow) error {
 			if w.verdict != verdictLost {
 				bytes = fmt.Sprintf("%.0f", w.byteRate)
 			}
-			_, err := fmt.Fprintf(out, lineFormat, at.Format(time.TimeOnly), f.key.router, f.key.iface,
+			_, err := fmt.Fprintf(out, lineFormat, at.Format(time.TimeOnly), f.routerName(), f.key.iface,
 				w.verdict, w.name, fmt.Sprintf("%.1f", w.packetRate), bytes, fmt.Sprint(w.packets))
 			if err != nil {
 				return err

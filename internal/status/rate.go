@@ -27,6 +27,8 @@ type flowKey struct {
 type flow struct {
 	key    flowKey
 	router *Router
+	// shared is true when another router of the sample, in another network namespace, has the same ID.
+	shared bool
 	// attached is false for an interface that was served before and is not now.
 	attached bool
 	// rows holds the reasons and losses, the fastest first.
@@ -68,10 +70,14 @@ func flows(last, now sample) []flow {
 		}
 	}
 	var all []flow
+	ids := make(map[string]int)
+	for _, r := range now.routers {
+		ids[r.ID]++
+	}
 	for i := range now.routers {
 		r := &now.routers[i]
 		for _, p := range r.Interfaces {
-			f := flow{key: flowKey{r.ID, r.NetNS, p.Interface}, router: r, attached: p.Attached}
+			f := flow{key: flowKey{r.ID, r.NetNS, p.Interface}, router: r, shared: ids[r.ID] > 1, attached: p.Attached}
 			before, ok := known[f.key]
 			for _, w := range totals(p.Port) {
 				if ok && seconds > 0 {
@@ -116,6 +122,22 @@ func (w *row) since(before row, seconds float64) {
 	if w.bytes >= before.bytes {
 		w.byteRate = float64(w.bytes-before.bytes) / seconds
 	}
+}
+
+// routerName is the router's ID, with its network namespace where the ID alone does not tell.
+func (f *flow) routerName() string {
+	if f.shared {
+		return f.key.router + "@" + f.router.space()
+	}
+	return f.key.router
+}
+
+// ifaceName is the interface, with its network namespace under the same condition.
+func (f *flow) ifaceName() string {
+	if f.shared {
+		return f.key.iface + " in " + f.router.space()
+	}
+	return f.key.iface
 }
 
 func (f *flow) add(w row) {

@@ -43,13 +43,14 @@ func (r Report) WriteText(out io.Writer, now time.Time) error {
 		if n > 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, router.text(now)...)
+		lines = append(lines, router.text(now, r.forget(router))...)
 	}
 	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
 	return err
 }
 
-func (r Router) text(now time.Time) []string {
+// text is one router; forget says how to get rid of it once its interfaces are gone.
+func (r Router) text(now time.Time, forget string) []string {
 	lines := []string{fmt.Sprintf("router %s  netns %s  %s  %s", r.ID, r.netns(), r.Mode, r.service())}
 	if r.LoadedAt != nil {
 		lines[0] += "  loaded " + ago(now.Sub(*r.LoadedAt)) + " ago"
@@ -57,8 +58,8 @@ func (r Router) text(now time.Time) []string {
 	for _, i := range r.Interfaces {
 		lines = append(lines, i.text()...)
 	}
-	if !slices.ContainsFunc(r.Interfaces, func(i Interface) bool { return i.Attached }) {
-		lines = append(lines, "  its interfaces are gone: attach again, or forget it with 'rm -r "+r.Pins+"'")
+	if r.gone() {
+		lines = append(lines, "  its interfaces are gone: attach again"+forget)
 	}
 	lines = append(lines, r.linkText()...)
 	for _, k := range r.Keys {
@@ -68,6 +69,24 @@ func (r Router) text(now time.Time) []string {
 		lines = append(lines, "  no key: all packets go to the slow path")
 	}
 	return lines
+}
+
+// gone tells whether the router is attached to nothing.
+func (r Router) gone() bool {
+	return !slices.ContainsFunc(r.Interfaces, func(i Interface) bool { return i.Attached })
+}
+
+// forget says how to get rid of a router whose interfaces are gone, without detaching what is
+// attached in this network namespace.
+func (r Report) forget(gone Router) string {
+	switch {
+	case gone.Served:
+		return ""
+	case slices.ContainsFunc(r.Routers, func(other Router) bool { return other.Here && !other.gone() }):
+		return ", or forget it with 'unshare -n culvert detach --all'"
+	default:
+		return ", or forget it with 'culvert detach --all'"
+	}
 }
 
 // netns names a network namespace as well as it can.
@@ -80,6 +99,14 @@ func (r Router) netns() string {
 	default:
 		return fmt.Sprint(r.NetNS)
 	}
+}
+
+// space is the network namespace in one word, its name or else its inode.
+func (r Router) space() string {
+	if r.NetNSName != "" {
+		return r.NetNSName
+	}
+	return fmt.Sprint(r.NetNS)
 }
 
 func (r Router) service() string {

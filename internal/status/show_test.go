@@ -58,11 +58,37 @@ router br1-ff00_0_110-1  netns 4026532000 (red)  native  served by process 77  l
   key 0  id 0123456789abcdef
 
 router br2  netns 4026531840 (this one)  generic  not served
-  its interfaces are gone: attach again, or forget it with 'rm -r /pins/1/br2'
+  its interfaces are gone: attach again, or forget it with 'culvert detach --all'
   no key: all packets go to the slow path
 `
 	if got := "\n" + b.String(); got != want {
 		t.Errorf("got%s\nwant%s", got, want)
+	}
+}
+
+// TestForget has a router whose interfaces are gone beside others.
+func TestForget(t *testing.T) {
+	dead := Router{ID: "dead"}
+	served := Router{ID: "dead", Served: true}
+	alive := Router{ID: "alive", Interfaces: []Interface{port("eth1", 1)}}
+	here := alive
+	here.Here = true
+	for _, tc := range []struct {
+		all  []Router
+		want string
+	}{
+		{[]Router{dead}, ", or forget it with 'culvert detach --all'"},
+		{[]Router{dead, alive}, ", or forget it with 'culvert detach --all'"},
+		{[]Router{dead, here}, ", or forget it with 'unshare -n culvert detach --all'"},
+		{[]Router{served}, ""},
+	} {
+		var b bytes.Buffer
+		if err := (Report{Routers: tc.all}).WriteText(&b, epoch); err != nil {
+			t.Fatal(err)
+		}
+		if want := "\n  its interfaces are gone: attach again" + tc.want + "\n"; strings.Count(b.String(), want) != 1 || strings.Count(b.String(), "are gone") != 1 {
+			t.Errorf("want once %q in\n%s", want, b.String())
+		}
 	}
 }
 

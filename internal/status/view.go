@@ -132,9 +132,9 @@ func (s *screen) list(room int) []styled {
 
 // summary is a router in one line.
 func (r *Router) summary(s *screen) string {
-	space := r.NetNSName
-	if space == "" {
-		space = fmt.Sprint("netns ", r.NetNS)
+	space := r.space()
+	if r.NetNSName == "" {
+		space = "netns " + space
 	}
 	parts := []string{r.ID + " in " + space, r.Mode, strings.TrimPrefix(r.service(), "served by ")}
 	if r.LoadedAt != nil {
@@ -150,7 +150,7 @@ func (s *screen) detail(room int) []styled {
 		return []styled{{s.theme.quiet, s.chosen.iface + " is gone"}}
 	}
 	f := s.flows[n]
-	lines := []styled{{s.theme.head, fmt.Sprintf(detailFormat, f.key.iface+" by reason", "packets/s",
+	lines := []styled{{s.theme.head, fmt.Sprintf(detailFormat, f.ifaceName()+" by reason", "packets/s",
 		"bits/s", "packets", "bytes")}}
 	for n, w := range f.rows {
 		if len(lines) == room-1 && n < len(f.rows)-1 {

@@ -106,6 +106,46 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestSharedID has two routers of one ID in two network namespaces, as in two labs.
+func TestSharedID(t *testing.T) {
+	routers := func(n uint64) []Router {
+		var all []Router
+		for i, id := range []string{"br1", "br1", "br2"} {
+			r := Router{ID: id, NetNS: uint32(i + 1), Interfaces: []Interface{port("eth1", 0, reason("fwd", "out", n))}}
+			if i == 0 {
+				r.NetNSName = "red"
+			}
+			all = append(all, r)
+		}
+		return all
+	}
+	var b bytes.Buffer
+	if err := writeMoved(&b, epoch, flows(at(0, routers(1)...), at(1, routers(2)...))); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(b.String()) {
+		got = append(got, strings.Fields(line)[1])
+	}
+	if want := "br1@red br1@2 br2"; strings.Join(got, " ") != want {
+		t.Errorf("lines of %v, want %s", got, want)
+	}
+	s := newScreen(WatchOptions{Interval: time.Second}, at(0, routers(1)...), lipgloss.NewRenderer(&bytes.Buffer{}))
+	s.resized(80, 24)
+	for _, want := range [][]string{
+		{"br1 in red", "br1 in netns 2", "br2 in netns 3", "eth1 in red by reason"},
+		{"eth1 in 2 by reason"},
+		{"eth1 by reason"},
+	} {
+		for _, text := range want {
+			if !strings.Contains(s.View(), text) {
+				t.Errorf("no %q in\n%s", text, s.View())
+			}
+		}
+		s.press("down")
+	}
+}
+
 func TestLinesEndWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"slices"
+	"testing"
+)
+
+// A start brings the key of the router's files in and takes the files' former key out. A key that
+// was loaded by hand is nobody's to take, whatever index it has.
+func TestReplaceKey(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	hand, first, second := Key{1}, Key{2}, Key{3}
+	restart := func(own Key) (*Instance, error) {
+		inst := mustAttach(t, testConfig(1), "v0")
+		err := inst.ReplaceKey(own)
+		if err == nil {
+			err = inst.SetSlowPathKey(own)
+		}
+		return inst, err
+	}
+	expect := func(inst *Instance, err error, want ...Key) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := inst.keyIDs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, k := range want {
+			id := uint64(0)
+			if k != (Key{}) {
+				id = keyID(k)
+			}
+			if ids[i] != id {
+				t.Fatalf("keys %x, want %x at index %d", ids, id, i)
+			}
+		}
+		inst.Close()
+	}
+	inst := mustAttach(t, testConfig(1), "v0")
+	if err := inst.AddKey(0, hand); err != nil {
+		t.Fatal(err)
+	}
+	inst.Close()
+	inst, err := restart(first)
+	expect(inst, err, hand, first)
+	inst, err = restart(first)
+	expect(inst, err, hand, first)
+	inst, err = restart(second) // new files: the former key of the files goes
+	expect(inst, err, hand, second)
+
+	inst, err = restart(hand) // what was loaded by hand has become the files' own
+	expect(inst, err, hand, second)
+	inst, err = restart(first)
+	expect(inst, err, first, second)
+
+	// Both by hand: there is no telling which one may go.
+	inst = mustAttach(t, testConfig(1), "v0")
+	if err := inst.RemoveKey(0); err != nil {
+		t.Fatal(err)
+	}
+	if err := inst.AddKey(0, hand); err != nil {
+		t.Fatal(err)
+	}
+	if err := inst.ReplaceKey(Key{9}); err == nil {
+		t.Error("a key that was loaded by hand was replaced")
+	}
+	keys, err := inst.Keys()
+	if err != nil || !slices.Equal([]int{keys[0].Index, keys[1].Index}, []int{0, 1}) {
+		t.Errorf("keys %v, %v", keys, err)
+	}
+}

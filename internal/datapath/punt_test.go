@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"testing"
+)
+
+// What its limit keeps from the slow path is counted where the reference counts what it is too busy
+// for, and nowhere else.
+func TestLimitedPunts(t *testing.T) {
+	inNamespace(t)
+	in := addVeth(t, "a0", "a1")
+	out := addVeth(t, "b0", "b1")
+	inst := mustAttach(t, testConfig(1, 2), "a0", "b0")
+	openWay(t, inst, out)
+	frame := transitFrame(t, in, Key{0xff}) // a key that is not loaded
+	// A limit that lets one packet through, however long the test takes.
+	limit := pipelineLimit{Interval: 1 << 62, Burst: 0}
+	if err := inst.maps[pipelineMapLimits].Put(uint32(pipelineReasonPUNT_SCION_MAC), limit); err != nil {
+		t.Fatal(err)
+	}
+	const sent = 50
+	feed(t, inst, frame, "a0", sent)
+	port, _, total := counted(t, inst, "a0")
+	passed := make(map[bool]uint64)
+	for _, r := range port.Reasons {
+		if r.Name == "scion-mac" {
+			passed[!r.Limited] += r.Packets
+		}
+	}
+	if total != sent || passed[true] != 1 || passed[false] != sent-1 {
+		t.Errorf("%d packets counted, %v", total, port.Reasons)
+	}
+	links, err := inst.LinkCounters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := links[linkIndex(t, inst.Config(), "1")]
+	var received, limited, dropped uint64
+	for class := range l.In {
+		received += l.In[class].Packets
+		limited += l.Limited[class]
+		dropped += l.Dropped[class]
+	}
+	// The one that went up is the slow path's to count.
+	if received != sent-1 || limited != sent-1 || dropped != 0 {
+		t.Errorf("link 1: received %d, limited %d, dropped %d", received, limited, dropped)
+	}
+}
+
+// A device that takes no frames of several buffers gets none; the slow path sends them.
+func TestFramesOfSeveralBuffers(t *testing.T) {
+	inNamespace(t)
+	in := addVeth(t, "a0", "a1")
+	out := addVeth(t, "b0", "b1")
+	inst := mustAttach(t, testConfig(1, 2), "a0", "b0")
+	openWay(t, inst, out)
+	small, large := transitFrame(t, in, testKey), sizedTransitFrame(t, in, testKey, 8000)
+	hop := NextHop{IfIndex: out.Index, SrcMAC: [6]byte(out.HardwareAddr), DstMAC: [6]byte{2, 0, 0, 0, 0, 9}, MTU: 9000}
+	for _, c := range []struct {
+		linearOnly bool
+		frame      []byte
+		forwarded  bool
+	}{{false, small, true}, {false, large, true}, {true, small, true}, {true, large, false}} {
+		hop.LinearOnly = c.linearOnly
+		if err := inst.SetLinkNextHop(linkIndex(t, inst.Config(), "2"), hop); err != nil {
+			t.Fatal(err)
+		}
+		action, after, err := inst.TestRunIndex(c.frame, in.Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (action == 4) != c.forwarded {
+			t.Errorf("frame of %d bytes, linear only %v: action %d", len(c.frame), c.linearOnly, action)
+		}
+		if !c.forwarded && !bytes.Equal(after, c.frame) {
+			t.Errorf("frame of %d bytes went up changed", len(c.frame))
+		}
+	}
+}
+
+// Maps are taken over only when keys and values mean the same.
+func TestLayouts(t *testing.T) {
+	spec, err := loadPipeline()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := mapLayouts(spec)
+	if len(a) == 0 || a[pipelineMapScionLinks] == a[pipelineMapScionKeys] {
+		t.Errorf("layouts %v", a)
+	}
+	links := spec.Maps[pipelineMapScionLinks]
+	keys := spec.Maps[pipelineMapScionKeys]
+	links.Value, keys.Value = keys.Value, links.Value
+	b := mapLayouts(spec)
+	if a[pipelineMapScionLinks] == b[pipelineMapScionLinks] || a[pipelineMapCounters] != b[pipelineMapCounters] {
+		t.Error("a layout does not follow the types")
+	}
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"culvert/internal/lab"
+)
+
+// TestDetachAllForgets removes what is left of dead routers and nothing else. There are four: one
+// here, one in the namespace "there", one in "gone", which is deleted, and one in "served", whose
+// interfaces are deleted and whose process goes on. The script has a bpffs and names of namespaces
+// of its own, as the command under test looks at the whole machine.
+func TestDetachAllForgets(t *testing.T) {
+	l := up(t, "veth", lab.Options{Name: "fgt", StaticNeighbours: true})
+	as, err := l.AS("rut")
+	check(t, err)
+	const script = `
+mount -t proc proc /proc
+umount /sys/fs/bpf
+mount -t bpf bpf /sys/fs/bpf
+mount -t tmpfs tmpfs /run/netns
+until_seen() { # COUNT TEXT: waits until status shows it so often
+	for try in $(seq 300); do
+		[ $($culvert status | grep -c "$2") != $1 ] || return 0
+		sleep 0.1
+	done
+	echo "status does not show $2 $1 times:"
+	$culvert status
+	exit 1
+}
+culvert=$0 node=$1 router=$2
+in_ns() { ns=$1; shift; nsenter --net=/run/netns/$ns "$@"; }
+for ns in there gone served; do
+	ip netns add $ns
+	ip -n $ns link set lo up
+	for i in a b; do
+		ip -n $ns link add to-$i type veth peer name far-$i
+		ip -n $ns link set to-$i up
+		ip -n $ns link set far-$i up
+	done
+	ip -n $ns address add 198.18.1.1/24 dev to-a
+	ip -n $ns address add 198.18.2.1/24 dev to-b
+	ip -n $ns address add 198.18.20.1/24 dev to-b
+done
+in_ns there $culvert attach $node to-a to-b
+in_ns gone $culvert attach $node to-a to-b
+in_ns served $culvert scion run --config $router >/dev/null 2>&1 &
+until_seen 1 'served by'
+ip -n served link del to-a
+ip -n served link del to-b
+ip netns del gone
+until_seen 2 'interfaces are gone'
+$culvert attach $node to-a to-b
+echo "at first $($culvert status | grep -c '^router') routers"
+$culvert detach --all
+echo "then $($culvert status | grep -c '^router') routers"
+$culvert status | grep -o '(there)\|(served)' | sort
+echo "there $(ip -n there link show | grep -c 'prog/xdp') interfaces, here $(ip link show | grep -c 'prog/xdp')"
+kill $($culvert status | sed -n 's/.*served by process \([0-9]*\).*/\1/p')
+until_seen 0 'served by'
+$culvert detach --all
+echo "in the end $($culvert status | grep -c '^router') routers"
+`
+	out, err := l.Run(t.Context(), "rut", "unshare", "--mount", "--pid", "--fork", "--kill-child",
+		"/bin/sh", "-ec", script, program(), nodeConfig(t, l, "rut"), as.RouterConfig)
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	said := string(out)
+	_, said, _ = strings.Cut(said, "at first")
+	for _, want := range []string{
+		" 4 routers\n",
+		" removed: its interfaces were gone\n",
+		"router " + as.RouterID + " detached\n",
+		"then 2 routers\n(served)\n(there)\nthere 2 interfaces, here 0\nrouter " + as.RouterID + " of network namespace ",
+		"in the end 1 routers\n",
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if n := strings.Count(said, "removed"); n != 2 {
+		t.Errorf("%d routers were removed, want one at a time:\n%s", n, out)
+	}
+}
