@@ -45,8 +45,9 @@ func newBenchRunCmd() *cobra.Command {
 		ValidArgs: bench.Scenarios(),
 		Args:      usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.Rounds < 0 || seconds < 0 {
-				return usageError(errors.New("--rounds and --seconds must not be negative"))
+			changed := cmd.Flags().Changed
+			if changed("rounds") && o.Rounds <= 0 || changed("seconds") && seconds <= 0 {
+				return usageError(errors.New("--rounds and --seconds must be above 0: leave them out for the default"))
 			}
 			o.Round = time.Duration(seconds * float64(time.Second))
 			o.Progress = cmd.ErrOrStderr()

@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"culvert/internal/lab"
 	"culvert/internal/version"
 )
 
@@ -30,14 +32,23 @@ func run() int {
 	defer stop()
 	root := newRootCmd()
 	err := root.ExecuteContext(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "culvert:", err)
+	}
+	return exitStatus(err)
+}
+
+// exitStatus is 2 for wrong usage, as a shell has it 127 for a command to run that is not there, and
+// 1 for all other errors.
+func exitStatus(err error) int {
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, errUsage):
-		fmt.Fprintln(os.Stderr, "culvert:", err)
 		return 2
+	case errors.Is(err, lab.ErrNoCommand):
+		return 127
 	default:
-		fmt.Fprintln(os.Stderr, "culvert:", err)
 		return 1
 	}
 }
@@ -78,7 +89,10 @@ func newRootCmd() *cobra.Command {
 	for _, verb := range verbs {
 		root.AddCommand(verb())
 	}
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	helpAlone(root)
+	strictDefaults(root)
 	return root
 }
 
@@ -91,6 +105,33 @@ func helpAlone(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		helpAlone(sub)
 	}
+}
+
+// strictDefaults makes the commands that come with cobra refuse what they do not know, with the
+// status of wrong usage.
+func strictDefaults(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.RunE = helpOn
+		case "completion":
+			cmd.Args = usageArgs(cobra.NoArgs)
+			for _, shell := range cmd.Commands() {
+				shell.Args = usageArgs(cobra.NoArgs)
+			}
+		}
+	}
+}
+
+// helpOn prints the help of the command that the arguments name.
+func helpOn(cmd *cobra.Command, args []string) error {
+	topic, rest, err := cmd.Root().Find(args)
+	if err != nil || len(rest) > 0 {
+		return usageError(fmt.Errorf("no command 'culvert %s': see 'culvert help'", strings.Join(args, " ")))
+	}
+	topic.InitDefaultHelpFlag()
+	topic.InitDefaultVersionFlag()
+	return topic.Help()
 }
 
 // verbs lists the constructors of the top-level commands, each in a file of its own.

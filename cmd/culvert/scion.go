@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +33,12 @@ The TOML file, topology.json and keys/ are those of the reference router. The fa
 to the network interfaces that carry the router's underlay addresses; the reference data plane runs
 in this process for everything else. When the process ends the fast path stays: see culvert detach.`,
 		Example: "  culvert scion run --config /etc/scion/br.toml",
-		Args:    usageArgs(cobra.NoArgs),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError(fmt.Errorf("give the file with --config: culvert scion run --config %s", args[0]))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if config == "" {
 				return usageError(errors.New("--config is required (see 'culvert scion run --help')"))

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"culvert/internal/tomltext"
 )
 
 // Modes of attaching.
@@ -96,7 +98,7 @@ func located(path string, err error) error {
 	var decode *toml.DecodeError
 	if errors.As(err, &decode) {
 		row, col := decode.Position()
-		return fmt.Errorf("%s:%d:%d: %s", path, row, col, decode.Error())
+		return fmt.Errorf("%s:%d:%d: %s", path, row, col, tomltext.Plain(decode))
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }

@@ -45,7 +45,7 @@ func TestModeDefaultsToNative(t *testing.T) {
 func TestBadInputIsLocated(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"not TOML", "mode = \n", ":1:"},
-		{"wrong type", "[scion]\nconfig = 3\n", ":2:10:"},
+		{"wrong type", "[scion]\nconfig = 3\n", ":2:10: want text in quotes, found integer"},
 		{"unknown key", "[scion]\nconfig = \"x\"\nturbo = true\n", ":3:1: unknown key \"scion.turbo\""},
 		{"unknown table", "[scion]\nconfig = \"x\"\n[warp]\n", "unknown key \"warp\""},
 		{"bad mode", "mode = \"offload\"\n[scion]\nconfig = \"x\"\n", "mode = \"offload\": use"},

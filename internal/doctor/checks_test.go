@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -95,6 +96,14 @@ func TestHostChecks(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { tt.want.check(t, &tt.got) })
+	}
+}
+
+// TestNoMemlockHint checks that the library's guess at a cause does not reach people.
+func TestNoMemlockHint(t *testing.T) {
+	f := checkJIT(false, fmt.Errorf("load program: %w (MEMLOCK may be too low)", unix.EPERM))
+	if !strings.HasSuffix(f.Finding, "failed: operation not permitted") {
+		t.Errorf("finding is %q", f.Finding)
 	}
 }
 

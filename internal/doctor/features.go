@@ -89,7 +89,7 @@ func probeFeatures() featureSet {
 		case errors.Is(err, ebpf.ErrNotSupported):
 			set.missing = append(set.missing, f)
 		case set.unknown == nil:
-			set.unknown = fmt.Errorf("%s: %w", f.name, err)
+			set.unknown = fmt.Errorf("%s: %w", f.name, plain(err))
 		}
 	}
 	return set

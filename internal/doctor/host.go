@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -96,12 +97,21 @@ func probeJIT() (compiled bool, err error) {
 	return err == nil && size > 0, nil
 }
 
+// plain leaves out what the eBPF library guesses at when it lacks a privilege: the limit of locked
+// memory does not count for eBPF since Linux 5.11.
+func plain(err error) error {
+	if errors.Is(err, unix.EPERM) {
+		return unix.EPERM
+	}
+	return err
+}
+
 func checkJIT(compiled bool, err error) Finding {
 	f := Finding{Check: "jit"}
 	switch {
 	case err != nil:
 		f.Status = Warn
-		f.Finding = fmt.Sprintf("cannot be seen: loading a program failed: %v", err)
+		f.Finding = fmt.Sprintf("cannot be seen: loading a program failed: %v", plain(err))
 		f.Command = "sudo culvert doctor"
 	case compiled:
 		f.Finding = "programs run as machine code"

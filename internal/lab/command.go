@@ -5,7 +5,9 @@ package lab
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,6 +84,9 @@ func (l *Lab) Run(ctx context.Context, ns string, argv ...string) ([]byte, error
 	return out, nil
 }
 
+// ErrNoCommand says that a program is neither among the lab's nor in PATH.
+var ErrNoCommand = errors.New("no such command: give a path, or a name that is in PATH")
+
 // Exec replaces the calling process with a program in a namespace, so that its
 // exit status, signals and terminal are the program's own. It returns only when
 // that fails.
@@ -115,7 +120,10 @@ func (l *Lab) lookPath(argv []string) (string, error) {
 		}
 	}
 	path, err := exec.LookPath(argv[0])
-	if err != nil {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("%s: %w", argv[0], ErrNoCommand)
+	case err != nil:
 		return "", fmt.Errorf("find the command: %w", err)
 	}
 	return path, nil

@@ -160,8 +160,11 @@ func TestExec(t *testing.T) {
 	if out, err = run("nowhere", "true"); err == nil || !strings.Contains(out, "rut, a, b") {
 		t.Errorf("an unknown namespace: %v, %s", err, out)
 	}
-	if out, err = run("a", "no-such-command"); err == nil || !strings.Contains(out, "no-such-command") {
-		t.Errorf("an unknown command: %v, %s", err, out)
+	for _, command := range []string{"no-such-command", "/nowhere/command"} {
+		err := l.Exec("a", command)
+		if !errors.Is(err, ErrNoCommand) || !strings.Contains(err.Error(), command) {
+			t.Errorf("an unknown command: %v", err)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ func AddKey(router, index, key string) error {
 	}
 	if len(b) != datapath.KeySize {
 		return fmt.Errorf("key has %d bytes: a derived forwarding key has %d "+
-			"(master keys belong into the router's keys/ directory)", len(b), datapath.KeySize)
+			"(master keys belong in the router's keys/ directory)", len(b), datapath.KeySize)
 	}
 	inst, err := datapath.Open(router)
 	if err != nil {

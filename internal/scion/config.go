@@ -62,7 +62,7 @@ func load(path string, needKeys bool) (*Router, error) {
 		return nil, err
 	}
 	r := &Router{Path: path, Config: cfg}
-	topo, err := loadTopology(r.TopologyPath())
+	topo, err := loadTopology(r.TopologyPath(), path)
 	if err != nil {
 		return nil, err
 	}

@@ -42,6 +42,16 @@ func cannotRead(file string, err error) error {
 	return &fileError{file: file, cause: err}
 }
 
+// missing is cannotRead for a file below general.config_dir of a router's TOML file: what is not
+// there may be there but for a word.
+func missing(file, toml, what string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return cannotRead(file, err)
+	}
+	return &fileError{file: file, cause: fmt.Errorf(
+		"no such file: put %s there or correct general.config_dir in %s", what, toml)}
+}
+
 // oneLine turns an error of the SCION libraries, whose text can span lines, into one line.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")

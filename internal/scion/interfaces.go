@@ -13,8 +13,8 @@ import (
 
 // Interfaces names the network interfaces of the current network namespace that carry the router's
 // own underlay addresses, sorted. Loopback is left out: what crosses it never leaves the host and
-// the slow path serves it. An error names the address that no interface has and its field in the
-// topology.
+// the slow path serves it. An error names the address that no interface has, or one that is down,
+// and its field in the topology.
 func (r *Router) Interfaces() ([]string, error) {
 	carriers, err := addressCarriers()
 	if err != nil {
@@ -30,6 +30,10 @@ func (r *Router) Interfaces() ([]string, error) {
 		if !ok {
 			return nil, badField(r.TopologyPath())(r.fields[i],
 				"no network interface has the address %s: add it to one or correct the file", addr)
+		}
+		if !carrier.up {
+			return nil, badField(r.TopologyPath())(r.fields[i], "the interface %s, which has the address %s, is down: "+
+				"ip link set %[1]s up", carrier.name, addr)
 		}
 		if !carrier.loopback && !slices.Contains(names, carrier.name) {
 			names = append(names, carrier.name)
@@ -67,6 +71,7 @@ func (r *Router) CheckInterfaces(names []string) error {
 type carrier struct {
 	name     string
 	loopback bool
+	up       bool
 }
 
 // addressCarriers maps the addresses of the current network namespace to their interfaces.
@@ -83,7 +88,8 @@ func addressCarriers() (map[netip.Addr]carrier, error) {
 	byIndex := map[int]carrier{}
 	for _, l := range links {
 		attrs := l.Attrs()
-		byIndex[attrs.Index] = carrier{name: attrs.Name, loopback: attrs.EncapType == "loopback"}
+		byIndex[attrs.Index] = carrier{name: attrs.Name, loopback: attrs.EncapType == "loopback",
+			up: attrs.Flags&net.FlagUp != 0}
 	}
 	addrs, err := handle.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {

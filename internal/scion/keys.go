@@ -21,11 +21,11 @@ const masterKeySize = 16
 // wants both files, so need does too.
 func (r *Router) loadKeys(need bool) error {
 	dir := filepath.Join(r.Config.General.ConfigDir, "keys")
-	key0, err := readKey(filepath.Join(dir, keyconf.MasterKey0), need)
+	key0, err := readKey(filepath.Join(dir, keyconf.MasterKey0), r.Path, need)
 	if err != nil {
 		return err
 	}
-	key1, err := readKey(filepath.Join(dir, keyconf.MasterKey1), need)
+	key1, err := readKey(filepath.Join(dir, keyconf.MasterKey1), r.Path, need)
 	if err != nil {
 		return err
 	}
@@ -37,14 +37,15 @@ func (r *Router) loadKeys(need bool) error {
 	return nil
 }
 
-// readKey decodes one key file. A missing file gives nil unless need is set.
-func readKey(path string, need bool) ([]byte, error) {
+// readKey decodes one key file that the file toml led to. A missing file gives nil unless need is
+// set.
+func readKey(path, toml string, need bool) ([]byte, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && !need {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, cannotRead(path, err)
+		return nil, missing(path, toml, "the AS's master key", err)
 	}
 	key := make([]byte, base64.StdEncoding.DecodedLen(len(raw)))
 	n, err := base64.StdEncoding.Decode(key, raw)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,9 @@ import (
 	// The reference data plane finds its UDP/IP underlay by registration.
 	_ "github.com/scionproto/scion/router/underlayproviders/udpip"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/datapath"
 )
 
 // counterPeriod is how often the fast path's counters reach the metrics between two scrapes.
@@ -50,13 +54,33 @@ func NewSlowPath(r *Router) (*SlowPath, error) {
 	// IACtx.Configure would do the same, but puts a dump of the configuration into its error.
 	if err := control.ConfigDataplane(s.connector, r.Control); err != nil {
 		s.closeListeners()
-		return nil, fmt.Errorf("opening the sockets of router %s: %s", r.ID(), oneLine(err))
+		return nil, socketError(r, err)
 	}
 	if err := guardSockets(r.Control.IA, r.Sockets()); err != nil {
 		s.closeListeners()
 		return nil, err
 	}
 	return s, nil
+}
+
+// socketError says which link's socket could not be opened. The library names it in its text alone.
+func socketError(r *Router, err error) error {
+	text := oneLine(err)
+	for i, l := range r.Datapath.Links {
+		if !strings.Contains(text, "listen="+l.Local.String()) ||
+			l.Scope == datapath.ScopeExternal && !strings.Contains(text, l.Remote.String()) {
+			continue
+		}
+		bad := badField(r.TopologyPath())
+		switch {
+		case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+			return bad(r.fields[i], "no route from %s to %s: see 'ip route get %[2]s'",
+				l.Local.Addr(), l.Remote.Addr())
+		case errors.Is(err, unix.EADDRINUSE):
+			return bad(r.fields[i], "%s is in use: stop the process that has it ('ss -ulpn')", l.Local)
+		}
+	}
+	return fmt.Errorf("opening the sockets of router %s: %s", r.ID(), text)
 }
 
 // listen opens a TCP socket for an address of the TOML file, if it is set.
@@ -66,7 +90,10 @@ func listen(r *Router, field, address string) (net.Listener, error) {
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, badField(r.Path)(field, "%v", err)
+		if errors.Is(err, unix.EADDRINUSE) {
+			return nil, badField(r.Path)(field, "%w: stop the process that has it ('ss -tlnp') or write another port", err)
+		}
+		return nil, badField(r.Path)(field, "%w", err)
 	}
 	return l, nil
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/vishvananda/netlink"
 
 	"culvert/internal/stats"
 )
@@ -92,6 +93,34 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
+// TestDownAndUnreachable wants the interface or the way that is missing named, and how to mend it.
+func TestDownAndUnreachable(t *testing.T) {
+	h := newTwoHosts(t)
+	r, err := Load(writeTOML(t, "wire", "br1", ""))
+	check(t, err)
+	const field = ": border_routers.br1.interfaces.1.underlay.local: "
+	check(t, h.links[0].LinkSetDown(h.veth(0)))
+	_, err = r.Interfaces()
+	want := "reading " + r.TopologyPath() + field +
+		"the interface cvs0, which has the address 192.0.2.1, is down: ip link set cvs0 up"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+
+	check(t, h.links[0].LinkSetUp(h.veth(0)))
+	narrow, err := netlink.ParseAddr("192.0.2.1/32")
+	check(t, err)
+	wide, err := netlink.ParseAddr("192.0.2.1/24")
+	check(t, err)
+	check(t, h.links[0].AddrDel(h.veth(0), wide))
+	check(t, h.links[0].AddrAdd(h.veth(0), narrow))
+	_, err = NewSlowPath(r)
+	want = "reading " + r.TopologyPath() + field + "no route from 192.0.2.1 to 192.0.2.2: see 'ip route get 192.0.2.2'"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 func TestLock(t *testing.T) {
 	newTwoHosts(t)
 	lock, err := TakeLock("br1")
@@ -155,8 +184,8 @@ func TestRunChecksFirst(t *testing.T) {
 	}
 	path := writeTOML(t, "wire", "br1", "[metrics]\nprometheus = \"127.0.0.1:30442\"")
 	for _, tc := range []struct{ name, path, want string }{
-		{"metrics address", path, "reading " + path + ": metrics.prometheus: listen tcp 127.0.0.1:30442: bind: address already in use"},
-		{"log level", writeTOML(t, "wire", "br1", "[log.console]\nlevel = \"loud\""), "log.console: "},
+		{"metrics address", path, "reading " + path + ": metrics.prometheus: listen tcp 127.0.0.1:30442: bind: address already in use: stop the process that has it ('ss -tlnp') or write another port"},
+		{"log level", writeTOML(t, "wire", "br1", "[log.console]\nlevel = \"loud\""), "log.console.level: "},
 		{"addresses", writeTOML(t, "v4", "br1", ""), "no network interface has the address"},
 		{"file", "/nowhere/br.toml", "reading /nowhere/br.toml: no such file or directory"},
 	} {

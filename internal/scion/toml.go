@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+	"github.com/scionproto/scion/pkg/log"
 	scionconfig "github.com/scionproto/scion/private/config"
 	"github.com/scionproto/scion/router/config"
+
+	"culvert/internal/tomltext"
 )
 
 // loadTOML reads the reference router's configuration file with that router's own decoder,
@@ -50,9 +54,9 @@ func tomlError(path string, err error) error {
 		if key := decode.Key(); len(key) > 0 {
 			field += ": " + strings.Join(key, ".")
 		}
-		return badField(path)(field, "%s", strings.TrimPrefix(oneLine(decode), "toml: "))
+		return badField(path)(field, "%s", tomltext.Plain(decode))
 	}
-	return &fileError{file: path, cause: errors.New(strings.TrimPrefix(oneLine(err), "toml: "))}
+	return &fileError{file: path, cause: errors.New(tomltext.Plain(err))}
 }
 
 // checkTOML finds what Validate would refuse, and says in which field.
@@ -72,7 +76,22 @@ func checkTOML(path string, cfg *config.Config) error {
 			return bad("general.config_dir", "%s is not a directory", dir)
 		}
 	}
+	if err := checkLogging(bad, cfg.Logging.Console); err != nil {
+		return err
+	}
 	return checkRouterSection(bad, &cfg.Router)
+}
+
+// checkLogging holds the levels to those that the log of the reference knows.
+func checkLogging(bad func(string, string, ...any) error, c log.ConsoleConfig) error {
+	levels := []string{"debug", "info", "warn", "error", "dpanic", "panic", "fatal"}
+	if !slices.Contains(levels, strings.ToLower(c.Level)) {
+		return bad("log.console.level", "%q: use debug, info, warn or error", c.Level)
+	}
+	if !slices.Contains(append(levels, "none"), strings.ToLower(c.StacktraceLevel)) {
+		return bad("log.console.stacktrace_level", "%q: use none, debug, info, warn or error", c.StacktraceLevel)
+	}
+	return nil
 }
 
 func checkRouterSection(bad func(string, string, ...any) error, r *config.RouterConfig) error {

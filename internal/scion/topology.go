@@ -9,23 +9,28 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/scionproto/scion/pkg/addr"
+	"github.com/scionproto/scion/pkg/private/util"
 	"github.com/scionproto/scion/pkg/segment/iface"
 	"github.com/scionproto/scion/private/topology"
 	jsontopo "github.com/scionproto/scion/private/topology/json"
 	"github.com/scionproto/scion/private/underlay/conn"
+
+	"culvert/internal/tomltext"
 )
 
 // loadTopology reads topology.json with scionproto's own parser. What that parser refuses is
-// found first by narrower checks, because its errors do not name the field.
-func loadTopology(path string) (topology.Topology, error) {
+// found first by narrower checks, because its errors do not name the field. Toml is the file that
+// led here.
+func loadTopology(path, toml string) (topology.Topology, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return nil, cannotRead(path, err)
+		return nil, missing(path, toml, "the AS's topology", err)
 	}
 	old, err := decodeOldNames(path, raw)
 	if err != nil {
@@ -66,13 +71,21 @@ func jsonError(path string, raw []byte, err error) error {
 		if wrongType.Field != "" {
 			field += ": " + wrongType.Field
 		}
-		return bad(field, "%s found, %s wanted", wrongType.Value, wrongType.Type)
+		return bad(field, "want %s, found %s", wantJSON(wrongType.Type), wrongType.Value)
 	}
 	return &fileError{file: path, cause: errors.New(oneLine(err))}
 }
 
+// wantJSON describes the values that a field takes.
+func wantJSON(t reflect.Type) string {
+	if w := tomltext.Want(t.String()); w != "a table" {
+		return w
+	}
+	return "an object in braces"
+}
+
 // oldNames holds the parts of a topology that scionproto's parser reads no more or misreads:
-// `public`, which is `local` in older files, and `bind`.
+// `public`, which is `local` in older files, and `bind`; and durations, whose errors lack a field.
 type oldNames struct {
 	BorderRouters map[string]*struct {
 		Interfaces map[string]*struct {
@@ -80,6 +93,10 @@ type oldNames struct {
 				Public string `json:"public"`
 				Bind   string `json:"bind"`
 			} `json:"underlay"`
+			BFD struct {
+				Tx any `json:"desired_min_tx_interval"`
+				Rx any `json:"required_min_rx_interval"`
+			} `json:"bfd"`
 		} `json:"interfaces"`
 	} `json:"border_routers"`
 }
@@ -107,9 +124,40 @@ func decodeOldNames(path string, raw []byte) (*oldNames, error) {
 			if br.Interfaces[id].Underlay.Bind != "" {
 				return nil, bad(field+".underlay.bind", "no longer understood: write the address to bind as underlay.local")
 			}
+			bfd := br.Interfaces[id].BFD
+			if err := checkDuration(bad, field+".bfd.desired_min_tx_interval", bfd.Tx); err != nil {
+				return nil, err
+			}
+			if err := checkDuration(bad, field+".bfd.required_min_rx_interval", bfd.Rx); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return &old, nil
+}
+
+// checkDuration takes what JSON has for a duration, nil for nothing.
+func checkDuration(bad func(string, string, ...any) error, field string, value any) error {
+	if value == nil {
+		return nil
+	}
+	text, ok := value.(string)
+	if d, err := util.ParseDuration(text); !ok || err != nil || d < 0 {
+		return bad(field, `%q is not a duration: write it as "200ms"`, fmt.Sprint(value))
+	}
+	return nil
+}
+
+// checkMTU refuses what does not fit the 16 bits that the reference keeps an MTU in.
+func checkMTU(bad func(string, string, ...any) error, field string, mtu int) error {
+	const most = 65535
+	switch {
+	case mtu == 0:
+		return bad(field, "not set: write the number of bytes, such as 1472")
+	case mtu < 0 || mtu > most:
+		return bad(field, "%d is no MTU: use 1 to %d bytes", mtu, most)
+	}
+	return nil
 }
 
 // fill copies each `public` to a `local` that is not set.
@@ -133,9 +181,12 @@ func checkTopology(path string, topo *jsontopo.Topology) error {
 	case topo.IA == "":
 		return bad("isd_as", "not set: write it as 1-ff00:0:110")
 	case err != nil:
-		return bad("isd_as", "%s: write it as 1-ff00:0:110", oneLine(err))
+		return bad("isd_as", "%q: write it as 1-ff00:0:110", topo.IA)
 	case ia.IsWildcard():
 		return bad("isd_as", "%s has a wildcard: write the AS's own number", ia)
+	}
+	if err := checkMTU(bad, "mtu", topo.MTU); err != nil {
+		return err
 	}
 	head := jsontopo.Topology{IA: topo.IA, EndhostPortRange: topo.EndhostPortRange}
 	if _, err := topology.RWTopologyFromJSONTopology(&head); err != nil {
@@ -209,6 +260,12 @@ func checkInterface(bad func(string, string, ...any) error, field string, topo *
 	}
 	if topology.LinkTypeFromString(intf.LinkTo) == topology.Unset {
 		return bad(field+".link_to", "%q: use core, parent, child or peer", intf.LinkTo)
+	}
+	// The control service wants the MTU of a link, too; a router can do without.
+	if intf.MTU != 0 {
+		if err := checkMTU(bad, field+".mtu", intf.MTU); err != nil {
+			return err
+		}
 	}
 	local, err := checkAddress(bad, field+".underlay.local", intf.Underlay.Local)
 	if err != nil {

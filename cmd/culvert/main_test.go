@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"culvert/internal/lab"
+)
+
+// asCulvert names the environment variable that makes the test binary culvert.
+const asCulvert = "CULVERT_TEST_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCulvert) != "" {
+		os.Exit(run())
+	}
+	os.Exit(m.Run())
+}
+
+// culvert runs a command line and returns its exit status and what it wrote.
+func culvert(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asCulvert+"=1")
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func TestExitStatus(t *testing.T) {
+	for err, want := range map[error]int{
+		nil:                         0,
+		errors.New("other"):         1,
+		usageError(errors.New("x")): 2,
+		labError(fmt.Errorf("no: %w", lab.ErrNoCommand)): 127,
+	} {
+		if got := exitStatus(err); got != want {
+			t.Errorf("%v gives status %d, want %d", err, got, want)
+		}
+	}
+}
+
+func TestWrongUsage(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"frob", `unknown command "frob"`},
+		{"help frob", "no command 'culvert frob': see 'culvert help'"},
+		{"help scion frob", "no command 'culvert scion frob': see 'culvert help'"},
+		{"completion tcsh", `unknown command "tcsh"`},
+		{"completion bash frob", `unknown command "frob"`},
+		{"version frob", `unknown command "frob"`},
+		{"scion run br.toml", "give the file with --config: culvert scion run --config br.toml"},
+		{"bench run veth --rounds 0", "--rounds and --seconds must be above 0"},
+		{"bench run veth --seconds 0", "--rounds and --seconds must be above 0"},
+	} {
+		status, stdout, stderr := culvert(t, strings.Fields(tt.args)...)
+		if status != 2 || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("culvert %s: status %d, stdout %q, stderr %q; want status 2 and one line with %q",
+				tt.args, status, stdout, stderr, tt.want)
+		}
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"", "Available Commands:"},
+		{"help", "Available Commands:"},
+		{"help scion run", "culvert scion run --config FILE"},
+		{"completion", "Available Commands:"},
+		{"completion bash", "bash completion"},
+		{"--version", "culvert dev ("},
+		{"version", "culvert dev ("},
+	} {
+		status, stdout, stderr := culvert(t, strings.Fields(tt.args)...)
+		if status != 0 || stderr != "" || !strings.Contains(stdout, tt.want) {
+			t.Errorf("culvert %s: status %d, stderr %q, stdout\n%.300s\nwant status 0 and %q",
+				tt.args, status, stderr, stdout, tt.want)
+		}
+	}
+}
