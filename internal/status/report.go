@@ -4,6 +4,7 @@
 package status
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -36,7 +37,9 @@ type Router struct {
 	// LoadedAt is when the program that runs was loaded.
 	LoadedAt *time.Time `json:"loaded_at,omitempty"`
 	// Pins is the directory of the pins in the host's mount namespace.
-	Pins       string             `json:"pins"`
+	Pins string `json:"pins"`
+	// Problem says why not all of this could be read.
+	Problem    string             `json:"problem,omitempty"`
 	Interfaces []Interface        `json:"interfaces"`
 	Links      []Link             `json:"links"`
 	Keys       []datapath.KeyInfo `json:"keys"`
@@ -99,7 +102,9 @@ func Collect() (Report, error) {
 	for _, inst := range all {
 		r, err := describe(inst)
 		if err != nil {
-			return report, err
+			// One that another version has loaded must not hide the others.
+			r.Problem = fmt.Sprintf("cannot be read: %v: if another version of culvert has loaded it, "+
+				"restart its process, or use that version", err)
 		}
 		r.NetNSName = names[inst.NetNS()]
 		report.Routers = append(report.Routers, r)

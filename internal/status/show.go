@@ -55,6 +55,9 @@ func (r Router) text(now time.Time, forget string) []string {
 	if r.LoadedAt != nil {
 		lines[0] += "  loaded " + ago(now.Sub(*r.LoadedAt)) + " ago"
 	}
+	if r.Problem != "" {
+		return append(lines, "  "+r.Problem)
+	}
 	for _, i := range r.Interfaces {
 		lines = append(lines, i.text()...)
 	}

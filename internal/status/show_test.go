@@ -144,3 +144,15 @@ func TestFieldNames(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", g, w)
 	}
 }
+
+// A router that cannot be read is shown with the reason, and with nothing that might be wrong.
+func TestProblem(t *testing.T) {
+	var b strings.Builder
+	r := Report{Routers: []Router{{ID: "br1", Mode: "native", Problem: "cannot be read: because"}}}
+	if err := r.WriteText(&b, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "router br1") || !strings.HasSuffix(b.String(), "\n  cannot be read: because\n") {
+		t.Errorf("got %q", b.String())
+	}
+}
