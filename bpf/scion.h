@@ -169,8 +169,9 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 	iface = scion_iface(id);
 	if (!iface || !iface->link)
 		return PUNT_SCION_EGRESS;
-	p->link = iface->link - 1;
-	link = bpf_map_lookup_elem(&scion_links, &p->link);
+	id = iface->link - 1;
+	p->link = id;
+	link = bpf_map_lookup_elem(&scion_links, &id); /* Linux 6.1 takes no key in *p */
 	if (!link)
 		return PUNT_SCION_EGRESS;
 	if (in->ifid) {

@@ -157,8 +157,11 @@ static __always_inline bool scion_next_hop(struct xdp_md *ctx, struct scion_pack
 	struct next_hop *hop = &l->hop;
 	__u8 seq;
 
-	if (p->to_host)
-		hop = bpf_map_lookup_elem(&scion_hosts, &p->dst);
+	if (p->to_host) {
+		struct ip_addr dst = p->dst;
+
+		hop = bpf_map_lookup_elem(&scion_hosts, &dst); /* Linux 6.1 takes no key in *p */
+	}
 	if (!hop || !hop->ifindex)
 		hop = scion_fib(ctx, l, p->len + sizeof(struct udphdr), &p->dst);
 	if (!hop)
@@ -180,12 +183,14 @@ __noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
 	void *data, *data_end, *meta, *in_info, *out_info;
 	struct next_hop hop;
 	struct scion_link *l;
+	__u32 link;
 	__u16 check;
 	bool v6, was_v6;
 
 	if (!p)
 		return -PUNT_SCION_MALFORMED;
-	l = bpf_map_lookup_elem(&scion_links, &p->link);
+	link = p->link;
+	l = bpf_map_lookup_elem(&scion_links, &link);
 	if (!l)
 		return -PUNT_SCION_EGRESS;
 	v6 = l->v6;

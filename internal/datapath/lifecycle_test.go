@@ -430,7 +430,8 @@ func TestNamespaceGone(t *testing.T) {
 	if keys, err := inst.Keys(); err != nil || len(keys) != 0 {
 		t.Errorf("keys of another namespace: %v, %v", keys, err)
 	}
-	if _, by, total := counted(t, inst, "v0"); total != 0 {
+	// the kernel itself may have said something on the new wire already
+	if _, by, total := counted(t, inst, "v0"); total != by["pass other"] {
 		t.Errorf("counters of another namespace: %v", by)
 	}
 	if gens := generations(inst.dir); len(gens) != 1 {
