@@ -28,20 +28,29 @@ A key is the derived one, 16 bytes in base64, not the master key. Keys that
 			Short:   "load a key",
 			Example: "  culvert key add br1-ff00_0_1-2 1 mQrJ6sVrX0XxXc8kz3M3YA==",
 			Args:    usageArgs(cobra.ExactArgs(3)),
-			RunE: func(_ *cobra.Command, args []string) error {
-				return node.AddKey(args[0], args[1], args[2])
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return node.AddKey(args[0], args[1], args[2], cmd.OutOrStdout())
 			},
 		},
-		&cobra.Command{
-			Use:   "remove ROUTER INDEX",
-			Short: "forget a key",
-			Args:  usageArgs(cobra.ExactArgs(2)),
-			RunE: func(_ *cobra.Command, args []string) error {
-				return node.RemoveKey(args[0], args[1])
-			},
-		},
+		newKeyRemoveCmd(),
 		newKeyListCmd(),
 	)
+	return cmd
+}
+
+func newKeyRemoveCmd() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "remove ROUTER INDEX",
+		Short: "forget a key",
+		Long: `Forget a key. The only one, and the one that the serving process has, go with
+--force alone: valid packets are dropped without them.`,
+		Args: usageArgs(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return node.RemoveKey(args[0], args[1], force, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "remove it even if packets are dropped for it")
 	return cmd
 }
 

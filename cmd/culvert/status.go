@@ -3,6 +3,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"culvert/internal/status"
@@ -11,9 +13,10 @@ import (
 func newStatusCmd() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "status",
+		Use:   "status [ROUTER]",
 		Short: "show what is attached, and what it has counted",
-		Long: `Show every data plane on this machine, whatever network namespace it is in: the
+		Long: `Show every data plane on this machine, whatever network namespace it is in, or
+those of one router. It tells of the
 interfaces with what became of their packets and why, the links with their
 state, next hop and traffic of the fast path, and the keys. Needs root.
 
@@ -34,9 +37,9 @@ With -j, an object {"routers": [...]} whose members are:
   keys                                index, id`,
 		Example: `  culvert status
   culvert status -j | jq '.routers[].interfaces[] | {interface, packets}'`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return status.Show(cmd.OutOrStdout(), asJSON)
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return status.Show(cmd.OutOrStdout(), strings.Join(args, ""), asJSON)
 		},
 	}
 	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")

@@ -118,11 +118,13 @@ func (i *Instance) Keys() ([]KeyInfo, error) {
 	var keys []KeyInfo
 	for index, id := range ids {
 		if id != 0 {
-			keys = append(keys, KeyInfo{Index: index, ID: fmt.Sprintf("%016x", id)})
+			keys = append(keys, KeyInfo{Index: index, ID: formatKeyID(id)})
 		}
 	}
 	return keys, nil
 }
+
+func formatKeyID(id uint64) string { return fmt.Sprintf("%016x", id) }
 
 // keyIDs returns what is loaded at each index, 0 for nothing.
 func (i *Instance) keyIDs() ([]uint64, error) {

@@ -47,6 +47,13 @@ func (i *Instance) slowPathKey() (id uint64) {
 	return id
 }
 
+// SlowPathKey returns the ID, as in KeyInfo, of the key that the slow path has, or had when its
+// process ended. It is false when no process has served the instance.
+func (i *Instance) SlowPathKey() (id string, known bool) {
+	slow := i.slowPathKey()
+	return formatKeyID(slow), slow != 0
+}
+
 // ownKeyReasons are those of packets that the slow path forwards or not by its key alone.
 var ownKeyReasons = []pipelineReason{pipelineReasonPUNT_SCION_MAC, pipelineReasonPUNT_SCION_EPIC}
 

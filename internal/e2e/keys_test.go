@@ -56,7 +56,20 @@ func rotateKey(t *testing.T, name string, restart bool) {
 	}
 	load.pause(old)
 	valid := old.sent.Load()
-	culvert(t, b.lab, "rut", "key", "remove", id, "0")
+	remove := []string{program(), "key", "remove", id, "0"}
+	if !restart { // the process has the old key still
+		if out, err := b.lab.Run(t.Context(), "rut", remove...); exitStatus(err) != 1 || !strings.Contains(string(out), "--force") {
+			t.Errorf("the process's own key was removed: exit status %d: %s", exitStatus(err), out)
+		}
+		remove = append(remove, "--force")
+	}
+	if out := culvert(t, b.lab, "rut", remove[1:]...); strings.Contains(out, "are dropped until") == restart {
+		t.Errorf("key remove says %q", out)
+	}
+	status := culvert(t, b.lab, "rut", "status", id)
+	if strings.Contains(status, "the process's own key is not loaded") == restart {
+		t.Errorf("status says\n%s", status)
+	}
 	load.wait(step)
 	before := count(t, plane(t, b.lab, "rut"), "to-a")
 	old.on.Store(true)

@@ -7,13 +7,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"culvert/internal/datapath"
 )
 
-// AddKey loads a forwarding key, 16 bytes in base64, into a router's data plane.
-func AddKey(router, index, key string) error {
+// AddKey loads a forwarding key, 16 bytes in base64, into a router's data plane, and tells out.
+func AddKey(router, index, key string, out io.Writer) error {
 	n, err := keyIndex(index)
 	if err != nil {
 		return err
@@ -31,11 +32,16 @@ func AddKey(router, index, key string) error {
 		return err
 	}
 	defer inst.Close()
-	return inst.AddKey(n, [datapath.KeySize]byte(b))
+	if err := inst.AddKey(n, [datapath.KeySize]byte(b)); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "key %d of router %s loaded\n", n, router)
+	return nil
 }
 
-// RemoveKey takes a forwarding key out of a router's data plane.
-func RemoveKey(router, index string) error {
+// RemoveKey takes a forwarding key out of a router's data plane, and tells out. Without force it
+// refuses when valid packets would be dropped for it.
+func RemoveKey(router, index string, force bool, out io.Writer) error {
 	n, err := keyIndex(index)
 	if err != nil {
 		return err
@@ -45,7 +51,49 @@ func RemoveKey(router, index string) error {
 		return err
 	}
 	defer inst.Close()
-	return inst.RemoveKey(n)
+	keys, err := inst.Keys()
+	if err != nil {
+		return err
+	}
+	own, _ := inst.SlowPathKey()
+	if !inst.Served() {
+		own = ""
+	}
+	loss := removalLoss(keys, n, own)
+	if loss != nil && !force {
+		return fmt.Errorf("key %d of router %s is %s: without it %s: say --force to remove it all the same",
+			n, router, loss.role, loss.follows)
+	}
+	if err := inst.RemoveKey(n); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "key %d of router %s removed\n", n, router)
+	if loss != nil {
+		fmt.Fprintln(out, loss.follows)
+	}
+	return nil
+}
+
+// loss is what a router loses with a key: what the key is to it, and what becomes of packets.
+type loss struct{ role, follows string }
+
+// removalLoss says what is lost with the key at an index, nil for nothing that anybody would miss.
+// own is the ID of the key that the serving process has, "" without a process.
+func removalLoss(keys []datapath.KeyInfo, index int, own string) *loss {
+	at := slices.IndexFunc(keys, func(k datapath.KeyInfo) bool { return k.Index == index })
+	switch {
+	case at < 0:
+		return nil
+	case len(keys) == 1 && own == "":
+		return &loss{"the only one", "no packet is forwarded until a key is added"}
+	case len(keys) == 1:
+		return &loss{"the only one", "packets under any key are dropped until a key is added"}
+	case keys[at].ID == own:
+		return &loss{"the one that the serving process has", "packets under it, and all of path type EPIC, " +
+			"are dropped until it is added again or the process has started with another key"}
+	default:
+		return nil
+	}
 }
 
 // ListKeys writes which keys a router has loaded. The keys themselves are not shown.

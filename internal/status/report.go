@@ -43,6 +43,8 @@ type Router struct {
 	Interfaces []Interface        `json:"interfaces"`
 	Links      []Link             `json:"links"`
 	Keys       []datapath.KeyInfo `json:"keys"`
+	// ownKeyMissing is true when the key of the process that serves is not among Keys.
+	ownKeyMissing bool
 }
 
 // Interface holds the counters of a network interface that is or was attached.
@@ -86,8 +88,10 @@ type Traffic struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-// Collect reads every data plane on this machine, in whatever network namespace it is, by name.
-func Collect() (Report, error) {
+// Collect reads every data plane on this machine, in whatever network namespace it is, by name, or
+// those of one router ID. Of several of that ID, the one in this network namespace is meant, if
+// there is one.
+func Collect(router string) (Report, error) {
 	all, err := datapath.List()
 	defer func() {
 		for _, inst := range all {
@@ -98,8 +102,9 @@ func Collect() (Report, error) {
 	if err != nil {
 		return report, err
 	}
+	wanted := meant(all, router, (*datapath.Instance).Name, (*datapath.Instance).Here)
 	names := netnsNames()
-	for _, inst := range all {
+	for _, inst := range wanted {
 		r, err := describe(inst)
 		if err != nil {
 			// One that another version has loaded must not hide the others.
@@ -116,6 +121,18 @@ func Collect() (Report, error) {
 		return int(int64(a.NetNS) - int64(b.NetNS))
 	})
 	return report, nil
+}
+
+// meant picks the routers of an ID, "" for all of them: the one here if it is among them.
+func meant[R any](all []R, router string, id func(R) string, here func(R) bool) []R {
+	oneHere := slices.ContainsFunc(all, func(r R) bool { return id(r) == router && here(r) })
+	var kept []R
+	for _, r := range all {
+		if router == "" || id(r) == router && (here(r) || !oneHere) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
 }
 
 func describe(inst *datapath.Instance) (Router, error) {
@@ -154,6 +171,9 @@ func describe(inst *datapath.Instance) (Router, error) {
 		return r, err
 	}
 	r.Keys = append(r.Keys, keys...)
+	if own, known := inst.SlowPathKey(); known && r.Served {
+		r.ownKeyMissing = !slices.ContainsFunc(keys, func(k datapath.KeyInfo) bool { return k.ID == own })
+	}
 	return r, r.describeLinks(inst)
 }
 

@@ -14,11 +14,14 @@ import (
 	"culvert/internal/stats"
 )
 
-// Show writes the state of every data plane on this machine.
-func Show(out io.Writer, asJSON bool) error {
-	report, err := Collect()
+// Show writes the state of every data plane on this machine, or of one router.
+func Show(out io.Writer, router string, asJSON bool) error {
+	report, err := Collect(router)
 	if err != nil {
 		return err
+	}
+	if router != "" && len(report.Routers) == 0 {
+		return fmt.Errorf("no router %s on this machine: 'culvert status' lists those that are there", router)
 	}
 	if asJSON {
 		return report.WriteJSON(out)
@@ -68,10 +71,24 @@ func (r Router) text(now time.Time, forget string) []string {
 	for _, k := range r.Keys {
 		lines = append(lines, fmt.Sprintf("  key %d  id %s", k.Index, k.ID))
 	}
-	if len(r.Keys) == 0 {
-		lines = append(lines, "  no key: all packets go to the slow path")
+	if text := r.keyProblem(); text != "" {
+		lines = append(lines, "  "+text)
 	}
 	return lines
+}
+
+// keyProblem says what the keys that are not loaded mean for packets.
+func (r Router) keyProblem() string {
+	switch {
+	case r.ownKeyMissing:
+		return "the process's own key is not loaded: packets that fail under the loaded keys are dropped"
+	case len(r.Keys) > 0:
+		return ""
+	case r.Served: // it is about to load its own
+		return "no key: all packets go to the slow path"
+	default:
+		return "no key: nothing is forwarded"
+	}
 }
 
 // gone tells whether the router is attached to nothing.

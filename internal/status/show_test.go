@@ -59,10 +59,30 @@ router br1-ff00_0_110-1  netns 4026532000 (red)  native  served by process 77  l
 
 router br2  netns 4026531840 (this one)  generic  not served
   its interfaces are gone: attach again, or forget it with 'culvert detach --all'
-  no key: all packets go to the slow path
+  no key: nothing is forwarded
 `
 	if got := "\n" + b.String(); got != want {
 		t.Errorf("got%s\nwant%s", got, want)
+	}
+}
+
+func TestKeyProblem(t *testing.T) {
+	loaded := []datapath.KeyInfo{{Index: 1, ID: "aa"}}
+	const own = "the process's own key is not loaded: packets that fail under the loaded keys are dropped"
+	for _, tc := range []struct {
+		r    Router
+		want string
+	}{
+		{Router{Keys: loaded}, ""},
+		{Router{Keys: loaded, Served: true}, ""},
+		{Router{Keys: loaded, Served: true, ownKeyMissing: true}, own},
+		{Router{Served: true, ownKeyMissing: true}, own},
+		{Router{Served: true}, "no key: all packets go to the slow path"},
+		{Router{}, "no key: nothing is forwarded"},
+	} {
+		if got := tc.r.keyProblem(); got != tc.want {
+			t.Errorf("%+v: %q, want %q", tc.r, got, tc.want)
+		}
 	}
 }
 

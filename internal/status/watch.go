@@ -55,17 +55,14 @@ func Watch(ctx context.Context, o WatchOptions) error {
 
 // look reads the data planes that are asked for.
 func (o WatchOptions) look() (sample, error) {
-	report, err := Collect()
+	report, err := Collect(o.Router)
 	return sample{at: time.Now(), routers: o.narrow(report.Routers)}, err
 }
 
 func (o WatchOptions) narrow(routers []Router) []Router {
 	var kept []Router
-	here := slices.ContainsFunc(routers, func(r Router) bool { return r.ID == o.Router && r.Here })
-	for _, r := range routers {
-		if o.Router != "" && (r.ID != o.Router || here && !r.Here) {
-			continue
-		}
+	id, here := func(r Router) string { return r.ID }, func(r Router) bool { return r.Here }
+	for _, r := range meant(routers, o.Router, id, here) {
 		if o.Interface != "" {
 			r.Interfaces = slices.DeleteFunc(slices.Clone(r.Interfaces), func(i Interface) bool {
 				return i.Interface != o.Interface
