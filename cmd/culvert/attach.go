@@ -48,7 +48,9 @@ hosts of the AS are reached only with IP forwarding on. A key comes from the
 router's keys directory if it has one, or by 'culvert key'.
 
 On a data plane that is attached already, swaps the program and takes over
-changes of the configuration without losing a packet.`,
+changes of the configuration without losing a packet. Name every interface:
+those that are attached and not named are taken off. While a process serves the
+router this is refused, also when its interfaces were detached.`,
 		Example: "  culvert attach culvert.toml eth1 eth2",
 		Args:    usageArgs(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {

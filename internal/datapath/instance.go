@@ -44,6 +44,7 @@ type Instance struct {
 	formerKey uint64
 	// taiOffset is a variable of the program that this process has loaded.
 	taiOffset *ebpf.Variable
+	takenOff  []string // interfaces that carried it before this process attached
 	old       bool     // it ran before this process took it over
 	lock      *os.File // held while this process serves the instance
 	mu        sync.Mutex
@@ -73,6 +74,10 @@ func (i *Instance) Generic() bool { return i.meta.Generic }
 
 // Adopted tells whether the data plane ran already when this process attached.
 func (i *Instance) Adopted() bool { return i.old }
+
+// TakenOff names the interfaces that Attach took the data plane off, because they were not among
+// those to attach to.
+func (i *Instance) TakenOff() []string { return i.takenOff }
 
 // Program returns the program on the interfaces, for measurements.
 func (i *Instance) Program() *ebpf.Program { return i.prog }
@@ -224,7 +229,8 @@ func swapLinks(inst, old *Instance, ports []*net.Interface) (err error) {
 		}
 		undo = append(undo, func() { _ = detachLink(path) })
 	}
-	return detachOthers(inst.dir, ports)
+	inst.takenOff, err = detachOthers(inst.dir, ports)
+	return err
 }
 
 func attachLink(inst *Instance, p *net.Interface, path string) error {

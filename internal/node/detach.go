@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"culvert/internal/datapath"
 )
@@ -29,13 +30,32 @@ func Detach(interfaces []string, out io.Writer) error {
 		}
 		owners[name] = all[i]
 	}
+	served := make(map[*datapath.Instance]bool)
+	for _, i := range owners {
+		served[i] = i.Served() // the last interface takes with it what tells
+	}
 	for _, name := range interfaces {
 		if err := owners[name].Detach(name); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "detached from %s\n", name)
 	}
+	for _, i := range all {
+		if served[i] {
+			tellServed(i, i.Attached(), out)
+		}
+	}
 	return nil
+}
+
+// tellServed says what the process of an instance does without interfaces it had; left are those
+// that are still attached.
+func tellServed(i *datapath.Instance, left []string, out io.Writer) {
+	fmt.Fprintf(out, "router %s is still served by a process, which goes on with its slow path alone", i.Name())
+	if len(left) > 0 {
+		fmt.Fprintf(out, " except on %s", strings.Join(left, ", "))
+	}
+	fmt.Fprintln(out)
 }
 
 // DetachAll takes culvert off every interface of this network namespace, and removes what is left
@@ -65,13 +85,14 @@ func detachOrForget(i *datapath.Instance, out io.Writer) error {
 	if !i.Here() {
 		return nil
 	}
-	if i.Served() {
-		fmt.Fprintf(out, "router %s is still served by a process, which goes on with its slow path alone\n", i.Name())
-	}
+	served := i.Served()
 	if err := i.DetachAll(); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "router %s detached\n", i.Name())
+	if served {
+		tellServed(i, nil, out)
+	}
 	return nil
 }
 

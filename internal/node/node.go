@@ -48,6 +48,12 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	if err := r.CheckInterfaces(interfaces); err != nil {
 		return err
 	}
+	// A process whose interfaces were detached does not hold the data plane, and lives all the same.
+	lock, err := scion.TakeLock(r.ID())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Release() }()
 	inst, err := datapath.Attach(datapath.Options{
 		Name:       r.ID(),
 		Interfaces: interfaces,
@@ -66,6 +72,9 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 		return err
 	}
 	fmt.Fprintf(out, "router %s attached to %s\n", r.ID(), strings.Join(inst.Attached(), ", "))
+	for _, name := range inst.TakenOff() {
+		fmt.Fprintf(out, "taken off %s, which was not named\n", name)
+	}
 	for _, l := range missing {
 		fmt.Fprintf(out, "no neighbour for link %s yet: once %s answers, attach again\n", l.Name, l.Remote.Addr())
 	}
