@@ -22,7 +22,8 @@ state, next hop and traffic of the fast path, and the keys. Needs root.
 
 An interface's reasons add up to the packets it has received. "limited" are
 packets for the slow path beyond its rate, "lost" are packets that were
-forwarded and did not get out.
+forwarded and did not get out. "fast in" and "out" of a link count what the fast
+path itself has received and sent, without the slow path's packets.
 
 With -j, an object {"routers": [...]} whose members are:
 

@@ -36,7 +36,7 @@ each interface and reason that moved in an interval. Routers may come and go.`,
 				*[]*string{&o.Router, &o.Interface}[n] = arg
 			}
 			o.Interval = time.Duration(interval * float64(time.Second))
-			o.Out = cmd.OutOrStdout()
+			o.Out, o.Err = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			err := status.Watch(cmd.Context(), o)
 			if errors.Is(err, status.ErrOptions) {
 				return usageError(err)

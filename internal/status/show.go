@@ -42,7 +42,18 @@ func (r Report) WriteText(out io.Writer, now time.Time) error {
 	if len(r.Routers) == 0 {
 		lines = append(lines, "culvert is not attached anywhere on this machine")
 	}
-	for n, router := range r.Routers {
+	// The caller's own network namespace first; JSON keeps its order.
+	routers := slices.SortedStableFunc(slices.Values(r.Routers), func(a, b Router) int {
+		switch {
+		case a.Here == b.Here:
+			return 0
+		case a.Here:
+			return -1
+		default:
+			return 1
+		}
+	})
+	for n, router := range routers {
 		if n > 0 {
 			lines = append(lines, "")
 		}
@@ -192,11 +203,14 @@ func (r Router) linkText() []string {
 			ends += " > " + l.Remote
 		}
 		state := "down"
-		if l.Up {
+		switch {
+		case r.gone(): // what was true when it was attached says nothing now
+			state = ""
+		case l.Up:
 			state = "up"
 		}
 		cells := []string{"link " + l.Name, l.Scope, ends, state, l.via(),
-			"in " + grouped(l.In.Packets), "out " + grouped(l.Out.Packets)}
+			"fast in " + grouped(l.In.Packets), "out " + grouped(l.Out.Packets)}
 		if l.Dropped > 0 {
 			cells = append(cells, "dropped "+grouped(l.Dropped))
 		}

@@ -42,6 +42,10 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `
+router br2  netns 4026531840 (this one)  generic  not served
+  its interfaces are gone: attach again, or forget it with 'culvert detach --all'
+  no key: nothing is forwarded
+
 router br1-ff00_0_110-1  netns 4026532000 (red)  native  served by process 77  loaded 1m30s ago
   interface eth1
     received                    1,234,584 packets   123MB
@@ -51,18 +55,23 @@ router br1-ff00_0_110-1  netns 4026532000 (red)  native  served by process 77  l
     lost      redirect                  3
   interface eth2  not attached
     received    0 packets  0B
-  link internal                 internal  10.0.0.1:30042                   up                                     in 0   out 0
-  link 1                        external  10.1.0.1:50000 > 10.1.0.2:50000  up    via 02:00:00:00:00:01 ifindex 4  in 12  out 0      dropped 2
-  link 22                       external  10.2.0.1:50000 > 10.2.0.2:50000  down  via 02:00:00:00:00:02 dev eth2   in 0   out 1,234
-  link sibling->10.0.0.2:30042  sibling   10.0.0.1:30042 > 10.0.0.2:30042  down  no next hop                      in 0   out 0
+  link internal                 internal  10.0.0.1:30042                   up                                     fast in 0   out 0
+  link 1                        external  10.1.0.1:50000 > 10.1.0.2:50000  up    via 02:00:00:00:00:01 ifindex 4  fast in 12  out 0      dropped 2
+  link 22                       external  10.2.0.1:50000 > 10.2.0.2:50000  down  via 02:00:00:00:00:02 dev eth2   fast in 0   out 1,234
+  link sibling->10.0.0.2:30042  sibling   10.0.0.1:30042 > 10.0.0.2:30042  down  no next hop                      fast in 0   out 0
   key 0  id 0123456789abcdef
-
-router br2  netns 4026531840 (this one)  generic  not served
-  its interfaces are gone: attach again, or forget it with 'culvert detach --all'
-  no key: nothing is forwarded
 `
 	if got := "\n" + b.String(); got != want {
 		t.Errorf("got%s\nwant%s", got, want)
+	}
+}
+
+// TestGoneLinks has a router whose interfaces are gone: nobody knows the state of its links.
+func TestGoneLinks(t *testing.T) {
+	r := Router{Links: []Link{{Name: "1", Scope: "external", Local: "10.1.0.1:50000", Remote: "10.1.0.2:50000", Up: true}}}
+	want := "  link 1  external  10.1.0.1:50000 > 10.1.0.2:50000    no next hop  fast in 0  out 0"
+	if got := r.linkText(); len(got) != 1 || got[0] != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

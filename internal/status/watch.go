@@ -29,6 +29,8 @@ type WatchOptions struct {
 	Count int
 	// Out gets a full-screen table if it is a terminal, lines otherwise.
 	Out io.Writer
+	// Err is told when there is nothing to write lines of yet.
+	Err io.Writer
 }
 
 // minInterval leaves the machine time for packets.
@@ -49,6 +51,9 @@ func Watch(ctx context.Context, o WatchOptions) error {
 	}
 	if f, ok := o.Out.(*os.File); ok && o.Count == 0 && isatty.IsTerminal(f.Fd()) {
 		return watchScreen(ctx, o, first, f)
+	}
+	if !slices.ContainsFunc(first.routers, func(r Router) bool { return len(r.Interfaces) > 0 }) {
+		fmt.Fprintln(o.Err, o.waitingFor())
 	}
 	return watchLines(ctx, o, first, o.look)
 }
@@ -77,12 +82,12 @@ func (o WatchOptions) narrow(routers []Router) []Router {
 func (o WatchOptions) waitingFor() string {
 	switch {
 	case o.Interface != "" && o.Router != "":
-		return fmt.Sprintf("router %s is not attached to %s: waiting for it", o.Router, o.Interface)
+		return fmt.Sprintf("router %s is not attached to %s yet, waiting", o.Router, o.Interface)
 	case o.Interface != "":
-		return fmt.Sprintf("culvert is not attached to an interface %s: waiting for it", o.Interface)
+		return fmt.Sprintf("culvert is not attached to an interface %s yet, waiting", o.Interface)
 	case o.Router != "":
-		return fmt.Sprintf("router %s is not attached: waiting for it", o.Router)
+		return fmt.Sprintf("no router %s yet, waiting", o.Router)
 	default:
-		return "culvert is not attached anywhere on this machine: waiting for it"
+		return "culvert is not attached anywhere on this machine yet, waiting"
 	}
 }

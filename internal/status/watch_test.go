@@ -72,6 +72,19 @@ func TestRouterHere(t *testing.T) {
 	}
 }
 
+func TestWaiting(t *testing.T) {
+	for want, o := range map[string]WatchOptions{
+		"no router a yet, waiting":                                      {Router: "a"},
+		"router a is not attached to x yet, waiting":                    {Router: "a", Interface: "x"},
+		"culvert is not attached to an interface x yet, waiting":        {Interface: "x"},
+		"culvert is not attached anywhere on this machine yet, waiting": {},
+	} {
+		if got := o.waitingFor(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // TestLines has routers come and go while lines are written.
 func TestLines(t *testing.T) {
 	br1 := func(out uint64) Router {
