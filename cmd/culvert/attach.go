@@ -34,6 +34,7 @@ The file is TOML:
 		},
 	}
 	cmd.Flags().StringVarP(&config, "config", "c", "", "configuration file (required)")
+	completeFileFlag(cmd, "config", "toml")
 	return cmd
 }
 
@@ -51,8 +52,9 @@ On a data plane that is attached already, swaps the program and takes over
 changes of the configuration without losing a packet. Name every interface:
 those that are attached and not named are taken off. While a process serves the
 router this is refused, also when its interfaces were detached.`,
-		Example: "  culvert attach culvert.toml eth1 eth2",
-		Args:    usageArgs(cobra.MinimumNArgs(2)),
+		Example:           "  culvert attach culvert.toml eth1 eth2",
+		Args:              usageArgs(cobra.MinimumNArgs(2)),
+		ValidArgsFunction: completeArgs(hostInterfaces, nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return node.Attach(cmd.Context(), args[0], args[1:], cmd.OutOrStdout())
 		},
@@ -69,7 +71,8 @@ interface of a router its counters and keys go.
 
 With --all, also remove what is left of routers, of any network namespace, that
 are attached to nothing any more and not served by a process.`,
-		Args: cobra.ArbitraryArgs,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeArgs(attachedInterfaces),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case all == (len(args) > 0):

@@ -42,8 +42,8 @@ func newBenchRunCmd() *cobra.Command {
 			"reference router take turns there; the one that was there at first is there again at the end.",
 		Example: "  culvert bench run veth --rows direct,redirect --rounds 3\n  culvert bench run cost -j\n" +
 			"  culvert lab up scion3 && culvert bench run scion3",
-		ValidArgs: bench.Scenarios(),
-		Args:      usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, fixed(bench.Scenarios()...)),
+		Args:              usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			changed := cmd.Flags().Changed
 			if changed("rounds") && o.Rounds <= 0 || changed("seconds") && seconds <= 0 {
@@ -70,5 +70,7 @@ func newBenchRunCmd() *cobra.Command {
 		"how long a round of a row takes (default 0.3 for veth, 0.04 for cost, 1 for scion3)")
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all)")
+	completeFlag(cmd, "rows", benchRows)
+	completeFlag(cmd, "lab", labs)
 	return cmd
 }

@@ -61,6 +61,8 @@ do without.`,
 	f.StringVarP(&config, "config", "c", "", "look at the interfaces, sockets and neighbours of this file: a router's TOML file or culvert's own")
 	f.StringSliceVarP(&interfaces, "interface", "i", nil, "look at these interfaces only (default: all that are up)")
 	f.StringSliceVarP(&neighbours, "neighbour", "n", nil, "look at the way to these addresses, too")
+	completeFileFlag(cmd, "config", "toml")
+	completeFlag(cmd, "interface", hostInterfaces)
 	f.BoolVarP(&asJSON, "json", "j", false, "print JSON")
 	return cmd
 }

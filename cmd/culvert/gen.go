@@ -76,5 +76,10 @@ topology does not know MAC addresses: give those of the device under test and of
 	f.StringVar(&o.SrcMAC, "src-mac", "", "source MAC address (default made up)")
 	f.StringVar(&o.DstMAC, "dst-mac", "", "destination MAC address (default made up)")
 	f.StringVarP(&o.Output, "write", "w", "", "pcap file to write, - for standard output")
+	completeFileFlag(cmd, "topology", "json")
+	completeFileFlag(cmd, "write", "pcap")
+	must(cmd.MarkFlagDirname("keys"))
+	completeFlag(cmd, "direction", directions)
+	completeFlag(cmd, "family", fixed("4", "6", "both"))
 	return cmd
 }

@@ -8,6 +8,8 @@ import (
 	"culvert/internal/node"
 )
 
+var keyIndexes = fixed("0", "1")
+
 func newKeyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
@@ -24,10 +26,11 @@ A key is the derived one, 16 bytes in base64, not the master key. Keys that
 	}
 	cmd.AddCommand(
 		&cobra.Command{
-			Use:     "add ROUTER INDEX BASE64",
-			Short:   "load a key",
-			Example: "  culvert key add br1-ff00_0_1-2 1 mQrJ6sVrX0XxXc8kz3M3YA==",
-			Args:    usageArgs(cobra.ExactArgs(3)),
+			Use:               "add ROUTER INDEX BASE64",
+			Short:             "load a key",
+			Example:           "  culvert key add br1-ff00_0_1-2 1 mQrJ6sVrX0XxXc8kz3M3YA==",
+			Args:              usageArgs(cobra.ExactArgs(3)),
+			ValidArgsFunction: completeArgs(nothing, routers, keyIndexes),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return node.AddKey(args[0], args[1], args[2], cmd.OutOrStdout())
 			},
@@ -45,7 +48,8 @@ func newKeyRemoveCmd() *cobra.Command {
 		Short: "forget a key",
 		Long: `Forget a key. The only one, and the one that the serving process has, go with
 --force alone: valid packets are dropped without them.`,
-		Args: usageArgs(cobra.ExactArgs(2)),
+		Args:              usageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: completeArgs(nothing, routers, keyIndexes),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return node.RemoveKey(args[0], args[1], force, cmd.OutOrStdout())
 		},
@@ -57,9 +61,10 @@ func newKeyRemoveCmd() *cobra.Command {
 func newKeyListCmd() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "list ROUTER",
-		Short: "show which keys are loaded, without the keys",
-		Args:  usageArgs(cobra.ExactArgs(1)),
+		Use:               "list ROUTER",
+		Short:             "show which keys are loaded, without the keys",
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, routers),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return node.ListKeys(args[0], asJSON, cmd.OutOrStdout())
 		},

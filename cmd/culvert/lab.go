@@ -41,8 +41,8 @@ func newLabUpCmd() *cobra.Command {
   culvert lab up scion3
   culvert lab exec scion3 as1 scion ping 1-ff00:0:3,127.0.0.1 -c 5
   culvert lab up scion3 --name second --culvert none --switch`,
-		Args:      usageArgs(cobra.ExactArgs(1)),
-		ValidArgs: slices.Sorted(maps.Keys(lab.Topologies())),
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, fixed(slices.Sorted(maps.Keys(lab.Topologies()))...)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			o.Out = cmd.OutOrStdout()
 			if cmd.Flags().Changed("culvert") {
@@ -97,7 +97,7 @@ their files, and what culvert has pinned for them. It also clears up after an
 'up' that was killed.`,
 		Example:           "  culvert lab down scion3",
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: completeLabs,
+		ValidArgsFunction: completeArgs(labs),
 		RunE: func(_ *cobra.Command, args []string) error {
 			for _, name := range args {
 				if err := lab.Down(name); err != nil {
@@ -136,7 +136,7 @@ pins are visible. The exit status is the command's own.`,
 		Example: `  culvert lab exec scion3 as1 scion showpaths 1-ff00:0:3
   culvert lab exec veth rut ip -br address`,
 		Args:              usageArgs(cobra.MinimumNArgs(3)),
-		ValidArgsFunction: completeLabs,
+		ValidArgsFunction: completeArgs(nil, labs, labNamespaces),
 		RunE: func(_ *cobra.Command, args []string) error {
 			l, err := lab.Open(args[0])
 			if err != nil {
@@ -162,22 +162,6 @@ What is up to date is left alone. Needs Go, and gcc for control and daemon.`,
 			return lab.BuildPeers(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
-}
-
-// completeLabs completes the name of a lab as the first argument.
-func completeLabs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveDefault
-	}
-	labs, err := lab.List()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for _, l := range labs {
-		names = append(names, l.Name)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // labError gives a wrong option or name the status of wrong usage.

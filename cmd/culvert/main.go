@@ -93,6 +93,7 @@ func newRootCmd() *cobra.Command {
 	root.InitDefaultCompletionCmd()
 	helpAlone(root)
 	strictDefaults(root)
+	completeNoFiles(root)
 	return root
 }
 

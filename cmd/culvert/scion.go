@@ -47,5 +47,6 @@ in this process for everything else. When the process ends the fast path stays: 
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "the router's TOML file (required)")
+	completeFileFlag(cmd, "config", "toml")
 	return cmd
 }

@@ -38,7 +38,8 @@ With -j, an object {"routers": [...]} whose members are:
   keys                                index, id`,
 		Example: `  culvert status
   culvert status -j | jq '.routers[].interfaces[] | {interface, packets}'`,
-		Args: usageArgs(cobra.MaximumNArgs(1)),
+		Args:              usageArgs(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, routers),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return status.Show(cmd.OutOrStdout(), strings.Join(args, ""), asJSON)
 		},

@@ -30,7 +30,8 @@ each interface and reason that moved in an interval. Routers may come and go.`,
 		Example: `  culvert watch
   culvert watch br1-ff00_0_1-2 eth1 -i 0.5
   culvert watch -n 10 | grep drop`,
-		Args: usageArgs(cobra.MaximumNArgs(2)),
+		Args:              usageArgs(cobra.MaximumNArgs(2)),
+		ValidArgsFunction: completeArgs(nothing, routers, routerInterfaces),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for n, arg := range args {
 				*[]*string{&o.Router, &o.Interface}[n] = arg

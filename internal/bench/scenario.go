@@ -94,6 +94,17 @@ var candidates = []candidate{
 // Scenarios lists the names that Run takes.
 func Scenarios() []string { return []string{"veth", "cost", "scion3"} }
 
+// RowNames lists the names of a scenario's rows, in the order of reports.
+func RowNames(scenario string) []string {
+	var names []string
+	for _, c := range candidates {
+		if slices.Contains(c.scenarios, scenario) {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
 // Run measures the rows of a scenario beside each other. Nothing is left of it afterwards, also when ctx ends.
 func Run(ctx context.Context, scenario string, o Options) (report *Report, err error) {
 	if !slices.Contains(Scenarios(), scenario) {
@@ -141,13 +152,12 @@ func Run(ctx context.Context, scenario string, o Options) (report *Report, err e
 // choose finds the rows of a scenario with the names given, or all of them.
 func choose(scenario string, names []string) ([]candidate, error) {
 	var all, chosen []candidate
-	var known []string
 	for _, c := range candidates {
 		if slices.Contains(c.scenarios, scenario) {
 			all = append(all, c)
-			known = append(known, c.name)
 		}
 	}
+	known := RowNames(scenario)
 	if len(names) == 0 {
 		return all, nil
 	}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"culvert/internal/bench"
+	"culvert/internal/lab"
+	"culvert/internal/node"
+	"culvert/internal/scionpkt"
+)
+
+// words gives what may stand in a place of the command line; args are the arguments before it.
+type words func(args []string) []string
+
+// completeArgs completes the first arguments by one function each, and those that follow by rest,
+// which may be nil. A place without a function takes the shell's own completion of files.
+func completeArgs(rest words, first ...words) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		at := rest
+		if len(args) < len(first) {
+			at = first[len(args)]
+		}
+		if at == nil {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return at(args), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeFlag completes the value of a flag, or the last one of a list with commas.
+func completeFlag(cmd *cobra.Command, flag string, values words) {
+	complete := func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		before := ""
+		if cmd.Flag(flag).Value.Type() == "stringSlice" {
+			before = typed[:strings.LastIndex(typed, ",")+1]
+		}
+		all := unused(values(args), strings.Split(before, ","))
+		for i := range all {
+			all[i] = before + all[i]
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
+	}
+	must(cmd.RegisterFlagCompletionFunc(flag, complete))
+}
+
+// completeFileFlag completes the value of a flag with files of a kind.
+func completeFileFlag(cmd *cobra.Command, flag, extension string) {
+	must(cmd.MarkFlagFilename(flag, extension))
+}
+
+// completeNoFiles keeps the shell from offering files wherever nothing says what belongs there.
+func completeNoFiles(cmd *cobra.Command) {
+	if cmd.ValidArgsFunction == nil && len(cmd.ValidArgs) == 0 {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if _, known := cmd.GetFlagCompletionFunc(f.Name); !known && len(f.Annotations) == 0 {
+			must(cmd.RegisterFlagCompletionFunc(f.Name, cobra.NoFileCompletions))
+		}
+	})
+	for _, sub := range cmd.Commands() {
+		completeNoFiles(sub)
+	}
+}
+
+// must is for what fails only when the code names a flag that is not there.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func nothing([]string) []string { return nil }
+
+func fixed(values ...string) words {
+	return func([]string) []string { return slices.Clone(values) }
+}
+
+func unused(all, used []string) []string {
+	return slices.DeleteFunc(all, func(s string) bool { return slices.Contains(used, s) })
+}
+
+func routers([]string) []string { return node.Routers() }
+
+func routerInterfaces(args []string) []string { return node.RouterInterfaces(args[0]) }
+
+func hostInterfaces(args []string) []string { return unused(node.HostInterfaces(), args) }
+
+func attachedInterfaces(args []string) []string { return unused(node.AttachedInterfaces(), args) }
+
+func labs(args []string) []string {
+	all, err := lab.List()
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, l := range all {
+		names = append(names, l.Name)
+	}
+	return unused(names, args)
+}
+
+func labNamespaces(args []string) []string {
+	l, err := lab.Open(args[0])
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, n := range l.Namespaces {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// benchRows lists the rows of the scenario that is named, or of all.
+func benchRows(args []string) []string {
+	scenarios := args
+	if len(scenarios) == 0 {
+		scenarios = bench.Scenarios()
+	}
+	var names []string
+	for _, s := range scenarios {
+		names = append(names, bench.RowNames(s)...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func directions([]string) []string {
+	var names []string
+	for d := range scionpkt.NumDirections {
+		names = append(names, d.String())
+	}
+	return names
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestCompletion asks the command line itself what the shells ask it.
+func TestCompletion(t *testing.T) {
+	for line, want := range map[string]string{
+		"bench run ":                         "veth cost scion3 :4",
+		"bench run scion3 ":                  ":4",
+		"bench run scion3 --rows ":           "culvert reference :4",
+		"bench run scion3 --rows culvert,":   "culvert,reference :4",
+		"lab up ":                            "scion3 veth :4",
+		"lab up --name ":                     ":4",
+		"lab exec no-such-lab as1 ":          ":0",
+		"gen scion --topology ":              "json :8",
+		"gen scion --keys ":                  ":16",
+		"gen scion --direction inside":       "external->external external->sibling sibling->external inside->external external->host :4",
+		"run -c ":                            "toml :8",
+		"run ":                               ":4",
+		"key add no-such-router ":            "0 1 :4",
+		"key add no-such-router 0 ":          ":4",
+		"attach ":                            ":0",
+		"version ":                           ":4",
+		"doctor -n ":                         ":4",
+		"watch no-such-router no-interface ": ":4",
+	} {
+		var out bytes.Buffer
+		root := newRootCmd()
+		root.SetOut(&out)
+		root.SetErr(&bytes.Buffer{})
+		root.SetArgs(append([]string{"__completeNoDesc"}, strings.Split(line, " ")...))
+		if err := root.Execute(); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		if got := strings.Join(strings.Fields(out.String()), " "); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"net"
+	"slices"
+
+	"culvert/internal/datapath"
+)
+
+// The functions below list names for a shell to complete. What cannot be read is left out.
+
+// Routers lists the IDs of the routers on this machine.
+func Routers() []string {
+	return collect(datapath.List, func(i *datapath.Instance) []string { return []string{i.Name()} })
+}
+
+// RouterInterfaces lists the interfaces that routers of an ID are attached to.
+func RouterInterfaces(id string) []string {
+	return collect(datapath.List, func(i *datapath.Instance) []string {
+		if i.Name() != id {
+			return nil
+		}
+		return i.Attached()
+	})
+}
+
+// AttachedInterfaces lists the interfaces of this network namespace that carry culvert.
+func AttachedInterfaces() []string { return collect(datapath.ListHere, (*datapath.Instance).Attached) }
+
+// HostInterfaces lists the interfaces of this network namespace, without loopback.
+func HostInterfaces() []string {
+	all, _ := net.Interfaces()
+	var names []string
+	for _, i := range all {
+		if i.Flags&net.FlagLoopback == 0 {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}
+
+// collect gathers names from instances, each once and in order.
+func collect(list func() ([]*datapath.Instance, error), names func(*datapath.Instance) []string) []string {
+	all, err := list()
+	if err != nil {
+		return nil
+	}
+	defer closeAll(all)
+	var found []string
+	for _, i := range all {
+		found = append(found, names(i)...)
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
