@@ -35,11 +35,16 @@ func newBenchRunCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO",
 		Short: "run a scenario: " + strings.Join(bench.Scenarios(), ", "),
-		Long: "Run a scenario. veth and cost have namespaces of their own, which are gone afterwards.\n\n" +
-			"veth: packets a second from a generator in the kernel, through a device under test, to a sink, all on one CPU.\n" +
-			"cost: nanoseconds that a program takes for a packet, without those that an empty program takes.\n" +
-			"scion3: packets a second from AS 1 through the router of AS 2 to AS 3, in a lab that is up. culvert and the\n" +
-			"reference router take turns there; the one that was there at first is there again at the end.",
+		Long: `Run a scenario. veth and cost have namespaces of their own, which are gone
+afterwards. The scenarios are:
+
+  veth    packets a second from a generator in the kernel, through a device
+          under test, to a sink, all on one CPU
+  cost    nanoseconds that a program takes for a packet, without those that an
+          empty program takes
+  scion3  packets a second from AS 1 through the router of AS 2 to AS 3, in a
+          lab that is up; culvert and the reference router take turns there, and
+          the one that was there at first is there again at the end`,
 		Example: "  culvert bench run veth --rows direct,redirect --rounds 3\n  culvert bench run cost -j\n" +
 			"  culvert lab up scion3 && culvert bench run scion3",
 		ValidArgsFunction: completeArgs(nothing, fixed(bench.Scenarios()...)),
