@@ -93,15 +93,9 @@ func (s *screen) top() []styled {
 	return append(lines, styled{s.theme.plain, ""})
 }
 
-// Columns fit 80 cells.
-const (
-	listFormat   = "%-18s%10s%9s%9s%11s%8s%8s%7s"
-	detailFormat = "  %-32s%10s%10s%16s%10s"
-)
-
 // list is the table of interfaces, scrolled so that the chosen one is among at most room lines.
 func (s *screen) list(room int) []styled {
-	head := styled{s.theme.head, fmt.Sprintf(listFormat, "packets/s", "received", "bits/s", "forward",
+	head := styled{s.theme.head, columns(listColumns, s.width, "packets/s", "received", "bits/s", "forward",
 		"slow path", "kernel", "drop", "lost")}
 	var rows []styled
 	at := 0
@@ -123,7 +117,7 @@ func (s *screen) list(room int) []styled {
 		if !f.attached {
 			name += " (off)"
 		}
-		rows = append(rows, styled{style, fmt.Sprintf(listFormat, "  "+name, short(f.received), short(f.bits),
+		rows = append(rows, styled{style, columns(listColumns, s.width, "  "+name, short(f.received), short(f.bits),
 			short(f.forwarded), short(f.slow), short(f.kernel), short(f.dropped), short(f.lost))})
 	}
 	first := min(max(at-(room-1)/2, 0), max(len(rows)-(room-1), 0))
@@ -150,7 +144,7 @@ func (s *screen) detail(room int) []styled {
 		return []styled{{s.theme.quiet, s.chosen.iface + " is gone"}}
 	}
 	f := s.flows[n]
-	lines := []styled{{s.theme.head, fmt.Sprintf(detailFormat, f.ifaceName()+" by reason", "packets/s",
+	lines := []styled{{s.theme.head, columns(detailColumns, s.width, "  "+f.ifaceName()+" by reason", "packets/s",
 		"bits/s", "packets", "bytes")}}
 	for n, w := range f.rows {
 		if len(lines) == room-1 && n < len(f.rows)-1 {
@@ -167,7 +161,7 @@ func (s *screen) detail(room int) []styled {
 		if w.verdict == verdictLost {
 			bits, bytes = "", ""
 		}
-		lines = append(lines, styled{style, fmt.Sprintf(detailFormat, fmt.Sprintf("%-8s%s", w.verdict, w.name),
+		lines = append(lines, styled{style, columns(detailColumns, s.width, fmt.Sprintf("  %-8s%s", w.verdict, w.name),
 			short(w.packetRate), bits, grouped(w.packets), bytes)})
 	}
 	if len(f.rows) == 0 {

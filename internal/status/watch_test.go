@@ -240,6 +240,24 @@ func TestView(t *testing.T) {
 	}
 }
 
+// TestNarrowView has less room than the columns want: what tells of trouble stays.
+func TestNarrowView(t *testing.T) {
+	for width, want := range map[int]string{
+		80: "packets/s received bits/s forward slow path kernel drop lost",
+		79: "packets/s received forward slow path kernel drop lost",
+		70: "packets/s received forward slow path drop lost",
+		60: "packets/s received forward drop lost",
+		50: "packets/s forward drop lost",
+		40: "packets/s drop lost",
+		33: "packets/s drop lost",
+	} {
+		view := newTestScreen(1).resized(width, 24).View()
+		if head := strings.Join(strings.Fields(strings.Split(view, "\n")[2]), " "); head != want {
+			t.Errorf("%d cells: %q, want %q", width, head, want)
+		}
+	}
+}
+
 func TestKeys(t *testing.T) {
 	s := newTestScreen(2).resized(80, 24)
 	press := func(keys ...string) {
