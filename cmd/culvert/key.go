@@ -20,7 +20,7 @@ other index, put the new master0.key in place and restart the control service
 and the router, remove the old key once no path under it is in use.
 
 A key is the derived one, 16 bytes in base64, not the master key. Keys that
-'culvert scion run' derives from keys/master0.key are at index 0.`,
+'culvert scion run' derives from keys/master0.key are loaded beside them.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: needVerb,
 	}
