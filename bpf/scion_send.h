@@ -74,13 +74,20 @@ static __always_inline __u64 sum_addr(const void *a)
 }
 
 /* What takes the outer addresses and ports that the packet came with out of a sum (RFC 1624). */
-static __always_inline __u64 scion_old_sum(void *data, bool v6)
+static __always_inline __u64 scion_old_sum(void *data, void *data_end, bool v6)
 {
 	__u64 sum;
 
+	/* There before, but older verifiers do not connect the two looks at v6. */
+	barrier_var(data);
+	if (data + OUTER_IPV4 > data_end)
+		return 0;
 	if (!v6)
 		return (__u64)(__u32)~LOAD32(data + IPV4_SADDR) +
 		       (__u32)~LOAD32(data + IPV4_DADDR) + (__u32)~LOAD32(data + OUTER_IPV4 - 8);
+	barrier_var(data);
+	if (data + OUTER_IPV6 > data_end)
+		return 0;
 	sum = sum_addr(data + IPV6_SADDR) + sum_addr(data + IPV6_DADDR) +
 	      LOAD32(data + OUTER_IPV6 - 8);
 	return (__u16)~csum_fold(sum);
@@ -88,7 +95,8 @@ static __always_inline __u64 scion_old_sum(void *data, bool v6)
 
 /* The new UDP checksum from the old one (RFC 1624); 0, which is none, stays 0. */
 static __always_inline __u16 scion_udp_check(void *data, const struct scion_packet *p,
-					     const struct scion_link *l, bool was_v6)
+					     const struct scion_link *l, bool was_v6,
+					     void *data_end)
 {
 	__u64 sum = l->l4_sum;
 	__u16 check;
@@ -100,7 +108,7 @@ static __always_inline __u16 scion_udp_check(void *data, const struct scion_pack
 		sum += l->v6 ? sum_addr(&p->dst) : p->dst.w[3];
 	}
 	sum += (__u16)~p->check;
-	sum += scion_old_sum(data, was_v6);
+	sum += scion_old_sum(data, data_end, was_v6);
 	/* ~from + to is 0 where nothing changes */
 	sum += (__u64)(__u32)~p->meta_from + p->meta_to;
 	sum += (__u64)(__u32)~p->in_info_from + p->in_info_to;
@@ -208,7 +216,7 @@ __noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
 		return -PUNT_SCION_MALFORMED;
 	if (hop.linear_only && (__u64)(data_end - data) < bpf_xdp_get_buff_len(ctx))
 		return -PUNT_SCION_MTU;
-	check = scion_udp_check(data, p, l, was_v6);
+	check = scion_udp_check(data, p, l, was_v6, data_end);
 	if (v6 != was_v6) {
 		if (bpf_xdp_adjust_head(ctx,
 					v6 ? OUTER_IPV4 - OUTER_IPV6 : OUTER_IPV6 - OUTER_IPV4))

@@ -29,6 +29,7 @@ With -j, an object {"routers": [...]} whose members are:
 
   router, netns, netns_name, here     ID, namespace's inode and name, is it ours
   mode, served, pid, loaded_at, pins  how it is attached, who looks after it, where
+  problem                             why the rest could not be read, if it could not
   interfaces                          interface, attached, packets, bytes,
       reasons                           reason, verdict, limited, packets, bytes
       losses                            packets by kind of loss
