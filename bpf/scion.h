@@ -39,6 +39,7 @@ static __always_inline bool scion_port_link(const struct packet *pkt, struct sci
 
 	if (seq & 1)
 		return false;
+	barrier();
 	if (!pkt->v6) {
 		if (port->family != 4 || src + 12 > pkt->data_end ||
 		    LOAD64(src) != LOAD64(port->pair) || LOAD32(src + 8) != LOAD32(port->pair + 8))

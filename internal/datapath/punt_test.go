@@ -4,7 +4,10 @@ package datapath
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
+
+	"culvert/internal/scionpkt"
 )
 
 // What its limit keeps from the slow path is counted where the reference counts what it is too busy
@@ -97,5 +100,42 @@ func TestLayouts(t *testing.T) {
 	b := mapLayouts(spec)
 	if a[pipelineMapScionLinks] == b[pipelineMapScionLinks] || a[pipelineMapCounters] != b[pipelineMapCounters] {
 		t.Error("a layout does not follow the types")
+	}
+}
+
+// BFD of the links has a limit of its own, which nobody inside the AS can use up.
+func TestBFDFromInsideIsNotTheSessions(t *testing.T) {
+	inNamespace(t)
+	in := addVeth(t, "a0", "a1")
+	inst := mustAttach(t, testConfig(1), "a0")
+	const (
+		protocol = scionpkt.EthernetLen + scionpkt.IPv4Len + scionpkt.UDPLen + 4 // next header
+		pathType = protocol + 4
+		srcIP    = scionpkt.EthernetLen + 12
+		dstIP    = srcIP + 4
+		dstPort  = scionpkt.EthernetLen + scionpkt.IPv4Len + 2
+	)
+	for _, c := range []struct {
+		inside bool
+		path   byte
+		want   string
+	}{
+		{false, 2, "punt scion-bfd"}, {false, 0, "punt scion-bfd"},
+		{true, 2, "punt scion-onehop"}, {true, 0, "punt scion-empty"},
+	} {
+		frame := transitFrame(t, in, testKey)
+		frame[protocol], frame[pathType] = 203, c.path
+		if c.inside {
+			internal := inst.Config().Links[0].Local
+			copy(frame[srcIP:], []byte{192, 0, 2, 77})
+			copy(frame[dstIP:], internal.Addr().AsSlice())
+			binary.BigEndian.PutUint16(frame[dstPort:], internal.Port())
+			scionpkt.FixOuter(frame)
+		}
+		_, before, _ := counted(t, inst, "a0")
+		feed(t, inst, frame, "a0", 1)
+		if _, after, _ := counted(t, inst, "a0"); after[c.want] != before[c.want]+1 {
+			t.Errorf("inside %v, path type %d: %v, then %v, want one more %s", c.inside, c.path, before, after, c.want)
+		}
 	}
 }
