@@ -9,6 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bench/report"
 )
 
 // Subject is a program whose cost is to be measured, with the packets to measure it on.
@@ -42,13 +44,13 @@ type CostRow struct {
 	Name   string `json:"name"`
 	Frames int    `json:"frames"`
 	// Net is the subject's time less the empty program's in the same round.
-	Net Spread `json:"ns_per_packet"`
+	Net report.Spread `json:"ns_per_packet"`
 	// Best is the shortest time of the subject less the shortest of the empty program: what remains when the
 	// machine is not disturbed.
 	Best float64 `json:"best_ns_per_packet"`
 	// Gross and Empty are the two times, each with the restoring of the packet.
-	Gross Spread `json:"gross_ns_per_packet"`
-	Empty Spread `json:"empty_ns_per_packet"`
+	Gross report.Spread `json:"gross_ns_per_packet"`
+	Empty report.Spread `json:"empty_ns_per_packet"`
 }
 
 // Cost measures subjects in interleaved rounds. Before each run of a program the packet is restored from the
@@ -258,9 +260,9 @@ func (t *trial) row() CostRow {
 	r := CostRow{
 		Name:   t.subject.Name,
 		Frames: len(t.table.frames),
-		Net:    newSpread(net),
-		Gross:  newSpread(t.gross),
-		Empty:  newSpread(t.baseline),
+		Net:    report.NewSpread(net),
+		Gross:  report.NewSpread(t.gross),
+		Empty:  report.NewSpread(t.baseline),
 	}
 	r.Best = r.Gross.Min - r.Empty.Min
 	return r

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package report
 
 import (
 	"fmt"
@@ -22,8 +22,8 @@ type Machine struct {
 	Pinned int `json:"pinned"`
 }
 
-// thisMachine describes the machine. What cannot be read is left empty.
-func thisMachine(pinned int) Machine {
+// ThisMachine describes the machine. What cannot be read is left empty.
+func ThisMachine(pinned int) Machine {
 	m := Machine{CPUs: runtime.NumCPU(), Pinned: pinned}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {

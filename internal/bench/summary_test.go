@@ -8,24 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-func TestSpread(t *testing.T) {
-	tests := []struct {
-		values []float64
-		want   Spread
-	}{
-		{nil, Spread{}},
-		{[]float64{3}, Spread{3, 3, 3}},
-		{[]float64{9, 1, 2}, Spread{2, 1, 9}},
-		{[]float64{4, 1, 2, 9}, Spread{3, 1, 9}},
-	}
-	for _, tc := range tests {
-		if got := newSpread(tc.values); got != tc.want {
-			t.Errorf("%v: %+v, want %+v", tc.values, got, tc.want)
-		}
-	}
-}
+	"culvert/internal/bench/report"
+)
 
 // sample of a millisecond, in which packets of 1000 sent arrived.
 func sample(received, lost uint64) Sample {
@@ -34,7 +19,7 @@ func sample(received, lost uint64) Sample {
 
 // testReport has a row that is always half as fast as the other, on a machine that slows down, and a row that loses
 // a packet without a trace.
-func testReport() *Report {
+func testReport() *report.Report {
 	var log []string
 	rows := []Row{&fakeRow{name: "redirect", log: &log}, &fakeRow{name: "half", log: &log}, &fakeRow{name: "leaky", log: &log}}
 	samples := [][]Sample{
@@ -42,7 +27,7 @@ func testReport() *Report {
 		{sample(500, 500), sample(200, 800), sample(100, 900)},
 		{sample(1000, 0), sample(1000, 0), sample(999, 0)},
 	}
-	return rateReport("veth", rows, samples, []string{"redirect", "absent"})
+	return rateReport(rows, samples, []string{"redirect", "absent"})
 }
 
 func TestRateReport(t *testing.T) {
@@ -50,7 +35,7 @@ func TestRateReport(t *testing.T) {
 	if got := r.Ratios; len(got) != 2 || got["half/redirect"] != 0.5 {
 		t.Errorf("ratios %v", got)
 	}
-	if got := r.Rows[1].Offered; *got != (Spread{1, 1, 1}) {
+	if got := r.Rows[1].Offered; *got != report.NewSpread([]float64{1}) {
 		t.Errorf("offered %+v, but 1000 packets were sent in each millisecond", got)
 	}
 	if got := r.Rows[0]; got.Mpps.Median != 0.4 || got.NsPerPacket.Median != 2500 || !got.Valid || got.Lost["queue"] != 1400 {
@@ -67,8 +52,7 @@ func TestReportAsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got struct {
-		Scenario string
-		Rows     []struct {
+		Rows []struct {
 			Name  string
 			Mpps  struct{ Median, Min, Max float64 }
 			Ns    struct{ Median float64 } `json:"ns_per_packet"`
@@ -80,7 +64,7 @@ func TestReportAsJSON(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Scenario != "veth" || len(got.Rows) != 3 || got.Machine == nil || got.Ratios["half/redirect"] != 0.5 {
+	if len(got.Rows) != 3 || got.Machine == nil || got.Ratios["half/redirect"] != 0.5 {
 		t.Fatalf("%s", b.Bytes())
 	}
 	half := got.Rows[1]
@@ -109,7 +93,7 @@ func TestReportAsTable(t *testing.T) {
 		t.Errorf("no note of the missing packet in\n%s", &b)
 	}
 	b.Reset()
-	cost := costReport("cost", []CostRow{{Name: "redirect", Frames: 7, Net: Spread{13, 12, 15}, Best: 11.5}})
+	cost := costReport([]CostRow{{Name: "redirect", Frames: 7, Net: report.NewSpread([]float64{13, 12, 15}), Best: 11.5}})
 	if err := cost.WriteTable(&b); err != nil {
 		t.Fatal(err)
 	}

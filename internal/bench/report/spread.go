@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bench
+package report
 
 import "slices"
 
@@ -11,8 +11,8 @@ type Spread struct {
 	Max    float64 `json:"max"`
 }
 
-// newSpread of no values is zero.
-func newSpread(values []float64) Spread {
+// NewSpread sums up values; that of no values is zero.
+func NewSpread(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
 	}

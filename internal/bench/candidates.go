@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"culvert/internal/lab"
+)
+
+const (
+	// frameSize is that of the published figures, in bytes with the Ethernet header.
+	frameSize = 138
+	// coldFrames is how many different packets take turns: eight times as many as culvert's cache of hop fields has
+	// entries, so that a packet of the same kind is long forgotten when its turn comes again.
+	coldFrames = 32768
+)
+
+// candidate is a row that scenarios can have.
+type candidate struct {
+	name string
+	// device makes the device under test, nil for none.
+	device func(o Options) Device
+	// scenarios lists those that measure it.
+	scenarios []string
+	// alone, paced and note are as for vethRow.
+	alone, paced bool
+	note         string
+}
+
+// candidates are all rows, in the order of reports. Names are stable.
+var candidates = []candidate{
+	{name: "direct", scenarios: []string{"veth"}},
+	{name: "bridge", scenarios: []string{"veth"}, device: func(Options) Device { return &bridge{} }},
+	{name: "redirect", scenarios: []string{"veth", "cost"}, device: func(Options) Device { return &redirect{} }},
+	// culvert watches tracepoints that all devices pass through.
+	{name: "culvert-nomac", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
+		return &culvert{traffic: scionTraffic{cold: true, size: frameSize}, skipMAC: true}
+	}},
+	{name: "culvert-cold", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
+		return &culvert{traffic: scionTraffic{cold: true, size: frameSize}}
+	}},
+	{name: "culvert-warm", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
+		return &culvert{traffic: scionTraffic{size: frameSize}}
+	}},
+	{name: "reference", scenarios: []string{"veth"}, paced: true, device: func(o Options) Device {
+		return &reference{traffic: scionTraffic{cold: true, size: frameSize}, program: o.Router}
+	}},
+	{name: "reference-1cpu", scenarios: []string{"veth"}, paced: true, device: func(o Options) Device {
+		return &reference{traffic: scionTraffic{cold: true, size: frameSize}, program: o.Router, cpus: []int{LastCPU()}}
+	}},
+	{name: "culvert-switch-cold", scenarios: []string{"cost"}, device: func(Options) Device {
+		return &culvert{traffic: scionTraffic{cold: true, crossing: true, size: frameSize}}
+	}},
+	{
+		name: "culvert", scenarios: []string{"scion3"}, alone: true,
+		note:   "flooded with all that the generator can send, on one CPU with it",
+		device: func(o Options) Device { return &labRouter{at: o.lab, kind: lab.Culvert} },
+	},
+	{name: "reference", scenarios: []string{"scion3"}, alone: true, paced: true, device: func(o Options) Device {
+		return &labRouter{at: o.lab, kind: lab.Reference}
+	}},
+}
+
+// choose finds the rows of a scenario with the names given, or all of them.
+func choose(scenario string, names []string) ([]candidate, error) {
+	var all, chosen []candidate
+	for _, c := range candidates {
+		if slices.Contains(c.scenarios, scenario) {
+			all = append(all, c)
+		}
+	}
+	known := RowNames(scenario)
+	if len(names) == 0 {
+		return all, nil
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("%w row %q of scenario %s: there are %s", ErrUnknown, name, scenario,
+				strings.Join(known, ", "))
+		}
+	}
+	for _, c := range all {
+		if slices.Contains(names, c.name) {
+			chosen = append(chosen, c)
+		}
+	}
+	return chosen, nil
+}

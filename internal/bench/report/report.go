@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report holds the outcome of a benchmark: its JSON, its Markdown table and its plots, and what changed
+// between two outcomes. It measures nothing.
+package report
+
+import (
+	"encoding/json"
+	"io"
+)
+
+// Report is the outcome of a scenario.
+type Report struct {
+	Scenario string `json:"scenario"`
+	Rows     []Row  `json:"rows"`
+	// Ratios maps "A/B" to the median, over rounds, of A's rate by B's in the same round. Costs have none.
+	Ratios  map[string]float64 `json:"ratios,omitempty"`
+	Machine Machine            `json:"machine"`
+}
+
+// Row is what was measured of one row, over all rounds. What a scenario does not measure is absent.
+type Row struct {
+	// Name is stable: reports are compared by it. A variant of a row has a suffix, as in "culvert-cold@512".
+	Name string `json:"name"`
+	// FrameSize is the length of the frames in bytes, without the frame check sequence; 0 for a mix of lengths.
+	FrameSize int `json:"frame_size,omitempty"`
+	// CPUs are those that generator, device and sink ran on.
+	CPUs []int `json:"cpus,omitempty"`
+	// Workers is how many worker CPUs the device spread its packets over.
+	Workers *int `json:"workers,omitempty"`
+	// Mpps is the rate at which packets arrived, in millions a second.
+	Mpps *Spread `json:"mpps,omitempty"`
+	// Offered is the rate at which packets were sent, in the same unit.
+	Offered *Spread `json:"offered_mpps,omitempty"`
+	// NsPerPacket is in nanoseconds: the inverse of the rate, or the cost net of an empty program.
+	NsPerPacket *Spread `json:"ns_per_packet,omitempty"`
+	// Best is the lowest cost seen, net of the lowest of an empty program, in nanoseconds.
+	Best *float64 `json:"best_ns_per_packet,omitempty"`
+	// Instructions is how many instructions a packet takes, net of an empty program where a cost is counted.
+	Instructions *float64 `json:"instructions_per_packet,omitempty"`
+	// Frames is how many different frames took turns.
+	Frames int `json:"frames,omitempty"`
+	// Use is how busy each CPU was, from 0 to 1.
+	Use map[int]Spread `json:"cpu_use,omitempty"`
+	// Order is what became of the packets' order.
+	Order *Order `json:"order,omitempty"`
+	// NDR is the highest rate without loss, in millions of packets a second: the no drop rate.
+	NDR *Spread `json:"ndr_mpps,omitempty"`
+	// Latency has one entry for each offered rate, in ascending order.
+	Latency  []Latency         `json:"latency,omitempty"`
+	Sent     uint64            `json:"sent,omitempty"`
+	Received uint64            `json:"received,omitempty"`
+	Lost     map[string]uint64 `json:"lost,omitempty"`
+	// Valid is false if packets were lost that nothing counted, or if the row does not show what it is meant to.
+	// Note says so, or what is particular about the row.
+	Valid bool   `json:"valid"`
+	Note  string `json:"note,omitempty"`
+}
+
+// Order counts what a sink found in the sequence numbers of each flow.
+type Order struct {
+	Packets    uint64 `json:"packets"`
+	Missing    uint64 `json:"missing"`
+	Duplicates uint64 `json:"duplicates"`
+	// Reordered packets carry a smaller number than one that came before them in their flow (RFC 4737, 3.3).
+	Reordered uint64 `json:"reordered"`
+}
+
+// Latency is how long packets took at one offered rate, in nanoseconds from the generator to the sink.
+type Latency struct {
+	// Load is the offered rate as a share of the highest rate without loss, 0 to 1.
+	Load float64 `json:"load"`
+	// Offered is the rate at which packets were sent, in millions a second.
+	Offered float64 `json:"offered_mpps"`
+	Packets uint64  `json:"packets"`
+	P50     float64 `json:"p50_ns"`
+	P90     float64 `json:"p90_ns"`
+	P99     float64 `json:"p99_ns"`
+	P999    float64 `json:"p99_9_ns"`
+	Max     float64 `json:"max_ns"`
+	// Curve has the latency at ascending shares of all packets, for a plot of the distribution.
+	Curve []Point `json:"curve,omitempty"`
+}
+
+// Point says that a share of all packets, 0 to 1, took at most so many nanoseconds.
+type Point struct {
+	Share float64 `json:"share"`
+	Ns    float64 `json:"ns"`
+}
+
+// WriteJSON writes the report as one JSON object.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}

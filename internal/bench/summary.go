@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+
+	"culvert/internal/bench/report"
+)
+
+// rateReport sums up samples of rows, and compares every row with those named in against.
+func rateReport(rows []Row, samples [][]Sample, against []string) *report.Report {
+	r := &report.Report{Ratios: map[string]float64{}}
+	rates := map[string][]float64{}
+	for i, row := range rows {
+		out := report.Row{Name: row.Name(), Lost: map[string]uint64{}, Valid: true}
+		var mpps, offered, ns []float64
+		var missing int64
+		for _, s := range samples[i] {
+			mpps = append(mpps, s.Mpps())
+			offered = append(offered, s.Offered())
+			if s.Mpps() > 0 {
+				ns = append(ns, 1000/s.Mpps())
+			}
+			out.Sent += s.Sent
+			out.Received += s.Received
+			for where, n := range s.Lost {
+				if n > 0 {
+					out.Lost[where] += n
+				}
+			}
+			out.Note = s.Note
+			if !s.Accounted() {
+				out.Valid = false
+				missing += s.Missing()
+			}
+		}
+		if !out.Valid {
+			out.Note = fmt.Sprintf("invalid: %d packets not accounted for", missing)
+		}
+		arrived, sent, cost := report.NewSpread(mpps), report.NewSpread(offered), report.NewSpread(ns)
+		out.Mpps, out.Offered, out.NsPerPacket = &arrived, &sent, &cost
+		rates[out.Name] = mpps
+		r.Rows = append(r.Rows, out)
+	}
+	for _, base := range against {
+		for name, mpps := range rates {
+			if name != base && rates[base] != nil {
+				r.Ratios[name+"/"+base] = pairedRatio(mpps, rates[base])
+			}
+		}
+	}
+	return r
+}
+
+// pairedRatio is the median ratio of values measured in the same round, 0 if there is none.
+func pairedRatio(a, b []float64) float64 {
+	var ratios []float64
+	for i := range min(len(a), len(b)) {
+		if b[i] > 0 {
+			ratios = append(ratios, a[i]/b[i])
+		}
+	}
+	return report.NewSpread(ratios).Median
+}
+
+// costReport is the report of costs.
+func costReport(rows []CostRow) *report.Report {
+	r := &report.Report{}
+	for _, c := range rows {
+		r.Rows = append(r.Rows, report.Row{Name: c.Name, NsPerPacket: &c.Net, Best: &c.Best, Frames: c.Frames, Valid: true})
+	}
+	return r
+}
