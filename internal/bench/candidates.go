@@ -32,20 +32,20 @@ type candidate struct {
 
 // candidates are all rows, in the order of reports. Names are stable.
 var candidates = []candidate{
-	{name: "direct", scenarios: []string{"veth"}},
-	{name: "bridge", scenarios: []string{"veth"}, device: func(Options) Device { return &bridge{} }},
-	{name: "redirect", scenarios: []string{"veth", "cost"}, device: func(Options) Device { return &redirect{} }},
+	{name: "direct", scenarios: []string{"veth", "ndr", "latency"}},
+	{name: "bridge", scenarios: []string{"veth", "ndr", "latency"}, device: func(Options) Device { return &bridge{} }},
+	{name: "redirect", scenarios: []string{"veth", "cost", "ndr", "latency"}, device: func(Options) Device { return &redirect{} }},
 	// culvert watches tracepoints that all devices pass through.
-	{name: "culvert-nomac", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
+	{name: "culvert-nomac", scenarios: []string{"veth", "cost", "ndr", "latency"}, alone: true, device: func(Options) Device {
 		return &culvert{traffic: scionTraffic{cold: true, size: frameSize}, skipMAC: true}
 	}},
-	{name: "culvert-cold", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
+	{name: "culvert-cold", scenarios: []string{"veth", "cost", "ndr", "latency"}, alone: true, device: func(Options) Device {
 		return &culvert{traffic: scionTraffic{cold: true, size: frameSize}}
 	}},
-	{name: "culvert-warm", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
+	{name: "culvert-warm", scenarios: []string{"veth", "cost", "ndr", "latency"}, alone: true, device: func(Options) Device {
 		return &culvert{traffic: scionTraffic{size: frameSize}}
 	}},
-	{name: "reference", scenarios: []string{"veth"}, paced: true, device: func(o Options) Device {
+	{name: "reference", scenarios: []string{"veth", "ndr", "latency"}, paced: true, device: func(o Options) Device {
 		return &reference{traffic: scionTraffic{cold: true, size: frameSize}, program: o.Router}
 	}},
 	{name: "reference-1cpu", scenarios: []string{"veth"}, paced: true, device: func(o Options) Device {

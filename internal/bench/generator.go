@@ -35,6 +35,10 @@ type GeneratorOptions struct {
 	Flows int
 	// CPU is where the generator runs, and with it whatever it hands its packets to.
 	CPU int
+	// Batch is how many packets leave together when they are paced, 0 for some: with 1 each leaves when it is due.
+	Batch int
+	// Urgent generators run before all else on their CPU.
+	Urgent bool
 }
 
 // Sent is what a generator handed over to its device.
@@ -109,6 +113,11 @@ func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 		if err := pin(g.opts.CPU); err != nil {
 			return err
 		}
+		if g.opts.Urgent {
+			if err := urgent(0); err != nil {
+				return err
+			}
+		}
 		for total.Packets < packets {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -145,6 +154,9 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 	if g.gap > 0 {
 		// Packets leave when the batch is complete.
 		o.BatchSize = pacedBatch
+		if g.opts.Batch > 0 {
+			o.BatchSize = uint32(g.opts.Batch)
+		}
 	}
 	_, runErr := g.objs.Generate.Run(o)
 	if err := g.objs.Sent.Lookup(uint32(0), &states); err != nil {

@@ -55,6 +55,8 @@ func scenarios() []scenario {
 		{"veth", 15, 300 * time.Millisecond, runVeth},
 		{"cost", 21, 40 * time.Millisecond, runCost},
 		{"scion3", 3, time.Second, runScion3},
+		{"ndr", 1, 200 * time.Millisecond, runNDR},
+		{"latency", 3, 500 * time.Millisecond, runLatency},
 	}
 }
 

@@ -60,11 +60,15 @@ func (s *searcher) classify(g Goal, trials []Trial) class {
 	}
 }
 
-// throughput is the conditional throughput of a load, RFC 9971, 6.2: the forwarding rate that the share of the time
-// given by the exceed ratio was at least at.
-func throughput(g Goal, load float64, trials []Trial) float64 {
+// forwarded is the rate at which packets came through, from the rate really offered up to the load.
+func (t Trial) forwarded() float64 { return min(t.Offered, t.Load) * (1 - t.lossRatio()) }
+
+// throughput is the conditional throughput of a load, RFC 9971, 6.2: the forwarding rate that trials of full length had
+// at least for all of the time but the exceed ratio. Unlike the RFC's it follows from the rate really offered, so that a
+// generator that falls a little short of the load does not better it.
+func throughput(g Goal, trials []Trial) float64 {
 	full := slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool { return t.Duration < g.FinalDuration })
-	slices.SortFunc(full, func(a, b Trial) int { return cmp.Compare(a.lossRatio(), b.lossRatio()) })
+	slices.SortFunc(full, func(a, b Trial) int { return cmp.Compare(b.forwarded(), a.forwarded()) })
 	var sum time.Duration
 	for _, t := range full {
 		sum += t.Duration
@@ -72,7 +76,7 @@ func throughput(g Goal, load float64, trials []Trial) float64 {
 	left := float64(max(sum, g.DurationSum)) * (1 - g.ExceedRatio)
 	for _, t := range full {
 		if left -= float64(t.Duration); left <= 0 {
-			return load * (1 - t.lossRatio())
+			return t.forwarded()
 		}
 	}
 	// What was not measured counts as lost.

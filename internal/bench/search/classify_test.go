@@ -62,7 +62,7 @@ func TestConditionalThroughput(t *testing.T) {
 		for _, lost := range tc.lost {
 			trials = append(trials, trial(time.Second, lost))
 		}
-		if got := throughput(g, 1000, trials); got != tc.want {
+		if got := throughput(g, trials); got != tc.want {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}

@@ -88,7 +88,8 @@ type Outcome struct {
 	Lower float64
 	// Upper is the relevant upper bound: the lowest load found not to be within the goal. 0 if there is none.
 	Upper float64
-	// Throughput is the conditional throughput: the forwarding rate at Lower, in packets a second.
+	// Throughput is the conditional throughput: the forwarding rate at Lower, in packets a second. It is less than Lower
+	// by what was lost and by what the generator fell short.
 	Throughput float64
 	// Limit is what Upper is due to.
 	Limit Limit

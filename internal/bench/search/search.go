@@ -104,7 +104,7 @@ func (s *searcher) below(upper, step float64) float64 {
 	load := upper / step
 	var through float64
 	for _, t := range s.trials[upper] {
-		through = max(through, min(t.Offered, t.Load)*(1-t.lossRatio()))
+		through = max(through, t.forwarded())
 	}
 	if through < load && len(s.trials[through]) == 0 {
 		return through
@@ -142,7 +142,7 @@ func (s *searcher) outcome(g Goal) Outcome {
 	o.Lower, o.Upper = s.bounds(g)
 	o.Limit = s.limit(g, o.Upper)
 	if o.Lower > 0 {
-		o.Throughput = throughput(g, o.Lower, s.trials[o.Lower])
+		o.Throughput = throughput(g, s.trials[o.Lower])
 	}
 	switch {
 	case s.why != "":

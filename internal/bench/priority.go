@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// urgent lets a thread, 0 for the calling one, run before all ordinary ones on its CPU: as a packet's interrupt would,
+// and so that what else the machine does is not taken for the device's loss. Where the kernel gives a group of
+// processes no real-time share, a high ordinary priority has to do.
+func urgent(thread int) error {
+	attr := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	err := unix.SchedSetAttr(thread, attr, 0)
+	if errors.Is(err, unix.EPERM) {
+		const highest = -20
+		err = unix.Setpriority(unix.PRIO_PROCESS, thread, highest)
+	}
+	if err != nil {
+		return fmt.Errorf("give thread %d priority: %w", thread, err)
+	}
+	return nil
+}
+
+// receiveUrgentlyOn is receiveOn with a thread that is urgent.
+func receiveUrgentlyOn(e End, cpu int) error {
+	if err := receiveOn(e, cpu); err != nil {
+		return err
+	}
+	threads, err := napiThreads(e.Name)
+	for _, thread := range threads {
+		err = errors.Join(err, urgent(thread))
+	}
+	return err
+}

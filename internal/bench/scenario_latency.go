@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"culvert/internal/bench/report"
+)
+
+// What scenario latency measures unless told otherwise. Shorter SCION packets have no room for a stamp.
+var (
+	latencyRows  = []string{"direct", "bridge", "redirect", "culvert-cold", "culvert-warm", "reference"}
+	latencySizes = []string{"150"}
+)
+
+// latencyLoads are the offered rates, as shares of the highest rate without loss.
+var latencyLoads = []float64{0.1, 0.5, 0.9}
+
+const (
+	// latencyWidth is ndrWidth for the rate that the loads are shares of.
+	latencyWidth = 0.05
+	// latencySearch is how long its trials last.
+	latencySearch = 100 * time.Millisecond
+)
+
+// latencyResult is what was measured of a row in all rounds.
+type latencyResult struct {
+	// ndr is the highest rate without loss, in packets a second, found in the first round.
+	ndr float64
+	// irregular says why that rate is none, if so.
+	irregular string
+	delays    []Histogram
+	// sent is the sum of trials at each load, missed the rates that the generator did not keep.
+	sent    []Sample
+	missed  []string
+	missing int64
+	cpus    []int
+}
+
+// runLatency measures how long packets take at shares of each row's no drop rate.
+func runLatency(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
+	rows, err := trialRows(chosen, o, latencyRows, latencySizes)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkStampable(rows, o); err != nil {
+		return nil, err
+	}
+	results := make([]latencyResult, len(rows))
+	err = inTurns(ctx, rows, o, func(i int) error {
+		t := trialOptions{length: rows[i].length, frames: coldFrames, stamped: true}
+		p, err := openTrialPath(ctx, rows[i].candidate, o, t)
+		return p.closing(func() error {
+			if err != nil {
+				return err
+			}
+			return results[i].measure(ctx, p, o, rows[i])
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &report.Report{}
+	for i, row := range rows {
+		r.Rows = append(r.Rows, results[i].row(row))
+	}
+	return r, nil
+}
+
+// checkStampable refuses frames that are too short for a stamp.
+func checkStampable(rows []trialRow, o Options) error {
+	for _, row := range rows {
+		shortest, err := shortestFrame(row.candidate, o)
+		if err != nil {
+			return err
+		}
+		if need := shortest + stampLen; row.length.shortest() < need {
+			return fmt.Errorf("%w frame size %s for %s: the time is kept in the last %d bytes of a frame, "+
+				"so give %d to %d bytes", ErrUnknown, row.length, row.name, stampLen, need, maxSize)
+		}
+	}
+	return nil
+}
+
+// measure adds a round.
+func (r *latencyResult) measure(ctx context.Context, p *trialPath, o Options, row trialRow) error {
+	if r.delays == nil {
+		r.delays, r.sent = make([]Histogram, len(latencyLoads)), make([]Sample, len(latencyLoads))
+		r.cpus = []int{p.generator, p.device}
+		found, err := p.findNDR(ctx, min(o.Round, latencySearch), latencyWidth)
+		if err != nil {
+			return err
+		}
+		r.ndr, r.irregular = found.Throughput, found.Irregular
+		fmt.Fprintf(o.Progress, "%s: no loss at %.3f Mpps after %d trials\n", row, r.ndr/1e6, found.Trials)
+	}
+	if r.ndr == 0 {
+		return nil
+	}
+	before := p.missing
+	for i, share := range latencyLoads {
+		if err := p.row.sink.Reset(); err != nil {
+			return err
+		}
+		load := share * r.ndr
+		s, err := p.trial(ctx, load, o.Round)
+		if err != nil {
+			return err
+		}
+		h, err := p.row.sink.Latency()
+		if err != nil {
+			return err
+		}
+		if offered := s.Offered() * 1e6; offered < load*(1-rateShortfall) {
+			r.missed = append(r.missed, fmt.Sprintf("the generator sent %.3f Mpps instead of %.3f", offered/1e6, load/1e6))
+		}
+		r.sent[i].Sent += s.Sent
+		r.sent[i].Received += s.Received
+		r.sent[i].Elapsed += s.Elapsed
+		r.delays[i].add(h)
+	}
+	r.missing += p.missing - before
+	return nil
+}
+
+// row makes the report's row.
+func (r latencyResult) row(t trialRow) report.Row {
+	ndr := report.NewSpread([]float64{r.ndr / 1e6})
+	out := report.Row{
+		Name: t.String(), FrameSize: int(t.length), CPUs: r.cpus, Frames: coldFrames, NDR: &ndr, Valid: true,
+	}
+	var notes []string
+	invalid := func(why string) {
+		out.Valid = false
+		notes = append(notes, "invalid: "+why)
+	}
+	if r.missing != 0 {
+		invalid(fmt.Sprintf("%d packets not accounted for", r.missing))
+	}
+	if r.irregular != "" {
+		invalid("no rate without loss was found: " + r.irregular)
+	}
+	for _, missed := range r.missed {
+		invalid(missed)
+	}
+	for i, share := range latencyLoads {
+		out.Sent += r.sent[i].Sent
+		out.Received += r.sent[i].Received
+		if r.delays[i].Packets() > 0 {
+			out.Latency = append(out.Latency, r.delays[i].Report(share, r.sent[i].Offered()))
+		}
+	}
+	if lost := out.Sent - min(out.Sent, out.Received); lost > 0 {
+		notes = append(notes, fmt.Sprintf("%d packets were lost and have no time", lost))
+	}
+	out.Note = strings.Join(append(notes, t.notes()...), "; ")
+	return out
+}
+
+// add counts the packets of another histogram too.
+func (h *Histogram) add(other Histogram) {
+	if h.buckets == nil {
+		h.buckets = slices.Clone(other.buckets)
+	} else {
+		for i, n := range other.buckets {
+			h.buckets[i] += n
+		}
+	}
+	h.packets += other.packets
+	h.longest = max(h.longest, other.longest)
+}

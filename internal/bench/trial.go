@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"culvert/internal/bench/search"
+)
+
+// trialHeader is how many bytes of a long frame are rewritten for each packet: more than all headers take.
+const trialHeader = 192
+
+// rateShortfall is the share by which the offered rate may miss the intended one. It is large because a virtual CPU now
+// and then stands still for a moment. What is reported is the rate that was really offered.
+const rateShortfall = 0.1
+
+// trialPath is a path for trials at given loads. The generator has a CPU, device and sink have another. The device
+// receives in a kernel thread of its own, so that its queue fills up and overflows when it is too slow. On one CPU
+// generator and device would take turns, and nothing would ever be lost.
+type trialPath struct {
+	row *vethRow
+	// generator and device are CPUs.
+	generator, device int
+	// sum adds up all trials.
+	sum Sample
+	// missing is how many packets were neither received nor counted as lost. Packets counted twice are taken off.
+	missing int64
+}
+
+// trialOptions say what trials send.
+type trialOptions struct {
+	length frameLength
+	// frames is how many different frames take turns.
+	frames int
+	// stamped frames tell the sink how long they took. Each leaves by itself instead of in batches.
+	stamped bool
+}
+
+// trialCPUs picks a CPU for the generator and one for the device.
+func trialCPUs() (generator, device int, err error) {
+	device = LastCPU()
+	if generator = anotherCPU(device); generator == device {
+		return 0, 0, fmt.Errorf("find a CPU for the generator and another for the device: there is only CPU %d; "+
+			"run it where two CPUs may be used (taskset(1))", device)
+	}
+	return generator, device, nil
+}
+
+// openTrialPath lays a path through a candidate's device. Close is called after it, even when it failed.
+func openTrialPath(ctx context.Context, c candidate, o Options, t trialOptions) (p *trialPath, err error) {
+	p = &trialPath{sum: Sample{Lost: map[string]uint64{}}}
+	if p.generator, p.device, err = trialCPUs(); err != nil {
+		return p, err
+	}
+	common, err := t.length.udpFrames(t.frames)
+	if err != nil {
+		return p, err
+	}
+	p.row = &vethRow{name: c.name, opts: vethOptions{Frames: common, CPU: p.device}}
+	if c.device != nil {
+		p.row.device = c.device(o)
+		setFrameLength(p.row.device, t.length)
+	}
+	frames, err := p.row.lay()
+	if err != nil {
+		return p, err
+	}
+	g := GeneratorOptions{Frames: frames, From: p.row.path.Source, CPU: p.generator, Stamp: t.stamped, Urgent: true}
+	shortest, longest := lengths(frames)
+	if longest > trialHeader {
+		g.Header = trialHeader
+	}
+	p.row.opts.Sink = SinkOptions{MinLen: shortest}
+	if t.stamped {
+		g.Batch, g.Flows = 1, 1
+		p.row.opts.Sink.Flows = g.Flows
+	}
+	if err := p.row.open(ctx); err != nil {
+		return p, err
+	}
+	first := p.row.path.In
+	if p.row.device == nil {
+		first = p.row.path.Sink
+	}
+	if err := receiveUrgentlyOn(first, p.device); err != nil {
+		return p, err
+	}
+	p.row.gen, err = NewGenerator(g)
+	return p, err
+}
+
+// Close removes the path.
+func (p *trialPath) Close() error {
+	if p.row == nil {
+		return nil
+	}
+	return p.row.Teardown()
+}
+
+// lengths are those of the shortest and of the longest frame.
+func lengths(frames [][]byte) (shortest, longest int) {
+	shortest = len(frames[0])
+	for _, f := range frames {
+		shortest, longest = min(shortest, len(f)), max(longest, len(f))
+	}
+	return shortest, longest
+}
+
+// setFrameLength gives a device that has frames of its own the length of them.
+func setFrameLength(d Device, l frameLength) {
+	switch d := d.(type) {
+	case *culvert:
+		d.traffic.size = int(l)
+	case *reference:
+		d.traffic.size = int(l)
+	}
+}
+
+// trial offers a load, in packets a second, for a time, and waits until each packet has been received or counted.
+func (p *trialPath) trial(ctx context.Context, load float64, duration time.Duration) (Sample, error) {
+	before, err := p.row.count()
+	if err != nil {
+		return Sample{}, err
+	}
+	p.row.gen.Pace(load)
+	sent, err := p.row.gen.Run(ctx, max(1, uint64(load*duration.Seconds())))
+	if err != nil {
+		return Sample{}, err
+	}
+	s, err := p.settled(ctx, before, sent)
+	if err != nil {
+		return s, err
+	}
+	p.sum.Sent += s.Sent
+	p.sum.Received += s.Received
+	p.sum.Elapsed += s.Elapsed
+	for where, n := range s.Lost {
+		p.sum.Lost[where] += n
+	}
+	p.missing += s.Missing()
+	return s, nil
+}
+
+// settled reads the counters until all that was sent is accounted for, or until they have not changed for long.
+func (p *trialPath) settled(ctx context.Context, before pathCount, sent Sent) (Sample, error) {
+	const quiet, pause = 200 * time.Millisecond, 2 * time.Millisecond
+	last, since := int64(-1), time.Now()
+	for {
+		after, err := p.row.count()
+		if err != nil {
+			return Sample{}, err
+		}
+		s := Sample{
+			Sent: sent.Packets, Received: after.received - before.received, Elapsed: sent.Elapsed,
+			Lost: map[string]uint64{},
+		}
+		for where, n := range after.lost {
+			if n > before.lost[where] {
+				s.Lost[where] = n - before.lost[where]
+			}
+		}
+		missing := s.Missing()
+		if missing != last {
+			last, since = missing, time.Now()
+		}
+		if missing <= 0 || time.Since(since) > quiet {
+			return s, nil
+		}
+		select {
+		case <-ctx.Done():
+			return s, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// harnessLoss is how many packets got through the device and were lost before the sink.
+func (p *trialPath) harnessLoss(s Sample) uint64 {
+	if p.row.device == nil {
+		return 0
+	}
+	return s.Lost[lostToSink] + s.Lost[lostAtSink]
+}
+
+// measure is a trial as the search wants it. What the harness lost, the device did not lose.
+func (p *trialPath) measure(ctx context.Context, load float64, duration time.Duration) (search.Result, error) {
+	s, err := p.trial(ctx, load, duration)
+	if err != nil {
+		return search.Result{}, err
+	}
+	got := s.Received + p.harnessLoss(s)
+	return search.Result{Offered: s.Offered() * 1e6, Sent: s.Sent, Lost: s.Sent - min(s.Sent, got)}, nil
+}
+
+// findNDR looks for the highest load without loss. The trials that count last as long as round.
+func (p *trialPath) findNDR(ctx context.Context, round time.Duration, width float64) (search.Outcome, error) {
+	const (
+		minLoad, maxLoad = 1e3, 10e6
+		trials           = 100
+	)
+	goal := search.Goal{
+		ExceedRatio: 0.5, FinalDuration: round, DurationSum: 5 * round, InitialDuration: round / 4, Width: width,
+	}
+	// A flood warms everything up, and shows about where to begin.
+	flood, err := p.measure(ctx, maxLoad, goal.InitialDuration)
+	if err != nil {
+		return search.Outcome{}, err
+	}
+	through := flood.Offered * (1 - float64(flood.Lost)/float64(max(1, flood.Sent)))
+	return search.Find(ctx, goal, search.Range{
+		MinLoad: minLoad, MaxLoad: maxLoad, Start: max(minLoad, through),
+		Trials: trials, Time: trials * round, Shortfall: rateShortfall,
+	}, p.measure)
+}
+
+// closing runs fn and then Close, and joins what fails.
+func (p *trialPath) closing(fn func() error) error { return errors.Join(fn(), p.Close()) }
