@@ -38,6 +38,7 @@ type latencyResult struct {
 	// sent is the sum of trials at each load, missed the rates that the generator did not keep.
 	sent    []Sample
 	missed  []string
+	lost    map[string]uint64
 	missing int64
 	cpus    []int
 }
@@ -91,7 +92,7 @@ func checkStampable(rows []trialRow, o Options) error {
 func (r *latencyResult) measure(ctx context.Context, p *trialPath, o Options, row trialRow) error {
 	if r.delays == nil {
 		r.delays, r.sent = make([]Histogram, len(latencyLoads)), make([]Sample, len(latencyLoads))
-		r.cpus = []int{p.generator, p.device}
+		r.cpus, r.lost = []int{p.generator, p.device}, map[string]uint64{}
 		found, err := p.findNDR(ctx, min(o.Round, latencySearch), latencyWidth)
 		if err != nil {
 			return err
@@ -122,6 +123,9 @@ func (r *latencyResult) measure(ctx context.Context, p *trialPath, o Options, ro
 		r.sent[i].Sent += s.Sent
 		r.sent[i].Received += s.Received
 		r.sent[i].Elapsed += s.Elapsed
+		for where, n := range s.Lost {
+			r.lost[where] += n
+		}
 		r.delays[i].add(h)
 	}
 	r.missing += p.missing - before
@@ -132,7 +136,7 @@ func (r *latencyResult) measure(ctx context.Context, p *trialPath, o Options, ro
 func (r latencyResult) row(t trialRow) report.Row {
 	ndr := report.NewSpread([]float64{r.ndr / 1e6})
 	out := report.Row{
-		Name: t.String(), FrameSize: int(t.length), CPUs: r.cpus, Frames: coldFrames, NDR: &ndr, Valid: true,
+		Name: t.String(), FrameSize: int(t.length), CPUs: r.cpus, Frames: coldFrames, NDR: &ndr, Lost: nonZero(r.lost), Valid: true,
 	}
 	var notes []string
 	invalid := func(why string) {

@@ -5,6 +5,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -167,6 +168,13 @@ func (r *ndrResult) add(p *trialPath, found search.Outcome) {
 	r.harness += p.harnessLoss(p.sum)
 }
 
+// nonZero keeps the counts that are not 0.
+func nonZero(counts map[string]uint64) map[string]uint64 {
+	kept := maps.Clone(counts)
+	maps.DeleteFunc(kept, func(_ string, n uint64) bool { return n == 0 })
+	return kept
+}
+
 // ndrReport sums the searches up, and compares rows of the same frame length.
 func ndrReport(rows []trialRow, results []ndrResult) *report.Report {
 	r := &report.Report{Ratios: map[string]float64{}}
@@ -191,7 +199,7 @@ func ndrReport(rows []trialRow, results []ndrResult) *report.Report {
 func (r ndrResult) row(t trialRow) (out report.Row, mpps []float64) {
 	out = report.Row{
 		Name: t.String(), FrameSize: int(t.length), CPUs: r.cpus, Frames: coldFrames,
-		Sent: r.sum.Sent, Received: r.sum.Received, Lost: r.sum.Lost, Valid: true,
+		Sent: r.sum.Sent, Received: r.sum.Received, Lost: nonZero(r.sum.Lost), Valid: true,
 	}
 	var notes []string
 	note := func(text string) {
