@@ -19,7 +19,7 @@ func TestNDR(t *testing.T) {
 	needRoot(t)
 	checkLeftovers(t)
 	o := shortOptions(t)
-	o.Sizes = []string{"60", "138", imixWord}
+	o.Sizes = []string{"60", imixWord}
 	var progress bytes.Buffer
 	o.Progress = &progress
 	r, err := Run(context.Background(), "ndr", o)
@@ -40,22 +40,23 @@ func TestNDR(t *testing.T) {
 			t.Errorf("%s: sent %d, received %d, lost %d", row.Name, row.Sent, row.Received, lost)
 		}
 	}
-	for _, name := range []string{"bridge@60", "redirect@138", "culvert-cold@134", "culvert-cold@138", "reference@imix"} {
-		if _, ok := names[name]; !ok || len(r.Rows) != 15 {
+	for _, name := range []string{"bridge@60", "redirect@60", "culvert-cold@134", "culvert-cold@imix", "reference@imix"} {
+		if _, ok := names[name]; !ok || len(r.Rows) != 10 {
 			t.Errorf("no row %s among %d", name, len(r.Rows))
 		}
 	}
 	if row := names["culvert-warm@134"]; row.FrameSize != 134 || !strings.Contains(row.Note, "60 bytes asked for") {
 		t.Errorf("row %+v", row)
 	}
-	if _, ok := r.Ratios["culvert-cold@138/redirect@138"]; !ok {
+	if _, ok := r.Ratios["culvert-cold@imix/redirect@imix"]; !ok {
 		t.Errorf("ratios %v", r.Ratios)
 	}
-	if !strings.Contains(progress.String(), "15 of 15: reference@imix, about ") {
+	if !strings.Contains(progress.String(), "10 of 10: reference@imix, about ") {
 		t.Errorf("progress %q", &progress)
 	}
 }
 
+// An interruption comes in the middle of a search whose trials last for a second, and when the second row begins.
 func TestInterruptedSearchLeavesNothing(t *testing.T) {
 	needRoot(t)
 	for _, scenario := range []string{"ndr", "latency"} {
@@ -80,7 +81,7 @@ func TestInterruptedSearchLeavesNothing(t *testing.T) {
 	}
 }
 
-// With a search of trials of a second each, an interruption comes in the middle of one.
+// Rows and lengths are combined, and each is measured once.
 func TestTrialRows(t *testing.T) {
 	chosen, err := choose("ndr", nil)
 	if err != nil {
