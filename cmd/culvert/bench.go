@@ -77,6 +77,8 @@ afterwards. The scenarios are:
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all)")
 	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,
 		"frame lengths in bytes, without the frame check sequence, or imix, separated by commas (default: the scenario's)")
+	cmd.Flags().IntSliceVar(&o.CPUs, "cpus", nil,
+		"veth: CPUs for generator, device and sink, 1 or 2, separated by commas (default: the scenario's)")
 	completeFlag(cmd, "rows", benchRows)
 	completeFlag(cmd, "lab", labs)
 	return cmd

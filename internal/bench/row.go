@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"culvert/internal/bench/report"
 )
 
 // Row is one thing that a scenario measures beside others. All rows of a scenario are set up at the same time, so
@@ -23,6 +25,12 @@ type Row interface {
 	Teardown() error
 }
 
+// described is a Row that adds what is the same in all rounds to its report.
+type described interface {
+	Row
+	describe(row *report.Row)
+}
+
 // Sample is what one round of a row measured.
 type Sample struct {
 	Sent     uint64
@@ -33,6 +41,10 @@ type Sample struct {
 	Others uint64
 	// Elapsed is the time in which all of it was sent.
 	Elapsed time.Duration
+	// Asked is how many packets a second the generator was asked to send, 0 for as many as possible.
+	Asked float64
+	// Exact says that the row stands for the rate asked for, and shows nothing if that was not reached.
+	Exact bool
 	// Note says what is particular about the measurement, if anything.
 	Note string
 }

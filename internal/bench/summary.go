@@ -4,6 +4,7 @@ package bench
 
 import (
 	"fmt"
+	"strings"
 
 	"culvert/internal/bench/report"
 )
@@ -14,7 +15,12 @@ func rateReport(rows []Row, samples [][]Sample, against []string) *report.Report
 	rates := map[string][]float64{}
 	for i, row := range rows {
 		out := report.Row{Name: row.Name(), Lost: map[string]uint64{}, Valid: true}
+		if d, ok := row.(described); ok {
+			d.describe(&out)
+		}
 		var mpps, offered, ns []float64
+		var asked float64
+		var exact bool
 		var missing int64
 		for _, s := range samples[i] {
 			mpps = append(mpps, s.Mpps())
@@ -29,7 +35,7 @@ func rateReport(rows []Row, samples [][]Sample, against []string) *report.Report
 					out.Lost[where] += n
 				}
 			}
-			out.Note = s.Note
+			out.Note, asked, exact = s.Note, s.Asked, s.Exact
 			if !s.Accounted() {
 				out.Valid = false
 				missing += s.Missing()
@@ -37,6 +43,10 @@ func rateReport(rows []Row, samples [][]Sample, against []string) *report.Report
 		}
 		if !out.Valid {
 			out.Note = fmt.Sprintf("invalid: %d packets not accounted for", missing)
+		}
+		if short := shortfall(asked, 1e6*report.NewSpread(offered).Median); short != "" {
+			out.Note = strings.TrimPrefix(out.Note+"; "+short, "; ")
+			out.Valid = out.Valid && !exact
 		}
 		arrived, sent, cost := report.NewSpread(mpps), report.NewSpread(offered), report.NewSpread(ns)
 		out.Mpps, out.Offered, out.NsPerPacket = &arrived, &sent, &cost
