@@ -100,6 +100,7 @@ func runRows(ctx context.Context, rows []Row, o RunOptions) (samples [][]Sample,
 		}
 	}
 	samples = make([][]Sample, len(rows))
+	track := newSteps(o.Progress, (o.Rounds+1)*len(rows))
 	for round := range o.Rounds + 1 {
 		for turn := range rows {
 			// Another row begins each time, so that no row always follows the same one.
@@ -107,15 +108,22 @@ func runRows(ctx context.Context, rows []Row, o RunOptions) (samples [][]Sample,
 			if err := ctx.Err(); err != nil {
 				return nil, fmt.Errorf("interrupted: %w", err)
 			}
+			name := rows[i].Name()
+			what := fmt.Sprintf("round %d of %d: %s", round, o.Rounds, name)
+			if round == 0 {
+				what = "warming up " + name
+			}
+			track.begin(what)
 			s, err := rows[i].Run(ctx, o.Round)
 			if err != nil {
-				return nil, fmt.Errorf("measure %s: %w", rows[i].Name(), err)
+				return nil, fmt.Errorf("measure %s: %w", name, err)
 			}
 			if round == 0 {
-				fmt.Fprintf(o.Progress, "warming up %s\n", rows[i].Name())
+				track.end(what, "")
 				continue
 			}
-			fmt.Fprintf(o.Progress, "round %d of %d: %s %.2f Mpps\n", round, o.Rounds, rows[i].Name(), s.Mpps())
+			rate := fmt.Sprintf("%.2f Mpps", s.Mpps())
+			track.end(what+" "+rate, name+" "+rate)
 			samples[i] = append(samples[i], s)
 		}
 	}

@@ -104,6 +104,9 @@ func Run(ctx context.Context, name string, o Options) (*report.Report, error) {
 	}
 	// The load is that before we began.
 	machine := report.ThisMachine(LastCPU())
+	shown := newProgress(o.Progress, name)
+	defer shown.done()
+	o.Progress = shown
 	r, err := s.run(ctx, chosen, o)
 	if err != nil {
 		return nil, err
