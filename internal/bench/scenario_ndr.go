@@ -188,7 +188,7 @@ func ndrReport(rows []trialRow, results []ndrResult) *report.Report {
 		for _, base := range []string{"redirect", "bridge", "reference"} {
 			name, against := row.String(), base+"@"+row.length.String()
 			if name != against && rates[against] != nil && rates[name] != nil {
-				r.Ratios[name+"/"+against] = pairedRatio(rates[name], rates[against])
+				r.Ratios[name+"/"+against] = report.NewSpread(report.PairedRatios(rates[name], rates[against])).Median
 			}
 		}
 	}
