@@ -24,6 +24,8 @@ const volatile __u32 out_ifindex = 0;
 const volatile __u32 base_len = 0;
 /* Set before loading: whether frames get stamps. */
 const volatile bool stamps = false;
+/* Set before loading: whether these stamps have a time. */
+const volatile bool timed = false;
 
 /* Written by: the generator; internal/bench resets it before a run. */
 struct {
@@ -59,7 +61,8 @@ static __always_inline void pace(struct progress *s)
 /* Leaves the template's next stamp in the last bytes of a frame of len bytes. Returns 0 or -1. */
 static __always_inline int put_stamp(struct xdp_md *ctx, struct frame_template *t, __u32 len)
 {
-	struct stamp s = stamp_make(t->flow, t->seq, bpf_ktime_get_ns(), t->stamp_sum);
+	__u64 now_ns = timed ? bpf_ktime_get_ns() : 0;
+	struct stamp s = stamp_make(t->flow, t->seq, now_ns, t->stamp_sum);
 	void *end = (void *)(long)ctx->data_end;
 	__u32 at = len - STAMP_LEN;
 	struct stamp *place;

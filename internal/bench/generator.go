@@ -33,6 +33,8 @@ type GeneratorOptions struct {
 	Stamp bool
 	// Flows is how many flows the stamps tell apart, 0 for one for each frame. Frame i belongs to flow i mod Flows.
 	Flows int
+	// Untimed leaves the time out, which is cheaper. The Sink must be told too.
+	Untimed bool
 	// CPU is where the generator runs, and with it whatever it hands its packets to.
 	CPU int
 }
@@ -78,6 +80,7 @@ func NewGenerator(o GeneratorOptions) (*Generator, error) {
 		spec.Variables[benchGenVarOutIfindex].Set(uint32(o.From.Index)),
 		spec.Variables[benchGenVarBaseLen].Set(uint32(len(t.base))),
 		spec.Variables[benchGenVarStamps].Set(o.Stamp),
+		spec.Variables[benchGenVarTimed].Set(o.Stamp && !o.Untimed),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the generator: %w", err)
