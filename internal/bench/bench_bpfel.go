@@ -32,6 +32,7 @@ const (
 	benchProgBenchEmpty    = "bench_empty"
 	benchProgBenchRedirect = "bench_redirect"
 	benchVarHeaderMax      = "header_max"
+	benchVarOneLength      = "one_length"
 	benchVarOutIfindex     = "out_ifindex"
 	benchVarTemplateCount  = "template_count"
 )
@@ -97,6 +98,7 @@ type benchMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchVariableSpecs struct {
 	HeaderMax     *ebpf.VariableSpec `ebpf:"header_max"`
+	OneLength     *ebpf.VariableSpec `ebpf:"one_length"`
 	OutIfindex    *ebpf.VariableSpec `ebpf:"out_ifindex"`
 	TemplateCount *ebpf.VariableSpec `ebpf:"template_count"`
 }
@@ -139,6 +141,7 @@ func (m *benchMaps) Close() error {
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchVariables struct {
 	HeaderMax     *ebpf.Variable `ebpf:"header_max"`
+	OneLength     *ebpf.Variable `ebpf:"one_length"`
 	OutIfindex    *ebpf.Variable `ebpf:"out_ifindex"`
 	TemplateCount *ebpf.Variable `ebpf:"template_count"`
 }

@@ -35,9 +35,12 @@ const (
 	benchGenProgBenchGenerate = "bench_generate"
 	benchGenVarBaseLen        = "base_len"
 	benchGenVarHeaderMax      = "header_max"
+	benchGenVarOneLength      = "one_length"
 	benchGenVarOutIfindex     = "out_ifindex"
 	benchGenVarStamps         = "stamps"
+	benchGenVarStop           = "stop"
 	benchGenVarTemplateCount  = "template_count"
+	benchGenVarTimed          = "timed"
 )
 
 // loadBenchGen returns the embedded CollectionSpec for benchGen.
@@ -99,9 +102,12 @@ type benchGenMapSpecs struct {
 type benchGenVariableSpecs struct {
 	BaseLen       *ebpf.VariableSpec `ebpf:"base_len"`
 	HeaderMax     *ebpf.VariableSpec `ebpf:"header_max"`
+	OneLength     *ebpf.VariableSpec `ebpf:"one_length"`
 	OutIfindex    *ebpf.VariableSpec `ebpf:"out_ifindex"`
 	Stamps        *ebpf.VariableSpec `ebpf:"stamps"`
+	Stop          *ebpf.VariableSpec `ebpf:"stop"`
 	TemplateCount *ebpf.VariableSpec `ebpf:"template_count"`
+	Timed         *ebpf.VariableSpec `ebpf:"timed"`
 }
 
 // benchGenObjects contains all objects after they have been loaded into the kernel.
@@ -141,9 +147,12 @@ func (m *benchGenMaps) Close() error {
 type benchGenVariables struct {
 	BaseLen       *ebpf.Variable `ebpf:"base_len"`
 	HeaderMax     *ebpf.Variable `ebpf:"header_max"`
+	OneLength     *ebpf.Variable `ebpf:"one_length"`
 	OutIfindex    *ebpf.Variable `ebpf:"out_ifindex"`
 	Stamps        *ebpf.Variable `ebpf:"stamps"`
+	Stop          *ebpf.Variable `ebpf:"stop"`
 	TemplateCount *ebpf.Variable `ebpf:"template_count"`
+	Timed         *ebpf.Variable `ebpf:"timed"`
 }
 
 // benchGenPrograms contains all programs after they have been loaded into the kernel.

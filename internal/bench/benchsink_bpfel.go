@@ -58,6 +58,7 @@ const (
 	benchSinkVarMarkOffset = "mark_offset"
 	benchSinkVarMinLen     = "min_len"
 	benchSinkVarTagOffset  = "tag_offset"
+	benchSinkVarTimed      = "timed"
 )
 
 // loadBenchSink returns the embedded CollectionSpec for benchSink.
@@ -124,6 +125,7 @@ type benchSinkVariableSpecs struct {
 	MarkOffset *ebpf.VariableSpec `ebpf:"mark_offset"`
 	MinLen     *ebpf.VariableSpec `ebpf:"min_len"`
 	TagOffset  *ebpf.VariableSpec `ebpf:"tag_offset"`
+	Timed      *ebpf.VariableSpec `ebpf:"timed"`
 }
 
 // benchSinkObjects contains all objects after they have been loaded into the kernel.
@@ -170,6 +172,7 @@ type benchSinkVariables struct {
 	MarkOffset *ebpf.Variable `ebpf:"mark_offset"`
 	MinLen     *ebpf.Variable `ebpf:"min_len"`
 	TagOffset  *ebpf.Variable `ebpf:"tag_offset"`
+	Timed      *ebpf.Variable `ebpf:"timed"`
 }
 
 // benchSinkPrograms contains all programs after they have been loaded into the kernel.

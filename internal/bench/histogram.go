@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 
@@ -42,8 +43,8 @@ func bucketTop(i int) uint64 {
 // is read when the generator makes a packet and when the sink sees it, so time in the batch that live frames leave in
 // counts too (see Generator.Pace).
 func (s *Sink) Latency() (Histogram, error) {
-	if s.flows == 0 {
-		return Histogram{}, errNoStamps
+	if !s.timed {
+		return Histogram{}, errNoTimes
 	}
 	var perCPU []benchSinkDelayCount
 	if err := s.objs.Delays.Lookup(uint32(0), &perCPU); err != nil {
@@ -59,6 +60,9 @@ func (s *Sink) Latency() (Histogram, error) {
 	}
 	return h, nil
 }
+
+// errNoTimes is the error for reading latencies from a sink that does not read times.
+var errNoTimes = errors.New("the sink does not read times from stamps: set SinkOptions.Flows and not Untimed")
 
 // Packets is how many packets were counted.
 func (h Histogram) Packets() uint64 { return h.packets }

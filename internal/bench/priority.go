@@ -25,11 +25,8 @@ func urgent(thread int) error {
 	return nil
 }
 
-// receiveUrgentlyOn is receiveOn with a thread that is urgent.
-func receiveUrgentlyOn(e End, cpu int) error {
-	if err := receiveOn(e, cpu); err != nil {
-		return err
-	}
+// urgentReceiver makes the thread that receives on a device urgent (see receiveOn).
+func urgentReceiver(e End) error {
 	threads, err := napiThreads(e.Name)
 	for _, thread := range threads {
 		err = errors.Join(err, urgent(thread))

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,19 +50,18 @@ func runLatency(ctx context.Context, chosen []candidate, o Options) (*report.Rep
 	if err != nil {
 		return nil, err
 	}
-	if err := checkStampable(rows, o); err != nil {
+	if err := checkStampable(rows); err != nil {
 		return nil, err
 	}
 	results := make([]latencyResult, len(rows))
-	err = inTurns(ctx, rows, o, func(i int) error {
+	err = inTurns(ctx, rows, o, func(i int) (said string, err error) {
 		t := trialOptions{length: rows[i].length, frames: coldFrames, stamped: true}
 		p, err := openTrialPath(ctx, rows[i].candidate, o, t)
-		return p.closing(func() error {
-			if err != nil {
-				return err
-			}
-			return results[i].measure(ctx, p, o, rows[i])
-		})
+		defer func() { err = errors.Join(err, p.Close()) }()
+		if err != nil {
+			return "", err
+		}
+		return results[i].measure(ctx, p, o.Round)
 	})
 	if err != nil {
 		return nil, err
@@ -74,48 +74,51 @@ func runLatency(ctx context.Context, chosen []candidate, o Options) (*report.Rep
 }
 
 // checkStampable refuses frames that are too short for a stamp.
-func checkStampable(rows []trialRow, o Options) error {
+func checkStampable(rows []trialRow) error {
+	least, err := shortestSCION()
+	if err != nil {
+		return err
+	}
 	for _, row := range rows {
-		shortest, err := shortestFrame(row.candidate, o)
-		if err != nil {
-			return err
+		need := minUDPFrame + stampLen
+		if row.scion {
+			need = least + stampLen
 		}
-		if need := shortest + stampLen; row.length.shortest() < need {
-			return fmt.Errorf("%w frame size %s for %s: the time is kept in the last %d bytes of a frame, "+
-				"so give %d to %d bytes", ErrUnknown, row.length, row.name, stampLen, need, maxSize)
+		if slices.Min(row.length.sizes()) < need {
+			return fmt.Errorf("%w frame size %s for %s: the time is kept in the last %d bytes of a frame, so give %d to %d bytes",
+				ErrUnknown, row.length, row.name, stampLen, need, maxSize)
 		}
 	}
 	return nil
 }
 
-// measure adds a round.
-func (r *latencyResult) measure(ctx context.Context, p *trialPath, o Options, row trialRow) error {
+// measure adds a round, and says how long half of the packets took at most at the highest load.
+func (r *latencyResult) measure(ctx context.Context, p *trialPath, round time.Duration) (string, error) {
 	if r.delays == nil {
 		r.delays, r.sent = make([]Histogram, len(latencyLoads)), make([]Sample, len(latencyLoads))
 		r.cpus, r.lost = []int{p.generator, p.device}, map[string]uint64{}
-		found, err := p.findNDR(ctx, min(o.Round, latencySearch), latencyWidth)
+		found, err := p.findNDR(ctx, min(round, latencySearch), latencyWidth)
 		if err != nil {
-			return err
+			return "", err
 		}
 		r.ndr, r.irregular = found.Throughput, found.Irregular
-		fmt.Fprintf(o.Progress, "%s: no loss at %.3f Mpps after %d trials\n", row, r.ndr/1e6, found.Trials)
 	}
 	if r.ndr == 0 {
-		return nil
+		return "has no rate without loss", nil
 	}
 	before := p.missing
 	for i, share := range latencyLoads {
 		if err := p.row.sink.Reset(); err != nil {
-			return err
+			return "", err
 		}
 		load := share * r.ndr
-		s, err := p.trial(ctx, load, o.Round)
+		s, err := p.trial(ctx, load, round)
 		if err != nil {
-			return err
+			return "", err
 		}
 		h, err := p.row.sink.Latency()
 		if err != nil {
-			return err
+			return "", err
 		}
 		if offered := s.Offered() * 1e6; offered < load*(1-rateShortfall) {
 			r.missed = append(r.missed, fmt.Sprintf("the generator sent %.3f Mpps instead of %.3f", offered/1e6, load/1e6))
@@ -129,14 +132,15 @@ func (r *latencyResult) measure(ctx context.Context, p *trialPath, o Options, ro
 		r.delays[i].add(h)
 	}
 	r.missing += p.missing - before
-	return nil
+	last := len(latencyLoads) - 1
+	return fmt.Sprintf("%.1f us at %.3f Mpps", r.delays[last].Quantile(0.5)/1e3, r.sent[last].Offered()), nil
 }
 
 // row makes the report's row.
 func (r latencyResult) row(t trialRow) report.Row {
 	ndr := report.NewSpread([]float64{r.ndr / 1e6})
 	out := report.Row{
-		Name: t.String(), FrameSize: int(t.length), CPUs: r.cpus, Frames: coldFrames, NDR: &ndr, Lost: nonZero(r.lost), Valid: true,
+		Name: t.String(), FrameSize: max(0, int(t.length)), CPUs: r.cpus, Frames: coldFrames, NDR: &ndr, Lost: nonZero(r.lost), Valid: true,
 	}
 	var notes []string
 	invalid := func(why string) {
@@ -162,7 +166,7 @@ func (r latencyResult) row(t trialRow) report.Row {
 	if lost := out.Sent - min(out.Sent, out.Received); lost > 0 {
 		notes = append(notes, fmt.Sprintf("%d packets were lost and have no time", lost))
 	}
-	out.Note = strings.Join(append(notes, t.notes()...), "; ")
+	out.Note = strings.Join(notes, "; ")
 	return out
 }
 

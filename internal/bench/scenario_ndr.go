@@ -4,11 +4,11 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"culvert/internal/bench/report"
 	"culvert/internal/bench/search"
@@ -28,89 +28,64 @@ const ndrWidth = 0.02
 type trialRow struct {
 	candidate
 	length frameLength
-	// asked is the length that the user asked for, if frames cannot be that short.
-	asked []string
 }
 
 func (r trialRow) String() string { return r.name + "@" + r.length.String() }
 
-// trialRows combines candidates and frame lengths. What cannot be as short as asked for is as short as it can be.
+// trialRows combines candidates and frame lengths. SCION packets have no lengths below that of their headers: rows
+// that would need them are left out, with a word in the progress.
 // Without rows chosen by the user it takes those in rows, without lengths those in sizes.
 func trialRows(chosen []candidate, o Options, rows, sizes []string) ([]trialRow, error) {
 	if len(o.Sizes) > 0 {
 		sizes = o.Sizes
 	}
-	all, err := parseSizes(sizes)
+	lengths, err := parseSizes(sizes)
+	if err != nil {
+		return nil, err
+	}
+	least, err := shortestSCION()
 	if err != nil {
 		return nil, err
 	}
 	var out []trialRow
-	for _, length := range all {
+	for i, length := range lengths {
+		if slices.Contains(lengths[:i], length) {
+			continue
+		}
 		for _, c := range chosen {
-			if len(o.Rows) == 0 && !slices.Contains(rows, c.name) {
-				continue
-			}
 			row := trialRow{candidate: c, length: length}
-			shortest, err := shortestFrame(c, o)
-			if err != nil {
-				return nil, err
-			}
-			if length != imix && int(length) < shortest {
-				row.length, row.asked = frameLength(shortest), []string{length.String()}
-			}
-			same := slices.IndexFunc(out, func(r trialRow) bool { return r.String() == row.String() })
-			if same < 0 {
+			switch {
+			case len(o.Rows) == 0 && !slices.Contains(rows, c.name):
+			case c.scion && length != imix && int(length) < least:
+				fmt.Fprintf(o.Progress, "leaving %s out: SCION packets take at least %d bytes (--size %s)\n", row, least, shortest)
+			default:
 				out = append(out, row)
-			} else {
-				out[same].asked = append(out[same].asked, row.asked...)
 			}
 		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%w row among those asked for with frames of %s bytes: SCION packets take at least %d (--size %s)",
+			ErrUnknown, strings.Join(sizes, " or "), least, shortest)
 	}
 	return out, nil
 }
 
-// shortestFrame is the length of the shortest frame that a candidate can forward.
-func shortestFrame(c candidate, o Options) (int, error) {
-	if c.device == nil {
-		return minUDPFrame, nil
-	}
-	d := c.device(o)
-	setFrameLength(d, 1)
-	none := End{MAC: make([]byte, 6)}
-	frames, err := d.Frames(Path{Source: none, In: none, Out: none, Sink: none}, [][]byte{make([]byte, minUDPFrame)})
-	if err != nil {
-		return 0, err
-	}
-	return len(frames[0]), nil
-}
-
-// notes says what is particular about the row.
-func (r trialRow) notes() []string {
-	if len(r.asked) == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("%s bytes asked for, but the headers of a SCION packet alone take %s",
-		strings.Join(r.asked, " and "), r.length)}
-}
-
-// inTurns visits rows for a number of rounds, beginning each with another row, and says how long it may still take.
-func inTurns(ctx context.Context, rows []trialRow, o Options, visit func(i int) error) error {
-	begin := time.Now()
+// inTurns visits rows for a number of rounds, beginning each with another row. A visit says what it found.
+func inTurns(ctx context.Context, rows []trialRow, o Options, visit func(i int) (found string, err error)) error {
 	total := o.Rounds * len(rows)
+	shown := newSteps(o.Progress, total)
 	for done := range total {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("interrupted: %w", err)
 		}
-		left := "?"
-		if done > 0 {
-			left = (time.Since(begin) / time.Duration(done) * time.Duration(total-done)).Round(time.Second).String()
-		}
-		round := done / len(rows)
-		i := (round + done%len(rows)) % len(rows)
-		fmt.Fprintf(o.Progress, "%d of %d: %s, about %s left\n", done+1, total, rows[i], left)
-		if err := visit(i); err != nil {
+		i := (done/len(rows) + done%len(rows)) % len(rows)
+		step := fmt.Sprintf("%d of %d: %s", done+1, total, rows[i])
+		shown.begin(step)
+		found, err := visit(i)
+		if err != nil {
 			return fmt.Errorf("measure %s: %w", rows[i], err)
 		}
+		shown.end(step+" "+found, rows[i].String()+" "+found)
 	}
 	return nil
 }
@@ -131,21 +106,16 @@ func runNDR(ctx context.Context, chosen []candidate, o Options) (*report.Report,
 		return nil, err
 	}
 	results := make([]ndrResult, len(rows))
-	err = inTurns(ctx, rows, o, func(i int) error {
+	err = inTurns(ctx, rows, o, func(i int) (said string, err error) {
 		t := trialOptions{length: rows[i].length, frames: coldFrames}
 		p, err := openTrialPath(ctx, rows[i].candidate, o, t)
-		return p.closing(func() error {
-			if err != nil {
-				return err
-			}
-			found, err := p.findNDR(ctx, o.Round, ndrWidth)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(o.Progress, "%s: no loss at %.3f Mpps after %d trials\n", rows[i], found.Throughput/1e6, found.Trials)
-			results[i].add(p, found)
-			return nil
-		})
+		defer func() { err = errors.Join(err, p.Close()) }()
+		if err != nil {
+			return "", err
+		}
+		found, err := p.findNDR(ctx, o.Round, ndrWidth)
+		results[i].add(p, found)
+		return fmt.Sprintf("%.3f Mpps, %d trials", found.Throughput/1e6, found.Trials), err
 	})
 	if err != nil {
 		return nil, err
@@ -177,7 +147,7 @@ func nonZero(counts map[string]uint64) map[string]uint64 {
 
 // ndrReport sums the searches up, and compares rows of the same frame length.
 func ndrReport(rows []trialRow, results []ndrResult) *report.Report {
-	r := &report.Report{Ratios: map[string]float64{}}
+	r := &report.Report{Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}}
 	rates := map[string][]float64{}
 	for i, row := range rows {
 		out, mpps := results[i].row(row)
@@ -188,7 +158,8 @@ func ndrReport(rows []trialRow, results []ndrResult) *report.Report {
 		for _, base := range []string{"redirect", "bridge", "reference"} {
 			name, against := row.String(), base+"@"+row.length.String()
 			if name != against && rates[against] != nil && rates[name] != nil {
-				r.Ratios[name+"/"+against] = report.NewSpread(report.PairedRatios(rates[name], rates[against])).Median
+				spread := report.NewSpread(report.PairedRatios(rates[name], rates[against]))
+				r.Ratios[name+"/"+against], r.RatioSpreads[name+"/"+against] = spread.Median, spread
 			}
 		}
 	}
@@ -198,7 +169,7 @@ func ndrReport(rows []trialRow, results []ndrResult) *report.Report {
 // row makes the report's row, and gives the no drop rate of each search in millions of packets a second.
 func (r ndrResult) row(t trialRow) (out report.Row, mpps []float64) {
 	out = report.Row{
-		Name: t.String(), FrameSize: int(t.length), CPUs: r.cpus, Frames: coldFrames,
+		Name: t.String(), FrameSize: max(0, int(t.length)), CPUs: r.cpus, Frames: coldFrames,
 		Sent: r.sum.Sent, Received: r.sum.Received, Lost: nonZero(r.sum.Lost), Valid: true,
 	}
 	var notes []string
@@ -228,11 +199,11 @@ func (r ndrResult) row(t trialRow) (out report.Row, mpps []float64) {
 		}
 	}
 	ndr := report.NewSpread(mpps)
-	out.NDR = &ndr
+	out.NDR, out.Samples = &ndr, map[string][]float64{"ndr_mpps": mpps}
 	note(fmt.Sprintf("bounds %.3f and %.3f Mpps, %d trials", lowest/1e6, highest/1e6, trials))
 	if r.harness > 0 {
 		note(fmt.Sprintf("%d packets lost behind the device, which are not held against it", r.harness))
 	}
-	out.Note = strings.Join(append(notes, t.notes()...), "; ")
+	out.Note = strings.Join(notes, "; ")
 	return out, mpps
 }

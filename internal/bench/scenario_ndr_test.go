@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -40,23 +41,23 @@ func TestNDR(t *testing.T) {
 			t.Errorf("%s: sent %d, received %d, lost %d", row.Name, row.Sent, row.Received, lost)
 		}
 	}
-	for _, name := range []string{"bridge@60", "redirect@60", "culvert-cold@134", "culvert-cold@imix", "reference@imix"} {
-		if _, ok := names[name]; !ok || len(r.Rows) != 10 {
+	for _, name := range []string{"bridge@60", "redirect@60", "culvert-cold@imix", "culvert-warm@imix", "reference@imix"} {
+		if _, ok := names[name]; !ok || len(r.Rows) != 7 {
 			t.Errorf("no row %s among %d", name, len(r.Rows))
 		}
 	}
-	if row := names["culvert-warm@134"]; row.FrameSize != 134 || !strings.Contains(row.Note, "60 bytes asked for") {
-		t.Errorf("row %+v", row)
+	if names["bridge@60"].FrameSize != 60 || names["bridge@imix"].FrameSize != 0 {
+		t.Errorf("rows %+v", r.Rows)
 	}
 	if _, ok := r.Ratios["culvert-cold@imix/redirect@imix"]; !ok {
 		t.Errorf("ratios %v", r.Ratios)
 	}
-	if !strings.Contains(progress.String(), "10 of 10: reference@imix, about ") {
+	if !strings.Contains(progress.String(), "7 of 7: reference@imix ") {
 		t.Errorf("progress %q", &progress)
 	}
 }
 
-// An interruption comes in the middle of a search whose trials last for a second, and when the second row begins.
+// An interruption comes in the middle of a search whose trials last for a second, and after the first row.
 func TestInterruptedSearchLeavesNothing(t *testing.T) {
 	needRoot(t)
 	for _, scenario := range []string{"ndr", "latency"} {
@@ -65,17 +66,17 @@ func TestInterruptedSearchLeavesNothing(t *testing.T) {
 			o := shortOptions(t)
 			o.Round = time.Second
 			o.Rows = []string{"culvert-cold", "reference"}
-			for _, when := range []string{"1 of 2", "2 of 2"} {
-				ctx, cancel := context.WithCancel(context.Background())
-				o.Progress = cancelOn{when, func() { time.AfterFunc(200*time.Millisecond, cancel) }}
-				o.Sizes = []string{"150"}
-				if when == "2 of 2" {
-					o.Round = 5 * time.Millisecond
-					o.Progress = cancelOn{when, cancel}
-				}
-				if _, err := Run(ctx, scenario, o); !errors.Is(err, context.Canceled) {
-					t.Errorf("error %v", err)
-				}
+			o.Sizes = []string{"150"}
+			ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
+			defer cancel()
+			if _, err := Run(ctx, scenario, o); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("error %v", err)
+			}
+			ctx, cancel = context.WithCancel(context.Background())
+			defer cancel()
+			o.Round, o.Progress = 5*time.Millisecond, cancelOn{"1 of 2", cancel}
+			if _, err := Run(ctx, scenario, o); !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v", err)
 			}
 		})
 	}
@@ -87,12 +88,13 @@ func TestTrialRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := trialRows(chosen, Options{}, ndrRows, ndrSizes)
+	rows, err := trialRows(chosen, Options{Progress: io.Discard}, ndrRows, ndrSizes)
 	if err != nil || len(rows) != len(ndrRows)*len(ndrSizes) {
 		t.Fatalf("%d rows, error %v", len(rows), err)
 	}
-	// Two lengths that SCION packets cannot have make one row.
-	o := Options{Rows: []string{"direct", "culvert-cold"}, Sizes: []string{"60", "124", "200"}}
+	// SCION packets cannot be that short, and other rows stay.
+	var progress bytes.Buffer
+	o := Options{Rows: []string{"direct", "culvert-cold"}, Sizes: []string{"60", "min", "200", "200"}, Progress: &progress}
 	if chosen, err = choose("ndr", o.Rows); err != nil {
 		t.Fatal(err)
 	}
@@ -103,11 +105,11 @@ func TestTrialRows(t *testing.T) {
 	for _, row := range rows {
 		names = append(names, row.String())
 	}
-	if got, want := strings.Join(names, " "), "direct@60 culvert-cold@134 direct@124 direct@200 culvert-cold@200"; got != want {
+	if got, want := strings.Join(names, " "), "direct@60 direct@134 culvert-cold@134 direct@200 culvert-cold@200"; got != want {
 		t.Errorf("rows %q, want %q", got, want)
 	}
-	if notes := rows[1].notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "60 and 124 bytes asked for") {
-		t.Errorf("notes %q", notes)
+	if !strings.Contains(progress.String(), "leaving culvert-cold@60 out: SCION packets take at least 134 bytes") {
+		t.Errorf("progress %q", &progress)
 	}
 }
 
@@ -115,10 +117,14 @@ func TestUnknownSizes(t *testing.T) {
 	for _, tc := range []struct{ scenario, size string }{
 		{"ndr", "20"}, {"ndr", "big"}, {"ndr", "1515"}, {"latency", "big"}, {"latency", "138"}, {"latency", imixWord},
 	} {
-		_, err := Run(context.Background(), tc.scenario, Options{Sizes: []string{tc.size}, Progress: &bytes.Buffer{}})
+		_, err := Run(context.Background(), tc.scenario, Options{Sizes: []string{tc.size}, Progress: io.Discard})
 		if !errors.Is(err, ErrUnknown) {
 			t.Errorf("%s with %s: error %v", tc.scenario, tc.size, err)
 		}
+	}
+	o := Options{Rows: []string{"culvert-cold"}, Sizes: []string{"60"}, Progress: io.Discard}
+	if _, err := Run(context.Background(), "ndr", o); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "--size min") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -81,8 +81,11 @@ type scionTraffic struct {
 	cold bool
 	// crossing packets change segments at the router, which has two hop fields to verify; others go on in theirs.
 	crossing bool
-	// size is the length of each frame in bytes, that of a mix if it is 0. It is more if the headers alone take more.
+	// size is the length of each frame in bytes, or imix. It is more if the headers alone take more.
 	size int
+	// payload is how many bytes there are behind all headers at least. The headers take 134 bytes, or 146 when
+	// crossing, so with a stamp no frame is shorter than 150 or 162.
+	payload int
 }
 
 // linkType is what both links of the router are to it.
@@ -95,9 +98,12 @@ func (t scionTraffic) linkTypes() (in, out topology.LinkType) {
 
 // frames makes n frames, each of another flow, that arrive at r by Path.In and leave by Path.Out.
 func (t scionTraffic) frames(r scionRouter, p Path, n int) (frames [][]byte, err error) {
+	if t.size == int(imix) {
+		return t.mix(r, p, n, IMIX())
+	}
 	// An hour ago, so that no clock finds the hop fields to be of the future. They last for six hours.
 	start := uint32(time.Now().Add(-time.Hour).Unix())
-	headers := 0
+	payload := t.payload
 	frames = make([][]byte, n)
 	for i := range frames {
 		number := 0
@@ -115,19 +121,17 @@ func (t scionTraffic) frames(r scionRouter, p Path, n int) (frames [][]byte, err
 			DstHost:  addr.HostIP(scionSink),
 			Segments: t.segments(r, start-uint32(number>>16), uint16(number)),
 			CurrHF:   1,
-			Payload:  scionpkt.Payload{SrcPort: uint16(1024 + i%60000), DstPort: 30041, HopByHop: -1, EndToEnd: -1},
+			Payload:  scionpkt.Payload{SrcPort: uint16(1024 + i%60000), DstPort: 30041, Size: payload, HopByHop: -1, EndToEnd: -1},
 		}
-		if headers == 0 {
-			// All have the same headers.
-			bare, err := spec.Build()
-			if err != nil {
-				return nil, fmt.Errorf("make SCION packet %d: %w", i, err)
-			}
-			headers = len(bare)
-		}
-		spec.Payload.Size = max(0, frameLength(t.size).of(i)-headers)
 		if frames[i], err = spec.Build(); err != nil {
 			return nil, fmt.Errorf("make SCION packet %d: %w", i, err)
+		}
+		if short := t.size - len(frames[i]); short > 0 {
+			payload += short
+			spec.Payload.Size = payload
+			if frames[i], err = spec.Build(); err != nil {
+				return nil, fmt.Errorf("make SCION packet %d: %w", i, err)
+			}
 		}
 	}
 	return frames, nil

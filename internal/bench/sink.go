@@ -25,6 +25,8 @@ type SinkOptions struct {
 	// Flows, if not 0, makes the sink read the stamps of a Generator with that many flows (see Order and Latency).
 	// Frames without a stamp, or of another flow, are left to the stack.
 	Flows int
+	// Untimed says that the stamps have no time. There is no Latency then.
+	Untimed bool
 }
 
 // Seen is what arrived at a sink.
@@ -47,6 +49,7 @@ type Sink struct {
 	link  link.Link
 	tags  int
 	flows int
+	timed bool
 }
 
 // NewSink attaches a sink to a device in native mode.
@@ -69,12 +72,13 @@ func NewSink(at End, o SinkOptions) (*Sink, error) {
 	}
 	if o.Flows > 0 {
 		spec.Maps[benchSinkMapFlows].MaxEntries = uint32(o.Flows)
-		err = errors.Join(err, spec.Variables[benchSinkVarFlowCount].Set(uint32(o.Flows)))
+		err = errors.Join(err, spec.Variables[benchSinkVarFlowCount].Set(uint32(o.Flows)),
+			spec.Variables[benchSinkVarTimed].Set(!o.Untimed))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("prepare the sink: %w", err)
 	}
-	s := &Sink{tags: o.Tags, flows: o.Flows}
+	s := &Sink{tags: o.Tags, flows: o.Flows, timed: o.Flows > 0 && !o.Untimed}
 	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
 		return nil, fmt.Errorf("load the sink: %w", err)
 	}

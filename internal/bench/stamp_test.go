@@ -307,7 +307,7 @@ func TestUnstampedSinkTellsNothing(t *testing.T) {
 	_, _, sink := testSink(t, SinkOptions{})
 	_, orderErr := sink.Order()
 	_, latencyErr := sink.Latency()
-	if !errors.Is(orderErr, errNoStamps) || !errors.Is(latencyErr, errNoStamps) || !errors.Is(sink.Reset(), errNoStamps) {
+	if !errors.Is(orderErr, errNoStamps) || !errors.Is(latencyErr, errNoTimes) || !errors.Is(sink.Reset(), errNoStamps) {
 		t.Errorf("order: %v, latency: %v", orderErr, latencyErr)
 	}
 }

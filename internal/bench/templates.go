@@ -85,7 +85,12 @@ func (t *table) size(spec *ebpf.CollectionSpec) error {
 	m.ValueSize = uint32(templateHead + (t.header+7)/8*8)
 	// The description of the value is that of a template without any bytes.
 	m.Key, m.Value = nil, nil
+	oneLength := true
+	for _, f := range t.frames {
+		oneLength = oneLength && len(f) >= t.header
+	}
 	return errors.Join(
+		spec.Variables[benchVarOneLength].Set(oneLength),
 		spec.Variables[benchVarTemplateCount].Set(uint32(len(t.frames))),
 		spec.Variables[benchVarHeaderMax].Set(uint32(t.header)),
 	)

@@ -36,7 +36,7 @@ type trialOptions struct {
 	length frameLength
 	// frames is how many different frames take turns.
 	frames int
-	// stamped frames tell the sink how long they took. Each leaves by itself instead of in batches.
+	// stamped frames tell the sink how long they took.
 	stamped bool
 }
 
@@ -56,37 +56,40 @@ func openTrialPath(ctx context.Context, c candidate, o Options, t trialOptions) 
 	if p.generator, p.device, err = trialCPUs(); err != nil {
 		return p, err
 	}
-	common, err := t.length.udpFrames(t.frames)
+	common, err := UDPFrames(t.frames, t.length.sizes()...)
 	if err != nil {
 		return p, err
 	}
-	p.row = &vethRow{name: c.name, opts: vethOptions{Frames: common, CPU: p.device}}
+	p.row = &vethRow{name: c.name, opts: vethOptions{Frames: common, CPU: p.device, Apart: true}}
 	if c.device != nil {
+		o.size = int(t.length)
 		p.row.device = c.device(o)
-		setFrameLength(p.row.device, t.length)
 	}
 	frames, err := p.row.lay()
 	if err != nil {
 		return p, err
 	}
 	g := GeneratorOptions{Frames: frames, From: p.row.path.Source, CPU: p.generator, Stamp: t.stamped, Urgent: true}
-	shortest, longest := lengths(frames)
+	least, longest := lengthRange(frames)
 	if longest > trialHeader {
 		g.Header = trialHeader
 	}
-	p.row.opts.Sink = SinkOptions{MinLen: shortest}
+	p.row.opts.Sink = SinkOptions{MinLen: least}
 	if t.stamped {
-		g.Batch, g.Flows = 1, 1
+		g.Flows = 1
 		p.row.opts.Sink.Flows = g.Flows
 	}
 	if err := p.row.open(ctx); err != nil {
 		return p, err
 	}
-	first := p.row.path.In
+	senders, receiver := []End{p.row.path.Source, p.row.path.Out}, p.row.path.In
 	if p.row.device == nil {
-		first = p.row.path.Sink
+		senders, receiver = senders[:1], p.row.path.Sink
 	}
-	if err := receiveUrgentlyOn(first, p.device); err != nil {
+	if err := urgentReceiver(receiver); err != nil {
+		return p, err
+	}
+	if p.row.refused, err = watchRefusals(senders...); err != nil {
 		return p, err
 	}
 	p.row.gen, err = NewGenerator(g)
@@ -98,26 +101,16 @@ func (p *trialPath) Close() error {
 	if p.row == nil {
 		return nil
 	}
-	return p.row.Teardown()
+	return errors.Join(p.row.refused.Close(), p.row.Teardown())
 }
 
-// lengths are those of the shortest and of the longest frame.
-func lengths(frames [][]byte) (shortest, longest int) {
-	shortest = len(frames[0])
+// lengthRange gives the lengths of the shortest and of the longest frame.
+func lengthRange(frames [][]byte) (least, longest int) {
+	least = len(frames[0])
 	for _, f := range frames {
-		shortest, longest = min(shortest, len(f)), max(longest, len(f))
+		least, longest = min(least, len(f)), max(longest, len(f))
 	}
-	return shortest, longest
-}
-
-// setFrameLength gives a device that has frames of its own the length of them.
-func setFrameLength(d Device, l frameLength) {
-	switch d := d.(type) {
-	case *culvert:
-		d.traffic.size = int(l)
-	case *reference:
-		d.traffic.size = int(l)
-	}
+	return least, longest
 }
 
 // trial offers a load, in packets a second, for a time, and waits until each packet has been received or counted.
@@ -216,6 +209,3 @@ func (p *trialPath) findNDR(ctx context.Context, round time.Duration, width floa
 		Trials: trials, Time: trials * round, Shortfall: rateShortfall,
 	}, p.measure)
 }
-
-// closing runs fn and then Close, and joins what fails.
-func (p *trialPath) closing(fn func() error) error { return errors.Join(fn(), p.Close()) }
