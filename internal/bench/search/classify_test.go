@@ -67,3 +67,17 @@ func TestConditionalThroughput(t *testing.T) {
 		}
 	}
 }
+
+// A generator that falls short of the load does not better the device: what it really offered counts.
+func TestThroughputOfAShortGenerator(t *testing.T) {
+	g := Goal{FinalDuration: time.Second, DurationSum: time.Second, ExceedRatio: 0.5}
+	trials := []Trial{{1000, time.Second, Result{900, 900, 90}}}
+	if got := throughput(g, trials); got != 810 {
+		t.Errorf("%v, want 810", got)
+	}
+	// Nor does one that offers a little more.
+	trials[0].Offered = 1010
+	if got := throughput(g, trials); got != 900 {
+		t.Errorf("%v, want 900", got)
+	}
+}
