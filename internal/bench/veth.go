@@ -7,54 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"culvert/internal/bench/report"
 )
-
-// Path is the way of packets through a device under test:
-//
-//	Source -> In, the device, Out -> Sink
-//
-// Source and In are the ends of one wire, Out and Sink those of another. Source and Sink are in the tester's
-// namespace, In and Out in the device's. Without a device the only wire leads from Source to Sink.
-type Path struct {
-	Source, In, Out, Sink End
-}
-
-// Device is something that forwards packets from Path.In to Path.Out.
-type Device interface {
-	// Attach puts the device into the path. An XDP program must be on In afterwards, because that is what makes a
-	// veth take packets (see Listen). Detach is called after it, even when it failed.
-	Attach(ctx context.Context, p Path) error
-	// Frames gives what to send through the device, which may not be attached yet: its own frames, or the
-	// scenario's common ones with the Ethernet addresses that it needs.
-	Frames(p Path, common [][]byte) ([][]byte, error)
-	// Losses counts the packets that the device itself dropped since Attach, by reason.
-	Losses() (map[string]uint64, error)
-	// Detach removes all that Attach made and that closing the namespaces does not.
-	Detach() error
-}
-
-// Standing is a Device with a part that stays in the path when the rest is taken out between rounds.
-type Standing interface {
-	Device
-	// Prepare puts the part that stays into the path. Release is called after it, even when it failed.
-	Prepare(ctx context.Context, p Path) error
-	// Release removes what Prepare made, after the last Detach.
-	Release() error
-}
-
-// Costed is a Device that is one XDP program, whose cost can be measured by itself.
-type Costed interface {
-	Device
-	// Program is the program that Attach put on Path.In, and the verdict that it gives to the device's frames.
-	Program() (prog *ebpf.Program, verdict uint32)
-}
 
 // vethOptions says what the veth scenario sends.
 type vethOptions struct {
@@ -73,14 +30,6 @@ type vethOptions struct {
 	// Size is the length of the frames in bytes, for the report.
 	Size int
 }
-
-// Places that lose packets and count them, in a Sample.
-const (
-	lostToDevice = "device_queue"   // the queue into the device was full
-	lostAtDevice = "device_receive" // the device's veth could not handle the packet, as in a failed redirect
-	lostToSink   = "sink_queue"     // the queue into the sink was full
-	lostAtSink   = "sink_receive"   // the sink's veth could not handle the packet
-)
 
 // firstPackets is how many packets show a row's rate, before it is known.
 const firstPackets = 200_000
@@ -129,8 +78,13 @@ func (r *vethRow) describe(row *report.Row) {
 	row.CPUs = []int{r.opts.CPU}
 	if from := r.generatorCPU(); from != r.opts.CPU {
 		row.CPUs = []int{from, r.opts.CPU}
-		slices.Sort(row.CPUs)
 	}
+	if router, ok := r.device.(*reference); ok && len(router.cpus) == 0 {
+		// It runs on all.
+		pickCPU(func(cpu int) bool { row.CPUs = append(row.CPUs, cpu); return false })
+	}
+	slices.Sort(row.CPUs)
+	row.CPUs = slices.Compact(row.CPUs)
 }
 
 // Setup makes the namespaces, the wires, the device, the sink and the generator.
@@ -301,54 +255,6 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 		s.Lost[where] = n - before.lost[where]
 	}
 	return s, nil
-}
-
-// pathCount is what was received and lost since the path was laid.
-type pathCount struct {
-	received uint64
-	lost     map[string]uint64
-	// passed is how many packets the path has seen, whoever sent them.
-	passed uint64
-}
-
-// count reads all counters along the path.
-func (r *vethRow) count() (c pathCount, err error) {
-	seen, err := r.sink.Seen()
-	if err != nil {
-		return c, err
-	}
-	c.received = seen.Packets
-	c.lost = map[string]uint64{}
-	// Each wire loses packets at its sender, when the receiver's queue is full, or at its receiver.
-	wire := func(n int, from, to End, queue, receive string) (sender, receiver EndStats, err error) {
-		refused, err := r.refused.of(n)
-		if err != nil {
-			return sender, receiver, err
-		}
-		if sender, err = from.Stats(); err != nil {
-			return sender, receiver, err
-		}
-		receiver, err = to.Stats()
-		c.lost[queue] = refused + sender.StackDropped
-		c.lost[receive] = receiver.OwnDropped
-		return sender, receiver, err
-	}
-	if r.device == nil {
-		_, _, err = wire(0, r.path.Source, r.path.Sink, lostToSink, lostAtSink)
-		return c, err
-	}
-	_, in, err := wire(0, r.path.Source, r.path.In, lostToDevice, lostAtDevice)
-	if err != nil {
-		return c, err
-	}
-	out, _, err := wire(1, r.path.Out, r.path.Sink, lostToSink, lostAtSink)
-	if err != nil {
-		return c, err
-	}
-	c.passed = c.lost[lostToDevice] + in.Received + out.Received + seen.Other
-	own, err := r.device.Losses()
-	maps.Copy(c.lost, own)
-	return c, err
 }
 
 // Teardown lets everything go, in the reverse order of Setup.
