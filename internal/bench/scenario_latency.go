@@ -46,7 +46,7 @@ type latencyResult struct {
 
 // runLatency measures how long packets take at shares of each row's no drop rate.
 func runLatency(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
-	rows, err := trialRows(chosen, o, latencyRows, latencySizes)
+	rows, absent, err := trialRows(chosen, o, latencyRows, latencySizes)
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +70,7 @@ func runLatency(ctx context.Context, chosen []candidate, o Options) (*report.Rep
 	for i, row := range rows {
 		r.Rows = append(r.Rows, results[i].row(row))
 	}
+	r.Rows = append(r.Rows, absent...)
 	return r, nil
 }
 
@@ -140,7 +141,7 @@ func (r *latencyResult) measure(ctx context.Context, p *trialPath, round time.Du
 func (r latencyResult) row(t trialRow) report.Row {
 	ndr := report.NewSpread([]float64{r.ndr / 1e6})
 	out := report.Row{
-		Name: t.String(), FrameSize: max(0, int(t.length)), CPUs: r.cpus, Frames: coldFrames, NDR: &ndr, Lost: nonZero(r.lost), Valid: true,
+		Name: t.String(), FrameSize: t.frameSize(), CPUs: r.cpus, Frames: coldFrames, NDR: &ndr, Lost: nonZero(r.lost), Valid: true,
 	}
 	var notes []string
 	invalid := func(why string) {

@@ -24,72 +24,6 @@ var (
 // ndrWidth is how far apart the bounds of a no drop rate are, as a share of the upper one.
 const ndrWidth = 0.02
 
-// trialRow is a row at a frame length.
-type trialRow struct {
-	candidate
-	length frameLength
-}
-
-func (r trialRow) String() string { return r.name + "@" + r.length.String() }
-
-// trialRows combines candidates and frame lengths. SCION packets have no lengths below that of their headers: rows
-// that would need them are left out, with a word in the progress.
-// Without rows chosen by the user it takes those in rows, without lengths those in sizes.
-func trialRows(chosen []candidate, o Options, rows, sizes []string) ([]trialRow, error) {
-	if len(o.Sizes) > 0 {
-		sizes = o.Sizes
-	}
-	lengths, err := parseSizes(sizes)
-	if err != nil {
-		return nil, err
-	}
-	least, err := shortestSCION()
-	if err != nil {
-		return nil, err
-	}
-	var out []trialRow
-	for i, length := range lengths {
-		if slices.Contains(lengths[:i], length) {
-			continue
-		}
-		for _, c := range chosen {
-			row := trialRow{candidate: c, length: length}
-			switch {
-			case len(o.Rows) == 0 && !slices.Contains(rows, c.name):
-			case c.scion && length != imix && int(length) < least:
-				fmt.Fprintf(o.Progress, "leaving %s out: SCION packets take at least %d bytes (--size %s)\n", row, least, shortest)
-			default:
-				out = append(out, row)
-			}
-		}
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%w row among those asked for with frames of %s bytes: SCION packets take at least %d (--size %s)",
-			ErrUnknown, strings.Join(sizes, " or "), least, shortest)
-	}
-	return out, nil
-}
-
-// inTurns visits rows for a number of rounds, beginning each with another row. A visit says what it found.
-func inTurns(ctx context.Context, rows []trialRow, o Options, visit func(i int) (found string, err error)) error {
-	total := o.Rounds * len(rows)
-	shown := newSteps(o.Progress, total)
-	for done := range total {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("interrupted: %w", err)
-		}
-		i := (done/len(rows) + done%len(rows)) % len(rows)
-		step := fmt.Sprintf("%d of %d: %s", done+1, total, rows[i])
-		shown.begin(step)
-		found, err := visit(i)
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", rows[i], err)
-		}
-		shown.end(step+" "+found, rows[i].String()+" "+found)
-	}
-	return nil
-}
-
 // ndrResult is what all searches of a row found.
 type ndrResult struct {
 	outcomes []search.Outcome
@@ -101,7 +35,7 @@ type ndrResult struct {
 
 // runNDR looks for the highest rate without loss of each row, for frames of several lengths.
 func runNDR(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
-	rows, err := trialRows(chosen, o, ndrRows, ndrSizes)
+	rows, absent, err := trialRows(chosen, o, ndrRows, ndrSizes)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +54,9 @@ func runNDR(ctx context.Context, chosen []candidate, o Options) (*report.Report,
 	if err != nil {
 		return nil, err
 	}
-	return ndrReport(rows, results), nil
+	r := ndrReport(rows, results)
+	r.Rows = append(r.Rows, absent...)
+	return r, nil
 }
 
 func (r *ndrResult) add(p *trialPath, found search.Outcome) {
@@ -169,7 +105,7 @@ func ndrReport(rows []trialRow, results []ndrResult) *report.Report {
 // row makes the report's row, and gives the no drop rate of each search in millions of packets a second.
 func (r ndrResult) row(t trialRow) (out report.Row, mpps []float64) {
 	out = report.Row{
-		Name: t.String(), FrameSize: max(0, int(t.length)), CPUs: r.cpus, Frames: coldFrames,
+		Name: t.String(), FrameSize: t.frameSize(), CPUs: r.cpus, Frames: coldFrames,
 		Sent: r.sum.Sent, Received: r.sum.Received, Lost: nonZero(r.sum.Lost), Valid: true,
 	}
 	var notes []string

@@ -84,11 +84,12 @@ func TestInterruptedSearchLeavesNothing(t *testing.T) {
 
 // Rows and lengths are combined, and each is measured once.
 func TestTrialRows(t *testing.T) {
+	needRoot(t)
 	chosen, err := choose("ndr", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := trialRows(chosen, Options{Progress: io.Discard}, ndrRows, ndrSizes)
+	rows, _, err := trialRows(chosen, Options{Progress: io.Discard, Router: testRouter}, ndrRows, ndrSizes)
 	if err != nil || len(rows) != len(ndrRows)*len(ndrSizes) {
 		t.Fatalf("%d rows, error %v", len(rows), err)
 	}
@@ -98,7 +99,7 @@ func TestTrialRows(t *testing.T) {
 	if chosen, err = choose("ndr", o.Rows); err != nil {
 		t.Fatal(err)
 	}
-	if rows, err = trialRows(chosen, o, ndrRows, ndrSizes); err != nil {
+	if rows, _, err = trialRows(chosen, o, ndrRows, ndrSizes); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
@@ -107,6 +108,22 @@ func TestTrialRows(t *testing.T) {
 	}
 	if got, want := strings.Join(names, " "), "direct@60 direct@134 culvert-cold@134 direct@200 culvert-cold@200"; got != want {
 		t.Errorf("rows %q, want %q", got, want)
+	}
+	// A peer that is not there is reported as absent, unless it was asked for.
+	if chosen, err = choose("ndr", nil); err != nil {
+		t.Fatal(err)
+	}
+	none := Options{Router: "/nowhere/router", Sizes: []string{"138"}, Progress: io.Discard}
+	rows, absent, err := trialRows(chosen, none, ndrRows, ndrSizes)
+	if err != nil || len(rows) != len(ndrRows)-1 || len(absent) != 1 || absent[0].Name != "reference@138" || absent[0].Valid {
+		t.Errorf("%d rows, absent %+v, error %v", len(rows), absent, err)
+	}
+	none.Rows = []string{"reference"}
+	if chosen, err = choose("ndr", none.Rows); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := trialRows(chosen, none, ndrRows, ndrSizes); err == nil || !strings.Contains(err.Error(), "culvert lab build") {
+		t.Errorf("error %v", err)
 	}
 	if !strings.Contains(progress.String(), "leaving culvert-cold@60 out: SCION packets take at least 134 bytes") {
 		t.Errorf("progress %q", &progress)

@@ -62,7 +62,7 @@ func openTrialPath(ctx context.Context, c candidate, o Options, t trialOptions) 
 	}
 	p.row = &vethRow{name: c.name, opts: vethOptions{Frames: common, CPU: p.device, Apart: true}}
 	if c.device != nil {
-		o.size = int(t.length)
+		o.size, o.cpus = int(t.length), []int{p.device}
 		p.row.device = c.device(o)
 	}
 	frames, err := p.row.lay()

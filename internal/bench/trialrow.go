@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"culvert/internal/bench/report"
+)
+
+// trialRow is a row at a frame length.
+type trialRow struct {
+	candidate
+	length frameLength
+}
+
+func (r trialRow) String() string { return r.name + "@" + r.length.String() }
+
+// frameSize is the length as reports have it, 0 for a mix.
+func (r trialRow) frameSize() int { return max(0, int(r.length)) }
+
+// trialRows combines candidates and frame lengths: the rows to measure, and reports of those whose peers are missing.
+// Without rows chosen by the user it takes those in rows, without lengths those in sizes. SCION packets have no lengths
+// below that of their headers: rows that would need them are left out, which is said.
+func trialRows(chosen []candidate, o Options, rows, sizes []string) (there []trialRow, absent []report.Row, err error) {
+	if len(o.Rows) == 0 {
+		chosen = slices.DeleteFunc(slices.Clone(chosen), func(c candidate) bool { return !slices.Contains(rows, c.name) })
+	}
+	if len(o.Sizes) > 0 {
+		sizes = o.Sizes
+	}
+	lengths, err := parseSizes(sizes)
+	if err != nil {
+		return nil, nil, err
+	}
+	least, err := shortestSCION()
+	if err != nil {
+		return nil, nil, err
+	}
+	var wanted []trialRow
+	for i, length := range lengths {
+		if slices.Contains(lengths[:i], length) {
+			continue
+		}
+		for _, c := range chosen {
+			row := trialRow{candidate: c, length: length}
+			if c.scion && length != imix && int(length) < least {
+				keep(o.Progress, fmt.Sprintf("leaving %s out: SCION packets take at least %d bytes (--size %s)", row, least, shortest))
+				continue
+			}
+			wanted = append(wanted, row)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil, nil, fmt.Errorf("%w row among those asked for with frames of %s bytes: SCION packets take at least %d (--size %s)",
+			ErrUnknown, strings.Join(sizes, " or "), least, shortest)
+	}
+	missing, err := o.missing([]*group{{rows: chosen}})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, row := range wanted {
+		if why := missing[row.name]; why != nil {
+			absent = append(absent, report.Row{Name: row.String(), FrameSize: row.frameSize(), Note: "not measured: " + why.Error()})
+			continue
+		}
+		there = append(there, row)
+	}
+	return there, absent, nil
+}
+
+// inTurns visits rows for a number of rounds, beginning each with another row. A visit says what it found.
+func inTurns(ctx context.Context, rows []trialRow, o Options, visit func(i int) (found string, err error)) error {
+	total := o.Rounds * len(rows)
+	shown := newSteps(o.Progress, total)
+	for done := range total {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("interrupted: %w", err)
+		}
+		i := (done/len(rows) + done%len(rows)) % len(rows)
+		step := fmt.Sprintf("%d of %d: %s", done+1, total, rows[i])
+		shown.begin(step)
+		found, err := visit(i)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", rows[i], err)
+		}
+		shown.end(step+" "+found, rows[i].String()+" "+found)
+	}
+	return nil
+}
