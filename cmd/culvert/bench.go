@@ -36,7 +36,7 @@ func newBenchRunCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO",
 		Short: "run a scenario: " + strings.Join(bench.Scenarios(), ", "),
-		Long: `Run a scenario. veth and cost have namespaces of their own, which are gone
+		Long: `Run a scenario. All but scion3 have namespaces of their own, which are gone
 afterwards. The scenarios are:
 
   veth    packets a second from a generator in the kernel, through a device
@@ -46,11 +46,17 @@ afterwards. The scenarios are:
   scion3  packets a second from AS 1 through the router of AS 2 to AS 3, in a
           lab that is up; culvert and the reference router take turns there, and
           the one that was there at first is there again at the end
+  ndr     the highest rate without loss (no drop rate), for several frame
+          lengths; generator on one CPU, device and sink on another
+  latency percentiles of the time from generator to sink at 10, 50 and 90 % of
+          each row's no drop rate, on two CPUs
 
 A row whose packets are not all accounted for is marked invalid, and the exit
 status is 1 then.`,
 		Example: "  culvert bench run veth --rows direct,redirect --rounds 3\n  culvert bench run cost -j\n" +
 			"  culvert bench run veth -o /tmp/veth   # the table, /tmp/veth.json, veth.md, veth-rates.svg\n" +
+			"  culvert bench run ndr --rows redirect,culvert-cold --size 138,imix\n" +
+			"  culvert bench run latency --rows direct,redirect --rounds 1\n" +
 			"  culvert lab up scion3 && culvert bench run scion3",
 		ValidArgsFunction: completeArgs(nothing, fixed(bench.Scenarios()...)),
 		Args:              usageArgs(cobra.ExactArgs(1)),
@@ -78,13 +84,15 @@ status is 1 then.`,
 	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
 	cmd.Flags().StringVarP(&prefix, "output", "o", "",
 		"also write `PREFIX`.json, PREFIX.md with the table, and the plots PREFIX-KIND.svg")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 15 for veth, 21 for cost, 3 for scion3)")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 15 for veth, 21 for cost, 3 for scion3 and latency, 1 for ndr)")
 	cmd.Flags().Float64Var(&seconds, "seconds", 0,
-		"how long a round of a row takes (default 0.3 for veth, 0.04 for cost, 1 for scion3)")
+		"how long a round of a row takes, for ndr a trial (default 0.3 for veth, 0.04 for cost, 1 for scion3, 0.2 for ndr, "+
+			"0.5 for latency)")
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
-	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all)")
+	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all, for ndr and latency some)")
 	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,
-		"frame lengths in bytes, without the frame check sequence, or imix, separated by commas (default: the scenario's)")
+		"frame lengths in bytes, without the frame check sequence, min for the shortest SCION packet, or for ndr imix, "+
+			"separated by commas (default: the scenario's)")
 	cmd.Flags().IntSliceVar(&o.CPUs, "cpus", nil,
 		"veth: CPUs for generator, device and sink, 1 or 2, separated by commas (default: the scenario's)")
 	completeFlag(cmd, "rows", benchRows)
