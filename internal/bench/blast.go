@@ -60,14 +60,11 @@ type BlastReport struct {
 	// Mpps is millions of packets a second, from the first to the last. Asked is what Rate asked for.
 	Mpps  float64 `json:"mpps"`
 	Asked float64 `json:"asked_mpps,omitempty"`
-	// Reached is false if Mpps is more than 1 % below Asked.
+	// Reached is false if Mpps is less than reachedShare of Asked.
 	Reached bool `json:"reached"`
 	// Dropped is how many packets the device did not take, as it counts them.
 	Dropped uint64 `json:"dropped"`
 }
-
-// reachedShare is how much of the rate asked for has to be reached.
-const reachedShare = 0.99
 
 // Blast sends packets out of a device until enough are sent or ctx ends, which is no failure.
 func Blast(ctx context.Context, o BlastOptions) (r *BlastReport, err error) {
