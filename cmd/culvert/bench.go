@@ -50,6 +50,8 @@ afterwards. The scenarios are:
           lengths; generator on one CPU, device and sink on another
   latency percentiles of the time from generator to sink at 10, 50 and 90 % of
           each row's no drop rate, on two CPUs
+  generator  packets a second from the bench's own generator and from tcpreplay
+          over a veth pair into a sink, all on one CPU
 
 A row whose packets are not all accounted for is marked invalid, and the exit
 status is 1 then.`,
@@ -84,10 +86,11 @@ status is 1 then.`,
 	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
 	cmd.Flags().StringVarP(&prefix, "output", "o", "",
 		"also write `PREFIX`.json, PREFIX.md with the table, and the plots PREFIX-KIND.svg")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 15 for veth, 21 for cost, 3 for scion3 and latency, 1 for ndr)")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 11 for veth and generator, 21 for cost, "+
+		"3 for scion3 and latency, 1 for ndr)")
 	cmd.Flags().Float64Var(&seconds, "seconds", 0,
-		"how long a round of a row takes, for ndr a trial (default 0.3 for veth, 0.04 for cost, 1 for scion3, 0.2 for ndr, "+
-			"0.5 for latency)")
+		"how long a round of a row takes, of ndr a trial (default 0.3 for veth and generator, 0.04 for cost, 1 for scion3, "+
+			"0.2 for ndr, 0.5 for latency)")
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all, for ndr and latency some)")
 	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,

@@ -60,14 +60,11 @@ type BlastReport struct {
 	// Mpps is millions of packets a second, from the first to the last. Asked is what Rate asked for.
 	Mpps  float64 `json:"mpps"`
 	Asked float64 `json:"asked_mpps,omitempty"`
-	// Reached is false if Mpps is more than 1 % below Asked.
+	// Reached is false if Mpps is less than reachedShare of Asked.
 	Reached bool `json:"reached"`
 	// Dropped is how many packets the device did not take, as it counts them.
 	Dropped uint64 `json:"dropped"`
 }
-
-// blastReached is how much of the rate asked for has to be reached.
-const blastReached = 0.99
 
 // Blast sends packets out of a device until enough are sent or ctx ends, which is no failure.
 func Blast(ctx context.Context, o BlastOptions) (r *BlastReport, err error) {
@@ -204,7 +201,7 @@ func (r *BlastReport) send(ctx context.Context, o BlastOptions, source Source, f
 		// So many packets have one interval less between them.
 		r.Mpps = float64(r.Packets-1) / r.Seconds / 1e6
 	}
-	r.Reached = r.Asked == 0 || r.Packets == 1 || r.Mpps >= blastReached*r.Asked
+	r.Reached = r.Asked == 0 || r.Packets == 1 || r.Mpps >= reachedShare*r.Asked
 	after, err := readTransmit(from)
 	r.Dropped = after.dropped - before.dropped
 	return errors.Join(end.err, err)

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,9 @@ type GeneratorOptions struct {
 	Untimed bool
 	// CPU is where the generator runs, and with it whatever it hands its packets to.
 	CPU int
+	// Hold is how long a paced packet may wait to leave in a batch with others, 0 for 2 microseconds. On another CPU
+	// than the generator's each batch wakes the receiver, which takes the generator a microsecond or more.
+	Hold time.Duration
 	// Urgent generators run before all else on their CPU.
 	Urgent bool
 }
@@ -106,7 +110,7 @@ func NewGenerator(o GeneratorOptions) (*Generator, error) {
 }
 
 // Pace sets how many packets a second the next runs send at most, 0 for as many as possible. The CPU is busy either
-// way. The time between packets is in whole nanoseconds, rounded up. Packets leave in batches of those due within 2 microseconds, 8 at most: so long the first may wait for the last.
+// way. The time between packets is in whole nanoseconds, rounded up. Packets leave in batches of those due within GeneratorOptions.Hold, 16 at most: so long the first may wait for the last.
 func (g *Generator) Pace(packets float64) {
 	g.gap = 0
 	if packets > 0 {
@@ -116,10 +120,13 @@ func (g *Generator) Pace(packets float64) {
 
 // pacedBatch is how many packets leave together when they are paced. Small batches cost more, up to a tenth of the
 // time between packets.
-func pacedBatch(gap time.Duration) uint32 {
-	const wait, most = 2 * time.Microsecond, 8
-	return uint32(min(max(wait/max(gap, 1), 1), most))
+func pacedBatch(gap, hold time.Duration) uint32 {
+	const most = 16
+	return uint32(min(max(hold/max(gap, 1), 1), most))
 }
+
+// batchHold is the default of GeneratorOptions.Hold.
+const batchHold = 2 * time.Microsecond
 
 // Run sends that many packets, going on in the table where the last run ended. It returns what was sent up to
 // then when ctx ends or something fails.
@@ -182,7 +189,7 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 	}
 	if g.gap > 0 {
 		o.Repeat *= 1 + uint32(min(g.gap, pacedCall)/pacedHold)
-		o.BatchSize = pacedBatch(g.gap)
+		o.BatchSize = pacedBatch(g.gap, cmp.Or(g.opts.Hold, batchHold))
 	}
 	_, runErr := g.objs.Generate.Run(o)
 	if err := g.objs.Sent.Lookup(uint32(0), &states); err != nil {

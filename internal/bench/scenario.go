@@ -63,6 +63,7 @@ func scenarios() []scenario {
 		{"scion3", 3, time.Second, runScion3},
 		{"ndr", 1, 200 * time.Millisecond, runNDR},
 		{"latency", 3, 500 * time.Millisecond, runLatency},
+		{"generator", 11, 300 * time.Millisecond, runGenerator},
 	}
 }
 

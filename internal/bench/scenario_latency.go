@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"culvert/internal/bench/report"
+	"culvert/internal/bench/search"
 )
 
 // What scenario latency measures unless told otherwise. Shorter SCION packets have no room for a stamp.
@@ -35,7 +36,9 @@ type latencyResult struct {
 	ndr float64
 	// irregular says why that rate is none, if so.
 	irregular string
-	delays    []Histogram
+	// limited is set if a higher rate could not be offered, packet by packet.
+	limited bool
+	delays  []Histogram
 	// sent is the sum of trials at each load, missed the rates that the generator did not keep.
 	sent    []Sample
 	missed  []string
@@ -102,7 +105,7 @@ func (r *latencyResult) measure(ctx context.Context, p *trialPath, round time.Du
 		if err != nil {
 			return "", err
 		}
-		r.ndr, r.irregular = found.Throughput, found.Irregular
+		r.ndr, r.irregular, r.limited = found.Throughput, found.Irregular, found.Limit == search.GeneratorLimit
 	}
 	if r.ndr == 0 {
 		return "has no rate without loss", nil
@@ -156,6 +159,9 @@ func (r latencyResult) row(t trialRow) report.Row {
 	}
 	for _, missed := range r.missed {
 		invalid(missed)
+	}
+	if r.limited {
+		notes = append(notes, "loads are shares of what could be offered: the device may take more")
 	}
 	for i, share := range latencyLoads {
 		out.Sent += r.sent[i].Sent

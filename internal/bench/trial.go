@@ -14,6 +14,10 @@ import (
 // trialHeader is how many bytes of a long frame are rewritten for each packet: more than all headers take.
 const trialHeader = 192
 
+// trialHold lets packets leave in batches of up to 16 where their times do not matter: without, waking the device's
+// thread for each packet would limit the generator to a few hundred thousand a second.
+const trialHold = 20 * time.Microsecond
+
 // rateShortfall is the share by which the offered rate may miss the intended one. It is large because a virtual CPU now
 // and then stands still for a moment. What is reported is the rate that was really offered.
 const rateShortfall = 0.1
@@ -78,6 +82,8 @@ func openTrialPath(ctx context.Context, c candidate, o Options, t trialOptions) 
 	if t.stamped {
 		g.Flows = 1
 		p.row.opts.Sink.Flows = g.Flows
+	} else {
+		g.Hold = trialHold
 	}
 	if err := p.row.open(ctx); err != nil {
 		return p, err
