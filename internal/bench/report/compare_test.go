@@ -171,6 +171,13 @@ func TestChoiceOfBase(t *testing.T) {
 	if got := of(t, c, "redirect@512"); got.Verdict != Base {
 		t.Errorf("each variant has its own base: %+v", got)
 	}
+	c = compare(t, workersSample(), workersSample())
+	if got := of(t, c, "culvert-cold@workers2"); got.Figure != "Mpps x culvert-cold@workers0" || got.Verdict != Same {
+		t.Errorf("%+v", got)
+	}
+	if got := of(t, c, "culvert-cold@workers0"); got.Verdict != Base {
+		t.Errorf("%+v", got)
+	}
 	chosen, err := Compare(run(usual(), 12, 0), run(usual(), 12, 0), "culvert-warm")
 	if err != nil {
 		t.Fatal(err)

@@ -60,12 +60,6 @@ func (r *Report) title(what string, rows []Row) string {
 	return strings.Join(parts, ", ")
 }
 
-// shortName is a row's name where a heading says its variant.
-func (row Row) shortName() string {
-	base, _ := split(row.Name)
-	return base
-}
-
 func colourOf(name string) string {
 	if ours(name) {
 		return warm[0]
@@ -87,7 +81,7 @@ func barFigure(title, unit string, rows []Row, toBar func(Row) bar) figurePlot {
 		}
 		for _, row := range g.rows {
 			b := toBar(row)
-			b.name, b.colour, b.valid = row.shortName(), colourOf(row.Name), row.Valid
+			b.name, b.colour, b.valid = shortIn(row.Name, g.variant), colourOf(row.Name), row.Valid
 			values = append(values, b.value.Median, b.value.Min, b.value.Max)
 			spread = spread || b.value.Min != b.value.Max
 			if b.best != nil {
