@@ -73,6 +73,7 @@ func barFigure(title, unit string, rows []Row, toBar func(Row) bar) figurePlot {
 	all := groups(rows)
 	var values []float64
 	var panels []barPanel
+	var bars []bar
 	spread, best, names := false, false, 0.0
 	for _, g := range all {
 		p := barPanel{unit: unit}
@@ -87,14 +88,14 @@ func barFigure(title, unit string, rows []Row, toBar func(Row) bar) figurePlot {
 			if b.best != nil {
 				best, values = true, append(values, *b.best)
 			}
-			names = max(names, labelStyle.width(b.shown()))
-			p.bars = append(p.bars, b)
+			names = max(names, labelStyle.width(b.name))
+			p.bars, bars = append(p.bars, b), append(bars, b)
 		}
 		panels = append(panels, p)
 	}
 	a, ticks := linearAxis(values)
 	for _, p := range panels {
-		p.axis, p.ticks, p.names = a, ticks, names
+		p.axis, p.ticks, p.names, p.fit = a, ticks, names, bars
 		f.panels = append(f.panels, p)
 	}
 	if len(panels) > 2 {
