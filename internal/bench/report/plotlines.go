@@ -178,6 +178,9 @@ func plotLatency(r *Report, rows []Row) figurePlot {
 			c.colour, c.dash = invalidColour, "2 4"
 		}
 		look[row.Name] = c
+		if len(row.Latency[0].Curve) > 0 {
+			c.shape = ""
+		}
 		f.legend = append(f.legend, key{c.name, c.swatch})
 	}
 	var all []curve
