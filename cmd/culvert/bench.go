@@ -21,7 +21,7 @@ func newBenchCmd() *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  needVerb,
 	}
-	cmd.AddCommand(newBenchRunCmd(), newBenchSinkCmd(), newBenchPlotCmd(), newBenchCompareCmd())
+	cmd.AddCommand(newBenchRunCmd(), newBenchPlotCmd(), newBenchCompareCmd(), newBenchSinkCmd())
 	return cmd
 }
 

@@ -20,8 +20,10 @@ type bar struct {
 type barPanel struct {
 	heading, unit string
 	bars          []bar
-	// names is the room for names; it, axis and ticks may be those of several panels.
+	// names is the room for names, and fit has all bars whose labels need room. Both, and axis and ticks, are those of
+	// all panels, so that a bar is as long in each of them.
 	names float64
+	fit   []bar
 	axis  axis
 	ticks []tick
 }
@@ -42,21 +44,39 @@ func (p barPanel) top() float64 {
 	return 26
 }
 
-func (b bar) label() string { return fmt.Sprintf(b.format, b.value.Median) }
-
-func (b bar) shown() string {
-	if b.valid {
-		return b.name
+// label is the figure at the bar's end.
+func (b bar) label() string {
+	figure := fmt.Sprintf(b.format, b.value.Median)
+	if !b.valid {
+		figure += " (invalid)"
 	}
-	return b.name + " (invalid)"
+	return figure
+}
+
+// end is the largest value that is drawn of the bar.
+func (b bar) end() float64 {
+	end := max(b.value.Median, b.value.Max, 0)
+	if b.best != nil {
+		end = max(end, *b.best)
+	}
+	return end
+}
+
+// axisLength is the longest that the axis can be in the room there is, with every bar's label behind its end.
+func (p barPanel) axisLength(room float64) float64 {
+	length := room - 12
+	full := p.axis.on(0, 1)
+	for _, b := range p.fit {
+		if share := full.at(b.end()); share > 0 {
+			length = min(length, (room-14-labelStyle.width(b.label()))/share)
+		}
+	}
+	return max(length, 20)
 }
 
 func (p barPanel) draw(s *svg, x, y, width float64) {
-	figures := 0.0
-	for _, b := range p.bars {
-		figures = max(figures, labelStyle.width(b.label()))
-	}
-	a := p.axis.on(x+min(p.names, width/2)+10, x+width-figures-12)
+	left := x + min(p.names, width/2) + 10
+	a := p.axis.on(left, left+p.axisLength(x+width-left))
 	if p.heading != "" {
 		s.text(x, y+14, "start", headingStyle, p.heading)
 	}
@@ -69,7 +89,7 @@ func (p barPanel) draw(s *svg, x, y, width float64) {
 	s.text((a.from+a.to)/2, bottom+34, "middle", tickStyle, p.unit)
 	for i, b := range p.bars {
 		mid := y + barPitch*(float64(i)+0.5)
-		title := fmt.Sprintf("%s: %s %s (%s to %s)", b.shown(), b.label(), p.unit, fmt.Sprintf(b.format, b.value.Min),
+		title := fmt.Sprintf("%s: %s %s (%s to %s)", b.name, b.label(), p.unit, fmt.Sprintf(b.format, b.value.Min),
 			fmt.Sprintf(b.format, b.value.Max))
 		fill, class := b.colour, "bar"
 		if !b.valid {
@@ -77,17 +97,14 @@ func (p barPanel) draw(s *svg, x, y, width float64) {
 		}
 		zero, end := a.at(0), a.at(b.value.Median)
 		s.rect(min(zero, end), mid-barWidth/2, max(end-zero, zero-end), barWidth, fill, class, title)
-		rightmost := end
 		if b.value.Min != b.value.Max {
 			whisker(s, a.at(b.value.Min), a.at(b.value.Max), mid, "error")
-			rightmost = max(rightmost, a.at(b.value.Max))
 		}
 		if b.best != nil {
 			mark(s, a.at(*b.best), mid, 5, "diamond", bestColour, "best", fmt.Sprintf("best: "+b.format, *b.best))
-			rightmost = max(rightmost, a.at(*b.best)+5)
 		}
-		s.text(a.from-8, mid+4, "end", labelStyle, b.shown())
-		s.text(max(rightmost, zero)+7, mid+4, "start", labelStyle, b.label())
+		s.text(a.from-8, mid+4, "end", labelStyle, b.name)
+		s.text(a.at(b.end())+9, mid+4, "start", labelStyle, b.label())
 	}
 	s.line(a.at(0), y, a.at(0), bottom, faint, 1, "zero")
 }

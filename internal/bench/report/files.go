@@ -20,20 +20,18 @@ func CheckPrefix(prefix string) error {
 	if name == "" {
 		return fmt.Errorf("write %q: say how names of files begin, such as %s", prefix, filepath.Join(prefix, "veth"))
 	}
-	if dir == "" {
-		dir = "."
-	}
+	dir = filepath.Clean(dir)
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("write %s.json: there is no directory %s: make it first", prefix, filepath.Clean(dir))
+		return fmt.Errorf("write %s.json: there is no directory %s: make it first", prefix, dir)
 	case err != nil:
 		return fmt.Errorf("write %s.json: %w", prefix, err)
 	case !info.IsDir():
-		return fmt.Errorf("write %s.json: %s is no directory", prefix, filepath.Clean(dir))
+		return fmt.Errorf("write %s.json: %s is no directory", prefix, dir)
 	}
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-		return fmt.Errorf("write %s.json: directory %s: %w", prefix, filepath.Clean(dir), err)
+		return fmt.Errorf("write %s.json: directory %s: %w", prefix, dir, err)
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ package report
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -27,6 +29,22 @@ func ours(name string) bool {
 	return strings.HasPrefix(name, "culvert") || strings.HasPrefix(name, "workers")
 }
 
+// workersPart is the part of a variant that says how many worker CPUs a row has, as in "culvert-cold@workers2".
+var workersPart = regexp.MustCompile(`^workers[0-9]+$`)
+
+// groupOf is the variant without the number of workers: rows with different numbers stand beside each other.
+func groupOf(name string) string {
+	_, variant := split(name)
+	parts := slices.DeleteFunc(strings.Split(variant, "@"), workersPart.MatchString)
+	return strings.Join(parts, "@")
+}
+
+// isSize tells whether a part of a variant is a frame length: bytes, the shortest, or a mix.
+func isSize(part string) bool {
+	_, err := strconv.ParseUint(part, 10, 16)
+	return err == nil || part == "min" || strings.EqualFold(part, "imix")
+}
+
 // group is the rows of a report that are one variant.
 type group struct {
 	variant string
@@ -38,7 +56,7 @@ func groups(rows []Row) []group {
 	var all []group
 	at := map[string]int{}
 	for _, row := range rows {
-		_, v := split(row.Name)
+		v := groupOf(row.Name)
 		i, known := at[v]
 		if !known {
 			i = len(all)
@@ -54,13 +72,18 @@ func groups(rows []Row) []group {
 func (g group) heading() string {
 	var parts []string
 	sized := false
-	for part := range strings.FieldsFuncSeq(g.variant, func(r rune) bool { return r == '@' || r == ',' }) {
+	for part := range strings.SplitSeq(g.variant, "@") {
+		if part == "" {
+			continue
+		}
 		if size, err := strconv.ParseUint(part, 10, 16); err == nil {
 			parts, sized = append(parts, fmt.Sprintf("%d-byte frames", size)), true
 		} else if n, ok := strings.CutSuffix(part, "cpu"); ok && n != "" {
 			parts = append(parts, n+" CPUs")
 		} else if strings.EqualFold(part, "imix") {
 			parts, sized = append(parts, "IMIX"), true
+		} else if size := g.frameSize(); part == "min" && size > 0 {
+			parts, sized = append(parts, fmt.Sprintf("%d-byte frames, the shortest", size)), true
 		} else {
 			parts = append(parts, part)
 		}
@@ -95,4 +118,12 @@ func (row Row) sizeName() string {
 		return v
 	}
 	return "mix"
+}
+
+// shortIn leaves a variant out of a row's name where a heading says it.
+func shortIn(name, variant string) string {
+	if base, v := split(name); v == variant {
+		return base
+	}
+	return name
 }

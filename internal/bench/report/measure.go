@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // measure is a figure that is measured in rounds.
@@ -33,8 +34,9 @@ var measures = []measure{
 	},
 }
 
-// usualBases are the peers that rates are compared with, the best first: what runs the most like culvert.
-var usualBases = []string{"redirect", "direct", "bridge", "reference"}
+// usualBases are the peers that rates are compared with, the best first: what runs the most like culvert. Scenario
+// workers has no peer; what it is about is how much workers add.
+var usualBases = []string{"redirect", "direct", "bridge", "reference", "culvert-cold@workers0"}
 
 // baseFor names the row to compare a row with: one that has the figure and is valid in both reports, of the same
 // variant if there is one. Without one it is empty.
@@ -44,7 +46,11 @@ func (c *comparer) baseFor(m measure, row string) string {
 		names = []string{c.base}
 	}
 	for _, name := range names {
-		for _, base := range []string{variantOf(withoutVariant(name), row), name} {
+		like := name
+		if !strings.Contains(name, "@") {
+			like = variantOf(name, row)
+		}
+		for _, base := range []string{like, name} {
 			old, now := c.before.row(base), c.after.row(base)
 			if old != nil && now != nil && old.Valid && now.Valid && m.spread(old) != nil && m.spread(now) != nil {
 				return base
@@ -52,11 +58,6 @@ func (c *comparer) baseFor(m measure, row string) string {
 		}
 	}
 	return ""
-}
-
-func withoutVariant(name string) string {
-	base, _ := split(name)
-	return base
 }
 
 // measured compares one figure of a row.
@@ -77,10 +78,8 @@ func (c *comparer) measured(m measure, old, now *Row) {
 	case old.Name:
 		c.asBase(m, old, now)
 	default:
-		short := base
-		if short == variantOf(withoutVariant(base), old.Name) {
-			short = withoutVariant(base)
-		}
+		_, variant := split(old.Name)
+		short := shortIn(base, variant)
 		oldBase, nowBase := c.before.row(base), c.after.row(base)
 		if paired(m, old, oldBase) && paired(m, now, nowBase) {
 			c.rounds(m, old, now, m.unit+" x "+short,

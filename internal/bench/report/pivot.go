@@ -5,7 +5,6 @@ package report
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -46,9 +45,6 @@ func pivot(rows []Row) (sizes []string, series []sized) {
 // withoutSize leaves the frame length out of a row's name: "redirect@512" is redirect at a length of 512 bytes.
 func withoutSize(name string) string {
 	parts := strings.Split(name, "@")
-	kept := slices.DeleteFunc(parts[1:], func(part string) bool {
-		_, err := strconv.ParseUint(part, 10, 16)
-		return err == nil || strings.EqualFold(part, "imix")
-	})
+	kept := slices.DeleteFunc(parts[1:], isSize)
 	return strings.Join(append(parts[:1:1], kept...), "@")
 }

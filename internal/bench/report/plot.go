@@ -60,12 +60,6 @@ func (r *Report) title(what string, rows []Row) string {
 	return strings.Join(parts, ", ")
 }
 
-// shortName is a row's name where a heading says its variant.
-func (row Row) shortName() string {
-	base, _ := split(row.Name)
-	return base
-}
-
 func colourOf(name string) string {
 	if ours(name) {
 		return warm[0]
@@ -79,6 +73,7 @@ func barFigure(title, unit string, rows []Row, toBar func(Row) bar) figurePlot {
 	all := groups(rows)
 	var values []float64
 	var panels []barPanel
+	var bars []bar
 	spread, best, names := false, false, 0.0
 	for _, g := range all {
 		p := barPanel{unit: unit}
@@ -87,20 +82,20 @@ func barFigure(title, unit string, rows []Row, toBar func(Row) bar) figurePlot {
 		}
 		for _, row := range g.rows {
 			b := toBar(row)
-			b.name, b.colour, b.valid = row.shortName(), colourOf(row.Name), row.Valid
+			b.name, b.colour, b.valid = shortIn(row.Name, g.variant), colourOf(row.Name), row.Valid
 			values = append(values, b.value.Median, b.value.Min, b.value.Max)
 			spread = spread || b.value.Min != b.value.Max
 			if b.best != nil {
 				best, values = true, append(values, *b.best)
 			}
-			names = max(names, labelStyle.width(b.shown()))
-			p.bars = append(p.bars, b)
+			names = max(names, labelStyle.width(b.name))
+			p.bars, bars = append(p.bars, b), append(bars, b)
 		}
 		panels = append(panels, p)
 	}
 	a, ticks := linearAxis(values)
 	for _, p := range panels {
-		p.axis, p.ticks, p.names = a, ticks, names
+		p.axis, p.ticks, p.names, p.fit = a, ticks, names, bars
 		f.panels = append(f.panels, p)
 	}
 	if len(panels) > 2 {

@@ -195,7 +195,7 @@ func TestBars(t *testing.T) {
 			texts += "\n" + s.text
 		}
 	}
-	for _, want := range []string{"3.883", "0.122", "redirect", "culvert+reference (invalid)", "138-byte frames", "512-byte frames"} {
+	for _, want := range []string{"3.883", "0.122", "redirect", "culvert+reference", "1.200 (invalid)", "138-byte frames", "512-byte frames"} {
 		if !strings.Contains(texts+"\n", "\n"+want+"\n") {
 			t.Errorf("no label %q in%s", want, texts)
 		}

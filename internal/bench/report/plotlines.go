@@ -48,9 +48,13 @@ func yValues(curves []curve) []float64 {
 	return values
 }
 
-// plotNDR draws a line for each row over frame lengths; a mix of lengths stands apart.
+// plotNDR draws a line for each row over frame lengths, or bars if there is only one; a mix of lengths stands apart.
 func plotNDR(r *Report, rows []Row) figurePlot {
 	sizes, series := pivot(rows)
+	title := r.title("Highest rate without loss", rows)
+	if len(sizes) == 1 {
+		return barFigure(title, "million packets a second", rows, func(row Row) bar { return bar{value: *row.NDR, format: "%.3f"} })
+	}
 	p := linePanel{
 		xUnit: "frame length in bytes, without frame check sequence", yUnit: "million packets a second", tall: 400,
 		x: axis{lo: -0.5, hi: float64(len(sizes)) - 0.5},
@@ -74,11 +78,11 @@ func plotNDR(r *Report, rows []Row) figurePlot {
 		p.curves = append(p.curves, c)
 	}
 	p.y, p.yTicks = linearAxis(yValues(p.curves))
-	return figurePlot{title: r.title("Highest rate without loss", rows), legend: legendOf(p.curves), panels: []panel{p}}
+	return figurePlot{title: title, legend: legendOf(p.curves), panels: []panel{p}}
 }
 
 // workersInName is what rows of a scaling scenario have in their names to tell them apart.
-var workersInName = regexp.MustCompile(`[-@]?(workers?-?|w)[0-9]+`)
+var workersInName = regexp.MustCompile(`[-@]?workers[0-9]+`)
 
 // kindOf is the name without the number of workers.
 func (row Row) kindOf() string {
@@ -174,6 +178,9 @@ func plotLatency(r *Report, rows []Row) figurePlot {
 			c.colour, c.dash = invalidColour, "2 4"
 		}
 		look[row.Name] = c
+		if len(row.Latency[0].Curve) > 0 {
+			c.shape = ""
+		}
 		f.legend = append(f.legend, key{c.name, c.swatch})
 	}
 	var all []curve

@@ -67,19 +67,20 @@ func instructionSample() *Report {
 func workersSample() *Report {
 	r := &Report{Scenario: "workers", Machine: testMachine, Ratios: map[string]float64{}}
 	for n := range 3 {
-		for _, kind := range []string{"workers", "roundrobin-workers"} {
+		for _, kind := range []string{"culvert-cold", "round-robin"} {
 			m := 1.4 + 0.9*float64(n)
 			order := Order{Packets: 1e6}
-			if kind != "workers" {
+			if kind == "round-robin" {
 				m, order.Reordered = 1.4-0.4*float64(n), 1234*uint64(n)
 			}
+			name := fmt.Sprintf("%s@workers%d", kind, n)
 			r.Rows = append(r.Rows, Row{
-				Name: fmt.Sprintf("%s%d", kind, n), FrameSize: 138, Workers: ptr(n), Mpps: &Spread{m, m * 0.9, m * 1.1},
+				Name: name, FrameSize: 138, Workers: ptr(n), Mpps: &Spread{m, m * 0.9, m * 1.1},
 				NsPerPacket: &Spread{1000 / m, 900 / m, 1100 / m}, Order: &order, Valid: true,
 				Use: map[int]Spread{0: {0.99, 0.9, 1}, 1: {0.4 * float64(n), 0.4 * float64(n), 0.4 * float64(n)}},
 			})
-			if kind == "workers" && n > 0 {
-				r.Ratios[fmt.Sprintf("workers%d/workers0", n)] = m / 1.4
+			if len(r.Rows) > 1 {
+				r.Ratios[name+"/culvert-cold@workers0"] = m / 1.4
 			}
 		}
 	}

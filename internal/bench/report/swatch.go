@@ -12,7 +12,7 @@ type swatch struct {
 	// kind is bar, range, diamond, cross or line.
 	kind   string
 	colour string
-	// shape of a line's marks, and its dashes: those who cannot tell colours apart have these.
+	// shape of a line's marks, empty for none, and its dashes: those who cannot tell colours apart have these.
 	shape string
 	dash  string
 }
@@ -38,7 +38,9 @@ func (w swatch) draw(s *svg, x, y float64) {
 		mark(s, x+12, y, 5, w.kind, w.colour, "", "")
 	default:
 		s.path([][2]float64{{x, y}, {x + 24, y}}, w, "")
-		mark(s, x+12, y, 4, w.shape, w.colour, "", "")
+		if w.shape != "" {
+			mark(s, x+12, y, 4, w.shape, w.colour, "", "")
+		}
 	}
 }
 

@@ -108,8 +108,7 @@ func (r *Report) columns(g group) []column {
 		return fmt.Sprint(row.Frames)
 	})
 	for _, base := range r.bases(g) {
-		short, _ := split(base)
-		add("x "+short, func(row Row) string { return r.ratioCell(row.Name, base) })
+		add("x "+shortIn(base, g.variant), func(row Row) string { return r.ratioCell(row.Name, base) })
 	}
 	add("offered", func(row Row) string { return figure(row.Offered, Spread.median, "%.3f") })
 	add("lost", Row.lostCell)

@@ -61,7 +61,7 @@ func TestTableColumns(t *testing.T) {
 		{instructionSample(), []string{"row|instructions"}, []int{4}},
 		{
 			workersSample(), []string{
-				"row|workers|Mpps|min|max|ns/packet|x workers0|CPU 0|CPU 1|reordered|missing|duplicates",
+				"row|workers|Mpps|min|max|ns/packet|x culvert-cold@workers0|CPU 0|CPU 1|reordered|missing|duplicates",
 			}, []int{6},
 		},
 		{ndrSample(), []string{"bytes|bridge|redirect|culvert-cold|reference"}, []int{8}},
@@ -139,7 +139,7 @@ func TestTableOfOddRows(t *testing.T) {
 func TestHeadings(t *testing.T) {
 	for variant, want := range map[string]string{
 		"": "138-byte frames", "512": "512-byte frames", "2cpu": "138-byte frames, 2 CPUs", "imix": "IMIX",
-		"512@2cpu": "512-byte frames, 2 CPUs", "veth": "138-byte frames, veth",
+		"512@2cpu": "512-byte frames, 2 CPUs", "workers2": "138-byte frames, workers2", "min": "138-byte frames, the shortest", "veth": "138-byte frames, veth",
 	} {
 		g := group{variant: variant, rows: []Row{{FrameSize: 138}}}
 		if got := g.heading(); got != want {
