@@ -58,7 +58,7 @@ type scenario struct {
 // scenarios are all there are, in the order of help texts.
 func scenarios() []scenario {
 	return []scenario{
-		{"veth", 11, 300 * time.Millisecond, runVeth},
+		{"veth", 10, 300 * time.Millisecond, runVeth},
 		{"cost", 21, 40 * time.Millisecond, runCost},
 		{"scion3", 3, time.Second, runScion3},
 	}
