@@ -91,6 +91,12 @@ func Run(ctx context.Context, name string, o Options) (*report.Report, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("%w scenario %q: there are %s", ErrUnknown, name, strings.Join(Scenarios(), ", "))
 	}
+	if name == "cost" || name == "scion3" {
+		if len(o.Sizes) > 0 || len(o.CPUs) > 0 {
+			return nil, fmt.Errorf("%w option for scenario %s: it has one frame size and one set of CPUs, leave --size and "+
+				"--cpus out", ErrUnknown, name)
+		}
+	}
 	s := known[i]
 	chosen, err := choose(name, o.Rows)
 	if err != nil {

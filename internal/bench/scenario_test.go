@@ -122,6 +122,16 @@ func TestUnknownNames(t *testing.T) {
 	}
 }
 
+// What a scenario does not have cannot be asked of it.
+func TestSizesOfOthers(t *testing.T) {
+	for _, o := range []Options{{Sizes: []string{"64"}}, {CPUs: []int{2}}} {
+		o.Progress = io.Discard
+		if _, err := Run(t.Context(), "cost", o); !errors.Is(err, ErrUnknown) {
+			t.Errorf("sizes %q on %v CPUs: error %v", o.Sizes, o.CPUs, err)
+		}
+	}
+}
+
 // All candidates of the cost scenario can be measured by themselves.
 func TestCostCandidates(t *testing.T) {
 	for _, c := range candidates {
