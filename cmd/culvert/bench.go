@@ -40,12 +40,16 @@ func newBenchRunCmd() *cobra.Command {
 afterwards. The scenarios are:
 
   veth    packets a second from a generator in the kernel, through a device
-          under test, to a sink, all on one CPU
+          under test, to a sink: with frames of 138 bytes on one CPU, of other
+          lengths (rows like bridge@512), and with the generator on a CPU of its
+          own (bridge@2cpu). --size and --cpus choose among these groups. The
+          first group has all rounds, the others half as many
   cost    nanoseconds that a program takes for a packet, without those that an
           empty program takes
   scion3  packets a second from AS 1 through the router of AS 2 to AS 3, in a
-          lab that is up; culvert and the reference router take turns there, and
-          the one that was there at first is there again at the end
+          lab that is up; culvert, the reference router and culvert in front of
+          it take turns there, and the one that was there at first is there
+          again at the end
   ndr     the highest rate without loss (no drop rate), for several frame
           lengths; generator on one CPU, device and sink on another
   latency percentiles of the time from generator to sink at 10, 50 and 90 % of
@@ -53,9 +57,12 @@ afterwards. The scenarios are:
   generator  packets a second from the bench's own generator and from tcpreplay
           over a veth pair into a sink, all on one CPU
 
-A row whose packets are not all accounted for is marked invalid, and the exit
-status is 1 then.`,
+A row whose packets are not all accounted for is marked invalid, and so is one
+that this machine cannot measure, because the reference router has not been
+built for example. The exit status is 1 then. It is an error to ask for such a
+row by name.`,
 		Example: "  culvert bench run veth --rows direct,redirect --rounds 3\n  culvert bench run cost -j\n" +
+			"  culvert bench run veth --size 512,1400 --cpus 1\n" +
 			"  culvert bench run veth -o /tmp/veth   # the table, /tmp/veth.json, veth.md, veth-rates.svg\n" +
 			"  culvert bench run ndr --rows redirect,culvert-cold --size 138,imix\n" +
 			"  culvert bench run latency --rows direct,redirect --rounds 1\n" +
@@ -86,7 +93,7 @@ status is 1 then.`,
 	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
 	cmd.Flags().StringVarP(&prefix, "output", "o", "",
 		"also write `PREFIX`.json, PREFIX.md with the table, and the plots PREFIX-KIND.svg")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 11 for veth and generator, 21 for cost, "+
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 10 for veth, 11 for generator, 21 for cost, "+
 		"3 for scion3 and latency, 1 for ndr)")
 	cmd.Flags().Float64Var(&seconds, "seconds", 0,
 		"how long a round of a row takes, of ndr a trial (default 0.3 for veth and generator, 0.04 for cost, 1 for scion3, "+
@@ -99,6 +106,7 @@ status is 1 then.`,
 	cmd.Flags().IntSliceVar(&o.CPUs, "cpus", nil,
 		"veth: CPUs for generator, device and sink, 1 or 2, separated by commas (default: the scenario's)")
 	completeFlag(cmd, "rows", benchRows)
+	completeFlag(cmd, "cpus", fixed("1", "2"))
 	completeFlag(cmd, "lab", labs)
 	return cmd
 }

@@ -39,9 +39,8 @@ type latencyResult struct {
 	// limited is set if a higher rate could not be offered, packet by packet.
 	limited bool
 	delays  []Histogram
-	// sent is the sum of trials at each load, missed the rates that the generator did not keep.
+	// sent is the sum of trials at each load.
 	sent    []Sample
-	missed  []string
 	lost    map[string]uint64
 	missing int64
 	cpus    []int
@@ -115,17 +114,13 @@ func (r *latencyResult) measure(ctx context.Context, p *trialPath, round time.Du
 		if err := p.row.sink.Reset(); err != nil {
 			return "", err
 		}
-		load := share * r.ndr
-		s, err := p.trial(ctx, load, round)
+		s, err := p.trial(ctx, share*r.ndr, round)
 		if err != nil {
 			return "", err
 		}
 		h, err := p.row.sink.Latency()
 		if err != nil {
 			return "", err
-		}
-		if offered := s.Offered() * 1e6; offered < load*(1-rateShortfall) {
-			r.missed = append(r.missed, fmt.Sprintf("the generator sent %.3f Mpps instead of %.3f", offered/1e6, load/1e6))
 		}
 		r.sent[i].Sent += s.Sent
 		r.sent[i].Received += s.Received
@@ -157,8 +152,10 @@ func (r latencyResult) row(t trialRow) report.Row {
 	if r.irregular != "" {
 		invalid("no rate without loss was found: " + r.irregular)
 	}
-	for _, missed := range r.missed {
-		invalid(missed)
+	for i, share := range latencyLoads {
+		if load, offered := share*r.ndr/1e6, r.sent[i].Offered(); offered < load*(1-rateShortfall) {
+			invalid(fmt.Sprintf("the generator sent %.3f Mpps instead of %.3f", offered, load))
+		}
 	}
 	if r.limited {
 		notes = append(notes, "loads are shares of what could be offered: the device may take more")

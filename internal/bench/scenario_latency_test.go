@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -58,8 +59,13 @@ func TestLatencyReport(t *testing.T) {
 	if sum.packets != 180 || sum.Max() != 7 || sum.Quantile(0.5) != 5 || histogram.buckets[5] != 90 {
 		t.Errorf("sum %+v", sum)
 	}
-	sent := Sample{Sent: 100, Received: 90, Elapsed: 10 * time.Microsecond}
-	good := latencyResult{ndr: 1e6, delays: []Histogram{histogram, histogram, histogram}, sent: []Sample{sent, sent, sent}}
+	const ndr = 10e6
+	sent := make([]Sample, len(latencyLoads))
+	for i, share := range latencyLoads {
+		// 5 % slow.
+		sent[i] = Sample{Sent: 100, Received: 90, Elapsed: time.Duration(1e9 * 100 / (0.95 * share * ndr))}
+	}
+	good := latencyResult{ndr: ndr, delays: []Histogram{histogram, histogram, histogram}, sent: sent}
 	for _, tc := range []struct {
 		name   string
 		change func(*latencyResult)
@@ -68,7 +74,7 @@ func TestLatencyReport(t *testing.T) {
 	}{
 		{"good", func(*latencyResult) {}, true, "30 packets were lost"},
 		{"missing", func(r *latencyResult) { r.missing = 2 }, false, "invalid: 2 packets not accounted for; 30"},
-		{"late", func(r *latencyResult) { r.missed = []string{"slow"} }, false, "invalid: slow; 30"},
+		{"slow", func(r *latencyResult) { r.ndr *= 1.06 }, false, "invalid: the generator sent 0.95"},
 		{"no rate", func(r *latencyResult) { r.irregular = "why" }, false, "invalid: no rate without loss was found: why"},
 	} {
 		r := good
@@ -77,7 +83,7 @@ func TestLatencyReport(t *testing.T) {
 		if row.Valid != tc.valid || !strings.HasPrefix(row.Note, tc.note) || row.Name != "redirect@150" {
 			t.Errorf("%s: %+v", tc.name, row)
 		}
-		if len(row.Latency) != 3 || row.Latency[2].Load != 0.9 || row.Latency[2].Offered != 10 || row.Latency[2].P50 != 5 {
+		if len(row.Latency) != 3 || row.Latency[2].Load != 0.9 || math.Abs(row.Latency[2].Offered-8.55) > 0.01 || row.Latency[2].P50 != 5 {
 			t.Errorf("%s: %+v", tc.name, row.Latency)
 		}
 	}

@@ -34,10 +34,11 @@ type vethOptions struct {
 // firstPackets is how many packets show a row's rate, before it is known.
 const firstPackets = 200_000
 
-// What a device still has in its queues at the end of a round counts for it: that is at most what its queues hold.
+// How long a row waits for packets that are still on their way at the end of a round, and how often it looks. What a
+// device has in its queues then counts for it: that is at most what its queues hold.
 const (
-	settleQuiet = 20 * time.Millisecond
 	settleLimit = 2 * time.Second
+	settleQuiet = 5 * time.Millisecond
 )
 
 // vethRow measures packets through a device, or through nothing but a wire if there is no device.
@@ -233,28 +234,35 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 	if sent.Elapsed > 0 {
 		r.rate = float64(sent.Packets) / sent.Elapsed.Seconds()
 	}
-	if _, err := r.sink.Settled(settleQuiet, settleLimit); err != nil {
-		return Sample{}, err
+	return r.settle(ctx, before, Sample{
+		Sent:    sent.Packets,
+		Elapsed: sent.Elapsed,
+		Asked:   r.pace,
+		Note:    cmp.Or(r.paceNote, r.note),
+	})
+}
+
+// settle completes the sample once every packet has turned up, or when waiting does not help: a device that has to
+// wait for a CPU holds packets back for long.
+func (r *vethRow) settle(ctx context.Context, before pathCount, s Sample) (Sample, error) {
+	for end := time.Now().Add(settleLimit); ; {
+		after, err := r.count()
+		if err != nil {
+			return s, err
+		}
+		s.Received = after.received - before.received
+		if passed := after.passed - before.passed; r.opts.On != nil && passed > s.Sent {
+			s.Others = passed - s.Sent
+		}
+		s.Lost = map[string]uint64{}
+		for where, n := range after.lost {
+			s.Lost[where] = n - before.lost[where]
+		}
+		if s.Accounted() || ctx.Err() != nil || time.Now().After(end) {
+			return s, nil
+		}
+		time.Sleep(settleQuiet)
 	}
-	after, err := r.count()
-	if err != nil {
-		return Sample{}, err
-	}
-	s := Sample{
-		Sent:     sent.Packets,
-		Received: after.received - before.received,
-		Elapsed:  sent.Elapsed,
-		Asked:    r.pace,
-		Note:     cmp.Or(r.paceNote, r.note),
-	}
-	if passed := after.passed - before.passed; r.opts.On != nil && passed > sent.Packets {
-		s.Others = passed - sent.Packets
-	}
-	s.Lost = map[string]uint64{}
-	for where, n := range after.lost {
-		s.Lost[where] = n - before.lost[where]
-	}
-	return s, nil
 }
 
 // Teardown lets everything go, in the reverse order of Setup.
