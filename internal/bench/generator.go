@@ -201,6 +201,11 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 	if s.LastNs > s.FirstNs {
 		sent.Elapsed = time.Duration(s.LastNs - s.FirstNs)
 	}
+	const page = 4096
+	if errors.Is(runErr, unix.EINVAL) && len(g.table.base) > page/2 {
+		runErr = fmt.Errorf("%w: the kernel makes such frames out of one page, which leaves some 3400 bytes; "+
+			"tcpreplay sends longer ones", runErr)
+	}
 	if runErr != nil {
 		return sent, fmt.Errorf("send frames of up to %d bytes from %s: %w", len(g.table.base), g.opts.From.Name, runErr)
 	}
