@@ -175,7 +175,7 @@ func onOneCPU(t *testing.T, fn func()) {
 	}
 }
 
-func TestTooFewCPUs(t *testing.T) {
+func TestTrialsNeedTwoCPUs(t *testing.T) {
 	needRoot(t)
 	checkLeftovers(t)
 	for _, scenario := range []string{"ndr", "latency"} {
