@@ -139,7 +139,8 @@ func (r *latencyResult) measure(ctx context.Context, p *trialPath, round time.Du
 func (r latencyResult) row(t trialRow) report.Row {
 	ndr := report.NewSpread([]float64{r.ndr / 1e6})
 	out := report.Row{
-		Name: t.String(), FrameSize: t.frameSize(), CPUs: r.cpus, Frames: coldFrames, NDR: &ndr, Lost: nonZero(r.lost), Valid: true,
+		Name: t.String(), FrameSize: t.frameSize(), CPUs: r.cpus, Frames: coldFrames,
+		NDR: &ndr, Lost: nonZero(r.lost), Valid: true,
 	}
 	var notes []string
 	invalid := func(why string) {

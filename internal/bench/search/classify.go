@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// class is what the trials at a load say about it (RFC 9971, 4.7.2).
+// class is what the trials at a load say about it (RFC 9971, Load Classification).
 type class int
 
 const (
@@ -27,9 +27,9 @@ func (s *searcher) short(t Trial) bool {
 	return t.Offered < t.Load*(1-s.limits.Shortfall)
 }
 
-// classify applies RFC 9971, 6.1: a load is decided once nothing that the time left until the sum of durations could
-// bring would change it. A short trial without loss proves nothing, because a queue may have hidden the loss; it only
-// makes up for short trials with loss. Those count against the load.
+// classify applies the Load Classification Logic of RFC 9971: a load is decided once nothing that the time left until
+// the sum of durations could bring would change it. A short trial without loss proves nothing, because a queue may have
+// hidden the loss; it only makes up for short trials with loss. Those count against the load.
 func (s *searcher) classify(g Goal, trials []Trial) class {
 	var fullGood, fullBad, shortGood, shortBad time.Duration
 	for _, t := range trials {
@@ -63,9 +63,9 @@ func (s *searcher) classify(g Goal, trials []Trial) class {
 // forwarded is the rate at which packets came through, from the rate really offered up to the load.
 func (t Trial) forwarded() float64 { return min(t.Offered, t.Load) * (1 - t.lossRatio()) }
 
-// throughput is the conditional throughput of a load, RFC 9971, 6.2: the forwarding rate that trials of full length had
-// at least for all of the time but the exceed ratio. Unlike the RFC's it follows from the rate really offered, so that a
-// generator that falls a little short of the load does not better it.
+// throughput is the conditional throughput of a load (RFC 9971, Conditional Throughput Logic): the forwarding rate that
+// trials of full length had at least for all of the time but the exceed ratio. Unlike the RFC's it follows from the rate
+// really offered, so that a generator that falls a little short of the load does not better it.
 func throughput(g Goal, trials []Trial) float64 {
 	full := slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool { return t.Duration < g.FinalDuration })
 	slices.SortFunc(full, func(a, b Trial) int { return cmp.Compare(b.forwarded(), a.forwarded()) })
@@ -83,7 +83,7 @@ func throughput(g Goal, trials []Trial) float64 {
 	return 0
 }
 
-// bounds finds the relevant bounds (RFC 9971, 4.8.1 and 4.8.2). An upper bound below a lower one is the one that
+// bounds finds the relevant bounds (RFC 9971, Result Terms). An upper bound below a lower one is the one that
 // counts.
 func (s *searcher) bounds(g Goal) (lower, upper float64) {
 	classes := map[float64]class{}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The points in time and the goals of the example in RFC 9971, Appendix C, and what it says about them. At the last
+// The points in time and the goals of the Example Search of RFC 9971, and what it says about them. At the last
 // two points its table calls the load a lower bound for the last goal, although 42.857 % and 27.273 % are above the
 // exceed ratio of 20 %; its own logic and pseudocode make that an upper bound, and so do we.
 func TestClassifyAsInTheRFC(t *testing.T) {

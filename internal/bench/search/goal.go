@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Goal is what a load has to fulfil, and how surely. The terms are those of RFC 9971, section 4.6.
+// Goal is what a load has to fulfil, and how surely. The terms are those of RFC 9971 (Goal Terms).
 type Goal struct {
 	// LossRatio is the share of a trial's packets that may be lost, 0 to less than 1. It is 0 for the no drop rate.
 	LossRatio float64
@@ -60,7 +60,7 @@ type Trial struct {
 	Result
 }
 
-// lossRatio is that of RFC 9971, 4.5.5. A trial without packets has lost all.
+// lossRatio is the Trial Loss Ratio of RFC 9971. A trial without packets has lost all.
 func (t Trial) lossRatio() float64 {
 	if t.Sent == 0 {
 		return 1
@@ -81,7 +81,7 @@ const (
 	GeneratorLimit
 )
 
-// Outcome is the end of a search, a Goal Result in terms of RFC 9971, 4.8.4.
+// Outcome is the end of a search, a Goal Result in terms of RFC 9971.
 type Outcome struct {
 	// Lower is the relevant lower bound, in packets a second: the highest load found to be within the goal, below
 	// every load that was found not to be. 0 if there is none.
