@@ -29,6 +29,8 @@ type Options struct {
 	// Unattended says that no process will keep the next hops: the programs ask the kernel for
 	// those they lack.
 	Unattended bool
+	// Workers are the CPUs that packets are spread over.
+	Workers Workers
 	// SkipMAC leaves out the verification of hop fields. It exists to measure what the
 	// verification costs; no configuration leads here.
 	SkipMAC bool
@@ -102,6 +104,11 @@ func Attach(o Options, c Config) (*Instance, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
+	workers, err := o.Workers.normal()
+	if err != nil {
+		return nil, err
+	}
+	o.Workers = workers
 	ports, err := findPorts(o.Interfaces)
 	if err != nil {
 		return nil, err
@@ -168,7 +175,7 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		inst.Close()
 		return nil, err
 	}
-	err = inst.watchLosses(gen)
+	err = inst.watchLosses(gen, old)
 	if err == nil {
 		err = inst.countLosses(gen, func() error { return swapLinks(inst, old, ports) })
 	}

@@ -363,7 +363,7 @@ func leaveDeadGeneration(t *testing.T, inst *Instance, c Config, ports ...*net.I
 	dead.dir = inst.dir
 	gen, err := dead.pinGeneration()
 	if err == nil {
-		err = dead.watchLosses(gen)
+		err = dead.watchLosses(gen, nil)
 	}
 	if err != nil {
 		t.Fatal(err)
