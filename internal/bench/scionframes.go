@@ -83,6 +83,9 @@ type scionTraffic struct {
 	crossing bool
 	// size is the length of each frame in bytes. It is more if the headers alone take more.
 	size int
+	// payload is how many bytes there are behind all headers at least. The headers take 134 bytes, or 146 when
+	// crossing, so with a stamp no frame is shorter than 150 or 162.
+	payload int
 }
 
 // linkType is what both links of the router are to it.
@@ -97,7 +100,7 @@ func (t scionTraffic) linkTypes() (in, out topology.LinkType) {
 func (t scionTraffic) frames(r scionRouter, p Path, n int) (frames [][]byte, err error) {
 	// An hour ago, so that no clock finds the hop fields to be of the future. They last for six hours.
 	start := uint32(time.Now().Add(-time.Hour).Unix())
-	payload := 0
+	payload := t.payload
 	frames = make([][]byte, n)
 	for i := range frames {
 		number := 0
@@ -121,7 +124,7 @@ func (t scionTraffic) frames(r scionRouter, p Path, n int) (frames [][]byte, err
 			return nil, fmt.Errorf("make SCION packet %d: %w", i, err)
 		}
 		if short := t.size - len(frames[i]); short > 0 {
-			payload = short
+			payload += short
 			spec.Payload.Size = payload
 			if frames[i], err = spec.Build(); err != nil {
 				return nil, fmt.Errorf("make SCION packet %d: %w", i, err)
