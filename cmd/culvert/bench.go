@@ -75,6 +75,8 @@ afterwards. The scenarios are:
 		"how long a round of a row takes (default 0.3 for veth, 0.04 for cost, 1 for scion3)")
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all)")
+	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,
+		"frame lengths in bytes, without the frame check sequence, or imix, separated by commas (default: the scenario's)")
 	completeFlag(cmd, "rows", benchRows)
 	completeFlag(cmd, "lab", labs)
 	return cmd

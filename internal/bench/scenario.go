@@ -22,6 +22,8 @@ var ErrUnknown = errors.New("unknown")
 type Options struct {
 	// Rows are the names of rows, all of the scenario's if empty.
 	Rows []string
+	// Sizes are the lengths of frames, in bytes without the frame check sequence, or the word imix.
+	Sizes []string
 	// Rounds is how often each row is measured.
 	Rounds int
 	// Round is about how long one round of one row takes.

@@ -26,14 +26,15 @@ var workerTracepoints = map[string]string{
 }
 
 // watchLosses loads the programs that count what is lost after the verdict, and pins them into the
-// generation, which they belong to: they read its table of interfaces. What the queues of old's
-// workers lose from now on is theirs to count as well.
-func (i *Instance) watchLosses(gen string, old *Instance) error {
+// directory of the generation of that number, which they belong to: they read its table of
+// interfaces. What the queues of old's workers lose from now on is theirs to count as well. A
+// temporary instance has no directory.
+func (i *Instance) watchLosses(gen string, number uint32, old *Instance) error {
 	spec, err := loadLosses()
 	if err != nil {
 		return err
 	}
-	tracepoints, err := i.describeToLosses(spec, gen, old)
+	tracepoints, err := i.describeToLosses(spec, number, old)
 	if err != nil {
 		return err
 	}
@@ -58,6 +59,9 @@ func (i *Instance) watchLosses(gen string, old *Instance) error {
 		}
 		m := coll.DetachMap(name)
 		i.maps[name] = m
+		if i.temporary {
+			continue
+		}
 		if err := m.Pin(filepath.Join(gen, name)); err != nil {
 			return fmt.Errorf("pinning map %s: %w", name, err)
 		}
@@ -70,6 +74,10 @@ func (i *Instance) watchLosses(gen string, old *Instance) error {
 		if err != nil {
 			return fmt.Errorf("attaching to tracepoint %s: %w", tracepoint, err)
 		}
+		if i.temporary {
+			i.held = append(i.held, l)
+			continue
+		}
 		err = l.Pin(filepath.Join(gen, tracePrefix+tracepoint))
 		l.Close()
 		if err != nil {
@@ -81,11 +89,7 @@ func (i *Instance) watchLosses(gen string, old *Instance) error {
 
 // describeToLosses sets what the programs have to know, drops those that have nothing to count, and
 // returns the tracepoints of the others.
-func (i *Instance) describeToLosses(spec *ebpf.CollectionSpec, gen string, old *Instance) (map[string]string, error) {
-	number, err := generationNumber(gen)
-	if err != nil {
-		return nil, err
-	}
+func (i *Instance) describeToLosses(spec *ebpf.CollectionSpec, number uint32, old *Instance) (map[string]string, error) {
 	workers, err := i.workerMap()
 	if err != nil {
 		return nil, err
@@ -144,11 +148,7 @@ func (i *Instance) carryLosses(old *Instance) error {
 }
 
 // countLosses makes a generation the one that counts losses, and keeps it so if swap succeeds.
-func (i *Instance) countLosses(gen string, swap func() error) error {
-	number, err := generationNumber(gen)
-	if err != nil {
-		return err
-	}
+func (i *Instance) countLosses(number uint32, swap func() error) error {
 	var before uint32
 	m := i.maps[lossesMapLossesBy]
 	if err := m.Lookup(uint32(0), &before); err != nil {
@@ -157,7 +157,7 @@ func (i *Instance) countLosses(gen string, swap func() error) error {
 	if err := m.Put(uint32(0), number); err != nil {
 		return fmt.Errorf("counting the losses of %s: %w", i.Name(), err)
 	}
-	err = swap()
+	err := swap()
 	if err != nil {
 		_ = m.Put(uint32(0), before)
 	}
