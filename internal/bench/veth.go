@@ -3,13 +3,17 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bench/report"
 )
 
 // Path is the way of packets through a device under test:
@@ -36,6 +40,15 @@ type Device interface {
 	Detach() error
 }
 
+// Standing is a Device with a part that stays in the path when the rest is taken out between rounds.
+type Standing interface {
+	Device
+	// Prepare puts the part that stays into the path. Release is called after it, even when it failed.
+	Prepare(ctx context.Context, p Path) error
+	// Release removes what Prepare made, after the last Detach.
+	Release() error
+}
+
 // Costed is a Device that is one XDP program, whose cost can be measured by itself.
 type Costed interface {
 	Device
@@ -55,6 +68,10 @@ type vethOptions struct {
 	On *Path
 	// CPU is where generator and device run.
 	CPU int
+	// Apart has the generator on another CPU, and the device receive on CPU.
+	Apart bool
+	// Size is the length of the frames in bytes, for the report.
+	Size int
 }
 
 // Places that lose packets and count them, in a Sample.
@@ -68,8 +85,11 @@ const (
 // firstPackets is how many packets show a row's rate, before it is known.
 const firstPackets = 200_000
 
-// searchRound bounds how long each rate is tried when the best is looked for.
-const searchRound = 300 * time.Millisecond
+// What a device still has in its queues at the end of a round counts for it: that is at most what its queues hold.
+const (
+	settleQuiet = 20 * time.Millisecond
+	settleLimit = 2 * time.Second
+)
 
 // vethRow measures packets through a device, or through nothing but a wire if there is no device.
 type vethRow struct {
@@ -82,19 +102,36 @@ type vethRow struct {
 	// generator is on another CPU.
 	paced    bool
 	attached bool
+	prepared bool
 	opts     vethOptions
 	tester   *Space
 	under    *Space
 	path     Path
 	sink     *Sink
 	gen      *Generator
+	// refused counts what devices on the path do not take, while a round lasts.
+	refused *refusals
 	// rate is how many packets were sent in a second the last time, 0 before the first.
 	rate float64
-	// note goes with each sample.
-	note string
+	// pace is how many packets a second are asked for, 0 for as many as possible.
+	pace float64
+	// limit is how many packets a second were sent when as many as possible were.
+	limit float64
+	// note goes with each sample; paceNote in its place, once the rate has been found.
+	note, paceNote string
 }
 
 func (r *vethRow) Name() string { return r.name }
+
+// describe says on which CPUs which frames were carried.
+func (r *vethRow) describe(row *report.Row) {
+	row.FrameSize = r.opts.Size
+	row.CPUs = []int{r.opts.CPU}
+	if from := r.generatorCPU(); from != r.opts.CPU {
+		row.CPUs = []int{from, r.opts.CPU}
+		slices.Sort(row.CPUs)
+	}
+}
 
 // Setup makes the namespaces, the wires, the device, the sink and the generator.
 func (r *vethRow) Setup(ctx context.Context) error {
@@ -102,17 +139,28 @@ func (r *vethRow) Setup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if d, ok := r.device.(Standing); ok {
+		r.prepared = true
+		if err := d.Prepare(ctx, r.path); err != nil {
+			return err
+		}
+	}
 	if !r.alone {
 		if err := r.open(ctx); err != nil {
 			return err
 		}
 	}
-	o := GeneratorOptions{Frames: frames, Header: r.opts.Header, From: r.path.Source, CPU: r.opts.CPU}
-	if r.paced {
-		o.CPU = anotherCPU(o.CPU)
-	}
+	o := GeneratorOptions{Frames: frames, Header: r.opts.Header, From: r.path.Source, CPU: r.generatorCPU()}
 	r.gen, err = NewGenerator(o)
 	return err
+}
+
+// generatorCPU is the CPU that sends.
+func (r *vethRow) generatorCPU() int {
+	if r.paced || r.opts.Apart {
+		return anotherCPU(r.opts.CPU)
+	}
+	return r.opts.CPU
 }
 
 // lay makes the namespaces and lays the path, without the device, and returns what to send along it.
@@ -128,11 +176,17 @@ func (r *vethRow) lay() (frames [][]byte, err error) {
 		return nil, err
 	}
 	p := &r.path
+	inode, err := r.under.inode()
+	if err != nil {
+		return nil, err
+	}
+	// The name tells the thread that receives from those of others (see receiveOn).
+	in := fmt.Sprintf("cvin%d", inode)
 	if r.device == nil {
-		p.Source, p.Sink, err = NewWire(r.tester, r.under, "cvsource", "cvsink", 0)
+		p.Source, p.Sink, err = NewWire(r.tester, r.under, "cvsource", in, 0)
 		return Addressed(r.opts.Frames, p.Sink.MAC, p.Source.MAC), err
 	}
-	if p.Source, p.In, err = NewWire(r.tester, r.under, "cvsource", "cvin", 0); err != nil {
+	if p.Source, p.In, err = NewWire(r.tester, r.under, "cvsource", in, 0); err != nil {
 		return nil, err
 	}
 	if p.Sink, p.Out, err = NewWire(r.tester, r.under, "cvsink", "cvout", 0); err != nil {
@@ -161,8 +215,14 @@ func (r *vethRow) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	r.sink, err = NewSink(r.path.Sink, r.opts.Sink)
-	return err
+	if r.sink, err = NewSink(r.path.Sink, r.opts.Sink); err != nil || !r.opts.Apart {
+		return err
+	}
+	first := r.path.In
+	if r.device == nil {
+		first = r.path.Sink
+	}
+	return receiveOn(first, r.opts.CPU)
 }
 
 // close takes out what open has put in.
@@ -183,50 +243,23 @@ func (r *vethRow) Run(ctx context.Context, round time.Duration) (s Sample, err e
 			return s, err
 		}
 	}
-	if r.paced && r.rate == 0 {
+	senders := []End{r.path.Source}
+	if r.device != nil {
+		senders = append(senders, r.path.Out)
+	}
+	if r.refused, err = watchRefusals(senders...); err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, r.refused.Close()) }()
+	if !r.paced {
+		return r.send(ctx, round)
+	}
+	if r.rate == 0 {
 		if err := r.findPace(ctx, min(round, searchRound)); err != nil {
 			return s, err
 		}
 	}
-	return r.send(ctx, round)
-}
-
-// findPace looks for the offered rate at which most packets arrive, and keeps it.
-func (r *vethRow) findPace(ctx context.Context, round time.Duration) error {
-	const step = 1.25
-	flood, err := r.send(ctx, round)
-	if err != nil {
-		return err
-	}
-	best, most, limit := 0.0, flood.Mpps(), r.rate
-	// Three steps without gain end the search: fewer can be a disturbance. What arrives is at most what is offered,
-	// so no rate up to the flood's own can be better.
-	for pace, idle := most*1e6*step, 0; pace < limit && idle < 3; pace *= step {
-		r.gen.Pace(pace)
-		r.rate = pace
-		s, err := r.send(ctx, round)
-		if err != nil {
-			return err
-		}
-		idle++
-		if s.Mpps() > most {
-			best, most, idle = pace, s.Mpps(), 0
-		}
-	}
-	r.gen.Pace(best)
-	r.rate = limit
-	r.note = "flooded with all that the generator can send: no lower rate does better"
-	if best > 0 {
-		r.rate = best
-		r.note = fmt.Sprintf("paced at %.2f Mpps, the offered rate that it does best at", best/1e6)
-	}
-	r.note += fmt.Sprintf("; generator on CPU %d, router on ", anotherCPU(r.opts.CPU))
-	if ref, ok := r.device.(*reference); ok && len(ref.cpus) > 0 {
-		r.note += fmt.Sprintf("CPU %d", ref.cpus[0])
-	} else {
-		r.note += "all"
-	}
-	return nil
+	return r.send(ctx, pacedRounds*round)
 }
 
 // send sends packets for about the length of a round, as measured the last time.
@@ -246,8 +279,7 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 	if sent.Elapsed > 0 {
 		r.rate = float64(sent.Packets) / sent.Elapsed.Seconds()
 	}
-	// What a device still has in its queues counts for it: that is at most what its queues hold.
-	if _, err := r.sink.Settled(20*time.Millisecond, 2*time.Second); err != nil {
+	if _, err := r.sink.Settled(settleQuiet, settleLimit); err != nil {
 		return Sample{}, err
 	}
 	after, err := r.count()
@@ -258,7 +290,8 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 		Sent:     sent.Packets,
 		Received: after.received - before.received,
 		Elapsed:  sent.Elapsed,
-		Note:     r.note,
+		Asked:    r.pace,
+		Note:     cmp.Or(r.paceNote, r.note),
 	}
 	if passed := after.passed - before.passed; r.opts.On != nil && passed > sent.Packets {
 		s.Others = passed - sent.Packets
@@ -285,33 +318,34 @@ func (r *vethRow) count() (c pathCount, err error) {
 		return c, err
 	}
 	c.received = seen.Packets
-	source, err := r.path.Source.Stats()
-	if err != nil {
-		return c, err
-	}
-	sink, err := r.path.Sink.Stats()
-	if err != nil {
-		return c, err
+	c.lost = map[string]uint64{}
+	// Each wire loses packets at its sender, when the receiver's queue is full, or at its receiver.
+	wire := func(n int, from, to End, queue, receive string) (sender, receiver EndStats, err error) {
+		refused, err := r.refused.of(n)
+		if err != nil {
+			return sender, receiver, err
+		}
+		if sender, err = from.Stats(); err != nil {
+			return sender, receiver, err
+		}
+		receiver, err = to.Stats()
+		c.lost[queue] = refused + sender.StackDropped
+		c.lost[receive] = receiver.OwnDropped
+		return sender, receiver, err
 	}
 	if r.device == nil {
-		c.lost = map[string]uint64{lostToSink: source.SendDropped, lostAtSink: sink.ownDrops(source)}
-		return c, nil
+		_, _, err = wire(0, r.path.Source, r.path.Sink, lostToSink, lostAtSink)
+		return c, err
 	}
-	in, err := r.path.In.Stats()
+	_, in, err := wire(0, r.path.Source, r.path.In, lostToDevice, lostAtDevice)
 	if err != nil {
 		return c, err
 	}
-	out, err := r.path.Out.Stats()
+	out, _, err := wire(1, r.path.Out, r.path.Sink, lostToSink, lostAtSink)
 	if err != nil {
 		return c, err
 	}
-	c.lost = map[string]uint64{
-		lostToDevice: source.SendDropped,
-		lostAtDevice: in.ownDrops(source),
-		lostToSink:   out.SendDropped,
-		lostAtSink:   sink.ownDrops(out),
-	}
-	c.passed = source.SendDropped + in.Received + out.Received + seen.Other
+	c.passed = c.lost[lostToDevice] + in.Received + out.Received + seen.Other
 	own, err := r.device.Losses()
 	maps.Copy(c.lost, own)
 	return c, err
@@ -324,6 +358,9 @@ func (r *vethRow) Teardown() error {
 		err = errors.Join(err, r.gen.Close())
 	}
 	err = errors.Join(err, r.close())
+	if d, ok := r.device.(Standing); ok && r.prepared {
+		err = errors.Join(err, d.Release())
+	}
 	for _, s := range []*Space{r.tester, r.under} {
 		if s != nil {
 			err = errors.Join(err, s.Close())
