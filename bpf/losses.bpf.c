@@ -57,11 +57,16 @@ const volatile __u32 former_worker_map;
 const volatile __u32 cpu_count = 1;
 
 /* As in worker.h. */
+struct handed {
+	__u32 from;
+	__u32 turn;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct handed);
 } handed_from SEC(".maps");
 
 /* The few kernel fields needed, found by their names. */
@@ -150,22 +155,24 @@ SEC("raw_tp/xdp_cpumap_enqueue")
 int cpumap_enqueue(struct bpf_raw_tracepoint_args *ctx)
 {
 	__u32 drops = ctx->args[2];
-	__u32 zero = 0, *from;
+	struct handed *last;
+	__u32 zero = 0;
 
 	if (!drops || !our_workers(ctx->args[0]))
 		return 0;
-	from = bpf_map_lookup_elem(&handed_from, &zero);
-	if (from)
-		lose_at(*from, LOSS_WORKER_QUEUE, drops);
+	last = bpf_map_lookup_elem(&handed_from, &zero);
+	if (last)
+		lose_at(last->from, LOSS_WORKER_QUEUE, drops);
 	return 0;
 }
 
 static long lose_on(__u32 cpu, __u32 *drops)
 {
-	__u32 zero = 0, *from;
+	struct handed *last;
+	__u32 zero = 0;
 
-	from = bpf_map_lookup_percpu_elem(&handed_from, &zero, cpu);
-	return from && *from && lose_at(*from, LOSS_WORKER, *drops);
+	last = bpf_map_lookup_percpu_elem(&handed_from, &zero, cpu);
+	return last && lose_at(last->from, LOSS_WORKER, *drops);
 }
 
 /* The batch may be from several interfaces: counted for the first that hands packets over. */

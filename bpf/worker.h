@@ -16,6 +16,8 @@
 
 /* 0 turns all of this off. */
 const volatile __u32 worker_count;
+/* Packets by turns in place of flows: for the bench alone, to show what that does. */
+const volatile bool worker_turns;
 /* The CPU of each worker: the key of its entry in worker_cpus. */
 const volatile __u32 worker_cpu[MAX_WORKERS];
 
@@ -27,15 +29,20 @@ struct {
 	__type(value, struct bpf_cpumap_val);
 } worker_cpus SEC(".maps");
 
+struct handed {
+	__u32 from; /* interface of the last packet */
+	__u32 turn; /* with worker_turns, the next worker's number */
+};
+
 /*
- * The interface whose packets this CPU has handed over last. A CPU empties its batches at the end of
- * each poll, so what a full queue refuses came from it. Writer: the programs.
+ * What this CPU has handed over last. It empties its batches at the end of each poll, so what a full
+ * queue refuses came in by that interface. Writer: the programs.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct handed);
 } handed_from SEC(".maps");
 
 /* One bit for each UDP port, host order, that links of the SCION router end at. */
@@ -132,21 +139,26 @@ static __always_inline bool hand_over(struct xdp_md *ctx)
 	/* Loaded for here alone: clang would share the value and truncate it, a pointer to the verifier. */
 	const void *data = (void *)(long)*(volatile __u32 *)&ctx->data;
 	const void *data_end = (void *)(long)*(volatile __u32 *)&ctx->data_end;
+	struct handed *last;
 	const void *scn;
-	__u32 zero = 0, *from;
+	__u32 zero = 0;
 	__u32 i;
 
-	if (!scion_on)
+	last = bpf_map_lookup_elem(&handed_from, &zero);
+	if (!scion_on || !last)
 		return false;
-	scn = flow_scion(data, data_end);
-	if (!scn)
-		return false;
-	i = ((flow_hash(scn) & 0xffffffff) * worker_count) >> 32;
+	if (worker_turns) {
+		i = last->turn;
+		last->turn = i + 1 < worker_count ? i + 1 : 0;
+	} else {
+		scn = flow_scion(data, data_end);
+		if (!scn)
+			return false;
+		i = ((flow_hash(scn) & 0xffffffff) * worker_count) >> 32;
+	}
 	if (i >= MAX_WORKERS)
 		return false;
-	from = bpf_map_lookup_elem(&handed_from, &zero);
-	if (from)
-		*from = ctx->ingress_ifindex;
+	last->from = ctx->ingress_ifindex;
 	return bpf_redirect_map(&worker_cpus, worker_cpu[i], 0) == XDP_REDIRECT;
 }
 

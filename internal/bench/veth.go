@@ -70,6 +70,8 @@ type vethOptions struct {
 	CPU int
 	// Apart has the generator on another CPU, and the device receive on CPU.
 	Apart bool
+	// Flows, if not 0, stamps the frames with so many flows, to see what becomes of their order.
+	Flows int
 	// Size is the length of the frames in bytes, for the report.
 	Size int
 }
@@ -126,6 +128,9 @@ func (r *vethRow) Name() string { return r.name }
 // describe says on which CPUs which frames were carried.
 func (r *vethRow) describe(row *report.Row) {
 	row.FrameSize = r.opts.Size
+	if d, ok := r.device.(interface{ describe(row *report.Row) }); ok {
+		defer d.describe(row)
+	}
 	row.CPUs = []int{r.opts.CPU}
 	if from := r.generatorCPU(); from != r.opts.CPU {
 		row.CPUs = []int{from, r.opts.CPU}
@@ -151,6 +156,7 @@ func (r *vethRow) Setup(ctx context.Context) error {
 		}
 	}
 	o := GeneratorOptions{Frames: frames, Header: r.opts.Header, From: r.path.Source, CPU: r.generatorCPU()}
+	o.Stamp, o.Flows, o.Untimed = r.opts.Flows > 0, r.opts.Flows, true
 	r.gen, err = NewGenerator(o)
 	return err
 }
@@ -215,7 +221,9 @@ func (r *vethRow) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if r.sink, err = NewSink(r.path.Sink, r.opts.Sink); err != nil || !r.opts.Apart {
+	o := r.opts.Sink
+	o.Flows, o.Untimed = r.opts.Flows, true
+	if r.sink, err = NewSink(r.path.Sink, o); err != nil || !r.opts.Apart {
 		return err
 	}
 	first := r.path.In
@@ -272,7 +280,11 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 	if r.rate > 0 {
 		packets = max(1, uint64(r.rate*round.Seconds()))
 	}
-	sent, err := r.gen.Run(ctx, packets)
+	var sent Sent
+	used, err := watchCPUs(func() error {
+		sent, err = r.gen.Run(ctx, packets)
+		return err
+	})
 	if err != nil {
 		return Sample{}, err
 	}
@@ -295,6 +307,15 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 	}
 	if passed := after.passed - before.passed; r.opts.On != nil && passed > sent.Packets {
 		s.Others = passed - sent.Packets
+	}
+	s.Use = used
+	if r.opts.Flows > 0 {
+		order, err := r.sink.Order()
+		if err != nil {
+			return s, err
+		}
+		order = Missing(order, sent.Packets)
+		s.Order = &order
 	}
 	s.Lost = map[string]uint64{}
 	for where, n := range after.lost {

@@ -34,6 +34,9 @@ type Options struct {
 	// Temporary pins nothing: the data plane is gone with Close or with the process, however it
 	// ends. For measurements.
 	Temporary bool
+	// Turns gives packets to the workers by turns, whatever their flow. It exists to measure what
+	// that does; no configuration leads here.
+	Turns bool
 	// SkipMAC leaves out the verification of hop fields. It exists to measure what the
 	// verification costs; no configuration leads here.
 	SkipMAC bool

@@ -44,7 +44,7 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 	if err := setConstants(spec, m, o); err != nil {
 		return nil, err
 	}
-	if err := setWorkers(spec, m); err != nil {
+	if err := setWorkers(spec, m, o.Turns); err != nil {
 		return nil, err
 	}
 	inst := &Instance{meta: m, maps: make(map[string]*ebpf.Map)}

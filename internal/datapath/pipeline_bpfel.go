@@ -176,6 +176,7 @@ const (
 	pipelineVarTaiOffsetNs           = "tai_offset_ns"
 	pipelineVarWorkerCount           = "worker_count"
 	pipelineVarWorkerCpu             = "worker_cpu"
+	pipelineVarWorkerTurns           = "worker_turns"
 )
 
 // loadPipeline returns the embedded CollectionSpec for pipeline.
@@ -267,6 +268,7 @@ type pipelineVariableSpecs struct {
 	TaiOffsetNs           *ebpf.VariableSpec `ebpf:"tai_offset_ns"`
 	WorkerCount           *ebpf.VariableSpec `ebpf:"worker_count"`
 	WorkerCpu             *ebpf.VariableSpec `ebpf:"worker_cpu"`
+	WorkerTurns           *ebpf.VariableSpec `ebpf:"worker_turns"`
 }
 
 // pipelineObjects contains all objects after they have been loaded into the kernel.
@@ -349,6 +351,7 @@ type pipelineVariables struct {
 	TaiOffsetNs           *ebpf.Variable `ebpf:"tai_offset_ns"`
 	WorkerCount           *ebpf.Variable `ebpf:"worker_count"`
 	WorkerCpu             *ebpf.Variable `ebpf:"worker_cpu"`
+	WorkerTurns           *ebpf.Variable `ebpf:"worker_turns"`
 }
 
 // pipelinePrograms contains all programs after they have been loaded into the kernel.

@@ -74,7 +74,7 @@ func udpPortBits(c Config) (ports [1024]uint64) {
 }
 
 // setWorkers sizes the programs for the workers of m. Without any, program worker is not loaded.
-func setWorkers(spec *ebpf.CollectionSpec, m meta) error {
+func setWorkers(spec *ebpf.CollectionSpec, m meta, turns bool) error {
 	w := m.Workers
 	if len(w.CPUs) == 0 {
 		delete(spec.Programs, pipelineProgWorker)
@@ -86,6 +86,7 @@ func setWorkers(spec *ebpf.CollectionSpec, m meta) error {
 		list[n] = uint32(cpu)
 	}
 	for name, value := range map[string]any{
+		pipelineVarWorkerTurns:   turns,
 		pipelineVarWorkerCount:   uint32(len(w.CPUs)),
 		pipelineVarWorkerCpu:     list,
 		pipelineVarFlowKey:       [2 * flowWords]uint32(m.FlowKey),
