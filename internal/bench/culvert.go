@@ -21,6 +21,7 @@ type culvert struct {
 	skipMAC bool
 	// workers are the CPUs that packets are spread over, by turns if turns is set.
 	workers []int
+	queue   int
 	turns   bool
 	in      End
 	inst    *datapath.Instance
@@ -36,7 +37,7 @@ func (d *culvert) Attach(_ context.Context, p Path) error {
 		Name:       scionRouterID,
 		Interfaces: []string{p.In.Name, p.Out.Name},
 		SkipMAC:    d.skipMAC,
-		Workers:    datapath.Workers{CPUs: d.workers},
+		Workers:    datapath.Workers{CPUs: d.workers, Queue: d.queue},
 		Turns:      d.turns,
 		Temporary:  true,
 	}

@@ -291,10 +291,7 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 	if sent.Elapsed > 0 {
 		r.rate = float64(sent.Packets) / sent.Elapsed.Seconds()
 	}
-	if _, err := r.sink.Settled(settleQuiet, settleLimit); err != nil {
-		return Sample{}, err
-	}
-	after, err := r.count()
+	after, err := r.settled(sent.Packets, before)
 	if err != nil {
 		return Sample{}, err
 	}
@@ -322,6 +319,26 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 		s.Lost[where] = n - before.lost[where]
 	}
 	return s, nil
+}
+
+// settled waits until nothing arrives any more and every packet sent is accounted for, at most for a while: a worker
+// that the machine gives no CPU to has packets in its queue for longer than a quiet sink shows.
+func (r *vethRow) settled(sent uint64, before pathCount) (after pathCount, err error) {
+	for end := time.Now().Add(settleLimit); ; {
+		if _, err := r.sink.Settled(settleQuiet, settleLimit); err != nil {
+			return after, err
+		}
+		if after, err = r.count(); err != nil {
+			return after, err
+		}
+		found := after.received - before.received
+		for where, n := range after.lost {
+			found += n - before.lost[where]
+		}
+		if found >= sent || time.Now().After(end) {
+			return after, nil
+		}
+	}
 }
 
 // pathCount is what was received and lost since the path was laid.

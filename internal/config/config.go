@@ -80,6 +80,10 @@ func Load(path string) (*Node, error) {
 	}
 	n := Node{Mode: ModeNative}
 	if err := toml.NewDecoder(bytes.NewReader(b)).DisallowUnknownFields().Decode(&n); err != nil {
+		var list *listError
+		if errors.As(err, &list) {
+			return nil, fmt.Errorf("%s%s: %w", path, position(b, "workers.cpus"), list)
+		}
 		return nil, located(path, err)
 	}
 	if err := n.check(filepath.Dir(path)); err != nil {

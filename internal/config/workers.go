@@ -29,8 +29,15 @@ type CPUList []int
 func (l *CPUList) UnmarshalText(text []byte) error {
 	list, err := cpus.Parse(string(text))
 	*l = list
-	return err
+	if err != nil {
+		return &listError{err}
+	}
+	return nil
 }
+
+// listError is the error of a list of CPUs. The decoder does not say where it is if the value is no
+// text at all.
+type listError struct{ error }
 
 // check refuses workers that the data plane would not start. The error comes with the key it is
 // about.
