@@ -25,9 +25,13 @@ func Run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	deps := scion.Kernel(n.Mode == config.ModeGeneric)
+	deps := scion.Kernel(n.Mode == config.ModeGeneric, workers(n))
 	deps.Interfaces = n.Interfaces
 	return scion.Run(ctx, n.SCION.Config, deps)
+}
+
+func workers(n *config.Node) datapath.Workers {
+	return datapath.Workers{CPUs: n.Workers.CPUNumbers(), Queue: n.Workers.QueueLen()}
 }
 
 // neighbourWait is how long Attach waits for neighbours to answer.
@@ -96,6 +100,7 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 		Name:       r.ID(),
 		Interfaces: interfaces,
 		Generic:    n.Mode == config.ModeGeneric,
+		Workers:    workers(n),
 		Unattended: true,
 		Temporary:  temporary,
 	}, r.Datapath)
