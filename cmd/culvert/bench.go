@@ -21,7 +21,7 @@ func newBenchCmd() *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  needVerb,
 	}
-	cmd.AddCommand(newBenchRunCmd(), newBenchPlotCmd(), newBenchCompareCmd())
+	cmd.AddCommand(newBenchRunCmd(), newBenchSinkCmd(), newBenchPlotCmd(), newBenchCompareCmd())
 	return cmd
 }
 
@@ -50,6 +50,8 @@ afterwards. The scenarios are:
           lab that is up; culvert, the reference router and culvert in front of
           it take turns there, and the one that was there at first is there
           again at the end
+  generator  packets a second from the bench's own generator and from tcpreplay
+          over a veth pair into a sink, all on one CPU
 
 A row whose packets are not all accounted for is marked invalid, and so is one
 that this machine cannot measure, because the reference router has not been
@@ -85,9 +87,9 @@ row by name.`,
 	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
 	cmd.Flags().StringVarP(&prefix, "output", "o", "",
 		"also write `PREFIX`.json, PREFIX.md with the table, and the plots PREFIX-KIND.svg")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 10 for veth, 21 for cost, 3 for scion3)")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 10 for veth, 21 for cost, 3 for scion3, 11 for generator)")
 	cmd.Flags().Float64Var(&seconds, "seconds", 0,
-		"how long a round of a row takes (default 0.3 for veth, 0.04 for cost, 1 for scion3)")
+		"how long a round of a row takes (default 0.3 for veth, 0.04 for cost, 1 for scion3, 0.3 for generator)")
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all)")
 	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,

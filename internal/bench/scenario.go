@@ -62,6 +62,7 @@ func scenarios() []scenario {
 		{"workers", 7, time.Second, runWorkers},
 		{"cost", 21, 40 * time.Millisecond, runCost},
 		{"scion3", 3, time.Second, runScion3},
+		{"generator", 11, 300 * time.Millisecond, runGenerator},
 	}
 }
 
