@@ -44,6 +44,8 @@ afterwards. The scenarios are:
           lengths (rows like bridge@512), and with the generator on a CPU of its
           own (bridge@2cpu). --size and --cpus choose among these groups. The
           first group has all rounds, the others half as many
+  workers packets a second with 0, 1, 2 ... worker CPUs, how busy each CPU is,
+          and whether the order within flows is kept
   cost    nanoseconds that a program takes for a packet, without those that an
           empty program takes
   scion3  packets a second from AS 1 through the router of AS 2 to AS 3, in a
@@ -93,10 +95,10 @@ row by name.`,
 	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
 	cmd.Flags().StringVarP(&prefix, "output", "o", "",
 		"also write `PREFIX`.json, PREFIX.md with the table, and the plots PREFIX-KIND.svg")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 10 for veth, 11 for generator, 21 for cost, "+
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 10 for veth, 7 for workers, 11 for generator, 21 for cost, "+
 		"3 for scion3 and latency, 1 for ndr)")
 	cmd.Flags().Float64Var(&seconds, "seconds", 0,
-		"how long a round of a row takes, of ndr a trial (default 0.3 for veth and generator, 0.04 for cost, 1 for scion3, "+
+		"how long a round of a row takes, of ndr a trial (default 0.3 for veth and generator, 0.04 for cost, 1 for scion3 and workers, "+
 			"0.2 for ndr, 0.5 for latency)")
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all, for ndr and latency some)")

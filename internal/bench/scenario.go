@@ -59,6 +59,7 @@ type scenario struct {
 func scenarios() []scenario {
 	return []scenario{
 		{"veth", 10, 300 * time.Millisecond, runVeth},
+		{"workers", 7, time.Second, runWorkers},
 		{"cost", 21, 40 * time.Millisecond, runCost},
 		{"scion3", 3, time.Second, runScion3},
 		{"ndr", 1, 200 * time.Millisecond, runNDR},

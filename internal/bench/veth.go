@@ -27,6 +27,8 @@ type vethOptions struct {
 	CPU int
 	// Apart has the generator on another CPU, and the device receive on CPU.
 	Apart bool
+	// Flows, if not 0, stamps the frames with so many flows, to see what becomes of their order.
+	Flows int
 	// Size is the length of the frames in bytes, for the report.
 	Size int
 }
@@ -76,6 +78,9 @@ func (r *vethRow) Name() string { return r.name }
 // describe says on which CPUs which frames were carried.
 func (r *vethRow) describe(row *report.Row) {
 	row.FrameSize = r.opts.Size
+	if d, ok := r.device.(interface{ describe(row *report.Row) }); ok {
+		defer d.describe(row)
+	}
 	row.CPUs = []int{r.opts.CPU}
 	if from := r.generatorCPU(); from != r.opts.CPU {
 		row.CPUs = []int{from, r.opts.CPU}
@@ -106,6 +111,7 @@ func (r *vethRow) Setup(ctx context.Context) error {
 		}
 	}
 	o := GeneratorOptions{Frames: frames, Header: r.opts.Header, From: r.path.Source, CPU: r.generatorCPU()}
+	o.Stamp, o.Flows, o.Untimed = r.opts.Flows > 0, r.opts.Flows, true
 	r.gen, err = NewGenerator(o)
 	return err
 }
@@ -170,7 +176,9 @@ func (r *vethRow) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if r.sink, err = NewSink(r.path.Sink, r.opts.Sink); err != nil || !r.opts.Apart {
+	o := r.opts.Sink
+	o.Flows, o.Untimed = r.opts.Flows, true
+	if r.sink, err = NewSink(r.path.Sink, o); err != nil || !r.opts.Apart {
 		return err
 	}
 	first := r.path.In
@@ -227,19 +235,34 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 	if r.rate > 0 {
 		packets = max(1, uint64(r.rate*round.Seconds()))
 	}
-	sent, err := r.gen.Run(ctx, packets)
+	var sent Sent
+	used, err := watchCPUs(func() error {
+		sent, err = r.gen.Run(ctx, packets)
+		return err
+	})
 	if err != nil {
 		return Sample{}, err
 	}
 	if sent.Elapsed > 0 {
 		r.rate = float64(sent.Packets) / sent.Elapsed.Seconds()
 	}
-	return r.settle(ctx, before, Sample{
+	s, err := r.settle(ctx, before, Sample{
 		Sent:    sent.Packets,
 		Elapsed: sent.Elapsed,
 		Asked:   r.pace,
+		Use:     used,
 		Note:    cmp.Or(r.paceNote, r.note),
 	})
+	if err != nil || r.opts.Flows == 0 {
+		return s, err
+	}
+	order, err := r.sink.Order()
+	if err != nil {
+		return s, err
+	}
+	order = Missing(order, sent.Packets)
+	s.Order = &order
+	return s, nil
 }
 
 // settle completes the sample once every packet has turned up, or when waiting does not help: a device that has to
