@@ -45,6 +45,15 @@ struct {
 	__type(value, struct handed);
 } handed_from SEC(".maps");
 
+/* Whether any CPU but its own has handed packets to a worker, by the worker's number. Writer: the
+ * programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_WORKERS);
+	__type(key, __u32);
+	__type(value, __u32);
+} worker_fed SEC(".maps");
+
 /* One bit for each UDP port, host order, that links of the SCION router end at. */
 const volatile __u64 scion_udp_ports[1024];
 
@@ -131,9 +140,24 @@ static __always_inline const void *flow_scion(const void *data, const void *data
 }
 
 /*
- * Hands the packet to the worker of its flow. A flow stays on its CPU, also if that is this one:
- * then its packets queue too, for some of them may be in the queue already.
+ * Whether the worker is this CPU and has nothing in its queue that could be of the same flow: then its
+ * packets need not queue, and are worked on while they are in the cache. Once another CPU has put
+ * packets into the queue that is over for good, because reception may have moved from there to here.
  */
+static __always_inline bool work_at_once(__u32 i, __u32 cpu)
+{
+	__u32 *fed = bpf_map_lookup_elem(&worker_fed, &i);
+
+	if (!fed)
+		return false;
+	if (cpu == bpf_get_smp_processor_id())
+		return !*(volatile __u32 *)fed;
+	if (!*(volatile __u32 *)fed)
+		*(volatile __u32 *)fed = 1;
+	return false;
+}
+
+/* Hands the packet to the worker of its flow. A flow stays on its CPU. */
 static __always_inline bool hand_over(struct xdp_md *ctx)
 {
 	/* Loaded for here alone: clang would share the value and truncate it, a pointer to the verifier. */
@@ -142,7 +166,7 @@ static __always_inline bool hand_over(struct xdp_md *ctx)
 	struct handed *last;
 	const void *scn;
 	__u32 zero = 0;
-	__u32 i;
+	__u32 i, cpu;
 
 	last = bpf_map_lookup_elem(&handed_from, &zero);
 	if (!scion_on || !last)
@@ -158,8 +182,11 @@ static __always_inline bool hand_over(struct xdp_md *ctx)
 	}
 	if (i >= MAX_WORKERS)
 		return false;
+	cpu = worker_cpu[i];
+	if (!worker_turns && work_at_once(i, cpu))
+		return false;
 	last->from = ctx->ingress_ifindex;
-	return bpf_redirect_map(&worker_cpus, worker_cpu[i], 0) == XDP_REDIRECT;
+	return bpf_redirect_map(&worker_cpus, cpu, 0) == XDP_REDIRECT;
 }
 
 #endif

@@ -157,6 +157,7 @@ const (
 	pipelineMapScionWanted           = "scion_wanted"
 	pipelineMapWallClocks            = "wall_clocks"
 	pipelineMapWorkerCpus            = "worker_cpus"
+	pipelineMapWorkerFed             = "worker_fed"
 	pipelineProgRx                   = "rx"
 	pipelineProgWorker               = "worker"
 	pipelineVarAesTe                 = "aes_te"
@@ -245,6 +246,7 @@ type pipelineMapSpecs struct {
 	ScionWanted  *ebpf.MapSpec `ebpf:"scion_wanted"`
 	WallClocks   *ebpf.MapSpec `ebpf:"wall_clocks"`
 	WorkerCpus   *ebpf.MapSpec `ebpf:"worker_cpus"`
+	WorkerFed    *ebpf.MapSpec `ebpf:"worker_fed"`
 }
 
 // pipelineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -307,6 +309,7 @@ type pipelineMaps struct {
 	ScionWanted  *ebpf.Map `ebpf:"scion_wanted"`
 	WallClocks   *ebpf.Map `ebpf:"wall_clocks"`
 	WorkerCpus   *ebpf.Map `ebpf:"worker_cpus"`
+	WorkerFed    *ebpf.Map `ebpf:"worker_fed"`
 }
 
 func (m *pipelineMaps) Close() error {
@@ -327,6 +330,7 @@ func (m *pipelineMaps) Close() error {
 		m.ScionWanted,
 		m.WallClocks,
 		m.WorkerCpus,
+		m.WorkerFed,
 	)
 }
 

@@ -41,10 +41,11 @@ func flood(t *testing.T, inst *Instance, frame []byte, iface string, cpu, count 
 }
 
 // TestFullQueueIsCounted floods a worker with a queue for one packet, on the worker's own CPU, where
-// it cannot take any in the middle of a batch.
+// it cannot take any in the middle of a batch. Packets queue there once one has come from elsewhere.
 func TestFullQueueIsCounted(t *testing.T) {
 	inNamespace(t)
-	cpu := online(t)[1]
+	two := online(t)
+	cpu := two[1]
 	in, other, out := addVeth(t, "v0", "v1"), addVeth(t, "v4", "v5"), addVeth(t, "v2", "v3")
 	s := addSink(t, "v3")
 	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}, Queue: 1}, false, "v0", "v2", "v4")
@@ -71,8 +72,9 @@ func TestFullQueueIsCounted(t *testing.T) {
 		}
 	}
 	send := func(iface string, frame []byte) {
+		flood(t, inst, frame, iface, two[0], 1)
 		flood(t, inst, frame, iface, cpu, 640)
-		want[iface] += 640
+		want[iface] += 641
 	}
 	frame, otherFrame := transitFrame(t, in, testKey), transitFrame(t, other, testKey)
 	send("v0", frame)
@@ -99,11 +101,12 @@ func TestFullQueueIsCounted(t *testing.T) {
 // worker without memory cannot be had otherwise.
 func TestWorkerLossesFromTracepoints(t *testing.T) {
 	inNamespace(t)
-	cpu := online(t)[1]
+	two := online(t)
+	cpu := two[1]
 	in := addVeth(t, "v0", "v1")
 	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}}, false, "v0")
 	defer func() { inst.Close() }()
-	flood(t, inst, transitFrame(t, in, testKey), "v0", cpu, 1)
+	flood(t, inst, transitFrame(t, in, testKey), "v0", two[0], 1)
 	first, err := inst.workerMap()
 	if err != nil {
 		t.Fatal(err)
@@ -153,5 +156,30 @@ func runTracepoint(t *testing.T, gen, tracepoint string, args ...uint64) {
 	}
 	if _, err := prog.Run(&ebpf.RunOptions{Context: ctx}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestWorkAtOnce receives on the worker's own CPU: packets do not queue until another CPU has put some
+// into the queue, and then all of them do.
+func TestWorkAtOnce(t *testing.T) {
+	inNamespace(t)
+	two := online(t)
+	in, out := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
+	s := addSink(t, "v3")
+	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: two[1:], Queue: 1}, false, "v0", "v2")
+	defer func() { inst.Close() }()
+	openWay(t, inst, out)
+	frame := transitFrame(t, in, testKey)
+	flood(t, inst, frame, "v0", two[1], 64)
+	if port, by, total := counted(t, inst, "v0"); total != 64 || port.Losses[stats.LossWorkerQueue] != 0 {
+		t.Errorf("at once: counted %v, lost %v", by, port.Losses)
+	}
+	flood(t, inst, frame, "v0", two[0], 1)
+	flood(t, inst, frame, "v0", two[1], 64)
+	if port, by, _ := counted(t, inst, "v0"); port.Losses[stats.LossWorkerQueue] < 60 {
+		t.Errorf("queued: counted %v, lost %v", by, port.Losses)
+	}
+	if err := s.await(1); err != nil {
+		t.Error(err)
 	}
 }
