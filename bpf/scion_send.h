@@ -2,6 +2,7 @@
 #ifndef CULVERT_SCION_SEND_H
 #define CULVERT_SCION_SEND_H
 
+#include "clock.h"
 #include "scion_path.h"
 
 #ifndef AF_INET
@@ -12,6 +13,7 @@
 /* Off the stack, which has no room for it. */
 struct scion_scratch {
 	struct scion_packet p;
+	struct wall_clock clock;
 	struct bpf_fib_lookup fib;
 	struct next_hop hop;
 };
@@ -231,8 +233,7 @@ __noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
 	if (data + OUTER_IPV6 > data_end || meta + 4 > data_end || in_info + 4 > data_end ||
 	    out_info + 4 > data_end)
 		return -DROP_SCION_PATH;
-	if (p->meta_set)
-		STORE32(meta, p->meta_to);
+	STORE32(meta, p->meta_to);
 	if (p->in_info_off)
 		STORE32(in_info, p->in_info_to);
 	if (p->out_info_off)

@@ -151,10 +151,10 @@ const (
 	pipelineMapScionLinks            = "scion_links"
 	pipelineMapScionPairs4           = "scion_pairs4"
 	pipelineMapScionPairs6           = "scion_pairs6"
+	pipelineMapScionPlaces           = "scion_places"
 	pipelineMapScionScratch          = "scion_scratch"
 	pipelineMapScionTraffic          = "scion_traffic"
 	pipelineMapScionWanted           = "scion_wanted"
-	pipelineMapWallClocks            = "wall_clocks"
 	pipelineProgRx                   = "rx"
 	pipelineVarAesTe                 = "aes_te"
 	pipelineVarReasonNames           = "reason_names"
@@ -230,10 +230,10 @@ type pipelineMapSpecs struct {
 	ScionLinks   *ebpf.MapSpec `ebpf:"scion_links"`
 	ScionPairs4  *ebpf.MapSpec `ebpf:"scion_pairs4"`
 	ScionPairs6  *ebpf.MapSpec `ebpf:"scion_pairs6"`
+	ScionPlaces  *ebpf.MapSpec `ebpf:"scion_places"`
 	ScionScratch *ebpf.MapSpec `ebpf:"scion_scratch"`
 	ScionTraffic *ebpf.MapSpec `ebpf:"scion_traffic"`
 	ScionWanted  *ebpf.MapSpec `ebpf:"scion_wanted"`
-	WallClocks   *ebpf.MapSpec `ebpf:"wall_clocks"`
 }
 
 // pipelineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -285,10 +285,10 @@ type pipelineMaps struct {
 	ScionLinks   *ebpf.Map `ebpf:"scion_links"`
 	ScionPairs4  *ebpf.Map `ebpf:"scion_pairs4"`
 	ScionPairs6  *ebpf.Map `ebpf:"scion_pairs6"`
+	ScionPlaces  *ebpf.Map `ebpf:"scion_places"`
 	ScionScratch *ebpf.Map `ebpf:"scion_scratch"`
 	ScionTraffic *ebpf.Map `ebpf:"scion_traffic"`
 	ScionWanted  *ebpf.Map `ebpf:"scion_wanted"`
-	WallClocks   *ebpf.Map `ebpf:"wall_clocks"`
 }
 
 func (m *pipelineMaps) Close() error {
@@ -303,10 +303,10 @@ func (m *pipelineMaps) Close() error {
 		m.ScionLinks,
 		m.ScionPairs4,
 		m.ScionPairs6,
+		m.ScionPlaces,
 		m.ScionScratch,
 		m.ScionTraffic,
 		m.ScionWanted,
-		m.WallClocks,
 	)
 }
 
