@@ -257,21 +257,21 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 /* The SCION border router. REASON_NONE when the packet came over none of its links. */
 static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 {
-	struct scion_ingress in = {};
 	struct scion_scratch *m;
 	struct scion_packet *p;
 	int reason, egress;
 	__u32 key = 0;
 
-	if (!scion_on || !pkt->udp || !scion_find_ingress(ctx, pkt, &in))
+	if (!scion_on || !pkt->udp)
 		return REASON_NONE;
 	m = bpf_map_lookup_elem(&scion_scratch, &key);
 	if (!m)
 		return REASON_NONE;
 	p = &m->p;
 	__builtin_memset(p, 0, sizeof(*p));
+	if (!scion_find_ingress(ctx, pkt, &p->in))
+		return REASON_NONE;
 	p->recent = wall_recent(&m->clock);
-	p->in = in;
 	p->len = pkt->l4_len - sizeof(struct udphdr);
 	p->check = pkt->check;
 	p->v6 = pkt->v6;
