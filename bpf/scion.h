@@ -187,9 +187,9 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 	if (!link->up)
 		return PUNT_SCION_LINK_DOWN;
 	if (scion_info_flags(s) & INFO_CONS_DIR && !s->peering) {
-		p->out_info_off = s->at->info_off;
-		p->out_info_from = LOAD32(s->info);
-		p->out_info_to = scion_with_segid(s, s->segid ^ LOAD16(s->hop + 6));
+		p->out_info.off = s->at->info_off;
+		p->out_info.from = LOAD32(s->info);
+		p->out_info.to = scion_with_segid(s, s->segid ^ LOAD16(s->hop + 6));
 	}
 	reason = scion_inc_path(s, p);
 	if (reason)
@@ -239,9 +239,9 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 	p->meta_from = s.at->meta;
 	p->meta_to = p->meta_from;
 	if (p->in.ifid && !(scion_info_flags(&s) & INFO_CONS_DIR) && !s.peering) {
-		p->in_info_off = s.at->info_off;
-		p->in_info_from = LOAD32(s.info);
-		p->in_info_to = scion_with_segid(&s, s.segid ^ LOAD16(s.hop + 6));
+		p->in_info.off = s.at->info_off;
+		p->in_info.from = LOAD32(s.info);
+		p->in_info.to = scion_with_segid(&s, s.segid ^ LOAD16(s.hop + 6));
 	}
 	reason = scion_check_mac(&s);
 	if (reason)
@@ -268,10 +268,12 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 	if (!m)
 		return REASON_NONE;
 	p = &m->p;
-	__builtin_memset(p, 0, sizeof(*p));
 	if (!scion_find_ingress(ctx, pkt, &p->in))
 		return REASON_NONE;
 	p->recent = wall_recent(&m->clock);
+	p->to_host = false;
+	p->in_info = (struct scion_change){};
+	p->out_info = (struct scion_change){};
 	p->len = pkt->l4_len - sizeof(struct udphdr);
 	p->check = pkt->check;
 	p->v6 = pkt->v6;

@@ -45,6 +45,13 @@ enum scion_addr_type {
 #define HOP_EGRESS_ALERT 0x1
 #define HOP_INGRESS_ALERT 0x2
 
+/* A word of an info field that changes; from and to are equal, and off 0, if none does. */
+struct scion_change {
+	__u32 off; /* from the path meta header */
+	__be32 from;
+	__be32 to;
+};
+
 /* A datagram of one of our links, in and out of the functions that the verifier sees apart. */
 struct scion_packet {
 	__u64 recent; /* CLOCK_REALTIME, ns, at most a tick old */
@@ -58,15 +65,11 @@ struct scion_packet {
 	__u8 to_host;
 	__be16 dport; /* to_host only */
 	__u16 meta_off; /* of the path meta header, from the SCION header */
-	/* The words of the SCION header that change, by their offsets from the meta header. */
+	/* The words of the SCION header that change. */
 	__be32 meta_from;
 	__be32 meta_to;
-	__u32 in_info_off; /* info field on the way in; 0: unchanged */
-	__be32 in_info_from;
-	__be32 in_info_to;
-	__u32 out_info_off; /* and on the way out */
-	__be32 out_info_from;
-	__be32 out_info_to;
+	struct scion_change in_info; /* on the way in */
+	struct scion_change out_info; /* and on the way out */
 } __attribute__((aligned(8)));
 
 /* A SCION header and where it stands on its path. */

@@ -113,8 +113,8 @@ static __always_inline __u16 scion_udp_check(void *data, const struct scion_pack
 	sum += scion_old_sum(data, data_end, was_v6);
 	/* ~from + to is 0 where nothing changes */
 	sum += (__u64)(__u32)~p->meta_from + p->meta_to;
-	sum += (__u64)(__u32)~p->in_info_from + p->in_info_to;
-	sum += (__u64)(__u32)~p->out_info_from + p->out_info_to;
+	sum += (__u64)(__u32)~p->in_info.from + p->in_info.to;
+	sum += (__u64)(__u32)~p->out_info.from + p->out_info.to;
 	check = ~csum_fold(sum);
 	return check ?: 0xffff;
 }
@@ -210,17 +210,17 @@ static __always_inline int scion_rewrite(struct xdp_md *ctx, const struct scion_
 		data_end = (void *)(long)ctx->data_end;
 	}
 	meta = data + (v6 ? OUTER_IPV6 : OUTER_IPV4) + (p->meta_off & 0x3f);
-	in_info = meta + (p->in_info_off & 0x1f);
-	out_info = meta + (p->out_info_off & 0x1f);
+	in_info = meta + (p->in_info.off & 0x1f);
+	out_info = meta + (p->out_info.off & 0x1f);
 	/* all true: the header was there before */
 	if (data + OUTER_IPV6 > data_end || meta + 4 > data_end || in_info + 4 > data_end ||
 	    out_info + 4 > data_end)
 		return -DROP_SCION_PATH;
 	STORE32(meta, p->meta_to);
-	if (p->in_info_off)
-		STORE32(in_info, p->in_info_to);
-	if (p->out_info_off)
-		STORE32(out_info, p->out_info_to);
+	if (p->in_info.off)
+		STORE32(in_info, p->in_info.to);
+	if (p->out_info.off)
+		STORE32(out_info, p->out_info.to);
 	if (v6)
 		scion_write_ipv6(data + ETH_HLEN, p, l, to_host, check);
 	else

@@ -4,17 +4,17 @@
 
 #include "scion_send.h"
 
-/* Size class of the reference's metrics: bits of the length, 6 to 14, here 0 to 8. */
+/*
+ * Size class of the reference's metrics: bits of the length, 6 to 14, here 0 to 8. The classes of
+ * multiples of 64 and of 1024 bytes stand in one word each, four bits a class.
+ */
 static __always_inline __u32 size_class(__u32 len)
 {
-	__u32 c = 0;
-
-	if (len >= 1024) {
-		len >>= 4;
-		c = 4;
-	}
-	c += (len >= 64) + (len >= 128) + (len >= 256) + (len >= 512);
-	return c;
+	if (len < 1024)
+		return 0x4444444433332210ULL >> (len / 64 * 4) & 0xf;
+	if (len < 8192)
+		return 0x77776650U >> (len / 1024 * 4) & 0xf;
+	return SIZE_CLASSES - 1;
 }
 
 /* The traffic type of each reason to forward, four bits each, in their order. */

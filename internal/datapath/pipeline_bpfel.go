@@ -42,8 +42,8 @@ type pipelineLimit struct {
 type pipelineNextHop struct {
 	_          structs.HostLayout
 	Ifindex    uint32
-	Mtu        uint16
 	Dmac       [6]uint8
+	Mtu        uint16
 	Smac       [6]uint8
 	Seq        uint8
 	LinearOnly uint8
@@ -51,13 +51,13 @@ type pipelineNextHop struct {
 
 type pipelinePort struct {
 	_      structs.HostLayout
+	Pair   [36]uint8
 	Seq    uint32
 	Slot   uint32
 	Mac    [3]uint16
 	Family uint8
 	Xmit   uint8
 	In     pipelineScionIngress
-	Pair   [36]uint8
 }
 
 type pipelineReason uint32
