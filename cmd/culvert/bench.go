@@ -21,7 +21,7 @@ func newBenchCmd() *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  needVerb,
 	}
-	cmd.AddCommand(newBenchRunCmd())
+	cmd.AddCommand(newBenchRunCmd(), newBenchInsnCmd())
 	return cmd
 }
 

@@ -21,48 +21,19 @@ type benchCostState struct {
 	Pad  uint32
 }
 
-type benchGenState struct {
-	_       structs.HostLayout
-	Quota   uint64
-	Packets uint64
-	Bytes   uint64
-	FirstNs uint64
-	LastNs  uint64
-	GapNs   uint64
-	DueNs   uint64
-	Next    uint32
-	Pad     uint32
-}
-
-type benchSinkCount struct {
-	_       structs.HostLayout
-	Packets uint64
-	Bytes   uint64
-	Other   uint64
-}
-
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	benchMapRestore        = "restore"
-	benchMapSeen           = "seen"
-	benchMapSent           = "sent"
 	benchMapSubject        = "subject"
-	benchMapTags           = "tags"
 	benchMapTemplates      = "templates"
 	benchProgBenchCost     = "bench_cost"
 	benchProgBenchEmpty    = "bench_empty"
-	benchProgBenchGenerate = "bench_generate"
 	benchProgBenchRedirect = "bench_redirect"
-	benchProgBenchSink     = "bench_sink"
-	benchVarBaseLen        = "base_len"
 	benchVarHeaderMax      = "header_max"
-	benchVarMark           = "mark"
-	benchVarMarkOffset     = "mark_offset"
-	benchVarMinLen         = "min_len"
+	benchVarOneLength      = "one_length"
 	benchVarOutIfindex     = "out_ifindex"
-	benchVarTagOffset      = "tag_offset"
 	benchVarTemplateCount  = "template_count"
 )
 
@@ -110,9 +81,7 @@ type benchSpecs struct {
 type benchProgramSpecs struct {
 	BenchCost     *ebpf.ProgramSpec `ebpf:"bench_cost"`
 	BenchEmpty    *ebpf.ProgramSpec `ebpf:"bench_empty"`
-	BenchGenerate *ebpf.ProgramSpec `ebpf:"bench_generate"`
 	BenchRedirect *ebpf.ProgramSpec `ebpf:"bench_redirect"`
-	BenchSink     *ebpf.ProgramSpec `ebpf:"bench_sink"`
 }
 
 // benchMapSpecs contains maps before they are loaded into the kernel.
@@ -120,10 +89,7 @@ type benchProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchMapSpecs struct {
 	Restore   *ebpf.MapSpec `ebpf:"restore"`
-	Seen      *ebpf.MapSpec `ebpf:"seen"`
-	Sent      *ebpf.MapSpec `ebpf:"sent"`
 	Subject   *ebpf.MapSpec `ebpf:"subject"`
-	Tags      *ebpf.MapSpec `ebpf:"tags"`
 	Templates *ebpf.MapSpec `ebpf:"templates"`
 }
 
@@ -131,13 +97,9 @@ type benchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchVariableSpecs struct {
-	BaseLen       *ebpf.VariableSpec `ebpf:"base_len"`
 	HeaderMax     *ebpf.VariableSpec `ebpf:"header_max"`
-	Mark          *ebpf.VariableSpec `ebpf:"mark"`
-	MarkOffset    *ebpf.VariableSpec `ebpf:"mark_offset"`
-	MinLen        *ebpf.VariableSpec `ebpf:"min_len"`
+	OneLength     *ebpf.VariableSpec `ebpf:"one_length"`
 	OutIfindex    *ebpf.VariableSpec `ebpf:"out_ifindex"`
-	TagOffset     *ebpf.VariableSpec `ebpf:"tag_offset"`
 	TemplateCount *ebpf.VariableSpec `ebpf:"template_count"`
 }
 
@@ -162,20 +124,14 @@ func (o *benchObjects) Close() error {
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchMaps struct {
 	Restore   *ebpf.Map `ebpf:"restore"`
-	Seen      *ebpf.Map `ebpf:"seen"`
-	Sent      *ebpf.Map `ebpf:"sent"`
 	Subject   *ebpf.Map `ebpf:"subject"`
-	Tags      *ebpf.Map `ebpf:"tags"`
 	Templates *ebpf.Map `ebpf:"templates"`
 }
 
 func (m *benchMaps) Close() error {
 	return _BenchClose(
 		m.Restore,
-		m.Seen,
-		m.Sent,
 		m.Subject,
-		m.Tags,
 		m.Templates,
 	)
 }
@@ -184,13 +140,9 @@ func (m *benchMaps) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchVariables struct {
-	BaseLen       *ebpf.Variable `ebpf:"base_len"`
 	HeaderMax     *ebpf.Variable `ebpf:"header_max"`
-	Mark          *ebpf.Variable `ebpf:"mark"`
-	MarkOffset    *ebpf.Variable `ebpf:"mark_offset"`
-	MinLen        *ebpf.Variable `ebpf:"min_len"`
+	OneLength     *ebpf.Variable `ebpf:"one_length"`
 	OutIfindex    *ebpf.Variable `ebpf:"out_ifindex"`
-	TagOffset     *ebpf.Variable `ebpf:"tag_offset"`
 	TemplateCount *ebpf.Variable `ebpf:"template_count"`
 }
 
@@ -200,18 +152,14 @@ type benchVariables struct {
 type benchPrograms struct {
 	BenchCost     *ebpf.Program `ebpf:"bench_cost"`
 	BenchEmpty    *ebpf.Program `ebpf:"bench_empty"`
-	BenchGenerate *ebpf.Program `ebpf:"bench_generate"`
 	BenchRedirect *ebpf.Program `ebpf:"bench_redirect"`
-	BenchSink     *ebpf.Program `ebpf:"bench_sink"`
 }
 
 func (p *benchPrograms) Close() error {
 	return _BenchClose(
 		p.BenchCost,
 		p.BenchEmpty,
-		p.BenchGenerate,
 		p.BenchRedirect,
-		p.BenchSink,
 	)
 }
 

@@ -28,6 +28,13 @@ type GeneratorOptions struct {
 	Header int
 	// From is the veth end that frames leave by. Its peer needs an XDP program or GRO on, or the frames are lost.
 	From End
+	// Stamp leaves flow, sequence number and time in the last 16 bytes of each frame, for a Sink to read. All
+	// checksums stay right. With frames of different lengths, Header is not heeded then.
+	Stamp bool
+	// Flows is how many flows the stamps tell apart, 0 for one for each frame. Frame i belongs to flow i mod Flows.
+	Flows int
+	// Untimed leaves the time out, which is cheaper. The Sink must be told too.
+	Untimed bool
 	// CPU is where the generator runs, and with it whatever it hands its packets to.
 	CPU int
 }
@@ -59,14 +66,21 @@ func NewGenerator(o GeneratorOptions) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec, err := loadBench()
+	if o.Stamp {
+		if err := t.stamp(o.Flows); err != nil {
+			return nil, err
+		}
+	}
+	spec, err := loadBenchGen()
 	if err != nil {
 		return nil, err
 	}
 	err = errors.Join(
 		t.size(spec),
-		spec.Variables[benchVarOutIfindex].Set(uint32(o.From.Index)),
-		spec.Variables[benchVarBaseLen].Set(uint32(len(t.base))),
+		spec.Variables[benchGenVarOutIfindex].Set(uint32(o.From.Index)),
+		spec.Variables[benchGenVarBaseLen].Set(uint32(len(t.base))),
+		spec.Variables[benchGenVarStamps].Set(o.Stamp),
+		spec.Variables[benchGenVarTimed].Set(o.Stamp && !o.Untimed),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the generator: %w", err)
@@ -121,8 +135,8 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 	if err != nil {
 		return Sent{}, fmt.Errorf("count the CPUs: %w", err)
 	}
-	states := make([]benchGenState, cpus)
-	states[g.opts.CPU] = benchGenState{Quota: quota, Next: g.next, GapNs: uint64(g.gap)}
+	states := make([]benchGenProgress, cpus)
+	states[g.opts.CPU] = benchGenProgress{Quota: quota, Next: g.next, GapNs: uint64(g.gap)}
 	if err := g.objs.Sent.Put(uint32(0), states); err != nil {
 		return Sent{}, fmt.Errorf("reset the generator's counters: %w", err)
 	}

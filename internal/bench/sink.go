@@ -22,6 +22,11 @@ type SinkOptions struct {
 	// Tags, if not 0, makes the sink also count by a 32-bit big-endian number below Tags that it finds
 	// TagOffset bytes into each frame.
 	Tags, TagOffset int
+	// Flows, if not 0, makes the sink read the stamps of a Generator with that many flows (see Order and Latency).
+	// Frames without a stamp, or of another flow, are left to the stack.
+	Flows int
+	// Untimed says that the stamps have no time. There is no Latency then.
+	Untimed bool
 }
 
 // Seen is what arrived at a sink.
@@ -35,33 +40,45 @@ type Seen struct {
 // Sink counts and drops what arrives at a device.
 type Sink struct {
 	objs struct {
-		Sink *ebpf.Program `ebpf:"bench_sink"`
-		Seen *ebpf.Map     `ebpf:"seen"`
-		Tags *ebpf.Map     `ebpf:"tags"`
+		Sink   *ebpf.Program `ebpf:"bench_sink"`
+		Seen   *ebpf.Map     `ebpf:"seen"`
+		Tags   *ebpf.Map     `ebpf:"tags"`
+		Flows  *ebpf.Map     `ebpf:"flows"`
+		Delays *ebpf.Map     `ebpf:"delays"`
 	}
-	link link.Link
-	tags int
+	link  link.Link
+	tags  int
+	flows int
+	timed bool
 }
 
 // NewSink attaches a sink to a device in native mode.
 func NewSink(at End, o SinkOptions) (*Sink, error) {
-	spec, err := loadBench()
+	if o.Flows < 0 || o.Flows > maxFlows {
+		return nil, fmt.Errorf("a sink for %d flows asked for: there can be 1 to %d", o.Flows, maxFlows)
+	}
+	spec, err := loadBenchSink()
 	if err != nil {
 		return nil, err
 	}
-	err = spec.Variables[benchVarMinLen].Set(uint32(o.MinLen))
+	err = spec.Variables[benchSinkVarMinLen].Set(uint32(o.MinLen))
 	if o.MarkOffset > 0 {
-		err = errors.Join(err, spec.Variables[benchVarMarkOffset].Set(int32(o.MarkOffset)),
-			spec.Variables[benchVarMark].Set(o.Mark))
+		err = errors.Join(err, spec.Variables[benchSinkVarMarkOffset].Set(int32(o.MarkOffset)),
+			spec.Variables[benchSinkVarMark].Set(o.Mark))
 	}
 	if o.Tags > 0 {
-		spec.Maps[benchMapTags].MaxEntries = uint32(o.Tags)
-		err = errors.Join(err, spec.Variables[benchVarTagOffset].Set(int32(o.TagOffset)))
+		spec.Maps[benchSinkMapTags].MaxEntries = uint32(o.Tags)
+		err = errors.Join(err, spec.Variables[benchSinkVarTagOffset].Set(int32(o.TagOffset)))
+	}
+	if o.Flows > 0 {
+		spec.Maps[benchSinkMapFlows].MaxEntries = uint32(o.Flows)
+		err = errors.Join(err, spec.Variables[benchSinkVarFlowCount].Set(uint32(o.Flows)),
+			spec.Variables[benchSinkVarTimed].Set(!o.Untimed))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("prepare the sink: %w", err)
 	}
-	s := &Sink{tags: o.Tags}
+	s := &Sink{tags: o.Tags, flows: o.Flows, timed: o.Flows > 0 && !o.Untimed}
 	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
 		return nil, fmt.Errorf("load the sink: %w", err)
 	}
@@ -122,5 +139,6 @@ func (s *Sink) Close() error {
 	if s.link != nil {
 		err = s.link.Close()
 	}
-	return errors.Join(err, s.objs.Sink.Close(), s.objs.Seen.Close(), s.objs.Tags.Close())
+	return errors.Join(err, s.objs.Sink.Close(), s.objs.Seen.Close(), s.objs.Tags.Close(), s.objs.Flows.Close(),
+		s.objs.Delays.Close())
 }

@@ -15,7 +15,7 @@ const (
 	// minFrame is the shortest frame that the kernel lets an XDP program run on: an Ethernet header.
 	minFrame = 14
 	// templateHead is the size of struct frame_template without its header bytes.
-	templateHead = 8
+	templateHead = 24
 )
 
 // table is a set of frames, ready to be loaded into the map "templates".
@@ -25,6 +25,8 @@ type table struct {
 	base []byte
 	// header is how many bytes of each frame are rewritten, at most.
 	header int
+	// stamps says how each frame is stamped, nil if frames are not.
+	stamps []stamping
 }
 
 // newTable checks frames. Of each frame the first header bytes are rewritten for every packet, all of them if
@@ -54,6 +56,28 @@ func newTable(frames [][]byte, header int) (*table, error) {
 	return t, nil
 }
 
+// stamp has frames stamped: frame i of flow i mod flows, 0 for a flow of its own for each frame.
+func (t *table) stamp(flows int) error {
+	if flows == 0 {
+		flows = len(t.frames)
+	}
+	if flows < 0 || flows > min(len(t.frames), maxFlows) {
+		return fmt.Errorf("%d flows asked for: with %d frames there can be 1 to %d", flows, len(t.frames),
+			min(len(t.frames), maxFlows))
+	}
+	if err := checkStampRoom(t.frames); err != nil {
+		return err
+	}
+	for _, f := range t.frames {
+		if len(f) != len(t.base) {
+			// The stamp of a short frame stays where a longer one has its payload.
+			t.header = len(t.base)
+		}
+	}
+	t.stamps = stampings(t.frames, flows)
+	return nil
+}
+
 // size gives the map and the programs of spec the dimensions of the table.
 func (t *table) size(spec *ebpf.CollectionSpec) error {
 	m := spec.Maps[benchMapTemplates]
@@ -61,7 +85,12 @@ func (t *table) size(spec *ebpf.CollectionSpec) error {
 	m.ValueSize = uint32(templateHead + (t.header+7)/8*8)
 	// The description of the value is that of a template without any bytes.
 	m.Key, m.Value = nil, nil
+	oneLength := true
+	for _, f := range t.frames {
+		oneLength = oneLength && len(f) >= t.header
+	}
 	return errors.Join(
+		spec.Variables[benchVarOneLength].Set(oneLength),
 		spec.Variables[benchVarTemplateCount].Set(uint32(len(t.frames))),
 		spec.Variables[benchVarHeaderMax].Set(uint32(t.header)),
 	)
@@ -75,6 +104,9 @@ func (t *table) fill(m *ebpf.Map) error {
 		clear(value)
 		binary.NativeEndian.PutUint32(value[0:], uint32(len(f)))
 		binary.NativeEndian.PutUint32(value[4:], uint32(len(header)))
+		if t.stamps != nil {
+			t.stamps[i].put(value[8:])
+		}
 		copy(value[templateHead:], header)
 		if err := m.Put(uint32(i), value); err != nil {
 			return fmt.Errorf("write frame %d into the template table: %w", i, err)

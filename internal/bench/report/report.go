@@ -59,11 +59,16 @@ type Row struct {
 
 // Order counts what a sink found in the sequence numbers of each flow.
 type Order struct {
-	Packets    uint64 `json:"packets"`
+	// Packets counts all that arrived, duplicates too.
+	Packets uint64 `json:"packets"`
+	// Missing is how many of those sent did not arrive; when it is not known what was sent, how many numbers are
+	// missing among those that arrived.
 	Missing    uint64 `json:"missing"`
 	Duplicates uint64 `json:"duplicates"`
 	// Reordered packets carry a smaller number than one that came before them in their flow (RFC 4737, 3.3).
 	Reordered uint64 `json:"reordered"`
+	// Late are those of the reordered packets that came too late to know whether they are duplicates.
+	Late uint64 `json:"late,omitempty"`
 }
 
 // Latency is how long packets took at one offered rate, in nanoseconds from the generator to the sink.

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The stamp that the generator can leave in the last 16 bytes of a frame, for the sink to read. Two
+ * 64-bit words in network byte order, most significant bits first:
+ *
+ *	magic 24 | flow 24 | balance 16
+ *	sequence number in the flow 28 | CLOCK_MONOTONIC in ns 36
+ *
+ * The balance makes the one's complement sum of the stamp that of the bytes it replaces, so that
+ * every Internet checksum over them stays right, at even and at odd offsets (RFC 1071, 2). Numbers
+ * and times wrap, after 268 million packets of a flow and 68 s: only differences mean something.
+ */
+#ifndef CULVERT_BENCH_STAMP_H
+#define CULVERT_BENCH_STAMP_H
+
+#include <linux/types.h>
+
+#define STAMP_LEN 16
+/* How far into a frame a stamp may be, bytes: the verifier wants a bound for offsets. */
+#define STAMP_AT_MAX 0x7fff
+#define STAMP_MAGIC 0x43764cULL
+#define STAMP_FLOW_MASK ((1ULL << 24) - 1)
+#define STAMP_TIME_BITS 36
+#define STAMP_TIME_MASK ((1ULL << STAMP_TIME_BITS) - 1)
+#define STAMP_SEQ_BITS 28
+#define STAMP_SEQ_MASK ((1U << STAMP_SEQ_BITS) - 1)
+
+/* As it lies in the frame, at any alignment: JITs and verifier allow that on packets. */
+struct stamp {
+	__u64 label;
+	__u64 moment;
+};
+
+/* The sum of the 16-bit words of v, not folded. */
+static __always_inline __u32 stamp_words(__u64 v)
+{
+	return (__u32)(v >> 48) + (__u32)(v >> 32 & 0xffff) + (__u32)(v >> 16 & 0xffff) +
+	       (__u32)(v & 0xffff);
+}
+
+/* A stamp whose words add up to sum, 16 bits. */
+static __always_inline struct stamp stamp_make(__u32 flow, __u32 seq, __u64 now_ns, __u32 sum)
+{
+	__u64 label = STAMP_MAGIC << 40 | (flow & STAMP_FLOW_MASK) << 16;
+	__u64 moment = (__u64)seq << STAMP_TIME_BITS | (now_ns & STAMP_TIME_MASK);
+	/* Seven words take away at most seven times 0xffff. */
+	__u32 balance = sum + 8 * 0xffff - stamp_words(label) - stamp_words(moment);
+
+	balance = (balance & 0xffff) + (balance >> 16);
+	balance = (balance & 0xffff) + (balance >> 16);
+	return (struct stamp){__builtin_bswap64(label | balance), __builtin_bswap64(moment)};
+}
+
+#endif
