@@ -35,6 +35,9 @@ var candidates = []candidate{
 	{name: "direct", scenarios: []string{"veth"}},
 	{name: "bridge", scenarios: []string{"veth"}, device: func(Options) Device { return &bridge{} }},
 	{name: "redirect", scenarios: []string{"veth", "cost"}, device: func(Options) Device { return &redirect{} }},
+	{name: "rewrite", scenarios: []string{"veth", "cost"}, device: func(Options) Device {
+		return &rewrite{traffic: scionTraffic{cold: true, size: frameSize}}
+	}},
 	// culvert watches tracepoints that all devices pass through.
 	{name: "culvert-nomac", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
 		return &culvert{traffic: scionTraffic{cold: true, size: frameSize}, skipMAC: true}
