@@ -60,13 +60,13 @@ static __always_inline void copy(void *dst, const void *src, const __u32 n)
 		STORE16(dst + i, LOAD16(src + i));
 }
 
-/* Folds a sum of fewer than 2^16 words of 32 bits to 16 bits (RFC 1071). */
+/* Folds a sum of fewer than 64 words of 32 bits to 16 bits (RFC 1071). */
 static __always_inline __u16 csum_fold(__u64 sum)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
+	__u32 part = (sum & 0xffff) + (sum >> 16);
+
+	part = (part & 0xffff) + (part >> 16);
+	return part + (part >> 16);
 }
 
 static __always_inline void parse_udp(struct packet *pkt, void *udp, __u32 l4_len)
@@ -149,7 +149,7 @@ static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 	if (pkt->data + ETH_HLEN > pkt->data_end)
 		return;
 	/* Frames to another host reach us in promiscuous mode; they are the kernel's. */
-	if (LOAD16(pkt->data) != port->mac[0] || LOAD32(pkt->data + 2) != LOAD32(&port->mac[1]))
+	if (LOAD32(pkt->data) != LOAD32(port->mac) || LOAD16(pkt->data + 4) != port->mac[2])
 		return;
 	switch (LOAD16(pkt->data + 12)) {
 	case bpf_htons(ETH_P_IP):

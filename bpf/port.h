@@ -19,14 +19,14 @@ struct scion_ingress {
  * look like stands here, so that they need no lookup.
  */
 struct port {
+	__u8 pair[36]
+		__attribute__((aligned(8))); /* addresses and ports as they stand in the packet */
 	__u32 seq; /* odd while user space writes in and pair */
 	__u32 slot; /* 1 + index of its counters; 0: not ours */
-	__u16 mac[3];
+	__u16 mac[3] __attribute__((aligned(4)));
 	__u8 family; /* of pair: 4, 6, or 0 for none */
 	__u8 xmit; /* frames may be redirected to it */
 	struct scion_ingress in;
-	__u8 pair[36]
-		__attribute__((aligned(4))); /* addresses and ports as they stand in the packet */
 };
 
 /* By ifindex. Writer: datapath. */

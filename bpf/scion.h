@@ -125,22 +125,14 @@ static __always_inline __be32 scion_with_segid(struct scion *s, __u16 segid)
 
 static __always_inline int scion_inc_path(struct scion *s, struct scion_packet *p)
 {
-	__u8 hf = s->curr_hf + 1;
-	__u8 inf = scion_inf_of(s, hf);
-
-	if (hf >= s->num_hops)
+	if (s->at->flags & PLACE_LAST)
 		return DROP_SCION_PATH;
-	p->meta_set = true;
-	p->meta_from = s->meta;
-	/* the reserved bits are cleared */
-	p->meta_to = (s->meta & bpf_htonl(0x3ffff)) | bpf_htonl((__u32)inf << 30 | (__u32)hf << 24);
-	s->curr_inf = inf;
-	s->curr_hf = hf;
+	p->meta_to = s->at->next;
 	return REASON_NONE;
 }
 
 /* Leaves the AS through this router or towards the sibling that owns the egress interface. */
-static __always_inline int scion_outbound(struct scion *s, struct scion_packet *p, __u64 recent)
+static __always_inline int scion_outbound(struct scion *s, struct scion_packet *p)
 {
 	const struct scion_ingress *in = &p->in;
 	struct scion_link *link;
@@ -150,16 +142,17 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 	__u32 id;
 	int reason;
 
-	if (!s->peering && s->curr_hf + 1 < s->num_hops &&
-	    s->curr_inf != scion_inf_of(s, s->curr_hf + 1)) {
+	if (!s->peering && s->at->flags & PLACE_SWITCH) {
+		const struct scion_place *at = scion_place(s->at->next);
+
 		xover = true;
-		reason = scion_inc_path(s, p);
+		if (!at)
+			return DROP_SCION_PATH;
+		p->meta_to = at->meta;
+		reason = scion_seek(s, at);
 		if (reason)
 			return reason;
-		reason = scion_seek(s, s->curr_inf, s->curr_hf);
-		if (reason)
-			return reason;
-		reason = scion_check_expiry(s, recent);
+		reason = scion_check_expiry(s, p->recent);
 		if (reason)
 			return reason;
 		reason = scion_check_mac(s);
@@ -194,9 +187,9 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 	if (!link->up)
 		return PUNT_SCION_LINK_DOWN;
 	if (scion_info_flags(s) & INFO_CONS_DIR && !s->peering) {
-		p->out_info_off = s->info_off;
-		p->out_info_from = LOAD32(s->info);
-		p->out_info_to = scion_with_segid(s, s->segid ^ LOAD16(s->hop + 6));
+		p->out_info.off = s->at->info_off;
+		p->out_info.from = LOAD32(s->info);
+		p->out_info.to = scion_with_segid(s, s->segid ^ LOAD16(s->hop + 6));
 	}
 	reason = scion_inc_path(s, p);
 	if (reason)
@@ -213,7 +206,6 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 {
 	struct scion s = {};
-	__u64 recent;
 	__u8 alert;
 	int reason;
 
@@ -225,8 +217,7 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 	reason = scion_path(&s);
 	if (reason)
 		return reason;
-	recent = wall_recent();
-	reason = scion_check_expiry(&s, recent);
+	reason = scion_check_expiry(&s, p->recent);
 	if (reason)
 		return reason;
 	reason = scion_check_ingress(&s, &p->in);
@@ -245,10 +236,12 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 	if (reason)
 		return reason;
 	p->meta_off = s.meta_off;
+	p->meta_from = s.at->meta;
+	p->meta_to = p->meta_from;
 	if (p->in.ifid && !(scion_info_flags(&s) & INFO_CONS_DIR) && !s.peering) {
-		p->in_info_off = s.info_off;
-		p->in_info_from = LOAD32(s.info);
-		p->in_info_to = scion_with_segid(&s, s.segid ^ LOAD16(s.hop + 6));
+		p->in_info.off = s.at->info_off;
+		p->in_info.from = LOAD32(s.info);
+		p->in_info.to = scion_with_segid(&s, s.segid ^ LOAD16(s.hop + 6));
 	}
 	reason = scion_check_mac(&s);
 	if (reason)
@@ -258,26 +251,29 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 		return PUNT_SCION_INGRESS_ALERT;
 	if (scion_dst_ia(&s) == scion_local_ia)
 		return scion_inbound(&s, p);
-	return scion_outbound(&s, p, recent);
+	return scion_outbound(&s, p);
 }
 
 /* The SCION border router. REASON_NONE when the packet came over none of its links. */
 static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 {
-	struct scion_ingress in = {};
 	struct scion_scratch *m;
 	struct scion_packet *p;
 	int reason, egress;
 	__u32 key = 0;
 
-	if (!scion_on || !pkt->udp || !scion_find_ingress(ctx, pkt, &in))
+	if (!scion_on || !pkt->udp)
 		return REASON_NONE;
 	m = bpf_map_lookup_elem(&scion_scratch, &key);
 	if (!m)
 		return REASON_NONE;
 	p = &m->p;
-	__builtin_memset(p, 0, sizeof(*p));
-	p->in = in;
+	if (!scion_find_ingress(ctx, pkt, &p->in))
+		return REASON_NONE;
+	p->recent = wall_recent(&m->clock);
+	p->to_host = false;
+	p->in_info = (struct scion_change){};
+	p->out_info = (struct scion_change){};
 	p->len = pkt->l4_len - sizeof(struct udphdr);
 	p->check = pkt->check;
 	p->v6 = pkt->v6;

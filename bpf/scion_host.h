@@ -71,6 +71,8 @@ static __always_inline int scion_inbound(struct scion *s, struct scion_packet *p
 	} else {
 		if (dst + 4 > s->data_end)
 			return PUNT_SCION_MALFORMED;
+		p->dst.w[0] = 0;
+		p->dst.w[1] = 0;
 		p->dst.w[2] = IP4_MAPPED;
 		p->dst.w[3] = LOAD32(dst);
 		if (!p->dst.w[3])

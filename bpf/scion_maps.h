@@ -92,9 +92,9 @@ struct {
 /* A neighbour on the wire. */
 struct next_hop {
 	__u32 ifindex; /* 0: not resolved */
+	__u8 dmac[6] __attribute__((aligned(4)));
 	__u16 mtu; /* of the IP packet, bytes */
-	__u8 dmac[6];
-	__u8 smac[6];
+	__u8 smac[6] __attribute__((aligned(4)));
 	__u8 seq; /* of links only: changes before and after each writing */
 	__u8 linear_only; /* the device takes no frames of several buffers */
 };

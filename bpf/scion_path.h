@@ -3,6 +3,7 @@
 #define CULVERT_SCION_PATH_H
 
 #include "scion_mac.h"
+#include "scion_place.h"
 
 /* Header layout: SCION header specification; scionproto pkg/slayers. Lengths in bytes. */
 /* Ethernet, IP and UDP. */
@@ -12,10 +13,6 @@
 #define SCION_CMN_LEN 12
 #define SCION_ADDR_OFF SCION_CMN_LEN
 #define SCION_HOST_OFF (SCION_ADDR_OFF + 16)
-#define SCION_META_LEN 4
-#define SCION_INFO_LEN 8
-#define SCION_HOP_LEN 12
-#define SCION_MAX_HOPS 64
 
 enum scion_path_type {
 	PATH_EMPTY,
@@ -48,8 +45,16 @@ enum scion_addr_type {
 #define HOP_EGRESS_ALERT 0x1
 #define HOP_INGRESS_ALERT 0x2
 
+/* A word of an info field that changes; from and to are equal, and off 0, if none does. */
+struct scion_change {
+	__u32 off; /* from the path meta header */
+	__be32 from;
+	__be32 to;
+};
+
 /* A datagram of one of our links, in and out of the functions that the verifier sees apart. */
 struct scion_packet {
+	__u64 recent; /* CLOCK_REALTIME, ns, at most a tick old */
 	struct ip_addr dst; /* to_host only */
 	struct scion_ingress in;
 	__u32 len; /* SCION header and payload, bytes */
@@ -60,16 +65,11 @@ struct scion_packet {
 	__u8 to_host;
 	__be16 dport; /* to_host only */
 	__u16 meta_off; /* of the path meta header, from the SCION header */
-	/* The words of the SCION header that change, by their offsets from the meta header. */
-	__u32 meta_set;
+	/* The words of the SCION header that change. */
 	__be32 meta_from;
 	__be32 meta_to;
-	__u32 in_info_off; /* info field on the way in; 0: unchanged */
-	__be32 in_info_from;
-	__be32 in_info_to;
-	__u32 out_info_off; /* and on the way out */
-	__be32 out_info_from;
-	__be32 out_info_to;
+	struct scion_change in_info; /* on the way in */
+	struct scion_change out_info; /* and on the way out */
 } __attribute__((aligned(8)));
 
 /* A SCION header and where it stands on its path. */
@@ -81,16 +81,8 @@ struct scion {
 	__u32 meta_off; /* from hdr, as all offsets here */
 	__u8 l4; /* protocol behind the extension headers */
 	__u32 l4_off;
-	__be32 meta; /* as it stands in the packet */
-	__u8 seg0;
-	__u8 seg1;
-	__u8 num_inf;
-	__u8 num_hops;
-	__u8 curr_inf;
-	__u8 curr_hf;
+	const struct scion_place *at;
 	bool peering; /* at the peering hop of a peering path */
-	__u32 info_off;
-	__u32 hop_off;
 	void *info;
 	void *hop;
 	__u16 segid; /* of the current info field, as it stands in memory */
@@ -218,22 +210,14 @@ static __always_inline int scion_decode(struct xdp_md *ctx, const struct scion_p
 	return scion_skip_ext(s, SCION_E2E);
 }
 
-static __always_inline __u8 scion_inf_of(struct scion *s, __u8 hf)
-{
-	return (hf >= s->seg0) + (hf >= s->seg0 + s->seg1);
-}
-
-/* Points s at an info and a hop field; the caller has checked that the path has both. */
-static __always_inline int scion_seek(struct scion *s, __u8 inf, __u8 hf)
+/* Points s at the fields of a place on its path; the caller has checked that they exist. */
+static __always_inline int scion_seek(struct scion *s, const struct scion_place *at)
 {
 	void *meta = s->hdr + s->meta_off;
 
-	s->curr_inf = inf;
-	s->curr_hf = hf;
-	s->info_off = SCION_META_LEN + SCION_INFO_LEN * inf;
-	s->hop_off = SCION_META_LEN + SCION_INFO_LEN * s->num_inf + SCION_HOP_LEN * hf;
-	s->info = meta + s->info_off;
-	s->hop = meta + s->hop_off;
+	s->at = at;
+	s->info = meta + (at->info_off & 0x1f);
+	s->hop = meta + (at->hop_off & 0x3ff);
 	if (s->info + SCION_INFO_LEN > s->data_end || s->hop + SCION_HOP_LEN > s->data_end)
 		return PUNT_SCION_MALFORMED;
 	s->segid = LOAD16(s->info + 2);
@@ -244,42 +228,26 @@ static __always_inline int scion_seek(struct scion *s, __u8 inf, __u8 hf)
 static __always_inline int scion_path(struct scion *s)
 {
 	void *meta = s->hdr + s->meta_off;
-	__u32 word, seg2, len;
-	__u8 inf, hf;
+	const struct scion_place *at;
 	int reason;
 
 	if (s->meta_off + SCION_META_LEN > s->hdr_len || meta + SCION_META_LEN > s->data_end)
 		return PUNT_SCION_MALFORMED;
-	s->meta = LOAD32(meta);
-	word = bpf_ntohl(s->meta);
-	inf = word >> 30;
-	hf = word >> 24 & 0x3f;
-	s->seg0 = word >> 12 & 0x3f;
-	s->seg1 = word >> 6 & 0x3f;
-	seg2 = word & 0x3f;
-	if ((!s->seg0 && (s->seg1 || seg2)) || (!s->seg1 && seg2))
+	at = scion_place(LOAD32(meta));
+	if (!at || s->meta_off + at->len > s->hdr_len)
 		return PUNT_SCION_MALFORMED;
-	s->num_inf = !!s->seg0 + !!s->seg1 + !!seg2;
-	s->num_hops = s->seg0 + s->seg1 + seg2;
-	len = SCION_META_LEN + SCION_INFO_LEN * s->num_inf + SCION_HOP_LEN * s->num_hops;
-	if (s->num_hops > SCION_MAX_HOPS || s->meta_off + len > s->hdr_len)
-		return PUNT_SCION_MALFORMED;
-	if (hf >= s->num_hops || inf >= s->num_inf)
+	if (at->flags & PLACE_OUTSIDE)
 		return DROP_SCION_PATH;
-	reason = scion_seek(s, inf, hf);
+	reason = scion_seek(s, at);
 	if (reason)
 		return reason;
-	if (inf != scion_inf_of(s, hf))
+	if (at->flags & PLACE_WRONG_INFO)
 		return DROP_SCION_PATH;
-	if (!(scion_info_flags(s) & INFO_PEER)) {
-		/* A segment of one hop exists only on peering paths. */
-		if (s->seg0 == 1 || s->seg1 == 1 || seg2 == 1)
-			return DROP_SCION_PATH;
-	} else {
-		if (!s->seg1 || seg2)
-			return DROP_SCION_PATH;
-		s->peering = hf + 1 == s->seg0 || hf == s->seg0;
-	}
+	if (!(scion_info_flags(s) & INFO_PEER))
+		return at->flags & PLACE_LONE_HOP ? DROP_SCION_PATH : REASON_NONE;
+	if (at->flags & PLACE_NO_PEERING)
+		return DROP_SCION_PATH;
+	s->peering = at->flags & PLACE_AT_PEERING;
 	return REASON_NONE;
 }
 

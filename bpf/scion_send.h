@@ -2,6 +2,7 @@
 #ifndef CULVERT_SCION_SEND_H
 #define CULVERT_SCION_SEND_H
 
+#include "clock.h"
 #include "scion_path.h"
 
 #ifndef AF_INET
@@ -12,6 +13,7 @@
 /* Off the stack, which has no room for it. */
 struct scion_scratch {
 	struct scion_packet p;
+	struct wall_clock clock;
 	struct bpf_fib_lookup fib;
 	struct next_hop hop;
 };
@@ -95,24 +97,24 @@ static __always_inline __u64 scion_old_sum(void *data, void *data_end, bool v6)
 
 /* The new UDP checksum from the old one (RFC 1624); 0, which is none, stays 0. */
 static __always_inline __u16 scion_udp_check(void *data, const struct scion_packet *p,
-					     const struct scion_link *l, bool was_v6,
-					     void *data_end)
+					     const struct scion_link *l, bool was_v6, bool v6,
+					     bool to_host, void *data_end)
 {
 	__u64 sum = l->l4_sum;
 	__u16 check;
 
 	if (!p->check)
 		return 0;
-	if (p->to_host) {
+	if (to_host) {
 		sum += p->dport;
-		sum += l->v6 ? sum_addr(&p->dst) : p->dst.w[3];
+		sum += v6 ? sum_addr(&p->dst) : p->dst.w[3];
 	}
 	sum += (__u16)~p->check;
 	sum += scion_old_sum(data, data_end, was_v6);
 	/* ~from + to is 0 where nothing changes */
 	sum += (__u64)(__u32)~p->meta_from + p->meta_to;
-	sum += (__u64)(__u32)~p->in_info_from + p->in_info_to;
-	sum += (__u64)(__u32)~p->out_info_from + p->out_info_to;
+	sum += (__u64)(__u32)~p->in_info.from + p->in_info.to;
+	sum += (__u64)(__u32)~p->out_info.from + p->out_info.to;
 	check = ~csum_fold(sum);
 	return check ?: 0xffff;
 }
@@ -125,14 +127,14 @@ static __always_inline void scion_write_eth(void *eth, const struct next_hop *ho
 }
 
 static __always_inline void scion_write_ipv4(void *ip, const struct scion_packet *p,
-					     const struct scion_link *l, __u16 check)
+					     const struct scion_link *l, bool to_host, __u16 check)
 {
 	__u32 udp_len = p->len + sizeof(struct udphdr);
 	__be16 len = bpf_htons(udp_len + sizeof(struct iphdr));
 	__u64 sum = (__u64)l->ip_sum + len;
 
 	copy(ip, l->ip, 28);
-	if (p->to_host) {
+	if (to_host) {
 		STORE32(ip + 16, p->dst.w[3]);
 		STORE16(ip + 22, p->dport);
 		sum += p->dst.w[3];
@@ -144,12 +146,12 @@ static __always_inline void scion_write_ipv4(void *ip, const struct scion_packet
 }
 
 static __always_inline void scion_write_ipv6(void *ip, const struct scion_packet *p,
-					     const struct scion_link *l, __u16 check)
+					     const struct scion_link *l, bool to_host, __u16 check)
 {
 	__be16 len = bpf_htons(p->len + sizeof(struct udphdr));
 
 	copy(ip, l->ip, 48);
-	if (p->to_host) {
+	if (to_host) {
 		copy(ip + 24, &p->dst, 16);
 		STORE16(ip + 42, p->dport);
 	}
@@ -182,41 +184,24 @@ static __always_inline bool scion_next_hop(struct xdp_md *ctx, struct scion_pack
 }
 
 /*
- * Rewrites the packet for the way that has been found for it. Until the headroom is there nothing
- * is written, so that a packet which cannot go goes up as it came. Returns the device to leave by,
- * or the negative reason why not.
+ * Writes the outer header and the changes of the path. Inlined with constants for the most common
+ * kind of packet, which then needs no more branches. Until the headroom is there nothing is
+ * written, so that a packet which cannot go goes up as it came.
  */
-__noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
+static __always_inline int scion_rewrite(struct xdp_md *ctx, const struct scion_packet *p,
+					 const struct scion_link *l, const struct next_hop *hop,
+					 bool was_v6, bool v6, bool to_host)
 {
-	void *data, *data_end, *meta, *in_info, *out_info;
-	struct next_hop hop;
-	struct scion_link *l;
-	__u32 link;
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	void *meta, *in_info, *out_info;
 	__u16 check;
-	bool v6, was_v6;
 
-	if (!p)
-		return -PUNT_SCION_MALFORMED;
-	link = p->link;
-	l = bpf_map_lookup_elem(&scion_links, &link);
-	if (!l)
-		return -PUNT_SCION_EGRESS;
-	v6 = l->v6;
-	p->out_counters = l->counters;
-	if (!scion_next_hop(ctx, p, l, &hop))
-		return -PUNT_SCION_NEXT_HOP;
-	if (p->len + (v6 ? OUTER_IPV6 : OUTER_IPV4) - ETH_HLEN > hop.mtu)
-		return -PUNT_SCION_MTU;
-	if (v6 && !p->check)
-		return -PUNT_SCION_CHECKSUM;
-	data = (void *)(long)ctx->data;
-	data_end = (void *)(long)ctx->data_end;
-	was_v6 = p->v6; /* read once, for the verifier */
 	if (data + (was_v6 ? OUTER_IPV6 : OUTER_IPV4) > data_end)
 		return -PUNT_SCION_MALFORMED;
-	if (hop.linear_only && (__u64)(data_end - data) < bpf_xdp_get_buff_len(ctx))
+	if (hop->linear_only && (__u64)(data_end - data) < bpf_xdp_get_buff_len(ctx))
 		return -PUNT_SCION_MTU;
-	check = scion_udp_check(data, p, l, was_v6, data_end);
+	check = scion_udp_check(data, p, l, was_v6, v6, to_host, data_end);
 	if (v6 != was_v6) {
 		if (bpf_xdp_adjust_head(ctx,
 					v6 ? OUTER_IPV4 - OUTER_IPV6 : OUTER_IPV6 - OUTER_IPV4))
@@ -225,24 +210,54 @@ __noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
 		data_end = (void *)(long)ctx->data_end;
 	}
 	meta = data + (v6 ? OUTER_IPV6 : OUTER_IPV4) + (p->meta_off & 0x3f);
-	in_info = meta + (p->in_info_off & 0x1f);
-	out_info = meta + (p->out_info_off & 0x1f);
+	in_info = meta + (p->in_info.off & 0x1f);
+	out_info = meta + (p->out_info.off & 0x1f);
 	/* all true: the header was there before */
 	if (data + OUTER_IPV6 > data_end || meta + 4 > data_end || in_info + 4 > data_end ||
 	    out_info + 4 > data_end)
 		return -DROP_SCION_PATH;
-	if (p->meta_set)
-		STORE32(meta, p->meta_to);
-	if (p->in_info_off)
-		STORE32(in_info, p->in_info_to);
-	if (p->out_info_off)
-		STORE32(out_info, p->out_info_to);
+	STORE32(meta, p->meta_to);
+	if (p->in_info.off)
+		STORE32(in_info, p->in_info.to);
+	if (p->out_info.off)
+		STORE32(out_info, p->out_info.to);
 	if (v6)
-		scion_write_ipv6(data + ETH_HLEN, p, l, check);
+		scion_write_ipv6(data + ETH_HLEN, p, l, to_host, check);
 	else
-		scion_write_ipv4(data + ETH_HLEN, p, l, check);
-	scion_write_eth(data, &hop, v6);
-	return hop.ifindex;
+		scion_write_ipv4(data + ETH_HLEN, p, l, to_host, check);
+	scion_write_eth(data, hop, v6);
+	return hop->ifindex;
+}
+
+/*
+ * Sends the packet the way that has been found for it. Returns the device to leave by, or the
+ * negative reason why not; the packet is unchanged then.
+ */
+__noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
+{
+	struct next_hop hop;
+	struct scion_link *l;
+	bool v6, was_v6;
+	__u32 link;
+
+	if (!p)
+		return -PUNT_SCION_MALFORMED;
+	link = p->link;
+	l = bpf_map_lookup_elem(&scion_links, &link);
+	if (!l)
+		return -PUNT_SCION_EGRESS;
+	v6 = l->v6;
+	was_v6 = p->v6; /* read once, for the verifier */
+	p->out_counters = l->counters;
+	if (!scion_next_hop(ctx, p, l, &hop))
+		return -PUNT_SCION_NEXT_HOP;
+	if (p->len + (v6 ? OUTER_IPV6 : OUTER_IPV4) - ETH_HLEN > hop.mtu)
+		return -PUNT_SCION_MTU;
+	if (v6 && !p->check)
+		return -PUNT_SCION_CHECKSUM;
+	if (!v6 && !was_v6 && !p->to_host)
+		return scion_rewrite(ctx, p, l, &hop, false, false, false);
+	return scion_rewrite(ctx, p, l, &hop, was_v6, v6, p->to_host);
 }
 
 #endif

@@ -21,7 +21,7 @@ func newBenchCmd() *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  needVerb,
 	}
-	cmd.AddCommand(newBenchRunCmd(), newBenchPlotCmd(), newBenchCompareCmd(), newBenchSinkCmd())
+	cmd.AddCommand(newBenchRunCmd(), newBenchInsnCmd(), newBenchPlotCmd(), newBenchCompareCmd(), newBenchSinkCmd())
 	return cmd
 }
 

@@ -148,6 +148,7 @@ var verbs = []func() *cobra.Command{
 	newGenCmd,
 	newLabCmd,
 	newBenchCmd,
+	newGuestCmd,
 	newManCmd,
 	newVersionCmd,
 }

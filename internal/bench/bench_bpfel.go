@@ -31,9 +31,13 @@ const (
 	benchProgBenchCost     = "bench_cost"
 	benchProgBenchEmpty    = "bench_empty"
 	benchProgBenchRedirect = "bench_redirect"
+	benchProgBenchRewrite  = "bench_rewrite"
 	benchVarHeaderMax      = "header_max"
 	benchVarOneLength      = "one_length"
 	benchVarOutIfindex     = "out_ifindex"
+	benchVarRewriteHeader  = "rewrite_header"
+	benchVarRewriteIpSum   = "rewrite_ip_sum"
+	benchVarRewriteL4Sum   = "rewrite_l4_sum"
 	benchVarTemplateCount  = "template_count"
 )
 
@@ -82,6 +86,7 @@ type benchProgramSpecs struct {
 	BenchCost     *ebpf.ProgramSpec `ebpf:"bench_cost"`
 	BenchEmpty    *ebpf.ProgramSpec `ebpf:"bench_empty"`
 	BenchRedirect *ebpf.ProgramSpec `ebpf:"bench_redirect"`
+	BenchRewrite  *ebpf.ProgramSpec `ebpf:"bench_rewrite"`
 }
 
 // benchMapSpecs contains maps before they are loaded into the kernel.
@@ -100,6 +105,9 @@ type benchVariableSpecs struct {
 	HeaderMax     *ebpf.VariableSpec `ebpf:"header_max"`
 	OneLength     *ebpf.VariableSpec `ebpf:"one_length"`
 	OutIfindex    *ebpf.VariableSpec `ebpf:"out_ifindex"`
+	RewriteHeader *ebpf.VariableSpec `ebpf:"rewrite_header"`
+	RewriteIpSum  *ebpf.VariableSpec `ebpf:"rewrite_ip_sum"`
+	RewriteL4Sum  *ebpf.VariableSpec `ebpf:"rewrite_l4_sum"`
 	TemplateCount *ebpf.VariableSpec `ebpf:"template_count"`
 }
 
@@ -143,6 +151,9 @@ type benchVariables struct {
 	HeaderMax     *ebpf.Variable `ebpf:"header_max"`
 	OneLength     *ebpf.Variable `ebpf:"one_length"`
 	OutIfindex    *ebpf.Variable `ebpf:"out_ifindex"`
+	RewriteHeader *ebpf.Variable `ebpf:"rewrite_header"`
+	RewriteIpSum  *ebpf.Variable `ebpf:"rewrite_ip_sum"`
+	RewriteL4Sum  *ebpf.Variable `ebpf:"rewrite_l4_sum"`
 	TemplateCount *ebpf.Variable `ebpf:"template_count"`
 }
 
@@ -153,6 +164,7 @@ type benchPrograms struct {
 	BenchCost     *ebpf.Program `ebpf:"bench_cost"`
 	BenchEmpty    *ebpf.Program `ebpf:"bench_empty"`
 	BenchRedirect *ebpf.Program `ebpf:"bench_redirect"`
+	BenchRewrite  *ebpf.Program `ebpf:"bench_rewrite"`
 }
 
 func (p *benchPrograms) Close() error {
@@ -160,6 +172,7 @@ func (p *benchPrograms) Close() error {
 		p.BenchCost,
 		p.BenchEmpty,
 		p.BenchRedirect,
+		p.BenchRewrite,
 	)
 }
 

@@ -39,6 +39,9 @@ var candidates = []candidate{
 	{name: "direct", scenarios: []string{"veth", "ndr", "latency"}},
 	{name: "bridge", scenarios: []string{"veth", "ndr", "latency"}, device: func(Options) Device { return &bridge{} }},
 	{name: "redirect", scenarios: []string{"veth", "cost", "ndr", "latency"}, device: func(Options) Device { return &redirect{} }},
+	{name: "rewrite", scenarios: []string{"veth", "cost"}, scion: true, once: true, device: func(o Options) Device {
+		return &rewrite{traffic: o.traffic(true)}
+	}},
 	// culvert watches tracepoints that all devices pass through.
 	{name: "culvert-nomac", scenarios: []string{"veth", "cost", "ndr", "latency"}, scion: true, alone: true, device: func(o Options) Device {
 		return &culvert{traffic: o.traffic(true), skipMAC: true}

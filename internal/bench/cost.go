@@ -33,6 +33,9 @@ type CostOptions struct {
 	Rounds int
 	// Repeat is how many packets a round puts through each subject; 0 means 100,000.
 	Repeat int
+	// Checked is how many frames are put through each subject beforehand to compare its verdict; 0 means all. The
+	// rounds go on with those that follow.
+	Checked int
 	// CPU is where all of it runs.
 	CPU int
 	// Progress is called before each round, if set.
@@ -85,7 +88,7 @@ func cost(ctx context.Context, o CostOptions, subjects []Subject) (rows []CostRo
 		}
 	}()
 	for _, s := range subjects {
-		t, err := newTrial(s, o.CPU)
+		t, err := newTrial(s, o)
 		if err != nil {
 			return nil, fmt.Errorf("measure %s: %w", s.Name, err)
 		}
@@ -131,12 +134,12 @@ type wrapper struct {
 	Templates *ebpf.Map     `ebpf:"templates"`
 }
 
-func newTrial(s Subject, cpu int) (*trial, error) {
+func newTrial(s Subject, o CostOptions) (*trial, error) {
 	tab, err := newTable(s.Frames, 0)
 	if err != nil {
 		return nil, err
 	}
-	t := &trial{subject: s, cpu: cpu, table: tab}
+	t := &trial{subject: s, cpu: o.CPU, table: tab}
 	// The kernel lets a program call another only if both were loaded for the same kind of packets, and does not
 	// tell which kind that is.
 	t.with, err = loadWrapper(tab, s.Program, unix.BPF_F_XDP_HAS_FRAGS)
@@ -149,7 +152,7 @@ func newTrial(s Subject, cpu int) (*trial, error) {
 	if t.without, err = loadWrapper(tab, nil, unix.BPF_F_XDP_HAS_FRAGS); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
-	if err := t.check(); err != nil {
+	if err := t.check(o.Checked); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	return t, nil
@@ -218,9 +221,13 @@ type xdpContext struct {
 	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }
 
-// check puts every frame through the subject once and compares the verdict.
-func (t *trial) check() error {
-	for i := range t.table.frames {
+// check puts the first frames, all if 0, through the subject once and compares the verdict.
+func (t *trial) check(frames int) error {
+	if frames == 0 {
+		frames = len(t.table.frames)
+	}
+	t.next = frames % len(t.table.frames)
+	for i := range frames {
 		_, verdict, err := t.run(t.with, i, 1)
 		if err != nil {
 			return err

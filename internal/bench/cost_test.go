@@ -98,7 +98,7 @@ func TestCostRestoresThePacket(t *testing.T) {
 					if err := pin(LastCPU()); err != nil {
 						return err
 					}
-					trial, err := newTrial(Subject{Name: name, Program: prog, Frames: [][]byte{frame}, Verdict: xdpPass}, LastCPU())
+					trial, err := newTrial(Subject{Name: name, Program: prog, Frames: [][]byte{frame}, Verdict: xdpPass}, CostOptions{CPU: LastCPU()})
 					if err != nil {
 						return err
 					}

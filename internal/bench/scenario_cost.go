@@ -37,23 +37,32 @@ func runCost(ctx context.Context, chosen []candidate, o Options) (r *report.Repo
 			}
 		}()
 		fmt.Fprintf(o.Progress, "setting up %s\n", row.name)
-		frames, err := row.lay()
-		if err == nil {
-			err = row.attach(ctx)
-		}
+		subject, err := row.subject(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("set %s up: %w", row.name, err)
 		}
-		costed, ok := row.device.(Costed)
-		if !ok {
-			return nil, fmt.Errorf("set %s up: it is not an XDP program whose cost can be measured", row.name)
-		}
-		prog, verdict := costed.Program()
-		subjects = append(subjects, Subject{Name: row.name, Program: prog, Frames: frames, From: row.path.In, Verdict: verdict})
+		subjects = append(subjects, subject)
 	}
 	costs, err := Cost(ctx, c, subjects...)
 	if err != nil {
 		return nil, err
 	}
 	return costReport(costs), nil
+}
+
+// subject lays the row's path, attaches its device and returns the program that is on it then.
+func (r *vethRow) subject(ctx context.Context) (Subject, error) {
+	frames, err := r.lay()
+	if err == nil {
+		err = r.attach(ctx)
+	}
+	if err != nil {
+		return Subject{}, err
+	}
+	costed, ok := r.device.(Costed)
+	if !ok {
+		return Subject{}, errors.New("it is not an XDP program whose cost can be measured")
+	}
+	prog, verdict := costed.Program()
+	return Subject{Name: r.name, Program: prog, Frames: frames, From: r.path.In, Verdict: verdict}, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Space is a network namespace without a name: it lives as long as something holds it, so that nothing remains
@@ -34,7 +35,7 @@ func NewSpace() (*Space, error) {
 				return fmt.Errorf("turn IPv6 off in a new namespace: %w", err)
 			}
 		}
-		if s.nl, err = netlink.NewHandle(); err != nil {
+		if s.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 			return fmt.Errorf("open netlink in a new namespace: %w", err)
 		}
 		lo, err := s.nl.LinkByName("lo")
@@ -56,7 +57,7 @@ func ThisSpace() (*Space, error) {
 		return nil, fmt.Errorf("open the network namespace of the thread: %w", err)
 	}
 	s := &Space{ns: ns}
-	if s.nl, err = netlink.NewHandle(); err != nil {
+	if s.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -69,7 +70,7 @@ func NamedSpace(name string) (*Space, error) {
 		return nil, fmt.Errorf("open network namespace %s: %w", name, err)
 	}
 	s := &Space{ns: ns}
-	if s.nl, err = netlink.NewHandleAt(ns); err != nil {
+	if s.nl, err = netlink.NewHandleAt(ns, unix.NETLINK_ROUTE); err != nil {
 		return nil, errors.Join(fmt.Errorf("open netlink in %s: %w", name, err), s.Close())
 	}
 	return s, nil

@@ -42,8 +42,8 @@ type pipelineLimit struct {
 type pipelineNextHop struct {
 	_          structs.HostLayout
 	Ifindex    uint32
-	Mtu        uint16
 	Dmac       [6]uint8
+	Mtu        uint16
 	Smac       [6]uint8
 	Seq        uint8
 	LinearOnly uint8
@@ -51,13 +51,13 @@ type pipelineNextHop struct {
 
 type pipelinePort struct {
 	_      structs.HostLayout
+	Pair   [36]uint8
 	Seq    uint32
 	Slot   uint32
 	Mac    [3]uint16
 	Family uint8
 	Xmit   uint8
 	In     pipelineScionIngress
-	Pair   [36]uint8
 }
 
 type pipelineReason uint32
@@ -152,10 +152,10 @@ const (
 	pipelineMapScionLinks            = "scion_links"
 	pipelineMapScionPairs4           = "scion_pairs4"
 	pipelineMapScionPairs6           = "scion_pairs6"
+	pipelineMapScionPlaces           = "scion_places"
 	pipelineMapScionScratch          = "scion_scratch"
 	pipelineMapScionTraffic          = "scion_traffic"
 	pipelineMapScionWanted           = "scion_wanted"
-	pipelineMapWallClocks            = "wall_clocks"
 	pipelineMapWorkerCpus            = "worker_cpus"
 	pipelineMapWorkerFed             = "worker_fed"
 	pipelineProgRx                   = "rx"
@@ -241,10 +241,10 @@ type pipelineMapSpecs struct {
 	ScionLinks   *ebpf.MapSpec `ebpf:"scion_links"`
 	ScionPairs4  *ebpf.MapSpec `ebpf:"scion_pairs4"`
 	ScionPairs6  *ebpf.MapSpec `ebpf:"scion_pairs6"`
+	ScionPlaces  *ebpf.MapSpec `ebpf:"scion_places"`
 	ScionScratch *ebpf.MapSpec `ebpf:"scion_scratch"`
 	ScionTraffic *ebpf.MapSpec `ebpf:"scion_traffic"`
 	ScionWanted  *ebpf.MapSpec `ebpf:"scion_wanted"`
-	WallClocks   *ebpf.MapSpec `ebpf:"wall_clocks"`
 	WorkerCpus   *ebpf.MapSpec `ebpf:"worker_cpus"`
 	WorkerFed    *ebpf.MapSpec `ebpf:"worker_fed"`
 }
@@ -304,10 +304,10 @@ type pipelineMaps struct {
 	ScionLinks   *ebpf.Map `ebpf:"scion_links"`
 	ScionPairs4  *ebpf.Map `ebpf:"scion_pairs4"`
 	ScionPairs6  *ebpf.Map `ebpf:"scion_pairs6"`
+	ScionPlaces  *ebpf.Map `ebpf:"scion_places"`
 	ScionScratch *ebpf.Map `ebpf:"scion_scratch"`
 	ScionTraffic *ebpf.Map `ebpf:"scion_traffic"`
 	ScionWanted  *ebpf.Map `ebpf:"scion_wanted"`
-	WallClocks   *ebpf.Map `ebpf:"wall_clocks"`
 	WorkerCpus   *ebpf.Map `ebpf:"worker_cpus"`
 	WorkerFed    *ebpf.Map `ebpf:"worker_fed"`
 }
@@ -325,10 +325,10 @@ func (m *pipelineMaps) Close() error {
 		m.ScionLinks,
 		m.ScionPairs4,
 		m.ScionPairs6,
+		m.ScionPlaces,
 		m.ScionScratch,
 		m.ScionTraffic,
 		m.ScionWanted,
-		m.WallClocks,
 		m.WorkerCpus,
 		m.WorkerFed,
 	)

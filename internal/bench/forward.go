@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// forward is the kernel's own IP forwarding, with a route for each direction and the neighbours known to it.
+type forward struct {
+	on io.Closer
+}
+
+func (d *forward) Attach(_ context.Context, p Path) (err error) {
+	err = p.In.Space.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
+	})
+	if err != nil {
+		return fmt.Errorf("turn IPv4 forwarding on: %w", err)
+	}
+	// The networks of UDPFrames, and an address in each for the neighbour that they are routed to.
+	for _, side := range []struct {
+		near, far End
+		network   net.IPNet
+		via       net.IP
+	}{
+		{p.In, p.Source, net.IPNet{IP: net.IPv4(198, 18, 0, 0), Mask: net.CIDRMask(16, 32)}, net.IPv4(198, 18, 255, 254)},
+		{p.Out, p.Sink, net.IPNet{IP: net.IPv4(198, 19, 0, 0), Mask: net.CIDRMask(16, 32)}, net.IPv4(198, 19, 255, 254)},
+	} {
+		nl := side.near.Space.Netlink()
+		known := &netlink.Neigh{
+			LinkIndex:    side.near.Index,
+			Family:       unix.AF_INET,
+			State:        netlink.NUD_PERMANENT,
+			IP:           side.via,
+			HardwareAddr: side.far.MAC,
+		}
+		if err := nl.NeighSet(known); err != nil {
+			return fmt.Errorf("make %s a neighbour of %s: %w", side.far.Name, side.near.Name, err)
+		}
+		route := &netlink.Route{
+			LinkIndex: side.near.Index,
+			Dst:       &side.network,
+			Gw:        side.via,
+			Flags:     int(netlink.FLAG_ONLINK),
+		}
+		if err := nl.RouteAdd(route); err != nil {
+			return fmt.Errorf("route %s to %s: %w", side.network.String(), side.far.Name, err)
+		}
+	}
+	d.on, err = Listen(p.In)
+	return err
+}
+
+func (*forward) Frames(p Path, common [][]byte) ([][]byte, error) {
+	return Addressed(common, p.In.MAC, p.Source.MAC), nil
+}
+
+func (*forward) Losses() (map[string]uint64, error) { return nil, nil }
+
+func (d *forward) Detach() error {
+	if d.on == nil {
+		return nil
+	}
+	return d.on.Close()
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// sources is where the kernels come from: the security archive of Debian 12 has the newest of both lines. Everything
+// is signed by Debian.
+const sources = "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " +
+	"http://deb.debian.org/debian-security bookworm-security main\n"
+
+// listAge is how old the list of packages may be before it is fetched again.
+const listAge = 24 * time.Hour
+
+// apt runs Debian's package tools with lists and caches of their own, so that neither root nor a change of the
+// host's configuration is needed. The host's proxies stay in force.
+type apt struct {
+	dir string
+}
+
+func openApt(dir string) (apt, error) {
+	a := apt{dir: dir}
+	for _, sub := range []string{"lists/partial", "archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			return a, fmt.Errorf("make room for the list of kernels: %w", err)
+		}
+	}
+	// There is nothing installed in this system.
+	if err := os.WriteFile(filepath.Join(dir, "status"), nil, 0o644); err != nil {
+		return a, err
+	}
+	return a, os.WriteFile(filepath.Join(dir, "sources.list"), []byte(sources), 0o644)
+}
+
+// run runs a tool in dir and returns what it prints.
+func (a apt) run(ctx context.Context, dir, tool string, args ...string) (string, error) {
+	options := []string{
+		"Dir::State=" + a.dir,
+		"Dir::State::lists=" + filepath.Join(a.dir, "lists"),
+		"Dir::State::status=" + filepath.Join(a.dir, "status"),
+		"Dir::Cache=" + a.dir,
+		"Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"),
+		"Dir::Etc::sourceparts=/dev/null",
+		"Dir::Etc::preferences=/dev/null",
+		"Dir::Etc::preferencesparts=/dev/null",
+		"APT::Architecture=amd64",
+		"APT::Sandbox::User=root",
+		"APT::Update::Error-Mode=any",
+		"Acquire::Languages=none",
+		"Acquire::Retries=3",
+		"Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
+		"Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false",
+	}
+	all := make([]string, 0, 2*len(options)+len(args))
+	for _, o := range options {
+		all = append(all, "-o", o)
+	}
+	cmd := exec.CommandContext(ctx, tool, append(all, args...)...)
+	cmd.Dir = dir
+	var out, trouble strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &trouble
+	if err := cmd.Run(); err != nil {
+		if errors.Is(err, exec.ErrNotFound) {
+			return "", fmt.Errorf("%w: kernels are Debian packages, so this needs a Debian system", err)
+		}
+		return "", fmt.Errorf("%s %s: %w: %s", tool, strings.Join(args, " "), err, lastLine(trouble.String()))
+	}
+	return out.String(), nil
+}
+
+// lastLine is the last line of a message that says something.
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}
+
+// refresh fetches the list of packages, unless it is recent.
+func (a apt) refresh(ctx context.Context) error {
+	stamp := filepath.Join(a.dir, "fetched")
+	if info, err := os.Stat(stamp); err == nil && time.Since(info.ModTime()) < listAge {
+		return nil
+	}
+	if _, err := a.run(ctx, "", "apt-get", "-q", "update"); err != nil {
+		return fmt.Errorf("fetch the list of Debian's kernels: %w", err)
+	}
+	return os.WriteFile(stamp, nil, 0o644)
+}
+
+// newest finds the package with the newest cloud kernel of a line such as "6.1".
+func (a apt) newest(ctx context.Context, line string) (kernelPackage, error) {
+	names, err := a.run(ctx, "", "apt-cache", "pkgnames", "linux-image-"+line+".")
+	if err != nil {
+		return kernelPackage{}, err
+	}
+	var best kernelPackage
+	for name := range strings.Lines(names) {
+		p, ok := parsePackageName(strings.TrimSpace(name))
+		if ok && (best.release == "" || compareReleases(p.release, best.release) > 0) {
+			best = p
+		}
+	}
+	if best.release == "" {
+		return best, fmt.Errorf("Debian lists no cloud kernel of line %s", line)
+	}
+	about, err := a.run(ctx, "", "apt-cache", "show", "--no-all-versions", best.name)
+	if err != nil {
+		return best, err
+	}
+	for field := range strings.Lines(about) {
+		if version, ok := strings.CutPrefix(field, "Version: "); ok {
+			best.version = strings.TrimSpace(version)
+			return best, nil
+		}
+	}
+	return best, fmt.Errorf("apt-cache tells no version of %s", best.name)
+}
+
+// download fetches a package into dir and returns its file.
+func (a apt) download(ctx context.Context, dir string, p kernelPackage) (string, error) {
+	if _, err := a.run(ctx, dir, "apt-get", "-q", "download", p.name+"="+p.version); err != nil {
+		return "", fmt.Errorf("download %s: %w", p.name, err)
+	}
+	found, err := filepath.Glob(filepath.Join(dir, p.name+"_*.deb"))
+	if err != nil || len(found) != 1 {
+		return "", fmt.Errorf("download %s: apt-get left %d packages", p.name, len(found))
+	}
+	return found[0], nil
+}
+
+// kernelPackage is a Debian package with a kernel.
+type kernelPackage struct {
+	// name is that of the package, release what uname(1) says on it, version that of the package.
+	name, release, version string
+}
+
+var packageName = regexp.MustCompile(`^linux-image-([0-9].*-cloud-amd64)$`)
+
+// parsePackageName tells packages with a signed kernel from others.
+func parsePackageName(name string) (kernelPackage, bool) {
+	m := packageName.FindStringSubmatch(name)
+	if m == nil {
+		return kernelPackage{}, false
+	}
+	return kernelPackage{name: name, release: m[1]}, true
+}
+
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// compareReleases orders releases of one line by the numbers in them.
+func compareReleases(a, b string) int {
+	numbers := func(s string) (n []int) {
+		for _, d := range digits.FindAllString(s, -1) {
+			v, _ := strconv.Atoi(d)
+			n = append(n, v)
+		}
+		return n
+	}
+	return slices.Compare(numbers(a), numbers(b))
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Lines are the lines of kernels that Debian 12 ships, oldest first.
+var Lines = []string{"6.1", "6.12"}
+
+// modules are what guests need that is not built into Debian's kernels, in the order in which they can be loaded.
+var modules = []string{"llc", "stp", "bridge", "veth"}
+
+// Kernel is a kernel as Debian built it.
+type Kernel struct {
+	// Line is such as "6.1", Release what uname(1) says, Package the version of the Debian package.
+	Line, Release, Package string
+	// dir holds the image, "vmlinuz", and the modules.
+	dir string
+}
+
+// CacheDir is where kernels are kept: culvert/kernels in the user's cache directory, which XDG_CACHE_HOME moves.
+func CacheDir() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find a place to keep kernels: %w: set XDG_CACHE_HOME", err)
+	}
+	return filepath.Join(dir, "culvert", "kernels"), nil
+}
+
+// FindKernel returns the newest kernel of a line, which it downloads unless it is in the cache. If it cannot be known
+// which is the newest, the newest in the cache has to do.
+func FindKernel(ctx context.Context, line string, progress io.Writer) (Kernel, error) {
+	cache, err := CacheDir()
+	if err != nil {
+		return Kernel{}, err
+	}
+	a, err := openApt(filepath.Join(cache, "apt"))
+	if err != nil {
+		return Kernel{}, err
+	}
+	var wanted kernelPackage
+	if err = a.refresh(ctx); err == nil {
+		wanted, err = a.newest(ctx, line)
+	}
+	if err != nil {
+		if k, ok := newestCached(cache, line); ok && ctx.Err() == nil {
+			fmt.Fprintf(progress, "%v: going on with %s, which is here\n", err, k.Release)
+			return k, nil
+		}
+		return Kernel{}, fmt.Errorf("find a kernel of line %s: %w", line, err)
+	}
+	dir := filepath.Join(cache, wanted.release)
+	if k, err := openKernel(line, dir); err == nil && k.Package == wanted.version {
+		return k, nil
+	}
+	fmt.Fprintf(progress, "downloading %s %s\n", wanted.name, wanted.version)
+	if err := fetchKernel(ctx, a, wanted, dir); err != nil {
+		return Kernel{}, err
+	}
+	return openKernel(line, dir)
+}
+
+// openKernel reads a directory of the cache.
+func openKernel(line, dir string) (Kernel, error) {
+	version, err := os.ReadFile(filepath.Join(dir, "version"))
+	if err != nil {
+		return Kernel{}, err
+	}
+	return Kernel{Line: line, Release: filepath.Base(dir), Package: strings.TrimSpace(string(version)), dir: dir}, nil
+}
+
+// newestCached finds the newest kernel of a line in the cache.
+func newestCached(cache, line string) (best Kernel, found bool) {
+	dirs, err := filepath.Glob(filepath.Join(cache, line+".*"))
+	if err != nil {
+		return best, false
+	}
+	for _, dir := range dirs {
+		k, err := openKernel(line, dir)
+		if err == nil && (!found || compareReleases(k.Release, best.Release) > 0) {
+			best, found = k, true
+		}
+	}
+	return best, found
+}
+
+// fetchKernel downloads a package and puts what guests need of it into dir. That appears complete or not at all.
+func fetchKernel(ctx context.Context, a apt, p kernelPackage, dir string) (err error) {
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), "fetch-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	deb, err := a.download(ctx, tmp, p)
+	if err != nil {
+		return err
+	}
+	unpacked := filepath.Join(tmp, "kernel")
+	if err := os.Mkdir(unpacked, 0o755); err != nil {
+		return err
+	}
+	if err := unpackKernel(ctx, deb, p.release, unpacked); err != nil {
+		return fmt.Errorf("unpack %s: %w", filepath.Base(deb), err)
+	}
+	if err := os.WriteFile(filepath.Join(unpacked, "version"), []byte(p.version+"\n"), 0o644); err != nil {
+		return err
+	}
+	// Another version of the same release, or what another process has just put there.
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.Rename(unpacked, dir)
+}
+
+// unpackKernel takes the image and the modules out of a package. Some modules are compressed.
+func unpackKernel(ctx context.Context, deb, release, dir string) error {
+	wanted := map[string]string{"boot/vmlinuz-" + release: "vmlinuz"}
+	for _, m := range modules {
+		wanted[m+".ko"] = m + ".ko"
+		wanted[m+".ko.xz"] = m + ".ko"
+	}
+	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", deb)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	missing := 1 + len(modules)
+	files := tar.NewReader(out)
+	for missing > 0 {
+		h, err := files.Next()
+		if err != nil {
+			return errors.Join(fmt.Errorf("%d of the files needed are not in it: %w", missing, err), cmd.Wait())
+		}
+		name := strings.TrimPrefix(h.Name, "./")
+		to, ok := wanted[name]
+		if !ok {
+			to, ok = wanted[path.Base(name)]
+		}
+		if !ok || h.Typeflag != tar.TypeReg {
+			continue
+		}
+		data, err := io.ReadAll(files)
+		if err == nil && strings.HasSuffix(name, ".xz") {
+			data, err = unxz(ctx, data)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, to), data, 0o644)
+		}
+		if err != nil {
+			return errors.Join(err, cmd.Process.Kill(), ignoreExit(cmd.Wait()))
+		}
+		missing--
+	}
+	if _, err := io.Copy(io.Discard, out); err != nil {
+		return errors.Join(err, ignoreExit(cmd.Wait()))
+	}
+	return cmd.Wait()
+}
+
+// unxz decompresses with xz(1), which dpkg needs anyway.
+func unxz(ctx context.Context, data []byte) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "xz", "-dc")
+	cmd.Stdin = bytes.NewReader(data)
+	return cmd.Output()
+}
+
+// ignoreExit drops the error of a process that was killed on purpose.
+func ignoreExit(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return nil
+	}
+	return err
+}
+
+// image is the file name of the kernel.
+func (k Kernel) image() string { return filepath.Join(k.dir, "vmlinuz") }
+
+// module reads a module.
+func (k Kernel) module(name string) ([]byte, error) {
+	data, err := os.ReadFile(filepath.Join(k.dir, name+".ko"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the cache of kernels is damaged: remove %s: %w", k.dir, err)
+	}
+	return data, err
+}
+
+func (k Kernel) String() string { return fmt.Sprintf("%s (%s)", k.Release, k.Package) }

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const qemu = "qemu-system-x86_64"
+
+// processor is a fixed set of features, so that another version of QEMU gives the same figures. It has what the
+// kernel's JIT compiler makes use of (BMI2, MOVBE) and no random numbers. Fast string moves (ERMS) are left out:
+// the clock counts each turn of a repeated instruction, which would make short copies look dear.
+const processor = "Nehalem-v1,+bmi1,+bmi2,+avx,+avx2,+fma,+f16c,+movbe,+abm,+rdtscp,+smep,+smap,+fsgsbase,+xsave," +
+	"+xsaveopt,+pclmulqdq,+aes,+invtsc,-rdrand,-rdseed"
+
+// Mitigations are off because they depend on the processor's model: on most of today's there are no retpolines,
+// which would cost some instructions for each indirect call.
+const commandLine = "console=ttyS0 quiet panic=-1 nokaslr norandmaps mitigations=off tsc=reliable rdinit=" + culvertPath +
+	" -- " + guestVerb
+
+// arguments are those of QEMU. Nothing that differs from run to run reaches the guest: its clock follows the
+// instructions and begins at a fixed date, random numbers have a fixed seed, and there is neither disk nor network.
+func (m Machine) arguments(dir, root string) []string {
+	return []string{
+		"-machine", "pc-i440fx-7.2", "-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", processor, "-smp", "1",
+		"-m", fmt.Sprint(m.Memory), "-seed", "1", "-rtc", "base=2026-01-01,clock=vm",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-kernel", m.Kernel.image(), "-initrd", root, "-append", commandLine,
+		"-serial", "file:" + filepath.Join(dir, "console"),
+		"-chardev", "stdio,id=answer,signal=off", "-serial", "chardev:answer",
+	}
+}
+
+// boot runs QEMU until the guest has answered.
+func (m Machine) boot(ctx context.Context, dir, root string) (a Answer, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, m.Limit, fmt.Errorf("no answer within %s", m.Limit))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, qemu, m.arguments(dir, root)...)
+	var trouble strings.Builder
+	cmd.Stderr = &trouble
+	cmd.WaitDelay = 5 * time.Second
+	// QEMU ends with us, however we end. The kernel goes by the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return a, err
+	}
+	if err := cmd.Start(); err != nil {
+		if errors.Is(err, exec.ErrNotFound) {
+			return a, fmt.Errorf("%w: install the Debian package qemu-system-x86", err)
+		}
+		return a, err
+	}
+	a, answered, err := m.listen(out)
+	if answered {
+		// It has nothing more to do than to power off.
+		cancel()
+		return a, ignoreExit(ignoreCanceled(cmd.Wait()))
+	}
+	waitErr := cmd.Wait()
+	if cause := context.Cause(ctx); cause != nil {
+		waitErr = cause
+	}
+	console, _ := os.ReadFile(filepath.Join(dir, "console"))
+	if err == nil {
+		err = fmt.Errorf("it ended without an answer: %w; its console's last lines: %s", orUnknown(waitErr),
+			lastLines(string(console)+trouble.String(), 12))
+	}
+	return a, err
+}
+
+// orUnknown stands in for the error of a process that ended well.
+func orUnknown(err error) error {
+	if err == nil {
+		return errors.New("powered off")
+	}
+	return err
+}
+
+// ignoreCanceled drops the error of a context that was ended on purpose.
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// lastLines joins the last lines of a text into one.
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	lines = lines[max(0, len(lines)-n):]
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Join(lines, " / ")
+}
+
+// listen passes on what the guest says, until it answers or ends.
+func (m Machine) listen(from io.Reader) (a Answer, answered bool, err error) {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		kind, text, _ := strings.Cut(lines.Text(), " ")
+		switch kind {
+		case sayProgress:
+			fmt.Fprintf(m.Progress, "%s: %s\n", m.Kernel.Line, text)
+		case sayOutput:
+			fmt.Fprintln(m.Output, text)
+		case sayAnswer:
+			if err := json.Unmarshal([]byte(text), &a); err != nil {
+				return a, false, fmt.Errorf("read its answer: %w", err)
+			}
+			return a, true, nil
+		}
+	}
+	return a, false, lines.Err()
+}
