@@ -11,7 +11,7 @@ import (
 // TestCompletion asks the command line itself what the shells ask it.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"bench run ":                         "veth cost scion3 :4",
+		"bench run ":                         "veth workers cost scion3 :4",
 		"bench run scion3 ":                  ":4",
 		"bench run scion3 --rows ":           "culvert reference :4",
 		"bench run scion3 --rows culvert,":   "culvert,reference :4",
