@@ -95,8 +95,13 @@ int bench_generate(struct xdp_md *ctx)
 	__u32 zero = 0;
 
 	s = bpf_map_lookup_elem(&sent, &zero);
-	if (!s || s->packets >= s->quota || stop)
+	if (!s || s->packets >= s->quota)
 		return XDP_DROP;
+	if (stop) {
+		if (!s->last_ns)
+			s->last_ns = bpf_ktime_get_ns();
+		return XDP_DROP;
+	}
 	if (s->gap_ns && !pace(s))
 		return XDP_DROP;
 	t = template_take(&s->next);

@@ -12,54 +12,59 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// Peer is a Device that a machine may lack.
-type Peer interface {
-	Device
-	// Available returns an error that says what is missing and how to get it.
-	Available() error
+// missing finds the rows of groups whose peers the machine lacks, by name, with what is missing. It is an error if
+// they were asked for by name.
+func (o Options) missing(groups []*group) (map[string]error, error) {
+	missing := map[string]error{}
+	for _, g := range groups {
+		for _, c := range g.rows {
+			if c.device == nil || missing[c.name] != nil {
+				continue
+			}
+			peer, ok := c.device(o).(Peer)
+			if !ok {
+				continue
+			}
+			err := peer.Available()
+			if err == nil {
+				continue
+			}
+			if slices.Contains(o.Rows, c.name) {
+				return nil, fmt.Errorf("set %s up: %w", c.name, err)
+			}
+			missing[c.name] = err
+			keep(o.Progress, fmt.Sprintf("leaving %s out: %v", c.name, err))
+		}
+	}
+	return missing, nil
 }
 
-// available leaves out the rows whose peers the machine lacks, and reports them as not measured. It is an error if
-// they were asked for by name.
-func (o Options) available(chosen []candidate) (there []candidate, absent []report.Row, err error) {
-	for _, c := range chosen {
-		var missing error
-		if c.device != nil {
-			if peer, ok := c.device(o).(Peer); ok {
-				missing = peer.Available()
-			}
+// split parts the group's rows into those to measure and the reports of those that are missing.
+func (g *group) split(missing map[string]error) (there []candidate, absent []report.Row) {
+	for _, c := range g.rows {
+		if err := missing[c.name]; err != nil {
+			absent = append(absent, report.Row{Name: c.name + g.suffix(), FrameSize: g.size, Note: "not measured: " + err.Error()})
+			continue
 		}
-		switch {
-		case missing == nil:
-			there = append(there, c)
-		case slices.Contains(o.Rows, c.name):
-			return nil, nil, fmt.Errorf("set %s up: %w", c.name, missing)
-		default:
-			fmt.Fprintf(o.Progress, "leaving %s out: %v\n", c.name, missing)
-			absent = append(absent, report.Row{Name: c.name, Note: "not measured: " + missing.Error()})
-		}
+		there = append(there, c)
 	}
-	if len(there) == 0 {
-		return nil, nil, errors.New("nothing to measure: no row is left")
-	}
-	return there, absent, nil
+	return there, absent
 }
 
 // enoughCPUs leaves out the groups that need more CPUs than the process may use. It is an error if they were asked for.
-func (o Options) enoughCPUs(groups []group) ([]group, error) {
-	allowed := allowedCPUs()
-	var there []group
+func (o Options) enoughCPUs(groups []*group, allowed int) ([]*group, error) {
+	var there []*group
 	for _, g := range groups {
 		if g.cpus <= allowed {
 			there = append(there, g)
 			continue
 		}
-		missing := fmt.Errorf("rows %q need %d CPUs, and this process may use %d (see taskset(1) and 'nproc --all')",
-			"..."+g.suffix(), g.cpus, allowed)
+		missing := fmt.Errorf("rows with %s need %d CPUs, and this process may use %d (see taskset(1) and 'nproc --all')",
+			g.suffix(), g.cpus, allowed)
 		if len(o.CPUs) > 0 {
 			return nil, fmt.Errorf("%w: use --cpus 1", missing)
 		}
-		fmt.Fprintf(o.Progress, "leaving rows out: %v\n", missing)
+		keep(o.Progress, fmt.Sprintf("leaving rows out: %v", missing))
 	}
 	return there, nil
 }

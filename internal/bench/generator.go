@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packetsPerCall bounds a call to the kernel, of which each costs some 27 ms to set up.
-const packetsPerCall = 1 << 24
+// packetsPerCall bounds a call to the kernel, of which each costs some 27 ms to set up. A call that is stopped still
+// runs the program for what is left of it, only without sending.
+const packetsPerCall = 1 << 22
 
 // pacedCall is how long a call lasts at most when packets are paced.
 const pacedCall = 10 * time.Second
@@ -186,19 +187,15 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 	if s.LastNs > s.FirstNs {
 		sent.Elapsed = time.Duration(s.LastNs - s.FirstNs)
 	}
+	const page = 4096
+	if errors.Is(runErr, unix.EINVAL) && len(g.table.base) > page/2 {
+		runErr = fmt.Errorf("%w: the kernel makes such frames out of one page, which leaves some 3400 bytes; "+
+			"tcpreplay sends longer ones", runErr)
+	}
 	if runErr != nil {
 		return sent, fmt.Errorf("send frames of up to %d bytes from %s: %w", len(g.table.base), g.opts.From.Name, runErr)
 	}
 	return sent, nil
-}
-
-// progress reads how many packets the present run's present call has sent so far.
-func (g *Generator) progress() (packets uint64, err error) {
-	var states []benchGenProgress
-	if err := g.objs.Sent.Lookup(uint32(0), &states); err != nil {
-		return 0, fmt.Errorf("read the generator's counters: %w", err)
-	}
-	return states[g.opts.CPU].Packets, nil
 }
 
 // Close unloads the generator.

@@ -21,10 +21,12 @@ type group struct {
 	min bool
 	// cpus is 1 if generator, device and sink share a CPU, 2 if the generator has one and the others another.
 	cpus int
+	// rows are those of the group.
+	rows []candidate
 }
 
 // suffix is what the names of the group's rows end in. Those of the main group have none.
-func (g group) suffix() string {
+func (g *group) suffix() string {
 	s := ""
 	switch {
 	case g.min:
@@ -46,7 +48,7 @@ var (
 
 // groups are those that the options ask for, the main one first if it is among them. Sizes alone mean one CPU, and two
 // for the published size.
-func (o Options) groups() ([]group, error) {
+func (o Options) groups() ([]*group, error) {
 	sizes, cpus := o.Sizes, o.CPUs
 	if len(sizes) == 0 {
 		sizes = defaultSizes
@@ -54,7 +56,7 @@ func (o Options) groups() ([]group, error) {
 	if len(cpus) == 0 {
 		cpus = []int{1, 2}
 	}
-	var all []group
+	var all []*group
 	for _, n := range cpus {
 		if n != 1 && n != 2 {
 			return nil, fmt.Errorf("%w number of CPUs %d: give 1 or 2", ErrUnknown, n)
@@ -68,17 +70,17 @@ func (o Options) groups() ([]group, error) {
 			if n > 1 && !asked && !slices.Contains(defaultApart, word) {
 				continue
 			}
-			if !slices.Contains(all, g) {
+			if !slices.ContainsFunc(all, func(other *group) bool { return other.suffix() == g.suffix() }) {
 				all = append(all, g)
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b group) int { return b.rank() - a.rank() })
+	slices.SortStableFunc(all, func(a, b *group) int { return b.rank() - a.rank() })
 	return all, nil
 }
 
 // rank is 1 for the main group.
-func (g group) rank() int {
+func (g *group) rank() int {
 	if g.suffix() == "" {
 		return 1
 	}
@@ -86,17 +88,17 @@ func (g group) rank() int {
 }
 
 // newGroup reads the length of frames as the user gives it.
-func newGroup(word string, cpus int) (group, error) {
+func newGroup(word string, cpus int) (*group, error) {
 	if word == shortest {
 		size, err := shortestSCION()
-		return group{size: size, min: true, cpus: cpus}, err
+		return &group{size: size, min: true, cpus: cpus}, err
 	}
 	size, err := strconv.Atoi(word)
 	if err != nil || size < minUDPFrame || size > maxSize {
-		return group{}, fmt.Errorf("%w frame size %q: give %d to %d bytes, without the frame check sequence, or %s",
+		return nil, fmt.Errorf("%w frame size %q: give %d to %d bytes, without the frame check sequence, or %s",
 			ErrUnknown, word, minUDPFrame, maxSize, shortest)
 	}
-	return group{size: size, cpus: cpus}, nil
+	return &group{size: size, cpus: cpus}, nil
 }
 
 // shortestSCION is the length of the shortest frame with a SCION/UDP packet on the bench's path, in bytes.
@@ -113,14 +115,24 @@ func shortestSCION() (int, error) {
 	return len(frames[0]), nil
 }
 
-// of takes those of the rows chosen that the group has. All of them were asked for by name, or none.
-func (g group) of(chosen []candidate, named bool, shortestSCION int) []candidate {
-	var rows []candidate
-	for _, c := range chosen {
-		if c.scion && g.size < shortestSCION || c.once && !named && g.suffix() != "" {
-			continue
-		}
-		rows = append(rows, c)
+// share gives each group those of the rows chosen that it has. Groups without any are an error if their size was asked
+// for, as are rows that no group has.
+func (o Options) share(groups []*group, chosen []candidate) error {
+	least, err := shortestSCION()
+	if err != nil {
+		return err
 	}
-	return rows
+	for _, g := range groups {
+		for _, c := range chosen {
+			if c.scion && g.size < least || c.once && len(o.Rows) == 0 && g.suffix() != "" {
+				continue
+			}
+			g.rows = append(g.rows, c)
+		}
+		if len(g.rows) == 0 && len(o.Sizes) > 0 {
+			return fmt.Errorf("%w row among those asked for with frames of %d bytes: SCION packets take at least %d (--size %s)",
+				ErrUnknown, g.size, least, shortest)
+		}
+	}
+	return nil
 }

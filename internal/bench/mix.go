@@ -2,7 +2,11 @@
 
 package bench
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
 
 // IMIX is the usual simple mix of frame lengths: of twelve frames seven have 64 bytes, four 594 and one 1518, with the
 // frame check sequence. Here they are without it. RFC 6985 wants the order of a mix told: it is that of the slice, over
@@ -34,4 +38,21 @@ func (t scionTraffic) mix(r scionRouter, p Path, n int, sizes []int) ([][]byte, 
 		}
 	}
 	return mixed, nil
+}
+
+// ParseSizes reads frame lengths in bytes; the word imix stands for those of IMIX.
+func ParseSizes(words []string) ([]int, error) {
+	var sizes []int
+	for _, w := range words {
+		if w == "imix" {
+			sizes = append(sizes, IMIX()...)
+			continue
+		}
+		n, err := strconv.Atoi(w)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no length in bytes, nor imix", w)
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes, nil
 }

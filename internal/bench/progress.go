@@ -59,6 +59,18 @@ func (p *progress) show(line string) error {
 	return err
 }
 
+// keep writes a line that stays, also on a terminal.
+func keep(w io.Writer, line string) {
+	p, ok := w.(*progress)
+	if !ok || p.columns == 0 {
+		fmt.Fprintln(w, line)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = io.WriteString(p.out, "\r\x1b[K"+line+"\n")
+}
+
 // done removes the line from the terminal.
 func (p *progress) done() {
 	p.mu.Lock()

@@ -20,44 +20,39 @@ func runVeth(ctx context.Context, chosen []candidate, o Options) (*report.Report
 	if err != nil {
 		return nil, err
 	}
-	if groups, err = o.enoughCPUs(groups); err != nil {
+	if groups, err = o.enoughCPUs(groups, allowedCPUs()); err != nil {
 		return nil, err
 	}
-	chosen, absent, err := o.available(chosen)
+	if err := o.share(groups, chosen); err != nil {
+		return nil, err
+	}
+	missing, err := o.missing(groups)
 	if err != nil {
 		return nil, err
 	}
-	least, err := shortestSCION()
-	if err != nil {
-		return nil, err
-	}
-	all := &report.Report{Ratios: map[string]float64{}}
+	all := &report.Report{Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}}
 	for i, g := range groups {
-		rows := g.of(chosen, len(o.Rows) > 0, least)
-		if len(rows) == 0 {
-			if len(o.Sizes) > 0 {
-				return nil, fmt.Errorf("%w rows with frames of %d bytes among those asked for: SCION packets take at "+
-					"least %d (--size %s)", ErrUnknown, g.size, least, shortest)
-			}
-			continue
-		}
 		part := o
 		if i > 0 {
 			part.Rounds = (o.Rounds + 1) / 2
 		}
-		r, err := g.run(ctx, rows, part)
+		if len(g.rows) == 0 {
+			continue
+		}
+		there, absent := g.split(missing)
+		r, err := g.run(ctx, there, part)
 		if err != nil {
 			return nil, err
 		}
-		all.Rows = append(all.Rows, r.Rows...)
+		all.Rows = append(append(all.Rows, r.Rows...), absent...)
 		maps.Copy(all.Ratios, r.Ratios)
+		maps.Copy(all.RatioSpreads, r.RatioSpreads)
 	}
-	all.Rows = append(all.Rows, absent...)
 	return all, nil
 }
 
 // run measures the rows of a group.
-func (g group) run(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
+func (g *group) run(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
 	frames, err := UDPFrames(coldFrames, g.size)
 	if err != nil {
 		return nil, err
@@ -82,7 +77,7 @@ func (g group) run(ctx context.Context, chosen []candidate, o Options) (*report.
 }
 
 // note says what is particular about a row of the group.
-func (g group) note(r *vethRow) string {
+func (g *group) note(r *vethRow) string {
 	var notes []string
 	if r.note != "" {
 		notes = append(notes, r.note)

@@ -7,54 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"culvert/internal/bench/report"
 )
-
-// Path is the way of packets through a device under test:
-//
-//	Source -> In, the device, Out -> Sink
-//
-// Source and In are the ends of one wire, Out and Sink those of another. Source and Sink are in the tester's
-// namespace, In and Out in the device's. Without a device the only wire leads from Source to Sink.
-type Path struct {
-	Source, In, Out, Sink End
-}
-
-// Device is something that forwards packets from Path.In to Path.Out.
-type Device interface {
-	// Attach puts the device into the path. An XDP program must be on In afterwards, because that is what makes a
-	// veth take packets (see Listen). Detach is called after it, even when it failed.
-	Attach(ctx context.Context, p Path) error
-	// Frames gives what to send through the device, which may not be attached yet: its own frames, or the
-	// scenario's common ones with the Ethernet addresses that it needs.
-	Frames(p Path, common [][]byte) ([][]byte, error)
-	// Losses counts the packets that the device itself dropped since Attach, by reason.
-	Losses() (map[string]uint64, error)
-	// Detach removes all that Attach made and that closing the namespaces does not.
-	Detach() error
-}
-
-// Standing is a Device with a part that stays in the path when the rest is taken out between rounds.
-type Standing interface {
-	Device
-	// Prepare puts the part that stays into the path. Release is called after it, even when it failed.
-	Prepare(ctx context.Context, p Path) error
-	// Release removes what Prepare made, after the last Detach.
-	Release() error
-}
-
-// Costed is a Device that is one XDP program, whose cost can be measured by itself.
-type Costed interface {
-	Device
-	// Program is the program that Attach put on Path.In, and the verdict that it gives to the device's frames.
-	Program() (prog *ebpf.Program, verdict uint32)
-}
 
 // vethOptions says what the veth scenario sends.
 type vethOptions struct {
@@ -76,21 +33,14 @@ type vethOptions struct {
 	Size int
 }
 
-// Places that lose packets and count them, in a Sample.
-const (
-	lostToDevice = "device_queue"   // the queue into the device was full
-	lostAtDevice = "device_receive" // the device's veth could not handle the packet, as in a failed redirect
-	lostToSink   = "sink_queue"     // the queue into the sink was full
-	lostAtSink   = "sink_receive"   // the sink's veth could not handle the packet
-)
-
 // firstPackets is how many packets show a row's rate, before it is known.
 const firstPackets = 200_000
 
-// What a device still has in its queues at the end of a round counts for it: that is at most what its queues hold.
+// How long a row waits for packets that are still on their way at the end of a round, and how often it looks. What a
+// device has in its queues then counts for it: that is at most what its queues hold.
 const (
-	settleQuiet = 20 * time.Millisecond
 	settleLimit = 2 * time.Second
+	settleQuiet = 5 * time.Millisecond
 )
 
 // vethRow measures packets through a device, or through nothing but a wire if there is no device.
@@ -134,8 +84,13 @@ func (r *vethRow) describe(row *report.Row) {
 	row.CPUs = []int{r.opts.CPU}
 	if from := r.generatorCPU(); from != r.opts.CPU {
 		row.CPUs = []int{from, r.opts.CPU}
-		slices.Sort(row.CPUs)
 	}
+	if router, ok := r.device.(*reference); ok && len(router.cpus) == 0 {
+		// It runs on all.
+		pickCPU(func(cpu int) bool { row.CPUs = append(row.CPUs, cpu); return false })
+	}
+	slices.Sort(row.CPUs)
+	row.CPUs = slices.Compact(row.CPUs)
 }
 
 // Setup makes the namespaces, the wires, the device, the sink and the generator.
@@ -291,102 +246,46 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 	if sent.Elapsed > 0 {
 		r.rate = float64(sent.Packets) / sent.Elapsed.Seconds()
 	}
-	after, err := r.settled(sent.Packets, before)
+	s, err := r.settle(ctx, before, Sample{
+		Sent:    sent.Packets,
+		Elapsed: sent.Elapsed,
+		Asked:   r.pace,
+		Use:     used,
+		Note:    cmp.Or(r.paceNote, r.note),
+	})
+	if err != nil || r.opts.Flows == 0 {
+		return s, err
+	}
+	order, err := r.sink.Order()
 	if err != nil {
-		return Sample{}, err
+		return s, err
 	}
-	s := Sample{
-		Sent:     sent.Packets,
-		Received: after.received - before.received,
-		Elapsed:  sent.Elapsed,
-		Asked:    r.pace,
-		Note:     cmp.Or(r.paceNote, r.note),
-	}
-	if passed := after.passed - before.passed; r.opts.On != nil && passed > sent.Packets {
-		s.Others = passed - sent.Packets
-	}
-	s.Use = used
-	if r.opts.Flows > 0 {
-		order, err := r.sink.Order()
-		if err != nil {
-			return s, err
-		}
-		order = Missing(order, sent.Packets)
-		s.Order = &order
-	}
-	s.Lost = map[string]uint64{}
-	for where, n := range after.lost {
-		s.Lost[where] = n - before.lost[where]
-	}
+	order = Missing(order, sent.Packets)
+	s.Order = &order
 	return s, nil
 }
 
-// settled waits until nothing arrives any more and every packet sent is accounted for, at most for a while: a worker
-// that the machine gives no CPU to has packets in its queue for longer than a quiet sink shows.
-func (r *vethRow) settled(sent uint64, before pathCount) (after pathCount, err error) {
+// settle completes the sample once every packet has turned up, or when waiting does not help: a device that has to
+// wait for a CPU holds packets back for long.
+func (r *vethRow) settle(ctx context.Context, before pathCount, s Sample) (Sample, error) {
 	for end := time.Now().Add(settleLimit); ; {
-		if _, err := r.sink.Settled(settleQuiet, settleLimit); err != nil {
-			return after, err
-		}
-		if after, err = r.count(); err != nil {
-			return after, err
-		}
-		found := after.received - before.received
-		for where, n := range after.lost {
-			found += n - before.lost[where]
-		}
-		if found >= sent || time.Now().After(end) {
-			return after, nil
-		}
-	}
-}
-
-// pathCount is what was received and lost since the path was laid.
-type pathCount struct {
-	received uint64
-	lost     map[string]uint64
-	// passed is how many packets the path has seen, whoever sent them.
-	passed uint64
-}
-
-// count reads all counters along the path.
-func (r *vethRow) count() (c pathCount, err error) {
-	seen, err := r.sink.Seen()
-	if err != nil {
-		return c, err
-	}
-	c.received = seen.Packets
-	c.lost = map[string]uint64{}
-	// Each wire loses packets at its sender, when the receiver's queue is full, or at its receiver.
-	wire := func(n int, from, to End, queue, receive string) (sender, receiver EndStats, err error) {
-		refused, err := r.refused.of(n)
+		after, err := r.count()
 		if err != nil {
-			return sender, receiver, err
+			return s, err
 		}
-		if sender, err = from.Stats(); err != nil {
-			return sender, receiver, err
+		s.Received = after.received - before.received
+		if passed := after.passed - before.passed; r.opts.On != nil && passed > s.Sent {
+			s.Others = passed - s.Sent
 		}
-		receiver, err = to.Stats()
-		c.lost[queue] = refused + sender.StackDropped
-		c.lost[receive] = receiver.OwnDropped
-		return sender, receiver, err
+		s.Lost = map[string]uint64{}
+		for where, n := range after.lost {
+			s.Lost[where] = n - before.lost[where]
+		}
+		if s.Accounted() || ctx.Err() != nil || time.Now().After(end) {
+			return s, nil
+		}
+		time.Sleep(settleQuiet)
 	}
-	if r.device == nil {
-		_, _, err = wire(0, r.path.Source, r.path.Sink, lostToSink, lostAtSink)
-		return c, err
-	}
-	_, in, err := wire(0, r.path.Source, r.path.In, lostToDevice, lostAtDevice)
-	if err != nil {
-		return c, err
-	}
-	out, _, err := wire(1, r.path.Out, r.path.Sink, lostToSink, lostAtSink)
-	if err != nil {
-		return c, err
-	}
-	c.passed = c.lost[lostToDevice] + in.Received + out.Received + seen.Other
-	own, err := r.device.Losses()
-	maps.Copy(c.lost, own)
-	return c, err
 }
 
 // Teardown lets everything go, in the reverse order of Setup.

@@ -63,12 +63,15 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 // process. A link whose neighbour does not answer is an error.
 func AttachTemporary(ctx context.Context, path string, interfaces []string) (*datapath.Instance, error) {
 	_, inst, missing, err := attach(ctx, path, interfaces, true)
-	if err == nil && len(missing) > 0 {
-		inst.Close()
-		err = fmt.Errorf("no neighbour for link %s: %s does not answer", missing[0].Name, missing[0].Remote.Addr())
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case ctx.Err() != nil:
+		inst.Close()
+		return nil, ctx.Err()
+	case len(missing) > 0:
+		inst.Close()
+		return nil, fmt.Errorf("no neighbour for link %s: %s does not answer", missing[0].Name, missing[0].Remote.Addr())
 	}
 	return inst, nil
 }
