@@ -98,8 +98,9 @@ func (a apt) refresh(ctx context.Context) error {
 	return os.WriteFile(stamp, nil, 0o644)
 }
 
-// newest finds the package with the newest cloud kernel of a line such as "6.1".
-func (a apt) newest(ctx context.Context, line string) (kernelPackage, error) {
+// choose finds the package with the cloud kernel of a release, or the newest of a line such as "6.1" if it is not to
+// be had or none is asked for.
+func (a apt) choose(ctx context.Context, line, release string) (kernelPackage, error) {
 	names, err := a.run(ctx, "", "apt-cache", "pkgnames", "linux-image-"+line+".")
 	if err != nil {
 		return kernelPackage{}, err
@@ -107,6 +108,10 @@ func (a apt) newest(ctx context.Context, line string) (kernelPackage, error) {
 	var best kernelPackage
 	for name := range strings.Lines(names) {
 		p, ok := parsePackageName(strings.TrimSpace(name))
+		if ok && p.release == release {
+			best = p
+			break
+		}
 		if ok && (best.release == "" || compareReleases(p.release, best.release) > 0) {
 			best = p
 		}

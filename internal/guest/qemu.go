@@ -29,7 +29,7 @@ const processor = "Nehalem-v1,+bmi1,+bmi2,+avx,+avx2,+fma,+f16c,+movbe,+abm,+rdt
 // Mitigations are off because they depend on the processor's model: on most of today's there are no retpolines,
 // which would cost some instructions for each indirect call.
 const commandLine = "console=ttyS0 quiet panic=-1 nokaslr norandmaps mitigations=off tsc=reliable rdinit=" + culvertPath +
-	" -- " + guestVerb
+	" -- guest init"
 
 // arguments are those of QEMU. Nothing that differs from run to run reaches the guest: its clock follows the
 // instructions and begins at a fixed date, random numbers have a fixed seed, and there is neither disk nor network.
