@@ -21,7 +21,7 @@ func newBenchCmd() *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  needVerb,
 	}
-	cmd.AddCommand(newBenchRunCmd(), newBenchInsnCmd())
+	cmd.AddCommand(newBenchRunCmd(), newBenchInsnCmd(), newBenchPlotCmd(), newBenchCompareCmd())
 	return cmd
 }
 
@@ -30,6 +30,7 @@ func newBenchRunCmd() *cobra.Command {
 	var (
 		o       bench.Options
 		asJSON  bool
+		prefix  string
 		seconds float64
 	)
 	cmd := &cobra.Command{
@@ -44,8 +45,12 @@ afterwards. The scenarios are:
           empty program takes
   scion3  packets a second from AS 1 through the router of AS 2 to AS 3, in a
           lab that is up; culvert and the reference router take turns there, and
-          the one that was there at first is there again at the end`,
+          the one that was there at first is there again at the end
+
+A row whose packets are not all accounted for is marked invalid, and the exit
+status is 1 then.`,
 		Example: "  culvert bench run veth --rows direct,redirect --rounds 3\n  culvert bench run cost -j\n" +
+			"  culvert bench run veth -o /tmp/veth   # the table, /tmp/veth.json, veth.md, veth-rates.svg\n" +
 			"  culvert lab up scion3 && culvert bench run scion3",
 		ValidArgsFunction: completeArgs(nothing, fixed(bench.Scenarios()...)),
 		Args:              usageArgs(cobra.ExactArgs(1)),
@@ -53,6 +58,9 @@ afterwards. The scenarios are:
 			changed := cmd.Flags().Changed
 			if changed("rounds") && o.Rounds <= 0 || changed("seconds") && seconds <= 0 {
 				return usageError(errors.New("--rounds and --seconds must be above 0: leave them out for the default"))
+			}
+			if err := checkReportPrefix(prefix); err != nil {
+				return err
 			}
 			o.Round = time.Duration(seconds * float64(time.Second))
 			o.Progress = cmd.ErrOrStderr()
@@ -62,19 +70,23 @@ afterwards. The scenarios are:
 				return usageError(err)
 			case err != nil:
 				return fmt.Errorf("bench run %s: %w", args[0], err)
-			case asJSON:
-				return report.WriteJSON(cmd.OutOrStdout())
 			default:
-				return report.WriteTable(cmd.OutOrStdout())
+				return showReport(cmd, report, asJSON, prefix)
 			}
 		},
 	}
 	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	cmd.Flags().StringVarP(&prefix, "output", "o", "",
+		"also write `PREFIX`.json, PREFIX.md with the table, and the plots PREFIX-KIND.svg")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 15 for veth, 21 for cost, 3 for scion3)")
 	cmd.Flags().Float64Var(&seconds, "seconds", 0,
 		"how long a round of a row takes (default 0.3 for veth, 0.04 for cost, 1 for scion3)")
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all)")
+	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,
+		"frame lengths in bytes, without the frame check sequence, or imix, separated by commas (default: the scenario's)")
+	cmd.Flags().IntSliceVar(&o.CPUs, "cpus", nil,
+		"veth: CPUs for generator, device and sink, 1 or 2, separated by commas (default: the scenario's)")
 	completeFlag(cmd, "rows", benchRows)
 	completeFlag(cmd, "lab", labs)
 	return cmd

@@ -38,6 +38,13 @@ func anotherCPU(not int) int {
 	return not
 }
 
+// allowedCPUs is how many CPUs the process may use.
+func allowedCPUs() int {
+	n := 0
+	pickCPU(func(int) bool { n++; return false })
+	return max(n, 1)
+}
+
 // pickCPU finds the highest-numbered CPU that the process may use and that suits, or -1.
 func pickCPU(suits func(cpu int) bool) int {
 	var set unix.CPUSet

@@ -25,6 +25,10 @@ type candidate struct {
 	device func(o Options) Device
 	// scenarios lists those that measure it.
 	scenarios []string
+	// scion rows forward SCION packets, which cannot be as short as others.
+	scion bool
+	// once is set for rows that only the first group of scenario veth has, unless they are asked for.
+	once bool
 	// alone, paced and note are as for vethRow.
 	alone, paced bool
 	note         string
@@ -34,34 +38,54 @@ type candidate struct {
 var candidates = []candidate{
 	{name: "direct", scenarios: []string{"veth"}},
 	{name: "bridge", scenarios: []string{"veth"}, device: func(Options) Device { return &bridge{} }},
+	{name: "forward", scenarios: []string{"veth"}, once: true, device: func(Options) Device { return &forward{} }},
 	{name: "redirect", scenarios: []string{"veth", "cost"}, device: func(Options) Device { return &redirect{} }},
 	// culvert watches tracepoints that all devices pass through.
-	{name: "culvert-nomac", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
-		return &culvert{traffic: scionTraffic{cold: true, size: frameSize}, skipMAC: true}
+	{name: "culvert-nomac", scenarios: []string{"veth", "cost"}, scion: true, alone: true, device: func(o Options) Device {
+		return &culvert{traffic: o.traffic(true), skipMAC: true}
 	}},
-	{name: "culvert-cold", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
-		return &culvert{traffic: scionTraffic{cold: true, size: frameSize}}
+	{name: "culvert-cold", scenarios: []string{"veth", "cost"}, scion: true, alone: true, device: func(o Options) Device {
+		return &culvert{traffic: o.traffic(true)}
 	}},
-	{name: "culvert-warm", scenarios: []string{"veth", "cost"}, alone: true, device: func(Options) Device {
-		return &culvert{traffic: scionTraffic{size: frameSize}}
+	{name: "culvert-warm", scenarios: []string{"veth", "cost"}, scion: true, alone: true, device: func(o Options) Device {
+		return &culvert{traffic: o.traffic(false)}
 	}},
-	{name: "reference", scenarios: []string{"veth"}, paced: true, device: func(o Options) Device {
-		return &reference{traffic: scionTraffic{cold: true, size: frameSize}, program: o.Router}
+	{name: "reference", scenarios: []string{"veth"}, scion: true, paced: true, device: func(o Options) Device {
+		return &reference{traffic: o.traffic(true), program: o.Router, cpus: o.cpus}
 	}},
-	{name: "reference-1cpu", scenarios: []string{"veth"}, paced: true, device: func(o Options) Device {
-		return &reference{traffic: scionTraffic{cold: true, size: frameSize}, program: o.Router, cpus: []int{LastCPU()}}
+	{name: "reference-1cpu", scenarios: []string{"veth"}, scion: true, once: true, paced: true, device: func(o Options) Device {
+		return &reference{traffic: o.traffic(true), program: o.Router, cpus: []int{LastCPU()}}
 	}},
-	{name: "culvert-switch-cold", scenarios: []string{"cost"}, device: func(Options) Device {
-		return &culvert{traffic: scionTraffic{cold: true, crossing: true, size: frameSize}}
+	{name: "culvert+reference", scenarios: []string{"veth"}, scion: true, alone: true, device: func(o Options) Device {
+		return &fronted{reference: reference{traffic: o.traffic(true), program: o.Router}}
+	}},
+	{name: "culvert-switch-cold", scenarios: []string{"cost"}, scion: true, device: func(o Options) Device {
+		t := o.traffic(true)
+		t.crossing = true
+		return &culvert{traffic: t}
 	}},
 	{
-		name: "culvert", scenarios: []string{"scion3"}, alone: true,
-		note:   "flooded with all that the generator can send, on one CPU with it",
+		name: "culvert", scenarios: []string{"scion3"}, scion: true, alone: true, note: floodedNote,
 		device: func(o Options) Device { return &labRouter{at: o.lab, kind: lab.Culvert} },
 	},
-	{name: "reference", scenarios: []string{"scion3"}, alone: true, paced: true, device: func(o Options) Device {
+	{name: "reference", scenarios: []string{"scion3"}, scion: true, alone: true, paced: true, device: func(o Options) Device {
 		return &labRouter{at: o.lab, kind: lab.Reference}
 	}},
+	{
+		name: "culvert+reference", scenarios: []string{"scion3"}, scion: true, alone: true, note: floodedNote,
+		device: func(o Options) Device { return &labRouter{at: o.lab, kind: lab.Reference, fronted: true} },
+	},
+}
+
+const floodedNote = "flooded with all that the generator can send, on one CPU with it"
+
+// traffic is SCION packets of the length that the options say, with a hop field of its own in each or always the same.
+func (o Options) traffic(cold bool) scionTraffic {
+	size := o.size
+	if size == 0 {
+		size = frameSize
+	}
+	return scionTraffic{cold: cold, size: size}
 }
 
 // choose finds the rows of a scenario with the names given, or all of them.

@@ -54,6 +54,9 @@ type CostRow struct {
 	// Gross and Empty are the two times, each with the restoring of the packet.
 	Gross report.Spread `json:"gross_ns_per_packet"`
 	Empty report.Spread `json:"empty_ns_per_packet"`
+	// NetRounds and EmptyRounds are Net and Empty round by round.
+	NetRounds   []float64 `json:"-"`
+	EmptyRounds []float64 `json:"-"`
 }
 
 // Cost measures subjects in interleaved rounds. Before each run of a program the packet is restored from the
@@ -270,6 +273,8 @@ func (t *trial) row() CostRow {
 		Net:    report.NewSpread(net),
 		Gross:  report.NewSpread(t.gross),
 		Empty:  report.NewSpread(t.baseline),
+
+		NetRounds: net, EmptyRounds: t.baseline,
 	}
 	r.Best = r.Gross.Min - r.Empty.Min
 	return r

@@ -32,6 +32,7 @@ func (d *culvert) Attach(_ context.Context, p Path) error {
 		Name:       scionRouterID,
 		Interfaces: []string{p.In.Name, p.Out.Name},
 		SkipMAC:    d.skipMAC,
+		Temporary:  true,
 	}
 	err = p.In.Space.Do(func() error {
 		d.inst, err = datapath.Attach(o, d.config())
@@ -110,10 +111,11 @@ func (d *culvert) Frames(p Path, common [][]byte) ([][]byte, error) {
 }
 
 // Losses are all packets that were not forwarded, by reason: there is nobody to pass them to.
-func (d *culvert) Losses() (map[string]uint64, error) { return culvertLosses(d.inst, d.in) }
+func (d *culvert) Losses() (map[string]uint64, error) { return culvertLosses(d.inst, d.in, true) }
 
-// culvertLosses counts the packets that arrived at a device and that culvert did not forward, by reason.
-func culvertLosses(inst *datapath.Instance, in End) (map[string]uint64, error) {
+// culvertLosses counts the packets that arrived at a device and that culvert did not forward, by reason. Alone it has
+// lost those too that it left to others.
+func culvertLosses(inst *datapath.Instance, in End, alone bool) (map[string]uint64, error) {
 	ports, err := inst.Ports()
 	if err != nil {
 		return nil, err
@@ -121,7 +123,8 @@ func culvertLosses(inst *datapath.Instance, in End) (map[string]uint64, error) {
 	lost := map[string]uint64{}
 	for _, port := range ports {
 		for _, r := range port.Reasons {
-			if port.Interface == in.Name && r.Verdict != string(datapath.VerdictFwd) {
+			if port.Interface == in.Name && (r.Verdict == string(datapath.VerdictDrop) || r.Limited ||
+				alone && r.Verdict != string(datapath.VerdictFwd)) {
 				lost["culvert_"+r.Verdict+"_"+r.Name] += r.Packets
 			}
 		}
@@ -136,5 +139,5 @@ func (d *culvert) Detach() error {
 		return nil
 	}
 	defer d.inst.Close()
-	return d.in.Space.Do(d.inst.DetachAll)
+	return d.inst.DetachAll()
 }

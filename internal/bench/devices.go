@@ -96,7 +96,7 @@ func (d *bridge) Attach(_ context.Context, p Path) (err error) {
 	off := false
 	br := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &off}
 	if err := nl.LinkAdd(br); err != nil {
-		return fmt.Errorf("make a bridge (the kernel needs CONFIG_BRIDGE): %w", err)
+		return fmt.Errorf("make a bridge: %w", err)
 	}
 	for _, port := range []End{p.In, p.Out} {
 		dev, err := nl.LinkByIndex(port.Index)

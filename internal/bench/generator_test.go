@@ -258,7 +258,7 @@ func TestRefusedFramesAreAccountedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lost := sender.SendDropped + receiver.ownDrops(sender)
+	lost := sender.SendDropped + receiver.OwnDropped
 	if sent.Packets != testPackets || sent.Packets != seen.Packets+lost || lost < testPackets/50 {
 		t.Errorf("sent %d, received %d, counted losses %d of at least %d", sent.Packets, seen.Packets, lost, testPackets/50)
 	}

@@ -10,7 +10,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"culvert/internal/bench/report"
 )
@@ -167,7 +166,7 @@ func insnOfPath(ctx context.Context, row *vethRow) (report.Row, error) {
 	least := math.Inf(1)
 	const packets = insnBatches*insnBatch + 1
 	for range insnRounds {
-		before, err := row.count()
+		before, err := row.sink.Seen()
 		if err != nil {
 			return report.Row{}, err
 		}
@@ -175,15 +174,12 @@ func insnOfPath(ctx context.Context, row *vethRow) (report.Row, error) {
 		if err != nil {
 			return report.Row{}, err
 		}
-		if _, err := row.sink.Settled(20*time.Millisecond, 2*time.Second); err != nil {
-			return report.Row{}, err
-		}
-		after, err := row.count()
+		after, err := row.sink.Settled(settleQuiet, settleLimit)
 		if err != nil {
 			return report.Row{}, err
 		}
-		if got := after.received - before.received; got != packets {
-			return report.Row{}, fmt.Errorf("of %d packets %d arrived; losses so far: %v", packets, got, after.lost)
+		if got := after.Packets - before.Packets; got != packets {
+			return report.Row{}, fmt.Errorf("of %d packets %d arrived: the device or the queues before and behind it lose some", packets, got)
 		}
 		least = min(least, float64(sent.Elapsed)/(packets-1))
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/scionproto/scion/pkg/addr"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lab"
 	"culvert/internal/scionpkt"
 )
@@ -190,48 +189,4 @@ func (p *labPath) closeSpaces() error {
 		err = errors.Join(err, s.Close())
 	}
 	return err
-}
-
-// labRouter is a lab's router in the middle, of one kind or the other.
-type labRouter struct {
-	at   *labPath
-	kind lab.Router
-	// inst is culvert's data plane.
-	inst *datapath.Instance
-}
-
-func (d *labRouter) Attach(ctx context.Context, p Path) error {
-	if err := d.at.use(ctx, d.kind); err != nil || d.kind != lab.Culvert {
-		return err
-	}
-	return p.In.Space.Do(func() (err error) {
-		d.inst, err = datapath.Open(d.at.as.RouterID)
-		return err
-	})
-}
-
-func (d *labRouter) Frames(p Path, common [][]byte) ([][]byte, error) {
-	t := scionTraffic{cold: true, crossing: d.at.crossing, size: frameSize}
-	return t.frames(d.at.router, p, len(common))
-}
-
-func (d *labRouter) Losses() (map[string]uint64, error) {
-	if d.kind == lab.Reference {
-		return referenceLosses(d.at.In.Space, d.at.as.RouterAPI.String())
-	}
-	lost, err := culvertLosses(d.inst, d.at.In)
-	// The lab's own: what is not SCION, BFD, beacons, and messages to the control service on the same host.
-	for _, reason := range []string{"pass_other", "punt_scion-bfd", "punt_scion-onehop", "punt_scion-next-hop"} {
-		delete(lost, "culvert_"+reason)
-	}
-	return lost, err
-}
-
-// Detach leaves the router where it is: the next row puts its own there.
-func (d *labRouter) Detach() error {
-	if d.inst != nil {
-		d.inst.Close()
-		d.inst = nil
-	}
-	return nil
 }

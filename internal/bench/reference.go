@@ -41,6 +41,15 @@ type reference struct {
 }
 
 func (d *reference) Attach(ctx context.Context, p Path) (err error) {
+	if err := d.startIn(ctx, p); err != nil {
+		return err
+	}
+	d.listen, err = Listen(p.In)
+	return err
+}
+
+// startIn starts the router in the path. What it needs on Path.In besides is left out.
+func (d *reference) startIn(ctx context.Context, p Path) (err error) {
 	program, err := d.find()
 	if err != nil {
 		return err
@@ -52,9 +61,8 @@ func (d *reference) Attach(ctx context.Context, p Path) (err error) {
 		func() error { return p.Out.Assign(netip.PrefixFrom(scionInternal.Addr(), 24)) },
 		func() error { return p.In.Neighbour(scionIn.remote.Addr(), p.Source.MAC) },
 		func() error { return p.Out.Neighbour(scionOut.remote.Addr(), p.Sink.MAC) },
-		func() error { d.listen, err = Listen(p.In); return err },
 		func() error { d.dir, err = os.MkdirTemp("", "culvert-bench-"); return err },
-		d.configure,
+		func() error { return d.configure(d.dir) },
 		func() error {
 			d.process, err = start(p.In.Space, d.dir, d.cpus, program, "--config", "br.toml")
 			return err
@@ -69,6 +77,12 @@ func (d *reference) Attach(ctx context.Context, p Path) (err error) {
 		}
 	}
 	return nil
+}
+
+// Available tells whether the router's program is there.
+func (d *reference) Available() error {
+	_, err := d.find()
+	return err
 }
 
 // find returns the file name of the router.
@@ -89,8 +103,9 @@ func (d *reference) find() (string, error) {
 	return filepath.Abs(program)
 }
 
-// configure writes topology, keys and configuration of the router. BFD is off, because nobody answers it.
-func (d *reference) configure() error {
+// configure writes topology, keys and configuration of the router into a directory. BFD is off, because nobody
+// answers it.
+func (d *reference) configure(dir string) error {
 	typeIn, typeOut := d.traffic.linkTypes()
 	network := scionpkt.Network{
 		IA: scionIA, Core: true, MTU: scionMTU, RouterID: scionRouterID, PortStart: 31000, PortEnd: 32767,
@@ -110,13 +125,13 @@ func (d *reference) configure() error {
 	}
 	key := base64.StdEncoding.EncodeToString([]byte(scionMasterKey))
 	config := fmt.Sprintf("[general]\nid = %q\nconfig_dir = %q\n[metrics]\nprometheus = %q\n"+
-		"[router.bfd]\ndisable = true\n[log.console]\nlevel = \"error\"\n", scionRouterID, d.dir, referenceAPI)
+		"[router.bfd]\ndisable = true\n[log.console]\nlevel = \"error\"\n", scionRouterID, dir, referenceAPI)
 	return errors.Join(
-		os.Mkdir(filepath.Join(d.dir, "keys"), 0o700),
-		os.WriteFile(filepath.Join(d.dir, "topology.json"), topo, 0o600),
-		os.WriteFile(filepath.Join(d.dir, "keys", "master0.key"), []byte(key), 0o600),
-		os.WriteFile(filepath.Join(d.dir, "keys", "master1.key"), []byte(key), 0o600),
-		os.WriteFile(filepath.Join(d.dir, "br.toml"), []byte(config), 0o600),
+		os.Mkdir(filepath.Join(dir, "keys"), 0o700),
+		os.WriteFile(filepath.Join(dir, "topology.json"), topo, 0o600),
+		os.WriteFile(filepath.Join(dir, "keys", "master0.key"), []byte(key), 0o600),
+		os.WriteFile(filepath.Join(dir, "keys", "master1.key"), []byte(key), 0o600),
+		os.WriteFile(filepath.Join(dir, "br.toml"), []byte(config), 0o600),
 	)
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"culvert/internal/bench/report"
 )
 
 // Row is one thing that a scenario measures beside others. All rows of a scenario are set up at the same time, so
@@ -23,6 +25,12 @@ type Row interface {
 	Teardown() error
 }
 
+// described is a Row that adds what is the same in all rounds to its report.
+type described interface {
+	Row
+	describe(row *report.Row)
+}
+
 // Sample is what one round of a row measured.
 type Sample struct {
 	Sent     uint64
@@ -33,6 +41,10 @@ type Sample struct {
 	Others uint64
 	// Elapsed is the time in which all of it was sent.
 	Elapsed time.Duration
+	// Asked is how many packets a second the generator was asked to send, 0 for as many as possible.
+	Asked float64
+	// Exact says that the row stands for the rate asked for, and shows nothing if that was not reached.
+	Exact bool
 	// Note says what is particular about the measurement, if anything.
 	Note string
 }
@@ -88,6 +100,7 @@ func runRows(ctx context.Context, rows []Row, o RunOptions) (samples [][]Sample,
 		}
 	}
 	samples = make([][]Sample, len(rows))
+	track := newSteps(o.Progress, (o.Rounds+1)*len(rows))
 	for round := range o.Rounds + 1 {
 		for turn := range rows {
 			// Another row begins each time, so that no row always follows the same one.
@@ -95,15 +108,22 @@ func runRows(ctx context.Context, rows []Row, o RunOptions) (samples [][]Sample,
 			if err := ctx.Err(); err != nil {
 				return nil, fmt.Errorf("interrupted: %w", err)
 			}
+			name := rows[i].Name()
+			what := fmt.Sprintf("round %d of %d: %s", round, o.Rounds, name)
+			if round == 0 {
+				what = "warming up " + name
+			}
+			track.begin(what)
 			s, err := rows[i].Run(ctx, o.Round)
 			if err != nil {
-				return nil, fmt.Errorf("measure %s: %w", rows[i].Name(), err)
+				return nil, fmt.Errorf("measure %s: %w", name, err)
 			}
 			if round == 0 {
-				fmt.Fprintf(o.Progress, "warming up %s\n", rows[i].Name())
+				track.end(what, "")
 				continue
 			}
-			fmt.Fprintf(o.Progress, "round %d of %d: %s %.2f Mpps\n", round, o.Rounds, rows[i].Name(), s.Mpps())
+			rate := fmt.Sprintf("%.2f Mpps", s.Mpps())
+			track.end(what+" "+rate, name+" "+rate)
 			samples[i] = append(samples[i], s)
 		}
 	}

@@ -22,7 +22,11 @@ var ErrUnknown = errors.New("unknown")
 type Options struct {
 	// Rows are the names of rows, all of the scenario's if empty.
 	Rows []string
-	// Rounds is how often each row is measured.
+	// Sizes are the lengths of frames, in bytes without the frame check sequence, or the word imix.
+	Sizes []string
+	// CPUs is how many CPUs generator, device and sink of scenario veth take: the scenario's choice if empty.
+	CPUs []int
+	// Rounds is how often each row is measured. Scenario veth measures all but its first group half as often.
 	Rounds int
 	// Round is about how long one round of one row takes.
 	Round time.Duration
@@ -35,6 +39,10 @@ type Options struct {
 	Progress io.Writer
 
 	lab *labPath
+	// size is the length of frames in bytes, 0 for frameSize.
+	size int
+	// cpus are those that a process under test may use, all if there are none.
+	cpus []int
 }
 
 // scenario is a set of rows and a way to measure them.
@@ -50,7 +58,7 @@ type scenario struct {
 // scenarios are all there are, in the order of help texts.
 func scenarios() []scenario {
 	return []scenario{
-		{"veth", 15, 300 * time.Millisecond, runVeth},
+		{"veth", 11, 300 * time.Millisecond, runVeth},
 		{"cost", 21, 40 * time.Millisecond, runCost},
 		{"scion3", 3, time.Second, runScion3},
 	}
@@ -96,6 +104,9 @@ func Run(ctx context.Context, name string, o Options) (*report.Report, error) {
 	}
 	// The load is that before we began.
 	machine := report.ThisMachine(LastCPU())
+	shown := newProgress(o.Progress, name)
+	defer shown.done()
+	o.Progress = shown
 	r, err := s.run(ctx, chosen, o)
 	if err != nil {
 		return nil, err

@@ -20,10 +20,14 @@ func runCost(ctx context.Context, chosen []candidate, o Options) (r *report.Repo
 	// The slowest of our programs takes about 300 ns for a packet, the wrapper and the empty program little.
 	const costOfRun = 400 * time.Nanosecond
 	c := CostOptions{Rounds: o.Rounds, Repeat: int(o.Round / costOfRun), CPU: LastCPU()}
+	track := newSteps(o.Progress, o.Rounds)
 	c.Progress = func(round, rounds int) {
-		if round%5 == 0 || round == rounds {
-			fmt.Fprintf(o.Progress, "round %d of %d\n", round, rounds)
+		what := fmt.Sprintf("round %d of %d", round, rounds)
+		track.begin(what)
+		if round%5 != 0 && round != rounds {
+			what = ""
 		}
+		track.end(what, "")
 	}
 	var subjects []Subject
 	for _, row := range vethRows(chosen, o, vethOptions{Frames: frames}) {

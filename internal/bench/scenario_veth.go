@@ -4,18 +4,97 @@ package bench
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"strings"
 
 	"culvert/internal/bench/report"
 )
 
-// runVeth measures how many packets a second come out at the far end.
+// vethAgainst are the rows that others of their group are compared with.
+var vethAgainst = []string{"redirect", "bridge", "reference"}
+
+// runVeth measures how many packets a second come out at the far end, one group of rows after the other.
 func runVeth(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
-	frames, err := UDPFrames(coldFrames, frameSize)
+	groups, err := o.groups()
 	if err != nil {
 		return nil, err
 	}
-	v := vethOptions{Frames: frames, Sink: SinkOptions{MinLen: frameSize}, CPU: LastCPU()}
-	return runRates(ctx, vethRows(chosen, o, v), o, "redirect", "bridge", "reference")
+	if groups, err = o.enoughCPUs(groups, allowedCPUs()); err != nil {
+		return nil, err
+	}
+	if err := o.share(groups, chosen); err != nil {
+		return nil, err
+	}
+	missing, err := o.missing(groups)
+	if err != nil {
+		return nil, err
+	}
+	all := &report.Report{Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}}
+	for i, g := range groups {
+		part := o
+		if i > 0 {
+			part.Rounds = (o.Rounds + 1) / 2
+		}
+		if len(g.rows) == 0 {
+			continue
+		}
+		there, absent := g.split(missing)
+		r, err := g.run(ctx, there, part)
+		if err != nil {
+			return nil, err
+		}
+		all.Rows = append(append(all.Rows, r.Rows...), absent...)
+		maps.Copy(all.Ratios, r.Ratios)
+		maps.Copy(all.RatioSpreads, r.RatioSpreads)
+	}
+	return all, nil
+}
+
+// run measures the rows of a group.
+func (g *group) run(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
+	frames, err := UDPFrames(coldFrames, g.size)
+	if err != nil {
+		return nil, err
+	}
+	o.size = g.size
+	v := vethOptions{
+		Frames: frames, Header: frameSize, Sink: SinkOptions{MinLen: g.size}, CPU: LastCPU(), Apart: g.cpus > 1, Size: g.size,
+	}
+	if v.Apart {
+		o.cpus = []int{v.CPU}
+	}
+	rows := vethRows(chosen, o, v)
+	against := make([]string, len(vethAgainst))
+	for i, name := range vethAgainst {
+		against[i] = name + g.suffix()
+	}
+	for _, r := range rows {
+		r.name += g.suffix()
+		r.note = g.note(r)
+	}
+	return runRates(ctx, rows, o, against...)
+}
+
+// note says what is particular about a row of the group.
+func (g *group) note(r *vethRow) string {
+	var notes []string
+	if r.note != "" {
+		notes = append(notes, r.note)
+	}
+	if g.min {
+		notes = append(notes, fmt.Sprintf("frames of %d bytes, the shortest that carry SCION and UDP headers", g.size))
+	}
+	from := r.generatorCPU()
+	switch ref, ok := r.device.(*reference); {
+	case r.opts.Apart:
+		notes = append(notes, fmt.Sprintf("generator on CPU %d, device and sink on CPU %d", from, r.opts.CPU))
+	case ok && len(ref.cpus) > 0:
+		notes = append(notes, fmt.Sprintf("generator on CPU %d, router on CPU %d", from, ref.cpus[0]))
+	case ok:
+		notes = append(notes, fmt.Sprintf("generator on CPU %d, router on all", from))
+	}
+	return strings.Join(notes, "; ")
 }
 
 // vethRows makes rows of candidates.

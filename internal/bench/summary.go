@@ -4,17 +4,23 @@ package bench
 
 import (
 	"fmt"
+	"strings"
 
 	"culvert/internal/bench/report"
 )
 
 // rateReport sums up samples of rows, and compares every row with those named in against.
 func rateReport(rows []Row, samples [][]Sample, against []string) *report.Report {
-	r := &report.Report{Ratios: map[string]float64{}}
+	r := &report.Report{Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}}
 	rates := map[string][]float64{}
 	for i, row := range rows {
 		out := report.Row{Name: row.Name(), Lost: map[string]uint64{}, Valid: true}
+		if d, ok := row.(described); ok {
+			d.describe(&out)
+		}
 		var mpps, offered, ns []float64
+		var asked float64
+		var exact bool
 		var missing int64
 		for _, s := range samples[i] {
 			mpps = append(mpps, s.Mpps())
@@ -29,7 +35,7 @@ func rateReport(rows []Row, samples [][]Sample, against []string) *report.Report
 					out.Lost[where] += n
 				}
 			}
-			out.Note = s.Note
+			out.Note, asked, exact = s.Note, s.Asked, s.Exact
 			if !s.Accounted() {
 				out.Valid = false
 				missing += s.Missing()
@@ -38,37 +44,35 @@ func rateReport(rows []Row, samples [][]Sample, against []string) *report.Report
 		if !out.Valid {
 			out.Note = fmt.Sprintf("invalid: %d packets not accounted for", missing)
 		}
+		if short := shortfall(asked, 1e6*report.NewSpread(offered).Median); short != "" {
+			out.Note = strings.TrimPrefix(out.Note+"; "+short, "; ")
+			out.Valid = out.Valid && !exact
+		}
 		arrived, sent, cost := report.NewSpread(mpps), report.NewSpread(offered), report.NewSpread(ns)
 		out.Mpps, out.Offered, out.NsPerPacket = &arrived, &sent, &cost
+		out.Samples = map[string][]float64{"mpps": mpps}
 		rates[out.Name] = mpps
 		r.Rows = append(r.Rows, out)
 	}
 	for _, base := range against {
 		for name, mpps := range rates {
 			if name != base && rates[base] != nil {
-				r.Ratios[name+"/"+base] = pairedRatio(mpps, rates[base])
+				spread := report.NewSpread(report.PairedRatios(mpps, rates[base]))
+				r.Ratios[name+"/"+base], r.RatioSpreads[name+"/"+base] = spread.Median, spread
 			}
 		}
 	}
 	return r
 }
 
-// pairedRatio is the median ratio of values measured in the same round, 0 if there is none.
-func pairedRatio(a, b []float64) float64 {
-	var ratios []float64
-	for i := range min(len(a), len(b)) {
-		if b[i] > 0 {
-			ratios = append(ratios, a[i]/b[i])
-		}
-	}
-	return report.NewSpread(ratios).Median
-}
-
 // costReport is the report of costs.
 func costReport(rows []CostRow) *report.Report {
 	r := &report.Report{}
 	for _, c := range rows {
-		r.Rows = append(r.Rows, report.Row{Name: c.Name, NsPerPacket: &c.Net, Best: &c.Best, Frames: c.Frames, Valid: true})
+		r.Rows = append(r.Rows, report.Row{
+			Name: c.Name, NsPerPacket: &c.Net, Best: &c.Best, Empty: &c.Empty, Frames: c.Frames, Valid: true,
+			Samples: map[string][]float64{"ns_per_packet": c.NetRounds, "empty_ns_per_packet": c.EmptyRounds},
+		})
 	}
 	return r
 }

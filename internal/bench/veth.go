@@ -3,45 +3,15 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"time"
 
-	"github.com/cilium/ebpf"
+	"culvert/internal/bench/report"
 )
-
-// Path is the way of packets through a device under test:
-//
-//	Source -> In, the device, Out -> Sink
-//
-// Source and In are the ends of one wire, Out and Sink those of another. Source and Sink are in the tester's
-// namespace, In and Out in the device's. Without a device the only wire leads from Source to Sink.
-type Path struct {
-	Source, In, Out, Sink End
-}
-
-// Device is something that forwards packets from Path.In to Path.Out.
-type Device interface {
-	// Attach puts the device into the path. An XDP program must be on In afterwards, because that is what makes a
-	// veth take packets (see Listen). Detach is called after it, even when it failed.
-	Attach(ctx context.Context, p Path) error
-	// Frames gives what to send through the device, which may not be attached yet: its own frames, or the
-	// scenario's common ones with the Ethernet addresses that it needs.
-	Frames(p Path, common [][]byte) ([][]byte, error)
-	// Losses counts the packets that the device itself dropped since Attach, by reason.
-	Losses() (map[string]uint64, error)
-	// Detach removes all that Attach made and that closing the namespaces does not.
-	Detach() error
-}
-
-// Costed is a Device that is one XDP program, whose cost can be measured by itself.
-type Costed interface {
-	Device
-	// Program is the program that Attach put on Path.In, and the verdict that it gives to the device's frames.
-	Program() (prog *ebpf.Program, verdict uint32)
-}
 
 // vethOptions says what the veth scenario sends.
 type vethOptions struct {
@@ -55,21 +25,20 @@ type vethOptions struct {
 	On *Path
 	// CPU is where generator and device run.
 	CPU int
+	// Apart has the generator on another CPU, and the device receive on CPU.
+	Apart bool
+	// Size is the length of the frames in bytes, for the report.
+	Size int
 }
-
-// Places that lose packets and count them, in a Sample.
-const (
-	lostToDevice = "device_queue"   // the queue into the device was full
-	lostAtDevice = "device_receive" // the device's veth could not handle the packet, as in a failed redirect
-	lostToSink   = "sink_queue"     // the queue into the sink was full
-	lostAtSink   = "sink_receive"   // the sink's veth could not handle the packet
-)
 
 // firstPackets is how many packets show a row's rate, before it is known.
 const firstPackets = 200_000
 
-// searchRound bounds how long each rate is tried when the best is looked for.
-const searchRound = 300 * time.Millisecond
+// What a device still has in its queues at the end of a round counts for it: that is at most what its queues hold.
+const (
+	settleQuiet = 20 * time.Millisecond
+	settleLimit = 2 * time.Second
+)
 
 // vethRow measures packets through a device, or through nothing but a wire if there is no device.
 type vethRow struct {
@@ -82,19 +51,41 @@ type vethRow struct {
 	// generator is on another CPU.
 	paced    bool
 	attached bool
+	prepared bool
 	opts     vethOptions
 	tester   *Space
 	under    *Space
 	path     Path
 	sink     *Sink
 	gen      *Generator
+	// refused counts what devices on the path do not take, while a round lasts.
+	refused *refusals
 	// rate is how many packets were sent in a second the last time, 0 before the first.
 	rate float64
-	// note goes with each sample.
-	note string
+	// pace is how many packets a second are asked for, 0 for as many as possible.
+	pace float64
+	// limit is how many packets a second were sent when as many as possible were.
+	limit float64
+	// note goes with each sample; paceNote in its place, once the rate has been found.
+	note, paceNote string
 }
 
 func (r *vethRow) Name() string { return r.name }
+
+// describe says on which CPUs which frames were carried.
+func (r *vethRow) describe(row *report.Row) {
+	row.FrameSize = r.opts.Size
+	row.CPUs = []int{r.opts.CPU}
+	if from := r.generatorCPU(); from != r.opts.CPU {
+		row.CPUs = []int{from, r.opts.CPU}
+	}
+	if router, ok := r.device.(*reference); ok && len(router.cpus) == 0 {
+		// It runs on all.
+		pickCPU(func(cpu int) bool { row.CPUs = append(row.CPUs, cpu); return false })
+	}
+	slices.Sort(row.CPUs)
+	row.CPUs = slices.Compact(row.CPUs)
+}
 
 // Setup makes the namespaces, the wires, the device, the sink and the generator.
 func (r *vethRow) Setup(ctx context.Context) error {
@@ -102,17 +93,28 @@ func (r *vethRow) Setup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if d, ok := r.device.(Standing); ok {
+		r.prepared = true
+		if err := d.Prepare(ctx, r.path); err != nil {
+			return err
+		}
+	}
 	if !r.alone {
 		if err := r.open(ctx); err != nil {
 			return err
 		}
 	}
-	o := GeneratorOptions{Frames: frames, Header: r.opts.Header, From: r.path.Source, CPU: r.opts.CPU}
-	if r.paced {
-		o.CPU = anotherCPU(o.CPU)
-	}
+	o := GeneratorOptions{Frames: frames, Header: r.opts.Header, From: r.path.Source, CPU: r.generatorCPU()}
 	r.gen, err = NewGenerator(o)
 	return err
+}
+
+// generatorCPU is the CPU that sends.
+func (r *vethRow) generatorCPU() int {
+	if r.paced || r.opts.Apart {
+		return anotherCPU(r.opts.CPU)
+	}
+	return r.opts.CPU
 }
 
 // lay makes the namespaces and lays the path, without the device, and returns what to send along it.
@@ -128,11 +130,17 @@ func (r *vethRow) lay() (frames [][]byte, err error) {
 		return nil, err
 	}
 	p := &r.path
+	inode, err := r.under.inode()
+	if err != nil {
+		return nil, err
+	}
+	// The name tells the thread that receives from those of others (see receiveOn).
+	in := fmt.Sprintf("cvin%d", inode)
 	if r.device == nil {
-		p.Source, p.Sink, err = NewWire(r.tester, r.under, "cvsource", "cvsink", 0)
+		p.Source, p.Sink, err = NewWire(r.tester, r.under, "cvsource", in, 0)
 		return Addressed(r.opts.Frames, p.Sink.MAC, p.Source.MAC), err
 	}
-	if p.Source, p.In, err = NewWire(r.tester, r.under, "cvsource", "cvin", 0); err != nil {
+	if p.Source, p.In, err = NewWire(r.tester, r.under, "cvsource", in, 0); err != nil {
 		return nil, err
 	}
 	if p.Sink, p.Out, err = NewWire(r.tester, r.under, "cvsink", "cvout", 0); err != nil {
@@ -161,8 +169,14 @@ func (r *vethRow) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	r.sink, err = NewSink(r.path.Sink, r.opts.Sink)
-	return err
+	if r.sink, err = NewSink(r.path.Sink, r.opts.Sink); err != nil || !r.opts.Apart {
+		return err
+	}
+	first := r.path.In
+	if r.device == nil {
+		first = r.path.Sink
+	}
+	return receiveOn(first, r.opts.CPU)
 }
 
 // close takes out what open has put in.
@@ -183,50 +197,23 @@ func (r *vethRow) Run(ctx context.Context, round time.Duration) (s Sample, err e
 			return s, err
 		}
 	}
-	if r.paced && r.rate == 0 {
+	senders := []End{r.path.Source}
+	if r.device != nil {
+		senders = append(senders, r.path.Out)
+	}
+	if r.refused, err = watchRefusals(senders...); err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, r.refused.Close()) }()
+	if !r.paced {
+		return r.send(ctx, round)
+	}
+	if r.rate == 0 {
 		if err := r.findPace(ctx, min(round, searchRound)); err != nil {
 			return s, err
 		}
 	}
-	return r.send(ctx, round)
-}
-
-// findPace looks for the offered rate at which most packets arrive, and keeps it.
-func (r *vethRow) findPace(ctx context.Context, round time.Duration) error {
-	const step = 1.25
-	flood, err := r.send(ctx, round)
-	if err != nil {
-		return err
-	}
-	best, most, limit := 0.0, flood.Mpps(), r.rate
-	// Three steps without gain end the search: fewer can be a disturbance. What arrives is at most what is offered,
-	// so no rate up to the flood's own can be better.
-	for pace, idle := most*1e6*step, 0; pace < limit && idle < 3; pace *= step {
-		r.gen.Pace(pace)
-		r.rate = pace
-		s, err := r.send(ctx, round)
-		if err != nil {
-			return err
-		}
-		idle++
-		if s.Mpps() > most {
-			best, most, idle = pace, s.Mpps(), 0
-		}
-	}
-	r.gen.Pace(best)
-	r.rate = limit
-	r.note = "flooded with all that the generator can send: no lower rate does better"
-	if best > 0 {
-		r.rate = best
-		r.note = fmt.Sprintf("paced at %.2f Mpps, the offered rate that it does best at", best/1e6)
-	}
-	r.note += fmt.Sprintf("; generator on CPU %d, router on ", anotherCPU(r.opts.CPU))
-	if ref, ok := r.device.(*reference); ok && len(ref.cpus) > 0 {
-		r.note += fmt.Sprintf("CPU %d", ref.cpus[0])
-	} else {
-		r.note += "all"
-	}
-	return nil
+	return r.send(ctx, pacedRounds*round)
 }
 
 // send sends packets for about the length of a round, as measured the last time.
@@ -246,8 +233,7 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 	if sent.Elapsed > 0 {
 		r.rate = float64(sent.Packets) / sent.Elapsed.Seconds()
 	}
-	// What a device still has in its queues counts for it: that is at most what its queues hold.
-	if _, err := r.sink.Settled(20*time.Millisecond, 2*time.Second); err != nil {
+	if _, err := r.sink.Settled(settleQuiet, settleLimit); err != nil {
 		return Sample{}, err
 	}
 	after, err := r.count()
@@ -258,7 +244,8 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 		Sent:     sent.Packets,
 		Received: after.received - before.received,
 		Elapsed:  sent.Elapsed,
-		Note:     r.note,
+		Asked:    r.pace,
+		Note:     cmp.Or(r.paceNote, r.note),
 	}
 	if passed := after.passed - before.passed; r.opts.On != nil && passed > sent.Packets {
 		s.Others = passed - sent.Packets
@@ -270,53 +257,6 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 	return s, nil
 }
 
-// pathCount is what was received and lost since the path was laid.
-type pathCount struct {
-	received uint64
-	lost     map[string]uint64
-	// passed is how many packets the path has seen, whoever sent them.
-	passed uint64
-}
-
-// count reads all counters along the path.
-func (r *vethRow) count() (c pathCount, err error) {
-	seen, err := r.sink.Seen()
-	if err != nil {
-		return c, err
-	}
-	c.received = seen.Packets
-	source, err := r.path.Source.Stats()
-	if err != nil {
-		return c, err
-	}
-	sink, err := r.path.Sink.Stats()
-	if err != nil {
-		return c, err
-	}
-	if r.device == nil {
-		c.lost = map[string]uint64{lostToSink: source.SendDropped, lostAtSink: sink.ownDrops(source)}
-		return c, nil
-	}
-	in, err := r.path.In.Stats()
-	if err != nil {
-		return c, err
-	}
-	out, err := r.path.Out.Stats()
-	if err != nil {
-		return c, err
-	}
-	c.lost = map[string]uint64{
-		lostToDevice: source.SendDropped,
-		lostAtDevice: in.ownDrops(source),
-		lostToSink:   out.SendDropped,
-		lostAtSink:   sink.ownDrops(out),
-	}
-	c.passed = source.SendDropped + in.Received + out.Received + seen.Other
-	own, err := r.device.Losses()
-	maps.Copy(c.lost, own)
-	return c, err
-}
-
 // Teardown lets everything go, in the reverse order of Setup.
 func (r *vethRow) Teardown() error {
 	var err error
@@ -324,6 +264,9 @@ func (r *vethRow) Teardown() error {
 		err = errors.Join(err, r.gen.Close())
 	}
 	err = errors.Join(err, r.close())
+	if d, ok := r.device.(Standing); ok && r.prepared {
+		err = errors.Join(err, d.Release())
+	}
 	for _, s := range []*Space{r.tester, r.under} {
 		if s != nil {
 			err = errors.Join(err, s.Close())

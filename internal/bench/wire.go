@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+
+	"culvert/internal/netdev"
 )
 
 // End is one end of a wire: a veth device in a namespace.
@@ -25,18 +28,13 @@ type End struct {
 type EndStats struct {
 	// Received counts packets that arrived.
 	Received uint64
-	// ReceiveDropped counts packets lost at this end: failed redirects, no memory, and, for packets that an XDP
-	// program sent, those that the queue had no room for.
-	ReceiveDropped uint64
+	// OwnDropped counts packets that arrived and that this end could not handle: failed redirects, no memory.
+	OwnDropped uint64
 	// SendDropped counts packets that the far end did not take: its queue was full, or the packet longer than its
-	// MTU. When several CPUs send to one queue from XDP programs, the kernel may count too few.
+	// MTU. When several CPUs send to one queue from XDP programs, the kernel may count too few: see watchRefusals.
 	SendDropped uint64
-}
-
-// ownDrops is how many packets this end dropped after they were in its queue. The kernel counts a full queue
-// twice, at the sender and here.
-func (s EndStats) ownDrops(sender EndStats) uint64 {
-	return s.ReceiveDropped - min(s.ReceiveDropped, sender.SendDropped)
+	// StackDropped counts those of them that no XDP program sent. The kernel misses none.
+	StackDropped uint64
 }
 
 // NewWire connects two namespaces, which may be the same, with a veth pair and sets both ends up. The MTU is in
@@ -127,11 +125,29 @@ func (e End) Stats() (EndStats, error) {
 	if err != nil {
 		return EndStats{}, fmt.Errorf("read the counters of %s: %w", e.Name, err)
 	}
-	s := dev.Attrs().Statistics
-	if s == nil {
+	common := dev.Attrs().Statistics
+	if common == nil {
 		return EndStats{}, fmt.Errorf("read the counters of %s: the kernel gave none", e.Name)
 	}
-	return EndStats{Received: s.RxPackets, ReceiveDropped: s.RxDropped, SendDropped: s.TxDropped}, nil
+	// The common counters add up losses of both ends. The driver's own tell them apart, for each queue.
+	own := map[string]uint64{}
+	err = e.Space.Do(func() error {
+		byQueue, err := netdev.EthtoolStats(e.Name)
+		for name, n := range byQueue {
+			own[strings.TrimLeft(strings.TrimPrefix(strings.TrimPrefix(name, "rx_queue_"), "tx_queue_"), "0123456789")] += n
+		}
+		return err
+	})
+	if err != nil {
+		return EndStats{}, fmt.Errorf("read the driver's counters of %s: %w", e.Name, err)
+	}
+	byXDP := own["_xdp_xmit_errors"] + own["_xdp_tx_errors"]
+	return EndStats{
+		Received:     common.RxPackets,
+		OwnDropped:   own["_drops"],
+		SendDropped:  common.TxDropped,
+		StackDropped: common.TxDropped - min(common.TxDropped, byXDP),
+	}, nil
 }
 
 // Delete removes the wire.

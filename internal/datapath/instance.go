@@ -29,6 +29,9 @@ type Options struct {
 	// Unattended says that no process will keep the next hops: the programs ask the kernel for
 	// those they lack.
 	Unattended bool
+	// Temporary pins nothing: the data plane is gone with Close or with the process, however it
+	// ends. For measurements.
+	Temporary bool
 	// SkipMAC leaves out the verification of hop fields. It exists to measure what the
 	// verification costs; no configuration leads here.
 	SkipMAC bool
@@ -46,7 +49,9 @@ type Instance struct {
 	taiOffset *ebpf.Variable
 	takenOff  []string // interfaces that carried it before this process attached
 	old       bool     // it ran before this process took it over
-	lock      *os.File // held while this process serves the instance
+	temporary bool
+	held      []link.Link // what is attached, of a temporary instance
+	lock      *os.File    // held while this process serves the instance
 	mu        sync.Mutex
 }
 
@@ -82,8 +87,9 @@ func (i *Instance) TakenOff() []string { return i.takenOff }
 // Program returns the program on the interfaces, for measurements.
 func (i *Instance) Program() *ebpf.Program { return i.prog }
 
-// Close lets go of the instance without touching what runs.
+// Close lets go of the instance without touching what runs. A temporary one ends.
 func (i *Instance) Close() {
+	_ = i.release()
 	for _, m := range i.maps {
 		m.Close()
 	}
@@ -109,6 +115,9 @@ func Attach(o Options, c Config) (*Instance, error) {
 	here, err := currentSpace()
 	if err != nil {
 		return nil, err
+	}
+	if o.Temporary {
+		return attachTemporary(here, o, c, ports)
 	}
 	dir, err := makeInstanceDir(here.inode, o.Name)
 	if err != nil {
@@ -168,9 +177,12 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		inst.Close()
 		return nil, err
 	}
-	err = inst.watchLosses(gen)
+	number, err := generationNumber(gen)
 	if err == nil {
-		err = inst.countLosses(gen, func() error { return swapLinks(inst, old, ports) })
+		err = inst.watchLosses(gen, number)
+	}
+	if err == nil {
+		err = inst.countLosses(number, func() error { return swapLinks(inst, old, ports) })
 	}
 	if err != nil {
 		os.RemoveAll(gen)
@@ -234,6 +246,18 @@ func swapLinks(inst, old *Instance, ports []*net.Interface) (err error) {
 }
 
 func attachLink(inst *Instance, p *net.Interface, path string) error {
+	l, err := attachXDP(inst, p)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := l.Pin(path); err != nil {
+		return fmt.Errorf("pinning the link of %s to %s: %w", p.Name, path, err)
+	}
+	return nil
+}
+
+func attachXDP(inst *Instance, p *net.Interface) (link.Link, error) {
 	flags := link.XDPDriverMode
 	if inst.meta.Generic {
 		flags = link.XDPGenericMode
@@ -241,19 +265,15 @@ func attachLink(inst *Instance, p *net.Interface, path string) error {
 	l, err := link.AttachXDP(link.XDPOptions{Program: inst.prog, Interface: p.Index, Flags: flags})
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("attaching to %s: its driver has no native XDP: "+
+		return nil, fmt.Errorf("attaching to %s: its driver has no native XDP: "+
 			"use generic mode if its speed will do", p.Name)
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("attaching to %s: it carries another XDP program: "+
+		return nil, fmt.Errorf("attaching to %s: it carries another XDP program: "+
 			"see 'ip link show dev %s'", p.Name, p.Name)
 	case err != nil:
-		return fmt.Errorf("attaching to %s: %w", p.Name, err)
+		return nil, fmt.Errorf("attaching to %s: %w", p.Name, err)
 	}
-	defer l.Close()
-	if err := l.Pin(path); err != nil {
-		return fmt.Errorf("pinning the link of %s to %s: %w", p.Name, path, err)
-	}
-	return nil
+	return l, nil
 }
 
 // findPorts looks the interfaces up, so that a wrong name is found before anything is touched.

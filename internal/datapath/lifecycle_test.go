@@ -362,8 +362,12 @@ func leaveDeadGeneration(t *testing.T, inst *Instance, c Config, ports ...*net.I
 	defer dead.Close()
 	dead.dir = inst.dir
 	gen, err := dead.pinGeneration()
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := generationNumber(gen)
 	if err == nil {
-		err = dead.watchLosses(gen)
+		err = dead.watchLosses(gen, number)
 	}
 	if err != nil {
 		t.Fatal(err)

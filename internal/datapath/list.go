@@ -141,6 +141,9 @@ func (i *Instance) Served() bool {
 // Attached returns the names of the interfaces that carry the program.
 func (i *Instance) Attached() []string {
 	var names []string
+	if i.temporary && len(i.held) > 0 {
+		return slices.Sorted(slices.Values(i.meta.Attached))
+	}
 	for _, path := range linkPins(i.dir) {
 		if l, err := link.LoadPinnedLink(path, nil); err == nil {
 			if linkIfindex(l) != 0 {
@@ -171,6 +174,9 @@ func (i *Instance) Detach(iface string) error {
 
 // DetachAll takes the program off every interface and removes the instance.
 func (i *Instance) DetachAll() error {
+	if i.temporary {
+		return i.release()
+	}
 	for _, path := range linkPins(i.dir) {
 		if err := detachLink(path); err != nil {
 			return err

@@ -19,18 +19,15 @@ var lossTracepoints = map[string]string{
 }
 
 // watchLosses loads the programs that count what is lost after the verdict, and pins them into the
-// generation, which they belong to: they read its table of interfaces.
-func (i *Instance) watchLosses(gen string) error {
+// directory of the generation of that number, which they belong to: they read its table of
+// interfaces. A temporary instance has no directory.
+func (i *Instance) watchLosses(gen string, number uint32) error {
 	spec, err := loadLosses()
 	if err != nil {
 		return err
 	}
 	if err := spec.Variables[lossesVarNetns].Set(i.meta.NetNS); err != nil {
 		return fmt.Errorf("setting %s: %w", lossesVarNetns, err)
-	}
-	number, err := generationNumber(gen)
-	if err != nil {
-		return err
 	}
 	if err := spec.Variables[lossesVarGeneration].Set(number); err != nil {
 		return fmt.Errorf("setting %s: %w", lossesVarGeneration, err)
@@ -53,6 +50,9 @@ func (i *Instance) watchLosses(gen string) error {
 		}
 		m := coll.DetachMap(name)
 		i.maps[name] = m
+		if i.temporary {
+			continue
+		}
 		if err := m.Pin(filepath.Join(gen, name)); err != nil {
 			return fmt.Errorf("pinning map %s: %w", name, err)
 		}
@@ -64,6 +64,10 @@ func (i *Instance) watchLosses(gen string) error {
 		})
 		if err != nil {
 			return fmt.Errorf("attaching to tracepoint %s: %w", tracepoint, err)
+		}
+		if i.temporary {
+			i.held = append(i.held, l)
+			continue
 		}
 		err = l.Pin(filepath.Join(gen, tracePrefix+tracepoint))
 		l.Close()
@@ -98,11 +102,7 @@ func (i *Instance) carryLosses(old *Instance) error {
 }
 
 // countLosses makes a generation the one that counts losses, and keeps it so if swap succeeds.
-func (i *Instance) countLosses(gen string, swap func() error) error {
-	number, err := generationNumber(gen)
-	if err != nil {
-		return err
-	}
+func (i *Instance) countLosses(number uint32, swap func() error) error {
 	var before uint32
 	m := i.maps[lossesMapLossesBy]
 	if err := m.Lookup(uint32(0), &before); err != nil {
@@ -111,7 +111,7 @@ func (i *Instance) countLosses(gen string, swap func() error) error {
 	if err := m.Put(uint32(0), number); err != nil {
 		return fmt.Errorf("counting the losses of %s: %w", i.Name(), err)
 	}
-	err = swap()
+	err := swap()
 	if err != nil {
 		_ = m.Put(uint32(0), before)
 	}

@@ -37,40 +37,11 @@ const neighbourWait = 3 * time.Second
 // of all links, and leaves. There is no slow path, links count as up, and keys may come later. What
 // was attached and what was not found is told to out.
 func Attach(ctx context.Context, path string, interfaces []string, out io.Writer) error {
-	n, err := config.Load(path)
-	if err != nil {
-		return err
-	}
-	r, err := scion.LoadTopologyOnly(n.SCION.Config)
-	if err != nil {
-		return err
-	}
-	if err := r.CheckInterfaces(interfaces); err != nil {
-		return err
-	}
-	// A process whose interfaces were detached does not hold the data plane, and lives all the same.
-	lock, err := scion.TakeLock(r.ID())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = lock.Release() }()
-	inst, err := datapath.Attach(datapath.Options{
-		Name:       r.ID(),
-		Interfaces: interfaces,
-		Generic:    n.Mode == config.ModeGeneric,
-		Unattended: true,
-	}, r.Datapath)
+	r, inst, missing, err := attach(ctx, path, interfaces, false)
 	if err != nil {
 		return err
 	}
 	defer inst.Close()
-	missing, err := prepare(ctx, inst, r)
-	if err != nil {
-		if !inst.Adopted() {
-			_ = inst.DetachAll()
-		}
-		return err
-	}
 	fmt.Fprintf(out, "router %s attached to %s\n", r.ID(), strings.Join(inst.Attached(), ", "))
 	for _, name := range inst.TakenOff() {
 		fmt.Fprintf(out, "taken off %s, which was not named\n", name)
@@ -82,6 +53,60 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 		fmt.Fprintf(out, "no key yet: culvert key add %s 0 BASE64\n", r.ID())
 	}
 	return nil
+}
+
+// AttachTemporary is Attach for a measurement: the data plane is gone when the instance is closed, or with the
+// process. A link whose neighbour does not answer is an error.
+func AttachTemporary(ctx context.Context, path string, interfaces []string) (*datapath.Instance, error) {
+	_, inst, missing, err := attach(ctx, path, interfaces, true)
+	if err == nil && len(missing) > 0 {
+		inst.Close()
+		err = fmt.Errorf("no neighbour for link %s: %s does not answer", missing[0].Name, missing[0].Remote.Addr())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return inst, nil
+}
+
+// attach also returns the links whose neighbour was not found.
+func attach(ctx context.Context, path string, interfaces []string, temporary bool) (
+	r *scion.Router, inst *datapath.Instance, missing []datapath.Link, err error,
+) {
+	n, err := config.Load(path)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if r, err = scion.LoadTopologyOnly(n.SCION.Config); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := r.CheckInterfaces(interfaces); err != nil {
+		return nil, nil, nil, err
+	}
+	// A process whose interfaces were detached does not hold the data plane, and lives all the same.
+	lock, err := scion.TakeLock(r.ID())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() { _ = lock.Release() }()
+	inst, err = datapath.Attach(datapath.Options{
+		Name:       r.ID(),
+		Interfaces: interfaces,
+		Generic:    n.Mode == config.ModeGeneric,
+		Unattended: true,
+		Temporary:  temporary,
+	}, r.Datapath)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if missing, err = prepare(ctx, inst, r); err != nil {
+		if !inst.Adopted() {
+			_ = inst.DetachAll()
+		}
+		inst.Close()
+		return nil, nil, nil, err
+	}
+	return r, inst, missing, nil
 }
 
 // prepare sets what a process would keep in step: keys, link states and next hops.

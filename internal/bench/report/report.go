@@ -14,8 +14,10 @@ type Report struct {
 	Scenario string `json:"scenario"`
 	Rows     []Row  `json:"rows"`
 	// Ratios maps "A/B" to the median, over rounds, of A's rate by B's in the same round. Costs have none.
-	Ratios  map[string]float64 `json:"ratios,omitempty"`
-	Machine Machine            `json:"machine"`
+	Ratios map[string]float64 `json:"ratios,omitempty"`
+	// RatioSpreads has the same ratios with the smallest and the largest of all rounds.
+	RatioSpreads map[string]Spread `json:"ratio_spreads,omitempty"`
+	Machine      Machine           `json:"machine"`
 }
 
 // Row is what was measured of one row, over all rounds. What a scenario does not measure is absent.
@@ -36,6 +38,8 @@ type Row struct {
 	NsPerPacket *Spread `json:"ns_per_packet,omitempty"`
 	// Best is the lowest cost seen, net of the lowest of an empty program, in nanoseconds.
 	Best *float64 `json:"best_ns_per_packet,omitempty"`
+	// Empty is what an empty program took in the same rounds, in nanoseconds. NsPerPacket is net of it.
+	Empty *Spread `json:"empty_ns_per_packet,omitempty"`
 	// Instructions is how many instructions a packet takes, net of an empty program where a cost is counted.
 	Instructions *float64 `json:"instructions_per_packet,omitempty"`
 	// Frames is how many different frames took turns.
@@ -47,10 +51,14 @@ type Row struct {
 	// NDR is the highest rate without loss, in millions of packets a second: the no drop rate.
 	NDR *Spread `json:"ndr_mpps,omitempty"`
 	// Latency has one entry for each offered rate, in ascending order.
-	Latency  []Latency         `json:"latency,omitempty"`
-	Sent     uint64            `json:"sent,omitempty"`
-	Received uint64            `json:"received,omitempty"`
-	Lost     map[string]uint64 `json:"lost,omitempty"`
+	Latency []Latency `json:"latency,omitempty"`
+	// Samples has the single rounds of some of the figures above, by their JSON names, in the order in which the
+	// rounds ran: the n-th values of two rows were measured right after each other. Compare needs them.
+	Samples  map[string][]float64 `json:"samples,omitempty"`
+	Sent     uint64               `json:"sent,omitempty"`
+	Received uint64               `json:"received,omitempty"`
+	// Lost counts the packets that did not arrive, by the place that counted them.
+	Lost map[string]uint64 `json:"lost,omitempty"`
 	// Valid is false if packets were lost that nothing counted, or if the row does not show what it is meant to.
 	// Note says so, or what is particular about the row.
 	Valid bool   `json:"valid"`
@@ -91,6 +99,17 @@ type Latency struct {
 type Point struct {
 	Share float64 `json:"share"`
 	Ns    float64 `json:"ns"`
+}
+
+// Invalid names the rows whose figures are not to be trusted, in the order of the report.
+func (r *Report) Invalid() []string {
+	var names []string
+	for _, row := range r.Rows {
+		if !row.Valid {
+			names = append(names, row.Name)
+		}
+	}
+	return names
 }
 
 // WriteJSON writes the report as one JSON object.

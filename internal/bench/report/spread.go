@@ -23,3 +23,19 @@ func NewSpread(values []float64) Spread {
 	}
 	return Spread{Median: mid, Min: v[0], Max: v[len(v)-1]}
 }
+
+// PairedRatios divides each value of a by that of b in the same place, which is the same round. Places where b is not
+// above zero are left out.
+func PairedRatios(a, b []float64) []float64 {
+	var ratios []float64
+	for i := range min(len(a), len(b)) {
+		if b[i] > 0 {
+			ratios = append(ratios, a[i]/b[i])
+		}
+	}
+	return ratios
+}
+
+func (s Spread) median() float64 { return s.Median }
+func (s Spread) least() float64  { return s.Min }
+func (s Spread) most() float64   { return s.Max }

@@ -5,51 +5,144 @@ package report
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 )
 
-// WriteTable writes the report as a Markdown table that also reads well on a terminal, with its notes below.
+// WriteTable writes the report as Markdown that also reads well on a terminal: a table for each variant of the rows,
+// or one of rates by frame length, one of latencies, notes and the machine.
 func (r *Report) WriteTable(w io.Writer) error {
-	head := []string{"row"}
-	bases := r.bases()
-	rates := len(r.Rows) > 0 && r.Rows[0].Mpps != nil
-	if rates {
-		head = append(head, "Mpps", "min", "max", "ns/packet")
-		for _, b := range bases {
-			head = append(head, "x "+b)
-		}
-		head = append(head, "offered", "lost")
-	} else {
-		head = append(head, "ns/packet", "min", "max", "best", "frames")
-	}
-	lines := [][]string{head}
-	for _, row := range r.Rows {
-		if rates {
-			lines = append(lines, row.rateCells(r.Ratios, bases))
-		} else {
-			lines = append(lines, row.costCells())
-		}
-	}
 	var b strings.Builder
-	writeMarkdown(&b, lines)
-	b.WriteString("\n")
-	for _, row := range r.Rows {
-		if row.Note != "" {
-			fmt.Fprintf(&b, "%s: %s\n", row.Name, row.Note)
-		}
+	if rows := keep(r.Rows, hasNDR); len(rows) > 0 {
+		b.WriteString("Highest rate without loss, in Mpps, by frame length in bytes\n\n")
+		writeMarkdown(&b, ndrColumns(rows))
+		b.WriteByte('\n')
 	}
+	plain := groups(keep(r.Rows, hasFigures))
+	for _, g := range plain {
+		if h := g.heading(); h != "" && len(plain) > 1 {
+			b.WriteString(h + "\n\n")
+		}
+		writeMarkdown(&b, r.columns(g))
+		b.WriteByte('\n')
+	}
+	if rows := keep(r.Rows, hasLatency); len(rows) > 0 {
+		b.WriteString("Latency in µs\n\n")
+		writeMarkdown(&b, latencyColumns(rows))
+		b.WriteByte('\n')
+	}
+	r.writeNotes(&b)
 	fmt.Fprintf(&b, "%s\n", r.Machine)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// bases lists the rows that others are compared with, in the order of the rows.
-func (r *Report) bases() []string {
+func hasNDR(row Row) bool     { return row.NDR != nil }
+func hasLatency(row Row) bool { return len(row.Latency) > 0 }
+
+// hasFigures tells whether a row belongs into a table of rates and costs: it does too if it has no figures at all, so
+// that no row is missing from all tables.
+func hasFigures(row Row) bool {
+	return row.Mpps != nil || row.NsPerPacket != nil || row.Instructions != nil || !hasNDR(row) && !hasLatency(row)
+}
+
+func keep(rows []Row, want func(Row) bool) []Row {
+	return slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return !want(row) })
+}
+
+// label is the row's name in a table. Nobody should read the figures of an invalid row without seeing that.
+func (row Row) label() string {
+	if row.Valid {
+		return row.Name
+	}
+	return row.Name + " (invalid)"
+}
+
+// columns are those of rates, costs and instructions.
+func (r *Report) columns(g group) []column {
+	name := column{head: "row", left: true}
+	for _, row := range g.rows {
+		name.add(row.label())
+	}
+	all := []column{name}
+	add := func(head string, cell func(row Row) string) {
+		c := column{head: head}
+		for _, row := range g.rows {
+			c.add(cell(row))
+		}
+		all = append(all, c)
+	}
+	add("workers", func(row Row) string {
+		if row.Workers == nil {
+			return ""
+		}
+		return fmt.Sprint(*row.Workers)
+	})
+	add("Mpps", func(row Row) string { return figure(row.Mpps, Spread.median, "%.3f") })
+	add("min", func(row Row) string { return figure(row.Mpps, Spread.least, "%.3f") })
+	add("max", func(row Row) string { return figure(row.Mpps, Spread.most, "%.3f") })
+	// The inverse of a rate has no other spread than the rate; decimals are for costs.
+	add("ns/packet", func(row Row) string {
+		if row.Mpps != nil {
+			return figure(row.NsPerPacket, Spread.median, "%.0f")
+		}
+		return figure(row.NsPerPacket, Spread.median, "%.1f")
+	})
+	cost := func(part func(Spread) float64) func(Row) string {
+		return func(row Row) string {
+			if row.Mpps != nil {
+				return ""
+			}
+			return figure(row.NsPerPacket, part, "%.1f")
+		}
+	}
+	add("min", cost(Spread.least))
+	add("max", cost(Spread.most))
+	add("best", func(row Row) string { return number(row.Best, "%.1f") })
+	add("instructions", func(row Row) string { return number(row.Instructions, "%.1f") })
+	add("frames", func(row Row) string {
+		if row.Frames == 0 {
+			return ""
+		}
+		return fmt.Sprint(row.Frames)
+	})
+	for _, base := range r.bases(g) {
+		short, _ := split(base)
+		add("x "+short, func(row Row) string { return r.ratioCell(row.Name, base) })
+	}
+	add("offered", func(row Row) string { return figure(row.Offered, Spread.median, "%.3f") })
+	add("lost", Row.lostCell)
+	for _, cpu := range cpus(g.rows) {
+		add(fmt.Sprintf("CPU %d", cpu), func(row Row) string {
+			use, known := row.Use[cpu]
+			if !known {
+				return ""
+			}
+			return fmt.Sprintf("%.0f %%", 100*use.Median)
+		})
+	}
+	order := func(count func(*Order) uint64) func(Row) string {
+		return func(row Row) string {
+			if row.Order == nil {
+				return ""
+			}
+			return fmt.Sprint(count(row.Order))
+		}
+	}
+	add("reordered", order(func(o *Order) uint64 { return o.Reordered }))
+	add("missing", order(func(o *Order) uint64 { return o.Missing }))
+	add("duplicates", order(func(o *Order) uint64 { return o.Duplicates }))
+	return all
+}
+
+// bases lists the rows that rows of the group are compared with, in the order of the report.
+func (r *Report) bases(g group) []string {
 	var names []string
-	for _, row := range r.Rows {
-		for key := range r.Ratios {
-			if strings.HasSuffix(key, "/"+row.Name) {
-				names = append(names, row.Name)
+	for _, base := range r.Rows {
+		for _, row := range g.rows {
+			if _, known := r.Ratios[row.Name+"/"+base.Name]; known {
+				names = append(names, base.Name)
 				break
 			}
 		}
@@ -57,71 +150,139 @@ func (r *Report) bases() []string {
 	return names
 }
 
-func (row Row) rateCells(ratios map[string]float64, bases []string) []string {
-	cells := []string{
-		row.Name,
-		fmt.Sprintf("%.3f", row.Mpps.Median),
-		fmt.Sprintf("%.3f", row.Mpps.Min),
-		fmt.Sprintf("%.3f", row.Mpps.Max),
-		fmt.Sprintf("%.0f", row.NsPerPacket.Median),
+func (r *Report) ratioCell(name, base string) string {
+	ratio, known := r.Ratios[name+"/"+base]
+	switch {
+	case name == base:
+		return "1"
+	case !known:
+		return ""
+	default:
+		return fmt.Sprintf("%.2f", ratio)
 	}
-	for _, b := range bases {
-		if b == row.Name {
-			cells = append(cells, "1")
-			continue
-		}
-		cells = append(cells, fmt.Sprintf("%.2f", ratios[row.Name+"/"+b]))
+}
+
+// lostCell is the share of all packets sent that did not arrive.
+func (row Row) lostCell() string {
+	if row.Sent == 0 {
+		return ""
 	}
 	var lost uint64
 	for _, n := range row.Lost {
 		lost += n
 	}
-	share := "0"
-	if lost > 0 {
-		share = fmt.Sprintf("%.2f %%", 100*float64(lost)/float64(row.Sent))
+	if lost == 0 {
+		return "0"
 	}
-	return append(cells, fmt.Sprintf("%.3f", row.Offered.Median), share)
+	return fmt.Sprintf("%.2f %%", 100*float64(lost)/float64(row.Sent))
 }
 
-func (row Row) costCells() []string {
-	return []string{
-		row.Name,
-		fmt.Sprintf("%.1f", row.NsPerPacket.Median),
-		fmt.Sprintf("%.1f", row.NsPerPacket.Min),
-		fmt.Sprintf("%.1f", row.NsPerPacket.Max),
-		fmt.Sprintf("%.1f", *row.Best),
-		fmt.Sprint(row.Frames),
-	}
-}
-
-// writeMarkdown writes lines of cells, the first of them the head, with columns aligned: names to the left,
-// figures to the right.
-func writeMarkdown(b *strings.Builder, lines [][]string) {
-	widths := make([]int, len(lines[0]))
-	for _, line := range lines {
-		for i, cell := range line {
-			widths[i] = max(widths[i], len(cell), 2)
+// cpus lists the CPUs whose use is known of any row.
+func cpus(rows []Row) []int {
+	seen := map[int]bool{}
+	for _, row := range rows {
+		for cpu := range row.Use {
+			seen[cpu] = true
 		}
 	}
-	for n, line := range lines {
-		for i, cell := range line {
-			if i == 0 {
-				fmt.Fprintf(b, "| %-*s ", widths[i], cell)
-			} else {
-				fmt.Fprintf(b, "| %*s ", widths[i], cell)
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// ndrColumns has a line for each frame length and a column for each row, with its spread if there is one.
+func ndrColumns(rows []Row) []column {
+	size := column{head: "bytes"}
+	names, series := pivot(rows)
+	for _, name := range names {
+		size.add(name)
+	}
+	all := []column{size}
+	for _, s := range series {
+		c := column{head: s.name}
+		for _, name := range names {
+			c.add(ndrCell(s.rows[name]))
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func ndrCell(row *Row) string {
+	if row == nil {
+		return "-"
+	}
+	cell := fmt.Sprintf("%.3f", row.NDR.Median)
+	if row.NDR.Min != row.NDR.Max {
+		cell += fmt.Sprintf(" (%.3f-%.3f)", row.NDR.Min, row.NDR.Max)
+	}
+	if !row.Valid {
+		cell += " (invalid)"
+	}
+	return cell
+}
+
+// latencyColumns has a line for each row and load.
+func latencyColumns(rows []Row) []column {
+	all := []column{
+		{head: "row", left: true}, {head: "load"}, {head: "offered Mpps"}, {head: "packets"},
+		{head: "p50"}, {head: "p90"}, {head: "p99"}, {head: "p99.9"}, {head: "max"},
+	}
+	for _, row := range rows {
+		for _, l := range row.Latency {
+			for i, cell := range []string{
+				row.label(), fmt.Sprintf("%.0f %%", 100*l.Load), fmt.Sprintf("%.3f", l.Offered), fmt.Sprint(l.Packets),
+				micros(l.P50), micros(l.P90), micros(l.P99), micros(l.P999), micros(l.Max),
+			} {
+				all[i].add(cell)
 			}
 		}
-		b.WriteString("|\n")
-		if n > 0 {
+	}
+	return all
+}
+
+// micros writes nanoseconds as microseconds with about three digits that matter.
+func micros(ns float64) string {
+	switch us := ns / 1000; {
+	case us < 10:
+		return fmt.Sprintf("%.2f", us)
+	case us < 100:
+		return fmt.Sprintf("%.1f", us)
+	default:
+		return fmt.Sprintf("%.0f", us)
+	}
+}
+
+func figure(s *Spread, part func(Spread) float64, format string) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf(format, part(*s))
+}
+
+func number(v *float64, format string) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprintf(format, *v)
+}
+
+// writeNotes writes what is particular about rows, rows with the same note on one line.
+func (r *Report) writeNotes(b *strings.Builder) {
+	var notes []string
+	names := map[string][]string{}
+	for _, row := range r.Rows {
+		note := strings.Join(strings.Fields(row.Note), " ")
+		if note == "" && !row.Valid {
+			note = "invalid"
+		}
+		if note == "" {
 			continue
 		}
-		for i, w := range widths {
-			if i == 0 {
-				fmt.Fprintf(b, "| %s ", strings.Repeat("-", w))
-			} else {
-				fmt.Fprintf(b, "| %s: ", strings.Repeat("-", w-1))
-			}
+		if names[note] == nil {
+			notes = append(notes, note)
 		}
-		b.WriteString("|\n")
+		names[note] = append(names[note], row.Name)
+	}
+	for _, note := range notes {
+		fmt.Fprintf(b, "%s: %s\n", strings.Join(names[note], ", "), note)
 	}
 }

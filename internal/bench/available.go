@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"culvert/internal/bench/report"
+)
+
+// missing finds the rows of groups whose peers the machine lacks, by name, with what is missing. It is an error if
+// they were asked for by name.
+func (o Options) missing(groups []*group) (map[string]error, error) {
+	missing := map[string]error{}
+	for _, g := range groups {
+		for _, c := range g.rows {
+			if c.device == nil || missing[c.name] != nil {
+				continue
+			}
+			peer, ok := c.device(o).(Peer)
+			if !ok {
+				continue
+			}
+			err := peer.Available()
+			if err == nil {
+				continue
+			}
+			if slices.Contains(o.Rows, c.name) {
+				return nil, fmt.Errorf("set %s up: %w", c.name, err)
+			}
+			missing[c.name] = err
+			keep(o.Progress, fmt.Sprintf("leaving %s out: %v", c.name, err))
+		}
+	}
+	return missing, nil
+}
+
+// split parts the group's rows into those to measure and the reports of those that are missing.
+func (g *group) split(missing map[string]error) (there []candidate, absent []report.Row) {
+	for _, c := range g.rows {
+		if err := missing[c.name]; err != nil {
+			absent = append(absent, report.Row{Name: c.name + g.suffix(), FrameSize: g.size, Note: "not measured: " + err.Error()})
+			continue
+		}
+		there = append(there, c)
+	}
+	return there, absent
+}
+
+// enoughCPUs leaves out the groups that need more CPUs than the process may use. It is an error if they were asked for.
+func (o Options) enoughCPUs(groups []*group, allowed int) ([]*group, error) {
+	var there []*group
+	for _, g := range groups {
+		if g.cpus <= allowed {
+			there = append(there, g)
+			continue
+		}
+		missing := fmt.Errorf("rows with %s need %d CPUs, and this process may use %d (see taskset(1) and 'nproc --all')",
+			g.suffix(), g.cpus, allowed)
+		if len(o.CPUs) > 0 {
+			return nil, fmt.Errorf("%w: use --cpus 1", missing)
+		}
+		keep(o.Progress, fmt.Sprintf("leaving rows out: %v", missing))
+	}
+	return there, nil
+}
+
+// Available tells whether the kernel has bridges, by making one.
+func (*bridge) Available() (err error) {
+	s, err := NewSpace()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "cvbridge"
+	if err := s.nl.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		return fmt.Errorf("make a bridge: %w: load the module with 'modprobe bridge', or use a kernel with "+
+			"CONFIG_BRIDGE, such as Debian's linux-image-cloud-amd64", err)
+	}
+	return nil
+}

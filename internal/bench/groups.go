@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+)
+
+// shortest stands for the length of the shortest SCION packet on the bench's path.
+const shortest = "min"
+
+// group is a set of rows of scenario veth that are measured in turns and compared with each other: all of them carry
+// frames of one length and use as many CPUs.
+type group struct {
+	// size is the length of the frames in bytes, without the frame check sequence.
+	size int
+	// min is set if that is the shortest length that SCION packets have.
+	min bool
+	// cpus is 1 if generator, device and sink share a CPU, 2 if the generator has one and the others another.
+	cpus int
+	// rows are those of the group.
+	rows []candidate
+}
+
+// suffix is what the names of the group's rows end in. Those of the main group have none.
+func (g *group) suffix() string {
+	s := ""
+	switch {
+	case g.min:
+		s = "@" + shortest
+	case g.size != frameSize:
+		s = "@" + strconv.Itoa(g.size)
+	}
+	if g.cpus > 1 {
+		s += fmt.Sprintf("@%dcpu", g.cpus)
+	}
+	return s
+}
+
+// defaultSizes are measured on one CPU, defaultApart on two.
+var (
+	defaultSizes = []string{strconv.Itoa(frameSize), "64", shortest, "512", "1400"}
+	defaultApart = []string{strconv.Itoa(frameSize)}
+)
+
+// groups are those that the options ask for, the main one first if it is among them. Sizes alone mean one CPU, and two
+// for the published size.
+func (o Options) groups() ([]*group, error) {
+	sizes, cpus := o.Sizes, o.CPUs
+	if len(sizes) == 0 {
+		sizes = defaultSizes
+	}
+	if len(cpus) == 0 {
+		cpus = []int{1, 2}
+	}
+	var all []*group
+	for _, n := range cpus {
+		if n != 1 && n != 2 {
+			return nil, fmt.Errorf("%w number of CPUs %d: give 1 or 2", ErrUnknown, n)
+		}
+		for _, word := range sizes {
+			g, err := newGroup(word, n)
+			if err != nil {
+				return nil, err
+			}
+			asked := len(o.CPUs) > 0 && len(o.Sizes) > 0
+			if n > 1 && !asked && !slices.Contains(defaultApart, word) {
+				continue
+			}
+			if !slices.ContainsFunc(all, func(other *group) bool { return other.suffix() == g.suffix() }) {
+				all = append(all, g)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *group) int { return b.rank() - a.rank() })
+	return all, nil
+}
+
+// rank is 1 for the main group.
+func (g *group) rank() int {
+	if g.suffix() == "" {
+		return 1
+	}
+	return 0
+}
+
+// newGroup reads the length of frames as the user gives it.
+func newGroup(word string, cpus int) (*group, error) {
+	if word == shortest {
+		size, err := shortestSCION()
+		return &group{size: size, min: true, cpus: cpus}, err
+	}
+	size, err := strconv.Atoi(word)
+	if err != nil || size < minUDPFrame || size > maxSize {
+		return nil, fmt.Errorf("%w frame size %q: give %d to %d bytes, without the frame check sequence, or %s",
+			ErrUnknown, word, minUDPFrame, maxSize, shortest)
+	}
+	return &group{size: size, cpus: cpus}, nil
+}
+
+// shortestSCION is the length of the shortest frame with a SCION/UDP packet on the bench's path, in bytes.
+func shortestSCION() (int, error) {
+	router, err := benchRouter()
+	if err != nil {
+		return 0, err
+	}
+	none := End{MAC: make(net.HardwareAddr, 6)}
+	frames, err := scionTraffic{}.frames(router, Path{Source: none, In: none}, 1)
+	if err != nil {
+		return 0, err
+	}
+	return len(frames[0]), nil
+}
+
+// share gives each group those of the rows chosen that it has. Groups without any are an error if their size was asked
+// for, as are rows that no group has.
+func (o Options) share(groups []*group, chosen []candidate) error {
+	least, err := shortestSCION()
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		for _, c := range chosen {
+			if c.scion && g.size < least || c.once && len(o.Rows) == 0 && g.suffix() != "" {
+				continue
+			}
+			g.rows = append(g.rows, c)
+		}
+		if len(g.rows) == 0 && len(o.Sizes) > 0 {
+			return fmt.Errorf("%w row among those asked for with frames of %d bytes: SCION packets take at least %d (--size %s)",
+				ErrUnknown, g.size, least, shortest)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"slices"
+)
+
+// measure is a figure that is measured in rounds.
+type measure struct {
+	// key is its name among the samples.
+	key    string
+	unit   string
+	spread func(*Row) *Spread
+	// own is the sample of the same row that the figure is divided by, if it is not divided by another row's figure.
+	own           string
+	lowerIsBetter bool
+}
+
+// measures are all such figures.
+var measures = []measure{
+	{key: "mpps", unit: "Mpps", spread: func(row *Row) *Spread { return row.Mpps }},
+	{key: "ndr_mpps", unit: "NDR", spread: func(row *Row) *Spread { return row.NDR }},
+	{
+		// The inverse of a rate says nothing that the rate does not.
+		key: "ns_per_packet", unit: "ns", own: "empty_ns_per_packet", lowerIsBetter: true, spread: func(row *Row) *Spread {
+			if row.Mpps != nil {
+				return nil
+			}
+			return row.NsPerPacket
+		},
+	},
+}
+
+// usualBases are the peers that rates are compared with, the best first: what runs the most like culvert.
+var usualBases = []string{"redirect", "direct", "bridge", "reference"}
+
+// baseFor names the row to compare a row with: one that has the figure and is valid in both reports, of the same
+// variant if there is one. Without one it is empty.
+func (c *comparer) baseFor(m measure, row string) string {
+	names := usualBases
+	if c.base != "" {
+		names = []string{c.base}
+	}
+	for _, name := range names {
+		for _, base := range []string{variantOf(withoutVariant(name), row), name} {
+			old, now := c.before.row(base), c.after.row(base)
+			if old != nil && now != nil && old.Valid && now.Valid && m.spread(old) != nil && m.spread(now) != nil {
+				return base
+			}
+		}
+	}
+	return ""
+}
+
+func withoutVariant(name string) string {
+	base, _ := split(name)
+	return base
+}
+
+// measured compares one figure of a row.
+func (c *comparer) measured(m measure, old, now *Row) {
+	if m.own != "" {
+		if len(old.Samples[m.own]) > 0 && len(now.Samples[m.own]) > 0 {
+			c.rounds(m, old, now, m.unit+" by empty program",
+				PairedRatios(old.Samples[m.key], old.Samples[m.own]), PairedRatios(now.Samples[m.key], now.Samples[m.own]))
+			return
+		}
+		c.absolute(m, old, now)
+		return
+	}
+	base := c.baseFor(m, old.Name)
+	switch base {
+	case "":
+		c.absolute(m, old, now)
+	case old.Name:
+		c.asBase(m, old, now)
+	default:
+		short := base
+		if short == variantOf(withoutVariant(base), old.Name) {
+			short = withoutVariant(base)
+		}
+		oldBase, nowBase := c.before.row(base), c.after.row(base)
+		if paired(m, old, oldBase) && paired(m, now, nowBase) {
+			c.rounds(m, old, now, m.unit+" x "+short,
+				PairedRatios(old.Samples[m.key], oldBase.Samples[m.key]), PairedRatios(now.Samples[m.key], nowBase.Samples[m.key]))
+			return
+		}
+		c.ranges(m, old, now, m.unit+" x "+short, quotient(*m.spread(old), *m.spread(oldBase)),
+			quotient(*m.spread(now), *m.spread(nowBase)))
+	}
+}
+
+// paired tells whether both rows have the same rounds of a figure.
+func paired(m measure, a, b *Row) bool {
+	return len(a.Samples[m.key]) > 0 && len(a.Samples[m.key]) == len(b.Samples[m.key])
+}
+
+// rounds compares by single rounds.
+func (c *comparer) rounds(m measure, old, now *Row, figure string, a, b []float64) {
+	change := changeOf(old.Name, figure, NewSpread(a).Median, NewSpread(b).Median)
+	change.judge(a, b, m.lowerIsBetter)
+	c.add(change)
+}
+
+// ranges compares without single rounds: what is beyond noise has no value in common.
+func (c *comparer) ranges(m measure, old, _ *Row, figure string, a, b Spread) {
+	change := changeOf(old.Name, figure, a.Median, b.Median)
+	change.Note = "by smallest and largest value: no single rounds that belong together in both reports"
+	change.decide(a.Max < b.Min || b.Max < a.Min, m.lowerIsBetter)
+	c.add(change)
+}
+
+// quotient holds all ratios that values of a and b can have.
+func quotient(a, b Spread) Spread {
+	if b.Min <= 0 {
+		return Spread{}
+	}
+	return Spread{Median: a.Median / b.Median, Min: a.Min / b.Max, Max: a.Max / b.Min}
+}
+
+// absolute compares figures as they are, which only makes sense on one machine, and while its speed is the same.
+func (c *comparer) absolute(m measure, old, now *Row) {
+	a, b := m.spread(old), m.spread(now)
+	if c.otherMachine {
+		change := changeOf(old.Name, m.unit, a.Median, b.Median)
+		change.Verdict, change.Note = Undecided, "another machine, and no common row to compare with"
+		c.add(change)
+		return
+	}
+	c.warn("no common row to compare %s with: %s of both reports as they are, the speed of the machine is in them",
+		old.Name, m.unit)
+	if x, y := old.Samples[m.key], now.Samples[m.key]; len(x) > 0 && len(y) > 0 {
+		c.rounds(m, old, now, m.unit, x, y)
+		return
+	}
+	c.ranges(m, old, now, m.unit, *a, *b)
+}
+
+// asBase shows how fast the machine was.
+func (c *comparer) asBase(m measure, old, now *Row) {
+	change := changeOf(old.Name, m.unit, m.spread(old).Median, m.spread(now).Median)
+	change.Verdict = Base
+	if p := change.Percent; p != nil && (*p > 100*otherSpeed || *p < -100*otherSpeed) {
+		c.warn("%s went from %.3f to %.3f %s: the machine ran at another speed, or %[1]s itself changed; ratios may differ "+
+			"for that alone", old.Name, *change.Old, *change.New, m.unit)
+	}
+	c.add(change)
+}
+
+// SlowerThan names the rows that became worse by more than so many percent, and those that are invalid: nothing can be
+// said for them.
+func (c *Comparison) SlowerThan(percent float64) []string {
+	var names []string
+	for _, change := range c.Changes {
+		slow := change.Verdict == Slower && max(*change.Percent, -*change.Percent) > percent
+		name := fmt.Sprintf("%s (%s)", change.Row, change.Verdict)
+		if (slow || change.Verdict == Invalid) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"slices"
+	"testing"
+)
+
+// A temporary instance works like any other, is not listed, pins nothing and is gone with Close.
+func TestTemporary(t *testing.T) {
+	inNamespace(t)
+	v0 := addVeth(t, "v0", "v1")
+	v2 := addVeth(t, "v2", "v3")
+	o := Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Temporary: true}
+	attachForeign(t, "v3")
+	o.Interfaces[1] = "v3"
+	if _, err := Attach(o, testConfig(1)); err == nil || xdpProgram(t, "v0") != 0 {
+		t.Errorf("beside a foreign program: error %v, program %d", err, xdpProgram(t, "v0"))
+	}
+	o.Interfaces[1] = "v2"
+	inst, err := Attach(o, testConfig(1, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inst.Close()
+	if err := inst.AddKey(0, testKey); err != nil {
+		t.Fatal(err)
+	}
+	openWay(t, inst, v2)
+	feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
+	if port, by, _ := counted(t, inst, "v0"); by["fwd scion-br-transit"] != 3 || !port.Attached {
+		t.Errorf("counters %v, attached %v", by, port.Attached)
+	}
+	if got := inst.Attached(); !slices.Equal(got, []string{"v0", "v2"}) {
+		t.Errorf("attached to %v", got)
+	}
+	if all, err := ListHere(); err != nil || len(all) != 0 {
+		t.Errorf("%d instances are listed, error %v", len(all), err)
+	}
+	if left := tree(t); left != "" {
+		t.Errorf("pins %s", left)
+	}
+	inst.Close()
+	if xdpProgram(t, "v0") != 0 || xdpProgram(t, "v2") != 0 || len(inst.Attached()) != 0 {
+		t.Errorf("after closing: programs %d and %d, attached %v", xdpProgram(t, "v0"), xdpProgram(t, "v2"), inst.Attached())
+	}
+}
