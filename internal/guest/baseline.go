@@ -98,12 +98,12 @@ func (c *Comparison) compare(line, row string, was, now float64) {
 		c.fault("Linux %s: %s takes %.2f instructions and has no baseline: write one with --write-baseline", line, row, now)
 		return
 	}
-	rise := now/was - 1
-	change := fmt.Sprintf("Linux %s: %s takes %.2f instructions, by the baseline %.2f: %+.1f %%", line, row, now, was, 100*rise)
+	rise := now - was
+	change := fmt.Sprintf("Linux %s: %s takes %.2f instructions, by the baseline %.2f: %+.2f %%", line, row, now, was, 100*rise/was)
 	switch {
-	case rise > Tolerance:
+	case rise > Tolerance*was:
 		c.fault("%s", change)
-	case rise < -Tolerance:
+	case rise < -Tolerance*was:
 		c.note("%s, so write a new baseline with --write-baseline", change)
 	}
 }

@@ -24,7 +24,7 @@ const qemu = "qemu-system-x86_64"
 // kernel's JIT compiler makes use of (BMI2, MOVBE) and no random numbers. Fast string moves (ERMS) are left out:
 // the clock counts each turn of a repeated instruction, which would make short copies look dear.
 const processor = "Nehalem-v1,+bmi1,+bmi2,+avx,+avx2,+fma,+f16c,+movbe,+abm,+rdtscp,+smep,+smap,+fsgsbase,+xsave," +
-	"+xsaveopt,+pclmulqdq,+aes,+invtsc,-rdrand,-rdseed"
+	"+xsaveopt,+pclmulqdq,+aes,-rdrand,-rdseed"
 
 // Mitigations are off because they depend on the processor's model: on most of today's there are no retpolines,
 // which would cost some instructions for each indirect call.
