@@ -5,6 +5,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Guests have no libraries.
+export CGO_ENABLED=0
 readonly kernels=${KERNELS:-6.1,6.12}
 
 # Packages, and what to run of each. An emulator takes some ten times as long as the machine: loading a

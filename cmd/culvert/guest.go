@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -43,7 +44,11 @@ func newGuestTestCmd() *cobra.Command {
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Commands, o.Output, o.Progress = args, cmd.OutOrStdout(), cmd.ErrOrStderr()
-			if err := guest.Test(cmd.Context(), o); err != nil {
+			err := guest.Test(cmd.Context(), o)
+			switch {
+			case errors.Is(err, guest.ErrUnknown):
+				return usageError(err)
+			case err != nil:
 				return fmt.Errorf("guest test: %w", err)
 			}
 			return nil

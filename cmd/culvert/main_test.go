@@ -62,6 +62,12 @@ func TestWrongUsage(t *testing.T) {
 		{"version frob", `unknown command "frob"`},
 		{"scion run br.toml", "give the file with --config: culvert scion run --config br.toml"},
 		{"bench run veth --rounds 0", "--rounds and --seconds must be above 0"},
+		{"bench insn --kernel 6.2", `unknown line of kernels "6.2": there are 6.1, 6.12`},
+		{"bench insn --rows cost/frob", `unknown row "cost/frob"`},
+		{"bench insn --baseline a --write-baseline b", "--baseline and --write-baseline: give one of them"},
+		{"guest", "guest: say what to do"},
+		{"guest test", "requires at least 1 arg"},
+		{"guest test --kernel 6.2 x", `unknown line of kernels "6.2"`},
 		{"bench run veth --seconds 0", "--rounds and --seconds must be above 0"},
 	} {
 		status, stdout, stderr := culvert(t, strings.Fields(tt.args)...)

@@ -38,9 +38,11 @@ const (
 	// clock ticks, every four million instructions. The least of the rounds is what counts.
 	insnRepeat = 500
 	insnRounds = 8
-	// insnRepeatPeer is the same for a program that takes next to nothing, and does not care for the packet: the more
-	// of them, the less a single instruction of the system call that runs them shows.
-	insnRepeatPeer = 20_000
+	// insnRepeatPeer and insnRoundsPeer are the same for what does not care whether it has seen a packet before: the
+	// more of them, the less shows of the system call that runs a program, and of memory that is to be had quickly at
+	// one time and slowly at another.
+	insnRepeatPeer = 5_000
+	insnRoundsPeer = 40
 	// insnBatch is how many packets the kernel makes in one go for a generator.
 	insnBatch = 64
 	// insnBatches is how many batches a round has, from the first packet of the first to the first of the last.
@@ -146,8 +148,8 @@ func insnOfProgram(ctx context.Context, row *vethRow) (report.Row, error) {
 		return report.Row{}, err
 	}
 	o := CostOptions{Rounds: insnRounds, Repeat: insnRepeat, Checked: insnChecked, CPU: row.opts.CPU}
-	if _, ours := row.device.(*culvert); !ours {
-		o.Repeat = insnRepeatPeer
+	if !ofCulvert(row) {
+		o.Repeat, o.Rounds = insnRepeatPeer, insnRoundsPeer
 	}
 	costs, err := Cost(ctx, o, s)
 	if err != nil {
@@ -163,9 +165,13 @@ func insnOfPath(ctx context.Context, row *vethRow) (report.Row, error) {
 	if err := row.Setup(ctx); err != nil {
 		return report.Row{}, err
 	}
+	rounds := insnRounds
+	if !ofCulvert(row) {
+		rounds = insnRoundsPeer
+	}
 	least := math.Inf(1)
 	const packets = insnBatches*insnBatch + 1
-	for range insnRounds {
+	for range rounds {
 		before, err := row.sink.Seen()
 		if err != nil {
 			return report.Row{}, err
@@ -184,6 +190,12 @@ func insnOfPath(ctx context.Context, row *vethRow) (report.Row, error) {
 		least = min(least, float64(sent.Elapsed)/(packets-1))
 	}
 	return insnRow(row.name, least, len(row.opts.Frames)), nil
+}
+
+// ofCulvert tells rows that depend on what has been sent before from others.
+func ofCulvert(row *vethRow) bool {
+	_, ours := row.device.(*culvert)
+	return ours
 }
 
 func insnRow(name string, instructions float64, frames int) report.Row {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -125,6 +126,9 @@ func runCommand(ctx context.Context, c Command) (failed bool, err error) {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return true, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: there are no libraries here: build it with CGO_ENABLED=0", err)
 	}
 	return false, err
 }
