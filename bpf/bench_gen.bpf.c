@@ -27,6 +27,9 @@ const volatile bool stamps = false;
 /* Set before loading: whether these stamps have a time. */
 const volatile bool timed = false;
 
+/* Written by: internal/bench, to end a run early. */
+volatile bool stop = false;
+
 /* Written by: the generator; internal/bench resets it before a run. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -35,7 +38,7 @@ struct {
 	__uint(max_entries, 1);
 } sent SEC(".maps");
 
-/* At some 15 ns a turn, how long a packet can be held back at most. */
+/* At some 15 ns a turn, how long one run of the program waits at most. */
 #define PACE_TURNS 65536
 /* How many packets may go at once to make up for lost time. */
 #define PACE_BURST 64
@@ -45,28 +48,32 @@ static long pace_turn(__u32 turn, __u64 *due_ns)
 	return bpf_ktime_get_ns() >= *due_ns;
 }
 
-/* Waits until the next packet is due. */
-static __always_inline void pace(struct progress *s)
+/* Waits until the next packet is due. Says whether it is: if not, another run has to go on. */
+static __always_inline bool pace(struct progress *s)
 {
 	__u64 due_ns = s->due_ns;
-	__u64 late_ns;
+	__u64 now_ns;
 
 	bpf_loop(PACE_TURNS, pace_turn, &due_ns, 0);
-	late_ns = bpf_ktime_get_ns() - due_ns;
+	now_ns = bpf_ktime_get_ns();
+	if (now_ns < due_ns)
+		return false;
 	s->due_ns = due_ns + s->gap_ns;
-	if (late_ns > PACE_BURST * s->gap_ns)
-		s->due_ns += late_ns;
+	if (now_ns - due_ns > PACE_BURST * s->gap_ns)
+		s->due_ns = now_ns + s->gap_ns;
+	return true;
 }
 
 /* Leaves the template's next stamp in the last bytes of a frame of len bytes. Returns 0 or -1. */
 static __always_inline int put_stamp(struct xdp_md *ctx, struct frame_template *t, __u32 len)
 {
 	__u64 now_ns = timed ? bpf_ktime_get_ns() : 0;
-	struct stamp s = stamp_make(t->flow, t->seq, now_ns, t->stamp_sum);
 	void *end = (void *)(long)ctx->data_end;
 	__u32 at = len - STAMP_LEN;
 	struct stamp *place;
+	struct stamp s;
 
+	stamp_make(&s, t->flow, t->seq, now_ns, t->stamp_sum);
 	t->seq = (t->seq + t->seq_step) & STAMP_SEQ_MASK;
 	barrier_var(at);
 	if (at > STAMP_AT_MAX)
@@ -90,11 +97,16 @@ int bench_generate(struct xdp_md *ctx)
 	s = bpf_map_lookup_elem(&sent, &zero);
 	if (!s || s->packets >= s->quota)
 		return XDP_DROP;
+	if (stop) {
+		if (!s->last_ns)
+			s->last_ns = bpf_ktime_get_ns();
+		return XDP_DROP;
+	}
+	if (s->gap_ns && !pace(s))
+		return XDP_DROP;
 	t = template_take(&s->next);
 	if (!t)
 		return XDP_ABORTED;
-	if (s->gap_ns)
-		pace(s);
 	/* Live frames keep what the device under test wrote into them, but start with their first
 	 * length. */
 	if (t->frame_len != base_len && bpf_xdp_adjust_tail(ctx, (int)t->frame_len - (int)base_len))
@@ -109,7 +121,7 @@ int bench_generate(struct xdp_md *ctx)
 		s->first_ns = bpf_ktime_get_ns();
 	s->packets++;
 	s->bytes += t->frame_len;
-	if (s->packets == s->quota)
+	if (s->gap_ns || s->packets == s->quota)
 		s->last_ns = bpf_ktime_get_ns();
 	return XDP_REDIRECT;
 }

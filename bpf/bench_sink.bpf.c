@@ -4,9 +4,21 @@
  */
 #include <stddef.h>
 
+#include <linux/types.h>
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_endian.h>
+
 #include "bench_delay.h"
 #include "bench_order.h"
 
+/* Set before loading: the UDP port that the generator's frames are for, host order, or 0 for any. */
+const volatile __u16 udp_port = 0;
 /* Set before loading: whether stamps have a time. */
 const volatile bool timed = false;
 
@@ -63,6 +75,31 @@ static __always_inline bool marked(struct xdp_md *ctx)
 	__be32 *at = (void *)(long)ctx->data + mark_offset;
 
 	return (void *)(at + 1) <= end && *at == __builtin_bswap32(mark);
+}
+
+/* Tells whether the packet is UDP for udp_port, over IPv4 or IPv6 without extension headers. */
+static __always_inline bool for_port(struct xdp_md *ctx)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct ipv6hdr *ip6 = (void *)(eth + 1);
+	struct iphdr *ip = (void *)(eth + 1);
+	struct udphdr *udp;
+
+	if ((void *)(ip + 1) > end)
+		return false;
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		if (ip->ihl < 5 || ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(0x1fff))
+			return false;
+		udp = (void *)ip + ip->ihl * 4;
+	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		if ((void *)(ip6 + 1) > end || ip6->nexthdr != IPPROTO_UDP)
+			return false;
+		udp = (void *)(ip6 + 1);
+	} else {
+		return false;
+	}
+	return (void *)(udp + 1) <= end && udp->dest == bpf_htons(udp_port);
 }
 
 /* Reads the stamp in the last bytes of a frame of len bytes. */
@@ -122,7 +159,7 @@ int bench_sink(struct xdp_md *ctx)
 	s = bpf_map_lookup_elem(&seen, &zero);
 	if (!s)
 		return XDP_ABORTED;
-	if (len < min_len || (mark_offset >= 0 && !marked(ctx)) ||
+	if (len < min_len || (mark_offset >= 0 && !marked(ctx)) || (udp_port && !for_port(ctx)) ||
 	    (flow_count && !note_stamp(ctx, len))) {
 		s->other++;
 		return XDP_PASS;

@@ -38,8 +38,9 @@ static __always_inline __u32 stamp_words(__u64 v)
 	       (__u32)(v & 0xffff);
 }
 
-/* A stamp whose words add up to sum, 16 bits. */
-static __always_inline struct stamp stamp_make(__u32 flow, __u32 seq, __u64 now_ns, __u32 sum)
+/* Makes a stamp whose words add up to sum, 16 bits. */
+static __always_inline void stamp_make(struct stamp *s, __u32 flow, __u32 seq, __u64 now_ns,
+				       __u32 sum)
 {
 	__u64 label = STAMP_MAGIC << 40 | (flow & STAMP_FLOW_MASK) << 16;
 	__u64 moment = (__u64)seq << STAMP_TIME_BITS | (now_ns & STAMP_TIME_MASK);
@@ -48,7 +49,8 @@ static __always_inline struct stamp stamp_make(__u32 flow, __u32 seq, __u64 now_
 
 	balance = (balance & 0xffff) + (balance >> 16);
 	balance = (balance & 0xffff) + (balance >> 16);
-	return (struct stamp){__builtin_bswap64(label | balance), __builtin_bswap64(moment)};
+	s->label = __builtin_bswap64(label | balance);
+	s->moment = __builtin_bswap64(moment);
 }
 
 #endif

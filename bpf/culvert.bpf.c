@@ -11,6 +11,7 @@
 
 #include "scion.h"
 #include "verdict.h"
+#include "worker.h"
 
 /* Keeps the enum in the BTF for user space, which takes the names of the reasons from it. */
 const enum reason *reason_names __attribute__((unused));
@@ -19,8 +20,7 @@ const enum reason *reason_names __attribute__((unused));
  * The way of a packet: parse once, ask the stages in their order, leave by the verdict. A stage
  * that is off is constant at load time and costs nothing.
  */
-SEC("xdp.frags")
-int rx(struct xdp_md *ctx)
+static __always_inline int pipeline(struct xdp_md *ctx)
 {
 	struct packet pkt = {};
 	int reason;
@@ -30,6 +30,22 @@ int rx(struct xdp_md *ctx)
 	if (!reason)
 		reason = PASS_OTHER;
 	return verdict(ctx, &pkt, reason);
+}
+
+/* On an interface. With workers on, most packets take the way on another CPU. */
+SEC("xdp.frags")
+int rx(struct xdp_md *ctx)
+{
+	if (worker_count && hand_over(ctx))
+		return XDP_REDIRECT;
+	return pipeline(ctx);
+}
+
+/* On a worker CPU, for what rx has handed over. */
+SEC("xdp.frags/cpumap")
+int worker(struct xdp_md *ctx)
+{
+	return pipeline(ctx);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

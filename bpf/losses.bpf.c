@@ -8,14 +8,17 @@
 #include "port.h"
 
 /*
- * What is lost after the verdict: the kernel says so in tracepoints only. Counted for the ingress
- * interface, the one whose reason counters say "forwarded".
+ * What is lost after the verdict, and on the way to a worker, before it: the kernel says so in
+ * tracepoints only. Counted for the ingress interface, the one whose reason counters say
+ * "forwarded".
  */
 
 enum loss {
 	LOSS_REDIRECT, /* xdp_redirect_err: the target does not take frames, or is gone */
 	LOSS_TRANSMIT, /* xdp_devmap_xmit: the target's ring is full or its peer does not listen */
 	LOSS_EXCEPTION, /* xdp_exception: the driver could not carry out the verdict */
+	LOSS_WORKER_QUEUE, /* xdp_cpumap_enqueue: the worker's queue is full; no verdict was given */
+	LOSS_WORKER, /* xdp_cpumap_kthread: no memory for a packet that the worker passes on */
 	LOSS_COUNT,
 };
 
@@ -46,6 +49,26 @@ const volatile __u32 generation;
 /* Inode of the network namespace the ports are in: indexes are unique only inside it. */
 const volatile __u32 netns;
 
+/* Maps of workers: ours, and the one that is being emptied; 0 for none. */
+const volatile __u32 worker_map;
+const volatile __u32 former_worker_map;
+
+/* CPUs that there can be, for handed_from. */
+const volatile __u32 cpu_count = 1;
+
+/* As in worker.h. */
+struct handed {
+	__u32 from;
+	__u32 turn;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct handed);
+} handed_from SEC(".maps");
+
 /* The few kernel fields needed, found by their names. */
 struct ns_common {
 	unsigned int inum;
@@ -64,32 +87,48 @@ struct net_device {
 	possible_net_t nd_net;
 } __attribute__((preserve_access_index));
 
-static __always_inline void lose(const struct net_device *dev, __u32 loss, __u64 packets)
+static __always_inline bool in_force(void)
 {
-	__u32 key = BPF_CORE_READ(dev, ifindex);
-	struct port *port;
 	__u32 zero = 0;
 	__u32 *by;
-	__u64 *n;
 
 	by = bpf_map_lookup_elem(&losses_by, &zero);
-	if (!by || *by != generation)
-		return;
-	if (BPF_CORE_READ(dev, nd_net.net, ns.inum) != netns)
-		return;
+	return by && *by == generation;
+}
+
+static __always_inline bool lose_at(__u32 ifindex, __u32 loss, __u64 packets)
+{
+	__u32 key = ifindex;
+	struct port *port;
+	__u64 *n;
+
 	port = bpf_map_lookup_elem(&ports, &key);
 	if (!port || !port->slot)
-		return;
+		return false;
 	key = (port->slot - 1) * LOSS_COUNT + loss;
 	n = bpf_map_lookup_elem(&losses, &key);
 	if (n)
 		*n += packets;
+	return true;
+}
+
+static __always_inline void lose(const struct net_device *dev, __u32 loss, __u64 packets)
+{
+	if (in_force() && BPF_CORE_READ(dev, nd_net.net, ns.inum) == netns)
+		lose_at(BPF_CORE_READ(dev, ifindex), loss, packets);
+}
+
+static __always_inline bool our_workers(__u32 map)
+{
+	return map && (map == worker_map || map == former_worker_map) && in_force();
 }
 
 SEC("raw_tp/xdp_redirect_err")
 int redirect_err(struct bpf_raw_tracepoint_args *ctx)
 {
-	lose((void *)ctx->args[0], LOSS_REDIRECT, 1);
+	/* in generic mode a worker's queue is one of the targets */
+	lose((void *)ctx->args[0],
+	     (__u32)ctx->args[4] == BPF_MAP_TYPE_CPUMAP ? LOSS_WORKER_QUEUE : LOSS_REDIRECT, 1);
 	return 0;
 }
 
@@ -109,6 +148,41 @@ int exception(struct bpf_raw_tracepoint_args *ctx)
 	/* Some drivers tell so of a failed redirect too, which redirect_err has counted. */
 	if ((__u32)ctx->args[2] != XDP_REDIRECT)
 		lose((void *)ctx->args[0], LOSS_EXCEPTION, 1);
+	return 0;
+}
+
+SEC("raw_tp/xdp_cpumap_enqueue")
+int cpumap_enqueue(struct bpf_raw_tracepoint_args *ctx)
+{
+	__u32 drops = ctx->args[2];
+	struct handed *last;
+	__u32 zero = 0;
+
+	if (!drops || !our_workers(ctx->args[0]))
+		return 0;
+	last = bpf_map_lookup_elem(&handed_from, &zero);
+	if (last)
+		lose_at(last->from, LOSS_WORKER_QUEUE, drops);
+	return 0;
+}
+
+static long lose_on(__u32 cpu, __u32 *drops)
+{
+	struct handed *last;
+	__u32 zero = 0;
+
+	last = bpf_map_lookup_percpu_elem(&handed_from, &zero, cpu);
+	return last && lose_at(last->from, LOSS_WORKER, *drops);
+}
+
+/* The batch may be from several interfaces: counted for the first that hands packets over. */
+SEC("raw_tp/xdp_cpumap_kthread")
+int cpumap_kthread(struct bpf_raw_tracepoint_args *ctx)
+{
+	__u32 drops = ctx->args[2];
+
+	if (drops && our_workers(ctx->args[0]))
+		bpf_loop(cpu_count, lose_on, &drops, 0);
 	return 0;
 }
 

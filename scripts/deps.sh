@@ -19,6 +19,7 @@ declare -A wanted=(
   [libc6-dev]=/usr/include/stdio.h
   [iproute2]=ip
   [ethtool]=ethtool
+  [tcpreplay]=tcpreplay                  # a second generator for the bench
   [tcpdump]=tcpdump
   [libpcap0.8]=''
   [ca-certificates]=/etc/ssl/certs/ca-certificates.crt

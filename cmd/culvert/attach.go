@@ -23,6 +23,10 @@ The file is TOML:
   mode = "native"                 # or "generic", for drivers without native XDP
   interfaces = ["eth1", "eth2"]   # default: those that carry the addresses below
 
+  [workers]                       # CPUs to spread packets over; default: none
+  cpus = "1-3"
+  queue = 2048                    # packets that may wait for each, the default
+
   [scion]
   config = "/etc/scion/br.toml"   # the SCION router's own file`,
 		Args: usageArgs(cobra.NoArgs),

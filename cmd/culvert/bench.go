@@ -21,7 +21,7 @@ func newBenchCmd() *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  needVerb,
 	}
-	cmd.AddCommand(newBenchRunCmd(), newBenchInsnCmd(), newBenchPlotCmd(), newBenchCompareCmd())
+	cmd.AddCommand(newBenchRunCmd(), newBenchInsnCmd(), newBenchSinkCmd(), newBenchPlotCmd(), newBenchCompareCmd())
 	return cmd
 }
 
@@ -40,16 +40,25 @@ func newBenchRunCmd() *cobra.Command {
 afterwards. The scenarios are:
 
   veth    packets a second from a generator in the kernel, through a device
-          under test, to a sink, all on one CPU
+          under test, to a sink: with frames of 138 bytes on one CPU, of other
+          lengths (rows like bridge@512), and with the generator on a CPU of its
+          own (bridge@2cpu). --size and --cpus choose among these groups. The
+          first group has all rounds, the others half as many
   cost    nanoseconds that a program takes for a packet, without those that an
           empty program takes
   scion3  packets a second from AS 1 through the router of AS 2 to AS 3, in a
-          lab that is up; culvert and the reference router take turns there, and
-          the one that was there at first is there again at the end
+          lab that is up; culvert, the reference router and culvert in front of
+          it take turns there, and the one that was there at first is there
+          again at the end
+  generator  packets a second from the bench's own generator and from tcpreplay
+          over a veth pair into a sink, all on one CPU
 
-A row whose packets are not all accounted for is marked invalid, and the exit
-status is 1 then.`,
+A row whose packets are not all accounted for is marked invalid, and so is one
+that this machine cannot measure, because the reference router has not been
+built for example. The exit status is 1 then. It is an error to ask for such a
+row by name.`,
 		Example: "  culvert bench run veth --rows direct,redirect --rounds 3\n  culvert bench run cost -j\n" +
+			"  culvert bench run veth --size 512,1400 --cpus 1\n" +
 			"  culvert bench run veth -o /tmp/veth   # the table, /tmp/veth.json, veth.md, veth-rates.svg\n" +
 			"  culvert lab up scion3 && culvert bench run scion3",
 		ValidArgsFunction: completeArgs(nothing, fixed(bench.Scenarios()...)),
@@ -78,9 +87,9 @@ status is 1 then.`,
 	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
 	cmd.Flags().StringVarP(&prefix, "output", "o", "",
 		"also write `PREFIX`.json, PREFIX.md with the table, and the plots PREFIX-KIND.svg")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 15 for veth, 21 for cost, 3 for scion3)")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 10 for veth, 21 for cost, 3 for scion3, 11 for generator)")
 	cmd.Flags().Float64Var(&seconds, "seconds", 0,
-		"how long a round of a row takes (default 0.3 for veth, 0.04 for cost, 1 for scion3)")
+		"how long a round of a row takes (default 0.3 for veth, 0.04 for cost, 1 for scion3, 0.3 for generator)")
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all)")
 	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,
@@ -88,6 +97,7 @@ status is 1 then.`,
 	cmd.Flags().IntSliceVar(&o.CPUs, "cpus", nil,
 		"veth: CPUs for generator, device and sink, 1 or 2, separated by commas (default: the scenario's)")
 	completeFlag(cmd, "rows", benchRows)
+	completeFlag(cmd, "cpus", fixed("1", "2"))
 	completeFlag(cmd, "lab", labs)
 	return cmd
 }

@@ -11,10 +11,11 @@ import (
 // TestCompletion asks the command line itself what the shells ask it.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"bench run ":                         "veth cost scion3 :4",
+		"bench run ":                         "veth workers cost scion3 generator :4",
 		"bench run scion3 ":                  ":4",
-		"bench run scion3 --rows ":           "culvert reference :4",
-		"bench run scion3 --rows culvert,":   "culvert,reference :4",
+		"bench run scion3 --rows ":           "culvert culvert+reference reference :4",
+		"bench run veth --cpus ":             "1 2 :4",
+		"bench run scion3 --rows culvert,":   "culvert,culvert+reference culvert,reference :4",
 		"lab up ":                            "scion3 veth :4",
 		"lab up --name ":                     ":4",
 		"lab exec no-such-lab as1 ":          ":0",

@@ -13,13 +13,13 @@ import (
 func newGenCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gen",
-		Short: "write packets to a pcap file",
+		Short: "make packets: into a pcap file, or out of an interface",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			return usageError(errors.New("say what to generate (see 'culvert gen --help')"))
 		},
 	}
-	cmd.AddCommand(newGenScionCmd())
+	cmd.AddCommand(newGenScionCmd(), newGenBlastCmd())
 	return cmd
 }
 

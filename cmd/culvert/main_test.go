@@ -68,6 +68,9 @@ func TestWrongUsage(t *testing.T) {
 		{"guest", "guest: say what to do"},
 		{"guest test", "requires at least 1 arg"},
 		{"guest test --kernel 6.2 x", `unknown line of kernels "6.2"`},
+		{"bench run veth --size 41", `unknown frame size "41"`},
+		{"bench run veth --cpus 3", "unknown number of CPUs 3: give 1 or 2"},
+		{"bench run veth --size 64 --rows culvert-cold", "SCION packets take at least 134"},
 		{"bench run veth --seconds 0", "--rounds and --seconds must be above 0"},
 	} {
 		status, stdout, stderr := culvert(t, strings.Fields(tt.args)...)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/internal/datapath"
 	"culvert/internal/scion"
 )
 
@@ -43,7 +44,7 @@ in this process for everything else. When the process ends the fast path stays: 
 			if config == "" {
 				return usageError(errors.New("--config is required (see 'culvert scion run --help')"))
 			}
-			return scion.Run(cmd.Context(), config, scion.Kernel(false))
+			return scion.Run(cmd.Context(), config, scion.Kernel(false, datapath.Workers{}))
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "the router's TOML file (required)")

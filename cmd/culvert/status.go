@@ -20,15 +20,17 @@ those of one router. It tells of the
 interfaces with what became of their packets and why, the links with their
 state, next hop and traffic of the fast path, and the keys. Needs root.
 
-An interface's reasons add up to the packets it has received. "limited" are
-packets for the slow path beyond its rate, "lost" are packets that were
-forwarded and did not get out. "fast in" and "out" of a link count what the fast
+An interface's reasons add up to the packets it has received, with those that
+were lost in the queue of a worker. "limited" are packets for the slow path
+beyond its rate, other "lost" are packets that were forwarded and did not get
+out. "fast in" and "out" of a link count what the fast
 path itself has received and sent, without the slow path's packets.
 
 With -j, an object {"routers": [...]} whose members are:
 
   router, netns, netns_name, here     ID, namespace's inode and name, is it ours
   mode, served, pid, loaded_at, pins  how it is attached, who looks after it, where
+  workers                             cpus, queue (packets each), if there are any
   problem                             why the rest could not be read, if it could not
   interfaces                          interface, attached, packets, bytes,
       reasons                           reason, verdict, limited, packets, bytes

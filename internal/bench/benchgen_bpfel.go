@@ -38,6 +38,7 @@ const (
 	benchGenVarOneLength      = "one_length"
 	benchGenVarOutIfindex     = "out_ifindex"
 	benchGenVarStamps         = "stamps"
+	benchGenVarStop           = "stop"
 	benchGenVarTemplateCount  = "template_count"
 	benchGenVarTimed          = "timed"
 )
@@ -104,6 +105,7 @@ type benchGenVariableSpecs struct {
 	OneLength     *ebpf.VariableSpec `ebpf:"one_length"`
 	OutIfindex    *ebpf.VariableSpec `ebpf:"out_ifindex"`
 	Stamps        *ebpf.VariableSpec `ebpf:"stamps"`
+	Stop          *ebpf.VariableSpec `ebpf:"stop"`
 	TemplateCount *ebpf.VariableSpec `ebpf:"template_count"`
 	Timed         *ebpf.VariableSpec `ebpf:"timed"`
 }
@@ -148,6 +150,7 @@ type benchGenVariables struct {
 	OneLength     *ebpf.Variable `ebpf:"one_length"`
 	OutIfindex    *ebpf.Variable `ebpf:"out_ifindex"`
 	Stamps        *ebpf.Variable `ebpf:"stamps"`
+	Stop          *ebpf.Variable `ebpf:"stop"`
 	TemplateCount *ebpf.Variable `ebpf:"template_count"`
 	Timed         *ebpf.Variable `ebpf:"timed"`
 }

@@ -59,6 +59,7 @@ const (
 	benchSinkVarMinLen     = "min_len"
 	benchSinkVarTagOffset  = "tag_offset"
 	benchSinkVarTimed      = "timed"
+	benchSinkVarUdpPort    = "udp_port"
 )
 
 // loadBenchSink returns the embedded CollectionSpec for benchSink.
@@ -126,6 +127,7 @@ type benchSinkVariableSpecs struct {
 	MinLen     *ebpf.VariableSpec `ebpf:"min_len"`
 	TagOffset  *ebpf.VariableSpec `ebpf:"tag_offset"`
 	Timed      *ebpf.VariableSpec `ebpf:"timed"`
+	UdpPort    *ebpf.VariableSpec `ebpf:"udp_port"`
 }
 
 // benchSinkObjects contains all objects after they have been loaded into the kernel.
@@ -173,6 +175,7 @@ type benchSinkVariables struct {
 	MinLen     *ebpf.Variable `ebpf:"min_len"`
 	TagOffset  *ebpf.Variable `ebpf:"tag_offset"`
 	Timed      *ebpf.Variable `ebpf:"timed"`
+	UdpPort    *ebpf.Variable `ebpf:"udp_port"`
 }
 
 // benchSinkPrograms contains all programs after they have been loaded into the kernel.

@@ -75,6 +75,8 @@ var candidates = []candidate{
 		name: "culvert+reference", scenarios: []string{"scion3"}, scion: true, alone: true, note: floodedNote,
 		device: func(o Options) Device { return &labRouter{at: o.lab, kind: lab.Reference, fronted: true} },
 	},
+	{name: kernelSource, scenarios: []string{"generator"}},
+	{name: tcpreplaySource, scenarios: []string{"generator"}},
 }
 
 const floodedNote = "flooded with all that the generator can send, on one CPU with it"

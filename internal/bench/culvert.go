@@ -11,6 +11,7 @@ import (
 	"github.com/scionproto/scion/private/topology"
 
 	"culvert/internal/datapath"
+	"culvert/internal/stats"
 )
 
 // culvert is culvert's own data plane, without a slow path.
@@ -18,6 +19,10 @@ type culvert struct {
 	traffic scionTraffic
 	// skipMAC leaves the verification of hop fields out.
 	skipMAC bool
+	// workers are the CPUs that packets are spread over, by turns if turns is set.
+	workers []int
+	queue   int
+	turns   bool
 	in      End
 	inst    *datapath.Instance
 }
@@ -32,6 +37,8 @@ func (d *culvert) Attach(_ context.Context, p Path) error {
 		Name:       scionRouterID,
 		Interfaces: []string{p.In.Name, p.Out.Name},
 		SkipMAC:    d.skipMAC,
+		Workers:    datapath.Workers{CPUs: d.workers, Queue: d.queue},
+		Turns:      d.turns,
 		Temporary:  true,
 	}
 	err = p.In.Space.Do(func() error {
@@ -127,6 +134,9 @@ func culvertLosses(inst *datapath.Instance, in End, alone bool) (map[string]uint
 				alone && r.Verdict != string(datapath.VerdictFwd)) {
 				lost["culvert_"+r.Verdict+"_"+r.Name] += r.Packets
 			}
+		}
+		if port.Interface == in.Name {
+			lost["culvert_"+stats.LossWorkerQueue] += port.Losses[stats.LossWorkerQueue]
 		}
 	}
 	return lost, nil

@@ -12,16 +12,18 @@ import (
 // minUDPFrame is Ethernet, IPv4 and UDP without payload.
 const minUDPFrame = 14 + 20 + 8
 
-// UDPFrames makes n Ethernet frames of size bytes, each another UDP flow over IPv4, with valid checksums (UDP: none)
+// UDPFrames makes n Ethernet frames of sizes bytes by turns, each another UDP flow over IPv4, with valid checksums (UDP: none)
 // and without Ethernet addresses.
-func UDPFrames(n, size int) ([][]byte, error) {
-	if size < minUDPFrame || size > minFrame+0xffff {
-		return nil, fmt.Errorf("frames of %d bytes asked for: a UDP packet takes %d to %d", size, minUDPFrame,
-			minFrame+0xffff)
+func UDPFrames(n int, sizes ...int) ([][]byte, error) {
+	for _, size := range sizes {
+		if size < minUDPFrame || size > minFrame+0xffff {
+			return nil, fmt.Errorf("frames of %d bytes asked for: a UDP packet takes %d to %d", size, minUDPFrame,
+				minFrame+0xffff)
+		}
 	}
 	frames := make([][]byte, n)
 	for i := range frames {
-		f := make([]byte, size)
+		f := make([]byte, sizes[i%len(sizes)])
 		binary.BigEndian.PutUint16(f[12:], 0x0800)
 		ip := f[minFrame:]
 		ip[0] = 0x45

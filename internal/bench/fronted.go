@@ -39,41 +39,32 @@ func (d *fronted) Prepare(ctx context.Context, p Path) error {
 	return d.startIn(ctx, p)
 }
 
-func (d *fronted) Attach(ctx context.Context, p Path) error {
-	dir, err := os.MkdirTemp("", "culvert-bench-")
-	if err != nil {
-		return fmt.Errorf("make a directory for the router's files: %w", err)
-	}
-	if err = d.configure(dir); err == nil {
-		d.inst, err = attachInFront(ctx, filepath.Join(dir, "br.toml"), p.In, p.Out)
-	}
-	return errors.Join(err, os.RemoveAll(dir))
+func (d *fronted) Attach(ctx context.Context, p Path) (err error) {
+	d.inst, err = attachInFront(ctx, filepath.Join(d.files.path(), "br.toml"), p.In, p.Out)
+	return err
 }
 
 // attachInFront does what 'culvert attach' does, in front of the reference router with that configuration file. The
 // data plane is gone when the instance is closed, or with this process.
-func attachInFront(ctx context.Context, routerConfig string, interfaces ...End) (*datapath.Instance, error) {
-	dir, err := os.MkdirTemp("", "culvert-bench-")
+func attachInFront(ctx context.Context, routerConfig string, interfaces ...End) (inst *datapath.Instance, err error) {
+	files, err := newScratch()
 	if err != nil {
-		return nil, fmt.Errorf("make a directory for culvert's configuration: %w", err)
+		return nil, err
 	}
-	config := filepath.Join(dir, "culvert.toml")
-	err = os.WriteFile(config, fmt.Appendf(nil, "[scion]\nconfig = %q\n", routerConfig), 0o600)
-	var inst *datapath.Instance
-	if err == nil {
-		var names []string
-		for _, e := range interfaces {
-			names = append(names, e.Name)
-		}
-		err = interfaces[0].Space.Do(func() error {
-			inst, err = node.AttachTemporary(ctx, config, names)
-			return err
-		})
+	defer func() { err = errors.Join(err, files.Close()) }()
+	config := filepath.Join(files.path(), "culvert.toml")
+	text := fmt.Appendf(nil, "[scion]\nconfig = %q\n", routerConfig)
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		return nil, fmt.Errorf("write culvert's configuration: %w", err)
 	}
-	if err = errors.Join(err, os.RemoveAll(dir)); err != nil && inst != nil {
-		inst.Close()
-		inst = nil
+	var names []string
+	for _, e := range interfaces {
+		names = append(names, e.Name)
 	}
+	err = interfaces[0].Space.Do(func() (err error) {
+		inst, err = node.AttachTemporary(ctx, config, names)
+		return err
+	})
 	return inst, err
 }
 

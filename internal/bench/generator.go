@@ -6,18 +6,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
-// packetsPerCall bounds how long the kernel is left alone with one call, and so how long an interruption takes.
-// A call costs some 27 ms to set up, so it should not be much less than a million.
+// packetsPerCall bounds a call to the kernel, of which each costs some 27 ms to set up. A call that is stopped still
+// runs the program for what is left of it, only without sending.
 const packetsPerCall = 1 << 22
 
-// pacedBatch is how many packets leave together when they are paced.
-const pacedBatch = 8
+// pacedCall is how long a call lasts at most when packets are paced.
+const pacedCall = 10 * time.Second
+
+// pacedHold is how long one run of the program waits for its packet at least, before it takes another run.
+const pacedHold = 500 * time.Microsecond
 
 // GeneratorOptions says what to send from where.
 type GeneratorOptions struct {
@@ -53,11 +57,15 @@ type Generator struct {
 		Generate  *ebpf.Program `ebpf:"bench_generate"`
 		Sent      *ebpf.Map     `ebpf:"sent"`
 		Templates *ebpf.Map     `ebpf:"templates"`
+		// Stop makes the rest of a call send nothing.
+		Stop *ebpf.Variable `ebpf:"stop"`
 	}
 	opts  GeneratorOptions
 	table *table
 	next  uint32
 	gap   time.Duration
+	// due is when the next packet may go, in CLOCK_MONOTONIC nanoseconds.
+	due uint64
 }
 
 // NewGenerator loads a generator. It sends nothing before Run.
@@ -96,18 +104,30 @@ func NewGenerator(o GeneratorOptions) (*Generator, error) {
 }
 
 // Pace sets how many packets a second the next runs send at most, 0 for as many as possible. The CPU is busy either
-// way. Below some 1,000 a second the pace is not kept.
+// way. The time between packets is in whole nanoseconds, rounded up. Packets leave in batches of those due within 2 microseconds, 8 at most: so long the first may wait for the last.
 func (g *Generator) Pace(packets float64) {
 	g.gap = 0
 	if packets > 0 {
-		g.gap = max(1, time.Duration(float64(time.Second)/packets))
+		g.gap = time.Duration(math.Ceil(float64(time.Second) / packets))
 	}
+}
+
+// pacedBatch is how many packets leave together when they are paced. Small batches cost more, up to a tenth of the
+// time between packets.
+func pacedBatch(gap time.Duration) uint32 {
+	const wait, most = 2 * time.Microsecond, 8
+	return uint32(min(max(wait/max(gap, 1), 1), most))
 }
 
 // Run sends that many packets, going on in the table where the last run ended. It returns what was sent up to
 // then when ctx ends or something fails.
 func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 	var total Sent
+	if err := g.objs.Stop.Set(false); err != nil {
+		return total, fmt.Errorf("prepare the generator for a run: %w", err)
+	}
+	// A failure to stop shows as a call that takes its time.
+	defer context.AfterFunc(ctx, func() { _ = g.objs.Stop.Set(true) })()
 	err := g.opts.From.Space.Do(func() error {
 		if err := pin(g.opts.CPU); err != nil {
 			return err
@@ -116,12 +136,20 @@ func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			sent, err := g.call(min(packets-total.Packets, packetsPerCall))
+			quota := min(packets-total.Packets, packetsPerCall)
+			if g.gap > 0 {
+				quota = min(quota, max(1, uint64(pacedCall/g.gap)))
+			}
+			sent, err := g.call(quota)
 			total.Packets += sent.Packets
 			total.Bytes += sent.Bytes
 			total.Elapsed += sent.Elapsed
 			if err != nil {
 				return err
+			}
+			if sent.Packets < quota && g.gap == 0 && ctx.Err() == nil {
+				return fmt.Errorf("send from %s: the generator stopped after %d packets of %d", g.opts.From.Name,
+					sent.Packets, quota)
 			}
 		}
 		return nil
@@ -129,14 +157,14 @@ func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 	return total, err
 }
 
-// call sends up to quota packets in one system call on the calling thread.
+// call sends up to quota packets in one system call on the calling thread. It may send fewer when they are paced.
 func (g *Generator) call(quota uint64) (Sent, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return Sent{}, fmt.Errorf("count the CPUs: %w", err)
 	}
 	states := make([]benchGenProgress, cpus)
-	states[g.opts.CPU] = benchGenProgress{Quota: quota, Next: g.next, GapNs: uint64(g.gap)}
+	states[g.opts.CPU] = benchGenProgress{Quota: quota, Next: g.next, GapNs: uint64(g.gap), DueNs: g.due}
 	if err := g.objs.Sent.Put(uint32(0), states); err != nil {
 		return Sent{}, fmt.Errorf("reset the generator's counters: %w", err)
 	}
@@ -146,25 +174,26 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 		Flags:  unix.BPF_F_TEST_XDP_LIVE_FRAMES,
 	}
 	if g.gap > 0 {
-		// Packets leave when the batch is complete.
-		o.BatchSize = pacedBatch
+		o.Repeat *= 1 + uint32(min(g.gap, pacedCall)/pacedHold)
+		o.BatchSize = pacedBatch(g.gap)
 	}
 	_, runErr := g.objs.Generate.Run(o)
 	if err := g.objs.Sent.Lookup(uint32(0), &states); err != nil {
 		return Sent{}, errors.Join(runErr, fmt.Errorf("read the generator's counters: %w", err))
 	}
 	s := states[g.opts.CPU]
-	g.next = s.Next
+	g.next, g.due = s.Next, s.DueNs
 	sent := Sent{Packets: s.Packets, Bytes: s.Bytes}
 	if s.LastNs > s.FirstNs {
 		sent.Elapsed = time.Duration(s.LastNs - s.FirstNs)
 	}
-	switch {
-	case runErr != nil:
+	const page = 4096
+	if errors.Is(runErr, unix.EINVAL) && len(g.table.base) > page/2 {
+		runErr = fmt.Errorf("%w: the kernel makes such frames out of one page, which leaves some 3400 bytes; "+
+			"tcpreplay sends longer ones", runErr)
+	}
+	if runErr != nil {
 		return sent, fmt.Errorf("send frames of up to %d bytes from %s: %w", len(g.table.base), g.opts.From.Name, runErr)
-	case sent.Packets != quota:
-		return sent, fmt.Errorf("send from %s: the generator stopped after %d packets of %d", g.opts.From.Name,
-			sent.Packets, quota)
 	}
 	return sent, nil
 }

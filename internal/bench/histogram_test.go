@@ -77,7 +77,11 @@ func TestLatencyOfKnownDelays(t *testing.T) {
 	_, _, sink := testSink(t, SinkOptions{Flows: 1})
 	// What the test itself takes comes on top.
 	const slack = 2e9
-	for i, delay := range []uint64{0, 5_000_000_000, 10_000_000_000, 20_000_000_000, 30_000_000_000} {
+	delays := []uint64{0, 5_000_000_000, 20_000_000_000, 30_000_000_000}
+	for ns := uint64(1000); ns < 4_000_000_000; ns *= 2 {
+		delays = append(delays, ns)
+	}
+	for i, delay := range delays {
 		if err := sink.Reset(); err != nil {
 			t.Fatal(err)
 		}

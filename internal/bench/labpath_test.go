@@ -50,7 +50,8 @@ func TestScion3(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Rows) != 2 || r.Rows[0].Name != "culvert" || r.Rows[1].Name != "reference" || r.Ratios["culvert/reference"] <= 0 {
+	if len(r.Rows) != 3 || r.Rows[0].Name != "culvert" || r.Rows[1].Name != "reference" ||
+		r.Rows[2].Name != "culvert+reference" || r.Ratios["culvert/reference"] <= 0 || r.Ratios["culvert+reference/reference"] <= 0 {
 		t.Fatalf("rows %+v, ratios %v", r.Rows, r.Ratios)
 	}
 	for _, row := range r.Rows {
@@ -74,13 +75,15 @@ func TestScion3InterruptedLeavesTheLabAsItWas(t *testing.T) {
 		t.Errorf("error %v, report %+v", err, r)
 	}
 	wantAsBefore(t, l.Name, lab.Reference)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	o.Progress = cancelOn{"warming up culvert", cancel}
-	if _, err := Run(ctx, "scion3", o); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
+	for _, row := range []string{"culvert", "culvert+reference"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		o.Progress, o.Rows = cancelOn{"warming up " + row, cancel}, []string{row}
+		if _, err := Run(ctx, "scion3", o); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: error %v", row, err)
+		}
+		cancel()
+		wantAsBefore(t, l.Name, lab.Reference)
 	}
-	wantAsBefore(t, l.Name, lab.Reference)
 }
 
 // wantAsBefore checks that a lab's router in the middle runs and is of that kind, and that no sink is left.
@@ -96,15 +99,22 @@ func wantAsBefore(t *testing.T, name string, kind lab.Router) {
 	if _, err := l.RouterPID("as2"); err != nil {
 		t.Error(err)
 	}
-	err = l.Do("as3", func() error {
-		dev, err := netlink.LinkByName("to-as2")
-		if err == nil && dev.Attrs().Xdp != nil && dev.Attrs().Xdp.Attached {
-			t.Error("there is an XDP program where packets were counted")
+	programs := func(ns, device string) (attached bool) {
+		err := l.Do(ns, func() error {
+			dev, err := netlink.LinkByName(device)
+			attached = err == nil && dev.Attrs().Xdp != nil && dev.Attrs().Xdp.Attached
+			return err
+		})
+		if err != nil {
+			t.Error(err)
 		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
+		return attached
+	}
+	if programs("as3", "to-as2") {
+		t.Error("there is an XDP program where packets were counted")
+	}
+	if kind == lab.Reference && programs("as2", "to-as1") {
+		t.Error("culvert is still in front of the reference router")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,7 +47,7 @@ func TestReceiveOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seen, err := sink.Settled(settleQuiet, settleLimit); err != nil || seen.Packets == 0 || seen.Packets > sent.Packets {
+	if seen, err := sink.Settled(20*time.Millisecond, time.Second); err != nil || seen.Packets == 0 || seen.Packets > sent.Packets {
 		t.Errorf("seen %+v of %d, error %v", seen, sent.Packets, err)
 	}
 	if err := sink.Close(); err != nil {

@@ -33,8 +33,9 @@ type reference struct {
 	// program is the router's file name, empty for the one that 'culvert lab build' builds.
 	program string
 	// cpus are those that it may use, all if there are none.
-	cpus    []int
-	dir     string
+	cpus []int
+	// files is where the router's configuration is.
+	files   *scratch
 	in      End
 	listen  io.Closer
 	process *process
@@ -61,15 +62,13 @@ func (d *reference) startIn(ctx context.Context, p Path) (err error) {
 		func() error { return p.Out.Assign(netip.PrefixFrom(scionInternal.Addr(), 24)) },
 		func() error { return p.In.Neighbour(scionIn.remote.Addr(), p.Source.MAC) },
 		func() error { return p.Out.Neighbour(scionOut.remote.Addr(), p.Sink.MAC) },
-		func() error { d.dir, err = os.MkdirTemp("", "culvert-bench-"); return err },
-		func() error { return d.configure(d.dir) },
+		func() error { d.files, err = newScratch(); return err },
+		func() error { return d.configure(d.files.path()) },
 		func() error {
-			d.process, err = start(p.In.Space, d.dir, d.cpus, program, "--config", "br.toml")
+			d.process, err = start(p.In.Space, d.files.path(), d.cpus, program, "--config", "br.toml")
 			return err
 		},
 		func() error { return d.waitReady(ctx) },
-		// It has read its files by now, and so nothing remains of them even when this process is killed.
-		func() error { return os.RemoveAll(d.dir) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -270,8 +269,5 @@ func (d *reference) Detach() error {
 	if d.listen != nil {
 		err = errors.Join(err, d.listen.Close())
 	}
-	if d.dir != "" {
-		err = errors.Join(err, os.RemoveAll(d.dir))
-	}
-	return err
+	return errors.Join(err, d.files.Close())
 }

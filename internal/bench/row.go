@@ -45,6 +45,10 @@ type Sample struct {
 	Asked float64
 	// Exact says that the row stands for the rate asked for, and shows nothing if that was not reached.
 	Exact bool
+	// Use is how busy each CPU was while packets were sent, from 0 to 1.
+	Use map[int]float64
+	// Order is what became of the packets' order, nil if the frames have no stamps.
+	Order *report.Order
 	// Note says what is particular about the measurement, if anything.
 	Note string
 }

@@ -58,9 +58,11 @@ type scenario struct {
 // scenarios are all there are, in the order of help texts.
 func scenarios() []scenario {
 	return []scenario{
-		{"veth", 11, 300 * time.Millisecond, runVeth},
+		{"veth", 10, 300 * time.Millisecond, runVeth},
+		{"workers", 7, time.Second, runWorkers},
 		{"cost", 21, 40 * time.Millisecond, runCost},
 		{"scion3", 3, time.Second, runScion3},
+		{"generator", 11, 300 * time.Millisecond, runGenerator},
 	}
 }
 
@@ -90,6 +92,12 @@ func Run(ctx context.Context, name string, o Options) (*report.Report, error) {
 	i := slices.IndexFunc(known, func(s scenario) bool { return s.name == name })
 	if i < 0 {
 		return nil, fmt.Errorf("%w scenario %q: there are %s", ErrUnknown, name, strings.Join(Scenarios(), ", "))
+	}
+	if name == "cost" || name == "scion3" {
+		if len(o.Sizes) > 0 || len(o.CPUs) > 0 {
+			return nil, fmt.Errorf("%w option for scenario %s: it has one frame size and one set of CPUs, leave --size and "+
+				"--cpus out", ErrUnknown, name)
+		}
 	}
 	s := known[i]
 	chosen, err := choose(name, o.Rows)

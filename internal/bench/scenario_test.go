@@ -3,10 +3,8 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // held lists the namespaces, programs, maps and links that the process holds: what could outlive a measurement.
@@ -64,46 +60,6 @@ func checkLeftovers(t *testing.T) {
 	})
 }
 
-// All rows forward, every packet is accounted for, and nothing remains.
-func TestVeth(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	o := shortOptions(t)
-	var progress bytes.Buffer
-	o.Progress = &progress
-	r, err := Run(context.Background(), "veth", o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, row := range r.Rows {
-		names = append(names, row.Name)
-		if !row.Valid || row.Received == 0 || row.Mpps.Median <= 0 {
-			t.Errorf("row %+v", row)
-		}
-		// The reference router loses packets, because it is slower than the generator. The others must not, however
-		// fast the machine is, because generator and device take turns on one CPU.
-		if !strings.HasPrefix(row.Name, "reference") && row.Received < row.Sent/2 {
-			t.Errorf("row %+v", row)
-		}
-	}
-	want := []string{"direct", "bridge", "redirect", "culvert-nomac", "culvert-cold", "culvert-warm", "reference", "reference-1cpu"}
-	if !slices.Equal(names, want) {
-		t.Errorf("rows %q, want %q", names, want)
-	}
-	for _, ratio := range []string{"culvert-cold/redirect", "culvert-cold/bridge", "culvert-cold/reference"} {
-		if r.Ratios[ratio] <= 0 {
-			t.Errorf("no ratio %s in %v", ratio, r.Ratios)
-		}
-	}
-	if r.Machine.Kernel == "" || r.Machine.CPUs == 0 {
-		t.Errorf("machine %+v", r.Machine)
-	}
-	if !strings.Contains(progress.String(), "round 1 of 1: redirect") {
-		t.Errorf("progress %q", &progress)
-	}
-}
-
 // All programs redirect every one of their frames: the measurement itself insists on it.
 func TestCost(t *testing.T) {
 	needRoot(t)
@@ -122,45 +78,6 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// What a device pins is gone with the row.
-func TestCulvertLeavesNoPins(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	frames, err := UDPFrames(4, frameSize)
-	if err != nil {
-		t.Fatal(err)
-	}
-	row := vethRow{name: "culvert-cold", opts: vethOptions{Frames: frames, CPU: LastCPU()}}
-	row.device = &culvert{traffic: scionTraffic{cold: true, size: frameSize}}
-	if err := row.Setup(context.Background()); err != nil {
-		t.Fatal(errors.Join(err, row.Teardown()))
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(row.under.FD(), &st); err != nil {
-		t.Error(err)
-	}
-	pins := fmt.Sprintf("/sys/fs/bpf/culvert/%d", st.Ino)
-	if _, err := os.Stat(pins); err != nil {
-		t.Errorf("while it runs: %v", err)
-	}
-	if err := row.Teardown(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(pins); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is left, error %v", pins, err)
-	}
-}
-
-func TestMissingRouter(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	o := shortOptions(t)
-	o.Rows, o.Router = []string{"reference"}, "/nowhere/router"
-	if _, err := Run(context.Background(), "veth", o); err == nil || !strings.Contains(err.Error(), "culvert lab build") {
-		t.Errorf("error %v does not say how to get the router", err)
-	}
-}
-
 // A router that ends at once is reported with its last words.
 func TestBrokenRouter(t *testing.T) {
 	needRoot(t)
@@ -172,17 +89,6 @@ func TestBrokenRouter(t *testing.T) {
 	}
 	if _, err := Run(context.Background(), "veth", o); err == nil || !strings.Contains(err.Error(), "cannot go on") {
 		t.Errorf("error %v does not say what the router said", err)
-	}
-}
-
-func TestInterruptedScenarioLeavesNothing(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	o := shortOptions(t)
-	o.Progress = cancelOn{"warming up culvert-cold", cancel}
-	if _, err := Run(ctx, "veth", o); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
 	}
 }
 
@@ -212,6 +118,16 @@ func TestUnknownNames(t *testing.T) {
 		_, err := Run(context.Background(), tc.scenario, Options{Rows: tc.rows, Progress: io.Discard})
 		if !errors.Is(err, ErrUnknown) {
 			t.Errorf("%s %v: error %v", tc.scenario, tc.rows, err)
+		}
+	}
+}
+
+// What a scenario does not have cannot be asked of it.
+func TestSizesOfOthers(t *testing.T) {
+	for _, o := range []Options{{Sizes: []string{"64"}}, {CPUs: []int{2}}} {
+		o.Progress = io.Discard
+		if _, err := Run(t.Context(), "cost", o); !errors.Is(err, ErrUnknown) {
+			t.Errorf("sizes %q on %v CPUs: error %v", o.Sizes, o.CPUs, err)
 		}
 	}
 }

@@ -83,6 +83,11 @@ type scionTraffic struct {
 	crossing bool
 	// size is the length of each frame in bytes. It is more if the headers alone take more.
 	size int
+	// flows is how many flows there are, by turns; 0 for one for each frame.
+	flows int
+	// payload is how many bytes there are behind all headers at least. The headers take 134 bytes, or 146 when
+	// crossing, so with a stamp no frame is shorter than 150 or 162.
+	payload int
 }
 
 // linkType is what both links of the router are to it.
@@ -93,35 +98,39 @@ func (t scionTraffic) linkTypes() (in, out topology.LinkType) {
 	return topology.Core, topology.Core
 }
 
-// frames makes n frames, each of another flow, that arrive at r by Path.In and leave by Path.Out.
+// frames makes n frames that arrive at r by Path.In and leave by Path.Out.
 func (t scionTraffic) frames(r scionRouter, p Path, n int) (frames [][]byte, err error) {
 	// An hour ago, so that no clock finds the hop fields to be of the future. They last for six hours.
 	start := uint32(time.Now().Add(-time.Hour).Unix())
-	payload := 0
+	payload := t.payload
 	frames = make([][]byte, n)
 	for i := range frames {
 		number := 0
 		if t.cold {
 			number = i
 		}
+		flow := i
+		if t.flows > 0 {
+			flow = i % t.flows
+		}
 		spec := scionpkt.Spec{
 			Outer:    scionpkt.Outer{DstMAC: [6]byte(p.In.MAC), SrcMAC: [6]byte(p.Source.MAC), Src: r.in.remote, Dst: r.in.local},
 			External: true,
 			Key:      r.key,
-			FlowID:   uint32(i) & 0xfffff,
+			FlowID:   uint32(flow) & 0xfffff,
 			SrcIA:    r.in.ia,
 			DstIA:    r.out.ia,
-			SrcHost:  addr.HostIP(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})),
+			SrcHost:  addr.HostIP(netip.AddrFrom4([4]byte{10, byte(flow >> 16), byte(flow >> 8), byte(flow)})),
 			DstHost:  addr.HostIP(scionSink),
 			Segments: t.segments(r, start-uint32(number>>16), uint16(number)),
 			CurrHF:   1,
-			Payload:  scionpkt.Payload{SrcPort: uint16(1024 + i%60000), DstPort: 30041, Size: payload, HopByHop: -1, EndToEnd: -1},
+			Payload:  scionpkt.Payload{SrcPort: uint16(1024 + flow%60000), DstPort: 30041, Size: payload, HopByHop: -1, EndToEnd: -1},
 		}
 		if frames[i], err = spec.Build(); err != nil {
 			return nil, fmt.Errorf("make SCION packet %d: %w", i, err)
 		}
 		if short := t.size - len(frames[i]); short > 0 {
-			payload = short
+			payload += short
 			spec.Payload.Size = payload
 			if frames[i], err = spec.Build(); err != nil {
 				return nil, fmt.Errorf("make SCION packet %d: %w", i, err)

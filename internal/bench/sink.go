@@ -19,6 +19,9 @@ type SinkOptions struct {
 	// are counted and dropped from those that are left to the stack.
 	MarkOffset int
 	Mark       uint32
+	// Port, if not 0, has only UDP packets for that port counted and dropped, over IPv4 or IPv6 without VLAN tags and
+	// extension headers.
+	Port uint16
 	// Tags, if not 0, makes the sink also count by a 32-bit big-endian number below Tags that it finds
 	// TagOffset bytes into each frame.
 	Tags, TagOffset int
@@ -66,6 +69,7 @@ func NewSink(at End, o SinkOptions) (*Sink, error) {
 		err = errors.Join(err, spec.Variables[benchSinkVarMarkOffset].Set(int32(o.MarkOffset)),
 			spec.Variables[benchSinkVarMark].Set(o.Mark))
 	}
+	err = errors.Join(err, spec.Variables[benchSinkVarUdpPort].Set(o.Port))
 	if o.Tags > 0 {
 		spec.Maps[benchSinkMapTags].MaxEntries = uint32(o.Tags)
 		err = errors.Join(err, spec.Variables[benchSinkVarTagOffset].Set(int32(o.TagOffset)))

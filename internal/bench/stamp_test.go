@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -198,6 +199,55 @@ func TestGeneratorStampsInOrder(t *testing.T) {
 		if err := gen.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Packets of one flow that arrive on several CPUs at once are all counted, each once.
+func TestOrderOnSeveralCPUs(t *testing.T) {
+	needRoot(t)
+	_, _, sink := testSink(t, SinkOptions{Flows: 1})
+	const repeat = 200_000
+	frame := withStamp(make([]byte, 60), 0, 7, now(t))
+	done := make(chan error)
+	cpus := []int{LastCPU(), anotherCPU(LastCPU())}
+	for _, cpu := range cpus {
+		go func() {
+			done <- onThread(func() error {
+				if err := pin(cpu); err != nil {
+					return err
+				}
+				_, err := sink.objs.Sink.Run(&ebpf.RunOptions{Data: frame, Repeat: repeat})
+				return err
+			})
+		}()
+	}
+	for range cpus {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen, err := sink.Seen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An interrupted test run begins again and makes them more.
+	order, err := sink.Order()
+	if err != nil || seen.Packets < 2*repeat || order.Packets != seen.Packets || order.Duplicates != seen.Packets-1 {
+		t.Errorf("%d packets seen, order %+v, error %v", seen.Packets, order, err)
+	}
+}
+
+// The kernel makes live frames of one page only; that is said, not left to "invalid argument".
+func TestGeneratorSaysHowLongFramesCanBe(t *testing.T) {
+	needRoot(t)
+	from, _, _ := testSink(t, SinkOptions{})
+	gen, err := NewGenerator(GeneratorOptions{Frames: taggedFrames(1, 9000), From: from, CPU: LastCPU()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gen.Close()
+	if _, err := gen.Run(context.Background(), 1); err == nil || !strings.Contains(err.Error(), "one page") {
+		t.Errorf("error %v", err)
 	}
 }
 

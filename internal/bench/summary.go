@@ -19,6 +19,7 @@ func rateReport(rows []Row, samples [][]Sample, against []string) *report.Report
 			d.describe(&out)
 		}
 		var mpps, offered, ns []float64
+		used := map[int][]float64{}
 		var asked float64
 		var exact bool
 		var missing int64
@@ -28,6 +29,10 @@ func rateReport(rows []Row, samples [][]Sample, against []string) *report.Report
 			if s.Mpps() > 0 {
 				ns = append(ns, 1000/s.Mpps())
 			}
+			for cpu, use := range s.Use {
+				used[cpu] = append(used[cpu], use)
+			}
+			out.Order = addOrder(out.Order, s.Order)
 			out.Sent += s.Sent
 			out.Received += s.Received
 			for where, n := range s.Lost {
@@ -50,6 +55,12 @@ func rateReport(rows []Row, samples [][]Sample, against []string) *report.Report
 		}
 		arrived, sent, cost := report.NewSpread(mpps), report.NewSpread(offered), report.NewSpread(ns)
 		out.Mpps, out.Offered, out.NsPerPacket = &arrived, &sent, &cost
+		for cpu, shares := range used {
+			if out.Use == nil {
+				out.Use = map[int]report.Spread{}
+			}
+			out.Use[cpu] = report.NewSpread(shares)
+		}
 		out.Samples = map[string][]float64{"mpps": mpps}
 		rates[out.Name] = mpps
 		r.Rows = append(r.Rows, out)
@@ -63,6 +74,22 @@ func rateReport(rows []Row, samples [][]Sample, against []string) *report.Report
 		}
 	}
 	return r
+}
+
+// addOrder adds up, and leaves a sum of nothing nil.
+func addOrder(sum, o *report.Order) *report.Order {
+	if o == nil {
+		return sum
+	}
+	if sum == nil {
+		sum = &report.Order{}
+	}
+	sum.Packets += o.Packets
+	sum.Missing += o.Missing
+	sum.Duplicates += o.Duplicates
+	sum.Reordered += o.Reordered
+	sum.Late += o.Late
+	return sum
 }
 
 // costReport is the report of costs.

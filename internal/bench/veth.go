@@ -27,6 +27,8 @@ type vethOptions struct {
 	CPU int
 	// Apart has the generator on another CPU, and the device receive on CPU.
 	Apart bool
+	// Flows, if not 0, stamps the frames with so many flows, to see what becomes of their order.
+	Flows int
 	// Size is the length of the frames in bytes, for the report.
 	Size int
 }
@@ -34,10 +36,11 @@ type vethOptions struct {
 // firstPackets is how many packets show a row's rate, before it is known.
 const firstPackets = 200_000
 
-// What a device still has in its queues at the end of a round counts for it: that is at most what its queues hold.
+// How long a row waits for packets that are still on their way at the end of a round, and how often it looks. What a
+// device has in its queues then counts for it: that is at most what its queues hold.
 const (
-	settleQuiet = 20 * time.Millisecond
 	settleLimit = 2 * time.Second
+	settleQuiet = 5 * time.Millisecond
 )
 
 // vethRow measures packets through a device, or through nothing but a wire if there is no device.
@@ -75,6 +78,9 @@ func (r *vethRow) Name() string { return r.name }
 // describe says on which CPUs which frames were carried.
 func (r *vethRow) describe(row *report.Row) {
 	row.FrameSize = r.opts.Size
+	if d, ok := r.device.(interface{ describe(row *report.Row) }); ok {
+		defer d.describe(row)
+	}
 	row.CPUs = []int{r.opts.CPU}
 	if from := r.generatorCPU(); from != r.opts.CPU {
 		row.CPUs = []int{from, r.opts.CPU}
@@ -105,6 +111,7 @@ func (r *vethRow) Setup(ctx context.Context) error {
 		}
 	}
 	o := GeneratorOptions{Frames: frames, Header: r.opts.Header, From: r.path.Source, CPU: r.generatorCPU()}
+	o.Stamp, o.Flows, o.Untimed = r.opts.Flows > 0, r.opts.Flows, true
 	r.gen, err = NewGenerator(o)
 	return err
 }
@@ -169,7 +176,9 @@ func (r *vethRow) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if r.sink, err = NewSink(r.path.Sink, r.opts.Sink); err != nil || !r.opts.Apart {
+	o := r.opts.Sink
+	o.Flows, o.Untimed = r.opts.Flows, true
+	if r.sink, err = NewSink(r.path.Sink, o); err != nil || !r.opts.Apart {
 		return err
 	}
 	first := r.path.In
@@ -226,35 +235,57 @@ func (r *vethRow) send(ctx context.Context, round time.Duration) (Sample, error)
 	if r.rate > 0 {
 		packets = max(1, uint64(r.rate*round.Seconds()))
 	}
-	sent, err := r.gen.Run(ctx, packets)
+	var sent Sent
+	used, err := watchCPUs(func() error {
+		sent, err = r.gen.Run(ctx, packets)
+		return err
+	})
 	if err != nil {
 		return Sample{}, err
 	}
 	if sent.Elapsed > 0 {
 		r.rate = float64(sent.Packets) / sent.Elapsed.Seconds()
 	}
-	if _, err := r.sink.Settled(settleQuiet, settleLimit); err != nil {
-		return Sample{}, err
+	s, err := r.settle(ctx, before, Sample{
+		Sent:    sent.Packets,
+		Elapsed: sent.Elapsed,
+		Asked:   r.pace,
+		Use:     used,
+		Note:    cmp.Or(r.paceNote, r.note),
+	})
+	if err != nil || r.opts.Flows == 0 {
+		return s, err
 	}
-	after, err := r.count()
+	order, err := r.sink.Order()
 	if err != nil {
-		return Sample{}, err
+		return s, err
 	}
-	s := Sample{
-		Sent:     sent.Packets,
-		Received: after.received - before.received,
-		Elapsed:  sent.Elapsed,
-		Asked:    r.pace,
-		Note:     cmp.Or(r.paceNote, r.note),
-	}
-	if passed := after.passed - before.passed; r.opts.On != nil && passed > sent.Packets {
-		s.Others = passed - sent.Packets
-	}
-	s.Lost = map[string]uint64{}
-	for where, n := range after.lost {
-		s.Lost[where] = n - before.lost[where]
-	}
+	order = Missing(order, sent.Packets)
+	s.Order = &order
 	return s, nil
+}
+
+// settle completes the sample once every packet has turned up, or when waiting does not help: a device that has to
+// wait for a CPU holds packets back for long.
+func (r *vethRow) settle(ctx context.Context, before pathCount, s Sample) (Sample, error) {
+	for end := time.Now().Add(settleLimit); ; {
+		after, err := r.count()
+		if err != nil {
+			return s, err
+		}
+		s.Received = after.received - before.received
+		if passed := after.passed - before.passed; r.opts.On != nil && passed > s.Sent {
+			s.Others = passed - s.Sent
+		}
+		s.Lost = map[string]uint64{}
+		for where, n := range after.lost {
+			s.Lost[where] = n - before.lost[where]
+		}
+		if s.Accounted() || ctx.Err() != nil || time.Now().After(end) {
+			return s, nil
+		}
+		time.Sleep(settleQuiet)
+	}
 }
 
 // Teardown lets everything go, in the reverse order of Setup.

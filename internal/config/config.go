@@ -29,7 +29,9 @@ type Node struct {
 	Mode string `toml:"mode"`
 	// Interfaces to attach to. Without them, those that carry the addresses of the stages below.
 	Interfaces []string `toml:"interfaces"`
-	SCION      *SCION   `toml:"scion"`
+	// Workers are nil if packets stay on the CPU that they come in on.
+	Workers *Workers `toml:"workers"`
+	SCION   *SCION   `toml:"scion"`
 }
 
 // SCION configures the border router.
@@ -49,7 +51,7 @@ func IsNode(path string) (bool, error) {
 	if err := toml.Unmarshal(b, &tables); err != nil {
 		return false, nil
 	}
-	for _, key := range []string{"scion", "mode", "interfaces"} {
+	for _, key := range []string{"scion", "mode", "interfaces", "workers"} {
 		if _, ok := tables[key]; ok {
 			return true, nil
 		}
@@ -78,10 +80,17 @@ func Load(path string) (*Node, error) {
 	}
 	n := Node{Mode: ModeNative}
 	if err := toml.NewDecoder(bytes.NewReader(b)).DisallowUnknownFields().Decode(&n); err != nil {
+		var list *listError
+		if errors.As(err, &list) {
+			return nil, fmt.Errorf("%s%s: %w", path, position(b, "workers.cpus"), list)
+		}
 		return nil, located(path, err)
 	}
 	if err := n.check(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if key, err := n.Workers.check(); err != nil {
+		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
 	}
 	return &n, nil
 }

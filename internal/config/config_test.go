@@ -3,6 +3,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,6 +50,18 @@ func TestBadInputIsLocated(t *testing.T) {
 		{"unknown key", "[scion]\nconfig = \"x\"\nturbo = true\n", ":3:1: unknown key \"scion.turbo\""},
 		{"unknown table", "[scion]\nconfig = \"x\"\n[warp]\n", "unknown key \"warp\""},
 		{"bad mode", "mode = \"offload\"\n[scion]\nconfig = \"x\"\n", "mode = \"offload\": use"},
+		{"no such CPU", "[workers]\ncpus = \"4095\"\n[scion]\nconfig = \"x\"\n", ":2:8: workers.cpus: CPU 4095 is not online: there are "},
+		{"no such CPU in a list", "[scion]\nconfig = \"x\"\n[workers]\ncpus = [0, 4095]\n", ":4:1: workers.cpus: CPU 4095 is not online"},
+		{"CPU twice", "[workers]\ncpus = \"0,0\"\n[scion]\nconfig = \"x\"\n", ":2:8: workers.cpus: CPU 0 is given twice"},
+		{"no CPU", "[workers]\ncpus = []\n[scion]\nconfig = \"x\"\n", ":2:1: workers.cpus: the list of CPUs is empty"},
+		{"nothing in quotes", "[workers]\ncpus = \"\"\n[scion]\nconfig = \"x\"\n", ":2:8: the list of CPUs is empty"},
+		{"no CPU list", "[workers]\ncpus = \"all\"\n[scion]\nconfig = \"x\"\n", ":2:8: \"all\" is no list of CPUs"},
+		{"CPUs backwards", "[workers]\ncpus = \"3-1\"\n[scion]\nconfig = \"x\"\n", ":2:8: \"3-1\" is no list of CPUs"},
+		{"CPUs of the wrong type", "[workers]\ncpus = true\n[scion]\nconfig = \"x\"\n", ":2:8: \"true\" is no list of CPUs"},
+		{"CPUs missing", "[workers]\nqueue = 64\n[scion]\nconfig = \"x\"\n", "workers.cpus is missing"},
+		{"queue too long", "[workers]\ncpus = \"0\"\nqueue = 16385\n[scion]\nconfig = \"x\"\n", ":3:9: workers.queue = 16385: use 1 to 16384"},
+		{"queue of nothing", "[scion]\nconfig = \"x\"\n[workers]\ncpus = \"0\"\nqueue = 0\n", ":5:9: workers.queue = 0: use 1 to 16384"},
+		{"unknown key of workers", "[workers]\ncpus = \"0\"\nthreads = 2\n[scion]\nconfig = \"x\"\n", ":3:1: unknown key \"workers.threads\""},
 		{"no stage", "", "no stage is on"},
 		{"no file", "[scion]\n", "scion.config is missing"},
 	} {
@@ -61,6 +74,25 @@ func TestBadInputIsLocated(t *testing.T) {
 				t.Errorf("error is %q, want one line with %q", err, tt.want)
 			}
 		})
+	}
+}
+
+func TestWorkers(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                               "[] 0",
+		"[workers]\ncpus = \"0\"\n":      "[0] 0",
+		"[workers]\ncpus = [0]\n":        "[0] 0",
+		"workers.cpus = \"0-0\"\n":       "[0] 0",
+		"workers = {cpus=\"0\",queue=9}": "[0] 9",
+	} {
+		n, err := Load(write(t, text+"\n[scion]\nconfig = \"x\"\n"))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := fmt.Sprint(n.Workers.CPUNumbers(), n.Workers.QueueLen()); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
 	}
 }
 

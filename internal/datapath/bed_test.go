@@ -228,8 +228,8 @@ func transitFrame(t *testing.T, in *net.Interface, key Key) []byte {
 	return sizedTransitFrame(t, in, key, 64)
 }
 
-// sizedTransitFrame is transitFrame with a payload of the given number of bytes.
-func sizedTransitFrame(t *testing.T, in *net.Interface, key Key, size int) []byte {
+// sizedTransitFrame is transitFrame with a payload of the given number of bytes, and with changes.
+func sizedTransitFrame(t *testing.T, in *net.Interface, key Key, size int, changes ...func(*scionpkt.Spec)) []byte {
 	t.Helper()
 	c := testConfig(1)
 	hop := func(in, out uint16) scionpkt.Hop {
@@ -253,6 +253,9 @@ func sizedTransitFrame(t *testing.T, in *net.Interface, key Key, size int) []byt
 		}},
 		CurrHF:  1,
 		Payload: scionpkt.Payload{Size: size, SrcPort: 1000, DstPort: 2000, HopByHop: -1, EndToEnd: -1},
+	}
+	for _, change := range changes {
+		change(&s)
 	}
 	f, err := s.Build()
 	if err != nil {

@@ -29,9 +29,14 @@ type Options struct {
 	// Unattended says that no process will keep the next hops: the programs ask the kernel for
 	// those they lack.
 	Unattended bool
+	// Workers are the CPUs that packets are spread over.
+	Workers Workers
 	// Temporary pins nothing: the data plane is gone with Close or with the process, however it
 	// ends. For measurements.
 	Temporary bool
+	// Turns gives packets to the workers by turns, whatever their flow. It exists to measure what
+	// that does; no configuration leads here.
+	Turns bool
 	// SkipMAC leaves out the verification of hop fields. It exists to measure what the
 	// verification costs; no configuration leads here.
 	SkipMAC bool
@@ -108,6 +113,11 @@ func Attach(o Options, c Config) (*Instance, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
+	workers, err := o.Workers.normal()
+	if err != nil {
+		return nil, err
+	}
+	o.Workers = workers
 	ports, err := findPorts(o.Interfaces)
 	if err != nil {
 		return nil, err
@@ -179,7 +189,7 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 	}
 	number, err := generationNumber(gen)
 	if err == nil {
-		err = inst.watchLosses(gen, number)
+		err = inst.watchLosses(gen, number, old)
 	}
 	if err == nil {
 		err = inst.countLosses(number, func() error { return swapLinks(inst, old, ports) })

@@ -367,7 +367,7 @@ func leaveDeadGeneration(t *testing.T, inst *Instance, c Config, ports ...*net.I
 	}
 	number, err := generationNumber(gen)
 	if err == nil {
-		err = dead.watchLosses(gen, number)
+		err = dead.watchLosses(gen, number, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

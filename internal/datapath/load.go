@@ -25,7 +25,7 @@ const minCounters = 64
 // only while it stays the same. The others belong to one loaded program.
 var (
 	carriedMaps = []string{
-		pipelineMapCounters, pipelineMapHopCache, pipelineMapScionHosts,
+		pipelineMapCounters, pipelineMapHandedFrom, pipelineMapHopCache, pipelineMapScionHosts,
 		pipelineMapScionKeys, pipelineMapScionTraffic, pipelineMapScionWanted,
 	}
 	configMaps = []string{
@@ -42,6 +42,9 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 	}
 	sizeMaps(spec, m, ports)
 	if err := setConstants(spec, m, o); err != nil {
+		return nil, err
+	}
+	if err := setWorkers(spec, m, o.Turns); err != nil {
 		return nil, err
 	}
 	inst := &Instance{meta: m, maps: make(map[string]*ebpf.Map)}
@@ -99,6 +102,9 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 		if err := inst.fillConfig(old); err != nil {
 			return nil, err
 		}
+	}
+	if err := inst.startWorkers(coll.Programs[pipelineProgWorker]); err != nil {
+		return nil, err
 	}
 	if err := inst.fillPorts(ports); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strconv"
 
@@ -18,21 +19,29 @@ var lossTracepoints = map[string]string{
 	"xdp_exception":    lossesProgException,
 }
 
+// workerTracepoints are those that only data planes with workers need.
+var workerTracepoints = map[string]string{
+	"xdp_cpumap_enqueue": lossesProgCpumapEnqueue,
+	"xdp_cpumap_kthread": lossesProgCpumapKthread,
+}
+
 // watchLosses loads the programs that count what is lost after the verdict, and pins them into the
 // directory of the generation of that number, which they belong to: they read its table of
-// interfaces. A temporary instance has no directory.
-func (i *Instance) watchLosses(gen string, number uint32) error {
+// interfaces. What the queues of old's workers lose from now on is theirs to count as well. A
+// temporary instance has no directory.
+func (i *Instance) watchLosses(gen string, number uint32, old *Instance) error {
 	spec, err := loadLosses()
 	if err != nil {
 		return err
 	}
-	if err := spec.Variables[lossesVarNetns].Set(i.meta.NetNS); err != nil {
-		return fmt.Errorf("setting %s: %w", lossesVarNetns, err)
+	tracepoints, err := i.describeToLosses(spec, number, old)
+	if err != nil {
+		return err
 	}
-	if err := spec.Variables[lossesVarGeneration].Set(number); err != nil {
-		return fmt.Errorf("setting %s: %w", lossesVarGeneration, err)
+	replace := map[string]*ebpf.Map{
+		lossesMapPorts:      i.maps[pipelineMapPorts],
+		lossesMapHandedFrom: i.maps[pipelineMapHandedFrom],
 	}
-	replace := map[string]*ebpf.Map{lossesMapPorts: i.maps[pipelineMapPorts]}
 	spec.Maps[lossesMapPorts].MaxEntries = i.maps[pipelineMapPorts].MaxEntries()
 	for _, name := range lossMaps {
 		if m := i.maps[name]; m != nil {
@@ -57,7 +66,7 @@ func (i *Instance) watchLosses(gen string, number uint32) error {
 			return fmt.Errorf("pinning map %s: %w", name, err)
 		}
 	}
-	for tracepoint, prog := range lossTracepoints {
+	for tracepoint, prog := range tracepoints {
 		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{
 			Name:    tracepoint,
 			Program: coll.Programs[prog],
@@ -76,6 +85,43 @@ func (i *Instance) watchLosses(gen string, number uint32) error {
 		}
 	}
 	return nil
+}
+
+// describeToLosses sets what the programs have to know, drops those that have nothing to count, and
+// returns the tracepoints of the others.
+func (i *Instance) describeToLosses(spec *ebpf.CollectionSpec, number uint32, old *Instance) (map[string]string, error) {
+	workers, err := i.workerMap()
+	if err != nil {
+		return nil, err
+	}
+	former, err := old.workerMap()
+	if err != nil {
+		return nil, err
+	}
+	possible, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("counting the CPUs: %w", err)
+	}
+	for name, value := range map[string]uint32{
+		lossesVarNetns:           i.meta.NetNS,
+		lossesVarGeneration:      number,
+		lossesVarWorkerMap:       workers,
+		lossesVarFormerWorkerMap: former,
+		lossesVarCpuCount:        uint32(possible),
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	tracepoints := maps.Clone(lossTracepoints)
+	if workers != 0 || former != 0 {
+		maps.Copy(tracepoints, workerTracepoints)
+	} else {
+		for _, prog := range workerTracepoints {
+			delete(spec.Programs, prog)
+		}
+	}
+	return tracepoints, nil
 }
 
 // lossMaps are carried from generation to generation.

@@ -15,25 +15,33 @@ import (
 type lossesLoss uint32
 
 const (
-	lossesLossLOSS_REDIRECT  lossesLoss = 0
-	lossesLossLOSS_TRANSMIT  lossesLoss = 1
-	lossesLossLOSS_EXCEPTION lossesLoss = 2
-	lossesLossLOSS_COUNT     lossesLoss = 3
+	lossesLossLOSS_REDIRECT     lossesLoss = 0
+	lossesLossLOSS_TRANSMIT     lossesLoss = 1
+	lossesLossLOSS_EXCEPTION    lossesLoss = 2
+	lossesLossLOSS_WORKER_QUEUE lossesLoss = 3
+	lossesLossLOSS_WORKER       lossesLoss = 4
+	lossesLossLOSS_COUNT        lossesLoss = 5
 )
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	lossesMapLosses       = "losses"
-	lossesMapLossesBy     = "losses_by"
-	lossesMapPorts        = "ports"
-	lossesProgDevmapXmit  = "devmap_xmit"
-	lossesProgException   = "exception"
-	lossesProgRedirectErr = "redirect_err"
-	lossesVarGeneration   = "generation"
-	lossesVarLossNames    = "loss_names"
-	lossesVarNetns        = "netns"
+	lossesMapHandedFrom      = "handed_from"
+	lossesMapLosses          = "losses"
+	lossesMapLossesBy        = "losses_by"
+	lossesMapPorts           = "ports"
+	lossesProgCpumapEnqueue  = "cpumap_enqueue"
+	lossesProgCpumapKthread  = "cpumap_kthread"
+	lossesProgDevmapXmit     = "devmap_xmit"
+	lossesProgException      = "exception"
+	lossesProgRedirectErr    = "redirect_err"
+	lossesVarCpuCount        = "cpu_count"
+	lossesVarFormerWorkerMap = "former_worker_map"
+	lossesVarGeneration      = "generation"
+	lossesVarLossNames       = "loss_names"
+	lossesVarNetns           = "netns"
+	lossesVarWorkerMap       = "worker_map"
 )
 
 // loadLosses returns the embedded CollectionSpec for losses.
@@ -78,27 +86,33 @@ type lossesSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type lossesProgramSpecs struct {
-	DevmapXmit  *ebpf.ProgramSpec `ebpf:"devmap_xmit"`
-	Exception   *ebpf.ProgramSpec `ebpf:"exception"`
-	RedirectErr *ebpf.ProgramSpec `ebpf:"redirect_err"`
+	CpumapEnqueue *ebpf.ProgramSpec `ebpf:"cpumap_enqueue"`
+	CpumapKthread *ebpf.ProgramSpec `ebpf:"cpumap_kthread"`
+	DevmapXmit    *ebpf.ProgramSpec `ebpf:"devmap_xmit"`
+	Exception     *ebpf.ProgramSpec `ebpf:"exception"`
+	RedirectErr   *ebpf.ProgramSpec `ebpf:"redirect_err"`
 }
 
 // lossesMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type lossesMapSpecs struct {
-	Losses   *ebpf.MapSpec `ebpf:"losses"`
-	LossesBy *ebpf.MapSpec `ebpf:"losses_by"`
-	Ports    *ebpf.MapSpec `ebpf:"ports"`
+	HandedFrom *ebpf.MapSpec `ebpf:"handed_from"`
+	Losses     *ebpf.MapSpec `ebpf:"losses"`
+	LossesBy   *ebpf.MapSpec `ebpf:"losses_by"`
+	Ports      *ebpf.MapSpec `ebpf:"ports"`
 }
 
 // lossesVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type lossesVariableSpecs struct {
-	Generation *ebpf.VariableSpec `ebpf:"generation"`
-	LossNames  *ebpf.VariableSpec `ebpf:"loss_names"`
-	Netns      *ebpf.VariableSpec `ebpf:"netns"`
+	CpuCount        *ebpf.VariableSpec `ebpf:"cpu_count"`
+	FormerWorkerMap *ebpf.VariableSpec `ebpf:"former_worker_map"`
+	Generation      *ebpf.VariableSpec `ebpf:"generation"`
+	LossNames       *ebpf.VariableSpec `ebpf:"loss_names"`
+	Netns           *ebpf.VariableSpec `ebpf:"netns"`
+	WorkerMap       *ebpf.VariableSpec `ebpf:"worker_map"`
 }
 
 // lossesObjects contains all objects after they have been loaded into the kernel.
@@ -121,13 +135,15 @@ func (o *lossesObjects) Close() error {
 //
 // It can be passed to loadLossesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lossesMaps struct {
-	Losses   *ebpf.Map `ebpf:"losses"`
-	LossesBy *ebpf.Map `ebpf:"losses_by"`
-	Ports    *ebpf.Map `ebpf:"ports"`
+	HandedFrom *ebpf.Map `ebpf:"handed_from"`
+	Losses     *ebpf.Map `ebpf:"losses"`
+	LossesBy   *ebpf.Map `ebpf:"losses_by"`
+	Ports      *ebpf.Map `ebpf:"ports"`
 }
 
 func (m *lossesMaps) Close() error {
 	return _LossesClose(
+		m.HandedFrom,
 		m.Losses,
 		m.LossesBy,
 		m.Ports,
@@ -138,22 +154,29 @@ func (m *lossesMaps) Close() error {
 //
 // It can be passed to loadLossesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lossesVariables struct {
-	Generation *ebpf.Variable `ebpf:"generation"`
-	LossNames  *ebpf.Variable `ebpf:"loss_names"`
-	Netns      *ebpf.Variable `ebpf:"netns"`
+	CpuCount        *ebpf.Variable `ebpf:"cpu_count"`
+	FormerWorkerMap *ebpf.Variable `ebpf:"former_worker_map"`
+	Generation      *ebpf.Variable `ebpf:"generation"`
+	LossNames       *ebpf.Variable `ebpf:"loss_names"`
+	Netns           *ebpf.Variable `ebpf:"netns"`
+	WorkerMap       *ebpf.Variable `ebpf:"worker_map"`
 }
 
 // lossesPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadLossesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lossesPrograms struct {
-	DevmapXmit  *ebpf.Program `ebpf:"devmap_xmit"`
-	Exception   *ebpf.Program `ebpf:"exception"`
-	RedirectErr *ebpf.Program `ebpf:"redirect_err"`
+	CpumapEnqueue *ebpf.Program `ebpf:"cpumap_enqueue"`
+	CpumapKthread *ebpf.Program `ebpf:"cpumap_kthread"`
+	DevmapXmit    *ebpf.Program `ebpf:"devmap_xmit"`
+	Exception     *ebpf.Program `ebpf:"exception"`
+	RedirectErr   *ebpf.Program `ebpf:"redirect_err"`
 }
 
 func (p *lossesPrograms) Close() error {
 	return _LossesClose(
+		p.CpumapEnqueue,
+		p.CpumapKthread,
 		p.DevmapXmit,
 		p.Exception,
 		p.RedirectErr,

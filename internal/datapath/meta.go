@@ -25,6 +25,10 @@ type meta struct {
 	Generic bool
 	SkipMAC bool
 	Config  Config
+	// Workers are the CPUs that packets are spread over; FlowKey decides which flow goes where. It
+	// stays with the instance, so that flows stay where they are.
+	Workers Workers
+	FlowKey []uint32
 	// Ports has the counter slot of each interface ever served, by name; Counters that of each
 	// link. Slots are never given to another interface or link while the instance lives.
 	Ports    map[string]int
@@ -47,8 +51,14 @@ func newMeta(old *Instance, here space, o Options, c Config) meta {
 		Generic:  o.Generic,
 		SkipMAC:  o.SkipMAC,
 		Config:   c,
+		Workers:  o.Workers,
 		Ports:    make(map[string]int),
 		Counters: make(map[string]int),
+	}
+	if old != nil && len(old.meta.FlowKey) == 2*flowWords {
+		m.FlowKey = old.meta.FlowKey
+	} else {
+		m.FlowKey = newFlowKey()
 	}
 	if old != nil {
 		maps.Copy(m.Ports, old.meta.Ports)

@@ -142,6 +142,7 @@ type pipelineScionLink struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	pipelineMapCounters              = "counters"
+	pipelineMapHandedFrom            = "handed_from"
 	pipelineMapHopCache              = "hop_cache"
 	pipelineMapLimits                = "limits"
 	pipelineMapPorts                 = "ports"
@@ -155,8 +156,11 @@ const (
 	pipelineMapScionTraffic          = "scion_traffic"
 	pipelineMapScionWanted           = "scion_wanted"
 	pipelineMapWallClocks            = "wall_clocks"
+	pipelineMapWorkerCpus            = "worker_cpus"
 	pipelineProgRx                   = "rx"
+	pipelineProgWorker               = "worker"
 	pipelineVarAesTe                 = "aes_te"
+	pipelineVarFlowKey               = "flow_key"
 	pipelineVarReasonNames           = "reason_names"
 	pipelineVarScionInternalAddr     = "scion_internal_addr"
 	pipelineVarScionInternalCounters = "scion_internal_counters"
@@ -167,8 +171,12 @@ const (
 	pipelineVarScionPortFirst        = "scion_port_first"
 	pipelineVarScionPortLast         = "scion_port_last"
 	pipelineVarScionSkipMac          = "scion_skip_mac"
+	pipelineVarScionUdpPorts         = "scion_udp_ports"
 	pipelineVarScionUseFib           = "scion_use_fib"
 	pipelineVarTaiOffsetNs           = "tai_offset_ns"
+	pipelineVarWorkerCount           = "worker_count"
+	pipelineVarWorkerCpu             = "worker_cpu"
+	pipelineVarWorkerTurns           = "worker_turns"
 )
 
 // loadPipeline returns the embedded CollectionSpec for pipeline.
@@ -213,7 +221,8 @@ type pipelineSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type pipelineProgramSpecs struct {
-	Rx *ebpf.ProgramSpec `ebpf:"rx"`
+	Rx     *ebpf.ProgramSpec `ebpf:"rx"`
+	Worker *ebpf.ProgramSpec `ebpf:"worker"`
 }
 
 // pipelineMapSpecs contains maps before they are loaded into the kernel.
@@ -221,6 +230,7 @@ type pipelineProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type pipelineMapSpecs struct {
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	HandedFrom   *ebpf.MapSpec `ebpf:"handed_from"`
 	HopCache     *ebpf.MapSpec `ebpf:"hop_cache"`
 	Limits       *ebpf.MapSpec `ebpf:"limits"`
 	Ports        *ebpf.MapSpec `ebpf:"ports"`
@@ -234,6 +244,7 @@ type pipelineMapSpecs struct {
 	ScionTraffic *ebpf.MapSpec `ebpf:"scion_traffic"`
 	ScionWanted  *ebpf.MapSpec `ebpf:"scion_wanted"`
 	WallClocks   *ebpf.MapSpec `ebpf:"wall_clocks"`
+	WorkerCpus   *ebpf.MapSpec `ebpf:"worker_cpus"`
 }
 
 // pipelineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -241,6 +252,7 @@ type pipelineMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type pipelineVariableSpecs struct {
 	AesTe                 *ebpf.VariableSpec `ebpf:"aes_te"`
+	FlowKey               *ebpf.VariableSpec `ebpf:"flow_key"`
 	ReasonNames           *ebpf.VariableSpec `ebpf:"reason_names"`
 	ScionInternalAddr     *ebpf.VariableSpec `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.VariableSpec `ebpf:"scion_internal_counters"`
@@ -251,8 +263,12 @@ type pipelineVariableSpecs struct {
 	ScionPortFirst        *ebpf.VariableSpec `ebpf:"scion_port_first"`
 	ScionPortLast         *ebpf.VariableSpec `ebpf:"scion_port_last"`
 	ScionSkipMac          *ebpf.VariableSpec `ebpf:"scion_skip_mac"`
+	ScionUdpPorts         *ebpf.VariableSpec `ebpf:"scion_udp_ports"`
 	ScionUseFib           *ebpf.VariableSpec `ebpf:"scion_use_fib"`
 	TaiOffsetNs           *ebpf.VariableSpec `ebpf:"tai_offset_ns"`
+	WorkerCount           *ebpf.VariableSpec `ebpf:"worker_count"`
+	WorkerCpu             *ebpf.VariableSpec `ebpf:"worker_cpu"`
+	WorkerTurns           *ebpf.VariableSpec `ebpf:"worker_turns"`
 }
 
 // pipelineObjects contains all objects after they have been loaded into the kernel.
@@ -276,6 +292,7 @@ func (o *pipelineObjects) Close() error {
 // It can be passed to loadPipelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pipelineMaps struct {
 	Counters     *ebpf.Map `ebpf:"counters"`
+	HandedFrom   *ebpf.Map `ebpf:"handed_from"`
 	HopCache     *ebpf.Map `ebpf:"hop_cache"`
 	Limits       *ebpf.Map `ebpf:"limits"`
 	Ports        *ebpf.Map `ebpf:"ports"`
@@ -289,11 +306,13 @@ type pipelineMaps struct {
 	ScionTraffic *ebpf.Map `ebpf:"scion_traffic"`
 	ScionWanted  *ebpf.Map `ebpf:"scion_wanted"`
 	WallClocks   *ebpf.Map `ebpf:"wall_clocks"`
+	WorkerCpus   *ebpf.Map `ebpf:"worker_cpus"`
 }
 
 func (m *pipelineMaps) Close() error {
 	return _PipelineClose(
 		m.Counters,
+		m.HandedFrom,
 		m.HopCache,
 		m.Limits,
 		m.Ports,
@@ -307,6 +326,7 @@ func (m *pipelineMaps) Close() error {
 		m.ScionTraffic,
 		m.ScionWanted,
 		m.WallClocks,
+		m.WorkerCpus,
 	)
 }
 
@@ -315,6 +335,7 @@ func (m *pipelineMaps) Close() error {
 // It can be passed to loadPipelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pipelineVariables struct {
 	AesTe                 *ebpf.Variable `ebpf:"aes_te"`
+	FlowKey               *ebpf.Variable `ebpf:"flow_key"`
 	ReasonNames           *ebpf.Variable `ebpf:"reason_names"`
 	ScionInternalAddr     *ebpf.Variable `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.Variable `ebpf:"scion_internal_counters"`
@@ -325,20 +346,26 @@ type pipelineVariables struct {
 	ScionPortFirst        *ebpf.Variable `ebpf:"scion_port_first"`
 	ScionPortLast         *ebpf.Variable `ebpf:"scion_port_last"`
 	ScionSkipMac          *ebpf.Variable `ebpf:"scion_skip_mac"`
+	ScionUdpPorts         *ebpf.Variable `ebpf:"scion_udp_ports"`
 	ScionUseFib           *ebpf.Variable `ebpf:"scion_use_fib"`
 	TaiOffsetNs           *ebpf.Variable `ebpf:"tai_offset_ns"`
+	WorkerCount           *ebpf.Variable `ebpf:"worker_count"`
+	WorkerCpu             *ebpf.Variable `ebpf:"worker_cpu"`
+	WorkerTurns           *ebpf.Variable `ebpf:"worker_turns"`
 }
 
 // pipelinePrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadPipelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pipelinePrograms struct {
-	Rx *ebpf.Program `ebpf:"rx"`
+	Rx     *ebpf.Program `ebpf:"rx"`
+	Worker *ebpf.Program `ebpf:"worker"`
 }
 
 func (p *pipelinePrograms) Close() error {
 	return _PipelineClose(
 		p.Rx,
+		p.Worker,
 	)
 }
 

@@ -60,7 +60,7 @@ func (s *sink) await(want uint64) error {
 	}
 }
 
-// sender sends a frame over and over, a window at a time when the last one has come: no queue on the
+// sender sends frames over and over, a window at a time when the last one has come: no queue on the
 // way overflows, however slow the machine is.
 type sender struct {
 	sent atomic.Uint64
@@ -71,6 +71,12 @@ type sender struct {
 const window = 64
 
 func startSender(t *testing.T, out *net.Interface, frame []byte, s *sink) *sender {
+	t.Helper()
+	return startSenders(t, out, [][]byte{frame}, s)
+}
+
+// startSenders sends several frames in turn.
+func startSenders(t *testing.T, out *net.Interface, frames [][]byte, s *sink) *sender {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -88,7 +94,7 @@ func startSender(t *testing.T, out *net.Interface, frame []byte, s *sink) *sende
 					}
 					time.Sleep(time.Millisecond) // leaves the CPU to others
 				}
-				if err := unix.Sendto(fd, frame, 0, to); err != nil {
+				if err := unix.Sendto(fd, frames[snd.sent.Load()%uint64(len(frames))], 0, to); err != nil {
 					return err
 				}
 				snd.sent.Add(1)

@@ -24,7 +24,7 @@ func attachTemporary(here space, o Options, c Config, ports []*net.Interface) (*
 		return nil, err
 	}
 	inst.temporary = true
-	err = inst.watchLosses("", temporaryGeneration)
+	err = inst.watchLosses("", temporaryGeneration, nil)
 	if err == nil {
 		err = inst.countLosses(temporaryGeneration, func() error {
 			for _, p := range ports {

@@ -25,9 +25,13 @@ func Run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	deps := scion.Kernel(n.Mode == config.ModeGeneric)
+	deps := scion.Kernel(n.Mode == config.ModeGeneric, workers(n))
 	deps.Interfaces = n.Interfaces
 	return scion.Run(ctx, n.SCION.Config, deps)
+}
+
+func workers(n *config.Node) datapath.Workers {
+	return datapath.Workers{CPUs: n.Workers.CPUNumbers(), Queue: n.Workers.QueueLen()}
 }
 
 // neighbourWait is how long Attach waits for neighbours to answer.
@@ -59,12 +63,15 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 // process. A link whose neighbour does not answer is an error.
 func AttachTemporary(ctx context.Context, path string, interfaces []string) (*datapath.Instance, error) {
 	_, inst, missing, err := attach(ctx, path, interfaces, true)
-	if err == nil && len(missing) > 0 {
-		inst.Close()
-		err = fmt.Errorf("no neighbour for link %s: %s does not answer", missing[0].Name, missing[0].Remote.Addr())
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case ctx.Err() != nil:
+		inst.Close()
+		return nil, ctx.Err()
+	case len(missing) > 0:
+		inst.Close()
+		return nil, fmt.Errorf("no neighbour for link %s: %s does not answer", missing[0].Name, missing[0].Remote.Addr())
 	}
 	return inst, nil
 }
@@ -93,6 +100,7 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 		Name:       r.ID(),
 		Interfaces: interfaces,
 		Generic:    n.Mode == config.ModeGeneric,
+		Workers:    workers(n),
 		Unattended: true,
 		Temporary:  temporary,
 	}, r.Datapath)

@@ -27,14 +27,15 @@ func (p plane) Close() error {
 }
 
 // Kernel returns what Run needs to work with the data plane in the kernel. Generic mode is for
-// drivers without native XDP.
-func Kernel(generic bool) Deps {
+// drivers without native XDP; workers are the CPUs that packets are spread over, if there are any.
+func Kernel(generic bool, workers datapath.Workers) Deps {
 	return Deps{
 		Attach: func(r *Router, interfaces []string) (DataPlane, error) {
 			inst, err := datapath.Attach(datapath.Options{
 				Name:       r.ID(),
 				Interfaces: interfaces,
 				Generic:    generic,
+				Workers:    workers,
 			}, r.Datapath)
 			if err != nil {
 				return nil, err

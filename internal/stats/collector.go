@@ -12,7 +12,7 @@ var (
 		"Bytes of the frames received, by interface and reason.",
 		[]string{"interface", "verdict", "reason"}, nil)
 	lostDesc = prometheus.NewDesc("culvert_lost_packets_total",
-		"Packets forwarded and then lost on the way out, by ingress interface and kind of loss.",
+		"Packets forwarded and then lost on the way out, or lost on the way to a worker, by ingress interface and kind of loss.",
 		[]string{"interface", "loss"}, nil)
 )
 

@@ -2,15 +2,18 @@
 
 package stats
 
+// LossWorkerQueue names the loss of packets that found the queue of their worker full.
+const LossWorkerQueue = "worker-queue"
+
 // Port holds the counters of one network interface. Every packet that it has received is in one of
-// Reasons.
+// Reasons, or did not get as far as to have one (LossWorkerQueue).
 type Port struct {
 	Interface string `json:"interface"`
 	// Attached is false for an interface that was served before and is not now.
 	Attached bool     `json:"attached"`
 	Reasons  []Reason `json:"reasons"`
 	// Losses counts packets that were forwarded by their reason and lost after that, by the
-	// tracepoint that told of it.
+	// tracepoint that told of it. Those under LossWorkerQueue were lost before, and have no reason.
 	Losses map[string]uint64 `json:"losses"`
 }
 
@@ -32,11 +35,12 @@ type PortSource interface {
 	Ports() ([]Port, error)
 }
 
-// Total adds up all reasons: what the interface has received.
+// Total adds up what the interface has received: all reasons, and packets lost before they had one,
+// whose bytes nobody has counted.
 func (p Port) Total() (packets, bytes uint64) {
 	for _, r := range p.Reasons {
 		packets += r.Packets
 		bytes += r.Bytes
 	}
-	return packets, bytes
+	return packets + p.Losses[LossWorkerQueue], bytes
 }

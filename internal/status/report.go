@@ -34,6 +34,8 @@ type Router struct {
 	// passes up; PID is that process, 0 when it cannot be seen.
 	Served bool `json:"served"`
 	PID    int  `json:"pid,omitempty"`
+	// Workers are the CPUs that packets are spread over, left out if there are none.
+	Workers *Workers `json:"workers,omitempty"`
 	// LoadedAt is when the program that runs was loaded.
 	LoadedAt *time.Time `json:"loaded_at,omitempty"`
 	// Pins is the directory of the pins in the host's mount namespace.
@@ -45,6 +47,12 @@ type Router struct {
 	Keys       []datapath.KeyInfo `json:"keys"`
 	// ownKeyMissing is true when the key of the process that serves is not among Keys.
 	ownKeyMissing bool
+}
+
+// Workers are CPUs, and how many packets may wait for each.
+type Workers struct {
+	CPUs  []int `json:"cpus"`
+	Queue int   `json:"queue"`
 }
 
 // Interface holds the counters of a network interface that is or was attached.
@@ -149,6 +157,9 @@ func describe(inst *datapath.Instance) (Router, error) {
 	}
 	if inst.Generic() {
 		r.Mode = "generic"
+	}
+	if w := inst.Workers(); len(w.CPUs) > 0 {
+		r.Workers = &Workers{CPUs: w.CPUs, Queue: w.Queue}
 	}
 	if r.Served {
 		r.PID = inst.ServerPID()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"culvert/internal/cpus"
 	"culvert/internal/stats"
 )
 
@@ -71,6 +72,9 @@ func (r Router) text(now time.Time, forget string) []string {
 	}
 	if r.Problem != "" {
 		return append(lines, "  "+r.Problem)
+	}
+	if w := r.Workers; w != nil {
+		lines = append(lines, fmt.Sprintf("  workers on CPUs %s  queue %d packets each", cpus.Format(w.CPUs), w.Queue))
 	}
 	for _, i := range r.Interfaces {
 		lines = append(lines, i.text()...)

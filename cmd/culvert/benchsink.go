@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/bench"
+)
+
+// newBenchSinkCmd is "culvert bench sink".
+func newBenchSinkCmd() *cobra.Command {
+	var (
+		o       bench.ListenOptions
+		asJSON  bool
+		seconds float64
+	)
+	cmd := &cobra.Command{
+		Use:   "sink IFACE",
+		Short: "count packets of 'gen blast': loss, duplicates, reordering, latency",
+		Long: `Count packets that come in at an interface of the present network namespace, until
+Ctrl-C or for --seconds. What it counts it drops; all else goes to the stack.
+
+It counts frames with a stamp ('culvert gen blast --stamp') of a flow below
+--flows, and from the stamps also what is missing, doubled or out of order in each
+flow, and how long packets took. Generator and sink must be on one machine, for
+the times. With --port it counts all UDP packets for that port instead, stamped or
+not, over IPv4 or IPv6 without VLAN tags.
+
+The sink is an XDP program in native mode: no other may be on the interface. Some
+drivers take the link down for a moment when it comes and goes.`,
+		Example: `  culvert bench sink veth1
+  culvert bench sink veth1 --flows 100 --seconds 5 -j
+  culvert bench sink veth1 --port 9 --seconds 2`,
+		ValidArgsFunction: completeArgs(nothing, hostInterfaces),
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			changed := cmd.Flags().Changed
+			if changed("seconds") && seconds <= 0 {
+				return usageError(errors.New("--seconds must be above 0: leave it out to count until Ctrl-C"))
+			}
+			if changed("port") && (o.Port == 0 || changed("flows")) {
+				return usageError(errors.New("--port takes a number from 1 to 65535, and no --flows beside it"))
+			}
+			o.Device, o.For, o.Progress = args[0], time.Duration(seconds*float64(time.Second)), cmd.ErrOrStderr()
+			r, err := bench.ListenOn(cmd.Context(), o)
+			if err != nil {
+				return benchError("bench sink "+args[0], err)
+			}
+			if asJSON {
+				return r.WriteJSON(cmd.OutOrStdout())
+			}
+			return r.WriteText(cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Flows, "flows", 65536, "number of flows; each takes about 200 bytes of kernel memory")
+	f.Uint16Var(&o.Port, "port", 0, "count UDP packets for this port instead of stamped ones")
+	f.Float64Var(&seconds, "seconds", 0, "how long to count (default until Ctrl-C)")
+	f.BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/bench"
+)
+
+// newGenBlastCmd is "culvert gen blast".
+func newGenBlastCmd() *cobra.Command {
+	var (
+		o              bench.BlastOptions
+		asJSON         bool
+		seconds        float64
+		sizes          []string
+		dst, src       string
+		dstMAC, srcMAC string
+	)
+	cmd := &cobra.Command{
+		Use:   "blast IFACE",
+		Short: "send packets out of an interface, as fast as one CPU can or at a rate",
+		Long: `Send packets out of an interface of the present network namespace, until -n or
+--seconds is reached, or Ctrl-C. They are UDP packets, or the frames of a pcap
+file, such as one of 'culvert gen scion'. The whole header is written anew for
+each packet. Lengths are those of Ethernet frames without the frame check
+sequence: the shortest, 64 on the wire, is 60 here.
+
+--stamp writes flow, sequence number and time into the last 16 bytes of each
+frame, for 'culvert bench sink' at the other end on the same machine; checksums
+stay right.
+
+The peer of a veth must take frames of XDP programs: something must be attached
+to it, such as 'culvert bench sink', or its GRO be on. An interface that the
+default route uses is refused without --force, because a flood can cut the
+machine off. Exit status 1 says that the rate asked for was not reached.`,
+		Example: `  culvert gen blast veth0 --size 60 -n 1000000
+  culvert gen blast veth0 --size imix --flows 100 --rate 500000 --seconds 2 --stamp -j
+  culvert gen blast veth0 -r in.pcap --dst-mac 02:00:00:00:00:02 --seconds 1`,
+		ValidArgsFunction: completeArgs(nothing, hostInterfaces),
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			changed := cmd.Flags().Changed
+			for _, flag := range []string{"size", "flows", "dst", "src", "port"} {
+				if o.File != "" && changed(flag) {
+					return usageError(fmt.Errorf("--%s says how to make packets, but -r takes those of a file", flag))
+				}
+			}
+			if changed("seconds") && seconds <= 0 || changed("count") && o.Count == 0 {
+				return usageError(errors.New("-n and --seconds must be above 0: leave them out to send until Ctrl-C"))
+			}
+			err := errors.Join(
+				parseInto(&o.UDP.Sizes, "size", sizes, bench.ParseSizes),
+				parseInto(&o.UDP.Dst, "dst", dst, netip.ParseAddr),
+				parseInto(&o.UDP.Src, "src", src, netip.ParseAddr),
+				parseInto(&o.DstMAC, "dst-mac", dstMAC, net.ParseMAC),
+				parseInto(&o.SrcMAC, "src-mac", srcMAC, net.ParseMAC),
+			)
+			if err != nil {
+				return usageError(err)
+			}
+			o.Device, o.For, o.Progress = args[0], time.Duration(seconds*float64(time.Second)), cmd.ErrOrStderr()
+			r, err := bench.Blast(cmd.Context(), o)
+			if err != nil {
+				return benchError("gen blast "+args[0], err)
+			}
+			write := r.WriteText
+			if asJSON {
+				write = r.WriteJSON
+			}
+			return errors.Join(write(cmd.OutOrStdout()), r.Err())
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&sizes, "size", []string{"60"}, "lengths of the frames in bytes, separated by commas, or imix")
+	f.IntVar(&o.UDP.Flows, "flows", 1, "number of flows, which differ in the source port")
+	f.StringVar(&src, "src", "", "source address (default 198.18.0.1)")
+	f.StringVar(&dst, "dst", "", "destination address (default 198.19.0.1)")
+	f.Uint16Var(&o.UDP.Port, "port", 9, "destination port")
+	f.StringVar(&srcMAC, "src-mac", "", "source MAC address (default the interface's, or as in the file)")
+	f.StringVar(&dstMAC, "dst-mac", "", "destination MAC address (default 02:00:00:00:00:02, or as in the file)")
+	f.StringVarP(&o.File, "read", "r", "", "pcap file to take the frames from")
+	f.Float64Var(&o.Rate, "rate", 0, "packets a second, 0 for as many as possible")
+	f.Uint64VarP(&o.Count, "count", "n", 0, "number of packets (default any)")
+	f.Float64Var(&seconds, "seconds", 0, "how long to send (default until Ctrl-C)")
+	f.BoolVar(&o.Stamp, "stamp", false, "write flow, sequence number and time into each frame")
+	f.IntVar(&o.CPU, "cpu", -1, "CPU to send on (default the last)")
+	f.StringVar(&o.Generator, "generator", "kernel", "what sends: kernel or tcpreplay")
+	f.BoolVar(&o.Force, "force", false, "send even on the interface of the default route")
+	f.BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	completeFileFlag(cmd, "read", "pcap")
+	completeFlag(cmd, "generator", fixed("kernel", "tcpreplay"))
+	completeFlag(cmd, "size", fixed("imix"))
+	return cmd
+}
+
+// parseInto sets what a flag is for, if the flag has a value.
+func parseInto[T any, V interface{ string | []string }](to *T, flag string, value V, parse func(V) (T, error)) error {
+	if len(value) == 0 {
+		return nil
+	}
+	parsed, err := parse(value)
+	if err != nil {
+		return fmt.Errorf("--%s: %w", flag, err)
+	}
+	*to = parsed
+	return nil
+}
+
+// benchError is the error of a verb, of wrong usage if its options make no sense.
+func benchError(verb string, err error) error {
+	if option := bench.OptionError(""); errors.As(err, &option) {
+		return usageError(err)
+	}
+	return fmt.Errorf("%s: %w", verb, err)
+}

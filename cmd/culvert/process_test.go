@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// running is a culvert that runs beside the test.
+type running struct {
+	cmd          *exec.Cmd
+	mu           sync.Mutex
+	stdout, errs bytes.Buffer
+}
+
+// tell collects what the process writes to one of its outputs.
+type tell struct {
+	r  *running
+	to *bytes.Buffer
+}
+
+func (w tell) Write(b []byte) (int, error) {
+	w.r.mu.Lock()
+	defer w.r.mu.Unlock()
+	return w.to.Write(b)
+}
+
+// startCulvert runs a command line in the background. It is ended with the test.
+func startCulvert(t *testing.T, args ...string) *running {
+	t.Helper()
+	r := &running{cmd: exec.Command(os.Args[0], args...)}
+	r.cmd.Env = append(os.Environ(), asCulvert+"=1")
+	r.cmd.Stdout, r.cmd.Stderr = tell{r, &r.stdout}, tell{r, &r.errs}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if r.cmd.ProcessState == nil {
+			_ = r.cmd.Process.Kill()
+			_ = r.cmd.Wait()
+		}
+	})
+	return r
+}
+
+// waitFor waits until the process has written something to standard error.
+func (r *running) waitFor(t *testing.T, text string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		r.mu.Lock()
+		found := strings.Contains(r.errs.String(), text)
+		r.mu.Unlock()
+		if found {
+			return
+		}
+	}
+	t.Fatalf("no %q from %v: %s", text, r.cmd.Args, &r.errs)
+}
+
+// interrupt presses Ctrl-C and returns what the process wrote to standard output. It must end well.
+func (r *running) interrupt(t *testing.T) string {
+	t.Helper()
+	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Wait(); err != nil {
+		t.Fatalf("%v: %v: %s", r.cmd.Args, err, &r.errs)
+	}
+	return r.stdout.String()
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/scionproto/scion/pkg/addr"
+	"github.com/scionproto/scion/pkg/slayers"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/scionpkt"
+)
+
+// With culvert in front of it, the reference router still answers what culvert leaves to it, here a traceroute request
+// with a router alert, while culvert forwards a flood.
+func TestReferenceAnswersBehindCulvert(t *testing.T) {
+	needRoot(t)
+	checkLeftovers(t)
+	frames, err := UDPFrames(64, frameSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	device := &fronted{reference: reference{
+		traffic: scionTraffic{cold: true, size: frameSize}, program: testRouter,
+	}}
+	row := vethRow{name: "culvert+reference", device: device, alone: true, opts: vethOptions{Frames: frames, CPU: LastCPU()}}
+	defer func() {
+		if err := row.Teardown(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := row.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := row.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	type outcome struct {
+		sent Sent
+		err  error
+	}
+	flood := make(chan outcome, 1)
+	go func() {
+		// Until it is interrupted, which it is between calls of a limited length.
+		row.gen.Pace(100_000)
+		var total outcome
+		for total.err == nil && ctx.Err() == nil {
+			var s Sent
+			s, total.err = row.gen.Run(ctx, 10_000)
+			total.sent.Packets += s.Packets
+		}
+		flood <- total
+	}()
+	kind, err := askReference(t, &row)
+	cancel()
+	sent := <-flood
+	if err != nil || kind != slayers.SCMPTypeTracerouteReply {
+		t.Errorf("the answer is %v, error %v", kind, err)
+	}
+	if sent.err != nil && !errors.Is(sent.err, context.Canceled) {
+		t.Error(sent.err)
+	}
+	seen, err := row.sink.Settled(20*time.Millisecond, time.Second)
+	if err != nil || seen.Packets == 0 || seen.Packets != sent.sent.Packets {
+		t.Errorf("%d of %d packets arrived, error %v", seen.Packets, sent.sent.Packets, err)
+	}
+	ports, err := device.inst.Ports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	byReason := map[string]uint64{}
+	for _, port := range ports {
+		for _, r := range port.Reasons {
+			if port.Interface == row.path.In.Name {
+				byReason[r.Verdict] += r.Packets
+			}
+		}
+	}
+	if byReason["fwd"] != sent.sent.Packets || byReason["punt"] == 0 {
+		t.Errorf("culvert's verdicts are %v, of %d packets and a traceroute request", byReason, sent.sent.Packets)
+	}
+}
+
+// askReference sends a traceroute request from the source until there is an answer, and returns its type.
+func askReference(t *testing.T, row *vethRow) (kind slayers.SCMPType, err error) {
+	t.Helper()
+	router, err := benchRouter()
+	if err != nil {
+		return 0, err
+	}
+	request := tracerouteRequest(t, router, row.path)
+	err = row.path.Source.Space.Do(func() error {
+		const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		at := &unix.SockaddrLinklayer{Protocol: all, Ifindex: row.path.Source.Index}
+		if err := errors.Join(unix.Bind(fd, at),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000})); err != nil {
+			return err
+		}
+		buf := make([]byte, 2048)
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+			to := &unix.SockaddrLinklayer{Ifindex: row.path.Source.Index, Halen: 6}
+			if err := unix.Sendto(fd, request, 0, to); err != nil {
+				return err
+			}
+			for {
+				n, from, err := unix.Recvfrom(fd, buf, 0)
+				if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+					break
+				}
+				if err != nil {
+					return err
+				}
+				ll, ok := from.(*unix.SockaddrLinklayer)
+				if !ok || ll.Pkttype == unix.PACKET_OUTGOING {
+					continue
+				}
+				if answer, ok := scmpType(buf[:n]); ok {
+					kind = answer
+					return nil
+				}
+			}
+		}
+		return errors.New("no answer in 10 s")
+	})
+	return kind, err
+}
+
+// tracerouteRequest is a packet that the router under test has to answer itself.
+func tracerouteRequest(t *testing.T, r scionRouter, p Path) []byte {
+	t.Helper()
+	segments := scionTraffic{}.segments(r, uint32(time.Now().Add(-time.Hour).Unix()), 0)
+	segments[0].Hops[1].IngressAlert = true
+	spec := scionpkt.Spec{
+		Outer: scionpkt.Outer{
+			DstMAC: [6]byte(p.In.MAC), SrcMAC: [6]byte(p.Source.MAC), Src: r.in.remote, Dst: r.in.local,
+		},
+		External: true,
+		Key:      r.key,
+		SrcIA:    r.in.ia,
+		DstIA:    r.out.ia,
+		SrcHost:  addr.HostIP(scionSink),
+		DstHost:  addr.HostIP(scionSink),
+		Segments: segments,
+		CurrHF:   1,
+		Payload:  scionpkt.Payload{Kind: scionpkt.TracerouteRequest, SrcPort: 1024, HopByHop: -1, EndToEnd: -1},
+	}
+	frame, err := spec.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frame
+}
+
+// scmpType finds the type of the SCMP message that a frame with a SCION packet carries.
+func scmpType(frame []byte) (slayers.SCMPType, bool) {
+	outer := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
+	udp, ok := outer.Layer(layers.LayerTypeUDP).(*layers.UDP)
+	if !ok {
+		return 0, false
+	}
+	inner := gopacket.NewPacket(udp.Payload, slayers.LayerTypeSCION, gopacket.NoCopy)
+	scmp, ok := inner.Layer(slayers.LayerTypeSCMP).(*slayers.SCMP)
+	if !ok {
+		return 0, false
+	}
+	return scmp.TypeCode.Type(), true
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"culvert/internal/bench/report"
+)
+
+// runGenerator measures how many packets a second generators bring through a veth pair into a sink, on one CPU.
+func runGenerator(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
+	// tcpreplay loads them all before each run.
+	const frames = 1024
+	common, err := UDPFrames(frames, frameSize)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]Row, len(chosen))
+	for i, c := range chosen {
+		rows[i] = &sourceRow{kind: c.name, frames: common, cpu: LastCPU()}
+	}
+	samples, err := runRows(ctx, rows, RunOptions{Rounds: o.Rounds, Round: o.Round, Progress: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	return rateReport(rows, samples, []string{tcpreplaySource}), nil
+}
+
+// sourceRow measures a generator over a veth pair.
+type sourceRow struct {
+	// kind is that of NewSource.
+	kind        string
+	frames      [][]byte
+	cpu         int
+	tester, far *Space
+	from, to    End
+	source      Source
+	sink        *Sink
+	rate        float64
+}
+
+func (r *sourceRow) Name() string { return r.kind }
+
+func (r *sourceRow) Setup(context.Context) (err error) {
+	if r.tester, err = NewSpace(); err != nil {
+		return err
+	}
+	if r.far, err = NewSpace(); err != nil {
+		return err
+	}
+	if r.from, r.to, err = NewWire(r.tester, r.far, "cvsource", "cvsink", 0); err != nil {
+		return err
+	}
+	if r.sink, err = NewSink(r.to, SinkOptions{MinLen: frameSize}); err != nil {
+		return err
+	}
+	frames := Addressed(r.frames, r.to.MAC, r.from.MAC)
+	r.source, err = NewSource(r.kind, GeneratorOptions{Frames: frames, From: r.from, CPU: r.cpu})
+	return err
+}
+
+// firstReplayed is how many packets show the rate of a source, before it is known.
+const firstReplayed = 50_000
+
+func (r *sourceRow) Run(ctx context.Context, round time.Duration) (s Sample, err error) {
+	before, err := r.count()
+	if err != nil {
+		return s, err
+	}
+	packets := uint64(firstReplayed)
+	if r.rate > 0 {
+		packets = max(1, uint64(r.rate*round.Seconds()))
+	}
+	sent, err := r.source.Run(ctx, packets)
+	if err != nil {
+		return s, err
+	}
+	if sent.Elapsed > 0 {
+		r.rate = float64(sent.Packets) / sent.Elapsed.Seconds()
+	}
+	if _, err := r.sink.Settled(20*time.Millisecond, 2*time.Second); err != nil {
+		return s, err
+	}
+	after, err := r.count()
+	if err != nil {
+		return s, err
+	}
+	s = Sample{Sent: sent.Packets, Received: after.received - before.received, Elapsed: sent.Elapsed, Lost: map[string]uint64{}}
+	for where, n := range after.lost {
+		s.Lost[where] = n - before.lost[where]
+	}
+	return s, nil
+}
+
+// count reads what has been received and lost so far.
+func (r *sourceRow) count() (c pathCount, err error) {
+	seen, err := r.sink.Seen()
+	if err != nil {
+		return c, err
+	}
+	from, err := r.from.Stats()
+	if err != nil {
+		return c, err
+	}
+	to, err := r.to.Stats()
+	if err != nil {
+		return c, err
+	}
+	return pathCount{
+		received: seen.Packets,
+		lost:     map[string]uint64{lostToSink: from.SendDropped, lostAtSink: to.OwnDropped},
+	}, nil
+}
+
+func (r *sourceRow) Teardown() error {
+	var err error
+	if r.source != nil {
+		err = r.source.Close()
+	}
+	if r.sink != nil {
+		err = errors.Join(err, r.sink.Close())
+	}
+	for _, s := range []*Space{r.tester, r.far} {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}
+	return err
+}
+
+// describe says where all of it runs.
+func (r *sourceRow) describe(row *report.Row) {
+	row.FrameSize, row.CPUs, row.Frames = frameSize, []int{r.cpu}, len(r.frames)
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"culvert/internal/bench/report"
+)
+
+const (
+	// mostWorkers is how many worker CPUs scenario workers goes up to, if there are as many.
+	mostWorkers = 8
+	// workerFlows is how many flows take turns: so many that each worker gets its share of them. It is prime, so that
+	// by turns the packets of each flow go to all workers.
+	workerFlows = 1021
+	// workerFrameSize is the length of the frames in bytes: the shortest that hold a stamp behind the headers.
+	workerFrameSize = 150
+)
+
+// spread is culvert with worker CPUs.
+type spread struct {
+	culvert
+	count int
+}
+
+// workerCandidates are the rows of scenario workers: without workers, then with more and more of them, each number
+// with the flows kept together and with packets by turns as in the published router.
+func workerCandidates() []candidate {
+	row := func(name string, n int, turns bool) candidate {
+		return candidate{
+			name: fmt.Sprintf("%s@workers%d", name, n), scenarios: []string{"workers"}, scion: true, alone: true,
+			device: func(Options) Device {
+				t := scionTraffic{cold: true, size: workerFrameSize, payload: stampLen, flows: workerFlows}
+				return &spread{culvert: culvert{traffic: t, workers: workerCPUs(n), turns: turns}, count: n}
+			},
+		}
+	}
+	rows := []candidate{row("culvert-cold", 0, false)}
+	for n := 1; n <= mostWorkers; n++ {
+		rows = append(rows, row("culvert-cold", n, false), row("round-robin", n, true))
+	}
+	return rows
+}
+
+func init() { candidates = append(candidates, workerCandidates()...) }
+
+// workerCPUs are n CPUs to work on: those without the generator first.
+func workerCPUs(n int) []int {
+	var list []int
+	for len(list) < n {
+		cpu := pickCPU(func(cpu int) bool {
+			return !slices.Contains(list, cpu) && (cpu != LastCPU() || len(list) == allowedCPUs()-1)
+		})
+		if cpu < 0 {
+			break
+		}
+		list = append(list, cpu)
+	}
+	return list
+}
+
+// enoughForWorkers leaves out the rows that need more CPUs than the process may use. It is an error if they were
+// asked for by name.
+func (o Options) enoughForWorkers(chosen []candidate) (there []candidate, err error) {
+	most := 0
+	for _, c := range chosen {
+		d := c.device(o).(*spread)
+		if len(d.workers) == d.count {
+			there = append(there, c)
+			continue
+		}
+		if slices.Contains(o.Rows, c.name) {
+			return nil, fmt.Errorf("row %s needs %d CPUs, and this process may use %d (see taskset(1) and 'nproc --all')",
+				c.name, d.count, allowedCPUs())
+		}
+		most = max(most, d.count)
+	}
+	if most > 0 {
+		fmt.Fprintf(o.Progress, "leaving rows with %d to %d workers out: this process may use %d CPUs (see taskset(1) "+
+			"and 'nproc --all')\n", allowedCPUs()+1, most, allowedCPUs())
+	}
+	return there, nil
+}
+
+func (d *spread) describe(row *report.Row) {
+	row.Workers = &d.count
+	row.CPUs = slices.Compact(slices.Sorted(slices.Values(append([]int{LastCPU()}, d.workers...))))
+}
+
+// workersNote says where a row runs.
+func workersNote(d *spread) string {
+	note := fmt.Sprintf("generator and rx on CPU %d", LastCPU())
+	switch {
+	case d.count == 0:
+		return note + ", and all else"
+	case d.workers[d.count-1] == LastCPU():
+		return note + ", which the last worker shares with them"
+	default:
+		return note
+	}
+}
+
+// runWorkers measures what more and more workers forward, and what becomes of the packets' order.
+func runWorkers(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
+	chosen, err := o.enoughForWorkers(chosen)
+	if err != nil {
+		return nil, err
+	}
+	frames, err := UDPFrames(coldFrames, workerFrameSize)
+	if err != nil {
+		return nil, err
+	}
+	rows := vethRows(chosen, o, vethOptions{
+		Frames: frames, Sink: SinkOptions{MinLen: workerFrameSize}, CPU: LastCPU(), Flows: workerFlows, Size: workerFrameSize,
+	})
+	for _, r := range rows {
+		r.note = workersNote(r.device.(*spread))
+	}
+	return runRates(ctx, rows, o, "culvert-cold@workers0")
+}

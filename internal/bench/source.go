@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+)
+
+// Source is something that sends packets: a Generator or a Tcpreplay.
+type Source interface {
+	// Pace sets how many packets a second the next runs send at most, 0 for as many as possible.
+	Pace(packets float64)
+	// Run sends that many packets. It returns what was sent up to then when ctx ends or something fails.
+	Run(ctx context.Context, packets uint64) (Sent, error)
+	Close() error
+}
+
+// The kinds of Source.
+const (
+	kernelSource    = "kernel"
+	tcpreplaySource = "tcpreplay"
+)
+
+// NewSource makes a source of a kind: kernel or tcpreplay.
+func NewSource(kind string, o GeneratorOptions) (Source, error) {
+	switch kind {
+	case kernelSource:
+		return NewGenerator(o)
+	case tcpreplaySource:
+		return NewTcpreplay(o)
+	default:
+		return nil, fmt.Errorf("%w generator %q: there are %s and %s", ErrUnknown, kind, kernelSource, tcpreplaySource)
+	}
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/stats"
+)
+
+// flood puts a frame through the program many times as the driver of an interface would, in batches
+// of a poll, on one CPU.
+func flood(t *testing.T, inst *Instance, frame []byte, iface string, cpu, count int) {
+	t.Helper()
+	var set, before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.SchedSetaffinity(0, &before) }()
+	_, err := inst.prog.Run(&ebpf.RunOptions{
+		Data:    frame,
+		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(device(t, iface).Index)},
+		Repeat:  uint32(count),
+		Flags:   unix.BPF_F_TEST_XDP_LIVE_FRAMES,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFullQueueIsCounted floods a worker with a queue for one packet, on the worker's own CPU, where
+// it cannot take any in the middle of a batch.
+func TestFullQueueIsCounted(t *testing.T) {
+	inNamespace(t)
+	cpu := online(t)[1]
+	in, other, out := addVeth(t, "v0", "v1"), addVeth(t, "v4", "v5"), addVeth(t, "v2", "v3")
+	s := addSink(t, "v3")
+	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}, Queue: 1}, false, "v0", "v2", "v4")
+	openWay(t, inst, out)
+	want := map[string]uint64{}
+	check := func(when string) {
+		t.Helper()
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			settled := true
+			for iface, sent := range want {
+				port, by, total := counted(t, inst, iface)
+				lost, fwd := port.Losses[stats.LossWorkerQueue], by["fwd scion-br-transit"]
+				// Live frames come back as they were forwarded, and pass then.
+				if total == sent && fwd > 0 && lost > sent/2 {
+					continue
+				}
+				if settled = false; total > sent || time.Now().After(end) {
+					t.Fatalf("%s: %d packets sent into %s, counted %d: %v, lost %v", when, sent, iface, total, by, port.Losses)
+				}
+			}
+			if settled {
+				return
+			}
+		}
+	}
+	send := func(iface string, frame []byte) {
+		flood(t, inst, frame, iface, cpu, 640)
+		want[iface] += 640
+	}
+	frame, otherFrame := transitFrame(t, in, testKey), transitFrame(t, other, testKey)
+	send("v0", frame)
+	check("at first")
+	send("v4", otherFrame)
+	check("with another interface")
+	// One that takes over counts on.
+	inst.Close()
+	inst = attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}, Queue: 2}, false, "v0", "v2", "v4")
+	defer func() { inst.Close() }()
+	send("v0", frame)
+	check("after a swap")
+	var all uint64
+	for iface := range want {
+		_, by, _ := counted(t, inst, iface)
+		all += by["fwd scion-br-transit"]
+	}
+	if err := s.await(all); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWorkerLossesFromTracepoints runs the programs on the tracepoints with arguments of our own: a
+// worker without memory cannot be had otherwise.
+func TestWorkerLossesFromTracepoints(t *testing.T) {
+	inNamespace(t)
+	cpu := online(t)[1]
+	in := addVeth(t, "v0", "v1")
+	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}}, false, "v0")
+	defer func() { inst.Close() }()
+	flood(t, inst, transitFrame(t, in, testKey), "v0", cpu, 1)
+	first, err := inst.workerMap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inst.Close()
+	inst = attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}}, false, "v0")
+	second, err := inst.workerMap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gen := filepath.Join(inst.dir, strconv.Itoa(generations(inst.dir)[0]))
+	want := uint64(0)
+	for _, c := range []struct {
+		mapID, drops uint32
+		counts       bool
+	}{{first, 3, true}, {second, 5, true}, {second, 0, false}, {first + second + 1, 7, false}, {0, 9, false}} {
+		runTracepoint(t, gen, "xdp_cpumap_kthread", uint64(c.mapID), 8, uint64(c.drops), 0, 0)
+		if c.counts {
+			want += uint64(c.drops)
+		}
+		if port, _, _ := counted(t, inst, "v0"); port.Losses["worker"] != want {
+			t.Errorf("after %+v: lost %v, want %d", c, port.Losses, want)
+		}
+	}
+}
+
+// runTracepoint runs the program that a generation has on a tracepoint.
+func runTracepoint(t *testing.T, gen, tracepoint string, args ...uint64) {
+	t.Helper()
+	l, err := link.LoadPinnedLink(filepath.Join(gen, tracePrefix+tracepoint), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog, err := ebpf.NewProgramFromID(info.Program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.Close()
+	ctx := make([]byte, 0, 8*len(args))
+	for _, a := range args {
+		ctx = binary.NativeEndian.AppendUint64(ctx, a)
+	}
+	if _, err := prog.Run(&ebpf.RunOptions{Context: ctx}); err != nil {
+		t.Fatal(err)
+	}
+}

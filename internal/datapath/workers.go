@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"culvert/internal/cpus"
+)
+
+const (
+	// MaxWorkers is how many worker CPUs there can be (MAX_WORKERS of bpf/worker.h).
+	MaxWorkers = 64
+	// MaxQueue is the longest queue that the kernel gives a worker, packets (kernel/bpf/cpumap.c).
+	MaxQueue = 16384
+	// DefaultQueue is the length of a worker's queue unless configured, packets: some 2 ms of
+	// traffic for a worker that handles a million packets a second.
+	DefaultQueue = 2048
+)
+
+// Workers are the CPUs that packets are spread over, each flow to one of them.
+type Workers struct {
+	// CPUs are numbers of online CPUs, each given once. None: packets are handled on the CPU that
+	// they come in on.
+	CPUs []int
+	// Queue is how many packets may wait for each worker, DefaultQueue if 0.
+	Queue int
+}
+
+// normal is w in the form that it is kept in. It refuses what the kernel would, and CPUs on which
+// packets would wait for ever.
+func (w Workers) normal() (Workers, error) {
+	if len(w.CPUs) == 0 {
+		return Workers{}, nil
+	}
+	if w.Queue == 0 {
+		w.Queue = DefaultQueue
+	}
+	if w.Queue < 1 || w.Queue > MaxQueue {
+		return w, fmt.Errorf("queue of %d packets for each worker: use 1 to %d", w.Queue, MaxQueue)
+	}
+	w.CPUs = slices.Sorted(slices.Values(w.CPUs))
+	if err := cpus.Check(w.CPUs, MaxWorkers); err != nil {
+		return w, fmt.Errorf("workers: %w", err)
+	}
+	return w, nil
+}
+
+// newFlowKey returns a key for spreading flows, which nobody outside can know.
+func newFlowKey() (key []uint32) {
+	var b [8 * flowWords]byte
+	_, _ = rand.Read(b[:]) // ends the program rather than fail
+	for n := range 2 * flowWords {
+		key = append(key, binary.NativeEndian.Uint32(b[4*n:]))
+	}
+	return key
+}
+
+// flowWords is FLOW_WORDS of bpf/worker.h.
+const flowWords = 7
+
+// udpPortBits has one bit for each UDP port that a link ends at, as scion_udp_ports of bpf/worker.h.
+func udpPortBits(c Config) (ports [1024]uint64) {
+	for _, l := range c.Links {
+		port := l.Local.Port()
+		ports[port>>6] |= 1 << (port & 63)
+	}
+	return ports
+}
+
+// setWorkers sizes the programs for the workers of m. Without any, program worker is not loaded.
+func setWorkers(spec *ebpf.CollectionSpec, m meta, turns bool) error {
+	w := m.Workers
+	if len(w.CPUs) == 0 {
+		delete(spec.Programs, pipelineProgWorker)
+		return nil
+	}
+	spec.Maps[pipelineMapWorkerCpus].MaxEntries = uint32(slices.Max(w.CPUs) + 1)
+	var list [MaxWorkers]uint32
+	for n, cpu := range w.CPUs {
+		list[n] = uint32(cpu)
+	}
+	for name, value := range map[string]any{
+		pipelineVarWorkerTurns:   turns,
+		pipelineVarWorkerCount:   uint32(len(w.CPUs)),
+		pipelineVarWorkerCpu:     list,
+		pipelineVarFlowKey:       [2 * flowWords]uint32(m.FlowKey),
+		pipelineVarScionUdpPorts: udpPortBits(m.Config),
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// cpumapEntry is struct bpf_cpumap_val of linux/bpf.h.
+type cpumapEntry struct {
+	Queue uint32
+	FD    int32
+}
+
+// startWorkers makes the queues and the kernel threads. They live as long as the map: when the last
+// program that hands packets over is gone, the threads empty their queues and end.
+func (i *Instance) startWorkers(worker *ebpf.Program) error {
+	for _, cpu := range i.meta.Workers.CPUs {
+		e := cpumapEntry{Queue: uint32(i.meta.Workers.Queue), FD: int32(worker.FD())}
+		if err := i.maps[pipelineMapWorkerCpus].Put(uint32(cpu), e); err != nil {
+			return fmt.Errorf("starting the worker on CPU %d: %w", cpu, err)
+		}
+	}
+	return nil
+}
+
+// Workers returns the CPUs that packets are spread over.
+func (i *Instance) Workers() Workers { return i.meta.Workers }
+
+// workerMap is the ID of the map that leads to the workers, 0 if there are none.
+func (i *Instance) workerMap() (uint32, error) {
+	if i == nil || len(i.meta.Workers.CPUs) == 0 {
+		return 0, nil
+	}
+	info, err := i.maps[pipelineMapWorkerCpus].Info()
+	if err != nil {
+		return 0, fmt.Errorf("looking at the workers of %s: %w", i.Name(), err)
+	}
+	id, ok := info.ID()
+	if !ok {
+		return 0, fmt.Errorf("looking at the workers of %s: the kernel gives no ID: see 'culvert doctor'", i.Name())
+	}
+	return uint32(id), nil
+}

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/scionproto/scion/pkg/addr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/cpus"
+	"culvert/internal/scionpkt"
+)
+
+// online returns the CPUs, of which a test of spreading needs two.
+func online(t *testing.T) []int {
+	t.Helper()
+	list, err := cpus.Online()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) < 2 {
+		t.Fatalf("spreading over CPUs needs two of them: there is %s", cpus.Format(list))
+	}
+	return list[:2]
+}
+
+func attachWorkers(t *testing.T, c Config, w Workers, generic bool, interfaces ...string) *Instance {
+	t.Helper()
+	inst, err := Attach(Options{Name: "br1", Interfaces: interfaces, Workers: w, Generic: generic}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inst
+}
+
+// tap is everything that the kernel receives from a device, in order.
+type tap struct{ fd int }
+
+func addTap(t *testing.T, dev *net.Interface) tap {
+	t.Helper()
+	const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: dev.Index}); err != nil {
+		t.Fatal(err)
+	}
+	return tap{fd}
+}
+
+// take waits for that many frames. Those that this host sends by the device are left out.
+func (p tap) take(t *testing.T, want int) (frames []string) {
+	t.Helper()
+	b := make([]byte, 4096)
+	for end := time.Now().Add(patience); len(frames) < want; {
+		n, from, err := unix.Recvfrom(p.fd, b, 0)
+		if err == unix.EAGAIN && time.Now().Before(end) {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%d frames of %d have come: %v", len(frames), want, err)
+		}
+		if from.(*unix.SockaddrLinklayer).Pkttype != unix.PACKET_OUTGOING {
+			frames = append(frames, string(b[:n]))
+		}
+	}
+	return frames
+}
+
+// empty fails if there is a frame left.
+func (p tap) empty(t *testing.T) {
+	t.Helper()
+	b := make([]byte, 4096)
+	if n, _, err := unix.Recvfrom(p.fd, b, 0); err != unix.EAGAIN {
+		t.Errorf("one frame too many has come, of %d bytes, %v", n, err)
+	}
+}
+
+// The last bytes of the frames below: which flow they are of, and their number in it.
+const flowTag = 8
+
+const (
+	mixFlows   = 40
+	mixPackets = 20 // of each
+)
+
+// Of the devices, so that all data planes get and make the same frames.
+var mixInMAC, mixOutMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
+
+// mixture makes packets of flows that are forwarded, and of others that go to the kernel, from the
+// worker and from where they came in.
+func mixture(t *testing.T) (frames [][]byte) {
+	t.Helper()
+	for n := range mixPackets {
+		for flow := range mixFlows {
+			key := testKey
+			if flow%8 == 7 {
+				key[0]++ // to the slow path
+			}
+			f := sizedTransitFrame(t, &net.Interface{HardwareAddr: mixInMAC}, key, 16+(n*37+flow*11)%200, func(s *scionpkt.Spec) {
+				switch flow % 4 {
+				case 0:
+					s.FlowID = uint32(flow)
+				case 1:
+					s.SrcHost = addr.MustParseHost(fmt.Sprintf("192.0.2.%d", flow))
+				case 2:
+					s.DstHost = addr.MustParseHost(fmt.Sprintf("2001:db8::%d", flow))
+				case 3:
+					s.SrcHost = addr.MustParseHost(fmt.Sprintf("2001:db8::%d", flow))
+					s.DstHost = addr.MustParseHost("2001:db8::f")
+					s.SrcIA += addr.IA(flow)
+				}
+			})
+			if flow%8 == 6 {
+				f[14+20+8+8] = 2 // one-hop path: to the slow path, at once
+			}
+			tag := f[len(f)-flowTag:]
+			binary.BigEndian.PutUint32(tag, uint32(flow))
+			binary.BigEndian.PutUint32(tag[4:], uint32(n))
+			frames = append(frames, f)
+		}
+	}
+	return frames
+}
+
+// byFlow sorts frames by the flow that they are tagged with, and keeps their order.
+func byFlow(frames []string) map[uint32][]string {
+	flows := make(map[uint32][]string)
+	for _, f := range frames {
+		flow := binary.BigEndian.Uint32([]byte(f[len(f)-flowTag:]))
+		flows[flow] = append(flows[flow], f)
+	}
+	return flows
+}
+
+// forwardedOn returns how many packets each CPU has forwarded from a device.
+func forwardedOn(t *testing.T, inst *Instance, iface string) map[int]uint64 {
+	t.Helper()
+	on := make(map[int]uint64)
+	for n, r := range Reasons() {
+		if r.Verdict != VerdictFwd {
+			continue
+		}
+		var values []pipelineCounter
+		key := uint32(inst.meta.Ports[iface]*2*reasonCount + n)
+		if err := inst.maps[pipelineMapCounters].Lookup(key, &values); err != nil {
+			t.Fatal(err)
+		}
+		for cpu, v := range values {
+			if v.Packets > 0 {
+				on[cpu] += v.Packets
+			}
+		}
+	}
+	return on
+}
+
+// outcome is what became of the mixture.
+type outcome struct {
+	forwarded, passed map[uint32][]string
+	reasons           map[string]uint64
+	on                map[int]uint64
+}
+
+// sendMixture sends it through a data plane of its own.
+func sendMixture(t *testing.T, frames [][]byte, w Workers, generic bool) outcome {
+	t.Helper()
+	in, out := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
+	defer deleteDevice(t, "v0")
+	defer deleteDevice(t, "v2")
+	in.HardwareAddr, out.HardwareAddr = mixInMAC, mixOutMAC
+	setMAC(t, in)
+	setMAC(t, out)
+	attachForeign(t, "v3")
+	inst := attachWorkers(t, testConfig(1, 2), w, generic, "v0", "v2")
+	defer inst.Close()
+	defer func() {
+		if err := inst.DetachAll(); err != nil {
+			t.Error(err)
+		}
+	}()
+	openWay(t, inst, out)
+	fwd, up := addTap(t, device(t, "v3")), addTap(t, in)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	to := &unix.SockaddrLinklayer{Ifindex: device(t, "v1").Index}
+	var o outcome
+	var got, gotUp []string
+	// A window at a time, so that no queue overflows, however slow the machine is.
+	for batch := range slices.Chunk(frames, 2*mixFlows) {
+		want := 0
+		for _, f := range batch {
+			if err := unix.Sendto(fd, f, 0, to); err != nil {
+				t.Fatal(err)
+			}
+			if binary.BigEndian.Uint32(f[len(f)-flowTag:])%8 < 6 {
+				want++
+			}
+		}
+		got = append(got, fwd.take(t, want)...)
+		gotUp = append(gotUp, up.take(t, len(batch)-want)...)
+	}
+	fwd.empty(t)
+	up.empty(t)
+	o.forwarded, o.passed = byFlow(got), byFlow(gotUp)
+	port, reasons, total := counted(t, inst, "v0")
+	if total != uint64(len(frames)) {
+		t.Errorf("%d packets sent, counted %d: %v", len(frames), total, reasons)
+	}
+	for name, n := range port.Losses {
+		if n > 0 {
+			t.Errorf("%d packets lost: %s", n, name)
+		}
+	}
+	o.reasons, o.on = reasons, forwardedOn(t, inst, "v0")
+	return o
+}
+
+func setMAC(t *testing.T, dev *net.Interface) {
+	t.Helper()
+	l, err := netlink.LinkByName(dev.Name)
+	if err == nil {
+		err = netlink.LinkSetHardwareAddr(l, dev.HardwareAddr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWorkersGiveTheSameAnswers sends the same packets through no, one and two workers: the same
+// frames come out, those of a flow in their order, the same ones go up, and every one is counted once.
+func TestWorkersGiveTheSameAnswers(t *testing.T) {
+	inNamespace(t)
+	two := online(t)
+	frames := mixture(t)
+	for _, generic := range []bool{false, true} {
+		direct := sendMixture(t, frames, Workers{}, generic)
+		for _, list := range [][]int{two[:1], two[1:], two} {
+			t.Logf("generic %v, workers on %s", generic, cpus.Format(list))
+			o := sendMixture(t, frames, Workers{CPUs: list}, generic)
+			compareFlows(t, "forwarded", o.forwarded, direct.forwarded)
+			compareFlows(t, "passed up", o.passed, direct.passed)
+			if !maps.Equal(o.reasons, direct.reasons) {
+				t.Errorf("counted %v, without workers %v", o.reasons, direct.reasons)
+			}
+			var sum uint64
+			for _, cpu := range list {
+				if o.on[cpu] == 0 {
+					t.Errorf("no packet on CPU %d: %v", cpu, o.on)
+				}
+				sum += o.on[cpu]
+			}
+			if sum != mixPackets*mixFlows*6/8 {
+				t.Errorf("forwarded on CPUs %v, not all on workers", o.on)
+			}
+		}
+	}
+}
+
+func compareFlows(t *testing.T, what string, got, want map[uint32][]string) {
+	t.Helper()
+	for flow, frames := range want {
+		if !slices.Equal(got[flow], frames) {
+			t.Errorf("%s: flow %d has %d frames, want %d; first difference at %d", what, flow, len(got[flow]), len(frames),
+				firstDifference(got[flow], frames))
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%s: %d flows, want %d", what, len(got), len(want))
+	}
+}
+
+func firstDifference(a, b []string) int {
+	for n := range min(len(a), len(b)) {
+		if a[n] != b[n] {
+			return n
+		}
+	}
+	return min(len(a), len(b))
+}
+
+// workerThreads counts the kernel threads of a map of workers.
+func workerThreads(t *testing.T, id uint32) (n int) {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		comm, _ := os.ReadFile(path)
+		if bytes.HasPrefix(comm, []byte("cpumap/")) && strings.HasSuffix(strings.TrimSpace(string(comm)), fmt.Sprintf("map:%d", id)) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestWorkersChangeUnderLoad goes from no workers to two and back while packets of many flows are
+// forwarded: every one is counted once and comes out, and no thread stays.
+func TestWorkersChangeUnderLoad(t *testing.T) {
+	inNamespace(t)
+	two := online(t)
+	in, out := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
+	s := addSink(t, "v3")
+	inst := attachWorkers(t, testConfig(1, 2), Workers{}, false, "v0", "v2")
+	defer func() { inst.Close() }()
+	openWay(t, inst, out)
+	var frames [][]byte
+	for flow := range 32 {
+		frames = append(frames, sizedTransitFrame(t, in, testKey, 64, func(s *scionpkt.Spec) { s.FlowID = uint32(flow) }))
+	}
+	snd := startSenders(t, device(t, "v1"), frames, s)
+	swaps := []Workers{
+		{CPUs: two[1:]}, {}, {CPUs: two}, {CPUs: two}, {CPUs: two[:1], Queue: 512}, {CPUs: two}, {},
+	}
+	var ids []uint32
+	for n, w := range swaps {
+		before, err := s.packets()
+		if err != nil {
+			t.Fatal(err)
+		}
+		inst.Close()
+		if inst, err = Attach(Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Workers: w}, testConfig(1, 2)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.await(before + window + 1); err != nil {
+			t.Errorf("after swap %d: %v", n, err)
+			break
+		}
+		id, err := inst.workerMap()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id != 0 {
+			ids = append(ids, id)
+			if threads := workerThreads(t, id); threads != len(w.CPUs) {
+				t.Errorf("%d threads for workers on %v", threads, w.CPUs)
+			}
+		}
+	}
+	snd.stop.Store(true)
+	if err := <-snd.done; err != nil {
+		t.Fatalf("sending: %v", err)
+	}
+	sent := snd.sent.Load()
+	if err := s.await(sent); err != nil {
+		t.Errorf("after the end: %v", err)
+	}
+	port, by, total := counted(t, inst, "v0")
+	if arrived, err := s.packets(); arrived != sent || err != nil {
+		t.Errorf("%d packets sent, %d arrived, %v", sent, arrived, err)
+	}
+	if total != sent || by["fwd scion-br-transit"] != sent {
+		t.Errorf("%d packets sent, counted %d: %v", sent, total, by)
+	}
+	for name, n := range port.Losses {
+		if n != 0 {
+			t.Errorf("%d packets lost: %s", n, name)
+		}
+	}
+	for _, id := range ids {
+		for end := time.Now().Add(patience); workerThreads(t, id) > 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("threads of map %d are still there", id)
+			}
+		}
+	}
+}
+
+// TestWorkersOutliveTheProcess opens from its pins what another Attach has left.
+func TestWorkersOutliveTheProcess(t *testing.T) {
+	inNamespace(t)
+	two := online(t)
+	addVeth(t, "v0", "v1")
+	w := Workers{CPUs: []int{two[1], two[0]}, Queue: 100}
+	inst := attachWorkers(t, testConfig(1), w, false, "v0")
+	key := inst.meta.FlowKey
+	inst.Close()
+	inst, err := Open("br1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := inst.Workers(); !slices.Equal(got.CPUs, two) || got.Queue != 100 {
+		t.Errorf("workers are %+v, want %+v in order", got, w)
+	}
+	inst.Close()
+	inst = attachWorkers(t, testConfig(1), Workers{CPUs: two}, false, "v0")
+	defer inst.Close()
+	if !slices.Equal(inst.meta.FlowKey, key) || slices.Max(key) == 0 {
+		t.Errorf("flows were spread by %v, now by %v", key, inst.meta.FlowKey)
+	}
+	if got := inst.Workers().Queue; got != DefaultQueue {
+		t.Errorf("queue is %d", got)
+	}
+}
+
+// TestWorkersRefused gives workers that cannot be: nothing is attached.
+func TestWorkersRefused(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	for _, c := range []struct {
+		w    Workers
+		want string
+	}{
+		{Workers{CPUs: []int{4095}}, "workers: CPU 4095 is not online: there are "},
+		{Workers{CPUs: []int{0, 0}}, "workers: CPU 0 is given twice"},
+		{Workers{CPUs: []int{0}, Queue: 16385}, "queue of 16385 packets for each worker: use 1 to 16384"},
+		{Workers{CPUs: []int{0}, Queue: -1}, "queue of -1 packets"},
+		{Workers{CPUs: make([]int, 65)}, "workers: 65 CPUs: use at most 64"},
+	} {
+		_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Workers: c.w}, testConfig(1))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: error is %v, want %q", c.w, err, c.want)
+		}
+	}
+	if id := xdpProgram(t, "v0"); id != 0 {
+		t.Errorf("program %d is attached", id)
+	}
+}
