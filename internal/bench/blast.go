@@ -112,7 +112,7 @@ func (o *BlastOptions) check() error {
 		return optionErrorf("generator %q: there are %s and %s", o.Generator, kernelSource, tcpreplaySource)
 	case o.Generator == tcpreplaySource && o.Stamp:
 		return optionErrorf("tcpreplay cannot stamp packets: use the generator %s", kernelSource)
-	case math.IsNaN(o.Rate) || o.Rate < 0 || o.Rate > 1e9:
+	case math.IsNaN(o.Rate) || o.Rate != 0 && o.Rate < 1 || o.Rate > 1e9:
 		return optionErrorf("a rate of %v packets a second: give 1 to 1e9, or 0 for as many as possible", o.Rate)
 	case len(o.DstMAC)%6 != 0 || len(o.SrcMAC)%6 != 0:
 		return optionErrorf("Ethernet addresses have 6 bytes: %s and %s", o.DstMAC, o.SrcMAC)

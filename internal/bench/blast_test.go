@@ -164,6 +164,7 @@ func TestBlastRefusals(t *testing.T) {
 	refused("families", udp(UDPTraffic{Sizes: []int{60}, Src: netip.MustParseAddr("::1"), Dst: netip.MustParseAddr("1.2.3.4")}), true)
 	refused("no IPv6 source", udp(UDPTraffic{Sizes: []int{80}, Dst: netip.MustParseAddr("::1")}), true)
 	refused("rate", BlastOptions{UDP: short, Rate: -1}, true)
+	refused("slow rate", BlastOptions{UDP: short, Rate: 0.5}, true)
 	refused("time", BlastOptions{UDP: short, For: -1}, true)
 	refused("CPU", BlastOptions{UDP: short, CPU: 4096}, true)
 	refused("MAC", BlastOptions{UDP: short, DstMAC: make([]byte, 8)}, true)

@@ -23,6 +23,9 @@ const pacedCall = 10 * time.Second
 // pacedHold is how long one run of the program waits for its packet at least, before it takes another run.
 const pacedHold = 500 * time.Microsecond
 
+// idleCalls is how many calls in a row may send nothing.
+const idleCalls = 3
+
 // GeneratorOptions says what to send from where.
 type GeneratorOptions struct {
 	// Frames are sent in turn, whole Ethernet frames without checksum.
@@ -126,12 +129,22 @@ func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 	if err := g.objs.Stop.Set(false); err != nil {
 		return total, fmt.Errorf("prepare the generator for a run: %w", err)
 	}
-	// A failure to stop shows as a call that takes its time.
-	defer context.AfterFunc(ctx, func() { _ = g.objs.Stop.Set(true) })()
+	stopped := make(chan struct{})
+	keep := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		// If it fails, the call takes its time.
+		_ = g.objs.Stop.Set(true)
+	})
+	defer func() {
+		if !keep() {
+			<-stopped
+		}
+	}()
 	err := g.opts.From.Space.Do(func() error {
 		if err := pin(g.opts.CPU); err != nil {
 			return err
 		}
+		idle := 0
 		for total.Packets < packets {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -147,7 +160,12 @@ func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 			if err != nil {
 				return err
 			}
-			if sent.Packets < quota && g.gap == 0 && ctx.Err() == nil {
+			// Paced calls may end before a packet is due, but each lasts about as long as the gap at least.
+			idle++
+			if sent.Packets > 0 {
+				idle = 0
+			}
+			if ctx.Err() == nil && (sent.Packets < quota && g.gap == 0 || idle > idleCalls) {
 				return fmt.Errorf("send from %s: the generator stopped after %d packets of %d", g.opts.From.Name,
 					sent.Packets, quota)
 			}

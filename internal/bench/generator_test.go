@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 )
@@ -189,6 +190,41 @@ func TestGeneratorEndsWithItsContext(t *testing.T) {
 	cancel()
 	if sent, err := gen.Run(ctx, 1<<40); err != context.Canceled || sent.Packets != 0 {
 		t.Errorf("sent %d packets, error %v", sent.Packets, err)
+	}
+}
+
+// A run that is interrupted ends soon and tells what it sent, and the next one is not disturbed.
+func TestGeneratorIsInterrupted(t *testing.T) {
+	needRoot(t)
+	from, _, sink := testSink(t, SinkOptions{})
+	gen, err := NewGenerator(GeneratorOptions{Frames: taggedFrames(1, 60), From: from, CPU: LastCPU()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gen.Close()
+	var sum uint64
+	for _, pace := range []float64{0, 100_000, 1} {
+		gen.Pace(pace)
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		sent, err := gen.Run(ctx, 1<<40)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || sent.Packets == 0 || pace > 1 && sent.Elapsed > time.Second {
+			t.Errorf("at %v a second: %+v, error %v", pace, sent, err)
+		}
+		gen.Pace(0)
+		next, err := gen.Run(context.Background(), 1000)
+		if err != nil || next.Packets != 1000 {
+			t.Errorf("the next run: %+v, error %v", next, err)
+		}
+		sum += sent.Packets + next.Packets
+	}
+	before, err := from.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := sink.Settled(10*time.Millisecond, 5*time.Second)
+	if err != nil || seen.Packets+before.SendDropped != sum {
+		t.Errorf("sent %d, seen %+v, %d lost, error %v", sum, seen, before.SendDropped, err)
 	}
 }
 
