@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -111,7 +112,7 @@ func prepareAndWork(ctx context.Context) (a Answer, err error) {
 
 // runCommand runs a program and passes on what it prints. It fails if the program cannot be started.
 func runCommand(ctx context.Context, c Command) (failed bool, err error) {
-	if err := say(sayProgress, []byte(c.Name)); err != nil {
+	if err := say(sayProgress, []byte("running "+filepath.Base(c.Args[0]))); err != nil {
 		return false, err
 	}
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)

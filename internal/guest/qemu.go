@@ -46,6 +46,7 @@ func (m Machine) arguments(dir, root string) []string {
 
 // boot runs QEMU until the guest has answered.
 func (m Machine) boot(ctx context.Context, dir, root string) (a Answer, err error) {
+	caller := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, m.Limit, fmt.Errorf("no answer within %s", m.Limit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, qemu, m.arguments(dir, root)...)
@@ -73,6 +74,9 @@ func (m Machine) boot(ctx context.Context, dir, root string) (a Answer, err erro
 		return a, ignoreExit(ignoreCanceled(cmd.Wait()))
 	}
 	waitErr := cmd.Wait()
+	if caller.Err() != nil {
+		return a, fmt.Errorf("interrupted: %w", context.Cause(caller))
+	}
 	if cause := context.Cause(ctx); cause != nil {
 		waitErr = cause
 	}
