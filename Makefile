@@ -13,13 +13,16 @@ UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/bench/repo
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
+# Instructions per packet, as they were last found to be right.
+BASELINE = internal/guest/testdata/baseline.json
+
 go_files = git ls-files -co --exclude-standard -- '*.go'
 c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps build generate check-generated fmt lint peers test test-unit test-root fuzz demo \
-	dist clean
+.PHONY: help deps deps-guest build generate check-generated fmt lint peers test test-unit test-root test-kernels \
+	bench-insn baseline fuzz demo dist clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
@@ -30,7 +33,7 @@ build: ## build bin/culvert; needs only Go: no clang, no cgo, no root
 demo: deps build peers ## show it: a network of three ASes through culvert, and the speed beside the reference
 	@scripts/as-root.sh scripts/demo.sh
 
-test: deps check-generated lint build peers ## run everything that CI runs: stale objects, linters, all tests
+test: deps check-generated lint build peers bench-insn ## run everything that CI runs: stale objects, linters, all tests
 	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh all
 
 test-unit: ## run the tests that need no root
@@ -38,6 +41,15 @@ test-unit: ## run the tests that need no root
 
 test-root: build peers ## run the tests that need root: packets, namespaces, the lab
 	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh root
+
+test-kernels: deps-guest build ## run the packet tests on Debian's kernels (6.1 and 6.12), in QEMU
+	@scripts/test-kernels.sh
+
+bench-insn: deps-guest build ## count instructions per packet on Debian's kernels, in QEMU; fail if they are over 2 % more
+	bin/culvert bench insn --baseline $(BASELINE)
+
+baseline: deps-guest build ## count them with the newest kernels, for a new baseline
+	bin/culvert bench insn --write-baseline $(BASELINE)
 
 fuzz: ## run every fuzz target for FUZZTIME (60s) each
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
@@ -68,6 +80,9 @@ dist: build ## lay out binary, man pages, completions and systemd unit in out/di
 
 deps: ## install the Debian packages that tests and demo need; nothing when all are there
 	@scripts/deps.sh
+
+deps-guest: ## the same for what runs in QEMU
+	@scripts/deps.sh guest
 
 clean: ## remove bin and out
 	rm -rf bin out

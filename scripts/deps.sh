@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build, the tests and the demo need on Debian 12. Does nothing when nothing is
-# missing; asks for root through sudo only when something is.
+# Installs what the build, the tests and the demo need on Debian 12, or with the argument `guest` what
+# runs culvert in QEMU. Does nothing when nothing is missing; asks for root through sudo only when
+# something is.
 set -euo pipefail
 
 # The version that go.mod asks for. An older go (1.21 or later) fetches that toolchain by itself,
@@ -9,7 +10,7 @@ set -euo pipefail
 readonly go_oldest=1.21
 
 # Packages, and the command or file that shows a package's content to be there on a host without dpkg.
-readonly -A wanted=(
+declare -A wanted=(
   [clang-19]=clang-19                    # compiles bpf/
   [llvm-19]=llvm-strip-19                # strips the objects
   [clang-format-19]=clang-format-19      # lint
@@ -24,6 +25,14 @@ readonly -A wanted=(
   [ca-certificates]=/etc/ssl/certs/ca-certificates.crt
   [git]=git
   [make]=make
+)
+
+# Kernels are downloaded as Debian packages, with the keys and tools of a Debian system.
+declare -A wanted_by_guest=(
+  [qemu-system-x86]=qemu-system-x86_64
+  [xz-utils]=xz
+  [debian-archive-keyring]=/usr/share/keyrings/debian-archive-keyring.gpg
+  [ca-certificates]=/etc/ssl/certs/ca-certificates.crt
 )
 
 die() {
@@ -68,14 +77,23 @@ check_elsewhere() {
 }
 
 main() {
+  local p
   [[ $(uname -s) == Linux ]] || die "culvert needs Linux, this is $(uname -s)"
+  case ${1:-} in
+  '') ;;
+  guest)
+    wanted=()
+    for p in "${!wanted_by_guest[@]}"; do wanted[$p]=${wanted_by_guest[$p]}; done
+    ;;
+  *) die "usage: deps.sh [guest]" ;;
+  esac
   check_go
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     check_elsewhere
     return
   fi
 
-  local missing=() p
+  local missing=()
   for p in "${!wanted[@]}"; do
     installed "$p" || missing+=("$p")
   done
@@ -95,4 +113,4 @@ main() {
     die "apt-get could not install ${missing[*]} (clang-19 is in Debian 12's main archive and its updates)"
 }
 
-main
+main "$@"

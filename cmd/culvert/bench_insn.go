@@ -14,31 +14,47 @@ import (
 
 // newBenchInsnCmd is "culvert bench insn".
 func newBenchInsnCmd() *cobra.Command {
-	var (
-		o      guest.InsnOptions
-		asJSON bool
-	)
+	var o guest.InsnOptions
 	cmd := &cobra.Command{
 		Use:   "insn",
-		Short: "count the instructions that a packet takes, in guests with Debian's kernels",
-		Args:  usageArgs(cobra.NoArgs),
+		Short: "count the instructions that a packet takes, on Debian's kernels",
+		Long: `Boot Debian's kernels in QEMU, with a clock that counts instructions, and count
+there how many a packet takes: the same on every run, whatever else this machine
+does. Kernels are downloaded and kept. No root is needed, but the Debian packages
+qemu-system-x86 and xz-utils. The rows are:
+
+  cost/NAME  a program by itself, as in 'culvert bench run cost'
+  path/NAME  from a generator through a device to a sink, with all that the
+             kernel does between them
+
+With --baseline more instructions than in that file, by over 2 %, are a failure.
+The kernels that it names are taken as long as Debian has them.`,
+		Example: "  culvert bench insn --kernel 6.12 --rows cost/culvert-cold\n" +
+			"  culvert bench insn --write-baseline insn.json\n  culvert bench insn --baseline insn.json",
+		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Baseline != "" && o.WriteTo != "" {
+				return usageError(errors.New("--baseline and --write-baseline: give one of them"))
+			}
 			o.Progress = cmd.ErrOrStderr()
-			counts, err := guest.CountInstructions(cmd.Context(), o)
+			err := guest.Instructions(cmd.Context(), o, cmd.OutOrStdout())
 			switch {
-			case errors.Is(err, bench.ErrUnknown):
+			case errors.Is(err, bench.ErrUnknown), errors.Is(err, guest.ErrUnknown):
 				return usageError(err)
 			case err != nil:
 				return fmt.Errorf("bench insn: %w", err)
-			case asJSON:
-				return guest.WriteJSON(cmd.OutOrStdout(), counts)
-			default:
-				return guest.WriteTable(cmd.OutOrStdout(), counts)
 			}
+			return nil
 		},
 	}
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	cmd.Flags().BoolVarP(&o.JSON, "json", "j", false, "print JSON")
 	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "lines of kernels, separated by commas (default 6.1,6.12)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to count, separated by commas (default all)")
+	cmd.Flags().StringVar(&o.Baseline, "baseline", "", "compare with this file")
+	cmd.Flags().StringVar(&o.WriteTo, "write-baseline", "", "write this file, from the newest kernels")
+	completeFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
+	completeFlag(cmd, "rows", func([]string) []string { return bench.InsnRows() })
+	completeFileFlag(cmd, "baseline", "json")
+	completeFileFlag(cmd, "write-baseline", "json")
 	return cmd
 }

@@ -3,18 +3,58 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"culvert/internal/guest"
 )
 
-// newGuestCmd is "culvert guest", the first process of a guest.
+// newGuestCmd is "culvert guest", for the development of culvert.
 func newGuestCmd() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:    "guest",
-		Short:  "do a guest's work: only for the first process of one",
+		Short:  "run culvert's own tests on Debian's kernels",
 		Hidden: true,
 		Args:   usageArgs(cobra.NoArgs),
-		RunE:   func(cmd *cobra.Command, _ []string) error { return guest.Init(cmd.Context()) },
+		RunE:   needVerb,
 	}
+	cmd.AddCommand(newGuestTestCmd(), newGuestInitCmd())
+	return cmd
+}
+
+// newGuestInitCmd is "culvert guest init", the first process of a guest.
+func newGuestInitCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "init",
+		Short: "do a guest's work: only for the first process of one",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return guest.Init(cmd.Context()) },
+	}
+}
+
+// newGuestTestCmd is "culvert guest test".
+func newGuestTestCmd() *cobra.Command {
+	var o guest.TestOptions
+	cmd := &cobra.Command{
+		Use:     "test 'PROGRAM ARGUMENT...'...",
+		Short:   "run test programs, as 'go test -c' builds them without cgo, in a guest for each kernel",
+		Example: "  culvert guest test --kernel 6.1 'datapath.test -test.v -test.run=MAC'",
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Commands, o.Output, o.Progress = args, cmd.OutOrStdout(), cmd.ErrOrStderr()
+			err := guest.Test(cmd.Context(), o)
+			switch {
+			case errors.Is(err, guest.ErrUnknown):
+				return usageError(err)
+			case err != nil:
+				return fmt.Errorf("guest test: %w", err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "lines of kernels, separated by commas (default 6.1,6.12)")
+	completeFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
+	return cmd
 }

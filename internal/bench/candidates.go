@@ -38,6 +38,7 @@ type candidate struct {
 var candidates = []candidate{
 	{name: "direct", scenarios: []string{"veth", "ndr", "latency"}},
 	{name: "bridge", scenarios: []string{"veth", "ndr", "latency"}, device: func(Options) Device { return &bridge{} }},
+	{name: "forward", scenarios: []string{"veth"}, once: true, device: func(Options) Device { return &forward{} }},
 	{name: "redirect", scenarios: []string{"veth", "cost", "ndr", "latency"}, device: func(Options) Device { return &redirect{} }},
 	{name: "rewrite", scenarios: []string{"veth", "cost"}, scion: true, once: true, device: func(o Options) Device {
 		return &rewrite{traffic: o.traffic(true)}

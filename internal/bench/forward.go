@@ -19,11 +19,8 @@ type forward struct {
 }
 
 func (d *forward) Attach(_ context.Context, p Path) (err error) {
-	err = p.In.Space.Do(func() error {
-		return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
-	})
-	if err != nil {
-		return fmt.Errorf("turn IPv4 forwarding on: %w", err)
+	if err := p.In.Space.Do(func() error { return setForwarding("1") }); err != nil {
+		return err
 	}
 	// The networks of UDPFrames, and an address in each for the neighbour that they are routed to.
 	for _, side := range []struct {
@@ -57,6 +54,14 @@ func (d *forward) Attach(_ context.Context, p Path) (err error) {
 	}
 	d.on, err = Listen(p.In)
 	return err
+}
+
+// setForwarding turns IPv4 forwarding on, "1", or off, "0", in the namespace of the calling thread.
+func setForwarding(to string) error {
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte(to), 0); err != nil {
+		return fmt.Errorf("set IPv4 forwarding to %s: %w", to, err)
+	}
+	return nil
 }
 
 func (*forward) Frames(p Path, common [][]byte) ([][]byte, error) {

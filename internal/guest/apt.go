@@ -16,16 +16,17 @@ import (
 	"time"
 )
 
-// sources is where the kernels come from: the security archive of Debian 12 has the newest of both lines. Everything
-// is signed by Debian.
-const sources = "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " +
-	"http://deb.debian.org/debian-security bookworm-security main\n"
+// suite is Debian's suite with the kernels: the security updates of Debian 12 have the newest of both lines.
+const suite = "bookworm-security"
+
+// keyring has the keys that it is signed with.
+const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // listAge is how old the list of packages may be before it is fetched again.
 const listAge = 24 * time.Hour
 
 // apt runs Debian's package tools with lists and caches of their own, so that neither root nor a change of the
-// host's configuration is needed. The host's proxies stay in force.
+// host's configuration is needed. The host's mirror and proxies are used.
 type apt struct {
 	dir string
 }
@@ -38,13 +39,25 @@ func openApt(dir string) (apt, error) {
 		}
 	}
 	// There is nothing installed in this system.
-	if err := os.WriteFile(filepath.Join(dir, "status"), nil, 0o644); err != nil {
-		return a, err
-	}
-	return a, os.WriteFile(filepath.Join(dir, "sources.list"), []byte(sources), 0o644)
+	return a, os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)
 }
 
-// run runs a tool in dir and returns what it prints.
+// mirror finds where the host gets Debian's security updates from.
+func mirror(ctx context.Context) (string, error) {
+	targets, err := call(ctx, "", "apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(targets) {
+		release, uri, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.HasSuffix(release, "-security") && uri != "" {
+			return uri, nil
+		}
+	}
+	return "", errors.New("apt has no source of Debian's security updates: add one to /etc/apt (see sources.list(5))")
+}
+
+// run runs a tool with those lists and caches.
 func (a apt) run(ctx context.Context, dir, tool string, args ...string) (string, error) {
 	options := []string{
 		"Dir::State=" + a.dir,
@@ -67,7 +80,12 @@ func (a apt) run(ctx context.Context, dir, tool string, args ...string) (string,
 	for _, o := range options {
 		all = append(all, "-o", o)
 	}
-	cmd := exec.CommandContext(ctx, tool, append(all, args...)...)
+	return call(ctx, dir, tool, append(all, args...)...)
+}
+
+// call runs a tool in dir and returns what it prints.
+func call(ctx context.Context, dir, tool string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, tool, args...)
 	cmd.Dir = dir
 	var out, trouble strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &trouble
@@ -75,7 +93,7 @@ func (a apt) run(ctx context.Context, dir, tool string, args ...string) (string,
 		if errors.Is(err, exec.ErrNotFound) {
 			return "", fmt.Errorf("%w: kernels are Debian packages, so this needs a Debian system", err)
 		}
-		return "", fmt.Errorf("%s %s: %w: %s", tool, strings.Join(args, " "), err, lastLine(trouble.String()))
+		return "", fmt.Errorf("%s: %w: %s", tool, err, lastLine(trouble.String()))
 	}
 	return out.String(), nil
 }
@@ -92,14 +110,23 @@ func (a apt) refresh(ctx context.Context) error {
 	if info, err := os.Stat(stamp); err == nil && time.Since(info.ModTime()) < listAge {
 		return nil
 	}
-	if _, err := a.run(ctx, "", "apt-get", "-q", "update"); err != nil {
+	uri, err := mirror(ctx)
+	if err == nil {
+		source := fmt.Sprintf("deb [arch=amd64 signed-by=%s] %s %s main\n", keyring, uri, suite)
+		err = os.WriteFile(filepath.Join(a.dir, "sources.list"), []byte(source), 0o644)
+	}
+	if err == nil {
+		_, err = a.run(ctx, "", "apt-get", "-q", "update")
+	}
+	if err != nil {
 		return fmt.Errorf("fetch the list of Debian's kernels: %w", err)
 	}
 	return os.WriteFile(stamp, nil, 0o644)
 }
 
-// newest finds the package with the newest cloud kernel of a line such as "6.1".
-func (a apt) newest(ctx context.Context, line string) (kernelPackage, error) {
+// choose finds the package with the cloud kernel of a release, or the newest of a line such as "6.1" if it is not to
+// be had or none is asked for.
+func (a apt) choose(ctx context.Context, line, release string) (kernelPackage, error) {
 	names, err := a.run(ctx, "", "apt-cache", "pkgnames", "linux-image-"+line+".")
 	if err != nil {
 		return kernelPackage{}, err
@@ -107,6 +134,10 @@ func (a apt) newest(ctx context.Context, line string) (kernelPackage, error) {
 	var best kernelPackage
 	for name := range strings.Lines(names) {
 		p, ok := parsePackageName(strings.TrimSpace(name))
+		if ok && p.release == release {
+			best = p
+			break
+		}
 		if ok && (best.release == "" || compareReleases(p.release, best.release) > 0) {
 			best = p
 		}

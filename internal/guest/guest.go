@@ -45,9 +45,6 @@ type Answer struct {
 	Failed []string `json:"failed,omitempty"`
 }
 
-// guestVerb is the verb of culvert that makes it the first process of a guest.
-const guestVerb = "guest"
-
 // Machine is a guest to be.
 type Machine struct {
 	Kernel Kernel

@@ -5,22 +5,30 @@ package guest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"culvert/internal/bench"
-	"culvert/internal/bench/report"
 )
 
-// InsnOptions says what CountInstructions does.
+// ErrUnknown marks a line of kernels that Debian does not have.
+var ErrUnknown = errors.New("unknown")
+
+// InsnOptions says what Instructions does.
 type InsnOptions struct {
 	// Lines are lines of kernels, all of Lines if empty.
 	Lines []string
 	// Rows are names as bench.InsnRows has them, all if empty.
 	Rows []string
-	// Progress takes a line for each step.
+	// Baseline, if not empty, is a file to compare with. WriteTo, if not empty, is one to write.
+	Baseline, WriteTo string
+	// JSON asks for JSON in place of a table.
+	JSON bool
+	// Progress takes a line for each step, and notes.
 	Progress io.Writer
 }
 
@@ -33,12 +41,47 @@ type Counts struct {
 	bench.Instructions
 }
 
-// CountInstructions boots each kernel and counts in there.
-func CountInstructions(ctx context.Context, o InsnOptions) ([]Counts, error) {
+// Instructions counts on each kernel and writes what it has counted to w. It fails if that is more than a baseline
+// allows.
+func Instructions(ctx context.Context, o InsnOptions, w io.Writer) error {
 	if err := bench.CheckInsnRows(o.Rows); err != nil {
-		return nil, err
+		return err
 	}
-	kernels, err := findKernels(ctx, o.Lines, o.Progress)
+	var baseline []Counts
+	if o.Baseline != "" {
+		var err error
+		if baseline, err = ReadBaseline(o.Baseline); err != nil {
+			return err
+		}
+	}
+	all, err := countAll(ctx, o, baseline)
+	if err != nil {
+		return err
+	}
+	if o.JSON {
+		err = WriteJSON(w, all)
+	} else {
+		err = WriteTable(w, all, baseline)
+	}
+	if err != nil {
+		return err
+	}
+	if o.WriteTo != "" {
+		return WriteBaseline(o.WriteTo, all)
+	}
+	if baseline == nil {
+		return nil
+	}
+	c := Compare(baseline, all, o.Lines, o.Rows)
+	for _, note := range c.Notes {
+		fmt.Fprintln(o.Progress, note)
+	}
+	return c.Err()
+}
+
+// countAll boots each kernel and counts in there.
+func countAll(ctx context.Context, o InsnOptions, baseline []Counts) ([]Counts, error) {
+	kernels, err := findKernels(ctx, o.Lines, baseline, o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -64,14 +107,23 @@ func CountInstructions(ctx context.Context, o InsnOptions) ([]Counts, error) {
 	return all, nil
 }
 
-// findKernels finds a kernel of each line, all lines if none is named.
-func findKernels(ctx context.Context, lines []string, progress io.Writer) ([]Kernel, error) {
+// findKernels finds a kernel of each line, all lines if none is named, and those preferred if possible.
+func findKernels(ctx context.Context, lines []string, prefer []Counts, progress io.Writer) ([]Kernel, error) {
 	if len(lines) == 0 {
 		lines = Lines
 	}
+	for _, line := range lines {
+		if !slices.Contains(Lines, line) {
+			return nil, fmt.Errorf("%w line of kernels %q: there are %s", ErrUnknown, line, strings.Join(Lines, ", "))
+		}
+	}
 	var kernels []Kernel
 	for _, line := range lines {
-		k, err := FindKernel(ctx, line, progress)
+		release := ""
+		if p := find(prefer, line); p != nil {
+			release = p.Release
+		}
+		k, err := FindKernel(ctx, line, release, progress)
 		if err != nil {
 			return nil, err
 		}
@@ -85,38 +137,4 @@ func WriteJSON(w io.Writer, all []Counts) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(all)
-}
-
-// WriteTable writes counts as a Markdown table, with a pair of columns for each kernel: the whole, and what is above
-// the row that has no device in it.
-func WriteTable(w io.Writer, all []Counts) error {
-	var b strings.Builder
-	for _, c := range all {
-		fmt.Fprintf(&b, "Linux %s, Debian %s\n\n| row | instructions/packet | above direct |\n| --- | ---: | ---: |\n", c.Release,
-			c.Package)
-		for _, r := range c.Cost {
-			fmt.Fprintf(&b, "| cost/%s | %.2f | |\n", r.Name, *r.Instructions)
-		}
-		base := direct(c.Path)
-		for _, r := range c.Path {
-			above := ""
-			if base != nil && r.Name != base.Name {
-				above = fmt.Sprintf("%.2f", *r.Instructions-*base.Instructions)
-			}
-			fmt.Fprintf(&b, "| path/%s | %.2f | %s |\n", r.Name, *r.Instructions, above)
-		}
-		b.WriteString("\n")
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// direct finds the row without a device.
-func direct(rows []report.Row) *report.Row {
-	for i := range rows {
-		if rows[i].Name == "direct" {
-			return &rows[i]
-		}
-	}
-	return nil
 }

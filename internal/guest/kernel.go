@@ -40,12 +40,16 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "culvert", "kernels"), nil
 }
 
-// FindKernel returns the newest kernel of a line, which it downloads unless it is in the cache. If it cannot be known
-// which is the newest, the newest in the cache has to do.
-func FindKernel(ctx context.Context, line string, progress io.Writer) (Kernel, error) {
+// FindKernel returns the kernel of a release, or the newest of a line if Debian does not have that release any more or
+// none is asked for. It downloads what is not in the cache. If it cannot be known which kernel is the newest, the
+// newest in the cache has to do.
+func FindKernel(ctx context.Context, line, release string, progress io.Writer) (Kernel, error) {
 	cache, err := CacheDir()
 	if err != nil {
 		return Kernel{}, err
+	}
+	if k, err := openKernel(line, filepath.Join(cache, release)); release != "" && err == nil {
+		return k, nil
 	}
 	a, err := openApt(filepath.Join(cache, "apt"))
 	if err != nil {
@@ -53,7 +57,7 @@ func FindKernel(ctx context.Context, line string, progress io.Writer) (Kernel, e
 	}
 	var wanted kernelPackage
 	if err = a.refresh(ctx); err == nil {
-		wanted, err = a.newest(ctx, line)
+		wanted, err = a.choose(ctx, line, release)
 	}
 	if err != nil {
 		if k, ok := newestCached(cache, line); ok && ctx.Err() == nil {

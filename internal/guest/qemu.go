@@ -24,12 +24,12 @@ const qemu = "qemu-system-x86_64"
 // kernel's JIT compiler makes use of (BMI2, MOVBE) and no random numbers. Fast string moves (ERMS) are left out:
 // the clock counts each turn of a repeated instruction, which would make short copies look dear.
 const processor = "Nehalem-v1,+bmi1,+bmi2,+avx,+avx2,+fma,+f16c,+movbe,+abm,+rdtscp,+smep,+smap,+fsgsbase,+xsave," +
-	"+xsaveopt,+pclmulqdq,+aes,+invtsc,-rdrand,-rdseed"
+	"+xsaveopt,+pclmulqdq,+aes,-rdrand,-rdseed"
 
 // Mitigations are off because they depend on the processor's model: on most of today's there are no retpolines,
 // which would cost some instructions for each indirect call.
 const commandLine = "console=ttyS0 quiet panic=-1 nokaslr norandmaps mitigations=off tsc=reliable rdinit=" + culvertPath +
-	" -- " + guestVerb
+	" -- guest init"
 
 // arguments are those of QEMU. Nothing that differs from run to run reaches the guest: its clock follows the
 // instructions and begins at a fixed date, random numbers have a fixed seed, and there is neither disk nor network.
@@ -46,6 +46,7 @@ func (m Machine) arguments(dir, root string) []string {
 
 // boot runs QEMU until the guest has answered.
 func (m Machine) boot(ctx context.Context, dir, root string) (a Answer, err error) {
+	caller := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, m.Limit, fmt.Errorf("no answer within %s", m.Limit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, qemu, m.arguments(dir, root)...)
@@ -73,6 +74,9 @@ func (m Machine) boot(ctx context.Context, dir, root string) (a Answer, err erro
 		return a, ignoreExit(ignoreCanceled(cmd.Wait()))
 	}
 	waitErr := cmd.Wait()
+	if caller.Err() != nil {
+		return a, fmt.Errorf("interrupted: %w", context.Cause(caller))
+	}
 	if cause := context.Cause(ctx); cause != nil {
 		waitErr = cause
 	}

@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"flag"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -17,6 +18,9 @@ import (
 // trialSeed decides all packets of the trials. A failing packet is printed whole, so that the seed
 // is only needed to see the ones before it.
 const trialSeed = 2
+
+// trialPackets is how many packets the program in the kernel is compared on. An emulator takes longer for each.
+var trialPackets = flag.Int("packets", 100_000, "how many packets TestXDPAgainstReference sends")
 
 // runTrials puts packets through a fast path and the reference on every mix of networks and
 // checks that each direction has really been forwarded by both.
@@ -76,7 +80,7 @@ func newXDP(t testing.TB, n *scionpkt.Network) *XDP {
 
 // The program in the kernel must agree with the reference on every packet.
 func TestXDPAgainstReference(t *testing.T) {
-	runTrials(t, 100_000, func(t *testing.T, n *scionpkt.Network) FastPath { return newXDP(t, n) })
+	runTrials(t, *trialPackets, func(t *testing.T, n *scionpkt.Network) FastPath { return newXDP(t, n) })
 }
 
 // With a link down in both, the program must not use it and must go on using the others.

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestPackageNames(t *testing.T) {
+	for name, release := range map[string]string{
+		"linux-image-6.1.0-56-cloud-amd64":                "6.1.0-56-cloud-amd64",
+		"linux-image-6.12.117+deb12-cloud-amd64":          "6.12.117+deb12-cloud-amd64",
+		"linux-image-6.12.117+deb12-cloud-amd64-unsigned": "",
+		"linux-image-6.1.0-56-amd64":                      "",
+		"linux-image-6.1.0-56-rt-amd64":                   "",
+		"linux-image-cloud-amd64":                         "",
+	} {
+		if p, ok := parsePackageName(name); p.release != release || ok != (release != "") {
+			t.Errorf("%s gives %+v, %t", name, p, ok)
+		}
+	}
+	ascending := []string{"6.1.0-9-cloud-amd64", "6.1.0-10-cloud-amd64", "6.1.1-1-cloud-amd64"}
+	for i := range len(ascending) - 1 {
+		if compareReleases(ascending[i], ascending[i+1]) >= 0 {
+			t.Errorf("%s is not before %s", ascending[i], ascending[i+1])
+		}
+	}
+}
+
+// cached puts a kernel into a cache of the test's own.
+func cached(t *testing.T, release, version string) {
+	t.Helper()
+	cache, err := CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(cache, release)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "version"), []byte(version+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The kernel of the baseline is taken from the cache without asking anybody.
+func TestKernelOfABaseline(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("PATH", t.TempDir())
+	cached(t, "6.1.0-9-cloud-amd64", "6.1.9-1")
+	cached(t, "6.1.0-10-cloud-amd64", "6.1.10-1")
+	k, err := FindKernel(t.Context(), "6.1", "6.1.0-9-cloud-amd64", &bytes.Buffer{})
+	if err != nil || k.Package != "6.1.9-1" || k.Line != "6.1" {
+		t.Errorf("got %+v, %v", k, err)
+	}
+}
+
+// Without a way to Debian the newest kernel in the cache is taken, which is said; without any it is an error.
+func TestKernelsOffline(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("PATH", t.TempDir())
+	var said bytes.Buffer
+	_, err := FindKernel(t.Context(), "6.1", "", &said)
+	if err == nil || !strings.Contains(err.Error(), "find a kernel of line 6.1") || !strings.Contains(err.Error(), "apt-get") {
+		t.Errorf("without a cache: error %v", err)
+	}
+	cached(t, "6.1.0-9-cloud-amd64", "6.1.9-1")
+	cached(t, "6.1.0-10-cloud-amd64", "6.1.10-1")
+	cached(t, "6.12.1+deb12-cloud-amd64", "6.12.1-1")
+	k, err := FindKernel(t.Context(), "6.1", "", &said)
+	if err != nil || k.Release != "6.1.0-10-cloud-amd64" || !strings.Contains(said.String(), "going on with 6.1.0-10-cloud-amd64") {
+		t.Errorf("got %+v, %v; said %q", k, err, said.String())
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := FindKernel(ended, "6.1", "", &said); err == nil {
+		t.Error("an interrupted search found a kernel")
+	}
+}

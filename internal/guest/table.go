@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"culvert/internal/bench"
+)
+
+// WriteTable writes counts as a Markdown table, with columns for each kernel: the whole; for rows end to end what is
+// above the row that has no device; and the change since the baseline, if there is one.
+func WriteTable(w io.Writer, all, baseline []Counts) error {
+	lines := [][]string{{"instructions/packet"}, {"---"}}
+	for _, c := range all {
+		lines[0] = append(lines[0], c.Line, "above direct")
+		lines[1] = append(lines[1], "---:", "---:")
+		if baseline != nil {
+			lines[0] = append(lines[0], "change")
+			lines[1] = append(lines[1], "---:")
+		}
+	}
+	for _, name := range bench.InsnRows() {
+		cells, counted := []string{name}, false
+		for _, c := range all {
+			now, direct := c.byName()[name], c.byName()["path/direct"]
+			if now == 0 {
+				cells = append(cells, "", "")
+			} else if cells, counted = append(cells, fmt.Sprintf("%.2f", now)), true; strings.HasPrefix(name, "path/") && direct != 0 && now != direct {
+				cells = append(cells, fmt.Sprintf("%.2f", now-direct))
+			} else {
+				cells = append(cells, "")
+			}
+			if baseline != nil {
+				cells = append(cells, changeCell(find(baseline, c.Line), name, now))
+			}
+		}
+		if counted {
+			lines = append(lines, cells)
+		}
+	}
+	var b strings.Builder
+	writeAligned(&b, lines)
+	b.WriteString("\n")
+	for _, c := range all {
+		fmt.Fprintf(&b, "%s: Linux %s, Debian's package %s\n", c.Line, c.Release, c.Package)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func changeCell(was *Counts, name string, now float64) string {
+	if was == nil || now == 0 || was.byName()[name] == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%+.2f %%", 100*(now/was.byName()[name]-1))
+}
+
+// writeAligned writes a Markdown table with the columns aligned: names to the left, figures to the right. The second
+// line is the one below the head.
+func writeAligned(b *strings.Builder, lines [][]string) {
+	widths := make([]int, len(lines[0]))
+	for _, cells := range lines {
+		for i, cell := range cells {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	for n, cells := range lines {
+		for i, cell := range cells {
+			switch {
+			case n == 1:
+				rule := strings.Repeat("-", widths[i]-1)
+				if i == 0 {
+					cell = rule + "-"
+				} else {
+					cell = rule + ":"
+				}
+				fmt.Fprintf(b, "| %s ", cell)
+			case i == 0:
+				fmt.Fprintf(b, "| %-*s ", widths[i], cell)
+			default:
+				fmt.Fprintf(b, "| %*s ", widths[i], cell)
+			}
+		}
+		b.WriteString("|\n")
+	}
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// TestOptions says what Test does.
+type TestOptions struct {
+	// Lines are lines of kernels, all of Lines if empty.
+	Lines []string
+	// Commands are test programs without dynamic linking, each with its arguments behind it, separated by spaces.
+	Commands []string
+	// Output takes what the tests print, and a last line for each program like that of go-test(1).
+	Output io.Writer
+	// Progress takes a line for each step.
+	Progress io.Writer
+}
+
+// Test runs test programs on each kernel. It fails if one of them does.
+func Test(ctx context.Context, o TestOptions) error {
+	kernels, err := findKernels(ctx, o.Lines, nil, o.Progress)
+	if err != nil {
+		return err
+	}
+	files := map[string]string{}
+	var commands []Command
+	for _, text := range o.Commands {
+		words := strings.Fields(text)
+		if len(words) == 0 {
+			return fmt.Errorf("an empty command: give a test program and its arguments")
+		}
+		name := filepath.Base(words[0])
+		in := "/tests/" + name
+		if other, ok := files[in]; ok && other != words[0] {
+			return fmt.Errorf("%s and %s have the same name in a guest: rename one", other, words[0])
+		}
+		files[in] = words[0]
+		commands = append(commands, Command{Name: text, Args: slices.Concat([]string{in}, words[1:]), Dir: "/tmp"})
+	}
+	var failed []string
+	for _, k := range kernels {
+		m := Machine{
+			Kernel:   k,
+			Job:      Job{Commands: commands},
+			Files:    files,
+			Memory:   3072,
+			Limit:    20 * time.Minute,
+			Progress: o.Progress,
+			Output:   o.Output,
+		}
+		a, err := m.Run(ctx)
+		if err != nil {
+			return err
+		}
+		for _, c := range commands {
+			name := filepath.Base(c.Args[0])
+			if slices.Contains(a.Failed, c.Name) {
+				fmt.Fprintf(o.Output, "FAIL\t%s on Linux %s\n", name, k.Release)
+				failed = append(failed, name+" on Linux "+k.Release)
+			} else {
+				fmt.Fprintf(o.Output, "ok  \t%s on Linux %s\n", name, k.Release)
+			}
+		}
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
+	}
+	return nil
+}

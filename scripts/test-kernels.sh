@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs the packet tests on Debian's kernels, in guests of an emulator: that needs no root. KERNELS picks
+# lines of kernels, as in KERNELS=6.1. The whole output is kept in out/test-kernels.log.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Guests have no libraries.
+export CGO_ENABLED=0
+readonly kernels=${KERNELS:-6.1,6.12}
+
+# Packages, and what to run of each. An emulator takes some ten times as long as the machine: loading a
+# program takes seconds. So there is one test of each kind, and fewer packets.
+readonly -A suites=(
+  [datapath]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestAttachAndDetach|TestModeStays|TestLimitedPunts|TestFramesOfSeveralBuffers|TestLayouts|TestLossesAreCounted)$'
+  [judge]='-test.run=^(TestXDPAgainstReference|TestXDPLinkDown|TestGeneratedFileIsForwarded)$ -packets=4000'
+  [bench]='-test.run=^(TestAddresses|TestCost[RUTC].*|TestGeneratorSink.*|TestSink.*|TestGeneratorRefuses.*|TestOrder.*|TestGeneratorStamps.*|TestForward)$'
+  [nexthop]='-test.run=^(TestDeafDevice|TestOnLink.*|TestGatewayAndRouteMTU|TestIPv4ViaIPv6Gateway|TestPeerMACChange|TestRouteChange|TestNeighborDeleted)$'
+)
+
+mkdir -p out/kernels
+totals=$PWD/out/test-totals-kernels
+echo 0 0 0 >"$totals"
+status=0
+commands=()
+for name in datapath judge bench nexthop; do
+  echo "building the tests of internal/$name"
+  go test -c -trimpath -o "out/kernels/$name.test" "./internal/$name"
+  commands+=("out/kernels/$name.test -test.v -test.count=1 ${suites[$name]}")
+done
+bin/culvert guest test --kernel "$kernels" "${commands[@]}" | tee out/test-kernels.log |
+  awk -v totals="$totals" -f scripts/tally.awk || status=1
+read -r passed _ skipped <"$totals"
+if ((skipped > 0 || passed == 0)); then
+  echo "skipped tests count as failed, and so does a run without any"
+  status=1
+fi
+((status == 0)) || echo "the whole output is in out/test-kernels.log"
+awk -v totals="$totals" -v last=1 -f scripts/tally.awk </dev/null
+exit $status
