@@ -143,7 +143,7 @@ func (a apt) choose(ctx context.Context, line, release string) (kernelPackage, e
 		}
 	}
 	if best.release == "" {
-		return best, fmt.Errorf("Debian lists no cloud kernel of line %s", line)
+		return best, fmt.Errorf("no cloud kernel of line %s is on the list of Debian's packages", line)
 	}
 	about, err := a.run(ctx, "", "apt-cache", "show", "--no-all-versions", best.name)
 	if err != nil {
