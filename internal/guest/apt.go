@@ -93,15 +93,19 @@ func call(ctx context.Context, dir, tool string, args ...string) (string, error)
 		if errors.Is(err, exec.ErrNotFound) {
 			return "", fmt.Errorf("%w: kernels are Debian packages, so this needs a Debian system", err)
 		}
-		return "", fmt.Errorf("%s: %w: %s", tool, err, lastLine(trouble.String()))
+		return "", fmt.Errorf("%s: %w: %s", tool, err, firstError(trouble.String()))
 	}
 	return out.String(), nil
 }
 
-// lastLine is the last line of a message that says something.
-func lastLine(s string) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
+// firstError is the first line that apt marks as an error, or all of a message in one line.
+func firstError(s string) string {
+	for line := range strings.Lines(s) {
+		if strings.HasPrefix(line, "E: ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return lastLines(s, 12)
 }
 
 // refresh fetches the list of packages, unless it is recent.
@@ -119,7 +123,7 @@ func (a apt) refresh(ctx context.Context) error {
 		_, err = a.run(ctx, "", "apt-get", "-q", "update")
 	}
 	if err != nil {
-		return fmt.Errorf("fetch the list of Debian's kernels: %w", err)
+		return fmt.Errorf("fetch the list of Debian's kernels (check the network and /etc/apt): %w", err)
 	}
 	return os.WriteFile(stamp, nil, 0o644)
 }
@@ -143,7 +147,7 @@ func (a apt) choose(ctx context.Context, line, release string) (kernelPackage, e
 		}
 	}
 	if best.release == "" {
-		return best, fmt.Errorf("Debian lists no cloud kernel of line %s", line)
+		return best, fmt.Errorf("no cloud kernel of line %s is on the list of Debian's packages", line)
 	}
 	about, err := a.run(ctx, "", "apt-cache", "show", "--no-all-versions", best.name)
 	if err != nil {

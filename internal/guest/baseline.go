@@ -99,7 +99,8 @@ func (c *Comparison) compare(line, row string, was, now float64) {
 		return
 	}
 	rise := now - was
-	change := fmt.Sprintf("Linux %s: %s takes %.2f instructions, by the baseline %.2f: %+.2f %%", line, row, now, was, 100*rise/was)
+	change := fmt.Sprintf("Linux %s: %s takes %.2f instructions, by the baseline %.2f: %+.2f %%", line, row, now, was,
+		100*rise/was)
 	switch {
 	case rise > Tolerance*was:
 		c.fault("%s", change)

@@ -25,14 +25,17 @@ func WriteTable(w io.Writer, all, baseline []Counts) error {
 	for _, name := range bench.InsnRows() {
 		cells, counted := []string{name}, false
 		for _, c := range all {
-			now, direct := c.byName()[name], c.byName()["path/direct"]
-			if now == 0 {
-				cells = append(cells, "", "")
-			} else if cells, counted = append(cells, fmt.Sprintf("%.2f", now)), true; strings.HasPrefix(name, "path/") && direct != 0 && now != direct {
-				cells = append(cells, fmt.Sprintf("%.2f", now-direct))
-			} else {
-				cells = append(cells, "")
+			rows := c.byName()
+			now, direct := rows[name], rows["path/direct"]
+			whole, above := "", ""
+			if now != 0 {
+				counted = true
+				whole = fmt.Sprintf("%.2f", now)
 			}
+			if strings.HasPrefix(name, "path/") && name != "path/direct" && now != 0 && direct != 0 {
+				above = fmt.Sprintf("%.2f", now-direct)
+			}
+			cells = append(cells, whole, above)
 			if baseline != nil {
 				cells = append(cells, changeCell(find(baseline, c.Line), name, now))
 			}

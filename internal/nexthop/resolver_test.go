@@ -54,10 +54,10 @@ func newWire(t *testing.T, o Options) *wire {
 	check(t, err)
 	t.Cleanup(func() { ownNS.Close() })
 	w := &wire{t: t, findings: make(chan NextHop, 1000)}
-	w.own, err = netlink.NewHandle()
+	w.own, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 	check(t, err)
 	t.Cleanup(w.own.Close)
-	w.peer, err = netlink.NewHandleAt(peerNS)
+	w.peer, err = netlink.NewHandleAt(peerNS, unix.NETLINK_ROUTE)
 	check(t, err)
 	t.Cleanup(w.peer.Close)
 	for i, names := range [][2]string{{"cv0", "cv0p"}, {"cv1", "cv1p"}} {

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Interfaces names the network interfaces of the current network namespace that carry the router's
@@ -76,7 +77,7 @@ type carrier struct {
 
 // addressCarriers maps the addresses of the current network namespace to their interfaces.
 func addressCarriers() (map[netip.Addr]carrier, error) {
-	handle, err := netlink.NewHandle()
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("opening a netlink socket to list addresses: %w", err)
 	}
