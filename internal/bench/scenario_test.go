@@ -73,8 +73,8 @@ func TestCost(t *testing.T) {
 			t.Errorf("row %+v", row)
 		}
 	}
-	if len(r.Rows) != 5 {
-		t.Errorf("%d rows, want 5", len(r.Rows))
+	if len(r.Rows) != 6 {
+		t.Errorf("%d rows, want 6", len(r.Rows))
 	}
 }
 

@@ -177,7 +177,9 @@ func (r *vethRow) open(ctx context.Context) (err error) {
 		}
 	}
 	o := r.opts.Sink
-	o.Flows, o.Untimed = r.opts.Flows, true
+	if r.opts.Flows > 0 {
+		o.Flows, o.Untimed = r.opts.Flows, true
+	}
 	if r.sink, err = NewSink(r.path.Sink, o); err != nil || !r.opts.Apart {
 		return err
 	}

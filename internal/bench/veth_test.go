@@ -17,7 +17,7 @@ import (
 // vethNames are the rows of each group of scenario veth.
 func vethNames() []string {
 	main := []string{
-		"direct", "bridge", "redirect", "culvert-nomac", "culvert-cold", "culvert-warm", "reference",
+		"direct", "bridge", "forward", "redirect", "rewrite", "culvert-nomac", "culvert-cold", "culvert-warm", "reference",
 		"reference-1cpu", "culvert+reference",
 	}
 	names := slices.Clone(main)
@@ -25,7 +25,7 @@ func vethNames() []string {
 		for _, name := range main {
 			scion := name != "direct" && name != "bridge" && name != "redirect"
 			switch {
-			case name == "reference-1cpu", suffix == "@64" && scion, suffix == "@2cpu" && allowedCPUs() < 2:
+			case name == "reference-1cpu", name == "forward", name == "rewrite", suffix == "@64" && scion, suffix == "@2cpu" && allowedCPUs() < 2:
 			default:
 				names = append(names, name+suffix)
 			}
