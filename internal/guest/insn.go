@@ -10,7 +10,10 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"culvert/internal/bench"
 )
@@ -85,26 +88,47 @@ func countAll(ctx context.Context, o InsnOptions, baseline []Counts) ([]Counts, 
 	if err != nil {
 		return nil, err
 	}
-	var all []Counts
-	for _, k := range kernels {
-		m := Machine{
-			Kernel:   k,
-			Job:      Job{Instructions: &bench.InsnOptions{Rows: o.Rows}},
-			Memory:   2048,
-			Limit:    15 * time.Minute,
-			Progress: o.Progress,
-			Output:   o.Progress,
-		}
-		a, err := m.Run(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if a.Instructions == nil {
-			return nil, fmt.Errorf("guest with Linux %s: it counted nothing", k)
-		}
-		all = append(all, Counts{Line: k.Line, Release: k.Release, Package: k.Package, Instructions: *a.Instructions})
+	progress := &lines{to: o.Progress}
+	all := make([]Counts, len(kernels))
+	guests, ctx := errgroup.WithContext(ctx)
+	// At the same time: each takes one CPU, and how fast that is changes no count.
+	for i, k := range kernels {
+		guests.Go(func() error {
+			m := Machine{
+				Kernel:   k,
+				Job:      Job{Instructions: &bench.InsnOptions{Rows: o.Rows}},
+				Memory:   2048,
+				Limit:    15 * time.Minute,
+				Progress: progress,
+				Output:   progress,
+			}
+			a, err := m.Run(ctx)
+			if err != nil {
+				return err
+			}
+			if a.Instructions == nil {
+				return fmt.Errorf("guest with Linux %s: it counted nothing", k)
+			}
+			all[i] = Counts{Line: k.Line, Release: k.Release, Package: k.Package, Instructions: *a.Instructions}
+			return nil
+		})
+	}
+	if err := guests.Wait(); err != nil {
+		return nil, err
 	}
 	return all, nil
+}
+
+// lines lets several guests write to one place, a call at a time.
+type lines struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(b)
 }
 
 // findKernels finds a kernel of each line, all lines if none is named, and those preferred if possible.
