@@ -6,6 +6,7 @@ package guest
 
 import (
 	"context"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,6 +97,9 @@ func (m Machine) writeRoot(name string) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := checkStatic(self); err != nil {
+		return err
+	}
 	files := map[string]string{culvertPath: self}
 	for to, from := range m.Files {
 		files[to] = from
@@ -120,4 +124,17 @@ func (m Machine) writeRoot(name string) (err error) {
 	}
 	a.file("job.json", 0o644, job)
 	return a.close()
+}
+
+// checkStatic refuses a program that needs a dynamic linker, because the guest has none.
+func checkStatic(program string) error {
+	f, err := elf.Open(program)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if f.Section(".interp") != nil {
+		return fmt.Errorf("%s is linked dynamically, and the guest has no libraries: build it with CGO_ENABLED=0", program)
+	}
+	return nil
 }
