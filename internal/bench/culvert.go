@@ -25,9 +25,34 @@ type culvert struct {
 	turns   bool
 	in      End
 	inst    *datapath.Instance
+	// stays is set while the data plane is only paused between rounds: loading it takes longer than a round.
+	stays bool
+}
+
+// Prepare loads the data plane.
+func (d *culvert) Prepare(_ context.Context, p Path) error {
+	d.stays = true
+	if err := d.load(p); err != nil {
+		return err
+	}
+	return d.inst.Pause()
+}
+
+// Release unloads it.
+func (d *culvert) Release() error {
+	d.stays = false
+	return d.Detach()
 }
 
 func (d *culvert) Attach(_ context.Context, p Path) error {
+	if d.stays {
+		return p.In.Space.Do(d.inst.Resume)
+	}
+	return d.load(p)
+}
+
+// load loads, sets up and attaches the data plane.
+func (d *culvert) load(p Path) error {
 	router, err := benchRouter()
 	if err != nil {
 		return err
@@ -147,6 +172,9 @@ func (d *culvert) Program() (*ebpf.Program, uint32) { return d.inst.Program(), x
 func (d *culvert) Detach() error {
 	if d.inst == nil {
 		return nil
+	}
+	if d.stays {
+		return d.inst.Pause()
 	}
 	defer d.inst.Close()
 	return d.inst.DetachAll()

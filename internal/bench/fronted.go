@@ -24,7 +24,7 @@ type fronted struct {
 	inst *datapath.Instance
 }
 
-// Prepare starts the router, which stays. Its neighbours' devices are made to take redirected frames, as those of a
+// Prepare starts the router and loads culvert, which both stay. Its neighbours' devices are made to take redirected frames, as those of a
 // network have to be before culvert sends there.
 func (d *fronted) Prepare(ctx context.Context, p Path) error {
 	for _, far := range []End{p.Source, p.Sink} {
@@ -36,13 +36,17 @@ func (d *fronted) Prepare(ctx context.Context, p Path) error {
 			return fmt.Errorf("turn GRO on for %s: %w", far.Name, err)
 		}
 	}
-	return d.startIn(ctx, p)
+	if err := d.startIn(ctx, p); err != nil {
+		return err
+	}
+	var err error
+	if d.inst, err = attachInFront(ctx, filepath.Join(d.files.path(), "br.toml"), p.In, p.Out); err != nil {
+		return err
+	}
+	return d.inst.Pause()
 }
 
-func (d *fronted) Attach(ctx context.Context, p Path) (err error) {
-	d.inst, err = attachInFront(ctx, filepath.Join(d.files.path(), "br.toml"), p.In, p.Out)
-	return err
-}
+func (d *fronted) Attach(_ context.Context, p Path) error { return p.In.Space.Do(d.inst.Resume) }
 
 // attachInFront does what 'culvert attach' does, in front of the reference router with that configuration file. The
 // data plane is gone when the instance is closed, or with this process.
@@ -81,12 +85,16 @@ func (d *fronted) Losses() (map[string]uint64, error) {
 
 // Detach takes culvert off.
 func (d *fronted) Detach() error {
-	if d.inst != nil {
-		d.inst.Close()
-		d.inst = nil
+	if d.inst == nil {
+		return nil
 	}
-	return nil
+	return d.inst.Pause()
 }
 
-// Release ends the router.
-func (d *fronted) Release() error { return d.reference.Detach() }
+// Release unloads culvert and ends the router.
+func (d *fronted) Release() error {
+	if d.inst != nil {
+		d.inst.Close()
+	}
+	return d.reference.Detach()
+}

@@ -56,8 +56,11 @@ type Instance struct {
 	old       bool     // it ran before this process took it over
 	temporary bool
 	held      []link.Link // what is attached, of a temporary instance
-	lock      *os.File    // held while this process serves the instance
-	mu        sync.Mutex
+	// attachments do so, and lossProgs are the programs on its tracepoints.
+	attachments []func() (link.Link, error)
+	lossProgs   []*ebpf.Program
+	lock        *os.File // held while this process serves the instance
+	mu          sync.Mutex
 }
 
 // Name returns the router's ID.
@@ -95,6 +98,9 @@ func (i *Instance) Program() *ebpf.Program { return i.prog }
 // Close lets go of the instance without touching what runs. A temporary one ends.
 func (i *Instance) Close() {
 	_ = i.release()
+	for _, p := range i.lossProgs {
+		p.Close()
+	}
 	for _, m := range i.maps {
 		m.Close()
 	}

@@ -67,16 +67,18 @@ func (i *Instance) watchLosses(gen string, number uint32, old *Instance) error {
 		}
 	}
 	for tracepoint, prog := range tracepoints {
-		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{
-			Name:    tracepoint,
-			Program: coll.Programs[prog],
-		})
+		o := link.RawTracepointOptions{Name: tracepoint, Program: coll.Programs[prog]}
+		attach := func() (link.Link, error) { return link.AttachRawTracepoint(o) }
+		if i.temporary {
+			i.lossProgs = append(i.lossProgs, coll.DetachProgram(prog))
+			if err := i.hold(attach); err != nil {
+				return fmt.Errorf("attaching to tracepoint %s: %w", tracepoint, err)
+			}
+			continue
+		}
+		l, err := attach()
 		if err != nil {
 			return fmt.Errorf("attaching to tracepoint %s: %w", tracepoint, err)
-		}
-		if i.temporary {
-			i.held = append(i.held, l)
-			continue
 		}
 		err = l.Pin(filepath.Join(gen, tracePrefix+tracepoint))
 		l.Close()

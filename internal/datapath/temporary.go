@@ -4,7 +4,10 @@ package datapath
 
 import (
 	"errors"
+	"fmt"
 	"net"
+
+	"github.com/cilium/ebpf/link"
 )
 
 // temporaryGeneration is the number of a temporary instance's only generation.
@@ -28,11 +31,9 @@ func attachTemporary(here space, o Options, c Config, ports []*net.Interface) (*
 	if err == nil {
 		err = inst.countLosses(temporaryGeneration, func() error {
 			for _, p := range ports {
-				l, err := attachXDP(inst, p)
-				if err != nil {
+				if err := inst.hold(func() (link.Link, error) { return attachXDP(inst, p) }); err != nil {
 					return err
 				}
-				inst.held = append(inst.held, l)
 			}
 			return nil
 		})
@@ -42,6 +43,33 @@ func attachTemporary(here space, o Options, c Config, ports []*net.Interface) (*
 		return nil, err
 	}
 	return inst, nil
+}
+
+// hold attaches what belongs to a temporary instance, and keeps in mind how.
+func (i *Instance) hold(attach func() (link.Link, error)) error {
+	l, err := attach()
+	if err != nil {
+		return err
+	}
+	i.held = append(i.held, l)
+	i.attachments = append(i.attachments, attach)
+	return nil
+}
+
+// Pause takes a temporary instance off its interfaces and tracepoints until Resume. What it has counted and knows
+// stays.
+func (i *Instance) Pause() error { return i.release() }
+
+// Resume attaches a paused instance again. The calling thread has to be in the instance's network namespace.
+func (i *Instance) Resume() error {
+	for _, attach := range i.attachments[len(i.held):] {
+		l, err := attach()
+		if err != nil {
+			return errors.Join(fmt.Errorf("resuming %s: %w", i.Name(), err), i.release())
+		}
+		i.held = append(i.held, l)
+	}
+	return nil
 }
 
 // release takes off what a temporary instance has attached.

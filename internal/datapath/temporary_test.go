@@ -41,6 +41,18 @@ func TestTemporary(t *testing.T) {
 	if left := tree(t); left != "" {
 		t.Errorf("pins %s", left)
 	}
+	if err := inst.Pause(); err != nil || xdpProgram(t, "v0") != 0 || len(inst.Attached()) != 0 {
+		t.Errorf("paused: error %v, program %d, attached %v", err, xdpProgram(t, "v0"), inst.Attached())
+	}
+	for range 2 {
+		if err := inst.Resume(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	feed(t, inst, transitFrame(t, v0, testKey), "v0", 2)
+	if port, by, _ := counted(t, inst, "v0"); by["fwd scion-br-transit"] != 5 || !port.Attached {
+		t.Errorf("after a pause: counters %v, attached %v", by, port.Attached)
+	}
 	inst.Close()
 	if xdpProgram(t, "v0") != 0 || xdpProgram(t, "v2") != 0 || len(inst.Attached()) != 0 {
 		t.Errorf("after closing: programs %d and %d, attached %v", xdpProgram(t, "v0"), xdpProgram(t, "v2"), inst.Attached())
