@@ -95,11 +95,10 @@ row by name.`,
 	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
 	cmd.Flags().StringVarP(&prefix, "output", "o", "",
 		"also write `PREFIX`.json, PREFIX.md with the table, and the plots PREFIX-KIND.svg")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default 10 for veth, 7 for workers, 11 for generator, 21 for cost, "+
-		"3 for scion3 and latency, 1 for ndr)")
+	rounds, each := bench.Defaults()
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default "+rounds+")")
 	cmd.Flags().Float64Var(&seconds, "seconds", 0,
-		"how long a round of a row takes, of ndr a trial (default 0.3 for veth and generator, 0.04 for cost, 1 for scion3 and workers, "+
-			"0.2 for ndr, 0.5 for latency)")
+		"how long a round of a row takes, of ndr a trial (default "+each+")")
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all, for ndr and latency some)")
 	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,

@@ -77,6 +77,17 @@ func Scenarios() []string {
 	return names
 }
 
+// Defaults says how often each scenario measures a row, and for how many seconds each time, unless told otherwise:
+// text for a person.
+func Defaults() (rounds, seconds string) {
+	var often, long []string
+	for _, s := range scenarios() {
+		often = append(often, fmt.Sprintf("%d for %s", s.rounds, s.name))
+		long = append(long, fmt.Sprintf("%v for %s", s.round.Seconds(), s.name))
+	}
+	return strings.Join(often, ", "), strings.Join(long, ", ")
+}
+
 // RowNames lists the names of a scenario's rows, in the order of reports.
 func RowNames(scenario string) []string {
 	var names []string

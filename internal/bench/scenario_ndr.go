@@ -136,7 +136,7 @@ func (r ndrResult) row(t trialRow) (out report.Row, mpps []float64) {
 	}
 	ndr := report.NewSpread(mpps)
 	out.NDR, out.Samples = &ndr, map[string][]float64{"ndr_mpps": mpps}
-	note(fmt.Sprintf("bounds %.3f and %.3f Mpps, %d trials", lowest/1e6, highest/1e6, trials))
+	note(fmt.Sprintf("no loss when %.3f Mpps were asked for, loss at %.3f; %d trials", lowest/1e6, highest/1e6, trials))
 	if r.harness > 0 {
 		note(fmt.Sprintf("%d packets lost behind the device, which are not held against it", r.harness))
 	}
