@@ -168,7 +168,7 @@ func TestNDRReport(t *testing.T) {
 		note  string
 	}{
 		{report.Spread{Median: 1.495, Min: 0.99, Max: 2}, true, "no loss when 1.000 Mpps were asked for, loss at 2.020; 60 trials; 5 packets lost behind"},
-		{report.Spread{Median: 0.99, Min: 0.99, Max: 0.99}, true, "at least: more could not be offered; bounds"},
+		{report.Spread{Median: 0.99, Min: 0.99, Max: 0.99}, true, "at least: more could not be offered; no loss when"},
 		{report.Spread{Median: 0.495, Min: 0, Max: 0.99}, false, "invalid: irregular, no luck"},
 		{report.Spread{Median: 0.99, Min: 0.99, Max: 0.99}, false, "invalid: 3 packets not accounted for"},
 	} {
