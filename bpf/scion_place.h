@@ -48,8 +48,11 @@ struct {
 	__type(value, struct scion_place);
 } scion_places SEC(".maps");
 
-/* Works a place out (scion.Base DecodeFromBytes, IncPath; router determinePeer). */
-static __noinline void scion_place_fill(struct scion_place *at, __be32 meta)
+/*
+ * Works a place out (scion.Base DecodeFromBytes, IncPath; router determinePeer). Global, so that the
+ * verifier looks at it once and not in each state of its callers. Returns 0.
+ */
+__noinline int scion_place_fill(struct scion_place *at, __be32 meta)
 {
 	__u32 word = bpf_ntohl(meta);
 	__u32 inf = word >> 30, hf = word >> 24 & 0x3f;
@@ -61,6 +64,8 @@ static __noinline void scion_place_fill(struct scion_place *at, __be32 meta)
 	__u32 last_inf = (hf > seg0) + (hf > seg0 + seg1);
 	__u32 flags = 0;
 
+	if (!at)
+		return 0;
 	if (hf >= num_hops || inf >= num_inf)
 		flags |= PLACE_OUTSIDE;
 	if (inf != hf_inf)
@@ -87,6 +92,7 @@ static __noinline void scion_place_fill(struct scion_place *at, __be32 meta)
 	at->len = SCION_META_LEN + SCION_INFO_LEN * num_inf + SCION_HOP_LEN * num_hops;
 	if ((!seg0 && (seg1 || seg2)) || (!seg1 && seg2) || num_hops > SCION_MAX_HOPS)
 		at->len = PLACE_MALFORMED;
+	return 0;
 }
 
 /* Finds what a meta header says. */
