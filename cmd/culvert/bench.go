@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -73,8 +74,8 @@ row by name.`,
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			changed := cmd.Flags().Changed
-			if changed("rounds") && o.Rounds <= 0 || changed("seconds") && seconds <= 0 {
-				return usageError(errors.New("--rounds and --seconds must be above 0: leave them out for the default"))
+			if changed("rounds") && o.Rounds <= 0 || changed("seconds") && !(seconds > 0 && seconds < 1e6) {
+				return usageError(errors.New("--rounds and --seconds must be numbers above 0: leave them out for the default"))
 			}
 			if err := checkReportPrefix(prefix); err != nil {
 				return err
@@ -83,8 +84,10 @@ row by name.`,
 			o.Progress = cmd.ErrOrStderr()
 			report, err := bench.Run(cmd.Context(), args[0], o)
 			switch {
-			case errors.Is(err, bench.ErrUnknown):
+			case errors.Is(err, bench.ErrUnknown), errors.Is(err, bench.ErrOption):
 				return usageError(err)
+			case errors.Is(err, context.Canceled):
+				return fmt.Errorf("bench run %s: interrupted, nothing has been written", args[0])
 			case err != nil:
 				return fmt.Errorf("bench run %s: %w", args[0], err)
 			default:
@@ -102,10 +105,10 @@ row by name.`,
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all, for ndr and latency some)")
 	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,
-		"frame lengths in bytes, without the frame check sequence, min for the shortest SCION packet, or for ndr imix, "+
+		"veth, ndr, latency: frame lengths in bytes, without the frame check sequence, min for the shortest SCION packet, or for ndr imix, "+
 			"separated by commas (default: the scenario's)")
 	cmd.Flags().IntSliceVar(&o.CPUs, "cpus", nil,
-		"veth: CPUs for generator, device and sink, 1 or 2, separated by commas (default: the scenario's)")
+		"veth: CPUs for generator, device and sink, 1 or 2, separated by commas (default 1, and 2 with 138 bytes)")
 	completeFlag(cmd, "rows", benchRows)
 	completeFlag(cmd, "cpus", fixed("1", "2"))
 	completeFlag(cmd, "lab", labs)

@@ -61,7 +61,7 @@ func TestWrongUsage(t *testing.T) {
 		{"completion bash frob", `unknown command "frob"`},
 		{"version frob", `unknown command "frob"`},
 		{"scion run br.toml", "give the file with --config: culvert scion run --config br.toml"},
-		{"bench run veth --rounds 0", "--rounds and --seconds must be above 0"},
+		{"bench run veth --rounds 0", "--rounds and --seconds must be numbers above 0"},
 		{"bench insn --kernel 6.2", `unknown line of kernels "6.2": there are 6.1, 6.12`},
 		{"bench insn --rows cost/frob", `unknown row "cost/frob"`},
 		{"bench insn --baseline a --write-baseline b", "--baseline and --write-baseline: give one of them"},
@@ -71,7 +71,8 @@ func TestWrongUsage(t *testing.T) {
 		{"bench run veth --size 41", `unknown frame size "41"`},
 		{"bench run veth --cpus 3", "unknown number of CPUs 3: give 1 or 2"},
 		{"bench run veth --size 64 --rows culvert-cold", "SCION packets take at least 134"},
-		{"bench run veth --seconds 0", "--rounds and --seconds must be above 0"},
+		{"bench run veth --seconds NaN", "--rounds and --seconds must be numbers above 0"},
+		{"bench run veth --seconds 0", "--rounds and --seconds must be numbers above 0"},
 	} {
 		status, stdout, stderr := culvert(t, strings.Fields(tt.args)...)
 		if status != 2 || stdout != "" || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {

@@ -212,8 +212,8 @@ func (r *BlastReport) Err() error {
 	if r.Reached {
 		return nil
 	}
-	return fmt.Errorf("%s: %.6g packets a second sent, %.6g were asked for: the generator cannot send more on CPU %d",
-		r.Interface, r.Mpps*1e6, r.Asked*1e6, r.CPU)
+	return fmt.Errorf("%s: %.0f packets a second sent, %.0f were asked for: the generator cannot send more on CPU %d, or other "+
+		"work has the CPU", r.Interface, r.Mpps*1e6, r.Asked*1e6, r.CPU)
 }
 
 // WriteJSON writes the report as one JSON object.

@@ -106,6 +106,10 @@ func choose(scenario string, names []string) ([]candidate, error) {
 		return all, nil
 	}
 	for _, name := range names {
+		if base, _, variant := strings.Cut(name, "@"); variant && slices.Contains(known, base) {
+			return nil, fmt.Errorf("%w row %q of scenario %s: choose variants of row %s with --size and --cpus", ErrUnknown,
+				name, scenario, base)
+		}
 		if !slices.Contains(known, name) {
 			return nil, fmt.Errorf("%w row %q of scenario %s: there are %s", ErrUnknown, name, scenario,
 				strings.Join(known, ", "))

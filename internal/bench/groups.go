@@ -130,8 +130,8 @@ func (o Options) share(groups []*group, chosen []candidate) error {
 			g.rows = append(g.rows, c)
 		}
 		if len(g.rows) == 0 && len(o.Sizes) > 0 {
-			return fmt.Errorf("%w row among those asked for with frames of %d bytes: SCION packets take at least %d (--size %s)",
-				ErrUnknown, g.size, least, shortest)
+			return fmt.Errorf("%w --size %d: no row asked for can have such frames, SCION packets take at least %d bytes (--size %s)",
+				ErrOption, g.size, least, shortest)
 		}
 	}
 	return nil

@@ -64,8 +64,8 @@ func TestShareOfShortFrames(t *testing.T) {
 	if got, err := names(Options{Sizes: []string{"64"}}); err != nil || !slices.Equal(got, []string{"direct", "bridge", "redirect"}) {
 		t.Errorf("rows %q, error %v", got, err)
 	}
-	if _, err := names(Options{Sizes: []string{"64"}, Rows: []string{"culvert-cold"}}); !errors.Is(err, ErrUnknown) ||
-		!strings.Contains(err.Error(), "at least 134 (--size min)") {
+	if _, err := names(Options{Sizes: []string{"64"}, Rows: []string{"culvert-cold"}}); !errors.Is(err, ErrOption) ||
+		!strings.Contains(err.Error(), "at least 134 bytes (--size min)") {
 		t.Errorf("error %v", err)
 	}
 	if got, err := names(Options{Sizes: []string{"512"}, Rows: []string{"reference-1cpu"}}); err != nil || len(got) != 1 {

@@ -14,8 +14,11 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// ErrUnknown marks a scenario or a row that does not exist.
-var ErrUnknown = errors.New("unknown")
+// ErrUnknown marks a scenario or a row that does not exist, ErrOption an option that cannot be had.
+var (
+	ErrUnknown = errors.New("unknown")
+	ErrOption  = errors.New("option")
+)
 
 // Options says which rows of a scenario to measure and how. The zero value of each field but Progress is the
 // scenario's default.
@@ -99,6 +102,35 @@ func RowNames(scenario string) []string {
 	return names
 }
 
+// Rounds shorter or longer than these are not meant.
+const (
+	shortestRound = time.Millisecond
+	longestRound  = time.Hour
+)
+
+// check refuses options that the scenario does not have: what is given and not heeded misleads.
+func (o Options) check(scenario string) error {
+	for _, opt := range []struct {
+		flag  string
+		given bool
+		of    []string
+	}{
+		{"--size", len(o.Sizes) > 0, []string{"veth", "ndr", "latency"}},
+		{"--cpus", len(o.CPUs) > 0, []string{"veth"}},
+		{"--lab", o.Lab != "", []string{"scion3"}},
+	} {
+		if opt.given && !slices.Contains(opt.of, scenario) {
+			return fmt.Errorf("%w %s is not for scenario %s, only for %s: leave it out", ErrOption, opt.flag, scenario,
+				strings.Join(opt.of, ", "))
+		}
+	}
+	if o.Round != 0 && (o.Round < shortestRound || o.Round > longestRound) {
+		return fmt.Errorf("%w --seconds %v: give %v to %v", ErrOption, o.Round.Seconds(), shortestRound.Seconds(),
+			longestRound.Seconds())
+	}
+	return nil
+}
+
 // Run measures the rows of a scenario beside each other. Nothing is left of it afterwards, also when ctx ends.
 func Run(ctx context.Context, name string, o Options) (*report.Report, error) {
 	known := scenarios()
@@ -106,11 +138,8 @@ func Run(ctx context.Context, name string, o Options) (*report.Report, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("%w scenario %q: there are %s", ErrUnknown, name, strings.Join(Scenarios(), ", "))
 	}
-	if name == "cost" || name == "scion3" {
-		if len(o.Sizes) > 0 || len(o.CPUs) > 0 {
-			return nil, fmt.Errorf("%w option for scenario %s: it has one frame size and one set of CPUs, leave --size and "+
-				"--cpus out", ErrUnknown, name)
-		}
+	if err := o.check(name); err != nil {
+		return nil, err
 	}
 	s := known[i]
 	chosen, err := choose(name, o.Rows)

@@ -88,8 +88,8 @@ func checkStampable(rows []trialRow) error {
 			need = least + stampLen
 		}
 		if slices.Min(row.length.sizes()) < need {
-			return fmt.Errorf("%w frame size %s for %s: the time is kept in the last %d bytes of a frame, so give %d to %d bytes",
-				ErrUnknown, row.length, row.name, stampLen, need, maxSize)
+			return fmt.Errorf("%w --size %s for row %s: the time is kept in the last %d bytes of a frame, so give %d to %d bytes",
+				ErrOption, row.length, row.name, stampLen, need, maxSize)
 		}
 	}
 	return nil

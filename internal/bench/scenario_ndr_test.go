@@ -135,12 +135,12 @@ func TestUnknownSizes(t *testing.T) {
 		{"ndr", "20"}, {"ndr", "big"}, {"ndr", "1515"}, {"latency", "big"}, {"latency", "138"}, {"latency", imixWord},
 	} {
 		_, err := Run(context.Background(), tc.scenario, Options{Sizes: []string{tc.size}, Progress: io.Discard})
-		if !errors.Is(err, ErrUnknown) {
+		if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrOption) {
 			t.Errorf("%s with %s: error %v", tc.scenario, tc.size, err)
 		}
 	}
 	o := Options{Rows: []string{"culvert-cold"}, Sizes: []string{"60"}, Progress: io.Discard}
-	if _, err := Run(context.Background(), "ndr", o); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "--size min") {
+	if _, err := Run(context.Background(), "ndr", o); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "--size min") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -55,8 +55,8 @@ func trialRows(chosen []candidate, o Options, rows, sizes []string) (there []tri
 		}
 	}
 	if len(wanted) == 0 {
-		return nil, nil, fmt.Errorf("%w row among those asked for with frames of %s bytes: SCION packets take at least %d (--size %s)",
-			ErrUnknown, strings.Join(sizes, " or "), least, shortest)
+		return nil, nil, fmt.Errorf("%w --size %s: no row asked for can have such frames, SCION packets take at least %d bytes (--size %s)",
+			ErrOption, strings.Join(sizes, ","), least, shortest)
 	}
 	missing, err := o.missing([]*group{{rows: chosen}})
 	if err != nil {

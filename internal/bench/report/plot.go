@@ -15,12 +15,15 @@ type Plot struct {
 	SVG []byte
 }
 
-// plotKinds are all kinds of pictures, with what rows must have to be in one.
-var plotKinds = []struct {
+// plotKind is a kind of picture, with what rows must have to be in one.
+type plotKind struct {
 	kind string
 	want func(Row) bool
 	draw func(r *Report, rows []Row) figurePlot
-}{
+}
+
+// plotKinds are all there are.
+var plotKinds = []plotKind{
 	{"rates", func(row Row) bool { return row.Mpps != nil }, plotRates},
 	{"scaling", func(row Row) bool { return row.Mpps != nil && row.Workers != nil }, plotScaling},
 	{"cost", func(row Row) bool { return row.NsPerPacket != nil && row.Mpps == nil }, plotCost},
@@ -44,11 +47,27 @@ func (r *Report) Plots() []Plot {
 	for _, k := range plotKinds {
 		if rows := keep(r.Rows, k.want); len(rows) > 0 {
 			f := k.draw(r, rows)
+			if absent := r.absent(); len(absent) > 0 {
+				f.foot = append(f.foot, "not measured: "+strings.Join(absent, ", "))
+			}
 			f.foot = append(f.foot, r.Machine.String())
 			all = append(all, Plot{Kind: k.kind, SVG: f.svg()})
 		}
 	}
 	return all
+}
+
+// absent lists the rows without any figure, without their variants.
+func (r *Report) absent() []string {
+	var names []string
+	for _, row := range r.Rows {
+		base, _, _ := strings.Cut(row.Name, "@")
+		none := !slices.ContainsFunc(plotKinds, func(k plotKind) bool { return k.want(row) })
+		if none && !row.Valid && !slices.Contains(names, base) {
+			names = append(names, base)
+		}
+	}
+	return names
 }
 
 // title names what is shown, the scenario, and the length of frames where all have the same.

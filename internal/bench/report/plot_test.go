@@ -318,3 +318,20 @@ func TestPlotsOfOddReports(t *testing.T) {
 		}
 	}
 }
+
+func TestPlotsNameWhatIsNotThere(t *testing.T) {
+	r := Report{Scenario: "veth", Rows: []Row{
+		{Name: "redirect", Mpps: &Spread{Median: 2, Min: 1, Max: 3}, Valid: true},
+		{Name: "reference", Note: "not measured: no such file"},
+		{Name: "reference@512", Note: "not measured: no such file"},
+	}}
+	for _, p := range r.Plots() {
+		if !strings.Contains(string(p.SVG), "not measured: reference<") {
+			t.Errorf("plot %s does not say that reference is missing", p.Kind)
+		}
+	}
+	r.Rows = r.Rows[:1]
+	if svg := string(r.Plots()[0].SVG); strings.Contains(svg, "not measured") {
+		t.Error("all rows are there, and the plot says that some are missing")
+	}
+}
