@@ -7,6 +7,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
+#include "net_device.h"
+
 /* A device. Indexes are unique only inside a network namespace. */
 struct place {
 	__u32 netns; /* inode of the namespace */
@@ -23,24 +25,6 @@ struct {
 	__type(value, __u64);
 	__uint(max_entries, 8);
 } refused SEC(".maps");
-
-/* The few kernel fields needed, found by their names. */
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-	struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} __attribute__((preserve_access_index));
 
 /* Arguments: device received on, device sent to, frames taken, frames not taken, error. */
 SEC("raw_tp/xdp_devmap_xmit")

@@ -5,6 +5,8 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
+#include "handed.h"
+#include "net_device.h"
 #include "port.h"
 
 /*
@@ -55,37 +57,6 @@ const volatile __u32 former_worker_map;
 
 /* CPUs that there can be, for handed_from. */
 const volatile __u32 cpu_count = 1;
-
-/* As in worker.h. */
-struct handed {
-	__u32 from;
-	__u32 turn;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct handed);
-} handed_from SEC(".maps");
-
-/* The few kernel fields needed, found by their names. */
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-	struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} __attribute__((preserve_access_index));
 
 static __always_inline bool in_force(void)
 {

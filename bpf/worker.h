@@ -2,6 +2,7 @@
 #ifndef CULVERT_WORKER_H
 #define CULVERT_WORKER_H
 
+#include "handed.h"
 #include "packet.h"
 #include "scion_path.h"
 
@@ -28,22 +29,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct bpf_cpumap_val);
 } worker_cpus SEC(".maps");
-
-struct handed {
-	__u32 from; /* interface of the last packet */
-	__u32 turn; /* with worker_turns, the next worker's number */
-};
-
-/*
- * What this CPU has handed over last. It empties its batches at the end of each poll, so what a full
- * queue refuses came in by that interface. Writer: the programs.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct handed);
-} handed_from SEC(".maps");
 
 /* Whether any CPU but its own has handed packets to a worker, by the worker's number. Writer: the
  * programs. */
