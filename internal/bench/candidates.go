@@ -82,7 +82,8 @@ var candidates = []candidate{
 	{name: tcpreplaySource, scenarios: []string{"generator"}},
 }
 
-const floodedNote = "flooded with all that the generator can send, on one CPU with it"
+// The device's veth is received from where something was first sent to it, which may be the lab's own traffic.
+const floodedNote = "flooded with all that the generator can send; runs on its CPU, or on that where the lab's own packets arrive"
 
 // traffic is SCION packets of the length that the options say, with a hop field of its own in each or always the same.
 func (o Options) traffic(cold bool) scionTraffic {
