@@ -49,6 +49,11 @@ in_ns there $culvert attach $node to-a to-b
 in_ns gone $culvert attach $node to-a to-b
 in_ns served $culvert scion run --config $router >/dev/null 2>&1 &
 until_seen 1 'served by'
+until_seen 3 'key 0 ' # it sets its own when it has found its interfaces
+for try in $(seq 300); do
+	[ $(in_ns served ss -Hanu | grep -c 50000) -lt 2 ] || break # and then opens the sockets of its links
+	sleep 0.1
+done
 ip -n served link del to-a
 ip -n served link del to-b
 ip netns del gone
