@@ -40,17 +40,17 @@ func (t scionTraffic) mix(r scionRouter, p Path, n int, sizes []int) ([][]byte, 
 	return mixed, nil
 }
 
-// ParseSizes reads frame lengths in bytes; the word imix stands for those of IMIX.
+// ParseSizes reads frame lengths in bytes; imixWord stands for those of IMIX.
 func ParseSizes(words []string) ([]int, error) {
 	var sizes []int
 	for _, w := range words {
-		if w == "imix" {
+		if w == imixWord {
 			sizes = append(sizes, IMIX()...)
 			continue
 		}
 		n, err := strconv.Atoi(w)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no length in bytes, nor imix", w)
+			return nil, fmt.Errorf("%q is no length in bytes, nor %s", w, imixWord)
 		}
 		sizes = append(sizes, n)
 	}
