@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import "net/netip"
+
+// RouteOptions turn the IP router on.
+type RouteOptions struct {
+	// NoMirror leaves the mirrored table out: every packet asks the kernel with bpf_fib_lookup.
+	NoMirror bool
+	// Blocks4 and Blocks6 are how many blocks of 256 entries the mirror has below its first level, 1 KiB
+	// each; 0 for the defaults.
+	Blocks4, Blocks6 int
+	// Trusting takes the mirror for current without a heartbeat. It exists to measure a data plane that no
+	// process serves; no configuration leads here.
+	Trusting bool
+}
+
+// Sizes of the mirror.
+const (
+	// RouteHops is how many next hops the mirror can tell apart.
+	RouteHops = 65536
+	// RouteBlocks4 and RouteBlocks6 are the blocks that a full table needs, and half as many again.
+	RouteBlocks4 = 16384
+	RouteBlocks6 = 65536
+	// RouteNeighbours is how many neighbours on connected networks have a next hop of their own.
+	RouteNeighbours = 65536
+)
+
+// RouteAction is what becomes of packets to a next hop of the mirror.
+type RouteAction uint8
+
+// The values are shared with enum route_action in bpf/route_maps.h.
+const (
+	// RouteAsk has the program ask the kernel: the answer depends on more than the destination, or the
+	// mirror does not know. It is what an empty mirror says.
+	RouteAsk RouteAction = iota
+	// RouteForward sends to the neighbour.
+	RouteForward
+	// RouteConnected looks for the neighbour of the destination itself on device Dev.
+	RouteConnected
+	// RouteLocal is for addresses of this host, broadcast and multicast: to the kernel.
+	RouteLocal
+	// RouteNone, RouteUnreachable and RouteProhibit go to the kernel, which answers.
+	RouteNone
+	RouteUnreachable
+	RouteProhibit
+	// RouteBlackhole drops.
+	RouteBlackhole
+	// RouteResolve goes to the kernel, which has to find the neighbour first.
+	RouteResolve
+	// RouteElsewhere goes to the kernel: the device that it leaves by does not carry culvert, or takes no
+	// frames from XDP.
+	RouteElsewhere
+)
+
+// Next hops with a fixed number. Those of other numbers are for the control plane to give.
+const (
+	RouteHopAsk = iota
+	RouteHopNone
+	RouteHopLocal
+	RouteHopUnreachable
+	RouteHopProhibit
+	RouteHopBlackhole
+	RouteHopElsewhere
+	RouteHopFirst = 16
+)
+
+// RouteHop is one way out of the mirror.
+type RouteHop struct {
+	Action RouteAction
+	// Dev is the logical device of the route: a VLAN device where there is one. Set for RouteForward,
+	// RouteConnected, RouteResolve and RouteElsewhere; the check of the source goes by it.
+	Dev int
+	// Port is the interface that frames leave by, Dev itself without a VLAN.
+	Port int
+	// VLAN is the 802.1Q tag to put on: 0x1000 + VLAN ID, or 0 for none.
+	VLAN uint16
+	// MTU is the largest IP packet, bytes.
+	MTU            uint16
+	SrcMAC, DstMAC [6]byte
+	// LinearOnly says that Port takes no redirected frames of several buffers.
+	LinearOnly bool
+}
+
+// RouteDev is what the program knows of a device by which packets come in or leave: an interface with
+// the program on it, or a VLAN device above one.
+type RouteDev struct {
+	// Port is the interface below, Dev itself without a VLAN; VLAN is as in RouteHop.
+	Port int
+	VLAN uint16
+	// MAC is where packets for this host are sent to on this device.
+	MAC [6]byte
+	// Forward4 and Forward6 tell whether the kernel would forward packets that come in here. A device below
+	// a bridge, bond or the like has neither.
+	Forward4, Forward6 bool
+	// RPFilter is the source check in force here, rp_filter of ip-sysctl: 0 none, 1 strict, 2 loose.
+	RPFilter uint8
+	// Redirects tells whether the kernel answers IPv4 packets that leave where they came in (send_redirects).
+	Redirects bool
+	// Xmit tells whether frames may be redirected to Port; LinearOnly is as in RouteHop. For next hops that
+	// the kernel is asked for.
+	Xmit, LinearOnly bool
+}
+
+// RoutePolicy is what the host has set that changes how routes are chosen.
+type RoutePolicy struct {
+	// Kernel4 and Kernel6 leave every packet of the family to the kernel, for settings that neither mirror nor
+	// bpf_fib_lookup honours.
+	Kernel4, Kernel6 bool
+	// Hash4 and Hash6 are fib_multipath_hash_policy.
+	Hash4, Hash6 uint8
+	// FullCheck4 is set when the kernel checks IPv4 sources though rp_filter is 0: with policy rules, or with
+	// routes of type local that do not come from addresses.
+	FullCheck4 bool
+}
+
+// RouteNeighbour is a neighbour on a connected network.
+type RouteNeighbour struct {
+	Dev  int
+	Addr netip.Addr
+}
