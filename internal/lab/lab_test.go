@@ -239,13 +239,13 @@ func TestParseCulvert(t *testing.T) {
 		"all":     {Culvert, Culvert, Culvert},
 		"none":    {Reference, Reference, Reference},
 	} {
-		got, err := ParseCulvert(list)
+		got, err := ParseCulvert("scion3", list)
 		if err != nil || [3]Router{got["as1"], got["as2"], got["as3"]} != want {
 			t.Errorf("%s: %v, %v", list, got, err)
 		}
 	}
 	for _, list := range []string{"", "as4", "as1,", "all,as1"} {
-		if got, err := ParseCulvert(list); !errors.Is(err, ErrOptions) {
+		if got, err := ParseCulvert("scion3", list); !errors.Is(err, ErrOptions) {
 			t.Errorf("%q: %v, %v", list, got, err)
 		}
 	}
