@@ -96,38 +96,3 @@ func (l *Lab) startPlain(ctx context.Context, plan bgpPlan, w waiter) error {
 	}
 	return l.waitTable(ctx, w, before, unix.RTPROT_STATIC)
 }
-
-// culvertProcess is the name of culvert among the processes.
-const culvertProcess = "rut-culvert"
-
-// startCulvert starts culvert in rut and waits until it is on the interfaces.
-func (l *Lab) startCulvert(ctx context.Context, w waiter) error {
-	if err := l.spawn(culvertProcess, "rut", l.Culvert, "run", "-c", l.BGP.CulvertConfig); err != nil {
-		return err
-	}
-	return w.until(ctx, "culvert in rut", func(context.Context) (bool, string) {
-		var missing []string
-		err := l.Do("rut", func() error {
-			for _, name := range []string{"to-left", "to-peer"} {
-				link, err := netlink.LinkByName(name)
-				if err != nil {
-					return err
-				}
-				if xdp := link.Attrs().Xdp; xdp == nil || !xdp.Attached {
-					missing = append(missing, name)
-				}
-			}
-			return nil
-		})
-		switch {
-		case err != nil:
-			return false, err.Error()
-		case len(missing) > 0:
-			return false, "not attached to " + strings.Join(missing, ", ")
-		}
-		return true, "attached to to-left and to-peer"
-	})
-}
-
-// waitMirror waits until culvert's copy of the table is current.
-func (l *Lab) waitMirror(context.Context, waiter) error { return nil }
