@@ -26,12 +26,20 @@ type court struct {
 	gen        *generator
 	tallies    map[string]*tally
 	complaints []complaint
+	// takes says which packets the fast path must not leave to the kernel.
+	takes flow
+	// stays are excepted from that; nil: none.
+	stays func(*packet) bool
+	// down are ports that packets do not come in by.
+	down []int
 	// counts groups complaints, of which only the first few are kept.
 	counts map[string]int
 }
 
 func newCourt(t *testing.T, kernel *twin, g *generator) *court {
-	return &court{t: t, kernel: kernel, gen: g, tallies: make(map[string]*tally), counts: make(map[string]int)}
+	return &court{
+		t: t, kernel: kernel, gen: g, takes: flowInner, tallies: make(map[string]*tally), counts: make(map[string]int),
+	}
 }
 
 // ask has the kernel treat a batch.
@@ -53,11 +61,20 @@ func (c *court) try(k kind, n int, fast fastPath) {
 	for n > 0 {
 		batch := c.gen.batch(k, min(n, batchSize))
 		n -= len(batch)
+		batch = slices.DeleteFunc(batch, func(p *packet) bool { return slices.Contains(c.down, p.port) })
 		outcomes := c.ask(batch)
 		for _, p := range batch {
 			c.rule(p, outcomes[p.id], fast(p, outcomes[p.id]))
 		}
 	}
+}
+
+// takesFlow tells up to which flow the fast path has to take the packet.
+func (c *court) takesFlow(p *packet) flow {
+	if c.stays != nil && c.stays(p) {
+		return flowNone
+	}
+	return c.takes
 }
 
 // kept is how many complaints of the same words are shown.
@@ -86,7 +103,7 @@ func (c *court) rule(p *packet, kernel *outcome, f fate) {
 	default:
 		n.fast++
 	}
-	if what := verdict(p, kernel, f); what != "" {
+	if what := verdict(p, kernel, f, c.takesFlow(p)); what != "" {
 		key := p.kind + ": " + what
 		if c.counts[key]++; c.counts[key] <= kept {
 			c.complaints = append(c.complaints, complaint{what, p, kernel, f})

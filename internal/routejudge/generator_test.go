@@ -18,7 +18,18 @@ type packet struct {
 	src, dst netip.Addr
 	// ordinary packets are the fast path's to forward whenever the kernel forwards them as they are.
 	ordinary bool
+	flow     flow
 }
+
+// flow is what the kernel may have to know of a packet to choose among paths.
+type flow int
+
+const (
+	flowNone      flow = iota - 1
+	flowPorts          // TCP and UDP
+	flowAddresses      // what has no ports, or none in this fragment
+	flowInner          // messages about another packet, and what is behind extension headers
+)
 
 // generator makes packets and tables. The same seed makes the same ones.
 type generator struct {
@@ -30,7 +41,7 @@ type generator struct {
 }
 
 func newGenerator(seed uint64) *generator {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0xc0ffee)), table: &table{}}
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0xc0ffee)), table: &table{ids: []int{mainTable}}}
 	g.src, g.dst = g.sources, g.destinations
 	return g
 }
@@ -129,7 +140,7 @@ type head4 struct {
 
 // head4 starts an ordinary packet.
 func (g *generator) head4(p *packet) *head4 {
-	p.ordinary = true
+	p.ordinary, p.flow = true, flowPorts
 	h := &head4{p: p, ttl: one[byte](g, 2, 3, 64, 64, 128, 255), version: -1, ihl: -1, total: -1}
 	h.src, h.dst = g.src(p.port, false), g.dst(p.port, false)
 	if g.chance(4) {
@@ -214,7 +225,7 @@ type head6 struct {
 }
 
 func (g *generator) head6(p *packet) *head6 {
-	p.ordinary = true
+	p.ordinary, p.flow = true, flowPorts
 	h := &head6{p: p, hops: one[byte](g, 2, 3, 64, 64, 128, 255), version: -1, length: -1, flow: g.Uint32() & 15}
 	h.src, h.dst = g.src(p.port, true), g.dst(p.port, true)
 	if g.chance(4) {
@@ -264,7 +275,12 @@ func (g *generator) transport(p *packet, family int) (proto byte, payload []byte
 	case 4:
 		return g.icmp(p, family, data)
 	}
-	return one[byte](g, 47, 50, 51, 132, 136, 4, 41, 89, 115, 253, 255), append(g.bytes(8), data...)
+	p.flow = flowAddresses
+	if family == 6 && g.chance(8) {
+		p.flow = flowInner // AH is an extension header
+		return 51, append(g.bytes(8), data...)
+	}
+	return one[byte](g, 47, 50, 132, 136, 4, 41, 89, 115, 253, 255), append(g.bytes(8), data...)
 }
 
 // icmp makes echoes, and errors about packets that never were. None of them tells the router itself of a route or a
@@ -285,11 +301,13 @@ func (g *generator) icmp(p *packet, family int, data []byte) (proto byte, payloa
 	if v6 {
 		echo, errors = []byte{128, 129}, []byte{1, 2, 3, 4}
 	}
+	p.flow = flowAddresses
 	if g.chance(2) {
 		b := append([]byte{one(g, echo...), 0}, g.bytes(2)...)
 		b = binary.BigEndian.AppendUint16(b, p.id)
 		return proto, append(append(b, g.bytes(2)...), data...)
 	}
+	p.flow = flowInner
 	return proto, append(header(one(g, errors...)), inner...)
 }
 

@@ -55,7 +55,7 @@ var kinds4 = []kind{
 		a, b := g.dst(p.port, false).As4(), g.dst(p.port, false).As4()
 		route := append(append([]byte{}, a[:]...), b[:]...)
 		h.options = one(g, []byte{1, 1, 1, 1}, []byte{0, 0, 0, 0}, []byte{1, 0, 0, 0}, []byte{148, 4, 0, 0},
-			[]byte{7, 7, 4, 0, 0, 0, 0, 0}, []byte{68, 12, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+			[]byte{7, 7, 4, 0, 0, 0, 0, 0}, []byte{68, 8, 9, 0x10, 0, 0, 0, 0},
 			append([]byte{131, 11, 4}, append(route, 0)...), append([]byte{137, 11, 4}, append(route, 0)...),
 			[]byte{7, 200, 4, 0}, []byte{7, 0, 0, 0}, g.bytes(4), g.bytes(40))
 		p.frame = h.build()
@@ -91,7 +91,8 @@ var kinds4 = []kind{
 	{"4 around the MTU", func(g *generator, p *packet) {
 		h := g.head4(p)
 		size := one(g, 552, 576, 1000, 1280, 1300, 1400, 1450, 1499, 1500) + g.IntN(3) - 1
-		h.payload = g.bytes(min(size, 1500) - 20)
+		h.proto, h.payload = 17, g.bytes(min(size, mtus[p.port])-20)
+		p.flow = flowPorts
 		h.frag = one[uint16](g, 0, 0x4000)
 		p.frame = h.build()
 	}},
@@ -102,6 +103,7 @@ var kinds4 = []kind{
 		if g.chance(2) {
 			h.payload = g.bytes(one(g, 0, 1, 3, 4, 7, 8, 16))
 		}
+		p.flow = max(p.flow, flowAddresses)
 		p.frame = h.build()
 	}},
 	{"4 special destination", func(g *generator, p *packet) {
@@ -110,7 +112,8 @@ var kinds4 = []kind{
 		h.dst = one(g, addr4(10, 1, n, 1), addr4(10, 1, n, 255), addr4(10, 1, n, 0), addr4(255, 255, 255, 255),
 			addr4(224, 0, 0, 1), addr4(224, 0, 1, 1), addr4(239, 1, 2, 3), addr4(127, 0, 0, 1), addr4(127, 255, 255, 255),
 			addr4(0, 0, 0, 0), addr4(0, 1, 2, 3), addr4(240, 0, 0, 1), addr4(255, 255, 255, 254), addr4(169, 254, 1, 1),
-			addr4(192, 88, 99, 1), addr4(223, 255, 255, 255), addr4(1, 0, 0, 0), addr4(126, 255, 255, 255), addr4(128, 0, 0, 0))
+			addr4(192, 88, 99, 1))
+		p.ordinary = false
 		p.frame = h.build()
 	}},
 	{"4 no neighbour", func(g *generator, p *packet) {
@@ -128,8 +131,18 @@ var kinds4 = []kind{
 		n := g.IntN(ports)
 		h.src = one(g, addr4(10, 1, n, 1), addr4(10, 1, n, 255), addr4(10, 1, n, 0), addr4(10, 1, n, 77),
 			addr4(255, 255, 255, 255), addr4(224, 0, 0, 1), addr4(239, 1, 2, 3), addr4(127, 0, 0, 1), addr4(0, 0, 0, 0),
-			addr4(0, 1, 2, 3), addr4(240, 0, 0, 1), addr4(255, 255, 255, 254), addr4(169, 254, 1, 1), g.stranger(false), h.dst,
-			addr4(223, 255, 255, 255), addr4(1, 0, 0, 0), addr4(126, 255, 255, 255), addr4(128, 0, 0, 0))
+			addr4(0, 1, 2, 3), addr4(240, 0, 0, 1), addr4(255, 255, 255, 254), addr4(169, 254, 1, 1), g.stranger(false), h.dst)
+		p.ordinary = false
+		p.frame = h.build()
+	}},
+	{"4 unicast up to its edges", func(g *generator, p *packet) {
+		h := g.head4(p)
+		edge := one(g, addr4(223, 255, 255, 255), addr4(1, 0, 0, 0), addr4(126, 255, 255, 255), addr4(128, 0, 0, 0))
+		if g.chance(2) {
+			h.src = edge
+		} else {
+			h.dst = edge
+		}
 		p.frame = h.build()
 	}},
 	{"4 any source", func(g *generator, p *packet) {

@@ -68,11 +68,13 @@ var kinds6 = []kind{
 	{"6 around the MTU", func(g *generator, p *packet) {
 		h := g.head6(p)
 		size := one(g, 1000, 1280, 1300, 1400, 1450, 1499, 1500) + g.IntN(3) - 1
-		h.payload = g.bytes(min(size, 1500) - 40)
+		h.next, h.payload = 17, g.bytes(min(size, mtus[p.port])-40)
+		p.flow = flowPorts
 		p.frame = h.build()
 	}},
 	{"6 fragments", func(g *generator, p *packet) {
 		h := g.head6(p)
+		p.flow = flowInner
 		next := h.next
 		h.next = 44
 		if g.chance(4) {
@@ -84,12 +86,14 @@ var kinds6 = []kind{
 	}},
 	{"6 destination options", func(g *generator, p *packet) {
 		h := g.head6(p)
+		p.flow = flowInner
 		h.payload = append(extension(h.next, one(g, 1, 2, 3, 9)), h.payload...)
 		h.next = 60
 		p.frame = h.build()
 	}},
 	{"6 routing header", func(g *generator, p *packet) {
 		h := g.head6(p)
+		p.flow = flowInner
 		h.payload = append(extension(h.next, 3, one[byte](g, 0, 2, 3, 4, 200), one[byte](g, 0, 1)), h.payload...)
 		h.next = 43
 		p.frame = h.build()
@@ -111,6 +115,7 @@ var kinds6 = []kind{
 	}},
 	{"6 chain of headers", func(g *generator, p *packet) {
 		h := g.head6(p)
+		p.flow = flowInner
 		for range 1 + g.IntN(6) {
 			typ := one[byte](g, 60, 60, 43, 44)
 			if typ == 44 {
@@ -124,6 +129,7 @@ var kinds6 = []kind{
 	}},
 	{"6 none or unknown next", func(g *generator, p *packet) {
 		h := g.head6(p)
+		p.flow = flowInner
 		h.next = one[byte](g, 59, 50, 51, 135, 139, 140, 253, 254, 255)
 		if g.chance(4) {
 			h.payload = nil
@@ -134,6 +140,7 @@ var kinds6 = []kind{
 	{"6 special destination", func(g *generator, p *packet) {
 		h := g.head6(p)
 		n := g.IntN(ports)
+		p.ordinary = false
 		h.dst = one(g, host6(n, 1), host6(n, 0), local6(n, 1), local6(p.port, 1), local6(p.port, firstHost), addr6("ff02::1"), addr6("ff01::1"),
 			addr6("ff05::2"), addr6("ff0e::1234"), addr6("ff02::1:ff00:1"), addr6("::1"), addr6("::"), addr6("::ffff:10.1.1.2"),
 			addr6("::10.1.1.2"), addr6("fec0::1"), addr6("100::1"), addr6("2002:a01:102::1"))
@@ -156,6 +163,7 @@ var kinds6 = []kind{
 	{"6 special source", func(g *generator, p *packet) {
 		h := g.head6(p)
 		n := g.IntN(ports)
+		p.ordinary = false
 		h.src = one(g, host6(n, 1), host6(n, 0), local6(n, 1), local6(p.port, firstHost), addr6("ff02::1"), addr6("ff0e::1"), addr6("::1"),
 			addr6("::"), addr6("::ffff:10.1.1.2"), addr6("::10.1.1.2"), addr6("fec0::1"), g.stranger(true), h.dst, host6(n, 0x77))
 		p.frame = h.build()

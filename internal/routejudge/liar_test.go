@@ -34,7 +34,7 @@ func TestJudge(t *testing.T) {
 	settle(t)
 	w := newTwin(t)
 	g := newGenerator(2)
-	w.ip(g.nexthopObjects() + g.fill(300, 254))
+	w.ip(g.nexthopObjects() + g.fill(300))
 	c := newCourt(t, w, g)
 	c.all(100, honest)
 	c.report()

@@ -10,8 +10,8 @@ func TestTables(t *testing.T) {
 	w := newTwin(t)
 	g := newGenerator(1)
 	w.ip(g.nexthopObjects())
-	w.ip(g.fill(500, 254))
+	w.ip(g.fill(500))
 	for range 10 {
-		w.ip(g.churn(30, 254))
+		w.ip(g.churn(30))
 	}
 }

@@ -17,10 +17,19 @@ type route struct {
 	key string
 }
 
+// mainTable is the number of the table that routes are in by default.
+const mainTable = 254
+
 // table is what the generator has put into the kernel.
 type table struct {
 	routes []route
 	keys   map[string]bool
+	// simple tables have only routes that say the same of all packets to a destination.
+	simple bool
+	// locals is for routes of type local that do not come from addresses.
+	locals bool
+	// ids are the tables that routes are put in.
+	ids []int
 }
 
 // pick returns an address in, at an edge of or next to a prefix of the table; the zero value of an empty one.
@@ -115,9 +124,9 @@ func (g *generator) way(v6 bool) string {
 }
 
 // route invents a route that the table does not have.
-func (g *generator) route(v6 bool, tableID int) route {
+func (g *generator) route() route {
 	for {
-		r := g.anyRoute(v6, tableID)
+		r := g.anyRoute(g.chance(2), one(g, g.table.ids...))
 		if !g.table.keys[r.key] {
 			return r
 		}
@@ -137,21 +146,21 @@ func (g *generator) anyRoute(v6 bool, tableID int) route {
 	switch n := g.IntN(40); {
 	case n < 4:
 		typ = one(g, "unreachable ", "prohibit ", "blackhole ", "throw ")
-	case n < 5:
+	case n < 5 && g.table.locals:
 		typ, out = "local ", "dev lo"
 	case n < 7: // a network without a gateway, small, for each unknown neighbour costs the host an entry
 		prefix = g.prefix(v6, map[bool][]int{false: {30, 31, 32}, true: {126, 127, 128}}[v6]...)
 		out = fmt.Sprintf("dev p%d", g.IntN(ports))
-	case n < 13:
+	case n < 13 && !g.table.simple:
 		out = g.multipath(v6)
 	case n < 18:
 		out = fmt.Sprintf("nhid %d", g.nexthopID(v6))
 	case n < 22:
 		out = g.way(v6) + one(g, " mtu ", " mtu lock ") + fmt.Sprint(one(g, 1280, 1300, 1399, 1400, 1401, 1500, 9000))
-	case n < 23 && !v6:
+	case n < 23 && !v6 && !g.table.simple:
 		tos = fmt.Sprintf("tos 0x%02x ", one(g, 0x10, 0x08, 0x04))
 		out = g.way(v6)
-	case n < 23:
+	case n < 23 && !g.table.simple:
 		tos = fmt.Sprintf("from %s ", g.prefix(v6, 48, 64, 128))
 		out = g.way(v6)
 	default:
@@ -189,7 +198,7 @@ const (
 
 func (g *generator) nexthopID(v6 bool) int {
 	id := 1 + g.IntN(nexthops)
-	if g.chance(3) {
+	if g.chance(3) && !g.table.simple {
 		id = group0 + g.IntN(groups)
 	}
 	if v6 {
@@ -222,18 +231,18 @@ func (g *generator) nexthopObjects() string {
 }
 
 // fill adds routes and returns the lines for it.
-func (g *generator) fill(n int, tables ...int) string {
+func (g *generator) fill(n int) string {
 	var b strings.Builder
 	for range n {
-		r := g.route(g.chance(2), one(g, tables...))
+		r := g.route()
 		g.table.put(r)
 		fmt.Fprintln(&b, r.add)
 	}
 	return b.String()
 }
 
-// churn takes away and adds routes.
-func (g *generator) churn(n int, tables ...int) string {
+// churn takes routes away and adds others.
+func (g *generator) churn(n int) string {
 	var b strings.Builder
 	for range n {
 		i := g.IntN(len(g.table.routes))
@@ -241,11 +250,8 @@ func (g *generator) churn(n int, tables ...int) string {
 		g.table.routes = slices.Delete(g.table.routes, i, i+1)
 		delete(g.table.keys, old.key)
 		fmt.Fprintln(&b, old.del)
-		r := g.route(g.chance(2), one(g, tables...))
-		g.table.put(r)
-		fmt.Fprintln(&b, r.add)
 	}
-	return b.String()
+	return b.String() + g.fill(n)
 }
 
 func (t *table) put(r route) {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -106,9 +107,27 @@ func newTwin(t *testing.T) *twin {
 		check(t, netlink.LinkSetUp(l))
 	}
 	w.wire = newWire(w)
-	check(t, netns.Set(w.router))
+	w.enter()
+	for i := range ports {
+		w.awaitUp(i)
+	}
 	w.wire.drain()
 	return w
+}
+
+// awaitUp waits until a port sends: the kernel opens its queue some time after its peer has come up.
+func (w *twin) awaitUp(port int) {
+	w.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		l, err := netlink.LinkByIndex(w.index[port])
+		check(w.t, err)
+		if l.Attrs().OperState == netlink.OperUp {
+			return
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("%s does not come up: %v", portName(port), l.Attrs().OperState)
+		}
+	}
 }
 
 func portName(i int) string { return fmt.Sprintf("p%d", i) }
@@ -165,10 +184,10 @@ func (w *twin) addresses(b *strings.Builder, i int) {
 	}
 }
 
-// in runs f in the router's namespace.
-func (w *twin) in(f func()) {
+// enter moves the thread to the router's namespace.
+func (w *twin) enter() {
+	w.t.Helper()
 	check(w.t, netns.Set(w.router))
-	f()
 }
 
 // set writes a sysctl of the calling thread's namespace.
@@ -179,13 +198,44 @@ func (w *twin) set(path, value string) {
 	}
 }
 
+// six marks lines for "ip -6".
+const six = "-6 "
+
+// get reads a number from a sysctl of the calling thread's namespace.
+func (w *twin) get(path string) int {
+	w.t.Helper()
+	b, err := os.ReadFile(filepath.Join("/proc/sys", path))
+	check(w.t, err)
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	check(w.t, err)
+	return n
+}
+
 // ip has ip(8) carry out lines in the namespace of the calling thread, all or the test fails.
 func (w *twin) ip(lines string) {
+	w.t.Helper()
+	var four, other []string
+	for l := range strings.Lines(lines) {
+		if rest, is6 := strings.CutPrefix(l, six); is6 {
+			other = append(other, rest)
+		} else {
+			four = append(four, l)
+		}
+	}
+	w.run(false, strings.Join(four, ""))
+	w.run(true, strings.Join(other, ""))
+}
+
+func (w *twin) run(v6 bool, lines string) {
 	w.t.Helper()
 	if lines == "" {
 		return
 	}
-	cmd := exec.Command("ip", "-batch", "-")
+	args := []string{"-batch", "-"}
+	if v6 { // where addresses do not tell, ip(8) takes IPv4 for granted
+		args = append([]string{"-6"}, args...)
+	}
+	cmd := exec.Command("ip", args...)
 	cmd.Stdin = strings.NewReader(lines)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		w.t.Fatalf("ip -batch: %v: %s\n%s", err, out, numbered(lines, string(out)))

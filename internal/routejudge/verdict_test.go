@@ -28,14 +28,15 @@ type fastPath func(p *packet, kernel *outcome) fate
 // smallest is what a frame may be padded to.
 const smallest = 60
 
-// verdict says what is wrong with a fast path's fate of a packet; nothing if it is right.
-func verdict(p *packet, kernel *outcome, f fate) string {
+// verdict says what is wrong with a fast path's fate of a packet; nothing if it is right. Ordinary packets with
+// flows up to takes are for the fast path.
+func verdict(p *packet, kernel *outcome, f fate, takes flow) string {
 	switch f.action {
 	case xdpPass:
 		if !bytes.Equal(f.frame, p.frame) {
 			return "changes what it passes"
 		}
-		if p.ordinary && mustTake(p, kernel) {
+		if p.ordinary && p.flow <= takes && mustTake(p, kernel) {
 			return "passes what it has to forward"
 		}
 	case xdpDrop:
