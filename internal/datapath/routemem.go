@@ -71,18 +71,13 @@ func setRoute(spec *ebpf.CollectionSpec, o *RouteOptions) error {
 }
 
 // openRoute maps the memory that the IP router's maps consist of, for this process to write.
-func (i *Instance) openRoute() (err error) {
+func (i *Instance) openRoute() error {
 	if i.meta.Route == nil {
 		return nil
 	}
-	if i.route.hops, err = mapArray[pipelineRouteHop](i, pipelineMapRouteHops); err != nil {
+	if err := i.mapRoute(unix.PROT_READ | unix.PROT_WRITE); err != nil {
 		return err
 	}
-	states, err := mapArray[pipelineRouteState](i, pipelineMapRouteStates)
-	if err != nil {
-		return err
-	}
-	i.route.state = &states[0]
 	for number, hop := range map[uint32]RouteAction{
 		RouteHopNone: RouteNone, RouteHopLocal: RouteLocal, RouteHopUnreachable: RouteUnreachable,
 		RouteHopProhibit: RouteProhibit, RouteHopBlackhole: RouteBlackhole, RouteHopElsewhere: RouteElsewhere,
@@ -91,6 +86,30 @@ func (i *Instance) openRoute() (err error) {
 			return err
 		}
 	}
+	return nil
+}
+
+// ViewRoute maps the IP router's memory of an instance that another process serves, for RouteTable4,
+// RouteTable6, RouteState and RouteHopUsed; nothing of it can be written. It is gone with Close.
+func (i *Instance) ViewRoute() error {
+	switch {
+	case i.meta.Route == nil:
+		return fmt.Errorf("%s routes no IP packets: its configuration has no [route] table", i.Name())
+	case i.route.state != nil:
+		return nil
+	}
+	return i.mapRoute(unix.PROT_READ)
+}
+
+func (i *Instance) mapRoute(prot int) (err error) {
+	if i.route.hops, err = mapArray[pipelineRouteHop](i, pipelineMapRouteHops, prot); err != nil {
+		return err
+	}
+	states, err := mapArray[pipelineRouteState](i, pipelineMapRouteStates, prot)
+	if err != nil {
+		return err
+	}
+	i.route.state = &states[0]
 	if i.meta.Route.NoMirror {
 		return nil
 	}
@@ -98,7 +117,7 @@ func (i *Instance) openRoute() (err error) {
 		pipelineMapRouteRoot4: &i.route.root4, pipelineMapRouteBlocks4: &i.route.blocks4,
 		pipelineMapRouteRoot6: &i.route.root6, pipelineMapRouteBlocks6: &i.route.blocks6,
 	} {
-		blocks, err := mapArray[[256]uint32](i, name)
+		blocks, err := mapArray[[256]uint32](i, name, prot)
 		if err != nil {
 			return err
 		}
@@ -108,13 +127,13 @@ func (i *Instance) openRoute() (err error) {
 }
 
 // mapArray maps the contents of an array into this process.
-func mapArray[T any](i *Instance, name string) ([]T, error) {
+func mapArray[T any](i *Instance, name string, prot int) ([]T, error) {
 	m := i.maps[name]
 	var value T
 	// Values stand at multiples of 8 bytes; those here are such sizes (TestRouteLayout).
 	size := int(unsafe.Sizeof(value)) * int(m.MaxEntries())
 	page := unix.Getpagesize()
-	b, err := unix.Mmap(m.FD(), 0, (size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	b, err := unix.Mmap(m.FD(), 0, (size+page-1)/page*page, prot, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("mapping map %s of %s: %w", name, i.Name(), err)
 	}

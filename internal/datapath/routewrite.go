@@ -271,3 +271,75 @@ func (i *Instance) SetRouteCurrent(until4, until6 time.Duration) error {
 	atomic.StoreUint64(&st.Until6, uint64(until6))
 	return nil
 }
+
+// RouteState is what programs go by beside tables and devices.
+type RouteState struct {
+	// Until4 and Until6 are until when, on CLOCK_MONOTONIC, the mirror may be believed.
+	Until4, Until6 time.Duration
+	Policy         RoutePolicy
+}
+
+// RouteState returns what the programs go by now.
+func (i *Instance) RouteState() (RouteState, error) {
+	st := i.route.state
+	if st == nil {
+		return RouteState{}, errNoRoute
+	}
+	return RouteState{
+		Until4: time.Duration(atomic.LoadUint64(&st.Until4)),
+		Until6: time.Duration(atomic.LoadUint64(&st.Until6)),
+		Policy: RoutePolicy{
+			Kernel4: st.Kernel4 != 0, Kernel6: st.Kernel6 != 0, FullCheck4: st.Full4 != 0,
+			Hash4: st.Hash4, Hash6: st.Hash6,
+		},
+	}, nil
+}
+
+// RouteDevs returns the devices that the programs take IP packets from, by index.
+func (i *Instance) RouteDevs() (map[int]RouteDev, error) {
+	devs := make(map[int]RouteDev)
+	var (
+		index uint32
+		way   pipelineRouteWay
+	)
+	it := i.maps[pipelineMapRouteWays].Iterate()
+	for it.Next(&index, &way) {
+		devs[int(index)] = RouteDev{Port: int(way.Port), VLAN: way.Vlan, Xmit: way.Xmit != 0, LinearOnly: way.LinearOnly != 0}
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("listing the devices of %s: %w", i.Name(), err)
+	}
+	for index, dev := range devs {
+		var raw pipelineRouteDev
+		if dev.VLAN != 0 {
+			key := pipelineRouteVlan{Port: uint32(dev.Port), Tag: uint32(dev.VLAN)}
+			if err := i.maps[pipelineMapRouteVlans].Lookup(key, &raw); err != nil {
+				continue
+			}
+		} else {
+			var port pipelinePort
+			if err := i.maps[pipelineMapPorts].Lookup(uint32(index), &port); err != nil {
+				continue
+			}
+			raw = port.Route
+		}
+		dev.read(raw)
+		devs[index] = dev
+	}
+	return devs, nil
+}
+
+func (d *RouteDev) read(raw pipelineRouteDev) {
+	for n, w := range raw.Mac {
+		ne.PutUint16(d.MAC[2*n:], w)
+	}
+	d.Forward4 = raw.Flags&routeDevForward4 != 0
+	d.Forward6 = raw.Flags&routeDevForward6 != 0
+	d.Redirects = raw.Flags&routeDevRedirects != 0
+	switch {
+	case raw.Flags&routeDevStrict != 0:
+		d.RPFilter = 1
+	case raw.Flags&routeDevLoose != 0:
+		d.RPFilter = 2
+	}
+}
