@@ -88,11 +88,14 @@ func (c *culvert) describe(full bool) {
 		if i == plain {
 			continue
 		}
-		conf := func(family, name string) int { return c.twin.get("net/" + family + "/conf/" + portName(i) + "/" + name) }
+		conf := func(family, name string) int {
+			return c.twin.get("net/" + family + "/conf/" + portName(i) + "/" + name)
+		}
 		check(t, c.inst.SetRouteDev(c.twin.index[i], datapath.RouteDev{
 			Port: c.twin.index[i], MAC: portMAC(i), Xmit: true,
-			Forward4:  conf("ipv4", "forwarding") != 0,
-			Forward6:  conf("ipv6", "forwarding") != 0 && conf("ipv6", "disable_ipv6") == 0,
+			Forward4: conf("ipv4", "forwarding") != 0,
+			Forward6: conf("ipv6", "disable_ipv6") == 0 &&
+				conf("ipv6", "force_forwarding")+c.twin.get("net/ipv6/conf/all/forwarding") > 0,
 			RPFilter:  uint8(max(conf("ipv4", "rp_filter"), c.twin.get("net/ipv4/conf/all/rp_filter"))),
 			Redirects: conf("ipv4", "send_redirects")+c.twin.get("net/ipv4/conf/all/send_redirects") > 0,
 		}))

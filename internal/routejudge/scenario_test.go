@@ -11,8 +11,10 @@ import (
 // scenario is how a host may be set up.
 type scenario struct {
 	name string
-	// sysctls are written below /proc/sys/net.
-	sysctls [][2]string
+	// sysctls are written below /proc/sys/net, late ones when the routes are there.
+	sysctls, late [][2]string
+	// gone is set when routes go by themselves: then those that are to be deleted may be gone.
+	gone bool
 	// lines are for ip(8), after the routes.
 	lines string
 	// tables are those that routes are put in; none: the main one.
@@ -40,6 +42,11 @@ func each(family, name, value string) (all [][2]string) {
 // stranger4 are IPv4 packets from where no network of the router's own is: the way back to such a source may be
 // anything, and what is not surely right is the kernel's.
 func stranger4(p *packet) bool { return p.src.Is4() && p.src.As4()[0] != 10 }
+
+// sixByOne are packets of IPv6 by the ports that differ from the others.
+func sixByOne(p *packet) bool { return p.src.Is6() && p.port >= 1 }
+
+func isIPv6(p *packet) bool { return p.src.Is6() }
 
 var scenarios = []scenario{
 	{name: "simple routes", simple: true, takes: flowInner},
@@ -76,15 +83,17 @@ var scenarios = []scenario{
 		[2]string{"ipv4/conf/all/send_redirects", "0"})},
 	{name: "no IPv4", takes: flowNone, sysctls: [][2]string{{"ipv4/ip_forward", "0"}}},
 	{name: "no IPv6", takes: flowNone, sysctls: [][2]string{{"ipv6/conf/all/forwarding", "0"}}},
-	{name: "not from one port", takes: flowAddresses, sysctls: [][2]string{
+	// IPv6 is forwarded by the setting for all; bpf_fib_lookup goes by that of the port.
+	{name: "not from one port", takes: flowAddresses, stays: sixByOne, sysctls: [][2]string{
 		{"ipv4/conf/p1/forwarding", "0"}, {"ipv6/conf/p1/forwarding", "0"}}},
-	{name: "not to one port", takes: flowAddresses, sysctls: [][2]string{
-		{"ipv4/conf/p2/forwarding", "0"}, {"ipv6/conf/p2/forwarding", "0"}}},
-	{name: "IPv6 off on a port", takes: flowAddresses, sysctls: [][2]string{{"ipv6/conf/p2/disable_ipv6", "1"}}},
+	{name: "from one port only", takes: flowAddresses, stays: sixByOne, sysctls: [][2]string{
+		{"ipv4/ip_forward", "0"}, {"ipv4/conf/p2/forwarding", "1"}, {"ipv6/conf/all/forwarding", "0"},
+		{"ipv6/conf/p2/force_forwarding", "1"}, {"ipv6/conf/p1/forwarding", "1"}}},
+	{name: "IPv6 off on a port", takes: flowAddresses, gone: true, stays: isIPv6, late: [][2]string{{"ipv6/conf/p2/disable_ipv6", "1"}}},
 	{name: "source routes", takes: flowAddresses, sysctls: append(each("ipv4", "accept_source_route", "1"),
 		[2]string{"ipv4/conf/all/accept_source_route", "1"})},
 	{name: "route MTU of the path", takes: flowAddresses, sysctls: [][2]string{{"ipv4/ip_forward_use_pmtu", "1"}}},
-	{name: "port down", takes: flowAddresses, down: []int{2}, lines: "link set p2 down\n"},
+	{name: "port down", takes: flowAddresses, gone: true, down: []int{2}, lines: "link set p2 down\n"},
 	{
 		name: "rules", tables: []int{mainTable, 100, 101, 102, 103}, full: true, takes: flowNone,
 		lines: rules("from 20.128.0.0/9 table 100", "to 21.0.0.0/8 table 101", "iif p1 table 102", "fwmark 1 table 103",
@@ -139,6 +148,9 @@ func newTrial(t *testing.T, s scenario, seed uint64, attach func(*twin) *culvert
 			w.set("net/"+setting[0], setting[1])
 		}
 		w.ip(lines)
+		for _, setting := range s.late {
+			w.set("net/"+setting[0], setting[1])
+		}
 	}
 	return &trial{court: c, fast: attach(fast), s: s}
 }
@@ -148,6 +160,10 @@ func (tr *trial) churn(n int) {
 	lines := tr.gen.churn(n)
 	for _, w := range []*twin{tr.kernel, tr.fast.twin} {
 		w.enter()
-		w.ip(lines)
+		if tr.s.gone {
+			w.try(lines)
+		} else {
+			w.ip(lines)
+		}
 	}
 }

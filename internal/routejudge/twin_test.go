@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -198,7 +199,7 @@ func (w *twin) set(path, value string) {
 	}
 }
 
-// six marks lines for "ip -6".
+// six marks lines for "ip -6": where addresses do not tell, ip(8) takes IPv4 for granted.
 const six = "-6 "
 
 // get reads a number from a sysctl of the calling thread's namespace.
@@ -214,31 +215,37 @@ func (w *twin) get(path string) int {
 // ip has ip(8) carry out lines in the namespace of the calling thread, all or the test fails.
 func (w *twin) ip(lines string) {
 	w.t.Helper()
-	var four, other []string
-	for l := range strings.Lines(lines) {
-		if rest, is6 := strings.CutPrefix(l, six); is6 {
-			other = append(other, rest)
-		} else {
-			four = append(four, l)
-		}
-	}
-	w.run(false, strings.Join(four, ""))
-	w.run(true, strings.Join(other, ""))
+	w.run(lines)
 }
 
-func (w *twin) run(v6 bool, lines string) {
+// try is ip for lines of which some may fail.
+func (w *twin) try(lines string) {
 	w.t.Helper()
-	if lines == "" {
-		return
+	w.run(lines, "-force")
+}
+
+func (w *twin) run(lines string, flags ...string) {
+	w.t.Helper()
+	var v4, v6 strings.Builder
+	for l := range strings.Lines(lines) {
+		if rest, found := strings.CutPrefix(l, six); found {
+			v6.WriteString(rest)
+		} else {
+			v4.WriteString(l)
+		}
 	}
-	args := []string{"-batch", "-"}
-	if v6 { // where addresses do not tell, ip(8) takes IPv4 for granted
-		args = append([]string{"-6"}, args...)
-	}
-	cmd := exec.Command("ip", args...)
-	cmd.Stdin = strings.NewReader(lines)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		w.t.Fatalf("ip -batch: %v: %s\n%s", err, out, numbered(lines, string(out)))
+	for _, part := range []struct {
+		lines string
+		flags []string
+	}{{v4.String(), flags}, {v6.String(), append([]string{"-6"}, flags...)}} {
+		if part.lines == "" {
+			continue
+		}
+		cmd := exec.Command("ip", append(part.flags, "-batch", "-")...)
+		cmd.Stdin = strings.NewReader(part.lines)
+		if out, err := cmd.CombinedOutput(); err != nil && !slices.Contains(flags, "-force") {
+			w.t.Fatalf("ip -batch: %v: %s\n%s", err, out, numbered(part.lines, string(out)))
+		}
 	}
 }
 
