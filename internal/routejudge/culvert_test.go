@@ -22,6 +22,7 @@ type culvert struct {
 func attach(w *twin, o datapath.RouteOptions) *culvert {
 	t := w.t
 	t.Helper()
+	w.listen()
 	w.enter()
 	var names []string
 	for i := range served {

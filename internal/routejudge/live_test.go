@@ -85,7 +85,6 @@ func TestLive(t *testing.T) {
 		w.enter()
 		w.ip(lines)
 	}
-	fast.listen()
 	v := attach(fast, datapath.RouteOptions{NoMirror: true})
 	v.describe(false)
 	c := newCourt(t, kernel, g)

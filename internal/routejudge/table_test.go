@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// route is one line of a table, as ip(8) takes it after "route add" and "route del".
-type route struct {
+// entry is one line of a table, as ip(8) takes it after "route add" and "route del".
+type entry struct {
 	prefix   netip.Prefix
 	add, del string
 	// key is what the kernel tells routes apart by.
@@ -22,7 +22,7 @@ const mainTable = 254
 
 // table is what the generator has put into the kernel.
 type table struct {
-	routes []route
+	routes []entry
 	keys   map[string]bool
 	// simple tables have only routes that say the same of all packets to a destination.
 	simple bool
@@ -124,7 +124,7 @@ func (g *generator) way(v6 bool) string {
 }
 
 // route invents a route that the table does not have.
-func (g *generator) route() route {
+func (g *generator) route() entry {
 	for {
 		r := g.anyRoute(g.chance(2), one(g, g.table.ids...))
 		if !g.table.keys[r.key] {
@@ -133,7 +133,7 @@ func (g *generator) route() route {
 	}
 }
 
-func (g *generator) anyRoute(v6 bool, tableID int) route {
+func (g *generator) anyRoute(v6 bool, tableID int) entry {
 	lengths := []int{8, 10, 12, 13, 16, 16, 18, 20, 22, 23, 24, 24, 24, 24, 25, 28, 31, 32, 32}
 	metrics := []int{0, 0, 0, 10, 20}
 	typ, tos := "", ""
@@ -167,7 +167,7 @@ func (g *generator) anyRoute(v6 bool, tableID int) route {
 		out = g.way(v6)
 	}
 	key := fmt.Sprintf("%s%smetric %d table %d", prefix.String()+" ", tos, one(g, metrics...), tableID)
-	return route{
+	return entry{
 		prefix: prefix,
 		key:    key,
 		add:    fmt.Sprintf("route add %s%s %s", typ, key, out),
@@ -254,7 +254,7 @@ func (g *generator) churn(n int) string {
 	return b.String() + g.fill(n)
 }
 
-func (t *table) put(r route) {
+func (t *table) put(r entry) {
 	if t.keys == nil {
 		t.keys = make(map[string]bool)
 	}
