@@ -9,12 +9,15 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "route.h"
 #include "scion.h"
 #include "verdict.h"
 #include "worker.h"
 
-/* Keeps the enum in the BTF for user space, which takes the names of the reasons from it. */
+/* Keep the enums in the BTF for user space, which takes the names of the reasons from it. */
 const enum reason *reason_names __attribute__((unused));
+const enum route_action *route_actions __attribute__((unused));
+const enum route_fixed *route_fixed_hops __attribute__((unused));
 
 /*
  * The way of a packet: parse once, ask the stages in their order, leave by the verdict. A stage
@@ -27,6 +30,8 @@ static __always_inline int pipeline(struct xdp_md *ctx)
 
 	parse(ctx, &pkt);
 	reason = scion_stage(ctx, &pkt);
+	if (!reason)
+		reason = route_stage(ctx, &pkt);
 	if (!reason)
 		reason = PASS_OTHER;
 	return verdict(ctx, &pkt, reason);

@@ -3,6 +3,7 @@
 #define CULVERT_PACKET_H
 
 #include "compiler.h"
+#include "limit.h"
 #include "port.h"
 #include "stats.h"
 
@@ -12,6 +13,12 @@ struct ip_addr {
 };
 
 #define IP4_MAPPED bpf_htonl(0x0000ffff)
+
+/* Whether the IP router is on. Fixed at load time. */
+const volatile bool route_on;
+
+#define PACKET_TAGGED 0x1000
+#define VLAN_HLEN 4
 
 /* Where the addresses are, from data, bytes. */
 #define IPV4_SADDR (ETH_HLEN + 12)
@@ -31,6 +38,14 @@ struct packet {
 	__be16 sport;
 	__be16 dport;
 	__u16 check; /* of UDP, as it stands in the header */
+	/* for the IP router alone */
+	__u8 ip; /* 4 or 6: a packet of that version to this interface; 0: none */
+	__u8 l3; /* where its header is, from data, bytes */
+	__u8 proto; /* of IPv4, or next header */
+	bool fragment; /* of IPv4 */
+	__u16 vlan; /* PACKET_TAGGED + VLAN ID of its only tag, or 0 */
+	__u16 odd; /* reason not to forward it, wherever to */
+	__u32 ip_len; /* header and payload, bytes */
 	/* set by the stage that forwards */
 	__u32 egress;
 };
@@ -91,46 +106,106 @@ static __always_inline bool frame_holds(struct xdp_md *ctx, struct packet *pkt, 
 	return len <= pkt->len;
 }
 
-static __always_inline void parse_ipv4(struct xdp_md *ctx, struct packet *pkt)
+/* Whether an IPv4 header of 20 bytes adds up to what its checksum says (RFC 1071). */
+static __always_inline bool ipv4_checks(const void *ip)
 {
-	void *ip = pkt->data + ETH_HLEN;
-	__u64 sum;
+	__u64 sum = (__u64)LOAD32(ip) + LOAD32(ip + 4) + LOAD32(ip + 8) + LOAD32(ip + 12) +
+		    LOAD32(ip + 16);
+
+	return csum_fold(sum) == 0xffff;
+}
+
+static __always_inline void parse_ipv4(struct xdp_md *ctx, struct packet *pkt, const __u32 l3)
+{
+	void *ip = pkt->data + l3;
 	__u32 len;
 
 	if (ip + sizeof(struct iphdr) > pkt->data_end)
 		return;
-	/* no options, not a fragment, UDP */
-	if (LOAD8(ip) != 0x45 || LOAD16(ip + 6) & bpf_htons(0x3fff) || LOAD8(ip + 9) != IPPROTO_UDP)
-		return;
+	if (route_on) {
+		pkt->ip = 4;
+		pkt->l3 = l3;
+		pkt->proto = LOAD8(ip + 9);
+		pkt->fragment = LOAD16(ip + 6) & bpf_htons(0x3fff);
+		pkt->odd = PUNT_ROUTE_MALFORMED;
+		if (LOAD8(ip) > 0x45 && LOAD8(ip) < 0x50)
+			pkt->odd = PUNT_ROUTE_OPTIONS;
+		if (LOAD8(ip) != 0x45)
+			return;
+	} else if (LOAD8(ip) != 0x45 || LOAD16(ip + 6) & bpf_htons(0x3fff) ||
+		   LOAD8(ip + 9) != IPPROTO_UDP) {
+		return; /* options, a fragment, not UDP */
+	}
 	len = bpf_ntohs(LOAD16(ip + 2));
-	if (len < sizeof(struct iphdr) + sizeof(struct udphdr) ||
-	    !frame_holds(ctx, pkt, ETH_HLEN + len))
+	if (len < sizeof(struct iphdr) + (route_on ? 0 : sizeof(struct udphdr)) ||
+	    !frame_holds(ctx, pkt, l3 + len))
 		return;
-	sum = (__u64)LOAD32(ip) + LOAD32(ip + 4) + LOAD32(ip + 8) + LOAD32(ip + 12) +
-	      LOAD32(ip + 16);
-	if (csum_fold(sum) != 0xffff)
+	if (!ipv4_checks(ip))
+		return;
+	pkt->ip_len = len;
+	pkt->odd = 0;
+	if (l3 != ETH_HLEN)
+		return;
+	if (route_on && (pkt->fragment || pkt->proto != IPPROTO_UDP ||
+			 len < sizeof(struct iphdr) + sizeof(struct udphdr)))
 		return;
 	parse_udp(pkt, ip + sizeof(struct iphdr), len - sizeof(struct iphdr));
 }
 
-static __always_inline void parse_ipv6(struct xdp_md *ctx, struct packet *pkt)
+static __always_inline void parse_ipv6(struct xdp_md *ctx, struct packet *pkt, const __u32 l3)
 {
-	void *ip = pkt->data + ETH_HLEN;
+	void *ip = pkt->data + l3;
 	__u32 len;
 
 	if (ip + sizeof(struct ipv6hdr) > pkt->data_end)
 		return;
-	if ((LOAD8(ip) & 0xf0) != 0x60 || LOAD8(ip + 6) != IPPROTO_UDP)
+	if (route_on) {
+		pkt->ip = 6;
+		pkt->l3 = l3;
+		pkt->proto = LOAD8(ip + 6);
+		pkt->odd = PUNT_ROUTE_MALFORMED;
+	} else if (LOAD8(ip + 6) != IPPROTO_UDP) {
+		return;
+	}
+	if ((LOAD8(ip) & 0xf0) != 0x60)
 		return;
 	len = bpf_ntohs(LOAD16(ip + 4));
-	if (len < sizeof(struct udphdr) ||
-	    !frame_holds(ctx, pkt, ETH_HLEN + sizeof(struct ipv6hdr) + len))
+	if ((!route_on && len < sizeof(struct udphdr)) ||
+	    !frame_holds(ctx, pkt, l3 + sizeof(struct ipv6hdr) + len))
+		return;
+	pkt->ip_len = sizeof(struct ipv6hdr) + len;
+	pkt->odd = 0;
+	if (route_on && pkt->proto == IPPROTO_HOPOPTS)
+		pkt->odd = PUNT_ROUTE_OPTIONS;
+	if (l3 != ETH_HLEN ||
+	    (route_on && (pkt->proto != IPPROTO_UDP || len < sizeof(struct udphdr))))
 		return;
 	pkt->v6 = true;
 	parse_udp(pkt, ip + sizeof(struct ipv6hdr), len);
-	/* RFC 8200, 8.1: without a checksum it is not for us to forward. */
+	/* RFC 8200, 8.1: without a checksum it is not for SCION to forward. */
 	if (!pkt->check)
 		pkt->udp = false;
+}
+
+/* One 802.1Q tag. Frames with more of them, and with 802.1ad's, are the kernel's. */
+static __always_inline void parse_vlan(struct xdp_md *ctx, struct packet *pkt)
+{
+	__u16 id;
+
+	if (pkt->data + ETH_HLEN + VLAN_HLEN > pkt->data_end)
+		return;
+	id = bpf_ntohs(LOAD16(pkt->data + ETH_HLEN)) & 0xfff;
+	if (!id) /* a priority alone */
+		return;
+	pkt->vlan = PACKET_TAGGED + id;
+	switch (LOAD16(pkt->data + ETH_HLEN + 2)) {
+	case bpf_htons(ETH_P_IP):
+		parse_ipv4(ctx, pkt, ETH_HLEN + VLAN_HLEN);
+		break;
+	case bpf_htons(ETH_P_IPV6):
+		parse_ipv6(ctx, pkt, ETH_HLEN + VLAN_HLEN);
+		break;
+	}
 }
 
 /* Walks the headers once. pkt->udp stays false for anything but plain UDP to this interface. */
@@ -153,10 +228,14 @@ static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 		return;
 	switch (LOAD16(pkt->data + 12)) {
 	case bpf_htons(ETH_P_IP):
-		parse_ipv4(ctx, pkt);
+		parse_ipv4(ctx, pkt, ETH_HLEN);
 		break;
 	case bpf_htons(ETH_P_IPV6):
-		parse_ipv6(ctx, pkt);
+		parse_ipv6(ctx, pkt, ETH_HLEN);
+		break;
+	case bpf_htons(ETH_P_8021Q):
+		if (route_on)
+			parse_vlan(ctx, pkt);
 		break;
 	}
 }

@@ -14,6 +14,20 @@ struct scion_ingress {
 	__u8 type; /* enum link_type of ifid */
 };
 
+/* A device that IP packets come in by: an interface, or a VLAN on one. */
+struct route_dev {
+	__u32 index; /* 0: not known */
+	__u16 mac[3] __attribute__((aligned(4)));
+	__u8 flags; /* ROUTE_DEV_ */
+	__u8 pad;
+};
+
+#define ROUTE_DEV_FORWARD4 1
+#define ROUTE_DEV_FORWARD6 2
+#define ROUTE_DEV_STRICT 4 /* rp_filter */
+#define ROUTE_DEV_LOOSE 8
+#define ROUTE_DEV_REDIRECTS 16
+
 /*
  * An interface with the program on it. Most carry a single SCION link: what that link's datagrams
  * look like stands here, so that they need no lookup.
@@ -27,6 +41,7 @@ struct port {
 	__u8 family; /* of pair: 4, 6, or 0 for none */
 	__u8 xmit; /* frames may be redirected to it */
 	struct scion_ingress in;
+	struct route_dev route; /* for frames without a tag */
 };
 
 /* By ifindex. Writer: datapath. */

@@ -23,6 +23,13 @@ enum reason {
 
 	PASS_OTHER, /* no stage claimed it */
 
+	/* IP: what the kernel would not forward, or only the kernel can */
+	PASS_ROUTE_LOCAL, /* to this host */
+	PASS_ROUTE_OFF, /* forwarding is off where it came in */
+	PASS_ROUTE_EGRESS, /* leaves by a device that frames cannot be redirected to */
+	PASS_ROUTE_REDIRECT, /* leaves where it came in, which the kernel tells the sender */
+	PASS_ROUTE_KERNEL, /* its way depends on more than bpf_fib_lookup is told */
+
 	/* SCION: what the reference router answers or does in a way of its own */
 	PUNT_SCION_MALFORMED = REASON_PUNT, /* does not decode */
 	PUNT_SCION_PROTOCOL, /* next header that is none of SCION's, STUN among them */
@@ -51,15 +58,33 @@ enum reason {
 	PUNT_SCION_MTU,
 	PUNT_SCION_CHECKSUM, /* UDP checksum 0 that IPv6 does not allow */
 
+	/* IP: what the kernel answers, drops or does in a way of its own */
+	PUNT_ROUTE_MALFORMED, /* header that the kernel drops, or that was cut off */
+	PUNT_ROUTE_OPTIONS, /* IPv4 options, IPv6 hop-by-hop options */
+	PUNT_ROUTE_MARTIAN, /* source or destination that nobody may use here */
+	PUNT_ROUTE_MULTICAST,
+	PUNT_ROUTE_TTL, /* TTL or hop limit used up */
+	PUNT_ROUTE_MTU, /* longer than the way out takes */
+	PUNT_ROUTE_NONE, /* no route */
+	PUNT_ROUTE_UNREACHABLE, /* route of that type */
+	PUNT_ROUTE_PROHIBIT, /* route of that type */
+	PUNT_ROUTE_NEIGHBOUR, /* none known */
+	PUNT_ROUTE_SOURCE, /* rp_filter, or not a source as usual */
+
 	DROP_SCION_PATH = REASON_DROP, /* path header that contradicts itself */
 	DROP_SCION_TRANSIT_SRC, /* transit from inside, not over the right sibling */
 	DROP_SCION_SRC_SERVICE, /* service address as source: no host, and fatal to the reference */
+
+	DROP_ROUTE_BLACKHOLE, /* route of that type */
 
 	FWD_SCION_BR_TRANSIT = REASON_FWD, /* external to external */
 	FWD_SCION_OUT, /* from a host of the AS to external */
 	FWD_SCION_OUT_TRANSIT, /* sibling to external */
 	FWD_SCION_IN_TRANSIT, /* external to sibling */
 	FWD_SCION_IN, /* external to a host of the AS */
+
+	FWD_ROUTE, /* by the mirrored table */
+	FWD_ROUTE_FIB, /* by bpf_fib_lookup */
 };
 
 /* Punts dropped by their limit are counted this far behind their reason. */

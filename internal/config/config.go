@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -32,7 +34,15 @@ type Node struct {
 	// Workers are nil if packets stay on the CPU that they come in on.
 	Workers *Workers `toml:"workers"`
 	SCION   *SCION   `toml:"scion"`
+	Route   *Route   `toml:"route"`
+	// Name tells a data plane without a SCION router from others; with one it has the router's ID.
+	Name string `toml:"name"`
+	// Metrics is the address that serves them, for a data plane without a SCION router: "127.0.0.1:9441".
+	Metrics string `toml:"metrics"`
 }
+
+// DefaultName is what a data plane without a SCION router is called.
+const DefaultName = "culvert"
 
 // SCION configures the border router.
 type SCION struct {
@@ -51,7 +61,7 @@ func IsNode(path string) (bool, error) {
 	if err := toml.Unmarshal(b, &tables); err != nil {
 		return false, nil
 	}
-	for _, key := range []string{"scion", "mode", "interfaces", "workers"} {
+	for _, key := range []string{"scion", "mode", "interfaces", "workers", "route"} {
 		if _, ok := tables[key]; ok {
 			return true, nil
 		}
@@ -92,6 +102,12 @@ func Load(path string) (*Node, error) {
 	if key, err := n.Workers.check(); err != nil {
 		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
 	}
+	if key, err := n.Route.check(); err != nil {
+		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
+	}
+	if key, err := n.checkAlone(); err != nil {
+		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
+	}
 	return &n, nil
 }
 
@@ -127,8 +143,11 @@ func (n *Node) check(dir string) error {
 	if n.Mode != ModeNative && n.Mode != ModeGeneric {
 		return fmt.Errorf("mode = %q: use %q or %q", n.Mode, ModeNative, ModeGeneric)
 	}
+	if n.SCION == nil && n.Route == nil {
+		return errors.New("no stage is on: add a [scion] or a [route] table")
+	}
 	if n.SCION == nil {
-		return errors.New("no stage is on: add a [scion] table")
+		return nil
 	}
 	if n.SCION.Config == "" {
 		return errors.New("scion.config is missing: name the router's TOML file")
@@ -137,4 +156,32 @@ func (n *Node) check(dir string) error {
 		n.SCION.Config = filepath.Join(dir, n.SCION.Config)
 	}
 	return nil
+}
+
+// checkAlone looks at what is said once for the node without a SCION router, whose own file says it
+// otherwise. The error comes with the key it is about.
+func (n *Node) checkAlone() (key string, err error) {
+	if n.SCION != nil {
+		for key, value := range map[string]string{"name": n.Name, "metrics": n.Metrics} {
+			if value != "" {
+				return key, fmt.Errorf("%s = %q beside [scion]: the router's own file says it (%s)", key, value, n.SCION.Config)
+			}
+		}
+		return "", nil
+	}
+	if n.Name == "" {
+		n.Name = DefaultName
+	}
+	if strings.ContainsAny(n.Name, "/\x00") {
+		return "name", fmt.Errorf("name = %q: leave out the slash", n.Name)
+	}
+	if len(n.Interfaces) == 0 {
+		return "", errors.New("interfaces is missing: name those to attach to")
+	}
+	if n.Metrics != "" {
+		if _, _, err := net.SplitHostPort(n.Metrics); err != nil {
+			return "metrics", fmt.Errorf("metrics = %q: use address:port", n.Metrics)
+		}
+	}
+	return "", nil
 }

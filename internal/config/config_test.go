@@ -63,6 +63,14 @@ func TestBadInputIsLocated(t *testing.T) {
 		{"queue of nothing", "[scion]\nconfig = \"x\"\n[workers]\ncpus = \"0\"\nqueue = 0\n", ":5:9: workers.queue = 0: use 1 to 16384"},
 		{"unknown key of workers", "[workers]\ncpus = \"0\"\nthreads = 2\n[scion]\nconfig = \"x\"\n", ":3:1: unknown key \"workers.threads\""},
 		{"no stage", "", "no stage is on"},
+		{"no interfaces", "[route]\n", "interfaces is missing"},
+		{"unknown key of route", "interfaces = [\"a\"]\n[route]\nturbo = 1\n", ":3:1: unknown key \"route.turbo\""},
+		{"too many blocks", "interfaces = [\"a\"]\n[route]\nblocks4 = 99999999\n", ":3:11: route.blocks4 = 99999999: use 1 to 8388608"},
+		{"no block", "interfaces = [\"a\"]\n[route]\nblocks6 = 0\n", ":3:11: route.blocks6 = 0: use 1 to"},
+		{"blocks of no mirror", "interfaces = [\"a\"]\n[route]\nmirror = false\nblocks6 = 9\n", ":4:11: route.blocks6 without a mirror"},
+		{"bad name", "name = \"a/b\"\ninterfaces = [\"a\"]\n[route]\n", ":1:8: name = \"a/b\": leave out"},
+		{"bad metrics", "metrics = \"9441\"\ninterfaces = [\"a\"]\n[route]\n", ":1:11: metrics = \"9441\": use address:port"},
+		{"metrics beside a router's", "metrics = \":9441\"\n[scion]\nconfig = \"x\"\n", ":1:11: metrics = \":9441\" beside [scion]"},
 		{"no file", "[scion]\n", "scion.config is missing"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -93,6 +101,24 @@ func TestWorkers(t *testing.T) {
 		if got := fmt.Sprint(n.Workers.CPUNumbers(), n.Workers.QueueLen()); got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
+	}
+}
+
+func TestRoute(t *testing.T) {
+	n, err := Load(write(t, "interfaces = [\"a\"]\n[route]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.SCION != nil || n.Name != DefaultName || !n.Route.MirrorOn() || n.Route.BypassNetfilter {
+		t.Errorf("got %+v %+v", n, n.Route)
+	}
+	n, err = Load(write(t, "name = \"edge\"\nmetrics = \"127.0.0.1:9441\"\ninterfaces = [\"a\"]\n"+
+		"[route]\nbypass_netfilter = true\nmirror = false\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.Name != "edge" || n.Metrics != "127.0.0.1:9441" || n.Route.MirrorOn() || !n.Route.BypassNetfilter {
+		t.Errorf("got %+v %+v", n, n.Route)
 	}
 }
 

@@ -91,6 +91,7 @@ func (i *Instance) linksByName() map[string]pipelineScionLink {
 func (i *Instance) fillPorts(ports []*net.Interface) error {
 	for _, p := range ports {
 		raw := pipelinePort{Slot: uint32(i.meta.Ports[p.Name]) + 1}
+		raw.Route.Index = uint32(p.Index)
 		describePort(&raw, p)
 		if err := i.maps[pipelineMapPorts].Put(uint32(p.Index), raw); err != nil {
 			return fmt.Errorf("writing interface %s: %w", p.Name, err)
@@ -218,7 +219,8 @@ func puntLimit(reason pipelineReason) pipelineLimit {
 	rate := uint64(puntRate)
 	switch reason {
 	case pipelineReasonPUNT_SCION_BFD, pipelineReasonPUNT_SCION_NEXT_HOP,
-		pipelineReasonPUNT_SCION_MTU, pipelineReasonPUNT_SCION_CHECKSUM:
+		pipelineReasonPUNT_SCION_MTU, pipelineReasonPUNT_SCION_CHECKSUM,
+		pipelineReasonPUNT_ROUTE_MTU, pipelineReasonPUNT_ROUTE_SOURCE, pipelineReasonPUNT_ROUTE_NONE:
 		rate = ownRate
 	}
 	return pipelineLimit{Interval: 1e9 / rate, Burst: puntBurst}

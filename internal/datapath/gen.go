@@ -5,6 +5,6 @@ package datapath
 // The objects are committed, so that building culvert needs no clang; `make check-generated` fails
 // when they are stale.
 //
-//go:generate go tool bpf2go -tags linux -target bpfel -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type reason -type counter -type port -type limit -type scion_ingress -type scion_iface -type scion_link -type next_hop -type scion_counters -type aes_cmac_key -type hop_cache_entry pipeline ../../bpf/culvert.bpf.c
+//go:generate go tool bpf2go -tags linux -target bpfel -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type reason -type counter -type port -type limit -type scion_ingress -type scion_iface -type scion_link -type next_hop -type scion_counters -type aes_cmac_key -type hop_cache_entry -type route_hop -type route_dev -type route_way -type route_vlan -type route_neighbour -type route_state -type route_action -type route_fixed pipeline ../../bpf/culvert.bpf.c
 //go:generate go tool bpf2go -tags linux -target bpfel -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type loss losses ../../bpf/losses.bpf.c
 //go:generate go tool bpf2go -tags linux -target bpfel -no-global-types -output-suffix _test -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" mac ../../bpf/mac_test.bpf.c

@@ -37,6 +37,8 @@ type Options struct {
 	// Turns gives packets to the workers by turns, whatever their flow. It exists to measure what
 	// that does; no configuration leads here.
 	Turns bool
+	// Route turns the IP router on; nil leaves it off.
+	Route *RouteOptions
 	// SkipMAC leaves out the verification of hop fields. It exists to measure what the
 	// verification costs; no configuration leads here.
 	SkipMAC bool
@@ -61,6 +63,7 @@ type Instance struct {
 	lossProgs   []*ebpf.Program
 	lock        *os.File // held while this process serves the instance
 	mu          sync.Mutex
+	route       routeMemory
 }
 
 // Name returns the router's ID.
@@ -98,6 +101,7 @@ func (i *Instance) Program() *ebpf.Program { return i.prog }
 // Close lets go of the instance without touching what runs. A temporary one ends.
 func (i *Instance) Close() {
 	_ = i.release()
+	i.route.unmap()
 	for _, p := range i.lossProgs {
 		p.Close()
 	}
@@ -116,7 +120,7 @@ func (i *Instance) Close() {
 // in this network namespace: its counters and keys stay, and the program is swapped under load
 // without losing a packet. Either all interfaces are served in the end or nothing has changed.
 func Attach(o Options, c Config) (*Instance, error) {
-	if err := c.validate(); err != nil {
+	if err := o.validate(c); err != nil {
 		return nil, err
 	}
 	workers, err := o.Workers.normal()

@@ -47,6 +47,9 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 	if err := setWorkers(spec, m, o.Turns); err != nil {
 		return nil, err
 	}
+	if err := setRoute(spec, o.Route); err != nil {
+		return nil, err
+	}
 	inst := &Instance{meta: m, maps: make(map[string]*ebpf.Map)}
 	defer func() {
 		if err != nil {
@@ -112,6 +115,9 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 	if err := inst.fillLimits(); err != nil {
 		return nil, err
 	}
+	if err := inst.openRoute(); err != nil {
+		return nil, err
+	}
 	if old != nil {
 		if err := inst.carryCounters(old, reused); err != nil {
 			return nil, err
@@ -150,6 +156,9 @@ func sizeMaps(spec *ebpf.CollectionSpec, m meta, ports []*net.Interface) {
 
 func setConstants(spec *ebpf.CollectionSpec, m meta, o Options) error {
 	c := m.Config
+	if !c.scion() {
+		return spec.Variables[pipelineVarTaiOffsetNs].Set(taiOffset())
+	}
 	internal := c.Links[0].Local
 	for name, value := range map[string]any{
 		pipelineVarAesTe:                 aesTables(),

@@ -18,6 +18,7 @@ import (
 const (
 	macMapCounters              = "counters"
 	macMapHopCache              = "hop_cache"
+	macMapLimits                = "limits"
 	macMapPorts                 = "ports"
 	macMapScionHosts            = "scion_hosts"
 	macMapScionIfaces           = "scion_ifaces"
@@ -30,6 +31,7 @@ const (
 	macProgCompute              = "compute"
 	macProgVerify               = "verify"
 	macVarAesTe                 = "aes_te"
+	macVarRouteOn               = "route_on"
 	macVarScionInternalAddr     = "scion_internal_addr"
 	macVarScionInternalCounters = "scion_internal_counters"
 	macVarScionInternalPort     = "scion_internal_port"
@@ -94,6 +96,7 @@ type macProgramSpecs struct {
 type macMapSpecs struct {
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
 	HopCache     *ebpf.MapSpec `ebpf:"hop_cache"`
+	Limits       *ebpf.MapSpec `ebpf:"limits"`
 	Ports        *ebpf.MapSpec `ebpf:"ports"`
 	ScionHosts   *ebpf.MapSpec `ebpf:"scion_hosts"`
 	ScionIfaces  *ebpf.MapSpec `ebpf:"scion_ifaces"`
@@ -110,6 +113,7 @@ type macMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type macVariableSpecs struct {
 	AesTe                 *ebpf.VariableSpec `ebpf:"aes_te"`
+	RouteOn               *ebpf.VariableSpec `ebpf:"route_on"`
 	ScionInternalAddr     *ebpf.VariableSpec `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.VariableSpec `ebpf:"scion_internal_counters"`
 	ScionInternalPort     *ebpf.VariableSpec `ebpf:"scion_internal_port"`
@@ -144,6 +148,7 @@ func (o *macObjects) Close() error {
 type macMaps struct {
 	Counters     *ebpf.Map `ebpf:"counters"`
 	HopCache     *ebpf.Map `ebpf:"hop_cache"`
+	Limits       *ebpf.Map `ebpf:"limits"`
 	Ports        *ebpf.Map `ebpf:"ports"`
 	ScionHosts   *ebpf.Map `ebpf:"scion_hosts"`
 	ScionIfaces  *ebpf.Map `ebpf:"scion_ifaces"`
@@ -159,6 +164,7 @@ func (m *macMaps) Close() error {
 	return _MacClose(
 		m.Counters,
 		m.HopCache,
+		m.Limits,
 		m.Ports,
 		m.ScionHosts,
 		m.ScionIfaces,
@@ -176,6 +182,7 @@ func (m *macMaps) Close() error {
 // It can be passed to loadMacObjects or ebpf.CollectionSpec.LoadAndAssign.
 type macVariables struct {
 	AesTe                 *ebpf.Variable `ebpf:"aes_te"`
+	RouteOn               *ebpf.Variable `ebpf:"route_on"`
 	ScionInternalAddr     *ebpf.Variable `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.Variable `ebpf:"scion_internal_counters"`
 	ScionInternalPort     *ebpf.Variable `ebpf:"scion_internal_port"`

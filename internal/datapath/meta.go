@@ -25,6 +25,8 @@ type meta struct {
 	Generic bool
 	SkipMAC bool
 	Config  Config
+	// Route is nil if the IP router is off.
+	Route *RouteOptions
 	// Workers are the CPUs that packets are spread over; FlowKey decides which flow goes where. It
 	// stays with the instance, so that flows stay where they are.
 	Workers Workers
@@ -51,6 +53,7 @@ func newMeta(old *Instance, here space, o Options, c Config) meta {
 		Generic:  o.Generic,
 		SkipMAC:  o.SkipMAC,
 		Config:   c,
+		Route:    o.Route,
 		Workers:  o.Workers,
 		Ports:    make(map[string]int),
 		Counters: make(map[string]int),
@@ -158,6 +161,20 @@ func (c Config) linkType(id uint16) LinkType {
 		}
 	}
 	return LinkUnset
+}
+
+// scion tells whether the SCION router is on.
+func (c Config) scion() bool { return len(c.Links) > 0 }
+
+// validate refuses options that lead nowhere, and a wrong configuration.
+func (o Options) validate(c Config) error {
+	if !c.scion() && len(c.Interfaces) == 0 && o.Route != nil {
+		return o.Route.validate()
+	}
+	if err := c.validate(); err != nil || o.Route == nil {
+		return err
+	}
+	return o.Route.validate()
 }
 
 // validate refuses what would make the programs give wrong answers.

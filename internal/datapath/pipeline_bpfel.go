@@ -58,6 +58,8 @@ type pipelinePort struct {
 	Family uint8
 	Xmit   uint8
 	In     pipelineScionIngress
+	Route  pipelineRouteDev
+	_      [4]byte
 }
 
 type pipelineReason uint32
@@ -65,6 +67,11 @@ type pipelineReason uint32
 const (
 	pipelineReasonREASON_NONE               pipelineReason = 0
 	pipelineReasonPASS_OTHER                pipelineReason = 1
+	pipelineReasonPASS_ROUTE_LOCAL          pipelineReason = 2
+	pipelineReasonPASS_ROUTE_OFF            pipelineReason = 3
+	pipelineReasonPASS_ROUTE_EGRESS         pipelineReason = 4
+	pipelineReasonPASS_ROUTE_REDIRECT       pipelineReason = 5
+	pipelineReasonPASS_ROUTE_KERNEL         pipelineReason = 6
 	pipelineReasonPUNT_SCION_MALFORMED      pipelineReason = 8
 	pipelineReasonPUNT_SCION_PROTOCOL       pipelineReason = 9
 	pipelineReasonPUNT_SCION_BFD            pipelineReason = 10
@@ -91,15 +98,115 @@ const (
 	pipelineReasonPUNT_SCION_NEXT_HOP       pipelineReason = 31
 	pipelineReasonPUNT_SCION_MTU            pipelineReason = 32
 	pipelineReasonPUNT_SCION_CHECKSUM       pipelineReason = 33
+	pipelineReasonPUNT_ROUTE_MALFORMED      pipelineReason = 34
+	pipelineReasonPUNT_ROUTE_OPTIONS        pipelineReason = 35
+	pipelineReasonPUNT_ROUTE_MARTIAN        pipelineReason = 36
+	pipelineReasonPUNT_ROUTE_MULTICAST      pipelineReason = 37
+	pipelineReasonPUNT_ROUTE_TTL            pipelineReason = 38
+	pipelineReasonPUNT_ROUTE_MTU            pipelineReason = 39
+	pipelineReasonPUNT_ROUTE_NONE           pipelineReason = 40
+	pipelineReasonPUNT_ROUTE_UNREACHABLE    pipelineReason = 41
+	pipelineReasonPUNT_ROUTE_PROHIBIT       pipelineReason = 42
+	pipelineReasonPUNT_ROUTE_NEIGHBOUR      pipelineReason = 43
+	pipelineReasonPUNT_ROUTE_SOURCE         pipelineReason = 44
 	pipelineReasonDROP_SCION_PATH           pipelineReason = 72
 	pipelineReasonDROP_SCION_TRANSIT_SRC    pipelineReason = 73
 	pipelineReasonDROP_SCION_SRC_SERVICE    pipelineReason = 74
+	pipelineReasonDROP_ROUTE_BLACKHOLE      pipelineReason = 75
 	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 104
 	pipelineReasonFWD_SCION_OUT             pipelineReason = 105
 	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 106
 	pipelineReasonFWD_SCION_IN_TRANSIT      pipelineReason = 107
 	pipelineReasonFWD_SCION_IN              pipelineReason = 108
+	pipelineReasonFWD_ROUTE                 pipelineReason = 109
+	pipelineReasonFWD_ROUTE_FIB             pipelineReason = 110
 )
+
+type pipelineRouteAction uint32
+
+const (
+	pipelineRouteActionROUTE_ASK         pipelineRouteAction = 0
+	pipelineRouteActionROUTE_FORWARD     pipelineRouteAction = 1
+	pipelineRouteActionROUTE_CONNECTED   pipelineRouteAction = 2
+	pipelineRouteActionROUTE_LOCAL       pipelineRouteAction = 3
+	pipelineRouteActionROUTE_NONE        pipelineRouteAction = 4
+	pipelineRouteActionROUTE_UNREACHABLE pipelineRouteAction = 5
+	pipelineRouteActionROUTE_PROHIBIT    pipelineRouteAction = 6
+	pipelineRouteActionROUTE_BLACKHOLE   pipelineRouteAction = 7
+	pipelineRouteActionROUTE_RESOLVE     pipelineRouteAction = 8
+	pipelineRouteActionROUTE_ELSEWHERE   pipelineRouteAction = 9
+)
+
+type pipelineRouteDev struct {
+	_     structs.HostLayout
+	Index uint32
+	Mac   [3]uint16
+	Flags uint8
+	Pad   uint8
+}
+
+type pipelineRouteFixed uint32
+
+const (
+	pipelineRouteFixedROUTE_HOP_ASK         pipelineRouteFixed = 0
+	pipelineRouteFixedROUTE_HOP_NONE        pipelineRouteFixed = 1
+	pipelineRouteFixedROUTE_HOP_LOCAL       pipelineRouteFixed = 2
+	pipelineRouteFixedROUTE_HOP_UNREACHABLE pipelineRouteFixed = 3
+	pipelineRouteFixedROUTE_HOP_PROHIBIT    pipelineRouteFixed = 4
+	pipelineRouteFixedROUTE_HOP_BLACKHOLE   pipelineRouteFixed = 5
+	pipelineRouteFixedROUTE_HOP_ELSEWHERE   pipelineRouteFixed = 6
+)
+
+type pipelineRouteHop struct {
+	_          structs.HostLayout
+	Seq        uint32
+	Used       uint32
+	Dev        uint32
+	Port       uint32
+	Mtu        uint16
+	Vlan       uint16
+	Dmac       [6]uint8
+	Action     uint8
+	LinearOnly uint8
+	Smac       [6]uint8
+	Pad        [6]uint8
+}
+
+type pipelineRouteNeighbour struct {
+	_    structs.HostLayout
+	Addr struct {
+		_ structs.HostLayout
+		W [4]uint32
+	}
+	Dev uint32
+}
+
+type pipelineRouteState struct {
+	_       structs.HostLayout
+	Until4  uint64
+	Until6  uint64
+	Kernel4 uint8
+	Kernel6 uint8
+	Hash4   uint8
+	Hash6   uint8
+	Full4   uint8
+	Pad     [3]uint8
+	Own     [64]uint64
+}
+
+type pipelineRouteVlan struct {
+	_    structs.HostLayout
+	Port uint32
+	Tag  uint32
+}
+
+type pipelineRouteWay struct {
+	_          structs.HostLayout
+	Port       uint32
+	Vlan       uint16
+	Xmit       uint8
+	LinearOnly uint8
+}
 
 type pipelineScionCounters struct {
 	_       structs.HostLayout
@@ -146,6 +253,16 @@ const (
 	pipelineMapHopCache              = "hop_cache"
 	pipelineMapLimits                = "limits"
 	pipelineMapPorts                 = "ports"
+	pipelineMapRouteBlocks4          = "route_blocks4"
+	pipelineMapRouteBlocks6          = "route_blocks6"
+	pipelineMapRouteHops             = "route_hops"
+	pipelineMapRouteNeighbours       = "route_neighbours"
+	pipelineMapRouteOwn4             = "route_own4"
+	pipelineMapRouteRoot4            = "route_root4"
+	pipelineMapRouteRoot6            = "route_root6"
+	pipelineMapRouteStates           = "route_states"
+	pipelineMapRouteVlans            = "route_vlans"
+	pipelineMapRouteWays             = "route_ways"
 	pipelineMapScionHosts            = "scion_hosts"
 	pipelineMapScionIfaces           = "scion_ifaces"
 	pipelineMapScionKeys             = "scion_keys"
@@ -163,6 +280,11 @@ const (
 	pipelineVarAesTe                 = "aes_te"
 	pipelineVarFlowKey               = "flow_key"
 	pipelineVarReasonNames           = "reason_names"
+	pipelineVarRouteActions          = "route_actions"
+	pipelineVarRouteFixedHops        = "route_fixed_hops"
+	pipelineVarRouteMirror           = "route_mirror"
+	pipelineVarRouteOn               = "route_on"
+	pipelineVarRouteTrusting         = "route_trusting"
 	pipelineVarScionInternalAddr     = "scion_internal_addr"
 	pipelineVarScionInternalCounters = "scion_internal_counters"
 	pipelineVarScionInternalPort     = "scion_internal_port"
@@ -230,23 +352,33 @@ type pipelineProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type pipelineMapSpecs struct {
-	Counters     *ebpf.MapSpec `ebpf:"counters"`
-	HandedFrom   *ebpf.MapSpec `ebpf:"handed_from"`
-	HopCache     *ebpf.MapSpec `ebpf:"hop_cache"`
-	Limits       *ebpf.MapSpec `ebpf:"limits"`
-	Ports        *ebpf.MapSpec `ebpf:"ports"`
-	ScionHosts   *ebpf.MapSpec `ebpf:"scion_hosts"`
-	ScionIfaces  *ebpf.MapSpec `ebpf:"scion_ifaces"`
-	ScionKeys    *ebpf.MapSpec `ebpf:"scion_keys"`
-	ScionLinks   *ebpf.MapSpec `ebpf:"scion_links"`
-	ScionPairs4  *ebpf.MapSpec `ebpf:"scion_pairs4"`
-	ScionPairs6  *ebpf.MapSpec `ebpf:"scion_pairs6"`
-	ScionPlaces  *ebpf.MapSpec `ebpf:"scion_places"`
-	ScionScratch *ebpf.MapSpec `ebpf:"scion_scratch"`
-	ScionTraffic *ebpf.MapSpec `ebpf:"scion_traffic"`
-	ScionWanted  *ebpf.MapSpec `ebpf:"scion_wanted"`
-	WorkerCpus   *ebpf.MapSpec `ebpf:"worker_cpus"`
-	WorkerFed    *ebpf.MapSpec `ebpf:"worker_fed"`
+	Counters        *ebpf.MapSpec `ebpf:"counters"`
+	HandedFrom      *ebpf.MapSpec `ebpf:"handed_from"`
+	HopCache        *ebpf.MapSpec `ebpf:"hop_cache"`
+	Limits          *ebpf.MapSpec `ebpf:"limits"`
+	Ports           *ebpf.MapSpec `ebpf:"ports"`
+	RouteBlocks4    *ebpf.MapSpec `ebpf:"route_blocks4"`
+	RouteBlocks6    *ebpf.MapSpec `ebpf:"route_blocks6"`
+	RouteHops       *ebpf.MapSpec `ebpf:"route_hops"`
+	RouteNeighbours *ebpf.MapSpec `ebpf:"route_neighbours"`
+	RouteOwn4       *ebpf.MapSpec `ebpf:"route_own4"`
+	RouteRoot4      *ebpf.MapSpec `ebpf:"route_root4"`
+	RouteRoot6      *ebpf.MapSpec `ebpf:"route_root6"`
+	RouteStates     *ebpf.MapSpec `ebpf:"route_states"`
+	RouteVlans      *ebpf.MapSpec `ebpf:"route_vlans"`
+	RouteWays       *ebpf.MapSpec `ebpf:"route_ways"`
+	ScionHosts      *ebpf.MapSpec `ebpf:"scion_hosts"`
+	ScionIfaces     *ebpf.MapSpec `ebpf:"scion_ifaces"`
+	ScionKeys       *ebpf.MapSpec `ebpf:"scion_keys"`
+	ScionLinks      *ebpf.MapSpec `ebpf:"scion_links"`
+	ScionPairs4     *ebpf.MapSpec `ebpf:"scion_pairs4"`
+	ScionPairs6     *ebpf.MapSpec `ebpf:"scion_pairs6"`
+	ScionPlaces     *ebpf.MapSpec `ebpf:"scion_places"`
+	ScionScratch    *ebpf.MapSpec `ebpf:"scion_scratch"`
+	ScionTraffic    *ebpf.MapSpec `ebpf:"scion_traffic"`
+	ScionWanted     *ebpf.MapSpec `ebpf:"scion_wanted"`
+	WorkerCpus      *ebpf.MapSpec `ebpf:"worker_cpus"`
+	WorkerFed       *ebpf.MapSpec `ebpf:"worker_fed"`
 }
 
 // pipelineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -256,6 +388,11 @@ type pipelineVariableSpecs struct {
 	AesTe                 *ebpf.VariableSpec `ebpf:"aes_te"`
 	FlowKey               *ebpf.VariableSpec `ebpf:"flow_key"`
 	ReasonNames           *ebpf.VariableSpec `ebpf:"reason_names"`
+	RouteActions          *ebpf.VariableSpec `ebpf:"route_actions"`
+	RouteFixedHops        *ebpf.VariableSpec `ebpf:"route_fixed_hops"`
+	RouteMirror           *ebpf.VariableSpec `ebpf:"route_mirror"`
+	RouteOn               *ebpf.VariableSpec `ebpf:"route_on"`
+	RouteTrusting         *ebpf.VariableSpec `ebpf:"route_trusting"`
 	ScionInternalAddr     *ebpf.VariableSpec `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.VariableSpec `ebpf:"scion_internal_counters"`
 	ScionInternalPort     *ebpf.VariableSpec `ebpf:"scion_internal_port"`
@@ -293,23 +430,33 @@ func (o *pipelineObjects) Close() error {
 //
 // It can be passed to loadPipelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pipelineMaps struct {
-	Counters     *ebpf.Map `ebpf:"counters"`
-	HandedFrom   *ebpf.Map `ebpf:"handed_from"`
-	HopCache     *ebpf.Map `ebpf:"hop_cache"`
-	Limits       *ebpf.Map `ebpf:"limits"`
-	Ports        *ebpf.Map `ebpf:"ports"`
-	ScionHosts   *ebpf.Map `ebpf:"scion_hosts"`
-	ScionIfaces  *ebpf.Map `ebpf:"scion_ifaces"`
-	ScionKeys    *ebpf.Map `ebpf:"scion_keys"`
-	ScionLinks   *ebpf.Map `ebpf:"scion_links"`
-	ScionPairs4  *ebpf.Map `ebpf:"scion_pairs4"`
-	ScionPairs6  *ebpf.Map `ebpf:"scion_pairs6"`
-	ScionPlaces  *ebpf.Map `ebpf:"scion_places"`
-	ScionScratch *ebpf.Map `ebpf:"scion_scratch"`
-	ScionTraffic *ebpf.Map `ebpf:"scion_traffic"`
-	ScionWanted  *ebpf.Map `ebpf:"scion_wanted"`
-	WorkerCpus   *ebpf.Map `ebpf:"worker_cpus"`
-	WorkerFed    *ebpf.Map `ebpf:"worker_fed"`
+	Counters        *ebpf.Map `ebpf:"counters"`
+	HandedFrom      *ebpf.Map `ebpf:"handed_from"`
+	HopCache        *ebpf.Map `ebpf:"hop_cache"`
+	Limits          *ebpf.Map `ebpf:"limits"`
+	Ports           *ebpf.Map `ebpf:"ports"`
+	RouteBlocks4    *ebpf.Map `ebpf:"route_blocks4"`
+	RouteBlocks6    *ebpf.Map `ebpf:"route_blocks6"`
+	RouteHops       *ebpf.Map `ebpf:"route_hops"`
+	RouteNeighbours *ebpf.Map `ebpf:"route_neighbours"`
+	RouteOwn4       *ebpf.Map `ebpf:"route_own4"`
+	RouteRoot4      *ebpf.Map `ebpf:"route_root4"`
+	RouteRoot6      *ebpf.Map `ebpf:"route_root6"`
+	RouteStates     *ebpf.Map `ebpf:"route_states"`
+	RouteVlans      *ebpf.Map `ebpf:"route_vlans"`
+	RouteWays       *ebpf.Map `ebpf:"route_ways"`
+	ScionHosts      *ebpf.Map `ebpf:"scion_hosts"`
+	ScionIfaces     *ebpf.Map `ebpf:"scion_ifaces"`
+	ScionKeys       *ebpf.Map `ebpf:"scion_keys"`
+	ScionLinks      *ebpf.Map `ebpf:"scion_links"`
+	ScionPairs4     *ebpf.Map `ebpf:"scion_pairs4"`
+	ScionPairs6     *ebpf.Map `ebpf:"scion_pairs6"`
+	ScionPlaces     *ebpf.Map `ebpf:"scion_places"`
+	ScionScratch    *ebpf.Map `ebpf:"scion_scratch"`
+	ScionTraffic    *ebpf.Map `ebpf:"scion_traffic"`
+	ScionWanted     *ebpf.Map `ebpf:"scion_wanted"`
+	WorkerCpus      *ebpf.Map `ebpf:"worker_cpus"`
+	WorkerFed       *ebpf.Map `ebpf:"worker_fed"`
 }
 
 func (m *pipelineMaps) Close() error {
@@ -319,6 +466,16 @@ func (m *pipelineMaps) Close() error {
 		m.HopCache,
 		m.Limits,
 		m.Ports,
+		m.RouteBlocks4,
+		m.RouteBlocks6,
+		m.RouteHops,
+		m.RouteNeighbours,
+		m.RouteOwn4,
+		m.RouteRoot4,
+		m.RouteRoot6,
+		m.RouteStates,
+		m.RouteVlans,
+		m.RouteWays,
 		m.ScionHosts,
 		m.ScionIfaces,
 		m.ScionKeys,
@@ -341,6 +498,11 @@ type pipelineVariables struct {
 	AesTe                 *ebpf.Variable `ebpf:"aes_te"`
 	FlowKey               *ebpf.Variable `ebpf:"flow_key"`
 	ReasonNames           *ebpf.Variable `ebpf:"reason_names"`
+	RouteActions          *ebpf.Variable `ebpf:"route_actions"`
+	RouteFixedHops        *ebpf.Variable `ebpf:"route_fixed_hops"`
+	RouteMirror           *ebpf.Variable `ebpf:"route_mirror"`
+	RouteOn               *ebpf.Variable `ebpf:"route_on"`
+	RouteTrusting         *ebpf.Variable `ebpf:"route_trusting"`
 	ScionInternalAddr     *ebpf.Variable `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.Variable `ebpf:"scion_internal_counters"`
 	ScionInternalPort     *ebpf.Variable `ebpf:"scion_internal_port"`

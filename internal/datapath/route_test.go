@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+const (
+	xdpDrop     = 1
+	xdpPass     = 2
+	xdpRedirect = 4
+)
+
+// routeBed is a router with two interfaces, east and west, a network on each and a neighbour there.
+type routeBed struct {
+	t          *testing.T
+	inst       *Instance
+	west, east *net.Interface
+}
+
+var neighbourMAC = [6]byte{2, 0, 0, 0, 0, 9}
+
+// ip runs ip(8) in the test's network namespace.
+func ip(t *testing.T, args string) {
+	t.Helper()
+	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", args, err, out)
+	}
+}
+
+func sysctl(t *testing.T, name, value string) {
+	t.Helper()
+	if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newRouteBed(t *testing.T, o RouteOptions) *routeBed {
+	inNamespace(t)
+	for _, which := range []string{"all", "default"} {
+		sysctl(t, "ipv6/conf/"+which+"/disable_ipv6", "0")
+		sysctl(t, "ipv6/conf/"+which+"/forwarding", "1")
+		sysctl(t, "ipv4/conf/"+which+"/forwarding", "1")
+		sysctl(t, "ipv4/conf/"+which+"/rp_filter", "0")
+	}
+	b := &routeBed{t: t, west: addVeth(t, "west", "westp"), east: addVeth(t, "east", "eastp")}
+	for _, cmd := range []string{
+		"addr add 10.1.0.1/24 dev west", "addr add 10.2.0.1/24 dev east",
+		"addr add fd01::1/64 dev west nodad", "addr add fd02::1/64 dev east nodad",
+		"neigh replace 10.2.0.9 lladdr 02:00:00:00:00:09 dev east nud permanent",
+		"neigh replace fd02::9 lladdr 02:00:00:00:00:09 dev east nud permanent",
+		"route add 192.0.2.0/24 via 10.2.0.9", "route add 2001:db8::/32 via fd02::9",
+		"route add blackhole 198.51.100.0/24",
+	} {
+		ip(t, cmd)
+	}
+	inst, err := Attach(Options{Name: "route", Interfaces: []string{"west", "east"}, Route: &o, Temporary: true}, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(inst.Close)
+	b.inst = inst
+	for _, dev := range []*net.Interface{b.west, b.east} {
+		b.must(inst.SetRouteDev(dev.Index, RouteDev{
+			Port: dev.Index, MAC: [6]byte(dev.HardwareAddr), Forward4: true, Forward6: true, Xmit: true,
+		}))
+	}
+	return b
+}
+
+func (b *routeBed) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// packet is a UDP packet that comes in by west, with a tag if vlan is not 0.
+func (b *routeBed) packet(src, dst string, vlan uint16, ttl uint8) []byte {
+	b.t.Helper()
+	eth := &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: b.west.HardwareAddr}
+	from, to := netip.MustParseAddr(src), netip.MustParseAddr(dst)
+	var l3 gopacket.NetworkLayer
+	udp := &layers.UDP{SrcPort: 1000, DstPort: 2000}
+	var l gopacket.SerializableLayer
+	if from.Is4() {
+		eth.EthernetType = layers.EthernetTypeIPv4
+		v4 := &layers.IPv4{Version: 4, TTL: ttl, Protocol: layers.IPProtocolUDP, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
+		l3, l = v4, v4
+	} else {
+		eth.EthernetType = layers.EthernetTypeIPv6
+		v6 := &layers.IPv6{Version: 6, HopLimit: ttl, NextHeader: layers.IPProtocolUDP, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
+		l3, l = v6, v6
+	}
+	b.must(udp.SetNetworkLayerForChecksum(l3))
+	stack := []gopacket.SerializableLayer{eth}
+	if vlan != 0 {
+		stack = append(stack, &layers.Dot1Q{VLANIdentifier: vlan, Type: eth.EthernetType})
+		eth.EthernetType = layers.EthernetTypeDot1Q
+	}
+	stack = append(stack, l, udp, gopacket.Payload("some payload, long enough for a frame"))
+	buf := gopacket.NewSerializeBuffer()
+	b.must(gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, stack...))
+	return buf.Bytes()
+}
+
+// expect runs a packet and compares what becomes of it.
+func (b *routeBed) expect(in []byte, reason string) []byte {
+	b.t.Helper()
+	before := b.count(reason)
+	action, out, err := b.inst.TestRun(in, "west")
+	b.must(err)
+	if b.count(reason) != before+1 {
+		b.t.Fatalf("action %d, and %s has not counted it: %+v", action, reason, b.reasons())
+	}
+	verdict := map[string]uint32{"pass": xdpPass, "punt": xdpPass, "drop": xdpDrop, "fwd": xdpRedirect}
+	name, _, _ := strings.Cut(reason, " ")
+	if action != verdict[name] {
+		b.t.Errorf("action %d for %s", action, reason)
+	}
+	if name != "fwd" && !bytes.Equal(in, out) {
+		b.t.Errorf("%s changed the packet", reason)
+	}
+	return out
+}
+
+func (b *routeBed) count(reason string) uint64 { return b.reasons()[reason] }
+
+func (b *routeBed) reasons() map[string]uint64 {
+	ports, err := b.inst.Ports()
+	b.must(err)
+	all := make(map[string]uint64)
+	for _, p := range ports {
+		for _, r := range p.Reasons {
+			all[string(r.Verdict)+" "+r.Name] += r.Packets
+		}
+	}
+	return all
+}
+
+// forwarded is what Linux makes of a packet on its way from west to the neighbour.
+func (b *routeBed) forwarded(in []byte, vlan uint16) []byte {
+	l3 := 14
+	if binary.BigEndian.Uint16(in[12:]) == 0x8100 {
+		l3 = 18
+	}
+	packet := bytes.Clone(in[l3:])
+	proto := in[l3-2 : l3]
+	if packet[0]>>4 == 4 {
+		packet[8]--
+		sum := uint32(0)
+		packet[10], packet[11] = 0, 0
+		for n := 0; n < 20; n += 2 {
+			sum += uint32(binary.BigEndian.Uint16(packet[n:]))
+		}
+		sum = sum&0xffff + sum>>16
+		binary.BigEndian.PutUint16(packet[10:], ^uint16(sum+sum>>16))
+	} else {
+		packet[7]--
+	}
+	out := append(neighbourMAC[:6:6], b.east.HardwareAddr...)
+	if vlan != 0 {
+		out = append(out, 0x81, 0, byte(vlan>>8), byte(vlan))
+	}
+	return append(append(out, proto...), packet...)
+}
+
+func TestRouteByKernel(t *testing.T) {
+	b := newRouteBed(t, RouteOptions{NoMirror: true})
+	for _, in := range [][]byte{
+		b.packet("10.1.0.2", "192.0.2.5", 0, 64), b.packet("10.1.0.2", "192.0.2.5", 0, 2),
+		b.packet("fd01::2", "2001:db8::5", 0, 64), b.packet("10.1.0.2", "10.2.0.9", 0, 64),
+	} {
+		if out := b.expect(in, "fwd route-fib"); !bytes.Equal(out, b.forwarded(in, 0)) {
+			t.Errorf("forwarded as\n%x, want\n%x", out, b.forwarded(in, 0))
+		}
+	}
+	b.expect(b.packet("10.1.0.2", "192.0.2.5", 0, 1), "punt route-ttl")
+	b.expect(b.packet("fd01::2", "2001:db8::5", 0, 1), "punt route-ttl")
+	b.expect(b.packet("10.1.0.2", "198.51.100.1", 0, 64), "drop route-blackhole")
+	b.expect(b.packet("10.1.0.2", "203.0.113.1", 0, 64), "punt route-none")
+	b.expect(b.packet("10.1.0.2", "10.2.0.7", 0, 64), "punt route-neighbour")
+	b.expect(b.packet("127.0.0.1", "192.0.2.5", 0, 64), "punt route-martian")
+	b.expect(b.packet("fe80::1", "2001:db8::5", 0, 64), "punt route-martian")
+	b.expect(b.packet("10.1.0.2", "224.0.0.5", 0, 64), "punt route-multicast")
+}
+
+// With the mirror trusted the tables of the kernel do not matter: here they are empty.
+func TestRouteByMirror(t *testing.T) {
+	b := newRouteBed(t, RouteOptions{Trusting: true, Blocks4: 4, Blocks6: 16})
+	const hop, tagged = RouteHopFirst, RouteHopFirst + 1
+	b.must(b.inst.SetRouteHop(hop, RouteHop{
+		Action: RouteForward, Dev: b.east.Index, Port: b.east.Index, MTU: 1500,
+		SrcMAC: [6]byte(b.east.HardwareAddr), DstMAC: neighbourMAC,
+	}))
+	b.must(b.inst.SetRouteHop(tagged, RouteHop{
+		Action: RouteForward, Dev: 1000, Port: b.east.Index, MTU: 1500, VLAN: 0x1000 | 20,
+		SrcMAC: [6]byte(b.east.HardwareAddr), DstMAC: neighbourMAC,
+	}))
+	root, blocks := b.inst.RouteTable4()
+	root[203<<16|113] = 1<<31 | 3 // 203.0.113.0/24 goes on in block 3
+	blocks[3*256+7] = 32<<23 | hop
+	blocks[3*256+8] = 32<<23 | tagged
+	blocks[3*256+9] = 32<<23 | RouteHopBlackhole
+	root6, blocks6 := b.inst.RouteTable6()
+	root6[0x2003] = 1<<31 | 2
+	for level, octet := range []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5} {
+		entry := uint32(1<<31 | level + 3)
+		if level == 13 {
+			entry = 128<<23&0x7fffffff | hop
+		}
+		blocks6[(level+2)*256+octet] = entry
+	}
+
+	for dst, vlan := range map[string]uint16{"203.0.113.7": 0, "203.0.113.8": 20} {
+		in := b.packet("10.1.0.2", dst, 0, 64)
+		if out := b.expect(in, "fwd route"); !bytes.Equal(out, b.forwarded(in, vlan)) {
+			t.Errorf("to %s forwarded as\n%x, want\n%x", dst, out, b.forwarded(in, vlan))
+		}
+	}
+	in := b.packet("fd01::2", "2003::5", 0, 64)
+	if out := b.expect(in, "fwd route"); !bytes.Equal(out, b.forwarded(in, 0)) {
+		t.Errorf("forwarded as\n%x, want\n%x", out, b.forwarded(in, 0))
+	}
+	b.expect(b.packet("10.1.0.2", "203.0.113.9", 0, 64), "drop route-blackhole")
+	b.expect(b.packet("fd01::2", "2003::6", 0, 64), "punt route-none") // 0 asks, and the kernel has no route
+	if used := b.inst.RouteHopUsed(hop); used == 0 {
+		t.Error("the next hop counts as never used")
+	}
+
+	// A tag that no device takes, then one that a device takes, to the same and to another VLAN.
+	in = b.packet("10.1.0.2", "203.0.113.7", 30, 64)
+	b.expect(in, "pass route-off")
+	b.must(b.inst.SetRouteDev(1001, RouteDev{
+		Port: b.west.Index, VLAN: 0x1000 | 30, MAC: [6]byte(b.west.HardwareAddr), Forward4: true,
+	}))
+	if out := b.expect(in, "fwd route"); !bytes.Equal(out, b.forwarded(in, 0)) {
+		t.Errorf("out of a VLAN as\n%x, want\n%x", out, b.forwarded(in, 0))
+	}
+	in = b.packet("10.1.0.2", "203.0.113.8", 30, 64)
+	if out := b.expect(in, "fwd route"); !bytes.Equal(out, b.forwarded(in, 20)) {
+		t.Errorf("from VLAN to VLAN as\n%x, want\n%x", out, b.forwarded(in, 20))
+	}
+	b.must(b.inst.DeleteRouteDev(1001))
+	b.expect(in, "pass route-off")
+
+	// Own addresses are no sources.
+	b.must(b.inst.SetRouteOwn4([]netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.2.0.1")}))
+	b.expect(b.packet("10.2.0.1", "203.0.113.7", 0, 64), "punt route-martian")
+	b.must(b.inst.SetRouteOwn4([]netip.Addr{netip.MustParseAddr("10.1.0.1")}))
+	b.expect(b.packet("10.2.0.1", "203.0.113.7", 0, 64), "fwd route")
+}
+
+// What follows the packet in its frame is taken off, as the kernel does, but for what fills it up.
+func TestRouteTrims(t *testing.T) {
+	b := newRouteBed(t, RouteOptions{NoMirror: true})
+	in := b.packet("10.1.0.2", "192.0.2.5", 0, 64)
+	want := b.forwarded(in, 0)
+	if out := b.expect(append(bytes.Clone(in), "trailer"...), "fwd route-fib"); !bytes.Equal(out, want) {
+		t.Errorf("forwarded as\n%x, want\n%x", out, want)
+	}
+}
+
+// The maps are mapped as arrays of these, so their sizes have to be what the kernel rounds them to.
+func TestRouteLayout(t *testing.T) {
+	for name, size := range map[string]uintptr{
+		"hop": unsafe.Sizeof(pipelineRouteHop{}), "state": unsafe.Sizeof(pipelineRouteState{}),
+	} {
+		if size%8 != 0 {
+			t.Errorf("%s has %d bytes, which is no multiple of 8", name, size)
+		}
+	}
+}
