@@ -56,12 +56,13 @@ func (*routeProgram) Frames(_ Path, common [][]byte) ([][]byte, error) { return 
 // Losses are the kernel's.
 func (d *routeProgram) Losses() (map[string]uint64, error) { return kernelLosses(d.space) }
 
-// Passed is how many packets the program left to the kernel, 0 for programs that never do.
-func (d *routeProgram) Passed() (packets uint64, err error) {
+// Aside counts the packets that the program left to the kernel. The empty one is there to leave all.
+func (d *routeProgram) Aside() (map[string]uint64, error) {
+	var packets uint64
 	if err := d.passed.Get(&packets); err != nil {
-		return 0, fmt.Errorf("read how many packets %s left to the kernel: %w", d.program, err)
+		return nil, fmt.Errorf("read how many packets %s left to the kernel: %w", d.program, err)
 	}
-	return packets, nil
+	return map[string]uint64{leftToKernel: packets}, nil
 }
 
 func (d *routeProgram) Detach() error {

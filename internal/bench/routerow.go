@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,10 +41,13 @@ func (*routeRow) Setup(context.Context) error { return nil }
 // Teardown leaves the bed to others.
 func (*routeRow) Teardown() error { return nil }
 
-// passing is a device that may leave packets to the kernel that it should forward by itself.
-type passing interface {
-	// Passed is how many it has left to the kernel so far.
-	Passed() (uint64, error)
+// leftToKernel is what became of packets that a device should forward by itself and did not.
+const leftToKernel = "left to the kernel"
+
+// straying is a device by which packets may go that it is not meant for.
+type straying interface {
+	// Aside counts such packets by where they went.
+	Aside() (map[string]uint64, error)
 }
 
 // Run measures one round.
@@ -51,7 +56,7 @@ func (r *routeRow) Run(ctx context.Context, round time.Duration) (s Sample, err 
 	if err := r.attach(ctx); err != nil {
 		return s, err
 	}
-	before, err := r.passed()
+	before, err := r.aside()
 	if err != nil {
 		return s, err
 	}
@@ -64,24 +69,26 @@ func (r *routeRow) Run(ctx context.Context, round time.Duration) (s Sample, err 
 	if err != nil {
 		return s, err
 	}
-	after, err := r.passed()
+	after, err := r.aside()
 	if err != nil {
 		return s, err
 	}
 	r.warm = true
-	if n := after - before; n > 0 {
-		note := fmt.Sprintf("%d of %d packets of the last round were left to the kernel", n, s.Sent)
-		s.Note = strings.TrimPrefix(s.Note+"; "+note, "; ")
+	for _, where := range slices.Sorted(maps.Keys(after)) {
+		if n := after[where] - before[where]; n > 0 {
+			note := fmt.Sprintf("%d of %d packets of the last round were %s", n, s.Sent, where)
+			s.Note = strings.TrimPrefix(s.Note+"; "+note, "; ")
+		}
 	}
 	return s, nil
 }
 
-// passed is how many packets the device has left to the kernel.
-func (r *routeRow) passed() (uint64, error) {
-	if d, ok := r.device.(passing); ok {
-		return d.Passed()
+// aside counts packets that went where they should not.
+func (r *routeRow) aside() (map[string]uint64, error) {
+	if d, ok := r.device.(straying); ok {
+		return d.Aside()
 	}
-	return 0, nil
+	return nil, nil
 }
 
 // describe says what the routes are, and what the device took to have them.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"culvert/internal/bench/report"
@@ -28,6 +29,7 @@ func init() {
 		candidate{name: "linux", scenarios: route, device: program(benchProgBenchEmpty)},
 		candidate{name: "redirect", scenarios: route, device: program(benchProgBenchRedirect)},
 		candidate{name: "fib", scenarios: route, device: program(benchProgBenchFib)},
+		candidate{name: "xdp-forward", scenarios: route, device: func(Options) Device { return &xdpForward{} }},
 	)
 }
 
@@ -166,6 +168,7 @@ func routeReport(groups []*routeGroup, chosen []candidate, missing map[string]er
 		}
 	}
 	compareWithFew(all, groups)
+	noteMirrors(all, groups)
 	return all
 }
 
@@ -187,6 +190,29 @@ func compareWithFew(all *report.Report, groups []*routeGroup) {
 			}
 			spread := report.NewSpread(report.PairedRatios(rates[full], rates[base]))
 			all.Ratios[full+"/"+base], all.RatioSpreads[full+"/"+base] = spread.Median, spread
+		}
+	}
+}
+
+// noteMirrors tells what rows took to know the routes, of each once with few and once with all.
+func noteMirrors(all *report.Report, groups []*routeGroup) {
+	type once struct {
+		name string
+		full bool
+	}
+	told := map[once]bool{}
+	for _, g := range groups {
+		for i := range all.Rows {
+			row := &all.Rows[i]
+			name, mine := strings.CutSuffix(row.Name, "@"+g.String())
+			t, key := row.Routes, once{name, g.full}
+			if !mine || told[key] || t == nil || t.Sync == 0 {
+				continue
+			}
+			told[key] = true
+			note := fmt.Sprintf("current %.2f s after its start; %.1f MiB of maps, %.1f MiB in the process", t.Sync,
+				float64(t.MapBytes)/(1<<20), float64(t.ProcessBytes)/(1<<20))
+			row.Note = strings.TrimPrefix(row.Note+"; "+note, "; ")
 		}
 	}
 }

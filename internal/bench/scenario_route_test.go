@@ -44,7 +44,7 @@ func TestRoute(t *testing.T) {
 		if !row.Valid || row.Received == 0 || row.Received != row.Sent || len(row.Lost) > 0 || row.FrameSize != routeFrame {
 			t.Errorf("row %+v", row)
 		}
-		if strings.Contains(row.Note, "left to the kernel") {
+		if strings.Contains(row.Note, leftToKernel) {
 			t.Errorf("row %s: %s", row.Name, row.Note)
 		}
 		full := strings.Contains(group, "-full")
@@ -224,7 +224,7 @@ func TestFibForwards(t *testing.T) {
 			t.Errorf("a packet without hops left: verdict %d, % x", verdict, got)
 		}
 	}
-	if n, err := d.Passed(); n != 2 || err != nil {
-		t.Errorf("%d packets left to the kernel, want 2, error %v", n, err)
+	if aside, err := d.Aside(); aside[leftToKernel] != 2 || err != nil {
+		t.Errorf("packets left to the kernel: %v, want 2, error %v", aside, err)
 	}
 }
