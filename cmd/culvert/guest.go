@@ -55,6 +55,7 @@ func newGuestTestCmd() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "lines of kernels, separated by commas (default 6.1,6.12)")
+	cmd.Flags().StringSliceVar(&o.Programs, "program", nil, "programs of this machine that the tests call, with their libraries")
 	completeFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
 	return cmd
 }

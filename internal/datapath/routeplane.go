@@ -20,9 +20,9 @@ type RouteOptions struct {
 const (
 	// RouteHops is how many next hops the mirror can tell apart.
 	RouteHops = 65536
-	// RouteBlocks4 and RouteBlocks6 are the blocks that a full table needs, and half as many again.
+	// RouteBlocks4 and RouteBlocks6 hold a full table of 2026 and half as much again.
 	RouteBlocks4 = 16384
-	RouteBlocks6 = 65536
+	RouteBlocks6 = 98304
 	// RouteNeighbours is how many neighbours on connected networks have a next hop of their own.
 	RouteNeighbours = 65536
 )

@@ -68,6 +68,9 @@ func (m Machine) Run(ctx context.Context) (a Answer, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	m.Job.Modules = modules
+	if m.Job.Instructions == nil { // what is counted shall not depend on more than it needs
+		m.Job.Modules = allModules
+	}
 	root := dir + "/root.cpio"
 	if err := m.writeRoot(root); err != nil {
 		return a, fmt.Errorf("make the guest's file system: %w", err)

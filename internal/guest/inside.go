@@ -117,7 +117,7 @@ func runCommand(ctx context.Context, c Command) (failed bool, err error) {
 	}
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
 	cmd.Dir = c.Dir
-	cmd.Env = []string{"HOME=/tmp", "PATH=/", "TMPDIR=/tmp"}
+	cmd.Env = []string{"HOME=/tmp", "PATH=/bin", "TMPDIR=/tmp"}
 	out := &lineWriter{to: sayer(sayOutput)}
 	cmd.Stdout, cmd.Stderr = out, out
 	err = cmd.Run()

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -22,6 +23,12 @@ var Lines = []string{"6.1", "6.12"}
 
 // modules are what guests need that is not built into Debian's kernels, in the order in which they can be loaded.
 var modules = []string{"llc", "stp", "bridge", "veth"}
+
+// testModules are those that only tests need: VLAN and VRF devices.
+var testModules = []string{"garp", "mrp", "8021q", "vrf"}
+
+// allModules are kept of each kernel.
+var allModules = slices.Concat(modules, testModules)
 
 // Kernel is a kernel as Debian built it.
 type Kernel struct {
@@ -83,6 +90,11 @@ func openKernel(line, dir string) (Kernel, error) {
 	if err != nil {
 		return Kernel{}, err
 	}
+	for _, m := range allModules { // an earlier version of culvert kept fewer
+		if _, err := os.Stat(filepath.Join(dir, m+".ko")); err != nil {
+			return Kernel{}, err
+		}
+	}
 	return Kernel{Line: line, Release: filepath.Base(dir), Package: strings.TrimSpace(string(version)), dir: dir}, nil
 }
 
@@ -132,7 +144,7 @@ func fetchKernel(ctx context.Context, a apt, p kernelPackage, dir string) (err e
 // unpackKernel takes the image and the modules out of a package. Some modules are compressed.
 func unpackKernel(ctx context.Context, deb, release, dir string) error {
 	wanted := map[string]string{"boot/vmlinuz-" + release: "vmlinuz"}
-	for _, m := range modules {
+	for _, m := range allModules {
 		wanted[m+".ko"] = m + ".ko"
 		wanted[m+".ko.xz"] = m + ".ko"
 	}
@@ -144,7 +156,7 @@ func unpackKernel(ctx context.Context, deb, release, dir string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	missing := 1 + len(modules)
+	missing := 1 + len(allModules)
 	files := tar.NewReader(out)
 	for missing > 0 {
 		h, err := files.Next()

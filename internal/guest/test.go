@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +19,8 @@ type TestOptions struct {
 	Lines []string
 	// Commands are test programs without dynamic linking, each with its arguments behind it, separated by spaces.
 	Commands []string
+	// Programs of this machine that the tests call, by name; they are put into /bin with their libraries.
+	Programs []string
 	// Output takes what the tests print, and a last line for each program like that of go-test(1).
 	Output io.Writer
 	// Progress takes a line for each step.
@@ -30,7 +33,10 @@ func Test(ctx context.Context, o TestOptions) error {
 	if err != nil {
 		return err
 	}
-	files := map[string]string{}
+	files, err := programFiles(ctx, o.Programs)
+	if err != nil {
+		return err
+	}
 	var commands []Command
 	for _, text := range o.Commands {
 		words := strings.Fields(text)
@@ -74,4 +80,26 @@ func Test(ctx context.Context, o TestOptions) error {
 		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
 	}
 	return nil
+}
+
+// programFiles finds programs and the libraries that they are linked with.
+func programFiles(ctx context.Context, names []string) (map[string]string, error) {
+	files := map[string]string{}
+	for _, name := range names {
+		at, err := exec.LookPath(name)
+		if err != nil {
+			return nil, fmt.Errorf("find a program for the guest: %w", err)
+		}
+		files["/bin/"+filepath.Base(name)] = at
+		out, err := exec.CommandContext(ctx, "ldd", at).Output()
+		if err != nil {
+			continue // linked with nothing
+		}
+		for word := range strings.FieldsSeq(string(out)) {
+			if filepath.IsAbs(word) {
+				files[word] = word
+			}
+		}
+	}
+	return files, nil
 }
