@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * A bare redirect, an empty program, and a wrapper that lets a program run many times on a fresh
- * packet. All take multi-buffer packets, because a veth with a large MTU accepts no others and
- * because a tail call needs the same kind on both sides.
+ * A bare redirect, an IP router of the least code, an empty program, and a wrapper that lets a
+ * program run many times on a fresh packet. All take multi-buffer packets, because a veth with a
+ * large MTU accepts no others and because a tail call needs the same kind on both sides.
  */
+#include "bench_fib.h"
 #include "bench_rewrite.h"
 #include "bench_template.h"
 
@@ -58,6 +59,13 @@ int bench_rewrite(struct xdp_md *ctx)
 	return rewrite(ctx, rewrite_header, rewrite_ip_sum, rewrite_l4_sum)
 		       ? XDP_ABORTED
 		       : bpf_redirect(out_ifindex, 0);
+}
+
+/* Forwards IP packets by the kernel's tables, which are asked for each. */
+SEC("xdp.frags")
+int bench_fib(struct xdp_md *ctx)
+{
+	return fib_forward(ctx);
 }
 
 /* Does nothing. On a veth it turns NAPI on, without which the peer cannot redirect into it. */

@@ -57,6 +57,10 @@ afterwards. The scenarios are:
           lengths; generator on one CPU, device and sink on another
   latency percentiles of the time from generator to sink at 10, 50 and 90 % of
           each row's no drop rate, on two CPUs
+  route   packets a second that are routed by IP: by Linux, by a bare redirect,
+          by an XDP program that asks the kernel for each, and by culvert; with
+          few routes and with a full table of real prefixes, to one and to many
+          destinations, and while routes change. --groups chooses among these
   generator  packets a second from the bench's own generator and from tcpreplay
           over a veth pair into a sink, all on one CPU
 
@@ -68,6 +72,7 @@ row by name.`,
 			"  culvert bench run veth --size 512,1400 --cpus 1\n" +
 			"  culvert bench run veth -o /tmp/veth   # the table, /tmp/veth.json, veth.md, veth-rates.svg\n" +
 			"  culvert bench run ndr --rows redirect,culvert-cold --size 138,imix\n" +
+			"  culvert bench run route --groups 4-few,4-full-65536 --rows linux,mirror\n" +
 			"  culvert bench run latency --rows direct,redirect --rounds 1\n" +
 			"  culvert lab up scion3 && culvert bench run scion3",
 		ValidArgsFunction: completeArgs(nothing, fixed(bench.Scenarios()...)),
@@ -109,7 +114,10 @@ row by name.`,
 			"separated by commas (default: the scenario's)")
 	cmd.Flags().IntSliceVar(&o.CPUs, "cpus", nil,
 		"veth: CPUs for generator, device and sink, 1 or 2, separated by commas (default 1, and 2 with 138 bytes)")
+	cmd.Flags().StringSliceVar(&o.Groups, "groups", nil,
+		"route: "+strings.Join(bench.RouteGroups(), ", ")+", or the beginning of such names up to a dash, separated by commas (default all)")
 	completeFlag(cmd, "rows", benchRows)
+	completeFlag(cmd, "groups", fixed(bench.RouteGroups()...))
 	completeFlag(cmd, "cpus", fixed("1", "2"))
 	completeFlag(cmd, "lab", labs)
 	return cmd

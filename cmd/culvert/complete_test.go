@@ -11,7 +11,7 @@ import (
 // TestCompletion asks the command line itself what the shells ask it.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"bench run ":                         "veth workers cost scion3 ndr latency generator :4",
+		"bench run ":                         "veth workers cost scion3 route ndr latency generator :4",
 		"bench run scion3 ":                  ":4",
 		"bench run scion3 --rows ":           "culvert culvert+reference reference :4",
 		"bench run veth --cpus ":             "1 2 :4",

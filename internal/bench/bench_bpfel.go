@@ -30,8 +30,10 @@ const (
 	benchMapTemplates      = "templates"
 	benchProgBenchCost     = "bench_cost"
 	benchProgBenchEmpty    = "bench_empty"
+	benchProgBenchFib      = "bench_fib"
 	benchProgBenchRedirect = "bench_redirect"
 	benchProgBenchRewrite  = "bench_rewrite"
+	benchVarFibPassed      = "fib_passed"
 	benchVarHeaderMax      = "header_max"
 	benchVarOneLength      = "one_length"
 	benchVarOutIfindex     = "out_ifindex"
@@ -85,6 +87,7 @@ type benchSpecs struct {
 type benchProgramSpecs struct {
 	BenchCost     *ebpf.ProgramSpec `ebpf:"bench_cost"`
 	BenchEmpty    *ebpf.ProgramSpec `ebpf:"bench_empty"`
+	BenchFib      *ebpf.ProgramSpec `ebpf:"bench_fib"`
 	BenchRedirect *ebpf.ProgramSpec `ebpf:"bench_redirect"`
 	BenchRewrite  *ebpf.ProgramSpec `ebpf:"bench_rewrite"`
 }
@@ -102,6 +105,7 @@ type benchMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchVariableSpecs struct {
+	FibPassed     *ebpf.VariableSpec `ebpf:"fib_passed"`
 	HeaderMax     *ebpf.VariableSpec `ebpf:"header_max"`
 	OneLength     *ebpf.VariableSpec `ebpf:"one_length"`
 	OutIfindex    *ebpf.VariableSpec `ebpf:"out_ifindex"`
@@ -148,6 +152,7 @@ func (m *benchMaps) Close() error {
 //
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchVariables struct {
+	FibPassed     *ebpf.Variable `ebpf:"fib_passed"`
 	HeaderMax     *ebpf.Variable `ebpf:"header_max"`
 	OneLength     *ebpf.Variable `ebpf:"one_length"`
 	OutIfindex    *ebpf.Variable `ebpf:"out_ifindex"`
@@ -163,6 +168,7 @@ type benchVariables struct {
 type benchPrograms struct {
 	BenchCost     *ebpf.Program `ebpf:"bench_cost"`
 	BenchEmpty    *ebpf.Program `ebpf:"bench_empty"`
+	BenchFib      *ebpf.Program `ebpf:"bench_fib"`
 	BenchRedirect *ebpf.Program `ebpf:"bench_redirect"`
 	BenchRewrite  *ebpf.Program `ebpf:"bench_rewrite"`
 }
@@ -171,6 +177,7 @@ func (p *benchPrograms) Close() error {
 	return _BenchClose(
 		p.BenchCost,
 		p.BenchEmpty,
+		p.BenchFib,
 		p.BenchRedirect,
 		p.BenchRewrite,
 	)

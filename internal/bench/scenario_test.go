@@ -134,6 +134,8 @@ func TestOptionsOfOthers(t *testing.T) {
 		{"ndr", Options{CPUs: []int{1}}, "--cpus is not for"},
 		{"workers", Options{Sizes: []string{"150"}}, "--size is not for"},
 		{"veth", Options{Lab: "scion3"}, "--lab is not for"},
+		{"veth", Options{Groups: []string{"4-few"}}, "--groups is not for scenario veth, only for route"},
+		{"route", Options{Sizes: []string{"64"}}, "--size is not for"},
 		{"veth", Options{Round: time.Nanosecond}, "--seconds 1e-09: give 0.001 to 3600"},
 		{"veth", Options{Round: 2 * time.Hour}, "--seconds 7200"},
 	} {

@@ -38,6 +38,7 @@ func TestCompare(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		now           []Counts
+		was           Counts // of 6.1 in place of was
 		lines, rows   []string
 		notes, faults []string
 	}{
@@ -50,6 +51,14 @@ func TestCompare(t *testing.T) {
 			name:   "over 2 % more",
 			now:    []Counts{counts("6.1", "6.1.1-1", map[string]float64{"cost/redirect": 100, "path/redirect": 1020.01}), same},
 			faults: []string{"Linux 6.1: path/redirect takes 1020.01 instructions, by the baseline 1000.00: +2.00 %"},
+		},
+		{
+			name: "a row of the kernel alone",
+			now: []Counts{counts("6.1", "6.1.1-1", map[string]float64{
+				"cost/redirect": 100, "path/redirect": 1000, "path/bridge": 515,
+			}), same},
+			was:   counts("6.1", "6.1.1-1", map[string]float64{"cost/redirect": 100, "path/redirect": 1000, "path/bridge": 500}),
+			notes: []string{"Linux 6.1: path/bridge takes 515.00 instructions, by the baseline 500.00: +3.00 %: that is the kernel's"},
 		},
 		{
 			name:  "over 2 % less",
@@ -80,6 +89,10 @@ func TestCompare(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			was := was
+			if tt.was.Line != "" {
+				was = []Counts{tt.was, was[1]}
+			}
 			c := Compare(was, tt.now, tt.lines, tt.rows)
 			matches := func(got, want []string) bool {
 				return slices.EqualFunc(got, want, strings.Contains)

@@ -26,7 +26,7 @@ func variantOf(base, like string) string {
 
 // ours tells whether a row is one of culvert's, not of a peer's.
 func ours(name string) bool {
-	return strings.HasPrefix(name, "culvert") || strings.HasPrefix(name, "workers")
+	return strings.HasPrefix(name, "culvert") || strings.HasPrefix(name, "workers") || strings.HasPrefix(name, "mirror")
 }
 
 // workersPart is the part of a variant that says how many worker CPUs a row has, as in "culvert-cold@workers2".

@@ -48,6 +48,8 @@ type Row struct {
 	Use map[int]Spread `json:"cpu_use,omitempty"`
 	// Order is what became of the packets' order.
 	Order *Order `json:"order,omitempty"`
+	// Routes is what a router had to route by.
+	Routes *Routes `json:"routes,omitempty"`
 	// NDR is the highest rate without loss, in millions of packets a second: the no drop rate.
 	NDR *Spread `json:"ndr_mpps,omitempty"`
 	// Latency has one entry for each offered rate, in ascending order.
@@ -77,6 +79,22 @@ type Order struct {
 	Reordered uint64 `json:"reordered"`
 	// Late are those of the reordered packets that came too late to know whether they are duplicates.
 	Late uint64 `json:"late,omitempty"`
+}
+
+// Routes is the table of a router under test, and what it took.
+type Routes struct {
+	// Routes is how many there were of the packets' family, Destinations how many addresses the packets had.
+	Routes       int `json:"table"`
+	Destinations int `json:"destinations"`
+	// Updates is how many routes were changed while packets were sent, in all rounds.
+	Updates uint64 `json:"updates,omitempty"`
+	// Install is how many seconds the kernel took to take all routes of the bed, of both families.
+	Install float64 `json:"install_seconds"`
+	// Sync is how many seconds a copy of the kernel's routes took until it was current, from the start.
+	Sync float64 `json:"sync_seconds,omitempty"`
+	// MapBytes is the memory of the copy in the kernel, ProcessBytes that of the process beside it.
+	MapBytes     uint64 `json:"map_bytes,omitempty"`
+	ProcessBytes uint64 `json:"process_bytes,omitempty"`
 }
 
 // Latency is how long packets took at one offered rate, in nanoseconds from the generator to the sink.

@@ -110,6 +110,12 @@ func (r *Report) columns(g group) []column {
 	for _, base := range r.bases(g) {
 		add("x "+shortIn(base, g.variant), func(row Row) string { return r.ratioCell(row.Name, base) })
 	}
+	for _, variant := range r.ownVariants(g) {
+		add("x @"+variant, func(row Row) string {
+			base, _ := split(row.Name)
+			return r.ratioCell(row.Name, base+"@"+variant)
+		})
+	}
 	add("offered", func(row Row) string { return figure(row.Offered, Spread.median, "%.3f") })
 	add("lost", Row.lostCell)
 	for _, cpu := range cpus(g.rows) {
@@ -135,18 +141,41 @@ func (r *Report) columns(g group) []column {
 	return all
 }
 
-// bases lists the rows that rows of the group are compared with, in the order of the report.
+// bases lists the rows that rows of the group are compared with, in the order of the report. Those that a row is
+// compared with only because they are itself in another variant are left to ownVariants.
 func (r *Report) bases(g group) []string {
 	var names []string
 	for _, base := range r.Rows {
 		for _, row := range g.rows {
-			if _, known := r.Ratios[row.Name+"/"+base.Name]; known {
+			if _, known := r.Ratios[row.Name+"/"+base.Name]; known && !namesake(row.Name, base.Name) {
 				names = append(names, base.Name)
 				break
 			}
 		}
 	}
 	return names
+}
+
+// ownVariants lists the other variants that rows of the group are compared with themselves in.
+func (r *Report) ownVariants(g group) []string {
+	var variants []string
+	for _, base := range r.Rows {
+		for _, row := range g.rows {
+			_, variant := split(base.Name)
+			_, known := r.Ratios[row.Name+"/"+base.Name]
+			if known && namesake(row.Name, base.Name) && !slices.Contains(variants, variant) {
+				variants = append(variants, variant)
+			}
+		}
+	}
+	return variants
+}
+
+// namesake tells whether two rows are the same in two variants that have tables of their own.
+func namesake(a, b string) bool {
+	nameA, _ := split(a)
+	nameB, _ := split(b)
+	return nameA == nameB && groupOf(a) != groupOf(b)
 }
 
 func (r *Report) ratioCell(name, base string) string {

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// routeBed is a router's namespace with routes, between a generator and a sink. A full table takes long to install and
+// much memory, so all rows share it: each device under test is on In only while it is its turn.
+type routeBed struct {
+	tester, under *Space
+	path          Path
+	table         routeTable
+	writer        *routeWriter
+	sink          *Sink
+	// refused counts what devices on the path do not take. It slows all rows down by the same.
+	refused *refusals
+	// install is how long the kernel took to take the routes.
+	install time.Duration
+	// devices are those of the rows, by the names of candidates.
+	devices map[string]Standing
+	order   []string
+}
+
+// newRouteBed lays the path and installs the routes. Close is called after it, even when it failed.
+func newRouteBed(t routeTable) (b *routeBed, err error) {
+	b = &routeBed{table: t, devices: map[string]Standing{}}
+	p := &b.path
+	steps := []func() error{
+		func() error { b.tester, err = NewSpace(); return err },
+		func() error { b.under, err = NewSpace(); return err },
+		func() error { p.Source, p.In, err = NewWire(b.tester, b.under, "cvsource", "cvin", 0); return err },
+		func() error { p.Sink, p.Out, err = NewWire(b.tester, b.under, "cvsink", "cvout", 0); return err },
+		func() error { return b.address() },
+		func() error { return b.under.Do(setRouting) },
+		func() error { b.sink, err = NewSink(p.Sink, SinkOptions{Port: discardPort}); return err },
+		func() error { b.refused, err = watchRefusals(p.Source, p.Out); return err },
+		func() error { b.writer, err = newRouteWriter(b.under, p.Out.Index); return err },
+		func() error {
+			start := time.Now()
+			err := errors.Join(t.install(b.writer, false), t.install(b.writer, true))
+			b.install = time.Since(start)
+			return err
+		},
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// address gives the router its addresses and neighbours.
+func (b *routeBed) address() error {
+	for _, side := range []struct {
+		at, far End
+		net     netip.Prefix
+	}{
+		{b.path.In, b.path.Source, routeNetIn4}, {b.path.In, b.path.Source, routeNetIn6},
+		{b.path.Out, b.path.Sink, routeNetOut4}, {b.path.Out, b.path.Sink, routeNetOut6},
+	} {
+		own := side.net.Addr().Next()
+		if err := side.at.Assign(netip.PrefixFrom(own, side.net.Bits())); err != nil {
+			return err
+		}
+		neighbours := []netip.Addr{own.Next()}
+		if side.at.Index == b.path.Out.Index {
+			neighbours = routeGatewaysOf(own.Is6())
+		}
+		for _, n := range neighbours {
+			if err := side.at.Neighbour(n, side.far.MAC); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// setRouting makes the namespace of the calling thread a router. Sources are not checked, as on routers with a full
+// table, whose routes are seldom symmetric.
+func setRouting() error {
+	for _, set := range []struct{ name, value string }{
+		{"ipv4/conf/all/rp_filter", "0"}, {"ipv4/conf/cvin/rp_filter", "0"}, {"ipv4/conf/cvout/rp_filter", "0"},
+		{"ipv4/ip_forward", "1"}, {"ipv6/conf/all/forwarding", "1"},
+	} {
+		if err := os.WriteFile("/proc/sys/net/"+set.name, []byte(set.value), 0); err != nil {
+			return fmt.Errorf("make a namespace a router: set %s to %s: %w", set.name, set.value, err)
+		}
+	}
+	return nil
+}
+
+// prepare gets the device of a candidate ready and takes it off the path until its turn.
+func (b *routeBed) prepare(ctx context.Context, c candidate, o Options) error {
+	d, ok := c.device(o).(Standing)
+	if !ok {
+		return fmt.Errorf("set %s up: it cannot wait for its turn beside others", c.name)
+	}
+	b.devices[c.name] = d
+	b.order = append(b.order, c.name)
+	if err := d.Prepare(ctx, b.path); err != nil {
+		return fmt.Errorf("set %s up: %w", c.name, err)
+	}
+	return nil
+}
+
+// Close removes the router with all its routes.
+func (b *routeBed) Close() error {
+	var err error
+	for _, name := range b.order {
+		err = errors.Join(err, b.devices[name].Release())
+	}
+	if b.writer != nil {
+		err = errors.Join(err, b.writer.Close())
+	}
+	err = errors.Join(err, b.refused.Close())
+	if b.sink != nil {
+		err = errors.Join(err, b.sink.Close())
+	}
+	for _, s := range []*Space{b.tester, b.under} {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}
+	return err
+}

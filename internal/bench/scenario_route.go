@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"culvert/internal/bench/report"
+)
+
+// routeAgainst are the rows that others of their group are compared with.
+var routeAgainst = []string{"linux", "redirect", "fib"}
+
+// churnRows are the rows that are measured while routes change, unless others are asked for.
+var churnRows = []string{"linux", "fib", "mirror"}
+
+func init() {
+	program := func(name string) func(Options) Device {
+		return func(Options) Device { return &routeProgram{program: name} }
+	}
+	route := []string{"route"}
+	candidates = append(candidates,
+		candidate{name: "linux", scenarios: route, device: program(benchProgBenchEmpty)},
+		candidate{name: "redirect", scenarios: route, device: program(benchProgBenchRedirect)},
+		candidate{name: "fib", scenarios: route, device: program(benchProgBenchFib)},
+		candidate{name: "xdp-forward", scenarios: route, device: func(Options) Device { return &xdpForward{} }},
+	)
+}
+
+// runRoute measures routers: what they forward a second with few routes and with a full table, to few and to many
+// destinations, and whether they lose packets while routes change. Rows of all groups take turns, so that groups can be
+// compared too.
+func runRoute(ctx context.Context, chosen []candidate, o Options) (r *report.Report, err error) {
+	groups, err := o.routeGroups()
+	if err != nil {
+		return nil, err
+	}
+	missing, err := o.missing([]*group{{rows: chosen}})
+	if err != nil {
+		return nil, err
+	}
+	there := slices.DeleteFunc(slices.Clone(chosen), func(c candidate) bool { return missing[c.name] != nil })
+	beds, err := o.layBeds(ctx, groups, there)
+	defer func() {
+		for _, b := range beds {
+			err = errors.Join(err, b.Close())
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, g := range groups {
+			if g.gen != nil {
+				err = errors.Join(err, g.gen.Close())
+			}
+		}
+	}()
+	cpu := LastCPU()
+	var steady, changing []Row
+	for _, g := range groups {
+		b := beds[g.full]
+		fmt.Fprintf(o.Progress, "making the packets of %s\n", g)
+		if err := g.generator(b, cpu); err != nil {
+			return nil, err
+		}
+		for _, c := range there {
+			switch {
+			case !g.churn:
+				steady = append(steady, newRouteRow(c, g, b, cpu))
+			case slices.Contains(churnRows, c.name) || slices.Contains(o.Rows, c.name):
+				changing = append(changing, newRouteRow(c, g, b, cpu))
+			}
+		}
+	}
+	run := RunOptions{Rounds: o.Rounds, Round: o.Round, Progress: o.Progress}
+	samples, err := runRows(ctx, steady, run)
+	if err != nil {
+		return nil, err
+	}
+	run.Rounds = (o.Rounds + 2) / 3
+	more, err := runRows(ctx, changing, run)
+	if err != nil {
+		return nil, err
+	}
+	return routeReport(groups, chosen, missing, append(steady, changing...), append(samples, more...)), nil
+}
+
+// layBeds makes the routers with few routes and with a full table that the groups need, with the devices under test.
+// Close is called of all beds that are returned, also with an error.
+func (o Options) layBeds(ctx context.Context, groups []*routeGroup, there []candidate) (map[bool]*routeBed, error) {
+	beds := map[bool]*routeBed{}
+	for _, g := range groups {
+		if beds[g.full] != nil {
+			continue
+		}
+		table := fewRoutes()
+		if g.full {
+			var err error
+			if table, err = o.fullRoutes(); err != nil {
+				return beds, err
+			}
+		}
+		fmt.Fprintf(o.Progress, "installing %d routes of IPv4 and %d of IPv6\n", len(table.v4), len(table.v6))
+		b, err := newRouteBed(table)
+		beds[g.full] = b
+		if err != nil {
+			return beds, err
+		}
+		fmt.Fprintf(o.Progress, "installed in %s\n", b.install.Round(time.Millisecond))
+		for _, c := range there {
+			if err := ctx.Err(); err != nil {
+				return beds, fmt.Errorf("interrupted: %w", err)
+			}
+			fmt.Fprintf(o.Progress, "setting up %s\n", c.name)
+			if err := b.prepare(ctx, c, o); err != nil {
+				return beds, err
+			}
+		}
+	}
+	return beds, nil
+}
+
+// generator makes the generator of the group's packets.
+func (g *routeGroup) generator(b *routeBed, cpu int) error {
+	frames, err := g.frames(b.table, b.path)
+	if err != nil {
+		return err
+	}
+	g.gen, err = NewGenerator(GeneratorOptions{Frames: frames, From: b.path.Source, CPU: cpu})
+	return err
+}
+
+// routeReport compares rows within their groups, and each row with itself with few routes.
+func routeReport(groups []*routeGroup, chosen []candidate, missing map[string]error, rows []Row, samples [][]Sample) *report.Report {
+	all := &report.Report{Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}}
+	for _, g := range groups {
+		var mine []Row
+		var taken [][]Sample
+		for i, row := range rows {
+			if row.(*routeRow).group == g {
+				mine, taken = append(mine, row), append(taken, samples[i])
+			}
+		}
+		var against []string
+		if !g.churn {
+			for _, name := range routeAgainst {
+				against = append(against, name+"@"+g.String())
+			}
+		}
+		r := rateReport(mine, taken, against)
+		all.Rows = append(all.Rows, r.Rows...)
+		maps.Copy(all.Ratios, r.Ratios)
+		maps.Copy(all.RatioSpreads, r.RatioSpreads)
+		for _, c := range chosen {
+			// Once says it.
+			if err := missing[c.name]; err != nil && g == groups[0] {
+				all.Rows = append(all.Rows, report.Row{
+					Name: c.name + "@" + g.String(), FrameSize: routeFrame, Note: "not measured: " + err.Error(),
+				})
+			}
+		}
+	}
+	compareWithFew(all, groups)
+	noteMirrors(all, groups)
+	return all
+}
+
+// compareWithFew compares each row that has a full table with the same one that has few routes.
+func compareWithFew(all *report.Report, groups []*routeGroup) {
+	rates := map[string][]float64{}
+	for _, row := range all.Rows {
+		rates[row.Name] = row.Samples["mpps"]
+	}
+	for _, g := range groups {
+		if !g.full || g.churn {
+			continue
+		}
+		few := &routeGroup{v6: g.v6}
+		for _, name := range RowNames("route") {
+			full, base := name+"@"+g.String(), name+"@"+few.String()
+			if len(rates[full]) == 0 || len(rates[base]) == 0 {
+				continue
+			}
+			spread := report.NewSpread(report.PairedRatios(rates[full], rates[base]))
+			all.Ratios[full+"/"+base], all.RatioSpreads[full+"/"+base] = spread.Median, spread
+		}
+	}
+}
+
+// noteMirrors tells what rows took to know the routes, of each once with few and once with all.
+func noteMirrors(all *report.Report, groups []*routeGroup) {
+	type once struct {
+		name string
+		full bool
+	}
+	told := map[once]bool{}
+	for _, g := range groups {
+		for i := range all.Rows {
+			row := &all.Rows[i]
+			name, mine := strings.CutSuffix(row.Name, "@"+g.String())
+			t, key := row.Routes, once{name, g.full}
+			if !mine || told[key] || t == nil || t.Sync == 0 {
+				continue
+			}
+			told[key] = true
+			note := fmt.Sprintf("current %.2f s after its start; %.1f MiB of maps, %.1f MiB in the process", t.Sync,
+				float64(t.MapBytes)/(1<<20), float64(t.ProcessBytes)/(1<<20))
+			row.Note = strings.TrimPrefix(row.Note+"; "+note, "; ")
+		}
+	}
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+)
+
+const routeTestRound = 10 * time.Millisecond
+
+// routeOptions measure every row of scenario route for a moment, with a part of the full table.
+func routeOptions(t *testing.T) Options {
+	t.Helper()
+	return Options{Rounds: 1, Round: routeTestRound, Progress: io.Discard, prefixes: testPrefixes(t), sample: 6000}
+}
+
+// All rows route all packets of all groups, by themselves where they should, and nothing remains.
+func TestRoute(t *testing.T) {
+	needRoot(t)
+	checkLeftovers(t)
+	o := routeOptions(t)
+	r, err := Run(t.Context(), "route", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := map[string]bool{}
+	for _, row := range r.Rows {
+		name, group, _ := strings.Cut(row.Name, "@")
+		if slices.Contains([]string{"xdp-forward"}, name) {
+			continue
+		}
+		measured[row.Name] = true
+		// On one CPU generator and device take turns, so that nothing is lost for want of speed.
+		if !row.Valid || row.Received == 0 || row.Received != row.Sent || len(row.Lost) > 0 || row.FrameSize != routeFrame {
+			t.Errorf("row %+v", row)
+		}
+		if strings.Contains(row.Note, leftToKernel) {
+			t.Errorf("row %s: %s", row.Name, row.Note)
+		}
+		full := strings.Contains(group, "-full")
+		if row.Routes == nil || (row.Routes.Routes > 4) != full || (row.Routes.Updates > 0) != strings.HasSuffix(group, "churn") {
+			t.Errorf("row %s: routes %+v", row.Name, row.Routes)
+		}
+	}
+	for _, group := range RouteGroups() {
+		for _, name := range []string{"linux", "fib"} {
+			if !measured[name+"@"+group] {
+				t.Errorf("%s has not been measured in %s", name, group)
+			}
+		}
+	}
+	for _, ratio := range []string{
+		"fib@4-few/linux@4-few", "linux@6-full-zipf/redirect@6-full-zipf", "fib@4-full-65536/fib@4-few", "linux@6-full-1/linux@6-few",
+	} {
+		if r.Ratios[ratio] <= 0 || r.RatioSpreads[ratio].Median != r.Ratios[ratio] {
+			t.Errorf("no ratio %s in %v", ratio, r.Ratios)
+		}
+	}
+	for _, ratio := range []string{"linux@4-full-1/fib@4-few", "linux@6-full-1/linux@4-few", "fib@4-full-churn/linux@4-full-churn"} {
+		if r.Ratios[ratio] != 0 {
+			t.Errorf("there is a ratio %s", ratio)
+		}
+	}
+	var table bytes.Buffer
+	if err := r.WriteTable(&table); err != nil || !strings.Contains(table.String(), "x @4-few") {
+		t.Errorf("error %v, table\n%s", err, &table)
+	}
+}
+
+// Whenever it is interrupted, nothing remains.
+func TestInterruptedRouteLeavesNothing(t *testing.T) {
+	needRoot(t)
+	for _, when := range []string{
+		"setting up fib", "making the packets of 4-full-churn", "warming up fib@4-few", "warming up linux@4-full-churn", "round 1 of 1: fib@4-full-churn",
+	} {
+		t.Run(when, func(t *testing.T) {
+			checkLeftovers(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			o := routeOptions(t)
+			o.Progress = cancelOn{when, cancel}
+			o.Rows, o.Groups = []string{"linux", "fib"}, []string{"4-few", "4-full-churn"}
+			_, err := Run(ctx, "route", o)
+			if last := strings.HasPrefix(when, "round 1"); !last && !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// A churn leaves all routes that there were, however it ends, and the traffic had each of them changed.
+func TestChurn(t *testing.T) {
+	needRoot(t)
+	checkLeftovers(t)
+	table, err := routeOptions(t).fullRoutes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := newRouteBed(table)
+	defer func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v6 := range []bool{false, true} {
+		g := &routeGroup{v6: v6, full: true, addresses: 100, churn: true}
+		if _, err := g.frames(table, b.path); err != nil {
+			t.Fatal(err)
+		}
+		c, err := newChurn(b, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range g.from {
+			if !slices.Contains(c.ring, p) {
+				t.Errorf("route to %s of the traffic is not changed", p)
+			}
+		}
+		family, want := netlink.FAMILY_V4, len(table.v4)
+		if v6 {
+			family, want = netlink.FAMILY_V6, len(table.v6)
+		}
+		if err := c.step(10 * len(c.ring)); err != nil {
+			t.Fatal(err)
+		}
+		got, _ := countRoutes(t, b.under, family)
+		if away := c.removed - c.restored; got != want-away || away == 0 || away > c.lag+1 || c.restored < len(c.ring) {
+			t.Errorf("%d routes of %d, %d of them removed and %d restored", got, want, c.removed, c.restored)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*churnTick)
+		defer cancel()
+		if err := c.run(ctx, LastCPU()); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := countRoutes(t, b.under, family); got != want {
+			t.Errorf("%d routes afterwards, want %d", got, want)
+		}
+	}
+	few := &routeGroup{addresses: 3}
+	if _, err := few.frames(fewRoutes(), b.path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newChurn(&routeBed{table: fewRoutes()}, few); err == nil || !strings.Contains(err.Error(), "at least 16") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// The reference program changes what a router has to change, and nothing else.
+func TestFibForwards(t *testing.T) {
+	needRoot(t)
+	b, err := newRouteBed(fewRoutes())
+	defer func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen, err := choose("route", []string{"fib"})
+	if err == nil {
+		err = b.prepare(t.Context(), chosen[0], Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := b.devices["fib"].(*routeProgram)
+	// The kernel runs a program as if on a device only while XDP is on there.
+	if err := d.Attach(t.Context(), b.path); err != nil {
+		t.Fatal(err)
+	}
+	run := func(frame []byte) (verdict uint32, out []byte) {
+		err := b.under.Do(func() error {
+			o := &ebpf.RunOptions{
+				Data: frame, DataOut: make([]byte, len(frame)), Repeat: 1,
+				Context: xdpContext{DataEnd: uint32(len(frame)), IngressIfindex: uint32(b.path.In.Index)},
+			}
+			verdict, err = d.prog.Run(o)
+			out = o.DataOut
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return verdict, out
+	}
+	for _, v6 := range []bool{false, true} {
+		frames, err := (&routeGroup{v6: v6, addresses: 1}).frames(fewRoutes(), b.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		frame, ttl := frames[0], 22
+		if v6 {
+			ttl = 21
+		}
+		want := slices.Clone(frame)
+		copy(want[0:6], b.path.Sink.MAC)
+		copy(want[6:12], b.path.Out.MAC)
+		want[ttl] = 63
+		if !v6 {
+			want[24], want[25] = 0, 0
+			sum := internetChecksum(want[14:34])
+			want[24], want[25] = byte(sum>>8), byte(sum)
+		}
+		if verdict, got := run(frame); verdict != xdpRedirect || !bytes.Equal(got, want) {
+			t.Errorf("verdict %d, sent\n% x, got\n% x, want\n% x", verdict, frame, got, want)
+		}
+		last := slices.Clone(frame)
+		last[ttl] = 1
+		if verdict, got := run(last); verdict != xdpPass || !bytes.Equal(got, last) {
+			t.Errorf("a packet without hops left: verdict %d, % x", verdict, got)
+		}
+	}
+	if aside, err := d.Aside(); aside[leftToKernel] != 2 || err != nil {
+		t.Errorf("packets left to the kernel: %v, want 2, error %v", aside, err)
+	}
+}
