@@ -26,6 +26,7 @@ type court struct {
 	gen        *generator
 	tallies    map[string]*tally
 	complaints []complaint
+	name       string // of what is tried
 	// takes says which packets the fast path must not leave to the kernel.
 	takes flow
 	// stays are excepted from that; nil: none.
@@ -129,12 +130,12 @@ func (c *court) all(each int, fast fastPath) {
 func (c *court) report() {
 	c.t.Helper()
 	for _, key := range sortedKeys(c.counts) {
-		c.t.Errorf("%d times %s", c.counts[key], key)
+		c.t.Errorf("%s: %d times %s", c.name, c.counts[key], key)
 	}
 	for _, complaint := range c.complaints {
 		c.t.Log(complaint)
 	}
-	c.t.Log(c.summary())
+	c.t.Log(c.name, c.summary())
 }
 
 func (c *court) summary() string {

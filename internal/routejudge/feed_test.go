@@ -11,7 +11,6 @@ import (
 
 	"github.com/vishvananda/netns"
 
-	"culvert/internal/datapath"
 	"culvert/internal/route"
 )
 
@@ -72,20 +71,23 @@ func (f *feeding) end(t *testing.T) {
 
 // TestMirror tries the program with a mirror, which the control plane keeps.
 func TestMirror(t *testing.T) {
-	for _, s := range scenarios {
-		t.Run(s.name, func(t *testing.T) {
-			tr := newTrial(t, s, 5, func(w *twin) *culvert {
-				return attach(w, datapath.RouteOptions{Blocks4: 4096, Blocks6: 16384})
-			})
-			tr.fast.feed(route.Options{})
-			for range 2 {
-				tr.all(50, tr.fast.fate)
-				tr.churn(50)
-				time.Sleep(stale)
-				tr.fast.twin.enter()
+	for _, group := range hosts(scenarios) {
+		t.Run(group[0].name, func(t *testing.T) {
+			tr := newTrial(t, group[0], 5, func(w *twin) *culvert { return attach(w, few) })
+			for n, s := range group {
+				if n > 0 {
+					tr.begin(s)
+				}
+				f := tr.fast.feed(route.Options{})
+				for range 2 {
+					tr.all(50, tr.fast.fate)
+					tr.churn(50)
+					time.Sleep(stale)
+				}
+				tr.report()
+				f.end(t)
+				tr.end()
 			}
-			tr.report()
-			t.Log(tr.fast.reasons())
 		})
 	}
 }

@@ -5,14 +5,13 @@ package routejudge
 import (
 	"fmt"
 	"strings"
-	"testing"
 )
 
 // scenario is how a host may be set up.
 type scenario struct {
 	name string
-	// sysctls are written below /proc/sys/net, late ones when the routes are there.
-	sysctls, late [][2]string
+	// sysctls are written below /proc/sys/net, when the routes are there.
+	sysctls [][2]string
 	// gone is set when routes go by themselves: then those that are to be deleted may be gone.
 	gone bool
 	// lines are for ip(8), after the routes.
@@ -89,7 +88,7 @@ var scenarios = []scenario{
 	{name: "from one port only", takes: flowAddresses, stays: sixByOne, sysctls: [][2]string{
 		{"ipv4/ip_forward", "0"}, {"ipv4/conf/p2/forwarding", "1"}, {"ipv6/conf/all/forwarding", "0"},
 		{"ipv6/conf/p2/force_forwarding", "1"}, {"ipv6/conf/p1/forwarding", "1"}}},
-	{name: "IPv6 off on a port", takes: flowAddresses, gone: true, stays: isIPv6, late: [][2]string{{"ipv6/conf/p2/disable_ipv6", "1"}}},
+	{name: "IPv6 off on a port", takes: flowAddresses, gone: true, stays: isIPv6, sysctls: [][2]string{{"ipv6/conf/p2/disable_ipv6", "1"}}},
 	{name: "source routes", takes: flowAddresses, sysctls: append(each("ipv4", "accept_source_route", "1"),
 		[2]string{"ipv4/conf/all/accept_source_route", "1"})},
 	{name: "route MTU of the path", takes: flowAddresses, sysctls: [][2]string{{"ipv4/ip_forward_use_pmtu", "1"}}},
@@ -116,56 +115,4 @@ func rules(selectors ...string) string {
 // rules6 marks the lines: ip(8) takes the family of a rule without addresses from its command line.
 func rules6(selectors ...string) string {
 	return strings.ReplaceAll(rules(selectors...), "rule add", six+"rule add")
-}
-
-// trial is a scenario set up on both twins.
-type trial struct {
-	*court
-	fast *culvert
-	s    scenario
-}
-
-// newTrial sets a scenario up, but for the feed of the fast path.
-func newTrial(t *testing.T, s scenario, seed uint64, attach func(*twin) *culvert) *trial {
-	t.Helper()
-	settle(t)
-	kernel, fast := newTwin(t), newTwin(t)
-	if kernel.index != fast.index {
-		t.Fatalf("interfaces %v and %v: the twins differ", kernel.index, fast.index)
-	}
-	g := newGenerator(seed)
-	g.table.simple, g.table.locals = s.simple, s.locals
-	if s.tables != nil {
-		g.table.ids = s.tables
-	}
-	c := newCourt(t, kernel, g)
-	c.takes, c.stays = s.takes, s.stays
-	c.down = s.down
-	lines := g.nexthopObjects() + g.fill(400) + s.lines
-	for _, w := range []*twin{kernel, fast} {
-		w.enter()
-		for _, setting := range s.sysctls {
-			w.set("net/"+setting[0], setting[1])
-		}
-		w.ip(lines)
-		for _, setting := range s.late {
-			w.set("net/"+setting[0], setting[1])
-		}
-	}
-	v := attach(fast)
-	c.explain = v.explain
-	return &trial{court: c, fast: v, s: s}
-}
-
-// churn changes the tables of both twins.
-func (tr *trial) churn(n int) {
-	lines := tr.gen.churn(n)
-	for _, w := range []*twin{tr.kernel, tr.fast.twin} {
-		w.enter()
-		if tr.s.gone {
-			w.try(lines)
-		} else {
-			w.ip(lines)
-		}
-	}
 }
