@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"culvert/internal/datapath"
+	"culvert/internal/route"
 )
 
 // culvert is the fast path on trial: the program on all ports but one of a twin.
@@ -19,6 +20,8 @@ type culvert struct {
 	t    *testing.T
 	twin *twin
 	inst *datapath.Instance
+	// status is what the control plane says of itself, if there is one.
+	status *route.Status
 }
 
 // attach puts culvert on a twin's ports, in whose namespace the thread stays.
@@ -102,7 +105,11 @@ func (c *culvert) explain(p *packet) string {
 	out, _ := exec.Command("ip", strings.Fields(get)...).CombinedOutput()
 	match := fmt.Sprintf("route show table all match %v", p.dst)
 	all, _ := exec.Command("ip", strings.Fields(match)...).CombinedOutput()
-	return fmt.Sprintf("\n  reason  %s, flow %d\n%s%s", why, p.flow, out, all)
+	says := ""
+	if c.status != nil {
+		says = fmt.Sprintf("%+v", c.status.Load())
+	}
+	return fmt.Sprintf("\n  reason  %s, flow %d %s\n%s%s", why, p.flow, says, out, all)
 }
 
 // describe tells the program what it has to know of its twin when it has no mirror: what the sysctls say. full is

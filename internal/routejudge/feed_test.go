@@ -30,6 +30,10 @@ func (c *culvert) feed(o route.Options) *feeding {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &feeding{stop: cancel, done: make(chan error, 1)}
 	synced := make(chan struct{})
+	if o.Status == nil {
+		o.Status = &route.Status{}
+	}
+	c.status = o.Status
 	o.Plane, o.OnSynced = c.inst, func() { close(synced) }
 	go func() {
 		f.done <- inNamespace(c.twin, func() error { return route.Run(ctx, o) })

@@ -57,7 +57,7 @@ func (tr *trial) begin(s scenario) {
 		}
 	}
 	tr.court = newCourt(tr.t, kernel, tr.g)
-	tr.name = s.name
+	tr.name, tr.again = s.name, tr.fast.fate
 	tr.takes, tr.stays, tr.down, tr.explain = s.takes, s.stays, s.down, tr.fast.explain
 }
 
