@@ -16,6 +16,7 @@ type outcome struct {
 const (
 	typeIPv4 = 0x0800
 	typeARP  = 0x0806
+	typeVLAN = 0x8100
 	typeIPv6 = 0x86dd
 )
 
@@ -52,8 +53,11 @@ func attribute(batch []*packet, outputs []output) (of map[uint16]*outcome, stray
 		of[p.id], packets[p.id] = &outcome{}, p
 	}
 	for _, o := range outputs {
-		kind := binary.BigEndian.Uint16(o.frame[12:])
-		h, ok := parse(kind == typeIPv6, o.frame[14:])
+		kind, l3 := binary.BigEndian.Uint16(o.frame[12:]), 14
+		if kind == typeVLAN && len(o.frame) >= 18 {
+			kind, l3 = binary.BigEndian.Uint16(o.frame[16:]), 18
+		}
+		h, ok := parse(kind == typeIPv6, o.frame[l3:])
 		if kind == typeARP {
 			continue
 		}

@@ -147,12 +147,17 @@ func (w *twin) defaults() {
 		{"net/ipv4/ip_forward", "1"}, {"net/ipv6/conf/all/forwarding", "1"}, {"net/ipv6/conf/default/forwarding", "1"},
 		{"net/ipv4/conf/all/rp_filter", "0"}, {"net/ipv4/conf/default/rp_filter", "0"},
 		{"net/ipv4/icmp_ratemask", "0"}, {"net/ipv4/icmp_ratelimit", "0"}, {"net/ipv6/icmp/ratelimit", "0"},
-		{"net/ipv4/icmp_msgs_per_sec", "1000000"}, {"net/ipv4/icmp_msgs_burst", "1000000"},
 		{"net/ipv6/conf/default/addr_gen_mode", "1"}, {"net/ipv6/conf/default/accept_ra", "0"},
 		{"net/ipv6/conf/default/dad_transmits", "0"}, {"net/ipv6/conf/all/accept_redirects", "0"},
 		{"net/ipv4/conf/all/accept_redirects", "0"}, {"net/ipv4/conf/default/accept_redirects", "0"},
 	} {
 		w.set(s[0], s[1])
+	}
+	// Before Linux 6.13 these are the machine's, and only its first namespace has them.
+	for _, name := range []string{"icmp_msgs_per_sec", "icmp_msgs_burst"} {
+		if _, err := os.Stat("/proc/sys/net/ipv4/" + name); err == nil {
+			w.set("net/ipv4/"+name, "1000000")
+		}
 	}
 }
 

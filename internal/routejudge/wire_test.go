@@ -5,6 +5,7 @@ package routejudge
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ func newWire(w *twin) *wire {
 	t.Cleanup(func() { unix.Close(x.receive) })
 	check(t, unix.SetsockoptInt(x.receive, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20))
 	check(t, unix.SetsockoptInt(x.receive, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1))
+	check(t, unix.SetsockoptInt(x.receive, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1))
 	wait := unix.NsecToTimeval(int64(patience))
 	check(t, unix.SetsockoptTimeval(x.receive, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait))
 	check(t, unix.Bind(x.receive, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL)}))
@@ -77,6 +79,34 @@ func (x *wire) probe(port int) (frame []byte, answer [6]byte) {
 	return f, from
 }
 
+// hear receives a frame. Its VLAN tag, which the kernel takes off and tells beside it (packet(7)), is put back.
+func (x *wire) hear() (frame []byte, from unix.Sockaddr, err error) {
+	var control [128]byte
+	n, cn, _, from, err := unix.Recvmsg(x.receive, x.buffer, control[:], 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	frame = append([]byte(nil), x.buffer[:n]...)
+	messages, err := unix.ParseSocketControlMessage(control[:cn])
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, m := range messages {
+		if m.Header.Level != unix.SOL_PACKET || m.Header.Type != unix.PACKET_AUXDATA || len(m.Data) < 20 || n < 12 {
+			continue
+		}
+		// struct tpacket_auxdata: the status, then at 16 the tag, at 18 its kind.
+		const valid = 1 << 4 // TP_STATUS_VLAN_VALID
+		if binary.NativeEndian.Uint32(m.Data)&valid == 0 {
+			continue
+		}
+		tag := binary.BigEndian.AppendUint16(nil, binary.NativeEndian.Uint16(m.Data[18:]))
+		tag = binary.BigEndian.AppendUint16(tag, binary.NativeEndian.Uint16(m.Data[16:]))
+		frame = slices.Insert(frame, 12, tag...)
+	}
+	return frame, from, nil
+}
+
 // drain returns all that has come out for what was put in until now. A probe by the port without culvert tells: it
 // takes the same queue as all frames before it, and so does its answer.
 func (x *wire) drain() []output {
@@ -95,7 +125,7 @@ func (x *wire) await(ports ...int) (all []output) {
 		x.put(p, frame)
 	}
 	for len(waiting) > 0 {
-		n, from, err := unix.Recvfrom(x.receive, x.buffer, 0)
+		frame, from, err := x.hear()
 		if err == unix.EINTR {
 			continue
 		}
@@ -103,10 +133,9 @@ func (x *wire) await(ports ...int) (all []output) {
 			t.Fatalf("waiting for the end of a batch, %d frames came: %v", len(all), err)
 		}
 		at, ok := from.(*unix.SockaddrLinklayer)
-		if !ok || n < 14 {
+		if !ok || len(frame) < 14 {
 			continue
 		}
-		frame := append([]byte(nil), x.buffer[:n]...)
 		if binary.BigEndian.Uint16(frame[12:]) == 0x0806 && waiting[[6]byte(frame)] {
 			delete(waiting, [6]byte(frame))
 			continue

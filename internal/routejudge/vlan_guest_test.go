@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build guest
+
+package routejudge
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"culvert/internal/datapath"
+	"culvert/internal/route"
+)
+
+// Kernels without VLAN and VRF devices cannot judge these; Debian's, in guests, can.
+
+// tagged puts 802.1Q tags in front of what is in a frame.
+func tagged(frame []byte, ids ...uint16) []byte {
+	for _, id := range slices.Backward(ids) {
+		frame = slices.Insert(frame, 12, 0x81, 0x00, byte(id>>8), byte(id))
+	}
+	return frame
+}
+
+// lan4 and lan6 are the hosts of a VLAN.
+func lan4(vlan, n int) netip.Addr { return addr4(10, 2, vlan, n) }
+
+func lan6(vlan, n int) netip.Addr {
+	a := [16]byte{0: 0xfd, 3: 2, 5: byte(vlan)}
+	binary.BigEndian.PutUint16(a[14:], uint16(n))
+	return netip.AddrFrom16(a)
+}
+
+// vlans are two networks on p0 and p1 with a tag, behind each of which there is another network.
+func vlans() string {
+	var b strings.Builder
+	for port, id := range map[int]int{0: 10, 1: 20} {
+		dev := fmt.Sprintf("v%d", id)
+		fmt.Fprintf(&b, "link add link p%d name %s type vlan id %d\nlink set %s up\n", port, dev, id, dev)
+		fmt.Fprintf(&b, "addr add %v/24 dev %s\naddr add %v/64 nodad dev %s\n", lan4(id, 1), dev, lan6(id, 1), dev)
+		fmt.Fprintf(&b, "neigh add %v lladdr %s dev %s nud permanent\n", lan4(id, 3), mac(hostMAC(port, 8)), dev)
+		fmt.Fprintf(&b, "neigh add %v lladdr %s dev %s nud permanent\n", lan6(id, 3), mac(hostMAC(port, 8)), dev)
+		fmt.Fprintf(&b, "route add 50.%d.0.0/16 via %v\nroute add 2001:db8:%d::/48 via %v\n", id, lan4(id, 3), id, lan6(id, 3))
+	}
+	b.WriteString("route add 51.0.0.0/16 via 10.1.2.4\nroute add 2001:db8:51::/48 via fd00:1:2::4\n")
+	return b.String()
+}
+
+// tagKind makes packets that come in by a port with the tags given, to one of some destinations.
+func tagKind(name string, ordinary bool, port int, tags []uint16, src, dst []string) kind {
+	return kind{name, func(g *generator, p *packet) {
+		p.port = port
+		to := netip.MustParseAddr(one(g, dst...))
+		from := netip.MustParseAddr(src[0])
+		if to.Is6() {
+			from = netip.MustParseAddr(src[1])
+		}
+		g.src = func(int, bool) netip.Addr { return from }
+		g.dst = func(int, bool) netip.Addr { return to }
+		if to.Is4() {
+			h := g.head4(p)
+			p.frame = h.build()
+		} else {
+			p.frame = g.head6(p).build()
+		}
+		p.frame = tagged(p.frame, tags...)
+		p.ordinary = p.ordinary && ordinary
+	}}
+}
+
+func vlanKinds() []kind {
+	far := []string{"50.20.1.2", "50.20.255.1", "2001:db8:20::1", "10.2.20.3", "fd00:2:20::3"}
+	both := append([]string{"51.0.7.8", "2001:db8:51::9"}, far...)
+	one := []string{"10.1.0.5", "fd00:1::5"}
+	in := []string{"10.2.10.3", "fd00:2:10::3"}
+	return []kind{
+		tagKind("from a VLAN", true, 0, []uint16{10}, in, both),
+		tagKind("from no VLAN", true, 2, nil, []string{"10.1.2.5", "fd00:1:2::5"}, append(far, "50.10.3.4", "2001:db8:10::5")),
+		tagKind("from a VLAN back", false, 0, []uint16{10}, in, []string{"50.10.3.4", "2001:db8:10::5"}),
+		tagKind("of a VLAN nobody has", false, 0, []uint16{11}, one, both),
+		tagKind("of another port's VLAN", false, 2, []uint16{10}, one, both),
+		tagKind("with a priority alone", false, 0, []uint16{0}, one, both),
+		tagKind("with two tags", false, 0, []uint16{10, 20}, one, both),
+		tagKind("with a priority in the tag", true, 0, []uint16{5<<13 | 10}, in, both),
+	}
+}
+
+// judgeTags tries packets of kinds on two routers that lines have set up.
+func judgeTags(t *testing.T, lines string, kinds []kind, takes flow) {
+	settle(t)
+	kernel, fast := newTwin(t), newTwin(t)
+	for _, w := range []*twin{kernel, fast} {
+		w.enter()
+		w.ip(lines)
+		// Neighbours of VLAN devices say who they are without being asked; here they are too late for that.
+		w.wire.drain()
+	}
+	c := newCourt(t, kernel, newGenerator(7))
+	c.takes = flowAddresses
+	if takes != flowNone {
+		c.takes = takes
+	}
+	v := attach(fast, datapath.RouteOptions{Blocks4: 256, Blocks6: 256})
+	c.explain = v.explain
+	v.feed(route.Options{})
+	fast.enter()
+	for _, k := range kinds {
+		c.try(k, 40, v.fate)
+	}
+	c.report()
+	t.Log(v.reasons())
+	if v.reasons()["fwd route"]+v.reasons()["fwd route-fib"] == 0 {
+		t.Error("nothing was forwarded")
+	}
+}
+
+func TestVLANs(t *testing.T) { judgeTags(t, vlans(), vlanKinds(), flowInner) }
+
+// A VRF has routes of its own for what comes in by its ports.
+func TestVRF(t *testing.T) {
+	lines := "link add red type vrf table 500\nlink set red up\n"
+	for _, port := range []int{1, 2} {
+		lines += fmt.Sprintf("link set p%d master red\n", port)
+		lines += fmt.Sprintf("addr replace fd00:1:%d::1/64 nodad dev p%d\n", port, port)
+		lines += fmt.Sprintf("neigh replace 10.1.%d.4 lladdr %s dev p%[1]d nud permanent\n", port, mac(hostMAC(port, 4)))
+		lines += fmt.Sprintf("neigh replace fd00:1:%d::4 lladdr %s dev p%[1]d nud permanent\n", port, mac(hostMAC(port, 4)))
+	}
+	lines += "route add 60.0.0.0/16 via 10.1.2.4 dev p2 table 500\nroute add 2001:db8:60::/48 via fd00:1:2::4 dev p2 table 500\n" +
+		"route add 61.0.0.0/16 via 10.1.0.4 dev p0\n"
+	dst := []string{"60.0.1.2", "2001:db8:60::7", "61.0.0.1"}
+	judgeTags(t, lines, []kind{
+		tagKind("inside a VRF", true, 1, nil, []string{"10.1.1.5", "fd00:1:1::5"}, dst),
+		tagKind("outside of it", true, 0, nil, []string{"10.1.0.5", "fd00:1::5"}, dst),
+	}, flowAddresses)
+}
