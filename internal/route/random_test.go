@@ -225,3 +225,47 @@ func TestRandomRoutes(t *testing.T) {
 		})
 	}
 }
+
+// TestChurnDuringDumps changes routes while the tables are read over and over again: nothing may get lost
+// between what is read and what is told.
+func TestChurnDuringDumps(t *testing.T) {
+	b := newBed(t, newFakePlane(4096, 32768))
+	for _, is6 := range []bool{false, true} {
+		// Enough to need many parts of a dump, around the addresses of the changes.
+		var batch strings.Builder
+		for i := range 6000 {
+			if is6 {
+				fmt.Fprintf(&batch, "route add 2001:db8:%x:%x::/64 via fd09:0::2\n", i%1024*16+8, i/1024+100)
+			} else {
+				fmt.Fprintf(&batch, "route add 20.%d.%d.%d/32 via 10.9.0.2\n", i%4, i/4%256, i/1024+100)
+			}
+		}
+		b.ip(batch.String())
+	}
+	b.start(Options{dumpAlways: true})
+	for seed := range uint64(3) {
+		for _, is6 := range []bool{false, true} {
+			c := &churn{rng: rand.New(rand.NewPCG(seed, 7)), is6: is6, odd: seed == 2}
+			_, _ = runIP(c.lines(4000), c.family(), "-force")
+			list := c.look(1000)
+			for i := range 1000 {
+				if is6 {
+					i = i * 6
+					list = append(list, netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, byte((i%1024*16 + 8) >> 8), byte(i%1024*16 + 8), 0, byte(i/1024 + 100)}))
+				} else {
+					list = append(list, netip.AddrFrom4([4]byte{20, byte(i % 4), byte(i / 4), byte(i/1024 + 100)}))
+				}
+			}
+			b.barrier()
+			b.compare(list, always)
+			// What was unclear is cleared up by the next dump, and the next but one begins after now.
+			dumps := b.status.Load().Dumps
+			b.wait("another two dumps", func() bool { return b.status.Load().Dumps > dumps+2 })
+			b.barrier()
+			if asked := b.compare(list, b.askable(is6)); asked > len(list)/2 {
+				t.Errorf("asked for %d of %d", asked, len(list))
+			}
+		}
+	}
+	t.Logf("%+v", b.status.Load())
+}
