@@ -47,7 +47,19 @@ func (c *culvert) feed(o route.Options) *feeding {
 	case <-time.After(patience):
 		t.Fatal("the control plane has not read the tables")
 	}
+	check(t, waitFor(t, "the mirror being written", func() bool { return written(o.Status) }))
 	return f
+}
+
+// written tells whether the mirror is as right as it gets on this host.
+func written(s *route.Status) bool {
+	now := s.Load()
+	for _, f := range []route.FamilyStats{now.IPv4, now.IPv6} {
+		if !f.Current && f.Reason != "policy rules" && f.Reason != "ip_forward_use_pmtu" {
+			return false
+		}
+	}
+	return true
 }
 
 // inNamespace runs f on a thread in a router's namespace, which ends with the goroutine.

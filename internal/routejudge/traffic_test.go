@@ -21,7 +21,7 @@ import (
 type plane = route.Plane
 
 // few is a mirror for small tables.
-var few = datapath.RouteOptions{Blocks4: 4096, Blocks6: 16384}
+var few = datapath.RouteOptions{Blocks4: 512, Blocks6: 2048}
 
 const streamRoutes = "route add 20.0.0.0/8 via 10.1.1.2 dev p1\nroute add 21.0.0.0/8 via 10.1.2.3 dev p2\n" +
 	"route add 2001:db8::/33 via fd00:1:1::2 dev p1\nroute add 2001:db8:8000::/33 via fe80::2:3 dev p2\n"
