@@ -262,7 +262,7 @@ func TestOverrunUnderLoad(t *testing.T) {
 	fast.enter()
 	time.Sleep(stale)
 	c := newCourt(t, kernel, g)
-	c.explain = v.explain
+	c.name, c.explain, c.again = "after an overrun", v.explain, v.fate
 	c.all(20, v.fate)
 	c.report()
 }
