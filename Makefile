@@ -22,7 +22,7 @@ c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps deps-guest build generate check-generated fmt lint peers test test-unit test-root test-kernels \
-	bench-insn baseline fuzz demo dist clean
+	test-vlan bench-insn baseline fuzz demo dist clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
@@ -33,7 +33,7 @@ build: ## build bin/culvert; needs only Go: no clang, no cgo, no root
 demo: deps build peers ## show it: a network of three ASes through culvert, and the speed beside the reference
 	@scripts/as-root.sh scripts/demo.sh
 
-test: deps check-generated lint build peers bench-insn ## run everything that CI runs: stale objects, linters, all tests
+test: deps check-generated lint build peers bench-insn test-vlan ## run everything that CI runs: stale objects, linters, all tests
 	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh all
 
 test-unit: ## run the tests that need no root
@@ -44,6 +44,9 @@ test-root: build peers ## run the tests that need root: packets, namespaces, the
 
 test-kernels: deps-guest build ## run the packet tests on Debian's kernels (6.1 and 6.12), in QEMU
 	@scripts/test-kernels.sh
+
+test-vlan: deps-guest build ## run the tests with VLAN and VRF devices on Debian's kernels, in QEMU: others may lack them
+	@scripts/test-kernels.sh routejudge
 
 bench-insn: deps-guest build ## count instructions per packet on Debian's kernels, in QEMU; fail if they are over 2 % more
 	bin/culvert bench insn --baseline $(BASELINE)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs the packet tests on Debian's kernels, in guests of an emulator: that needs no root. KERNELS picks
-# lines of kernels, as in KERNELS=6.1. The whole output is kept in out/test-kernels.log.
+# lines of kernels, as in KERNELS=6.1; an argument picks suites, of those below. The whole output is kept in
+# out/test-kernels.log.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,9 +13,10 @@ readonly kernels=${KERNELS:-6.1,6.12}
 # Packages, and what to run of each. An emulator takes some ten times as long as the machine: loading a
 # program takes seconds. So there is one test of each kind, and fewer packets.
 readonly -A suites=(
-  [datapath]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestAttachAndDetach|TestModeStays|TestLimitedPunts|TestFramesOfSeveralBuffers|TestLayouts|TestLossesAreCounted)$'
+  [datapath]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestAttachAndDetach|TestModeStays|TestLimitedPunts|TestFramesOfSeveralBuffers|TestLayouts|TestLossesAreCounted|TestRouteBy.*|TestRouteTrims)$'
   [judge]='-test.run=^(TestXDPAgainstReference|TestXDPLinkDown|TestGeneratedFileIsForwarded)$ -packets=4000'
   [bench]='-test.run=^(TestAddresses|TestCost[RUTC].*|TestGeneratorSink.*|TestSink.*|TestGeneratorRefuses.*|TestOrder.*|TestGeneratorStamps.*|TestForward)$'
+  [routejudge]='-test.run=^(TestVLANs|TestVRF)$'
   [nexthop]='-test.run=^(TestOnLink.*|TestGatewayAndRouteMTU|TestIPv4ViaIPv6Gateway|TestPeerMACChange|TestRouteChange|TestNeighborDeleted)$'
 )
 
@@ -23,12 +25,13 @@ totals=$PWD/out/test-totals-kernels
 echo 0 0 0 >"$totals"
 status=0
 commands=()
-for name in datapath judge bench nexthop; do
+read -ra names <<<"${*:-datapath judge bench nexthop routejudge}"
+for name in "${names[@]}"; do
   echo "building the tests of internal/$name"
-  go test -c -trimpath -o "out/kernels/$name.test" "./internal/$name"
+  go test -c -trimpath -tags guest -o "out/kernels/$name.test" "./internal/$name"
   commands+=("out/kernels/$name.test -test.v -test.count=1 ${suites[$name]}")
 done
-bin/culvert guest test --kernel "$kernels" "${commands[@]}" | tee out/test-kernels.log |
+bin/culvert guest test --program ip --kernel "$kernels" "${commands[@]}" | tee out/test-kernels.log |
   awk -v totals="$totals" -f scripts/tally.awk || status=1
 read -r passed _ skipped <"$totals"
 if ((skipped > 0 || passed == 0)); then
