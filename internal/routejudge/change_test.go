@@ -79,12 +79,12 @@ func TestChanges(t *testing.T) {
 			}
 		}
 		if ch.small != 0 {
-			tr.gen.room[ch.small] = 1300
+			tr.g.room[ch.small] = 1300
 		}
 		time.Sleep(stale)
 		var c *court
 		for end := time.Now().Add(patience / 10); ; {
-			c = newCourt(t, tr.kernel, tr.gen)
+			c = newCourt(t, tr.kernel, tr.g)
 			c.takes, c.explain = flowNone, tr.fast.explain
 			if ch.down != 0 {
 				c.down = []int{ch.down}

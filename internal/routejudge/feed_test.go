@@ -11,7 +11,6 @@ import (
 
 	"github.com/vishvananda/netns"
 
-	"culvert/internal/datapath"
 	"culvert/internal/route"
 )
 
@@ -31,6 +30,10 @@ func (c *culvert) feed(o route.Options) *feeding {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &feeding{stop: cancel, done: make(chan error, 1)}
 	synced := make(chan struct{})
+	if o.Status == nil {
+		o.Status = &route.Status{}
+	}
+	c.status = o.Status
 	o.Plane, o.OnSynced = c.inst, func() { close(synced) }
 	go func() {
 		f.done <- inNamespace(c.twin, func() error { return route.Run(ctx, o) })
@@ -44,7 +47,19 @@ func (c *culvert) feed(o route.Options) *feeding {
 	case <-time.After(patience):
 		t.Fatal("the control plane has not read the tables")
 	}
+	check(t, waitFor(t, "the mirror being written", func() bool { return written(o.Status) }))
 	return f
+}
+
+// written tells whether the mirror is as right as it gets on this host.
+func written(s *route.Status) bool {
+	now := s.Load()
+	for _, f := range []route.FamilyStats{now.IPv4, now.IPv6} {
+		if !f.Current && f.Reason != "policy rules" && f.Reason != "ip_forward_use_pmtu" {
+			return false
+		}
+	}
+	return true
 }
 
 // inNamespace runs f on a thread in a router's namespace, which ends with the goroutine.
@@ -72,20 +87,23 @@ func (f *feeding) end(t *testing.T) {
 
 // TestMirror tries the program with a mirror, which the control plane keeps.
 func TestMirror(t *testing.T) {
-	for _, s := range scenarios {
-		t.Run(s.name, func(t *testing.T) {
-			tr := newTrial(t, s, 5, func(w *twin) *culvert {
-				return attach(w, datapath.RouteOptions{Blocks4: 4096, Blocks6: 16384})
-			})
-			tr.fast.feed(route.Options{})
-			for range 2 {
-				tr.all(50, tr.fast.fate)
-				tr.churn(50)
-				time.Sleep(stale)
-				tr.fast.twin.enter()
+	for _, group := range hosts(scenarios) {
+		t.Run(group[0].name, func(t *testing.T) {
+			tr := newTrial(t, group[0], 5, func(w *twin) *culvert { return attach(w, few) })
+			for n, s := range group {
+				if n > 0 {
+					tr.begin(s)
+				}
+				f := tr.fast.feed(route.Options{})
+				for range 2 {
+					tr.all(50, tr.fast.fate)
+					tr.churn(50)
+					time.Sleep(stale)
+				}
+				tr.report()
+				f.end(t)
+				tr.end()
 			}
-			tr.report()
-			t.Log(tr.fast.reasons())
 		})
 	}
 }

@@ -65,6 +65,9 @@ var kinds4 = []kind{
 		full := 20 + len(h.payload)
 		h.total = one(g, full-1, full+1, full/2, 0, 1, 19, 20, 21, 28, full+100, 65535)
 		p.ordinary = h.total >= 20 && h.total <= full
+		if h.proto == 1 {
+			p.flow = flowInner
+		}
 		p.frame = h.build()
 	}},
 	{"4 trailing bytes", func(g *generator, p *packet) {
@@ -104,6 +107,9 @@ var kinds4 = []kind{
 			h.payload = g.bytes(one(g, 0, 1, 3, 4, 7, 8, 16))
 		}
 		p.flow = max(p.flow, flowAddresses)
+		if h.proto == 1 { // perhaps without its type, which tells whether it is about another packet
+			p.flow = flowInner
+		}
 		p.frame = h.build()
 	}},
 	{"4 special destination", func(g *generator, p *packet) {

@@ -46,6 +46,9 @@ var kinds6 = []kind{
 		h.length = max(0, one(g, full-1, full+1, full/2, 0, full+100, 65535))
 		// No payload at all may be the beginning of a jumbogram.
 		p.ordinary = h.length > 0 && h.length <= full
+		if h.next == 58 {
+			p.flow = flowInner
+		}
 		p.frame = h.build()
 	}},
 	{"6 trailing bytes", func(g *generator, p *packet) {

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netns"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route"
 )
 
 // listen has the far ends take frames that are redirected to them: a veth needs a program there for that.
@@ -85,8 +85,8 @@ func TestLive(t *testing.T) {
 		w.enter()
 		w.ip(lines)
 	}
-	v := attach(fast, datapath.RouteOptions{NoMirror: true})
-	v.describe(false)
+	v := attach(fast, few)
+	v.feed(route.Options{})
 	c := newCourt(t, kernel, g)
 	faults, redirected := 0, 0
 	for _, k := range slices.Concat(kinds4, kinds6) {

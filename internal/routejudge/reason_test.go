@@ -48,7 +48,7 @@ var expected = map[string]struct {
 
 // TestReasons checks that packets are counted for what they are.
 func TestReasons(t *testing.T) {
-	tr := newTrial(t, scenario{simple: true, takes: flowInner}, 12, func(w *twin) *culvert { return attach(w, few) })
+	tr := newTrial(t, scenario{name: "reasons", simple: true, takes: flowInner}, 12, func(w *twin) *culvert { return attach(w, few) })
 	tr.explain = nil
 	tr.fast.feed(route.Options{})
 	seen := 0

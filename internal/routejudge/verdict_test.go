@@ -25,6 +25,9 @@ type fate struct {
 // fastPath is on trial. What the kernel does with the packet is for those that are told to lie about it.
 type fastPath func(p *packet, kernel *outcome) fate
 
+// mustForward is the verdict on an ordinary packet that was passed.
+const mustForward = "passes what it has to forward"
+
 // smallest is what a frame may be padded to.
 const smallest = 60
 
@@ -37,7 +40,7 @@ func verdict(p *packet, kernel *outcome, f fate, takes flow) string {
 			return "changes what it passes"
 		}
 		if p.ordinary && p.flow <= takes && mustTake(p, kernel) {
-			return "passes what it has to forward"
+			return mustForward
 		}
 	case xdpDrop:
 		if len(kernel.forwards) > 0 {

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routejudge
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// trial is a host set up twice, and a fast path before it.
+type trial struct {
+	*court
+	t    *testing.T
+	g    *generator
+	fast *culvert
+	s    scenario
+	undo [][2]string
+}
+
+// newTrial sets up the routes of a scenario.
+func newTrial(t *testing.T, s scenario, seed uint64, attach func(*twin) *culvert) *trial {
+	t.Helper()
+	settle(t)
+	kernel, fast := newTwin(t), newTwin(t)
+	if kernel.index != fast.index {
+		t.Fatalf("interfaces %v and %v: the twins differ", kernel.index, fast.index)
+	}
+	g := newGenerator(seed)
+	g.table.simple, g.table.locals = s.simple, s.locals
+	if s.tables != nil {
+		g.table.ids = s.tables
+	}
+	lines := g.nexthopObjects() + g.fill(400) + s.lines
+	for _, w := range []*twin{kernel, fast} {
+		w.enter()
+		w.ip(lines)
+	}
+	tr := &trial{t: t, g: g, court: newCourt(t, kernel, g)}
+	tr.fast = attach(fast)
+	tr.begin(s)
+	return tr
+}
+
+// begin makes the settings of a scenario, and a court for it.
+func (tr *trial) begin(s scenario) {
+	kernel := tr.kernel
+	tr.s, tr.undo = s, nil
+	for _, w := range []*twin{kernel, tr.fast.twin} {
+		w.enter()
+		for _, setting := range s.sysctls {
+			path := "net/" + setting[0]
+			if w == kernel {
+				tr.undo = append(tr.undo, [2]string{path, fmt.Sprint(w.get(path))})
+			}
+			w.set(path, setting[1])
+		}
+	}
+	tr.court = newCourt(tr.t, kernel, tr.g)
+	tr.name, tr.again = s.name, tr.fast.fate
+	tr.takes, tr.stays, tr.down, tr.explain = s.takes, s.stays, s.down, tr.fast.explain
+}
+
+// end takes the settings back.
+func (tr *trial) end() {
+	slices.Reverse(tr.undo)
+	for _, w := range []*twin{tr.kernel, tr.fast.twin} {
+		w.enter()
+		for _, setting := range tr.undo {
+			w.set(setting[0], setting[1])
+		}
+	}
+}
+
+// churn changes the tables of both twins.
+func (tr *trial) churn(n int) {
+	lines := tr.g.churn(n)
+	for _, w := range []*twin{tr.kernel, tr.fast.twin} {
+		w.enter()
+		if tr.s.gone {
+			w.try(lines)
+		} else {
+			w.ip(lines)
+		}
+	}
+}
+
+// hosts groups scenarios that differ by nothing but settings.
+func hosts(all []scenario) (groups [][]scenario) {
+	index := make(map[string]int)
+	for _, s := range all {
+		key := fmt.Sprint(s.simple, s.locals, s.tables, s.lines, s.gone)
+		if _, found := index[key]; !found {
+			index[key] = len(groups)
+			groups = append(groups, nil)
+		}
+		groups[index[key]] = append(groups[index[key]], s)
+	}
+	return groups
+}
