@@ -15,7 +15,7 @@ import (
 )
 
 // routeAgainst are the rows that others of their group are compared with.
-var routeAgainst = []string{"linux", "redirect", "fib"}
+var routeAgainst = []string{"linux", "redirect", "fib", "mirror"}
 
 // churnRows are the rows that are measured while routes change, unless others are asked for.
 var churnRows = []string{"linux", "fib", "mirror"}
@@ -29,6 +29,8 @@ func init() {
 		candidate{name: "linux", scenarios: route, device: program(benchProgBenchEmpty)},
 		candidate{name: "redirect", scenarios: route, device: program(benchProgBenchRedirect)},
 		candidate{name: "fib", scenarios: route, device: program(benchProgBenchFib)},
+		candidate{name: "mirror", scenarios: route, device: func(Options) Device { return &routeCulvert{} }},
+		candidate{name: "culvert-fib", scenarios: route, device: func(Options) Device { return &routeCulvert{noMirror: true} }},
 		candidate{name: "xdp-forward", scenarios: route, device: func(Options) Device { return &xdpForward{} }},
 	)
 }
