@@ -24,10 +24,18 @@ declare -A wanted=(
   [tcpreplay]=tcpreplay                  # a second generator for the bench
   [tcpdump]=tcpdump
   [libpcap0.8]=''
+  [bird2]=bird                           # lab bgp
+  [stayrtr]=stayrtr                      # lab bgp
+  [iputils-ping]=ping                    # lab bgp
+  [traceroute]=traceroute                # lab bgp
   [ca-certificates]=/etc/ssl/certs/ca-certificates.crt
   [git]=git
   [make]=make
 )
+
+# Services that come with those packages and start with their installation. The lab runs the programs in its own
+# namespaces: on the host nothing of them is to run, now or after a boot.
+declare -A services=([bird2]=bird [stayrtr]=stayrtr)
 
 # Kernels are downloaded as Debian packages, with the keys and tools of a Debian system.
 declare -A wanted_by_guest=(
@@ -54,6 +62,39 @@ present() {
   /*) [[ -e $probe ]] ;;
   *) command -v "$probe" >/dev/null ;;
   esac
+}
+
+# quietly RUN... runs a command while packages may not start services. That is what /usr/sbin/policy-rc.d says, with
+# and without systemd; one that the host has stays as it is.
+quietly() {
+  local policy=/usr/sbin/policy-rc.d status=0
+  if [[ -e $policy ]]; then
+    "$@"
+    return
+  fi
+  trap '"${root[@]}" rm -f /usr/sbin/policy-rc.d' EXIT
+  printf '#!/bin/sh\nexit 101\n' | "${root[@]}" tee "$policy" >/dev/null
+  "${root[@]}" chmod 755 "$policy"
+  "$@" || status=$?
+  "${root[@]}" rm -f "$policy"
+  trap - EXIT
+  return $status
+}
+
+# keep_off PACKAGE... has the services of what was just installed neither run nor start with the next boot.
+keep_off() {
+  local p name
+  for p in "$@"; do
+    name=${services[$p]:-}
+    [[ -n $name ]] || continue
+    if command -v systemctl >/dev/null; then
+      "${root[@]}" systemctl -q disable "$name.service" >/dev/null 2>&1 || true
+      [[ ! -d /run/systemd/system ]] || "${root[@]}" systemctl -q stop "$name.service" >/dev/null 2>&1 || true
+    fi
+    if [[ -e /etc/init.d/$name ]]; then
+      "${root[@]}" update-rc.d "$name" disable >/dev/null 2>&1 || true
+    fi
+  done
 }
 
 check_go() {
@@ -102,7 +143,7 @@ main() {
   ((${#missing[@]} == 0)) && return
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort)
 
-  local root=()
+  root=()
   if ((EUID != 0)); then
     command -v sudo >/dev/null ||
       die "not root and no sudo: run as root: apt-get install ${missing[*]}"
@@ -111,8 +152,9 @@ main() {
   echo "deps: installing ${missing[*]}"
   local apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
   "${apt[@]}" update >/dev/null || die "apt-get update failed: check the network and /etc/apt/sources.list"
-  "${apt[@]}" install --no-install-recommends "${missing[@]}" >/dev/null ||
+  quietly "${apt[@]}" install --no-install-recommends "${missing[@]}" >/dev/null ||
     die "apt-get could not install ${missing[*]} (clang-19 is in Debian 12's main archive and its updates)"
+  keep_off "${missing[@]}"
 }
 
 main "$@"

@@ -32,7 +32,7 @@ Needs root.`,
 
 func newLabUpCmd() *cobra.Command {
 	var o lab.Options
-	var culvert string
+	var culvert, routes string
 	cmd := &cobra.Command{
 		Use:   "up TOPOLOGY",
 		Short: "set up a lab",
@@ -40,15 +40,20 @@ func newLabUpCmd() *cobra.Command {
 		Example: `  culvert lab up veth --static-neigh
   culvert lab up scion3
   culvert lab exec scion3 as1 scion ping 1-ff00:0:3,127.0.0.1 -c 5
-  culvert lab up scion3 --name second --culvert none --switch`,
+  culvert lab up scion3 --name second --culvert none --switch
+  culvert lab up bgp --routes 10000
+  culvert lab exec bgp left traceroute -n 1.1.1.1`,
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, fixed(slices.Sorted(maps.Keys(lab.Topologies()))...)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			o.Out = cmd.OutOrStdout()
 			if cmd.Flags().Changed("culvert") {
-				if o.Routers, err = lab.ParseCulvert(culvert); err != nil {
+				if o.Routers, err = lab.ParseCulvert(args[0], culvert); err != nil {
 					return labError(err)
 				}
+			}
+			if o.Routes, err = lab.ParseRoutes(routes); err != nil {
+				return labError(err)
 			}
 			l, err := lab.Up(cmd.Context(), args[0], o)
 			if err != nil {
@@ -63,10 +68,12 @@ func newLabUpCmd() *cobra.Command {
 	f.BoolVar(&o.IPv6, "ipv6", false, "carry SCION over IPv6")
 	f.BoolVar(&o.StaticNeighbours, "static-neigh", false, "veth: fill in the neighbours for good")
 	f.BoolVar(&o.Forward, "forward", false, "veth: turn IP forwarding on in rut")
-	f.StringVar(&culvert, "culvert", "as2", "scion3: the ASes that run culvert: all, none, or names with commas")
+	f.StringVar(&culvert, "culvert", "", "who runs culvert: in scion3 all, none, or names of ASes with commas (default as2); in bgp rut or none (default rut)")
 	f.BoolVar(&o.SegmentSwitch, "switch", false, "scion3: make AS 2 the parent of the others, so that segments meet there")
 	f.DurationVar(&o.BFD, "bfd", 0, "scion3: interval of the BFD sessions (default 100ms)")
-	f.DurationVar(&o.Timeout, "timeout", 0, "scion3: how long to wait for paths (default 1m30s)")
+	f.StringVar(&routes, "routes", "full", "bgp: how many prefixes to announce: full, a number for IPv4, or two with a comma, for IPv4 and IPv6")
+	f.BoolVar(&o.Plain, "plain", false, "bgp: put the routes into the kernel with ip, without BGP")
+	f.DurationVar(&o.Timeout, "timeout", 0, "scion3: how long to wait for paths (default 1m30s); bgp: for each step (default 5m)")
 	return cmd
 }
 
@@ -75,6 +82,8 @@ In veth, start the router under test yourself, for example with
 'culvert lab exec veth rut culvert scion run --config FILE': its configuration
 is made, and named when the lab is up. In scion3 everything runs when the
 command returns; the reference programs are built first if they are missing.
+In bgp the command returns when the table is in the kernel of rut and left can
+ping right; it needs the Debian packages bird2, stayrtr and iputils-ping.
 
 When the command fails or is interrupted, what it had made is removed.`
 
@@ -129,7 +138,7 @@ func newLabExecCmd() *cobra.Command {
 		Use:   "exec NAME NAMESPACE COMMAND [ARG...]",
 		Short: "run a command in a lab",
 		Long: `Run a command in a namespace of a lab: as1, as1h, as2, as3 or as3h in scion3,
-rut, a or b in veth. The programs router, control, daemon, dispatcher, scion and
+rut, a or b in veth, rut, peer, rpki, left or right in bgp. The programs router, control, daemon, dispatcher, scion and
 scion-pki are found without a path, as is culvert, and scion knows the daemon of
 its AS. Mounts stay as they are, other than with 'ip netns exec', so culvert's
 pins are visible. The exit status is the command's own.`,
@@ -155,8 +164,9 @@ func newLabBuildCmd() *cobra.Command {
 		Short: "build the reference programs that scion3 runs",
 		Long: `Build the reference programs that scion3 runs beside culvert: router, control,
 daemon, dispatcher, scion and scion-pki, as pinned in the module peers/ of
-culvert's source. They go into the directory peers beside the culvert binary.
-What is up to date is left alone. Needs Go, and gcc for control and daemon.`,
+culvert's source. They go into the directory peers beside the culvert binary,
+with the table of prefixes that bgp announces. What is up to date is left alone.
+Needs Go, and gcc for control and daemon.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return lab.BuildPeers(cmd.Context(), cmd.OutOrStdout())

@@ -44,7 +44,7 @@ in this process for everything else. When the process ends the fast path stays: 
 			if config == "" {
 				return usageError(errors.New("--config is required (see 'culvert scion run --help')"))
 			}
-			return scion.Run(cmd.Context(), config, scion.Kernel(false, datapath.Workers{}))
+			return scion.Run(cmd.Context(), config, scion.Kernel(datapath.Options{}, nil))
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "the router's TOML file (required)")

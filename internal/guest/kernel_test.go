@@ -43,8 +43,14 @@ func cached(t *testing.T, release, version string) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "version"), []byte(version+"\n"), 0o644); err != nil {
-		t.Fatal(err)
+	files := map[string]string{"version": version + "\n"}
+	for _, m := range allModules {
+		files[m+".ko"] = ""
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -57,6 +63,13 @@ func TestKernelOfABaseline(t *testing.T) {
 	k, err := FindKernel(t.Context(), "6.1", "6.1.0-9-cloud-amd64", &bytes.Buffer{})
 	if err != nil || k.Package != "6.1.9-1" || k.Line != "6.1" {
 		t.Errorf("got %+v, %v", k, err)
+	}
+	// One that an earlier version has left without a module is as good as none.
+	if err := os.Remove(filepath.Join(k.dir, "8021q.ko")); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := FindKernel(t.Context(), "6.1", "6.1.0-9-cloud-amd64", &bytes.Buffer{}); err == nil && k.Release != "6.1.0-10-cloud-amd64" {
+		t.Errorf("got %+v, which lacks a module", k)
 	}
 }
 

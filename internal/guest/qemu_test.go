@@ -22,7 +22,7 @@ func fakeMachine(t *testing.T, script string) (m Machine, said, output *bytes.Bu
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	said, output = &bytes.Buffer{}, &bytes.Buffer{}
 	k := Kernel{Line: "6.1", Release: "6.1-test", Package: "1", dir: t.TempDir()}
-	for _, name := range modules {
+	for _, name := range allModules {
 		if err := os.WriteFile(filepath.Join(k.dir, name+".ko"), []byte(name), 0o644); err != nil {
 			t.Fatal(err)
 		}

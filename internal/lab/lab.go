@@ -42,9 +42,10 @@ type Options struct {
 	// Forward turns IP forwarding on in the router under test (topology veth).
 	Forward bool
 
-	// Routers names the router of each AS by its namespace (topology scion3).
-	// What is not named stays on the default: as2 on culvert, the others on
-	// the reference router.
+	// Routers names the router of each AS by its namespace. In scion3,
+	// what is not named stays on the default: as2 on culvert, the others on
+	// the reference router. In bgp it is culvert or Linux for rut, by default
+	// culvert.
 	Routers map[string]Router
 	// SegmentSwitch makes AS 2 the core AS of the other two, so that a path
 	// from AS 1 to AS 3 is an up segment and a down segment joined at AS 2.
@@ -54,10 +55,15 @@ type Options struct {
 	// BFD is the interval of the routers' BFD sessions, 100 ms when zero. A
 	// session is down after five missed packets (topology scion3).
 	BFD time.Duration
-	// Timeout is how long to wait for paths, 90 s when zero (topology scion3).
+	// Routes says how many prefixes are announced (topology bgp).
+	Routes Routes
+	// Plain puts the routes into the kernel without BGP (topology bgp).
+	Plain bool
+	// Timeout is how long to wait for paths, 90 s when zero (topology scion3),
+	// or for each thing on the way to a full table, 5 min when zero (bgp).
 	Timeout time.Duration
-	// Peers tells where the reference programs are, DefaultPeers when zero
-	// (topology scion3).
+	// Peers tells where the reference programs and the table of prefixes are,
+	// DefaultPeers when zero (topologies scion3 and bgp).
 	Peers Peers
 	// Culvert is the culvert binary, the running executable when empty.
 	Culvert string
@@ -74,6 +80,7 @@ type topology struct {
 var topologies = map[string]topology{
 	"veth":   vethTopology,
 	"scion3": scion3Topology,
+	"bgp":    bgpTopology,
 }
 
 // Topologies returns the names of what Up can build, each with a line that
@@ -102,6 +109,7 @@ type Lab struct {
 	Peers      string      `json:"peers"`   // directory of the reference programs
 	Namespaces []Namespace `json:"namespaces"`
 	ASes       []AS        `json:"ases,omitempty"`
+	BGP        *BGP        `json:"bgp,omitempty"`
 	Processes  []Process   `json:"processes,omitempty"`
 
 	mu sync.Mutex

@@ -219,6 +219,11 @@ func TestWrongOptions(t *testing.T) {
 		"no router":    {"scion3", Options{Routers: map[string]Router{"as1": "quagga"}}},
 		"no AS":        {"scion3", Options{Routers: map[string]Router{"as9": Culvert}}},
 		"negative":     {"scion3", Options{BFD: -1}},
+		"for bgp":      {"veth", Options{Plain: true}},
+		"are for bgp":  {"scion3", Options{Routes: Routes{Limited: true}}},
+		"always":       {"bgp", Options{Forward: true}},
+		"runs culvert": {"bgp", Options{Routers: map[string]Router{"rut": Reference}}},
+		"choose 0 to":  {"bgp", Options{Routes: Routes{Limited: true, V6: mostRoutes + 1}}},
 	} {
 		if _, err := Up(t.Context(), try.kind, try.o); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s %+v: %v, want a word on %q", try.kind, try.o, err, want)
@@ -239,13 +244,21 @@ func TestParseCulvert(t *testing.T) {
 		"all":     {Culvert, Culvert, Culvert},
 		"none":    {Reference, Reference, Reference},
 	} {
-		got, err := ParseCulvert(list)
+		got, err := ParseCulvert("scion3", list)
 		if err != nil || [3]Router{got["as1"], got["as2"], got["as3"]} != want {
 			t.Errorf("%s: %v, %v", list, got, err)
 		}
 	}
+	for list, want := range map[string]Router{"rut": Culvert, "all": Culvert, "none": Linux} {
+		if got, err := ParseCulvert("bgp", list); err != nil || len(got) != 1 || got["rut"] != want {
+			t.Errorf("bgp, %s: %v, %v", list, got, err)
+		}
+	}
+	if got, err := ParseCulvert("bgp", "as2"); !errors.Is(err, ErrOptions) {
+		t.Errorf("bgp, as2: %v, %v", got, err)
+	}
 	for _, list := range []string{"", "as4", "as1,", "all,as1"} {
-		if got, err := ParseCulvert(list); !errors.Is(err, ErrOptions) {
+		if got, err := ParseCulvert("scion3", list); !errors.Is(err, ErrOptions) {
 			t.Errorf("%q: %v, %v", list, got, err)
 		}
 	}

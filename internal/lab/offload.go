@@ -32,3 +32,19 @@ func groOn(ifname string) error {
 	}
 	return nil
 }
+
+// The bits of ETHTOOL_GFLAGS, of linux/ethtool.h.
+const ethFlagTxVLAN = 1 << 7
+
+// vlanOffloadOff makes a device put the tag of a VLAN into the packet before it sends it. A veth hands it over
+// beside the packet otherwise, and an XDP program at the other end does not see it.
+func vlanOffloadOff(ifname string) error {
+	flags, err := netdev.Ethtool(ifname, unix.ETHTOOL_GFLAGS, 0)
+	if err == nil {
+		_, err = netdev.Ethtool(ifname, unix.ETHTOOL_SFLAGS, flags&^ethFlagTxVLAN)
+	}
+	if err != nil {
+		return fmt.Errorf("switch tx vlan offload of %s off: %w", ifname, err)
+	}
+	return nil
+}

@@ -68,13 +68,17 @@ func DefaultPeers() (Peers, error) {
 	return p, nil
 }
 
-// BuildPeers builds the reference programs of DefaultPeers.
+// BuildPeers builds the reference programs of DefaultPeers, and puts the table
+// of prefixes beside them.
 func BuildPeers(ctx context.Context, out io.Writer) error {
 	p, err := DefaultPeers()
 	if err != nil {
 		return err
 	}
-	return p.Build(ctx, out)
+	if err := p.Build(ctx, out); err != nil {
+		return err
+	}
+	return p.BuildPrefixes(ctx, out)
 }
 
 // Build builds the programs that are missing or older than their module, with a
@@ -88,18 +92,12 @@ func (p Peers) Build(ctx context.Context, out io.Writer) error {
 		}
 		return nil
 	}
-	if err := os.MkdirAll(p.Bin, 0o755); err != nil {
-		return fmt.Errorf("build the reference programs: %w", err)
-	}
-	dir, err := os.Open(p.Bin)
+	unlock, err := p.lock()
 	if err != nil {
-		return fmt.Errorf("build the reference programs: %w", err)
+		return err
 	}
-	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", p.Bin, err)
-	}
-	want, err := p.sources()
+	defer unlock()
+	want, err := digest(p.Module)
 	if err != nil {
 		return err
 	}
@@ -152,12 +150,27 @@ func (p Peers) build(ctx context.Context, prog peerProgram) error {
 	return nil
 }
 
-// sources returns a digest of what the programs are built from: the module pins
-// every source file.
-func (p Peers) sources() (string, error) {
+// lock takes the directory of the programs, and makes it if need be. Who else
+// wants it waits until the function that it returns is called.
+func (p Peers) lock() (unlock func() error, err error) {
+	if err := os.MkdirAll(p.Bin, 0o755); err != nil {
+		return nil, fmt.Errorf("build the reference programs: %w", err)
+	}
+	dir, err := os.Open(p.Bin)
+	if err != nil {
+		return nil, fmt.Errorf("build the reference programs: %w", err)
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return nil, join(fmt.Errorf("lock %s: %w", p.Bin, err), dir.Close())
+	}
+	return dir.Close, nil
+}
+
+// digest tells what is built from a module: the module pins every source file.
+func digest(module string) (string, error) {
 	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
-		b, err := os.ReadFile(filepath.Join(p.Module, name))
+		b, err := os.ReadFile(filepath.Join(module, name))
 		if err != nil {
 			return "", fmt.Errorf("read the module of the reference programs: %w", err)
 		}

@@ -19,6 +19,8 @@ const (
 	Reference Router = "reference"
 	// Culvert is culvert, as 'culvert scion run'.
 	Culvert Router = "culvert"
+	// Linux is the kernel's own forwarding, with no program of ours (topology bgp).
+	Linux Router = "linux"
 )
 
 func (r Router) check() error {
@@ -45,9 +47,19 @@ func (o Options) router(ns string) Router {
 	return Reference
 }
 
-// ParseCulvert reads which ASes of topology scion3 run culvert: "all", "none",
-// or names separated by commas. The others get the reference router.
-func ParseCulvert(list string) (map[string]Router, error) {
+// ParseCulvert reads which routers of a topology run culvert. In bgp that is
+// "rut" or "none". In scion3 it is "all", "none", or names of ASes separated by
+// commas; the others get the reference router.
+func ParseCulvert(kind, list string) (map[string]Router, error) {
+	if kind == "bgp" {
+		switch list {
+		case "rut", "all":
+			return map[string]Router{"rut": Culvert}, nil
+		case "none":
+			return map[string]Router{"rut": Linux}, nil
+		}
+		return nil, fmt.Errorf("%w: no router %q for culvert: give rut or none", ErrOptions, list)
+	}
 	routers := make(map[string]Router)
 	for _, as := range routedASes {
 		routers[as] = Reference

@@ -38,6 +38,9 @@ func checkScion3(o Options) error {
 	if o.Forward || o.StaticNeighbours {
 		return errors.New("forwarding and static neighbours are for veth")
 	}
+	if o.Routes != (Routes{}) || o.Plain {
+		return errors.New("routes are for bgp")
+	}
 	for ns, router := range o.Routers {
 		if !slices.Contains(routedASes, ns) {
 			return fmt.Errorf("no AS %q: it has %s", ns, strings.Join(routedASes, ", "))

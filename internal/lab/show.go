@@ -73,9 +73,16 @@ func (l *Lab) WriteSummary(w io.Writer) error {
 				about = strings.TrimSpace(as.IA + " " + string(as.Router))
 			}
 		}
+		if l.BGP != nil {
+			about = l.BGP.about(ns.Name)
+		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", ns.Name, ns.NetNS, about, strings.Join(ifs, ", "))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil || l.BGP == nil {
+		return err
+	}
+	_, err := io.WriteString(w, l.showBGP())
+	return err
 }
 
 // summary is an interface with its first address of each family.

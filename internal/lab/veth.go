@@ -34,6 +34,9 @@ func checkVeth(o Options) error {
 	if len(o.Routers) > 0 || o.SegmentSwitch || o.BFD != 0 {
 		return errors.New("it starts no routers: the choice of routers, the segment switch and BFD are for scion3")
 	}
+	if o.Routes != (Routes{}) || o.Plain {
+		return errors.New("routes are for bgp")
+	}
 	return nil
 }
 

@@ -25,9 +25,22 @@ func Run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	deps := scion.Kernel(n.Mode == config.ModeGeneric, workers(n))
+	if n.Route != nil {
+		if err := checkRoute(n); err != nil {
+			return err
+		}
+	}
+	if n.SCION == nil {
+		return runRoute(ctx, n)
+	}
+	deps := scion.Kernel(options(n), beside(ctx, n))
 	deps.Interfaces = n.Interfaces
 	return scion.Run(ctx, n.SCION.Config, deps)
+}
+
+// options are how the configuration wants the data plane, name and interfaces aside.
+func options(n *config.Node) datapath.Options {
+	return datapath.Options{Generic: n.Mode == config.ModeGeneric, Workers: workers(n), Route: routeOptions(n)}
 }
 
 func workers(n *config.Node) datapath.Workers {
@@ -41,6 +54,13 @@ const neighbourWait = 3 * time.Second
 // of all links, and leaves. There is no slow path, links count as up, and keys may come later. What
 // was attached and what was not found is told to out.
 func Attach(ctx context.Context, path string, interfaces []string, out io.Writer) error {
+	n, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	if n.Route != nil {
+		return attachRoute(ctx, n, path, interfaces, out)
+	}
 	r, inst, missing, err := attach(ctx, path, interfaces, false)
 	if err != nil {
 		return err
@@ -84,6 +104,9 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if n.SCION == nil {
+		return nil, nil, nil, fmt.Errorf("%s has no [scion] table", path)
+	}
 	if r, err = scion.LoadTopologyOnly(n.SCION.Config); err != nil {
 		return nil, nil, nil, err
 	}
@@ -96,14 +119,9 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 		return nil, nil, nil, err
 	}
 	defer func() { _ = lock.Release() }()
-	inst, err = datapath.Attach(datapath.Options{
-		Name:       r.ID(),
-		Interfaces: interfaces,
-		Generic:    n.Mode == config.ModeGeneric,
-		Workers:    workers(n),
-		Unattended: true,
-		Temporary:  temporary,
-	}, r.Datapath)
+	o := options(n)
+	o.Name, o.Interfaces, o.Unattended, o.Temporary = r.ID(), interfaces, true, temporary
+	inst, err = datapath.Attach(o, r.Datapath)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// rtrPort is where stayrtr serves its table (RFC 8210 without TLS has 323, which needs more than an example).
+const rtrPort = 8282
+
+// file is the path of one of the lab's files.
+func (l *Lab) file(name string) string { return filepath.Join(l.Dir, name) }
+
+// birdSocket is where the BIRD in a namespace takes commands, for birdc -s.
+func (l *Lab) birdSocket(ns string) string { return l.file(ns + ".ctl") }
+
+func (l *Lab) birdConfig(ns string) string { return l.file(ns + "-bird.conf") }
+
+// birdCommon begins every configuration. The kernel is asked for its routes seldom, since a full table takes
+// BIRD seconds to go through. What it says of itself must have room until BIRD has put the table in: what has
+// none, under load, is news of BIRD's own routes, and its log has a warning of that.
+const birdCommon = `# Made by 'culvert lab'; 'birdc -s %[1]s configure' reads it again.
+log stderr all;
+router id %[2]s;
+protocol device { }
+protocol kernel kernel4 {
+	scan time 3600;
+	netlink rx buffer 268435456;
+	ipv4 { import none; export where source = RTS_BGP; };
+}
+protocol kernel kernel6 {
+	scan time 3600;
+	netlink rx buffer 268435456;
+	ipv6 { import none; export where source = RTS_BGP; };
+}
+`
+
+// birdRut gets origins from rpki and routes from peer, for one family each time.
+const birdRut = `
+roa%[1]s table origins%[1]s;
+protocol rpki rpki%[1]s {
+	roa%[1]s { table origins%[1]s; };
+	remote %[2]s port %[3]d;
+	retry keep 1;
+}
+filter from_peer%[1]s {
+	if roa_check(origins%[1]s, net, bgp_path.last) = ROA_INVALID then reject;
+	accept;
+}
+protocol direct direct%[1]s {
+	ipv%[1]s;
+	interface "to-left";
+}
+protocol bgp peer%[1]s {
+	local %[4]s as %[5]d;
+	neighbor %[6]s as %[7]d;
+	connect delay time 1;
+	connect retry time 1;
+	error wait time 1, 2;
+	ipv%[1]s {
+		import table;
+		import keep filtered;
+		import filter from_peer%[1]s;
+		export where source = RTS_DEVICE;
+	};
+}
+`
+
+// birdPeer announces static routes that it does not give to its own kernel, which has a default route.
+const birdPeer = `
+protocol static table%[1]s {
+	ipv%[1]s;
+	include "%[2]s";
+}
+protocol static impostor%[1]s {
+	ipv%[1]s;
+%[3]s}
+filter to_rut%[1]s {
+	if source != RTS_STATIC then reject;
+	if proto = "impostor%[1]s" then bgp_path.prepend(%[4]d); else bgp_path.prepend(%[5]d);
+	accept;
+}
+protocol bgp rut%[1]s {
+	local %[6]s as %[7]d;
+	neighbor %[8]s as %[9]d;
+	connect delay time 1;
+	connect retry time 1;
+	error wait time 1, 2;
+	ipv%[1]s {
+		import all;
+		export filter to_rut%[1]s;
+	};
+}
+`
+
+const birdRoute = "\troute %s blackhole;\n"
+
+// writeBGPConfigs writes what BIRD reads in rut and in peer.
+func (l *Lab) writeBGPConfigs(plan bgpPlan) error {
+	var rut, peer strings.Builder
+	fmt.Fprintf(&rut, birdCommon, l.birdSocket("rut"), net18(netPeer, 1, false).Addr())
+	fmt.Fprintf(&peer, birdCommon, l.birdSocket("peer"), net18(netPeer, 2, false).Addr())
+	for _, f := range []struct {
+		name string
+		ipv6 bool
+		plan bgpFamily
+	}{{"4", false, plan.v4}, {"6", true, plan.v6}} {
+		own, far := net18(netPeer, 1, f.ipv6).Addr(), net18(netPeer, 2, f.ipv6).Addr()
+		fmt.Fprintf(&rut, birdRut, f.name, net18(netRPKI, 2, f.ipv6).Addr(), rtrPort, own, asRut, far, asPeer)
+		table := l.file("table" + f.name + ".conf")
+		fmt.Fprintf(&peer, birdPeer, f.name, table, lines(f.plan.wrong, birdRoute), asImpostor, asOrigin, far, asPeer, own, asRut)
+		if err := writeFile(table, lines(f.plan.right, birdRoute)); err != nil {
+			return err
+		}
+	}
+	return join(writeFile(l.birdConfig("rut"), rut.String()), writeFile(l.birdConfig("peer"), peer.String()))
+}
+
+// roa is a validated authorization as RPKI validators write it in JSON.
+type roa struct {
+	Prefix    netip.Prefix `json:"prefix"`
+	MaxLength int          `json:"maxLength"`
+	ASN       uint32       `json:"asn"`
+	TA        string       `json:"ta"`
+}
+
+func (l *Lab) roaFile() string { return l.file("vrps.json") }
+
+// writeROAs writes what stayrtr serves. An authorization holds for all inside of its prefix, or those would be
+// invalid too.
+func (l *Lab) writeROAs(plan bgpPlan) error {
+	var all struct {
+		ROAs []roa `json:"roas"`
+	}
+	for _, f := range []bgpFamily{plan.v4, plan.v6} {
+		for _, p := range f.roas {
+			all.ROAs = append(all.ROAs, roa{Prefix: p, MaxLength: p.Addr().BitLen(), ASN: asOrigin, TA: "lab"})
+		}
+	}
+	b, err := json.Marshal(all)
+	if err != nil {
+		return fmt.Errorf("encode the route origin authorizations: %w", err)
+	}
+	return writeFile(l.roaFile(), string(b))
+}
+
+// writeCulvertConfig writes what 'culvert run' reads in rut. The link to rpki carries no traffic.
+func (l *Lab) writeCulvertConfig() error {
+	l.BGP.CulvertConfig = l.file("culvert.toml")
+	return writeFile(l.BGP.CulvertConfig, "interfaces = [\"to-left\", \"to-peer\"]\n\n[route]\n")
+}
+
+func writeFile(path, text string) error {
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("write the lab's configuration: %w", err)
+	}
+	return nil
+}

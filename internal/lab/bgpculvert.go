@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/datapath"
+)
+
+// culvertProcess is the name of culvert among the processes.
+const culvertProcess = "rut-culvert"
+
+// startCulvert starts culvert in rut and waits until it is on the interfaces.
+func (l *Lab) startCulvert(ctx context.Context, w waiter) error {
+	if err := l.spawn(culvertProcess, "rut", l.Culvert, "run", "-c", l.BGP.CulvertConfig); err != nil {
+		return err
+	}
+	return w.until(ctx, "culvert in rut", func(context.Context) (bool, string) {
+		var missing []string
+		err := l.Do("rut", func() error {
+			for _, name := range []string{"to-left", "to-peer"} {
+				link, err := netlink.LinkByName(name)
+				if err != nil {
+					return err
+				}
+				if xdp := link.Attrs().Xdp; xdp == nil || !xdp.Attached {
+					missing = append(missing, name)
+				}
+			}
+			return nil
+		})
+		switch {
+		case err != nil:
+			return false, err.Error()
+		case len(missing) > 0:
+			return false, "not attached to " + strings.Join(missing, ", ")
+		}
+		return true, "attached to to-left and to-peer"
+	})
+}
+
+// waitMirror waits until culvert's copy of the table is current.
+func (l *Lab) waitMirror(ctx context.Context, w waiter) error {
+	return w.until(ctx, "culvert's mirror of the table", func(context.Context) (bool, string) {
+		var current4, current6 bool
+		err := l.Do("rut", func() (err error) {
+			current4, current6, err = mirrorHere()
+			return err
+		})
+		if err != nil {
+			return false, oneLine(err.Error())
+		}
+		word := map[bool]string{true: "current", false: "not current"}
+		return current4 && current6, fmt.Sprintf("IPv4 %s, IPv6 %s", word[current4], word[current6])
+	})
+}
+
+// mirrorHere tells whether the programs in the calling thread's namespace may believe their copy of the table.
+func mirrorHere() (current4, current6 bool, err error) {
+	all, err := datapath.ListHere()
+	if err != nil {
+		return false, false, err
+	}
+	for _, inst := range all {
+		defer inst.Close()
+	}
+	if len(all) != 1 {
+		return false, false, fmt.Errorf("%d data planes in rut", len(all))
+	}
+	if err := all[0].ViewRoute(); err != nil {
+		return false, false, err
+	}
+	state, err := all[0].RouteState()
+	if err != nil {
+		return false, false, err
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return false, false, fmt.Errorf("read the clock: %w", err)
+	}
+	at := time.Duration(now.Nano())
+	return state.Until4 > at, state.Until6 > at, nil
+}

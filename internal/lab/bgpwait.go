@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// waiter waits for one thing after the other.
+type waiter struct {
+	lab     *Lab
+	out     io.Writer
+	timeout time.Duration // for each thing
+}
+
+var errTooLate = errors.New("not in time")
+
+// until asks again and again how far something is, and shows the answers, until it is done. It fails as soon as
+// one of the lab's processes ends, and after the timeout.
+func (w waiter) until(ctx context.Context, what string, ask func(context.Context) (done bool, how string)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, w.timeout, errTooLate)
+	defer cancel()
+	start := time.Now()
+	said := start
+	for {
+		done, how := ask(ctx)
+		if done {
+			progress(w.out, "%s: %s after %.1f s", what, how, time.Since(start).Seconds())
+			return nil
+		}
+		if dead := w.lab.dead(); dead != nil {
+			return fmt.Errorf("%s has ended: %s", dead.Name, w.lab.complaint(*dead))
+		}
+		if time.Since(said) >= 2*time.Second {
+			said = time.Now()
+			progress(w.out, "waiting for %s: %s, %d s", what, how, int(time.Since(start).Seconds()))
+		}
+		select {
+		case <-ctx.Done():
+			if context.Cause(ctx) == errTooLate {
+				return fmt.Errorf("wait for %s: %s after %s: see the logs in %s, or give more --timeout", what, how, w.timeout, w.lab.file("logs"))
+			}
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// oneLine makes one line of an error or of what a program wrote.
+func oneLine(text string) string {
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// birdAsk gives the BIRD in a namespace a command and returns its answer.
+func (l *Lab) birdAsk(ctx context.Context, ns string, command ...string) (string, error) {
+	out, err := l.Run(ctx, ns, append([]string{"birdcl", "-s", l.birdSocket(ns)}, command...)...)
+	return string(out), err
+}
+
+var (
+	birdCount    = regexp.MustCompile(`(?m)^(\d+) of \d+ routes`)
+	birdFiltered = regexp.MustCompile(`(?m)^\s+Routes:\s+(\d+) imported, (\d+) filtered`)
+)
+
+// origins counts the route origin authorizations that rut's BIRD has from rpki, of one family.
+func (l *Lab) origins(ctx context.Context, family string) (int, error) {
+	out, err := l.birdAsk(ctx, "rut", "show", "route", "table", "origins"+family, "count")
+	if err != nil {
+		return 0, err
+	}
+	m := birdCount.FindStringSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("BIRD in rut does not count: %s", oneLine(out))
+	}
+	return strconv.Atoi(m[1])
+}
+
+// session tells of rut's BGP session for one family: whether it is up, and how many prefixes it has brought.
+func (l *Lab) session(ctx context.Context, family string) (up bool, imported, filtered int, err error) {
+	out, err := l.birdAsk(ctx, "rut", "show", "protocols", "all", "peer"+family)
+	if err != nil {
+		return false, 0, 0, err
+	}
+	up = strings.Contains(out, "Established")
+	if m := birdFiltered.FindStringSubmatch(out); m != nil {
+		imported, _ = strconv.Atoi(m[1])
+		filtered, _ = strconv.Atoi(m[2])
+	}
+	return up, imported, filtered, nil
+}
+
+// waitOrigins waits until rut knows all origins.
+func (l *Lab) waitOrigins(ctx context.Context, w waiter) error {
+	return w.until(ctx, "RPKI by RTR from rpki", func(ctx context.Context) (bool, string) {
+		n4, err4 := l.origins(ctx, "4")
+		n6, err6 := l.origins(ctx, "6")
+		if err := join(err4, err6); err != nil {
+			return false, oneLine(err.Error())
+		}
+		return n4 == l.BGP.IPv4.ROAs && n6 == l.BGP.IPv6.ROAs,
+			fmt.Sprintf("%d of %d IPv4 and %d of %d IPv6 authorizations", n4, l.BGP.IPv4.ROAs, n6, l.BGP.IPv6.ROAs)
+	})
+}
+
+// waitSessions waits until both sessions are up.
+func (l *Lab) waitSessions(ctx context.Context, w waiter) error {
+	return w.until(ctx, "BGP between rut and peer", func(ctx context.Context) (bool, string) {
+		up4, _, _, err4 := l.session(ctx, "4")
+		up6, _, _, err6 := l.session(ctx, "6")
+		if err := join(err4, err6); err != nil {
+			return false, oneLine(err.Error())
+		}
+		word := map[bool]string{true: "established", false: "not established"}
+		return up4 && up6, fmt.Sprintf("IPv4 %s, IPv6 %s", word[up4], word[up6])
+	})
+}
+
+// waitFiltered waits until rut has rejected what it has to, and notes how much that is.
+func (l *Lab) waitFiltered(ctx context.Context, w waiter) error {
+	return w.until(ctx, "filter in rut", func(ctx context.Context) (bool, string) {
+		_, _, n4, err4 := l.session(ctx, "4")
+		_, _, n6, err6 := l.session(ctx, "6")
+		if err := join(err4, err6); err != nil {
+			return false, oneLine(err.Error())
+		}
+		l.BGP.IPv4.Filtered, l.BGP.IPv6.Filtered = n4, n6
+		return n4 == l.BGP.IPv4.Wrong && n6 == l.BGP.IPv6.Wrong,
+			fmt.Sprintf("%d of %d IPv4 and %d of %d IPv6 prefixes with a wrong origin rejected", n4, l.BGP.IPv4.Wrong, n6, l.BGP.IPv6.Wrong)
+	})
+}
+
+// waitTable waits until rut's kernel has the table, from routes of that protocol (rtnetlink(7)).
+func (l *Lab) waitTable(ctx context.Context, w waiter, before kernelCount, protocol uint8) error {
+	want4, want6 := l.BGP.IPv4.Announced-l.BGP.IPv4.Wrong, l.BGP.IPv6.Announced-l.BGP.IPv6.Wrong
+	return w.until(ctx, "table in rut's kernel", func(context.Context) (bool, string) {
+		now, err := l.kernelCount("rut")
+		if err != nil {
+			return false, err.Error()
+		}
+		n4, n6 := now.v4-before.v4, now.v6-before.v6
+		if n4 >= want4 && n6 >= want6 {
+			// Those numbers are cheap and of all routes. These are exact.
+			err = l.Do("rut", func() (err error) {
+				if n4, err = countRoutes(unix.AF_INET, protocol); err == nil {
+					n6, err = countRoutes(unix.AF_INET6, protocol)
+				}
+				return err
+			})
+			if err != nil {
+				return false, err.Error()
+			}
+		}
+		l.BGP.IPv4.Routes, l.BGP.IPv6.Routes = n4, n6
+		return n4 == want4 && n6 == want6, fmt.Sprintf("%d of %d IPv4 and %d of %d IPv6 routes", n4, want4, n6, want6)
+	})
+}
+
+// waitPings waits until left reaches right by a route of the table, in both families.
+func (l *Lab) waitPings(ctx context.Context, w waiter) error {
+	targets := []netip.Addr{l.BGP.IPv4.Target, l.BGP.IPv6.Target}
+	return w.until(ctx, fmt.Sprintf("ping from left to %s and %s", targets[0], targets[1]), func(ctx context.Context) (bool, string) {
+		for _, target := range targets {
+			if _, err := l.Run(ctx, "left", "ping", "-n", "-c", "1", "-W", "1", target.String()); err != nil {
+				return false, "no answer from " + target.String()
+			}
+		}
+		return true, "answers"
+	})
+}

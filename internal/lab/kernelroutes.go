@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// kernelCount is how many routes a namespace's kernel has: those of its main table of IPv4, with the local ones
+// as long as the two share a trie, and all of IPv6. Good for telling how many have come, and cheap.
+type kernelCount struct{ v4, v6 int }
+
+func (l *Lab) kernelCount(ns string) (n kernelCount, err error) {
+	err = l.Do(ns, func() error {
+		// /proc/net shows the namespace of the process's first thread.
+		trie, err := os.ReadFile("/proc/thread-self/net/fib_triestat")
+		if err != nil {
+			return fmt.Errorf("count the routes of %s: %w", ns, err)
+		}
+		if n.v4, err = mainPrefixes(string(trie)); err != nil {
+			return fmt.Errorf("count the routes of %s: %w", ns, err)
+		}
+		stats, err := os.ReadFile("/proc/thread-self/net/rt6_stats")
+		if err != nil {
+			return fmt.Errorf("count the routes of %s: %w", ns, err)
+		}
+		// The fourth of the hexadecimal numbers is of the entries in all tables.
+		fields := bytes.Fields(stats)
+		if len(fields) < 4 {
+			return fmt.Errorf("count the routes of %s: rt6_stats has %q", ns, stats)
+		}
+		v6, err := strconv.ParseUint(string(fields[3]), 16, 32)
+		n.v6 = int(v6)
+		return err
+	})
+	return n, err
+}
+
+// mainPrefixes finds the number of prefixes of the main table in fib_triestat.
+func mainPrefixes(text string) (int, error) {
+	_, main, ok := strings.Cut(text, "Main:")
+	if !ok {
+		return 0, nil // the table is made with its first route
+	}
+	_, number, _ := strings.Cut(main, "Prefixes:")
+	fields := strings.Fields(number)
+	if len(fields) == 0 {
+		return 0, fmt.Errorf("fib_triestat has no number of prefixes")
+	}
+	return strconv.Atoi(fields[0])
+}
+
+// countRoutes counts the routes of one protocol (rtnetlink(7)) in all tables of a family, in the calling
+// thread's namespace. It does not build them in memory, as there may be a million. While the table changes the
+// number is near enough.
+func countRoutes(family int, protocol uint8) (int, error) {
+	n, err := dumpRoutes(family, protocol)
+	if err != nil {
+		return 0, fmt.Errorf("count the kernel's routes: %w", err)
+	}
+	return n, nil
+}
+
+func dumpRoutes(family int, protocol uint8) (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	// The kernel then leaves out what is of other protocols, and the exceptions to routes.
+	if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
+		return 0, err
+	}
+	var request struct {
+		unix.NlMsghdr
+		unix.RtMsg
+	}
+	request.Len = uint32(unsafe.Sizeof(request))
+	request.NlMsghdr.Type, request.NlMsghdr.Flags = unix.RTM_GETROUTE, unix.NLM_F_REQUEST|unix.NLM_F_DUMP
+	request.Family, request.Protocol = uint8(family), protocol
+	bytesOf := unsafe.Slice((*byte)(unsafe.Pointer(&request)), request.Len)
+	if err := unix.Sendto(fd, bytesOf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, err
+	}
+	count := 0
+	buf := make([]byte, 1<<17)
+	for {
+		size, _, err := unix.Recvfrom(fd, buf, 0)
+		if err != nil {
+			return 0, err
+		}
+		for b := buf[:size]; len(b) >= unix.SizeofNlMsghdr; {
+			h := (*unix.NlMsghdr)(unsafe.Pointer(&b[0]))
+			if h.Len < unix.SizeofNlMsghdr || int(h.Len) > len(b) {
+				return 0, fmt.Errorf("a message of %d bytes in %d", h.Len, len(b))
+			}
+			switch h.Type {
+			case unix.NLMSG_DONE:
+				return count, nil
+			case unix.NLMSG_ERROR:
+				return 0, unix.Errno(-*(*int32)(unsafe.Pointer(&b[unix.SizeofNlMsghdr])))
+			}
+			// The protocol is the sixth byte of struct rtmsg.
+			if h.Type == unix.RTM_NEWROUTE && b[unix.SizeofNlMsghdr+5] == protocol {
+				count++
+			}
+			b = b[min(int(h.Len+3)&^3, len(b)):]
+		}
+	}
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"culvert/internal/prefixes"
+)
+
+// BuildPrefixes copies the table of real prefixes beside the reference programs, unless it is there, with a
+// line on out. It needs the go command, which knows where the module is that has it.
+func (p Peers) BuildPrefixes(ctx context.Context, out io.Writer) error {
+	path := filepath.Join(p.Bin, prefixes.File)
+	if p.Module == "" {
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Errorf("the table of prefixes is not in %s: run 'culvert lab build' in a checkout of culvert, or bin/culvert from one", p.Bin)
+		}
+		return nil
+	}
+	unlock, err := p.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// The table is a dependency of culvert itself, whose module the other one is in.
+	module := filepath.Dir(p.Module)
+	want, err := digest(module)
+	if err != nil {
+		return err
+	}
+	built := p.stamps()
+	if _, err := os.Stat(path); err == nil && built[prefixes.File] == want {
+		return nil
+	}
+	from, err := prefixes.Find(ctx, module)
+	if err != nil {
+		return err
+	}
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("copy the table of prefixes: %w", err)
+	}
+	// Renamed in one step, so that nobody reads half of it.
+	if err := os.WriteFile(path+".new", b, 0o644); err != nil {
+		return fmt.Errorf("copy the table of prefixes: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("copy the table of prefixes: %w", err)
+	}
+	built[prefixes.File] = want
+	if err := p.setStamps(built); err != nil {
+		return err
+	}
+	progress(out, "table of prefixes in %s", path)
+	return nil
+}

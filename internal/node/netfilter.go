@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+	"culvert/internal/netdev"
+	"culvert/internal/netfilter"
+)
+
+// checkNetfilter refuses to forward past rules that the kernel would apply.
+func checkNetfilter(n *config.Node) error {
+	if n.Route.BypassNetfilter {
+		return nil
+	}
+	found, err := netfilter.Find()
+	if err != nil {
+		return fmt.Errorf("looking for rules of netfilter: %w: set route.bypass_netfilter = true if there are none", err)
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("forwarded packets would not pass %s: remove these rules, or set "+
+			"route.bypass_netfilter = true to leave them out", netfilter.Summary(found))
+	}
+	return nil
+}
+
+// guardedPlane leaves all packets to the kernel while netfilter has rules for them.
+type guardedPlane struct {
+	*datapath.Instance
+	mu      sync.Mutex
+	policy  datapath.RoutePolicy
+	guarded bool
+}
+
+// SetRoutePolicy implements route.Plane.
+func (g *guardedPlane) SetRoutePolicy(p datapath.RoutePolicy) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.policy = p
+	return g.apply()
+}
+
+func (g *guardedPlane) apply() error {
+	p := g.policy
+	if g.guarded {
+		p.Kernel4, p.Kernel6 = true, true
+	}
+	return g.Instance.SetRoutePolicy(p)
+}
+
+func (g *guardedPlane) guard(on bool) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.guarded = on
+	return g.apply()
+}
+
+// watchPeriod is how often netfilter is looked at.
+const watchPeriod = 2 * time.Second
+
+// watch looks for rules that come while the router runs.
+func (g *guardedPlane) watch(ctx context.Context, log *slog.Logger) error {
+	tick := time.NewTicker(watchPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		found, err := netfilter.Find()
+		if err != nil || (len(found) > 0) == g.guarded {
+			continue
+		}
+		if err := g.guard(len(found) > 0); err != nil {
+			return err
+		}
+		if len(found) > 0 {
+			log.Warn("forwarded packets have to pass rules of netfilter: the kernel forwards them all from now on",
+				"rules", netfilter.Summary(found))
+		} else {
+			log.Info("the rules of netfilter are gone: the fast path forwards again")
+		}
+	}
+}
+
+// ethtool's flag for tags that the device takes off (ETH_FLAG_RXVLAN of linux/ethtool.h).
+const rxVLAN = 1 << 8
+
+// checkTags refuses devices that take the VLAN tag off before the program runs, which would route packets as
+// if they had none. A veth never does: what comes without its tag there was sent so by the other end.
+func checkTags(interfaces []string) error {
+	for _, name := range interfaces {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			if errors.As(err, &netlink.LinkNotFoundError{}) {
+				return fmt.Errorf("interface %s does not exist: see 'ip link'", name)
+			}
+			return fmt.Errorf("looking at interface %s: %w", name, err)
+		}
+		if l.Type() == "veth" {
+			continue
+		}
+		flags, err := netdev.Ethtool(name, unix.ETHTOOL_GFLAGS, 0)
+		if err == nil && flags&rxVLAN != 0 {
+			return fmt.Errorf("%s takes VLAN tags off before culvert sees them: ethtool -K %[1]s rxvlan off", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+	"culvert/internal/route"
+	"culvert/internal/stats"
+)
+
+func routeOptions(n *config.Node) *datapath.RouteOptions {
+	if n.Route == nil {
+		return nil
+	}
+	o := &datapath.RouteOptions{NoMirror: !n.Route.MirrorOn()}
+	if n.Route.Blocks4 != nil {
+		o.Blocks4 = *n.Route.Blocks4
+	}
+	if n.Route.Blocks6 != nil {
+		o.Blocks6 = *n.Route.Blocks6
+	}
+	return o
+}
+
+func logger() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
+
+// checkRoute refuses what would make the IP router do otherwise than the kernel.
+func checkRoute(n *config.Node) error {
+	if err := checkNetfilter(n); err != nil {
+		return err
+	}
+	return checkTags(n.Interfaces)
+}
+
+// runRoute is Run without a SCION router.
+func runRoute(ctx context.Context, n *config.Node) error {
+	o := options(n)
+	o.Name, o.Interfaces = n.Name, n.Interfaces
+	var listener net.Listener
+	if n.Metrics != "" {
+		var err error
+		if listener, err = net.Listen("tcp", n.Metrics); err != nil {
+			return fmt.Errorf("serving metrics on %s: %w", n.Metrics, err)
+		}
+		defer listener.Close()
+	}
+	inst, err := datapath.Attach(o, datapath.Config{})
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	log := logger()
+	log.Info("attached", "name", n.Name, "interfaces", inst.Attached(), "adopted", inst.Adopted())
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return serveRoute(ctx, n, inst, log, nil) })
+	g.Go(func() error { return refresh(ctx, inst, log) })
+	if listener != nil {
+		g.Go(func() error { return serveMetrics(ctx, listener, inst) })
+	}
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// beside starts the IP router's work for a data plane that the SCION router runs.
+func beside(ctx context.Context, n *config.Node) func(*datapath.Instance) (stop func()) {
+	if n.Route == nil {
+		return nil
+	}
+	return func(inst *datapath.Instance) func() {
+		ctx, cancel := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			log := logger()
+			if err := serveRoute(ctx, n, inst, log, nil); err != nil && ctx.Err() == nil {
+				log.Error("the mirror of the routing tables has ended: the kernel is asked for each packet", "err", err)
+			}
+		}()
+		return func() { cancel(); <-done }
+	}
+}
+
+// serveRoute keeps the IP router in step with the kernel until ctx ends.
+func serveRoute(ctx context.Context, n *config.Node, inst *datapath.Instance, log *slog.Logger, synced func()) error {
+	guard := &guardedPlane{Instance: inst}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return route.Run(ctx, route.Options{Plane: guard, Log: log, OnSynced: synced}) })
+	if !n.Route.BypassNetfilter {
+		g.Go(func() error { return guard.watch(ctx, log) })
+	}
+	return g.Wait()
+}
+
+// refreshPeriod is how often interfaces are looked at for what nobody tells of.
+const refreshPeriod = time.Second
+
+func refresh(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
+	tick := time.NewTicker(refreshPeriod)
+	defer tick.Stop()
+	failed := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		err := inst.Refresh()
+		if err != nil && err.Error() != failed {
+			failed = err.Error()
+			log.Error("the fast path does not follow the host", "err", err)
+		}
+	}
+}
+
+func serveMetrics(ctx context.Context, listener net.Listener, inst *datapath.Instance) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(stats.NewCollector(inst))
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(listener); ctx.Err() == nil {
+		return fmt.Errorf("serving metrics on %s: %w", listener.Addr(), err)
+	}
+	return ctx.Err()
+}
+
+// syncWait bounds how long Attach waits for devices and tables to be read.
+const syncWait = 30 * time.Second
+
+// attachRoute is Attach with the IP router. Without a process there is no mirror: the kernel is asked for
+// each packet, and what devices and sysctls were like stays what the data plane knows.
+func attachRoute(ctx context.Context, n *config.Node, path string, interfaces []string, out io.Writer) error {
+	if n.SCION != nil {
+		return fmt.Errorf("%s has [scion] and [route]: both need the process, use culvert run -c %[1]s", path)
+	}
+	n.Interfaces = interfaces
+	if err := checkRoute(n); err != nil {
+		return err
+	}
+	o := options(n)
+	o.Name, o.Interfaces, o.Unattended = n.Name, interfaces, true
+	o.Route = &datapath.RouteOptions{NoMirror: true}
+	inst, err := datapath.Attach(o, datapath.Config{})
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	ctx, cancel := context.WithTimeout(ctx, syncWait)
+	defer cancel()
+	synced := false
+	err = route.Run(ctx, route.Options{Plane: inst, OnSynced: func() { synced = true; cancel() }})
+	if !synced {
+		if !inst.Adopted() {
+			_ = inst.DetachAll()
+		}
+		return fmt.Errorf("reading devices and routes: %w", err)
+	}
+	fmt.Fprintf(out, "%s attached to %s\n", n.Name, strings.Join(inst.Attached(), ", "))
+	for _, name := range inst.TakenOff() {
+		fmt.Fprintf(out, "taken off %s, which was not named\n", name)
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routejudge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// batchSize is how many packets are on the way at once; the kernel's queue takes 1000.
+const batchSize = 100
+
+// tally counts what became of the packets of a kind.
+type tally struct {
+	packets                      int
+	forwarded, answered, ignored int // by the kernel
+	fast, passed, dropped        int // by the fast path
+}
+
+// court holds trials: the same packets through the kernel and through a fast path.
+type court struct {
+	t          *testing.T
+	kernel     *twin
+	gen        *generator
+	tallies    map[string]*tally
+	complaints []complaint
+	// takes says which packets the fast path must not leave to the kernel.
+	takes flow
+	// stays are excepted from that; nil: none.
+	stays func(*packet) bool
+	// down are ports that packets do not come in by.
+	down []int
+	// counts groups complaints, of which only the first few are kept.
+	counts map[string]int
+}
+
+func newCourt(t *testing.T, kernel *twin, g *generator) *court {
+	return &court{
+		t: t, kernel: kernel, gen: g, takes: flowInner, tallies: make(map[string]*tally), counts: make(map[string]int),
+	}
+}
+
+// ask has the kernel treat a batch.
+func (c *court) ask(batch []*packet) map[uint16]*outcome {
+	c.t.Helper()
+	for _, p := range batch {
+		c.kernel.wire.put(p.port, p.frame)
+	}
+	outcomes, strays := attribute(batch, c.kernel.wire.drain())
+	for _, s := range strays {
+		c.t.Fatalf("out of port %d came what nothing was sent for: %x", s.port, s.frame)
+	}
+	return outcomes
+}
+
+// try puts packets of a kind on trial.
+func (c *court) try(k kind, n int, fast fastPath) {
+	c.t.Helper()
+	for n > 0 {
+		batch := c.gen.batch(k, min(n, batchSize))
+		n -= len(batch)
+		batch = slices.DeleteFunc(batch, func(p *packet) bool { return slices.Contains(c.down, p.port) })
+		outcomes := c.ask(batch)
+		for _, p := range batch {
+			c.rule(p, outcomes[p.id], fast(p, outcomes[p.id]))
+		}
+	}
+}
+
+// takesFlow tells up to which flow the fast path has to take the packet.
+func (c *court) takesFlow(p *packet) flow {
+	if c.stays != nil && c.stays(p) {
+		return flowNone
+	}
+	return c.takes
+}
+
+// kept is how many complaints of the same words are shown.
+const kept = 3
+
+func (c *court) rule(p *packet, kernel *outcome, f fate) {
+	n := c.tallies[p.kind]
+	if n == nil {
+		n = &tally{}
+		c.tallies[p.kind] = n
+	}
+	n.packets++
+	switch {
+	case len(kernel.forwards) > 0:
+		n.forwarded++
+	case len(kernel.answers) > 0:
+		n.answered++
+	default:
+		n.ignored++
+	}
+	switch f.action {
+	case xdpPass:
+		n.passed++
+	case xdpDrop:
+		n.dropped++
+	default:
+		n.fast++
+	}
+	if what := verdict(p, kernel, f, c.takesFlow(p)); what != "" {
+		key := p.kind + ": " + what
+		if c.counts[key]++; c.counts[key] <= kept {
+			c.complaints = append(c.complaints, complaint{what, p, kernel, f})
+		}
+	}
+}
+
+// all tries the same number of packets of each kind.
+func (c *court) all(each int, fast fastPath) {
+	c.t.Helper()
+	for _, k := range slices.Concat(kinds4, kinds6) {
+		c.try(k, each, fast)
+	}
+}
+
+// report fails the test with what was found.
+func (c *court) report() {
+	c.t.Helper()
+	for _, key := range sortedKeys(c.counts) {
+		c.t.Errorf("%d times %s", c.counts[key], key)
+	}
+	for _, complaint := range c.complaints {
+		c.t.Log(complaint)
+	}
+	c.t.Log(c.summary())
+}
+
+func (c *court) summary() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%-40s %7s  %7s %7s %7s  %7s %7s %7s\n", "", "packets", "forward", "answer", "ignore", "fast", "pass", "drop")
+	var sum tally
+	line := func(name string, n *tally) {
+		fmt.Fprintf(&b, "%-40s %7d  %7d %7d %7d  %7d %7d %7d\n", name, n.packets, n.forwarded, n.answered, n.ignored,
+			n.fast, n.passed, n.dropped)
+	}
+	for _, name := range sortedKeys(c.tallies) {
+		n := c.tallies[name]
+		line(name, n)
+		sum.packets += n.packets
+		sum.forwarded += n.forwarded
+		sum.answered += n.answered
+		sum.ignored += n.ignored
+		sum.fast += n.fast
+		sum.passed += n.passed
+		sum.dropped += n.dropped
+	}
+	line("all", &sum)
+	return b.String()
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routejudge
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"culvert/internal/datapath"
+)
+
+// culvert is the fast path on trial: the program on all ports but one of a twin.
+type culvert struct {
+	t    *testing.T
+	twin *twin
+	inst *datapath.Instance
+}
+
+// attach puts culvert on a twin's ports, in whose namespace the thread stays.
+func attach(w *twin, o datapath.RouteOptions) *culvert {
+	t := w.t
+	t.Helper()
+	w.listen()
+	w.enter()
+	var names []string
+	for i := range served {
+		names = append(names, portName(i))
+	}
+	inst, err := datapath.Attach(datapath.Options{Temporary: true, Name: "judged", Interfaces: names, Route: &o}, datapath.Config{})
+	check(t, err)
+	t.Cleanup(inst.Close)
+	c := &culvert{t: t, twin: w, inst: inst}
+	c.unlimit()
+	return c
+}
+
+// unlimit lets any number of packets up to the kernel. A limit drops packets, rightly, that the kernel would
+// answer; here each packet is judged for itself.
+func (c *culvert) unlimit() {
+	info, err := c.inst.Program().Info()
+	check(c.t, err)
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		check(c.t, err)
+		info, err := m.Info()
+		check(c.t, err)
+		if info.Name == "limits" {
+			for i := range m.MaxEntries() {
+				check(c.t, m.Put(i, make([]byte, m.ValueSize())))
+			}
+		}
+		m.Close()
+	}
+}
+
+// fate runs a packet through the program, on a thread in the twin's namespace. Nothing is sent.
+func (c *culvert) fate(p *packet, _ *outcome) fate {
+	action, frame, err := c.inst.TestRunIndex(p.frame, c.twin.index[p.port])
+	if err != nil {
+		c.t.Fatalf("running %d bytes through the program: %v", len(p.frame), err)
+	}
+	return fate{action, frame}
+}
+
+// reasons counts why packets went where they went, by verdict and name.
+func (c *culvert) reasons() map[string]uint64 {
+	all, err := c.inst.Ports()
+	check(c.t, err)
+	sum := make(map[string]uint64)
+	for _, p := range all {
+		for _, r := range p.Reasons {
+			sum[r.Verdict+" "+r.Name] += r.Packets
+		}
+	}
+	return sum
+}
+
+// describe tells the program what it has to know of its twin when it has no mirror: what the sysctls say. full is
+// for what they do not.
+func (c *culvert) describe(full bool) {
+	t := c.t
+	c.twin.enter()
+	own := []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	for i := range ports {
+		own = append(own, host4(i, 1))
+		if i == plain {
+			continue
+		}
+		conf := func(family, name string) int {
+			return c.twin.get("net/" + family + "/conf/" + portName(i) + "/" + name)
+		}
+		check(t, c.inst.SetRouteDev(c.twin.index[i], datapath.RouteDev{
+			Port: c.twin.index[i], MAC: portMAC(i), Xmit: true,
+			Forward4: conf("ipv4", "forwarding") != 0,
+			Forward6: conf("ipv6", "disable_ipv6") == 0 &&
+				conf("ipv6", "force_forwarding")+c.twin.get("net/ipv6/conf/all/forwarding") > 0,
+			RPFilter:  uint8(max(conf("ipv4", "rp_filter"), c.twin.get("net/ipv4/conf/all/rp_filter"))),
+			Redirects: conf("ipv4", "send_redirects")+c.twin.get("net/ipv4/conf/all/send_redirects") > 0,
+		}))
+	}
+	check(t, c.inst.SetRouteOwn4(own))
+	check(t, c.inst.SetRoutePolicy(datapath.RoutePolicy{
+		Hash4:      uint8(c.twin.get("net/ipv4/fib_multipath_hash_policy")),
+		Hash6:      uint8(c.twin.get("net/ipv6/fib_multipath_hash_policy")),
+		FullCheck4: full,
+	}))
+}
+
+// TestAskingTheKernel tries the program without a mirror: it asks the kernel for each packet.
+func TestAskingTheKernel(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			tr := newTrial(t, s, 3, func(w *twin) *culvert {
+				c := attach(w, datapath.RouteOptions{NoMirror: true})
+				c.describe(s.full)
+				return c
+			})
+			tr.takes = min(tr.takes, flowAddresses) // bpf_fib_lookup is not told of more
+			for range 2 {
+				tr.all(50, tr.fast.fate)
+				tr.churn(50)
+				tr.fast.twin.enter()
+			}
+			tr.report()
+			t.Log(tr.fast.reasons())
+		})
+	}
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routejudge
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+
+	"culvert/internal/datapath"
+	"culvert/internal/route"
+)
+
+// stale is for how long the fast path may act on what the kernel has changed: the mirror is believed for less.
+const stale = 100 * time.Millisecond
+
+// settings is how long what the kernel tells nobody of may go unnoticed: sysctls are looked at once a second.
+const settings = 1500 * time.Millisecond
+
+// feeding is a control plane at work.
+type feeding struct {
+	stop func()
+	done chan error
+}
+
+// feed has a control plane keep the fast path current, and waits until it does.
+func (c *culvert) feed(o route.Options) *feeding {
+	t := c.t
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &feeding{stop: cancel, done: make(chan error, 1)}
+	synced := make(chan struct{})
+	o.Plane, o.OnSynced = c.inst, func() { close(synced) }
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends in the namespace
+		if err := netns.Set(c.twin.router); err != nil {
+			f.done <- err
+			return
+		}
+		f.done <- route.Run(ctx, o)
+	}()
+	t.Cleanup(func() { f.end(t) })
+	select {
+	case <-synced:
+	case err := <-f.done:
+		f.done <- err
+		t.Fatalf("the control plane ends early: %v", err)
+	case <-time.After(patience):
+		t.Fatal("the control plane has not read the tables")
+	}
+	return f
+}
+
+// end stops the control plane, and nothing else.
+func (f *feeding) end(t *testing.T) {
+	f.stop()
+	select {
+	case err := <-f.done:
+		f.done <- err
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("the control plane: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("the control plane does not end")
+	}
+}
+
+// TestMirror tries the program with a mirror, which the control plane keeps.
+func TestMirror(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			tr := newTrial(t, s, 5, func(w *twin) *culvert {
+				return attach(w, datapath.RouteOptions{Blocks4: 4096, Blocks6: 16384})
+			})
+			tr.fast.feed(route.Options{})
+			for range 2 {
+				tr.all(50, tr.fast.fate)
+				tr.churn(50)
+				time.Sleep(stale)
+				tr.fast.twin.enter()
+			}
+			tr.report()
+			t.Log(tr.fast.reasons())
+		})
+	}
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routejudge
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netns"
+
+	"culvert/internal/datapath"
+)
+
+// listen has the far ends take frames that are redirected to them: a veth needs a program there for that.
+func (w *twin) listen() {
+	t := w.t
+	t.Helper()
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "listen", Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+	check(t, err)
+	t.Cleanup(func() { prog.Close() })
+	check(t, netns.Set(w.world))
+	for i := range ports {
+		l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: w.far[i], Flags: link.XDPDriverMode})
+		check(t, err)
+		t.Cleanup(func() { l.Close() })
+	}
+	w.enter()
+}
+
+// settled returns all that has come out of a router with programs on its ports, where each port has a queue of its
+// own: when a probe of each has come back, what was redirected before is on its way; a second one comes behind it.
+func (w *twin) settled() []output {
+	w.t.Helper()
+	all := []int{0, 1, 2, 3}
+	return append(w.wire.await(all...), w.wire.await(all...)...)
+}
+
+// differ says how what two routers have made of a packet differs.
+func differ(kernel, fast *outcome) string {
+	if len(kernel.forwards) != len(fast.forwards) {
+		return fmt.Sprintf("forwarded %d and %d times", len(kernel.forwards), len(fast.forwards))
+	}
+	for i, o := range kernel.forwards {
+		f := fast.forwards[i]
+		if o.port != f.port {
+			return fmt.Sprintf("forwarded to ports %d and %d", o.port, f.port)
+		}
+		if !same(f.frame, o.frame) {
+			return "forwarded differently"
+		}
+	}
+	a, b := answers(kernel), answers(fast)
+	if !slices.Equal(a, b) {
+		return fmt.Sprintf("answered by %v and %v", a, b)
+	}
+	return ""
+}
+
+// answers tells the answers by port and by what they say. Redirects are left out: the kernel sends them by a clock.
+func answers(k *outcome) (all []string) {
+	for _, o := range k.answers {
+		v6 := bytes.Equal(o.frame[12:14], []byte{0x86, 0xdd})
+		h, _ := parse(v6, o.frame[14:])
+		if h.proto == 1 && h.payload[0] == 5 || h.proto == 58 && h.payload[0] == 137 {
+			continue
+		}
+		all = append(all, fmt.Sprintf("port %d protocol %d: %x", o.port, h.proto, h.payload[:2]))
+	}
+	return all
+}
+
+// TestLive sends the same packets to both twins and compares what comes out on the wires.
+func TestLive(t *testing.T) {
+	settle(t)
+	kernel, fast := newTwin(t), newTwin(t)
+	g := newGenerator(4)
+	lines := g.nexthopObjects() + g.fill(300)
+	for _, w := range []*twin{kernel, fast} {
+		w.enter()
+		w.ip(lines)
+	}
+	v := attach(fast, datapath.RouteOptions{NoMirror: true})
+	v.describe(false)
+	c := newCourt(t, kernel, g)
+	faults, redirected := 0, 0
+	for _, k := range slices.Concat(kinds4, kinds6) {
+		batch := g.batch(k, 100)
+		want := c.ask(batch)
+		for _, p := range batch {
+			fast.wire.put(p.port, p.frame)
+		}
+		got, strays := attribute(batch, fast.settled())
+		for _, s := range strays {
+			t.Errorf("out of port %d came what nothing was sent for: %x", s.port, s.frame)
+		}
+		for _, p := range batch {
+			if len(got[p.id].forwards) > 0 {
+				redirected++
+			}
+			if what := differ(want[p.id], got[p.id]); what != "" {
+				if faults++; faults < 20 {
+					t.Error(complaint{what, p, want[p.id], fate{0, p.frame}}, "\n  got", got[p.id])
+				}
+			}
+		}
+	}
+	reasons := v.reasons()
+	t.Logf("%d packets came out, %v", redirected, reasons)
+	if faults > 0 {
+		t.Errorf("%d packets were treated differently", faults)
+	}
+	if reasons["fwd route"]+reasons["fwd route-fib"] < uint64(redirected)/4 {
+		t.Errorf("%d packets came out, but few by the fast path: %v", redirected, reasons)
+	}
+}

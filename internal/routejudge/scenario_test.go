@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routejudge
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// scenario is how a host may be set up.
+type scenario struct {
+	name string
+	// sysctls are written below /proc/sys/net, late ones when the routes are there.
+	sysctls, late [][2]string
+	// gone is set when routes go by themselves: then those that are to be deleted may be gone.
+	gone bool
+	// lines are for ip(8), after the routes.
+	lines string
+	// tables are those that routes are put in; none: the main one.
+	tables []int
+	simple bool
+	locals bool
+	// takes says which ordinary packets the fast path must forward; with a mirror.
+	takes flow
+	// stays are ordinary packets that may be left to the kernel nevertheless.
+	stays func(p *packet) bool
+	// full says that the kernel checks IPv4 sources without rp_filter.
+	full bool
+	// down are ports that nothing can be sent to.
+	down []int
+}
+
+// each makes settings for every port.
+func each(family, name, value string) (all [][2]string) {
+	for i := range ports {
+		all = append(all, [2]string{fmt.Sprintf("%s/conf/%s/%s", family, portName(i), name), value})
+	}
+	return all
+}
+
+// stranger4 are IPv4 packets from where no network of the router's own is: the way back to such a source may be
+// anything, and what is not surely right is the kernel's.
+func stranger4(p *packet) bool { return p.src.Is4() && p.src.As4()[0] != 10 }
+
+// sixByOne are packets of IPv6 by the ports that differ from the others.
+func sixByOne(p *packet) bool { return p.src.Is6() && p.port >= 1 }
+
+func isIPv6(p *packet) bool { return p.src.Is6() }
+
+var scenarios = []scenario{
+	{name: "simple routes", simple: true, takes: flowInner},
+	{name: "all kinds of routes", takes: flowAddresses},
+	{
+		name: "default routes", takes: flowAddresses,
+		lines: "route add default via 10.1.2.4 dev p2\nroute add default via fe80::2:5 dev p2\n",
+	},
+	{
+		name: "default routes that are simple", takes: flowInner, simple: true,
+		lines: "route add default via 10.1.2.4 dev p2\nroute add default via fe80::2:5 dev p2\n",
+	},
+	{name: "local routes", locals: true, full: true, takes: flowAddresses, stays: stranger4},
+	{name: "paths by ports", takes: flowPorts, sysctls: [][2]string{
+		{"ipv4/fib_multipath_hash_policy", "1"}, {"ipv6/fib_multipath_hash_policy", "1"}}},
+	{name: "paths by inner headers", takes: flowNone, sysctls: [][2]string{
+		{"ipv4/fib_multipath_hash_policy", "2"}, {"ipv6/fib_multipath_hash_policy", "2"}}},
+	{name: "paths by chosen fields", takes: flowNone, sysctls: [][2]string{
+		{"ipv4/fib_multipath_hash_policy", "3"}, {"ipv6/fib_multipath_hash_policy", "3"},
+		{"ipv4/fib_multipath_hash_fields", "37"}, {"ipv6/fib_multipath_hash_fields", "42"}}},
+	{name: "paths with neighbours", takes: flowNone, sysctls: [][2]string{{"ipv4/fib_multipath_use_neigh", "1"}}},
+	{name: "strict sources", takes: flowAddresses, stays: stranger4, sysctls: [][2]string{{"ipv4/conf/all/rp_filter", "1"}}},
+	{name: "loose sources", takes: flowAddresses, stays: stranger4, sysctls: [][2]string{{"ipv4/conf/all/rp_filter", "2"}}},
+	{name: "strict sources, simple routes", simple: true, takes: flowInner, stays: stranger4,
+		sysctls: [][2]string{{"ipv4/conf/all/rp_filter", "1"}}},
+	{name: "sources by port", takes: flowAddresses, stays: stranger4, sysctls: [][2]string{
+		{"ipv4/conf/p0/rp_filter", "1"}, {"ipv4/conf/p1/rp_filter", "2"}}},
+	{name: "strict sources, local routes", locals: true, full: true, takes: flowNone,
+		sysctls: [][2]string{{"ipv4/conf/all/rp_filter", "1"}}},
+	{name: "accept local", takes: flowNone, sysctls: append(each("ipv4", "accept_local", "1"), each("ipv4", "route_localnet", "1")...)},
+	{name: "directed broadcasts", takes: flowAddresses, sysctls: append(each("ipv4", "bc_forwarding", "1"),
+		[2]string{"ipv4/conf/all/bc_forwarding", "1"})},
+	{name: "no redirects", takes: flowAddresses, sysctls: append(each("ipv4", "send_redirects", "0"),
+		[2]string{"ipv4/conf/all/send_redirects", "0"})},
+	{name: "no IPv4", takes: flowNone, sysctls: [][2]string{{"ipv4/ip_forward", "0"}}},
+	{name: "no IPv6", takes: flowNone, sysctls: [][2]string{{"ipv6/conf/all/forwarding", "0"}}},
+	// IPv6 is forwarded by the setting for all; bpf_fib_lookup goes by that of the port.
+	{name: "not from one port", takes: flowAddresses, stays: sixByOne, sysctls: [][2]string{
+		{"ipv4/conf/p1/forwarding", "0"}, {"ipv6/conf/p1/forwarding", "0"}}},
+	{name: "from one port only", takes: flowAddresses, stays: sixByOne, sysctls: [][2]string{
+		{"ipv4/ip_forward", "0"}, {"ipv4/conf/p2/forwarding", "1"}, {"ipv6/conf/all/forwarding", "0"},
+		{"ipv6/conf/p2/force_forwarding", "1"}, {"ipv6/conf/p1/forwarding", "1"}}},
+	{name: "IPv6 off on a port", takes: flowAddresses, gone: true, stays: isIPv6, late: [][2]string{{"ipv6/conf/p2/disable_ipv6", "1"}}},
+	{name: "source routes", takes: flowAddresses, sysctls: append(each("ipv4", "accept_source_route", "1"),
+		[2]string{"ipv4/conf/all/accept_source_route", "1"})},
+	{name: "route MTU of the path", takes: flowAddresses, sysctls: [][2]string{{"ipv4/ip_forward_use_pmtu", "1"}}},
+	{name: "port down", takes: flowAddresses, gone: true, down: []int{2}, lines: "link set p2 down\n"},
+	{
+		name: "rules", tables: []int{mainTable, 100, 101, 102, 103}, full: true, takes: flowNone,
+		lines: rules("from 20.128.0.0/9 table 100", "to 21.0.0.0/8 table 101", "iif p1 table 102", "fwmark 1 table 103",
+			"dport 53 ipproto udp table 103", "sport 1-2000 table 101", "tos 0x10 table 100", "from 26.0.0.0/8 prohibit",
+			"from 27.0.0.0/8 blackhole", "to 28.0.0.0/8 unreachable", "oif p2 table 101", "not from 10.0.0.0/8 iif p0 table 102",
+			"iif lo table 100", "to 29.0.0.0/8 table 101 suppress_prefixlength 12") +
+			rules6("from 2001:db8:8000::/33 table 100", "iif p1 table 102", "dport 443 ipproto tcp table 103",
+				"to 2001:db8:1000::/36 prohibit", "to 2001:db8:2000::/36 blackhole", "fwmark 1 table 101", "iif lo table 100"),
+	},
+}
+
+func rules(selectors ...string) string {
+	var b strings.Builder
+	for i, s := range selectors {
+		fmt.Fprintf(&b, "rule add pref %d %s\n", 1000+10*i, s)
+	}
+	return b.String()
+}
+
+// rules6 marks the lines: ip(8) takes the family of a rule without addresses from its command line.
+func rules6(selectors ...string) string {
+	return strings.ReplaceAll(rules(selectors...), "rule add", six+"rule add")
+}
+
+// trial is a scenario set up on both twins.
+type trial struct {
+	*court
+	fast *culvert
+	s    scenario
+}
+
+// newTrial sets a scenario up, but for the feed of the fast path.
+func newTrial(t *testing.T, s scenario, seed uint64, attach func(*twin) *culvert) *trial {
+	t.Helper()
+	settle(t)
+	kernel, fast := newTwin(t), newTwin(t)
+	if kernel.index != fast.index {
+		t.Fatalf("interfaces %v and %v: the twins differ", kernel.index, fast.index)
+	}
+	g := newGenerator(seed)
+	g.table.simple, g.table.locals = s.simple, s.locals
+	if s.tables != nil {
+		g.table.ids = s.tables
+	}
+	c := newCourt(t, kernel, g)
+	c.takes, c.stays = s.takes, s.stays
+	c.down = s.down
+	lines := g.nexthopObjects() + g.fill(400) + s.lines
+	for _, w := range []*twin{kernel, fast} {
+		w.enter()
+		for _, setting := range s.sysctls {
+			w.set("net/"+setting[0], setting[1])
+		}
+		w.ip(lines)
+		for _, setting := range s.late {
+			w.set("net/"+setting[0], setting[1])
+		}
+	}
+	return &trial{court: c, fast: attach(fast), s: s}
+}
+
+// churn changes the tables of both twins.
+func (tr *trial) churn(n int) {
+	lines := tr.gen.churn(n)
+	for _, w := range []*twin{tr.kernel, tr.fast.twin} {
+		w.enter()
+		if tr.s.gone {
+			w.try(lines)
+		} else {
+			w.ip(lines)
+		}
+	}
+}

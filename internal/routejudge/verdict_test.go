@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routejudge
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// Actions of an XDP program.
+const (
+	xdpAborted = iota
+	xdpDrop
+	xdpPass
+	xdpTx
+	xdpRedirect
+)
+
+// fate is what a fast path has made of one packet.
+type fate struct {
+	action uint32
+	frame  []byte
+}
+
+// fastPath is on trial. What the kernel does with the packet is for those that are told to lie about it.
+type fastPath func(p *packet, kernel *outcome) fate
+
+// smallest is what a frame may be padded to.
+const smallest = 60
+
+// verdict says what is wrong with a fast path's fate of a packet; nothing if it is right. Ordinary packets with
+// flows up to takes are for the fast path.
+func verdict(p *packet, kernel *outcome, f fate, takes flow) string {
+	switch f.action {
+	case xdpPass:
+		if !bytes.Equal(f.frame, p.frame) {
+			return "changes what it passes"
+		}
+		if p.ordinary && p.flow <= takes && mustTake(p, kernel) {
+			return "passes what it has to forward"
+		}
+	case xdpDrop:
+		if len(kernel.forwards) > 0 {
+			return "drops what the kernel forwards"
+		}
+		if len(kernel.answers) > 0 {
+			return "drops what the kernel answers"
+		}
+	case xdpRedirect, xdpTx:
+		switch {
+		case len(kernel.answers) > 0:
+			return "forwards what the kernel answers"
+		case len(kernel.forwards) == 0:
+			return "forwards what the kernel does not"
+		case len(kernel.forwards) > 1:
+			return "forwards what the kernel breaks up"
+		case kernel.forwards[0].port == plain:
+			return "forwards to the port without culvert"
+		case !same(f.frame, kernel.forwards[0].frame):
+			return "forwards another frame than the kernel"
+		}
+	default:
+		return fmt.Sprintf("ends with action %d", f.action)
+	}
+	return ""
+}
+
+// mustTake tells whether the kernel does with a packet only what the fast path can do as well.
+func mustTake(p *packet, kernel *outcome) bool {
+	if len(kernel.answers) > 0 || len(kernel.forwards) != 1 {
+		return false
+	}
+	o := kernel.forwards[0]
+	// The kernel tells senders of a shorter way, but not each time, so that going back is left to it.
+	return o.port != plain && o.port != p.port
+}
+
+func same(fast, kernel []byte) bool {
+	if len(fast) > len(kernel) && len(fast) <= smallest {
+		fast = fast[:len(kernel)]
+	}
+	return bytes.Equal(fast, kernel)
+}
+
+// complaint is a packet that a fast path has treated wrongly.
+type complaint struct {
+	what   string
+	packet *packet
+	kernel *outcome
+	fate   fate
+}
+
+func (c complaint) String() string {
+	s := fmt.Sprintf("%s: %s: %v to %v by port %d\n  in      %x", c.packet.kind, c.what, c.packet.src, c.packet.dst,
+		c.packet.port, c.packet.frame)
+	for _, o := range c.kernel.forwards {
+		s += fmt.Sprintf("\n  kernel  port %d %x", o.port, o.frame)
+	}
+	for _, o := range c.kernel.answers {
+		s += fmt.Sprintf("\n  answer  port %d %x", o.port, o.frame)
+	}
+	return s + fmt.Sprintf("\n  culvert action %d %x", c.fate.action, c.fate.frame)
+}
