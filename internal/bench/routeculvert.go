@@ -23,11 +23,13 @@ import (
 type routeCulvert struct {
 	// noMirror has it ask the kernel for every packet.
 	noMirror bool
-	in       End
-	inst     *datapath.Instance
-	status   route.Status
-	stop     context.CancelFunc
-	done     chan error
+	// unfed leaves the mirror as it is once it is full, for packets that go by it nevertheless.
+	unfed  bool
+	in     End
+	inst   *datapath.Instance
+	status route.Status
+	stop   context.CancelFunc
+	done   chan error
 	// sync is how long it took to be current, heap how many bytes of this process it holds.
 	sync time.Duration
 	heap uint64
@@ -52,7 +54,7 @@ func (d *routeCulvert) Prepare(ctx context.Context, p Path) (err error) {
 	names := []string{p.In.Name, p.Out.Name}
 	err = p.In.Space.Do(func() error {
 		o := datapath.Options{
-			Name: "bench", Interfaces: names, Temporary: true, Route: &datapath.RouteOptions{NoMirror: d.noMirror},
+			Name: "bench", Interfaces: names, Temporary: true, Route: &datapath.RouteOptions{NoMirror: d.noMirror, Trusting: d.unfed},
 		}
 		d.inst, err = datapath.Attach(o, datapath.Config{})
 		return err
@@ -81,7 +83,7 @@ func (d *routeCulvert) Prepare(ctx context.Context, p Path) (err error) {
 	}
 	d.heap = heapInUse()
 	d.heap -= min(before, d.heap)
-	if d.noMirror {
+	if d.noMirror || d.unfed {
 		// What it has been told of devices stays as it is, and it needs nothing else.
 		if err := d.unfeed(); err != nil {
 			return err
