@@ -100,3 +100,28 @@ func TestMainPrefixes(t *testing.T) {
 		t.Errorf("a table without a number: %d", n)
 	}
 }
+
+// TestPlanLeavesOut gives a table what the real one does not have.
+func TestPlanLeavesOut(t *testing.T) {
+	for _, try := range []struct {
+		handful     bgpFamily
+		table, want []netip.Prefix
+	}{
+		{
+			handful4,
+			mustPrefixes("0.0.0.0/0", "0.0.0.0/8", "10.0.0.0/8", "127.0.0.0/16", "198.0.0.0/8", "198.18.1.0/24",
+				"198.41.0.0/16", "198.41.0.0/25", "224.0.0.0/4", "9.9.9.0/24"),
+			mustPrefixes("10.0.0.0/8"),
+		},
+		{
+			handful6,
+			mustPrefixes("::/0", "::/96", "2001:db8:1::/64", "2001::/16", "2001:500:2::/56", "2400::/12", "fe80::/64", "ff00::/8"),
+			mustPrefixes("2400::/12"),
+		},
+	} {
+		f, err := try.handful.extend(try.table, -1)
+		if got := f.right[len(try.handful.right):]; err != nil || !slices.Equal(got, try.want) {
+			t.Errorf("of %v there are %v, want %v; %v", try.table, got, try.want, err)
+		}
+	}
+}

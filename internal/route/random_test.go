@@ -21,6 +21,13 @@ type churn struct {
 	odd bool
 }
 
+func (c *churn) family() string {
+	if c.is6 {
+		return "-6"
+	}
+	return "-4"
+}
+
 // prefix picks one of a few nested prefixes.
 func (c *churn) prefix() string {
 	if c.is6 {
@@ -81,10 +88,6 @@ func (c *churn) object() string {
 // lines makes n commands of ip(8).
 func (c *churn) lines(n int) string {
 	var out strings.Builder
-	family := "-4"
-	if c.is6 {
-		family = "-6"
-	}
 	for range n {
 		if c.rng.IntN(30) == 0 {
 			id := c.objects() + c.rng.IntN(8)
@@ -104,7 +107,7 @@ func (c *churn) lines(n int) string {
 		if c.odd && !c.is6 && c.rng.IntN(10) == 0 {
 			more += " tos 0x10"
 		}
-		if c.rng.IntN(20) == 0 {
+		if c.odd && c.rng.IntN(20) == 0 {
 			more += " mtu 1400"
 		}
 		if verb == "del" {
@@ -113,7 +116,7 @@ func (c *churn) lines(n int) string {
 			}
 			kind = ""
 		}
-		fmt.Fprintf(&out, "%s route %s %s %s %s %s\n", family, verb, kind, c.prefix(), way, more)
+		fmt.Fprintf(&out, "route %s %s %s %s %s\n", verb, kind, c.prefix(), way, more)
 	}
 	return out.String()
 }
@@ -189,21 +192,25 @@ func TestRandomRoutes(t *testing.T) {
 			kinds := []*churn{{rng: rand.New(rand.NewPCG(1, 4)), odd: odd}, {rng: rand.New(rand.NewPCG(1, 6)), odd: odd, is6: true}}
 			for _, c := range kinds {
 				for id := range 8 {
-					b.ip(fmt.Sprintf("nexthop add id %d %s", c.objects()+id, c.object()))
+					_, err := runIP(fmt.Sprintf("nexthop add id %d %s", c.objects()+id, c.object()), c.family())
+					check(t, err)
 				}
-				_, _ = runIP(c.lines(300), true)
+				_, _ = runIP(c.lines(300), c.family(), "-force")
 			}
 			b.start(Options{})
 			asked, looked := 0, 0
 			for range 25 {
 				for i, c := range kinds {
 					// Some commands do not fit what is there; the others count.
-					_, _ = runIP(c.lines(200), true)
+					_, _ = runIP(c.lines(200), c.family(), "-force")
 					b.barrierOf(i)
 					list := c.look(400)
 					asked += b.compare(list, func(netip.Addr) bool { return true })
 					looked += len(list)
 				}
+			}
+			if s := b.status.Load(); s.IPv4.Routes < 50 || s.IPv6.Routes < 50 {
+				t.Fatalf("too few routes to tell anything: %+v", s)
 			}
 			t.Logf("asked for %d of %d; %+v", asked, looked, b.status.Load())
 			// With what was unclear cleared up, only that remains which has to.

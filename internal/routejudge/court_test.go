@@ -30,6 +30,8 @@ type court struct {
 	takes flow
 	// stays are excepted from that; nil: none.
 	stays func(*packet) bool
+	// explain tells more of a packet that is complained of; nil: nothing.
+	explain func(*packet) string
 	// down are ports that packets do not come in by.
 	down []int
 	// counts groups complaints, of which only the first few are kept.
@@ -106,7 +108,11 @@ func (c *court) rule(p *packet, kernel *outcome, f fate) {
 	if what := verdict(p, kernel, f, c.takesFlow(p)); what != "" {
 		key := p.kind + ": " + what
 		if c.counts[key]++; c.counts[key] <= kept {
-			c.complaints = append(c.complaints, complaint{what, p, kernel, f})
+			found := complaint{what: what, packet: p, kernel: kernel, fate: f}
+			if c.explain != nil {
+				found.more = c.explain(p)
+			}
+			c.complaints = append(c.complaints, found)
 		}
 	}
 }

@@ -3,7 +3,10 @@
 package routejudge
 
 import (
+	"fmt"
 	"net/netip"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -76,6 +79,23 @@ func (c *culvert) reasons() map[string]uint64 {
 		}
 	}
 	return sum
+}
+
+// explain asks the kernel of a twin for a packet's route, and the program for its reason.
+func (c *culvert) explain(p *packet) string {
+	before := c.reasons()
+	c.fate(p, nil)
+	why := ""
+	for name, n := range c.reasons() {
+		if n != before[name] {
+			why = name
+		}
+	}
+	get := fmt.Sprintf("route get %v from %v iif %s", p.dst, p.src, portName(p.port))
+	out, _ := exec.Command("ip", strings.Fields(get)...).CombinedOutput()
+	match := fmt.Sprintf("route show table all match %v", p.dst)
+	all, _ := exec.Command("ip", strings.Fields(match)...).CombinedOutput()
+	return fmt.Sprintf("\n  reason  %s, flow %d\n%s%s", why, p.flow, out, all)
 }
 
 // describe tells the program what it has to know of its twin when it has no mirror: what the sysctls say. full is

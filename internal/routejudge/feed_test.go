@@ -18,9 +18,6 @@ import (
 // stale is for how long the fast path may act on what the kernel has changed: the mirror is believed for less.
 const stale = 100 * time.Millisecond
 
-// settings is how long what the kernel tells nobody of may go unnoticed: sysctls are looked at once a second.
-const settings = 1500 * time.Millisecond
-
 // feeding is a control plane at work.
 type feeding struct {
 	stop func()
@@ -36,12 +33,7 @@ func (c *culvert) feed(o route.Options) *feeding {
 	synced := make(chan struct{})
 	o.Plane, o.OnSynced = c.inst, func() { close(synced) }
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends in the namespace
-		if err := netns.Set(c.twin.router); err != nil {
-			f.done <- err
-			return
-		}
-		f.done <- route.Run(ctx, o)
+		f.done <- inNamespace(c.twin, func() error { return route.Run(ctx, o) })
 	}()
 	t.Cleanup(func() { f.end(t) })
 	select {
@@ -53,6 +45,15 @@ func (c *culvert) feed(o route.Options) *feeding {
 		t.Fatal("the control plane has not read the tables")
 	}
 	return f
+}
+
+// inNamespace runs f on a thread in a router's namespace, which ends with the goroutine.
+func inNamespace(w *twin, f func() error) error {
+	runtime.LockOSThread() // never unlocked
+	if err := netns.Set(w.router); err != nil {
+		return err
+	}
+	return f()
 }
 
 // end stops the control plane, and nothing else.

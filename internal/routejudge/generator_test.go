@@ -36,12 +36,14 @@ type generator struct {
 	*rand.Rand
 	next  uint16
 	table *table
+	// room is the largest packet that each port takes in.
+	room [ports]int
 	// odd is set for kinds that choose their own addresses.
 	src, dst func(port int, v6 bool) netip.Addr
 }
 
 func newGenerator(seed uint64) *generator {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0xc0ffee)), table: &table{ids: []int{mainTable}}}
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0xc0ffee)), table: &table{ids: []int{mainTable}}, room: mtus}
 	g.src, g.dst = g.sources, g.destinations
 	return g
 }

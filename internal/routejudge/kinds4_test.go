@@ -91,7 +91,7 @@ var kinds4 = []kind{
 	{"4 around the MTU", func(g *generator, p *packet) {
 		h := g.head4(p)
 		size := one(g, 552, 576, 1000, 1280, 1300, 1400, 1450, 1499, 1500) + g.IntN(3) - 1
-		h.proto, h.payload = 17, g.bytes(min(size, mtus[p.port])-20)
+		h.proto, h.payload = 17, g.bytes(min(size, g.room[p.port])-20)
 		p.flow = flowPorts
 		h.frag = one[uint16](g, 0, 0x4000)
 		p.frame = h.build()

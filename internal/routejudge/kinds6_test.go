@@ -68,7 +68,7 @@ var kinds6 = []kind{
 	{"6 around the MTU", func(g *generator, p *packet) {
 		h := g.head6(p)
 		size := one(g, 1000, 1280, 1300, 1400, 1450, 1499, 1500) + g.IntN(3) - 1
-		h.next, h.payload = 17, g.bytes(min(size, mtus[p.port])-40)
+		h.next, h.payload = 17, g.bytes(min(size, g.room[p.port])-40)
 		p.flow = flowPorts
 		p.frame = h.build()
 	}},

@@ -105,7 +105,7 @@ func TestLive(t *testing.T) {
 			}
 			if what := differ(want[p.id], got[p.id]); what != "" {
 				if faults++; faults < 20 {
-					t.Error(complaint{what, p, want[p.id], fate{0, p.frame}}, "\n  got", got[p.id])
+					t.Error(complaint{what: what, packet: p, kernel: want[p.id]}, "\n  got", got[p.id])
 				}
 			}
 		}

@@ -152,7 +152,9 @@ func newTrial(t *testing.T, s scenario, seed uint64, attach func(*twin) *culvert
 			w.set("net/"+setting[0], setting[1])
 		}
 	}
-	return &trial{court: c, fast: attach(fast), s: s}
+	v := attach(fast)
+	c.explain = v.explain
+	return &trial{court: c, fast: v, s: s}
 }
 
 // churn changes the tables of both twins.

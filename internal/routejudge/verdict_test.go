@@ -71,8 +71,9 @@ func mustTake(p *packet, kernel *outcome) bool {
 		return false
 	}
 	o := kernel.forwards[0]
-	// The kernel tells senders of a shorter way, but not each time, so that going back is left to it.
-	return o.port != plain && o.port != p.port
+	// A locked MTU larger than the port's has the kernel send more than the port should carry. And it tells senders
+	// of a shorter way, but not each time, so that going back is left to it.
+	return len(o.frame) <= 14+mtus[o.port] && o.port != plain && o.port != p.port
 }
 
 func same(fast, kernel []byte) bool {
@@ -88,16 +89,20 @@ type complaint struct {
 	packet *packet
 	kernel *outcome
 	fate   fate
+	more   string
 }
 
 func (c complaint) String() string {
 	s := fmt.Sprintf("%s: %s: %v to %v by port %d\n  in      %x", c.packet.kind, c.what, c.packet.src, c.packet.dst,
-		c.packet.port, c.packet.frame)
+		c.packet.port, short(c.packet.frame))
 	for _, o := range c.kernel.forwards {
-		s += fmt.Sprintf("\n  kernel  port %d %x", o.port, o.frame)
+		s += fmt.Sprintf("\n  kernel  port %d %x", o.port, short(o.frame))
 	}
 	for _, o := range c.kernel.answers {
-		s += fmt.Sprintf("\n  answer  port %d %x", o.port, o.frame)
+		s += fmt.Sprintf("\n  answer  port %d %x", o.port, short(o.frame))
 	}
-	return s + fmt.Sprintf("\n  culvert action %d %x", c.fate.action, c.fate.frame)
+	return s + fmt.Sprintf("\n  culvert action %d %x", c.fate.action, short(c.fate.frame)) + c.more
 }
+
+// short cuts what is not worth printing off a frame.
+func short(frame []byte) []byte { return frame[:min(len(frame), 120)] }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routejudge
+
+import (
+	"slices"
+	"testing"
+
+	"culvert/internal/route"
+)
+
+// expected says for some kinds which reasons have to be among those that the program counts, and for some that no
+// others are. Kinds whose packets go to any destination of the table have those of the destinations as well.
+var expected = map[string]struct {
+	some []string
+	only bool
+}{
+	"4 plain":               {[]string{"fwd route", "drop route-blackhole", "pass route-egress"}, false},
+	"6 plain":               {[]string{"fwd route", "pass route-egress"}, false},
+	"4 connected":           {[]string{"fwd route", "pass route-egress", "pass route-redirect"}, true},
+	"6 connected":           {[]string{"fwd route", "pass route-egress", "pass route-redirect"}, true},
+	"4 ttl":                 {[]string{"fwd route", "punt route-ttl"}, false},
+	"6 hop limit":           {[]string{"fwd route", "punt route-ttl"}, false},
+	"4 checksum wrong":      {[]string{"punt route-malformed"}, false},
+	"4 options":             {[]string{"punt route-options"}, false},
+	"6 hop-by-hop":          {[]string{"punt route-options"}, false},
+	"4 total length":        {[]string{"fwd route", "punt route-malformed"}, false},
+	"6 payload length":      {[]string{"fwd route", "punt route-malformed"}, false},
+	"4 truncated":           {[]string{"pass other", "punt route-malformed"}, false},
+	"6 truncated":           {[]string{"pass other", "punt route-malformed"}, false},
+	"4 around the MTU":      {[]string{"fwd route", "punt route-mtu"}, false},
+	"6 around the MTU":      {[]string{"fwd route", "punt route-mtu"}, false},
+	"4 fragments":           {[]string{"fwd route"}, false},
+	"6 fragments":           {[]string{"fwd route"}, false},
+	"4 special destination": {[]string{"pass route-local", "punt route-multicast", "punt route-martian"}, false},
+	"6 special destination": {[]string{"pass route-local", "punt route-multicast", "punt route-martian"}, false},
+	"4 special source":      {[]string{"punt route-martian"}, false},
+	"6 special source":      {[]string{"punt route-martian"}, false},
+	"4 no route":            {[]string{"punt route-none"}, true},
+	"6 no route":            {[]string{"punt route-none"}, true},
+	"4 sent elsewhere":      {[]string{"pass other"}, true},
+	"6 sent elsewhere":      {[]string{"pass other"}, true},
+	"not IP":                {[]string{"pass other"}, true},
+
+	"4 back where it came from": {[]string{"pass route-redirect"}, true},
+	"6 back where it came from": {[]string{"pass route-redirect"}, true},
+}
+
+// TestReasons checks that packets are counted for what they are.
+func TestReasons(t *testing.T) {
+	tr := newTrial(t, scenario{simple: true, takes: flowInner}, 12, func(w *twin) *culvert { return attach(w, few) })
+	tr.explain = nil
+	tr.fast.feed(route.Options{})
+	seen := 0
+	for _, k := range slices.Concat(kinds4, kinds6) {
+		want, listed := expected[k.name]
+		if !listed {
+			continue
+		}
+		seen++
+		before := tr.fast.reasons()
+		tr.try(k, 100, tr.fast.fate)
+		after := tr.fast.reasons()
+		for _, name := range want.some {
+			if after[name] == before[name] {
+				t.Errorf("%s: none is counted as %s", k.name, name)
+			}
+		}
+		total := uint64(0)
+		for _, name := range sortedKeys(after) {
+			n := after[name] - before[name]
+			total += n
+			if n > 0 && want.only && !slices.Contains(want.some, name) {
+				t.Errorf("%s: %d are counted as %s", k.name, n, name)
+			}
+		}
+		if total != 100 {
+			t.Errorf("%s: %d of 100 are counted", k.name, total)
+		}
+	}
+	if seen != len(expected) {
+		t.Errorf("%d of %d kinds are none of those that there are", len(expected)-seen, len(expected))
+	}
+	tr.report()
+}
