@@ -29,7 +29,7 @@ type routeBed struct {
 }
 
 // newRouteBed lays the path and installs the routes. Close is called after it, even when it failed.
-func newRouteBed(t routeTable) (b *routeBed, err error) {
+func newRouteBed(ctx context.Context, t routeTable) (b *routeBed, err error) {
 	b = &routeBed{table: t, devices: map[string]Standing{}}
 	p := &b.path
 	steps := []func() error{
@@ -44,7 +44,7 @@ func newRouteBed(t routeTable) (b *routeBed, err error) {
 		func() error { b.writer, err = newRouteWriter(b.under, p.Out.Index); return err },
 		func() error {
 			start := time.Now()
-			err := errors.Join(t.install(b.writer, false), t.install(b.writer, true))
+			err := errors.Join(t.install(ctx, b.writer, false), t.install(ctx, b.writer, true))
 			b.install = time.Since(start)
 			return err
 		},

@@ -54,7 +54,7 @@ func (d *insnRoute) Attach(ctx context.Context, p Path) error {
 		func() error { return addressRouter(p) },
 		func() error { return p.In.Space.Do(func() error { return setRouting(p) }) },
 		func() (err error) { d.writer, err = newRouteWriter(p.In.Space, p.Out.Index); return err },
-		func() error { return fewRoutes().install(d.writer, d.v6) },
+		func() error { return fewRoutes().install(ctx, d.writer, d.v6) },
 		func() error { return d.prepare(ctx, p) },
 		func() error { return d.router.Attach(ctx, p) },
 	}

@@ -110,7 +110,7 @@ func (o Options) layBeds(ctx context.Context, groups []*routeGroup, there []cand
 			}
 		}
 		fmt.Fprintf(o.Progress, "installing %d routes of IPv4 and %d of IPv6\n", len(table.v4), len(table.v6))
-		b, err := newRouteBed(table)
+		b, err := newRouteBed(ctx, table)
 		beds[g.full] = b
 		if err != nil {
 			return beds, err

@@ -118,7 +118,7 @@ func TestChurn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := newRouteBed(table)
+	b, err := newRouteBed(t.Context(), table)
 	defer func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -173,7 +173,7 @@ func TestChurn(t *testing.T) {
 // The reference program changes what a router has to change, and nothing else.
 func TestFibForwards(t *testing.T) {
 	needRoot(t)
-	b, err := newRouteBed(fewRoutes())
+	b, err := newRouteBed(t.Context(), fewRoutes())
 	defer func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -245,7 +245,7 @@ func TestFibForwards(t *testing.T) {
 func TestRouteByMirror(t *testing.T) {
 	needRoot(t)
 	checkLeftovers(t)
-	b, err := newRouteBed(fewRoutes())
+	b, err := newRouteBed(t.Context(), fewRoutes())
 	defer func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)
