@@ -13,6 +13,7 @@ import (
 
 	"culvert/internal/cpus"
 	"culvert/internal/stats"
+	"culvert/internal/text"
 )
 
 // Show writes the state of every data plane on this machine, or of one router.
@@ -68,7 +69,7 @@ func (r Report) WriteText(out io.Writer, now time.Time) error {
 func (r Router) text(now time.Time, forget string) []string {
 	lines := []string{fmt.Sprintf("router %s  netns %s  %s  %s", r.ID, r.netns(), r.Mode, r.service())}
 	if r.LoadedAt != nil {
-		lines[0] += "  loaded " + ago(now.Sub(*r.LoadedAt)) + " ago"
+		lines[0] += "  loaded " + text.Ago(now.Sub(*r.LoadedAt)) + " ago"
 	}
 	if r.Problem != "" {
 		return append(lines, "  "+r.Problem)
@@ -160,21 +161,21 @@ func (i Interface) text() []string {
 	if !i.Attached {
 		head += "  not attached"
 	}
-	t := table{indent: "    ", right: []bool{false, false, true, true}}
-	t.add("received", "", grouped(i.Packets)+" packets", shortBytes(i.Bytes))
+	t := text.Table{Indent: "    ", Right: []bool{false, false, true, true}}
+	t.Add("received", "", text.Grouped(i.Packets)+" packets", text.ShortBytes(i.Bytes))
 	for _, r := range byPackets(i.Reasons) {
-		t.add(verdictName(r), r.Name, grouped(r.Packets), shortBytes(r.Bytes))
+		t.Add(verdictName(r), r.Name, text.Grouped(r.Packets), text.ShortBytes(r.Bytes))
 	}
 	for _, name := range slices.Sorted(maps.Keys(i.Losses)) {
 		if n := i.Losses[name]; n > 0 {
-			t.add("lost", name, grouped(n))
+			t.Add("lost", name, text.Grouped(n))
 		}
 	}
 	// The unit stands behind the first number only.
-	for _, row := range t.rows[1:] {
+	for _, row := range t.Rows[1:] {
 		row[2] += strings.Repeat(" ", len(" packets"))
 	}
-	return append([]string{head}, t.lines()...)
+	return append([]string{head}, t.Lines()...)
 }
 
 // byPackets returns the reasons with the busiest first.
@@ -200,7 +201,7 @@ func verdictName(r stats.Reason) string {
 }
 
 func (r Router) linkText() []string {
-	t := table{indent: "  "}
+	t := text.Table{Indent: "  "}
 	for _, l := range r.Links {
 		ends := l.Local
 		if l.Remote != "" {
@@ -214,13 +215,13 @@ func (r Router) linkText() []string {
 			state = "up"
 		}
 		cells := []string{"link " + l.Name, l.Scope, ends, state, l.via(),
-			"fast in " + grouped(l.In.Packets), "out " + grouped(l.Out.Packets)}
+			"fast in " + text.Grouped(l.In.Packets), "out " + text.Grouped(l.Out.Packets)}
 		if l.Dropped > 0 {
-			cells = append(cells, "dropped "+grouped(l.Dropped))
+			cells = append(cells, "dropped "+text.Grouped(l.Dropped))
 		}
-		t.add(cells...)
+		t.Add(cells...)
 	}
-	return t.lines()
+	return t.Lines()
 }
 
 // via says how a link's packets leave.
