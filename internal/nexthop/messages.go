@@ -3,7 +3,6 @@
 package nexthop
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"syscall"
@@ -12,6 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/neigh"
 )
 
 // message is what the reader hands over: notifications, or word that some were lost.
@@ -20,12 +21,8 @@ type message struct {
 	resync bool
 }
 
-const (
-	// dumpTries is how often a dump is begun that other changes interrupt.
-	dumpTries = 10
-	// resyncGap spaces full dumps while notifications keep being lost.
-	resyncGap = 50 * time.Millisecond
-)
+// resyncGap spaces full dumps while notifications keep being lost.
+const resyncGap = 50 * time.Millisecond
 
 func subscribe(buffer int) (*nl.NetlinkSocket, error) {
 	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
@@ -98,7 +95,7 @@ func (r *Resolver) handleLink(msg *syscall.NetlinkMessage) {
 		r.devices[index] = dev
 	}
 	for t := range r.targets {
-		if t.route.via.ifIndex == index {
+		if t.route.via.IfIndex == index {
 			r.update(t)
 		}
 	}
@@ -114,14 +111,14 @@ func (r *Resolver) handleNeighbor(msg *syscall.NetlinkMessage) {
 		r.onError(fmt.Errorf("reading a netlink neighbour notification: %w", err))
 		return
 	}
-	key, ok := keyOf(n)
+	key, ok := neigh.KeyOf(n)
 	if !ok {
 		return
 	}
 	if msg.Header.Type == unix.RTM_DELNEIGH {
 		delete(r.neighbors, key)
 	} else {
-		r.neighbors[key] = neighborOf(n)
+		r.neighbors[key] = neigh.EntryOf(n)
 	}
 	if use := r.uses[key]; use != nil {
 		r.neighborChanged(key, use)
@@ -166,11 +163,11 @@ func (r *Resolver) handleRoute(msg *syscall.NetlinkMessage) {
 func (r *Resolver) resync() error {
 	r.resyncs.Add(1)
 	r.lastResync = time.Now()
-	links, err := dump(r.handle.LinkList)
+	links, err := neigh.Dump(r.handle.LinkList)
 	if err != nil {
 		return fmt.Errorf("listing network interfaces: %w", err)
 	}
-	neighs, err := dump(func() ([]netlink.Neigh, error) { return r.handle.NeighList(0, netlink.FAMILY_ALL) })
+	neighs, err := neigh.Dump(func() ([]netlink.Neigh, error) { return r.handle.NeighList(0, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("listing neighbours: %w", err)
 	}
@@ -178,10 +175,10 @@ func (r *Resolver) resync() error {
 	for _, l := range links {
 		r.devices[l.Attrs().Index] = deviceOf(l)
 	}
-	r.neighbors = make(map[neighborKey]neighbor, len(neighs))
+	r.neighbors = make(neigh.Table, len(neighs))
 	for i := range neighs {
-		if key, ok := keyOf(&neighs[i]); ok {
-			r.neighbors[key] = neighborOf(&neighs[i])
+		if key, ok := neigh.KeyOf(&neighs[i]); ok {
+			r.neighbors[key] = neigh.EntryOf(&neighs[i])
 		}
 	}
 	for key, use := range r.uses {
@@ -189,14 +186,4 @@ func (r *Resolver) resync() error {
 	}
 	r.markAll()
 	return nil
-}
-
-// dump repeats a listing that was interrupted by a change and may be incomplete.
-func dump[T any](list func() ([]T, error)) ([]T, error) {
-	for try := 1; ; try++ {
-		items, err := list()
-		if err == nil || !errors.Is(err, netlink.ErrDumpInterrupted) || try == dumpTries {
-			return items, err
-		}
-	}
 }

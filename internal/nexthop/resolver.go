@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/neigh"
 	"culvert/internal/netdev"
 )
 
@@ -73,9 +74,9 @@ type Resolver struct {
 
 	// What follows belongs to the goroutine of run.
 	devices    map[int]device
-	neighbors  map[neighborKey]neighbor
+	neighbors  neigh.Table
 	targets    map[*Target]struct{}
-	uses       map[neighborKey]*neighborUse
+	uses       map[neigh.Key]*neighborUse
 	dirty      map[*Target]struct{}
 	lastResync time.Time
 	// abilities holds what is known of the devices that were asked about.
@@ -114,7 +115,7 @@ func New(ctx context.Context, o Options) (*Resolver, error) {
 		stopped:   make(chan struct{}),
 		wake:      make(chan struct{}, 1),
 		targets:   map[*Target]struct{}{},
-		uses:      map[neighborKey]*neighborUse{},
+		uses:      map[neigh.Key]*neighborUse{},
 		dirty:     map[*Target]struct{}{},
 		abilities: map[int]ability{},
 	}
@@ -264,26 +265,26 @@ func (r *Resolver) update(t *Target) {
 }
 
 func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
-	if !rt.via.addr.IsValid() {
+	if !rt.via.Addr.IsValid() {
 		return NextHop{}, false
 	}
-	dev, ok := r.devices[rt.via.ifIndex]
-	if !ok || !dev.usable || r.ability(rt.via.ifIndex).deaf {
+	dev, ok := r.devices[rt.via.IfIndex]
+	if !ok || !dev.usable || r.ability(rt.via.IfIndex).deaf {
 		return NextHop{}, false
 	}
 	n, ok := r.neighbors[rt.via]
-	if !ok || n.state&unix.NUD_INCOMPLETE != 0 || n.state == unix.NUD_NONE {
+	if !ok || n.State&unix.NUD_INCOMPLETE != 0 || n.State == unix.NUD_NONE {
 		return NextHop{}, true
 	}
-	if !n.usable() {
+	if !n.Usable() {
 		return NextHop{}, false
 	}
 	mtu := dev.mtu
 	if rt.mtu > 0 {
 		mtu = min(mtu, rt.mtu)
 	}
-	return NextHop{IfIndex: rt.via.ifIndex, SrcMAC: dev.mac, DstMAC: n.mac, MTU: uint16(min(mtu, 65535)),
-		LinearOnly: r.ability(rt.via.ifIndex).linearOnly}, false
+	return NextHop{IfIndex: rt.via.IfIndex, SrcMAC: dev.mac, DstMAC: n.MAC, MTU: uint16(min(mtu, 65535)),
+		LinearOnly: r.ability(rt.via.IfIndex).linearOnly}, false
 }
 
 // tick looks after neighbours and renews old findings.

@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/neigh"
 	"culvert/internal/netdev"
 )
 
@@ -312,7 +313,7 @@ func TestStaleIsConfirmed(t *testing.T) {
 	index := want.IfIndex
 	check(t, w.own.NeighSet(&netlink.Neigh{LinkIndex: index, IP: there.AsSlice(), State: unix.NUD_STALE,
 		HardwareAddr: want.DstMAC[:]}))
-	deadline := time.Now().Add(confirmEvery * 2 / 3)
+	deadline := time.Now().Add(neigh.ConfirmEvery * 2 / 3)
 	for {
 		neighs, err := w.own.NeighList(index, netlink.FAMILY_V4)
 		check(t, err)

@@ -9,11 +9,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/neigh"
 )
 
 // route is where the kernel would send packets to a target. The zero value is no usable route.
 type route struct {
-	via neighborKey
+	via neigh.Key
 	// mtu is the route's own, 0 for none.
 	mtu int
 	// viaOtherFamily marks an IPv4 route with an IPv6 gateway.
@@ -79,16 +81,16 @@ func routeOf(got *netlink.Route, addr netip.Addr) route {
 	if got.Type != unix.RTN_UNICAST || got.Encap != nil || got.LinkIndex == 0 {
 		return route{}
 	}
-	rt := route{via: neighborKey{ifIndex: got.LinkIndex, addr: addr.WithZone("")}, mtu: got.MTU}
+	rt := route{via: neigh.Key{IfIndex: got.LinkIndex, Addr: addr.WithZone("")}, mtu: got.MTU}
 	if gateway, ok := netip.AddrFromSlice(got.Gw); ok {
-		rt.via.addr = gateway.Unmap()
+		rt.via.Addr = gateway.Unmap()
 	}
 	if via, ok := got.Via.(*netlink.Via); ok {
 		gateway, ok := netip.AddrFromSlice(via.Addr)
 		if !ok {
 			return route{}
 		}
-		rt.via.addr, rt.viaOtherFamily = gateway, true
+		rt.via.Addr, rt.viaOtherFamily = gateway, true
 	}
 	return rt
 }

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package route
+
+import (
+	"net/netip"
+	"time"
+
+	"culvert/internal/datapath"
+)
+
+// descAsk is the descriptor of all routes that the mirror cannot follow.
+const descAsk = 0
+
+// severalDevices stands for the devices of a route with several next hops.
+const severalDevices = -1
+
+// numberGrace is how long a number of a next hop that is no longer used stays out of use: programs that have
+// found it in the mirror may be about to look it up.
+const numberGrace = time.Second
+
+// descKey is what routes to the same next hop have in common.
+type descKey struct {
+	// action is RouteForward, RouteConnected or that of a fixed number; for the next hop of an object, which
+	// can turn into any of them, it is RouteAsk.
+	action datapath.RouteAction
+	is6    bool
+	// dev may be severalDevices.
+	dev     int
+	gateway netip.Addr
+	nexthop uint32
+	mtu     uint32
+}
+
+// fixed gives the number of next hops that need none of their own.
+func (k descKey) fixed() (number uint32, ok bool) {
+	switch k.action {
+	case datapath.RouteAsk:
+		return datapath.RouteHopAsk, k.nexthop == 0
+	case datapath.RouteLocal:
+		return datapath.RouteHopLocal, true
+	case datapath.RouteUnreachable:
+		return datapath.RouteHopUnreachable, true
+	case datapath.RouteProhibit:
+		return datapath.RouteHopProhibit, true
+	case datapath.RouteBlackhole:
+		return datapath.RouteHopBlackhole, true
+	}
+	return 0, false
+}
+
+// descriptor is a next hop that routes refer to.
+type descriptor struct {
+	descKey
+	refs int
+	// value is the number in the mirror.
+	value uint32
+	// condemned says that the kernel may have removed the routes with this next hop without telling. It asks
+	// until they are gone; routes that have come since have another descriptor.
+	condemned bool
+	// hop is what the number stands for, of those that are not fixed.
+	hop datapath.RouteHop
+	// via is the gateway as a neighbour, if hop depends on one.
+	via gatewayKey
+}
+
+// descriptors gives equal next hops one descriptor, and descriptors their numbers.
+type descriptors struct {
+	all     []descriptor
+	free    []uint32
+	known   map[descKey]uint32
+	numbers *numbers
+	// onNew and onGone are called for descriptors with a number of their own.
+	onNew, onGone func(id uint32)
+}
+
+func newDescriptors(n *numbers) *descriptors {
+	d := &descriptors{known: map[descKey]uint32{}, numbers: n}
+	// Never released: descAsk.
+	d.all = append(d.all, descriptor{refs: 1, value: datapath.RouteHopAsk})
+	return d
+}
+
+// intern finds or makes the descriptor of a next hop. Unless a route holds it, it goes with drop.
+func (d *descriptors) intern(k descKey) uint32 {
+	if id, ok := d.known[k]; ok {
+		return id
+	}
+	one := descriptor{descKey: k, value: datapath.RouteHopAsk}
+	number, fixed := k.fixed()
+	own := false
+	if fixed {
+		one.value = number
+	} else if number, own = d.numbers.take(); own {
+		one.value = number
+	}
+	var id uint32
+	if n := len(d.free); n > 0 {
+		id = d.free[n-1]
+		d.free = d.free[:n-1]
+		d.all[id] = one
+	} else {
+		id = uint32(len(d.all))
+		d.all = append(d.all, one)
+	}
+	d.known[k] = id
+	if own {
+		d.onNew(id)
+	}
+	return id
+}
+
+// own tells whether the descriptor has a number whose meaning changes.
+func (d *descriptors) own(id uint32) bool { return d.all[id].value >= datapath.RouteHopFirst }
+
+func (d *descriptors) number(id uint32) uint32 { return d.all[id].value }
+
+func (d *descriptors) hold(id uint32) { d.all[id].refs++ }
+
+func (d *descriptors) release(id uint32) {
+	d.all[id].refs--
+	d.drop(id)
+}
+
+// drop forgets the descriptor if nothing holds it.
+func (d *descriptors) drop(id uint32) {
+	one := &d.all[id]
+	if one.refs > 0 || id == descAsk {
+		return
+	}
+	if d.known[one.descKey] == id {
+		delete(d.known, one.descKey)
+	}
+	if d.own(id) {
+		d.onGone(id)
+		d.numbers.give(one.value)
+	}
+	// A descriptor that is not in use says so by its number of references only.
+	*one = descriptor{}
+	d.free = append(d.free, id)
+}
+
+// condemn has all descriptors ask that fn picks, as long as there are routes with them.
+func (d *descriptors) condemn(fn func(*descriptor) bool) (changed []uint32) {
+	for id := range d.all {
+		one := &d.all[id]
+		if id == descAsk || one.refs == 0 || one.condemned || !fn(one) {
+			continue
+		}
+		one.condemned = true
+		delete(d.known, one.descKey)
+		changed = append(changed, uint32(id))
+	}
+	return changed
+}
+
+// each calls fn for the descriptors with a number of their own.
+func (d *descriptors) each(fn func(id uint32, one *descriptor)) {
+	for id := range d.all {
+		if one := &d.all[id]; one.refs > 0 && d.own(uint32(id)) {
+			fn(uint32(id), one)
+		}
+	}
+}
+
+// numbers gives out the numbers of next hops.
+type numbers struct {
+	next uint32
+	// freed are those given back, oldest first.
+	freed []freedNumber
+	used  int
+	now   func() time.Duration
+	// exhausted says that numbers have been missing.
+	exhausted bool
+}
+
+type freedNumber struct {
+	number uint32
+	at     time.Duration
+}
+
+func newNumbers(now func() time.Duration) *numbers {
+	return &numbers{next: datapath.RouteHopFirst, now: now}
+}
+
+func (n *numbers) take() (number uint32, ok bool) {
+	switch {
+	case len(n.freed) > 0 && n.now()-n.freed[0].at > numberGrace:
+		number = n.freed[0].number
+		n.freed = n.freed[1:]
+	case n.next < datapath.RouteHops:
+		number = n.next
+		n.next++
+	default:
+		n.exhausted = true
+		return 0, false
+	}
+	n.used++
+	return number, true
+}
+
+func (n *numbers) give(number uint32) {
+	n.used--
+	n.freed = append(n.freed, freedNumber{number: number, at: n.now()})
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package route
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/datapath"
+	"culvert/internal/netdev"
+)
+
+// device is what matters of a network interface.
+type device struct {
+	name  string
+	mac   [6]byte
+	mtu   int
+	flags uint32
+	// ethernet devices have neighbours with MAC addresses.
+	ethernet bool
+	// master is the bridge, bond or VRF that it belongs to.
+	master int
+	vrf    bool // is one
+	// parent is the device below a VLAN device of 802.1Q, vlan its tag.
+	parent int
+	vlan   uint16
+	dump   uint64
+}
+
+const readyFlags = unix.IFF_UP | unix.IFF_RUNNING
+
+// ready tells whether the device is up and has a carrier.
+func (d device) ready() bool { return d.flags&readyFlags == readyFlags }
+
+// vlanTag says in RouteHop.VLAN and RouteDev.VLAN that there is one.
+const vlanTag = 0x1000
+
+func deviceOf(l netlink.Link) device {
+	a := l.Attrs()
+	d := device{name: a.Name, mtu: a.MTU, flags: a.RawFlags, master: a.MasterIndex, vrf: l.Type() == "vrf"}
+	d.ethernet = a.EncapType == "ether" && len(a.HardwareAddr) == 6 &&
+		a.RawFlags&(unix.IFF_NOARP|unix.IFF_LOOPBACK) == 0
+	copy(d.mac[:], a.HardwareAddr)
+	// The parent may be in another network namespace, where its index means something else.
+	if v, ok := l.(*netlink.Vlan); ok && v.VlanProtocol == netlink.VLAN_PROTOCOL_8021Q && a.NetNsID < 0 && a.ParentIndex > 0 {
+		d.parent, d.vlan = a.ParentIndex, vlanTag|uint16(v.VlanId)
+	}
+	return d
+}
+
+// handleLink takes in RTM_NEWLINK and RTM_DELLINK.
+func (f *feed) handleLink(m message, told bool) {
+	// Bridges send messages of family AF_BRIDGE about their ports, IPv6 some of its own about settings.
+	if len(m.data) < unix.SizeofIfInfomsg || m.data[0] != unix.AF_UNSPEC {
+		return
+	}
+	link, err := netlink.LinkDeserialize(nil, m.data)
+	if err != nil {
+		f.log.Warn("a netlink link notification cannot be read", "err", err)
+		return
+	}
+	index := link.Attrs().Index
+	if !f.fresh(touchKey{kind: unix.RTM_NEWLINK, number: uint32(index)}, told) {
+		return
+	}
+	if m.kind == unix.RTM_DELLINK {
+		f.removeDevice(index)
+		return
+	}
+	d := deviceOf(link)
+	d.dump = f.dump.serial
+	f.setDevice(index, d)
+}
+
+func (f *feed) setDevice(index int, d device) {
+	before, known := f.devices[index]
+	f.devices[index] = d
+	before.dump = d.dump
+	if known && before == d {
+		return
+	}
+	f.devicesChanged = true
+	if known && before.ready() && !d.ready() {
+		f.deviceLost(index)
+	}
+	if known && !before.ready() && d.ready() && f.refersTo(index) {
+		// Routes may have become alive that were dead, for which there is no message either.
+		f.wantDump()
+	}
+	if known && before.name != d.name || d.vlan != 0 && before != d {
+		delete(f.confs, index)
+	}
+}
+
+func (f *feed) removeDevice(index int) {
+	if _, ok := f.devices[index]; !ok {
+		return
+	}
+	delete(f.devices, index)
+	delete(f.confs, index)
+	delete(f.abilities, index)
+	f.devicesChanged = true
+	f.deviceLost(index)
+}
+
+// deviceLost follows the loss of a device or its carrier, with which the kernel removes routes and next hop
+// objects without telling.
+func (f *feed) deviceLost(index int) {
+	if !f.refersTo(index) {
+		return
+	}
+	f.condemn(func(one *descriptor) bool { return f.deviceOfDesc(one) == index })
+	f.wantDump()
+}
+
+// deviceOfDesc is the device by which a next hop leaves.
+func (f *feed) deviceOfDesc(one *descriptor) int {
+	if one.nexthop != 0 {
+		return f.nexthops[one.nexthop].dev
+	}
+	return one.dev
+}
+
+// refersTo tells whether the fate of routes or next hop objects depends on a device in a way that the
+// kernel does not report.
+func (f *feed) refersTo(index int) bool {
+	for id := range f.descs.all {
+		one := &f.descs.all[id]
+		if one.refs == 0 || one.is6 && one.action == datapath.RouteLocal {
+			continue
+		}
+		if dev := f.deviceOfDesc(one); dev == index || dev == severalDevices {
+			return true
+		}
+	}
+	for _, object := range f.nexthops {
+		if object.dev == index {
+			return true
+		}
+	}
+	return false
+}
+
+// portOf finds the interface with the program on it that packets to a device leave by.
+func (f *feed) portOf(index int) (port int, vlan uint16, ok bool) {
+	d, ok := f.devices[index]
+	if !ok || !d.ethernet || f.enslaved(d) {
+		return 0, 0, false
+	}
+	if f.attached[d.name] {
+		return index, 0, true
+	}
+	below, ok := f.devices[d.parent]
+	if !ok || d.parent == 0 || below.vlan != 0 || !below.ethernet || !f.attached[below.name] || f.enslaved(below) {
+		return 0, 0, false
+	}
+	return d.parent, d.vlan, true
+}
+
+// enslaved tells whether a device belongs to a bridge, bond or the like, which takes its packets.
+func (f *feed) enslaved(d device) bool { return d.master != 0 && !f.devices[d.master].vrf }
+
+// ability is how a device takes frames that XDP redirects to it. Some drivers never do, and a veth does
+// only while its peer listens with NAPI.
+type ability struct {
+	deaf       bool // not at all
+	linearOnly bool // only those of one buffer
+}
+
+func (f *feed) ability(port int) ability {
+	a, asked := f.abilities[port]
+	if !asked {
+		a = f.askAbility(port)
+		f.abilities[port] = a
+	}
+	return a
+}
+
+func (f *feed) askAbility(port int) ability {
+	if f.xdp == nil {
+		return ability{}
+	}
+	acts, ok := f.xdp.XDPActs(port)
+	return ability{deaf: ok && acts&netdev.ActXmit == 0, linearOnly: ok && acts&netdev.ActXmitSG == 0}
+}
+
+// tickAbilities asks again, since the kernel tells nobody of changes.
+func (f *feed) tickAbilities() {
+	for port, before := range f.abilities {
+		if now := f.askAbility(port); now != before {
+			f.abilities[port] = now
+			f.devicesChanged = true
+		}
+	}
+}
+
+// tickAttached looks which interfaces carry the program now.
+func (f *feed) tickAttached() {
+	now := map[string]bool{}
+	for _, name := range f.plane.Attached() {
+		now[name] = true
+		f.devicesChanged = f.devicesChanged || !f.attached[name]
+	}
+	f.devicesChanged = f.devicesChanged || len(now) != len(f.attached)
+	f.attached = now
+}
+
+// syncDevices brings the data plane up to date with the devices and all that depends on them.
+func (f *feed) syncDevices() {
+	f.devicesChanged = false
+	want := map[int]datapath.RouteDev{}
+	for index := range f.devices {
+		if dev, ok := f.routeDev(index); ok {
+			want[index] = dev
+		}
+	}
+	for index := range f.pushedDevs {
+		if _, ok := want[index]; !ok {
+			delete(f.pushedDevs, index)
+			delete(f.confs, index)
+			if err := f.plane.DeleteRouteDev(index); err != nil {
+				f.fail(fmt.Errorf("taking device %d out of the data plane: %w", index, err))
+			}
+		}
+	}
+	for index, dev := range want {
+		if before, ok := f.pushedDevs[index]; ok && before == dev {
+			continue
+		}
+		f.pushedDevs[index] = dev
+		if err := f.plane.SetRouteDev(index, dev); err != nil {
+			f.fail(fmt.Errorf("writing device %s into the data plane: %w", f.devices[index].name, err))
+		}
+	}
+	f.refreshAll()
+	f.setAllConnected()
+}
+
+// routeDev describes a device that packets of the programs come in by or leave by. In contrast to portOf
+// this goes for those below a bridge too, for which it says that they do not forward.
+func (f *feed) routeDev(index int) (dev datapath.RouteDev, ok bool) {
+	d := f.devices[index]
+	port, vlan := index, uint16(0)
+	if !f.attached[d.name] {
+		if d.parent == 0 || f.devices[d.parent].vlan != 0 || !f.attached[f.devices[d.parent].name] {
+			return dev, false
+		}
+		port, vlan = d.parent, d.vlan
+	}
+	conf := f.conf(index)
+	a := f.ability(port)
+	up := d.flags&unix.IFF_UP != 0 && f.devices[port].flags&unix.IFF_UP != 0
+	own := d.ethernet && up && !f.enslaved(d) && !f.enslaved(f.devices[port])
+	return datapath.RouteDev{
+		Port: port, VLAN: vlan, MAC: d.mac,
+		Forward4:   own && conf.forward4,
+		Forward6:   own && conf.forward6 && f.all.forward6,
+		RPFilter:   max(f.all.rpFilter, conf.rpFilter),
+		Redirects:  f.all.redirects || conf.redirects,
+		Xmit:       own && d.ready() && f.devices[port].ready() && !a.deaf,
+		LinearOnly: a.linearOnly,
+	}, true
+}

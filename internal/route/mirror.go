@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package route
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/lpm"
+)
+
+// refillGap is how often at most the mirror is written anew to get back what it had no room for.
+const refillGap = time.Minute
+
+// mirrorTable is one family's mirror in the memory that the programs read. While it is being emptied, which
+// takes a while because programs may be reading it, it takes nothing in.
+type mirrorTable struct {
+	table *lpm.Table // nil without a mirror
+	// emptying is on from Reset until the blocks can be used again.
+	emptying bool
+	emptied  time.Duration
+}
+
+func newMirrorTable(root, blocks []uint32, addrBits int, now time.Duration) *mirrorTable {
+	if root == nil {
+		return &mirrorTable{}
+	}
+	m := &mirrorTable{table: lpm.New(root, blocks, addrBits)}
+	if slices.ContainsFunc(root, func(e uint32) bool { return e != 0 }) {
+		// Another process has left its mirror here.
+		m.empty(now)
+	}
+	return m
+}
+
+func (m *mirrorTable) Insert(p netip.Prefix, value uint32) bool {
+	return m.table == nil || m.emptying || m.table.Insert(p, value)
+}
+
+func (m *mirrorTable) Remove(p netip.Prefix, coverBits int, coverValue uint32) {
+	if m.table != nil && !m.emptying {
+		m.table.Remove(p, coverBits, coverValue)
+	}
+}
+
+func (m *mirrorTable) empty(now time.Duration) {
+	m.table.Reset()
+	m.emptying, m.emptied = true, now
+}
+
+// tick returns true when the table is empty and has to be filled.
+func (m *mirrorTable) tick(now time.Duration) (refill bool) {
+	if m.table == nil {
+		return false
+	}
+	m.table.Tick(now)
+	if m.emptying && m.table.BlocksUsed() == 0 {
+		m.emptying = false
+		return true
+	}
+	return false
+}
+
+// roomy tells whether there was no room for something and is now.
+func (m *mirrorTable) roomy(now time.Duration) bool {
+	return m.table != nil && !m.emptying && m.table.Lost() > 0 && now-m.emptied > refillGap &&
+		m.table.BlocksUsed() < m.table.BlocksTotal()*3/4
+}
+
+// refill writes all routes into an empty mirror.
+func (r *rib) refill() {
+	r.insert(r.everything(), datapath.RouteHopNone)
+	for p, rec := range r.routes.All() {
+		r.insert(p, r.value(p, r.view(rec)))
+	}
+}
+
+// tickMirrors gives blocks back into use and repairs mirrors that have lost something.
+func (f *feed) tickMirrors() {
+	now := f.now()
+	for i, m := range f.mirrors {
+		if m.roomy(now) {
+			m.empty(now)
+			f.withdraw()
+		}
+		if m.tick(now) {
+			f.ribs[i].refill()
+		}
+		if f.ribs[i].lost {
+			f.ribs[i].lost = false
+			f.once("blocks"+familyNames[i], "the routing table is larger than the mirror: packets to some prefixes ask the kernel",
+				"family", familyNames[i], "blocks", m.table.BlocksTotal())
+		}
+	}
+	if f.numbers.exhausted {
+		f.once("hops", "there are more next hops than the mirror can tell apart: packets to some ask the kernel",
+			"limit", datapath.RouteHops)
+	}
+}

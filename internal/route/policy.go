@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package route
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Attributes of policy rules that every rule has; any other narrows a rule down.
+const (
+	sizeofRuleHeader       = 12
+	ruleSuppressPrefixLen  = 14 // FRA_SUPPRESS_PREFIXLEN
+	ruleTable              = 15 // FRA_TABLE
+	rulePriority           = 6  // FRA_PRIORITY
+	ruleProtocol           = 21 // FRA_PROTOCOL
+	ruleActionTable        = 1  // FR_ACT_TO_TBL
+	ruleInvert             = 2  // FIB_RULE_INVERT
+	ruleSuppressNothing    = ^uint32(0)
+	priorityMain           = 32766
+	priorityDefault        = 32767
+	maxRulesRead           = 16
+	ruleHeaderAction       = 7
+	ruleHeaderFlags        = 8
+	ruleHeaderTable        = 4
+	ruleHeaderFirstPrefix  = 1
+	ruleHeaderTypeOfServic = 3
+)
+
+// rule is what a policy rule without conditions says.
+type rule struct {
+	priority, table uint32
+}
+
+// ownRules are those that the kernel makes.
+func ownRules(is6 bool) []rule {
+	own := []rule{{0, unix.RT_TABLE_LOCAL}, {priorityMain, unix.RT_TABLE_MAIN}}
+	if !is6 {
+		own = append(own, rule{priorityDefault, unix.RT_TABLE_DEFAULT})
+	}
+	return own
+}
+
+// parseRule reads a rule; plain is false for one with conditions.
+func parseRule(b []byte) (r rule, plain bool) {
+	if len(b) < sizeofRuleHeader {
+		return r, false
+	}
+	plain = b[ruleHeaderFirstPrefix] == 0 && b[ruleHeaderFirstPrefix+1] == 0 && b[ruleHeaderTypeOfServic] == 0 &&
+		b[ruleHeaderAction] == ruleActionTable && binary.NativeEndian.Uint32(b[ruleHeaderFlags:])&ruleInvert == 0
+	r.table = uint32(b[ruleHeaderTable])
+	for b = b[sizeofRuleHeader:]; ; {
+		kind, value, rest, more := nextAttr(b)
+		if !more {
+			return r, plain
+		}
+		b = rest
+		switch kind {
+		case rulePriority:
+			r.priority = u32(value)
+		case ruleTable:
+			r.table = u32(value)
+		case ruleSuppressPrefixLen:
+			plain = plain && u32(value) == ruleSuppressNothing
+		case ruleProtocol:
+		default:
+			plain = false
+		}
+	}
+}
+
+// readRules looks whether the policy rules of a family are exactly those of the kernel.
+func readRules(is6 bool) (own bool, err error) {
+	family := unix.AF_INET
+	if is6 {
+		family = unix.AF_INET6
+	}
+	req := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP)
+	header := make([]byte, sizeofRuleHeader)
+	header[0] = byte(family)
+	req.AddRawData(header)
+	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWRULE)
+	if err != nil {
+		return false, fmt.Errorf("listing the policy rules of routing: %w", err)
+	}
+	var found []rule
+	for _, b := range answers {
+		if len(b) == 0 || int(b[0]) != family {
+			continue
+		}
+		r, plain := parseRule(b)
+		if !plain {
+			return false, nil
+		}
+		found = append(found, r)
+	}
+	return slices.Equal(found, ownRules(is6)), nil
+}
+
+// handleRule takes in RTM_NEWRULE and RTM_DELRULE. Until the rules have been read again, they count as others
+// than the kernel's.
+func (f *feed) handleRule(m message) {
+	if len(m.data) == 0 {
+		return
+	}
+	switch m.data[0] {
+	case unix.AF_INET:
+		f.rulesOwn[0], f.rulesDirty[0] = false, true
+	case unix.AF_INET6:
+		f.rulesOwn[1], f.rulesDirty[1] = false, true
+	default:
+		return
+	}
+	f.withdraw()
+}
+
+// tickRules reads the rules again that have changed.
+func (f *feed) tickRules() {
+	for i, dirty := range f.rulesDirty {
+		if !dirty {
+			continue
+		}
+		own, err := readRules(i == 1)
+		if err != nil {
+			// It stays dirty, and what it was, not the kernel's.
+			f.once("rules", "the policy rules could not be read; every packet asks the kernel", "err", err)
+			continue
+		}
+		f.rulesOwn[i], f.rulesDirty[i] = own, false
+		if i == 0 && !own {
+			// From the first rule on the kernel checks more, and does not go back.
+			f.customRules4 = true
+			f.setPolicy()
+		}
+	}
+}
+
+// addressKey names an address of a device.
+type addressKey struct {
+	dev    int
+	prefix netip.Prefix
+}
+
+// handleAddress takes in RTM_NEWADDR and RTM_DELADDR.
+func (f *feed) handleAddress(m message, told bool) {
+	if len(m.data) < unix.SizeofIfAddrmsg || m.data[0] != unix.AF_INET {
+		return
+	}
+	key := addressKey{dev: int(binary.NativeEndian.Uint32(m.data[4:]))}
+	var local, peer netip.Addr
+	for b := m.data[unix.SizeofIfAddrmsg:]; ; {
+		kind, value, rest, more := nextAttr(b)
+		if !more {
+			break
+		}
+		b = rest
+		switch kind {
+		case unix.IFA_LOCAL:
+			local, _ = netip.AddrFromSlice(value)
+		case unix.IFA_ADDRESS:
+			peer, _ = netip.AddrFromSlice(value)
+		}
+	}
+	if !local.IsValid() {
+		local = peer
+	}
+	key.prefix = netip.PrefixFrom(local, int(m.data[1]))
+	if !key.prefix.IsValid() || !f.fresh(touchKey{kind: unix.RTM_NEWADDR, number: uint32(key.dev), addr: local, bits: int16(key.prefix.Bits())}, told) {
+		return
+	}
+	if m.kind == unix.RTM_DELADDR {
+		delete(f.addresses, key)
+		// The kernel removes routes with this address as preferred source without telling.
+		f.distrust(0)
+	} else {
+		f.addresses[key] = f.dump.serial
+	}
+	f.addressesChanged = true
+}
+
+// pushAddresses gives the data plane the addresses of the host.
+func (f *feed) pushAddresses() {
+	f.addressesChanged = false
+	seen := map[netip.Addr]struct{}{}
+	list := []netip.Addr{}
+	for key := range f.addresses {
+		a := key.prefix.Addr()
+		if _, ok := seen[a]; !ok {
+			seen[a] = struct{}{}
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	if f.pushedOwn != nil && slices.Equal(list, f.pushedOwn) {
+		return
+	}
+	f.pushedOwn = list
+	if err := f.plane.SetRouteOwn4(slices.Clone(list)); err != nil {
+		f.fail(fmt.Errorf("writing this host's addresses into the data plane: %w", err))
+	}
+}

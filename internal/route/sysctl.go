@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package route
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/datapath"
+)
+
+const (
+	// confEvery is how old what is known of a device's settings may get. The kernel reports changes of some
+	// of them, and these are read at once.
+	confEvery = time.Second
+	// confsPerTick bounds how many devices are read before notifications are.
+	confsPerTick = 64
+	// netconfIfindex is NETCONFA_IFINDEX.
+	netconfIfindex = 1
+)
+
+// conf is the settings of one device, or of all.
+type conf struct {
+	forward4, forward6 bool
+	rpFilter           uint8
+	redirects          bool
+	mtu6               int
+}
+
+// sysctl reads a number; a setting that the kernel does not have is 0. The directory shows the network
+// namespace of the thread that reads.
+func sysctl(name string) int {
+	text, err := os.ReadFile("/proc/sys/net/" + name)
+	if err != nil {
+		return 0
+	}
+	value, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	return value
+}
+
+func readConf(name string) conf {
+	four, six := "ipv4/conf/"+name+"/", "ipv6/conf/"+name+"/"
+	return conf{
+		forward4:  sysctl(four+"forwarding") != 0,
+		forward6:  sysctl(six+"forwarding") != 0,
+		rpFilter:  uint8(sysctl(four + "rp_filter")),
+		redirects: sysctl(four+"send_redirects") != 0,
+		mtu6:      sysctl(six + "mtu"),
+	}
+}
+
+// conf gives the settings of a device.
+func (f *feed) conf(index int) conf {
+	c, ok := f.confs[index]
+	if !ok {
+		c = readConf(f.devices[index].name)
+		f.confs[index] = c
+		f.confQueue = append(f.confQueue, index)
+	}
+	return c
+}
+
+// handleNetconf takes in RTM_NEWNETCONF.
+func (f *feed) handleNetconf(m message) {
+	// struct netconfmsg: family, padded.
+	if len(m.data) < 4 {
+		return
+	}
+	for b := m.data[4:]; ; {
+		kind, value, rest, more := nextAttr(b)
+		if !more {
+			return
+		}
+		b = rest
+		if kind != netconfIfindex {
+			continue
+		}
+		index := int(int32(u32(value)))
+		if _, ok := f.confs[index]; ok {
+			f.rereadConf(index)
+		} else if index < 0 {
+			f.readAll()
+			// The kernel copies settings of all to every device.
+			for index := range f.confs {
+				f.rereadConf(index)
+			}
+		}
+	}
+}
+
+func (f *feed) rereadConf(index int) {
+	d, ok := f.devices[index]
+	if !ok {
+		return
+	}
+	if now := readConf(d.name); now != f.confs[index] {
+		f.confs[index] = now
+		f.devicesChanged = true
+	}
+}
+
+// readAll reads the settings that concern all devices.
+func (f *feed) readAll() {
+	if all := readConf("all"); all != f.all {
+		f.all = all
+		f.devicesChanged = true
+	}
+	f.pathMTU4 = sysctl("ipv4/ip_forward_use_pmtu") != 0
+	f.hash4 = uint8(sysctl("ipv4/fib_multipath_hash_policy"))
+	f.hash6 = uint8(sysctl("ipv6/fib_multipath_hash_policy"))
+	f.setPolicy()
+}
+
+// tickConfs reads some devices' settings again, each about once in confEvery.
+func (f *feed) tickConfs(sinceLast time.Duration) {
+	n := int(int64(len(f.confQueue))*int64(sinceLast)/int64(confEvery)) + 1
+	for n = min(n, confsPerTick, len(f.confQueue)); n > 0; n-- {
+		index := f.confQueue[0]
+		f.confQueue = f.confQueue[1:]
+		if _, ok := f.confs[index]; ok {
+			f.rereadConf(index)
+			f.confQueue = append(f.confQueue, index)
+		}
+	}
+}
+
+// setPolicy tells the data plane what the host has set that changes how routes are chosen.
+func (f *feed) setPolicy() {
+	p := datapath.RoutePolicy{
+		Kernel4: f.ipsec4, Kernel6: f.ipsec6 || !f.all.forward6,
+		Hash4: f.hash4, Hash6: f.hash6,
+		FullCheck4: f.customRules4 || f.customLocal4,
+	}
+	if f.policyPushed && p == f.policy {
+		return
+	}
+	f.policy, f.policyPushed = p, true
+	if err := f.plane.SetRoutePolicy(p); err != nil {
+		f.fail(fmt.Errorf("writing the routing policy into the data plane: %w", err))
+	}
+}
+
+// tickIPsec looks for policies of IPsec, which the programs would bypass.
+func (f *feed) tickIPsec() {
+	if !hasIPsec() {
+		f.ipsec4, f.ipsec6 = false, false
+	} else {
+		f.ipsec4, f.ipsec6 = listIPsec(f.rtnl, unix.AF_INET), listIPsec(f.rtnl, unix.AF_INET6)
+	}
+	f.setPolicy()
+}
+
+// hasIPsec asks for the number of policies only, of which there can be many.
+func hasIPsec() bool {
+	// struct of the request: flags. The answer has them again before its attributes.
+	const flagsSize, attrInfo = 4, 1 // XFRMA_SPD_INFO
+	req := nl.NewNetlinkRequest(nl.XFRM_MSG_GETSPDINFO, 0)
+	req.AddRawData(make([]byte, flagsSize))
+	answers, err := req.Execute(unix.NETLINK_XFRM, nl.XFRM_MSG_NEWSPDINFO)
+	if err != nil || len(answers) == 0 || len(answers[0]) < flagsSize {
+		return false
+	}
+	for b := answers[0][flagsSize:]; ; {
+		kind, value, rest, more := nextAttr(b)
+		if !more {
+			return false
+		}
+		if kind == attrInfo && len(value) >= 12 {
+			return u32(value)|u32(value[4:])|u32(value[8:]) != 0
+		}
+		b = rest
+	}
+}
+
+func listIPsec(h *netlink.Handle, family int) bool {
+	policies, err := h.XfrmPolicyList(family)
+	// There are some, even if not all can be read.
+	return err != nil || len(policies) > 0
+}
