@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"culvert/internal/netfilter"
 	"culvert/internal/udpsock"
 )
 
@@ -66,6 +67,8 @@ type Options struct {
 	// process that runs the router, 0 for none. No other process may have sockets there.
 	Sockets []netip.AddrPort
 	Server  int
+	// Route is set when the IP router is configured: netfilter's rules are looked at.
+	Route bool
 }
 
 // Report holds all findings in the order of the checks.
@@ -116,6 +119,9 @@ func Run(o Options) (*Report, error) {
 	}
 	r.add(checkClock(clock))
 	r.add(checkForwarding(sysctl("net/ipv4/ip_forward"), sysctl("net/ipv6/conf/all/forwarding")))
+	if o.Route {
+		r.add(checkNetfilter(netfilter.Find())...)
+	}
 	if len(o.Sockets) > 0 {
 		holders, err := udpsock.Others(o.Sockets)
 		if err != nil {
