@@ -23,6 +23,9 @@ const mostShown = 20
 // mostCandidates bounds what is asked of the kernel a second time: a mirror with so much wrong is wrong.
 const mostCandidates = 100000
 
+// readTime is how long it is waited for a mirror that is not current: its tables may be being read.
+const readTime = time.Second
+
 // CheckOptions say what to check.
 type CheckOptions struct {
 	// Name is that of the data plane; "" is the only IP router of this network namespace.
@@ -144,7 +147,7 @@ func (f FamilyChecked) good() bool {
 
 func (c *checker) run(samples int) error {
 	var err error
-	if c.result.Condition, err = c.v.condition(c.is6); err != nil || c.result.By != Mirror {
+	if c.result.Condition, err = c.v.condition(c.is6, readTime); err != nil || c.result.By != Mirror {
 		return err
 	}
 	c.packet()
@@ -163,7 +166,7 @@ func (c *checker) run(samples int) error {
 		return err
 	}
 	// What was found while the mirror went stale says nothing.
-	c.result.Condition, err = c.v.condition(c.is6)
+	c.result.Condition, err = c.v.condition(c.is6, readTime)
 	return err
 }
 
@@ -181,11 +184,10 @@ func (c *checker) packet() {
 
 func (c *checker) ask(to netip.Addr) (kernelRoute, error) {
 	r, err := c.k.ask(to, c.from, c.in)
-	if err != nil || c.in == 0 || r.kind != refused && r.kind != blackhole {
+	if err != nil || r.kind != refused {
 		return r, err
 	}
-	// The same answer is for a source that the kernel does not like.
-	return c.k.ask(to, netip.Addr{}, 0)
+	return c.k.ask(to, netip.Addr{}, 0) // the source is not what is checked
 }
 
 // tables compares the ends of each prefix, and the neighbours, with the kernel's tables.

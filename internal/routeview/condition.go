@@ -27,7 +27,8 @@ type Condition struct {
 	By string `json:"by"`
 	// StaleSeconds is since when the mirror is not believed any more, left out if it never was.
 	StaleSeconds float64 `json:"stale_seconds,omitempty"`
-	served       bool
+	// Why says why it is not the mirror, as far as is known.
+	Why string `json:"why,omitempty"`
 }
 
 // State is what the IP router of a data plane is like.
@@ -48,14 +49,16 @@ func Describe(inst *datapath.Instance) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &State{
-		IPv4:   condition(*o, inst.Served(), st.Policy.Kernel4, st.Until4),
-		IPv6:   condition(*o, inst.Served(), st.Policy.Kernel6, st.Until6),
+	s := &State{
+		IPv4:   condition(*o, st.Policy.Kernel4, st.Until4),
+		IPv6:   condition(*o, st.Policy.Kernel6, st.Until6),
 		Memory: inst.RouteMemory(),
-	}, nil
+	}
+	s.IPv4.Why, s.IPv6.Why = why(inst, s.IPv4.By, false), why(inst, s.IPv6.By, true)
+	return s, nil
 }
 
-func condition(o datapath.RouteOptions, served, kernel bool, until time.Duration) Condition {
+func condition(o datapath.RouteOptions, kernel bool, until time.Duration) Condition {
 	now := monotonic()
 	switch {
 	case kernel:
@@ -65,29 +68,27 @@ func condition(o datapath.RouteOptions, served, kernel bool, until time.Duration
 	case o.Trusting || now < until:
 		return Condition{By: Mirror}
 	case until == 0:
-		return Condition{By: Stale, served: served}
+		return Condition{By: Stale}
 	}
-	return Condition{By: Stale, StaleSeconds: (now - until).Round(time.Millisecond).Seconds(), served: served}
+	return Condition{By: Stale, StaleSeconds: (now - until).Round(time.Millisecond).Seconds()}
 }
 
 // String says it in words that follow the name of the family.
 func (c Condition) String() string {
+	words := "asks the kernel"
 	switch c.By {
 	case Mirror:
 		return "by the mirror"
-	case NoMirror:
-		return "asks the kernel: there is no mirror"
 	case Kernel:
-		return "left to the kernel: the host has settings that the fast path does not honour"
+		words = "left to the kernel"
 	}
-	why := "no process keeps the mirror current"
-	if c.served {
-		why = "the mirror is not current"
+	if c.Why != "" {
+		words += ": " + c.Why
 	}
-	if c.StaleSeconds > 0 {
-		why += fmt.Sprintf(" since %s", text.Ago(time.Duration(c.StaleSeconds*float64(time.Second))))
+	if c.StaleSeconds >= 1 {
+		words += fmt.Sprintf(" (for %s)", text.Ago(time.Duration(c.StaleSeconds*float64(time.Second))))
 	}
-	return "asks the kernel: " + why
+	return words
 }
 
 func familyName(is6 bool) string {
@@ -97,14 +98,22 @@ func familyName(is6 bool) string {
 	return "IPv4"
 }
 
-// condition is that of a family now.
-func (v *view) condition(is6 bool) (Condition, error) {
-	s, err := Describe(v.inst)
-	switch {
-	case err != nil:
-		return Condition{}, err
-	case is6:
-		return s.IPv6, nil
+// condition is that of a family. A mirror that is not believed for a moment, as when the machine is busy, still counts:
+// patience is for how long it is waited for.
+func (v *view) condition(is6 bool, patience time.Duration) (c Condition, err error) {
+	const gap = 10 * time.Millisecond
+	for waited := time.Duration(0); ; waited += gap {
+		s, err := Describe(v.inst)
+		if err != nil {
+			return c, err
+		}
+		c = s.IPv4
+		if is6 {
+			c = s.IPv6
+		}
+		if c.By != Stale || waited >= patience || !v.inst.Served() {
+			return c, nil
+		}
+		time.Sleep(gap)
 	}
-	return s.IPv4, nil
 }

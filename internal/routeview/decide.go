@@ -79,7 +79,7 @@ func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err e
 		return d, answer, err
 	}
 	dev, carries := v.devs[q.in]
-	state, err := v.condition(is6)
+	state, err := v.condition(is6, settleTime)
 	if err != nil {
 		return d, answer, err
 	}

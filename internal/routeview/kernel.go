@@ -126,6 +126,12 @@ func (k *kernel) dump(is6 bool, fn func(kernelRoute)) error {
 // that this host sends.
 func (k *kernel) ask(to, from netip.Addr, in int) (kernelRoute, error) {
 	r, err := k.lookup(to, from, in, unix.RTM_F_FIB_MATCH)
+	if err == nil && r.kind == blackhole && in != 0 && !to.Is6() {
+		// For IPv4 this is the kernel's word for a source that it does not like, too.
+		if own, err := k.lookup(to, netip.Addr{}, 0, unix.RTM_F_FIB_MATCH); err != nil || own.kind != blackhole {
+			return kernelRoute{way: way{kind: refused}, prefix: r.prefix}, err
+		}
+	}
 	if err != nil || r.kind != unicast || r.dev != 0 || r.several {
 		return r, err
 	}

@@ -34,7 +34,7 @@ func (v *view) source(q query, in datapath.RouteDev, current bool) (*decision, e
 	if t == nil {
 		return nil, nil
 	}
-	number, _, _ := t.lookup(q.from)
+	number, _, _ := t.reader.Lookup(q.from)
 	hop, err := v.hop(number)
 	if err != nil {
 		return nil, err

@@ -6,51 +6,19 @@ import (
 	"net/netip"
 
 	"culvert/internal/datapath"
+	"culvert/internal/lpm"
 )
 
-// An entry of the mirror (bpf/route_lpm.h): the number of a block below, or the length of the prefix that it
-// is from and the number of a next hop.
-const (
-	entryBlock  = 1 << 31
-	entryNumber = 1<<23 - 1
-	lengthShift = 23
-	lengthMask  = 0xff
-	// lengthLost marks an entry that should lead to a block, had there been one.
-	lengthLost = 255
-	blockSize  = 256
-)
-
-// table is the mirror of one family, which another process writes.
+// table is the mirror of one family, which another process writes (package lpm has the layout).
 type table struct {
 	root, blocks []uint32
 	// rootLen is how many bytes of an address the root is indexed by; width is an address's, bits.
 	rootLen, width int
+	reader         *lpm.Table
 }
 
-// lookup reads as the programs do. A way that leads nowhere, which a change under way can be mistaken for, counts
-// as lost: either asks the kernel.
-func (t *table) lookup(addr netip.Addr) (number uint32, bits int, lost bool) {
-	key := addr.AsSlice()
-	index := 0
-	for _, b := range key[:t.rootLen] {
-		index = index<<8 | int(b)
-	}
-	e := t.root[index]
-	for _, b := range key[t.rootLen:] {
-		if e&entryBlock == 0 {
-			break
-		}
-		at := int(e&entryNumber)*blockSize + int(b)
-		if at >= len(t.blocks) {
-			return datapath.RouteHopAsk, 0, true
-		}
-		e = t.blocks[at]
-	}
-	bits = int(e >> lengthShift & lengthMask)
-	if e&entryBlock != 0 || bits == lengthLost {
-		return datapath.RouteHopAsk, 0, true
-	}
-	return e & entryNumber, bits, false
+func newTable(root, blocks []uint32, rootLen, width int) *table {
+	return &table{root: root, blocks: blocks, rootLen: rootLen, width: width, reader: lpm.New(root, blocks, width)}
 }
 
 // usage is what the image of a table has in it.
@@ -77,12 +45,12 @@ type counter struct {
 func (t *table) usage() usage {
 	c := &counter{of: t}
 	c.numbers = make(map[uint32]bool)
-	c.total = len(t.blocks) / blockSize
+	c.total = len(t.blocks) / lpm.BlockSize
 	step := t.rootLen * 8
 	for i, e := range t.root {
 		// Most of the root repeats what stood before, within one network.
-		if e == c.entry && e&entryBlock == 0 {
-			if bits := int(e >> lengthShift & lengthMask); bits < step && i&(1<<(step-bits)-1) != 0 {
+		if e == c.entry && e&lpm.EntryBlock == 0 {
+			if bits := lengthOf(e); bits < step && i&(1<<(step-bits)-1) != 0 {
 				continue
 			}
 		}
@@ -97,21 +65,21 @@ func (t *table) usage() usage {
 func (c *counter) look(e uint32, depth int) {
 	clear(c.key[depth:])
 	c.entry = e
-	if e&entryBlock != 0 {
-		from := int(e&entryNumber) * blockSize
-		if depth == c.of.width/8 || from+blockSize > len(c.of.blocks) {
+	if e&lpm.EntryBlock != 0 {
+		from := int(e&lpm.EntryNumber) * lpm.BlockSize
+		if depth == c.of.width/8 || from+lpm.BlockSize > len(c.of.blocks) {
 			return // of a change under way
 		}
 		c.blocks++
-		for i, below := range c.of.blocks[from : from+blockSize] {
+		for i, below := range c.of.blocks[from : from+lpm.BlockSize] {
 			c.key[depth] = byte(i)
 			c.look(below, depth+1)
 		}
 		return
 	}
-	number, bits := e&entryNumber, int(e>>lengthShift&lengthMask)
+	number, bits := e&lpm.EntryNumber, lengthOf(e)
 	switch {
-	case bits == lengthLost:
+	case bits == lpm.LengthLost:
 		c.lost++
 		return
 	case bits > c.of.width:
@@ -132,3 +100,5 @@ func (c *counter) network(bits int) netip.Addr {
 	p, _ := addr.Prefix(bits)
 	return p.Addr()
 }
+
+func lengthOf(e uint32) int { return int(e >> lpm.EntryLengthShift & lpm.EntryLengthMask) }

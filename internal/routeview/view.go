@@ -77,10 +77,10 @@ func newView(inst *datapath.Instance) (*view, error) {
 	}
 	v := &view{inst: inst, tables: make(map[bool]*table)}
 	if root, blocks := inst.RouteTable4(); root != nil {
-		v.tables[false] = &table{root: root, blocks: blocks, rootLen: 3, width: 32}
+		v.tables[false] = newTable(root, blocks, 3, 32)
 	}
 	if root, blocks := inst.RouteTable6(); root != nil {
-		v.tables[true] = &table{root: root, blocks: blocks, rootLen: 2, width: 128}
+		v.tables[true] = newTable(root, blocks, 2, 128)
 	}
 	return v, v.refresh()
 }
@@ -129,7 +129,7 @@ func (v *view) find(addr netip.Addr) (e entry, err error) {
 	if t == nil {
 		return e, nil
 	}
-	number, bits, lost := t.lookup(addr)
+	number, bits, lost := t.reader.Lookup(addr)
 	e.lost = lost
 	if number != datapath.RouteHopAsk || bits > 0 {
 		e.prefix, _ = addr.Prefix(bits)
