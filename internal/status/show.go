@@ -25,6 +25,7 @@ func Show(out io.Writer, router string, asJSON bool) error {
 	if router != "" && len(report.Routers) == 0 {
 		return fmt.Errorf("no router %s on this machine: 'culvert status' lists those that are there", router)
 	}
+	report.findNetfilter()
 	if asJSON {
 		return report.WriteJSON(out)
 	}
@@ -77,6 +78,9 @@ func (r Router) text(now time.Time, forget string) []string {
 	if w := r.Workers; w != nil {
 		lines = append(lines, fmt.Sprintf("  workers on CPUs %s  queue %d packets each", cpus.Format(w.CPUs), w.Queue))
 	}
+	if r.Route != nil && !r.gone() {
+		lines = append(lines, r.Route.lines()...)
+	}
 	for _, i := range r.Interfaces {
 		lines = append(lines, i.text()...)
 	}
@@ -96,6 +100,8 @@ func (r Router) text(now time.Time, forget string) []string {
 // keyProblem says what the keys that are not loaded mean for packets.
 func (r Router) keyProblem() string {
 	switch {
+	case r.Route != nil && len(r.Links) == 0: // no SCION router
+		return ""
 	case r.ownKeyMissing:
 		return "the process's own key is not loaded: packets that fail under the loaded keys are dropped"
 	case len(r.Keys) > 0:
