@@ -93,7 +93,7 @@ func parseRoute(b []byte) (r kernelRoute, ok bool) {
 		case typ == unix.RTA_ENCAP || typ == unix.RTA_ENCAP_TYPE || typ == unix.RTA_NEWDST:
 			r.tunnel = true
 		case typ == unix.RTA_METRICS:
-			r.mtu = metricMTU(value)
+			r.mtu = metricMTU(value, family == unix.AF_INET6)
 		case len(value) < 4:
 		case typ == unix.RTA_OIF:
 			r.dev = int(binary.NativeEndian.Uint32(value))
@@ -117,17 +117,26 @@ func parseRoute(b []byte) (r kernelRoute, ok bool) {
 	return r, r.prefix.IsValid()
 }
 
-// metricMTU finds the MTU among the metrics of a route, 0 for none.
-func metricMTU(b []byte) uint32 {
-	for len(b) >= unix.SizeofRtAttr {
+// metricMTU finds the MTU among the metrics of a route, 0 for none. IPv6 honours one for forwarded packets only if it
+// is locked (ip6_dst_mtu_maybe_forward).
+func metricMTU(b []byte, is6 bool) (mtu uint32) {
+	locked := false
+	for len(b) >= unix.SizeofRtAttr+4 {
 		size := int(binary.NativeEndian.Uint16(b))
-		if size < unix.SizeofRtAttr || size > len(b) {
-			return 0
+		if size < unix.SizeofRtAttr+4 || size > len(b) {
+			break
 		}
-		if binary.NativeEndian.Uint16(b[2:]) == unix.RTAX_MTU && size >= unix.SizeofRtAttr+4 {
-			return binary.NativeEndian.Uint32(b[unix.SizeofRtAttr:])
+		value := binary.NativeEndian.Uint32(b[unix.SizeofRtAttr:])
+		switch binary.NativeEndian.Uint16(b[2:]) {
+		case unix.RTAX_MTU:
+			mtu = value
+		case unix.RTAX_LOCK:
+			locked = value&(1<<unix.RTAX_MTU) != 0
 		}
 		b = b[min((size+3)&^3, len(b)):]
 	}
-	return 0
+	if is6 && !locked {
+		return 0
+	}
+	return mtu
 }
