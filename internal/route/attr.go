@@ -54,6 +54,8 @@ type routeMessage struct {
 	// odd marks what makes the kernel's answer depend on more than the destination, or what the programs
 	// cannot do themselves.
 	odd bool
+	// source says that the route is for packets from some sources only.
+	source bool
 	// dead says that the kernel does not use the route at the moment.
 	dead bool
 	// multi has several next hops of its own.
@@ -78,7 +80,8 @@ func parseRoute(data []byte, m *routeMessage) (ok bool) {
 	flags := binary.NativeEndian.Uint32(data[8:])
 	m.cloned = flags&unix.RTM_F_CLONED != 0
 	m.dead = flags&unix.RTNH_F_DEAD != 0
-	m.odd = data[2] != 0 // a source prefix
+	m.source = data[2] != 0
+	m.odd = m.source
 	dstLen := int(data[1])
 
 	var dst, hops []byte
@@ -114,7 +117,8 @@ func parseRoute(data []byte, m *routeMessage) (ok bool) {
 		case unix.RTA_MULTIPATH:
 			m.multi, hops = true, value
 		case unix.RTA_SRC:
-			m.odd = true
+			id.add(uint32(data[2]))
+			id.bytes(kind, value)
 		case unix.RTA_ENCAP, unix.RTA_ENCAP_TYPE:
 			m.odd = true
 			id.bytes(kind, value)

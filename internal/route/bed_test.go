@@ -165,16 +165,34 @@ func (p *fakePlane) ask(a netip.Addr) datapath.RouteHop {
 
 // bed is a network namespace with two wires to another, and a Run in it.
 type bed struct {
-	t         *testing.T
+	t         testing.TB
 	own, peer *netlink.Handle
 	ownNS     netns.NsHandle
 	plane     *fakePlane
 	status    *Status
 	stop      func()
-	log       *strings.Builder
+	log       *lockedLog
 }
 
-func check(t *testing.T, err error) {
+// lockedLog is a log that can be read while it is written.
+type lockedLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +201,7 @@ func check(t *testing.T, err error) {
 
 // newBed enters a fresh namespace for good: the thread ends with the test's goroutine, and with it both
 // namespaces and all that is in them.
-func newBed(t *testing.T, plane *fakePlane) *bed {
+func newBed(t testing.TB, plane *fakePlane) *bed {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root to make network namespaces: run the tests with sudo")
@@ -259,7 +277,7 @@ func (b *bed) start(o Options) {
 
 func (b *bed) begin(o Options) {
 	b.t.Helper()
-	b.log, b.status = &strings.Builder{}, &Status{}
+	b.log, b.status = &lockedLog{}, &Status{}
 	o.Plane, o.Status = b.plane, b.status
 	o.Log = slog.New(slog.NewTextHandler(b.log, nil))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -289,16 +307,13 @@ func (b *bed) sysctl(name, value string) {
 // ip runs commands of ip(8).
 func (b *bed) ip(batch string) {
 	b.t.Helper()
-	if out, err := runIP(batch, false); err != nil {
+	if out, err := runIP(batch); err != nil {
 		b.t.Fatalf("ip: %v: %s", err, out)
 	}
 }
 
-func runIP(batch string, force bool) (string, error) {
-	args := []string{"-batch", "-"}
-	if force {
-		args = append([]string{"-force"}, args...)
-	}
+func runIP(batch string, options ...string) (string, error) {
+	args := append(options, "-batch", "-")
 	cmd := exec.Command("ip", args...)
 	cmd.Stdin = strings.NewReader(batch + "\n")
 	out, err := cmd.CombinedOutput()

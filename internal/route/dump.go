@@ -11,13 +11,17 @@ import (
 )
 
 const (
-	// dumpGap spaces dumps: each one of a full table takes seconds of a CPU.
-	dumpGap = time.Second
+	// dumpGap spaces dumps: each one of a full table takes seconds of a CPU. While the mirror is right as it is,
+	// the pause is also idleFactor times as long as the last one took.
+	dumpGap    = time.Second
+	idleFactor = 4
 	// retryFirst and retryLast bound the pause before a dump is begun again that changes have spoiled.
 	retryFirst = 20 * time.Millisecond
 	retryLast  = time.Second
 	// smallTries is how often a short table is read again before what has been read is taken.
 	smallTries = 10
+	// shakyTries is how often a dump of routes is repeated during which others were removed. See spoil.
+	shakyTries = 4
 )
 
 // dumpStep is a table that is read.
@@ -55,9 +59,9 @@ type dump struct {
 	seq    uint32
 	// asked says that the step's request has been sent, ended that its last message has come.
 	asked, ended bool
-	// spoiled says that the step has to be repeated.
-	spoiled bool
-	tries   int
+	// spoiled says that the step has to be repeated, shaky that it better should.
+	spoiled, shaky bool
+	tries, shakes  int
 	// notBefore is when the step may begin, sweeping the next first byte of prefixes to sweep.
 	notBefore time.Duration
 	sweeping  int
@@ -73,6 +77,17 @@ type dump struct {
 
 // wantDump schedules a dump.
 func (f *feed) wantDump() { f.dumpWanted = true }
+
+// dumpDue is when the next dump may begin.
+func (f *feed) dumpDue() time.Duration {
+	switch {
+	case f.dumps == 0 || f.dumpAtOnce:
+		return 0
+	case f.trusted[0] < f.trustFrom[0] || f.trusted[1] < f.trustFrom[1]:
+		return f.dumpEnded + dumpGap
+	}
+	return f.dumpEnded + max(dumpGap, idleFactor*f.dumpTook)
+}
 
 // distrust takes a family's mirror for wrong until a dump is through that begins after now.
 func (f *feed) distrust(i int) {
@@ -95,7 +110,7 @@ func (f *feed) fresh(key touchKey, told bool) bool {
 }
 
 func (f *feed) startDump() {
-	f.dumpWanted = false
+	f.dumpWanted, f.dumpAtOnce = f.dumpAlways, f.dumpAlways
 	serial, seq := f.dump.serial+1, f.dump.seq
 	f.dump = dump{active: true, serial: serial, seq: seq, started: f.now(),
 		touched: map[touchKey]struct{}{}, neighbours: map[gatewayKey]struct{}{}}
@@ -131,7 +146,7 @@ func (f *feed) continueDump() {
 	d := &f.dump
 	switch {
 	case !d.active:
-		if f.dumpWanted && f.now() >= f.nextDump {
+		if f.dumpWanted && f.now() >= f.dumpDue() {
 			f.startDump()
 		}
 	case d.sweeping > 0:
@@ -142,7 +157,7 @@ func (f *feed) continueDump() {
 		if f.now() < d.notBefore {
 			return
 		}
-		d.asked, d.spoiled = true, false
+		d.asked, d.spoiled, d.shaky = true, false, false
 		d.seq++
 		step := dumpSteps[d.step]
 		header := make([]byte, step.header)
@@ -192,14 +207,15 @@ func (f *feed) endStep() {
 	d := &f.dump
 	step := dumpSteps[d.step]
 	routes := step.kind == unix.RTM_GETROUTE
+	if d.shaky {
+		d.shakes++
+		d.spoiled = d.spoiled || d.shakes < shakyTries
+	}
 	if d.spoiled && (routes || d.tries < smallTries) {
+		// What one attempt has shown counts: had it gone since, a notification would have told.
 		d.tries++
 		d.asked, d.ended = false, false
 		d.notBefore = f.now() + min(retryFirst<<min(d.tries, 6), retryLast)
-		if routes {
-			// What the first attempt has shown may be gone since.
-			f.ribs[familyOf(step)].epoch++
-		}
 		return
 	}
 	if routes {
@@ -234,7 +250,7 @@ func (f *feed) continueSweep() {
 func (f *feed) nextStep() {
 	d := &f.dump
 	d.step++
-	d.asked, d.ended, d.spoiled, d.tries, d.notBefore, d.sweeping = false, false, false, 0, 0, 0
+	d.asked, d.ended, d.tries, d.shakes, d.notBefore, d.sweeping = false, false, 0, 0, 0, 0
 	d.last = netip.Addr{}
 	if d.step < len(dumpSteps) {
 		return
@@ -242,7 +258,7 @@ func (f *feed) nextStep() {
 	d.active = false
 	d.touched, d.neighbours = nil, nil
 	f.dumpTook = f.now() - d.started
-	f.nextDump = f.now() + dumpGap
+	f.dumpEnded = f.now()
 }
 
 // sweepStep forgets what a dump of a short table has not shown.
@@ -311,6 +327,13 @@ func (f *feed) handleRoute(m message, told bool) {
 	}
 	r := f.ribs[i]
 	rec := record{metric: rt.metric, identity: rt.identity, tos: rt.tos}
+	if rt.is6 {
+		// IPv6 has no tos, but sources, which have the same effect: all routes of the prefix depend on it.
+		rec.tos = 0
+		if rt.source {
+			rec.tos = 1
+		}
+	}
 	flags := uint8(0)
 	const fromAdvertisement = 9 // RTPROT_RA
 	switch {
@@ -318,9 +341,6 @@ func (f *feed) handleRoute(m message, told bool) {
 		flags = recordMulti
 	case rt.is6 && rt.gateway.IsValid() && rt.nexthop == 0 && rt.proto != fromAdvertisement && rt.proto != kernelProtocol:
 		flags = recordECMP
-	}
-	if rt.is6 {
-		rec.tos = 0
 	}
 	rec.packed = packed(rank, flags)
 
@@ -346,13 +366,15 @@ func (f *feed) handleRoute(m message, told bool) {
 	}
 }
 
-// spoil marks a dump of routes that a removal may have kept from showing a route that is there. That of IPv6
-// goes on after as many routes as it had shown; that of IPv4 does so only among routes of one address.
+// spoil marks a dump of routes that a removal may have kept from showing a route that is there: that of IPv6
+// goes on, after a change, behind as many routes as it had shown, and that of IPv4 does so among routes of one
+// address. Which route is left out depends on where the dump was. So such a dump is repeated; a route is in one of
+// several for all practical purposes, and routing daemons need not be quiet for a dump to end.
 func (f *feed) spoil(i int, removed bool, addr netip.Addr) {
 	d := &f.dump
 	step := dumpSteps[d.step]
 	if removed && d.asked && d.sweeping == 0 && step.kind == unix.RTM_GETROUTE && familyOf(step) == i && (i == 1 || addr == d.last) {
-		d.spoiled = true
+		d.shaky = true
 	}
 }
 
@@ -406,6 +428,6 @@ func (f *feed) overrun() {
 	}
 	f.lastOverrun = f.now()
 	// Begin at once: the mirror is out of use until it is through.
-	f.nextDump = 0
+	f.dumpAtOnce = true
 	f.withdraw()
 }

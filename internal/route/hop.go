@@ -64,8 +64,9 @@ func (f *feed) handleNexthop(m message, told bool) {
 	if m.kind == unix.RTM_DELNEXTHOP {
 		// The kernel removes the routes with it without a word.
 		delete(f.nexthops, id)
-		f.condemn(func(one *descriptor) bool { return one.nexthop == id })
-		f.wantDump()
+		if f.condemn(func(one *descriptor) bool { return one.nexthop == id }) {
+			f.wantDump()
+		}
 		return
 	}
 	if before := f.nexthops[id]; known {
@@ -224,14 +225,17 @@ func (f *feed) refreshAll() {
 }
 
 // condemn has descriptors ask whose routes the kernel may have removed without telling.
-func (f *feed) condemn(fn func(*descriptor) bool) {
-	for _, id := range f.descs.condemn(fn) {
+// It returns whether there are any.
+func (f *feed) condemn(fn func(*descriptor) bool) bool {
+	condemned := f.descs.condemn(fn)
+	for _, id := range condemned {
 		// Those with a fixed number lead to the kernel, which knows better, or drop, and such routes do not
 		// depend on a device.
 		if f.descs.own(id) {
 			f.refresh(id)
 		}
 	}
+	return len(condemned) > 0
 }
 
 func (f *feed) setHop(number uint32, hop datapath.RouteHop) {

@@ -21,6 +21,13 @@ type churn struct {
 	odd bool
 }
 
+func (c *churn) family() string {
+	if c.is6 {
+		return "-6"
+	}
+	return "-4"
+}
+
 // prefix picks one of a few nested prefixes.
 func (c *churn) prefix() string {
 	if c.is6 {
@@ -81,10 +88,6 @@ func (c *churn) object() string {
 // lines makes n commands of ip(8).
 func (c *churn) lines(n int) string {
 	var out strings.Builder
-	family := "-4"
-	if c.is6 {
-		family = "-6"
-	}
 	for range n {
 		if c.rng.IntN(30) == 0 {
 			id := c.objects() + c.rng.IntN(8)
@@ -104,7 +107,7 @@ func (c *churn) lines(n int) string {
 		if c.odd && !c.is6 && c.rng.IntN(10) == 0 {
 			more += " tos 0x10"
 		}
-		if c.rng.IntN(20) == 0 {
+		if c.odd && c.rng.IntN(20) == 0 {
 			more += " mtu 1400"
 		}
 		if verb == "del" {
@@ -113,7 +116,7 @@ func (c *churn) lines(n int) string {
 			}
 			kind = ""
 		}
-		fmt.Fprintf(&out, "%s route %s %s %s %s %s\n", family, verb, kind, c.prefix(), way, more)
+		fmt.Fprintf(&out, "route %s %s %s %s %s\n", verb, kind, c.prefix(), way, more)
 	}
 	return out.String()
 }
@@ -189,21 +192,25 @@ func TestRandomRoutes(t *testing.T) {
 			kinds := []*churn{{rng: rand.New(rand.NewPCG(1, 4)), odd: odd}, {rng: rand.New(rand.NewPCG(1, 6)), odd: odd, is6: true}}
 			for _, c := range kinds {
 				for id := range 8 {
-					b.ip(fmt.Sprintf("nexthop add id %d %s", c.objects()+id, c.object()))
+					_, err := runIP(fmt.Sprintf("nexthop add id %d %s", c.objects()+id, c.object()), c.family())
+					check(t, err)
 				}
-				_, _ = runIP(c.lines(300), true)
+				_, _ = runIP(c.lines(300), c.family(), "-force")
 			}
 			b.start(Options{})
 			asked, looked := 0, 0
 			for range 25 {
 				for i, c := range kinds {
 					// Some commands do not fit what is there; the others count.
-					_, _ = runIP(c.lines(200), true)
+					_, _ = runIP(c.lines(200), c.family(), "-force")
 					b.barrierOf(i)
 					list := c.look(400)
 					asked += b.compare(list, func(netip.Addr) bool { return true })
 					looked += len(list)
 				}
+			}
+			if s := b.status.Load(); s.IPv4.Routes < 50 || s.IPv6.Routes < 50 {
+				t.Fatalf("too few routes to tell anything: %+v", s)
 			}
 			t.Logf("asked for %d of %d; %+v", asked, looked, b.status.Load())
 			// With what was unclear cleared up, only that remains which has to.
@@ -217,4 +224,48 @@ func TestRandomRoutes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestChurnDuringDumps changes routes while the tables are read over and over again: nothing may get lost
+// between what is read and what is told.
+func TestChurnDuringDumps(t *testing.T) {
+	b := newBed(t, newFakePlane(4096, 32768))
+	for _, is6 := range []bool{false, true} {
+		// Enough to need many parts of a dump, around the addresses of the changes.
+		var batch strings.Builder
+		for i := range 6000 {
+			if is6 {
+				fmt.Fprintf(&batch, "route add 2001:db8:%x:%x::/64 via fd09:0::2\n", i%1024*16+8, i/1024+100)
+			} else {
+				fmt.Fprintf(&batch, "route add 20.%d.%d.%d/32 via 10.9.0.2\n", i%4, i/4%256, i/1024+100)
+			}
+		}
+		b.ip(batch.String())
+	}
+	b.start(Options{dumpAlways: true})
+	for seed := range uint64(3) {
+		for _, is6 := range []bool{false, true} {
+			c := &churn{rng: rand.New(rand.NewPCG(seed, 7)), is6: is6, odd: seed == 2}
+			_, _ = runIP(c.lines(4000), c.family(), "-force")
+			list := c.look(1000)
+			for i := range 1000 {
+				if is6 {
+					i = i * 6
+					list = append(list, netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, byte((i%1024*16 + 8) >> 8), byte(i%1024*16 + 8), 0, byte(i/1024 + 100)}))
+				} else {
+					list = append(list, netip.AddrFrom4([4]byte{20, byte(i % 4), byte(i / 4), byte(i/1024 + 100)}))
+				}
+			}
+			b.barrier()
+			b.compare(list, always)
+			// What was unclear is cleared up by the next dump, and the next but one begins after now.
+			dumps := b.status.Load().Dumps
+			b.wait("another two dumps", func() bool { return b.status.Load().Dumps > dumps+2 })
+			b.barrier()
+			if asked := b.compare(list, b.askable(is6)); asked > len(list)/2 {
+				t.Errorf("asked for %d of %d", asked, len(list))
+			}
+		}
+	}
+	t.Logf("%+v", b.status.Load())
 }

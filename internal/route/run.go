@@ -54,6 +54,8 @@ type Options struct {
 	Status *Status
 	// OnSynced is called once, when the tables have been read for the first time. It may be nil.
 	OnSynced func()
+	// dumpAlways has the tables read over and over again, for tests.
+	dumpAlways bool
 }
 
 // feed is the state of Run, all of which belongs to its goroutine. Where there is one of a thing for each
@@ -92,6 +94,8 @@ type feed struct {
 	hash4, hash6     uint8
 	pathMTU4         bool
 	ipsec4, ipsec6   bool
+	ipsecCounts      [3]uint32
+	ipsecListed      time.Duration
 	customRules4     bool
 	customLocal4     bool
 	policy           datapath.RoutePolicy
@@ -102,7 +106,9 @@ type feed struct {
 	dump             dump
 	dumpWanted       bool
 	dumpSeen         bool // by the Stats
-	nextDump         time.Duration
+	dumpEnded        time.Duration
+	dumpAtOnce       bool
+	dumpAlways       bool
 	lastOverrun      time.Duration
 	trustFrom        [2]uint64 // the mirror is right from the dump with this serial on
 	trusted          [2]uint64 // the latest dump that is through
@@ -157,7 +163,7 @@ func newFeed(o Options) (*feed, error) {
 		neighbours: neigh.Table{}, uses: map[gatewayKey]*gatewayUse{}, connected: map[gatewayKey]*connected{},
 		addresses: map[addressKey]uint64{}, confs: map[int]conf{},
 		rulesDirty: [2]bool{true, true}, trustFrom: [2]uint64{1, 1}, dumpWanted: true, devicesChanged: true,
-		addressesChanged: true,
+		addressesChanged: true, dumpAlways: o.dumpAlways,
 	}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
@@ -251,7 +257,7 @@ func (f *feed) wait() {
 	fds := []unix.PollFd{{Fd: int32(f.listener.fd), Events: unix.POLLIN}}
 	switch {
 	case !d.active && f.dumpWanted:
-		timeout = min(timeout, max(f.nextDump-f.now(), 0))
+		timeout = min(timeout, max(f.dumpDue()-f.now(), 0))
 	case d.active && (d.ended || d.sweeping > 0):
 		timeout = 0
 	case d.active && !d.asked:

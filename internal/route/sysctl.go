@@ -22,6 +22,8 @@ const (
 	confEvery = time.Second
 	// confsPerTick bounds how many devices are read before notifications are.
 	confsPerTick = 64
+	// ipsecEvery is how often the policies of IPsec are listed whose number has not changed.
+	ipsecEvery = 5 * time.Second
 	// netconfIfindex is NETCONFA_IFINDEX.
 	netconfIfindex = 1
 )
@@ -152,31 +154,36 @@ func (f *feed) setPolicy() {
 
 // tickIPsec looks for policies of IPsec, which the programs would bypass.
 func (f *feed) tickIPsec() {
-	if !hasIPsec() {
-		f.ipsec4, f.ipsec6 = false, false
-	} else {
-		f.ipsec4, f.ipsec6 = listIPsec(f.rtnl, unix.AF_INET), listIPsec(f.rtnl, unix.AF_INET6)
+	counts := countIPsec()
+	if counts == f.ipsecCounts && f.now()-f.ipsecListed < ipsecEvery {
+		return
 	}
+	f.ipsecCounts, f.ipsecListed = counts, f.now()
+	any := counts != [3]uint32{}
+	f.ipsec4 = any && listIPsec(f.rtnl, unix.AF_INET)
+	f.ipsec6 = any && listIPsec(f.rtnl, unix.AF_INET6)
 	f.setPolicy()
 }
 
-// hasIPsec asks for the number of policies only, of which there can be many.
-func hasIPsec() bool {
+// countIPsec asks for the number of policies of each direction only, since there can be many.
+func countIPsec() (counts [3]uint32) {
 	// struct of the request: flags. The answer has them again before its attributes.
 	const flagsSize, attrInfo = 4, 1 // XFRMA_SPD_INFO
 	req := nl.NewNetlinkRequest(nl.XFRM_MSG_GETSPDINFO, 0)
 	req.AddRawData(make([]byte, flagsSize))
 	answers, err := req.Execute(unix.NETLINK_XFRM, nl.XFRM_MSG_NEWSPDINFO)
 	if err != nil || len(answers) == 0 || len(answers[0]) < flagsSize {
-		return false
+		return counts // a kernel without IPsec
 	}
 	for b := answers[0][flagsSize:]; ; {
 		kind, value, rest, more := nextAttr(b)
 		if !more {
-			return false
+			return counts
 		}
-		if kind == attrInfo && len(value) >= 12 {
-			return u32(value)|u32(value[4:])|u32(value[8:]) != 0
+		if kind == attrInfo && len(value) >= 4*len(counts) {
+			for i := range counts {
+				counts[i] = u32(value[4*i:])
+			}
 		}
 		b = rest
 	}
