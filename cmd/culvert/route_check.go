@@ -19,11 +19,11 @@ func newRouteCheckCmd() *cobra.Command {
 		Use:   "check",
 		Short: "compare the mirror with the kernel's routing tables",
 		Long: `Compare the mirror with the kernel: for the ends of every prefix of the tables
-local, main and default, the addresses just outside, and all neighbours, with
-the tables; and for samples of addresses in and around the prefixes, with what
-the kernel answers for them. Where the mirror asks the kernel nothing can
-differ; such addresses are counted. What differs is looked at again after
-200 ms, because routes may be changing.
+local, main and default, the addresses just outside, every prefix of the mirror
+and all neighbours, with the tables; and for samples of addresses in and around
+the prefixes, with what the kernel answers for them. Where the mirror asks the
+kernel nothing can differ; such addresses are counted. What differs is looked at
+again after 200 ms, because routes may be changing.
 
 Of the differences 20 are shown. The exit status is 1 if there are any, or if
 the mirror is not current. A family without a mirror, and one that is left to

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"culvert/internal/datapath"
@@ -20,7 +22,7 @@ const DefaultSamples = 10000
 // mostShown is how many differences are shown one by one.
 const mostShown = 20
 
-// mostCandidates bounds what is asked of the kernel a second time: a mirror with so much wrong is wrong.
+// mostCandidates bounds the differences of a family that are looked into: a mirror with so much wrong is wrong.
 const mostCandidates = 100000
 
 // readTime is how long it is waited for a mirror that is not current: its tables may be being read.
@@ -92,7 +94,7 @@ func Check(o CheckOptions, asJSON bool, out io.Writer) error {
 		return err
 	}
 	if n := c.IPv4.Differences + c.IPv6.Differences; n > 0 {
-		return fmt.Errorf("router %s: %w at %d addresses", c.Router, errDiffers, n)
+		return fmt.Errorf("router %s: %w at %s", c.Router, errDiffers, addresses(n))
 	}
 	return fmt.Errorf("router %s: the mirror is not current: see 'culvert route stats'", c.Router)
 }
@@ -190,7 +192,7 @@ func (c *checker) ask(to netip.Addr) (kernelRoute, error) {
 	return c.k.ask(to, netip.Addr{}, 0) // the source is not what is checked
 }
 
-// tables compares the ends of each prefix, and the neighbours, with the kernel's tables.
+// tables compares the ends of each prefix, what prefixes the mirror has, and the neighbours, with the kernel's tables.
 func (c *checker) tables(e *expected) error {
 	for n, p := range e.prefixes {
 		if n%4096 == 0 {
@@ -201,6 +203,16 @@ func (c *checker) tables(e *expected) error {
 				return err
 			}
 		}
+	}
+	// What the kernel has no prefix for may be left in the mirror.
+	var err error
+	c.v.tables[c.is6].walk(func(addr netip.Addr) {
+		if err == nil {
+			err = c.table(e, addr)
+		}
+	})
+	if err != nil {
+		return err
 	}
 	for n := range c.k.neighs {
 		if n.addr.Is6() == c.is6 {
@@ -307,7 +319,11 @@ func (c *checker) settle() error {
 				return err
 			}
 		}
-		for addr := range c.suspects {
+		left := slices.SortedFunc(maps.Keys(c.suspects), netip.Addr.Compare)
+		for n, addr := range left {
+			if n%512 == 0 {
+				c.progress.judging(n, len(left))
+			}
 			d, _, err := c.compare(addr)
 			switch {
 			case err != nil:

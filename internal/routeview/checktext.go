@@ -48,9 +48,20 @@ func (f FamilyChecked) text() string {
 	}
 	differences := "no differences"
 	if f.Differences > 0 {
-		differences = fmt.Sprintf("differs at %s addresses", text.Grouped(uint64(f.Differences)))
+		least := ""
+		if f.Differences == mostCandidates {
+			least = "at least "
+		}
+		differences = fmt.Sprintf("differs at %s%s", least, addresses(f.Differences))
 	}
 	return strings.Join(append(words, differences), ", ")
+}
+
+func addresses(n int) string {
+	if n == 1 {
+		return "1 address"
+	}
+	return text.Grouped(uint64(n)) + " addresses"
 }
 
 // progressGap is how often the line is written, at most.
@@ -86,6 +97,8 @@ func (p *progress) reading(n int) {
 }
 
 func (p *progress) comparing(n, of int) { p.write("%d of %d prefixes compared", n, of) }
+
+func (p *progress) judging(n, of int) { p.write("%d of %d differences looked into", n, of) }
 
 func (p *progress) sampling(n, of int) { p.write("%d of %d samples asked for", n, of) }
 

@@ -40,10 +40,15 @@ type counter struct {
 	key  [16]byte
 	// entry is the one that was looked at before.
 	entry uint32
+	// visit gets the first address that is from each prefix; it may be nil.
+	visit func(netip.Addr)
 }
 
-func (t *table) usage() usage {
-	c := &counter{of: t}
+func (t *table) usage() usage { return t.walk(nil) }
+
+// walk looks at all of the table, and calls visit with an address for each prefix that has one to itself.
+func (t *table) walk(visit func(netip.Addr)) usage {
+	c := &counter{of: t, visit: visit}
 	c.numbers = make(map[uint32]bool)
 	c.total = len(t.blocks) / lpm.BlockSize
 	step := t.rootLen * 8
@@ -88,17 +93,16 @@ func (c *counter) look(e uint32, depth int) {
 		return
 	}
 	c.numbers[number] = true
-	if network := c.network(bits); c.last[bits] != network {
-		c.last[bits] = network
-		c.prefixes++
-	}
-}
-
-// network is the one of a length that the walk is in.
-func (c *counter) network(bits int) netip.Addr {
 	addr, _ := netip.AddrFromSlice(c.key[:c.of.width/8])
-	p, _ := addr.Prefix(bits)
-	return p.Addr()
+	network, err := addr.Prefix(bits)
+	if err != nil || c.last[bits] == network.Addr() {
+		return
+	}
+	c.last[bits] = network.Addr()
+	c.prefixes++
+	if c.visit != nil {
+		c.visit(addr)
+	}
 }
 
 func lengthOf(e uint32) int { return int(e >> lpm.EntryLengthShift & lpm.EntryLengthMask) }
