@@ -150,13 +150,17 @@ static __noinline int route_by_kernel(struct xdp_md *ctx, const struct packet *p
 {
 	struct bpf_fib_lookup fib __attribute__((aligned(8)));
 	bool nowhere = to->action == ROUTE_NONE;
-	int answer;
+	int answer, mtu;
 
 	if (!route_flow(pkt, st) || (pkt->ip == 4 ? st->hash4 : st->hash6) > 1)
 		return PASS_ROUTE_KERNEL;
 	answer = route_ask(ctx, pkt, dev, false, &fib);
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS)
 		return route_fib_reason(answer, nowhere);
+	/* The lookup heeds the MTU of a route only with a lock on it, forwarding always. */
+	mtu = pkt->ip == 4 ? st->mtu4 : st->mtu6;
+	if (mtu && pkt->ip_len > mtu)
+		return PASS_ROUTE_KERNEL;
 	return route_fib_hop(&fib, to);
 }
 

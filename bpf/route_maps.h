@@ -124,6 +124,9 @@ struct route_state {
 	__u8 hash6;
 	__u8 full4; /* the kernel checks sources without rp_filter too */
 	__u8 pad[3];
+	__u16 mtu4; /* the lowest that a route has of its own, 0 for none */
+	__u16 mtu6;
+	__u32 pad2;
 	__u64 own[ROUTE_OWN_WORDS]; /* a bit for each address in route_own4, by route_own_bit */
 };
 

@@ -191,6 +191,9 @@ type pipelineRouteState struct {
 	Hash6   uint8
 	Full4   uint8
 	Pad     [3]uint8
+	Mtu4    uint16
+	Mtu6    uint16
+	Pad2    uint32
 	Own     [64]uint64
 }
 

@@ -258,6 +258,7 @@ func (i *Instance) SetRoutePolicy(p RoutePolicy) error {
 	}
 	st.Kernel4, st.Kernel6, st.Full4 = flag(p.Kernel4), flag(p.Kernel6), flag(p.FullCheck4)
 	st.Hash4, st.Hash6 = p.Hash4, p.Hash6
+	st.Mtu4, st.Mtu6 = p.MTU4, p.MTU6
 	return nil
 }
 
@@ -297,7 +298,7 @@ func (i *Instance) RouteState() (RouteState, error) {
 		Until6: time.Duration(atomic.LoadUint64(&st.Until6)),
 		Policy: RoutePolicy{
 			Kernel4: st.Kernel4 != 0, Kernel6: st.Kernel6 != 0, FullCheck4: st.Full4 != 0,
-			Hash4: st.Hash4, Hash6: st.Hash6,
+			Hash4: st.Hash4, Hash6: st.Hash6, MTU4: st.Mtu4, MTU6: st.Mtu6,
 		},
 	}, nil
 }

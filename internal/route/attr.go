@@ -90,7 +90,6 @@ func parseRoute(data []byte, m *routeMessage) (ok bool) {
 		// IPv6 tells routes apart by the next hop only, IPv4 by everything.
 		id.add(uint32(data[5]) | uint32(data[6])<<8 | uint32(data[7])<<16)
 	}
-	locked, mtu := false, uint32(0)
 	for b := data[unix.SizeofRtMsg:]; ; {
 		kind, value, rest, more := nextAttr(b)
 		if !more {
@@ -123,7 +122,7 @@ func parseRoute(data []byte, m *routeMessage) (ok bool) {
 			m.odd = true
 			id.bytes(kind, value)
 		case unix.RTA_METRICS:
-			mtu, locked = parseMetrics(value)
+			m.mtu = parseMTU(value)
 			if !m.is6 {
 				id.bytes(kind, value)
 			}
@@ -140,10 +139,6 @@ func parseRoute(data []byte, m *routeMessage) (ok bool) {
 		}
 	}
 	m.prefix, ok = makePrefix(m.is6, dst, dstLen)
-	// IPv4 honours a route's MTU for forwarded packets in any case, IPv6 only with a lock on it.
-	if mtu != 0 && (locked || !m.is6) {
-		m.mtu = mtu
-	}
 	// The next hop of an object changes with the object.
 	if m.nexthop != 0 {
 		id.add(m.nexthop)
@@ -188,17 +183,13 @@ func parseVia(b []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-func parseMetrics(b []byte) (mtu uint32, locked bool) {
+// parseMTU finds a route's own MTU among its metrics, 0 for none. Whether there is a lock on it does not matter: the
+// kernel holds forwarded packets to it without one too.
+func parseMTU(b []byte) uint32 {
 	for {
 		kind, value, rest, more := nextAttr(b)
-		if !more {
-			return mtu, locked
-		}
-		switch kind {
-		case unix.RTAX_MTU:
-			mtu = u32(value)
-		case unix.RTAX_LOCK:
-			locked = u32(value)&(1<<unix.RTAX_MTU) != 0
+		if !more || kind == unix.RTAX_MTU {
+			return u32(value)
 		}
 		b = rest
 	}

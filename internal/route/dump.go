@@ -302,6 +302,10 @@ func (f *feed) handleRoute(m message, told bool) {
 	if rt.is6 {
 		i = 1
 	}
+	if rt.mtu != 0 && (f.lowestMTU[i] == 0 || rt.mtu < f.lowestMTU[i]) {
+		f.lowestMTU[i] = rt.mtu
+		f.setPolicy()
+	}
 	switch {
 	case rt.table == unix.RT_TABLE_LOCAL:
 		rank = rankLocal

@@ -88,11 +88,13 @@ type feed struct {
 	// devicesChanged and addressesChanged say that the data plane has to be told.
 	devicesChanged, addressesChanged bool
 
-	confs            map[int]conf
-	confQueue        []int
-	all              conf
-	hash4, hash6     uint8
-	pathMTU4         bool
+	confs        map[int]conf
+	confQueue    []int
+	all          conf
+	hash4, hash6 uint8
+	pathMTU4     bool
+	// lowestMTU is the lowest that any route, of whatever table, has had of its own; 0 for none.
+	lowestMTU        [2]uint32
 	ipsec4, ipsec6   bool
 	ipsecCounts      [3]uint32
 	ipsecListed      time.Duration

@@ -54,7 +54,7 @@ func readConf(name string) conf {
 	four, six := "ipv4/conf/"+name+"/", "ipv6/conf/"+name+"/"
 	return conf{
 		forward4:  sysctl(four+"forwarding") != 0,
-		forward6:  sysctl(six+"forwarding") != 0,
+		forward6:  sysctl(six+"forwarding") != 0 && sysctl(six+"disable_ipv6") == 0,
 		rpFilter:  uint8(sysctl(four + "rp_filter")),
 		redirects: sysctl(four+"send_redirects") != 0,
 		mtu6:      sysctl(six + "mtu"),
@@ -145,6 +145,7 @@ func (f *feed) setPolicy() {
 		Kernel4: f.ipsec4, Kernel6: f.ipsec6 || !f.all.forward6,
 		Hash4: f.hash4, Hash6: f.hash6,
 		FullCheck4: f.customRules4 || f.customLocal4,
+		MTU4:       uint16(min(f.lowestMTU[0], 65535)), MTU6: uint16(min(f.lowestMTU[1], 65535)),
 	}
 	if f.policyPushed && p == f.policy {
 		return
