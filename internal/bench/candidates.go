@@ -29,6 +29,8 @@ type candidate struct {
 	scion bool
 	// once is set for rows that only the first group of scenario veth has, unless they are asked for.
 	once bool
+	// asked is set for rows that are measured only if they are asked for by name.
+	asked bool
 	// alone, paced and note are as for vethRow.
 	alone, paced bool
 	note         string
@@ -104,7 +106,7 @@ func choose(scenario string, names []string) ([]candidate, error) {
 	}
 	known := RowNames(scenario)
 	if len(names) == 0 {
-		return all, nil
+		return slices.DeleteFunc(all, func(c candidate) bool { return c.asked }), nil
 	}
 	for _, name := range names {
 		if base, _, variant := strings.Cut(name, "@"); variant && slices.Contains(known, base) {

@@ -36,8 +36,8 @@ func TestRoute(t *testing.T) {
 	measured := map[string]bool{}
 	for _, row := range r.Rows {
 		name, group, _ := strings.Cut(row.Name, "@")
-		if slices.Contains([]string{"xdp-forward"}, name) {
-			continue
+		if name == "xdp-forward" {
+			t.Error("a row was measured that nobody has asked for")
 		}
 		measured[row.Name] = true
 		// On one CPU generator and device take turns, so that little is lost for want of speed, and nothing else may be.
