@@ -50,11 +50,15 @@ func sysctl(name string) int {
 	return value
 }
 
+// allDevices is a name beside those of devices. Its forwarding counts for all of them, its disable_ipv6 for none: that
+// only changes theirs.
+const allDevices = "all"
+
 func readConf(name string) conf {
 	four, six := "ipv4/conf/"+name+"/", "ipv6/conf/"+name+"/"
 	return conf{
 		forward4:  sysctl(four+"forwarding") != 0,
-		forward6:  sysctl(six+"forwarding") != 0 && sysctl(six+"disable_ipv6") == 0,
+		forward6:  sysctl(six+"forwarding") != 0 && (name == allDevices || sysctl(six+"disable_ipv6") == 0),
 		rpFilter:  uint8(sysctl(four + "rp_filter")),
 		redirects: sysctl(four+"send_redirects") != 0,
 		mtu6:      sysctl(six + "mtu"),
@@ -112,7 +116,7 @@ func (f *feed) rereadConf(index int) {
 
 // readAll reads the settings that concern all devices.
 func (f *feed) readAll() {
-	if all := readConf("all"); all != f.all {
+	if all := readConf(allDevices); all != f.all {
 		f.all = all
 		f.devicesChanged = true
 	}
