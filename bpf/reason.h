@@ -24,7 +24,7 @@ enum reason {
 	PASS_OTHER, /* no stage claimed it */
 
 	/* IP: what the kernel would not forward, or only the kernel can */
-	PASS_ROUTE_LOCAL, /* to this host */
+	PASS_ROUTE_LOCAL, /* to this host, as far as is known */
 	PASS_ROUTE_OFF, /* forwarding is off where it came in */
 	PASS_ROUTE_EGRESS, /* leaves by a device that frames cannot be redirected to */
 	PASS_ROUTE_REDIRECT, /* leaves where it came in, which the kernel tells the sender */

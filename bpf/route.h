@@ -44,16 +44,20 @@ static __always_inline int route_check4(__be32 src, __be32 dst)
 	return REASON_NONE;
 }
 
-static __always_inline int route_check6(__u64 src_high, __u64 src_low, __u64 dst_high,
-					__u64 dst_low)
+static __always_inline int route_check6_dst(__u64 high)
 {
-	if (dst_high >> 56 == 0xff)
+	if (high >> 56 == 0xff)
 		return PUNT_ROUTE_MULTICAST;
-	/* The scope of a link ends at the router (RFC 4291, 2.5.6). */
-	if (dst_high >> 54 == 0xfe80 >> 6 || src_high >> 54 == 0xfe80 >> 6)
-		return PUNT_ROUTE_MARTIAN;
-	/* The unspecified address, loopback, mapped and compatible IPv4 addresses. */
-	if (src_high >> 56 == 0xff || !src_high || !dst_high)
+	/* The scope of a link ends at the router (RFC 4291, 2.5.6): neighbours and routing daemons talk so. */
+	if (high >> 54 == 0xfe80 >> 6)
+		return PASS_ROUTE_LOCAL;
+	return high ? REASON_NONE : PUNT_ROUTE_MARTIAN; /* loopback, mapped IPv4 addresses */
+}
+
+/* Sources that are never forwarded. To this host some of them may talk. */
+static __always_inline int route_check6_src(__u64 high)
+{
+	if (high >> 54 == 0xfe80 >> 6 || high >> 56 == 0xff || !high)
 		return PUNT_ROUTE_MARTIAN;
 	return REASON_NONE;
 }
@@ -145,14 +149,14 @@ static __noinline int route_by_kernel(struct xdp_md *ctx, const struct packet *p
 				      const struct route_state *st, __u32 dev, struct route_hop *to)
 {
 	struct bpf_fib_lookup fib __attribute__((aligned(8)));
-	bool local = to->action == ROUTE_LOCAL;
+	bool nowhere = to->action == ROUTE_NONE;
 	int answer;
 
 	if (!route_flow(pkt, st) || (pkt->ip == 4 ? st->hash4 : st->hash6) > 1)
 		return PASS_ROUTE_KERNEL;
 	answer = route_ask(ctx, pkt, dev, false, &fib);
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS)
-		return route_fib_reason(answer, local);
+		return route_fib_reason(answer, nowhere);
 	return route_fib_hop(&fib, to);
 }
 
@@ -166,6 +170,7 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	__u64 now = bpf_ktime_get_coarse_ns();
 	__u64 until = *(volatile const __u64 *)(v4 ? &st->until4 : &st->until6);
 	bool current = route_mirror && (route_trusting || now < until);
+	__u64 src_high = 0;
 	__u32 number = 0;
 	int reason;
 	__u8 ttl;
@@ -185,8 +190,8 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 			return PUNT_ROUTE_MALFORMED;
 		high = bpf_be64_to_cpu(LOAD64(ip + 24));
 		low = bpf_be64_to_cpu(LOAD64(ip + 32));
-		reason = route_check6(bpf_be64_to_cpu(LOAD64(ip + 8)),
-				      bpf_be64_to_cpu(LOAD64(ip + 16)), high, low);
+		src_high = bpf_be64_to_cpu(LOAD64(ip + 8));
+		reason = route_check6_dst(high);
 		if (!reason && route_mirror)
 			number = route_number6(high, low);
 		ttl = LOAD8(ip + 7);
@@ -196,11 +201,12 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	route_read_hop(number, hop, now);
 	if (current && hop->action == ROUTE_LOCAL)
 		return PASS_ROUTE_LOCAL;
-	if (v4) {
+	if (v4)
 		reason = route_source4(ctx, pkt, in, st, current);
-		if (reason)
-			return reason;
-	}
+	else
+		reason = route_check6_src(src_high);
+	if (reason) /* an old mirror still tells of this host's addresses */
+		return hop->action == ROUTE_LOCAL ? PASS_ROUTE_LOCAL : reason;
 	*asked = !current || hop->action == ROUTE_ASK || hop->action == ROUTE_CONNECTED;
 	if (*asked)
 		reason = route_by_kernel(ctx, pkt, st, in->index, hop);

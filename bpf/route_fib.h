@@ -92,8 +92,11 @@ static __noinline int route_ask(struct xdp_md *ctx, const struct packet *pkt, __
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 
-/* The reason for an answer that is no way out. local says what the mirror knows of the destination. */
-static __always_inline int route_fib_reason(int answer, bool local)
+/*
+ * The reason for an answer that is no way out. The kernel does not tell its own addresses from those that
+ * no route leads to: nowhere says that the mirror had none. What may be for this host is not limited.
+ */
+static __always_inline int route_fib_reason(int answer, bool nowhere)
 {
 	switch (answer) {
 	case BPF_FIB_LKUP_RET_BLACKHOLE:
@@ -103,7 +106,7 @@ static __always_inline int route_fib_reason(int answer, bool local)
 	case BPF_FIB_LKUP_RET_PROHIBIT:
 		return PUNT_ROUTE_PROHIBIT;
 	case BPF_FIB_LKUP_RET_NOT_FWDED: /* to this host, or no route */
-		return local ? PASS_ROUTE_LOCAL : PUNT_ROUTE_NONE;
+		return nowhere ? PUNT_ROUTE_NONE : PASS_ROUTE_LOCAL;
 	case BPF_FIB_LKUP_RET_FWD_DISABLED:
 		return PASS_ROUTE_OFF;
 	case BPF_FIB_LKUP_RET_NO_NEIGH:

@@ -21,14 +21,25 @@ detaching: the data plane goes on, and the next run takes it over.
 The file is TOML:
 
   mode = "native"                 # or "generic", for drivers without native XDP
-  interfaces = ["eth1", "eth2"]   # default: those that carry the addresses below
+  interfaces = ["eth1", "eth2"]   # default: those of the SCION router
+  name = "edge"                   # without [scion]; default: culvert
+  metrics = "127.0.0.1:9441"      # serves metrics; without [scion]
 
   [workers]                       # CPUs to spread packets over; default: none
   cpus = "1-3"
   queue = 2048                    # packets that may wait for each, the default
 
   [scion]
-  config = "/etc/scion/br.toml"   # the SCION router's own file`,
+  config = "/etc/scion/br.toml"   # the SCION router's own file
+
+  [route]                         # the IP router
+  bypass_netfilter = false        # true: start in spite of netfilter's rules
+  mirror = true                   # false: ask the kernel for every packet
+  blocks4 = 16384                 # size of the mirror in KiB, beside its first
+  blocks6 = 65536                 # level; these are the defaults
+
+[scion] or [route] must be there, or both. Without [scion] interfaces must be
+named.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if config == "" {

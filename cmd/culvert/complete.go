@@ -88,6 +88,8 @@ func unused(all, used []string) []string {
 
 func routers([]string) []string { return node.Routers() }
 
+func scionRouters([]string) []string { return node.SCIONRouters() }
+
 func routerInterfaces(args []string) []string { return node.RouterInterfaces(args[0]) }
 
 func hostInterfaces(args []string) []string { return unused(node.HostInterfaces(), args) }

@@ -28,6 +28,10 @@ func TestCompletion(t *testing.T) {
 		"key add no-such-router 0 ":          ":4",
 		"attach ":                            ":0",
 		"version ":                           ":4",
+		"route get ":                         ":4",
+		"route get --from ":                  ":4",
+		"route check --samples ":             ":4",
+		"route ":                             "check get stats :4",
 		"doctor -n ":                         ":4",
 		"watch no-such-router no-interface ": ":4",
 	} {

@@ -30,7 +30,7 @@ A key is the derived one, 16 bytes in base64, not the master key. Keys that
 			Short:             "load a key",
 			Example:           "  culvert key add br1-ff00_0_1-2 1 mQrJ6sVrX0XxXc8kz3M3YA==",
 			Args:              usageArgs(cobra.ExactArgs(3)),
-			ValidArgsFunction: completeArgs(nothing, routers, keyIndexes),
+			ValidArgsFunction: completeArgs(nothing, scionRouters, keyIndexes),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return node.AddKey(args[0], args[1], args[2], cmd.OutOrStdout())
 			},
@@ -49,7 +49,7 @@ func newKeyRemoveCmd() *cobra.Command {
 		Long: `Forget a key. The only one, and the one that the serving process has, go with
 --force alone: valid packets are dropped without them.`,
 		Args:              usageArgs(cobra.ExactArgs(2)),
-		ValidArgsFunction: completeArgs(nothing, routers, keyIndexes),
+		ValidArgsFunction: completeArgs(nothing, scionRouters, keyIndexes),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return node.RemoveKey(args[0], args[1], force, cmd.OutOrStdout())
 		},
@@ -64,7 +64,7 @@ func newKeyListCmd() *cobra.Command {
 		Use:               "list ROUTER",
 		Short:             "show which keys are loaded, without the keys",
 		Args:              usageArgs(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, routers),
+		ValidArgsFunction: completeArgs(nothing, scionRouters),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return node.ListKeys(args[0], asJSON, cmd.OutOrStdout())
 		},

@@ -142,6 +142,7 @@ var verbs = []func() *cobra.Command{
 	newDetachCmd,
 	newStatusCmd,
 	newWatchCmd,
+	newRouteCmd,
 	newKeyCmd,
 	newScionCmd,
 	newDoctorCmd,

@@ -21,6 +21,7 @@ func TestManKeepsTables(t *testing.T) {
 	}
 	for page, want := range map[string]string{
 		"status":    "\nin, out                           packets, bytes\n",
+		"route-get": "\nagree, difference                   whether they do, and how they do not\n",
 		"run":       "\n[scion]\nconfig = \"/etc/scion/br.toml\"   # the SCION router's own file\n",
 		"lab-up":    "\nveth     one router under test, rut, between the endpoints a and b\n",
 		"bench-run": "\n        empty program takes\nscion3  packets a second",

@@ -16,9 +16,9 @@ func newStatusCmd() *cobra.Command {
 		Use:   "status [ROUTER]",
 		Short: "show what is attached, and what it has counted",
 		Long: `Show every data plane on this machine, whatever network namespace it is in, or
-those of one router. It tells of the
-interfaces with what became of their packets and why, the links with their
-state, next hop and traffic of the fast path, and the keys. Needs root.
+those of one router. It tells of the IP router, the interfaces with what became
+of their packets and why, the links of the SCION router with their state, next
+hop and traffic of the fast path, and the keys. Needs root.
 
 An interface's reasons add up to the packets it has received, with those that
 were lost in the queue of a worker. "limited" are packets for the slow path
@@ -38,7 +38,13 @@ With -j, an object {"routers": [...]} whose members are:
   links                               link, scope, local, remote, up, dropped,
       next_hop                          ifindex, interface, mac, mtu
       in, out                           packets, bytes
-  keys                                index, id`,
+  keys                                index, id
+  route                               the IP router, if it is on (see also
+                                      'culvert route stats'):
+      ipv4, ipv6                        by: mirror, stale, none or kernel; why,
+                                        stale_seconds
+      memory_bytes                      of the mirror
+      netfilter, netfilter_problem      rules that forwarded packets go past`,
 		Example: `  culvert status
   culvert status -j | jq '.routers[].interfaces[] | {interface, packets}'`,
 		Args:              usageArgs(cobra.MaximumNArgs(1)),

@@ -66,14 +66,26 @@ var insnPaths = []candidate{
 	}},
 }
 
-// InsnRows lists the names of rows that instructions can be counted of: those of scenario cost as cost/NAME, those
-// end to end as path/NAME.
+// insnCandidates are all rows: programs counted by themselves, and paths end to end.
+func insnCandidates() (programs, paths []candidate) {
+	for _, c := range candidates {
+		if slices.Contains(c.scenarios, "cost") {
+			programs = append(programs, c)
+		}
+	}
+	routers, routed := insnRoutes()
+	return append(programs, routers...), append(slices.Clone(insnPaths), routed...)
+}
+
+// InsnRows lists the names of rows that instructions can be counted of: those of scenario cost and of routers as
+// cost/NAME, those end to end as path/NAME.
 func InsnRows() []string {
 	var names []string
-	for _, name := range RowNames("cost") {
-		names = append(names, "cost/"+name)
+	programs, paths := insnCandidates()
+	for _, c := range programs {
+		names = append(names, "cost/"+c.name)
 	}
-	for _, c := range insnPaths {
+	for _, c := range paths {
 		names = append(names, "path/"+c.name)
 	}
 	return names
@@ -102,10 +114,7 @@ func CountInstructions(ctx context.Context, o InsnOptions, progress io.Writer) (
 		return nil, err
 	}
 	v := vethOptions{Frames: frames, Sink: SinkOptions{MinLen: frameSize}, CPU: LastCPU()}
-	costs, err := choose("cost", nil)
-	if err != nil {
-		return nil, err
-	}
+	programs, paths := insnCandidates()
 	result := &Instructions{}
 	count := func(kind string, c candidate, one func(context.Context, *vethRow) (report.Row, error)) (report.Row, bool, error) {
 		if !wanted(kind + "/" + c.name) {
@@ -114,13 +123,16 @@ func CountInstructions(ctx context.Context, o InsnOptions, progress io.Writer) (
 		fmt.Fprintf(progress, "counting %s/%s\n", kind, c.name)
 		row := vethRows([]candidate{c}, Options{Progress: progress}, v)[0]
 		row.alone = false
+		if d, ok := row.device.(*insnRoute); ok {
+			row.opts.Sink = d.sink()
+		}
 		r, err := one(ctx, row)
 		if err = errors.Join(err, row.Teardown()); err != nil {
 			return r, false, fmt.Errorf("count instructions of %s/%s: %w", kind, c.name, err)
 		}
 		return r, true, nil
 	}
-	for _, c := range costs {
+	for _, c := range programs {
 		r, ok, err := count("cost", c, insnOfProgram)
 		if err != nil {
 			return nil, err
@@ -129,7 +141,7 @@ func CountInstructions(ctx context.Context, o InsnOptions, progress io.Writer) (
 			result.Cost = append(result.Cost, r)
 		}
 	}
-	for _, c := range insnPaths {
+	for _, c := range paths {
 		r, ok, err := count("path", c, insnOfPath)
 		if err != nil {
 			return nil, err

@@ -20,7 +20,7 @@ func TestParseSNMP(t *testing.T) {
 // Packets that the kernel has no route for are counted as lost, in both families: not one is missing.
 func TestLostWithoutRoute(t *testing.T) {
 	needRoot(t)
-	b, err := newRouteBed(fewRoutes())
+	b, err := newRouteBed(t.Context(), fewRoutes())
 	defer func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -58,7 +58,7 @@ func TestLostWithoutRoute(t *testing.T) {
 			if err != nil || lost.Received != 0 || !lost.Accounted() {
 				t.Errorf("%s without routes: %+v, error %v", row.name, lost, err)
 			}
-			if err := errors.Join(b.table.install(b.writer, v6), g.gen.Close()); err != nil {
+			if err := errors.Join(b.table.install(t.Context(), b.writer, v6), g.gen.Close()); err != nil {
 				t.Fatal(err)
 			}
 		}

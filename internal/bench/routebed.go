@@ -29,7 +29,7 @@ type routeBed struct {
 }
 
 // newRouteBed lays the path and installs the routes. Close is called after it, even when it failed.
-func newRouteBed(t routeTable) (b *routeBed, err error) {
+func newRouteBed(ctx context.Context, t routeTable) (b *routeBed, err error) {
 	b = &routeBed{table: t, devices: map[string]Standing{}}
 	p := &b.path
 	steps := []func() error{
@@ -37,14 +37,14 @@ func newRouteBed(t routeTable) (b *routeBed, err error) {
 		func() error { b.under, err = NewSpace(); return err },
 		func() error { p.Source, p.In, err = NewWire(b.tester, b.under, "cvsource", "cvin", 0); return err },
 		func() error { p.Sink, p.Out, err = NewWire(b.tester, b.under, "cvsink", "cvout", 0); return err },
-		func() error { return b.address() },
-		func() error { return b.under.Do(setRouting) },
+		func() error { return addressRouter(*p) },
+		func() error { return b.under.Do(func() error { return setRouting(*p) }) },
 		func() error { b.sink, err = NewSink(p.Sink, SinkOptions{Port: discardPort}); return err },
 		func() error { b.refused, err = watchRefusals(p.Source, p.Out); return err },
 		func() error { b.writer, err = newRouteWriter(b.under, p.Out.Index); return err },
 		func() error {
 			start := time.Now()
-			err := errors.Join(t.install(b.writer, false), t.install(b.writer, true))
+			err := errors.Join(t.install(ctx, b.writer, false), t.install(ctx, b.writer, true))
 			b.install = time.Since(start)
 			return err
 		},
@@ -57,21 +57,20 @@ func newRouteBed(t routeTable) (b *routeBed, err error) {
 	return b, nil
 }
 
-// address gives the router its addresses and neighbours.
-func (b *routeBed) address() error {
+// addressRouter gives a router its addresses and neighbours.
+func addressRouter(p Path) error {
 	for _, side := range []struct {
 		at, far End
 		net     netip.Prefix
 	}{
-		{b.path.In, b.path.Source, routeNetIn4}, {b.path.In, b.path.Source, routeNetIn6},
-		{b.path.Out, b.path.Sink, routeNetOut4}, {b.path.Out, b.path.Sink, routeNetOut6},
+		{p.In, p.Source, routeNetIn4}, {p.In, p.Source, routeNetIn6}, {p.Out, p.Sink, routeNetOut4}, {p.Out, p.Sink, routeNetOut6},
 	} {
 		own := side.net.Addr().Next()
 		if err := side.at.Assign(netip.PrefixFrom(own, side.net.Bits())); err != nil {
 			return err
 		}
 		neighbours := []netip.Addr{own.Next()}
-		if side.at.Index == b.path.Out.Index {
+		if side.at.Index == p.Out.Index {
 			neighbours = routeGatewaysOf(own.Is6())
 		}
 		for _, n := range neighbours {
@@ -85,9 +84,10 @@ func (b *routeBed) address() error {
 
 // setRouting makes the namespace of the calling thread a router. Sources are not checked, as on routers with a full
 // table, whose routes are seldom symmetric.
-func setRouting() error {
+func setRouting(p Path) error {
 	for _, set := range []struct{ name, value string }{
-		{"ipv4/conf/all/rp_filter", "0"}, {"ipv4/conf/cvin/rp_filter", "0"}, {"ipv4/conf/cvout/rp_filter", "0"},
+		{"ipv4/conf/all/rp_filter", "0"}, {"ipv4/conf/" + p.In.Name + "/rp_filter", "0"},
+		{"ipv4/conf/" + p.Out.Name + "/rp_filter", "0"},
 		{"ipv4/ip_forward", "1"}, {"ipv6/conf/all/forwarding", "1"},
 	} {
 		if err := os.WriteFile("/proc/sys/net/"+set.name, []byte(set.value), 0); err != nil {

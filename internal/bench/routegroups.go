@@ -16,6 +16,9 @@ import (
 // that carry UDP over IPv6.
 const routeFrame = 64
 
+// routeSourcePort is where all packets come from.
+const routeSourcePort = 1024
+
 // routeMix is how many packets of a Zipf mix are drawn: from one to the next they are as random as the mix.
 const routeMix = 131072
 
@@ -104,7 +107,7 @@ func (o Options) routeGroups() ([]*routeGroup, error) {
 func (g *routeGroup) frames(t routeTable, p Path) ([][]byte, error) {
 	var addrs []netip.Addr
 	addrs, g.from = destinations(*t.of(g.v6), g.addresses)
-	one := func(dst netip.Addr) ([]byte, error) { return routedFrame(dst, p) }
+	one := func(dst netip.Addr) ([]byte, error) { return routedFrame(dst, p, routeFrame) }
 	frames := make([][]byte, len(addrs))
 	for i, dst := range addrs {
 		f, err := one(dst)
@@ -124,18 +127,17 @@ func (g *routeGroup) frames(t routeTable, p Path) ([][]byte, error) {
 	return mix, nil
 }
 
-// routedFrame is a UDP packet for the router to forward, with 64 hops to go.
-func routedFrame(dst netip.Addr, p Path) ([]byte, error) {
+// routedFrame is a UDP packet for the router to forward, with 64 hops to go, in a frame of so many bytes.
+func routedFrame(dst netip.Addr, p Path, size int) ([]byte, error) {
 	net, headers := routeNetIn4, scionpkt.EthernetLen+scionpkt.IPv4Len+scionpkt.UDPLen
 	if dst.Is6() {
 		net, headers = routeNetIn6, scionpkt.EthernetLen+scionpkt.IPv6Len+scionpkt.UDPLen
 	}
-	const sourcePort = 1024
 	o := scionpkt.Outer{
-		Src: netip.AddrPortFrom(net.Addr().Next().Next(), sourcePort),
+		Src: netip.AddrPortFrom(net.Addr().Next().Next(), routeSourcePort),
 		Dst: netip.AddrPortFrom(dst, discardPort),
 	}
 	copy(o.DstMAC[:], p.In.MAC)
 	copy(o.SrcMAC[:], p.Source.MAC)
-	return o.Frame(make([]byte, routeFrame-headers))
+	return o.Frame(make([]byte, size-headers))
 }

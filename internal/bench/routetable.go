@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -97,9 +98,12 @@ func routeGateway(v6 bool, n int) netip.Addr {
 }
 
 // install makes all routes of a family.
-func (t routeTable) install(w *routeWriter, v6 bool) error {
+func (t routeTable) install(ctx context.Context, w *routeWriter, v6 bool) error {
 	gateways := routeGatewaysOf(v6)
 	for i, p := range *t.of(v6) {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("interrupted: %w", err)
+		}
 		if err := w.change(routeAdd, p, gateways[i%routeGateways]); err != nil {
 			return err
 		}

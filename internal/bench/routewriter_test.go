@@ -35,7 +35,7 @@ func TestRouteWriter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := newRouteBed(table)
+	b, err := newRouteBed(t.Context(), table)
 	defer func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -69,7 +69,7 @@ func TestRouteWriter(t *testing.T) {
 // What the kernel refuses is named, and the rest of the batch is done.
 func TestRefusedRoutes(t *testing.T) {
 	needRoot(t)
-	b, err := newRouteBed(fewRoutes())
+	b, err := newRouteBed(t.Context(), fewRoutes())
 	defer func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)

@@ -15,7 +15,7 @@ import (
 )
 
 // routeAgainst are the rows that others of their group are compared with.
-var routeAgainst = []string{"linux", "redirect", "fib"}
+var routeAgainst = []string{"linux", "redirect", "fib", "mirror"}
 
 // churnRows are the rows that are measured while routes change, unless others are asked for.
 var churnRows = []string{"linux", "fib", "mirror"}
@@ -29,6 +29,8 @@ func init() {
 		candidate{name: "linux", scenarios: route, device: program(benchProgBenchEmpty)},
 		candidate{name: "redirect", scenarios: route, device: program(benchProgBenchRedirect)},
 		candidate{name: "fib", scenarios: route, device: program(benchProgBenchFib)},
+		candidate{name: "mirror", scenarios: route, device: func(Options) Device { return &routeCulvert{} }},
+		candidate{name: "culvert-fib", scenarios: route, device: func(Options) Device { return &routeCulvert{noMirror: true} }},
 		candidate{name: "xdp-forward", scenarios: route, device: func(Options) Device { return &xdpForward{} }},
 	)
 }
@@ -108,7 +110,7 @@ func (o Options) layBeds(ctx context.Context, groups []*routeGroup, there []cand
 			}
 		}
 		fmt.Fprintf(o.Progress, "installing %d routes of IPv4 and %d of IPv6\n", len(table.v4), len(table.v6))
-		b, err := newRouteBed(table)
+		b, err := newRouteBed(ctx, table)
 		beds[g.full] = b
 		if err != nil {
 			return beds, err

@@ -18,7 +18,7 @@ func TestXDPForward(t *testing.T) {
 	if err := d.Available(); err == nil || !strings.Contains(err.Error(), "package xdp-tools") {
 		t.Errorf("error %v does not say where to get it", err)
 	}
-	b, err := newRouteBed(fewRoutes())
+	b, err := newRouteBed(t.Context(), fewRoutes())
 	defer func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)

@@ -5,12 +5,38 @@ package datapath
 import (
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 )
 
-// The page for operators must explain each reason once, under its verdict, and no other.
+// The pages for operators must explain each reason once, under its verdict, and no other: those of the IP router on a
+// page of their own.
 func TestReasonsAreDocumented(t *testing.T) {
-	const path = "../../docs/scion.md"
+	const scion, route = "../../docs/scion.md", "../../docs/route.md"
+	explained := map[string]map[Reason]int{scion: explainedReasons(t, scion), route: explainedReasons(t, route)}
+	for _, r := range Reasons() {
+		if r.Name == "" {
+			continue // a number not in use
+		}
+		path := scion
+		if r.Name == "route" || strings.HasPrefix(r.Name, "route-") {
+			path = route
+		}
+		if n := explained[path][r]; n != 1 {
+			t.Errorf("%s explains %s %s %d times, want once: it is a value of enum reason in bpf/reason.h",
+				path, r.Verdict, r.Name, n)
+		}
+		delete(explained[path], r)
+	}
+	for path, left := range explained {
+		for r := range left {
+			t.Errorf("%s explains %s %s, which is not in enum reason of bpf/reason.h, or is of another page", path, r.Verdict, r.Name)
+		}
+	}
+}
+
+func explainedReasons(t *testing.T, path string) map[Reason]int {
+	t.Helper()
 	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -20,17 +46,5 @@ func TestReasonsAreDocumented(t *testing.T) {
 	for _, m := range row.FindAllSubmatch(page, -1) {
 		explained[Reason{Verdict: Verdict(m[1]), Name: string(m[2])}]++
 	}
-	for _, r := range Reasons() {
-		if r.Name == "" {
-			continue // a number not in use
-		}
-		if n := explained[r]; n != 1 {
-			t.Errorf("%s explains %s %s %d times, want once: it is a value of enum reason in bpf/reason.h",
-				path, r.Verdict, r.Name, n)
-		}
-		delete(explained, r)
-	}
-	for r := range explained {
-		t.Errorf("%s explains %s %s, which is not in enum reason of bpf/reason.h", path, r.Verdict, r.Name)
-	}
+	return explained
 }

@@ -190,7 +190,10 @@ func TestRouteByKernel(t *testing.T) {
 	b.expect(b.packet("10.1.0.2", "192.0.2.5", 0, 1), "punt route-ttl")
 	b.expect(b.packet("fd01::2", "2001:db8::5", 0, 1), "punt route-ttl")
 	b.expect(b.packet("10.1.0.2", "198.51.100.1", 0, 64), "drop route-blackhole")
-	b.expect(b.packet("10.1.0.2", "203.0.113.1", 0, 64), "punt route-none")
+	// Without a mirror nobody tells what is nowhere from what is here.
+	b.expect(b.packet("10.1.0.2", "203.0.113.1", 0, 64), "pass route-local")
+	b.expect(b.packet("10.1.0.2", "10.2.0.1", 0, 1), "pass route-local")
+	b.expect(b.packet("fe80::2", "fe80::1", 0, 255), "pass route-local")
 	b.expect(b.packet("10.1.0.2", "10.2.0.7", 0, 64), "punt route-neighbour")
 	b.expect(b.packet("127.0.0.1", "192.0.2.5", 0, 64), "punt route-martian")
 	b.expect(b.packet("fe80::1", "2001:db8::5", 0, 64), "punt route-martian")
@@ -235,7 +238,13 @@ func TestRouteByMirror(t *testing.T) {
 		t.Errorf("forwarded as\n%x, want\n%x", out, b.forwarded(in, 0))
 	}
 	b.expect(b.packet("10.1.0.2", "203.0.113.9", 0, 64), "drop route-blackhole")
-	b.expect(b.packet("fd01::2", "2003::6", 0, 64), "punt route-none") // 0 asks, and the kernel has no route
+	b.expect(b.packet("fd01::2", "2003::6", 0, 64), "pass route-local") // 0 asks, and the kernel has no route
+	// Neighbours talk to this host from where nothing is forwarded from.
+	root6[0x2004] = 16<<23 | RouteHopLocal
+	root6[0x2005] = 16<<23 | RouteHopNone
+	b.expect(b.packet("fe80::2", "2004::1", 0, 255), "pass route-local")
+	b.expect(b.packet("fe80::2", "2005::1", 0, 255), "punt route-martian")
+	b.expect(b.packet("fd01::2", "2005::1", 0, 255), "punt route-none")
 	if used := b.inst.RouteHopUsed(hop); used == 0 {
 		t.Error("the next hop counts as never used")
 	}

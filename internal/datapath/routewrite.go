@@ -279,11 +279,18 @@ type RouteState struct {
 	Policy         RoutePolicy
 }
 
-// RouteState returns what the programs go by now.
+// RouteState returns what the programs go by now. It needs no ViewRoute.
 func (i *Instance) RouteState() (RouteState, error) {
 	st := i.route.state
 	if st == nil {
-		return RouteState{}, errNoRoute
+		m := i.maps[pipelineMapRouteStates]
+		if m == nil || i.meta.Route == nil {
+			return RouteState{}, errNoRoute
+		}
+		st = new(pipelineRouteState)
+		if err := m.Lookup(uint32(0), st); err != nil {
+			return RouteState{}, fmt.Errorf("reading the IP router's state of %s: %w", i.Name(), err)
+		}
 	}
 	return RouteState{
 		Until4: time.Duration(atomic.LoadUint64(&st.Until4)),

@@ -4,9 +4,11 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -46,7 +48,11 @@ func upBGP(t *testing.T, suffix string, router Router, o Options) *Lab {
 	return up(t, "bgp", o)
 }
 
-func TestBGP(t *testing.T) { testBGP(t, Linux) }
+func TestBGP(t *testing.T)        { testBGP(t, Linux) }
+func TestBGPCulvert(t *testing.T) { testBGP(t, Culvert) }
+
+// transferSize is how much testBGP sends over TCP in each family, in bytes.
+const transferSize = 8 << 20
 
 // testBGP looks at a lab with a small table from all sides, with either router.
 func testBGP(t *testing.T, router Router) {
@@ -87,16 +93,72 @@ func testBGP(t *testing.T, router Router) {
 		if got, want := hops(t, l, f.table.Target), append(f.hops, f.table.Target.String()); !slices.Equal(got, want) {
 			t.Errorf("IPv%s: traceroute sees %v, want %v", f.bird, got, want)
 		}
-		const size = 8 << 20
-		if n := transfer(t, l, f.table.Target, size); n != size {
-			t.Errorf("IPv%s: %d bytes of %d over TCP", f.bird, n, size)
+		if n := transfer(t, l, f.table.Target, transferSize); n != transferSize {
+			t.Errorf("IPv%s: %d bytes of %d over TCP", f.bird, n, transferSize)
 		}
 	}
 	checkBGPInterfaces(t, l)
+	if router == Culvert {
+		checkForwarded(t, l)
+	}
+	inodes := l.inodes()
 	if err := l.Down(); err != nil {
 		t.Fatal(err)
 	}
 	wantNothingLeft(t, l.Name)
+	for inode := range inodes {
+		if _, err := os.Stat(filepath.Join(pinDir, strconv.FormatUint(inode, 10))); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("pins of namespace %d: %v", inode, err)
+		}
+	}
+}
+
+// checkForwarded checks that it was culvert that forwarded what testBGP sends over TCP.
+func checkForwarded(t *testing.T, l *Lab) {
+	t.Helper()
+	out, err := l.Run(t.Context(), "rut", "culvert", "status", "-j")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status struct {
+		Routers []struct {
+			NetNS      string `json:"netns_name"`
+			Interfaces []struct {
+				Interface string
+				Reasons   []struct {
+					Reason, Verdict string
+					Packets         int
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(out, &status); err != nil {
+		t.Fatal(err)
+	}
+	type place struct{ ifname, reason string }
+	forwarded := make(map[place]int)
+	for _, r := range status.Routers {
+		if r.NetNS != netnsName(l.Name, "rut") {
+			continue
+		}
+		for _, i := range r.Interfaces {
+			for _, reason := range i.Reasons {
+				if reason.Verdict == "fwd" {
+					forwarded[place{i.Interface, reason.Reason}] += reason.Packets
+					forwarded[place{i.Interface, ""}] += reason.Packets
+				}
+			}
+		}
+	}
+	// Full segments are the fewest that carry the data, in both families.
+	if n, want := forwarded[place{"to-left", ""}], 2*transferSize/1460; n < want {
+		t.Errorf("culvert forwarded %d packets of left, want %d at least: %s", n, want, out)
+	}
+	for _, ifname := range []string{"to-left", "to-peer"} {
+		if forwarded[place{ifname, "route"}] == 0 {
+			t.Errorf("no packet from %s went by culvert's mirror of the table: %s", ifname, out)
+		}
+	}
 }
 
 // birdRoutes lists the routes that BIRD has put into rut's kernel, as ip shows them.

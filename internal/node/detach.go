@@ -51,7 +51,11 @@ func Detach(interfaces []string, out io.Writer) error {
 // tellServed says what the process of an instance does without interfaces it had; left are those
 // that are still attached.
 func tellServed(i *datapath.Instance, left []string, out io.Writer) {
-	fmt.Fprintf(out, "router %s is still served by a process, which goes on with its slow path alone", i.Name())
+	goesOn := "goes on with its slow path alone"
+	if !isSCION(i) {
+		goesOn = "has nothing to do"
+	}
+	fmt.Fprintf(out, "router %s is still served by a process, which %s", i.Name(), goesOn)
 	if len(left) > 0 {
 		fmt.Fprintf(out, " except on %s", strings.Join(left, ", "))
 	}

@@ -23,6 +23,10 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		if len(o.Interfaces) == 0 {
 			o.Interfaces = n.Interfaces
 		}
+		o.Route = n.Route != nil
+		if n.SCION == nil {
+			return nil
+		}
 		path = n.SCION.Config
 	}
 	r, err := scion.LoadTopologyOnly(path)

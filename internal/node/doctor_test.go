@@ -42,9 +42,18 @@ func TestDoctorOptions(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(o.Interfaces, tt.interfaces) || !slices.Equal(o.Sockets, sockets) ||
-			!slices.Equal(o.Remote, remote) || len(o.Local) != 2 || o.Server != 0 {
+			!slices.Equal(o.Remote, remote) || len(o.Local) != 2 || o.Server != 0 || o.Route {
 			t.Errorf("%s gives %+v", filepath.Base(tt.path), o)
 		}
+	}
+
+	routing := write("route.toml", "interfaces = [\"eth8\"]\n[route]\n")
+	o := doctor.Options{Remote: remote[:1:1]}
+	if err := DoctorOptions(routing, &o); err != nil {
+		t.Fatal(err)
+	}
+	if !o.Route || !slices.Equal(o.Interfaces, []string{"eth8"}) || len(o.Sockets)+len(o.Local) != 0 || len(o.Remote) != 1 {
+		t.Errorf("an IP router's file gives %+v", o)
 	}
 
 	for path, want := range map[string]string{

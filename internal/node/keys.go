@@ -27,7 +27,7 @@ func AddKey(router, index, key string, out io.Writer) error {
 		return fmt.Errorf("key has %d bytes: a derived forwarding key has %d "+
 			"(master keys belong in the router's keys/ directory)", len(b), datapath.KeySize)
 	}
-	inst, err := datapath.Open(router)
+	inst, err := openSCION(router)
 	if err != nil {
 		return err
 	}
@@ -39,6 +39,16 @@ func AddKey(router, index, key string, out io.Writer) error {
 	return nil
 }
 
+// openSCION opens a router that has keys.
+func openSCION(router string) (*datapath.Instance, error) {
+	inst, err := datapath.Open(router)
+	if err == nil && !isSCION(inst) {
+		inst.Close()
+		return nil, fmt.Errorf("router %s has no keys: it is no SCION router", router)
+	}
+	return inst, err
+}
+
 // RemoveKey takes a forwarding key out of a router's data plane, and tells out. Without force it
 // refuses when valid packets would be dropped for it.
 func RemoveKey(router, index string, force bool, out io.Writer) error {
@@ -46,7 +56,7 @@ func RemoveKey(router, index string, force bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	inst, err := datapath.Open(router)
+	inst, err := openSCION(router)
 	if err != nil {
 		return err
 	}
@@ -98,7 +108,7 @@ func removalLoss(keys []datapath.KeyInfo, index int, own string) *loss {
 
 // ListKeys writes which keys a router has loaded. The keys themselves are not shown.
 func ListKeys(router string, asJSON bool, out io.Writer) error {
-	inst, err := datapath.Open(router)
+	inst, err := openSCION(router)
 	if err != nil {
 		return err
 	}

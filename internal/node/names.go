@@ -16,6 +16,25 @@ func Routers() []string {
 	return collect(datapath.List, func(i *datapath.Instance) []string { return []string{i.Name()} })
 }
 
+// SCIONRouters lists the IDs of those that have keys.
+func SCIONRouters() []string { return routersThat(isSCION) }
+
+// IPRouters lists the names of the data planes that route IP packets.
+func IPRouters() []string {
+	return routersThat(func(i *datapath.Instance) bool { return i.Route() != nil })
+}
+
+func routersThat(fit func(*datapath.Instance) bool) []string {
+	return collect(datapath.List, func(i *datapath.Instance) []string {
+		if !fit(i) {
+			return nil
+		}
+		return []string{i.Name()}
+	})
+}
+
+func isSCION(i *datapath.Instance) bool { return len(i.Config().Links) > 0 }
+
 // RouterInterfaces lists the interfaces that routers of an ID are attached to.
 func RouterInterfaces(id string) []string {
 	return collect(datapath.List, func(i *datapath.Instance) []string {

@@ -91,26 +91,3 @@ func TestMadeAnew(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
-
-func TestNumbers(t *testing.T) {
-	for v, want := range map[float64]string{
-		0: "0", 0.25: "0.2", 1: "1", 9.96: "10", 12.3: "12", 999.4: "999", 999.5: "1.00k", 1234: "1.23k", 9995: "10.0k",
-		45_600: "45.6k", 456_789: "457k", 999_500: "1.00M", 1.5e9: "1.50G", 2e18: "2.00E", 3e22: "30000E",
-	} {
-		if got := short(v); got != want {
-			t.Errorf("short(%v) = %s, want %s", v, got, want)
-		}
-	}
-	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
-		if got := grouped(n); got != want {
-			t.Errorf("grouped(%d) = %s, want %s", n, got, want)
-		}
-	}
-	for d, want := range map[time.Duration]string{
-		-time.Second: "0s", 59 * time.Second: "59s", 61 * time.Second: "1m01s", 3661 * time.Second: "1h01m", 90000 * time.Second: "1d01h",
-	} {
-		if got := ago(d); got != want {
-			t.Errorf("ago(%v) = %s, want %s", d, got, want)
-		}
-	}
-}

@@ -21,7 +21,8 @@ type Report struct {
 
 // Router describes one data plane.
 type Router struct {
-	// ID is the router's ID in the topology, unique in a network namespace.
+	// ID is the router's ID in the topology, or the name of a data plane without a SCION router. It is unique in a
+	// network namespace.
 	ID string `json:"router"`
 	// NetNS is the inode of the network namespace, NetNSName its name below /run/netns.
 	NetNS     uint32 `json:"netns"`
@@ -45,6 +46,8 @@ type Router struct {
 	Interfaces []Interface        `json:"interfaces"`
 	Links      []Link             `json:"links"`
 	Keys       []datapath.KeyInfo `json:"keys"`
+	// Route is the IP router, left out if there is none.
+	Route *Route `json:"route,omitempty"`
 	// ownKeyMissing is true when the key of the process that serves is not among Keys.
 	ownKeyMissing bool
 }
@@ -176,6 +179,9 @@ func describe(inst *datapath.Instance) (Router, error) {
 		i := Interface{Port: p}
 		i.Packets, i.Bytes = p.Total()
 		r.Interfaces = append(r.Interfaces, i)
+	}
+	if err := r.describeRoute(inst); err != nil {
+		return r, err
 	}
 	keys, err := inst.Keys()
 	if err != nil {

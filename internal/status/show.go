@@ -13,6 +13,7 @@ import (
 
 	"culvert/internal/cpus"
 	"culvert/internal/stats"
+	"culvert/internal/text"
 )
 
 // Show writes the state of every data plane on this machine, or of one router.
@@ -24,6 +25,7 @@ func Show(out io.Writer, router string, asJSON bool) error {
 	if router != "" && len(report.Routers) == 0 {
 		return fmt.Errorf("no router %s on this machine: 'culvert status' lists those that are there", router)
 	}
+	report.findNetfilter()
 	if asJSON {
 		return report.WriteJSON(out)
 	}
@@ -68,13 +70,16 @@ func (r Report) WriteText(out io.Writer, now time.Time) error {
 func (r Router) text(now time.Time, forget string) []string {
 	lines := []string{fmt.Sprintf("router %s  netns %s  %s  %s", r.ID, r.netns(), r.Mode, r.service())}
 	if r.LoadedAt != nil {
-		lines[0] += "  loaded " + ago(now.Sub(*r.LoadedAt)) + " ago"
+		lines[0] += "  loaded " + text.Ago(now.Sub(*r.LoadedAt)) + " ago"
 	}
 	if r.Problem != "" {
 		return append(lines, "  "+r.Problem)
 	}
 	if w := r.Workers; w != nil {
 		lines = append(lines, fmt.Sprintf("  workers on CPUs %s  queue %d packets each", cpus.Format(w.CPUs), w.Queue))
+	}
+	if r.Route != nil && !r.gone() {
+		lines = append(lines, r.Route.lines()...)
 	}
 	for _, i := range r.Interfaces {
 		lines = append(lines, i.text()...)
@@ -95,6 +100,8 @@ func (r Router) text(now time.Time, forget string) []string {
 // keyProblem says what the keys that are not loaded mean for packets.
 func (r Router) keyProblem() string {
 	switch {
+	case r.Route != nil && len(r.Links) == 0: // no SCION router
+		return ""
 	case r.ownKeyMissing:
 		return "the process's own key is not loaded: packets that fail under the loaded keys are dropped"
 	case len(r.Keys) > 0:
@@ -160,21 +167,21 @@ func (i Interface) text() []string {
 	if !i.Attached {
 		head += "  not attached"
 	}
-	t := table{indent: "    ", right: []bool{false, false, true, true}}
-	t.add("received", "", grouped(i.Packets)+" packets", shortBytes(i.Bytes))
+	t := text.Table{Indent: "    ", Right: []bool{false, false, true, true}}
+	t.Add("received", "", text.Grouped(i.Packets)+" packets", text.ShortBytes(i.Bytes))
 	for _, r := range byPackets(i.Reasons) {
-		t.add(verdictName(r), r.Name, grouped(r.Packets), shortBytes(r.Bytes))
+		t.Add(verdictName(r), r.Name, text.Grouped(r.Packets), text.ShortBytes(r.Bytes))
 	}
 	for _, name := range slices.Sorted(maps.Keys(i.Losses)) {
 		if n := i.Losses[name]; n > 0 {
-			t.add("lost", name, grouped(n))
+			t.Add("lost", name, text.Grouped(n))
 		}
 	}
 	// The unit stands behind the first number only.
-	for _, row := range t.rows[1:] {
+	for _, row := range t.Rows[1:] {
 		row[2] += strings.Repeat(" ", len(" packets"))
 	}
-	return append([]string{head}, t.lines()...)
+	return append([]string{head}, t.Lines()...)
 }
 
 // byPackets returns the reasons with the busiest first.
@@ -200,7 +207,7 @@ func verdictName(r stats.Reason) string {
 }
 
 func (r Router) linkText() []string {
-	t := table{indent: "  "}
+	t := text.Table{Indent: "  "}
 	for _, l := range r.Links {
 		ends := l.Local
 		if l.Remote != "" {
@@ -214,13 +221,13 @@ func (r Router) linkText() []string {
 			state = "up"
 		}
 		cells := []string{"link " + l.Name, l.Scope, ends, state, l.via(),
-			"fast in " + grouped(l.In.Packets), "out " + grouped(l.Out.Packets)}
+			"fast in " + text.Grouped(l.In.Packets), "out " + text.Grouped(l.Out.Packets)}
 		if l.Dropped > 0 {
-			cells = append(cells, "dropped "+grouped(l.Dropped))
+			cells = append(cells, "dropped "+text.Grouped(l.Dropped))
 		}
-		t.add(cells...)
+		t.Add(cells...)
 	}
-	return t.lines()
+	return t.Lines()
 }
 
 // via says how a link's packets leave.

@@ -128,17 +128,6 @@ func TestTextWithoutInstances(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
-	tab := table{indent: " ", right: []bool{false, true}}
-	tab.add("a", "1", "x")
-	tab.add("long", "22")
-	tab.add("ü", "", "y")
-	got := strings.Join(tab.lines(), "\n")
-	if want := " a      1  x\n long  22\n ü         y"; got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
 // TestFieldNames holds on to the names that others read.
 func TestFieldNames(t *testing.T) {
 	var b bytes.Buffer

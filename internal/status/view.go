@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/charmbracelet/lipgloss"
+
+	"culvert/internal/text"
 )
 
 // theme holds the styles of the live table; without colours it is still readable.
@@ -81,7 +83,7 @@ func (s *screen) top() []styled {
 		left += " " + s.opts.Interface
 	}
 	right := fmt.Sprintf("%s   every %v   for %s", s.now.at.Format("15:04:05"), s.opts.Interval,
-		ago(s.now.at.Sub(s.started)))
+		text.Ago(s.now.at.Sub(s.started)))
 	if s.paused {
 		right = "PAUSED   " + right
 	}
@@ -117,8 +119,8 @@ func (s *screen) list(room int) []styled {
 		if !f.attached {
 			name += " (off)"
 		}
-		rows = append(rows, styled{style, columns(listColumns, s.width, "  "+name, short(f.received), short(f.bits),
-			short(f.forwarded), short(f.slow), short(f.kernel), short(f.dropped), short(f.lost))})
+		rows = append(rows, styled{style, columns(listColumns, s.width, "  "+name, text.Short(f.received), text.Short(f.bits),
+			text.Short(f.forwarded), text.Short(f.slow), text.Short(f.kernel), text.Short(f.dropped), text.Short(f.lost))})
 	}
 	first := min(max(at-(room-1)/2, 0), max(len(rows)-(room-1), 0))
 	return append([]styled{head}, rows[first:min(first+room-1, len(rows))]...)
@@ -132,7 +134,7 @@ func (r *Router) summary(s *screen) string {
 	}
 	parts := []string{r.ID + " in " + space, r.Mode, strings.TrimPrefix(r.service(), "served by ")}
 	if r.LoadedAt != nil {
-		parts = append(parts, "loaded "+ago(s.now.at.Sub(*r.LoadedAt))+" ago")
+		parts = append(parts, "loaded "+text.Ago(s.now.at.Sub(*r.LoadedAt))+" ago")
 	}
 	return strings.Join(parts, ", ")
 }
@@ -157,12 +159,12 @@ func (s *screen) detail(room int) []styled {
 		case w.verdict != "fwd" && w.verdict != "pass" && w.verdict != "punt":
 			style = s.theme.bad
 		}
-		bits, bytes := short(8*w.byteRate), shortBytes(w.bytes)
+		bits, bytes := text.Short(8*w.byteRate), text.ShortBytes(w.bytes)
 		if w.verdict == verdictLost {
 			bits, bytes = "", ""
 		}
 		lines = append(lines, styled{style, columns(detailColumns, s.width, fmt.Sprintf("  %-8s%s", w.verdict, w.name),
-			short(w.packetRate), bits, grouped(w.packets), bytes)})
+			text.Short(w.packetRate), bits, text.Grouped(w.packets), bytes)})
 	}
 	if len(f.rows) == 0 {
 		lines = append(lines, styled{s.theme.quiet, "  nothing received yet"})

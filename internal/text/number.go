@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package status
+// Package text writes numbers and tables for people.
+package text
 
 import (
 	"fmt"
@@ -8,8 +9,8 @@ import (
 	"time"
 )
 
-// grouped writes a number with commas between thousands.
-func grouped(n uint64) string {
+// Grouped writes a number with commas between thousands.
+func Grouped(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -17,8 +18,8 @@ func grouped(n uint64) string {
 	return s
 }
 
-// short writes a quantity with three significant digits and a decimal prefix: 999, 1.23k, 45.6M.
-func short(v float64) string {
+// Short writes a quantity with three significant digits and a decimal prefix: 999, 1.23k, 45.6M.
+func Short(v float64) string {
 	const prefixes = "kMGTPE"
 	if v < 999.5 {
 		// Less than one a second is not nothing.
@@ -42,11 +43,11 @@ func short(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64) + prefixes[n:n+1]
 }
 
-// shortBytes writes a number of bytes with a decimal prefix.
-func shortBytes(n uint64) string { return short(float64(n)) + "B" }
+// ShortBytes writes a number of bytes with a decimal prefix.
+func ShortBytes(n uint64) string { return Short(float64(n)) + "B" }
 
-// ago writes a duration in its two largest units.
-func ago(d time.Duration) string {
+// Ago writes a duration in its two largest units.
+func Ago(d time.Duration) string {
 	s := max(int(d.Seconds()), 0)
 	switch {
 	case s < 60:

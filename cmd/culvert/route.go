@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/node"
+	"culvert/internal/routeview"
+)
+
+func newRouteCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "route",
+		Short: "look at the IP router: its way for a packet, its state, the kernel beside it",
+		Long: `Look at the IP router of a data plane. Nothing is changed, and no packet is
+sent. Needs root.
+
+A data plane with a [route] table forwards IP packets by a mirror of the
+kernel's routing tables, and asks the kernel where the mirror cannot say.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: needVerb,
+	}
+	cmd.AddCommand(newRouteGetCmd(), newRouteStatsCmd(), newRouteCheckCmd())
+	return cmd
+}
+
+// nameFlag is for commands that mean one IP router.
+func nameFlag(cmd *cobra.Command, name *string) {
+	cmd.Flags().StringVar(name, "name", "", "the data plane (default: the only IP router of this network namespace)")
+	completeFlag(cmd, "name", ipRouters)
+}
+
+func ipRouters([]string) []string { return node.IPRouters() }
+
+// routeError gives a wrong question the status of wrong usage.
+func routeError(err error) error {
+	if errors.Is(err, routeview.ErrUsage) {
+		return usageError(err)
+	}
+	return err
+}

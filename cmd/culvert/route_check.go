@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+
+	"culvert/internal/routeview"
+)
+
+func newRouteCheckCmd() *cobra.Command {
+	o := routeview.CheckOptions{Samples: routeview.DefaultSamples}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "compare the mirror with the kernel's routing tables",
+		Long: `Compare the mirror with the kernel: for the ends of every prefix of the tables
+local, main and default, the addresses just outside, every prefix of the mirror
+and all neighbours, with the tables; and for samples of addresses in and around
+the prefixes, with what the kernel answers for them. Where the mirror asks the
+kernel nothing can differ; such addresses are counted. What differs is looked at
+again after 200 ms, because routes may be changing.
+
+Of the differences 20 are shown. The exit status is 1 if there are any, or if
+the mirror is not current. A family without a mirror, and one that is left to
+the kernel, has nothing to compare.
+
+With -j, an object with the members:
+
+  router, ok                          ok: current, and no differences
+  ipv4, ipv6                          by, why, stale_seconds as in 'culvert route
+                                      stats'; prefixes, addresses, samples,
+                                      asked, changed, differences
+  differences                         address, fast_path, kernel, text`,
+		Example: "  culvert route check\n  culvert route check --samples 100000 -j | jq .ok",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Samples < 0 {
+				return usageError(errors.New("--samples must be 0 or more"))
+			}
+			if isatty.IsTerminal(os.Stderr.Fd()) {
+				o.Progress = cmd.ErrOrStderr()
+			}
+			return routeError(routeview.Check(o, asJSON, cmd.OutOrStdout()))
+		},
+	}
+	nameFlag(cmd, &o.Name)
+	cmd.Flags().IntVar(&o.Samples, "samples", routeview.DefaultSamples, "addresses of each family to ask the kernel for")
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/routeview"
+)
+
+func newRouteGetCmd() *cobra.Command {
+	var (
+		o      routeview.GetOptions
+		from   string
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "get ADDRESS",
+		Short: "say what the fast path does with a packet, and what the kernel would do",
+		Long: `Say what the fast path does with a packet to ADDRESS, and why, and what the
+kernel would do with it: a line each, and whether they agree. The exit status
+is 1 if they do not. It is worked out from what the program reads; no packet is
+made, and nothing is counted.
+
+The packet is a plain one: TCP or UDP, without options, not too long and not at
+the end of its hops. What is not said is made up: it comes in by an interface
+that forwards and is not the way to ADDRESS, from an address beside that
+interface's own.
+
+A packet that the fast path asks the kernel for is handled as the kernel says,
+so that there is nothing to differ.
+
+With -j, an object with the members:
+
+  router, to, from, interface         the packet
+  fast_path                           verdict and reason as in 'culvert status',
+                                      by (mirror or kernel), prefix, text, and
+                                      interface, mac, vlan, mtu of the way out
+  kernel                              type, prefix, gateway, interface,
+                                      multipath, text
+  agree, difference                   whether they do, and how they do not`,
+		Example: `  culvert route get 192.0.2.7
+  culvert route get 2001:db8::7 --from 2001:db8:1::2 --iif eth1`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.To, err = address(args[0]); err != nil {
+				return err
+			}
+			if from != "" {
+				if o.From, err = address(from); err != nil {
+					return err
+				}
+			}
+			return routeError(routeview.Get(o, asJSON, cmd.OutOrStdout()))
+		},
+	}
+	nameFlag(cmd, &o.Name)
+	cmd.Flags().StringVar(&from, "from", "", "address that the packet comes from")
+	cmd.Flags().StringVar(&o.In, "iif", "", "interface that the packet comes in by")
+	completeFlag(cmd, "iif", hostInterfaces)
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	return cmd
+}
+
+func address(s string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(s)
+	if err != nil || addr.Zone() != "" {
+		return addr, usageError(fmt.Errorf("%q is no address: give one of IPv4 or IPv6, without a prefix length", s))
+	}
+	return addr.Unmap(), nil
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"culvert/internal/routeview"
+)
+
+func newRouteStatsCmd() *cobra.Command {
+	var (
+		name   string
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "stats",
+		Short: "show the IP router's mirror, next hops, devices and packets",
+		Long: `Show every IP router on this machine, whatever network namespace it is in, or
+one. Prefixes are those that are the longest for at least one address. Blocks
+are what the mirror is made of below its first level; for entries that are lost
+there was no block, and the kernel is asked: blocks4 and blocks6 of [route] give
+it more. Packets are those of all interfaces together.
+
+With -j, an object {"routers": [...]} whose members are:
+
+  router, netns, here                 as in 'culvert status'
+  memory_bytes                        of the mirror
+  ipv4, ipv6                          by: mirror, stale (asks the kernel, because
+                                      nobody says that the mirror is current),
+                                      none (no mirror) or kernel (left to it);
+                                      why, stale_seconds; prefixes, blocks_used,
+                                      blocks_total, lost
+  hops                                next hops in use by what becomes of packets
+  neighbours                          known on connected networks
+  devices                             ifindex, interface, port, vlan, mac,
+                                      forward4, forward6, rp_filter, redirects,
+                                      xmit, linear_only
+  reasons                             reason, verdict, limited, packets, bytes`,
+		Example: "  culvert route stats\n  culvert route stats -j | jq '.routers[].ipv4'",
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return routeview.WriteStats(name, asJSON, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "only the data plane of this name")
+	completeFlag(cmd, "name", ipRouters)
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// RouteNeighbours lists the neighbours on connected networks with the numbers of their next hops.
+func (i *Instance) RouteNeighbours() (map[RouteNeighbour]uint32, error) {
+	all := make(map[RouteNeighbour]uint32)
+	var (
+		key    pipelineRouteNeighbour
+		number uint32
+	)
+	m := i.maps[pipelineMapRouteNeighbours]
+	if m == nil {
+		return nil, errNoRoute
+	}
+	it := m.Iterate()
+	for it.Next(&key, &number) {
+		var b [16]byte
+		for n, w := range key.Addr.W {
+			ne.PutUint32(b[4*n:], w)
+		}
+		all[RouteNeighbour{Dev: int(key.Dev), Addr: netip.AddrFrom16(b).Unmap()}] = number
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("listing the neighbours of %s: %w", i.Name(), err)
+	}
+	return all, nil
+}
+
+// RouteOwn4 tells whether the programs take an IPv4 address for one of this host.
+func (i *Instance) RouteOwn4(addr netip.Addr) (bool, error) {
+	m := i.maps[pipelineMapRouteOwn4]
+	if m == nil {
+		return false, errNoRoute
+	}
+	var value uint32
+	b := addr.As4()
+	err := m.Lookup(ne.Uint32(b[:]), &value)
+	switch {
+	case isNotExist(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("looking for address %s of %s: %w", addr, i.Name(), err)
+	}
+	return true, nil
+}
+
+// String is the action's name in lower case.
+func (a RouteAction) String() string {
+	names := [...]string{
+		"ask", "forward", "connected", "local", "none", "unreachable", "prohibit", "blackhole", "resolve", "elsewhere",
+	}
+	if int(a) < len(names) {
+		return names[a]
+	}
+	return fmt.Sprint(uint8(a))
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/datapath"
+)
+
+// TestIPRouterAlone has a data plane without a SCION router: it has no keys, and is detached as any other.
+func TestIPRouterAlone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root: run 'make test-root'")
+	}
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("make a network namespace: %v", err)
+	}
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "nd0"}, PeerName: "nd1"}); err != nil {
+		t.Fatal(err)
+	}
+	const name = "node-route-test"
+	o := datapath.Options{Name: name, Interfaces: []string{"nd0", "nd1"}, Route: &datapath.RouteOptions{Blocks4: 1, Blocks6: 1}}
+	inst, err := datapath.Attach(o, datapath.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inst.Close()
+	defer func() { _ = inst.DetachAll() }()
+
+	if !slices.Contains(IPRouters(), name) || slices.Contains(SCIONRouters(), name) || !slices.Contains(Routers(), name) {
+		t.Errorf("IP routers %v, SCION routers %v, all %v", IPRouters(), SCIONRouters(), Routers())
+	}
+	var out bytes.Buffer
+	for what, err := range map[string]error{
+		"add":    AddKey(name, "0", "AAECAwQFBgcICQoLDA0ODw==", &out),
+		"remove": RemoveKey(name, "0", true, &out),
+		"list":   ListKeys(name, true, &out),
+	} {
+		if err == nil || err.Error() != "router "+name+" has no keys: it is no SCION router" || out.Len() > 0 {
+			t.Errorf("key %s: %v, and %q", what, err, out.String())
+		}
+	}
+	if err := Detach([]string{"nd0"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	want := "detached from nd0\nrouter " + name + " is still served by a process, which has nothing to do except on nd1\n"
+	if out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+	out.Reset()
+	if err := Detach([]string{"nd1"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(out.String(), ", which has nothing to do\n") || slices.Contains(IPRouters(), name) {
+		t.Errorf("got %q, left are %v", out.String(), IPRouters())
+	}
+}

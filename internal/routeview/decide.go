@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routeview
+
+import (
+	"fmt"
+	"net/netip"
+
+	"culvert/internal/datapath"
+)
+
+// query is a plain packet: TCP or UDP, no options, short enough, with hops left.
+type query struct {
+	to, from netip.Addr
+	// in is the device that it comes in by, 0 for none that is known.
+	in int
+}
+
+// decision is what the fast path does with a packet.
+type decision struct {
+	// verdict and reason are those that the packet is counted under.
+	verdict, reason string
+	// entry is what the mirror says, if it was asked.
+	entry entry
+	// mirrored tells that the mirror decided: it is what can be wrong. asked tells that bpf_fib_lookup is called.
+	mirrored, asked bool
+	// hop is the way out, if there is one.
+	hop datapath.RouteHop
+	// why says it in words.
+	why string
+}
+
+// hopReasons are those of next hops that are no way out (route_hop_reason of bpf/route.h).
+var hopReasons = map[datapath.RouteAction]decision{
+	datapath.RouteLocal:       {verdict: "pass", reason: "route-local", why: "to this host"},
+	datapath.RouteNone:        {verdict: "punt", reason: "route-none", why: "no route, to the kernel"},
+	datapath.RouteUnreachable: {verdict: "punt", reason: "route-unreachable", why: "unreachable, to the kernel"},
+	datapath.RouteProhibit:    {verdict: "punt", reason: "route-prohibit", why: "prohibited, to the kernel"},
+	datapath.RouteBlackhole:   {verdict: "drop", reason: "route-blackhole", why: "blackhole, dropped"},
+	datapath.RouteResolve:     {verdict: "punt", reason: "route-neighbour", why: "no neighbour known, to the kernel"},
+	datapath.RouteElsewhere: {verdict: "pass", reason: "route-egress",
+		why: "to the kernel, because it leaves by a device without culvert"},
+}
+
+// noDestination tells of addresses that are never forwarded to, whatever the tables say (route_check4 and
+// route_check6 of bpf/route.h).
+func noDestination(to netip.Addr) (reason, why string) {
+	switch {
+	case to.IsMulticast():
+		return "route-multicast", "multicast"
+	case to.Is4():
+		if b := to.As4(); b[0] == 0 || b[0] == 127 || b[0] >= 240 {
+			return "route-martian", "no destination that is forwarded to"
+		}
+	case to.IsLinkLocalUnicast() || upper(to) == [8]byte{}:
+		return "route-martian", "no destination that is forwarded to"
+	}
+	return "", ""
+}
+
+// noSource is the same for the source.
+func noSource(from netip.Addr) bool {
+	if from.Is4() {
+		b := from.As4()
+		return b[0] == 0 || b[0] == 127 || from.IsMulticast() || b == [4]byte{255, 255, 255, 255}
+	}
+	return from.IsMulticast() || from.IsLinkLocalUnicast() || upper(from) == [8]byte{}
+}
+
+func upper(a netip.Addr) [8]byte {
+	b := a.As16()
+	return [8]byte(b[:8])
+}
+
+// decide follows route of bpf/route.h.
+func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err error) {
+	is6 := q.to.Is6()
+	if answer, err = k.ask(q.to, q.from, q.in); err != nil {
+		return d, answer, err
+	}
+	dev, carries := v.devs[q.in]
+	state, err := v.condition(is6, settleTime)
+	if err != nil {
+		return d, answer, err
+	}
+	switch {
+	case !carries:
+		return decision{why: fmt.Sprintf("to the kernel, because %s does not carry culvert", k.name(q.in))}, answer, nil
+	case is6 && !dev.Forward6, !is6 && !dev.Forward4:
+		return decision{verdict: "pass", reason: "route-off",
+			why: fmt.Sprintf("to the kernel, because %s forwards no %s", k.name(q.in), familyName(is6))}, answer, nil
+	case state.By == Kernel:
+		return decision{verdict: "pass", reason: "route-kernel", why: state.String()}, answer, nil
+	}
+	if reason, why := noDestination(q.to); reason != "" {
+		return decision{verdict: "punt", reason: reason, why: why + ", to the kernel"}, answer, nil
+	}
+	if noSource(q.from) {
+		return decision{verdict: "punt", reason: "route-martian", why: "no source that is forwarded, to the kernel"}, answer, nil
+	}
+	if d.entry, err = v.find(q.to); err != nil {
+		return d, answer, err
+	}
+	current := state.By == Mirror
+	if current && d.entry.hop.Action == datapath.RouteLocal {
+		return v.byMirror(q, d, k), answer, nil
+	}
+	if !is6 {
+		refusal, err := v.source(q, dev, current)
+		if err != nil || refusal != nil {
+			return orZero(refusal), answer, err
+		}
+	}
+	if current && !d.entry.asks() {
+		return v.byMirror(q, d, k), answer, nil
+	}
+	d.asked = true
+	d.why = v.whyAsked(d.entry, answer, state)
+	return v.byKernel(q, d, k, answer), answer, nil
+}
+
+func orZero(d *decision) decision {
+	if d == nil {
+		return decision{}
+	}
+	return *d
+}
+
+// byMirror is the end of route_find for what the mirror knows.
+func (v *view) byMirror(q query, d decision, k *kernel) decision {
+	d.mirrored, d.hop = true, d.entry.hop
+	if r, ok := hopReasons[d.hop.Action]; ok {
+		d.verdict, d.reason, d.why = r.verdict, r.reason, r.why
+		if d.hop.Dev != 0 && d.hop.Action != datapath.RouteLocal {
+			d.why += " (dev " + k.name(d.hop.Dev) + ")"
+		}
+		d.why += ", by the mirror (" + d.entry.prefix.String() + ")"
+		return d
+	}
+	d.verdict, d.reason = "fwd", "route"
+	d.why = "forward to " + v.nextHop(d.hop, q.to, k) + ", by the mirror (" + d.entry.prefix.String() + ")"
+	return v.redirect(q, d, k)
+}
+
+// redirect is for packets that leave where they came in.
+func (v *view) redirect(q query, d decision, k *kernel) decision {
+	if d.hop.Dev == q.in && (q.to.Is6() || v.devs[q.in].Redirects) {
+		d.verdict, d.reason = "pass", "route-redirect"
+		d.why = "to the kernel, because it leaves by " + k.name(q.in) + ", where it came in: would " + d.why
+	}
+	return d
+}
+
+// nextHop names the neighbour of a next hop. The mirror has its link address only.
+func (v *view) nextHop(hop datapath.RouteHop, to netip.Addr, k *kernel) string {
+	name := ""
+	for n, mac := range k.neighs {
+		if n.dev != hop.Dev || [6]byte(mac) != hop.DstMAC {
+			continue
+		}
+		// The destination itself if it is one of several addresses, else the first of the same family.
+		addr := n.addr.String()
+		switch {
+		case n.addr == to:
+			return fmt.Sprintf("%s %s dev %s", addr, mac, k.name(hop.Dev))
+		case n.addr.Is6() == to.Is6() && !n.addr.IsLinkLocalUnicast() && (name == "" || addr < name):
+			name = addr
+		}
+	}
+	if name != "" {
+		name += " "
+	}
+	return fmt.Sprintf("%s%s dev %s", name, hardware(hop.DstMAC), k.name(hop.Dev))
+}
+
+// byKernel is route_by_kernel: the program gets the kernel's answer, and does what it can of it.
+func (v *view) byKernel(q query, d decision, k *kernel, answer kernelRoute) decision {
+	hash := v.state.Policy.Hash4
+	if q.to.Is6() {
+		hash = v.state.Policy.Hash6
+	}
+	asks := d.why
+	done := func(verdict, reason, what string) decision {
+		d.verdict, d.reason, d.why = verdict, reason, what
+		if asks != "" {
+			d.why += ", " + asks
+		}
+		return d
+	}
+	if hash > 1 {
+		return done("pass", "route-kernel", "to the kernel, because of its fib_multipath_hash_policy")
+	}
+	switch answer.kind {
+	case local, broadcast:
+		if d.entry.hop.Action == datapath.RouteLocal {
+			return done("pass", "route-local", "to this host")
+		}
+		return done("punt", "route-none", "to the kernel, which keeps it")
+	case none:
+		return done("punt", "route-none", hopReasons[datapath.RouteNone].why)
+	case unreachable:
+		return done("punt", "route-unreachable", hopReasons[datapath.RouteUnreachable].why)
+	case prohibit:
+		return done("punt", "route-prohibit", hopReasons[datapath.RouteProhibit].why)
+	case blackhole:
+		return done("drop", "route-blackhole", hopReasons[datapath.RouteBlackhole].why)
+	case refused, otherKind:
+		return done("punt", "route-source", "to the kernel, which takes no such packet")
+	}
+	switch {
+	case answer.tunnel:
+		return done("pass", "route-kernel", "to the kernel, which wraps it up")
+	case answer.several:
+		return done("fwd", "route-fib", "forward to one of several next hops")
+	}
+	at := answer.gateway
+	if !at.IsValid() {
+		at = q.to
+	}
+	mac, known := k.neighs[gateway{answer.dev, at}]
+	if !known {
+		return done("punt", "route-neighbour", fmt.Sprintf("no neighbour %s known (dev %s), to the kernel", at, k.name(answer.dev)))
+	}
+	out, ok := v.devs[answer.dev]
+	if !ok || !out.Xmit {
+		return done("pass", "route-egress", hopReasons[datapath.RouteElsewhere].why+" (dev "+k.name(answer.dev)+")")
+	}
+	d.hop = datapath.RouteHop{Action: datapath.RouteForward, Dev: answer.dev, Port: out.Port, VLAN: out.VLAN, DstMAC: [6]byte(mac)}
+	return v.redirect(q, done("fwd", "route-fib", fmt.Sprintf("forward to %s %s dev %s", at, mac, k.name(answer.dev))), k)
+}
+
+// whyAsked says why the program asks the kernel, as far as can be told.
+func (v *view) whyAsked(e entry, answer kernelRoute, c Condition) string {
+	if c.By != Mirror {
+		return c.String()
+	}
+	const asks = "asks the kernel: "
+	switch {
+	case e.lost:
+		return asks + "the mirror has no room for it (blocks4 and blocks6 of [route])"
+	case e.connected:
+		return asks + "the mirror knows no neighbour of that address"
+	case !e.prefix.IsValid():
+		return asks + "the mirror does not know the route"
+	case answer.several:
+		return asks + "several next hops"
+	case answer.tunnel:
+		return asks + "the route wraps packets up"
+	}
+	return asks + "the way depends on more than the destination (" + e.prefix.String() + ")"
+}

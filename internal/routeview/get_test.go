@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routeview
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"culvert/internal/datapath"
+)
+
+// answer runs the command and returns its lines.
+func answer(o GetOptions) (string, error) {
+	var out bytes.Buffer
+	err := Get(o, false, &out)
+	return out.String(), err
+}
+
+func TestGet(t *testing.T) {
+	b := newBed(t, datapath.RouteOptions{Blocks4: 64, Blocks6: 1024})
+	b.feed()
+	for _, tt := range []struct{ to, from, in, want string }{
+		{"192.0.2.7", "", "", `192.0.2.7 from 10.1.0.2 iif west: forward to 10.2.0.9 02:00:00:00:00:09 dev east, by the mirror (192.0.2.0/24)
+kernel: 192.0.2.0/24 via 10.2.0.9 dev east
+agree`},
+		{"192.0.2.200", "10.1.0.77", "west", `192.0.2.200 from 10.1.0.77 iif west: forward to 10.2.0.8 02:00:00:00:00:08 dev east, by the mirror (192.0.2.128/25)
+kernel: 192.0.2.128/25 via 10.2.0.8 dev east
+agree`},
+		{"2001:db8:1::5", "", "", `2001:db8:1::5 from fd01::2 iif west: forward to fd02::9 02:00:00:00:00:09 dev east, by the mirror (2001:db8:1::/48)
+kernel: 2001:db8:1::/48 via fd02::9 dev east
+agree`},
+		{"2001:db8:2::5", "", "", "blackhole, dropped, by the mirror (2001:db8:2::/48)\nkernel: blackhole"},
+		{"10.2.0.9", "", "", "forward to 10.2.0.9 02:00:00:00:00:09 dev east, by the mirror (10.2.0.0/24)\nkernel: 10.2.0.0/24 dev east"},
+		{"10.2.0.1", "", "", "to this host, by the mirror (10.2.0.1/32)\nkernel: local 10.2.0.1\n"},
+		{"10.2.0.255", "", "", "to this host, by the mirror (10.2.0.255/32)\nkernel: broadcast 10.2.0.255\n"},
+		{"203.0.113.1", "", "", "no neighbour known, to the kernel (dev east), by the mirror (203.0.113.0/24)\nkernel: 203.0.113.0/24 via 10.2.0.77 dev east"},
+		{"10.2.0.66", "", "", "no neighbour 10.2.0.66 known (dev east), to the kernel, asks the kernel: the mirror knows no neighbour of that address\n"},
+		{"10.50.0.1", "", "", "to the kernel, because it leaves by a device without culvert (dev south), by the mirror (10.50.0.0/16)\nkernel: 10.50.0.0/16 via 10.3.0.9 dev south"},
+		{"10.70.0.1", "", "", "forward to one of several next hops, asks the kernel: several next hops\nkernel: 10.70.0.0/16 by several next hops"},
+		{"198.51.100.1", "", "", "blackhole, dropped, by the mirror (198.51.100.0/25)\nkernel: blackhole"},
+		{"198.51.100.130", "", "", "unreachable, to the kernel, by the mirror (198.51.100.128/26)\nkernel: unreachable"},
+		{"198.51.100.200", "", "", "prohibited, to the kernel, by the mirror (198.51.100.192/26)\nkernel: prohibit"},
+		{"172.16.0.1", "", "", "no route, to the kernel, by the mirror (0.0.0.0/0)\nkernel: no route"},
+		{"224.0.0.5", "", "", "multicast, to the kernel\n"},
+		{"10.60.0.1", "10.1.0.9", "west", "to the kernel, because it leaves by west, where it came in: would forward to 10.1.0.9"},
+		{"192.0.2.7", "10.2.0.1", "west", "from an address of this host, to the kernel\n"},
+		{"192.0.2.7", "10.3.0.9", "south", "to the kernel, because south does not carry culvert\n"},
+		{"192.0.2.7", "10.9.9.9", "west", "forward to 10.2.0.9"},
+	} {
+		got, err := answer(GetOptions{To: addr(tt.to), From: from(tt.from), In: tt.in})
+		if err != nil || !strings.Contains(got, tt.want) || !strings.HasSuffix(got, "\nagree\n") {
+			t.Errorf("%s: %v, got\n%swant\n%s", tt.to, err, got, tt.want)
+		}
+	}
+
+	// The name of the data plane, and JSON.
+	var out bytes.Buffer
+	must(t, Get(GetOptions{Name: "culvert", To: addr("192.0.2.7")}, true, &out))
+	var got Got
+	must(t, json.Unmarshal(out.Bytes(), &got))
+	if !got.Agree || got.FastPath.By != "mirror" || got.FastPath.Reason != "route" || got.FastPath.Verdict != "fwd" ||
+		got.FastPath.MAC != "02:00:00:00:00:09" || got.Kernel.Gateway != "10.2.0.9" || got.Router != "culvert" {
+		t.Errorf("got %s", out.Bytes())
+	}
+	for _, tt := range []struct {
+		o     GetOptions
+		want  string
+		usage bool
+	}{
+		{GetOptions{Name: "no", To: addr("192.0.2.7")}, "no router no here", false},
+		{GetOptions{To: addr("192.0.2.7"), In: "no"}, "no interface no here", false},
+		{GetOptions{To: addr("192.0.2.7"), From: addr("::1")}, "addresses of one family", true},
+	} {
+		if _, err := answer(tt.o); err == nil || !strings.Contains(err.Error(), tt.want) || errors.Is(err, ErrUsage) != tt.usage {
+			t.Errorf("%+v: %v, want %q", tt.o, err, tt.want)
+		}
+	}
+
+	// rp_filter, which goes by the way back.
+	sysctl(t, "ipv4/conf/west/rp_filter", "1")
+	b.until("rp_filter", func() bool {
+		devs, err := b.inst.RouteDevs()
+		must(t, err)
+		return devs[b.index("west")].RPFilter == 1
+	})
+	if got, err := answer(GetOptions{To: addr("192.0.2.7"), From: addr("10.2.0.5"), In: "west"}); err != nil ||
+		!strings.Contains(got, "because the way back to 10.2.0.5 is not as rp_filter wants it\nkernel: refused") {
+		t.Errorf("%v, got\n%s", err, got)
+	}
+	sysctl(t, "ipv4/conf/west/forwarding", "0")
+	b.until("forwarding", func() bool {
+		devs, err := b.inst.RouteDevs()
+		must(t, err)
+		return !devs[b.index("west")].Forward4
+	})
+	if got, _ := answer(GetOptions{To: addr("192.0.2.7"), In: "west"}); !strings.Contains(got, "to the kernel, because west forwards no IPv4\n") {
+		t.Errorf("got\n%s", got)
+	}
+	sysctl(t, "ipv4/conf/west/forwarding", "1")
+	sysctl(t, "ipv4/conf/west/rp_filter", "0")
+
+	// Policy rules take the mirror out of use, and the end of the feed does.
+	ip(t, "rule add from 10.1.0.99 table 100")
+	got1, err := answer(GetOptions{To: addr("192.0.2.7"), In: "west"})
+	if err != nil || !strings.Contains(got1, "forward to 10.2.0.9 02:00:00:00:00:09 dev east, asks the kernel: policy rules (ip rule)") {
+		t.Errorf("%v, got\n%s", err, got1)
+	}
+}
+
+func from(s string) (a netip.Addr) {
+	if s == "" {
+		return a
+	}
+	return addr(s)
+}
+
+// A mirror that is wrong is found out, and only where it is in use.
+func TestGetDiffers(t *testing.T) {
+	b := newBed(t, datapath.RouteOptions{Blocks4: 64, Blocks6: 1024})
+	b.feed()
+	root, _ := b.inst.RouteTable4()
+	root[192<<16|2] = 24<<23 | datapath.RouteHopBlackhole
+	got, err := answer(GetOptions{To: addr("192.0.2.7")})
+	if !errors.Is(err, errDiffers) || !strings.HasSuffix(got, "\ndiffers: the kernel says unicast\n") {
+		t.Errorf("%v, got\n%s", err, got)
+	}
+	root[172<<16|16<<8] = root[10<<16|60<<8] // a way that the kernel does not have
+	if got, err = answer(GetOptions{To: addr("172.16.0.7")}); !errors.Is(err, errDiffers) ||
+		!strings.HasSuffix(got, "\ndiffers: the kernel does not forward it\n") {
+		t.Errorf("%v, got\n%s", err, got)
+	}
+	b.stop()
+	got, err = answer(GetOptions{To: addr("192.0.2.7")})
+	if err != nil || !strings.Contains(got, "dev east, asks the kernel: the mirror is not current\n") {
+		t.Errorf("%v, got\n%s", err, got)
+	}
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package routeview shows what the IP router's fast path does, beside what the kernel would do. It reads and asks;
+// nothing is changed, and no packet is sent.
+package routeview
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/datapath"
+)
+
+// view is the state of one data plane's IP router. What does not change with each packet is read once.
+type view struct {
+	inst   *datapath.Instance
+	state  datapath.RouteState
+	devs   map[int]datapath.RouteDev
+	tables map[bool]*table // by whether it is IPv6; none without a mirror
+	hops   map[uint32]datapath.RouteHop
+}
+
+// open finds the data plane of a name, or the only IP router of this network namespace.
+func open(name string) (*datapath.Instance, error) {
+	if name != "" {
+		return datapath.Open(name)
+	}
+	all, err := datapath.ListHere()
+	if err != nil {
+		return nil, err
+	}
+	var found *datapath.Instance
+	var names []string
+	for _, i := range all {
+		if i.Route() == nil {
+			i.Close()
+			continue
+		}
+		names = append(names, i.Name())
+		if found != nil {
+			i.Close()
+			continue
+		}
+		found = i
+	}
+	switch len(names) {
+	case 0:
+		return nil, fmt.Errorf("no IP router in this network namespace: see 'culvert status'")
+	case 1:
+		return found, nil
+	}
+	found.Close()
+	slices.Sort(names)
+	return nil, fmt.Errorf("%d IP routers in this network namespace: name one of %s with --name",
+		len(names), strings.Join(names, ", "))
+}
+
+// openHere is open for what compares with the kernel's tables, which are those of this network namespace.
+func openHere(name string) (*datapath.Instance, error) {
+	inst, err := open(name)
+	if err == nil && !inst.Here() {
+		inst.Close()
+		return nil, fmt.Errorf("router %s is in network namespace %d, and not in this one: enter it with "+
+			"'ip netns exec' or 'nsenter --net'", name, inst.NetNS())
+	}
+	return inst, err
+}
+
+func newView(inst *datapath.Instance) (*view, error) {
+	if err := inst.ViewRoute(); err != nil {
+		return nil, err
+	}
+	v := &view{inst: inst, tables: make(map[bool]*table)}
+	if root, blocks := inst.RouteTable4(); root != nil {
+		v.tables[false] = newTable(root, blocks, 3, 32)
+	}
+	if root, blocks := inst.RouteTable6(); root != nil {
+		v.tables[true] = newTable(root, blocks, 2, 128)
+	}
+	return v, v.refresh()
+}
+
+// refresh reads anew what is not read for each address.
+func (v *view) refresh() (err error) {
+	v.hops = make(map[uint32]datapath.RouteHop)
+	if v.state, err = v.inst.RouteState(); err != nil {
+		return err
+	}
+	v.devs, err = v.inst.RouteDevs()
+	return err
+}
+
+func (v *view) hop(number uint32) (datapath.RouteHop, error) {
+	hop, ok := v.hops[number]
+	if ok {
+		return hop, nil
+	}
+	hop, err := v.inst.RouteHop(number)
+	if err != nil {
+		return hop, err
+	}
+	v.hops[number] = hop
+	return hop, nil
+}
+
+// entry is what the mirror says of an address.
+type entry struct {
+	// prefix is the one that the answer is from; invalid without an answer.
+	prefix netip.Prefix
+	hop    datapath.RouteHop
+	// lost means that the mirror had no room, connected that the answer is for a neighbour of its own, and
+	// unknown that there is none known.
+	lost, connected, unknown bool
+}
+
+// asks tells whether the program asks the kernel, with a mirror that is current.
+func (e entry) asks() bool {
+	return e.hop.Action == datapath.RouteAsk || e.hop.Action == datapath.RouteConnected
+}
+
+// find is route_number4 and route_number6 of bpf/route.h.
+func (v *view) find(addr netip.Addr) (e entry, err error) {
+	t := v.tables[addr.Is6()]
+	if t == nil {
+		return e, nil
+	}
+	number, bits, lost := t.reader.Lookup(addr)
+	e.lost = lost
+	if number != datapath.RouteHopAsk || bits > 0 {
+		e.prefix, _ = addr.Prefix(bits)
+	}
+	if e.hop, err = v.hop(number); err != nil || e.hop.Action != datapath.RouteConnected {
+		return e, err
+	}
+	e.connected = true
+	dev := e.hop.Dev
+	number = v.inst.RouteNeighbour(datapath.RouteNeighbour{Dev: dev, Addr: addr})
+	e.unknown = number == datapath.RouteHopAsk
+	if e.hop, err = v.hop(number); err == nil && e.unknown {
+		e.hop.Dev = dev // for the eye alone
+	}
+	return e, err
+}
+
+// monotonic is the clock that the heartbeat goes by.
+func monotonic() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}

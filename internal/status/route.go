@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+
+	"culvert/internal/datapath"
+	"culvert/internal/netfilter"
+	"culvert/internal/routeview"
+	"culvert/internal/text"
+)
+
+// Route is the IP router of a data plane.
+type Route struct {
+	routeview.State
+	// Netfilter is what forwarded packets would pass in the stack, and do not pass in the fast path. It is known
+	// in the caller's own network namespace alone, and NetfilterProblem says why if it is not known there.
+	Netfilter        []netfilter.Finding `json:"netfilter,omitempty"`
+	NetfilterProblem string              `json:"netfilter_problem,omitempty"`
+}
+
+func (r *Router) describeRoute(inst *datapath.Instance) error {
+	state, err := routeview.Describe(inst)
+	if err == nil && state != nil {
+		r.Route = &Route{State: *state}
+	}
+	return err
+}
+
+// findNetfilter looks for the rules that the IP routers of this network namespace go past.
+func (r Report) findNetfilter() {
+	for n := range r.Routers {
+		router := &r.Routers[n]
+		if !router.Here || router.Route == nil || router.gone() {
+			continue
+		}
+		found, err := netfilter.Find()
+		if err != nil {
+			router.Route.NetfilterProblem = err.Error()
+		}
+		router.Route.Netfilter = found
+	}
+}
+
+func (r *Route) lines() []string {
+	families := fmt.Sprintf("IPv4 and IPv6 %s", r.IPv4)
+	if r.IPv4.String() != r.IPv6.String() {
+		families = fmt.Sprintf("IPv4 %s  IPv6 %s", r.IPv4, r.IPv6)
+	}
+	lines := []string{fmt.Sprintf("  route  %s  memory %s", families, text.ShortBytes(r.Memory))}
+	if len(r.Netfilter) > 0 {
+		lines = append(lines, "  netfilter  forwarded packets go past "+netfilter.Summary(r.Netfilter))
+	}
+	if r.NetfilterProblem != "" {
+		lines = append(lines, "  netfilter  cannot be seen: "+r.NetfilterProblem)
+	}
+	return lines
+}
