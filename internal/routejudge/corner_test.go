@@ -96,21 +96,9 @@ var corners = []corner{
 		p.frame = h.build()
 	}},
 	{
-		name: "ports behind the end of the packet", lines: "route add 44.0.0.0/8" + twoWays4,
-		sysctls: [][2]string{{"ipv4/fib_multipath_hash_policy", "1"}},
-		make: func(g *generator, p *packet) {
-			p.port = 0
-			h := g.head4(p)
-			h.src, h.dst, h.ttl, h.proto, h.payload, h.frag = host4(0, g.host()), addr4(44, 0, 0, 1), 64, 17, nil, 0
-			h.trailing = g.bytes(26)
-			p.frame = h.build()
-		},
-	},
-	{
 		name: "rules by ports and another transport than TCP and UDP",
 		lines: "rule add pref 900 sport 1-60000 table 100\nroute add 45.0.0.0/8 via 10.1.1.3 dev p1 table 100\n" +
 			"route add 45.0.0.0/8 via 10.1.2.3 dev p2\n",
-		sysctls: [][2]string{{"ipv4/fib_multipath_hash_policy", "0"}},
 		make: func(g *generator, p *packet) {
 			p.port = 0
 			h := g.head4(p)
@@ -127,6 +115,17 @@ var corners = []corner{
 			h := g.head6(p)
 			h.src, h.dst, h.hops, h.next = host6(0, firstHost), addr6("2001:db8:46::1"), 64, 58
 			h.payload = append([]byte{128, 0}, g.bytes(30)...)
+			p.frame = h.build()
+		},
+	},
+	{
+		name: "ports behind the end of the packet", lines: "route add 44.0.0.0/8" + twoWays4,
+		sysctls: [][2]string{{"ipv4/fib_multipath_hash_policy", "1"}},
+		make: func(g *generator, p *packet) {
+			p.port = 0
+			h := g.head4(p)
+			h.src, h.dst, h.ttl, h.proto, h.payload, h.frag = host4(0, g.host()), addr4(44, 0, 0, 1), 64, 17, nil, 0
+			h.trailing = g.bytes(26)
 			p.frame = h.build()
 		},
 	},
@@ -160,6 +159,7 @@ func TestCorners(t *testing.T) {
 		for _, key := range sortedKeys(c.counts) {
 			t.Errorf("%d times %s", c.counts[key], key)
 		}
+		t.Logf("%s: %+v", cn.name, *c.tallies[cn.name])
 		for _, complaint := range c.complaints[:min(1, len(c.complaints))] {
 			t.Log(complaint)
 		}
