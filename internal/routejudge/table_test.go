@@ -102,6 +102,9 @@ func inPool(a netip.Addr) bool {
 	return b[0] >= 20 && b[0] < 30
 }
 
+// nobody ends the address of a gateway that does not answer.
+const nobody = ".100"
+
 // way is a gateway on a port, as ip(8) takes it.
 func (g *generator) way(v6 bool) string {
 	port := g.IntN(ports)
@@ -118,7 +121,7 @@ func (g *generator) way(v6 bool) string {
 	case g.chance(8):
 		return fmt.Sprintf("via 172.16.%d.%d dev p%d onlink", port, host, port)
 	case g.chance(20):
-		return fmt.Sprintf("via 10.1.%d.100 dev p%d", port, port) // nobody there
+		return fmt.Sprintf("via 10.1.%d%s dev p%d", port, nobody, port)
 	}
 	return fmt.Sprintf("via 10.1.%d.%d dev p%d", port, host, port)
 }
@@ -219,7 +222,12 @@ func (g *generator) nexthopObjects() string {
 			if n == nexthops && !v6 { // ip(8) makes it one of IPv4
 				fmt.Fprintf(&b, "nexthop add id %d blackhole\n", base+n)
 			} else {
-				fmt.Fprintf(&b, "nexthop add id %d %s\n", base+n, g.way(v6))
+				way := g.way(v6)
+				for strings.Contains(way, nobody) {
+					// Groups avoid gateways that have not answered, which only the kernel that has asked knows.
+					way = g.way(v6)
+				}
+				fmt.Fprintf(&b, "nexthop add id %d %s\n", base+n, way)
 			}
 		}
 		for n := range groups {

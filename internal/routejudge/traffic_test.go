@@ -244,7 +244,7 @@ func TestOverrunUnderLoad(t *testing.T) {
 		w.enter()
 		w.ip(lines + "route add 31.0.0.0/8 via 10.1.1.2 dev p1\nroute add 2001:db9::/32 via fd00:1:2::3 dev p2\n")
 	}
-	v := attach(fast, few)
+	v := attach(fast, datapath.RouteOptions{Blocks4: 4096, Blocks6: 16384})
 	var status route.Status
 	v.feed(route.Options{ReceiveBuffer: 1, Status: &status})
 	s := newStream(fast, 10, "31.1.2.3", "2001:db9::7")
