@@ -12,24 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attributes of policy rules that every rule has; any other narrows a rule down.
+// Parts of struct fib_rule_hdr, by their place.
 const (
-	sizeofRuleHeader       = 12
-	ruleSuppressPrefixLen  = 14 // FRA_SUPPRESS_PREFIXLEN
-	ruleTable              = 15 // FRA_TABLE
-	rulePriority           = 6  // FRA_PRIORITY
-	ruleProtocol           = 21 // FRA_PROTOCOL
-	ruleActionTable        = 1  // FR_ACT_TO_TBL
-	ruleInvert             = 2  // FIB_RULE_INVERT
-	ruleSuppressNothing    = ^uint32(0)
-	priorityMain           = 32766
-	priorityDefault        = 32767
-	maxRulesRead           = 16
-	ruleHeaderAction       = 7
-	ruleHeaderFlags        = 8
-	ruleHeaderTable        = 4
-	ruleHeaderFirstPrefix  = 1
-	ruleHeaderTypeOfServic = 3
+	ruleDstLen   = 1
+	ruleSrcLen   = 2
+	ruleTOS      = 3
+	ruleTable8   = 4
+	ruleAction   = 7
+	ruleFlags    = 8
+	sizeofRule   = 12
+	actionLookup = 1 // FR_ACT_TO_TBL
+	flagInvert   = 2 // FIB_RULE_INVERT
+)
+
+// Attributes that every rule has; any other narrows a rule down.
+const (
+	fraPriority          = 6
+	fraSuppressPrefixLen = 14
+	fraTable             = 15
+	fraProtocol          = 21
+	suppressNothing      = ^uint32(0)
+)
+
+// Priorities of the kernel's own rules; that for table local has 0.
+const (
+	priorityMain    = 32766
+	priorityDefault = 32767
 )
 
 // rule is what a policy rule without conditions says.
@@ -48,26 +56,26 @@ func ownRules(is6 bool) []rule {
 
 // parseRule reads a rule; plain is false for one with conditions.
 func parseRule(b []byte) (r rule, plain bool) {
-	if len(b) < sizeofRuleHeader {
+	if len(b) < sizeofRule {
 		return r, false
 	}
-	plain = b[ruleHeaderFirstPrefix] == 0 && b[ruleHeaderFirstPrefix+1] == 0 && b[ruleHeaderTypeOfServic] == 0 &&
-		b[ruleHeaderAction] == ruleActionTable && binary.NativeEndian.Uint32(b[ruleHeaderFlags:])&ruleInvert == 0
-	r.table = uint32(b[ruleHeaderTable])
-	for b = b[sizeofRuleHeader:]; ; {
+	plain = b[ruleDstLen] == 0 && b[ruleSrcLen] == 0 && b[ruleTOS] == 0 &&
+		b[ruleAction] == actionLookup && binary.NativeEndian.Uint32(b[ruleFlags:])&flagInvert == 0
+	r.table = uint32(b[ruleTable8])
+	for b = b[sizeofRule:]; ; {
 		kind, value, rest, more := nextAttr(b)
 		if !more {
 			return r, plain
 		}
 		b = rest
 		switch kind {
-		case rulePriority:
+		case fraPriority:
 			r.priority = u32(value)
-		case ruleTable:
+		case fraTable:
 			r.table = u32(value)
-		case ruleSuppressPrefixLen:
-			plain = plain && u32(value) == ruleSuppressNothing
-		case ruleProtocol:
+		case fraSuppressPrefixLen:
+			plain = plain && u32(value) == suppressNothing
+		case fraProtocol:
 		default:
 			plain = false
 		}
@@ -81,7 +89,7 @@ func readRules(is6 bool) (own bool, err error) {
 		family = unix.AF_INET6
 	}
 	req := nl.NewNetlinkRequest(unix.RTM_GETRULE, unix.NLM_F_DUMP)
-	header := make([]byte, sizeofRuleHeader)
+	header := make([]byte, sizeofRule)
 	header[0] = byte(family)
 	req.AddRawData(header)
 	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWRULE)

@@ -3,6 +3,7 @@
 package route
 
 import (
+	"sync/atomic"
 	"testing"
 )
 
@@ -21,7 +22,8 @@ func TestFewRoutes(t *testing.T) {
 		route add unreachable 2001:db8:3::/48
 		route add 2001:db8:4::/48 dev cv1
 		route add 2001:db8:5::/48 via fd09:2::2`)
-	b.start(Options{})
+	var synced atomic.Int32
+	b.start(Options{OnSynced: func() { synced.Add(1) }})
 	look := addrs("10.1.1.1", "10.1.2.1", "10.1.3.1", "10.1.4.1", "10.1.5.1", "10.1.6.1", "10.1.7.1", "10.1.7.2",
 		"10.9.0.1", "10.9.0.255", "10.9.1.7", "127.0.0.1", "127.1.2.3", "8.8.8.8",
 		"2001:db8::1", "2001:db8:1::1", "2001:db8:2::1", "2001:db8:3::1", "2001:db8:4::1", "2001:db8:5::1", "2001::1",
@@ -38,6 +40,9 @@ func TestFewRoutes(t *testing.T) {
 	b.ip("route del default\nroute del default via fd09:0::3")
 	b.barrier()
 	b.compare(look, never)
+	if n := synced.Load(); n != 1 {
+		t.Errorf("synchronised %d times, want once", n)
+	}
 	if n := b.status.Load().Dumps; n != 1 {
 		t.Errorf("the tables were read %d times, want once", n)
 	}

@@ -279,19 +279,34 @@ func TestUnclear(t *testing.T) {
 		route add 10.3.0.0/16 dev cv0 mtu 1400
 		route add 10.4.0.0/16 via 10.9.0.2 mtu 1400
 		route add 10.5.0.0/16 via 10.9.1.2 table default
-		route add throw 10.6.0.0/16`)
+		route add throw 10.6.0.0/16
+		route add 2001:db8:5::/48 via fd09:0::2 metric 5
+		route add 2001:db8:5::/48 from 2001:db8:99::/64 via fd09:1::2 metric 9`)
 	b.start(Options{})
-	for _, a := range []string{"2001:db8:1::1", "2001:db8:2::1", "10.1.1.1", "10.2.1.1", "10.3.1.1", "10.5.1.1", "10.6.1.1", "fe80::1"} {
+	for _, a := range []string{"2001:db8:1::1", "2001:db8:2::1", "10.1.1.1", "10.2.1.1", "10.3.1.1", "10.5.1.1", "10.6.1.1", "fe80::1", "2001:db8:5::1"} {
 		b.expect(a, datapath.RouteAsk)
 	}
 	if got := b.plane.ask(netip.MustParseAddr("10.4.1.1")); got.MTU != 1400 {
 		t.Errorf("%+v, want MTU 1400", got)
 	}
+	b.ip("route del 2001:db8:5::/48 from 2001:db8:99::/64 metric 9")
+	b.expect("2001:db8:5::1", datapath.RouteForward)
 	// The kernel tells which next hop is gone, and not what is left.
 	b.ip("route del 2001:db8:1::/48 via fd09:0::2\nroute del 10.1.0.0/16 via 10.9.0.2")
 	b.expect("10.1.1.1", datapath.RouteForward)
 	b.clear()
 	b.compare(addrs("2001:db8:1::1", "10.1.1.1"), never)
+	// The kernel replaces the first of several.
+	b.ip(`route add 10.7.0.0/16 via 10.9.0.2
+		route append 10.7.0.0/16 via 10.9.0.3
+		route replace 10.7.0.0/16 via 10.9.0.4
+		route del 10.7.0.0/16 via 10.9.0.3`)
+	b.expect("10.7.1.1", datapath.RouteAsk)
+	b.ip("route del 10.7.0.0/16 via 10.9.0.4")
+	b.barrier()
+	b.compare(addrs("10.7.1.1"), always)
+	b.clear()
+	b.compare(addrs("10.7.1.1"), never)
 	// A sibling joins and takes over.
 	b.ip("route append 2001:db8:1::/48 via fd09:0::3")
 	b.expect("2001:db8:1::1", datapath.RouteAsk)

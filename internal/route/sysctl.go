@@ -67,7 +67,6 @@ func (f *feed) conf(index int) conf {
 	if !ok {
 		c = readConf(f.devices[index].name)
 		f.confs[index] = c
-		f.confQueue = append(f.confQueue, index)
 	}
 	return c
 }
@@ -125,15 +124,19 @@ func (f *feed) readAll() {
 
 // tickConfs reads some devices' settings again, each about once in confEvery.
 func (f *feed) tickConfs(sinceLast time.Duration) {
-	n := int(int64(len(f.confQueue))*int64(sinceLast)/int64(confEvery)) + 1
-	for n = min(n, confsPerTick, len(f.confQueue)); n > 0; n-- {
-		index := f.confQueue[0]
-		f.confQueue = f.confQueue[1:]
-		if _, ok := f.confs[index]; ok {
-			f.rereadConf(index)
+	if len(f.confQueue) == 0 {
+		for index := range f.confs {
 			f.confQueue = append(f.confQueue, index)
 		}
 	}
+	n := int(int64(len(f.confs))*int64(sinceLast)/int64(confEvery)) + 1
+	n = min(n, confsPerTick, len(f.confQueue))
+	for _, index := range f.confQueue[:n] {
+		if _, ok := f.confs[index]; ok {
+			f.rereadConf(index)
+		}
+	}
+	f.confQueue = f.confQueue[n:]
 }
 
 // setPolicy tells the data plane what the host has set that changes how routes are chosen.
