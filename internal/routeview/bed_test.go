@@ -9,8 +9,11 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,6 +35,23 @@ type bed struct {
 	inst   *datapath.Instance
 	status route.Status
 	stop   func()
+}
+
+// pins are those of the tests that run, for when they are interrupted.
+var pins sync.Map
+
+func TestMain(m *testing.M) {
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-interrupted
+		pins.Range(func(dir, _ any) bool {
+			_ = os.RemoveAll(dir.(string))
+			return true
+		})
+		os.Exit(130)
+	}()
+	os.Exit(m.Run())
 }
 
 // inNamespace moves the test to a thread of its own with an empty network namespace, which ends with it.
@@ -125,7 +145,9 @@ func newBed(t *testing.T, o datapath.RouteOptions) *bed {
 	inst, err := datapath.Attach(datapath.Options{Name: "culvert", Interfaces: []string{"west", "east"}, Route: &o}, datapath.Config{})
 	must(t, err)
 	b.inst = inst
+	pins.Store(inst.Pins(), true)
 	t.Cleanup(func() {
+		pins.Delete(inst.Pins())
 		if err := inst.DetachAll(); err != nil {
 			t.Error(err)
 		}
@@ -176,6 +198,24 @@ func (b *bed) feed() {
 		must(b.t, err)
 		return len(all) >= 4
 	})
+}
+
+// mirror fills the mirror and leaves it as it is, current for good: no load on the machine can change that.
+func (b *bed) mirror() {
+	b.t.Helper()
+	b.feed()
+	b.stop()
+	must(b.t, b.inst.SetRouteCurrent(1<<62, 1<<62))
+}
+
+// setDev changes what the program knows of a device.
+func (b *bed) setDev(name string, change func(*datapath.RouteDev)) {
+	b.t.Helper()
+	devs, err := b.inst.RouteDevs()
+	must(b.t, err)
+	dev := devs[b.index(name)]
+	change(&dev)
+	must(b.t, b.inst.SetRouteDev(b.index(name), dev))
 }
 
 func (b *bed) until(what string, done func() bool) {

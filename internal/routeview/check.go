@@ -118,6 +118,7 @@ func check(inst *datapath.Instance, o CheckOptions) (*Checked, error) {
 	if err != nil {
 		return nil, err
 	}
+	v.patience = readTime
 	k, err := newKernel()
 	if err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func (f FamilyChecked) good() bool {
 
 func (c *checker) run(samples int) error {
 	var err error
-	if c.result.Condition, err = c.v.condition(c.is6, readTime); err != nil || c.result.By != Mirror {
+	if c.result.Condition, err = c.v.condition(c.is6); err != nil || c.result.By != Mirror {
 		return err
 	}
 	c.packet()
@@ -168,7 +169,7 @@ func (c *checker) run(samples int) error {
 		return err
 	}
 	// What was found while the mirror went stale says nothing.
-	c.result.Condition, err = c.v.condition(c.is6, readTime)
+	c.result.Condition, err = c.v.condition(c.is6)
 	return err
 }
 

@@ -29,7 +29,7 @@ func checked(t *testing.T, samples int) (Checked, error) {
 func TestCheck(t *testing.T) {
 	b := newBed(t, datapath.RouteOptions{Blocks4: 4096, Blocks6: 4096})
 	addRoutes(t)
-	b.feed()
+	b.mirror()
 	c, err := checked(t, 2000)
 	if err != nil || !c.OK || c.IPv4.Differences != 0 || c.IPv6.Differences != 0 {
 		t.Errorf("%v: %+v", err, c)
@@ -80,7 +80,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("got\n%s", out.String())
 	}
 
-	b.stop()
+	must(t, b.inst.SetRouteCurrent(0, 0))
 	out.Reset()
 	err = Check(CheckOptions{}, false, &out)
 	if err == nil || !strings.Contains(err.Error(), "the mirror is not current") ||

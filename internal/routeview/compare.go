@@ -84,6 +84,8 @@ func (k *kernel) text(r kernelRoute) string {
 	switch r.kind {
 	case none:
 		return "no route"
+	case multicast:
+		return "multicast"
 	case refused:
 		return "refused: the way back to the source is another (rp_filter)"
 	}

@@ -98,9 +98,8 @@ func familyName(is6 bool) string {
 	return "IPv4"
 }
 
-// condition is that of a family. A mirror that is not believed for a moment, as when the machine is busy, still counts:
-// patience is for how long it is waited for.
-func (v *view) condition(is6 bool, patience time.Duration) (c Condition, err error) {
+// condition is that of a family. A mirror that is not believed for a moment, as when the machine is busy, is waited for.
+func (v *view) condition(is6 bool) (c Condition, err error) {
 	const gap = 10 * time.Millisecond
 	for waited := time.Duration(0); ; waited += gap {
 		s, err := Describe(v.inst)
@@ -111,7 +110,7 @@ func (v *view) condition(is6 bool, patience time.Duration) (c Condition, err err
 		if is6 {
 			c = s.IPv6
 		}
-		if c.By != Stale || waited >= patience || !v.inst.Served() {
+		if c.By != Stale || waited >= v.patience || !v.inst.Served() {
 			return c, nil
 		}
 		time.Sleep(gap)

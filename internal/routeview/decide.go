@@ -79,7 +79,7 @@ func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err e
 		return d, answer, err
 	}
 	dev, carries := v.devs[q.in]
-	state, err := v.condition(is6, settleTime)
+	state, err := v.condition(is6)
 	if err != nil {
 		return d, answer, err
 	}
@@ -106,7 +106,7 @@ func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err e
 		return v.byMirror(q, d, k), answer, nil
 	}
 	if !is6 {
-		refusal, err := v.source(q, dev, current)
+		refusal, err := v.source(q, dev, current, k)
 		if err != nil || refusal != nil {
 			return orZero(refusal), answer, err
 		}

@@ -215,7 +215,10 @@ func (d decision) shown(k *kernel) Fast {
 }
 
 func (k *kernel) shown(r kernelRoute) Route {
-	s := Route{Type: string(r.kind), Prefix: r.prefix.String(), Multipath: r.several, Text: k.text(r)}
+	s := Route{Type: string(r.kind), Multipath: r.several, Text: k.text(r)}
+	if r.prefix.IsValid() && r.kind != none {
+		s.Prefix = r.prefix.String()
+	}
 	if r.gateway.IsValid() {
 		s.Gateway = r.gateway.String()
 	}

@@ -22,7 +22,7 @@ func answer(o GetOptions) (string, error) {
 
 func TestGet(t *testing.T) {
 	b := newBed(t, datapath.RouteOptions{Blocks4: 64, Blocks6: 1024})
-	b.feed()
+	b.mirror()
 	for _, tt := range []struct{ to, from, in, want string }{
 		{"192.0.2.7", "", "", `192.0.2.7 from 10.1.0.2 iif west: forward to 10.2.0.9 02:00:00:00:00:09 dev east, by the mirror (192.0.2.0/24)
 kernel: 192.0.2.0/24 via 10.2.0.9 dev east
@@ -82,32 +82,28 @@ agree`},
 
 	// rp_filter, which goes by the way back.
 	sysctl(t, "ipv4/conf/west/rp_filter", "1")
-	b.until("rp_filter", func() bool {
-		devs, err := b.inst.RouteDevs()
-		must(t, err)
-		return devs[b.index("west")].RPFilter == 1
-	})
+	b.setDev("west", func(d *datapath.RouteDev) { d.RPFilter = 1 })
 	if got, err := answer(GetOptions{To: addr("192.0.2.7"), From: addr("10.2.0.5"), In: "west"}); err != nil ||
 		!strings.Contains(got, "because the way back to 10.2.0.5 is not as rp_filter wants it\nkernel: refused") {
 		t.Errorf("%v, got\n%s", err, got)
 	}
-	sysctl(t, "ipv4/conf/west/forwarding", "0")
-	b.until("forwarding", func() bool {
-		devs, err := b.inst.RouteDevs()
-		must(t, err)
-		return !devs[b.index("west")].Forward4
-	})
+	sysctl(t, "ipv4/conf/west/rp_filter", "0")
+	b.setDev("west", func(d *datapath.RouteDev) { d.RPFilter, d.Forward4 = 0, false })
 	if got, _ := answer(GetOptions{To: addr("192.0.2.7"), In: "west"}); !strings.Contains(got, "to the kernel, because west forwards no IPv4\n") {
 		t.Errorf("got\n%s", got)
 	}
-	sysctl(t, "ipv4/conf/west/forwarding", "1")
-	sysctl(t, "ipv4/conf/west/rp_filter", "0")
+	b.setDev("west", func(d *datapath.RouteDev) { d.Forward4 = true })
 
-	// Policy rules take the mirror out of use, and the end of the feed does.
+	// Policy rules take the mirror out of use; the feed would do that.
 	ip(t, "rule add from 10.1.0.99 table 100")
-	got1, err := answer(GetOptions{To: addr("192.0.2.7"), In: "west"})
-	if err != nil || !strings.Contains(got1, "forward to 10.2.0.9 02:00:00:00:00:09 dev east, asks the kernel: policy rules (ip rule)") {
-		t.Errorf("%v, got\n%s", err, got1)
+	must(t, b.inst.SetRouteCurrent(0, 0))
+	text, err := answer(GetOptions{To: addr("192.0.2.7"), In: "west"})
+	if err != nil || !strings.Contains(text, "forward to 10.2.0.9 02:00:00:00:00:09 dev east, asks the kernel: policy rules (ip rule)") {
+		t.Errorf("%v, got\n%s", err, text)
+	}
+	must(t, b.inst.SetRoutePolicy(datapath.RoutePolicy{Kernel4: true}))
+	if text, err = answer(GetOptions{To: addr("192.0.2.7")}); err != nil || !strings.Contains(text, ": left to the kernel: IPsec policies (ip xfrm policy)\n") {
+		t.Errorf("%v, got\n%s", err, text)
 	}
 }
 
@@ -121,7 +117,7 @@ func from(s string) (a netip.Addr) {
 // A mirror that is wrong is found out, and only where it is in use.
 func TestGetDiffers(t *testing.T) {
 	b := newBed(t, datapath.RouteOptions{Blocks4: 64, Blocks6: 1024})
-	b.feed()
+	b.mirror()
 	root, _ := b.inst.RouteTable4()
 	root[192<<16|2] = 24<<23 | datapath.RouteHopBlackhole
 	got, err := answer(GetOptions{To: addr("192.0.2.7")})
@@ -133,7 +129,7 @@ func TestGetDiffers(t *testing.T) {
 		!strings.HasSuffix(got, "\ndiffers: the kernel does not forward it\n") {
 		t.Errorf("%v, got\n%s", err, got)
 	}
-	b.stop()
+	must(t, b.inst.SetRouteCurrent(0, 0))
 	got, err = answer(GetOptions{To: addr("192.0.2.7")})
 	if err != nil || !strings.Contains(got, "dev east, asks the kernel: the mirror is not current\n") {
 		t.Errorf("%v, got\n%s", err, got)

@@ -125,6 +125,9 @@ func (k *kernel) dump(is6 bool, fn func(kernelRoute)) error {
 // ask is what the kernel would do with a packet that comes in by a device from an address. Without a device it is one
 // that this host sends.
 func (k *kernel) ask(to, from netip.Addr, in int) (kernelRoute, error) {
+	if to.IsMulticast() { // by other tables
+		return kernelRoute{way: way{kind: multicast}}, nil
+	}
 	r, err := k.lookup(to, from, in, unix.RTM_F_FIB_MATCH)
 	if err == nil && r.kind == blackhole && in != 0 && !to.Is6() {
 		// For IPv4 this is the kernel's word for a source that it does not like, too.

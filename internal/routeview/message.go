@@ -21,6 +21,7 @@ const (
 	blackhole   kind = "blackhole"
 	none        kind = "none"    // no route
 	refused     kind = "refused" // the kernel takes no such packet
+	multicast   kind = "multicast"
 	otherKind   kind = "other"
 )
 

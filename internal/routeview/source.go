@@ -4,13 +4,13 @@ package routeview
 
 import (
 	"net"
+	"net/netip"
 
 	"culvert/internal/datapath"
 )
 
-// source follows route_source4 of bpf/route_source.h. It returns nil for a source that passes, or whose way back the
-// program asks the kernel for: the kernel then judges by the same.
-func (v *view) source(q query, in datapath.RouteDev, current bool) (*decision, error) {
+// source follows route_source4 and route_way_back of bpf/route_source.h. It returns nil for a source that passes.
+func (v *view) source(q query, in datapath.RouteDev, current bool, k *kernel) (*decision, error) {
 	own, err := v.inst.RouteOwn4(q.from)
 	full := v.state.Policy.FullCheck4
 	switch {
@@ -26,29 +26,35 @@ func (v *view) source(q query, in datapath.RouteDev, current bool) (*decision, e
 	}
 	refusal := &decision{verdict: "punt", reason: "route-source", why: "to the kernel, because the way back to " +
 		q.from.String() + " is not as rp_filter wants it"}
-	if !current {
-		return nil, nil
-	}
-	// The program looks in the table only: a neighbour of its own need not be known.
-	t := v.tables[false]
-	if t == nil {
-		return nil, nil
-	}
-	number, _, _ := t.reader.Lookup(q.from)
-	hop, err := v.hop(number)
-	if err != nil {
-		return nil, err
-	}
-	switch hop.Action {
-	case datapath.RouteAsk:
-		return nil, nil
-	case datapath.RouteForward, datapath.RouteConnected, datapath.RouteResolve, datapath.RouteElsewhere:
-		if in.RPFilter == 1 && hop.Dev != q.in {
-			return refusal, nil
+	hop := datapath.RouteHop{Action: datapath.RouteAsk}
+	if t := v.tables[false]; current && t != nil {
+		// The program looks in the table only: a neighbour of its own need not be known.
+		number, _, _ := t.reader.Lookup(q.from)
+		if hop, err = v.hop(number); err != nil {
+			return nil, err
 		}
-		return nil, nil
 	}
-	return refusal, nil
+	back := hop.Dev
+	switch hop.Action {
+	case datapath.RouteForward, datapath.RouteConnected, datapath.RouteResolve, datapath.RouteElsewhere:
+	case datapath.RouteAsk:
+		r, err := k.ask(q.from, netip.Addr{}, 0)
+		switch {
+		case err != nil:
+			return nil, err
+		case r.kind != unicast || r.tunnel:
+			return refusal, nil
+		case r.several: // one of them, nobody knows which
+			return nil, nil
+		}
+		back = r.dev
+	default:
+		return refusal, nil
+	}
+	if in.RPFilter == 1 && back != q.in {
+		return refusal, nil
+	}
+	return nil, nil
 }
 
 func hardware(mac [6]byte) string { return net.HardwareAddr(mac[:]).String() }

@@ -23,6 +23,8 @@ type view struct {
 	devs   map[int]datapath.RouteDev
 	tables map[bool]*table // by whether it is IPv6; none without a mirror
 	hops   map[uint32]datapath.RouteHop
+	// patience is how long it is waited for a mirror that is not current.
+	patience time.Duration
 }
 
 // open finds the data plane of a name, or the only IP router of this network namespace.
@@ -75,7 +77,7 @@ func newView(inst *datapath.Instance) (*view, error) {
 	if err := inst.ViewRoute(); err != nil {
 		return nil, err
 	}
-	v := &view{inst: inst, tables: make(map[bool]*table)}
+	v := &view{inst: inst, tables: make(map[bool]*table), patience: settleTime}
 	if root, blocks := inst.RouteTable4(); root != nil {
 		v.tables[false] = newTable(root, blocks, 3, 32)
 	}

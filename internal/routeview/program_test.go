@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routeview
+
+import (
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/datapath"
+)
+
+// frame is the packet of a query, with a tag if vlan is not 0.
+func frame(t *testing.T, to, from netip.Addr, mac net.HardwareAddr, vlan uint16) []byte {
+	t.Helper()
+	eth := &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: mac, EthernetType: layers.EthernetTypeIPv4}
+	udp := &layers.UDP{SrcPort: 1000, DstPort: 2000}
+	var ip gopacket.SerializableLayer
+	if to.Is4() {
+		v4 := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
+		must(t, udp.SetNetworkLayerForChecksum(v4))
+		ip = v4
+	} else {
+		eth.EthernetType = layers.EthernetTypeIPv6
+		v6 := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolUDP, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
+		must(t, udp.SetNetworkLayerForChecksum(v6))
+		ip = v6
+	}
+	stack := []gopacket.SerializableLayer{eth}
+	if vlan != 0 {
+		stack = append(stack, &layers.Dot1Q{VLANIdentifier: vlan, Type: eth.EthernetType})
+		eth.EthernetType = layers.EthernetTypeDot1Q
+	}
+	b := gopacket.NewSerializeBuffer()
+	must(t, gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		append(stack, ip, udp, gopacket.Payload("some payload, long enough for a frame"))...))
+	return b.Bytes()
+}
+
+func (b *bed) reasons() map[string]uint64 {
+	ports, err := b.inst.Ports()
+	must(b.t, err)
+	all := make(map[string]uint64)
+	for _, p := range ports {
+		for _, r := range p.Reasons {
+			all[r.Verdict+" "+r.Name] += r.Packets
+		}
+	}
+	return all
+}
+
+// TestProgram has the program itself forward what get has foretold: the reason and the way out must be the same.
+func TestProgram(t *testing.T) {
+	b := newBed(t, datapath.RouteOptions{Blocks4: 4096, Blocks6: 4096})
+	addRoutes(t)
+	b.mirror()
+	rng := rand.New(rand.NewPCG(4, 4))
+	to := []netip.Addr{
+		addr("192.0.2.7"), addr("192.0.2.200"), addr("2001:db8:1::5"), addr("2001:db8:2::5"), addr("10.2.0.9"), addr("10.2.0.1"),
+		addr("10.2.0.255"), addr("203.0.113.1"), addr("10.2.0.66"), addr("10.50.0.1"), addr("10.60.0.1"), addr("10.70.0.1"),
+		addr("198.51.100.1"), addr("198.51.100.130"), addr("198.51.100.200"), addr("172.16.0.1"), addr("224.0.0.5"),
+		addr("240.0.0.1"), addr("0.0.0.1"), addr("127.0.0.1"), addr("fe80::7"), addr("ff02::1"), addr("::1"), addr("fd02::9"),
+		addr("fd02::1"), addr("fd02::77"), addr("2003::1"), addr("10.3.0.9"),
+	}
+	for range 40 {
+		to = append(to, randomIn(netip.MustParsePrefix("10.80.0.0/13")), randomIn(netip.MustParsePrefix("2001:db8:4000::/38")))
+	}
+	from := map[bool][]netip.Addr{
+		false: {addr("10.1.0.2"), addr("10.2.0.1"), addr("10.2.0.5"), addr("127.0.0.1"), addr("172.16.0.1"), addr("198.51.100.1")},
+		true:  {addr("fd01::2"), addr("fe80::1"), addr("ff02::1"), addr("2003::9"), addr("::")},
+	}
+	seen := make(map[string]bool)
+	// With the mirror as it is, with the kernel asked, and with rp_filter, which the kernel has to have as well.
+	for _, phase := range []string{"current", "stale", "strict", "loose", "full", "VLAN", "off"} {
+		switch phase {
+		case "current":
+			must(t, b.inst.SetRouteCurrent(1<<62, 1<<62))
+		case "stale":
+			must(t, b.inst.SetRouteCurrent(0, 0))
+		case "strict", "loose":
+			must(t, b.inst.SetRouteCurrent(1<<62, 1<<62))
+			b.setDev("west", func(d *datapath.RouteDev) { d.RPFilter = map[string]uint8{"strict": 1, "loose": 2}[phase] })
+		case "full":
+			must(t, b.inst.SetRoutePolicy(datapath.RoutePolicy{FullCheck4: true}))
+		case "VLAN": // south as one on west: not every kernel has devices for VLANs
+			must(t, b.inst.SetRoutePolicy(datapath.RoutePolicy{}))
+			must(t, b.inst.SetRouteCurrent(0, 1<<62))
+			must(t, b.inst.SetRouteDev(b.index("south"), datapath.RouteDev{
+				Port: b.index("west"), VLAN: 0x1000 | 20, MAC: [6]byte(mac(t, "west")), Forward4: true, Forward6: true, Xmit: true,
+			}))
+		}
+		if phase == "off" {
+			b.setDev("east", func(d *datapath.RouteDev) { d.Forward4 = false })
+		}
+		v, err := newView(b.inst)
+		must(t, err)
+		v.patience = 0
+		k, err := newKernel()
+		must(t, err)
+		defer k.close()
+		f := foreteller{b, v, k, phase, seen}
+		for n, dst := range to {
+			sources := from[dst.Is6()]
+			for _, in := range []string{"west", "east", "south"} {
+				f.packet(dst, sources[0], in)
+			}
+			if n < 30 {
+				for _, src := range sources {
+					f.packet(dst, src, "west")
+				}
+			} else {
+				f.packet(dst, sources[rng.IntN(len(sources))], "west")
+			}
+		}
+	}
+	for _, want := range []string{
+		"fwd route", "fwd route-fib", "pass route-local", "pass route-off", "pass route-egress", "pass route-redirect",
+		"pass route-kernel", "punt route-martian", "punt route-multicast", "punt route-none", "punt route-unreachable",
+		"punt route-prohibit", "punt route-neighbour", "punt route-source", "drop route-blackhole",
+	} {
+		if !seen[want] {
+			t.Errorf("nothing was counted as %s", want)
+		}
+	}
+}
+
+type foreteller struct {
+	*bed
+	v     *view
+	k     *kernel
+	phase string
+	seen  map[string]bool
+}
+
+// packet foretells what becomes of one, and runs it.
+func (b foreteller) packet(to, from netip.Addr, in string) {
+	b.t.Helper()
+	d, answer, err := b.v.decide(query{to: to, from: from, in: b.index(in)}, b.k)
+	must(b.t, err)
+	port, vlan := in, uint16(0)
+	if in == "south" {
+		if b.phase != "VLAN" && b.phase != "off" {
+			if d.verdict != "" {
+				b.t.Errorf("%s %s foretold on a device without culvert", d.verdict, d.reason)
+			}
+			return
+		}
+		port, vlan = "west", 20
+	}
+	if answer.several && in == "east" {
+		return // where both of them are: whichever is taken leads back
+	}
+	before := b.reasons()
+	_, out, err := b.inst.TestRun(frame(b.t, to, from, mac(b.t, port), vlan), port)
+	must(b.t, err)
+	got := ""
+	for reason, n := range b.reasons() {
+		if n != before[reason] {
+			got += reason
+		}
+	}
+	want := d.verdict + " " + d.reason
+	b.seen[got] = true
+	if got != want {
+		b.t.Errorf("%s: from %s to %s by %s: %s, foretold was %s (%s), kernel: %s", b.phase, from, to, in, got, want, d.why, b.k.text(answer))
+		return
+	}
+	if d.verdict == "fwd" && d.hop.Action == datapath.RouteForward && [6]byte(out[:6]) != d.hop.DstMAC {
+		b.t.Errorf("%s: from %s to %s by %s: to %s, foretold was %s", b.phase, from, to, in, net.HardwareAddr(out[:6]), hardware(d.hop.DstMAC))
+	}
+}
+
+func mac(t *testing.T, name string) net.HardwareAddr {
+	t.Helper()
+	dev, err := net.InterfaceByName(name)
+	must(t, err)
+	return dev.HardwareAddr
+}
