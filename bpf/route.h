@@ -35,11 +35,13 @@ static __always_inline int route_check4(__be32 src, __be32 dst)
 {
 	__u8 s = src & 0xff, d = dst & 0xff;
 
-	if (d >= 224)
-		return d < 240 ? PUNT_ROUTE_MULTICAST : PUNT_ROUTE_MARTIAN;
-	if (d == 0 || d == 127)
+	if (d >= 224 && d < 240)
+		return PUNT_ROUTE_MULTICAST;
+	if (dst == 0xffffffff)
+		return PASS_ROUTE_LOCAL;
+	if (!dst || d == 127)
 		return PUNT_ROUTE_MARTIAN;
-	if (s == 0 || s == 127 || (s >= 224 && s < 240) || src == 0xffffffff)
+	if (!src || s == 127 || (s >= 224 && s < 240) || src == 0xffffffff)
 		return PUNT_ROUTE_MARTIAN;
 	return REASON_NONE;
 }

@@ -10,11 +10,18 @@
 /* ICMP and ICMPv6 messages about another packet: the kernel may choose their path by that packet. */
 static __always_inline bool route_icmp_error(const struct packet *pkt, const void *l4)
 {
+	const void *ip = pkt->data + pkt->l3;
 	__u8 type;
 
-	if (pkt->ip == 4 ? pkt->proto != IPPROTO_ICMP || pkt->fragment
-			 : pkt->proto != IPPROTO_ICMPV6)
+	if (pkt->proto != (pkt->ip == 4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
 		return false;
+	if (pkt->fragment) { /* the first one tells what it is about */
+		barrier_var(ip);
+		if (ip + 20 > pkt->data_end)
+			return true;
+		if (LOAD16(ip + 6) & bpf_htons(0x1fff))
+			return false;
+	}
 	if (l4 + 1 > pkt->data_end)
 		return true;
 	type = LOAD8(l4);
@@ -26,7 +33,8 @@ static __always_inline bool route_icmp_error(const struct packet *pkt, const voi
 /*
  * Whether bpf_fib_lookup would be told all that the kernel chooses a path by. Ports are what is behind
  * a header of TCP or UDP that is not a fragment; for other transports that have some the dissector of
- * the kernel finds them (__skb_flow_dissect), and behind IPv6 extension headers too.
+ * the kernel finds them (__skb_flow_dissect), and behind IPv6 extension headers too. Paths may be chosen
+ * by ports, and policy rules may ask for them.
  */
 static __always_inline bool route_flow(const struct packet *pkt, const struct route_state *st)
 {
@@ -36,23 +44,31 @@ static __always_inline bool route_flow(const struct packet *pkt, const struct ro
 	case IPPROTO_TCP:
 	case IPPROTO_UDP:
 		return true;
-	case IPPROTO_ICMP:
 	case IPPROTO_ICMPV6:
+		/* With rules that have it dissected, the kernel takes another flow label for it. */
+		if (pkt->ip == 6 && st->rules6)
+			return false;
+		return !route_icmp_error(pkt, l4);
+	case IPPROTO_ICMP:
 		return !route_icmp_error(pkt, l4);
 	case IPPROTO_ROUTING:
 	case IPPROTO_FRAGMENT:
 	case IPPROTO_DSTOPTS:
 	case IPPROTO_AH:
 	case IPPROTO_MH:
-		return pkt->ip == 4 && !st->hash4;
+		return pkt->ip == 4 && !st->hash4 && !st->full4;
 	}
-	return !(pkt->ip == 4 ? st->hash4 : st->hash6);
+	return pkt->ip == 4 ? !st->hash4 && !st->full4 : !st->hash6 && !st->rules6;
 }
 
 static __always_inline void route_flow_ports(const struct packet *pkt, struct bpf_fib_lookup *fib)
 {
-	const void *l4 = pkt->data + pkt->l3 + (pkt->ip == 4 ? 20 : 40);
+	const __u32 l3_len = pkt->ip == 4 ? 20 : 40;
+	const void *l4 = pkt->data + pkt->l3 + l3_len;
 
+	/* What is behind the packet is none of it. */
+	if (pkt->ip_len < l3_len + 4)
+		return;
 	if (pkt->fragment || (pkt->proto != IPPROTO_TCP && pkt->proto != IPPROTO_UDP))
 		return;
 	if (l4 + 4 > pkt->data_end)

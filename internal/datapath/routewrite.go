@@ -157,10 +157,14 @@ func (i *Instance) setPortRoute(index int, raw pipelineRouteDev) error {
 	if err := i.maps[pipelineMapPorts].Lookup(uint32(index), &port); err != nil || port.Slot == 0 {
 		return fmt.Errorf("it does not carry the program: %w", ebpf.ErrKeyNotExist)
 	}
-	if port.Route == raw {
+	mac := port.Mac
+	if raw.Mac != [3]uint16{} { // frames to the device's former address are nobody's
+		mac = raw.Mac
+	}
+	if port.Route == raw && port.Mac == mac {
 		return nil
 	}
-	port.Route = raw
+	port.Route, port.Mac = raw, mac
 	return i.maps[pipelineMapPorts].Put(uint32(index), port)
 }
 
@@ -259,6 +263,7 @@ func (i *Instance) SetRoutePolicy(p RoutePolicy) error {
 	st.Kernel4, st.Kernel6, st.Full4 = flag(p.Kernel4), flag(p.Kernel6), flag(p.FullCheck4)
 	st.Hash4, st.Hash6 = p.Hash4, p.Hash6
 	st.Mtu4, st.Mtu6 = p.MTU4, p.MTU6
+	st.Rules6 = flag(p.Rules6)
 	return nil
 }
 
@@ -297,7 +302,7 @@ func (i *Instance) RouteState() (RouteState, error) {
 		Until4: time.Duration(atomic.LoadUint64(&st.Until4)),
 		Until6: time.Duration(atomic.LoadUint64(&st.Until6)),
 		Policy: RoutePolicy{
-			Kernel4: st.Kernel4 != 0, Kernel6: st.Kernel6 != 0, FullCheck4: st.Full4 != 0,
+			Kernel4: st.Kernel4 != 0, Kernel6: st.Kernel6 != 0, FullCheck4: st.Full4 != 0, Rules6: st.Rules6 != 0,
 			Hash4: st.Hash4, Hash6: st.Hash6, MTU4: st.Mtu4, MTU6: st.Mtu6,
 		},
 	}, nil

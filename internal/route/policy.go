@@ -116,15 +116,24 @@ func (f *feed) handleRule(m message) {
 	if len(m.data) == 0 {
 		return
 	}
+	i := 0
 	switch m.data[0] {
 	case unix.AF_INET:
-		f.rulesOwn[0], f.rulesDirty[0] = false, true
 	case unix.AF_INET6:
-		f.rulesOwn[1], f.rulesDirty[1] = false, true
+		i = 1
 	default:
 		return
 	}
+	f.rulesOwn[i], f.rulesDirty[i] = false, true
+	f.haveRules(i)
 	f.withdraw()
+}
+
+// haveRules keeps in mind that there were policy rules: from the first one on the kernel looks at more, and does not
+// go back.
+func (f *feed) haveRules(family int) {
+	f.customRules[family] = true
+	f.setPolicy()
 }
 
 // tickRules reads the rules again that have changed.
@@ -140,10 +149,8 @@ func (f *feed) tickRules() {
 			continue
 		}
 		f.rulesOwn[i], f.rulesDirty[i] = own, false
-		if i == 0 && !own {
-			// From the first rule on the kernel checks more, and does not go back.
-			f.customRules4 = true
-			f.setPolicy()
+		if !own {
+			f.haveRules(i)
 		}
 	}
 }

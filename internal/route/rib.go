@@ -256,7 +256,8 @@ func (r *rib) best(list []record) (desc uint32, rank uint8) {
 	var first record
 	alone := true
 	for _, rec := range list {
-		if rec.tos != 0 {
+		// In IPv6 one that asks may be for some sources alone, and comes before others whatever its metric.
+		if rec.tos != 0 || r.is6 && rec.desc == descAsk {
 			return descAsk, max(rank, rec.rank())
 		}
 		switch {

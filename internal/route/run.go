@@ -98,7 +98,7 @@ type feed struct {
 	ipsec4, ipsec6   bool
 	ipsecCounts      [3]uint32
 	ipsecListed      time.Duration
-	customRules4     bool
+	customRules      [2]bool
 	customLocal4     bool
 	policy           datapath.RoutePolicy
 	policyPushed     bool
