@@ -56,9 +56,9 @@ static __always_inline bool route_flow(const struct packet *pkt, const struct ro
 	case IPPROTO_DSTOPTS:
 	case IPPROTO_AH:
 	case IPPROTO_MH:
-		return pkt->ip == 4 && !st->hash4 && !st->full4;
+		return pkt->ip == 4 && !st->hash4 && !st->rules4;
 	}
-	return pkt->ip == 4 ? !st->hash4 && !st->full4 : !st->hash6 && !st->rules6;
+	return pkt->ip == 4 ? !st->hash4 && !st->rules4 : !st->hash6 && !st->rules6;
 }
 
 static __always_inline void route_flow_ports(const struct packet *pkt, struct bpf_fib_lookup *fib)

@@ -190,8 +190,9 @@ type pipelineRouteState struct {
 	Hash4   uint8
 	Hash6   uint8
 	Full4   uint8
+	Rules4  uint8
 	Rules6  uint8
-	Pad     [2]uint8
+	Pad     uint8
 	Mtu4    uint16
 	Mtu6    uint16
 	Pad2    uint32

@@ -263,7 +263,7 @@ func (i *Instance) SetRoutePolicy(p RoutePolicy) error {
 	st.Kernel4, st.Kernel6, st.Full4 = flag(p.Kernel4), flag(p.Kernel6), flag(p.FullCheck4)
 	st.Hash4, st.Hash6 = p.Hash4, p.Hash6
 	st.Mtu4, st.Mtu6 = p.MTU4, p.MTU6
-	st.Rules6 = flag(p.Rules6)
+	st.Rules4, st.Rules6 = flag(p.Rules4), flag(p.Rules6)
 	return nil
 }
 
@@ -302,7 +302,7 @@ func (i *Instance) RouteState() (RouteState, error) {
 		Until4: time.Duration(atomic.LoadUint64(&st.Until4)),
 		Until6: time.Duration(atomic.LoadUint64(&st.Until6)),
 		Policy: RoutePolicy{
-			Kernel4: st.Kernel4 != 0, Kernel6: st.Kernel6 != 0, FullCheck4: st.Full4 != 0, Rules6: st.Rules6 != 0,
+			Kernel4: st.Kernel4 != 0, Kernel6: st.Kernel6 != 0, FullCheck4: st.Full4 != 0, Rules4: st.Rules4 != 0, Rules6: st.Rules6 != 0,
 			Hash4: st.Hash4, Hash6: st.Hash6, MTU4: st.Mtu4, MTU6: st.Mtu6,
 		},
 	}, nil

@@ -35,6 +35,9 @@ type court struct {
 	// again is the fast path once more, for packets that it has passed; nil: no second chance.
 	again    fastPath
 	repeated int
+	// asks says that the kernel is asked for the way of some packets. It does not tell of MTUs that routes have without
+	// a lock, so that packets longer than any of these are not for the fast path.
+	asks bool
 	// explain tells more of a packet that is complained of; nil: nothing.
 	explain func(*packet) string
 	// down are ports that packets do not come in by.
@@ -78,7 +81,7 @@ func (c *court) try(k kind, n int, fast fastPath) {
 
 // takesFlow tells up to which flow the fast path has to take the packet.
 func (c *court) takesFlow(p *packet) flow {
-	if c.stays != nil && c.stays(p) {
+	if c.stays != nil && c.stays(p) || c.asks && strings.HasSuffix(p.kind, "around the MTU") {
 		return flowNone
 	}
 	return c.takes

@@ -112,9 +112,9 @@ func (c *culvert) explain(p *packet) string {
 	return fmt.Sprintf("\n  reason  %s, flow %d %s\n%s%s", why, p.flow, says, out, all)
 }
 
-// describe tells the program what it has to know of its twin when it has no mirror: what the sysctls say. full is
-// for what they do not.
-func (c *culvert) describe(full bool) {
+// describe tells the program what it has to know of its twin when it has no mirror: what the sysctls say. full and
+// ruled are for what they do not.
+func (c *culvert) describe(full, ruled bool) {
 	t := c.t
 	c.twin.enter()
 	own := []netip.Addr{netip.MustParseAddr("127.0.0.1")}
@@ -139,7 +139,8 @@ func (c *culvert) describe(full bool) {
 	check(t, c.inst.SetRoutePolicy(datapath.RoutePolicy{
 		Hash4:      uint8(c.twin.get("net/ipv4/fib_multipath_hash_policy")),
 		Hash6:      uint8(c.twin.get("net/ipv6/fib_multipath_hash_policy")),
-		FullCheck4: full,
+		FullCheck4: full, Rules4: ruled, Rules6: ruled,
+		MTU4: lowestMTU, MTU6: lowestMTU,
 	}))
 }
 
@@ -152,7 +153,8 @@ func TestAskingTheKernel(t *testing.T) {
 				if n > 0 {
 					tr.begin(s)
 				}
-				tr.fast.describe(s.full)
+				tr.fast.describe(s.full, len(s.tables) > 0)
+				tr.asks = true
 				tr.takes = min(tr.takes, flowAddresses) // bpf_fib_lookup is not told of more
 				tr.all(20, tr.fast.fate)
 				tr.churn(20)

@@ -159,7 +159,7 @@ func (g *generator) anyRoute(v6 bool, tableID int) entry {
 	case n < 18:
 		out = fmt.Sprintf("nhid %d", g.nexthopID(v6))
 	case n < 22:
-		out = g.way(v6) + one(g, " mtu ", " mtu lock ") + fmt.Sprint(one(g, 1280, 1300, 1399, 1400, 1401, 1500, 9000))
+		out = g.way(v6) + one(g, " mtu ", " mtu lock ") + fmt.Sprint(one(g, lowestMTU, 1300, 1399, 1400, 1401, 1500, 9000))
 	case n < 23 && !v6 && !g.table.simple:
 		tos = fmt.Sprintf("tos 0x%02x ", one(g, 0x10, 0x08, 0x04))
 		out = g.way(v6)

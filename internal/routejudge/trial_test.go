@@ -59,6 +59,7 @@ func (tr *trial) begin(s scenario) {
 	tr.court = newCourt(tr.t, kernel, tr.g)
 	tr.name, tr.again = s.name, tr.fast.fate
 	tr.takes, tr.stays, tr.down, tr.explain = s.takes, s.stays, s.down, tr.fast.explain
+	tr.asks = !s.simple
 }
 
 // end takes the settings back.

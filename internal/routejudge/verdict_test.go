@@ -31,6 +31,9 @@ const mustForward = "passes what it has to forward"
 // smallest is what a frame may be padded to.
 const smallest = 60
 
+// lowestMTU is the lowest that tables give a route.
+const lowestMTU = 1280
+
 // verdict says what is wrong with a fast path's fate of a packet; nothing if it is right. Ordinary packets with
 // flows up to takes are for the fast path.
 func verdict(p *packet, kernel *outcome, f fate, takes flow) string {
