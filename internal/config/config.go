@@ -10,7 +10,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -172,11 +174,14 @@ func (n *Node) checkAlone() (key string, err error) {
 	if n.Name == "" {
 		n.Name = DefaultName
 	}
-	if strings.ContainsAny(n.Name, "/\x00") {
-		return "name", fmt.Errorf("name = %q: leave out the slash", n.Name)
+	if strings.ContainsFunc(n.Name, func(r rune) bool { return r == '/' || r == ' ' || !unicode.IsPrint(r) }) {
+		return "name", fmt.Errorf("name = %q: leave out slashes, blanks and what cannot be printed", n.Name)
 	}
 	if len(n.Interfaces) == 0 {
 		return "", errors.New("interfaces is missing: name those to attach to")
+	}
+	if slices.Contains(n.Interfaces, "") {
+		return "interfaces", errors.New("interfaces has an empty name: leave it out")
 	}
 	if n.Metrics != "" {
 		if _, _, err := net.SplitHostPort(n.Metrics); err != nil {

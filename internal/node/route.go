@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,6 +57,9 @@ func runRoute(ctx context.Context, n *config.Node) error {
 	if n.Metrics != "" {
 		var err error
 		if listener, err = net.Listen("tcp", n.Metrics); err != nil {
+			if served(n.Name) { // it has the address: the first thing to know
+				return fmt.Errorf("router %s is served by another process: stop that one first", n.Name)
+			}
 			return fmt.Errorf("serving metrics on %s: %w", n.Metrics, err)
 		}
 		defer listener.Close()
@@ -77,6 +81,16 @@ func runRoute(ctx context.Context, n *config.Node) error {
 		return err
 	}
 	return nil
+}
+
+// served tells whether another process keeps the data plane of that name here.
+func served(name string) bool {
+	all, err := datapath.ListHere()
+	if err != nil {
+		return false
+	}
+	defer closeAll(all)
+	return slices.ContainsFunc(all, func(i *datapath.Instance) bool { return i.Name() == name && i.Served() })
 }
 
 // beside starts the IP router's work for a data plane that the SCION router runs.
