@@ -64,45 +64,6 @@ static __always_inline int route_check6_src(__u64 high)
 	return REASON_NONE;
 }
 
-/* What the mirror says of an IPv4 destination, or the kernel if that is another neighbour each. */
-static __always_inline __u32 route_number4(__be32 dst)
-{
-	__u32 number = lpm_find4(dst);
-	struct route_hop *hop;
-	__u32 *found;
-
-	hop = bpf_map_lookup_elem(&route_hops, &number);
-	if (hop && hop->action == ROUTE_CONNECTED) {
-		struct route_neighbour key __attribute__((aligned(8))) = {};
-
-		key.dev = hop->dev;
-		key.addr.w[2] = IP4_MAPPED;
-		key.addr.w[3] = dst;
-		found = bpf_map_lookup_elem(&route_neighbours, &key);
-		number = found ? *found : ROUTE_HOP_ASK;
-	}
-	return number;
-}
-
-static __noinline __u32 route_number6(__u64 high, __u64 low)
-{
-	__u32 number = lpm_find6(high, low);
-	struct route_hop *hop;
-	__u32 *found;
-
-	hop = bpf_map_lookup_elem(&route_hops, &number);
-	if (hop && hop->action == ROUTE_CONNECTED) {
-		struct route_neighbour key __attribute__((aligned(8))) = {};
-
-		key.dev = hop->dev;
-		STORE64(&key.addr.w[0], bpf_cpu_to_be64(high));
-		STORE64(&key.addr.w[2], bpf_cpu_to_be64(low));
-		found = bpf_map_lookup_elem(&route_neighbours, &key);
-		number = found ? *found : ROUTE_HOP_ASK;
-	}
-	return number;
-}
-
 /* The reason for a next hop that is no way out; REASON_NONE for those that are, or have to be asked. */
 static __always_inline int route_hop_reason(__u8 action)
 {
@@ -126,10 +87,9 @@ static __always_inline int route_hop_reason(__u8 action)
 }
 
 /* Copies a next hop, which user space may be changing. What was read halfway is asked for instead. */
-static __always_inline void route_read_hop(__u32 number, struct route_hop *to, __u64 now)
+static __always_inline void route_read_hop(__u32 number, struct route_hop *to, __u32 used)
 {
 	struct route_hop *hop = bpf_map_lookup_elem(&route_hops, &number);
-	__u32 used = now >> ROUTE_USED_SHIFT;
 	__u32 seq;
 
 	if (!hop) {
@@ -144,6 +104,28 @@ static __always_inline void route_read_hop(__u32 number, struct route_hop *to, _
 		to->action = ROUTE_ASK;
 	if (to->action == ROUTE_FORWARD && to->used != used)
 		*(volatile __u32 *)&hop->used = used;
+	to->used = used;
+}
+
+/* On a connected network the destination is the neighbour. One that is not known has to be asked for. */
+static __noinline void route_connected(const struct packet *pkt, struct route_hop *to)
+{
+	const void *ip = pkt->data + pkt->l3;
+	__u32 *number;
+
+	number = NULL;
+	barrier_var(ip);
+	if (ip + 20 <= pkt->data_end && pkt->ip == 4) {
+		number = route_neighbour4(to->dev, LOAD32(ip + 16));
+	} else if (pkt->ip == 6) {
+		barrier_var(ip);
+		if (ip + 40 <= pkt->data_end)
+			number = route_neighbour6(to->dev, ip + 24);
+	}
+	if (number)
+		route_read_hop(*number, to, to->used);
+	else
+		to->action = ROUTE_ASK;
 }
 
 /* The way out by the kernel's own lookup; to has what the mirror knows. */
@@ -151,14 +133,13 @@ static __noinline int route_by_kernel(struct xdp_md *ctx, const struct packet *p
 				      const struct route_state *st, __u32 dev, struct route_hop *to)
 {
 	struct bpf_fib_lookup fib __attribute__((aligned(8)));
-	bool nowhere = to->action == ROUTE_NONE;
 	int answer, mtu;
 
 	if (!route_flow(pkt, st) || (pkt->ip == 4 ? st->hash4 : st->hash6) > 1)
 		return PASS_ROUTE_KERNEL;
 	answer = route_ask(ctx, pkt, dev, false, &fib);
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS)
-		return route_fib_reason(answer, nowhere);
+		return route_fib_reason(answer);
 	/* The lookup heeds the MTU of a route only with a lock on it, forwarding always. */
 	mtu = pkt->ip == 4 ? st->mtu4 : st->mtu6;
 	if (mtu && pkt->ip_len > mtu)
@@ -187,7 +168,7 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 			return PUNT_ROUTE_MALFORMED;
 		reason = route_check4(LOAD32(ip + 12), LOAD32(ip + 16));
 		if (!reason && route_mirror)
-			number = route_number4(LOAD32(ip + 16));
+			number = lpm_find4(LOAD32(ip + 16));
 		ttl = LOAD8(ip + 8);
 	} else {
 		__u64 high, low;
@@ -199,21 +180,24 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 		src_high = bpf_be64_to_cpu(LOAD64(ip + 8));
 		reason = route_check6_dst(high);
 		if (!reason && route_mirror)
-			number = route_number6(high, low);
+			number = lpm_find6(high, low);
 		ttl = LOAD8(ip + 7);
 	}
 	if (reason)
 		return reason;
-	route_read_hop(number, hop, now);
+	route_read_hop(number, hop, now >> ROUTE_USED_SHIFT);
+	if (hop->action == ROUTE_CONNECTED)
+		route_connected(pkt, hop);
 	if (current && hop->action == ROUTE_LOCAL)
 		return PASS_ROUTE_LOCAL;
 	if (v4)
 		reason = route_source4(ctx, pkt, in, st, current);
 	else
 		reason = route_check6_src(src_high);
-	if (reason) /* an old mirror still tells of this host's addresses */
-		return hop->action == ROUTE_LOCAL ? PASS_ROUTE_LOCAL : reason;
 	*asked = !current || hop->action == ROUTE_ASK || hop->action == ROUTE_CONNECTED;
+	/* To this host such sources may talk, and without the mirror nobody knows which it is. */
+	if (reason)
+		return *asked ? PASS_ROUTE_KERNEL : reason;
 	if (*asked)
 		reason = route_by_kernel(ctx, pkt, st, in->index, hop);
 	else
@@ -253,6 +237,17 @@ static __always_inline int route_odd(struct packet *pkt)
 	return hop && hop->action == ROUTE_LOCAL ? PASS_ROUTE_LOCAL : pkt->odd;
 }
 
+/* Neighbour discovery (RFC 4861). The kernel may answer for another (proxy_ndp). */
+static __always_inline bool route_discovery(const struct packet *pkt)
+{
+	const void *l4 = pkt->data + pkt->l3 + 40;
+
+	if (pkt->proto != IPPROTO_ICMPV6)
+		return false;
+	barrier_var(l4);
+	return l4 + 1 > pkt->data_end || (LOAD8(l4) >= 133 && LOAD8(l4) <= 137);
+}
+
 static __always_inline int route(struct xdp_md *ctx, struct packet *pkt)
 {
 	const struct route_dev *in = route_in(pkt);
@@ -269,6 +264,8 @@ static __always_inline int route(struct xdp_md *ctx, struct packet *pkt)
 		return PASS_ROUTE_KERNEL;
 	if (pkt->odd)
 		return route_odd(pkt);
+	if (pkt->ip == 6 && route_discovery(pkt))
+		return PASS_ROUTE_KERNEL;
 	reason = route_find(ctx, pkt, in, st, &hop, &asked);
 	if (!reason)
 		reason = route_send(ctx, pkt, &hop);

@@ -108,11 +108,8 @@ static __noinline int route_ask(struct xdp_md *ctx, const struct packet *pkt, __
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 
-/*
- * The reason for an answer that is no way out. The kernel does not tell its own addresses from those that
- * no route leads to: nowhere says that the mirror had none. What may be for this host is not limited.
- */
-static __always_inline int route_fib_reason(int answer, bool nowhere)
+/* The reason for an answer that is no way out. */
+static __always_inline int route_fib_reason(int answer)
 {
 	switch (answer) {
 	case BPF_FIB_LKUP_RET_BLACKHOLE:
@@ -121,8 +118,8 @@ static __always_inline int route_fib_reason(int answer, bool nowhere)
 		return PUNT_ROUTE_UNREACHABLE;
 	case BPF_FIB_LKUP_RET_PROHIBIT:
 		return PUNT_ROUTE_PROHIBIT;
-	case BPF_FIB_LKUP_RET_NOT_FWDED: /* to this host, or no route */
-		return nowhere ? PUNT_ROUTE_NONE : PASS_ROUTE_LOCAL;
+	case BPF_FIB_LKUP_RET_NOT_FWDED: /* to this host, or no route: the kernel does not tell which */
+		return PASS_ROUTE_LOCAL;
 	case BPF_FIB_LKUP_RET_FWD_DISABLED:
 		return PASS_ROUTE_OFF;
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
@@ -131,6 +128,42 @@ static __always_inline int route_fib_reason(int answer, bool nowhere)
 		return PUNT_ROUTE_MTU;
 	}
 	return PASS_ROUTE_KERNEL; /* a tunnel, for one */
+}
+
+static __always_inline __u32 *route_neighbour4(__u32 dev, __be32 addr)
+{
+	struct route_neighbour key __attribute__((aligned(8))) = {};
+
+	key.dev = dev;
+	key.addr.w[2] = IP4_MAPPED;
+	key.addr.w[3] = addr;
+	return bpf_map_lookup_elem(&route_neighbours, &key);
+}
+
+static __always_inline __u32 *route_neighbour6(__u32 dev, const void *addr)
+{
+	struct route_neighbour key __attribute__((aligned(8))) = {};
+
+	key.dev = dev;
+	copy(&key.addr, addr, sizeof(key.addr));
+	return bpf_map_lookup_elem(&route_neighbours, &key);
+}
+
+/* Marks the neighbour that the kernel has named as used, so that it is kept alive. */
+static __always_inline void route_mark(const struct bpf_fib_lookup *fib, __u32 used)
+{
+	struct route_hop *hop;
+	__u32 *number;
+
+	if (fib->family == AF_INET)
+		number = route_neighbour4(fib->ifindex, fib->ipv4_dst);
+	else
+		number = route_neighbour6(fib->ifindex, fib->ipv6_dst);
+	if (!number)
+		return;
+	hop = bpf_map_lookup_elem(&route_hops, number);
+	if (hop && hop->used != used)
+		*(volatile __u32 *)&hop->used = used;
 }
 
 /* How to leave by the device that the kernel has named. The MTU was compared already. */
@@ -143,6 +176,7 @@ static __always_inline int route_fib_hop(const struct bpf_fib_lookup *fib, struc
 	way = bpf_map_lookup_elem(&route_ways, &dev);
 	if (!way || !way->xmit)
 		return PASS_ROUTE_EGRESS;
+	route_mark(fib, hop->used);
 	hop->port = way->port;
 	hop->vlan = way->vlan;
 	hop->linear_only = way->linear_only;

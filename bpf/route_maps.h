@@ -40,8 +40,9 @@ struct route_hop {
 	__u8 action;
 	__u8 linear_only; /* the port takes no frames of several buffers */
 	__u8 smac[6] __attribute__((aligned(4)));
-	__u8 pad[6]; /* to a multiple of 8, which the elements of an array stand at */
-};
+	__u8 pad[6];
+} __attribute__((aligned(
+	8))); /* which the elements of an array stand at, for copies of as many bytes at once */
 
 #define ROUTE_USED_SHIFT 30
 

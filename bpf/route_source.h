@@ -55,9 +55,10 @@ static __noinline int route_way_back(struct xdp_md *ctx, const struct packet *pk
 		return PUNT_ROUTE_SOURCE;
 	}
 	answer = route_ask(ctx, pkt, dev, true, &fib);
+	/* Of several ways back the kernel takes any, the lookup has named one: what is not sure is not limited. */
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
-		return PUNT_ROUTE_SOURCE;
-	return !strict || fib.ifindex == dev ? REASON_NONE : PUNT_ROUTE_SOURCE;
+		return PASS_ROUTE_KERNEL;
+	return !strict || fib.ifindex == dev ? REASON_NONE : PASS_ROUTE_KERNEL;
 }
 
 static __always_inline int route_source4(struct xdp_md *ctx, const struct packet *pkt,
@@ -69,8 +70,9 @@ static __always_inline int route_source4(struct xdp_md *ctx, const struct packet
 	barrier_var(ip);
 	if (ip + 20 > pkt->data_end)
 		return PUNT_ROUTE_MALFORMED;
+	/* Rules may give each VRF addresses of its own. */
 	if (route_own(st, LOAD32(ip + 12)))
-		return PUNT_ROUTE_MARTIAN;
+		return st->rules4 ? PASS_ROUTE_KERNEL : PUNT_ROUTE_MARTIAN;
 	if (!(in->flags & (ROUTE_DEV_STRICT | ROUTE_DEV_LOOSE)) && !st->full4)
 		return REASON_NONE;
 	/* The kernel looks a source up as if it came in by lo: rules may tell the two apart. */

@@ -127,9 +127,14 @@ func (d RouteDev) raw(index int) pipelineRouteDev {
 	return raw
 }
 
-// SetRouteDev describes a device that packets come in by or leave by.
+// SetRouteDev describes a device that packets come in by or leave by. Nothing happens to those whose interface does
+// not carry the program.
 func (i *Instance) SetRouteDev(index int, dev RouteDev) error {
-	if err := i.setRouteIn(index, dev); err != nil {
+	err := i.setRouteIn(index, dev)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil // the interface has gone, or is another of that name
+	}
+	if err != nil {
 		return fmt.Errorf("writing device %d of %s: %w", index, i.Name(), err)
 	}
 	way := pipelineRouteWay{Port: uint32(dev.Port), Vlan: dev.VLAN, Xmit: flag(dev.Xmit), LinearOnly: flag(dev.LinearOnly)}

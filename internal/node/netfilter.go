@@ -73,6 +73,7 @@ const watchPeriod = 2 * time.Second
 func (g *guardedPlane) watch(ctx context.Context, log *slog.Logger) error {
 	tick := time.NewTicker(watchPeriod)
 	defer tick.Stop()
+	on, failed := false, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -80,16 +81,23 @@ func (g *guardedPlane) watch(ctx context.Context, log *slog.Logger) error {
 		case <-tick.C:
 		}
 		found, err := netfilter.Find()
-		if err != nil || (len(found) > 0) == g.guarded {
+		if err != nil && !failed {
+			log.Warn("whether netfilter has rules cannot be told: the kernel forwards all packets until it can", "err", err)
+		}
+		failed = err != nil
+		if (len(found) > 0 || failed) == on {
 			continue
 		}
-		if err := g.guard(len(found) > 0); err != nil {
+		on = !on
+		if err := g.guard(on); err != nil {
 			return err
 		}
-		if len(found) > 0 {
+		switch {
+		case failed:
+		case on:
 			log.Warn("forwarded packets have to pass rules of netfilter: the kernel forwards them all from now on",
 				"rules", netfilter.Summary(found))
-		} else {
+		default:
 			log.Info("the rules of netfilter are gone: the fast path forwards again")
 		}
 	}

@@ -35,6 +35,14 @@ func Run(ctx context.Context, path string) error {
 	}
 	deps := scion.Kernel(options(n), beside(ctx, n))
 	deps.Interfaces = n.Interfaces
+	if attach := deps.Attach; n.Route != nil {
+		deps.Attach = func(r *scion.Router, interfaces []string) (scion.DataPlane, error) {
+			if err := checkTags(interfaces); err != nil { // the router may have found them itself
+				return nil, err
+			}
+			return attach(r, interfaces)
+		}
+	}
 	return scion.Run(ctx, n.SCION.Config, deps)
 }
 

@@ -72,7 +72,7 @@ func runRoute(ctx context.Context, n *config.Node) error {
 	log := logger()
 	log.Info("attached", "name", n.Name, "interfaces", inst.Attached(), "adopted", inst.Adopted())
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return serveRoute(ctx, n, inst, log, nil) })
+	g.Go(func() error { return serveRoute(ctx, n, inst, log) })
 	g.Go(func() error { return refresh(ctx, inst, log) })
 	if listener != nil {
 		g.Go(func() error { return serveMetrics(ctx, listener, inst) })
@@ -104,8 +104,8 @@ func beside(ctx context.Context, n *config.Node) func(*datapath.Instance) (stop 
 		go func() {
 			defer close(done)
 			log := logger()
-			if err := serveRoute(ctx, n, inst, log, nil); err != nil && ctx.Err() == nil {
-				log.Error("the mirror of the routing tables has ended: the kernel is asked for each packet", "err", err)
+			if err := serveRoute(ctx, n, inst, log); err != nil && ctx.Err() == nil {
+				log.Error("the mirror of the routing tables has ended: the kernel forwards all packets", "err", err)
 			}
 		}()
 		return func() { cancel(); <-done }
@@ -113,14 +113,18 @@ func beside(ctx context.Context, n *config.Node) func(*datapath.Instance) (stop 
 }
 
 // serveRoute keeps the IP router in step with the kernel until ctx ends.
-func serveRoute(ctx context.Context, n *config.Node, inst *datapath.Instance, log *slog.Logger, synced func()) error {
+func serveRoute(ctx context.Context, n *config.Node, inst *datapath.Instance, log *slog.Logger) error {
 	guard := &guardedPlane{Instance: inst}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return route.Run(ctx, route.Options{Plane: guard, Log: log, OnSynced: synced}) })
+	g.Go(func() error { return route.Run(ctx, route.Options{Plane: guard, Log: log}) })
 	if !n.Route.BypassNetfilter {
 		g.Go(func() error { return guard.watch(ctx, log) })
 	}
-	return g.Wait()
+	err := g.Wait()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		err = errors.Join(err, guard.guard(true)) // nobody follows what the host does
+	}
+	return err
 }
 
 // refreshPeriod is how often interfaces are looked at for what nobody tells of.
@@ -187,7 +191,10 @@ func attachRoute(ctx context.Context, n *config.Node, path string, interfaces []
 		if !inst.Adopted() {
 			_ = inst.DetachAll()
 		}
-		return fmt.Errorf("reading devices and routes: %w", err)
+		if err == nil {
+			err = ctx.Err()
+		}
+		return fmt.Errorf("reading devices and routes of this host: %w", err)
 	}
 	fmt.Fprintf(out, "%s attached to %s\n", n.Name, strings.Join(inst.Attached(), ", "))
 	for _, name := range inst.TakenOff() {

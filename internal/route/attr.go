@@ -51,6 +51,7 @@ type routeMessage struct {
 	dev     int
 	nexthop uint32
 	mtu     uint32
+	realm   bool
 	// odd marks what makes the kernel's answer depend on more than the destination, or what the programs
 	// cannot do themselves.
 	odd bool
@@ -123,6 +124,11 @@ func parseRoute(data []byte, m *routeMessage) (ok bool) {
 			id.bytes(kind, value)
 		case unix.RTA_METRICS:
 			m.mtu = parseMTU(value)
+			if !m.is6 {
+				id.bytes(kind, value)
+			}
+		case unix.RTA_FLOW:
+			m.realm = true
 			if !m.is6 {
 				id.bytes(kind, value)
 			}

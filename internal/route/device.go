@@ -26,7 +26,9 @@ type device struct {
 	// parent is the device below a VLAN device of 802.1Q, vlan its tag.
 	parent int
 	vlan   uint16
-	dump   uint64
+	// taker is the port below a device that takes the port's packets: ipvlan, macvlan in its mode passthru.
+	taker int
+	dump  uint64
 }
 
 const readyFlags = unix.IFF_UP | unix.IFF_RUNNING
@@ -44,8 +46,25 @@ func deviceOf(l netlink.Link) device {
 		a.RawFlags&(unix.IFF_NOARP|unix.IFF_LOOPBACK) == 0
 	copy(d.mac[:], a.HardwareAddr)
 	// The parent may be in another network namespace, where its index means something else.
-	if v, ok := l.(*netlink.Vlan); ok && v.VlanProtocol == netlink.VLAN_PROTOCOL_8021Q && a.NetNsID < 0 && a.ParentIndex > 0 {
-		d.parent, d.vlan = a.ParentIndex, vlanTag|uint16(v.VlanId)
+	if a.ParentIndex <= 0 || a.NetNsID >= 0 {
+		return d
+	}
+	switch v := l.(type) {
+	case *netlink.Vlan:
+		// With priorities in its tags it is not the program's to send by.
+		if v.VlanProtocol == netlink.VLAN_PROTOCOL_8021Q && len(v.EgressQosMap) == 0 {
+			d.parent, d.vlan = a.ParentIndex, vlanTag|uint16(v.VlanId)
+		}
+	case *netlink.IPVlan, *netlink.IPVtap:
+		d.taker = a.ParentIndex
+	case *netlink.Macvlan:
+		if v.Mode == netlink.MACVLAN_MODE_PASSTHRU {
+			d.taker = a.ParentIndex
+		}
+	case *netlink.Macvtap:
+		if v.Mode == netlink.MACVLAN_MODE_PASSTHRU {
+			d.taker = a.ParentIndex
+		}
 	}
 	return d
 }
@@ -82,7 +101,7 @@ func (f *feed) setDevice(index int, d device) {
 		return
 	}
 	f.devicesChanged = true
-	if known && before.ready() && !d.ready() {
+	if known && (before.ready() && !d.ready() || before.flags&^d.flags&unix.IFF_UP != 0) {
 		f.deviceLost(index)
 	}
 	if known && !before.ready() && d.ready() && f.refersTo(index) {
@@ -112,7 +131,8 @@ func (f *feed) deviceLost(index int) {
 		return
 	}
 	f.condemn(func(one *descriptor) bool { return f.deviceOfDesc(one) == index })
-	f.wantDump()
+	// What a dump has in store may be from before.
+	f.abortDump()
 }
 
 // deviceOfDesc is the device by which a next hop leaves.
@@ -157,6 +177,26 @@ func (f *feed) portOf(index int) (port int, vlan uint16, ok bool) {
 		return 0, 0, false
 	}
 	return d.parent, d.vlan, true
+}
+
+// shared tells whether a device above takes packets to the port's own MAC address, before the kernel routes.
+func (f *feed) shared(port int) bool {
+	for _, d := range f.devices {
+		if d.taker == port {
+			return true
+		}
+	}
+	return false
+}
+
+// hasAddress tells whether a device has an IPv4 address.
+func (f *feed) hasAddress(index int) bool {
+	for key := range f.addresses {
+		if key.dev == index {
+			return true
+		}
+	}
+	return false
 }
 
 // enslaved tells whether a device belongs to a bridge, bond or the like, which takes its packets.
@@ -252,12 +292,18 @@ func (f *feed) routeDev(index int) (dev datapath.RouteDev, ok bool) {
 	conf := f.conf(index)
 	a := f.ability(port)
 	up := d.flags&unix.IFF_UP != 0 && f.devices[port].flags&unix.IFF_UP != 0
-	own := d.ethernet && up && !f.enslaved(d) && !f.enslaved(f.devices[port])
+	own := d.ethernet && up && !f.enslaved(d) && !f.enslaved(f.devices[port]) && !f.shared(port)
+	// Above 2 is as 2. Without an address of its own a device takes only what would go back by it
+	// (__fib_validate_source).
+	rpFilter := min(max(f.all.rpFilter, conf.rpFilter), 2)
+	if rpFilter == 2 && !f.hasAddress(index) {
+		rpFilter = 1
+	}
 	return datapath.RouteDev{
 		Port: port, VLAN: vlan, MAC: d.mac,
 		Forward4:   own && conf.forward4,
 		Forward6:   own && conf.forward6 && f.all.forward6,
-		RPFilter:   max(f.all.rpFilter, conf.rpFilter),
+		RPFilter:   rpFilter,
 		Redirects:  f.all.redirects || conf.redirects,
 		Xmit:       own && d.ready() && f.devices[port].ready() && !a.deaf,
 		LinearOnly: a.linearOnly,

@@ -224,6 +224,8 @@ func (f *feed) endStep() {
 	}
 	if !d.spoiled {
 		f.sweepStep(step)
+	} else {
+		f.wantDump() // what is gone has not been told apart from what is not
 	}
 	f.nextStep()
 }
@@ -301,6 +303,10 @@ func (f *feed) handleRoute(m message, told bool) {
 	i, rank := 0, rankNone
 	if rt.is6 {
 		i = 1
+	}
+	if rt.realm && !f.realms4 && !rt.is6 {
+		f.realms4 = true // the kernel checks sources for their realm's sake
+		f.setPolicy()
 	}
 	if rt.mtu != 0 && (f.lowestMTU[i] == 0 || rt.mtu < f.lowestMTU[i]) {
 		f.lowestMTU[i] = rt.mtu

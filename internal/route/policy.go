@@ -195,7 +195,7 @@ func (f *feed) handleAddress(m message, told bool) {
 	} else {
 		f.addresses[key] = f.dump.serial
 	}
-	f.addressesChanged = true
+	f.addressesChanged, f.devicesChanged = true, true
 }
 
 // pushAddresses gives the data plane the addresses of the host.

@@ -3,6 +3,7 @@
 package route
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -148,7 +149,7 @@ func (f *feed) setPolicy() {
 	p := datapath.RoutePolicy{
 		Kernel4: f.ipsec4, Kernel6: f.ipsec6 || !f.all.forward6,
 		Hash4: f.hash4, Hash6: f.hash6,
-		FullCheck4: f.customRules[0] || f.customLocal4, Rules4: f.customRules[0], Rules6: f.customRules[1],
+		FullCheck4: f.customRules[0] || f.customLocal4 || f.realms4, Rules4: f.customRules[0], Rules6: f.customRules[1],
 		MTU4: uint16(min(f.lowestMTU[0], 65535)), MTU6: uint16(min(f.lowestMTU[1], 65535)),
 	}
 	if f.policyPushed && p == f.policy {
@@ -162,7 +163,11 @@ func (f *feed) setPolicy() {
 
 // tickIPsec looks for policies of IPsec, which the programs would bypass.
 func (f *feed) tickIPsec() {
-	counts := countIPsec()
+	counts, err := countIPsec()
+	if err != nil {
+		f.once("ipsec", "whether there are policies of IPsec cannot be told; what was known of them stays", "err", err)
+		return
+	}
 	if counts == f.ipsecCounts && f.now()-f.ipsecListed < ipsecEvery {
 		return
 	}
@@ -174,19 +179,24 @@ func (f *feed) tickIPsec() {
 }
 
 // countIPsec asks for the number of policies of each direction only, since there can be many.
-func countIPsec() (counts [3]uint32) {
+func countIPsec() (counts [3]uint32, err error) {
 	// struct of the request: flags. The answer has them again before its attributes.
 	const flagsSize, attrInfo = 4, 1 // XFRMA_SPD_INFO
 	req := nl.NewNetlinkRequest(nl.XFRM_MSG_GETSPDINFO, 0)
 	req.AddRawData(make([]byte, flagsSize))
 	answers, err := req.Execute(unix.NETLINK_XFRM, nl.XFRM_MSG_NEWSPDINFO)
-	if err != nil || len(answers) == 0 || len(answers[0]) < flagsSize {
-		return counts // a kernel without IPsec
+	switch {
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EINVAL):
+		return counts, nil // a kernel without IPsec
+	case err != nil:
+		return counts, fmt.Errorf("asking for the policies of IPsec: %w", err)
+	case len(answers) == 0 || len(answers[0]) < flagsSize:
+		return counts, nil
 	}
 	for b := answers[0][flagsSize:]; ; {
 		kind, value, rest, more := nextAttr(b)
 		if !more {
-			return counts
+			return counts, nil
 		}
 		if kind == attrInfo && len(value) >= 4*len(counts) {
 			for i := range counts {
