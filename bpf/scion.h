@@ -289,7 +289,8 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 	if (reason == PUNT_SCION_NEXT_HOP && p->to_host)
 		bpf_ringbuf_output(&scion_wanted, &p->dst, sizeof(p->dst), 0);
 	scion_count(p, reason);
-	return reason;
+	/* Never 0, which the verifier cannot know: the next stage would find the packet's pointers invalid. */
+	return reason ?: PUNT_SCION_MALFORMED;
 }
 
 #endif

@@ -5,6 +5,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -151,6 +152,23 @@ func (i *Instance) Attached() []string {
 			}
 			l.Close()
 		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// AttachedNow is Attached by the names that the interfaces have now, in the calling thread's network namespace.
+func (i *Instance) AttachedNow() []string {
+	var names []string
+	for _, path := range linkPins(i.dir) {
+		l, err := link.LoadPinnedLink(path, nil)
+		if err != nil {
+			continue
+		}
+		if dev, err := net.InterfaceByIndex(linkIfindex(l)); err == nil {
+			names = append(names, dev.Name)
+		}
+		l.Close()
 	}
 	slices.Sort(names)
 	return names

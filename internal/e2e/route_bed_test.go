@@ -3,11 +3,9 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,10 +14,13 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"culvert/internal/bench"
 	"culvert/internal/datapath"
 	"culvert/internal/lab"
+	"culvert/internal/netdev"
 	"culvert/internal/status"
 )
 
@@ -209,19 +210,27 @@ func routeCheck(t *testing.T, l *lab.Lab) {
 	}
 }
 
-// newPort gives the router an interface to b with a network of its own, 198.18.N.0/24, and returns its far end's name.
-func (r *routed) newPort(name string, network int) (far string) {
+// newPort gives the router an interface to b with a network of its own, 198.18.N.0/24; its far end is called far-NAME.
+func (r *routed) newPort(name string, network int) {
 	r.t.Helper()
 	b, err := r.lab.Namespace("b")
 	check(r.t, err)
-	far = "far-" + name
-	// With one queue at either end, and GRO at the far one for what XDP sends there.
+	far := "far-" + name
 	r.ip("link", "add", name, "type", "veth", "peer", "name", far, "netns", b.NetNS)
-	r.ip("addr", "add", netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 18, byte(network), 1}), 24).String(), "dev", name)
+	r.ip("addr", "add", fmt.Sprintf("198.18.%d.1/24", network), "dev", name)
 	r.ip("link", "set", name, "up")
-	_, err = r.lab.Run(context.Background(), "b", "ip", "link", "set", far, "up")
-	check(r.t, err)
-	mac := end(r.t, r.lab, "a", "to-rut").MAC.String() // any will do: the far end takes what comes
-	r.ip("neigh", "add", fmt.Sprintf("198.18.%d.2", network), "lladdr", mac, "dev", name, "nud", "permanent")
-	return far
+	check(r.t, r.lab.Do("b", func() error {
+		link, err := netlink.LinkByName(far)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+		// Without GRO it does not listen to what XDP sends.
+		_, err = netdev.Ethtool(far, unix.ETHTOOL_SGRO, 1)
+		return err
+	}))
+	// Nobody answers there, and the far end counts whatever comes.
+	r.ip("neigh", "add", fmt.Sprintf("198.18.%d.2", network), "lladdr", "02:00:00:00:00:09", "dev", name, "nud", "permanent")
 }

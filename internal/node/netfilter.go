@@ -51,6 +51,9 @@ func (g *guardedPlane) SetRoutePolicy(p datapath.RoutePolicy) error {
 	return g.apply()
 }
 
+// Attached implements route.Plane: an interface may get another name while it carries the program.
+func (g *guardedPlane) Attached() []string { return g.AttachedNow() }
+
 func (g *guardedPlane) apply() error {
 	p := g.policy
 	if g.guarded {
