@@ -43,26 +43,32 @@ var hopReasons = map[datapath.RouteAction]decision{
 }
 
 // noDestination tells of addresses that are never forwarded to, whatever the tables say (route_check4 and
-// route_check6 of bpf/route.h).
-func noDestination(to netip.Addr) (reason, why string) {
+// route_check6_dst of bpf/route.h).
+func noDestination(to netip.Addr) (d decision, found bool) {
+	martian := decision{verdict: "punt", reason: "route-martian", why: "no destination that is forwarded to, to the kernel"}
 	switch {
 	case to.IsMulticast():
-		return "route-multicast", "multicast"
+		return decision{verdict: "punt", reason: "route-multicast", why: "multicast, to the kernel"}, true
 	case to.Is4():
-		if b := to.As4(); b[0] == 0 || b[0] == 127 || b[0] >= 240 {
-			return "route-martian", "no destination that is forwarded to"
+		switch b := to.As4(); {
+		case b == [4]byte{255, 255, 255, 255}:
+			return decision{verdict: "pass", reason: "route-local", why: "to this host"}, true
+		case b[0] == 127 || b == [4]byte{}:
+			return martian, true
 		}
-	case to.IsLinkLocalUnicast() || upper(to) == [8]byte{}:
-		return "route-martian", "no destination that is forwarded to"
+	case to.IsLinkLocalUnicast():
+		return decision{verdict: "pass", reason: "route-local", why: "on the link, to the kernel"}, true
+	case upper(to) == [8]byte{}:
+		return martian, true
 	}
-	return "", ""
+	return d, false
 }
 
 // noSource is the same for the source.
 func noSource(from netip.Addr) bool {
 	if from.Is4() {
 		b := from.As4()
-		return b[0] == 0 || b[0] == 127 || from.IsMulticast() || b == [4]byte{255, 255, 255, 255}
+		return b == [4]byte{} || b[0] == 127 || from.IsMulticast() || b == [4]byte{255, 255, 255, 255}
 	}
 	return from.IsMulticast() || from.IsLinkLocalUnicast() || upper(from) == [8]byte{}
 }
@@ -92,11 +98,12 @@ func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err e
 	case state.By == Kernel:
 		return decision{verdict: "pass", reason: "route-kernel", why: state.String()}, answer, nil
 	}
-	if reason, why := noDestination(q.to); reason != "" {
-		return decision{verdict: "punt", reason: reason, why: why + ", to the kernel"}, answer, nil
+	if d, found := noDestination(q.to); found {
+		return d, answer, nil
 	}
-	if noSource(q.from) {
-		return decision{verdict: "punt", reason: "route-martian", why: "no source that is forwarded, to the kernel"}, answer, nil
+	martian := &decision{verdict: "punt", reason: "route-martian", why: "no source that is forwarded, to the kernel"}
+	if !is6 && noSource(q.from) {
+		return *martian, answer, nil
 	}
 	if d.entry, err = v.find(q.to); err != nil {
 		return d, answer, err
@@ -105,25 +112,27 @@ func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err e
 	if current && d.entry.hop.Action == datapath.RouteLocal {
 		return v.byMirror(q, d, k), answer, nil
 	}
-	if !is6 {
-		refusal, err := v.source(q, dev, current, k)
-		if err != nil || refusal != nil {
-			return orZero(refusal), answer, err
+	d.asked = !current || d.entry.asks()
+	var refusal *decision
+	switch {
+	case !is6:
+		if refusal, err = v.source(q, dev, current, k); err != nil {
+			return d, answer, err
 		}
+	case noSource(q.from):
+		refusal = martian
 	}
-	if current && !d.entry.asks() {
+	if refusal != nil && d.asked { // it may be to this host, for all that the program knows
+		refusal.verdict, refusal.reason = "pass", "route-kernel"
+	}
+	if refusal != nil {
+		return *refusal, answer, nil
+	}
+	if !d.asked {
 		return v.byMirror(q, d, k), answer, nil
 	}
-	d.asked = true
 	d.why = v.whyAsked(d.entry, answer, state)
 	return v.byKernel(q, d, k, answer), answer, nil
-}
-
-func orZero(d *decision) decision {
-	if d == nil {
-		return decision{}
-	}
-	return *d
 }
 
 // byMirror is the end of route_find for what the mirror knows.
@@ -192,12 +201,9 @@ func (v *view) byKernel(q query, d decision, k *kernel, answer kernelRoute) deci
 	}
 	switch answer.kind {
 	case local, broadcast:
-		if d.entry.hop.Action == datapath.RouteLocal {
-			return done("pass", "route-local", "to this host")
-		}
-		return done("punt", "route-none", "to the kernel, which keeps it")
-	case none:
-		return done("punt", "route-none", hopReasons[datapath.RouteNone].why)
+		return done("pass", "route-local", "to this host")
+	case none: // which the program is not told from the above
+		return done("pass", "route-local", hopReasons[datapath.RouteNone].why)
 	case unreachable:
 		return done("punt", "route-unreachable", hopReasons[datapath.RouteUnreachable].why)
 	case prohibit:

@@ -16,6 +16,9 @@ func (v *view) source(q query, in datapath.RouteDev, current bool, k *kernel) (*
 	switch {
 	case err != nil:
 		return nil, err
+	case own && v.state.Policy.Rules4:
+		return &decision{verdict: "pass", reason: "route-kernel",
+			why: "from an address of this host, to the kernel, because there are policy rules"}, nil
 	case own:
 		return &decision{verdict: "punt", reason: "route-martian", why: "from an address of this host, to the kernel"}, nil
 	case in.RPFilter == 0 && !full:
@@ -35,6 +38,8 @@ func (v *view) source(q query, in datapath.RouteDev, current bool, k *kernel) (*
 		}
 	}
 	back := hop.Dev
+	unsure := *refusal
+	unsure.verdict, unsure.reason = "pass", "route-kernel"
 	switch hop.Action {
 	case datapath.RouteForward, datapath.RouteConnected, datapath.RouteResolve, datapath.RouteElsewhere:
 	case datapath.RouteAsk:
@@ -43,11 +48,11 @@ func (v *view) source(q query, in datapath.RouteDev, current bool, k *kernel) (*
 		case err != nil:
 			return nil, err
 		case r.kind != unicast || r.tunnel:
-			return refusal, nil
+			return &unsure, nil
 		case r.several: // one of them, nobody knows which
 			return nil, nil
 		}
-		back = r.dev
+		back, refusal = r.dev, &unsure
 	default:
 		return refusal, nil
 	}
