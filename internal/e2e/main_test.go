@@ -12,8 +12,10 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,7 +35,25 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	go downOnSignal()
 	os.Exit(m.Run())
+}
+
+// labs are those that are up.
+var labs sync.Map
+
+// downOnSignal takes all labs down when the tests are interrupted.
+func downOnSignal() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	<-signals
+	labs.Range(func(l, _ any) bool {
+		if err := l.(*lab.Lab).Down(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return true
+	})
+	os.Exit(1)
 }
 
 func root() string {
@@ -81,7 +101,9 @@ func up(t *testing.T, kind string, o lab.Options) *lab.Lab {
 	o.Out = t.Output()
 	l, err := lab.Up(t.Context(), kind, o)
 	check(t, err)
+	labs.Store(l, nil)
 	t.Cleanup(func() {
+		defer labs.Delete(l)
 		if t.Failed() {
 			showLogs(t, l)
 		}

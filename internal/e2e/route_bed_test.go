@@ -205,9 +205,30 @@ func (r *routed) finish(reasons ...string) {
 // routeCheck wants the mirror to be as the kernel's tables.
 func routeCheck(t *testing.T, l *lab.Lab) {
 	t.Helper()
-	if out := culvert(t, l, "rut", "route", "check"); strings.Count(out, "no differences") != 2 {
+	if out := whileCurrent(t, l, "check"); strings.Count(out, "no differences") != 2 {
 		t.Errorf("route check says\n%s", out)
 	}
+}
+
+// routeGet is what is said of a packet to an address.
+func routeGet(t *testing.T, l *lab.Lab, addr string) string {
+	t.Helper()
+	return whileCurrent(t, l, "get", addr)
+}
+
+// whileCurrent runs a command of culvert route. On a busy machine the mirror may not be current for a moment.
+func whileCurrent(t *testing.T, l *lab.Lab, args ...string) string {
+	t.Helper()
+	var out []byte
+	var err error
+	wait(t, "the mirror to be current", func() bool {
+		out, err = l.Run(t.Context(), "rut", append([]string{program(), "route"}, args...)...)
+		return !strings.Contains(string(out), "the mirror is not current")
+	})
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return string(out)
 }
 
 // newPort gives the router an interface to b with a network of its own, 198.18.N.0/24; its far end is called far-NAME.

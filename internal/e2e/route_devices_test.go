@@ -47,7 +47,7 @@ func TestRouteDeviceReplaced(t *testing.T) {
 	if xdpProgram(t, r.lab, "rut", "to-c") == 0 || xdpProgram(t, r.lab, "rut", "to-c") != xdpProgram(t, r.lab, "rut", "to-a") {
 		t.Error("the new interface does not carry the program after a restart")
 	}
-	if out := culvert(t, r.lab, "rut", "route", "get", "100.64.0.7"); !strings.Contains(out, "dev to-c, by the mirror") {
+	if out := routeGet(t, r.lab, "100.64.0.7"); !strings.Contains(out, "dev to-c, by the mirror") {
 		t.Errorf("route get says\n%s", out)
 	}
 	r.arrivesAtC()
@@ -94,7 +94,7 @@ func TestRouteDeviceRenamed(t *testing.T) {
 	r.load.wait(1000) // longer than it takes to look at the interfaces again
 	r.rises("fwd route")
 	routeCheck(t, r.lab)
-	if out := culvert(t, r.lab, "rut", "route", "get", dst4); !strings.Contains(out, "dev uplink, by the mirror") {
+	if out := routeGet(t, r.lab, dst4); !strings.Contains(out, "dev uplink, by the mirror") {
 		t.Errorf("route get says\n%s", out)
 	}
 	if !p.running() {

@@ -69,7 +69,7 @@ func TestRouteNetfilterRefused(t *testing.T) {
 			}
 			r.begin()
 			r.rises("fwd route")
-			r.finish("fwd route")
+			r.finish("fwd route", "fwd route-fib")
 		})
 	}
 }
@@ -97,7 +97,7 @@ func TestRouteNetfilterComes(t *testing.T) {
 				r.rises("fwd route")
 				r.still("pass route-kernel")
 			}
-			r.finish("fwd route", "pass route-kernel")
+			r.finish("fwd route", "fwd route-fib", "pass route-kernel")
 			for word, want := range map[string]int{"have to pass rules": 2, "are gone": 2, "\n": 5} {
 				if n := strings.Count(p.out.String(), word); n != want {
 					t.Errorf("%q is logged %d times, want %d", word, n, want)

@@ -77,7 +77,7 @@ func TestRouteSecondRun(t *testing.T) {
 	if !p.running() {
 		t.Fatal("the first process has ended")
 	}
-	r.finish("fwd route")
+	r.finish("fwd route", "fwd route-fib")
 }
 
 // TestRouteAttached has the IP router without a process: the kernel is asked for each packet. A process takes it over,

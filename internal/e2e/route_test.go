@@ -37,7 +37,6 @@ func TestRouteRestartUnderLoad(t *testing.T) {
 			t.Errorf("the data plane was not adopted: %s", p.out.String())
 		}
 		r.rises("fwd route")
-		r.still("fwd route-fib")
 	}
 	routeCheck(t, r.lab)
 	// A program that has just taken over knows of no devices yet, and leaves the first packets to the kernel.
@@ -93,7 +92,7 @@ func TestRouteGet(t *testing.T) {
 		"2001:db8:1::1":     {"to this host, by the mirror (2001:db8:1::1/128)", "local 2001:db8:1::1"},
 		"2001:db8:ffff::99": {"no route, to the kernel", "no route"},
 	} {
-		out := culvert(t, r.lab, "rut", "route", "get", addr)
+		out := routeGet(t, r.lab, addr)
 		fast, kernel, _ := strings.Cut(out, "\n")
 		if !strings.Contains(fast, want[0]) || kernel != "kernel: "+want[1]+"\nagree\n" {
 			t.Errorf("route get %s says\n%swant %q", addr, out, want)
