@@ -292,3 +292,15 @@ func TestRouteLayout(t *testing.T) {
 		}
 	}
 }
+
+// Both stages in one program are more for the verifier than each by itself.
+func TestRouteBesideSCION(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "west", "westp")
+	inst, err := Attach(Options{Name: "br1", Interfaces: []string{"west"}, Route: &RouteOptions{Blocks4: 1, Blocks6: 1}, Temporary: true},
+		testConfig(1, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inst.Close()
+}
