@@ -124,7 +124,7 @@ struct route_state {
 	__u8 hash4; /* fib_multipath_hash_policy */
 	__u8 hash6;
 	__u8 full4; /* the kernel checks sources without rp_filter too */
-	__u8 rules4; /* there are policy rules */
+	__u8 rules4; /* there are policy rules that look at protocols or ports */
 	__u8 rules6;
 	__u8 pad;
 	__u16 mtu4; /* the lowest that a route has of its own, 0 for none */

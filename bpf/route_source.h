@@ -72,7 +72,7 @@ static __always_inline int route_source4(struct xdp_md *ctx, const struct packet
 		return PUNT_ROUTE_MALFORMED;
 	/* Rules may give each VRF addresses of its own. */
 	if (route_own(st, LOAD32(ip + 12)))
-		return st->rules4 ? PASS_ROUTE_KERNEL : PUNT_ROUTE_MARTIAN;
+		return st->full4 ? PASS_ROUTE_KERNEL : PUNT_ROUTE_MARTIAN;
 	if (!(in->flags & (ROUTE_DEV_STRICT | ROUTE_DEV_LOOSE)) && !st->full4)
 		return REASON_NONE;
 	/* The kernel looks a source up as if it came in by lo: rules may tell the two apart. */

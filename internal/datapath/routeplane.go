@@ -113,7 +113,7 @@ type RoutePolicy struct {
 	// FullCheck4 is set when the kernel checks IPv4 sources though rp_filter is 0: with policy rules, or with
 	// routes of type local that do not come from addresses.
 	FullCheck4 bool
-	// Rules4 and Rules6 are set with policy rules other than the kernel's own.
+	// Rules4 and Rules6 are set with policy rules that look at transport protocols or ports.
 	Rules4, Rules6 bool
 	// MTU4 and MTU6 are the lowest MTU that a route has of its own, 0 for none: bpf_fib_lookup does not heed them
 	// as forwarding does.

@@ -34,22 +34,30 @@ const (
 	suppressNothing      = ^uint32(0)
 )
 
+// Attributes of rules that look at what is behind the IP header.
+const (
+	fraIPProto    = 22
+	fraSportRange = 23
+	fraDportRange = 24
+)
+
 // Priorities of the kernel's own rules; that for table local has 0.
 const (
 	priorityMain    = 32766
 	priorityDefault = 32767
 )
 
-// rule is what a policy rule without conditions says.
+// rule is what a policy rule without conditions says, and whether its conditions are about protocol or ports.
 type rule struct {
 	priority, table uint32
+	ports           bool
 }
 
 // ownRules are those that the kernel makes.
 func ownRules(is6 bool) []rule {
-	own := []rule{{0, unix.RT_TABLE_LOCAL}, {priorityMain, unix.RT_TABLE_MAIN}}
+	own := []rule{{table: unix.RT_TABLE_LOCAL}, {priority: priorityMain, table: unix.RT_TABLE_MAIN}}
 	if !is6 {
-		own = append(own, rule{priorityDefault, unix.RT_TABLE_DEFAULT})
+		own = append(own, rule{priority: priorityDefault, table: unix.RT_TABLE_DEFAULT})
 	}
 	return own
 }
@@ -76,6 +84,8 @@ func parseRule(b []byte) (r rule, plain bool) {
 		case fraSuppressPrefixLen:
 			plain = plain && u32(value) == suppressNothing
 		case fraProtocol:
+		case fraIPProto, fraSportRange, fraDportRange:
+			r.ports, plain = true, false
 		default:
 			plain = false
 		}
@@ -83,7 +93,7 @@ func parseRule(b []byte) (r rule, plain bool) {
 }
 
 // readRules looks whether the policy rules of a family are exactly those of the kernel.
-func readRules(is6 bool) (own bool, err error) {
+func readRules(is6 bool) (own, ports bool, err error) {
 	family := unix.AF_INET
 	if is6 {
 		family = unix.AF_INET6
@@ -94,20 +104,19 @@ func readRules(is6 bool) (own bool, err error) {
 	req.AddRawData(header)
 	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWRULE)
 	if err != nil {
-		return false, fmt.Errorf("listing the policy rules of routing: %w", err)
+		return false, false, fmt.Errorf("listing the policy rules of routing: %w", err)
 	}
 	var found []rule
+	own = true
 	for _, b := range answers {
 		if len(b) == 0 || int(b[0]) != family {
 			continue
 		}
 		r, plain := parseRule(b)
-		if !plain {
-			return false, nil
-		}
+		own, ports = own && plain, ports || r.ports
 		found = append(found, r)
 	}
-	return slices.Equal(found, ownRules(is6)), nil
+	return own && slices.Equal(found, ownRules(is6)), ports, nil
 }
 
 // handleRule takes in RTM_NEWRULE and RTM_DELRULE. Until the rules have been read again, they count as others
@@ -125,14 +134,19 @@ func (f *feed) handleRule(m message) {
 		return
 	}
 	f.rulesOwn[i], f.rulesDirty[i] = false, true
-	f.haveRules(i)
+	ports := false
+	if r, _ := parseRule(m.data); m.kind == unix.RTM_NEWRULE {
+		ports = r.ports
+	}
+	f.haveRules(i, ports)
 	f.withdraw()
 }
 
-// haveRules keeps in mind that there were policy rules: from the first one on the kernel looks at more, and does not
-// go back.
-func (f *feed) haveRules(family int) {
+// haveRules keeps in mind that there were policy rules, and some that look at transport protocols or ports: from the
+// first one on the kernel looks at more, and does not go back.
+func (f *feed) haveRules(family int, ports bool) {
 	f.customRules[family] = true
+	f.portRules[family] = f.portRules[family] || ports
 	f.setPolicy()
 }
 
@@ -142,7 +156,7 @@ func (f *feed) tickRules() {
 		if !dirty {
 			continue
 		}
-		own, err := readRules(i == 1)
+		own, ports, err := readRules(i == 1)
 		if err != nil {
 			// It stays dirty, and what it was, not the kernel's.
 			f.once("rules", "the policy rules could not be read; every packet asks the kernel", "err", err)
@@ -150,7 +164,7 @@ func (f *feed) tickRules() {
 		}
 		f.rulesOwn[i], f.rulesDirty[i] = own, false
 		if !own {
-			f.haveRules(i)
+			f.haveRules(i, ports)
 		}
 	}
 }

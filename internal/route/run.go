@@ -99,6 +99,7 @@ type feed struct {
 	ipsecCounts      [3]uint32
 	ipsecListed      time.Duration
 	customRules      [2]bool
+	portRules        [2]bool
 	realms4          bool
 	customLocal4     bool
 	policy           datapath.RoutePolicy

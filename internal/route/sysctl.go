@@ -149,7 +149,7 @@ func (f *feed) setPolicy() {
 	p := datapath.RoutePolicy{
 		Kernel4: f.ipsec4, Kernel6: f.ipsec6 || !f.all.forward6,
 		Hash4: f.hash4, Hash6: f.hash6,
-		FullCheck4: f.customRules[0] || f.customLocal4 || f.realms4, Rules4: f.customRules[0], Rules6: f.customRules[1],
+		FullCheck4: f.customRules[0] || f.customLocal4 || f.realms4, Rules4: f.portRules[0], Rules6: f.portRules[1],
 		MTU4: uint16(min(f.lowestMTU[0], 65535)), MTU6: uint16(min(f.lowestMTU[1], 65535)),
 	}
 	if f.policyPushed && p == f.policy {

@@ -16,9 +16,9 @@ func (v *view) source(q query, in datapath.RouteDev, current bool, k *kernel) (*
 	switch {
 	case err != nil:
 		return nil, err
-	case own && v.state.Policy.Rules4:
+	case own && full:
 		return &decision{verdict: "pass", reason: "route-kernel",
-			why: "from an address of this host, to the kernel, because there are policy rules"}, nil
+			why: "from an address of this host, to the kernel, because there are policy rules or local routes"}, nil
 	case own:
 		return &decision{verdict: "punt", reason: "route-martian", why: "from an address of this host, to the kernel"}, nil
 	case in.RPFilter == 0 && !full:
