@@ -187,6 +187,20 @@ func TestRouteByKernel(t *testing.T) {
 			t.Errorf("forwarded as\n%x, want\n%x", out, b.forwarded(in, 0))
 		}
 	}
+	// The neighbours that the kernel has named count as used.
+	for number, addr := range map[uint32]string{20: "10.2.0.9", 21: "fd02::9"} {
+		b.must(b.inst.SetRouteNeighbour(RouteNeighbour{Dev: b.east.Index, Addr: netip.MustParseAddr(addr)}, number))
+		if b.inst.RouteHopUsed(number) != 0 {
+			t.Errorf("next hop %d was used", number)
+		}
+	}
+	b.expect(b.packet("10.1.0.2", "192.0.2.5", 0, 64), "fwd route-fib")
+	b.expect(b.packet("fd01::2", "2001:db8::5", 0, 64), "fwd route-fib")
+	for number := uint32(20); number < 22; number++ {
+		if b.inst.RouteHopUsed(number) == 0 {
+			t.Errorf("next hop %d was not used", number)
+		}
+	}
 	b.expect(b.packet("10.1.0.2", "192.0.2.5", 0, 1), "punt route-ttl")
 	b.expect(b.packet("fd01::2", "2001:db8::5", 0, 1), "punt route-ttl")
 	b.expect(b.packet("10.1.0.2", "198.51.100.1", 0, 64), "drop route-blackhole")
@@ -270,6 +284,28 @@ func TestRouteByMirror(t *testing.T) {
 	b.expect(b.packet("10.2.0.1", "203.0.113.7", 0, 64), "punt route-martian")
 	b.must(b.inst.SetRouteOwn4([]netip.Addr{netip.MustParseAddr("10.1.0.1")}))
 	b.expect(b.packet("10.2.0.1", "203.0.113.7", 0, 64), "fwd route")
+}
+
+// Neighbour discovery is the kernel's, which may answer for another. What is behind the program's former address is
+// nobody's.
+func TestRouteByAddress(t *testing.T) {
+	b := newRouteBed(t, RouteOptions{NoMirror: true})
+	in := b.packet("fd01::2", "2001:db8::5", 0, 64)
+	for kind, reason := range map[byte]string{128: "fwd route-fib", 133: "pass route-kernel", 135: "pass route-kernel", 137: "pass route-kernel", 138: "fwd route-fib"} {
+		in[20], in[54] = 58, kind
+		b.expect(in, reason)
+	}
+	in = b.packet("10.1.0.2", "192.0.2.5", 0, 64)
+	b.expect(in, "fwd route-fib")
+	b.must(b.inst.SetRouteDev(b.west.Index, RouteDev{Port: b.west.Index, MAC: neighbourMAC, Forward4: true, Xmit: true}))
+	b.expect(in, "pass other")
+	copy(in, neighbourMAC[:])
+	b.expect(in, "fwd route-fib")
+	// Interfaces that do not carry the program are none of its business.
+	b.must(b.inst.SetRouteDev(9999, RouteDev{Port: 9999, Xmit: true}))
+	if devs, err := b.inst.RouteDevs(); err != nil || len(devs) != 2 {
+		t.Errorf("devices %v, %v", devs, err)
+	}
 }
 
 // What follows the packet in its frame is taken off, as the kernel does, but for what fills it up.

@@ -53,6 +53,13 @@ func TestSettings(t *testing.T) {
 	}
 	step("ipv4/conf/cv0/rp_filter", "1", func(d *datapath.RouteDev) { d.RPFilter = 1 })
 	step("ipv4/conf/all/rp_filter", "2", func(d *datapath.RouteDev) { d.RPFilter = 2 })
+	// Without an address the kernel takes only what would go back by the device, loose or not.
+	b.ip("addr flush dev cv0 scope global")
+	want.RPFilter = 1
+	b.wait("strictness", func() bool { got, _ := b.plane.dev(index); return got == want })
+	b.ip("addr add 10.9.0.1/24 dev cv0")
+	want.RPFilter = 2
+	b.wait("looseness", func() bool { got, _ := b.plane.dev(index); return got == want })
 	step("ipv4/conf/cv0/forwarding", "0", func(d *datapath.RouteDev) { d.Forward4 = false })
 	step("ipv4/conf/all/send_redirects", "1", func(d *datapath.RouteDev) { d.Redirects = true })
 	step("ipv6/conf/cv0/forwarding", "0", func(d *datapath.RouteDev) { d.Forward6 = false })

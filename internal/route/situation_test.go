@@ -102,6 +102,29 @@ func TestCarrier(t *testing.T) {
 	b.expect("10.1.1.1", datapath.RouteForward)
 }
 
+// With the carrier gone the routes are still there, and are read again so; when the device then goes down they go,
+// which nobody tells of. A device that comes back has none of them.
+func TestDownWithoutCarrier(t *testing.T) {
+	b := newBed(t, newFakePlane(256, 1024))
+	b.ip(someRoutes)
+	b.start(Options{})
+	peer, err := b.peer.LinkByName("cv0p")
+	check(t, err)
+	check(t, b.peer.LinkSetDown(peer))
+	b.waitReady("cv0", false)
+	b.barrier()
+	b.clear() // the tables have been read since
+	b.ip("link set cv0 down")
+	check(t, b.peer.LinkSetUp(peer))
+	b.ip("link set cv0 up")
+	b.waitReady("cv0", true)
+	b.barrier()
+	b.compare(within(), always)
+	b.clear()
+	b.compare(within(), b.askable4and6())
+	b.expect("10.1.1.1", datapath.RouteNone)
+}
+
 func (b *bed) waitReady(name string, want bool) {
 	b.t.Helper()
 	b.wait("the carrier", func() bool {
