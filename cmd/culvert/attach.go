@@ -36,7 +36,7 @@ The file is TOML:
   bypass_netfilter = false        # true: start in spite of netfilter's rules
   mirror = true                   # false: ask the kernel for every packet
   blocks4 = 16384                 # size of the mirror in KiB, beside its first
-  blocks6 = 65536                 # level; these are the defaults
+  blocks6 = 98304                 # level; these are the defaults
 
 [scion] or [route] must be there, or both. Without [scion] interfaces must be
 named.`,

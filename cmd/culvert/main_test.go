@@ -93,7 +93,7 @@ func TestHelpAndVersion(t *testing.T) {
 		{"help", "Available Commands:"},
 		{"help scion run", "culvert scion run --config FILE"},
 		{"help run", "bypass_netfilter = false"},
-		{"help run", "blocks6 = 65536"},
+		{"help run", "blocks6 = 98304"},
 		{"help route", "Available Commands:"},
 		{"completion", "Available Commands:"},
 		{"completion bash", "bash completion"},

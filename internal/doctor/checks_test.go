@@ -87,7 +87,9 @@ func TestHostChecks(t *testing.T) {
 		{"clock", checkClock(clock{tai: 37 * time.Second, synchronised: true, maxError: 1500 * time.Microsecond}),
 			want{OK, "synchronised within 2ms (TAI offset 37s)", ""}},
 		{"clock alone", checkClock(clock{}), want{Warn, "not synchronised", "timedatectl set-ntp true"}},
-		{"forwarding", checkForwarding("0", ""), want{OK, "IPv4 off, IPv6 absent", ""}},
+		{"forwarding", checkForwarding("0", "", false), want{OK, "IPv4 off, IPv6 absent", ""}},
+		{"forwarding of IP", checkForwarding("1", "0", true), want{Warn, "IPv4 on, IPv6 off", "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"}},
+		{"all forwarding of IP", checkForwarding("1", "1", true), want{OK, "IPv4 on, IPv6 on", ""}},
 
 		{"no route", checkNeighbour(neighbour{addr: netip.MustParseAddr("192.0.2.1"), noRoute: errors.New("no way")}),
 			want{Fail, "no route to 192.0.2.1: no way", "ip route add 192.0.2.1 via GATEWAY"}},

@@ -67,8 +67,9 @@ type Options struct {
 	// process that runs the router, 0 for none. No other process may have sockets there.
 	Sockets []netip.AddrPort
 	Server  int
-	// Route is set when the IP router is configured: netfilter's rules are looked at.
-	Route bool
+	// Route is set when the IP router is configured: forwarding and netfilter's rules are looked at. Bypass says that
+	// these are not to matter, NoSCION that there is no SCION router.
+	Route, Bypass, NoSCION bool
 }
 
 // Report holds all findings in the order of the checks.
@@ -117,10 +118,13 @@ func Run(o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.add(checkClock(clock))
-	r.add(checkForwarding(sysctl("net/ipv4/ip_forward"), sysctl("net/ipv6/conf/all/forwarding")))
+	if !o.NoSCION {
+		r.add(checkClock(clock))
+	}
+	r.add(checkForwarding(sysctl("net/ipv4/ip_forward"), sysctl("net/ipv6/conf/all/forwarding"), o.Route))
 	if o.Route {
-		r.add(checkNetfilter(netfilter.Find())...)
+		found, err := netfilter.Find()
+		r.add(checkNetfilter(found, err, o.Bypass)...)
 	}
 	if len(o.Sockets) > 0 {
 		holders, err := udpsock.Others(o.Sockets)

@@ -172,7 +172,7 @@ func checkClock(c clock) Finding {
 }
 
 // checkForwarding informs: the SCION router does its own forwarding, IP routing needs its family's.
-func checkForwarding(v4, v6 string) Finding {
+func checkForwarding(v4, v6 string, route bool) Finding {
 	say := map[string]string{"0": "off", "1": "on", "": "absent"}
 	word := func(v string) string {
 		if s, ok := say[v]; ok {
@@ -180,8 +180,14 @@ func checkForwarding(v4, v6 string) Finding {
 		}
 		return v
 	}
-	return Finding{
-		Check:   "forwarding",
-		Finding: fmt.Sprintf("IPv4 %s, IPv6 %s; the SCION router needs neither", word(v4), word(v6)),
+	f := Finding{Check: "forwarding", Finding: fmt.Sprintf("IPv4 %s, IPv6 %s", word(v4), word(v6))}
+	switch {
+	case !route:
+		f.Finding += "; the SCION router needs neither"
+	case v4 != "1" || v6 != "1":
+		f.Status = Warn
+		f.Finding += ": the IP router forwards what the kernel would"
+		f.Command = "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"
 	}
+	return f
 }

@@ -11,9 +11,9 @@ import (
 	"culvert/internal/netfilter"
 )
 
-// checkNetfilter takes what netfilter.Find answers. Rules are no failure: whoever knows that they need
-// not see what the IP router forwards may say so in its configuration.
-func checkNetfilter(chains []netfilter.Finding, err error) []Finding {
+// checkNetfilter takes what netfilter.Find answers. With rules the IP router does not start, unless bypass says that
+// they need not see what it forwards.
+func checkNetfilter(chains []netfilter.Finding, err error, bypass bool) []Finding {
 	const check = "netfilter"
 	if err != nil {
 		f := Finding{Status: Warn, Check: check, Finding: fmt.Sprintf("cannot be seen: %v", err)}
@@ -25,11 +25,15 @@ func checkNetfilter(chains []netfilter.Finding, err error) []Finding {
 	if len(chains) == 0 {
 		return []Finding{{Check: check, Finding: "no rules that forwarded packets pass"}}
 	}
+	status, what := Fail, "the IP router does not start: what it forwards would go past it"
+	if bypass {
+		status, what = Warn, "what the IP router forwards goes past it, as configured"
+	}
 	var found []Finding
 	for _, c := range chains {
 		found = append(found, Finding{
-			Status: Warn, Check: check,
-			Finding: c.String() + ": what the IP router forwards goes past it; it starts with bypass_netfilter = true only",
+			Status: status, Check: check,
+			Finding: c.String() + ": " + what,
 			Command: c.Show(),
 		})
 	}

@@ -21,19 +21,23 @@ func TestCheckNetfilter(t *testing.T) {
 		name   string
 		chains []netfilter.Finding
 		err    error
+		bypass bool
 		want   []want
 	}{
-		{"none", nil, nil, []want{{OK, "no rules", ""}}},
-		{"two", []netfilter.Finding{forward, legacy}, nil, []want{
-			{Warn, "nft inet filter forward (3 rules, policy drop): ", "nft list chain inet filter forward"},
-			{Warn, "it starts with bypass_netfilter = true only", "iptables-legacy -t nat -S POSTROUTING"},
+		{"none", nil, nil, false, []want{{OK, "no rules", ""}}},
+		{"two", []netfilter.Finding{forward, legacy}, nil, false, []want{
+			{Fail, "nft inet filter forward (3 rules, policy drop): ", "nft list chain inet filter forward"},
+			{Fail, "the IP router does not start", "iptables-legacy -t nat -S POSTROUTING"},
 		}},
-		{"not allowed", nil, fmt.Errorf("list the rules: %w", unix.EPERM),
+		{"one that is bypassed", []netfilter.Finding{forward}, nil, true, []want{
+			{Warn, "goes past it, as configured", "nft list chain inet filter forward"},
+		}},
+		{"not allowed", nil, fmt.Errorf("list the rules: %w", unix.EPERM), false,
 			[]want{{Warn, "cannot be seen: list the rules: operation not permitted", "sudo culvert doctor"}}},
-		{"other error", nil, errors.New("no way"), []want{{Warn, "cannot be seen: no way", ""}}},
+		{"other error", nil, errors.New("no way"), false, []want{{Warn, "cannot be seen: no way", ""}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := checkNetfilter(tt.chains, tt.err)
+			got := checkNetfilter(tt.chains, tt.err, tt.bypass)
 			if len(got) != len(tt.want) {
 				t.Fatalf("got %+v, want %d findings", got, len(tt.want))
 			}
@@ -74,7 +78,7 @@ func TestNetfilter(t *testing.T) {
 	one(want{OK, "no rules", ""})
 	sh(t, "nft 'table ip guard { chain transit { type filter hook forward priority 0; counter; }; }'")
 	const command = "nft list chain ip guard transit"
-	one(want{Warn, "nft ip guard transit (1 rule)", command})
+	one(want{Fail, "nft ip guard transit (1 rule)", command})
 	sh(t, command)
 	sh(t, "nft delete table ip guard")
 	one(want{OK, "no rules", ""})

@@ -23,7 +23,8 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		if len(o.Interfaces) == 0 {
 			o.Interfaces = n.Interfaces
 		}
-		o.Route = n.Route != nil
+		o.Route, o.NoSCION = n.Route != nil, n.SCION == nil
+		o.Bypass = n.Route != nil && n.Route.BypassNetfilter
 		if n.SCION == nil {
 			return nil
 		}

@@ -243,6 +243,11 @@ func (f *feed) tickAttached() {
 		now[name] = true
 		f.devicesChanged = f.devicesChanged || !f.attached[name]
 	}
+	for name := range f.attached {
+		if !now[name] {
+			f.log.Warn("an interface does not carry the program any more: the kernel forwards what comes in by it until culvert is started again", "interface", name)
+		}
+	}
 	f.devicesChanged = f.devicesChanged || len(now) != len(f.attached)
 	f.attached = now
 }

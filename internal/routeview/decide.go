@@ -39,7 +39,7 @@ var hopReasons = map[datapath.RouteAction]decision{
 	datapath.RouteBlackhole:   {verdict: "drop", reason: "route-blackhole", why: "blackhole, dropped"},
 	datapath.RouteResolve:     {verdict: "punt", reason: "route-neighbour", why: "no neighbour known, to the kernel"},
 	datapath.RouteElsewhere: {verdict: "pass", reason: "route-egress",
-		why: "to the kernel, because it leaves by a device without culvert"},
+		why: "to the kernel, because it leaves by a device that frames cannot be redirected to"},
 }
 
 // noDestination tells of addresses that are never forwarded to, whatever the tables say (route_check4 and

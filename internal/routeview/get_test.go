@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -39,7 +40,7 @@ agree`},
 		{"10.2.0.255", "", "", "to this host, by the mirror (10.2.0.255/32)\nkernel: broadcast 10.2.0.255\n"},
 		{"203.0.113.1", "", "", "no neighbour known, to the kernel (dev east), by the mirror (203.0.113.0/24)\nkernel: 203.0.113.0/24 via 10.2.0.77 dev east"},
 		{"10.2.0.66", "", "", "no neighbour 10.2.0.66 known (dev east), to the kernel, asks the kernel: the mirror knows no neighbour of that address\n"},
-		{"10.50.0.1", "", "", "to the kernel, because it leaves by a device without culvert (dev south), by the mirror (10.50.0.0/16)\nkernel: 10.50.0.0/16 via 10.3.0.9 dev south"},
+		{"10.50.0.1", "", "", "to the kernel, because it leaves by a device that frames cannot be redirected to (dev south), by the mirror (10.50.0.0/16)\nkernel: 10.50.0.0/16 via 10.3.0.9 dev south"},
 		{"10.70.0.1", "", "", "forward to one of several next hops, asks the kernel: several next hops\nkernel: 10.70.0.0/16 by several next hops"},
 		{"198.51.100.1", "", "", "blackhole, dropped, by the mirror (198.51.100.0/25)\nkernel: blackhole"},
 		{"198.51.100.130", "", "", "unreachable, to the kernel, by the mirror (198.51.100.128/26)\nkernel: unreachable"},
@@ -102,9 +103,20 @@ agree`},
 		t.Errorf("%v, got\n%s", err, text)
 	}
 	must(t, b.inst.SetRoutePolicy(datapath.RoutePolicy{Kernel4: true}))
-	if text, err = answer(GetOptions{To: addr("192.0.2.7")}); err != nil || !strings.Contains(text, ": left to the kernel: IPsec policies (ip xfrm policy)\n") {
-		t.Errorf("%v, got\n%s", err, text)
+	left := func(why string) {
+		t.Helper()
+		if text, err = answer(GetOptions{To: addr("192.0.2.7")}); err != nil || !strings.Contains(text, ": left to the kernel: "+why+"\n") {
+			t.Errorf("%v, got\n%s", err, text)
+		}
 	}
+	left("its process has said so in its log")
+	ip(t, "xfrm policy add src 10.80.0.0/16 dst 10.81.0.0/16 dir fwd action block")
+	left("IPsec policies (ip xfrm policy)")
+	ip(t, "xfrm policy deleteall")
+	if out, err := exec.Command("nft", "table ip f { chain c { type filter hook forward priority 0; policy drop; }; }").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	left("rules of netfilter (culvert doctor)")
 }
 
 func from(s string) (a netip.Addr) {

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/datapath"
+	"culvert/internal/netfilter"
 )
 
 // why says why a family is not forwarded by the mirror. What the host has set is known for its own network namespace
@@ -18,10 +19,10 @@ func why(inst *datapath.Instance, by string, is6 bool) string {
 	case NoMirror:
 		return "there is no mirror, as configured"
 	case Kernel:
-		if inst.Here() && is6 && !sysctlOn("ipv6/conf/all/forwarding") {
-			return "net.ipv6.conf.all.forwarding is 0"
+		if inst.Here() {
+			return whyKernel(is6)
 		}
-		return "IPsec policies (ip xfrm policy)"
+		return "what its host has set: see there"
 	case Stale:
 		switch {
 		case !inst.Served():
@@ -35,6 +36,20 @@ func why(inst *datapath.Instance, by string, is6 bool) string {
 		return "the mirror is not current"
 	}
 	return ""
+}
+
+// whyKernel looks for what has a family left to the kernel as a whole.
+func whyKernel(is6 bool) string {
+	if is6 && !sysctlOn("ipv6/conf/all/forwarding") {
+		return "net.ipv6.conf.all.forwarding is 0"
+	}
+	if policies, err := netlink.XfrmPolicyList(int(family(is6))); err == nil && len(policies) > 0 {
+		return "IPsec policies (ip xfrm policy)"
+	}
+	if found, err := netfilter.Find(); err == nil && len(found) > 0 {
+		return "rules of netfilter (culvert doctor)"
+	}
+	return "its process has said so in its log"
 }
 
 func sysctlOn(name string) bool {

@@ -50,7 +50,11 @@ func (r *Route) lines() []string {
 	}
 	lines := []string{fmt.Sprintf("  route  %s  memory %s", families, text.ShortBytes(r.Memory))}
 	if len(r.Netfilter) > 0 {
-		lines = append(lines, "  netfilter  forwarded packets go past "+netfilter.Summary(r.Netfilter))
+		passes := "go past"
+		if r.IPv4.By == routeview.Kernel && r.IPv6.By == routeview.Kernel {
+			passes = "pass"
+		}
+		lines = append(lines, "  netfilter  forwarded packets "+passes+" "+netfilter.Summary(r.Netfilter))
 	}
 	if r.NetfilterProblem != "" {
 		lines = append(lines, "  netfilter  cannot be seen: "+r.NetfilterProblem)
