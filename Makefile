@@ -9,7 +9,7 @@ export CGO_ENABLED = 0
 
 # Packages whose tests need no root and no network namespace. All others run as root, one at a time.
 UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/bench/report ./internal/bench/search ./internal/config \
-	./internal/guest ./internal/scionpkt ./internal/stats ./internal/tomltext ./internal/udpsock ./internal/version))))
+	./internal/cbpf/cbpftest ./internal/guest ./internal/pcap ./internal/scionpkt ./internal/stats ./internal/tomltext ./internal/udpsock ./internal/version))))
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 

@@ -4,6 +4,12 @@
  * program run many times on a fresh packet. All take multi-buffer packets, because a veth with a
  * large MTU accepts no others and because a tail call needs the same kind on both sides.
  */
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+
+#include <bpf/bpf_endian.h>
+
 #include "bench_fib.h"
 #include "bench_rewrite.h"
 #include "bench_template.h"
@@ -73,6 +79,27 @@ SEC("xdp.frags")
 int bench_empty(struct xdp_md *ctx)
 {
 	return XDP_PASS;
+}
+
+/* Drops every packet: what a filter in XDP can do at best. */
+SEC("xdp.frags")
+int bench_drop(struct xdp_md *ctx)
+{
+	return XDP_DROP;
+}
+
+/* Drops ICMP over IPv4 and passes the rest: the least code that filters. */
+SEC("xdp.frags")
+int bench_drop_icmp(struct xdp_md *ctx)
+{
+	const void *end = (void *)(long)ctx->data_end;
+	const struct ethhdr *eth = (void *)(long)ctx->data;
+	const struct iphdr *ip = (void *)(eth + 1);
+
+	if ((void *)(ip + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP) ||
+	    ip->protocol != IPPROTO_ICMP)
+		return XDP_PASS;
+	return XDP_DROP;
 }
 
 /*

@@ -77,6 +77,10 @@ enum reason {
 
 	DROP_ROUTE_BLACKHOLE, /* route of that type */
 
+	DROP_FILTER, /* a rule says so */
+	DROP_FILTER_LIMIT, /* over the rate of a rule */
+	DROP_FILTER_COOKIE, /* to a protected service, with no SYN cookie of ours */
+
 	FWD_SCION_BR_TRANSIT = REASON_FWD, /* external to external */
 	FWD_SCION_OUT, /* from a host of the AS to external */
 	FWD_SCION_OUT_TRANSIT, /* sibling to external */
@@ -85,6 +89,8 @@ enum reason {
 
 	FWD_ROUTE, /* by the mirrored table */
 	FWD_ROUTE_FIB, /* by bpf_fib_lookup */
+
+	FWD_FILTER_SYNACK, /* SYN to a protected service, answered with a cookie */
 };
 
 /* Punts dropped by their limit are counted this far behind their reason. */

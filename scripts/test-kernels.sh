@@ -6,17 +6,17 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Guests have no libraries.
 export CGO_ENABLED=0
 readonly kernels=${KERNELS:-6.1,6.12}
 
 # Packages, and what to run of each. An emulator takes some ten times as long as the machine: loading a
 # program takes seconds. So there is one test of each kind, and fewer packets.
 readonly -A suites=(
-  [datapath]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestAttachAndDetach|TestModeStays|TestLimitedPunts|TestFramesOfSeveralBuffers|TestLayouts|TestLossesAreCounted|TestRouteB.*|TestRouteTrims)$'
+  [datapath]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestAttachAndDetach|TestModeStays|TestLimitedPunts|TestFramesOfSeveralBuffers|TestLayouts|TestLossesAreCounted|TestRouteB.*|TestRouteTrims|TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterSyn.*|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys))$'
   [judge]='-test.run=^(TestXDPAgainstReference|TestXDPLinkDown|TestGeneratedFileIsForwarded)$ -packets=4000'
   [bench]='-test.run=^(TestAddresses|TestCost[RUTC].*|TestGeneratorSink.*|TestSink.*|TestGeneratorRefuses.*|TestOrder.*|TestGeneratorStamps.*|TestForward)$'
   [routejudge]='-test.run=^(TestVLANs|TestVRF)$'
+  [cbpf]='-test.run=^(TestExpressions|TestCutAnywhere|TestSeveralBuffers|TestRandomPrograms|TestCorners|TestShort|TestManyPlaces)$ -frames=100'
   [nexthop]='-test.run=^(TestOnLink.*|TestGatewayAndRouteMTU|TestIPv4ViaIPv6Gateway|TestPeerMACChange|TestRouteChange|TestNeighborDeleted)$'
 )
 
@@ -25,7 +25,7 @@ totals=$PWD/out/test-totals-kernels
 echo 0 0 0 >"$totals"
 status=0
 commands=()
-read -ra names <<<"${*:-datapath judge bench nexthop routejudge}"
+read -ra names <<<"${*:-datapath judge bench cbpf nexthop routejudge}"
 for name in "${names[@]}"; do
   echo "building the tests of internal/$name"
   go test -c -trimpath -tags guest -o "out/kernels/$name.test" "./internal/$name"

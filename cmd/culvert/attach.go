@@ -38,8 +38,42 @@ The file is TOML:
   blocks4 = 16384                 # size of the mirror in KiB, beside its first
   blocks6 = 98304                 # level; these are the defaults
 
-[scion] or [route] must be there, or both. Without [scion] interfaces must be
-named.`,
+  [filter]                        # the packet filter: without this table, what
+                                  # runs stays as it is
+  [[filter.rule]]                 # in the order in which they are asked
+  name = "dns"                    # its counters go by it
+  action = "limit"                # drop, pass, count or limit
+  expression = "udp port 53"      # of libpcap; default: every packet
+  # program = "dns.ddd"           # or a file: expression, or tcpdump -ddd, -dd
+  interfaces = ["eth1"]           # default: all
+  src = ["@bad", "!@good"]        # sets that source and destination are in or
+  dst = "@ours"                   # not in
+  rate = "1kpps"                  # of limit; also 500kB/s, 10Mbit/s
+  per = "src/24,48"               # default: one rate for the rule
+  burst = 200                     # packets, or bytes as "64kB"
+  entries = 100000                # addresses to keep in mind at least
+  # all = true                    # has to be said to drop every packet
+
+  [[filter.set]]
+  name = "bad"
+  type = "prefix"                 # or "endpoint": addresses with ports
+  file = "bad.txt"                # see 'culvert filter set --help'; or
+  # entries = ["192.0.2.0/24"]    # neither: entries are added by hand
+  timeout = "12h"                 # of entries without their own
+
+  [[filter.protect]]              # see 'culvert filter protect --help'
+  address = "192.0.2.1:80"
+  forwarded = false
+  # mss = 1440                    # with forwarded
+  # wscale = 7
+
+One of [scion], [route] and [filter] must be there. Without [scion] interfaces
+must be named. Relative paths start at the file's directory.
+
+Rules of the file stand together. Those made by 'culvert filter add' stay when
+the file is read again: in front of the file's or behind them, as they were. A
+name is the file's or was made by hand, not both; what is the same in both
+becomes the file's.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if config == "" {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +62,10 @@ afterwards. The scenarios are:
           by an XDP program that asks the kernel for each, and by culvert; with
           few routes and with a full table of real prefixes, to one and to many
           destinations, and while routes change. --groups chooses among these
+  filter  packets of a flood dropped a second by packet filters, and what that
+          takes of the CPU: iptables, nftables, ipset, xdp-filter and culvert;
+          with 1 to 1000 rules, with sets of up to a million prefixes, and what
+          is left of a TCP client's transactions. --groups chooses among these
   generator  packets a second from the bench's own generator and from tcpreplay
           over a veth pair into a sink, all on one CPU
 
@@ -73,6 +78,7 @@ row by name.`,
 			"  culvert bench run veth -o /tmp/veth   # the table, /tmp/veth.json, veth.md, veth-rates.svg\n" +
 			"  culvert bench run ndr --rows redirect,culvert-cold --size 138,imix\n" +
 			"  culvert bench run route --groups 4-few,4-full-65536 --rows linux,mirror\n" +
+			"  culvert bench run filter --groups drop,tcp\n" +
 			"  culvert bench run latency --rows direct,redirect --rounds 1\n" +
 			"  culvert lab up scion3 && culvert bench run scion3",
 		ValidArgsFunction: completeArgs(nothing, fixed(bench.Scenarios()...)),
@@ -115,9 +121,10 @@ row by name.`,
 	cmd.Flags().IntSliceVar(&o.CPUs, "cpus", nil,
 		"veth: CPUs for generator, device and sink, 1 or 2, separated by commas (default 1, and 2 with 138 bytes)")
 	cmd.Flags().StringSliceVar(&o.Groups, "groups", nil,
-		"route: "+strings.Join(bench.RouteGroups(), ", ")+", or the beginning of such names up to a dash, separated by commas (default all)")
+		"route: "+strings.Join(bench.RouteGroups(), ", ")+"; filter: "+strings.Join(bench.FilterGroups(), ", ")+
+			"; or the beginning of such names up to a dash, separated by commas (default all)")
 	completeFlag(cmd, "rows", benchRows)
-	completeFlag(cmd, "groups", fixed(bench.RouteGroups()...))
+	completeFlag(cmd, "groups", fixed(slices.Concat(bench.RouteGroups(), bench.FilterGroups())...))
 	completeFlag(cmd, "cpus", fixed("1", "2"))
 	completeFlag(cmd, "lab", labs)
 	return cmd

@@ -11,12 +11,12 @@ import (
 // TestCompletion asks the command line itself what the shells ask it.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"bench run ":                         "veth workers cost scion3 route ndr latency generator :4",
+		"bench run ":                         "veth workers cost scion3 route filter ndr latency generator :4",
 		"bench run scion3 ":                  ":4",
 		"bench run scion3 --rows ":           "culvert culvert+reference reference :4",
 		"bench run veth --cpus ":             "1 2 :4",
 		"bench run scion3 --rows culvert,":   "culvert,culvert+reference culvert,reference :4",
-		"lab up ":                            "bgp scion3 veth :4",
+		"lab up ":                            "bgp filter scion3 veth :4",
 		"lab up --name ":                     ":4",
 		"lab exec no-such-lab as1 ":          ":0",
 		"gen scion --topology ":              "json :8",
@@ -28,6 +28,13 @@ func TestCompletion(t *testing.T) {
 		"key add no-such-router 0 ":          ":4",
 		"attach ":                            ":0",
 		"version ":                           ":4",
+		"filter add ":                        "drop pass count limit :4",
+		"filter add drop ":                   ":4",
+		"filter add --per ":                  "src dst src/24,48 dst/24,48 :4",
+		"filter top --by ":                   "src dst prefix port :4",
+		"filter test ":                       ":0",
+		"filter set add x --type ":           "prefix endpoint :4",
+		"filter set ":                        "add del list replace :4",
 		"route get ":                         ":4",
 		"route get --from ":                  ":4",
 		"route check --samples ":             ":4",

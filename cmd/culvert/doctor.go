@@ -43,6 +43,7 @@ do without.`,
 					return err
 				}
 			}
+			node.DoctorRunning(&o)
 			report, err := doctor.Run(o)
 			if err != nil {
 				return err

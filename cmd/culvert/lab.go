@@ -42,7 +42,9 @@ func newLabUpCmd() *cobra.Command {
   culvert lab exec scion3 as1 scion ping 1-ff00:0:3,127.0.0.1 -c 5
   culvert lab up scion3 --name second --culvert none --switch
   culvert lab up bgp --routes 10000
-  culvert lab exec bgp left traceroute -n 1.1.1.1`,
+  culvert lab exec bgp left traceroute -n 1.1.1.1
+  culvert lab up filter
+  culvert lab exec filter host culvert filter add drop icmp`,
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, fixed(slices.Sorted(maps.Keys(lab.Topologies()))...)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -66,14 +68,14 @@ func newLabUpCmd() *cobra.Command {
 	f.StringVar(&o.Name, "name", "", "name of the lab (default the topology's name)")
 	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veths in bytes")
 	f.BoolVar(&o.IPv6, "ipv6", false, "carry SCION over IPv6")
-	f.BoolVar(&o.StaticNeighbours, "static-neigh", false, "veth: fill in the neighbours for good")
+	f.BoolVar(&o.StaticNeighbours, "static-neigh", false, "veth, filter: fill in the neighbours for good")
 	f.BoolVar(&o.Forward, "forward", false, "veth: turn IP forwarding on in rut")
 	f.StringVar(&culvert, "culvert", "", "who runs culvert: in scion3 all, none, or names of ASes with commas (default as2); in bgp rut or none (default rut)")
 	f.BoolVar(&o.SegmentSwitch, "switch", false, "scion3: make AS 2 the parent of the others, so that segments meet there")
 	f.DurationVar(&o.BFD, "bfd", 0, "scion3: interval of the BFD sessions (default 100ms)")
 	f.StringVar(&routes, "routes", "full", "bgp: how many prefixes to announce: full, a number for IPv4, or two with a comma, for IPv4 and IPv6")
 	f.BoolVar(&o.Plain, "plain", false, "bgp: put the routes into the kernel with ip, without BGP")
-	f.DurationVar(&o.Timeout, "timeout", 0, "scion3: how long to wait for paths (default 1m30s); bgp: for each step (default 5m)")
+	f.DurationVar(&o.Timeout, "timeout", 0, "scion3: how long to wait for paths (default 1m30s); bgp, filter: for each step (default 5m)")
 	return cmd
 }
 
@@ -83,7 +85,9 @@ In veth, start the router under test yourself, for example with
 is made, and named when the lab is up. In scion3 everything runs when the
 command returns; the reference programs are built first if they are missing.
 In bgp the command returns when the table is in the kernel of rut and left can
-ping right; it needs the Debian packages bird2, stayrtr and iputils-ping.
+ping right; it needs the Debian packages bird2, stayrtr and iputils-ping. In
+filter culvert runs in host behind an empty filter when the command returns, and
+serves its metrics on port 9441: something to ping, to get and to protect.
 
 When the command fails or is interrupted, what it had made is removed.`
 
@@ -138,9 +142,10 @@ func newLabExecCmd() *cobra.Command {
 		Use:   "exec NAME NAMESPACE COMMAND [ARG...]",
 		Short: "run a command in a lab",
 		Long: `Run a command in a namespace of a lab: as1, as1h, as2, as3 or as3h in scion3,
-rut, a or b in veth, rut, peer, rpki, left or right in bgp. The programs router, control, daemon, dispatcher, scion and
-scion-pki are found without a path, as is culvert, and scion knows the daemon of
-its AS. Mounts stay as they are, other than with 'ip netns exec', so culvert's
+rut, a or b in veth, rut, peer, rpki, left or right in bgp, host or client in
+filter. The programs router, control, daemon, dispatcher, scion and scion-pki
+are found without a path, as is culvert, and scion knows the daemon of its AS.
+Mounts stay as they are, other than with 'ip netns exec', so culvert's
 pins are visible. The exit status is the command's own.`,
 		Example: `  culvert lab exec scion3 as1 scion showpaths 1-ff00:0:3
   culvert lab exec veth rut ip -br address`,

@@ -143,6 +143,7 @@ var verbs = []func() *cobra.Command{
 	newStatusCmd,
 	newWatchCmd,
 	newRouteCmd,
+	newFilterCmd,
 	newKeyCmd,
 	newScionCmd,
 	newDoctorCmd,

@@ -20,11 +20,12 @@ func TestManKeepsTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for page, want := range map[string]string{
-		"status":    "\nin, out                           packets, bytes\n",
-		"route-get": "\nagree, difference                   whether they do, and how they do not\n",
-		"run":       "\n[scion]\nconfig = \"/etc/scion/br.toml\"   # the SCION router's own file\n",
-		"lab-up":    "\nveth     one router under test, rut, between the endpoints a and b\n",
-		"bench-run": "\n        empty program takes\nscion3  packets a second",
+		"status":     "\nin, out                           packets, bytes\n",
+		"route-get":  "\nagree, difference                   whether they do, and how they do not\n",
+		"run":        "\n[scion]\nconfig = \"/etc/scion/br.toml\"   # the SCION router's own file\n",
+		"filter-add": "\nlimit RATE  drop what is over RATE, and ask the next rule for the rest\n",
+		"lab-up":     "\nveth     one router under test, rut, between the endpoints a and b\n",
+		"bench-run":  "\n        empty program takes\nscion3  packets a second",
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, "culvert-"+page+".1"))
 		if err != nil {

@@ -16,9 +16,9 @@ func newStatusCmd() *cobra.Command {
 		Use:   "status [ROUTER]",
 		Short: "show what is attached, and what it has counted",
 		Long: `Show every data plane on this machine, whatever network namespace it is in, or
-those of one router. It tells of the IP router, the interfaces with what became
-of their packets and why, the links of the SCION router with their state, next
-hop and traffic of the fast path, and the keys. Needs root.
+those of one router. It tells of the IP router, the filter, the interfaces with
+what became of their packets and why, the links of the SCION router with their
+state, next hop and traffic of the fast path, and the keys. Needs root.
 
 An interface's reasons add up to the packets it has received, with those that
 were lost in the queue of a worker. "limited" are packets for the slow path
@@ -44,7 +44,10 @@ With -j, an object {"routers": [...]} whose members are:
       ipv4, ipv6                        by: mirror, stale, none or kernel; why,
                                         stale_seconds
       memory_bytes                      of the mirror
-      netfilter, netfilter_problem      rules that forwarded packets go past`,
+      netfilter, netfilter_problem      rules that forwarded packets go past
+  filter                              rules, sets, services (how many), and
+                                      dropped_packets, dropped_bytes (see also
+                                      'culvert filter list')`,
 		Example: `  culvert status
   culvert status -j | jq '.routers[].interfaces[] | {interface, packets}'`,
 		Args:              usageArgs(cobra.MaximumNArgs(1)),

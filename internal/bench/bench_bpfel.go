@@ -29,6 +29,8 @@ const (
 	benchMapSubject        = "subject"
 	benchMapTemplates      = "templates"
 	benchProgBenchCost     = "bench_cost"
+	benchProgBenchDrop     = "bench_drop"
+	benchProgBenchDropIcmp = "bench_drop_icmp"
 	benchProgBenchEmpty    = "bench_empty"
 	benchProgBenchFib      = "bench_fib"
 	benchProgBenchRedirect = "bench_redirect"
@@ -86,6 +88,8 @@ type benchSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type benchProgramSpecs struct {
 	BenchCost     *ebpf.ProgramSpec `ebpf:"bench_cost"`
+	BenchDrop     *ebpf.ProgramSpec `ebpf:"bench_drop"`
+	BenchDropIcmp *ebpf.ProgramSpec `ebpf:"bench_drop_icmp"`
 	BenchEmpty    *ebpf.ProgramSpec `ebpf:"bench_empty"`
 	BenchFib      *ebpf.ProgramSpec `ebpf:"bench_fib"`
 	BenchRedirect *ebpf.ProgramSpec `ebpf:"bench_redirect"`
@@ -167,6 +171,8 @@ type benchVariables struct {
 // It can be passed to loadBenchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type benchPrograms struct {
 	BenchCost     *ebpf.Program `ebpf:"bench_cost"`
+	BenchDrop     *ebpf.Program `ebpf:"bench_drop"`
+	BenchDropIcmp *ebpf.Program `ebpf:"bench_drop_icmp"`
 	BenchEmpty    *ebpf.Program `ebpf:"bench_empty"`
 	BenchFib      *ebpf.Program `ebpf:"bench_fib"`
 	BenchRedirect *ebpf.Program `ebpf:"bench_redirect"`
@@ -176,6 +182,8 @@ type benchPrograms struct {
 func (p *benchPrograms) Close() error {
 	return _BenchClose(
 		p.BenchCost,
+		p.BenchDrop,
+		p.BenchDropIcmp,
 		p.BenchEmpty,
 		p.BenchFib,
 		p.BenchRedirect,

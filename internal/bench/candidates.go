@@ -23,6 +23,8 @@ type candidate struct {
 	name string
 	// device makes the device under test, nil for none.
 	device func(o Options) Device
+	// filter makes the packet filter under test of scenario filter.
+	filter func() filterPeer
 	// scenarios lists those that measure it.
 	scenarios []string
 	// scion rows forward SCION packets, which cannot be as short as others.

@@ -33,7 +33,7 @@ type CostOptions struct {
 	Rounds int
 	// Repeat is how many packets a round puts through each subject; 0 means 100,000.
 	Repeat int
-	// Checked is how many frames are put through each subject beforehand to compare its verdict; 0 means all. The
+	// Checked is how many frames are put through each subject beforehand to compare its verdict; 0 means all, once each. The
 	// rounds go on with those that follow.
 	Checked int
 	// CPU is where all of it runs.
@@ -223,7 +223,7 @@ type xdpContext struct {
 
 // check puts the first frames, all if 0, through the subject once and compares the verdict.
 func (t *trial) check(frames int) error {
-	if frames == 0 {
+	if frames == 0 || frames > len(t.table.frames) {
 		frames = len(t.table.frames)
 	}
 	t.next = frames % len(t.table.frames)

@@ -12,12 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// XDP verdicts.
-const (
-	xdpAborted = 0
-	xdpDrop    = 1
-	xdpPass    = 2
-)
+// xdpAborted is the verdict XDP_ABORTED.
+const xdpAborted = 0
 
 // loadXDP loads a program written in the test.
 func loadXDP(t *testing.T, flags uint32, code asm.Instructions) *ebpf.Program {

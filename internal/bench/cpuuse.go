@@ -10,7 +10,7 @@ import (
 )
 
 // cpuTime is what a CPU has done since the machine started, in ticks of the kernel.
-type cpuTime struct{ busy, all uint64 }
+type cpuTime struct{ busy, soft, all uint64 }
 
 // watchCPUs runs fn and returns how busy each CPU was meanwhile, from 0 to 1, with whatever else ran on it. The kernel
 // counts in ticks of 10 ms, so a short run shows little.
@@ -47,7 +47,7 @@ func readCPUs() (map[int]cpuTime, error) {
 // parseCPUs reads the lines "cpuN user nice system idle iowait irq softirq steal guest guest_nice" of proc(5). Guest
 // times are part of the first two.
 func parseCPUs(stat string) (map[int]cpuTime, error) {
-	const idle, iowait, steal, counted = 3, 4, 7, 8
+	const idle, iowait, softirq, steal, counted = 3, 4, 6, 7, 8
 	times := map[int]cpuTime{}
 	for line := range strings.Lines(stat) {
 		fields := strings.Fields(line)
@@ -69,6 +69,9 @@ func parseCPUs(stat string) (map[int]cpuTime, error) {
 				continue
 			}
 			t.all += n
+			if i == softirq {
+				t.soft += n
+			}
 			if i != idle && i != iowait {
 				t.busy += n
 			}

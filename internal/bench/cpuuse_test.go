@@ -15,7 +15,7 @@ func TestParseCPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Busy are user, nice, system, irq and softirq; stolen time is left out, guests are in user.
-	want := map[int]cpuTime{0: {busy: 190, all: 280}, 12: {busy: 3, all: 8}}
+	want := map[int]cpuTime{0: {busy: 190, soft: 70, all: 280}, 12: {busy: 3, soft: 2, all: 8}}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -48,6 +48,8 @@ type GeneratorOptions struct {
 	// Hold is how long a paced packet may wait to leave in a batch with others, 0 for 2 microseconds. On another CPU
 	// than the generator's each batch wakes the receiver, which takes the generator a microsecond or more.
 	Hold time.Duration
+	// Nice is the generator's nice value.
+	Nice int
 	// Urgent generators run before all else on their CPU.
 	Urgent bool
 }
@@ -152,6 +154,11 @@ func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 	err := g.opts.From.Space.Do(func() error {
 		if err := pin(g.opts.CPU); err != nil {
 			return err
+		}
+		if g.opts.Nice != 0 {
+			if err := favoured(0, g.opts.Nice); err != nil {
+				return err
+			}
 		}
 		if g.opts.Urgent {
 			if err := urgent(0); err != nil {

@@ -43,6 +43,8 @@ const (
 	// one time and slowly at another.
 	insnRepeatPeer = 5_000
 	insnRoundsPeer = 40
+	// insnPrefixes is how many prefixes the largest set of a filter has: guests are too slow for more.
+	insnPrefixes = 100_000
 	// insnBatch is how many packets the kernel makes in one go for a generator.
 	insnBatch = 64
 	// insnBatches is how many batches a round has, from the first packet of the first to the first of the last.
@@ -74,6 +76,7 @@ func insnCandidates() (programs, paths []candidate) {
 		}
 	}
 	routers, routed := insnRoutes()
+	programs = append(programs, filterCosts(insnPrefixes)...)
 	return append(programs, routers...), append(slices.Clone(insnPaths), routed...)
 }
 

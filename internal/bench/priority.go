@@ -25,6 +25,15 @@ func urgent(thread int) error {
 	return nil
 }
 
+// favoured gives a thread, 0 for the calling one, a high ordinary priority. Threads that run much Go must not be urgent:
+// its runtime may spin until another thread of ours has run, which an urgent one on the same CPU never lets happen.
+func favoured(thread int, nice int) error {
+	if err := unix.Setpriority(unix.PRIO_PROCESS, thread, nice); err != nil {
+		return fmt.Errorf("give thread %d priority: %w", thread, err)
+	}
+	return nil
+}
+
 // urgentReceiver makes the thread that receives on a device urgent (see receiveOn).
 func urgentReceiver(e End) error {
 	threads, err := napiThreads(e.Name)

@@ -47,6 +47,8 @@ type Sample struct {
 	Exact bool
 	// Use is how busy each CPU was while packets were sent, from 0 to 1.
 	Use map[int]float64
+	// Soft is what the CPU did in soft interrupts, nil if nobody looked.
+	Soft *softUse
 	// Order is what became of the packets' order, nil if the frames have no stamps.
 	Order *report.Order
 	// Note says what is particular about the measurement, if anything.

@@ -3,31 +3,23 @@
 package bench
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
-	"runtime"
-	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // xdpForwardProgram is the program of xdp-tools that forwards by the kernel's tables.
 const xdpForwardProgram = "xdp-forward"
 
 // xdpForward is xdp-tools' forwarder. It pins what it loads in /sys/fs/bpf, so it is run where that is a file system
-// that nobody else sees, and that is gone with this process.
+// that nobody else sees.
 type xdpForward struct {
 	// program is the file name, empty for the one in the PATH.
 	program string
 	space   *Space
 	names   []string
-	// commands are run one after the other by the thread that sees the file system.
-	commands chan []string
-	results  chan error
-	on       bool
+	pins    pinPlace
+	on      bool
 }
 
 // Available tells whether the program is there.
@@ -54,52 +46,17 @@ func (d *xdpForward) Prepare(_ context.Context, p Path) error {
 		return err
 	}
 	d.space, d.names = p.In.Space, []string{p.In.Name, p.Out.Name}
-	d.commands, d.results = make(chan []string), make(chan error)
-	go d.serve()
-	return <-d.results
+	return d.pins.open(d.space)
 }
 
-// serve runs commands on a thread with a /sys/fs/bpf of its own, until there are no more. The thread ends with it.
-func (d *xdpForward) serve() {
-	runtime.LockOSThread()
-	err := d.space.enter()
-	if err == nil {
-		err = unix.Unshare(unix.CLONE_NEWNS)
-	}
-	if err == nil {
-		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
-	}
-	if err == nil {
-		err = unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "")
-	}
-	if err != nil {
-		err = fmt.Errorf("make a place for the pins of %s: %w", xdpForwardProgram, err)
-	}
-	d.results <- err
-	for args := range d.commands {
-		d.results <- d.call(args)
-	}
-	close(d.results)
-}
-
-// call runs the program. An error has the last line of what it said.
-func (d *xdpForward) call(args []string) error {
+// run runs the program where its pins are.
+func (d *xdpForward) run(args ...string) error {
 	program, err := d.find()
 	if err != nil {
 		return err
 	}
-	out, err := exec.Command(program, args...).CombinedOutput()
-	if err != nil {
-		lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
-		return fmt.Errorf("run %s %s: %w: %s", program, strings.Join(args, " "), err, lines[len(lines)-1])
-	}
-	return nil
-}
-
-// run has the thread run the program.
-func (d *xdpForward) run(args ...string) error {
-	d.commands <- args
-	return <-d.results
+	_, err = d.pins.run(append([]string{program}, args...)...)
+	return err
 }
 
 func (d *xdpForward) Attach(context.Context, Path) error {
@@ -123,13 +80,7 @@ func (d *xdpForward) Detach() error {
 
 // Release lets the place go, with all pins in it.
 func (d *xdpForward) Release() error {
-	if d.commands == nil {
-		return nil
-	}
 	err := d.Detach()
-	close(d.commands)
-	for range d.results {
-		err = errors.Join(err, errors.New("an answer that nobody waited for"))
-	}
+	d.pins.close()
 	return err
 }

@@ -37,6 +37,8 @@ type Node struct {
 	Workers *Workers `toml:"workers"`
 	SCION   *SCION   `toml:"scion"`
 	Route   *Route   `toml:"route"`
+	// Filter is nil if the file says nothing about the filter; what runs then stays.
+	Filter *Filter `toml:"filter"`
 	// Name tells a data plane without a SCION router from others; with one it has the router's ID.
 	Name string `toml:"name"`
 	// Metrics is the address that serves them, for a data plane without a SCION router: "127.0.0.1:9441".
@@ -63,7 +65,7 @@ func IsNode(path string) (bool, error) {
 	if err := toml.Unmarshal(b, &tables); err != nil {
 		return false, nil
 	}
-	for _, key := range []string{"scion", "mode", "interfaces", "workers", "route"} {
+	for _, key := range []string{"scion", "mode", "interfaces", "workers", "route", "filter"} {
 		if _, ok := tables[key]; ok {
 			return true, nil
 		}
@@ -107,6 +109,9 @@ func Load(path string) (*Node, error) {
 	if key, err := n.Route.check(); err != nil {
 		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
 	}
+	if err := n.Filter.check(path, b); err != nil {
+		return nil, err
+	}
 	if key, err := n.checkAlone(); err != nil {
 		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
 	}
@@ -145,8 +150,8 @@ func (n *Node) check(dir string) error {
 	if n.Mode != ModeNative && n.Mode != ModeGeneric {
 		return fmt.Errorf("mode = %q: use %q or %q", n.Mode, ModeNative, ModeGeneric)
 	}
-	if n.SCION == nil && n.Route == nil {
-		return errors.New("no stage is on: add a [scion] or a [route] table")
+	if n.SCION == nil && n.Route == nil && n.Filter == nil {
+		return errors.New("no stage is on: add a [scion], a [route] or a [filter] table")
 	}
 	if n.SCION == nil {
 		return nil
@@ -154,9 +159,7 @@ func (n *Node) check(dir string) error {
 	if n.SCION.Config == "" {
 		return errors.New("scion.config is missing: name the router's TOML file")
 	}
-	if !filepath.IsAbs(n.SCION.Config) {
-		n.SCION.Config = filepath.Join(dir, n.SCION.Config)
-	}
+	n.SCION.Config = relativeTo(dir, n.SCION.Config)
 	return nil
 }
 

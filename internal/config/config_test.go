@@ -43,6 +43,11 @@ func TestModeDefaultsToNative(t *testing.T) {
 	}
 }
 
+const (
+	filterHead = "interfaces = [\"a\"]\n"
+	drop       = "[[filter.rule]]\nname = \"a\"\naction = \"drop\"\n"
+)
+
 func TestBadInputIsLocated(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"not TOML", "mode = \n", ":1:"},
@@ -72,6 +77,24 @@ func TestBadInputIsLocated(t *testing.T) {
 		{"bad metrics", "metrics = \"9441\"\ninterfaces = [\"a\"]\n[route]\n", ":1:11: metrics = \"9441\": use address:port"},
 		{"metrics beside a router's", "metrics = \":9441\"\n[scion]\nconfig = \"x\"\n", ":1:11: metrics = \":9441\" beside [scion]"},
 		{"no file", "[scion]\n", "scion.config is missing"},
+		{"filter without interfaces", "[filter]\n", "interfaces is missing"},
+		{"unknown key of filter", "interfaces = [\"a\"]\n[filter]\nturbo = 1\n", ":3:1: unknown key \"filter.turbo\""},
+		{"unknown key of a rule", filterHead + "[[filter.rule]]\nname = \"a\"\nport = 1\n", ":4:1: unknown key \"filter.rule.port\""},
+		{"rule without a name", filterHead + "[[filter.rule]]\naction = \"drop\"\n", ":2:3: name is missing"},
+		{"rule without an action", filterHead + "[[filter.rule]]\nname = \"a\"\n", ":2:3: rule a: action is missing"},
+		{"second rule", filterHead + drop + "[[filter.rule]]\naction = \"drop\"\nname = \"a\"\n", ":7:8: a second rule a"},
+		{"two expressions", filterHead + drop + "expression = \"icmp\"\nprogram = \"x\"\n", ":6:11: rule a: program beside expression"},
+		{"empty interface", filterHead + drop + "interfaces = [\"\"]\n", ":5:1: rule a: interfaces has an empty name"},
+		{"rate of the wrong type", filterHead + drop + "per = 3\n", ":5:7: want text in quotes, found integer"},
+		{"rules that are no tables", "interfaces = [\"a\"]\n[filter]\nrule = 3\n", ":3:8: want a list, found integer"},
+		{"inline rules", "interfaces = [\"a\"]\n[filter]\nrule = [{name=\"a\"}]\n", ":3:1: rule a: action is missing"},
+		{"set without a name", filterHead + "[[filter.set]]\nfile = \"x\"\n", ":2:3: name is missing"},
+		{"set of another type", filterHead + "[[filter.set]]\nname = \"s\"\ntype = \"mac\"\n", ":4:8: set s: type = \"mac\": use"},
+		{"second set", filterHead + "[[filter.set]]\nname = \"s\"\n[[filter.set]]\nname = \"s\"\n", ":5:8: a second set s"},
+		{"file and entries", filterHead + "[[filter.set]]\nname = \"s\"\nfile = \"x\"\nentries = []\n", ":5:1: set s: entries beside file"},
+		{"timeout of nothing", filterHead + "[[filter.set]]\nname = \"s\"\ntimeout = \"1h\"\n", ":4:11: set s: timeout without"},
+		{"protect nothing", filterHead + "[[filter.protect]]\nforwarded = true\n", ":2:3: address is missing"},
+		{"mss too large", filterHead + "[[filter.protect]]\naddress = \"a\"\nmss = 70000\n", ":4:7: 70000 is out of range: use 0 to 65535"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Load(write(t, tt.text))
@@ -119,6 +142,35 @@ func TestRoute(t *testing.T) {
 	}
 	if n.Name != "edge" || n.Metrics != "127.0.0.1:9441" || n.Route.MirrorOn() || !n.Route.BypassNetfilter {
 		t.Errorf("got %+v %+v", n, n.Route)
+	}
+}
+
+func TestFilter(t *testing.T) {
+	path := write(t, filterHead+drop+"src = \"@bad\"\ninterfaces = [\"a\", \"b\"]\nburst = 200\n"+
+		"[[filter.rule]]\nname = \"b\"\naction = \"limit\"\nprogram = \"b.ddd\"\nrate = \"9pps\"\nburst = \"64kB\"\n"+
+		"[[filter.set]]\nname = \"bad\"\nfile = \"/bad.txt\"\n[[filter.protect]]\naddress = \"192.0.2.1:80\"\n")
+	n, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := n.Filter
+	if len(f.Rules) != 2 || len(f.Sets) != 1 || len(f.Services) != 1 || n.SCION != nil || n.Name != DefaultName {
+		t.Fatalf("got %+v %+v", n, f)
+	}
+	got := fmt.Sprint(f.Rules[0].Src, f.Rules[0].Interfaces, f.Rules[0].Burst, " ", f.Rules[1].Rate, f.Rules[1].Burst, f.Sets[0].File)
+	if want := "[@bad] [a b]200 9pps64kB/bad.txt"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if want := filepath.Join(filepath.Dir(path), "b.ddd"); f.Rules[1].Program != want {
+		t.Errorf("program is %s, want %s", f.Rules[1].Program, want)
+	}
+	for key, want := range map[string]string{"rate": ":12:8: x", "burst": ":13:9: x", "per": ":8:3: x", "": ":8:3: x"} {
+		if err := f.Rules[1].Locate(key, fmt.Errorf("x")); err.Error() != path+want {
+			t.Errorf("%s is at %v, want %s", key, err, want)
+		}
+	}
+	if own, err := IsNode(path); !own || err != nil {
+		t.Errorf("not taken for culvert's own file: %v", err)
 	}
 }
 

@@ -9,16 +9,27 @@ import (
 )
 
 // position gives ":line:column" of the value of a key in a TOML document that has been decoded
-// without error, or "" if it is not there.
+// without error, or "" if it is not there. The tables of an array are "filter.rule[0]" and so on; such
+// a table alone is where its head stands.
 func position(document []byte, key string) string {
 	var p unstable.Parser
 	p.Reset(document)
 	table := ""
+	seen := make(map[string]int)
 	for p.NextExpression() {
 		e := p.Expression()
 		switch e.Kind {
-		case unstable.Table, unstable.ArrayTable:
+		case unstable.Table:
 			table = joinNodes("", e.Key())
+		case unstable.ArrayTable:
+			name := joinNodes("", e.Key())
+			table = fmt.Sprintf("%s[%d]", name, seen[name])
+			seen[name]++
+			if table == key {
+				keys := e.Key()
+				keys.Next()
+				return lineColumn(&p, keys.Node().Raw)
+			}
 		case unstable.KeyValue:
 			if joinNodes(table, e.Key()) != key {
 				continue
@@ -30,11 +41,15 @@ func position(document []byte, key string) string {
 					at = keys.Node().Raw
 				}
 			}
-			start := p.Shape(at).Start
-			return fmt.Sprintf(":%d:%d", start.Line, start.Column)
+			return lineColumn(&p, at)
 		}
 	}
 	return ""
+}
+
+func lineColumn(p *unstable.Parser, at unstable.Range) string {
+	start := p.Shape(at).Start
+	return fmt.Sprintf(":%d:%d", start.Line, start.Column)
 }
 
 func joinNodes(path string, keys unstable.Iterator) string {

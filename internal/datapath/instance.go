@@ -64,6 +64,9 @@ type Instance struct {
 	lock        *os.File // held while this process serves the instance
 	mu          sync.Mutex
 	route       routeMemory
+	filter      *filterPlane   // of a temporary instance, or while it is put in place
+	heldPorts   map[string]int // indexes of a temporary instance's interfaces, by name
+	generation  int            // number of the pins that it was opened from
 }
 
 // Name returns the router's ID.
@@ -105,6 +108,7 @@ func (i *Instance) Close() {
 	for _, p := range i.lossProgs {
 		p.Close()
 	}
+	i.filter.close()
 	for _, m := range i.maps {
 		m.Close()
 	}
@@ -158,6 +162,11 @@ func Attach(o Options, c Config) (*Instance, error) {
 }
 
 func attach(dir string, here space, o Options, c Config, ports []*net.Interface) (*Instance, error) {
+	unlock, err := lockFilter(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	old, err := openInstance(dir)
 	if err != nil && !isNotExist(err) {
 		return nil, err
@@ -183,7 +192,8 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		return nil, err
 	}
 	m := newMeta(old, here, o, c)
-	m.renamePorts(renamed(dir, ports))
+	before := renamed(dir, ports)
+	m.renamePorts(before)
 	if err := m.assignPorts(ports); err != nil {
 		return nil, err
 	}
@@ -202,15 +212,37 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		err = inst.watchLosses(gen, number, old)
 	}
 	if err == nil {
+		err = inst.adoptFilter(old, gen, indexes(ports), before)
+	}
+	if err == nil {
 		err = inst.countLosses(number, func() error { return swapLinks(inst, old, ports) })
 	}
 	if err != nil {
+		if inst.filter != nil {
+			inst.filter.forget()
+		}
 		os.RemoveAll(gen)
 		inst.Close()
 		return nil, err
 	}
+	if old != nil && old.filter != nil && old.filter.prog != nil {
+		untilUnused()
+	}
 	removeOtherGenerations(dir, gen)
+	if inst.filter != nil {
+		inst.filter.forgetOthers()
+		inst.filter.close() // others may change it from now on
+		inst.filter = nil
+	}
 	return inst, nil
+}
+
+func indexes(ports []*net.Interface) map[string]int {
+	byName := make(map[string]int)
+	for _, p := range ports {
+		byName[p.Name] = p.Index
+	}
+	return byName
 }
 
 // checkMode refuses to change the mode of what is attached: no atomic swap leads from one to the
@@ -246,12 +278,12 @@ func swapLinks(inst, old *Instance, ports []*net.Interface) (err error) {
 		path := linkPath(inst.dir, p.Name)
 		if l, err := link.LoadPinnedLink(path, nil); err == nil {
 			opened = append(opened, l)
-			if err := l.Update(inst.prog); err != nil {
+			if err := l.Update(inst.Entry()); err != nil {
 				return fmt.Errorf("swapping the program on %s: %w", p.Name, err)
 			}
 			undo = append(undo, func() {
 				if old != nil {
-					_ = l.Update(old.prog)
+					_ = l.Update(old.Entry())
 				}
 			})
 			continue
@@ -282,7 +314,7 @@ func attachXDP(inst *Instance, p *net.Interface) (link.Link, error) {
 	if inst.meta.Generic {
 		flags = link.XDPGenericMode
 	}
-	l, err := link.AttachXDP(link.XDPOptions{Program: inst.prog, Interface: p.Index, Flags: flags})
+	l, err := link.AttachXDP(link.XDPOptions{Program: inst.Entry(), Interface: p.Index, Flags: flags})
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return nil, fmt.Errorf("attaching to %s: its driver has no native XDP: "+

@@ -167,11 +167,7 @@ func programOwner(id ebpf.ProgramID) string {
 	all, _ := List()
 	defer closeAll(all)
 	for _, i := range all {
-		info, err := i.prog.Info()
-		if err != nil {
-			continue
-		}
-		if own, _ := info.ID(); own == id {
+		if programID(i.prog) == id || filterGeneration(i.dir, id) != 0 {
 			return "culvert's router " + i.Name()
 		}
 	}

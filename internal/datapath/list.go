@@ -181,6 +181,11 @@ func (i *Instance) Detach(iface string) error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("router %s is not attached to %s: see 'culvert status'", i.Name(), iface)
 	}
+	unlock, err := lockFilter(i.dir) // whoever changes the filter does so on all links
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := detachLink(path); err != nil {
 		return err
 	}
@@ -195,6 +200,14 @@ func (i *Instance) DetachAll() error {
 	if i.temporary {
 		return i.release()
 	}
+	unlock, err := lockFilter(i.dir)
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	for _, path := range linkPins(i.dir) {
 		if err := detachLink(path); err != nil {
 			return err

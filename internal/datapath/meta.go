@@ -168,7 +168,10 @@ func (c Config) scion() bool { return len(c.Links) > 0 }
 
 // validate refuses options that lead nowhere, and a wrong configuration.
 func (o Options) validate(c Config) error {
-	if !c.scion() && len(c.Interfaces) == 0 && o.Route != nil {
+	if !c.scion() && len(c.Interfaces) == 0 {
+		if o.Route == nil { // a filter alone, which comes later
+			return nil
+		}
 		return o.Route.validate()
 	}
 	if err := c.validate(); err != nil || o.Route == nil {

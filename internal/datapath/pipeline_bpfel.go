@@ -113,6 +113,9 @@ const (
 	pipelineReasonDROP_SCION_TRANSIT_SRC    pipelineReason = 73
 	pipelineReasonDROP_SCION_SRC_SERVICE    pipelineReason = 74
 	pipelineReasonDROP_ROUTE_BLACKHOLE      pipelineReason = 75
+	pipelineReasonDROP_FILTER               pipelineReason = 76
+	pipelineReasonDROP_FILTER_LIMIT         pipelineReason = 77
+	pipelineReasonDROP_FILTER_COOKIE        pipelineReason = 78
 	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 104
 	pipelineReasonFWD_SCION_OUT             pipelineReason = 105
 	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 106
@@ -120,6 +123,7 @@ const (
 	pipelineReasonFWD_SCION_IN              pipelineReason = 108
 	pipelineReasonFWD_ROUTE                 pipelineReason = 109
 	pipelineReasonFWD_ROUTE_FIB             pipelineReason = 110
+	pipelineReasonFWD_FILTER_SYNACK         pipelineReason = 111
 )
 
 type pipelineRouteAction uint32

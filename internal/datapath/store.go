@@ -25,7 +25,8 @@ Pins, below <bpffs>/culvert/<inode of the network namespace>/<router ID>/:
 	<number>/rx         the program of one generation,
 	<number>/<map>      its maps,
 	<number>/trace-*    the programs that count losses, and
-	<number>/meta       what it was loaded with
+	<number>/meta       what it was loaded with;
+	filter/             the filter in front of it (filterplane.go)
 
 Router ID and interface are escaped (pinName). A new configuration is a new generation. The links say which one is in force: whatever moment a
 process dies at, the programs on the interfaces and the maps they use stay together.
@@ -124,6 +125,7 @@ func lockInstance(dir, name string) (*os.File, error) {
 }
 
 func removeIfEmpty(dir string) {
+	_ = os.Remove(filepath.Join(dir, filterDir)) // that a lock has made
 	_ = os.Remove(dir)
 	_ = os.Remove(filepath.Dir(dir))
 }
@@ -199,6 +201,7 @@ func removeOtherGenerations(dir, keep string) {
 // openInstance opens the generation that the links of dir run, or the newest if there is no link.
 func openInstance(dir string) (*Instance, error) {
 	running := runningProgram(dir)
+	behind := filterGeneration(dir, running)
 	var newest *Instance
 	for _, g := range generations(dir) {
 		inst, err := openGeneration(dir, filepath.Join(dir, strconv.Itoa(g)))
@@ -208,12 +211,13 @@ func openInstance(dir string) (*Instance, error) {
 		if err != nil {
 			continue // left half-made by a process that died
 		}
-		info, err := inst.prog.Info()
-		if err != nil {
+		inst.generation = g
+		id := programID(inst.prog)
+		if id == 0 {
 			inst.Close()
 			continue
 		}
-		if id, _ := info.ID(); running == 0 || id == running {
+		if running == 0 || id == running || g == behind {
 			if newest != nil {
 				newest.Close()
 			}

@@ -27,6 +27,7 @@ func attachTemporary(here space, o Options, c Config, ports []*net.Interface) (*
 		return nil, err
 	}
 	inst.temporary = true
+	inst.heldPorts = indexes(ports)
 	err = inst.watchLosses("", temporaryGeneration, nil)
 	if err == nil {
 		err = inst.countLosses(temporaryGeneration, func() error {

@@ -31,6 +31,15 @@ func (i *Instance) TestRunIndex(frame []byte, ifindex int) (action uint32, out [
 		DataOut: make([]byte, len(frame)+64),
 		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(ifindex)},
 	}
-	action, err = i.prog.Run(&opts)
+	p, done, err := i.readFilter()
+	if err != nil {
+		return 0, nil, err
+	}
+	defer done()
+	prog := i.prog
+	if p.prog != nil {
+		prog = p.prog.prog
+	}
+	action, err = prog.Run(&opts)
 	return action, opts.DataOut, err
 }

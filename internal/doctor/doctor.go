@@ -70,6 +70,10 @@ type Options struct {
 	// Route is set when the IP router is configured: forwarding and netfilter's rules are looked at. Bypass says that
 	// these are not to matter, NoSCION that there is no SCION router.
 	Route, Bypass, NoSCION bool
+	// Protected are services on this host whose SYNs are answered with cookies. Forwarded is set when those to services
+	// behind it are.
+	Protected []netip.AddrPort
+	Forwarded bool
 }
 
 // Report holds all findings in the order of the checks.
@@ -126,6 +130,7 @@ func Run(o Options) (*Report, error) {
 		found, err := netfilter.Find()
 		r.add(checkNetfilter(found, err, o.Bypass)...)
 	}
+	r.add(checkSyn(readSyn(o), o.Protected, o.Forwarded)...)
 	if len(o.Sockets) > 0 {
 		holders, err := udpsock.Others(o.Sockets)
 		if err != nil {

@@ -44,7 +44,7 @@ func TestBothStages(t *testing.T) {
 	if sent := r.streams[2].sent.Load(); moved["fwd scion-br-transit"] > sent {
 		t.Errorf("%d SCION packets were forwarded, %d were sent", moved["fwd scion-br-transit"], sent)
 	}
-	r.finish("fwd route", "fwd route-fib", "pass route-off", "fwd scion-br-transit")
+	r.finish("fwd route", "fwd route-fib", "pass route-off", "pass route-egress", "fwd scion-br-transit")
 	if moved, sent := r.count().since(r.begun)["fwd scion-br-transit"], r.streams[2].sent.Load(); moved != sent {
 		t.Errorf("%d SCION packets were forwarded, %d were sent", moved, sent)
 	}

@@ -98,7 +98,7 @@ func TestRouteAttached(t *testing.T) {
 	culvert(t, r.lab, "rut", attach...)
 	r.rises("fwd route-fib")
 	r.still("fwd route")
-	r.finish("fwd route", "fwd route-fib", "pass route-off")
+	r.finish("fwd route", "fwd route-fib", "pass route-off", "pass route-egress")
 	for _, iface := range []string{"to-a", "to-b"} {
 		if out := culvert(t, r.lab, "rut", "detach", iface); out != "detached from "+iface+"\n" {
 			t.Errorf("detach says %q", out)

@@ -6,12 +6,13 @@ package guest
 
 import (
 	"context"
-	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"culvert/internal/bench"
@@ -72,7 +73,7 @@ func (m Machine) Run(ctx context.Context) (a Answer, err error) {
 		m.Job.Modules = allModules
 	}
 	root := dir + "/root.cpio"
-	if err := m.writeRoot(root); err != nil {
+	if err := m.writeRoot(ctx, root); err != nil {
 		return a, fmt.Errorf("make the guest's file system: %w", err)
 	}
 	fmt.Fprintf(m.Progress, "booting Linux %s\n", m.Kernel)
@@ -85,8 +86,8 @@ func (m Machine) Run(ctx context.Context) (a Answer, err error) {
 	return a, nil
 }
 
-// writeRoot makes the first file system: culvert, the job, modules and files.
-func (m Machine) writeRoot(name string) (err error) {
+// writeRoot makes the first file system: culvert, the job, modules, files, and the libraries that they need.
+func (m Machine) writeRoot(ctx context.Context, name string) (err error) {
 	f, err := os.Create(name)
 	if err != nil {
 		return err
@@ -100,13 +101,13 @@ func (m Machine) writeRoot(name string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := checkStatic(self); err != nil {
+	files := map[string]string{culvertPath: self}
+	maps.Copy(files, m.Files)
+	needed, err := libraries(ctx, slices.Collect(maps.Values(files)))
+	if err != nil {
 		return err
 	}
-	files := map[string]string{culvertPath: self}
-	for to, from := range m.Files {
-		files[to] = from
-	}
+	maps.Copy(files, needed)
 	for _, to := range sortedKeys(files) {
 		data, err := os.ReadFile(files[to])
 		if err != nil {
@@ -127,17 +128,4 @@ func (m Machine) writeRoot(name string) (err error) {
 	}
 	a.file("job.json", 0o644, job)
 	return a.close()
-}
-
-// checkStatic refuses a program that needs a dynamic linker, because the guest has none.
-func checkStatic(program string) error {
-	f, err := elf.Open(program)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if f.Section(".interp") != nil {
-		return fmt.Errorf("%s is linked dynamically, and the guest has no libraries: build it with CGO_ENABLED=0", program)
-	}
-	return nil
 }

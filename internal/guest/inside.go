@@ -129,7 +129,7 @@ func runCommand(ctx context.Context, c Command) (failed bool, err error) {
 		return true, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w: there are no libraries here: build it with CGO_ENABLED=0", err)
+		err = fmt.Errorf("%w: its dynamic linker may not be where it was built for", err)
 	}
 	return false, err
 }

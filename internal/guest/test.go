@@ -17,9 +17,9 @@ import (
 type TestOptions struct {
 	// Lines are lines of kernels, all of Lines if empty.
 	Lines []string
-	// Commands are test programs without dynamic linking, each with its arguments behind it, separated by spaces.
+	// Commands are test programs, each with its arguments behind it, separated by spaces.
 	Commands []string
-	// Programs of this machine that the tests call, by name; they are put into /bin with their libraries.
+	// Programs of this machine that the tests call, by name; they are put into /bin.
 	Programs []string
 	// Output takes what the tests print, and a last line for each program like that of go-test(1).
 	Output io.Writer
@@ -33,7 +33,7 @@ func Test(ctx context.Context, o TestOptions) error {
 	if err != nil {
 		return err
 	}
-	files, err := programFiles(ctx, o.Programs)
+	files, err := programFiles(o.Programs)
 	if err != nil {
 		return err
 	}
@@ -82,8 +82,8 @@ func Test(ctx context.Context, o TestOptions) error {
 	return nil
 }
 
-// programFiles finds programs and the libraries that they are linked with.
-func programFiles(ctx context.Context, names []string) (map[string]string, error) {
+// programFiles finds programs. Their libraries come with them into the guest.
+func programFiles(names []string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, name := range names {
 		at, err := exec.LookPath(name)
@@ -91,15 +91,6 @@ func programFiles(ctx context.Context, names []string) (map[string]string, error
 			return nil, fmt.Errorf("find a program for the guest: %w", err)
 		}
 		files["/bin/"+filepath.Base(name)] = at
-		out, err := exec.CommandContext(ctx, "ldd", at).Output()
-		if err != nil {
-			continue // linked with nothing
-		}
-		for word := range strings.FieldsSeq(string(out)) {
-			if filepath.IsAbs(word) {
-				files[word] = word
-			}
-		}
 	}
 	return files, nil
 }

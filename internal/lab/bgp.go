@@ -103,7 +103,7 @@ func buildBGP(ctx context.Context, l *Lab, o Options) error {
 		return err
 	}
 	if o.rut() == Culvert {
-		if err := l.startCulvert(ctx, w); err != nil {
+		if err := l.startCulvert(ctx, w, "rut", l.BGP.CulvertConfig, "to-left", "to-peer"); err != nil {
 			return err
 		}
 	}

@@ -14,18 +14,15 @@ import (
 	"culvert/internal/datapath"
 )
 
-// culvertProcess is the name of culvert among the processes.
-const culvertProcess = "rut-culvert"
-
-// startCulvert starts culvert in rut and waits until it is on the interfaces.
-func (l *Lab) startCulvert(ctx context.Context, w waiter) error {
-	if err := l.spawn(culvertProcess, "rut", l.Culvert, "run", "-c", l.BGP.CulvertConfig); err != nil {
+// startCulvert starts culvert in a namespace and waits until it is on the interfaces.
+func (l *Lab) startCulvert(ctx context.Context, w waiter, ns, config string, interfaces ...string) error {
+	if err := l.spawn(ns+"-culvert", ns, l.Culvert, "run", "-c", config); err != nil {
 		return err
 	}
-	return w.until(ctx, "culvert in rut", func(context.Context) (bool, string) {
+	return w.until(ctx, "culvert in "+ns, func(context.Context) (bool, string) {
 		var missing []string
-		err := l.Do("rut", func() error {
-			for _, name := range []string{"to-left", "to-peer"} {
+		err := l.Do(ns, func() error {
+			for _, name := range interfaces {
 				link, err := netlink.LinkByName(name)
 				if err != nil {
 					return err
@@ -42,7 +39,7 @@ func (l *Lab) startCulvert(ctx context.Context, w waiter) error {
 		case len(missing) > 0:
 			return false, "not attached to " + strings.Join(missing, ", ")
 		}
-		return true, "attached to to-left and to-peer"
+		return true, "attached to " + strings.Join(interfaces, " and ")
 	})
 }
 

@@ -81,6 +81,7 @@ var topologies = map[string]topology{
 	"veth":   vethTopology,
 	"scion3": scion3Topology,
 	"bgp":    bgpTopology,
+	"filter": filterTopology,
 }
 
 // Topologies returns the names of what Up can build, each with a line that

@@ -24,6 +24,51 @@ func IPRouters() []string {
 	return routersThat(func(i *datapath.Instance) bool { return i.Route() != nil })
 }
 
+// RoutersHere lists the names of the data planes of this network namespace.
+func RoutersHere() []string {
+	return collect(datapath.ListHere, func(i *datapath.Instance) []string { return []string{i.Name()} })
+}
+
+// FilterRules lists the names of the filter's rules in this network namespace.
+func FilterRules() []string {
+	return ofFilter(func(f datapath.Filter) (names []string) {
+		for _, r := range f.Rules {
+			names = append(names, r.Name)
+		}
+		return names
+	})
+}
+
+// FilterSets lists the names of its sets.
+func FilterSets() []string {
+	return ofFilter(func(f datapath.Filter) (names []string) {
+		for _, s := range f.Sets {
+			names = append(names, s.Name)
+		}
+		return names
+	})
+}
+
+// FilterServices lists the services that it protects.
+func FilterServices() []string {
+	return ofFilter(func(f datapath.Filter) (names []string) {
+		for _, s := range f.Services {
+			names = append(names, s.Addr.String())
+		}
+		return names
+	})
+}
+
+func ofFilter(names func(datapath.Filter) []string) []string {
+	return collect(datapath.ListHere, func(i *datapath.Instance) []string {
+		f, err := i.Filter()
+		if err != nil {
+			return nil
+		}
+		return names(f)
+	})
+}
+
 func routersThat(fit func(*datapath.Instance) bool) []string {
 	return collect(datapath.List, func(i *datapath.Instance) []string {
 		if !fit(i) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,11 +29,18 @@ func Run(ctx context.Context, path string) error {
 			return err
 		}
 	}
+	wanted, err := compileFilter(n, path, n.Interfaces)
+	if err != nil {
+		return err
+	}
 	if n.SCION == nil {
-		return runRoute(ctx, n)
+		return runAlone(ctx, n, wanted)
 	}
 	deps := scion.Kernel(options(n), beside(ctx, n))
 	deps.Interfaces = n.Interfaces
+	if wanted != nil {
+		wanted.withFilter(&deps)
+	}
 	if attach := deps.Attach; n.Route != nil {
 		deps.Attach = func(r *scion.Router, interfaces []string) (scion.DataPlane, error) {
 			if err := checkTags(interfaces); err != nil { // the router may have found them itself
@@ -66,18 +72,22 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	if err != nil {
 		return err
 	}
-	if n.Route != nil {
-		return attachRoute(ctx, n, path, interfaces, out)
+	wanted, err := compileFilter(n, path, interfaces)
+	if err != nil {
+		return err
 	}
-	r, inst, missing, err := attach(ctx, path, interfaces, false)
+	switch {
+	case n.Route != nil:
+		return attachRoute(ctx, n, wanted, path, interfaces, out)
+	case n.SCION == nil:
+		return attachFilter(n, wanted, interfaces, out)
+	}
+	r, inst, missing, err := attach(ctx, path, interfaces, false, wanted)
 	if err != nil {
 		return err
 	}
 	defer inst.Close()
-	fmt.Fprintf(out, "router %s attached to %s\n", r.ID(), strings.Join(inst.Attached(), ", "))
-	for _, name := range inst.TakenOff() {
-		fmt.Fprintf(out, "taken off %s, which was not named\n", name)
-	}
+	tellAttached(inst, "router "+r.ID(), out)
 	for _, l := range missing {
 		fmt.Fprintf(out, "no neighbour for link %s yet: once %s answers, attach again\n", l.Name, l.Remote.Addr())
 	}
@@ -90,7 +100,7 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 // AttachTemporary is Attach for a measurement: the data plane is gone when the instance is closed, or with the
 // process. A link whose neighbour does not answer is an error.
 func AttachTemporary(ctx context.Context, path string, interfaces []string) (*datapath.Instance, error) {
-	_, inst, missing, err := attach(ctx, path, interfaces, true)
+	_, inst, missing, err := attach(ctx, path, interfaces, true, nil)
 	switch {
 	case err != nil:
 		return nil, err
@@ -105,7 +115,7 @@ func AttachTemporary(ctx context.Context, path string, interfaces []string) (*da
 }
 
 // attach also returns the links whose neighbour was not found.
-func attach(ctx context.Context, path string, interfaces []string, temporary bool) (
+func attach(ctx context.Context, path string, interfaces []string, temporary bool, wanted *wantedFilter) (
 	r *scion.Router, inst *datapath.Instance, missing []datapath.Link, err error,
 ) {
 	n, err := config.Load(path)
@@ -127,13 +137,19 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 		return nil, nil, nil, err
 	}
 	defer func() { _ = lock.Release() }()
+	if err := wanted.fits(r.ID()); err != nil {
+		return nil, nil, nil, err
+	}
 	o := options(n)
 	o.Name, o.Interfaces, o.Unattended, o.Temporary = r.ID(), interfaces, true, temporary
 	inst, err = datapath.Attach(o, r.Datapath)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if missing, err = prepare(ctx, inst, r); err != nil {
+	if err = wanted.apply(inst); err == nil {
+		missing, err = prepare(ctx, inst, r)
+	}
+	if err != nil {
 		if !inst.Adopted() {
 			_ = inst.DetachAll()
 		}

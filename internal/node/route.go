@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,8 +48,11 @@ func checkRoute(n *config.Node) error {
 	return checkTags(n.Interfaces)
 }
 
-// runRoute is Run without a SCION router.
-func runRoute(ctx context.Context, n *config.Node) error {
+// runAlone is Run without a SCION router.
+func runAlone(ctx context.Context, n *config.Node, wanted *wantedFilter) error {
+	if err := wanted.fits(n.Name); err != nil {
+		return err
+	}
 	o := options(n)
 	o.Name, o.Interfaces = n.Name, n.Interfaces
 	var listener net.Listener
@@ -69,10 +71,15 @@ func runRoute(ctx context.Context, n *config.Node) error {
 		return err
 	}
 	defer inst.Close()
+	if err := wanted.begin(inst); err != nil {
+		return err
+	}
 	log := logger()
 	log.Info("attached", "name", n.Name, "interfaces", inst.Attached(), "adopted", inst.Adopted())
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return serveRoute(ctx, n, inst, log) })
+	if n.Route != nil {
+		g.Go(func() error { return serveRoute(ctx, n, inst, log) })
+	}
 	g.Go(func() error { return refresh(ctx, inst, log) })
 	if listener != nil {
 		g.Go(func() error { return serveMetrics(ctx, listener, inst) })
@@ -167,12 +174,15 @@ const syncWait = 30 * time.Second
 
 // attachRoute is Attach with the IP router. Without a process there is no mirror: the kernel is asked for
 // each packet, and what devices and sysctls were like stays what the data plane knows.
-func attachRoute(ctx context.Context, n *config.Node, path string, interfaces []string, out io.Writer) error {
+func attachRoute(ctx context.Context, n *config.Node, wanted *wantedFilter, path string, interfaces []string, out io.Writer) error {
 	if n.SCION != nil {
 		return fmt.Errorf("%s has [scion] and [route]: both need the process, use culvert run -c %[1]s", path)
 	}
 	n.Interfaces = interfaces
 	if err := checkRoute(n); err != nil {
+		return err
+	}
+	if err := wanted.fits(n.Name); err != nil {
 		return err
 	}
 	o := options(n)
@@ -183,6 +193,9 @@ func attachRoute(ctx context.Context, n *config.Node, path string, interfaces []
 		return err
 	}
 	defer inst.Close()
+	if err := wanted.begin(inst); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, syncWait)
 	defer cancel()
 	synced := false
@@ -196,9 +209,6 @@ func attachRoute(ctx context.Context, n *config.Node, path string, interfaces []
 		}
 		return fmt.Errorf("reading devices and routes of this host: %w", err)
 	}
-	fmt.Fprintf(out, "%s attached to %s\n", n.Name, strings.Join(inst.Attached(), ", "))
-	for _, name := range inst.TakenOff() {
-		fmt.Fprintf(out, "taken off %s, which was not named\n", name)
-	}
+	tellAttached(inst, n.Name, out)
 	return nil
 }

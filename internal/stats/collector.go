@@ -22,7 +22,7 @@ const VerdictLimited = "limited"
 
 type collector struct{ source PortSource }
 
-// NewCollector gives the counters of all interfaces as metrics.
+// NewCollector gives the counters of all interfaces as metrics, and those of the filter if source is a FilterSource.
 func NewCollector(source PortSource) prometheus.Collector { return collector{source} }
 
 // Describe implements prometheus.Collector.
@@ -30,10 +30,12 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- packetsDesc
 	ch <- bytesDesc
 	ch <- lostDesc
+	describeFilter(ch)
 }
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
+	collectFilter(c.source, ch)
 	ports, err := c.source.Ports()
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(packetsDesc, err)

@@ -48,8 +48,12 @@ type Router struct {
 	Keys       []datapath.KeyInfo `json:"keys"`
 	// Route is the IP router, left out if there is none.
 	Route *Route `json:"route,omitempty"`
+	// Filter is the packet filter, left out if it has nothing to do.
+	Filter *Filter `json:"filter,omitempty"`
 	// ownKeyMissing is true when the key of the process that serves is not among Keys.
 	ownKeyMissing bool
+	// noSCION is true for a data plane without a SCION router, which has no keys.
+	noSCION bool
 }
 
 // Workers are CPUs, and how many packets may wait for each.
@@ -157,6 +161,7 @@ func describe(inst *datapath.Instance) (Router, error) {
 		Interfaces: []Interface{},
 		Links:      []Link{},
 		Keys:       []datapath.KeyInfo{},
+		noSCION:    len(inst.Config().Links) == 0,
 	}
 	if inst.Generic() {
 		r.Mode = "generic"
@@ -181,6 +186,9 @@ func describe(inst *datapath.Instance) (Router, error) {
 		r.Interfaces = append(r.Interfaces, i)
 	}
 	if err := r.describeRoute(inst); err != nil {
+		return r, err
+	}
+	if err := r.describeFilter(inst); err != nil {
 		return r, err
 	}
 	keys, err := inst.Keys()

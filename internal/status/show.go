@@ -81,6 +81,9 @@ func (r Router) text(now time.Time, forget string) []string {
 	if r.Route != nil && !r.gone() {
 		lines = append(lines, r.Route.lines()...)
 	}
+	if r.Filter != nil && !r.gone() {
+		lines = append(lines, r.Filter.line())
+	}
 	for _, i := range r.Interfaces {
 		lines = append(lines, i.text()...)
 	}
@@ -100,7 +103,7 @@ func (r Router) text(now time.Time, forget string) []string {
 // keyProblem says what the keys that are not loaded mean for packets.
 func (r Router) keyProblem() string {
 	switch {
-	case r.Route != nil && len(r.Links) == 0: // no SCION router
+	case r.noSCION, r.Route != nil && len(r.Links) == 0:
 		return ""
 	case r.ownKeyMissing:
 		return "the process's own key is not loaded: packets that fail under the loaded keys are dropped"

@@ -9,7 +9,8 @@ import (
 
 // Plot is one picture of a report.
 type Plot struct {
-	// Kind says what it shows, and ends the name of its file: rates, cost, instructions, scaling, ndr or latency.
+	// Kind says what it shows, and ends the name of its file: rates, cost, instructions, scaling, ndr, latency
+	// or floods.
 	Kind string
 	// SVG is the whole file. The same report gives the same bytes.
 	SVG []byte
@@ -30,6 +31,7 @@ var plotKinds = []plotKind{
 	{"instructions", func(row Row) bool { return row.Instructions != nil }, plotInstructions},
 	{"ndr", hasNDR, plotNDR},
 	{"latency", hasLatency, plotLatency},
+	{"floods", hasFloods, plotFloods},
 }
 
 // PlotKinds lists all kinds of pictures.

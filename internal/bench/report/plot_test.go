@@ -76,11 +76,11 @@ func plot(t *testing.T, r *Report, kind string) []shape {
 }
 
 func samples() []*Report {
-	return []*Report{vethSample(), costSample(), instructionSample(), workersSample(), ndrSample(), latencySample()}
+	return []*Report{vethSample(), costSample(), instructionSample(), workersSample(), ndrSample(), latencySample(), floodSample()}
 }
 
 func TestKindsOfPlots(t *testing.T) {
-	want := []string{"rates", "cost", "instructions", "rates scaling", "ndr", "latency"}
+	want := []string{"rates", "cost", "instructions", "rates scaling", "ndr", "latency", "floods"}
 	for i, r := range samples() {
 		var kinds []string
 		for _, p := range r.Plots() {
@@ -227,6 +227,8 @@ func TestCurves(t *testing.T) {
 		{workersSample(), "scaling", 4, 12, 0, 6},
 		// Six rows at three loads, half of them with a fine curve without marks.
 		{latencySample(), "latency", 18, 36, 0, 0},
+		// Three rows at four rates.
+		{floodSample(), "floods", 3, 8, 4, 12},
 	} {
 		all := plot(t, tc.report, tc.kind)
 		for class, want := range map[string]int{

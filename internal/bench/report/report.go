@@ -17,7 +17,9 @@ type Report struct {
 	Ratios map[string]float64 `json:"ratios,omitempty"`
 	// RatioSpreads has the same ratios with the smallest and the largest of all rounds.
 	RatioSpreads map[string]Spread `json:"ratio_spreads,omitempty"`
-	Machine      Machine           `json:"machine"`
+	// SoftRatios maps "A/B" to the same of what a CPU takes that does nothing but receive (see Filter.SoftMpps).
+	SoftRatios map[string]Spread `json:"soft_ratios,omitempty"`
+	Machine    Machine           `json:"machine"`
 }
 
 // Row is what was measured of one row, over all rounds. What a scenario does not measure is absent.
@@ -50,6 +52,10 @@ type Row struct {
 	Order *Order `json:"order,omitempty"`
 	// Routes is what a router had to route by.
 	Routes *Routes `json:"routes,omitempty"`
+	// Filter is what a packet filter had to do, and what it took.
+	Filter *Filter `json:"filter,omitempty"`
+	// Floods has one entry for each rate of a flood, in ascending order.
+	Floods []Flood `json:"floods,omitempty"`
 	// NDR is the highest rate without loss, in millions of packets a second: the no drop rate.
 	NDR *Spread `json:"ndr_mpps,omitempty"`
 	// Latency has one entry for each offered rate, in ascending order.

@@ -125,3 +125,20 @@ func latencySample() *Report {
 	}
 	return r
 }
+
+// floodSample has three filters during four floods, one of them invalid.
+func floodSample() *Report {
+	r := &Report{Scenario: "filter", Machine: testMachine}
+	for j, name := range []string{"culvert", "nft-netdev", "iptables-raw"} {
+		row := Row{Name: name + "@tcp", FrameSize: 60, Valid: j != 1, Filter: &Filter{Rules: 1}}
+		for i, rate := range []float64{0, 0.5, 1, 4} {
+			left := 1 / (1 + float64(i*j))
+			row.Floods = append(row.Floods, Flood{
+				Asked: rate, Most: i == 3, Offered: Spread{rate, rate, rate},
+				Transactions: Spread{20000 * left, 19000 * left, 21000 * left}, Share: Spread{left, left, left},
+			})
+		}
+		r.Rows = append(r.Rows, row)
+	}
+	return r
+}

@@ -32,6 +32,11 @@ func (r *Report) WriteTable(w io.Writer) error {
 		writeMarkdown(&b, latencyColumns(rows))
 		b.WriteByte('\n')
 	}
+	if rows := keep(r.Rows, hasFloods); len(rows) > 0 {
+		b.WriteString("Transactions a second of an innocent client, by the rate of a flood\n\n")
+		writeMarkdown(&b, floodColumns(rows))
+		b.WriteByte('\n')
+	}
 	r.writeNotes(&b)
 	fmt.Fprintf(&b, "%s\n", r.Machine)
 	_, err := io.WriteString(w, b.String())
@@ -44,7 +49,7 @@ func hasLatency(row Row) bool { return len(row.Latency) > 0 }
 // hasFigures tells whether a row belongs into a table of rates and costs: it does too if it has no figures at all, so
 // that no row is missing from all tables.
 func hasFigures(row Row) bool {
-	return row.Mpps != nil || row.NsPerPacket != nil || row.Instructions != nil || !hasNDR(row) && !hasLatency(row)
+	return row.Mpps != nil || row.NsPerPacket != nil || row.Instructions != nil || !hasNDR(row) && !hasLatency(row) && !hasFloods(row)
 }
 
 func keep(rows []Row, want func(Row) bool) []Row {
@@ -101,6 +106,7 @@ func (r *Report) columns(g group) []column {
 	add("max", cost(Spread.most))
 	add("best", func(row Row) string { return number(row.Best, "%.1f") })
 	add("instructions", func(row Row) string { return number(row.Instructions, "%.1f") })
+	filterColumns(add)
 	add("frames", func(row Row) string {
 		if row.Frames == 0 {
 			return ""
@@ -115,6 +121,9 @@ func (r *Report) columns(g group) []column {
 			base, _ := split(row.Name)
 			return r.ratioCell(row.Name, base+"@"+variant)
 		})
+	}
+	for _, base := range r.bases(g) {
+		add("soft x "+shortIn(base, g.variant), func(row Row) string { return r.softRatioCell(row.Name, base) })
 	}
 	add("offered", func(row Row) string { return figure(row.Offered, Spread.median, "%.3f") })
 	add("lost", Row.lostCell)
@@ -188,6 +197,15 @@ func (r *Report) ratioCell(name, base string) string {
 	default:
 		return fmt.Sprintf("%.2f", ratio)
 	}
+}
+
+// softRatioCell is that of what a CPU takes that does nothing but receive.
+func (r *Report) softRatioCell(name, base string) string {
+	ratio, known := r.SoftRatios[name+"/"+base]
+	if !known {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", ratio.Median)
 }
 
 // lostCell is the share of all packets sent that did not arrive.

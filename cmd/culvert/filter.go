@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/filter"
+	"culvert/internal/filterview"
+	"culvert/internal/node"
+)
+
+func newFilterCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "filter",
+		Short: "drop, count and limit packets in the driver, by tcpdump's expressions",
+		Long: `The packet filter of a running data plane: rules in tcpdump's language, sets of
+addresses, limits, services protected from floods of SYNs. Needs root.
+
+A packet is asked about in front of everything else; the first rule that matches
+and drops or passes decides. Each change is made at once for all interfaces: a
+packet meets the rules as they were, or as they are to be. Counters of a rule
+stay with its name. No process is needed; the data plane keeps the rules until
+they are deleted or it is detached. Rules that are to be there from the start
+belong into the [filter] table of the configuration (see 'culvert run --help').
+
+A data plane comes from 'culvert run' or 'culvert attach'. A file with only
+interfaces and an empty [filter] table makes one that does nothing else.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: needVerb,
+	}
+	cmd.AddCommand(
+		newFilterAddCmd(), newFilterListCmd(), newFilterWatchCmd(), newFilterDelCmd(), newFilterFlushCmd(), newFilterTestCmd(),
+		newFilterSetCmd(), newFilterProtectCmd(), newFilterUnprotectCmd(), newFilterTopCmd(),
+	)
+	return cmd
+}
+
+// onFlag is for commands that mean one data plane.
+func onFlag(cmd *cobra.Command, on *string) {
+	cmd.Flags().StringVar(on, "on", "", "the data plane (default: the only one here)")
+	completeFlag(cmd, "on", func([]string) []string { return node.RoutersHere() })
+}
+
+// filterError gives a wrong question the status of wrong usage. An expression that does not compile is none.
+func filterError(err error) error {
+	var (
+		part *filter.PartError
+		view *filterview.UsageError
+	)
+	switch {
+	case errors.Is(err, filter.ErrEverything):
+		return usageError(errors.New("drop without an expression or a set drops every packet: say --all if it is meant to"))
+	case errors.As(err, &part) && part.Part != filter.PartExpression, errors.As(err, &view):
+		return usageError(err)
+	}
+	return err
+}
+
+func filterRules(args []string) []string { return unused(node.FilterRules(), args) }
+
+func filterSets(args []string) []string { return unused(node.FilterSets(), args) }
+
+// setRefs completes references of rules to sets.
+func setRefs([]string) []string {
+	var refs []string
+	for _, name := range node.FilterSets() {
+		refs = append(refs, "@"+name, "!@"+name)
+	}
+	return refs
+}
+
+// ruleFlags are the parts of a rule beside action, rate and expression.
+func ruleFlags(cmd *cobra.Command, s *filter.Spec, file *string) {
+	f := cmd.Flags()
+	f.StringArrayVarP(&s.Interfaces, "iface", "i", nil, "incoming interface; may be repeated")
+	f.StringArrayVar(&s.Src, "src", nil, "set for the source: @NAME, !@NAME; may be repeated")
+	f.StringArrayVar(&s.Dst, "dst", nil, "set for the destination: @NAME, !@NAME")
+	f.StringVarP(file, "file", "f", "", "file with an expression or a program")
+	f.StringVar(&s.Per, "per", "", "what has a rate of its own: src, dst, src/24,48")
+	f.StringVar(&s.Burst, "burst", "", "packets or bytes that may come at once")
+	f.IntVar(&s.Entries, "entries", 0, "addresses to keep in mind at least")
+	f.BoolVar(&s.All, "all", false, "drop every packet: to be said for such a rule")
+	completeFlag(cmd, "iface", attachedInterfaces)
+	completeFlag(cmd, "src", setRefs)
+	completeFlag(cmd, "dst", setRefs)
+	completeFlag(cmd, "per", fixed("src", "dst", "src/24,48", "dst/24,48"))
+	completeFileFlag(cmd, "file", "")
+}
+
+// ruleArgs reads ACTION [RATE] [EXPRESSION...] into s.
+func ruleArgs(cmd *cobra.Command, s *filter.Spec, file string, args []string) error {
+	if len(args) == 0 {
+		return usageError(errors.New("say what to do with packets: drop, pass, count or limit RATE"))
+	}
+	s.Action, args = args[0], args[1:]
+	if s.Action == "limit" && len(args) > 0 {
+		s.Rate, args = args[0], args[1:]
+	}
+	switch {
+	case file != "" && len(args) > 0:
+		return usageError(errors.New("an expression beside --file: give one of them"))
+	case len(args) == 1 && args[0] == "-":
+		file = "-"
+	case len(args) > 0:
+		text := strings.Join(args, " ")
+		s.Expression = &text
+	}
+	if file == "" {
+		return nil
+	}
+	text, err := filter.ReadText(file, cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	s.Expression = &text
+	return nil
+}
+
+// completeRule completes an action, then nothing: no shell knows expressions.
+func completeRule(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return completeArgs(nothing, fixed(filter.Actions...))(cmd, args, typed)
+}

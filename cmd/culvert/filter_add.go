@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/filter"
+	"culvert/internal/node"
+)
+
+func newFilterAddCmd() *cobra.Command {
+	var (
+		on, file string
+		spec     filter.Spec
+		at       filter.Place
+		replace  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "add [flags] ACTION [RATE] ['EXPRESSION' | -f FILE | -]",
+		Short: "add a rule",
+		Long: `Add a rule behind the others, or where --first or --before says.
+
+The actions are:
+
+  drop        drop the packet
+  pass        skip the rest of the filter
+  count       count it, and ask the next rule
+  limit RATE  drop what is over RATE, and ask the next rule for the rest
+
+An expression is one of libpcap (pcap-filter(7)) for Ethernet frames, in one
+word or several. In its place - reads standard input and -f a file: with an
+expression, or with a program as tcpdump -ddd or -dd prints it. A rule matches
+if all it has does: expression, sets, interfaces. With none of these it matches
+every packet, which drop wants to have confirmed by --all.
+
+RATE counts packets (1000/s, 1000pps, 10kpps, 1Mpps), bytes (500kB/s) or bits
+(10Mbit/s) of whole frames; k, M and G are thousands. With --per, each source or
+destination address has the rate for itself, or each prefix: of IPv4 and IPv6
+(src/24,48), or of one of them (src/24, dst/64), with whole addresses of the
+other. Two rules that limit both apply.
+
+What does not compile, what XDP cannot see (inbound, outbound) and what names an
+unknown set or interface is refused, and the rules stay as they are.`,
+		Example: `  culvert filter add drop icmp
+  culvert filter add --name dns limit 1kpps --per src/24,48 udp port 53
+  culvert filter add -i eth1 --src @bad --src '!@good' drop
+  tcpdump -ddd icmp | culvert filter add --name noicmp drop -`,
+		Args:              usageArgs(cobra.ArbitraryArgs),
+		ValidArgsFunction: completeRule,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case at.First && at.Before != "":
+				return usageError(errors.New("--first beside --before: give one of them"))
+			case replace && (at.First || at.Before != ""):
+				return usageError(errors.New("--replace keeps the place of the rule: leave --first and --before out"))
+			case replace && spec.Name == "":
+				return usageError(errors.New("--replace needs --name: which rule is it"))
+			}
+			if err := ruleArgs(cmd, &spec, file, args); err != nil {
+				return err
+			}
+			return filterError(node.AddRule(on, spec, at, replace, cmd.OutOrStdout()))
+		},
+	}
+	cmd.Flags().StringVar(&spec.Name, "name", "", "name of the rule (default rule1, rule2 and so on)")
+	cmd.Flags().BoolVar(&at.First, "first", false, "in front of all rules")
+	cmd.Flags().StringVar(&at.Before, "before", "", "in front of the rule of that name")
+	cmd.Flags().BoolVar(&replace, "replace", false, "in the place of the rule --name, with its counters")
+	completeFlag(cmd, "name", func([]string) []string { return node.FilterRules() })
+	completeFlag(cmd, "before", func([]string) []string { return node.FilterRules() })
+	ruleFlags(cmd, &spec, &file)
+	onFlag(cmd, &on)
+	return cmd
+}
+
+func newFilterDelCmd() *cobra.Command {
+	var on string
+	cmd := &cobra.Command{
+		Use:               "del NAME...",
+		Short:             "delete rules, with their counters",
+		Long:              "Delete rules, with their counters: all that are named, or none.",
+		Args:              usageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: completeArgs(filterRules),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return filterError(node.DeleteRules(on, args, cmd.OutOrStdout()))
+		},
+	}
+	onFlag(cmd, &on)
+	return cmd
+}
+
+func newFilterFlushCmd() *cobra.Command {
+	var (
+		on  string
+		all bool
+	)
+	cmd := &cobra.Command{
+		Use:   "flush",
+		Short: "delete all rules",
+		Long: `Delete all rules, with their counters; with --all also sets and protected
+services. Those of the configuration file come back when it is read again.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return filterError(node.Flush(on, all, cmd.OutOrStdout()))
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "sets and protected services too")
+	onFlag(cmd, &on)
+	return cmd
+}

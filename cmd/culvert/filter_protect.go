@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/datapath"
+	"culvert/internal/filter"
+	"culvert/internal/node"
+)
+
+func newFilterProtectCmd() *cobra.Command {
+	var (
+		on string
+		s  datapath.FilterService
+	)
+	cmd := &cobra.Command{
+		Use:   "protect ADDRESS:PORT",
+		Short: "answer SYNs to a TCP service with cookies, in the driver",
+		Long: `Protect a TCP service from floods of SYNs: they are answered with SYN cookies in
+the driver, and nothing is kept in mind for a connection before its handshake
+has proved that somebody is there. Only then does the service hear of it.
+
+The service is on this host, or with --forwarded on another that packets go to
+through this one. A SYNPROXY rule of netfilter has to be there then, to take the
+cookies; --mss and --wscale are what the answers announce in the service's name,
+and have to be those of the rule. For a service on this host the answers say
+what the kernel would. 'culvert doctor' checks what the host has to be set to.`,
+		Example: "  culvert filter protect 192.0.2.1:80\n  culvert filter protect '[2001:db8::1]:443' --forwarded --mss 1440",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			addr, err := filter.ParseService(args[0])
+			if err != nil {
+				return usageError(err)
+			}
+			s.Addr = addr
+			if key, err := filter.CheckService(s); err != nil {
+				return usageError(fmt.Errorf("--%s: %w", key, err))
+			}
+			return filterError(node.Protect(on, s, cmd.OutOrStdout()))
+		},
+	}
+	cmd.Flags().BoolVar(&s.Forwarded, "forwarded", false, "the service is on another host")
+	cmd.Flags().Uint16Var(&s.MSS, "mss", 0, "with --forwarded: largest segment it takes (default 1460)")
+	cmd.Flags().Uint8Var(&s.WindowScale, "wscale", 0, "with --forwarded: shift of its windows (default 7)")
+	onFlag(cmd, &on)
+	return cmd
+}
+
+func newFilterUnprotectCmd() *cobra.Command {
+	var on string
+	cmd := &cobra.Command{
+		Use:               "unprotect ADDRESS:PORT",
+		Short:             "leave SYNs to the service again",
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, func([]string) []string { return node.FilterServices() }),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			addr, err := filter.ParseService(args[0])
+			if err != nil {
+				return usageError(err)
+			}
+			return filterError(node.Unprotect(on, addr, cmd.OutOrStdout()))
+		},
+	}
+	onFlag(cmd, &on)
+	return cmd
+}

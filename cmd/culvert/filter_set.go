@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+
+	"culvert/internal/filterview"
+	"culvert/internal/node"
+)
+
+func newFilterSetCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "set",
+		Short: "named sets of prefixes, or of addresses with ports, for rules",
+		Long: `Named sets, which rules ask for with --src and --dst: a million entries cost a
+packet little more than ten. Each change is made at once: a packet meets the set
+as it was, or as it is to be.
+
+A set has prefixes of both families:
+
+  192.0.2.1   192.0.2.0/24   192.0.2.5-192.0.2.77   2001:db8::/32
+
+or, with --type endpoint, addresses with ports:
+
+  192.0.2.1:53   [2001:db8::1]:53
+
+A file has entries with blanks or line ends between them, and comments from # to
+the end of a line. Behind an entry may stand how long it stays: timeout 10m. A
+file with a bad line is refused as a whole.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: needVerb,
+	}
+	cmd.AddCommand(newFilterSetAddCmd(), newFilterSetReplaceCmd(), newFilterSetDelCmd(), newFilterSetListCmd())
+	return cmd
+}
+
+// setFlags are for commands that put entries into a set.
+func setFlags(cmd *cobra.Command, c *node.SetChange) {
+	f := cmd.Flags()
+	f.StringVarP(&c.File, "file", "f", "", "file with entries, - for standard input")
+	f.StringVar(&c.Timeout, "timeout", "", "how long entries stay: 90s, 10m, 1d (default for good)")
+	f.StringVar(&c.Type, "type", "", "what a new set has: prefix (default) or endpoint")
+	completeFileFlag(cmd, "file", "")
+	completeFlag(cmd, "type", fixed("prefix", "endpoint"))
+	onFlag(cmd, &c.On)
+}
+
+func newFilterSetAddCmd() *cobra.Command {
+	var c node.SetChange
+	cmd := &cobra.Command{
+		Use:   "add NAME {ENTRY... | -f FILE}",
+		Short: "add entries to a set, which is made if it is not there",
+		Long: `Add entries to a set, which is made if it is not there. An entry that is in the
+set already stays for the longer of the two times.`,
+		Example: "  culvert filter set add bad 192.0.2.0/24 2001:db8::7 --timeout 10m\n" +
+			"  culvert filter set add resolvers --type endpoint 192.0.2.53:53",
+		Args:              usageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, filterSets),
+		RunE:              func(cmd *cobra.Command, args []string) error { return changeSet(cmd, c, args) },
+	}
+	cmd.Flags().BoolVar(&c.Replace, "replace", false, "in the place of all that the set has")
+	setFlags(cmd, &c)
+	return cmd
+}
+
+func newFilterSetReplaceCmd() *cobra.Command {
+	var c node.SetChange
+	cmd := &cobra.Command{
+		Use:               "replace NAME {ENTRY... | -f FILE}",
+		Short:             "put entries in the place of all that a set has",
+		Example:           "  culvert filter set replace bad -f bad.txt",
+		Args:              usageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, filterSets),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.Replace = true
+			return changeSet(cmd, c, args)
+		},
+	}
+	setFlags(cmd, &c)
+	return cmd
+}
+
+func changeSet(cmd *cobra.Command, c node.SetChange, args []string) error {
+	c.Name, c.Entries = args[0], args[1:]
+	switch {
+	case c.File != "" && len(c.Entries) > 0:
+		return usageError(errors.New("entries beside --file: give one of them"))
+	case c.File == "" && len(c.Entries) == 0:
+		return usageError(errors.New("no entries: name some, or a file with -f"))
+	case c.Type != "" && c.Type != "prefix" && c.Type != "endpoint":
+		return usageError(errors.New("--type is prefix or endpoint"))
+	}
+	c.Stdin, c.Out = cmd.InOrStdin(), cmd.OutOrStdout()
+	if isatty.IsTerminal(os.Stderr.Fd()) {
+		c.Progress = cmd.ErrOrStderr()
+	}
+	return filterError(node.ChangeSet(c))
+}
+
+func newFilterSetDelCmd() *cobra.Command {
+	var on string
+	cmd := &cobra.Command{
+		Use:   "del NAME [ENTRY...]",
+		Short: "delete a set, or entries of it",
+		Long: `Delete a set that no rule asks for, or entries of it. A prefix goes also from
+within a larger one, whose rest stays. Entries that are not there are refused.`,
+		Args:              usageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, filterSets),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return filterError(node.DeleteSet(on, args[0], cmd.OutOrStdout()))
+			}
+			return filterError(node.DeleteEntries(on, args[0], args[1:], cmd.OutOrStdout()))
+		},
+	}
+	onFlag(cmd, &on)
+	return cmd
+}
+
+func newFilterSetListCmd() *cobra.Command {
+	var (
+		on     string
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:     "list [NAME]",
+		Aliases: []string{"show"},
+		Short:   "show the sets, or the entries of one",
+		Long: `Show the sets with how many entries they have and which rules ask for them; or
+the entries of one, a line each, as 'culvert filter set add -f' reads them.
+Prefixes beside each other are joined.
+
+With -j, an object {"sets": [...]} whose members are:
+
+  set, type, from                     type: prefix or endpoint; from: file, hand
+  count                               entries
+  rules                               names of the rules that ask for it
+
+or, of one set, {"set", "type", "from", "entries": [...]} with the members:
+
+  entry, seconds                      and how long it still stays, if it ends`,
+		Args:              usageArgs(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, filterSets),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return filterError(filterview.ListSets(on, asJSON, cmd.OutOrStdout()))
+			}
+			return filterError(filterview.ListSet(on, strings.Join(args, ""), asJSON, cmd.OutOrStdout()))
+		},
+	}
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	onFlag(cmd, &on)
+	return cmd
+}

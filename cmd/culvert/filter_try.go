@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/filter"
+	"culvert/internal/filterview"
+	"culvert/internal/node"
+)
+
+func newFilterTestCmd() *cobra.Command {
+	var (
+		o            filterview.TestOptions
+		spec         filter.Spec
+		config, file string
+	)
+	cmd := &cobra.Command{
+		Use:   "test PCAP [ACTION [RATE] 'EXPRESSION']",
+		Short: "say which rule takes each packet of a pcap file",
+		Long: `Say which rule takes each packet of a pcap or pcapng file (- for standard input)
+and what becomes of the packet: number, seconds from the first one, verdict,
+rule, and the packet in short; then how many packets each rule matched.
+
+The rules are the running ones; or those of a configuration file (-c), with its
+sets; or one that stands behind the file's name, with the flags of 'culvert
+filter add' and the running sets. The same program judges that would run on an
+interface, but it is attached nowhere, and nothing that runs counts anything. A
+limit never drops here: how fast a file can be read says nothing. Protected
+services are left out.
+
+A rule that asks for an interface matches if --iif names it.
+
+With -j, an object {"packets": [...], "totals": {...}}:
+
+  packets                             number, time, length, captured (if cut),
+                                      summary, verdict (drop or pass), rule,
+                                      matched, short, malformed
+  totals                              packets, dropped, passed, cut, short,
+                                      malformed, rules (rule, matched, decided)
+  error                               why it has ended early, if it has`,
+		Example: `  culvert filter test attack.pcap
+  culvert filter test attack.pcap drop udp port 53 and greater 512
+  culvert filter test -c culvert.toml - < attack.pcapng`,
+		Args:              usageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, nil, fixed(filter.Actions...)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Path, o.Stdin, o.Out = args[0], cmd.InOrStdin(), cmd.OutOrStdout()
+			rest := args[1:]
+			switch {
+			case config != "" && (len(rest) > 0 || file != ""):
+				return usageError(errors.New("a rule beside --config: give one of them"))
+			case o.Path == "-" && (file == "-" || len(rest) > 0 && rest[len(rest)-1] == "-"):
+				return usageError(errors.New("standard input can be the packets or the expression, not both"))
+			case config != "":
+				var err error
+				if o.Filter, o.Members, err = node.LoadFilter(config); err != nil {
+					return err
+				}
+			case len(rest) > 0:
+				if err := ruleArgs(cmd, &spec, file, rest); err != nil {
+					return err
+				}
+				spec.Name = "rule"
+				rule, err := spec.Rule()
+				if err != nil {
+					return filterError(err)
+				}
+				o.Filter = filterview.Only(rule)
+			}
+			return filterError(filterview.Test(o))
+		},
+	}
+	cmd.Flags().StringVarP(&config, "config", "c", "", "configuration file with the rules to try")
+	cmd.Flags().StringVar(&o.Interface, "iif", "", "interface that the packets come in by")
+	cmd.Flags().BoolVarP(&o.JSON, "json", "j", false, "print JSON")
+	ruleFlags(cmd, &spec, &file)
+	completeFileFlag(cmd, "config", "toml")
+	completeFlag(cmd, "iif", hostInterfaces)
+	onFlag(cmd, &o.On)
+	return cmd
+}

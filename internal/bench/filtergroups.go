@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// filterGroup is a set of rows of scenario filter that get the same packets and have the same rules.
+type filterGroup struct {
+	name string
+	idle int
+	// set is how many prefixes the set of sources has, 0 for a rule about ICMP in its place.
+	set int
+	// sources is how many addresses the flood comes from, 0 for one.
+	sources int
+	// pass has packets sent that no rule drops.
+	pass bool
+	// share, if not 0, is the rate at which packets are sent, as a share of what iptables-raw takes of a flood; pace is
+	// that in packets a second, once it is known.
+	share, pace float64
+	// tcp has transactions of an innocent client counted.
+	tcp bool
+	// rows are those that the group has unless others are asked for, all if empty.
+	rows []string
+	// cost has culvert's programs measured by themselves.
+	cost bool
+	// open is set in groups of rows without any rule.
+	open bool
+}
+
+// Rows that groups compare with, and those that have few rows.
+var (
+	rulesRows = []string{"none", "xdp-drop", "culvert", "nft-netdev", "iptables-raw"}
+	setRows   = []string{"xdp-drop", "culvert", "nft-netdev", "ipset"}
+	tcpRows   = []string{"xdp-icmp", "culvert", "nft-netdev", "iptables-raw", "iptables-conntrack"}
+)
+
+// nftMost is how large a set nftables gets: it takes more than a minute for a million prefixes.
+const nftMost = 100_000
+
+// costGroup is the group of programs by themselves.
+const costGroup = "cost"
+
+// Sources of a flood that caches hold, and that they do not.
+const (
+	warmSources = 16
+	coldSources = 65536
+)
+
+// filterGroups are all there are, in batches whose rows take turns.
+func filterGroups() [][]*filterGroup {
+	var loads, rules, sets []*filterGroup
+	for _, percent := range []int{25, 50, 100} {
+		loads = append(loads, &filterGroup{name: "load-" + strconv.Itoa(percent), share: float64(percent) / 100})
+	}
+	for _, n := range []int{1, 10, 100, 1000} {
+		name := "rules-" + strconv.Itoa(n)
+		rules = append(rules,
+			&filterGroup{name: name + "-drop", idle: n - 1, rows: rulesRows},
+			&filterGroup{name: name + "-pass", idle: n - 1, pass: true, rows: rulesRows})
+	}
+	for _, n := range []int{0, 10, 10_000, 1_000_000} {
+		name := "set-none"
+		if n > 0 {
+			name = "set-" + strconv.Itoa(n)
+		}
+		sets = append(sets,
+			&filterGroup{name: name + "-warm", set: n, sources: warmSources, rows: setRows},
+			&filterGroup{name: name + "-cold", set: n, sources: coldSources, rows: setRows})
+	}
+	return [][]*filterGroup{
+		{{name: floodGroup}}, loads, rules, sets, {{name: costGroup, cost: true}}, {{name: "tcp", tcp: true, rows: tcpRows}},
+	}
+}
+
+// FilterGroups lists the names of the groups of scenario filter.
+func FilterGroups() []string {
+	var names []string
+	for _, batch := range filterGroups() {
+		for _, g := range batch {
+			names = append(names, g.name)
+		}
+	}
+	return names
+}
+
+// filterGroups are those that the options ask for, all without. The beginning of a name asks for all that begin so up to
+// a dash. Batches without any are left out.
+func (o Options) filterGroups() ([][]*filterGroup, error) {
+	all := filterGroups()
+	if len(o.Groups) == 0 {
+		return all, nil
+	}
+	asked := func(name, word string) bool { return name == word || strings.HasPrefix(name, word+"-") }
+	for _, word := range o.Groups {
+		if !slices.ContainsFunc(FilterGroups(), func(name string) bool { return asked(name, word) }) {
+			return nil, fmt.Errorf("%w group %q: there are %s, and load, rules, set, set-10 and the like for all of a kind",
+				ErrUnknown, word, strings.Join(FilterGroups(), ", "))
+		}
+	}
+	var kept [][]*filterGroup
+	for _, batch := range all {
+		batch = slices.DeleteFunc(batch, func(g *filterGroup) bool {
+			return !slices.ContainsFunc(o.Groups, func(word string) bool { return asked(g.name, word) })
+		})
+		if len(batch) > 0 {
+			kept = append(kept, batch)
+		}
+	}
+	return kept, nil
+}
+
+// has tells whether a row is measured in the group.
+func (g *filterGroup) has(c candidate) bool {
+	switch c.name {
+	case "none":
+		// A flood that nobody drops is answered.
+		return g.pass
+	case "xdp-drop":
+		return !g.pass && !g.tcp
+	}
+	if c.name == "nft-netdev" && g.set > nftMost {
+		return false
+	}
+	return len(g.rows) == 0 || slices.Contains(g.rows, c.name)
+}
+
+// nice is the nice value of the group's generators, which have a client beside them where there are transactions.
+func (g *filterGroup) nice() int {
+	if g.tcp {
+		return soonGenerator
+	}
+	return 0
+}
+
+// against are the rows that others of the group are compared with.
+func (g *filterGroup) against() []string {
+	switch {
+	case g.sources > 0:
+		return []string{"xdp-drop", "ipset", "nft-netdev"}
+	case len(g.rows) > 0:
+		return []string{"none", "xdp-drop", "iptables-raw", "nft-netdev"}
+	default:
+		return []string{"xdp-drop", "iptables-raw", "iptables-input", "iptables-conntrack"}
+	}
+}
+
+// frames are the packets of the group to a host.
+func (g *filterGroup) frames(p Path, set []netip.Prefix) ([][]byte, error) {
+	switch {
+	case g.pass:
+		return innocentUDP(p)
+	case g.sources > 0 && len(set) > 0:
+		return floodOf(p, set, g.sources), nil
+	case g.sources > 0:
+		return floodOf(p, []netip.Prefix{netip.PrefixFrom(floodSource, 8)}, g.sources), nil
+	default:
+		return floodICMP(p), nil
+	}
+}
+
+// rulesOf is what the filter of a row has.
+func (g *filterGroup) rulesOf(c candidate) filterRules {
+	rules := filterRules{Idle: g.idle, Set: randomPrefixes(g.set)}
+	if c.name == "ipset" && g.sources == 0 {
+		// Otherwise it would be iptables.
+		rules.Set = []netip.Prefix{netip.PrefixFrom(floodSource, floodSource.BitLen())}
+	}
+	return rules
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cbpf
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// ReplaceFunction returns the instructions of a program with another body for one of its functions. What the kernel
+// has to know about the function (its type, its first line) stays.
+func ReplaceFunction(insns asm.Instructions, name string, body asm.Instructions) (asm.Instructions, error) {
+	if len(body) == 0 || body[0].Symbol() != "" {
+		return nil, fmt.Errorf("replace the function %s: its new body is empty or starts with a label", name)
+	}
+	start := -1
+	for i := range insns {
+		if insns[i].Symbol() == name {
+			start = i
+			break
+		}
+	}
+	if start < 0 {
+		return nil, fmt.Errorf("replace the function %s: the program has none of that name", name)
+	}
+	end := start + 1
+	for end < len(insns) && btf.FuncMetadata(&insns[end]) == nil {
+		end++
+	}
+	first := btf.WithFuncMetadata(body[0], btf.FuncMetadata(&insns[start]))
+	first = first.WithSource(insns[start].Source()).WithSymbol(name)
+	out := make(asm.Instructions, 0, len(insns)+len(body))
+	out = append(out, insns[:start]...)
+	out = append(out, first)
+	out = append(out, body[1:]...)
+	return append(out, insns[end:]...), nil
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/cbpf"
+)
+
+// Places in the counters of the filter, as bpf/filter_count.h has them.
+const (
+	filterPlaceShort     = 0
+	filterPlaceMalformed = 1
+	filterPlaceRules     = 2 // two for each rule
+	filterMaxRules       = 4096
+)
+
+// filterQuiet is up to how many rules the verifier is asked for its reasons.
+const filterQuiet = 100
+
+// filterForeign are the maps of the filter's object that are not its own: those of the pipeline, and what belongs to
+// one program.
+func filterForeign(name string) bool {
+	switch name {
+	case filterMapPorts, filterMapCounters, filterMapFilterRest, filterMapFilterServices, filterMapFilterTopBuckets:
+		return true
+	}
+	return name[0] == '.' // variables
+}
+
+// newFilterMaps makes what a filter keeps from program to program, but for those that are there already. It names those
+// that it has made.
+func newFilterMaps(have map[string]*ebpf.Map) (all map[string]*ebpf.Map, made []string, err error) {
+	spec, err := loadFilter()
+	if err != nil {
+		return nil, nil, err
+	}
+	all = make(map[string]*ebpf.Map)
+	for name, ms := range spec.Maps {
+		if filterForeign(name) {
+			continue
+		}
+		if m := have[name]; m != nil {
+			all[name], err = m.Clone()
+		} else {
+			all[name], err = ebpf.NewMap(ms)
+			made = append(made, name)
+		}
+		if err != nil {
+			delete(all, name)
+			closeMaps(all)
+			return nil, nil, fmt.Errorf("creating map %s: %w", name, loadError(err))
+		}
+	}
+	return all, made, nil
+}
+
+func closeMaps(all map[string]*ebpf.Map) {
+	for _, m := range all {
+		m.Close()
+	}
+}
+
+// filterProgram is what stands in front of rx.
+type filterProgram struct {
+	prog *ebpf.Program
+	rest *ebpf.Map // leads to rx; a table of programs is emptied when nobody holds it
+	top  *ebpf.Map // who sends most, nil if nobody asks
+}
+
+func (p *filterProgram) close() {
+	if p != nil {
+		p.prog.Close()
+		p.rest.Close()
+		p.top.Close()
+	}
+}
+
+// filterOn is what a program is loaded for.
+type filterOn struct {
+	steps    []filterStep
+	services []FilterService
+	top      FilterTopBy
+	talkers  *ebpf.Map // of a program before, to go on with; or nil
+	tracing  bool      // leave a trace of each rule: for a FilterTester
+}
+
+func (on *filterOn) any() bool {
+	return len(on.steps) > 0 || len(on.services) > 0 || on.top != FilterTopOff
+}
+
+func (on *filterOn) looks() bool {
+	return len(on.services) > 0 || on.top != FilterTopOff ||
+		slices.ContainsFunc(on.steps, func(s filterStep) bool { return s.looks() })
+}
+
+// loadFilterProgram loads a program in front of rx, with the maps of the filter and those of the pipeline. Without both
+// it stands for itself.
+func loadFilterProgram(on *filterOn, fm, pm map[string]*ebpf.Map, rx *ebpf.Program) (*filterProgram, error) {
+	spec, err := loadFilter()
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range map[string]any{
+		filterVarFilterLooks:   on.looks(),
+		filterVarFilterRuled:   len(on.steps) > 0,
+		filterVarFilterTracing: on.tracing,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	if err := errors.Join(setFilterServices(spec, on.services), setFilterTop(spec, on.top)); err != nil {
+		return nil, err
+	}
+	ps := spec.Programs[filterProgFilter]
+	if ps.Instructions, err = on.functions(ps.Instructions); err != nil {
+		return nil, err
+	}
+	replace := maps.Clone(fm)
+	for _, name := range []string{filterMapPorts, filterMapCounters} {
+		if m := pm[name]; m != nil {
+			replace[name] = m
+			spec.Maps[name].MaxEntries = m.MaxEntries()
+		}
+	}
+	if on.top != FilterTopOff && on.talkers != nil {
+		replace[filterMapFilterTopBuckets] = on.talkers
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		MapReplacements: replace,
+		// The kernel would walk through them a second time to say why it will not have them.
+		Programs: ebpf.ProgramOptions{LogDisabled: len(on.steps) > filterQuiet},
+	})
+	if errors.Is(err, unix.E2BIG) {
+		return nil, fmt.Errorf("%d rules are more than the kernel's verifier walks through (a million instructions): "+
+			"put addresses into sets, and ports into one expression", len(on.steps))
+	}
+	if err != nil {
+		return nil, loadError(err)
+	}
+	defer coll.Close()
+	if err := putFilterServices(coll.Maps[filterMapFilterServices], on.services); err != nil {
+		return nil, err
+	}
+	p := &filterProgram{prog: coll.DetachProgram(filterProgFilter), rest: coll.DetachMap(filterMapFilterRest)}
+	if on.top != FilterTopOff {
+		p.top = coll.DetachMap(filterMapFilterTopBuckets)
+	}
+	if rx != nil {
+		if err := p.rest.Put(uint32(0), rx); err != nil {
+			p.close()
+			return nil, fmt.Errorf("leading the filter to the pipeline: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// functions puts the rules into their place, and empties the functions of what is off: before 6.8 the verifier walks
+// every function, called or not.
+func (on *filterOn) functions(ins asm.Instructions) (_ asm.Instructions, err error) {
+	nothing := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
+	bodies := make(map[string]asm.Instructions)
+	for name, used := range map[string]bool{
+		filterFnRules: len(on.steps) > 0, filterFnLook: on.looks(), filterFnSyn: len(on.services) > 0,
+		filterFnTop: on.top != FilterTopOff,
+	} {
+		if !used {
+			bodies[name] = nothing
+		}
+	}
+	var chunks []asm.Instructions
+	if len(on.steps) > 0 {
+		if bodies[filterFnRules], chunks, err = filterBody(on.steps); err != nil {
+			return nil, fmt.Errorf("translating the rules: %w", err)
+		}
+	}
+	for n, chunk := range chunks {
+		if ins, err = anotherFunction(ins, filterFnRules, chunkName(n), chunk); err != nil {
+			return nil, err
+		}
+	}
+	for name, body := range bodies {
+		if ins, err = cbpf.ReplaceFunction(ins, name, body); err != nil {
+			return nil, err
+		}
+	}
+	return calledFunctions(ins), nil
+}
+
+// anotherFunction adds a function with the arguments of one that is there. Labels within are made its own.
+func anotherFunction(ins asm.Instructions, like, name string, body asm.Instructions) (asm.Instructions, error) {
+	n := slices.IndexFunc(ins, func(i asm.Instruction) bool { return i.Symbol() == like })
+	if n < 0 || len(body) == 0 || body[0].Symbol() != "" {
+		return nil, fmt.Errorf("no function %s, or %s is empty or begins with a label", like, name)
+	}
+	fn := btf.FuncMetadata(&ins[n])
+	if fn == nil {
+		return nil, fmt.Errorf("function %s has no type", like)
+	}
+	another := *fn
+	another.Name = name
+	own := make(map[string]bool)
+	for _, i := range body {
+		own[i.Symbol()] = i.Symbol() != ""
+	}
+	out := slices.Clone(ins)
+	for k, i := range body {
+		if own[i.Symbol()] {
+			i = i.WithSymbol(name + "." + i.Symbol())
+		}
+		if own[i.Reference()] {
+			i = i.WithReference(name + "." + i.Reference())
+		}
+		if k == 0 {
+			i = btf.WithFuncMetadata(i.WithSymbol(name), &another).WithSource(ins[n].Source())
+		}
+		out = append(out, i)
+	}
+	return out, nil
+}
+
+// calledFunctions leaves out the functions that nothing calls: the verifier would look at them, or refuse them.
+func calledFunctions(ins asm.Instructions) asm.Instructions {
+	var order []string
+	functions := make(map[string]asm.Instructions)
+	for _, i := range ins {
+		if btf.FuncMetadata(&i) != nil {
+			order = append(order, i.Symbol())
+		}
+		current := order[len(order)-1]
+		functions[current] = append(functions[current], i)
+	}
+	called := map[string]bool{order[0]: true}
+	for open := []string{order[0]}; len(open) > 0; {
+		f := open[len(open)-1]
+		open = open[:len(open)-1]
+		for _, i := range functions[f] {
+			// A call, or the address of a callback.
+			if to := i.Reference(); i.IsFunctionReference() && !called[to] {
+				called[to] = true
+				open = append(open, to)
+			}
+		}
+	}
+	var out asm.Instructions
+	for _, f := range order {
+		if called[f] {
+			out = append(out, functions[f]...)
+		}
+	}
+	return out
+}

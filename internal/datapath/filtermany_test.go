@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"culvert/internal/pcap"
+)
+
+// A thousand rules of any kind load, in several functions, and the last one is asked: also those that read far into a
+// packet, each at another place.
+func TestFilterManyRules(t *testing.T) {
+	inst := filterBed(t, false)
+	for name, c := range map[string]struct {
+		rules int
+		expr  string
+	}{
+		"port and net":   {1000, "udp port %d and net 192.0.2.0/24"},
+		"port":           {1000, "port %d"},
+		"deep":           {1000, "udp[%d:2] = 1 and greater %[1]d"},
+		"tcp flags":      {1000, "tcp port %d and tcp[tcpflags] & tcp-syn != 0"},
+		"fixed place":    {1000, "ether[%d:2] = 77"},
+		"most there are": {filterMaxRules - 1, "ip6 and ether[20] = %d"},
+	} {
+		rules := make([]FilterRule, 0, c.rules+1)
+		for k := range c.rules {
+			code, err := pcap.Compile(fmt.Sprintf(c.expr, k%1000+1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules = append(rules, FilterRule{Name: fmt.Sprint(k), Action: FilterCount, Code: code})
+		}
+		rules = append(rules, FilterRule{Name: "last " + name, Action: FilterDrop, Code: icmp})
+		if err := inst.EditFilter(func(f *Filter) error { f.Rules = rules; return nil }); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if f, err := inst.Filter(); err != nil || len(f.Rules) != len(rules) {
+			t.Errorf("%s: %d rules of %d, %v", name, len(f.Rules), len(rules), err)
+		}
+		for _, n := range []int{42, 59, 60, 1400} {
+			wantRun(t, inst, protoFrame(1, n), "v0", xdpDrop)
+			wantRun(t, inst, protoFrame(6, n), "v0", xdpPass)
+		}
+		counts, err := inst.FilterCounters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := counts.Rules[c.rules]; last.Matched.Packets != 4 {
+			t.Errorf("%s: the last rule has counted %+v", name, last)
+		}
+	}
+	// More than the verifier walks is refused with the way out.
+	var rules []FilterRule
+	for k := range filterMaxRules {
+		code, err := pcap.Compile(fmt.Sprintf("tcp port %d and tcp[tcpflags] & tcp-syn != 0 and (udp port 1 or net 192.0.2.0/24 or port %[1]d)", k+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, FilterRule{Name: fmt.Sprint(k), Action: FilterCount, Code: code})
+	}
+	err := inst.EditFilter(func(f *Filter) error { f.Rules = rules; return nil })
+	if err == nil || !strings.Contains(err.Error(), "sets") {
+		t.Errorf("4096 long rules: %v", err)
+	}
+}

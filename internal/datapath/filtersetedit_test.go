@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"culvert/internal/filterset"
+)
+
+func parsePrefixes(t *testing.T, entries ...string) *filterset.Prefixes {
+	t.Helper()
+	p, err := filterset.ParsePrefixes(entries, filterset.Options{Now: FilterSetNow()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func putPrefixes(t *testing.T, inst *Instance, set string, entries ...string) {
+	t.Helper()
+	err := inst.EditFilterPrefixes(set, func(*filterset.Prefixes) (*filterset.Prefixes, error) {
+		return parsePrefixes(t, entries...), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Sets belong to the filter: rules ask for them by name, their members outlive programs and processes.
+func TestFilterSets(t *testing.T) {
+	for name, temporary := range map[string]bool{"temporary": true, "pinned": false} {
+		t.Run(name, func(t *testing.T) {
+			inst := filterBed(t, temporary)
+			mustEdit(t, inst, func(f *Filter) { f.Sets = []FilterSet{{Name: "good"}, {Name: "bad"}, {Name: "ends", Endpoints: true}} })
+			if inst.Entry() != inst.prog {
+				t.Error("a set alone has a program")
+			}
+			putPrefixes(t, inst, "bad", "192.0.2.0/30")
+			mustEdit(t, inst, func(f *Filter) {
+				f.Rules = []FilterRule{
+					{Name: "good", Action: FilterPass, Src: []FilterSetRef{{Set: "good"}}},
+					{Name: "bad", Action: FilterDrop, Src: []FilterSetRef{{Set: "bad"}}, Dst: []FilterSetRef{{Set: "good", Not: true}}},
+				}
+			})
+			wantRun(t, inst, protoFrame(17, 60), "v0", xdpDrop)
+			putPrefixes(t, inst, "good", "192.0.2.1")
+			wantRun(t, inst, protoFrame(17, 60), "v0", xdpPass)
+			putPrefixes(t, inst, "good", "192.0.2.2")
+			wantRun(t, inst, protoFrame(17, 60), "v0", xdpPass)
+			putPrefixes(t, inst, "good")
+			wantRun(t, inst, protoFrame(17, 60), "v0", xdpDrop)
+			if !temporary {
+				inst.Close()
+				inst = attachFilterBed(t, false)
+				wantRun(t, inst, protoFrame(17, 60), "v0", xdpDrop)
+			}
+			p, err := inst.FilterPrefixes("bad")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for prefix := range p.All() {
+				got = append(got, prefix.String())
+			}
+			if !slices.Equal(got, []string{"192.0.2.0/30"}) {
+				t.Errorf("members %v", got)
+			}
+			want, err := filterset.ParseEndpoints([]string{"192.0.2.1:53", "[2001:db8::1]:53"}, filterset.Options{Now: FilterSetNow()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = inst.EditFilterEndpoints("ends", func(filterset.Endpoints) (filterset.Endpoints, error) { return want, nil })
+			if e, err2 := inst.FilterEndpoints("ends"); err != nil || err2 != nil || !maps.Equal(e, want) {
+				t.Errorf("endpoints %v, %v, %v", e, err, err2)
+			}
+			if _, err := inst.FilterPrefixes("ends"); err == nil {
+				t.Error("endpoints were read as prefixes")
+			}
+			// A set that a rule asks for stays.
+			err = inst.EditFilter(func(f *Filter) error { f.Sets = f.Sets[:1]; return nil })
+			if err == nil {
+				t.Error("a set in use was deleted")
+			}
+			mustEdit(t, inst, func(f *Filter) { *f = Filter{} })
+			if _, err := inst.FilterPrefixes("bad"); err == nil {
+				t.Error("a set that is gone has members")
+			}
+		})
+	}
+}

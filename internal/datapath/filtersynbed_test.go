@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/netdev"
+)
+
+// synSpace is a network namespace with a thread in it.
+type synSpace struct {
+	jobs chan func()
+	tid  int
+}
+
+func newSynSpace(t *testing.T) *synSpace {
+	t.Helper()
+	s := &synSpace{jobs: make(chan func())}
+	ready := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		s.tid = unix.Gettid()
+		err := unix.Unshare(unix.CLONE_NEWNET)
+		ready <- err
+		for f := range s.jobs {
+			f()
+		}
+	}()
+	if err := <-ready; err != nil {
+		t.Fatalf("make a network namespace: %v", err)
+	}
+	t.Cleanup(func() { close(s.jobs) })
+	return s
+}
+
+// do runs f in the namespace.
+func (s *synSpace) do(f func() error) error {
+	done := make(chan error)
+	s.jobs <- func() {
+		err := errors.New("the function did not return")
+		defer func() { done <- err }()
+		err = f()
+	}
+	return <-done
+}
+
+// must runs f in the namespace and ends the test when it fails.
+func (s *synSpace) must(t *testing.T, f func() error) {
+	t.Helper()
+	if err := s.do(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func writeSysctl(name, value string) error {
+	return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0)
+}
+
+func mustSysctl(t *testing.T, name, value string) {
+	t.Helper()
+	if err := writeSysctl(name, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// prepareEnd gives a device of this namespace addresses and takes from it what a wire has not: unfinished checksums and
+// several segments in one.
+func prepareEnd(name string, addrs ...string) error {
+	for _, c := range []struct{ cmd, data uint32 }{
+		{unix.ETHTOOL_SRXCSUM, 0}, {unix.ETHTOOL_STXCSUM, 0}, {unix.ETHTOOL_STSO, 0}, {unix.ETHTOOL_SGSO, 0},
+	} {
+		if _, err := netdev.Ethtool(name, c.cmd, c.data); err != nil {
+			return fmt.Errorf("ethtool command %#x on %s: %w", c.cmd, name, err)
+		}
+	}
+	if err := writeSysctl("ipv6/conf/"+name+"/disable_ipv6", "0"); err != nil {
+		return err
+	}
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		addr, err := netlink.ParseAddr(a)
+		if err != nil {
+			return err
+		}
+		addr.Flags = unix.IFA_F_NODAD
+		if err := netlink.AddrAdd(l, addr); err != nil {
+			return fmt.Errorf("add %s: %w", a, err)
+		}
+	}
+	return netlink.LinkSetUp(l)
+}
+
+// passAll puts a program on a device of this namespace that passes everything. Without one what XDP_TX sends at its
+// peer stays in the ring of the device until another packet comes: GRO is enough for redirected frames alone
+// (veth_xdp_flush).
+func passAll(t *testing.T, index int) error {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()},
+	})
+	if err != nil {
+		return err
+	}
+	defer prog.Close()
+	l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: index, Flags: link.XDPDriverMode})
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { l.Close() })
+	return nil
+}
+
+func addRoute(dst, via string) error {
+	_, n, err := net.ParseCIDR(dst)
+	if err != nil {
+		return err
+	}
+	return netlink.RouteAdd(&netlink.Route{Dst: n, Gw: net.ParseIP(via)})
+}
+
+// synBed is a server in this namespace and a client in another, with a wire between.
+type synBed struct {
+	server *net.Interface
+	client *synSpace
+	cliMAC net.HardwareAddr
+}
+
+var (
+	synAddr4 = netip.MustParseAddr("192.0.2.1")
+	synAddr6 = netip.MustParseAddr("2001:db8::1")
+)
+
+func newSynBed(t *testing.T) *synBed {
+	t.Helper()
+	inNamespace(t)
+	mustSysctl(t, "core/somaxconn", "8")
+	b := &synBed{client: newSynSpace(t)}
+	b.server = addVeth(t, "srv", "cli")
+	moveTo(t, b.client, "cli")
+	var index int
+	b.client.must(t, func() error {
+		l, err := netlink.LinkByName("cli")
+		if err != nil {
+			return err
+		}
+		b.cliMAC = l.Attrs().HardwareAddr
+		index = l.Attrs().Index
+		return prepareEnd("cli", "192.0.2.2/24", "2001:db8::2/64")
+	})
+	if err := prepareEnd("srv", "192.0.2.1/24", "2001:db8::1/64"); err != nil {
+		t.Fatal(err)
+	}
+	b.client.must(t, func() error { return passAll(t, index) })
+	// The sources of floods are behind the client.
+	for dst, via := range map[string]string{"0.0.0.0/0": "192.0.2.2", "::/0": "2001:db8::2"} {
+		if err := addRoute(dst, via); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func moveTo(t *testing.T, s *synSpace, name string) {
+	t.Helper()
+	l, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetNsPid(l, s.tid)
+	}
+	if err != nil {
+		t.Fatalf("move %s to another namespace: %v", name, err)
+	}
+}
+
+// attach puts the filter on the server's device.
+func (f *synFilter) attach(t *testing.T) {
+	t.Helper()
+	l, err := link.AttachXDP(link.XDPOptions{Program: f.prog, Interface: f.iface.Index, Flags: link.XDPDriverMode})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+}
+
+// synBody is what the server sends: more than fits windows that are not scaled.
+var synBody = strings.Repeat("0123456789abcde\n", 1<<18)
+
+// synInfo is what TCP_INFO says of the options of a connection.
+type synInfo struct {
+	Timestamps, SACK bool
+	// SndWscale and RcvWscale are -1 if windows are not scaled.
+	SndWscale, RcvWscale int
+	SndMSS               uint32
+}
+
+func tcpInfo(c net.Conn) (*synInfo, error) {
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var b [104]byte // struct tcp_info of linux/tcp.h, as it was at first
+	var errno unix.Errno
+	if err := raw.Control(func(fd uintptr) {
+		size := uint32(len(b))
+		_, _, errno = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.IPPROTO_TCP, unix.TCP_INFO,
+			uintptr(unsafe.Pointer(&b)), uintptr(unsafe.Pointer(&size)), 0)
+	}); err != nil {
+		return nil, err
+	}
+	if errno != 0 {
+		return nil, errno
+	}
+	i := &synInfo{Timestamps: b[5]&1 != 0, SACK: b[5]&2 != 0, SndWscale: -1, RcvWscale: -1, SndMSS: ne.Uint32(b[16:])}
+	if b[5]&4 != 0 {
+		i.SndWscale, i.RcvWscale = int(b[6]&15), int(b[6]>>4)
+	}
+	return i, nil
+}
+
+// synServer answers GET and POST.
+type synServer struct {
+	mu    sync.Mutex
+	infos map[string]*synInfo // by the client's address
+}
+
+func startSynServer(t *testing.T, addr netip.AddrPort) *synServer {
+	t.Helper()
+	network := "tcp4"
+	if addr.Addr().Is6() {
+		network = "tcp6" // of its own: what "tcp" does depends on the namespace that first asked
+	}
+	l, err := net.Listen(network, addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &synServer{infos: make(map[string]*synInfo)}
+	h := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				n, err := io.Copy(io.Discard, r.Body)
+				fmt.Fprintln(w, n, err)
+				return
+			}
+			io.WriteString(w, synBody)
+		}),
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				if info, err := tcpInfo(c); err == nil {
+					s.mu.Lock()
+					s.infos[c.RemoteAddr().String()] = info
+					s.mu.Unlock()
+				}
+			}
+		},
+	}
+	go h.Serve(l)
+	t.Cleanup(func() { h.Close() })
+	return s
+}
+
+// exchange gets the body from a server and sends it there, over one connection that it opens in this thread's
+// namespace. It returns the client's TCP_INFO and address.
+func exchange(to netip.AddrPort) (*synInfo, string, error) {
+	d := net.Dialer{Timeout: 10 * time.Second}
+	c, err := d.Dial("tcp", to.String())
+	if err != nil {
+		return nil, "", err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(60 * time.Second))
+	info, err := tcpInfo(c)
+	if err != nil {
+		return nil, "", err
+	}
+	r := bufio.NewReader(c)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		var body io.Reader
+		if method == http.MethodPost {
+			body = strings.NewReader(synBody)
+		}
+		req, err := http.NewRequest(method, "http://"+to.String()+"/", body)
+		if err != nil {
+			return nil, "", err
+		}
+		if err := req.Write(c); err != nil {
+			return nil, "", fmt.Errorf("sending a %s: %w", method, err)
+		}
+		resp, err := http.ReadResponse(r, req)
+		if err != nil {
+			return nil, "", fmt.Errorf("answer to %s: %w", method, err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return nil, "", fmt.Errorf("body of the answer to %s: %w", method, err)
+		}
+		if method == http.MethodGet && string(b) != synBody {
+			return nil, "", fmt.Errorf("%d bytes of body, or wrong ones, not %d", len(b), len(synBody))
+		}
+		if want := fmt.Sprintln(len(synBody), error(nil)); method == http.MethodPost && string(b) != want {
+			return nil, "", fmt.Errorf("the server has read %q", b)
+		}
+	}
+	return info, c.LocalAddr().String(), nil
+}
+
+// flood sends SYNs from ever other sources out of the client's device until stop is called, which says how many.
+// The server has got the first thousand of them when it returns.
+func (b *synBed) flood(t *testing.T, to netip.AddrPort) (stop func() uint64) {
+	t.Helper()
+	var fd int
+	b.client.must(t, func() (err error) {
+		l, err := net.InterfaceByName("cli")
+		if err != nil {
+			return err
+		}
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: l.Index})
+	})
+	var sent atomic.Uint64
+	var quit atomic.Bool
+	var wg sync.WaitGroup
+	first := make(chan error, 1)
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		defer unix.Close(fd)
+		for n := uint32(0); !quit.Load(); n++ {
+			s := synFrame{dstMAC: b.server.HardwareAddr, dst: to, flags: tcpSYN, seq: n * 7919, opts: linuxOptions(n)}
+			if to.Addr().Is4() {
+				s.src = netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18 + byte(n>>16)&1, byte(n >> 8), byte(n)}), uint16(1024+n%50000))
+			} else {
+				a := netip.MustParseAddr("2001:db8:f::").As16()
+				ne.PutUint32(a[12:], n)
+				s.src = netip.AddrPortFrom(netip.AddrFrom16(a), uint16(1024+n%50000))
+			}
+			_, err := unix.Write(fd, s.build())
+			if err == nil {
+				sent.Add(1)
+			} else if !errors.Is(err, unix.ENOBUFS) {
+				first <- err
+				return
+			}
+			if sent.Load() == 1000 {
+				first <- nil
+			}
+			if n%64 == 63 {
+				time.Sleep(200 * time.Microsecond) // others have the CPU too
+			}
+		}
+	}()
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	return func() uint64 {
+		quit.Store(true)
+		wg.Wait()
+		return sent.Load()
+	}
+}
+
+// linuxOptions are the options of a SYN from Linux.
+func linuxOptions(tsval uint32) []byte {
+	return []byte{2, 4, 0x05, 0xb4, 4, 2, 8, 10, byte(tsval >> 24), byte(tsval >> 16), byte(tsval >> 8), byte(tsval), 0, 0, 0, 0, 1, 3, 3, 7}
+}
+
+// netstat returns a counter of /proc/net/netstat in this namespace.
+func netstat(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/thread-self/net/netstat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(b), "\n")
+	for n := 0; n+1 < len(lines); n += 2 {
+		names, values := strings.Fields(lines[n]), strings.Fields(lines[n+1])
+		for i, v := range names {
+			if v == name {
+				return values[i]
+			}
+		}
+	}
+	t.Fatalf("no counter %s", name)
+	return ""
+}
+
+// halfOpen counts the connections in state SYN-RECEIVED in this namespace.
+func halfOpen(t *testing.T) (n int) {
+	t.Helper()
+	for _, f := range []string{"tcp", "tcp6"} {
+		b, err := os.ReadFile("/proc/thread-self/net/" + f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(b), "\n") {
+			if w := strings.Fields(line); len(w) > 3 && w[3] == "03" {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// A listener with few places is filled by the flood, and no client gets in.
+func TestSynFloodUnprotected(t *testing.T) {
+	for _, addr := range []netip.Addr{synAddr4, synAddr6} {
+		b := newSynBed(t)
+		mustSysctl(t, "ipv4/tcp_syncookies", "0")
+		to := netip.AddrPortFrom(addr, 8080)
+		startSynServer(t, to)
+		stop := b.flood(t, to)
+		defer stop()
+		if n := halfOpen(t); n < 6 {
+			t.Fatalf("%s: %d half open connections", addr, n)
+		}
+		err := b.client.do(func() error {
+			c, err := (&net.Dialer{Timeout: 2 * time.Second}).Dial("tcp", to.String())
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+		if err == nil {
+			t.Errorf("%s: a connection in spite of the flood: the test says nothing about protection", addr)
+		}
+		stop()
+	}
+}
+
+// A real client works through the flood, whatever the host's settings, and the kernel keeps no state of it.
+func TestSynFloodProtected(t *testing.T) {
+	for _, addr := range []netip.Addr{synAddr4, synAddr6} {
+		for _, timestamps := range []string{"0", "1", "2"} {
+			t.Run(fmt.Sprintf("%s timestamps %s", addr, timestamps), func(t *testing.T) {
+				b := newSynBed(t)
+				mustSysctl(t, "ipv4/tcp_syncookies", "2")
+				mustSysctl(t, "ipv4/tcp_timestamps", timestamps)
+				to := netip.AddrPortFrom(addr, 8080)
+				server := startSynServer(t, to)
+				f := loadSynFilter(t, b.server, FilterService{Addr: to})
+				f.attach(t)
+				stop := b.flood(t, to)
+				for range 3 {
+					err := b.client.do(func() error {
+						cli, local, err := exchange(to)
+						if err != nil {
+							return err
+						}
+						server.mu.Lock()
+						srv := server.infos[local]
+						server.mu.Unlock()
+						if srv == nil {
+							return fmt.Errorf("no TCP_INFO of %s", local)
+						}
+						all := timestamps == "2"
+						if cli.Timestamps != all || cli.SACK != all || srv.Timestamps != all || srv.SACK != all {
+							return fmt.Errorf("options of the client %+v, of the server %+v", *cli, *srv)
+						}
+						if cli.SndWscale != srv.RcvWscale || cli.RcvWscale != srv.SndWscale || !all && cli.SndWscale != -1 {
+							return fmt.Errorf("windows of the client %+v, of the server %+v", *cli, *srv)
+						}
+						return nil
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				if n := halfOpen(t); n != 0 {
+					t.Errorf("%d half open connections", n)
+				}
+				sent := stop()
+				for name, want := range map[string]string{"SyncookiesSent": "0", "SyncookiesFailed": "0", "SyncookiesRecv": "3"} {
+					if got := netstat(t, name); got != want {
+						t.Errorf("%s is %s, not %s", name, got, want)
+					}
+				}
+				if n := f.counted(t, pipelineReasonFWD_FILTER_SYNACK); n != sent+3 {
+					t.Errorf("%d SYNs answered, %d sent", n, sent+3)
+				}
+				if n := f.counted(t, pipelineReasonDROP_FILTER_COOKIE); n != 0 {
+					t.Errorf("%d packets dropped", n)
+				}
+			})
+		}
+	}
+}

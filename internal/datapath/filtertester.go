@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/cilium/ebpf"
+)
+
+// FilterVerdict is what a filter does with a packet.
+type FilterVerdict struct {
+	// Action is FilterDrop or FilterPass.
+	Action FilterAction
+	// Rule is the name of the rule that decided, "" if none did.
+	Rule string
+	// Asked are the rules that matched, in their order: those that count or limit, then the one that decided.
+	Asked []string
+	// Short and Malformed tell what FilterCounters would have counted.
+	Short, Malformed bool
+}
+
+// FilterTester runs packets through a filter that is attached nowhere and counts nothing of any other. Its limits never
+// drop: the rate of packets from a file is nobody's.
+type FilterTester struct {
+	names map[int]string // by the place of their counters
+	acts  map[string]FilterAction
+	prog  *filterProgram
+	maps  map[string]*ebpf.Map
+}
+
+// NewFilterTester loads a filter. Its sets are those of inst; without an instance it may not have any.
+func NewFilterTester(inst *Instance, f Filter) (*FilterTester, error) {
+	sets := make(map[string]*ebpf.Map)
+	known := &filterState{}
+	if inst != nil {
+		p, done, err := inst.readFilter()
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		for _, name := range filterSetMaps {
+			if p.maps[name] != nil {
+				sets[name] = p.maps[name]
+			}
+		}
+		known = &filterState{Filter: Filter{Sets: p.state.Filter.Sets}, Sets: p.state.Sets}
+	}
+	f = f.clone()
+	f.Sets = known.Filter.Sets
+	t, _, err := newFilterTester(known, sets, f)
+	return t, err
+}
+
+// newFilterTester loads a filter that knows its sets by the numbers of a state, with members in maps, nil for none.
+func newFilterTester(known *filterState, sets map[string]*ebpf.Map, f Filter) (*FilterTester, *filterState, error) {
+	f.Services, f.Top = nil, FilterTopOff
+	for n := range f.Rules {
+		if f.Rules[n].Action == FilterLimit {
+			f.Rules[n].Action, f.Rules[n].Rate = FilterCount, nil
+		}
+	}
+	if err := f.Validate(); err != nil {
+		return nil, nil, err
+	}
+	state, err := known.follow(f, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	t := &FilterTester{names: make(map[int]string), acts: make(map[string]FilterAction)}
+	for _, r := range f.Rules {
+		t.names[filterPlaceRules+2*state.Rules[r.Name]], t.acts[r.Name] = r.Name, r.Action
+	}
+	if t.maps, _, err = newFilterMaps(sets); err != nil {
+		return nil, nil, err
+	}
+	steps := state.steps(func(name string) (int, bool) {
+		dev, err := net.InterfaceByName(name)
+		if err != nil {
+			return 0, false
+		}
+		return dev.Index, true
+	})
+	if t.prog, err = loadFilterProgram(&filterOn{steps: steps, tracing: true}, t.maps, nil, nil); err != nil {
+		t.Close()
+		return nil, nil, err
+	}
+	return t, state, nil
+}
+
+// Close lets go of the tester.
+func (t *FilterTester) Close() {
+	closeMaps(t.maps)
+	t.prog.close()
+}
+
+// Run tells what becomes of a frame that comes in by an interface of this network namespace, or by none that is named in
+// a rule if iface is "".
+func (t *FilterTester) Run(frame []byte, iface string) (v FilterVerdict, err error) {
+	md := xdpMD{DataEnd: uint32(len(frame))}
+	if iface != "" {
+		dev, err := net.InterfaceByName(iface)
+		if err != nil {
+			return v, fmt.Errorf("interface %s: %w", iface, err)
+		}
+		md.IngressIfindex = uint32(dev.Index)
+	}
+	if err := t.maps[filterMapFilterTraces].Put(uint32(0), uint32(0)); err != nil {
+		return v, fmt.Errorf("clearing the trace: %w", err)
+	}
+	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: md}
+	action, err := t.prog.prog.Run(&opts)
+	if err != nil {
+		return v, fmt.Errorf("running a packet of %d bytes through the filter: %w", len(frame), err)
+	}
+	places, err := t.trace()
+	if err != nil {
+		return v, fmt.Errorf("reading the trace: %w", err)
+	}
+	v.Action = FilterPass
+	if action == xdpDropAction {
+		v.Action = FilterDrop
+	}
+	for _, place := range places {
+		switch place {
+		case filterPlaceShort:
+			v.Short = true
+		case filterPlaceMalformed:
+			v.Malformed = true
+		default:
+			v.Asked = append(v.Asked, t.names[int(place)])
+		}
+	}
+	if n := len(v.Asked); n > 0 && t.acts[v.Asked[n-1]] != FilterCount {
+		v.Rule = v.Asked[n-1]
+	}
+	return v, nil
+}
+
+// trace returns the places that the last packet was counted at, in their order.
+func (t *FilterTester) trace() ([]uint32, error) {
+	traces := t.maps[filterMapFilterTraces]
+	var n uint32
+	if err := traces.Lookup(uint32(0), &n); err != nil {
+		return nil, err
+	}
+	if n >= traces.MaxEntries() { // never: there is room for all rules
+		return nil, fmt.Errorf("the packet was counted %d times, of which %d are known", n, traces.MaxEntries()-1)
+	}
+	places := make([]uint32, n)
+	for i := range places {
+		if err := traces.Lookup(uint32(i+1), &places[i]); err != nil {
+			return nil, err
+		}
+	}
+	return places, nil
+}
+
+// xdpDropAction is XDP_DROP of linux/bpf.h.
+const xdpDropAction = 1

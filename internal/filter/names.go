@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"culvert/internal/datapath"
+)
+
+// maxName keeps tables and metrics readable.
+const maxName = 63
+
+// CheckName refuses what could not be said on a command line, or read back from a table.
+func CheckName(kind, name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("the name of a %s is empty", kind)
+	case len(name) > maxName:
+		return fmt.Errorf("%s %.20s...: its name has %d characters: at most %d", kind, name, len(name), maxName)
+	case strings.HasPrefix(name, "-"), strings.HasPrefix(name, "."):
+		return fmt.Errorf("%s %q: begin its name with a letter, a digit or _", kind, name)
+	}
+	if i := strings.IndexFunc(name, func(r rune) bool { return !nameRune(r) }); i >= 0 {
+		return fmt.Errorf("%s %q: make its name of letters, digits, dots, _ and -", kind, name)
+	}
+	return nil
+}
+
+func nameRune(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.'
+}
+
+// FreeName makes a name for a rule that no other has: rule1, rule2 and so on.
+func FreeName(f *datapath.Filter) string {
+	for n := 1; ; n++ {
+		name := fmt.Sprintf("rule%d", n)
+		if indexRule(f.Rules, name) < 0 {
+			return name
+		}
+	}
+}
+
+func indexRule(rules []datapath.FilterRule, name string) int {
+	return slices.IndexFunc(rules, func(r datapath.FilterRule) bool { return r.Name == name })
+}
+
+func indexSet(sets []datapath.FilterSet, name string) int {
+	return slices.IndexFunc(sets, func(s datapath.FilterSet) bool { return s.Name == name })
+}
+
+// ParseSetRef reads @name, or !@name for what is not in the set.
+func ParseSetRef(s string) (datapath.FilterSetRef, error) {
+	rest, not := strings.CutPrefix(s, "!")
+	name, at := strings.CutPrefix(rest, "@")
+	if !at {
+		return datapath.FilterSetRef{}, fmt.Errorf("set %q: write it as @name, or !@name for what is not in it", s)
+	}
+	if err := CheckName("set", name); err != nil {
+		return datapath.FilterSetRef{}, err
+	}
+	return datapath.FilterSetRef{Set: name, Not: not}, nil
+}
+
+// FormatSetRef writes a reference as ParseSetRef reads it.
+func FormatSetRef(r datapath.FilterSetRef) string {
+	if r.Not {
+		return "!@" + r.Set
+	}
+	return "@" + r.Set
+}
+
+// tops are the ways to tell packets apart, in words.
+var tops = map[string]datapath.FilterTopBy{
+	"src": datapath.FilterTopSrc, "dst": datapath.FilterTopDst, "prefix": datapath.FilterTopPrefix, "port": datapath.FilterTopPort,
+}
+
+// ParseBy reads what packets are told apart by.
+func ParseBy(s string) (datapath.FilterTopBy, error) {
+	by, ok := tops[s]
+	if !ok {
+		return by, fmt.Errorf("by %q: use src, dst, prefix or port", s)
+	}
+	return by, nil
+}
+
+// FormatBy writes it, "" for nothing.
+func FormatBy(by datapath.FilterTopBy) string {
+	for name, b := range tops {
+		if b == by {
+			return name
+		}
+	}
+	return ""
+}

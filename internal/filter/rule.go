@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package filter reads and writes the filter's rules as people do, and says how those of the
+// configuration file and those made by hand stand beside each other.
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"culvert/internal/datapath"
+)
+
+// Spec is a rule in words, as the command line and the configuration file have it.
+type Spec struct {
+	Name       string
+	Action     string
+	Rate       string
+	Per        string
+	Burst      string
+	Entries    int
+	Interfaces []string
+	Src, Dst   []string
+	// Expression is one of libpcap, or a classic BPF program as text; nil for none.
+	Expression *string
+	// All says that to drop every packet is what is meant.
+	All bool
+}
+
+// Parts of a Spec, by the keys of the configuration file.
+const (
+	PartName       = "name"
+	PartAction     = "action"
+	PartRate       = "rate"
+	PartPer        = "per"
+	PartBurst      = "burst"
+	PartEntries    = "entries"
+	PartInterfaces = "interfaces"
+	PartSrc        = "src"
+	PartDst        = "dst"
+	PartExpression = "expression"
+	PartAll        = "all"
+)
+
+// PartError is an error in a part of a Spec.
+type PartError struct {
+	Part string
+	Err  error
+}
+
+func (e *PartError) Error() string { return e.Err.Error() }
+
+func (e *PartError) Unwrap() error { return e.Err }
+
+// ErrEverything is for a rule that would drop every packet, without a word that this is meant.
+var ErrEverything = errors.New("the rule would drop every packet")
+
+// Actions are those there are.
+var Actions = []string{
+	string(datapath.FilterDrop), string(datapath.FilterPass), string(datapath.FilterCount), string(datapath.FilterLimit),
+}
+
+// Rule checks the words and compiles the expression. The name may be missing. Its errors are of PartError.
+func (s Spec) Rule() (datapath.FilterRule, error) {
+	r := datapath.FilterRule{Name: s.Name, Action: datapath.FilterAction(s.Action), Interfaces: slices.Clone(s.Interfaces)}
+	part, err := s.fill(&r)
+	if err != nil {
+		return r, &PartError{part, err}
+	}
+	return r, nil
+}
+
+// fill returns the part that an error is about.
+func (s Spec) fill(r *datapath.FilterRule) (part string, err error) {
+	if s.Name != "" {
+		if err := CheckName("rule", s.Name); err != nil {
+			return PartName, err
+		}
+	}
+	if !slices.Contains(Actions, s.Action) {
+		return PartAction, fmt.Errorf("%q is no action: use drop, pass, count or limit", s.Action)
+	}
+	if part, err = s.limit(r); err != nil {
+		return part, err
+	}
+	for n, name := range s.Interfaces {
+		if name == "" || slices.Contains(s.Interfaces[:n], name) {
+			return PartInterfaces, fmt.Errorf("interface %q is given twice or has no name", name)
+		}
+	}
+	if r.Src, err = setRefs(s.Src); err != nil {
+		return PartSrc, err
+	}
+	if r.Dst, err = setRefs(s.Dst); err != nil {
+		return PartDst, err
+	}
+	if s.Expression != nil {
+		if r.Code, r.Expr, err = Compile(*s.Expression); err != nil {
+			return PartExpression, err
+		}
+	}
+	switch everything := Everything(*r); {
+	case everything && !s.All:
+		return PartAction, ErrEverything
+	case s.All && !everything:
+		return PartAll, errors.New("all is for the drop of every packet: leave it out")
+	}
+	return "", nil
+}
+
+func setRefs(words []string) ([]datapath.FilterSetRef, error) {
+	var refs []datapath.FilterSetRef
+	for _, w := range words {
+		ref, err := ParseSetRef(w)
+		if err != nil {
+			return nil, err
+		}
+		refs = append(refs, ref)
+	}
+	return refs, nil
+}
+
+func (s Spec) limit(r *datapath.FilterRule) (part string, err error) {
+	if s.Action != string(datapath.FilterLimit) {
+		given := []struct {
+			part string
+			is   bool
+		}{{PartRate, s.Rate != ""}, {PartPer, s.Per != ""}, {PartBurst, s.Burst != ""}, {PartEntries, s.Entries != 0}}
+		for _, g := range given {
+			if g.is {
+				return g.part, fmt.Errorf("%s goes with the action limit, not with %s", g.part, s.Action)
+			}
+		}
+		return "", nil
+	}
+	if s.Rate == "" {
+		return PartRate, fmt.Errorf("limit needs a rate: %s", rateForms)
+	}
+	rate, err := ParseRate(s.Rate)
+	if err == nil {
+		err = rate.Validate()
+	}
+	if err != nil {
+		return PartRate, err
+	}
+	if s.Per != "" {
+		per, err := ParsePer(s.Per)
+		if err != nil {
+			return PartPer, err
+		}
+		rate.Per, rate.Prefix4, rate.Prefix6 = per.By, per.Prefix4, per.Prefix6
+	}
+	// What has been read so far is sound each time: the part that is not is the last.
+	if err := rate.Validate(); err != nil {
+		return PartPer, err
+	}
+	if s.Burst != "" {
+		if rate.Burst, err = ParseBurst(s.Burst, rate.Bytes); err == nil {
+			err = rate.Validate()
+		}
+		if err != nil {
+			return PartBurst, err
+		}
+	}
+	if s.Entries != 0 && s.Per == "" {
+		return PartEntries, errors.New("entries without per: one rate for the whole rule keeps no addresses in mind")
+	}
+	rate.Entries = s.Entries
+	if err := rate.Validate(); err != nil {
+		return PartEntries, err
+	}
+	r.Rate = &rate
+	return "", nil
+}
+
+// Everything tells whether the rule drops every packet that reaches it, of its interfaces if it has some.
+func Everything(r datapath.FilterRule) bool {
+	return r.Action == datapath.FilterDrop && len(r.Src) == 0 && len(r.Dst) == 0 && matchesAll(r.Code)
+}
+
+// Words writes a rule as one would type it behind 'culvert filter add', without its name.
+func Words(r datapath.FilterRule) string {
+	words := []string{string(r.Action)}
+	if r.Rate != nil {
+		words = append(words, FormatRate(*r.Rate))
+		if r.Rate.Per != datapath.FilterPerRule {
+			words = append(words, "--per", Per{r.Rate.Per, r.Rate.Prefix4, r.Rate.Prefix6}.String())
+		}
+		if r.Rate.Burst != 0 {
+			words = append(words, "--burst", FormatBurst(*r.Rate))
+		}
+		if r.Rate.Entries != 0 {
+			words = append(words, "--entries", fmt.Sprint(r.Rate.Entries))
+		}
+	}
+	for _, i := range r.Interfaces {
+		words = append(words, "-i", quote(i))
+	}
+	for _, ref := range r.Src {
+		words = append(words, "--src", quote(FormatSetRef(ref)))
+	}
+	for _, ref := range r.Dst {
+		words = append(words, "--dst", quote(FormatSetRef(ref)))
+	}
+	switch {
+	case r.Expr != "":
+		words = append(words, quote(r.Expr))
+	case len(r.Code) > 0:
+		words = append(words, fmt.Sprintf("(classic BPF of %d instructions)", len(r.Code)))
+	}
+	if Everything(r) {
+		words = append(words, "--all")
+	}
+	return strings.Join(words, " ")
+}
+
+// quote protects a word from the shell where it needs to be.
+func quote(s string) string {
+	plain := func(r rune) bool { return nameRune(r) || strings.ContainsRune("@:/,+=%", r) }
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

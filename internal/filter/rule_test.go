@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/bpf"
+
+	"culvert/internal/datapath"
+)
+
+func text(s string) *string { return &s }
+
+func TestRuleInWords(t *testing.T) {
+	for _, tt := range []struct {
+		spec Spec
+		want string
+	}{
+		{Spec{Action: "drop", Expression: text("icmp")}, "drop icmp"},
+		{Spec{Action: "drop", Expression: text(" udp \n port 53 ")}, "drop 'udp port 53'"},
+		{Spec{Action: "count"}, "count"},
+		{Spec{Action: "drop", All: true, Interfaces: []string{"eth0"}}, "drop -i eth0 --all"},
+		{Spec{Action: "drop", Src: []string{"@bad", "!@good"}}, "drop --src @bad --src '!@good'"},
+		{Spec{Action: "pass", Dst: []string{"@ours"}, Expression: text("tcp")}, "pass --dst @ours tcp"},
+		{
+			Spec{Action: "limit", Rate: "1000/s", Per: "src/24,48", Burst: "200", Entries: 100, Interfaces: []string{"a", "b"}},
+			"limit 1kpps --per src/24,48 --burst 200 --entries 100 -i a -i b",
+		},
+		{Spec{Action: "limit", Rate: "10Mbit/s", Burst: "64kB"}, "limit 1.25MB/s --burst 64kB"},
+		{Spec{Action: "drop", Expression: text("2\n48 0 0 23\n6 0 0 1\n")}, "drop (classic BPF of 2 instructions)"},
+		{Spec{Action: "drop", Expression: text("{ 0x30, 0, 0, 23 },\n{ 0x6, 0, 0, 0 },\n")}, "drop (classic BPF of 2 instructions)"},
+	} {
+		r, err := tt.spec.Rule()
+		if err != nil {
+			t.Errorf("%s: %v", tt.want, err)
+		} else if got := Words(r); got != tt.want {
+			t.Errorf("got %s, want %s", got, tt.want)
+		}
+	}
+}
+
+func TestBadRules(t *testing.T) {
+	for _, tt := range []struct {
+		spec       Spec
+		part, want string
+	}{
+		{Spec{Action: "reject"}, PartAction, `"reject" is no action`},
+		{Spec{Action: ""}, PartAction, "is no action"},
+		{Spec{Action: "drop"}, PartAction, ErrEverything.Error()},
+		{Spec{Action: "drop", Interfaces: []string{"eth0"}}, PartAction, ErrEverything.Error()},
+		{Spec{Action: "drop", Expression: text("1\n6 0 0 262144")}, PartAction, ErrEverything.Error()},
+		{Spec{Action: "drop", All: true, Expression: text("icmp")}, PartAll, "leave it out"},
+		{Spec{Action: "count", All: true}, PartAll, "leave it out"},
+		{Spec{Action: "drop", Expression: text("")}, PartExpression, "the expression is empty"},
+		{Spec{Action: "drop", Expression: text(" \n")}, PartExpression, "the expression is empty"},
+		{Spec{Action: "drop", Expression: text("icmp\x00 or tcp")}, PartExpression, "cannot be printed"},
+		{Spec{Action: "drop", Expression: text("port 99999999")}, PartExpression, ""},
+		{Spec{Action: "drop", Expression: text("(000) ldh [12]\n(001) ret #0")}, PartExpression, "use tcpdump -ddd"},
+		{Spec{Action: "drop", Expression: text("2\n6 0 0 1\n")}, PartExpression, "classic BPF: line 1"},
+		{Spec{Action: "drop", Expression: text("1\n48 0 0 23\n")}, PartExpression, "classic BPF: "},
+		{Spec{Name: "a b", Action: "count"}, PartName, "make its name of letters"},
+		{Spec{Name: "-a", Action: "count"}, PartName, "begin its name"},
+		{Spec{Name: strings.Repeat("x", 64), Action: "count"}, PartName, "64 characters: at most 63"},
+		{Spec{Action: "limit"}, PartRate, "limit needs a rate"},
+		{Spec{Action: "limit", Rate: "10"}, PartRate, "is no rate"},
+		{Spec{Action: "limit", Rate: "10pps", Per: "x"}, PartPer, "use src or dst"},
+		{Spec{Action: "limit", Rate: "10pps", Burst: "1B"}, PartBurst, "leave out the B"},
+		{Spec{Action: "limit", Rate: "10pps", Entries: 9}, PartEntries, "entries without per"},
+		{Spec{Action: "limit", Rate: "10pps", Per: "src", Entries: -1}, PartEntries, "use 1 to"},
+		{Spec{Action: "limit", Rate: "10pps", Per: "src", Entries: datapath.FilterMaxEntries + 1}, PartEntries, "use 1 to"},
+		{Spec{Action: "limit", Rate: "60GB/s"}, PartRate, "use 1B/s to 50GB/s"},
+		{Spec{Action: "limit", Rate: "1pps", Burst: "3600"}, PartBurst, "in an hour, 3600"},
+		{Spec{Action: "drop", Rate: "10pps", Expression: text("icmp")}, PartRate, "rate goes with the action limit"},
+		{Spec{Action: "drop", Per: "src", Expression: text("icmp")}, PartPer, "per goes with the action limit"},
+		{Spec{Action: "count", Src: []string{"bad"}}, PartSrc, "write it as @name"},
+		{Spec{Action: "count", Dst: []string{"!@"}}, PartDst, "the name of a set is empty"},
+		{Spec{Action: "count", Interfaces: []string{"a", "a"}}, PartInterfaces, "twice"},
+	} {
+		_, err := tt.spec.Rule()
+		var part *PartError
+		if !errors.As(err, &part) || part.Part != tt.part || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%+v: %v (%+v), want %q of %s", tt.spec, err, part, tt.want, tt.part)
+		}
+	}
+}
+
+func TestReadText(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	for content, want := range map[string]string{"icmp\n": "", "": "is empty", " \n": "is empty", strings.Repeat("x", maxText+1): "is longer than"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadText(path, nil)
+		if want == "" && (err != nil || got != content) || want != "" && (err == nil || !strings.HasPrefix(err.Error(), path+" "+want)) {
+			t.Errorf("%.10q: %.10q, %v", content, got, err)
+		}
+	}
+	if _, err := ReadText(path+"y", nil); err == nil || err.Error() != "reading "+path+"y: no such file or directory" {
+		t.Errorf("got %v", err)
+	}
+	if got, err := ReadText("-", strings.NewReader("tcp")); err != nil || got != "tcp" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := ReadText("-", strings.NewReader("")); err == nil || !strings.HasPrefix(err.Error(), "standard input is empty") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func rule(name string, file bool) datapath.FilterRule {
+	return datapath.FilterRule{Name: name, Action: datapath.FilterCount, File: file}
+}
+
+// list reads rules, those of the file with a capital.
+func list(names string) (rules []datapath.FilterRule) {
+	for _, name := range strings.Fields(names) {
+		rules = append(rules, rule(name, name != strings.ToLower(name)))
+	}
+	return rules
+}
+
+func namesOf(rules []datapath.FilterRule) string {
+	var names []string
+	for _, r := range rules {
+		if r.File != (r.Name != strings.ToLower(r.Name)) {
+			names = append(names, "(wrong)")
+		}
+		names = append(names, r.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestMergeRules(t *testing.T) {
+	for _, tt := range []struct{ running, file, want string }{
+		{"", "A B", "A B"},
+		{"x y", "A B", "x y A B"},
+		{"x A y B z", "B C A", "x B C A y z"},
+		{"x A y", "", "x y"},
+		{"A x", "C D", "C D x"},
+		{"x y", "", "x y"},
+		{"A B", "B", "B"},
+	} {
+		file := list(tt.file)
+		for n := range file {
+			file[n].File = false // Merge says so
+		}
+		got, err := Merge(datapath.Filter{Rules: list(tt.running)}, datapath.Filter{Rules: file})
+		if err != nil || namesOf(got.Rules) != tt.want {
+			t.Errorf("%s with %s: %s, %v, want %s", tt.running, tt.file, namesOf(got.Rules), err, tt.want)
+		}
+	}
+}
+
+func TestMergeByHand(t *testing.T) {
+	running := datapath.Filter{
+		Rules: []datapath.FilterRule{rule("x", false), rule("y", false)},
+		Sets:  []datapath.FilterSet{{Name: "mine"}, {Name: "old", File: true}},
+		Top:   datapath.FilterTopSrc,
+	}
+	same := datapath.Filter{Rules: []datapath.FilterRule{rule("x", false)}}
+	got, err := Merge(running, same)
+	if err != nil || len(got.Rules) != 2 || got.Rules[0].Name != "y" || !got.Rules[1].File || got.Top != datapath.FilterTopSrc {
+		t.Errorf("the same rule is not taken over: %+v, %v", got, err)
+	}
+	other := rule("x", false)
+	other.Action = datapath.FilterPass
+	if _, err := Merge(running, datapath.Filter{Rules: []datapath.FilterRule{other}}); err == nil ||
+		!strings.Contains(err.Error(), "rule x is there already, made by hand: delete it with 'culvert filter del x'") {
+		t.Errorf("another rule of the name: %v", err)
+	}
+	mine := datapath.Filter{Sets: []datapath.FilterSet{{Name: "mine"}}}
+	got, err = Merge(running, mine)
+	if err != nil || len(got.Sets) != 1 || !got.Sets[0].File {
+		t.Errorf("a set of the name is not taken over: %+v, %v", got.Sets, err)
+	}
+	if got := TakenOver(running, mine); len(got) != 1 || got[0] != "mine" {
+		t.Errorf("taken over: %v", got)
+	}
+	var at *FileError
+	mine.Sets[0].Endpoints = true
+	if _, err := Merge(running, mine); !errors.As(err, &at) || at.Table != TableSet || at.Name != "mine" ||
+		!strings.Contains(err.Error(), "set mine is there already, made by hand, with members of another type") {
+		t.Errorf("a set of the name with another type: %v", err)
+	}
+	old := datapath.Filter{Sets: []datapath.FilterSet{{Name: "old", Endpoints: true}}}
+	if got, err := Merge(running, old); err != nil || len(got.Sets) != 2 || !got.Sets[1].Endpoints {
+		t.Errorf("the file changes the type of a set: %+v, %v", got.Sets, err)
+	}
+	running.Rules[0].Src = []datapath.FilterSetRef{{Set: "old"}}
+	if _, err := Merge(running, datapath.Filter{}); err == nil ||
+		!strings.Contains(err.Error(), "rule x, made by hand, asks for set old, which the file has no more: delete the rule with 'culvert filter del x'") {
+		t.Errorf("a set goes that a rule by hand asks for: %v", err)
+	}
+	asks := rule("z", false)
+	asks.Dst = []datapath.FilterSetRef{{Set: "none"}}
+	if _, err := Merge(datapath.Filter{}, datapath.Filter{Rules: []datapath.FilterRule{asks}}); !errors.As(err, &at) ||
+		at.Table != TableRule || at.Name != "z" || at.Part != PartDst {
+		t.Errorf("a rule of the file asks for a set that is not there: %v (%+v)", err, at)
+	}
+	got, err = Merge(running, datapath.Filter{Sets: []datapath.FilterSet{{Name: "old"}, {Name: "new"}}})
+	if err != nil || len(got.Sets) != 3 || got.Sets[0].Name != "mine" || !got.Sets[1].File || !got.Sets[2].File {
+		t.Errorf("sets: %+v, %v", got, err)
+	}
+}
+
+func TestInsertAndDelete(t *testing.T) {
+	f := datapath.Filter{Rules: list("a rule1 B"), Sets: []datapath.FilterSet{{Name: "s"}}}
+	for _, tt := range []struct {
+		name string
+		at   Place
+		want string
+		err  string
+	}{
+		{"", Place{}, "a rule1 B rule2", ""},
+		{"c", Place{First: true}, "c a rule1 B", ""},
+		{"c", Place{Before: "B"}, "a rule1 c B", ""},
+		{"c", Place{Before: "z"}, "", "no rule z: see"},
+		{"B", Place{}, "", "there is a rule B already"},
+	} {
+		g := f
+		_, err := Insert(&g, rule(tt.name, false), tt.at)
+		switch {
+		case tt.err == "" && (err != nil || namesOf(g.Rules) != tt.want):
+			t.Errorf("%+v: %s, %v, want %s", tt.at, namesOf(g.Rules), err, tt.want)
+		case tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)):
+			t.Errorf("%+v: %v, want %s", tt.at, err, tt.err)
+		}
+	}
+	r := rule("x", false)
+	r.Src = []datapath.FilterSetRef{{Set: "t"}}
+	if _, err := Insert(&f, r, Place{}); err == nil || !strings.Contains(err.Error(), "rule x: no set t") {
+		t.Errorf("an unknown set: %v", err)
+	}
+	r.Src[0].Set = "s"
+	if _, err := Insert(&f, r, Place{}); err != nil {
+		t.Error(err)
+	}
+	if err := DeleteSets(&f, []string{"s"}); err == nil || !strings.Contains(err.Error(), "rule x asks for set s") {
+		t.Errorf("a set in use: %v", err)
+	}
+	if err := Delete(&f, []string{"a", "z"}); err == nil || namesOf(f.Rules) != "a rule1 B x" {
+		t.Errorf("%s after %v", namesOf(f.Rules), err)
+	}
+	if err := Delete(&f, []string{"x", "a", "a"}); err != nil || namesOf(f.Rules) != "rule1 B" {
+		t.Errorf("%s after %v", namesOf(f.Rules), err)
+	}
+	if err := DeleteSets(&f, []string{"s"}); err != nil || len(f.Sets) != 0 {
+		t.Errorf("%v after %v", f.Sets, err)
+	}
+}
+
+func TestMatchesAll(t *testing.T) {
+	for _, tt := range []struct {
+		code []bpf.RawInstruction
+		want bool
+	}{{nil, true}, {[]bpf.RawInstruction{{Op: 6, K: 1}}, true}, {[]bpf.RawInstruction{{Op: 6}}, false}, {[]bpf.RawInstruction{{Op: 0x30}}, false}} {
+		if got := matchesAll(tt.code); got != tt.want {
+			t.Errorf("%v: %v", tt.code, got)
+		}
+	}
+}

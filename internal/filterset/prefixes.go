@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterset
+
+import (
+	"iter"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Prefixes is a set of prefixes of both families. The zero value is empty.
+type Prefixes struct{ v4, v6 []span }
+
+func (p *Prefixes) put(v4 bool, s span) {
+	if v4 {
+		p.v4 = append(p.v4, s)
+	} else {
+		p.v6 = append(p.v6, s)
+	}
+}
+
+func (p *Prefixes) normal() { p.v4, p.v6 = normal(p.v4), normal(p.v6) }
+
+// Add adds the members of another set. An address that is in both stays for the longer of the two times.
+func (p *Prefixes) Add(q *Prefixes) {
+	p.v4 = normal(slices.Concat(p.v4, q.v4))
+	p.v6 = normal(slices.Concat(p.v6, q.v6))
+}
+
+// Remove takes the addresses of another set out, from within larger prefixes too.
+func (p *Prefixes) Remove(q *Prefixes) {
+	p.v4, p.v6 = without(p.v4, q.v4), without(p.v6, q.v6)
+}
+
+// Missing returns a prefix of another set that is not in this one.
+func (p *Prefixes) Missing(q *Prefixes) (netip.Prefix, bool) {
+	rest := Prefixes{without(q.v4, p.v4), without(q.v6, p.v6)}
+	for prefix := range rest.All() {
+		return prefix, true
+	}
+	return netip.Prefix{}, false
+}
+
+// Expire takes out the members whose time is over.
+func (p *Prefixes) Expire(now Time) {
+	over := func(s span) bool { return s.until <= now }
+	p.v4, p.v6 = slices.DeleteFunc(p.v4, over), slices.DeleteFunc(p.v6, over)
+}
+
+// Has tells whether an address is in the set, as the program in the kernel has it.
+func (p *Prefixes) Has(ip netip.Addr, now Time) bool {
+	spans := p.v6
+	if ip.Is4() {
+		spans = p.v4
+	}
+	n, ok := slices.BinarySearchFunc(spans, addrOf(ip), func(s span, a addr) int {
+		switch {
+		case s.to.less(a):
+			return -1
+		case a.less(s.from):
+			return 1
+		}
+		return 0
+	})
+	return ok && now < spans[n].until
+}
+
+// All returns the fewest prefixes that make up the set, in order, and when they end. Those of IPv4 come first.
+func (p *Prefixes) All() iter.Seq2[netip.Prefix, Time] {
+	return func(yield func(netip.Prefix, Time) bool) {
+		for _, s := range p.v4 {
+			if !s.prefixes(32, yield) {
+				return
+			}
+		}
+		for _, s := range p.v6 {
+			if !s.prefixes(128, yield) {
+				return
+			}
+		}
+	}
+}
+
+// Len returns how many prefixes All has.
+func (p *Prefixes) Len() (n int) {
+	for range p.All() {
+		n++
+	}
+	return n
+}
+
+// Next returns when the first of the members with a time ends, 0 if none does.
+func (p *Prefixes) Next(now Time) time.Duration {
+	next := Never
+	for _, spans := range [][]span{p.v4, p.v6} {
+		for _, s := range spans {
+			if s.until > now {
+				next = min(next, s.until)
+			}
+		}
+	}
+	return next.Until(now)
+}
+
+func (s span) prefixes(width int, yield func(netip.Prefix, Time) bool) bool {
+	for at := s.from; ; {
+		n := at.zeros(width)
+		for n > 0 && s.to.less(at.end(n)) {
+			n--
+		}
+		if !yield(netip.PrefixFrom(at.ip(width == 32), width-n), s.until) {
+			return false
+		}
+		end := at.end(n)
+		if !end.less(s.to) {
+			return true
+		}
+		at = end.next()
+	}
+}
+
+// zeros is the number of zero bits at the end, at most width.
+func (a addr) zeros(width int) int {
+	if a.lo != 0 {
+		return bits.TrailingZeros64(a.lo)
+	}
+	return min(64+bits.TrailingZeros64(a.hi), width)
+}

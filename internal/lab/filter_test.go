@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// upFilter sets up a lab of topology filter, with the culvert that was built.
+func upFilter(t *testing.T) (l *Lab, culvert string) {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	culvert = filepath.Join(root, "bin", "culvert")
+	return up(t, "filter", Options{Name: testName(t, "filter"), Culvert: culvert, Out: t.Output()}), culvert
+}
+
+// in runs culvert in a namespace of the lab, and returns what it says.
+func in(t *testing.T, l *Lab, ns, stdin string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), l.Culvert, append([]string{"lab", "exec", l.Name, ns}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// rulePackets is what a rule has counted.
+func rulePackets(t *testing.T, l *Lab, rule string) int {
+	t.Helper()
+	out, err := in(t, l, "host", "", "culvert", "filter", "list", "-j")
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var list struct {
+		Rules []struct {
+			Rule    string
+			Packets int
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, r := range list.Rules {
+		if r.Rule == rule {
+			return r.Packets
+		}
+	}
+	t.Fatalf("no rule %s in %s", rule, out)
+	return 0
+}
+
+// A program from tcpdump stops pings, its counter moves; without it pings are answered again. The process comes and goes
+// meanwhile.
+func TestFilterLab(t *testing.T) {
+	l, _ := upFilter(t)
+	ping := func(addr string) bool {
+		t.Helper()
+		out, err := in(t, l, "client", "", "ping", "-c", "2", "-i", "0.1", "-W", "1", addr)
+		if err != nil && !strings.Contains(out, "100% packet loss") {
+			t.Fatalf("ping %s: %v: %s", addr, err, out)
+		}
+		return err == nil
+	}
+	if !ping("198.18.1.1") || !ping("2001:db8:1::1") {
+		t.Fatal("no answer through an empty filter")
+	}
+	var program bytes.Buffer
+	dump := exec.CommandContext(t.Context(), "tcpdump", "-y", "EN10MB", "-ddd", "icmp")
+	dump.Stdout = &program
+	if err := dump.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := in(t, l, "host", program.String(), "culvert", "filter", "add", "--name", "noicmp", "drop", "-"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if ping("198.18.1.1") {
+		t.Error("ICMP was answered")
+	}
+	if n := rulePackets(t, l, "noicmp"); n != 2 {
+		t.Errorf("the rule has counted %d packets", n)
+	}
+	if !ping("2001:db8:1::1") {
+		t.Error("ICMPv6 was not answered")
+	}
+	for _, bad := range []struct{ stdin, args, want string }{
+		{"", "drop udp prot 53", "column 5"},
+		{"", "drop inbound", "direction"},
+		{"2\n40 0 0 12\n21 9 0 2048\n", "drop -", "beyond the end"},
+		{"", "--src @none drop", "none"},
+		{"", "-i to-nowhere drop icmp", "to-nowhere"},
+	} {
+		out, err := in(t, l, "host", bad.stdin, append([]string{"culvert", "filter", "add"}, strings.Fields(bad.args)...)...)
+		if err == nil || !strings.Contains(out, bad.want) || strings.Count(out, "\n") != 1 {
+			t.Errorf("add %s: %v: %q, want a line with %q", bad.args, err, out, bad.want)
+		}
+	}
+	if ping("198.18.1.1") || rulePackets(t, l, "noicmp") != 4 {
+		t.Error("what was refused has changed the filter")
+	}
+	if out, err := in(t, l, "host", "", "culvert", "filter", "del", "noicmp"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if !ping("198.18.1.1") {
+		t.Error("no answer without the rule")
+	}
+}
+
+// A real HTTP client gets its page from a protected service.
+func TestFilterLabProtect(t *testing.T) {
+	l, _ := upFilter(t)
+	for _, addr := range []string{"198.18.1.1:9441", "[2001:db8:1::1]:9441"} {
+		if out, err := in(t, l, "host", "", "culvert", "filter", "protect", addr); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		err := l.Do("client", func() error {
+			conn, err := net.DialTimeout("tcp", addr, 20*time.Second) // by this thread
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+				DisableKeepAlives: true,
+				DialContext:       func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+			}}
+			resp, err := client.Get("http://" + addr + "/metrics")
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			page, err := io.ReadAll(resp.Body)
+			if err == nil && !bytes.Contains(page, []byte(`reason="filter-synack"`)) {
+				err = fmt.Errorf("the page does not tell of an answer to a SYN: %s", page)
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"culvert/internal/datapath"
+	"culvert/internal/filter"
+	"culvert/internal/filterview"
+)
+
+// AddRule puts a rule into the filter of a data plane, and tells out. With replace it takes the place and the counters of
+// the rule of its name.
+func AddRule(on string, spec filter.Spec, at filter.Place, replace bool, out io.Writer) error {
+	rule, err := spec.Rule() // before anything is touched
+	if err != nil {
+		return err
+	}
+	return edit(on, func(inst *datapath.Instance) error {
+		if err := onInterfaces(rule, inst.Attached()); err != nil {
+			return err
+		}
+		name, verb := rule.Name, "replaced"
+		var before []datapath.FilterRule
+		err := inst.EditFilter(func(f *datapath.Filter) (err error) {
+			if replace {
+				before = f.Rules
+				return filter.Replace(f, rule)
+			}
+			verb = "added"
+			name, err = filter.Insert(f, rule, at)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "rule %s %s\n", name, verb)
+		tellFile(before, []string{name}, out)
+		return nil
+	})
+}
+
+// edit opens a data plane for a change of its filter.
+func edit(on string, change func(*datapath.Instance) error) error {
+	inst, err := filterview.Open(on)
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	return change(inst)
+}
+
+// DeleteRules takes rules out of the filter of a data plane: all that are named, or none.
+func DeleteRules(on string, names []string, out io.Writer) error {
+	return edit(on, func(inst *datapath.Instance) error {
+		var before []datapath.FilterRule
+		err := inst.EditFilter(func(f *datapath.Filter) error {
+			before = f.Rules
+			return filter.Delete(f, names)
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s %s deleted\n", plural(len(names), "rule"), strings.Join(names, ", "))
+		tellFile(before, names, out)
+		return nil
+	})
+}
+
+// tellFile says that rules of the configuration file come back as they are there.
+func tellFile(rules []datapath.FilterRule, names []string, out io.Writer) {
+	var file []string
+	for _, name := range names {
+		for _, r := range rules {
+			if r.Name == name && r.File {
+				file = append(file, name)
+			}
+		}
+	}
+	if len(file) > 0 {
+		fmt.Fprintf(out, "the configuration file brings %s back when it is read again\n", strings.Join(file, ", "))
+	}
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return what
+	}
+	return what + "s"
+}
+
+// Flush takes all rules out of the filter of a data plane, with all also its sets and services.
+func Flush(on string, all bool, out io.Writer) error {
+	return edit(on, func(inst *datapath.Instance) error {
+		var before datapath.Filter
+		err := inst.EditFilter(func(f *datapath.Filter) error {
+			before = *f
+			f.Rules = nil
+			if all {
+				f.Sets, f.Services, f.Top = nil, nil, datapath.FilterTopOff
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		gone := filterview.Summary(len(before.Rules), 0, 0)
+		if all {
+			gone = filterview.Summary(len(before.Rules), len(before.Sets), len(before.Services))
+		}
+		if gone == "" {
+			gone = "nothing"
+		}
+		fmt.Fprintf(out, "%s deleted\n", gone)
+		return nil
+	})
+}
+
+// Protect protects a service against floods of SYNs.
+func Protect(on string, s datapath.FilterService, out io.Writer) error {
+	return edit(on, func(inst *datapath.Instance) error {
+		if err := inst.EditFilter(func(f *datapath.Filter) error { return filter.Protect(f, s) }); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s is protected: see 'culvert doctor' for what the host has to be like\n", s.Addr)
+		return nil
+	})
+}
+
+// Unprotect ends that.
+func Unprotect(on string, addr netip.AddrPort, out io.Writer) error {
+	return edit(on, func(inst *datapath.Instance) error {
+		if err := inst.EditFilter(func(f *datapath.Filter) error { return filter.Unprotect(f, addr) }); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s is not protected any more\n", addr)
+		return nil
+	})
+}
