@@ -9,11 +9,14 @@ import (
 	"testing"
 )
 
-// The pages for operators must explain each reason once, under its verdict, and no other: those of the IP router on a
-// page of their own.
+// The pages for operators must explain each reason once, under its verdict, and no other: those of the IP router
+// and of the filter on pages of their own.
 func TestReasonsAreDocumented(t *testing.T) {
-	const scion, route = "../../docs/scion.md", "../../docs/route.md"
-	explained := map[string]map[Reason]int{scion: explainedReasons(t, scion), route: explainedReasons(t, route)}
+	const scion, route, filter = "../../docs/scion.md", "../../docs/route.md", "../../docs/filter.md"
+	explained := make(map[string]map[Reason]int)
+	for _, path := range []string{scion, route, filter} {
+		explained[path] = explainedReasons(t, path)
+	}
 	for _, r := range Reasons() {
 		if r.Name == "" {
 			continue // a number not in use
@@ -21,6 +24,9 @@ func TestReasonsAreDocumented(t *testing.T) {
 		path := scion
 		if r.Name == "route" || strings.HasPrefix(r.Name, "route-") {
 			path = route
+		}
+		if r.Name == "filter" || strings.HasPrefix(r.Name, "filter-") {
+			path = filter
 		}
 		if n := explained[path][r]; n != 1 {
 			t.Errorf("%s explains %s %s %d times, want once: it is a value of enum reason in bpf/reason.h",

@@ -130,31 +130,3 @@ func putFilterServices(m *ebpf.Map, services []FilterService) error {
 	}
 	return nil
 }
-
-// keepFilterServices leaves the programs no services but these.
-func keepFilterServices(m *ebpf.Map, services []FilterService) error {
-	want := make(map[filterFilterServiceKey]bool, len(services))
-	for _, s := range services {
-		want[serviceKey(s)] = true
-	}
-	var (
-		key   filterFilterServiceKey
-		value filterFilterService
-		gone  []filterFilterServiceKey
-	)
-	it := m.Iterate()
-	for it.Next(&key, &value) {
-		if !want[key] {
-			gone = append(gone, key)
-		}
-	}
-	if err := it.Err(); err != nil {
-		return fmt.Errorf("listing the protected services: %w", err)
-	}
-	for _, k := range gone {
-		if err := m.Delete(k); err != nil && !isNotExist(err) {
-			return fmt.Errorf("removing a protected service: %w", err)
-		}
-	}
-	return nil
-}

@@ -392,7 +392,7 @@ func TestPutFilterServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	v4.answer(t, v4.frame(nil)) // still there
-	if err := keepFilterServices(m, list); err != nil {
+	if err := m.Delete(serviceKey(FilterService{Addr: v4.to})); err != nil {
 		t.Fatal(err)
 	}
 	if action, _ := v4.run(t, v4.frame(nil).build()); action != xdpPass {

@@ -203,7 +203,7 @@ func TestRefused(t *testing.T) {
 		},
 		{
 			name: "no internal link", options: Options{Name: "br1", Interfaces: []string{"v0"}},
-			config: Config{}, want: "no internal link",
+			config: Config{Interfaces: testConfig(1, 2).Interfaces}, want: "no internal link",
 		},
 		{
 			name: "two links over one pair of addresses", options: Options{Name: "br1", Interfaces: []string{"v0"}},
