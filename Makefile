@@ -9,7 +9,7 @@ export CGO_ENABLED = 0
 
 # Packages whose tests need no root and no network namespace. All others run as root, one at a time.
 UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/bench/report ./internal/bench/search ./internal/config \
-	./internal/cbpf/cbpftest ./internal/guest ./internal/pcap ./internal/scionpkt ./internal/stats ./internal/tomltext ./internal/udpsock ./internal/version))))
+	./internal/cbpf/cbpftest ./internal/guest ./internal/maglev ./internal/pcap ./internal/scionpkt ./internal/stats ./internal/tomltext ./internal/udpsock ./internal/version))))
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
@@ -46,7 +46,7 @@ test-kernels: deps-guest build ## run the packet tests on Debian's kernels (6.1 
 	@scripts/test-kernels.sh
 
 test-vlan: deps-guest build ## run the tests with VLAN and VRF devices on Debian's kernels, in QEMU: others may lack them
-	@scripts/test-kernels.sh routejudge
+	@scripts/test-kernels.sh routejudge nexthop
 
 bench-insn: deps-guest build ## count instructions per packet on Debian's kernels, in QEMU; fail if they are over 2 % more
 	bin/culvert bench insn --baseline $(BASELINE)

@@ -4,6 +4,7 @@
  */
 #include "bench_stamp.h"
 #include "bench_template.h"
+#include "bench_vary.h"
 
 /* A generator's progress on one CPU. Times are CLOCK_MONOTONIC nanoseconds. */
 struct progress {
@@ -15,7 +16,7 @@ struct progress {
 	__u64 gap_ns; /* from one packet to the next, 0 for none: set before a run */
 	__u64 due_ns; /* when the next packet may go */
 	__u32 next;   /* index of the next template */
-	__u32 pad;
+	__u32 flow;   /* the next flow of those that take turns, with vary_flows */
 };
 
 /* Set before loading: the device that frames are sent from. */
@@ -112,6 +113,8 @@ int bench_generate(struct xdp_md *ctx)
 	if (t->frame_len != base_len && bpf_xdp_adjust_tail(ctx, (int)t->frame_len - (int)base_len))
 		return XDP_ABORTED;
 	if (template_put(ctx, t))
+		return XDP_ABORTED;
+	if (vary_flows && vary(ctx, &s->flow))
 		return XDP_ABORTED;
 	if (stamps && put_stamp(ctx, t, t->frame_len))
 		return XDP_ABORTED;

@@ -9,6 +9,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "balance.h"
 #include "route.h"
 #include "scion.h"
 #include "verdict.h"
@@ -18,6 +19,9 @@
 const enum reason *reason_names __attribute__((unused));
 const enum route_action *route_actions __attribute__((unused));
 const enum route_fixed *route_fixed_hops __attribute__((unused));
+const enum balance_encap *balance_encaps __attribute__((unused));
+const enum balance_event *balance_events_of __attribute__((unused));
+const enum balance_flow_state *balance_flow_states __attribute__((unused));
 
 /*
  * The way of a packet: parse once, ask the stages in their order, leave by the verdict. A stage
@@ -29,7 +33,10 @@ static __always_inline int pipeline(struct xdp_md *ctx)
 	int reason;
 
 	parse(ctx, &pkt);
-	reason = scion_stage(ctx, &pkt);
+	reason = balance_stage(ctx, &pkt);
+	if (reason <=
+	    REASON_NONE) /* never less: but of this the verifier of 6.1 can tell whether it is so */
+		reason = scion_stage(ctx, &pkt);
 	if (!reason)
 		reason = route_stage(ctx, &pkt);
 	if (!reason)

@@ -23,12 +23,12 @@ struct {
 	__type(value, struct limit);
 } limits SEC(".maps");
 
-static __always_inline bool limited(__u32 reason)
+/* Charges a packet, unless it is over the rate. */
+static __always_inline bool over_limit(struct limit *l)
 {
-	struct limit *l = bpf_map_lookup_elem(&limits, &reason);
 	__u64 now, due;
 
-	if (!l || !l->interval)
+	if (!l->interval)
 		return false;
 	now = bpf_ktime_get_coarse_ns();
 	due = *(volatile __u64 *)&l->due;
@@ -38,6 +38,13 @@ static __always_inline bool limited(__u32 reason)
 		return true;
 	*(volatile __u64 *)&l->due = due + l->interval;
 	return false;
+}
+
+static __always_inline bool limited(__u32 reason)
+{
+	struct limit *l = bpf_map_lookup_elem(&limits, &reason);
+
+	return l && over_limit(l);
 }
 
 /* The reason that a packet leaves for: another one when a punt has used up its rate. */

@@ -14,8 +14,15 @@ struct ip_addr {
 
 #define IP4_MAPPED bpf_htonl(0x0000ffff)
 
-/* Whether the IP router is on. Fixed at load time. */
+/* Whether the IP router and the balancer are on. Fixed at load time. */
 const volatile bool route_on;
+const volatile bool balance_on;
+
+/* Whether a stage wants to know more of IP packets than what SCION's datagrams need. */
+static __always_inline bool ip_on(void)
+{
+	return route_on || balance_on;
+}
 
 #define PACKET_TAGGED 0x1000
 #define VLAN_HLEN 4
@@ -38,7 +45,7 @@ struct packet {
 	__be16 sport;
 	__be16 dport;
 	__u16 check; /* of UDP, as it stands in the header */
-	/* for the IP router alone */
+	/* for the IP router and the balancer alone */
 	__u8 ip; /* 4 or 6: a packet of that version to this interface; 0: none */
 	__u8 l3; /* where its header is, from data, bytes */
 	__u8 proto; /* of IPv4, or next header */
@@ -50,14 +57,21 @@ struct packet {
 	__u32 egress;
 };
 
-/* Loads and stores at any alignment: the JITs and the verifier allow them on packets. */
+/*
+ * Loads and stores at any alignment: the JITs and the verifier allow them on packets. And of any size: clang must not
+ * think that bytes stored as one type are others than those loaded as another.
+ */
+typedef __u16 __attribute__((may_alias)) any16;
+typedef __u32 __attribute__((may_alias)) any32;
+typedef __u64 __attribute__((may_alias)) any64;
+
 #define LOAD8(p) (*(const __u8 *)(p))
-#define LOAD16(p) (*(const __u16 *)(p))
-#define LOAD32(p) (*(const __u32 *)(p))
-#define LOAD64(p) (*(const __u64 *)(p))
-#define STORE16(p, v) (*(__u16 *)(p) = (v))
-#define STORE32(p, v) (*(__u32 *)(p) = (v))
-#define STORE64(p, v) (*(__u64 *)(p) = (v))
+#define LOAD16(p) (*(const any16 *)(p))
+#define LOAD32(p) (*(const any32 *)(p))
+#define LOAD64(p) (*(const any64 *)(p))
+#define STORE16(p, v) (*(any16 *)(p) = (v))
+#define STORE32(p, v) (*(any32 *)(p) = (v))
+#define STORE64(p, v) (*(any64 *)(p) = (v))
 
 /* Copies n bytes, an even constant, in the widest steps; clang would do it byte by byte. */
 static __always_inline void copy(void *dst, const void *src, const __u32 n)
@@ -122,7 +136,7 @@ static __always_inline void parse_ipv4(struct xdp_md *ctx, struct packet *pkt, c
 
 	if (ip + sizeof(struct iphdr) > pkt->data_end)
 		return;
-	if (route_on) {
+	if (ip_on()) {
 		pkt->ip = 4;
 		pkt->l3 = l3;
 		pkt->proto = LOAD8(ip + 9);
@@ -137,7 +151,7 @@ static __always_inline void parse_ipv4(struct xdp_md *ctx, struct packet *pkt, c
 		return; /* options, a fragment, not UDP */
 	}
 	len = bpf_ntohs(LOAD16(ip + 2));
-	if (len < sizeof(struct iphdr) + (route_on ? 0 : sizeof(struct udphdr)) ||
+	if (len < sizeof(struct iphdr) + (ip_on() ? 0 : sizeof(struct udphdr)) ||
 	    !frame_holds(ctx, pkt, l3 + len))
 		return;
 	if (!ipv4_checks(ip))
@@ -146,8 +160,8 @@ static __always_inline void parse_ipv4(struct xdp_md *ctx, struct packet *pkt, c
 	pkt->odd = 0;
 	if (l3 != ETH_HLEN)
 		return;
-	if (route_on && (pkt->fragment || pkt->proto != IPPROTO_UDP ||
-			 len < sizeof(struct iphdr) + sizeof(struct udphdr)))
+	if (ip_on() && (pkt->fragment || pkt->proto != IPPROTO_UDP ||
+			len < sizeof(struct iphdr) + sizeof(struct udphdr)))
 		return;
 	parse_udp(pkt, ip + sizeof(struct iphdr), len - sizeof(struct iphdr));
 }
@@ -159,7 +173,7 @@ static __always_inline void parse_ipv6(struct xdp_md *ctx, struct packet *pkt, c
 
 	if (ip + sizeof(struct ipv6hdr) > pkt->data_end)
 		return;
-	if (route_on) {
+	if (ip_on()) {
 		pkt->ip = 6;
 		pkt->l3 = l3;
 		pkt->proto = LOAD8(ip + 6);
@@ -170,15 +184,15 @@ static __always_inline void parse_ipv6(struct xdp_md *ctx, struct packet *pkt, c
 	if ((LOAD8(ip) & 0xf0) != 0x60)
 		return;
 	len = bpf_ntohs(LOAD16(ip + 4));
-	if ((!route_on && len < sizeof(struct udphdr)) ||
+	if ((!ip_on() && len < sizeof(struct udphdr)) ||
 	    !frame_holds(ctx, pkt, l3 + sizeof(struct ipv6hdr) + len))
 		return;
 	pkt->ip_len = sizeof(struct ipv6hdr) + len;
 	pkt->odd = 0;
-	if (route_on && pkt->proto == IPPROTO_HOPOPTS)
+	if (ip_on() && pkt->proto == IPPROTO_HOPOPTS)
 		pkt->odd = PUNT_ROUTE_OPTIONS;
 	if (l3 != ETH_HLEN ||
-	    (route_on && (pkt->proto != IPPROTO_UDP || len < sizeof(struct udphdr))))
+	    (ip_on() && (pkt->proto != IPPROTO_UDP || len < sizeof(struct udphdr))))
 		return;
 	pkt->v6 = true;
 	parse_udp(pkt, ip + sizeof(struct ipv6hdr), len);
@@ -234,7 +248,7 @@ static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 		parse_ipv6(ctx, pkt, ETH_HLEN);
 		break;
 	case bpf_htons(ETH_P_8021Q):
-		if (route_on)
+		if (ip_on())
 			parse_vlan(ctx, pkt);
 		break;
 	}

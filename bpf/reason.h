@@ -30,6 +30,8 @@ enum reason {
 	PASS_ROUTE_REDIRECT, /* leaves where it came in, which the kernel tells the sender */
 	PASS_ROUTE_KERNEL, /* its way depends on more than bpf_fib_lookup is told */
 
+	PASS_BALANCE_EMPTY, /* to a VIP that has no backend for new flows */
+
 	/* SCION: what the reference router answers or does in a way of its own */
 	PUNT_SCION_MALFORMED = REASON_PUNT, /* does not decode */
 	PUNT_SCION_PROTOCOL, /* next header that is none of SCION's, STUN among them */
@@ -71,6 +73,8 @@ enum reason {
 	PUNT_ROUTE_NEIGHBOUR, /* none known */
 	PUNT_ROUTE_SOURCE, /* rp_filter, or not a source as usual */
 
+	PUNT_BALANCE_HEADERS, /* to a VIP, with headers that the balancer does not read */
+
 	DROP_SCION_PATH = REASON_DROP, /* path header that contradicts itself */
 	DROP_SCION_TRANSIT_SRC, /* transit from inside, not over the right sibling */
 	DROP_SCION_SRC_SERVICE, /* service address as source: no host, and fatal to the reference */
@@ -80,6 +84,10 @@ enum reason {
 	DROP_FILTER, /* a rule says so */
 	DROP_FILTER_LIMIT, /* over the rate of a rule */
 	DROP_FILTER_COOKIE, /* to a protected service, with no SYN cookie of ours */
+
+	DROP_BALANCE_NEXT_HOP, /* no way to the backend: no route, no neighbour, or a device that does not take it */
+	DROP_BALANCE_FRAGMENT, /* the first fragment, which names the flow, was not seen */
+	DROP_BALANCE_TOO_BIG, /* does not fit with its encapsulation, and the client cannot be told */
 
 	FWD_SCION_BR_TRANSIT = REASON_FWD, /* external to external */
 	FWD_SCION_OUT, /* from a host of the AS to external */
@@ -91,6 +99,15 @@ enum reason {
 	FWD_ROUTE_FIB, /* by bpf_fib_lookup */
 
 	FWD_FILTER_SYNACK, /* SYN to a protected service, answered with a cookie */
+
+	FWD_BALANCE, /* to the backend that the flow table names */
+	FWD_BALANCE_NEW, /* first of its flow, which is in the table now: by the ring */
+	FWD_BALANCE_UNTRACKED, /* by the ring; the table did not take the flow in */
+	FWD_BALANCE_QUIC, /* to the server that the connection ID names */
+	FWD_BALANCE_FRAGMENT, /* after the first fragment */
+	FWD_BALANCE_ICMP, /* ICMP error, to the backend of the flow it is about */
+	FWD_BALANCE_ECHO, /* ICMP echo request to a VIP, answered */
+	FWD_BALANCE_TOO_BIG, /* answered with packet too big */
 };
 
 /* Punts dropped by their limit are counted this far behind their reason. */

@@ -12,6 +12,8 @@ static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32
 
 	if (reason >= REASON_LIMITED) {
 		action = XDP_DROP;
+	} else if (balance_on && reason >= FWD_BALANCE_ECHO && !pkt->egress) {
+		action = XDP_TX; /* an answer, where nothing can be redirected to */
 	} else if (reason >= REASON_FWD) {
 		action = bpf_redirect(pkt->egress, 0);
 	} else if (reason >= REASON_DROP) {

@@ -23,6 +23,7 @@ declare -A wanted=(
   [iptables]=iptables-legacy             # the same, of both kinds
   [ipset]=ipset                          # a peer of the bench's filter
   [xdp-tools]=xdp-filter                 # the same
+  [haproxy]=haproxy                      # a peer of the bench's load balancer
   [tcpreplay]=tcpreplay                  # a second generator for the bench
   [tcpdump]=tcpdump
   [libpcap0.8]=''
@@ -37,12 +38,14 @@ declare -A wanted=(
 
 # Services that come with those packages and start with their installation. The lab runs the programs in its own
 # namespaces: on the host nothing of them is to run, now or after a boot.
-declare -A services=([bird2]=bird [stayrtr]=stayrtr)
+declare -A services=([bird2]=bird [stayrtr]=stayrtr [haproxy]=haproxy [ipvsadm]=ipvsadm)
 
 # Kernels are downloaded as Debian packages, with the keys and tools of a Debian system.
 declare -A wanted_by_guest=(
   [qemu-system-x86]=qemu-system-x86_64
   [xz-utils]=xz
+  [ipvsadm]=ipvsadm                      # sets up peers of the bench's load balancer
+  [nftables]=nft                         # the same
   [debian-archive-keyring]=/usr/share/keyrings/debian-archive-keyring.gpg
   [ca-certificates]=/etc/ssl/certs/ca-certificates.crt
 )

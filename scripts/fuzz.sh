@@ -24,10 +24,10 @@ interrupt_after_fuzztime() {
 }
 
 # fuzz DIR TARGET. The flag -fuzztime would count what comes first, too: the start of the workers and
-# all of the corpus once. That may take longer than FUZZTIME.
+# all of the corpus once. That may take longer than FUZZTIME. And what is new would be made smaller for a minute each.
 fuzz() {
   local out pid timer='' line status=0
-  exec {out}< <(exec go test -run '^$' -fuzz "^$2\$" -exec "'$PWD/scripts/as-root.sh'" "./$1" 2>&1)
+  exec {out}< <(exec go test -run '^$' -fuzz "^$2\$" -fuzzminimizetime 20x -exec "'$PWD/scripts/as-root.sh'" "./$1" 2>&1)
   pid=$!
   while IFS= read -r line <&"$out"; do
     echo "$line"

@@ -67,13 +67,73 @@ The file is TOML:
   # mss = 1440                    # with forwarded
   # wscale = 7
 
-One of [scion], [route] and [filter] must be there. Without [scion] interfaces
-must be named. Relative paths start at the file's directory.
+  [balance]                       # the load balancer; see 'culvert lb --help'
+  ring_size = 65537               # a prime: 100 times the backends of a VIP or
+                                  # more
+  flows = 1048576                 # flows to keep in mind
+  insert_rate = 200000            # new ones a second
+  vips = 256                      # VIPs, and backends of all of them, to leave
+  backends = 16384                # room for
+  source4 = "10.200.0.0/16"       # outer source of packets to backends, an
+  source6 = "fd00:200::/64"       # address of it for each flow; default: as the
+                                  # routing table says
+  seed = "text"                   # the same on all balancers of a VIP
+  tcp_timeout = "15m"             # how long a flow stays in mind without a
+  udp_timeout = "3m"              # packet
+  syn_timeout = "1m"              # and one of a single packet
+                                  # Numbers and times are the defaults.
+  [[balance.vip]]
+  address = "192.0.2.1:80"        # without a port: all of them
+  protocol = "tcp"                # or "udp"
+  hash = "flow"                   # or "source": one backend for a client
+  on_failure = "keep"             # or "move" flows of a backend that fails
+  encapsulation = "ipip"          # or "gue", "l2": of backends without their own
+  # quic_server_id = 2            # bytes of server ID in connection IDs (QUIC-LB)
+  # quic_config = 0               # config rotation of such connection IDs
+
+  [balance.vip.check]             # without it all backends are taken to live
+  type = "http"                   # or "https", "tcp", "udp"
+  # port = 8080                   # default: the VIP's
+  interval = "1s"                 # a failure is found within it
+  timeout = "500ms"
+  rise = 2                        # answers that bring a backend back
+  fall = 2                        # failures that take it out
+  path = "/health"                # of http and https, with host and status
+  # host = "www"
+  status = "200-399"
+  # send = "PING"                 # of tcp and udp
+  # expect = "PONG"               # what the answer begins with
+
+  [[balance.vip.backend]]
+  address = "10.0.0.11"           # of either family, but for l2
+  weight = 1                      # share of new flows; 0 drains
+  # encapsulation = "gue"
+  # gue_port = 6080
+  # server_id = "0102"            # with quic_server_id
+
+  [balance.bgp]                   # announces VIPs with a backend in service
+  asn = 65001
+  router_id = "10.0.0.1"
+  hold_time = "9s"
+  # communities = ["65001:100"]
+  # med = 10
+
+  [[balance.bgp.neighbor]]
+  address = "10.0.0.254"
+  asn = 65000
+  # local_address = "10.0.0.1"
+  # password = "secret"           # TCP MD5
+  # multihop = 2                  # TTL to a router that is not on the link
+  # next_hop4 = "10.0.0.1"        # default: the session's own address
+  # next_hop6 = "fd00::1"
+
+One of [scion], [route], [filter] and [balance] must be there. Without [scion]
+interfaces must be named. Relative paths start at the file's directory.
 
 Rules of the file stand together. Those made by 'culvert filter add' stay when
 the file is read again: in front of the file's or behind them, as they were. A
 name is the file's or was made by hand, not both; what is the same in both
-becomes the file's.`,
+becomes the file's. It is the same with VIPs, and with backends of each.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if config == "" {
@@ -116,12 +176,15 @@ func newDetachCmd() *cobra.Command {
 		Use:   "detach IFACE... | --all",
 		Short: "take the data plane off interfaces of this network namespace",
 		Long: `Take the data plane off interfaces of this network namespace. With the last
-interface of a router its counters and keys go.
+interface of a router its counters and keys go. The end of tunnels that
+'culvert lb decap' has attached is taken off too.
 
 With --all, also remove what is left of routers, of any network namespace, that
 are attached to nothing any more and not served by a process.`,
-		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: completeArgs(attachedInterfaces),
+		Args: cobra.ArbitraryArgs,
+		ValidArgsFunction: completeArgs(func(args []string) []string {
+			return append(attachedInterfaces(args), decapInterfaces(args)...)
+		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case all == (len(args) > 0):

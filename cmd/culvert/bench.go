@@ -122,9 +122,9 @@ row by name.`,
 		"veth: CPUs for generator, device and sink, 1 or 2, separated by commas (default 1, and 2 with 138 bytes)")
 	cmd.Flags().StringSliceVar(&o.Groups, "groups", nil,
 		"route: "+strings.Join(bench.RouteGroups(), ", ")+"; filter: "+strings.Join(bench.FilterGroups(), ", ")+
-			"; or the beginning of such names up to a dash, separated by commas (default all)")
+			"; lb: "+strings.Join(bench.LBGroups(), ", ")+"; or the beginning of such names up to a dash, separated by commas (default all)")
 	completeFlag(cmd, "rows", benchRows)
-	completeFlag(cmd, "groups", fixed(slices.Concat(bench.RouteGroups(), bench.FilterGroups())...))
+	completeFlag(cmd, "groups", fixed(slices.Concat(bench.RouteGroups(), bench.FilterGroups(), bench.LBGroups())...))
 	completeFlag(cmd, "cpus", fixed("1", "2"))
 	completeFlag(cmd, "lab", labs)
 	return cmd

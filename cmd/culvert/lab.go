@@ -26,7 +26,7 @@ Needs root.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: needVerb,
 	}
-	cmd.AddCommand(newLabUpCmd(), newLabDownCmd(), newLabListCmd(), newLabExecCmd(), newLabBuildCmd())
+	cmd.AddCommand(newLabUpCmd(), newLabDownCmd(), newLabListCmd(), newLabExecCmd(), newLabBuildCmd(), newLabWebCmd())
 	return cmd
 }
 
@@ -44,7 +44,9 @@ func newLabUpCmd() *cobra.Command {
   culvert lab up bgp --routes 10000
   culvert lab exec bgp left traceroute -n 1.1.1.1
   culvert lab up filter
-  culvert lab exec filter host culvert filter add drop icmp`,
+  culvert lab exec filter host culvert filter add drop icmp
+  culvert lab up lb
+  culvert lab exec lb client curl http://203.0.113.80/`,
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, fixed(slices.Sorted(maps.Keys(lab.Topologies()))...)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -87,7 +89,9 @@ command returns; the reference programs are built first if they are missing.
 In bgp the command returns when the table is in the kernel of rut and left can
 ping right; it needs the Debian packages bird2, stayrtr and iputils-ping. In
 filter culvert runs in host behind an empty filter when the command returns, and
-serves its metrics on port 9441: something to ping, to get and to protect.
+serves its metrics on port 9441: something to ping, to get and to protect. In lb
+the command returns when all four web servers have answered the client over both
+families; it needs the Debian packages bird2 and curl.
 
 When the command fails or is interrupted, what it had made is removed.`
 
@@ -143,7 +147,7 @@ func newLabExecCmd() *cobra.Command {
 		Short: "run a command in a lab",
 		Long: `Run a command in a namespace of a lab: as1, as1h, as2, as3 or as3h in scion3,
 rut, a or b in veth, rut, peer, rpki, left or right in bgp, host or client in
-filter. The programs router, control, daemon, dispatcher, scion and scion-pki
+filter, client, router, lb1, lb2 and b1 to b4 in lb. The programs router, control, daemon, dispatcher, scion and scion-pki
 are found without a path, as is culvert, and scion knows the daemon of its AS.
 Mounts stay as they are, other than with 'ip netns exec', so culvert's
 pins are visible. The exit status is the command's own.`,

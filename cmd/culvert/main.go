@@ -144,6 +144,7 @@ var verbs = []func() *cobra.Command{
 	newWatchCmd,
 	newRouteCmd,
 	newFilterCmd,
+	newLBCmd,
 	newKeyCmd,
 	newScionCmd,
 	newDoctorCmd,

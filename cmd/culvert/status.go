@@ -47,7 +47,10 @@ With -j, an object {"routers": [...]} whose members are:
       netfilter, netfilter_problem      rules that forwarded packets go past
   filter                              rules, sets, services (how many), and
                                       dropped_packets, dropped_bytes (see also
-                                      'culvert filter list')`,
+                                      'culvert filter list')
+  balance                             vips, backends, down, drained (how many),
+                                      flows, flows_used, memory_bytes (see also
+                                      'culvert lb show')`,
 		Example: `  culvert status
   culvert status -j | jq '.routers[].interfaces[] | {interface, packets}'`,
 		Args:              usageArgs(cobra.MaximumNArgs(1)),

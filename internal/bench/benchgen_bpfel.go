@@ -23,7 +23,7 @@ type benchGenProgress struct {
 	GapNs   uint64
 	DueNs   uint64
 	Next    uint32
-	Pad     uint32
+	Flow    uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -41,6 +41,7 @@ const (
 	benchGenVarStop           = "stop"
 	benchGenVarTemplateCount  = "template_count"
 	benchGenVarTimed          = "timed"
+	benchGenVarVaryFlows      = "vary_flows"
 )
 
 // loadBenchGen returns the embedded CollectionSpec for benchGen.
@@ -108,6 +109,7 @@ type benchGenVariableSpecs struct {
 	Stop          *ebpf.VariableSpec `ebpf:"stop"`
 	TemplateCount *ebpf.VariableSpec `ebpf:"template_count"`
 	Timed         *ebpf.VariableSpec `ebpf:"timed"`
+	VaryFlows     *ebpf.VariableSpec `ebpf:"vary_flows"`
 }
 
 // benchGenObjects contains all objects after they have been loaded into the kernel.
@@ -153,6 +155,7 @@ type benchGenVariables struct {
 	Stop          *ebpf.Variable `ebpf:"stop"`
 	TemplateCount *ebpf.Variable `ebpf:"template_count"`
 	Timed         *ebpf.Variable `ebpf:"timed"`
+	VaryFlows     *ebpf.Variable `ebpf:"vary_flows"`
 }
 
 // benchGenPrograms contains all programs after they have been loaded into the kernel.

@@ -25,6 +25,8 @@ type candidate struct {
 	device func(o Options) Device
 	// filter makes the packet filter under test of scenario filter.
 	filter func() filterPeer
+	// connect makes the balancer of connections under test of scenario lb.
+	connect func() lbConnector
 	// scenarios lists those that measure it.
 	scenarios []string
 	// scion rows forward SCION packets, which cannot be as short as others.

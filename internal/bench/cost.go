@@ -25,6 +25,8 @@ type Subject struct {
 	From End
 	// Verdict is what the program must answer to every frame, such as 4 for XDP_REDIRECT.
 	Verdict uint32
+	// Learns says that the program learns from frames: it gets each of them once more before it is measured.
+	Learns bool
 }
 
 // CostOptions says how long to measure.
@@ -152,7 +154,11 @@ func newTrial(s Subject, o CostOptions) (*trial, error) {
 	if t.without, err = loadWrapper(tab, nil, unix.BPF_F_XDP_HAS_FRAGS); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
-	if err := t.check(o.Checked); err != nil {
+	err = t.check(o.Checked)
+	if err == nil && s.Learns {
+		_, _, err = t.run(t.with, 0, len(s.Frames))
+	}
+	if err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	return t, nil

@@ -41,6 +41,9 @@ type GeneratorOptions struct {
 	Stamp bool
 	// Flows is how many flows the stamps tell apart, 0 for one for each frame. Frame i belongs to flow i mod Flows.
 	Flows int
+	// Vary, if not 0, is how many flows take turns in place of those of Frames: the source of each packet, which must be
+	// TCP over IPv4 without options, is made from the number of its flow (see lbClient). VaryFrom is the first.
+	Vary, VaryFrom uint32
 	// Untimed leaves the time out, which is cheaper. The Sink must be told too.
 	Untimed bool
 	// CPU is where the generator runs, and with it whatever it hands its packets to.
@@ -73,8 +76,9 @@ type Generator struct {
 	}
 	opts  GeneratorOptions
 	table *table
-	next  uint32
-	gap   time.Duration
+	// next is the frame that is sent next, flow the number of the next flow with GeneratorOptions.Vary.
+	next, flow uint32
+	gap        time.Duration
 	// due is when the next packet may go, in CLOCK_MONOTONIC nanoseconds.
 	due uint64
 }
@@ -98,13 +102,14 @@ func NewGenerator(o GeneratorOptions) (*Generator, error) {
 		t.size(spec),
 		spec.Variables[benchGenVarOutIfindex].Set(uint32(o.From.Index)),
 		spec.Variables[benchGenVarBaseLen].Set(uint32(len(t.base))),
+		spec.Variables[benchGenVarVaryFlows].Set(o.Vary),
 		spec.Variables[benchGenVarStamps].Set(o.Stamp),
 		spec.Variables[benchGenVarTimed].Set(o.Stamp && !o.Untimed),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the generator: %w", err)
 	}
-	g := &Generator{opts: o, table: t}
+	g := &Generator{opts: o, table: t, flow: o.VaryFrom}
 	if err := spec.LoadAndAssign(&g.objs, nil); err != nil {
 		return nil, fmt.Errorf("load the generator: %w", err)
 	}
@@ -203,7 +208,7 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 		return Sent{}, fmt.Errorf("count the CPUs: %w", err)
 	}
 	states := make([]benchGenProgress, cpus)
-	states[g.opts.CPU] = benchGenProgress{Quota: quota, Next: g.next, GapNs: uint64(g.gap), DueNs: g.due}
+	states[g.opts.CPU] = benchGenProgress{Quota: quota, Next: g.next, Flow: g.flow, GapNs: uint64(g.gap), DueNs: g.due}
 	if err := g.objs.Sent.Put(uint32(0), states); err != nil {
 		return Sent{}, fmt.Errorf("reset the generator's counters: %w", err)
 	}
@@ -221,7 +226,7 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 		return Sent{}, errors.Join(runErr, fmt.Errorf("read the generator's counters: %w", err))
 	}
 	s := states[g.opts.CPU]
-	g.next, g.due = s.Next, s.DueNs
+	g.next, g.flow, g.due = s.Next, s.Flow, s.DueNs
 	sent := Sent{Packets: s.Packets, Bytes: s.Bytes}
 	if s.LastNs > s.FirstNs {
 		sent.Elapsed = time.Duration(s.LastNs - s.FirstNs)

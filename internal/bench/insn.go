@@ -18,6 +18,8 @@ import (
 type InsnOptions struct {
 	// Rows are names as InsnRows lists them; all of them if empty.
 	Rows []string `json:"rows,omitempty"`
+	// Load loads modules of the kernel, if they have not been loaded, in this order.
+	Load func(modules ...string) error `json:"-"`
 }
 
 // Instructions is how many instructions packets take. Instructions of each row is set.
@@ -41,7 +43,7 @@ const (
 	// insnRepeatPeer and insnRoundsPeer are the same for what does not care whether it has seen a packet before: the
 	// more of them, the less shows of the system call that runs a program, and of memory that is to be had quickly at
 	// one time and slowly at another.
-	insnRepeatPeer = 5_000
+	insnRepeatPeer = 2_000
 	insnRoundsPeer = 40
 	// insnPrefixes is how many prefixes the largest set of a filter has: guests are too slow for more.
 	insnPrefixes = 100_000
@@ -77,7 +79,9 @@ func insnCandidates() (programs, paths []candidate) {
 	}
 	routers, routed := insnRoutes()
 	programs = append(programs, filterCosts(insnPrefixes)...)
-	return append(programs, routers...), append(slices.Clone(insnPaths), routed...)
+	programs = append(programs, lbCosts(lbCostSize{fresh: insnFrames})...)
+	// What they need of the kernel comes last, so that no other row is counted with it.
+	return append(programs, routers...), slices.Concat(insnPaths, routed, insnCulverts(), insnBalancers())
 }
 
 // InsnRows lists the names of rows that instructions can be counted of: those of scenario cost and of routers as
@@ -116,7 +120,7 @@ func CountInstructions(ctx context.Context, o InsnOptions, progress io.Writer) (
 	if err != nil {
 		return nil, err
 	}
-	v := vethOptions{Frames: frames, Sink: SinkOptions{MinLen: frameSize}, CPU: LastCPU()}
+	v := vethOptions{Frames: frames, Sink: SinkOptions{MinLen: frameSize}, CPU: LastCPU(), Size: frameSize}
 	programs, paths := insnCandidates()
 	result := &Instructions{}
 	count := func(kind string, c candidate, one func(context.Context, *vethRow) (report.Row, error)) (report.Row, bool, error) {
@@ -126,8 +130,13 @@ func CountInstructions(ctx context.Context, o InsnOptions, progress io.Writer) (
 		fmt.Fprintf(progress, "counting %s/%s\n", kind, c.name)
 		row := vethRows([]candidate{c}, Options{Progress: progress}, v)[0]
 		row.alone = false
-		if d, ok := row.device.(*insnRoute); ok {
-			row.opts.Sink = d.sink()
+		if d, ok := row.device.(shaped); ok {
+			d.shape(&row.opts)
+		}
+		if d, ok := row.device.(loading); ok {
+			if err := o.Load(d.modules()...); err != nil {
+				return report.Row{}, false, err
+			}
 		}
 		r, err := one(ctx, row)
 		if err = errors.Join(err, row.Teardown()); err != nil {
@@ -156,6 +165,17 @@ func CountInstructions(ctx context.Context, o InsnOptions, progress io.Writer) (
 	return result, nil
 }
 
+// shaped devices do not get the common packets.
+type shaped interface {
+	// shape says what is sent and counted in their place.
+	shape(v *vethOptions)
+}
+
+// loading devices need modules of the kernel.
+type loading interface {
+	modules() []string
+}
+
 // insnOfProgram counts what the program of a device takes for a packet by itself.
 func insnOfProgram(ctx context.Context, row *vethRow) (report.Row, error) {
 	s, err := row.subject(ctx)
@@ -167,10 +187,13 @@ func insnOfProgram(ctx context.Context, row *vethRow) (report.Row, error) {
 		o.Repeat, o.Rounds = insnRepeatPeer, insnRoundsPeer
 	}
 	costs, err := Cost(ctx, o, s)
+	if err == nil {
+		err = didItsWork(row)
+	}
 	if err != nil {
 		return report.Row{}, err
 	}
-	return insnRow(row.name, costs[0].Best, costs[0].Frames), nil
+	return insnRow(row, costs[0].Best, costs[0].Frames), nil
 }
 
 // insnOfPath counts what a packet takes from the generator to the sink. The generator's times are those of a first
@@ -204,17 +227,37 @@ func insnOfPath(ctx context.Context, row *vethRow) (report.Row, error) {
 		}
 		least = min(least, float64(sent.Elapsed)/(packets-1))
 	}
-	return insnRow(row.name, least, len(row.opts.Frames)), nil
+	if err := didItsWork(row); err != nil {
+		return report.Row{}, err
+	}
+	frames := len(row.opts.Frames)
+	if row.opts.Vary > 0 { // none comes twice
+		frames = 0
+	}
+	return insnRow(row, least, frames), nil
+}
+
+// didItsWork asks a device that can tell whether all packets were of the kind that the row is about.
+func didItsWork(row *vethRow) error {
+	if d, ok := row.device.(interface{ check() error }); ok {
+		return d.check()
+	}
+	return nil
 }
 
 // ofCulvert tells rows that depend on what has been sent before from others.
 func ofCulvert(row *vethRow) bool {
-	_, ours := row.device.(*culvert)
-	return ours
+	switch d := row.device.(type) {
+	case *culvert:
+		return true
+	case *lbCost:
+		return d.fresh
+	}
+	return false
 }
 
-func insnRow(name string, instructions float64, frames int) report.Row {
+func insnRow(row *vethRow, instructions float64, frames int) report.Row {
 	// More digits would only show how the figure was divided.
 	rounded := math.Round(instructions*100) / 100
-	return report.Row{Name: name, FrameSize: frameSize, Instructions: &rounded, Frames: frames, Valid: true}
+	return report.Row{Name: row.name, FrameSize: row.opts.Size, Instructions: &rounded, Frames: frames, Valid: true}
 }

@@ -91,13 +91,13 @@ func (d *insnRoute) Frames(p Path, common [][]byte) ([][]byte, error) {
 	return frames, nil
 }
 
-// sink counts the frames alone, by their UDP ports: a router sends packets of its own now and then.
-func (d *insnRoute) sink() SinkOptions {
+// shape has the frames alone counted, by their UDP ports: a router sends packets of its own now and then.
+func (d *insnRoute) shape(v *vethOptions) {
 	ports := scionpkt.EthernetLen + scionpkt.IPv4Len
 	if d.v6 {
 		ports = scionpkt.EthernetLen + scionpkt.IPv6Len
 	}
-	return SinkOptions{MinLen: d.size, MarkOffset: ports, Mark: routeSourcePort<<16 | discardPort}
+	v.Sink = SinkOptions{MinLen: d.size, MarkOffset: ports, Mark: routeSourcePort<<16 | discardPort}
 }
 
 // insnDestinations is how many destinations there are: the routes have hardly more addresses.

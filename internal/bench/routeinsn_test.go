@@ -43,7 +43,7 @@ func TestInsnRoutes(t *testing.T) {
 	for _, c := range paths {
 		t.Run("path/"+c.name, func(t *testing.T) {
 			row := vethRows([]candidate{c}, Options{}, v)[0]
-			row.opts.Sink = row.device.(*insnRoute).sink()
+			row.device.(shaped).shape(&row.opts)
 			err := row.Setup(t.Context())
 			if err == nil {
 				_, err = row.gen.Run(t.Context(), 100)

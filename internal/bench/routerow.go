@@ -5,10 +5,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"culvert/internal/bench/report"
@@ -44,51 +40,22 @@ func (*routeRow) Teardown() error { return nil }
 // leftToKernel is what became of packets that a device should forward by itself and did not.
 const leftToKernel = "left to the kernel"
 
-// straying is a device by which packets may go that it is not meant for.
-type straying interface {
-	// Aside counts such packets by where they went.
-	Aside() (map[string]uint64, error)
-}
-
 // Run measures one round.
 func (r *routeRow) Run(ctx context.Context, round time.Duration) (s Sample, err error) {
 	defer func() { err = errors.Join(err, r.detach()) }()
 	if err := r.attach(ctx); err != nil {
 		return s, err
 	}
-	before, err := r.aside()
-	if err != nil {
-		return s, err
-	}
-	if r.group.churn {
-		s, err = r.underChurn(ctx, churnRounds*round)
-	} else {
-		r.gen.Pace(0)
-		s, err = r.send(ctx, round)
-	}
-	if err != nil {
-		return s, err
-	}
-	after, err := r.aside()
-	if err != nil {
-		return s, err
-	}
-	r.warm = true
-	for _, where := range slices.Sorted(maps.Keys(after)) {
-		if n := after[where] - before[where]; n > 0 {
-			note := fmt.Sprintf("%d of %d packets of the last round were %s", n, s.Sent, where)
-			s.Note = strings.TrimPrefix(s.Note+"; "+note, "; ")
+	return noteAside(r.device, func() (s Sample, err error) {
+		if r.group.churn {
+			s, err = r.underChurn(ctx, churnRounds*round)
+		} else {
+			r.gen.Pace(0)
+			s, err = r.send(ctx, round)
 		}
-	}
-	return s, nil
-}
-
-// aside counts packets that went where they should not.
-func (r *routeRow) aside() (map[string]uint64, error) {
-	if d, ok := r.device.(straying); ok {
-		return d.Aside()
-	}
-	return nil, nil
+		r.warm = err == nil
+		return s, err
+	})
 }
 
 // describe says what the routes are, and what the device took to have them.

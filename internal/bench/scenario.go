@@ -38,14 +38,15 @@ type Options struct {
 	Router string
 	// Lab is the name of the lab that scenario scion3 measures in, scion3 if empty.
 	Lab string
-	// Groups are those of scenarios route and filter, all if empty.
+	// Groups are those of scenarios route, filter and lb, all if empty.
 	Groups []string
 	// Progress takes a line for each step.
 	Progress io.Writer
 
 	lab *labPath
 	// prefixes is the file with a full table, by default what 'culvert lab build' has put beside the peers, and sample
-	// how many prefixes of each family to take of it, or how many a filter's largest set has, 0 for all.
+	// how many prefixes of each family to take of it, how many a filter's largest set has, or how many flows a balancer's
+	// largest table, 0 for all.
 	prefixes string
 	sample   int
 	// size is the length of frames in bytes, 0 for frameSize.
@@ -73,6 +74,7 @@ func scenarios() []scenario {
 		{"scion3", 3, time.Second, runScion3},
 		{"route", 7, 250 * time.Millisecond, runRoute},
 		{"filter", 5, 250 * time.Millisecond, runFilter},
+		{"lb", 9, 250 * time.Millisecond, runLB},
 		{"ndr", 1, 200 * time.Millisecond, runNDR},
 		{"latency", 3, 500 * time.Millisecond, runLatency},
 		{"generator", 11, 300 * time.Millisecond, runGenerator},
@@ -125,7 +127,7 @@ func (o Options) check(scenario string) error {
 	}{
 		{"--size", len(o.Sizes) > 0, []string{"veth", "ndr", "latency"}},
 		{"--cpus", len(o.CPUs) > 0, []string{"veth"}},
-		{"--groups", len(o.Groups) > 0, []string{"route", "filter"}},
+		{"--groups", len(o.Groups) > 0, []string{"route", "filter", "lb"}},
 		{"--lab", o.Lab != "", []string{"scion3"}},
 	} {
 		if opt.given && !slices.Contains(opt.of, scenario) {

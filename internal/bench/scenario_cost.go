@@ -64,5 +64,9 @@ func (r *vethRow) subject(ctx context.Context) (Subject, error) {
 		return Subject{}, errors.New("it is not an XDP program whose cost can be measured")
 	}
 	prog, verdict := costed.Program()
-	return Subject{Name: r.name, Program: prog, Frames: frames, From: r.path.In, Verdict: verdict}, nil
+	s := Subject{Name: r.name, Program: prog, Frames: frames, From: r.path.In, Verdict: verdict}
+	if d, ok := r.device.(interface{ learns() bool }); ok {
+		s.Learns = d.learns()
+	}
+	return s, nil
 }

@@ -29,6 +29,10 @@ type vethOptions struct {
 	Apart bool
 	// Flows, if not 0, stamps the frames with so many flows, to see what becomes of their order.
 	Flows int
+	// Vary, if not 0, is how many flows take turns in place of the frames' own, from VaryFrom on (see GeneratorOptions).
+	Vary, VaryFrom uint32
+	// Queues is how many queues each end has, 0 for one.
+	Queues int
 	// Size is the length of the frames in bytes, for the report.
 	Size int
 }
@@ -110,7 +114,7 @@ func (r *vethRow) Setup(ctx context.Context) error {
 			return err
 		}
 	}
-	o := GeneratorOptions{Frames: frames, Header: r.opts.Header, From: r.path.Source, CPU: r.generatorCPU()}
+	o := GeneratorOptions{Frames: frames, Header: r.opts.Header, From: r.path.Source, CPU: r.generatorCPU(), Vary: r.opts.Vary, VaryFrom: r.opts.VaryFrom}
 	o.Stamp, o.Flows, o.Untimed = r.opts.Flows > 0, r.opts.Flows, true
 	r.gen, err = NewGenerator(o)
 	return err
@@ -144,13 +148,13 @@ func (r *vethRow) lay() (frames [][]byte, err error) {
 	// The name tells the thread that receives from those of others (see receiveOn).
 	in := fmt.Sprintf("cvin%d", inode)
 	if r.device == nil {
-		p.Source, p.Sink, err = NewWire(r.tester, r.under, "cvsource", in, 0)
+		p.Source, p.Sink, err = newWire(r.tester, r.under, "cvsource", in, 0, r.opts.Queues)
 		return Addressed(r.opts.Frames, p.Sink.MAC, p.Source.MAC), err
 	}
-	if p.Source, p.In, err = NewWire(r.tester, r.under, "cvsource", in, 0); err != nil {
+	if p.Source, p.In, err = newWire(r.tester, r.under, "cvsource", in, 0, r.opts.Queues); err != nil {
 		return nil, err
 	}
-	if p.Sink, p.Out, err = NewWire(r.tester, r.under, "cvsink", "cvout", 0); err != nil {
+	if p.Sink, p.Out, err = newWire(r.tester, r.under, "cvsink", "cvout", 0, r.opts.Queues); err != nil {
 		return nil, err
 	}
 	return r.device.Frames(*p, r.opts.Frames)

@@ -40,9 +40,16 @@ type EndStats struct {
 // NewWire connects two namespaces, which may be the same, with a veth pair and sets both ends up. The MTU is in
 // bytes of the IP packet, 0 for 1500.
 func NewWire(a, b *Space, nameA, nameB string, mtu int) (endA, endB End, err error) {
+	return newWire(a, b, nameA, nameB, mtu, 0)
+}
+
+// newWire is NewWire with so many queues at each end, one for 0. What a CPU sends by XDP goes to a queue by the number of
+// the CPU, and is received on it.
+func newWire(a, b *Space, nameA, nameB string, mtu, queues int) (endA, endB End, err error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = nameA
 	attrs.MTU = mtu
+	attrs.NumTxQueues, attrs.NumRxQueues = queues, queues
 	if mtu == 0 {
 		attrs.MTU = 1500
 	}

@@ -39,6 +39,8 @@ type Node struct {
 	Route   *Route   `toml:"route"`
 	// Filter is nil if the file says nothing about the filter; what runs then stays.
 	Filter *Filter `toml:"filter"`
+	// Balance is nil if the load balancer is off.
+	Balance *Balance `toml:"balance"`
 	// Name tells a data plane without a SCION router from others; with one it has the router's ID.
 	Name string `toml:"name"`
 	// Metrics is the address that serves them, for a data plane without a SCION router: "127.0.0.1:9441".
@@ -65,7 +67,7 @@ func IsNode(path string) (bool, error) {
 	if err := toml.Unmarshal(b, &tables); err != nil {
 		return false, nil
 	}
-	for _, key := range []string{"scion", "mode", "interfaces", "workers", "route", "filter"} {
+	for _, key := range []string{"scion", "mode", "interfaces", "workers", "route", "filter", "balance"} {
 		if _, ok := tables[key]; ok {
 			return true, nil
 		}
@@ -112,6 +114,9 @@ func Load(path string) (*Node, error) {
 	if err := n.Filter.check(path, b); err != nil {
 		return nil, err
 	}
+	if err := n.Balance.check(path, b); err != nil {
+		return nil, err
+	}
 	if key, err := n.checkAlone(); err != nil {
 		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
 	}
@@ -150,8 +155,8 @@ func (n *Node) check(dir string) error {
 	if n.Mode != ModeNative && n.Mode != ModeGeneric {
 		return fmt.Errorf("mode = %q: use %q or %q", n.Mode, ModeNative, ModeGeneric)
 	}
-	if n.SCION == nil && n.Route == nil && n.Filter == nil {
-		return errors.New("no stage is on: add a [scion], a [route] or a [filter] table")
+	if n.SCION == nil && n.Route == nil && n.Filter == nil && n.Balance == nil {
+		return errors.New("no stage is on: add a [scion], a [route], a [filter] or a [balance] table")
 	}
 	if n.SCION == nil {
 		return nil

@@ -44,6 +44,10 @@ func TestModeDefaultsToNative(t *testing.T) {
 }
 
 const (
+	lbHead     = "interfaces = [\"a\"]\n[balance]\n"
+	lbVIP      = "[[balance.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"
+	lbReal     = "[[balance.vip.backend]]\naddress = \"10.0.0.11\"\n"
+	lbBGP      = "[balance.bgp]\nasn = 65001\nrouter_id = \"10.0.0.1\"\n"
 	filterHead = "interfaces = [\"a\"]\n"
 	drop       = "[[filter.rule]]\nname = \"a\"\naction = \"drop\"\n"
 )
@@ -93,6 +97,24 @@ func TestBadInputIsLocated(t *testing.T) {
 		{"second set", filterHead + "[[filter.set]]\nname = \"s\"\n[[filter.set]]\nname = \"s\"\n", ":5:8: a second set s"},
 		{"file and entries", filterHead + "[[filter.set]]\nname = \"s\"\nfile = \"x\"\nentries = []\n", ":5:1: set s: entries beside file"},
 		{"timeout of nothing", filterHead + "[[filter.set]]\nname = \"s\"\ntimeout = \"1h\"\n", ":4:11: set s: timeout without"},
+		{"balance without interfaces", "[balance]\n", "interfaces is missing"},
+		{"unknown key of balance", lbHead + "turbo = 1\n", ":3:1: unknown key \"balance.turbo\""},
+		{"unknown key of a VIP", lbHead + lbVIP + "port = 1\n", ":6:1: unknown key \"balance.vip.port\""},
+		{"unknown key of a backend", lbHead + lbVIP + lbReal + "name = \"x\"\n", ":8:1: unknown key \"balance.vip.backend.name\""},
+		{"unknown key of a check", lbHead + lbVIP + "[balance.vip.check]\nevery = \"1s\"\n", ":7:1: unknown key \"balance.vip.check.every\""},
+		{"ring that is no prime", lbHead + "ring_size = 65536\n", ":3:13: ring_size = 65536: use a prime"},
+		{"time without a unit", lbHead + "udp_timeout = 3\n", ":3:15: want text in quotes, found integer"},
+		{"VIP without an address", lbHead + "[[balance.vip]]\nprotocol = \"tcp\"\n", ":3:3: address is missing"},
+		{"VIP without a protocol", lbHead + lbVIP + "[[balance.vip]]\naddress = \"192.0.2.2\"\n", ":6:3: VIP 192.0.2.2: protocol is missing"},
+		{"backend without an address", lbHead + lbVIP + lbReal + lbVIP + lbReal + "[[balance.vip.backend]]\n",
+			":13:3: VIP 192.0.2.1:80/tcp: a backend's address is missing"},
+		{"inline backends", lbHead + lbVIP + "backend = [{address = \"10.0.0.11\"}, {weight = 2}]\n", ":6:1: VIP 192.0.2.1:80/tcp: a backend's"},
+		{"GUE port too large", lbHead + lbVIP + lbReal + "gue_port = 70000\n", ":8:12: 70000 is out of range"},
+		{"BGP without an AS", lbHead + "[balance.bgp]\nrouter_id = \"10.0.0.1\"\n", ":3:2: balance.bgp.asn is missing"},
+		{"BGP without a router ID", lbHead + "[balance.bgp]\nasn = 65001\nrouter_id = \"fd00::1\"\n", ":5:13: balance.bgp.router_id is missing or no IPv4"},
+		{"BGP without neighbours", lbHead + lbBGP, ":3:2: balance.bgp has no neighbor"},
+		{"neighbour without an address", lbHead + lbBGP + "[[balance.bgp.neighbor]]\nasn = 65000\n", ":6:3: address of the neighbor is missing"},
+		{"neighbour without an AS", lbHead + lbBGP + "[[balance.bgp.neighbor]]\naddress = \"10.0.0.9\"\n", ":6:3: neighbor 10.0.0.9: asn is missing"},
 		{"protect nothing", filterHead + "[[filter.protect]]\nforwarded = true\n", ":2:3: address is missing"},
 		{"mss too large", filterHead + "[[filter.protect]]\naddress = \"a\"\nmss = 70000\n", ":4:7: 70000 is out of range: use 0 to 65535"},
 	} {
@@ -169,6 +191,39 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%s is at %v, want %s", key, err, want)
 		}
 	}
+	if own, err := IsNode(path); !own || err != nil {
+		t.Errorf("not taken for culvert's own file: %v", err)
+	}
+}
+
+func TestBalance(t *testing.T) {
+	path := write(t, lbHead+"flows = 5\nudp_timeout = \"90s\"\n"+lbVIP+"[balance.vip.check]\ntype = \"http\"\nrise = 3\n"+lbReal+lbReal+
+		"weight = 0\nencapsulation = \"gue\"\n"+lbVIP+lbReal+lbBGP+"[[balance.bgp.neighbor]]\naddress = \"10.0.0.9\"\nasn = 65000\n")
+	n, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := n.Balance
+	if n.Name != DefaultName || b.Flows != 5 || b.UDPTimeout != "90s" || b.Seed != DefaultSeed || len(b.VIP) != 2 ||
+		len(b.VIP[0].Backend) != 2 || *b.VIP[0].Check.Rise != 3 || b.VIP[0].Check.Fall != nil || *b.VIP[0].Backend[1].Weight != 0 ||
+		b.BGP.Neighbor[0].ASN != 65000 {
+		t.Fatalf("got %+v", b)
+	}
+	at := func(l interface{ Locate(string, error) error }, key, want string) {
+		t.Helper()
+		if err := l.Locate(key, fmt.Errorf("x")); err.Error() != path+want {
+			t.Errorf("%s is at %v, want %s", key, err, want)
+		}
+	}
+	at(b, "flows", ":3:9: x")
+	at(b, "source4", ":2:2: x")
+	at(b.VIP[0], "hash", ":5:3: x")
+	at(b.VIP[0], "check", ":8:2: x")
+	at(b.VIP[0].Backend[0], "address", ":12:11: x")
+	at(b.VIP[0].Backend[1], "weight", ":15:10: x")
+	at(b.VIP[1], "", ":17:3: x")
+	at(b.VIP[1].Backend[0], "address", ":21:11: x")
+	at(b.BGP, "asn", ":23:7: x")
 	if own, err := IsNode(path); !own || err != nil {
 		t.Errorf("not taken for culvert's own file: %v", err)
 	}

@@ -91,18 +91,14 @@ type place struct {
 
 // Locate puts file, line and column of a key in front of an error; "" is the table itself.
 func (p place) Locate(key string, err error) error {
-	at := ""
-	if key != "" {
-		at = position(p.document, p.prefix+"."+key)
+	for key = strings.TrimSuffix(p.prefix+"."+key, "."); key != ""; {
+		if at := position(p.document, key); at != "" {
+			return fmt.Errorf("%s%s: %w", p.path, at, err)
+		}
+		// Not there, or a table or a list in one line: what it is in.
+		key = key[:max(strings.LastIndexAny(key, ".["), 0)]
 	}
-	if at == "" {
-		at = position(p.document, p.prefix)
-	}
-	if at == "" { // a list in one line
-		list, _, _ := strings.Cut(p.prefix, "[")
-		at = position(p.document, list)
-	}
-	return fmt.Errorf("%s%s: %w", p.path, at, err)
+	return fmt.Errorf("%s: %w", p.path, err)
 }
 
 // Types of sets.

@@ -9,8 +9,8 @@ import (
 )
 
 // position gives ":line:column" of the value of a key in a TOML document that has been decoded
-// without error, or "" if it is not there. The tables of an array are "filter.rule[0]" and so on; such
-// a table alone is where its head stands.
+// without error, or "" if it is not there. The tables of an array are "filter.rule[0]" and so on, and what is in them
+// "filter.rule[0].name"; a table alone is where its head stands.
 func position(document []byte, key string) string {
 	var p unstable.Parser
 	p.Reset(document)
@@ -20,15 +20,16 @@ func position(document []byte, key string) string {
 		e := p.Expression()
 		switch e.Kind {
 		case unstable.Table:
-			table = joinNodes("", e.Key())
+			table = joinTables(seen, e.Key())
+			if table == key {
+				return lineColumn(&p, headOf(e))
+			}
 		case unstable.ArrayTable:
-			name := joinNodes("", e.Key())
+			name := joinTables(seen, e.Key())
 			table = fmt.Sprintf("%s[%d]", name, seen[name])
 			seen[name]++
 			if table == key {
-				keys := e.Key()
-				keys.Next()
-				return lineColumn(&p, keys.Node().Raw)
+				return lineColumn(&p, headOf(e))
 			}
 		case unstable.KeyValue:
 			if joinNodes(table, e.Key()) != key {
@@ -45,6 +46,27 @@ func position(document []byte, key string) string {
 		}
 	}
 	return ""
+}
+
+// joinTables is joinNodes for the head of a table, which may be in the last ones of arrays of tables.
+func joinTables(seen map[string]int, keys unstable.Iterator) (path string) {
+	for keys.Next() {
+		if n := seen[path]; n > 0 {
+			path = fmt.Sprintf("%s[%d]", path, n-1)
+		}
+		if path != "" {
+			path += "."
+		}
+		path += string(keys.Node().Data)
+	}
+	return path
+}
+
+// headOf is where the head of a table stands.
+func headOf(e *unstable.Node) unstable.Range {
+	keys := e.Key()
+	keys.Next()
+	return keys.Node().Raw
 }
 
 func lineColumn(p *unstable.Parser, at unstable.Range) string {

@@ -39,6 +39,9 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(holderEnv); role != "" {
 		os.Exit(hold(role))
 	}
+	if times := os.Getenv(balanceEditorEnv); times != "" {
+		os.Exit(editBalance(times))
+	}
 	leftovers.dirs = make(map[string]bool)
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -55,7 +58,7 @@ func TestMain(m *testing.M) {
 
 // inNamespace moves the test to a thread of its own with an empty network namespace. It ends with
 // the thread, what is pinned for it with the test.
-func inNamespace(t *testing.T) {
+func inNamespace(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run 'make test-root'")
@@ -87,7 +90,7 @@ func inNamespace(t *testing.T) {
 }
 
 // spaceDir is where the pins of this network namespace are.
-func spaceDir(t *testing.T) string {
+func spaceDir(t testing.TB) string {
 	t.Helper()
 	root, err := pinRoot()
 	if err != nil {
@@ -101,7 +104,7 @@ func spaceDir(t *testing.T) string {
 }
 
 // addVeth makes a pair that is up and returns its first end.
-func addVeth(t *testing.T, name, peer string) *net.Interface {
+func addVeth(t testing.TB, name, peer string) *net.Interface {
 	t.Helper()
 	// One queue, and in it no reordering.
 	attrs := netlink.LinkAttrs{Name: name, NumTxQueues: 1, NumRxQueues: 1}
@@ -120,7 +123,7 @@ func addVeth(t *testing.T, name, peer string) *net.Interface {
 	return device(t, name)
 }
 
-func device(t *testing.T, name string) *net.Interface {
+func device(t testing.TB, name string) *net.Interface {
 	t.Helper()
 	p, err := net.InterfaceByName(name)
 	if err != nil {
@@ -291,7 +294,7 @@ func feed(t *testing.T, inst *Instance, frame []byte, iface string, count int) {
 }
 
 // counted returns an interface's packets by verdict and reason, and all of them together.
-func counted(t *testing.T, inst *Instance, iface string) (port stats.Port, byReason map[string]uint64, total uint64) {
+func counted(t testing.TB, inst *Instance, iface string) (port stats.Port, byReason map[string]uint64, total uint64) {
 	t.Helper()
 	ports, err := inst.Ports()
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// The pages for operators must explain each reason once, under its verdict, and no other: those of the IP router
-// and of the filter on pages of their own.
+// The pages for operators must explain each reason once, under its verdict, and no other: those of the IP router,
+// of the filter and of the load balancer on pages of their own.
 func TestReasonsAreDocumented(t *testing.T) {
-	const scion, route, filter = "../../docs/scion.md", "../../docs/route.md", "../../docs/filter.md"
+	const scion, route, filter, lb = "../../docs/scion.md", "../../docs/route.md", "../../docs/filter.md", "../../docs/lb.md"
 	explained := make(map[string]map[Reason]int)
-	for _, path := range []string{scion, route, filter} {
+	for _, path := range []string{scion, route, filter, lb} {
 		explained[path] = explainedReasons(t, path)
 	}
 	for _, r := range Reasons() {
@@ -28,6 +28,9 @@ func TestReasonsAreDocumented(t *testing.T) {
 		if r.Name == "filter" || strings.HasPrefix(r.Name, "filter-") {
 			path = filter
 		}
+		if r.Name == "balance" || strings.HasPrefix(r.Name, "balance-") {
+			path = lb
+		}
 		if n := explained[path][r]; n != 1 {
 			t.Errorf("%s explains %s %s %d times, want once: it is a value of enum reason in bpf/reason.h",
 				path, r.Verdict, r.Name, n)
@@ -38,6 +41,22 @@ func TestReasonsAreDocumented(t *testing.T) {
 		for r := range left {
 			t.Errorf("%s explains %s %s, which is not in enum reason of bpf/reason.h, or is of another page", path, r.Verdict, r.Name)
 		}
+	}
+}
+
+// The page of the tunnels' other end explains each of its reasons once, and no other.
+func TestDecapReasonsAreDocumented(t *testing.T) {
+	const page = "../../docs/lb-decap.md"
+	explained := explainedReasons(t, page)
+	for _, r := range DecapReasons() {
+		if n := explained[r]; r.Name != "" && n != 1 {
+			t.Errorf("%s explains %s %s %d times, want once: it is a value of enum decap_reason in bpf/decap.h",
+				page, r.Verdict, r.Name, n)
+		}
+		delete(explained, r)
+	}
+	for r := range explained {
+		t.Errorf("%s explains %s %s, which is not in enum decap_reason of bpf/decap.h", page, r.Verdict, r.Name)
 	}
 }
 

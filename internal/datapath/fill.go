@@ -202,10 +202,10 @@ const (
 	puntBurst = 100_000_000
 )
 
-// fillLimits sets how fast each reason may use the slow path.
+// fillLimits sets how fast each reason may use the slow path, and how often clients are told that packets do not fit.
 func (i *Instance) fillLimits() error {
 	for n, r := range Reasons() {
-		if r.Verdict != VerdictPunt {
+		if r.Verdict != VerdictPunt && pipelineReason(n) != pipelineReasonFWD_BALANCE_TOO_BIG {
 			continue
 		}
 		if err := i.maps[pipelineMapLimits].Put(uint32(n), puntLimit(pipelineReason(n))); err != nil {

@@ -109,6 +109,7 @@ const (
 	filterMapLimits            = "limits"
 	filterMapPorts             = "ports"
 	filterProgFilter           = "filter"
+	filterVarBalanceOn         = "balance_on"
 	filterVarFilterLooks       = "filter_looks"
 	filterVarFilterProtects    = "filter_protects"
 	filterVarFilterRmemMax     = "filter_rmem_max"
@@ -187,6 +188,7 @@ type filterMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type filterVariableSpecs struct {
+	BalanceOn      *ebpf.VariableSpec `ebpf:"balance_on"`
 	FilterLooks    *ebpf.VariableSpec `ebpf:"filter_looks"`
 	FilterProtects *ebpf.VariableSpec `ebpf:"filter_protects"`
 	FilterRmemMax  *ebpf.VariableSpec `ebpf:"filter_rmem_max"`
@@ -254,6 +256,7 @@ func (m *filterMaps) Close() error {
 //
 // It can be passed to loadFilterObjects or ebpf.CollectionSpec.LoadAndAssign.
 type filterVariables struct {
+	BalanceOn      *ebpf.Variable `ebpf:"balance_on"`
 	FilterLooks    *ebpf.Variable `ebpf:"filter_looks"`
 	FilterProtects *ebpf.Variable `ebpf:"filter_protects"`
 	FilterRmemMax  *ebpf.Variable `ebpf:"filter_rmem_max"`

@@ -81,7 +81,7 @@ func (i *Instance) EditFilterAndSets(change func(*Filter) error, members map[str
 		}
 		return err
 	}
-	unlock, err := lockFilter(i.dir)
+	unlock, err := lockEdits(i.dir)
 	if err != nil {
 		return err
 	}

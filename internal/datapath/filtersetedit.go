@@ -111,7 +111,7 @@ func (i *Instance) editFilterSet(set string, endpoints bool, make func(*ebpf.Map
 		i.mu.Lock()
 		defer i.mu.Unlock()
 	} else {
-		unlock, err := lockFilter(i.dir)
+		unlock, err := lockEdits(i.dir)
 		if err != nil {
 			return err
 		}

@@ -39,6 +39,8 @@ type Options struct {
 	Turns bool
 	// Route turns the IP router on; nil leaves it off.
 	Route *RouteOptions
+	// Balance turns the load balancer on; nil leaves it off.
+	Balance *BalanceOptions
 	// SkipMAC leaves out the verification of hop fields. It exists to measure what the
 	// verification costs; no configuration leads here.
 	SkipMAC bool
@@ -67,6 +69,7 @@ type Instance struct {
 	filter      *filterPlane   // of a temporary instance, or while it is put in place
 	heldPorts   map[string]int // indexes of a temporary instance's interfaces, by name
 	generation  int            // number of the pins that it was opened from
+	flowsFrom   *ebpf.Map      // the flow table before this one, while its flows are brought over
 }
 
 // Name returns the router's ID.
@@ -132,6 +135,9 @@ func Attach(o Options, c Config) (*Instance, error) {
 		return nil, err
 	}
 	o.Workers = workers
+	if o.Balance, err = o.Balance.Normal(); err != nil {
+		return nil, err
+	}
 	ports, err := findPorts(o.Interfaces)
 	if err != nil {
 		return nil, err
@@ -162,7 +168,7 @@ func Attach(o Options, c Config) (*Instance, error) {
 }
 
 func attach(dir string, here space, o Options, c Config, ports []*net.Interface) (*Instance, error) {
-	unlock, err := lockFilter(dir)
+	unlock, err := lockEdits(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -215,6 +221,9 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		err = inst.adoptFilter(old, gen, indexes(ports), before)
 	}
 	if err == nil {
+		err = inst.carryFlows(false)
+	}
+	if err == nil {
 		err = inst.countLosses(number, func() error { return swapLinks(inst, old, ports) })
 	}
 	if err != nil {
@@ -227,6 +236,11 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 	}
 	if old != nil && old.filter != nil && old.filter.prog != nil {
 		untilUnused()
+	}
+	if inst.flowsFrom != nil {
+		untilUnused()
+		_ = inst.carryFlows(true) // it has gone well before; without it a few go by the ring
+		inst.flowsFrom = nil
 	}
 	removeOtherGenerations(dir, gen)
 	if inst.filter != nil {
@@ -298,7 +312,7 @@ func swapLinks(inst, old *Instance, ports []*net.Interface) (err error) {
 }
 
 func attachLink(inst *Instance, p *net.Interface, path string) error {
-	l, err := attachXDP(inst, p)
+	l, err := attachXDP(inst.Entry(), p, inst.meta.Generic)
 	if err != nil {
 		return err
 	}
@@ -309,12 +323,12 @@ func attachLink(inst *Instance, p *net.Interface, path string) error {
 	return nil
 }
 
-func attachXDP(inst *Instance, p *net.Interface) (link.Link, error) {
+func attachXDP(prog *ebpf.Program, p *net.Interface, generic bool) (link.Link, error) {
 	flags := link.XDPDriverMode
-	if inst.meta.Generic {
+	if generic {
 		flags = link.XDPGenericMode
 	}
-	l, err := link.AttachXDP(link.XDPOptions{Program: inst.Entry(), Interface: p.Index, Flags: flags})
+	l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.Index, Flags: flags})
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return nil, fmt.Errorf("attaching to %s: its driver has no native XDP: "+

@@ -13,7 +13,7 @@ import (
 )
 
 // mapLayouts fingerprints the keys and values of all maps by their type information: names, types
-// and offsets of every member.
+// and offsets of every member. Of maps of maps those of the inner values count too.
 func mapLayouts(spec *ebpf.CollectionSpec) map[string]string {
 	layouts := make(map[string]string, len(spec.Maps))
 	for name, m := range spec.Maps {
@@ -21,6 +21,10 @@ func mapLayouts(spec *ebpf.CollectionSpec) map[string]string {
 		writeLayout(&b, m.Key)
 		b.WriteByte('/')
 		writeLayout(&b, m.Value)
+		if m.InnerMap != nil {
+			b.WriteByte('/')
+			writeLayout(&b, m.InnerMap.Value)
+		}
 		sum := sha256.Sum256([]byte(b.String()))
 		layouts[name] = hex.EncodeToString(sum[:8])
 	}

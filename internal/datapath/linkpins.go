@@ -171,6 +171,9 @@ func programOwner(id ebpf.ProgramID) string {
 			return "culvert's router " + i.Name()
 		}
 	}
+	if isDecap(id) {
+		return "of 'culvert lb decap'"
+	}
 	if p, err := ebpf.NewProgramFromID(id); err == nil {
 		defer p.Close()
 		if info, err := p.Info(); err == nil && info.Name != "" {

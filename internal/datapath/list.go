@@ -54,6 +54,9 @@ func instanceDirs(root string) ([]string, error) {
 	for _, s := range spaces {
 		instances, _ := os.ReadDir(filepath.Join(root, s.Name()))
 		for _, i := range instances {
+			if i.Name() == decapDir {
+				continue // no instance's
+			}
 			dirs = append(dirs, filepath.Join(root, s.Name(), i.Name()))
 		}
 	}
@@ -181,7 +184,7 @@ func (i *Instance) Detach(iface string) error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("router %s is not attached to %s: see 'culvert status'", i.Name(), iface)
 	}
-	unlock, err := lockFilter(i.dir) // whoever changes the filter does so on all links
+	unlock, err := lockEdits(i.dir) // whoever changes the filter does so on all links
 	if err != nil {
 		return err
 	}
@@ -200,7 +203,7 @@ func (i *Instance) DetachAll() error {
 	if i.temporary {
 		return i.release()
 	}
-	unlock, err := lockFilter(i.dir)
+	unlock, err := lockEdits(i.dir)
 	if errors.Is(err, errGone) {
 		return nil
 	}

@@ -22,7 +22,8 @@ const maxPorts = 64
 const minCounters = 64
 
 // carried maps keep their contents when a changed configuration is loaded, config maps keep them
-// only while it stays the same. The others belong to one loaded program.
+// only while it stays the same; for those of the load balancer see planBalance. The others belong to one
+// loaded program.
 var (
 	carriedMaps = []string{
 		pipelineMapCounters, pipelineMapHandedFrom, pipelineMapHopCache, pipelineMapScionHosts,
@@ -50,6 +51,9 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 	if err := setRoute(spec, o.Route); err != nil {
 		return nil, err
 	}
+	if err := setBalance(spec, m); err != nil {
+		return nil, err
+	}
 	inst := &Instance{meta: m, maps: make(map[string]*ebpf.Map)}
 	defer func() {
 		if err != nil {
@@ -68,18 +72,21 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 	layouts := mapLayouts(spec)
 	inst.meta.Layouts = layouts
 	reused := make(map[string]*ebpf.Map)
+	same := func(name string) bool {
+		return old != nil && old.maps[name] != nil && old.meta.Layouts[name] == layouts[name]
+	}
 	fits := func(name string) bool {
-		return old != nil && old.maps[name] != nil && old.meta.Layouts[name] == layouts[name] &&
-			spec.Maps[name].Compatible(old.maps[name]) == nil
+		return same(name) && spec.Maps[name].Compatible(old.maps[name]) == nil
 	}
 	// All or none: they are filled together.
 	sameConfig := old != nil && old.meta.Config.equal(m.Config) &&
 		!slices.ContainsFunc(configMaps, func(name string) bool { return !fits(name) })
+	balance := planBalance(old, m, same, fits)
 	for name := range spec.Maps {
 		if !fits(name) {
 			continue
 		}
-		if slices.Contains(carriedMaps, name) || sameConfig && slices.Contains(configMaps, name) {
+		if slices.Contains(carriedMaps, name) || slices.Contains(balance.shared, name) || sameConfig && slices.Contains(configMaps, name) {
 			if inst.maps[name], err = old.maps[name].Clone(); err != nil {
 				return nil, fmt.Errorf("taking over map %s: %w", name, err)
 			}
@@ -116,6 +123,12 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 		return nil, err
 	}
 	if err := inst.openRoute(); err != nil {
+		return nil, err
+	}
+	if err := inst.copyBalance(old, balance); err != nil {
+		return nil, err
+	}
+	if err := inst.openBalance(o.Balance); err != nil {
 		return nil, err
 	}
 	if old != nil {

@@ -27,6 +27,9 @@ type meta struct {
 	Config  Config
 	// Route is nil if the IP router is off.
 	Route *RouteOptions
+	// Balance is nil if the load balancer is off. BalanceSecret decides where a flow stands in its table.
+	Balance       *BalanceOptions
+	BalanceSecret []uint32
 	// Workers are the CPUs that packets are spread over; FlowKey decides which flow goes where. It
 	// stays with the instance, so that flows stay where they are.
 	Workers Workers
@@ -54,6 +57,7 @@ func newMeta(old *Instance, here space, o Options, c Config) meta {
 		SkipMAC:  o.SkipMAC,
 		Config:   c,
 		Route:    o.Route,
+		Balance:  o.Balance,
 		Workers:  o.Workers,
 		Ports:    make(map[string]int),
 		Counters: make(map[string]int),
@@ -62,6 +66,11 @@ func newMeta(old *Instance, here space, o Options, c Config) meta {
 		m.FlowKey = old.meta.FlowKey
 	} else {
 		m.FlowKey = newFlowKey()
+	}
+	if old != nil && len(old.meta.BalanceSecret) == balanceSecretWords {
+		m.BalanceSecret = old.meta.BalanceSecret
+	} else {
+		m.BalanceSecret = newBalanceSecret()
 	}
 	if old != nil {
 		maps.Copy(m.Ports, old.meta.Ports)

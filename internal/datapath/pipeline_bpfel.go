@@ -19,6 +19,153 @@ type pipelineAesCmacKey struct {
 	Id uint64
 }
 
+type pipelineBalanceBucket struct {
+	_     structs.HostLayout
+	Tag   [14]uint16
+	Time  [14]uint16
+	Lock  uint32
+	Spare uint32
+	Entry [14]pipelineBalanceEntry
+}
+
+type pipelineBalanceChunk struct {
+	_     structs.HostLayout
+	Bytes [65536]uint8
+}
+
+type pipelineBalanceEncap uint32
+
+const (
+	pipelineBalanceEncapBALANCE_L2   pipelineBalanceEncap = 0
+	pipelineBalanceEncapBALANCE_IPIP pipelineBalanceEncap = 1
+	pipelineBalanceEncapBALANCE_GUE  pipelineBalanceEncap = 2
+)
+
+type pipelineBalanceEntry struct {
+	_     structs.HostLayout
+	Src   [2]uint64
+	Ports uint32
+	Vip   uint32
+	Owner uint32
+	Lock  uint32
+}
+
+type pipelineBalanceEvent uint32
+
+const (
+	pipelineBalanceEventBALANCE_EVENT_EMPTY     pipelineBalanceEvent = 0
+	pipelineBalanceEventBALANCE_EVENT_UNTRACKED pipelineBalanceEvent = 1
+	pipelineBalanceEventBALANCE_EVENT_MOVED     pipelineBalanceEvent = 2
+	pipelineBalanceEventBALANCE_EVENT_FRAGMENT  pipelineBalanceEvent = 3
+	pipelineBalanceEventBALANCE_EVENT_LOST      pipelineBalanceEvent = 4
+	pipelineBalanceEventBALANCE_EVENT_ICMP      pipelineBalanceEvent = 5
+	pipelineBalanceEventBALANCE_EVENT_ECHO      pipelineBalanceEvent = 6
+	pipelineBalanceEventBALANCE_EVENT_TOO_BIG   pipelineBalanceEvent = 7
+	pipelineBalanceEventBALANCE_EVENT_QUIC      pipelineBalanceEvent = 8
+	pipelineBalanceEventBALANCE_EVENTS          pipelineBalanceEvent = 16
+)
+
+type pipelineBalanceFilter struct {
+	_    structs.HostLayout
+	Bits [64]uint64
+}
+
+type pipelineBalanceFinding struct {
+	_        structs.HostLayout
+	Since    uint64
+	Checks   uint64
+	Failures uint64
+	Owner    uint32
+	State    uint8
+	Pad      [3]uint8
+	Text     [96]int8
+}
+
+type pipelineBalanceFlowState uint32
+
+const (
+	pipelineBalanceFlowStateBALANCE_FLOW_NEW     pipelineBalanceFlowState = 0
+	pipelineBalanceFlowStateBALANCE_FLOW_OPEN    pipelineBalanceFlowState = 1
+	pipelineBalanceFlowStateBALANCE_FLOW_CLOSING pipelineBalanceFlowState = 2
+	pipelineBalanceFlowStateBALANCE_FLOW_UDP     pipelineBalanceFlowState = 3
+)
+
+type pipelineBalanceFront struct {
+	_    structs.HostLayout
+	Addr [2]uint64
+	What uint32
+	Seq  uint32
+	Vip  pipelineBalanceVip
+}
+
+type pipelineBalanceMember struct {
+	_       structs.HostLayout
+	Owner   uint32
+	SrcMask uint32
+	Addr    struct {
+		_ structs.HostLayout
+		W [4]uint32
+	}
+	Src struct {
+		_ structs.HostLayout
+		W [4]uint32
+	}
+	Vip        uint32
+	Port       uint32
+	Mtu        uint16
+	Vlan       uint16
+	Dmac       [6]uint8
+	Flags      uint8
+	Encap      uint8
+	Smac       [6]uint8
+	GuePort    uint16
+	LinearOnly uint8
+	V6         uint8
+	Pad        [2]uint8
+}
+
+type pipelineBalanceServerKey struct {
+	_   structs.HostLayout
+	Vip uint32
+	Len uint8
+	Pad [3]uint8
+	Id  [8]uint8
+}
+
+type pipelineBalanceSlot struct {
+	_       structs.HostLayout
+	Seq     uint32
+	Pad     uint32
+	Version [2]pipelineBalanceMember
+}
+
+type pipelineBalanceSums struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+	Flows   uint64
+}
+
+type pipelineBalanceVip struct {
+	_        structs.HostLayout
+	Number   uint32
+	Flags    uint8
+	IdLen    uint8
+	IdConfig uint8
+	Pad      uint8
+}
+
+type pipelineBalanceVipKey struct {
+	_    structs.HostLayout
+	Addr struct {
+		_ structs.HostLayout
+		W [4]uint32
+	}
+	Port  uint16
+	Proto uint8
+	Any   uint8
+}
+
 type pipelineCounter struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -72,6 +219,7 @@ const (
 	pipelineReasonPASS_ROUTE_EGRESS         pipelineReason = 4
 	pipelineReasonPASS_ROUTE_REDIRECT       pipelineReason = 5
 	pipelineReasonPASS_ROUTE_KERNEL         pipelineReason = 6
+	pipelineReasonPASS_BALANCE_EMPTY        pipelineReason = 7
 	pipelineReasonPUNT_SCION_MALFORMED      pipelineReason = 8
 	pipelineReasonPUNT_SCION_PROTOCOL       pipelineReason = 9
 	pipelineReasonPUNT_SCION_BFD            pipelineReason = 10
@@ -109,6 +257,7 @@ const (
 	pipelineReasonPUNT_ROUTE_PROHIBIT       pipelineReason = 42
 	pipelineReasonPUNT_ROUTE_NEIGHBOUR      pipelineReason = 43
 	pipelineReasonPUNT_ROUTE_SOURCE         pipelineReason = 44
+	pipelineReasonPUNT_BALANCE_HEADERS      pipelineReason = 45
 	pipelineReasonDROP_SCION_PATH           pipelineReason = 72
 	pipelineReasonDROP_SCION_TRANSIT_SRC    pipelineReason = 73
 	pipelineReasonDROP_SCION_SRC_SERVICE    pipelineReason = 74
@@ -116,6 +265,9 @@ const (
 	pipelineReasonDROP_FILTER               pipelineReason = 76
 	pipelineReasonDROP_FILTER_LIMIT         pipelineReason = 77
 	pipelineReasonDROP_FILTER_COOKIE        pipelineReason = 78
+	pipelineReasonDROP_BALANCE_NEXT_HOP     pipelineReason = 79
+	pipelineReasonDROP_BALANCE_FRAGMENT     pipelineReason = 80
+	pipelineReasonDROP_BALANCE_TOO_BIG      pipelineReason = 81
 	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 104
 	pipelineReasonFWD_SCION_OUT             pipelineReason = 105
 	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 106
@@ -124,6 +276,14 @@ const (
 	pipelineReasonFWD_ROUTE                 pipelineReason = 109
 	pipelineReasonFWD_ROUTE_FIB             pipelineReason = 110
 	pipelineReasonFWD_FILTER_SYNACK         pipelineReason = 111
+	pipelineReasonFWD_BALANCE               pipelineReason = 112
+	pipelineReasonFWD_BALANCE_NEW           pipelineReason = 113
+	pipelineReasonFWD_BALANCE_UNTRACKED     pipelineReason = 114
+	pipelineReasonFWD_BALANCE_QUIC          pipelineReason = 115
+	pipelineReasonFWD_BALANCE_FRAGMENT      pipelineReason = 116
+	pipelineReasonFWD_BALANCE_ICMP          pipelineReason = 117
+	pipelineReasonFWD_BALANCE_ECHO          pipelineReason = 118
+	pipelineReasonFWD_BALANCE_TOO_BIG       pipelineReason = 119
 )
 
 type pipelineRouteAction uint32
@@ -257,6 +417,19 @@ type pipelineScionLink struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	pipelineMapBalanceAddrs          = "balance_addrs"
+	pipelineMapBalanceEvents         = "balance_events"
+	pipelineMapBalanceFlows          = "balance_flows"
+	pipelineMapBalanceFragments      = "balance_fragments"
+	pipelineMapBalanceFronts         = "balance_fronts"
+	pipelineMapBalanceHealth         = "balance_health"
+	pipelineMapBalanceLimits         = "balance_limits"
+	pipelineMapBalanceMembers        = "balance_members"
+	pipelineMapBalanceRings          = "balance_rings"
+	pipelineMapBalanceServers        = "balance_servers"
+	pipelineMapBalanceState          = "balance_state"
+	pipelineMapBalanceTraffic        = "balance_traffic"
+	pipelineMapBalanceVips           = "balance_vips"
 	pipelineMapCounters              = "counters"
 	pipelineMapHandedFrom            = "handed_from"
 	pipelineMapHopCache              = "hop_cache"
@@ -287,6 +460,16 @@ const (
 	pipelineProgRx                   = "rx"
 	pipelineProgWorker               = "worker"
 	pipelineVarAesTe                 = "aes_te"
+	pipelineVarBalanceBuckets        = "balance_buckets"
+	pipelineVarBalanceClock          = "balance_clock"
+	pipelineVarBalanceEncaps         = "balance_encaps"
+	pipelineVarBalanceEventsOf       = "balance_events_of"
+	pipelineVarBalanceFlowStates     = "balance_flow_states"
+	pipelineVarBalanceIdle           = "balance_idle"
+	pipelineVarBalanceOn             = "balance_on"
+	pipelineVarBalanceRingSize       = "balance_ring_size"
+	pipelineVarBalanceSecret         = "balance_secret"
+	pipelineVarBalanceSeed           = "balance_seed"
 	pipelineVarFlowKey               = "flow_key"
 	pipelineVarReasonNames           = "reason_names"
 	pipelineVarRouteActions          = "route_actions"
@@ -361,33 +544,46 @@ type pipelineProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type pipelineMapSpecs struct {
-	Counters        *ebpf.MapSpec `ebpf:"counters"`
-	HandedFrom      *ebpf.MapSpec `ebpf:"handed_from"`
-	HopCache        *ebpf.MapSpec `ebpf:"hop_cache"`
-	Limits          *ebpf.MapSpec `ebpf:"limits"`
-	Ports           *ebpf.MapSpec `ebpf:"ports"`
-	RouteBlocks4    *ebpf.MapSpec `ebpf:"route_blocks4"`
-	RouteBlocks6    *ebpf.MapSpec `ebpf:"route_blocks6"`
-	RouteHops       *ebpf.MapSpec `ebpf:"route_hops"`
-	RouteNeighbours *ebpf.MapSpec `ebpf:"route_neighbours"`
-	RouteOwn4       *ebpf.MapSpec `ebpf:"route_own4"`
-	RouteRoot4      *ebpf.MapSpec `ebpf:"route_root4"`
-	RouteRoot6      *ebpf.MapSpec `ebpf:"route_root6"`
-	RouteStates     *ebpf.MapSpec `ebpf:"route_states"`
-	RouteVlans      *ebpf.MapSpec `ebpf:"route_vlans"`
-	RouteWays       *ebpf.MapSpec `ebpf:"route_ways"`
-	ScionHosts      *ebpf.MapSpec `ebpf:"scion_hosts"`
-	ScionIfaces     *ebpf.MapSpec `ebpf:"scion_ifaces"`
-	ScionKeys       *ebpf.MapSpec `ebpf:"scion_keys"`
-	ScionLinks      *ebpf.MapSpec `ebpf:"scion_links"`
-	ScionPairs4     *ebpf.MapSpec `ebpf:"scion_pairs4"`
-	ScionPairs6     *ebpf.MapSpec `ebpf:"scion_pairs6"`
-	ScionPlaces     *ebpf.MapSpec `ebpf:"scion_places"`
-	ScionScratch    *ebpf.MapSpec `ebpf:"scion_scratch"`
-	ScionTraffic    *ebpf.MapSpec `ebpf:"scion_traffic"`
-	ScionWanted     *ebpf.MapSpec `ebpf:"scion_wanted"`
-	WorkerCpus      *ebpf.MapSpec `ebpf:"worker_cpus"`
-	WorkerFed       *ebpf.MapSpec `ebpf:"worker_fed"`
+	BalanceAddrs     *ebpf.MapSpec `ebpf:"balance_addrs"`
+	BalanceEvents    *ebpf.MapSpec `ebpf:"balance_events"`
+	BalanceFlows     *ebpf.MapSpec `ebpf:"balance_flows"`
+	BalanceFragments *ebpf.MapSpec `ebpf:"balance_fragments"`
+	BalanceFronts    *ebpf.MapSpec `ebpf:"balance_fronts"`
+	BalanceHealth    *ebpf.MapSpec `ebpf:"balance_health"`
+	BalanceLimits    *ebpf.MapSpec `ebpf:"balance_limits"`
+	BalanceMembers   *ebpf.MapSpec `ebpf:"balance_members"`
+	BalanceRings     *ebpf.MapSpec `ebpf:"balance_rings"`
+	BalanceServers   *ebpf.MapSpec `ebpf:"balance_servers"`
+	BalanceState     *ebpf.MapSpec `ebpf:"balance_state"`
+	BalanceTraffic   *ebpf.MapSpec `ebpf:"balance_traffic"`
+	BalanceVips      *ebpf.MapSpec `ebpf:"balance_vips"`
+	Counters         *ebpf.MapSpec `ebpf:"counters"`
+	HandedFrom       *ebpf.MapSpec `ebpf:"handed_from"`
+	HopCache         *ebpf.MapSpec `ebpf:"hop_cache"`
+	Limits           *ebpf.MapSpec `ebpf:"limits"`
+	Ports            *ebpf.MapSpec `ebpf:"ports"`
+	RouteBlocks4     *ebpf.MapSpec `ebpf:"route_blocks4"`
+	RouteBlocks6     *ebpf.MapSpec `ebpf:"route_blocks6"`
+	RouteHops        *ebpf.MapSpec `ebpf:"route_hops"`
+	RouteNeighbours  *ebpf.MapSpec `ebpf:"route_neighbours"`
+	RouteOwn4        *ebpf.MapSpec `ebpf:"route_own4"`
+	RouteRoot4       *ebpf.MapSpec `ebpf:"route_root4"`
+	RouteRoot6       *ebpf.MapSpec `ebpf:"route_root6"`
+	RouteStates      *ebpf.MapSpec `ebpf:"route_states"`
+	RouteVlans       *ebpf.MapSpec `ebpf:"route_vlans"`
+	RouteWays        *ebpf.MapSpec `ebpf:"route_ways"`
+	ScionHosts       *ebpf.MapSpec `ebpf:"scion_hosts"`
+	ScionIfaces      *ebpf.MapSpec `ebpf:"scion_ifaces"`
+	ScionKeys        *ebpf.MapSpec `ebpf:"scion_keys"`
+	ScionLinks       *ebpf.MapSpec `ebpf:"scion_links"`
+	ScionPairs4      *ebpf.MapSpec `ebpf:"scion_pairs4"`
+	ScionPairs6      *ebpf.MapSpec `ebpf:"scion_pairs6"`
+	ScionPlaces      *ebpf.MapSpec `ebpf:"scion_places"`
+	ScionScratch     *ebpf.MapSpec `ebpf:"scion_scratch"`
+	ScionTraffic     *ebpf.MapSpec `ebpf:"scion_traffic"`
+	ScionWanted      *ebpf.MapSpec `ebpf:"scion_wanted"`
+	WorkerCpus       *ebpf.MapSpec `ebpf:"worker_cpus"`
+	WorkerFed        *ebpf.MapSpec `ebpf:"worker_fed"`
 }
 
 // pipelineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -395,6 +591,16 @@ type pipelineMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type pipelineVariableSpecs struct {
 	AesTe                 *ebpf.VariableSpec `ebpf:"aes_te"`
+	BalanceBuckets        *ebpf.VariableSpec `ebpf:"balance_buckets"`
+	BalanceClock          *ebpf.VariableSpec `ebpf:"balance_clock"`
+	BalanceEncaps         *ebpf.VariableSpec `ebpf:"balance_encaps"`
+	BalanceEventsOf       *ebpf.VariableSpec `ebpf:"balance_events_of"`
+	BalanceFlowStates     *ebpf.VariableSpec `ebpf:"balance_flow_states"`
+	BalanceIdle           *ebpf.VariableSpec `ebpf:"balance_idle"`
+	BalanceOn             *ebpf.VariableSpec `ebpf:"balance_on"`
+	BalanceRingSize       *ebpf.VariableSpec `ebpf:"balance_ring_size"`
+	BalanceSecret         *ebpf.VariableSpec `ebpf:"balance_secret"`
+	BalanceSeed           *ebpf.VariableSpec `ebpf:"balance_seed"`
 	FlowKey               *ebpf.VariableSpec `ebpf:"flow_key"`
 	ReasonNames           *ebpf.VariableSpec `ebpf:"reason_names"`
 	RouteActions          *ebpf.VariableSpec `ebpf:"route_actions"`
@@ -439,37 +645,63 @@ func (o *pipelineObjects) Close() error {
 //
 // It can be passed to loadPipelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pipelineMaps struct {
-	Counters        *ebpf.Map `ebpf:"counters"`
-	HandedFrom      *ebpf.Map `ebpf:"handed_from"`
-	HopCache        *ebpf.Map `ebpf:"hop_cache"`
-	Limits          *ebpf.Map `ebpf:"limits"`
-	Ports           *ebpf.Map `ebpf:"ports"`
-	RouteBlocks4    *ebpf.Map `ebpf:"route_blocks4"`
-	RouteBlocks6    *ebpf.Map `ebpf:"route_blocks6"`
-	RouteHops       *ebpf.Map `ebpf:"route_hops"`
-	RouteNeighbours *ebpf.Map `ebpf:"route_neighbours"`
-	RouteOwn4       *ebpf.Map `ebpf:"route_own4"`
-	RouteRoot4      *ebpf.Map `ebpf:"route_root4"`
-	RouteRoot6      *ebpf.Map `ebpf:"route_root6"`
-	RouteStates     *ebpf.Map `ebpf:"route_states"`
-	RouteVlans      *ebpf.Map `ebpf:"route_vlans"`
-	RouteWays       *ebpf.Map `ebpf:"route_ways"`
-	ScionHosts      *ebpf.Map `ebpf:"scion_hosts"`
-	ScionIfaces     *ebpf.Map `ebpf:"scion_ifaces"`
-	ScionKeys       *ebpf.Map `ebpf:"scion_keys"`
-	ScionLinks      *ebpf.Map `ebpf:"scion_links"`
-	ScionPairs4     *ebpf.Map `ebpf:"scion_pairs4"`
-	ScionPairs6     *ebpf.Map `ebpf:"scion_pairs6"`
-	ScionPlaces     *ebpf.Map `ebpf:"scion_places"`
-	ScionScratch    *ebpf.Map `ebpf:"scion_scratch"`
-	ScionTraffic    *ebpf.Map `ebpf:"scion_traffic"`
-	ScionWanted     *ebpf.Map `ebpf:"scion_wanted"`
-	WorkerCpus      *ebpf.Map `ebpf:"worker_cpus"`
-	WorkerFed       *ebpf.Map `ebpf:"worker_fed"`
+	BalanceAddrs     *ebpf.Map `ebpf:"balance_addrs"`
+	BalanceEvents    *ebpf.Map `ebpf:"balance_events"`
+	BalanceFlows     *ebpf.Map `ebpf:"balance_flows"`
+	BalanceFragments *ebpf.Map `ebpf:"balance_fragments"`
+	BalanceFronts    *ebpf.Map `ebpf:"balance_fronts"`
+	BalanceHealth    *ebpf.Map `ebpf:"balance_health"`
+	BalanceLimits    *ebpf.Map `ebpf:"balance_limits"`
+	BalanceMembers   *ebpf.Map `ebpf:"balance_members"`
+	BalanceRings     *ebpf.Map `ebpf:"balance_rings"`
+	BalanceServers   *ebpf.Map `ebpf:"balance_servers"`
+	BalanceState     *ebpf.Map `ebpf:"balance_state"`
+	BalanceTraffic   *ebpf.Map `ebpf:"balance_traffic"`
+	BalanceVips      *ebpf.Map `ebpf:"balance_vips"`
+	Counters         *ebpf.Map `ebpf:"counters"`
+	HandedFrom       *ebpf.Map `ebpf:"handed_from"`
+	HopCache         *ebpf.Map `ebpf:"hop_cache"`
+	Limits           *ebpf.Map `ebpf:"limits"`
+	Ports            *ebpf.Map `ebpf:"ports"`
+	RouteBlocks4     *ebpf.Map `ebpf:"route_blocks4"`
+	RouteBlocks6     *ebpf.Map `ebpf:"route_blocks6"`
+	RouteHops        *ebpf.Map `ebpf:"route_hops"`
+	RouteNeighbours  *ebpf.Map `ebpf:"route_neighbours"`
+	RouteOwn4        *ebpf.Map `ebpf:"route_own4"`
+	RouteRoot4       *ebpf.Map `ebpf:"route_root4"`
+	RouteRoot6       *ebpf.Map `ebpf:"route_root6"`
+	RouteStates      *ebpf.Map `ebpf:"route_states"`
+	RouteVlans       *ebpf.Map `ebpf:"route_vlans"`
+	RouteWays        *ebpf.Map `ebpf:"route_ways"`
+	ScionHosts       *ebpf.Map `ebpf:"scion_hosts"`
+	ScionIfaces      *ebpf.Map `ebpf:"scion_ifaces"`
+	ScionKeys        *ebpf.Map `ebpf:"scion_keys"`
+	ScionLinks       *ebpf.Map `ebpf:"scion_links"`
+	ScionPairs4      *ebpf.Map `ebpf:"scion_pairs4"`
+	ScionPairs6      *ebpf.Map `ebpf:"scion_pairs6"`
+	ScionPlaces      *ebpf.Map `ebpf:"scion_places"`
+	ScionScratch     *ebpf.Map `ebpf:"scion_scratch"`
+	ScionTraffic     *ebpf.Map `ebpf:"scion_traffic"`
+	ScionWanted      *ebpf.Map `ebpf:"scion_wanted"`
+	WorkerCpus       *ebpf.Map `ebpf:"worker_cpus"`
+	WorkerFed        *ebpf.Map `ebpf:"worker_fed"`
 }
 
 func (m *pipelineMaps) Close() error {
 	return _PipelineClose(
+		m.BalanceAddrs,
+		m.BalanceEvents,
+		m.BalanceFlows,
+		m.BalanceFragments,
+		m.BalanceFronts,
+		m.BalanceHealth,
+		m.BalanceLimits,
+		m.BalanceMembers,
+		m.BalanceRings,
+		m.BalanceServers,
+		m.BalanceState,
+		m.BalanceTraffic,
+		m.BalanceVips,
 		m.Counters,
 		m.HandedFrom,
 		m.HopCache,
@@ -505,6 +737,16 @@ func (m *pipelineMaps) Close() error {
 // It can be passed to loadPipelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pipelineVariables struct {
 	AesTe                 *ebpf.Variable `ebpf:"aes_te"`
+	BalanceBuckets        *ebpf.Variable `ebpf:"balance_buckets"`
+	BalanceClock          *ebpf.Variable `ebpf:"balance_clock"`
+	BalanceEncaps         *ebpf.Variable `ebpf:"balance_encaps"`
+	BalanceEventsOf       *ebpf.Variable `ebpf:"balance_events_of"`
+	BalanceFlowStates     *ebpf.Variable `ebpf:"balance_flow_states"`
+	BalanceIdle           *ebpf.Variable `ebpf:"balance_idle"`
+	BalanceOn             *ebpf.Variable `ebpf:"balance_on"`
+	BalanceRingSize       *ebpf.Variable `ebpf:"balance_ring_size"`
+	BalanceSecret         *ebpf.Variable `ebpf:"balance_secret"`
+	BalanceSeed           *ebpf.Variable `ebpf:"balance_seed"`
 	FlowKey               *ebpf.Variable `ebpf:"flow_key"`
 	ReasonNames           *ebpf.Variable `ebpf:"reason_names"`
 	RouteActions          *ebpf.Variable `ebpf:"route_actions"`

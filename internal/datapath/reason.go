@@ -61,8 +61,11 @@ func fieldName(c string) string {
 // enumNames reads an enum from the type information of our own objects.
 func enumNames(enum string) map[string]uint64 {
 	load := loadPipeline
-	if enum == "loss" {
+	switch enum {
+	case "loss":
 		load = loadLosses
+	case "decap_reason":
+		load = loadDecap
 	}
 	spec, err := load()
 	if err != nil {

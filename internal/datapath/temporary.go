@@ -32,7 +32,7 @@ func attachTemporary(here space, o Options, c Config, ports []*net.Interface) (*
 	if err == nil {
 		err = inst.countLosses(temporaryGeneration, func() error {
 			for _, p := range ports {
-				if err := inst.hold(func() (link.Link, error) { return attachXDP(inst, p) }); err != nil {
+				if err := inst.hold(func() (link.Link, error) { return attachXDP(inst.Entry(), p, inst.meta.Generic) }); err != nil {
 					return err
 				}
 			}

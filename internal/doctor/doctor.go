@@ -10,6 +10,9 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
 
 	"culvert/internal/netfilter"
 	"culvert/internal/udpsock"
@@ -74,6 +77,8 @@ type Options struct {
 	// behind it are.
 	Protected []netip.AddrPort
 	Forwarded bool
+	// Balance is the load balancer, nil for none.
+	Balance *Balance
 }
 
 // Report holds all findings in the order of the checks.
@@ -151,10 +156,39 @@ func Run(o Options) (*Report, error) {
 		}
 		r.add(checkInterface(facts)...)
 	}
+	if o.Balance != nil {
+		facts := readBalance(o.Balance)
+		r.add(checkBalance(facts, o.Balance)...)
+		if err := r.addExits(facts.devices(o.Balance), chosen.links); err != nil {
+			return nil, err
+		}
+	}
 	for _, addr := range o.Remote {
 		r.add(checkNeighbour(readNeighbour(addr)))
 	}
 	return r, nil
+}
+
+// addExits looks at devices that frames are redirected to, but for those that were looked at already.
+func (r *Report) addExits(devices []string, seen []netlink.Link) error {
+	for _, name := range devices {
+		if slices.ContainsFunc(seen, func(l netlink.Link) bool { return l.Attrs().Name == name }) {
+			continue
+		}
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		facts, err := readInterface(link)
+		if err != nil {
+			return err
+		}
+		if f := checkPeerNAPI(facts); f != nil {
+			f.Interface = name
+			r.add(*f)
+		}
+	}
+	return nil
 }
 
 // checkInterface makes all checks of one interface.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"culvert/internal/bench"
 	"culvert/internal/bench/report"
 )
 
@@ -17,7 +18,7 @@ import (
 const Tolerance = 0.02
 
 // kernelRows run no program of ours: what they take depends on how Linux happens to lay out its memory.
-var kernelRows = []string{"path/bridge", "path/forward"}
+var kernelRows = append([]string{"path/bridge", "path/forward"}, bench.InsnBalancers()...)
 
 // Comparison is what counts are beside a baseline.
 type Comparison struct {

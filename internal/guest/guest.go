@@ -20,7 +20,7 @@ import (
 
 // Job is what a guest has to do. It is in the guest's first file system as /job.json.
 type Job struct {
-	// Modules are loaded first, from /modules.
+	// Modules are loaded first, from /modules, where others are that may be needed later.
 	Modules []string `json:"modules"`
 	// Instructions, if set, are to be counted.
 	Instructions *bench.InsnOptions `json:"instructions,omitempty"`
@@ -115,7 +115,7 @@ func (m Machine) writeRoot(ctx context.Context, name string) (err error) {
 		}
 		a.file(to, 0o755, data)
 	}
-	for _, name := range m.Job.Modules {
+	for _, name := range allModules {
 		data, err := m.Kernel.module(name)
 		if err != nil {
 			return err

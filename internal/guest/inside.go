@@ -28,6 +28,9 @@ import (
 // culvertPath is where culvert is in a guest.
 const culvertPath = "/culvert"
 
+// programs is where programs are.
+const programs = "/bin"
+
 // idleProcessors is more processors, in the sense of Go's scheduler, than there is work for.
 const idleProcessors = 4
 
@@ -75,14 +78,8 @@ func prepareAndWork(ctx context.Context) (a Answer, err error) {
 	if err := json.Unmarshal(text, &job); err != nil {
 		return a, fmt.Errorf("read the job: %w", err)
 	}
-	for _, name := range job.Modules {
-		module, err := os.ReadFile("/modules/" + name + ".ko")
-		if err != nil {
-			return a, err
-		}
-		if err := unix.InitModule(module, ""); err != nil && !errors.Is(err, unix.EEXIST) {
-			return a, fmt.Errorf("load the module %s: %w", name, err)
-		}
+	if err := loadModules(job.Modules...); err != nil {
+		return a, err
 	}
 	if err := netlink.LinkSetUp(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: 1}}); err != nil {
 		return a, fmt.Errorf("set lo up: %w", err)
@@ -96,6 +93,10 @@ func prepareAndWork(ctx context.Context) (a Answer, err error) {
 		// With one processor Go's monitor takes it away from a thread that is in the kernel for 20 us. With idle ones
 		// it leaves it alone for 10 ms.
 		runtime.GOMAXPROCS(idleProcessors)
+		job.Instructions.Load = loadModules
+		if err := os.Setenv("PATH", programs); err != nil {
+			return a, err
+		}
 		a.Instructions, err = bench.CountInstructions(ctx, *job.Instructions, sayer(sayProgress))
 	}
 	for _, c := range job.Commands {
@@ -110,6 +111,20 @@ func prepareAndWork(ctx context.Context) (a Answer, err error) {
 	return a, err
 }
 
+// loadModules loads those that have not been loaded.
+func loadModules(names ...string) error {
+	for _, name := range names {
+		module, err := os.ReadFile("/modules/" + name + ".ko")
+		if err != nil {
+			return err
+		}
+		if err := unix.InitModule(module, ""); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("load the module %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // runCommand runs a program and passes on what it prints. It fails if the program cannot be started.
 func runCommand(ctx context.Context, c Command) (failed bool, err error) {
 	if err := say(sayProgress, []byte("running "+filepath.Base(c.Args[0]))); err != nil {
@@ -117,7 +132,7 @@ func runCommand(ctx context.Context, c Command) (failed bool, err error) {
 	}
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
 	cmd.Dir = c.Dir
-	cmd.Env = []string{"HOME=/tmp", "PATH=/bin", "TMPDIR=/tmp"}
+	cmd.Env = []string{"HOME=/tmp", "PATH=" + programs, "TMPDIR=/tmp"}
 	out := &lineWriter{to: sayer(sayOutput)}
 	cmd.Stdout, cmd.Stderr = out, out
 	err = cmd.Run()

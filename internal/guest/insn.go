@@ -88,6 +88,10 @@ func countAll(ctx context.Context, o InsnOptions, baseline []Counts) ([]Counts, 
 	if err != nil {
 		return nil, err
 	}
+	files, err := programFiles(bench.InsnPrograms(o.Rows))
+	if err != nil {
+		return nil, fmt.Errorf("%w: 'make deps-guest' installs it, or leave such rows out", err)
+	}
 	progress := &lines{to: o.Progress}
 	all := make([]Counts, len(kernels))
 	guests, ctx := errgroup.WithContext(ctx)
@@ -97,8 +101,9 @@ func countAll(ctx context.Context, o InsnOptions, baseline []Counts) ([]Counts, 
 			m := Machine{
 				Kernel:   k,
 				Job:      Job{Instructions: &bench.InsnOptions{Rows: o.Rows}},
+				Files:    files,
 				Memory:   2048,
-				Limit:    15 * time.Minute,
+				Limit:    insnLimit(o.Rows),
 				Progress: progress,
 				Output:   progress,
 			}
@@ -117,6 +122,17 @@ func countAll(ctx context.Context, o InsnOptions, baseline []Counts) ([]Counts, 
 		return nil, err
 	}
 	return all, nil
+}
+
+// insnLimit is how long a guest may take for rows, all if there are none: much longer than on a machine with nothing else
+// to do.
+func insnLimit(rows []string) time.Duration {
+	const boot, each = 5 * time.Minute, 30 * time.Second
+	n := len(rows)
+	if n == 0 {
+		n = len(bench.InsnRows())
+	}
+	return boot + time.Duration(n)*each
 }
 
 // lines lets several guests write to one place, a call at a time.

@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"culvert/internal/bench"
 )
 
 // Lines are the lines of kernels that Debian 12 ships, oldest first.
@@ -24,11 +26,11 @@ var Lines = []string{"6.1", "6.12"}
 // modules are what guests need that is not built into Debian's kernels, in the order in which they can be loaded.
 var modules = []string{"llc", "stp", "bridge", "veth"}
 
-// testModules are those that only tests need: VLAN and VRF devices.
-var testModules = []string{"garp", "mrp", "8021q", "vrf"}
+// testModules are those that only tests need: VLAN and VRF devices, classifiers of tc(8).
+var testModules = []string{"garp", "mrp", "8021q", "vrf", "sch_ingress", "cls_bpf"}
 
 // allModules are kept of each kernel.
-var allModules = slices.Concat(modules, testModules)
+var allModules = slices.Concat(modules, testModules, bench.InsnModules())
 
 // Kernel is a kernel as Debian built it.
 type Kernel struct {

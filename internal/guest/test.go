@@ -90,7 +90,7 @@ func programFiles(names []string) (map[string]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find a program for the guest: %w", err)
 		}
-		files["/bin/"+filepath.Base(name)] = at
+		files[filepath.Join(programs, filepath.Base(name))] = at
 	}
 	return files, nil
 }

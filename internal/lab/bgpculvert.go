@@ -16,7 +16,7 @@ import (
 
 // startCulvert starts culvert in a namespace and waits until it is on the interfaces.
 func (l *Lab) startCulvert(ctx context.Context, w waiter, ns, config string, interfaces ...string) error {
-	if err := l.spawn(ns+"-culvert", ns, l.Culvert, "run", "-c", config); err != nil {
+	if err := l.spawn(CulvertProcess(ns), ns, l.Culvert, "run", "-c", config); err != nil {
 		return err
 	}
 	return w.until(ctx, "culvert in "+ns, func(context.Context) (bool, string) {

@@ -82,6 +82,7 @@ var topologies = map[string]topology{
 	"scion3": scion3Topology,
 	"bgp":    bgpTopology,
 	"filter": filterTopology,
+	"lb":     lbTopology,
 }
 
 // Topologies returns the names of what Up can build, each with a line that
@@ -111,6 +112,7 @@ type Lab struct {
 	Namespaces []Namespace `json:"namespaces"`
 	ASes       []AS        `json:"ases,omitempty"`
 	BGP        *BGP        `json:"bgp,omitempty"`
+	LB         *LB         `json:"lb,omitempty"`
 	Processes  []Process   `json:"processes,omitempty"`
 
 	mu sync.Mutex

@@ -139,8 +139,11 @@ func (l *Lab) StartRouter(ns string, kind Router) error {
 
 // StopRouter sends the router of an AS a signal that ends it and waits for the
 // end. What culvert has pinned stays and goes on forwarding.
-func (l *Lab) StopRouter(ns string, sig syscall.Signal) error {
-	p, err := l.Process(routerProcess(ns))
+func (l *Lab) StopRouter(ns string, sig syscall.Signal) error { return l.Stop(routerProcess(ns), sig) }
+
+// Stop sends a process of the lab a signal that ends it and waits for the end.
+func (l *Lab) Stop(process string, sig syscall.Signal) error {
+	p, err := l.Process(process)
 	if err != nil {
 		return err
 	}

@@ -76,12 +76,22 @@ func (l *Lab) WriteSummary(w io.Writer) error {
 		if l.BGP != nil {
 			about = l.BGP.about(ns.Name)
 		}
+		if l.LB != nil {
+			about = l.LB.about(ns.Name)
+		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", ns.Name, ns.NetNS, about, strings.Join(ifs, ", "))
 	}
-	if err := t.Flush(); err != nil || l.BGP == nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, l.showBGP())
+	var more string
+	switch {
+	case l.BGP != nil:
+		more = l.showBGP()
+	case l.LB != nil:
+		more = l.showLB()
+	}
+	_, err := io.WriteString(w, more)
 	return err
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package netdev asks the kernel about network devices over generic netlink, where rtnetlink has no
-// answer.
+// answer, and tells VLAN devices that frames can be made for from others.
 package netdev
 
 import (

@@ -95,7 +95,7 @@ func (r *Resolver) handleLink(msg *syscall.NetlinkMessage) {
 		r.devices[index] = dev
 	}
 	for t := range r.targets {
-		if t.route.via.IfIndex == index {
+		if r.leavesBy(t, index) {
 			r.update(t)
 		}
 	}

@@ -49,7 +49,7 @@ func (r *Resolver) askDevices() {
 		}
 		r.abilities[ifIndex] = now
 		for t := range r.targets {
-			if t.route.via.IfIndex == ifIndex {
+			if r.leavesBy(t, ifIndex) {
 				r.update(t)
 			}
 		}

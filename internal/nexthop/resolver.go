@@ -26,13 +26,20 @@ import (
 // NextHop is how packets to an address leave this host. The zero value says that they must not
 // bypass the kernel: there is no route, no neighbour, or the address is this host's own.
 type NextHop struct {
+	// IfIndex is the device that frames are redirected to: below a VLAN device, the one below it.
 	IfIndex int
-	// SrcMAC is the device's own address, DstMAC that of the neighbour or gateway.
+	// VLAN is the 802.1Q tag that frames need: 0x1000 + VLAN ID, or 0 for none. See Options.VLAN.
+	VLAN uint16
+	// SrcMAC is the address of the device, or of the VLAN device above it; DstMAC that of the neighbour or
+	// gateway.
 	SrcMAC, DstMAC [6]byte
-	// MTU is the largest IP packet in bytes that the device and the route allow.
+	// MTU is the largest IP packet in bytes that the device (the VLAN device if there is one) and the route
+	// allow.
 	MTU uint16
 	// LinearOnly says that the device takes no redirected frames of several buffers.
 	LinearOnly bool
+	// Source is the address that the kernel would send from, invalid if it has none. See Options.Source.
+	Source netip.Addr
 }
 
 // Resolved tells whether packets can be sent.
@@ -55,6 +62,11 @@ type Options struct {
 	ReceiveBuffer int
 	// OnError is told of failures that a Resolver survives. It may be nil.
 	OnError func(error)
+	// VLAN is for those who write tags: addresses behind an 802.1Q device resolve to the device below it and a
+	// tag. Without it they do not resolve.
+	VLAN bool
+	// Source has NextHop.Source filled in, and changes of it reported.
+	Source bool
 }
 
 // Resolver keeps the next hops of its targets current. All its work happens on one goroutine,
@@ -64,6 +76,8 @@ type Resolver struct {
 	socket   *nl.NetlinkSocket
 	xdp      *netdev.Client // nil on kernels before 6.3
 	onError  func(error)
+	vlan     bool
+	source   bool
 	messages chan message
 	stopped  chan struct{}
 	resyncs  atomic.Uint64
@@ -111,6 +125,8 @@ func New(ctx context.Context, o Options) (*Resolver, error) {
 		handle:    handle,
 		socket:    socket,
 		onError:   o.OnError,
+		vlan:      o.VLAN,
+		source:    o.Source,
 		messages:  make(chan message, 64),
 		stopped:   make(chan struct{}),
 		wake:      make(chan struct{}, 1),
@@ -269,7 +285,11 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 		return NextHop{}, false
 	}
 	dev, ok := r.devices[rt.via.IfIndex]
-	if !ok || !dev.usable || r.ability(rt.via.IfIndex).deaf {
+	if !ok || !dev.usable {
+		return NextHop{}, false
+	}
+	port, vlan, ok := r.portOf(rt.via.IfIndex)
+	if !ok || r.ability(port).deaf {
 		return NextHop{}, false
 	}
 	n, ok := r.neighbors[rt.via]
@@ -283,8 +303,12 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 	if rt.mtu > 0 {
 		mtu = min(mtu, rt.mtu)
 	}
-	return NextHop{IfIndex: rt.via.IfIndex, SrcMAC: dev.mac, DstMAC: n.MAC, MTU: uint16(min(mtu, 65535)),
-		LinearOnly: r.ability(rt.via.IfIndex).linearOnly}, false
+	next = NextHop{IfIndex: port, VLAN: vlan, SrcMAC: dev.mac, DstMAC: n.MAC, MTU: uint16(min(mtu, 65535)),
+		LinearOnly: r.ability(port).linearOnly}
+	if r.source {
+		next.Source = rt.source
+	}
+	return next, false
 }
 
 // tick looks after neighbours and renews old findings.

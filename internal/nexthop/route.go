@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/neigh"
+	"culvert/internal/netdev"
 )
 
 // route is where the kernel would send packets to a target. The zero value is no usable route.
@@ -20,6 +21,8 @@ type route struct {
 	mtu int
 	// viaOtherFamily marks an IPv4 route with an IPv6 gateway.
 	viaOtherFamily bool
+	// source is the local address of packets, invalid if there is none.
+	source netip.Addr
 }
 
 // device is what matters of a network interface.
@@ -28,11 +31,18 @@ type device struct {
 	mac    [6]byte
 	mtu    int
 	usable bool // Ethernet with neighbours, up and with carrier
+	// master is the bridge, bond or VRF that it belongs to.
+	master int
+	kind   string // as netlink names it: vlan, vrf ...
+	// parent is the device below a VLAN device, vlan its tag (netdev.VLANOf).
+	parent int
+	vlan   uint16
 }
 
 func deviceOf(l netlink.Link) device {
 	a := l.Attrs()
-	d := device{name: a.Name, mtu: a.MTU}
+	d := device{name: a.Name, mtu: a.MTU, master: a.MasterIndex, kind: l.Type()}
+	d.parent, d.vlan = netdev.VLANOf(l)
 	const ready = unix.IFF_UP | unix.IFF_RUNNING
 	d.usable = a.EncapType == "ether" && len(a.HardwareAddr) == 6 &&
 		a.RawFlags&ready == ready && a.RawFlags&unix.IFF_NOARP == 0
@@ -74,14 +84,18 @@ func (r *Resolver) lookup(addr, from netip.Addr) (route, error) {
 	if len(routes) == 0 {
 		return route{}, nil
 	}
-	return routeOf(&routes[0], addr), nil
+	return routeOf(&routes[0], addr, from), nil
 }
 
-func routeOf(got *netlink.Route, addr netip.Addr) route {
+func routeOf(got *netlink.Route, addr, from netip.Addr) route {
 	if got.Type != unix.RTN_UNICAST || got.Encap != nil || got.LinkIndex == 0 {
 		return route{}
 	}
-	rt := route{via: neigh.Key{IfIndex: got.LinkIndex, Addr: addr.WithZone("")}, mtu: got.MTU}
+	rt := route{via: neigh.Key{IfIndex: got.LinkIndex, Addr: addr.WithZone("")}, mtu: got.MTU, source: from}
+	if !from.IsValid() || from.IsUnspecified() {
+		rt.source, _ = netip.AddrFromSlice(got.Src)
+		rt.source = rt.source.Unmap()
+	}
 	if gateway, ok := netip.AddrFromSlice(got.Gw); ok {
 		rt.via.Addr = gateway.Unmap()
 	}

@@ -12,16 +12,26 @@ import (
 	"culvert/internal/datapath"
 )
 
-// Detach takes culvert off interfaces of this network namespace; nothing is touched if one of them
-// does not carry it.
+// Detach takes culvert off interfaces of this network namespace, the end of the load balancer's tunnels
+// too; nothing is touched if one of them does not carry it.
 func Detach(interfaces []string, out io.Writer) error {
 	all, err := datapath.ListHere()
 	if err != nil {
 		return err
 	}
 	defer closeAll(all)
+	ends, err := datapath.Decaps()
+	if err != nil {
+		return err
+	}
+	isEnd := func(name string) bool {
+		return slices.ContainsFunc(ends, func(d datapath.Decap) bool { return d.Interface == name })
+	}
 	owners := make(map[string]*datapath.Instance)
 	for _, name := range interfaces {
+		if isEnd(name) {
+			continue
+		}
 		i := slices.IndexFunc(all, func(i *datapath.Instance) bool {
 			return slices.Contains(i.Attached(), name)
 		})
@@ -35,7 +45,12 @@ func Detach(interfaces []string, out io.Writer) error {
 		served[i] = i.Served() // the last interface takes with it what tells
 	}
 	for _, name := range interfaces {
-		if err := owners[name].Detach(name); err != nil {
+		if isEnd(name) {
+			_, err = datapath.DetachDecap(name)
+		} else {
+			err = owners[name].Detach(name)
+		}
+		if err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "detached from %s\n", name)
@@ -63,7 +78,8 @@ func tellServed(i *datapath.Instance, left []string, out io.Writer) {
 }
 
 // DetachAll takes culvert off every interface of this network namespace, and removes what is left
-// of instances, of whatever namespace, that are attached to nothing any more and not served.
+// of instances and ends of tunnels, of whatever namespace, that are attached to nothing any more and
+// not served.
 func DetachAll(out io.Writer) error {
 	all, err := datapath.List()
 	if err != nil {
@@ -74,7 +90,22 @@ func DetachAll(out io.Writer) error {
 	for _, i := range all {
 		errs = append(errs, detachOrForget(i, out))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, detachEnds(out), datapath.ForgetDecaps())...)
+}
+
+// detachEnds takes the ends of the load balancer's tunnels off.
+func detachEnds(out io.Writer) error {
+	ends, err := datapath.Decaps()
+	if err != nil {
+		return err
+	}
+	for _, d := range ends {
+		if _, err := datapath.DetachDecap(d.Interface); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "the end of tunnels on %s detached\n", d.Interface)
+	}
+	return nil
 }
 
 func detachOrForget(i *datapath.Instance, out io.Writer) error {

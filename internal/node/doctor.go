@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"culvert/internal/balance"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/doctor"
@@ -39,6 +40,13 @@ func DoctorOptions(path string, o *doctor.Options) error {
 				protects(o, addr, s.Forwarded)
 			}
 		}
+		wanted, err := compileBalance(n)
+		if err != nil {
+			return err
+		}
+		if wanted != nil {
+			balances(o, wanted.state)
+		}
 		if n.SCION == nil {
 			return nil
 		}
@@ -64,13 +72,37 @@ func DoctorRunning(o *doctor.Options) {
 		return
 	}
 	for _, inst := range all {
-		f, err := inst.Filter()
-		inst.Close()
-		if err != nil {
-			continue
+		if f, err := inst.Filter(); err == nil {
+			for _, s := range f.Services {
+				protects(o, s.Addr, s.Forwarded)
+			}
 		}
-		for _, s := range f.Services {
-			protects(o, s.Addr, s.Forwarded)
+		if plane, err := inst.ViewBalance(); err == nil {
+			if s, err := balance.Load(plane); err == nil {
+				balances(o, s)
+			}
+		}
+		inst.Close()
+	}
+}
+
+// balances adds what a load balancer asks of the host.
+func balances(o *doctor.Options, s balance.State) {
+	if o.Balance == nil {
+		o.Balance = &doctor.Balance{}
+	}
+	b := o.Balance
+	b.Source4, b.Source6 = b.Source4 || s.Source4.IsValid(), b.Source6 || s.Source6.IsValid()
+	for _, v := range s.VIPs {
+		vip := doctor.BalanceVIP{Addr: v.Service.Addr, Checked: v.Check != nil}
+		if !slices.Contains(b.VIPs, vip) {
+			b.VIPs = append(b.VIPs, vip)
+		}
+		for _, r := range v.Backends {
+			backend := doctor.BalanceBackend{Addr: r.Addr, Overhead: r.Overhead()}
+			if !slices.Contains(b.Backends, backend) {
+				b.Backends = append(b.Backends, backend)
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +55,21 @@ func TestDoctorOptions(t *testing.T) {
 	}
 	if !o.Route || !slices.Equal(o.Interfaces, []string{"eth8"}) || len(o.Sockets)+len(o.Local) != 0 || len(o.Remote) != 1 {
 		t.Errorf("an IP router's file gives %+v", o)
+	}
+
+	balancer := write("lb.toml", "interfaces = [\"eth9\"]\n[balance]\nsource4 = \"10.200.0.0/16\"\n[[balance.vip]]\naddress = \"192.0.2.1:80\"\n"+
+		"protocol = \"tcp\"\n[balance.vip.check]\ntype = \"tcp\"\n[[balance.vip.backend]]\naddress = \"10.0.0.11\"\n"+
+		"[[balance.vip.backend]]\naddress = \"fd00::11\"\nencapsulation = \"gue\"\n")
+	o = doctor.Options{}
+	if err := DoctorOptions(balancer, &o); err != nil {
+		t.Fatal(err)
+	}
+	want := doctor.Balance{
+		VIPs: []doctor.BalanceVIP{{Addr: netip.MustParseAddr("192.0.2.1"), Checked: true}}, Source4: true,
+		Backends: []doctor.BalanceBackend{{Addr: netip.MustParseAddr("10.0.0.11"), Overhead: 20}, {Addr: netip.MustParseAddr("fd00::11"), Overhead: 48}},
+	}
+	if o.Balance == nil || !reflect.DeepEqual(*o.Balance, want) {
+		t.Errorf("a load balancer's file gives %+v", o.Balance)
 	}
 
 	for path, want := range map[string]string{

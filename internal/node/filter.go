@@ -3,6 +3,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -302,28 +303,35 @@ func (w *wantedFilter) withFilter(deps *scion.Deps) {
 	}
 }
 
-// attachFilter is Attach for a file that has no other stage.
-func attachFilter(n *config.Node, w *wantedFilter, interfaces []string, out io.Writer) error {
+// attachAlone is Attach for a file that has neither a SCION router nor the IP router.
+func attachAlone(ctx context.Context, n *config.Node, w *wantedFilter, balanced *wantedBalance, interfaces []string, out io.Writer) error {
 	if err := w.fits(n.Name); err != nil {
 		return err
 	}
 	o := options(n)
 	o.Name, o.Interfaces, o.Unattended = n.Name, interfaces, true
+	var err error
+	if o.Balance, err = balanced.plan(n.Name); err != nil {
+		return err
+	}
 	inst, err := datapath.Attach(o, datapath.Config{})
 	if err != nil {
 		return err
 	}
 	defer inst.Close()
-	if err := w.begin(inst); err != nil {
+	if err := begin(inst, w, balanced); err != nil {
 		return err
 	}
 	tellAttached(inst, n.Name, out)
-	return nil
+	return balanced.settle(ctx, inst, out)
 }
 
-// begin applies the filter to a data plane that was attached for it, and is gone again if that fails.
-func (w *wantedFilter) begin(inst *datapath.Instance) error {
+// begin applies what a file says to a data plane that was attached for it, and is gone again if that fails.
+func begin(inst *datapath.Instance, w *wantedFilter, balanced *wantedBalance) error {
 	err := w.apply(inst)
+	if err == nil {
+		err = balanced.apply(inst)
+	}
 	if err != nil && !inst.Adopted() {
 		err = errors.Join(err, inst.DetachAll())
 	}

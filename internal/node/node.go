@@ -33,10 +33,24 @@ func Run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	if n.SCION == nil {
-		return runAlone(ctx, n, wanted)
+	balanced, err := compileBalance(n)
+	if err != nil {
+		return err
 	}
-	deps := scion.Kernel(options(n), beside(ctx, n))
+	if n.SCION == nil {
+		return runAlone(ctx, n, wanted, balanced)
+	}
+	o := options(n)
+	if balanced != nil {
+		r, err := scion.LoadTopologyOnly(n.SCION.Config)
+		if err != nil {
+			return err
+		}
+		if o.Balance, err = balanced.plan(r.ID()); err != nil {
+			return err
+		}
+	}
+	deps := scion.Kernel(o, beside(ctx, n, balanced))
 	deps.Interfaces = n.Interfaces
 	if wanted != nil {
 		wanted.withFilter(&deps)
@@ -76,11 +90,17 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	if err != nil {
 		return err
 	}
+	balanced, err := compileBalance(n)
+	if err != nil {
+		return err
+	}
 	switch {
+	case n.SCION != nil && balanced != nil:
+		return fmt.Errorf("%s has [scion] and [balance]: both need the process, use culvert run -c %[1]s", path)
 	case n.Route != nil:
-		return attachRoute(ctx, n, wanted, path, interfaces, out)
+		return attachRoute(ctx, n, wanted, balanced, path, interfaces, out)
 	case n.SCION == nil:
-		return attachFilter(n, wanted, interfaces, out)
+		return attachAlone(ctx, n, wanted, balanced, interfaces, out)
 	}
 	r, inst, missing, err := attach(ctx, path, interfaces, false, wanted)
 	if err != nil {
@@ -186,7 +206,7 @@ func prepare(ctx context.Context, inst *datapath.Instance, r *scion.Router) ([]d
 			missing = append(missing, l)
 			continue
 		}
-		if err := inst.SetLinkNextHop(i, datapath.NextHop(nh)); err != nil {
+		if err := inst.SetLinkNextHop(i, scion.NextHop(nh)); err != nil {
 			return nil, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,15 +50,18 @@ func checkRoute(n *config.Node) error {
 }
 
 // runAlone is Run without a SCION router.
-func runAlone(ctx context.Context, n *config.Node, wanted *wantedFilter) error {
+func runAlone(ctx context.Context, n *config.Node, wanted *wantedFilter, balanced *wantedBalance) error {
 	if err := wanted.fits(n.Name); err != nil {
 		return err
 	}
 	o := options(n)
 	o.Name, o.Interfaces = n.Name, n.Interfaces
+	var err error
+	if o.Balance, err = balanced.plan(n.Name); err != nil {
+		return err
+	}
 	var listener net.Listener
 	if n.Metrics != "" {
-		var err error
 		if listener, err = net.Listen("tcp", n.Metrics); err != nil {
 			if served(n.Name) { // it has the address: the first thing to know
 				return fmt.Errorf("router %s is served by another process: stop that one first", n.Name)
@@ -71,7 +75,7 @@ func runAlone(ctx context.Context, n *config.Node, wanted *wantedFilter) error {
 		return err
 	}
 	defer inst.Close()
-	if err := wanted.begin(inst); err != nil {
+	if err := begin(inst, wanted, balanced); err != nil {
 		return err
 	}
 	log := logger()
@@ -79,6 +83,9 @@ func runAlone(ctx context.Context, n *config.Node, wanted *wantedFilter) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if n.Route != nil {
 		g.Go(func() error { return serveRoute(ctx, n, inst, log) })
+	}
+	if balanced != nil {
+		g.Go(func() error { return balanced.serve(ctx, inst, log) })
 	}
 	g.Go(func() error { return refresh(ctx, inst, log) })
 	if listener != nil {
@@ -100,22 +107,34 @@ func served(name string) bool {
 	return slices.ContainsFunc(all, func(i *datapath.Instance) bool { return i.Name() == name && i.Served() })
 }
 
-// beside starts the IP router's work for a data plane that the SCION router runs.
-func beside(ctx context.Context, n *config.Node) func(*datapath.Instance) (stop func()) {
-	if n.Route == nil {
+// beside starts the other stages' work for a data plane that the SCION router runs.
+func beside(ctx context.Context, n *config.Node, balanced *wantedBalance) func(*datapath.Instance) (stop func()) {
+	if n.Route == nil && balanced == nil {
 		return nil
 	}
 	return func(inst *datapath.Instance) func() {
 		ctx, cancel := context.WithCancel(ctx)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			log := logger()
-			if err := serveRoute(ctx, n, inst, log); err != nil && ctx.Err() == nil {
-				log.Error("the mirror of the routing tables has ended: the kernel forwards all packets", "err", err)
-			}
-		}()
-		return func() { cancel(); <-done }
+		var done sync.WaitGroup
+		log := logger()
+		if n.Route != nil {
+			done.Go(func() {
+				if err := serveRoute(ctx, n, inst, log); err != nil && ctx.Err() == nil {
+					log.Error("the mirror of the routing tables has ended: the kernel forwards all packets", "err", err)
+				}
+			})
+		}
+		if balanced != nil {
+			done.Go(func() {
+				err := balanced.apply(inst)
+				if err == nil {
+					err = balanced.serve(ctx, inst, log)
+				}
+				if err != nil && ctx.Err() == nil {
+					log.Error("nobody follows the load balancer's backends any more", "err", err)
+				}
+			})
+		}
+		return func() { cancel(); done.Wait() }
 	}
 }
 
@@ -174,7 +193,7 @@ const syncWait = 30 * time.Second
 
 // attachRoute is Attach with the IP router. Without a process there is no mirror: the kernel is asked for
 // each packet, and what devices and sysctls were like stays what the data plane knows.
-func attachRoute(ctx context.Context, n *config.Node, wanted *wantedFilter, path string, interfaces []string, out io.Writer) error {
+func attachRoute(ctx context.Context, n *config.Node, wanted *wantedFilter, balanced *wantedBalance, path string, interfaces []string, out io.Writer) error {
 	if n.SCION != nil {
 		return fmt.Errorf("%s has [scion] and [route]: both need the process, use culvert run -c %[1]s", path)
 	}
@@ -188,14 +207,19 @@ func attachRoute(ctx context.Context, n *config.Node, wanted *wantedFilter, path
 	o := options(n)
 	o.Name, o.Interfaces, o.Unattended = n.Name, interfaces, true
 	o.Route = &datapath.RouteOptions{NoMirror: true}
+	var err error
+	if o.Balance, err = balanced.plan(n.Name); err != nil {
+		return err
+	}
 	inst, err := datapath.Attach(o, datapath.Config{})
 	if err != nil {
 		return err
 	}
 	defer inst.Close()
-	if err := wanted.begin(inst); err != nil {
+	if err := begin(inst, wanted, balanced); err != nil {
 		return err
 	}
+	waiting := ctx
 	ctx, cancel := context.WithTimeout(ctx, syncWait)
 	defer cancel()
 	synced := false
@@ -210,5 +234,5 @@ func attachRoute(ctx context.Context, n *config.Node, wanted *wantedFilter, path
 		return fmt.Errorf("reading devices and routes of this host: %w", err)
 	}
 	tellAttached(inst, n.Name, out)
-	return nil
+	return balanced.settle(waiting, inst, out)
 }

@@ -36,25 +36,18 @@ const readyFlags = unix.IFF_UP | unix.IFF_RUNNING
 // ready tells whether the device is up and has a carrier.
 func (d device) ready() bool { return d.flags&readyFlags == readyFlags }
 
-// vlanTag says in RouteHop.VLAN and RouteDev.VLAN that there is one.
-const vlanTag = 0x1000
-
 func deviceOf(l netlink.Link) device {
 	a := l.Attrs()
 	d := device{name: a.Name, mtu: a.MTU, flags: a.RawFlags, master: a.MasterIndex, vrf: l.Type() == "vrf"}
 	d.ethernet = a.EncapType == "ether" && len(a.HardwareAddr) == 6 &&
 		a.RawFlags&(unix.IFF_NOARP|unix.IFF_LOOPBACK) == 0
 	copy(d.mac[:], a.HardwareAddr)
+	d.parent, d.vlan = netdev.VLANOf(l)
 	// The parent may be in another network namespace, where its index means something else.
 	if a.ParentIndex <= 0 || a.NetNsID >= 0 {
 		return d
 	}
 	switch v := l.(type) {
-	case *netlink.Vlan:
-		// With priorities in its tags it is not the program's to send by.
-		if v.VlanProtocol == netlink.VLAN_PROTOCOL_8021Q && len(v.EgressQosMap) == 0 {
-			d.parent, d.vlan = a.ParentIndex, vlanTag|uint16(v.VlanId)
-		}
 	case *netlink.IPVlan, *netlink.IPVtap:
 		d.taker = a.ParentIndex
 	case *netlink.Macvlan:

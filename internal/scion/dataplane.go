@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"culvert/internal/datapath"
+	"culvert/internal/nexthop"
 )
 
 // DataPlane is the fast path as Run sees it. Links are indexes into datapath.Config.Links.
@@ -53,4 +54,12 @@ type Deps struct {
 	Attach func(r *Router, interfaces []string) (DataPlane, error)
 	// Collector gives culvert's own metrics of the fast path. It may be nil.
 	Collector func(DataPlane) prometheus.Collector
+}
+
+// NextHop is what the data plane takes of a finding. Its programs write no VLAN tags: findings are to be
+// without (nexthop.Options.VLAN off).
+func NextHop(nh nexthop.NextHop) datapath.NextHop {
+	return datapath.NextHop{
+		IfIndex: nh.IfIndex, SrcMAC: nh.SrcMAC, DstMAC: nh.DstMAC, MTU: nh.MTU, LinearOnly: nh.LinearOnly,
+	}
 }

@@ -114,7 +114,7 @@ func (t *hostTable) found(h *host, nh nexthop.NextHop) {
 	var err error
 	if nh.Resolved() && t.usable(nh.IfIndex) {
 		h.resolved = true
-		err = t.plane.SetHost(h.addr, datapath.NextHop(nh))
+		err = t.plane.SetHost(h.addr, NextHop(nh))
 	} else if h.resolved {
 		h.resolved = false
 		err = t.plane.DeleteHost(h.addr)

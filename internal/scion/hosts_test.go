@@ -46,10 +46,10 @@ func TestHostFollowed(t *testing.T) {
 	if len(tracker.reports) != 1 {
 		t.Fatalf("%d hosts tracked, want 1: the internal link is IPv4", len(tracker.reports))
 	}
-	nh := nexthop.NextHop{IfIndex: 7, DstMAC: [6]byte{2}, MTU: 1500}
+	nh := nexthop.NextHop{IfIndex: 7, SrcMAC: [6]byte{3}, DstMAC: [6]byte{2}, MTU: 1500, LinearOnly: true}
 	tracker.reports[hostAt(2)](nh)
-	if plane[hostAt(2)] != datapath.NextHop(nh) {
-		t.Errorf("fast path has %+v, want %+v", plane[hostAt(2)], nh)
+	if want := (datapath.NextHop{IfIndex: 7, SrcMAC: [6]byte{3}, DstMAC: [6]byte{2}, MTU: 1500, LinearOnly: true}); plane[hostAt(2)] != want {
+		t.Errorf("fast path has %+v, want %+v", plane[hostAt(2)], want)
 	}
 	// The route moves to a device without fast path.
 	nh.IfIndex = 8

@@ -216,7 +216,7 @@ func (f *fastPath) linkFound(link int, nh nexthop.NextHop) {
 		nh = nexthop.NextHop{}
 	}
 	log.Debug("Next hop", "link", name, "ifindex", nh.IfIndex, "mac", net.HardwareAddr(nh.DstMAC[:]))
-	if err := f.plane.SetLinkNextHop(link, datapath.NextHop(nh)); err != nil {
+	if err := f.plane.SetLinkNextHop(link, NextHop(nh)); err != nil {
 		log.Error("Fast path did not take a next hop", "link", name, "err", err)
 		return
 	}

@@ -22,7 +22,8 @@ const VerdictLimited = "limited"
 
 type collector struct{ source PortSource }
 
-// NewCollector gives the counters of all interfaces as metrics, and those of the filter if source is a FilterSource.
+// NewCollector gives the counters of all interfaces as metrics, those of the filter if source is a FilterSource, and those of
+// the load balancer if it is a BalanceSource.
 func NewCollector(source PortSource) prometheus.Collector { return collector{source} }
 
 // Describe implements prometheus.Collector.
@@ -31,11 +32,13 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- bytesDesc
 	ch <- lostDesc
 	describeFilter(ch)
+	describeBalance(ch)
 }
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	collectFilter(c.source, ch)
+	collectBalance(c.source, ch)
 	ports, err := c.source.Ports()
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(packetsDesc, err)

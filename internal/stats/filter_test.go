@@ -21,7 +21,7 @@ func (filtered) Ports() ([]Port, error) { return nil, nil }
 func (s filtered) FilterStats() (*Filter, error) { return s.f, s.err }
 
 // gather returns the metrics of a source, a line each.
-func gather(s filtered) (string, error) {
+func gather(s PortSource) (string, error) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(NewCollector(s))
 	families, err := registry.Gather()
@@ -32,7 +32,7 @@ func gather(s filtered) (string, error) {
 			for _, l := range m.GetLabel() {
 				fmt.Fprintf(&b, " %s=%s", l.GetName(), l.GetValue())
 			}
-			fmt.Fprintf(&b, " %v\n", m.GetCounter().GetValue())
+			fmt.Fprintf(&b, " %v\n", m.GetCounter().GetValue()+m.GetGauge().GetValue())
 		}
 	}
 	return b.String(), err

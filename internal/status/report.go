@@ -50,6 +50,8 @@ type Router struct {
 	Route *Route `json:"route,omitempty"`
 	// Filter is the packet filter, left out if it has nothing to do.
 	Filter *Filter `json:"filter,omitempty"`
+	// Balance is the load balancer, left out if there is none.
+	Balance *Balance `json:"balance,omitempty"`
 	// ownKeyMissing is true when the key of the process that serves is not among Keys.
 	ownKeyMissing bool
 	// noSCION is true for a data plane without a SCION router, which has no keys.
@@ -189,6 +191,9 @@ func describe(inst *datapath.Instance) (Router, error) {
 		return r, err
 	}
 	if err := r.describeFilter(inst); err != nil {
+		return r, err
+	}
+	if err := r.describeBalance(inst); err != nil {
 		return r, err
 	}
 	keys, err := inst.Keys()

@@ -84,6 +84,9 @@ func (r Router) text(now time.Time, forget string) []string {
 	if r.Filter != nil && !r.gone() {
 		lines = append(lines, r.Filter.line())
 	}
+	if r.Balance != nil && !r.gone() {
+		lines = append(lines, r.Balance.line())
+	}
 	for _, i := range r.Interfaces {
 		lines = append(lines, i.text()...)
 	}

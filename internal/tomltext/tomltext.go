@@ -11,6 +11,7 @@ import (
 var (
 	wrongType  = regexp.MustCompile(`cannot decode TOML (.+?) into (?:.* of type )?(\S+)$`)
 	outOfRange = regexp.MustCompile(`integer value (-?\d+) cannot be stored in (\S+)$`)
+	badAddr    = regexp.MustCompile(`ParseAddr\((".*?")\): .*$`)
 	badTime    = regexp.MustCompile(`Invalid duration string \{val=(.*)\}$`)
 )
 
@@ -34,6 +35,9 @@ func Plain(err error) string {
 	}
 	if m := badTime.FindStringSubmatch(text); m != nil {
 		return `"` + m[1] + `" is not a duration: write it as "200ms"`
+	}
+	if m := badAddr.FindStringSubmatch(text); m != nil {
+		return m[1] + " is no address"
 	}
 	return text
 }

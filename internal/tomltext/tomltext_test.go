@@ -3,6 +3,7 @@
 package tomltext
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/pelletier/go-toml/v2"
@@ -23,6 +24,7 @@ func TestPlain(t *testing.T) {
 		"table = 3":      "want a table, found integer",
 		"small = 300":    "300 is out of range: use 0 to 255",
 		"wait = \"200\"": `"200" is not a duration: write it as "200ms"`,
+		"addr = \"x y\"": `"x y" is no address`,
 		"wait = 5":       `"5" is not a duration: write it as "200ms"`,
 	} {
 		var file struct {
@@ -33,6 +35,7 @@ func TestPlain(t *testing.T) {
 			Table  table
 			Small  uint8
 			Wait   util.DurWrap
+			Addr   netip.Addr
 		}
 		err := toml.Unmarshal([]byte(text), &file)
 		if err == nil {

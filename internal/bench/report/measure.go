@@ -23,6 +23,18 @@ type measure struct {
 var measures = []measure{
 	{key: "mpps", unit: "Mpps", spread: func(row *Row) *Spread { return row.Mpps }},
 	{key: "ndr_mpps", unit: "NDR", spread: func(row *Row) *Spread { return row.NDR }},
+	{key: "connections_per_second", unit: "connections/s", spread: func(row *Row) *Spread {
+		if row.Connections == nil {
+			return nil
+		}
+		return &row.Connections.Rate
+	}},
+	{key: "gbit_per_second", unit: "Gbit/s", spread: func(row *Row) *Spread {
+		if row.Connections == nil {
+			return nil
+		}
+		return &row.Connections.Speed
+	}},
 	{
 		// The inverse of a rate says nothing that the rate does not.
 		key: "ns_per_packet", unit: "ns", own: "empty_ns_per_packet", lowerIsBetter: true, spread: func(row *Row) *Spread {

@@ -56,6 +56,8 @@ type Row struct {
 	Filter *Filter `json:"filter,omitempty"`
 	// Floods has one entry for each rate of a flood, in ascending order.
 	Floods []Flood `json:"floods,omitempty"`
+	// Connections is what clients got through a balancer of connections.
+	Connections *Connections `json:"connections,omitempty"`
 	// NDR is the highest rate without loss, in millions of packets a second: the no drop rate.
 	NDR *Spread `json:"ndr_mpps,omitempty"`
 	// Latency has one entry for each offered rate, in ascending order.

@@ -37,6 +37,11 @@ func (r *Report) WriteTable(w io.Writer) error {
 		writeMarkdown(&b, floodColumns(rows))
 		b.WriteByte('\n')
 	}
+	if rows := keep(r.Rows, hasConnections); len(rows) > 0 {
+		b.WriteString("Connections of TCP clients\n\n")
+		writeMarkdown(&b, r.connectionsColumns(rows))
+		b.WriteByte('\n')
+	}
 	r.writeNotes(&b)
 	fmt.Fprintf(&b, "%s\n", r.Machine)
 	_, err := io.WriteString(w, b.String())
@@ -49,7 +54,8 @@ func hasLatency(row Row) bool { return len(row.Latency) > 0 }
 // hasFigures tells whether a row belongs into a table of rates and costs: it does too if it has no figures at all, so
 // that no row is missing from all tables.
 func hasFigures(row Row) bool {
-	return row.Mpps != nil || row.NsPerPacket != nil || row.Instructions != nil || !hasNDR(row) && !hasLatency(row) && !hasFloods(row)
+	return row.Mpps != nil || row.NsPerPacket != nil || row.Instructions != nil ||
+		!hasNDR(row) && !hasLatency(row) && !hasFloods(row) && !hasConnections(row)
 }
 
 func keep(rows []Row, want func(Row) bool) []Row {

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_BALANCE_QUICK_H
+#define CULVERT_BALANCE_QUICK_H
+
+#include "balance_send.h"
+#include "balance_take.h"
+
+/*
+ * The way that most packets take, in a piece: whole packets of TCP and UDP, of a flow that the table has, to a member that
+ * is there. The functions that are verified by themselves do the rest; to call them costs as much as to
+ * find a flow.
+ */
+
+/* Whether a packet may be so simple. */
+static __always_inline bool balance_simple(const struct packet *pkt)
+{
+	return !pkt->odd && !pkt->fragment &&
+	       (pkt->proto == IPPROTO_TCP || pkt->proto == IPPROTO_UDP);
+}
+
+enum balance_quick {
+	BALANCE_QUICK_OTHER, /* not so simple */
+	BALANCE_QUICK_NONE, /* to no VIP */
+	BALANCE_QUICK_FLOW, /* the flow is set */
+};
+
+static __always_inline enum balance_quick balance_quick_flow(const struct packet *pkt,
+							     struct balance_packet *p)
+{
+	struct balance_vip_key key __attribute__((aligned(8))) = {};
+	struct balance_vip vip __attribute__((aligned(8)));
+	const void *ip = pkt->data + pkt->l3;
+	__u32 l3_len = 20;
+
+	barrier_var(ip);
+	if (ip + 34 > pkt->data_end) /* as far as the flags of TCP behind IPv4 */
+		return BALANCE_QUICK_OTHER;
+	if (pkt->ip == 4) {
+		balance_addresses(ip, true, &key, &p->flow);
+	} else {
+		if (ip + 54 > pkt->data_end)
+			return BALANCE_QUICK_OTHER;
+		balance_addresses(ip, false, &key, &p->flow);
+		if (balance_mapped(&key, &p->flow))
+			return BALANCE_QUICK_NONE;
+		l3_len = 40;
+	}
+	if (!balance_ports(ip + l3_len, pkt->data_end, pkt->ip_len - l3_len, p, &key.port))
+		return BALANCE_QUICK_OTHER;
+	key.proto = p->proto;
+	if (!balance_service(&key, &vip))
+		return BALANCE_QUICK_NONE;
+	if (vip.id_len)
+		return BALANCE_QUICK_OTHER;
+	balance_to(p, &vip);
+	return BALANCE_QUICK_FLOW;
+}
+
+/*
+ * Finds the owner, and sends the packet to it if the flow is known and all is well; then p->sent is set. Otherwise the
+ * reason is that of balance_take.
+ */
+__noinline int balance_quick(struct xdp_md *ctx, struct balance_packet *p)
+{
+	struct balance_member m __attribute__((aligned(8)));
+	__u16 time, now, next;
+	__u64 found;
+
+	if (!balance_on || !p)
+		return REASON_NONE;
+	found = balance_find(&p->flow);
+	time = found >> 32;
+	if (!found)
+		return balance_choose(p, 0);
+	now = balance_time();
+	if (balance_age(time, now) >= balance_idle[time & 3])
+		return balance_choose(p, found);
+	if (!balance_copy(found, &m) || !balance_keeps(&m, p->vip_flags))
+		return balance_move(p, found);
+	if (balance_anew(p, time & 3, m.flags))
+		return balance_choose(p, found);
+	next = now | balance_next(time & 3, p);
+	if (next != time)
+		balance_touch(&p->flow, found >> 48, next);
+	p->owner = found;
+	if (m.port && p->ip_len + balance_overhead(&m) <= m.mtu && balance_send(ctx, p, &m)) {
+		p->egress = m.port;
+		balance_count(p, FWD_BALANCE);
+		p->sent = true;
+	}
+	return FWD_BALANCE;
+}
+
+#endif

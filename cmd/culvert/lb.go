@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/node"
+)
+
+func newLBCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lb",
+		Short: "the load balancer: VIPs, and the backends that packets to them go to",
+		Long: `The layer-4 load balancer of a running data plane. Needs root.
+
+Packets to a VIP go to one of its backends, encapsulated; the backend answers to
+the client itself. A VIP is an address, a protocol and a port, or all ports:
+
+  192.0.2.1:80/tcp   [2001:db8::1]:443/udp   192.0.2.1/tcp
+
+Each change is made at once: a packet meets the backends as they were, or as
+they are to be, and flows stay with the backend that they have. VIPs that are to
+be there from the start belong into the [balance] table of the configuration
+(see 'culvert run --help'), whose process follows the routes to the backends,
+checks them, and announces VIPs. On backends 'culvert lb decap' takes the
+encapsulation off.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: needVerb,
+	}
+	cmd.AddCommand(
+		newLBShowCmd(), newLBExplainCmd(), newLBFlowsCmd(), newLBVIPCmd(), newLBRealCmd(), newLBDrainCmd(), newLBUndrainCmd(), newLBDecapCmd(),
+	)
+	return cmd
+}
+
+// lbError gives a wrong question the status of wrong usage.
+func lbError(err error) error {
+	var usage *node.UsageError
+	if errors.As(err, &usage) {
+		return usageError(err)
+	}
+	return err
+}
+
+// lbFlag is for commands that mean one load balancer.
+func lbFlag(cmd *cobra.Command, on *string) {
+	cmd.Flags().StringVar(on, "on", "", "the data plane (default: the only one here that balances load)")
+	completeFlag(cmd, "on", func([]string) []string { return node.Balancers() })
+}
+
+func lbVIPs([]string) []string { return node.BalanceVIPs() }
+
+func lbBackends(args []string) []string { return node.BalanceBackends(args[0]) }

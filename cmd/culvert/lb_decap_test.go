@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"culvert/internal/decapview"
+)
+
+func TestLBDecapVerbs(t *testing.T) {
+	b := newFilterBed(t)
+	lb := func(status int, want, line string) string {
+		t.Helper()
+		return b.expect(status, want, append([]string{"lb", "decap"}, strings.Fields(line)...)...)
+	}
+	lb(0, "no tunnels end here", "")
+	lb(1, "interface nosuch", "nosuch")
+	lb(1, "lo has no Ethernet address", "lo")
+	lb(1, "no tunnels end on ft0", "--off ft0")
+	lb(0, "tunnels end on ft0", "ft0 --local 10.0.0.11 --from 10.200.0.0/16 --vip 192.0.2.1 --gue-port 7000")
+	list := lb(0, "no packets yet", "")
+	for _, want := range []string{"ft0  native, GUE on port 7000\n", "  to    10.0.0.11\n", "  from  10.200.0.0/16\n", "  VIPs  192.0.2.1\n"} {
+		if !strings.Contains(list, want) {
+			t.Errorf("the list lacks %q:\n%s", want, list)
+		}
+	}
+
+	// A packet of no tunnel is counted: with the interface's own address as its destination, or another.
+	b.send(1, frame("198.51.100.1", 53))
+	deadline := time.Now().Add(30 * time.Second)
+	for !strings.Contains(lb(0, "ft0", ""), "  pass     other") {
+		if time.Now().After(deadline) {
+			t.Fatal("the packet was not counted")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	var r decapview.Report
+	if err := json.Unmarshal([]byte(lb(0, "{", "-j")), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Decap) != 1 || r.Decap[0].Name != "ft0" || r.Decap[0].Mode != "native" || r.Decap[0].GUEPort != 7000 ||
+		len(r.Decap[0].Reasons) != 1 || r.Decap[0].Reasons[0].Name != "other" || r.Decap[0].Reasons[0].Verdict != "pass" ||
+		r.Decap[0].Reasons[0].Packets != 1 || r.Decap[0].Reasons[0].Bytes == 0 {
+		t.Errorf("%+v", r)
+	}
+
+	lb(1, "ft0 has it in native mode: to attach it in generic mode, take it off first (culvert lb decap --off ft0)", "ft0 --local 10.0.0.11 --generic")
+	config := b.file("c.toml", "interfaces = [\"ft0\"]\n[filter]\n")
+	b.expect(1, "of 'culvert lb decap'", "attach", config, "ft0")
+	lb(0, "taken off ft0", "--off ft0")
+	lb(0, `"decap": []`, "-j")
+
+	lb(0, "tunnels end on ft0", "ft0 --local 10.0.0.11 --generic")
+	lb(0, "ft0  generic", "")
+	b.expect(0, "detached from ft0", "detach", "ft0")
+	b.expect(1, "culvert is not attached to ft0", "detach", "ft0")
+	lb(0, "tunnels end on ft1", "ft0 ft1 --local 10.0.0.11")
+	b.expect(0, "the end of tunnels on ft1 detached", "detach", "--all")
+	lb(0, "no tunnels end here", "")
+
+	// Where the data plane is, tunnels cannot end, and the line says whose it is.
+	b.expect(0, "", "attach", config, "ft0")
+	lb(1, "interface ft0 carries XDP program", "ft1 ft0 --local 10.0.0.11")
+	lb(1, "culvert's router c", "ft0 --local 10.0.0.11")
+	lb(0, "no tunnels end here", "")
+}
+
+// The addresses of the host are those that tunnels end at by default.
+func TestLBDecapOwnAddresses(t *testing.T) {
+	b := newFilterBed(t)
+	b.expect(1, "this host has no address", "lb", "decap", "ft0")
+	l, err := netlink.LinkByName("ft0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := netlink.ParseAddr("10.0.0.12/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.AddrAdd(l, addr); err != nil {
+		t.Fatal(err)
+	}
+	b.expect(0, "tunnels end on ft0", "lb", "decap", "ft0")
+	b.expect(0, "  to    10.0.0.12\n", "lb", "decap")
+	b.expect(0, "", "lb", "decap", "--off", "ft0")
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/balance"
+	"culvert/internal/node"
+)
+
+func newLBDrainCmd() *cobra.Command {
+	return drainCmd(true, &cobra.Command{
+		Use:   "drain VIP [BACKEND]",
+		Short: "keep new flows from a backend, or let a VIP's address be withdrawn",
+		Long: `Keep new flows from a backend: those that it has stay. Without BACKEND, let the
+address of the VIP be withdrawn from BGP, unless another VIP of that address is
+still in service; packets that come are balanced all the same.
+
+It lasts until 'culvert lb undrain', also when the configuration is read again.`,
+		Example: "  culvert lb drain 192.0.2.1:80/tcp 10.0.0.11",
+	})
+}
+
+func newLBUndrainCmd() *cobra.Command {
+	return drainCmd(false, &cobra.Command{
+		Use:   "undrain VIP [BACKEND]",
+		Short: "take 'culvert lb drain' back",
+	})
+}
+
+func drainCmd(drained bool, cmd *cobra.Command) *cobra.Command {
+	var on string
+	cmd.Args = usageArgs(cobra.RangeArgs(1, 2))
+	cmd.ValidArgsFunction = completeArgs(nothing, lbVIPs, lbBackends)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		drain := func(ctx context.Context, b node.Balancer, k balance.Service, a netip.Addr) error {
+			return b.Drain(ctx, k, a, drained)
+		}
+		if len(args) == 2 {
+			return onBackend(cmd, on, args, drain)
+		}
+		return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k balance.Service) error {
+			return drain(ctx, b, k, netip.Addr{})
+		})
+	}
+	lbFlag(cmd, &on)
+	return cmd
+}

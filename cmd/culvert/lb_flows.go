@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/balanceview"
+)
+
+func newLBFlowsCmd() *cobra.Command {
+	var (
+		o               balanceview.FlowsOptions
+		backend, client string
+	)
+	cmd := &cobra.Command{
+		Use:   "flows [VIP]",
+		Short: "list the flows in the flow table, or count them",
+		Long: `List the flows in the flow table, in no order, or with --count how many each
+backend of a VIP has. Flows whose time is over are left out. "(gone)" is a
+backend that has been deleted: the flow's next packet gets another one.
+
+States are new (one packet so far), open, closing (FIN or RST seen) and udp. How
+long a flow is idle is known to some four seconds.
+
+With -j, an object {"flows": [...]} with the members client, service, backend,
+state and idle_seconds, a line each. With --count and -j:
+
+  flows                               all
+  counts                              vip, backend, flows`,
+		Example: "  culvert lb flows -n 20\n  culvert lb flows 192.0.2.1:80/tcp --backend 10.0.0.11\n" +
+			"  culvert lb flows --client 203.0.113.0/24\n  culvert lb flows --count",
+		Args:              usageArgs(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, lbVIPs),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.Service, err = optionalService(args); err != nil {
+				return err
+			}
+			if backend != "" {
+				if o.Backend, err = address(backend); err != nil {
+					return err
+				}
+			}
+			if o.Client, err = clientPrefix(client); err != nil {
+				return err
+			}
+			return lbViewError(balanceview.Flows(o, cmd.OutOrStdout()))
+		},
+	}
+	cmd.Flags().StringVar(&backend, "backend", "", "only flows of the backend of that address")
+	cmd.Flags().StringVar(&client, "client", "", "only flows from an address or prefix")
+	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 0, "list so many at most, 0 for all")
+	cmd.Flags().BoolVar(&o.Count, "count", false, "count them by VIP and backend")
+	cmd.Flags().BoolVarP(&o.JSON, "json", "j", false, "print JSON")
+	lbFlag(cmd, &o.On)
+	return cmd
+}
+
+// clientPrefix reads an address or a prefix, "" for any.
+func clientPrefix(s string) (netip.Prefix, error) {
+	if s == "" {
+		return netip.Prefix{}, nil
+	}
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return p.Masked(), nil
+	}
+	a, err := address(s)
+	if err != nil {
+		return netip.Prefix{}, usageError(errors.New(s + " is neither an address nor a prefix: write 203.0.113.7 or 203.0.113.0/24"))
+	}
+	return netip.PrefixFrom(a, a.BitLen()), nil
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/balance"
+	"culvert/internal/node"
+)
+
+func newLBRealCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "real",
+		Short: "add, change and delete backends of VIPs",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  needVerb,
+	}
+	cmd.AddCommand(newLBRealAddCmd(), newLBRealSetCmd(), newLBRealDelCmd())
+	return cmd
+}
+
+// realFlags are what is said of a backend.
+type realFlags struct {
+	weight   int64
+	encap    string
+	guePort  uint16
+	serverID string
+}
+
+func (r *realFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Int64Var(&r.weight, "weight", 1, "share of new flows, 0 to 65535; 0 for none")
+	f.StringVar(&r.encap, "encap", "", "how packets get there: ipip, gue or l2 (default: as the VIP says)")
+	f.Uint16Var(&r.guePort, "gue-port", balance.GUEPort, "UDP port of GUE")
+	f.StringVar(&r.serverID, "server-id", "", "hexadecimal server ID in QUIC connection IDs")
+	completeFlag(cmd, "encap", fixed(balance.EncapIPIP, balance.EncapGUE, balance.EncapL2))
+}
+
+// spec is what was said of a backend of a VIP.
+func (r *realFlags) spec(cmd *cobra.Command, args []string) (s balance.BackendSpec, err error) {
+	wrong := func(err error) (balance.BackendSpec, error) {
+		return s, usageError(fmt.Errorf("VIP %s: backend %s: %w", args[0], args[1], err))
+	}
+	said := cmd.Flags().Changed
+	s.Encap = r.encap
+	if said("weight") {
+		w, err := balance.ParseWeight(r.weight)
+		if err != nil {
+			return wrong(err)
+		}
+		s.Weight = &w
+	}
+	if said("gue-port") {
+		s.GUEPort = &r.guePort
+	}
+	if said("server-id") {
+		s.ServerID = &r.serverID
+	}
+	if err := s.Validate(); err != nil {
+		return wrong(err)
+	}
+	return s, nil
+}
+
+// onBackend runs a verb about a backend of a VIP.
+func onBackend(cmd *cobra.Command, on string, args []string, do func(context.Context, node.Balancer, balance.Service, netip.Addr) error) error {
+	a, err := netip.ParseAddr(args[1])
+	if err != nil {
+		return usageError(fmt.Errorf("%q is no address of a backend: write it without a port", args[1]))
+	}
+	return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k balance.Service) error { return do(ctx, b, k, a) })
+}
+
+func newLBRealAddCmd() *cobra.Command {
+	var (
+		on   string
+		real realFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "add VIP BACKEND",
+		Short: "give a VIP another backend",
+		Long: `Give a VIP another backend. It gets new flows as soon as the way to it is known;
+flows of others stay where they are.
+
+With ipip and gue the backend may be of either family, and anywhere: it takes the
+outer header off ('culvert lb decap', or a tunnel device) and has the VIP on its
+loopback interface. With l2 it is of the VIP's family and on the same link.`,
+		Example:           "  culvert lb real add 192.0.2.1:80/tcp 10.0.0.11 --weight 2\n  culvert lb real add 192.0.2.1:80/tcp fd00::12 --encap gue",
+		Args:              usageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: completeArgs(nothing, lbVIPs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := real.spec(cmd, args)
+			if err != nil {
+				return err
+			}
+			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k balance.Service, a netip.Addr) error {
+				return b.AddBackend(ctx, k, a, spec)
+			})
+		},
+	}
+	real.add(cmd)
+	lbFlag(cmd, &on)
+	return cmd
+}
+
+func newLBRealSetCmd() *cobra.Command {
+	var (
+		on   string
+		real realFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "set VIP BACKEND",
+		Short: "change a backend",
+		Long: `Change what is said of a backend; the rest stays. What the configuration file
+says of it comes back when the file is read again.`,
+		Example:           "  culvert lb real set 192.0.2.1:80/tcp 10.0.0.11 --weight 3",
+		Args:              usageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: completeArgs(nothing, lbVIPs, lbBackends),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := real.spec(cmd, args)
+			if err != nil {
+				return err
+			}
+			if spec == (balance.BackendSpec{}) {
+				return usageError(fmt.Errorf("VIP %s: backend %s: say what to change: see 'culvert lb real set --help'", args[0], args[1]))
+			}
+			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k balance.Service, a netip.Addr) error {
+				return b.SetBackend(ctx, k, a, spec)
+			})
+		},
+	}
+	real.add(cmd)
+	lbFlag(cmd, &on)
+	return cmd
+}
+
+func newLBRealDelCmd() *cobra.Command {
+	var on string
+	cmd := &cobra.Command{
+		Use:   "del VIP BACKEND",
+		Short: "take a backend from a VIP: its flows go to others",
+		Long: `Take a backend from a VIP. Its flows go to other backends, which reset what they
+do not know: drain it first ('culvert lb drain') to let them end.`,
+		Args:              usageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: completeArgs(nothing, lbVIPs, lbBackends),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k balance.Service, a netip.Addr) error {
+				return b.DeleteBackend(ctx, k, a)
+			})
+		},
+	}
+	lbFlag(cmd, &on)
+	return cmd
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/balance"
+	"culvert/internal/balanceview"
+)
+
+func newLBShowCmd() *cobra.Command {
+	var o balanceview.ShowOptions
+	cmd := &cobra.Command{
+		Use:     "show [VIP]",
+		Aliases: []string{"list"},
+		Short:   "show VIPs and their backends: health, shares, counters",
+		Long: `Show the VIPs, or one, and below each its backends with their weights, what they
+have of the ring, what their checks have found, the packets and bytes that they
+have got, the flows that were taken into the flow table, and the next hop.
+
+A VIP is active, drained (not announced), down (its backends fail or cannot be
+reached), or has no backend. "announce" tells whether it is a reason to have its
+address announced by [balance.bgp]. Bytes are those of IP packets without what is put
+in front. Events are counted beside the packets of backends; docs/lb.md has a
+table of them.
+
+With -j, an object with the members:
+
+  router, netns, interfaces           the data plane
+  served                              whether a process keeps it in step
+  ring_size                           positions of each ring
+  flow_table                          flows (made for), used (about), memory_bytes
+  vips                                by address:
+      vip, state                        active, drained, down, no backend
+      hash, on_failure, encapsulation   as configured
+      quic_server_id, check, from       from: file or hand
+      announce                          whether it is a reason to announce
+      packets, bytes, flows             sums over backends
+      open_flows                        in the flow table now, with --flows
+      events                            event: packets or flows
+      backends                          in their order:
+          backend, encapsulation, gue_port, weight, drained, server_id, from
+          share                           of the ring, percent
+          health                          state (up, down, unknown), since,
+                                          checks, failures, why
+          source                          of outer headers
+          next_hop                        ifindex, interface, mac, vlan, mtu
+          problem                         why packets cannot be sent
+          packets, bytes, flows, open_flows`,
+		Example: "  culvert lb show\n  culvert lb show 192.0.2.1:80/tcp --flows\n" +
+			"  culvert lb show -j | jq '.vips[].backends[] | {backend, packets}'",
+		Args:              usageArgs(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, lbVIPs),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.Service, err = optionalService(args); err != nil {
+				return err
+			}
+			return lbViewError(balanceview.Show(o, cmd.OutOrStdout()))
+		},
+	}
+	cmd.Flags().BoolVar(&o.Flows, "flows", false, "count the flows of each backend in the flow table: a second for 10 million")
+	cmd.Flags().BoolVarP(&o.JSON, "json", "j", false, "print JSON")
+	lbFlag(cmd, &o.On)
+	return cmd
+}
+
+// optionalService reads a VIP that need not be there.
+func optionalService(args []string) (*balance.Service, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	s, err := balance.ParseService(args[0])
+	if err != nil {
+		return nil, usageError(err)
+	}
+	return &s, nil
+}
+
+// lbViewError gives a wrong question the status of wrong usage.
+func lbViewError(err error) error {
+	var usage *balanceview.UsageError
+	if errors.As(err, &usage) {
+		return usageError(err)
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// TestLBViews asks a load balancer without a process, that has had packets.
+func TestLBViews(t *testing.T) {
+	b := newLBBed(t)
+	const vip4, vip6 = "192.0.2.1:80/tcp", "[2001:db8::1]:80/tcp"
+	b.expect(0, "attached", "attach", b.file(lbConfig), "lb0")
+	for range 3 {
+		b.send(netip.MustParseAddrPort("192.0.2.1:80"), 7)
+		b.send(netip.MustParseAddrPort("[2001:db8::1]:80"), 7)
+	}
+	b.wait("packets arrive", func() bool { return b.all.Load() == 6 })
+
+	_, shown, _ := culvert(t, "lb", "show", "--flows")
+	for _, want := range []string{
+		"balancer of culvert on lb0  2 VIPs, 3 backends\n", "\n192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  announce no\n",
+		"\n  10.0.0.11  ipip        1  ", "\n  10.0.0.12  gue         3  ", "  out0 02:00:00:00:00:0b\n", "no process serves it: backends are not checked, next hops stay as they are, nothing is announced",
+	} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("no %q in\n%s", want, shown)
+		}
+	}
+	var report struct {
+		VIPs []struct {
+			VIP            string
+			Packets, Flows uint64
+		}
+	}
+	_, shown, _ = culvert(t, "lb", "show", "-j", vip6)
+	if err := json.Unmarshal([]byte(shown), &report); err != nil || len(report.VIPs) != 1 || report.VIPs[0].VIP != vip6 || report.VIPs[0].Packets != 3 || report.VIPs[0].Flows != 1 {
+		t.Errorf("%v: %s", err, shown)
+	}
+	b.expect(0, "\n  balance  2 VIPs, 3 backends  flow table for 1,048,576, 76.7MB  in use about 2\n", "status")
+	b.expect(0, `"flows_used": 2`, "status", "-j")
+
+	var flows struct {
+		Flows []struct{ Client, Service, Backend, State string }
+	}
+	_, shown, _ = culvert(t, "lb", "flows", vip4, "-j")
+	if err := json.Unmarshal([]byte(shown), &flows); err != nil || len(flows.Flows) != 1 || flows.Flows[0].Service != vip4 {
+		t.Fatalf("%v: %s", err, shown)
+	}
+	flow := flows.Flows[0]
+	b.expect(0, "> 192.0.2.1:80/tcp: to "+flow.Backend+", by the flow table\n", "lb", "explain", "192.0.2.1:80", flow.Client)
+	b.expect(0, "> 192.0.2.1:80/tcp: to "+flow.Backend+", by the flow table\n", "lb", "explain", vip4, flow.Client, "tcp")
+	b.expect(0, `"by": "table"`, "lb", "explain", vip4, flow.Client, "-j")
+	b.expect(0, "> 192.0.2.1:80/udp: goes on to the next stage: there is no such VIP\n", "lb", "explain", "192.0.2.1:80", flow.Client, "udp")
+	b.expect(0, flow.Client, "lb", "flows", "--client", "0.0.0.0/0", "--backend", flow.Backend, "-n", "1")
+	b.expect(0, "\nall                                  2\n", "lb", "flows", "--count")
+	b.lb(0, "drained", "drain "+vip4+" "+flow.Backend)
+	b.expect(0, ", by the flow table\n", "lb", "explain", vip4, flow.Client)
+	b.lb(0, "deleted", "real del "+vip4+" "+flow.Backend)
+	b.expect(0, "does not count: its backend has gone\n", "lb", "explain", vip4, flow.Client)
+
+	b.lb(2, "contradict each other", "explain "+vip4+" 203.0.113.7:1 udp")
+	b.lb(2, "203.0.113.7 is no client: write address and port", "explain "+vip4+" 203.0.113.7")
+	b.lb(2, "has no port: say which one", "explain 192.0.2.1/tcp 203.0.113.7:1")
+	b.lb(2, "one family", "explain "+vip6+" 203.0.113.7:1")
+	b.lb(2, "x is neither an address nor a prefix", "flows --client x")
+	b.lb(2, "use a number of flows", "flows -n -1")
+	b.lb(2, "is no VIP", "show 192.0.2.1")
+	b.lb(1, "no VIP 192.0.2.9/udp on culvert", "show 192.0.2.9/udp")
+	b.lb(1, "no backend 10.0.0.99", "flows --backend 10.0.0.99")
+	b.lb(1, "no data plane nobody", "show --on nobody")
+}

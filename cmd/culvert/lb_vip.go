@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"culvert/internal/balance"
+	"culvert/internal/node"
+)
+
+func newLBVIPCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "vip",
+		Short: "add, change and delete VIPs",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE:  needVerb,
+	}
+	cmd.AddCommand(newLBVIPAddCmd(), newLBVIPSetCmd(), newLBVIPDelCmd())
+	return cmd
+}
+
+// vipFlags are what is said of a VIP.
+func vipFlags(cmd *cobra.Command, s *balance.VIPSpec) {
+	f := cmd.Flags()
+	f.StringVar(&s.Hash, "hash", "", "what chooses a backend: flow, or source: one for all flows of a client")
+	f.StringVar(&s.OnFailure, "on-failure", "", "flows of a backend that fails: keep, or move to others")
+	f.StringVar(&s.Encap, "encap", "", "how packets get to new backends: ipip, gue or l2")
+	s.ServerID, s.IDConfig = new(uint8), new(uint8)
+	f.Uint8Var(s.ServerID, "quic-server-id", 0, "bytes of server ID in QUIC connection IDs, 0 for none")
+	f.Uint8Var(s.IDConfig, "quic-config", 0, "config rotation of such connection IDs")
+	f.StringVar(&s.Check.Type, "check", "", "check backends by tcp, http, https or udp; none: do not")
+	f.Uint16Var(&s.Check.Port, "check-port", 0, "port to check (default: the VIP's)")
+	f.DurationVar(&s.Check.Interval, "check-interval", 0, "time within which a failure is found (default 1s)")
+	f.DurationVar(&s.Check.Timeout, "check-timeout", 0, "how long an answer may take (default 500ms)")
+	f.IntVar(&s.Check.Rise, "check-rise", 0, "answers in a row that bring a backend back (default 2)")
+	f.IntVar(&s.Check.Fall, "check-fall", 0, "failures in a row that take it out (default 2)")
+	f.StringVar(&s.Check.Path, "check-path", "", "path to ask for by HTTP (default /)")
+	f.StringVar(&s.Check.Host, "check-host", "", "name of the host to ask for by HTTP")
+	f.StringVar(&s.Check.Status, "check-status", "", "status of HTTP that is good: 200, 200-399 (the default)")
+	f.StringVar(&s.Check.Send, "check-send", "", "what to send by TCP or UDP")
+	f.StringVar(&s.Check.Expect, "check-expect", "", "what the answer has to begin with")
+	completeFlag(cmd, "hash", fixed(balance.HashFlow, balance.HashSource))
+	completeFlag(cmd, "on-failure", fixed(balance.FailKeep, balance.FailMove))
+	completeFlag(cmd, "encap", fixed(balance.EncapIPIP, balance.EncapGUE, balance.EncapL2))
+	completeFlag(cmd, "check", fixed("tcp", "http", "https", "udp", balance.NoCheck))
+}
+
+// saidVIP leaves out of a spec what was not said.
+func saidVIP(cmd *cobra.Command, vip string, s balance.VIPSpec) (balance.VIPSpec, error) {
+	if !cmd.Flags().Changed("quic-server-id") {
+		s.ServerID = nil
+	}
+	if !cmd.Flags().Changed("quic-config") {
+		s.IDConfig = nil
+	}
+	if err := s.Validate(); err != nil {
+		return s, usageError(fmt.Errorf("VIP %s: %w", vip, err))
+	}
+	return s, nil
+}
+
+// onVIP runs a verb about a VIP.
+func onVIP(cmd *cobra.Command, on, vip string, do func(context.Context, node.Balancer, balance.Service) error) error {
+	k, err := balance.ParseService(vip)
+	if err != nil {
+		return usageError(err)
+	}
+	return lbError(do(cmd.Context(), node.Balancer{On: on, Out: cmd.OutOrStdout()}, k))
+}
+
+func newLBVIPAddCmd() *cobra.Command {
+	var (
+		on   string
+		spec balance.VIPSpec
+	)
+	cmd := &cobra.Command{
+		Use:   "add VIP",
+		Short: "add a VIP, which has no backends yet",
+		Long: `Add a VIP. While it has no backend that takes new flows, packets to it go to the
+kernel; give it some with 'culvert lb real add'.
+
+Checks connect to the VIP's address through the same encapsulation as clients'
+packets, so they find out about the whole way. A backend is in service until a
+check fails.`,
+		Example:           "  culvert lb vip add 192.0.2.1:80/tcp --check http --check-path /health\n  culvert lb vip add [2001:db8::1]:443/udp --encap gue --quic-server-id 2",
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeArgs(nothing),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := saidVIP(cmd, args[0], spec)
+			if err != nil {
+				return err
+			}
+			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k balance.Service) error { return b.AddVIP(ctx, k, spec) })
+		},
+	}
+	vipFlags(cmd, &spec)
+	lbFlag(cmd, &on)
+	return cmd
+}
+
+func newLBVIPSetCmd() *cobra.Command {
+	var (
+		on   string
+		spec balance.VIPSpec
+	)
+	cmd := &cobra.Command{
+		Use:   "set VIP",
+		Short: "change a VIP",
+		Long: `Change what is said of a VIP; the rest stays. Its backends keep their
+encapsulation: change that with 'culvert lb real set'. What the configuration
+file says of the VIP comes back when the file is read again.`,
+		Example:           "  culvert lb vip set 192.0.2.1:80/tcp --on-failure move --check-interval 2s",
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, lbVIPs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := saidVIP(cmd, args[0], spec)
+			if err != nil {
+				return err
+			}
+			if spec == (balance.VIPSpec{}) {
+				return usageError(fmt.Errorf("VIP %s: say what to change: see 'culvert lb vip set --help'", args[0]))
+			}
+			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k balance.Service) error { return b.SetVIP(ctx, k, spec) })
+		},
+	}
+	vipFlags(cmd, &spec)
+	lbFlag(cmd, &on)
+	return cmd
+}
+
+func newLBVIPDelCmd() *cobra.Command {
+	var on string
+	cmd := &cobra.Command{
+		Use:               "del VIP",
+		Short:             "delete a VIP with its backends: packets to it go to the kernel",
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, lbVIPs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k balance.Service) error { return b.DeleteVIP(ctx, k) })
+		},
+	}
+	lbFlag(cmd, &on)
+	return cmd
+}

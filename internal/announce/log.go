@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package announce
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+)
+
+// gobgpLog passes gobgp's log on. What happens to sessions is logged in our words, so gobgp's news are
+// details. Some errors of a session are nowhere but in this log.
+type gobgpLog struct {
+	out    slog.Handler
+	failed func(text string)
+}
+
+func (l *gobgpLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *gobgpLog) Handle(ctx context.Context, r slog.Record) error {
+	switch r.Message {
+	case "failed to connect":
+		text := attr(r, "Error").String()
+		// The dialer's words name both ends.
+		if _, why, ok := strings.Cut(text, ":179: "); ok {
+			text = strings.TrimPrefix(why, "connect: ")
+		}
+		l.failed("no connection: " + text)
+	case "sent notification":
+		// The others end sessions that were established, which gobgp tells of by events.
+		code, _ := attr(r, "Code").Any().(int64)
+		sub, _ := attr(r, "Subcode").Any().(int64)
+		switch {
+		case code == bgp.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == bgp.BGP_ERROR_SUB_BAD_PEER_AS:
+			l.failed("the neighbour has another AS number than it should: compare both sides")
+		case code == bgp.BGP_ERROR_MESSAGE_HEADER_ERROR, code == bgp.BGP_ERROR_OPEN_MESSAGE_ERROR, code == bgp.BGP_ERROR_FSM_ERROR:
+			l.failed("the neighbour is refused: " + bgp.NewNotificationErrorCode(uint8(code), uint8(sub)).String())
+		}
+	}
+	if r.Level == slog.LevelInfo {
+		r.Level = slog.LevelDebug
+	}
+	if !l.out.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return l.out.Handle(ctx, r)
+}
+
+func attr(r slog.Record, key string) (v slog.Value) {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == key {
+			v = a.Value
+		}
+		return a.Key != key
+	})
+	return v
+}
+
+func (l *gobgpLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &gobgpLog{out: l.out.WithAttrs(attrs), failed: l.failed}
+}
+
+func (l *gobgpLog) WithGroup(name string) slog.Handler {
+	return &gobgpLog{out: l.out.WithGroup(name), failed: l.failed}
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package announce
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/server"
+)
+
+const (
+	// connectRetry is the time between two attempts to connect, in seconds. gobgp gives up an attempt a second before.
+	connectRetry = 3
+	established  = "established"
+)
+
+// session is what one neighbour is told. Each has a BGP server of its own: the same prefix has another next hop for each
+// neighbour, and nothing can pass from one to another.
+type session struct {
+	Neighbor
+
+	asn         uint32 // ours
+	routerID    netip.Addr
+	holdTime    time.Duration
+	communities []uint32
+	med         uint32
+	log         *slog.Logger
+	bgp         *server.BgpServer
+
+	// lastError is apart because gobgp's log sets it, under locks of gobgp's.
+	lastError atomic.Pointer[string]
+
+	mu     sync.Mutex
+	state  string
+	since  time.Time
+	wanted []netip.Prefix
+	// told is what the server announces, by prefix. It is empty unless the session is established.
+	told map[netip.Prefix]netip.Addr
+}
+
+func newSession(o *Options, n Neighbor) *session {
+	x := &session{Neighbor: n, asn: o.ASN, routerID: o.RouterID, holdTime: o.HoldTime, communities: o.Communities, med: o.MED,
+		log:   o.Log.With("neighbour", n.Address, "as", n.ASN),
+		state: "idle", since: time.Now(), told: make(map[netip.Prefix]netip.Addr)}
+	x.bgp = server.NewBgpServer(server.LoggerOption(slog.New(&gobgpLog{out: x.log.Handler(), failed: x.failed}), nil))
+	go x.bgp.Serve()
+	return x
+}
+
+// start makes a BGP server that does not listen and takes nothing from its neighbour.
+func (x *session) start(ctx context.Context) error {
+	err := x.bgp.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
+		Asn: x.asn, RouterId: x.routerID.String(), ListenPort: -1}})
+	if err != nil {
+		return err
+	}
+	own := &api.Policy{Name: "own", Statements: []*api.Statement{{
+		Name:       "own",
+		Conditions: &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL},
+		Actions:    &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT},
+	}}}
+	if err := x.bgp.AddPolicy(ctx, &api.AddPolicyRequest{Policy: own}); err != nil {
+		return err
+	}
+	// Or the neighbour's route for one of our prefixes might be the better one, and ours not announced.
+	return x.bgp.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
+		Name:          "global",
+		Direction:     api.PolicyDirection_POLICY_DIRECTION_IMPORT,
+		Policies:      []*api.Policy{own},
+		DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
+	}})
+}
+
+// connect begins to connect, again and again, until the session ends.
+func (x *session) connect(ctx context.Context) error {
+	err := x.bgp.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: x.changed}, server.WatchPeer())
+	if err != nil {
+		return err
+	}
+	hold := uint64(x.holdTime / time.Second)
+	peer := &api.Peer{
+		Conf:     &api.PeerConf{NeighborAddress: x.Address.String(), PeerAsn: x.ASN, AuthPassword: x.Password},
+		Timers:   &api.Timers{Config: &api.TimersConfig{HoldTime: hold, KeepaliveInterval: hold / 3, ConnectRetry: connectRetry}},
+		AfiSafis: []*api.AfiSafi{unicast(api.Family_AFI_IP), unicast(api.Family_AFI_IP6)},
+	}
+	if x.LocalAddress.IsValid() {
+		peer.Transport = &api.Transport{LocalAddress: x.LocalAddress.String()}
+	}
+	if x.Multihop != 0 {
+		peer.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(x.Multihop)}
+	}
+	return x.bgp.AddPeer(ctx, &api.AddPeerRequest{Peer: peer})
+}
+
+func unicast(afi api.Family_Afi) *api.AfiSafi {
+	return &api.AfiSafi{Config: &api.AfiSafiConfig{Family: &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}, Enabled: true}}
+}
+
+// end tells the neighbour that the session is over, and ends the server.
+func (x *session) end() {
+	x.bgp.Stop()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.enter("idle", time.Now())
+	clear(x.told)
+}
+
+func (x *session) status() State {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := State{Address: x.Address, ASN: x.ASN, State: x.state, Since: x.since, Announced: len(x.told)}
+	if last := x.lastError.Load(); last != nil {
+		s.LastError = *last
+	}
+	return s
+}
+
+// failed notes what is wrong, and logs it when it is something new. An empty text says that all is well.
+func (x *session) failed(text string) {
+	before := x.lastError.Swap(&text)
+	if text != "" && (before == nil || *before != text) {
+		x.log.Warn("BGP session", "error", text)
+	}
+}
+
+// enter notes the state. The caller holds the lock.
+func (x *session) enter(state string, at time.Time) {
+	if x.state != state {
+		x.state, x.since = state, at
+	}
+}
+
+// reasons are ours where gobgp's words for the end of a session say little.
+var reasons = map[string]string{
+	"read-failed":        "the neighbour closed the connection",
+	"write-failed":       "the connection broke",
+	"hold-timer-expired": "nothing was heard from the neighbour for the hold time",
+	"invalid-msg":        "the neighbour refused the session: compare the AS numbers on both sides",
+}
+
+// changed is called one after the other for the states that the session enters.
+func (x *session) changed(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
+	if e.Type != apiutil.PEER_EVENT_STATE {
+		return
+	}
+	state := strings.ToLower(strings.TrimPrefix(e.Peer.State.SessionState.String(), "BGP_FSM_"))
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	lost := x.state == established && state != established
+	x.enter(state, at)
+	reason := e.Peer.State.DisconnectMessage
+	if ours := reasons[reason]; ours != "" {
+		reason = ours
+	} else if !lost && !strings.HasPrefix(reason, "notification-") {
+		reason = "" // why there is a session, or another attempt
+	}
+	switch {
+	case state == established:
+		x.failed("")
+		x.log.Info("BGP session established")
+	case lost:
+		x.lastError.Store(&reason)
+		x.log.Warn("BGP session lost", "reason", reason)
+	case reason != "":
+		x.failed(reason)
+	}
+	if state != established && !lost {
+		return
+	}
+	// A new session has to be told everything, and the next one may have other next hops.
+	if err := x.update(); err != nil {
+		x.failed(err.Error())
+	}
+}
+
+// set changes what the neighbour is told.
+func (x *session) set(wanted []netip.Prefix) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.wanted = wanted
+	if x.state != established {
+		return nil
+	}
+	return x.update()
+}
+
+// update has the server announce what is wanted if the session is established, and nothing if not. The caller holds the
+// lock.
+func (x *session) update() error {
+	want := make(map[netip.Prefix]netip.Addr)
+	if x.state == established {
+		peer, err := x.peer()
+		if err != nil || peer == nil {
+			return err
+		}
+		hops, problem := x.nextHops(peer)
+		for _, p := range x.wanted {
+			if hop := hops.of(p.Addr()); hop.IsValid() {
+				want[p] = hop
+			}
+		}
+		x.failed(problem)
+	}
+	for p, hop := range x.told {
+		if want[p].IsValid() {
+			continue
+		}
+		if err := x.bgp.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{x.path(p, hop)}}); err != nil {
+			return fmt.Errorf("withdraw %v: %w", p, err)
+		}
+		delete(x.told, p)
+	}
+	for p, hop := range want {
+		if x.told[p] == hop {
+			continue
+		}
+		if _, err := x.bgp.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{x.path(p, hop)}}); err != nil {
+			return fmt.Errorf("announce %v: %w", p, err)
+		}
+		x.told[p] = hop
+	}
+	return nil
+}
+
+// peer asks gobgp for what it knows of the session, which the state says is established. The event comes before gobgp
+// itself takes the session as established, and what it were given in between would never be sent: so this waits
+// for that. There is no peer if the session ended meanwhile.
+func (x *session) peer() (peer *api.Peer, err error) {
+	for end := time.Now().Add(x.holdTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		err = x.bgp.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) { peer = p })
+		if err != nil || peer == nil || peer.State.SessionState == api.PeerState_SESSION_STATE_ESTABLISHED {
+			return peer, err
+		}
+		switch peer.State.SessionState {
+		case api.PeerState_SESSION_STATE_IDLE, api.PeerState_SESSION_STATE_CONNECT, api.PeerState_SESSION_STATE_ACTIVE:
+			return nil, nil // it may be long since it was idle: nobody is to wait for the next one
+		}
+	}
+	return nil, nil
+}
+
+// path is the route for a prefix.
+func (x *session) path(p netip.Prefix, hop netip.Addr) *apiutil.Path {
+	// None of these fails for a valid prefix and a next hop of its family.
+	nlri, _ := bgp.NewIPAddrPrefix(p)
+	path := &apiutil.Path{Family: bgp.RF_IPv4_UC, Nlri: nlri, Age: time.Now().Unix(),
+		Attrs: []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)}}
+	if hop.Is4() {
+		attr, _ := bgp.NewPathAttributeNextHop(hop)
+		path.Attrs = append(path.Attrs, attr)
+	} else {
+		path.Family = bgp.RF_IPv6_UC
+		attr, _ := bgp.NewPathAttributeMpReachNLRI(path.Family, []bgp.PathNLRI{{NLRI: nlri}}, hop)
+		path.Attrs = append(path.Attrs, attr)
+	}
+	if x.med != 0 {
+		path.Attrs = append(path.Attrs, bgp.NewPathAttributeMultiExitDisc(x.med))
+	}
+	if len(x.communities) != 0 {
+		path.Attrs = append(path.Attrs, bgp.NewPathAttributeCommunities(x.communities))
+	}
+	return path
+}

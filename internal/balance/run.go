@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package balance
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/nexthop"
+)
+
+// Options of Run.
+type Options struct {
+	Instance *datapath.Instance
+	Log      *slog.Logger
+	// Announcer is told which addresses have somebody behind them; nil if nobody is to be told.
+	Announcer Announcer
+}
+
+// Announcer tells routers of addresses.
+type Announcer interface {
+	// Set has these prefixes announced, and no others.
+	Set(context.Context, []netip.Prefix) error
+}
+
+const (
+	// pollPeriod is how often changes by others are looked for.
+	pollPeriod = 100 * time.Millisecond
+	// lookEvery is every how many times it is seen whether the data plane is still on an interface.
+	lookEvery = 10
+	// gather is how long findings are gathered before they are written.
+	gather = 5 * time.Millisecond
+)
+
+// runner keeps a load balancer in step with what comes and goes.
+type runner struct {
+	Options
+	plane    *datapath.BalancePlane
+	resolver *nexthop.Resolver
+	changed  chan struct{}
+
+	mu    sync.Mutex
+	found map[netip.Addr]way // by the resolver; others are as the plane has them
+
+	// What follows belongs to the goroutine of run.
+	health    *checks
+	targets   map[netip.Addr]*nexthop.Target
+	announced []netip.Prefix
+	told      bool // that of announced
+	detached  bool
+	unchecked bool              // checks could not be set
+	failed    map[string]string // what has been told of what fails, by what that is
+}
+
+// Run keeps next hops, rings and announcements in step with the routing table, and with changes that others make by Edit,
+// until ctx ends. What the programs know stays.
+func Run(ctx context.Context, o Options) error {
+	plane, err := o.Instance.ViewBalance()
+	if err != nil {
+		return err
+	}
+	r := &runner{
+		Options: o, plane: plane, changed: make(chan struct{}, 1),
+		found: make(map[netip.Addr]way), targets: make(map[netip.Addr]*nexthop.Target), failed: make(map[string]string),
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r.resolver, err = nexthop.New(ctx, resolverOptions(func(err error) { o.Log.Warn("following the routing table", "err", err) }))
+	if err != nil {
+		cancel()
+		return err
+	}
+	r.health = newChecks(ctx, o, r.wake)
+	defer func() { cancel(); r.resolver.Wait(); r.health.close() }()
+	return r.run(ctx)
+}
+
+func resolverOptions(onError func(error)) nexthop.Options {
+	return nexthop.Options{OnError: onError, VLAN: true, Source: true}
+}
+
+func (r *runner) run(ctx context.Context) error {
+	tick := time.NewTicker(pollPeriod)
+	defer tick.Stop()
+	var serial uint64
+	due := true
+	for look := 0; ; look++ {
+		if look%lookEvery == 0 {
+			due = r.look() || r.unchecked || due
+		}
+		now, err := r.plane.Serial()
+		if err != nil {
+			return err
+		}
+		if due || now != serial {
+			due, serial = r.step(ctx) != nil, now
+		}
+		r.health.keep(r.plane)
+		if !r.told {
+			r.announce(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		case <-r.changed:
+			due = true
+			select { // findings come in crowds
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(gather):
+			}
+		}
+	}
+}
+
+// look tells whether the data plane has been attached or detached.
+func (r *runner) look() (changed bool) {
+	was := r.detached
+	r.detached = len(r.Instance.AttachedNow()) == 0
+	if r.detached && !was {
+		r.announced, r.told = nil, false
+	}
+	return r.detached != was
+}
+
+// failing logs an error once, as long as it stays the same; nil ends it.
+func (r *runner) failing(ctx context.Context, what string, err error) {
+	if err == nil || ctx.Err() != nil {
+		delete(r.failed, what)
+		return
+	}
+	if err.Error() != r.failed[what] {
+		r.failed[what] = err.Error()
+		r.Log.Error(what, "err", err)
+	}
+}
+
+// step brings the programs up to date. A failure is told once, and the step taken again.
+func (r *runner) step(ctx context.Context) error {
+	if r.detached {
+		return nil // until it is attached again, by another process
+	}
+	err := r.Instance.EditBalance(func(p *datapath.BalancePlane) error { return r.sync(ctx, p) })
+	r.failing(ctx, "the load balancer does not follow", err)
+	return err
+}
+
+func (r *runner) sync(ctx context.Context, p *datapath.BalancePlane) error {
+	s, before, old, err := read(p)
+	if err != nil {
+		return err
+	}
+	r.track(&s)
+	err = r.health.set(p, &s)
+	r.unchecked = err != nil // tried again before long
+	r.failing(ctx, "backends are not checked", err)
+	now := live{ways: maps.Clone(old.ways), down: r.health.down(old.down)}
+	r.mu.Lock()
+	maps.Copy(now.ways, r.found)
+	r.mu.Unlock()
+	if err := follow(p, p.Options().RingSize, s, before, now); err != nil {
+		return err
+	}
+	r.tell(&s, old, now)
+	if prefixes := s.announced(now); !slices.Equal(prefixes, r.announced) {
+		r.announced, r.told = prefixes, false
+	}
+	return nil
+}
+
+// track follows the ways to all backends, and no others.
+func (r *runner) track(s *State) {
+	wanted := make(map[netip.Addr]bool)
+	for _, v := range s.VIPs {
+		for _, b := range v.Backends {
+			wanted[b.Addr] = true
+		}
+	}
+	for addr := range wanted {
+		if r.targets[addr] == nil {
+			r.targets[addr] = r.resolver.Track(addr, netip.Addr{}, func(nh nexthop.NextHop) { r.resolved(addr, nh) })
+		}
+	}
+	for addr, t := range r.targets {
+		if !wanted[addr] {
+			t.Stop()
+			delete(r.targets, addr)
+			r.mu.Lock()
+			delete(r.found, addr)
+			r.mu.Unlock()
+		}
+	}
+}
+
+func wayOf(nh nexthop.NextHop) way {
+	return way{
+		hop: datapath.BalanceHop{
+			Port: nh.IfIndex, SrcMAC: nh.SrcMAC, DstMAC: nh.DstMAC, MTU: nh.MTU, VLAN: nh.VLAN, LinearOnly: nh.LinearOnly,
+		},
+		source: nh.Source,
+	}
+}
+
+func (r *runner) resolved(addr netip.Addr, nh nexthop.NextHop) {
+	r.mu.Lock()
+	r.found[addr] = wayOf(nh)
+	r.mu.Unlock()
+	r.wake()
+}
+
+func (r *runner) wake() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// tell logs which backends have come and gone.
+func (r *runner) tell(s *State, old, now live) {
+	for _, v := range s.VIPs {
+		for _, b := range v.Backends {
+			was, is := s.obstacle(&v, &b, old), s.obstacle(&v, &b, now)
+			switch {
+			case was == is:
+			case is == "":
+				r.Log.Info("backend is up", "vip", v.Service, "backend", b.Addr)
+			default:
+				r.Log.Warn("backend is down", "vip", v.Service, "backend", b.Addr, "why", is, "check", r.health.text(b.Owner))
+			}
+		}
+		if was, is := s.takes(&v, old), s.takes(&v, now); was && !is {
+			r.Log.Warn("no backend takes new flows: they go to the kernel", "vip", v.Service)
+		}
+	}
+}
+
+// announced are the addresses of VIPs of which at least one has somebody who takes new flows, and is not drained.
+func (s *State) announced(l live) []netip.Prefix {
+	var all []netip.Prefix
+	for _, v := range s.VIPs {
+		if !v.Drained && s.takes(&v, l) {
+			all = append(all, netip.PrefixFrom(v.Service.Addr, v.Service.Addr.BitLen()))
+		}
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
+}
+
+// announce tells the routers; what fails is tried again.
+func (r *runner) announce(ctx context.Context) {
+	if r.Announcer == nil {
+		r.told = true
+		return
+	}
+	err := r.Announcer.Set(ctx, r.announced)
+	r.failing(ctx, "announcing VIPs", err)
+	if err != nil {
+		return
+	}
+	r.told = true
+	r.Log.Info("announced", "vips", fmt.Sprint(r.announced))
+}
+
+// Resolve finds the ways to all backends once, as far as they answer until ctx ends, for a data plane that nobody keeps in
+// step. It returns those that did not.
+func Resolve(ctx context.Context, inst *datapath.Instance) (missing []netip.Addr, err error) {
+	plane, err := inst.ViewBalance()
+	if err != nil {
+		return nil, err
+	}
+	s, err := Load(plane)
+	if err != nil {
+		return nil, err
+	}
+	found, missing, err := resolveOnce(ctx, &s)
+	if err != nil {
+		return nil, err
+	}
+	return missing, inst.EditBalance(func(p *datapath.BalancePlane) error {
+		s, before, l, err := read(p)
+		if err != nil {
+			return err
+		}
+		maps.Copy(l.ways, found)
+		return follow(p, p.Options().RingSize, s, before, l)
+	})
+}
+
+func resolveOnce(ctx context.Context, s *State) (found map[netip.Addr]way, missing []netip.Addr, err error) {
+	wanted := make(map[netip.Addr]bool)
+	for _, v := range s.VIPs {
+		for _, b := range v.Backends {
+			wanted[b.Addr] = true
+		}
+	}
+	if len(wanted) == 0 {
+		return nil, nil, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resolver, err := nexthop.New(ctx, resolverOptions(nil))
+	if err != nil {
+		return nil, nil, err
+	}
+	found = make(map[netip.Addr]way) // the resolver's until it has stopped
+	for addr := range wanted {
+		resolver.Track(addr, netip.Addr{}, func(nh nexthop.NextHop) {
+			if nh.Resolved() {
+				found[addr] = wayOf(nh)
+			}
+			if len(found) == len(wanted) {
+				cancel()
+			}
+		})
+	}
+	<-ctx.Done()
+	resolver.Wait()
+	for addr := range wanted {
+		if _, ok := found[addr]; !ok {
+			missing = append(missing, addr)
+		}
+	}
+	slices.SortFunc(missing, netip.Addr.Compare)
+	return found, missing, nil
+}

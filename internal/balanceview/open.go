@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package balanceview shows the load balancer of a running data plane: its VIPs and backends, its flows, and which backend
+// a flow gets and why.
+package balanceview
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"culvert/internal/balance"
+	"culvert/internal/datapath"
+)
+
+// UsageError is for a wrong question.
+type UsageError struct{ err error }
+
+func (e *UsageError) Error() string { return e.err.Error() }
+
+func (e *UsageError) Unwrap() error { return e.err }
+
+func usageError(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
+
+// open opens the load balancer of a name in this network namespace, "" for the only one.
+func open(name string) (*datapath.Instance, error) {
+	all, err := datapath.ListHere()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	at := -1
+	for n, i := range all {
+		if i.Name() == name || name == "" && i.Balance() != nil {
+			names, at = append(names, i.Name()), n
+		}
+	}
+	if len(names) != 1 {
+		at = -1
+	}
+	for n, i := range all {
+		if n != at {
+			i.Close()
+		}
+	}
+	switch {
+	case at >= 0:
+		return all[at], nil
+	case len(names) > 1:
+		slices.Sort(names)
+		return nil, usageError("there are %d load balancers here: say --on with one of %s", len(names), strings.Join(names, ", "))
+	case name != "":
+		return nil, fmt.Errorf("no data plane %s in this network namespace: 'culvert status' lists those that are there", name)
+	default:
+		return nil, errors.New("no load balancer in this network namespace: start one with 'culvert run -c FILE' or " +
+			"'culvert attach FILE IFACE...', where FILE has a [balance] table")
+	}
+}
+
+// view is the load balancer of a data plane as it stands.
+type view struct {
+	inst  *datapath.Instance
+	plane *datapath.BalancePlane
+	state balance.State
+}
+
+func newView(inst *datapath.Instance) (*view, error) {
+	plane, err := inst.ViewBalance()
+	if err != nil {
+		return nil, err
+	}
+	state, err := balance.Load(plane)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(state.VIPs, func(a, b balance.VIP) int { return a.Service.Compare(b.Service) })
+	return &view{inst: inst, plane: plane, state: state}, nil
+}
+
+// find returns the VIP that a question names, which may be a port of one that has all of them; then the port is returned.
+func (v *view) find(s balance.Service) (vip *balance.VIP, port uint16, err error) {
+	for _, want := range []balance.Service{s, {Addr: s.Addr, Protocol: s.Protocol}} {
+		for n := range v.state.VIPs {
+			if v.state.VIPs[n].Service == want {
+				if want != s {
+					port = s.Port
+				}
+				return &v.state.VIPs[n], port, nil
+			}
+		}
+	}
+	return nil, 0, fmt.Errorf("no VIP %s on %s: 'culvert lb show' lists those that are there", s, v.inst.Name())
+}
+
+// with opens a load balancer for as long as do takes.
+func with(name string, do func(*view) error) error {
+	inst, err := open(name)
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	v, err := newView(inst)
+	if err != nil {
+		return err
+	}
+	return do(v)
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// lbPeer is a load balancer of the kernel's, between a router that clients are behind and backends that are neighbours.
+type lbPeer struct {
+	// program puts the rules in force: nft, iptables or ipvsadm; empty for none.
+	program string
+	// args are the program's, and rules what it is given to read.
+	args  []string
+	rules func(p Path) string
+	// sets are files below /proc/sys/net of the namespace with what is to be in them.
+	sets map[string]string
+	// takes is set if the service's address is one of the host's own, as IPVS needs it.
+	takes bool
+	// opens is set for peers that take packets of a flow only after its SYN. All others take up flows at any packet: to
+	// them a SYN whose answer they have not seen, as with one way only, is no reason to take what follows for valid.
+	opens bool
+	// arrival is what the peer makes of packets.
+	arrival lbArrival
+
+	space *Space
+	on    io.Closer
+}
+
+// Attach makes the namespace a balancer, and sends some packets to see that it is one.
+func (d *lbPeer) Attach(ctx context.Context, p Path) error {
+	if err := d.install(ctx, p); err != nil {
+		return err
+	}
+	var err error
+	if d.on, err = Listen(p.In); err != nil {
+		return err
+	}
+	return lbVerify(ctx, p, d.arrival, d.opens)
+}
+
+// install makes the namespace a balancer.
+func (d *lbPeer) install(ctx context.Context, p Path) error {
+	d.space = p.In.Space
+	if err := lbHost(p, d.sets, d.takes); err != nil {
+		return err
+	}
+	if d.program != "" {
+		if _, err := d.space.command(ctx, d.rules(p), d.program, d.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lbHost makes a namespace a router between clients and backends, as a balancer is. All backends are neighbours with an
+// Ethernet address of their own. The service is routed to the first of them, unless the host takes its packets itself.
+func lbHost(p Path, sets map[string]string, takes bool) error {
+	gateway := lbNetIn.Addr().Next().Next()
+	steps := []func() error{
+		func() error { return p.In.Assign(netip.PrefixFrom(lbNetIn.Addr().Next(), lbNetIn.Bits())) },
+		func() error { return p.Out.Assign(netip.PrefixFrom(lbNetOut.Addr().Next(), lbNetOut.Bits())) },
+		func() error { return p.In.Neighbour(gateway, p.Source.MAC) },
+		func() error { return p.In.Space.Do(func() error { return lbSet(p, sets) }) },
+		func() error { return addRoute(p.In, netip.PrefixFrom(netip.IPv4Unspecified(), 0), gateway) },
+	}
+	for i := range lbBackends {
+		steps = append(steps, func() error { return p.Out.Neighbour(lbBackend(i), lbBackendMAC(i)) })
+	}
+	service := netip.PrefixFrom(lbVIP.Addr(), lbVIP.Addr().BitLen())
+	if takes {
+		steps = append(steps, func() error { return p.In.Assign(service) })
+	} else {
+		steps = append(steps, func() error { return addRoute(p.Out, service, lbBackend(0)) })
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lbSet makes the namespace of the calling thread a router that takes packets whatever their source.
+func lbSet(p Path, sets map[string]string) error {
+	all := map[string]string{"ipv4/ip_forward": "1"}
+	for _, dev := range []string{"all", p.In.Name, p.Out.Name} {
+		all["ipv4/conf/"+dev+"/rp_filter"] = "0"
+	}
+	maps.Copy(all, sets)
+	for name, value := range all {
+		if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
+			return fmt.Errorf("make a namespace a balancer: set %s to %s: %w", name, value, err)
+		}
+	}
+	return nil
+}
+
+// addRoute routes a network to a neighbour.
+func addRoute(by End, to netip.Prefix, gateway netip.Addr) error {
+	dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
+	route := &netlink.Route{LinkIndex: by.Index, Dst: dst, Gw: gateway.AsSlice()}
+	if err := by.Space.Netlink().RouteAdd(route); err != nil {
+		return fmt.Errorf("route %s to %s: %w", to, gateway, err)
+	}
+	return nil
+}
+
+// Available tells whether the program is there and the kernel takes its rules, by trying.
+func (d *lbPeer) Available() (err error) {
+	if d.program == "" {
+		return nil
+	}
+	if _, err := exec.LookPath(d.program); err != nil {
+		return fmt.Errorf("find %s: %w: 'make deps' installs it", d.program, err)
+	}
+	row := &vethRow{device: d}
+	defer func() { err = errors.Join(err, row.Teardown()) }()
+	if _, err := row.lay(); err != nil {
+		return err
+	}
+	row.attached = true
+	return d.install(context.Background(), row.path)
+}
+
+// Frames go to the balancer's own Ethernet address.
+func (*lbPeer) Frames(p Path, common [][]byte) ([][]byte, error) {
+	return Addressed(common, p.In.MAC, p.Source.MAC), nil
+}
+
+// Losses are what the kernel dropped, and what connection tracking did.
+func (d *lbPeer) Losses() (map[string]uint64, error) {
+	lost, err := kernelLosses(d.space)
+	if err != nil {
+		return nil, err
+	}
+	err = d.space.Do(func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/stat/nf_conntrack")
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the counters of connection tracking: %w", err)
+		}
+		lost["conntrack_drop"], err = conntrackDrops(string(text))
+		return err
+	})
+	return lost, err
+}
+
+// conntrackDrops reads what connection tracking dropped: for want of room, and when two packets made the same entry. The
+// text has a line of names and one of hexadecimal numbers for each CPU.
+func conntrackDrops(text string) (sum uint64, err error) {
+	head, lines, _ := strings.Cut(text, "\n")
+	names := strings.Fields(head)
+	for line := range strings.Lines(lines) {
+		for i, field := range strings.Fields(line) {
+			if i >= len(names) || names[i] != "drop" && names[i] != "insert_failed" {
+				continue
+			}
+			n, err := strconv.ParseUint(field, 16, 64)
+			if err != nil {
+				return 0, fmt.Errorf("read the counters of connection tracking: %w", err)
+			}
+			sum += n
+		}
+	}
+	return sum, nil
+}
+
+// Detach leaves the rules to the namespace.
+func (d *lbPeer) Detach() error {
+	if d.on == nil {
+		return nil
+	}
+	on := d.on
+	d.on = nil
+	return on.Close()
+}

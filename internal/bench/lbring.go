@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"culvert/internal/balance"
+	"culvert/internal/bench/report"
+)
+
+// lbManaged is culvert's load balancer with as many backends as lbRing, and changed as by its commands.
+type lbManaged struct{ lbBalancer }
+
+// lbRing is how many backends a service has whose ring is changed, and lbRingNet the length of their network's prefix.
+const (
+	lbRing    = 1000
+	lbRingNet = 16
+	// lbResolve is how long it may take to find the ways to them.
+	lbResolve = 20 * time.Second
+)
+
+// lbManagedService is the name of the service.
+var lbManagedService = balance.Service{Addr: lbVIP.Addr(), Port: lbVIP.Port(), Protocol: balance.TCP}
+
+// lbRingBackend is the address of one of so many.
+func lbRingBackend(n int) netip.Addr {
+	a := lbNetOut.Addr().As4()
+	const subnets, each = 4, 250
+	a[2], a[3] = byte(subnets+n/each), byte(1+n%each)
+	return netip.AddrFrom4(a)
+}
+
+// Prepare gives it the backends, which are neighbours. culvert looks whether the sink takes frames, which is not attached yet.
+func (d *lbManaged) Prepare(ctx context.Context, p Path) error {
+	listening, err := Listen(p.Sink)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.prepare(ctx, p), listening.Close())
+}
+
+func (d *lbManaged) prepare(ctx context.Context, p Path) error {
+	if err := p.Out.Assign(netip.PrefixFrom(lbNetOut.Addr().Next(), lbRingNet)); err != nil {
+		return err
+	}
+	for n := range lbRing {
+		if err := p.Out.Neighbour(lbRingBackend(n), p.Sink.MAC); err != nil {
+			return err
+		}
+	}
+	if err := d.load(p, nil); err != nil {
+		return err
+	}
+	err := balance.Edit(d.inst, func(s *balance.State) error {
+		s.Source4 = lbSource
+		err := s.AddVIP(lbManagedService, balance.VIPSpec{})
+		for n := range lbRing {
+			err = errors.Join(err, s.AddBackend(lbManagedService, lbRingBackend(n), balance.BackendSpec{}))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = p.In.Space.Do(func() error {
+		limited, cancel := context.WithTimeout(ctx, lbResolve)
+		defer cancel()
+		missing, err := balance.Resolve(limited, d.inst)
+		switch {
+		case ctx.Err() != nil:
+			err = fmt.Errorf("interrupted: %w", ctx.Err())
+		case err == nil && len(missing) > 0:
+			err = fmt.Errorf("find the way to %d backends: they are no neighbours", len(missing))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return d.inst.Pause()
+}
+
+// change drains the first backend, or has it take flows again.
+func (d *lbManaged) change(drained bool) error {
+	return balance.Edit(d.inst, func(s *balance.State) error { return s.Drain(lbManagedService, lbRingBackend(0), drained) })
+}
+
+// runRingChanges changes the ring of a service with many backends while packets run, each of a flow of its own, so that the
+// ring is asked for each. The note says how long it took; the row is not valid if a packet is lost.
+func runRingChanges(ctx context.Context, name string, o Options) (_ report.Row, err error) {
+	d := &lbManaged{}
+	v := vethOptions{CPU: LastCPU()}
+	(&lbGroup{flows: lbEndless, syn: true}).shape(&v)
+	row := &vethRow{name: name, device: d, opts: v}
+	defer func() { err = errors.Join(err, row.Teardown()) }()
+	fmt.Fprintf(o.Progress, "setting up %s\n", name)
+	if err := row.Setup(ctx); err != nil {
+		return report.Row{}, fmt.Errorf("set %s up: %w", name, err)
+	}
+	if row.refused, err = watchRefusals(row.path.Source, row.path.Out); err != nil {
+		return report.Row{}, err
+	}
+	defer func() { err = errors.Join(err, row.refused.Close()) }()
+	before, err := row.count()
+	if err != nil {
+		return report.Row{}, err
+	}
+	sent, took, err := changeUnder(ctx, row.gen, d, 3*o.Rounds)
+	if err != nil {
+		return report.Row{}, fmt.Errorf("measure %s: %w", name, err)
+	}
+	s, err := row.settle(ctx, before, Sample{Sent: sent.Packets, Elapsed: sent.Elapsed})
+	if err != nil {
+		return report.Row{}, err
+	}
+	out := report.Row{Name: name, Sent: s.Sent, Received: s.Received, Lost: map[string]uint64{}, Valid: s.Sent > 0 && s.Sent == s.Received}
+	for where, n := range s.Lost {
+		if n > 0 {
+			out.Lost[where] = n
+		}
+	}
+	row.describe(&out)
+	ms := report.NewSpread(took)
+	out.Note = fmt.Sprintf("%d changes of the ring of %d backends at %.2f Mpps, %d of %d packets lost: median %.1f ms, %.1f to %.1f", len(took),
+		lbRing, s.Offered(), s.Sent-min(s.Sent, s.Received), s.Sent, ms.Median, ms.Min, ms.Max)
+	out.Samples = map[string][]float64{"change_ms": took}
+	return out, nil
+}
+
+// changeUnder makes changes one after the other, each a moment after the last, while packets run.
+func changeUnder(ctx context.Context, gen *Generator, d *lbManaged, changes int) (sum Sent, took []float64, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	const pause = 20 * time.Millisecond
+	go func() {
+		defer stop()
+		done <- onThread(func() error {
+			if err := pin(anotherCPU(LastCPU())); err != nil {
+				return err
+			}
+			for n := range changes {
+				start := time.Now()
+				if err := d.change(n%2 > 0); err != nil {
+					return err
+				}
+				took = append(took, float64(time.Since(start))/float64(time.Millisecond))
+				select {
+				case <-ctx.Done():
+					return fmt.Errorf("interrupted: %w", ctx.Err())
+				case <-time.After(pause):
+				}
+			}
+			return nil
+		})
+	}()
+	for ctx.Err() == nil && err == nil {
+		var one Sent
+		one, err = gen.Run(ctx, firstPackets)
+		sum.Packets, sum.Elapsed = sum.Packets+one.Packets, sum.Elapsed+one.Elapsed
+	}
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	stop()
+	return sum, took, errors.Join(err, <-done)
+}

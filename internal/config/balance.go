@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"culvert/internal/maglev"
+)
+
+// Balance configures the load balancer. What VIPs and backends mean is checked by who carries them out, with Locate.
+type Balance struct {
+	// RingSize, Flows, InsertRate, VIPs and Backends are 0 if the data plane is to decide.
+	RingSize   int `toml:"ring_size"`
+	Flows      int `toml:"flows"`
+	InsertRate int `toml:"insert_rate"`
+	VIPs       int `toml:"vips"`
+	Backends   int `toml:"backends"`
+	// Source4 and Source6 are prefixes that the outer headers' sources are of.
+	Source4 string `toml:"source4"`
+	Source6 string `toml:"source6"`
+	// Seed is DefaultSeed unless configured.
+	Seed       string       `toml:"seed"`
+	TCPTimeout string       `toml:"tcp_timeout"`
+	UDPTimeout string       `toml:"udp_timeout"`
+	SYNTimeout string       `toml:"syn_timeout"`
+	VIP        []BalanceVIP `toml:"vip"`
+	BGP        *BalanceBGP  `toml:"bgp"`
+
+	place
+}
+
+// DefaultSeed is the text that machines without a seed share.
+const DefaultSeed = "culvert"
+
+// BalanceVIP is a VIP.
+type BalanceVIP struct {
+	Address       string        `toml:"address"`
+	Protocol      string        `toml:"protocol"`
+	Hash          string        `toml:"hash"`
+	OnFailure     string        `toml:"on_failure"`
+	Encapsulation string        `toml:"encapsulation"`
+	QUICServerID  int           `toml:"quic_server_id"`
+	QUICConfig    int           `toml:"quic_config"`
+	Check         *BalanceCheck `toml:"check"`
+	Backend       []BalanceReal `toml:"backend"`
+
+	place
+}
+
+// BalanceCheck says how backends are asked whether they live.
+type BalanceCheck struct {
+	Type     string `toml:"type"`
+	Port     uint16 `toml:"port"`
+	Interval string `toml:"interval"`
+	Timeout  string `toml:"timeout"`
+	// Rise and Fall are nil if nothing is said.
+	Rise   *int   `toml:"rise"`
+	Fall   *int   `toml:"fall"`
+	Path   string `toml:"path"`
+	Host   string `toml:"host"`
+	Status string `toml:"status"`
+	Send   string `toml:"send"`
+	Expect string `toml:"expect"`
+
+	place
+}
+
+// BalanceReal is a backend of a VIP.
+type BalanceReal struct {
+	Address string `toml:"address"`
+	// Weight is nil if nothing is said.
+	Weight        *int64  `toml:"weight"`
+	Encapsulation string  `toml:"encapsulation"`
+	GUEPort       *uint16 `toml:"gue_port"`
+	ServerID      string  `toml:"server_id"`
+
+	place
+}
+
+// Duration reads a time that a key of the table at l has, as "1m30s"; 0 for no text.
+func Duration(l interface{ Locate(string, error) error }, key, text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, l.Locate(key, fmt.Errorf("%s = %q is no time: write it as 500ms, 1s or 15m", key, text))
+	}
+	return d, nil
+}
+
+// check says where tables stand, and refuses what contradicts itself whatever it means.
+func (b *Balance) check(path string, document []byte) error {
+	if b == nil {
+		return nil
+	}
+	b.place = place{path, document, "balance"}
+	if b.Seed == "" {
+		b.Seed = DefaultSeed
+	}
+	if b.RingSize != 0 && !maglev.Prime(b.RingSize) {
+		return b.Locate("ring_size", fmt.Errorf("ring_size = %d: use a prime, as 65537 or 1048583", b.RingSize))
+	}
+	for n := range b.VIP {
+		v := &b.VIP[n]
+		v.place = place{path, document, fmt.Sprintf("balance.vip[%d]", n)}
+		if v.Address == "" {
+			return v.Locate("", errors.New("address is missing: write the VIP's as \"192.0.2.1:80\""))
+		}
+		if v.Protocol == "" {
+			return v.Locate("", fmt.Errorf("VIP %s: protocol is missing: use \"tcp\" or \"udp\"", v.Address))
+		}
+		if v.Check != nil {
+			v.Check.place = place{path, document, v.prefix + ".check"}
+		}
+		for m := range v.Backend {
+			r := &v.Backend[m]
+			r.place = place{path, document, fmt.Sprintf("%s.backend[%d]", v.prefix, m)}
+			if r.Address == "" {
+				return r.Locate("", fmt.Errorf("VIP %s/%s: a backend's address is missing", v.Address, v.Protocol))
+			}
+		}
+	}
+	return b.BGP.check(b.place)
+}

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/gopacket/gopacket/layers"
+)
+
+// runs puts frames through the program over and over while change is called again and again by another thread, that
+// many times at least. See gets what comes of each frame, and tells whether it is right.
+func (b *balanceBed) runs(frames [][]byte, changes int, change func(n int) error, see func(frame int, action uint32, out []byte) error) {
+	b.t.Helper()
+	const packets = 20_000
+	stop, changed := make(chan struct{}), make(chan error, 1)
+	made := make(chan struct{})
+	go func() {
+		changed <- func() error {
+			for n := 0; ; n++ {
+				if n == changes {
+					close(made)
+				}
+				select {
+				case <-stop:
+					return nil
+				default:
+				}
+				if err := change(n); err != nil {
+					return err
+				}
+			}
+		}()
+	}()
+	var err error
+	opts := ebpf.RunOptions{Context: xdpMD{IngressIfindex: uint32(b.in.Index)}, DataOut: make([]byte, 256)}
+	for n := 0; err == nil; n++ {
+		select {
+		case err := <-changed:
+			b.t.Fatal(err)
+		case <-made:
+			if n >= packets {
+				close(stop)
+				b.must(<-changed)
+				return
+			}
+		default:
+		}
+		frame := frames[n%len(frames)]
+		opts.Data, opts.DataOut = frame, opts.DataOut[:256]
+		opts.Context = xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(b.in.Index)}
+		var action uint32
+		if action, err = b.inst.prog.Run(&opts); err == nil {
+			err = see(n%len(frames), action, opts.DataOut)
+		}
+	}
+	close(stop)
+	<-changed
+	b.t.Fatal(err)
+}
+
+// TestBalanceMemberIsWhole changes a backend between two descriptions that have nothing in common: each packet is
+// wholly of one.
+func TestBalanceMemberIsWhole(t *testing.T) {
+	b := newBalanceBed(t, BalanceOptions{})
+	one := b.member(1, 0, "10.0.0.11", func(m *BalanceMember) {
+		m.Hop.SrcMAC, m.Hop.DstMAC = [6]byte{2, 1, 1, 1, 1, 1}, [6]byte{2, 1, 1, 1, 1, 2}
+	})
+	two := one
+	two.Addr, two.Encap, two.GUEPort, two.Source = netip.MustParseAddr("fd00:ffff:ffff:ffff:ffff:ffff:ffff:22"), BalanceGUE, 7070, netip.MustParsePrefix("fd77:777::/96")
+	two.Hop.SrcMAC, two.Hop.DstMAC, two.Hop.VLAN = [6]byte{6, 2, 2, 2, 2, 1}, [6]byte{6, 2, 2, 2, 2, 2}, 0x1000|77
+	b.vip(0, "192.0.2.1:80", 6, []BalanceMember{one})
+	frame := b.packet("203.0.113.7:1234", "192.0.2.1:80", &layers.TCP{ACK: true}, []byte("payload"))
+	// What they send apart from the inner packet, taken from a backend that nobody changes.
+	b.must(b.plane.SetMember(one))
+	asOne := b.expect(frame, "fwd balance-new")
+	b.must(b.plane.SetMember(two))
+	asTwo := b.expect(frame, "fwd balance")
+	if bytes.Equal(asOne[:14], asTwo[:14]) || len(asOne) == len(asTwo) {
+		t.Fatal("they are alike")
+	}
+	var seen [2]int
+	b.runs([][]byte{frame}, 100_000, func(n int) error {
+		return b.plane.SetMember([]BalanceMember{one, two}[n%2])
+	}, func(_ int, _ uint32, out []byte) error {
+		switch {
+		case bytes.Equal(out, asOne):
+			seen[0]++
+		case bytes.Equal(out, asTwo):
+			seen[1]++
+		default:
+			return fmt.Errorf("half one and half the other: %x\n%x\n%x", out, asOne, asTwo)
+		}
+		return nil
+	})
+	if seen[0] == 0 || seen[1] == 0 {
+		t.Errorf("packets to the one and the other: %v", seen)
+	}
+}
+
+// TestBalanceDeleteVIP deletes a VIP and gives its number to another one, over and over. Packets of a third one do not
+// notice; those of either get to its own backend or are not the load balancer's.
+func TestBalanceDeleteVIP(t *testing.T) {
+	b := newBalanceBed(t, BalanceOptions{})
+	backends := []BalanceMember{b.member(1, 0, "10.0.0.11"), b.member(2, 1, "10.0.0.12"), b.member(3, 1, "10.0.0.13")}
+	vips := []string{"192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80"}
+	var frames [][]byte
+	for n, vip := range vips {
+		frames = append(frames, b.packet(fmt.Sprint("203.0.113.7:", 1000+n), vip, &layers.TCP{SYN: true}, nil))
+		if n < 2 {
+			b.vip(uint32(n), vip, 6, backends[n:n+1])
+		}
+	}
+	key := func(vip string) BalanceVIPKey {
+		ap := netip.MustParseAddrPort(vip)
+		return BalanceVIPKey{Addr: ap.Addr(), Proto: 6, Port: ap.Port()}
+	}
+	rings := make([][]BalanceOwner, 3)
+	for n := 1; n < 3; n++ {
+		for range b.plane.Options().RingSize {
+			rings[n] = append(rings[n], backends[n].Owner)
+		}
+	}
+	seen := make([]int, len(vips))
+	b.runs(frames, 100, func(n int) error {
+		from, to := 1+n%2, 2-n%2
+		return errors.Join(b.plane.DeleteVIP(key(vips[from])), b.plane.SetRing(1, rings[to]),
+			b.plane.SetVIP(key(vips[to]), BalanceVIP{Number: 1}))
+	}, func(n int, action uint32, out []byte) error {
+		if action == xdpPass && n > 0 && bytes.Equal(out, frames[n]) {
+			return nil
+		}
+		seen[n]++
+		if len(out) < 34 || action != xdpRedirect || netip.AddrFrom4([4]byte(out[30:34])) != backends[n].Addr {
+			return fmt.Errorf("a packet to %s came out with %d: %x", vips[n], action, out)
+		}
+		return nil
+	})
+	if seen[0] == 0 || seen[1] == 0 || seen[2] == 0 {
+		t.Errorf("packets to their backends: %v", seen)
+	}
+}
+
+// TestBalanceFlowsUnderLoad lists flows while others take their places: what it finds is wholly of one, which its backend
+// tells.
+func TestBalanceFlowsUnderLoad(t *testing.T) {
+	const backends = 251
+	b := newBalanceBed(t, BalanceOptions{RingSize: backends, Flows: 14, InsertRate: 1_000_000_000})
+	var members []BalanceMember
+	for n := range uint32(backends) {
+		members = append(members, b.member(n, 0, fmt.Sprintf("10.1.0.%d", n)))
+	}
+	b.vip(0, "192.0.2.1:80", 6, members)
+	r := rand.New(rand.NewPCG(9, 10))
+	var clients []netip.AddrPort
+	var frames [][]byte
+	for range 2000 {
+		clients = append(clients, randomClient(r, false))
+		frames = append(frames, b.packet(clients[len(clients)-1].String(), "192.0.2.1:80", &layers.TCP{SYN: true}, nil))
+	}
+	o := b.plane.Options()
+	check := func(f BalanceFlow) error {
+		if want := members[o.Position(6, f.Client, f.Port, false)].Owner; f.VIP != 0 || f.Owner != want || f.State != "new" {
+			return fmt.Errorf("half one and half another: %+v, its backend is %v", f, want)
+		}
+		return nil
+	}
+	found, seen := 0, make(map[netip.AddrPort]bool)
+	b.runs(frames, 100_000, func(n int) (err error) {
+		listErr := b.plane.Flows(func(f BalanceFlow) bool {
+			seen[f.Client] = true
+			err = check(f)
+			return err == nil
+		})
+		f, ok, findErr := b.plane.FindFlow(0, clients[n%len(clients)], 80)
+		if ok {
+			found++
+			err = errors.Join(err, check(f))
+		}
+		return errors.Join(err, listErr, findErr)
+	}, func(int, uint32, []byte) error { return nil })
+	if len(seen) < 100 {
+		t.Errorf("%d flows listed, %d found", len(seen), found)
+	}
+}
+
+// TestBalanceRingUnderLoad exchanges the ring of a VIP with 1,000 backends while packets of known and of new flows go
+// through: none is lost, and known ones stay.
+func TestBalanceRingUnderLoad(t *testing.T) {
+	const backends = 1000
+	b := newBalanceBed(t, BalanceOptions{RingSize: BalanceRingSize})
+	s := addSink(t, "out0p")
+	var members []BalanceMember
+	for n := range uint32(backends) {
+		members = append(members, b.member(n, 0, fmt.Sprintf("10.1.%d.%d", n>>8, n&255)))
+	}
+	b.vip(0, "192.0.2.1:80", 6, members)
+	var frames [][]byte
+	for n := range 500 {
+		frames = append(frames, b.packet(fmt.Sprintf("203.0.113.7:%d", 1000+n), "192.0.2.1:80", &layers.TCP{ACK: true}, nil))
+	}
+	snd := startSenders(t, device(t, "lb0p"), frames, s)
+	ring, err := b.plane.Ring(0)
+	b.must(err)
+	var longest time.Duration
+	for range 10 {
+		before, err := s.packets()
+		b.must(err)
+		ring = append(ring[1:], ring[0]) // each position gets another backend
+		start := time.Now()
+		b.must(b.plane.SetRing(0, ring))
+		longest = max(longest, time.Since(start))
+		b.must(s.await(before + window + 1))
+	}
+	snd.stop.Store(true)
+	b.must(<-snd.done)
+	sent := snd.sent.Load()
+	b.must(s.await(sent))
+	b.checkSent(s, sent, 0)
+	var flows uint64
+	for n := range uint32(backends) {
+		traffic, err := b.plane.Traffic(n)
+		b.must(err)
+		flows += traffic.Flows
+	}
+	if want := min(sent, uint64(len(frames))); flows != want {
+		t.Errorf("%d flows taken in, want %d", flows, want)
+	}
+	t.Logf("a ring of %d backends was exchanged in at most %v while %d packets went through", backends, longest, sent)
+}
+
+// checkSent looks for packets that are lost, or counted twice, beside those of test runs.
+func (b *balanceBed) checkSent(s *sink, sent, tested uint64) {
+	b.t.Helper()
+	arrived, err := s.packets()
+	b.must(err)
+	port, by, total := counted(b.t, b.inst, "lb0")
+	if arrived != sent || total != sent+tested || by["fwd balance"]+by["fwd balance-new"] != total {
+		b.t.Errorf("%d packets sent, %d arrived, counted %v", sent, arrived, by)
+	}
+	for name, n := range port.Losses {
+		if n != 0 {
+			b.t.Errorf("%d packets lost: %s", n, name)
+		}
+	}
+}
+
+// TestBalanceSwapUnderLoad attaches again and again, with flow tables and rings of other sizes, while packets of known flows go
+// through: none is lost, none gets to the backend that the rings have for new flows.
+func TestBalanceSwapUnderLoad(t *testing.T) {
+	w := newBalanceWorld(t, 200, BalanceOptions{Flows: 5000})
+	fresh := w.member(9, 0, "10.0.0.99")
+	w.members = append(w.members, fresh)
+	w.must(w.fill(w.plane))
+	s := addSink(t, "out0p")
+	var frames [][]byte
+	for _, c := range w.clients {
+		frames = append(frames, w.packet(c.String(), worldVIP, &layers.TCP{ACK: true}, nil))
+	}
+	snd := startSenders(t, device(t, "lb0p"), frames, s)
+	for n, change := range []func(*BalanceOptions){
+		func(*BalanceOptions) {},
+		func(o *BalanceOptions) { o.Flows = 20_000 },
+		func(o *BalanceOptions) { o.Flows, o.RingSize = 3000, 23 },
+		func(o *BalanceOptions) { o.Flows = 4000 },
+		func(o *BalanceOptions) { o.RingSize = 17 },
+	} {
+		before, err := s.packets()
+		w.must(err)
+		w.attach(change, func(o *BalanceOptions) { o.Fill = w.fill })
+		if err := s.await(before + window + 1); err != nil {
+			t.Errorf("after swap %d: %v", n, err)
+		}
+	}
+	snd.stop.Store(true)
+	w.must(<-snd.done)
+	sent := snd.sent.Load()
+	w.must(s.await(sent))
+	w.checkSent(s, sent, w.sent)
+	if traffic, err := w.plane.Traffic(fresh.Owner.Number()); err != nil || traffic.Packets != 0 {
+		t.Errorf("known flows have got to another backend: %+v, %v", traffic, err)
+	}
+	t.Logf("%d packets", sent)
+}
+
+// balanceEditorEnv makes this test binary change the load balancer of the network namespace it is in, as many times as
+// it says.
+const balanceEditorEnv = "CULVERT_TEST_BALANCE_EDIT"
+
+func editBalance(times string) int {
+	n, err := strconv.Atoi(times)
+	inst, openErr := Open("lb")
+	if err = errors.Join(err, openErr); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer inst.Close()
+	for range n {
+		if err := inst.EditBalance(countUp); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
+	return 0
+}
+
+// countUp adds 1 to the number that the state is, and has backend 1 know.
+func countUp(p *BalancePlane) error {
+	b, err := p.State()
+	if err != nil {
+		return err
+	}
+	n, _ := strconv.Atoi(string(b)) // none at first
+	m, err := p.Member(1)
+	if err != nil {
+		return err
+	}
+	m.GUEPort = uint16(n + 1)
+	return errors.Join(p.SetMember(m), p.SetState([]byte(strconv.Itoa(n+1))))
+}
+
+func startBalanceEditor(t *testing.T, times int) *exec.Cmd {
+	t.Helper()
+	c := exec.Command("/proc/self/exe")
+	c.Env = append(os.Environ(), balanceEditorEnv+"="+strconv.Itoa(times))
+	c.Stdout = os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kill(c) })
+	return c
+}
+
+// TestBalanceEditors has three processes change the load balancer at once: every change is in.
+func TestBalanceEditors(t *testing.T) {
+	const times = 60
+	b := newBalanceBed(t, BalanceOptions{})
+	b.member(1, 0, "10.0.0.11")
+	editors := []*exec.Cmd{startBalanceEditor(t, times), startBalanceEditor(t, times)}
+	for range times {
+		b.must(b.inst.EditBalance(countUp))
+	}
+	for _, c := range editors {
+		b.must(c.Wait())
+	}
+	state, err := b.plane.State()
+	b.must(err)
+	m, err := b.plane.Member(1)
+	b.must(err)
+	if want := strconv.Itoa(3 * times); string(state) != want || m.GUEPort != 3*times {
+		t.Errorf("the state is %s, the backend says %d, want %s", state, m.GUEPort, want)
+	}
+}
+
+// TestBalanceEditorDies kills processes while they change the load balancer: others go on at once, from what was there.
+func TestBalanceEditorDies(t *testing.T) {
+	b := newBalanceBed(t, BalanceOptions{})
+	b.member(1, 0, "10.0.0.11")
+	for n := range 5 {
+		serial, err := b.plane.Serial()
+		b.must(err)
+		c := startBalanceEditor(t, 1<<30)
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			now, err := b.plane.Serial()
+			b.must(err)
+			if now > serial+uint64(n) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("it changes nothing")
+			}
+		}
+		kill(c)
+		before, err := b.plane.State()
+		b.must(err)
+		b.must(b.inst.EditBalance(countUp))
+		after, err := b.plane.State()
+		b.must(err)
+		was, _ := strconv.Atoi(string(before))
+		if is, err := strconv.Atoi(string(after)); err != nil || is != was+1 {
+			t.Errorf("the state is %s after %s, %v", after, before, err)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+)
+
+/*
+What goes on when a load balancer is attached again, by another process or with other options. Idle times, rates and the
+seed are the new program's own and touch nothing. Of balanceMaps:
+
+	config  As long as all of them fit, the new program has the same ones, and what is written to them while it is
+	        being brought up is in force for the running one at once. If one does not, the new program gets its own,
+	        with the same contents: the running one sees nothing of what is written to them. Rings of another size
+	        begin without positions.
+	others  Each is the same one if it fits, and a copy otherwise. Packets that come between the copying and the
+	        swap are missing in the copy's counters; for flows see carryFlows.
+
+A map whose layout has changed, by another version of culvert, begins empty. The state says what the numbers of VIPs and
+members mean: without it nothing is taken over.
+*/
+var balanceMaps = []struct {
+	name   string
+	config bool
+	copy   func(i *Instance, from, to *ebpf.Map) error // to a map of another size
+}{
+	{pipelineMapBalanceVips, true, (*Instance).copyBalanceVIPs},
+	{pipelineMapBalanceFronts, true, copyArray[pipelineBalanceFront]},
+	{pipelineMapBalanceAddrs, true, copyArray[pipelineBalanceFilter]},
+	{pipelineMapBalanceRings, true, copyBalanceRings},
+	{pipelineMapBalanceMembers, true, (*Instance).copyBalanceMembers},
+	{pipelineMapBalanceServers, true, copyBalanceServers},
+	{pipelineMapBalanceState, true, copyArray[pipelineBalanceChunk]},
+	{pipelineMapBalanceTraffic, false, copyPerCPU[pipelineBalanceSums]},
+	{pipelineMapBalanceEvents, false, copyPerCPU[uint64]},
+	{pipelineMapBalanceHealth, false, copyArray[pipelineBalanceFinding]},
+	{pipelineMapBalanceFragments, false, func(*Instance, *ebpf.Map, *ebpf.Map) error {
+		return nil // what is on its way while sizes change is soon sent again
+	}},
+	{pipelineMapBalanceFlows, false, func(i *Instance, from, _ *ebpf.Map) error {
+		i.flowsFrom = from // they come last
+		return nil
+	}},
+}
+
+// balanceCarry names the maps that a new program shares with the running one, and those that it gets copies of.
+type balanceCarry struct{ shared, copied []string }
+
+// planBalance decides it. Same tells whether the running program has the map, and with the same meaning; fits
+// whether it could be the new one's too.
+func planBalance(old *Instance, m meta, same, fits func(name string) bool) (c balanceCarry) {
+	if old == nil || old.meta.Balance == nil || m.Balance == nil || !same(pipelineMapBalanceState) {
+		return c
+	}
+	sameRings := old.meta.Balance.RingSize == m.Balance.RingSize
+	shareConfig := sameRings
+	for _, b := range balanceMaps {
+		shareConfig = shareConfig && (!b.config || fits(b.name))
+	}
+	for _, b := range balanceMaps {
+		switch {
+		case b.config && shareConfig, !b.config && fits(b.name):
+			c.shared = append(c.shared, b.name)
+		case b.name == pipelineMapBalanceRings && !sameRings:
+		case same(b.name):
+			c.copied = append(c.copied, b.name)
+		}
+	}
+	return c
+}
+
+// copyBalance copies what old knows into the new program's own maps.
+func (i *Instance) copyBalance(old *Instance, c balanceCarry) error {
+	for _, b := range balanceMaps {
+		if !slices.Contains(c.copied, b.name) {
+			continue
+		}
+		if err := b.copy(i, old.maps[b.name], i.maps[b.name]); err != nil {
+			return fmt.Errorf("copying map %s: %w", b.name, err)
+		}
+	}
+	return nil
+}
+
+// copyArray copies the values of an array as far as there is room; those that are 0 are so in a new map.
+func copyArray[T comparable](_ *Instance, from, to *ebpf.Map) error {
+	for n := range min(from.MaxEntries(), to.MaxEntries()) {
+		var zero, value T
+		if err := from.Lookup(n, &value); err != nil {
+			return err
+		}
+		if value == zero {
+			continue
+		}
+		if err := to.Put(n, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyPerCPU[T comparable](_ *Instance, from, to *ebpf.Map) error {
+	var zero T
+	for n := range min(from.MaxEntries(), to.MaxEntries()) {
+		var values []T
+		if err := from.Lookup(n, &values); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(values, func(v T) bool { return v != zero }) {
+			continue
+		}
+		if err := to.Put(n, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *Instance) copyBalanceVIPs(from, to *ebpf.Map) error {
+	var (
+		key pipelineBalanceVipKey
+		raw pipelineBalanceVip
+	)
+	it := from.Iterate()
+	for it.Next(&key, &raw) {
+		if most := i.meta.Balance.VIPs; int(raw.Number) >= most {
+			return fmt.Errorf("VIP %v has number %d, and there is to be room for %d: delete it first, or leave room for %d",
+				wordsAddr(key.Addr.W), raw.Number, most, raw.Number+1)
+		}
+		if err := to.Put(key, raw); err != nil {
+			return err
+		}
+	}
+	return it.Err()
+}
+
+func (i *Instance) copyBalanceMembers(from, to *ebpf.Map) error {
+	most := to.MaxEntries()
+	for n := range from.MaxEntries() {
+		var slot pipelineBalanceSlot
+		if err := from.Lookup(n, &slot); err != nil {
+			return err
+		}
+		if slot == (pipelineBalanceSlot{}) {
+			continue
+		}
+		if n < most {
+			if err := to.Put(n, slot); err != nil {
+				return err
+			}
+			continue
+		}
+		if m := slot.Version[slot.Seq&1]; m.Flags&balanceMemberUsed != 0 {
+			return fmt.Errorf("backend %v has number %d, and there is to be room for %d: delete it first, or leave room for %d",
+				wordsAddr(m.Addr.W), n, most, n+1)
+		}
+	}
+	return nil
+}
+
+// copyBalanceRings has the new program use the rings that the old one uses: rings are never changed, but exchanged.
+func copyBalanceRings(_ *Instance, from, to *ebpf.Map) error {
+	for n := range min(from.MaxEntries(), to.MaxEntries()) {
+		var ring *ebpf.Map
+		err := from.Lookup(n, &ring)
+		if isNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = to.Put(n, ring)
+		ring.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyBalanceServers(_ *Instance, from, to *ebpf.Map) error {
+	var (
+		key   pipelineBalanceServerKey
+		owner uint32
+	)
+	it := from.Iterate()
+	for it.Next(&key, &owner) {
+		if err := to.Put(key, owner); err != nil {
+			return err
+		}
+	}
+	return it.Err()
+}

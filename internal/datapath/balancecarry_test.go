@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+// attach lets go of the load balancer, as a process does that is killed, and attaches it again with other options.
+func (b *balanceBed) attach(change ...func(*BalanceOptions)) {
+	b.t.Helper()
+	o := b.plane.Options()
+	o.Fill = nil
+	for _, c := range change {
+		c(&o)
+	}
+	b.inst.Close()
+	inst, err := Attach(Options{Name: "lb", Interfaces: []string{"lb0"}, Balance: &o}, Config{})
+	b.must(err)
+	b.t.Cleanup(inst.Close)
+	b.inst = inst
+	b.plane, err = inst.ViewBalance()
+	b.must(err)
+}
+
+// backends are what balanceWorld has.
+var balanceBackends = []string{"10.0.0.11", "10.0.0.12", "10.0.0.13"}
+
+// balanceWorld is a bed with two VIPs, and flows that a ring of now would give to other backends.
+type balanceWorld struct {
+	*balanceBed
+	members []BalanceMember
+	clients []netip.AddrPort
+	has     map[netip.AddrPort]netip.Addr // the backend of each client
+	sent    uint64
+}
+
+const worldVIP, worldPort = "192.0.2.1:80", 80
+
+func newBalanceWorld(t *testing.T, flows int, o BalanceOptions) *balanceWorld {
+	w := &balanceWorld{balanceBed: newBalanceBed(t, o), has: make(map[netip.AddrPort]netip.Addr)}
+	for n, addr := range balanceBackends {
+		w.members = append(w.members, w.member(uint32(n+1), 0, addr))
+	}
+	w.vip(0, worldVIP, 6, w.members)
+	w.must(w.plane.SetState([]byte("what user space knows")))
+	w.must(w.plane.SetHealth(BalanceHealth{Owner: w.members[1].Owner, State: BalanceDown, Failures: 3, Text: "refused"}))
+	r := rand.New(rand.NewPCG(3, 4))
+	for range flows {
+		c := randomClient(r, false)
+		w.clients = append(w.clients, c)
+		w.has[c] = w.send(c, &layers.TCP{SYN: true})
+		w.send(c, &layers.TCP{ACK: true})
+	}
+	return w
+}
+
+// send puts a packet of a client's flow through the program and returns the backend that it left to.
+func (w *balanceWorld) send(c netip.AddrPort, tcp *layers.TCP) netip.Addr {
+	w.t.Helper()
+	_, out, err := w.inst.TestRun(w.packet(c.String(), worldVIP, tcp, nil), "lb0")
+	w.must(err)
+	w.sent++
+	_, dst, _ := outer(w.t, out)
+	return dst
+}
+
+// fill makes the ring of a configuration that has only the last backend for new flows.
+func (w *balanceWorld) fill(p *BalancePlane) error {
+	ring := make([]BalanceOwner, p.Options().RingSize)
+	for n := range ring {
+		ring[n] = w.members[len(w.members)-1].Owner
+	}
+	return p.SetRing(0, ring)
+}
+
+// check sends a packet of each flow and looks at all that has to have stayed.
+func (w *balanceWorld) check() {
+	w.t.Helper()
+	moved := 0
+	for c, addr := range w.has {
+		if w.send(c, &layers.TCP{ACK: true}) != addr {
+			moved++
+		}
+	}
+	if moved > 0 {
+		w.t.Errorf("%d of %d flows have got another backend", moved, len(w.has))
+	}
+	state, err := w.plane.State()
+	if err != nil || string(state) != "what user space knows" {
+		w.t.Errorf("the state is %q, %v", state, err)
+	}
+	var sum uint64
+	for _, m := range w.members {
+		if got, err := w.plane.Member(m.Owner.Number()); err != nil || got != m {
+			w.t.Errorf("backend %+v, %v, was %+v", got, err, m)
+		}
+		traffic, err := w.plane.Traffic(m.Owner.Number())
+		w.must(err)
+		sum += traffic.Packets
+	}
+	if sum != w.sent {
+		w.t.Errorf("the backends have got %d packets, %d were sent", sum, w.sent)
+	}
+	if h, err := w.plane.Health(w.members[1].Owner.Number()); err != nil || h.Text != "refused" || h.State != BalanceDown || h.Failures != 3 {
+		w.t.Errorf("health %+v, %v", h, err)
+	}
+	want := map[BalanceVIPKey]BalanceVIP{{Addr: netip.MustParseAddr("192.0.2.1"), Proto: 6, Port: worldPort}: {}}
+	if vips, err := w.plane.VIPs(); err != nil || !maps.Equal(vips, want) {
+		w.t.Errorf("VIPs %+v, %v", vips, err)
+	}
+	_, by, _ := counted(w.t, w.inst, "lb0")
+	if by["fwd balance"]+by["fwd balance-new"] != w.sent {
+		w.t.Errorf("%d packets sent, counted %v", w.sent, by)
+	}
+}
+
+// TestBalanceGoesOn attaches again with other options, over and over: each flow keeps its backend, though the ring would
+// give it to another one by then.
+func TestBalanceGoesOn(t *testing.T) {
+	const flows = 100
+	for _, tt := range []struct {
+		name   string
+		change func(*BalanceOptions)
+		rings  bool // they stay
+	}{
+		{"same", func(*BalanceOptions) {}, true},
+		{"larger flow table", func(o *BalanceOptions) { o.Flows = 9999 }, true},
+		{"smaller flow table", func(o *BalanceOptions) { o.Flows = 1000 }, true},
+		{"larger rings", func(o *BalanceOptions) { o.RingSize = 1009 }, false},
+		{"smaller rings", func(o *BalanceOptions) { o.RingSize = 11 }, false},
+		{"more VIPs", func(o *BalanceOptions) { o.VIPs = 300 }, true},
+		{"fewer VIPs", func(o *BalanceOptions) { o.VIPs = 2 }, true},
+		{"more backends", func(o *BalanceOptions) { o.Members = 20000 }, true},
+		{"fewer backends", func(o *BalanceOptions) { o.Members = 4 }, true},
+		{"another seed", func(o *BalanceOptions) { o.Seed = [6]uint32{9, 8, 7} }, true},
+		{"other times", func(o *BalanceOptions) { o.IdleTCP, o.IdleUDP, o.InsertRate = BalanceMaxIdle, BalanceMaxIdle, 77 }, true},
+		{"everything", func(o *BalanceOptions) {
+			*o = BalanceOptions{Flows: 1234, RingSize: 13, VIPs: 3, Members: 9, InsertRate: 5000, IdleTCP: BalanceMaxIdle}
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newBalanceWorld(t, flows, BalanceOptions{Flows: 5000})
+			w.must(w.fill(w.plane)) // the ring turns
+			w.check()
+			w.attach(tt.change, func(o *BalanceOptions) {
+				o.Fill = func(p *BalancePlane) error {
+					ring, err := p.Ring(0)
+					w.must(err)
+					if there := len(ring) > 0; there != tt.rings {
+						t.Errorf("a ring is there: %v", there)
+					}
+					return w.fill(p)
+				}
+			})
+			if !w.inst.Adopted() {
+				t.Error("not adopted")
+			}
+			w.check()
+			if addr := w.send(netip.MustParseAddrPort("198.51.100.1:1"), &layers.TCP{SYN: true}); addr != w.members[2].Addr {
+				t.Errorf("a new flow went to %v", addr)
+			}
+			w.attach() // and once more as it is
+			w.check()
+		})
+	}
+}
+
+// TestBalanceOffAndOn switches the load balancer off and on: it begins afresh. So it does for a data plane that ran
+// without.
+func TestBalanceOffAndOn(t *testing.T) {
+	w := newBalanceWorld(t, 5, BalanceOptions{})
+	o := w.plane.Options()
+	w.inst.Close()
+	inst, err := Attach(Options{Name: "lb", Interfaces: []string{"lb0"}}, Config{})
+	w.must(err)
+	if _, err := inst.ViewBalance(); err == nil {
+		t.Error("a load balancer that is off")
+	}
+	if err := inst.EditBalance(func(*BalancePlane) error { return nil }); !errors.Is(err, errNoBalance) {
+		t.Errorf("changing it: %v", err)
+	}
+	inst.Close()
+	calls := 0
+	o.Fill = func(p *BalancePlane) error {
+		calls++
+		if b, err := p.State(); err != nil || b != nil {
+			t.Errorf("state %q, %v", b, err)
+		}
+		if vips, err := p.VIPs(); err != nil || len(vips) != 0 {
+			t.Errorf("VIPs %v, %v", vips, err)
+		}
+		if m, err := p.Member(1); err != nil || m.Used {
+			t.Errorf("backend %+v, %v", m, err)
+		}
+		return p.Flows(func(f BalanceFlow) bool { t.Errorf("flow %+v", f); return true })
+	}
+	inst, err = Attach(Options{Name: "lb", Interfaces: []string{"lb0"}, Balance: &o}, Config{})
+	w.must(err)
+	w.inst = inst
+	defer inst.Close()
+	w.plane, err = inst.ViewBalance()
+	w.must(err)
+	if calls != 1 || !inst.Adopted() {
+		t.Errorf("filled %d times, adopted %v", calls, inst.Adopted())
+	}
+	one := w.member(1, 0, "10.0.0.99")
+	w.vip(0, worldVIP, 6, []BalanceMember{one})
+	if addr := w.send(w.clients[0], &layers.TCP{ACK: true}); addr != one.Addr {
+		t.Errorf("left to %v", addr)
+	}
+}
+
+// TestBalanceRefusedSizes has no room for what is there: nothing changes.
+func TestBalanceRefusedSizes(t *testing.T) {
+	w := newBalanceWorld(t, 5, BalanceOptions{})
+	w.vip(7, "192.0.2.7:80", 6, w.members)
+	refused := func(want string, change func(*BalanceOptions)) {
+		t.Helper()
+		o := w.plane.Options()
+		change(&o)
+		w.inst.Close()
+		before := xdpProgram(t, "lb0")
+		inst, err := Attach(Options{Name: "lb", Interfaces: []string{"lb0"}, Balance: &o}, Config{})
+		if err == nil {
+			inst.Close()
+			t.Fatal("attached")
+		}
+		if s := err.Error(); !strings.Contains(s, want) || strings.Contains(s, "\n") {
+			t.Errorf("error %q, want one line with %q", s, want)
+		}
+		if now := xdpProgram(t, "lb0"); now != before {
+			t.Errorf("lb0 carries program %d, carried %d", now, before)
+		}
+		w.inst, err = Open("lb")
+		w.must(err)
+		w.t.Cleanup(w.inst.Close)
+		w.plane, err = w.inst.ViewBalance()
+		w.must(err)
+	}
+	refused("VIP 192.0.2.7 has number 7, and there is to be room for 7", func(o *BalanceOptions) { o.VIPs = 7 })
+	refused("backend 10.0.0.13 has number 3, and there is to be room for 3", func(o *BalanceOptions) { o.Members = 3 })
+	refused("no rings for you", func(o *BalanceOptions) {
+		o.RingSize, o.Fill = 19, func(p *BalancePlane) error {
+			// All of it is the new program's.
+			return errors.Join(p.SetState([]byte("other")), p.SetMember(BalanceMember{Owner: w.members[0].Owner}),
+				p.DeleteVIP(BalanceVIPKey{Addr: netip.MustParseAddr("192.0.2.1"), Proto: 6, Port: worldPort}), errors.New("no rings for you"))
+		}
+	})
+	w.must(w.plane.DeleteVIP(BalanceVIPKey{Addr: netip.MustParseAddr("192.0.2.7"), Proto: 6, Port: 80}))
+	w.check()
+	// Where all sizes stay, what was written before the error is in force.
+	refused("not today", func(o *BalanceOptions) {
+		o.Flows, o.Fill = 77, func(p *BalancePlane) error {
+			return errors.Join(p.SetState([]byte("other")), errors.New("not today"))
+		}
+	})
+	if state, err := w.plane.State(); err != nil || string(state) != "other" {
+		t.Errorf("the state is %q, %v", state, err)
+	}
+}
+
+// TestBalanceOtherLayouts has another version's maps of another meaning: nothing of them is taken over.
+func TestBalanceOtherLayouts(t *testing.T) {
+	for _, name := range []string{pipelineMapBalanceMembers, pipelineMapBalanceFlows, pipelineMapBalanceRings, pipelineMapBalanceVips, pipelineMapBalanceState} {
+		t.Run(name, func(t *testing.T) {
+			w := newBalanceWorld(t, 20, BalanceOptions{})
+			w.must(w.fill(w.plane))
+			dir := w.inst.dir
+			w.inst.Close()
+			other := w.inst.meta
+			other.Layouts = maps.Clone(other.Layouts)
+			other.Layouts[name] = "another"
+			replaceMeta(t, dir, other)
+			w.attach(func(o *BalanceOptions) {
+				o.Fill = func(p *BalancePlane) error {
+					state, err := p.State()
+					w.must(err)
+					if lost := name == pipelineMapBalanceState; lost != (state == nil) {
+						t.Errorf("state %q", state)
+					}
+					m, err := p.Member(1)
+					w.must(err)
+					if lost := name == pipelineMapBalanceState || name == pipelineMapBalanceMembers; m.Used == lost {
+						t.Errorf("backend %+v", m)
+					}
+					flows := 0
+					w.must(p.Flows(func(BalanceFlow) bool { flows++; return true }))
+					if lost := name == pipelineMapBalanceState || name == pipelineMapBalanceFlows; lost != (flows == 0) {
+						t.Errorf("%d flows", flows)
+					}
+					ring, err := p.Ring(0)
+					w.must(err)
+					if lost := name == pipelineMapBalanceState || name == pipelineMapBalanceRings; lost != (ring == nil) {
+						t.Errorf("ring %v", ring)
+					}
+					vips, err := p.VIPs()
+					w.must(err)
+					if lost := name == pipelineMapBalanceState || name == pipelineMapBalanceVips; lost != (len(vips) == 0) {
+						t.Errorf("VIPs %v", vips)
+					}
+					return nil
+				}
+			})
+		})
+	}
+}
+
+// TestBalanceStateDied lets the process die after each step of SetState, and within each: what was kept stays until the
+// last step is done.
+func TestBalanceStateDied(t *testing.T) {
+	b := newBalanceBed(t, BalanceOptions{})
+	m := b.inst.maps[pipelineMapBalanceState]
+	r := rand.New(rand.NewPCG(5, 6))
+	noise := func(size int) []byte { // which gzip cannot shrink
+		state := make([]byte, size)
+		for n := range state {
+			state[n] = byte(r.Uint32())
+		}
+		return state
+	}
+	var kept []byte
+	read := func(what string, want []byte) {
+		t.Helper()
+		if got, err := b.plane.State(); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%s: %d bytes, %v, want %d", what, len(got), err, len(want))
+		}
+	}
+	read("nothing", nil)
+	for round, size := range []int{100_000, 300_000, 1, 2_000_000, 0, 200_000} {
+		state := noise(size)
+		writes, err := b.plane.stateWrites(state)
+		b.must(err)
+		for n, w := range writes {
+			half := w
+			var before pipelineBalanceChunk
+			b.must(m.Lookup(w.key, &before))
+			copy(half.chunk.Bytes[len(half.chunk.Bytes)/2:], before.Bytes[len(before.Bytes)/2:])
+			if n < len(writes)-1 {
+				b.must(m.Put(half.key, half.chunk))
+				read(fmt.Sprintf("round %d, within step %d", round, n), kept)
+			}
+			b.must(m.Put(w.key, w.chunk))
+			if n < len(writes)-1 {
+				read(fmt.Sprintf("round %d, after step %d", round, n), kept)
+			}
+			if n == len(writes)/2 { // another process does it from the beginning
+				other := noise(size / 2)
+				b.must(b.plane.SetState(other))
+				kept = other
+				read("another process's", kept)
+				break
+			}
+		}
+		before, err := b.plane.Serial()
+		b.must(err)
+		b.must(b.plane.SetState(state))
+		kept = state
+		read("done", kept)
+		if after, err := b.plane.Serial(); err != nil || after != before+1 {
+			t.Errorf("serial %d after %d, %v", after, before, err)
+		}
+	}
+	if err := b.plane.SetState(noise(3_000_000)); err == nil || !strings.Contains(err.Error(), "too many") {
+		t.Errorf("too much: %v", err)
+	}
+	read("after too much", kept)
+}
+
+// TestBalanceDetached looks for what is left.
+func TestBalanceDetached(t *testing.T) {
+	for name, detach := range map[string]func(*Instance) error{
+		"the last interface": func(i *Instance) error { return i.Detach("lb0") },
+		"all":                (*Instance).DetachAll,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newBalanceWorld(t, 3, BalanceOptions{})
+			var ids []ebpf.MapID
+			for name, m := range w.inst.maps {
+				if info, err := m.Info(); err == nil && strings.HasPrefix(name, "balance") {
+					id, _ := info.ID()
+					ids = append(ids, id)
+				}
+			}
+			w.must(detach(w.inst))
+			if left := tree(t); left != "" || xdpProgram(t, "lb0") != 0 {
+				t.Errorf("program %d, pins %s", xdpProgram(t, "lb0"), left)
+			}
+			w.inst.Close()
+			if len(ids) < len(balanceMaps) {
+				t.Fatalf("%d maps", len(ids))
+			}
+			for _, id := range ids {
+				awaitGone(t, id)
+			}
+			if err := w.inst.EditBalance(func(*BalancePlane) error { return nil }); !errors.Is(err, errGone) {
+				t.Errorf("changing what is gone: %v", err)
+			}
+		})
+	}
+}
+
+// awaitGone waits until the kernel has freed a map.
+func awaitGone(t *testing.T, id ebpf.MapID) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		m, err := ebpf.NewMapFromID(id)
+		if errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		if err == nil {
+			m.Close()
+		}
+		if time.Now().After(end) {
+			t.Fatalf("map %d is still there, %v", id, err)
+		}
+	}
+}
+
+// outer decodes what left, and returns its outer header's addresses and what is behind it.
+func outer(t testing.TB, frame []byte) (src, dst netip.Addr, inner []byte) {
+	t.Helper()
+	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
+	if e := p.ErrorLayer(); e != nil {
+		t.Fatalf("what left does not decode: %v\n%x", e.Error(), frame)
+	}
+	n := p.NetworkLayer()
+	if n == nil {
+		t.Fatalf("what left is no IP: %x", frame)
+	}
+	src, _ = netip.AddrFromSlice(n.NetworkFlow().Src().Raw())
+	dst, _ = netip.AddrFromSlice(n.NetworkFlow().Dst().Raw())
+	return src, dst, n.LayerPayload()
+}

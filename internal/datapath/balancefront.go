@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// As in bpf/balance_front.h.
+const (
+	balanceFrontBits = 12
+	balanceFrontMore = 1
+	balanceFrontBusy = 2
+	balanceFrontStep = 4 // of the number above these bits
+)
+
+// front is where a VIP stands in the table in front of balance_vips (balance_front_slot), and what it is called there.
+func (k pipelineBalanceVipKey) front() (slot uint32, addr [2]uint64, what uint32) {
+	w := k.Addr.W
+	addr = [2]uint64{uint64(w[1])<<32 | uint64(w[0]), uint64(w[3])<<32 | uint64(w[2])}
+	what = uint32(k.Port) | uint32(k.Proto)<<16 | 1<<31
+	h := (addr[0]*0x9e3779b97f4a7c15 + addr[1]) ^ uint64(what)
+	return uint32(h * 0xd6e8feb86659fd93 >> (64 - balanceFrontBits)), addr, what
+}
+
+// fillFronts brings the table in front of balance_vips in step with it. Programs that read meanwhile find what was there
+// or what is to be there, or look into balance_vips.
+func (p *BalancePlane) fillFronts() error {
+	var (
+		key  pipelineBalanceVipKey
+		raw  pipelineBalanceVip
+		want = make([]pipelineBalanceFront, 1<<balanceFrontBits)
+	)
+	it := p.inst.maps[pipelineMapBalanceVips].Iterate()
+	for it.Next(&key, &raw) {
+		if key.Any != 0 {
+			continue
+		}
+		slot, addr, what := key.front()
+		if f := &want[slot]; f.What == 0 {
+			f.Addr, f.What, f.Vip = addr, what, raw
+		} else {
+			f.Seq = balanceFrontMore
+		}
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("listing the VIPs of %s: %w", p.Name(), err)
+	}
+	m := p.inst.maps[pipelineMapBalanceFronts]
+	size := len(want) * int(unsafe.Sizeof(want[0]))
+	b, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("mapping the VIPs of %s: %w", p.Name(), err)
+	}
+	fronts := unsafe.Slice((*pipelineBalanceFront)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
+	for n := range want {
+		fronts[n].exchange(&want[n])
+	}
+	return unix.Munmap(b)
+}
+
+// exchange makes an entry another one. Programs that read meanwhile see that, and look into balance_vips. An entry that
+// somebody has died over is busy until then.
+func (f *pipelineBalanceFront) exchange(to *pipelineBalanceFront) {
+	seq := atomic.LoadUint32(&f.Seq)
+	if f.Addr == to.Addr && f.What == to.What && f.Vip == to.Vip && seq&(balanceFrontStep-1) == to.Seq {
+		return
+	}
+	seq = seq&^(balanceFrontStep-1) + balanceFrontStep
+	atomic.StoreUint32(&f.Seq, seq|balanceFrontBusy)
+	atomic.StoreUint64(&f.Addr[0], to.Addr[0])
+	atomic.StoreUint64(&f.Addr[1], to.Addr[1])
+	atomic.StoreUint32(&f.What, to.What)
+	// number and flags, of 8 bytes, at once
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&f.Vip)), *(*uint64)(unsafe.Pointer(&to.Vip)))
+	atomic.StoreUint32(&f.Seq, seq|to.Seq)
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Of two VIPs that belong to one place of the table in front, one comes and goes: the other one is always found.
+func TestBalanceFrontShared(t *testing.T) {
+	b := newBalanceBed(t, BalanceOptions{})
+	one, two := b.member(1, 0, "10.0.0.11"), b.member(2, 1, "10.0.0.12")
+	var keys []BalanceVIPKey
+	places := make(map[uint32]BalanceVIPKey)
+	for n := 0; keys == nil; n++ {
+		k := BalanceVIPKey{Addr: netip.AddrFrom4([4]byte{192, 0, byte(n >> 8), byte(n)}), Proto: protoTCP, Port: 80}
+		slot, _, _ := k.raw().front()
+		if other, ok := places[slot]; ok {
+			keys = []BalanceVIPKey{other, k}
+		}
+		places[slot] = k
+	}
+	b.vip(0, keys[0].Addr.String()+":80", protoTCP, []BalanceMember{one})
+	b.vip(1, keys[1].Addr.String()+":80", protoTCP, []BalanceMember{two})
+	m := b.inst.maps[pipelineMapBalanceFronts]
+	mapped, err := unix.Mmap(m.FD(), 0, int(unsafe.Sizeof(pipelineBalanceFront{}))<<balanceFrontBits, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	b.must(err)
+	defer unix.Munmap(mapped)
+	fronts := unsafe.Slice((*pipelineBalanceFront)(unsafe.Pointer(unsafe.SliceData(mapped))), 1<<balanceFrontBits)
+	var states []pipelineBalanceFront // the first with the other one behind it, the other one alone
+	for n, k := range keys {
+		slot, addr, what := k.raw().front()
+		s := fronts[slot]
+		s.Addr, s.What, s.Vip.Number, s.Seq = addr, what, uint32(n), uint32(1-n)*balanceFrontMore
+		states = append(states, s)
+	}
+	slot, _, _ := keys[0].raw().front()
+	frame := b.packet(client4, keys[1].Addr.String()+":80", syn(), nil)
+	lost, wrong, sent := 0, 0, 0
+	b.runs([][]byte{frame}, 3_000_000, func(n int) error {
+		fronts[slot].exchange(&states[n&1])
+		return nil
+	}, func(_ int, action uint32, out []byte) error {
+		sent++
+		if action != xdpRedirect {
+			lost++
+		} else if !bytes.Equal(out[30:34], two.Addr.AsSlice()) {
+			wrong++
+		}
+		return nil
+	})
+	if lost+wrong > 0 {
+		t.Errorf("of %d packets %d were none of a VIP, %d went to the other VIP's backend", sent, lost, wrong)
+	}
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"time"
+)
+
+// BalancePlane is the load balancer's part of an instance. What is written is in force at once; each call is one step,
+// which a packet sees wholly or not at all.
+type BalancePlane struct{ inst *Instance }
+
+// errNoBalance is for calls on a data plane without the load balancer.
+var errNoBalance = errors.New("it balances no load: its configuration has no [balance] table")
+
+// EditBalance has the load balancer changed, by nobody else meanwhile. It needs no process that serves the instance.
+func (i *Instance) EditBalance(change func(*BalancePlane) error) error {
+	if i.meta.Balance == nil {
+		return fmt.Errorf("changing the load balancer of %s: %w", i.Name(), errNoBalance)
+	}
+	if i.temporary {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		return change(&BalancePlane{inst: i})
+	}
+	unlock, err := lockEdits(i.dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// Another process may have brought a new generation in since i was opened.
+	now, err := openInstance(i.dir)
+	if err != nil {
+		return fmt.Errorf("changing the load balancer of %s: %w", i.Name(), err)
+	}
+	defer now.Close()
+	if now.meta.Balance == nil {
+		return fmt.Errorf("changing the load balancer of %s: %w", i.Name(), errNoBalance)
+	}
+	return change(&BalancePlane{inst: now})
+}
+
+// ViewBalance returns the load balancer for reading, as long as i is open.
+func (i *Instance) ViewBalance() (*BalancePlane, error) {
+	if i.meta.Balance == nil {
+		return nil, fmt.Errorf("%s: %w", i.Name(), errNoBalance)
+	}
+	return &BalancePlane{inst: i}, nil
+}
+
+// Options returns what the load balancer was loaded with.
+func (p *BalancePlane) Options() BalanceOptions { return *p.inst.meta.Balance }
+
+// Name returns the name of the instance.
+func (p *BalancePlane) Name() string { return p.inst.Name() }
+
+// State returns what SetState has kept, nil if that is nothing.
+func (p *BalancePlane) State() ([]byte, error) {
+	var err error
+	for range balanceStateTries { // somebody may be writing
+		var b []byte
+		if b, err = p.readState(); err == nil {
+			return b, nil
+		}
+		time.Sleep(balanceStatePause)
+	}
+	return nil, fmt.Errorf("reading the load balancer's state of %s: %w", p.Name(), err)
+}
+
+const (
+	balanceStateTries = 20
+	balanceStatePause = 5 * time.Millisecond
+)
+
+func (p *BalancePlane) readState() ([]byte, error) {
+	m := p.inst.maps[pipelineMapBalanceState]
+	var head pipelineBalanceChunk
+	if err := m.Lookup(uint32(0), &head); err != nil {
+		return nil, err
+	}
+	half, size := ne.Uint32(head.Bytes[8:]), int(ne.Uint32(head.Bytes[12:]))
+	if size == 0 {
+		return nil, nil
+	}
+	packed := make([]byte, 0, size)
+	for n := uint32(0); len(packed) < size; n++ {
+		var chunk pipelineBalanceChunk
+		if err := m.Lookup(1+half*balanceStateHalf+n, &chunk); err != nil {
+			return nil, err
+		}
+		packed = append(packed, chunk.Bytes[:min(len(chunk.Bytes), size-len(packed))]...)
+	}
+	if crc32.ChecksumIEEE(packed) != ne.Uint32(head.Bytes[16:]) {
+		return nil, errors.New("it does not add up")
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
+// SetState keeps what user space wants to know later, in one step: at most 2 MiB when packed by gzip. A process that
+// dies over it leaves what was kept before.
+func (p *BalancePlane) SetState(b []byte) error {
+	writes, err := p.stateWrites(b)
+	for n := range writes {
+		if err == nil {
+			err = p.inst.maps[pipelineMapBalanceState].Put(writes[n].key, &writes[n].chunk)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("keeping the load balancer's state of %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// stateWrite is a step of SetState.
+type stateWrite struct {
+	key   uint32
+	chunk pipelineBalanceChunk
+}
+
+// stateWrites fills the half that is not in force, and then names it in chunk 0.
+func (p *BalancePlane) stateWrites(b []byte) (writes []stateWrite, err error) {
+	var head pipelineBalanceChunk
+	if err := p.inst.maps[pipelineMapBalanceState].Lookup(uint32(0), &head); err != nil {
+		return nil, err
+	}
+	var packed bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed) // a level there is
+	_, _ = z.Write(b)                                    // to memory
+	_ = z.Close()
+	if packed.Len() > balanceStateHalf*len(head.Bytes) {
+		return nil, fmt.Errorf("%d bytes are too many: use fewer backends", packed.Len())
+	}
+	serial, half := ne.Uint64(head.Bytes[:])+1, 1-ne.Uint32(head.Bytes[8:])&1
+	left := packed.Bytes()
+	for n := uint32(0); len(left) > 0; n++ {
+		w := stateWrite{key: 1 + half*balanceStateHalf + n}
+		left = left[copy(w.chunk.Bytes[:], left):]
+		writes = append(writes, w)
+	}
+	ne.PutUint64(head.Bytes[:], serial)
+	ne.PutUint32(head.Bytes[8:], half)
+	ne.PutUint32(head.Bytes[12:], uint32(packed.Len()))
+	ne.PutUint32(head.Bytes[16:], crc32.ChecksumIEEE(packed.Bytes()))
+	return append(writes, stateWrite{chunk: head}), nil
+}
+
+// Serial tells states apart: it grows with each SetState.
+func (p *BalancePlane) Serial() (uint64, error) {
+	var head pipelineBalanceChunk
+	if err := p.inst.maps[pipelineMapBalanceState].Lookup(uint32(0), &head); err != nil {
+		return 0, fmt.Errorf("reading the load balancer's state of %s: %w", p.Name(), err)
+	}
+	return ne.Uint64(head.Bytes[:]), nil
+}
+
+func (k BalanceVIPKey) raw() (raw pipelineBalanceVipKey) {
+	raw.Addr.W = addrWords(k.Addr)
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], k.Port)
+	raw.Port = ne.Uint16(b[:])
+	raw.Proto = k.Proto
+	return raw
+}

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Flags of struct balance_vip and of struct balance_member (bpf/balance_maps.h).
+const (
+	balanceVIPSource = 1 << iota
+	balanceVIPMove
+	balanceVIPEmpty
+	balanceVIPSeveral
+
+	balanceMemberUsed = 1
+	balanceMemberDown = 2
+)
+
+// SetVIP says what a VIP is. Its ring has to be there before.
+func (p *BalancePlane) SetVIP(k BalanceVIPKey, v BalanceVIP) error {
+	raw := pipelineBalanceVip{Number: v.Number, IdLen: v.ServerID, IdConfig: v.IDConfig}
+	for bit, on := range map[uint8]bool{balanceVIPSource: v.Source, balanceVIPMove: v.Move, balanceVIPEmpty: v.Empty} {
+		if on {
+			raw.Flags |= bit
+		}
+	}
+	if err := p.setAddr(k.Addr); err != nil {
+		return err
+	}
+	if err := p.setAny(k, raw); err != nil {
+		return err
+	}
+	if err := p.inst.maps[pipelineMapBalanceVips].Put(k.raw(), raw); err != nil {
+		return fmt.Errorf("writing a VIP of %s: %w", p.Name(), err)
+	}
+	return p.fillFronts()
+}
+
+// anyPort is the key of what is known of all VIPs of an address and protocol.
+func (k BalanceVIPKey) anyPort() pipelineBalanceVipKey {
+	k.Port = 0
+	raw := k.raw()
+	raw.Any = 1
+	return raw
+}
+
+// setAny tells the programs that the address and protocol have a VIP: raw, or several.
+func (p *BalancePlane) setAny(k BalanceVIPKey, raw pipelineBalanceVip) error {
+	var old pipelineBalanceVip
+	m, key := p.inst.maps[pipelineMapBalanceVips], k.anyPort()
+	err := m.Lookup(key, &old)
+	switch {
+	case isNotExist(err):
+		err = nil
+	case err == nil && (old.Flags&balanceVIPSeveral != 0 || old.Number != raw.Number):
+		raw = pipelineBalanceVip{Number: old.Number, Flags: balanceVIPSeveral}
+	}
+	if err == nil {
+		err = m.Put(key, raw)
+	}
+	if err != nil {
+		return fmt.Errorf("writing a VIP of %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// DeleteVIP is no error if there is none. No packet is on its way to the VIP any more when it returns: its ring may be
+// another VIP's then, and so may its number if its members have gone, to which the table's flows belong.
+func (p *BalancePlane) DeleteVIP(k BalanceVIPKey) error {
+	if err := p.inst.maps[pipelineMapBalanceVips].Delete(k.raw()); err != nil && !isNotExist(err) {
+		return fmt.Errorf("deleting a VIP of %s: %w", p.Name(), err)
+	}
+	if err := p.fillFronts(); err != nil {
+		return err
+	}
+	if err := p.fillAny(k); err != nil {
+		return err
+	}
+	untilUnused()
+	return nil
+}
+
+// fillAny takes out what is known of a VIP's address, after the VIP has gone, as far as other VIPs do not need it.
+func (p *BalancePlane) fillAny(k BalanceVIPKey) error {
+	var (
+		filter   pipelineBalanceFilter
+		key      pipelineBalanceVipKey
+		raw, all pipelineBalanceVip
+		n        int
+	)
+	m, anyPort := p.inst.maps[pipelineMapBalanceVips], k.anyPort()
+	it := m.Iterate()
+	for it.Next(&key, &raw) {
+		if key.Any != 0 {
+			continue
+		}
+		bit := balanceBit(wordsAddr(key.Addr.W))
+		filter.Bits[bit>>6] |= 1 << (bit & 63)
+		if key.Addr == anyPort.Addr && key.Proto == k.Proto {
+			n++
+			all = raw
+		}
+	}
+	err := it.Err()
+	if err == nil {
+		err = p.inst.maps[pipelineMapBalanceAddrs].Put(uint32(0), filter)
+	}
+	if n > 1 {
+		all = pipelineBalanceVip{Number: all.Number, Flags: balanceVIPSeveral}
+	}
+	if err == nil && n > 0 {
+		err = m.Put(anyPort, all)
+	} else if err == nil {
+		err = m.Delete(anyPort)
+	}
+	if err != nil && !isNotExist(err) {
+		return fmt.Errorf("deleting a VIP of %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// balanceBit is balance_bit of bpf/balance_pick.h.
+func balanceBit(addr netip.Addr) uint32 {
+	const mult = 0x9e3779b1
+	w := addrWords(addr)
+	h := (w[0]*mult+w[1])*mult + w[2]
+	return (h*mult + w[3]) * mult >> 20
+}
+
+func (p *BalancePlane) setAddr(addr netip.Addr) error {
+	m := p.inst.maps[pipelineMapBalanceAddrs]
+	var f pipelineBalanceFilter
+	if err := m.Lookup(uint32(0), &f); err != nil {
+		return fmt.Errorf("reading the addresses of the VIPs of %s: %w", p.Name(), err)
+	}
+	bit := balanceBit(addr)
+	f.Bits[bit>>6] |= 1 << (bit & 63)
+	if err := m.Put(uint32(0), f); err != nil {
+		return fmt.Errorf("writing the addresses of the VIPs of %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// wordsAddr turns addrWords back.
+func wordsAddr(w [4]uint32) netip.Addr {
+	var b [16]byte
+	for n := range w {
+		ne.PutUint32(b[4*n:], w[n])
+	}
+	return netip.AddrFrom16(b).Unmap()
+}
+
+// VIPs returns what the programs know.
+func (p *BalancePlane) VIPs() (map[BalanceVIPKey]BalanceVIP, error) {
+	var (
+		key pipelineBalanceVipKey
+		raw pipelineBalanceVip
+	)
+	vips := make(map[BalanceVIPKey]BalanceVIP)
+	it := p.inst.maps[pipelineMapBalanceVips].Iterate()
+	for it.Next(&key, &raw) {
+		if key.Any != 0 {
+			continue
+		}
+		k := BalanceVIPKey{Addr: wordsAddr(key.Addr.W), Proto: key.Proto, Port: bits.ReverseBytes16(key.Port)}
+		vips[k] = BalanceVIP{
+			Number: raw.Number, ServerID: raw.IdLen, IDConfig: raw.IdConfig, Source: raw.Flags&balanceVIPSource != 0,
+			Move: raw.Flags&balanceVIPMove != 0, Empty: raw.Flags&balanceVIPEmpty != 0,
+		}
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("listing the VIPs of %s: %w", p.Name(), err)
+	}
+	return vips, nil
+}
+
+// SetRing exchanges a VIP's ring in one step. It has as many positions as the options say.
+func (p *BalancePlane) SetRing(vip uint32, ring []BalanceOwner) error {
+	size := p.Options().RingSize
+	if len(ring) != size {
+		return fmt.Errorf("ring of %d positions for %s: it takes %d", len(ring), p.Name(), size)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "balance_ring", Type: ebpf.Array, KeySize: 4, ValueSize: 4 * balancePositions, MaxEntries: balanceLines(size),
+		Flags: unix.BPF_F_MMAPABLE,
+	})
+	if err != nil {
+		return fmt.Errorf("making a ring for %s: %w", p.Name(), err)
+	}
+	defer m.Close()
+	if err := withRing(m, unix.PROT_READ|unix.PROT_WRITE, func(owners []BalanceOwner) { copy(owners, ring) }); err != nil {
+		return fmt.Errorf("filling a ring of %s: %w", p.Name(), err)
+	}
+	if err := p.inst.maps[pipelineMapBalanceRings].Put(vip, m); err != nil {
+		return fmt.Errorf("writing a ring of %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// DeleteRing is no error if there is none. No packet may need it any more.
+func (p *BalancePlane) DeleteRing(vip uint32) error {
+	if err := p.inst.maps[pipelineMapBalanceRings].Delete(vip); err != nil && !isNotExist(err) {
+		return fmt.Errorf("deleting a ring of %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// Ring returns a VIP's ring, nil if it has none.
+func (p *BalancePlane) Ring(vip uint32) ([]BalanceOwner, error) {
+	var m *ebpf.Map
+	err := p.inst.maps[pipelineMapBalanceRings].Lookup(vip, &m)
+	if isNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening a ring of %s: %w", p.Name(), err)
+	}
+	defer m.Close()
+	ring := make([]BalanceOwner, p.Options().RingSize)
+	if err := withRing(m, unix.PROT_READ, func(owners []BalanceOwner) { copy(ring, owners) }); err != nil {
+		return nil, fmt.Errorf("reading a ring of %s: %w", p.Name(), err)
+	}
+	return ring, nil
+}
+
+// balancePositions is BALANCE_POSITIONS of bpf/balance_maps.h: what a value of a ring's map holds.
+const balancePositions = 16
+
+func balanceLines(size int) uint32 { return uint32((size + balancePositions - 1) / balancePositions) }
+
+// withRing maps a ring into memory for as long as do takes.
+func withRing(m *ebpf.Map, prot int, do func([]BalanceOwner)) error {
+	n := int(m.MaxEntries()) * balancePositions
+	page := unix.Getpagesize()
+	b, err := unix.Mmap(m.FD(), 0, (4*n+page-1)/page*page, prot, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	do(unsafe.Slice((*BalanceOwner)(unsafe.Pointer(unsafe.SliceData(b))), n))
+	return unix.Munmap(b)
+}
+
+func (m BalanceMember) raw() pipelineBalanceMember {
+	raw := pipelineBalanceMember{
+		Owner: uint32(m.Owner), Vip: m.VIP, Encap: uint8(m.Encap), GuePort: wire16(m.GUEPort),
+		Port: uint32(m.Hop.Port), Mtu: m.Hop.MTU, Vlan: m.Hop.VLAN, Dmac: m.Hop.DstMAC, Smac: m.Hop.SrcMAC,
+		LinearOnly: flag(m.Hop.LinearOnly), V6: flag(m.Addr.Is6()),
+	}
+	raw.Addr.W = addrWords(m.Addr)
+	if m.Source.IsValid() {
+		raw.Src.W = addrWords(m.Source.Masked().Addr())
+		if free := m.Source.Addr().BitLen() - m.Source.Bits(); free < 32 {
+			raw.SrcMask = bits.ReverseBytes32(1<<free - 1)
+		} else {
+			raw.SrcMask = ^uint32(0)
+		}
+		if m.Source.IsSingleIP() {
+			raw.Src.W = addrWords(m.Source.Addr())
+		}
+	}
+	if m.Used {
+		raw.Flags |= balanceMemberUsed
+	}
+	if m.Down {
+		raw.Flags |= balanceMemberDown
+	}
+	return raw
+}
+
+// SetMember says what a member is. Programs see the old one or the new one.
+func (p *BalancePlane) SetMember(m BalanceMember) error {
+	var slot pipelineBalanceSlot
+	members, number := p.inst.maps[pipelineMapBalanceMembers], m.Owner.Number()
+	if err := members.Lookup(number, &slot); err != nil {
+		return fmt.Errorf("reading backend %d of %s: %w", number, p.Name(), err)
+	}
+	raw := m.raw()
+	if slot.Version[slot.Seq&1] == raw {
+		return nil
+	}
+	// The programs read the version that the lowest bit names; the other one may be anything, after a process that
+	// died while writing.
+	for range 2 {
+		slot.Version[^slot.Seq&1] = raw
+		if err := members.Put(number, slot); err != nil {
+			return fmt.Errorf("writing backend %d of %s: %w", number, p.Name(), err)
+		}
+		slot.Seq++
+		if err := members.Put(number, slot); err != nil {
+			return fmt.Errorf("writing backend %d of %s: %w", number, p.Name(), err)
+		}
+	}
+	return nil
+}
+
+// Member returns what the programs know of a member; Used is false if there is none.
+func (p *BalancePlane) Member(number uint32) (BalanceMember, error) {
+	var slot pipelineBalanceSlot
+	if err := p.inst.maps[pipelineMapBalanceMembers].Lookup(number, &slot); err != nil {
+		return BalanceMember{}, fmt.Errorf("reading backend %d of %s: %w", number, p.Name(), err)
+	}
+	raw := slot.Version[slot.Seq&1]
+	m := BalanceMember{
+		Owner: BalanceOwner(raw.Owner), VIP: raw.Vip, Addr: wordsAddr(raw.Addr.W), Encap: BalanceEncap(raw.Encap),
+		GUEPort: wire16(raw.GuePort), Used: raw.Flags&balanceMemberUsed != 0, Down: raw.Flags&balanceMemberDown != 0,
+		Hop: BalanceHop{
+			Port: int(raw.Port), SrcMAC: raw.Smac, DstMAC: raw.Dmac, MTU: raw.Mtu, VLAN: raw.Vlan, LinearOnly: raw.LinearOnly != 0,
+		},
+	}
+	if src := wordsAddr(raw.Src.W); m.Used && m.Encap != BalanceL2 {
+		m.Source = netip.PrefixFrom(src, src.BitLen()-bits.OnesCount32(raw.SrcMask))
+	}
+	return m, nil
+}
+
+// Traffic returns what a member has got.
+func (p *BalancePlane) Traffic(number uint32) (sum BalanceTraffic, err error) {
+	var perCPU []pipelineBalanceSums
+	if err := p.inst.maps[pipelineMapBalanceTraffic].Lookup(number, &perCPU); err != nil {
+		return sum, fmt.Errorf("reading the counters of backend %d of %s: %w", number, p.Name(), err)
+	}
+	for _, c := range perCPU {
+		sum.Packets += c.Packets
+		sum.Bytes += c.Bytes
+		sum.Flows += c.Flows
+	}
+	return sum, nil
+}
+
+// ClearTraffic sets a member's counters to 0, before its number is used again.
+func (p *BalancePlane) ClearTraffic(number uint32) error {
+	zero := make([]pipelineBalanceSums, ebpf.MustPossibleCPU())
+	if err := p.inst.maps[pipelineMapBalanceTraffic].Put(number, zero); err != nil {
+		return fmt.Errorf("clearing the counters of backend %d of %s: %w", number, p.Name(), err)
+	}
+	return nil
+}
+
+// Health returns what a member's checks have found.
+func (p *BalancePlane) Health(number uint32) (h BalanceHealth, err error) {
+	var raw pipelineBalanceFinding
+	if err := p.inst.maps[pipelineMapBalanceHealth].Lookup(number, &raw); err != nil {
+		return h, fmt.Errorf("reading the checks of backend %d of %s: %w", number, p.Name(), err)
+	}
+	h = BalanceHealth{Owner: BalanceOwner(raw.Owner), State: BalanceState(raw.State), Checks: raw.Checks, Failures: raw.Failures}
+	if raw.Since != 0 {
+		h.Since = time.Unix(0, int64(raw.Since))
+	}
+	for _, c := range raw.Text {
+		if c == 0 {
+			break
+		}
+		h.Text += string([]byte{byte(c)})
+	}
+	return h, nil
+}
+
+// SetHealth keeps what a member's checks have found, for others to read.
+func (p *BalancePlane) SetHealth(h BalanceHealth) error {
+	raw := pipelineBalanceFinding{Owner: uint32(h.Owner), State: uint8(h.State), Checks: h.Checks, Failures: h.Failures}
+	if !h.Since.IsZero() {
+		raw.Since = uint64(h.Since.UnixNano())
+	}
+	for n := 0; n < len(h.Text) && n < len(raw.Text)-1; n++ {
+		raw.Text[n] = int8(h.Text[n])
+	}
+	if err := p.inst.maps[pipelineMapBalanceHealth].Put(h.Owner.Number(), raw); err != nil {
+		return fmt.Errorf("writing the checks of backend %d of %s: %w", h.Owner.Number(), p.Name(), err)
+	}
+	return nil
+}

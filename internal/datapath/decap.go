@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+)
+
+// VerdictDecap is what a reason does that takes a tunnel's headers off (bpf/decap.h).
+const VerdictDecap Verdict = "decap"
+
+// DecapGUEPort is the UDP port of GUE that IANA has given out.
+const DecapGUEPort = 6080
+
+// DecapOptions say which packets have their outer headers taken off.
+type DecapOptions struct {
+	// GUEPort is the UDP port of GUE.
+	GUEPort uint16
+	// Local are the outer destinations; none stands for the addresses this host has when it is attached.
+	Local []netip.Addr
+	// From are the outer sources; none allows all.
+	From []netip.Prefix
+	// VIPs are the inner destinations; none allows all.
+	VIPs []netip.Addr
+	// Generic attaches in the kernel's generic mode, for drivers without native XDP.
+	Generic bool `json:"-"`
+}
+
+// DecapReasons returns the ways out of the program by their number (bpf/decap.h); one without a name is not in use.
+var DecapReasons = sync.OnceValue(func() []Reason {
+	spec, err := loadDecap()
+	if err != nil {
+		panic(err) // the object is part of the binary
+	}
+	reasons := make([]Reason, spec.Maps[decapMapDecapCounters].MaxEntries)
+	for name, value := range enumNames("decap_reason") {
+		verdict, rest, _ := strings.Cut(name, "_")
+		reasons[value] = Reason{Name: fieldName(rest), Verdict: Verdict(strings.ToLower(verdict))}
+	}
+	return reasons
+})
+
+// decapProgram is a loaded program with its maps.
+type decapProgram struct {
+	prog     *ebpf.Program
+	counters *ebpf.Map
+}
+
+func (p *decapProgram) close() {
+	p.prog.Close()
+	p.counters.Close()
+}
+
+// loadDecapProgram loads a program for an interface. It goes on with the counters of an earlier one, nil for none.
+func loadDecapProgram(dev *net.Interface, o DecapOptions, counters *ebpf.Map) (_ *decapProgram, err error) {
+	spec, err := loadDecap()
+	if err != nil {
+		return nil, err
+	}
+	var mac [3]uint16
+	for n := range mac {
+		mac[n] = ne.Uint16(dev.HardwareAddr[2*n:])
+	}
+	for name, value := range map[string]any{
+		decapVarDecapMac:      mac,
+		decapVarDecapGuePort:  wire16(o.GUEPort),
+		decapVarDecapBySource: len(o.From) > 0,
+		decapVarDecapByVip:    len(o.VIPs) > 0,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	o.fill(spec)
+	reused := make(map[string]*ebpf.Map)
+	if counters != nil && spec.Maps[decapMapDecapCounters].Compatible(counters) == nil {
+		reused[decapMapDecapCounters] = counters
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: reused})
+	if err != nil {
+		return nil, loadError(err)
+	}
+	defer coll.Close()
+	p := &decapProgram{prog: coll.DetachProgram(decapProgDecap), counters: coll.DetachMap(decapMapDecapCounters)}
+	if err := o.bind(p.prog); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// fill says what the sets hold. Addresses are in them once, whatever the options say.
+func (o DecapOptions) fill(spec *ebpf.CollectionSpec) {
+	addrs := func(name string, all []netip.Addr) {
+		m, seen := spec.Maps[name], make(map[netip.Addr]bool)
+		for _, a := range all {
+			if !seen[a] {
+				m.Contents = append(m.Contents, ebpf.MapKV{Key: addrWords(a), Value: uint8(1)})
+				seen[a] = true
+			}
+		}
+		m.MaxEntries = uint32(max(len(m.Contents), 1))
+	}
+	addrs(decapMapDecapLocal, o.Local)
+	addrs(decapMapDecapVips, o.VIPs)
+	from := spec.Maps[decapMapDecapFrom]
+	seen := make(map[netip.Prefix]bool)
+	for _, p := range o.From {
+		if p = p.Masked(); seen[p] {
+			continue
+		}
+		seen[p] = true
+		key := decapDecapPrefix{Bits: uint32(128 - p.Addr().BitLen() + p.Bits()), Addr: decapDecapAddr{W: addrWords(p.Addr())}}
+		from.Contents = append(from.Contents, ebpf.MapKV{Key: key, Value: uint8(1)})
+	}
+	from.MaxEntries = uint32(max(len(from.Contents), 1))
+}
+
+// decapOptionsMap is the name of the map with the options as JSON. The program does not read it; it is bound to it, so
+// whoever has the program has what it was loaded with.
+const decapOptionsMap = "decap_options"
+
+func (o DecapOptions) bind(prog *ebpf.Program) error {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: decapOptionsMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(b)), MaxEntries: 1,
+	})
+	if err != nil {
+		return fmt.Errorf("creating the map of the options: %w", loadError(err))
+	}
+	defer m.Close()
+	if err := m.Put(uint32(0), b); err != nil {
+		return fmt.Errorf("writing the options: %w", err)
+	}
+	if err := prog.BindMap(m); err != nil {
+		return fmt.Errorf("binding the options to the program: %w", err)
+	}
+	return nil
+}
+
+// hostAddrs returns the addresses of this network namespace but for those that no packet comes to from outside.
+func hostAddrs() ([]netip.Addr, error) {
+	all, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("listing this host's addresses: %w", err)
+	}
+	var addrs []netip.Addr
+	for _, a := range all {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && !addr.Unmap().IsLoopback() {
+			addrs = append(addrs, addr.Unmap())
+		}
+	}
+	if len(addrs) == 0 {
+		return nil, errors.New("this host has no address that tunnels could lead to: give it one, or say which with --local")
+	}
+	return addrs, nil
+}

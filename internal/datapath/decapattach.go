@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+)
+
+/*
+Pins: <bpffs>/culvert/<inode of the network namespace>/%decap/link-<interface>. pinName gives such a name to no
+router. The link is all: it holds the program, the program its maps, among them the options. So there is no moment at
+which what is pinned and what runs are not the same.
+*/
+const decapDir = "%decap"
+
+// AttachDecap attaches the end of the tunnels to interfaces, or puts other options in force where it is attached: at
+// once, and counters stay. Either all interfaces carry it in the end or nothing has changed.
+func AttachDecap(interfaces []string, o DecapOptions) error {
+	ports, err := findPorts(interfaces)
+	if err != nil {
+		return err
+	}
+	here, err := currentSpace()
+	if err != nil {
+		return err
+	}
+	root, err := pinRoot()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(root, strconv.FormatUint(uint64(here.inode), 10), decapDir)
+	unlock, err := lockDecap(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := checkForeign(dir, ports); err != nil {
+		return err
+	}
+	for _, p := range ports {
+		if len(p.HardwareAddr) != 6 {
+			return fmt.Errorf("interface %s has no Ethernet address: tunnels end on Ethernet interfaces only", p.Name)
+		}
+		if err := checkDecapMode(dir, p, o.Generic); err != nil {
+			return err
+		}
+	}
+	if len(o.Local) == 0 {
+		if o.Local, err = hostAddrs(); err != nil {
+			return err
+		}
+	}
+	var undo []func()
+	for _, p := range ports {
+		back, err := attachDecap(dir, p, o)
+		if err != nil {
+			for _, u := range slices.Backward(undo) {
+				u()
+			}
+			return err
+		}
+		undo = append(undo, back)
+	}
+	return nil
+}
+
+// lockDecap lets nobody else attach or detach below dir. What is empty in the end is removed.
+func lockDecap(dir string) (unlock func(), err error) {
+	for waited := time.Duration(0); waited < editLockWait; waited += editLockPause {
+		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil && !errors.Is(err, os.ErrPermission) {
+			return nil, fmt.Errorf("making %s: %w", filepath.Dir(dir), err)
+		}
+		f, err := tryLockEdits(dir)
+		if err != nil && !errors.Is(err, errGone) {
+			return nil, err
+		}
+		if f != nil {
+			return func() {
+				_ = os.Remove(dir)
+				_ = os.Remove(filepath.Dir(dir))
+				f.Close()
+			}, nil
+		}
+		time.Sleep(editLockPause)
+	}
+	return nil, fmt.Errorf("another command has been attaching or detaching for %v: try again when it has ended", editLockWait)
+}
+
+// attachDecap attaches to one interface, in the place of what runs there already. undo turns that back.
+func attachDecap(dir string, dev *net.Interface, o DecapOptions) (undo func(), err error) {
+	path, running := pinOn(dir, dev.Index)
+	if running {
+		return swapDecap(path, dev, o)
+	}
+	// A pin of that name is left of a device that has gone, or of one with another name now.
+	path = linkPath(dir, dev.Name)
+	if err := makeRoom(dir, path); err != nil {
+		return nil, err
+	}
+	p, err := loadDecapProgram(dev, o, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	l, err := attachXDP(p.prog, dev, o.Generic)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	if err := l.Pin(path); err != nil {
+		return nil, fmt.Errorf("pinning the link of %s to %s: %w", dev.Name, path, err)
+	}
+	return func() { _ = detachLink(path) }, nil
+}
+
+// swapDecap puts another program behind a link, with the counters of the one that runs.
+func swapDecap(path string, dev *net.Interface, o DecapOptions) (undo func(), err error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("opening %s: %w", path, err)
+	}
+	defer l.Close()
+	before, err := openDecap(l)
+	if err != nil {
+		return nil, fmt.Errorf("reading what runs on %s: %w", dev.Name, err)
+	}
+	defer before.counters.Close()
+	p, err := loadDecapProgram(dev, o, before.counters)
+	if err == nil {
+		err = l.Update(p.prog)
+		p.close()
+	}
+	if err != nil {
+		before.prog.Close()
+		return nil, fmt.Errorf("swapping the program on %s: %w", dev.Name, err)
+	}
+	return func() {
+		if l, err := link.LoadPinnedLink(path, nil); err == nil {
+			_ = l.Update(before.prog)
+			l.Close()
+		}
+	}, nil
+}
+
+// makeRoom moves the pin of a link aside that is on a device of another name by now, and removes that of a dead one.
+func makeRoom(dir, path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
+	if isNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", path, err)
+	}
+	defer l.Close()
+	on := linkIfindex(l)
+	if on == 0 {
+		err = os.Remove(path)
+	} else {
+		err = os.Rename(path, filepath.Join(dir, linkPrefix+"%old"+strconv.Itoa(on)))
+	}
+	if err != nil {
+		return fmt.Errorf("making room for a pin: %w", err)
+	}
+	return nil
+}
+
+// checkDecapMode refuses to change the mode of what is attached: no atomic swap leads from one to the other.
+func checkDecapMode(dir string, dev *net.Interface, generic bool) error {
+	if _, running := pinOn(dir, dev.Index); !running {
+		return nil
+	}
+	is, err := xdpGeneric(dev)
+	if err != nil || is == generic {
+		return err
+	}
+	mode := map[bool]string{false: "native", true: "generic"}
+	return fmt.Errorf("interface %s has it in %s mode: to attach it in %s mode, take it off first (culvert lb decap --off %[1]s)",
+		dev.Name, mode[is], mode[generic])
+}
+
+func xdpGeneric(dev *net.Interface) (bool, error) {
+	l, err := netlink.LinkByIndex(dev.Index)
+	if err != nil {
+		return false, fmt.Errorf("reading interface %s: %w", dev.Name, err)
+	}
+	xdp := l.Attrs().Xdp
+	return xdp != nil && xdp.AttachMode == nl.XDP_ATTACHED_SKB, nil
+}
+
+// DetachDecap takes the end of the tunnels off an interface of this network namespace. It returns false if there is
+// none.
+func DetachDecap(iface string) (bool, error) {
+	dev, err := net.InterfaceByName(iface)
+	if err != nil {
+		return false, nil
+	}
+	dir, ok, err := decapHere()
+	if err != nil || !ok {
+		return false, err
+	}
+	unlock, err := lockDecap(dir)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	path, ok := pinOn(dir, dev.Index)
+	if !ok {
+		return false, nil
+	}
+	return true, detachLink(path)
+}
+
+// ForgetDecaps removes what is left, in whatever network namespace, of ends of tunnels whose interfaces have gone.
+func ForgetDecaps() error {
+	root, ok := findRoot()
+	if !ok {
+		return nil
+	}
+	dirs, err := filepath.Glob(filepath.Join(root, "*", decapDir))
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		if err := forgetDecaps(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func forgetDecaps(dir string) error {
+	unlock, err := lockDecap(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, path := range linkPins(dir) {
+		l, err := link.LoadPinnedLink(path, nil)
+		if err != nil {
+			continue
+		}
+		info, err := l.Info()
+		l.Close()
+		if err == nil && info.XDP() != nil && info.XDP().Ifindex == 0 {
+			if err := os.Remove(path); err != nil {
+				return fmt.Errorf("removing %s: %w", path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// decapHere returns the directory of the pins of this network namespace; false if there is none.
+func decapHere() (string, bool, error) {
+	root, ok := findRoot()
+	if !ok {
+		return "", false, nil
+	}
+	here, err := currentSpace()
+	if err != nil {
+		return "", false, err
+	}
+	dir := filepath.Join(root, strconv.FormatUint(uint64(here.inode), 10), decapDir)
+	_, err = os.Stat(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return "", false, nil
+	case errors.Is(err, os.ErrPermission):
+		return "", false, permissionError("reading " + root)
+	case err != nil:
+		return "", false, fmt.Errorf("reading %s: %w", dir, err)
+	}
+	return dir, true, nil
+}
+
+// isDecap tells whether a program is the end of tunnels on an interface of this machine.
+func isDecap(id ebpf.ProgramID) bool {
+	root, ok := findRoot()
+	if !ok {
+		return false
+	}
+	dirs, _ := filepath.Glob(filepath.Join(root, "*", decapDir))
+	for _, dir := range dirs {
+		for _, path := range linkPins(dir) {
+			l, err := link.LoadPinnedLink(path, nil)
+			if err != nil {
+				continue
+			}
+			info, err := l.Info()
+			l.Close()
+			if err == nil && info.Program == id {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"culvert/internal/stats"
+)
+
+// Decap is the end of tunnels on an interface.
+type Decap struct {
+	Interface string
+	Options   DecapOptions
+	// Reasons are the packets by what became of them, and the bytes of their frames as they came in.
+	Reasons []stats.Reason
+}
+
+// Decaps lists the ends of tunnels of this network namespace, by interface.
+func Decaps() ([]Decap, error) {
+	dir, ok, err := decapHere()
+	if err != nil || !ok {
+		return nil, err
+	}
+	var all []Decap
+	for _, path := range linkPins(dir) {
+		l, err := link.LoadPinnedLink(path, nil)
+		if isNotExist(err) {
+			continue // taken off meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("opening %s: %w", path, err)
+		}
+		d, err := readDecap(l)
+		l.Close()
+		if err != nil {
+			return nil, fmt.Errorf("reading the end of tunnels on %s: %w", linkName(path), err)
+		}
+		if d != nil {
+			all = append(all, *d)
+		}
+	}
+	slices.SortFunc(all, func(a, b Decap) int { return strings.Compare(a.Interface, b.Interface) })
+	return all, nil
+}
+
+// readDecap returns nil for a link whose interface has gone.
+func readDecap(l link.Link) (*Decap, error) {
+	dev, err := net.InterfaceByIndex(linkIfindex(l))
+	if err != nil {
+		return nil, nil
+	}
+	p, err := openDecap(l)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	d := &Decap{Interface: dev.Name}
+	if err := p.readOptions(&d.Options); err != nil {
+		return nil, err
+	}
+	if d.Options.Generic, err = xdpGeneric(dev); err != nil {
+		return nil, err
+	}
+	d.Reasons, err = p.reasons()
+	return d, err
+}
+
+// openDecap opens the program of a link and its counters.
+func openDecap(l link.Link) (*decapProgram, error) {
+	info, err := l.Info()
+	if err != nil {
+		return nil, err
+	}
+	prog, err := ebpf.NewProgramFromID(info.Program)
+	if err != nil {
+		return nil, fmt.Errorf("opening program %d: %w", info.Program, err)
+	}
+	p := &decapProgram{prog: prog}
+	if p.counters, err = p.mapNamed(decapMapDecapCounters); err != nil {
+		prog.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// mapNamed opens a map of the program.
+func (p *decapProgram) mapNamed(name string) (*ebpf.Map, error) {
+	info, err := p.prog.Info()
+	if err != nil {
+		return nil, err
+	}
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return nil, fmt.Errorf("opening map %d: %w", id, err)
+		}
+		if mi, err := m.Info(); err == nil && mi.Name == name {
+			return m, nil
+		}
+		m.Close()
+	}
+	return nil, fmt.Errorf("its program has no map %s", name)
+}
+
+func (p *decapProgram) readOptions(o *DecapOptions) error {
+	m, err := p.mapNamed(decapOptionsMap)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	b, err := m.LookupBytes(uint32(0))
+	if err != nil || b == nil {
+		return errors.Join(errors.New("reading its options"), err)
+	}
+	return json.Unmarshal(bytes.TrimRight(b, "\x00"), o)
+}
+
+// reasons reads the counters; those without a packet are left out.
+func (p *decapProgram) reasons() ([]stats.Reason, error) {
+	var all []stats.Reason
+	for n, r := range DecapReasons() {
+		var each []decapDecapCounter
+		if err := p.counters.Lookup(uint32(n), &each); err != nil {
+			return nil, fmt.Errorf("reading the counters: %w", err)
+		}
+		sum := stats.Reason{Name: r.Name, Verdict: string(r.Verdict)}
+		for _, c := range each {
+			sum.Packets += c.Packets
+			sum.Bytes += c.Bytes
+		}
+		if sum.Packets > 0 {
+			all = append(all, sum)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// decapLive is a backend in this namespace and in another a client that is its own load balancer: what it sends to the
+// VIPs goes into a tunnel, what they answer comes back by itself.
+type decapLive struct {
+	client *synSpace
+	// kind is how to encapsulate now; sent counts.
+	kind atomic.Pointer[tunnelled]
+	sent atomic.Uint64
+}
+
+// decapTunMTU leaves room for all encapsulations: IPv6, UDP and GUE.
+const decapTunMTU = 40 + 8 + 4
+
+func newDecapLive(t *testing.T, mtu int) *decapLive {
+	t.Helper()
+	inNamespace(t)
+	d := &decapLive{client: newSynSpace(t)}
+	addVeth(t, "srv", "cli")
+	setMAC(t, &net.Interface{Name: "srv", HardwareAddr: decapMAC})
+	moveTo(t, d.client, "cli")
+	setMTU := func(name string) error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetMTU(l, mtu)
+	}
+	if err := errors.Join(setMTU("srv"), prepareEnd("srv", "10.0.0.11/24", "fd00::11/64"), vipsOnLo()); err != nil {
+		t.Fatal(err)
+	}
+	mustSysctl(t, "ipv4/conf/all/rp_filter", "0")
+	var tun *os.File
+	var out int
+	d.client.must(t, func() (err error) {
+		if err := errors.Join(setMTU("cli"), prepareEnd("cli", "10.0.0.1/24", "fd00::1/64")); err != nil {
+			return err
+		}
+		for _, name := range []string{"all", "cli"} {
+			if err := writeSysctl("ipv4/conf/"+name+"/rp_filter", "0"); err != nil {
+				return err
+			}
+		}
+		if tun, err = decapTun(mtu - decapTunMTU); err != nil {
+			return err
+		}
+		out, err = packetSocket("cli")
+		return err
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.encapsulate(tun, out)
+	}()
+	t.Cleanup(func() {
+		tun.Close()
+		<-done
+		unix.Close(out)
+	})
+	return d
+}
+
+// vipsOnLo makes the VIPs addresses of this namespace.
+func vipsOnLo() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(writeSysctl("ipv6/conf/lo/disable_ipv6", "0"), netlink.LinkSetUp(lo))
+	for _, vip := range decapVIP {
+		err = errors.Join(err, netlink.AddrAdd(lo, &netlink.Addr{
+			IPNet: &net.IPNet{IP: vip.AsSlice(), Mask: net.CIDRMask(vip.BitLen(), vip.BitLen())}, Flags: unix.IFA_F_NODAD,
+		}))
+	}
+	return err
+}
+
+// decapTun makes a device for what is to go into a tunnel: the way to the VIPs.
+func decapTun(mtu int) (*os.File, error) {
+	tun := &netlink.Tuntap{
+		LinkAttrs: netlink.LinkAttrs{Name: "vips", MTU: mtu}, Mode: netlink.TUNTAP_MODE_TUN,
+		Flags: netlink.TUNTAP_NO_PI, NonPersist: true, Queues: 1,
+	}
+	if err := netlink.LinkAdd(tun); err != nil {
+		return nil, fmt.Errorf("making a TUN device: %w", err)
+	}
+	// The file has to be non-blocking for Close to end a Read.
+	if err := unix.SetNonblock(int(tun.Fds[0].Fd()), true); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Dup(int(tun.Fds[0].Fd()))
+	tun.Fds[0].Close()
+	if err != nil {
+		return nil, err
+	}
+	l, err := netlink.LinkByName("vips")
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(writeSysctl("ipv6/conf/vips/disable_ipv6", "0"), netlink.LinkSetMTU(l, mtu), netlink.LinkSetUp(l))
+	for version, vip := range decapVIP {
+		src := map[int]string{4: "10.0.0.1", 6: "fd00::1"}[version]
+		dst := &net.IPNet{IP: vip.AsSlice(), Mask: net.CIDRMask(vip.BitLen(), vip.BitLen())}
+		err = errors.Join(err, netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Src: net.ParseIP(src)}))
+	}
+	return os.NewFile(uintptr(fd), "tun"), err
+}
+
+// packetSocket sends frames by a device of this namespace.
+func packetSocket(name string) (int, error) {
+	dev, err := net.InterfaceByName(name)
+	if err != nil {
+		return 0, err
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: dev.Index})
+}
+
+func (d *decapLive) encapsulate(tun io.Reader, out int) {
+	b := make([]byte, 1<<16)
+	for {
+		n, err := tun.Read(b)
+		if err != nil {
+			return
+		}
+		s := d.kind.Load()
+		to := netip.Addr{}
+		switch {
+		case s == nil:
+			continue
+		case b[0]>>4 == 4 && s.inner == 4:
+			to, _ = netip.AddrFromSlice(b[16:20])
+		case b[0]>>4 == 6 && s.inner == 6:
+			to, _ = netip.AddrFromSlice(b[24:40])
+		}
+		if to != decapVIP[s.inner] { // router solicitations and the like
+			continue
+		}
+		if _, err := unix.Write(out, s.around(b[:n])); err == nil {
+			d.sent.Add(1)
+		}
+	}
+}
+
+// taken is how many packets were taken off on the backend.
+func taken(t *testing.T) (n uint64) {
+	t.Helper()
+	counts := packetsOf(decapsHere(t)["srv"])
+	return counts["ipip"] + counts["gue"]
+}
+
+// settle waits until as many packets were taken off as were sent.
+func (d *decapLive) settle(t *testing.T) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for taken(t) != d.sent.Load() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d packets taken off of %d that were sent: %v", taken(t), d.sent.Load(), decapsHere(t)["srv"].Reasons)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// echoUDP answers each packet to an address with the same.
+func echoUDP(t *testing.T, at netip.AddrPort) {
+	t.Helper()
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	go func() {
+		b := make([]byte, 1<<16)
+		for {
+			n, from, err := c.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			_, _ = c.WriteToUDPAddrPort(b[:n], from)
+		}
+	}()
+}
+
+// askUDP sends packets of some lengths from this thread's namespace, and wants them back.
+func askUDP(to netip.AddrPort, longest int) error {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for _, n := range []int{0, 1, 100, longest} {
+		if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			return err
+		}
+		if _, err := c.Write(make([]byte, n)); err != nil {
+			return err
+		}
+		b := make([]byte, 1<<16)
+		got, err := c.Read(b)
+		if err != nil || got != n {
+			return fmt.Errorf("UDP packet of %d bytes: %d back, %w", n, got, err)
+		}
+	}
+	return nil
+}
+
+// Real sockets at both ends, every way to encapsulate between them, with frames of one and of several buffers.
+func TestDecapLive(t *testing.T) {
+	for _, mtu := range []int{1500, 9000} {
+		for _, generic := range []bool{false, true} {
+			t.Run(fmt.Sprintf("mtu %d generic %v", mtu, generic), func(t *testing.T) { liveDecap(t, mtu, generic) })
+		}
+	}
+}
+
+func liveDecap(t *testing.T, mtu int, generic bool) {
+	d := newDecapLive(t, mtu)
+	o := DecapOptions{
+		GUEPort: DecapGUEPort, Generic: generic, Local: []netip.Addr{decapBackend[4], decapBackend[6]},
+		From: []netip.Prefix{netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("fd00:200::/32")},
+		VIPs: []netip.Addr{decapVIP[4], decapVIP[6]},
+	}
+	if err := AttachDecap([]string{"srv"}, o); err != nil {
+		t.Fatal(err)
+	}
+	for version := range decapVIP {
+		at := netip.AddrPortFrom(decapVIP[version], 8080)
+		startSynServer(t, at)
+		echoUDP(t, at)
+	}
+	for _, s := range decapKinds() {
+		d.kind.Store(&s)
+		to := netip.AddrPortFrom(decapVIP[s.inner], 8080)
+		d.client.must(t, func() error {
+			if err := askUDP(to, mtu-decapTunMTU-48); err != nil {
+				return fmt.Errorf("%v: %w", s, err)
+			}
+			if _, _, err := exchange(to); err != nil {
+				return fmt.Errorf("%v: %w", s, err)
+			}
+			return nil
+		})
+	}
+	d.settle(t)
+}
+
+// Other options come into force under load, and no packet is lost or counted twice.
+func TestDecapSwapUnderLoad(t *testing.T) {
+	d := newDecapLive(t, 1500)
+	o := decapDefaults()
+	if err := AttachDecap([]string{"srv"}, o); err != nil {
+		t.Fatal(err)
+	}
+	to := netip.AddrPortFrom(decapVIP[4], 8080)
+	startSynServer(t, to)
+	d.kind.Store(&tunnelled{kind: "gue1", outer: 4, inner: 4})
+	over := make(chan error, 1)
+	go func() {
+		over <- d.client.do(func() error {
+			for range 3 {
+				if _, _, err := exchange(to); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}()
+	swaps := 0
+	for running := true; running; swaps++ {
+		o.VIPs = []netip.Addr{decapVIP[4], decapVIP[6]}[:1+swaps%2]
+		if err := AttachDecap([]string{"srv"}, o); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-over:
+			if err != nil {
+				t.Fatal(err)
+			}
+			running = false
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	if swaps < 2 {
+		t.Errorf("%d swaps: the transfers were over too soon", swaps)
+	}
+	d.settle(t)
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"slices"
+
+	"culvert/internal/balance"
+	"culvert/internal/datapath"
+)
+
+// testDrain drains a backend under load: connections go on to their ends, new ones go elsewhere, until it is taken back.
+func (b *balanced) testDrain() {
+	w := b.load()
+	addr := backendAddrs["b1"].String()
+	b.lb("drain", "VIP", addr)
+	b.wantWithout("b1")
+	w.moves()
+	w.finish("b1")
+	b.wantWithout("b1")
+	b.lb("undrain", "VIP", addr)
+	b.wantBack("b1")
+	w.moves()
+	w.end()
+}
+
+// testEdits takes a backend away, puts it back in another way and changes weights under load: connections to the others
+// do not notice.
+func (b *balanced) testEdits() {
+	w := b.load()
+	w.spare("b4")
+	addr := func(name string) string { return backendAddrs[name].String() }
+	w.refusals.Store(true) // connections that are being made to b4
+	b.lb("real", "del", "VIP", addr("b4"))
+	w.moves()
+	w.refusals.Store(false)
+	names := b.fresh(freshCount)
+	if names["b4"] > 0 || len(names) != 3 {
+		b.Errorf("%v have answered, want all but b4", names)
+	}
+	b.lb("real", "set", "VIP", addr("b2"), "--weight", "40")
+	w.moves()
+	if got := b.share("b2"); got < 0.94 || got > 0.96 { // 40 of 42
+		b.Errorf("b2 has %.3f of the rings", got)
+	}
+	b.lb("real", "add", "VIP", addr("b4"), "--encap", "gue")
+	b.wait("b4 to have its share", func() bool { return b.share("b4") > 0.02 }) // one of 43
+	b.lb("real", "set", "VIP", addr("b2"), "--weight", "1")
+	b.wantBack("b4")
+	w.moves()
+	w.end()
+}
+
+// share is how much of all rings a backend has.
+func (b *balanced) share(backend string) float64 {
+	b.Helper()
+	has, all := 0, 0
+	for _, ns := range balancers {
+		b.view(ns, func(p *datapath.BalancePlane, s balance.State) error {
+			for _, v := range s.VIPs {
+				ring, err := p.Ring(v.Number)
+				if err != nil {
+					return err
+				}
+				all += len(ring)
+				n := slices.IndexFunc(v.Backends, func(m balance.Backend) bool { return m.Addr == backendAddrs[backend] })
+				for _, owner := range ring {
+					if n >= 0 && owner == v.Backends[n].Owner {
+						has++
+					}
+				}
+			}
+			return nil
+		})
+	}
+	return float64(has) / float64(all)
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"culvert/internal/balance"
+	"culvert/internal/datapath"
+)
+
+// testBalancerDies kills culvert on a balancer, and then takes the whole balancer off the network, under load: connections
+// go on through the other one, to the backends that they had.
+func (b *balanced) testBalancerDies() {
+	w := b.load()
+	program := xdpProgram(b.T, b.lab, "lb1", "to-router")
+	b.Log("culvert is killed")
+	b.end("lb1", syscall.SIGKILL)
+	b.awaitWays(1, 1)
+	b.wantInBIRD(1)
+	w.moves()
+	if now := xdpProgram(b.T, b.lab, "lb1", "to-router"); now != program {
+		b.Errorf("with its process the program has gone: %d was attached, now %d", program, now)
+	}
+	b.Log("culvert is started again")
+	b.begin("lb1")
+	w.moves()
+
+	b.Log("the balancer is cut off")
+	b.setLink("to-lb2", false)
+	b.awaitWays(1, 1)
+	w.moves()
+	b.awaitOn("lb2", datapath.BalanceDown, providers...)
+	b.Log("the balancer is back")
+	late := b.load() // it has never seen those
+	b.setLink("to-lb2", true)
+	b.normal()
+	w.moves()
+	late.moves()
+	w.end()
+	late.end()
+}
+
+// testAgree wants both balancers, whose configurations have VIPs and backends in another order, to choose the same
+// backends.
+func (b *balanced) testAgree() {
+	const clients = 4000
+	choices := make(map[string][]netip.Addr)
+	for _, ns := range balancers {
+		b.view(ns, func(p *datapath.BalancePlane, s balance.State) error {
+			for _, vip := range b.webVIPs() {
+				k := balance.Service{Addr: vip.Addr(), Port: vip.Port(), Protocol: balance.TCP}
+				for _, v := range s.VIPs {
+					if v.Service != k {
+						continue
+					}
+					ring, err := p.Ring(v.Number)
+					if err != nil {
+						return err
+					}
+					owners := make(map[datapath.BalanceOwner]netip.Addr)
+					for _, m := range v.Backends {
+						owners[m.Owner] = m.Addr
+					}
+					for n := range clients {
+						client := netip.AddrPortFrom(numbered(vip.Addr().Is6(), n), uint16(1024+n*13))
+						at := p.Options().Position(uint8(balance.TCP), client, vip.Port(), false)
+						choices[ns] = append(choices[ns], owners[ring[at]])
+					}
+				}
+			}
+			return nil
+		})
+	}
+	one, two := choices["lb1"], choices["lb2"]
+	if len(one) != 2*clients || len(two) != len(one) {
+		b.Fatalf("%d and %d choices, want %d", len(one), len(two), 2*clients)
+	}
+	differ, seen := 0, map[netip.Addr]int{}
+	for n := range one {
+		seen[one[n]]++
+		if one[n] != two[n] {
+			differ++
+		}
+	}
+	if differ > 0 || len(seen) != len(providers) {
+		b.Errorf("of %d clients %d have another backend on the other balancer; backends: %v", len(one), differ, seen)
+	}
+}
+
+// numbered is an address of a client.
+func numbered(v6 bool, n int) netip.Addr {
+	if v6 {
+		return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(n), 14: byte(n >> 8)})
+	}
+	return netip.AddrFrom4([4]byte{198, 51, byte(n >> 8), byte(n)})
+}
+
+// testUpgrade ends culvert on a balancer, and starts another binary with other sizes, and then the first one again, under
+// load: connections do not notice.
+func (b *balanced) testUpgrade() {
+	w := b.load()
+	config := b.lab.LB.Configs["lb1"]
+	before, err := os.ReadFile(config)
+	check(b.T, err)
+	binary := b.lab.Culvert
+	defer func() {
+		b.lab.Culvert = binary
+		check(b.T, os.WriteFile(config, before, 0o600))
+	}()
+	other := filepath.Join(b.TempDir(), "culvert")
+	check(b.T, copyFile(other, binary))
+	was := xdpProgram(b.T, b.lab, "lb1", "to-router")
+	for _, step := range []struct{ binary, more string }{
+		{other, "flows = 50000\nring_size = 4099\n"},
+		{binary, ""},
+	} {
+		b.end("lb1", syscall.SIGTERM)
+		b.awaitWays(1, 1)
+		w.moves()
+		b.lab.Culvert = step.binary
+		check(b.T, os.WriteFile(config, []byte(strings.Replace(string(before), "[balance]\n", "[balance]\n"+step.more, 1)), 0o600))
+		b.begin("lb1")
+		w.moves()
+		now := xdpProgram(b.T, b.lab, "lb1", "to-router")
+		if now == was || now == 0 {
+			b.Errorf("the program on the interface is %d, before it was %d", now, was)
+		}
+		was = now
+		size := 65537
+		if step.more != "" {
+			size = 4099
+		}
+		b.view("lb1", func(p *datapath.BalancePlane, _ balance.State) error {
+			if got := p.Options().RingSize; got != size {
+				b.Errorf("rings have %d positions, want %d", got, size)
+			}
+			return nil
+		})
+	}
+	b.Log("another process takes over from one that is killed")
+	b.end("lb2", syscall.SIGKILL)
+	b.begin("lb2")
+	w.moves()
+	w.end()
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// testVIPDrained drains VIPs: they are withdrawn, and what comes is balanced all the same.
+func (b *balanced) testVIPDrained() {
+	w := b.load()
+	culvert(b.T, b.lab, "lb1", "lb", "drain", b.webVIPs()[0].String()+"/tcp")
+	b.awaitWays(1, 2)
+	w.moves()
+	b.lbOn("lb2", "drain", "VIP")
+	b.awaitWays(0, 1)
+	b.lbOn("lb2", "undrain", "VIP")
+	b.lbOn("lb1", "drain", "VIP")
+	b.awaitWays(1, 1)
+	w.moves()
+	b.lbOn("lb1", "undrain", "VIP")
+	b.normal()
+	w.moves()
+	w.end()
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"testing"
+
+	"culvert/internal/lab"
+)
+
+// TestBalance runs real HTTP over TCP through two load balancers, while everything that can happen to them happens.
+func TestBalance(t *testing.T) {
+	l := up(t, "lb", lab.Options{Name: "lb"})
+	for _, part := range []struct {
+		name string
+		run  func(*balanced)
+	}{
+		{"drain", (*balanced).testDrain},
+		{"edits", (*balanced).testEdits},
+		{"tools", (*balanced).testTools},
+		{"agreement", (*balanced).testAgree},
+		{"health", (*balanced).testHealth},
+		{"nobody", (*balanced).testNobody},
+		{"VIP drained", (*balanced).testVIPDrained},
+		{"upgrade", (*balanced).testUpgrade},
+		{"balancer dies", (*balanced).testBalancerDies},
+		{"datagrams", (*balanced).testDatagrams},
+		{"MTU", (*balanced).testMTU},
+	} {
+		ok := t.Run(part.name, func(t *testing.T) {
+			b := &balanced{T: t, lab: l}
+			b.normal()
+			part.run(b)
+		})
+		if !ok {
+			return // what follows would only tell of that again
+		}
+	}
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"culvert/internal/status"
+)
+
+// testTools runs what looks at a balancer while it has connections.
+func (b *balanced) testTools() {
+	b.testExplained()
+	for _, ns := range balancers {
+		n, err := b.lab.Namespace(ns)
+		check(b.T, err)
+		out := culvert(b.T, b.lab, ns, "doctor")
+		if !strings.Contains(out, " 0 FAIL") {
+			b.Errorf("doctor in %s says\n%s", ns, out)
+		}
+		var report status.Report
+		check(b.T, json.Unmarshal([]byte(culvert(b.T, b.lab, ns, "status", "-j")), &report))
+		i := slices.IndexFunc(report.Routers, func(r status.Router) bool { return r.Here })
+		if i < 0 || report.Routers[i].NetNSName != n.NetNS || len(report.Routers[i].Interfaces) != 1 {
+			b.Errorf("status in %s says %+v", ns, report.Routers)
+		}
+		shown := culvert(b.T, b.lab, ns, "lb", "show")
+		for _, want := range []string{b.webVIPs()[0].String(), b.webVIPs()[1].String(), backendAddrs["b1"].String(), backendAddrs["b4"].String()} {
+			if !strings.Contains(shown, want) {
+				b.Errorf("lb show in %s does not say %s:\n%s", ns, want, shown)
+			}
+		}
+	}
+}
+
+// testExplained wants 'culvert lb explain' to say on both balancers which backend has answered, and on one of them that
+// the flow is in its table.
+func (b *balanced) testExplained() {
+	for _, vip := range b.webVIPs() {
+		c, err := dialWeb(b.lab, vip)
+		check(b.T, err)
+		defer c.Close()
+		name, err := c.name()
+		check(b.T, err)
+		client := c.LocalAddr().(*net.TCPAddr).AddrPort()
+		tables := 0
+		for _, ns := range balancers {
+			var said struct {
+				By            string
+				Ring, Backend struct{ Backend netip.Addr }
+			}
+			out := culvert(b.T, b.lab, ns, "lb", "explain", "-j", fmt.Sprint(vip), client.String())
+			check(b.T, json.Unmarshal([]byte(out), &said))
+			if said.Ring.Backend != backendAddrs[name] || said.Backend.Backend != backendAddrs[name] {
+				b.Errorf("%s has answered %s, on %s that is explained by\n%s", name, client, ns, out)
+			}
+			if said.By == "table" {
+				tables++
+			}
+		}
+		if tables != 1 {
+			b.Errorf("%d balancers have the flow of %s in their tables, want one", tables, client)
+		}
+	}
+}

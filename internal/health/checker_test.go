@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// report is one call of Options.Report.
+type report struct {
+	id      uint32
+	result  Result
+	changed bool
+}
+
+var errAway = errors.New("no route")
+
+// TestTimes has checks that fail without a packet, so that they take no time, on a clock that only waiting moves.
+func TestTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const targets, interval, fall = 4, 3 * time.Second, 3
+		began := time.Now()
+		at := make(map[uint32][]time.Duration)
+		down := make(map[uint32]time.Duration)
+		var mu sync.Mutex
+		ctx, cancel := context.WithCancel(t.Context())
+		c := New(ctx, Options{
+			Ready: func(Target) error { return errAway },
+			Report: func(id uint32, r Result, changed bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				at[id] = append(at[id], time.Since(began))
+				if changed {
+					down[id] = time.Since(began)
+				}
+			},
+		})
+		var all []Target
+		for id := range uint32(targets) {
+			all = append(all, Target{ID: id, Check: Check{Type: TCP, Interval: interval, Timeout: time.Second, Rise: 2, Fall: fall}})
+		}
+		c.Set(all)
+		time.Sleep(10 * time.Second)
+		c.Set(all) // changes nothing
+		time.Sleep(2 * time.Second)
+		cancel()
+		c.Wait()
+		for id := range uint32(targets) {
+			first := time.Duration(id) * time.Second / targets
+			want := []time.Duration{
+				first, first + time.Second, first + 2*time.Second, // down now
+				first + 5*time.Second, first + 8*time.Second, first + 11*time.Second,
+			}
+			if !slices.Equal(at[id], want) {
+				t.Errorf("checks of %d at %v, not %v", id, at[id], want)
+			}
+			if down[id] != first+2*time.Second {
+				t.Errorf("%d is down after %v", id, down[id])
+			}
+		}
+		if r := c.Results()[0]; r.State != Down || r.Checks != 6 || r.Failures != 6 || r.Text != "no route" || !r.Since.Equal(began.Add(2*time.Second)) {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// checked is a Checker whose reports are waited for.
+func checked(t *testing.T, o Options) (*Checker, chan report) {
+	t.Helper()
+	reports := make(chan report, 1000)
+	o.Report = func(id uint32, r Result, changed bool) { reports <- report{id, r, changed} }
+	ctx, cancel := context.WithCancel(t.Context())
+	c := New(ctx, o)
+	t.Cleanup(func() {
+		cancel()
+		c.Wait()
+	})
+	return c, reports
+}
+
+// until waits for a report.
+func until(t *testing.T, reports chan report, what string, is func(report) bool) report {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case r := <-reports:
+			if is(r) {
+				return r
+			}
+		case <-deadline:
+			t.Fatalf("no report of %s", what)
+		}
+	}
+}
+
+func changes(id uint32, s State) func(report) bool {
+	return func(r report) bool { return r.id == id && r.changed && r.result.State == s }
+}
+
+// quick is a check that a test need not wait for.
+var quick = Check{Type: HTTP, Interval: MinInterval, Timeout: MinInterval, Rise: 2, Fall: 2, Path: "/", Status: "200"}
+
+func TestChanges(t *testing.T) {
+	var well atomic.Int64
+	well.Store(200)
+	at := serveHTTP(t, false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(well.Load())) })
+	c, reports := checked(t, Options{})
+	c.Set([]Target{{ID: 7, Addr: at, Check: quick}})
+	until(t, reports, "up", changes(7, Up))
+	well.Store(503)
+	r := until(t, reports, "down", changes(7, Down))
+	if r.result.Text != "HTTP status 503, not 200" || r.result.Failures < 2 || time.Since(r.result.Since) > patience {
+		t.Errorf("%+v", r.result)
+	}
+	well.Store(200)
+	r = until(t, reports, "up again", changes(7, Up))
+	if r.result.Text == "" {
+		t.Errorf("the last failure is forgotten: %+v", r.result)
+	}
+	if got := c.Results()[7]; got.State != Up {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestSet(t *testing.T) {
+	at := closedPort(t, "tcp")
+	c, reports := checked(t, Options{})
+	one := Target{ID: 1, Addr: at, Check: quick}
+	known := Target{ID: 2, Addr: at, Check: quick, Known: Result{State: Up, Since: time.Unix(1, 0), Checks: 100}}
+	c.Set([]Target{one, known})
+	r := until(t, reports, "a known one", func(r report) bool { return r.id == 2 })
+	if r.result.State != Up || r.result.Checks != 101 {
+		t.Fatalf("what was known is lost: %+v", r.result)
+	}
+	until(t, reports, "one down", changes(1, Down))
+	before := c.Results()[1]
+	// Another check of the same target: what is known stays.
+	other := one
+	other.Check.Rise = 3
+	other.Known = Result{State: Up}
+	c.Set([]Target{other})
+	if got := c.Results(); len(got) != 1 || got[1].State != Down || got[1].Checks < before.Checks || !got[1].Since.Equal(before.Since) {
+		t.Fatalf("%+v, before %+v", got, before)
+	}
+	until(t, reports, "the next check", func(r report) bool { return r.id == 1 && r.result.Checks > before.Checks+1 })
+	c.Set(nil)
+	c.Wait() // nobody is checked any more
+	if got := c.Results(); len(got) != 0 {
+		t.Errorf("%+v is left", got)
+	}
+}
+
+// TestSetUnderWay changes targets all the time while they are checked.
+func TestSetUnderWay(t *testing.T) {
+	at := serveTCP(t, silent)
+	var reports atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	c := New(ctx, Options{Report: func(uint32, Result, bool) { reports.Add(1) }})
+	check := Check{Type: TCP, Interval: MinInterval, Timeout: MinInterval, Rise: 1, Fall: 5}
+	for n := 0; n < 200 || reports.Load() < 500; n++ {
+		var targets []Target
+		for id := range uint32(20) {
+			if (n>>(id%5))&1 == 0 {
+				targets = append(targets, Target{ID: id, Addr: at, Check: check})
+			}
+		}
+		c.Set(targets)
+		if got := len(c.Results()); got != len(targets) {
+			t.Fatalf("%d targets, not %d", got, len(targets))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	c.Wait()
+}
+
+// TestReady is about checks that cannot be made.
+func TestReady(t *testing.T) {
+	at := serveTCP(t, silent)
+	var away atomic.Bool
+	away.Store(true)
+	c, reports := checked(t, Options{Ready: func(to Target) error {
+		if away.Load() {
+			return fmt.Errorf("no route to %v", to.Addr.Addr())
+		}
+		return nil
+	}})
+	c.Set([]Target{{ID: 1, Addr: at, Check: Check{Type: TCP, Interval: MinInterval, Timeout: MinInterval, Rise: 1, Fall: 1}}})
+	if r := until(t, reports, "down", changes(1, Down)); r.result.Text != "no route to 127.0.0.1" {
+		t.Errorf("%+v", r.result)
+	}
+	away.Store(false)
+	until(t, reports, "up", changes(1, Up))
+}
+
+func TestBothFamilies(t *testing.T) {
+	c, reports := checked(t, Options{})
+	at := serveTCPAt(t, "[::1]:0", silent)
+	c.Set([]Target{{ID: 1, Addr: at, Check: Check{Type: TCP, Interval: MinInterval, Timeout: MinInterval, Rise: 1, Fall: 1}}})
+	until(t, reports, "up", changes(1, Up))
+}

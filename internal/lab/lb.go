@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// The topology lb: two load balancers in front of four web servers, and a client.
+//
+//	             lb1   lb2
+//	               \   /
+//	client ------- router ------- b1, b2, b3, b4
+//
+// Router is Linux with BIRD. Both balancers run culvert and announce the VIPs to it by BGP; it spreads flows over
+// both (ECMP). Each backend has the VIPs on its loopback, takes the balancers' encapsulation off with 'culvert lb
+// decap' and answers to the client directly. The backends are reached in four ways: IPIP and GUE, over IPv4 and IPv6.
+var lbTopology = topology{
+	about:      "two load balancers that announce VIPs by BGP, four web servers, and a client",
+	namespaces: append([]string{"client", "router"}, append(slicesOf("lb", lbBalancers), slicesOf("b", lbBackends)...)...),
+	check:      checkLB,
+	build:      buildLB,
+}
+
+const (
+	lbBalancers = 2
+	lbBackends  = 4
+	// Numbers of the networks: of the client, and the ones before the first balancer's and the first backend's.
+	lbNetClient    = 1
+	lbNetBalancers = 10
+	lbNetBackends  = 20
+	// lbRoom is how much longer packets may be where they are encapsulated: IPv6 and UDP.
+	lbRoom = 48
+	// lbTimeout bounds each step.
+	lbTimeout = time.Minute
+	// AS numbers (RFC 5398).
+	asLBRouter    = 64496
+	asLBBalancers = 64497
+)
+
+// The addresses of the service (RFC 5737, RFC 3849).
+var (
+	lbVIP4 = netip.MustParseAddr("203.0.113.80")
+	lbVIP6 = netip.MustParseAddr("2001:db8:80::80")
+)
+
+// LB describes what the topology lb has built.
+type LB struct {
+	VIP4 netip.Addr `json:"vip4"`
+	VIP6 netip.Addr `json:"vip6"`
+	// Configs are the configuration files of the balancers, by namespace.
+	Configs map[string]string `json:"configs"`
+}
+
+// slicesOf numbers a name from 1.
+func slicesOf(name string, n int) []string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf("%s%d", name, i+1))
+	}
+	return all
+}
+
+func checkLB(o Options) error {
+	if len(o.Routers) > 0 || o.SegmentSwitch || o.BFD != 0 || o.Forward || o.IPv6 || o.Routes != (Routes{}) || o.Plain || o.StaticNeighbours {
+		return errors.New("options of the other topologies have no place in it")
+	}
+	if o.Timeout < 0 {
+		return errors.New("a time must not be negative")
+	}
+	if o.MTU > 3400 { // above it veths take programs for frames of several buffers only, and no redirects between them
+		return fmt.Errorf("MTU %d: choose 1280 to 3400", o.MTU)
+	}
+	return nil
+}
+
+// lbNet is the network of a namespace's link to router.
+func lbNet(ns string) int {
+	switch {
+	case ns == "client":
+		return lbNetClient
+	case strings.HasPrefix(ns, "lb"):
+		return lbNetBalancers + int(ns[2]-'0')
+	}
+	return lbNetBackends + int(ns[1]-'0')
+}
+
+func buildLB(ctx context.Context, l *Lab, o Options) error {
+	if o.Timeout == 0 {
+		o.Timeout = lbTimeout
+	}
+	if err := l.needPrograms("bird", "birdc", "curl"); err != nil {
+		return err
+	}
+	w := waiter{lab: l, out: o.Out, timeout: o.Timeout}
+	l.LB = &LB{VIP4: lbVIP4, VIP6: lbVIP6, Configs: map[string]string{}}
+	return firstError(
+		func() error { return l.wireLB(o) },
+		func() error { return l.startLBRouter() },
+		func() error { return l.startLBBackends(ctx, w) },
+		func() error { return l.startLBBalancers(ctx, w) },
+		func() error { return l.waitVIPs(ctx, w) },
+		func() error { return l.waitAnswers(ctx, w) },
+	)
+}
+
+// wireLB joins everybody to router. Encapsulated packets are longer than the client's.
+func (l *Lab) wireLB(o Options) error {
+	for _, ns := range l.Namespaces {
+		if ns.Name == "router" {
+			continue
+		}
+		k := lbNet(ns.Name)
+		wire := o
+		if ns.Name != "client" {
+			wire.MTU += lbRoom
+		}
+		err := l.addPair(
+			end{ns: "router", name: "to-" + ns.Name, addrs: both(k, 1)},
+			end{ns: ns.Name, name: "to-router", addrs: both(k, 2)}, wire)
+		if err != nil {
+			return err
+		}
+		if err := l.Do(ns.Name, func() error { return defaultRoutes(k, 1) }); err != nil {
+			return err
+		}
+	}
+	progress(o.Out, "veth pairs from router to everybody")
+	return l.Do("router", func() error {
+		return join(writeSysctl("ipv4/ip_forward", "1"), writeSysctl("ipv6/conf/all/forwarding", "1"),
+			// Flows are spread by ports as well.
+			writeSysctl("ipv4/fib_multipath_hash_policy", "1"), writeSysctl("ipv6/fib_multipath_hash_policy", "1"))
+	})
+}
+
+func (l *Lab) startLBRouter() error {
+	if err := writeFile(l.birdConfig("router"), lbRouterConfig(l.birdSocket("router"))); err != nil {
+		return err
+	}
+	return l.startBIRD("router")
+}
+
+// lbHTTPPort is that of the service.
+const lbHTTPPort = 80
+
+// startLBBackends gives each backend the VIPs, the end of the tunnels and a web server.
+func (l *Lab) startLBBackends(ctx context.Context, w waiter) error {
+	for _, ns := range slicesOf("b", lbBackends) {
+		err := l.Do(ns, func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return fmt.Errorf("find the loopback interface: %w", err)
+			}
+			return addAddrs(lo, []netip.Prefix{netip.PrefixFrom(lbVIP4, 32), netip.PrefixFrom(lbVIP6, 128)})
+		})
+		if err != nil {
+			return fmt.Errorf("give %s the VIPs: %w", ns, err)
+		}
+		if _, err := l.Run(ctx, ns, l.Culvert, "lb", "decap", "to-router"); err != nil {
+			return err
+		}
+		if err := l.StartWebServer(ns); err != nil {
+			return err
+		}
+	}
+	for _, ns := range slicesOf("b", lbBackends) {
+		err := w.until(ctx, "web server in "+ns, func(ctx context.Context) (bool, string) {
+			answer, err := l.Run(ctx, ns, "curl", "-sS", "-m", "1", "http://127.0.0.1/")
+			if err != nil {
+				return false, oneLine(err.Error())
+			}
+			name := strings.TrimSpace(string(answer))
+			return name == ns, "answers as " + name
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WebProcess is the name of a backend's web server among the processes, CulvertProcess that of a balancer's culvert.
+func WebProcess(ns string) string     { return ns + "-web" }
+func CulvertProcess(ns string) string { return ns + "-culvert" }
+
+// StartWebServer starts the web server of a backend, which answers with the backend's name.
+func (l *Lab) StartWebServer(ns string) error {
+	return l.spawn(WebProcess(ns), ns, l.Culvert, "lab", "web", "--listen", fmt.Sprintf(":%d", lbHTTPPort), ns)
+}
+
+func (l *Lab) startLBBalancers(ctx context.Context, w waiter) error {
+	for _, ns := range slicesOf("lb", lbBalancers) {
+		config := l.file(ns + ".toml")
+		l.LB.Configs[ns] = config
+		if err := writeFile(config, lbConfig(ns)); err != nil {
+			return err
+		}
+		if err := l.startCulvert(ctx, w, ns, config, "to-router"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StartBalancer starts culvert again in the namespace of a balancer.
+func (l *Lab) StartBalancer(ns string) error {
+	return l.spawn(CulvertProcess(ns), ns, l.Culvert, "run", "-c", l.LB.Configs[ns])
+}
+
+// waitVIPs waits until router has a way to each VIP over both balancers.
+func (l *Lab) waitVIPs(ctx context.Context, w waiter) error {
+	for _, vip := range []netip.Addr{lbVIP4, lbVIP6} {
+		err := w.until(ctx, "routes to "+vip.String(), func(context.Context) (bool, string) {
+			n, err := l.WaysTo("router", vip)
+			if err != nil {
+				return false, oneLine(err.Error())
+			}
+			return n == lbBalancers, fmt.Sprintf("%d of %d balancers", n, lbBalancers)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WaysTo counts the next hops of the route to exactly one address in a namespace.
+func (l *Lab) WaysTo(ns string, addr netip.Addr) (n int, err error) {
+	err = l.Do(ns, func() error {
+		family := netlink.FAMILY_V4
+		if addr.Is6() {
+			family = netlink.FAMILY_V6
+		}
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: netlink.NewIPNet(addr.AsSlice())}, netlink.RT_FILTER_DST)
+		if err != nil {
+			return fmt.Errorf("list the routes to %s: %w", addr, err)
+		}
+		for _, r := range routes {
+			n += max(1, len(r.MultiPath))
+		}
+		return nil
+	})
+	return n, err
+}
+
+// waitAnswers waits until the client is served by all backends, over both families.
+func (l *Lab) waitAnswers(ctx context.Context, w waiter) error {
+	for _, url := range []string{lbURL(lbVIP4), lbURL(lbVIP6)} {
+		seen := map[string]bool{}
+		err := w.until(ctx, url, func(ctx context.Context) (bool, string) {
+			answer, err := l.Run(ctx, "client", "curl", "-sS", "-m", "1", url)
+			if err != nil {
+				return false, oneLine(err.Error())
+			}
+			seen[strings.TrimSpace(string(answer))] = true
+			return len(seen) == lbBackends, fmt.Sprintf("%d of %d backends have answered", len(seen), lbBackends)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func lbURL(vip netip.Addr) string {
+	return fmt.Sprintf("http://%s/", netip.AddrPortFrom(vip, lbHTTPPort))
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// webPatience bounds how long a client may take for its headers.
+const webPatience = 10 * time.Second
+
+// ServeWeb is the web server of the topology lb, until ctx ends. It answers
+//
+//	GET /           with its name
+//	GET /bytes/N    with N bytes, which depend on nothing but their place
+//	POST /          with how many bytes came, and their SHA-256
+//	GET /health     with the status that PUT /health has set, 200 at first
+func ServeWeb(ctx context.Context, listen, name string) error {
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", listen, err)
+	}
+	server := &http.Server{Handler: webHandler(name), ReadHeaderTimeout: webPatience}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(listener); ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve on %s: %w", listen, err)
+	}
+	return nil
+}
+
+func webHandler(name string) http.Handler {
+	var status atomic.Int64
+	status.Store(http.StatusOK)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, name) })
+	mux.HandleFunc("POST /{$}", func(w http.ResponseWriter, r *http.Request) {
+		sum := sha256.New()
+		n, err := io.Copy(sum, r.Body)
+		if err != nil {
+			return // the client has gone
+		}
+		fmt.Fprintf(w, "%s %d %x\n", name, n, sum.Sum(nil))
+	})
+	mux.HandleFunc("GET /bytes/{n}", func(w http.ResponseWriter, r *http.Request) {
+		n, err := strconv.ParseInt(r.PathValue("n"), 10, 64)
+		if err != nil || n < 0 {
+			http.Error(w, "how many bytes?", http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
+		_, _ = io.CopyN(w, &WebBytes{}, n) // fails when the client has gone
+	})
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(status.Load())) })
+	mux.HandleFunc("PUT /health", func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(io.LimitReader(r.Body, 4))
+		code, convErr := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil || convErr != nil || code < 200 || code > 599 {
+			http.Error(w, "give a status from 200 to 599", http.StatusBadRequest)
+			return
+		}
+		status.Store(int64(code))
+	})
+	return mux
+}
+
+// WebBytes reads what GET /bytes/N answers, without an end.
+type WebBytes struct{ at uint64 }
+
+// Read fills p.
+func (b *WebBytes) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = byte(b.at * 2654435761 >> 24)
+		b.at++
+	}
+	return len(p), nil
+}

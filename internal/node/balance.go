@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"culvert/internal/announce"
+	"culvert/internal/balance"
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+)
+
+// wantedBalance is the [balance] table of a file: nothing in it can be wrong in itself any more.
+type wantedBalance struct {
+	state   balance.State
+	options datapath.BalanceOptions
+	bgp     *announce.Options // nil if nothing is announced
+	file    *config.Balance
+}
+
+// compileBalance reads a [balance] table; nil for a file without one.
+func compileBalance(n *config.Node) (*wantedBalance, error) {
+	c := n.Balance
+	if c == nil {
+		return nil, nil
+	}
+	w := &wantedBalance{file: c, options: datapath.BalanceOptions{
+		RingSize: c.RingSize, Flows: c.Flows, InsertRate: c.InsertRate, VIPs: c.VIPs, Members: c.Backends, Seed: seedWords(c.Seed),
+	}}
+	err := durations(c, map[string]said{
+		"tcp_timeout": {c.TCPTimeout, &w.options.IdleTCP}, "udp_timeout": {c.UDPTimeout, &w.options.IdleUDP},
+		"syn_timeout": {c.SYNTimeout, &w.options.IdleNew},
+	})
+	if err != nil {
+		return nil, err
+	}
+	options, err := w.options.Normal()
+	if err != nil {
+		return nil, c.Locate("", fmt.Errorf("[balance]: %w", err))
+	}
+	w.options = *options
+	for _, s := range []struct {
+		key, text string
+		prefix    *netip.Prefix
+	}{{balance.PartSource4, c.Source4, &w.state.Source4}, {balance.PartSource6, c.Source6, &w.state.Source6}} {
+		if s.text == "" {
+			continue
+		}
+		if *s.prefix, err = parseSource(s.text); err != nil {
+			return nil, c.Locate(s.key, fmt.Errorf("%s = %q: %w", s.key, s.text, err))
+		}
+	}
+	for _, v := range c.VIP {
+		vip, err := compileVIP(v)
+		if err != nil {
+			return nil, err
+		}
+		w.state.VIPs = append(w.state.VIPs, vip)
+	}
+	if err := w.locate(w.state.Validate(w.options)); err != nil {
+		return nil, err
+	}
+	w.bgp, err = compileBGP(c.BGP)
+	return w, err
+}
+
+// said is a time to be read.
+type said struct {
+	from string
+	to   *time.Duration
+}
+
+// durations reads the times that keys of the table at l have.
+func durations(l interface{ Locate(string, error) error }, of map[string]said) (err error) {
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		if *of[key].to, err = config.Duration(l, key, of[key].from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seedWords makes the key of rings from the seed's text: the same on all machines.
+func seedWords(text string) (words [6]uint32) {
+	sum := sha256.Sum256([]byte(text))
+	for n := range words {
+		words[n] = binary.BigEndian.Uint32(sum[4*n:])
+	}
+	return words
+}
+
+func parseSource(text string) (netip.Prefix, error) {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return p, nil
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, errors.New("use a prefix, as 10.200.0.0/16, or an address")
+	}
+	return netip.PrefixFrom(a, a.BitLen()), nil
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func compileVIP(c config.BalanceVIP) (v balance.VIP, err error) {
+	proto, err := balance.ParseProtocol(c.Protocol)
+	if err != nil {
+		return v, c.Locate(balance.PartProtocol, fmt.Errorf("VIP %s: %w", c.Address, err))
+	}
+	service, err := balance.NewService(c.Address, proto)
+	if err != nil {
+		return v, c.Locate(balance.PartAddress, err)
+	}
+	v = balance.VIP{
+		Service: service, Hash: or(c.Hash, balance.HashFlow), OnFailure: or(c.OnFailure, balance.FailKeep),
+		Encap: or(c.Encapsulation, balance.EncapIPIP), File: true,
+	}
+	for _, f := range []struct {
+		key  string
+		n    int
+		into *uint8
+	}{{balance.PartQUIC, c.QUICServerID, &v.ServerID}, {balance.PartConfig, c.QUICConfig, &v.IDConfig}} {
+		if f.n < 0 || f.n > 255 {
+			return v, c.Locate(f.key, fmt.Errorf("VIP %s: %s %d is out of range", service, f.key, f.n))
+		}
+		*f.into = uint8(f.n)
+	}
+	if c.Check != nil {
+		if v.Check, err = compileCheck(c.Check, service); err != nil {
+			return v, err
+		}
+	}
+	for _, r := range c.Backend {
+		b, err := compileBackend(r, v)
+		if err != nil {
+			return v, err
+		}
+		v.Backends = append(v.Backends, b)
+	}
+	return v, nil
+}
+
+// ofVIP is a place in the file that has something of a VIP.
+type ofVIP struct {
+	place interface{ Locate(string, error) error }
+	vip   balance.Service
+}
+
+func (o ofVIP) Locate(key string, err error) error {
+	return o.place.Locate(key, &balance.Error{VIP: o.vip, Err: err})
+}
+
+func compileCheck(c *config.BalanceCheck, of balance.Service) (*balance.Check, error) {
+	check := balance.Check{
+		Type: c.Type, Port: c.Port, Path: c.Path, Host: c.Host, Status: c.Status, Send: c.Send, Expect: c.Expect,
+	}
+	err := durations(ofVIP{c, of}, map[string]said{"interval": {c.Interval, &check.Interval}, "timeout": {c.Timeout, &check.Timeout}})
+	check = check.WithDefaults()
+	if c.Rise != nil {
+		check.Rise = *c.Rise
+	}
+	if c.Fall != nil {
+		check.Fall = *c.Fall
+	}
+	return &check, err
+}
+
+func compileBackend(c config.BalanceReal, v balance.VIP) (b balance.Backend, err error) {
+	if b.Addr, err = netip.ParseAddr(c.Address); err != nil {
+		return b, c.Locate(balance.PartAddress, fmt.Errorf("VIP %s: %q is no address of a backend: write it without a port", v.Service, c.Address))
+	}
+	b.Weight, b.ServerID, b.File = 1, c.ServerID, true
+	if c.Weight != nil {
+		if b.Weight, err = balance.ParseWeight(*c.Weight); err != nil {
+			return b, c.Locate(balance.PartWeight, &balance.Error{VIP: v.Service, Backend: b.Addr, Err: err})
+		}
+	}
+	b.Encap = or(c.Encapsulation, v.Encap)
+	switch {
+	case c.GUEPort != nil:
+		b.GUEPort = *c.GUEPort
+	case b.Encap == balance.EncapGUE:
+		b.GUEPort = balance.GUEPort
+	}
+	return b, nil
+}
+
+// locate puts file, line and column in front of an error; nil stays nil.
+func (w *wantedBalance) locate(err error) error {
+	if err == nil {
+		return nil
+	}
+	var at *balance.Error
+	if !errors.As(err, &at) {
+		return w.file.Locate("", err)
+	}
+	for n := len(w.state.VIPs) - 1; n >= 0; n-- { // of two the second
+		v := w.state.VIPs[n]
+		if v.Service != at.VIP {
+			continue
+		}
+		for m := len(v.Backends) - 1; m >= 0; m-- {
+			if v.Backends[m].Addr == at.Backend {
+				return w.file.VIP[n].Backend[m].Locate(at.Part, err)
+			}
+		}
+		return w.file.VIP[n].Locate(at.Part, err)
+	}
+	return w.file.Locate(at.Part, err)
+}
+
+// merge puts the file's part in the place of an earlier file's.
+func (w *wantedBalance) merge(running balance.State) (balance.State, error) {
+	merged, err := balance.Merge(running, w.state)
+	if err == nil {
+		err = merged.Validate(w.options)
+	}
+	return merged, w.locate(err)
+}
+
+// plan tells, before anything is touched, whether the file's VIPs go together with what was made by hand on the data
+// plane of a name, which may run here already, and returns the options of the new data plane.
+func (w *wantedBalance) plan(name string) (*datapath.BalanceOptions, error) {
+	if w == nil {
+		return nil, nil
+	}
+	running, err := runningBalance(name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.merge(running); err != nil {
+		return nil, err
+	}
+	o := w.options
+	o.Fill = balance.Fill(w.state)
+	return &o, nil
+}
+
+// runningBalance is the load balancer of a data plane that runs here already.
+func runningBalance(name string) (s balance.State, err error) {
+	all, err := datapath.ListHere()
+	if err != nil {
+		return s, nil // to attach will say why
+	}
+	defer closeAll(all)
+	for _, i := range all {
+		if i.Name() != name || i.Balance() == nil {
+			continue
+		}
+		plane, err := i.ViewBalance()
+		if err != nil {
+			return s, err
+		}
+		return balance.Load(plane)
+	}
+	return s, nil
+}
+
+// apply brings the file's VIPs into force: all of them, or nothing.
+func (w *wantedBalance) apply(inst *datapath.Instance) error {
+	if w == nil {
+		return nil
+	}
+	return balance.Edit(inst, func(s *balance.State) error {
+		merged, err := w.merge(*s)
+		*s = merged
+		return err
+	})
+}
+
+// settle finds the ways to backends for a data plane without a process.
+func (w *wantedBalance) settle(ctx context.Context, inst *datapath.Instance, out io.Writer) error {
+	if w == nil {
+		return nil
+	}
+	return settle(ctx, inst, out)
+}
+
+func settle(ctx context.Context, inst *datapath.Instance, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, neighbourWait)
+	defer cancel()
+	missing, err := balance.Resolve(ctx, inst)
+	if err != nil {
+		return err
+	}
+	for _, a := range missing {
+		fmt.Fprintf(out, "no way to backend %s yet: once it answers, attach again\n", a)
+	}
+	return nil
+}

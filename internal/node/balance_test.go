@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"culvert/internal/balance"
+	"culvert/internal/config"
+)
+
+const (
+	balanceHead = "interfaces = [\"a\"]\n[balance]\n"
+	balanceVIP  = "[[balance.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"
+	balanceReal = "[[balance.vip.backend]]\naddress = \"10.0.0.11\"\n"
+	balanceBGP  = "[balance.bgp]\nasn = 65001\nrouter_id = \"10.0.0.1\"\n"
+	neighbor    = "[[balance.bgp.neighbor]]\naddress = \"10.0.0.9\"\nasn = 65000\n"
+)
+
+func compile(t *testing.T, text string) (*wantedBalance, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "c.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return compileBalance(n)
+}
+
+// TestBalanceErrors: what is wrong with a [balance] table is told with its place.
+func TestBalanceErrors(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"flows = -1\n", "c.toml:2:2: [balance]: -1 flows in the flow table"},
+		{"udp_timeout = \"soon\"\n", "c.toml:3:15: udp_timeout = \"soon\" is no time: write it as 500ms"},
+		{"tcp_timeout = \"10h\"\n", "c.toml:2:2: [balance]: idle time of TCP of 10h0m0s"},
+		{"source4 = \"here\"\n", "c.toml:3:11: source4 = \"here\": use a prefix"},
+		{"source4 = \"fd00::/64\"\n", "c.toml:3:11: source4 = \"fd00::/64\": it is of the other family"},
+		{strings.Replace(balanceVIP, "\"tcp\"", "\"sctp\"", 1), "c.toml:5:12: VIP 192.0.2.1:80: \"sctp\" is no protocol of a VIP"},
+		{strings.Replace(balanceVIP, ":80", ":0", 1), "c.toml:4:11: \"192.0.2.1:0\" has port 0"},
+		{balanceVIP + balanceVIP, "c.toml:7:11: VIP 192.0.2.1:80/tcp: it is there twice"},
+		{balanceVIP + "hash = \"x\"\n", "c.toml:6:8: VIP 192.0.2.1:80/tcp: hash \"x\": use flow or source"},
+		{balanceVIP + "quic_server_id = 999\n", "c.toml:6:18: VIP 192.0.2.1:80/tcp: quic_server_id 999 is out of range"},
+		{balanceVIP + "quic_server_id = 2\n", "c.toml:6:18: VIP 192.0.2.1:80/tcp: quic_server_id goes with UDP"},
+		{balanceVIP + "[balance.vip.check]\ntype = \"icmp\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: type \"icmp\" of check"},
+		{balanceVIP + "[balance.vip.check]\ntype = \"tcp\"\nrise = 0\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: rise 0 of check: use 1 to"},
+		{balanceVIP + "[balance.vip.check]\ntype = \"tcp\"\ninterval = \"1\"\n", "c.toml:8:12: VIP 192.0.2.1:80/tcp: interval = \"1\" is no time"},
+		{balanceVIP + "[balance.vip.check]\ntype = \"tcp\"\ntimeout = \"2s\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: timeout 2s of check: use 10ms to its interval of 1s"},
+		{balanceVIP + strings.Replace(balanceReal, "11", "11:80", 1), "c.toml:7:11: VIP 192.0.2.1:80/tcp: \"10.0.0.11:80\" is no address of a backend"},
+		{balanceVIP + balanceReal + "weight = -1\n", "c.toml:8:10: VIP 192.0.2.1:80/tcp: backend 10.0.0.11: weight -1: use 0 to 65535"},
+		{balanceVIP + balanceReal + balanceReal, "c.toml:9:11: VIP 192.0.2.1:80/tcp: backend 10.0.0.11: it is there twice"},
+		{balanceVIP + strings.Replace(balanceReal, "10.0.0.11", "fd00::1", 1) + "encapsulation = \"l2\"\n",
+			"c.toml:8:17: VIP 192.0.2.1:80/tcp: backend fd00::1: l2 cannot reach a backend of another family"},
+		{"vips = 1\n" + balanceVIP + strings.Replace(balanceVIP, "tcp", "udp", 1), "c.toml:7:3: VIP 192.0.2.1:80/udp: one VIP more than the 1 there is room for"},
+		{balanceBGP + "hold_time = \"1s\"\n" + neighbor, "c.toml:3:2: BGP: hold time 1s"},
+		{balanceBGP + "communities = [\"no\"]\n" + neighbor, "c.toml:6:1: \"no\" is no community: write it as 65001:100"},
+		{balanceBGP + neighbor + neighbor, "c.toml:3:2: BGP neighbour 10.0.0.9: it is there twice"},
+	} {
+		_, err := compile(t, balanceHead+tt.text)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v, want %q", tt.text, err, tt.want)
+		}
+	}
+}
+
+func TestBalanceCompiled(t *testing.T) {
+	w, err := compile(t, balanceHead+"seed = \"x\"\nsource6 = \"fd00::1\"\nudp_timeout = \"90s\"\n"+balanceVIP+"encapsulation = \"gue\"\n"+
+		"[balance.vip.check]\ntype = \"http\"\nrise = 3\ninterval = \"2s\"\n"+balanceReal+strings.Replace(balanceReal, "11", "12", 1)+"encapsulation = \"l2\"\nweight = 0\n"+
+		balanceBGP+"communities = [\"65001:100\"]\nhold_time = \"30s\"\n"+neighbor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := w.state.VIPs[0]
+	if v.Hash != balance.HashFlow || v.OnFailure != balance.FailKeep || v.Check.Rise != 3 || v.Check.Fall != 2 || v.Check.Interval != 2*time.Second {
+		t.Errorf("got %+v", v)
+	}
+	if a, b := v.Backends[0], v.Backends[1]; a.Encap != "gue" || a.GUEPort != 6080 || a.Weight != 1 || b.Encap != "l2" || b.GUEPort != 0 || b.Weight != 0 {
+		t.Errorf("got %+v and %+v", a, b)
+	}
+	other, err := compile(t, balanceHead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := compile(t, balanceHead+"seed = \"culvert\"\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.options.Seed == other.options.Seed || same.options.Seed != other.options.Seed || w.options.IdleUDP != 90*time.Second || w.state.Source6.Bits() != 128 {
+		t.Errorf("got %+v", w.options)
+	}
+	if w.bgp.Communities[0] != 65001<<16|100 || w.bgp.HoldTime != 30*time.Second || other.bgp != nil {
+		t.Errorf("got %+v", w.bgp)
+	}
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"culvert/internal/announce"
+	"culvert/internal/balance"
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+)
+
+// withdrawWait bounds how long neighbours are told that nothing is announced any more.
+const withdrawWait = 3 * time.Second
+
+// compileBGP reads a [balance.bgp] table; nil for a file without one.
+func compileBGP(c *config.BalanceBGP) (*announce.Options, error) {
+	if c == nil {
+		return nil, nil
+	}
+	o := &announce.Options{ASN: c.ASN, RouterID: c.RouterID, MED: c.MED}
+	if err := durations(c, map[string]said{"hold_time": {c.HoldTime, &o.HoldTime}}); err != nil {
+		return nil, err
+	}
+	for _, text := range c.Communities {
+		community, err := parseCommunity(text)
+		if err != nil {
+			return nil, c.Locate("communities", err)
+		}
+		o.Communities = append(o.Communities, community)
+	}
+	for _, r := range c.Neighbor {
+		o.Neighbors = append(o.Neighbors, announce.Neighbor{
+			Address: r.Address, ASN: r.ASN, LocalAddress: r.LocalAddress, Password: r.Password, Multihop: r.Multihop,
+			NextHop4: r.NextHop4, NextHop6: r.NextHop6,
+		})
+	}
+	if err := o.Check(); err != nil {
+		return nil, c.Locate("", err)
+	}
+	return o, nil
+}
+
+// parseCommunity reads "65001:100".
+func parseCommunity(text string) (uint32, error) {
+	upper, lower, _ := strings.Cut(text, ":")
+	u, err := strconv.ParseUint(upper, 10, 16)
+	l, err2 := strconv.ParseUint(lower, 10, 16)
+	if errors.Join(err, err2) != nil {
+		return 0, fmt.Errorf("%q is no community: write it as 65001:100", text)
+	}
+	return uint32(u<<16 | l), nil
+}
+
+// serve keeps the load balancer in step, and its VIPs announced, until ctx ends.
+func (w *wantedBalance) serve(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
+	o := balance.Options{Instance: inst, Log: log}
+	if w.bgp == nil {
+		return balance.Run(ctx, o)
+	}
+	bgp := *w.bgp
+	bgp.Log = log
+	// It ends after what it announces has been withdrawn, and so not with ctx.
+	speaker, err := announce.Start(context.WithoutCancel(ctx), bgp)
+	if err != nil {
+		return err
+	}
+	o.Announcer = speaker
+	err = balance.Run(ctx, o)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWait)
+	defer cancel()
+	return errors.Join(err, speaker.Close(ctx))
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"culvert/internal/balance"
+	"culvert/internal/datapath"
+)
+
+// Balancer is a load balancer to be changed.
+type Balancer struct {
+	// On names the data plane, "" for the only one here that balances load.
+	On  string
+	Out io.Writer
+}
+
+// open opens the data plane.
+func (b Balancer) open() (*datapath.Instance, error) {
+	all, err := datapath.ListHere()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	var found []*datapath.Instance
+	for _, i := range all {
+		if i.Balance() == nil || b.On != "" && i.Name() != b.On {
+			i.Close()
+			continue
+		}
+		names, found = append(names, i.Name()), append(found, i)
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		closeAll(found)
+		slices.Sort(names)
+		return nil, &UsageError{fmt.Errorf("there are %d load balancers here: say --on with one of %s", len(found), strings.Join(names, ", "))}
+	case b.On != "":
+		return nil, fmt.Errorf("no data plane %s that balances load in this network namespace: see 'culvert status'", b.On)
+	}
+	return nil, errors.New("no load balancer in this network namespace: start one with 'culvert run -c FILE', where FILE has a [balance] table")
+}
+
+// UsageError is for a question that is wrong as it stands.
+type UsageError struct{ err error }
+
+func (e *UsageError) Error() string { return e.err.Error() }
+
+func (e *UsageError) Unwrap() error { return e.err }
+
+// edit has the load balancer changed, and tells what has become of what.
+func (b Balancer) edit(ctx context.Context, what string, change func(*balance.State) (file bool, err error)) error {
+	inst, err := b.open()
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	var file bool
+	err = balance.Edit(inst, func(s *balance.State) (err error) {
+		file, err = change(s)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(b.Out, what)
+	if file {
+		fmt.Fprintln(b.Out, "the configuration file says otherwise: what it says comes back when it is read again")
+	}
+	if inst.Served() {
+		return nil // the process finds the ways to new backends
+	}
+	return settle(ctx, inst, b.Out)
+}
+
+// AddVIP makes a VIP without backends.
+func (b Balancer) AddVIP(ctx context.Context, k balance.Service, s balance.VIPSpec) error {
+	return b.edit(ctx, fmt.Sprintf("VIP %s added", k), func(state *balance.State) (bool, error) { return false, state.AddVIP(k, s) })
+}
+
+// SetVIP changes a VIP.
+func (b Balancer) SetVIP(ctx context.Context, k balance.Service, s balance.VIPSpec) error {
+	return b.edit(ctx, fmt.Sprintf("VIP %s changed", k), func(state *balance.State) (bool, error) { return state.SetVIP(k, s) })
+}
+
+// DeleteVIP deletes a VIP with its backends.
+func (b Balancer) DeleteVIP(ctx context.Context, k balance.Service) error {
+	return b.edit(ctx, fmt.Sprintf("VIP %s deleted", k), func(state *balance.State) (bool, error) { return state.DeleteVIP(k) })
+}
+
+// AddBackend gives a VIP another backend.
+func (b Balancer) AddBackend(ctx context.Context, k balance.Service, a netip.Addr, s balance.BackendSpec) error {
+	return b.edit(ctx, fmt.Sprintf("VIP %s: backend %s added", k, a), func(state *balance.State) (bool, error) {
+		return false, state.AddBackend(k, a, s)
+	})
+}
+
+// SetBackend changes a backend.
+func (b Balancer) SetBackend(ctx context.Context, k balance.Service, a netip.Addr, s balance.BackendSpec) error {
+	return b.edit(ctx, fmt.Sprintf("VIP %s: backend %s changed", k, a), func(state *balance.State) (bool, error) {
+		return state.SetBackend(k, a, s)
+	})
+}
+
+// DeleteBackend takes a backend from a VIP.
+func (b Balancer) DeleteBackend(ctx context.Context, k balance.Service, a netip.Addr) error {
+	return b.edit(ctx, fmt.Sprintf("VIP %s: backend %s deleted", k, a), func(state *balance.State) (bool, error) {
+		return state.DeleteBackend(k, a)
+	})
+}
+
+// Drain drains a backend, or with an invalid address the VIP; or takes that back.
+func (b Balancer) Drain(ctx context.Context, k balance.Service, a netip.Addr, drained bool) error {
+	what := fmt.Sprintf("VIP %s", k)
+	if a.IsValid() {
+		what += fmt.Sprintf(": backend %s", a)
+	}
+	said := map[bool]string{true: " is drained", false: " is not drained any more"}[drained]
+	return b.edit(ctx, what+said, func(state *balance.State) (bool, error) { return false, state.Drain(k, a, drained) })
+}
+
+// Balancers lists the data planes of this network namespace that balance load, for a shell to complete.
+func Balancers() []string {
+	return collect(datapath.ListHere, func(i *datapath.Instance) []string {
+		if i.Balance() == nil {
+			return nil
+		}
+		return []string{i.Name()}
+	})
+}
+
+// BalanceVIPs lists their VIPs.
+func BalanceVIPs() []string {
+	return ofBalance(func(v balance.VIP) []string { return []string{v.Service.String()} })
+}
+
+// BalanceBackends lists the backends of a VIP.
+func BalanceBackends(vip string) []string {
+	return ofBalance(func(v balance.VIP) (names []string) {
+		if v.Service.String() == vip {
+			for _, b := range v.Backends {
+				names = append(names, b.Addr.String())
+			}
+		}
+		return names
+	})
+}
+
+func ofBalance(names func(balance.VIP) []string) []string {
+	return collect(datapath.ListHere, func(i *datapath.Instance) (all []string) {
+		p, err := i.ViewBalance()
+		if err != nil {
+			return nil
+		}
+		s, err := balance.Load(p)
+		if err != nil {
+			return nil
+		}
+		for _, v := range s.VIPs {
+			all = append(all, names(v)...)
+		}
+		return all
+	})
+}
