@@ -7,8 +7,8 @@
 
 /*
  * The way that most packets take, in a piece: whole packets of TCP and UDP, of a flow that the table has, to a member that
- * is there. The functions that are verified by themselves do the rest; to call them costs as much as to
- * find a flow.
+ * is there. It is made again here, shorter, because balance_decide and balance_leave, which do the rest, took a hundred
+ * instructions more.
  */
 
 /* Whether a packet may be so simple. */
