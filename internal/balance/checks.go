@@ -127,11 +127,11 @@ func (c *checks) down(was map[datapath.BalanceOwner]bool) map[datapath.BalanceOw
 	return now
 }
 
-// text says what has failed last.
-func (c *checks) text(owner datapath.BalanceOwner) string {
+// result is what is known of a backend.
+func (c *checks) result(owner datapath.BalanceOwner) health.Result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.results[owner].Text
+	return c.results[owner]
 }
 
 // keep writes what has been found for others to read. What cannot be written is lost: the next finding comes soon.

@@ -268,9 +268,8 @@ func TestObstacles(t *testing.T) {
 		if got := s.obstacle(v, b, l); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		announced := s.announced(l)
-		if (len(announced) == 1) != (want == "") {
-			t.Errorf("announced: %v", announced)
+		if s.takes(v, l) != (want == "") {
+			t.Errorf("it takes new flows: %v", s.takes(v, l))
 		}
 	}
 	expect("")
@@ -292,25 +291,4 @@ func TestObstacles(t *testing.T) {
 	expect("")
 	l.ways[b.Addr] = way{}
 	expect("there is no way to it")
-}
-
-// TestAnnounced: an address is announced while one of its VIPs is in service.
-func TestAnnounced(t *testing.T) {
-	s := numbered(t, State{}, vip(t, "192.0.2.1:80/tcp", "10.0.0.11"), vip(t, "192.0.2.1:53/udp", "10.0.0.12"), vip(t, "2001:db8::1/tcp", "10.0.0.11"))
-	l := allUp(&s)
-	expect := func(want string) {
-		t.Helper()
-		if got := fmt.Sprint(s.announced(l)); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-	}
-	expect("[192.0.2.1/32 2001:db8::1/128]")
-	s.VIPs[0].Drained = true
-	expect("[192.0.2.1/32 2001:db8::1/128]")
-	s.VIPs[1].Backends[0].Weight = 0
-	expect("[2001:db8::1/128]")
-	s.VIPs[0].Drained = false
-	expect("[192.0.2.1/32 2001:db8::1/128]")
-	delete(l.ways, netip.MustParseAddr("10.0.0.11"))
-	expect("[]")
 }

@@ -4,7 +4,6 @@ package balance
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -52,6 +51,7 @@ type runner struct {
 	// What follows belongs to the goroutine of run.
 	health    *checks
 	targets   map[netip.Addr]*nexthop.Target
+	settling  settling
 	announced []netip.Prefix
 	told      bool // that of announced
 	detached  bool
@@ -102,6 +102,7 @@ func (r *runner) run(ctx context.Context) error {
 			due, serial = r.step(ctx) != nil, now
 		}
 		r.health.keep(r.plane)
+		r.settle()
 		if !r.told {
 			r.announce(ctx)
 		}
@@ -125,7 +126,7 @@ func (r *runner) look() (changed bool) {
 	was := r.detached
 	r.detached = len(r.Instance.AttachedNow()) == 0
 	if r.detached && !was {
-		r.announced, r.told = nil, false
+		r.settling = settling{}
 	}
 	return r.detached != was
 }
@@ -169,9 +170,7 @@ func (r *runner) sync(ctx context.Context, p *datapath.BalancePlane) error {
 		return err
 	}
 	r.tell(&s, old, now)
-	if prefixes := s.announced(now); !slices.Equal(prefixes, r.announced) {
-		r.announced, r.told = prefixes, false
-	}
+	r.settling.update(&s, old, now)
 	return nil
 }
 
@@ -232,40 +231,13 @@ func (r *runner) tell(s *State, old, now live) {
 			case is == "":
 				r.Log.Info("backend is up", "vip", v.Service, "backend", b.Addr)
 			default:
-				r.Log.Warn("backend is down", "vip", v.Service, "backend", b.Addr, "why", is, "check", r.health.text(b.Owner))
+				r.Log.Warn("backend is down", "vip", v.Service, "backend", b.Addr, "why", is, "check", r.health.result(b.Owner).Text)
 			}
 		}
 		if was, is := s.takes(&v, old), s.takes(&v, now); was && !is {
 			r.Log.Warn("no backend takes new flows: they go to the kernel", "vip", v.Service)
 		}
 	}
-}
-
-// announced are the addresses of VIPs of which at least one has somebody who takes new flows, and is not drained.
-func (s *State) announced(l live) []netip.Prefix {
-	var all []netip.Prefix
-	for _, v := range s.VIPs {
-		if !v.Drained && s.takes(&v, l) {
-			all = append(all, netip.PrefixFrom(v.Service.Addr, v.Service.Addr.BitLen()))
-		}
-	}
-	slices.SortFunc(all, netip.Prefix.Compare)
-	return slices.Compact(all)
-}
-
-// announce tells the routers; what fails is tried again.
-func (r *runner) announce(ctx context.Context) {
-	if r.Announcer == nil {
-		r.told = true
-		return
-	}
-	err := r.Announcer.Set(ctx, r.announced)
-	r.failing(ctx, "announcing VIPs", err)
-	if err != nil {
-		return
-	}
-	r.told = true
-	r.Log.Info("announced", "vips", fmt.Sprint(r.announced))
 }
 
 // Resolve finds the ways to all backends once, as far as they answer until ctx ends, for a data plane that nobody keeps in

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -101,8 +102,7 @@ func numbered(v6 bool, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 51, byte(n >> 8), byte(n)})
 }
 
-// testUpgrade ends culvert on a balancer, and starts another binary with other sizes, and then the first one again, under
-// load: connections do not notice.
+// testUpgrade exchanges culvert on a balancer, and the sizes of its tables, under load: connections do not notice.
 func (b *balanced) testUpgrade() {
 	w := b.load()
 	config := b.lab.LB.Configs["lb1"]
@@ -115,16 +115,18 @@ func (b *balanced) testUpgrade() {
 	}()
 	other := filepath.Join(b.TempDir(), "culvert")
 	check(b.T, copyFile(other, binary))
+	configure := func(more string) {
+		check(b.T, os.WriteFile(config, []byte(strings.Replace(string(before), "[balance]\n", "[balance]\n"+more, 1)), 0o600))
+	}
+
+	b.Log("another binary, with a flow table of another size, and back")
 	was := xdpProgram(b.T, b.lab, "lb1", "to-router")
-	for _, step := range []struct{ binary, more string }{
-		{other, "flows = 50000\nring_size = 4099\n"},
-		{binary, ""},
-	} {
+	for _, step := range []struct{ binary, more string }{{other, "flows = 50000\n"}, {binary, ""}} {
 		b.end("lb1", syscall.SIGTERM)
 		b.awaitWays(1, 1)
 		w.moves()
 		b.lab.Culvert = step.binary
-		check(b.T, os.WriteFile(config, []byte(strings.Replace(string(before), "[balance]\n", "[balance]\n"+step.more, 1)), 0o600))
+		configure(step.more)
 		b.begin("lb1")
 		w.moves()
 		now := xdpProgram(b.T, b.lab, "lb1", "to-router")
@@ -132,10 +134,31 @@ func (b *balanced) testUpgrade() {
 			b.Errorf("the program on the interface is %d, before it was %d", now, was)
 		}
 		was = now
-		size := 65537
-		if step.more != "" {
-			size = 4099
-		}
+	}
+
+	b.Log("another process takes over from one that is killed")
+	b.end("lb2", syscall.SIGKILL)
+	b.awaitWays(1, 1)
+	w.moves()
+	b.begin("lb2")
+	w.moves()
+
+	// Rings of another size choose other backends: the balancer is alone while it has them, and what keeps the connections
+	// together is its flow table. The route that it has in reserve leaves no gap.
+	b.Log("rings of another size on a balancer that is alone")
+	b.reserve("add")
+	defer b.reserve("del")
+	b.end("lb2", syscall.SIGTERM)
+	b.awaitWays(2, 2) // the one in reserve is one of them
+	w.moves()
+	for _, size := range []int{4099, 65537} {
+		b.end("lb1", syscall.SIGTERM)
+		b.awaitWays(1, 1)
+		w.moves()
+		configure(fmt.Sprintf("ring_size = %d\n", size))
+		check(b.T, b.lab.StartBalancer("lb1"))
+		b.awaitWays(2, 2)
+		w.moves()
 		b.view("lb1", func(p *datapath.BalancePlane, _ balance.State) error {
 			if got := p.Options().RingSize; got != size {
 				b.Errorf("rings have %d positions, want %d", got, size)
@@ -143,11 +166,18 @@ func (b *balanced) testUpgrade() {
 			return nil
 		})
 	}
-	b.Log("another process takes over from one that is killed")
-	b.end("lb2", syscall.SIGKILL)
-	b.begin("lb2")
+	check(b.T, b.lab.StartBalancer("lb2"))
+	b.awaitWays(3, 3)
 	w.moves()
 	w.end()
+}
+
+// reserve adds or deletes routes to the VIPs over lb1 that count when there are no better ones.
+func (b *balanced) reserve(verb string) {
+	b.Helper()
+	for n, gateway := range []string{"198.18.11.2", "2001:db8:11::2"} {
+		b.ip("router", "route", verb, b.webVIPs()[n].Addr().String(), "via", gateway, "metric", "1000")
+	}
 }
 
 func copyFile(to, from string) error {
@@ -175,6 +205,7 @@ func (b *balanced) testVIPDrained() {
 	b.lbOn("lb2", "drain", "VIP")
 	b.awaitWays(0, 1)
 	b.lbOn("lb2", "undrain", "VIP")
+	b.awaitWays(1, 2)
 	b.lbOn("lb1", "drain", "VIP")
 	b.awaitWays(1, 1)
 	w.moves()

@@ -50,6 +50,8 @@ const (
 	farther = 24
 	// largeFile is how long each transfer is.
 	largeFile = 4 << 20
+	// clock is how times look, to be found in the balancers' logs.
+	clock = "15:04:05.000Z"
 )
 
 // dialWeb connects the client to a VIP.
@@ -202,6 +204,7 @@ func (c *webConn) run() {
 	defer c.Close()
 	for !c.finishing.Load() {
 		if c.err = kinds[c.kind](c); c.err != nil {
+			c.err = fmt.Errorf("at %s: %w", time.Now().UTC().Format(clock), c.err)
 			return
 		}
 	}
@@ -280,7 +283,7 @@ func (w *webLoad) open() error {
 			c.Close()
 		}
 		if err != nil && !mayFail && !w.refusals.Load() {
-			return fmt.Errorf("a new connection to %s: %w", vip, err)
+			return fmt.Errorf("a new connection to %s at %s: %w", vip, time.Now().UTC().Format(clock), err)
 		}
 		w.opened.Add(1)
 	}

@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"culvert/internal/lab"
@@ -33,6 +35,10 @@ func TestBalance(t *testing.T) {
 			part.run(b)
 		})
 		if !ok {
+			for _, ns := range balancers {
+				log, err := os.ReadFile(filepath.Join(l.Dir, "logs", lab.CulvertProcess(ns)+".log"))
+				t.Logf("log of %s: %v\n%s", ns, err, log[max(0, len(log)-8<<10):])
+			}
 			return // what follows would only tell of that again
 		}
 	}

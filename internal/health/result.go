@@ -31,6 +31,10 @@ type Result struct {
 	// Since is when the state began.
 	Since            time.Time
 	Checks, Failures uint64
+	// Asked is when the last check ended, the zero time if an earlier process has made it.
+	Asked time.Time
+	// Rising is what is Down and has answered its last checks, but not yet Rise of them.
+	Rising bool
 	// Text says what failed last, empty if nothing has.
 	Text string
 }
@@ -44,6 +48,7 @@ type judge struct {
 // take takes in what a check has found, nil for an answer, and tells whether the state has changed.
 func (j *judge) take(c Check, failure error, now time.Time) (changed bool) {
 	j.result.Checks++
+	j.result.Asked = now
 	next, need := Up, c.Rise
 	if failure != nil {
 		j.result.Failures++
@@ -52,11 +57,13 @@ func (j *judge) take(c Check, failure error, now time.Time) (changed bool) {
 	} else if j.result.State == Unknown {
 		need = 1 // it is in service already
 	}
+	j.result.Rising = false
 	if next == j.result.State {
 		j.run = 0
 		return false
 	}
 	if j.run++; j.run < need {
+		j.result.Rising = next == Up
 		return false
 	}
 	j.result.State, j.result.Since, j.run = next, now, 0

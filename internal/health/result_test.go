@@ -47,6 +47,9 @@ func TestJudge(t *testing.T) {
 				if want := map[bool]time.Time{true: now, false: before.Since}[changed]; !j.result.Since.Equal(want) {
 					t.Fatalf("since %v, not %v", j.result.Since, want)
 				}
+				if rising := f == '+' && j.result.State == Down; j.result.Rising != rising || !j.result.Asked.Equal(now) {
+					t.Fatalf("rising %v at %v, want %v at %v", j.result.Rising, j.result.Asked, rising, now)
+				}
 				if j.result.Checks != uint64(n+1) {
 					t.Fatalf("%d checks, not %d", j.result.Checks, n+1)
 				}
