@@ -54,6 +54,13 @@ const (
 	clock = "15:04:05.000Z"
 )
 
+// lastPort is the last port that the client has sent from. Each connection has one of its own, below those that the kernel
+// gives: one that the server has reset, of which a balancer hears nothing, leaves a flow behind, and another one from
+// the same port would go where that went, whatever the rings say.
+var lastPort atomic.Int32
+
+func init() { lastPort.Store(9999) }
+
 // dialWeb connects the client to a VIP.
 func dialWeb(l *lab.Lab, vip netip.AddrPort) (*webConn, error) {
 	return dialWebWithin(l, vip, patience)
@@ -61,7 +68,11 @@ func dialWeb(l *lab.Lab, vip netip.AddrPort) (*webConn, error) {
 
 // dialWebWithin is dialWeb for a connection that has so long for everything it does.
 func dialWebWithin(l *lab.Lab, vip netip.AddrPort, timeout time.Duration) (*webConn, error) {
-	dialer := net.Dialer{Timeout: timeout, Control: func(_, _ string, raw syscall.RawConn) (err error) {
+	port := int(lastPort.Add(1))
+	if port >= 32768 {
+		return nil, errors.New("no port is left for another connection of the client")
+	}
+	dialer := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{Port: port}, Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		return errors.Join(raw.Control(func(fd uintptr) {
 			err = errors.Join(
 				unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, socketBuffer),
