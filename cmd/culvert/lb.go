@@ -3,8 +3,6 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"culvert/internal/node"
@@ -34,15 +32,6 @@ encapsulation off.`,
 		newLBShowCmd(), newLBExplainCmd(), newLBFlowsCmd(), newLBVIPCmd(), newLBRealCmd(), newLBDrainCmd(), newLBUndrainCmd(), newLBDecapCmd(),
 	)
 	return cmd
-}
-
-// lbError gives a wrong question the status of wrong usage.
-func lbError(err error) error {
-	var usage *node.UsageError
-	if errors.As(err, &usage) {
-		return usageError(err)
-	}
-	return err
 }
 
 // lbFlag is for commands that mean one load balancer.

@@ -47,7 +47,7 @@ state and idle_seconds, a line each. With --count and -j:
 			if o.Client, err = clientPrefix(client); err != nil {
 				return err
 			}
-			return lbViewError(balanceview.Flows(o, cmd.OutOrStdout()))
+			return lbError(balanceview.Flows(o, cmd.OutOrStdout()))
 		},
 	}
 	cmd.Flags().StringVar(&backend, "backend", "", "only flows of the backend of that address")

@@ -58,7 +58,7 @@ With -j, an object with the members:
 			if o.Service, err = optionalService(args); err != nil {
 				return err
 			}
-			return lbViewError(balanceview.Show(o, cmd.OutOrStdout()))
+			return lbError(balanceview.Show(o, cmd.OutOrStdout()))
 		},
 	}
 	cmd.Flags().BoolVar(&o.Flows, "flows", false, "count the flows of each backend in the flow table: a second for 10 million")
@@ -79,8 +79,8 @@ func optionalService(args []string) (*balance.Service, error) {
 	return &s, nil
 }
 
-// lbViewError gives a wrong question the status of wrong usage.
-func lbViewError(err error) error {
+// lbError gives a wrong question the status of wrong usage.
+func lbError(err error) error {
 	var usage *balanceview.UsageError
 	if errors.As(err, &usage) {
 		return usageError(err)

@@ -23,39 +23,35 @@ func (e *UsageError) Unwrap() error { return e.err }
 
 func usageError(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
-// open opens the load balancer of a name in this network namespace, "" for the only one.
-func open(name string) (*datapath.Instance, error) {
+// Open opens the load balancer of a name in this network namespace, "" for the only one.
+func Open(name string) (*datapath.Instance, error) {
 	all, err := datapath.ListHere()
 	if err != nil {
 		return nil, err
 	}
 	var names []string
-	at := -1
-	for n, i := range all {
-		if i.Name() == name || name == "" && i.Balance() != nil {
-			names, at = append(names, i.Name()), n
-		}
-	}
-	if len(names) != 1 {
-		at = -1
-	}
-	for n, i := range all {
-		if n != at {
+	var found []*datapath.Instance
+	for _, i := range all {
+		if i.Balance() == nil || name != "" && i.Name() != name {
 			i.Close()
+			continue
 		}
+		names, found = append(names, i.Name()), append(found, i)
 	}
 	switch {
-	case at >= 0:
-		return all[at], nil
-	case len(names) > 1:
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		for _, i := range found {
+			i.Close()
+		}
 		slices.Sort(names)
-		return nil, usageError("there are %d load balancers here: say --on with one of %s", len(names), strings.Join(names, ", "))
+		return nil, usageError("there are %d load balancers here: say --on with one of %s", len(found), strings.Join(names, ", "))
 	case name != "":
-		return nil, fmt.Errorf("no data plane %s in this network namespace: 'culvert status' lists those that are there", name)
-	default:
-		return nil, errors.New("no load balancer in this network namespace: start one with 'culvert run -c FILE' or " +
-			"'culvert attach FILE IFACE...', where FILE has a [balance] table")
+		return nil, fmt.Errorf("no data plane %s that balances load in this network namespace: 'culvert status' lists those that are there", name)
 	}
+	return nil, errors.New("no load balancer in this network namespace: start one with 'culvert run -c FILE' or " +
+		"'culvert attach FILE IFACE...', where FILE has a [balance] table")
 }
 
 // view is the load balancer of a data plane as it stands.
@@ -95,7 +91,7 @@ func (v *view) find(s balance.Service) (vip *balance.VIP, port uint16, err error
 
 // with opens a load balancer for as long as do takes.
 func with(name string, do func(*view) error) error {
-	inst, err := open(name)
+	inst, err := Open(name)
 	if err != nil {
 		return err
 	}

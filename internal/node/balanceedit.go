@@ -4,14 +4,12 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
-	"strings"
 
 	"culvert/internal/balance"
+	"culvert/internal/balanceview"
 	"culvert/internal/datapath"
 )
 
@@ -22,44 +20,9 @@ type Balancer struct {
 	Out io.Writer
 }
 
-// open opens the data plane.
-func (b Balancer) open() (*datapath.Instance, error) {
-	all, err := datapath.ListHere()
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	var found []*datapath.Instance
-	for _, i := range all {
-		if i.Balance() == nil || b.On != "" && i.Name() != b.On {
-			i.Close()
-			continue
-		}
-		names, found = append(names, i.Name()), append(found, i)
-	}
-	switch {
-	case len(found) == 1:
-		return found[0], nil
-	case len(found) > 1:
-		closeAll(found)
-		slices.Sort(names)
-		return nil, &UsageError{fmt.Errorf("there are %d load balancers here: say --on with one of %s", len(found), strings.Join(names, ", "))}
-	case b.On != "":
-		return nil, fmt.Errorf("no data plane %s that balances load in this network namespace: see 'culvert status'", b.On)
-	}
-	return nil, errors.New("no load balancer in this network namespace: start one with 'culvert run -c FILE', where FILE has a [balance] table")
-}
-
-// UsageError is for a question that is wrong as it stands.
-type UsageError struct{ err error }
-
-func (e *UsageError) Error() string { return e.err.Error() }
-
-func (e *UsageError) Unwrap() error { return e.err }
-
 // edit has the load balancer changed, and tells what has become of what.
 func (b Balancer) edit(ctx context.Context, what string, change func(*balance.State) (file bool, err error)) error {
-	inst, err := b.open()
+	inst, err := balanceview.Open(b.On)
 	if err != nil {
 		return err
 	}
