@@ -3,11 +3,18 @@
 package balance
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -221,4 +228,57 @@ func BenchmarkEdit(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// TestRunSweeps has Run sweep the flow table, from its start on, and let go of that in the end.
+func TestRunSweeps(t *testing.T) {
+	inst := newInstance(t, datapath.BalanceOptions{RingSize: 17})
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stats.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() {
+		for !swept(t) && ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		cancel()
+	}()
+	err = Run(ctx, Options{Instance: inst, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("nothing has run: %v", err)
+	}
+	if swept(t) {
+		t.Error("it has left its program")
+	}
+}
+
+// swept tells whether this process has the program that sweeps, and has run it.
+func swept(t *testing.T) bool {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fdinfo")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, e := range entries {
+		text, _ := os.ReadFile("/proc/self/fdinfo/" + e.Name()) // it may be closed meanwhile
+		_, id, _ := strings.Cut(string(text), "\nprog_id:\t")
+		var n uint32
+		if _, err := fmt.Sscan(id, &n); err != nil {
+			continue
+		}
+		p, err := ebpf.NewProgramFromID(ebpf.ProgramID(n))
+		if err != nil {
+			continue
+		}
+		info, err := p.Info()
+		stats, statsErr := p.Stats()
+		p.Close()
+		if err == nil && statsErr == nil && info.Name == "sweep" && stats.RunCount > 0 {
+			return true
+		}
+	}
+	return false
 }

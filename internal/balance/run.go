@@ -50,6 +50,7 @@ type runner struct {
 
 	// What follows belongs to the goroutine of run.
 	health    *checks
+	sweeper   *datapath.Sweeper
 	targets   map[netip.Addr]*nexthop.Target
 	settling  settling
 	announced []netip.Prefix
@@ -60,14 +61,14 @@ type runner struct {
 }
 
 // Run keeps next hops, rings and announcements in step with the routing table, and with changes that others make by Edit,
-// until ctx ends. What the programs know stays.
+// and sweeps the flow table, until ctx ends. What the programs know stays.
 func Run(ctx context.Context, o Options) error {
 	plane, err := o.Instance.ViewBalance()
 	if err != nil {
 		return err
 	}
 	r := &runner{
-		Options: o, plane: plane, changed: make(chan struct{}, 1),
+		Options: o, plane: plane, changed: make(chan struct{}, 1), sweeper: o.Instance.Sweeper(),
 		found: make(map[netip.Addr]way), targets: make(map[netip.Addr]*nexthop.Target), failed: make(map[string]string),
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -77,7 +78,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	r.health = newChecks(ctx, o, r.wake)
-	defer func() { cancel(); r.resolver.Wait(); r.health.close() }()
+	defer func() { cancel(); r.resolver.Wait(); r.health.close(); r.sweeper.Close() }()
 	return r.run(ctx)
 }
 
@@ -102,6 +103,7 @@ func (r *runner) run(ctx context.Context) error {
 			due, serial = r.step(ctx) != nil, now
 		}
 		r.health.keep(r.plane)
+		r.failing(ctx, "dead flows stay in the flow table", r.sweeper.Step())
 		r.settle()
 		if !r.told {
 			r.announce(ctx)

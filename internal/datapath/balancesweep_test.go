@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// balanceSkew is BALANCE_SKEW of bpf/balance_flow.h.
+const balanceSkew = 16
+
+// sweeper returns one that has taken its first step.
+func (b *balanceBed) sweeper() *Sweeper {
+	b.t.Helper()
+	s := b.inst.Sweeper()
+	b.t.Cleanup(s.Close)
+	b.must(s.Step())
+	if s.prog == nil {
+		b.t.Fatal("it sweeps nothing")
+	}
+	return s
+}
+
+// round sweeps the whole table, and returns how many entries it has freed and in how many slices.
+func (s *Sweeper) round(t *testing.T, count uint32) (freed uint64, slices int) {
+	t.Helper()
+	s.next = 0
+	for {
+		n, err := s.sweep(count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		freed += n
+		slices++
+		if s.next == 0 {
+			return freed, slices
+		}
+	}
+}
+
+// steps is round by Step, whatever the time.
+func (s *Sweeper) steps(t *testing.T) (n int) {
+	t.Helper()
+	s.next = 0
+	for {
+		s.last = time.Time{}
+		if err := s.Step(); err != nil {
+			t.Fatal(err)
+		}
+		n++
+		if s.next == 0 {
+			return n
+		}
+	}
+}
+
+// fillSweep takes random flows in, of all states and about as old as their time is long, or older.
+func fillSweep(t *testing.T, i *Instance, n int) map[balanceKey]balanceEntry {
+	t.Helper()
+	r := rand.New(rand.NewPCG(11, 12))
+	clock, err := i.meta.Balance.clock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	openTable(t, i.maps[pipelineMapBalanceFlows], func(table balanceTable) {
+		for range n {
+			k := newBalanceKey(uint32(r.IntN(3)), randomClient(r, r.IntN(2) == 0), uint16(r.IntN(100)))
+			h, state := k.hash(i.meta.balanceSecret()), uint16(r.IntN(4))
+			idle := uint32(clock.idle[state])
+			age := []uint32{0, 1, idle - 1, idle, idle + balanceSkew - 1, idle + balanceSkew, idle + balanceSkew + 1, 2 * idle, 8000, 15000}[r.IntN(10)]
+			b := &table.buckets[scaled(h, uint32(len(table.buckets)))]
+			if way := slices.Index(b.Tag[:], 0); way >= 0 {
+				at := uint16((clock.now-age)&balanceTicks<<2) | state
+				b.write(way, balanceEntry{k, h, BalanceOwner(1 + r.IntN(1000)), at})
+			}
+		}
+	})
+	return tableEntries(i)
+}
+
+// sweepsOver tells whether an entry is to be freed at a time.
+func (c balanceClock) sweepsOver(at uint16) bool {
+	return c.age(at) >= uint32(c.idle[at&3])+balanceSkew
+}
+
+// TestSweepFrees sweeps tables of several sizes: what is over goes, whatever its state, and nothing else. Each slice
+// is of its own part of the table, and all of them are the whole.
+func TestSweepFrees(t *testing.T) {
+	for _, tt := range []struct {
+		flows, slices int
+		count         uint32
+	}{
+		{1, 1, 1},
+		{70, 10, 1},
+		{7 * 601, 301, 2},
+		{70_000, 589, 17},
+		{70_000, 1, 20_000}, // several calls of the program
+	} {
+		t.Run(fmt.Sprintf("%d in slices of %d", tt.flows, tt.count), func(t *testing.T) {
+			b := newBalanceBed(t, BalanceOptions{Flows: tt.flows, IdleUDP: BalanceMaxIdle})
+			s := b.sweeper()
+			before := fillSweep(t, b.inst, tt.flows)
+			early, err := b.inst.meta.Balance.clock()
+			b.must(err)
+			s.next = 0
+			first, err := s.sweep(tt.count)
+			b.must(err)
+			var gone uint64
+			now := tableEntries(b.inst)
+			for k, e := range before {
+				if _, ok := now[k]; ok {
+					continue
+				}
+				gone++
+				if n := scaled(e.hash, s.buckets); n >= tt.count {
+					t.Fatalf("the first slice has freed what is in bucket %d", n)
+				}
+			}
+			if gone != first {
+				t.Errorf("the first slice has freed %d entries, not %d", gone, first)
+			}
+			freed, slices := s.round(t, tt.count)
+			late, err := b.inst.meta.Balance.clock()
+			b.must(err)
+			if slices != tt.slices {
+				t.Errorf("%d slices, want %d", slices, tt.slices)
+			}
+			after := tableEntries(b.inst)
+			if want := uint64(len(before) - len(after)); first+freed != want {
+				t.Errorf("it says that it has freed %d entries, not %d", first+freed, want)
+			}
+			seen := make(map[bool]map[uint16]int)
+			seen[true], seen[false] = make(map[uint16]int), make(map[uint16]int)
+			for k, e := range before {
+				is, ok := after[k]
+				seen[ok][e.time&3]++
+				switch {
+				case ok && (is != e || early.sweepsOver(e.time)):
+					t.Fatalf("there is %+v, was %+v", is, e)
+				case !ok && !late.sweepsOver(e.time):
+					t.Fatalf("%+v has gone, of state %d and age %d", e, e.time&3, late.age(e.time))
+				}
+			}
+			if tt.flows > 1000 && (len(seen[true]) != 4 || len(seen[false]) != 4) {
+				t.Errorf("not all states were tried: %v", seen)
+			}
+			b.buckets(func(bucket *pipelineBalanceBucket) {
+				for way, tag := range bucket.Tag {
+					e := bucket.Entry[way]
+					if bucket.Lock != 0 || e.Lock&1 != 0 || tag == 0 && e.Owner != 0 {
+						t.Fatalf("bucket locked %d, entry locked %d, free with owner %x", bucket.Lock, e.Lock, e.Owner)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestSweepBeforeTimesGoRound lets a flow's entry lie until the times of the table have gone round. Unless it was swept
+// it counts as alive, which is what sweeping is for.
+func TestSweepBeforeTimesGoRound(t *testing.T) {
+	const round, over = (balanceTicks + 1) * BalanceTick, BalanceIdleTCP + 30*BalanceTick
+	for _, swept := range []bool{false, true} {
+		b := newBalanceBed(t, BalanceOptions{Flows: 70})
+		one, two := b.member(1, 0, "10.0.0.11"), b.member(2, 0, "10.0.0.12")
+		b.vip(0, vip4, protoTCP, []BalanceMember{one})
+		b.sent(b.packet(client4, vip4, syn(), nil), "fwd balance-new", one)
+		b.sent(b.packet(client4, vip4, ack(), nil), "fwd balance", one)
+		s := b.sweeper()
+		if n, _ := s.round(t, 3); n != 0 {
+			t.Fatalf("%d flows in use were freed", n)
+		}
+		b.ring(0, []BalanceMember{two})
+		b.age(over)
+		if swept {
+			if n, _ := s.round(t, 3); n != 1 {
+				t.Fatalf("%d flows were freed", n)
+			}
+		}
+		b.age(round - over)
+		flows, err := b.plane.FlowCounts()
+		b.must(err)
+		if swept {
+			b.sent(b.packet(client4, vip4, ack(), nil), "fwd balance-new", two)
+		} else {
+			b.sent(b.packet(client4, vip4, ack(), nil), "fwd balance", one)
+		}
+		if (flows[one.Owner] == 0) != swept {
+			t.Errorf("swept %v: flows %v", swept, flows)
+		}
+	}
+}
+
+// TestSweepLockedBucket leaves a bucket alone that another program holds, and goes on.
+func TestSweepLockedBucket(t *testing.T) {
+	b := newBalanceBed(t, BalanceOptions{Flows: 70})
+	s := b.sweeper()
+	old := func(lock uint32) {
+		n := 0
+		b.buckets(func(bucket *pipelineBalanceBucket) {
+			bucket.Tag[13], bucket.Time[13], bucket.Lock = 1, bucket.Time[13]-8000<<2, 0
+			if n++; n == 4 {
+				bucket.Lock = lock
+			}
+		})
+	}
+	b.buckets(func(bucket *pipelineBalanceBucket) {
+		clock, err := b.inst.meta.Balance.clock()
+		b.must(err)
+		bucket.Time[13] = uint16(clock.now << 2)
+	})
+	old(1)
+	if n, _ := s.round(t, 1000); n != 9 {
+		t.Errorf("%d freed, want 9", n)
+	}
+	b.buckets(func(bucket *pipelineBalanceBucket) { bucket.Lock = 0 })
+	if n, _ := s.round(t, 1000); n != 1 {
+		t.Errorf("%d freed, want the one that was locked", n)
+	}
+}
+
+// TestSweepStep goes on with the data plane that is in force, in steps that are not too fast.
+func TestSweepStep(t *testing.T) {
+	w := newBalanceWorld(t, 100, BalanceOptions{Flows: 5000})
+	s := w.sweeper()
+	freed := func(want int) {
+		t.Helper()
+		before := len(tableEntries(w.inst))
+		n := s.steps(t)
+		if got := before - len(tableEntries(w.inst)); got != want || n > sweepSlices {
+			t.Errorf("%d freed in %d steps, want %d", got, n, want)
+		}
+	}
+	at := s.next
+	if w.must(s.Step()); s.next != at {
+		t.Error("a step that was not due")
+	}
+	freed(0)
+	// The flows are open, and older than the new time is long.
+	w.age(BalanceIdleTCP / 2)
+	freed(0)
+	prog := s.prog
+	w.must(w.inst.EditFilter(func(f *Filter) error {
+		f.Rules = append(f.Rules, FilterRule{Name: "all", Action: FilterPass})
+		return nil
+	}))
+	if freed(0); s.prog != prog {
+		t.Error("a filter in front of it makes a difference")
+	}
+	w.attach(func(o *BalanceOptions) { o.IdleTCP = BalanceIdleTCP / 4 })
+	freed(100)
+	// A table of another size, with other flows.
+	w.attach(func(o *BalanceOptions) { o.Flows = 9999 })
+	for _, c := range w.clients {
+		w.send(c, syn())
+		w.send(c, ack())
+	}
+	freed(0)
+	w.age(BalanceIdleTCP)
+	freed(100)
+	w.must(w.inst.DetachAll())
+	s.last = time.Time{}
+	if w.must(s.Step()); s.prog != nil {
+		t.Error("it sweeps what is not there")
+	}
+}
+
+// TestSweepUnderLoad sweeps over and over while packets of known flows come in, which are about to expire, and new flows
+// are taken in, which do: the known ones stay, and each flow has one entry.
+func TestSweepUnderLoad(t *testing.T) {
+	const known, fresh = 500, 1500
+	b := newBalanceBed(t, BalanceOptions{Flows: 5000, InsertRate: 1_000_000_000})
+	one, two := b.member(1, 0, "10.0.0.11"), b.member(2, 0, "10.0.0.12")
+	b.vip(0, vip4, protoTCP, []BalanceMember{one})
+	var frames [][]byte
+	var to []BalanceMember
+	for n := range known {
+		client := fmt.Sprintf("203.0.113.7:%d", 1000+n)
+		b.sentTo(b.packet(client, vip4, syn(), nil), one)
+		frames, to = append(frames, b.packet(client, vip4, ack(), nil)), append(to, one)
+		b.sentTo(frames[n], one)
+	}
+	b.ring(0, []BalanceMember{two})
+	for n := range fresh {
+		frames, to = append(frames, b.packet(fmt.Sprintf("203.0.113.8:%d", 1000+n), vip4, syn(), nil)), append(to, two)
+	}
+	s := b.sweeper()
+	m := b.inst.maps[pipelineMapBalanceFlows]
+	var freed uint64
+	b.runs(frames, 1000, func(int) error {
+		clock, err := b.inst.meta.Balance.clock()
+		if err != nil {
+			return err
+		}
+		openTable(t, m, func(table balanceTable) {
+			for n := range table.buckets {
+				for way := range table.buckets[n].Time {
+					time := &table.buckets[n].Time[way]
+					age := uint32(clock.idle[*time&3])
+					switch pipelineBalanceFlowState(*time & 3) {
+					case pipelineBalanceFlowStateBALANCE_FLOW_NEW:
+						age += balanceSkew + 1
+					case pipelineBalanceFlowStateBALANCE_FLOW_OPEN:
+						age -= 8
+					}
+					*time = uint16((clock.now-age)<<2) | *time&3
+				}
+			}
+		})
+		for end := false; !end; end = s.next == 0 {
+			n, err := s.sweep(100)
+			if err != nil {
+				return err
+			}
+			freed += n
+		}
+		return nil
+	}, func(n int, action uint32, out []byte) error {
+		if dst := out[30:34]; action != xdpRedirect || !bytes.Equal(dst, to[n].Addr.AsSlice()) {
+			return fmt.Errorf("a packet of flow %d left with %d to %v", n, action, dst)
+		}
+		return nil
+	})
+	if freed == 0 {
+		t.Error("nothing was freed")
+	}
+	seen := make(map[balanceKey]int)
+	b.must(b.plane.visitEntries(func(k balanceKey, _ BalanceOwner, _ uint16) bool { seen[k]++; return true }))
+	for k, n := range seen {
+		if client, _ := k.client(); n > 1 {
+			t.Errorf("%d entries of %v", n, client)
+		}
+	}
+	for n := range frames[:known] {
+		b.sent(frames[n], "fwd balance", one)
+	}
+	t.Logf("%d entries freed", freed)
+}
