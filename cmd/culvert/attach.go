@@ -115,6 +115,7 @@ The file is TOML:
   asn = 65001
   router_id = "10.0.0.1"
   hold_time = "9s"
+  # graceful_restart = "60s"      # routers keep the VIPs so long while culvert is restarted
   # communities = ["65001:100"]
   # med = 10
 

@@ -25,6 +25,9 @@ type Options struct {
 	// HoldTime is how long a neighbour keeps the prefixes when it hears nothing, in whole seconds, at least 3; 9 s
 	// if zero. A neighbour may ask for less. Keepalives go out three times as often.
 	HoldTime time.Duration
+	// GracefulRestart is how long the neighbours are to keep the prefixes when a session ends unless they are withdrawn before, in
+	// whole seconds, 4095 at most (RFC 4724). If it is zero they are withdrawn with the end.
+	GracefulRestart time.Duration
 	// Communities (RFC 1997) are given to every prefix, upper half the autonomous system.
 	Communities []uint32
 	// MED is given to every prefix unless zero: a router prefers the machine with the lowest one.
@@ -74,9 +77,10 @@ type Speaker struct {
 
 var errClosed = errors.New("announce prefixes: the speaker is closed")
 
-// Start begins to connect to the neighbours, and returns at once. The sessions end with Close or when ctx is done; both
-// withdraw all that was announced. It fails if the options are wrong or ctx is done. The sockets are
-// made in the process's own network namespace.
+// Start begins to connect to the neighbours, and returns at once. With a graceful restart it waits for the first Set before it
+// connects: a neighbour drops, once it has been told everything, what it has kept and was not told of again. The
+// sessions end with Close or when ctx is done; both withdraw all that was announced unless the restart is graceful. It fails
+// if the options are wrong or ctx is done. The sockets are made in the process's own network namespace.
 func Start(ctx context.Context, o Options) (*Speaker, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -173,7 +177,8 @@ func (s *Speaker) Neighbors() []State {
 }
 
 // Close ends the sessions with a notification, upon which the neighbours drop the prefixes at once, and returns when that
-// is done or ctx is. Closing again waits for the same end.
+// is done or ctx is. Neighbours that take part in a graceful restart are not notified, and keep them for its time.
+// Closing again waits for the same end.
 func (s *Speaker) Close(ctx context.Context) error {
 	s.cancel()
 	select {

@@ -15,6 +15,7 @@ import (
 type gobgpLog struct {
 	out    slog.Handler
 	failed func(text string)
+	sent   func(withdrawn int)
 }
 
 func (l *gobgpLog) Enabled(context.Context, slog.Level) bool { return true }
@@ -28,6 +29,8 @@ func (l *gobgpLog) Handle(ctx context.Context, r slog.Record) error {
 			text = strings.TrimPrefix(why, "connect: ")
 		}
 		l.failed("no connection: " + text)
+	case "sent update":
+		l.sent(withdrawn(r))
 	case "sent notification":
 		// The others end sessions that were established, which gobgp tells of by events.
 		code, _ := attr(r, "Code").Any().(int64)
@@ -48,6 +51,19 @@ func (l *gobgpLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.out.Handle(ctx, r)
 }
 
+// withdrawn counts the prefixes that an update of either family withdraws.
+func withdrawn(r slog.Record) int {
+	routes, _ := attr(r, "withdrawals").Any().([]bgp.PathNLRI)
+	n := len(routes)
+	attrs, _ := attr(r, "attributes").Any().([]bgp.PathAttributeInterface)
+	for _, a := range attrs {
+		if gone, ok := a.(*bgp.PathAttributeMpUnreachNLRI); ok {
+			n += len(gone.Value)
+		}
+	}
+	return n
+}
+
 func attr(r slog.Record, key string) (v slog.Value) {
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == key {
@@ -59,9 +75,9 @@ func attr(r slog.Record, key string) (v slog.Value) {
 }
 
 func (l *gobgpLog) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &gobgpLog{out: l.out.WithAttrs(attrs), failed: l.failed}
+	return &gobgpLog{out: l.out.WithAttrs(attrs), failed: l.failed, sent: l.sent}
 }
 
 func (l *gobgpLog) WithGroup(name string) slog.Handler {
-	return &gobgpLog{out: l.out.WithGroup(name), failed: l.failed}
+	return &gobgpLog{out: l.out.WithGroup(name), failed: l.failed, sent: l.sent}
 }

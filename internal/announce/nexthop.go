@@ -29,7 +29,11 @@ func (x *session) nextHops(peer *api.Peer) (hops nextHops, problem string) {
 	if err != nil {
 		return hops, fmt.Sprintf("the session's local address is not known: %v", err)
 	}
-	local = local.Unmap()
+	return x.nextHopsFrom(local.Unmap(), func(v4 bool) bool { return takes(peer, v4) })
+}
+
+// nextHopsFrom finds them for a local address and the families that the neighbour takes.
+func (x *session) nextHopsFrom(local netip.Addr, takes func(v4 bool) bool) (hops nextHops, problem string) {
 	for _, f := range []struct {
 		name       string
 		v4         bool
@@ -39,7 +43,7 @@ func (x *session) nextHops(peer *api.Peer) (hops nextHops, problem string) {
 		wanted := slices.ContainsFunc(x.wanted, func(p netip.Prefix) bool { return p.Addr().Is4() == f.v4 })
 		switch {
 		case !wanted:
-		case !takes(peer, f.v4):
+		case !takes(f.v4):
 			problem = fmt.Sprintf("the neighbour does not take %s prefixes: enable that family in its session", f.name)
 		case f.configured.IsValid():
 			*f.found = f.configured

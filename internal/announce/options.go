@@ -13,7 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const defaultHoldTime = 9 * time.Second
+const (
+	defaultHoldTime = 9 * time.Second
+	// MaxRestart is the longest graceful restart: the capability has 12 bits for it.
+	MaxRestart = 4095 * time.Second
+)
 
 // Check refuses what Start would refuse.
 func (o Options) Check() error { return o.check() }
@@ -33,6 +37,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("BGP: router ID %v is not an IPv4 address: give one of this machine", o.RouterID)
 	case o.HoldTime%time.Second != 0 || o.HoldTime < 3*time.Second || o.HoldTime > math.MaxUint16*time.Second:
 		return fmt.Errorf("BGP: hold time %v: give whole seconds from 3 to %d", o.HoldTime, math.MaxUint16)
+	case o.GracefulRestart%time.Second != 0 || o.GracefulRestart < 0 || o.GracefulRestart > MaxRestart:
+		return fmt.Errorf("BGP: graceful restart within %v: give whole seconds from 1 to %d, or 0 for none", o.GracefulRestart, MaxRestart/time.Second)
 	case len(o.Neighbors) == 0:
 		return errors.New("BGP: no neighbours: give at least one")
 	}

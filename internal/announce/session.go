@@ -4,6 +4,7 @@ package announce
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -32,6 +33,7 @@ type session struct {
 	asn         uint32 // ours
 	routerID    netip.Addr
 	holdTime    time.Duration
+	restartTime time.Duration // 0: without a graceful restart
 	communities []uint32
 	med         uint32
 	log         *slog.Logger
@@ -39,20 +41,24 @@ type session struct {
 
 	// lastError is apart because gobgp's log sets it, under locks of gobgp's.
 	lastError atomic.Pointer[string]
+	// unsent is how many withdrawals gobgp has been given and not written. Its log counts them down.
+	unsent atomic.Int64
 
 	mu     sync.Mutex
 	state  string
 	since  time.Time
 	wanted []netip.Prefix
-	// told is what the server announces, by prefix. It is empty unless the session is established.
+	// told is what the server announces, by prefix. It is empty unless the session is established or the restart graceful.
 	told map[netip.Prefix]netip.Addr
+	// held says that the first prefixes are waited for, ended that the session is over for good.
+	held, ended bool
 }
 
 func newSession(o *Options, n Neighbor) *session {
-	x := &session{Neighbor: n, asn: o.ASN, routerID: o.RouterID, holdTime: o.HoldTime, communities: o.Communities, med: o.MED,
+	x := &session{Neighbor: n, asn: o.ASN, routerID: o.RouterID, holdTime: o.HoldTime, restartTime: o.GracefulRestart, communities: o.Communities, med: o.MED,
 		log:   o.Log.With("neighbour", n.Address, "as", n.ASN),
 		state: "idle", since: time.Now(), told: make(map[netip.Prefix]netip.Addr)}
-	x.bgp = server.NewBgpServer(server.LoggerOption(slog.New(&gobgpLog{out: x.log.Handler(), failed: x.failed}), nil))
+	x.bgp = server.NewBgpServer(server.LoggerOption(slog.New(&gobgpLog{out: x.log.Handler(), failed: x.failed, sent: x.sent}), nil))
 	go x.bgp.Serve()
 	return x
 }
@@ -87,6 +93,15 @@ func (x *session) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.held = x.graceful(); x.held {
+		return nil
+	}
+	return x.addPeer()
+}
+
+func (x *session) addPeer() error {
 	hold := uint64(x.holdTime / time.Second)
 	peer := &api.Peer{
 		Conf:     &api.PeerConf{NeighborAddress: x.Address.String(), PeerAsn: x.ASN, AuthPassword: x.Password},
@@ -99,16 +114,26 @@ func (x *session) connect(ctx context.Context) error {
 	if x.Multihop != 0 {
 		peer.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(x.Multihop)}
 	}
-	return x.bgp.AddPeer(ctx, &api.AddPeerRequest{Peer: peer})
+	if x.graceful() {
+		x.addRestart(peer)
+	}
+	return x.bgp.AddPeer(context.Background(), &api.AddPeerRequest{Peer: peer})
 }
 
 func unicast(afi api.Family_Afi) *api.AfiSafi {
 	return &api.AfiSafi{Config: &api.AfiSafiConfig{Family: &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}, Enabled: true}}
 }
 
-// end tells the neighbour that the session is over, and ends the server.
+// end tells the neighbour that the session is over, unless it is to take it for a graceful restart, and ends the server.
 func (x *session) end() {
-	x.bgp.Stop()
+	x.mu.Lock()
+	x.ended = true
+	x.mu.Unlock()
+	if x.graceful() {
+		x.leave()
+	} else {
+		x.bgp.Stop()
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.enter("idle", time.Now())
@@ -118,7 +143,10 @@ func (x *session) end() {
 func (x *session) status() State {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := State{Address: x.Address, ASN: x.ASN, State: x.state, Since: x.since, Announced: len(x.told)}
+	s := State{Address: x.Address, ASN: x.ASN, State: x.state, Since: x.since}
+	if x.state == established {
+		s.Announced = len(x.told)
+	}
 	if last := x.lastError.Load(); last != nil {
 		s.LastError = *last
 	}
@@ -144,6 +172,7 @@ func (x *session) enter(state string, at time.Time) {
 var reasons = map[string]string{
 	"read-failed":        "the neighbour closed the connection",
 	"write-failed":       "the connection broke",
+	"graceful-restart":   "the connection broke, or nothing was heard for the hold time",
 	"hold-timer-expired": "nothing was heard from the neighbour for the hold time",
 	"invalid-msg":        "the neighbour refused the session: compare the AS numbers on both sides",
 }
@@ -174,11 +203,15 @@ func (x *session) changed(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	case reason != "":
 		x.failed(reason)
 	}
-	if state != established && !lost {
+	if x.ended || !x.graceful() && state != established && !lost {
 		return
 	}
 	// A new session has to be told everything, and the next one may have other next hops.
-	if err := x.update(); err != nil {
+	err := x.update()
+	if lost && x.graceful() {
+		err = errors.Join(err, x.again())
+	}
+	if err != nil {
 		x.failed(err.Error())
 	}
 }
@@ -188,28 +221,40 @@ func (x *session) set(wanted []netip.Prefix) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.wanted = wanted
-	if x.state != established {
+	if x.state != established && !x.graceful() {
 		return nil
 	}
-	return x.update()
+	if err := x.update(); err != nil || !x.held {
+		return err
+	}
+	x.held = false
+	return x.addPeer()
 }
 
-// update has the server announce what is wanted if the session is established, and nothing if not. The caller holds the
-// lock.
+// update has the server announce what is wanted if the session is established. If it is not, that is nothing, or what it will be
+// if the restart is graceful. The caller holds the lock.
 func (x *session) update() error {
-	want := make(map[netip.Prefix]netip.Addr)
-	if x.state == established {
-		peer, err := x.peer()
-		if err != nil || peer == nil {
+	var (
+		hops nextHops
+		peer *api.Peer
+	)
+	switch {
+	case x.state == established:
+		var err error
+		if peer, err = x.peer(); err != nil || peer == nil {
 			return err
 		}
-		hops, problem := x.nextHops(peer)
-		for _, p := range x.wanted {
-			if hop := hops.of(p.Addr()); hop.IsValid() {
-				want[p] = hop
-			}
-		}
+		var problem string
+		hops, problem = x.nextHops(peer)
 		x.failed(problem)
+	case x.graceful():
+		hops = x.expected()
+	}
+	want := make(map[netip.Prefix]netip.Addr)
+	for _, p := range x.wanted {
+		if hop := hops.of(p.Addr()); hop.IsValid() {
+			want[p] = hop
+		}
 	}
 	for p, hop := range x.told {
 		if want[p].IsValid() {
@@ -217,6 +262,9 @@ func (x *session) update() error {
 		}
 		if err := x.bgp.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{x.path(p, hop)}}); err != nil {
 			return fmt.Errorf("withdraw %v: %w", p, err)
+		}
+		if peer != nil && takes(peer, p.Addr().Is4()) {
+			x.unsent.Add(1)
 		}
 		delete(x.told, p)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -157,17 +158,19 @@ func TestWrongASN(t *testing.T) {
 
 // TestFamilies has prefixes that cannot be announced to a neighbour, and says so.
 func TestFamilies(t *testing.T) {
-	t.Run("not taken", func(t *testing.T) {
+	notTaken := func(t *testing.T, restart time.Duration) {
 		b := newBed(t)
 		session := strings.Replace(over4(1, asMachine, ""), "ipv6 { import all; export all; };", "", 1)
 		router := b.bird(b.router, "10.9.1.254", session)
-		s := b.speak(b.machines[0], options(1, "10.9.1.254", asRouter))
+		s := b.speak(b.machines[0], restarting("10.9.1.254", restart))
 		s.set(vip4, vip6)
 		s.await("established 1 the neighbour does not take IPv6 prefixes: enable that family in its session")
 		router.wantRoutes(vip4, "10.9.1.1")
 		s.set(vip4)
 		s.await("established 1")
-	})
+	}
+	t.Run("not taken", func(t *testing.T) { notTaken(t, 0) })
+	t.Run("not taken, with graceful restart", func(t *testing.T) { notTaken(t, time.Minute) })
 	t.Run("no next hop", func(t *testing.T) {
 		b := newBed(t)
 		router := b.bird(b.router, "10.9.1.254", over6(1, asMachine, ""))

@@ -78,7 +78,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	r.health = newChecks(ctx, o, r.wake)
-	defer func() { cancel(); r.resolver.Wait(); r.health.close(); r.sweeper.Close() }()
+	defer func() { r.leave(ctx); cancel(); r.resolver.Wait(); r.health.close(); r.sweeper.Close() }()
 	return r.run(ctx)
 }
 
@@ -105,7 +105,7 @@ func (r *runner) run(ctx context.Context) error {
 		r.health.keep(r.plane)
 		r.failing(ctx, "dead flows stay in the flow table", r.sweeper.Step())
 		r.settle()
-		if !r.told {
+		if !r.told && !due { // not before it is known what is to be
 			r.announce(ctx)
 		}
 		select {

@@ -12,11 +12,12 @@ import (
 type BalanceBGP struct {
 	ASN      uint32     `toml:"asn"`
 	RouterID netip.Addr `toml:"router_id"`
-	// HoldTime, Communities and MED are as in announce.Options; communities are written "65001:100".
-	HoldTime    string            `toml:"hold_time"`
-	Communities []string          `toml:"communities"`
-	MED         uint32            `toml:"med"`
-	Neighbor    []BalanceNeighbor `toml:"neighbor"`
+	// HoldTime, GracefulRestart, Communities and MED are as in announce.Options; communities are written "65001:100".
+	HoldTime        string            `toml:"hold_time"`
+	GracefulRestart string            `toml:"graceful_restart"`
+	Communities     []string          `toml:"communities"`
+	MED             uint32            `toml:"med"`
+	Neighbor        []BalanceNeighbor `toml:"neighbor"`
 
 	place
 }

@@ -202,10 +202,12 @@ func (b *balanced) testVIPDrained() {
 	culvert(b.T, b.lab, "lb1", "lb", "drain", b.webVIPs()[0].String()+"/tcp")
 	b.awaitWays(1, 2)
 	w.moves()
+	w.refusals.Store(true) // the router knows no way
 	b.lbOn("lb2", "drain", "VIP")
 	b.awaitWays(0, 1)
 	b.lbOn("lb2", "undrain", "VIP")
 	b.awaitWays(1, 2)
+	w.refusals.Store(false)
 	b.lbOn("lb1", "drain", "VIP")
 	b.awaitWays(1, 1)
 	w.moves()

@@ -26,6 +26,7 @@ func TestBalance(t *testing.T) {
 		{"VIP drained", (*balanced).testVIPDrained},
 		{"upgrade", (*balanced).testUpgrade},
 		{"balancer dies", (*balanced).testBalancerDies},
+		{"graceful restart", (*balanced).testGracefulRestart},
 		{"datagrams", (*balanced).testDatagrams},
 		{"MTU", (*balanced).testMTU},
 	} {

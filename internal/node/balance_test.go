@@ -59,6 +59,10 @@ func TestBalanceErrors(t *testing.T) {
 			"c.toml:8:17: VIP 192.0.2.1:80/tcp: backend fd00::1: l2 cannot reach a backend of another family"},
 		{"vips = 1\n" + balanceVIP + strings.Replace(balanceVIP, "tcp", "udp", 1), "c.toml:7:3: VIP 192.0.2.1:80/udp: one VIP more than the 1 there is room for"},
 		{balanceBGP + "hold_time = \"1s\"\n" + neighbor, "c.toml:3:2: BGP: hold time 1s"},
+		{balanceBGP + "graceful_restart = \"4096s\"\n" + neighbor, "c.toml:6:20: graceful_restart = \"4096s\": write whole seconds up to 4095, as 60s, or 0s for none"},
+		{balanceBGP + "graceful_restart = \"1500ms\"\n" + neighbor, "c.toml:6:20: graceful_restart = \"1500ms\""},
+		{balanceBGP + "graceful_restart = \"-1s\"\n" + neighbor, "c.toml:6:20: graceful_restart = \"-1s\""},
+		{balanceBGP + "graceful_restart = \"60\"\n" + neighbor, "c.toml:6:20: graceful_restart = \"60\""},
 		{balanceBGP + "communities = [\"no\"]\n" + neighbor, "c.toml:6:1: \"no\" is no community: write it as 65001:100"},
 		{balanceBGP + neighbor + neighbor, "c.toml:3:2: BGP neighbour 10.0.0.9: it is there twice"},
 	} {
@@ -70,9 +74,14 @@ func TestBalanceErrors(t *testing.T) {
 }
 
 func TestBalanceCompiled(t *testing.T) {
+	for _, text := range []string{"", "graceful_restart = \"0s\"\n"} {
+		if w, err := compile(t, balanceHead+balanceBGP+text+neighbor); err != nil || w.bgp.GracefulRestart != 0 {
+			t.Errorf("%q: %+v, %v", text, w, err)
+		}
+	}
 	w, err := compile(t, balanceHead+"seed = \"x\"\nsource6 = \"fd00::1\"\nudp_timeout = \"90s\"\n"+balanceVIP+"encapsulation = \"gue\"\n"+
 		"[balance.vip.check]\ntype = \"http\"\nrise = 3\ninterval = \"2s\"\n"+balanceReal+strings.Replace(balanceReal, "11", "12", 1)+"encapsulation = \"l2\"\nweight = 0\n"+
-		balanceBGP+"communities = [\"65001:100\"]\nhold_time = \"30s\"\n"+neighbor)
+		balanceBGP+"communities = [\"65001:100\"]\nhold_time = \"30s\"\ngraceful_restart = \"4095s\"\n"+neighbor)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +103,7 @@ func TestBalanceCompiled(t *testing.T) {
 	if w.options.Seed == other.options.Seed || same.options.Seed != other.options.Seed || w.options.IdleUDP != 90*time.Second || w.state.Source6.Bits() != 128 {
 		t.Errorf("got %+v", w.options)
 	}
-	if w.bgp.Communities[0] != 65001<<16|100 || w.bgp.HoldTime != 30*time.Second || other.bgp != nil {
+	if w.bgp.Communities[0] != 65001<<16|100 || w.bgp.HoldTime != 30*time.Second || w.bgp.GracefulRestart != 4095*time.Second || other.bgp != nil {
 		t.Errorf("got %+v", w.bgp)
 	}
 }

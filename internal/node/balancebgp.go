@@ -29,6 +29,10 @@ func compileBGP(c *config.BalanceBGP) (*announce.Options, error) {
 	if err := durations(c, map[string]said{"hold_time": {c.HoldTime, &o.HoldTime}}); err != nil {
 		return nil, err
 	}
+	var err error
+	if o.GracefulRestart, err = restartTime(c.GracefulRestart); err != nil {
+		return nil, c.Locate("graceful_restart", err)
+	}
 	for _, text := range c.Communities {
 		community, err := parseCommunity(text)
 		if err != nil {
@@ -46,6 +50,18 @@ func compileBGP(c *config.BalanceBGP) (*announce.Options, error) {
 		return nil, c.Locate("", err)
 	}
 	return o, nil
+}
+
+// restartTime reads how long neighbours are to keep what a process that has ended had announced; 0 if not at all.
+func restartTime(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > announce.MaxRestart || d%time.Second != 0 {
+		return 0, fmt.Errorf("graceful_restart = %q: write whole seconds up to %d, as 60s, or 0s for none", text, announce.MaxRestart/time.Second)
+	}
+	return d, nil
 }
 
 // parseCommunity reads "65001:100".
@@ -67,7 +83,7 @@ func (w *wantedBalance) serve(ctx context.Context, inst *datapath.Instance, log 
 	}
 	bgp := *w.bgp
 	bgp.Log = log
-	// It ends after what it announces has been withdrawn, and so not with ctx.
+	// It ends after what it announces has been withdrawn, or the last of what is not to be kept, and so not with ctx.
 	speaker, err := announce.Start(context.WithoutCancel(ctx), bgp)
 	if err != nil {
 		return err

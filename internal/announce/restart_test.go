@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package announce
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// restarting are options of machine 1 with a graceful restart.
+func restarting(neighbor string, within time.Duration) Options {
+	o := options(1, neighbor, asRouter)
+	o.GracefulRestart = within
+	return o
+}
+
+// watch notes which prefixes the host's kernel loses, or has other next hops for, from now on. What it returns tells which.
+func (h host) watch(t *testing.T) (lost func() []string) {
+	t.Helper()
+	changes, quit := make(chan netlink.RouteUpdate, 1<<10), make(chan struct{})
+	check(t, netlink.RouteSubscribeWithOptions(changes, quit, netlink.RouteSubscribeOptions{Namespace: &h.ns}))
+	const mark = "198.51.100.99"
+	_, marked, err := net.ParseCIDR(mark + "/32")
+	check(t, err)
+	var all []string
+	return func() []string {
+		t.Helper()
+		// What came before this route has been seen when this is.
+		h.route(t, marked.String(), "10.9.1.1")
+		defer func() { check(t, h.links.RouteDel(&netlink.Route{Dst: marked})) }()
+		for {
+			select {
+			case c := <-changes:
+				ones, _ := c.Dst.Mask.Size()
+				prefix := fmt.Sprintf("%s/%d", c.Dst.IP, ones)
+				switch {
+				case c.Dst.IP.String() == mark:
+					close(quit)
+					return all
+				case c.Type == unix.RTM_DELROUTE && c.Protocol == unix.RTPROT_BIRD && !slices.Contains(all, prefix):
+					all = append(all, prefix)
+				}
+			case <-time.After(patience):
+				t.Fatal("no news of routes")
+			}
+		}
+	}
+}
+
+// TestRestart ends a speaker in each way and starts another one: the router keeps what both announce.
+func TestRestart(t *testing.T) {
+	closed := func(s *speaker) { s.tell("close"); s.kill() }
+	for _, tt := range []struct {
+		name, neighbor, session string
+		within                  time.Duration
+		end                     func(*speaker)
+	}{
+		{"closed", "10.9.1.254", over4(1, asMachine, "hold time 600;"), time.Minute, closed},
+		{"cancelled", "10.9.1.254", over4(1, asMachine, "hold time 600;"), time.Minute, func(s *speaker) { s.tell("cancel"); s.kill() }},
+		{"killed", "10.9.1.254", over4(1, asMachine, "hold time 600;"), time.Minute, (*speaker).kill},
+		{"over IPv6", "fd09:1::fe", over6(1, asMachine, "hold time 600;"), time.Minute, closed},
+		{"router restarts gracefully too", "10.9.1.254", over4(1, asMachine, "graceful restart on;"), time.Minute, closed},
+		{"not graceful", "10.9.1.254", over4(1, asMachine, "hold time 600;"), 0, closed},
+		{"router does not take part", "10.9.1.254", over4(1, asMachine, "graceful restart off;"), time.Minute, closed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBed(t)
+			router := b.bird(b.router, "10.9.1.254", tt.session)
+			s := b.speak(b.machines[0], restarting(tt.neighbor, tt.within))
+			s.set(vip4, vip6, other4)
+			hops := map[string]string{vip4: "10.9.1.1", vip6: "fd09:1::1"}
+			for prefix, hop := range hops {
+				router.wantRoutes(prefix, hop)
+			}
+			router.wantRoutes(other4, "10.9.1.1")
+			lost := b.router.watch(t)
+			tt.end(s)
+			s = b.speak(b.machines[0], restarting(tt.neighbor, tt.within))
+			if tt.name == "killed" && tt.within > 0 {
+				time.Sleep(3 * time.Second) // it would have connected
+				s.await("idle 0")
+			}
+			s.set(vip4, vip6)
+			s.await("established 2")
+			router.wantRoutes(other4, "")
+			for prefix, hop := range hops {
+				router.wantRoutes(prefix, hop)
+			}
+			want := []string{other4}
+			if tt.within == 0 || strings.Contains(tt.session, "restart off") {
+				want = []string{vip4, other4, vip6}
+			}
+			got := lost()
+			slices.Sort(got)
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Errorf("the router has lost %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// TestWithdrawnAtTheEnd withdraws a prefix and ends the speaker in the same moment: the router does not keep it.
+func TestWithdrawnAtTheEnd(t *testing.T) {
+	b := newBed(t)
+	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, "hold time 600;"))
+	for range 4 {
+		s := b.speak(b.machines[0], restarting("10.9.1.254", time.Minute))
+		s.set(vip4, vip6, other4)
+		router.wantRoutes(vip4, "10.9.1.1")
+		router.wantRoutes(vip6, "fd09:1::1")
+		router.wantRoutes(other4, "10.9.1.1")
+		lost := b.router.watch(t)
+		fmt.Fprint(s.in, "set "+other4+"\nclose\n")
+		check(t, s.in.Flush())
+		<-s.answers
+		<-s.answers
+		router.wantRoutes(vip4, "")
+		router.wantRoutes(vip6, "")
+		if got := lost(); slices.Contains(got, other4) {
+			t.Errorf("the router has lost %v", got)
+		}
+		s.kill()
+	}
+}
+
+// TestRestartTime ends a speaker, and starts no other one: the router keeps what was announced for that time, and no longer.
+func TestRestartTime(t *testing.T) {
+	const within = 2 * time.Second
+	b := newBed(t)
+	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, "hold time 600;"))
+	s := b.speak(b.machines[0], restarting("10.9.1.254", within))
+	s.set(vip4, vip6)
+	router.wantRoutes(vip4, "10.9.1.1")
+	router.wantRoutes(vip6, "fd09:1::1")
+	begin := time.Now()
+	s.tell("close")
+	router.wantRoutes(vip4, "")
+	if took := time.Since(begin); took < within {
+		t.Errorf("the router has dropped the route after %v", took)
+	}
+	router.wantRoutes(vip6, "")
+}
+
+// TestConnectionBreaks breaks the machine's end of the connection: the router keeps what it has over the next session too.
+func TestConnectionBreaks(t *testing.T) {
+	b := newBed(t)
+	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, "hold time 600;"))
+	s := b.speak(b.machines[0], restarting("10.9.1.254", time.Minute))
+	s.set(vip4, vip6)
+	for range 2 {
+		s.await("established 2")
+		router.wantRoutes(vip4, "10.9.1.1")
+		router.wantRoutes(vip6, "fd09:1::1")
+		lost := b.router.watch(t)
+		before := s.tell("state").Neighbors[0].Since
+		b.machines[0].breakConnections(t)
+		eventually(t, "the next session", "true 2", func() string {
+			n := s.tell("state").Neighbors[0]
+			return fmt.Sprint(n.State == established && n.Since.After(before), n.Announced)
+		})
+		s.set(vip4, vip6, other4) // told after all of the rest
+		router.wantRoutes(other4, "10.9.1.1")
+		s.set(vip4, vip6)
+		router.wantRoutes(other4, "")
+		if got := lost(); !slices.Equal(got, []string{other4}) {
+			t.Errorf("the router has lost %v", got)
+		}
+	}
+}
+
+// breakConnections ends the host's connections to BGP speakers with an error, as a firewall might.
+func (h host) breakConnections(t *testing.T) {
+	t.Helper()
+	check(t, netns.Set(h.ns))
+	out, err := exec.Command("ss", "-K", "dport", "=", "179").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
