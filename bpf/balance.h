@@ -132,8 +132,12 @@ __noinline int balance_decide(struct xdp_md *ctx, struct balance_packet *p)
 __noinline int balance_leave(struct xdp_md *ctx, struct balance_packet *p, int reason)
 {
 	struct balance_member m __attribute__((aligned(8)));
+	struct balance_slot *slot;
 
-	if (!balance_on || !p || !balance_copy(p->owner, &m) || !m.port)
+	if (!balance_on || !p)
+		return DROP_BALANCE_NEXT_HOP;
+	slot = balance_slot(p->owner);
+	if (!slot || !balance_copy(slot, p->owner, &m) || !m.port)
 		return DROP_BALANCE_NEXT_HOP;
 	if (p->ip_len + balance_overhead(&m) > m.mtu) {
 		p->mtu = m.mtu - balance_overhead(&m);

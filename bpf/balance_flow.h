@@ -207,6 +207,23 @@ __noinline __u64 balance_find(const struct balance_flow *f)
 	return balance_search(b, f);
 }
 
+/*
+ * The same for most flows, without a call: the first way with the tag is the flow's. Where it is not, balance_find looks again.
+ */
+static __always_inline __u64 balance_glance(const struct balance_flow *f)
+{
+	const struct balance_bucket *b = balance_bucket(f->hash);
+	__u32 way, owner;
+
+	if (!b)
+		return 0;
+	way = balance_first(b, balance_tag(f->hash));
+	if (way >= BALANCE_WAYS)
+		return 0;
+	owner = balance_read(&b->entry[way], f);
+	return owner ? BALANCE_FOUND(owner, b->time[way], way) : balance_find(f);
+}
+
 /* 1 if a is less than b, neither of them more than 31 bits; without a branch. */
 static __always_inline __u32 balance_less(__u32 a, __u32 b)
 {
@@ -225,6 +242,12 @@ static __always_inline __u32 balance_age(__u16 time, __u16 now)
 	__u32 age = (__u16)(now - (time & ~3)) >> 2;
 
 	return age & -balance_less(age, BALANCE_TICKS - BALANCE_SKEW);
+}
+
+/* Whether the time of a flow is over. Of one with a packet in this tick it is not: none is shorter than that. */
+static __always_inline bool balance_expired(__u16 time, __u16 now)
+{
+	return (time ^ now) & ~3 && balance_age(time, now) >= balance_idle[time & 3];
 }
 
 #endif

@@ -98,6 +98,7 @@ enum balance_encap {
 
 #define BALANCE_MEMBER_USED 1
 #define BALANCE_MEMBER_DOWN 2 /* its checks fail */
+#define BALANCE_MEMBER_PLAIN 4 /* balance_send_plain knows how to get there */
 
 /* A member: a backend of one VIP. */
 struct balance_member {

@@ -83,11 +83,19 @@ __noinline __u32 balance_by_ring(const struct balance_flow *f, __u32 flags, __u3
 /* A version that user space was not writing is found at once, but for a program that was halted meanwhile. */
 #define BALANCE_READS 4
 
+/* Where the member is that has the number of an owner. */
+static __always_inline struct balance_slot *balance_slot(__u32 owner)
+{
+	__u32 number = owner & BALANCE_NUMBER;
+
+	return bpf_map_lookup_elem(&balance_members, &number);
+}
+
 /* Whether an owner is there still, and may have packets of flows that it had if a VIP has those flags. */
 static __always_inline bool balance_stays(__u32 owner, __u32 vip_flags)
 {
-	__u32 number = owner & BALANCE_NUMBER, seq, i, has = 0;
-	struct balance_slot *slot = bpf_map_lookup_elem(&balance_members, &number);
+	struct balance_slot *slot = balance_slot(owner);
+	__u32 seq, i, has = 0;
 	__u8 flags = 0;
 
 	if (!slot)
@@ -110,13 +118,11 @@ static __always_inline bool balance_keeps(const struct balance_member *m, __u32 
 }
 
 /* Copies a member, which user space may be changing. It returns false for an owner that has gone. */
-static __always_inline bool balance_copy(__u32 owner, struct balance_member *to)
+static __always_inline bool balance_copy(struct balance_slot *slot, __u32 owner,
+					 struct balance_member *to)
 {
-	__u32 number = owner & BALANCE_NUMBER, seq, i;
-	struct balance_slot *slot = bpf_map_lookup_elem(&balance_members, &number);
+	__u32 seq, i;
 
-	if (!slot)
-		return false;
 	barrier_var(to); /* or clang would take it to pieces, of a byte even */
 	for (i = 0; i < BALANCE_READS; i++) {
 		seq = *(volatile __u32 *)&slot->seq;

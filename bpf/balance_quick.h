@@ -2,6 +2,7 @@
 #ifndef CULVERT_BALANCE_QUICK_H
 #define CULVERT_BALANCE_QUICK_H
 
+#include "balance_plain.h"
 #include "balance_send.h"
 #include "balance_take.h"
 
@@ -62,32 +63,45 @@ static __always_inline enum balance_quick balance_quick_flow(const struct packet
  */
 __noinline int balance_quick(struct xdp_md *ctx, struct balance_packet *p)
 {
-	struct balance_member m __attribute__((aligned(8)));
-	__u16 time, now, next;
+	struct balance_plain plain;
+	struct balance_slot *slot;
+	__u16 time, now;
 	__u64 found;
 
 	if (!balance_on || !p)
 		return REASON_NONE;
-	found = balance_find(&p->flow);
+	found = balance_glance(&p->flow);
 	time = found >> 32;
 	if (!found)
-		return balance_choose(p, 0);
+		return balance_choose(p, 0, false);
 	now = balance_time();
-	if (balance_age(time, now) >= balance_idle[time & 3])
-		return balance_choose(p, found);
-	if (!balance_copy(found, &m) || !balance_keeps(&m, p->vip_flags))
-		return balance_move(p, found);
-	if (balance_anew(p, time & 3, m.flags))
-		return balance_choose(p, found);
-	next = now | balance_next(time & 3, p);
-	if (next != time)
-		balance_touch(&p->flow, found >> 48, next);
-	p->owner = found;
-	if (m.port && p->ip_len + balance_overhead(&m) <= m.mtu && balance_send(ctx, p, &m)) {
+	if (balance_expired(time, now))
+		return balance_choose(p, found, false);
+	slot = balance_slot(found);
+	if (!slot)
+		return balance_choose(p, found, true);
+	if (p->ip == 4 && p->l3 == ETH_HLEN && balance_plain(slot, found, p->ip_len, &plain)) {
+		if (balance_anew(p, time & 3, BALANCE_MEMBER_USED))
+			return balance_choose(p, found, false);
+		balance_seen(p, found, now);
+		if (!balance_send_plain(ctx, p, &plain))
+			return FWD_BALANCE;
+		p->egress = plain.port;
+	} else {
+		struct balance_member m __attribute__((aligned(8)));
+
+		if (!balance_copy(slot, found, &m) || !balance_keeps(&m, p->vip_flags))
+			return balance_choose(p, found, true);
+		if (balance_anew(p, time & 3, m.flags))
+			return balance_choose(p, found, false);
+		balance_seen(p, found, now);
+		if (!m.port || p->ip_len + balance_overhead(&m) > m.mtu ||
+		    !balance_send(ctx, p, &m))
+			return FWD_BALANCE;
 		p->egress = m.port;
-		balance_count(p, FWD_BALANCE);
-		p->sent = true;
 	}
+	balance_count(p, FWD_BALANCE);
+	p->sent = true;
 	return FWD_BALANCE;
 }
 

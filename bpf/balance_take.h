@@ -133,8 +133,11 @@ static __always_inline bool balance_anew(const struct balance_packet *p, __u32 s
 	return state == BALANCE_FLOW_CLOSING || member_flags & BALANCE_MEMBER_DOWN;
 }
 
-/* Finds the owner for the first packet of a flow, or for one whose member has gone: then was is what balance_find says. */
-static __noinline int balance_choose(struct balance_packet *p, __u64 was)
+/*
+ * Finds the owner for the first packet of a flow, or another one for a flow that the table has: then was is what balance_find
+ * says, and gone is whether its member has gone.
+ */
+static __noinline int balance_choose(struct balance_packet *p, __u64 was, bool gone)
 {
 	bool syn = p->proto == IPPROTO_TCP &&
 		   (p->tcp_flags & (BALANCE_TCP_SYN | BALANCE_TCP_ACK)) == BALANCE_TCP_SYN;
@@ -149,8 +152,11 @@ static __noinline int balance_choose(struct balance_packet *p, __u64 was)
 		has = balance_renew(&p->flow, was, owner);
 	else
 		has = balance_insert(&p->flow, owner, syn);
-	if (has == owner)
+	if (has == owner) {
+		if (gone && owner != (__u32)was)
+			balance_event(p->flow.vip, BALANCE_EVENT_MOVED);
 		return FWD_BALANCE_NEW;
+	}
 	/* Another CPU was faster, and has read another ring. */
 	if (has && balance_stays(has, p->vip_flags)) {
 		p->owner = has;
@@ -160,36 +166,33 @@ static __noinline int balance_choose(struct balance_packet *p, __u64 was)
 	return FWD_BALANCE_UNTRACKED;
 }
 
-/* Finds another owner for a flow whose member has gone. */
-static __noinline int balance_move(struct balance_packet *p, __u64 was)
+/* Has a packet go to the owner of its flow, which the table has as balance_find says. */
+static __always_inline void balance_seen(struct balance_packet *p, __u64 found, __u16 now)
 {
-	int reason = balance_choose(p, was);
+	__u16 time = found >> 32, next = now | balance_next(time & 3, p);
 
-	if (reason == FWD_BALANCE_NEW && p->owner != (__u32)was)
-		balance_event(p->flow.vip, BALANCE_EVENT_MOVED);
-	return reason;
+	if (next != time)
+		balance_touch(&p->flow, found >> 48, next);
+	p->owner = found;
 }
 
 /* Finds the owner of a packet of TCP or UDP. */
 static __always_inline int balance_take(struct balance_packet *p)
 {
 	__u64 found = balance_find(&p->flow);
-	__u16 time = found >> 32, now, next;
+	__u16 time = found >> 32, now;
 
 	if (!found)
-		return balance_choose(p, 0);
+		return balance_choose(p, 0, false);
 	now = balance_time();
-	if (balance_age(time, now) >= balance_idle[time & 3])
-		return balance_choose(p, found);
+	if (balance_expired(time, now))
+		return balance_choose(p, found, false);
 	if (!balance_stays(found, p->vip_flags))
-		return balance_move(p, found);
+		return balance_choose(p, found, true);
 	if (balance_anew(p, time & 3,
 			 balance_stays(found, BALANCE_VIP_MOVE) ? 0 : BALANCE_MEMBER_DOWN))
-		return balance_choose(p, found);
-	next = now | balance_next(time & 3, p);
-	if (next != time)
-		balance_touch(&p->flow, found >> 48, next);
-	p->owner = found;
+		return balance_choose(p, found, false);
+	balance_seen(p, found, now);
 	return FWD_BALANCE;
 }
 

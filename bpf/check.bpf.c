@@ -100,7 +100,7 @@ static __always_inline bool check_member(__u32 number, struct balance_member *m)
 {
 	struct balance_slot *slot = bpf_map_lookup_elem(&balance_members, &number);
 
-	return slot && balance_copy(slot->version[slot->seq & 1].owner, m) && m->port;
+	return slot && balance_copy(slot, slot->version[slot->seq & 1].owner, m) && m->port;
 }
 
 SEC("tc")

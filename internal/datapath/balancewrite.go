@@ -20,8 +20,9 @@ const (
 	balanceVIPEmpty
 	balanceVIPSeveral
 
-	balanceMemberUsed = 1
-	balanceMemberDown = 2
+	balanceMemberUsed  = 1
+	balanceMemberDown  = 2
+	balanceMemberPlain = 4
 )
 
 // SetVIP says what a VIP is. Its ring has to be there before.
@@ -272,7 +273,15 @@ func (m BalanceMember) raw() pipelineBalanceMember {
 	if m.Down {
 		raw.Flags |= balanceMemberDown
 	}
+	if m.plain() {
+		raw.Flags |= balanceMemberPlain
+	}
 	return raw
+}
+
+// plain says whether the programs can send to a member in the short way: bpf/balance_plain.h.
+func (m BalanceMember) plain() bool {
+	return m.Encap == BalanceIPIP && m.Addr.Is4() && m.Hop.Port != 0 && m.Hop.VLAN == 0 && !m.Hop.LinearOnly
 }
 
 // SetMember says what a member is. Programs see the old one or the new one.
