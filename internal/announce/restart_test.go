@@ -133,6 +133,31 @@ func TestWithdrawnAtTheEnd(t *testing.T) {
 	}
 }
 
+// TestWithdrawnEarly does that as soon as there is a session: the router has the prefixes since before.
+func TestWithdrawnEarly(t *testing.T) {
+	b := newBed(t)
+	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, "hold time 600;"))
+	s := b.speak(b.machines[0], restarting("10.9.1.254", time.Minute))
+	s.set(vip4, vip6)
+	for range 4 {
+		router.wantRoutes(vip4, "10.9.1.1")
+		router.wantRoutes(vip6, "fd09:1::1")
+		s.kill()
+		s = b.speak(b.machines[0], restarting("10.9.1.254", time.Minute))
+		s.set(vip4, vip6)
+		s.await("established 2")
+		fmt.Fprint(s.in, "set\nclose\n")
+		check(t, s.in.Flush())
+		<-s.answers
+		<-s.answers
+		router.wantRoutes(vip4, "")
+		router.wantRoutes(vip6, "")
+		s.kill()
+		s = b.speak(b.machines[0], restarting("10.9.1.254", time.Minute))
+		s.set(vip4, vip6)
+	}
+}
+
 // TestRestartTime ends a speaker, and starts no other one: the router keeps what was announced for that time, and no longer.
 func TestRestartTime(t *testing.T) {
 	const within = 2 * time.Second

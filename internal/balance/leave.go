@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// leave withdraws what has been drained, deleted or detached since the last look: the process ends, and routers may keep what it
-// does not withdraw.
+// leave withdraws what has been drained, deleted or detached since the last look, or what the end of ctx has kept from being
+// withdrawn: the process ends, and routers may keep what it does not withdraw. One that has told them nothing yet has seen
+// too little for that.
 func (r *runner) leave(ctx context.Context) {
 	gone := func(p netip.Prefix) bool { return false }
 	if len(r.Instance.AttachedNow()) == 0 {
@@ -17,7 +18,8 @@ func (r *runner) leave(ctx context.Context) {
 	} else if s, err := Load(r.plane); err == nil {
 		gone = func(p netip.Prefix) bool { return !s.offers(p.Addr()) }
 	}
-	if staying := slices.DeleteFunc(slices.Clone(r.announced), gone); len(staying) < len(r.announced) {
+	staying := slices.DeleteFunc(slices.Clone(r.announced), gone)
+	if r.spoken && (!r.told || len(staying) < len(r.announced)) {
 		r.announced = staying
 		r.announce(context.WithoutCancel(ctx))
 	}

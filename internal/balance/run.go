@@ -55,6 +55,7 @@ type runner struct {
 	settling  settling
 	announced []netip.Prefix
 	told      bool // that of announced
+	spoken    bool // routers have been told something
 	detached  bool
 	unchecked bool              // checks could not be set
 	failed    map[string]string // what has been told of what fails, by what that is

@@ -109,6 +109,6 @@ func (r *runner) announce(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	r.told = true
+	r.told, r.spoken = true, true
 	r.Log.Info("announced", "vips", fmt.Sprint(r.announced))
 }
