@@ -47,7 +47,7 @@ func (p *pinPlace) serve(s *Space) {
 		err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 	}
 	if err == nil {
-		err = unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "")
+		err = unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700")
 	}
 	if err != nil {
 		err = fmt.Errorf("make a place for pins that nobody else sees: %w", err)

@@ -224,9 +224,9 @@ func DetachDecap(iface string) (bool, error) {
 
 // ForgetDecaps removes what is left, in whatever network namespace, of ends of tunnels whose interfaces have gone.
 func ForgetDecaps() error {
-	root, ok := findRoot()
-	if !ok {
-		return nil
+	root, ok, err := findRoot()
+	if !ok || err != nil {
+		return err
 	}
 	dirs, err := filepath.Glob(filepath.Join(root, "*", decapDir))
 	if err != nil {
@@ -264,9 +264,9 @@ func forgetDecaps(dir string) error {
 
 // decapHere returns the directory of the pins of this network namespace; false if there is none.
 func decapHere() (string, bool, error) {
-	root, ok := findRoot()
-	if !ok {
-		return "", false, nil
+	root, ok, err := findRoot()
+	if !ok || err != nil {
+		return "", false, err
 	}
 	here, err := currentSpace()
 	if err != nil {
@@ -287,8 +287,8 @@ func decapHere() (string, bool, error) {
 
 // isDecap tells whether a program is the end of tunnels on an interface of this machine.
 func isDecap(id ebpf.ProgramID) bool {
-	root, ok := findRoot()
-	if !ok {
+	root, ok, err := findRoot()
+	if !ok || err != nil {
 		return false
 	}
 	dirs, _ := filepath.Glob(filepath.Join(root, "*", decapDir))

@@ -16,9 +16,9 @@ import (
 
 // List opens every instance on this machine, whatever network namespace it is in.
 func List() ([]*Instance, error) {
-	root, ok := findRoot()
-	if !ok {
-		return nil, nil
+	root, ok, err := findRoot()
+	if !ok || err != nil {
+		return nil, err
 	}
 	dirs, err := instanceDirs(root)
 	if err != nil {

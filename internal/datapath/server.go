@@ -3,15 +3,12 @@
 package datapath
 
 import (
-	"bufio"
-	"fmt"
-	"io"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/trust"
 )
 
 // ServerPID returns the process that keeps the instance in step, 0 if there is none or if it is in
@@ -20,34 +17,7 @@ func (i *Instance) ServerPID() int {
 	if i.lock != nil {
 		return os.Getpid()
 	}
-	var st unix.Stat_t
-	if err := unix.Stat(i.dir, &st); err != nil {
-		return 0
-	}
-	f, err := os.Open("/proc/locks")
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	return flockHolder(f, &st)
-}
-
-// flockHolder finds the holder of a flock(2) in the form of /proc/locks (proc_locks(5)): the fields
-// are number, kind, mode, access, PID, device and inode, and the range.
-func flockHolder(locks io.Reader, file *unix.Stat_t) int {
-	id := fmt.Sprintf("%02x:%02x:%d", unix.Major(file.Dev), unix.Minor(file.Dev), file.Ino)
-	s := bufio.NewScanner(locks)
-	for s.Scan() {
-		f := strings.Fields(s.Text())
-		// Somebody who waits for a lock has an arrow in place of the kind.
-		if len(f) < 6 || f[1] != "FLOCK" || f[3] != "WRITE" || f[5] != id {
-			continue
-		}
-		if pid, err := strconv.Atoi(f[4]); err == nil && pid > 0 {
-			return pid
-		}
-	}
-	return 0
+	return trust.LockHolder(i.dir)
 }
 
 // LoadedAt returns when the program that runs was loaded, which is when the instance was last

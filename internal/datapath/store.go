@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpffs"
+	"culvert/internal/trust"
 )
 
 /*
@@ -50,28 +51,51 @@ func (i *Instance) Pins() string {
 	return filepath.Join(bpffs.Path, pinDir, filepath.Base(space), name)
 }
 
+// mountHint is how people mount a bpffs that is root's alone. Without the mode anyone may write to it.
+const mountHint = "mount -t bpf -o mode=0700 bpf " + bpffs.Path
+
 // pinRoot returns the directory for all pins, mounting bpffs when nobody has.
 func pinRoot() (string, error) {
-	if root, ok := findRoot(); ok {
-		return root, nil
+	root, ok, err := findRoot()
+	if ok || err != nil {
+		return root, err
 	}
 	if err := bpffs.Mount(); err != nil {
-		return "", fmt.Errorf("mounting bpffs on %s: %w (mount -t bpf bpf %[1]s)", bpffs.Path, err)
+		return "", fmt.Errorf("mounting bpffs on %s: %w (%s)", bpffs.Path, err, mountHint)
 	}
-	root, ok := findRoot()
-	if !ok {
-		return "", fmt.Errorf("%s is not a bpffs even after mounting it (mount -t bpf bpf %[1]s)", bpffs.Path)
+	root, ok, err = findRoot()
+	if err == nil && !ok {
+		err = fmt.Errorf("%s is not a bpffs even after mounting it (%s)", bpffs.Path, mountHint)
 	}
-	return root, nil
+	return root, err
 }
 
-// findRoot returns the directory for all pins if a bpffs is there already.
-func findRoot() (string, bool) {
+// findRoot returns the directory for all pins if a bpffs is there already, and an error if others than root may
+// change what is in it: a pin there could be anybody's program.
+func findRoot() (root string, ok bool, err error) {
 	path, ok := bpffs.Find()
 	if !ok {
-		return "", false
+		return "", false, nil
 	}
-	return filepath.Join(bpffs.Hold(path), pinDir), true
+	path = bpffs.Hold(path)
+	root = filepath.Join(path, pinDir)
+	// Hold's path is a link of procfs to a directory, so it ends with a slash to be looked through.
+	if err := trustPins(path+"/", bpffs.Path); err != nil {
+		return "", false, err
+	}
+	return root, true, trustPins(root, filepath.Join(bpffs.Path, pinDir))
+}
+
+// trustPins refuses a directory for pins that others than root may change. One that is not there is fine.
+func trustPins(dir, name string) error {
+	err := trust.DirAs(dir, name)
+	switch {
+	case err == nil || errors.Is(err, os.ErrNotExist):
+		return nil
+	case errors.Is(err, os.ErrPermission):
+		return permissionError("reading " + name)
+	}
+	return fmt.Errorf("no pin is trusted: %w", err)
 }
 
 func makeInstanceDir(netns uint32, name string) (string, error) {
@@ -90,7 +114,17 @@ func makeInstanceDir(netns uint32, name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("making %s: %w", dir, err)
 	}
-	return dir, nil
+	return dir, trustInstance(dir)
+}
+
+// trustInstance looks at the directories of an instance that are below the one for all pins.
+func trustInstance(dir string) error {
+	space, name := filepath.Split(dir)
+	shown := filepath.Join(bpffs.Path, pinDir, filepath.Base(space))
+	if err := trustPins(filepath.Clean(space), shown); err != nil {
+		return err
+	}
+	return trustPins(dir, filepath.Join(shown, name))
 }
 
 // Served tries the lock for a moment, which must not make an Attach fail.
@@ -200,6 +234,9 @@ func removeOtherGenerations(dir, keep string) {
 
 // openInstance opens the generation that the links of dir run, or the newest if there is no link.
 func openInstance(dir string) (*Instance, error) {
+	if err := trustInstance(dir); err != nil {
+		return nil, err
+	}
 	running := runningProgram(dir)
 	behind := filterGeneration(dir, running)
 	var newest *Instance
@@ -236,6 +273,9 @@ func openInstance(dir string) (*Instance, error) {
 }
 
 func openGeneration(dir, gen string) (*Instance, error) {
+	if err := trustPins(gen, gen); err != nil {
+		return nil, err
+	}
 	m, err := metaFromPin(filepath.Join(gen, metaMap))
 	if err != nil {
 		return nil, err

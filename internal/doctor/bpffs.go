@@ -4,12 +4,15 @@ package doctor
 
 import (
 	"bufio"
+	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpffs"
+	"culvert/internal/trust"
 )
 
 // bpffsRoots are the places where pins are looked for: here, and where culvert has its own.
@@ -30,6 +33,8 @@ type pinFS struct {
 	supported bool
 	// mountable is true when culvert may do that itself.
 	mountable bool
+	// untrusted says why no pin in it is trusted, nil if it is root's alone.
+	untrusted *trust.Error
 }
 
 func readPinFS(capabilities uint64) pinFS {
@@ -38,6 +43,11 @@ func readPinFS(capabilities uint64) pinFS {
 	if path, ok := bpffs.Find(); ok && unix.Statfs(path, &st) == nil {
 		p.path = path
 		p.readOnly = st.Flags&unix.ST_RDONLY != 0
+		for _, below := range []string{"/", "/culvert"} {
+			if err := trust.DirAs(path+below, filepath.Join(bpffs.Path, below)); errors.As(err, &p.untrusted) {
+				break
+			}
+		}
 	}
 	return p
 }
@@ -62,6 +72,10 @@ func kernelHasFS(name string) bool {
 func checkPinFS(p pinFS) Finding {
 	f := Finding{Check: "bpffs"}
 	switch {
+	case p.untrusted != nil:
+		f.Status = Fail
+		f.Finding = p.untrusted.Finding + ": culvert trusts no pin and does not start"
+		f.Command = p.untrusted.Command
 	case p.path != "" && p.readOnly:
 		f.Status = Fail
 		f.Finding = "mounted read-only at " + p.path + ": nothing can be pinned"
@@ -79,7 +93,7 @@ func checkPinFS(p pinFS) Finding {
 	case p.supported:
 		f.Status = Fail
 		f.Finding = "not mounted, and without CAP_SYS_ADMIN culvert cannot mount it"
-		f.Command = "sudo mount -t bpf bpf " + bpffs.Path
+		f.Command = "sudo mount -t bpf -o mode=0700 bpf " + bpffs.Path
 	default:
 		f.Status = Fail
 		f.Finding = "this kernel has none (CONFIG_BPF_SYSCALL): programs cannot be pinned"

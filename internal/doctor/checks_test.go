@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/netdev"
+	"culvert/internal/trust"
 )
 
 // want is what a test expects of one finding.
@@ -76,12 +77,15 @@ func TestHostChecks(t *testing.T) {
 		{"bpffs", checkPinFS(pinFS{path: "/sys/fs/bpf"}), want{OK, "mounted at /sys/fs/bpf", ""}},
 		{"bpffs read-only", checkPinFS(pinFS{path: "/sys/fs/bpf", readOnly: true}),
 			want{Fail, "read-only", "mount -o remount,rw /sys/fs/bpf"}},
+		{"bpffs that anybody may write to", checkPinFS(pinFS{path: "/sys/fs/bpf",
+			untrusted: &trust.Error{Finding: "others than root may write to /sys/fs/bpf (mode 1777)", Command: "chmod go-w /sys/fs/bpf"}}),
+			want{Fail, "(mode 1777): culvert trusts no pin", "chmod go-w /sys/fs/bpf"}},
 		{"bpffs hidden", checkPinFS(pinFS{path: "/proc/7/root/sys/fs/bpf", supported: true}), want{OK, "through /proc/7/root", ""}},
 		{"bpffs hidden, read-only", checkPinFS(pinFS{path: "/proc/7/root/sys/fs/bpf", readOnly: true}),
 			want{Fail, "read-only", "on the host: mount -o remount,rw /sys/fs/bpf"}},
 		{"bpffs to be mounted", checkPinFS(pinFS{supported: true, mountable: true}), want{OK, "culvert mounts it", ""}},
 		{"bpffs not to be mounted", checkPinFS(pinFS{supported: true}),
-			want{Fail, "cannot mount it", "sudo mount -t bpf bpf /sys/fs/bpf"}},
+			want{Fail, "cannot mount it", "sudo mount -t bpf -o mode=0700 bpf /sys/fs/bpf"}},
 		{"no bpffs", checkPinFS(pinFS{}), want{Fail, "cannot be pinned", ""}},
 
 		{"clock", checkClock(clock{tai: 37 * time.Second, synchronised: true, maxError: 1500 * time.Microsecond}),

@@ -19,6 +19,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpffs"
 )
 
 // inNamespace moves the test to a thread of its own with an empty network namespace, which goes away
@@ -192,8 +194,13 @@ func ownBPFFS(t *testing.T) string {
 // out of reach: what doctor calls reachable must be where culvert pins.
 func TestHiddenBPFFS(t *testing.T) {
 	inNamespace(t)
+	if _, ok := bpffs.Find(); !ok {
+		if err := bpffs.Mount(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if here := checkPinFS(readPinFS(0)); here.Finding != "mounted at /sys/fs/bpf" {
-		t.Fatalf("on the host: %+v: this test needs bpffs (mount -t bpf bpf /sys/fs/bpf)", here)
+		t.Fatalf("on the host: %+v", here)
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		t.Fatal(err)

@@ -5,38 +5,37 @@ package scion
 import (
 	"errors"
 	"fmt"
-	"net"
+	"net/url"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/trust"
 )
 
-// Lock keeps a second process from running the same router in a network namespace. It is a
-// listening abstract socket: the kernel scopes those to the namespace and drops them with the
-// process, so no stale lock is ever left.
-type Lock struct {
-	listener *net.UnixListener
-}
+// Lock keeps a second process from running the same router in a network namespace.
+type Lock = trust.Lock
 
 // TakeLock takes the lock of the router called id. When another process holds it the error says
 // which one.
 func TakeLock(id string) (*Lock, error) {
-	addr := lockAddr(id)
-	listener, err := net.ListenUnix("unix", addr)
-	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("router %s runs already%s: stop that process first", id, holder(addr))
+	path, err := lockPath(id)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := trust.TakeLock(path)
+	if errors.Is(err, trust.ErrLocked) {
+		return nil, fmt.Errorf("router %s runs already%s: stop that process first", id, holder(path))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("taking the lock of router %s: %w", id, err)
 	}
-	return &Lock{listener: listener}, nil
+	return lock, nil
 }
 
-// Release gives the lock up.
-func (l *Lock) Release() error { return l.listener.Close() }
-
-// holder says which process listens on addr, as far as the kernel tells.
-func holder(addr *net.UnixAddr) string {
-	if pid := holderPID(addr); pid != 0 {
+// holder says which process holds the lock at path, as far as the kernel tells.
+func holder(path string) string {
+	if pid := trust.LockHolder(path); pid != 0 {
 		return fmt.Sprintf(" as process %d", pid)
 	}
 	return ""
@@ -44,30 +43,19 @@ func holder(addr *net.UnixAddr) string {
 
 // ServerPID returns the process that runs the router called id in the current network namespace, 0
 // when none does or it is in another PID namespace.
-func ServerPID(id string) int { return holderPID(lockAddr(id)) }
-
-func lockAddr(id string) *net.UnixAddr {
-	return &net.UnixAddr{Net: "unix", Name: "@culvert/scion/" + id}
+func ServerPID(id string) int {
+	path, err := lockPath(id)
+	if err != nil {
+		return 0
+	}
+	return trust.LockHolder(path)
 }
 
-// holderPID returns 0 when nobody listens or the kernel does not tell.
-func holderPID(addr *net.UnixAddr) (pid int) {
-	conn, err := net.DialUnix("unix", nil, addr)
-	if err != nil {
-		return 0
+// lockPath has the network namespace in it: two of them may have routers of one name.
+func lockPath(id string) (string, error) {
+	var ns unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {
+		return "", fmt.Errorf("looking at this network namespace: %w", err)
 	}
-	defer conn.Close()
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	err = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(cred.Pid)
-		}
-	})
-	if err != nil {
-		return 0
-	}
-	return pid
+	return filepath.Join(trust.LockDir, fmt.Sprintf("scion-%d-%s.lock", ns.Ino, url.PathEscape(id))), nil
 }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestUntrustedPins attaches where others than root may change pins. It has namespaces of mounts, processes and the
+// network for itself, so that the bpffs of PID 1, where culvert pins, is one of its own.
+func TestUntrustedPins(t *testing.T) {
+	for _, c := range []struct{ name, prepare, refusal, mend string }{
+		{"world-writable", "mount -t bpf bpf /sys/fs/bpf",
+			"others than root may write to /sys/fs/bpf (mode 1777)", "chmod go-w /sys/fs/bpf"},
+		{"made by somebody", "mount -t bpf -o mode=0700 bpf /sys/fs/bpf && mkdir -m 0700 /sys/fs/bpf/culvert && chown 65534 /sys/fs/bpf/culvert",
+			"/sys/fs/bpf/culvert belongs to user 65534, not to root", "chown root /sys/fs/bpf/culvert"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			script := `set -e
+				ip link set lo up
+				ip link add v0 type veth peer name v1
+				` + c.prepare + `
+				printf 'interfaces = ["v0"]\n[route]\n' >$DIR/route.toml
+				for verb in "attach $DIR/route.toml v0" status doctor; do
+					echo "== $verb"
+					"$CULVERT" $verb 2>&1 || true
+				done
+				echo "== on v0"
+				ip -d link show v0 | grep xdp || true
+				` + c.mend + `
+				echo "== mended"
+				"$CULVERT" attach $DIR/route.toml v0 2>&1
+				"$CULVERT" detach --all 2>&1`
+			cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
+			cmd.Env = append(os.Environ(), asCulvert+"=1", "CULVERT="+os.Args[0], "DIR="+t.TempDir())
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			parts := map[string]string{}
+			for _, part := range strings.Split(string(out), "== ")[1:] {
+				head, rest, _ := strings.Cut(part, "\n")
+				head, _, _ = strings.Cut(head, " ")
+				parts[head] = rest
+			}
+			for _, verb := range []string{"attach", "status", "doctor"} {
+				if !strings.Contains(parts[verb], c.refusal) || !strings.Contains(parts[verb], c.mend) {
+					t.Errorf("%s does not say %q -> %q: %s", verb, c.refusal, c.mend, parts[verb])
+				}
+			}
+			if parts["on"] != "" {
+				t.Errorf("attached all the same: %s", parts["on"])
+			}
+			if !strings.Contains(parts["mended"], "v0") {
+				t.Errorf("mended, and not attached: %s", out)
+			}
+		})
+	}
+}

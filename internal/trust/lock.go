@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trust
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// LockDir is where locks are: root's, as /run is.
+const LockDir = "/run/culvert"
+
+// ErrLocked is the error of a lock that another process holds.
+var ErrLocked = errors.New("another process holds it")
+
+// Lock is a file under flock(2). The kernel drops the lock with the process, so none is ever stale.
+type Lock struct {
+	file *os.File
+	path string
+}
+
+// TakeLock makes the file at path and locks it, or returns an error that matches ErrLocked. The file's directory is
+// made if need be, and has to be root's.
+func TakeLock(path string) (*Lock, error) {
+	dir := filepath.Dir(path)
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("making the directory of locks: %w", err)
+	}
+	if err := Dir(dir); err != nil {
+		return nil, err
+	}
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("opening the lock: %w", err)
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			f.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				err = ErrLocked
+			}
+			return nil, fmt.Errorf("locking %s: %w", path, err)
+		}
+		if sameFile(f, path) {
+			return &Lock{file: f, path: path}, nil
+		}
+		f.Close() // its last holder has removed it meanwhile
+	}
+}
+
+// Release gives the lock up and removes its file.
+func (l *Lock) Release() error {
+	err := os.Remove(l.path) // first, or the next holder's file would go
+	return errors.Join(err, l.file.Close())
+}
+
+func sameFile(f *os.File, path string) bool {
+	locked, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(path)
+	return err == nil && os.SameFile(locked, there)
+}
+
+// LockHolder returns the process that holds a lock on the file or directory at path: 0 if there is none, or if it is
+// in a PID namespace that cannot be seen from here.
+func LockHolder(path string) int {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return 0
+	}
+	f, err := os.Open("/proc/locks")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	return flockHolder(f, &st)
+}
+
+// flockHolder finds the holder of a flock(2) in the form of /proc/locks (proc_locks(5)): the fields
+// are number, kind, mode, access, PID, device and inode, and the range.
+func flockHolder(locks io.Reader, file *unix.Stat_t) int {
+	id := fmt.Sprintf("%02x:%02x:%d", unix.Major(file.Dev), unix.Minor(file.Dev), file.Ino)
+	s := bufio.NewScanner(locks)
+	for s.Scan() {
+		f := strings.Fields(s.Text())
+		// Somebody who waits for a lock has an arrow in place of the kind.
+		if len(f) < 6 || f[1] != "FLOCK" || f[3] != "WRITE" || f[5] != id {
+			continue
+		}
+		if pid, err := strconv.Atoi(f[4]); err == nil && pid > 0 {
+			return pid
+		}
+	}
+	return 0
+}

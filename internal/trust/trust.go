@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package trust tells whether files and directories are root's alone, and keeps locks where only root may make them.
+package trust
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// Rights that let others than the owner change a directory, or read a secret.
+const (
+	writeByOthers = 0o022
+	anyByOthers   = 0o077
+)
+
+// Error says what is not root's alone, and the command that mends it.
+type Error struct{ Finding, Command string }
+
+func (e *Error) Error() string { return e.Finding + ": " + e.Command }
+
+// Dir returns an error unless the directory is root's (or this process's user's) and nobody else may write to it.
+// A symbolic link is refused: who made it decides where it leads. The error of a directory that does not exist, or
+// that this process may not look at, matches fs.ErrNotExist and fs.ErrPermission.
+func Dir(path string) error { return DirAs(path, path) }
+
+// DirAs is Dir for a directory that people know by another name than path.
+func DirAs(path, name string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return fmt.Errorf("looking at %s: %w", name, err)
+	}
+	if !info.IsDir() {
+		return &Error{name + " is no directory", "rm " + name}
+	}
+	if err := owned(info, name); err != nil {
+		return err
+	}
+	if info.Mode().Perm()&writeByOthers != 0 {
+		return &Error{fmt.Sprintf("others than root may write to %s (mode %04o)", name, mode(info)), "chmod go-w " + name}
+	}
+	return nil
+}
+
+// Secret returns the content of a file that only root (or this process's user) may read.
+func Secret(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := secret(info, path); err != nil {
+		return nil, err
+	}
+	const most = 64 << 10
+	if info.Size() > most {
+		return nil, fmt.Errorf("%s has %d bytes: a secret has %d at most", path, info.Size(), most)
+	}
+	return os.ReadFile(path)
+}
+
+// SecretFile returns an error unless only root (or this process's user) may read the file.
+func SecretFile(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return secret(info, path)
+}
+
+func secret(info fs.FileInfo, path string) error {
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file", path)
+	}
+	if err := owned(info, path); err != nil {
+		return err
+	}
+	if info.Mode().Perm()&anyByOthers != 0 {
+		return &Error{fmt.Sprintf("others than its owner may use %s (mode %04o)", path, mode(info)), "chmod 0600 " + path}
+	}
+	return nil
+}
+
+func owned(info fs.FileInfo, name string) error {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("the owner of %s is not known", name)
+	}
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return &Error{fmt.Sprintf("%s belongs to user %d, not to root", name, st.Uid), "chown root " + name + ", once it is clear who made it"}
+	}
+	return nil
+}
+
+// mode is what chmod(1) calls the mode.
+func mode(info fs.FileInfo) uint32 {
+	m := uint32(info.Mode().Perm())
+	if info.Mode()&fs.ModeSticky != 0 {
+		m |= 0o1000
+	}
+	return m
+}
