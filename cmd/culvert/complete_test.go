@@ -25,7 +25,7 @@ func TestCompletion(t *testing.T) {
 		"run -c ":                            "toml :8",
 		"run ":                               ":4",
 		"key add no-such-router ":            "0 1 :4",
-		"key add no-such-router 0 ":          ":4",
+		"key add no-such-router 0 ":          ":0",
 		"attach ":                            ":0",
 		"version ":                           ":4",
 		"filter add ":                        "drop pass count limit :4",

@@ -3,10 +3,12 @@
 package main
 
 import (
+	"encoding/base64"
 	"errors"
 
 	"github.com/spf13/cobra"
 
+	"culvert/internal/node"
 	"culvert/internal/scionpkt"
 )
 
@@ -25,8 +27,9 @@ func newGenCmd() *cobra.Command {
 
 func newGenScionCmd() *cobra.Command {
 	var o scionpkt.GenerateOptions
+	var key string
 	cmd := &cobra.Command{
-		Use:   "scion --topology FILE --router ID {--key BASE64 | --keys DIR} -w FILE.pcap",
+		Use:   "scion --topology FILE --router ID {--key FILE | --keys DIR} -w FILE.pcap",
 		Short: "write SCION packets that a border router forwards",
 		Long: `Write a pcap file of Ethernet frames with SCION packets as they arrive at a border router. Their
 hop fields carry MACs that this router accepts, and are valid for a day.
@@ -43,11 +46,11 @@ topology does not know MAC addresses: give those of the device under test and of
       -n 1000000 --hop-fields 3 --size 138 --ingress 1 --dst-mac 02:00:00:00:00:02 -w in.pcap
 
   # Three sizes of packets to a host of the AS, with a forwarding key as for 'culvert key add'
-  culvert gen scion --topology topology.json --router br-1 --key AAECAwQFBgcICQoLDA0ODw== \
+  echo AAECAwQFBgcICQoLDA0ODw== | culvert gen scion --topology topology.json --router br-1 --key - \
       --direction 'external->host' --host 10.0.0.10 --size 138,512,1400 -w host.pcap`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if (o.Key == "") == (o.Keys == "") {
+			if (key == "") == (o.Keys == "") {
 				return usageError(errors.New("give --key or --keys, one of them"))
 			}
 			for flag, value := range map[string]string{
@@ -57,13 +60,20 @@ topology does not know MAC addresses: give those of the device under test and of
 					return usageError(errors.New("--" + flag + " is missing (see 'culvert gen scion --help')"))
 				}
 			}
+			if key != "" {
+				k, err := node.ReadKey(key, cmd.InOrStdin())
+				if err != nil {
+					return err
+				}
+				o.Key = base64.StdEncoding.EncodeToString(k[:])
+			}
 			return scionpkt.GenerateFile(o, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Topology, "topology", "", "topology.json of the AS")
 	f.StringVar(&o.Router, "router", "", "name of the border router in the topology")
-	f.StringVar(&o.Key, "key", "", "forwarding key, 16 bytes in base64")
+	f.StringVar(&key, "key", "", "file with the forwarding key, 16 bytes in base64, or - for standard input")
 	f.StringVar(&o.Keys, "keys", "", "directory with the AS's master0.key and master1.key")
 	f.IntVarP(&o.Flows, "flows", "n", 1000, "number of flows")
 	f.IntVar(&o.HopFields, "hop-fields", 4, "number of hop fields in the path")

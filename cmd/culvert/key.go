@@ -19,26 +19,42 @@ that is valid under either is good, so a rotation is: add the new key at the
 other index, put the new master0.key in place and restart the control service
 and the router, remove the old key once no path under it is in use.
 
-A key is the derived one, 16 bytes in base64, not the master key. Keys that
-'culvert scion run' derives from keys/master0.key are loaded beside them.`,
+A key is the derived one, 16 bytes in base64, not the master key. It is read from a
+file of mode 0600 or from standard input, never from the command line, which everybody
+sees in ps(1). Keys that 'culvert scion run' derives from keys/master0.key are loaded
+beside them.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: needVerb,
 	}
 	cmd.AddCommand(
-		&cobra.Command{
-			Use:               "add ROUTER INDEX BASE64",
-			Short:             "load a key",
-			Example:           "  culvert key add br1-ff00_0_1-2 1 mQrJ6sVrX0XxXc8kz3M3YA==",
-			Args:              usageArgs(cobra.ExactArgs(3)),
-			ValidArgsFunction: completeArgs(nothing, scionRouters, keyIndexes),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return node.AddKey(args[0], args[1], args[2], cmd.OutOrStdout())
-			},
-		},
+		newKeyAddCmd(),
 		newKeyRemoveCmd(),
 		newKeyListCmd(),
 	)
 	return cmd
+}
+
+func newKeyAddCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "add ROUTER INDEX [FILE]",
+		Short: "load a key from a file, or from standard input",
+		Example: `  culvert key add br1-ff00_0_1-2 1 /etc/scion/next.key
+  pass show scion/next | culvert key add br1-ff00_0_1-2 1`,
+		Args: usageArgs(cobra.RangeArgs(2, 3)),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 2 {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return completeArgs(nothing, scionRouters, keyIndexes)(cmd, args, toComplete)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from := node.StandardInput
+			if len(args) == 3 {
+				from = args[2]
+			}
+			return node.AddKey(args[0], args[1], from, cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
 }
 
 func newKeyRemoveCmd() *cobra.Command {

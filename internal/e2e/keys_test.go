@@ -36,10 +36,12 @@ func rotateKey(t *testing.T, name string, restart bool) {
 	load.wait(step)
 
 	id := b.as.RouterID
-	if out, err := b.lab.Run(t.Context(), "rut", program(), "key", "add", id, "0", newKey); exitStatus(err) != 1 {
+	keyFile := filepath.Join(t.TempDir(), "new.key")
+	check(t, os.WriteFile(keyFile, []byte(newKey+"\n"), 0o600))
+	if out, err := b.lab.Run(t.Context(), "rut", program(), "key", "add", id, "0", keyFile); exitStatus(err) != 1 {
 		t.Errorf("a key was put in the place of another: exit status %d: %s", exitStatus(err), out)
 	}
-	culvert(t, b.lab, "rut", "key", "add", id, "1", newKey)
+	culvert(t, b.lab, "rut", "key", "add", id, "1", keyFile)
 	fresh.on.Store(true)
 	load.wait(step)
 	if list := culvert(t, b.lab, "rut", "key", "list", id); strings.Count(list, "\n") != 2 {

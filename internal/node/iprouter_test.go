@@ -42,7 +42,7 @@ func TestIPRouterAlone(t *testing.T) {
 	}
 	var out bytes.Buffer
 	for what, err := range map[string]error{
-		"add":    AddKey(name, "0", "AAECAwQFBgcICQoLDA0ODw==", &out),
+		"add":    AddKey(name, "0", StandardInput, strings.NewReader("AAECAwQFBgcICQoLDA0ODw=="), &out),
 		"remove": RemoveKey(name, "0", true, &out),
 		"list":   ListKeys(name, true, &out),
 	} {

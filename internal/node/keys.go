@@ -5,38 +5,76 @@ package node
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strconv"
+	"strings"
 
 	"culvert/internal/datapath"
+	"culvert/internal/trust"
 )
 
-// AddKey loads a forwarding key, 16 bytes in base64, into a router's data plane, and tells out.
-func AddKey(router, index, key string, out io.Writer) error {
+// StandardInput is the name by which commands read it.
+const StandardInput = "-"
+
+// AddKey loads a forwarding key, 16 bytes in base64, into a router's data plane, and tells out. The key is what the
+// file from has, or in if from is StandardInput.
+func AddKey(router, index, from string, in io.Reader, out io.Writer) error {
 	n, err := keyIndex(index)
 	if err != nil {
 		return err
 	}
-	b, err := base64.StdEncoding.DecodeString(key)
+	key, err := ReadKey(from, in)
 	if err != nil {
-		return fmt.Errorf("key is not base64: %w", err)
-	}
-	if len(b) != datapath.KeySize {
-		return fmt.Errorf("key has %d bytes: a derived forwarding key has %d "+
-			"(master keys belong in the router's keys/ directory)", len(b), datapath.KeySize)
+		return err
 	}
 	inst, err := openSCION(router)
 	if err != nil {
 		return err
 	}
 	defer inst.Close()
-	if err := inst.AddKey(n, [datapath.KeySize]byte(b)); err != nil {
+	if err := inst.AddKey(n, key); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "key %d of router %s loaded\n", n, router)
 	return nil
+}
+
+// ReadKey reads a derived forwarding key, 16 bytes in base64, from a file that only root may read, or from in.
+func ReadKey(from string, in io.Reader) (key [datapath.KeySize]byte, err error) {
+	text, err := readSecret(from, in)
+	if errors.Is(err, fs.ErrNotExist) && looksLikeKey(from) {
+		return key, errors.New("a key is not taken from the command line, where everybody sees it: " +
+			"give the name of a file that has it, or nothing for standard input")
+	}
+	if err != nil {
+		return key, fmt.Errorf("reading the key: %w", err)
+	}
+	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	switch {
+	case err != nil:
+		return key, fmt.Errorf("key is not base64: %w", err)
+	case len(b) != datapath.KeySize:
+		return key, fmt.Errorf("key has %d bytes: a derived forwarding key has %d "+
+			"(master keys belong in the router's keys/ directory)", len(b), datapath.KeySize)
+	}
+	return [datapath.KeySize]byte(b), nil
+}
+
+func readSecret(from string, in io.Reader) ([]byte, error) {
+	if from != StandardInput {
+		return trust.Secret(from)
+	}
+	const most = 4096
+	return io.ReadAll(io.LimitReader(in, most))
+}
+
+func looksLikeKey(text string) bool {
+	b, err := base64.StdEncoding.DecodeString(text)
+	return err == nil && len(b) == datapath.KeySize
 }
 
 // openSCION opens a router that has keys.
@@ -127,7 +165,7 @@ func ListKeys(router string, asJSON bool, out io.Writer) error {
 		fmt.Fprintf(out, "%d  id %s\n", k.Index, k.ID)
 	}
 	if len(keys) == 0 {
-		fmt.Fprintf(out, "%s has no key: culvert key add %s 0 BASE64\n", router, router)
+		fmt.Fprintf(out, "%s has no key: culvert key add %s 0 FILE\n", router, router)
 	}
 	return nil
 }

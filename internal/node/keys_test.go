@@ -3,6 +3,9 @@
 package node
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"culvert/internal/datapath"
@@ -33,5 +36,38 @@ func TestRemovalLoss(t *testing.T) {
 		if got != tc.role {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.role)
 		}
+	}
+}
+
+// TestReadKey reads keys from files and standard input, and takes none from the command line.
+func TestReadKey(t *testing.T) {
+	const text = "AAECAwQFBgcICQoLDA0ODw=="
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []string{file, StandardInput} {
+		key, err := ReadKey(from, strings.NewReader(" "+text+"\n"))
+		if err != nil || key != [16]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} {
+			t.Errorf("%s: %x, %v", from, key, err)
+		}
+	}
+	for in, want := range map[string]string{
+		"AAECAwQFBgcICQoLDA0O": "key has 15 bytes",
+		"not base64":           "key is not base64",
+		"":                     "key has 0 bytes",
+	} {
+		if _, err := ReadKey(StandardInput, strings.NewReader(in)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", in, err, want)
+		}
+	}
+	if _, err := ReadKey(text, nil); err == nil || !strings.Contains(err.Error(), "not taken from the command line") {
+		t.Errorf("a key as an argument: %v", err)
+	}
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadKey(file, nil); err == nil || !strings.HasSuffix(err.Error(), "chmod 0600 "+file) {
+		t.Errorf("a key that others may read: %v", err)
 	}
 }

@@ -112,7 +112,7 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 		fmt.Fprintf(out, "no neighbour for link %s yet: once %s answers, attach again\n", l.Name, l.Remote.Addr())
 	}
 	if keys, err := inst.Keys(); err == nil && len(keys) == 0 {
-		fmt.Fprintf(out, "no key yet: culvert key add %s 0 BASE64\n", r.ID())
+		fmt.Fprintf(out, "no key yet: culvert key add %s 0 FILE\n", r.ID())
 	}
 	return nil
 }
