@@ -123,7 +123,9 @@ The file is TOML:
   address = "10.0.0.254"
   asn = 65000
   # local_address = "10.0.0.1"
-  # password = "secret"           # TCP MD5
+  # password_file = "bgp.secret"  # TCP MD5; the file's mode is 0600. Or password = "secret", if
+                                  # this file's is
+  # ttl_security = true           # GTSM: both sides send TTL 255 and take no other
   # multihop = 2                  # TTL to a router that is not on the link
   # next_hop4 = "10.0.0.1"        # default: the session's own address
   # next_hop6 = "fd00::1"

@@ -25,6 +25,7 @@ func newScionCmd() *cobra.Command {
 
 func newScionRunCmd() *cobra.Command {
 	var config string
+	var debugHTTP bool
 	cmd := &cobra.Command{
 		Use:   "run --config FILE",
 		Short: "run the border router of a router TOML file, in place of the reference router",
@@ -44,10 +45,13 @@ in this process for everything else. When the process ends the fast path stays: 
 			if config == "" {
 				return usageError(errors.New("--config is required (see 'culvert scion run --help')"))
 			}
-			return scion.Run(cmd.Context(), config, scion.Kernel(datapath.Options{}, nil))
+			deps := scion.Kernel(datapath.Options{}, nil)
+			deps.DebugHTTP = debugHTTP
+			return scion.Run(cmd.Context(), config, deps)
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "the router's TOML file (required)")
+	cmd.Flags().BoolVar(&debugHTTP, "debug-http", false, "serve the profiler over HTTP, and let it change the log level")
 	completeFileFlag(cmd, "config", "toml")
 	return cmd
 }

@@ -46,6 +46,9 @@ type Neighbor struct {
 	// Multihop is the TTL towards a router of another autonomous system that is not on the link, at least 2. 0: it is
 	// on the link. Routers of our own system may be anywhere.
 	Multihop uint8
+	// TTLSecurity takes only packets with TTL 255, which no router has forwarded, and sends such (GTSM, RFC 5082). The
+	// neighbour has to do so too, and be on the link.
+	TTLSecurity bool
 	// NextHop4 and NextHop6 are where it is to send the traffic. If not set that is the session's own local address, and for
 	// the other family an address of the interface that has the local address.
 	NextHop4, NextHop6 netip.Addr

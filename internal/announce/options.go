@@ -88,6 +88,8 @@ func (n *Neighbor) check(own uint32) error {
 		return errors.New("it is the local address too")
 	case len(n.Password) > unix.TCP_MD5SIG_MAXKEYLEN:
 		return fmt.Errorf("the password has %d bytes, %d at most", len(n.Password), unix.TCP_MD5SIG_MAXKEYLEN)
+	case n.TTLSecurity && n.Multihop != 0:
+		return errors.New("TTL security is for a router on the link: leave multihop out")
 	case n.Multihop == 1:
 		return errors.New("multihop 1: give 2 or more, or 0 for a router on the link")
 	case n.Multihop != 0 && n.ASN == own:

@@ -23,6 +23,8 @@ const (
 	// connectRetry is the time between two attempts to connect, in seconds. gobgp gives up an attempt a second before.
 	connectRetry = 3
 	established  = "established"
+	// gtsmTTL is what a packet has that no router has forwarded (RFC 5082, 3).
+	gtsmTTL = 255
 )
 
 // session is what one neighbour is told. Each has a BGP server of its own: the same prefix has another next hop for each
@@ -113,6 +115,9 @@ func (x *session) addPeer() error {
 	}
 	if x.Multihop != 0 {
 		peer.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(x.Multihop)}
+	}
+	if x.TTLSecurity {
+		peer.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: gtsmTTL}
 	}
 	if x.graceful() {
 		x.addRestart(peer)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +127,46 @@ func TestPassword(t *testing.T) {
 		s.await(map[string]string{"right": "established 1", "wrong": "active 0 no connection: i/o timeout"}[password])
 	}
 	router.wantRoutes(vip4, "10.9.1.1")
+}
+
+// TestTTLSecurity has a session with a router that does it too, and none with one whose packets have the usual TTL of 1:
+// the kernel drops those.
+func TestTTLSecurity(t *testing.T) {
+	b := newBed(t)
+	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, `ttl security on;`), over4(2, asMachine, ""))
+	var speakers []*speaker
+	for n := range b.machines {
+		o := options(n+1, fmt.Sprintf("10.9.%d.254", n+1), asRouter)
+		o.Neighbors[0].TTLSecurity = true
+		s := b.speak(b.machines[n], o)
+		s.set(vip4)
+		speakers = append(speakers, s)
+	}
+	speakers[0].await("established 1")
+	check(t, netns.Set(b.machines[1].ns))
+	eventually(t, "packets dropped for their TTL", "true", func() string { return fmt.Sprint(netstat(t, "TCPMinTTLDrop") > 0) })
+	if state := speakers[1].state(); strings.HasPrefix(state, "established") {
+		t.Errorf("a session with TTL 1: %s", state)
+	}
+	router.wantRoutes(vip4, "10.9.1.1")
+}
+
+// netstat reads a counter of TCP in the thread's network namespace, in the form of proc_net(5): a line of names, then
+// one of values.
+func netstat(t *testing.T, name string) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/thread-self/net/netstat")
+	check(t, err)
+	lines := strings.Split(string(b), "\n")
+	for n := 0; n+1 < len(lines); n += 2 {
+		if at := slices.Index(strings.Fields(lines[n]), name); at >= 0 {
+			value, err := strconv.Atoi(strings.Fields(lines[n+1])[at])
+			check(t, err)
+			return value
+		}
+	}
+	t.Fatalf("the kernel does not count %s", name)
+	return 0
 }
 
 // TestWrongASN has each side be wrong about the other.

@@ -6,6 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
+	"strings"
+
+	"culvert/internal/trust"
 )
 
 // BalanceBGP announces VIPs by BGP.
@@ -28,6 +32,9 @@ type BalanceNeighbor struct {
 	ASN          uint32     `toml:"asn"`
 	LocalAddress netip.Addr `toml:"local_address"`
 	Password     string     `toml:"password"`
+	// PasswordFile has the password in place of this file. A relative path starts at this file's directory.
+	PasswordFile string     `toml:"password_file"`
+	TTLSecurity  bool       `toml:"ttl_security"`
 	Multihop     uint8      `toml:"multihop"`
 	NextHop4     netip.Addr `toml:"next_hop4"`
 	NextHop6     netip.Addr `toml:"next_hop6"`
@@ -58,6 +65,33 @@ func (g *BalanceBGP) check(in place) error {
 		case r.ASN == 0:
 			return r.Locate("", fmt.Errorf("neighbor %s: asn is missing", r.Address))
 		}
+		if err := r.readPassword(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPassword fills in Password. Whoever may read it can end the session, so the file that has it is to be root's alone.
+func (r *BalanceNeighbor) readPassword() error {
+	if r.Password != "" {
+		if r.PasswordFile != "" {
+			return r.Locate("password", fmt.Errorf("neighbor %s: password and password_file: give one of them", r.Address))
+		}
+		if err := trust.SecretFile(r.path); err != nil {
+			return r.Locate("password", fmt.Errorf("neighbor %s: password in a file that is not secret: %w (or use password_file)", r.Address, err))
+		}
+		return nil
+	}
+	if r.PasswordFile == "" {
+		return nil
+	}
+	text, err := trust.Secret(relativeTo(filepath.Dir(r.path), r.PasswordFile))
+	if err != nil {
+		return r.Locate("password_file", fmt.Errorf("neighbor %s: reading the password: %w", r.Address, err))
+	}
+	if r.Password = strings.TrimRight(string(text), "\r\n"); r.Password == "" {
+		return r.Locate("password_file", fmt.Errorf("neighbor %s: %s is empty", r.Address, r.PasswordFile))
 	}
 	return nil
 }

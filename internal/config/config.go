@@ -54,6 +54,8 @@ const DefaultName = "culvert"
 type SCION struct {
 	// Config is the reference router's TOML file; a relative path starts at this file's directory.
 	Config string `toml:"config"`
+	// DebugHTTP has the router's HTTP addresses serve the profiler, and change the log level.
+	DebugHTTP bool `toml:"debug_http"`
 }
 
 // IsNode tells whether the TOML file at path looks like one for Load, and not like the reference

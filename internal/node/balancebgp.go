@@ -42,7 +42,7 @@ func compileBGP(c *config.BalanceBGP) (*announce.Options, error) {
 	}
 	for _, r := range c.Neighbor {
 		o.Neighbors = append(o.Neighbors, announce.Neighbor{
-			Address: r.Address, ASN: r.ASN, LocalAddress: r.LocalAddress, Password: r.Password, Multihop: r.Multihop,
+			Address: r.Address, ASN: r.ASN, LocalAddress: r.LocalAddress, Password: r.Password, Multihop: r.Multihop, TTLSecurity: r.TTLSecurity,
 			NextHop4: r.NextHop4, NextHop6: r.NextHop6,
 		})
 	}

@@ -52,6 +52,7 @@ func Run(ctx context.Context, path string) error {
 	}
 	deps := scion.Kernel(o, beside(ctx, n, balanced))
 	deps.Interfaces = n.Interfaces
+	deps.DebugHTTP = n.SCION.DebugHTTP
 	if wanted != nil {
 		wanted.withFilter(&deps)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/httpserve"
 	"culvert/internal/route"
 	"culvert/internal/stats"
 )
@@ -179,11 +180,8 @@ func serveMetrics(ctx context.Context, listener net.Listener, inst *datapath.Ins
 	registry.MustRegister(stats.NewCollector(inst))
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
-	defer stop()
-	if err := server.Serve(listener); ctx.Err() == nil {
-		return fmt.Errorf("serving metrics on %s: %w", listener.Addr(), err)
+	if err := httpserve.Serve(ctx, listener, mux, "metrics"); err != nil {
+		return err
 	}
 	return ctx.Err()
 }

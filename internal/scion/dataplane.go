@@ -54,6 +54,8 @@ type Deps struct {
 	Attach func(r *Router, interfaces []string) (DataPlane, error)
 	// Collector gives culvert's own metrics of the fast path. It may be nil.
 	Collector func(DataPlane) prometheus.Collector
+	// DebugHTTP has the metrics and API addresses serve the profiler, and change the log level.
+	DebugHTTP bool
 }
 
 // NextHop is what the data plane takes of a finding. Its programs write no VLAN tags: findings are to be

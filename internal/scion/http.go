@@ -23,7 +23,7 @@ func (s *SlowPath) statusHandler(update func()) (http.Handler, error) {
 	pages := service.StatusPages{
 		"info":      service.NewInfoStatusPage(),
 		"config":    service.NewConfigStatusPage(s.router.Config),
-		"log/level": service.NewLogLevelStatusPage(),
+		"log/level": s.logLevelPage(),
 		"topology":  topologyPage(s.router.Control.Topo),
 	}
 	if err := pages.Register(mux, s.router.ID()); err != nil {
@@ -31,17 +31,49 @@ func (s *SlowPath) statusHandler(update func()) (http.Handler, error) {
 	}
 	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(prometheus.DefaultRegisterer,
 		promhttp.HandlerFor(prometheus.DefaultGatherer, promhttp.HandlerOpts{Timeout: env.HandlerTimeout})))
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.Handle("/debug/pprof/", s.debugOnly(profiler()))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/metrics" || r.URL.Path == "/all" {
 			update()
 		}
 		mux.ServeHTTP(w, r)
 	}), nil
+}
+
+// profiler serves what net/http/pprof registers at the default mux, which nobody serves.
+func profiler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// debugOnly serves h if that is configured. The process is root's and HTTP asks nobody who they are: whoever reaches
+// the address could keep a CPU busy with profiles, or fill the disk with a log of level debug.
+func (s *SlowPath) debugOnly(h http.Handler) http.Handler {
+	if s.debugHTTP {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "off: set debug_http = true in [scion], or start with --debug-http", http.StatusForbidden)
+	})
+}
+
+// logLevelPage shows the level to everybody.
+func (s *SlowPath) logLevelPage() service.StatusPage {
+	page := service.NewLogLevelStatusPage()
+	show, change := page.Handler, s.debugOnly(http.HandlerFunc(page.Handler))
+	page.Handler = func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			show(w, r)
+			return
+		}
+		change.ServeHTTP(w, r)
+	}
+	return page
 }
 
 func topologyPage(topo topology.Topology) service.StatusPage {
@@ -68,7 +100,7 @@ func (s *SlowPath) apiHandler() http.Handler {
 	return api.HandlerFromMuxWithBaseURL(&api.Server{
 		Config:    service.NewConfigStatusPage(s.router.Config).Handler,
 		Info:      service.NewInfoStatusPage().Handler,
-		LogLevel:  service.NewLogLevelStatusPage().Handler,
+		LogLevel:  s.logLevelPage().Handler,
 		Dataplane: s.connector,
 	}, mux, "/api/v1")
 }

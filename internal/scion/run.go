@@ -66,6 +66,7 @@ func Run(ctx context.Context, path string, deps Deps) error {
 		return err
 	}
 	defer slow.Close()
+	slow.debugHTTP = deps.DebugHTTP
 	if len(interfaces) == 0 {
 		logStart(r)
 		defer env.LogAppStopped(serviceName, r.ID())

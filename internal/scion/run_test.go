@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -23,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scionproto/scion/pkg/log"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -315,25 +317,33 @@ func (c *child) wantLog(message string, least int) {
 	}
 }
 
-// get fetches a page from the first host. It dials by itself, because only this thread is there.
+// get fetches a page from the first host.
 func (h *twoHosts) get(addr, page string) string {
+	h.t.Helper()
+	status, body := h.ask(http.MethodGet, addr, page, "")
+	if status != http.StatusOK {
+		h.t.Errorf("%s: status %d", page, status)
+	}
+	return body
+}
+
+// ask sends JSON to a page of the first host. It dials by itself, because only this thread is there.
+func (h *twoHosts) ask(method, addr, page, send string) (status int, body string) {
 	h.t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	check(h.t, err)
 	defer conn.Close()
-	req, err := http.NewRequest(http.MethodGet, "http://"+addr+page, nil)
+	req, err := http.NewRequest(method, "http://"+addr+page, strings.NewReader(send))
 	check(h.t, err)
+	req.Header.Set("Content-Type", "application/json")
 	req.Close = true
 	check(h.t, req.Write(conn))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
 	check(h.t, err)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	all, err := io.ReadAll(resp.Body)
 	check(h.t, err)
-	if resp.StatusCode != http.StatusOK {
-		h.t.Errorf("%s: status %d", page, resp.StatusCode)
-	}
-	return string(body)
+	return resp.StatusCode, string(all)
 }
 
 // checkMetrics wants the fast path's counters under the reference's names, from its start on.
@@ -365,12 +375,48 @@ func (h *twoHosts) checkEndpoints() {
 		{"127.0.0.1:30442", "/topology", `"IA": "1-ff00:0:110"`},
 		{"127.0.0.1:30442", "/log/level", `"level":"info"`},
 		{"127.0.0.1:30442", "/all", "router_input_pkts_total"},
-		{"127.0.0.1:30442", "/debug/pprof/cmdline", "test.run"},
 		{"127.0.0.1:30443", "/api/v1/interfaces", `"state": "up"`},
 		{"127.0.0.1:30443", "/openapi.json", "openapi"},
 	} {
 		if body := h.get(page.addr, page.path); !strings.Contains(body, page.want) {
 			h.t.Errorf("%s lacks %q:\n%.500s", page.path, page.want, body)
+		}
+	}
+	for _, off := range []struct{ method, addr, path string }{
+		{http.MethodGet, "127.0.0.1:30442", "/debug/pprof/cmdline"},
+		{http.MethodGet, "127.0.0.1:30442", "/debug/pprof/"},
+		{http.MethodPut, "127.0.0.1:30442", "/log/level"},
+		{http.MethodPut, "127.0.0.1:30443", "/api/v1/log/level"},
+	} {
+		status, body := h.ask(off.method, off.addr, off.path, `{"level": "debug"}`)
+		if status != http.StatusForbidden || !strings.Contains(body, "debug_http") {
+			h.t.Errorf("%s %s: status %d, %q, want it to be off", off.method, off.path, status, body)
+		}
+	}
+	if body := h.get("127.0.0.1:30442", "/log/level"); !strings.Contains(body, `"level":"info"`) {
+		h.t.Errorf("the level was changed: %s", body)
+	}
+}
+
+// TestDebugHTTP has the profiler and the log level where they were asked for, and nowhere else.
+func TestDebugHTTP(t *testing.T) {
+	check(t, log.Setup(log.Config{Console: log.ConsoleConfig{Level: "info", StacktraceLevel: "none"}}))
+	for _, on := range []bool{false, true} {
+		s := SlowPath{debugHTTP: on}
+		for _, request := range []*http.Request{
+			httptest.NewRequest(http.MethodGet, "/debug/pprof/cmdline", nil),
+			httptest.NewRequest(http.MethodPut, "/log/level", strings.NewReader("level=info")),
+		} {
+			request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			handler := http.Handler(http.HandlerFunc(s.logLevelPage().Handler))
+			if request.Method == http.MethodGet {
+				handler = s.debugOnly(profiler())
+			}
+			answer := httptest.NewRecorder()
+			handler.ServeHTTP(answer, request)
+			if want := map[bool]int{false: http.StatusForbidden, true: http.StatusOK}[on]; answer.Code != want {
+				t.Errorf("on %v: %s %s: status %d, want %d: %s", on, request.Method, request.URL, answer.Code, want, answer.Body)
+			}
 		}
 	}
 }

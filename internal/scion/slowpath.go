@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
+	"culvert/internal/httpserve"
 )
 
 // counterPeriod is how often the fast path's counters reach the metrics between two scrapes.
@@ -31,6 +32,8 @@ const counterPeriod = time.Second
 type SlowPath struct {
 	router    *Router
 	connector *scionrouter.Connector
+	// debugHTTP has HTTP serve the profiler, and change the log level.
+	debugHTTP bool
 	// metrics and api are nil when the TOML file sets no address for them.
 	metrics, api net.Listener
 }
@@ -174,11 +177,5 @@ func every(ctx context.Context, period time.Duration, fn func()) {
 // serveHTTP serves until ctx ends.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, what string) error {
 	defer log.HandlePanic()
-	server := &http.Server{Handler: h}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := server.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving %s on %s: %w", what, l.Addr(), err)
-	}
-	return nil
+	return httpserve.Serve(ctx, l, h, what)
 }

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package httpserve
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSlowClients begins requests and does not end them: the server ends the connections.
+func TestSlowClients(t *testing.T) {
+	before := requestTimeout
+	requestTimeout = 100 * time.Millisecond
+	defer func() { requestTimeout = before }()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- Serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(w, r.Body)
+		}), "test")
+	}()
+	for _, c := range []struct{ name, send, want string }{
+		{"no request", "", ""},
+		{"half a header", "GET / HTTP/1.1\r\nHost: a\r\n", ""},
+		{"half a body", "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc", ""},
+		{"a request", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 200 OK"},
+	} {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, c.send); err != nil {
+			t.Fatal(err)
+		}
+		// A server that waits for ever fails the test here, however slow the machine.
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+		answer, err := io.ReadAll(conn)
+		conn.Close()
+		if err != nil && strings.Contains(err.Error(), "timeout") {
+			t.Errorf("%s: the connection stays open", c.name)
+		}
+		if !strings.HasPrefix(string(answer), c.want) {
+			t.Errorf("%s: answer %q, want %q", c.name, answer, c.want)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("after the end: %v", err)
+	}
+}
