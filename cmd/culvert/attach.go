@@ -77,7 +77,8 @@ The file is TOML:
   source4 = "10.200.0.0/16"       # outer source of packets to backends, an
   source6 = "fd00:200::/64"       # address of it for each flow; default: as the
                                   # routing table says
-  seed = "text"                   # the same on all balancers of a VIP
+  # seed = "text"                 # the same on all balancers of a VIP, and a
+                                  # secret; default: see 'culvert lb seed'
   tcp_timeout = "15m"             # how long a flow stays in mind without a
   udp_timeout = "3m"              # packet
   syn_timeout = "1m"              # and one of a single packet

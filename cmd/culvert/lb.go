@@ -29,7 +29,7 @@ encapsulation off.`,
 		RunE: needVerb,
 	}
 	cmd.AddCommand(
-		newLBShowCmd(), newLBExplainCmd(), newLBFlowsCmd(), newLBVIPCmd(), newLBRealCmd(), newLBDrainCmd(), newLBUndrainCmd(), newLBDecapCmd(),
+		newLBShowCmd(), newLBExplainCmd(), newLBFlowsCmd(), newLBVIPCmd(), newLBRealCmd(), newLBDrainCmd(), newLBUndrainCmd(), newLBDecapCmd(), newLBSeedCmd(),
 	)
 	return cmd
 }

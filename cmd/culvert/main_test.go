@@ -21,7 +21,19 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCulvert) != "" {
 		os.Exit(run())
 	}
-	os.Exit(m.Run())
+	os.Exit(runTests(m))
+}
+
+// runTests gives what culvert keeps from run to run a place that is gone after the tests.
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "culvert-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	os.Setenv("STATE_DIRECTORY", dir)
+	return m.Run()
 }
 
 // culvert runs a command line and returns its exit status and what it wrote.

@@ -23,13 +23,15 @@ const (
 
 // Report is what 'culvert lb show -j' prints. Fields are added in later versions, never renamed.
 type Report struct {
-	Router     string    `json:"router"`
-	NetNS      uint32    `json:"netns"`
-	Interfaces []string  `json:"interfaces"`
-	Served     bool      `json:"served"`
-	RingSize   int       `json:"ring_size"`
-	FlowTable  FlowTable `json:"flow_table"`
-	VIPs       []VIP     `json:"vips"`
+	Router     string   `json:"router"`
+	NetNS      uint32   `json:"netns"`
+	Interfaces []string `json:"interfaces"`
+	Served     bool     `json:"served"`
+	RingSize   int      `json:"ring_size"`
+	// SeedID is the same for the same seed on all machines.
+	SeedID    string    `json:"seed_id"`
+	FlowTable FlowTable `json:"flow_table"`
+	VIPs      []VIP     `json:"vips"`
 }
 
 // FlowTable is the memory for flows.

@@ -50,7 +50,7 @@ func Show(o ShowOptions, out io.Writer) error {
 func (v *view) report(countFlows bool) (r Report, err error) {
 	r = Report{
 		Router: v.inst.Name(), NetNS: v.inst.NetNS(), Interfaces: append([]string{}, v.inst.Attached()...), Served: v.inst.Served(),
-		RingSize: v.plane.Options().RingSize, VIPs: []VIP{},
+		RingSize: v.plane.Options().RingSize, SeedID: v.plane.Options().SeedID(), VIPs: []VIP{},
 	}
 	r.FlowTable = FlowTable{Flows: v.plane.Options().Flows, Memory: v.inst.BalanceMemory()}
 	if r.FlowTable.Used, err = v.plane.FlowEstimate(); err != nil {

@@ -24,7 +24,7 @@ func testReport(at time.Time) Report {
 	hop := &Hop{IfIndex: 4, Interface: "eth2", MAC: "02:00:00:00:00:11", MTU: 1500}
 	since := at.Add(-3*time.Hour - 12*time.Minute)
 	return Report{
-		Router: "edge", Interfaces: []string{"eth0", "eth1"}, Served: true, RingSize: 65537,
+		Router: "edge", Interfaces: []string{"eth0", "eth1"}, Served: true, RingSize: 65537, SeedID: "0123456789ab",
 		FlowTable: FlowTable{Flows: 1048576, Used: 123456, Memory: 76695552},
 		VIPs: []VIP{{
 			Service: "192.0.2.1:80/tcp", State: Active, Hash: "flow", OnFailure: "keep", Encap: "ipip", Announce: true,
@@ -47,7 +47,7 @@ func testReport(at time.Time) Report {
 func TestShowText(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	const want = `balancer of edge on eth0, eth1  3 VIPs, 4 backends, 3 down
-rings of 65,537  flow table for 1,048,576, 76.7MB  in use about 123,456
+rings of 65,537, seed ID 0123456789ab  flow table for 1,048,576, 76.7MB  in use about 123,456
 
 192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  check http each 1s  announce yes
   BACKEND     ENCAP  WEIGHT  SHARE  HEALTH    PACKETS  BYTES  FLOWS  NEXT HOP

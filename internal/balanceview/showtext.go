@@ -20,7 +20,7 @@ const width = 100
 func (r Report) lines(now time.Time) []string {
 	lines := []string{
 		fmt.Sprintf("balancer of %s on %s  %s", r.Router, strings.Join(r.Interfaces, ", "), r.Summary()),
-		fmt.Sprintf("rings of %s  flow table for %s, %s  in use about %s", text.Grouped(uint64(r.RingSize)),
+		fmt.Sprintf("rings of %s, seed ID %s  flow table for %s, %s  in use about %s", text.Grouped(uint64(r.RingSize)), r.SeedID,
 			text.Grouped(uint64(r.FlowTable.Flows)), text.ShortBytes(r.FlowTable.Memory), text.Grouped(r.FlowTable.Used)),
 	}
 	if !r.Served {

@@ -21,7 +21,7 @@ type Balance struct {
 	// Source4 and Source6 are prefixes that the outer headers' sources are of.
 	Source4 string `toml:"source4"`
 	Source6 string `toml:"source6"`
-	// Seed is DefaultSeed unless configured.
+	// Seed is "" if it is the machine's own.
 	Seed       string       `toml:"seed"`
 	TCPTimeout string       `toml:"tcp_timeout"`
 	UDPTimeout string       `toml:"udp_timeout"`
@@ -31,9 +31,6 @@ type Balance struct {
 
 	place
 }
-
-// DefaultSeed is the text that machines without a seed share.
-const DefaultSeed = "culvert"
 
 // BalanceVIP is a VIP.
 type BalanceVIP struct {
@@ -98,9 +95,6 @@ func (b *Balance) check(path string, document []byte) error {
 		return nil
 	}
 	b.place = place{path, document, "balance"}
-	if b.Seed == "" {
-		b.Seed = DefaultSeed
-	}
 	if b.RingSize != 0 && !maglev.Prime(b.RingSize) {
 		return b.Locate("ring_size", fmt.Errorf("ring_size = %d: use a prime, as 65537 or 1048583", b.RingSize))
 	}

@@ -204,7 +204,7 @@ func TestBalance(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := n.Balance
-	if n.Name != DefaultName || b.Flows != 5 || b.UDPTimeout != "90s" || b.Seed != DefaultSeed || len(b.VIP) != 2 ||
+	if n.Name != DefaultName || b.Flows != 5 || b.UDPTimeout != "90s" || b.Seed != "" || len(b.VIP) != 2 ||
 		len(b.VIP[0].Backend) != 2 || *b.VIP[0].Check.Rise != 3 || b.VIP[0].Check.Fall != nil || *b.VIP[0].Backend[1].Weight != 0 ||
 		b.BGP.Neighbor[0].ASN != 65000 {
 		t.Fatalf("got %+v", b)

@@ -3,7 +3,9 @@
 package datapath
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"net/netip"
 )
 
@@ -71,4 +73,11 @@ func (o BalanceOptions) Position(proto uint8, client netip.AddrPort, port uint16
 		h += hashWord(o.Seed[4], o.Seed[5], uint64(k.ports)|uint64(proto)<<32)
 	}
 	return scaled(hashMix(h), uint32(o.RingSize))
+}
+
+// SeedID tells seeds apart without giving them away: a hash of the seed, in hex.
+func (o BalanceOptions) SeedID() string {
+	h := sha256.New()
+	_ = binary.Write(h, binary.BigEndian, o.Seed) // to a hash it cannot fail
+	return hex.EncodeToString(h.Sum(nil)[:6])
 }

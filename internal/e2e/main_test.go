@@ -36,7 +36,19 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	go downOnSignal()
-	os.Exit(m.Run())
+	os.Exit(runTests(m))
+}
+
+// runTests gives what culvert keeps from run to run a place that is gone after the tests.
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "culvert-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	os.Setenv("STATE_DIRECTORY", dir)
+	return m.Run()
 }
 
 // labs are those that are up.

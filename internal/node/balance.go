@@ -4,8 +4,6 @@ package node
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +33,7 @@ func compileBalance(n *config.Node) (*wantedBalance, error) {
 		return nil, nil
 	}
 	w := &wantedBalance{file: c, options: datapath.BalanceOptions{
-		RingSize: c.RingSize, Flows: c.Flows, InsertRate: c.InsertRate, VIPs: c.VIPs, Members: c.Backends, Seed: seedWords(c.Seed),
+		RingSize: c.RingSize, Flows: c.Flows, InsertRate: c.InsertRate, VIPs: c.VIPs, Members: c.Backends,
 	}}
 	err := durations(c, map[string]said{
 		"tcp_timeout": {c.TCPTimeout, &w.options.IdleTCP}, "udp_timeout": {c.UDPTimeout, &w.options.IdleUDP},
@@ -88,15 +86,6 @@ func durations(l interface{ Locate(string, error) error }, of map[string]said) (
 		}
 	}
 	return nil
-}
-
-// seedWords makes the key of rings from the seed's text: the same on all machines.
-func seedWords(text string) (words [6]uint32) {
-	sum := sha256.Sum256([]byte(text))
-	for n := range words {
-		words[n] = binary.BigEndian.Uint32(sum[4*n:])
-	}
-	return words
 }
 
 func parseSource(text string) (netip.Prefix, error) {
@@ -244,6 +233,9 @@ func (w *wantedBalance) plan(name string) (*datapath.BalanceOptions, error) {
 		return nil, err
 	}
 	if _, err := w.merge(running); err != nil {
+		return nil, err
+	}
+	if err := w.seed(); err != nil {
 		return nil, err
 	}
 	o := w.options
