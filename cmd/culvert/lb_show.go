@@ -22,8 +22,9 @@ have of the ring, what their checks have found, the packets and bytes that they
 have got, the flows that were taken into the flow table, and the next hop.
 
 A VIP is active, drained (not announced), down (its backends fail or cannot be
-reached), or has no backend. "announce" tells whether it is a reason to have its
-address announced by [balance.bgp]. Bytes are those of IP packets without what is put
+reached), or has no backend. "announced to" tells how many neighbors of
+[balance.bgp] have been told of its address; "announce no", that it is none to
+announce. Whether a neighbor uses what it is told BGP does not say. Bytes are those of IP packets without what is put
 in front. Events are counted beside the packets of backends; docs/lb.md has a
 table of them.
 
@@ -31,13 +32,16 @@ With -j, an object with the members:
 
   router, netns, interfaces           the data plane
   served                              whether a process keeps it in step
-  ring_size                           positions of each ring
+  ring_size, seed_id                  positions of each ring, ID of the seed
   flow_table                          flows (made for), used (about), memory_bytes
+  bgp                                 sessions: neighbor, asn, state, since,
+                                      announced (prefixes), error
   vips                                by address:
       vip, state                        active, drained, down, no backend
       hash, on_failure, encapsulation   as configured
       quic_server_id, check, from       from: file or hand
-      announce                          whether it is a reason to announce
+      announce, announced_to            whether it is to be announced; neighbors
+                                        that have been told of its address
       packets, bytes, flows             sums over backends
       open_flows                        in the flow table now, with --flows
       events                            event: packets or flows

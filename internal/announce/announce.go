@@ -61,8 +61,10 @@ type State struct {
 	// State is the name in RFC 4271, lower case: idle, active, opensent, openconfirm, established. Connecting is active.
 	State string
 	Since time.Time // of the state
-	// Announced is how many prefixes it has been told of. They may be fewer than are to be announced: see LastError.
+	// Announced is how many prefixes it has been told of, and Prefixes which, sorted. They may be fewer than are to be
+	// announced: see LastError.
 	Announced int
+	Prefixes  []netip.Prefix
 	// LastError says why the session is not established, or why prefixes are not announced over it. One line, or empty.
 	LastError string
 }

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -151,6 +153,7 @@ func (x *session) status() State {
 	s := State{Address: x.Address, ASN: x.ASN, State: x.state, Since: x.since}
 	if x.state == established {
 		s.Announced = len(x.told)
+		s.Prefixes = slices.SortedFunc(maps.Keys(x.told), netip.Prefix.Compare)
 	}
 	if last := x.lastError.Load(); last != nil {
 		s.LastError = *last
@@ -261,6 +264,8 @@ func (x *session) update() error {
 			want[p] = hop
 		}
 	}
+	var announced, withdrawn []netip.Prefix
+	defer func() { x.logChange(peer, announced, withdrawn) }()
 	for p, hop := range x.told {
 		if want[p].IsValid() {
 			continue
@@ -271,6 +276,7 @@ func (x *session) update() error {
 		if peer != nil && takes(peer, p.Addr().Is4()) {
 			x.unsent.Add(1)
 		}
+		withdrawn = append(withdrawn, p)
 		delete(x.told, p)
 	}
 	for p, hop := range want {
@@ -280,9 +286,23 @@ func (x *session) update() error {
 		if _, err := x.bgp.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{x.path(p, hop)}}); err != nil {
 			return fmt.Errorf("announce %v: %w", p, err)
 		}
+		announced = append(announced, p)
 		x.told[p] = hop
 	}
 	return nil
+}
+
+// logChange says what a neighbour with an established session is told, which is nobody else.
+func (x *session) logChange(peer *api.Peer, announced, withdrawn []netip.Prefix) {
+	if peer == nil {
+		return
+	}
+	for text, prefixes := range map[string][]netip.Prefix{"withdrawn": withdrawn, "announced": announced} {
+		if len(prefixes) > 0 {
+			slices.SortFunc(prefixes, netip.Prefix.Compare)
+			x.log.Info(text, "prefixes", fmt.Sprint(prefixes))
+		}
+	}
 }
 
 // peer asks gobgp for what it knows of the session, which the state says is established. The event comes before gobgp

@@ -110,5 +110,5 @@ func (r *runner) announce(ctx context.Context) {
 		return
 	}
 	r.told, r.spoken = true, true
-	r.Log.Info("announced", "vips", fmt.Sprint(r.announced))
+	r.Log.Info("addresses to announce", "vips", fmt.Sprint(r.announced))
 }

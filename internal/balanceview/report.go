@@ -4,9 +4,11 @@ package balanceview
 
 import (
 	"net"
+	"net/netip"
 	"time"
 
 	"culvert/internal/balance"
+	"culvert/internal/bgpstate"
 	"culvert/internal/datapath"
 )
 
@@ -31,7 +33,9 @@ type Report struct {
 	// SeedID is the same for the same seed on all machines.
 	SeedID    string    `json:"seed_id"`
 	FlowTable FlowTable `json:"flow_table"`
-	VIPs      []VIP     `json:"vips"`
+	// BGP has the sessions of the process, none without [balance.bgp].
+	BGP  []bgpstate.Session `json:"bgp"`
+	VIPs []VIP              `json:"vips"`
 }
 
 // FlowTable is the memory for flows.
@@ -60,10 +64,12 @@ type VIP struct {
 	Encap     string `json:"encapsulation"`
 	// ServerID is how many bytes of QUIC connection IDs name the backend.
 	ServerID uint8 `json:"quic_server_id,omitempty"`
-	// Announce tells whether the VIP is a reason to announce its address, where BGP is configured, and a process to do so.
-	Announce bool           `json:"announce"`
-	Check    *balance.Check `json:"check,omitempty"`
-	From     string         `json:"from"`
+	// Announce tells whether the VIP is a reason to announce its address; AnnouncedTo are the neighbors that have been told
+	// of it, for this VIP or for another of its address.
+	Announce    bool           `json:"announce"`
+	AnnouncedTo []netip.Addr   `json:"announced_to"`
+	Check       *balance.Check `json:"check,omitempty"`
+	From        string         `json:"from"`
 	Traffic
 	// Open is how many flows the flow table has now, if that was asked for.
 	Open     *uint64                `json:"open_flows,omitempty"`

@@ -5,10 +5,13 @@ package balanceview
 import (
 	"encoding/json"
 	"io"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"culvert/internal/balance"
+	"culvert/internal/bgpstate"
 	"culvert/internal/datapath"
 )
 
@@ -66,14 +69,29 @@ func (v *view) report(countFlows bool) (r Report, err error) {
 			return r, err
 		}
 	}
+	if r.BGP, err = v.inst.BGPSessions(); err != nil {
+		return r, err
+	}
 	for _, vip := range v.state.VIPs {
 		out, err := v.vip(vip, known[vip.Service.Key()], open)
 		if err != nil {
 			return r, err
 		}
+		out.AnnouncedTo = announcedTo(r.BGP, vip.Service.Addr)
 		r.VIPs = append(r.VIPs, out)
 	}
 	return r, nil
+}
+
+// announcedTo are the neighbors that have been told of an address.
+func announcedTo(sessions []bgpstate.Session, addr netip.Addr) []netip.Addr {
+	told := []netip.Addr{}
+	for _, s := range sessions {
+		if s.Established() && slices.Contains(s.Announced, netip.PrefixFrom(addr, addr.BitLen())) {
+			told = append(told, s.Neighbor)
+		}
+	}
+	return told
 }
 
 func (v *view) vip(vip balance.VIP, known datapath.BalanceVIP, open map[datapath.BalanceOwner]uint64) (out VIP, err error) {

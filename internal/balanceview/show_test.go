@@ -15,6 +15,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"culvert/internal/balance"
+	"culvert/internal/bgpstate"
 	"culvert/internal/datapath"
 )
 
@@ -26,10 +27,15 @@ func testReport(at time.Time) Report {
 	return Report{
 		Router: "edge", Interfaces: []string{"eth0", "eth1"}, Served: true, RingSize: 65537, SeedID: "0123456789ab",
 		FlowTable: FlowTable{Flows: 1048576, Used: 123456, Memory: 76695552},
+		BGP: []bgpstate.Session{
+			{Neighbor: netip.MustParseAddr("10.0.0.253"), ASN: 65000, State: "active", Since: at.Add(-12 * time.Second), Error: "no connection: connection refused"},
+			{Neighbor: netip.MustParseAddr("10.0.0.254"), ASN: 65000, State: "established", Since: since, Announced: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}},
+		},
 		VIPs: []VIP{{
 			Service: "192.0.2.1:80/tcp", State: Active, Hash: "flow", OnFailure: "keep", Encap: "ipip", Announce: true,
-			Check:  &balance.Check{Type: "http", Interval: time.Second},
-			Events: datapath.BalanceEvents{"untracked": 1234, "icmp": 2}, Backends: []Backend{
+			AnnouncedTo: []netip.Addr{netip.MustParseAddr("10.0.0.254")},
+			Check:       &balance.Check{Type: "http", Interval: time.Second},
+			Events:      datapath.BalanceEvents{"untracked": 1234, "icmp": 2}, Backends: []Backend{
 				{Addr: "10.0.0.11", Encap: "ipip", Weight: 1, Share: 66.7, Health: Health{State: "up", Since: &since}, NextHop: hop,
 					Traffic: Traffic{1234567, 121e6, 4567}},
 				{Addr: "10.0.0.12", Encap: "gue", Weight: 100, Health: Health{State: "down", Since: ptr(at.Add(-time.Second)), Why: "connection refused"}, NextHop: hop},
@@ -48,8 +54,10 @@ func TestShowText(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	const want = `balancer of edge on eth0, eth1  3 VIPs, 4 backends, 3 down
 rings of 65,537, seed ID 0123456789ab  flow table for 1,048,576, 76.7MB  in use about 123,456
+bgp 10.0.0.253 as 65000  active 12s  no connection: connection refused
+bgp 10.0.0.254 as 65000  established 3h12m  announced 1
 
-192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  check http each 1s  announce yes
+192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  check http each 1s  announced to 1 of 2
   BACKEND     ENCAP  WEIGHT  SHARE  HEALTH    PACKETS  BYTES  FLOWS  NEXT HOP
   10.0.0.11   ipip        1  66.7%  up 3h12m    1.23M  121MB  4.57k  eth2 02:00:00:00:00:11
   10.0.0.12   gue       100   0.0%  down 1s         0     0B      0  eth2 02:00:00:00:00:11

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"culvert/internal/bgpstate"
 	"culvert/internal/text"
 )
 
@@ -26,10 +27,37 @@ func (r Report) lines(now time.Time) []string {
 	if !r.Served {
 		lines = append(lines, "no process serves it: backends are not checked, next hops stay as they are, nothing is announced")
 	}
+	for _, s := range r.BGP {
+		lines = append(lines, sessionLine(s, now))
+	}
 	for _, v := range r.VIPs {
-		lines = append(append(lines, ""), v.lines(now)...)
+		lines = append(append(lines, ""), v.lines(len(r.BGP), now)...)
 	}
 	return lines
+}
+
+// sessionLine is a BGP session.
+func sessionLine(s bgpstate.Session, now time.Time) string {
+	line := fmt.Sprintf("bgp %s as %d  %s %s", s.Neighbor, s.ASN, s.State, text.Ago(now.Sub(s.Since)))
+	if s.Established() {
+		line += fmt.Sprintf("  announced %d", len(s.Announced))
+	}
+	if s.Error != "" {
+		line += "  " + s.Error
+	}
+	return line
+}
+
+// announcement says whether the VIP's address is announced, and why not.
+func (v VIP) announcement(neighbors int) string {
+	switch {
+	case !v.Announce:
+		return "announce no"
+	case neighbors == 0:
+		return "announce no: no [balance.bgp]"
+	default:
+		return fmt.Sprintf("announced to %d of %d", len(v.AnnouncedTo), neighbors)
+	}
 }
 
 // Summary counts VIPs and backends in words.
@@ -53,14 +81,11 @@ func (v VIP) headline() string {
 	if v.ServerID > 0 {
 		line += fmt.Sprintf("  quic %d", v.ServerID)
 	}
-	if v.Announce {
-		return line + "  announce yes"
-	}
-	return line + "  announce no"
+	return line
 }
 
-func (v VIP) lines(now time.Time) []string {
-	lines := []string{v.headline()}
+func (v VIP) lines(neighbors int, now time.Time) []string {
+	lines := []string{v.headline() + "  " + v.announcement(neighbors)}
 	if len(v.Backends) == 0 {
 		lines = append(lines, "  no backends: packets go to the kernel; add one with 'culvert lb real add'")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/bgpstate"
 	"culvert/internal/trust"
 )
 
@@ -18,6 +19,11 @@ func (i *Instance) ServerPID() int {
 		return os.Getpid()
 	}
 	return trust.LockHolder(i.dir)
+}
+
+// BGPSessions returns the BGP sessions of the process that serves the instance, none if there is none.
+func (i *Instance) BGPSessions() ([]bgpstate.Session, error) {
+	return bgpstate.Read(i.NetNS(), i.Name(), i.ServerPID())
 }
 
 // LoadedAt returns when the program that runs was loaded, which is when the instance was last

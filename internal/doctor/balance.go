@@ -7,14 +7,19 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"culvert/internal/bgpstate"
 )
 
 // Balance is what a load balancer asks of the host.
 type Balance struct {
 	VIPs     []BalanceVIP
 	Backends []BalanceBackend
+	// Sessions are the BGP sessions of the processes that run.
+	Sessions []bgpstate.Session
 	// Source4 and Source6 tell whether outer headers have sources of a prefix.
 	Source4, Source6 bool
 }
@@ -78,7 +83,28 @@ func checkBalance(f balanceFacts, b *Balance) []Finding {
 			found = append(found, *one)
 		}
 	}
+	found = append(found, checkBGP(b.Sessions)...)
 	return append(found, checkBalanceMTU(f, b)...)
+}
+
+// checkBGP says which neighbors are not told of VIPs, and why.
+func checkBGP(sessions []bgpstate.Session) (found []Finding) {
+	for _, s := range sessions {
+		f := Finding{Check: "bgp", Finding: fmt.Sprintf("neighbor %s has been told of %d prefixes", s.Neighbor, len(s.Announced))}
+		switch {
+		case !s.Established():
+			f.Status = Fail
+			f.Finding = fmt.Sprintf("neighbor %s: the session is %s since %s: it is told of no VIP", s.Neighbor, s.State, s.Since.Format(time.TimeOnly))
+			f.Command = fmt.Sprintf("ping -c 1 %s, and compare addresses, AS numbers and password on both sides", s.Neighbor)
+		case s.Error != "":
+			f.Status = Warn
+		}
+		if s.Error != "" {
+			f.Finding += ": " + s.Error
+		}
+		found = append(found, f)
+	}
+	return found
 }
 
 // some names the first of several.

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
 	"culvert/internal/announce"
 	"culvert/internal/balance"
+	"culvert/internal/bgpstate"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 )
@@ -89,8 +91,55 @@ func (w *wantedBalance) serve(ctx context.Context, inst *datapath.Instance, log 
 		return err
 	}
 	o.Announcer = speaker
+	stop := publish(ctx, inst, speaker, log)
 	err = balance.Run(ctx, o)
+	defer stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWait)
 	defer cancel()
 	return errors.Join(err, speaker.Close(ctx))
+}
+
+// publishPeriod is how old what commands and metrics say of BGP sessions may be.
+const publishPeriod = 500 * time.Millisecond
+
+// publish keeps the state of the sessions where commands and metrics find it, until stop is called.
+func publish(ctx context.Context, inst *datapath.Instance, speaker *announce.Speaker, log *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(publishPeriod)
+		defer ticker.Stop()
+		var last []bgpstate.Session
+		var failed bool
+		for {
+			now := sessions(speaker)
+			if !reflect.DeepEqual(now, last) {
+				err := bgpstate.Write(inst.NetNS(), inst.Name(), now)
+				if err != nil && !failed {
+					log.Warn("'culvert lb show' cannot tell of BGP", "err", err)
+				}
+				if failed = err != nil; !failed {
+					last = now
+				}
+			}
+			select {
+			case <-ctx.Done():
+				_ = bgpstate.Remove(inst.NetNS(), inst.Name())
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+func sessions(speaker *announce.Speaker) []bgpstate.Session {
+	var all []bgpstate.Session
+	for _, n := range speaker.Neighbors() {
+		all = append(all, bgpstate.Session{
+			Neighbor: n.Address, ASN: n.ASN, State: n.State, Since: n.Since, Announced: n.Prefixes, Error: n.LastError,
+		})
+	}
+	return all
 }

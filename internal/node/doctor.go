@@ -80,6 +80,9 @@ func DoctorRunning(o *doctor.Options) {
 		if plane, err := inst.ViewBalance(); err == nil {
 			if s, err := balance.Load(plane); err == nil {
 				balances(o, s)
+				if sessions, err := inst.BGPSessions(); err == nil {
+					o.Balance.Sessions = append(o.Balance.Sessions, sessions...)
+				}
 			}
 		}
 		inst.Close()

@@ -57,5 +57,5 @@ func lockPath(id string) (string, error) {
 	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {
 		return "", fmt.Errorf("looking at this network namespace: %w", err)
 	}
-	return filepath.Join(trust.LockDir, fmt.Sprintf("scion-%d-%s.lock", ns.Ino, url.PathEscape(id))), nil
+	return filepath.Join(trust.RunDir, fmt.Sprintf("scion-%d-%s.lock", ns.Ino, url.PathEscape(id))), nil
 }

@@ -33,12 +33,14 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- lostDesc
 	describeFilter(ch)
 	describeBalance(ch)
+	describeBGP(ch)
 }
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	collectFilter(c.source, ch)
 	collectBalance(c.source, ch)
+	collectBGP(c.source, ch)
 	ports, err := c.source.Ports()
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(packetsDesc, err)

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LockDir is where locks are: root's, as /run is.
-const LockDir = "/run/culvert"
+// RunDir is where locks are, and what processes tell commands: root's, as /run is.
+const RunDir = "/run/culvert"
 
 // ErrLocked is the error of a lock that another process holds.
 var ErrLocked = errors.New("another process holds it")
@@ -27,14 +27,18 @@ type Lock struct {
 	path string
 }
 
+// MakeDir makes a directory if need be. It has to be root's.
+func MakeDir(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("making a directory of root's: %w", err)
+	}
+	return Dir(dir)
+}
+
 // TakeLock makes the file at path and locks it, or returns an error that matches ErrLocked. The file's directory is
 // made if need be, and has to be root's.
 func TakeLock(path string) (*Lock, error) {
-	dir := filepath.Dir(path)
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("making the directory of locks: %w", err)
-	}
-	if err := Dir(dir); err != nil {
+	if err := MakeDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	for {
