@@ -39,8 +39,8 @@ stay right.
 
 The peer of a veth must take frames of XDP programs: something must be attached
 to it, such as 'culvert bench sink', or its GRO be on. An interface that the
-default route uses is refused without --force, because a flood can cut the
-machine off. Exit status 1 says that the rate asked for was not reached.`,
+host's default route uses is refused without --force, because a flood can cut
+the machine off. Exit status 1 says that the rate asked for was not reached.`,
 		Example: `  culvert gen blast veth0 --size 60 -n 1000000
   culvert gen blast veth0 --size imix --flows 100 --rate 500000 --seconds 2 --stamp -j
   culvert gen blast veth0 -r in.pcap --dst-mac 02:00:00:00:00:02 --seconds 1`,

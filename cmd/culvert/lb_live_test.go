@@ -48,6 +48,7 @@ func TestLBEdits(t *testing.T) {
 	b.lb(0, "VIP [2001:db8::1]:80/tcp: backend 10.0.0.11 added\n", "real add "+vip6+" 10.0.0.11 --encap gue")
 	b.lb(0, "backend 10.0.0.12 is drained\n", "drain "+vip4+" 10.0.0.12")
 	b.leaves("10.0.0.12")
+	run.waitFor(t, `msg="backend is drained by hand, until 'culvert lb undrain'" vip=192.0.2.1:80/tcp backend=10.0.0.12`)
 	b.lb(0, "the configuration file says otherwise", "real set "+vip4+" 10.0.0.11 --weight 5 --encap gue")
 	b.lb(0, "backend 10.0.0.12 is not drained any more\n", "undrain "+vip4+" 10.0.0.12")
 	b.reaches("10.0.0.12")

@@ -52,7 +52,7 @@ With -j, an object with the members:
                                           checks, failures, why
           source                          of outer headers
           next_hop                        ifindex, interface, mac, vlan, mtu
-          problem                         why packets cannot be sent
+          problem, obstacle               why packets cannot be sent, what causes it
           packets, bytes, flows, open_flows`,
 		Example: "  culvert lb show\n  culvert lb show 192.0.2.1:80/tcp --flows\n" +
 			"  culvert lb show -j | jq '.vips[].backends[] | {backend, packets}'",

@@ -50,7 +50,10 @@ With -j, an object {"routers": [...]} whose members are:
                                       'culvert filter list')
   balance                             vips, backends, down, drained (how many),
                                       flows, flows_used, memory_bytes (see also
-                                      'culvert lb show')`,
+                                      'culvert lb show')
+
+and "decap": the interfaces of this network namespace at which tunnels of load
+balancers end, with interface, mode, packets, bytes and reasons.`,
 		Example: `  culvert status
   culvert status -j | jq '.routers[].interfaces[] | {interface, packets}'`,
 		Args:              usageArgs(cobra.MaximumNArgs(1)),

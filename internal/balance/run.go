@@ -8,10 +8,12 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/health"
 	"culvert/internal/nexthop"
 )
 
@@ -58,6 +60,7 @@ type runner struct {
 	spoken    bool // routers have been told something
 	detached  bool
 	unchecked bool              // checks could not be set
+	drained   map[string]bool   // by VIP, and by VIP and backend
 	failed    map[string]string // what has been told of what fails, by what that is
 }
 
@@ -173,6 +176,7 @@ func (r *runner) sync(ctx context.Context, p *datapath.BalancePlane) error {
 		return err
 	}
 	r.tell(&s, old, now)
+	r.tellDrains(&s)
 	r.settling.update(&s, old, now)
 	return nil
 }
@@ -224,6 +228,43 @@ func (r *runner) wake() {
 	}
 }
 
+// checkWord says what it rests on that a backend is up.
+func (r *runner) checkWord(v *VIP, b *Backend) string {
+	switch {
+	case v.Check == nil:
+		return "none: it is taken to be up"
+	case r.health.result(b.Owner).State == health.Up:
+		return "answered"
+	default:
+		return "has not answered yet: it is taken to be up"
+	}
+}
+
+// tellDrains logs what people have drained, and what not any more.
+func (r *runner) tellDrains(s *State) {
+	now := make(map[string]bool)
+	for _, v := range s.VIPs {
+		now[v.Service.String()] = v.Drained
+		for _, b := range v.Backends {
+			now[v.Service.String()+" "+b.Addr.String()] = b.Drained
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		vip, backend, of := strings.Cut(name, " ")
+		log, about := r.Log.With("vip", vip), "VIP"
+		if of {
+			log, about = log.With("backend", backend), "backend"
+		}
+		switch {
+		case now[name] && !r.drained[name]:
+			log.Warn(about + " is drained by hand, until 'culvert lb undrain'")
+		case !now[name] && r.drained[name]:
+			log.Info(about + " is not drained any more")
+		}
+	}
+	r.drained = now
+}
+
 // tell logs which backends have come and gone.
 func (r *runner) tell(s *State, old, now live) {
 	for _, v := range s.VIPs {
@@ -232,7 +273,7 @@ func (r *runner) tell(s *State, old, now live) {
 			switch {
 			case was == is:
 			case is == "":
-				r.Log.Info("backend is up", "vip", v.Service, "backend", b.Addr)
+				r.Log.Info("backend is up", "vip", v.Service, "backend", b.Addr, "check", r.checkWord(&v, &b))
 			default:
 				r.Log.Warn("backend is down", "vip", v.Service, "backend", b.Addr, "why", is, "check", r.health.result(b.Owner).Text)
 			}

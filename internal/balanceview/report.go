@@ -93,6 +93,8 @@ type Backend struct {
 	NextHop *Hop   `json:"next_hop,omitempty"`
 	// Problem says why packets cannot be sent to it.
 	Problem string `json:"problem,omitempty"`
+	// Obstacle says what on this host is the cause of the problem, if that is known.
+	Obstacle string `json:"obstacle,omitempty"`
 	From    string `json:"from"`
 	Traffic
 	Open *uint64 `json:"open_flows,omitempty"`

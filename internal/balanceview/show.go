@@ -13,6 +13,7 @@ import (
 	"culvert/internal/balance"
 	"culvert/internal/bgpstate"
 	"culvert/internal/datapath"
+	"culvert/internal/nexthop"
 )
 
 // ShowOptions say what to show.
@@ -165,6 +166,9 @@ func (v *view) backend(b balance.Backend, checked bool) (out Backend, err error)
 		m = datapath.BalanceMember{}
 	}
 	out.NextHop, out.Problem = newHop(m.Hop, v.inst.Here()), problem(m)
+	if out.Problem == problemHop && v.inst.Here() {
+		out.Obstacle = nexthop.Obstacle(b.Addr)
+	}
 	if hasSource(m) && m.Source.IsValid() {
 		out.Source = m.Source.String()
 		if m.Source.IsSingleIP() {

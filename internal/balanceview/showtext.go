@@ -119,6 +119,9 @@ func (v VIP) table(now time.Time) []string {
 		if b.Problem != "" && b.Problem != problemHop {
 			out = append(out, "    "+b.Problem)
 		}
+		if b.Obstacle != "" {
+			out = append(out, "    "+b.Obstacle)
+		}
 		if b.Health.State == "down" && b.Health.Why != "" {
 			out = append(out, "    "+b.Health.Why)
 		}

@@ -198,6 +198,12 @@ func TestBlastSparesTheDefaultRoute(t *testing.T) {
 	if err := from.Space.Netlink().RouteAdd(route); err != nil {
 		t.Fatal(err)
 	}
+	if r, err := blast(from, o); err != nil || r.Packets != 1 {
+		t.Errorf("in a namespace that the machine is not reached by: %+v, error %v", r, err)
+	}
+	before := inHostSpace
+	inHostSpace = func() bool { return true }
+	defer func() { inHostSpace = before }()
 	if _, err := blast(from, o); err == nil || !strings.Contains(err.Error(), "--force") {
 		t.Errorf("error %v", err)
 	}

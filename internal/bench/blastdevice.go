@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"culvert/internal/netdev"
 )
@@ -26,7 +27,7 @@ func blastDevice(space *Space, o BlastOptions) (End, error) {
 	if dev.Attrs().Flags&net.FlagUp == 0 {
 		return End{}, fmt.Errorf("%s is down: ip link set dev %s up", o.Device, o.Device)
 	}
-	if !o.Force {
+	if !o.Force && inHostSpace() {
 		if err := refuseDefaultRoute(from); err != nil {
 			return End{}, err
 		}
@@ -35,6 +36,18 @@ func blastDevice(space *Space, o BlastOptions) (End, error) {
 		return from, checkTakesFrames(from, dev)
 	}
 	return from, nil
+}
+
+// inHostSpace is a variable for the tests, which are in namespaces of their own.
+var inHostSpace = hostSpace
+
+// hostSpace tells whether the thread's network namespace is that of PID 1, which the machine is reached by. In doubt it is.
+func hostSpace() bool {
+	var own, host unix.Stat_t
+	if unix.Stat("/proc/thread-self/ns/net", &own) != nil || unix.Stat("/proc/1/ns/net", &host) != nil {
+		return true
+	}
+	return own.Ino == host.Ino
 }
 
 // refuseDefaultRoute keeps a flood from the device that the machine is reached by.

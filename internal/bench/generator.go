@@ -228,9 +228,7 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 	s := states[g.opts.CPU]
 	g.next, g.flow, g.due = s.Next, s.Flow, s.DueNs
 	sent := Sent{Packets: s.Packets, Bytes: s.Bytes}
-	if s.LastNs > s.FirstNs {
-		sent.Elapsed = time.Duration(s.LastNs - s.FirstNs)
-	}
+	sent.Elapsed = s.elapsed()
 	const page = 4096
 	if errors.Is(runErr, unix.EINVAL) && len(g.table.base) > page/2 {
 		runErr = fmt.Errorf("%w: the kernel makes such frames out of one page, which leaves some 3400 bytes; "+
@@ -240,6 +238,14 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 		return sent, fmt.Errorf("send frames of up to %d bytes from %s: %w", len(g.table.base), g.opts.From.Name, runErr)
 	}
 	return sent, nil
+}
+
+// elapsed is the time from the first packet to the last. A call that was to stop before its first packet has none.
+func (s benchGenProgress) elapsed() time.Duration {
+	if s.FirstNs == 0 || s.LastNs < s.FirstNs {
+		return 0
+	}
+	return time.Duration(s.LastNs - s.FirstNs)
 }
 
 // Close unloads the generator.

@@ -333,3 +333,16 @@ func TestGeneratorKeepsItsPace(t *testing.T) {
 		t.Errorf("%v without a pace, %v with one", fast.Elapsed, sent.Elapsed)
 	}
 }
+
+// TestElapsedOfNothing is for a call that ends before its first packet: all it has is the time of its end, since the start
+// of the machine.
+func TestElapsedOfNothing(t *testing.T) {
+	for want, p := range map[time.Duration]benchGenProgress{
+		0:   {LastNs: 4819e9},
+		100: {FirstNs: 4819e9, LastNs: 4819e9 + 100},
+	} {
+		if got := p.elapsed(); got != want {
+			t.Errorf("%+v: %v, want %v", p, got, want)
+		}
+	}
+}

@@ -131,8 +131,8 @@ func located(path string, err error) error {
 	if errors.As(err, &strict) && len(strict.Errors) > 0 {
 		e := strict.Errors[0]
 		row, col := e.Position()
-		return fmt.Errorf("%s:%d:%d: unknown key %q: see 'man culvert-run' for the keys there are",
-			path, row, col, joinKey(e.Key()))
+		return fmt.Errorf("%s:%d:%d: unknown key %q%s: see 'man culvert-run' for the keys there are",
+			path, row, col, joinKey(e.Key()), tomltext.DidYouMean(Node{}, e.Key()))
 	}
 	var decode *toml.DecodeError
 	if errors.As(err, &decode) {

@@ -79,6 +79,10 @@ type Options struct {
 	Forwarded bool
 	// Balance is the load balancer, nil for none.
 	Balance *Balance
+	// Forwards is set when packets that come in by the interfaces are to be redirected to others: by a SCION router, the IP
+	// router or the load balancer. Forwarding are the interfaces on which one of these runs.
+	Forwards   bool
+	Forwarding []string
 }
 
 // Report holds all findings in the order of the checks.
@@ -154,6 +158,7 @@ func Run(o Options) (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
+		facts.forwards = o.Forwards || slices.Contains(o.Forwarding, facts.name)
 		r.add(checkInterface(facts)...)
 	}
 	if o.Balance != nil {

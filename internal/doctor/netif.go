@@ -33,6 +33,8 @@ type netif struct {
 	vlans []string
 	// peer is the other end of a veth, nil for other kinds.
 	peer *peer
+	// forwards is set when culvert redirects, or is to redirect, what comes in here.
+	forwards bool
 	// rpFilter is the effective value of the sysctl rp_filter: the larger of all's and its own.
 	rpFilter string
 }

@@ -29,6 +29,11 @@ func checkPeerNAPI(n netif) *Finding {
 		f.Status = Warn
 		f.Finding = fmt.Sprintf("frames redirected into it are lost, uncounted, if GRO is off at its %s", p)
 		f.Command = p.command("ethtool -K %s gro on")
+	case n.xdp.known: // which the fast path asks, too
+		f.Status = Fail
+		f.Finding = fmt.Sprintf("no frames can be redirected into it, as %s has NAPI off: the IP router leaves them to the kernel (route-egress), "+
+			"SCION to the slow path (scion-next-hop), the load balancer drops them (balance-next-hop)", p)
+		f.Command = p.command("ethtool -K %s gro on")
 	default:
 		f.Status = Fail
 		f.Finding = fmt.Sprintf("frames redirected into it are lost, uncounted: %s has NAPI off", p)
@@ -67,6 +72,10 @@ func checkPeerChecksum(n netif) *Finding {
 	case !p.seen:
 		f.Status = Warn
 		f.Finding = fmt.Sprintf("packets come in with unfinished checksums if tx offload is on at its %s", p)
+		f.Command = p.command("ethtool -K %s tx off")
+	case p.offloads.txChecksum() && n.forwards:
+		f.Status = Fail
+		f.Finding = fmt.Sprintf("what comes in is forwarded with unfinished checksums, and TCP hangs: tx offload is on at %s", p)
 		f.Command = p.command("ethtool -K %s tx off")
 	case p.offloads.txChecksum():
 		f.Status = Warn

@@ -99,6 +99,9 @@ func (l *Lab) Exec(ns string, argv ...string) error {
 		return err
 	}
 	return l.Do(ns, func() error {
+		if err := ownSys(); err != nil {
+			return err
+		}
 		return fmt.Errorf("run %s: %w", path, syscall.Exec(path, argv, l.environ(ns)))
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"culvert/internal/bpffs"
 )
 
 func readSysctl(t *testing.T, key string) string {
@@ -152,6 +154,19 @@ func TestExec(t *testing.T) {
 	out, err := run("a", "cat", "/proc/net/dev")
 	if err != nil || !strings.Contains(out, "to-rut") || strings.Contains(out, "to-a") {
 		t.Errorf("not in a: %v, %s", err, out)
+	}
+	if out, err = run("a", "ls", "/sys/class/net"); err != nil || !strings.Contains(out, "to-rut") || strings.Contains(out, "to-a") {
+		t.Errorf("/sys is not a's: %v, %s", err, out)
+	}
+	host, err := exec.Command("stat", "-c", "%d %i", bpffs.Path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err = run("a", "stat", "-c", "%d %i", bpffs.Path); err != nil || out != string(host) {
+		t.Errorf("the pins are not the host's: %v, %s, want %s", err, out, host)
+	}
+	if mounts, err := os.ReadFile("/proc/mounts"); err != nil || strings.Count(string(mounts), " /sys ") > 1 {
+		t.Errorf("mounted on the host: %v, %s", err, mounts)
 	}
 	var status *exec.ExitError
 	if _, err = run("a", "sh", "-c", "exit 7"); !errors.As(err, &status) || status.ExitCode() != 7 {

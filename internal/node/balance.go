@@ -96,7 +96,11 @@ func parseSource(text string) (netip.Prefix, error) {
 	if err != nil {
 		return netip.Prefix{}, errors.New("use a prefix, as 10.200.0.0/16, or an address")
 	}
-	return netip.PrefixFrom(a, a.BitLen()), nil
+	p := netip.PrefixFrom(a, a.BitLen())
+	if a.AsSlice()[a.BitLen()/8-1] == 0 {
+		return netip.Prefix{}, fmt.Errorf("it looks like a network, and without a length it is one address: write %s for that one", p)
+	}
+	return p, nil
 }
 
 func or(s, otherwise string) string {

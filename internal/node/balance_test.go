@@ -103,3 +103,21 @@ func TestBalanceCompiled(t *testing.T) {
 		t.Errorf("got %+v", w.bgp)
 	}
 }
+
+// TestSourceWithoutLength refuses what is one address and looks like a network.
+func TestSourceWithoutLength(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.200.0.0": "write 10.200.0.0/32 for that one", "fd00:200::": "write fd00:200::/128 for that one",
+		"10.200.0.7": "", "10.200.0.0/32": "", "10.200.0.0/16": "",
+	} {
+		_, err := parseSource(text)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: error %v, want %q", text, err, want)
+		}
+	}
+	for entry, want := range map[string]bool{"192.0.2.0": true, "192.0.2.1": false, "192.0.2.0/24": false, "2001:db8::": false, "x": false} {
+		if got := looksLikeNetwork(entry); got != want {
+			t.Errorf("%s looks like a network: %v", entry, got)
+		}
+	}
+}

@@ -29,8 +29,14 @@ func (b Balancer) edit(ctx context.Context, what string, change func(*balance.St
 	defer inst.Close()
 	var file bool
 	err = balance.Edit(inst, func(s *balance.State) (err error) {
-		file, err = change(s)
-		return err
+		if file, err = change(s); err != nil {
+			return err
+		}
+		f, err := inst.Filter()
+		if err != nil {
+			return err
+		}
+		return refuseProtectedVIP(f.Services, s.VIPs)
 	})
 	if err != nil {
 		return err

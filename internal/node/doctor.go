@@ -47,6 +47,16 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		if wanted != nil {
 			balances(o, wanted.state)
 		}
+		rules, err := compileFilter(n, path, n.Interfaces)
+		if err != nil {
+			return err
+		}
+		if n.SCION == nil {
+			if err := checkProtectedVIPs(n.Name, rules, wanted); err != nil {
+				return err
+			}
+		}
+		o.Forwards = n.Route != nil || n.Balance != nil
 		if n.SCION == nil {
 			return nil
 		}
@@ -56,6 +66,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	if err != nil {
 		return err
 	}
+	o.Forwards = true
 	local, remote := r.Underlay()
 	o.Local = append(o.Local, local...)
 	o.Remote = append(o.Remote, remote...)
@@ -72,6 +83,9 @@ func DoctorRunning(o *doctor.Options) {
 		return
 	}
 	for _, inst := range all {
+		if isSCION(inst) || inst.Route() != nil || inst.Balance() != nil {
+			o.Forwarding = append(o.Forwarding, inst.AttachedNow()...)
+		}
 		if f, err := inst.Filter(); err == nil {
 			for _, s := range f.Services {
 				protects(o, s.Addr, s.Forwarded)

@@ -311,6 +311,9 @@ func attachAlone(ctx context.Context, n *config.Node, w *wantedFilter, balanced 
 	o := options(n)
 	o.Name, o.Interfaces, o.Unattended = n.Name, interfaces, true
 	var err error
+	if err = checkProtectedVIPs(n.Name, w, balanced); err != nil {
+		return err
+	}
 	if o.Balance, err = balanced.plan(n.Name); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"culvert/internal/balance"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filterview"
@@ -123,7 +124,23 @@ func Flush(on string, all bool, out io.Writer) error {
 // Protect protects a service against floods of SYNs.
 func Protect(on string, s datapath.FilterService, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
-		if err := inst.EditFilter(func(f *datapath.Filter) error { return filter.Protect(f, s) }); err != nil {
+		err := inst.EditFilter(func(f *datapath.Filter) error {
+			if inst.Balance() != nil {
+				plane, err := inst.ViewBalance()
+				if err != nil {
+					return err
+				}
+				state, err := balance.Load(plane)
+				if err != nil {
+					return err
+				}
+				if err := refuseProtectedVIP([]datapath.FilterService{s}, state.VIPs); err != nil {
+					return err
+				}
+			}
+			return filter.Protect(f, s)
+		})
+		if err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%s is protected: see 'culvert doctor' for what the host has to be like\n", s.Addr)

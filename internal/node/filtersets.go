@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -185,11 +186,22 @@ func ChangeSet(c SetChange) error {
 			return err
 		}
 		fmt.Fprintf(c.Out, "set %s has %s\n", c.Name, now.count())
+		for _, entry := range c.Entries {
+			if looksLikeNetwork(entry) {
+				fmt.Fprintf(c.Out, "%s is the one address %[1]s/32: a network needs its length, as %[1]s/24\n", entry)
+			}
+		}
 		if set.File {
 			fmt.Fprintf(c.Out, "it is of the configuration file, which says anew what is in it when it is read again\n")
 		}
 		return nil
 	})
+}
+
+// looksLikeNetwork tells whether an entry is an IPv4 address without a length that ends as networks do.
+func looksLikeNetwork(entry string) bool {
+	a, err := netip.ParseAddr(entry)
+	return err == nil && a.Is4() && a.As4()[3] == 0
 }
 
 // progressAfter is how long work may take in silence.

@@ -38,12 +38,18 @@ func Run(ctx context.Context, path string) error {
 		return err
 	}
 	if n.SCION == nil {
+		if n.Workers != nil {
+			logger().Warn("[workers] has no effect: only the SCION router's packets are spread, and there is no [scion]", "file", path)
+		}
 		return runAlone(ctx, n, wanted, balanced)
 	}
 	o := options(n)
 	if balanced != nil {
 		r, err := scion.LoadTopologyOnly(n.SCION.Config)
 		if err != nil {
+			return err
+		}
+		if err := checkProtectedVIPs(r.ID(), wanted, balanced); err != nil {
 			return err
 		}
 		if o.Balance, err = balanced.plan(r.ID()); err != nil {

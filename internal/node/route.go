@@ -58,6 +58,9 @@ func runAlone(ctx context.Context, n *config.Node, wanted *wantedFilter, balance
 	o := options(n)
 	o.Name, o.Interfaces = n.Name, n.Interfaces
 	var err error
+	if err = checkProtectedVIPs(n.Name, wanted, balanced); err != nil {
+		return err
+	}
 	if o.Balance, err = balanced.plan(n.Name); err != nil {
 		return err
 	}
@@ -147,6 +150,7 @@ func serveRoute(ctx context.Context, n *config.Node, inst *datapath.Instance, lo
 	if !n.Route.BypassNetfilter {
 		g.Go(func() error { return guard.watch(ctx, log) })
 	}
+	g.Go(func() error { return watchForwarding(ctx, inst.AttachedNow, log) })
 	err := g.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		err = errors.Join(err, guard.guard(true)) // nobody follows what the host does
@@ -206,6 +210,9 @@ func attachRoute(ctx context.Context, n *config.Node, wanted *wantedFilter, bala
 	o.Name, o.Interfaces, o.Unattended = n.Name, interfaces, true
 	o.Route = &datapath.RouteOptions{NoMirror: true}
 	var err error
+	if err = checkProtectedVIPs(n.Name, wanted, balanced); err != nil {
+		return err
+	}
 	if o.Balance, err = balanced.plan(n.Name); err != nil {
 		return err
 	}

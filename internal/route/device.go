@@ -207,8 +207,23 @@ func (f *feed) ability(port int) ability {
 	if !asked {
 		a = f.askAbility(port)
 		f.abilities[port] = a
+		f.tellAbility(port, a)
 	}
 	return a
+}
+
+// tellAbility logs that a device is left to the kernel, and that it is not any more.
+func (f *feed) tellAbility(port int, a ability) {
+	name := f.devices[port].name
+	kind := "deaf " + name
+	switch {
+	case a.deaf && !f.logged[kind]:
+		f.logged[kind] = true
+		f.log.Warn("no frames can be redirected to an interface: the kernel forwards what leaves by it (route-egress); see 'culvert doctor'", "interface", name)
+	case !a.deaf && f.logged[kind]:
+		delete(f.logged, kind)
+		f.log.Info("frames can be redirected to the interface again", "interface", name)
+	}
 }
 
 func (f *feed) askAbility(port int) ability {
@@ -224,6 +239,7 @@ func (f *feed) tickAbilities() {
 	for port, before := range f.abilities {
 		if now := f.askAbility(port); now != before {
 			f.abilities[port] = now
+			f.tellAbility(port, now)
 			f.devicesChanged = true
 		}
 	}

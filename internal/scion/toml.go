@@ -45,7 +45,7 @@ func tomlError(path string, err error) error {
 		first := strict.Errors[0]
 		row, _ := first.Position()
 		return badField(path)(fmt.Sprintf("line %d: %s", row, strings.Join(first.Key(), ".")),
-			"unknown key: remove it or correct its name")
+			"unknown key%s: remove it or correct its name", tomltext.DidYouMean(config.Config{}, first.Key()))
 	}
 	var decode *toml.DecodeError
 	if errors.As(err, &decode) {

@@ -17,6 +17,8 @@ import (
 // Report is what `culvert status -j` prints. Fields are added in later versions, never renamed.
 type Report struct {
 	Routers []Router `json:"routers"`
+	// Decap are the interfaces of the caller's network namespace at which tunnels of load balancers end.
+	Decap []Decap `json:"decap"`
 }
 
 // Router describes one data plane.

@@ -26,6 +26,11 @@ func Show(out io.Writer, router string, asJSON bool) error {
 		return fmt.Errorf("no router %s on this machine: 'culvert status' lists those that are there", router)
 	}
 	report.findNetfilter()
+	if router == "" {
+		if err := report.findDecap(); err != nil {
+			return err
+		}
+	}
 	if asJSON {
 		return report.WriteJSON(out)
 	}
@@ -42,7 +47,7 @@ func (r Report) WriteJSON(out io.Writer) error {
 // WriteText writes the report for people; now is what times are shown relative to.
 func (r Report) WriteText(out io.Writer, now time.Time) error {
 	var lines []string
-	if len(r.Routers) == 0 {
+	if len(r.Routers) == 0 && len(r.Decap) == 0 {
 		lines = append(lines, "culvert is not attached anywhere on this machine")
 	}
 	// The caller's own network namespace first; JSON keeps its order.
@@ -62,6 +67,7 @@ func (r Report) WriteText(out io.Writer, now time.Time) error {
 		}
 		lines = append(lines, router.text(now, r.forget(router))...)
 	}
+	lines = append(lines, r.decapLines()...)
 	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
 	return err
 }

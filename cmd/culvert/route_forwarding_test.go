@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// TestRouteSaysWhatItLeavesToTheKernel runs the IP router where the kernel does not forward, where frames cannot be
+// redirected to an interface, and with workers that have nothing to do: each is in the log.
+func TestRouteSaysWhatItLeavesToTheKernel(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	must(unix.Unshare(unix.CLONE_NEWNET))
+	must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "fw0"}, PeerName: "fw1"}))
+	for _, end := range []string{"fw0", "fw1"} {
+		l, err := netlink.LinkByName(end)
+		must(err)
+		must(netlink.LinkSetUp(l))
+	}
+	sysctl := func(value string) {
+		must(os.WriteFile("/proc/sys/net/ipv4/conf/fw0/forwarding", []byte(value), 0))
+	}
+	sysctl("0")
+	path := filepath.Join(t.TempDir(), "c.toml")
+	must(os.WriteFile(path, []byte("name = \"fwd\"\ninterfaces = [\"fw0\"]\n[workers]\ncpus = [0]\n[route]\nbypass_netfilter = true\n"), 0o600))
+	run := startCulvert(t, "run", "-c", path)
+	run.waitFor(t, "[workers] has no effect")
+	run.waitFor(t, `does not: it is left to the kernel (route-off)" interface=fw0 mend="sysctl -w net.ipv4.conf.all.forwarding=1"`)
+	run.waitFor(t, `no frames can be redirected to an interface: the kernel forwards what leaves by it (route-egress); see 'culvert doctor'" interface=fw0`)
+	sysctl("1")
+	run.waitFor(t, `the kernel forwards IPv4 of an interface, and so does the fast path" interface=fw0`)
+	run.interrupt(t)
+	if status, _, errs := culvert(t, "detach", "--all"); status != 0 {
+		t.Error(errs)
+	}
+}
