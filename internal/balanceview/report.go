@@ -95,7 +95,7 @@ type Backend struct {
 	Problem string `json:"problem,omitempty"`
 	// Obstacle says what on this host is the cause of the problem, if that is known.
 	Obstacle string `json:"obstacle,omitempty"`
-	From    string `json:"from"`
+	From     string `json:"from"`
 	Traffic
 	Open *uint64 `json:"open_flows,omitempty"`
 }
