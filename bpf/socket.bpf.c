@@ -14,7 +14,9 @@
 /* By socket cookie: the link that the socket is of. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries,
+	       65536); /* a process that tries again keeps the sockets of earlier tries */
 	__type(key, __u64);
 	__type(value, __u32);
 } socket_links SEC(".maps");

@@ -25,6 +25,7 @@ func newScionCmd() *cobra.Command {
 
 func newScionRunCmd() *cobra.Command {
 	var config string
+	var loose bool
 	cmd := &cobra.Command{
 		Use:   "run --config FILE",
 		Short: "run the border router of a router TOML file, in place of the reference router",
@@ -44,10 +45,14 @@ in this process for everything else. When the process ends the fast path stays: 
 			if config == "" {
 				return usageError(errors.New("--config is required (see 'culvert scion run --help')"))
 			}
-			return scion.Run(cmd.Context(), config, scion.Kernel(datapath.Options{}, nil))
+			deps := scion.Kernel(datapath.Options{}, nil)
+			deps.LooseLinks = loose
+			return scion.Run(cmd.Context(), config, deps)
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "the router's TOML file (required)")
 	completeFileFlag(cmd, "config", "toml")
+	cmd.Flags().BoolVar(&loose, "loose-links", false,
+		"take a link's datagrams by any interface, not only by the one that leads to its far end")
 	return cmd
 }

@@ -34,7 +34,7 @@ func NewSocketGuard(c Config) (*SocketGuard, error) {
 		return nil, err
 	}
 	n := uint32(len(c.Links))
-	for _, name := range []string{socketMapSocketLinks, socketMapSocketExcept, socketMapSocketDropped} {
+	for _, name := range []string{socketMapSocketExcept, socketMapSocketDropped} {
 		spec.Maps[name].MaxEntries = n
 	}
 	if err := spec.Variables[socketVarSocketLocalIa].Set(bits.ReverseBytes64(c.LocalIA)); err != nil {

@@ -267,33 +267,29 @@ func (r *Router) services() (found []netip.Addr) {
 	return found
 }
 
-// SetLinkInterfaces gives a data plane without a process the rules as the routes go now, and returns
-// the external links without a route. Tell is told in a line what the rules cannot be strict about.
-func SetLinkInterfaces(ctx context.Context, r *Router, plane *datapath.Instance, loose bool, tell func(string)) ([]datapath.Link, error) {
+// SetLinkInterfaces gives a data plane without a process the rules as the routes go now. The note is
+// a line about what they cannot be strict about, empty for nothing.
+func SetLinkInterfaces(ctx context.Context, r *Router, plane *datapath.Instance, loose bool) (note string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resolver, err := nexthop.New(ctx, nexthop.Options{})
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	g := newGate(r, loose, func(string, ...any) {}, func(string, ...any) {})
+	defer resolver.Wait()
+	defer cancel()
+	quiet := func(string, ...any) {}
+	g := newGate(r, loose, quiet, quiet)
 	if err := g.add(plane); err != nil {
-		return nil, err
+		return "", err
 	}
-	err = g.start(ctx, resolver, nil)
-	cancel()
-	resolver.Wait()
-	if err != nil {
-		return nil, err
+	if err := g.start(ctx, resolver, nil); err != nil {
+		return "", err
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.said != "" {
-		tell(fmt.Sprintf("%s: leads to other ASes and inside: who can send there can pose as a host of the AS or as a sibling", g.said))
+		note = fmt.Sprintf("%s: leads to other ASes and inside: who can send there can pose as a host of the AS or as a sibling", g.said)
 	}
-	var missing []datapath.Link
-	for i, l := range r.Datapath.Links {
-		if l.Scope == datapath.ScopeExternal && !loose && len(g.leads[i]) == 0 {
-			missing = append(missing, l)
-		}
-	}
-	return missing, nil
+	return note, nil
 }
