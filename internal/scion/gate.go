@@ -233,7 +233,7 @@ func (g *gate) rules() (rules []datapath.Accept, both []int) {
 	slices.Sort(outside)
 	outside = slices.Compact(outside)
 	var refused []int
-	for _, d := range outside {
+	for _, d := range slices.DeleteFunc(outside, isLoopback) { // this host's own programs are inside
 		// Where nothing says which way inside is, it may be any.
 		if slices.Contains(inside, d) || len(inside) == 0 && !links[0].Local.Addr().IsLoopback() {
 			both = append(both, d)
