@@ -166,9 +166,9 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	var note string
+	var both string
 	if err = wanted.apply(inst); err == nil {
-		note, err = scion.SetLinkInterfaces(ctx, r, inst, n.SCION.Loose())
+		both, err = scion.SetLinkInterfaces(ctx, r, inst, n.SCION.Loose())
 	}
 	if err == nil {
 		missing, err = prepare(ctx, inst, r)
@@ -180,8 +180,8 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 		inst.Close()
 		return nil, nil, nil, err
 	}
-	if note != "" {
-		fmt.Fprintln(out, note)
+	if both != "" {
+		fmt.Fprintf(out, "%s: leads to other ASes and inside: who can send there can pose as a host of the AS\n", both)
 	}
 	return r, inst, missing, nil
 }

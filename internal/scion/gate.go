@@ -4,7 +4,6 @@ package scion
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -267,9 +266,18 @@ func (r *Router) services() (found []netip.Addr) {
 	return found
 }
 
-// SetLinkInterfaces gives a data plane without a process the rules as the routes go now. The note is
-// a line about what they cannot be strict about, empty for nothing.
-func SetLinkInterfaces(ctx context.Context, r *Router, plane *datapath.Instance, loose bool) (note string, err error) {
+// SetLinkInterfaces gives a data plane without a process the rules as the routes go now, and names the
+// interfaces that lead both to other ASes and inside.
+func SetLinkInterfaces(ctx context.Context, r *Router, plane *datapath.Instance, loose bool) (both string, err error) {
+	return lookOnce(ctx, r, loose, plane)
+}
+
+// BothWays names the interfaces of this network namespace that lead both to other ASes and inside,
+// with commas between them.
+func BothWays(r *Router) (string, error) { return lookOnce(context.Background(), r, false) }
+
+// lookOnce tells the rules as the routes go now.
+func lookOnce(ctx context.Context, r *Router, loose bool, sinks ...acceptor) (both string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resolver, err := nexthop.New(ctx, nexthop.Options{})
@@ -280,16 +288,11 @@ func SetLinkInterfaces(ctx context.Context, r *Router, plane *datapath.Instance,
 	defer cancel()
 	quiet := func(string, ...any) {}
 	g := newGate(r, loose, quiet, quiet)
-	if err := g.add(plane); err != nil {
-		return "", err
-	}
+	g.sinks = sinks
 	if err := g.start(ctx, resolver, nil); err != nil {
 		return "", err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.said != "" {
-		note = fmt.Sprintf("%s: leads to other ASes and inside: who can send there can pose as a host of the AS or as a sibling", g.said)
-	}
-	return note, nil
+	return g.said, nil
 }

@@ -286,3 +286,31 @@ func (b *gateBed) awaitMetrics() {
 	}
 	b.t.Fatalf("the router does not serve metrics; it says:\n%s", b.router.stderr.String())
 }
+
+// What cannot be told apart is named, to whoever asks and in the log, and goes on working.
+func TestInterfaceLeadsBothWays(t *testing.T) {
+	b := newGateBed(t)
+	r, err := Load(b.toml)
+	check(t, err)
+	both, err := BothWays(r)
+	check(t, err)
+	if both != "" {
+		t.Errorf("%s is said to lead both ways", both)
+	}
+	toSibling := &net.IPNet{IP: siblingFar.Addr().AsSlice(), Mask: net.CIDRMask(32, 32)}
+	check(t, b.links[0].RouteAdd(&netlink.Route{Dst: toSibling, LinkIndex: b.veth(0).Attrs().Index, Scope: netlink.SCOPE_LINK}))
+	if both, err = BothWays(r); err != nil || both != "cvs0" {
+		t.Errorf("%q is said to lead both ways, %v; want cvs0", both, err)
+	}
+	b.router = b.start(0, b.toml)
+	b.router.await("plane link 2 via")
+	b.send("cvs", insideHost, insideOwn, 2)
+	b.send("cvs", outsideFar, outsideOwn, 1)
+	b.send("cvi", outsideFar, outsideOwn, 1)
+	b.await("internal address", "internal", tally{taken: 2})
+	b.await("external link", "2", tally{taken: 1, dropped: 1})
+	check(t, b.router.cmd.Process.Signal(syscall.SIGTERM))
+	b.router.rest()
+	check(t, b.router.cmd.Wait())
+	b.router.wantLog("Interfaces lead to other ASes and inside", 1)
+}
