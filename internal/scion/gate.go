@@ -24,8 +24,8 @@ type gate struct {
 	loose bool
 	// sinks are told the rules: the slow path's sockets, the fast path.
 	sinks []acceptor
-	// info and fault write to the log.
-	info  func(message string, fields ...any)
+	// log and fault write to the log.
+	log   func(message string, fields ...any)
 	fault func(message string, fields ...any)
 
 	mu sync.Mutex
@@ -40,7 +40,10 @@ type gate struct {
 
 	last []datapath.Accept // by link
 	told bool              // of last
-	said string            // about interfaces that lead both outside and inside
+	// held is for the log once the start has not failed, which is to be one line.
+	held []func()
+	open bool
+	said string // about interfaces that lead both outside and inside
 }
 
 // acceptor takes the rule of a link.
@@ -56,8 +59,27 @@ type deviceTracker interface {
 // newGate makes a gate that has not looked at any route.
 func newGate(r *Router, loose bool, info, fault func(string, ...any)) *gate {
 	n := len(r.Datapath.Links)
-	return &gate{router: r, loose: loose, info: info, fault: fault, leads: make([][]int, n),
+	return &gate{router: r, loose: loose, log: info, fault: fault, leads: make([][]int, n),
 		last: make([]datapath.Accept, n), none: make(chan struct{})}
+}
+
+// info writes to the log, when it is open.
+func (g *gate) info(message string, fields ...any) {
+	if g.open {
+		g.log(message, fields...)
+		return
+	}
+	g.held = append(g.held, func() { g.log(message, fields...) })
+}
+
+// openLog writes what there has been to say, and from now on at once.
+func (g *gate) openLog() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, say := range g.held {
+		say()
+	}
+	g.held, g.open = nil, true
 }
 
 // start has the routes followed and returns when all of them are known. Bound gives the devices that

@@ -47,6 +47,7 @@ func testGate(internal string) (*gate, *ruleLog, *[]string) {
 	said := &[]string{}
 	info := func(m string, fields ...any) { *said = append(*said, m) }
 	g, told := newGate(r, false, info, info), &ruleLog{}
+	g.openLog()
 	g.sinks = []acceptor{told}
 	return g, told, said
 }
@@ -119,6 +120,21 @@ func TestGateTellsChanges(t *testing.T) {
 	check(t, g.add(late))
 	if !reflect.DeepEqual(late.links, []int{0, 1, 2, 3}) {
 		t.Errorf("one that came late was told of links %v", late.links)
+	}
+}
+
+// A start that fails is one line: nothing is said before it has not.
+func TestGateHoldsItsTongue(t *testing.T) {
+	g, _, said := testGate("10.0.0.1:30042")
+	g.open = false
+	g.leads = [][]int{nil, {11}, {11}, {11}}
+	check(t, g.tell())
+	if len(*said) != 0 {
+		t.Errorf("said %q before the log is open", *said)
+	}
+	g.openLog()
+	if len(*said) != 1 {
+		t.Errorf("said %q when the log opened", *said)
 	}
 }
 

@@ -81,7 +81,7 @@ func plain(a netip.AddrPort) netip.AddrPort {
 // follow has the gate rule the sockets from now on.
 func (g *linkGuard) follow(ctx context.Context, gate *gate, t deviceTracker) error {
 	if g.filter == nil {
-		log.Info("The slow path takes datagrams by any interface: without CAP_BPF and CAP_NET_ADMIN it cannot look at it")
+		gate.info("The slow path takes datagrams by any interface: without CAP_BPF and CAP_NET_ADMIN it cannot look at it")
 	} else if err := gate.add(g.filter); err != nil {
 		return err
 	}

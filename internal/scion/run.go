@@ -95,6 +95,7 @@ func runSlow(parent context.Context, slow *SlowPath, gate *gate) error {
 	}
 	logStart(slow.router)
 	defer env.LogAppStopped(serviceName, slow.router.ID())
+	gate.openLog()
 	log.Info("All underlay addresses are on loopback: every packet takes the slow path")
 	go slow.guard.watch(ctx, gate)
 	return slow.Serve(ctx, nil, nil)
@@ -171,6 +172,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	}
 	logStart(f.router)
 	defer env.LogAppStopped(serviceName, f.router.ID())
+	f.gate.openLog()
 	f.journal.start()
 	var extra prometheus.Collector
 	if deps.Collector != nil {
