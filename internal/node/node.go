@@ -181,7 +181,7 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 		return nil, nil, nil, err
 	}
 	if both != "" {
-		fmt.Fprintf(out, "%s: leads to other ASes and inside: who can send there can pose as a host of the AS\n", both)
+		fmt.Fprintf(out, "%s: leads to other ASes and may lead inside, too: who can send there can pose as a host of the AS\n", both)
 	}
 	return r, inst, missing, nil
 }

@@ -222,7 +222,7 @@ func (g *gate) say(both []int) {
 	}
 	g.said = text
 	if text != "" {
-		g.info("Interfaces lead to other ASes and inside: who can send there can pose as a host of the AS or as a sibling",
+		g.info("Interfaces lead to other ASes and may lead inside, too: who can send there can pose as a host of the AS or as a sibling",
 			"interfaces", text)
 	}
 }
