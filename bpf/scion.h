@@ -272,28 +272,13 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 	return scion_outbound(&s, p);
 }
 
-/* The SCION border router. REASON_NONE when the packet came over none of its links. */
-static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
+/* What becomes of a datagram of one of the links. */
+static __always_inline int scion_take(struct xdp_md *ctx, struct packet *pkt,
+				      struct scion_scratch *m)
 {
-	struct scion_scratch *m;
-	struct scion_packet *p;
+	struct scion_packet *p = &m->p;
 	int reason, egress;
-	__u32 key = 0;
 
-	if (!scion_on || !pkt->udp)
-		return REASON_NONE;
-	m = bpf_map_lookup_elem(&scion_scratch, &key);
-	if (!m)
-		return REASON_NONE;
-	p = &m->p;
-	reason = scion_find_ingress(ctx, pkt, &p->in);
-	if (reason == PASS_OTHER)
-		return REASON_NONE;
-	p->len = pkt->l4_len - sizeof(struct udphdr);
-	if (reason) {
-		scion_count(p, reason);
-		return reason;
-	}
 	p->recent = wall_recent(&m->clock);
 	p->to_host = false;
 	p->in_info = (struct scion_change){};
@@ -311,6 +296,29 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 	reason = limit(reason);
 	if (reason == PUNT_SCION_NEXT_HOP && p->to_host)
 		bpf_ringbuf_output(&scion_wanted, &p->dst, sizeof(p->dst), 0);
+	return reason;
+}
+
+/* The SCION border router. REASON_NONE when the packet came over none of its links. */
+static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
+{
+	struct scion_scratch *m;
+	struct scion_packet *p;
+	__u32 key = 0;
+	int reason;
+
+	if (!scion_on || !pkt->udp)
+		return REASON_NONE;
+	m = bpf_map_lookup_elem(&scion_scratch, &key);
+	if (!m)
+		return REASON_NONE;
+	p = &m->p;
+	reason = scion_find_ingress(ctx, pkt, &p->in);
+	if (reason == PASS_OTHER)
+		return REASON_NONE;
+	p->len = pkt->l4_len - sizeof(struct udphdr);
+	if (!reason)
+		reason = scion_take(ctx, pkt, m);
 	scion_count(p, reason);
 	/* Never 0, which the verifier cannot know: the next stage would find the packet's pointers invalid. */
 	return reason ?: PUNT_SCION_MALFORMED;
