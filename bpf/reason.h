@@ -88,6 +88,7 @@ enum reason {
 	DROP_BALANCE_NEXT_HOP, /* no way to the backend: no route, no neighbour, or a device that does not take it */
 	DROP_BALANCE_FRAGMENT, /* the first fragment, which names the flow, was not seen */
 	DROP_BALANCE_TOO_BIG, /* does not fit with its encapsulation, and the client cannot be told */
+	DROP_SCION_INTERFACE, /* of a link whose datagrams come by another interface */
 
 	FWD_SCION_BR_TRANSIT = REASON_FWD, /* external to external */
 	FWD_SCION_OUT, /* from a host of the AS to external */

@@ -81,36 +81,54 @@ static __noinline struct scion_ingress *scion_find_pair(struct xdp_md *ctx, bool
 	}
 }
 
-/* Finds the link a datagram came over, as the reference's connected sockets do. */
-static __always_inline bool scion_find_ingress(struct xdp_md *ctx, struct packet *pkt,
-					       struct scion_ingress *in)
+/* What becomes of a datagram of the link that may have come by the wrong interface. */
+static __always_inline int scion_check_interface(const struct packet *pkt, __u32 link)
+{
+	__u64 *refused = bpf_map_lookup_elem(&scion_refused, &link);
+
+	/* slots are counted from 1, and there are MAX_PORTS of them */
+	if (refused && *refused >> ((pkt->port->slot - 1) & (MAX_PORTS - 1)) & 1)
+		return DROP_SCION_INTERFACE;
+	return REASON_NONE;
+}
+
+/*
+ * Finds the link a datagram came over, as the reference's connected sockets do. PASS_OTHER when it is
+ * of none, DROP_SCION_INTERFACE when it is of one but came by the wrong interface. The link that
+ * an interface is known for needs no check: the next hop of its far end is there.
+ */
+static __always_inline int scion_find_ingress(struct xdp_md *ctx, struct packet *pkt,
+					      struct scion_ingress *in)
 {
 	struct scion_ingress *found;
 	void *data = pkt->data;
 	void *dst;
 
 	if (scion_port_link(pkt, in))
-		return true;
+		return REASON_NONE;
 	found = scion_find_pair(ctx, pkt->v6);
 	if (found) {
 		*in = *found;
-		return true;
+		return scion_check_interface(pkt, in->link);
 	}
 	__builtin_memset(in, 0, sizeof(*in));
-	/* Anybody may send to the internal address. */
+	/* Anybody inside may send to the internal address. */
 	in->counters = scion_internal_counters;
 	if (pkt->dport != scion_internal_port || pkt->v6 != scion_internal_v6 || scion_martian(pkt))
-		return false;
-	if (!pkt->v6)
-		return LOAD32(data + IPV4_DADDR) == scion_internal_addr[3];
+		return PASS_OTHER;
+	if (!pkt->v6) {
+		if (LOAD32(data + IPV4_DADDR) != scion_internal_addr[3])
+			return PASS_OTHER;
+		return scion_check_interface(pkt, 0);
+	}
 	dst = data + IPV6_DADDR;
 	/* clang knows the bounds from parsing, the verifier has lost sight of them */
 	barrier_var(dst);
-	if (dst + 16 > pkt->data_end)
-		return false;
-	return LOAD32(dst) == scion_internal_addr[0] && LOAD32(dst + 4) == scion_internal_addr[1] &&
-	       LOAD32(dst + 8) == scion_internal_addr[2] &&
-	       LOAD32(dst + 12) == scion_internal_addr[3];
+	if (dst + 16 > pkt->data_end || LOAD32(dst) != scion_internal_addr[0] ||
+	    LOAD32(dst + 4) != scion_internal_addr[1] ||
+	    LOAD32(dst + 8) != scion_internal_addr[2] || LOAD32(dst + 12) != scion_internal_addr[3])
+		return PASS_OTHER;
+	return scion_check_interface(pkt, 0);
 }
 
 /* The word of the current info field with a new SegID, as the reference serializes it. */
@@ -254,27 +272,17 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 	return scion_outbound(&s, p);
 }
 
-/* The SCION border router. REASON_NONE when the packet came over none of its links. */
-static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
+/* What becomes of a datagram of one of the links. */
+static __always_inline int scion_take(struct xdp_md *ctx, struct packet *pkt,
+				      struct scion_scratch *m)
 {
-	struct scion_scratch *m;
-	struct scion_packet *p;
+	struct scion_packet *p = &m->p;
 	int reason, egress;
-	__u32 key = 0;
 
-	if (!scion_on || !pkt->udp)
-		return REASON_NONE;
-	m = bpf_map_lookup_elem(&scion_scratch, &key);
-	if (!m)
-		return REASON_NONE;
-	p = &m->p;
-	if (!scion_find_ingress(ctx, pkt, &p->in))
-		return REASON_NONE;
 	p->recent = wall_recent(&m->clock);
 	p->to_host = false;
 	p->in_info = (struct scion_change){};
 	p->out_info = (struct scion_change){};
-	p->len = pkt->l4_len - sizeof(struct udphdr);
 	p->check = pkt->check;
 	p->v6 = pkt->v6;
 	reason = scion_decide(ctx, p);
@@ -288,6 +296,29 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 	reason = limit(reason);
 	if (reason == PUNT_SCION_NEXT_HOP && p->to_host)
 		bpf_ringbuf_output(&scion_wanted, &p->dst, sizeof(p->dst), 0);
+	return reason;
+}
+
+/* The SCION border router. REASON_NONE when the packet came over none of its links. */
+static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
+{
+	struct scion_scratch *m;
+	struct scion_packet *p;
+	__u32 key = 0;
+	int reason;
+
+	if (!scion_on || !pkt->udp)
+		return REASON_NONE;
+	m = bpf_map_lookup_elem(&scion_scratch, &key);
+	if (!m)
+		return REASON_NONE;
+	p = &m->p;
+	reason = scion_find_ingress(ctx, pkt, &p->in);
+	if (reason == PASS_OTHER)
+		return REASON_NONE;
+	p->len = pkt->l4_len - sizeof(struct udphdr);
+	if (!reason)
+		reason = scion_take(ctx, pkt, m);
 	scion_count(p, reason);
 	/* Never 0, which the verifier cannot know: the next stage would find the packet's pointers invalid. */
 	return reason ?: PUNT_SCION_MALFORMED;

@@ -123,6 +123,17 @@ struct {
 	__type(value, struct scion_link);
 } scion_links SEC(".maps");
 
+/*
+ * Interfaces that no datagrams of a link are taken by: a bit for each port's slot, from the lowest.
+ * By link index. Writer: datapath.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} scion_refused SEC(".maps");
+
 /* End hosts of the AS. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -12,12 +12,12 @@ readonly kernels=${KERNELS:-6.1,6.12}
 # Packages, and what to run of each. An emulator takes some ten times as long as the machine: loading a
 # program takes seconds. So there is one test of each kind, and fewer packets.
 readonly -A suites=(
-  [datapath]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestAttachAndDetach|TestModeStays|TestLimitedPunts|TestFramesOfSeveralBuffers|TestLayouts|TestLossesAreCounted|TestRouteB.*|TestRouteTrims|TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterSyn.*|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys)|TestDecap(Kinds|ECN.*|SeveralBuffers|Passes|Sets|CutAnywhere|Mutated|Attach|GenericAndHost|Refuses|AllOrNone|InterfacesChange)|TestSweep(Frees|BeforeTimesGoRound|UnderLoad)|TestBalance(KnownFlow|Encapsulations|Headers|Echo|TooBig|ICMPErrors|Fragments|QUIC|FlowStays|BesideAll))$'
+  [datapath]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestAttachAndDetach|TestModeStays|TestLimitedPunts|TestLinkAccept|TestSocketGuard.*|TestFramesOfSeveralBuffers|TestLayouts|TestLossesAreCounted|TestRouteB.*|TestRouteTrims|TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterSyn.*|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys)|TestDecap(Kinds|ECN.*|SeveralBuffers|Passes|Sets|CutAnywhere|Mutated|Attach|GenericAndHost|Refuses|AllOrNone|InterfacesChange)|TestSweep(Frees|BeforeTimesGoRound|UnderLoad)|TestBalance(KnownFlow|Encapsulations|Headers|Echo|TooBig|ICMPErrors|Fragments|QUIC|FlowStays|BesideAll))$'
   [judge]='-test.run=^(TestXDPAgainstReference|TestXDPLinkDown|TestGeneratedFileIsForwarded)$ -packets=4000'
   [bench]='-test.run=^(TestAddresses|TestCost[RUTC].*|TestGeneratorSink.*|TestSink.*|TestGeneratorRefuses.*|TestOrder.*|TestGeneratorStamps.*|TestForward)$'
   [routejudge]='-test.run=^(TestVLANs|TestVRF)$'
   [cbpf]='-test.run=^(TestExpressions|TestCutAnywhere|TestSeveralBuffers|TestRandomPrograms|TestCorners|TestShort|TestManyPlaces)$ -frames=100'
-  [nexthop]='-test.run=^(TestOnLink.*|TestGatewayAndRouteMTU|TestIPv4ViaIPv6Gateway|TestPeerMACChange|TestRouteChange|TestNeighborDeleted|TestVLAN.*|TestSource)$'
+  [nexthop]='-test.run=^(TestOnLink.*|TestGatewayAndRouteMTU|TestIPv4ViaIPv6Gateway|TestPeerMACChange|TestRouteChange|TestNeighborDeleted|TestVLAN.*|TestDevices.*|TestSource)$'
 )
 
 mkdir -p out/kernels

@@ -31,6 +31,8 @@ The file is TOML:
 
   [scion]
   config = "/etc/scion/br.toml"   # the SCION router's own file
+  link_interfaces = "strict"      # by which its links' datagrams are taken;
+                                  # "loose": by any
 
   [route]                         # the IP router
   bypass_netfilter = false        # true: start in spite of netfilter's rules

@@ -26,6 +26,7 @@ func newScionCmd() *cobra.Command {
 func newScionRunCmd() *cobra.Command {
 	var config string
 	var debugHTTP bool
+	var loose bool
 	cmd := &cobra.Command{
 		Use:   "run --config FILE",
 		Short: "run the border router of a router TOML file, in place of the reference router",
@@ -47,11 +48,14 @@ in this process for everything else. When the process ends the fast path stays: 
 			}
 			deps := scion.Kernel(datapath.Options{}, nil)
 			deps.DebugHTTP = debugHTTP
+			deps.LooseLinks = loose
 			return scion.Run(cmd.Context(), config, deps)
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "the router's TOML file (required)")
 	cmd.Flags().BoolVar(&debugHTTP, "debug-http", false, "serve the profiler over HTTP, and let it change the log level")
 	completeFileFlag(cmd, "config", "toml")
+	cmd.Flags().BoolVar(&loose, "loose-links", false,
+		"take a link's datagrams by any interface, not only by the one that leads to its far end")
 	return cmd
 }

@@ -56,7 +56,20 @@ type SCION struct {
 	Config string `toml:"config"`
 	// DebugHTTP has the router's HTTP addresses serve the profiler, and change the log level.
 	DebugHTTP bool `toml:"debug_http"`
+	// LinkInterfaces is LinksStrict, the default, or LinksLoose.
+	LinkInterfaces string `toml:"link_interfaces"`
 }
+
+// By which interfaces datagrams of links are taken.
+const (
+	// LinksStrict takes those of an external link by the interface that the route to its far end leads to.
+	LinksStrict = "strict"
+	// LinksLoose takes all by any interface.
+	LinksLoose = "loose"
+)
+
+// Loose tells whether datagrams of links are taken by any interface.
+func (s *SCION) Loose() bool { return s.LinkInterfaces == LinksLoose }
 
 // IsNode tells whether the TOML file at path looks like one for Load, and not like the reference
 // router's: that one has none of culvert's keys. A file that is no TOML is not one for Load.
@@ -167,6 +180,13 @@ func (n *Node) check(dir string) error {
 		return errors.New("scion.config is missing: name the router's TOML file")
 	}
 	n.SCION.Config = relativeTo(dir, n.SCION.Config)
+	switch n.SCION.LinkInterfaces {
+	case "":
+		n.SCION.LinkInterfaces = LinksStrict
+	case LinksStrict, LinksLoose:
+	default:
+		return fmt.Errorf("scion.link_interfaces = %q: use %q or %q", n.SCION.LinkInterfaces, LinksStrict, LinksLoose)
+	}
 	return nil
 }
 

@@ -43,6 +43,18 @@ func TestModeDefaultsToNative(t *testing.T) {
 	}
 }
 
+func TestLinkInterfaces(t *testing.T) {
+	for text, loose := range map[string]bool{"": false, "link_interfaces = \"strict\"\n": false, "link_interfaces = \"loose\"\n": true} {
+		n, err := Load(write(t, "[scion]\nconfig = \"/etc/br.toml\"\n"+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n.SCION.Loose() != loose {
+			t.Errorf("%q: loose %v", text, !loose)
+		}
+	}
+}
+
 const (
 	lbHead     = "interfaces = [\"a\"]\n[balance]\n"
 	lbVIP      = "[[balance.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"
@@ -59,6 +71,7 @@ func TestBadInputIsLocated(t *testing.T) {
 		{"unknown key", "[scion]\nconfig = \"x\"\nturbo = true\n", ":3:1: unknown key \"scion.turbo\""},
 		{"unknown table", "[scion]\nconfig = \"x\"\n[warp]\n", "unknown key \"warp\""},
 		{"bad mode", "mode = \"offload\"\n[scion]\nconfig = \"x\"\n", "mode = \"offload\": use"},
+		{"neither strict nor loose", "[scion]\nconfig = \"x\"\nlink_interfaces = \"any\"\n", "scion.link_interfaces = \"any\": use"},
 		{"no such CPU", "[workers]\ncpus = \"4095\"\n[scion]\nconfig = \"x\"\n", ":2:8: workers.cpus: CPU 4095 is not online: there are "},
 		{"no such CPU in a list", "[scion]\nconfig = \"x\"\n[workers]\ncpus = [0, 4095]\n", ":4:1: workers.cpus: CPU 4095 is not online"},
 		{"CPU twice", "[workers]\ncpus = \"0,0\"\n[scion]\nconfig = \"x\"\n", ":2:8: workers.cpus: CPU 0 is given twice"},

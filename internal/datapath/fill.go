@@ -35,6 +35,9 @@ func (i *Instance) fillConfig(old *Instance) error {
 		if err := i.maps[pipelineMapScionLinks].Put(uint32(n), raw); err != nil {
 			return fmt.Errorf("writing link %s: %w", l.Name, err)
 		}
+		if err := i.carryAccept(old, l.Name, n); err != nil {
+			return err
+		}
 		if err := i.fillPair(n, l); err != nil {
 			return err
 		}

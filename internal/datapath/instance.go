@@ -65,6 +65,7 @@ type Instance struct {
 	lossProgs   []*ebpf.Program
 	lock        *os.File // held while this process serves the instance
 	mu          sync.Mutex
+	accept      map[int]Accept // by link, as far as this process has said
 	route       routeMemory
 	filter      *filterPlane   // of a temporary instance, or while it is put in place
 	heldPorts   map[string]int // indexes of a temporary instance's interfaces, by name

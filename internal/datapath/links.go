@@ -137,7 +137,8 @@ func (i *Instance) SetLinkNextHop(link int, nh NextHop) error {
 				l.Hop.Seq = seq + 1
 			}
 		})
-		if err != nil || same {
+		// Nothing new at all. A next hop that goes is written with the second step already.
+		if err != nil || same && n == 0 {
 			return err
 		}
 	}

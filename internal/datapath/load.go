@@ -31,7 +31,7 @@ var (
 	}
 	configMaps = []string{
 		pipelineMapScionIfaces, pipelineMapScionLinks, pipelineMapScionPairs4,
-		pipelineMapScionPairs6,
+		pipelineMapScionPairs6, pipelineMapScionRefused,
 	}
 )
 
@@ -164,6 +164,7 @@ func sizeMaps(spec *ebpf.CollectionSpec, m meta, ports []*net.Interface) {
 	size(pipelineMapScionPairs6, pairs6)
 	size(pipelineMapScionIfaces, maxID+1)
 	size(pipelineMapScionLinks, len(m.Config.Links))
+	size(pipelineMapScionRefused, len(m.Config.Links))
 	size(pipelineMapScionTraffic, 1<<bits.Len(uint(max(m.maxCounterSlot(), minCounters-1))))
 }
 
@@ -206,7 +207,7 @@ func taiOffset() uint64 {
 }
 
 // Refresh brings the programs up to what has changed on the host since they were loaded: the offset
-// of CLOCK_TAI, which they read, from UTC, and the interfaces' addresses and abilities.
+// of CLOCK_TAI, which they read, from UTC, the interfaces' addresses and abilities, and their indexes.
 func (i *Instance) Refresh() error {
 	if i.taiOffset != nil { // loaded by this process
 		if err := i.taiOffset.Set(taiOffset()); err != nil {
@@ -215,7 +216,7 @@ func (i *Instance) Refresh() error {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.refreshPorts()
+	return errors.Join(i.refreshPorts(), i.refreshAccept())
 }
 
 // loadError makes one line of a verifier's log and names what usually helps.

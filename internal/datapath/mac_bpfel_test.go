@@ -26,6 +26,7 @@ const (
 	macMapScionLinks            = "scion_links"
 	macMapScionPairs4           = "scion_pairs4"
 	macMapScionPairs6           = "scion_pairs6"
+	macMapScionRefused          = "scion_refused"
 	macMapScionTraffic          = "scion_traffic"
 	macMapScionWanted           = "scion_wanted"
 	macProgCompute              = "compute"
@@ -105,6 +106,7 @@ type macMapSpecs struct {
 	ScionLinks   *ebpf.MapSpec `ebpf:"scion_links"`
 	ScionPairs4  *ebpf.MapSpec `ebpf:"scion_pairs4"`
 	ScionPairs6  *ebpf.MapSpec `ebpf:"scion_pairs6"`
+	ScionRefused *ebpf.MapSpec `ebpf:"scion_refused"`
 	ScionTraffic *ebpf.MapSpec `ebpf:"scion_traffic"`
 	ScionWanted  *ebpf.MapSpec `ebpf:"scion_wanted"`
 }
@@ -158,6 +160,7 @@ type macMaps struct {
 	ScionLinks   *ebpf.Map `ebpf:"scion_links"`
 	ScionPairs4  *ebpf.Map `ebpf:"scion_pairs4"`
 	ScionPairs6  *ebpf.Map `ebpf:"scion_pairs6"`
+	ScionRefused *ebpf.Map `ebpf:"scion_refused"`
 	ScionTraffic *ebpf.Map `ebpf:"scion_traffic"`
 	ScionWanted  *ebpf.Map `ebpf:"scion_wanted"`
 }
@@ -174,6 +177,7 @@ func (m *macMaps) Close() error {
 		m.ScionLinks,
 		m.ScionPairs4,
 		m.ScionPairs6,
+		m.ScionRefused,
 		m.ScionTraffic,
 		m.ScionWanted,
 	)

@@ -268,6 +268,7 @@ const (
 	pipelineReasonDROP_BALANCE_NEXT_HOP     pipelineReason = 79
 	pipelineReasonDROP_BALANCE_FRAGMENT     pipelineReason = 80
 	pipelineReasonDROP_BALANCE_TOO_BIG      pipelineReason = 81
+	pipelineReasonDROP_SCION_INTERFACE      pipelineReason = 82
 	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 104
 	pipelineReasonFWD_SCION_OUT             pipelineReason = 105
 	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 106
@@ -452,6 +453,7 @@ const (
 	pipelineMapScionPairs4           = "scion_pairs4"
 	pipelineMapScionPairs6           = "scion_pairs6"
 	pipelineMapScionPlaces           = "scion_places"
+	pipelineMapScionRefused          = "scion_refused"
 	pipelineMapScionScratch          = "scion_scratch"
 	pipelineMapScionTraffic          = "scion_traffic"
 	pipelineMapScionWanted           = "scion_wanted"
@@ -579,6 +581,7 @@ type pipelineMapSpecs struct {
 	ScionPairs4      *ebpf.MapSpec `ebpf:"scion_pairs4"`
 	ScionPairs6      *ebpf.MapSpec `ebpf:"scion_pairs6"`
 	ScionPlaces      *ebpf.MapSpec `ebpf:"scion_places"`
+	ScionRefused     *ebpf.MapSpec `ebpf:"scion_refused"`
 	ScionScratch     *ebpf.MapSpec `ebpf:"scion_scratch"`
 	ScionTraffic     *ebpf.MapSpec `ebpf:"scion_traffic"`
 	ScionWanted      *ebpf.MapSpec `ebpf:"scion_wanted"`
@@ -680,6 +683,7 @@ type pipelineMaps struct {
 	ScionPairs4      *ebpf.Map `ebpf:"scion_pairs4"`
 	ScionPairs6      *ebpf.Map `ebpf:"scion_pairs6"`
 	ScionPlaces      *ebpf.Map `ebpf:"scion_places"`
+	ScionRefused     *ebpf.Map `ebpf:"scion_refused"`
 	ScionScratch     *ebpf.Map `ebpf:"scion_scratch"`
 	ScionTraffic     *ebpf.Map `ebpf:"scion_traffic"`
 	ScionWanted      *ebpf.Map `ebpf:"scion_wanted"`
@@ -724,6 +728,7 @@ func (m *pipelineMaps) Close() error {
 		m.ScionPairs4,
 		m.ScionPairs6,
 		m.ScionPlaces,
+		m.ScionRefused,
 		m.ScionScratch,
 		m.ScionTraffic,
 		m.ScionWanted,

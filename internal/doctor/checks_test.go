@@ -106,6 +106,15 @@ func TestHostChecks(t *testing.T) {
 }
 
 // TestNoMemlockHint checks that the library's guess at a cause does not reach people.
+func TestBothWays(t *testing.T) {
+	if found := checkBothWays(""); len(found) != 0 {
+		t.Errorf("nothing to find, and found %+v", found)
+	}
+	if found := checkBothWays("eth1,eth2"); len(found) != 1 || found[0].Status != Warn || !strings.HasPrefix(found[0].Finding, "eth1,eth2: ") {
+		t.Errorf("found %+v", found)
+	}
+}
+
 func TestNoMemlockHint(t *testing.T) {
 	f := checkJIT(false, fmt.Errorf("load program: %w (MEMLOCK may be too low)", unix.EPERM))
 	if !strings.HasSuffix(f.Finding, "failed: operation not permitted") {

@@ -70,6 +70,8 @@ type Options struct {
 	// process that runs the router, 0 for none. No other process may have sockets there.
 	Sockets []netip.AddrPort
 	Server  int
+	// BothWays names the interfaces that lead to other ASes and inside, with commas between them.
+	BothWays string
 	// Route is set when the IP router is configured: forwarding and netfilter's rules are looked at. Bypass says that
 	// these are not to matter, NoSCION that there is no SCION router.
 	Route, Bypass, NoSCION bool
@@ -161,6 +163,7 @@ func Run(o Options) (*Report, error) {
 		facts.forwards = o.Forwards || slices.Contains(o.Forwarding, facts.name)
 		r.add(checkInterface(facts)...)
 	}
+	r.add(checkBothWays(o.BothWays)...)
 	if o.Balance != nil {
 		facts := readBalance(o.Balance)
 		r.add(checkBalance(facts, o.Balance)...)

@@ -102,6 +102,7 @@ type Target struct {
 	resolver   *Resolver
 	addr, from netip.Addr
 	report     func(NextHop)
+	devices    *devices // of a target whose next hop nobody asks for
 	route      route
 	evaluated  time.Time
 	// known says that current has been reported.
@@ -258,6 +259,10 @@ func (r *Resolver) markAll() {
 
 // evaluate looks the target's route up and reports what has changed.
 func (r *Resolver) evaluate(t *Target) {
+	if t.devices != nil {
+		r.evaluateDevices(t)
+		return
+	}
 	found, err := r.lookup(t.addr, t.from)
 	if err != nil {
 		r.onError(err)

@@ -152,3 +152,15 @@ func TestVLANRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestVLANLeads has the kernel's way through a VLAN device, which the sockets see, and a VRF, which
+// they see in place of what is in it.
+func TestVLANLeads(t *testing.T) {
+	w := newVLANWire(t, Options{})
+	w.leading(far7, netip.MustParseAddr("10.9.7.1"), 0)("VLAN", "v7")
+	vrf := &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: "vrf1"}, Table: 100}
+	check(t, w.own.LinkAdd(vrf))
+	check(t, w.own.LinkSetUp(vrf))
+	check(t, w.own.LinkSetMaster(w.link(w.own, "v7"), w.link(w.own, "vrf1")))
+	w.leading(far7, netip.MustParseAddr("10.9.7.1"), w.link(w.own, "vrf1").Attrs().Index)("socket in the VRF", "v7", "vrf1")
+}

@@ -21,6 +21,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	if err != nil {
 		return err
 	}
+	loose := false
 	if own {
 		n, err := config.Load(path)
 		if err != nil {
@@ -60,7 +61,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		if n.SCION == nil {
 			return nil
 		}
-		path = n.SCION.Config
+		path, loose = n.SCION.Config, n.SCION.Loose()
 	}
 	r, err := scion.LoadTopologyOnly(path)
 	if err != nil {
@@ -72,6 +73,11 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	o.Remote = append(o.Remote, remote...)
 	o.Sockets = r.Sockets()
 	o.Server = scion.ServerPID(r.ID())
+	if !loose {
+		if o.BothWays, err = scion.BothWays(r); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

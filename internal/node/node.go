@@ -57,8 +57,8 @@ func Run(ctx context.Context, path string) error {
 		}
 	}
 	deps := scion.Kernel(o, beside(ctx, n, balanced))
-	deps.Interfaces = n.Interfaces
 	deps.DebugHTTP = n.SCION.DebugHTTP
+	deps.Interfaces, deps.LooseLinks = n.Interfaces, n.SCION.Loose()
 	if wanted != nil {
 		wanted.withFilter(&deps)
 	}
@@ -109,7 +109,7 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	case n.SCION == nil:
 		return attachAlone(ctx, n, wanted, balanced, interfaces, out)
 	}
-	r, inst, missing, err := attach(ctx, path, interfaces, false, wanted)
+	r, inst, missing, err := attach(ctx, path, interfaces, false, wanted, out)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 // AttachTemporary is Attach for a measurement: the data plane is gone when the instance is closed, or with the
 // process. A link whose neighbour does not answer is an error.
 func AttachTemporary(ctx context.Context, path string, interfaces []string) (*datapath.Instance, error) {
-	_, inst, missing, err := attach(ctx, path, interfaces, true, nil)
+	_, inst, missing, err := attach(ctx, path, interfaces, true, nil, io.Discard)
 	switch {
 	case err != nil:
 		return nil, err
@@ -141,8 +141,8 @@ func AttachTemporary(ctx context.Context, path string, interfaces []string) (*da
 	return inst, nil
 }
 
-// attach also returns the links whose neighbour was not found.
-func attach(ctx context.Context, path string, interfaces []string, temporary bool, wanted *wantedFilter) (
+// attach also returns the links whose neighbour was not found. What else is worth a line is told to out.
+func attach(ctx context.Context, path string, interfaces []string, temporary bool, wanted *wantedFilter, out io.Writer) (
 	r *scion.Router, inst *datapath.Instance, missing []datapath.Link, err error,
 ) {
 	n, err := config.Load(path)
@@ -173,7 +173,11 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	var both string
 	if err = wanted.apply(inst); err == nil {
+		both, err = scion.SetLinkInterfaces(ctx, r, inst, n.SCION.Loose())
+	}
+	if err == nil {
 		missing, err = prepare(ctx, inst, r)
 	}
 	if err != nil {
@@ -182,6 +186,9 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 		}
 		inst.Close()
 		return nil, nil, nil, err
+	}
+	if both != "" {
+		fmt.Fprintf(out, "%s: leads to other ASes and may lead inside, too: who can send there can pose as a host of the AS\n", both)
 	}
 	return r, inst, missing, nil
 }

@@ -30,6 +30,8 @@ type DataPlane interface {
 	// SetLinkNextHop says where the far end of a link is; the zero value sends its packets to the
 	// slow path.
 	SetLinkNextHop(link int, nh datapath.NextHop) error
+	// SetLinkAccept says by which interfaces datagrams of a link are taken.
+	SetLinkAccept(link int, a datapath.Accept) error
 	// Hosts lists the end hosts that have a next hop.
 	Hosts() ([]netip.Addr, error)
 	SetHost(addr netip.Addr, nh datapath.NextHop) error
@@ -52,6 +54,9 @@ type Deps struct {
 	Interfaces []string
 	// Attach puts the fast path onto the network interfaces, or adopts the one that runs there.
 	Attach func(r *Router, interfaces []string) (DataPlane, error)
+	// LooseLinks has datagrams of all links taken by any interface, not only by the one that leads to
+	// the link's far end.
+	LooseLinks bool
 	// Collector gives culvert's own metrics of the fast path. It may be nil.
 	Collector func(DataPlane) prometheus.Collector
 	// DebugHTTP has the metrics and API addresses serve the profiler, and change the log level.

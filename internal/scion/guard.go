@@ -16,7 +16,9 @@ import (
 
 // The reference router ends itself over a packet of its own AS with a service address as source
 // (validateSrcHost asks it for its IP address). The fast path drops such packets, but it does not
-// see those that come in IP fragments. So the slow path's sockets get a filter against them.
+// see those that come in IP fragments. So the slow path's sockets get a filter against them. It is
+// part of the one that also looks at the interface (bpf/socket.bpf.c); this one is for a process
+// that may not load that.
 
 // Offsets in what a UDP socket's filter sees, which begins with the UDP header, bytes. The fields
 // are those of the SCION common and address header.
@@ -67,28 +69,43 @@ func guardSockets(local addr.IA, bound []netip.AddrPort) error {
 	for _, a := range bound {
 		wanted[a] = true
 	}
-	fds, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return fmt.Errorf("listing the slow path's sockets: %w", err)
-	}
 	guarded := make(map[netip.AddrPort]bool)
-	for _, entry := range fds {
-		fd, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		at, ok := udpAddress(fd)
-		if !ok || !wanted[at] {
-			continue
+	err = eachUDPSocket(func(fd int, at netip.AddrPort) error {
+		if !wanted[at] {
+			return nil
 		}
 		fprog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 		if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &fprog); err != nil {
 			return fmt.Errorf("putting a filter on the slow path's socket at %s: %w", at, err)
 		}
 		guarded[at] = true
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if len(guarded) != len(wanted) {
 		return errors.New("the slow path has not opened all of its sockets")
+	}
+	return nil
+}
+
+// eachUDPSocket calls do for each of this process's UDP sockets, with the address it is bound to.
+func eachUDPSocket(do func(fd int, at netip.AddrPort) error) error {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("listing the slow path's sockets: %w", err)
+	}
+	for _, entry := range fds {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if at, ok := udpAddress(fd); ok {
+			if err := do(fd, at); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -103,6 +120,19 @@ func udpAddress(fd int) (netip.AddrPort, bool) {
 	if err != nil {
 		return netip.AddrPort{}, false
 	}
+	return addrPort(name)
+}
+
+// peerAddress returns the address that a file descriptor is connected to, if it is.
+func peerAddress(fd int) (netip.AddrPort, bool) {
+	name, err := unix.Getpeername(fd)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	return addrPort(name)
+}
+
+func addrPort(name unix.Sockaddr) (netip.AddrPort, bool) {
 	switch a := name.(type) {
 	case *unix.SockaddrInet4:
 		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)), true

@@ -67,14 +67,39 @@ func Run(ctx context.Context, path string, deps Deps) error {
 	}
 	defer slow.Close()
 	slow.debugHTTP = deps.DebugHTTP
+	gate := newGate(r, deps.LooseLinks, log.Info, log.Error)
 	if len(interfaces) == 0 {
-		logStart(r)
-		defer env.LogAppStopped(serviceName, r.ID())
-		log.Info("All underlay addresses are on loopback: every packet takes the slow path")
-		return slow.Serve(ctx, nil, nil)
+		return runSlow(ctx, slow, gate)
 	}
-	f := &fastPath{router: r, slow: slow, interfaces: interfaces}
+	f := &fastPath{router: r, slow: slow, interfaces: interfaces, gate: gate}
 	return f.run(ctx, deps)
+}
+
+func newResolver(ctx context.Context) (*nexthop.Resolver, error) {
+	return nexthop.New(ctx, nexthop.Options{
+		OnError: func(err error) { log.Error("Following neighbours", "err", err) },
+	})
+}
+
+// runSlow serves without a fast path until ctx ends.
+func runSlow(parent context.Context, slow *SlowPath, gate *gate) error {
+	ctx, cancel := context.WithCancel(parent)
+	resolver, err := newResolver(ctx)
+	if err != nil {
+		cancel()
+		return err
+	}
+	defer resolver.Wait()
+	defer cancel()
+	if err := slow.guard.follow(ctx, gate, resolver); err != nil {
+		return err
+	}
+	logStart(slow.router)
+	defer env.LogAppStopped(serviceName, slow.router.ID())
+	gate.openLog()
+	log.Info("All underlay addresses are on loopback: every packet takes the slow path")
+	go slow.guard.watch(ctx, gate)
+	return slow.Serve(ctx, nil, nil)
 }
 
 // startLog sets logging up as the reference does.
@@ -113,15 +138,17 @@ type fastPath struct {
 	plane      DataPlane
 	indexes    []int // of interfaces
 	journal    *journal
+	gate       *gate
 }
 
 func (f *fastPath) run(parent context.Context, deps Deps) error {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
-	resolver, err := nexthop.New(ctx, nexthop.Options{
-		OnError: func(err error) { log.Error("Following neighbours", "err", err) },
-	})
+	resolver, err := newResolver(ctx)
 	if err != nil {
+		return err
+	}
+	if err := f.slow.guard.follow(ctx, f.gate, resolver); err != nil {
 		return err
 	}
 	if f.plane, err = deps.Attach(f.router, f.interfaces); err != nil {
@@ -146,6 +173,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	}
 	logStart(f.router)
 	defer env.LogAppStopped(serviceName, f.router.ID())
+	f.gate.openLog()
 	f.journal.start()
 	var extra prometheus.Collector
 	if deps.Collector != nil {
@@ -155,6 +183,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { mirror.run(ctx); return nil })
 	g.Go(func() error { f.refresh(ctx); return nil })
+	g.Go(func() error { f.slow.guard.watch(ctx, f.gate); return nil })
 	g.Go(func() error { f.journal.run(ctx); return nil })
 	g.Go(func() error { every(ctx, sweepPeriod, func() { hosts.sweep(time.Now()) }); return nil })
 	g.Go(func() error { return f.plane.WantedHosts(ctx, func(a netip.Addr) { hosts.want(a, time.Now()) }) })
@@ -173,6 +202,10 @@ func (f *fastPath) prepare(t tracker) (*hostTable, error) {
 			return nil, fmt.Errorf("looking up interface %s: %w", name, err)
 		}
 		f.indexes = append(f.indexes, intf.Index)
+	}
+	// Before there is a key, with which packets may be forwarded.
+	if err := f.gate.add(f.plane); err != nil {
+		return nil, err
 	}
 	if err := f.plane.SetOwnKey(*f.router.Key); err != nil {
 		return nil, err

@@ -107,6 +107,8 @@ func (p *printingPlane) SetLinkNextHop(link int, nh datapath.NextHop) error {
 	return nil
 }
 
+func (p *printingPlane) SetLinkAccept(int, datapath.Accept) error { return nil }
+
 func (p *printingPlane) Hosts() ([]netip.Addr, error) { return nil, nil }
 
 func (p *printingPlane) SetHost(addr netip.Addr, _ datapath.NextHop) error {

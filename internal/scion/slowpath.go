@@ -36,6 +36,7 @@ type SlowPath struct {
 	debugHTTP bool
 	// metrics and api are nil when the TOML file sets no address for them.
 	metrics, api net.Listener
+	guard        *linkGuard
 }
 
 // NewSlowPath opens the router's UDP and HTTP sockets in the current network namespace and
@@ -59,7 +60,7 @@ func NewSlowPath(r *Router) (*SlowPath, error) {
 		s.closeListeners()
 		return nil, socketError(r, err)
 	}
-	if err := guardSockets(r.Control.IA, r.Sockets()); err != nil {
+	if s.guard, err = guardLinks(r); err != nil {
 		s.closeListeners()
 		return nil, err
 	}
@@ -131,6 +132,12 @@ func (s *SlowPath) Serve(ctx context.Context, fast FastPathCounters, extra prome
 			}
 		}
 		g.Go(func() error { every(ctx, counterPeriod, update); return nil })
+	}
+	if s.guard.filter != nil {
+		if err := prometheus.Register(s.guard); err != nil {
+			return fmt.Errorf("registering the sockets' metrics: %w", err)
+		}
+		defer prometheus.Unregister(s.guard)
 	}
 	if extra != nil {
 		if err := prometheus.Register(extra); err != nil {

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include <linux/bpf.h>
+#include <linux/udp.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+/*
+ * The filter on the slow path's UDP sockets. The kernel gives a socket what is sent to its address,
+ * whatever interface it comes by, and what the program on an interface does not look at: IP
+ * fragments, options, tags, and all that comes by interfaces without it.
+ */
+
+/* By socket cookie: the link that the socket is of. Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries,
+	       65536); /* a process that tries again keeps the sockets of earlier tries */
+	__type(key, __u64);
+	__type(value, __u32);
+} socket_links SEC(".maps");
+
+struct socket_device {
+	__u32 link;
+	__u32 ifindex;
+};
+
+/* The devices that are named for each link. Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct socket_device);
+	__type(value, __u8);
+} socket_devices SEC(".maps");
+
+/* By link: whether datagrams are taken by all devices but those (1), or by those alone (0). Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} socket_except SEC(".maps");
+
+struct socket_drops {
+	__u64 interface; /* came by the wrong interface */
+	__u64 service; /* a service of the AS as source */
+};
+
+/* By link. Writer: the program. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct socket_drops);
+} socket_dropped SEC(".maps");
+
+const volatile __be64 socket_local_ia;
+
+#define SOCKET_KEEP 0xffffffff
+#define SOCKET_DROP 0
+
+/* Of a SCION packet, from the start of its common header, bytes. */
+#define SCION_PATH_TYPE 8
+#define SCION_ADDR_TYPES 9
+#define SCION_SRC_IA 20
+#define SCION_HEADERS 28
+
+/*
+ * The reference ends itself over a packet of its own AS with a service as source, of path type SCION
+ * or EPIC (validateSrcHost asks it for its IP address).
+ */
+static __always_inline bool from_service(struct __sk_buff *skb)
+{
+	__u8 h[SCION_HEADERS] __attribute__((aligned(8)));
+	__u32 first, second;
+
+	if (bpf_skb_load_bytes(skb, sizeof(struct udphdr), h, sizeof(h)))
+		return false;
+	if (h[SCION_PATH_TYPE] != 1 && h[SCION_PATH_TYPE] != 3)
+		return false;
+	first = *(__u32 *)(h + SCION_SRC_IA);
+	second = *(__u32 *)(h + SCION_SRC_IA + 4);
+	return (h[SCION_ADDR_TYPES] & 0xf) == 4 && first == (__u32)socket_local_ia &&
+	       second == (__u32)(socket_local_ia >> 32);
+}
+
+SEC("socket")
+int socket_guard(struct __sk_buff *skb)
+{
+	__u64 cookie = bpf_get_socket_cookie(skb);
+	struct socket_device device = {};
+	struct socket_drops *drops;
+	__u32 *link, *except;
+
+	link = bpf_map_lookup_elem(&socket_links, &cookie);
+	if (!link)
+		return SOCKET_DROP;
+	device.link = *link;
+	device.ifindex = skb->ifindex;
+	except = bpf_map_lookup_elem(&socket_except, &device.link);
+	drops = bpf_map_lookup_elem(&socket_dropped, &device.link);
+	if (!except || !drops)
+		return SOCKET_DROP;
+	if (!bpf_map_lookup_elem(&socket_devices, &device) == !*except) {
+		drops->interface++;
+		return SOCKET_DROP;
+	}
+	if (from_service(skb)) {
+		drops->service++;
+		return SOCKET_DROP;
+	}
+	return SOCKET_KEEP;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net/netip"
+	"testing"
+
+	"culvert/internal/scionpkt"
+)
+
+// fates are where the same valid datagram of a link ends by each of two interfaces.
+type fates struct{ a0, b0 string }
+
+// fed puts a frame of a link, made for each interface, through the program on both.
+func fed(t *testing.T, inst *Instance, changes ...func(*scionpkt.Spec)) (got fates) {
+	t.Helper()
+	for name, fate := range map[string]*string{"a0": &got.a0, "b0": &got.b0} {
+		frame := sizedTransitFrame(t, device(t, name), testKey, 64, changes...)
+		_, before, _ := counted(t, inst, name)
+		feed(t, inst, frame, name, 1)
+		_, after, _ := counted(t, inst, name)
+		for reason, n := range after {
+			if n != before[reason] {
+				*fate += reason
+			}
+		}
+	}
+	return got
+}
+
+const (
+	wrongInterface = "drop scion-interface"
+	forwarded      = "fwd scion-br-transit"
+)
+
+// A valid datagram of a link is forwarded by the interfaces that the link is told, whether the
+// interface is known for the link or not, and dropped by any other.
+func TestLinkAccept(t *testing.T) {
+	inNamespace(t)
+	a, b := addVeth(t, "a0", "a1"), addVeth(t, "b0", "b1")
+	addVeth(t, "c0", "c1")
+	c := testConfig(1, 2)
+	inst := mustAttach(t, c, "a0", "b0")
+	openWay(t, inst, b)
+	link := linkIndex(t, c, "1")
+	lead := func(index int) {
+		t.Helper()
+		hop := NextHop{IfIndex: index, SrcMAC: [6]byte(a.HardwareAddr), DstMAC: [6]byte{2, 0, 0, 0, 0, 8}, MTU: 1500}
+		if err := inst.SetLinkNextHop(link, hop); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+		rule Accept
+		want fates
+	}{
+		{"loose", nil, Accept{Except: true}, fates{forwarded, forwarded}},
+		{"by a0", nil, Accept{Devices: []int{a.Index}}, fates{forwarded, wrongInterface}},
+		{"by a0, its next hop there", func() { lead(a.Index) }, Accept{Devices: []int{a.Index}}, fates{forwarded, wrongInterface}},
+		{"route moved to b0", func() { lead(b.Index) }, Accept{Devices: []int{b.Index}}, fates{wrongInterface, forwarded}},
+		{"two next hops", nil, Accept{Devices: []int{a.Index, b.Index}}, fates{forwarded, forwarded}},
+		{"neighbour gone", func() { lead(0) }, Accept{Devices: []int{b.Index}}, fates{wrongInterface, forwarded}},
+		{"by an interface without the program", nil, Accept{Devices: []int{device(t, "c0").Index}}, fates{wrongInterface, wrongInterface}},
+		{"no route", nil, Accept{}, fates{wrongInterface, wrongInterface}},
+		{"by all but a0", nil, Accept{Except: true, Devices: []int{a.Index}}, fates{wrongInterface, forwarded}},
+	} {
+		if step.do != nil {
+			step.do()
+		}
+		if err := inst.SetLinkAccept(link, step.rule); err != nil {
+			t.Fatal(err)
+		}
+		if got := fed(t, inst); got != step.want {
+			t.Errorf("%s: %+v, want %+v", step.name, got, step.want)
+		}
+	}
+}
+
+// What comes for the internal address has a rule of its own, and no other packet has one.
+func TestInternalAccept(t *testing.T) {
+	inNamespace(t)
+	a, b := addVeth(t, "a0", "a1"), addVeth(t, "b0", "b1")
+	c := testConfig(1, 2)
+	inst := mustAttach(t, c, "a0", "b0")
+	openWay(t, inst, b)
+	if err := inst.SetLinkAccept(0, Accept{Except: true, Devices: []int{a.Index}}); err != nil {
+		t.Fatal(err)
+	}
+	toInside := func(s *scionpkt.Spec) {
+		s.Outer.Src, s.Outer.Dst = netip.MustParseAddrPort("10.0.0.77:31000"), c.Links[0].Local
+	}
+	got := fed(t, inst, toInside)
+	if got.a0 != wrongInterface || got.b0 == wrongInterface || got.b0 == "pass other" {
+		t.Errorf("for the internal address: %+v", got)
+	}
+	if got := fed(t, inst); got != (fates{forwarded, forwarded}) {
+		t.Errorf("for link 1: %+v", got)
+	}
+	elsewhere := func(s *scionpkt.Spec) { toInside(s); s.Outer.Dst = netip.MustParseAddrPort("10.0.0.1:30043") }
+	if got := fed(t, inst, elsewhere); got != (fates{"pass other", "pass other"}) {
+		t.Errorf("for another port: %+v", got)
+	}
+}
+
+// What is dropped is counted for the link that it claims to be of.
+func TestWrongInterfaceIsTheLinksDrop(t *testing.T) {
+	inNamespace(t)
+	a := addVeth(t, "a0", "a1")
+	c := testConfig(1, 2)
+	inst := mustAttach(t, c, "a0")
+	link := linkIndex(t, c, "1")
+	if err := inst.SetLinkAccept(link, Accept{}); err != nil {
+		t.Fatal(err)
+	}
+	feed(t, inst, transitFrame(t, a, testKey), "a0", 5)
+	links, err := inst.LinkCounters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var received, dropped uint64
+	for class := range links[link].In {
+		received += links[link].In[class].Packets
+		dropped += links[link].Dropped[class]
+	}
+	if received != 5 || dropped != 5 {
+		t.Errorf("link 1: received %d, dropped %d", received, dropped)
+	}
+}
+
+// The rule outlives the process, and goes with its link when the configuration changes. An interface
+// that gets the program later is found by its index.
+func TestAcceptIsCarried(t *testing.T) {
+	inNamespace(t)
+	a, b := addVeth(t, "a0", "a1"), addVeth(t, "b0", "b1")
+	attach := func(c Config, names ...string) *Instance {
+		t.Helper()
+		inst, err := Attach(Options{Name: "br1", Interfaces: names}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return inst
+	}
+	c := testConfig(1, 2)
+	inst := attach(c, "a0", "b0")
+	openWay(t, inst, b)
+	if err := inst.SetLinkAccept(linkIndex(t, c, "1"), Accept{Devices: []int{a.Index}}); err != nil {
+		t.Fatal(err)
+	}
+	inst.Close()
+	want := fates{forwarded, wrongInterface}
+	inst = attach(c, "a0", "b0")
+	if got := fed(t, inst); got != want {
+		t.Errorf("same configuration: %+v, want %+v", got, want)
+	}
+	inst.Close()
+	more := testConfig(1, 2)
+	more.Links[1], more.Links[2] = more.Links[2], more.Links[1]
+	more.Interfaces[0].Link, more.Interfaces[1].Link = 2, 1
+	inst = attach(more, "a0", "b0")
+	defer inst.Close()
+	if got := fed(t, inst); got != want {
+		t.Errorf("links in another order: %+v, want %+v", got, want)
+	}
+}
+
+func TestRefreshFindsInterfaces(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "a0", "a1")
+	b := addVeth(t, "b0", "b1")
+	c := testConfig(1, 2)
+	inst := mustAttach(t, c, "a0", "b0")
+	openWay(t, inst, b)
+	var port pipelinePort
+	if err := inst.maps[pipelineMapPorts].Lookup(uint32(b.Index), &port); err != nil {
+		t.Fatal(err)
+	}
+	away := port
+	away.Slot = 0
+	if err := inst.maps[pipelineMapPorts].Put(uint32(b.Index), away); err != nil {
+		t.Fatal(err)
+	}
+	if err := inst.SetLinkAccept(linkIndex(t, c, "1"), Accept{Devices: []int{b.Index}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := inst.maps[pipelineMapPorts].Put(uint32(b.Index), port); err != nil {
+		t.Fatal(err)
+	}
+	if err := inst.Refresh(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fed(t, inst), (fates{wrongInterface, forwarded}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
