@@ -30,8 +30,9 @@ type DataPlane interface {
 	// SetLinkNextHop says where the far end of a link is; the zero value sends its packets to the
 	// slow path.
 	SetLinkNextHop(link int, nh datapath.NextHop) error
-	// Hosts lists the end hosts that have a next hop.
-	Hosts() ([]netip.Addr, error)
+	// Hosts lists the end hosts that the fast path knows, and when it last sent to each (datapath.HostUsed).
+	Hosts() (used map[netip.Addr]uint32, err error)
+	// SetHost says where an end host is; the zero value says that only the kernel has a way to it.
 	SetHost(addr netip.Addr, nh datapath.NextHop) error
 	// DeleteHost is no error when there is no such host.
 	DeleteHost(addr netip.Addr) error
