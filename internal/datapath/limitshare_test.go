@@ -169,3 +169,38 @@ func TestLimitsAreNotShared(t *testing.T) {
 	b.passes("request to the control service by link 2 after a flood of them by link 1",
 		byLink(b.service[2], 2), "b0", toService)
 }
+
+// What comes by one interface of the IP router does not use up what others may pass to the kernel.
+func TestRouteLimitsByInterface(t *testing.T) {
+	b := newRouteBed(t, RouteOptions{NoMirror: true})
+	b.must(b.inst.maps[pipelineMapLimits].Put(uint32(pipelineReasonPUNT_ROUTE_TTL), pipelineLimit{Interval: 1 << 58}))
+	frame := b.packet("10.1.0.2", "192.0.2.5", 0, 1)
+	run := func(dev *net.Interface) (action uint32) {
+		t.Helper()
+		copy(frame, dev.HardwareAddr)
+		action, _, err := b.inst.TestRun(frame, dev.Name)
+		b.must(err)
+		return action
+	}
+	// One of its own, one of what all share, no more.
+	for n, want := range []uint32{xdpPass, xdpPass, xdpDrop, xdpDrop} {
+		if got := run(b.west); got != want {
+			t.Errorf("packet %d by west: action %d, want %d", n+1, got, want)
+		}
+	}
+	if got := run(b.east); got != xdpPass {
+		t.Errorf("first packet by east: action %d, want %d", got, xdpPass)
+	}
+}
+
+// A limit of never holds for what everybody has for himself, too.
+func TestNever(t *testing.T) {
+	b := newPuntBed(t)
+	b.limit(pipelineReasonPUNT_SCION_ONEHOP, pipelineLimit{Interval: limitNever, Due: limitNever})
+	c := b.inst.Config()
+	for n := 1; n <= 3; n++ {
+		if up, _ := b.send(between(b.onehop, c.Links[n].Remote, c.Links[n].Local), "a0", "punt scion-onehop", 20); up != 0 {
+			t.Errorf("%d packets of link %s passed up", up, c.Links[n].Name)
+		}
+	}
+}

@@ -58,7 +58,7 @@ func TestFoundWhileNotificationsFlood(t *testing.T) {
 	w := newWire(t, Options{})
 	// What the kernel says when a neighbour is asked for, over and over: one message takes longer to read than to hand over.
 	msg := neighborMessage(t, w.link(w.own, "cv0").Attrs().Index, netip.MustParseAddr("10.9.0.77"))
-	batch := make([]syscall.NetlinkMessage, 500)
+	batch := make([]syscall.NetlinkMessage, 5000)
 	for i := range batch {
 		batch[i] = msg
 	}
