@@ -205,3 +205,26 @@ func TestKernelsWay(t *testing.T) {
 	w.track(netip.MustParseAddr("10.9.1.99"), netip.Addr{})
 	w.expect(NextHop{})
 }
+
+// TestAskedForByAnother: the slow path has sent a packet, so that the kernel asks already.
+func TestAskedForByAnother(t *testing.T) {
+	w := newWire(t, Options{})
+	release := w.hold()
+	conn, err := net.DialUDP("udp4", nil, &net.UDPAddr{IP: there.AsSlice(), Port: 9})
+	check(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("x"))
+	check(t, err)
+	w.resolver.TrackLow(there, here, func(n NextHop) { w.findings <- n })
+	release()
+	w.expect(w.via("cv0", "cv0p"))
+	// And one that is there, but that nobody answers for.
+	nobody := netip.MustParseAddr("10.9.0.98")
+	conn, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: nobody.AsSlice(), Port: 9})
+	check(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("x"))
+	check(t, err)
+	w.resolver.TrackLow(nobody, here, func(n NextHop) { w.findings <- n })
+	w.expect(NextHop{})
+}

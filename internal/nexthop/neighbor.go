@@ -42,15 +42,17 @@ func (r *Resolver) setRoute(t *Target, to route) {
 	if !to.via.Addr.IsValid() {
 		return
 	}
-	use := r.uses[to.via]
-	if use == nil {
+	use, known := r.uses[to.via]
+	if !known {
 		use = &neighborUse{targets: map[*Target]struct{}{}}
 		r.uses[to.via] = use
-		r.askFor(to.via, use, time.Now())
 	}
 	use.targets[t] = struct{}{}
 	if !t.low {
 		use.urgent++
+	}
+	if !known {
+		r.askFor(to.via, use, time.Now())
 	}
 }
 
@@ -109,7 +111,11 @@ func (r *Resolver) askFor(key neigh.Key, use *neighborUse, now time.Time) {
 	if dev, ok := r.devices[key.IfIndex]; !ok || !dev.usable {
 		return
 	}
-	if err := r.neighbors.Use(r.handle, key); err != nil {
+	ask := r.neighbors.Use
+	if _, known := r.neighbors[key]; !known && use.urgent == 0 {
+		ask = r.neighbors.Begin
+	}
+	if err := ask(r.handle, key); err != nil {
 		r.onError(fmt.Errorf("asking for neighbour %s: %w", key.Addr, err))
 	}
 }
