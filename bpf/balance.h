@@ -194,7 +194,7 @@ static __always_inline int balance_stage(struct xdp_md *ctx, struct packet *pkt)
 			return DROP_BALANCE_NEXT_HOP; /* never, but the verifier must not think that others are asked */
 	}
 	pkt->egress = p.egress;
-	return limit(reason);
+	return limit(reason, limit_domain(pkt->port));
 }
 
 #endif

@@ -141,7 +141,7 @@ __noinline int balance_too_big(struct xdp_md *ctx, struct balance_packet *p)
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
 	if (!balance_tells(data, balance_ip(ctx, p), data_end, p, v4, &t) ||
-	    limited(FWD_BALANCE_TOO_BIG))
+	    limited(FWD_BALANCE_TOO_BIG, limit_domain_of(ctx)))
 		return 0;
 	if (!v4 && mtu < BALANCE_IP6_MTU)
 		mtu = BALANCE_IP6_MTU;

@@ -56,7 +56,7 @@ enum reason {
 	PUNT_SCION_DST_HOST,
 	PUNT_SCION_SERVICE,
 	PUNT_SCION_L4, /* delivery that needs more than the first L4 header */
-	PUNT_SCION_NEXT_HOP, /* no neighbour known, or the destination is this host */
+	PUNT_SCION_NEXT_HOP, /* no neighbour known for a link */
 	PUNT_SCION_MTU,
 	PUNT_SCION_CHECKSUM, /* UDP checksum 0 that IPv6 does not allow */
 
@@ -74,6 +74,9 @@ enum reason {
 	PUNT_ROUTE_SOURCE, /* rp_filter, or not a source as usual */
 
 	PUNT_BALANCE_HEADERS, /* to a VIP, with headers that the balancer does not read */
+
+	PUNT_SCION_HOST_UNKNOWN, /* to an end host that nobody has found yet */
+	PUNT_SCION_HOST_KERNEL, /* to an end host that only the kernel reaches: this host, or behind a device without the program */
 
 	DROP_SCION_PATH = REASON_DROP, /* path header that contradicts itself */
 	DROP_SCION_TRANSIT_SRC, /* transit from inside, not over the right sibling */

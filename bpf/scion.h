@@ -2,9 +2,9 @@
 #ifndef CULVERT_SCION_H
 #define CULVERT_SCION_H
 
-#include "limit.h"
 #include "scion_check.h"
 #include "scion_host.h"
+#include "scion_limit.h"
 #include "scion_send.h"
 #include "scion_stats.h"
 
@@ -293,9 +293,8 @@ static __always_inline int scion_take(struct xdp_md *ctx, struct packet *pkt,
 		else
 			reason = -egress;
 	}
-	reason = limit(reason);
-	if (reason == PUNT_SCION_NEXT_HOP && p->to_host)
-		bpf_ringbuf_output(&scion_wanted, &p->dst, sizeof(p->dst), 0);
+	if (reason >= REASON_PUNT && reason < REASON_DROP)
+		reason = scion_limit(ctx, p, limit_domain(pkt->port), reason);
 	return reason;
 }
 

@@ -134,14 +134,37 @@ struct {
 	__type(value, __u64);
 } scion_refused SEC(".maps");
 
-/* End hosts of the AS. Writer: datapath. */
+/*
+ * An end host. Without a device in its next hop it is known to be reached by the kernel alone: it is
+ * this host, or behind a device without the program.
+ */
+struct scion_host {
+	struct next_hop hop;
+	__u32 used; /* CLOCK_REALTIME >> HOST_USED_SHIFT when packets were last sent to it */
+};
+
+/* About a second: often enough to tell hosts in use from others, and seldom enough to cost nothing. */
+#define HOST_USED_SHIFT 30
+
+/* End hosts of the AS. Writer: datapath; of used: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
 	__type(key, struct ip_addr);
-	__type(value, struct next_hop);
+	__type(value, struct scion_host);
 } scion_hosts SEC(".maps");
+
+/* Whether the AS has services whose addresses are known. */
+const volatile bool scion_services_on;
+
+/* Hosts with services of the AS, above all its control service. Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct ip_addr);
+	__type(value, __u32);
+} scion_services SEC(".maps");
 
 /* End hosts that scion_hosts lacks, for user space to resolve. Writer: the programs. */
 struct {

@@ -160,27 +160,40 @@ static __always_inline void scion_write_ipv6(void *ip, const struct scion_packet
 	STORE16(ip + 46, check);
 }
 
-/* Copies the next hop, which user space may be changing meanwhile. False if there is none now. */
-static __always_inline bool scion_next_hop(struct xdp_md *ctx, struct scion_packet *p,
-					   struct scion_link *l, struct next_hop *copy)
+/* Copies the next hop, which user space may be changing meanwhile. Returns the reason if there is none now. */
+static __always_inline int scion_next_hop(struct xdp_md *ctx, struct scion_packet *p,
+					  struct scion_link *l, struct next_hop *copy)
 {
 	struct next_hop *hop = &l->hop;
+	int missing = PUNT_SCION_NEXT_HOP;
 	__u8 seq;
 
 	if (p->to_host) {
 		struct ip_addr dst = p->dst;
+		struct scion_host *host;
 
-		hop = bpf_map_lookup_elem(&scion_hosts, &dst); /* Linux 6.1 takes no key in *p */
+		host = bpf_map_lookup_elem(&scion_hosts, &dst); /* Linux 6.1 takes no key in *p */
+		if (host) {
+			__u32 used = p->recent >> HOST_USED_SHIFT;
+
+			/* A store for each packet would have the CPUs wait for each other. */
+			if (*(volatile __u32 *)&host->used != used)
+				*(volatile __u32 *)&host->used = used;
+		}
+		hop = host ? &host->hop : NULL;
+		missing = host ? PUNT_SCION_HOST_KERNEL : PUNT_SCION_HOST_UNKNOWN;
 	}
 	if (!hop || !hop->ifindex)
 		hop = scion_fib(ctx, l, p->len + sizeof(struct udphdr), &p->dst);
 	if (!hop)
-		return false;
+		return missing;
 	seq = *(volatile __u8 *)&hop->seq;
 	barrier();
 	*copy = *hop;
 	barrier();
-	return copy->ifindex && *(volatile __u8 *)&hop->seq == seq;
+	if (!copy->ifindex || *(volatile __u8 *)&hop->seq != seq)
+		return missing;
+	return REASON_NONE;
 }
 
 /*
@@ -238,6 +251,7 @@ __noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
 	struct next_hop hop;
 	struct scion_link *l;
 	bool v6, was_v6;
+	int missing;
 	__u32 link;
 
 	if (!p)
@@ -249,8 +263,9 @@ __noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
 	v6 = l->v6;
 	was_v6 = p->v6; /* read once, for the verifier */
 	p->out_counters = l->counters;
-	if (!scion_next_hop(ctx, p, l, &hop))
-		return -PUNT_SCION_NEXT_HOP;
+	missing = scion_next_hop(ctx, p, l, &hop);
+	if (missing)
+		return -missing;
 	if (p->len + (v6 ? OUTER_IPV6 : OUTER_IPV4) - ETH_HLEN > hop.mtu)
 		return -PUNT_SCION_MTU;
 	if (v6 && !p->check)

@@ -48,7 +48,8 @@ func (d *labRouter) Losses() (map[string]uint64, error) {
 			return nil, err
 		}
 		// The lab's own: what is not SCION, BFD, beacons, and messages to the control service on the same host.
-		for _, reason := range []string{"pass_other", "punt_scion-bfd", "punt_scion-onehop", "punt_scion-next-hop"} {
+		for _, reason := range []string{"pass_other", "punt_scion-bfd", "punt_scion-onehop", "punt_scion-next-hop",
+			"punt_scion-host-unknown", "punt_scion-host-kernel"} {
 			delete(lost, "culvert_"+reason)
 		}
 	}

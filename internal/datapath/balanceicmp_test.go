@@ -216,7 +216,8 @@ func TestBalanceTooBigDropped(t *testing.T) {
 	b.leaves(b.icmp("198.51.100.9", "192.0.2.1", 3, 4, 1400, quoted), drop)
 	// Too many.
 	b.must(b.inst.maps[pipelineMapLimits].Put(uint32(pipelineReasonFWD_BALANCE_TOO_BIG), pipelineLimit{Interval: 1e15, Burst: 1}))
-	b.expect(big, tell)
+	b.expect(big, tell) // of what this interface has for itself
+	b.expect(big, tell) // of what all share
 	b.leaves(big, drop)
 }
 

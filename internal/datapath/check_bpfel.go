@@ -30,6 +30,7 @@ const (
 	checkMapBalanceTraffic   = "balance_traffic"
 	checkMapBalanceVips      = "balance_vips"
 	checkMapCounters         = "counters"
+	checkMapLimitShares      = "limit_shares"
 	checkMapLimits           = "limits"
 	checkMapPorts            = "ports"
 	checkProgCheck           = "check"
@@ -106,6 +107,7 @@ type checkMapSpecs struct {
 	BalanceTraffic   *ebpf.MapSpec `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.MapSpec `ebpf:"balance_vips"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
+	LimitShares      *ebpf.MapSpec `ebpf:"limit_shares"`
 	Limits           *ebpf.MapSpec `ebpf:"limits"`
 	Ports            *ebpf.MapSpec `ebpf:"ports"`
 }
@@ -158,6 +160,7 @@ type checkMaps struct {
 	BalanceTraffic   *ebpf.Map `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.Map `ebpf:"balance_vips"`
 	Counters         *ebpf.Map `ebpf:"counters"`
+	LimitShares      *ebpf.Map `ebpf:"limit_shares"`
 	Limits           *ebpf.Map `ebpf:"limits"`
 	Ports            *ebpf.Map `ebpf:"ports"`
 }
@@ -178,6 +181,7 @@ func (m *checkMaps) Close() error {
 		m.BalanceTraffic,
 		m.BalanceVips,
 		m.Counters,
+		m.LimitShares,
 		m.Limits,
 		m.Ports,
 	)

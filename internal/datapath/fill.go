@@ -48,6 +48,11 @@ func (i *Instance) fillConfig(old *Instance) error {
 			return fmt.Errorf("writing interface %d: %w", f.ID, err)
 		}
 	}
+	for _, a := range i.meta.Config.Services {
+		if err := i.maps[pipelineMapScionServices].Put(addrWords(a), uint32(1)); err != nil {
+			return fmt.Errorf("writing service %s: %w", a, err)
+		}
+	}
 	return nil
 }
 
@@ -193,38 +198,4 @@ func pairBytes(l Link) (family uint8, pair [36]uint8) {
 		return 4, pair
 	}
 	return 6, pair
-}
-
-const (
-	// puntRate is how many packets a second one reason may take to the slow path. It leaves the
-	// reference data plane room for all reasons at once.
-	puntRate = 10_000
-	// ownRate is for packets that no one else can carry: they are traffic, not mistakes.
-	ownRate = 100_000
-	// puntBurst is how far ahead of its rate a reason may be, ns; longer than a clock tick.
-	puntBurst = 100_000_000
-)
-
-// fillLimits sets how fast each reason may use the slow path, and how often clients are told that packets do not fit.
-func (i *Instance) fillLimits() error {
-	for n, r := range Reasons() {
-		if r.Verdict != VerdictPunt && pipelineReason(n) != pipelineReasonFWD_BALANCE_TOO_BIG {
-			continue
-		}
-		if err := i.maps[pipelineMapLimits].Put(uint32(n), puntLimit(pipelineReason(n))); err != nil {
-			return fmt.Errorf("writing the limit of %s: %w", r.Name, err)
-		}
-	}
-	return nil
-}
-
-func puntLimit(reason pipelineReason) pipelineLimit {
-	rate := uint64(puntRate)
-	switch reason {
-	case pipelineReasonPUNT_SCION_BFD, pipelineReasonPUNT_SCION_NEXT_HOP,
-		pipelineReasonPUNT_SCION_MTU, pipelineReasonPUNT_SCION_CHECKSUM,
-		pipelineReasonPUNT_ROUTE_MTU, pipelineReasonPUNT_ROUTE_SOURCE, pipelineReasonPUNT_ROUTE_NONE:
-		rate = ownRate
-	}
-	return pipelineLimit{Interval: 1e9 / rate, Burst: puntBurst}
 }

@@ -106,6 +106,7 @@ const (
 	filterMapFilterTopBuckets  = "filter_top_buckets"
 	filterMapFilterTopSecret   = "filter_top_secret"
 	filterMapFilterTraces      = "filter_traces"
+	filterMapLimitShares       = "limit_shares"
 	filterMapLimits            = "limits"
 	filterMapPorts             = "ports"
 	filterProgFilter           = "filter"
@@ -180,6 +181,7 @@ type filterMapSpecs struct {
 	FilterTopBuckets  *ebpf.MapSpec `ebpf:"filter_top_buckets"`
 	FilterTopSecret   *ebpf.MapSpec `ebpf:"filter_top_secret"`
 	FilterTraces      *ebpf.MapSpec `ebpf:"filter_traces"`
+	LimitShares       *ebpf.MapSpec `ebpf:"limit_shares"`
 	Limits            *ebpf.MapSpec `ebpf:"limits"`
 	Ports             *ebpf.MapSpec `ebpf:"ports"`
 }
@@ -230,6 +232,7 @@ type filterMaps struct {
 	FilterTopBuckets  *ebpf.Map `ebpf:"filter_top_buckets"`
 	FilterTopSecret   *ebpf.Map `ebpf:"filter_top_secret"`
 	FilterTraces      *ebpf.Map `ebpf:"filter_traces"`
+	LimitShares       *ebpf.Map `ebpf:"limit_shares"`
 	Limits            *ebpf.Map `ebpf:"limits"`
 	Ports             *ebpf.Map `ebpf:"ports"`
 }
@@ -247,6 +250,7 @@ func (m *filterMaps) Close() error {
 		m.FilterTopBuckets,
 		m.FilterTopSecret,
 		m.FilterTraces,
+		m.LimitShares,
 		m.Limits,
 		m.Ports,
 	)

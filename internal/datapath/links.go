@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
 )
 
 // ne is the byte order in which programs on this machine read memory; values that are addresses or
@@ -176,33 +179,44 @@ func (i *Instance) LinkStates() ([]LinkState, error) {
 	return states, nil
 }
 
-// SetHost says where an end host of the AS is.
+// SetHost says where an end host of the AS is, the zero NextHop that only the kernel has a way to it. It counts as used
+// now.
 func (i *Instance) SetHost(addr netip.Addr, nh NextHop) error {
-	if err := i.maps[pipelineMapScionHosts].Put(addrWords(addr), nh.raw()); err != nil {
+	raw := pipelineScionHost{Hop: nh.raw(), Used: HostUsed(time.Now())}
+	if err := i.maps[pipelineMapScionHosts].Put(addrWords(addr), raw); err != nil {
 		return fmt.Errorf("writing the next hop of host %s: %w", addr, err)
 	}
 	return nil
 }
 
-// Hosts lists the end hosts that have a next hop.
-func (i *Instance) Hosts() ([]netip.Addr, error) {
+// HostUsed returns the time as it stands in the entries of end hosts: in units of about a second (HOST_USED_SHIFT).
+func HostUsed(t time.Time) uint32 { return uint32(t.UnixNano() >> 30) }
+
+// Hosts lists the end hosts that the programs know, and when packets were last sent to each, as HostUsed gives it.
+func (i *Instance) Hosts() (map[netip.Addr]uint32, error) {
+	m := i.maps[pipelineMapScionHosts]
 	var (
-		addrs []netip.Addr
-		key   [4]uint32
-		value pipelineNextHop
+		used   = make(map[netip.Addr]uint32)
+		keys   = make([][4]uint32, 4096)
+		values = make([]pipelineScionHost, len(keys))
+		cursor ebpf.MapBatchCursor
 	)
-	it := i.maps[pipelineMapScionHosts].Iterate()
-	for it.Next(&key, &value) {
-		var b [16]byte
-		for n, w := range key {
-			ne.PutUint32(b[4*n:], w)
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for k := range n {
+			var b [16]byte
+			for w, word := range keys[k] {
+				ne.PutUint32(b[4*w:], word)
+			}
+			used[netip.AddrFrom16(b).Unmap()] = values[k].Used
 		}
-		addrs = append(addrs, netip.AddrFrom16(b).Unmap())
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return used, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing the hosts of %s: %w", i.Name(), err)
+		}
 	}
-	if err := it.Err(); err != nil {
-		return nil, fmt.Errorf("listing the hosts of %s: %w", i.Name(), err)
-	}
-	return addrs, nil
 }
 
 // DeleteHost forgets an end host. It is no error if there is none.

@@ -31,7 +31,7 @@ var (
 	}
 	configMaps = []string{
 		pipelineMapScionIfaces, pipelineMapScionLinks, pipelineMapScionPairs4,
-		pipelineMapScionPairs6, pipelineMapScionRefused,
+		pipelineMapScionPairs6, pipelineMapScionRefused, pipelineMapScionServices,
 	}
 )
 
@@ -119,7 +119,7 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 	if err := inst.fillPorts(ports); err != nil {
 		return nil, err
 	}
-	if err := inst.fillLimits(); err != nil {
+	if err := inst.fillLimits(o.Unattended); err != nil {
 		return nil, err
 	}
 	if err := inst.openRoute(); err != nil {
@@ -165,6 +165,8 @@ func sizeMaps(spec *ebpf.CollectionSpec, m meta, ports []*net.Interface) {
 	size(pipelineMapScionIfaces, maxID+1)
 	size(pipelineMapScionLinks, len(m.Config.Links))
 	size(pipelineMapScionRefused, len(m.Config.Links))
+	size(pipelineMapScionServices, len(m.Config.Services))
+	size(pipelineMapLimitShares, (limitDomainLinks+len(m.Config.Links))*reasonCount)
 	size(pipelineMapScionTraffic, 1<<bits.Len(uint(max(m.maxCounterSlot(), minCounters-1))))
 }
 
@@ -184,6 +186,7 @@ func setConstants(spec *ebpf.CollectionSpec, m meta, o Options) error {
 		pipelineVarScionInternalPort:     wire16(internal.Port()),
 		pipelineVarScionInternalAddr:     addrWords(internal.Addr()),
 		pipelineVarScionInternalCounters: uint32(m.Counters[c.Links[0].Name]),
+		pipelineVarScionServicesOn:       len(c.Services) > 0,
 		pipelineVarScionPortFirst:        c.PortStart,
 		pipelineVarScionPortLast:         c.PortEnd,
 		pipelineVarTaiOffsetNs:           taiOffset(),

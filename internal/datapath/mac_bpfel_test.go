@@ -18,6 +18,7 @@ import (
 const (
 	macMapCounters              = "counters"
 	macMapHopCache              = "hop_cache"
+	macMapLimitShares           = "limit_shares"
 	macMapLimits                = "limits"
 	macMapPorts                 = "ports"
 	macMapScionHosts            = "scion_hosts"
@@ -27,6 +28,7 @@ const (
 	macMapScionPairs4           = "scion_pairs4"
 	macMapScionPairs6           = "scion_pairs6"
 	macMapScionRefused          = "scion_refused"
+	macMapScionServices         = "scion_services"
 	macMapScionTraffic          = "scion_traffic"
 	macMapScionWanted           = "scion_wanted"
 	macProgCompute              = "compute"
@@ -42,6 +44,7 @@ const (
 	macVarScionOn               = "scion_on"
 	macVarScionPortFirst        = "scion_port_first"
 	macVarScionPortLast         = "scion_port_last"
+	macVarScionServicesOn       = "scion_services_on"
 	macVarScionSkipMac          = "scion_skip_mac"
 	macVarScionUseFib           = "scion_use_fib"
 )
@@ -96,19 +99,21 @@ type macProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type macMapSpecs struct {
-	Counters     *ebpf.MapSpec `ebpf:"counters"`
-	HopCache     *ebpf.MapSpec `ebpf:"hop_cache"`
-	Limits       *ebpf.MapSpec `ebpf:"limits"`
-	Ports        *ebpf.MapSpec `ebpf:"ports"`
-	ScionHosts   *ebpf.MapSpec `ebpf:"scion_hosts"`
-	ScionIfaces  *ebpf.MapSpec `ebpf:"scion_ifaces"`
-	ScionKeys    *ebpf.MapSpec `ebpf:"scion_keys"`
-	ScionLinks   *ebpf.MapSpec `ebpf:"scion_links"`
-	ScionPairs4  *ebpf.MapSpec `ebpf:"scion_pairs4"`
-	ScionPairs6  *ebpf.MapSpec `ebpf:"scion_pairs6"`
-	ScionRefused *ebpf.MapSpec `ebpf:"scion_refused"`
-	ScionTraffic *ebpf.MapSpec `ebpf:"scion_traffic"`
-	ScionWanted  *ebpf.MapSpec `ebpf:"scion_wanted"`
+	Counters      *ebpf.MapSpec `ebpf:"counters"`
+	HopCache      *ebpf.MapSpec `ebpf:"hop_cache"`
+	LimitShares   *ebpf.MapSpec `ebpf:"limit_shares"`
+	Limits        *ebpf.MapSpec `ebpf:"limits"`
+	Ports         *ebpf.MapSpec `ebpf:"ports"`
+	ScionHosts    *ebpf.MapSpec `ebpf:"scion_hosts"`
+	ScionIfaces   *ebpf.MapSpec `ebpf:"scion_ifaces"`
+	ScionKeys     *ebpf.MapSpec `ebpf:"scion_keys"`
+	ScionLinks    *ebpf.MapSpec `ebpf:"scion_links"`
+	ScionPairs4   *ebpf.MapSpec `ebpf:"scion_pairs4"`
+	ScionPairs6   *ebpf.MapSpec `ebpf:"scion_pairs6"`
+	ScionRefused  *ebpf.MapSpec `ebpf:"scion_refused"`
+	ScionServices *ebpf.MapSpec `ebpf:"scion_services"`
+	ScionTraffic  *ebpf.MapSpec `ebpf:"scion_traffic"`
+	ScionWanted   *ebpf.MapSpec `ebpf:"scion_wanted"`
 }
 
 // macVariableSpecs contains global variables before they are loaded into the kernel.
@@ -126,6 +131,7 @@ type macVariableSpecs struct {
 	ScionOn               *ebpf.VariableSpec `ebpf:"scion_on"`
 	ScionPortFirst        *ebpf.VariableSpec `ebpf:"scion_port_first"`
 	ScionPortLast         *ebpf.VariableSpec `ebpf:"scion_port_last"`
+	ScionServicesOn       *ebpf.VariableSpec `ebpf:"scion_services_on"`
 	ScionSkipMac          *ebpf.VariableSpec `ebpf:"scion_skip_mac"`
 	ScionUseFib           *ebpf.VariableSpec `ebpf:"scion_use_fib"`
 }
@@ -150,25 +156,28 @@ func (o *macObjects) Close() error {
 //
 // It can be passed to loadMacObjects or ebpf.CollectionSpec.LoadAndAssign.
 type macMaps struct {
-	Counters     *ebpf.Map `ebpf:"counters"`
-	HopCache     *ebpf.Map `ebpf:"hop_cache"`
-	Limits       *ebpf.Map `ebpf:"limits"`
-	Ports        *ebpf.Map `ebpf:"ports"`
-	ScionHosts   *ebpf.Map `ebpf:"scion_hosts"`
-	ScionIfaces  *ebpf.Map `ebpf:"scion_ifaces"`
-	ScionKeys    *ebpf.Map `ebpf:"scion_keys"`
-	ScionLinks   *ebpf.Map `ebpf:"scion_links"`
-	ScionPairs4  *ebpf.Map `ebpf:"scion_pairs4"`
-	ScionPairs6  *ebpf.Map `ebpf:"scion_pairs6"`
-	ScionRefused *ebpf.Map `ebpf:"scion_refused"`
-	ScionTraffic *ebpf.Map `ebpf:"scion_traffic"`
-	ScionWanted  *ebpf.Map `ebpf:"scion_wanted"`
+	Counters      *ebpf.Map `ebpf:"counters"`
+	HopCache      *ebpf.Map `ebpf:"hop_cache"`
+	LimitShares   *ebpf.Map `ebpf:"limit_shares"`
+	Limits        *ebpf.Map `ebpf:"limits"`
+	Ports         *ebpf.Map `ebpf:"ports"`
+	ScionHosts    *ebpf.Map `ebpf:"scion_hosts"`
+	ScionIfaces   *ebpf.Map `ebpf:"scion_ifaces"`
+	ScionKeys     *ebpf.Map `ebpf:"scion_keys"`
+	ScionLinks    *ebpf.Map `ebpf:"scion_links"`
+	ScionPairs4   *ebpf.Map `ebpf:"scion_pairs4"`
+	ScionPairs6   *ebpf.Map `ebpf:"scion_pairs6"`
+	ScionRefused  *ebpf.Map `ebpf:"scion_refused"`
+	ScionServices *ebpf.Map `ebpf:"scion_services"`
+	ScionTraffic  *ebpf.Map `ebpf:"scion_traffic"`
+	ScionWanted   *ebpf.Map `ebpf:"scion_wanted"`
 }
 
 func (m *macMaps) Close() error {
 	return _MacClose(
 		m.Counters,
 		m.HopCache,
+		m.LimitShares,
 		m.Limits,
 		m.Ports,
 		m.ScionHosts,
@@ -178,6 +187,7 @@ func (m *macMaps) Close() error {
 		m.ScionPairs4,
 		m.ScionPairs6,
 		m.ScionRefused,
+		m.ScionServices,
 		m.ScionTraffic,
 		m.ScionWanted,
 	)
@@ -198,6 +208,7 @@ type macVariables struct {
 	ScionOn               *ebpf.Variable `ebpf:"scion_on"`
 	ScionPortFirst        *ebpf.Variable `ebpf:"scion_port_first"`
 	ScionPortLast         *ebpf.Variable `ebpf:"scion_port_last"`
+	ScionServicesOn       *ebpf.Variable `ebpf:"scion_services_on"`
 	ScionSkipMac          *ebpf.Variable `ebpf:"scion_skip_mac"`
 	ScionUseFib           *ebpf.Variable `ebpf:"scion_use_fib"`
 }

@@ -258,6 +258,8 @@ const (
 	pipelineReasonPUNT_ROUTE_NEIGHBOUR      pipelineReason = 43
 	pipelineReasonPUNT_ROUTE_SOURCE         pipelineReason = 44
 	pipelineReasonPUNT_BALANCE_HEADERS      pipelineReason = 45
+	pipelineReasonPUNT_SCION_HOST_UNKNOWN   pipelineReason = 46
+	pipelineReasonPUNT_SCION_HOST_KERNEL    pipelineReason = 47
 	pipelineReasonDROP_SCION_PATH           pipelineReason = 72
 	pipelineReasonDROP_SCION_TRANSIT_SRC    pipelineReason = 73
 	pipelineReasonDROP_SCION_SRC_SERVICE    pipelineReason = 74
@@ -386,6 +388,12 @@ type pipelineScionCounters struct {
 	Limited [9]uint64
 }
 
+type pipelineScionHost struct {
+	_    structs.HostLayout
+	Hop  pipelineNextHop
+	Used uint32
+}
+
 type pipelineScionIface struct {
 	_    structs.HostLayout
 	Link uint32
@@ -434,6 +442,7 @@ const (
 	pipelineMapCounters              = "counters"
 	pipelineMapHandedFrom            = "handed_from"
 	pipelineMapHopCache              = "hop_cache"
+	pipelineMapLimitShares           = "limit_shares"
 	pipelineMapLimits                = "limits"
 	pipelineMapPorts                 = "ports"
 	pipelineMapRouteBlocks4          = "route_blocks4"
@@ -455,6 +464,7 @@ const (
 	pipelineMapScionPlaces           = "scion_places"
 	pipelineMapScionRefused          = "scion_refused"
 	pipelineMapScionScratch          = "scion_scratch"
+	pipelineMapScionServices         = "scion_services"
 	pipelineMapScionTraffic          = "scion_traffic"
 	pipelineMapScionWanted           = "scion_wanted"
 	pipelineMapWorkerCpus            = "worker_cpus"
@@ -487,6 +497,7 @@ const (
 	pipelineVarScionOn               = "scion_on"
 	pipelineVarScionPortFirst        = "scion_port_first"
 	pipelineVarScionPortLast         = "scion_port_last"
+	pipelineVarScionServicesOn       = "scion_services_on"
 	pipelineVarScionSkipMac          = "scion_skip_mac"
 	pipelineVarScionUdpPorts         = "scion_udp_ports"
 	pipelineVarScionUseFib           = "scion_use_fib"
@@ -562,6 +573,7 @@ type pipelineMapSpecs struct {
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	HandedFrom       *ebpf.MapSpec `ebpf:"handed_from"`
 	HopCache         *ebpf.MapSpec `ebpf:"hop_cache"`
+	LimitShares      *ebpf.MapSpec `ebpf:"limit_shares"`
 	Limits           *ebpf.MapSpec `ebpf:"limits"`
 	Ports            *ebpf.MapSpec `ebpf:"ports"`
 	RouteBlocks4     *ebpf.MapSpec `ebpf:"route_blocks4"`
@@ -583,6 +595,7 @@ type pipelineMapSpecs struct {
 	ScionPlaces      *ebpf.MapSpec `ebpf:"scion_places"`
 	ScionRefused     *ebpf.MapSpec `ebpf:"scion_refused"`
 	ScionScratch     *ebpf.MapSpec `ebpf:"scion_scratch"`
+	ScionServices    *ebpf.MapSpec `ebpf:"scion_services"`
 	ScionTraffic     *ebpf.MapSpec `ebpf:"scion_traffic"`
 	ScionWanted      *ebpf.MapSpec `ebpf:"scion_wanted"`
 	WorkerCpus       *ebpf.MapSpec `ebpf:"worker_cpus"`
@@ -619,6 +632,7 @@ type pipelineVariableSpecs struct {
 	ScionOn               *ebpf.VariableSpec `ebpf:"scion_on"`
 	ScionPortFirst        *ebpf.VariableSpec `ebpf:"scion_port_first"`
 	ScionPortLast         *ebpf.VariableSpec `ebpf:"scion_port_last"`
+	ScionServicesOn       *ebpf.VariableSpec `ebpf:"scion_services_on"`
 	ScionSkipMac          *ebpf.VariableSpec `ebpf:"scion_skip_mac"`
 	ScionUdpPorts         *ebpf.VariableSpec `ebpf:"scion_udp_ports"`
 	ScionUseFib           *ebpf.VariableSpec `ebpf:"scion_use_fib"`
@@ -664,6 +678,7 @@ type pipelineMaps struct {
 	Counters         *ebpf.Map `ebpf:"counters"`
 	HandedFrom       *ebpf.Map `ebpf:"handed_from"`
 	HopCache         *ebpf.Map `ebpf:"hop_cache"`
+	LimitShares      *ebpf.Map `ebpf:"limit_shares"`
 	Limits           *ebpf.Map `ebpf:"limits"`
 	Ports            *ebpf.Map `ebpf:"ports"`
 	RouteBlocks4     *ebpf.Map `ebpf:"route_blocks4"`
@@ -685,6 +700,7 @@ type pipelineMaps struct {
 	ScionPlaces      *ebpf.Map `ebpf:"scion_places"`
 	ScionRefused     *ebpf.Map `ebpf:"scion_refused"`
 	ScionScratch     *ebpf.Map `ebpf:"scion_scratch"`
+	ScionServices    *ebpf.Map `ebpf:"scion_services"`
 	ScionTraffic     *ebpf.Map `ebpf:"scion_traffic"`
 	ScionWanted      *ebpf.Map `ebpf:"scion_wanted"`
 	WorkerCpus       *ebpf.Map `ebpf:"worker_cpus"`
@@ -709,6 +725,7 @@ func (m *pipelineMaps) Close() error {
 		m.Counters,
 		m.HandedFrom,
 		m.HopCache,
+		m.LimitShares,
 		m.Limits,
 		m.Ports,
 		m.RouteBlocks4,
@@ -730,6 +747,7 @@ func (m *pipelineMaps) Close() error {
 		m.ScionPlaces,
 		m.ScionRefused,
 		m.ScionScratch,
+		m.ScionServices,
 		m.ScionTraffic,
 		m.ScionWanted,
 		m.WorkerCpus,
@@ -767,6 +785,7 @@ type pipelineVariables struct {
 	ScionOn               *ebpf.Variable `ebpf:"scion_on"`
 	ScionPortFirst        *ebpf.Variable `ebpf:"scion_port_first"`
 	ScionPortLast         *ebpf.Variable `ebpf:"scion_port_last"`
+	ScionServicesOn       *ebpf.Variable `ebpf:"scion_services_on"`
 	ScionSkipMac          *ebpf.Variable `ebpf:"scion_skip_mac"`
 	ScionUdpPorts         *ebpf.Variable `ebpf:"scion_udp_ports"`
 	ScionUseFib           *ebpf.Variable `ebpf:"scion_use_fib"`

@@ -59,11 +59,15 @@ type Config struct {
 	Interfaces []Interface
 	// PortStart and PortEnd bound the dispatched ports, both included; PortStart > PortEnd means none.
 	PortStart, PortEnd uint16
+	// Services are the addresses of the AS's own services, above all of its control service. Their punts are
+	// limited apart from those of other hosts.
+	Services []netip.Addr `json:",omitempty"`
 }
 
 // NextHop is a resolved layer-2 destination.
 type NextHop struct {
-	// IfIndex is the egress device, 0 when the next hop is not resolved.
+	// IfIndex is the egress device, 0 when the next hop is not resolved; of an end host, when only the kernel
+	// has a way to it.
 	IfIndex        int
 	SrcMAC, DstMAC [6]byte
 	// MTU is the egress device's, in bytes of the IP packet.

@@ -4,7 +4,6 @@ package datapath
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -76,7 +75,7 @@ func (i *Instance) gateRefused(without int) error {
 		// by then.
 		limit := puntLimit(reason)
 		if !slices.Contains(loaded, slow) {
-			limit = pipelineLimit{Interval: math.MaxUint64 / 2, Due: math.MaxUint64} // never due
+			limit = pipelineLimit{Interval: limitNever, Due: limitNever}
 		}
 		if err := i.maps[pipelineMapLimits].Put(uint32(reason), limit); err != nil {
 			return fmt.Errorf("writing the limit of %s for %s: %w", i.Name(), Reasons()[reason].Name, err)

@@ -29,6 +29,7 @@ const (
 	sweepMapBalanceTraffic   = "balance_traffic"
 	sweepMapBalanceVips      = "balance_vips"
 	sweepMapCounters         = "counters"
+	sweepMapLimitShares      = "limit_shares"
 	sweepMapLimits           = "limits"
 	sweepMapPorts            = "ports"
 	sweepProgSweep           = "sweep"
@@ -104,6 +105,7 @@ type sweepMapSpecs struct {
 	BalanceTraffic   *ebpf.MapSpec `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.MapSpec `ebpf:"balance_vips"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
+	LimitShares      *ebpf.MapSpec `ebpf:"limit_shares"`
 	Limits           *ebpf.MapSpec `ebpf:"limits"`
 	Ports            *ebpf.MapSpec `ebpf:"ports"`
 }
@@ -155,6 +157,7 @@ type sweepMaps struct {
 	BalanceTraffic   *ebpf.Map `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.Map `ebpf:"balance_vips"`
 	Counters         *ebpf.Map `ebpf:"counters"`
+	LimitShares      *ebpf.Map `ebpf:"limit_shares"`
 	Limits           *ebpf.Map `ebpf:"limits"`
 	Ports            *ebpf.Map `ebpf:"ports"`
 }
@@ -174,6 +177,7 @@ func (m *sweepMaps) Close() error {
 		m.BalanceTraffic,
 		m.BalanceVips,
 		m.Counters,
+		m.LimitShares,
 		m.Limits,
 		m.Ports,
 	)

@@ -88,12 +88,7 @@ func (t Table) Use(h *netlink.Handle, key Key) error {
 	if entry.Managed {
 		return nil
 	}
-	use := &netlink.Neigh{
-		LinkIndex: key.IfIndex,
-		IP:        key.Addr.AsSlice(),
-		State:     unix.NUD_NONE,
-		Flags:     unix.NTF_USE,
-	}
+	use := useOf(key)
 	if !known {
 		err := h.NeighAdd(use)
 		if !errors.Is(err, unix.EEXIST) {
@@ -109,6 +104,25 @@ func (t Table) Use(h *netlink.Handle, key Key) error {
 		}
 	}
 	return going(h.NeighAppend(use))
+}
+
+// Begin is a cheaper Use for an entry that t lacks: if the kernel has it already, nothing is done, since what
+// becomes of it will be reported.
+func (t Table) Begin(h *netlink.Handle, key Key) error {
+	if err := h.NeighAdd(useOf(key)); !errors.Is(err, unix.EEXIST) {
+		return going(err)
+	}
+	return nil
+}
+
+// useOf is the request that stands for a packet being sent.
+func useOf(key Key) *netlink.Neigh {
+	return &netlink.Neigh{
+		LinkIndex: key.IfIndex,
+		IP:        key.Addr.AsSlice(),
+		State:     unix.NUD_NONE,
+		Flags:     unix.NTF_USE,
+	}
 }
 
 // read takes one entry over from the kernel's table.

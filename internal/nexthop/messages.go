@@ -154,7 +154,7 @@ func (r *Resolver) handleRoute(msg *syscall.NetlinkMessage) {
 	for t := range r.targets {
 		// The route may be that of a gateway which the target reaches by another family.
 		if prefix.Contains(t.addr.WithZone("")) || t.addr.Is4() != prefix.Addr().Is4() && t.route.viaOtherFamily {
-			r.dirty[t] = struct{}{}
+			r.mark(t)
 		}
 	}
 }

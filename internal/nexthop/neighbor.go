@@ -3,8 +3,12 @@
 package nexthop
 
 import (
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"culvert/internal/neigh"
 )
@@ -12,6 +16,7 @@ import (
 // neighborUse holds the targets that one neighbour leads to.
 type neighborUse struct {
 	targets map[*Target]struct{}
+	urgent  int // targets that are not of low priority
 	next    time.Time
 	pause   time.Duration
 }
@@ -26,20 +31,60 @@ func (r *Resolver) setRoute(t *Target, to route) {
 	}
 	if use := r.uses[old]; use != nil {
 		delete(use.targets, t)
+		if !t.low {
+			use.urgent--
+		}
 		if len(use.targets) == 0 {
 			delete(r.uses, old)
+			r.release(old, t.low)
 		}
 	}
 	if !to.via.Addr.IsValid() {
 		return
 	}
-	use := r.uses[to.via]
-	if use == nil {
+	use, known := r.uses[to.via]
+	if !known {
 		use = &neighborUse{targets: map[*Target]struct{}{}}
 		r.uses[to.via] = use
-		r.askFor(to.via, use, time.Now())
 	}
 	use.targets[t] = struct{}{}
+	if !t.low {
+		use.urgent++
+	}
+	if !known {
+		r.askFor(to.via, use, time.Now())
+	}
+}
+
+// release takes a neighbour that has not answered out of the kernel's table, where strangers could fill the room
+// that others need. Neighbours of our own choice stay, and so do those that somebody else manages.
+func (r *Resolver) release(key neigh.Key, low bool) {
+	n, known := r.neighbors[key]
+	if !low || known && (n.Managed || n.Usable()) {
+		return
+	}
+	err := r.handle.NeighDel(&netlink.Neigh{LinkIndex: key.IfIndex, IP: key.Addr.AsSlice()})
+	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
+		r.onError(fmt.Errorf("taking neighbour %s, which does not answer, out of the table: %w", key.Addr, err))
+	}
+}
+
+// askDue asks for the neighbours whose time has come, those of low priority last and not all at once.
+func (r *Resolver) askDue(now time.Time) {
+	low := 0
+	for _, urgent := range []bool{true, false} {
+		for key, use := range r.uses {
+			if use.urgent > 0 != urgent || !now.After(use.next) {
+				continue
+			}
+			if !urgent {
+				if low++; low > lowAsks {
+					return
+				}
+			}
+			r.askFor(key, use, now)
+		}
+	}
 }
 
 // neighborChanged takes in a new state of a neighbour in use.
@@ -66,7 +111,11 @@ func (r *Resolver) askFor(key neigh.Key, use *neighborUse, now time.Time) {
 	if dev, ok := r.devices[key.IfIndex]; !ok || !dev.usable {
 		return
 	}
-	if err := r.neighbors.Use(r.handle, key); err != nil {
+	ask := r.neighbors.Use
+	if _, known := r.neighbors[key]; !known && use.urgent == 0 {
+		ask = r.neighbors.Begin
+	}
+	if err := ask(r.handle, key); err != nil {
 		r.onError(fmt.Errorf("asking for neighbour %s: %w", key.Addr, err))
 	}
 }

@@ -40,6 +40,9 @@ type NextHop struct {
 	LinearOnly bool
 	// Source is the address that the kernel would send from, invalid if it has none. See Options.Source.
 	Source netip.Addr
+	// Kernel says of a next hop that is not resolved that the kernel has a way all the same: to this host, or by a
+	// device that takes no frames from others. See Options.Kernel.
+	Kernel bool
 }
 
 // Resolved tells whether packets can be sent.
@@ -48,8 +51,14 @@ func (n NextHop) Resolved() bool { return n.IfIndex != 0 }
 const (
 	// defaultBuffer holds the notifications of a routing daemon that installs a full table.
 	defaultBuffer = 16 << 20
-	// evaluateBatch bounds how many routes are looked up before new messages are read.
+	// evaluateBatch bounds how many routes are looked up before new messages are read, lowBatch those of low priority
+	// among them.
 	evaluateBatch = 128
+	lowBatch      = 32
+	// messageBatch bounds how many messages are read before routes are looked up.
+	messageBatch = 64
+	// lowAsks bounds how many neighbours of low priority are asked for at a time.
+	lowAsks = 1024
 	// refreshAfter is when a route is looked up again though nothing was reported. It picks up
 	// path MTUs, which the kernel learns without telling.
 	refreshAfter = 30 * time.Second
@@ -67,6 +76,8 @@ type Options struct {
 	VLAN bool
 	// Source has NextHop.Source filled in, and changes of it reported.
 	Source bool
+	// Kernel has NextHop.Kernel filled in.
+	Kernel bool
 }
 
 // Resolver keeps the next hops of its targets current. All its work happens on one goroutine,
@@ -78,6 +89,7 @@ type Resolver struct {
 	onError  func(error)
 	vlan     bool
 	source   bool
+	kernel   bool
 	messages chan message
 	stopped  chan struct{}
 	resyncs  atomic.Uint64
@@ -87,11 +99,13 @@ type Resolver struct {
 	wake     chan struct{}
 
 	// What follows belongs to the goroutine of run.
-	devices    map[int]device
-	neighbors  neigh.Table
-	targets    map[*Target]struct{}
-	uses       map[neigh.Key]*neighborUse
-	dirty      map[*Target]struct{}
+	devices   map[int]device
+	neighbors neigh.Table
+	targets   map[*Target]struct{}
+	uses      map[neigh.Key]*neighborUse
+	// dirty holds targets whose route is to be looked up, dirtyLow those of low priority.
+	dirty, dirtyLow map[*Target]struct{}
+
 	lastResync time.Time
 	// abilities holds what is known of the devices that were asked about.
 	abilities map[int]ability
@@ -101,6 +115,7 @@ type Resolver struct {
 type Target struct {
 	resolver   *Resolver
 	addr, from netip.Addr
+	low        bool
 	report     func(NextHop)
 	devices    *devices // of a target whose next hop nobody asks for
 	route      route
@@ -128,12 +143,14 @@ func New(ctx context.Context, o Options) (*Resolver, error) {
 		onError:   o.OnError,
 		vlan:      o.VLAN,
 		source:    o.Source,
+		kernel:    o.Kernel,
 		messages:  make(chan message, 64),
 		stopped:   make(chan struct{}),
 		wake:      make(chan struct{}, 1),
 		targets:   map[*Target]struct{}{},
 		uses:      map[neigh.Key]*neighborUse{},
 		dirty:     map[*Target]struct{}{},
+		dirtyLow:  map[*Target]struct{}{},
 		abilities: map[int]ability{},
 	}
 	// Without the family there is nothing to learn, and every device counts as able.
@@ -166,12 +183,30 @@ func (r *Resolver) Wait() { <-r.stopped }
 // neighbour is still being asked for the first time nothing is reported. Report must not block;
 // it may call Track and Stop. After Stop it may be called once more.
 func (r *Resolver) Track(addr, from netip.Addr, report func(NextHop)) *Target {
-	t := &Target{resolver: r, addr: addr.Unmap(), from: from.Unmap(), report: report}
+	return r.track(&Target{resolver: r, addr: addr.Unmap(), from: from.Unmap(), report: report})
+}
+
+// TrackLow is Track for addresses that strangers choose, any number of them. Those of Track come first in
+// everything, and when an address is stopped that nobody has answered for, it leaves the kernel's neighbour table.
+func (r *Resolver) TrackLow(addr, from netip.Addr, report func(NextHop)) *Target {
+	return r.track(&Target{resolver: r, addr: addr.Unmap(), from: from.Unmap(), low: true, report: report})
+}
+
+func (r *Resolver) track(t *Target) *Target {
 	r.do(func() {
 		r.targets[t] = struct{}{}
-		r.dirty[t] = struct{}{}
+		r.mark(t)
 	})
 	return t
+}
+
+// mark has a target's route looked up soon.
+func (r *Resolver) mark(t *Target) {
+	if t.low {
+		r.dirtyLow[t] = struct{}{}
+	} else {
+		r.dirty[t] = struct{}{}
+	}
 }
 
 // Stop ends the following of the target.
@@ -180,6 +215,7 @@ func (t *Target) Stop() {
 		t.resolver.setRoute(t, route{})
 		delete(t.resolver.targets, t)
 		delete(t.resolver.dirty, t)
+		delete(t.resolver.dirtyLow, t)
 	})
 }
 
@@ -211,17 +247,24 @@ func (r *Resolver) run(ctx context.Context) {
 	defer ticker.Stop()
 	ready := make(chan struct{})
 	close(ready)
+	read := 0
 	for {
 		r.runCommands()
 		var more <-chan struct{}
-		if len(r.dirty) > 0 {
+		if len(r.dirty)+len(r.dirtyLow) > 0 {
 			more = ready
+			// Messages never end while strangers have new neighbours asked for.
+			if read >= messageBatch {
+				r.evaluateSome()
+				read = 0
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case m := <-r.messages:
 			r.handleMessage(m)
+			read++
 			continue
 		case <-r.wake:
 			continue
@@ -234,26 +277,35 @@ func (r *Resolver) run(ctx context.Context) {
 		select {
 		case m := <-r.messages:
 			r.handleMessage(m)
+			read++
 		default:
 			r.evaluateSome()
+			read = 0
 		}
 	}
 }
 
 func (r *Resolver) evaluateSome() {
-	n := 0
-	for t := range r.dirty {
-		if n++; n > evaluateBatch {
-			return
+	n := r.evaluateOf(r.dirty, evaluateBatch)
+	r.evaluateOf(r.dirtyLow, min(lowBatch, evaluateBatch-n))
+}
+
+// evaluateOf evaluates targets of a set, at most so many, and takes them out of it.
+func (r *Resolver) evaluateOf(set map[*Target]struct{}, most int) (n int) {
+	for t := range set {
+		if n == most {
+			break
 		}
-		delete(r.dirty, t)
+		n++
+		delete(set, t)
 		r.evaluate(t)
 	}
+	return n
 }
 
 func (r *Resolver) markAll() {
 	for t := range r.targets {
-		r.dirty[t] = struct{}{}
+		r.mark(t)
 	}
 }
 
@@ -287,22 +339,23 @@ func (r *Resolver) update(t *Target) {
 
 func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 	if !rt.via.Addr.IsValid() {
-		return NextHop{}, false
+		return NextHop{Kernel: r.kernel && rt.kernel}, false
 	}
 	dev, ok := r.devices[rt.via.IfIndex]
 	if !ok || !dev.usable {
-		return NextHop{}, false
+		return NextHop{Kernel: r.kernel && dev.ready}, false
 	}
 	port, vlan, ok := r.portOf(rt.via.IfIndex)
-	if !ok || r.ability(port).deaf {
+	ok = ok && !r.ability(port).deaf
+	if !ok && !r.kernel {
 		return NextHop{}, false
 	}
-	n, ok := r.neighbors[rt.via]
-	if !ok || n.State&unix.NUD_INCOMPLETE != 0 || n.State == unix.NUD_NONE {
+	n, known := r.neighbors[rt.via]
+	if !known || n.State&unix.NUD_INCOMPLETE != 0 || n.State == unix.NUD_NONE {
 		return NextHop{}, true
 	}
-	if !n.Usable() {
-		return NextHop{}, false
+	if !n.Usable() || !ok {
+		return NextHop{Kernel: n.Usable()}, false
 	}
 	mtu := dev.mtu
 	if rt.mtu > 0 {
@@ -318,15 +371,11 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 
 // tick looks after neighbours and renews old findings.
 func (r *Resolver) tick(now time.Time) {
-	for key, use := range r.uses {
-		if now.After(use.next) {
-			r.askFor(key, use, now)
-		}
-	}
+	r.askDue(now)
 	r.askDevices()
 	for t := range r.targets {
 		if now.Sub(t.evaluated) > refreshAfter {
-			r.dirty[t] = struct{}{}
+			r.mark(t)
 		}
 	}
 }

@@ -21,6 +21,8 @@ type route struct {
 	mtu int
 	// viaOtherFamily marks an IPv4 route with an IPv6 gateway.
 	viaOtherFamily bool
+	// kernel marks a way that only the kernel can take: to this host, or into a tunnel.
+	kernel bool
 	// source is the local address of packets, invalid if there is none.
 	source netip.Addr
 }
@@ -31,6 +33,7 @@ type device struct {
 	mac    [6]byte
 	mtu    int
 	usable bool // Ethernet with neighbours, up and with carrier
+	ready  bool // of whatever kind, up and with carrier
 	// master is the bridge, bond or VRF that it belongs to.
 	master int
 	kind   string // as netlink names it: vlan, vrf ...
@@ -44,8 +47,8 @@ func deviceOf(l netlink.Link) device {
 	d := device{name: a.Name, mtu: a.MTU, master: a.MasterIndex, kind: l.Type()}
 	d.parent, d.vlan = netdev.VLANOf(l)
 	const ready = unix.IFF_UP | unix.IFF_RUNNING
-	d.usable = a.EncapType == "ether" && len(a.HardwareAddr) == 6 &&
-		a.RawFlags&ready == ready && a.RawFlags&unix.IFF_NOARP == 0
+	d.ready = a.RawFlags&ready == ready
+	d.usable = d.ready && a.EncapType == "ether" && len(a.HardwareAddr) == 6 && a.RawFlags&unix.IFF_NOARP == 0
 	copy(d.mac[:], a.HardwareAddr)
 	return d
 }
@@ -89,7 +92,7 @@ func (r *Resolver) lookup(addr, from netip.Addr) (route, error) {
 
 func routeOf(got *netlink.Route, addr, from netip.Addr) route {
 	if got.Type != unix.RTN_UNICAST || got.Encap != nil || got.LinkIndex == 0 {
-		return route{}
+		return route{kernel: got.Type == unix.RTN_LOCAL || got.Type == unix.RTN_UNICAST}
 	}
 	rt := route{via: neigh.Key{IfIndex: got.LinkIndex, Addr: addr.WithZone("")}, mtu: got.MTU, source: from}
 	if !from.IsValid() || from.IsUnspecified() {

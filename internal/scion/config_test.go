@@ -46,6 +46,7 @@ func TestLoad(t *testing.T) {
 			name: "IPv4, siblings, peering, all sizes of interface ID", as: "v4", id: "br1",
 			want: datapath.Config{
 				LocalIA: ia("1-ff00:0:110"), PortStart: 31000, PortEnd: 32767,
+				Services: []netip.Addr{netip.MustParseAddr("10.0.0.10")},
 				Links: []datapath.Link{
 					{Name: "internal", Local: ap("10.0.0.1:30042")},
 					{Name: "1", Scope: datapath.ScopeExternal, IfID: 1, NeighborIA: ia("1-ff00:0:111"),
@@ -75,6 +76,7 @@ func TestLoad(t *testing.T) {
 			more: "[router]\ndispatched_port_start = 40000\ndispatched_port_end = 40100\n[router.bfd]\ndisable = true",
 			want: datapath.Config{
 				LocalIA: ia("1-ff00:0:110"), PortStart: 40000, PortEnd: 40100,
+				Services: []netip.Addr{netip.MustParseAddr("10.0.0.10")},
 				Links: []datapath.Link{
 					{Name: "internal", Local: ap("10.0.0.3:30042")},
 					{Name: "sibling->10.0.0.1:30042", Scope: datapath.ScopeSibling,

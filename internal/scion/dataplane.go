@@ -32,8 +32,9 @@ type DataPlane interface {
 	SetLinkNextHop(link int, nh datapath.NextHop) error
 	// SetLinkAccept says by which interfaces datagrams of a link are taken.
 	SetLinkAccept(link int, a datapath.Accept) error
-	// Hosts lists the end hosts that have a next hop.
-	Hosts() ([]netip.Addr, error)
+	// Hosts lists the end hosts that the fast path knows, and when it last sent to each (datapath.HostUsed).
+	Hosts() (used map[netip.Addr]uint32, err error)
+	// SetHost says where an end host is; the zero value says that only the kernel has a way to it.
 	SetHost(addr netip.Addr, nh datapath.NextHop) error
 	// DeleteHost is no error when there is no such host.
 	DeleteHost(addr netip.Addr) error

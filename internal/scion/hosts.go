@@ -3,20 +3,34 @@
 package scion
 
 import (
+	"cmp"
 	"container/list"
+	"math"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
-
-	"github.com/scionproto/scion/pkg/log"
 
 	"culvert/internal/datapath"
 	"culvert/internal/nexthop"
 )
 
+// Anybody who can send to the AS names end hosts to the fast path, as many as he likes. So hosts that answer stay while
+// they are in use, and those that do not are few, make room for each other, and are not asked for again and again.
 const (
-	// maxHosts bounds the end hosts being followed; the least recently wanted makes room.
+	// maxHosts bounds the end hosts being followed; the least recently used make room.
 	maxHosts = 65536
+	// roomShare is the part of them that makes room at a time: looking for the least recently used is work.
+	roomShare = 16
+	// roomPeriod is how often that is done at most.
+	roomPeriod = time.Second
+	// hostBusy is how long ago a host may have been sent to that makes no room.
+	hostBusy = 10 * time.Second
+	// maxUnresolved bounds the hosts being asked for at a time. Each has an entry in the kernel's neighbour table,
+	// which by default begins to throw out entries at 512 (gc_thresh2), those of links among them.
+	maxUnresolved = 256
+	// askTime is what a host has to answer in before another one may take its place.
+	askTime = 100 * time.Millisecond
 	// unresolvedIdle is when a host that cannot be resolved is dropped, counted from when it was
 	// last wanted. The fast path asks again with the next packet to it.
 	unresolvedIdle = 30 * time.Second
@@ -27,6 +41,7 @@ const (
 // tracker is the part of nexthop.Resolver that hosts use.
 type tracker interface {
 	Track(addr, from netip.Addr, report func(nexthop.NextHop)) (stop func())
+	TrackLow(addr, from netip.Addr, report func(nexthop.NextHop)) (stop func())
 }
 
 // resolverTracker adapts a Resolver.
@@ -36,8 +51,13 @@ func (r resolverTracker) Track(addr, from netip.Addr, report func(nexthop.NextHo
 	return r.Resolver.Track(addr, from, report).Stop
 }
 
+func (r resolverTracker) TrackLow(addr, from netip.Addr, report func(nexthop.NextHop)) func() {
+	return r.Resolver.TrackLow(addr, from, report).Stop
+}
+
 // hostMap is the part of a DataPlane that hosts use.
 type hostMap interface {
+	Hosts() (used map[netip.Addr]uint32, err error)
 	SetHost(addr netip.Addr, nh datapath.NextHop) error
 	DeleteHost(addr netip.Addr) error
 }
@@ -50,91 +70,196 @@ type hostTable struct {
 	limit   int
 	// usable tells whether the fast path can send through a device.
 	usable func(ifIndex int) bool
+	errors sparing
 
 	mu    sync.Mutex
-	hosts map[netip.Addr]*list.Element
-	// recent holds *host, the most recently wanted first.
-	recent *list.List
+	hosts map[netip.Addr]*host
+	// unresolved holds *host that the fast path does not have, the one asked for longest first.
+	unresolved *list.List
+	backOff    backOff
+	// roomMade is when room was last looked for.
+	roomMade time.Time
 }
 
 type host struct {
-	addr     netip.Addr
-	wanted   time.Time
-	resolved bool
-	stop     func()
+	addr netip.Addr
+	// wanted is when the fast path last asked for it, asked when its neighbour was first asked.
+	wanted, asked time.Time
+	// place is that in the list of unresolved hosts, nil for a host that the fast path has.
+	place *list.Element
+	stop  func()
 }
 
 func newHostTable(from netip.Addr, t tracker, plane hostMap, usable func(int) bool) *hostTable {
 	return &hostTable{
-		from:    from,
-		tracker: t,
-		plane:   plane,
-		limit:   maxHosts,
-		usable:  usable,
-		hosts:   map[netip.Addr]*list.Element{},
-		recent:  list.New(),
+		from:       from,
+		tracker:    t,
+		plane:      plane,
+		limit:      maxHosts,
+		usable:     usable,
+		hosts:      map[netip.Addr]*host{},
+		unresolved: list.New(),
+		backOff:    newBackOff(),
 	}
 }
 
 // want starts or renews the following of a host. Hosts of the other IP version are left to the
 // slow path, whose internal socket cannot send to them either.
-func (t *hostTable) want(addr netip.Addr, now time.Time) { t.follow(addr, now, false) }
-
-// adopt follows a host whose next hop the fast path has from an earlier process.
-func (t *hostTable) adopt(addr netip.Addr, now time.Time) { t.follow(addr, now, true) }
-
-func (t *hostTable) follow(addr netip.Addr, now time.Time, resolved bool) {
+func (t *hostTable) want(addr netip.Addr, now time.Time) {
 	addr = addr.Unmap()
 	if addr.Is4() != t.from.Is4() {
 		return
 	}
+	t.makeRoom(now)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := t.hosts[addr]; e != nil {
-		e.Value.(*host).wanted = now
-		t.recent.MoveToFront(e)
+	if h := t.hosts[addr]; h != nil {
+		h.wanted = now
 		return
 	}
-	if t.recent.Len() >= t.limit {
-		t.drop(t.recent.Back())
+	if len(t.hosts) >= t.limit || !t.backOff.over(addr, now) || !t.roomToAsk(now) {
+		return
 	}
-	h := &host{addr: addr, wanted: now, resolved: resolved}
-	t.hosts[addr] = t.recent.PushFront(h)
-	h.stop = t.tracker.Track(addr, t.from, func(nh nexthop.NextHop) { t.found(h, nh) })
+	h := &host{addr: addr, wanted: now, asked: now}
+	h.place = t.unresolved.PushBack(h)
+	t.follow(h)
+}
+
+// adopt follows a host that the fast path has from an earlier process.
+func (t *hostTable) adopt(addr netip.Addr, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.follow(&host{addr: addr.Unmap(), wanted: now})
+}
+
+// follow has a host's next hop reported; the caller holds the lock.
+func (t *hostTable) follow(h *host) {
+	t.hosts[h.addr] = h
+	h.stop = t.tracker.TrackLow(h.addr, t.from, func(nh nexthop.NextHop) { t.found(h, nh) })
+}
+
+// roomToAsk tells whether one more host may be asked for. The caller holds the lock.
+func (t *hostTable) roomToAsk(now time.Time) bool {
+	if t.unresolved.Len() < maxUnresolved {
+		return true
+	}
+	oldest := t.unresolved.Front().Value.(*host)
+	if now.Sub(oldest.asked) < askTime {
+		return false
+	}
+	t.giveUp(oldest, now)
+	return true
+}
+
+// giveUp drops a host that does not answer, in favour of others. The caller holds the lock.
+func (t *hostTable) giveUp(h *host, now time.Time) {
+	t.backOff.add(h.addr, now)
+	t.drop(h)
 }
 
 // found passes a finding on to the fast path.
 func (t *hostTable) found(h *host, nh nexthop.NextHop) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.hosts[h.addr]
-	if e == nil || e.Value.(*host) != h {
+	if t.hosts[h.addr] != h {
 		return
 	}
-	var err error
-	if nh.Resolved() && t.usable(nh.IfIndex) {
-		h.resolved = true
-		err = t.plane.SetHost(h.addr, NextHop(nh))
-	} else if h.resolved {
-		h.resolved = false
-		err = t.plane.DeleteHost(h.addr)
+	if !nh.Resolved() && !nh.Kernel {
+		t.lost(h, time.Now())
+		return
 	}
-	if err != nil {
-		log.Error("Fast path did not take a host", "host", h.addr, "err", err)
+	hop := NextHop(nh)
+	if !t.usable(nh.IfIndex) {
+		hop = datapath.NextHop{} // the kernel's
+	}
+	if h.place != nil {
+		t.unresolved.Remove(h.place)
+		h.place = nil
+		t.backOff.forget(h.addr)
+	}
+	if err := t.plane.SetHost(h.addr, hop); err != nil {
+		t.errors.log("Fast path did not take a host", "host", h.addr, "err", err)
 	}
 }
 
-// drop forgets a host; the caller holds the lock.
-func (t *hostTable) drop(e *list.Element) {
-	h := t.recent.Remove(e).(*host)
-	delete(t.hosts, h.addr)
-	h.stop()
-	if !h.resolved {
+// lost takes a host away from the fast path that has no next hop now. The caller holds the lock.
+func (t *hostTable) lost(h *host, now time.Time) {
+	if h.place != nil {
 		return
 	}
-	if err := t.plane.DeleteHost(h.addr); err != nil {
-		log.Error("Fast path did not forget a host", "host", h.addr, "err", err)
+	t.forget(h)
+	h.asked = now
+	h.place = t.unresolved.PushBack(h)
+	if t.unresolved.Len() > maxUnresolved {
+		t.giveUp(t.unresolved.Front().Value.(*host), now)
 	}
+}
+
+// drop ends the following of a host; the caller holds the lock.
+func (t *hostTable) drop(h *host) {
+	delete(t.hosts, h.addr)
+	h.stop()
+	if h.place != nil {
+		t.unresolved.Remove(h.place)
+		return
+	}
+	t.forget(h)
+}
+
+func (t *hostTable) forget(h *host) {
+	if err := t.plane.DeleteHost(h.addr); err != nil {
+		t.errors.log("Fast path did not forget a host", "host", h.addr, "err", err)
+	}
+}
+
+// makeRoom drops the hosts that were used least recently when there are too many. The lock is not held while
+// the fast path is asked for them all: findings about links must not wait for that.
+func (t *hostTable) makeRoom(now time.Time) {
+	t.mu.Lock()
+	full := len(t.hosts) >= t.limit && now.Sub(t.roomMade) >= roomPeriod
+	if full {
+		t.roomMade = now
+	}
+	t.mu.Unlock()
+	if !full {
+		return
+	}
+	used, err := t.plane.Hosts()
+	if err != nil {
+		t.errors.log("Hosts that are not in use cannot be found", "err", err)
+		return
+	}
+	idle := idleHosts(used, datapath.HostUsed(now), datapath.HostUsed(now.Add(-hostBusy)))
+	if len(idle) == 0 {
+		t.errors.log("Every end host that the fast path has room for is in use: others take the slow path", "hosts", len(used))
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, addr := range idle[:min(len(idle), max(t.limit/roomShare, 1))] {
+		if h := t.hosts[addr]; h != nil && h.place == nil {
+			t.drop(h)
+		}
+	}
+}
+
+// idleHosts returns the hosts that have not been used since, the one used least recently first. A time in
+// the future was written before the clock went back: nobody has used that host since.
+func idleHosts(used map[netip.Addr]uint32, now, since uint32) []netip.Addr {
+	age := func(a netip.Addr) uint32 {
+		if used[a] > now+1 {
+			return math.MaxUint32
+		}
+		return now + 1 - used[a]
+	}
+	var idle []netip.Addr
+	for a := range used {
+		if age(a) > now+1-since {
+			idle = append(idle, a)
+		}
+	}
+	slices.SortFunc(idle, func(a, b netip.Addr) int { return cmp.Compare(age(b), age(a)) })
+	return idle
 }
 
 // sweep drops hosts that cannot be resolved and are no longer wanted. The others stay: dropping
@@ -142,14 +267,12 @@ func (t *hostTable) drop(e *list.Element) {
 func (t *hostTable) sweep(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for e := t.recent.Back(); e != nil; {
-		h, next := e.Value.(*host), e.Prev()
-		if now.Sub(h.wanted) <= unresolvedIdle {
-			return
+	t.backOff.expire(now)
+	for e := t.unresolved.Front(); e != nil; {
+		h := e.Value.(*host)
+		e = e.Next()
+		if now.Sub(h.wanted) > unresolvedIdle {
+			t.drop(h)
 		}
-		if !h.resolved {
-			t.drop(e)
-		}
-		e = next
 	}
 }

@@ -5,6 +5,7 @@ package scion
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,22 +21,54 @@ type fakeTracker struct {
 
 func (f *fakeTracker) Track(addr, _ netip.Addr, report func(nexthop.NextHop)) func() {
 	f.reports[addr] = report
+	delete(f.stopped, addr)
 	return func() { f.stopped[addr] = true }
+}
+
+func (f *fakeTracker) TrackLow(addr, from netip.Addr, report func(nexthop.NextHop)) func() {
+	return f.Track(addr, from, report)
 }
 
 // fakeHosts is the fast path's table of hosts.
 type fakeHosts map[netip.Addr]datapath.NextHop
 
-func (f fakeHosts) SetHost(addr netip.Addr, nh datapath.NextHop) error { f[addr] = nh; return nil }
+// fakePlane is the fast path. Tests say when it has used its hosts.
+type fakePlane struct {
+	fakeHosts
+	used map[netip.Addr]time.Time
+	// listed counts how often all hosts were asked for.
+	listed int
+}
 
-func (f fakeHosts) DeleteHost(addr netip.Addr) error { delete(f, addr); return nil }
+func (f *fakePlane) Hosts() (map[netip.Addr]uint32, error) {
+	f.listed++
+	used := make(map[netip.Addr]uint32)
+	for addr := range f.fakeHosts {
+		used[addr] = datapath.HostUsed(f.used[addr])
+	}
+	return used, nil
+}
+
+func (f *fakePlane) SetHost(addr netip.Addr, nh datapath.NextHop) error {
+	f.fakeHosts[addr] = nh
+	return nil
+}
+
+func (f *fakePlane) DeleteHost(addr netip.Addr) error { delete(f.fakeHosts, addr); return nil }
 
 func hostAt(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", n)) }
 
 func newFakeTable() (*hostTable, *fakeTracker, fakeHosts) {
 	tracker := &fakeTracker{reports: map[netip.Addr]func(nexthop.NextHop){}, stopped: map[netip.Addr]bool{}}
-	plane := fakeHosts{}
-	return newHostTable(hostAt(1), tracker, plane, func(index int) bool { return index == 7 }), tracker, plane
+	plane := &fakePlane{fakeHosts: fakeHosts{}, used: map[netip.Addr]time.Time{}}
+	return newHostTable(hostAt(1), tracker, plane, func(index int) bool { return index == 7 }), tracker, plane.fakeHosts
+}
+
+// use has the fast path send to hosts.
+func use(table *hostTable, now time.Time, hosts ...netip.Addr) {
+	for _, addr := range hosts {
+		table.plane.(*fakePlane).used[addr] = now
+	}
 }
 
 func TestHostFollowed(t *testing.T) {
@@ -51,9 +84,15 @@ func TestHostFollowed(t *testing.T) {
 	if want := (datapath.NextHop{IfIndex: 7, SrcMAC: [6]byte{3}, DstMAC: [6]byte{2}, MTU: 1500, LinearOnly: true}); plane[hostAt(2)] != want {
 		t.Errorf("fast path has %+v, want %+v", plane[hostAt(2)], want)
 	}
-	// The route moves to a device without fast path.
+	// The route moves to a device without fast path, then to this host, then away.
 	nh.IfIndex = 8
-	tracker.reports[hostAt(2)](nh)
+	for _, kernels := range []nexthop.NextHop{nh, {Kernel: true}} {
+		tracker.reports[hostAt(2)](kernels)
+		if hop, there := plane[hostAt(2)]; !there || hop != (datapath.NextHop{}) {
+			t.Errorf("%+v: fast path has %v, want a host that the kernel reaches", kernels, plane)
+		}
+	}
+	tracker.reports[hostAt(2)](nexthop.NextHop{})
 	if len(plane) != 0 {
 		t.Errorf("fast path has %v, want nothing", plane)
 	}
@@ -61,24 +100,57 @@ func TestHostFollowed(t *testing.T) {
 
 func TestHostsBounded(t *testing.T) {
 	table, tracker, plane := newFakeTable()
-	table.limit = 2
+	table.limit = 3
 	now := time.Now()
-	for n := 2; n <= 3; n++ {
+	for n := 2; n <= 4; n++ {
 		table.want(hostAt(n), now)
 		tracker.reports[hostAt(n)](nexthop.NextHop{IfIndex: 7})
 	}
-	table.want(hostAt(2), now)
-	table.want(hostAt(4), now)
-	if _, there := plane[hostAt(3)]; there || !tracker.stopped[hostAt(3)] {
-		t.Error("the host wanted least recently did not make room")
+	use(table, now, hostAt(2), hostAt(3), hostAt(4))
+	// All of them are in use: the newcomer waits.
+	table.want(hostAt(5), now)
+	if len(plane) != 3 || len(table.hosts) != 3 {
+		t.Errorf("%d hosts in the fast path, %d followed, want the three in use", len(plane), len(table.hosts))
 	}
-	if _, there := plane[hostAt(2)]; !there {
-		t.Error("a host wanted since has made room")
+	// The one that was asked for last is the one not used since.
+	now = now.Add(hostBusy + 5*time.Second)
+	use(table, now, hostAt(2), hostAt(3))
+	table.want(hostAt(5), now)
+	tracker.reports[hostAt(5)](nexthop.NextHop{IfIndex: 7})
+	if _, there := plane[hostAt(4)]; there || !tracker.stopped[hostAt(4)] {
+		t.Error("the host used least recently did not make room")
+	}
+	for _, n := range []int{2, 3, 5} {
+		if _, there := plane[hostAt(n)]; !there {
+			t.Errorf("host %d is gone, though in use or new", n)
+		}
 	}
 	// A finding that was under way must not bring the dropped host back.
-	tracker.reports[hostAt(3)](nexthop.NextHop{IfIndex: 7})
-	if _, there := plane[hostAt(3)]; there {
+	tracker.reports[hostAt(4)](nexthop.NextHop{IfIndex: 7})
+	if _, there := plane[hostAt(4)]; there {
 		t.Error("a dropped host came back")
+	}
+	// Looking for room is work, and not done for each packet.
+	plane2 := table.plane.(*fakePlane)
+	before := plane2.listed
+	for n := 6; n < 100; n++ {
+		table.want(hostAt(n), now)
+	}
+	if plane2.listed != before {
+		t.Errorf("all hosts were listed %d times more within a second", plane2.listed-before)
+	}
+}
+
+// The clock goes back an hour: hosts used since then go on being in use, the others are old.
+func TestIdleHostsAfterAStepOfTheClock(t *testing.T) {
+	now := time.Now()
+	at := func(d time.Duration) uint32 { return datapath.HostUsed(now.Add(d)) }
+	used := map[netip.Addr]uint32{
+		hostAt(2): at(0), hostAt(3): at(time.Hour), hostAt(4): at(-time.Minute), hostAt(5): at(-2 * time.Minute),
+	}
+	idle := idleHosts(used, at(0), at(-hostBusy))
+	if want := []netip.Addr{hostAt(3), hostAt(5), hostAt(4)}; !slices.Equal(idle, want) {
+		t.Errorf("idle hosts %v, want %v", idle, want)
 	}
 }
 

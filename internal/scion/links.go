@@ -35,6 +35,7 @@ func (r *Router) fillDatapath() error {
 	topo, br := r.Control.Topo, r.Control.BR
 	r.Datapath = datapath.Config{LocalIA: uint64(topo.IA())}
 	r.Datapath.PortStart, r.Datapath.PortEnd = r.dispatchedPorts()
+	r.Datapath.Services = serviceAddresses(topo.Writable())
 	r.addLink(datapath.Link{Name: "internal", Scope: datapath.ScopeInternal, Local: unmap(br.InternalAddr)},
 		false, "border_routers."+br.Name+".internal_addr")
 
@@ -55,6 +56,17 @@ func (r *Router) fillDatapath() error {
 		r.Datapath.Interfaces = append(r.Datapath.Interfaces, intf)
 	}
 	return nil
+}
+
+// serviceAddresses lists the addresses of the AS's own services, each once.
+func serviceAddresses(topo *topology.RWTopology) []netip.Addr {
+	found := map[netip.Addr]bool{}
+	for _, servers := range []topology.IDAddrMap{topo.CS, topo.DS, topo.HiddenSegmentLookup, topo.HiddenSegmentRegistration} {
+		for _, s := range servers {
+			found[unmap(s.SCIONAddress.AddrPort()).Addr().WithZone("")] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), netip.Addr.Compare)
 }
 
 func (r *Router) addLink(l datapath.Link, bfd bool, field string) int {

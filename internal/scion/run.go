@@ -76,9 +76,7 @@ func Run(ctx context.Context, path string, deps Deps) error {
 }
 
 func newResolver(ctx context.Context) (*nexthop.Resolver, error) {
-	return nexthop.New(ctx, nexthop.Options{
-		OnError: func(err error) { log.Error("Following neighbours", "err", err) },
-	})
+	return nexthop.New(ctx, resolverOptions())
 }
 
 // runSlow serves without a fast path until ctx ends.
@@ -194,6 +192,12 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	return nil
 }
 
+// resolverOptions are for those who tell hosts that only the kernel reaches from those that nobody has found.
+func resolverOptions() nexthop.Options {
+	errors := &sparing{}
+	return nexthop.Options{Kernel: true, OnError: func(err error) { errors.log("Following neighbours", "err", err) }}
+}
+
 // prepare loads the key and starts following the far ends of all links.
 func (f *fastPath) prepare(t tracker) (*hostTable, error) {
 	for _, name := range f.interfaces {
@@ -220,7 +224,7 @@ func (f *fastPath) prepare(t tracker) (*hostTable, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, addr := range known {
+	for addr := range known {
 		hosts.adopt(addr, time.Now())
 	}
 	return hosts, nil

@@ -109,7 +109,7 @@ func (p *printingPlane) SetLinkNextHop(link int, nh datapath.NextHop) error {
 
 func (p *printingPlane) SetLinkAccept(int, datapath.Accept) error { return nil }
 
-func (p *printingPlane) Hosts() ([]netip.Addr, error) { return nil, nil }
+func (p *printingPlane) Hosts() (map[netip.Addr]uint32, error) { return nil, nil }
 
 func (p *printingPlane) SetHost(addr netip.Addr, _ datapath.NextHop) error {
 	p.say("host", addr)

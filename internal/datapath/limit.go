@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import "fmt"
+
+const (
+	// puntRate is how many packets a second one reason may take to the slow path. It leaves the
+	// reference data plane room for all reasons at once.
+	puntRate = 10_000
+	// ownRate is for packets that no one else can carry: they are traffic, not mistakes.
+	ownRate = 100_000
+	// unknownRate is for packets to end hosts that nobody has found yet. Each such host takes a place in the kernel's
+	// neighbour table, which by default begins to throw out others at 512.
+	unknownRate = 1_000
+	// puntBurst is how far ahead of its rate a reason may be, ns; longer than a clock tick.
+	puntBurst = 100_000_000
+	// limitNever is LIMIT_NEVER of bpf/limit.h.
+	limitNever = ^uint64(0)
+	// limitDomainLinks is DOMAIN_LINKS of bpf/limit.h: how many domains there are without those of links.
+	limitDomainLinks = 2 * maxPorts
+)
+
+// fillLimits sets how fast each reason may use the slow path, and how often clients are told that packets do not fit.
+func (i *Instance) fillLimits(unattended bool) error {
+	for n, r := range Reasons() {
+		if r.Verdict != VerdictPunt && pipelineReason(n) != pipelineReasonFWD_BALANCE_TOO_BIG {
+			continue
+		}
+		limit := puntLimit(pipelineReason(n))
+		if unattended && pipelineReason(n) == pipelineReasonPUNT_SCION_HOST_UNKNOWN {
+			// Without a process nobody finds hosts: they are the kernel's for good.
+			limit = puntLimit(pipelineReasonPUNT_SCION_HOST_KERNEL)
+		}
+		if err := i.maps[pipelineMapLimits].Put(uint32(n), limit); err != nil {
+			return fmt.Errorf("writing the limit of %s: %w", r.Name, err)
+		}
+	}
+	return nil
+}
+
+func puntLimit(reason pipelineReason) pipelineLimit {
+	rate := uint64(puntRate)
+	switch reason {
+	case pipelineReasonPUNT_SCION_BFD, pipelineReasonPUNT_SCION_NEXT_HOP, pipelineReasonPUNT_SCION_HOST_KERNEL,
+		pipelineReasonPUNT_SCION_MTU, pipelineReasonPUNT_SCION_CHECKSUM,
+		pipelineReasonPUNT_ROUTE_MTU, pipelineReasonPUNT_ROUTE_SOURCE, pipelineReasonPUNT_ROUTE_NONE:
+		rate = ownRate
+	case pipelineReasonPUNT_SCION_HOST_UNKNOWN:
+		rate = unknownRate
+	}
+	return pipelineLimit{Interval: 1e9 / rate, Burst: puntBurst}
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nexthop
+
+import (
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// loopbackAt gives the n-th of many addresses that are looked up without a neighbour.
+func loopbackAt(n int) netip.Addr { return netip.AddrFrom4([4]byte{127, 1, byte(n >> 8), byte(n)}) }
+
+// hold keeps the resolver from working until the function that it returns is called.
+func (w *wire) hold() (release func()) {
+	held, free := make(chan struct{}), make(chan struct{})
+	w.resolver.do(func() { close(held); <-free })
+	<-held
+	return func() { close(free) }
+}
+
+// TestLinksBeforeHosts has thousands of hosts wanted before a link: they must not come before it.
+func TestLinksBeforeHosts(t *testing.T) {
+	w := newWire(t, Options{})
+	release := w.hold()
+	const hosts = 5000
+	var reported, before atomic.Int64
+	for n := range hosts {
+		w.resolver.TrackLow(loopbackAt(n), netip.Addr{}, func(NextHop) { reported.Add(1) })
+	}
+	found := make(chan struct{})
+	w.resolver.Track(here, netip.Addr{}, func(NextHop) { before.Store(reported.Load()); close(found) })
+	release()
+	select {
+	case <-found:
+	case <-time.After(patience):
+		t.Fatal("nothing found of the link")
+	}
+	// The resolver may have found time for a batch of hosts before the link was there.
+	if n := before.Load(); n > lowBatch {
+		t.Errorf("%d of %d hosts came before the link, want %d at most", n, hosts, lowBatch)
+	}
+	for end := time.Now().Add(patience); reported.Load() < hosts; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d hosts looked up", reported.Load(), hosts)
+		}
+	}
+}
+
+// TestFoundWhileNotificationsFlood never lets the queue of notifications become empty.
+func TestFoundWhileNotificationsFlood(t *testing.T) {
+	w := newWire(t, Options{})
+	// What the kernel says when a neighbour is asked for, over and over: one message takes longer to read than to hand over.
+	msg := neighborMessage(t, w.link(w.own, "cv0").Attrs().Index, netip.MustParseAddr("10.9.0.77"))
+	batch := make([]syscall.NetlinkMessage, 5000)
+	for i := range batch {
+		batch[i] = msg
+	}
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case w.resolver.messages <- message{batch: batch}:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	defer func() { close(stop); <-done }()
+	for len(w.resolver.messages) < cap(w.resolver.messages) {
+		time.Sleep(time.Millisecond)
+	}
+	w.track(there, here)
+	w.expect(w.via("cv0", "cv0p"))
+}
+
+// neighborMessage is the notification of an entry that is being asked for.
+func neighborMessage(t *testing.T, index int, addr netip.Addr) syscall.NetlinkMessage {
+	t.Helper()
+	// struct ndmsg and NDA_DST, see rtnetlink(7)
+	data := make([]byte, 12, 20)
+	data[0] = unix.AF_INET
+	data[4] = byte(index)
+	data[8] = unix.NUD_INCOMPLETE
+	data = append(data, 8, 0, unix.NDA_DST, 0)
+	data = append(data, addr.AsSlice()...)
+	n, err := netlink.NeighDeserialize(data)
+	check(t, err)
+	if n.LinkIndex != index || !n.IP.Equal(net.IP(addr.AsSlice())) {
+		t.Fatalf("the notification is read as %+v", n)
+	}
+	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_NEWNEIGH}, Data: data}
+}
+
+// entry returns the state of a neighbour of cv0, -1 if there is none.
+func (w *wire) entry(addr netip.Addr) int {
+	w.t.Helper()
+	entries, err := w.own.NeighList(w.link(w.own, "cv0").Attrs().Index, netlink.FAMILY_ALL)
+	check(w.t, err)
+	for _, e := range entries {
+		if e.IP.Equal(net.IP(addr.AsSlice())) {
+			return e.State
+		}
+	}
+	return -1
+}
+
+// awaitEntry waits until a neighbour of cv0 has an entry, or none.
+func (w *wire) awaitEntry(addr netip.Addr, want bool) {
+	w.t.Helper()
+	for end := time.Now().Add(patience); (w.entry(addr) >= 0) != want; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("neighbour %s: state %d, want an entry %v", addr, w.entry(addr), want)
+		}
+	}
+}
+
+// TestUnansweredLeavesTheTable: who names addresses that nobody has must not fill the kernel's table.
+func TestUnansweredLeavesTheTable(t *testing.T) {
+	for _, nobody := range []string{"10.9.0.99", "fd09::99"} {
+		t.Run(nobody, func(t *testing.T) {
+			w := newWire(t, Options{})
+			addr := netip.MustParseAddr(nobody)
+			low := w.resolver.TrackLow(addr, netip.Addr{}, func(NextHop) {})
+			w.awaitEntry(addr, true)
+			high := w.track(addr, netip.Addr{})
+			low.Stop()
+			w.settle()
+			w.awaitEntry(addr, true) // somebody else follows it
+			high.Stop()
+			w.settle()
+			w.awaitEntry(addr, true) // of our own choice
+			low = w.resolver.TrackLow(addr, netip.Addr{}, func(NextHop) {})
+			w.settle()
+			low.Stop()
+			w.awaitEntry(addr, false)
+		})
+	}
+}
+
+// settle waits until the resolver has done what it was told.
+func (w *wire) settle() {
+	done := make(chan struct{})
+	for range 2 { // routes are looked up after commands
+		done = make(chan struct{})
+		w.resolver.do(func() { close(done) })
+		<-done
+	}
+}
+
+func TestAnsweredStaysInTheTable(t *testing.T) {
+	w := newWire(t, Options{})
+	low := w.resolver.TrackLow(there, here, func(n NextHop) { w.findings <- n })
+	w.expect(w.via("cv0", "cv0p"))
+	low.Stop()
+	w.settle()
+	if state := w.entry(there); state < 0 {
+		t.Error("a neighbour that has answered was taken out of the table")
+	}
+}
+
+// TestKernelsWay tells what only the kernel can send from what nobody can.
+func TestKernelsWay(t *testing.T) {
+	w := newWire(t, Options{Kernel: true})
+	lo := w.link(w.own, "lo")
+	check(t, w.own.LinkSetUp(lo))
+	kernel := NextHop{Kernel: true}
+	for _, c := range []struct {
+		addr string
+		want NextHop
+	}{
+		{"10.9.0.1", kernel}, {"127.0.0.1", kernel}, {"fd09::1", kernel},
+		{"10.9.0.2", w.via("cv0", "cv0p")}, {"203.0.113.1", NextHop{}}, {"10.9.0.99", NextHop{}},
+	} {
+		target := w.track(netip.MustParseAddr(c.addr), netip.Addr{})
+		w.expect(c.want)
+		target.Stop()
+		w.settle()
+	}
+	// A device that takes no frames from others: the kernel's way, if there is anybody.
+	w.listen("cv1p", 0)
+	w.track(netip.MustParseAddr("10.9.1.2"), netip.Addr{})
+	w.expect(kernel)
+	w.listen("cv1p", 1)
+	w.expect(w.via("cv1", "cv1p"))
+	w.listen("cv1p", 0)
+	w.expect(kernel)
+	// And one without neighbours.
+	tun := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "tun0"}, Mode: netlink.TUNTAP_MODE_TUN, NonPersist: true, Queues: 1}
+	check(t, w.own.LinkAdd(tun))
+	for _, file := range tun.Fds { // without a reader it has no carrier
+		t.Cleanup(func() { file.Close() })
+	}
+	w.address(w.own, "tun0", "10.9.2.1/24")
+	w.track(netip.MustParseAddr("10.9.2.7"), netip.Addr{})
+	w.expect(kernel)
+	w.track(netip.MustParseAddr("10.9.1.99"), netip.Addr{})
+	w.expect(NextHop{})
+}
+
+// TestAskedForByAnother: the slow path has sent a packet, so that the kernel asks already.
+func TestAskedForByAnother(t *testing.T) {
+	w := newWire(t, Options{})
+	release := w.hold()
+	conn, err := net.DialUDP("udp4", nil, &net.UDPAddr{IP: there.AsSlice(), Port: 9})
+	check(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("x"))
+	check(t, err)
+	w.resolver.TrackLow(there, here, func(n NextHop) { w.findings <- n })
+	release()
+	w.expect(w.via("cv0", "cv0p"))
+	// And one that is there, but that nobody answers for.
+	nobody := netip.MustParseAddr("10.9.0.98")
+	conn, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: nobody.AsSlice(), Port: 9})
+	check(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("x"))
+	check(t, err)
+	w.resolver.TrackLow(nobody, here, func(n NextHop) { w.findings <- n })
+	w.expect(NextHop{})
+}

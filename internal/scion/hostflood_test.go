@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"culvert/internal/nexthop"
+)
+
+// floodAt gives the n-th of many addresses that nobody has.
+func floodAt(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 64, byte(n >> 8), byte(n)}) }
+
+// Two thousand addresses a second that nobody has are asked for. A host in use stays.
+func TestUnresolvedHostsPushNobodyOut(t *testing.T) {
+	table, tracker, plane := newFakeTable()
+	table.limit = 1000
+	now := time.Now()
+	table.want(hostAt(2), now)
+	tracker.reports[hostAt(2)](nexthop.NextHop{IfIndex: 7})
+	for n := range 20_000 {
+		now = now.Add(500 * time.Microsecond)
+		table.want(floodAt(n), now)
+	}
+	if _, there := plane[hostAt(2)]; !there {
+		t.Error("a host in use was pushed out by hosts that nobody has")
+	}
+	if asked := len(tracker.reports) - len(tracker.stopped); asked > 400 {
+		t.Errorf("%d addresses are asked for at a time", asked)
+	}
+}
+
+// A host that does not answer makes room for others, and is not asked for again for longer and longer.
+func TestUnresolvedHostBacksOff(t *testing.T) {
+	table, tracker, _ := newFakeTable()
+	now := time.Now()
+	next := 0
+	// displace has as many others asked for as there is room for.
+	displace := func() {
+		now = now.Add(askTime)
+		for range maxUnresolved {
+			table.want(floodAt(next), now)
+			next++
+		}
+	}
+	for pause := backOffFirst; pause <= 4*backOffLast; pause *= 2 {
+		table.want(hostAt(2), now)
+		if tracker.stopped[hostAt(2)] || table.hosts[hostAt(2)] == nil {
+			t.Fatalf("not asked for after its pause, before one of %v", pause)
+		}
+		displace()
+		if table.hosts[hostAt(2)] != nil || !tracker.stopped[hostAt(2)] {
+			t.Fatal("still asked for though others wait")
+		}
+		pause := min(pause, backOffLast)
+		table.want(hostAt(2), now.Add(pause-time.Millisecond))
+		if table.hosts[hostAt(2)] != nil {
+			t.Fatalf("asked for again within the pause of %v", pause)
+		}
+		now = now.Add(pause)
+	}
+	// The pause is forgotten when it answers, or after a while.
+	table.want(hostAt(2), now)
+	tracker.reports[hostAt(2)](nexthop.NextHop{IfIndex: 7})
+	if len(table.backOff.hosts) == 0 || !table.backOff.over(hostAt(2), now) || table.backOff.hosts[hostAt(2)] != nil {
+		t.Error("a host that has answered is still remembered")
+	}
+	table.sweep(now.Add(3 * backOffLast))
+	if left := len(table.backOff.hosts); left != 0 {
+		t.Errorf("%d pauses are remembered for ever", left)
+	}
+}
+
+// A host gets time to answer, however many others are wanted meanwhile.
+func TestUnresolvedHostGetsItsTime(t *testing.T) {
+	table, tracker, plane := newFakeTable()
+	now := time.Now()
+	table.want(hostAt(2), now)
+	for n := range 10_000 {
+		table.want(floodAt(n), now.Add(askTime-1))
+	}
+	tracker.reports[hostAt(2)](nexthop.NextHop{IfIndex: 7})
+	if _, there := plane[hostAt(2)]; !there || table.unresolved.Len() != maxUnresolved-1 {
+		t.Errorf("%d hosts unresolved, %d in the fast path", table.unresolved.Len(), len(plane))
+	}
+}
+
+// All hosts lose their way at once, as with a cable pulled. No more than usual are asked for then.
+func TestManyHostsLostAtOnce(t *testing.T) {
+	table, tracker, plane := newFakeTable()
+	now := time.Now()
+	const hosts = 3 * maxUnresolved
+	for n := range hosts {
+		table.want(floodAt(n), now)
+		tracker.reports[floodAt(n)](nexthop.NextHop{IfIndex: 7})
+	}
+	if len(plane) != hosts {
+		t.Fatalf("fast path has %d hosts, want %d", len(plane), hosts)
+	}
+	for n := range hosts {
+		tracker.reports[floodAt(n)](nexthop.NextHop{})
+	}
+	if len(plane) != 0 || table.unresolved.Len() != maxUnresolved || len(table.hosts) != maxUnresolved {
+		t.Errorf("fast path has %d hosts, %d are followed, %d unresolved", len(plane), len(table.hosts), table.unresolved.Len())
+	}
+}
+
+func TestSparingLog(t *testing.T) {
+	var entries [][]any
+	s := sparing{write: func(message string, fields ...any) { entries = append(entries, append([]any{message}, fields...)) }}
+	now := time.Now()
+	for range 1000 {
+		s.logAt(now, "full", "host", 1)
+	}
+	if len(entries) != sparingEntries {
+		t.Errorf("%d entries, want %d", len(entries), sparingEntries)
+	}
+	s.logAt(now.Add(sparingPeriod), "full", "host", 2)
+	last := entries[len(entries)-1]
+	if len(entries) != sparingEntries+1 || len(last) != 5 || last[4] != 1000-sparingEntries {
+		t.Errorf("then %v, want it to say what was left out", last)
+	}
+}
