@@ -17,6 +17,7 @@
 #include "filter_rules.h"
 #include "filter_set.h"
 #include "filter_syn.h"
+#include "filter_tags.h"
 #include "filter_top.h"
 
 /* What is on. Fixed at load time; the rest of the program is then not there. */
@@ -38,13 +39,28 @@ struct {
 SEC("xdp.frags")
 int filter(struct xdp_md *ctx)
 {
+	__u32 answer = 0, reason = 0, hidden = 0;
+	struct filter_tags tags;
 	struct look look = {};
-	__u32 answer = 0, reason;
 
 	if (filter_looks)
-		look_at(ctx, &look);
+		look_at(ctx, &look, 0);
+	if (filter_looks ? !look.l3 : filter_tagged(ctx)) {
+		__builtin_memset(&tags, 0, sizeof(tags));
+		reason = filter_hide_tags(ctx, &tags);
+		hidden = tags.hidden;
+		if (filter_looks)
+			look_at(ctx, &look, 1);
+	}
 	if (filter_top_by)
 		filter_top(ctx, &look);
+	if (!reason && look.missed & filter_must)
+		reason = DROP_FILTER_HEADERS;
+	if (reason && (filter_ruled || filter_protects)) {
+		if (filter_tracing)
+			filter_trace(FILTER_TRACE_REASON + reason);
+		return filter_leave(ctx, reason, bpf_xdp_get_buff_len(ctx));
+	}
 	if (filter_ruled)
 		answer = filter_rules(ctx, &look);
 	reason = answer & FILTER_REASON;
@@ -55,6 +71,8 @@ int filter(struct xdp_md *ctx)
 	}
 	if (reason && reason != FILTER_PASS)
 		return filter_leave(ctx, reason, answer >> FILTER_LEN_SHIFT);
+	if (hidden && filter_show_tags(ctx, &tags))
+		return filter_leave(ctx, DROP_FILTER_TAGS, bpf_xdp_get_buff_len(ctx));
 	bpf_tail_call(ctx, &filter_rest, 0);
 	return XDP_PASS;
 }

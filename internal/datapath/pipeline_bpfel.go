@@ -268,6 +268,8 @@ const (
 	pipelineReasonDROP_BALANCE_NEXT_HOP     pipelineReason = 79
 	pipelineReasonDROP_BALANCE_FRAGMENT     pipelineReason = 80
 	pipelineReasonDROP_BALANCE_TOO_BIG      pipelineReason = 81
+	pipelineReasonDROP_FILTER_TAGS          pipelineReason = 82
+	pipelineReasonDROP_FILTER_HEADERS       pipelineReason = 83
 	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 104
 	pipelineReasonFWD_SCION_OUT             pipelineReason = 105
 	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 106
