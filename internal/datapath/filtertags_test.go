@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/cbpf/cbpftest"
+	"culvert/internal/filterset"
 	"culvert/internal/pcap"
 )
 
@@ -148,5 +150,40 @@ func TestFilterPriorityTags(t *testing.T) {
 	t.Logf("%d matches, %d frames dropped, %d with tags of VLAN 0 judged", matched, dropped, hidden)
 	if matched < 10000 || dropped < 100 || hidden < 1000 {
 		t.Error("too few for a test")
+	}
+}
+
+// Headers that a driver puts into another buffer are not looked at: what a set is asked about is dropped, then, and what
+// really ends there is not.
+func TestFilterHeadersInAnotherBuffer(t *testing.T) {
+	inNamespace(t)
+	members := FilterTesterSets{Endpoints: map[string]filterset.Endpoints{"service": {netip.MustParseAddrPort("192.0.2.2:80"): filterset.Never}}}
+	for _, c := range []struct {
+		endpoints bool
+		least     int // bytes of the first buffer that are enough
+	}{{false, 34}, {true, 38}} {
+		tester, err := NewFilterTesterOf(Filter{
+			Sets:  []FilterSet{{Name: "service", Endpoints: c.endpoints}},
+			Rules: []FilterRule{{Name: "all", Action: FilterCount, Dst: []FilterSetRef{{Set: "service", Not: true}}}},
+		}, members)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tester.Close()
+		for _, first := range []int{14, 20, 33, 34, 37, 38, 60} {
+			v, _, err := tester.run(protoFrame(6, 60), xdpMD{DataEnd: uint32(first)})
+			if errors.Is(err, unix.EINVAL) && first < 60 {
+				continue // before 6.18
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if dropped := v.Reason == "filter-headers" && v.Action == FilterDrop; dropped != (first < c.least) {
+				t.Errorf("endpoints %v, %d bytes in the first buffer: %+v", c.endpoints, first, v)
+			}
+			if v, _, err = tester.run(protoFrame(6, 60)[:first], xdpMD{DataEnd: uint32(first)}); err != nil || v.Action != FilterPass {
+				t.Errorf("endpoints %v, %d bytes in all: %+v, %v", c.endpoints, first, v, err)
+			}
+		}
 	}
 }
