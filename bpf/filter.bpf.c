@@ -32,6 +32,16 @@ struct {
 	__type(value, __u32);
 } filter_rest SEC(".maps");
 
+/* The way out of a packet that the filter cannot look at as it has to. */
+static __always_inline int filter_refuse(struct xdp_md *ctx, const struct look *look, __u32 reason)
+{
+	if (filter_top_by)
+		filter_top(ctx, look);
+	if (filter_tracing)
+		filter_trace(FILTER_TRACE_REASON + reason);
+	return filter_leave(ctx, reason, bpf_xdp_get_buff_len(ctx));
+}
+
 /*
  * In front of rx on an interface: what it drops costs nothing more. Rules and services come and go
  * with another program in its place, so no packet meets half of a change.
@@ -39,28 +49,30 @@ struct {
 SEC("xdp.frags")
 int filter(struct xdp_md *ctx)
 {
-	__u32 answer = 0, reason = 0, hidden = 0;
+	__u32 answer = 0, reason, hidden = 0;
 	struct filter_tags tags;
 	struct look look = {};
+	bool odd;
 
-	if (filter_looks)
+	if (filter_looks) {
 		look_at(ctx, &look, 0);
-	if (filter_looks ? !look.l3 : filter_tagged(ctx)) {
+		odd = !look.l3;
+	} else {
+		odd = filter_tagged(ctx);
+	}
+	if (odd) {
 		__builtin_memset(&tags, 0, sizeof(tags));
 		reason = filter_hide_tags(ctx, &tags);
 		hidden = tags.hidden;
 		if (filter_looks)
 			look_at(ctx, &look, 1);
+		if (!reason && look.missed & filter_must)
+			reason = DROP_FILTER_HEADERS;
+		if (reason && (filter_ruled || filter_protects))
+			return filter_refuse(ctx, &look, reason);
 	}
 	if (filter_top_by)
 		filter_top(ctx, &look);
-	if (!reason && look.missed & filter_must)
-		reason = DROP_FILTER_HEADERS;
-	if (reason && (filter_ruled || filter_protects)) {
-		if (filter_tracing)
-			filter_trace(FILTER_TRACE_REASON + reason);
-		return filter_leave(ctx, reason, bpf_xdp_get_buff_len(ctx));
-	}
 	if (filter_ruled)
 		answer = filter_rules(ctx, &look);
 	reason = answer & FILTER_REASON;

@@ -15,7 +15,7 @@ struct look {
 	__u8 proto; /* of the transport header: what follows extension headers */
 	__u8 ports; /* sport and dport were found */
 	__u8 missed; /* LOOK_ */
-	__u16 l3; /* where the IP header is, from data, bytes; 0 as long as tags may be in front of it */
+	__u16 l3; /* where the IP header is, from data, bytes; 0: not looked behind tags, or missed what must not be */
 	__u16 l4; /* where the transport header is, 0 if it is not in the first buffer, or in another fragment */
 } __attribute__((aligned(8)));
 
@@ -26,6 +26,13 @@ struct look {
 
 /* What a packet is dropped without, because something asks for it: LOOK_ADDRESS, LOOK_PORTS. Fixed at load time. */
 const volatile __u8 filter_must;
+
+static __always_inline void look_missed(struct look *look, __u8 what)
+{
+	look->missed |= what;
+	if (what & filter_must)
+		look->l3 = 0;
+}
 
 /* Counts a packet that ends before what a rule asks for, once for all rules. */
 __noinline int filter_short(struct xdp_md *ctx, struct look *look)
@@ -57,7 +64,7 @@ static __always_inline void look_at_ports(struct look *look, const void *data, c
 	if (at + 4 > end)
 		return;
 	if (l4 + 4 > data_end) {
-		look->missed |= LOOK_PORTS;
+		look_missed(look, LOOK_PORTS);
 		return;
 	}
 	look->l4 = at;
@@ -72,11 +79,13 @@ static __always_inline void look_at_ports(struct look *look, const void *data, c
 	}
 }
 
-/* A header is not in the first buffer. It is missed if the frame has it. */
-static __always_inline void look_missed(struct look *look, __u32 end, __u32 frame)
+/* Whether a header that is not in the first buffer is in another one. */
+static __always_inline bool look_elsewhere(struct look *look, __u32 end, __u32 frame)
 {
-	if (end <= frame)
-		look->missed |= LOOK_ADDRESS | LOOK_PORTS;
+	if (end > frame)
+		return false;
+	look_missed(look, LOOK_ADDRESS | LOOK_PORTS);
+	return true;
 }
 
 static __always_inline bool look_at_ipv4(struct look *look, const void *data, const void *data_end,
@@ -85,10 +94,8 @@ static __always_inline bool look_at_ipv4(struct look *look, const void *data, co
 	const void *ip = data + look->l3;
 	__u32 header, len;
 
-	if (ip + sizeof(struct iphdr) > data_end) {
-		look_missed(look, look->l3 + sizeof(struct iphdr), frame);
-		return false;
-	}
+	if (ip + sizeof(struct iphdr) > data_end)
+		return look_elsewhere(look, look->l3 + sizeof(struct iphdr), frame);
 	header = (LOAD8(ip) & 15) * 4;
 	len = bpf_ntohs(LOAD16(ip + 2));
 	if (LOAD8(ip) >> 4 != 4 || header < sizeof(struct iphdr) || len < header ||
@@ -148,7 +155,7 @@ static __always_inline void look_behind(struct look *look, const void *data, con
 		if (at > 0x7fff)
 			break;
 	}
-	look->missed |= LOOK_PORTS;
+	look_missed(look, LOOK_PORTS);
 }
 
 static __always_inline bool look_at_ipv6(struct look *look, const void *data, const void *data_end,
@@ -157,10 +164,8 @@ static __always_inline bool look_at_ipv6(struct look *look, const void *data, co
 	const void *ip = data + look->l3;
 	__u32 end = look->l3 + sizeof(struct ipv6hdr);
 
-	if (ip + sizeof(struct ipv6hdr) > data_end) {
-		look_missed(look, end, frame);
-		return false;
-	}
+	if (ip + sizeof(struct ipv6hdr) > data_end)
+		return look_elsewhere(look, end, frame);
 	if (LOAD8(ip) >> 4 != 6)
 		return false;
 	end += bpf_ntohs(LOAD16(ip + 4));
@@ -194,7 +199,7 @@ __noinline int look_at(struct xdp_md *ctx, struct look *look, __u32 tagged)
 	frame = bpf_xdp_get_buff_len(ctx);
 	if (data + ETH_HLEN > data_end) {
 		if (tagged)
-			look_missed(look, ETH_HLEN, frame);
+			look_elsewhere(look, ETH_HLEN, frame);
 		return 0;
 	}
 	type = LOAD16(data + 12);
