@@ -17,6 +17,7 @@
 #include "filter_rules.h"
 #include "filter_set.h"
 #include "filter_syn.h"
+#include "filter_tags.h"
 #include "filter_top.h"
 
 /* What is on. Fixed at load time; the rest of the program is then not there. */
@@ -31,6 +32,16 @@ struct {
 	__type(value, __u32);
 } filter_rest SEC(".maps");
 
+/* The way out of a packet that the filter cannot look at as it has to. */
+static __always_inline int filter_refuse(struct xdp_md *ctx, const struct look *look, __u32 reason)
+{
+	if (filter_top_by)
+		filter_top(ctx, look);
+	if (filter_tracing)
+		filter_trace(FILTER_TRACE_REASON + reason);
+	return filter_leave(ctx, reason, bpf_xdp_get_buff_len(ctx));
+}
+
 /*
  * In front of rx on an interface: what it drops costs nothing more. Rules and services come and go
  * with another program in its place, so no packet meets half of a change.
@@ -38,11 +49,28 @@ struct {
 SEC("xdp.frags")
 int filter(struct xdp_md *ctx)
 {
+	__u32 answer = 0, reason, hidden = 0;
+	struct filter_tags tags;
 	struct look look = {};
-	__u32 answer = 0, reason;
+	bool odd;
 
-	if (filter_looks)
-		look_at(ctx, &look);
+	if (filter_looks) {
+		look_at(ctx, &look, 0);
+		odd = !look.l3;
+	} else {
+		odd = filter_tagged(ctx);
+	}
+	if (odd) {
+		__builtin_memset(&tags, 0, sizeof(tags));
+		reason = filter_hide_tags(ctx, &tags);
+		hidden = tags.hidden;
+		if (filter_looks)
+			look_at(ctx, &look, 1);
+		if (!reason && look.missed & filter_must)
+			reason = DROP_FILTER_HEADERS;
+		if (reason && (filter_ruled || filter_protects))
+			return filter_refuse(ctx, &look, reason);
+	}
 	if (filter_top_by)
 		filter_top(ctx, &look);
 	if (filter_ruled)
@@ -55,6 +83,8 @@ int filter(struct xdp_md *ctx)
 	}
 	if (reason && reason != FILTER_PASS)
 		return filter_leave(ctx, reason, answer >> FILTER_LEN_SHIFT);
+	if (hidden && filter_show_tags(ctx, &tags))
+		return filter_leave(ctx, DROP_FILTER_TAGS, bpf_xdp_get_buff_len(ctx));
 	bpf_tail_call(ctx, &filter_rest, 0);
 	return XDP_PASS;
 }

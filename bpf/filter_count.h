@@ -22,6 +22,9 @@ struct {
 /* Room for all places that a packet can be counted at: each rule's once, and the filter's own. Shared with datapath. */
 #define FILTER_TRACED (FILTER_MAX_RULES + 2)
 
+/* Above all places: the reason that a packet was dropped for before any rule saw it. Shared with datapath. */
+#define FILTER_TRACE_REASON 0x10000
+
 const volatile bool filter_tracing;
 
 /*

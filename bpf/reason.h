@@ -93,6 +93,9 @@ enum reason {
 	DROP_BALANCE_TOO_BIG, /* does not fit with its encapsulation, and the client cannot be told */
 	DROP_SCION_INTERFACE, /* of a link whose datagrams come by another interface */
 
+	DROP_FILTER_TAGS, /* more VLAN tags than the filter looks behind */
+	DROP_FILTER_HEADERS, /* what a rule asks for is behind more headers than the filter looks behind */
+
 	FWD_SCION_BR_TRANSIT = REASON_FWD, /* external to external */
 	FWD_SCION_OUT, /* from a host of the AS to external */
 	FWD_SCION_OUT_TRANSIT, /* sibling to external */

@@ -66,7 +66,7 @@ type filterLook struct {
 	Ip     uint8
 	Proto  uint8
 	Ports  uint8
-	CutOff uint8
+	Missed uint8
 	L3     uint16
 	L4     uint16
 	_      [4]byte
@@ -112,6 +112,7 @@ const (
 	filterProgFilter           = "filter"
 	filterVarBalanceOn         = "balance_on"
 	filterVarFilterLooks       = "filter_looks"
+	filterVarFilterMust        = "filter_must"
 	filterVarFilterProtects    = "filter_protects"
 	filterVarFilterRmemMax     = "filter_rmem_max"
 	filterVarFilterRuled       = "filter_ruled"
@@ -192,6 +193,7 @@ type filterMapSpecs struct {
 type filterVariableSpecs struct {
 	BalanceOn      *ebpf.VariableSpec `ebpf:"balance_on"`
 	FilterLooks    *ebpf.VariableSpec `ebpf:"filter_looks"`
+	FilterMust     *ebpf.VariableSpec `ebpf:"filter_must"`
 	FilterProtects *ebpf.VariableSpec `ebpf:"filter_protects"`
 	FilterRmemMax  *ebpf.VariableSpec `ebpf:"filter_rmem_max"`
 	FilterRuled    *ebpf.VariableSpec `ebpf:"filter_ruled"`
@@ -262,6 +264,7 @@ func (m *filterMaps) Close() error {
 type filterVariables struct {
 	BalanceOn      *ebpf.Variable `ebpf:"balance_on"`
 	FilterLooks    *ebpf.Variable `ebpf:"filter_looks"`
+	FilterMust     *ebpf.Variable `ebpf:"filter_must"`
 	FilterProtects *ebpf.Variable `ebpf:"filter_protects"`
 	FilterRmemMax  *ebpf.Variable `ebpf:"filter_rmem_max"`
 	FilterRuled    *ebpf.Variable `ebpf:"filter_ruled"`

@@ -103,6 +103,26 @@ func (on *filterOn) looks() bool {
 		slices.ContainsFunc(on.steps, func(s filterStep) bool { return s.looks() })
 }
 
+// Of bpf/filter_look.h: what may be missing of a packet.
+const (
+	filterMissedAddress = 2
+	filterMissedPorts   = 4
+)
+
+// must tells what a packet is dropped without: what rules or services ask for. Packets that only top looks at go on.
+func (on *filterOn) must() (missed uint8) {
+	ports := func(s filterStep) bool {
+		return slices.ContainsFunc(s.sets, func(s filterSetStep) bool { return s.endpoints })
+	}
+	if len(on.services) > 0 || slices.ContainsFunc(on.steps, func(s filterStep) bool { return s.looks() }) {
+		missed |= filterMissedAddress
+	}
+	if len(on.services) > 0 || slices.ContainsFunc(on.steps, ports) {
+		missed |= filterMissedPorts
+	}
+	return missed
+}
+
 // loadFilterProgram loads a program in front of rx, with the maps of the filter and those of the pipeline. Without both
 // it stands for itself.
 func loadFilterProgram(on *filterOn, fm, pm map[string]*ebpf.Map, rx *ebpf.Program) (*filterProgram, error) {
@@ -114,6 +134,7 @@ func loadFilterProgram(on *filterOn, fm, pm map[string]*ebpf.Map, rx *ebpf.Progr
 		filterVarFilterLooks:   on.looks(),
 		filterVarFilterRuled:   len(on.steps) > 0,
 		filterVarFilterTracing: on.tracing,
+		filterVarFilterMust:    on.must(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)

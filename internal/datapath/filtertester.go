@@ -17,6 +17,8 @@ type FilterVerdict struct {
 	Rule string
 	// Asked are the rules that matched, in their order: those that count or limit, then the one that decided.
 	Asked []string
+	// Reason is why the packet is dropped before any rule sees it, "" for other packets.
+	Reason string
 	// Short and Malformed tell what FilterCounters would have counted.
 	Short, Malformed bool
 }
@@ -106,28 +108,36 @@ func (t *FilterTester) Run(frame []byte, iface string) (v FilterVerdict, err err
 		}
 		md.IngressIfindex = uint32(dev.Index)
 	}
+	v, _, err = t.run(frame, md)
+	return v, err
+}
+
+// run is Run in other circumstances. It returns the frame as it goes on, too.
+func (t *FilterTester) run(frame []byte, md xdpMD) (v FilterVerdict, out []byte, err error) {
 	if err := t.maps[filterMapFilterTraces].Put(uint32(0), uint32(0)); err != nil {
-		return v, fmt.Errorf("clearing the trace: %w", err)
+		return v, nil, fmt.Errorf("clearing the trace: %w", err)
 	}
 	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: md}
 	action, err := t.prog.prog.Run(&opts)
 	if err != nil {
-		return v, fmt.Errorf("running a packet of %d bytes through the filter: %w", len(frame), err)
+		return v, nil, fmt.Errorf("running a packet of %d bytes through the filter: %w", len(frame), err)
 	}
 	places, err := t.trace()
 	if err != nil {
-		return v, fmt.Errorf("reading the trace: %w", err)
+		return v, nil, fmt.Errorf("reading the trace: %w", err)
 	}
 	v.Action = FilterPass
 	if action == xdpDropAction {
 		v.Action = FilterDrop
 	}
 	for _, place := range places {
-		switch place {
-		case filterPlaceShort:
+		switch {
+		case place == filterPlaceShort:
 			v.Short = true
-		case filterPlaceMalformed:
+		case place == filterPlaceMalformed:
 			v.Malformed = true
+		case place >= filterTraceReason:
+			v.Reason = Reasons()[place-filterTraceReason].Name
 		default:
 			v.Asked = append(v.Asked, t.names[int(place)])
 		}
@@ -135,7 +145,7 @@ func (t *FilterTester) Run(frame []byte, iface string) (v FilterVerdict, err err
 	if n := len(v.Asked); n > 0 && t.acts[v.Asked[n-1]] != FilterCount {
 		v.Rule = v.Asked[n-1]
 	}
-	return v, nil
+	return v, opts.DataOut, nil
 }
 
 // trace returns the places that the last packet was counted at, in their order.
@@ -156,6 +166,9 @@ func (t *FilterTester) trace() ([]uint32, error) {
 	}
 	return places, nil
 }
+
+// filterTraceReason stands above all places, in front of a reason (FILTER_TRACE_REASON of bpf/filter_count.h).
+const filterTraceReason = 0x10000
 
 // xdpDropAction is XDP_DROP of linux/bpf.h.
 const xdpDropAction = 1

@@ -271,6 +271,8 @@ const (
 	pipelineReasonDROP_BALANCE_FRAGMENT     pipelineReason = 80
 	pipelineReasonDROP_BALANCE_TOO_BIG      pipelineReason = 81
 	pipelineReasonDROP_SCION_INTERFACE      pipelineReason = 82
+	pipelineReasonDROP_FILTER_TAGS          pipelineReason = 83
+	pipelineReasonDROP_FILTER_HEADERS       pipelineReason = 84
 	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 104
 	pipelineReasonFWD_SCION_OUT             pipelineReason = 105
 	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 106

@@ -55,6 +55,8 @@ type Tried struct {
 	Verdict string `json:"verdict"`
 	// Rule is the one that decided, left out if none did.
 	Rule string `json:"rule,omitempty"`
+	// Reason is why it is dropped before any rule is asked, left out if it is not.
+	Reason string `json:"reason,omitempty"`
 	// Matched are all rules that took the packet, in their order.
 	Matched   []string `json:"matched"`
 	Short     bool     `json:"short,omitempty"`
@@ -223,7 +225,7 @@ func (r *runner) each(name string, packets packetReader) error {
 		}
 		t := Tried{
 			Number: n, Time: info.Timestamp.UTC(), Length: info.Length, Summary: summary(frame), Verdict: string(v.Action),
-			Rule: v.Rule, Matched: append([]string{}, v.Asked...), Short: v.Short, Malformed: v.Malformed,
+			Rule: v.Rule, Reason: v.Reason, Matched: append([]string{}, v.Asked...), Short: v.Short, Malformed: v.Malformed,
 		}
 		if info.CaptureLength < info.Length {
 			t.Captured = info.CaptureLength
@@ -323,6 +325,9 @@ func also(t Tried) string {
 	}
 	if len(others) > 0 {
 		parts = append(parts, "matched by "+strings.Join(others, ", "))
+	}
+	if t.Reason != "" {
+		parts = append(parts, t.Reason)
 	}
 	if t.Short {
 		parts = append(parts, "ends before what a rule asks for")

@@ -84,6 +84,9 @@ func vlanKinds() []kind {
 		tagKind("of a VLAN nobody has", false, 0, []uint16{11}, one, both),
 		tagKind("of another port's VLAN", false, 2, []uint16{10}, one, both),
 		tagKind("with a priority alone", false, 0, []uint16{0}, one, both),
+		tagKind("with two priorities", false, 0, []uint16{0, 0}, one, both),
+		tagKind("from a VLAN behind a priority", false, 0, []uint16{0, 10}, in, both),
+		tagKind("from a VLAN with a priority behind it", false, 0, []uint16{10, 0}, in, both),
 		tagKind("with two tags", false, 0, []uint16{10, 20}, one, both),
 		tagKind("with a priority in the tag", true, 0, []uint16{5<<13 | 10}, in, both),
 	}
