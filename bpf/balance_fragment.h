@@ -140,6 +140,7 @@ __noinline int balance_fragment(struct xdp_md *ctx, struct balance_packet *p)
 	if (!balance_part(ip, data_end, p, &part, &key))
 		return REASON_NONE;
 	p->proto = part.proto;
+	p->fragment = true;
 	if (!part.first)
 		return balance_rest(&part, p, &key);
 	if (!balance_ports(ip + (p->ip == 4 ? 20 : 40 + BALANCE_IP6_FRAGMENT), data_end,
