@@ -12,3 +12,4 @@ package datapath
 //go:generate go tool bpf2go -tags linux -target bpfel -no-global-types -output-suffix _test -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" mac ../../bpf/mac_test.bpf.c
 //go:generate go tool bpf2go -tags linux -target bpfel -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" -type decap_reason -type decap_counter -type decap_addr -type decap_prefix decap ../../bpf/decap.bpf.c
 //go:generate go tool bpf2go -tags linux -target bpfel -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" sweep ../../bpf/sweep.bpf.c
+//go:generate go tool bpf2go -tags linux -target bpfel -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" carry ../../bpf/carry.bpf.c
