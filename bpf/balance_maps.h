@@ -26,6 +26,7 @@ struct balance_vip_key {
 #define BALANCE_VIP_MOVE 2 /* flows of a failed backend go to another one */
 #define BALANCE_VIP_EMPTY 4 /* no backend: the ring is not to be read */
 #define BALANCE_VIP_SEVERAL 8 /* of an entry for any port: there is more than one VIP */
+#define BALANCE_VIP_SOURCE_PORT 16 /* flows from a client's port go to one backend */
 
 struct balance_vip {
 	__u32 number; /* of its ring and its counters */
