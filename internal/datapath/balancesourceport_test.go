@@ -60,6 +60,14 @@ func TestBalanceSourcePort(t *testing.T) {
 	if len(backends) != 8 {
 		t.Errorf("%d of 8 backends have got something", len(backends))
 	}
+	// A known flow stays where it is when the hash changes.
+	client := netip.AddrPortFrom(netip.MustParseAddr("203.0.113.7"), 4000).String()
+	known := b.packet(client, addr+":4001", syn(), nil)
+	_, before, _ := b.run(known)
+	b.must(b.plane.SetVIP(BalanceVIPKey{Addr: netip.MustParseAddr(addr), Proto: protoTCP}, BalanceVIP{}))
+	if after := b.expect(known, "fwd balance"); string(after) != string(before) {
+		t.Errorf("the flow has moved:\n%x\n%x", before, after)
+	}
 	// Without it, they have not.
 	if same := one(false); same > 0 {
 		t.Errorf("%d of 50 client's ports have one backend, though the VIP's port counts", same)
