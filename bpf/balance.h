@@ -74,7 +74,7 @@ static __always_inline bool balance_by_id(struct xdp_md *ctx, struct balance_pac
 	p->owner = balance_quic(ctx, p);
 	if (!p->owner || !balance_stays(p->owner, p->vip_flags))
 		return false;
-	balance_tell(&p->flow, p->owner);
+	balance_tell(&p->flow, p->owner, p->vip_flags);
 	balance_event(p->flow.vip, BALANCE_EVENT_QUIC);
 	return true;
 }

@@ -19,12 +19,15 @@
 enum balance_flow_state {
 	BALANCE_FLOW_NEW, /* one packet so far */
 	BALANCE_FLOW_OPEN, /* of TCP */
-	BALANCE_FLOW_CLOSING, /* FIN or RST seen */
+	BALANCE_FLOW_CLOSING, /* FIN or RST seen: its time is that of the first one */
 	BALANCE_FLOW_UDP,
 };
 
 /* Open flows idle for so many ticks make room for new ones when a bucket is full: half a minute. */
 #define BALANCE_SPARE 7
+
+/* A segment without data so many ticks after FIN or RST, 4.3 s at least, is no part of closing: the flow goes on. */
+#define BALANCE_LINGER 2
 
 struct balance_entry {
 	__u64 src[2]; /* address of the client, as struct ip_addr */

@@ -108,6 +108,21 @@ static __always_inline bool balance_part(const void *ip, const void *data_end,
 	       (part->proto == IPPROTO_TCP || part->proto == IPPROTO_UDP);
 }
 
+/* Whether the rest of another flow's packet may be on its way under the same number. */
+static __always_inline bool balance_held(const struct balance_part *part,
+					 const struct balance_packet *p)
+{
+	const struct balance_first *first = bpf_map_lookup_elem(&balance_fragments, &part->of);
+
+	if (!first || first->hash == p->flow.hash ||
+	    balance_first_time() - first->time >= BALANCE_FIRST_HOLD)
+		return false;
+	if (first->owner && !balance_stays(first->owner, 0))
+		return false;
+	balance_event(first->owner ? first->vip : p->flow.vip, BALANCE_EVENT_COLLISION);
+	return true;
+}
+
 /* Keeps where the other fragments are to go: owner 0 is for those to a port that is no VIP's. */
 static __always_inline void balance_gone(const struct balance_part *part,
 					 const struct balance_packet *p)
@@ -119,7 +134,8 @@ static __always_inline void balance_gone(const struct balance_part *part,
 		.time = balance_first_time(),
 	};
 
-	bpf_map_update_elem(&balance_fragments, &part->of, &first, BPF_ANY);
+	if (!balance_held(part, p))
+		bpf_map_update_elem(&balance_fragments, &part->of, &first, BPF_ANY);
 }
 
 /*
@@ -140,6 +156,7 @@ __noinline int balance_fragment(struct xdp_md *ctx, struct balance_packet *p)
 	if (!balance_part(ip, data_end, p, &part, &key))
 		return REASON_NONE;
 	p->proto = part.proto;
+	p->fragment = true;
 	if (!part.first)
 		return balance_rest(&part, p, &key);
 	if (!balance_ports(ip + (p->ip == 4 ? 20 : 40 + BALANCE_IP6_FRAGMENT), data_end,

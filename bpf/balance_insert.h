@@ -64,7 +64,7 @@ static __always_inline void balance_unlock(struct balance_bucket *b)
 
 /* Writes an entry of a locked bucket; those who read it meanwhile see that. */
 static __always_inline void balance_write(struct balance_bucket *b, __u32 way,
-					  const struct balance_flow *f, __u32 owner)
+					  const struct balance_flow *f, __u32 owner, __u16 time)
 {
 	struct balance_entry *e = &b->entry[way];
 	__u32 lock = *(volatile __u32 *)&e->lock | 1;
@@ -76,7 +76,7 @@ static __always_inline void balance_write(struct balance_bucket *b, __u32 way,
 	*(volatile __u32 *)&e->ports = f->ports;
 	*(volatile __u32 *)&e->vip = f->vip;
 	*(volatile __u32 *)&e->owner = owner;
-	*(volatile __u16 *)&b->time[way] = balance_time() | BALANCE_FLOW_NEW;
+	*(volatile __u16 *)&b->time[way] = time;
 	*(volatile __u16 *)&b->tag[way] = balance_tag(f->hash);
 	barrier();
 	*(volatile __u32 *)&e->lock = lock + 1;
@@ -98,7 +98,7 @@ static __always_inline __u32 balance_put(struct balance_bucket *b, const struct 
 		way = balance_victim(b, balance_time(), syn);
 	if (way >= BALANCE_WAYS)
 		return 0;
-	balance_write(b, way, f, owner);
+	balance_write(b, way, f, owner, balance_time() | BALANCE_FLOW_NEW);
 	return owner;
 }
 
@@ -153,7 +153,7 @@ __noinline __u32 balance_renew(const struct balance_flow *f, __u64 was, __u32 ow
 	if (balance_same(&b->entry[way], f)) {
 		has = *(volatile __u32 *)&b->entry[way].owner;
 		if (has == (__u32)was && *(volatile __u16 *)&b->time[way] == time) {
-			balance_write(b, way, f, owner);
+			balance_write(b, way, f, owner, balance_time() | BALANCE_FLOW_NEW);
 			has = owner;
 		}
 	}

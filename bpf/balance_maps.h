@@ -26,6 +26,7 @@ struct balance_vip_key {
 #define BALANCE_VIP_MOVE 2 /* flows of a failed backend go to another one */
 #define BALANCE_VIP_EMPTY 4 /* no backend: the ring is not to be read */
 #define BALANCE_VIP_SEVERAL 8 /* of an entry for any port: there is more than one VIP */
+#define BALANCE_VIP_SOURCE_PORT 16 /* flows from a client's port go to one backend */
 
 struct balance_vip {
 	__u32 number; /* of its ring and its counters */
@@ -163,6 +164,7 @@ enum balance_event {
 	BALANCE_EVENT_ECHO, /* echo requests answered */
 	BALANCE_EVENT_TOO_BIG, /* packets that did not fit */
 	BALANCE_EVENT_QUIC, /* packets by their connection ID */
+	BALANCE_EVENT_COLLISION, /* first fragments that another one was in the way of */
 	BALANCE_EVENTS = 16,
 };
 
@@ -204,6 +206,12 @@ struct balance_first {
 /* A unit of such times is 2^30 ns, 1.07 s; receivers wait so many of them for the rest (RFC 8200, 4.5). */
 #define BALANCE_FIRST_SHIFT 30
 #define BALANCE_FIRST_WAIT 56
+
+/*
+ * For so many units, 1.07 s at least, a first fragment is in the way of another one with the same number, which may be
+ * forged. Not for longer: it may be forged itself, and of IPv4 the numbers are few.
+ */
+#define BALANCE_FIRST_HOLD 2
 
 /* Writer: the programs. */
 struct {

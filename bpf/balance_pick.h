@@ -68,7 +68,9 @@ __noinline __u32 balance_by_ring(const struct balance_flow *f, __u32 flags, __u3
 		return 0;
 	h = hash_word(balance_seed[0], balance_seed[1], f->src[0]);
 	h += hash_word(balance_seed[2], balance_seed[3], f->src[1]);
-	if (!(flags & BALANCE_VIP_SOURCE))
+	if (flags & BALANCE_VIP_SOURCE_PORT)
+		h += hash_word(balance_seed[4], balance_seed[5], (__u16)f->ports);
+	else if (!(flags & BALANCE_VIP_SOURCE))
 		h += hash_word(balance_seed[4], balance_seed[5], f->ports | (__u64)proto << 32);
 	pos = ((hash_mix(h) & 0xffffffff) * balance_ring_size) >> 32;
 	number = f->vip;

@@ -78,22 +78,28 @@ __noinline __u32 balance_quic(struct xdp_md *ctx, const struct balance_packet *p
 	return owner ? *owner : 0;
 }
 
-/* Has the flow table know the owner that a connection ID has named, for ICMP errors. */
-__noinline int balance_tell(const struct balance_flow *f, __u32 owner)
+/*
+ * Has the flow table know the owner that a connection ID has named, for ICMP errors. A flow that it has stays where it is:
+ * the ID may be forged, and the client's handshake goes by the flow.
+ */
+__noinline int balance_tell(const struct balance_flow *f, __u32 owner, __u32 vip_flags)
 {
 	__u64 found;
-	__u16 time;
+	__u16 time, now;
 
 	if (!balance_on || !f)
 		return 0;
 	found = balance_find(f);
-	time = balance_time() | BALANCE_FLOW_UDP;
-	if (!found)
+	time = found >> 32;
+	now = balance_time();
+	if (!found) {
 		balance_insert(f, owner, false);
-	else if ((__u32)found != owner)
+	} else if ((__u32)found == owner) {
+		if (time != (now | BALANCE_FLOW_UDP))
+			balance_touch(f, found >> 48, now | BALANCE_FLOW_UDP);
+	} else if (balance_expired(time, now) || !balance_stays(found, vip_flags)) {
 		balance_renew(f, found, owner);
-	else if ((__u16)(found >> 32) != time)
-		balance_touch(f, found >> 48, time);
+	}
 	return 0;
 }
 

@@ -75,14 +75,12 @@ __noinline int balance_quick(struct xdp_md *ctx, struct balance_packet *p)
 	if (!found)
 		return balance_choose(p, 0, false);
 	now = balance_time();
-	if (balance_expired(time, now))
+	if (balance_over(p, time, now))
 		return balance_choose(p, found, false);
 	slot = balance_slot(found);
 	if (!slot)
 		return balance_choose(p, found, true);
 	if (p->ip == 4 && p->l3 == ETH_HLEN && balance_plain(slot, found, p->ip_len, &plain)) {
-		if (balance_anew(p, time & 3, BALANCE_MEMBER_USED))
-			return balance_choose(p, found, false);
 		balance_seen(p, found, now);
 		if (!balance_send_plain(ctx, p, &plain))
 			return FWD_BALANCE;
@@ -92,7 +90,7 @@ __noinline int balance_quick(struct xdp_md *ctx, struct balance_packet *p)
 
 		if (!balance_copy(slot, found, &m) || !balance_keeps(&m, p->vip_flags))
 			return balance_choose(p, found, true);
-		if (balance_anew(p, time & 3, m.flags))
+		if (balance_anew(p, time, now, m.flags))
 			return balance_choose(p, found, false);
 		balance_seen(p, found, now);
 		if (!m.port || p->ip_len + balance_overhead(&m) > m.mtu ||

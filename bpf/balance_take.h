@@ -6,10 +6,10 @@
 
 /* Which member a packet of a flow goes to: by the flow table, or else by the ring. */
 
-#define BALANCE_TCP_FIN 1
-#define BALANCE_TCP_SYN 2
-#define BALANCE_TCP_RST 4
-#define BALANCE_TCP_ACK 16
+/* Flags in bytes 12 and 13 of TCP's header. */
+#define BALANCE_TCP_SYN bpf_htons(2)
+#define BALANCE_TCP_ACK bpf_htons(16)
+#define BALANCE_TCP_END bpf_htons(1 | 4) /* FIN, RST */
 
 /*
  * What is known of a packet. No pointers: the functions that have it are verified by themselves, which keeps the
@@ -26,14 +26,13 @@ struct balance_packet {
 	__u8 ip;
 	__u8 proto;
 	__u8 fragment;
+	__be16 tcp; /* bytes 12 and 13 of TCP's header: its length, and flags */
 	__u8 vip_flags;
-	__u8 tcp_flags;
 	__u8 id_len; /* of the VIP, and so the next one */
 	__u8 id_config;
 	__u8 more; /* fragments follow */
 	__u8 quiet; /* nobody is told if it does not fit */
 	__u8 sent; /* it has left already */
-	__u8 pad;
 	__u32 mtu; /* of the packet itself, to the member that it is too big for */
 };
 
@@ -80,11 +79,11 @@ static __always_inline bool balance_ports(const void *l4, const void *data_end, 
 		return false;
 	p->flow.ports = LOAD32(l4);
 	*dport = LOAD16(l4 + 2);
-	p->tcp_flags = 0;
+	p->tcp = 0;
 	if (p->proto == IPPROTO_TCP) {
 		if (l4 + 14 > data_end)
 			return false;
-		p->tcp_flags = LOAD8(l4 + 13);
+		p->tcp = LOAD16(l4 + 12);
 	}
 	return true;
 }
@@ -109,28 +108,88 @@ static __always_inline void balance_count(const struct balance_packet *p, int re
 		t->flows++;
 }
 
-/* What a flow is after a packet. */
-static __always_inline __u32 balance_next(__u32 state, const struct balance_packet *p)
+/* Whether a segment of TCP has data. */
+static __always_inline bool balance_data(const struct balance_packet *p)
 {
-	if (p->proto == IPPROTO_UDP)
-		return BALANCE_FLOW_UDP;
-	if (p->tcp_flags & (BALANCE_TCP_FIN | BALANCE_TCP_RST))
-		return BALANCE_FLOW_CLOSING;
-	if (state == BALANCE_FLOW_NEW && !(p->tcp_flags & BALANCE_TCP_SYN))
-		return BALANCE_FLOW_OPEN;
-	return state;
+	__u32 head = p->ip == 4 ? 20 : p->fragment ? 48 : 40;
+
+	head += (bpf_ntohs(p->tcp) >> 12) * 4;
+	return p->ip_len > head;
 }
 
 /*
- * Whether a packet begins another connection from a port that was used before, or one more try to reach a member that
- * does not answer: no flow that anybody has to keep.
+ * The time and state of a flow of TCP after a packet that is not just one more of an open flow. Nobody here knows windows,
+ * so FIN, RST and SYN may be forged: what follows decides. After FIN or RST, data or a late segment opens the flow
+ * again; more of FIN or RST does not keep it. A SYN opens it too, as the port is used again, and stays with the same
+ * member. To an open flow a SYN means nothing.
  */
-static __always_inline bool balance_anew(const struct balance_packet *p, __u32 state,
+__noinline int balance_turn(const struct balance_packet *p, __u32 time, __u32 now)
+{
+	__u32 state = time & 3;
+
+	if (!balance_on || !p)
+		return time;
+	if (state == BALANCE_FLOW_CLOSING) {
+		if (p->tcp & BALANCE_TCP_END)
+			return time;
+		if (p->tcp & BALANCE_TCP_SYN || balance_data(p) ||
+		    balance_age(time, now) >= BALANCE_LINGER)
+			return now | BALANCE_FLOW_OPEN;
+		return time;
+	}
+	if (p->tcp & BALANCE_TCP_END)
+		return now | BALANCE_FLOW_CLOSING;
+	if (p->tcp & BALANCE_TCP_SYN)
+		return state == BALANCE_FLOW_NEW ? now | BALANCE_FLOW_NEW : time;
+	return now | BALANCE_FLOW_OPEN;
+}
+
+/* The time and state of a flow after a packet. */
+static __always_inline __u16 balance_next(const struct balance_packet *p, __u16 time, __u16 now)
+{
+	if (p->proto == IPPROTO_UDP)
+		return now | BALANCE_FLOW_UDP;
+	if ((time & 3) == BALANCE_FLOW_OPEN && !(p->tcp & (BALANCE_TCP_END | BALANCE_TCP_SYN)))
+		return now | BALANCE_FLOW_OPEN;
+	return balance_turn(p, time, now);
+}
+
+/*
+ * Whether a packet goes on with a flow after FIN or RST, though the time of a closed one is over: forged, they would
+ * else end any flow that is idle for a minute. Until another flow needs its place, it counts for as long as an open one.
+ */
+__noinline int balance_resumes(const struct balance_packet *p, __u32 time, __u32 now)
+{
+	if (!balance_on || !p)
+		return 0;
+	return (time & 3) == BALANCE_FLOW_CLOSING && p->proto == IPPROTO_TCP &&
+	       !(p->tcp & (BALANCE_TCP_END | BALANCE_TCP_SYN)) &&
+	       balance_age(time, now) < balance_idle[BALANCE_FLOW_OPEN];
+}
+
+/* Whether the entry of a flow does not count any more for a packet. */
+static __always_inline bool balance_over(const struct balance_packet *p, __u16 time, __u16 now)
+{
+	return balance_expired(time, now) && !balance_resumes(p, time, now);
+}
+
+/* Whether nobody has used a flow lately: a forged SYN must not take it away from a member that may live. */
+static __always_inline bool balance_unused(__u16 time, __u16 now)
+{
+	__u32 state = time & 3;
+
+	return state == BALANCE_FLOW_NEW ||
+	       balance_age(time, now) >=
+		       (state == BALANCE_FLOW_CLOSING ? BALANCE_LINGER : BALANCE_SPARE);
+}
+
+/* Whether a packet is one more try to reach a member that does not answer, with no flow that anybody has to keep. */
+static __always_inline bool balance_anew(const struct balance_packet *p, __u16 time, __u16 now,
 					 __u32 member_flags)
 {
-	if ((p->tcp_flags & (BALANCE_TCP_SYN | BALANCE_TCP_ACK)) != BALANCE_TCP_SYN)
-		return false;
-	return state == BALANCE_FLOW_CLOSING || member_flags & BALANCE_MEMBER_DOWN;
+	return member_flags & BALANCE_MEMBER_DOWN &&
+	       (p->tcp & (BALANCE_TCP_SYN | BALANCE_TCP_ACK)) == BALANCE_TCP_SYN &&
+	       balance_unused(time, now);
 }
 
 /*
@@ -140,7 +199,7 @@ static __always_inline bool balance_anew(const struct balance_packet *p, __u32 s
 static __noinline int balance_choose(struct balance_packet *p, __u64 was, bool gone)
 {
 	bool syn = p->proto == IPPROTO_TCP &&
-		   (p->tcp_flags & (BALANCE_TCP_SYN | BALANCE_TCP_ACK)) == BALANCE_TCP_SYN;
+		   (p->tcp & (BALANCE_TCP_SYN | BALANCE_TCP_ACK)) == BALANCE_TCP_SYN;
 	__u32 owner = balance_by_ring(&p->flow, p->vip_flags, p->proto), has;
 
 	if (!owner || !balance_stays(owner, 0)) {
@@ -169,7 +228,7 @@ static __noinline int balance_choose(struct balance_packet *p, __u64 was, bool g
 /* Has a packet go to the owner of its flow, which the table has as balance_find says. */
 static __always_inline void balance_seen(struct balance_packet *p, __u64 found, __u16 now)
 {
-	__u16 time = found >> 32, next = now | balance_next(time & 3, p);
+	__u16 time = found >> 32, next = balance_next(p, time, now);
 
 	if (next != time)
 		balance_touch(&p->flow, found >> 48, next);
@@ -185,11 +244,11 @@ static __always_inline int balance_take(struct balance_packet *p)
 	if (!found)
 		return balance_choose(p, 0, false);
 	now = balance_time();
-	if (balance_expired(time, now))
+	if (balance_over(p, time, now))
 		return balance_choose(p, found, false);
 	if (!balance_stays(found, p->vip_flags))
 		return balance_choose(p, found, true);
-	if (balance_anew(p, time & 3,
+	if (balance_anew(p, time, now,
 			 balance_stays(found, BALANCE_VIP_MOVE) ? 0 : BALANCE_MEMBER_DOWN))
 		return balance_choose(p, found, false);
 	balance_seen(p, found, now);

@@ -88,7 +88,8 @@ The file is TOML:
   [[balance.vip]]
   address = "192.0.2.1:80"        # without a port: all of them
   protocol = "tcp"                # or "udp"
-  hash = "flow"                   # or "source": one backend for a client
+  hash = "flow"                   # or "source": one backend for a client, or
+                                  # "source-port": one for a client's port
   on_failure = "keep"             # or "move" flows of a backend that fails
   encapsulation = "ipip"          # or "gue", "l2": of backends without their own
   # quic_server_id = 2            # bytes of server ID in connection IDs (QUIC-LB)

@@ -26,7 +26,7 @@ func newLBVIPCmd() *cobra.Command {
 // vipFlags are what is said of a VIP.
 func vipFlags(cmd *cobra.Command, s *balance.VIPSpec) {
 	f := cmd.Flags()
-	f.StringVar(&s.Hash, "hash", "", "what chooses a backend: flow, or source: one for all flows of a client")
+	f.StringVar(&s.Hash, "hash", "", "what chooses a backend: flow; source: one for a client; source-port: one for a client's port")
 	f.StringVar(&s.OnFailure, "on-failure", "", "flows of a backend that fails: keep, or move to others")
 	f.StringVar(&s.Encap, "encap", "", "how packets get to new backends: ipip, gue or l2")
 	s.ServerID, s.IDConfig = new(uint8), new(uint8)
@@ -43,7 +43,7 @@ func vipFlags(cmd *cobra.Command, s *balance.VIPSpec) {
 	f.StringVar(&s.Check.Status, "check-status", "", "status of HTTP that is good: 200, 200-399 (the default)")
 	f.StringVar(&s.Check.Send, "check-send", "", "what to send by TCP or UDP")
 	f.StringVar(&s.Check.Expect, "check-expect", "", "what the answer has to begin with")
-	completeFlag(cmd, "hash", fixed(balance.HashFlow, balance.HashSource))
+	completeFlag(cmd, "hash", fixed(balance.HashFlow, balance.HashSource, balance.HashSourcePort))
 	completeFlag(cmd, "on-failure", fixed(balance.FailKeep, balance.FailMove))
 	completeFlag(cmd, "encap", fixed(balance.EncapIPIP, balance.EncapGUE, balance.EncapL2))
 	completeFlag(cmd, "check", fixed("tcp", "http", "https", "udp", balance.NoCheck))

@@ -123,8 +123,8 @@ func (s *State) image(l live) image {
 		slices.SortFunc(ring, func(a, b place) int { return a.addr.Compare(b.addr) })
 		i.rings[v.Number] = ring
 		i.vips[v.Service.Key()] = datapath.BalanceVIP{
-			Number: v.Number, Source: v.Hash == HashSource, Move: v.OnFailure == FailMove, Empty: len(ring) == 0,
-			ServerID: v.ServerID, IDConfig: v.IDConfig,
+			Number: v.Number, Source: v.Hash == HashSource, SourcePort: v.Hash == HashSourcePort,
+			Move: v.OnFailure == FailMove, Empty: len(ring) == 0, ServerID: v.ServerID, IDConfig: v.IDConfig,
 		}
 	}
 	return i

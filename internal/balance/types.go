@@ -29,10 +29,13 @@ type Service struct {
 
 // Hashes say what chooses a backend for a new flow.
 const (
-	// HashFlow takes the client's address and port.
+	// HashFlow takes the client's address and port, the VIP's port and the protocol.
 	HashFlow = "flow"
 	// HashSource takes the client's address alone: all its flows, and all fragments, go to one backend.
 	HashSource = "source"
+	// HashSourcePort takes the client's address and port: what it sends from one port goes to one backend, whatever the
+	// protocol and the port of the VIP.
+	HashSourcePort = "source-port"
 )
 
 // What becomes of the flows of a backend that fails.
@@ -59,7 +62,7 @@ const MaxWeight = 65535
 // VIP is a service and who provides it.
 type VIP struct {
 	Service Service `json:"service"`
-	// Hash is HashFlow or HashSource, OnFailure FailKeep or FailMove.
+	// Hash is HashFlow, HashSource or HashSourcePort, OnFailure FailKeep or FailMove.
 	Hash      string `json:"hash"`
 	OnFailure string `json:"on_failure"`
 	// Encap is that of backends added without one.

@@ -190,7 +190,7 @@ func (v *VIP) check() (part string, err error) {
 }
 
 func (v *VIP) checkWords() (part string, err error) {
-	if err := oneOf(PartHash, v.Hash, HashFlow, HashSource); err != nil {
+	if err := oneOf(PartHash, v.Hash, HashFlow, HashSource, HashSourcePort); err != nil {
 		return PartHash, err
 	}
 	if err := oneOf(PartFailure, v.OnFailure, FailKeep, FailMove); err != nil {

@@ -96,7 +96,7 @@ func TestValidate(t *testing.T) {
 		{[]VIP{v("255.255.255.255/tcp")}, "the address is broadcast", "address"},
 		{[]VIP{v("[::ffff:192.0.2.1]:80/tcp")}, "is an IPv4 address written as IPv6: write 192.0.2.1", "address"},
 		{[]VIP{with(v(tcp), func(v *VIP) { v.Service.Protocol = 132 })}, "protocol 132: use tcp or udp", "protocol"},
-		{[]VIP{with(v(tcp), func(v *VIP) { v.Hash = "x" })}, `VIP 192.0.2.1:80/tcp: hash "x": use flow or source`, "hash"},
+		{[]VIP{with(v(tcp), func(v *VIP) { v.Hash = "x" })}, `VIP 192.0.2.1:80/tcp: hash "x": use flow, source or source-port`, "hash"},
 		{[]VIP{with(v(tcp), func(v *VIP) { v.OnFailure = "" })}, `on_failure "": use keep or move`, "on_failure"},
 		{[]VIP{with(v(tcp), func(v *VIP) { v.Encap = "vxlan" })}, `encapsulation "vxlan": use ipip, gue or l2`, "encapsulation"},
 		{[]VIP{with(v(tcp), func(v *VIP) { v.ServerID = 2 })}, "quic_server_id goes with UDP", "quic_server_id"},

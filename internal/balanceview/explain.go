@@ -91,6 +91,7 @@ const (
 	byTable       = "table"
 	byRing        = "ring"
 	stateTakesOff = "its time is over"
+	stateResumes  = "it is closed, unless a packet without SYN, FIN or RST goes on with it"
 )
 
 // Explain writes which backend a flow gets, and why. No packet is made, and nothing is counted.
@@ -156,8 +157,11 @@ func (v *view) match(e *Explanation, to balance.Service) error {
 		}
 		e.hash, e.VIP, e.ServerID = known, s.String(), known.ServerID
 		e.Hash, e.OnFailure = balance.HashFlow, balance.FailKeep
-		if known.Source {
+		switch {
+		case known.Source:
 			e.Hash = balance.HashSource
+		case known.SourcePort:
+			e.Hash = balance.HashSourcePort
 		}
 		if known.Move {
 			e.OnFailure = balance.FailMove
@@ -183,7 +187,7 @@ func (v *view) member(owner datapath.BalanceOwner) (*datapath.BalanceMember, err
 // place looks into the ring.
 func (v *view) place(e *Explanation, to balance.Service, client netip.AddrPort) (*datapath.BalanceMember, error) {
 	o := v.plane.Options()
-	e.Ring = &Place{Position: o.Position(uint8(to.Protocol), client, to.Port, e.hash.Source), Size: o.RingSize}
+	e.Ring = &Place{Position: o.Position(e.hash, uint8(to.Protocol), client, to.Port), Size: o.RingSize}
 	if e.hash.Empty {
 		return nil, nil
 	}
@@ -212,6 +216,8 @@ func (v *view) entry(e *Explanation, to balance.Service, client netip.AddrPort) 
 	switch {
 	case err != nil:
 		return nil, err
+	case f.Expired && f.State == "closing" && f.Idle < v.plane.Options().IdleTCP:
+		e.Flow.Why = stateResumes
 	case f.Expired:
 		e.Flow.Why = stateTakesOff
 	case m == nil:

@@ -54,10 +54,11 @@ func TestExplainIsWhatHappens(t *testing.T) {
 		vip(t, "[2001:db8::1]:443/udp", nil, "10.0.0.16 ipip 1", "fd00::16 gue 1", "fd00::17 ipip 0"),
 		vip(t, "192.0.2.9:53/udp", nil, "10.0.0.17 ipip 1", "10.0.0.18 ipip 1"),
 		vip(t, "192.0.2.10:80/tcp", nil),
+		vip(t, "192.0.2.11/tcp", func(v *balance.VIP) { v.Hash = balance.HashSourcePort }, "10.0.0.11 ipip 1", "10.0.0.12 gue 1", "10.0.0.13 ipip 1"),
 	)
 	rng := rand.New(rand.NewPCG(1, 2))
 	services := []string{"192.0.2.1:80/tcp", "192.0.2.1:81/tcp", "192.0.2.1:4433/tcp", "[2001:db8::1]:443/udp", "192.0.2.9:53/udp",
-		"192.0.2.10:80/tcp", "192.0.2.1:80/udp", "192.0.2.200:80/tcp"}
+		"192.0.2.10:80/tcp", "192.0.2.11:21/tcp", "192.0.2.11:2121/tcp", "192.0.2.1:80/udp", "192.0.2.200:80/tcp"}
 	seen := make(map[string]int)
 	for n := range 2000 {
 		if n%7 == 0 {

@@ -171,7 +171,7 @@ func TestBalanceFlowsUnderLoad(t *testing.T) {
 	}
 	o := b.plane.Options()
 	check := func(f BalanceFlow) error {
-		if want := members[o.Position(6, f.Client, f.Port, false)].Owner; f.VIP != 0 || f.Owner != want || f.State != "new" {
+		if want := members[o.Position(BalanceVIP{}, 6, f.Client, f.Port)].Owner; f.VIP != 0 || f.Owner != want || f.State != "new" {
 			return fmt.Errorf("half one and half another: %+v, its backend is %v", f, want)
 		}
 		return nil

@@ -179,7 +179,7 @@ func fillTable(t *testing.T, i *Instance, n int) map[balanceKey]balanceEntry {
 			k := newBalanceKey(uint32(r.IntN(3)), randomClient(r, r.IntN(2) == 0), uint16(r.IntN(100)))
 			age := uint32(r.IntN(int(clock.idle[1]) - 2))
 			at := uint16((clock.now-age)&balanceTicks<<2) | uint16(r.IntN(4))
-			table.insert(balanceEntry{k, k.hash(i.meta.balanceSecret()), BalanceOwner(1 + r.IntN(1000)), at}, clock, false)
+			table.insert(balanceEntry{k, k.hash(i.meta.balanceSecret()), BalanceOwner(1 + r.IntN(1000)), at}, clock)
 		}
 	})
 	return tableEntries(i)
@@ -278,7 +278,7 @@ func TestBalanceCarryLate(t *testing.T) {
 		t.Helper()
 		k := newBalanceKey(0, netip.MustParseAddrPort(client), 80)
 		openTable(t, i.maps[pipelineMapBalanceFlows], func(table balanceTable) {
-			table.insert(balanceEntry{k, k.hash(i.meta.balanceSecret()), owner, uint16(clock.now<<2 | state)}, clock, false)
+			table.insert(balanceEntry{k, k.hash(i.meta.balanceSecret()), owner, uint16(clock.now<<2 | state)}, clock)
 		})
 	}
 	has := func(client string, owner BalanceOwner, state string) {

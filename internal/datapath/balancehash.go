@@ -64,12 +64,15 @@ func scaled(hash uint64, n uint32) uint32 {
 
 // Position returns the position of a VIP's ring that decides which backend gets packets of a protocol from a client to
 // a port, while the flow table has no entry of that flow. It is the same on all machines with the same seed and size
-// of rings, which has to be given. Source is for VIPs that give one backend to all flows of a client: neither ports nor
-// protocol count then.
-func (o BalanceOptions) Position(proto uint8, client netip.AddrPort, port uint16, source bool) uint32 {
+// of rings, which has to be given. Neither ports nor protocol count with Source, and of both only the client's port with
+// SourcePort.
+func (o BalanceOptions) Position(v BalanceVIP, proto uint8, client netip.AddrPort, port uint16) uint32 {
+	if v.SourcePort {
+		proto, port = 0, 0
+	}
 	k := newBalanceKey(0, client, port)
 	h := hashWord(o.Seed[0], o.Seed[1], k.src[0]) + hashWord(o.Seed[2], o.Seed[3], k.src[1])
-	if !source {
+	if !v.Source {
 		h += hashWord(o.Seed[4], o.Seed[5], uint64(k.ports)|uint64(proto)<<32)
 	}
 	return scaled(hashMix(h), uint32(o.RingSize))

@@ -34,16 +34,18 @@ func TestBalanceHashes(t *testing.T) {
 	tests := []struct {
 		vip      string
 		proto    uint8
-		source   bool
+		v        BalanceVIP
 		allPorts bool
 	}{
 		{vip: "192.0.2.1:80", proto: 6},
 		{vip: "192.0.2.1:80", proto: 17},
-		{vip: "192.0.2.2:443", proto: 6, source: true},
+		{vip: "192.0.2.2:443", proto: 6, v: BalanceVIP{Source: true}},
 		{vip: "192.0.2.3:0", proto: 17, allPorts: true},
 		{vip: "[2001:db8::1]:80", proto: 6},
-		{vip: "[2001:db8::1]:53", proto: 17, source: true},
+		{vip: "[2001:db8::1]:53", proto: 17, v: BalanceVIP{Source: true}},
 		{vip: "[2001:db8::2]:0", proto: 6, allPorts: true},
+		{vip: "192.0.2.4:0", proto: 6, v: BalanceVIP{SourcePort: true}, allPorts: true},
+		{vip: "[2001:db8::3]:0", proto: 17, v: BalanceVIP{SourcePort: true}, allPorts: true},
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for number, tt := range tests {
@@ -52,7 +54,7 @@ func TestBalanceHashes(t *testing.T) {
 		for n := range uint32(ring) { // each position has a backend of its own
 			members = append(members, b.member(vip*ring+n, vip, fmt.Sprintf("10.1.%d.%d", number, n)))
 		}
-		b.vip(vip, tt.vip, tt.proto, members, func(v *BalanceVIP) { v.Source = tt.source })
+		b.vip(vip, tt.vip, tt.proto, members, func(v *BalanceVIP) { v.Source, v.SourcePort = tt.v.Source, tt.v.SourcePort })
 		for range clients {
 			to := netip.MustParseAddrPort(tt.vip)
 			client := randomClient(r, to.Addr().Is6())
@@ -66,7 +68,7 @@ func TestBalanceHashes(t *testing.T) {
 			_, out, err := b.inst.TestRun(b.packet(client.String(), to.String(), transport, nil), "lb0")
 			b.must(err)
 			_, dst, _ := outer(t, out)
-			pos := o.Position(tt.proto, client, to.Port(), tt.source)
+			pos := o.Position(tt.v, tt.proto, client, to.Port())
 			if dst != members[pos].Addr {
 				t.Fatalf("%v to %v/%d left to %v, not to position %d: %v", client, to, tt.proto, dst, pos, members[pos].Addr)
 			}
@@ -90,16 +92,18 @@ func TestBalancePosition(t *testing.T) {
 		client string
 		port   uint16
 		proto  uint8
-		source bool
+		v      BalanceVIP
 		want   uint32
 	}{
-		{"203.0.113.7:1234", 80, 6, false, 1167},
-		{"203.0.113.7:1234", 80, 17, false, 37692},
-		{"203.0.113.7:1234", 80, 6, true, 65358},
-		{"[2001:db8::7]:1234", 80, 6, false, 40390},
+		{"203.0.113.7:1234", 80, 6, BalanceVIP{}, 1167},
+		{"203.0.113.7:1234", 80, 17, BalanceVIP{}, 37692},
+		{"203.0.113.7:1234", 80, 6, BalanceVIP{Source: true}, 65358},
+		{"[2001:db8::7]:1234", 80, 6, BalanceVIP{}, 40390},
+		{"203.0.113.7:1234", 80, 6, BalanceVIP{SourcePort: true}, 47764},
+		{"203.0.113.7:1234", 443, 17, BalanceVIP{SourcePort: true}, 47764},
 	} {
-		if got := o.Position(tt.proto, netip.MustParseAddrPort(tt.client), tt.port, tt.source); got != tt.want {
-			t.Errorf("%s to port %d of protocol %d, source %v: position %d, want %d", tt.client, tt.port, tt.proto, tt.source, got, tt.want)
+		if got := o.Position(tt.v, tt.proto, netip.MustParseAddrPort(tt.client), tt.port); got != tt.want {
+			t.Errorf("%s to port %d of protocol %d, %+v: position %d, want %d", tt.client, tt.port, tt.proto, tt.v, got, tt.want)
 		}
 	}
 }

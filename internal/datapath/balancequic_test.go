@@ -77,11 +77,12 @@ func TestBalanceQUIC(t *testing.T) {
 					t.Fatalf("VIP %d: %s", number, what)
 				}
 			}
-			// The flow table follows, for what comes without the ID; and a client keeps its server when it moves.
+			// The flow table keeps what it has, and follows otherwise, for what comes without the ID; a client keeps its
+			// server when it moves.
 			first := fresh(quicLong(0x40, 1, cid(2, id)))
 			b.sent(first, "fwd balance-new", byRing)
 			b.sent(b.changedUDP(first, quicShort(cid(2, id))), "fwd balance-quic", named)
-			b.sent(first, "fwd balance", named)
+			b.sent(first, "fwd balance", byRing)
 			b.sent(b.changedUDP(first, quicShort(cid(2, id))), "fwd balance-quic", named)
 			unseen := fresh(quicShort(cid(2, id)))
 			b.sent(unseen, "fwd balance-quic", named)

@@ -16,7 +16,10 @@ force, for those that have come then. A flow whose first packets the old program
 whose next one the new program sees before the third is over, is one that the new program does not know: it gives it the
 backend that the ring says, which is the one that it has got before unless the rings have changed with the swap.
 
-Flows that have expired stay behind. If a bucket of a smaller table overflows, those remain that have had more than one
+While programs run, each flow is taken in by a program too (bpf/carry.bpf.c), which has the bucket to itself meanwhile. One whose
+bucket stays busy is left behind.
+
+Flows that have expired stay behind too. If a bucket of a smaller table overflows, those remain that have had more than one
 packet, and of them the latest; the others go by the ring from then on.
 */
 func (i *Instance) carryFlows(running bool) error {
@@ -38,13 +41,33 @@ func (i *Instance) carryFlows(running bool) error {
 	if err != nil {
 		return fmt.Errorf("taking over the flows of %s: %w", i.Name(), err)
 	}
+	take := func(e balanceEntry) error {
+		to.insert(e, clock)
+		return nil
+	}
+	if running {
+		c, err := i.loadCarrier()
+		if err != nil {
+			return fmt.Errorf("taking over the flows of %s: %w", i.Name(), err)
+		}
+		defer c.Close()
+		take = func(e balanceEntry) error {
+			if _, way, known := to.place(e, clock); known || way < 0 {
+				return nil
+			}
+			return c.take(e)
+		}
+	}
 	secret := i.meta.balanceSecret()
 	from.visit(func(k balanceKey, owner BalanceOwner, t uint16) bool {
 		if !clock.expired(t) {
-			to.insert(balanceEntry{k, k.hash(secret), owner, t}, clock, running)
+			err = take(balanceEntry{k, k.hash(secret), owner, t})
 		}
-		return true
+		return err == nil
 	})
+	if err != nil {
+		return fmt.Errorf("taking over the flows of %s: %w", i.Name(), err)
+	}
 	return nil
 }
 
@@ -56,18 +79,23 @@ type balanceEntry struct {
 	time  uint16 // and state
 }
 
-// insert puts an entry into the table. An entry of the same flow is brought up to it, unless the programs run, which know
-// better.
-func (t balanceTable) insert(e balanceEntry, clock balanceClock, running bool) {
-	b, tag := &t.buckets[scaled(e.hash, uint32(len(t.buckets)))], balanceTag(e.hash)
+// insert puts an entry into a table that no program works on yet. An entry of the same flow is brought up to it.
+func (t balanceTable) insert(e balanceEntry, clock balanceClock) {
+	if b, way, _ := t.place(e, clock); way >= 0 {
+		b.write(way, e)
+	}
+}
+
+// place returns where an entry belongs: the way that its flow has already (known), else a free one or one that is worth
+// less, and -1 if there is none.
+func (t balanceTable) place(e balanceEntry, clock balanceClock) (b *pipelineBalanceBucket, victim int, known bool) {
+	tag := balanceTag(e.hash)
+	b = &t.buckets[scaled(e.hash, uint32(len(t.buckets)))]
 	victim, least := -1, clock.worth(e.time)+1
 	for way, other := range b.Tag {
 		if other == tag {
 			if k, _, ok := balanceRead(&b.Entry[way]); ok && k == e.balanceKey {
-				if !running {
-					b.write(way, e)
-				}
-				return
+				return b, way, true
 			}
 		}
 		var worth uint32
@@ -78,23 +106,20 @@ func (t balanceTable) insert(e balanceEntry, clock balanceClock, running bool) {
 			victim, least = way, worth
 		}
 	}
-	if victim >= 0 {
-		b.write(victim, e)
-	}
+	return b, victim, false
 }
 
-// write is what balance_insert of bpf/balance_flow.h does with a way; it leaves one alone that a program writes.
+// write is what balance_write of bpf/balance_insert.h does with a way, but without the bucket's lock: a process may be killed
+// while it has that.
 func (b *pipelineBalanceBucket) write(way int, e balanceEntry) {
 	to := &b.Entry[way]
-	lock := atomic.LoadUint32(&to.Lock)
-	if lock&1 != 0 || !atomic.CompareAndSwapUint32(&to.Lock, lock, lock+1) {
-		return
-	}
+	lock := atomic.LoadUint32(&to.Lock) | 1
+	atomic.StoreUint32(&to.Lock, lock)
 	atomic.StoreUint64(&to.Src[0], e.src[0])
 	atomic.StoreUint64(&to.Src[1], e.src[1])
 	atomic.StoreUint32(&to.Ports, e.ports)
 	atomic.StoreUint32(&to.Vip, e.vip)
 	atomic.StoreUint32(&to.Owner, uint32(e.owner))
 	b.Time[way], b.Tag[way] = e.time, balanceTag(e.hash)
-	atomic.StoreUint32(&to.Lock, lock+2)
+	atomic.StoreUint32(&to.Lock, lock+1)
 }

@@ -95,7 +95,7 @@ func (s *Sweeper) load(i *Instance) error {
 	if err != nil {
 		return err
 	}
-	if err := spec.Variables[sweepVarBalanceIdle].Set(i.meta.Balance.idle()); err != nil {
+	if err := spec.Variables[sweepVarBalanceIdle].Set(i.meta.Balance.sweepIdle()); err != nil {
 		return fmt.Errorf("setting %s: %w", sweepVarBalanceIdle, err)
 	}
 	flows := i.maps[pipelineMapBalanceFlows]
@@ -109,6 +109,15 @@ func (s *Sweeper) load(i *Instance) error {
 	}
 	s.prog, s.loaded, s.buckets, s.next = loaded.Sweep, id, flows.MaxEntries(), 0
 	return nil
+}
+
+// sweepIdle returns how old entries must be to be freed, by state, in ticks. One that FIN or RST has ended may still go on
+// for as long as an open one (balance_resumes in bpf/balance_take.h).
+func (o *BalanceOptions) sweepIdle() [4]uint16 {
+	const open, closing = pipelineBalanceFlowStateBALANCE_FLOW_OPEN, pipelineBalanceFlowStateBALANCE_FLOW_CLOSING
+	ticks := o.idle()
+	ticks[closing] = max(ticks[closing], ticks[open])
+	return ticks
 }
 
 // sweepRange is struct sweep_range of bpf/sweep.bpf.c.

@@ -83,9 +83,13 @@ func fillSweep(t *testing.T, i *Instance, n int) map[balanceKey]balanceEntry {
 	return tableEntries(i)
 }
 
-// sweepsOver tells whether an entry is to be freed at a time.
+// sweepsOver tells whether an entry is to be freed at a time: one that FIN or RST has ended as late as an open one.
 func (c balanceClock) sweepsOver(at uint16) bool {
-	return c.age(at) >= uint32(c.idle[at&3])+balanceSkew
+	idle := uint32(c.idle[at&3])
+	if at&3 == uint16(pipelineBalanceFlowStateBALANCE_FLOW_CLOSING) {
+		idle = max(idle, uint32(c.idle[pipelineBalanceFlowStateBALANCE_FLOW_OPEN]))
+	}
+	return c.age(at) >= idle+balanceSkew
 }
 
 // TestSweepFrees sweeps tables of several sizes: what is over goes, whatever its state, and nothing else. Each slice

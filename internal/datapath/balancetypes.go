@@ -78,9 +78,9 @@ type BalanceVIPKey struct {
 type BalanceVIP struct {
 	// Number names its ring and its counters.
 	Number uint32
-	// Source gives all flows of a client to one backend. Move gives flows of a failed backend to another one.
-	// Empty says that there is no backend for new flows.
-	Source, Move, Empty bool
+	// Source gives all flows of a client to one backend, SourcePort all flows from one port of a client. Move gives
+	// flows of a failed backend to another one. Empty says that there is no backend for new flows.
+	Source, SourcePort, Move, Empty bool
 	// ServerID is how many bytes of QUIC connection IDs name the server, 0 for none; IDConfig is the config
 	// rotation of such IDs (QUIC-LB).
 	ServerID, IDConfig uint8

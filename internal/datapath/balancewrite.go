@@ -19,6 +19,7 @@ const (
 	balanceVIPMove
 	balanceVIPEmpty
 	balanceVIPSeveral
+	balanceVIPSourcePort
 
 	balanceMemberUsed  = 1
 	balanceMemberDown  = 2
@@ -28,7 +29,9 @@ const (
 // SetVIP says what a VIP is. Its ring has to be there before.
 func (p *BalancePlane) SetVIP(k BalanceVIPKey, v BalanceVIP) error {
 	raw := pipelineBalanceVip{Number: v.Number, IdLen: v.ServerID, IdConfig: v.IDConfig}
-	for bit, on := range map[uint8]bool{balanceVIPSource: v.Source, balanceVIPMove: v.Move, balanceVIPEmpty: v.Empty} {
+	for bit, on := range map[uint8]bool{
+		balanceVIPSource: v.Source, balanceVIPSourcePort: v.SourcePort, balanceVIPMove: v.Move, balanceVIPEmpty: v.Empty,
+	} {
 		if on {
 			raw.Flags |= bit
 		}
@@ -174,7 +177,7 @@ func (p *BalancePlane) VIPs() (map[BalanceVIPKey]BalanceVIP, error) {
 		k := BalanceVIPKey{Addr: wordsAddr(key.Addr.W), Proto: key.Proto, Port: bits.ReverseBytes16(key.Port)}
 		vips[k] = BalanceVIP{
 			Number: raw.Number, ServerID: raw.IdLen, IDConfig: raw.IdConfig, Source: raw.Flags&balanceVIPSource != 0,
-			Move: raw.Flags&balanceVIPMove != 0, Empty: raw.Flags&balanceVIPEmpty != 0,
+			SourcePort: raw.Flags&balanceVIPSourcePort != 0, Move: raw.Flags&balanceVIPMove != 0, Empty: raw.Flags&balanceVIPEmpty != 0,
 		}
 	}
 	if err := it.Err(); err != nil {

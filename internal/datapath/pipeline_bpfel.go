@@ -62,6 +62,7 @@ const (
 	pipelineBalanceEventBALANCE_EVENT_ECHO      pipelineBalanceEvent = 6
 	pipelineBalanceEventBALANCE_EVENT_TOO_BIG   pipelineBalanceEvent = 7
 	pipelineBalanceEventBALANCE_EVENT_QUIC      pipelineBalanceEvent = 8
+	pipelineBalanceEventBALANCE_EVENT_COLLISION pipelineBalanceEvent = 9
 	pipelineBalanceEventBALANCE_EVENTS          pipelineBalanceEvent = 16
 )
 

@@ -70,7 +70,7 @@ func (b *balanced) testAgree() {
 					}
 					for n := range clients {
 						client := netip.AddrPortFrom(numbered(vip.Addr().Is6(), n), uint16(1024+n*13))
-						at := p.Options().Position(uint8(balance.TCP), client, vip.Port(), false)
+						at := p.Options().Position(datapath.BalanceVIP{}, uint8(balance.TCP), client, vip.Port())
 						choices[ns] = append(choices[ns], owners[ring[at]])
 					}
 				}

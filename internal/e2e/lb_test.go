@@ -18,6 +18,7 @@ func TestBalance(t *testing.T) {
 		run  func(*balanced)
 	}{
 		{"drain", (*balanced).testDrain},
+		{"forged segments", (*balanced).testForged},
 		{"edits", (*balanced).testEdits},
 		{"tools", (*balanced).testTools},
 		{"agreement", (*balanced).testAgree},

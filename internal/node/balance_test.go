@@ -45,7 +45,7 @@ func TestBalanceErrors(t *testing.T) {
 		{strings.Replace(balanceVIP, "\"tcp\"", "\"sctp\"", 1), "c.toml:5:12: VIP 192.0.2.1:80: \"sctp\" is no protocol of a VIP"},
 		{strings.Replace(balanceVIP, ":80", ":0", 1), "c.toml:4:11: \"192.0.2.1:0\" has port 0"},
 		{balanceVIP + balanceVIP, "c.toml:7:11: VIP 192.0.2.1:80/tcp: it is there twice"},
-		{balanceVIP + "hash = \"x\"\n", "c.toml:6:8: VIP 192.0.2.1:80/tcp: hash \"x\": use flow or source"},
+		{balanceVIP + "hash = \"x\"\n", "c.toml:6:8: VIP 192.0.2.1:80/tcp: hash \"x\": use flow, source or source-port"},
 		{balanceVIP + "quic_server_id = 999\n", "c.toml:6:18: VIP 192.0.2.1:80/tcp: quic_server_id 999 is out of range"},
 		{balanceVIP + "quic_server_id = 2\n", "c.toml:6:18: VIP 192.0.2.1:80/tcp: quic_server_id goes with UDP"},
 		{balanceVIP + "[balance.vip.check]\ntype = \"icmp\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: type \"icmp\" of check"},

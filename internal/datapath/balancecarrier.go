@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// carrier takes flows into a flow table that programs work on, one at a time.
+type carrier struct{ prog *ebpf.Program }
+
+// carrierTries bounds how often a carrier tries for a bucket that the programs are at.
+const carrierTries = 100
+
+// loadCarrier loads it for the flow table of an instance.
+func (i *Instance) loadCarrier() (*carrier, error) {
+	spec, err := loadCarry()
+	if err != nil {
+		return nil, err
+	}
+	flows := i.maps[pipelineMapBalanceFlows]
+	for name, value := range map[string]any{
+		carryVarBalanceIdle:    i.meta.Balance.idle(),
+		carryVarBalanceBuckets: flows.MaxEntries(),
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	spec.Maps[carryMapBalanceFlows].MaxEntries = flows.MaxEntries()
+	var loaded carryPrograms // the other maps of the object are the stage's, and are not made
+	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
+		MapReplacements: map[string]*ebpf.Map{carryMapBalanceFlows: flows},
+	})
+	if err != nil {
+		return nil, loadError(err)
+	}
+	return &carrier{loaded.Carry}, nil
+}
+
+// take takes a flow in, unless the table has it or no room for it. One whose bucket stays busy is left behind.
+func (c *carrier) take(e balanceEntry) error {
+	for range carrierTries {
+		done, err := c.prog.Run(&ebpf.RunOptions{Data: e.bytes()})
+		if err != nil || done != 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *carrier) Close() { c.prog.Close() }
+
+// bytes is struct carry_entry of bpf/carry.bpf.c.
+func (e balanceEntry) bytes() []byte {
+	b := make([]byte, 40)
+	ne.PutUint64(b, e.src[0])
+	ne.PutUint64(b[8:], e.src[1])
+	ne.PutUint32(b[16:], e.ports)
+	ne.PutUint32(b[20:], e.vip)
+	ne.PutUint64(b[24:], e.hash)
+	ne.PutUint32(b[32:], uint32(e.owner))
+	ne.PutUint16(b[36:], e.time)
+	return b
+}

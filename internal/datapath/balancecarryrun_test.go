@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/layers"
+)
+
+// TestBalanceCarryLocked brings flows into a table whose buckets the programs are at: they are left alone. No deadline
+// hangs on it: a bucket that nobody lets go of again keeps out what belongs there.
+func TestBalanceCarryLocked(t *testing.T) {
+	from, to := bareTable(t, 7000), bareTable(t, 700)
+	fillTable(t, from, 600)
+	to.flowsFrom = from.maps[pipelineMapBalanceFlows]
+	lock := func(value uint32) {
+		openTable(t, to.maps[pipelineMapBalanceFlows], func(table balanceTable) {
+			for n := range table.buckets {
+				table.buckets[n].Lock = value
+			}
+		})
+	}
+	lock(1)
+	if err := to.carryFlows(true); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(tableEntries(to)); n > 0 {
+		t.Fatalf("%d flows were written into locked buckets", n)
+	}
+	lock(0)
+	if err := to.carryFlows(true); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(tableEntries(to)); n < 100 {
+		t.Errorf("%d flows have come", n)
+	}
+	openTable(t, to.maps[pipelineMapBalanceFlows], func(table balanceTable) {
+		for n := range table.buckets {
+			if table.buckets[n].Lock != 0 {
+				t.Errorf("bucket %d is locked", n)
+			}
+		}
+	})
+}
+
+// TestBalanceCarryRunning brings flows into tables of other sizes as it is done while programs run: what fits comes over, and
+// of what does not, that which is worth most.
+func TestBalanceCarryRunning(t *testing.T) {
+	const flows = 400
+	from := bareTable(t, flows)
+	before := fillTable(t, from, flows)
+	for _, size := range []int{3 * flows, flows / 8} {
+		to := bareTable(t, size)
+		to.flowsFrom = from.maps[pipelineMapBalanceFlows]
+		for range 2 { // the second time changes nothing
+			if err := to.carryFlows(true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		late, err := from.meta.Balance.clock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		buckets := uint32(balanceBuckets(size))
+		count, least := make(map[uint32]int), make(map[uint32]uint32)
+		after := tableEntries(to)
+		for k, e := range after {
+			if before[k] != e {
+				t.Fatalf("room for %d: %+v, was %+v", size, e, before[k])
+			}
+			n := scaled(e.hash, buckets)
+			if worth := late.worth(e.time); count[n] == 0 || worth < least[n] {
+				least[n] = worth
+			}
+			count[n]++
+		}
+		lost := 0
+		for k, e := range before {
+			if _, ok := after[k]; ok || late.expired(e.time) {
+				continue
+			}
+			lost++
+			// One that has expired meanwhile was worth more when it was taken.
+			if n := scaled(e.hash, buckets); count[n] < balanceWays || least[n] > 0 && late.worth(e.time) > least[n] {
+				t.Fatalf("room for %d: lost %+v, in its bucket are %d of which the least is worth %d", size, e, count[n], least[n])
+			}
+		}
+		if small := size < flows; small != (lost > 0) || len(after) < size/2 && small || len(after) < flows/8 {
+			t.Errorf("room for %d: %d flows, %d lost", size, len(after), lost)
+		}
+	}
+}
+
+// TestBalanceCarryBusy brings flows into a table that programs take others into at the same time, into the same buckets:
+// no entry has one flow's client and another one's backend.
+func TestBalanceCarryBusy(t *testing.T) {
+	const clients = 400
+	from := bareTable(t, 70)
+	b := newBalanceBed(t, BalanceOptions{Flows: 70, InsertRate: 1_000_000_000})
+	one := b.member(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoTCP, []BalanceMember{one})
+	other := NewBalanceOwner(2, 1)
+	r := rand.New(rand.NewPCG(5, 6))
+	client := func(net byte, n int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, net, byte(1 + n%200)}), uint16(1+r.IntN(60_000)))
+	}
+	frames := make([][]byte, clients)
+	for n := range frames {
+		frames[n] = b.packet(client(100, n).String(), vip4, &layers.TCP{SYN: true}, nil)
+	}
+	b.inst.flowsFrom = from.maps[pipelineMapBalanceFlows]
+	defer func() { b.inst.flowsFrom = nil }()
+	worker := b.worker()
+	for begin := time.Now(); time.Since(begin) < time.Second; {
+		clock, err := from.meta.Balance.clock()
+		b.must(err)
+		openTable(t, from.maps[pipelineMapBalanceFlows], func(table balanceTable) {
+			for n := range clients {
+				k := newBalanceKey(0, client(200, n), 80)
+				table.insert(balanceEntry{k, k.hash(from.meta.balanceSecret()), other, uint16(clock.now << 2)}, clock)
+			}
+		})
+		b.buckets(func(bucket *pipelineBalanceBucket) { *bucket = pipelineBalanceBucket{} })
+		var wg sync.WaitGroup
+		wg.Add(1)
+		worker <- func() {
+			defer wg.Done()
+			for _, f := range frames {
+				if _, err := b.raw(f); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		err = b.inst.carryFlows(true)
+		wg.Wait()
+		b.must(err)
+		b.buckets(func(bucket *pipelineBalanceBucket) {
+			if bucket.Lock != 0 {
+				t.Error("a bucket is locked")
+			}
+		})
+		for k, e := range tableEntries(b.inst) {
+			from, _ := k.client()
+			want := map[byte]BalanceOwner{100: one.Owner, 200: other}[from.Addr().As4()[2]]
+			if e.owner != want {
+				t.Fatalf("%v has owner %#x, not %#x", from, e.owner, want)
+			}
+		}
+	}
+}
