@@ -79,6 +79,8 @@ type Options struct {
 	Forwarded bool
 	// Balance is the load balancer, nil for none.
 	Balance *Balance
+	// Missing are interfaces that running data planes were told to be on and are not.
+	Missing []Missing
 }
 
 // Report holds all findings in the order of the checks.
@@ -149,6 +151,7 @@ func Run(o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.add(checkMissing(o.Missing)...)
 	for _, link := range chosen.links {
 		facts, err := readInterface(link)
 		if err != nil {

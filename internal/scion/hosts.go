@@ -61,6 +61,7 @@ type host struct {
 	addr     netip.Addr
 	wanted   time.Time
 	resolved bool
+	last     nexthop.NextHop // what was found last
 	stop     func()
 }
 
@@ -111,8 +112,14 @@ func (t *hostTable) found(h *host, nh nexthop.NextHop) {
 	if e == nil || e.Value.(*host) != h {
 		return
 	}
+	h.last = nh
+	t.pass(h)
+}
+
+// pass tells the fast path what was found last of a host; the caller holds the lock.
+func (t *hostTable) pass(h *host) {
 	var err error
-	if nh.Resolved() && t.usable(nh.IfIndex) {
+	if nh := h.last; nh.Resolved() && t.usable(nh.IfIndex) {
 		h.resolved = true
 		err = t.plane.SetHost(h.addr, NextHop(nh))
 	} else if h.resolved {

@@ -31,12 +31,14 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- packetsDesc
 	ch <- bytesDesc
 	ch <- lostDesc
+	ch <- attachedDesc
 	describeFilter(ch)
 	describeBalance(ch)
 }
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
+	collectAttached(c.source, ch)
 	collectFilter(c.source, ch)
 	collectBalance(c.source, ch)
 	ports, err := c.source.Ports()
