@@ -33,13 +33,17 @@ type Node struct {
 	Mode string `toml:"mode"`
 	// Interfaces to attach to. Without them, those that carry the addresses of the stages below.
 	Interfaces []string `toml:"interfaces"`
+	// Missing says what becomes of the start without some of the interfaces, Detached what the process does when the
+	// data plane is taken away from it.
+	Missing  string `toml:"missing"`
+	Detached string `toml:"detached"`
 	// Workers are nil if packets stay on the CPU that they come in on.
 	Workers *Workers `toml:"workers"`
 	SCION   *SCION   `toml:"scion"`
 	Route   *Route   `toml:"route"`
-	// Filter is nil if the file says nothing about the filter; what runs then stays.
+	// Filter is nil if the file has no filter.
 	Filter *Filter `toml:"filter"`
-	// Balance is nil if the load balancer is off.
+	// Balance is nil if the file has no load balancer.
 	Balance *Balance `toml:"balance"`
 	// Name tells a data plane without a SCION router from others; with one it has the router's ID.
 	Name string `toml:"name"`
@@ -82,7 +86,7 @@ func IsNode(path string) (bool, error) {
 	if err := toml.Unmarshal(b, &tables); err != nil {
 		return false, nil
 	}
-	for _, key := range []string{"scion", "mode", "interfaces", "workers", "route", "filter", "balance"} {
+	for _, key := range []string{"scion", "mode", "interfaces", "missing", "detached", "workers", "route", "filter", "balance"} {
 		if _, ok := tables[key]; ok {
 			return true, nil
 		}
@@ -119,6 +123,9 @@ func Load(path string) (*Node, error) {
 	}
 	if err := n.check(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if key, err := n.checkLife(); err != nil {
+		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
 	}
 	if key, err := n.Workers.check(); err != nil {
 		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)

@@ -406,7 +406,7 @@ func TestBalanceDetached(t *testing.T) {
 			for _, id := range ids {
 				awaitGone(t, id)
 			}
-			if err := w.inst.EditBalance(func(*BalancePlane) error { return nil }); !errors.Is(err, errGone) {
+			if err := w.inst.EditBalance(func(*BalancePlane) error { return nil }); !errors.Is(err, ErrGone) {
 				t.Errorf("changing what is gone: %v", err)
 			}
 		})

@@ -30,7 +30,7 @@ func (i *Instance) EditBalance(change func(*BalancePlane) error) error {
 		defer i.mu.Unlock()
 		return change(&BalancePlane{inst: i})
 	}
-	unlock, err := lockEdits(i.dir)
+	unlock, err := i.lockEdits()
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (i *Instance) BalanceStats() (*stats.Balance, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &stats.Balance{Flows: uint64(p.Options().Flows), Used: used, Memory: i.BalanceMemory()}
+	out := &stats.Balance{Flows: uint64(p.Options().Flows), Used: used, Memory: i.BalanceMemory(), Nowhere: !i.temporary && len(i.Attached()) == 0}
 	backends, err := p.backendStats()
 	if err != nil {
 		return nil, err

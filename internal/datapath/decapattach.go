@@ -28,7 +28,7 @@ const decapDir = "%decap"
 // AttachDecap attaches the end of the tunnels to interfaces, or puts other options in force where it is attached: at
 // once, and counters stay. Either all interfaces carry it in the end or nothing has changed.
 func AttachDecap(interfaces []string, o DecapOptions) error {
-	ports, err := findPorts(interfaces)
+	ports, err := findPorts(interfaces, false)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func lockDecap(dir string) (unlock func(), err error) {
 			return nil, fmt.Errorf("making %s: %w", filepath.Dir(dir), err)
 		}
 		f, err := tryLockEdits(dir)
-		if err != nil && !errors.Is(err, errGone) {
+		if err != nil && !errors.Is(err, ErrGone) {
 			return nil, err
 		}
 		if f != nil {

@@ -38,8 +38,16 @@ func lockEdits(dir string) (unlock func(), err error) {
 	return nil, fmt.Errorf("another command has been changing %s for %v: try again when it has ended", pinnedName(filepath.Base(dir)), editLockWait)
 }
 
-// errGone is the error of an instance that was detached meanwhile.
-var errGone = errors.New("it is not attached any more")
+// lockEdits is lockEdits for the instance, which may hold the lock already.
+func (i *Instance) lockEdits() (unlock func(), err error) {
+	if i.editing {
+		return func() {}, nil
+	}
+	return lockEdits(i.dir)
+}
+
+// ErrGone is the error of an instance, or an interface, that was detached meanwhile.
+var ErrGone = errors.New("it is not attached any more")
 
 // tryLockEdits returns the directory, locked, or nil if somebody else has locked or removed it.
 func tryLockEdits(path string) (*os.File, error) {
@@ -48,7 +56,7 @@ func tryLockEdits(path string) (*os.File, error) {
 	case errors.Is(err, os.ErrPermission):
 		return nil, permissionError("making " + path)
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("router %s: %w", pinnedName(filepath.Base(filepath.Dir(path))), errGone)
+		return nil, fmt.Errorf("router %s: %w", pinnedName(filepath.Base(filepath.Dir(path))), ErrGone)
 	case err != nil && !errors.Is(err, os.ErrExist):
 		return nil, fmt.Errorf("making %s: %w", path, err)
 	}

@@ -98,7 +98,11 @@ func (i *Instance) linksByName() map[string]pipelineScionLink {
 
 func (i *Instance) fillPorts(ports []*net.Interface) error {
 	for _, p := range ports {
-		raw := pipelinePort{Slot: uint32(i.meta.Ports[p.Name]) + 1}
+		var raw pipelinePort // in a map that is in use already, what other writers know of it stays
+		if err := i.maps[pipelineMapPorts].Lookup(uint32(p.Index), &raw); err != nil {
+			return fmt.Errorf("reading interface %s: %w", p.Name, err)
+		}
+		raw.Slot = uint32(i.meta.Ports[p.Name]) + 1
 		raw.Route.Index = uint32(p.Index)
 		describePort(&raw, p)
 		if err := i.maps[pipelineMapPorts].Put(uint32(p.Index), raw); err != nil {

@@ -81,7 +81,7 @@ func (i *Instance) EditFilterAndSets(change func(*Filter) error, members map[str
 		}
 		return err
 	}
-	unlock, err := lockEdits(i.dir)
+	unlock, err := i.lockEdits()
 	if err != nil {
 		return err
 	}

@@ -56,8 +56,8 @@ func (p *filterPlane) close() {
 	p.prog.close()
 }
 
-// openFilter opens the filter that is in force in an instance's directory while its links run a program; one without
-// parts if there is none. A filter that runs and cannot be opened is an error: nobody may take it for none.
+// openFilter opens the filter that is in force in an instance's directory while its links run a program, or with 0,
+// while no interface is there, the newest; one without parts if there is none. A filter that runs and cannot be opened is an error: nobody may take it for none.
 func openFilter(dir string, running ebpf.ProgramID) (_ *filterPlane, err error) {
 	p := &filterPlane{dir: filepath.Join(dir, filterDir), state: &filterState{}, maps: make(map[string]*ebpf.Map)}
 	defer func() {
@@ -66,7 +66,7 @@ func openFilter(dir string, running ebpf.ProgramID) (_ *filterPlane, err error) 
 		}
 	}()
 	for _, n := range generations(p.dir) {
-		if p.prog != nil {
+		if p.prog != nil || running == 0 && p.number != 0 {
 			break
 		}
 		if err := p.openState(n, running); err != nil {
@@ -113,7 +113,7 @@ func (p *filterPlane) openState(n int, running ebpf.ProgramID) error {
 	if err != nil {
 		return fmt.Errorf("opening the filter: %w", err)
 	}
-	if programID(prog) != running {
+	if running != 0 && programID(prog) != running {
 		prog.Close()
 		return nil
 	}

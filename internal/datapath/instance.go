@@ -24,6 +24,11 @@ type Options struct {
 	Name string
 	// Interfaces to attach to, by name.
 	Interfaces []string
+	// Wait leaves out the interfaces that do not exist: AttachPort attaches them when they do.
+	Wait bool
+	// Begin is called once the interfaces carry the new program, and may change filter and load balancer. If it fails,
+	// they carry what they carried before. It may be nil.
+	Begin func(*Instance) error
 	// Generic attaches in the kernel's generic mode, for drivers without native XDP.
 	Generic bool
 	// Unattended says that no process will keep the next hops: the programs ask the kernel for
@@ -64,6 +69,7 @@ type Instance struct {
 	attachments []func() (link.Link, error)
 	lossProgs   []*ebpf.Program
 	lock        *os.File // held while this process serves the instance
+	editing     bool     // the lock for changes is held too, by attach
 	mu          sync.Mutex
 	accept      map[int]Accept // by link, as far as this process has said
 	route       routeMemory
@@ -139,7 +145,7 @@ func Attach(o Options, c Config) (*Instance, error) {
 	if o.Balance, err = o.Balance.Normal(); err != nil {
 		return nil, err
 	}
-	ports, err := findPorts(o.Interfaces)
+	ports, err := findPorts(o.Interfaces, o.Wait)
 	if err != nil {
 		return nil, err
 	}
@@ -190,18 +196,13 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 	if err := checkMode(old, o); err != nil {
 		return nil, err
 	}
-	if old != nil && len(old.Attached()) == 0 {
-		// Its interfaces have gone, perhaps with a namespace whose number is used again. Keys,
-		// counters and next hops of that life have no place in this one.
-		old = nil
-	}
 	if err := checkForeign(dir, ports); err != nil {
 		return nil, err
 	}
 	m := newMeta(old, here, o, c)
 	before := renamed(dir, ports)
 	m.renamePorts(before)
-	if err := m.assignPorts(ports); err != nil {
+	if err := m.assignPorts(o.Interfaces); err != nil {
 		return nil, err
 	}
 	inst, err := load(old, m, o, ports)
@@ -209,6 +210,7 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		return nil, err
 	}
 	inst.dir, inst.old = dir, old != nil
+	inst.forgetDeadHops()
 	gen, err := inst.pinGeneration()
 	if err != nil {
 		inst.Close()
@@ -225,7 +227,7 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		err = inst.carryFlows(false)
 	}
 	if err == nil {
-		err = inst.countLosses(number, func() error { return swapLinks(inst, old, ports) })
+		err = inst.countLosses(number, func() error { return inst.takeOver(old, ports, o.Begin) })
 	}
 	if err != nil {
 		if inst.filter != nil {
@@ -245,7 +247,10 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 	}
 	removeOtherGenerations(dir, gen)
 	if inst.filter != nil {
-		inst.filter.forgetOthers()
+		if now, err := openFilter(dir, runningProgram(dir)); err == nil { // Begin may have put another in its place
+			now.forgetOthers()
+			now.close()
+		}
 		inst.filter.close() // others may change it from now on
 		inst.filter = nil
 	}
@@ -269,47 +274,6 @@ func checkMode(old *Instance, o Options) error {
 	mode := map[bool]string{false: "native", true: "generic"}
 	return fmt.Errorf("router %s is attached in %s mode: to attach it in %s mode, detach it first "+
 		"(culvert detach %s)", o.Name, mode[old.meta.Generic], mode[o.Generic], strings.Join(old.Attached(), " "))
-}
-
-// swapLinks puts the new program on every interface: atomically where one of ours runs. When it
-// fails, the interfaces carry what they carried before.
-func swapLinks(inst, old *Instance, ports []*net.Interface) (err error) {
-	var undo []func()
-	var opened []link.Link
-	defer func() {
-		if err != nil {
-			for _, u := range slices.Backward(undo) {
-				u()
-			}
-		}
-		for _, l := range opened {
-			l.Close()
-		}
-	}()
-	if undo, err = renamePins(inst.dir, ports); err != nil {
-		return err
-	}
-	for _, p := range ports {
-		path := linkPath(inst.dir, p.Name)
-		if l, err := link.LoadPinnedLink(path, nil); err == nil {
-			opened = append(opened, l)
-			if err := l.Update(inst.Entry()); err != nil {
-				return fmt.Errorf("swapping the program on %s: %w", p.Name, err)
-			}
-			undo = append(undo, func() {
-				if old != nil {
-					_ = l.Update(old.Entry())
-				}
-			})
-			continue
-		}
-		if err := attachLink(inst, p, path); err != nil {
-			return err
-		}
-		undo = append(undo, func() { _ = detachLink(path) })
-	}
-	inst.takenOff, err = detachOthers(inst.dir, ports)
-	return err
 }
 
 func attachLink(inst *Instance, p *net.Interface, path string) error {
@@ -344,7 +308,7 @@ func attachXDP(prog *ebpf.Program, p *net.Interface, generic bool) (link.Link, e
 }
 
 // findPorts looks the interfaces up, so that a wrong name is found before anything is touched.
-func findPorts(names []string) ([]*net.Interface, error) {
+func findPorts(names []string, wait bool) ([]*net.Interface, error) {
 	if len(names) == 0 {
 		return nil, errors.New("no interfaces to attach to: name at least one")
 	}
@@ -354,6 +318,9 @@ func findPorts(names []string) ([]*net.Interface, error) {
 	var ports []*net.Interface
 	for _, name := range names {
 		p, err := net.InterfaceByName(name)
+		if err != nil && wait && NoInterface(name) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("interface %s does not exist: see 'ip link'", name)
 		}

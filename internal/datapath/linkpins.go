@@ -198,17 +198,3 @@ func detachLink(path string) error {
 	}
 	return nil
 }
-
-// detachOthers takes the program off the interfaces that are no longer wanted.
-func detachOthers(dir string, ports []*net.Interface) (others []string, err error) {
-	for _, path := range linkPins(dir) {
-		name := linkName(path)
-		if !slices.ContainsFunc(ports, func(p *net.Interface) bool { return p.Name == name }) {
-			if err := detachLink(path); err != nil {
-				return others, err
-			}
-			others = append(others, name)
-		}
-	}
-	return others, nil
-}

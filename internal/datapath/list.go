@@ -131,7 +131,7 @@ func Open(name string) (*Instance, error) {
 
 // Served tells whether a process keeps the instance in step.
 func (i *Instance) Served() bool {
-	if i.lock != nil {
+	if i.serves() {
 		return true
 	}
 	f, err := os.Open(i.dir)
@@ -140,6 +140,13 @@ func (i *Instance) Served() bool {
 	}
 	defer f.Close()
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
+// serves tells whether this process does.
+func (i *Instance) serves() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.lock != nil
 }
 
 // Attached returns the names of the interfaces that carry the program.
@@ -177,6 +184,18 @@ func (i *Instance) AttachedNow() []string {
 	return names
 }
 
+// AttachedIndexes gives the indexes of the interfaces that carry the program.
+func (i *Instance) AttachedIndexes() []int {
+	var all []int
+	for _, path := range linkPins(i.dir) {
+		if index := pinnedOn(path); index != 0 {
+			all = append(all, index)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // Detach takes the program off an interface. With the last one the instance is gone, and with it
 // its counters and keys.
 func (i *Instance) Detach(iface string) error {
@@ -204,7 +223,7 @@ func (i *Instance) DetachAll() error {
 		return i.release()
 	}
 	unlock, err := lockEdits(i.dir)
-	if errors.Is(err, errGone) {
+	if errors.Is(err, ErrGone) {
 		return nil
 	}
 	if err != nil {
@@ -236,8 +255,15 @@ func (i *Instance) Forget() (bool, error) {
 	return true, i.remove()
 }
 
+// removeTries bounds how often others may make the lock again while it is being removed.
+const removeTries = 100
+
 func (i *Instance) remove() error {
-	if err := os.RemoveAll(i.dir); err != nil {
+	err := os.RemoveAll(i.dir)
+	for n := 0; errors.Is(err, unix.ENOTEMPTY) && n < removeTries; n++ { // somebody waits for the lock, which is in there
+		err = os.RemoveAll(i.dir)
+	}
+	if err != nil {
 		return fmt.Errorf("removing %s: %w", i.dir, err)
 	}
 	_ = os.Remove(filepath.Dir(i.dir))

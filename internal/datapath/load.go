@@ -42,6 +42,9 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 		return nil, err
 	}
 	sizeMaps(spec, m, ports)
+	if room := &spec.Maps[pipelineMapPorts].MaxEntries; !o.Temporary {
+		*room = max(*room, minPorts)
+	}
 	if err := setConstants(spec, m, o); err != nil {
 		return nil, err
 	}
@@ -138,6 +141,10 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 	}
 	return inst, nil
 }
+
+// minPorts is how many indexes of interfaces there is room for at least: an interface that is deleted and made again has
+// another one, higher than all before.
+const minPorts = 1 << 15
 
 func sizeMaps(spec *ebpf.CollectionSpec, m meta, ports []*net.Interface) {
 	maxIndex := 0

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -38,7 +37,7 @@ type meta struct {
 	// link. Slots are never given to another interface or link while the instance lives.
 	Ports    map[string]int
 	Counters map[string]int
-	// Attached names the interfaces served now.
+	// Attached names the interfaces that were asked for: those that were there then, and those that are waited for.
 	Attached []string
 	// Layouts fingerprints the keys and values of each map: another version may have as many bytes
 	// of another meaning.
@@ -102,16 +101,19 @@ func (m *meta) renamePorts(before map[string]string) {
 	}
 }
 
-func (m *meta) assignPorts(ports []*net.Interface) error {
-	for _, p := range ports {
-		if _, ok := m.Ports[p.Name]; !ok {
+func (m *meta) assignPorts(names []string) error {
+	for _, name := range names {
+		if slices.Contains(m.Attached, name) {
+			continue
+		}
+		if _, ok := m.Ports[name]; !ok {
 			if len(m.Ports) == maxPorts {
 				return fmt.Errorf("interface %s: the instance has counted %d interfaces already: "+
-					"detach it with 'culvert detach --all' and start afresh", p.Name, maxPorts)
+					"detach it with 'culvert detach --all' and start afresh", name, maxPorts)
 			}
-			m.Ports[p.Name] = len(m.Ports)
+			m.Ports[name] = len(m.Ports)
 		}
-		m.Attached = append(m.Attached, p.Name)
+		m.Attached = append(m.Attached, name)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 // ServerPID returns the process that keeps the instance in step, 0 if there is none or if it is in
 // a PID namespace that cannot be seen from here.
 func (i *Instance) ServerPID() int {
-	if i.lock != nil {
+	if i.serves() {
 		return os.Getpid()
 	}
 	return trust.LockHolder(i.dir)

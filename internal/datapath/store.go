@@ -213,7 +213,12 @@ func (i *Instance) pinGeneration() (gen string, err error) {
 	if err := mm.Pin(filepath.Join(gen, metaMap)); err != nil {
 		return "", fmt.Errorf("pinning the description: %w", err)
 	}
-	if err := i.prog.Pin(filepath.Join(gen, pipelineProgRx)); err != nil {
+	prog, err := i.prog.Clone() // which does not know the pin that it may have had
+	if err != nil {
+		return "", fmt.Errorf("pinning the program: %w", err)
+	}
+	defer prog.Close()
+	if err := prog.Pin(filepath.Join(gen, pipelineProgRx)); err != nil {
 		return "", fmt.Errorf("pinning the program: %w", err)
 	}
 	return gen, nil

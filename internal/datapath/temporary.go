@@ -19,7 +19,7 @@ func attachTemporary(here space, o Options, c Config, ports []*net.Interface) (*
 		return nil, err
 	}
 	m := newMeta(nil, here, o, c)
-	if err := m.assignPorts(ports); err != nil {
+	if err := m.assignPorts(o.Interfaces); err != nil {
 		return nil, err
 	}
 	inst, err := load(nil, m, o, ports)

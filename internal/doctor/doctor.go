@@ -85,6 +85,8 @@ type Options struct {
 	// router or the load balancer. Forwarding are the interfaces on which one of these runs.
 	Forwards   bool
 	Forwarding []string
+	// Missing are interfaces that running data planes were told to be on and are not.
+	Missing []Missing
 }
 
 // Report holds all findings in the order of the checks.
@@ -155,6 +157,7 @@ func Run(o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.add(checkMissing(o.Missing)...)
 	for _, link := range chosen.links {
 		facts, err := readInterface(link)
 		if err != nil {

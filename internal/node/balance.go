@@ -195,8 +195,8 @@ func compileBackend(c config.BalanceReal, v balance.VIP) (b balance.Backend, err
 
 // locate puts file, line and column in front of an error; nil stays nil.
 func (w *wantedBalance) locate(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || w.file == nil {
+		return err
 	}
 	var at *balance.Error
 	if !errors.As(err, &at) {
@@ -236,7 +236,7 @@ func (w *wantedBalance) plan(name string) (*datapath.BalanceOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := w.merge(running); err != nil {
+	if _, err := w.merge(running.State); err != nil {
 		return nil, err
 	}
 	if err := w.seed(); err != nil {
@@ -247,8 +247,14 @@ func (w *wantedBalance) plan(name string) (*datapath.BalanceOptions, error) {
 	return &o, nil
 }
 
+// balanceRunning is a load balancer that runs.
+type balanceRunning struct {
+	balance.State
+	options datapath.BalanceOptions
+}
+
 // runningBalance is the load balancer of a data plane that runs here already.
-func runningBalance(name string) (s balance.State, err error) {
+func runningBalance(name string) (s balanceRunning, err error) {
 	all, err := datapath.ListHere()
 	if err != nil {
 		return s, nil // to attach will say why
@@ -262,7 +268,9 @@ func runningBalance(name string) (s balance.State, err error) {
 		if err != nil {
 			return s, err
 		}
-		return balance.Load(plane)
+		s.options = plane.Options()
+		s.State, err = balance.Load(plane)
+		return s, err
 	}
 	return s, nil
 }
@@ -272,11 +280,17 @@ func (w *wantedBalance) apply(inst *datapath.Instance) error {
 	if w == nil {
 		return nil
 	}
-	return balance.Edit(inst, func(s *balance.State) error {
+	var gone []string
+	err := balance.Edit(inst, func(s *balance.State) error {
 		merged, err := w.merge(*s)
+		gone = balance.Gone(*s, merged)
 		*s = merged
 		return err
 	})
+	if err == nil {
+		tellGone(gone)
+	}
+	return err
 }
 
 // settle finds the ways to backends for a data plane without a process.

@@ -67,8 +67,12 @@ func Detach(interfaces []string, out io.Writer) error {
 // that are still attached.
 func tellServed(i *datapath.Instance, left []string, out io.Writer) {
 	goesOn := "goes on with its slow path alone"
-	if !isSCION(i) {
+	switch {
+	case isSCION(i):
+	case len(left) > 0:
 		goesOn = "has nothing to do"
+	default:
+		goesOn = "ends or attaches again, as its configuration says"
 	}
 	fmt.Fprintf(out, "router %s is still served by a process, which %s", i.Name(), goesOn)
 	if len(left) > 0 {

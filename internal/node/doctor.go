@@ -97,6 +97,12 @@ func DoctorRunning(o *doctor.Options) {
 				protects(o, s.Addr, s.Forwarded)
 			}
 		}
+		for _, u := range inst.Unattached() {
+			o.Missing = append(o.Missing, doctor.Missing{
+				Interface: u.Interface, Router: inst.Name(), Exists: u.Why != datapath.PortGone,
+				Detached: u.Why == datapath.PortDetached, Served: inst.Served(),
+			})
+		}
 		if plane, err := inst.ViewBalance(); err == nil {
 			if s, err := balance.Load(plane); err == nil {
 				balances(o, s)

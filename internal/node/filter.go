@@ -15,7 +15,6 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filterset"
-	"culvert/internal/scion"
 )
 
 // wantedFilter is the [filter] table of a file, compiled: nothing in it can be wrong in itself any more.
@@ -28,14 +27,14 @@ type wantedFilter struct {
 	places map[[2]string]func(key string, err error) error
 }
 
-// compileFilter reads everything that a [filter] table names; nil for a file without one. Interfaces are those
+// compileFilter reads everything that a [filter] table names, nothing for a file without one. Interfaces are those
 // that the data plane is to be on; none if that is not known yet.
 func compileFilter(n *config.Node, path string, interfaces []string) (*wantedFilter, error) {
-	if n.Filter == nil {
-		return nil, nil
-	}
 	w := &wantedFilter{
 		path: path, members: make(map[string]datapath.FilterMembers), places: make(map[[2]string]func(string, error) error),
+	}
+	if n.Filter == nil {
+		return w, nil // what an earlier file has left goes
 	}
 	for _, s := range n.Filter.Sets {
 		m, given, err := compileSet(s)
@@ -212,7 +211,7 @@ func compileRule(r config.FilterRule) (datapath.FilterRule, error) {
 
 // filteredPlane is a data plane as far as the filter goes.
 type filteredPlane interface {
-	Attached() []string
+	Wanted() []string
 	EditFilterAndSets(change func(*datapath.Filter) error, members map[string]datapath.FilterMembers) error
 	setPlane
 }
@@ -246,26 +245,29 @@ func (w *wantedFilter) apply(plane filteredPlane) error {
 	if w == nil {
 		return nil
 	}
-	if err := w.reaches(plane.Attached()); err != nil {
+	if err := w.reaches(plane.Wanted()); err != nil {
 		return err
 	}
-	var taken []string
+	var taken, gone []string
 	err := plane.EditFilterAndSets(func(f *datapath.Filter) error {
 		merged, err := w.merge(*f)
 		if err != nil {
 			return err
 		}
-		taken = filter.TakenOver(*f, w.filter)
+		taken, gone = filter.TakenOver(*f, w.filter), filter.Gone(*f, merged)
 		*f = merged
 		return nil
 	}, w.members)
 	if err == nil && len(taken) > 0 {
 		logger().Info("sets made by hand are the configuration file's now", "sets", strings.Join(taken, ", "))
 	}
+	if err == nil && len(gone) > 0 {
+		logger().Info("the configuration file names these no more: they are taken out of the filter", "gone", strings.Join(gone, ", "))
+	}
 	return err
 }
 
-// onInterfaces refuses a rule for packets that the data plane will not see.
+// onInterfaces refuses a rule for packets that the data plane will not see, not even when an interface is made again.
 func onInterfaces(r datapath.FilterRule, attached []string) error {
 	for _, name := range r.Interfaces {
 		if !slices.Contains(attached, name) {
@@ -275,34 +277,6 @@ func onInterfaces(r datapath.FilterRule, attached []string) error {
 	return nil
 }
 
-// withFilter lets a SCION router's data plane begin with the file's filter.
-func (w *wantedFilter) withFilter(deps *scion.Deps) {
-	attach := deps.Attach
-	deps.Attach = func(r *scion.Router, interfaces []string) (scion.DataPlane, error) {
-		if err := w.reaches(interfaces); err != nil { // the router may have found them itself
-			return nil, err
-		}
-		if err := w.fits(r.ID()); err != nil {
-			return nil, err
-		}
-		p, err := attach(r, interfaces)
-		if err != nil {
-			return nil, err
-		}
-		inst := p.(interface {
-			filteredPlane
-			Adopted() bool
-		})
-		if err := w.apply(inst); err != nil {
-			if !inst.Adopted() {
-				err = errors.Join(err, p.Detach())
-			}
-			return nil, errors.Join(err, p.Close())
-		}
-		return p, nil
-	}
-}
-
 // attachAlone is Attach for a file that has neither a SCION router nor the IP router.
 func attachAlone(ctx context.Context, n *config.Node, w *wantedFilter, balanced *wantedBalance, interfaces []string, out io.Writer) error {
 	if err := w.fits(n.Name); err != nil {
@@ -310,35 +284,25 @@ func attachAlone(ctx context.Context, n *config.Node, w *wantedFilter, balanced 
 	}
 	o := options(n)
 	o.Name, o.Interfaces, o.Unattended = n.Name, interfaces, true
+	o.Wait = false // nobody would attach to what comes later
 	var err error
+	if balanced, err = balanced.orKept(n.Name); err != nil {
+		return err
+	}
 	if err = checkProtectedVIPs(n.Name, w, balanced); err != nil {
 		return err
 	}
 	if o.Balance, err = balanced.plan(n.Name); err != nil {
 		return err
 	}
+	o.Begin = func(inst *datapath.Instance) error { return begin(inst, w, balanced) }
 	inst, err := datapath.Attach(o, datapath.Config{})
 	if err != nil {
 		return err
 	}
 	defer inst.Close()
-	if err := begin(inst, w, balanced); err != nil {
-		return err
-	}
 	tellAttached(inst, n.Name, out)
 	return balanced.settle(ctx, inst, out)
-}
-
-// begin applies what a file says to a data plane that was attached for it, and is gone again if that fails.
-func begin(inst *datapath.Instance, w *wantedFilter, balanced *wantedBalance) error {
-	err := w.apply(inst)
-	if err == nil {
-		err = balanced.apply(inst)
-	}
-	if err != nil && !inst.Adopted() {
-		err = errors.Join(err, inst.DetachAll())
-	}
-	return err
 }
 
 func tellAttached(inst *datapath.Instance, name string, out io.Writer) {

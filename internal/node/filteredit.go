@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"culvert/internal/balance"
@@ -22,7 +23,7 @@ func AddRule(on string, spec filter.Spec, at filter.Place, replace bool, out io.
 		return err
 	}
 	return edit(on, func(inst *datapath.Instance) error {
-		if err := onInterfaces(rule, inst.Attached()); err != nil {
+		if err := onInterfaces(rule, union(inst)); err != nil {
 			return err
 		}
 		name, verb := rule.Name, "replaced"
@@ -41,6 +42,7 @@ func AddRule(on string, spec filter.Spec, at filter.Place, replace bool, out io.
 		}
 		fmt.Fprintf(out, "rule %s %s\n", name, verb)
 		tellFile(before, []string{name}, out)
+		tellNowhere(inst, out)
 		return nil
 	})
 }
@@ -68,6 +70,7 @@ func DeleteRules(on string, names []string, out io.Writer) error {
 		}
 		fmt.Fprintf(out, "%s %s deleted\n", plural(len(names), "rule"), strings.Join(names, ", "))
 		tellFile(before, names, out)
+		tellNowhere(inst, out)
 		return nil
 	})
 }
@@ -117,6 +120,7 @@ func Flush(on string, all bool, out io.Writer) error {
 			gone = "nothing"
 		}
 		fmt.Fprintf(out, "%s deleted\n", gone)
+		tellNowhere(inst, out)
 		return nil
 	})
 }
@@ -144,6 +148,7 @@ func Protect(on string, s datapath.FilterService, out io.Writer) error {
 			return err
 		}
 		fmt.Fprintf(out, "%s is protected: see 'culvert doctor' for what the host has to be like\n", s.Addr)
+		tellNowhere(inst, out)
 		return nil
 	})
 }
@@ -155,6 +160,22 @@ func Unprotect(on string, addr netip.AddrPort, out io.Writer) error {
 			return err
 		}
 		fmt.Fprintf(out, "%s is not protected any more\n", addr)
+		tellNowhere(inst, out)
 		return nil
 	})
+}
+
+// union is where a data plane is, or will be once an interface is there again.
+func union(inst *datapath.Instance) []string {
+	all := slices.Concat(inst.Attached(), inst.Wanted())
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// tellNowhere says what a change means while there is no interface.
+func tellNowhere(inst *datapath.Instance, out io.Writer) {
+	if len(inst.Attached()) > 0 {
+		return
+	}
+	fmt.Fprintf(out, "%s is on no interface now: this is in force once %s is there again\n", inst.Name(), strings.Join(inst.Wanted(), " or "))
 }

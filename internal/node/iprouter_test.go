@@ -61,7 +61,7 @@ func TestIPRouterAlone(t *testing.T) {
 	if err := Detach([]string{"nd1"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasSuffix(out.String(), ", which has nothing to do\n") || slices.Contains(IPRouters(), name) {
+	if !strings.HasSuffix(out.String(), ", which ends or attaches again, as its configuration says\n") || slices.Contains(IPRouters(), name) {
 		t.Errorf("got %q, left are %v", out.String(), IPRouters())
 	}
 }

@@ -5,6 +5,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -43,7 +44,6 @@ func Run(ctx context.Context, path string) error {
 		}
 		return runAlone(ctx, n, wanted, balanced)
 	}
-	o := options(n)
 	if balanced != nil {
 		r, err := scion.LoadTopologyOnly(n.SCION.Config)
 		if err != nil {
@@ -52,30 +52,54 @@ func Run(ctx context.Context, path string) error {
 		if err := checkProtectedVIPs(r.ID(), wanted, balanced); err != nil {
 			return err
 		}
-		if o.Balance, err = balanced.plan(r.ID()); err != nil {
+		if _, err := balanced.plan(r.ID()); err != nil {
 			return err
 		}
 	}
-	deps := scion.Kernel(o, beside(ctx, n, balanced))
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	deps := scion.Kernel(datapath.Options{}, nil)
 	deps.DebugHTTP = n.SCION.DebugHTTP
 	deps.Interfaces, deps.LooseLinks = n.Interfaces, n.SCION.Loose()
-	if wanted != nil {
-		wanted.withFilter(&deps)
+	deps.Attach = func(r *scion.Router, interfaces []string) (scion.DataPlane, error) {
+		return attachSCION(ctx, cancel, n, wanted, balanced, r, interfaces)
 	}
-	if attach := deps.Attach; n.Route != nil {
-		deps.Attach = func(r *scion.Router, interfaces []string) (scion.DataPlane, error) {
-			if err := checkTags(interfaces); err != nil { // the router may have found them itself
-				return nil, err
-			}
-			return attach(r, interfaces)
+	err = scion.Run(ctx, n.SCION.Config, deps)
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, errDetached) && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// attachSCION attaches the data plane of a SCION router and starts the other stages' work on it. End is called when the
+// process is to end.
+func attachSCION(ctx context.Context, end context.CancelCauseFunc, n *config.Node, wanted *wantedFilter, balanced *wantedBalance, r *scion.Router,
+	interfaces []string) (_ scion.DataPlane, err error) {
+	if n.Route != nil {
+		if err := checkTags(interfaces); err != nil { // the router may have found them itself
+			return nil, err
 		}
 	}
-	return scion.Run(ctx, n.SCION.Config, deps)
+	if err := wanted.reaches(interfaces); err != nil {
+		return nil, err
+	}
+	if err := wanted.fits(r.ID()); err != nil {
+		return nil, err
+	}
+	o := options(n)
+	if balanced, err = balanced.orKept(r.ID()); err != nil {
+		return nil, err
+	}
+	if o.Balance, err = balanced.plan(r.ID()); err != nil {
+		return nil, err
+	}
+	o.Begin = func(inst *datapath.Instance) error { return begin(inst, wanted, balanced) }
+	return scion.Kernel(o, beside(ctx, end, n, wanted, balanced)).Attach(r, interfaces)
 }
 
 // options are how the configuration wants the data plane, name and interfaces aside.
 func options(n *config.Node) datapath.Options {
-	return datapath.Options{Generic: n.Mode == config.ModeGeneric, Workers: workers(n), Route: routeOptions(n)}
+	return datapath.Options{Generic: n.Mode == config.ModeGeneric, Workers: workers(n), Route: routeOptions(n), Wait: n.Missing == config.MissingWait}
 }
 
 func workers(n *config.Node) datapath.Workers {
@@ -169,23 +193,30 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 	}
 	o := options(n)
 	o.Name, o.Interfaces, o.Unattended, o.Temporary = r.ID(), interfaces, true, temporary
-	inst, err = datapath.Attach(o, r.Datapath)
-	if err != nil {
-		return nil, nil, nil, err
+	if kept, err := (*wantedBalance)(nil).orKept(r.ID()); err != nil || kept != nil {
+		return nil, nil, nil, errors.Join(err, fmt.Errorf("router %s has VIPs made by hand: a load balancer beside [scion] needs the process, use culvert run", r.ID()))
 	}
 	var both string
-	if err = wanted.apply(inst); err == nil {
-		both, err = scion.SetLinkInterfaces(ctx, r, inst, n.SCION.Loose())
-	}
-	if err == nil {
-		missing, err = prepare(ctx, inst, r)
-	}
-	if err != nil {
-		if !inst.Adopted() {
-			_ = inst.DetachAll()
+	begin := func(inst *datapath.Instance) (err error) {
+		if both, err = scion.SetLinkInterfaces(ctx, r, inst, n.SCION.Loose()); err != nil {
+			return err
 		}
-		inst.Close()
+		if missing, err = prepare(ctx, inst, r); err == nil {
+			err = wanted.apply(inst)
+		}
+		return err
+	}
+	if !temporary {
+		o.Begin = begin
+	}
+	if inst, err = datapath.Attach(o, r.Datapath); err != nil {
 		return nil, nil, nil, err
+	}
+	if temporary {
+		if err := begin(inst); err != nil {
+			inst.Close()
+			return nil, nil, nil, err
+		}
 	}
 	if both != "" {
 		fmt.Fprintf(out, "%s: leads to other ASes and may lead inside, too: who can send there can pose as a host of the AS\n", both)

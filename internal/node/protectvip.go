@@ -46,7 +46,7 @@ func checkProtectedVIPs(name string, w *wantedFilter, b *wantedBalance) error {
 	if err != nil {
 		return err
 	}
-	merged, err := b.merge(running)
+	merged, err := b.merge(running.State)
 	if err != nil {
 		return err
 	}

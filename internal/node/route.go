@@ -47,7 +47,7 @@ func checkRoute(n *config.Node) error {
 	if err := checkNetfilter(n); err != nil {
 		return err
 	}
-	return checkTags(n.Interfaces)
+	return checkTags(present(n.Interfaces, n.Missing == config.MissingWait))
 }
 
 // runAlone is Run without a SCION router.
@@ -58,6 +58,9 @@ func runAlone(ctx context.Context, n *config.Node, wanted *wantedFilter, balance
 	o := options(n)
 	o.Name, o.Interfaces = n.Name, n.Interfaces
 	var err error
+	if balanced, err = balanced.orKept(n.Name); err != nil {
+		return err
+	}
 	if err = checkProtectedVIPs(n.Name, wanted, balanced); err != nil {
 		return err
 	}
@@ -74,14 +77,12 @@ func runAlone(ctx context.Context, n *config.Node, wanted *wantedFilter, balance
 		}
 		defer listener.Close()
 	}
+	o.Begin = func(inst *datapath.Instance) error { return begin(inst, wanted, balanced) }
 	inst, err := datapath.Attach(o, datapath.Config{})
 	if err != nil {
 		return err
 	}
 	defer inst.Close()
-	if err := begin(inst, wanted, balanced); err != nil {
-		return err
-	}
 	log := logger()
 	log.Info("attached", "name", n.Name, "interfaces", inst.Attached(), "adopted", inst.Adopted())
 	g, ctx := errgroup.WithContext(ctx)
@@ -92,10 +93,11 @@ func runAlone(ctx context.Context, n *config.Node, wanted *wantedFilter, balance
 		g.Go(func() error { return balanced.serve(ctx, inst, log) })
 	}
 	g.Go(func() error { return refresh(ctx, inst, log) })
+	g.Go(func() error { return followPorts(ctx, newFollower(n, wanted, inst, log)) })
 	if listener != nil {
 		g.Go(func() error { return serveMetrics(ctx, listener, inst) })
 	}
-	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errDetached) {
 		return err
 	}
 	return nil
@@ -111,11 +113,9 @@ func served(name string) bool {
 	return slices.ContainsFunc(all, func(i *datapath.Instance) bool { return i.Name() == name && i.Served() })
 }
 
-// beside starts the other stages' work for a data plane that the SCION router runs.
-func beside(ctx context.Context, n *config.Node, balanced *wantedBalance) func(*datapath.Instance) (stop func()) {
-	if n.Route == nil && balanced == nil {
-		return nil
-	}
+// beside starts the other stages' work for a data plane that the SCION router runs. End is called when the process is to
+// end.
+func beside(ctx context.Context, end context.CancelCauseFunc, n *config.Node, wanted *wantedFilter, balanced *wantedBalance) func(*datapath.Instance) (stop func()) {
 	return func(inst *datapath.Instance) func() {
 		ctx, cancel := context.WithCancel(ctx)
 		var done sync.WaitGroup
@@ -129,15 +129,17 @@ func beside(ctx context.Context, n *config.Node, balanced *wantedBalance) func(*
 		}
 		if balanced != nil {
 			done.Go(func() {
-				err := balanced.apply(inst)
-				if err == nil {
-					err = balanced.serve(ctx, inst, log)
-				}
+				err := balanced.serve(ctx, inst, log)
 				if err != nil && ctx.Err() == nil {
 					log.Error("nobody follows the load balancer's backends any more", "err", err)
 				}
 			})
 		}
+		done.Go(func() {
+			if err := followPorts(ctx, newFollower(n, wanted, inst, log)); ctx.Err() == nil {
+				end(err)
+			}
+		})
 		return func() { cancel(); done.Wait() }
 	}
 }
@@ -199,7 +201,7 @@ func attachRoute(ctx context.Context, n *config.Node, wanted *wantedFilter, bala
 	if n.SCION != nil {
 		return fmt.Errorf("%s has [scion] and [route]: both need the process, use culvert run -c %[1]s", path)
 	}
-	n.Interfaces = interfaces
+	n.Interfaces, n.Missing = interfaces, config.MissingRefuse
 	if err := checkRoute(n); err != nil {
 		return err
 	}
@@ -208,36 +210,44 @@ func attachRoute(ctx context.Context, n *config.Node, wanted *wantedFilter, bala
 	}
 	o := options(n)
 	o.Name, o.Interfaces, o.Unattended = n.Name, interfaces, true
+	o.Wait = false // nobody would attach to what comes later
 	o.Route = &datapath.RouteOptions{NoMirror: true}
 	var err error
+	if balanced, err = balanced.orKept(n.Name); err != nil {
+		return err
+	}
 	if err = checkProtectedVIPs(n.Name, wanted, balanced); err != nil {
 		return err
 	}
 	if o.Balance, err = balanced.plan(n.Name); err != nil {
 		return err
 	}
+	o.Begin = func(inst *datapath.Instance) error {
+		if err := readOnce(ctx, inst); err != nil {
+			return err
+		}
+		return begin(inst, wanted, balanced)
+	}
 	inst, err := datapath.Attach(o, datapath.Config{})
 	if err != nil {
 		return err
 	}
 	defer inst.Close()
-	if err := begin(inst, wanted, balanced); err != nil {
-		return err
-	}
-	waiting := ctx
+	tellAttached(inst, n.Name, out)
+	return balanced.settle(ctx, inst, out)
+}
+
+// readOnce tells a data plane what devices and routes of this host are like now.
+func readOnce(ctx context.Context, inst *datapath.Instance) error {
 	ctx, cancel := context.WithTimeout(ctx, syncWait)
 	defer cancel()
 	synced := false
-	err = route.Run(ctx, route.Options{Plane: inst, OnSynced: func() { synced = true; cancel() }})
-	if !synced {
-		if !inst.Adopted() {
-			_ = inst.DetachAll()
-		}
-		if err == nil {
-			err = ctx.Err()
-		}
-		return fmt.Errorf("reading devices and routes of this host: %w", err)
+	err := route.Run(ctx, route.Options{Plane: inst, OnSynced: func() { synced = true; cancel() }})
+	if synced {
+		return nil
 	}
-	tellAttached(inst, n.Name, out)
-	return balanced.settle(waiting, inst, out)
+	if err == nil {
+		err = ctx.Err()
+	}
+	return fmt.Errorf("reading devices and routes of this host: %w", err)
 }

@@ -107,9 +107,12 @@ func (f *feed) setDevice(index int, d device) {
 }
 
 func (f *feed) removeDevice(index int) {
-	if _, ok := f.devices[index]; !ok {
+	d, ok := f.devices[index]
+	if !ok {
 		return
 	}
+	// Another device of its name does not carry the program before tickAttached has seen that it does.
+	delete(f.attached, d.name)
 	delete(f.devices, index)
 	delete(f.confs, index)
 	delete(f.abilities, index)
@@ -254,7 +257,7 @@ func (f *feed) tickAttached() {
 	}
 	for name := range f.attached {
 		if !now[name] {
-			f.log.Warn("an interface does not carry the program any more: the kernel forwards what comes in by it until culvert is started again", "interface", name)
+			f.log.Warn("an interface does not carry the program any more: the kernel forwards what comes in by it until it does again", "interface", name)
 		}
 	}
 	f.devicesChanged = f.devicesChanged || len(now) != len(f.attached)

@@ -19,8 +19,9 @@ type DataPlane interface {
 	Adopted() bool
 	// Generic tells whether it runs in the kernel's generic mode.
 	Generic() bool
-	// Attached names the interfaces that carry it now.
+	// Attached names the interfaces that carry it now, AttachedIndexes gives their indexes.
 	Attached() []string
+	AttachedIndexes() []int
 	// Keys lists the loaded keys.
 	Keys() ([]datapath.KeyInfo, error)
 	// SetOwnKey loads the forwarding key that the slow path has, beside the keys that were loaded

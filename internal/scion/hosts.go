@@ -87,7 +87,9 @@ type host struct {
 	wanted, asked time.Time
 	// place is that in the list of unresolved hosts, nil for a host that the fast path has.
 	place *list.Element
-	stop  func()
+	// last is what was found last.
+	last nexthop.NextHop
+	stop func()
 }
 
 func newHostTable(from netip.Addr, t tracker, plane hostMap, usable func(int) bool) *hostTable {
@@ -168,14 +170,20 @@ func (t *hostTable) found(h *host, nh nexthop.NextHop) {
 		t.lost(h, time.Now())
 		return
 	}
-	hop := NextHop(nh)
-	if !t.usable(nh.IfIndex) {
-		hop = datapath.NextHop{} // the kernel's
-	}
 	if h.place != nil {
 		t.unresolved.Remove(h.place)
 		h.place = nil
 		t.backOff.forget(h.addr)
+	}
+	h.last = nh
+	t.pass(h)
+}
+
+// pass tells the fast path what was found last of a host; the caller holds the lock.
+func (t *hostTable) pass(h *host) {
+	hop := NextHop(h.last)
+	if !t.usable(h.last.IfIndex) {
+		hop = datapath.NextHop{} // the kernel's
 	}
 	if err := t.plane.SetHost(h.addr, hop); err != nil {
 		t.errors.log("Fast path did not take a host", "host", h.addr, "err", err)

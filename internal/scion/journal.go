@@ -119,7 +119,7 @@ func (j *journal) look() {
 	attached := j.plane.Attached()
 	for _, name := range j.attached {
 		if !slices.Contains(attached, name) {
-			j.info("Fast path detached from outside: start again to attach it", "interface", name)
+			j.info("Interface does not carry the fast path any more", "interface", name)
 		}
 	}
 	j.attached = attached

@@ -20,6 +20,8 @@ func (p *fadingPlane) Adopted() bool { return true }
 
 func (p *fadingPlane) Attached() []string { return p.attached }
 
+func (p *fadingPlane) AttachedIndexes() []int { return nil }
+
 func TestJournal(t *testing.T) {
 	r, err := Load(writeTOML(t, "v4", "br1", ""))
 	check(t, err)
@@ -67,7 +69,7 @@ func TestJournal(t *testing.T) {
 	delete(here, own)
 	unreadable = errors.New("no")
 	j.look()
-	detached := "[Fast path detached from outside: start again to attach it interface cvs1]"
+	detached := "[Interface does not carry the fast path any more interface cvs1]"
 	expect("addresses unreadable", detached)
 	unreadable = nil
 	j.look()

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os/signal"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -71,7 +70,7 @@ func Run(ctx context.Context, path string, deps Deps) error {
 	if len(interfaces) == 0 {
 		return runSlow(ctx, slow, gate)
 	}
-	f := &fastPath{router: r, slow: slow, interfaces: interfaces, gate: gate}
+	f := &fastPath{router: r, slow: slow, interfaces: interfaces, gate: gate, found: make(map[int]nexthop.NextHop)}
 	return f.run(ctx, deps)
 }
 
@@ -134,9 +133,11 @@ type fastPath struct {
 	slow       *SlowPath
 	interfaces []string
 	plane      DataPlane
-	indexes    []int // of interfaces
 	journal    *journal
 	gate       *gate
+	ports      ports
+	linkMu     sync.Mutex
+	found      map[int]nexthop.NextHop // of links, behind whatever device
 }
 
 func (f *fastPath) run(parent context.Context, deps Deps) error {
@@ -180,7 +181,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 	mirror := newBFDMirror(f.router, f.slow.connector, f.plane.Adopted(), f.plane.SetLinkUp)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { mirror.run(ctx); return nil })
-	g.Go(func() error { f.refresh(ctx); return nil })
+	g.Go(func() error { f.refresh(ctx, hosts); return nil })
 	g.Go(func() error { f.slow.guard.watch(ctx, f.gate); return nil })
 	g.Go(func() error { f.journal.run(ctx); return nil })
 	g.Go(func() error { every(ctx, sweepPeriod, func() { hosts.sweep(time.Now()) }); return nil })
@@ -205,7 +206,7 @@ func (f *fastPath) prepare(t tracker) (*hostTable, error) {
 		if err != nil {
 			return nil, fmt.Errorf("looking up interface %s: %w", name, err)
 		}
-		f.indexes = append(f.indexes, intf.Index)
+		f.ports.add(intf.Index)
 	}
 	// Before there is a key, with which packets may be forwarded.
 	if err := f.gate.add(f.plane); err != nil {
@@ -219,7 +220,7 @@ func (f *fastPath) prepare(t tracker) (*hostTable, error) {
 			t.Track(link.Remote.Addr(), link.Local.Addr(), func(nh nexthop.NextHop) { f.linkFound(i, nh) })
 		}
 	}
-	hosts := newHostTable(f.router.Datapath.Links[0].Local.Addr(), t, f.plane, f.attached)
+	hosts := newHostTable(f.router.Datapath.Links[0].Local.Addr(), t, f.plane, f.ports.attached)
 	known, err := f.plane.Hosts()
 	if err != nil {
 		return nil, err
@@ -235,21 +236,26 @@ func (f *fastPath) prepare(t tracker) (*hostTable, error) {
 // interfaces.
 const refreshPeriod = time.Second
 
-func (f *fastPath) refresh(ctx context.Context) {
+func (f *fastPath) refresh(ctx context.Context, hosts *hostTable) {
 	every(ctx, refreshPeriod, func() {
+		f.followPorts(hosts)
 		if err := f.plane.Refresh(); err != nil {
 			log.Error("Fast path does not follow the host", "err", err)
 		}
 	})
 }
 
-// attached tells whether the fast path runs on a device. Others may not be able to send what is
-// redirected to them, and the loss would show nowhere.
-func (f *fastPath) attached(ifIndex int) bool { return slices.Contains(f.indexes, ifIndex) }
-
 func (f *fastPath) linkFound(link int, nh nexthop.NextHop) {
-	name := f.router.Datapath.Links[link].Name
-	if nh.Resolved() && !f.attached(nh.IfIndex) {
+	f.linkMu.Lock()
+	defer f.linkMu.Unlock()
+	f.found[link] = nh
+	f.passLink(link)
+}
+
+// passLink tells the fast path what was found last of a link; the caller holds the lock.
+func (f *fastPath) passLink(link int) {
+	nh, name := f.found[link], f.router.Datapath.Links[link].Name
+	if nh.Resolved() && !f.ports.attached(nh.IfIndex) {
 		log.Info("Link leaves by an interface without fast path", "link", name, "ifindex", nh.IfIndex)
 		nh = nexthop.NextHop{}
 	}

@@ -94,6 +94,8 @@ func (p *printingPlane) Generic() bool { return true }
 
 func (p *printingPlane) Attached() []string { return []string{"cvs0"} }
 
+func (p *printingPlane) AttachedIndexes() []int { return nil }
+
 func (p *printingPlane) Keys() ([]datapath.KeyInfo, error) {
 	return []datapath.KeyInfo{{Index: 0, ID: "00112233"}}, nil
 }

@@ -9,6 +9,8 @@ type Balance struct {
 	VIPs []BalanceVIP
 	// Flows is how many flows the flow table is made for, Used about how many it has, Memory its size in bytes.
 	Flows, Used, Memory uint64
+	// Nowhere says that no interface carries the load balancer: no VIP is served, and nobody knows who is healthy.
+	Nowhere bool
 }
 
 // BalanceVIP is a VIP.
@@ -44,7 +46,7 @@ var (
 	backendFlowsDesc = prometheus.NewDesc("culvert_balance_backend_flows_total",
 		"Flows of a backend of a VIP that were taken into the flow table.", []string{"vip", "backend"}, nil)
 	backendHealthyDesc = prometheus.NewDesc("culvert_balance_backend_healthy",
-		"0 for a backend whose checks fail, else 1.", []string{"vip", "backend"}, nil)
+		"0 for a backend whose checks fail, else 1; left out while no interface carries the load balancer.", []string{"vip", "backend"}, nil)
 	backendResolvedDesc = prometheus.NewDesc("culvert_balance_backend_resolved",
 		"1 for a backend whose next hop is known, else 0.", []string{"vip", "backend"}, nil)
 	vipServedDesc = prometheus.NewDesc("culvert_balance_vip_served",
@@ -86,7 +88,7 @@ func collectBalance(source any, ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, kind, float64(n), labels...)
 	}
 	for _, v := range b.VIPs {
-		send(prometheus.GaugeValue, vipServedDesc, oneIf(!v.Empty), v.Name)
+		send(prometheus.GaugeValue, vipServedDesc, oneIf(!v.Empty && !b.Nowhere), v.Name)
 		for event, n := range v.Events {
 			send(prometheus.CounterValue, vipEventsDesc, n, v.Name, event)
 		}
@@ -94,7 +96,9 @@ func collectBalance(source any, ch chan<- prometheus.Metric) {
 			send(prometheus.CounterValue, backendPacketsDesc, r.Packets, v.Name, r.Addr)
 			send(prometheus.CounterValue, backendBytesDesc, r.Bytes, v.Name, r.Addr)
 			send(prometheus.CounterValue, backendFlowsDesc, r.Flows, v.Name, r.Addr)
-			send(prometheus.GaugeValue, backendHealthyDesc, oneIf(!r.Failing), v.Name, r.Addr)
+			if !b.Nowhere {
+				send(prometheus.GaugeValue, backendHealthyDesc, oneIf(!r.Failing), v.Name, r.Addr)
+			}
 			send(prometheus.GaugeValue, backendResolvedDesc, oneIf(r.Resolved), v.Name, r.Addr)
 		}
 	}

@@ -47,6 +47,10 @@ culvert_balance_vip_served vip=192.0.2.9/udp 0
 	if got, err := gather(balanced{}); err != nil || got != "" {
 		t.Errorf("without a load balancer: %s%v", got, err)
 	}
+	b.Nowhere = true
+	if got, err := gather(balanced{b: b}); err != nil || strings.Contains(got, "healthy") || !strings.Contains(got, "vip_served vip=192.0.2.1:80/tcp 0") {
+		t.Errorf("on no interface: %s%v", got, err)
+	}
 	if _, err := gather(balanced{err: errors.New("gone")}); err == nil || !strings.Contains(err.Error(), "gone") {
 		t.Errorf("error is %v", err)
 	}

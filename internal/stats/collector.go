@@ -31,6 +31,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- packetsDesc
 	ch <- bytesDesc
 	ch <- lostDesc
+	ch <- attachedDesc
 	describeFilter(ch)
 	describeBalance(ch)
 	describeBGP(ch)
@@ -38,6 +39,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
+	collectAttached(c.source, ch)
 	collectFilter(c.source, ch)
 	collectBalance(c.source, ch)
 	collectBGP(c.source, ch)

@@ -44,10 +44,12 @@ type Router struct {
 	// Pins is the directory of the pins in the host's mount namespace.
 	Pins string `json:"pins"`
 	// Problem says why not all of this could be read.
-	Problem    string             `json:"problem,omitempty"`
-	Interfaces []Interface        `json:"interfaces"`
-	Links      []Link             `json:"links"`
-	Keys       []datapath.KeyInfo `json:"keys"`
+	Problem    string      `json:"problem,omitempty"`
+	Interfaces []Interface `json:"interfaces"`
+	// Unattached are interfaces that the data plane was told to be on and is not, left out if there are none.
+	Unattached []datapath.Unattached `json:"unattached,omitempty"`
+	Links      []Link                `json:"links"`
+	Keys       []datapath.KeyInfo    `json:"keys"`
 	// Route is the IP router, left out if there is none.
 	Route *Route `json:"route,omitempty"`
 	// Filter is the packet filter, left out if it has nothing to do.
@@ -180,6 +182,7 @@ func describe(inst *datapath.Instance) (Router, error) {
 		t = t.Truncate(time.Second)
 		r.LoadedAt = &t
 	}
+	r.Unattached = inst.Unattached()
 	ports, err := inst.Ports()
 	if err != nil {
 		return r, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"culvert/internal/cpus"
+	"culvert/internal/datapath"
 	"culvert/internal/stats"
 	"culvert/internal/text"
 )
@@ -87,16 +88,19 @@ func (r Router) text(now time.Time, forget string) []string {
 	if r.Route != nil && !r.gone() {
 		lines = append(lines, r.Route.lines()...)
 	}
-	if r.Filter != nil && !r.gone() {
+	if r.Filter != nil && (!r.gone() || r.Here) {
 		lines = append(lines, r.Filter.line())
 	}
 	if r.Balance != nil && !r.gone() {
 		lines = append(lines, r.Balance.line())
 	}
 	for _, i := range r.Interfaces {
-		lines = append(lines, i.text()...)
+		lines = append(lines, i.text(r.whyNot(i.Interface))...)
 	}
-	if r.gone() {
+	switch {
+	case r.gone() && r.Served:
+		lines = append(lines, "  its interfaces are gone: the process attaches when they are there")
+	case r.gone():
 		lines = append(lines, "  its interfaces are gone: attach again"+forget)
 	}
 	lines = append(lines, r.linkText()...)
@@ -174,9 +178,30 @@ func (r Router) service() string {
 	}
 }
 
-func (i Interface) text() []string {
+// whyNot says why an interface that the router was told to be on does not carry it, "" for others.
+func (r Router) whyNot(name string) string {
+	n := slices.IndexFunc(r.Unattached, func(u datapath.Unattached) bool { return u.Interface == name })
+	if n < 0 {
+		return ""
+	}
+	switch why := r.Unattached[n].Why; {
+	case why == datapath.PortGone && r.Served:
+		return "it does not exist, and is attached to when it does"
+	case why == datapath.PortGone:
+		return "it does not exist"
+	case why == datapath.PortReplaced:
+		return "it was deleted and made again"
+	default:
+		return "it was detached"
+	}
+}
+
+func (i Interface) text(whyNot string) []string {
 	head := "  interface " + i.Interface
-	if !i.Attached {
+	switch {
+	case !i.Attached && whyNot != "":
+		head += "  NOT ATTACHED: " + whyNot
+	case !i.Attached:
 		head += "  not attached"
 	}
 	t := text.Table{Indent: "    ", Right: []bool{false, false, true, true}}

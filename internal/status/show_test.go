@@ -106,16 +106,16 @@ func TestForget(t *testing.T) {
 		all  []Router
 		want string
 	}{
-		{[]Router{dead}, ", or forget it with 'culvert detach --all'"},
-		{[]Router{dead, alive}, ", or forget it with 'culvert detach --all'"},
-		{[]Router{dead, here}, ", or forget it with 'unshare -n culvert detach --all'"},
-		{[]Router{served}, ""},
+		{[]Router{dead}, "attach again, or forget it with 'culvert detach --all'"},
+		{[]Router{dead, alive}, "attach again, or forget it with 'culvert detach --all'"},
+		{[]Router{dead, here}, "attach again, or forget it with 'unshare -n culvert detach --all'"},
+		{[]Router{served}, "the process attaches when they are there"},
 	} {
 		var b bytes.Buffer
 		if err := (Report{Routers: tc.all}).WriteText(&b, epoch); err != nil {
 			t.Fatal(err)
 		}
-		if want := "\n  its interfaces are gone: attach again" + tc.want + "\n"; strings.Count(b.String(), want) != 1 || strings.Count(b.String(), "are gone") != 1 {
+		if want := "\n  its interfaces are gone: " + tc.want + "\n"; strings.Count(b.String(), want) != 1 || strings.Count(b.String(), "are gone") != 1 {
 			t.Errorf("want once %q in\n%s", want, b.String())
 		}
 	}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ends waits until a process has ended by itself, with status 0.
+func (r *running) ends(t *testing.T) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- r.cmd.Wait() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatalf("%v: %v: %s", r.cmd.Args, err, &r.errs)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%v goes on: %s", r.cmd.Args, &r.errs)
+	}
+}
+
+// TestDetachUnderProcess takes the data plane away from a process, which does what its file says.
+func TestDetachUnderProcess(t *testing.T) {
+	b := newLBBed(t)
+	loopback(t)
+	f := &filterBed{t: t, dir: b.dir}
+	const vip = "[balance]\n[[balance.vip]]\naddress = '192.0.2.1:80'\nprotocol = 'tcp'\n[[balance.vip.backend]]\naddress = '10.0.0.11'\n"
+	const head = "interfaces = ['lb0', 'out0']\nmetrics = '127.0.0.1:9442'\n"
+	const served = `culvert_balance_vip_served{vip="192.0.2.1:80/tcp"}`
+
+	p := startCulvert(t, "run", "-c", f.file("exit.toml", head+vip))
+	p.waitFor(t, "msg=attached ")
+	f.metric("127.0.0.1:9442", served, "1")
+	f.expect(0, "is still served by a process, which ends or attaches again", "detach", "--all")
+	p.waitFor(t, "the data plane was detached by somebody else: the process ends")
+	p.ends(t)
+	f.expect(1, "no load balancer in this network namespace", "lb", "show")
+
+	p = startCulvert(t, "run", "-c", f.file("attach.toml", "detached = 'attach'\n"+head+vip+
+		"[filter]\n[[filter.rule]]\nname = 'file'\naction = 'drop'\nexpression = 'udp port 7'\n"))
+	p.waitFor(t, "msg=attached ")
+	f.metric("127.0.0.1:9442", served, "1")
+	for n := range uint32(100) {
+		b.send(netip.MustParseAddrPort("192.0.2.1:80"), n)
+	}
+	b.wait("packets", func() bool { return b.arrived("10.0.0.11") == 100 })
+	f.expect(0, "router culvert detached", "detach", "--all")
+	p.waitFor(t, "the data plane was detached by somebody else: it is attached again")
+	for _, name := range []string{"lb0", "out0"} {
+		p.waitFor(t, "attached to the interface\" interface="+name)
+	}
+	f.metric("127.0.0.1:9442", served, "1")
+	f.metric("127.0.0.1:9442", `culvert_interface_attached{interface="lb0"}`, "1")
+	f.metric("127.0.0.1:9442", `culvert_balance_backend_packets_total{backend="10.0.0.11",vip="192.0.2.1:80/tcp"}`, "100")
+	f.expect(0, "file", "filter", "list")
+	for n := range uint32(100) {
+		b.send(netip.MustParseAddrPort("192.0.2.1:80"), n)
+	}
+	b.wait("packets", func() bool { return b.arrived("10.0.0.11") == 200 })
+	f.metric("127.0.0.1:9442", `culvert_balance_backend_packets_total{backend="10.0.0.11",vip="192.0.2.1:80/tcp"}`, "200")
+	// One interface alone comes back too.
+	f.expect(0, "detached from out0", "detach", "out0")
+	f.metric("127.0.0.1:9442", `culvert_interface_attached{interface="out0"}`, "1")
+	p.interrupt(t)
+}
+
+// TestTableTakenOut starts again with a file that has a stage no more. What the file had is gone and the log says so; what
+// was made by hand stays.
+func TestTableTakenOut(t *testing.T) {
+	b := newLBBed(t)
+	f := &filterBed{t: t, dir: b.dir}
+	const head = "interfaces = ['lb0', 'out0']\n"
+	const rules = "[filter]\n[[filter.rule]]\nname = 'file'\naction = 'drop'\nexpression = 'udp port 7'\n"
+	const vips = "[balance]\nring_size = 1009\n[[balance.vip]]\naddress = '192.0.2.1:80'\nprotocol = 'tcp'\n[[balance.vip.backend]]\naddress = '10.0.0.11'\n"
+	run := func(text string) *running {
+		t.Helper()
+		p := startCulvert(t, "run", "-c", f.file("c.toml", head+text))
+		p.waitFor(t, "msg=attached ")
+		return p
+	}
+	lists := func(line string, has, not string) {
+		t.Helper()
+		if out := f.expect(0, has, strings.Fields(line)...); strings.Contains(out, not) {
+			t.Errorf("culvert %s says\n%s, which has %q", line, out, not)
+		}
+	}
+	p := run(rules + vips)
+	f.filter(0, "added", "add --name hand drop", "udp port 9")
+	f.expect(0, "added", "lb", "vip", "add", "192.0.2.2:80/tcp")
+	f.expect(0, "added", "lb", "real", "add", "192.0.2.2:80/tcp", "10.0.0.12")
+	p.interrupt(t)
+
+	p = run(vips)
+	p.waitFor(t, "the configuration file names these no more: they are taken out of the filter\" gone=\"rule file\"")
+	lists("filter list", "hand", "file  ")
+	p.interrupt(t)
+
+	p = run("[filter]\n")
+	p.waitFor(t, "the configuration file names these no more: they are taken out of the load balancer\" gone=\"VIP 192.0.2.1:80/tcp\"")
+	lists("lb show", "192.0.2.2:80/tcp", "192.0.2.1:80/tcp")
+	lists("filter list", "hand", "file  ")
+	b.send(netip.MustParseAddrPort("192.0.2.2:80"), 1)
+	b.wait("a packet", func() bool { return b.arrived("10.0.0.12") == 1 })
+	f.expect(0, "deleted", "lb", "vip", "del", "192.0.2.2:80/tcp")
+	p.interrupt(t)
+
+	p = run("[filter]\n")
+	f.expect(1, "no load balancer in this network namespace", "lb", "show")
+	p.interrupt(t)
+	f.expect(0, "attached", "attach", f.file("c.toml", head+rules+vips), "lb0", "out0")
+	f.expect(0, "rule file", "attach", f.file("c.toml", head+"[balance]\n"), "lb0", "out0")
+	lists("filter list", "hand", "file  ")
+}

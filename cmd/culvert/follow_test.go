@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// remake deletes ft0 with its far end, and makes both again.
+func (b *filterBed) remake() { b.t.Helper(); b.unmake(); b.makeAgain() }
+
+func (b *filterBed) unmake() {
+	b.t.Helper()
+	l, err := netlink.LinkByName("ft0")
+	must(err)
+	must(netlink.LinkDel(l))
+}
+
+func (b *filterBed) makeAgain() {
+	b.t.Helper()
+	b.veth("ft0", "ft1")
+	var err error
+	b.peer, err = net.InterfaceByName("ft1")
+	must(err)
+}
+
+// veth makes a pair that sends nothing by itself.
+func (b *filterBed) veth(names ...string) {
+	b.t.Helper()
+	must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: names[0]}, PeerName: names[1]}))
+	for _, name := range names {
+		must(os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0))
+		l, err := netlink.LinkByName(name)
+		must(err)
+		must(netlink.LinkSetUp(l))
+	}
+}
+
+// eventually runs a line of words until it says something.
+func (b *filterBed) eventually(want, line string) {
+	b.t.Helper()
+	var got string
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		_, stdout, stderr := culvert(b.t, strings.Fields(line)...)
+		if got = stdout + stderr; strings.Contains(got, want) {
+			return
+		}
+	}
+	b.t.Fatalf("culvert %s says\n%s, want %q", line, got, want)
+}
+
+// metric waits until a metric of the process in the bed's namespace has a value; "" until it is not there.
+func (b *filterBed) metric(addr, name, want string) {
+	b.t.Helper()
+	// Connections are made by this thread, which is in the namespace.
+	get := func() string {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		must(err)
+		file := os.NewFile(uintptr(fd), "metrics")
+		at, err := net.ResolveTCPAddr("tcp4", addr)
+		must(err)
+		if unix.Connect(fd, &unix.SockaddrInet4{Port: at.Port, Addr: [4]byte(at.IP.To4())}) != nil {
+			file.Close()
+			return "no connection"
+		}
+		conn, err := net.FileConn(file)
+		must(err)
+		file.Close()
+		defer conn.Close()
+		req, err := http.NewRequest("GET", "http://"+addr+"/metrics", nil)
+		must(err)
+		req.Close = true
+		must(req.Write(conn))
+		body, _ := io.ReadAll(conn)
+		for line := range strings.Lines(string(body)) {
+			if value, ok := strings.CutPrefix(line, name+" "); ok {
+				return strings.TrimSpace(value)
+			}
+		}
+		return ""
+	}
+	var got string
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if got = get(); got == want {
+			return
+		}
+	}
+	b.t.Fatalf("metric %s is %q, want %q", name, got, want)
+}
+
+func loopback(t *testing.T) {
+	t.Helper()
+	lo, err := netlink.LinkByName("lo")
+	must(err)
+	must(netlink.LinkSetUp(lo))
+}
+
+// TestInterfaceMadeAgain deletes an interface under a process and makes it again. The rules stay, by hand and of the
+// file, and are in force on the new one; meanwhile everything says what is missing. The other interface loses nothing.
+func TestInterfaceMadeAgain(t *testing.T) {
+	b := newFilterBed(t)
+	loopback(t)
+	b.veth("fx0", "fx1")
+	file := b.file("c.toml", "interfaces = ['ft0', 'fx0']\nmetrics = '127.0.0.1:9441'\n[filter]\n"+
+		"[[filter.rule]]\nname = 'here'\naction = 'drop'\ninterfaces = ['ft0']\nexpression = 'udp port 5'\n")
+	p := startCulvert(t, "run", "-c", file)
+	p.waitFor(t, "msg=attached ")
+	b.filter(0, "added", "add --name hand drop", "udp port 7")
+	b.send(3, frame("198.51.100.1", 7))
+	b.send(2, frame("198.51.100.1", 5))
+	b.counted("hand", 3)
+	b.counted("here", 2)
+	b.metric("127.0.0.1:9441", `culvert_interface_attached{interface="ft0"}`, "1")
+
+	b.unmake()
+	p.waitFor(t, "the interface does not exist: culvert attaches to it when it does")
+	b.metric("127.0.0.1:9441", `culvert_interface_attached{interface="ft0"}`, "0")
+	b.metric("127.0.0.1:9441", `culvert_interface_attached{interface="fx0"}`, "1")
+	b.expect(0, "interface ft0  NOT ATTACHED: it does not exist", "status")
+	b.eventually("culvert is not on ft0, as router culvert was told to be: it does not exist; the process attaches when it does", "doctor -i fx0")
+	b.filter(0, "hand", "list")
+	b.filter(0, "added", "add --name later -i ft0 drop", "udp port 9")
+	b.makeAgain()
+	p.waitFor(t, "attached to the interface")
+	b.expect(0, "", "status")
+	b.send(4, frame("198.51.100.1", 7))
+	b.send(5, frame("198.51.100.1", 5))
+	b.send(1, frame("198.51.100.1", 9))
+	b.counted("hand", 7)
+	b.counted("here", 7)
+	b.counted("later", 1)
+	b.metric("127.0.0.1:9441", `culvert_interface_attached{interface="ft0"}`, "1")
+
+	// Again, and quicker than anybody looks.
+	for range 3 {
+		b.remake()
+		b.metric("127.0.0.1:9441", `culvert_interface_attached{interface="ft0"}`, "1")
+		b.send(1, frame("198.51.100.1", 7))
+	}
+	b.counted("hand", 10)
+
+	// A process that ends meanwhile leaves it all to the next one.
+	b.unmake()
+	_ = p.interrupt(t)
+	b.expect(0, "NOT ATTACHED", "status")
+	p = startCulvert(t, "run", "-c", file)
+	p.waitFor(t, "the interface does not exist")
+	b.makeAgain()
+	p.waitFor(t, "attached to the interface")
+	b.send(1, frame("198.51.100.1", 7))
+	b.send(1, frame("198.51.100.1", 5))
+	b.counted("hand", 11)
+	b.counted("here", 8)
+}
+
+// TestOnlyInterfaceMadeAgain has nothing left meanwhile: what is known of the data plane stays.
+func TestOnlyInterfaceMadeAgain(t *testing.T) {
+	b := newFilterBed(t)
+	file := b.file("c.toml", "interfaces = ['ft0']\n[filter]\n")
+	p := startCulvert(t, "run", "-c", file)
+	p.waitFor(t, "msg=attached ")
+	b.filter(0, "added", "add --name hand drop", "udp port 7")
+	b.send(3, frame("198.51.100.1", 7))
+	b.counted("hand", 3)
+	b.unmake()
+	p.waitFor(t, "the interface does not exist")
+	b.filter(0, "hand", "list")
+	b.filter(0, "is on no interface now: this is in force once ft0 is there again", "add --name later drop", "udp port 9")
+	_ = p.interrupt(t) // and a restart
+	b.expect(0, "its interfaces are gone: attach again", "status")
+	b.eventually("culvert is not on ft0", "doctor")
+	p = startCulvert(t, "run", "-c", file)
+	p.waitFor(t, "the interface does not exist")
+	b.makeAgain()
+	p.waitFor(t, "attached to the interface")
+	b.send(4, frame("198.51.100.1", 7))
+	b.send(1, frame("198.51.100.1", 9))
+	b.counted("hand", 7)
+	b.counted("later", 1)
+}
+
+// TestMissingInterface starts without one of the interfaces: as the file says, it is waited for or an error.
+func TestMissingInterface(t *testing.T) {
+	b := newFilterBed(t)
+	rule := "[filter]\n[[filter.rule]]\nname = 'r'\naction = 'drop'\ninterfaces = ['fx0']\nexpression = 'udp port 7'\n" +
+		"[[filter.rule]]\nname = 'any'\naction = 'count'\nexpression = 'udp'\n"
+	b.expect(1, "interface fx0 does not exist", "run", "-c", b.file("c.toml", "interfaces = ['fx0', 'ft0']\nmissing = 'refuse'\n"+rule))
+	p := startCulvert(t, "run", "-c", b.file("c.toml", "interfaces = ['fx0', 'ft0']\n"+rule))
+	p.waitFor(t, "msg=attached ")
+	p.waitFor(t, "the interface does not exist: culvert attaches to it when it does\" interface=fx0")
+	b.send(2, frame("198.51.100.1", 7))
+	b.counted("any", 2)
+	b.veth("fx0", "fx1")
+	p.waitFor(t, "attached to the interface\" interface=fx0")
+	var err error
+	b.peer, err = net.InterfaceByName("fx1")
+	must(err)
+	b.send(3, frame("198.51.100.1", 7))
+	b.counted("r", 3)
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// undoList are the steps back, in the order in which the steps were made.
+type undoList []func()
+
+func (u undoList) run() {
+	for _, step := range slices.Backward(u) {
+		step()
+	}
+}
+
+// takeOver puts the new program on every interface, and has begin make what belongs to it. When one of both fails, the
+// interfaces carry what they carried before. The caller holds the lock for changes.
+func (i *Instance) takeOver(old *Instance, ports []*net.Interface, begin func(*Instance) error) error {
+	undo, err := i.swapLinks(old, ports)
+	if err == nil && begin != nil {
+		i.editing = true
+		err = begin(i)
+		i.editing = false
+	}
+	if err != nil {
+		undo.run()
+	}
+	return err
+}
+
+// swapLinks puts the new program on every interface: atomically where one of ours runs. It also returns what it has done
+// before an error.
+func (i *Instance) swapLinks(old *Instance, ports []*net.Interface) (undo undoList, err error) {
+	renames, err := renamePins(i.dir, ports)
+	undo = append(undo, renames...)
+	if err != nil {
+		return undo, err
+	}
+	for _, p := range ports {
+		path := linkPath(i.dir, p.Name)
+		if l, err := link.LoadPinnedLink(path, nil); err == nil {
+			err := l.Update(i.Entry())
+			l.Close()
+			if err != nil {
+				return undo, fmt.Errorf("swapping the program on %s: %w", p.Name, err)
+			}
+			if old != nil {
+				undo = append(undo, func() { updateLink(path, old.Entry()) })
+			}
+			continue
+		}
+		if err := attachLink(i, p, path); err != nil {
+			return undo, err
+		}
+		undo = append(undo, func() { _ = detachLink(path) })
+	}
+	i.takenOff, err = i.detachOthers(old, ports, &undo)
+	return undo, err
+}
+
+func updateLink(path string, prog *ebpf.Program) {
+	if l, err := link.LoadPinnedLink(path, nil); err == nil {
+		_ = l.Update(prog)
+		l.Close()
+	}
+}
+
+// detachOthers takes the program off the interfaces that are no longer wanted.
+func (i *Instance) detachOthers(old *Instance, ports []*net.Interface, undo *undoList) (others []string, err error) {
+	for _, path := range linkPins(i.dir) {
+		name := linkName(path)
+		if slices.ContainsFunc(ports, func(p *net.Interface) bool { return p.Name == name }) {
+			continue
+		}
+		on := pinnedOn(path)
+		if err := detachLink(path); err != nil {
+			return others, err
+		}
+		if on == 0 { // the interface has gone: nothing was taken off
+			continue
+		}
+		others = append(others, name)
+		if old != nil {
+			*undo = append(*undo, func() { _ = attachLink(old, &net.Interface{Index: on, Name: name}, path) })
+		}
+	}
+	return others, nil
+}
+
+// pinnedOn is the index of the interface that a pinned link is on, 0 if that has gone.
+func pinnedOn(path string) int {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return 0
+	}
+	defer l.Close()
+	return linkIfindex(l)
+}

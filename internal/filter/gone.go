@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+
+	"culvert/internal/datapath"
+)
+
+// Gone names what the configuration file had in one filter and what is not in the next one.
+func Gone(before, after datapath.Filter) (names []string) {
+	for _, r := range before.Rules {
+		if r.File && indexRule(after.Rules, r.Name) < 0 {
+			names = append(names, "rule "+r.Name)
+		}
+	}
+	for _, s := range before.Sets {
+		if s.File && indexSet(after.Sets, s.Name) < 0 {
+			names = append(names, "set "+s.Name)
+		}
+	}
+	for _, s := range before.Services {
+		if s.File && !slices.ContainsFunc(after.Services, func(o datapath.FilterService) bool { return o.Addr == s.Addr }) {
+			names = append(names, "service "+s.Addr.String())
+		}
+	}
+	return names
+}
