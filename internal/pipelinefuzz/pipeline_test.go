@@ -15,7 +15,7 @@ import (
 // trialSeed decides all frames of the trials but for what follows the clock in SCION's.
 const trialSeed = 14
 
-var trials = flag.Int("trials", 20_000, "how many frames TestPipeline tries")
+var trials = flag.Int("trials", 12_000, "how many frames TestPipeline tries")
 
 // corpus are the trials that others are made of: all seeds, and SCION's packets.
 func (b *bed) corpus(rng *rand.Rand, scion int) (all []trial) {
