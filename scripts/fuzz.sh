@@ -11,7 +11,11 @@ root=$PWD
   echo "fuzz: FUZZTIME=$FUZZTIME: write a number and s, m or h, such as 60s" >&2
   exit 2
 }
-seconds=$((${FUZZTIME%[smh]} * $(case $FUZZTIME in *s) echo 1 ;; *m) echo 60 ;; *h) echo 3600 ;; esac)))
+seconds=${FUZZTIME%[smh]}
+case $FUZZTIME in
+*m) seconds=$((seconds * 60)) ;;
+*h) seconds=$((seconds * 3600)) ;;
+esac
 
 targets=() # DIR:TARGET
 while IFS=: read -r file target; do
