@@ -87,10 +87,12 @@ fuzz() {
     fi
   done
   exec {out}<&-
-  wait "$pid" || status=1
+  wait "$pid" || status=$?
+  # Tests that clean up after themselves when they are interrupted end so.
+  ((!interrupted || status != 130)) || grep -q 'FAIL' "$work/$target.log" || status=0
   : >"$work/$target.pid"
   ((deadline)) || { echo "$target has not been fuzzed" >>"$work/$target.log" && status=1; }
-  echo "$status $((SECONDS - begun))" >"$work/$target.end"
+  echo "$((status != 0)) $((SECONDS - begun))" >"$work/$target.end"
 }
 
 for dir in $(printf '%s\n' "${targets[@]%%:*}" | sort -u); do
