@@ -289,7 +289,9 @@ func outerRight(in, o *view, m datapath.BalanceMember) ([]byte, error) {
 // checkError looks at ICMP errors: what they quote is a packet from a VIP.
 func (b *bed) checkError(tr trial, in *view, o outcome) error {
 	quoted := in.packet[min(len(in.packet), in.head+8):]
-	src, dst, proto, l4 := netip.Addr{}, netip.Addr{}, byte(0), 0
+	var src, dst netip.Addr
+	var proto byte
+	var l4 int
 	switch {
 	case in.frag || in.ip == 4 && in.proto != protoICMP || in.ip == 6 && in.proto != protoICMPv6:
 		return fmt.Errorf("protocol %d", in.proto)
