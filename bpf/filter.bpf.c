@@ -77,9 +77,11 @@ int filter(struct xdp_md *ctx)
 		answer = filter_rules(ctx, &look);
 	reason = answer & FILTER_REASON;
 	if (filter_protects && !reason) {
-		reason = filter_syn(ctx, &look);
-		if (reason)
-			return filter_leave(ctx, reason, bpf_xdp_get_buff_len(ctx));
+		answer = filter_syn(ctx, &look);
+		if (answer)
+			return filter_leave(ctx, answer & FILTER_REASON,
+					    answer >> FILTER_LEN_SHIFT
+						    ?: bpf_xdp_get_buff_len(ctx));
 	}
 	if (reason && reason != FILTER_PASS)
 		return filter_leave(ctx, reason, answer >> FILTER_LEN_SHIFT);

@@ -91,8 +91,8 @@ __noinline int filter_syn_packet(struct xdp_md *ctx, const struct look *look)
 }
 
 /*
- * The reason for a packet to a protected service; 0 for all that go on. What is not understood goes
- * on: the kernel answers it with a cookie as well, only slower.
+ * The reason for a packet to a protected service, above that of an answer the length of what came in; 0 for
+ * all that go on. What is not understood goes on: the kernel answers it with a cookie as well, only slower.
  */
 static __always_inline int filter_syn(struct xdp_md *ctx, const struct look *look)
 {

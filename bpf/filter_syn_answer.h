@@ -82,18 +82,19 @@ static __always_inline void syn_answer_check(const void *ip, void *tcp, bool v6,
 
 /*
  * Writes the SYN-ACK over the SYN, tags and all. Nothing is changed when 0 is returned; the caller must
- * leave with any other reason.
+ * leave with any other reason. Above FWD_FILTER_SYNACK stands the length of the SYN (FILTER_LEN_SHIFT), as
+ * packets are counted as they came in.
  */
 static __always_inline int syn_answer(struct xdp_md *ctx, const struct syn *syn)
 {
 	__u32 len = syn->opt.has_ts ? SYN_ACK_LONG : SYN_ACK_SHORT;
-	__u32 want = syn->l4 + len, l3 = syn->l3;
+	__u32 want = syn->l4 + len, l3 = syn->l3, was = bpf_xdp_get_buff_len(ctx);
 	void *data, *data_end, *ip, *tcp;
 	__u16 mac[3] __attribute__((aligned(8)));
 
 	if (want < SYN_FRAME_MIN)
 		want = SYN_FRAME_MIN;
-	if (bpf_xdp_adjust_tail(ctx, (int)want - (int)bpf_xdp_get_buff_len(ctx)))
+	if (bpf_xdp_adjust_tail(ctx, (int)want - (int)was))
 		return 0;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
@@ -112,13 +113,13 @@ static __always_inline int syn_answer(struct xdp_md *ctx, const struct syn *syn)
 	if (len == SYN_ACK_SHORT) {
 		syn_answer_tcp(tcp, syn, SYN_ACK_SHORT);
 		syn_answer_check(ip, tcp, syn->v6, SYN_ACK_SHORT);
-		return FWD_FILTER_SYNACK;
+		return FWD_FILTER_SYNACK | was << FILTER_LEN_SHIFT;
 	}
 	if (tcp + SYN_ACK_LONG > data_end)
 		return DROP_FILTER_COOKIE;
 	syn_answer_tcp(tcp, syn, SYN_ACK_LONG);
 	syn_answer_check(ip, tcp, syn->v6, SYN_ACK_LONG);
-	return FWD_FILTER_SYNACK;
+	return FWD_FILTER_SYNACK | was << FILTER_LEN_SHIFT;
 }
 
 #endif

@@ -81,7 +81,7 @@ func insnCandidates() (programs, paths []candidate) {
 	programs = append(programs, filterCosts(insnPrefixes)...)
 	programs = append(programs, lbCosts(lbCostSize{fresh: insnFrames})...)
 	// What they need of the kernel comes last, so that no other row is counted with it.
-	return append(programs, routers...), slices.Concat(insnPaths, routed, insnCulverts(), insnBalancers())
+	return slices.Concat(programs, routers, insnDear()), slices.Concat(insnPaths, routed, insnCulverts(), insnBalancers())
 }
 
 // InsnRows lists the names of rows that instructions can be counted of: those of scenario cost and of routers as
@@ -251,6 +251,8 @@ func ofCulvert(row *vethRow) bool {
 	case *culvert:
 		return true
 	case *lbCost:
+		return d.fresh
+	case *lbDear:
 		return d.fresh
 	}
 	return false

@@ -81,6 +81,8 @@ type scionTraffic struct {
 	cold bool
 	// crossing packets change segments at the router, which has two hop fields to verify; others go on in theirs.
 	crossing bool
+	// shapes gives paths of crossing packets different numbers of hop fields, and extension headers in front of the payload.
+	shapes bool
 	// size is the length of each frame in bytes, or imix. It is more if the headers alone take more.
 	size int
 	// flows is how many flows there are, by turns; 0 for one for each frame.
@@ -129,6 +131,9 @@ func (t scionTraffic) frames(r scionRouter, p Path, n int) (frames [][]byte, err
 			CurrHF:   1,
 			Payload:  scionpkt.Payload{SrcPort: uint16(1024 + flow%60000), DstPort: 30041, Size: payload, HopByHop: -1, EndToEnd: -1},
 		}
+		if t.shapes {
+			shapePath(&spec, i)
+		}
 		if frames[i], err = spec.Build(); err != nil {
 			return nil, fmt.Errorf("make SCION packet %d: %w", i, err)
 		}
@@ -160,4 +165,22 @@ func (t scionTraffic) segments(r scionRouter, timestamp uint32, beta uint16) []s
 		{Timestamp: timestamp, Beta: beta, Hops: []scionpkt.Hop{hop(first, 0, false), hop(0, r.in.id, true)}},
 		{ConsDir: true, Timestamp: timestamp, Beta: beta, Hops: []scionpkt.Hop{hop(0, r.out.id, true), hop(last, 0, false)}},
 	}
+}
+
+// shapePath puts hop fields of others around the router's own, another number for each i up to 400, and extension headers
+// in front of the payload.
+func shapePath(s *scionpkt.Spec, i int) {
+	const most = 20
+	before, behind := i%most, i/most%most
+	others := func(n int) (hops []scionpkt.Hop) {
+		for range n {
+			hops = append(hops, scionpkt.Hop{ConsIngress: 7, ConsEgress: 8, ExpTime: 63})
+		}
+		return hops
+	}
+	s.Segments[0].Hops = append(others(before), s.Segments[0].Hops...)
+	last := len(s.Segments) - 1
+	s.Segments[last].Hops = append(s.Segments[last].Hops, others(behind)...)
+	s.CurrHF += uint8(before)
+	s.Payload.HopByHop, s.Payload.EndToEnd = 0, 0
 }

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipelinefuzz
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"culvert/internal/judge"
+)
+
+// Actions of XDP.
+const (
+	xdpDrop     = 1
+	xdpPass     = 2
+	xdpTX       = 3
+	xdpRedirect = 4
+)
+
+// answers leave where the packet came in.
+var answers = map[string]bool{"fwd balance-echo": true, "fwd balance-too-big": true, "fwd filter-synack": true}
+
+// check tells what is wrong with an outcome.
+func (b *bed) check(tr trial, o outcome) error {
+	if o.counted.Packets != 1 || o.others != 0 {
+		return fmt.Errorf("it was counted %d times in one place and in %d others", o.counted.Packets, o.others)
+	}
+	// What a stage did not have to know of a frame of several buffers is not counted (struct packet).
+	if n := o.counted.Bytes; n != uint64(len(tr.frame)) && (tr.linear() == len(tr.frame) || n != uint64(tr.linear())) {
+		return fmt.Errorf("%d bytes were counted", n)
+	}
+	verdict, reason, _ := strings.Cut(o.reason, " ")
+	if reason == "" {
+		return errors.New("it was counted under a number that is no reason")
+	}
+	if o.limited && verdict != "punt" {
+		return errors.New("a limit has no such reason")
+	}
+	switch {
+	case o.limited || verdict == "drop":
+		if o.action != xdpDrop {
+			return errors.New("it was not dropped")
+		}
+	case verdict == "pass" || verdict == "punt":
+		if o.action != xdpPass {
+			return errors.New("it was not passed")
+		}
+		if !bytes.Equal(o.frame, tr.frame) {
+			return errors.New("it was passed, but changed")
+		}
+	case verdict == "fwd":
+		if o.action != xdpRedirect && (o.action != xdpTX || !answers[o.reason]) {
+			return errors.New("it was not sent")
+		}
+		if err := wellFormed(o.frame, answers[o.reason]); err != nil {
+			return err
+		}
+	default:
+		return errors.New("no such verdict")
+	}
+	if err := b.checkFilter(tr, o); err != nil {
+		return err
+	}
+	stage, _, _ := strings.Cut(reason, "-")
+	switch stage {
+	case "filter":
+		if !b.on.filter {
+			return errors.New("there is no filter")
+		}
+		return nil // checked already
+	case "scion":
+		return b.checkSCION(tr, o)
+	case "balance":
+		return b.checkBalance(tr, o)
+	case "route":
+		if err := b.checkRoute(tr, o); err != nil {
+			return err
+		}
+	}
+	return errors.Join(b.checkNotBalance(tr, o), b.checkNotRoute(tr, o))
+}
+
+// linear is how many bytes the first buffer has.
+func (tr trial) linear() int {
+	n := len(tr.frame)
+	if tr.first > 0 {
+		n = min(n, tr.first)
+	}
+	return min(n, linearMax)
+}
+
+// unseen is how many bytes behind the packet go along. What fills a frame up is taken off as far as it is in the buffer
+// that the packet ends in; whether others follow a buffer that is full is not asked, for the sake of those that are not.
+func (tr trial) unseen(v *view, least int) int {
+	end := v.l3 + len(v.packet)
+	known := len(tr.frame)
+	if end <= tr.linear() {
+		known = tr.linear()
+	}
+	if known > max(end, least) {
+		return max(min(len(tr.frame), max(end, least))-end, 0)
+	}
+	return len(tr.frame) - end
+}
+
+// scionDrops are the reasons to drop that the reference has too. Others are culvert's own, and nothing leaves.
+var scionDrops = map[string]bool{"drop scion-path": true, "drop scion-transit-src": true, "drop scion-src-service": true}
+
+// checkSCION asks the reference.
+func (b *bed) checkSCION(tr trial, o outcome) error {
+	if !b.on.scion {
+		return errors.New("there is no SCION router")
+	}
+	if o.limited || strings.HasPrefix(o.reason, "drop ") && !scionDrops[o.reason] {
+		return nil
+	}
+	return b.judge.Compare(judge.Outcome{Verdict: judge.Verdict(o.action), Frame: o.frame}, b.judge.Process(tr.frame))
+}
+
+// ours tells whether a frame is addressed to the device that it comes in by.
+func (b *bed) ours(tr trial) bool {
+	return bytes.Equal(tr.frame[:6], b.net.Devices[tr.in].MAC[:])
+}
+
+// untouched tells whether it was left to the stages behind the filter, in a shape that they all read: without tags, with
+// all headers in the first buffer.
+func (b *bed) untouched(tr trial, v *view, o outcome) bool {
+	return b.ours(tr) && v.ip != 0 && len(v.tags) == 0 && tr.linear() >= min(len(tr.frame), v.l3+128) && !strings.Contains(o.reason, " filter")
+}
