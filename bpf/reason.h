@@ -89,6 +89,8 @@ enum reason {
 	DROP_BALANCE_FRAGMENT, /* the first fragment, which names the flow, was not seen */
 	DROP_BALANCE_TOO_BIG, /* does not fit with its encapsulation, and the client cannot be told */
 
+	DROP_SCION_BFD, /* BFD packet that is not of the link's session */
+
 	FWD_SCION_BR_TRANSIT = REASON_FWD, /* external to external */
 	FWD_SCION_OUT, /* from a host of the AS to external */
 	FWD_SCION_OUT_TRANSIT, /* sibling to external */

@@ -31,6 +31,7 @@ The file is TOML:
 
   [scion]
   config = "/etc/scion/br.toml"   # the SCION router's own file
+  bfd_min_ttl = 0                 # least TTL of BFD packets; default: any
 
   [route]                         # the IP router
   bypass_netfilter = false        # true: start in spite of netfilter's rules

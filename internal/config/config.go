@@ -54,6 +54,16 @@ const DefaultName = "culvert"
 type SCION struct {
 	// Config is the reference router's TOML file; a relative path starts at this file's directory.
 	Config string `toml:"config"`
+	// BFDMinTTL is the TTL or hop limit that BFD packets have to come with; 0, the default, is any.
+	BFDMinTTL int `toml:"bfd_min_ttl"`
+}
+
+// check says which key is wrong.
+func (s *SCION) check() (key string, err error) {
+	if s != nil && (s.BFDMinTTL < 0 || s.BFDMinTTL > 255) {
+		return "scion.bfd_min_ttl", fmt.Errorf("scion.bfd_min_ttl = %d: use 1 to 255, or 0 for any", s.BFDMinTTL)
+	}
+	return "", nil
 }
 
 // IsNode tells whether the TOML file at path looks like one for Load, and not like the reference
@@ -104,6 +114,9 @@ func Load(path string) (*Node, error) {
 	}
 	if err := n.check(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if key, err := n.SCION.check(); err != nil {
+		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
 	}
 	if key, err := n.Workers.check(); err != nil {
 		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)

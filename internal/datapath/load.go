@@ -185,6 +185,7 @@ func setConstants(spec *ebpf.CollectionSpec, m meta, o Options) error {
 		pipelineVarScionInternalCounters: uint32(m.Counters[c.Links[0].Name]),
 		pipelineVarScionPortFirst:        c.PortStart,
 		pipelineVarScionPortLast:         c.PortEnd,
+		pipelineVarScionBfdMinTtl:        c.BFDMinTTL,
 		pipelineVarTaiOffsetNs:           taiOffset(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {

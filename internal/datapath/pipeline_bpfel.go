@@ -268,6 +268,7 @@ const (
 	pipelineReasonDROP_BALANCE_NEXT_HOP     pipelineReason = 79
 	pipelineReasonDROP_BALANCE_FRAGMENT     pipelineReason = 80
 	pipelineReasonDROP_BALANCE_TOO_BIG      pipelineReason = 81
+	pipelineReasonDROP_SCION_BFD            pipelineReason = 82
 	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 104
 	pipelineReasonFWD_SCION_OUT             pipelineReason = 105
 	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 106
@@ -401,16 +402,19 @@ type pipelineScionIngress struct {
 }
 
 type pipelineScionLink struct {
-	_        structs.HostLayout
-	Ip       [48]uint8
-	Hop      pipelineNextHop
-	IpSum    uint32
-	L4Sum    uint32
-	Counters uint32
-	Scope    uint8
-	V6       uint8
-	Up       uint8
-	Pad      uint8
+	_          structs.HostLayout
+	Ip         [48]uint8
+	Hop        pipelineNextHop
+	IpSum      uint32
+	L4Sum      uint32
+	Counters   uint32
+	Scope      uint8
+	V6         uint8
+	Up         uint8
+	Pad        uint8
+	BfdOwn     uint32
+	BfdFar     uint32
+	BfdRefused uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -477,6 +481,7 @@ const (
 	pipelineVarRouteMirror           = "route_mirror"
 	pipelineVarRouteOn               = "route_on"
 	pipelineVarRouteTrusting         = "route_trusting"
+	pipelineVarScionBfdMinTtl        = "scion_bfd_min_ttl"
 	pipelineVarScionInternalAddr     = "scion_internal_addr"
 	pipelineVarScionInternalCounters = "scion_internal_counters"
 	pipelineVarScionInternalPort     = "scion_internal_port"
@@ -608,6 +613,7 @@ type pipelineVariableSpecs struct {
 	RouteMirror           *ebpf.VariableSpec `ebpf:"route_mirror"`
 	RouteOn               *ebpf.VariableSpec `ebpf:"route_on"`
 	RouteTrusting         *ebpf.VariableSpec `ebpf:"route_trusting"`
+	ScionBfdMinTtl        *ebpf.VariableSpec `ebpf:"scion_bfd_min_ttl"`
 	ScionInternalAddr     *ebpf.VariableSpec `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.VariableSpec `ebpf:"scion_internal_counters"`
 	ScionInternalPort     *ebpf.VariableSpec `ebpf:"scion_internal_port"`
@@ -754,6 +760,7 @@ type pipelineVariables struct {
 	RouteMirror           *ebpf.Variable `ebpf:"route_mirror"`
 	RouteOn               *ebpf.Variable `ebpf:"route_on"`
 	RouteTrusting         *ebpf.Variable `ebpf:"route_trusting"`
+	ScionBfdMinTtl        *ebpf.Variable `ebpf:"scion_bfd_min_ttl"`
 	ScionInternalAddr     *ebpf.Variable `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.Variable `ebpf:"scion_internal_counters"`
 	ScionInternalPort     *ebpf.Variable `ebpf:"scion_internal_port"`

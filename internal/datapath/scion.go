@@ -59,6 +59,8 @@ type Config struct {
 	Interfaces []Interface
 	// PortStart and PortEnd bound the dispatched ports, both included; PortStart > PortEnd means none.
 	PortStart, PortEnd uint16
+	// BFDMinTTL is the TTL or hop limit that BFD packets have to come with, 0 for any.
+	BFDMinTTL uint8
 }
 
 // NextHop is a resolved layer-2 destination.

@@ -5,6 +5,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -51,7 +52,7 @@ func Run(ctx context.Context, path string) error {
 		}
 	}
 	deps := scion.Kernel(o, beside(ctx, n, balanced))
-	deps.Interfaces = n.Interfaces
+	deps.Interfaces, deps.BFDMinTTL = n.Interfaces, uint8(n.SCION.BFDMinTTL)
 	if wanted != nil {
 		wanted.withFilter(&deps)
 	}
@@ -148,6 +149,7 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 	if r, err = scion.LoadTopologyOnly(n.SCION.Config); err != nil {
 		return nil, nil, nil, err
 	}
+	r.Datapath.BFDMinTTL = uint8(n.SCION.BFDMinTTL)
 	if err := r.CheckInterfaces(interfaces); err != nil {
 		return nil, nil, nil, err
 	}
@@ -188,7 +190,7 @@ func prepare(ctx context.Context, inst *datapath.Instance, r *scion.Router) ([]d
 	}
 	links := r.Datapath.Links
 	for i := range links {
-		if err := inst.SetLinkUp(i, true); err != nil {
+		if err := errors.Join(inst.SetLinkUp(i, true), inst.SetLinkBFD(i, datapath.BFDSession{})); err != nil {
 			return nil, err
 		}
 	}

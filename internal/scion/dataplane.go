@@ -27,6 +27,8 @@ type DataPlane interface {
 	// by hand.
 	SetOwnKey(key [16]byte) error
 	SetLinkUp(link int, up bool) error
+	// SetLinkBFD says which BFD packets of a link may be passed up; the zero value says all.
+	SetLinkBFD(link int, s datapath.BFDSession) error
 	// SetLinkNextHop says where the far end of a link is; the zero value sends its packets to the
 	// slow path.
 	SetLinkNextHop(link int, nh datapath.NextHop) error
@@ -52,6 +54,8 @@ type Deps struct {
 	Interfaces []string
 	// Attach puts the fast path onto the network interfaces, or adopts the one that runs there.
 	Attach func(r *Router, interfaces []string) (DataPlane, error)
+	// BFDMinTTL is the TTL or hop limit that BFD packets have to come with, 0 for any.
+	BFDMinTTL uint8
 	// Collector gives culvert's own metrics of the fast path. It may be nil.
 	Collector func(DataPlane) prometheus.Collector
 }

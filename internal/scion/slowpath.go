@@ -31,6 +31,8 @@ const counterPeriod = time.Second
 type SlowPath struct {
 	router    *Router
 	connector *scionrouter.Connector
+	// gates are those of the links that BFD watches, by link.
+	gates map[int]*bfdGate
 	// metrics and api are nil when the TOML file sets no address for them.
 	metrics, api net.Listener
 }
@@ -51,12 +53,16 @@ func NewSlowPath(r *Router) (*SlowPath, error) {
 		return nil, err
 	}
 	s.connector = scionrouter.NewConnector(r.Config.Router, r.Config.Features)
+	if s.gates, err = gateSessions(s.connector, r); err != nil {
+		s.closeListeners()
+		return nil, err
+	}
 	// IACtx.Configure would do the same, but puts a dump of the configuration into its error.
 	if err := control.ConfigDataplane(s.connector, r.Control); err != nil {
 		s.closeListeners()
 		return nil, socketError(r, err)
 	}
-	if err := guardSockets(r.Control.IA, r.Sockets()); err != nil {
+	if err := guardSockets(r.Control.IA, r.Datapath.BFDMinTTL, r.Sockets()); err != nil {
 		s.closeListeners()
 		return nil, err
 	}
@@ -129,6 +135,12 @@ func (s *SlowPath) Serve(ctx context.Context, fast FastPathCounters, extra prome
 		}
 		g.Go(func() error { every(ctx, counterPeriod, update); return nil })
 	}
+	watch := newBFDWatch(s.gates, fast)
+	if err := prometheus.Register(watch); err != nil {
+		return fmt.Errorf("registering the metrics of BFD: %w", err)
+	}
+	defer prometheus.Unregister(watch)
+	g.Go(func() error { every(ctx, bfdWatchPeriod, func() { watch.look(time.Now()) }); return nil })
 	if extra != nil {
 		if err := prometheus.Register(extra); err != nil {
 			return fmt.Errorf("registering culvert's metrics: %w", err)
