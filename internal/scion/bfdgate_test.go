@@ -19,10 +19,12 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/scionproto/scion/pkg/addr"
+	"github.com/scionproto/scion/pkg/segment/iface"
 	"github.com/scionproto/scion/pkg/slayers"
 	"github.com/scionproto/scion/pkg/slayers/path"
 	"github.com/scionproto/scion/pkg/slayers/path/empty"
 	"github.com/scionproto/scion/pkg/slayers/path/onehop"
+	"github.com/scionproto/scion/private/topology"
 	"github.com/scionproto/scion/private/underlay/conn"
 	scionrouter "github.com/scionproto/scion/router"
 	"github.com/scionproto/scion/router/bfd"
@@ -407,6 +409,34 @@ func TestGatedUnderlay(t *testing.T) {
 	}
 	if len(slow.gates) == 0 {
 		t.Error("no link has a gate")
+	}
+}
+
+// TestGatedSibling checks that the session with a sibling router gets a gate too, one for all interfaces behind it.
+func TestGatedSibling(t *testing.T) {
+	newTwoHosts(t)
+	r, err := Load(writeTOML(t, "wire", "br1", ""))
+	check(t, err)
+	own, sibling := r.Datapath.Links[0].Local, netip.MustParseAddrPort("127.0.0.77:30042")
+	r.Datapath.Links = append(r.Datapath.Links, datapath.Link{Name: "sibling", Scope: datapath.ScopeSibling, Local: own, Remote: sibling})
+	c := scionrouter.NewConnector(r.Config.Router, r.Config.Features)
+	gates, err := gateSessions(c, r)
+	check(t, err)
+	ia, host := r.Control.IA, addr.HostIP(own.Addr())
+	check(t, c.CreateIACtx(ia))
+	check(t, c.SetKey(ia, 0, r.Key[:]))
+	check(t, c.AddInternalInterface(ia, host, "udpip", own.String()))
+	for _, id := range []iface.ID{71, 72} {
+		check(t, c.AddExternalInterface(id, control.LinkInfo{
+			Provider: "udpip",
+			Local:    control.LinkEnd{IA: ia, Addr: own.String(), IfID: id},
+			Remote:   control.LinkEnd{IA: addr.MustParseIA("1-ff00:0:999"), Addr: sibling.String(), IfID: 1},
+			Instance: "br2", LinkTo: topology.Core, MTU: 1400,
+		}, host, addr.HostIP(sibling.Addr()), false))
+	}
+	at := len(r.Datapath.Links) - 1
+	if g := gates[at]; len(gates) != 1 || g == nil || g.remote != sibling || g.own != discriminator(r.Key, own, sibling) {
+		t.Errorf("gates %+v, want one of link %d", gates, at)
 	}
 }
 
