@@ -157,7 +157,8 @@ func bfdChanges(t *testing.T, l *lab.Lab, as lab.AS, id string) float64 {
 // Without the discriminator that this router has told the far end they change nothing, and each is counted. With it an
 // AdminDown takes the session down, as the far end may, and the session comes back because the far end goes on.
 func TestForgedBFD(t *testing.T) {
-	l := up(t, "scion3", lab.Options{Name: "bff"})
+	// Slow enough that no session times out however busy the machine is.
+	l := up(t, "scion3", lab.Options{Name: "bff", BFD: 500 * time.Millisecond})
 	as2, err := l.AS("as2")
 	check(t, err)
 	p := plane(t, l, "as2")
@@ -197,7 +198,10 @@ func TestForgedBFD(t *testing.T) {
 	w.send(fragment(forged[4])...)
 	const refused = `culvert_bfd_dropped_packets_total{cause="discriminator",link="203"}`
 	wait(t, "the slow path to have seen them", func() bool { return metric(t, l, as2, refused) == 2 || !isUp() })
-	time.Sleep(2 * bfdDetection) // nothing of it may show later
+	// Nothing of it may show later, when the far end has been heard again.
+	const received = `router_bfd_received_packets_total{interface="203"`
+	heard := metric(t, l, as2, received)
+	wait(t, "the far end's next packets", func() bool { return metric(t, l, as2, received) >= heard+4 || !isUp() })
 	if now := bfdChanges(t, l, as2, "203"); !isUp() || now != changes {
 		t.Fatalf("forged packets: link up %v, %v changes of state", isUp(), now-changes)
 	}
