@@ -96,6 +96,8 @@ enum reason {
 	DROP_FILTER_TAGS, /* more VLAN tags than the filter looks behind */
 	DROP_FILTER_HEADERS, /* what a rule asks for is behind more headers than the filter looks behind */
 
+	DROP_SCION_BFD, /* BFD packet that is not of the link's session */
+
 	FWD_SCION_BR_TRANSIT = REASON_FWD, /* external to external */
 	FWD_SCION_OUT, /* from a host of the AS to external */
 	FWD_SCION_OUT_TRANSIT, /* sibling to external */

@@ -113,6 +113,9 @@ struct scion_link {
 	__u8 v6;
 	__u8 up;
 	__u8 pad;
+	__be32 bfd_own; /* discriminator of the session; 0: no session, or not known */
+	__be32 bfd_far; /* the far end's, while the session is up; 0: any */
+	__u32 bfd_refused; /* BFD packets that the slow path's own check has dropped; for status */
 };
 
 /* By link index. Writer: datapath. */

@@ -2,6 +2,7 @@
 #ifndef CULVERT_SCION_PATH_H
 #define CULVERT_SCION_PATH_H
 
+#include "scion_bfd.h"
 #include "scion_mac.h"
 #include "scion_place.h"
 
@@ -158,17 +159,17 @@ static __always_inline int scion_skip_ext(struct scion *s, __u8 class)
 	return REASON_NONE;
 }
 
-static __always_inline int scion_other_path(const struct scion_packet *p, struct scion *s,
-					    __u8 type)
+static __always_inline int scion_other_path(struct xdp_md *ctx, const struct scion_packet *p,
+					    struct scion *s, __u8 type)
 {
 	/* Hosts of the AS have no session: theirs must not use up what the sessions need. */
-	bool bfd = s->l4 == L4_BFD && p->in.link;
-
+	if (s->l4 == L4_BFD && p->in.link && (type == PATH_EMPTY || type == PATH_ONEHOP))
+		return scion_check_bfd(ctx, s->hdr + s->hdr_len, p->in.link, p->v6);
 	switch (type) {
 	case PATH_EMPTY:
-		return bfd ? PUNT_SCION_BFD : PUNT_SCION_EMPTY;
+		return PUNT_SCION_EMPTY;
 	case PATH_ONEHOP:
-		return bfd ? PUNT_SCION_BFD : PUNT_SCION_ONEHOP;
+		return PUNT_SCION_ONEHOP;
 	case PATH_EPIC:
 		/* see scion_check_src_host */
 		if (scion_src_ia(s) == scion_local_ia && scion_src_type(s) == ADDR_SVC)
@@ -202,7 +203,7 @@ static __always_inline int scion_decode(struct xdp_md *ctx, const struct scion_p
 	if (s->hdr_len < s->meta_off || s->len < s->hdr_len)
 		return PUNT_SCION_MALFORMED;
 	if (LOAD8(hdr + 8) != PATH_SCION)
-		return scion_other_path(p, s, LOAD8(hdr + 8));
+		return scion_other_path(ctx, p, s, LOAD8(hdr + 8));
 	s->l4_off = s->hdr_len;
 	reason = scion_skip_ext(s, SCION_HBH);
 	if (reason)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
 #include <linux/udp.h>
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
@@ -46,6 +47,7 @@ struct {
 struct socket_drops {
 	__u64 interface; /* came by the wrong interface */
 	__u64 service; /* a service of the AS as source */
+	__u64 bfd; /* BFD with a TTL below the least */
 };
 
 /* By link. Writer: the program. */
@@ -57,15 +59,23 @@ struct {
 } socket_dropped SEC(".maps");
 
 const volatile __be64 socket_local_ia;
+const volatile __u8 socket_bfd_min_ttl; /* or hop limit; 0: any */
 
 #define SOCKET_KEEP 0xffffffff
 #define SOCKET_DROP 0
 
 /* Of a SCION packet, from the start of its common header, bytes. */
+#define SCION_NEXT_HDR 4
 #define SCION_PATH_TYPE 8
 #define SCION_ADDR_TYPES 9
 #define SCION_SRC_IA 20
 #define SCION_HEADERS 28
+
+#define SCION_BFD 203
+
+/* Of the IP header, bytes. */
+#define IPV4_TTL 8
+#define IPV6_HOP_LIMIT 7
 
 /*
  * The reference ends itself over a packet of its own AS with a service as source, of path type SCION
@@ -84,6 +94,20 @@ static __always_inline bool from_service(struct __sk_buff *skb)
 	second = *(__u32 *)(h + SCION_SRC_IA + 4);
 	return (h[SCION_ADDR_TYPES] & 0xf) == 4 && first == (__u32)socket_local_ia &&
 	       second == (__u32)(socket_local_ia >> 32);
+}
+
+/* The gate at the session cannot see the TTL. */
+static __always_inline bool bfd_from_afar(struct __sk_buff *skb)
+{
+	__u32 at = skb->protocol == bpf_htons(ETH_P_IP) ? IPV4_TTL : IPV6_HOP_LIMIT;
+	__u8 next, ttl;
+
+	if (!socket_bfd_min_ttl ||
+	    bpf_skb_load_bytes(skb, sizeof(struct udphdr) + SCION_NEXT_HDR, &next, sizeof(next)) ||
+	    next != SCION_BFD)
+		return false;
+	return bpf_skb_load_bytes_relative(skb, at, &ttl, sizeof(ttl), BPF_HDR_START_NET) ||
+	       ttl < socket_bfd_min_ttl;
 }
 
 SEC("socket")
@@ -109,6 +133,10 @@ int socket_guard(struct __sk_buff *skb)
 	}
 	if (from_service(skb)) {
 		drops->service++;
+		return SOCKET_DROP;
+	}
+	if (bfd_from_afar(skb)) {
+		drops->bfd++;
 		return SOCKET_DROP;
 	}
 	return SOCKET_KEEP;

@@ -33,6 +33,7 @@ The file is TOML:
   config = "/etc/scion/br.toml"   # the SCION router's own file
   link_interfaces = "strict"      # by which its links' datagrams are taken;
                                   # "loose": by any
+  bfd_min_ttl = 0                 # least TTL of BFD packets; default: any
 
   [route]                         # the IP router
   bypass_netfilter = false        # true: start in spite of netfilter's rules

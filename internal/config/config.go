@@ -62,6 +62,16 @@ type SCION struct {
 	DebugHTTP bool `toml:"debug_http"`
 	// LinkInterfaces is LinksStrict, the default, or LinksLoose.
 	LinkInterfaces string `toml:"link_interfaces"`
+	// BFDMinTTL is the TTL or hop limit that BFD packets have to come with; 0, the default, is any.
+	BFDMinTTL int `toml:"bfd_min_ttl"`
+}
+
+// check says which key is wrong.
+func (s *SCION) check() (key string, err error) {
+	if s != nil && (s.BFDMinTTL < 0 || s.BFDMinTTL > 255) {
+		return "scion.bfd_min_ttl", fmt.Errorf("scion.bfd_min_ttl = %d: use 1 to 255, or 0 for any", s.BFDMinTTL)
+	}
+	return "", nil
 }
 
 // By which interfaces datagrams of links are taken.
@@ -125,6 +135,9 @@ func Load(path string) (*Node, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if key, err := n.checkLife(); err != nil {
+		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
+	}
+	if key, err := n.SCION.check(); err != nil {
 		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
 	}
 	if key, err := n.Workers.check(); err != nil {

@@ -20,12 +20,12 @@ func write(t *testing.T, text string) string {
 }
 
 func TestLoad(t *testing.T) {
-	path := write(t, "mode = \"generic\"\ninterfaces = [\"a\", \"b\"]\n[scion]\nconfig = \"br.toml\"\n")
+	path := write(t, "mode = \"generic\"\ninterfaces = [\"a\", \"b\"]\n[scion]\nconfig = \"br.toml\"\nbfd_min_ttl = 64\n")
 	n, err := Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.Mode != ModeGeneric || len(n.Interfaces) != 2 {
+	if n.Mode != ModeGeneric || len(n.Interfaces) != 2 || n.SCION.BFDMinTTL != 64 {
 		t.Errorf("got %+v", n)
 	}
 	if want := filepath.Join(filepath.Dir(path), "br.toml"); n.SCION.Config != want {
@@ -69,6 +69,7 @@ func TestBadInputIsLocated(t *testing.T) {
 		{"not TOML", "mode = \n", ":1:"},
 		{"wrong type", "[scion]\nconfig = 3\n", ":2:10: want text in quotes, found integer"},
 		{"unknown key", "[scion]\nconfig = \"x\"\nturbo = true\n", ":3:1: unknown key \"scion.turbo\""},
+		{"no TTL", "[scion]\nconfig = \"x\"\nbfd_min_ttl = 256\n", ":3:15: scion.bfd_min_ttl = 256: use 1 to 255"},
 		{"unknown table", "[scion]\nconfig = \"x\"\n[warp]\n", "unknown key \"warp\""},
 		{"bad mode", "mode = \"offload\"\n[scion]\nconfig = \"x\"\n", "mode = \"offload\": use"},
 		{"neither strict nor loose", "[scion]\nconfig = \"x\"\nlink_interfaces = \"any\"\n", "scion.link_interfaces = \"any\": use"},

@@ -22,6 +22,12 @@ func wire16(v uint16) uint16 {
 	return ne.Uint16(b[:])
 }
 
+func wire32(v uint32) uint32 {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], v)
+	return ne.Uint32(b[:])
+}
+
 // addrWords returns an address as struct ip_addr: IPv4 mapped into IPv6.
 func addrWords(a netip.Addr) (w [4]uint32) {
 	b := a.As16()
@@ -115,6 +121,23 @@ func (i *Instance) SetLinkUp(link int, up bool) error {
 	})
 }
 
+// BFDSession tells packets of a link's BFD session from others. Discriminators are in host byte order.
+type BFDSession struct {
+	// Own is what packets for the session carry as theirs; 0 when it is not known, and nothing is dropped then.
+	Own uint32
+	// Far is the far end's own while the session is up, else 0, which is any.
+	Far uint32
+	// Refused counts packets that were passed up and did not get to the session, since the process started.
+	Refused uint32
+}
+
+// SetLinkBFD says which BFD packets that come over a link may be of its session.
+func (i *Instance) SetLinkBFD(link int, s BFDSession) error {
+	return i.updateLink(link, func(l *pipelineScionLink) {
+		l.BfdOwn, l.BfdFar, l.BfdRefused = wire32(s.Own), wire32(s.Far), s.Refused
+	})
+}
+
 // SetLinkNextHop says where the far end of a sibling or external link is. The zero NextHop sends
 // the link's packets to the slow path.
 func (i *Instance) SetLinkNextHop(link int, nh NextHop) error {
@@ -157,6 +180,7 @@ func (i *Instance) SetLinkNextHop(link int, nh NextHop) error {
 type LinkState struct {
 	Up      bool
 	NextHop NextHop
+	BFD     BFDSession
 }
 
 // LinkStates returns the state of each link of Config.Links.
@@ -167,7 +191,8 @@ func (i *Instance) LinkStates() ([]LinkState, error) {
 		if err := i.maps[pipelineMapScionLinks].Lookup(uint32(n), &l); err != nil {
 			return nil, fmt.Errorf("reading link %d of %s: %w", n, i.Name(), err)
 		}
-		states[n] = LinkState{Up: l.Up != 0, NextHop: NextHop{
+		bfd := BFDSession{Own: wire32(l.BfdOwn), Far: wire32(l.BfdFar), Refused: l.BfdRefused}
+		states[n] = LinkState{Up: l.Up != 0, BFD: bfd, NextHop: NextHop{
 			IfIndex: int(l.Hop.Ifindex),
 			SrcMAC:  l.Hop.Smac,
 			DstMAC:  l.Hop.Dmac,

@@ -196,6 +196,7 @@ func setConstants(spec *ebpf.CollectionSpec, m meta, o Options) error {
 		pipelineVarScionServicesOn:       len(c.Services) > 0,
 		pipelineVarScionPortFirst:        c.PortStart,
 		pipelineVarScionPortLast:         c.PortEnd,
+		pipelineVarScionBfdMinTtl:        c.BFDMinTTL,
 		pipelineVarTaiOffsetNs:           taiOffset(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {

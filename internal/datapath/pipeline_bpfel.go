@@ -274,6 +274,7 @@ const (
 	pipelineReasonDROP_SCION_INTERFACE      pipelineReason = 82
 	pipelineReasonDROP_FILTER_TAGS          pipelineReason = 83
 	pipelineReasonDROP_FILTER_HEADERS       pipelineReason = 84
+	pipelineReasonDROP_SCION_BFD            pipelineReason = 85
 	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 104
 	pipelineReasonFWD_SCION_OUT             pipelineReason = 105
 	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 106
@@ -413,16 +414,19 @@ type pipelineScionIngress struct {
 }
 
 type pipelineScionLink struct {
-	_        structs.HostLayout
-	Ip       [48]uint8
-	Hop      pipelineNextHop
-	IpSum    uint32
-	L4Sum    uint32
-	Counters uint32
-	Scope    uint8
-	V6       uint8
-	Up       uint8
-	Pad      uint8
+	_          structs.HostLayout
+	Ip         [48]uint8
+	Hop        pipelineNextHop
+	IpSum      uint32
+	L4Sum      uint32
+	Counters   uint32
+	Scope      uint8
+	V6         uint8
+	Up         uint8
+	Pad        uint8
+	BfdOwn     uint32
+	BfdFar     uint32
+	BfdRefused uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -492,6 +496,7 @@ const (
 	pipelineVarRouteMirror           = "route_mirror"
 	pipelineVarRouteOn               = "route_on"
 	pipelineVarRouteTrusting         = "route_trusting"
+	pipelineVarScionBfdMinTtl        = "scion_bfd_min_ttl"
 	pipelineVarScionInternalAddr     = "scion_internal_addr"
 	pipelineVarScionInternalCounters = "scion_internal_counters"
 	pipelineVarScionInternalPort     = "scion_internal_port"
@@ -627,6 +632,7 @@ type pipelineVariableSpecs struct {
 	RouteMirror           *ebpf.VariableSpec `ebpf:"route_mirror"`
 	RouteOn               *ebpf.VariableSpec `ebpf:"route_on"`
 	RouteTrusting         *ebpf.VariableSpec `ebpf:"route_trusting"`
+	ScionBfdMinTtl        *ebpf.VariableSpec `ebpf:"scion_bfd_min_ttl"`
 	ScionInternalAddr     *ebpf.VariableSpec `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.VariableSpec `ebpf:"scion_internal_counters"`
 	ScionInternalPort     *ebpf.VariableSpec `ebpf:"scion_internal_port"`
@@ -780,6 +786,7 @@ type pipelineVariables struct {
 	RouteMirror           *ebpf.Variable `ebpf:"route_mirror"`
 	RouteOn               *ebpf.Variable `ebpf:"route_on"`
 	RouteTrusting         *ebpf.Variable `ebpf:"route_trusting"`
+	ScionBfdMinTtl        *ebpf.Variable `ebpf:"scion_bfd_min_ttl"`
 	ScionInternalAddr     *ebpf.Variable `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.Variable `ebpf:"scion_internal_counters"`
 	ScionInternalPort     *ebpf.Variable `ebpf:"scion_internal_port"`

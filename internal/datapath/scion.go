@@ -62,6 +62,8 @@ type Config struct {
 	// Services are the addresses of the AS's own services, above all of its control service. Their punts are
 	// limited apart from those of other hosts.
 	Services []netip.Addr `json:",omitempty"`
+	// BFDMinTTL is the TTL or hop limit that BFD packets have to come with, 0 for any.
+	BFDMinTTL uint8
 }
 
 // NextHop is a resolved layer-2 destination.

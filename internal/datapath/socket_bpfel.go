@@ -23,18 +23,20 @@ type socketSocketDrops struct {
 	_         structs.HostLayout
 	Interface uint64
 	Service   uint64
+	Bfd       uint64
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	socketMapSocketDevices = "socket_devices"
-	socketMapSocketDropped = "socket_dropped"
-	socketMapSocketExcept  = "socket_except"
-	socketMapSocketLinks   = "socket_links"
-	socketProgSocketGuard  = "socket_guard"
-	socketVarSocketLocalIa = "socket_local_ia"
+	socketMapSocketDevices   = "socket_devices"
+	socketMapSocketDropped   = "socket_dropped"
+	socketMapSocketExcept    = "socket_except"
+	socketMapSocketLinks     = "socket_links"
+	socketProgSocketGuard    = "socket_guard"
+	socketVarSocketBfdMinTtl = "socket_bfd_min_ttl"
+	socketVarSocketLocalIa   = "socket_local_ia"
 )
 
 // loadSocket returns the embedded CollectionSpec for socket.
@@ -96,7 +98,8 @@ type socketMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type socketVariableSpecs struct {
-	SocketLocalIa *ebpf.VariableSpec `ebpf:"socket_local_ia"`
+	SocketBfdMinTtl *ebpf.VariableSpec `ebpf:"socket_bfd_min_ttl"`
+	SocketLocalIa   *ebpf.VariableSpec `ebpf:"socket_local_ia"`
 }
 
 // socketObjects contains all objects after they have been loaded into the kernel.
@@ -138,7 +141,8 @@ func (m *socketMaps) Close() error {
 //
 // It can be passed to loadSocketObjects or ebpf.CollectionSpec.LoadAndAssign.
 type socketVariables struct {
-	SocketLocalIa *ebpf.Variable `ebpf:"socket_local_ia"`
+	SocketBfdMinTtl *ebpf.Variable `ebpf:"socket_bfd_min_ttl"`
+	SocketLocalIa   *ebpf.Variable `ebpf:"socket_local_ia"`
 }
 
 // socketPrograms contains all programs after they have been loaded into the kernel.

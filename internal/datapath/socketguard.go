@@ -22,8 +22,8 @@ type SocketGuard struct {
 
 // SocketDrops counts what the filter has dropped of one link.
 type SocketDrops struct {
-	// Interface is what came by the wrong interface, Service what had a service as its source.
-	Interface, Service uint64
+	// Interface is what came by the wrong interface, Service what had a service as its source, BFD what had too low a TTL.
+	Interface, Service, BFD uint64
 }
 
 // NewSocketGuard loads a filter for the links of c, which takes nothing yet. The error is an
@@ -38,6 +38,9 @@ func NewSocketGuard(c Config) (*SocketGuard, error) {
 		spec.Maps[name].MaxEntries = n
 	}
 	if err := spec.Variables[socketVarSocketLocalIa].Set(bits.ReverseBytes64(c.LocalIA)); err != nil {
+		return nil, err
+	}
+	if err := spec.Variables[socketVarSocketBfdMinTtl].Set(c.BFDMinTTL); err != nil {
 		return nil, err
 	}
 	coll, err := ebpf.NewCollection(spec)
@@ -137,6 +140,7 @@ func (g *SocketGuard) Drops() ([]SocketDrops, error) {
 		for _, c := range perCPU {
 			drops[link].Interface += c.Interface
 			drops[link].Service += c.Service
+			drops[link].BFD += c.Bfd
 		}
 	}
 	return drops, nil

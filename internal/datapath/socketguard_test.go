@@ -192,3 +192,35 @@ func TestSocketGuard(t *testing.T) {
 	s.inject("a", fromService(uint64(testIA)+1))
 	s.expect("from a service elsewhere", 60, SocketDrops{Interface: 4, Service: 1})
 }
+
+// BFD with a TTL below the least is dropped, other packets are not.
+func TestSocketGuardTTL(t *testing.T) {
+	s := newGuardedSocket(t, func() {}, "")
+	bfd := make([]byte, 60)
+	bfd[4] = 203
+	for _, c := range []struct {
+		least   uint8
+		taken   int
+		dropped uint64
+		name    string
+	}{
+		{0, 60, 0, "any TTL"}, {64, 60, 0, "TTL 64 is enough"}, {65, -1, 1, "TTL 64 is too low"},
+	} {
+		config := testConfig(1, 2)
+		config.BFDMinTTL = c.least
+		guard, err := NewSocketGuard(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer guard.Close()
+		s.guard = guard
+		if err := guard.Add(s.fd, 0); err != nil {
+			t.Fatal(err)
+		}
+		s.rule(Accept{Except: true})
+		s.inject("a", bfd)
+		s.expect("BFD, "+c.name, c.taken, SocketDrops{BFD: c.dropped})
+		s.inject("a", make([]byte, 50))
+		s.expect("not BFD", 50, SocketDrops{BFD: c.dropped})
+	}
+}

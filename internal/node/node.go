@@ -59,7 +59,7 @@ func Run(ctx context.Context, path string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	deps := scion.Kernel(datapath.Options{}, nil)
-	deps.DebugHTTP = n.SCION.DebugHTTP
+	deps.DebugHTTP, deps.BFDMinTTL = n.SCION.DebugHTTP, uint8(n.SCION.BFDMinTTL)
 	deps.Interfaces, deps.LooseLinks = n.Interfaces, n.SCION.Loose()
 	deps.Attach = func(r *scion.Router, interfaces []string) (scion.DataPlane, error) {
 		return attachSCION(ctx, cancel, n, wanted, balanced, r, interfaces)
@@ -179,6 +179,7 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 	if r, err = scion.LoadTopologyOnly(n.SCION.Config); err != nil {
 		return nil, nil, nil, err
 	}
+	r.Datapath.BFDMinTTL = uint8(n.SCION.BFDMinTTL)
 	if err := r.CheckInterfaces(interfaces); err != nil {
 		return nil, nil, nil, err
 	}
@@ -233,7 +234,7 @@ func prepare(ctx context.Context, inst *datapath.Instance, r *scion.Router) ([]d
 	}
 	links := r.Datapath.Links
 	for i := range links {
-		if err := inst.SetLinkUp(i, true); err != nil {
+		if err := errors.Join(inst.SetLinkUp(i, true), inst.SetLinkBFD(i, datapath.BFDSession{})); err != nil {
 			return nil, err
 		}
 	}

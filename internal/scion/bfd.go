@@ -8,6 +8,8 @@ import (
 
 	"github.com/scionproto/scion/pkg/log"
 	"github.com/scionproto/scion/router/control"
+
+	"culvert/internal/datapath"
 )
 
 const (
@@ -38,6 +40,11 @@ type bfdMirror struct {
 	told []bool
 	// late is when the log is told of links that have never been up.
 	late time.Time
+	// gates are those of the links that have one; session tells the fast path of their sessions, and sessions is what it
+	// was told.
+	gates    map[int]*bfdGate
+	session  func(link int, s datapath.BFDSession) error
+	sessions map[int]datapath.BFDSession
 }
 
 type linkState uint8
@@ -89,6 +96,7 @@ func (m *bfdMirror) run(ctx context.Context) {
 
 // sync tells the fast path of every link whose state has changed. A link without BFD is up.
 func (m *bfdMirror) sync() {
+	m.syncSessions()
 	for link, watched := range m.router.BFD {
 		if !watched {
 			m.set(link, linkUp)
@@ -109,6 +117,27 @@ func (m *bfdMirror) sync() {
 				m.tell(link)
 			}
 		}
+	}
+}
+
+// watch has the fast path told which BFD packets can be of a session.
+func (m *bfdMirror) watch(gates map[int]*bfdGate, session func(link int, s datapath.BFDSession) error) {
+	m.gates, m.session, m.sessions = gates, session, map[int]datapath.BFDSession{}
+}
+
+// syncSessions tells the fast path of every session that has changed. What fails is tried again at the next poll: until
+// then the gate is alone.
+func (m *bfdMirror) syncSessions() {
+	for link, gate := range m.gates {
+		now := gate.forFastPath()
+		if last, told := m.sessions[link]; told && last == now {
+			continue
+		}
+		if err := m.session(link, now); err != nil {
+			log.Debug("Fast path did not take the BFD session of a link", "link", gate.link, "err", err)
+			continue
+		}
+		m.sessions[link] = now
 	}
 }
 

@@ -28,6 +28,8 @@ type DataPlane interface {
 	// by hand.
 	SetOwnKey(key [16]byte) error
 	SetLinkUp(link int, up bool) error
+	// SetLinkBFD says which BFD packets of a link may be passed up; the zero value says all.
+	SetLinkBFD(link int, s datapath.BFDSession) error
 	// SetLinkNextHop says where the far end of a link is; the zero value sends its packets to the
 	// slow path.
 	SetLinkNextHop(link int, nh datapath.NextHop) error
@@ -59,6 +61,8 @@ type Deps struct {
 	// LooseLinks has datagrams of all links taken by any interface, not only by the one that leads to
 	// the link's far end.
 	LooseLinks bool
+	// BFDMinTTL is the TTL or hop limit that BFD packets have to come with, 0 for any.
+	BFDMinTTL uint8
 	// Collector gives culvert's own metrics of the fast path. It may be nil.
 	Collector func(DataPlane) prometheus.Collector
 	// DebugHTTP has the metrics and API addresses serve the profiler, and change the log level.

@@ -23,11 +23,36 @@ import (
 // Offsets in what a UDP socket's filter sees, which begins with the UDP header, bytes. The fields
 // are those of the SCION common and address header.
 const (
+	guardNext      = 8 + 4
 	guardPathType  = 8 + 8
 	guardAddrTypes = 8 + 9
 	guardSrcIA     = 8 + 20
 	guardMinLen    = 8 + 28
+	// The TTL or hop limit, from where a filter sees the IP header (linux/filter.h, SKF_NET_OFF).
+	guardTTL4, guardHopLimit6 = 0xfff00000 + 8, 0xfff00000 + 7
 )
+
+// guardBFD drops BFD packets with a TTL below the least, on a socket of either IP version. The gate at the session cannot
+// see it. Nothing else is decided.
+func guardBFD(minTTL uint8, v4 bool) []bpf.Instruction {
+	if minTTL == 0 {
+		return nil
+	}
+	ttl := bpf.LoadAbsolute{Off: guardHopLimit6, Size: 1}
+	if v4 {
+		ttl.Off = guardTTL4
+	}
+	const bfd = 203
+	return []bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtLen},
+		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: guardNext + 1, SkipTrue: 5},
+		bpf.LoadAbsolute{Off: guardNext, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: bfd, SkipTrue: 3},
+		ttl,
+		bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: uint32(minTTL), SkipTrue: 1},
+		bpf.RetConstant{Val: 0},
+	}
+}
 
 // guardProgram drops packets of path type SCION or EPIC from a service of the local AS.
 func guardProgram(local addr.IA) []bpf.Instruction {
@@ -56,24 +81,27 @@ func guardProgram(local addr.IA) []bpf.Instruction {
 
 // guardSockets puts the filter on this process's UDP sockets that are bound to one of the
 // addresses. The reference opens them and keeps them to itself; the kernel knows them.
-func guardSockets(local addr.IA, bound []netip.AddrPort) error {
-	program, err := bpf.Assemble(guardProgram(local))
-	if err != nil {
-		return fmt.Errorf("assembling the slow path's socket filter: %w", err)
-	}
-	filter := make([]unix.SockFilter, len(program))
-	for i, in := range program {
-		filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+func guardSockets(local addr.IA, bfdMinTTL uint8, bound []netip.AddrPort) error {
+	filters := map[bool][]unix.SockFilter{}
+	for _, v4 := range []bool{false, true} {
+		program, err := bpf.Assemble(append(guardBFD(bfdMinTTL, v4), guardProgram(local)...))
+		if err != nil {
+			return fmt.Errorf("assembling the slow path's socket filter: %w", err)
+		}
+		for _, in := range program {
+			filters[v4] = append(filters[v4], unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K})
+		}
 	}
 	wanted := make(map[netip.AddrPort]bool)
 	for _, a := range bound {
 		wanted[a] = true
 	}
 	guarded := make(map[netip.AddrPort]bool)
-	err = eachUDPSocket(func(fd int, at netip.AddrPort) error {
+	err := eachUDPSocket(func(fd int, at netip.AddrPort) error {
 		if !wanted[at] {
 			return nil
 		}
+		filter := filters[at.Addr().Is4()]
 		fprog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 		if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &fprog); err != nil {
 			return fmt.Errorf("putting a filter on the slow path's socket at %s: %w", at, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/scionproto/scion/pkg/slayers"
 	"github.com/scionproto/scion/pkg/slayers/path/empty"
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 )
 
 // scionHeader makes a packet with the given path type and source; the path itself does not matter
@@ -76,7 +77,7 @@ func TestGuardSockets(t *testing.T) {
 	defer guarded.Close()
 	at := guarded.LocalAddr().(*net.UDPAddr).AddrPort()
 	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
-	check(t, guardSockets(addr.MustParseIA("1-ff00:0:1"), []netip.AddrPort{at}))
+	check(t, guardSockets(addr.MustParseIA("1-ff00:0:1"), 0, []netip.AddrPort{at}))
 	out, err := net.DialUDP("udp4", nil, guarded.LocalAddr().(*net.UDPAddr))
 	check(t, err)
 	defer out.Close()
@@ -99,7 +100,61 @@ func TestGuardSockets(t *testing.T) {
 		}
 	}
 	missing := netip.MustParseAddrPort("127.0.0.1:1")
-	if guardSockets(addr.MustParseIA("1-ff00:0:1"), []netip.AddrPort{missing}) == nil {
+	if guardSockets(addr.MustParseIA("1-ff00:0:1"), 0, []netip.AddrPort{missing}) == nil {
 		t.Error("a socket that does not exist is said to be guarded")
+	}
+}
+
+// With a least TTL the filter drops BFD packets that come from too far, and nothing else.
+func TestGuardBFD(t *testing.T) {
+	const least = 64
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		guarded, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(host)})
+		check(t, err)
+		defer guarded.Close()
+		at := guarded.LocalAddr().(*net.UDPAddr).AddrPort()
+		check(t, guardSockets(addr.MustParseIA("1-ff00:0:1"), least, []netip.AddrPort{netip.AddrPortFrom(at.Addr().Unmap(), at.Port())}))
+		out, err := net.DialUDP("udp", nil, guarded.LocalAddr().(*net.UDPAddr))
+		check(t, err)
+		defer out.Close()
+		packet := func(next, ttl byte) []byte {
+			b := scionHeader(t, 2, addr.MustParseIA("1-ff00:0:2"), "192.0.2.1")
+			b[4] = next
+			return append(b, ttl)
+		}
+		var want []string
+		for _, c := range []struct {
+			b    []byte
+			ttl  int
+			pass bool
+		}{
+			{packet(203, 63), 63, false}, {packet(203, 1), 1, false}, {packet(203, 64), 64, true}, {packet(203, 255), 255, true},
+			{packet(17, 63), 63, true}, {[]byte("short"), 1, true}, {packet(202, 1), 1, true},
+		} {
+			raw, err := out.SyscallConn()
+			check(t, err)
+			check(t, raw.Control(func(fd uintptr) {
+				level, name := unix.IPPROTO_IP, unix.IP_TTL
+				if host == "::1" {
+					level, name = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
+				}
+				err = unix.SetsockoptInt(int(fd), level, name, c.ttl)
+			}))
+			check(t, err)
+			_, err = out.Write(c.b)
+			check(t, err)
+			if c.pass {
+				want = append(want, string(c.b))
+			}
+		}
+		check(t, guarded.SetReadDeadline(time.Now().Add(20*time.Second)))
+		buf := make([]byte, 2000)
+		for _, w := range want {
+			n, err := guarded.Read(buf)
+			check(t, err)
+			if string(buf[:n]) != w {
+				t.Fatalf("%s: got %x, want %x", host, buf[:n], w)
+			}
+		}
 	}
 }

@@ -34,7 +34,7 @@ func guardLinks(r *Router) (*linkGuard, error) {
 	g := &linkGuard{router: r, bound: make([]int, len(r.Datapath.Links))}
 	filter, err := datapath.NewSocketGuard(r.Datapath)
 	if errors.Is(err, os.ErrPermission) {
-		return g, guardSockets(r.Control.IA, r.Sockets())
+		return g, guardSockets(r.Control.IA, r.Datapath.BFDMinTTL, r.Sockets())
 	}
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (g *linkGuard) Collect(ch chan<- prometheus.Metric) {
 	}
 	for link, d := range drops {
 		name := g.router.Datapath.Links[link].Name
-		for reason, n := range map[string]uint64{"scion-interface": d.Interface, "scion-src-service": d.Service} {
+		for reason, n := range map[string]uint64{"scion-interface": d.Interface, "scion-src-service": d.Service, "scion-bfd": d.BFD} {
 			ch <- prometheus.MustNewConstMetric(socketDropsDesc, prometheus.CounterValue, float64(n), name, reason)
 		}
 	}

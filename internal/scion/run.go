@@ -37,6 +37,7 @@ func Run(ctx context.Context, path string, deps Deps) error {
 	if err != nil {
 		return err
 	}
+	r.Datapath.BFDMinTTL = deps.BFDMinTTL
 	interfaces, err := r.Interfaces()
 	if err != nil {
 		return err
@@ -179,6 +180,7 @@ func (f *fastPath) run(parent context.Context, deps Deps) error {
 		extra = deps.Collector(f.plane)
 	}
 	mirror := newBFDMirror(f.router, f.slow.connector, f.plane.Adopted(), f.plane.SetLinkUp)
+	mirror.watch(f.slow.gates, f.plane.SetLinkBFD)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { mirror.run(ctx); return nil })
 	g.Go(func() error { f.refresh(ctx, hosts); return nil })

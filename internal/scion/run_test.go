@@ -104,6 +104,8 @@ func (p *printingPlane) SetOwnKey([16]byte) error { p.say("key"); return nil }
 
 func (p *printingPlane) SetLinkUp(link int, up bool) error { p.say("link", link, "up", up); return nil }
 
+func (p *printingPlane) SetLinkBFD(int, datapath.BFDSession) error { return nil }
+
 func (p *printingPlane) SetLinkNextHop(link int, nh datapath.NextHop) error {
 	p.say("link", link, "via", net.HardwareAddr(nh.DstMAC[:]), nh.MTU)
 	return nil

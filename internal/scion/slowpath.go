@@ -34,6 +34,8 @@ type SlowPath struct {
 	connector *scionrouter.Connector
 	// debugHTTP has HTTP serve the profiler, and change the log level.
 	debugHTTP bool
+	// gates are those of the links that BFD watches, by link.
+	gates map[int]*bfdGate
 	// metrics and api are nil when the TOML file sets no address for them.
 	metrics, api net.Listener
 	guard        *linkGuard
@@ -55,6 +57,10 @@ func NewSlowPath(r *Router) (*SlowPath, error) {
 		return nil, err
 	}
 	s.connector = scionrouter.NewConnector(r.Config.Router, r.Config.Features)
+	if s.gates, err = gateSessions(s.connector, r); err != nil {
+		s.closeListeners()
+		return nil, err
+	}
 	// IACtx.Configure would do the same, but puts a dump of the configuration into its error.
 	if err := control.ConfigDataplane(s.connector, r.Control); err != nil {
 		s.closeListeners()
@@ -139,6 +145,12 @@ func (s *SlowPath) Serve(ctx context.Context, fast FastPathCounters, extra prome
 		}
 		defer prometheus.Unregister(s.guard)
 	}
+	watch := newBFDWatch(s.gates, fast)
+	if err := prometheus.Register(watch); err != nil {
+		return fmt.Errorf("registering the metrics of BFD: %w", err)
+	}
+	defer prometheus.Unregister(watch)
+	g.Go(func() error { every(ctx, bfdWatchPeriod, func() { watch.look(time.Now()) }); return nil })
 	if extra != nil {
 		if err := prometheus.Register(extra); err != nil {
 			return fmt.Errorf("registering culvert's metrics: %w", err)

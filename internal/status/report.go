@@ -91,6 +91,8 @@ type Link struct {
 	Out Traffic `json:"out"`
 	// Dropped counts packets that came over the link and were dropped as invalid.
 	Dropped uint64 `json:"dropped"`
+	// BFDRefused counts BFD packets that were passed up and are not of the link's session, since the process started.
+	BFDRefused uint32 `json:"bfd_refused,omitempty"`
 }
 
 // NextHop is where the fast path sends a link's packets.
@@ -237,6 +239,7 @@ func (r *Router) describeLinks(inst *datapath.Instance) error {
 				out.NextHop.Interface = deviceName(hop.IfIndex)
 			}
 		}
+		out.BFDRefused = states[n].BFD.Refused
 		out.addTraffic(&counters[n])
 		r.Links = append(r.Links, out)
 	}

@@ -262,6 +262,9 @@ func (r Router) linkText() []string {
 		if l.Dropped > 0 {
 			cells = append(cells, "dropped "+text.Grouped(l.Dropped))
 		}
+		if l.BFDRefused > 0 {
+			cells = append(cells, "BFD refused "+text.Grouped(uint64(l.BFDRefused)))
+		}
 		t.Add(cells...)
 	}
 	return t.Lines()

@@ -26,7 +26,7 @@ func testRouter() Router {
 		Links: []Link{
 			{Name: "internal", Scope: "internal", Local: "10.0.0.1:30042", Up: true},
 			{Name: "1", Scope: "external", Local: "10.1.0.1:50000", Remote: "10.1.0.2:50000", Up: true,
-				NextHop: &NextHop{IfIndex: 4, MAC: "02:00:00:00:00:01", MTU: 1500}, In: Traffic{12, 1200}, Dropped: 2},
+				NextHop: &NextHop{IfIndex: 4, MAC: "02:00:00:00:00:01", MTU: 1500}, In: Traffic{12, 1200}, Dropped: 2, BFDRefused: 3},
 			{Name: "22", Scope: "external", Local: "10.2.0.1:50000", Remote: "10.2.0.2:50000",
 				NextHop: &NextHop{IfIndex: 5, Interface: "eth2", MAC: "02:00:00:00:00:02", MTU: 1500}, Out: Traffic{1234, 99}},
 			{Name: "sibling->10.0.0.2:30042", Scope: "sibling", Local: "10.0.0.1:30042", Remote: "10.0.0.2:30042"},
@@ -56,7 +56,7 @@ router br1-ff00_0_110-1  netns 4026532000 (red)  native  served by process 77  l
   interface eth2  not attached
     received    0 packets  0B
   link internal                 internal  10.0.0.1:30042                   up                                     fast in 0   out 0
-  link 1                        external  10.1.0.1:50000 > 10.1.0.2:50000  up    via 02:00:00:00:00:01 ifindex 4  fast in 12  out 0      dropped 2
+  link 1                        external  10.1.0.1:50000 > 10.1.0.2:50000  up    via 02:00:00:00:00:01 ifindex 4  fast in 12  out 0      dropped 2  BFD refused 3
   link 22                       external  10.2.0.1:50000 > 10.2.0.2:50000  down  via 02:00:00:00:00:02 dev eth2   fast in 0   out 1,234
   link sibling->10.0.0.2:30042  sibling   10.0.0.1:30042 > 10.0.0.2:30042  down  no next hop                      fast in 0   out 0
   key 0  id 0123456789abcdef
