@@ -79,6 +79,8 @@ type Options struct {
 	Forwarded bool
 	// Balance is the load balancer, nil for none.
 	Balance *Balance
+	// OpenDecaps are the interfaces where anybody's tunnels end.
+	OpenDecaps []string
 }
 
 // Report holds all findings in the order of the checks.
@@ -163,6 +165,7 @@ func Run(o Options) (*Report, error) {
 			return nil, err
 		}
 	}
+	r.add(checkDecaps(o.OpenDecaps)...)
 	for _, addr := range o.Remote {
 		r.add(checkNeighbour(readNeighbour(addr)))
 	}
