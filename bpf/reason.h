@@ -88,6 +88,8 @@ enum reason {
 	DROP_BALANCE_NEXT_HOP, /* no way to the backend: no route, no neighbour, or a device that does not take it */
 	DROP_BALANCE_FRAGMENT, /* the first fragment, which names the flow, was not seen */
 	DROP_BALANCE_TOO_BIG, /* does not fit with its encapsulation, and the client cannot be told */
+	DROP_BALANCE_UNCLAIMED, /* to the address of a VIP, for nobody */
+	DROP_BALANCE_EMPTY, /* as PASS_BALANCE_EMPTY, where the kernel would send it on */
 
 	FWD_SCION_BR_TRANSIT = REASON_FWD, /* external to external */
 	FWD_SCION_OUT, /* from a host of the AS to external */
@@ -108,6 +110,7 @@ enum reason {
 	FWD_BALANCE_ICMP, /* ICMP error, to the backend of the flow it is about */
 	FWD_BALANCE_ECHO, /* ICMP echo request to a VIP, answered */
 	FWD_BALANCE_TOO_BIG, /* answered with packet too big */
+	FWD_BALANCE_UNREACHABLE, /* as DROP_BALANCE_UNCLAIMED, answered with port or protocol unreachable */
 };
 
 /* Punts dropped by their limit are counted this far behind their reason. */

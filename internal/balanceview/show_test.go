@@ -64,7 +64,7 @@ rings of 65,537  flow table for 1,048,576, 76.7MB  in use about 123,456
     no source address to send from
 
 192.0.2.9/tcp  no backend  hash flow  ipip  on failure keep  announce no
-  no backends: packets go to the kernel; add one with 'culvert lb real add'`
+  no backends: packets are dropped, or go to the kernel; add one with 'culvert lb real add'`
 	lines := testReport(now).lines(now)
 	if got := strings.Join(lines, "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -198,15 +198,23 @@ const (
 	puntRate = 10_000
 	// ownRate is for packets that no one else can carry: they are traffic, not mistakes.
 	ownRate = 100_000
+	// unreachableRate is how many packets a second are told that nobody takes them: as many errors as Linux sends
+	// (net.ipv4.icmp_msgs_per_sec).
+	unreachableRate = 1000
 	// puntBurst is how far ahead of its rate a reason may be, ns; longer than a clock tick.
 	puntBurst = 100_000_000
 )
 
-// fillLimits sets how fast each reason may use the slow path, and how often clients are told that packets do not fit.
+// fillLimits sets how fast each reason may use the slow path, and how often clients are told that packets do not fit, or
+// are for nobody.
 func (i *Instance) fillLimits() error {
 	for n, r := range Reasons() {
-		if r.Verdict != VerdictPunt && pipelineReason(n) != pipelineReasonFWD_BALANCE_TOO_BIG {
-			continue
+		switch pipelineReason(n) {
+		case pipelineReasonFWD_BALANCE_TOO_BIG, pipelineReasonFWD_BALANCE_UNREACHABLE:
+		default:
+			if r.Verdict != VerdictPunt {
+				continue
+			}
 		}
 		if err := i.maps[pipelineMapLimits].Put(uint32(n), puntLimit(pipelineReason(n))); err != nil {
 			return fmt.Errorf("writing the limit of %s: %w", r.Name, err)
@@ -222,6 +230,8 @@ func puntLimit(reason pipelineReason) pipelineLimit {
 		pipelineReasonPUNT_SCION_MTU, pipelineReasonPUNT_SCION_CHECKSUM,
 		pipelineReasonPUNT_ROUTE_MTU, pipelineReasonPUNT_ROUTE_SOURCE, pipelineReasonPUNT_ROUTE_NONE:
 		rate = ownRate
+	case pipelineReasonFWD_BALANCE_UNREACHABLE:
+		rate = unreachableRate
 	}
 	return pipelineLimit{Interval: 1e9 / rate, Burst: puntBurst}
 }
