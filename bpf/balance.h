@@ -9,6 +9,7 @@
 #include "balance_quick.h"
 #include "balance_send.h"
 #include "balance_take.h"
+#include "balance_unclaimed.h"
 
 /*
  * The load balancer: packets to a VIP go to one of its backends, which answers to the client itself
@@ -156,7 +157,7 @@ static __always_inline int balance_stage(struct xdp_md *ctx, struct packet *pkt)
 	struct balance_packet p = {};
 	int reason;
 
-	if (!balance_on || !pkt->port || !pkt->ip)
+	if (!balance_on || !pkt->port || !pkt->ip || !balance_on_vlan(pkt))
 		return REASON_NONE;
 	p.egress = pkt->port->xmit ? ctx->ingress_ifindex
 				   : 0; /* answers leave where the packet came in */
@@ -193,6 +194,8 @@ static __always_inline int balance_stage(struct xdp_md *ctx, struct packet *pkt)
 		if (reason < REASON_DROP)
 			return DROP_BALANCE_NEXT_HOP; /* never, but the verifier must not think that others are asked */
 	}
+	if (reason == PASS_BALANCE_EMPTY || reason == PUNT_BALANCE_HEADERS)
+		reason = balance_unserved(ctx, pkt, reason);
 	pkt->egress = p.egress;
 	return limit(reason, limit_domain(pkt->port));
 }

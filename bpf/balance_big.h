@@ -56,13 +56,15 @@ static __always_inline void *balance_told_link(void *data, const struct balance_
 	return data + (tagged ? ETH_HLEN + VLAN_HLEN : ETH_HLEN);
 }
 
-static __always_inline void balance_told4(void *ip, const struct balance_told *t, __u32 mtu)
+/* The headers in front of the quote. len is of ICMP's and what follows it; its checksum is left 0. */
+static __always_inline void balance_told4(void *ip, const struct balance_told *t, __u32 len,
+					  __u32 head, __u32 word)
 {
 	void *icmp = ip + 20;
 	__u64 sum;
 
 	/* RFC 1812, 4.3.2.5: precedence of internetwork control */
-	STORE32(ip, bpf_htonl(0x45c00000 | (20 + BALANCE_ICMP_LEN + BALANCE_QUOTE4)));
+	STORE32(ip, bpf_htonl(0x45c00000 | (20 + len)));
 	STORE32(ip + 4, bpf_htonl(0x4000));
 	STORE32(ip + 8, bpf_htonl(BALANCE_TTL << 24 | IPPROTO_ICMP << 16));
 	STORE32(ip + 12, (__u32)t->dst[0]);
@@ -70,16 +72,14 @@ static __always_inline void balance_told4(void *ip, const struct balance_told *t
 	sum = (__u64)LOAD32(ip) + LOAD32(ip + 4) + LOAD32(ip + 8) + LOAD32(ip + 12) +
 	      LOAD32(ip + 16);
 	STORE16(ip + 10, ~csum_fold(sum));
-	STORE32(icmp, bpf_htonl(ICMP4_UNREACHABLE << 24 | ICMP4_TOO_BIG << 16));
-	STORE32(icmp + 4, bpf_htonl(mtu));
-	STORE16(icmp + 2, ~csum_fold(balance_sum(icmp, BALANCE_ICMP_LEN + BALANCE_QUOTE4)));
+	STORE32(icmp, bpf_htonl(head));
+	STORE32(icmp + 4, bpf_htonl(word));
 }
 
-static __always_inline void balance_told6(void *ip, const struct balance_told *t, __u32 mtu)
+static __always_inline void balance_told6(void *ip, const struct balance_told *t, __u32 len,
+					  __u32 head, __u32 word)
 {
-	const __u32 len = BALANCE_ICMP_LEN + BALANCE_QUOTE6;
 	void *icmp = ip + 40;
-	__u64 sum;
 
 	STORE32(ip, bpf_htonl(0x60000000));
 	STORE32(ip + 4, bpf_htonl(len << 16 | IPPROTO_ICMPV6 << 8 | BALANCE_TTL));
@@ -87,24 +87,27 @@ static __always_inline void balance_told6(void *ip, const struct balance_told *t
 	STORE64(ip + 16, t->dst[1]);
 	STORE64(ip + 24, t->src[0]);
 	STORE64(ip + 32, t->src[1]);
-	STORE32(icmp, bpf_htonl(ICMP6_TOO_BIG << 24));
-	STORE32(icmp + 4, bpf_htonl(mtu));
-	sum = balance_sum(icmp, len) + bpf_htonl(len) + bpf_htonl(IPPROTO_ICMPV6);
-	sum += (__u32)t->src[0] + (t->src[0] >> 32) + (__u32)t->src[1] + (t->src[1] >> 32);
-	sum += (__u32)t->dst[0] + (t->dst[0] >> 32) + (__u32)t->dst[1] + (t->dst[1] >> 32);
-	STORE16(icmp + 2, ~csum_fold(sum));
+	STORE32(icmp, bpf_htonl(head));
+	STORE32(icmp + 4, bpf_htonl(word));
 }
 
-/* Whether its sender asked to be told, and may be; then t is filled in. */
-static __always_inline bool balance_tells(void *data, const void *ip, void *data_end,
-					  const struct balance_packet *p, bool v4,
+/* The sum of ICMPv6's pseudo header (RFC 8200, 8.1). */
+static __always_inline __u64 balance_told_pseudo(const struct balance_told *t, __u32 len)
+{
+	__u64 sum = (__u64)bpf_htonl(len) + bpf_htonl(IPPROTO_ICMPV6);
+
+	sum += (__u32)t->src[0] + (t->src[0] >> 32) + (__u32)t->src[1] + (t->src[1] >> 32);
+	sum += (__u32)t->dst[0] + (t->dst[0] >> 32) + (__u32)t->dst[1] + (t->dst[1] >> 32);
+	return sum;
+}
+
+/* Whether the sender of a packet may be told; then t is filled in. */
+static __always_inline bool balance_tells(void *data, const void *ip, void *data_end, bool v4,
 					  struct balance_told *t)
 {
 	__u32 i;
 
-	if (p->quiet || p->ip_len < (v4 ? BALANCE_QUOTE4 : BALANCE_IP6_MTU + 1))
-		return false;
-	if (ip + 40 > data_end || !balance_answers(ip, v4))
+	if (ip + (v4 ? 20 : 40) > data_end || !balance_answers(ip, v4))
 		return false;
 #pragma unroll
 	for (i = 0; i < 6; i++)
@@ -114,7 +117,7 @@ static __always_inline bool balance_tells(void *data, const void *ip, void *data
 	if (v4) {
 		t->src[0] = LOAD32(ip + 12);
 		t->dst[0] = LOAD32(ip + 16);
-		return LOAD8(ip + 6) & 0x40;
+		return true;
 	}
 	t->src[0] = LOAD64(ip + 8);
 	t->src[1] = LOAD64(ip + 16);
@@ -130,6 +133,7 @@ __noinline int balance_too_big(struct xdp_md *ctx, struct balance_packet *p)
 	__u32 mtu;
 	void *data, *data_end, *ip;
 	bool v4, tagged;
+	__u64 sum;
 	int cut;
 
 	if (!balance_on || !p)
@@ -140,7 +144,10 @@ __noinline int balance_too_big(struct xdp_md *ctx, struct balance_packet *p)
 	tagged = p->l3 != ETH_HLEN;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
-	if (!balance_tells(data, balance_ip(ctx, p), data_end, p, v4, &t) ||
+	if (p->quiet || p->ip_len < (v4 ? BALANCE_QUOTE4 : BALANCE_IP6_MTU + 1))
+		return 0;
+	/* Whether it has DF or not: nobody else can take it to pieces, and who sends less heeds this too (RFC 1191, 3). */
+	if (!balance_tells(data, balance_ip(ctx, p), data_end, v4, &t) ||
 	    limited(FWD_BALANCE_TOO_BIG, limit_domain_of(ctx)))
 		return 0;
 	if (!v4 && mtu < BALANCE_IP6_MTU)
@@ -159,12 +166,18 @@ __noinline int balance_too_big(struct xdp_md *ctx, struct balance_packet *p)
 		STORE16(ip - 2, bpf_htons(ETH_P_IP));
 		if (ip + 20 + BALANCE_ICMP_LEN + BALANCE_QUOTE4 > data_end)
 			return 0; /* less of it is in the first buffer */
-		balance_told4(ip, &t, mtu);
+		balance_told4(ip, &t, BALANCE_ICMP_LEN + BALANCE_QUOTE4,
+			      ICMP4_UNREACHABLE << 24 | ICMP4_TOO_BIG << 16, mtu);
+		sum = balance_sum(ip + 20, BALANCE_ICMP_LEN + BALANCE_QUOTE4);
+		STORE16(ip + 22, ~csum_fold(sum));
 	} else {
 		STORE16(ip - 2, bpf_htons(ETH_P_IPV6));
 		if (ip + 40 + BALANCE_ICMP_LEN + BALANCE_QUOTE6 > data_end)
 			return 0;
-		balance_told6(ip, &t, mtu);
+		balance_told6(ip, &t, BALANCE_ICMP_LEN + BALANCE_QUOTE6, ICMP6_TOO_BIG << 24, mtu);
+		sum = balance_told_pseudo(&t, BALANCE_ICMP_LEN + BALANCE_QUOTE6) +
+		      balance_sum(ip + 40, BALANCE_ICMP_LEN + BALANCE_QUOTE6);
+		STORE16(ip + 42, ~csum_fold(sum));
 	}
 	return 1;
 }

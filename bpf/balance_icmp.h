@@ -75,6 +75,9 @@ static __always_inline int balance_echo(void *data, void *ip, bool v4,
 		balance_swap(ip + 12, ip + 16, 2);
 		balance_patch(ip + 8, ip + 10, bpf_htons(BALANCE_TTL << 8 | IPPROTO_ICMP));
 		balance_patch(icmp, icmp + 2, bpf_htons(ICMP4_ECHO_REPLY << 8));
+		/* Of nothing but zeros the sum is 0, which RFC 1624 cannot tell from 0xffff. Others may have either. */
+		if (!LOAD16(icmp + 2) && !LOAD32(icmp + 4))
+			STORE16(icmp + 2, 0xffff);
 	} else {
 		balance_swap(ip + 8, ip + 24, 8);
 		*(__u8 *)(ip + 7) = BALANCE_TTL;

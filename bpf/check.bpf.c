@@ -59,6 +59,32 @@ static __always_inline bool check_parse(struct __sk_buff *skb, struct check_pack
 	return true;
 }
 
+/* Whether the packet is to the address of a VIP, as those of checks are: marks are anybody's. */
+static __always_inline bool check_is(struct __sk_buff *skb)
+{
+	struct balance_vip_key key __attribute__((aligned(8))) = {};
+	const void *ip = (void *)(long)skb->data + ETH_HLEN, *end = (void *)(long)skb->data_end;
+
+	if (!skb->vlan_present && skb->protocol == bpf_htons(ETH_P_8021Q))
+		ip += VLAN_HLEN;
+	barrier_var(ip);
+	if (ip + 20 > end)
+		return false;
+	if (LOAD8(ip) >> 4 == 4) {
+		key.addr.w[2] = IP4_MAPPED;
+		key.addr.w[3] = LOAD32(ip + 16);
+	} else {
+		if (ip + 40 > end)
+			return false;
+		copy(&key.addr, ip + 24, 16);
+	}
+	key.proto = IPPROTO_TCP;
+	if (balance_any(&key))
+		return true;
+	key.proto = IPPROTO_UDP;
+	return balance_any(&key);
+}
+
 /* Makes room for the outer headers, and has the kernel finish the checksum of the packet behind them. */
 static __always_inline bool check_grow(struct __sk_buff *skb, const struct balance_member *m)
 {
@@ -109,7 +135,7 @@ int check(struct __sk_buff *skb)
 	struct balance_member m __attribute__((aligned(8)));
 	__u32 mark = skb->mark;
 
-	if (mark >> BALANCE_NUMBER_BITS != CHECK_MARK)
+	if (mark >> BALANCE_NUMBER_BITS != CHECK_MARK || !check_is(skb))
 		return TC_ACT_UNSPEC;
 	if (!check_member(mark & BALANCE_NUMBER, &m) || !check_send(skb, &m))
 		return TC_ACT_SHOT;

@@ -21,6 +21,7 @@ const enum route_action *route_actions __attribute__((unused));
 const enum route_fixed *route_fixed_hops __attribute__((unused));
 const enum balance_encap *balance_encaps __attribute__((unused));
 const enum balance_event *balance_events_of __attribute__((unused));
+const enum balance_unclaimed *balance_unclaimed_of __attribute__((unused));
 const enum balance_flow_state *balance_flow_states __attribute__((unused));
 
 /*
@@ -37,6 +38,8 @@ static __always_inline int pipeline(struct xdp_md *ctx)
 	if (reason <=
 	    REASON_NONE) /* never less: but of this the verifier of 6.1 can tell whether it is so */
 		reason = scion_stage(ctx, &pkt);
+	if (!reason)
+		reason = balance_unclaimed_stage(ctx, &pkt);
 	if (!reason)
 		reason = route_stage(ctx, &pkt);
 	if (!reason)

@@ -97,6 +97,8 @@ enum reason {
 	DROP_FILTER_HEADERS, /* what a rule asks for is behind more headers than the filter looks behind */
 
 	DROP_SCION_BFD, /* BFD packet that is not of the link's session */
+	DROP_BALANCE_UNCLAIMED, /* to the address of a VIP, for nobody */
+	DROP_BALANCE_EMPTY, /* as PASS_BALANCE_EMPTY, where the kernel would send it on */
 
 	FWD_SCION_BR_TRANSIT = REASON_FWD, /* external to external */
 	FWD_SCION_OUT, /* from a host of the AS to external */
@@ -117,6 +119,7 @@ enum reason {
 	FWD_BALANCE_ICMP, /* ICMP error, to the backend of the flow it is about */
 	FWD_BALANCE_ECHO, /* ICMP echo request to a VIP, answered */
 	FWD_BALANCE_TOO_BIG, /* answered with packet too big */
+	FWD_BALANCE_UNREACHABLE, /* as DROP_BALANCE_UNCLAIMED, answered with port or protocol unreachable */
 };
 
 /* Punts dropped by their limit are counted this far behind their reason. */

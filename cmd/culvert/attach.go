@@ -85,6 +85,8 @@ The file is TOML:
   tcp_timeout = "15m"             # how long a flow stays in mind without a
   udp_timeout = "3m"              # packet
   syn_timeout = "1m"              # and one of a single packet
+  unclaimed = "reject"            # what is to a VIP's address and no VIP's, if the
+                                  # kernel would forward it; "drop", or "pass"
                                   # Numbers and times are the defaults.
   [[balance.vip]]
   address = "192.0.2.1:80"        # without a port: all of them
@@ -93,6 +95,7 @@ The file is TOML:
                                   # "source-port": one for a client's port
   on_failure = "keep"             # or "move" flows of a backend that fails
   encapsulation = "ipip"          # or "gue", "l2": of backends without their own
+  # vlans = [100]                 # to answer on beside those of the host's devices
   # quic_server_id = 2            # bytes of server ID in connection IDs (QUIC-LB)
   # quic_config = 0               # config rotation of such connection IDs
 

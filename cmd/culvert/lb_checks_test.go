@@ -108,7 +108,7 @@ func TestLBChecks(t *testing.T) {
 	health(datapath.BalanceUp, false)
 	service.Close()
 	run.waitFor(t, `msg="backend is down" vip=192.0.2.1:80/tcp backend=10.0.0.11 why="its checks fail" check="`)
-	run.waitFor(t, `msg="no backend takes new flows: they go to the kernel" vip=`+vip)
+	run.waitFor(t, `msg="no backend takes new flows" vip=`+vip)
 	before := health(datapath.BalanceDown, true)
 	if !strings.Contains(before.Text, "refused") {
 		t.Errorf("it says %q", before.Text)

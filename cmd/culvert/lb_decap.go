@@ -31,12 +31,14 @@ with other options swaps them in place; counters stay. No process is needed.
 
 Only packets to addresses of this host, as they were when it was attached, are
 taken off. Who can send such packets can send anything into this host: say with
---from where the balancers are, and with --vip what they may send to.
+--from where the balancers are, and with --vip what they may send to. One of them
+has to be given; --from any takes what anybody sends, and is warned of.
 
 With -j, an object {"decap": [...]} whose members are:
 
   interface, mode, gue_port     mode: native or generic
   local, from, vips             as they are in force; [] allows all
+  open                          neither from nor vips keeps anybody out
   reasons                       verdict (decap, pass, drop), reason, packets, bytes`,
 		Example: "  culvert lb decap eth0 --from 10.200.0.0/16 --vip 192.0.2.1\n  culvert lb decap\n  culvert lb decap --off eth0",
 		Args:    cobra.ArbitraryArgs,
@@ -53,7 +55,7 @@ With -j, an object {"decap": [...]} whose members are:
 			case off:
 				return decapview.Off(args, cmd.OutOrStdout())
 			default:
-				return decapError(decapview.Attach(args, f, cmd.OutOrStdout()))
+				return decapError(decapview.Attach(args, f, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 			}
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -64,7 +66,7 @@ With -j, an object {"decap": [...]} whose members are:
 		},
 	}
 	cmd.Flags().IntVar(&f.GUEPort, "gue-port", datapath.DecapGUEPort, "UDP port of GUE")
-	cmd.Flags().StringArrayVar(&f.From, "from", nil, "prefix that balancers send from (outer source); may be repeated")
+	cmd.Flags().StringArrayVar(&f.From, "from", nil, "prefix that balancers send from (outer source), or any; may be repeated")
 	cmd.Flags().StringArrayVar(&f.VIP, "vip", nil, "address that clients send to (inner destination); may be repeated")
 	cmd.Flags().StringArrayVar(&f.Local, "local", nil, "address that balancers send to (outer destination; default: all of this host)")
 	cmd.Flags().BoolVar(&f.Generic, "generic", false, "attach in generic mode, for drivers without native XDP")

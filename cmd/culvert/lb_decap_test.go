@@ -20,8 +20,8 @@ func TestLBDecapVerbs(t *testing.T) {
 		return b.expect(status, want, append([]string{"lb", "decap"}, strings.Fields(line)...)...)
 	}
 	lb(0, "no tunnels end here", "")
-	lb(1, "interface nosuch", "nosuch")
-	lb(1, "lo has no Ethernet address", "lo")
+	lb(1, "interface nosuch", "nosuch --vip 192.0.2.1")
+	lb(1, "lo has no Ethernet address", "lo --vip 192.0.2.1")
 	lb(1, "no tunnels end on ft0", "--off ft0")
 	lb(0, "tunnels end on ft0", "ft0 --local 10.0.0.11 --from 10.200.0.0/16 --vip 192.0.2.1 --gue-port 7000")
 	list := lb(0, "no packets yet", "")
@@ -50,31 +50,39 @@ func TestLBDecapVerbs(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	lb(1, "ft0 has it in native mode: to attach it in generic mode, take it off first (culvert lb decap --off ft0)", "ft0 --local 10.0.0.11 --generic")
+	lb(1, "ft0 has it in native mode: to attach it in generic mode, take it off first (culvert lb decap --off ft0)", "ft0 --from any --local 10.0.0.11 --generic")
 	config := b.file("c.toml", "interfaces = [\"ft0\"]\n[filter]\n")
 	b.expect(1, "of 'culvert lb decap'", "attach", config, "ft0")
 	lb(0, "taken off ft0", "--off ft0")
 	lb(0, `"decap": []`, "-j")
 
-	lb(0, "tunnels end on ft0", "ft0 --local 10.0.0.11 --generic")
+	lb(2, "say with --from where the balancers send from, or --from any", "ft0 --local 10.0.0.11")
+	lb(0, "no tunnels end here", "")
+	lb(0, "warning: ft0: anybody who reaches this host can put packets", "ft0 --from any --local 10.0.0.11 --generic")
 	lb(0, "ft0  generic", "")
+	lb(0, "  OPEN  anybody who reaches this host", "")
+	lb(0, `"open": true`, "-j")
+	if _, report, _ := culvert(t, "doctor", "-i", "ft0"); !strings.Contains(report, "decap-open") {
+		t.Errorf("doctor does not warn:\n%s", report)
+	}
 	b.expect(0, "detached from ft0", "detach", "ft0")
 	b.expect(1, "culvert is not attached to ft0", "detach", "ft0")
-	lb(0, "tunnels end on ft1", "ft0 ft1 --local 10.0.0.11")
+	lb(0, "tunnels end on ft1", "ft0 ft1 --vip 192.0.2.1 --local 10.0.0.11")
+	lb(0, `"open": false`, "-j")
 	b.expect(0, "the end of tunnels on ft1 detached", "detach", "--all")
 	lb(0, "no tunnels end here", "")
 
 	// Where the data plane is, tunnels cannot end, and the line says whose it is.
 	b.expect(0, "", "attach", config, "ft0")
-	lb(1, "interface ft0 carries XDP program", "ft1 ft0 --local 10.0.0.11")
-	lb(1, "culvert's router c", "ft0 --local 10.0.0.11")
+	lb(1, "interface ft0 carries XDP program", "ft1 ft0 --vip 192.0.2.1 --local 10.0.0.11")
+	lb(1, "culvert's router c", "ft0 --vip 192.0.2.1 --local 10.0.0.11")
 	lb(0, "no tunnels end here", "")
 }
 
 // The addresses of the host are those that tunnels end at by default.
 func TestLBDecapOwnAddresses(t *testing.T) {
 	b := newFilterBed(t)
-	b.expect(1, "this host has no address", "lb", "decap", "ft0")
+	b.expect(1, "this host has no address", "lb", "decap", "ft0", "--vip", "192.0.2.1")
 	l, err := netlink.LinkByName("ft0")
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +94,7 @@ func TestLBDecapOwnAddresses(t *testing.T) {
 	if err := netlink.AddrAdd(l, addr); err != nil {
 		t.Fatal(err)
 	}
-	b.expect(0, "tunnels end on ft0", "lb", "decap", "ft0")
+	b.expect(0, "tunnels end on ft0", "lb", "decap", "ft0", "--vip", "192.0.2.1")
 	b.expect(0, "  to    10.0.0.12\n", "lb", "decap")
 	b.expect(0, "", "lb", "decap", "--off", "ft0")
 }

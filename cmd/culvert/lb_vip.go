@@ -32,6 +32,8 @@ func vipFlags(cmd *cobra.Command, s *balance.VIPSpec) {
 	s.ServerID, s.IDConfig = new(uint8), new(uint8)
 	f.Uint8Var(s.ServerID, "quic-server-id", 0, "bytes of server ID in QUIC connection IDs, 0 for none")
 	f.Uint8Var(s.IDConfig, "quic-config", 0, "config rotation of such connection IDs")
+	s.VLANs = new([]uint16)
+	f.Var(&vlanFlag{s.VLANs}, "vlans", "VLANs to answer on beside those this host has a device for, as 100,200; none: no others")
 	f.StringVar(&s.Check.Type, "check", "", "check backends by tcp, http, https or udp; none: do not")
 	f.Uint16Var(&s.Check.Port, "check-port", 0, "port to check (default: the VIP's)")
 	f.DurationVar(&s.Check.Interval, "check-interval", 0, "time within which a failure is found (default 1s)")
@@ -57,6 +59,9 @@ func saidVIP(cmd *cobra.Command, vip string, s balance.VIPSpec) (balance.VIPSpec
 	if !cmd.Flags().Changed("quic-config") {
 		s.IDConfig = nil
 	}
+	if !cmd.Flags().Changed("vlans") {
+		s.VLANs = nil
+	}
 	if err := s.Validate(); err != nil {
 		return s, usageError(fmt.Errorf("VIP %s: %w", vip, err))
 	}
@@ -80,8 +85,8 @@ func newLBVIPAddCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add VIP",
 		Short: "add a VIP, which has no backends yet",
-		Long: `Add a VIP. While it has no backend that takes new flows, packets to it go to the
-kernel; give it some with 'culvert lb real add'.
+		Long: `Add a VIP. While it has no backend that takes new flows, packets to it are
+dropped, or left to the kernel if that would not send them on; give it some with 'culvert lb real add'.
 
 Checks connect to the VIP's address through the same encapsulation as clients'
 packets, so they find out about the whole way. A backend is in service until a
@@ -136,7 +141,7 @@ func newLBVIPDelCmd() *cobra.Command {
 	var on string
 	cmd := &cobra.Command{
 		Use:               "del VIP",
-		Short:             "delete a VIP with its backends: packets to it go to the kernel",
+		Short:             "delete a VIP with its backends: packets to it are nobody's",
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -13,6 +13,7 @@ import (
 type VIPSpec struct {
 	Hash, OnFailure, Encap string
 	ServerID, IDConfig     *uint8
+	VLANs                  *[]uint16
 	// Check has 0 for what is left out. Its type NoCheck ends checks.
 	Check Check
 }
@@ -51,6 +52,9 @@ func (s VIPSpec) apply(v *VIP) error {
 	}
 	if s.IDConfig != nil {
 		v.IDConfig = *s.IDConfig
+	}
+	if s.VLANs != nil {
+		v.VLANs = *s.VLANs
 	}
 	switch {
 	case s.Check == Check{}:

@@ -45,6 +45,7 @@ func (s *State) clone() State {
 	c.VIPs = slices.Clone(s.VIPs)
 	for n, v := range c.VIPs {
 		c.VIPs[n].Backends = slices.Clone(v.Backends)
+		c.VIPs[n].VLANs = slices.Clone(v.VLANs)
 		if v.Check != nil {
 			check := *v.Check
 			c.VIPs[n].Check = &check
@@ -103,6 +104,9 @@ func unknown(p *datapath.BalancePlane) (image, error) {
 	}
 	var err error
 	if i.vips, err = p.VIPs(); err != nil {
+		return i, err
+	}
+	if i.vlans, err = p.NamedVLANs(); err != nil {
 		return i, err
 	}
 	for k := range i.vips {

@@ -34,6 +34,7 @@ type image struct {
 	rings   map[uint32][]place // by number of the VIP
 	members map[uint32]datapath.BalanceMember
 	ids     map[uint32]map[string]datapath.BalanceOwner
+	vlans   map[datapath.BalanceNamedVLAN]bool
 }
 
 // place is a backend in a ring.
@@ -101,6 +102,7 @@ func (s *State) image(l live) image {
 		rings:   make(map[uint32][]place),
 		members: make(map[uint32]datapath.BalanceMember),
 		ids:     make(map[uint32]map[string]datapath.BalanceOwner),
+		vlans:   s.namedVLANs(),
 	}
 	for _, v := range s.VIPs {
 		var ring []place
@@ -139,6 +141,8 @@ type plane interface {
 	DeleteVIP(datapath.BalanceVIPKey) error
 	SetServerID(vip uint32, id []byte, owner datapath.BalanceOwner) error
 	DeleteServerID(vip uint32, id []byte) error
+	SetNamedVLAN(datapath.BalanceNamedVLAN) error
+	DeleteNamedVLAN(datapath.BalanceNamedVLAN) error
 }
 
 // writeIDs says who has which server ID.
@@ -188,6 +192,9 @@ func write(p plane, size int, old, now image) error {
 		}
 	}
 	if err := writeIDs(p, old.ids, now.ids); err != nil {
+		return err
+	}
+	if err := writeVLANs(p, old.vlans, now.vlans); err != nil {
 		return err
 	}
 	for _, k := range sortedKeys(now.vips) {

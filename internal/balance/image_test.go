@@ -57,6 +57,14 @@ func (r *recorder) SetServerID(vip uint32, id []byte, owner datapath.BalanceOwne
 	return r.note("ID %x of %d is %d", id, vip, owner.Number())
 }
 
+func (r *recorder) SetNamedVLAN(v datapath.BalanceNamedVLAN) error {
+	return r.note("VLAN %d of %v", v.ID, v.Addr)
+}
+
+func (r *recorder) DeleteNamedVLAN(v datapath.BalanceNamedVLAN) error {
+	return r.note("VLAN %d of %v gone", v.ID, v.Addr)
+}
+
 func (r *recorder) DeleteServerID(vip uint32, id []byte) error {
 	return r.note("ID %x of %d gone", id, vip)
 }

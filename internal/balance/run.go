@@ -98,6 +98,9 @@ func (r *runner) run(ctx context.Context) error {
 	for look := 0; ; look++ {
 		if look%lookEvery == 0 {
 			due = r.look() || r.unchecked || due
+			changed, err := r.plane.FollowVLANs()
+			r.failing(ctx, "VLANs are not followed", err)
+			due = changed || due
 		}
 		now, err := r.plane.Serial()
 		if err != nil {
@@ -173,6 +176,9 @@ func (r *runner) sync(ctx context.Context, p *datapath.BalancePlane) error {
 	maps.Copy(now.ways, r.found)
 	r.mu.Unlock()
 	if err := follow(p, p.Options().RingSize, s, before, now); err != nil {
+		return err
+	}
+	if _, err := p.FollowVLANs(); err != nil {
 		return err
 	}
 	r.tell(&s, old, now)
@@ -279,7 +285,7 @@ func (r *runner) tell(s *State, old, now live) {
 			}
 		}
 		if was, is := s.takes(&v, old), s.takes(&v, now); was && !is {
-			r.Log.Warn("no backend takes new flows: they go to the kernel", "vip", v.Service)
+			r.Log.Warn("no backend takes new flows", "vip", v.Service)
 		}
 	}
 }

@@ -71,6 +71,8 @@ type VIP struct {
 	ServerID uint8  `json:"quic_server_id,omitempty"`
 	IDConfig uint8  `json:"quic_config,omitempty"`
 	Check    *Check `json:"check,omitempty"`
+	// VLANs are those that the VIPs of its address answer on beside those of this host.
+	VLANs []uint16 `json:"vlans,omitempty"`
 	// Drained says that the VIP is no reason to announce its address.
 	Drained bool `json:"drained,omitempty"`
 	// File says that it comes from the configuration file.

@@ -25,6 +25,7 @@ const (
 	PartGUEPort  = "gue_port"
 	PartWeight   = "weight"
 	PartCheck    = "check"
+	PartVLANs    = "vlans"
 	PartSource4  = "source4"
 	PartSource6  = "source6"
 )
@@ -179,6 +180,9 @@ func (v *VIP) check() (part string, err error) {
 		return PartConfig, fmt.Errorf("quic_config %d: use 0 to %d", v.IDConfig, maxIDConfig)
 	case v.IDConfig > 0 && v.ServerID == 0:
 		return PartConfig, errors.New("quic_config goes with quic_server_id")
+	}
+	if err := checkVLANs(v.VLANs); err != nil {
+		return PartVLANs, err
 	}
 	if v.Check == nil {
 		return "", nil

@@ -22,9 +22,11 @@ type Balance struct {
 	Source4 string `toml:"source4"`
 	Source6 string `toml:"source6"`
 	// Seed is "" if it is the machine's own.
-	Seed       string       `toml:"seed"`
-	TCPTimeout string       `toml:"tcp_timeout"`
-	UDPTimeout string       `toml:"udp_timeout"`
+	Seed       string `toml:"seed"`
+	TCPTimeout string `toml:"tcp_timeout"`
+	UDPTimeout string `toml:"udp_timeout"`
+	// Unclaimed is what becomes of packets to the address of a VIP that no VIP takes.
+	Unclaimed  string       `toml:"unclaimed"`
 	SYNTimeout string       `toml:"syn_timeout"`
 	VIP        []BalanceVIP `toml:"vip"`
 	BGP        *BalanceBGP  `toml:"bgp"`
@@ -34,15 +36,17 @@ type Balance struct {
 
 // BalanceVIP is a VIP.
 type BalanceVIP struct {
-	Address       string        `toml:"address"`
-	Protocol      string        `toml:"protocol"`
-	Hash          string        `toml:"hash"`
-	OnFailure     string        `toml:"on_failure"`
-	Encapsulation string        `toml:"encapsulation"`
-	QUICServerID  int           `toml:"quic_server_id"`
-	QUICConfig    int           `toml:"quic_config"`
-	Check         *BalanceCheck `toml:"check"`
-	Backend       []BalanceReal `toml:"backend"`
+	Address       string `toml:"address"`
+	Protocol      string `toml:"protocol"`
+	Hash          string `toml:"hash"`
+	OnFailure     string `toml:"on_failure"`
+	Encapsulation string `toml:"encapsulation"`
+	QUICServerID  int    `toml:"quic_server_id"`
+	QUICConfig    int    `toml:"quic_config"`
+	// VLANs are those that it answers on beside the host's own.
+	VLANs   []int         `toml:"vlans"`
+	Check   *BalanceCheck `toml:"check"`
+	Backend []BalanceReal `toml:"backend"`
 
 	place
 }

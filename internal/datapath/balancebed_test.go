@@ -50,6 +50,7 @@ func newBalanceBedOf(t testing.TB, o BalanceOptions, all Options) *balanceBed {
 		t.Fatal(err)
 	}
 	b.transmits(true)
+	b.vlans(b.in.Index, allVLANs()...)
 	return b
 }
 

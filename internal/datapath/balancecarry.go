@@ -34,6 +34,7 @@ var balanceMaps = []struct {
 	{pipelineMapBalanceRings, true, copyBalanceRings},
 	{pipelineMapBalanceMembers, true, (*Instance).copyBalanceMembers},
 	{pipelineMapBalanceServers, true, copyBalanceServers},
+	{pipelineMapBalanceNamedVlans, true, copyBalanceNamedVLANs},
 	{pipelineMapBalanceState, true, copyArray[pipelineBalanceChunk]},
 	{pipelineMapBalanceTraffic, false, copyPerCPU[pipelineBalanceSums]},
 	{pipelineMapBalanceEvents, false, copyPerCPU[uint64]},

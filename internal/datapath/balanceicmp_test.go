@@ -188,7 +188,8 @@ func TestBalanceTooBigDropped(t *testing.T) {
 	const drop, tell = "drop balance-too-big", "fwd balance-too-big"
 	big := b.packet(client4, vip4, &layers.UDP{}, make([]byte, 1470))
 	b.expect(big, tell)
-	b.leaves(fragment4(big, 0, false), drop) // may be fragmented
+	b.expect(fragment4(big, 0, false), tell) // it may be fragmented, but not by us
+	b.expect(fragment4(big, 0, true), tell)
 	both := b.changed(fragment4(big, 0, true), func(f []byte) {
 		f[20] |= 0x40
 		f[24], f[25] = 0, 0
@@ -196,6 +197,7 @@ func TestBalanceTooBigDropped(t *testing.T) {
 	})
 	b.expect(both, tell)
 	b.leaves(fragment4(both, 1480, false), drop)
+	b.leaves(fragment4(big, 1480, false), drop)
 	for _, src := range []string{"0.0.0.1:5", "127.0.0.1:5", "239.0.0.1:5"} {
 		b.leaves(b.packet(src, vip4, &layers.UDP{}, make([]byte, 1470)), drop)
 	}

@@ -48,12 +48,13 @@ func setBalance(spec *ebpf.CollectionSpec, m meta) error {
 		return nil
 	}
 	for name, value := range map[string]any{
-		pipelineVarBalanceOn:       true,
-		pipelineVarBalanceRingSize: uint32(o.RingSize),
-		pipelineVarBalanceBuckets:  uint32(balanceBuckets(o.Flows)),
-		pipelineVarBalanceSeed:     o.Seed,
-		pipelineVarBalanceSecret:   m.balanceSecret(),
-		pipelineVarBalanceIdle:     o.idle(),
+		pipelineVarBalanceOn:        true,
+		pipelineVarBalanceRingSize:  uint32(o.RingSize),
+		pipelineVarBalanceBuckets:   uint32(balanceBuckets(o.Flows)),
+		pipelineVarBalanceSeed:      o.Seed,
+		pipelineVarBalanceSecret:    m.balanceSecret(),
+		pipelineVarBalanceIdle:      o.idle(),
+		pipelineVarBalanceUnclaimed: uint8(o.Unclaimed),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)
@@ -70,6 +71,8 @@ func setBalance(spec *ebpf.CollectionSpec, m meta) error {
 	spec.Maps[pipelineMapBalanceState].MaxEntries = balanceStateChunks
 	spec.Maps[pipelineMapBalanceServers].MaxEntries = uint32(o.Members)
 	spec.Maps[pipelineMapBalanceFragments].MaxEntries = balanceDatagrams
+	spec.Maps[pipelineMapBalanceNamedVlans].MaxEntries = uint32(o.VIPs) * BalanceMaxVLANs
+	spec.Maps[pipelineMapBalanceVlans].MaxEntries = uint32(max(len(m.Ports), 1)) * balanceVLANs
 	return nil
 }
 
@@ -86,6 +89,9 @@ func (i *Instance) openBalance(o *BalanceOptions) error {
 	}
 	plane := &BalancePlane{inst: i}
 	if err := plane.fillFronts(); err != nil {
+		return err
+	}
+	if _, err := plane.FollowVLANs(); err != nil {
 		return err
 	}
 	if o.Fill != nil {

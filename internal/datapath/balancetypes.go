@@ -25,6 +25,8 @@ type BalanceOptions struct {
 	// IdleNew is how long a flow stays in the table after its only packet, IdleTCP, IdleClosing and IdleUDP after
 	// its last; 0 for BalanceIdleNew and so on. The table counts in BalanceTick.
 	IdleNew, IdleTCP, IdleClosing, IdleUDP time.Duration
+	// Unclaimed says what becomes of packets to a VIP's address that no VIP takes, where the kernel would forward them.
+	Unclaimed BalanceUnclaimed
 	// Fill writes VIPs and members before the programs see packets. Attach calls it, nobody else changes the load
 	// balancer meanwhile, and what the load balancer that ran before knew is there already: all of it, but for
 	// rings of another size. Unless the new one has another size of rings, or room for another number of VIPs or
@@ -85,6 +87,18 @@ type BalanceVIP struct {
 	// rotation of such IDs (QUIC-LB).
 	ServerID, IDConfig uint8
 }
+
+// BalanceUnclaimed is what becomes of packets to the address of a VIP that are no VIP's, unless the kernel has the address
+// itself, no route for it, or does not forward. The values are shared with enum balance_unclaimed of
+// bpf/balance_unclaimed.h.
+type BalanceUnclaimed uint8
+
+// What becomes of such packets.
+const (
+	BalanceReject BalanceUnclaimed = iota // an ICMP error, under a limit
+	BalanceDrop
+	BalancePass
+)
 
 // BalanceEncap is how packets get to a backend. The values are shared with enum balance_encap of bpf/balance_maps.h.
 type BalanceEncap uint8

@@ -94,11 +94,12 @@ func (i *Instance) loadCheck() (*ebpf.Program, error) {
 	if err := spec.Variables[checkVarBalanceSecret].Set([balanceSecretWords]uint32(i.meta.BalanceSecret)); err != nil {
 		return nil, fmt.Errorf("setting %s: %w", checkVarBalanceSecret, err)
 	}
-	members := i.maps[pipelineMapBalanceMembers]
+	members, vips := i.maps[pipelineMapBalanceMembers], i.maps[pipelineMapBalanceVips]
 	spec.Maps[checkMapBalanceMembers].MaxEntries = members.MaxEntries()
+	spec.Maps[checkMapBalanceVips].MaxEntries = vips.MaxEntries()
 	var loaded checkPrograms // the other maps of the object are the stage's, and are not made
 	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{checkMapBalanceMembers: members},
+		MapReplacements: map[string]*ebpf.Map{checkMapBalanceMembers: members, checkMapBalanceVips: vips},
 	})
 	if err != nil {
 		return nil, loadError(err)

@@ -95,6 +95,9 @@ func newCheckBed(t *testing.T) *checkBed {
 	t.Cleanup(b.inst.Close)
 	b.plane, err = b.inst.ViewBalance()
 	b.must(err)
+	for version, addr := range decapVIP {
+		b.must(b.plane.SetVIP(BalanceVIPKey{Addr: addr, Proto: protoTCP, Port: checkHTTPPort}, BalanceVIP{Number: uint32(version % 4), Empty: true}))
+	}
 	b.checks = mustAttachChecks(t, b.inst)
 	return b
 }

@@ -127,6 +127,7 @@ func TestCheckDrops(t *testing.T) {
 	packet := func(payload int) []byte {
 		return b.packet("203.0.113.7:1234", "192.0.2.1:80", &layers.UDP{}, make([]byte, payload))
 	}
+	b.vip(0, "192.0.2.1:80", protoUDP, []BalanceMember{m})
 	arp := append(bytes.Repeat([]byte{2}, 12), 8, 6)
 	arp = append(arp, make([]byte, 46)...)
 	options := packet(100)
@@ -146,11 +147,40 @@ func TestCheckDrops(t *testing.T) {
 		{"no next hop", packet(100), CheckMark(hopless.Owner), tcShot},
 		{"what fits", packet(100), CheckMark(narrow.Owner), tcRedirect},
 		{"what does not fit", packet(101), CheckMark(narrow.Owner), tcShot},
-		{"no IP", arp, CheckMark(m.Owner), tcShot},
+		{"no IP", arp, CheckMark(m.Owner), tcUnspec},
 		{"IP options", options, CheckMark(m.Owner), tcShot},
 	} {
 		if verdict, _, _ := checkRun(t, checks, tt.frame, tt.mark); verdict != tt.want {
 			t.Errorf("%s: verdict %d, not %d", tt.name, verdict, tt.want)
+		}
+	}
+}
+
+// TestCheckMarksOfOthers: a mark is anybody's, and alone makes no packet one of checks. To another address than a VIP's it
+// goes where it was going.
+func TestCheckMarksOfOthers(t *testing.T) {
+	b := newBalanceBed(t, BalanceOptions{})
+	checks := mustAttachChecks(t, b.inst)
+	m := b.member(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoTCP, []BalanceMember{m})
+	b.vip(1, vip6, protoUDP, []BalanceMember{m})
+	for to, want := range map[string]uint32{
+		vip4: tcRedirect, "192.0.2.1:8080": tcRedirect, vip6: tcRedirect, "[2001:db8::1]:8080": tcRedirect, // checks have ports of their own
+		"192.0.2.2:80": tcUnspec, "198.51.100.1:80": tcUnspec, "[2001:db8::2]:80": tcUnspec,
+	} {
+		from := map[bool]string{true: client4, false: client6}[to[0] != '[']
+		frame := b.packet(from, to, syn(), nil)
+		_, packet, err := ipPart(frame)
+		b.must(err)
+		frame = frame[:14+len(packet)]
+		for _, f := range [][]byte{frame, tagged(frame, 9)} {
+			verdict, out, mark := checkRun(t, checks, f, CheckMark(m.Owner))
+			if verdict != want {
+				t.Errorf("to %s: verdict %d, not %d", to, verdict, want)
+			}
+			if want == tcUnspec && (!bytes.Equal(out, f) || mark != CheckMark(m.Owner)) {
+				t.Errorf("to %s: it was changed, mark %#x\n%x\n%x", to, mark, f, out)
+			}
 		}
 	}
 }
@@ -285,7 +315,7 @@ func addForeignFilter(t *testing.T, h *netlink.Handle, ifIndex int) netlink.Filt
 	return f
 }
 
-func addAddress(t *testing.T, dev, addr string) {
+func addAddress(t testing.TB, dev, addr string) {
 	t.Helper()
 	l, err := netlink.LinkByName(dev)
 	if err != nil {

@@ -35,6 +35,9 @@ type DecapOptions struct {
 	Generic bool `json:"-"`
 }
 
+// Open tells whether anybody's tunnels end there, with packets to anywhere in them.
+func (o DecapOptions) Open() bool { return len(o.From) == 0 && len(o.VIPs) == 0 }
+
 // DecapReasons returns the ways out of the program by their number (bpf/decap.h); one without a name is not in use.
 var DecapReasons = sync.OnceValue(func() []Reason {
 	spec, err := loadDecap()

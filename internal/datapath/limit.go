@@ -13,6 +13,9 @@ const (
 	// unknownRate is for packets to end hosts that nobody has found yet. Each such host takes a place in the kernel's
 	// neighbour table, which by default begins to throw out others at 512.
 	unknownRate = 1_000
+	// unreachableRate is how many packets a second are told that nobody takes them: as many errors as Linux sends
+	// (net.ipv4.icmp_msgs_per_sec).
+	unreachableRate = 1_000
 	// puntBurst is how far ahead of its rate a reason may be, ns; longer than a clock tick.
 	puntBurst = 100_000_000
 	// limitNever is LIMIT_NEVER of bpf/limit.h.
@@ -21,11 +24,16 @@ const (
 	limitDomainLinks = 2 * maxPorts
 )
 
-// fillLimits sets how fast each reason may use the slow path, and how often clients are told that packets do not fit.
+// fillLimits sets how fast each reason may use the slow path, and how often clients are told that packets do not fit, or
+// are for nobody.
 func (i *Instance) fillLimits(unattended bool) error {
 	for n, r := range Reasons() {
-		if r.Verdict != VerdictPunt && pipelineReason(n) != pipelineReasonFWD_BALANCE_TOO_BIG {
-			continue
+		switch pipelineReason(n) {
+		case pipelineReasonFWD_BALANCE_TOO_BIG, pipelineReasonFWD_BALANCE_UNREACHABLE:
+		default:
+			if r.Verdict != VerdictPunt {
+				continue
+			}
 		}
 		limit := puntLimit(pipelineReason(n))
 		if unattended && pipelineReason(n) == pipelineReasonPUNT_SCION_HOST_UNKNOWN {
@@ -48,6 +56,8 @@ func puntLimit(reason pipelineReason) pipelineLimit {
 		rate = ownRate
 	case pipelineReasonPUNT_SCION_HOST_UNKNOWN:
 		rate = unknownRate
+	case pipelineReasonFWD_BALANCE_UNREACHABLE:
+		rate = unreachableRate
 	}
 	return pipelineLimit{Interval: 1e9 / rate, Burst: puntBurst}
 }

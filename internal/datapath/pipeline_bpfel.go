@@ -125,6 +125,15 @@ type pipelineBalanceMember struct {
 	Pad        [2]uint8
 }
 
+type pipelineBalanceNamedVlan struct {
+	_    structs.HostLayout
+	Addr struct {
+		_ structs.HostLayout
+		W [4]uint32
+	}
+	Id uint32
+}
+
 type pipelineBalanceServerKey struct {
 	_   structs.HostLayout
 	Vip uint32
@@ -165,6 +174,12 @@ type pipelineBalanceVipKey struct {
 	Port  uint16
 	Proto uint8
 	Any   uint8
+}
+
+type pipelineBalanceVlan struct {
+	_   structs.HostLayout
+	Dev uint32
+	Pad uint32
 }
 
 type pipelineCounter struct {
@@ -275,6 +290,8 @@ const (
 	pipelineReasonDROP_FILTER_TAGS          pipelineReason = 83
 	pipelineReasonDROP_FILTER_HEADERS       pipelineReason = 84
 	pipelineReasonDROP_SCION_BFD            pipelineReason = 85
+	pipelineReasonDROP_BALANCE_UNCLAIMED    pipelineReason = 86
+	pipelineReasonDROP_BALANCE_EMPTY        pipelineReason = 87
 	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 104
 	pipelineReasonFWD_SCION_OUT             pipelineReason = 105
 	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 106
@@ -291,6 +308,7 @@ const (
 	pipelineReasonFWD_BALANCE_ICMP          pipelineReason = 117
 	pipelineReasonFWD_BALANCE_ECHO          pipelineReason = 118
 	pipelineReasonFWD_BALANCE_TOO_BIG       pipelineReason = 119
+	pipelineReasonFWD_BALANCE_UNREACHABLE   pipelineReason = 120
 )
 
 type pipelineRouteAction uint32
@@ -441,11 +459,13 @@ const (
 	pipelineMapBalanceHealth         = "balance_health"
 	pipelineMapBalanceLimits         = "balance_limits"
 	pipelineMapBalanceMembers        = "balance_members"
+	pipelineMapBalanceNamedVlans     = "balance_named_vlans"
 	pipelineMapBalanceRings          = "balance_rings"
 	pipelineMapBalanceServers        = "balance_servers"
 	pipelineMapBalanceState          = "balance_state"
 	pipelineMapBalanceTraffic        = "balance_traffic"
 	pipelineMapBalanceVips           = "balance_vips"
+	pipelineMapBalanceVlans          = "balance_vlans"
 	pipelineMapCounters              = "counters"
 	pipelineMapHandedFrom            = "handed_from"
 	pipelineMapHopCache              = "hop_cache"
@@ -489,6 +509,8 @@ const (
 	pipelineVarBalanceRingSize       = "balance_ring_size"
 	pipelineVarBalanceSecret         = "balance_secret"
 	pipelineVarBalanceSeed           = "balance_seed"
+	pipelineVarBalanceUnclaimed      = "balance_unclaimed"
+	pipelineVarBalanceUnclaimedOf    = "balance_unclaimed_of"
 	pipelineVarFlowKey               = "flow_key"
 	pipelineVarReasonNames           = "reason_names"
 	pipelineVarRouteActions          = "route_actions"
@@ -565,49 +587,51 @@ type pipelineProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type pipelineMapSpecs struct {
-	BalanceAddrs     *ebpf.MapSpec `ebpf:"balance_addrs"`
-	BalanceEvents    *ebpf.MapSpec `ebpf:"balance_events"`
-	BalanceFlows     *ebpf.MapSpec `ebpf:"balance_flows"`
-	BalanceFragments *ebpf.MapSpec `ebpf:"balance_fragments"`
-	BalanceFronts    *ebpf.MapSpec `ebpf:"balance_fronts"`
-	BalanceHealth    *ebpf.MapSpec `ebpf:"balance_health"`
-	BalanceLimits    *ebpf.MapSpec `ebpf:"balance_limits"`
-	BalanceMembers   *ebpf.MapSpec `ebpf:"balance_members"`
-	BalanceRings     *ebpf.MapSpec `ebpf:"balance_rings"`
-	BalanceServers   *ebpf.MapSpec `ebpf:"balance_servers"`
-	BalanceState     *ebpf.MapSpec `ebpf:"balance_state"`
-	BalanceTraffic   *ebpf.MapSpec `ebpf:"balance_traffic"`
-	BalanceVips      *ebpf.MapSpec `ebpf:"balance_vips"`
-	Counters         *ebpf.MapSpec `ebpf:"counters"`
-	HandedFrom       *ebpf.MapSpec `ebpf:"handed_from"`
-	HopCache         *ebpf.MapSpec `ebpf:"hop_cache"`
-	LimitShares      *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits           *ebpf.MapSpec `ebpf:"limits"`
-	Ports            *ebpf.MapSpec `ebpf:"ports"`
-	RouteBlocks4     *ebpf.MapSpec `ebpf:"route_blocks4"`
-	RouteBlocks6     *ebpf.MapSpec `ebpf:"route_blocks6"`
-	RouteHops        *ebpf.MapSpec `ebpf:"route_hops"`
-	RouteNeighbours  *ebpf.MapSpec `ebpf:"route_neighbours"`
-	RouteOwn4        *ebpf.MapSpec `ebpf:"route_own4"`
-	RouteRoot4       *ebpf.MapSpec `ebpf:"route_root4"`
-	RouteRoot6       *ebpf.MapSpec `ebpf:"route_root6"`
-	RouteStates      *ebpf.MapSpec `ebpf:"route_states"`
-	RouteVlans       *ebpf.MapSpec `ebpf:"route_vlans"`
-	RouteWays        *ebpf.MapSpec `ebpf:"route_ways"`
-	ScionHosts       *ebpf.MapSpec `ebpf:"scion_hosts"`
-	ScionIfaces      *ebpf.MapSpec `ebpf:"scion_ifaces"`
-	ScionKeys        *ebpf.MapSpec `ebpf:"scion_keys"`
-	ScionLinks       *ebpf.MapSpec `ebpf:"scion_links"`
-	ScionPairs4      *ebpf.MapSpec `ebpf:"scion_pairs4"`
-	ScionPairs6      *ebpf.MapSpec `ebpf:"scion_pairs6"`
-	ScionPlaces      *ebpf.MapSpec `ebpf:"scion_places"`
-	ScionRefused     *ebpf.MapSpec `ebpf:"scion_refused"`
-	ScionScratch     *ebpf.MapSpec `ebpf:"scion_scratch"`
-	ScionServices    *ebpf.MapSpec `ebpf:"scion_services"`
-	ScionTraffic     *ebpf.MapSpec `ebpf:"scion_traffic"`
-	ScionWanted      *ebpf.MapSpec `ebpf:"scion_wanted"`
-	WorkerCpus       *ebpf.MapSpec `ebpf:"worker_cpus"`
-	WorkerFed        *ebpf.MapSpec `ebpf:"worker_fed"`
+	BalanceAddrs      *ebpf.MapSpec `ebpf:"balance_addrs"`
+	BalanceEvents     *ebpf.MapSpec `ebpf:"balance_events"`
+	BalanceFlows      *ebpf.MapSpec `ebpf:"balance_flows"`
+	BalanceFragments  *ebpf.MapSpec `ebpf:"balance_fragments"`
+	BalanceFronts     *ebpf.MapSpec `ebpf:"balance_fronts"`
+	BalanceHealth     *ebpf.MapSpec `ebpf:"balance_health"`
+	BalanceLimits     *ebpf.MapSpec `ebpf:"balance_limits"`
+	BalanceMembers    *ebpf.MapSpec `ebpf:"balance_members"`
+	BalanceNamedVlans *ebpf.MapSpec `ebpf:"balance_named_vlans"`
+	BalanceRings      *ebpf.MapSpec `ebpf:"balance_rings"`
+	BalanceServers    *ebpf.MapSpec `ebpf:"balance_servers"`
+	BalanceState      *ebpf.MapSpec `ebpf:"balance_state"`
+	BalanceTraffic    *ebpf.MapSpec `ebpf:"balance_traffic"`
+	BalanceVips       *ebpf.MapSpec `ebpf:"balance_vips"`
+	BalanceVlans      *ebpf.MapSpec `ebpf:"balance_vlans"`
+	Counters          *ebpf.MapSpec `ebpf:"counters"`
+	HandedFrom        *ebpf.MapSpec `ebpf:"handed_from"`
+	HopCache          *ebpf.MapSpec `ebpf:"hop_cache"`
+	LimitShares       *ebpf.MapSpec `ebpf:"limit_shares"`
+	Limits            *ebpf.MapSpec `ebpf:"limits"`
+	Ports             *ebpf.MapSpec `ebpf:"ports"`
+	RouteBlocks4      *ebpf.MapSpec `ebpf:"route_blocks4"`
+	RouteBlocks6      *ebpf.MapSpec `ebpf:"route_blocks6"`
+	RouteHops         *ebpf.MapSpec `ebpf:"route_hops"`
+	RouteNeighbours   *ebpf.MapSpec `ebpf:"route_neighbours"`
+	RouteOwn4         *ebpf.MapSpec `ebpf:"route_own4"`
+	RouteRoot4        *ebpf.MapSpec `ebpf:"route_root4"`
+	RouteRoot6        *ebpf.MapSpec `ebpf:"route_root6"`
+	RouteStates       *ebpf.MapSpec `ebpf:"route_states"`
+	RouteVlans        *ebpf.MapSpec `ebpf:"route_vlans"`
+	RouteWays         *ebpf.MapSpec `ebpf:"route_ways"`
+	ScionHosts        *ebpf.MapSpec `ebpf:"scion_hosts"`
+	ScionIfaces       *ebpf.MapSpec `ebpf:"scion_ifaces"`
+	ScionKeys         *ebpf.MapSpec `ebpf:"scion_keys"`
+	ScionLinks        *ebpf.MapSpec `ebpf:"scion_links"`
+	ScionPairs4       *ebpf.MapSpec `ebpf:"scion_pairs4"`
+	ScionPairs6       *ebpf.MapSpec `ebpf:"scion_pairs6"`
+	ScionPlaces       *ebpf.MapSpec `ebpf:"scion_places"`
+	ScionRefused      *ebpf.MapSpec `ebpf:"scion_refused"`
+	ScionScratch      *ebpf.MapSpec `ebpf:"scion_scratch"`
+	ScionServices     *ebpf.MapSpec `ebpf:"scion_services"`
+	ScionTraffic      *ebpf.MapSpec `ebpf:"scion_traffic"`
+	ScionWanted       *ebpf.MapSpec `ebpf:"scion_wanted"`
+	WorkerCpus        *ebpf.MapSpec `ebpf:"worker_cpus"`
+	WorkerFed         *ebpf.MapSpec `ebpf:"worker_fed"`
 }
 
 // pipelineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -625,6 +649,8 @@ type pipelineVariableSpecs struct {
 	BalanceRingSize       *ebpf.VariableSpec `ebpf:"balance_ring_size"`
 	BalanceSecret         *ebpf.VariableSpec `ebpf:"balance_secret"`
 	BalanceSeed           *ebpf.VariableSpec `ebpf:"balance_seed"`
+	BalanceUnclaimed      *ebpf.VariableSpec `ebpf:"balance_unclaimed"`
+	BalanceUnclaimedOf    *ebpf.VariableSpec `ebpf:"balance_unclaimed_of"`
 	FlowKey               *ebpf.VariableSpec `ebpf:"flow_key"`
 	ReasonNames           *ebpf.VariableSpec `ebpf:"reason_names"`
 	RouteActions          *ebpf.VariableSpec `ebpf:"route_actions"`
@@ -671,49 +697,51 @@ func (o *pipelineObjects) Close() error {
 //
 // It can be passed to loadPipelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pipelineMaps struct {
-	BalanceAddrs     *ebpf.Map `ebpf:"balance_addrs"`
-	BalanceEvents    *ebpf.Map `ebpf:"balance_events"`
-	BalanceFlows     *ebpf.Map `ebpf:"balance_flows"`
-	BalanceFragments *ebpf.Map `ebpf:"balance_fragments"`
-	BalanceFronts    *ebpf.Map `ebpf:"balance_fronts"`
-	BalanceHealth    *ebpf.Map `ebpf:"balance_health"`
-	BalanceLimits    *ebpf.Map `ebpf:"balance_limits"`
-	BalanceMembers   *ebpf.Map `ebpf:"balance_members"`
-	BalanceRings     *ebpf.Map `ebpf:"balance_rings"`
-	BalanceServers   *ebpf.Map `ebpf:"balance_servers"`
-	BalanceState     *ebpf.Map `ebpf:"balance_state"`
-	BalanceTraffic   *ebpf.Map `ebpf:"balance_traffic"`
-	BalanceVips      *ebpf.Map `ebpf:"balance_vips"`
-	Counters         *ebpf.Map `ebpf:"counters"`
-	HandedFrom       *ebpf.Map `ebpf:"handed_from"`
-	HopCache         *ebpf.Map `ebpf:"hop_cache"`
-	LimitShares      *ebpf.Map `ebpf:"limit_shares"`
-	Limits           *ebpf.Map `ebpf:"limits"`
-	Ports            *ebpf.Map `ebpf:"ports"`
-	RouteBlocks4     *ebpf.Map `ebpf:"route_blocks4"`
-	RouteBlocks6     *ebpf.Map `ebpf:"route_blocks6"`
-	RouteHops        *ebpf.Map `ebpf:"route_hops"`
-	RouteNeighbours  *ebpf.Map `ebpf:"route_neighbours"`
-	RouteOwn4        *ebpf.Map `ebpf:"route_own4"`
-	RouteRoot4       *ebpf.Map `ebpf:"route_root4"`
-	RouteRoot6       *ebpf.Map `ebpf:"route_root6"`
-	RouteStates      *ebpf.Map `ebpf:"route_states"`
-	RouteVlans       *ebpf.Map `ebpf:"route_vlans"`
-	RouteWays        *ebpf.Map `ebpf:"route_ways"`
-	ScionHosts       *ebpf.Map `ebpf:"scion_hosts"`
-	ScionIfaces      *ebpf.Map `ebpf:"scion_ifaces"`
-	ScionKeys        *ebpf.Map `ebpf:"scion_keys"`
-	ScionLinks       *ebpf.Map `ebpf:"scion_links"`
-	ScionPairs4      *ebpf.Map `ebpf:"scion_pairs4"`
-	ScionPairs6      *ebpf.Map `ebpf:"scion_pairs6"`
-	ScionPlaces      *ebpf.Map `ebpf:"scion_places"`
-	ScionRefused     *ebpf.Map `ebpf:"scion_refused"`
-	ScionScratch     *ebpf.Map `ebpf:"scion_scratch"`
-	ScionServices    *ebpf.Map `ebpf:"scion_services"`
-	ScionTraffic     *ebpf.Map `ebpf:"scion_traffic"`
-	ScionWanted      *ebpf.Map `ebpf:"scion_wanted"`
-	WorkerCpus       *ebpf.Map `ebpf:"worker_cpus"`
-	WorkerFed        *ebpf.Map `ebpf:"worker_fed"`
+	BalanceAddrs      *ebpf.Map `ebpf:"balance_addrs"`
+	BalanceEvents     *ebpf.Map `ebpf:"balance_events"`
+	BalanceFlows      *ebpf.Map `ebpf:"balance_flows"`
+	BalanceFragments  *ebpf.Map `ebpf:"balance_fragments"`
+	BalanceFronts     *ebpf.Map `ebpf:"balance_fronts"`
+	BalanceHealth     *ebpf.Map `ebpf:"balance_health"`
+	BalanceLimits     *ebpf.Map `ebpf:"balance_limits"`
+	BalanceMembers    *ebpf.Map `ebpf:"balance_members"`
+	BalanceNamedVlans *ebpf.Map `ebpf:"balance_named_vlans"`
+	BalanceRings      *ebpf.Map `ebpf:"balance_rings"`
+	BalanceServers    *ebpf.Map `ebpf:"balance_servers"`
+	BalanceState      *ebpf.Map `ebpf:"balance_state"`
+	BalanceTraffic    *ebpf.Map `ebpf:"balance_traffic"`
+	BalanceVips       *ebpf.Map `ebpf:"balance_vips"`
+	BalanceVlans      *ebpf.Map `ebpf:"balance_vlans"`
+	Counters          *ebpf.Map `ebpf:"counters"`
+	HandedFrom        *ebpf.Map `ebpf:"handed_from"`
+	HopCache          *ebpf.Map `ebpf:"hop_cache"`
+	LimitShares       *ebpf.Map `ebpf:"limit_shares"`
+	Limits            *ebpf.Map `ebpf:"limits"`
+	Ports             *ebpf.Map `ebpf:"ports"`
+	RouteBlocks4      *ebpf.Map `ebpf:"route_blocks4"`
+	RouteBlocks6      *ebpf.Map `ebpf:"route_blocks6"`
+	RouteHops         *ebpf.Map `ebpf:"route_hops"`
+	RouteNeighbours   *ebpf.Map `ebpf:"route_neighbours"`
+	RouteOwn4         *ebpf.Map `ebpf:"route_own4"`
+	RouteRoot4        *ebpf.Map `ebpf:"route_root4"`
+	RouteRoot6        *ebpf.Map `ebpf:"route_root6"`
+	RouteStates       *ebpf.Map `ebpf:"route_states"`
+	RouteVlans        *ebpf.Map `ebpf:"route_vlans"`
+	RouteWays         *ebpf.Map `ebpf:"route_ways"`
+	ScionHosts        *ebpf.Map `ebpf:"scion_hosts"`
+	ScionIfaces       *ebpf.Map `ebpf:"scion_ifaces"`
+	ScionKeys         *ebpf.Map `ebpf:"scion_keys"`
+	ScionLinks        *ebpf.Map `ebpf:"scion_links"`
+	ScionPairs4       *ebpf.Map `ebpf:"scion_pairs4"`
+	ScionPairs6       *ebpf.Map `ebpf:"scion_pairs6"`
+	ScionPlaces       *ebpf.Map `ebpf:"scion_places"`
+	ScionRefused      *ebpf.Map `ebpf:"scion_refused"`
+	ScionScratch      *ebpf.Map `ebpf:"scion_scratch"`
+	ScionServices     *ebpf.Map `ebpf:"scion_services"`
+	ScionTraffic      *ebpf.Map `ebpf:"scion_traffic"`
+	ScionWanted       *ebpf.Map `ebpf:"scion_wanted"`
+	WorkerCpus        *ebpf.Map `ebpf:"worker_cpus"`
+	WorkerFed         *ebpf.Map `ebpf:"worker_fed"`
 }
 
 func (m *pipelineMaps) Close() error {
@@ -726,11 +754,13 @@ func (m *pipelineMaps) Close() error {
 		m.BalanceHealth,
 		m.BalanceLimits,
 		m.BalanceMembers,
+		m.BalanceNamedVlans,
 		m.BalanceRings,
 		m.BalanceServers,
 		m.BalanceState,
 		m.BalanceTraffic,
 		m.BalanceVips,
+		m.BalanceVlans,
 		m.Counters,
 		m.HandedFrom,
 		m.HopCache,
@@ -779,6 +809,8 @@ type pipelineVariables struct {
 	BalanceRingSize       *ebpf.Variable `ebpf:"balance_ring_size"`
 	BalanceSecret         *ebpf.Variable `ebpf:"balance_secret"`
 	BalanceSeed           *ebpf.Variable `ebpf:"balance_seed"`
+	BalanceUnclaimed      *ebpf.Variable `ebpf:"balance_unclaimed"`
+	BalanceUnclaimedOf    *ebpf.Variable `ebpf:"balance_unclaimed_of"`
 	FlowKey               *ebpf.Variable `ebpf:"flow_key"`
 	ReasonNames           *ebpf.Variable `ebpf:"reason_names"`
 	RouteActions          *ebpf.Variable `ebpf:"route_actions"`

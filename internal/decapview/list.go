@@ -27,9 +27,11 @@ type Interface struct {
 	GUEPort uint16 `json:"gue_port"`
 	// Local are the outer destinations; From the outer sources and VIPs the inner destinations that are allowed, where
 	// an empty list allows all.
-	Local   []netip.Addr   `json:"local"`
-	From    []netip.Prefix `json:"from"`
-	VIPs    []netip.Addr   `json:"vips"`
+	Local []netip.Addr   `json:"local"`
+	From  []netip.Prefix `json:"from"`
+	VIPs  []netip.Addr   `json:"vips"`
+	// Open says that all sources and all destinations are allowed.
+	Open    bool           `json:"open"`
 	Reasons []stats.Reason `json:"reasons"`
 }
 
@@ -42,6 +44,7 @@ func report(all []datapath.Decap) Report {
 			From:    append([]netip.Prefix{}, d.Options.From...),
 			VIPs:    append([]netip.Addr{}, d.Options.VIPs...),
 			Reasons: append([]stats.Reason{}, d.Reasons...),
+			Open:    d.Options.Open(),
 		}
 		if d.Options.Generic {
 			i.Mode = "generic"
@@ -73,6 +76,9 @@ func (r Report) lines() (lines []string) {
 	}
 	for _, i := range r.Decap {
 		lines = append(lines, fmt.Sprintf("%s  %s, GUE on port %d", i.Name, i.Mode, i.GUEPort), "  to    "+words(i.Local))
+		if i.Open {
+			lines = append(lines, "  OPEN  "+open)
+		}
 		if len(i.From) > 0 {
 			lines = append(lines, "  from  "+words(i.From))
 		}

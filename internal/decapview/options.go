@@ -29,12 +29,28 @@ type Flags struct {
 	Generic          bool
 }
 
+// anySource stands in the place of prefixes: all sources are allowed.
+const anySource = "any"
+
+// open warns of a tunnel's end that takes anybody's packets to anywhere.
+const open = "anybody who reaches this host can put packets of any source and destination behind its firewall: " +
+	"say with --from where the balancers send from, or with --vip what they may send to"
+
 // options reads them.
 func (f Flags) options() (o datapath.DecapOptions, err error) {
 	if f.GUEPort < 1 || f.GUEPort > 65535 {
 		return o, usageError("--gue-port %d: use 1 to 65535", f.GUEPort)
 	}
 	o.GUEPort, o.Generic = uint16(f.GUEPort), f.Generic
+	any := slices.Contains(f.From, anySource)
+	switch {
+	case any && len(f.From) > 1:
+		return o, usageError("--from any allows all sources: give it alone")
+	case len(f.From)+len(f.VIP) == 0:
+		return o, usageError("without --from and --vip anybody could send anything into this host: say with --from where the balancers send from, or --from any")
+	case any:
+		f.From = nil
+	}
 	for _, text := range f.From {
 		p, err := parsePrefix(text)
 		if err != nil {
@@ -109,8 +125,8 @@ func parseAddr(flag, text string) (netip.Addr, error) {
 	return a, nil
 }
 
-// Attach attaches, or puts the options in force where it is attached.
-func Attach(interfaces []string, f Flags, out io.Writer) error {
+// Attach attaches, or puts the options in force where it is attached. Warnings go to warn.
+func Attach(interfaces []string, f Flags, out, warn io.Writer) error {
 	o, err := f.options()
 	if err != nil {
 		return err
@@ -120,6 +136,9 @@ func Attach(interfaces []string, f Flags, out io.Writer) error {
 	}
 	for _, name := range interfaces {
 		fmt.Fprintf(out, "tunnels end on %s\n", name)
+	}
+	if o.Open() {
+		fmt.Fprintf(warn, "warning: %s: %s\n", strings.Join(interfaces, ", "), open)
 	}
 	return nil
 }

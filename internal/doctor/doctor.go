@@ -87,6 +87,8 @@ type Options struct {
 	Forwarding []string
 	// Missing are interfaces that running data planes were told to be on and are not.
 	Missing []Missing
+	// OpenDecaps are the interfaces where anybody's tunnels end.
+	OpenDecaps []string
 }
 
 // Report holds all findings in the order of the checks.
@@ -174,6 +176,7 @@ func Run(o Options) (*Report, error) {
 			return nil, err
 		}
 	}
+	r.add(checkDecaps(o.OpenDecaps)...)
 	for _, addr := range o.Remote {
 		r.add(checkNeighbour(readNeighbour(addr)))
 	}

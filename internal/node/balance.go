@@ -47,6 +47,9 @@ func compileBalance(n *config.Node) (*wantedBalance, error) {
 		return nil, c.Locate("", fmt.Errorf("[balance]: %w", err))
 	}
 	w.options = *options
+	if w.options.Unclaimed, err = balance.ParseUnclaimed(c.Unclaimed); err != nil {
+		return nil, c.Locate("unclaimed", err)
+	}
 	for _, s := range []struct {
 		key, text string
 		prefix    *netip.Prefix
@@ -132,6 +135,12 @@ func compileVIP(c config.BalanceVIP) (v balance.VIP, err error) {
 			return v, c.Locate(f.key, fmt.Errorf("VIP %s: %s %d is out of range", service, f.key, f.n))
 		}
 		*f.into = uint8(f.n)
+	}
+	for _, id := range c.VLANs {
+		if id < 1 || id > 4094 {
+			return v, c.Locate(balance.PartVLANs, &balance.Error{VIP: service, Err: fmt.Errorf("VLAN %d: use 1 to 4094", id)})
+		}
+		v.VLANs = append(v.VLANs, uint16(id))
 	}
 	if c.Check != nil {
 		if v.Check, err = compileCheck(c.Check, service); err != nil {

@@ -5,12 +5,14 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"culvert/internal/balance"
 	"culvert/internal/config"
+	"culvert/internal/datapath"
 )
 
 const (
@@ -44,6 +46,10 @@ func TestBalanceErrors(t *testing.T) {
 		{"source4 = \"fd00::/64\"\n", "c.toml:3:11: source4 = \"fd00::/64\": it is of the other family"},
 		{strings.Replace(balanceVIP, "\"tcp\"", "\"sctp\"", 1), "c.toml:5:12: VIP 192.0.2.1:80: \"sctp\" is no protocol of a VIP"},
 		{strings.Replace(balanceVIP, ":80", ":0", 1), "c.toml:4:11: \"192.0.2.1:0\" has port 0"},
+		{"unclaimed = \"ignore\"\n", "c.toml:3:13: unclaimed = \"ignore\": use reject, drop or pass"},
+		{balanceVIP + "vlans = [100, 0]\n", "c.toml:6:1: VIP 192.0.2.1:80/tcp: VLAN 0: use 1 to 4094"},
+		{balanceVIP + "vlans = [100, 4095]\n", "c.toml:6:1: VIP 192.0.2.1:80/tcp: VLAN 4095: use 1 to 4094"},
+		{balanceVIP + "vlans = [100, 100]\n", "c.toml:6:1: VIP 192.0.2.1:80/tcp: VLAN 100 is there twice"},
 		{balanceVIP + balanceVIP, "c.toml:7:11: VIP 192.0.2.1:80/tcp: it is there twice"},
 		{balanceVIP + "hash = \"x\"\n", "c.toml:6:8: VIP 192.0.2.1:80/tcp: hash \"x\": use flow, source or source-port"},
 		{balanceVIP + "quic_server_id = 999\n", "c.toml:6:18: VIP 192.0.2.1:80/tcp: quic_server_id 999 is out of range"},
@@ -76,6 +82,18 @@ func TestBalanceErrors(t *testing.T) {
 func TestBalanceCompiled(t *testing.T) {
 	for _, text := range []string{"", "graceful_restart = \"0s\"\n"} {
 		if w, err := compile(t, balanceHead+balanceBGP+text+neighbor); err != nil || w.bgp.GracefulRestart != 0 {
+			t.Errorf("%q: %+v, %v", text, w, err)
+		}
+	}
+	for text, want := range map[string]datapath.BalanceUnclaimed{
+		"": datapath.BalanceReject, "reject": datapath.BalanceReject, "drop": datapath.BalanceDrop, "pass": datapath.BalancePass,
+	} {
+		line := ""
+		if text != "" {
+			line = "unclaimed = \"" + text + "\"\n"
+		}
+		w, err := compile(t, balanceHead+line+balanceVIP+"vlans = [100, 200]\n")
+		if err != nil || w.options.Unclaimed != want || !slices.Equal(w.state.VIPs[0].VLANs, []uint16{100, 200}) {
 			t.Errorf("%q: %+v, %v", text, w, err)
 		}
 	}

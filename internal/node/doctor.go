@@ -84,6 +84,12 @@ func DoctorOptions(path string, o *doctor.Options) error {
 // DoctorRunning adds to o what the data planes of this network namespace ask of the host. Those that cannot be read
 // are left out: the privileges that it takes are a check of their own.
 func DoctorRunning(o *doctor.Options) {
+	decaps, _ := datapath.Decaps()
+	for _, d := range decaps {
+		if d.Options.Open() {
+			o.OpenDecaps = append(o.OpenDecaps, d.Interface)
+		}
+	}
 	all, err := datapath.ListHere()
 	if err != nil {
 		return

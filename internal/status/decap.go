@@ -25,7 +25,6 @@ func (r *Report) findDecap() error {
 	if err != nil {
 		return err
 	}
-	r.Decap = []Decap{}
 	for _, d := range all {
 		one := Decap{Interface: d.Interface, Mode: "native", Reasons: append([]stats.Reason{}, d.Reasons...)}
 		if d.Options.Generic {

@@ -18,7 +18,7 @@ import (
 type Report struct {
 	Routers []Router `json:"routers"`
 	// Decap are the interfaces of the caller's network namespace at which tunnels of load balancers end.
-	Decap []Decap `json:"decap"`
+	Decap []Decap `json:"decap,omitempty"`
 }
 
 // Router describes one data plane.

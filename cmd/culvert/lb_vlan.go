@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"culvert/internal/balance"
+)
+
+// vlanFlag is a list of VLANs: "100,200", or "none".
+type vlanFlag struct{ ids *[]uint16 }
+
+func (f *vlanFlag) String() string {
+	if f.ids == nil {
+		return ""
+	}
+	return balance.VLANWords(*f.ids)
+}
+
+func (f *vlanFlag) Type() string { return "list" }
+
+func (f *vlanFlag) Set(text string) (err error) {
+	*f.ids, err = balance.ParseVLANs(text)
+	return err
+}

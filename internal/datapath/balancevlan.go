@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// balanceVLANs is BALANCE_VLANS of bpf/balance_vlan.h.
+const balanceVLANs = 4096
+
+// BalanceMaxVLANs is how many VLANs a VIP may name.
+const BalanceMaxVLANs = 16
+
+// BalanceNamedVLAN is a VLAN that VIPs of an address name: they answer there although the host has no device for it.
+type BalanceNamedVLAN struct {
+	Addr netip.Addr
+	ID   uint16
+}
+
+func (v BalanceNamedVLAN) raw() pipelineBalanceNamedVlan {
+	raw := pipelineBalanceNamedVlan{Id: uint32(v.ID)}
+	raw.Addr.W = addrWords(v.Addr)
+	return raw
+}
+
+// SetNamedVLAN has the VIPs of an address answer on a VLAN.
+func (p *BalancePlane) SetNamedVLAN(v BalanceNamedVLAN) error {
+	if err := p.inst.maps[pipelineMapBalanceNamedVlans].Put(v.raw(), uint8(1)); err != nil {
+		return fmt.Errorf("writing VLAN %d of VIP %s of %s: %w", v.ID, v.Addr, p.Name(), err)
+	}
+	return nil
+}
+
+// DeleteNamedVLAN is no error if there is none.
+func (p *BalancePlane) DeleteNamedVLAN(v BalanceNamedVLAN) error {
+	if err := p.inst.maps[pipelineMapBalanceNamedVlans].Delete(v.raw()); err != nil && !isNotExist(err) {
+		return fmt.Errorf("deleting VLAN %d of VIP %s of %s: %w", v.ID, v.Addr, p.Name(), err)
+	}
+	return nil
+}
+
+// NamedVLANs returns what the programs know.
+func (p *BalancePlane) NamedVLANs() (map[BalanceNamedVLAN]bool, error) {
+	var (
+		key pipelineBalanceNamedVlan
+		on  uint8
+	)
+	all := make(map[BalanceNamedVLAN]bool)
+	it := p.inst.maps[pipelineMapBalanceNamedVlans].Iterate()
+	for it.Next(&key, &on) {
+		all[BalanceNamedVLAN{wordsAddr(key.Addr.W), uint16(key.Id)}] = true
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("listing the VLANs that VIPs of %s name: %w", p.Name(), err)
+	}
+	return all, nil
+}
+
+func copyBalanceNamedVLANs(_ *Instance, from, to *ebpf.Map) error {
+	var (
+		key pipelineBalanceNamedVlan
+		on  uint8
+	)
+	it := from.Iterate()
+	for it.Next(&key, &on) {
+		if err := to.Put(key, on); err != nil {
+			return err
+		}
+	}
+	return it.Err()
+}
+
+// FollowVLANs tells the programs which VLANs this host has on the interfaces: those with a device of 802.1Q that is up,
+// on the interface itself, or on the bridge that it is a port of. It returns whether that has changed.
+func (p *BalancePlane) FollowVLANs() (changed bool, err error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return false, fmt.Errorf("listing the VLANs of this host: %w", err)
+	}
+	want := make([]uint32, p.inst.maps[pipelineMapBalanceVlans].MaxEntries())
+	for _, name := range p.inst.meta.Attached {
+		port, err := net.InterfaceByName(name)
+		if err != nil {
+			continue // it has gone
+		}
+		first := p.inst.meta.Ports[name] * balanceVLANs
+		if first+balanceVLANs > len(want) {
+			continue // never: the map is made for all of them
+		}
+		for id, dev := range vlansOn(links, port.Index) {
+			want[first+int(id)] = uint32(dev)
+		}
+	}
+	return p.setVLANs(want)
+}
+
+// vlansOn returns the index of each VLAN's device on an interface, by VLAN ID.
+func vlansOn(links []netlink.Link, port int) map[uint16]int {
+	above := map[int]bool{port: true}
+	for _, l := range links {
+		if a := l.Attrs(); a.Index == port && a.MasterIndex != 0 {
+			above[a.MasterIndex] = true
+		}
+	}
+	devs := make(map[uint16]int)
+	for _, l := range links {
+		v, ok := l.(*netlink.Vlan)
+		if ok && above[v.ParentIndex] && v.Flags&net.FlagUp != 0 && v.VlanProtocol == netlink.VLAN_PROTOCOL_8021Q {
+			devs[uint16(v.VlanId)&(balanceVLANs-1)] = v.Index
+		}
+	}
+	return devs
+}
+
+// setVLANs writes what differs: by slot of the interface and VLAN ID the device, 0 for none.
+func (p *BalancePlane) setVLANs(want []uint32) (changed bool, err error) {
+	m := p.inst.maps[pipelineMapBalanceVlans]
+	size := len(want) * int(unsafe.Sizeof(pipelineBalanceVlan{}))
+	b, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return false, fmt.Errorf("mapping the VLANs of %s: %w", p.Name(), err)
+	}
+	has := unsafe.Slice((*pipelineBalanceVlan)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
+	for n, dev := range want {
+		if has[n].Dev != dev {
+			atomic.StoreUint32(&has[n].Dev, dev)
+			changed = true
+		}
+	}
+	return changed, unix.Munmap(b)
+}
