@@ -186,7 +186,7 @@ func TestLoadErrors(t *testing.T) {
 		{"no TOML", "br.toml", "", "", "reading DIR/br.toml: no such file or directory"},
 		{"TOML that does not parse", "br.toml", "[general]", "[general", "reading DIR/br.toml: line 1: "},
 		{"unknown key", "br.toml", "[general]", "[general]\nidd = 1\n",
-			"reading DIR/br.toml: line 2: general.idd: unknown key (did you mean "id"?): remove it or correct its name"},
+			"reading DIR/br.toml: line 2: general.idd: unknown key (did you mean \"id\"?): remove it or correct its name"},
 		{"wrong type", "br.toml", "[general]", "[router]\nbatch_size = \"x\"\n[general]",
 			"reading DIR/br.toml: line 2: router.batch_size: want a whole number, found string"},
 		{"wrong type of a switch", "br.toml", "[general]", "[router.bfd]\ndisable = 1\n[general]",
