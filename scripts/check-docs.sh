@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Fails when docs/security.md names a test that is not there: what a page promises, a test has to keep.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+status=0
+while read -r name; do
+  git grep -q --untracked -E "func $name\(" -- '*_test.go' || {
+    echo "docs/security.md names $name, and there is no such test" >&2
+    status=1
+  }
+done < <(grep -oE '\b(Test|Fuzz)[A-Z][A-Za-z0-9]*' docs/security.md | sort -u)
+exit $status
