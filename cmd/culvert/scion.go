@@ -8,8 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/datapath"
-	"culvert/internal/scion"
+	"culvert/internal/node"
 )
 
 func newScionCmd() *cobra.Command {
@@ -44,7 +43,7 @@ in this process for everything else. When the process ends the fast path stays: 
 			if config == "" {
 				return usageError(errors.New("--config is required (see 'culvert scion run --help')"))
 			}
-			return scion.Run(cmd.Context(), config, scion.Kernel(datapath.Options{}, nil))
+			return node.RunSCION(cmd.Context(), config)
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "the router's TOML file (required)")

@@ -64,6 +64,14 @@ func Run(ctx context.Context, path string) error {
 	return err
 }
 
+// RunSCION runs the border router of the reference router's TOML file at path as Run does, with the defaults.
+func RunSCION(ctx context.Context, path string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	n := &config.Node{SCION: &config.SCION{Config: path}, Missing: config.MissingRefuse, Detached: config.DetachedStay}
+	return scion.Run(ctx, path, scion.Kernel(datapath.Options{}, beside(ctx, cancel, n, nil, nil)))
+}
+
 // attachSCION attaches the data plane of a SCION router and starts the other stages' work on it. End is called when the
 // process is to end.
 func attachSCION(ctx context.Context, end context.CancelCauseFunc, n *config.Node, wanted *wantedFilter, balanced *wantedBalance, r *scion.Router,
