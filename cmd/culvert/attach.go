@@ -24,6 +24,8 @@ The file is TOML:
   interfaces = ["eth1", "eth2"]   # default: those of the SCION router
   name = "edge"                   # without [scion]; default: culvert
   metrics = "127.0.0.1:9441"      # serves metrics; without [scion]
+  missing = "wait"                # or "refuse" to start without one of the interfaces, as with [scion]
+  detached = "exit"               # or "attach", or with [scion] "stay", the default there: when detached by hand
 
   [workers]                       # CPUs to spread packets over; default: none
   cpus = "1-3"

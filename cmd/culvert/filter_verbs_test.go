@@ -406,7 +406,7 @@ func TestFilterFileAndHand(t *testing.T) {
 	b.filter(0, "", "del a")
 	b.filter(0, "set s deleted\nthe configuration file brings it back when it is read again\n", "set del s")
 	b.filter(0, "", "set add s 203.0.113.9")
-	attach(0, "", rule+set)
+	attach(0, "", rule+set+"[[filter.set]]\nname = \"kept\"\n")
 
 	// The file changes the type of its set, not of another.
 	b.filter(0, "", "set add hand 203.0.113.9")

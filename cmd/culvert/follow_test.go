@@ -173,7 +173,7 @@ func TestOnlyInterfaceMadeAgain(t *testing.T) {
 	b.counted("hand", 3)
 	b.unmake()
 	p.waitFor(t, "the interface does not exist")
-	b.filter(0, "hand", "list")
+	b.filter(0, "filter of culvert on NO INTERFACE  1 rule", "list")
 	b.filter(0, "is on no interface now: this is in force once ft0 is there again", "add --name later drop", "udp port 9")
 	_ = p.interrupt(t) // and a restart
 	b.expect(0, "its interfaces are gone: attach again", "status")

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/datapath"
-	"culvert/internal/scion"
+	"culvert/internal/config"
+	"culvert/internal/node"
 )
 
 func newScionCmd() *cobra.Command {
@@ -24,8 +24,7 @@ func newScionCmd() *cobra.Command {
 }
 
 func newScionRunCmd() *cobra.Command {
-	var config string
-	var debugHTTP bool
+	var file config.SCION
 	var loose bool
 	cmd := &cobra.Command{
 		Use:   "run --config FILE",
@@ -43,17 +42,17 @@ in this process for everything else. When the process ends the fast path stays: 
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if config == "" {
+			if file.Config == "" {
 				return usageError(errors.New("--config is required (see 'culvert scion run --help')"))
 			}
-			deps := scion.Kernel(datapath.Options{}, nil)
-			deps.DebugHTTP = debugHTTP
-			deps.LooseLinks = loose
-			return scion.Run(cmd.Context(), config, deps)
+			if loose {
+				file.LinkInterfaces = config.LinksLoose
+			}
+			return node.RunSCION(cmd.Context(), file)
 		},
 	}
-	cmd.Flags().StringVar(&config, "config", "", "the router's TOML file (required)")
-	cmd.Flags().BoolVar(&debugHTTP, "debug-http", false, "serve the profiler over HTTP, and let it change the log level")
+	cmd.Flags().StringVar(&file.Config, "config", "", "the router's TOML file (required)")
+	cmd.Flags().BoolVar(&file.DebugHTTP, "debug-http", false, "serve the profiler over HTTP, and let it change the log level")
 	completeFileFlag(cmd, "config", "toml")
 	cmd.Flags().BoolVar(&loose, "loose-links", false,
 		"take a link's datagrams by any interface, not only by the one that leads to its far end")

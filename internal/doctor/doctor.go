@@ -75,6 +75,9 @@ type Options struct {
 	// Route is set when the IP router is configured: forwarding and netfilter's rules are looked at. Bypass says that
 	// these are not to matter, NoSCION that there is no SCION router.
 	Route, Bypass, NoSCION bool
+	// RouteRuns is set when an IP router runs already, on RouteDevices, with a process or without.
+	RouteRuns    bool
+	RouteDevices []string
 	// Protected are services on this host whose SYNs are answered with cookies. Forwarded is set when those to services
 	// behind it are.
 	Protected []netip.AddrPort
@@ -142,8 +145,14 @@ func Run(o Options) (*Report, error) {
 	}
 	r.add(checkForwarding(sysctl("net/ipv4/ip_forward"), sysctl("net/ipv6/conf/all/forwarding"), o.Route))
 	if o.Route {
-		found, err := netfilter.Find()
-		r.add(checkNetfilter(found, err, o.Bypass)...)
+		devices := o.Interfaces
+		if len(devices) == 0 {
+			devices = o.RouteDevices
+		}
+		found, err := netfilter.FindOn(devices)
+		r.add(checkNetfilter(found, err, o.Bypass, o.RouteRuns)...)
+		programs, _ := netfilter.Programs() // what is not permitted was said before
+		r.add(checkNetfilterPrograms(programs)...)
 	}
 	r.add(checkSyn(readSyn(o), o.Protected, o.Forwarded)...)
 	if len(o.Sockets) > 0 {

@@ -11,9 +11,20 @@ import (
 	"culvert/internal/netfilter"
 )
 
+// checkNetfilterPrograms is about programs of which the kernel does not tell where they are.
+func checkNetfilterPrograms(programs []netfilter.Finding) (found []Finding) {
+	for _, p := range programs {
+		found = append(found, Finding{
+			Status: Warn, Check: "netfilter", Command: p.Show(),
+			Finding: p.String() + ": if it is in this network namespace, what the IP router forwards goes past it",
+		})
+	}
+	return found
+}
+
 // checkNetfilter takes what netfilter.Find answers. With rules the IP router does not start, unless bypass says that
 // they need not see what it forwards.
-func checkNetfilter(chains []netfilter.Finding, err error, bypass bool) []Finding {
+func checkNetfilter(chains []netfilter.Finding, err error, bypass, runs bool) []Finding {
 	const check = "netfilter"
 	if err != nil {
 		f := Finding{Status: Warn, Check: check, Finding: fmt.Sprintf("cannot be seen: %v", err)}
@@ -26,6 +37,9 @@ func checkNetfilter(chains []netfilter.Finding, err error, bypass bool) []Findin
 		return []Finding{{Check: check, Finding: "no rules that forwarded packets pass"}}
 	}
 	status, what := Fail, "the IP router does not start: what it forwards would go past it"
+	if runs {
+		what = "what the IP router that runs forwards goes past it, unless a process leaves all to the kernel"
+	}
 	if bypass {
 		status, what = Warn, "what the IP router forwards goes past it, as configured"
 	}

@@ -9,8 +9,10 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"culvert/internal/lab"
+	"culvert/internal/netdev"
 )
 
 // TestInterfacesReplaced takes the interfaces away from under a router and gives it new ones of the
@@ -77,4 +79,73 @@ func replaceInterface(t *testing.T, l *lab.Lab, ns, name string) {
 		}
 		return netlink.LinkSetUp(veth)
 	}))
+}
+
+// TestInterfaceReplacedUnderRouter replaces an interface under a process, which attaches to the new one by itself and sends by it.
+func TestInterfaceReplacedUnderRouter(t *testing.T) {
+	b := newBetween(t, lab.Options{Name: "rpu"})
+	p := b.serve(t)
+	s := b.stream(t, "", 0)
+	load := startLoad(t, b.from, s)
+	load.wait(20)
+	load.stop()
+	for range 2 {
+		replaceInterface(t, b.lab, "rut", "to-b")
+		wait(t, "the program on the new interface", func() bool {
+			return xdpProgram(t, b.lab, "rut", "to-b") != 0 && xdpProgram(t, b.lab, "rut", "to-b") == xdpProgram(t, b.lab, "rut", "to-a")
+		})
+	}
+	// The neighbour is not behind it any more, until somebody says that it is.
+	var index int
+	running := plane(t, b.lab, "rut")
+	check(t, b.lab.Do("rut", func() error {
+		link, err := netlink.LinkByName("to-b")
+		if err != nil {
+			return err
+		}
+		index = link.Attrs().Index
+		far, err := netlink.LinkByName("far-to-b")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(far); err != nil {
+			return err
+		}
+		// Without GRO it does not listen to what XDP sends.
+		if _, err := netdev.Ethtool("far-to-b", unix.ETHTOOL_SGRO, 1); err != nil {
+			return err
+		}
+		for _, l := range running.Config().Links {
+			if !l.Remote.IsValid() {
+				continue
+			}
+			routes, err := netlink.RouteGet(l.Remote.Addr().AsSlice())
+			if err != nil || len(routes) == 0 || routes[0].LinkIndex != index {
+				continue
+			}
+			err = netlink.NeighSet(&netlink.Neigh{
+				LinkIndex: index, IP: l.Remote.Addr().AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9}, State: netlink.NUD_PERMANENT,
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	wait(t, "a next hop by the new interface", func() bool {
+		states, err := running.LinkStates()
+		check(t, err)
+		for _, st := range states {
+			if st.NextHop.IfIndex == index {
+				return true
+			}
+		}
+		return false
+	})
+	if !p.running() {
+		t.Fatalf("the process has ended: %s", p.out.String())
+	}
+	if c := count(t, running, "to-a"); c["fwd scion-br-transit"] < 20 {
+		t.Errorf("to-a has counted %v", c)
+	}
 }

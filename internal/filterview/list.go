@@ -247,7 +247,11 @@ func (r Report) headline() string {
 	if what == "" {
 		what = "no rules: add one with 'culvert filter add'"
 	}
-	return fmt.Sprintf("filter of %s on %s  %s", r.Router, strings.Join(r.Interfaces, ", "), what)
+	on := strings.Join(r.Interfaces, ", ")
+	if on == "" {
+		on = "NO INTERFACE"
+	}
+	return fmt.Sprintf("filter of %s on %s  %s", r.Router, on, what)
 }
 
 // Summary counts what a filter has in words, "" for nothing.

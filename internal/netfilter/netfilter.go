@@ -12,8 +12,8 @@
 //
 // Any rule counts, also one that only counts or accepts: whether a rule changes what becomes of a
 // packet cannot be told without running it. Not found are chains at input and output, which
-// forwarded packets do not pass, tables of the families arp and bridge, dormant tables, eBPF programs
-// at netfilter's hooks (the kernel does not tell their namespace), and IPVS.
+// forwarded packets do not pass, tables of the families arp and bridge, and dormant tables. FindOn adds
+// IPVS and tc, Programs eBPF programs at netfilter's hooks, of which the kernel does not tell the namespace.
 //
 // Nothing but system calls is used: neither nft nor iptables need be installed. Nothing is created by
 // looking, and no kernel module is loaded where /proc and /lib/modules tell which ones are there.
@@ -36,7 +36,7 @@ const (
 
 // Finding is a chain, or a flowtable, that forwarded packets pass.
 type Finding struct {
-	// Backend is NFT, IPTables or IP6Tables; the latter two are the legacy ones.
+	// Backend is NFT, IPTables or IP6Tables; the latter two are the legacy ones. FindOn and Programs add IPVS, TC, TCX and BPF.
 	Backend string `json:"backend"`
 	// Family is ip, ip6, inet or netdev.
 	Family string `json:"family"`
@@ -63,26 +63,34 @@ const (
 // String names it in the words of the tool that made it.
 func (f Finding) String() string {
 	words := []string{f.Backend}
-	if f.Backend == NFT {
+	if f.Backend == NFT || f.Backend == BPF {
 		words = append(words, f.Family)
 	}
-	words = append(words, f.Table)
+	if f.Table != "" {
+		words = append(words, f.Table)
+	}
 	if f.Flowtable {
 		words = append(words, "flowtable")
 	}
-	words = append(words, f.Chain)
+	if f.Chain != "" {
+		words = append(words, f.Chain)
+	}
 	const most = 2
 	if n := len(f.Devices); n > most {
 		words = append(words, "on", strings.Join(f.Devices[:most], ", "), "and", fmt.Sprint(n-most), "more")
 	} else if n > 0 {
 		words = append(words, "on", strings.Join(f.Devices, ", "))
 	}
-	size := fmt.Sprint(f.Rules, " rules")
+	unit := map[string]string{IPVS: "service", TC: "filter", TCX: "program", BPF: "program"}[f.Backend]
+	if unit == "" {
+		unit = "rule"
+	}
+	size := fmt.Sprint(f.Rules, " ", unit, "s")
 	switch f.Rules {
 	case 0:
-		size = "no rules"
+		size = "no " + unit + "s"
 	case 1:
-		size = "1 rule"
+		size = "1 " + unit
 	}
 	if f.Policy != accept && f.Policy != "" {
 		size += ", policy " + f.Policy
@@ -93,6 +101,14 @@ func (f Finding) String() string {
 // Show is the command that prints the rules.
 func (f Finding) Show() string {
 	switch {
+	case f.Backend == IPVS:
+		return "ipvsadm -L -n"
+	case f.Backend == TC:
+		return fmt.Sprintf("tc filter show dev %s %s", f.Devices[0], f.Hook)
+	case f.Backend == TCX:
+		return "bpftool net show dev " + f.Devices[0]
+	case f.Backend == BPF:
+		return "bpftool link show"
 	case f.Backend != NFT:
 		return fmt.Sprintf("%s-legacy -t %s -S %s", f.Backend, f.Table, f.Chain)
 	case f.Flowtable:

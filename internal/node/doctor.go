@@ -103,6 +103,10 @@ func DoctorRunning(o *doctor.Options) {
 				protects(o, s.Addr, s.Forwarded)
 			}
 		}
+		if inst.Route() != nil {
+			o.Route, o.RouteRuns = true, true
+			o.RouteDevices = append(o.RouteDevices, inst.AttachedNow()...)
+		}
 		for _, u := range inst.Unattached() {
 			o.Missing = append(o.Missing, doctor.Missing{
 				Interface: u.Interface, Router: inst.Name(), Exists: u.Why != datapath.PortGone,

@@ -24,7 +24,7 @@ func checkNetfilter(n *config.Node) error {
 	if n.Route.BypassNetfilter {
 		return nil
 	}
-	found, err := netfilter.Find()
+	found, err := netfilter.FindOn(n.Interfaces)
 	if err != nil {
 		return fmt.Errorf("looking for rules of netfilter: %w: set route.bypass_netfilter = true if there are none", err)
 	}
@@ -83,7 +83,7 @@ func (g *guardedPlane) watch(ctx context.Context, log *slog.Logger) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		found, err := netfilter.Find()
+		found, err := netfilter.FindOn(g.AttachedNow())
 		if err != nil && !failed {
 			log.Warn("whether netfilter has rules cannot be told: the kernel forwards all packets until it can", "err", err)
 		}

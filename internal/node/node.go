@@ -71,6 +71,16 @@ func Run(ctx context.Context, path string) error {
 	return err
 }
 
+// RunSCION runs the border router of a reference router's TOML file as Run does, with the defaults but for what s says.
+func RunSCION(ctx context.Context, s config.SCION) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	n := &config.Node{SCION: &s, Missing: config.MissingRefuse, Detached: config.DetachedStay}
+	deps := scion.Kernel(datapath.Options{}, beside(ctx, cancel, n, nil, nil))
+	deps.DebugHTTP, deps.LooseLinks, deps.BFDMinTTL = s.DebugHTTP, s.Loose(), uint8(s.BFDMinTTL)
+	return scion.Run(ctx, s.Config, deps)
+}
+
 // attachSCION attaches the data plane of a SCION router and starts the other stages' work on it. End is called when the
 // process is to end.
 func attachSCION(ctx context.Context, end context.CancelCauseFunc, n *config.Node, wanted *wantedFilter, balanced *wantedBalance, r *scion.Router,

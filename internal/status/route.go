@@ -18,6 +18,8 @@ type Route struct {
 	// in the caller's own network namespace alone, and NetfilterProblem says why if it is not known there.
 	Netfilter        []netfilter.Finding `json:"netfilter,omitempty"`
 	NetfilterProblem string              `json:"netfilter_problem,omitempty"`
+	// NetfilterPrograms are eBPF programs at netfilter's hooks, in whatever network namespace of the machine.
+	NetfilterPrograms []netfilter.Finding `json:"netfilter_programs,omitempty"`
 }
 
 func (r *Router) describeRoute(inst *datapath.Instance) error {
@@ -35,7 +37,16 @@ func (r Report) findNetfilter() {
 		if !router.Here || router.Route == nil || router.gone() {
 			continue
 		}
-		found, err := netfilter.Find()
+		var devices []string
+		for _, i := range router.Interfaces {
+			if i.Attached {
+				devices = append(devices, i.Interface)
+			}
+		}
+		found, err := netfilter.FindOn(devices)
+		if err == nil {
+			router.Route.NetfilterPrograms, err = netfilter.Programs()
+		}
 		if err != nil {
 			router.Route.NetfilterProblem = err.Error()
 		}
@@ -55,6 +66,9 @@ func (r *Route) lines() []string {
 			passes = "pass"
 		}
 		lines = append(lines, "  netfilter  forwarded packets "+passes+" "+netfilter.Summary(r.Netfilter))
+	}
+	if len(r.NetfilterPrograms) > 0 {
+		lines = append(lines, "  netfilter  forwarded packets go past these, if they are in this network namespace: "+netfilter.Summary(r.NetfilterPrograms))
 	}
 	if r.NetfilterProblem != "" {
 		lines = append(lines, "  netfilter  cannot be seen: "+r.NetfilterProblem)
