@@ -152,7 +152,7 @@ func b2i(is bool, yes, no int) int {
 	return no
 }
 
-// TestCheckMarkAlone is about packets with other marks: they leave as they would.
+// TestCheckMarkAlone is about packets with other marks, or to others than VIPs: they leave as they would.
 func TestCheckMarkAlone(t *testing.T) {
 	b := newBalanceBed(t, BalanceOptions{})
 	checks := mustAttachChecks(t, b.inst)
@@ -161,13 +161,14 @@ func TestCheckMarkAlone(t *testing.T) {
 	m := b.member(1, 0, "10.0.0.11")
 	wire := wireSocket(t, device(t, "lb0p"))
 	to := netip.MustParseAddrPort("203.0.113.9:80")
-	for _, mark := range []uint32{0, 1, CheckMark(m.Owner) ^ 1<<31} {
+	for _, mark := range []uint32{0, 1, CheckMark(m.Owner) ^ 1<<31, CheckMark(m.Owner)} { // the last to no VIP
 		b.must(sendMarked(to, mark, []byte("plain")))
 		if got := hear(t, wire); !bytes.HasSuffix(got, []byte("plain")) || !bytes.Equal(got[:6], clientMAC) {
 			t.Errorf("mark %#x: %x", mark, got)
 		}
 	}
-	// What has a mark of checks does not leave by the routing table while there are checks, and does without.
+	b.vip(0, to.String(), protoUDP, []BalanceMember{m})
+	// What has a mark of checks and is to a VIP does not leave by the routing table while there are checks, and does without.
 	b.must(sendMarked(to, CheckMark(NewBalanceOwner(50, 1)), []byte("lost")))
 	b.must(checks.Close())
 	b.must(sendMarked(to, CheckMark(NewBalanceOwner(50, 1)), []byte("found")))
