@@ -88,17 +88,20 @@ static __always_inline __u32 balance_put(struct balance_bucket *b, const struct 
 {
 	__u64 found = balance_search(b, f);
 	__u32 way;
+	__u16 now;
 
 	if (found)
 		return found;
 	if (!balance_admits(syn))
 		return 0;
+	now = balance_time();
 	way = balance_first(b, 0);
 	if (way >= BALANCE_WAYS)
-		way = balance_victim(b, balance_time(), syn);
+		way = balance_victim(b, now, syn);
+	/* The verifier of 6.1 forgets the bound of what is saved across a call: from here on there is none. */
 	if (way >= BALANCE_WAYS)
 		return 0;
-	balance_write(b, way, f, owner, balance_time() | BALANCE_FLOW_NEW);
+	balance_write(b, way, f, owner, now | BALANCE_FLOW_NEW);
 	return owner;
 }
 

@@ -66,7 +66,11 @@ func prepareAndWork(ctx context.Context) (a Answer, err error) {
 		{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"},
 		{"bpf", "/sys/fs/bpf"}, {"tracefs", "/sys/kernel/tracing"},
 	} {
-		if err := unix.Mount(m.kind, m.at, m.kind, 0, ""); err != nil {
+		options := ""
+		if m.kind == "bpf" {
+			options = "mode=0700" // pins are trusted in no other
+		}
+		if err := unix.Mount(m.kind, m.at, m.kind, 0, options); err != nil {
 			return a, fmt.Errorf("mount %s: %w", m.at, err)
 		}
 	}
