@@ -62,9 +62,12 @@ static __always_inline void balance_unlock(struct balance_bucket *b)
 	*(volatile __u32 *)&b->lock = 0;
 }
 
+/* For balance_write: the flow begins now. It asks for the time late: 6.1 would lose what it knows of way before. */
+#define BALANCE_BEGINS (-1)
+
 /* Writes an entry of a locked bucket; those who read it meanwhile see that. */
 static __always_inline void balance_write(struct balance_bucket *b, __u32 way,
-					  const struct balance_flow *f, __u32 owner, __u16 time)
+					  const struct balance_flow *f, __u32 owner, __s32 time)
 {
 	struct balance_entry *e = &b->entry[way];
 	__u32 lock = *(volatile __u32 *)&e->lock | 1;
@@ -76,7 +79,7 @@ static __always_inline void balance_write(struct balance_bucket *b, __u32 way,
 	*(volatile __u32 *)&e->ports = f->ports;
 	*(volatile __u32 *)&e->vip = f->vip;
 	*(volatile __u32 *)&e->owner = owner;
-	*(volatile __u16 *)&b->time[way] = time;
+	*(volatile __u16 *)&b->time[way] = time < 0 ? balance_time() | BALANCE_FLOW_NEW : time;
 	*(volatile __u16 *)&b->tag[way] = balance_tag(f->hash);
 	barrier();
 	*(volatile __u32 *)&e->lock = lock + 1;
@@ -98,7 +101,7 @@ static __always_inline __u32 balance_put(struct balance_bucket *b, const struct 
 		way = balance_victim(b, balance_time(), syn);
 	if (way >= BALANCE_WAYS)
 		return 0;
-	balance_write(b, way, f, owner, balance_time() | BALANCE_FLOW_NEW);
+	balance_write(b, way, f, owner, BALANCE_BEGINS);
 	return owner;
 }
 
@@ -153,7 +156,7 @@ __noinline __u32 balance_renew(const struct balance_flow *f, __u64 was, __u32 ow
 	if (balance_same(&b->entry[way], f)) {
 		has = *(volatile __u32 *)&b->entry[way].owner;
 		if (has == (__u32)was && *(volatile __u16 *)&b->time[way] == time) {
-			balance_write(b, way, f, owner, balance_time() | BALANCE_FLOW_NEW);
+			balance_write(b, way, f, owner, BALANCE_BEGINS);
 			has = owner;
 		}
 	}
