@@ -39,7 +39,7 @@ func TestCompletion(t *testing.T) {
 		"lb vip set ":                        ":4",
 		"lb real add --encap ":               "ipip gue l2 :4",
 		"lb real del 192.0.2.1:80/tcp ":      ":4",
-		"lb ":                                "decap drain explain flows real show undrain vip :4",
+		"lb ":                                "decap drain explain flows real seed show undrain vip :4",
 		"lb show ":                           ":4",
 		"lb explain 192.0.2.1:80 x ":         "tcp udp :4",
 		"lb flows --backend ":                ":4",

@@ -117,7 +117,7 @@ func TestWrongUsage(t *testing.T) {
 		{"lb vip add www/tcp", `"www" is no address of a VIP`},
 		{"lb vip set 192.0.2.1/tcp", "VIP 192.0.2.1/tcp: say what to change"},
 		{"lb real set 192.0.2.1/tcp 10.0.0.11", "VIP 192.0.2.1/tcp: backend 10.0.0.11: say what to change"},
-		{"lb vip set 192.0.2.1/tcp --hash client", `VIP 192.0.2.1/tcp: hash "client": use flow or source`},
+		{"lb vip set 192.0.2.1/tcp --hash client", `VIP 192.0.2.1/tcp: hash "client": use flow, source or source-port`},
 		{"lb vip set 192.0.2.1/tcp --check none --check-rise 2", "check none beside how to check"},
 		{"lb vip set 192.0.2.1/tcp --quic-server-id 300", "invalid argument"},
 		{"lb real add 192.0.2.1:80/tcp", "accepts 2 arg"},

@@ -25,7 +25,7 @@ func TestManKeepsTables(t *testing.T) {
 		"run":        "\n[scion]\nconfig = \"/etc/scion/br.toml\"   # the SCION router's own file\n",
 		"filter-add": "\nlimit RATE  drop what is over RATE, and ask the next rule for the rest\n",
 		"lb-decap":   "\nlocal, from, vips             as they are in force; [] allows all\n",
-		"lb-show":    "\nring_size                           positions of each ring\n",
+		"lb-show":    "\nring_size, seed_id                  positions of each ring, ID of the seed\n",
 		"lb-explain": "\nouter                               source, destination, source_port,\n",
 		"lab-up":     "\nveth     one router under test, rut, between the endpoints a and b\n",
 		"bench-run":  "\n        empty program takes\nscion3  packets a second",

@@ -175,7 +175,8 @@ func TestUnclaimedIsDropped(t *testing.T) {
 	b.leaves(b.changed(in, func(f []byte) { f[24] ^= 1 }), "pass other") // the kernel drops it
 	// Over the limit.
 	b.must(b.inst.maps[pipelineMapLimits].Put(uint32(pipelineReasonFWD_BALANCE_UNREACHABLE), pipelineLimit{Interval: 1e15, Burst: 1}))
-	b.expect(in, "fwd balance-unreachable")
+	b.expect(in, "fwd balance-unreachable") // of the interface's own share
+	b.expect(in, "fwd balance-unreachable") // of what all share
 	b.leaves(in, drop)
 	// What is a VIP's, or asks whether the address lives, is not touched by that.
 	b.expect(b.packet(client4, vip4, &layers.TCP{SYN: true}, nil), "fwd balance-new")
