@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/bpffs"
 	"culvert/internal/netdev"
 )
 
@@ -41,10 +42,11 @@ func blastDevice(space *Space, o BlastOptions) (End, error) {
 // inHostSpace is a variable for the tests, which are in namespaces of their own.
 var inHostSpace = hostSpace
 
-// hostSpace tells whether the thread's network namespace is that of PID 1, which the machine is reached by. In doubt it is.
+// hostSpace tells whether the thread's network namespace is that of PID 1, or of the oldest process that can be looked
+// at, which the machine is reached by. In doubt it is.
 func hostSpace() bool {
 	var own, host unix.Stat_t
-	if unix.Stat("/proc/thread-self/ns/net", &own) != nil || unix.Stat("/proc/1/ns/net", &host) != nil {
+	if unix.Stat("/proc/thread-self/ns/net", &own) != nil || unix.Stat(bpffs.HostProcess()+"/ns/net", &host) != nil {
 		return true
 	}
 	return own.Ino == host.Ino

@@ -83,6 +83,14 @@ func hostRoot() string {
 	return reachable(1, root)
 }
 
+// HostProcess is the directory in /proc of a process that is in the host's namespaces, as hostRoot finds it; "" if there is none.
+func HostProcess() string {
+	if root := hostRoot(); root != "" {
+		return filepath.Dir(root)
+	}
+	return ""
+}
+
 func reachable(pid int, otherwise string) string {
 	root := fmt.Sprintf("/proc/%d/root", pid)
 	if _, err := os.Stat(root + "/"); err != nil {
