@@ -248,6 +248,19 @@ func (b *bed) checkFilter(tr trial, o outcome) error {
 	if !b.on.filter {
 		return nil
 	}
+	switch v := decode(tr.frame); o.reason {
+	case "drop filter-tags":
+		if len(v.tags) <= 2 && tr.linear() == len(tr.frame) {
+			return fmt.Errorf("it has %d tags", len(v.tags))
+		}
+		return nil
+	case "drop filter-headers":
+		if v.ip == 4 && tr.linear() == len(tr.frame) {
+			return errors.New("it has no headers that go on")
+		}
+		return nil
+	}
+	tr = tr.untagged()
 	p := look(tr)
 	verdict, limited := datapath.FilterAction(""), false
 	for _, r := range b.rules {
@@ -263,8 +276,8 @@ func (b *bed) checkFilter(tr trial, o outcome) error {
 			break
 		}
 	}
-	// How deep tags may be nested, and what a priority tag is, is not for this model to say.
-	if v := decode(tr.frame); len(v.tags) > 2 || slices.ContainsFunc(v.tags, func(tci uint16) bool { return tci&0xfff == 0 }) {
+	// How deep tags may be nested is not for this model to say.
+	if v := decode(tr.frame); len(v.tags) > 2 {
 		return nil
 	}
 	switch {
@@ -281,7 +294,7 @@ func (b *bed) checkFilter(tr trial, o outcome) error {
 			return errors.New("it is to no protected service")
 		}
 		if o.reason == "fwd filter-synack" {
-			return checkSYNACK(tr.frame, o.frame)
+			return checkSYNACK(tr.frame, trial{frame: o.frame}.untagged().frame)
 		}
 	}
 	return nil

@@ -126,6 +126,12 @@ func (b *bed) fillBalance() error {
 		if err := errors.Join(b.plane.SetRing(s.number, ring), b.plane.SetVIP(key, conf)); err != nil {
 			return err
 		}
+		// The namespace has no VLAN devices: VIPs answer on those that they name.
+		for _, id := range []uint16{9, 30} {
+			if err := b.plane.SetNamedVLAN(datapath.BalanceNamedVLAN{Addr: s.addr, ID: id}); err != nil {
+				return err
+			}
+		}
 		b.vips = append(b.vips, s)
 	}
 	return nil

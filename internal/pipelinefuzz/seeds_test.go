@@ -240,6 +240,18 @@ func (b *bed) seeds() (all []seed) {
 			add("drop filter", with(body(f.plain, protoUDP, udp(1, 5354, bytes.Repeat([]byte{0x5a}, 1200))), func(p *packet) { p.first = 300 }))
 			add("drop filter", body(last(7), protoTCP, tcp(1, 7, 0x10, nil)))
 			add("drop filter", with(to(f.plain), func(p *packet) { p.tags = []uint16{666} }))
+			add("drop filter", with(to(f.plain), func(p *packet) {
+				p.tags = []uint16{0, 0xe000}
+				p.src = map[int]string{0: "198.51.100.66", 1: "2001:db8:9::66"}[k]
+			}))
+			add("drop filter-tags", with(to(f.plain), func(p *packet) { p.tags = make([]uint16, 9) }))
+			if k == 1 {
+				add("drop filter-headers", with(to(f.plain), func(p *packet) {
+					for range 9 {
+						p.ext = append(p.ext, ext(60))
+					}
+				}))
+			}
 			add("", body(f.plain, protoUDP, udp(4789, 132, nil)))
 			add("", body(f.plain, protoUDP, udp(1, 9, nil)))
 			add("drop filter-limit", body(f.plain, protoUDP, udp(1, 9, nil)))
