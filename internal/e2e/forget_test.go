@@ -20,7 +20,7 @@ func TestDetachAllForgets(t *testing.T) {
 	const script = `
 mount -t proc proc /proc
 umount /sys/fs/bpf
-mount -t bpf bpf /sys/fs/bpf
+mount -t bpf -o mode=0700 bpf /sys/fs/bpf
 mount -t tmpfs tmpfs /run/netns
 until_seen() { # COUNT TEXT: waits until status shows it so often
 	for try in $(seq 300); do
