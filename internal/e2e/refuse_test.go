@@ -155,7 +155,13 @@ func TestBadInput(t *testing.T) {
 		all = append(all, refusal{name: name + ", attach", args: attach, status: 1, says: says[name]})
 	}
 	good, id := nodeFor(t, as.RouterConfig), as.RouterID
-	const key = "AAAAAAAAAAAAAAAAAAAAAA=="
+	keyFile := func(text string) string {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "key")
+		check(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
+		return path
+	}
+	key := keyFile("AAAAAAAAAAAAAAAAAAAAAA==")
 	missing := filepath.Join(t.TempDir(), "none.toml")
 	all = append(all, []refusal{
 		{name: "no file", args: []string{"scion", "run", "--config", missing}, status: 1, says: missing},
@@ -165,8 +171,8 @@ func TestBadInput(t *testing.T) {
 		{name: "router's file for a node's", args: []string{"attach", as.RouterConfig, "to-a"}, status: 1, says: "br.toml:"},
 		{name: "detach from nothing", args: []string{"detach", "to-a"}, status: 1, says: "to-a"},
 		{name: "key of no router", args: []string{"key", "add", "br9-ff00_0_999-9", "0", key}, status: 1, says: "no router br9-ff00_0_999-9"},
-		{name: "key of 5 bytes", args: []string{"key", "add", id, "0", "c2hvcnQ="}, status: 1, says: "16"},
-		{name: "key not in base64", args: []string{"key", "add", id, "0", "???"}, status: 1, says: "base64"},
+		{name: "key of 5 bytes", args: []string{"key", "add", id, "0", keyFile("c2hvcnQ=")}, status: 1, says: "16"},
+		{name: "key not in base64", args: []string{"key", "add", id, "0", keyFile("???")}, status: 1, says: "base64"},
 		{name: "key index", args: []string{"key", "add", id, "2", key}, status: 1, says: "0 to 1"},
 		{name: "no config", args: []string{"scion", "run"}, status: 2, says: "--config"},
 		{name: "no config for run", args: []string{"run"}, status: 2, says: "-c FILE"},
@@ -175,7 +181,9 @@ func TestBadInput(t *testing.T) {
 		{name: "unknown verb", args: []string{"dig"}, status: 2, says: "dig"},
 		{name: "unknown verb of scion", args: []string{"scion", "walk"}, status: 2, says: "walk"},
 		{name: "nothing to detach", args: []string{"detach"}, status: 2, says: "--all"},
-		{name: "key without key", args: []string{"key", "add", id, "0"}, status: 2, says: "arg"},
+		{name: "key on the command line", args: []string{"key", "add", id, "0", "AAAAAAAAAAAAAAAAAAAAAA=="}, status: 1, says: "not taken from the command line"},
+		{name: "key without key", args: []string{"key", "add", id, "0"}, status: 1, says: "0 bytes"},
+		{name: "key without index", args: []string{"key", "add", id}, status: 2, says: "arg"},
 	}...)
 	for _, r := range all {
 		t.Run(r.name, func(t *testing.T) { b.refuse(t, r) })

@@ -37,11 +37,13 @@ func TestWithoutRoot(t *testing.T) {
 		}
 		return err
 	}))
+	key := filepath.Join(l.Dir, "key")
+	check(t, os.WriteFile(key, []byte("AAAAAAAAAAAAAAAAAAAAAA==\n"), 0o600))
 	for _, args := range [][]string{
 		run,
 		{copied, "attach", node, "to-a", "to-b"},
 		{copied, "lab", "up", "veth", "--name", "cvnobody"},
-		{copied, "key", "add", as.RouterID, "0", "AAAAAAAAAAAAAAAAAAAAAA=="},
+		{copied, "key", "add", as.RouterID, "0", key},
 		{copied, "detach", "to-a"},
 	} {
 		t.Run(args[1], func(t *testing.T) {

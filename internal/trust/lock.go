@@ -30,7 +30,7 @@ type Lock struct {
 // MakeDir makes a directory if need be. It has to be root's.
 func MakeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("making a directory of root's: %w", err)
+		return asRoot(fmt.Errorf("making a directory of root's: %w", err))
 	}
 	return Dir(dir)
 }
@@ -44,7 +44,7 @@ func TakeLock(path string) (*Lock, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 		if err != nil {
-			return nil, fmt.Errorf("opening the lock: %w", err)
+			return nil, asRoot(fmt.Errorf("opening the lock: %w", err))
 		}
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			f.Close()

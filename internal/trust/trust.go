@@ -4,6 +4,7 @@
 package trust
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -48,7 +49,7 @@ func DirAs(path, name string) error {
 func Secret(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, asRoot(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -63,6 +64,14 @@ func Secret(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s has %d bytes: a secret has %d at most", path, info.Size(), most)
 	}
 	return os.ReadFile(path)
+}
+
+// asRoot says what to do about a right that is missing.
+func asRoot(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: run as root", err)
+	}
+	return err
 }
 
 // SecretFile returns an error unless only root (or this process's user) may read the file.
