@@ -21,7 +21,7 @@ func TestRouteBadInput(t *testing.T) {
 	both := routeFile(t, ports+smallRoute+"[scion]\nconfig = '"+as.RouterConfig+"'\n")
 	good := routeFile(t, ports+smallRoute)
 	for name, bad := range map[string]struct{ text, says string }{
-		"unknown interface":          {"interfaces = ['to-a', 'nix']\n" + smallRoute, "interface nix does not exist"},
+		"unknown interface":          {"missing = 'refuse'\ninterfaces = ['to-a', 'nix']\n" + smallRoute, "interface nix does not exist"},
 		"no interfaces":              {smallRoute, "interfaces is missing"},
 		"empty interfaces":           {"interfaces = []\n" + smallRoute, "interfaces is missing"},
 		"an empty name":              {"interfaces = ['to-a', '']\n" + smallRoute, "interfaces has an empty name"},
