@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,7 +27,9 @@ func TestInterfacesReplaced(t *testing.T) {
 	load := startLoad(t, b.from, s)
 	load.wait(20)
 	load.stop()
-	culvert(t, b.lab, "rut", "key", "add", id, "1", "AAAAAAAAAAAAAAAAAAAAAA==")
+	key := filepath.Join(t.TempDir(), "key")
+	check(t, os.WriteFile(key, []byte("AAAAAAAAAAAAAAAAAAAAAA==\n"), 0o600))
+	culvert(t, b.lab, "rut", "key", "add", id, "1", key)
 	p.end(syscall.SIGKILL)
 	if list := culvert(t, b.lab, "rut", "key", "list", id); strings.Count(list, "\n") != 2 {
 		t.Errorf("key list shows %q, want two keys", list)
