@@ -6,7 +6,6 @@
 package pipelinefuzz
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -50,6 +49,7 @@ type bed struct {
 	members []datapath.BalanceMember
 	plane   *datapath.BalancePlane
 	owners  map[flow]datapath.BalanceOwner
+	kept    map[flow]datapath.BalanceOwner // of flows that a VIP keeps together
 
 	routes []prefix
 	hops   map[uint32]datapath.RouteHop
@@ -73,7 +73,7 @@ func newBed(t testing.TB, on stages) *bed {
 	rng := rand.New(rand.NewPCG(14, 14))
 	b := &bed{
 		on: on, net: scionpkt.RandomNetwork(rng, scionpkt.Mixes()[0], uint32(time.Now().Unix())), calls: make(chan func()),
-		owners: make(map[flow]datapath.BalanceOwner), seen: make(map[string]int),
+		owners: make(map[flow]datapath.BalanceOwner), kept: make(map[flow]datapath.BalanceOwner), seen: make(map[string]int),
 	}
 	if on.scion {
 		j, err := judge.New(b.net)
@@ -214,73 +214,36 @@ func ip(args string) error {
 	return nil
 }
 
-// fillSCION gives the data plane its key and next hops. One link is down, one has a small MTU, and a host is not known.
-func (b *bed) fillSCION() error {
-	if err := b.inst.AddKey(0, b.net.Key); err != nil {
-		return err
-	}
-	hop := func(device int, mac [6]byte) datapath.NextHop {
-		d := b.net.Devices[device]
-		return datapath.NextHop{IfIndex: d.IfIndex, SrcMAC: d.MAC, DstMAC: mac, MTU: deviceMTU}
-	}
-	var external []int
-	for i, l := range b.net.Links {
-		if l.Scope == scionpkt.Internal {
-			continue
-		}
-		if l.Scope == scionpkt.External {
-			external = append(external, i)
-		}
-		nh := hop(l.Device, l.NextHop)
-		if len(external) == 2 && l.Scope == scionpkt.External {
-			nh.MTU = 700
-		}
-		if err := errors.Join(b.inst.SetLinkNextHop(i, nh), b.inst.SetLinkUp(i, true)); err != nil {
-			return err
-		}
-	}
-	down := external[len(external)-1]
-	if err := errors.Join(b.inst.SetLinkUp(down, false), b.judge.SetLinkUp(down, false)); err != nil {
-		return err
-	}
-	for _, h := range b.net.Hosts[1:] {
-		if err := b.inst.SetHost(h.Addr, hop(b.net.Links[0].Device, h.MAC)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// findMaps finds the maps of the program, and takes the limits away: each packet is judged for itself.
-func (b *bed) findMaps() error {
+// findMap finds a map of the program by its name.
+func (b *bed) findMap(name string) (*ebpf.Map, error) {
 	info, err := b.inst.Program().Info()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ids, _ := info.MapIDs()
 	for _, id := range ids {
 		m, err := ebpf.NewMapFromID(id)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		info, err := m.Info()
-		if err != nil {
-			return err
+		if info, err := m.Info(); err == nil && info.Name == name {
+			return m, nil
 		}
-		switch info.Name {
-		case "counters":
-			b.counts = m
-		case "limits":
-			b.limits = m
-		default:
-			m.Close()
-			continue
-		}
-		b.closer(func() { m.Close() })
+		m.Close()
 	}
-	if b.counts == nil || b.limits == nil {
-		return errors.New("the program has no map of counters or none of limits")
+	return nil, fmt.Errorf("the program has no map %s", name)
+}
+
+// findMaps finds the maps that are read, and takes the limits away: each packet is judged for itself.
+func (b *bed) findMaps() (err error) {
+	if b.counts, err = b.findMap("counters"); err != nil {
+		return err
 	}
+	b.closer(func() { b.counts.Close() })
+	if b.limits, err = b.findMap("limits"); err != nil {
+		return err
+	}
+	b.closer(func() { b.limits.Close() })
 	for i := range b.limits.MaxEntries() {
 		if err := b.limits.Put(i, make([]byte, b.limits.ValueSize())); err != nil {
 			return fmt.Errorf("lift limit %d: %w", i, err)

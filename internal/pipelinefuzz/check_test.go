@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"culvert/internal/judge"
 )
 
 // Actions of XDP.
@@ -20,16 +18,24 @@ const (
 )
 
 // answers leave where the packet came in.
-var answers = map[string]bool{"fwd balance-echo": true, "fwd balance-too-big": true, "fwd filter-synack": true}
+var answers = map[string]bool{
+	"fwd balance-echo": true, "fwd balance-too-big": true, "fwd balance-unreachable": true, "fwd filter-synack": true,
+}
 
 // check tells what is wrong with an outcome.
 func (b *bed) check(tr trial, o outcome) error {
 	if o.counted.Packets != 1 || o.others != 0 {
 		return fmt.Errorf("it was counted %d times in one place and in %d others", o.counted.Packets, o.others)
 	}
+	// What a stage did not have to know of a frame of several buffers is not counted (struct packet).
+	// The filter counts what it judges.
 	verdict, reason, _ := strings.Cut(o.reason, " ")
-	if err := checkBytes(tr, reason, o.counted.Bytes); err != nil {
-		return err
+	whole := tr
+	if b.on.filter && strings.HasPrefix(reason, "filter") {
+		whole, _ = judged(tr)
+	}
+	if n := o.counted.Bytes; n != uint64(len(whole.frame)) && (tr.linear() == len(tr.frame) || n != uint64(whole.linear())) {
+		return fmt.Errorf("%d bytes were counted", n)
 	}
 	if reason == "" {
 		return errors.New("it was counted under a number that is no reason")
@@ -81,38 +87,6 @@ func (b *bed) check(tr trial, o outcome) error {
 	return errors.Join(b.checkNotBalance(tr, o), b.checkNotRoute(tr, o))
 }
 
-// checkBytes tells whether so many may be counted. What a stage did not have to know of a frame of several buffers is not
-// counted (struct packet), and the filter counts without tags of VLAN 0, which are not there for it.
-func checkBytes(tr trial, reason string, n uint64) error {
-	seen := []trial{tr}
-	if strings.HasPrefix(reason, "filter") {
-		seen = append(seen, tr.untagged())
-	}
-	for _, tr := range seen {
-		if n == uint64(len(tr.frame)) || tr.linear() < len(tr.frame) && n == uint64(tr.linear()) {
-			return nil
-		}
-	}
-	return fmt.Errorf("%d bytes were counted", n)
-}
-
-// untagged is a frame without its tags of VLAN 0, which are as if they were not there (IEEE 802.1Q, 6.9).
-func (tr trial) untagged() trial {
-	f := tr.frame
-	out := append([]byte{}, f[:12]...)
-	at := 12
-	for at+6 <= len(f) && (be.Uint16(f[at:]) == typeVLAN || be.Uint16(f[at:]) == typeQinQ) {
-		if be.Uint16(f[at+2:])&0xfff != 0 {
-			out = append(out, f[at:at+4]...)
-		} else if tr.first > 0 {
-			tr.first -= 4
-		}
-		at += 4
-	}
-	tr.frame = append(out, f[at:]...)
-	return tr
-}
-
 // linear is how many bytes the first buffer has.
 func (tr trial) linear() int {
 	n := len(tr.frame)
@@ -134,20 +108,6 @@ func (tr trial) unseen(v *view, least int) int {
 		return max(min(len(tr.frame), max(end, least))-end, 0)
 	}
 	return len(tr.frame) - end
-}
-
-// scionDrops are the reasons to drop that the reference has too. Others are culvert's own, and nothing leaves.
-var scionDrops = map[string]bool{"drop scion-path": true, "drop scion-transit-src": true, "drop scion-src-service": true}
-
-// checkSCION asks the reference.
-func (b *bed) checkSCION(tr trial, o outcome) error {
-	if !b.on.scion {
-		return errors.New("there is no SCION router")
-	}
-	if o.limited || strings.HasPrefix(o.reason, "drop ") && !scionDrops[o.reason] {
-		return nil
-	}
-	return b.judge.Compare(judge.Outcome{Verdict: judge.Verdict(o.action), Frame: o.frame}, b.judge.Process(tr.frame))
 }
 
 // ours tells whether a frame is addressed to the device that it comes in by.

@@ -133,6 +133,7 @@ type peek struct {
 	ports        bool
 	proto        byte
 	plain        bool // TCP or UDP right behind IP
+	missed       bool // what is looked for is in another buffer, or behind too many headers
 }
 
 // look reads a frame of which the first bytes are in one buffer, for sets and services.
@@ -151,6 +152,7 @@ func look(tr trial) (p peek) {
 	switch kind {
 	case typeIPv4:
 		if !has(20) {
+			p.missed = at+20 <= whole
 			return p
 		}
 		ip := buffer[at:]
@@ -165,7 +167,11 @@ func look(tr trial) (p peek) {
 		p.plain = head == 20
 		end, at = at+size, at+head
 	case typeIPv6:
-		if !has(40) || buffer[at]>>4 != 6 {
+		if !has(40) {
+			p.missed = at+40 <= whole
+			return p
+		}
+		if buffer[at]>>4 != 6 {
 			return p
 		}
 		ip := buffer[at:]
@@ -183,7 +189,11 @@ func look(tr trial) (p peek) {
 			size := 0
 			switch p.proto {
 			case 0, 43, 60, 51, 44:
-				if n == 8 || at+8 > end || !has(8) {
+				if at+8 > end {
+					return p
+				}
+				if !has(8) {
+					p.missed = true
 					return p
 				}
 				switch h := buffer[at:]; p.proto {
@@ -203,14 +213,22 @@ func look(tr trial) (p peek) {
 				break
 			}
 			p.plain, p.proto, at = false, buffer[at], at+size
-		}
-		if at > 0x7fff {
-			return p
+			if at > 0x7fff || n == 8 {
+				p.missed = true
+				return p
+			}
 		}
 	default:
 		return p
 	}
-	if at+4 > end || !has(4) || !slices.Contains([]byte{6, 17, 136, 132}, p.proto) {
+	if at+4 > end {
+		return p
+	}
+	if !has(4) {
+		p.missed = true
+		return p
+	}
+	if !slices.Contains([]byte{6, 17, 136, 132}, p.proto) {
 		return p
 	}
 	p.sport, p.dport, p.ports = be.Uint16(buffer[at:]), be.Uint16(buffer[at+2:]), true
@@ -248,20 +266,24 @@ func (b *bed) checkFilter(tr trial, o outcome) error {
 	if !b.on.filter {
 		return nil
 	}
-	switch v := decode(tr.frame); o.reason {
-	case "drop filter-tags":
-		if len(v.tags) <= 2 && tr.linear() == len(tr.frame) {
-			return fmt.Errorf("it has %d tags", len(v.tags))
+	tr, ok := judged(tr)
+	p := look(tr)
+	// What cannot be looked at is dropped in front of all rules, and nothing else for that reason.
+	refused := ""
+	switch {
+	case !ok:
+		refused = "drop filter-tags"
+	case p.missed:
+		refused = "drop filter-headers"
+	}
+	for _, reason := range []string{"drop filter-tags", "drop filter-headers"} {
+		if (o.reason == reason) != (refused == reason) {
+			return fmt.Errorf("the filter has to refuse it as %q", refused)
 		}
-		return nil
-	case "drop filter-headers":
-		if v.ip == 4 && tr.linear() == len(tr.frame) {
-			return errors.New("it has no headers that go on")
-		}
+	}
+	if refused != "" {
 		return nil
 	}
-	tr = tr.untagged()
-	p := look(tr)
 	verdict, limited := datapath.FilterAction(""), false
 	for _, r := range b.rules {
 		if !b.matches(r, tr, &p) {
@@ -275,10 +297,6 @@ func (b *bed) checkFilter(tr trial, o outcome) error {
 			verdict = r.action
 			break
 		}
-	}
-	// How deep tags may be nested is not for this model to say.
-	if v := decode(tr.frame); len(v.tags) > 2 {
-		return nil
 	}
 	switch {
 	case o.reason == "drop filter-limit":
@@ -294,7 +312,7 @@ func (b *bed) checkFilter(tr trial, o outcome) error {
 			return errors.New("it is to no protected service")
 		}
 		if o.reason == "fwd filter-synack" {
-			return checkSYNACK(tr.frame, trial{frame: o.frame}.untagged().frame)
+			return checkSYNACK(tr.frame, o.frame)
 		}
 	}
 	return nil

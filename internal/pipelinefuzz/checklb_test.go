@@ -22,7 +22,8 @@ type vip struct {
 	proto  byte
 	port   uint16 // 0 for all
 	ring   []datapath.BalanceMember
-	source bool
+	// source sends all flows of a client to one backend, sourcePort those of a client's port.
+	source, sourcePort bool
 	// id names the one server that connection IDs of QUIC can name.
 	id []byte
 	of datapath.BalanceOwner
@@ -105,6 +106,10 @@ func (b *bed) fillBalance() error {
 		{"192.0.2.4:0", protoTCP, append([]datapath.BalanceMember{down}, all[:6]...), false, true, 0},
 		{"192.0.2.5:53", protoUDP, all[:4], false, false, 0},
 		{"[2001:db8::5]:53", protoUDP, all[:4], false, false, 0},
+		{"192.0.2.6:80", protoTCP, nil, false, false, 0},
+		{"192.0.2.6:0", protoUDP, all[:6], false, false, 0},
+		{"[2001:db8::6]:80", protoTCP, nil, false, false, 0},
+		{"[2001:db8::6]:0", protoUDP, all[:6], false, false, 0},
 	} {
 		to := netip.MustParseAddrPort(v.to)
 		s := vip{number: uint32(len(b.vips)), addr: to.Addr(), proto: v.proto, port: to.Port(), ring: v.ring, source: v.source}
@@ -114,7 +119,8 @@ func (b *bed) fillBalance() error {
 				ring[n] = v.ring[n%len(v.ring)].Owner
 			}
 		}
-		conf := datapath.BalanceVIP{Number: s.number, Source: v.source, Move: v.move, Empty: len(v.ring) == 0}
+		s.sourcePort = s.addr == sourcePortVIP4 || s.addr == sourcePortVIP6
+		conf := datapath.BalanceVIP{Number: s.number, Source: v.source, SourcePort: s.sourcePort, Move: v.move, Empty: len(v.ring) == 0}
 		if v.rotated > 0 {
 			s.id, s.of = []byte{7, 8}, v.ring[2].Owner
 			conf.ServerID, conf.IDConfig = uint8(len(s.id)), v.rotated
@@ -126,15 +132,9 @@ func (b *bed) fillBalance() error {
 		if err := errors.Join(b.plane.SetRing(s.number, ring), b.plane.SetVIP(key, conf)); err != nil {
 			return err
 		}
-		// The namespace has no VLAN devices: VIPs answer on those that they name.
-		for _, id := range []uint16{9, 30} {
-			if err := b.plane.SetNamedVLAN(datapath.BalanceNamedVLAN{Addr: s.addr, ID: id}); err != nil {
-				return err
-			}
-		}
 		b.vips = append(b.vips, s)
 	}
-	return nil
+	return b.fillVLANs()
 }
 
 // service is the VIP of an address, protocol and port, nil for none.
@@ -165,14 +165,26 @@ func (b *bed) checkBalance(tr trial, o outcome) error {
 	}
 	in := decode(tr.frame)
 	if in.ip == 0 || !b.ours(tr) || in.tag(tr.frame) < 0 {
-		// Options that contradict themselves go up too; what is malformed otherwise is not the load balancer's.
-		if o.reason == "punt balance-headers" {
+		// Headers with options are not read, so that they may contradict themselves; what is malformed otherwise is not
+		// the load balancer's.
+		unread := in.ip == 0 && in.kind == typeIPv4 && in.head > 20 && b.ours(tr) && in.tag(tr.frame) >= 0
+		if unread && (o.reason == "punt balance-headers" || o.reason == "drop balance-unclaimed") {
 			return nil
 		}
 		return fmt.Errorf("no packet for a load balancer: %+v", in)
 	}
 	if !b.isVIP(in.dst) {
 		return fmt.Errorf("%v is no VIP's address", in.dst)
+	}
+	switch o.reason {
+	case "drop balance-unclaimed", "drop balance-empty", "fwd balance-unreachable":
+		return b.checkUnclaimed(tr, &in, o)
+	}
+	if !b.onVLAN(tr, &in) {
+		return errors.New("a VLAN that this host does not have")
+	}
+	if b.goesOn(&in) && (o.reason == "pass balance-empty" || o.reason == "punt balance-headers") {
+		return errors.New("the kernel would send it on")
 	}
 	if o.reason[:4] != "fwd " {
 		return nil
@@ -214,6 +226,15 @@ func (b *bed) checkFlow(tr trial, in *view, o outcome) error {
 		return err
 	}
 	f := flow{netip.AddrPortFrom(in.src, sport), service.number, dport, in.l4proto}
+	// Rings stay as they are here, so that no flow moves, whatever a segment says of it.
+	if has, ok := b.owners[f]; ok && has != m.Owner && service.id == nil {
+		return fmt.Errorf("a flow of backend %d went to %d", has.Number(), m.Owner.Number())
+	}
+	if o.reason != "fwd balance-quic" && service.id == nil {
+		if err := b.together(f, service, m.Owner); err != nil {
+			return err
+		}
+	}
 	switch o.reason {
 	case "fwd balance-new":
 		b.owners[f] = m.Owner
@@ -416,17 +437,4 @@ func overhead(m datapath.BalanceMember) int {
 		n += 20
 	}
 	return n
-}
-
-// checkNotBalance looks at what no reason of the load balancer's was given to: an ordinary packet to a service may not be.
-func (b *bed) checkNotBalance(tr trial, o outcome) error {
-	v := decode(tr.frame)
-	if !b.on.lb || !b.untouched(tr, &v, o) || v.head != 20 && v.ip == 4 || v.frag || v.src.Is4In6() {
-		return nil
-	}
-	_, dport, ok := v.ports()
-	if ok && b.service(v.dst, v.proto, dport) != nil {
-		return errors.New("the load balancer did not take a packet to its service")
-	}
-	return nil
 }

@@ -132,7 +132,7 @@ func (b *bed) fillRoutes() error {
 			Redirects: n == 0,
 		}
 	}
-	b.devs[1001] = datapath.RouteDev{Port: dev(0), VLAN: 0x1000 | vlanIn, MAC: b.net.Devices[0].MAC, Forward4: true}
+	b.devs[vlanIndex] = datapath.RouteDev{Port: dev(0), VLAN: 0x1000 | vlanIn, MAC: b.net.Devices[0].MAC, Forward4: true}
 	for n, d := range b.devs {
 		if err := b.inst.SetRouteDev(n, d); err != nil {
 			return err

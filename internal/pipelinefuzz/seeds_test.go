@@ -213,7 +213,26 @@ func (b *bed) seeds() (all []seed) {
 			add("fwd balance-echo", body(f.vip, f.icmp, icmp(f.echo, 0, 7<<16|1, []byte("abcdefgh"))))
 			add("fwd balance-echo", with(body(f.vip, f.icmp, icmp(f.echo, 0, 7<<16|1, []byte("abcdefghi"))), func(p *packet) { p.pad, p.tags = 3, []uint16{30} }))
 			add("fwd balance-icmp", body(f.vip, f.icmp, icmp(f.unreachable, 1, 0, quoted(n, packet{src: f.vip, dst: f.from, proto: protoTCP, body: tcp(80, 1000, 0x10, big[:100])}))))
+			// What no VIP takes, and what the kernel would send on.
+			vip6 := map[int]string{0: "192.0.2.6", 1: "2001:db8::6"}[k]
+			add("fwd balance-unreachable", client(1000, f.vip5, big[:100]))
+			add("fwd balance-unreachable", body(f.vip5, protoUDP, udp(1000, 54, big[:1399])))
+			add("fwd balance-unreachable", body(f.vip5, 50, big[:40]))
+			add("fwd balance-unreachable", with(client(1000, f.vip5, nil), func(p *packet) { p.tags, p.pad = []uint16{vlanHost}, 6 }))
+			add("drop balance-unclaimed", body(f.vip5, f.icmp, icmp(f.unreachable, 0, 0, big[:80])))
+			add("drop balance-unclaimed", with(client(1000, f.vip5, nil), func(p *packet) { p.src = map[int]string{0: "127.0.0.1", 1: "::"}[k] }))
+			add("pass other", with(client(1000, "192.0.2.4", nil).ifSame(f.from), func(p *packet) { p.in, p.tags = 1, []uint16{vlanHost, 7} }))
+			add("drop balance-empty", client(1000, vip6, nil))
+			for port := range uint16(8) {
+				add("", body(vip6, protoUDP, udp(3000, 1+port, big[:10])))
+			}
+			// Segments that do not move a flow.
+			for _, flags := range []byte{0x11, 0x04, 0x14, 0x02, 0x10, 0x12} {
+				add("fwd balance", body(f.vip, protoTCP, tcp(1000, 80, flags, nil)))
+			}
+			add("fwd balance-echo", body(f.vip, f.icmp, icmp(f.echo, 0, 0, nil)))
 			if k == 0 {
+				add("", with(client(1000, vlanVIP.String(), nil), func(p *packet) { p.tags = []uint16{vlanNamed} }))
 				add("punt balance-headers", with(client(1000, f.vip, nil), func(p *packet) { p.options = []byte{148, 4, 0, 0} }))
 				add("", with(body(f.vip5, protoUDP, udp(6000, 53, big[:600])), func(p *packet) { p.frag = 0x2000 }))
 				add("fwd balance-fragment", packet{src: f.from, dst: f.vip5, proto: protoUDP, body: big[:200], frag: 75})
@@ -230,6 +249,19 @@ func (b *bed) seeds() (all []seed) {
 			}
 		}
 		if b.on.filter {
+			// Tags of VLAN 0 in front of what a rule drops, and more tags and headers than are looked behind.
+			bad := func(p *packet) { p.src = map[int]string{0: "198.51.100.66", 1: "2001:db8:9::66"}[k] }
+			for _, tags := range [][]uint16{{0}, {0, 0, 0}, {5, 0}, {0, 5 | 1<<13, 0, 7}, {0, 0, 0, 0, 0, 0, 0, 7 << 13}} {
+				add("drop filter", with(to(f.plain), func(p *packet) { bad(p); p.tags = tags }))
+				add("", with(to(f.plain), func(p *packet) { p.tags = tags }))
+			}
+			add("drop filter-tags", with(to(f.plain), func(p *packet) { p.tags = []uint16{1, 2, 3} }))
+			add("drop filter-tags", with(to(f.plain), func(p *packet) { p.tags = make([]uint16, 9) }))
+			add("drop filter-tags", with(to(f.plain), func(p *packet) { p.tags, p.first = []uint16{0, 0}, 16 }))
+			add("drop filter-headers", with(to(f.plain), func(p *packet) { p.first = 20 }))
+			if k == 1 {
+				add("drop filter-headers", with(to(f.plain), func(p *packet) { p.ext = slices.Repeat([][]byte{ext(60)}, 9) }))
+			}
 			add("drop filter", body(f.plain, 132, make([]byte, 40)))
 			add("drop filter", with(to(f.plain), func(p *packet) { p.src = map[int]string{0: "198.51.100.66", 1: "2001:db8:9::66"}[k] }))
 			add("drop filter", with(to(f.plain), func(p *packet) {
@@ -240,18 +272,6 @@ func (b *bed) seeds() (all []seed) {
 			add("drop filter", with(body(f.plain, protoUDP, udp(1, 5354, bytes.Repeat([]byte{0x5a}, 1200))), func(p *packet) { p.first = 300 }))
 			add("drop filter", body(last(7), protoTCP, tcp(1, 7, 0x10, nil)))
 			add("drop filter", with(to(f.plain), func(p *packet) { p.tags = []uint16{666} }))
-			add("drop filter", with(to(f.plain), func(p *packet) {
-				p.tags = []uint16{0, 0xe000}
-				p.src = map[int]string{0: "198.51.100.66", 1: "2001:db8:9::66"}[k]
-			}))
-			add("drop filter-tags", with(to(f.plain), func(p *packet) { p.tags = make([]uint16, 9) }))
-			if k == 1 {
-				add("drop filter-headers", with(to(f.plain), func(p *packet) {
-					for range 9 {
-						p.ext = append(p.ext, ext(60))
-					}
-				}))
-			}
 			add("", body(f.plain, protoUDP, udp(4789, 132, nil)))
 			add("", body(f.plain, protoUDP, udp(1, 9, nil)))
 			add("drop filter-limit", body(f.plain, protoUDP, udp(1, 9, nil)))
@@ -326,11 +346,21 @@ func (b *bed) scionFrame(rng *rand.Rand) (trial, bool) {
 		switch rng.IntN(3) {
 		case 0:
 			f[l.SCION+4], f[l.SCION+8] = 203, 0
+			// Half of them are of the link's session.
+			if bfd := l.SCION + 4*int(f[l.SCION+5]); rng.IntN(2) == 0 && len(f) >= bfd+12 {
+				be.PutUint32(f[bfd+8:], bfdOwn(s.Link))
+			}
 		case 1:
 			f[l.SCION+9] = f[l.SCION+9]&0xf0 | 4 // a service
 		case 2:
 			f[l.SCION+9] = f[l.SCION+9]&0xf0 | 8 // of no type
 		}
 	}
-	return trial{frame: f, in: b.net.Links[s.Link].Device}, len(f) >= 14
+	in := b.net.Links[s.Link].Device
+	// Some come by another interface, addressed to it.
+	if rng.IntN(60) == 0 && len(f) >= 14 {
+		in = (in + 1) % len(b.net.Devices)
+		copy(f, b.net.Devices[in].MAC[:])
+	}
+	return trial{frame: f, in: in}, len(f) >= 14
 }

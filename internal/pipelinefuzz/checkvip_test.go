@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipelinefuzz
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"culvert/internal/datapath"
+)
+
+// VIPs whose clients' ports each have one backend, whatever port of the VIP they ask for.
+var sourcePortVIP4, sourcePortVIP6 = addr("192.0.2.6"), addr("2001:db8::6")
+
+// onward are VIPs' addresses that the kernel has a way to.
+var onward = []netip.Addr{addr("192.0.2.5"), addr("2001:db8::5"), addr("192.0.2.6"), addr("2001:db8::6")}
+
+// VLANs of device 0: two that this host has a device for, and one that a VIP names. The router's mirror knows one of them.
+const (
+	vlanHost  = 9
+	vlanNamed = 41
+	vlanIndex = 1001 // interface index that the mirror has for its device
+)
+
+var vlanVIP = addr("192.0.2.4")
+
+// fillVLANs says which VLANs there are, and makes ways to VIPs.
+func (b *bed) fillVLANs() error {
+	var cmds []string
+	// The IP router's own routes have it already, or nothing else asks for it.
+	if !b.on.route {
+		if err := b.kernelRoutes(); err != nil {
+			return err
+		}
+	}
+	for _, a := range onward {
+		via := "10.77.0.9"
+		if a.Is6() {
+			via = "fe80::9"
+		}
+		cmds = append(cmds, fmt.Sprintf("route add %v via %s dev %s", a, via, port(1)))
+	}
+	for _, cmd := range cmds {
+		if err := ip(cmd); err != nil {
+			return err
+		}
+	}
+	// Not all kernels have VLAN devices. What the process tells the programs of them is written in its place: they lead to
+	// the interface itself.
+	vlans, err := b.findMap("balance_vlans")
+	if err != nil {
+		return err
+	}
+	defer vlans.Close()
+	for _, id := range []uint32{vlanHost, vlanIn} {
+		if err := vlans.Put(id, [2]uint32{uint32(b.net.Devices[0].IfIndex), 0}); err != nil {
+			return fmt.Errorf("write VLAN %d: %w", id, err)
+		}
+	}
+	return b.plane.SetNamedVLAN(datapath.BalanceNamedVLAN{Addr: vlanVIP, ID: vlanNamed})
+}
+
+// hostVLAN tells whether the kernel takes packets of a VLAN in, or without a tag.
+func hostVLAN(tr trial, v *view) bool {
+	tag := v.tag(tr.frame)
+	return tag == 0 || tr.in == 0 && (tag == vlanHost || tag == vlanIn)
+}
+
+// onVLAN tells whether VIPs answer there.
+func (b *bed) onVLAN(tr trial, v *view) bool {
+	return hostVLAN(tr, v) || v.tag(tr.frame) == vlanNamed && v.dst == vlanVIP
+}
+
+// goesOn tells whether the kernel would send a packet to a VIP's address on, wherever it comes in: not from an address that
+// is valid on one link alone.
+func (b *bed) goesOn(v *view) bool {
+	strict := v.ip == 6 && (v.src.IsLinkLocalUnicast() || v.src.IsMulticast() || v.src.IsLoopback())
+	return slices.Contains(onward, v.dst) && !strict
+}
+
+// nobody tells of sources that are not answered.
+func nobody(a netip.Addr) bool {
+	if a.Is4() {
+		first := a.As4()[0]
+		return first == 0 || first == 127 || first >= 224
+	}
+	b := a.As16()
+	return a.IsMulticast() || bytes.Equal(b[:12], make([]byte, 12)) // this host's, and none
+}
+
+// silent tells of packets to nobody that are never answered: ICMP, fragments, and headers that are not read.
+func silent(v *view) bool {
+	if v.ip == 4 {
+		return v.proto == protoICMP || v.later || v.head != 20
+	}
+	if v.proto == protoFragment {
+		return v.later || len(v.packet) < 48 || v.l4proto != protoTCP && v.l4proto != protoUDP
+	}
+	return v.proto == protoICMPv6 || slices.Contains([]byte{0, 43, 51, 59, 60, 135, 139, 140}, v.proto)
+}
+
+// checkUnclaimed looks at what is to a VIP's address and for nobody.
+func (b *bed) checkUnclaimed(tr trial, in *view, o outcome) error {
+	_, dport, ok := in.ports()
+	service := b.service(in.dst, in.l4proto, dport)
+	switch {
+	case !b.goesOn(in):
+		return fmt.Errorf("the kernel would not send a packet to %v on", in.dst)
+	case !hostVLAN(tr, in):
+		return errors.New("a VLAN that this host does not have")
+	case in.ip == 6 && in.proto == protoICMPv6 && len(in.packet) > 40 && in.packet[40] >= 133 && in.packet[40] <= 137:
+		return errors.New("neighbour discovery is the kernel's")
+	case o.reason == "drop balance-empty":
+		// An error about a flow has its service in what it quotes.
+		if quotes := in.l4proto == protoICMP || in.l4proto == protoICMPv6; !quotes && (service == nil || len(service.ring) > 0) {
+			return errors.New("it is to no service without backends")
+		}
+		return nil
+	case ok && service != nil && !in.frag && in.head == map[int]int{4: 20, 6: 40}[in.ip] && !in.src.Is4In6() && b.onVLAN(tr, in) &&
+		tr.linear() >= min(len(tr.frame), in.l3+128):
+		return errors.New("it is to a service")
+	case o.reason == "drop balance-unclaimed":
+		// What a VIP may be meant by, and does not say, is not read either.
+		cut := !ok && !in.later && slices.ContainsFunc(b.vips, func(v vip) bool { return v.addr == in.dst && v.proto == in.l4proto })
+		// Behind a header of IPv4 alone there is no room to write the answer.
+		bare := in.ip == 4 && len(in.packet) < in.head+4
+		if !silent(in) && !nobody(in.src) && !cut && !bare && tr.linear() == len(tr.frame) {
+			return errors.New("it was not answered")
+		}
+		return nil
+	case silent(in) || nobody(in.src):
+		return errors.New("such packets are not answered")
+	}
+	return checkUnreachable(tr.frame, in, o.frame)
+}
+
+// checkUnreachable looks at the answer to what is for nobody.
+func checkUnreachable(frame []byte, in *view, out []byte) error {
+	if err := checkAnswer(frame, in, out); err != nil {
+		return err
+	}
+	o := decode(out)
+	icmp := o.packet[o.head:]
+	ports := in.l4proto == protoTCP || in.l4proto == protoUDP
+	want, most := []byte{3, 2, 0, 0, 0, 0}, 576
+	switch {
+	case in.ip == 6 && ports:
+		want, most = []byte{1, 4, 0, 0, 0, 0}, 1280
+	case in.ip == 6:
+		want, most = []byte{4, 1, 0, 0, 0, 6}, 1280 // points at the next header
+	case ports:
+		want[1] = 3
+	}
+	if len(icmp) < 8 || !bytes.Equal(slices.Concat(icmp[:2], icmp[4:8]), want) {
+		return fmt.Errorf("the answer is %x", icmp)
+	}
+	// As much as there is room for is quoted.
+	if quote := in.packet[:min(len(in.packet), most-o.head-8)]; !bytes.Equal(icmp[8:], quote) {
+		return fmt.Errorf("%d bytes are quoted, want %d", len(icmp)-8, len(quote))
+	}
+	return nil
+}
+
+// together tells whether a flow has gone where others have that the VIP keeps together with it.
+func (b *bed) together(f flow, service *vip, owner datapath.BalanceOwner) error {
+	with := flow{client: f.client, vip: service.number}
+	switch {
+	case service.source:
+		with.client = netip.AddrPortFrom(f.client.Addr(), 0)
+	case !service.sourcePort:
+		return nil
+	}
+	if has, ok := b.kept[with]; ok && has != owner {
+		return fmt.Errorf("a flow of %v went to backend %d, others went to %d", with.client, owner.Number(), has.Number())
+	}
+	b.kept[with] = owner
+	return nil
+}
+
+// checkNotBalance looks at what no reason of the load balancer's was given to: an ordinary packet to a service may not be, and
+// none to a VIP that the kernel would send on.
+func (b *bed) checkNotBalance(tr trial, o outcome) error {
+	v := decode(tr.frame)
+	if !b.on.lb || !b.untouched(tr, &v, o) || v.src.Is4In6() {
+		return nil
+	}
+	if b.goesOn(&v) && !(v.ip == 6 && v.proto == protoICMPv6) {
+		return errors.New("a packet to a VIP's address that nobody takes went past the load balancer")
+	}
+	if v.head != 20 && v.ip == 4 || v.frag {
+		return nil
+	}
+	_, dport, ok := v.ports()
+	if ok && b.service(v.dst, v.proto, dport) != nil {
+		return errors.New("the load balancer did not take a packet to its service")
+	}
+	return nil
+}
