@@ -7,7 +7,7 @@ FUZZTIME     ?= 60s
 
 export CGO_ENABLED = 0
 
-# Packages whose tests need no root and no network namespace. All others run as root, one at a time.
+# Packages whose tests need no root and no network namespace. All others run as root.
 UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/bench/report ./internal/bench/search ./internal/config \
 	./internal/cbpf/cbpftest ./internal/guest ./internal/maglev ./internal/pcap ./internal/scionpkt ./internal/stats ./internal/tomltext ./internal/udpsock ./internal/version))))
 
@@ -33,14 +33,14 @@ build: ## build bin/culvert; needs only Go: no clang, no cgo, no root
 demo: deps build peers ## show it: a network of three ASes through culvert, and the speed beside the reference
 	@scripts/as-root.sh scripts/demo.sh
 
-test: deps check-generated lint build peers bench-insn test-vlan ## run everything that CI runs: stale objects, linters, all tests
-	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh all
+test: deps deps-guest check-generated lint build peers ## run everything that CI runs: stale objects, linters, all tests, guests
+	@UNIT_PKGS="$(UNIT_PKGS)" BASELINE=$(BASELINE) scripts/test.sh all
 
 test-unit: ## run the tests that need no root
 	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh unit
 
-test-root: build peers ## run the tests that need root: packets, namespaces, the lab
-	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh root
+test-root: build peers ## run the tests that need root: packets, namespaces, the lab; ONLY=internal/lab for one package
+	@UNIT_PKGS="$(UNIT_PKGS)" ONLY="$(ONLY)" scripts/test.sh root
 
 test-kernels: deps-guest build ## run the packet tests on Debian's kernels (6.1 and 6.12), in QEMU
 	@scripts/test-kernels.sh

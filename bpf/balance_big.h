@@ -144,6 +144,8 @@ __noinline int balance_too_big(struct xdp_md *ctx, struct balance_packet *p)
 	tagged = p->l3 != ETH_HLEN;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
+	if (data + ETH_HLEN > data_end || from_group(data))
+		return 0;
 	if (p->quiet || p->ip_len < (v4 ? BALANCE_QUOTE4 : BALANCE_IP6_MTU + 1))
 		return 0;
 	/* Whether it has DF or not: nobody else can take it to pieces, and who sends less heeds this too (RFC 1191, 3). */

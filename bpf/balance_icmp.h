@@ -62,7 +62,7 @@ static __always_inline int balance_echo(void *data, void *ip, bool v4,
 {
 	void *icmp = ip + (v4 ? 20 : 40);
 
-	if (!balance_answers(ip, v4))
+	if (!balance_answers(ip, v4) || from_group(data))
 		return REASON_NONE;
 	key->proto = IPPROTO_TCP;
 	if (!balance_any(key)) {

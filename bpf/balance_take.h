@@ -120,8 +120,8 @@ static __always_inline bool balance_data(const struct balance_packet *p)
 /*
  * The time and state of a flow of TCP after a packet that is not just one more of an open flow. Nobody here knows windows,
  * so FIN, RST and SYN may be forged: what follows decides. After FIN or RST, data or a late segment opens the flow
- * again; more of FIN or RST does not keep it. A SYN opens it too, as the port is used again, and stays with the same
- * member. To an open flow a SYN means nothing.
+ * again; more of FIN or RST does not keep it. A SYN gives it the time of a closed flow once more, as the port is used
+ * again: data opens it then. To an open flow a SYN means nothing.
  */
 __noinline int balance_turn(const struct balance_packet *p, __u32 time, __u32 now)
 {
@@ -132,8 +132,9 @@ __noinline int balance_turn(const struct balance_packet *p, __u32 time, __u32 no
 	if (state == BALANCE_FLOW_CLOSING) {
 		if (p->tcp & BALANCE_TCP_END)
 			return time;
-		if (p->tcp & BALANCE_TCP_SYN || balance_data(p) ||
-		    balance_age(time, now) >= BALANCE_LINGER)
+		if (p->tcp & BALANCE_TCP_SYN)
+			return now | BALANCE_FLOW_CLOSING;
+		if (balance_data(p) || balance_age(time, now) >= BALANCE_LINGER)
 			return now | BALANCE_FLOW_OPEN;
 		return time;
 	}

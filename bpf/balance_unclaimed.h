@@ -3,12 +3,8 @@
 #define CULVERT_BALANCE_UNCLAIMED_H
 
 #include "balance_big.h"
+#include "balance_onward.h"
 #include "balance_vlan.h"
-
-#ifndef AF_INET
-#define AF_INET 2
-#define AF_INET6 10
-#endif
 
 /*
  * What is to the address of a VIP, and no VIP's: other ports, other protocols, headers that are not read. The address is
@@ -37,40 +33,6 @@ const volatile __u8 balance_unclaimed;
 #define IP6_MOBILITY 135
 #define IP6_HIP 139
 #define IP6_SHIM6 140
-
-/* Whether the kernel would forward a packet that came in by a device. */
-static __always_inline bool balance_goes_on(struct xdp_md *ctx, const void *ip, const void *end,
-					    bool v4, __u32 dev)
-{
-	struct bpf_fib_lookup fib __attribute__((aligned(8))) = {};
-
-	fib.ifindex = dev;
-	if (v4) {
-		if (ip + 20 > end)
-			return false;
-		fib.family = AF_INET;
-		fib.tos = LOAD8(ip + 1);
-		fib.l4_protocol = LOAD8(ip + 9);
-		fib.ipv4_src = LOAD32(ip + 12);
-		fib.ipv4_dst = LOAD32(ip + 16);
-	} else {
-		if (ip + 40 > end)
-			return false;
-		fib.family = AF_INET6;
-		fib.flowinfo = LOAD32(ip) & bpf_htonl(0x0fffffff);
-		fib.l4_protocol = LOAD8(ip + 6);
-		copy(fib.ipv6_src, ip + 8, 16);
-		copy(fib.ipv6_dst, ip + 24, 16);
-	}
-	switch (bpf_fib_lookup(ctx, &fib, sizeof(fib), 0)) {
-	case BPF_FIB_LKUP_RET_SUCCESS:
-	case BPF_FIB_LKUP_RET_NO_NEIGH:
-	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
-	case BPF_FIB_LKUP_RET_UNSUPP_LWT:
-		return true;
-	}
-	return false; /* to this host, to nowhere, or forwarding is off */
-}
 
 /* Whether there are VIPs of the address. */
 static __always_inline bool balance_has(struct balance_vip_key *key)
@@ -216,8 +178,8 @@ __noinline int balance_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 	data_end = (void *)(long)ctx->data_end;
 	ip = data + (tagged ? ETH_HLEN + VLAN_HLEN : ETH_HLEN);
 	barrier_var(ip);
-	if (ip + 20 > data_end)
-		return 0; /* never */
+	if (ip + 20 > data_end || from_group(data))
+		return 0;
 	v4 = LOAD8(ip) >> 4 == 4;
 	head = balance_unreachable_head(v4, LOAD8(ip + (v4 ? 9 : 6)), &word);
 	most = v4 ? BALANCE_QUOTE4 : BALANCE_QUOTE6;
@@ -231,15 +193,19 @@ __noinline int balance_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 		return 0;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
-	if (data + ETH_HLEN + VLAN_HLEN + 40 + BALANCE_ICMP_LEN > data_end)
-		return 0; /* never: v4 or not, there are two headers of IP */
+	if (data + ETH_HLEN + VLAN_HLEN > data_end)
+		return 0; /* never, and so in the next two: there is another header of IP behind it */
 	ip = balance_told_link(data, &t, tagged);
 	quote += BALANCE_ICMP_LEN;
 	if (v4) {
+		if (ip + 20 + BALANCE_ICMP_LEN > data_end)
+			return 0;
 		STORE16(ip - 2, bpf_htons(ETH_P_IP));
 		balance_told4(ip, &t, quote, head, word);
 		ip += 20;
 	} else {
+		if (ip + 40 + BALANCE_ICMP_LEN > data_end)
+			return 0;
 		STORE16(ip - 2, bpf_htons(ETH_P_IPV6));
 		balance_told6(ip, &t, quote, head, word);
 		sum = balance_told_pseudo(&t, quote);

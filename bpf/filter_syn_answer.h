@@ -92,6 +92,10 @@ static __always_inline int syn_answer(struct xdp_md *ctx, const struct syn *syn)
 	void *data, *data_end, *ip, *tcp;
 	__u16 mac[3] __attribute__((aligned(8)));
 
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	if (data + ETH_HLEN > data_end || from_group(data))
+		return DROP_FILTER_COOKIE;
 	if (want < SYN_FRAME_MIN)
 		want = SYN_FRAME_MIN;
 	if (bpf_xdp_adjust_tail(ctx, (int)want - (int)was))

@@ -73,6 +73,12 @@ typedef __u64 __attribute__((may_alias)) any64;
 #define STORE32(p, v) (*(any32 *)(p) = (v))
 #define STORE64(p, v) (*(any64 *)(p) = (v))
 
+/* Whether a frame says that it comes from a group address (IEEE 802.3, 3.2.3): no answer may go there. */
+static __always_inline bool from_group(const void *data)
+{
+	return LOAD8(data + 6) & 1;
+}
+
 /* Copies n bytes, an even constant, in the widest steps; clang would do it byte by byte. */
 static __always_inline void copy(void *dst, const void *src, const __u32 n)
 {

@@ -12,11 +12,12 @@ readonly kernels=${KERNELS:-6.1,6.12}
 # Packages, and what to run of each. An emulator takes some ten times as long as the machine: loading a
 # program takes seconds. So there is one test of each kind, and fewer packets.
 readonly -A suites=(
-  [datapath]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestAttachAndDetach|TestModeStays|TestLimitedPunts|TestLinkAccept|TestSocketGuard.*|TestFramesOfSeveralBuffers|TestLayouts|TestLossesAreCounted|TestRouteB.*|TestRouteTrims|TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterSyn.*|TestFilterDeliver.*|TestFilterPriorityTags|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys)|TestDecap(Kinds|ECN.*|SeveralBuffers|Passes|Sets|CutAnywhere|Mutated|Attach|GenericAndHost|Refuses|AllOrNone|InterfacesChange)|TestSweep(Frees|BeforeTimesGoRound|UnderLoad)|TestBalance(KnownFlow|Encapsulations|Headers|Echo|TooBig|ICMPErrors|Fragments|QUIC|FlowStays|BesideAll|VLAN.*|Forged(SYN|Fragment|ID)|CarryLocked|SourcePort)|TestUnclaimed(IsAnswered|IsDropped|IsTheKernels|OnVLANs)|TestCheckMarksOfOthers)$'
+  [datapath]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestAttachAndDetach|TestModeStays|TestLimitedPunts|TestLimitsAreNotShared|TestRouteLimitsByInterface|TestBFD.*|TestLinkAccept|TestSocketGuard.*|TestFramesOfSeveralBuffers|TestLayouts|TestLossesAreCounted|TestRouteB.*|TestRouteTrims|TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterSyn.*|TestFilterDeliver.*|TestFilterPriorityTags|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys)|TestDecap(Kinds|ECN.*|SeveralBuffers|Passes|Sets|CutAnywhere|Mutated|Attach|GenericAndHost|Refuses|AllOrNone|InterfacesChange)|TestSweep(Frees|BeforeTimesGoRound|UnderLoad)|TestBalance(KnownFlow|Encapsulations|Headers|Echo|TooBig|ICMPErrors|Fragments|QUIC|FlowStays|BesideAll|VLAN.*|Forged(SYN|End|Fragment|ID)|Carry(Locked|Busy)|SourcePort)|TestUnclaimed(IsAnswered|IsDropped|IsTheKernels|OnVLANs)|TestCheckMarksOfOthers)$'
   [judge]='-test.run=^(TestXDPAgainstReference|TestXDPLinkDown|TestGeneratedFileIsForwarded)$ -packets=4000'
   [bench]='-test.run=^(TestAddresses|TestCost[RUTC].*|TestGeneratorSink.*|TestSink.*|TestGeneratorRefuses.*|TestOrder.*|TestGeneratorStamps.*|TestForward)$'
   [routejudge]='-test.run=^(TestVLANs|TestVRF)$'
   [cbpf]='-test.run=^(TestExpressions|TestCutAnywhere|TestSeveralBuffers|TestRandomPrograms|TestCorners|TestShort|TestManyPlaces)$ -frames=100'
+  [netfilter]='-test.run=^(TestIPVS|TestIPVSOfTheKernel|TestNetfilterProgramOfTheKernel)$'
   [nexthop]='-test.run=^(TestOnLink.*|TestGatewayAndRouteMTU|TestIPv4ViaIPv6Gateway|TestPeerMACChange|TestRouteChange|TestNeighborDeleted|TestVLAN.*|TestDevices.*|TestSource)$'
 )
 
@@ -25,13 +26,13 @@ totals=$PWD/out/test-totals-kernels
 echo 0 0 0 >"$totals"
 status=0
 commands=()
-read -ra names <<<"${*:-datapath judge bench cbpf nexthop routejudge}"
+read -ra names <<<"${*:-datapath judge bench cbpf netfilter nexthop routejudge}"
 for name in "${names[@]}"; do
   echo "building the tests of internal/$name"
   go test -c -trimpath -tags guest -o "out/kernels/$name.test" "./internal/$name"
   commands+=("out/kernels/$name.test -test.v -test.count=1 ${suites[$name]}")
 done
-bin/culvert guest test --program ip --kernel "$kernels" "${commands[@]}" | tee out/test-kernels.log |
+bin/culvert guest test --program ip,ipvsadm --kernel "$kernels" "${commands[@]}" | tee out/test-kernels.log |
   awk -v totals="$totals" -f scripts/tally.awk || status=1
 read -r passed _ skipped <"$totals"
 if ((skipped > 0 || passed == 0)); then

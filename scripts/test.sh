@@ -1,41 +1,112 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the Go tests: `unit` those that need no root (UNIT_PKGS), `root` the others, `all` both.
+# Runs the tests, several packages at a time: `unit` those that need no root (UNIT_PKGS), `root` the others or
+# those that ONLY names, `all` both, and beside them what runs in guests (BASELINE is what to compare
+# instructions with). TASKS is how many at a time: more than there are CPUs, because most tests wait most of the
+# time, for timers, links and the kernel's grace periods.
 # The test binaries are built by the calling user and only run as root, so nothing root-owned is left
 # in the tree or in the build cache.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Those that take longest begin first, so that none is left over at the end.
+readonly longest=(internal/datapath internal/e2e internal/bench internal/lab cmd/culvert internal/routejudge internal/announce)
+
+# Those that look at the kernel's own threads, which are only among the host's processes.
+readonly host=(internal/datapath internal/bench)
+
+export out=$PWD/out totals=$PWD/out/test-totals
+
+# task_package RUNNER DIR LOG runs the tests of a package and ends with a line like that of go-test(1).
+task_package() {
+  local status=0 verdict='ok  ' TIMEFORMAT='%1Rs, %1Us user, %1Ss system'
+  { time (cd "$2" && $1 "$out/tests/${2##*/}.test" -test.v -test.count=1 -test.parallel 4 -test.timeout 30m 2>&1); } \
+    2>"$3.time" || status=$?
+  ((status == 0)) || verdict=FAIL
+  printf '%s\t%s\t%s\n' "$verdict" "$2" "$(<"$3.time")"
+  rm "$3.time"
+  return $status
+}
+
+# Guests take what CPU time is left over: how fast they are changes nothing of what they find.
+task_insn() { nice -n 19 bin/culvert bench insn --baseline "$BASELINE"; }
+task_vlan() { nice -n 19 scripts/test-kernels.sh routejudge nexthop; }
+
+# task KIND [DIR] keeps the whole output of a task in out/test-NAME.log, and shows it, of tests the short form, when
+# the task has ended: one at a time.
+task() {
+  local kind=$1 dir=${2:-} status=0 name log
+  name=${dir:-$kind}
+  log=$out/test-${name//\//-}.log
+  case $kind in
+  unit) task_package '' "$dir" "$log" ;;
+  host) task_package "$PWD/scripts/as-root.sh" "$dir" "$log" ;;
+  root) task_package "$PWD/scripts/as-root-apart.sh" "$dir" "$log" ;;
+  *) "task_$kind" ;;
+  esac >"$log" 2>&1 || status=1
+  (
+    flock 9
+    if [[ -n $dir ]]; then
+      awk -v totals="$totals" -f scripts/tally.awk "$log"
+    else
+      cat "$log"
+      ((status == 0)) && echo "ok  	$kind" || echo "FAIL	$kind"
+    fi
+  ) 9>>"$totals.lock"
+  return $status
+}
+
+if [[ ${1:-} == task ]]; then
+  shift
+  task "$@"
+  exit
+fi
+
 readonly which=${1:?usage: test.sh unit|root|all}
 read -ra unit <<<"${UNIT_PKGS:-}"
+read -ra only <<<"${ONLY:-}"
 
-mkdir -p out
-totals=$PWD/out/test-totals
-rm -f out/test-*.log
+# directories PACKAGE... lists those that have tests, by their directory.
+directories() {
+  (($#)) || return 0
+  go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' "$@" | sed "s,^$PWD/,," | sort
+}
+
+rm -rf out/tests out/test-*.log
+mkdir -p out/tests
 echo 0 0 0 >"$totals"
 status=0
+tasks=()
+mapfile -t unit < <(directories "${unit[@]}")
+mapfile -t root < <(comm -23 <(directories ./...) <(printf '%s\n' "${unit[@]}"))
+((${#only[@]} == 0)) || mapfile -t root < <(comm -12 <(printf '%s\n' "${root[@]}") <(directories "${only[@]/#/./}"))
+case $which in
+unit) root=() ;;
+root) unit=() ;;
+*) tasks+=(vlan insn) ;;
+esac
+has() { [[ " ${*:2} " == *" $1 "* ]]; }
+for dir in "${longest[@]}"; do
+  has "$dir" "${root[@]}" || continue
+  if has "$dir" "${host[@]}"; then tasks+=("host $dir"); else tasks+=("root $dir"); fi
+done
+for dir in "${root[@]}"; do
+  has "$dir" "${longest[@]}" || tasks+=("root $dir")
+done
+tasks+=("${unit[@]/#/unit }")
 
-# run_tests NAME GO-TEST-ARGUMENT... keeps the whole output in out/test-NAME.log.
-run_tests() {
-  local name=$1
-  shift
-  go test -count=1 -v "$@" 2>&1 | tee "out/test-$name.log" |
-    awk -v totals="$totals" -f scripts/tally.awk || status=1
-}
+echo "building the tests of $((${#unit[@]} + ${#root[@]})) packages"
+mapfile -t packages < <(printf './%s\n' "${unit[@]}" "${root[@]}")
+go test -c -ldflags='-s -w' -o out/tests/ "${packages[@]}"
+echo "running them, ${TASKS:=6} at a time"
+printf '%s\n' "${tasks[@]}" | xargs -P "$TASKS" -L 1 scripts/test.sh task || status=1
 
-root_packages() {
-  comm -23 <(go list ./... | sort) <(((${#unit[@]})) && go list "${unit[@]}" | sort)
-}
-
-if [[ $which != root ]] && ((${#unit[@]})); then
-  echo "tests without root"
-  run_tests unit -timeout 10m "${unit[@]}"
-fi
-if [[ $which != unit ]]; then
-  echo "tests as root, one package at a time"
-  mapfile -t root < <(root_packages)
-  run_tests root -timeout 30m -p 1 -exec "'$PWD/scripts/as-root.sh'" "${root[@]}"
-fi
+echo "the slowest tests:"
+awk '/^--- (PASS|FAIL|SKIP): / {
+  name = FILENAME
+  gsub(/.*\/test-|\.log$/, "", name)
+  printf "%8.2fs  %s  %s\n", substr($NF, 2), name, $3
+}' out/test-*.log | sort -rn | awk 'NR <= 10'
 
 read -r passed _ skipped <"$totals"
 if ((skipped > 0)); then

@@ -3,10 +3,15 @@
 package main
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 )
 
 // ends waits until a process has ended by itself, with status 0.
@@ -67,6 +72,78 @@ func TestDetachUnderProcess(t *testing.T) {
 	f.expect(0, "detached from out0", "detach", "out0")
 	f.metric("127.0.0.1:9442", `culvert_interface_attached{interface="out0"}`, "1")
 	p.interrupt(t)
+}
+
+// TestDetachKeepsFilter takes the data plane away from a process that attaches again: rules, sets and protected services
+// that were made by hand come back with those of the file, their counters go on, and a second time too.
+func TestDetachKeepsFilter(t *testing.T) {
+	b := newFilterBed(t)
+	loopback(t)
+	b.veth("fx0", "fx1")
+	p := startCulvert(t, "run", "-c", b.file("attach.toml", "interfaces = ['ft0', 'fx0']\ndetached = 'attach'\nmetrics = '127.0.0.1:9444'\n"+
+		"[filter]\n[[filter.rule]]\nname = 'file'\naction = 'drop'\nexpression = 'udp port 5'\n"))
+	p.waitFor(t, "msg=attached ")
+	b.expect(0, "", "filter", "set", "add", "bad", "198.51.100.7")
+	b.filter(0, "added", "add --name hand drop", "udp port 7")
+	b.filter(0, "added", "add --name port -i ft0 --src @bad drop", "udp")
+	b.expect(0, "is protected", "filter", "protect", "192.0.2.1:80")
+	p.holds(t, "ft0")
+	b.send(3, frame("198.51.100.1", 7))
+	b.send(2, frame("198.51.100.7", 9))
+	b.send(1, frame("198.51.100.1", 5))
+	for n := range uint64(2) {
+		b.counted("hand", 3+n)
+		b.counted("port", 2+n)
+		b.counted("file", 1+n)
+		b.expect(0, "detached", "detach", "--all")
+		for _, name := range []string{"ft0", "fx0"} {
+			b.metric("127.0.0.1:9444", `culvert_interface_attached{interface="`+name+`"}`, "1")
+		}
+		b.eventually("hand", "filter list")
+		for _, want := range []string{"port", "file", "192.0.2.1:80"} {
+			b.filter(0, want, "list")
+		}
+		b.expect(0, "198.51.100.7", "filter", "set", "list", "bad")
+		p.holds(t, "ft0")
+		b.send(1, frame("198.51.100.1", 7))
+		b.send(1, frame("198.51.100.7", 9))
+		b.send(1, frame("198.51.100.1", 5))
+	}
+	b.counted("hand", 5)
+	b.counted("port", 4)
+	b.counted("file", 3)
+	// What is taken out stays out.
+	b.filter(0, "deleted", "del hand")
+	p.holds(t, "ft0")
+	b.expect(0, "detached", "detach", "--all")
+	b.eventually("set bad", "filter list")
+	if out := b.filter(0, "file", "list"); strings.Contains(out, "udp port 7") {
+		t.Errorf("a rule that was deleted is back:\n%s", out)
+	}
+	p.interrupt(t)
+}
+
+// holds waits until a process keeps the program open that is on an interface.
+func (r *running) holds(t *testing.T, iface string) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		l, err := netlink.LinkByName(iface)
+		must(err)
+		xdp := l.Attrs().Xdp
+		if xdp == nil || !xdp.Attached {
+			continue
+		}
+		want := fmt.Sprintf("\nprog_id:\t%d\n", xdp.ProgId)
+		paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", r.cmd.Process.Pid))
+		must(err)
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err == nil && strings.Contains(string(text), "prog_type:") && strings.Contains(string(text), want) {
+				return
+			}
+		}
+	}
+	t.Fatalf("%v does not keep the program on %s open", r.cmd.Args, iface)
 }
 
 // TestTableTakenOut starts again with a file that has a stage no more. What the file had is gone and the log says so; what

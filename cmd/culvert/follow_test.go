@@ -128,7 +128,15 @@ func TestInterfaceMadeAgain(t *testing.T) {
 	b.expect(0, "interface ft0  NOT ATTACHED: it does not exist", "status")
 	b.eventually("culvert is not on ft0, as router culvert was told to be: it does not exist; the process attaches when it does", "doctor -i fx0")
 	b.filter(0, "hand", "list")
-	b.filter(0, "added", "add --name later -i ft0 drop", "udp port 9")
+	const missing = "culvert is not on ft0 now: there the rule is in force once it is attached again\n"
+	b.filter(0, "rule later added\n"+missing, "add --name later -i ft0 -i fx0 drop", "udp port 9")
+	for _, line := range []string{"add --name other -i fx0 count", "add --name any count"} {
+		if out := b.filter(0, "added", line); strings.Contains(out, "culvert is not on") {
+			t.Errorf("filter %s says %q", line, out)
+		}
+	}
+	b.filter(0, missing, "add --replace --name other -i ft0 count")
+	b.filter(0, "deleted", "del other any")
 	b.makeAgain()
 	p.waitFor(t, "attached to the interface")
 	b.expect(0, "", "status")
@@ -206,4 +214,78 @@ func TestMissingInterface(t *testing.T) {
 	must(err)
 	b.send(3, frame("198.51.100.1", 7))
 	b.counted("r", 3)
+}
+
+// TestInterfaceNameTaken renames an interface, or moves it to another network namespace, and makes another one of its name:
+// the rules are in force there too as soon as the log says so, and without a process everything tells that they are not.
+func TestInterfaceNameTaken(t *testing.T) {
+	otherSpace := func(t *testing.T) int {
+		own, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		must(err)
+		must(unix.Unshare(unix.CLONE_NEWNET))
+		other, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		must(err)
+		must(unix.Setns(own, unix.CLONE_NEWNET))
+		must(unix.Close(own))
+		t.Cleanup(func() { unix.Close(other) })
+		return other
+	}
+	for name, c := range map[string]struct {
+		change          func(t *testing.T, l netlink.Link)
+		log, status, on string
+	}{
+		"renamed": {func(t *testing.T, l netlink.Link) {
+			must(netlink.LinkSetDown(l))
+			must(netlink.LinkSetName(l, "old0"))
+			must(netlink.LinkSetUp(l))
+		}, "the interface was renamed to old0, which still carries the program, and another one has its name",
+			"another interface has its name, it is old0 now", "fx0, old0"},
+		"moved": {func(t *testing.T, l netlink.Link) { must(netlink.LinkSetNsFd(l, otherSpace(t))) },
+			"the interface was moved to another network namespace", "another interface has its name, it is in another network namespace", "fx0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newFilterBed(t)
+			loopback(t)
+			b.veth("fx0", "fx1")
+			file := b.file("c.toml", "interfaces = ['ft0', 'fx0']\nmetrics = '127.0.0.1:9443'\n[filter]\n"+
+				"[[filter.rule]]\nname = 'here'\naction = 'drop'\ninterfaces = ['ft0']\nexpression = 'udp port 5'\n")
+			p := startCulvert(t, "run", "-c", file)
+			p.waitFor(t, "msg=attached ")
+			b.filter(0, "added", "add --name hand drop", "udp port 7")
+			change := func() {
+				l, err := netlink.LinkByName("ft0")
+				must(err)
+				c.change(t, l)
+				old, err := netlink.LinkByName("ft1")
+				must(err)
+				must(netlink.LinkSetName(old, "oldpeer"))
+				b.makeAgain()
+			}
+			change()
+			p.waitFor(t, c.log)
+			p.waitFor(t, "attached to the interface\" interface=ft0")
+			b.metric("127.0.0.1:9443", `culvert_interface_attached{interface="ft0"}`, "1")
+			b.send(3, frame("198.51.100.1", 7))
+			b.send(2, frame("198.51.100.1", 5))
+			b.counted("hand", 3)
+			b.counted("here", 2)
+			_ = p.interrupt(t)
+
+			// The next one leaves the interface that was ft0 alone. And now nobody follows.
+			p = startCulvert(t, "run", "-c", file)
+			p.waitFor(t, "msg=attached ")
+			_ = p.interrupt(t)
+			if l, err := netlink.LinkByName("old0"); err == nil {
+				must(netlink.LinkDel(l))
+			} else {
+				l, err = netlink.LinkByName("oldpeer")
+				must(err)
+				must(netlink.LinkDel(l))
+			}
+			change()
+			b.expect(0, "interface ft0  NOT ATTACHED: "+c.status, "status")
+			b.eventually("culvert is not on ft0, as router culvert was told to be: it was "+name, "doctor -i fx0")
+			b.filter(0, "filter of culvert on "+c.on+"  ", "list")
+		})
+	}
 }

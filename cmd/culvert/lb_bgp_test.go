@@ -3,10 +3,14 @@
 package main
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // TestLBWithoutRouters announces VIPs to nobody, and to a neighbor that refuses the connection: neither is called announced.
@@ -15,7 +19,10 @@ func TestLBWithoutRouters(t *testing.T) {
 	const none = "192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  announce no: no [balance.bgp]\n"
 	run := startCulvert(t, "run", "-c", b.file(lbConfig))
 	run.waitFor(t, "backend=fd00::11")
-	b.lb(0, none, "show")
+	b.wait("lb show knows that there are no sessions", func() bool {
+		_, out, _ := culvert(t, "lb", "show")
+		return strings.Contains(out, none)
+	})
 	run.interrupt(t)
 
 	// 10.0.0.1 is this host's own, where nobody listens.
@@ -38,6 +45,12 @@ asn = 65000
 		return strings.Contains(out, "announced to 0 of 1\n") && strings.Contains(out, "bgp 10.0.0.1 as 65000  ") &&
 			strings.Contains(out, "  no connection: connection refused\n")
 	})
+	// From another PID namespace too.
+	elsewhere := exec.Command("unshare", "--pid", "--fork", "--mount-proc", os.Args[0], "lb", "show")
+	elsewhere.Env = append(os.Environ(), asCulvert+"=1")
+	if out, err := elsewhere.CombinedOutput(); err != nil || !strings.Contains(string(out), "announced to 0 of 1\n") {
+		t.Errorf("in another PID namespace: %v, %s", err, out)
+	}
 	run.mu.Lock()
 	log := run.errs.String()
 	run.mu.Unlock()
@@ -45,6 +58,15 @@ asn = 65000
 		t.Errorf("the log says announced: %s", log)
 	}
 	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, "neighbor 10.0.0.1: the session is ") || !strings.Contains(out, "connection refused") {
+		t.Errorf("doctor does not tell: %s", out)
+	}
+	var here unix.Stat_t
+	must(unix.Stat("/proc/thread-self/ns/net", &here))
+	must(os.Remove(fmt.Sprintf("/run/culvert/bgp-%d-culvert.json", here.Ino))) // what cannot be seen is not said
+	if _, out, _ := culvert(t, "lb", "show"); !strings.Contains(out, "announced: not known\n") || strings.Contains(out, "no [balance.bgp]") {
+		t.Errorf("lb show says %s", out)
+	}
+	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, "what router culvert announces is not known") {
 		t.Errorf("doctor does not tell: %s", out)
 	}
 	run.interrupt(t)

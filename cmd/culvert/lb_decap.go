@@ -37,6 +37,7 @@ has to be given; --from any takes what anybody sends, and is warned of.
 With -j, an object {"decap": [...]} whose members are:
 
   interface, mode, gue_port     mode: native or generic
+  unattached                    gone or replaced, if the interface was deleted since
   local, from, vips             as they are in force; [] allows all
   open                          neither from nor vips keeps anybody out
   reasons                       verdict (decap, pass, drop), reason, packets, bytes`,

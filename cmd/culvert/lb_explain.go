@@ -27,13 +27,14 @@ packet is made, and nothing is counted. The protocol is tcp unless said.
 
 The packet is a plain one: whole, without options. A flow that the flow table
 has not is said to go by the ring; whether it is then taken into the table
-depends on how many others come in that moment.
+depends on how many others come in that moment. What a VIP without backends does
+with it may depend on the interface that it comes in by: --interface says which.
 
 With -j, an object with the members:
 
   router, client, service             the flow
   verdict, reason                     as in 'culvert status'; none when it is to
-                                      no VIP
+                                      no VIP, or depends on the interface
   by                                  table or ring: who names the backend
   text                                the answer in a line
   vip, hash, on_failure               the VIP
@@ -61,6 +62,8 @@ With -j, an object with the members:
 		},
 	}
 	cmd.Flags().BoolVarP(&o.JSON, "json", "j", false, "print JSON")
+	cmd.Flags().StringVarP(&o.Interface, "interface", "i", "", "interface that the packet comes in by, without a tag (default: any)")
+	completeFlag(cmd, "interface", hostInterfaces)
 	lbFlag(cmd, &o.On)
 	return cmd
 }

@@ -53,7 +53,8 @@ With -j, an object {"routers": [...]} whose members are:
                                       'culvert lb show')
 
 and "decap": the interfaces of this network namespace at which tunnels of load
-balancers end, with interface, mode, packets, bytes and reasons.`,
+balancers end, with interface, unattached (gone or replaced, if it was deleted
+since), mode, packets, bytes and reasons.`,
 		Example: `  culvert status
   culvert status -j | jq '.routers[].interfaces[] | {interface, packets}'`,
 		Args:              usageArgs(cobra.MaximumNArgs(1)),

@@ -60,3 +60,71 @@ func TestUntrustedPins(t *testing.T) {
 		})
 	}
 }
+
+// TestUntrustedPinsInside has directories for the pins of the network namespace, or of what is attached in it, that others
+// than root may change: whatever attaches refuses, and doctor names them.
+func TestUntrustedPinsInside(t *testing.T) {
+	const mounted = `mount -t bpf -o mode=0700 bpf /sys/fs/bpf && mkdir -m 0700 /sys/fs/bpf/culvert
+		space=/sys/fs/bpf/culvert/$(stat -Lc %i /proc/self/ns/net)
+		`
+	for _, c := range []struct{ name, prepare, verb, refusal, mend string }{
+		{"namespace, router", mounted + "mkdir -m 0777 $space", "attach $DIR/route.toml v0",
+			"others than root may write to SPACE (mode 0777)", "chmod go-w SPACE"},
+		{"namespace, tunnels", mounted + "mkdir -m 0777 $space", "lb decap v0 --from 10.0.0.0/8",
+			"others than root may write to SPACE (mode 0777)", "chmod go-w SPACE"},
+		{"tunnels", mounted + "mkdir -m 0700 $space && mkdir -m 0700 $space/%decap && chown 65534 $space/%decap", "lb decap v0 --from 10.0.0.0/8",
+			"SPACE/%decap belongs to user 65534, not to root", "chown root SPACE/%decap"},
+		{"tunnels, list", mounted + "mkdir -m 0700 $space && mkdir -m 0777 $space/%decap", "lb decap",
+			"others than root may write to SPACE/%decap (mode 0777)", "chmod go-w SPACE/%decap"},
+		{"link", mounted + "mkdir -m 0777 /sys/fs/bpf/else && ln -s ../else $space", "lb decap v0 --from 10.0.0.0/8",
+			"SPACE is no directory", "rm SPACE"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			script := `set -e
+				ip link set lo up
+				ip link add v0 type veth peer name v1
+				ip addr add 192.0.2.1/24 dev v0
+				umask 0
+				` + c.prepare + `
+				printf 'interfaces = ["v0"]\n[route]\n' >$DIR/route.toml
+				echo "== space"; echo $space
+				for verb in "` + c.verb + `" doctor; do
+					echo "== ${verb%% *}"
+					"$CULVERT" $verb 2>&1 && echo SUCCESS || true
+				done
+				echo "== on v0"
+				ip -d link show v0 | grep xdp || true
+				` + strings.ReplaceAll(c.mend, "SPACE", "$space") + `
+				echo "== mended"
+				"$CULVERT" lb decap v0 --from 10.0.0.0/8 2>&1
+				"$CULVERT" doctor -i v0 | grep ' bpffs '
+				"$CULVERT" detach --all 2>&1`
+			cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
+			cmd.Env = append(os.Environ(), asCulvert+"=1", "CULVERT="+os.Args[0], "DIR="+t.TempDir())
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			parts := map[string]string{}
+			for _, part := range strings.Split(string(out), "== ")[1:] {
+				head, rest, _ := strings.Cut(part, "\n")
+				head, _, _ = strings.Cut(head, " ")
+				parts[head] = rest
+			}
+			verb, _, _ := strings.Cut(c.verb, " ")
+			space := strings.TrimSpace(parts["space"])
+			refusal, mend := strings.ReplaceAll(c.refusal, "SPACE", space), strings.ReplaceAll(c.mend, "SPACE", space)
+			for _, verb := range []string{verb, "doctor"} {
+				if !strings.Contains(parts[verb], refusal) || !strings.Contains(parts[verb], mend) || strings.Contains(parts[verb], "SUCCESS") {
+					t.Errorf("%s does not say %q -> %q: %s", verb, refusal, mend, parts[verb])
+				}
+			}
+			if parts["on"] != "" {
+				t.Errorf("attached all the same: %s", parts["on"])
+			}
+			if !strings.Contains(parts["mended"], "mounted at /sys/fs/bpf") {
+				t.Errorf("mended, and doctor is not content: %s", out)
+			}
+		})
+	}
+}

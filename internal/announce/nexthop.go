@@ -43,6 +43,7 @@ func (x *session) nextHopsFrom(local netip.Addr, takes func(v4 bool) bool) (hops
 		wanted := slices.ContainsFunc(x.wanted, func(p netip.Prefix) bool { return p.Addr().Is4() == f.v4 })
 		switch {
 		case !wanted:
+		case !takes(f.v4) && x.elsewhere(f.v4) && !f.configured.IsValid():
 		case !takes(f.v4):
 			problem = fmt.Sprintf("the neighbour does not take %s prefixes: enable that family in its session", f.name)
 		case f.configured.IsValid():
@@ -51,12 +52,18 @@ func (x *session) nextHopsFrom(local netip.Addr, takes func(v4 bool) bool) (hops
 			*f.found = local
 		default:
 			var err error
-			if *f.found, err = beside(local, f.v4); err != nil {
+			if *f.found, err = beside(local, f.v4); err != nil && !x.elsewhere(f.v4) {
 				problem = fmt.Sprintf("no next hop for %s prefixes: %v: set it", f.name, err)
 			}
 		}
 	}
 	return hops, problem
+}
+
+// elsewhere tells whether a family is not this session's own, and there is a neighbour with a session of its own for it:
+// a session of each family that carries that family alone is as usual as one that carries both.
+func (x *session) elsewhere(v4 bool) bool {
+	return x.Address.Is4() != v4 && slices.ContainsFunc(x.neighbors, func(n Neighbor) bool { return n.Address.Is4() == v4 })
 }
 
 // takes tells whether the neighbour offered a family (RFC 4760). One that offered none takes IPv4.

@@ -40,6 +40,7 @@ type session struct {
 	restartTime time.Duration // 0: without a graceful restart
 	communities []uint32
 	med         uint32
+	neighbors   []Neighbor // all of them
 	log         *slog.Logger
 	bgp         *server.BgpServer
 
@@ -60,8 +61,9 @@ type session struct {
 
 func newSession(o *Options, n Neighbor) *session {
 	x := &session{Neighbor: n, asn: o.ASN, routerID: o.RouterID, holdTime: o.HoldTime, restartTime: o.GracefulRestart, communities: o.Communities, med: o.MED,
-		log:   o.Log.With("neighbour", n.Address, "as", n.ASN),
-		state: "idle", since: time.Now(), told: make(map[netip.Prefix]netip.Addr)}
+		neighbors: o.Neighbors,
+		log:       o.Log.With("neighbour", n.Address, "as", n.ASN),
+		state:     "idle", since: time.Now(), told: make(map[netip.Prefix]netip.Addr)}
 	x.bgp = server.NewBgpServer(server.LoggerOption(slog.New(&gobgpLog{out: x.log.Handler(), failed: x.failed, sent: x.sent}), nil))
 	go x.bgp.Serve()
 	return x

@@ -5,6 +5,7 @@ package announce
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -213,6 +214,30 @@ func TestFamilies(t *testing.T) {
 	}
 	t.Run("not taken", func(t *testing.T) { notTaken(t, 0) })
 	t.Run("not taken, with graceful restart", func(t *testing.T) { notTaken(t, time.Minute) })
+	t.Run("a session for each", func(t *testing.T) {
+		b := newBed(t)
+		const both4, both6 = "ipv4 { import all; export all; };", "ipv6 { import all; export all; };"
+		session4 := strings.Replace(over4(1, asMachine, ""), both6, "", 1)
+		session6 := strings.Replace(strings.Replace(over6(1, asMachine, ""), both4, "", 1), "bgp m1 ", "bgp m6 ", 1)
+		router := b.bird(b.router, "10.9.1.254", session4, session6)
+		o := options(1, "10.9.1.254", asRouter)
+		o.Neighbors = append(o.Neighbors, options(1, "fd09:1::fe", asRouter).Neighbors...)
+		s := b.speak(b.machines[0], o)
+		s.set(vip4, vip6)
+		router.wantRoutes(vip4, "10.9.1.1")
+		router.wantRoutes(vip6, "fd09:1::1")
+		s.await("established 1")
+		eventually(t, "the other session", "established 1 ", func() string {
+			n := s.tell("state").Neighbors[1]
+			return fmt.Sprintf("%s %d %s", n.State, n.Announced, n.LastError)
+		})
+		// One that is told where the other family's packets are to go is meant to carry it.
+		s.kill()
+		o.Neighbors[0].NextHop6 = netip.MustParseAddr("fd09:1::1")
+		s = b.speak(b.machines[0], o)
+		s.set(vip4, vip6)
+		s.await("established 1 the neighbour does not take IPv6 prefixes: enable that family in its session")
+	})
 	t.Run("no next hop", func(t *testing.T) {
 		b := newBed(t)
 		router := b.bird(b.router, "10.9.1.254", over6(1, asMachine, ""))

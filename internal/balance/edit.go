@@ -58,10 +58,18 @@ func (s *State) clone() State {
 // Edit has the load balancer of an instance changed, by nobody else meanwhile. What change leaves is refused with an *Error
 // if it makes no sense; then nothing has changed. Numbers and owners are not for change to set.
 func Edit(inst *datapath.Instance, change func(*State) error) error {
-	return inst.EditBalance(func(p *datapath.BalancePlane) error { return edit(p, change) })
+	return EditThen(inst, change, nothing)
 }
 
-func edit(p *datapath.BalancePlane, change func(*State) error) error {
+func nothing() error { return nil }
+
+// EditThen is Edit, of which nothing is left if then fails, which is called when it is in force: backends keep their numbers
+// and next hops, and so their flows.
+func EditThen(inst *datapath.Instance, change func(*State) error, then func() error) error {
+	return inst.EditBalance(func(p *datapath.BalancePlane) error { return edit(p, change, then) })
+}
+
+func edit(p *datapath.BalancePlane, change func(*State) error, then func() error) error {
 	old, before, l, err := read(p)
 	if err != nil {
 		return err
@@ -76,7 +84,7 @@ func edit(p *datapath.BalancePlane, change func(*State) error) error {
 	if err := now.number(old, p.Options()); err != nil {
 		return err
 	}
-	return finish(p, old, now, before, l)
+	return finish(p, old, now, before, l, then)
 }
 
 // read returns the state, what the programs know, and what comes and goes as it stands in their maps.
@@ -158,8 +166,8 @@ func readLive(p *datapath.BalancePlane, s *State) (live, error) {
 	return l, nil
 }
 
-// finish brings a state into force in place of another one, whose image the programs' maps hold.
-func finish(p *datapath.BalancePlane, old, now State, before image, l live) error {
+// finish brings a state into force in place of another one, whose image the programs' maps hold, and then what comes next.
+func finish(p *datapath.BalancePlane, old, now State, before image, l live, then func() error) error {
 	if err := clearNew(p, old, now); err != nil {
 		return err
 	}
@@ -168,9 +176,15 @@ func finish(p *datapath.BalancePlane, old, now State, before image, l live) erro
 		return err
 	}
 	image, size := now.image(l), p.Options().RingSize
-	if err := write(p, size, before, image); err != nil {
+	err := write(p, size, before, image)
+	if err == nil {
+		err = then()
+	}
+	if err != nil {
 		back := write(p, size, image, old.image(l))
 		if back == nil {
+			// Flows may have gone to backends of now: no other one may have their owners.
+			old.Generations = now.Generations
 			back = old.keep(p)
 		}
 		return errors.Join(err, back)
@@ -253,7 +267,7 @@ func Fill(file State) func(*datapath.BalancePlane) error {
 			return err
 		}
 		before.rings = nil
-		return finish(p, old, now, before, l)
+		return finish(p, old, now, before, l, nothing)
 	}
 }
 

@@ -50,7 +50,7 @@ func resolve(t testing.TB, inst *datapath.Instance) {
 		if err != nil {
 			return err
 		}
-		return finish(p, s, s, before, allUp(&s))
+		return finish(p, s, s, before, allUp(&s), nothing)
 	})
 	if err != nil {
 		t.Fatal(err)

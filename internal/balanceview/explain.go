@@ -18,7 +18,9 @@ type ExplainOptions struct {
 	// Service is what the client sends to, with a port.
 	Service balance.Service
 	Client  netip.AddrPort
-	JSON    bool
+	// Interface is what its packets come in by, "" for any that the load balancer is on.
+	Interface string
+	JSON      bool
 }
 
 // Explanation is what 'culvert lb explain -j' prints. Fields are added in later versions, never renamed.
@@ -27,7 +29,7 @@ type Explanation struct {
 	Client  string `json:"client"`
 	Service string `json:"service"`
 	// Verdict and Reason are what the next packet of the flow is counted under, as in 'culvert status'; empty when the
-	// load balancer leaves it to the next stage.
+	// load balancer leaves it to the next stage, or when it depends on the interface.
 	Verdict string `json:"verdict,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	// By is table or ring: who names the backend; empty if there is none.
@@ -103,7 +105,7 @@ func Explain(o ExplainOptions, out io.Writer) error {
 		return usageError("%s does not send to %s: give addresses of one family", o.Client, o.Service)
 	}
 	return with(o.On, func(v *view) error {
-		e, err := v.explain(o.Service, o.Client)
+		e, err := v.explain(o.Service, o.Client, o.Interface)
 		if err != nil {
 			return err
 		}
@@ -117,7 +119,7 @@ func Explain(o ExplainOptions, out io.Writer) error {
 }
 
 // explain goes the way of the program (bpf/balance.h) with a packet that is whole.
-func (v *view) explain(to balance.Service, client netip.AddrPort) (*Explanation, error) {
+func (v *view) explain(to balance.Service, client netip.AddrPort, iface string) (*Explanation, error) {
 	e := &Explanation{Router: v.inst.Name(), Client: client.String(), Service: to.String()}
 	if err := v.match(e, to); err != nil || e.VIP == "" {
 		return e, err
@@ -137,9 +139,7 @@ func (v *view) explain(to balance.Service, client netip.AddrPort) (*Explanation,
 	case ring != nil:
 		e.By, e.Verdict, e.Reason = byRing, verdictFwd, reasonNew
 	default:
-		e.Verdict, e.Reason = verdictPass, reasonEmpty
-		e.Text = "goes to the kernel: the VIP has no backend for new flows"
-		return e, nil
+		return e, v.unserved(e, to, client, iface)
 	}
 	return e, v.send(e, *member, to, client)
 }

@@ -71,7 +71,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 			a[15] = byte(rng.IntN(8))
 			client = netip.AddrPortFrom(netip.AddrFrom16(a), client.Port())
 		}
-		e, err := b.view.explain(to, client)
+		e, err := b.view.explain(to, client, "")
 		must(t, err)
 		reason, out := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 60))
 		want := e.Verdict + " " + e.Reason
@@ -173,7 +173,7 @@ func TestExplainFits(t *testing.T) {
 			t.Run(encap+" "+addr, func(t *testing.T) {
 				b := newBed(t, datapath.BalanceOptions{RingSize: 17, Flows: 100}, vip(t, "192.0.2.1:80/tcp", nil, fmt.Sprintf("%s %s 1", addr, encap)))
 				to, client := service(t, "192.0.2.1:80/tcp"), netip.MustParseAddrPort("203.0.113.7:1234")
-				e, err := b.view.explain(to, client)
+				e, err := b.view.explain(to, client, "")
 				must(t, err)
 				if reason, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, e.Fits-40)); reason != "fwd balance-new" {
 					t.Errorf("%d bytes: %s", e.Fits, reason)
@@ -193,7 +193,7 @@ func TestExplainExpired(t *testing.T) {
 	to, client := service(t, "192.0.2.1:80/tcp"), netip.MustParseAddrPort("203.0.113.7:1234")
 	b.run(b.packet(client, to, &layers.TCP{SYN: true}, 0))
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		e, err := b.view.explain(to, client)
+		e, err := b.view.explain(to, client, "")
 		must(t, err)
 		if e.Flow != nil && e.Flow.Why == stateTakesOff {
 			if e.By != byRing || e.Reason != reasonNew {

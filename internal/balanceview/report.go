@@ -34,8 +34,10 @@ type Report struct {
 	SeedID    string    `json:"seed_id"`
 	FlowTable FlowTable `json:"flow_table"`
 	// BGP has the sessions of the process, none without [balance.bgp].
-	BGP  []bgpstate.Session `json:"bgp"`
-	VIPs []VIP              `json:"vips"`
+	BGP []bgpstate.Session `json:"bgp"`
+	// BGPKnown is false where what the process announces cannot be told: BGP and AnnouncedTo are empty then.
+	BGPKnown bool  `json:"bgp_known"`
+	VIPs     []VIP `json:"vips"`
 }
 
 // FlowTable is the memory for flows.

@@ -70,7 +70,7 @@ func (v *view) report(countFlows bool) (r Report, err error) {
 			return r, err
 		}
 	}
-	if r.BGP, err = v.inst.BGPSessions(); err != nil {
+	if r.BGP, r.BGPKnown, err = v.inst.BGPSessions(); err != nil {
 		return r, err
 	}
 	for _, vip := range v.state.VIPs {

@@ -25,7 +25,7 @@ func testReport(at time.Time) Report {
 	hop := &Hop{IfIndex: 4, Interface: "eth2", MAC: "02:00:00:00:00:11", MTU: 1500}
 	since := at.Add(-3*time.Hour - 12*time.Minute)
 	return Report{
-		Router: "edge", Interfaces: []string{"eth0", "eth1"}, Served: true, RingSize: 65537, SeedID: "0123456789ab",
+		Router: "edge", Interfaces: []string{"eth0", "eth1"}, Served: true, RingSize: 65537, SeedID: "0123456789ab", BGPKnown: true,
 		FlowTable: FlowTable{Flows: 1048576, Used: 123456, Memory: 76695552},
 		BGP: []bgpstate.Session{
 			{Neighbor: netip.MustParseAddr("10.0.0.253"), ASN: 65000, State: "active", Since: at.Add(-12 * time.Second), Error: "no connection: connection refused"},
@@ -81,6 +81,12 @@ bgp 10.0.0.254 as 65000  established 3h12m  announced 1
 		if utf8.RuneCountInString(line) > width {
 			t.Errorf("too long: %s", line)
 		}
+	}
+	silent := testReport(now)
+	silent.BGP, silent.BGPKnown = nil, false
+	if got := strings.Join(silent.lines(now), "\n"); !strings.Contains(got, "\nbgp  not known: ") || !strings.Contains(got, "each 1s  announced: not known\n") ||
+		strings.Contains(got, "[balance.bgp]") || !strings.Contains(got, "quic 2  announce no\n") {
+		t.Errorf("got %s", got)
 	}
 	alone := Report{Router: "edge", Interfaces: []string{"eth0"}}
 	if got := strings.Join(alone.lines(now), "\n"); !strings.Contains(got, "no VIPs: add one with 'culvert lb vip add'") ||

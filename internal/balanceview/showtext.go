@@ -12,6 +12,7 @@ import (
 
 	"culvert/internal/bgpstate"
 	"culvert/internal/text"
+	"culvert/internal/trust"
 )
 
 // width is what a table should fit.
@@ -27,11 +28,14 @@ func (r Report) lines(now time.Time) []string {
 	if !r.Served {
 		lines = append(lines, "no process serves it: backends are not checked, next hops stay as they are, nothing is announced")
 	}
+	if r.Served && !r.BGPKnown {
+		lines = append(lines, "bgp  not known: the process has told nothing yet, or in another "+trust.RunDir+" than this one")
+	}
 	for _, s := range r.BGP {
 		lines = append(lines, sessionLine(s, now))
 	}
 	for _, v := range r.VIPs {
-		lines = append(append(lines, ""), v.lines(len(r.BGP), now)...)
+		lines = append(append(lines, ""), v.lines(r.neighbors(), now)...)
 	}
 	return lines
 }
@@ -48,11 +52,24 @@ func sessionLine(s bgpstate.Session, now time.Time) string {
 	return line
 }
 
+// unknownNeighbors is for a process that does not tell.
+const unknownNeighbors = -1
+
+// neighbors is how many the process announces to.
+func (r Report) neighbors() int {
+	if !r.BGPKnown {
+		return unknownNeighbors
+	}
+	return len(r.BGP)
+}
+
 // announcement says whether the VIP's address is announced, and why not.
 func (v VIP) announcement(neighbors int) string {
 	switch {
 	case !v.Announce:
 		return "announce no"
+	case neighbors == unknownNeighbors:
+		return "announced: not known"
 	case neighbors == 0:
 		return "announce no: no [balance.bgp]"
 	default:

@@ -5,6 +5,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,17 +49,21 @@ func TestReferenceAnswersBehindCulvert(t *testing.T) {
 		err  error
 	}
 	flood := make(chan outcome, 1)
+	flooding := make(chan struct{})
 	go func() {
 		// Until it is interrupted, which it is between calls of a limited length.
 		row.gen.Pace(100_000)
 		var total outcome
+		first := sync.OnceFunc(func() { close(flooding) })
 		for total.err == nil && ctx.Err() == nil {
 			var s Sent
 			s, total.err = row.gen.Run(ctx, 10_000)
 			total.sent.Packets += s.Packets
+			first()
 		}
 		flood <- total
 	}()
+	<-flooding
 	kind, err := askReference(t, &row)
 	cancel()
 	sent := <-flood

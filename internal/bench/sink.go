@@ -125,13 +125,26 @@ func (s *Sink) Settled(quiet, limit time.Duration) (Seen, error) {
 // Tags reads how many packets carried each tag, since the sink was attached.
 func (s *Sink) Tags() ([]uint64, error) {
 	counts := make([]uint64, s.tags)
-	for i := range counts {
-		var perCPU []uint64
-		if err := s.objs.Tags.Lookup(uint32(i), &perCPU); err != nil {
-			return nil, fmt.Errorf("read the sink's count of tag %d: %w", i, err)
+	if s.tags == 0 {
+		return counts, nil
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("read the sink's counts: %w", err)
+	}
+	// A call for each tag would take longer than the packets took.
+	const most = 1 << 14
+	var cursor ebpf.MapBatchCursor
+	keys, values := make([]uint32, most), make([]uint64, most*cpus)
+	for done := false; !done; {
+		n, err := s.objs.Tags.BatchLookup(&cursor, keys, values, nil)
+		if done = errors.Is(err, ebpf.ErrKeyNotExist); err != nil && !done {
+			return nil, fmt.Errorf("read the sink's counts: %w", err)
 		}
-		for _, n := range perCPU {
-			counts[i] += n
+		for i, tag := range keys[:n] {
+			for _, count := range values[i*cpus : (i+1)*cpus] {
+				counts[tag] += count
+			}
 		}
 	}
 	return counts, nil

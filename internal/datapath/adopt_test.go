@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -276,5 +277,46 @@ func TestKeys(t *testing.T) {
 	}
 	if ids := indexes(0, 1); ids[0] != ids[1] {
 		t.Errorf("one key has the IDs %v", ids)
+	}
+}
+
+// TestDeadHopsAreForgotten attaches again after an interface was deleted and made again: what is known to be behind the
+// new one's index is no longer what was behind the old one.
+func TestDeadHopsAreForgotten(t *testing.T) {
+	inNamespace(t)
+	v0, v2 := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
+	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
+	openWay(t, inst, v2)
+	dead, alive, kernel := netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("10.0.0.8"), netip.MustParseAddr("10.0.0.9")
+	for addr, hop := range map[netip.Addr]NextHop{
+		dead: {IfIndex: v2.Index, DstMAC: [6]byte{2, 0, 0, 0, 0, 7}}, alive: {IfIndex: v0.Index, DstMAC: [6]byte{2, 0, 0, 0, 0, 8}}, kernel: {},
+	} {
+		if err := inst.SetHost(addr, hop); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inst.Close()
+	deleteDevice(t, "v2")
+	addVeth(t, "v2", "v3")
+	inst = mustAttach(t, testConfig(1, 2), "v0", "v2")
+	if !inst.Adopted() {
+		t.Fatal("not adopted")
+	}
+	hosts, err := inst.Hosts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := slices.SortedFunc(maps.Keys(hosts), netip.Addr.Compare)
+	if want := []netip.Addr{alive, kernel}; !slices.Equal(got, want) {
+		t.Errorf("the hosts are %v, want %v", got, want)
+	}
+	states, err := inst.LinkStates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, s := range states {
+		if s.NextHop.IfIndex == v2.Index {
+			t.Errorf("link %d still leads to the interface that is gone", n)
+		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 const (
 	// PortGone: there is no interface of that name.
 	PortGone = "gone"
-	// PortReplaced: it was deleted, and there is another one of its name.
+	// PortReplaced: it was deleted, renamed or moved to another network namespace, and there is another one of its name.
 	PortReplaced = "replaced"
 	// PortDetached: it is there, and the program was taken off it.
 	PortDetached = "detached"
@@ -27,6 +27,10 @@ type Unattached struct {
 	Interface string `json:"interface"`
 	// Why is PortGone, PortReplaced or PortDetached.
 	Why string `json:"why"`
+	// Renamed is what the interface is called now that carries it in the place of the one of that name.
+	Renamed string `json:"renamed,omitempty"`
+	// Moved tells that the one that carries it is in another network namespace now.
+	Moved bool `json:"moved,omitempty"`
 }
 
 // Wanted names the interfaces that the instance was told to be on.
@@ -40,14 +44,18 @@ func (i *Instance) Unattached() []Unattached {
 		return nil
 	}
 	here := i.Here()
+	live := i.livePins()
 	for _, name := range i.Wanted() {
+		if _, on := live[name]; on {
+			continue
+		}
 		path := linkPath(i.dir, name)
 		_, err := os.Lstat(path)
 		pinned := err == nil
-		if pinned && pinnedOn(path) != 0 {
-			continue
-		}
 		u := Unattached{Interface: name, Why: PortDetached}
+		if p := pinAt(i.dir, path); here && pinned {
+			u.Renamed, u.Moved = p.now, p.index != 0 && p.now == ""
+		}
 		switch exists := here && !NoInterface(name); {
 		case pinned && exists:
 			u.Why = PortReplaced
@@ -59,9 +67,9 @@ func (i *Instance) Unattached() []Unattached {
 	return all
 }
 
-// AttachedPorts implements stats.AttachedSource.
+// AttachedPorts implements stats.AttachedSource, with the interfaces of its network namespace where tunnels end.
 func (i *Instance) AttachedPorts() map[string]bool {
-	all := make(map[string]bool)
+	all := i.decapPorts()
 	for _, name := range i.meta.Attached {
 		all[name] = true
 	}
@@ -79,7 +87,8 @@ func NoInterface(name string) bool {
 
 // AttachPort attaches the instance, which this process serves, to an interface that it was told to be on: one that has
 // come only now, or was made again. It goes on with the counters of its name, and rules of the filter for that name
-// are for it. One that somebody is just detaching, not deleting, is ErrGone.
+// are for it. An interface that had the name before and has another one now goes on carrying the instance. One that
+// somebody is just detaching, not deleting, is ErrGone.
 func (i *Instance) AttachPort(u Unattached) error {
 	name := u.Interface
 	if !slices.Contains(i.meta.Attached, name) {
@@ -102,8 +111,8 @@ func (i *Instance) AttachPort(u Unattached) error {
 			"which takes over what runs", name, p.Index, room-1)
 	}
 	path := linkPath(i.dir, name)
-	if pinnedOn(path) != 0 {
-		return nil // of one that has another name now
+	if _, on := pinOn(i.dir, p.Index); on {
+		return nil // since the caller has looked
 	}
 	if _, err := os.Lstat(path); err != nil && u.Why == PortReplaced {
 		return fmt.Errorf("interface %s: %w", name, ErrGone)
@@ -114,10 +123,15 @@ func (i *Instance) AttachPort(u Unattached) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing %s: %w", path, err)
+	undo, err := moveAside(i.dir, path)
+	if err != nil {
+		return err
 	}
-	return i.attachPort(p, path)
+	if err := i.attachPort(p, path); err != nil {
+		undo()
+		return err
+	}
+	return nil
 }
 
 // attachPort attaches to an interface with the filter in front, whose rules know interfaces by their indexes.
@@ -188,7 +202,7 @@ func (i *Instance) Removed() bool {
 }
 
 // Restore pins an instance that was removed again, with the counters, keys, next hops and flows that this process has
-// kept of it. What is on no interface then is for AttachPort. The filter is gone: it was in the pins alone.
+// kept of it, and the filter as it was when KeepFilter last looked. What is on no interface then is for AttachPort.
 func (i *Instance) Restore() error {
 	dir, err := makeInstanceDir(i.meta.NetNS, i.Name())
 	if err != nil {
@@ -223,6 +237,9 @@ func (i *Instance) Restore() error {
 	if err == nil {
 		err = i.countLosses(number, func() error { return nil })
 	}
+	if err == nil {
+		err = i.kept.pin(dir)
+	}
 	if err != nil {
 		os.RemoveAll(gen)
 		lock.Close()
@@ -236,7 +253,7 @@ func (i *Instance) Restore() error {
 
 // forgetDeadHops takes next hops by interfaces that are gone from links and hosts that were taken over: what is sent
 // there would be lost.
-func (i *Instance) forgetDeadHops() {
+func (i *Instance) forgetDeadHops() error {
 	dead := make(map[int]bool)
 	gone := func(index int) bool {
 		if _, asked := dead[index]; !asked {
@@ -245,24 +262,35 @@ func (i *Instance) forgetDeadHops() {
 		}
 		return index != 0 && dead[index]
 	}
-	states, _ := i.LinkStates()
+	states, err := i.LinkStates()
+	if err != nil {
+		return err
+	}
 	for n, s := range states {
 		if gone(s.NextHop.IfIndex) {
-			_ = i.SetLinkNextHop(n, NextHop{})
+			if err := i.SetLinkNextHop(n, NextHop{}); err != nil {
+				return err
+			}
 		}
 	}
 	var (
 		key    [4]uint32
-		value  pipelineNextHop
+		value  pipelineScionHost
 		leaves [][4]uint32
 	)
 	it := i.maps[pipelineMapScionHosts].Iterate()
 	for it.Next(&key, &value) {
-		if gone(int(value.Ifindex)) {
+		if gone(int(value.Hop.Ifindex)) {
 			leaves = append(leaves, key)
 		}
 	}
-	for _, key := range leaves {
-		_ = i.maps[pipelineMapScionHosts].Delete(key)
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("listing the hosts of %s: %w", i.Name(), err)
 	}
+	for _, key := range leaves {
+		if err := i.maps[pipelineMapScionHosts].Delete(key); err != nil && !isNotExist(err) {
+			return fmt.Errorf("forgetting a host of %s: %w", i.Name(), err)
+		}
+	}
+	return nil
 }

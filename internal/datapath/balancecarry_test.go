@@ -179,6 +179,20 @@ func TestBalanceGoesOn(t *testing.T) {
 	}
 }
 
+// A forged RST, a minute of silence and a flow table of another size, one after the other, move no flow.
+func TestBalanceForgedEndGoesOn(t *testing.T) {
+	for _, flows := range []int{9999, 1000} {
+		w := newBalanceWorld(t, 100, BalanceOptions{Flows: 5000})
+		for _, c := range w.clients {
+			w.send(c, ends["RST"])
+		}
+		w.must(w.fill(w.plane)) // the ring turns
+		w.age(BalanceIdleClosing + 2*BalanceTick)
+		w.attach(func(o *BalanceOptions) { o.Flows, o.Fill = flows, w.fill })
+		w.check()
+	}
+}
+
 // TestBalanceOffAndOn switches the load balancer off and on: it begins afresh. So it does for a data plane that ran
 // without.
 func TestBalanceOffAndOn(t *testing.T) {

@@ -153,6 +153,20 @@ func TestBalanceEndedFlow(t *testing.T) {
 		d.sent(d.segment(ends["RST"], ""), "fwd balance", d.one)
 		d.age(BalanceIdleClosing + 2*BalanceTick)
 		d.sent(d.segment(ends["RST"], ""), "fwd balance-new", d.two)
+		// A SYN behind it gives it another minute, and no more.
+		for name, end := range ends {
+			d.open()
+			for range 3 {
+				d.sent(d.segment(end, ""), "fwd balance", d.one)
+				d.age(BalanceIdleClosing - 2*BalanceTick)
+				d.sent(d.segment(syn(), ""), "fwd balance", d.one)
+			}
+			if f := d.flow(); f.State != "closing" {
+				t.Errorf("%s, and SYN: %+v", name, f)
+			}
+			d.age(BalanceIdleClosing + 2*BalanceTick)
+			d.sent(d.segment(syn(), ""), "fwd balance-new", d.two)
+		}
 	})
 }
 

@@ -19,7 +19,8 @@ backend that the ring says, which is the one that it has got before unless the r
 While programs run, each flow is taken in by a program too (bpf/carry.bpf.c), which has the bucket to itself meanwhile. One whose
 bucket stays busy is left behind.
 
-Flows that have expired stay behind too. If a bucket of a smaller table overflows, those remain that have had more than one
+Flows that have expired stay behind too, but those that FIN or RST has closed come along for as long as they may go on: the
+segment may have been forged. If a bucket of a smaller table overflows, those remain that have had more than one
 packet, and of them the latest; the others go by the ring from then on.
 */
 func (i *Instance) carryFlows(running bool) error {
@@ -58,9 +59,10 @@ func (i *Instance) carryFlows(running bool) error {
 			return c.take(e)
 		}
 	}
-	secret := i.meta.balanceSecret()
+	secret, kept := i.meta.balanceSecret(), clock
+	kept.idle = i.meta.Balance.sweepIdle()
 	from.visit(func(k balanceKey, owner BalanceOwner, t uint16) bool {
-		if !clock.expired(t) {
+		if !kept.expired(t) {
 			err = take(balanceEntry{k, k.hash(secret), owner, t})
 		}
 		return err == nil

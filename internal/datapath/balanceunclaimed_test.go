@@ -91,6 +91,20 @@ func withProtocol(frame []byte, proto byte) []byte {
 	return f
 }
 
+// withPayload leaves n bytes behind the IP header of a frame.
+func withPayload(frame []byte, n int) []byte {
+	if frame[12] == 0x86 {
+		f := bytes.Clone(frame[:54+n])
+		binary.BigEndian.PutUint16(f[18:], uint16(n))
+		return f
+	}
+	f := bytes.Clone(frame[:34+n])
+	binary.BigEndian.PutUint16(f[16:], uint16(20+n))
+	f[24], f[25] = 0, 0
+	binary.BigEndian.PutUint16(f[24:], ^onesSum(f[14:34]))
+	return f
+}
+
 // What no VIP takes of what is to the address of one is answered as its host would, whatever its length.
 func TestUnclaimedIsAnswered(t *testing.T) {
 	b := unclaimedBed(t, BalanceOptions{})
@@ -119,6 +133,11 @@ func TestUnclaimedIsAnswered(t *testing.T) {
 				b.refused(tagged(in, 0x6009), v.typ, v.port, 0, v.quote)
 				b.refused(withProtocol(in, 132), v.protoType, v.protoCode, v.protoWord, v.quote)
 			}
+		}
+		for n := 0; n < 8; n++ { // hardly more than a header
+			in := withPayload(withProtocol(b.packet(v.client, v.other, &layers.UDP{}, data), 132), n)
+			b.refused(in, v.protoType, v.protoCode, v.protoWord, v.quote)
+			b.refused(tagged(in, 0x6009), v.protoType, v.protoCode, v.protoWord, v.quote)
 		}
 		b.refused(b.packet(v.client, v.other, &layers.UDP{}, data), v.typ, v.port, 0, v.quote)
 		b.leaves(b.packet(v.client, v.none, &layers.UDP{}, nil), "pass other") // no VIP's address

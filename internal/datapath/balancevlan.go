@@ -80,23 +80,23 @@ func copyBalanceNamedVLANs(_ *Instance, from, to *ebpf.Map) error {
 }
 
 // FollowVLANs tells the programs which VLANs this host has on the interfaces: those with a device of 802.1Q that is up,
-// on the interface itself, or on the bridge that it is a port of. It returns whether that has changed.
+// on the interface itself, whatever it is called now, or on the bridge that it is a port of. It returns whether that has changed.
 func (p *BalancePlane) FollowVLANs() (changed bool, err error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return false, fmt.Errorf("listing the VLANs of this host: %w", err)
 	}
+	return p.followVLANs(links)
+}
+
+func (p *BalancePlane) followVLANs(links []netlink.Link) (changed bool, err error) {
 	want := make([]uint32, p.inst.maps[pipelineMapBalanceVlans].MaxEntries())
-	for _, name := range p.inst.meta.Attached {
-		port, err := net.InterfaceByName(name)
-		if err != nil {
-			continue // it has gone
-		}
+	for name, port := range p.inst.portIndexes() {
 		first := p.inst.meta.Ports[name] * balanceVLANs
 		if first+balanceVLANs > len(want) {
 			continue // never: the map is made for all of them
 		}
-		for id, dev := range vlansOn(links, port.Index) {
+		for id, dev := range vlansOn(links, port) {
 			want[first+int(id)] = uint32(dev)
 		}
 	}

@@ -95,6 +95,39 @@ func TestBalanceVLANs(t *testing.T) {
 	}
 }
 
+// VLANs of an interface stay when it gets another name, also when another interface has its name then.
+func TestVLANsOfRenamed(t *testing.T) {
+	b := newBalanceBed(t, BalanceOptions{})
+	m := b.member(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoTCP, []BalanceMember{m})
+	follow := func(when string, want bool, on int, ids ...int) {
+		t.Helper()
+		var links []netlink.Link
+		for _, id := range ids {
+			links = append(links, &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Index: 100 + id, ParentIndex: on, Flags: net.FlagUp},
+				VlanId: id, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q})
+		}
+		if changed, err := b.plane.followVLANs(links); err != nil || changed != want {
+			t.Errorf("%s: changed %v, %v", when, changed, err)
+		}
+	}
+	b.expect(b.packet(client4, vip4, syn(), nil), "fwd balance-new")
+	follow("as it was attached", true, b.in.Index, 7, 8)
+	rename(t, "lb0", "trunk0")
+	follow("renamed", false, b.in.Index, 7, 8)
+	rename(t, "trunk0", "lb0")
+	b.expect(tagged(b.packet(client4, vip4, ack(), nil), 7), "fwd balance")
+	rename(t, "lb0", "trunk0")
+	addVeth(t, "lb0", "lb1p")
+	follow("another one has its name", false, b.in.Index, 7, 8)
+	for _, u := range b.inst.Unattached() {
+		b.must(b.inst.AttachPort(u))
+	}
+	follow("the other one is attached to", true, device(t, "lb0").Index, 9)
+	deleteDevice(t, "lb0")
+	follow("that one has gone", true, b.in.Index)
+}
+
 // The kernel has no packets of a VLAN without a device: nobody is told anything there.
 func TestUnclaimedOnVLANs(t *testing.T) {
 	b := unclaimedBed(t, BalanceOptions{})

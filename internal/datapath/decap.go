@@ -27,12 +27,21 @@ type DecapOptions struct {
 	GUEPort uint16
 	// Local are the outer destinations; none stands for the addresses this host has when it is attached.
 	Local []netip.Addr
+	// OwnLocal says that Local are the addresses that this host had.
+	OwnLocal bool `json:",omitempty"`
 	// From are the outer sources; none allows all.
 	From []netip.Prefix
 	// VIPs are the inner destinations; none allows all.
 	VIPs []netip.Addr
 	// Generic attaches in the kernel's generic mode, for drivers without native XDP.
-	Generic bool `json:"-"`
+	Generic bool `json:",omitempty"`
+}
+
+// decapRecord is what is kept beside a program.
+type decapRecord struct {
+	DecapOptions
+	// Cookie is of the network namespace that it was attached in.
+	Cookie uint64 `json:",omitempty"`
 }
 
 // Open tells whether anybody's tunnels end there, with packets to anywhere in them.
@@ -133,7 +142,11 @@ func (o DecapOptions) fill(spec *ebpf.CollectionSpec) {
 const decapOptionsMap = "decap_options"
 
 func (o DecapOptions) bind(prog *ebpf.Program) error {
-	b, err := json.Marshal(o)
+	cookie, err := netnsCookie()
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(decapRecord{DecapOptions: o, Cookie: cookie})
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func AttachDecap(interfaces []string, o DecapOptions) error {
 	}
 	for _, p := range ports {
 		if len(p.HardwareAddr) != 6 {
-			return fmt.Errorf("interface %s has no Ethernet address: tunnels end on Ethernet interfaces only", p.Name)
+			return noEthernet(p.Name)
 		}
 		if err := checkDecapMode(dir, p, o.Generic); err != nil {
 			return err
@@ -61,6 +61,7 @@ func AttachDecap(interfaces []string, o DecapOptions) error {
 		if o.Local, err = hostAddrs(); err != nil {
 			return err
 		}
+		o.OwnLocal = true
 	}
 	var undo []func()
 	for _, p := range ports {
@@ -81,6 +82,9 @@ func lockDecap(dir string) (unlock func(), err error) {
 	for waited := time.Duration(0); waited < editLockWait; waited += editLockPause {
 		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil && !errors.Is(err, os.ErrPermission) {
 			return nil, fmt.Errorf("making %s: %w", filepath.Dir(dir), err)
+		}
+		if err := trustInstance(dir); err != nil {
+			return nil, err
 		}
 		f, err := tryLockEdits(dir)
 		if err != nil && !errors.Is(err, ErrGone) {
@@ -104,25 +108,51 @@ func attachDecap(dir string, dev *net.Interface, o DecapOptions) (undo func(), e
 	if running {
 		return swapDecap(path, dev, o)
 	}
-	// A pin of that name is left of a device that has gone, or of one with another name now.
+	// A pin of that name is left of a device that has gone, whose counters stay, or of one with another name now.
 	path = linkPath(dir, dev.Name)
-	if err := makeRoom(dir, path); err != nil {
-		return nil, err
-	}
-	p, err := loadDecapProgram(dev, o, nil)
+	dead, err := makeRoom(dir, path)
 	if err != nil {
 		return nil, err
+	}
+	back := func() {
+		if dead != nil {
+			_ = dead.Pin(path)
+		}
+	}
+	var counters *ebpf.Map
+	if dead != nil {
+		if before, err := openDecap(dead); err == nil {
+			before.prog.Close()
+			counters = before.counters
+			defer counters.Close()
+		}
+	}
+	if err := newDecap(path, dev, o, counters); err != nil {
+		back()
+		return nil, err
+	}
+	return func() {
+		_ = detachLink(path)
+		back()
+	}, nil
+}
+
+// newDecap attaches to an interface that carries nothing.
+func newDecap(path string, dev *net.Interface, o DecapOptions, counters *ebpf.Map) error {
+	p, err := loadDecapProgram(dev, o, counters)
+	if err != nil {
+		return err
 	}
 	defer p.close()
 	l, err := attachXDP(p.prog, dev, o.Generic)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer l.Close()
 	if err := l.Pin(path); err != nil {
-		return nil, fmt.Errorf("pinning the link of %s to %s: %w", dev.Name, path, err)
+		return fmt.Errorf("pinning the link of %s to %s: %w", dev.Name, path, err)
 	}
-	return func() { _ = detachLink(path) }, nil
+	return nil
 }
 
 // swapDecap puts another program behind a link, with the counters of the one that runs.
@@ -154,26 +184,38 @@ func swapDecap(path string, dev *net.Interface, o DecapOptions) (undo func(), er
 	}, nil
 }
 
-// makeRoom moves the pin of a link aside that is on a device of another name by now, and removes that of a dead one.
-func makeRoom(dir, path string) error {
+// oldMark is in the name of a pin whose own name is another interface's now. No interface's name gives it.
+const oldMark = "%old"
+
+// makeRoom moves the pin of a link aside that is on a device of another name by now. A dead link is unpinned and
+// returned, open.
+func makeRoom(dir, path string) (dead link.Link, err error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if isNotExist(err) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("opening %s: %w", path, err)
+		return nil, fmt.Errorf("opening %s: %w", path, err)
 	}
-	defer l.Close()
 	on := linkIfindex(l)
 	if on == 0 {
-		err = os.Remove(path)
+		if err = l.Unpin(); err == nil {
+			return l, nil
+		}
 	} else {
-		err = os.Rename(path, filepath.Join(dir, linkPrefix+"%old"+strconv.Itoa(on)))
+		to := filepath.Join(dir, linkPrefix+oldMark+strconv.Itoa(on))
+		if dev, err := net.InterfaceByIndex(on); err == nil {
+			if _, err := os.Lstat(linkPath(dir, dev.Name)); errors.Is(err, os.ErrNotExist) {
+				to = linkPath(dir, dev.Name) // by which it is known when the device is deleted
+			}
+		}
+		err = os.Rename(path, to)
 	}
+	l.Close()
 	if err != nil {
-		return fmt.Errorf("making room for a pin: %w", err)
+		return nil, fmt.Errorf("making room for a pin: %w", err)
 	}
-	return nil
+	return nil, nil
 }
 
 // checkDecapMode refuses to change the mode of what is attached: no atomic swap leads from one to the other.
@@ -199,13 +241,9 @@ func xdpGeneric(dev *net.Interface) (bool, error) {
 	return xdp != nil && xdp.AttachMode == nl.XDP_ATTACHED_SKB, nil
 }
 
-// DetachDecap takes the end of the tunnels off an interface of this network namespace. It returns false if there is
-// none.
+// DetachDecap takes the end of the tunnels off an interface of this network namespace, and forgets that of one that was
+// deleted. It returns false if there is none.
 func DetachDecap(iface string) (bool, error) {
-	dev, err := net.InterfaceByName(iface)
-	if err != nil {
-		return false, nil
-	}
 	dir, ok, err := decapHere()
 	if err != nil || !ok {
 		return false, err
@@ -215,11 +253,19 @@ func DetachDecap(iface string) (bool, error) {
 		return false, err
 	}
 	defer unlock()
-	path, ok := pinOn(dir, dev.Index)
-	if !ok {
+	if dev, err := net.InterfaceByName(iface); err == nil {
+		if path, ok := pinOn(dir, dev.Index); ok {
+			return true, detachLink(path)
+		}
+	}
+	path := linkPath(dir, iface)
+	if _, err := os.Lstat(path); err != nil || pinnedOn(path) != 0 {
 		return false, nil
 	}
-	return true, detachLink(path)
+	if err := os.Remove(path); err != nil {
+		return false, fmt.Errorf("removing %s: %w", path, err)
+	}
+	return true, nil
 }
 
 // ForgetDecaps removes what is left, in whatever network namespace, of ends of tunnels whose interfaces have gone.
@@ -282,7 +328,7 @@ func decapHere() (string, bool, error) {
 	case err != nil:
 		return "", false, fmt.Errorf("reading %s: %w", dir, err)
 	}
-	return dir, true, nil
+	return dir, true, trustInstance(dir)
 }
 
 // isDecap tells whether a program is the end of tunnels on an interface of this machine.
@@ -293,6 +339,9 @@ func isDecap(id ebpf.ProgramID) bool {
 	}
 	dirs, _ := filepath.Glob(filepath.Join(root, "*", decapDir))
 	for _, dir := range dirs {
+		if trustInstance(dir) != nil {
+			continue // anybody's pins
+		}
 		for _, path := range linkPins(dir) {
 			l, err := link.LoadPinnedLink(path, nil)
 			if err != nil {

@@ -262,14 +262,14 @@ func TestDecapInterfacesChange(t *testing.T) {
 		t.Error(off, err)
 	}
 	deleteDevice(t, "v0")
-	if got := decapsHere(t); len(got) != 0 {
+	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != PortGone {
 		t.Errorf("listed %v after the device has gone", got)
 	}
 	addVeth(t, "v0", "u1")
 	if err := AttachDecap([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
 	}
-	if got := decapsHere(t); len(got) != 1 {
+	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != "" {
 		t.Errorf("listed %v\n%s", got, tree(t))
 	}
 	deleteDevice(t, "v0")

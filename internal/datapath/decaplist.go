@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,11 +22,13 @@ import (
 type Decap struct {
 	Interface string
 	Options   DecapOptions
+	// Unattached is PortGone or PortReplaced if the interface was deleted since, and empty otherwise.
+	Unattached string
 	// Reasons are the packets by what became of them, and the bytes of their frames as they came in.
 	Reasons []stats.Reason
 }
 
-// Decaps lists the ends of tunnels of this network namespace, by interface.
+// Decaps lists the ends of tunnels of this network namespace, by interface, with those whose interfaces were deleted.
 func Decaps() ([]Decap, error) {
 	dir, ok, err := decapHere()
 	if err != nil || !ok {
@@ -40,7 +43,7 @@ func Decaps() ([]Decap, error) {
 		if err != nil {
 			return nil, fmt.Errorf("opening %s: %w", path, err)
 		}
-		d, err := readDecap(l)
+		d, err := readDecap(path, l)
 		l.Close()
 		if err != nil {
 			return nil, fmt.Errorf("reading the end of tunnels on %s: %w", linkName(path), err)
@@ -49,30 +52,53 @@ func Decaps() ([]Decap, error) {
 			all = append(all, *d)
 		}
 	}
+	all = slices.DeleteFunc(all, func(d Decap) bool { // of an interface whose name another one has, and its own end
+		return d.Unattached != "" && slices.ContainsFunc(all, func(o Decap) bool { return o.Unattached == "" && o.Interface == d.Interface })
+	})
 	slices.SortFunc(all, func(a, b Decap) int { return strings.Compare(a.Interface, b.Interface) })
 	return all, nil
 }
 
-// readDecap returns nil for a link whose interface has gone.
-func readDecap(l link.Link) (*Decap, error) {
-	dev, err := net.InterfaceByIndex(linkIfindex(l))
-	if err != nil {
-		return nil, nil
-	}
+// readDecap returns nil for a link that is not of this network namespace.
+func readDecap(path string, l link.Link) (*Decap, error) {
 	p, err := openDecap(l)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	d := &Decap{Interface: dev.Name}
-	if err := p.readOptions(&d.Options); err != nil {
+	var r decapRecord
+	if err := p.readRecord(&r); err != nil {
 		return nil, err
 	}
-	if d.Options.Generic, err = xdpGeneric(dev); err != nil {
+	d := &Decap{Options: r.DecapOptions}
+	if index := linkIfindex(l); index != 0 {
+		dev, err := net.InterfaceByIndex(index)
+		if err != nil {
+			return nil, nil // it was moved to another namespace
+		}
+		d.Interface = dev.Name
+		if d.Options.Generic, err = xdpGeneric(dev); err != nil {
+			return nil, err
+		}
+	} else if d.Interface, d.Unattached, err = r.lost(path); err != nil || d.Unattached == "" {
 		return nil, err
 	}
 	d.Reasons, err = p.reasons()
 	return d, err
+}
+
+// lost tells which interface the dead link of a pin was for, and why it carries it no more. Both are empty for a link of
+// a namespace that is gone, whose inode this one has, and where the interface's name is not known.
+func (r *decapRecord) lost(path string) (iface, why string, err error) {
+	cookie, err := netnsCookie()
+	if err != nil || r.Cookie != cookie || strings.HasPrefix(filepath.Base(path), linkPrefix+oldMark) {
+		return "", "", err
+	}
+	iface, why = linkName(path), PortReplaced
+	if NoInterface(iface) {
+		why = PortGone
+	}
+	return iface, why, nil
 }
 
 // openDecap opens the program of a link and its counters.
@@ -113,7 +139,7 @@ func (p *decapProgram) mapNamed(name string) (*ebpf.Map, error) {
 	return nil, fmt.Errorf("its program has no map %s", name)
 }
 
-func (p *decapProgram) readOptions(o *DecapOptions) error {
+func (p *decapProgram) readRecord(r *decapRecord) error {
 	m, err := p.mapNamed(decapOptionsMap)
 	if err != nil {
 		return err
@@ -123,7 +149,7 @@ func (p *decapProgram) readOptions(o *DecapOptions) error {
 	if err != nil || b == nil {
 		return errors.Join(errors.New("reading its options"), err)
 	}
-	return json.Unmarshal(bytes.TrimRight(b, "\x00"), o)
+	return json.Unmarshal(bytes.TrimRight(b, "\x00"), r)
 }
 
 // reasons reads the counters; those without a packet are left out.

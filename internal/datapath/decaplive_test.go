@@ -209,19 +209,32 @@ func askUDP(to netip.AddrPort, longest int) error {
 	}
 	defer c.Close()
 	for _, n := range []int{0, 1, 100, longest} {
-		if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-			return err
-		}
-		if _, err := c.Write(make([]byte, n)); err != nil {
-			return err
-		}
-		b := make([]byte, 1<<16)
-		got, err := c.Read(b)
-		if err != nil || got != n {
-			return fmt.Errorf("UDP packet of %d bytes: %d back, %w", n, got, err)
+		if err := echoed(c, n); err != nil {
+			return fmt.Errorf("UDP packet of %d bytes: %w", n, err)
 		}
 	}
 	return nil
+}
+
+// echoed sends a packet until it comes back: a busy machine may lose one, as when no neighbor is known yet.
+func echoed(c net.Conn, n int) error {
+	b := make([]byte, 1<<16)
+	var last error
+	for range 30 {
+		if _, err := c.Write(make([]byte, n)); err != nil {
+			return err
+		}
+		if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			return err
+		}
+		for last = nil; last == nil; {
+			var got int
+			if got, last = c.Read(b); last == nil && got == n {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("sent 30 times, and not once back: %w", last)
 }
 
 // Real sockets at both ends, every way to encapsulate between them, with frames of one and of several buffers.

@@ -21,21 +21,26 @@ const (
 // lockEdits lets nobody else change filter, load balancer or interfaces of the instance in dir. The lock is on the
 // filter's directory: the instance's own is held by the process that serves it.
 func lockEdits(dir string) (unlock func(), err error) {
-	path := filepath.Join(dir, filterDir)
 	for waited := time.Duration(0); waited < editLockWait; waited += editLockPause {
-		f, err := tryLockEdits(path)
-		if err != nil {
-			return nil, err
-		}
-		if f != nil {
-			return func() {
-				_ = os.Remove(path) // if there is nothing in it
-				f.Close()
-			}, nil
+		if unlock, err := tryEdits(dir); unlock != nil || err != nil {
+			return unlock, err
 		}
 		time.Sleep(editLockPause)
 	}
 	return nil, fmt.Errorf("another command has been changing %s for %v: try again when it has ended", pinnedName(filepath.Base(dir)), editLockWait)
+}
+
+// tryEdits is lockEdits that does not wait: unlock is nil if somebody else has the lock.
+func tryEdits(dir string) (unlock func(), err error) {
+	path := filepath.Join(dir, filterDir)
+	f, err := tryLockEdits(path)
+	if f == nil || err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = os.Remove(path) // if there is nothing in it
+		f.Close()
+	}, nil
 }
 
 // lockEdits is lockEdits for the instance, which may hold the lock already.

@@ -134,8 +134,8 @@ func describePort(raw *pipelinePort, p *net.Interface) {
 
 // refreshPorts follows interfaces whose address or abilities have changed.
 func (i *Instance) refreshPorts() error {
-	for _, name := range i.meta.Attached {
-		p, err := net.InterfaceByName(name)
+	for name, index := range i.portIndexes() {
+		p, err := net.InterfaceByIndex(index)
 		if err != nil {
 			continue // gone; its counters stay
 		}

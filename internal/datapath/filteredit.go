@@ -190,13 +190,15 @@ func (f *Filter) checkMembers(members map[string]FilterMembers) error {
 
 // pinnedIndex gives the index of an interface that carries the instance, by the name it had then.
 func (i *Instance) pinnedIndex(name string) (int, bool) {
-	l, err := link.LoadPinnedLink(linkPath(i.dir, name), nil)
-	if err != nil {
-		return 0, false
+	path := linkPath(i.dir, name)
+	live := i.livePins()
+	for _, p := range live {
+		if p.path == path {
+			return p.index, true
+		}
 	}
-	defer l.Close()
-	index := linkIfindex(l)
-	return index, index != 0
+	p, ok := live[name]
+	return p.index, ok
 }
 
 // updatePinned swaps the program on all interfaces, or on none.

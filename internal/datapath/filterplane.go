@@ -210,11 +210,16 @@ func (p *filterPlane) pin() (err error) {
 		}
 	}()
 	if p.prog != nil {
-		if err := p.prog.prog.Pin(filepath.Join(at, filterProgPin)); err != nil {
+		prog, err := p.prog.prog.Clone() // which does not know the pin that it may have had
+		if err == nil {
+			err = prog.Pin(filepath.Join(at, filterProgPin))
+			prog.Close()
+		}
+		if err != nil {
 			return fmt.Errorf("pinning the filter: %w", err)
 		}
-		if err := p.prog.rest.Pin(filepath.Join(at, filterRestPin)); err != nil {
-			return fmt.Errorf("pinning the filter: %w", err)
+		if err := pinClone(p.prog.rest, filepath.Join(at, filterRestPin)); err != nil {
+			return err
 		}
 		if p.prog.top != nil {
 			if err := pinClone(p.prog.top, filepath.Join(at, filterTopPin)); err != nil {

@@ -74,9 +74,11 @@ type Instance struct {
 	accept      map[int]Accept // by link, as far as this process has said
 	route       routeMemory
 	filter      *filterPlane   // of a temporary instance, or while it is put in place
+	kept        keptFilter     // of an instance that this process may have to restore
 	heldPorts   map[string]int // indexes of a temporary instance's interfaces, by name
 	generation  int            // number of the pins that it was opened from
 	flowsFrom   *ebpf.Map      // the flow table before this one, while its flows are brought over
+	tested      testedProgram
 }
 
 // Name returns the router's ID.
@@ -119,6 +121,8 @@ func (i *Instance) Close() {
 		p.Close()
 	}
 	i.filter.close()
+	i.kept.plane.close()
+	i.tested.close()
 	for _, m := range i.maps {
 		m.Close()
 	}
@@ -210,7 +214,10 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		return nil, err
 	}
 	inst.dir, inst.old = dir, old != nil
-	inst.forgetDeadHops()
+	if err := inst.forgetDeadHops(); err != nil {
+		inst.Close()
+		return nil, err
+	}
 	gen, err := inst.pinGeneration()
 	if err != nil {
 		inst.Close()

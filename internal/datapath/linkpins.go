@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -51,20 +50,6 @@ func linkIfindex(l link.Link) int {
 		return 0
 	}
 	return int(info.XDP().Ifindex)
-}
-
-// pinOn finds the link of dir that is on a device, whatever the device was called when it was pinned.
-func pinOn(dir string, ifindex int) (path string, ok bool) {
-	for _, path := range linkPins(dir) {
-		if l, err := link.LoadPinnedLink(path, nil); err == nil {
-			on := linkIfindex(l)
-			l.Close()
-			if on == ifindex {
-				return path, true
-			}
-		}
-	}
-	return "", false
 }
 
 // nowhere tells whether all links of dir are sure to be attached to nothing any more.
@@ -114,8 +99,7 @@ func renamePins(dir string, ports []*net.Interface) (undo []func(), err error) {
 			continue
 		}
 		if _, err := os.Lstat(to); err == nil {
-			// pinName gives this to no interface.
-			if err := move(to, filepath.Join(dir, linkPrefix+"%old"+strconv.Itoa(p.Index))); err != nil {
+			if err := move(to, asidePath(dir)); err != nil {
 				return undo, err
 			}
 		}
@@ -130,16 +114,32 @@ func renamePins(dir string, ports []*net.Interface) (undo []func(), err error) {
 }
 
 func runningProgram(dir string) ebpf.ProgramID {
+	_, id := runningAt(dir)
+	return id
+}
+
+// runningAt is runningProgram with the pin of a link that runs it.
+func runningAt(dir string) (path string, id ebpf.ProgramID) {
 	for _, path := range linkPins(dir) {
-		if l, err := link.LoadPinnedLink(path, nil); err == nil {
-			info, err := l.Info()
-			l.Close()
-			if err == nil && info.XDP() != nil && info.XDP().Ifindex != 0 {
-				return info.Program
-			}
+		if id := programAt(path); id != 0 {
+			return path, id
 		}
 	}
-	return 0
+	return "", 0
+}
+
+// programAt is the program that a pinned link runs, 0 if it is attached to nothing or not there.
+func programAt(path string) ebpf.ProgramID {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return 0
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil || info.XDP() == nil || info.XDP().Ifindex == 0 {
+		return 0
+	}
+	return info.Program
 }
 
 // checkForeign refuses interfaces that carry an XDP program other than this instance's own.

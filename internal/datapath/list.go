@@ -5,12 +5,12 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"net"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -94,6 +94,30 @@ func ListHere() ([]*Instance, error) {
 	}), nil
 }
 
+// OpenHere opens the instance of a name in this network namespace, nil if there is none. It fails where Attach would, and
+// whatever is wrong with another instance is no matter.
+func OpenHere(name string) (*Instance, error) {
+	root, ok, err := findRoot()
+	if !ok || err != nil {
+		return nil, err
+	}
+	here, err := currentSpace()
+	if err != nil {
+		return nil, err
+	}
+	inst, err := openInstance(filepath.Join(root, strconv.FormatUint(uint64(here.inode), 10), pinName(name)))
+	switch {
+	case isNotExist(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !inst.in(here) || inst.Name() != name:
+		inst.Close()
+		return nil, nil
+	}
+	return inst, nil
+}
+
 // Open opens an instance by the router's ID: the one in this network namespace, or the only one of
 // that name on the machine.
 func Open(name string) (*Instance, error) {
@@ -149,36 +173,22 @@ func (i *Instance) serves() bool {
 	return i.lock != nil
 }
 
-// Attached returns the names of the interfaces that carry the program.
+// Attached returns the names of the interfaces that carry the program, as they were when they were attached. One that has
+// another name now, while another interface has that one, is named as it is now.
 func (i *Instance) Attached() []string {
-	var names []string
 	if i.temporary && len(i.held) > 0 {
 		return slices.Sorted(slices.Values(i.meta.Attached))
 	}
-	for _, path := range linkPins(i.dir) {
-		if l, err := link.LoadPinnedLink(path, nil); err == nil {
-			if linkIfindex(l) != 0 {
-				names = append(names, linkName(path))
-			}
-			l.Close()
-		}
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(i.livePins()))
 }
 
 // AttachedNow is Attached by the names that the interfaces have now, in the calling thread's network namespace.
 func (i *Instance) AttachedNow() []string {
 	var names []string
-	for _, path := range linkPins(i.dir) {
-		l, err := link.LoadPinnedLink(path, nil)
-		if err != nil {
-			continue
+	for _, p := range readPins(i.dir) {
+		if p.now != "" {
+			names = append(names, p.now)
 		}
-		if dev, err := net.InterfaceByIndex(linkIfindex(l)); err == nil {
-			names = append(names, dev.Name)
-		}
-		l.Close()
 	}
 	slices.Sort(names)
 	return names
@@ -187,10 +197,8 @@ func (i *Instance) AttachedNow() []string {
 // AttachedIndexes gives the indexes of the interfaces that carry the program.
 func (i *Instance) AttachedIndexes() []int {
 	var all []int
-	for _, path := range linkPins(i.dir) {
-		if index := pinnedOn(path); index != 0 {
-			all = append(all, index)
-		}
+	for _, p := range i.livePins() {
+		all = append(all, p.index)
 	}
 	slices.Sort(all)
 	return all
@@ -200,7 +208,12 @@ func (i *Instance) AttachedIndexes() []int {
 // its counters and keys.
 func (i *Instance) Detach(iface string) error {
 	path := linkPath(i.dir, iface)
-	if _, err := os.Stat(path); err != nil {
+	p, live := i.livePins()[iface]
+	if live {
+		path = p.path
+	}
+	// What is pinned under that name may be on an interface that has another one now.
+	if _, err := os.Stat(path); err != nil || !live && pinAt(i.dir, path).now != "" {
 		return fmt.Errorf("router %s is not attached to %s: see 'culvert status'", i.Name(), iface)
 	}
 	unlock, err := lockEdits(i.dir) // whoever changes the filter does so on all links

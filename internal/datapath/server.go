@@ -21,9 +21,24 @@ func (i *Instance) ServerPID() int {
 	return trust.LockHolder(i.dir)
 }
 
-// BGPSessions returns the BGP sessions of the process that serves the instance, none if there is none.
-func (i *Instance) BGPSessions() ([]bgpstate.Session, error) {
-	return bgpstate.Read(i.NetNS(), i.Name(), i.ServerPID())
+// BGPSessions returns the BGP sessions of the process that serves the instance, none if there is none; known is false where
+// that process has told nothing that can be seen here.
+func (i *Instance) BGPSessions() (sessions []bgpstate.Session, known bool, err error) {
+	id := i.ID()
+	if id == 0 || !i.Served() {
+		return nil, true, nil
+	}
+	return bgpstate.Read(i.NetNS(), i.Name(), id)
+}
+
+// ID tells the instance from others that have had its name, by the inode of its directory: the same in all namespaces.
+// 0 is for one that is gone, or has nothing pinned.
+func (i *Instance) ID() uint64 {
+	var st unix.Stat_t
+	if i.dir == "" || unix.Stat(i.dir, &st) != nil {
+		return 0
+	}
+	return st.Ino
 }
 
 // LoadedAt returns when the program that runs was loaded, which is when the instance was last

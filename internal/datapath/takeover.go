@@ -79,16 +79,20 @@ func (i *Instance) detachOthers(old *Instance, ports []*net.Interface, undo *und
 		if slices.ContainsFunc(ports, func(p *net.Interface) bool { return p.Name == name }) {
 			continue
 		}
-		on := pinnedOn(path)
+		p := pinAt(i.dir, path)
 		if err := detachLink(path); err != nil {
 			return others, err
 		}
-		if on == 0 { // the interface has gone: nothing was taken off
+		switch {
+		case p.index == 0: // the interface has gone: nothing was taken off
+			continue
+		case p.now == "": // it is in another network namespace, and nothing is attached there from here
+			others = append(others, name)
 			continue
 		}
-		others = append(others, name)
+		others = append(others, p.now)
 		if old != nil {
-			*undo = append(*undo, func() { _ = attachLink(old, &net.Interface{Index: on, Name: name}, path) })
+			*undo = append(*undo, func() { _ = attachLink(old, &net.Interface{Index: p.index, Name: name}, path) })
 		}
 	}
 	return others, nil

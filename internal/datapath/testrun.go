@@ -5,6 +5,7 @@ package datapath
 import (
 	"fmt"
 	"net"
+	"sync"
 
 	"github.com/cilium/ebpf"
 )
@@ -31,15 +32,73 @@ func (i *Instance) TestRunIndex(frame []byte, ifindex int) (action uint32, out [
 		DataOut: make([]byte, len(frame)+64),
 		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(ifindex)},
 	}
+	if i.temporary {
+		p, done, err := i.readFilter()
+		if err != nil {
+			return 0, nil, err
+		}
+		defer done()
+		action, err = i.inFront(p).Run(&opts)
+		return action, opts.DataOut, err
+	}
+	i.tested.mu.RLock()
+	for i.tested.id == 0 || programAt(i.tested.link) != i.tested.id {
+		i.tested.mu.RUnlock()
+		known, err := i.lookInFront()
+		if err != nil {
+			return 0, nil, err
+		}
+		i.tested.mu.RLock()
+		if !known {
+			break
+		}
+	}
+	defer i.tested.mu.RUnlock()
+	action, err = i.tested.prog.Run(&opts)
+	return action, opts.DataOut, err
+}
+
+// testedProgram is what TestRun ran at last. To look through the pins takes far longer than to run a program, and tests
+// do that for hundreds of thousands of frames.
+type testedProgram struct {
+	mu sync.RWMutex
+	// link is the pin of a link that ran the program, and id the program's: as long as they go together, prog is the one
+	// to run. Without an ID it has to be looked for each time.
+	link string
+	id   ebpf.ProgramID
+	prog *ebpf.Program
+}
+
+func (p *testedProgram) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.prog.Close()
+	p.prog, p.id = nil, 0
+}
+
+// inFront is the program that packets meet first.
+func (i *Instance) inFront(p *filterPlane) *ebpf.Program {
+	if p.prog != nil {
+		return p.prog.prog
+	}
+	return i.prog
+}
+
+// lookInFront finds the program to test. It is not known for longer than once if no link runs it.
+func (i *Instance) lookInFront() (known bool, err error) {
+	i.tested.mu.Lock()
+	defer i.tested.mu.Unlock()
+	at, id := runningAt(i.dir)
 	p, done, err := i.readFilter()
 	if err != nil {
-		return 0, nil, err
+		return false, err
 	}
 	defer done()
-	prog := i.prog
-	if p.prog != nil {
-		prog = p.prog.prog
+	prog, err := i.inFront(p).Clone()
+	if err != nil {
+		return false, err
 	}
-	action, err = prog.Run(&opts)
-	return action, opts.DataOut, err
+	i.tested.prog.Close()
+	i.tested.link, i.tested.id, i.tested.prog = at, id, prog
+	return id != 0, nil
 }

@@ -22,6 +22,10 @@ type Report struct {
 // Interface is the end of tunnels on an interface.
 type Interface struct {
 	Name string `json:"interface"`
+	// Unattached is "gone" or "replaced" if the interface was deleted, and perhaps made again, since; left out otherwise.
+	Unattached string `json:"unattached,omitempty"`
+	// again is the command that attaches it.
+	again string
 	// Mode is "native" or "generic".
 	Mode    string `json:"mode"`
 	GUEPort uint16 `json:"gue_port"`
@@ -44,7 +48,7 @@ func report(all []datapath.Decap) Report {
 			From:    append([]netip.Prefix{}, d.Options.From...),
 			VIPs:    append([]netip.Addr{}, d.Options.VIPs...),
 			Reasons: append([]stats.Reason{}, d.Reasons...),
-			Open:    d.Options.Open(),
+			Open:    d.Options.Open(), Unattached: d.Unattached, again: Command(d),
 		}
 		if d.Options.Generic {
 			i.Mode = "generic"
@@ -75,7 +79,11 @@ func (r Report) lines() (lines []string) {
 		return []string{"no tunnels end here: attach with 'culvert lb decap IFACE...'"}
 	}
 	for _, i := range r.Decap {
-		lines = append(lines, fmt.Sprintf("%s  %s, GUE on port %d", i.Name, i.Mode, i.GUEPort), "  to    "+words(i.Local))
+		lines = append(lines, fmt.Sprintf("%s  %s, GUE on port %d", i.Name, i.Mode, i.GUEPort))
+		if i.Unattached != "" {
+			lines = append(lines, "  NOT ATTACHED: "+WhyNot(i.Unattached)+": no tunnel ends here. "+Mend(i.Unattached, i.again))
+		}
+		lines = append(lines, "  to    "+words(i.Local))
 		if i.Open {
 			lines = append(lines, "  OPEN  "+open)
 		}

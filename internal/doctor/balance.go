@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/bgpstate"
+	"culvert/internal/trust"
 )
 
 // Balance is what a load balancer asks of the host.
@@ -20,6 +21,8 @@ type Balance struct {
 	Backends []BalanceBackend
 	// Sessions are the BGP sessions of the processes that run.
 	Sessions []bgpstate.Session
+	// Silent are the routers whose processes have told nothing of theirs.
+	Silent []string
 	// Source4 and Source6 tell whether outer headers have sources of a prefix.
 	Source4, Source6 bool
 }
@@ -84,6 +87,12 @@ func checkBalance(f balanceFacts, b *Balance) []Finding {
 		}
 	}
 	found = append(found, checkBGP(b.Sessions)...)
+	for _, name := range b.Silent {
+		found = append(found, Finding{
+			Check: "bgp", Status: Warn, Command: "ls -l " + trust.RunDir + ", and see the log of the process",
+			Finding: "what router " + name + " announces is not known: its process has told nothing, or not in the " + trust.RunDir + " that is seen here",
+		})
+	}
 	return append(found, checkBalanceMTU(f, b)...)
 }
 

@@ -5,6 +5,7 @@ package doctor
 import (
 	"bufio"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,8 @@ type pinFS struct {
 	mountable bool
 	// untrusted says why no pin in it is trusted, nil if it is root's alone.
 	untrusted *trust.Error
+	// inside tells that this is about what is inside culvert's own directory.
+	inside bool
 }
 
 func readPinFS(capabilities uint64) pinFS {
@@ -43,13 +46,37 @@ func readPinFS(capabilities uint64) pinFS {
 	if path, ok := bpffs.Find(); ok && unix.Statfs(path, &st) == nil {
 		p.path = path
 		p.readOnly = st.Flags&unix.ST_RDONLY != 0
-		for _, below := range []string{"/", "/culvert"} {
-			if err := trust.DirAs(path+below, filepath.Join(bpffs.Path, below)); errors.As(err, &p.untrusted) {
-				break
-			}
-		}
+		p.untrusted, p.inside = untrustedPins(path)
 	}
 	return p
+}
+
+const pinDir = "culvert"
+
+// untrustedPins looks at all directories that pins are in, of whatever network namespace: the bpffs at path, culvert's own
+// directory there, and those inside, which it tells too.
+func untrustedPins(path string) (found *trust.Error, inside bool) {
+	if errors.As(trust.DirAs(path+"/", bpffs.Path), &found) {
+		return found, false
+	}
+	root := filepath.Join(path, pinDir)
+	if errors.As(trust.DirAs(root, filepath.Join(bpffs.Path, pinDir)), &found) {
+		return found, false
+	}
+	_ = filepath.WalkDir(root, func(at string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // it has gone, or may not be read: the privileges are a check of their own
+		}
+		// A symbolic link, in the place of a directory, leads to pins of whoever made it.
+		if at != root && (e.IsDir() || e.Type()&fs.ModeSymlink != 0) {
+			below, _ := filepath.Rel(path, at)
+			if errors.As(trust.DirAs(at, filepath.Join(bpffs.Path, below)), &found) {
+				return fs.SkipAll
+			}
+		}
+		return nil
+	})
+	return found, found != nil
 }
 
 // kernelHasFS looks into /proc/filesystems.
@@ -72,6 +99,10 @@ func kernelHasFS(name string) bool {
 func checkPinFS(p pinFS) Finding {
 	f := Finding{Check: "bpffs"}
 	switch {
+	case p.untrusted != nil && p.inside:
+		f.Status = Fail
+		f.Finding = p.untrusted.Finding + ": culvert trusts no pin in it, and refuses to work with what is there"
+		f.Command = p.untrusted.Command
 	case p.untrusted != nil:
 		f.Status = Fail
 		f.Finding = p.untrusted.Finding + ": culvert trusts no pin and does not start"

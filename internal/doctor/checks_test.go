@@ -113,6 +113,10 @@ func TestBothWays(t *testing.T) {
 	if found := checkBothWays("eth1,eth2"); len(found) != 1 || found[0].Status != Warn || !strings.HasPrefix(found[0].Finding, "eth1,eth2: ") {
 		t.Errorf("found %+v", found)
 	}
+	if found := checkStrays([]Stray{{Interface: "eth1", Router: "br1", Packets: 3}}); len(found) != 1 || found[0].Status != Warn ||
+		found[0].Interface != "eth1" || found[0].Check != "link-interface" || !strings.Contains(found[0].Finding, "router br1 is dropping") {
+		t.Errorf("datagrams by the wrong interface: %+v", found)
+	}
 }
 
 func TestNoMemlockHint(t *testing.T) {

@@ -72,6 +72,8 @@ type Options struct {
 	Server  int
 	// BothWays names the interfaces that lead to other ASes and inside, with commas between them.
 	BothWays string
+	// Strays are interfaces by which datagrams come to running routers that belong to others.
+	Strays []Stray
 	// Route is set when the IP router is configured: forwarding and netfilter's rules are looked at. Bypass says that
 	// these are not to matter, NoSCION that there is no SCION router.
 	Route, Bypass, NoSCION bool
@@ -90,8 +92,12 @@ type Options struct {
 	Forwarding []string
 	// Missing are interfaces that running data planes were told to be on and are not.
 	Missing []Missing
+	// Unread says why what runs could not be read, nil if it could.
+	Unread error
 	// OpenDecaps are the interfaces where anybody's tunnels end.
 	OpenDecaps []string
+	// LostDecaps are those where tunnels ended until they were deleted.
+	LostDecaps []LostDecap
 }
 
 // Report holds all findings in the order of the checks.
@@ -133,9 +139,14 @@ func Run(o Options) (*Report, error) {
 		return nil, err
 	}
 	r.add(checkKernel(kernelRelease(), probeFeatures()))
-	r.add(checkPrivileges(caps))
+	privileges := checkPrivileges(caps)
+	r.add(privileges)
 	r.add(checkJIT(probeJIT()), checkBPFStats(sysctl("kernel/bpf_stats_enabled")))
-	r.add(checkPinFS(readPinFS(caps)))
+	pins := checkPinFS(readPinFS(caps))
+	r.add(pins)
+	if privileges.Status != Fail && pins.Status != Fail { // else that is why
+		r.add(checkUnread(o.Unread)...)
+	}
 	clock, err := readClock()
 	if err != nil {
 		return nil, err
@@ -178,6 +189,7 @@ func Run(o Options) (*Report, error) {
 		r.add(checkInterface(facts)...)
 	}
 	r.add(checkBothWays(o.BothWays)...)
+	r.add(checkStrays(o.Strays)...)
 	if o.Balance != nil {
 		facts := readBalance(o.Balance)
 		r.add(checkBalance(facts, o.Balance)...)
@@ -186,6 +198,7 @@ func Run(o Options) (*Report, error) {
 		}
 	}
 	r.add(checkDecaps(o.OpenDecaps)...)
+	r.add(checkLostDecaps(o.LostDecaps)...)
 	for _, addr := range o.Remote {
 		r.add(checkNeighbour(readNeighbour(addr)))
 	}

@@ -3,12 +3,8 @@
 package e2e
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"net"
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -118,32 +114,13 @@ func (w *bfdWire) send(frames ...[]byte) {
 // metric reads the sum of the router's series that begin with a text.
 func metric(t *testing.T, l *lab.Lab, as lab.AS, prefix string) (sum float64) {
 	t.Helper()
-	check(t, l.Do(as.NS, func() error {
-		conn, err := net.Dial("tcp", as.RouterAPI.String())
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		if _, err := fmt.Fprintf(conn, "GET /metrics HTTP/1.0\r\n\r\n"); err != nil {
-			return err
-		}
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		lines := bufio.NewScanner(resp.Body)
-		for lines.Scan() {
-			if s := lines.Text(); strings.HasPrefix(s, prefix) {
-				v, err := strconv.ParseFloat(s[strings.LastIndexByte(s, ' ')+1:], 64)
-				if err != nil {
-					return err
-				}
-				sum += v
-			}
-		}
-		return lines.Err()
-	}))
+	series, err := scrape(l, as.NS, as.RouterAPI.String(), prefix)
+	check(t, err)
+	for _, s := range series {
+		v, err := strconv.ParseFloat(s[strings.LastIndexByte(s, ' ')+1:], 64)
+		check(t, err)
+		sum += v
+	}
 	return sum
 }
 

@@ -25,10 +25,10 @@ const (
 	bfdFrame = 1800
 )
 
-// interfaceUp is the control plane's own word on an interface, from its metrics.
-func interfaceUp(l *lab.Lab, as lab.AS, id string) (up bool, err error) {
-	err = l.Do(as.NS, func() error {
-		conn, err := net.Dial("tcp", as.RouterAPI.String())
+// scrape reads those lines of the metrics served at an address of a namespace that begin with a text.
+func scrape(l *lab.Lab, ns, addr, prefix string) (series []string, err error) {
+	err = l.Do(ns, func() error {
+		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			return err
 		}
@@ -43,14 +43,25 @@ func interfaceUp(l *lab.Lab, as lab.AS, id string) (up bool, err error) {
 		defer resp.Body.Close()
 		lines := bufio.NewScanner(resp.Body)
 		for lines.Scan() {
-			if s := lines.Text(); strings.HasPrefix(s, `router_interface_up{interface="`+id+`"`) {
-				up = strings.HasSuffix(s, " 1")
-				return nil
+			if strings.HasPrefix(lines.Text(), prefix) {
+				series = append(series, lines.Text())
 			}
 		}
-		return fmt.Errorf("no router_interface_up of %s in the metrics of %s: %v", id, as.NS, lines.Err())
+		return lines.Err()
 	})
-	return up, err
+	return series, err
+}
+
+// interfaceUp is the control plane's own word on an interface, from its metrics.
+func interfaceUp(l *lab.Lab, as lab.AS, id string) (bool, error) {
+	series, err := scrape(l, as.NS, as.RouterAPI.String(), `router_interface_up{interface="`+id+`"`)
+	if err != nil {
+		return false, err
+	}
+	if len(series) == 0 {
+		return false, fmt.Errorf("no router_interface_up of %s in the metrics of %s", id, as.NS)
+	}
+	return strings.HasSuffix(series[0], " 1"), nil
 }
 
 // follow waits until the control plane has declared an interface up or down, and then until the

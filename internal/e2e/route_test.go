@@ -3,10 +3,7 @@
 package e2e
 
 import (
-	"bufio"
-	"fmt"
-	"net"
-	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,28 +48,11 @@ func TestRouteRestartUnderLoad(t *testing.T) {
 // wantMetric wants a line of the metrics that are served in the router to begin so.
 func wantMetric(t *testing.T, l *lab.Lab, addr, begin string) {
 	t.Helper()
-	check(t, l.Do("rut", func() error {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		if _, err := fmt.Fprintf(conn, "GET /metrics HTTP/1.0\r\n\r\n"); err != nil {
-			return err
-		}
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		lines := bufio.NewScanner(resp.Body)
-		for lines.Scan() {
-			if rest, ok := strings.CutPrefix(lines.Text(), begin); ok && rest != "0" {
-				return nil
-			}
-		}
-		return fmt.Errorf("no %s among the metrics, or 0: %v", begin, lines.Err())
-	}))
+	series, err := scrape(l, "rut", addr, begin)
+	check(t, err)
+	if !slices.ContainsFunc(series, func(s string) bool { return s != begin+"0" }) {
+		t.Errorf("no %s among the metrics, or 0", begin)
+	}
 }
 
 // TestRouteGet asks the binary for every kind of address while it runs.

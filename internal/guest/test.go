@@ -58,7 +58,7 @@ func Test(ctx context.Context, o TestOptions) error {
 			Job:      Job{Commands: commands},
 			Files:    files,
 			Memory:   3072,
-			Limit:    20 * time.Minute,
+			Limit:    time.Duration(len(commands)) * 30 * time.Minute, // a busy machine takes as long for one
 			Progress: o.Progress,
 			Output:   o.Output,
 		}

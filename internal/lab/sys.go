@@ -39,7 +39,9 @@ func ownSys() error {
 	}
 	for _, path := range below {
 		// Some have no directory to be mounted on any more, and are not missed.
-		_ = unix.Mount(fmt.Sprintf("/proc/self/fd/%d", kept[path]), path, "", unix.MS_BIND, "")
+		if fd, ok := kept[path]; ok {
+			_ = unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), path, "", unix.MS_BIND, "")
+		}
 	}
 	return nil
 }

@@ -167,18 +167,25 @@ func TestAnsweredStaysInTheTable(t *testing.T) {
 	}
 }
 
-// TestKernelsWay tells what only the kernel can send from what nobody can.
+// TestKernelsWay tells what only the kernel can send from what nobody can, and whom packets are handed to.
 func TestKernelsWay(t *testing.T) {
 	w := newWire(t, Options{Kernel: true})
 	lo := w.link(w.own, "lo")
 	check(t, w.own.LinkSetUp(lo))
 	kernel := NextHop{Kernel: true}
+	by := func(own string, mac [6]byte, gateway bool) Via {
+		return Via{IfIndex: w.link(w.own, own).Attrs().Index, MAC: mac, Gateway: gateway}
+	}
+	there, behind := w.via("cv0", "cv0p"), w.via("cv0", "cv0p")
+	there.Via, behind.Via = by("cv0", there.DstMAC, false), by("cv0", there.DstMAC, true)
+	_, dst, _ := net.ParseCIDR("192.0.2.0/24")
+	check(t, w.own.RouteAdd(&netlink.Route{Dst: dst, Gw: net.IP{10, 9, 0, 2}}))
 	for _, c := range []struct {
 		addr string
 		want NextHop
 	}{
 		{"10.9.0.1", kernel}, {"127.0.0.1", kernel}, {"fd09::1", kernel},
-		{"10.9.0.2", w.via("cv0", "cv0p")}, {"203.0.113.1", NextHop{}}, {"10.9.0.99", NextHop{}},
+		{"10.9.0.2", there}, {"192.0.2.7", behind}, {"203.0.113.1", NextHop{}}, {"10.9.0.99", NextHop{}},
 	} {
 		target := w.track(netip.MustParseAddr(c.addr), netip.Addr{})
 		w.expect(c.want)
@@ -188,9 +195,12 @@ func TestKernelsWay(t *testing.T) {
 	// A device that takes no frames from others: the kernel's way, if there is anybody.
 	w.listen("cv1p", 0)
 	w.track(netip.MustParseAddr("10.9.1.2"), netip.Addr{})
+	far := w.via("cv1", "cv1p")
+	far.Via = by("cv1", far.DstMAC, false)
+	kernel.Via = far.Via
 	w.expect(kernel)
 	w.listen("cv1p", 1)
-	w.expect(w.via("cv1", "cv1p"))
+	w.expect(far)
 	w.listen("cv1p", 0)
 	w.expect(kernel)
 	// And one without neighbours.
@@ -201,6 +211,7 @@ func TestKernelsWay(t *testing.T) {
 	}
 	w.address(w.own, "tun0", "10.9.2.1/24")
 	w.track(netip.MustParseAddr("10.9.2.7"), netip.Addr{})
+	kernel.Via = by("tun0", [6]byte{}, false)
 	w.expect(kernel)
 	w.track(netip.MustParseAddr("10.9.1.99"), netip.Addr{})
 	w.expect(NextHop{})

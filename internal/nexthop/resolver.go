@@ -43,6 +43,19 @@ type NextHop struct {
 	// Kernel says of a next hop that is not resolved that the kernel has a way all the same: to this host, or by a
 	// device that takes no frames from others. See Options.Kernel.
 	Kernel bool
+	// Via is whom packets are handed to, the zero value for this host itself. See Options.Kernel.
+	Via Via
+}
+
+// Via tells addresses that somebody has been found to have from those that another one would be handed packets for,
+// whether anybody has them or not.
+type Via struct {
+	// IfIndex is the device that the route leads to.
+	IfIndex int
+	// MAC is the address of the neighbour, zero on devices without neighbours.
+	MAC [6]byte
+	// Gateway says that the neighbour is to pass the packets on.
+	Gateway bool
 }
 
 // Resolved tells whether packets can be sent.
@@ -76,7 +89,7 @@ type Options struct {
 	VLAN bool
 	// Source has NextHop.Source filled in, and changes of it reported.
 	Source bool
-	// Kernel has NextHop.Kernel filled in.
+	// Kernel has NextHop.Kernel and NextHop.Via filled in.
 	Kernel bool
 }
 
@@ -338,12 +351,16 @@ func (r *Resolver) update(t *Target) {
 }
 
 func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
+	var via Via
+	if r.kernel {
+		via = Via{IfIndex: rt.via.IfIndex, Gateway: rt.gateway}
+	}
 	if !rt.via.Addr.IsValid() {
-		return NextHop{Kernel: r.kernel && rt.kernel}, false
+		return kernelHop(r.kernel && rt.kernel, via), false
 	}
 	dev, ok := r.devices[rt.via.IfIndex]
 	if !ok || !dev.usable {
-		return NextHop{Kernel: r.kernel && dev.ready}, false
+		return kernelHop(r.kernel && dev.ready, via), false
 	}
 	port, vlan, ok := r.portOf(rt.via.IfIndex)
 	ok = ok && !r.ability(port).deaf
@@ -354,19 +371,30 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 	if !known || n.State&unix.NUD_INCOMPLETE != 0 || n.State == unix.NUD_NONE {
 		return NextHop{}, true
 	}
+	if r.kernel {
+		via.MAC = n.MAC
+	}
 	if !n.Usable() || !ok {
-		return NextHop{Kernel: n.Usable()}, false
+		return kernelHop(n.Usable(), via), false
 	}
 	mtu := dev.mtu
 	if rt.mtu > 0 {
 		mtu = min(mtu, rt.mtu)
 	}
 	next = NextHop{IfIndex: port, VLAN: vlan, SrcMAC: dev.mac, DstMAC: n.MAC, MTU: uint16(min(mtu, 65535)),
-		LinearOnly: r.ability(port).linearOnly}
+		LinearOnly: r.ability(port).linearOnly, Via: via}
 	if r.source {
 		next.Source = rt.source
 	}
 	return next, false
+}
+
+// kernelHop is the next hop of what the kernel has a way to, or of what nobody has.
+func kernelHop(has bool, via Via) NextHop {
+	if !has {
+		return NextHop{}
+	}
+	return NextHop{Kernel: true, Via: via}
 }
 
 // tick looks after neighbours and renews old findings.

@@ -16,7 +16,10 @@ import (
 
 // route is where the kernel would send packets to a target. The zero value is no usable route.
 type route struct {
+	// via is the neighbour. Without an address only the kernel has a way, by the device if there is one.
 	via neigh.Key
+	// gateway says that the neighbour is not the target itself.
+	gateway bool
 	// mtu is the route's own, 0 for none.
 	mtu int
 	// viaOtherFamily marks an IPv4 route with an IPv6 gateway.
@@ -92,7 +95,10 @@ func (r *Resolver) lookup(addr, from netip.Addr) (route, error) {
 
 func routeOf(got *netlink.Route, addr, from netip.Addr) route {
 	if got.Type != unix.RTN_UNICAST || got.Encap != nil || got.LinkIndex == 0 {
-		return route{kernel: got.Type == unix.RTN_LOCAL || got.Type == unix.RTN_UNICAST}
+		if got.Type == unix.RTN_UNICAST {
+			return route{kernel: true, via: neigh.Key{IfIndex: got.LinkIndex}}
+		}
+		return route{kernel: got.Type == unix.RTN_LOCAL}
 	}
 	rt := route{via: neigh.Key{IfIndex: got.LinkIndex, Addr: addr.WithZone("")}, mtu: got.MTU, source: from}
 	if !from.IsValid() || from.IsUnspecified() {
@@ -100,14 +106,14 @@ func routeOf(got *netlink.Route, addr, from netip.Addr) route {
 		rt.source = rt.source.Unmap()
 	}
 	if gateway, ok := netip.AddrFromSlice(got.Gw); ok {
-		rt.via.Addr = gateway.Unmap()
+		rt.via.Addr, rt.gateway = gateway.Unmap(), true
 	}
 	if via, ok := got.Via.(*netlink.Via); ok {
 		gateway, ok := netip.AddrFromSlice(via.Addr)
 		if !ok {
 			return route{}
 		}
-		rt.via.Addr, rt.viaOtherFamily = gateway, true
+		rt.via.Addr, rt.viaOtherFamily, rt.gateway = gateway, true, true
 	}
 	return rt
 }

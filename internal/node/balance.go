@@ -235,17 +235,13 @@ func (w *wantedBalance) merge(running balance.State) (balance.State, error) {
 	return merged, w.locate(err)
 }
 
-// plan tells, before anything is touched, whether the file's VIPs go together with what was made by hand on the data
-// plane of a name, which may run here already, and returns the options of the new data plane.
-func (w *wantedBalance) plan(name string) (*datapath.BalanceOptions, error) {
+// plan tells, before anything is touched, whether the file's VIPs go together with what was made by hand, and returns the
+// options of the new data plane.
+func (w *wantedBalance) plan(now running) (*datapath.BalanceOptions, error) {
 	if w == nil {
 		return nil, nil
 	}
-	running, err := runningBalance(name)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := w.merge(running.State); err != nil {
+	if _, err := w.merge(now.balance); err != nil {
 		return nil, err
 	}
 	if err := w.seed(); err != nil {
@@ -256,50 +252,19 @@ func (w *wantedBalance) plan(name string) (*datapath.BalanceOptions, error) {
 	return &o, nil
 }
 
-// balanceRunning is a load balancer that runs.
-type balanceRunning struct {
-	balance.State
-	options datapath.BalanceOptions
-}
-
-// runningBalance is the load balancer of a data plane that runs here already.
-func runningBalance(name string) (s balanceRunning, err error) {
-	all, err := datapath.ListHere()
-	if err != nil {
-		return s, nil // to attach will say why
-	}
-	defer closeAll(all)
-	for _, i := range all {
-		if i.Name() != name || i.Balance() == nil {
-			continue
-		}
-		plane, err := i.ViewBalance()
-		if err != nil {
-			return s, err
-		}
-		s.options = plane.Options()
-		s.State, err = balance.Load(plane)
-		return s, err
-	}
-	return s, nil
-}
-
-// apply brings the file's VIPs into force: all of them, or nothing.
-func (w *wantedBalance) apply(inst *datapath.Instance) error {
+// apply brings the file's VIPs into force, and then what comes next: all of it, or nothing. It names what an earlier file
+// had and this one has not.
+func (w *wantedBalance) apply(inst *datapath.Instance, then func() error) (gone []string, err error) {
 	if w == nil {
-		return nil
+		return nil, then()
 	}
-	var gone []string
-	err := balance.Edit(inst, func(s *balance.State) error {
+	err = balance.EditThen(inst, func(s *balance.State) error {
 		merged, err := w.merge(*s)
 		gone = balance.Gone(*s, merged)
 		*s = merged
 		return err
-	})
-	if err == nil {
-		tellGone(gone)
-	}
-	return err
+	}, then)
+	return gone, err
 }
 
 // settle finds the ways to backends for a data plane without a process.

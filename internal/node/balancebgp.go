@@ -81,6 +81,9 @@ func parseCommunity(text string) (uint32, error) {
 func (w *wantedBalance) serve(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
 	o := balance.Options{Instance: inst, Log: log}
 	if w.bgp == nil {
+		// That there are none is told too: nobody has to guess.
+		stop := publish(ctx, inst, func() []bgpstate.Session { return nil }, log)
+		defer stop()
 		return balance.Run(ctx, o)
 	}
 	bgp := *w.bgp
@@ -91,7 +94,7 @@ func (w *wantedBalance) serve(ctx context.Context, inst *datapath.Instance, log 
 		return err
 	}
 	o.Announcer = speaker
-	stop := publish(ctx, inst, speaker, log)
+	stop := publish(ctx, inst, func() []bgpstate.Session { return sessions(speaker) }, log)
 	err = balance.Run(ctx, o)
 	defer stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWait)
@@ -103,29 +106,31 @@ func (w *wantedBalance) serve(ctx context.Context, inst *datapath.Instance, log 
 const publishPeriod = 500 * time.Millisecond
 
 // publish keeps the state of the sessions where commands and metrics find it, until stop is called.
-func publish(ctx context.Context, inst *datapath.Instance, speaker *announce.Speaker, log *slog.Logger) (stop func()) {
+func publish(ctx context.Context, inst *datapath.Instance, sessions func() []bgpstate.Session, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		ticker := time.NewTicker(publishPeriod)
 		defer ticker.Stop()
+		writer := bgpstate.NewWriter(inst.NetNS(), inst.Name())
+		defer writer.Close()
 		var last []bgpstate.Session
+		var plane uint64 // that last was written for: another one comes when this was detached and is attached again
 		var failed bool
 		for {
-			now := sessions(speaker)
-			if !reflect.DeepEqual(now, last) {
-				err := bgpstate.Write(inst.NetNS(), inst.Name(), now)
+			now, id := sessions(), inst.ID()
+			if id != 0 && (id != plane || !reflect.DeepEqual(now, last)) {
+				err := writer.Write(id, now)
 				if err != nil && !failed {
 					log.Warn("'culvert lb show' cannot tell of BGP", "err", err)
 				}
 				if failed = err != nil; !failed {
-					last = now
+					last, plane = now, id
 				}
 			}
 			select {
 			case <-ctx.Done():
-				_ = bgpstate.Remove(inst.NetNS(), inst.Name())
 				return
 			case <-ticker.C:
 			}

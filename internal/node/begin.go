@@ -3,56 +3,22 @@
 package node
 
 import (
-	"errors"
 	"log/slog"
 	"strings"
 
-	"culvert/internal/balance"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 )
 
 // begin brings into force what a file says, on a data plane that was attached for it: all of it, or nothing. The filter
-// comes last, as its change cannot be undone.
-func begin(inst *datapath.Instance, w *wantedFilter, balanced *wantedBalance) error {
-	before, kept := balanceOf(inst)
-	if err := balanced.apply(inst); err != nil {
-		return err
-	}
-	err := w.apply(inst)
-	if err != nil && kept && inst.Adopted() {
-		err = errors.Join(err, balance.Edit(inst, func(s *balance.State) error { *s = before; return nil }))
+// comes last, as its change cannot be undone. Then it is told what has gone: gone, which went without a change here, and
+// what an earlier file had.
+func begin(inst *datapath.Instance, w *wantedFilter, balanced *wantedBalance, gone []string) error {
+	changed, err := balanced.apply(inst, func() error { return w.apply(inst) })
+	if err == nil {
+		tellGone(append(gone, changed...))
 	}
 	return err
-}
-
-func balanceOf(inst *datapath.Instance) (s balance.State, ok bool) {
-	plane, err := inst.ViewBalance()
-	if err == nil {
-		s, err = balance.Load(plane)
-	}
-	return s, err == nil
-}
-
-// orKept is w, or without a [balance] table what keeps the VIPs made by hand on the data plane of a name, which may run
-// here already; nil if there are none.
-func (w *wantedBalance) orKept(name string) (*wantedBalance, error) {
-	if w != nil {
-		return w, nil
-	}
-	running, err := runningBalance(name)
-	if err != nil {
-		return nil, err
-	}
-	merged, err := balance.Merge(running.State, balance.State{})
-	if err != nil {
-		return nil, err
-	}
-	if len(merged.VIPs) == 0 {
-		tellGone(balance.Gone(running.State, merged))
-		return nil, nil
-	}
-	return &wantedBalance{options: running.options}, nil // its ring size and seed stay too
 }
 
 func tellGone(gone []string) {

@@ -29,12 +29,12 @@ func Detach(interfaces []string, out io.Writer) error {
 	}
 	owners := make(map[string]*datapath.Instance)
 	for _, name := range interfaces {
-		if isEnd(name) {
-			continue
-		}
 		i := slices.IndexFunc(all, func(i *datapath.Instance) bool {
 			return slices.Contains(i.Attached(), name)
 		})
+		if i < 0 && isEnd(name) { // perhaps one that was deleted
+			continue
+		}
 		if i < 0 {
 			return fmt.Errorf("culvert is not attached to %s here: see 'culvert status'", name)
 		}
@@ -45,10 +45,10 @@ func Detach(interfaces []string, out io.Writer) error {
 		served[i] = i.Served() // the last interface takes with it what tells
 	}
 	for _, name := range interfaces {
-		if isEnd(name) {
-			_, err = datapath.DetachDecap(name)
+		if i := owners[name]; i != nil {
+			err = i.Detach(name)
 		} else {
-			err = owners[name].Detach(name)
+			_, err = datapath.DetachDecap(name)
 		}
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"culvert/internal/balance"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/decapview"
 	"culvert/internal/doctor"
 	"culvert/internal/filter"
 	"culvert/internal/scion"
@@ -22,6 +23,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		return err
 	}
 	loose := false
+	both := func(string) error { return nil }
 	if own {
 		n, err := config.Load(path)
 		if err != nil {
@@ -52,19 +54,18 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		if err != nil {
 			return err
 		}
-		if n.SCION == nil {
-			if err := checkProtectedVIPs(n.Name, rules, wanted); err != nil {
-				return err
-			}
-		}
+		both = func(name string) error { return doctorProtected(name, rules, wanted) }
 		o.Forwards = n.Route != nil || n.Balance != nil
 		if n.SCION == nil {
-			return nil
+			return both(n.Name)
 		}
 		path, loose = n.SCION.Config, n.SCION.Loose()
 	}
 	r, err := scion.LoadTopologyOnly(path)
 	if err != nil {
+		return err
+	}
+	if err := both(r.ID()); err != nil {
 		return err
 	}
 	o.Forwards = true
@@ -81,22 +82,35 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	return nil
 }
 
-// DoctorRunning adds to o what the data planes of this network namespace ask of the host. Those that cannot be read
-// are left out: the privileges that it takes are a check of their own.
-func DoctorRunning(o *doctor.Options) {
-	decaps, _ := datapath.Decaps()
-	for _, d := range decaps {
-		if d.Options.Open() {
-			o.OpenDecaps = append(o.OpenDecaps, d.Interface)
-		}
+// doctorProtected refuses what a start with a file would: a service that is protected and a VIP. A data plane that cannot be
+// read is left out: DoctorRunning tells of it.
+func doctorProtected(name string, w *wantedFilter, balanced *wantedBalance) error {
+	now, err := runningHere(name)
+	if err != nil {
+		now = running{}
 	}
+	if balanced, _, err = balanced.orKept(now); err != nil {
+		return err
+	}
+	return checkProtectedVIPs(now, w, balanced)
+}
+
+// DoctorRunning adds to o what the data planes of this network namespace ask of the host, or why they cannot be read.
+func DoctorRunning(o *doctor.Options) {
+	served := false
+	defer func() { decapsRunning(o, served) }()
 	all, err := datapath.ListHere()
 	if err != nil {
+		o.Unread = err
 		return
 	}
 	for _, inst := range all {
+		served = served || inst.Served()
 		if isSCION(inst) || inst.Route() != nil || inst.Balance() != nil {
 			o.Forwarding = append(o.Forwarding, inst.AttachedNow()...)
+		}
+		if isSCION(inst) {
+			o.Strays = append(o.Strays, strays(inst.Name(), inst, aSecond)...)
 		}
 		if f, err := inst.Filter(); err == nil {
 			for _, s := range f.Services {
@@ -110,18 +124,38 @@ func DoctorRunning(o *doctor.Options) {
 		for _, u := range inst.Unattached() {
 			o.Missing = append(o.Missing, doctor.Missing{
 				Interface: u.Interface, Router: inst.Name(), Exists: u.Why != datapath.PortGone,
-				Detached: u.Why == datapath.PortDetached, Served: inst.Served(),
+				Detached: u.Why == datapath.PortDetached, Served: inst.Served(), Renamed: u.Renamed, Moved: u.Moved,
 			})
 		}
 		if plane, err := inst.ViewBalance(); err == nil {
 			if s, err := balance.Load(plane); err == nil {
 				balances(o, s)
-				if sessions, err := inst.BGPSessions(); err == nil {
-					o.Balance.Sessions = append(o.Balance.Sessions, sessions...)
+				sessions, known, err := inst.BGPSessions()
+				o.Balance.Sessions = append(o.Balance.Sessions, sessions...)
+				if err != nil || !known {
+					o.Balance.Silent = append(o.Balance.Silent, inst.Name())
 				}
 			}
 		}
 		inst.Close()
+	}
+}
+
+// decapsRunning adds where tunnels end, or did. Served tells whether a process is there that attaches again.
+func decapsRunning(o *doctor.Options, served bool) {
+	decaps, err := datapath.Decaps()
+	if err != nil {
+		o.Unread = err
+	}
+	for _, d := range decaps {
+		switch {
+		case d.Unattached != "":
+			o.LostDecaps = append(o.LostDecaps, doctor.LostDecap{
+				Interface: d.Interface, Exists: d.Unattached != datapath.PortGone, Served: served, Command: decapview.Command(d),
+			})
+		case d.Options.Open():
+			o.OpenDecaps = append(o.OpenDecaps, d.Interface)
+		}
 	}
 }
 

@@ -216,27 +216,13 @@ type filteredPlane interface {
 	setPlane
 }
 
-// fits tells, before anything is touched, whether the file's filter goes together with what was made by hand on the
-// data plane of a name, which may run here already.
-func (w *wantedFilter) fits(name string) error {
+// fits tells, before anything is touched, whether the file's filter goes together with what was made by hand on the data
+// plane that runs.
+func (w *wantedFilter) fits(now running) error {
 	if w == nil {
 		return nil
 	}
-	all, err := datapath.ListHere()
-	if err != nil {
-		return nil // to attach will say why
-	}
-	defer closeAll(all)
-	var running datapath.Filter
-	for _, i := range all {
-		if i.Name() != name {
-			continue
-		}
-		if running, err = i.Filter(); err != nil {
-			return err
-		}
-	}
-	_, err = w.merge(running)
+	_, err := w.merge(now.filter)
 	return err
 }
 
@@ -279,23 +265,13 @@ func onInterfaces(r datapath.FilterRule, attached []string) error {
 
 // attachAlone is Attach for a file that has neither a SCION router nor the IP router.
 func attachAlone(ctx context.Context, n *config.Node, w *wantedFilter, balanced *wantedBalance, interfaces []string, out io.Writer) error {
-	if err := w.fits(n.Name); err != nil {
-		return err
-	}
 	o := options(n)
 	o.Name, o.Interfaces, o.Unattended = n.Name, interfaces, true
 	o.Wait = false // nobody would attach to what comes later
-	var err error
-	if balanced, err = balanced.orKept(n.Name); err != nil {
+	balanced, err := complete(&o, w, balanced)
+	if err != nil {
 		return err
 	}
-	if err = checkProtectedVIPs(n.Name, w, balanced); err != nil {
-		return err
-	}
-	if o.Balance, err = balanced.plan(n.Name); err != nil {
-		return err
-	}
-	o.Begin = func(inst *datapath.Instance) error { return begin(inst, w, balanced) }
 	inst, err := datapath.Attach(o, datapath.Config{})
 	if err != nil {
 		return err

@@ -43,6 +43,7 @@ func AddRule(on string, spec filter.Spec, at filter.Place, replace bool, out io.
 		fmt.Fprintf(out, "rule %s %s\n", name, verb)
 		tellFile(before, []string{name}, out)
 		tellNowhere(inst, out)
+		tellMissing(inst, rule.Interfaces, out)
 		return nil
 	})
 }
@@ -170,6 +171,19 @@ func union(inst *datapath.Instance) []string {
 	all := slices.Concat(inst.Attached(), inst.Wanted())
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// tellMissing names the interfaces of a rule that are not there, while others are: packets of these the rule does not see.
+func tellMissing(inst *datapath.Instance, of []string, out io.Writer) {
+	var gone []string
+	for _, u := range inst.Unattached() {
+		if slices.Contains(of, u.Interface) {
+			gone = append(gone, u.Interface)
+		}
+	}
+	if len(gone) > 0 && len(inst.Attached()) > 0 {
+		fmt.Fprintf(out, "%s is not on %s now: there the rule is in force once it is attached again\n", inst.Name(), strings.Join(gone, " and "))
+	}
 }
 
 // tellNowhere says what a change means while there is no interface.

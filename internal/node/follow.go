@@ -34,6 +34,7 @@ type follower struct {
 
 	waiting map[string]bool   // interfaces that were not there, or have gone
 	told    map[string]string // what the log says last of an interface, "" is the data plane
+	ends    map[string]string // the same of interfaces where tunnels end
 }
 
 // followPorts keeps inst on its interfaces until ctx ends. It returns errDetached if the process is to end.
@@ -89,14 +90,19 @@ func (f *follower) look() error {
 			return err
 		}
 	}
+	if f.detached == config.DetachedAttach {
+		if err := f.inst.KeepFilter(); err != nil {
+			f.say(slog.LevelWarn, "", "the filter could not be read: rules made by hand go if somebody detaches the data plane", "err", err)
+		}
+	}
 	unattached := f.inst.Unattached()
 	for _, u := range unattached {
 		switch {
 		case u.Why == datapath.PortGone:
 			f.waiting[u.Interface] = true
-			f.say(slog.LevelWarn, u.Interface, "the interface does not exist: culvert attaches to it when it does")
+			f.say(slog.LevelWarn, u.Interface, gone(u)+": culvert attaches to it when it does")
 		case u.Why == datapath.PortReplaced && !f.waiting[u.Interface]:
-			f.attach(u, "the interface was deleted and made again")
+			f.attach(u, replaced(u))
 		case f.waiting[u.Interface]:
 			f.attach(u, "")
 		case f.detached == config.DetachedAttach:
@@ -109,7 +115,27 @@ func (f *follower) look() error {
 		delete(f.waiting, name)
 		delete(f.told, name)
 	}
+	f.followEnds()
 	return nil
+}
+
+// gone says why an interface is not there.
+func gone(u datapath.Unattached) string {
+	if u.Moved {
+		return "the interface was moved to another network namespace and does not exist here"
+	}
+	return "the interface does not exist"
+}
+
+// replaced says what became of the interface that had the name.
+func replaced(u datapath.Unattached) string {
+	switch {
+	case u.Renamed != "":
+		return "the interface was renamed to " + u.Renamed + ", which still carries the program, and another one has its name"
+	case u.Moved:
+		return "the interface was moved to another network namespace, and another one has its name"
+	}
+	return "the interface was deleted and made again"
 }
 
 // attach attaches to an interface, and says why that was needed.

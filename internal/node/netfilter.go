@@ -19,12 +19,12 @@ import (
 	"culvert/internal/netfilter"
 )
 
-// checkNetfilter refuses to forward past rules that the kernel would apply.
-func checkNetfilter(n *config.Node) error {
+// checkNetfilter refuses to forward past rules that the kernel would apply, on the interfaces or on all packets.
+func checkNetfilter(n *config.Node, interfaces []string) error {
 	if n.Route.BypassNetfilter {
 		return nil
 	}
-	found, err := netfilter.FindOn(n.Interfaces)
+	found, err := netfilter.FindOn(interfaces)
 	if err != nil {
 		return fmt.Errorf("looking for rules of netfilter: %w: set route.bypass_netfilter = true if there are none", err)
 	}
@@ -41,6 +41,9 @@ type guardedPlane struct {
 	mu      sync.Mutex
 	policy  datapath.RoutePolicy
 	guarded bool
+
+	// What follows is look's: whether there were rules, and whether that could not be told.
+	on, failed bool
 }
 
 // SetRoutePolicy implements route.Plane.
@@ -72,38 +75,46 @@ func (g *guardedPlane) guard(on bool) error {
 // watchPeriod is how often netfilter is looked at.
 const watchPeriod = 2 * time.Second
 
-// watch looks for rules that come while the router runs.
+// watch looks for rules that come while the router runs: the first time before the first tick, as some may have come since
+// the start looked.
 func (g *guardedPlane) watch(ctx context.Context, log *slog.Logger) error {
 	tick := time.NewTicker(watchPeriod)
 	defer tick.Stop()
-	on, failed := false, false
 	for {
+		if err := g.look(log); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		}
-		found, err := netfilter.FindOn(g.AttachedNow())
-		if err != nil && !failed {
-			log.Warn("whether netfilter has rules cannot be told: the kernel forwards all packets until it can", "err", err)
-		}
-		failed = err != nil
-		if (len(found) > 0 || failed) == on {
-			continue
-		}
-		on = !on
-		if err := g.guard(on); err != nil {
-			return err
-		}
-		switch {
-		case failed:
-		case on:
-			log.Warn("forwarded packets have to pass rules of netfilter: the kernel forwards them all from now on",
-				"rules", netfilter.Summary(found))
-		default:
-			log.Info("the rules of netfilter are gone: the fast path forwards again")
-		}
 	}
+}
+
+// look leaves all packets to the kernel if there are rules now, or takes them back.
+func (g *guardedPlane) look(log *slog.Logger) error {
+	found, err := netfilter.FindOn(g.AttachedNow())
+	if err != nil && !g.failed {
+		log.Warn("whether netfilter has rules cannot be told: the kernel forwards all packets until it can", "err", err)
+	}
+	g.failed = err != nil
+	if on := len(found) > 0 || g.failed; on == g.on {
+		return nil
+	}
+	g.on = !g.on
+	if err := g.guard(g.on); err != nil {
+		return err
+	}
+	switch {
+	case g.failed:
+	case g.on:
+		log.Warn("forwarded packets have to pass rules of netfilter: the kernel forwards them all from now on",
+			"rules", netfilter.Summary(found))
+	default:
+		log.Info("the rules of netfilter are gone: the fast path forwards again")
+	}
+	return nil
 }
 
 // ethtool's flag for tags that the device takes off (ETH_FLAG_RXVLAN of linux/ethtool.h).

@@ -26,7 +26,7 @@ func Run(ctx context.Context, path string) error {
 		return err
 	}
 	if n.Route != nil {
-		if err := checkRoute(n); err != nil {
+		if err := checkRoute(n, n.Interfaces); err != nil {
 			return err
 		}
 	}
@@ -44,18 +44,23 @@ func Run(ctx context.Context, path string) error {
 		}
 		return runAlone(ctx, n, wanted, balanced)
 	}
-	if balanced != nil {
-		r, err := scion.LoadTopologyOnly(n.SCION.Config)
-		if err != nil {
-			return err
-		}
-		if err := checkProtectedVIPs(r.ID(), wanted, balanced); err != nil {
-			return err
-		}
-		if _, err := balanced.plan(r.ID()); err != nil {
-			return err
-		}
+	return runSCION(ctx, n, wanted, balanced)
+}
+
+// RunSCION runs the border router of a reference router's TOML file as Run does, with the defaults but for what s says. For
+// a data plane that runs already it is a file with nothing but [scion]: what another file has left goes, what was made by
+// hand stays.
+func RunSCION(ctx context.Context, s config.SCION) error {
+	n := &config.Node{SCION: &s, Missing: config.MissingRefuse, Detached: config.DetachedStay}
+	wanted, err := compileFilter(n, s.Config, nil)
+	if err != nil {
+		return err
 	}
+	return runSCION(ctx, n, wanted, nil)
+}
+
+// runSCION is Run with a SCION router.
+func runSCION(ctx context.Context, n *config.Node, wanted *wantedFilter, balanced *wantedBalance) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	deps := scion.Kernel(datapath.Options{}, nil)
@@ -64,46 +69,31 @@ func Run(ctx context.Context, path string) error {
 	deps.Attach = func(r *scion.Router, interfaces []string) (scion.DataPlane, error) {
 		return attachSCION(ctx, cancel, n, wanted, balanced, r, interfaces)
 	}
-	err = scion.Run(ctx, n.SCION.Config, deps)
+	err := scion.Run(ctx, n.SCION.Config, deps)
 	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, errDetached) && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	return err
 }
 
-// RunSCION runs the border router of a reference router's TOML file as Run does, with the defaults but for what s says.
-func RunSCION(ctx context.Context, s config.SCION) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	n := &config.Node{SCION: &s, Missing: config.MissingRefuse, Detached: config.DetachedStay}
-	deps := scion.Kernel(datapath.Options{}, beside(ctx, cancel, n, nil, nil))
-	deps.DebugHTTP, deps.LooseLinks, deps.BFDMinTTL = s.DebugHTTP, s.Loose(), uint8(s.BFDMinTTL)
-	return scion.Run(ctx, s.Config, deps)
-}
-
 // attachSCION attaches the data plane of a SCION router and starts the other stages' work on it. End is called when the
 // process is to end.
 func attachSCION(ctx context.Context, end context.CancelCauseFunc, n *config.Node, wanted *wantedFilter, balanced *wantedBalance, r *scion.Router,
-	interfaces []string) (_ scion.DataPlane, err error) {
+	interfaces []string) (scion.DataPlane, error) {
 	if n.Route != nil {
-		if err := checkTags(interfaces); err != nil { // the router may have found them itself
+		if err := checkRoute(n, interfaces); err != nil { // the router may have found them itself
 			return nil, err
 		}
 	}
 	if err := wanted.reaches(interfaces); err != nil {
 		return nil, err
 	}
-	if err := wanted.fits(r.ID()); err != nil {
-		return nil, err
-	}
 	o := options(n)
-	if balanced, err = balanced.orKept(r.ID()); err != nil {
+	o.Name = r.ID()
+	balanced, err := complete(&o, wanted, balanced)
+	if err != nil {
 		return nil, err
 	}
-	if o.Balance, err = balanced.plan(r.ID()); err != nil {
-		return nil, err
-	}
-	o.Begin = func(inst *datapath.Instance) error { return begin(inst, wanted, balanced) }
 	return scion.Kernel(o, beside(ctx, end, n, wanted, balanced)).Attach(r, interfaces)
 }
 
@@ -199,13 +189,21 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 		return nil, nil, nil, err
 	}
 	defer func() { _ = lock.Release() }()
-	if err := wanted.fits(r.ID()); err != nil {
+	now, err := runningHere(r.ID())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := wanted.fits(now); err != nil {
 		return nil, nil, nil, err
 	}
 	o := options(n)
 	o.Name, o.Interfaces, o.Unattended, o.Temporary = r.ID(), interfaces, true, temporary
-	if kept, err := (*wantedBalance)(nil).orKept(r.ID()); err != nil || kept != nil {
-		return nil, nil, nil, errors.Join(err, fmt.Errorf("router %s has VIPs made by hand: a load balancer beside [scion] needs the process, use culvert run", r.ID()))
+	kept, gone, err := (*wantedBalance)(nil).orKept(now)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if kept != nil {
+		return nil, nil, nil, fmt.Errorf("router %s has VIPs made by hand: a load balancer beside [scion] needs the process, use culvert run", r.ID())
 	}
 	var both string
 	begin := func(inst *datapath.Instance) (err error) {
@@ -214,6 +212,9 @@ func attach(ctx context.Context, path string, interfaces []string, temporary boo
 		}
 		if missing, err = prepare(ctx, inst, r); err == nil {
 			err = wanted.apply(inst)
+		}
+		if err == nil && !temporary {
+			tellGone(gone)
 		}
 		return err
 	}

@@ -37,23 +37,16 @@ func refuseProtectedVIP(services []datapath.FilterService, vips []balance.VIP) e
 	return nil
 }
 
-// checkProtectedVIPs looks at what a file has and at what was made by hand on the data plane of a name, which may run here.
-func checkProtectedVIPs(name string, w *wantedFilter, b *wantedBalance) error {
+// checkProtectedVIPs looks at what a file has and at what was made by hand on the data plane that runs.
+func checkProtectedVIPs(now running, w *wantedFilter, b *wantedBalance) error {
 	if b == nil {
 		return nil
 	}
-	running, err := runningBalance(name)
+	merged, err := b.merge(now.balance)
 	if err != nil {
 		return err
 	}
-	merged, err := b.merge(running.State)
-	if err != nil {
-		return err
-	}
-	services, err := runningServices(name)
-	if err != nil {
-		return err
-	}
+	services := slices.DeleteFunc(slices.Clone(now.filter.Services), func(s datapath.FilterService) bool { return s.File })
 	if w != nil {
 		services = append(services, w.filter.Services...)
 	}
@@ -65,24 +58,4 @@ func checkProtectedVIPs(name string, w *wantedFilter, b *wantedBalance) error {
 		return w.locate(&filter.FileError{Table: filter.TableProtect, Name: s.Addr.String(), Part: "address", Err: err})
 	}
 	return fmt.Errorf("%w, or end that: culvert filter unprotect ADDRESS:PORT", err)
-}
-
-// runningServices are those that were protected by hand on a data plane that runs here already.
-func runningServices(name string) (services []datapath.FilterService, err error) {
-	all, err := datapath.ListHere()
-	if err != nil {
-		return nil, nil // to attach will say why
-	}
-	defer closeAll(all)
-	for _, i := range all {
-		if i.Name() != name {
-			continue
-		}
-		f, err := i.Filter()
-		if err != nil {
-			return nil, err
-		}
-		services = append(services, slices.DeleteFunc(f.Services, func(s datapath.FilterService) bool { return s.File })...)
-	}
-	return services, nil
 }

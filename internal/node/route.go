@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -42,29 +41,20 @@ func routeOptions(n *config.Node) *datapath.RouteOptions {
 
 func logger() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
 
-// checkRoute refuses what would make the IP router do otherwise than the kernel.
-func checkRoute(n *config.Node) error {
-	if err := checkNetfilter(n); err != nil {
+// checkRoute refuses what would make the IP router do otherwise than the kernel, as far as the interfaces are known.
+func checkRoute(n *config.Node, interfaces []string) error {
+	if err := checkNetfilter(n, interfaces); err != nil {
 		return err
 	}
-	return checkTags(present(n.Interfaces, n.Missing == config.MissingWait))
+	return checkTags(present(interfaces, n.Missing == config.MissingWait))
 }
 
 // runAlone is Run without a SCION router.
 func runAlone(ctx context.Context, n *config.Node, wanted *wantedFilter, balanced *wantedBalance) error {
-	if err := wanted.fits(n.Name); err != nil {
-		return err
-	}
 	o := options(n)
 	o.Name, o.Interfaces = n.Name, n.Interfaces
-	var err error
-	if balanced, err = balanced.orKept(n.Name); err != nil {
-		return err
-	}
-	if err = checkProtectedVIPs(n.Name, wanted, balanced); err != nil {
-		return err
-	}
-	if o.Balance, err = balanced.plan(n.Name); err != nil {
+	balanced, err := complete(&o, wanted, balanced)
+	if err != nil {
 		return err
 	}
 	var listener net.Listener
@@ -77,7 +67,6 @@ func runAlone(ctx context.Context, n *config.Node, wanted *wantedFilter, balance
 		}
 		defer listener.Close()
 	}
-	o.Begin = func(inst *datapath.Instance) error { return begin(inst, wanted, balanced) }
 	inst, err := datapath.Attach(o, datapath.Config{})
 	if err != nil {
 		return err
@@ -105,12 +94,12 @@ func runAlone(ctx context.Context, n *config.Node, wanted *wantedFilter, balance
 
 // served tells whether another process keeps the data plane of that name here.
 func served(name string) bool {
-	all, err := datapath.ListHere()
-	if err != nil {
+	inst, err := datapath.OpenHere(name)
+	if inst == nil || err != nil {
 		return false
 	}
-	defer closeAll(all)
-	return slices.ContainsFunc(all, func(i *datapath.Instance) bool { return i.Name() == name && i.Served() })
+	defer inst.Close()
+	return inst.Served()
 }
 
 // beside starts the other stages' work for a data plane that the SCION router runs. End is called when the process is to
@@ -202,31 +191,23 @@ func attachRoute(ctx context.Context, n *config.Node, wanted *wantedFilter, bala
 		return fmt.Errorf("%s has [scion] and [route]: both need the process, use culvert run -c %[1]s", path)
 	}
 	n.Interfaces, n.Missing = interfaces, config.MissingRefuse
-	if err := checkRoute(n); err != nil {
-		return err
-	}
-	if err := wanted.fits(n.Name); err != nil {
+	if err := checkRoute(n, interfaces); err != nil {
 		return err
 	}
 	o := options(n)
 	o.Name, o.Interfaces, o.Unattended = n.Name, interfaces, true
 	o.Wait = false // nobody would attach to what comes later
 	o.Route = &datapath.RouteOptions{NoMirror: true}
-	var err error
-	if balanced, err = balanced.orKept(n.Name); err != nil {
+	balanced, err := complete(&o, wanted, balanced)
+	if err != nil {
 		return err
 	}
-	if err = checkProtectedVIPs(n.Name, wanted, balanced); err != nil {
-		return err
-	}
-	if o.Balance, err = balanced.plan(n.Name); err != nil {
-		return err
-	}
+	rest := o.Begin
 	o.Begin = func(inst *datapath.Instance) error {
 		if err := readOnce(ctx, inst); err != nil {
 			return err
 		}
-		return begin(inst, wanted, balanced)
+		return rest(inst)
 	}
 	inst, err := datapath.Attach(o, datapath.Config{})
 	if err != nil {

@@ -42,7 +42,10 @@ type bed struct {
 	judge  *judge.Judge
 	inst   *datapath.Instance
 	prog   *ebpf.Program
-	limits *ebpf.Map // of punts
+	limits *ebpf.Map // of punts, and of some answers
+	// withLimit are the reasons that have one by default, limited what the limits have let through, nil without them.
+	withLimit []uint32
+	limited   *limits
 	counters
 
 	vips    []vip
@@ -50,6 +53,7 @@ type bed struct {
 	plane   *datapath.BalancePlane
 	owners  map[flow]datapath.BalanceOwner
 	kept    map[flow]datapath.BalanceOwner // of flows that a VIP keeps together
+	strays  map[fragments]bool
 
 	routes []prefix
 	hops   map[uint32]datapath.RouteHop
@@ -73,7 +77,8 @@ func newBed(t testing.TB, on stages) *bed {
 	rng := rand.New(rand.NewPCG(14, 14))
 	b := &bed{
 		on: on, net: scionpkt.RandomNetwork(rng, scionpkt.Mixes()[0], uint32(time.Now().Unix())), calls: make(chan func()),
-		owners: make(map[flow]datapath.BalanceOwner), kept: make(map[flow]datapath.BalanceOwner), seen: make(map[string]int),
+		owners: make(map[flow]datapath.BalanceOwner), kept: make(map[flow]datapath.BalanceOwner),
+		strays: make(map[fragments]bool), seen: make(map[string]int),
 	}
 	if on.scion {
 		j, err := judge.New(b.net)
@@ -129,6 +134,7 @@ func (b *bed) setUp() error {
 	c := datapath.Config{}
 	if b.on.scion {
 		c = judge.Config(b.net)
+		c.Services = []netip.Addr{b.servicesAt()}
 	}
 	if b.on.route {
 		o.Route = &datapath.RouteOptions{Trusting: true, Blocks4: 64, Blocks6: 64}
@@ -245,12 +251,22 @@ func (b *bed) findMaps() (err error) {
 	}
 	b.closer(func() { b.limits.Close() })
 	for i := range b.limits.MaxEntries() {
+		var limit [3]uint64
+		if err := b.limits.Lookup(i, &limit); err != nil {
+			return fmt.Errorf("read limit %d: %w", i, err)
+		}
+		if limit[0] != 0 {
+			b.withLimit = append(b.withLimit, i)
+		}
 		if err := b.limits.Put(i, make([]byte, b.limits.ValueSize())); err != nil {
 			return fmt.Errorf("lift limit %d: %w", i, err)
 		}
 	}
 	return nil
 }
+
+// servicesAt is the host of the AS that its services are at.
+func (b *bed) servicesAt() netip.Addr { return b.net.Hosts[1].Addr }
 
 // xdpMD is struct xdp_md of linux/bpf.h.
 type xdpMD struct{ Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32 }
@@ -299,6 +315,7 @@ func (b *bed) try(tr trial) (o outcome, err error) {
 			return err
 		}
 		b.seen[o.reason]++
+		defer b.charge(tr, o)
 		return b.check(tr, o)
 	})
 	if err != nil {

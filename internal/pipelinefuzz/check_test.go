@@ -29,6 +29,8 @@ func (b *bed) check(tr trial, o outcome) error {
 	}
 	// What a stage did not have to know of a frame of several buffers is not counted (struct packet).
 	// The filter counts what it judges.
+	v := decode(tr.frame)
+	b.noteStray(&v)
 	verdict, reason, _ := strings.Cut(o.reason, " ")
 	whole := tr
 	if b.on.filter && strings.HasPrefix(reason, "filter") {
@@ -42,6 +44,9 @@ func (b *bed) check(tr trial, o outcome) error {
 	}
 	if o.limited && verdict != "punt" {
 		return errors.New("a limit has no such reason")
+	}
+	if err := b.checkLimit(tr, o); err != nil {
+		return err
 	}
 	switch {
 	case o.limited || verdict == "drop":
@@ -84,7 +89,7 @@ func (b *bed) check(tr trial, o outcome) error {
 			return err
 		}
 	}
-	return errors.Join(b.checkNotBalance(tr, o), b.checkNotRoute(tr, o))
+	return errors.Join(b.checkNotSCION(tr, o), b.checkNotBalance(tr, o), b.checkNotRoute(tr, o))
 }
 
 // linear is how many bytes the first buffer has.

@@ -313,31 +313,47 @@ func outerRight(in, o *view, m datapath.BalanceMember) ([]byte, error) {
 	return tunnelled(o, m.GUEPort)
 }
 
-// checkError looks at ICMP errors: what they quote is a packet from a VIP.
-func (b *bed) checkError(tr trial, in *view, o outcome) error {
-	quoted := in.packet[min(len(in.packet), in.head+8):]
-	var src, dst netip.Addr
-	var proto byte
-	var l4 int
+// quotedFlow is as much of a packet as an ICMP error has to quote.
+type quotedFlow struct {
+	src, dst     netip.Addr
+	proto        byte
+	sport, dport uint16
+}
+
+// quote reads what an ICMP error quotes; not ok if that is too little, has options or is a later fragment.
+func quote(in *view) (q quotedFlow, ok bool) {
+	b := in.packet[min(len(in.packet), in.head+8):]
+	l4 := 20
 	switch {
-	case in.frag || in.ip == 4 && in.proto != protoICMP || in.ip == 6 && in.proto != protoICMPv6:
-		return fmt.Errorf("protocol %d", in.proto)
-	case in.ip == 4 && len(quoted) >= 28:
-		src, dst, proto, l4 = netip.AddrFrom4([4]byte(quoted[12:16])), netip.AddrFrom4([4]byte(quoted[16:20])), quoted[9], 20
-	case in.ip == 6 && len(quoted) >= 48:
-		src, dst, proto, l4 = netip.AddrFrom16([16]byte(quoted[8:24])), netip.AddrFrom16([16]byte(quoted[24:40])), quoted[6], 40
-		if proto == protoFragment && len(quoted) >= 56 {
-			proto, l4 = quoted[40], 48
+	case in.ip == 4 && len(b) >= 28 && b[0] == 0x45 && be.Uint16(b[6:])&0x1fff == 0:
+		q.src, q.dst, q.proto = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20])), b[9]
+	case in.ip == 6 && len(b) >= 48 && b[0]>>4 == 6:
+		q.src, q.dst, q.proto, l4 = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40])), b[6], 40
+		if q.proto == protoFragment {
+			if len(b) < 56 || be.Uint16(b[42:])&0xfff8 != 0 {
+				return q, false
+			}
+			q.proto, l4 = b[40], 48
 		}
 	default:
-		return fmt.Errorf("it quotes %d bytes", len(quoted))
+		return q, false
 	}
-	service := b.service(in.dst, proto, be.Uint16(quoted[l4:]))
-	if src != in.dst || service == nil {
-		return fmt.Errorf("it quotes a packet from %v port %d", src, be.Uint16(quoted[l4:]))
+	q.sport, q.dport = be.Uint16(b[l4:]), be.Uint16(b[l4+2:])
+	return q, true
+}
+
+// checkError looks at ICMP errors: what they quote is a packet from a VIP.
+func (b *bed) checkError(tr trial, in *view, o outcome) error {
+	if in.frag || in.ip == 4 && in.proto != protoICMP || in.ip == 6 && in.proto != protoICMPv6 {
+		return fmt.Errorf("protocol %d", in.proto)
+	}
+	q, ok := quote(in)
+	service := b.service(in.dst, q.proto, q.sport)
+	if !ok || q.src != in.dst || service == nil {
+		return fmt.Errorf("it quotes a packet from %v port %d", q.src, q.sport)
 	}
 	m, err := b.sent(tr, in, o.frame, func(v *vip) bool { return v == service })
-	f := flow{netip.AddrPortFrom(dst, be.Uint16(quoted[l4+2:])), service.number, be.Uint16(quoted[l4:]), proto}
+	f := flow{netip.AddrPortFrom(q.dst, q.dport), service.number, q.sport, q.proto}
 	if has, ok := b.owners[f]; ok && err == nil && has != m.Owner && !b.flowIsGone(f) {
 		return fmt.Errorf("about a flow of backend %d it went to %d", has.Number(), m.Owner.Number())
 	}

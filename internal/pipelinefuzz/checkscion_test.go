@@ -113,8 +113,15 @@ func (b *bed) checkSCION(tr trial, o outcome) error {
 	if by := b.net.Links[link].Device; (by != tr.in) != (o.reason == "drop scion-interface") {
 		return fmt.Errorf("packets of its link come by device %d", by)
 	}
-	if strings.HasSuffix(o.reason, " scion-bfd") {
-		return checkBFD(tr.frame, bfdOwn(link), o.reason == "drop scion-bfd")
+	bfd := b.isBFD(tr.frame, link)
+	switch {
+	case strings.HasSuffix(o.reason, " scion-bfd"):
+		if bfd == no {
+			return errors.New("it is no BFD packet of a session")
+		}
+		return checkBFD(tr, bfdOwn(link), o.reason == "drop scion-bfd")
+	case bfd == yes && (o.reason == "punt scion-onehop" || o.reason == "punt scion-empty" || scionDrops[o.reason]):
+		return errors.New("it is a BFD packet of a link")
 	}
 	if o.limited || strings.HasPrefix(o.reason, "drop ") && !scionDrops[o.reason] {
 		return nil
@@ -123,7 +130,8 @@ func (b *bed) checkSCION(tr trial, o outcome) error {
 }
 
 // checkBFD tells whether a BFD packet was dropped rightly, or passed, by the discriminator of the session (RFC 5880, 6.8.6).
-func checkBFD(f []byte, own uint32, dropped bool) error {
+func checkBFD(tr trial, own uint32, dropped bool) error {
+	f := tr.frame[:tr.linear()] // more of it is left to the slow path
 	at, ok := scionpkt.Locate(f)
 	if !ok || len(f) < at.SCION+6 {
 		return errors.New("it is no SCION packet")
@@ -141,4 +149,47 @@ func checkBFD(f []byte, own uint32, dropped bool) error {
 		return fmt.Errorf("state %d, your discriminator %#x, want %#x", state, yours, own)
 	}
 	return nil
+}
+
+// answer of a model that does not know everything.
+type answer int
+
+const (
+	no answer = iota
+	maybe
+	yes
+)
+
+// isBFD tells whether a link's datagram is BFD as those of sessions are: hosts of the AS have none. Extension headers are not
+// read.
+func (b *bed) isBFD(f []byte, link int) answer {
+	at, ok := scionpkt.Locate(f)
+	if !ok || len(f) < at.SCION+9 || b.net.Links[link].Scope == scionpkt.Internal || f[at.SCION+8] != 0 && f[at.SCION+8] != 2 {
+		return no
+	}
+	switch f[at.SCION+4] {
+	case 203:
+		return yes
+	case 200, 201:
+		return maybe
+	}
+	return no
+}
+
+// checkNotSCION looks at what no reason of the SCION router's was given to: a plain datagram of a link may not be.
+func (b *bed) checkNotSCION(tr trial, o outcome) error {
+	v := decode(tr.frame)
+	if !b.on.scion || !b.untouched(tr, &v, o) || v.proto != protoUDP || v.frag || v.ip == 4 && v.head != 20 {
+		return nil
+	}
+	link := b.link(tr.frame)
+	if link < 0 || int(be.Uint16(v.packet[v.l4+4:])) != len(v.packet)-v.l4 || v.ip == 6 && be.Uint16(v.packet[v.l4+6:]) == 0 {
+		return nil
+	}
+	// Nobody inside has such an address.
+	l := b.net.Links[link]
+	if l.Scope == scionpkt.Internal && (nobody(v.src) || v.src == l.Local.Addr() || v.src.Is4In6()) {
+		return nil
+	}
+	return fmt.Errorf("a datagram of link %d, %+v, went past the SCION router", link, b.net.Links[link])
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"culvert/internal/datapath"
 )
@@ -106,35 +107,104 @@ func silent(v *view) bool {
 func (b *bed) checkUnclaimed(tr trial, in *view, o outcome) error {
 	_, dport, ok := in.ports()
 	service := b.service(in.dst, in.l4proto, dport)
+	// A group address is the source of no frame (IEEE 802.3, 3.2.3), and no answer goes there.
+	unanswered := silent(in) || nobody(in.src) || tr.frame[6]&1 != 0
 	switch {
 	case !b.goesOn(in):
 		return fmt.Errorf("the kernel would not send a packet to %v on", in.dst)
 	case !hostVLAN(tr, in):
 		return errors.New("a VLAN that this host does not have")
-	case in.ip == 6 && in.proto == protoICMPv6 && len(in.packet) > 40 && in.packet[40] >= 133 && in.packet[40] <= 137:
+	case in.discovers():
 		return errors.New("neighbour discovery is the kernel's")
 	case o.reason == "drop balance-empty":
-		// An error about a flow has its service in what it quotes.
-		if quotes := in.l4proto == protoICMP || in.l4proto == protoICMPv6; !quotes && (service == nil || len(service.ring) > 0) {
+		if about := b.about(in); about != nil {
+			service = about
+		}
+		if service == nil || len(service.ring) > 0 {
 			return errors.New("it is to no service without backends")
 		}
 		return nil
+	case b.about(in) != nil && tr.linear() >= min(len(tr.frame), in.l3+128):
+		return errors.New("it is about a flow of a service")
 	case ok && service != nil && !in.frag && in.head == map[int]int{4: 20, 6: 40}[in.ip] && !in.src.Is4In6() && b.onVLAN(tr, in) &&
 		tr.linear() >= min(len(tr.frame), in.l3+128):
 		return errors.New("it is to a service")
+	case in.later && b.hasService(in.dst, in.l4proto) && !b.strays[in.fragment()] && in.head == map[int]int{4: 20, 6: 40}[in.ip] &&
+		tr.linear() >= min(len(tr.frame), in.l3+128):
+		return errors.New("no first fragment of it was to a port of nobody's")
 	case o.reason == "drop balance-unclaimed":
 		// What a VIP may be meant by, and does not say, is not read either.
-		cut := !ok && !in.later && slices.ContainsFunc(b.vips, func(v vip) bool { return v.addr == in.dst && v.proto == in.l4proto })
-		// Behind a header of IPv4 alone there is no room to write the answer.
-		bare := in.ip == 4 && len(in.packet) < in.head+4
-		if !silent(in) && !nobody(in.src) && !cut && !bare && tr.linear() == len(tr.frame) {
+		cut := !ok && !in.later && b.hasService(in.dst, in.l4proto)
+		// What is quoted has to be in the first buffer.
+		seen := tr.linear() >= min(len(tr.frame), in.l3+quotable(in))
+		if !unanswered && !cut && seen && b.mayAnswer(tr, "fwd balance-unreachable") {
 			return errors.New("it was not answered")
 		}
 		return nil
-	case silent(in) || nobody(in.src):
+	case unanswered:
 		return errors.New("such packets are not answered")
 	}
 	return checkUnreachable(tr.frame, in, o.frame)
+}
+
+// discovers tells of packets that are the kernel's alone: neighbours are found by them.
+func (v *view) discovers() bool {
+	return v.ip == 6 && v.proto == protoICMPv6 && (len(v.packet) <= 40 || v.packet[40] >= 133 && v.packet[40] <= 137)
+}
+
+// about is the service that an ICMP error is about, nil for other packets, and for errors that quote too little.
+func (b *bed) about(in *view) *vip {
+	if in.frag || in.head != map[int]int{4: 20, 6: 40}[in.ip] || len(in.packet) < in.head+8 {
+		return nil
+	}
+	kind := in.packet[in.head]
+	switch {
+	case in.ip == 4 && in.proto == protoICMP && slices.Contains([]byte{3, 11, 12}, kind):
+	case in.ip == 6 && in.proto == protoICMPv6 && kind >= 1 && kind <= 4:
+	default:
+		return nil
+	}
+	q, ok := quote(in)
+	if !ok || q.src != in.dst {
+		return nil
+	}
+	return b.service(in.dst, q.proto, q.sport)
+}
+
+// quotable is how much of a packet an error about it quotes: as much as there is room for.
+func quotable(in *view) int {
+	if in.ip == 4 {
+		return min(len(in.packet), 576-20-8)
+	}
+	return min(len(in.packet), 1280-40-8)
+}
+
+// fragments is what the fragments of a packet have in common.
+type fragments struct {
+	src, dst netip.Addr
+	proto    byte
+	id       uint32
+}
+
+func (v *view) fragment() fragments {
+	f := fragments{src: v.src, dst: v.dst, proto: v.l4proto}
+	if v.ip == 4 {
+		f.id = uint32(be.Uint16(v.packet[4:]))
+	} else if v.frag {
+		f.proto, f.id = 0, be.Uint32(v.packet[44:]) // of IPv6 each fragment says its protocol for itself
+	}
+	return f
+}
+
+// noteStray keeps that a first fragment is to a port of no service: others of its packet are not a service's either.
+func (b *bed) noteStray(v *view) {
+	if _, dport, ok := v.ports(); ok && v.frag && b.service(v.dst, v.l4proto, dport) == nil {
+		b.strays[v.fragment()] = true
+	}
+}
+
+func (b *bed) hasService(dst netip.Addr, proto byte) bool {
+	return slices.ContainsFunc(b.vips, func(v vip) bool { return v.addr == dst && v.proto == proto })
 }
 
 // checkUnreachable looks at the answer to what is for nobody.
@@ -145,20 +215,19 @@ func checkUnreachable(frame []byte, in *view, out []byte) error {
 	o := decode(out)
 	icmp := o.packet[o.head:]
 	ports := in.l4proto == protoTCP || in.l4proto == protoUDP
-	want, most := []byte{3, 2, 0, 0, 0, 0}, 576
+	want := []byte{3, 2, 0, 0, 0, 0}
 	switch {
 	case in.ip == 6 && ports:
-		want, most = []byte{1, 4, 0, 0, 0, 0}, 1280
+		want = []byte{1, 4, 0, 0, 0, 0}
 	case in.ip == 6:
-		want, most = []byte{4, 1, 0, 0, 0, 6}, 1280 // points at the next header
+		want = []byte{4, 1, 0, 0, 0, 6} // points at the next header
 	case ports:
 		want[1] = 3
 	}
 	if len(icmp) < 8 || !bytes.Equal(slices.Concat(icmp[:2], icmp[4:8]), want) {
 		return fmt.Errorf("the answer is %x", icmp)
 	}
-	// As much as there is room for is quoted.
-	if quote := in.packet[:min(len(in.packet), most-o.head-8)]; !bytes.Equal(icmp[8:], quote) {
+	if quote := in.packet[:quotable(in)]; !bytes.Equal(icmp[8:], quote) {
 		return fmt.Errorf("%d bytes are quoted, want %d", len(icmp)-8, len(quote))
 	}
 	return nil
@@ -184,11 +253,15 @@ func (b *bed) together(f flow, service *vip, owner datapath.BalanceOwner) error 
 // none to a VIP that the kernel would send on.
 func (b *bed) checkNotBalance(tr trial, o outcome) error {
 	v := decode(tr.frame)
-	if !b.on.lb || !b.untouched(tr, &v, o) || v.src.Is4In6() {
+	if !b.on.lb || v.src.Is4In6() {
 		return nil
 	}
-	if b.goesOn(&v) && !(v.ip == 6 && v.proto == protoICMPv6) {
+	filtered := strings.Contains(o.reason, " filter")
+	if !filtered && b.ours(tr) && v.ip != 0 && hostVLAN(tr, &v) && tr.linear() >= min(len(tr.frame), v.l3+128) && b.goesOn(&v) && !v.discovers() {
 		return errors.New("a packet to a VIP's address that nobody takes went past the load balancer")
+	}
+	if !b.untouched(tr, &v, o) {
+		return nil
 	}
 	if v.head != 20 && v.ip == 4 || v.frag {
 		return nil

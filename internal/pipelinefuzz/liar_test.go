@@ -5,6 +5,7 @@ package pipelinefuzz
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -160,7 +161,8 @@ var lies = []lie{
 func TestLies(t *testing.T) {
 	b := newBed(t, allStages)
 	told := make(map[string]int)
-	for n, tr := range b.corpus(rand.New(rand.NewPCG(trialSeed, 5)), 100) {
+	lies := slices.Concat(lies, b.reasonLies())
+	for n, tr := range b.lieCorpus(rand.New(rand.NewPCG(trialSeed, 5))) {
 		truth, err := b.try(tr)
 		if err != nil {
 			t.Fatal(err)

@@ -24,6 +24,7 @@ type packet struct {
 	frag     uint16   // of IPv4: the whole word
 	pad      int      // bytes behind the packet
 	first    int      // bytes in the first buffer
+	group    bool     // the source of the frame is a group address
 }
 
 func (p packet) v6() bool { return addr(p.dst).Is6() }
@@ -31,6 +32,9 @@ func (p packet) v6() bool { return addr(p.dst).Is6() }
 // trial makes the frame, for a device of the network.
 func (p packet) trial(n *scionpkt.Network) trial {
 	f := slices.Concat(n.Devices[p.in].MAC[:], []byte{2, 0, 0, 0, 0, 0x77})
+	if p.group {
+		f[6] |= 1
+	}
 	for _, tag := range p.tags {
 		f = be.AppendUint16(be.AppendUint16(f, typeVLAN), tag)
 	}
@@ -217,12 +221,15 @@ func (b *bed) seeds() (all []seed) {
 			vip6 := map[int]string{0: "192.0.2.6", 1: "2001:db8::6"}[k]
 			add("fwd balance-unreachable", client(1000, f.vip5, big[:100]))
 			add("fwd balance-unreachable", body(f.vip5, protoUDP, udp(1000, 54, big[:1399])))
+			add("drop balance-unclaimed", with(client(1000, f.vip5, big[:100]), func(p *packet) { p.group = true }))
+			add("", with(body(f.vip, f.icmp, icmp(f.echo, 0, 7<<16|1, []byte("abcdefgh"))), func(p *packet) { p.group = true }))
 			add("fwd balance-unreachable", body(f.vip5, 50, big[:40]))
 			add("fwd balance-unreachable", with(client(1000, f.vip5, nil), func(p *packet) { p.tags, p.pad = []uint16{vlanHost}, 6 }))
 			add("drop balance-unclaimed", body(f.vip5, f.icmp, icmp(f.unreachable, 0, 0, big[:80])))
 			add("drop balance-unclaimed", with(client(1000, f.vip5, nil), func(p *packet) { p.src = map[int]string{0: "127.0.0.1", 1: "::"}[k] }))
 			add("pass other", with(client(1000, "192.0.2.4", nil).ifSame(f.from), func(p *packet) { p.in, p.tags = 1, []uint16{vlanHost, 7} }))
 			add("drop balance-empty", client(1000, vip6, nil))
+			add("drop balance-empty", body(vip6, f.icmp, icmp(f.unreachable, 0, 0, quoted(n, packet{src: vip6, dst: f.from, proto: protoTCP, body: tcp(80, 1000, 0x10, big[:100])}))))
 			for port := range uint16(8) {
 				add("", body(vip6, protoUDP, udp(3000, 1+port, big[:10])))
 			}
@@ -277,6 +284,7 @@ func (b *bed) seeds() (all []seed) {
 			add("drop filter-limit", body(f.plain, protoUDP, udp(1, 9, nil)))
 			add("fwd filter-synack", packet{src: f.from, dst: map[int]string{0: "198.18.0.1", 1: "2001:db8:18::1"}[k], proto: protoTCP, body: tcp(1000, 80, 2, nil, mss...)})
 			add("fwd filter-synack", packet{src: f.from, dst: map[int]string{0: "198.18.0.1", 1: "2001:db8:18::1"}[k], proto: protoTCP, body: tcp(1000, 80, 2, nil), pad: 7})
+			add("drop filter-cookie", packet{src: f.from, dst: map[int]string{0: "198.18.0.1", 1: "2001:db8:18::1"}[k], proto: protoTCP, body: tcp(1000, 80, 2, nil), group: true})
 		}
 	}
 	if b.on.route {
@@ -345,11 +353,8 @@ func (b *bed) scionFrame(rng *rand.Rand) (trial, bool) {
 	if l, ok := scionpkt.Locate(f); ok && rng.IntN(50) == 0 && len(f) > l.SCION+9 {
 		switch rng.IntN(3) {
 		case 0:
-			f[l.SCION+4], f[l.SCION+8] = 203, 0
 			// Half of them are of the link's session.
-			if bfd := l.SCION + 4*int(f[l.SCION+5]); rng.IntN(2) == 0 && len(f) >= bfd+12 {
-				be.PutUint32(f[bfd+8:], bfdOwn(s.Link))
-			}
+			asBFD(f, l, s.Link, rng.IntN(2) == 0)
 		case 1:
 			f[l.SCION+9] = f[l.SCION+9]&0xf0 | 4 // a service
 		case 2:
@@ -359,8 +364,23 @@ func (b *bed) scionFrame(rng *rand.Rand) (trial, bool) {
 	in := b.net.Links[s.Link].Device
 	// Some come by another interface, addressed to it.
 	if rng.IntN(60) == 0 && len(f) >= 14 {
-		in = (in + 1) % len(b.net.Devices)
-		copy(f, b.net.Devices[in].MAC[:])
+		return b.astray(trial{frame: f, in: in}), true
 	}
 	return trial{frame: f, in: in}, len(f) >= 14
+}
+
+// asBFD has a packet of a link be BFD on an empty path, with the discriminator of the link's session or whatever stands there.
+func asBFD(f []byte, l scionpkt.Layout, link int, own bool) {
+	f[l.SCION+4], f[l.SCION+8] = 203, 0
+	if bfd := l.SCION + 4*int(f[l.SCION+5]); own && len(f) >= bfd+12 {
+		be.PutUint32(f[bfd+8:], bfdOwn(link))
+	}
+}
+
+// astray is a frame that comes by another device, and is addressed to it.
+func (b *bed) astray(tr trial) trial {
+	tr.in = (tr.in + 1) % len(b.net.Devices)
+	tr.frame = bytes.Clone(tr.frame)
+	copy(tr.frame, b.net.Devices[tr.in].MAC[:])
+	return tr
 }

@@ -67,13 +67,9 @@ func (w *bfdWatch) dropped() (map[string]uint64, error) {
 	if w.fast == nil {
 		return seen, nil
 	}
-	ports, err := w.fast.Ports()
-	for _, p := range ports {
-		for _, r := range p.Reasons {
-			if r.Verdict == "drop" && r.Name == bfdReason {
-				seen["interface "+p.Interface] = r.Packets
-			}
-		}
+	ports, err := droppedAt(w.fast, bfdReason)
+	for name, packets := range ports {
+		seen["interface "+name] = packets
 	}
 	return seen, err
 }

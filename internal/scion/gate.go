@@ -4,11 +4,10 @@ package scion
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
-
-	"github.com/scionproto/scion/pkg/addr"
 
 	"culvert/internal/datapath"
 	"culvert/internal/nexthop"
@@ -40,6 +39,9 @@ type gate struct {
 
 	last []datapath.Accept // by link
 	told bool              // of last
+	// owed are links whose rule somebody did not take, failure what the log knows about that.
+	owed    []bool
+	failure string
 	// held is for the log once the start has not failed, which is to be one line.
 	held []func()
 	open bool
@@ -60,7 +62,7 @@ type deviceTracker interface {
 func newGate(r *Router, loose bool, info, fault func(string, ...any)) *gate {
 	n := len(r.Datapath.Links)
 	return &gate{router: r, loose: loose, log: info, fault: fault, leads: make([][]int, n),
-		last: make([]datapath.Accept, n), none: make(chan struct{})}
+		last: make([]datapath.Accept, n), owed: make([]bool, n), none: make(chan struct{})}
 }
 
 // info writes to the log, when it is open.
@@ -95,7 +97,7 @@ func (g *gate) start(ctx context.Context, t deviceTracker, bound []int) error {
 	}
 	links := g.router.Datapath.Links
 	internal := links[0].Local.Addr()
-	services := g.router.services()
+	services := g.router.Datapath.Services
 	g.services = make([][]int, len(services))
 	g.waits = len(links) - 1 + len(services)
 	if bound == nil {
@@ -181,23 +183,43 @@ func (g *gate) add(sink acceptor) error {
 
 // change tells of what has changed.
 func (g *gate) change() {
+	failure := ""
 	if err := g.tell(); err != nil {
-		g.fault("Interfaces of a link not set", "err", err)
+		failure = oneLine(err)
+	}
+	if failure != "" && failure != g.failure {
+		g.fault("Interfaces of a link not set: it is tried again", "err", failure)
+	}
+	g.failure = failure
+}
+
+// again tells the rules that somebody did not take.
+func (g *gate) again() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.told && slices.Contains(g.owed, true) {
+		g.change()
 	}
 }
 
-// tell works the rules out and tells all that are new. A rule that somebody did not take is told again
-// with the next change.
+// tell works the rules out and tells all that are new, and those that somebody did not take. One that is not taken keeps
+// nobody from the others.
 func (g *gate) tell() error {
 	rules, both := g.rules()
+	var failed []error
 	for link, a := range rules {
-		if g.told && a.Equal(g.last[link]) {
+		if g.told && !g.owed[link] && a.Equal(g.last[link]) {
 			continue
 		}
+		g.owed[link] = false
 		for _, s := range g.sinks {
 			if err := s.SetLinkAccept(link, a); err != nil {
-				return err
+				g.owed[link] = true
+				failed = append(failed, err)
 			}
+		}
+		if g.owed[link] {
+			continue
 		}
 		if !g.loose && g.router.Datapath.Links[link].Scope == datapath.ScopeExternal {
 			name := g.router.Datapath.Links[link].Name
@@ -211,7 +233,7 @@ func (g *gate) tell() error {
 	}
 	g.told = true
 	g.say(both)
-	return nil
+	return errors.Join(failed...)
 }
 
 // say tells the log, once, of interfaces that the rules cannot be strict about.
@@ -270,22 +292,6 @@ func (g *gate) rules() (rules []datapath.Accept, both []int) {
 		}
 	}
 	return rules, both
-}
-
-// services lists the addresses of the AS's services, each once.
-func (r *Router) services() (found []netip.Addr) {
-	for _, svc := range []addr.SVC{addr.SvcCS, addr.SvcDS} {
-		all, err := r.Control.Topo.Multicast(svc)
-		if err != nil {
-			continue // there are none
-		}
-		for _, s := range all {
-			if a := s.AddrPort().Addr().Unmap(); !slices.Contains(found, a) {
-				found = append(found, a)
-			}
-		}
-	}
-	return found
 }
 
 // SetLinkInterfaces gives a data plane without a process the rules as the routes go now, and names the

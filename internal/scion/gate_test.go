@@ -3,8 +3,10 @@
 package scion
 
 import (
+	"errors"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,6 +122,59 @@ func TestGateTellsChanges(t *testing.T) {
 	check(t, g.add(late))
 	if !reflect.DeepEqual(late.links, []int{0, 1, 2, 3}) {
 		t.Errorf("one that came late was told of links %v", late.links)
+	}
+}
+
+// refusing does not take the rules of a link.
+type refusing struct {
+	ruleLog
+	link int
+}
+
+func (r *refusing) SetLinkAccept(link int, a datapath.Accept) error {
+	if link == r.link {
+		return errors.New("no")
+	}
+	return r.ruleLog.SetLinkAccept(link, a)
+}
+
+// A rule that one does not take keeps nobody from the other rules, nor others from that one. It is told again until it is taken,
+// and the log says so once.
+func TestGateTellsAgain(t *testing.T) {
+	g, told, said := testGate("10.0.0.1:30042")
+	bad := &refusing{link: -1}
+	g.sinks = []acceptor{bad, told}
+	g.leads = [][]int{nil, {11}, {12}, {21}}
+	check(t, g.tell())
+	bad.link, g.waits, *said = 1, 0, nil
+	g.found(&g.leads[1], []int{13}, false)
+	want := datapath.Accept{Devices: []int{13}}
+	if !told.rules[1].Equal(want) || !bad.rules[3].Equal(told.rules[3]) || !slices.Contains(told.rules[3].Devices, 13) {
+		t.Errorf("told %v and %v, want all but the one rule that was not taken", told.rules, bad.rules)
+	}
+	for range 3 {
+		g.again()
+	}
+	if len(*said) != 1 {
+		t.Errorf("said %q, want one line", *said)
+	}
+	bad.link = -1
+	g.again()
+	if !bad.rules[1].Equal(want) {
+		t.Errorf("told %v, want %v once it is taken", bad.rules[1], want)
+	}
+	told.links = nil
+	g.again()
+	if len(told.links) != 0 {
+		t.Errorf("links %v are told again though all is taken", told.links)
+	}
+	// The rule changes, is not taken by one, and changes back: he that took it has to be told.
+	bad.link = 1
+	g.sinks = []acceptor{told, bad}
+	g.found(&g.leads[1], []int{14}, false)
+	g.found(&g.leads[1], []int{13}, false)
+	if !told.rules[1].Equal(want) {
+		t.Errorf("told %v, want %v again", told.rules[1], want)
 	}
 }
 

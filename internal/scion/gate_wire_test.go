@@ -257,6 +257,10 @@ func TestFastPathTakesLinksByTheirInterface(t *testing.T) {
 	b.await("outside for inside", "internal", tally{taken: 1, fast: 7})
 	b.send("cvi", insideHost, insideOwn, 1)
 	b.await("inside", "internal", tally{taken: 2, fast: 7})
+	check(t, b.router.cmd.Process.Signal(syscall.SIGTERM))
+	b.router.rest()
+	check(t, b.router.cmd.Wait())
+	b.router.wantLog(strayDrops, 2) // by two interfaces
 }
 
 // Unless it is told to take them by any.

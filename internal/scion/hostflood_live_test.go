@@ -100,6 +100,55 @@ func (f *floodNet) forwarded(frame []byte) bool {
 	return action == 4 // XDP_REDIRECT
 }
 
+// at puts an address of a host into a frame.
+func at(frame []byte, host netip.Addr) []byte {
+	copy(frame[scionpkt.EthernetLen+scionpkt.IPv4Len+scionpkt.UDPLen+12+16:], host.AsSlice())
+	return frame
+}
+
+// A neighbour AS names ten times as many addresses behind an inner router as there is room for, and goes on
+// sending to them. A host on the wire to which nobody sends meanwhile is in the fast path all the time, and another one
+// gets there.
+func TestFloodBehindAGatewayLive(t *testing.T) {
+	const limit = 320
+	f := newFloodNet(t, limit)
+	_, inner, _ := net.ParseCIDR("10.64.0.0/10")
+	check(t, f.links[0].RouteAdd(&netlink.Route{Dst: inner, Gw: net.IP{10, 9, 0, 3}}))
+	quiet, newcomer := f.frame(netip.MustParseAddr("10.9.0.2")), f.frame(netip.MustParseAddr("10.9.0.3"))
+	template := f.frame(netip.MustParseAddr("10.64.0.0"))
+	arrives := func(who string, frame []byte, meanwhile func()) {
+		for end := time.Now().Add(patience); !f.forwarded(frame); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s never gets into the fast path", who)
+			}
+			meanwhile()
+		}
+	}
+	arrives("the first host", quiet, func() {})
+	n, forwarded := 0, 0
+	flood := func() {
+		for range 2 * limit {
+			n++
+			nobody := netip.AddrFrom4([4]byte{10, 64, byte(n>>8) % 16, byte(n)})
+			f.hosts.want(nobody, time.Now())
+			if f.forwarded(at(template, nobody)) {
+				forwarded++
+			}
+		}
+	}
+	for n < 20*limit {
+		flood()
+		time.Sleep(10 * time.Millisecond)
+	}
+	arrives("a new host on the wire", newcomer, flood)
+	if forwarded == 0 {
+		t.Error("no address behind the router got into the fast path: the test shows nothing")
+	}
+	if !f.forwarded(quiet) {
+		t.Error("the host on the wire was pushed out by addresses behind a router")
+	}
+}
+
 // A neighbour AS sends to two thousand addresses a second that nobody has. A host in use stays in the fast path
 // all the time, another one gets there, the far end of a link is found and followed, and the kernel's neighbour table
 // stays small.
@@ -127,8 +176,7 @@ func TestFloodOfHostsLive(t *testing.T) {
 		nobody := netip.AddrFrom4([4]byte{10, 9, 16 + byte(n>>8)%128, byte(n)})
 		// Past the limits of the programs as well, for the table to bear it alone.
 		f.hosts.want(nobody, time.Now())
-		copy(template[scionpkt.EthernetLen+scionpkt.IPv4Len+scionpkt.UDPLen+12+16:], nobody.AsSlice())
-		if f.forwarded(template) {
+		if f.forwarded(at(template, nobody)) {
 			t.Fatalf("packet to %s, which nobody has, was forwarded", nobody)
 		}
 		if !f.forwarded(live) {

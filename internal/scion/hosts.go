@@ -3,11 +3,8 @@
 package scion
 
 import (
-	"cmp"
 	"container/list"
-	"math"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,17 +12,9 @@ import (
 	"culvert/internal/nexthop"
 )
 
-// Anybody who can send to the AS names end hosts to the fast path, as many as he likes. So hosts that answer stay while
-// they are in use, and those that do not are few, make room for each other, and are not asked for again and again.
+// Anybody who can send to the AS names end hosts to the fast path, as many as he likes. So hosts that do not answer are
+// few, make room for each other, and are not asked for again and again. For who makes room among the others see hostroom.go.
 const (
-	// maxHosts bounds the end hosts being followed; the least recently used make room.
-	maxHosts = 65536
-	// roomShare is the part of them that makes room at a time: looking for the least recently used is work.
-	roomShare = 16
-	// roomPeriod is how often that is done at most.
-	roomPeriod = time.Second
-	// hostBusy is how long ago a host may have been sent to that makes no room.
-	hostBusy = 10 * time.Second
 	// maxUnresolved bounds the hosts being asked for at a time. Each has an entry in the kernel's neighbour table,
 	// which by default begins to throw out entries at 512 (gc_thresh2), those of links among them.
 	maxUnresolved = 256
@@ -67,7 +56,8 @@ type hostTable struct {
 	from    netip.Addr
 	tracker tracker
 	plane   hostMap
-	limit   int
+	// limit bounds the hosts that the fast path has.
+	limit int
 	// usable tells whether the fast path can send through a device.
 	usable func(ifIndex int) bool
 	errors sparing
@@ -77,8 +67,7 @@ type hostTable struct {
 	// unresolved holds *host that the fast path does not have, the one asked for longest first.
 	unresolved *list.List
 	backOff    backOff
-	// roomMade is when room was last looked for.
-	roomMade time.Time
+	room       room
 }
 
 type host struct {
@@ -87,6 +76,8 @@ type host struct {
 	wanted, asked time.Time
 	// place is that in the list of unresolved hosts, nil for a host that the fast path has.
 	place *list.Element
+	// seen says that there has been a finding since this process follows it.
+	seen bool
 	// last is what was found last.
 	last nexthop.NextHop
 	stop func()
@@ -102,6 +93,7 @@ func newHostTable(from netip.Addr, t tracker, plane hostMap, usable func(int) bo
 		hosts:      map[netip.Addr]*host{},
 		unresolved: list.New(),
 		backOff:    newBackOff(),
+		room:       room{behind: map[nexthop.Via]int{}},
 	}
 }
 
@@ -119,7 +111,7 @@ func (t *hostTable) want(addr netip.Addr, now time.Time) {
 		h.wanted = now
 		return
 	}
-	if len(t.hosts) >= t.limit || !t.backOff.over(addr, now) || !t.roomToAsk(now) {
+	if t.room.taken >= t.limit || !t.backOff.over(addr, now) || !t.roomToAsk(now) {
 		return
 	}
 	h := &host{addr: addr, wanted: now, asked: now}
@@ -131,6 +123,7 @@ func (t *hostTable) want(addr netip.Addr, now time.Time) {
 func (t *hostTable) adopt(addr netip.Addr, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.room.taken++
 	t.follow(&host{addr: addr.Unmap(), wanted: now})
 }
 
@@ -171,10 +164,16 @@ func (t *hostTable) found(h *host, nh nexthop.NextHop) {
 		return
 	}
 	if h.place != nil {
+		t.backOff.forget(h.addr)
+		if !t.room.admits(nh.Via, t.limit) {
+			t.drop(h)
+			return
+		}
 		t.unresolved.Remove(h.place)
 		h.place = nil
-		t.backOff.forget(h.addr)
+		t.room.taken++
 	}
+	t.room.move(h, nh.Via)
 	h.last = nh
 	t.pass(h)
 }
@@ -195,6 +194,7 @@ func (t *hostTable) lost(h *host, now time.Time) {
 	if h.place != nil {
 		return
 	}
+	t.room.leave(h)
 	t.forget(h)
 	h.asked = now
 	h.place = t.unresolved.PushBack(h)
@@ -211,6 +211,7 @@ func (t *hostTable) drop(h *host) {
 		t.unresolved.Remove(h.place)
 		return
 	}
+	t.room.leave(h)
 	t.forget(h)
 }
 
@@ -218,56 +219,6 @@ func (t *hostTable) forget(h *host) {
 	if err := t.plane.DeleteHost(h.addr); err != nil {
 		t.errors.log("Fast path did not forget a host", "host", h.addr, "err", err)
 	}
-}
-
-// makeRoom drops the hosts that were used least recently when there are too many. The lock is not held while
-// the fast path is asked for them all: findings about links must not wait for that.
-func (t *hostTable) makeRoom(now time.Time) {
-	t.mu.Lock()
-	full := len(t.hosts) >= t.limit && now.Sub(t.roomMade) >= roomPeriod
-	if full {
-		t.roomMade = now
-	}
-	t.mu.Unlock()
-	if !full {
-		return
-	}
-	used, err := t.plane.Hosts()
-	if err != nil {
-		t.errors.log("Hosts that are not in use cannot be found", "err", err)
-		return
-	}
-	idle := idleHosts(used, datapath.HostUsed(now), datapath.HostUsed(now.Add(-hostBusy)))
-	if len(idle) == 0 {
-		t.errors.log("Every end host that the fast path has room for is in use: others take the slow path", "hosts", len(used))
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, addr := range idle[:min(len(idle), max(t.limit/roomShare, 1))] {
-		if h := t.hosts[addr]; h != nil && h.place == nil {
-			t.drop(h)
-		}
-	}
-}
-
-// idleHosts returns the hosts that have not been used since, the one used least recently first. A time in
-// the future was written before the clock went back: nobody has used that host since.
-func idleHosts(used map[netip.Addr]uint32, now, since uint32) []netip.Addr {
-	age := func(a netip.Addr) uint32 {
-		if used[a] > now+1 {
-			return math.MaxUint32
-		}
-		return now + 1 - used[a]
-	}
-	var idle []netip.Addr
-	for a := range used {
-		if age(a) > now+1-since {
-			idle = append(idle, a)
-		}
-	}
-	slices.SortFunc(idle, func(a, b netip.Addr) int { return cmp.Compare(age(b), age(a)) })
-	return idle
 }
 
 // sweep drops hosts that cannot be resolved and are no longer wanted. The others stay: dropping

@@ -5,7 +5,6 @@ package scion
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -106,12 +105,6 @@ func TestHostsBounded(t *testing.T) {
 		table.want(hostAt(n), now)
 		tracker.reports[hostAt(n)](nexthop.NextHop{IfIndex: 7})
 	}
-	use(table, now, hostAt(2), hostAt(3), hostAt(4))
-	// All of them are in use: the newcomer waits.
-	table.want(hostAt(5), now)
-	if len(plane) != 3 || len(table.hosts) != 3 {
-		t.Errorf("%d hosts in the fast path, %d followed, want the three in use", len(plane), len(table.hosts))
-	}
 	// The one that was asked for last is the one not used since.
 	now = now.Add(hostBusy + 5*time.Second)
 	use(table, now, hostAt(2), hostAt(3))
@@ -139,18 +132,29 @@ func TestHostsBounded(t *testing.T) {
 	if plane2.listed != before {
 		t.Errorf("all hosts were listed %d times more within a second", plane2.listed-before)
 	}
+	// All of them are in use: the one used least recently leaves.
+	now = now.Add(5 * time.Second)
+	use(table, now, hostAt(2), hostAt(5))
+	use(table, now.Add(-3*time.Second), hostAt(3))
+	table.want(hostAt(6), now)
+	tracker.reports[hostAt(6)](nexthop.NextHop{IfIndex: 7})
+	if _, there := plane[hostAt(3)]; there || len(plane) != 3 || table.room.taken != 3 {
+		t.Errorf("fast path has %v, want the newcomer in the place of host 3", plane)
+	}
 }
 
 // The clock goes back an hour: hosts used since then go on being in use, the others are old.
-func TestIdleHostsAfterAStepOfTheClock(t *testing.T) {
+func TestAgeAfterAStepOfTheClock(t *testing.T) {
 	now := time.Now()
-	at := func(d time.Duration) uint32 { return datapath.HostUsed(now.Add(d)) }
-	used := map[netip.Addr]uint32{
-		hostAt(2): at(0), hostAt(3): at(time.Hour), hostAt(4): at(-time.Minute), hostAt(5): at(-2 * time.Minute),
+	at := func(d time.Duration) uint32 { return age(datapath.HostUsed(now.Add(d)), datapath.HostUsed(now)) }
+	busy := at(-hostBusy)
+	for _, d := range []time.Duration{time.Hour, -time.Minute, -2 * time.Minute} {
+		if at(d) <= busy {
+			t.Errorf("host used at %v counts as in use", d)
+		}
 	}
-	idle := idleHosts(used, at(0), at(-hostBusy))
-	if want := []netip.Addr{hostAt(3), hostAt(5), hostAt(4)}; !slices.Equal(idle, want) {
-		t.Errorf("idle hosts %v, want %v", idle, want)
+	if at(0) > busy || at(time.Second) > busy || at(time.Hour) <= at(-2*time.Minute) {
+		t.Errorf("ages %d, %d, %d", at(0), at(time.Second), at(time.Hour))
 	}
 }
 

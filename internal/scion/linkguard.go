@@ -97,34 +97,61 @@ const (
 
 // watch keeps the gate up to date, and tells the log of drops, until ctx ends.
 func (g *linkGuard) watch(ctx context.Context, gate *gate) {
-	said := make([]uint64, len(g.bound))
-	quiet := make([]time.Time, len(g.bound))
+	var told socketWatch
 	failed := false
 	every(ctx, gatePeriod, func() {
+		gate.again()
 		err := gate.look()
 		if err != nil && !failed {
 			log.Error("Interfaces of the internal address not found", "err", err)
 		}
 		failed = err != nil
 		if g.filter != nil {
-			g.tellDrops(said, quiet, time.Now())
+			if drops, err := g.filter.Drops(); err == nil { // if not, the metrics tell
+				told.look(g.router.Datapath.Links, drops, time.Now(), log.Info)
+			}
 		}
 	})
 }
 
-// tellDrops tells the log what the sockets have dropped since it was told last.
-func (g *linkGuard) tellDrops(said []uint64, quiet []time.Time, now time.Time) {
-	drops, err := g.filter.Drops()
-	if err != nil {
-		return // the metrics tell
+// socketReasons are why sockets drop datagrams: the name in the metrics, and what the log says.
+var socketReasons = []struct {
+	name, message string
+	count         func(datapath.SocketDrops) uint64
+}{
+	{interfaceReason, "Datagrams dropped at a socket: they came by another interface than the link's",
+		func(d datapath.SocketDrops) uint64 { return d.Interface }},
+	{"scion-src-service", "Datagrams dropped at a socket: a service address of this AS as source",
+		func(d datapath.SocketDrops) uint64 { return d.Service }},
+	{bfdReason, "BFD packets dropped at a socket: their TTL is below bfd_min_ttl",
+		func(d datapath.SocketDrops) uint64 { return d.BFD }},
+}
+
+// socketWatch tells the log what sockets have dropped since it was told last, a line a minute for each link and reason.
+// The zero value has told nothing.
+type socketWatch struct {
+	said  map[socketDrop]uint64
+	quiet map[socketDrop]time.Time
+}
+
+type socketDrop struct {
+	link   int
+	reason string
+}
+
+func (w *socketWatch) look(links []datapath.Link, drops []datapath.SocketDrops, now time.Time, info func(string, ...any)) {
+	if w.said == nil {
+		w.said, w.quiet = map[socketDrop]uint64{}, map[socketDrop]time.Time{}
 	}
 	for link, d := range drops {
-		if d.Interface == said[link] || now.Before(quiet[link]) {
-			continue
+		for _, r := range socketReasons {
+			key, n := socketDrop{link, r.name}, r.count(d)
+			if n == w.said[key] || now.Before(w.quiet[key]) {
+				continue
+			}
+			info(r.message, "link", links[link].Name, "packets", n-w.said[key])
+			w.said[key], w.quiet[key] = n, now.Add(dropsQuiet)
 		}
-		log.Info("Datagrams dropped at a socket: they came by another interface than the link's",
-			"link", g.router.Datapath.Links[link].Name, "packets", d.Interface-said[link])
-		said[link], quiet[link] = d.Interface, now.Add(dropsQuiet)
 	}
 }
 
@@ -144,8 +171,8 @@ func (g *linkGuard) Collect(ch chan<- prometheus.Metric) {
 	}
 	for link, d := range drops {
 		name := g.router.Datapath.Links[link].Name
-		for reason, n := range map[string]uint64{"scion-interface": d.Interface, "scion-src-service": d.Service, "scion-bfd": d.BFD} {
-			ch <- prometheus.MustNewConstMetric(socketDropsDesc, prometheus.CounterValue, float64(n), name, reason)
+		for _, r := range socketReasons {
+			ch <- prometheus.MustNewConstMetric(socketDropsDesc, prometheus.CounterValue, float64(r.count(d)), name, r.name)
 		}
 	}
 }

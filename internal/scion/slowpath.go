@@ -151,6 +151,13 @@ func (s *SlowPath) Serve(ctx context.Context, fast FastPathCounters, extra prome
 	}
 	defer prometheus.Unregister(watch)
 	g.Go(func() error { every(ctx, bfdWatchPeriod, func() { watch.look(time.Now()) }); return nil })
+	if stray := newPortWatch(fast, interfaceReason, strayDrops); stray != nil {
+		g.Go(func() error {
+			every(ctx, gatePeriod, func() { stray.look(time.Now()) })
+			stray.look(time.Now())
+			return nil
+		})
+	}
 	if extra != nil {
 		if err := prometheus.Register(extra); err != nil {
 			return fmt.Errorf("registering culvert's metrics: %w", err)

@@ -12,7 +12,7 @@ import (
 
 // BGPSource gives the BGP sessions that announce VIPs, none without [balance.bgp]. A PortSource may be one.
 type BGPSource interface {
-	BGPSessions() ([]bgpstate.Session, error)
+	BGPSessions() (sessions []bgpstate.Session, known bool, err error)
 }
 
 var (
@@ -32,7 +32,7 @@ func collectBGP(source any, ch chan<- prometheus.Metric) {
 	if !ok {
 		return
 	}
-	sessions, err := s.BGPSessions()
+	sessions, _, err := s.BGPSessions()
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(bgpEstablishedDesc, err)
 		return

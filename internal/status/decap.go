@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"culvert/internal/datapath"
+	"culvert/internal/decapview"
 	"culvert/internal/stats"
 	"culvert/internal/text"
 )
@@ -13,6 +14,10 @@ import (
 // Decap is an interface at which tunnels end (culvert lb decap).
 type Decap struct {
 	Interface string `json:"interface"`
+	// Unattached is "gone" or "replaced" if the interface was deleted, and perhaps made again, since; left out otherwise.
+	Unattached string `json:"unattached,omitempty"`
+	// again is the command that attaches it.
+	again string
 	// Mode is native or generic.
 	Mode    string         `json:"mode"`
 	Packets uint64         `json:"packets"`
@@ -26,7 +31,8 @@ func (r *Report) findDecap() error {
 		return err
 	}
 	for _, d := range all {
-		one := Decap{Interface: d.Interface, Mode: "native", Reasons: append([]stats.Reason{}, d.Reasons...)}
+		one := Decap{Interface: d.Interface, Mode: "native", Reasons: append([]stats.Reason{}, d.Reasons...),
+			Unattached: d.Unattached, again: decapview.Command(d)}
 		if d.Options.Generic {
 			one.Mode = "generic"
 		}
@@ -46,6 +52,9 @@ func (r Report) decapLines() (lines []string) {
 			lines = append(lines, "")
 		}
 		lines = append(lines, fmt.Sprintf("decap on %s  %s  end of tunnels, see 'culvert lb decap'", d.Interface, d.Mode))
+		if d.Unattached != "" {
+			lines = append(lines, "  NOT ATTACHED: "+decapview.WhyNot(d.Unattached)+". "+decapview.Mend(d.Unattached, d.again))
+		}
 		t := text.Table{Indent: "    ", Right: []bool{false, false, true, true}}
 		t.Add("received", "", text.Grouped(d.Packets)+" packets", text.ShortBytes(d.Bytes))
 		for _, c := range byPackets(d.Reasons) {

@@ -184,12 +184,18 @@ func (r Router) whyNot(name string) string {
 	if n < 0 {
 		return ""
 	}
-	switch why := r.Unattached[n].Why; {
-	case why == datapath.PortGone && r.Served:
+	switch u := r.Unattached[n]; {
+	case u.Moved && u.Why == datapath.PortGone:
+		return "it is in another network namespace"
+	case u.Why == datapath.PortGone && r.Served:
 		return "it does not exist, and is attached to when it does"
-	case why == datapath.PortGone:
+	case u.Why == datapath.PortGone:
 		return "it does not exist"
-	case why == datapath.PortReplaced:
+	case u.Renamed != "":
+		return "another interface has its name, it is " + u.Renamed + " now"
+	case u.Moved:
+		return "another interface has its name, it is in another network namespace"
+	case u.Why == datapath.PortReplaced:
 		return "it was deleted and made again"
 	default:
 		return "it was detached"

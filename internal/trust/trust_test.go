@@ -77,6 +77,16 @@ func TestSecret(t *testing.T) {
 	if _, err := Secret(filepath.Dir(path)); err == nil {
 		t.Error("a directory was taken for a secret")
 	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	check(t, unix.Mkfifo(fifo, 0o600))
+	if _, err := Secret(fifo); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a FIFO: %v", err)
+	}
+	check(t, os.Chmod(path, 0o600))
+	check(t, os.WriteFile(path, make([]byte, 64<<10+1), 0o600))
+	if _, err := Secret(path); err == nil {
+		t.Error("64 KiB and a byte were taken for a secret")
+	}
 }
 
 func TestLock(t *testing.T) {

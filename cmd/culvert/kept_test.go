@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/base64"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// keptBed is a load balancer on a host that may be a SCION router, too: its only link is on lb0.
+type keptBed struct {
+	*lbBed
+	router string // the SCION router's file
+}
+
+func newKeptBed(t *testing.T) keptBed {
+	t.Helper()
+	b := keptBed{lbBed: newLBBed(t)}
+	loopback(t)
+	l, err := netlink.LinkByName("lb0")
+	must(err)
+	addr, err := netlink.ParseAddr("198.51.100.1/24")
+	must(err)
+	must(netlink.AddrAdd(l, addr))
+	b.write("topology.json", `{"isd_as": "1-ff00:0:110", "mtu": 1472, "border_routers": {"br1": {
+		"internal_addr": "10.0.0.1:30042", "interfaces": {"1": {
+			"underlay": {"local": "198.51.100.1:50000", "remote": "198.51.100.2:50000"},
+			"isd_as": "1-ff00:0:111", "link_to": "child", "mtu": 1472}}}}}`)
+	must(os.Mkdir(filepath.Join(b.dir, "keys"), 0o700))
+	for _, name := range []string{"keys/master0.key", "keys/master1.key"} {
+		b.write(name, base64.StdEncoding.EncodeToString(make([]byte, 16)))
+	}
+	b.router = b.write("br.toml", "[general]\nid = \"br1\"\nconfig_dir = \""+b.dir+"\"\n")
+	return b
+}
+
+func (b keptBed) write(name, text string) string {
+	b.t.Helper()
+	path := filepath.Join(b.dir, name)
+	must(os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// run starts culvert and waits until the load balancer has a VIP.
+func (b keptBed) run(vip string, args ...string) *running {
+	b.t.Helper()
+	p := startCulvert(b.t, args...)
+	p.waitFor(b.t, "Service started")
+	b.lb(0, vip+"  ", "show")
+	return p
+}
+
+// says tells how often the process has written something to standard error.
+func (r *running) says(text string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Count(r.errs.String(), text)
+}
+
+const (
+	keptHead  = "interfaces = ['lb0', 'out0']\n"
+	keptSCION = keptHead + "[scion]\nconfig = 'br.toml'\n"
+	keptVIPs  = "[balance]\nseed = 'culvert'\nring_size = 1009\nsource4 = '10.200.0.0/16'\n[[balance.vip]]\naddress = '192.0.2.1:80'\nprotocol = 'tcp'\n" +
+		"[[balance.vip.backend]]\naddress = '10.0.0.11'\n"
+	keptRules = "[filter]\n[[filter.rule]]\nname = 'file'\naction = 'drop'\nexpression = 'udp port 7'\n"
+)
+
+// TestSCIONAfterMore runs a SCION router where its data plane has balanced load and filtered: what the file had goes, and the
+// log says so; what was made by hand stays, with all that it is balanced with.
+func TestSCIONAfterMore(t *testing.T) {
+	b := newKeptBed(t)
+	p := b.run("192.0.2.1:80/tcp", "run", "-c", b.write("c.toml", keptSCION+keptVIPs+keptRules))
+	if n := p.says("is one that everybody knows"); n != 1 {
+		t.Errorf("the warning about the seed comes %d times: %s", n, &p.errs)
+	}
+	b.expect(0, "added", "filter", "add", "--name", "hand", "drop", "udp port 9")
+	b.lb(0, "added", "vip add 192.0.2.2:80/tcp")
+	b.lb(0, "added", "real add 192.0.2.2:80/tcp 10.0.0.12")
+	const source = "\"source\": \"10.200.0.0/16\""
+	b.lb(0, source, "show 192.0.2.2:80/tcp -j")
+	p.interrupt(t)
+
+	p = b.run("192.0.2.2:80/tcp", "scion", "run", "--config", b.router)
+	for _, text := range []string{"taken out of the load balancer\" gone=\"VIP 192.0.2.1:80/tcp\"", "taken out of the filter\" gone=\"rule file\""} {
+		if p.says(text) != 1 {
+			t.Errorf("the log does not say %q: %s", text, &p.errs)
+		}
+	}
+	b.lb(0, source, "show 192.0.2.2:80/tcp -j")
+	b.lb(1, "no VIP 192.0.2.1:80/tcp", "show 192.0.2.1:80/tcp")
+	if _, out, _ := culvert(t, "filter", "list"); !strings.Contains(out, "hand") || strings.Contains(out, "file  ") {
+		t.Errorf("the filter has\n%s", out)
+	}
+	b.wait("a packet to the backend", func() bool {
+		b.send(netip.MustParseAddrPort("192.0.2.2:80"), 1)
+		return b.arrived("10.0.0.12") > 0
+	})
+	p.interrupt(t)
+
+	// The hand-made VIP is one for the next file too.
+	const both = "192.0.2.2:80 cannot be protected by SYN cookies and be VIP 192.0.2.2:80/tcp at once"
+	file := b.write("c.toml", keptSCION+"[filter]\n[[filter.protect]]\naddress = '192.0.2.2:80'\n")
+	for _, verb := range []string{"run", "doctor"} {
+		b.expect(1, both, verb, "-c", file)
+	}
+	b.expect(1, "router br1 has VIPs made by hand", "attach", b.write("c.toml", keptSCION), "lb0", "out0")
+	b.lb(0, "192.0.2.2:80/tcp  ", "show")
+}
+
+// TestKeptSource takes [balance] out of the file: VIPs made by hand go on with the sources that packets have had.
+func TestKeptSource(t *testing.T) {
+	b := newKeptBed(t)
+	b.expect(0, "attached", "attach", b.write("c.toml", keptHead+keptVIPs), "lb0", "out0")
+	b.lb(0, "added", "vip add 192.0.2.2:80/tcp")
+	b.lb(0, "added", "real add 192.0.2.2:80/tcp 10.0.0.12")
+	const source = "\"source\": \"10.200.0.0/16\""
+	b.lb(0, source, "show -j")
+	for range 2 {
+		b.expect(0, "attached", "attach", b.write("c.toml", keptHead+"[filter]\n"), "lb0", "out0")
+		b.lb(0, source, "show -j")
+		if s := b.state(); s.Source4 != netip.MustParsePrefix("10.200.0.0/16") || len(s.VIPs) != 1 {
+			t.Errorf("got %+v", s)
+		}
+	}
+}
+
+// TestToldWhatIsSo has a start fail: nothing is told to be gone that is not, and the reason is the reason.
+func TestToldWhatIsSo(t *testing.T) {
+	b := newKeptBed(t)
+	p := startCulvert(t, "run", "-c", b.write("c.toml", keptHead+keptVIPs))
+	p.waitFor(t, "msg=attached ")
+	b.expect(1, "culvert: router culvert is served by another process", "run", "-c", b.write("other.toml", keptHead+"[filter]\n"))
+	b.lb(0, "192.0.2.1:80/tcp  ", "show")
+	p.interrupt(t)
+	b.expect(0, "detached", "detach", "--all")
+
+	p = b.run("192.0.2.1:80/tcp", "run", "-c", b.write("c.toml", keptSCION+keptVIPs))
+	b.lb(0, "added", "real add 192.0.2.1:80/tcp 10.0.0.12")
+	p.interrupt(t)
+	file := b.write("c.toml", keptSCION)
+	b.expect(1, "it was made by hand, and the file has the VIP no more", "attach", file, "lb0", "out0")
+	if _, _, errs := culvert(t, "attach", file, "lb0", "out0"); strings.Contains(errs, "has VIPs made by hand") {
+		t.Errorf("not the reason: %s", errs)
+	}
+}
+
+// TestOtherPinsUntrusted has a directory of pins of another namespace that anybody may write to: it does not keep a start from
+// seeing what was made by hand. With one of its own it does not start.
+func TestOtherPinsUntrusted(t *testing.T) {
+	dir := t.TempDir()
+	const script = `set -e
+		ip link set lo up
+		ip link add lb0 type veth peer name lb1
+		ip link add out0 type veth peer name out1
+		ip link set lb0 up; ip link set out0 up
+		mount -t bpf -o mode=0700 bpf /sys/fs/bpf
+		printf "$WITH" >$DIR/with.toml
+		printf "interfaces = ['lb0', 'out0']\n[filter]\n" >$DIR/without.toml
+		"$CULVERT" attach $DIR/with.toml lb0 out0
+		"$CULVERT" lb vip add 192.0.2.2:80/tcp
+		mkdir -p /sys/fs/bpf/culvert/7/other
+		chmod 0777 /sys/fs/bpf/culvert/7 /sys/fs/bpf/culvert/7/other
+		echo "== attach"
+		"$CULVERT" attach $DIR/without.toml lb0 out0 2>&1
+		rmdir /sys/fs/bpf/culvert/7/other /sys/fs/bpf/culvert/7
+		echo "== show"
+		"$CULVERT" lb show
+		here=/sys/fs/bpf/culvert/$(stat -L -c %i /proc/self/ns/net)
+		chmod 0777 $here
+		echo "== refused"
+		"$CULVERT" attach $DIR/without.toml lb0 out0 2>&1 && exit 1
+		chmod 0700 $here
+		echo "== after"
+		"$CULVERT" lb show
+		"$CULVERT" detach --all`
+	cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
+	cmd.Env = append(os.Environ(), asCulvert+"=1", "CULVERT="+os.Args[0], "DIR="+dir, "WITH="+keptHead+keptVIPs)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	parts := map[string]string{}
+	for _, part := range strings.Split(string(out), "== ")[1:] {
+		head, rest, _ := strings.Cut(part, "\n")
+		parts[head] = rest
+	}
+	for head, want := range map[string]string{
+		"attach": "culvert attached to lb0, out0\n", "show": "192.0.2.2:80/tcp  ", "refused": "others than root may write to ", "after": "192.0.2.2:80/tcp  ",
+	} {
+		if !strings.Contains(parts[head], want) {
+			t.Errorf("%s: no %q in %s", head, want, parts[head])
+		}
+	}
+	if strings.Contains(parts["after"], "192.0.2.1:80") {
+		t.Errorf("left is %s", parts["after"])
+	}
+}
+
+// TestFoundInterfaceHasTC starts both routers without a list of interfaces, where tc has a filter on one that the SCION router
+// finds: forwarded packets would not pass it.
+func TestFoundInterfaceHasTC(t *testing.T) {
+	b := newKeptBed(t)
+	for _, line := range []string{"qdisc add dev lb0 clsact", "filter add dev lb0 ingress protocol ip u32 match u32 0 0 flowid 1:1"} {
+		if out, err := exec.Command("tc", strings.Fields(line)...).CombinedOutput(); err != nil {
+			t.Fatalf("tc %s: %v: %s", line, err, out)
+		}
+	}
+	const text = "[scion]\nconfig = 'br.toml'\n[route]\n"
+	p := startCulvert(t, "run", "-c", b.write("c.toml", text))
+	p.waitFor(t, "culvert: forwarded packets would not pass ")
+	_ = p.cmd.Wait()
+	b.expect(0, "", "status")
+	p = startCulvert(t, "run", "-c", b.write("c.toml", text+"bypass_netfilter = true\n"))
+	p.waitFor(t, "Service started")
+	p.interrupt(t)
+}

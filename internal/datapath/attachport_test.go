@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// otherSpace makes another network namespace with bridges, which take the indexes up to one.
+func otherSpace(t *testing.T, upTo int) *os.File {
+	t.Helper()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Close() })
+	for n := 2; n <= upTo; n++ {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "b" + strconv.Itoa(n), Index: n}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+func move(t *testing.T, name string, to *os.File) {
+	t.Helper()
+	l, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetNsFd(l, int(to.Fd()))
+	}
+	if err != nil {
+		t.Fatalf("moving %s: %v", name, err)
+	}
+}
+
+// addVethAt makes a pair whose first end has an index.
+func addVethAt(t *testing.T, index int, name, peer string) {
+	t.Helper()
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index}, PeerName: peer}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCarriedByName renames interfaces under an instance on v0 and v2, moves them to other network namespaces and makes
+// others of their names: what it tells of each name is true, and AttachPort brings it to where it is missing.
+func TestCarriedByName(t *testing.T) {
+	own := func(t *testing.T) *os.File {
+		f, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	tests := []struct {
+		name     string
+		change   func(t *testing.T)
+		attached []string // before AttachPort
+		want     []Unattached
+		after    []string
+	}{
+		{"renamed", func(t *testing.T) { rename(t, "v0", "w0") }, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
+		{"swapped", func(t *testing.T) { rename(t, "v0", "x"); rename(t, "v2", "v0"); rename(t, "x", "v2") },
+			[]string{"v0", "v2"}, nil, []string{"v0", "v2"}},
+		{"renamed, and another one", func(t *testing.T) { rename(t, "v0", "w0"); addVeth(t, "v0", "v7") },
+			[]string{"v2", "w0"}, []Unattached{{Interface: "v0", Why: PortReplaced, Renamed: "w0"}}, []string{"v0", "v2", "w0"}},
+		{"renamed, and another one, that too", func(t *testing.T) {
+			rename(t, "v0", "w0")
+			addVeth(t, "v0", "v7")
+			rename(t, "v0", "u0")
+			rename(t, "w0", "v0")
+		}, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
+		{"to the name of one that has gone", func(t *testing.T) { deleteDevice(t, "v0"); rename(t, "v2", "v0") },
+			[]string{"v0"}, []Unattached{{Interface: "v2", Why: PortGone, Renamed: "v0"}}, []string{"v0"}},
+		{"moved", func(t *testing.T) { move(t, "v0", otherSpace(t, 0)) },
+			[]string{"v2"}, []Unattached{{Interface: "v0", Why: PortGone, Moved: true}}, []string{"v2"}},
+		{"moved, to the index of the other one", func(t *testing.T) { move(t, "v0", otherSpace(t, device(t, "v2").Index-1)) },
+			[]string{"v2"}, []Unattached{{Interface: "v0", Why: PortGone, Moved: true}}, []string{"v2"}},
+		{"moved, and another one", func(t *testing.T) { move(t, "v0", otherSpace(t, 0)); addVeth(t, "v0", "v7") },
+			[]string{"v2"}, []Unattached{{Interface: "v0", Why: PortReplaced, Moved: true}}, []string{"v0", "v2"}},
+		{"moved, and another one with its index", func(t *testing.T) {
+			index := device(t, "v0").Index
+			move(t, "v0", otherSpace(t, 0))
+			addVethAt(t, index, "v0", "v7")
+		}, []string{"v2"}, []Unattached{{Interface: "v0", Why: PortReplaced, Moved: true}}, []string{"v0", "v2"}},
+		{"moved, and one of another name with its index", func(t *testing.T) {
+			index := device(t, "v0").Index
+			move(t, "v0", otherSpace(t, 0))
+			addVethAt(t, index, "v9", "v7")
+		}, []string{"v2"}, []Unattached{{Interface: "v0", Why: PortGone, Moved: true}}, []string{"v2"}},
+		{"moved, and back", func(t *testing.T) {
+			here, there := own(t), otherSpace(t, 0)
+			move(t, "v0", there)
+			if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+				t.Fatal(err)
+			}
+			move(t, "v0", here)
+			if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
+		{"deleted, and another one", func(t *testing.T) { deleteDevice(t, "v0"); addVeth(t, "v0", "v7") },
+			[]string{"v2"}, []Unattached{{Interface: "v0", Why: PortReplaced}}, []string{"v0", "v2"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inNamespace(t)
+			addVeth(t, "v0", "v1")
+			addVeth(t, "v2", "v3")
+			inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
+			tt.change(t)
+			// A process that has not attached sees the same.
+			seen, err := openInstance(inst.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer seen.Close()
+			for _, i := range []*Instance{inst, seen} {
+				if got := i.Attached(); !slices.Equal(got, tt.attached) {
+					t.Errorf("attached to %v, want %v", got, tt.attached)
+				}
+				if got := i.Unattached(); !slices.Equal(got, tt.want) {
+					t.Errorf("not attached %+v, want %+v", got, tt.want)
+				}
+				for name, on := range i.AttachedPorts() {
+					missing := slices.ContainsFunc(tt.want, func(u Unattached) bool { return u.Interface == name })
+					if on == missing {
+						t.Errorf("%s: the metric says attached %v", name, on)
+					}
+				}
+			}
+			for _, u := range inst.Unattached() {
+				if u.Why == PortGone {
+					continue
+				}
+				if err := inst.AttachPort(u); err != nil {
+					t.Errorf("attaching to %s: %v", u.Interface, err)
+				}
+			}
+			if got := inst.Attached(); !slices.Equal(got, tt.after) {
+				t.Errorf("attached to %v in the end, want %v", got, tt.after)
+			}
+			// Whatever is said to carry it does.
+			for _, name := range inst.Attached() {
+				index := inst.livePins()[name].index
+				dev, err := net.InterfaceByIndex(index)
+				if err != nil {
+					t.Errorf("%s: no interface has index %d", name, index)
+				} else if xdpProgram(t, dev.Name) == 0 {
+					t.Errorf("%s carries no program", dev.Name)
+				}
+			}
+			// And the next process has it on v0 and v2, where they are, and nowhere else.
+			inst.Close()
+			var names []string
+			for _, name := range []string{"v0", "v2"} {
+				if !NoInterface(name) {
+					names = append(names, name)
+				}
+			}
+			inst = mustAttach(t, testConfig(1, 2), names...)
+			if got := inst.AttachedNow(); len(names) > 0 && !slices.Equal(got, names) {
+				t.Errorf("the next process is attached to %v, want %v", got, names)
+			}
+			all, err := net.Interfaces()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, dev := range all {
+				if on := xdpProgram(t, dev.Name) != 0; on != slices.Contains(names, dev.Name) {
+					t.Errorf("the next process: %s carries a program: %v", dev.Name, on)
+				}
+			}
+		})
+	}
+}
+
+// TestDetachRenamed takes the program off by the names that Attached gives.
+func TestDetachRenamed(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	addVeth(t, "v2", "v3")
+	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
+	rename(t, "v0", "w0")
+	addVeth(t, "v0", "v7")
+	if err := inst.Detach("v0"); err == nil || xdpProgram(t, "w0") == 0 {
+		t.Errorf("detached from v0, which is another one: %v; w0 carries program %d", err, xdpProgram(t, "w0"))
+	}
+	if err := inst.Detach("w0"); err != nil || xdpProgram(t, "w0") != 0 {
+		t.Errorf("detaching from w0: %v; it carries program %d", err, xdpProgram(t, "w0"))
+	}
+}
+
+// TestRefreshRenamed changes the address of an interface that has another name than when it was attached.
+func TestRefreshRenamed(t *testing.T) {
+	inNamespace(t)
+	v0 := addVeth(t, "v0", "v1")
+	inst := mustAttach(t, testConfig(1, 2), "v0")
+	rename(t, "v0", "w0")
+	l, err := netlink.LinkByName("w0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := net.HardwareAddr{2, 1, 2, 3, 4, 5}
+	if err := netlink.LinkSetHardwareAddr(l, mac); err != nil {
+		t.Fatal(err)
+	}
+	if err := inst.Refresh(); err != nil {
+		t.Fatal(err)
+	}
+	var raw pipelinePort
+	if err := inst.maps[pipelineMapPorts].Lookup(uint32(v0.Index), &raw); err != nil {
+		t.Fatal(err)
+	}
+	for n, word := range raw.Mac {
+		if want := ne.Uint16(mac[2*n:]); word != want {
+			t.Errorf("word %d of the address is %x, want %x", n, word, want)
+		}
+	}
+}

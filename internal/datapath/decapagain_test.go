@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// lostDecaps lists the ends of tunnels whose interfaces were deleted.
+func lostDecaps(t *testing.T) []Unattached {
+	t.Helper()
+	lost, err := LostDecaps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lost
+}
+
+// An interface that is deleted takes the program with it, not what is known of it: that is told, and put on the new one.
+func TestDecapMadeAgain(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	o := decapDefaults()
+	if err := AttachDecap([]string{"v0"}, o); err != nil {
+		t.Fatal(err)
+	}
+	gue := tunnelled{kind: "gue1", outer: 4, inner: 4}.frame()
+	throughKernel(t, "v0", gue)
+	counted := packetsOf(decapsHere(t)["v0"])
+	if lost := lostDecaps(t); len(lost) != 0 || len(counted) == 0 {
+		t.Fatalf("lost %v, counted %v", lost, counted)
+	}
+	deleteDevice(t, "v0")
+	want := []Unattached{{Interface: "v0", Why: PortGone}}
+	if lost := lostDecaps(t); !reflect.DeepEqual(lost, want) {
+		t.Errorf("lost %v, want %v", lost, want)
+	}
+	if d := decapsHere(t)["v0"]; d.Unattached != PortGone || !reflect.DeepEqual(d.Options, o) || !reflect.DeepEqual(packetsOf(d), counted) {
+		t.Errorf("known of it: %+v", d)
+	}
+	if _, err := AttachDecapAgain("v0"); err == nil {
+		t.Error("attached to nothing")
+	}
+
+	addVeth(t, "v0", "u1")
+	want[0].Why = PortReplaced
+	if lost := lostDecaps(t); !reflect.DeepEqual(lost, want) {
+		t.Errorf("lost %v, want %v", lost, want)
+	}
+	// What could not be attached is as it was.
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := AttachDecap([]string{"v0", "br0"}, o); err == nil {
+		t.Error("attached to a bridge")
+	}
+	if d := decapsHere(t)["v0"]; d.Unattached != PortReplaced || !reflect.DeepEqual(packetsOf(d), counted) || xdpProgram(t, "v0") != 0 {
+		t.Errorf("after an error: %+v, program %d", d, xdpProgram(t, "v0"))
+	}
+	if again, err := AttachDecapAgain("v0"); !again || err != nil {
+		t.Fatal(again, err)
+	}
+	if again, err := AttachDecapAgain("v0"); again || err != nil {
+		t.Error("attached a second time:", again, err)
+	}
+	d := decapsHere(t)["v0"]
+	if d.Unattached != "" || !reflect.DeepEqual(d.Options, o) || !reflect.DeepEqual(packetsOf(d), counted) || xdpProgram(t, "v0") == 0 {
+		t.Errorf("attached again: %+v, program %d", d, xdpProgram(t, "v0"))
+	}
+	throughKernel(t, "v0", gue)
+	if now := packetsOf(decapsHere(t)["v0"]); reflect.DeepEqual(now, counted) {
+		t.Errorf("counted %v, as before", now)
+	}
+
+	// By hand too, and what is taken off is forgotten, on no interface too.
+	deleteDevice(t, "v0")
+	if off, err := DetachDecap("v0"); !off || err != nil {
+		t.Error(off, err)
+	}
+	if got := decapsHere(t); len(got) != 0 {
+		t.Errorf("listed %v\n%s", got, tree(t))
+	}
+}
+
+// The addresses of the host, too, are those from before: the interface may get its own later.
+func TestDecapMadeAgainAddresses(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	addVeth(t, "w0", "w1")
+	addr := func(on, text string) {
+		t.Helper()
+		l, err := netlink.LinkByName(on)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := netlink.ParseAddr(text)
+		if err == nil {
+			err = netlink.AddrAdd(l, a)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	addr("v0", "10.0.0.11/24")
+	o := decapDefaults()
+	o.Local = nil
+	if err := AttachDecap([]string{"v0"}, o); err != nil {
+		t.Fatal(err)
+	}
+	deleteDevice(t, "v0")
+	addVeth(t, "v0", "v1")
+	addr("w0", "10.0.1.11/24")
+	if again, err := AttachDecapAgain("v0"); !again || err != nil {
+		t.Fatal(again, err)
+	}
+	want := []netip.Addr{netip.MustParseAddr("10.0.0.11"), netip.MustParseAddr("10.0.1.11")}
+	if got := decapsHere(t)["v0"].Options; !reflect.DeepEqual(got.Local, want) || !got.OwnLocal {
+		t.Errorf("to %v (own: %v), want %v", got.Local, got.OwnLocal, want)
+	}
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/balance"
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+)
+
+const beginName = "node-begin-test"
+
+// beginBed is a namespace with a client's interface, and one that backends are behind.
+type beginBed struct {
+	t  *testing.T
+	in *net.Interface
+}
+
+func newBeginBed(t *testing.T) *beginBed {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root: run 'make test-root'")
+	}
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("make a network namespace: %v", err)
+	}
+	for _, args := range []string{
+		"link add nb0 type veth peer name nb1", "link add nb2 type veth peer name nb3", "link set nb0 up", "link set nb2 up", "link set nb3 up",
+		"addr add 10.0.0.1/24 dev nb2", "neigh replace 10.0.0.11 lladdr 02:00:00:00:00:11 dev nb2 nud permanent",
+		"neigh replace 10.0.0.12 lladdr 02:00:00:00:00:12 dev nb2 nud permanent",
+	} {
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", args, err, out)
+		}
+	}
+	// Frames that are redirected into a veth arrive while its peer has NAPI on.
+	if out, err := exec.Command("ethtool", "-K", "nb3", "gro", "on").CombinedOutput(); err != nil {
+		t.Fatalf("ethtool: %v: %s", err, out)
+	}
+	in, err := net.InterfaceByName("nb0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &beginBed{t, in}
+}
+
+// attach attaches what a file says, and tells what the load balancer does before that which comes last is begun.
+func (b *beginBed) attach(text string, during func(balance.State)) error {
+	b.t.Helper()
+	path := filepath.Join(b.t.TempDir(), "c.toml")
+	if err := os.WriteFile(path, []byte("interfaces = [\"nb0\"]\n"+text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	n, err := config.Load(path)
+	b.must(err)
+	balanced, err := compileBalance(n)
+	b.must(err)
+	// Interfaces that are given beside the file come to light late.
+	w, err := compileFilter(n, path, nil)
+	b.must(err)
+	o := datapath.Options{Name: beginName, Interfaces: []string{"nb0"}, Unattended: true}
+	_, err = complete(&o, w, balanced)
+	b.must(err)
+	begin := o.Begin
+	o.Begin = func(inst *datapath.Instance) error {
+		err := begin(inst)
+		if during != nil && err != nil {
+			during(b.state(inst))
+		}
+		return err
+	}
+	inst, err := datapath.Attach(o, datapath.Config{})
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if missing, err := balance.Resolve(ctx, inst); err != nil || len(missing) > 0 {
+		b.t.Fatalf("no way to %v: %v", missing, err)
+	}
+	return nil
+}
+
+func (b *beginBed) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *beginBed) open() *datapath.Instance {
+	b.t.Helper()
+	inst, err := datapath.Open(beginName)
+	b.must(err)
+	return inst
+}
+
+func (b *beginBed) state(inst *datapath.Instance) balance.State {
+	b.t.Helper()
+	plane, err := inst.ViewBalance()
+	b.must(err)
+	s, err := balance.Load(plane)
+	b.must(err)
+	return s
+}
+
+// picture is all that the programs know of VIPs and backends.
+func (b *beginBed) picture() string {
+	b.t.Helper()
+	inst := b.open()
+	defer inst.Close()
+	plane, err := inst.ViewBalance()
+	b.must(err)
+	vips, err := plane.VIPs()
+	b.must(err)
+	text := fmt.Sprintf("%+v\n", vips)
+	for k, v := range vips {
+		ring, err := plane.Ring(v.Number)
+		b.must(err)
+		text += fmt.Sprintf("%v: %v\n", k, ring)
+	}
+	for n := range uint32(8) {
+		m, err := plane.Member(n)
+		b.must(err)
+		if m.Used {
+			text += fmt.Sprintf("%+v\n", m)
+		}
+	}
+	return text
+}
+
+// send puts a segment of a client's through, and tells what it was counted as and whom it went to.
+func (b *beginBed) send(client int) string {
+	b.t.Helper()
+	inst := b.open()
+	defer inst.Close()
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: net.IPv4(198, 51, 100, byte(client)), DstIP: net.IPv4(192, 0, 2, 1)}
+	tcp := &layers.TCP{SrcPort: 1000, DstPort: 80, ACK: true}
+	b.must(tcp.SetNetworkLayerForChecksum(ip))
+	buf := gopacket.NewSerializeBuffer()
+	b.must(gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+		&layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: b.in.HardwareAddr, EthernetType: layers.EthernetTypeIPv4}, ip, tcp))
+	count := func() map[string]uint64 {
+		ports, err := inst.Ports()
+		b.must(err)
+		all := make(map[string]uint64)
+		for _, r := range ports[0].Reasons {
+			all[r.Verdict+" "+r.Name] = r.Packets
+		}
+		return all
+	}
+	before := count()
+	_, out, err := inst.TestRun(buf.Bytes(), "nb0")
+	b.must(err)
+	for reason, n := range count() {
+		if n != before[reason] {
+			return fmt.Sprintf("%s to %x", reason, out[:6])
+		}
+	}
+	b.t.Fatal("a packet was not counted")
+	return ""
+}
+
+// beginBackends is a [balance] table with a VIP and backends.
+func beginBackends(addrs ...string) string {
+	text := "[balance]\nseed = \"x\"\nring_size = 251\n" + balanceVIP
+	for _, a := range addrs {
+		text += strings.Replace(balanceReal, "10.0.0.11", a, 1)
+	}
+	return text
+}
+
+// TestBeginPutsBalanceBack has the filter of a file be refused when its VIPs are in force already: VIPs, rings, backends,
+// next hops and the flows that the table has are as they were.
+func TestBeginPutsBalanceBack(t *testing.T) {
+	const anotherRing = "another ring"
+	const elsewhere = "[[filter.rule]]\nname = \"r\"\naction = \"count\"\ninterfaces = [\"nb9\"]\nexpression = \"icmp\"\n"
+	for what, then := range map[string]string{
+		"another backend":  beginBackends("10.0.0.11", "10.0.0.13"),
+		"all others":       beginBackends("10.0.0.13", "10.0.0.14"),
+		"another VIP":      strings.Replace(beginBackends("10.0.0.11"), "192.0.2.1:80", "192.0.2.2:80", 1),
+		"one backend more": beginBackends("10.0.0.11", "10.0.0.12", "10.0.0.13"),
+		"none":             "[balance]\nseed = \"x\"\nring_size = 251\n",
+		anotherRing:        strings.Replace(beginBackends("10.0.0.11", "10.0.0.14"), "251", "127", 1),
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBeginBed(t)
+			b.must(b.attach(beginBackends("10.0.0.11", "10.0.0.12"), nil))
+			defer func() {
+				inst := b.open()
+				defer inst.Close()
+				if err := inst.DetachAll(); err != nil {
+					t.Error(err)
+				}
+			}()
+			went := make(map[int]string)
+			to := make(map[string]bool)
+			for client := range 40 {
+				b.send(client)
+				went[client] = b.send(client)
+				to[went[client]] = true
+			}
+			if !reflect.DeepEqual(to, map[string]bool{"fwd balance to 020000000011": true, "fwd balance to 020000000012": true}) {
+				t.Fatalf("flows went %v", to)
+			}
+			inst := b.open()
+			before, was := b.picture(), b.state(inst)
+			inst.Close()
+
+			err := b.attach(then+elsewhere, func(s balance.State) {
+				// Rings of another size are in maps of their own, which go with the program.
+				if what != anotherRing && !reflect.DeepEqual(s.VIPs, was.VIPs) {
+					t.Errorf("the new program was left with\n%+v\nwas\n%+v", s.VIPs, was.VIPs)
+				}
+			})
+			if err == nil || !strings.Contains(err.Error(), "not on nb9") {
+				t.Fatalf("attached: %v", err)
+			}
+			if after := b.picture(); after != before {
+				t.Errorf("it is\n%s\nwas\n%s", after, before)
+			}
+			for client, before := range went {
+				if now := b.send(client); now != before {
+					t.Errorf("client %d: %s, was %s", client, now, before)
+				}
+			}
+			// Flows may have gone to a backend that was there for a moment: its number is of another life next time.
+			inst = b.open()
+			generations := b.state(inst).Generations
+			inst.Close()
+			if strings.Contains(then, "10.0.0.13") && generations[2] != 1 {
+				t.Errorf("generations %v", generations)
+			}
+		})
+	}
+}
