@@ -4,52 +4,47 @@ package datapath
 
 import (
 	"fmt"
-	"net"
 	"path/filepath"
 	"slices"
 
 	"github.com/cilium/ebpf/link"
 )
 
-// LostDecaps are the ends of tunnels of this network namespace whose interfaces were deleted. It reads less than Decaps.
+// LostDecaps are the ends of tunnels of this network namespace whose interfaces were deleted, or moved to another one. It
+// reads less than Decaps.
 func LostDecaps() ([]Unattached, error) {
 	dir, ok, err := decapHere()
 	if err != nil || !ok {
 		return nil, err
 	}
 	var all []Unattached
-	for _, path := range linkPins(dir) {
-		r, err := lostDecap(path)
-		if err != nil || r == nil {
+	pins := readPins(dir)
+	for _, at := range pins {
+		if at.now != "" {
+			continue
+		}
+		r, err := lostDecap(at)
+		if err != nil {
 			continue // taken off meanwhile
 		}
-		name, why, err := r.lost(path)
+		name, why, err := r.lost(at)
 		if err != nil {
 			return nil, err
 		}
-		if dev, err := net.InterfaceByName(name); err == nil {
-			if _, on := pinOn(dir, dev.Index); on {
-				continue
-			}
-		}
-		if name != "" {
-			all = append(all, Unattached{Interface: name, Why: why})
+		if name != "" && !slices.ContainsFunc(pins, func(p pin) bool { return p.now == name }) {
+			all = append(all, Unattached{Interface: name, Why: why, Moved: at.index != 0})
 		}
 	}
 	return all, nil
 }
 
-// lostDecap reads what a dead link was loaded with; nil if it is not dead.
-func lostDecap(path string) (*decapRecord, error) {
-	l, err := link.LoadPinnedLink(path, nil)
+// lostDecap reads what a link was loaded with.
+func lostDecap(at pin) (*decapRecord, error) {
+	l, err := link.LoadPinnedLink(at.path, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	info, err := l.Info()
-	if err != nil || info.XDP() == nil || info.XDP().Ifindex != 0 {
-		return nil, err
-	}
 	p, err := openDecap(l)
 	if err != nil {
 		return nil, err
@@ -60,7 +55,7 @@ func lostDecap(path string) (*decapRecord, error) {
 }
 
 // AttachDecapAgain attaches the end of tunnels that an interface had before it was deleted and made again, with its
-// options and counters. Outer destinations that were the host's own are those of then, which the interface may not have
+// options and counters. One that was moved to another network namespace keeps its own program and counters. Outer destinations that were the host's own are those of then, which the interface may not have
 // yet, and of now. It returns false if somebody else did so, or took it off.
 func AttachDecapAgain(iface string) (bool, error) {
 	ports, err := findPorts([]string{iface}, false)
@@ -76,8 +71,12 @@ func AttachDecapAgain(iface string) (bool, error) {
 		return false, err
 	}
 	defer unlock()
-	r, err := lostDecap(linkPath(dir, iface))
-	if isNotExist(err) || err == nil && r == nil {
+	at := pinAt(dir, linkPath(dir, iface))
+	if at.now != "" {
+		return false, nil
+	}
+	r, err := lostDecap(at)
+	if isNotExist(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -111,18 +110,24 @@ func noEthernet(iface string) error {
 func (i *Instance) decapPorts() map[string]bool {
 	all := make(map[string]bool)
 	dir := filepath.Join(filepath.Dir(i.dir), decapDir)
-	for _, path := range linkPins(dir) {
-		if index := pinnedOn(path); index != 0 {
-			if dev, err := net.InterfaceByIndex(index); err == nil {
-				all[dev.Name] = true
+	if !i.Here() { // all that is known is that there is an interface
+		for _, path := range linkPins(dir) {
+			if pinnedOn(path) != 0 {
+				all[linkName(path)] = true
 			}
+		}
+		return all
+	}
+	for _, at := range readPins(dir) {
+		if at.now != "" {
+			all[at.now] = true
 			continue
 		}
-		r, err := lostDecap(path)
-		if err != nil || r == nil {
+		r, err := lostDecap(at)
+		if err != nil {
 			continue
 		}
-		if name, _, err := r.lost(path); err == nil && name != "" && !all[name] {
+		if name, _, err := r.lost(at); err == nil && name != "" && !all[name] {
 			all[name] = false
 		}
 	}

@@ -122,3 +122,37 @@ func TestDecapMadeAgainAddresses(t *testing.T) {
 		t.Errorf("to %v (own: %v), want %v", got.Local, got.OwnLocal, want)
 	}
 }
+
+// A tunnel's end on an interface that was moved to another network namespace is told as missing here, and the interface
+// that has its name then gets one. Taking it off takes it off the one that was moved too.
+func TestDecapMoved(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	o := decapDefaults()
+	if err := AttachDecap([]string{"v0"}, o); err != nil {
+		t.Fatal(err)
+	}
+	index := device(t, "v0").Index
+	move(t, "v0", otherSpace(t, 0))
+	addVethAt(t, index, "v9", "v8") // which by its index alone would be taken for it
+	want := []Unattached{{Interface: "v0", Why: PortGone, Moved: true}}
+	if lost := lostDecaps(t); !reflect.DeepEqual(lost, want) {
+		t.Errorf("lost %v, want %v", lost, want)
+	}
+	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != PortGone {
+		t.Errorf("listed %v", got)
+	}
+	addVeth(t, "v0", "v7")
+	if again, err := AttachDecapAgain("v0"); !again || err != nil {
+		t.Fatal(again, err)
+	}
+	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != "" || !reflect.DeepEqual(got["v0"].Options, o) {
+		t.Errorf("listed %v", got)
+	}
+	if lost := lostDecaps(t); len(lost) != 0 || xdpProgram(t, "v0") == 0 {
+		t.Errorf("lost %v, program %d", lost, xdpProgram(t, "v0"))
+	}
+	if off, err := DetachDecap("v0"); !off || err != nil || xdpProgram(t, "v0") != 0 {
+		t.Error(off, err)
+	}
+}

@@ -108,16 +108,12 @@ func attachDecap(dir string, dev *net.Interface, o DecapOptions) (undo func(), e
 	if running {
 		return swapDecap(path, dev, o)
 	}
-	// A pin of that name is left of a device that has gone, whose counters stay, or of one with another name now.
+	// A pin of that name is left of a device that has gone, whose counters stay, or of one with another name or in
+	// another network namespace now.
 	path = linkPath(dir, dev.Name)
-	dead, err := makeRoom(dir, path)
+	dead, back, err := makeRoom(dir, path)
 	if err != nil {
 		return nil, err
-	}
-	back := func() {
-		if dead != nil {
-			_ = dead.Pin(path)
-		}
 	}
 	var counters *ebpf.Map
 	if dead != nil {
@@ -184,38 +180,21 @@ func swapDecap(path string, dev *net.Interface, o DecapOptions) (undo func(), er
 	}, nil
 }
 
-// oldMark is in the name of a pin whose own name is another interface's now. No interface's name gives it.
-const oldMark = "%old"
-
-// makeRoom moves the pin of a link aside that is on a device of another name by now. A dead link is unpinned and
-// returned, open.
-func makeRoom(dir, path string) (dead link.Link, err error) {
+// makeRoom makes room for a pin, as moveAside does, but a link that is on no interface any more is returned, open.
+func makeRoom(dir, path string) (dead link.Link, undo func(), err error) {
 	l, err := link.LoadPinnedLink(path, nil)
-	if isNotExist(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("opening %s: %w", path, err)
-	}
-	on := linkIfindex(l)
-	if on == 0 {
-		if err = l.Unpin(); err == nil {
-			return l, nil
+	if err != nil || linkIfindex(l) != 0 {
+		if err == nil {
+			l.Close()
 		}
-	} else {
-		to := filepath.Join(dir, linkPrefix+oldMark+strconv.Itoa(on))
-		if dev, err := net.InterfaceByIndex(on); err == nil {
-			if _, err := os.Lstat(linkPath(dir, dev.Name)); errors.Is(err, os.ErrNotExist) {
-				to = linkPath(dir, dev.Name) // by which it is known when the device is deleted
-			}
-		}
-		err = os.Rename(path, to)
+		undo, err = moveAside(dir, path)
+		return nil, undo, err
 	}
-	l.Close()
-	if err != nil {
-		return nil, fmt.Errorf("making room for a pin: %w", err)
+	if err := l.Unpin(); err != nil {
+		l.Close()
+		return nil, nil, fmt.Errorf("making room for a pin: %w", err)
 	}
-	return nil, nil
+	return l, func() { _ = l.Pin(path) }, nil
 }
 
 // checkDecapMode refuses to change the mode of what is attached: no atomic swap leads from one to the other.
@@ -241,8 +220,8 @@ func xdpGeneric(dev *net.Interface) (bool, error) {
 	return xdp != nil && xdp.AttachMode == nl.XDP_ATTACHED_SKB, nil
 }
 
-// DetachDecap takes the end of the tunnels off an interface of this network namespace, and forgets that of one that was
-// deleted. It returns false if there is none.
+// DetachDecap takes the end of the tunnels off an interface of this network namespace, or of one that was moved out of it,
+// and forgets that of one that was deleted. It returns false if there is none.
 func DetachDecap(iface string) (bool, error) {
 	dir, ok, err := decapHere()
 	if err != nil || !ok {
@@ -259,7 +238,7 @@ func DetachDecap(iface string) (bool, error) {
 		}
 	}
 	path := linkPath(dir, iface)
-	if _, err := os.Lstat(path); err != nil || pinnedOn(path) != 0 {
+	if _, err := os.Lstat(path); err != nil || pinAt(dir, path).now != "" {
 		return false, nil
 	}
 	if err := os.Remove(path); err != nil {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -22,31 +21,33 @@ import (
 type Decap struct {
 	Interface string
 	Options   DecapOptions
-	// Unattached is PortGone or PortReplaced if the interface was deleted since, and empty otherwise.
+	// Unattached is PortGone or PortReplaced if the interface was deleted since, or moved to another network namespace, and
+	// empty otherwise.
 	Unattached string
 	// Reasons are the packets by what became of them, and the bytes of their frames as they came in.
 	Reasons []stats.Reason
 }
 
-// Decaps lists the ends of tunnels of this network namespace, by interface, with those whose interfaces were deleted.
+// Decaps lists the ends of tunnels of this network namespace, by interface, with those whose interfaces were deleted or
+// moved to another one.
 func Decaps() ([]Decap, error) {
 	dir, ok, err := decapHere()
 	if err != nil || !ok {
 		return nil, err
 	}
 	var all []Decap
-	for _, path := range linkPins(dir) {
-		l, err := link.LoadPinnedLink(path, nil)
+	for _, p := range readPins(dir) {
+		l, err := link.LoadPinnedLink(p.path, nil)
 		if isNotExist(err) {
 			continue // taken off meanwhile
 		}
 		if err != nil {
-			return nil, fmt.Errorf("opening %s: %w", path, err)
+			return nil, fmt.Errorf("opening %s: %w", p.path, err)
 		}
-		d, err := readDecap(path, l)
+		d, err := readDecap(p, l)
 		l.Close()
 		if err != nil {
-			return nil, fmt.Errorf("reading the end of tunnels on %s: %w", linkName(path), err)
+			return nil, fmt.Errorf("reading the end of tunnels on %s: %w", p.name, err)
 		}
 		if d != nil {
 			all = append(all, *d)
@@ -60,7 +61,7 @@ func Decaps() ([]Decap, error) {
 }
 
 // readDecap returns nil for a link that is not of this network namespace.
-func readDecap(path string, l link.Link) (*Decap, error) {
+func readDecap(at pin, l link.Link) (*Decap, error) {
 	p, err := openDecap(l)
 	if err != nil {
 		return nil, err
@@ -70,35 +71,31 @@ func readDecap(path string, l link.Link) (*Decap, error) {
 	if err := p.readRecord(&r); err != nil {
 		return nil, err
 	}
-	d := &Decap{Options: r.DecapOptions}
-	if index := linkIfindex(l); index != 0 {
-		dev, err := net.InterfaceByIndex(index)
-		if err != nil {
-			return nil, nil // it was moved to another namespace
-		}
-		d.Interface = dev.Name
-		if d.Options.Generic, err = xdpGeneric(dev); err != nil {
-			return nil, err
-		}
-	} else if d.Interface, d.Unattached, err = r.lost(path); err != nil || d.Unattached == "" {
+	d := &Decap{Interface: at.now, Options: r.DecapOptions}
+	if at.now != "" {
+		d.Options.Generic, err = xdpGeneric(&net.Interface{Index: at.index, Name: at.now})
+	} else {
+		d.Interface, d.Unattached, err = r.lost(at)
+	}
+	if err != nil || d.Interface == "" {
 		return nil, err
 	}
 	d.Reasons, err = p.reasons()
 	return d, err
 }
 
-// lost tells which interface the dead link of a pin was for, and why it carries it no more. Both are empty for a link of
-// a namespace that is gone, whose inode this one has, and where the interface's name is not known.
-func (r *decapRecord) lost(path string) (iface, why string, err error) {
+// lost tells which interface a link was for that is on none of this network namespace, and why none carries it. Both are
+// empty for a link of a namespace that is gone, whose inode this one has, and where the interface's name is not known.
+func (r *decapRecord) lost(at pin) (iface, why string, err error) {
 	cookie, err := netnsCookie()
-	if err != nil || r.Cookie != cookie || strings.HasPrefix(filepath.Base(path), linkPrefix+oldMark) {
+	if err != nil || r.Cookie != cookie || strings.HasPrefix(at.name, asidePrefix) {
 		return "", "", err
 	}
-	iface, why = linkName(path), PortReplaced
-	if NoInterface(iface) {
+	why = PortReplaced
+	if NoInterface(at.name) {
 		why = PortGone
 	}
-	return iface, why, nil
+	return at.name, why, nil
 }
 
 // openDecap opens the program of a link and its counters.
