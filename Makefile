@@ -7,6 +7,9 @@ FUZZTIME     ?= 60s
 
 export CGO_ENABLED = 0
 
+# All that is compiled is compiled in the same way: what it depends on once only.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
+
 # Packages whose tests need no root and no network namespace. All others run as root.
 UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/bench/report ./internal/bench/search ./internal/config \
 	./internal/cbpf/cbpftest ./internal/guest ./internal/maglev ./internal/pcap ./internal/scionpkt ./internal/stats ./internal/tomltext ./internal/udpsock ./internal/version))))
@@ -28,7 +31,7 @@ help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
 
 build: ## build bin/culvert; needs only Go: no clang, no cgo, no root
-	$(GO) build -trimpath -ldflags '-X culvert/internal/version.tag=$(VERSION)' -o bin/culvert ./cmd/culvert
+	$(GO) build -ldflags '-X culvert/internal/version.tag=$(VERSION)' -o bin/culvert ./cmd/culvert
 
 demo: deps build peers ## show it: a network of three ASes through culvert, and the speed beside the reference
 	@scripts/as-root.sh scripts/demo.sh
