@@ -38,17 +38,15 @@ func TestDetachUnderProcess(t *testing.T) {
 	const head = "interfaces = ['lb0', 'out0']\nmetrics = '127.0.0.1:9442'\n"
 	const served = `culvert_balance_vip_served{vip="192.0.2.1:80/tcp"}`
 
-	p := startCulvert(t, "run", "-c", f.file("exit.toml", head+vip))
-	p.waitFor(t, "msg=attached ")
+	p := runAttached(t, f.file("exit.toml", head+vip))
 	f.metric("127.0.0.1:9442", served, "1")
 	f.expect(0, "is still served by a process, which ends or attaches again", "detach", "--all")
 	p.waitFor(t, "the data plane was detached by somebody else: the process ends")
 	p.ends(t)
 	f.expect(1, "no load balancer in this network namespace", "lb", "show")
 
-	p = startCulvert(t, "run", "-c", f.file("attach.toml", "detached = 'attach'\n"+head+vip+
+	p = runAttached(t, f.file("attach.toml", "detached = 'attach'\n"+head+vip+
 		"[filter]\n[[filter.rule]]\nname = 'file'\naction = 'drop'\nexpression = 'udp port 7'\n"))
-	p.waitFor(t, "msg=attached ")
 	f.metric("127.0.0.1:9442", served, "1")
 	for n := range uint32(100) {
 		b.send(netip.MustParseAddrPort("192.0.2.1:80"), n)
@@ -77,12 +75,9 @@ func TestDetachUnderProcess(t *testing.T) {
 // TestDetachKeepsFilter takes the data plane away from a process that attaches again: rules, sets and protected services
 // that were made by hand come back with those of the file, their counters go on, and a second time too.
 func TestDetachKeepsFilter(t *testing.T) {
-	b := newFilterBed(t)
-	loopback(t)
-	b.veth("fx0", "fx1")
-	p := startCulvert(t, "run", "-c", b.file("attach.toml", "interfaces = ['ft0', 'fx0']\ndetached = 'attach'\nmetrics = '127.0.0.1:9444'\n"+
+	b := newPairsBed(t)
+	p := runAttached(t, b.file("attach.toml", "interfaces = ['ft0', 'fx0']\ndetached = 'attach'\nmetrics = '127.0.0.1:9444'\n"+
 		"[filter]\n[[filter.rule]]\nname = 'file'\naction = 'drop'\nexpression = 'udp port 5'\n"))
-	p.waitFor(t, "msg=attached ")
 	b.expect(0, "", "filter", "set", "add", "bad", "198.51.100.7")
 	b.filter(0, "added", "add --name hand drop", "udp port 7")
 	b.filter(0, "added", "add --name port -i ft0 --src @bad drop", "udp")
@@ -156,9 +151,7 @@ func TestTableTakenOut(t *testing.T) {
 	const vips = "[balance]\nring_size = 1009\n[[balance.vip]]\naddress = '192.0.2.1:80'\nprotocol = 'tcp'\n[[balance.vip.backend]]\naddress = '10.0.0.11'\n"
 	run := func(text string) *running {
 		t.Helper()
-		p := startCulvert(t, "run", "-c", f.file("c.toml", head+text))
-		p.waitFor(t, "msg=attached ")
-		return p
+		return runAttached(t, f.file("c.toml", head+text))
 	}
 	lists := func(line string, has, not string) {
 		t.Helper()

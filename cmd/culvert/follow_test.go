@@ -104,16 +104,22 @@ func loopback(t *testing.T) {
 	must(netlink.LinkSetUp(lo))
 }
 
-// TestInterfaceMadeAgain deletes an interface under a process and makes it again. The rules stay, by hand and of the
-// file, and are in force on the new one; meanwhile everything says what is missing. The other interface loses nothing.
-func TestInterfaceMadeAgain(t *testing.T) {
+// newPairsBed is a filter's bed with a second pair, fx0 and fx1, where metrics can be read.
+func newPairsBed(t *testing.T) *filterBed {
+	t.Helper()
 	b := newFilterBed(t)
 	loopback(t)
 	b.veth("fx0", "fx1")
+	return b
+}
+
+// TestInterfaceMadeAgain deletes an interface under a process and makes it again. The rules stay, by hand and of the
+// file, and are in force on the new one; meanwhile everything says what is missing. The other interface loses nothing.
+func TestInterfaceMadeAgain(t *testing.T) {
+	b := newPairsBed(t)
 	file := b.file("c.toml", "interfaces = ['ft0', 'fx0']\nmetrics = '127.0.0.1:9441'\n[filter]\n"+
 		"[[filter.rule]]\nname = 'here'\naction = 'drop'\ninterfaces = ['ft0']\nexpression = 'udp port 5'\n")
-	p := startCulvert(t, "run", "-c", file)
-	p.waitFor(t, "msg=attached ")
+	p := runAttached(t, file)
 	b.filter(0, "added", "add --name hand drop", "udp port 7")
 	b.send(3, frame("198.51.100.1", 7))
 	b.send(2, frame("198.51.100.1", 5))
@@ -174,8 +180,7 @@ func TestInterfaceMadeAgain(t *testing.T) {
 func TestOnlyInterfaceMadeAgain(t *testing.T) {
 	b := newFilterBed(t)
 	file := b.file("c.toml", "interfaces = ['ft0']\n[filter]\n")
-	p := startCulvert(t, "run", "-c", file)
-	p.waitFor(t, "msg=attached ")
+	p := runAttached(t, file)
 	b.filter(0, "added", "add --name hand drop", "udp port 7")
 	b.send(3, frame("198.51.100.1", 7))
 	b.counted("hand", 3)
@@ -202,8 +207,7 @@ func TestMissingInterface(t *testing.T) {
 	rule := "[filter]\n[[filter.rule]]\nname = 'r'\naction = 'drop'\ninterfaces = ['fx0']\nexpression = 'udp port 7'\n" +
 		"[[filter.rule]]\nname = 'any'\naction = 'count'\nexpression = 'udp'\n"
 	b.expect(1, "interface fx0 does not exist", "run", "-c", b.file("c.toml", "interfaces = ['fx0', 'ft0']\nmissing = 'refuse'\n"+rule))
-	p := startCulvert(t, "run", "-c", b.file("c.toml", "interfaces = ['fx0', 'ft0']\n"+rule))
-	p.waitFor(t, "msg=attached ")
+	p := runAttached(t, b.file("c.toml", "interfaces = ['fx0', 'ft0']\n"+rule))
 	p.waitFor(t, "the interface does not exist: culvert attaches to it when it does\" interface=fx0")
 	b.send(2, frame("198.51.100.1", 7))
 	b.counted("any", 2)
@@ -244,13 +248,10 @@ func TestInterfaceNameTaken(t *testing.T) {
 			"the interface was moved to another network namespace", "another interface has its name, it is in another network namespace", "fx0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newFilterBed(t)
-			loopback(t)
-			b.veth("fx0", "fx1")
+			b := newPairsBed(t)
 			file := b.file("c.toml", "interfaces = ['ft0', 'fx0']\nmetrics = '127.0.0.1:9443'\n[filter]\n"+
 				"[[filter.rule]]\nname = 'here'\naction = 'drop'\ninterfaces = ['ft0']\nexpression = 'udp port 5'\n")
-			p := startCulvert(t, "run", "-c", file)
-			p.waitFor(t, "msg=attached ")
+			p := runAttached(t, file)
 			b.filter(0, "added", "add --name hand drop", "udp port 7")
 			change := func() {
 				l, err := netlink.LinkByName("ft0")
@@ -272,8 +273,7 @@ func TestInterfaceNameTaken(t *testing.T) {
 			_ = p.interrupt(t)
 
 			// The next one leaves the interface that was ft0 alone. And now nobody follows.
-			p = startCulvert(t, "run", "-c", file)
-			p.waitFor(t, "msg=attached ")
+			p = runAttached(t, file)
 			_ = p.interrupt(t)
 			if l, err := netlink.LinkByName("old0"); err == nil {
 				must(netlink.LinkDel(l))

@@ -134,8 +134,7 @@ func TestKeptSource(t *testing.T) {
 // TestToldWhatIsSo has a start fail: nothing is told to be gone that is not, and the reason is the reason.
 func TestToldWhatIsSo(t *testing.T) {
 	b := newKeptBed(t)
-	p := startCulvert(t, "run", "-c", b.write("c.toml", keptHead+keptVIPs))
-	p.waitFor(t, "msg=attached ")
+	p := runAttached(t, b.write("c.toml", keptHead+keptVIPs))
 	b.expect(1, "culvert: router culvert is served by another process", "run", "-c", b.write("other.toml", keptHead+"[filter]\n"))
 	b.lb(0, "192.0.2.1:80/tcp  ", "show")
 	p.interrupt(t)
@@ -154,7 +153,6 @@ func TestToldWhatIsSo(t *testing.T) {
 // TestOtherPinsUntrusted has a directory of pins of another namespace that anybody may write to: it does not keep a start from
 // seeing what was made by hand. With one of its own it does not start.
 func TestOtherPinsUntrusted(t *testing.T) {
-	dir := t.TempDir()
 	const script = `set -e
 		ip link set lo up
 		ip link add lb0 type veth peer name lb1
@@ -180,17 +178,7 @@ func TestOtherPinsUntrusted(t *testing.T) {
 		echo "== after"
 		"$CULVERT" lb show
 		"$CULVERT" detach --all`
-	cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
-	cmd.Env = append(os.Environ(), asCulvert+"=1", "CULVERT="+os.Args[0], "DIR="+dir, "WITH="+keptHead+keptVIPs)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	parts := map[string]string{}
-	for _, part := range strings.Split(string(out), "== ")[1:] {
-		head, rest, _ := strings.Cut(part, "\n")
-		parts[head] = rest
-	}
+	parts, _ := ownSpaces(t, script, "WITH="+keptHead+keptVIPs)
 	for head, want := range map[string]string{
 		"attach": "culvert attached to lb0, out0\n", "show": "192.0.2.2:80/tcp  ", "refused": "others than root may write to ", "after": "192.0.2.2:80/tcp  ",
 	} {

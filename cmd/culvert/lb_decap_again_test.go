@@ -10,9 +10,7 @@ import (
 // TestDecapInterfaceMadeAgain deletes an interface where tunnels end and makes it again. Without a process everything
 // says that they do not end there any more, and how to mend it; a process of the namespace mends it.
 func TestDecapInterfaceMadeAgain(t *testing.T) {
-	b := newFilterBed(t)
-	loopback(t)
-	b.veth("fx0", "fx1")
+	b := newPairsBed(t)
 	const command = "culvert lb decap ft0 --gue-port 7000 --from 10.200.0.0/16 --vip 192.0.2.1 --local 10.0.0.11"
 	says := func(want string, lines ...string) {
 		t.Helper()
@@ -58,8 +56,7 @@ func TestDecapInterfaceMadeAgain(t *testing.T) {
 	b.makeAgain()
 
 	b.expect(0, "tunnels end on ft0", strings.Fields(command)[1:]...)
-	p := startCulvert(t, "run", "-c", b.file("c.toml", "interfaces = ['fx0']\nmetrics = '127.0.0.1:9443'\n[filter]\n"))
-	p.waitFor(t, "msg=attached ")
+	p := runAttached(t, b.file("c.toml", "interfaces = ['fx0']\nmetrics = '127.0.0.1:9443'\n[filter]\n"))
 	const metric = `culvert_interface_attached{interface="ft0"}`
 	b.metric("127.0.0.1:9443", metric, "1")
 	b.unmake()

@@ -49,6 +49,14 @@ func startCulvert(t *testing.T, args ...string) *running {
 	return r
 }
 
+// runAttached serves what a file says in the background, from when culvert is attached.
+func runAttached(t *testing.T, file string) *running {
+	t.Helper()
+	r := startCulvert(t, "run", "-c", file)
+	r.waitFor(t, "msg=attached ")
+	return r
+}
+
 // waitFor waits until the process has written something to standard error.
 func (r *running) waitFor(t *testing.T, text string) {
 	t.Helper()
@@ -73,4 +81,24 @@ func (r *running) interrupt(t *testing.T) string {
 		t.Fatalf("%v: %v: %s", r.cmd.Args, err, &r.errs)
 	}
 	return r.stdout.String()
+}
+
+// ownSpaces runs a shell script in namespaces of mounts, processes and the network of its own, so that the bpffs of PID 1, where
+// culvert pins, may be one of its own too. There culvert is "$CULVERT", and $DIR a directory for files. It returns all that was
+// written, and of that the lines below each line "== NAME and more", by name.
+func ownSpaces(t *testing.T, script string, env ...string) (parts map[string]string, out string) {
+	t.Helper()
+	cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
+	cmd.Env = append(append(os.Environ(), asCulvert+"=1", "CULVERT="+os.Args[0], "DIR="+t.TempDir()), env...)
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	parts = map[string]string{}
+	for _, part := range strings.Split(string(text), "== ")[1:] {
+		head, rest, _ := strings.Cut(part, "\n")
+		head, _, _ = strings.Cut(head, " ")
+		parts[head] = rest
+	}
+	return parts, string(text)
 }

@@ -19,8 +19,7 @@ func TestRouteGoesPast(t *testing.T) {
 	}
 	const filter = "tc qdisc add dev ft0 clsact && tc filter add dev ft0 ingress protocol ip u32 match u32 0 0 flowid 1:1"
 	file := b.file("c.toml", "interfaces = ['ft0']\n[route]\nblocks4 = 64\nblocks6 = 1024\n")
-	p := startCulvert(t, "run", "-c", file)
-	p.waitFor(t, "msg=attached ")
+	p := runAttached(t, file)
 	sh(filter)
 	p.waitFor(t, "tc ingress on ft0 (1 filter)")
 	sh("tc qdisc del dev ft0 clsact")

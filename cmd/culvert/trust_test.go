@@ -3,14 +3,11 @@
 package main
 
 import (
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 )
 
-// TestUntrustedPins attaches where others than root may change pins. It has namespaces of mounts, processes and the
-// network for itself, so that the bpffs of PID 1, where culvert pins, is one of its own.
+// TestUntrustedPins attaches where others than root may change pins.
 func TestUntrustedPins(t *testing.T) {
 	for _, c := range []struct{ name, prepare, refusal, mend string }{
 		{"world-writable", "mount -t bpf bpf /sys/fs/bpf",
@@ -34,18 +31,7 @@ func TestUntrustedPins(t *testing.T) {
 				echo "== mended"
 				"$CULVERT" attach $DIR/route.toml v0 2>&1
 				"$CULVERT" detach --all 2>&1`
-			cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
-			cmd.Env = append(os.Environ(), asCulvert+"=1", "CULVERT="+os.Args[0], "DIR="+t.TempDir())
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			parts := map[string]string{}
-			for _, part := range strings.Split(string(out), "== ")[1:] {
-				head, rest, _ := strings.Cut(part, "\n")
-				head, _, _ = strings.Cut(head, " ")
-				parts[head] = rest
-			}
+			parts, out := ownSpaces(t, script)
 			for _, verb := range []string{"attach", "status", "doctor"} {
 				if !strings.Contains(parts[verb], c.refusal) || !strings.Contains(parts[verb], c.mend) {
 					t.Errorf("%s does not say %q -> %q: %s", verb, c.refusal, c.mend, parts[verb])
@@ -99,18 +85,7 @@ func TestUntrustedPinsInside(t *testing.T) {
 				"$CULVERT" lb decap v0 --from 10.0.0.0/8 2>&1
 				"$CULVERT" doctor -i v0 | grep ' bpffs '
 				"$CULVERT" detach --all 2>&1`
-			cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script)
-			cmd.Env = append(os.Environ(), asCulvert+"=1", "CULVERT="+os.Args[0], "DIR="+t.TempDir())
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			parts := map[string]string{}
-			for _, part := range strings.Split(string(out), "== ")[1:] {
-				head, rest, _ := strings.Cut(part, "\n")
-				head, _, _ = strings.Cut(head, " ")
-				parts[head] = rest
-			}
+			parts, out := ownSpaces(t, script)
 			verb, _, _ := strings.Cut(c.verb, " ")
 			space := strings.TrimSpace(parts["space"])
 			refusal, mend := strings.ReplaceAll(c.refusal, "SPACE", space), strings.ReplaceAll(c.mend, "SPACE", space)

@@ -43,7 +43,7 @@ func TestAddresses(t *testing.T) {
 			if _, err := from.Write([]byte("hello")); err != nil {
 				t.Fatal(err)
 			}
-			if err := to.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			if err := to.SetReadDeadline(time.Now().Add(patience)); err != nil {
 				t.Fatal(err)
 			}
 			buf := make([]byte, 10)

@@ -5,6 +5,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -73,9 +74,8 @@ func TestReferenceAnswersBehindCulvert(t *testing.T) {
 	if sent.err != nil && !errors.Is(sent.err, context.Canceled) {
 		t.Error(sent.err)
 	}
-	seen, err := row.sink.Settled(20*time.Millisecond, time.Second)
-	if err != nil || seen.Packets == 0 || seen.Packets != sent.sent.Packets {
-		t.Errorf("%d of %d packets arrived, error %v", seen.Packets, sent.sent.Packets, err)
+	if seen := settled(t, row.sink, sent.sent.Packets); seen.Packets == 0 || seen.Packets != sent.sent.Packets {
+		t.Errorf("%d of %d packets arrived", seen.Packets, sent.sent.Packets)
 	}
 	ports, err := device.inst.Ports()
 	if err != nil {
@@ -115,7 +115,7 @@ func askReference(t *testing.T, row *vethRow) (kind slayers.SCMPType, err error)
 			return err
 		}
 		buf := make([]byte, 2048)
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		for end := time.Now().Add(patience); time.Now().Before(end); {
 			to := &unix.SockaddrLinklayer{Ifindex: row.path.Source.Index, Halen: 6}
 			if err := unix.Sendto(fd, request, 0, to); err != nil {
 				return err
@@ -138,7 +138,7 @@ func askReference(t *testing.T, row *vethRow) (kind slayers.SCMPType, err error)
 				}
 			}
 		}
-		return errors.New("no answer in 10 s")
+		return fmt.Errorf("no answer in %v", patience)
 	})
 	return kind, err
 }

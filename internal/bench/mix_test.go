@@ -6,7 +6,6 @@ import (
 	"context"
 	"maps"
 	"testing"
-	"time"
 
 	"culvert/internal/bench/report"
 	"culvert/internal/scionpkt"
@@ -83,10 +82,7 @@ func TestIMIXThroughAVeth(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen, err := sink.Settled(10*time.Millisecond, 5*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		seen := settled(t, sink, packets)
 		const bytes = packets / 12 * (7*60 + 4*590 + 1514)
 		if want := (Seen{Packets: packets, Bytes: bytes}); seen != want || sent.Bytes != bytes {
 			t.Errorf("stamped %v: seen %+v, want %+v, sent %d bytes", stamped, seen, want, sent.Bytes)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,8 +46,8 @@ func TestReceiveOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seen, err := sink.Settled(20*time.Millisecond, time.Second); err != nil || seen.Packets == 0 || seen.Packets > sent.Packets {
-		t.Errorf("seen %+v of %d, error %v", seen, sent.Packets, err)
+	if seen := settled(t, sink, 1); seen.Packets == 0 || seen.Packets > sent.Packets {
+		t.Errorf("seen %+v of %d", seen, sent.Packets)
 	}
 	if err := sink.Close(); err != nil {
 		t.Error(err)

@@ -59,6 +59,28 @@ func testSink(t *testing.T, o SinkOptions) (from, to End, sink *Sink) {
 	return from, to, sink
 }
 
+// patience bounds every wait; a test that passes never comes near it.
+const patience = time.Minute
+
+// settled waits until a sink has seen as many packets as are to arrive, others included, and reads it once no more come.
+func settled(t *testing.T, sink *Sink, arriving uint64) Seen {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		seen, err := sink.Seen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen.Packets+seen.Other >= arriving {
+			break
+		}
+	}
+	seen, err := sink.Settled(20*time.Millisecond, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seen
+}
+
 // feed puts a frame through the sink's program.
 func feed(t *testing.T, s *Sink, f []byte, want uint32) {
 	t.Helper()
@@ -185,9 +207,7 @@ func TestGeneratorStampsInOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := sink.Settled(10*time.Millisecond, 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		settled(t, sink, 15_007)
 		o, err := sink.Order()
 		if want := (report.Order{Packets: 15_007}); err != nil || o != want {
 			t.Errorf("%+v: %+v, want %+v, error %v", tc, o, want, err)
@@ -309,11 +329,9 @@ func TestSpoiledOrderIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sink.Settled(10*time.Millisecond, 5*time.Second); err != nil {
-		t.Fatal(err)
-	}
 	const eighth = packets / 8
 	want := report.Order{Packets: 7 * eighth, Missing: 2 * eighth, Duplicates: eighth, Reordered: eighth}
+	settled(t, sink, want.Packets)
 	got, err := sink.Order()
 	if err != nil || Missing(got, sent.Packets) != want || got.Missing != want.Missing {
 		t.Errorf("got %+v, want %+v, error %v", got, want, err)

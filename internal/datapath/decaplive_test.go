@@ -288,9 +288,10 @@ func TestDecapSwapUnderLoad(t *testing.T) {
 	startSynServer(t, to)
 	d.kind.Store(&tunnelled{kind: "gue1", outer: 4, inner: 4})
 	over := make(chan error, 1)
+	var swaps atomic.Int32
 	go func() {
 		over <- d.client.do(func() error {
-			for range 3 {
+			for n := 0; n < 3 || swaps.Load() < 2; n++ {
 				if _, _, err := exchange(to); err != nil {
 					return err
 				}
@@ -298,9 +299,8 @@ func TestDecapSwapUnderLoad(t *testing.T) {
 			return nil
 		})
 	}()
-	swaps := 0
-	for running := true; running; swaps++ {
-		o.VIPs = []netip.Addr{decapVIP[4], decapVIP[6]}[:1+swaps%2]
+	for running := true; running; swaps.Add(1) {
+		o.VIPs = []netip.Addr{decapVIP[4], decapVIP[6]}[:1+swaps.Load()%2]
 		if err := AttachDecap([]string{"srv"}, o); err != nil {
 			t.Fatal(err)
 		}
@@ -313,8 +313,8 @@ func TestDecapSwapUnderLoad(t *testing.T) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	if swaps < 2 {
-		t.Errorf("%d swaps: the transfers were over too soon", swaps)
+	if n := swaps.Load(); n < 2 {
+		t.Errorf("%d swaps: the transfers were over too soon", n)
 	}
 	d.settle(t)
 }

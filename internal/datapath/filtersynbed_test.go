@@ -284,13 +284,13 @@ func startSynServer(t *testing.T, addr netip.AddrPort) *synServer {
 // exchange gets the body from a server and sends it there, over one connection that it opens in this thread's
 // namespace. It returns the client's TCP_INFO and address.
 func exchange(to netip.AddrPort) (*synInfo, string, error) {
-	d := net.Dialer{Timeout: 10 * time.Second}
+	d := net.Dialer{Timeout: patience}
 	c, err := d.Dial("tcp", to.String())
 	if err != nil {
 		return nil, "", err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(60 * time.Second))
+	c.SetDeadline(time.Now().Add(patience))
 	info, err := tcpInfo(c)
 	if err != nil {
 		return nil, "", err

@@ -57,7 +57,7 @@ func newSink(t *testing.T, at bench.End, o bench.SinkOptions) *bench.Sink {
 // settled reads a sink when nothing arrives any more.
 func settled(t *testing.T, s *bench.Sink) bench.Seen {
 	t.Helper()
-	seen, err := s.Settled(50*time.Millisecond, patience)
+	seen, err := s.Settled(250*time.Millisecond, patience)
 	check(t, err)
 	return seen
 }

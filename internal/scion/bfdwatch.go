@@ -67,7 +67,7 @@ func (w *bfdWatch) dropped() (map[string]uint64, error) {
 	if w.fast == nil {
 		return seen, nil
 	}
-	ports, err := droppedAt(w.fast, bfdReason)
+	ports, err := stats.Dropped(w.fast, bfdReason)
 	for name, packets := range ports {
 		seen["interface "+name] = packets
 	}

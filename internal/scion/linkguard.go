@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
+	"culvert/internal/stats"
 )
 
 // linkGuard is the filter on the slow path's sockets.
@@ -119,7 +120,7 @@ var socketReasons = []struct {
 	name, message string
 	count         func(datapath.SocketDrops) uint64
 }{
-	{interfaceReason, "Datagrams dropped at a socket: they came by another interface than the link's",
+	{stats.ReasonSCIONInterface, "Datagrams dropped at a socket: they came by another interface than the link's",
 		func(d datapath.SocketDrops) uint64 { return d.Interface }},
 	{"scion-src-service", "Datagrams dropped at a socket: a service address of this AS as source",
 		func(d datapath.SocketDrops) uint64 { return d.Service }},

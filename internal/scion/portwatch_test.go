@@ -32,7 +32,7 @@ func (p *strayPorts) Ports() (all []stats.Port, err error) {
 // fast path's past.
 func TestStrayDropsAreLogged(t *testing.T) {
 	ports := &strayPorts{dropped: [2]uint64{5, 0}}
-	w := newPortWatch(ports, interfaceReason, strayDrops)
+	w := newPortWatch(ports)
 	var lines []string
 	w.info = func(_ string, fields ...any) { lines = append(lines, strings.TrimSpace(fmt.Sprintln(fields...))) }
 	start := time.Now()
@@ -55,7 +55,7 @@ func TestStrayDropsAreLogged(t *testing.T) {
 			t.Errorf("after %v: %q, want %q", step.after, lines, step.want)
 		}
 	}
-	if newPortWatch(nil, interfaceReason, strayDrops) != nil {
+	if newPortWatch(nil) != nil {
 		t.Error("a watch without a fast path")
 	}
 }

@@ -151,10 +151,10 @@ func (s *SlowPath) Serve(ctx context.Context, fast FastPathCounters, extra prome
 	}
 	defer prometheus.Unregister(watch)
 	g.Go(func() error { every(ctx, bfdWatchPeriod, func() { watch.look(time.Now()) }); return nil })
-	if stray := newPortWatch(fast, interfaceReason, strayDrops); stray != nil {
+	if stray := newPortWatch(fast); stray != nil {
 		g.Go(func() error {
 			every(ctx, gatePeriod, func() { stray.look(time.Now()) })
-			stray.look(time.Now())
+			stray.look(time.Now()) // nobody else tells what was dropped since the last look
 			return nil
 		})
 	}

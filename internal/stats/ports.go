@@ -2,8 +2,12 @@
 
 package stats
 
-// LossWorkerQueue names the loss of packets that found the queue of their worker full.
-const LossWorkerQueue = "worker-queue"
+const (
+	// LossWorkerQueue names the loss of packets that found the queue of their worker full.
+	LossWorkerQueue = "worker-queue"
+	// ReasonSCIONInterface is what datagrams of SCION links are counted under that came by another interface than their link's.
+	ReasonSCIONInterface = "scion-interface"
+)
 
 // Port holds the counters of one network interface. Every packet that it has received is in one of
 // Reasons, or did not get as far as to have one (LossWorkerQueue).
@@ -43,4 +47,21 @@ func (p Port) Total() (packets, bytes uint64) {
 		bytes += r.Bytes
 	}
 	return packets + p.Losses[LossWorkerQueue], bytes
+}
+
+// Dropped counts the packets dropped for a reason, by interface. Each interface is there, also with 0. With an error there may
+// be fewer, and the map is never nil.
+func Dropped(source PortSource, reason string) (map[string]uint64, error) {
+	seen := map[string]uint64{}
+	ports, err := source.Ports()
+	for _, p := range ports {
+		packets := seen[p.Interface]
+		for _, r := range p.Reasons {
+			if r.Verdict == "drop" && r.Name == reason {
+				packets += r.Packets
+			}
+		}
+		seen[p.Interface] = packets
+	}
+	return seen, err
 }
