@@ -58,12 +58,13 @@ __noinline int balance_headers(struct xdp_md *ctx, struct balance_packet *p)
 }
 
 /* A packet that is not simply one of a flow. FWD_BALANCE is for those that go where a whole packet would. */
-static __always_inline int balance_other(struct xdp_md *ctx, struct balance_packet *p)
+static __always_inline int balance_other(struct xdp_md *ctx, struct balance_packet *p,
+					 const struct balance_vip_key *key)
 {
 	if (p->odd)
 		return p->odd == PUNT_ROUTE_OPTIONS ? balance_headers(ctx, p) : REASON_NONE;
 	if (p->fragment || (p->ip == 6 && p->proto == IPPROTO_FRAGMENT))
-		return balance_fragment(ctx, p);
+		return balance_fragment(ctx, p, key);
 	if (p->proto == (p->ip == 4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
 		return balance_icmp(ctx, p);
 	return balance_headers(ctx, p);
@@ -110,7 +111,7 @@ __noinline int balance_decide(struct xdp_md *ctx, struct balance_packet *p)
 	barrier_var(l4);
 	if (p->odd || p->fragment || (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP) ||
 	    !balance_ports(l4, data_end, p->ip_len - l3_len, p, &key.port)) {
-		reason = balance_maybe(&key.addr) ? balance_other(ctx, p) : REASON_NONE;
+		reason = balance_maybe(&key.addr) ? balance_other(ctx, p, &key) : REASON_NONE;
 		if (reason != FWD_BALANCE)
 			return reason;
 	} else {
@@ -125,7 +126,7 @@ __noinline int balance_decide(struct xdp_md *ctx, struct balance_packet *p)
 		return FWD_BALANCE_QUIC;
 	reason = balance_take(p);
 	if (p->more && reason >= REASON_FWD)
-		balance_follow(ctx, p);
+		balance_follow(p, &key);
 	return reason;
 }
 

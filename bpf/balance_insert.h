@@ -6,27 +6,33 @@
 
 /* What writes to the flow table: new flows, other owners, times. */
 
+/* Ages are more by so many ticks here: those of times that another CPU's clock is ahead with are the least ones then. */
+#define BALANCE_AHEAD (BALANCE_SKEW + 1)
+
 /*
  * The way that a new flow may have in a full bucket, BALANCE_WAYS for none: of a flow that has expired, the oldest of
  * those that have had one packet, or of those that nobody has used lately. So a flood of SYNs takes no place
- * of a flow in use.
+ * of a flow in use. Full buckets are what a flood finds, and this goes through all of one, so each instruction counts.
  */
 static __always_inline __u32 balance_victim(const struct balance_bucket *b, __u16 now, bool syn)
 {
-	__u32 best = 0, spare = syn ? 0x7fffffff : BALANCE_SPARE, i;
+	__u32 ahead = now + (BALANCE_AHEAD << 2 | 3), best = 0, i;
 
+#pragma unroll
 	for (i = 0; i < BALANCE_WAYS; i++) {
 		__u16 time = b->time[i];
-		__u32 age = balance_age(time, now), worth;
+		__u32 age = (ahead - time) & BALANCE_TICKS << 2, state = time & 3, worth;
 
-		worth = (1 - balance_less(age, balance_idle[time & 3])) << 26;
-		worth |= balance_less(time & 3, 1) << 25;
-		worth |= (1 - balance_less(age, spare)) << 24;
-		/* age and number count only for a way that is worth anything at all */
-		worth |= (age << 4 | i) & -balance_less(0, worth);
-		best += (worth - best) & -balance_less(best, worth);
+		worth = balance_less((balance_idle[state] + BALANCE_AHEAD) * 4 - 1, age) << 26;
+		worth |= balance_less(state, 1) << 25;
+		worth |= age << 2 | i;
+		if (worth > best)
+			best = worth;
 	}
-	return best ? best & 15 : BALANCE_WAYS;
+	/* Of flows in use, the best one is the oldest one. */
+	if (best >> 25 || (!syn && best >> 4 >= BALANCE_SPARE + BALANCE_AHEAD))
+		return best & 15;
+	return BALANCE_WAYS;
 }
 
 /* Whether another flow may be taken in now. */
@@ -86,12 +92,15 @@ static __always_inline void balance_write(struct balance_bucket *b, __u32 way,
 static __always_inline __u32 balance_put(struct balance_bucket *b, const struct balance_flow *f,
 					 __u32 owner, bool syn)
 {
-	__u64 found = balance_search(b, f);
+	__u64 found;
 	__u32 way;
 	__u16 now;
 
-	if (found)
-		return found;
+	if (balance_first(b, balance_tag(f->hash)) < BALANCE_WAYS) {
+		found = balance_search(b, f);
+		if (found)
+			return found;
+	}
 	if (!balance_admits(syn))
 		return 0;
 	now = balance_time();

@@ -34,6 +34,7 @@ struct balance_packet {
 	__u8 quiet; /* nobody is told if it does not fit */
 	__u8 sent; /* it has left already */
 	__u32 mtu; /* of the packet itself, to the member that it is too big for */
+	__be32 id; /* of the datagram, of a fragment */
 };
 
 /* Where the packet's IP header is; the verifier likes constants. */

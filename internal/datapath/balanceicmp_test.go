@@ -186,6 +186,10 @@ func TestBalanceTooBigDropped(t *testing.T) {
 	b.vip(0, vip4, protoUDP, []BalanceMember{m})
 	b.vip(1, vip6, protoUDP, []BalanceMember{m})
 	const drop, tell = "drop balance-too-big", "fwd balance-too-big"
+	limit := func(l pipelineLimit) {
+		b.must(b.inst.maps[pipelineMapLimits].Put(uint32(pipelineReasonFWD_BALANCE_TOO_BIG), l))
+	}
+	limit(pipelineLimit{}) // none, so that nothing is charged before the last lines
 	big := b.packet(client4, vip4, &layers.UDP{}, make([]byte, 1470))
 	b.expect(big, tell)
 	b.expect(fragment4(big, 0, false), tell) // it may be fragmented, but not by us
@@ -217,7 +221,7 @@ func TestBalanceTooBigDropped(t *testing.T) {
 	quoted := b.packet(vip4, client4, &layers.UDP{}, make([]byte, 1300))[14:]
 	b.leaves(b.icmp("198.51.100.9", "192.0.2.1", 3, 4, 1400, quoted), drop)
 	// Too many.
-	b.must(b.inst.maps[pipelineMapLimits].Put(uint32(pipelineReasonFWD_BALANCE_TOO_BIG), pipelineLimit{Interval: 1e15, Burst: 1}))
+	limit(pipelineLimit{Interval: 1e15, Burst: 1})
 	b.expect(big, tell) // of what this interface has for itself
 	b.expect(big, tell) // of what all share
 	b.leaves(big, drop)
