@@ -74,10 +74,10 @@ func newLabUpCmd() *cobra.Command {
 	f.BoolVar(&o.Forward, "forward", false, "veth: turn IP forwarding on in rut")
 	f.StringVar(&culvert, "culvert", "", "who runs culvert: in scion3 all, none, or names of ASes with commas (default as2); in bgp rut or none (default rut)")
 	f.BoolVar(&o.SegmentSwitch, "switch", false, "scion3: make AS 2 the parent of the others, so that segments meet there")
-	f.DurationVar(&o.BFD, "bfd", 0, "scion3: interval of the BFD sessions (default 100ms)")
+	f.DurationVar(&o.BFD, "bfd", 0, "scion3: interval of the BFD sessions (default 200ms)")
 	f.StringVar(&routes, "routes", "full", "bgp: how many prefixes to announce: full, a number for IPv4, or two with a comma, for IPv4 and IPv6")
 	f.BoolVar(&o.Plain, "plain", false, "bgp: put the routes into the kernel with ip, without BGP")
-	f.DurationVar(&o.Timeout, "timeout", 0, "scion3: how long to wait for paths (default 1m30s); bgp, filter: for each step (default 5m)")
+	f.DurationVar(&o.Timeout, "timeout", 0, "how long to wait for paths (scion3), or for each step (default 5m)")
 	return cmd
 }
 

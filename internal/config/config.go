@@ -164,7 +164,7 @@ func located(path string, err error) error {
 	if errors.As(err, &strict) && len(strict.Errors) > 0 {
 		e := strict.Errors[0]
 		row, col := e.Position()
-		return fmt.Errorf("%s:%d:%d: unknown key %q%s: see 'man culvert-run' for the keys there are",
+		return fmt.Errorf("%s:%d:%d: unknown key %q%s: see 'culvert run --help' for the keys there are",
 			path, row, col, joinKey(e.Key()), tomltext.DidYouMean(Node{}, e.Key()))
 	}
 	var decode *toml.DecodeError

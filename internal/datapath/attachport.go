@@ -202,25 +202,26 @@ func (i *Instance) Removed() bool {
 }
 
 // Restore pins an instance that was removed again, with the counters, keys, next hops and flows that this process has
-// kept of it, and the filter as it was when KeepFilter last looked. What is on no interface then is for AttachPort.
-func (i *Instance) Restore() error {
+// kept of it, and the filter as it was when KeepFilter last looked; filtered is false if it never did. What is on no
+// interface then is for AttachPort.
+func (i *Instance) Restore() (filtered bool, err error) {
 	dir, err := makeInstanceDir(i.meta.NetNS, i.Name())
 	if err != nil {
-		return err
+		return false, err
 	}
 	lock, err := lockInstance(dir, i.Name())
 	if err != nil {
-		return err
+		return false, err
 	}
 	unlock, err := lockEdits(dir)
 	if err != nil {
 		lock.Close()
-		return err
+		return false, err
 	}
 	defer unlock()
 	if len(generations(dir)) > 0 {
 		lock.Close()
-		return fmt.Errorf("another router %s has been attached meanwhile", i.Name())
+		return false, fmt.Errorf("another router %s has been attached meanwhile", i.Name())
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -228,7 +229,7 @@ func (i *Instance) Restore() error {
 	if err != nil {
 		lock.Close()
 		removeIfEmpty(dir)
-		return err
+		return false, err
 	}
 	number, err := generationNumber(gen)
 	if err == nil {
@@ -244,11 +245,11 @@ func (i *Instance) Restore() error {
 		os.RemoveAll(gen)
 		lock.Close()
 		removeIfEmpty(dir)
-		return err
+		return false, err
 	}
 	i.lock.Close()
 	i.lock = lock
-	return nil
+	return i.kept.plane != nil, nil
 }
 
 // forgetDeadHops takes next hops by interfaces that are gone from links and hosts that were taken over: what is sent

@@ -135,7 +135,7 @@ func bfdChanges(t *testing.T, l *lab.Lab, as lab.AS, id string) float64 {
 // AdminDown takes the session down, as the far end may, and the session comes back because the far end goes on.
 func TestForgedBFD(t *testing.T) {
 	// Slow enough that no session times out however busy the machine is.
-	l := up(t, "scion3", lab.Options{Name: "bff", BFD: 500 * time.Millisecond})
+	l := up(t, "scion3", lab.Options{Name: "bff", BFD: 2 * time.Second})
 	as2, err := l.AS("as2")
 	check(t, err)
 	p := plane(t, l, "as2")

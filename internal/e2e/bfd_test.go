@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	bfdInterval   = 100 * time.Millisecond
+	bfdInterval   = 200 * time.Millisecond
 	bfdMultiplier = 5 // the lab's
 	// bfdFrame is longer than any packet of the control plane: QUIC stays below 1500.
 	bfdFrame = 1800

@@ -49,7 +49,7 @@ func (w waiter) until(ctx context.Context, what string, ask func(context.Context
 		select {
 		case <-ctx.Done():
 			if context.Cause(ctx) == errTooLate {
-				return fmt.Errorf("wait for %s: %s after %s: see the logs in %s, or give more --timeout", what, how, w.timeout, w.lab.file("logs"))
+				return fmt.Errorf("wait for %s: %s after %s: a slow or busy machine needs more --timeout", what, how, w.timeout)
 			}
 			return ctx.Err()
 		// Counting a million routes takes time that those who bring them want too.

@@ -52,7 +52,7 @@ type Options struct {
 	// Without it all three are core ASes, joined by a core segment
 	// (topology scion3).
 	SegmentSwitch bool
-	// BFD is the interval of the routers' BFD sessions, 100 ms when zero. A
+	// BFD is the interval of the routers' BFD sessions, 200 ms when zero. A
 	// session is down after five missed packets (topology scion3).
 	BFD time.Duration
 	// Routes says how many prefixes are announced (topology bgp).

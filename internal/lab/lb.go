@@ -39,7 +39,7 @@ const (
 	// lbRoom is how much longer packets may be where they are encapsulated: IPv6 and UDP.
 	lbRoom = 48
 	// lbTimeout bounds each step.
-	lbTimeout = time.Minute
+	lbTimeout = 5 * time.Minute
 	// AS numbers (RFC 5398).
 	asLBRouter    = 64496
 	asLBBalancers = 64497

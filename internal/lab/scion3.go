@@ -30,8 +30,8 @@ var scion3Topology = topology{
 }
 
 const (
-	defaultBFD     = 100 * time.Millisecond
-	defaultTimeout = 90 * time.Second
+	defaultBFD     = 200 * time.Millisecond
+	defaultTimeout = 5 * time.Minute
 )
 
 func checkScion3(o Options) error {

@@ -28,7 +28,8 @@ type follower struct {
 	inst     *datapath.Instance
 	log      *slog.Logger
 	detached string // config.Detached...
-	// check refuses an interface, restore brings back what went with a data plane that was removed. Both may be nil.
+	// check refuses an interface, restore brings the file's filter back if what went with a data plane that was removed is
+	// not known. Both may be nil.
 	check   func(name string) error
 	restore func() error
 
@@ -174,9 +175,9 @@ func (f *follower) removed() error {
 		f.say(slog.LevelWarn, "", what+": the slow path goes on alone (detached = \"stay\")", "interfaces", wanted)
 		return nil
 	}
-	f.say(slog.LevelWarn, "", what+": it is attached again (detached = \"attach\")", "interfaces", wanted)
-	err := f.inst.Restore()
-	if err == nil && f.restore != nil {
+	f.say(slog.LevelWarn, "", what+": it is being attached again (detached = \"attach\")", "interfaces", wanted)
+	filtered, err := f.inst.Restore()
+	if err == nil && !filtered && f.restore != nil {
 		err = f.restore()
 	}
 	if err != nil {

@@ -44,6 +44,7 @@ type fakePlane struct {
 	policy     datapath.RoutePolicy
 	until      [2]time.Duration
 	attached   []string
+	indexes    []int // of those attached
 	// withdrawn counts how often a family was taken out of use.
 	withdrawn [2]int
 }
@@ -135,6 +136,12 @@ func (p *fakePlane) Attached() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string(nil), p.attached...)
+}
+
+func (p *fakePlane) AttachedIndexes() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]int(nil), p.indexes...)
 }
 
 // ask reads the mirror as the programs do, whether it is current or not.

@@ -113,6 +113,7 @@ func (f *feed) removeDevice(index int) {
 	}
 	// Another device of its name does not carry the program before tickAttached has seen that it does.
 	delete(f.attached, d.name)
+	delete(f.carrying, index)
 	delete(f.devices, index)
 	delete(f.confs, index)
 	delete(f.abilities, index)
@@ -255,13 +256,18 @@ func (f *feed) tickAttached() {
 		now[name] = true
 		f.devicesChanged = f.devicesChanged || !f.attached[name]
 	}
-	for name := range f.attached {
-		if !now[name] {
+	// A device that was renamed carries it as before, so names do not tell what has lost it.
+	carrying := map[int]string{}
+	for _, index := range f.plane.AttachedIndexes() {
+		carrying[index] = f.devices[index].name
+	}
+	for index, name := range f.carrying {
+		if _, still := carrying[index]; !still {
 			f.log.Warn("an interface does not carry the program any more: the kernel forwards what comes in by it until it does again", "interface", name)
 		}
 	}
 	f.devicesChanged = f.devicesChanged || len(now) != len(f.attached)
-	f.attached = now
+	f.attached, f.carrying = now, carrying
 }
 
 // syncDevices brings the data plane up to date with the devices and all that depends on them.

@@ -5,6 +5,7 @@ package route
 import (
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,6 +128,34 @@ func TestDeviceChanges(t *testing.T) {
 	}
 	if got := hop("10.1.1.1"); got.Action != datapath.RouteElsewhere {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A device that is renamed carries the program as before, and the log says nothing else; of one that carries it no more it
+// does, by its name of now.
+func TestRenamedDeviceCarries(t *testing.T) {
+	b := newBed(t, newFakePlane(256, 1024))
+	b.start(Options{})
+	first, second := b.index("cv0"), b.index("cv1")
+	carry := func(indexes []int, names ...string) {
+		b.plane.mu.Lock()
+		b.plane.attached, b.plane.indexes = names, indexes
+		b.plane.mu.Unlock()
+	}
+	known := func(index int) bool { _, ok := b.plane.dev(index); return ok }
+	const lost = "an interface does not carry the program any more"
+	carry([]int{first, second}, "cv0", "cv1")
+	b.wait("the devices", func() bool { return known(first) && known(second) })
+	b.ip("link set cv0 down\nlink set cv0 name was0\nlink set was0 up")
+	carry([]int{first, second}, "was0", "cv1")
+	b.wait("the renamed device", func() bool { return known(first) && known(second) })
+	if text := b.log.String(); strings.Contains(text, lost) {
+		t.Errorf("said of a renamed device:\n%s", text)
+	}
+	carry([]int{second}, "cv1")
+	b.wait("the log", func() bool { return strings.Contains(b.log.String(), lost) })
+	if text := b.log.String(); !strings.Contains(text, "interface=was0") || strings.Count(text, lost) != 1 {
+		t.Errorf("said:\n%s", text)
 	}
 }
 

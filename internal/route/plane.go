@@ -74,6 +74,7 @@ type Plane interface {
 	// SetRouteCurrent says until when, on CLOCK_MONOTONIC, the programs may believe the mirror; the zero
 	// values end that at once.
 	SetRouteCurrent(until4, until6 time.Duration) error
-	// Attached names the interfaces that carry the program now.
+	// Attached names the interfaces that carry the program now, AttachedIndexes gives their indexes.
 	Attached() []string
+	AttachedIndexes() []int
 }

@@ -78,6 +78,7 @@ type feed struct {
 	devices    map[int]device
 	abilities  map[int]ability
 	attached   map[string]bool
+	carrying   map[int]string // the same by index, with the names that they had
 	pushedDevs map[int]datapath.RouteDev
 	nexthops   map[uint32]nexthopObject
 	neighbours neigh.Table
