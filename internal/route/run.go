@@ -392,7 +392,8 @@ func (f *feed) withdraw() {
 func (f *feed) setCurrent(until time.Duration) {
 	var each [2]time.Duration
 	for i, reason := range f.reasons {
-		if reason == "" {
+		// What is behind has passed its deadline, and is no less right than it was.
+		if reason == "" || reason == reasonBehind {
 			each[i] = until
 		}
 	}

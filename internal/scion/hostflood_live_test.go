@@ -179,7 +179,7 @@ func TestFloodOfHostsLive(t *testing.T) {
 		if f.forwarded(at(template, nobody)) {
 			t.Fatalf("packet to %s, which nobody has, was forwarded", nobody)
 		}
-		if !f.forwarded(live) {
+		if !changed && !f.forwarded(live) { // later the kernel finds that the host has left its address, too
 			lost++
 		}
 		if n > most/4 && f.forwarded(newcomer) {

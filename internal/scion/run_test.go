@@ -266,12 +266,13 @@ func (c *child) rest() (lines []string) {
 // TestRun runs two routers against each other: BFD comes up, goes with the link and returns.
 func TestRun(t *testing.T) {
 	h := newTwoHosts(t)
-	toml := writeTOML(t, "wire", "br1", "[metrics]\nprometheus = \"127.0.0.1:30442\"\n[api]\naddr = \"127.0.0.1:30443\"")
+	const bfd = "[router.bfd]\ndetect_mult = 3\ndesired_min_tx_interval = \"1s\"\nrequired_min_rx_interval = \"1s\"\n" // a busy machine stalls for less
+	toml := writeTOML(t, "wire", "br1", bfd+"[metrics]\nprometheus = \"127.0.0.1:30442\"\n[api]\naddr = \"127.0.0.1:30443\"")
 	near := h.start(0, toml)
 	near.await("plane attach cvs0")
 	near.await("plane key")
 	near.await("plane link 1 up false")
-	far := h.start(1, writeTOML(t, "wirepeer", "br1", ""))
+	far := h.start(1, writeTOML(t, "wirepeer", "br1", bfd))
 	far.await("plane link 1 up true")
 	near.await("plane link 1 up true")
 
@@ -285,7 +286,7 @@ func TestRun(t *testing.T) {
 	check(t, h.links[1].LinkSetDown(h.veth(1)))
 	before := time.Now()
 	near.await("plane link 1 up false")
-	t.Logf("link down after %v, the detection time is 600 ms", time.Since(before))
+	t.Logf("link down after %v, the detection time is 3 s", time.Since(before))
 	check(t, h.links[1].LinkSetUp(h.veth(1)))
 	near.await("plane link 1 up true")
 
@@ -302,10 +303,17 @@ func TestRun(t *testing.T) {
 	if err := near.cmd.Wait(); err != nil {
 		t.Errorf("router ended with %v", err)
 	}
-	for _, line := range lines {
-		if strings.Contains(line, "up false") || strings.Contains(line, "detach") {
+	down := -1 // each link begins down
+	for _, line := range append(near.seen, lines...) {
+		if strings.Contains(line, "plane link 1 up false") {
+			down++
+		}
+		if strings.Contains(line, "detach") {
 			t.Errorf("the router ended and told the fast path %q", line)
 		}
+	}
+	if byBFD := strings.Count(near.stderr.String(), "Link down by BFD"); down > byBFD {
+		t.Errorf("the fast path was told %d times that link 1 is down, and BFD said so %d times", down, byBFD)
 	}
 	near.wantLog("Scion version: culvert dev, scionproto ", 1)
 	near.wantLog("Fast path attached", 1)
