@@ -62,10 +62,26 @@ func usageError(err error) error {
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return usageError(fmt.Errorf("%w (see '%s --help')", err, cmd.CommandPath()))
+			return usageError(fmt.Errorf("%w%s (see '%s --help')", err, didYouMean(cmd, args), cmd.CommandPath()))
 		}
 		return nil
 	}
+}
+
+// didYouMean names the commands that a wrong one resembles.
+func didYouMean(cmd *cobra.Command, args []string) string {
+	cmd.SuggestionsMinimumDistance = 2 // letters that differ
+	if !cmd.HasAvailableSubCommands() || len(args) == 0 {
+		return ""
+	}
+	var like []string
+	for _, name := range cmd.SuggestionsFor(args[0]) {
+		like = append(like, "'"+name+"'")
+	}
+	if len(like) == 0 {
+		return ""
+	}
+	return ": did you mean " + strings.Join(like, " or ") + "?"
 }
 
 // needVerb is for commands that do nothing by themselves.

@@ -67,6 +67,8 @@ func TestExitStatus(t *testing.T) {
 func TestWrongUsage(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"frob", `unknown command "frob"`},
+		{"statsu", `unknown command "statsu" for "culvert": did you mean 'status'? (see 'culvert --help')`},
+		{"lb shwo", `unknown command "shwo" for "culvert lb": did you mean 'show'? (see 'culvert lb --help')`},
 		{"help frob", "no command 'culvert frob': see 'culvert help'"},
 		{"help scion frob", "no command 'culvert scion frob': see 'culvert help'"},
 		{"completion tcsh", `unknown command "tcsh"`},

@@ -131,8 +131,8 @@ func Load(path string) (*Node, error) {
 		}
 		return nil, located(path, err)
 	}
-	if err := n.check(filepath.Dir(path)); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if key, err := n.check(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
 	}
 	if key, err := n.checkLife(); err != nil {
 		return nil, fmt.Errorf("%s%s: %w", path, position(b, key), err)
@@ -186,18 +186,24 @@ func joinKey(key toml.Key) string {
 	return s
 }
 
-func (n *Node) check(dir string) error {
+// check fills in paths and defaults. The error comes with the key it is about.
+func (n *Node) check(dir string) (key string, err error) {
 	if n.Mode != ModeNative && n.Mode != ModeGeneric {
-		return fmt.Errorf("mode = %q: use %q or %q", n.Mode, ModeNative, ModeGeneric)
+		return "mode", fmt.Errorf("mode = %q: use %q or %q", n.Mode, ModeNative, ModeGeneric)
+	}
+	for i, name := range n.Interfaces {
+		if slices.Contains(n.Interfaces[:i], name) {
+			return "interfaces", fmt.Errorf("interfaces names %s twice: leave one out", name)
+		}
 	}
 	if n.SCION == nil && n.Route == nil && n.Filter == nil && n.Balance == nil {
-		return errors.New("no stage is on: add a [scion], a [route], a [filter] or a [balance] table")
+		return "", errors.New("no stage is on: add a [scion], a [route], a [filter] or a [balance] table")
 	}
 	if n.SCION == nil {
-		return nil
+		return "", nil
 	}
 	if n.SCION.Config == "" {
-		return errors.New("scion.config is missing: name the router's TOML file")
+		return "scion", errors.New("scion.config is missing: name the router's TOML file")
 	}
 	n.SCION.Config = relativeTo(dir, n.SCION.Config)
 	switch n.SCION.LinkInterfaces {
@@ -205,9 +211,9 @@ func (n *Node) check(dir string) error {
 		n.SCION.LinkInterfaces = LinksStrict
 	case LinksStrict, LinksLoose:
 	default:
-		return fmt.Errorf("scion.link_interfaces = %q: use %q or %q", n.SCION.LinkInterfaces, LinksStrict, LinksLoose)
+		return "scion.link_interfaces", fmt.Errorf("scion.link_interfaces = %q: use %q or %q", n.SCION.LinkInterfaces, LinksStrict, LinksLoose)
 	}
-	return nil
+	return "", nil
 }
 
 // checkAlone looks at what is said once for the node without a SCION router, whose own file says it

@@ -87,6 +87,8 @@ func TestBadInputIsLocated(t *testing.T) {
 		{"unknown key of workers", "[workers]\ncpus = \"0\"\nthreads = 2\n[scion]\nconfig = \"x\"\n", ":3:1: unknown key \"workers.threads\""},
 		{"no stage", "", "no stage is on"},
 		{"no interfaces", "[route]\n", "interfaces is missing"},
+		{"an interface twice", "interfaces = [\"a\", \"b\", \"a\"]\n[route]\n", ":1:1: interfaces names a twice"},
+		{"unknown mode", "mode = \"fast\"\n[route]\n", ":1:8: mode = \"fast\": use"},
 		{"unknown key of route", "interfaces = [\"a\"]\n[route]\nturbo = 1\n", ":3:1: unknown key \"route.turbo\""},
 		{"too many blocks", "interfaces = [\"a\"]\n[route]\nblocks4 = 99999999\n", ":3:11: route.blocks4 = 99999999: use 1 to 8388608"},
 		{"no block", "interfaces = [\"a\"]\n[route]\nblocks6 = 0\n", ":3:11: route.blocks6 = 0: use 1 to"},

@@ -60,8 +60,9 @@ type Finding struct {
 // Options choose what is looked at.
 type Options struct {
 	// Interfaces are looked at whatever their state. When Interfaces and Local are empty, all that
-	// are up, carry no controller (bridge, bond) above them and are no loopback are looked at.
-	Interfaces []string
+	// are up, carry no controller (bridge, bond) above them and are no loopback are looked at, and those of Attached,
+	// which carry a running data plane.
+	Interfaces, Attached []string
 	// Local are underlay addresses of this host; the interfaces that carry them are looked at.
 	Local []netip.Addr
 	// Remote are addresses that packets will be sent to: routes and neighbours are looked at.
@@ -78,8 +79,9 @@ type Options struct {
 	// these are not to matter, NoSCION that there is no SCION router.
 	Route, Bypass, NoSCION bool
 	// RouteRuns is set when an IP router runs already, on RouteDevices, with a process or without.
-	RouteRuns    bool
-	RouteDevices []string
+	// RouteKernel is set when it leaves all packets to the kernel.
+	RouteRuns, RouteKernel bool
+	RouteDevices           []string
 	// Protected are services on this host whose SYNs are answered with cookies. Forwarded is set when those to services
 	// behind it are.
 	Protected []netip.AddrPort
@@ -161,7 +163,7 @@ func Run(o Options) (*Report, error) {
 			devices = o.RouteDevices
 		}
 		found, err := netfilter.FindOn(devices)
-		r.add(checkNetfilter(found, err, o.Bypass, o.RouteRuns)...)
+		r.add(checkNetfilter(found, err, o.Bypass, o.RouteRuns, o.RouteKernel)...)
 		programs, _ := netfilter.Programs() // what is not permitted was said before
 		r.add(checkNetfilterPrograms(programs)...)
 	}

@@ -24,7 +24,7 @@ func checkNetfilterPrograms(programs []netfilter.Finding) (found []Finding) {
 
 // checkNetfilter takes what netfilter.Find answers. With rules the IP router does not start, unless bypass says that
 // they need not see what it forwards.
-func checkNetfilter(chains []netfilter.Finding, err error, bypass, runs bool) []Finding {
+func checkNetfilter(chains []netfilter.Finding, err error, bypass, runs, kernel bool) []Finding {
 	const check = "netfilter"
 	if err != nil {
 		f := Finding{Status: Warn, Check: check, Finding: fmt.Sprintf("cannot be seen: %v", err)}
@@ -38,9 +38,12 @@ func checkNetfilter(chains []netfilter.Finding, err error, bypass, runs bool) []
 	}
 	status, what := Fail, "the IP router does not start: what it forwards would go past it"
 	if runs {
-		what = "what the IP router that runs forwards goes past it, unless a process leaves all to the kernel"
+		what = "what the IP router that runs forwards goes past it"
 	}
-	if bypass {
+	switch {
+	case kernel:
+		status, what = Warn, "the IP router that runs leaves all packets to the kernel, because of it"
+	case bypass:
 		status, what = Warn, "what the IP router forwards goes past it, as configured"
 	}
 	var found []Finding

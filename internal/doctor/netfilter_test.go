@@ -37,7 +37,7 @@ func TestCheckNetfilter(t *testing.T) {
 		{"other error", nil, errors.New("no way"), false, []want{{Warn, "cannot be seen: no way", ""}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := checkNetfilter(tt.chains, tt.err, tt.bypass, false)
+			got := checkNetfilter(tt.chains, tt.err, tt.bypass, false, false)
 			if len(got) != len(tt.want) {
 				t.Fatalf("got %+v, want %d findings", got, len(tt.want))
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 )
@@ -143,7 +144,7 @@ func chooseInterfaces(o Options) (chosen, error) {
 		return c, nil
 	}
 	for _, l := range links {
-		if a := l.Attrs(); isUp(l) && a.MasterIndex == 0 && !isLoopback(l) {
+		if a := l.Attrs(); (isUp(l) && a.MasterIndex == 0 || slices.Contains(o.Attached, a.Name)) && !isLoopback(l) {
 			take(l)
 		}
 	}

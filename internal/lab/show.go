@@ -90,9 +90,24 @@ func (l *Lab) WriteSummary(w io.Writer) error {
 		more = l.showBGP()
 	case l.LB != nil:
 		more = l.showLB()
+	case l.Topology == "scion3":
+		more = l.showSCION()
 	}
 	_, err := io.WriteString(w, more)
 	return err
+}
+
+// showSCION says what can be done between the first AS and a host of the last one.
+func (l *Lab) showSCION() string {
+	first, last := l.ASes[0], l.ASes[len(l.ASes)-1]
+	host := last.IA + "," + last.Host.String()
+	var s strings.Builder
+	s.WriteString("to try:\n")
+	for _, command := range []string{"scion showpaths " + last.IA, "scion ping " + host + " -c 3", "scion traceroute " + host} {
+		fmt.Fprintf(&s, "  culvert lab exec %s %s %s\n", l.Name, first.NS, command)
+	}
+	s.WriteString("  culvert status\n")
+	return s.String()
 }
 
 // summary is an interface with its first address of each family.

@@ -90,11 +90,16 @@ func DetachAll(out io.Writer) error {
 		return err
 	}
 	defer closeAll(all)
+	told := &notedWriter{Writer: out}
 	var errs []error
 	for _, i := range all {
-		errs = append(errs, detachOrForget(i, out))
+		errs = append(errs, detachOrForget(i, told))
 	}
-	return errors.Join(append(errs, detachEnds(out), datapath.ForgetDecaps())...)
+	err = errors.Join(append(errs, detachEnds(told), datapath.ForgetDecaps())...)
+	if err == nil && !told.any {
+		fmt.Fprintln(out, "nothing of culvert is attached in this network namespace")
+	}
+	return err
 }
 
 // detachEnds takes the ends of the load balancer's tunnels off.
@@ -139,4 +144,16 @@ func closeAll(all []*datapath.Instance) {
 	for _, i := range all {
 		i.Close()
 	}
+}
+
+// notedWriter remembers whether anything was written.
+type notedWriter struct {
+	io.Writer
+	any bool
+}
+
+// Write implements io.Writer.
+func (w *notedWriter) Write(p []byte) (int, error) {
+	w.any = true
+	return w.Writer.Write(p)
 }

@@ -106,6 +106,7 @@ func DoctorRunning(o *doctor.Options) {
 	}
 	for _, inst := range all {
 		served = served || inst.Served()
+		o.Attached = append(o.Attached, inst.AttachedNow()...)
 		if isSCION(inst) || inst.Route() != nil || inst.Balance() != nil {
 			o.Forwarding = append(o.Forwarding, inst.AttachedNow()...)
 		}
@@ -119,9 +120,15 @@ func DoctorRunning(o *doctor.Options) {
 		}
 		if inst.Route() != nil {
 			o.Route, o.RouteRuns = true, true
+			if st, err := inst.RouteState(); err == nil {
+				o.RouteKernel = st.Policy.Kernel4 && st.Policy.Kernel6
+			}
 			o.RouteDevices = append(o.RouteDevices, inst.AttachedNow()...)
 		}
 		for _, u := range inst.Unattached() {
+			if inst.Starting() {
+				break // it is about to attach
+			}
 			o.Missing = append(o.Missing, doctor.Missing{
 				Interface: u.Interface, Router: inst.Name(), Exists: u.Why != datapath.PortGone,
 				Detached: u.Why == datapath.PortDetached, Served: inst.Served(), Renamed: u.Renamed, Moved: u.Moved,

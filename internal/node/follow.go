@@ -34,6 +34,7 @@ type follower struct {
 	restore func() error
 
 	waiting map[string]bool   // interfaces that were not there, or have gone
+	down    map[string]bool   // interfaces that carry the program and by which nothing comes
 	told    map[string]string // what the log says last of an interface, "" is the data plane
 	ends    map[string]string // the same of interfaces where tunnels end
 }
@@ -42,7 +43,7 @@ type follower struct {
 func followPorts(ctx context.Context, f *follower) error {
 	runtime.LockOSThread() // sockets and interfaces are those of the thread's network namespace
 	defer runtime.UnlockOSThread()
-	f.waiting, f.told = make(map[string]bool), make(map[string]string)
+	f.waiting, f.down, f.told = make(map[string]bool), make(map[string]bool), make(map[string]string)
 	for _, u := range f.inst.Unattached() {
 		f.waiting[u.Interface] = true
 	}
@@ -112,12 +113,31 @@ func (f *follower) look() error {
 			f.say(slog.LevelWarn, u.Interface, "the program was taken off the interface by somebody else, and stays off")
 		}
 	}
-	for _, name := range f.inst.Attached() {
-		delete(f.waiting, name)
-		delete(f.told, name)
-	}
+	f.lookUp()
 	f.followEnds()
 	return nil
+}
+
+// lookUp says which interfaces that carry the program are down.
+func (f *follower) lookUp() {
+	for name, d := range f.inst.Devices() {
+		if f.waiting[name] { // it was moved back, not made again
+			f.log.Info("the interface is there again, with the program", "interface", name)
+		}
+		delete(f.waiting, name)
+		switch {
+		case !d.Up:
+			f.say(slog.LevelWarn, name, "the interface is down: no packet comes in by it", "mend", "ip link set dev "+d.Name+" up")
+		case !d.Carrier:
+			f.say(slog.LevelWarn, name, "the interface has no carrier: no packet comes in by it")
+		case f.down[name]:
+			f.log.Info("the interface is up", "interface", name)
+			fallthrough
+		default:
+			delete(f.told, name)
+		}
+		f.down[name] = !d.Up || !d.Carrier
+	}
 }
 
 // gone says why an interface is not there.
@@ -160,6 +180,7 @@ func (f *follower) attach(u datapath.Unattached, why string) {
 		f.say(slog.LevelError, name, "the interface is there and carries no program", "err", err)
 		return
 	}
+	delete(f.waiting, name)
 	f.log.Info("attached to the interface", "interface", name)
 }
 

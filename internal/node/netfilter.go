@@ -26,7 +26,11 @@ func checkNetfilter(n *config.Node, interfaces []string) error {
 	}
 	found, err := netfilter.FindOn(interfaces)
 	if err != nil {
-		return fmt.Errorf("looking for rules of netfilter: %w: set route.bypass_netfilter = true if there are none", err)
+		hint := "set route.bypass_netfilter = true if there are none"
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+			hint = "run it as root"
+		}
+		return fmt.Errorf("looking for rules of netfilter: %w: %s", err, hint)
 	}
 	if len(found) > 0 {
 		return fmt.Errorf("forwarded packets would not pass %s: remove these rules, or set "+

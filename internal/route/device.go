@@ -263,7 +263,7 @@ func (f *feed) tickAttached() {
 	}
 	for index, name := range f.carrying {
 		if _, still := carrying[index]; !still {
-			f.log.Warn("an interface does not carry the program any more: the kernel forwards what comes in by it until it does again", "interface", name)
+			f.log.Warn("an interface does not carry the program any more: the kernel forwards what comes in by it", "interface", name)
 		}
 	}
 	f.devicesChanged = f.devicesChanged || len(now) != len(f.attached)

@@ -13,12 +13,25 @@ type AttachedSource interface {
 var attachedDesc = prometheus.NewDesc("culvert_interface_attached",
 	"1 for an interface that carries the program that it was told to carry, also that of 'culvert lb decap', 0 for one that does not.", []string{"interface"}, nil)
 
+// UpSource tells of each interface that carries the data plane whether packets can come in by it. A PortSource may be one.
+type UpSource interface {
+	UpPorts() map[string]bool
+}
+
+var upDesc = prometheus.NewDesc("culvert_interface_up",
+	"1 for an interface with the program that is up and has a carrier, 0 for one that is down or has none.", []string{"interface"}, nil)
+
 func collectAttached(source any, ch chan<- prometheus.Metric) {
-	s, ok := source.(AttachedSource)
-	if !ok {
-		return
+	if s, ok := source.(AttachedSource); ok {
+		collectFlags(attachedDesc, s.AttachedPorts(), ch)
 	}
-	for name, on := range s.AttachedPorts() {
-		ch <- prometheus.MustNewConstMetric(attachedDesc, prometheus.GaugeValue, float64(oneIf(on)), name)
+	if s, ok := source.(UpSource); ok {
+		collectFlags(upDesc, s.UpPorts(), ch)
+	}
+}
+
+func collectFlags(desc *prometheus.Desc, on map[string]bool, ch chan<- prometheus.Metric) {
+	for name, is := range on {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(oneIf(is)), name)
 	}
 }

@@ -48,8 +48,10 @@ type Router struct {
 	Interfaces []Interface `json:"interfaces"`
 	// Unattached are interfaces that the data plane was told to be on and is not, left out if there are none.
 	Unattached []datapath.Unattached `json:"unattached,omitempty"`
-	Links      []Link                `json:"links"`
-	Keys       []datapath.KeyInfo    `json:"keys"`
+	// Starting is true while a start has not attached it to anything yet.
+	Starting bool               `json:"starting,omitempty"`
+	Links    []Link             `json:"links"`
+	Keys     []datapath.KeyInfo `json:"keys"`
 	// Route is the IP router, left out if there is none.
 	Route *Route `json:"route,omitempty"`
 	// Filter is the packet filter, left out if it has nothing to do.
@@ -71,6 +73,10 @@ type Workers struct {
 // Interface holds the counters of a network interface that is or was attached.
 type Interface struct {
 	stats.Port
+	// State is "up", "down" or "no carrier" of an interface of this network namespace that is attached, and Renamed what
+	// it is called now if that is another name.
+	State   string `json:"state,omitempty"`
+	Renamed string `json:"renamed,omitempty"`
 	// Packets and Bytes are everything received, the sum over the reasons.
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
@@ -184,7 +190,8 @@ func describe(inst *datapath.Instance) (Router, error) {
 		t = t.Truncate(time.Second)
 		r.LoadedAt = &t
 	}
-	r.Unattached = inst.Unattached()
+	r.Unattached, r.Starting = inst.Unattached(), inst.Starting()
+	devices := inst.Devices()
 	ports, err := inst.Ports()
 	if err != nil {
 		return r, err
@@ -192,6 +199,7 @@ func describe(inst *datapath.Instance) (Router, error) {
 	for _, p := range ports {
 		i := Interface{Port: p}
 		i.Packets, i.Bytes = p.Total()
+		i.describeDevice(devices)
 		r.Interfaces = append(r.Interfaces, i)
 	}
 	if err := r.describeRoute(inst); err != nil {
@@ -212,6 +220,24 @@ func describe(inst *datapath.Instance) (Router, error) {
 		r.ownKeyMissing = !slices.ContainsFunc(keys, func(k datapath.KeyInfo) bool { return k.ID == own })
 	}
 	return r, r.describeLinks(inst)
+}
+
+func (i *Interface) describeDevice(all map[string]datapath.Device) {
+	d, ok := all[i.Interface]
+	if !ok || !i.Attached {
+		return
+	}
+	if d.Name != i.Interface {
+		i.Renamed = d.Name
+	}
+	switch {
+	case !d.Up:
+		i.State = "down"
+	case !d.Carrier:
+		i.State = "no carrier"
+	default:
+		i.State = "up"
+	}
 }
 
 func (r *Router) describeLinks(inst *datapath.Instance) error {

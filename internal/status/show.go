@@ -3,6 +3,7 @@
 package status
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -98,9 +99,18 @@ func (r Router) text(now time.Time, forget string) []string {
 		lines = append(lines, i.text(r.whyNot(i.Interface))...)
 	}
 	switch {
-	case r.gone() && r.Served:
+	case !r.gone():
+	case r.Starting:
+		lines = append(lines, "  it is being started: nothing is attached yet")
+	case slices.ContainsFunc(r.Unattached, func(u datapath.Unattached) bool { return u.Why != datapath.PortGone }):
+		line := "  it is attached to nothing"
+		if !r.Served {
+			line += ": attach again" + forget
+		}
+		lines = append(lines, line)
+	case r.Served:
 		lines = append(lines, "  its interfaces are gone: the process attaches when they are there")
-	case r.gone():
+	default:
 		lines = append(lines, "  its interfaces are gone: attach again"+forget)
 	}
 	lines = append(lines, r.linkText()...)
@@ -184,6 +194,9 @@ func (r Router) whyNot(name string) string {
 	if n < 0 {
 		return ""
 	}
+	if r.Starting {
+		return "it is being attached to"
+	}
 	switch u := r.Unattached[n]; {
 	case u.Moved && u.Why == datapath.PortGone:
 		return "it is in another network namespace"
@@ -208,7 +221,14 @@ func (i Interface) text(whyNot string) []string {
 	case !i.Attached && whyNot != "":
 		head += "  NOT ATTACHED: " + whyNot
 	case !i.Attached:
-		head += "  not attached"
+		head += "  not attached: these are the counters of before"
+	case i.State == "down":
+		head += "  DOWN: ip link set dev " + cmp.Or(i.Renamed, i.Interface) + " up"
+	case i.State == "no carrier":
+		head += "  NO CARRIER"
+	}
+	if i.Renamed != "" {
+		head += "  renamed to " + i.Renamed + " since"
 	}
 	t := text.Table{Indent: "    ", Right: []bool{false, false, true, true}}
 	t.Add("received", "", text.Grouped(i.Packets)+" packets", text.ShortBytes(i.Bytes))

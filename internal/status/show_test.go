@@ -53,7 +53,7 @@ router br1-ff00_0_110-1  netns 4026532000 (red)  native  served by process 77  l
     punt      scion-bfd                12          1.20kB
     limited   scion-mac                 5            500B
     lost      redirect                  3
-  interface eth2  not attached
+  interface eth2  not attached: these are the counters of before
     received    0 packets  0B
   link internal                 internal  10.0.0.1:30042                   up                                     fast in 0   out 0
   link 1                        external  10.1.0.1:50000 > 10.1.0.2:50000  up    via 02:00:00:00:00:01 ifindex 4  fast in 12  out 0      dropped 2  BFD refused 3

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// TestInterfaceDown takes an interface down under a process, then its far end, and gives it another name: each is in the
+// log, in status, in doctor and in a metric.
+func TestInterfaceDown(t *testing.T) {
+	b := newPairsBed(t)
+	p := runAttached(t, b.file("c.toml", "interfaces = ['ft0', 'fx0']\nmetrics = '127.0.0.1:9441'\n[filter]\n"))
+	const metric = `culvert_interface_up{interface="ft0"}`
+	b.metric("127.0.0.1:9441", metric, "1")
+	l, err := netlink.LinkByName("ft0")
+	must(err)
+	far, err := netlink.LinkByName("ft1")
+	must(err)
+
+	must(netlink.LinkSetDown(l))
+	p.waitFor(t, `the interface is down: no packet comes in by it" interface=ft0 mend="ip link set dev ft0 up"`)
+	b.expect(0, "interface ft0  DOWN: ip link set dev ft0 up\n", "status")
+	b.eventually("ip link set dev ft0 up", "doctor")
+	b.metric("127.0.0.1:9441", metric, "0")
+	b.metric("127.0.0.1:9441", `culvert_interface_up{interface="fx0"}`, "1")
+
+	must(netlink.LinkSetDown(far))
+	must(netlink.LinkSetUp(l))
+	p.waitFor(t, `the interface has no carrier: no packet comes in by it" interface=ft0`)
+	b.expect(0, "interface ft0  NO CARRIER\n", "status")
+	b.eventually("no carrier: nothing comes in or goes out", "doctor")
+	b.metric("127.0.0.1:9441", metric, "0")
+
+	must(netlink.LinkSetUp(far))
+	p.waitFor(t, `the interface is up" interface=ft0`)
+	b.metric("127.0.0.1:9441", metric, "1")
+	must(netlink.LinkSetName(l, "later0"))
+	b.eventually("interface ft0  renamed to later0 since\n", "status")
+	b.metric("127.0.0.1:9441", metric, "1")
+}
