@@ -33,7 +33,7 @@ func why(inst *datapath.Instance, by string, is6 bool) string {
 		case !is6 && sysctlOn("ipv4/ip_forward_use_pmtu"):
 			return "net.ipv4.ip_forward_use_pmtu is on"
 		}
-		return "its process is still reading the tables, or is behind: see its log"
+		return "the mirror is not current: the process is still reading the tables, or is behind (see its log)"
 	}
 	return ""
 }

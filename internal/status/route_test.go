@@ -71,7 +71,7 @@ func TestIPRouterAlone(t *testing.T) {
 	}
 	text := show(false)
 	if !strings.HasPrefix(text, "router status-route-test  netns ") ||
-		!strings.Contains(text, "\n  route  IPv4 and IPv6 asks the kernel: its process is still reading the tables, or is behind: see its log  memory ") ||
+		!strings.Contains(text, "\n  route  IPv4 and IPv6 asks the kernel: the mirror is not current: the process is still reading the tables, or is behind (see its log)  memory ") ||
 		!strings.Contains(text, "\n  interface st0  DOWN: ip link set dev st0 up\n") || strings.Contains(text, "key") || strings.Contains(text, "\n  link") ||
 		strings.Contains(text, "netfilter") {
 		t.Errorf("got\n%s", text)
@@ -84,7 +84,7 @@ func TestIPRouterAlone(t *testing.T) {
 		t.Fatalf("nft: %v: %s", err, out)
 	}
 	text = show(false)
-	if !strings.Contains(text, "\n  route  IPv4 by the mirror  IPv6 asks the kernel: its process is still reading the tables, or is behind: see its log  memory ") ||
+	if !strings.Contains(text, "\n  route  IPv4 by the mirror  IPv6 asks the kernel: the mirror is not current: the process is still reading the tables, or is behind (see its log)  memory ") ||
 		!strings.Contains(text, "\n  netfilter  forwarded packets go past nft ip f c (no rules, policy drop)\n") {
 		t.Errorf("got\n%s", text)
 	}
