@@ -60,12 +60,16 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// ip runs ip(8) in the test's network namespace.
-func ip(t *testing.T, args string) {
+// ip runs ip(8) in the test's network namespace, ipOut returns what it says.
+func ip(t *testing.T, args string) { t.Helper(); _ = ipOut(t, args) }
+
+func ipOut(t *testing.T, args string) string {
 	t.Helper()
-	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+	out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
+	if err != nil {
 		t.Fatalf("ip %s: %v: %s", args, err, out)
 	}
+	return string(out)
 }
 
 func newBed(t *testing.T, o datapath.BalanceOptions, vips ...balance.VIP) *bed {

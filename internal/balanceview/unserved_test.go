@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket/layers"
 
@@ -59,6 +60,9 @@ func TestExplainUnserved(t *testing.T) {
 				{"its own address", func() {
 					ip(t, "addr add 192.0.2.10/32 dev lo")
 					ip(t, "addr add 2001:db8::10/128 dev lo nodad")
+					for !strings.Contains(ipOut(t, "-6 route show table local"), "2001:db8::10") {
+						time.Sleep(time.Millisecond) // the kernel makes that route later, also without DAD
+					}
 				}, pass},
 			} {
 				step.change()

@@ -42,7 +42,7 @@ func TestBalanceFrontShared(t *testing.T) {
 	slot, _, _ := keys[0].raw().front()
 	frame := b.packet(client4, keys[1].Addr.String()+":80", syn(), nil)
 	lost, wrong, sent := 0, 0, 0
-	b.runs([][]byte{frame}, 3_000_000, func(n int) error {
+	b.runs([][]byte{frame}, 3_000_000, nil, func(n int) error {
 		fronts[slot].exchange(&states[n&1])
 		return nil
 	}, func(_ int, action uint32, out []byte) error {

@@ -296,7 +296,7 @@ func TestSweepUnderLoad(t *testing.T) {
 	s := b.sweeper()
 	m := b.inst.maps[pipelineMapBalanceFlows]
 	var freed uint64
-	b.runs(frames, 1000, func(int) error {
+	b.runs(frames, 1000, nil, func(int) error {
 		clock, err := b.inst.meta.Balance.clock()
 		if err != nil {
 			return err
