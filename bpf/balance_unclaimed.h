@@ -58,7 +58,9 @@ static __always_inline int balance_nobodys6(const void *ip, const void *data_end
 {
 	switch (LOAD8(ip + 6)) {
 	case IPPROTO_ICMPV6:
-		if (ip + 41 > data_end || (LOAD8(ip + 40) >= 133 && LOAD8(ip + 40) <= 137))
+		/* What is behind an empty payload is padding of the frame, and no type. */
+		if (!LOAD16(ip + 4) || ip + 41 > data_end ||
+		    (LOAD8(ip + 40) >= 133 && LOAD8(ip + 40) <= 137))
 			return REASON_NONE;
 		return DROP_BALANCE_UNCLAIMED;
 	case IPPROTO_FRAGMENT:

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"os"
+	"testing"
+)
+
+// TestStarting has nothing attached while somebody attaches, which is no word about its interfaces, and while nobody does.
+func TestStarting(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "v0", "v1")
+	inst := mustAttach(t, testConfig(1), "v0")
+	defer func() {
+		if err := inst.DetachAll(); err != nil {
+			t.Error(err)
+		}
+	}()
+	starting := func(locked bool) bool {
+		t.Helper()
+		if locked {
+			unlock, err := lockEdits(inst.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unlock()
+		}
+		return inst.Starting()
+	}
+	if starting(true) {
+		t.Error("an instance that is attached is being started")
+	}
+	if err := os.Remove(linkPath(inst.dir, "v0")); err != nil {
+		t.Fatal(err)
+	}
+	if starting(false) || !starting(true) {
+		t.Error("whether it is being started does not follow the lock")
+	}
+}
