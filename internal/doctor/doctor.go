@@ -14,8 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"culvert/internal/netfilter"
-	"culvert/internal/udpsock"
+	"culvert/internal/host/netfilter"
+	"culvert/internal/host/udpsock"
 )
 
 // Status is the weight of a finding.

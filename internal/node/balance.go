@@ -12,15 +12,15 @@ import (
 	"slices"
 	"time"
 
-	"culvert/internal/announce"
-	"culvert/internal/balance"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/lb"
+	"culvert/internal/lb/announce"
 )
 
 // wantedBalance is the [balance] table of a file: nothing in it can be wrong in itself any more.
 type wantedBalance struct {
-	state   balance.State
+	state   lb.State
 	options datapath.BalanceOptions
 	bgp     *announce.Options // nil if nothing is announced
 	file    *config.Balance
@@ -47,13 +47,13 @@ func compileBalance(n *config.Node) (*wantedBalance, error) {
 		return nil, c.Locate("", fmt.Errorf("[balance]: %w", err))
 	}
 	w.options = *options
-	if w.options.Unclaimed, err = balance.ParseUnclaimed(c.Unclaimed); err != nil {
+	if w.options.Unclaimed, err = lb.ParseUnclaimed(c.Unclaimed); err != nil {
 		return nil, c.Locate("unclaimed", err)
 	}
 	for _, s := range []struct {
 		key, text string
 		prefix    *netip.Prefix
-	}{{balance.PartSource4, c.Source4, &w.state.Source4}, {balance.PartSource6, c.Source6, &w.state.Source6}} {
+	}{{lb.PartSource4, c.Source4, &w.state.Source4}, {lb.PartSource6, c.Source6, &w.state.Source6}} {
 		if s.text == "" {
 			continue
 		}
@@ -113,24 +113,24 @@ func or(s, otherwise string) string {
 	return s
 }
 
-func compileVIP(c config.BalanceVIP) (v balance.VIP, err error) {
-	proto, err := balance.ParseProtocol(c.Protocol)
+func compileVIP(c config.BalanceVIP) (v lb.VIP, err error) {
+	proto, err := lb.ParseProtocol(c.Protocol)
 	if err != nil {
-		return v, c.Locate(balance.PartProtocol, fmt.Errorf("VIP %s: %w", c.Address, err))
+		return v, c.Locate(lb.PartProtocol, fmt.Errorf("VIP %s: %w", c.Address, err))
 	}
-	service, err := balance.NewService(c.Address, proto)
+	service, err := lb.NewService(c.Address, proto)
 	if err != nil {
-		return v, c.Locate(balance.PartAddress, err)
+		return v, c.Locate(lb.PartAddress, err)
 	}
-	v = balance.VIP{
-		Service: service, Hash: or(c.Hash, balance.HashFlow), OnFailure: or(c.OnFailure, balance.FailKeep),
-		Encap: or(c.Encapsulation, balance.EncapIPIP), File: true,
+	v = lb.VIP{
+		Service: service, Hash: or(c.Hash, lb.HashFlow), OnFailure: or(c.OnFailure, lb.FailKeep),
+		Encap: or(c.Encapsulation, lb.EncapIPIP), File: true,
 	}
 	for _, f := range []struct {
 		key  string
 		n    int
 		into *uint8
-	}{{balance.PartQUIC, c.QUICServerID, &v.ServerID}, {balance.PartConfig, c.QUICConfig, &v.IDConfig}} {
+	}{{lb.PartQUIC, c.QUICServerID, &v.ServerID}, {lb.PartConfig, c.QUICConfig, &v.IDConfig}} {
 		if f.n < 0 || f.n > 255 {
 			return v, c.Locate(f.key, fmt.Errorf("VIP %s: %s %d is out of range", service, f.key, f.n))
 		}
@@ -138,7 +138,7 @@ func compileVIP(c config.BalanceVIP) (v balance.VIP, err error) {
 	}
 	for _, id := range c.VLANs {
 		if id < 1 || id > 4094 {
-			return v, c.Locate(balance.PartVLANs, &balance.Error{VIP: service, Err: fmt.Errorf("VLAN %d: use 1 to 4094", id)})
+			return v, c.Locate(lb.PartVLANs, &lb.Error{VIP: service, Err: fmt.Errorf("VLAN %d: use 1 to 4094", id)})
 		}
 		v.VLANs = append(v.VLANs, uint16(id))
 	}
@@ -160,15 +160,15 @@ func compileVIP(c config.BalanceVIP) (v balance.VIP, err error) {
 // ofVIP is a place in the file that has something of a VIP.
 type ofVIP struct {
 	place interface{ Locate(string, error) error }
-	vip   balance.Service
+	vip   lb.Service
 }
 
 func (o ofVIP) Locate(key string, err error) error {
-	return o.place.Locate(key, &balance.Error{VIP: o.vip, Err: err})
+	return o.place.Locate(key, &lb.Error{VIP: o.vip, Err: err})
 }
 
-func compileCheck(c *config.BalanceCheck, of balance.Service) (*balance.Check, error) {
-	check := balance.Check{
+func compileCheck(c *config.BalanceCheck, of lb.Service) (*lb.Check, error) {
+	check := lb.Check{
 		Type: c.Type, Port: c.Port, Path: c.Path, Host: c.Host, Status: c.Status, Send: c.Send, Expect: c.Expect,
 	}
 	err := durations(ofVIP{c, of}, map[string]said{"interval": {c.Interval, &check.Interval}, "timeout": {c.Timeout, &check.Timeout}})
@@ -182,22 +182,22 @@ func compileCheck(c *config.BalanceCheck, of balance.Service) (*balance.Check, e
 	return &check, err
 }
 
-func compileBackend(c config.BalanceReal, v balance.VIP) (b balance.Backend, err error) {
+func compileBackend(c config.BalanceReal, v lb.VIP) (b lb.Backend, err error) {
 	if b.Addr, err = netip.ParseAddr(c.Address); err != nil {
-		return b, c.Locate(balance.PartAddress, fmt.Errorf("VIP %s: %q is no address of a backend: write it without a port", v.Service, c.Address))
+		return b, c.Locate(lb.PartAddress, fmt.Errorf("VIP %s: %q is no address of a backend: write it without a port", v.Service, c.Address))
 	}
 	b.Weight, b.ServerID, b.File = 1, c.ServerID, true
 	if c.Weight != nil {
-		if b.Weight, err = balance.ParseWeight(*c.Weight); err != nil {
-			return b, c.Locate(balance.PartWeight, &balance.Error{VIP: v.Service, Backend: b.Addr, Err: err})
+		if b.Weight, err = lb.ParseWeight(*c.Weight); err != nil {
+			return b, c.Locate(lb.PartWeight, &lb.Error{VIP: v.Service, Backend: b.Addr, Err: err})
 		}
 	}
 	b.Encap = or(c.Encapsulation, v.Encap)
 	switch {
 	case c.GUEPort != nil:
 		b.GUEPort = *c.GUEPort
-	case b.Encap == balance.EncapGUE:
-		b.GUEPort = balance.GUEPort
+	case b.Encap == lb.EncapGUE:
+		b.GUEPort = lb.GUEPort
 	}
 	return b, nil
 }
@@ -207,7 +207,7 @@ func (w *wantedBalance) locate(err error) error {
 	if err == nil || w.file == nil {
 		return err
 	}
-	var at *balance.Error
+	var at *lb.Error
 	if !errors.As(err, &at) {
 		return w.file.Locate("", err)
 	}
@@ -227,8 +227,8 @@ func (w *wantedBalance) locate(err error) error {
 }
 
 // merge puts the file's part in the place of an earlier file's.
-func (w *wantedBalance) merge(running balance.State) (balance.State, error) {
-	merged, err := balance.Merge(running, w.state)
+func (w *wantedBalance) merge(running lb.State) (lb.State, error) {
+	merged, err := lb.Merge(running, w.state)
 	if err == nil {
 		err = merged.Validate(w.options)
 	}
@@ -248,7 +248,7 @@ func (w *wantedBalance) plan(now running) (*datapath.BalanceOptions, error) {
 		return nil, err
 	}
 	o := w.options
-	o.Fill = balance.Fill(w.state)
+	o.Fill = lb.Fill(w.state)
 	return &o, nil
 }
 
@@ -258,9 +258,9 @@ func (w *wantedBalance) apply(inst *datapath.Instance, then func() error) (gone 
 	if w == nil {
 		return nil, then()
 	}
-	err = balance.EditThen(inst, func(s *balance.State) error {
+	err = lb.EditThen(inst, func(s *lb.State) error {
 		merged, err := w.merge(*s)
-		gone = balance.Gone(*s, merged)
+		gone = lb.Gone(*s, merged)
 		*s = merged
 		return err
 	}, then)
@@ -278,7 +278,7 @@ func (w *wantedBalance) settle(ctx context.Context, inst *datapath.Instance, out
 func settle(ctx context.Context, inst *datapath.Instance, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, neighbourWait)
 	defer cancel()
-	missing, err := balance.Resolve(ctx, inst)
+	missing, err := lb.Resolve(ctx, inst)
 	if err != nil {
 		return err
 	}

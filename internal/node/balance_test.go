@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"culvert/internal/balance"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/lb"
 )
 
 const (
@@ -104,7 +104,7 @@ func TestBalanceCompiled(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := w.state.VIPs[0]
-	if v.Hash != balance.HashFlow || v.OnFailure != balance.FailKeep || v.Check.Rise != 3 || v.Check.Fall != 2 || v.Check.Interval != 2*time.Second {
+	if v.Hash != lb.HashFlow || v.OnFailure != lb.FailKeep || v.Check.Rise != 3 || v.Check.Fall != 2 || v.Check.Interval != 2*time.Second {
 		t.Errorf("got %+v", v)
 	}
 	if a, b := v.Backends[0], v.Backends[1]; a.Encap != "gue" || a.GUEPort != 6080 || a.Weight != 1 || b.Encap != "l2" || b.GUEPort != 0 || b.Weight != 0 {

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"culvert/internal/announce"
-	"culvert/internal/balance"
-	"culvert/internal/bgpstate"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/lb"
+	"culvert/internal/lb/announce"
+	"culvert/internal/lb/bgpstate"
 )
 
 // withdrawWait bounds how long neighbours are told that nothing is announced any more.
@@ -79,12 +79,12 @@ func parseCommunity(text string) (uint32, error) {
 
 // serve keeps the load balancer in step, and its VIPs announced, until ctx ends.
 func (w *wantedBalance) serve(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
-	o := balance.Options{Instance: inst, Log: log}
+	o := lb.Options{Instance: inst, Log: log}
 	if w.bgp == nil {
 		// That there are none is told too: nobody has to guess.
 		stop := publish(ctx, inst, func() []bgpstate.Session { return nil }, log)
 		defer stop()
-		return balance.Run(ctx, o)
+		return lb.Run(ctx, o)
 	}
 	bgp := *w.bgp
 	bgp.Log = log
@@ -95,7 +95,7 @@ func (w *wantedBalance) serve(ctx context.Context, inst *datapath.Instance, log 
 	}
 	o.Announcer = speaker
 	stop := publish(ctx, inst, func() []bgpstate.Session { return sessions(speaker) }, log)
-	err = balance.Run(ctx, o)
+	err = lb.Run(ctx, o)
 	defer stop()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWait)
 	defer cancel()

@@ -19,9 +19,9 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/balance"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/lb"
 )
 
 const beginName = "node-begin-test"
@@ -62,7 +62,7 @@ func newBeginBed(t *testing.T) *beginBed {
 }
 
 // attach attaches what a file says, and tells what the load balancer does before that which comes last is begun.
-func (b *beginBed) attach(text string, during func(balance.State)) error {
+func (b *beginBed) attach(text string, during func(lb.State)) error {
 	b.t.Helper()
 	path := filepath.Join(b.t.TempDir(), "c.toml")
 	if err := os.WriteFile(path, []byte("interfaces = [\"nb0\"]\n"+text), 0o600); err != nil {
@@ -93,7 +93,7 @@ func (b *beginBed) attach(text string, during func(balance.State)) error {
 	defer inst.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if missing, err := balance.Resolve(ctx, inst); err != nil || len(missing) > 0 {
+	if missing, err := lb.Resolve(ctx, inst); err != nil || len(missing) > 0 {
 		b.t.Fatalf("no way to %v: %v", missing, err)
 	}
 	return nil
@@ -113,11 +113,11 @@ func (b *beginBed) open() *datapath.Instance {
 	return inst
 }
 
-func (b *beginBed) state(inst *datapath.Instance) balance.State {
+func (b *beginBed) state(inst *datapath.Instance) lb.State {
 	b.t.Helper()
 	plane, err := inst.ViewBalance()
 	b.must(err)
-	s, err := balance.Load(plane)
+	s, err := lb.Load(plane)
 	b.must(err)
 	return s
 }
@@ -225,7 +225,7 @@ func TestBeginPutsBalanceBack(t *testing.T) {
 			before, was := b.picture(), b.state(inst)
 			inst.Close()
 
-			err := b.attach(then+elsewhere, func(s balance.State) {
+			err := b.attach(then+elsewhere, func(s lb.State) {
 				// Rings of another size are in maps of their own, which go with the program.
 				if what != anotherRing && !reflect.DeepEqual(s.VIPs, was.VIPs) {
 					t.Errorf("the new program was left with\n%+v\nwas\n%+v", s.VIPs, was.VIPs)

@@ -6,12 +6,12 @@ import (
 	"net/netip"
 	"slices"
 
-	"culvert/internal/balance"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
-	"culvert/internal/decapview"
+	"culvert/internal/decap"
 	"culvert/internal/doctor"
 	"culvert/internal/filter"
+	"culvert/internal/lb"
 	"culvert/internal/scion"
 )
 
@@ -135,7 +135,7 @@ func DoctorRunning(o *doctor.Options) {
 			})
 		}
 		if plane, err := inst.ViewBalance(); err == nil {
-			if s, err := balance.Load(plane); err == nil {
+			if s, err := lb.Load(plane); err == nil {
 				balances(o, s)
 				sessions, known, err := inst.BGPSessions()
 				o.Balance.Sessions = append(o.Balance.Sessions, sessions...)
@@ -158,7 +158,7 @@ func decapsRunning(o *doctor.Options, served bool) {
 		switch {
 		case d.Unattached != "":
 			o.LostDecaps = append(o.LostDecaps, doctor.LostDecap{
-				Interface: d.Interface, Exists: d.Unattached != datapath.PortGone, Served: served, Command: decapview.Command(d),
+				Interface: d.Interface, Exists: d.Unattached != datapath.PortGone, Served: served, Command: decap.Command(d),
 			})
 		case d.Options.Open():
 			o.OpenDecaps = append(o.OpenDecaps, d.Interface)
@@ -167,7 +167,7 @@ func decapsRunning(o *doctor.Options, served bool) {
 }
 
 // balances adds what a load balancer asks of the host.
-func balances(o *doctor.Options, s balance.State) {
+func balances(o *doctor.Options, s lb.State) {
 	if o.Balance == nil {
 		o.Balance = &doctor.Balance{}
 	}

@@ -14,7 +14,7 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
-	"culvert/internal/filterset"
+	"culvert/internal/filter/filterset"
 )
 
 // wantedFilter is the [filter] table of a file, compiled: nothing in it can be wrong in itself any more.

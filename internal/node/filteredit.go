@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"culvert/internal/balance"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
-	"culvert/internal/filterview"
+	"culvert/internal/filter/filterview"
+	"culvert/internal/lb"
 )
 
 // AddRule puts a rule into the filter of a data plane, and tells out. With replace it takes the place and the counters of
@@ -135,7 +135,7 @@ func Protect(on string, s datapath.FilterService, out io.Writer) error {
 				if err != nil {
 					return err
 				}
-				state, err := balance.Load(plane)
+				state, err := lb.Load(plane)
 				if err != nil {
 					return err
 				}

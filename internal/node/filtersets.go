@@ -14,8 +14,8 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
-	"culvert/internal/filterset"
-	"culvert/internal/text"
+	"culvert/internal/filter/filterset"
+	"culvert/internal/show/text"
 )
 
 // setPlane is a data plane as far as the members of sets go. A change is made at once, or not at all.

@@ -15,8 +15,8 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
-	"culvert/internal/netdev"
-	"culvert/internal/netfilter"
+	"culvert/internal/host/netdev"
+	"culvert/internal/host/netfilter"
 )
 
 // checkNetfilter refuses to forward past rules that the kernel would apply, on the interfaces or on all packets.

@@ -14,7 +14,7 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
-	"culvert/internal/nexthop"
+	"culvert/internal/host/nexthop"
 	"culvert/internal/scion"
 )
 

@@ -6,20 +6,20 @@ import (
 	"fmt"
 	"slices"
 
-	"culvert/internal/balance"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
+	"culvert/internal/lb"
 )
 
 // A connection that was opened by a SYN cookie is known to this host alone: a backend would answer its packets with
 // resets. So no service is both protected and a VIP.
 
 // protectedVIP returns the first protected service that is a VIP's.
-func protectedVIP(services []datapath.FilterService, vips []balance.VIP) (s datapath.FilterService, vip balance.Service, found bool) {
+func protectedVIP(services []datapath.FilterService, vips []lb.VIP) (s datapath.FilterService, vip lb.Service, found bool) {
 	for _, s := range services {
-		at := slices.IndexFunc(vips, func(v balance.VIP) bool {
+		at := slices.IndexFunc(vips, func(v lb.VIP) bool {
 			k := v.Service
-			return k.Protocol == balance.TCP && k.Addr == s.Addr.Addr() && (k.Port == 0 || k.Port == s.Addr.Port())
+			return k.Protocol == lb.TCP && k.Addr == s.Addr.Addr() && (k.Port == 0 || k.Port == s.Addr.Port())
 		})
 		if at >= 0 {
 			return s, vips[at].Service, true
@@ -29,7 +29,7 @@ func protectedVIP(services []datapath.FilterService, vips []balance.VIP) (s data
 }
 
 // refuseProtectedVIP is the error of a service that is both.
-func refuseProtectedVIP(services []datapath.FilterService, vips []balance.VIP) error {
+func refuseProtectedVIP(services []datapath.FilterService, vips []lb.VIP) error {
 	if s, vip, found := protectedVIP(services, vips); found {
 		return fmt.Errorf("%s cannot be protected by SYN cookies and be VIP %s at once: its backends would reset connections that they "+
 			"have not opened; protect it on the backends", s.Addr, vip)

@@ -3,14 +3,14 @@
 package node
 
 import (
-	"culvert/internal/balance"
 	"culvert/internal/datapath"
+	"culvert/internal/lb"
 )
 
 // running is what a data plane does that runs here already, as far as a file may change it.
 type running struct {
 	filter  datapath.Filter
-	balance balance.State
+	balance lb.State
 	options datapath.BalanceOptions // of the load balancer
 }
 
@@ -30,7 +30,7 @@ func runningHere(name string) (now running, err error) {
 		return now, err
 	}
 	now.options = plane.Options()
-	now.balance, err = balance.Load(plane)
+	now.balance, err = lb.Load(plane)
 	return now, err
 }
 
@@ -65,15 +65,15 @@ func (w *wantedBalance) orKept(now running) (_ *wantedBalance, gone []string, er
 	if w != nil {
 		return w, nil, nil
 	}
-	merged, err := balance.Merge(now.balance, balance.State{})
+	merged, err := lb.Merge(now.balance, lb.State{})
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(merged.VIPs) == 0 {
-		return nil, balance.Gone(now.balance, merged), nil
+		return nil, lb.Gone(now.balance, merged), nil
 	}
 	// What they are balanced with stays too: ring size, seed, and where packets say that they come from.
 	return &wantedBalance{
-		options: now.options, state: balance.State{Source4: now.balance.Source4, Source6: now.balance.Source6},
+		options: now.options, state: lb.State{Source4: now.balance.Source4, Source6: now.balance.Source6},
 	}, nil, nil
 }

@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"culvert/internal/trust"
+	"culvert/internal/host/trust"
 )
 
 const (

@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
-	"culvert/internal/lpm"
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
+	"culvert/internal/route/lpm"
 )
 
 // patience bounds every wait; a test that passes never comes near it.

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"culvert/internal/datapath"
-	"culvert/internal/nexthop"
+	"culvert/internal/host/nexthop"
 )
 
 // DataPlane is the fast path as Run sees it. Links are indexes into datapath.Config.Links.

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // childKernel names the environment variable that makes TestChildKernelRouter a router.

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"culvert/internal/datapath"
-	"culvert/internal/nexthop"
+	"culvert/internal/host/nexthop"
 	"culvert/internal/version"
 )
 
