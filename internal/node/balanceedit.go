@@ -10,6 +10,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbstage"
 	"culvert/internal/lb/lbview"
 )
 
@@ -36,7 +37,7 @@ func (b Balancer) edit(ctx context.Context, what string, change func(*lb.State) 
 		if err != nil {
 			return err
 		}
-		return refuseProtectedVIP(f.Services, s.VIPs)
+		return lbstage.RefuseProtected(f.Services, s.VIPs)
 	})
 	if err != nil {
 		return err
@@ -48,7 +49,7 @@ func (b Balancer) edit(ctx context.Context, what string, change func(*lb.State) 
 	if inst.Served() {
 		return nil // the process finds the ways to new backends
 	}
-	return settle(ctx, inst, b.Out)
+	return lbstage.Settle(ctx, inst, b.Out)
 }
 
 // AddVIP makes a VIP without backends.

@@ -11,8 +11,11 @@ import (
 	"culvert/internal/decap"
 	"culvert/internal/doctor"
 	"culvert/internal/filter"
+	"culvert/internal/filter/filterstage"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbstage"
 	"culvert/internal/scion"
+	"culvert/internal/stage"
 )
 
 // DoctorOptions adds to o what the configuration at path leads to: culvert's own file, or a
@@ -43,14 +46,15 @@ func DoctorOptions(path string, o *doctor.Options) error {
 				protects(o, addr, s.Forwarded)
 			}
 		}
-		wanted, err := compileBalance(n)
+		file := stage.File{Path: path, Node: n}
+		wanted, err := lbstage.Compile(file)
 		if err != nil {
 			return err
 		}
-		if wanted != nil {
-			balances(o, wanted.state)
+		if wanted.On() {
+			balances(o, wanted.State())
 		}
-		rules, err := compileFilter(n, path, n.Interfaces)
+		rules, err := filterstage.Compile(file)
 		if err != nil {
 			return err
 		}
@@ -84,15 +88,15 @@ func DoctorOptions(path string, o *doctor.Options) error {
 
 // doctorProtected refuses what a start with a file would: a service that is protected and a VIP. A data plane that cannot be
 // read is left out: DoctorRunning tells of it.
-func doctorProtected(name string, w *wantedFilter, balanced *wantedBalance) error {
-	now, err := runningHere(name)
+func doctorProtected(name string, rules *filterstage.Plan, wanted *lbstage.Plan) error {
+	running, err := datapath.OpenHere(name)
 	if err != nil {
-		now = running{}
+		running = nil
 	}
-	if balanced, _, err = balanced.orKept(now); err != nil {
-		return err
+	if running != nil {
+		defer running.Close()
 	}
-	return checkProtectedVIPs(now, w, balanced)
+	return wanted.Check(stage.Situation{Running: running, Plans: []stage.Plan{rules, wanted}})
 }
 
 // DoctorRunning adds to o what the data planes of this network namespace ask of the host, or why they cannot be read.
@@ -124,6 +128,15 @@ func DoctorRunning(o *doctor.Options) {
 				o.RouteKernel = st.Policy.Kernel4 && st.Policy.Kernel6
 			}
 			o.RouteDevices = append(o.RouteDevices, inst.AttachedNow()...)
+		}
+		stages, _, err := inst.Stages()
+		if err != nil {
+			o.Unread = err
+		}
+		for _, s := range stages {
+			if s.State == datapath.StageOut {
+				o.StagesOut = append(o.StagesOut, doctor.StageOut{Router: inst.Name(), Stage: s.Stage, Why: s.Why})
+			}
 		}
 		for _, u := range inst.Unattached() {
 			if inst.Starting() {

@@ -48,6 +48,8 @@ type Router struct {
 	Interfaces []Interface `json:"interfaces"`
 	// Unattached are interfaces that the data plane was told to be on and is not, left out if there are none.
 	Unattached []datapath.Unattached `json:"unattached,omitempty"`
+	// Stages are those of the process that serves, left out if there is none or it cannot be told.
+	Stages []datapath.StageState `json:"stages,omitempty"`
 	// Starting is true while a start has not attached it to anything yet.
 	Starting bool               `json:"starting,omitempty"`
 	Links    []Link             `json:"links"`
@@ -191,6 +193,9 @@ func describe(inst *datapath.Instance) (Router, error) {
 		r.LoadedAt = &t
 	}
 	r.Unattached, r.Starting = inst.Unattached(), inst.Starting()
+	if stages, known, err := inst.Stages(); err == nil && known {
+		r.Stages = stages
+	}
 	devices := inst.Devices()
 	ports, err := inst.Ports()
 	if err != nil {

@@ -83,6 +83,14 @@ func (r Router) text(now time.Time, forget string) []string {
 	if r.Problem != "" {
 		return append(lines, "  "+r.Problem)
 	}
+	for _, s := range r.Stages {
+		switch s.State {
+		case datapath.StageOut:
+			lines = append(lines, "  stage "+s.Stage+"  OUT, restart the process: "+s.Why)
+		case datapath.StageStarting:
+			lines = append(lines, "  stage "+s.Stage+"  starting")
+		}
+	}
 	if w := r.Workers; w != nil {
 		lines = append(lines, fmt.Sprintf("  workers on CPUs %s  queue %d packets each", cpus.Format(w.CPUs), w.Queue))
 	}

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package lbstage
 
 import (
 	"fmt"
 	"slices"
 
 	"culvert/internal/datapath"
-	"culvert/internal/filter"
 	"culvert/internal/lb"
+	"culvert/internal/stage"
 )
 
 // A connection that was opened by a SYN cookie is known to this host alone: a backend would answer its packets with
@@ -28,8 +28,8 @@ func protectedVIP(services []datapath.FilterService, vips []lb.VIP) (s datapath.
 	return s, vip, false
 }
 
-// refuseProtectedVIP is the error of a service that is both.
-func refuseProtectedVIP(services []datapath.FilterService, vips []lb.VIP) error {
+// RefuseProtected is the error of a service that is both.
+func RefuseProtected(services []datapath.FilterService, vips []lb.VIP) error {
 	if s, vip, found := protectedVIP(services, vips); found {
 		return fmt.Errorf("%s cannot be protected by SYN cookies and be VIP %s at once: its backends would reset connections that they "+
 			"have not opened; protect it on the backends", s.Addr, vip)
@@ -37,25 +37,30 @@ func refuseProtectedVIP(services []datapath.FilterService, vips []lb.VIP) error 
 	return nil
 }
 
-// checkProtectedVIPs looks at what a file has and at what was made by hand on the data plane that runs.
-func checkProtectedVIPs(now running, w *wantedFilter, b *wantedBalance) error {
-	if b == nil {
-		return nil
+// protector is the plan of a stage that answers clients in the name of services.
+type protector interface {
+	Protected(running *datapath.Instance) ([]datapath.FilterService, error)
+	LocateService(datapath.FilterService, error) error
+}
+
+// checkProtected looks at what the file has and at what was made by hand on the data plane that runs.
+func checkProtected(s stage.Situation, vips []lb.VIP) error {
+	for _, plan := range s.Plans {
+		p, ok := plan.(protector)
+		if !ok {
+			continue
+		}
+		services, err := p.Protected(s.Running)
+		if err != nil {
+			return err
+		}
+		if err = RefuseProtected(services, vips); err == nil {
+			continue
+		}
+		if service, _, _ := protectedVIP(services, vips); service.File {
+			return p.LocateService(service, err)
+		}
+		return fmt.Errorf("%w, or end that: culvert filter unprotect ADDRESS:PORT", err)
 	}
-	merged, err := b.merge(now.balance)
-	if err != nil {
-		return err
-	}
-	services := slices.DeleteFunc(slices.Clone(now.filter.Services), func(s datapath.FilterService) bool { return s.File })
-	if w != nil {
-		services = append(services, w.filter.Services...)
-	}
-	err = refuseProtectedVIP(services, merged.VIPs)
-	if err == nil {
-		return nil
-	}
-	if s, _, _ := protectedVIP(services, merged.VIPs); w != nil && s.File {
-		return w.locate(&filter.FileError{Table: filter.TableProtect, Name: s.Addr.String(), Part: "address", Err: err})
-	}
-	return fmt.Errorf("%w, or end that: culvert filter unprotect ADDRESS:PORT", err)
+	return nil
 }

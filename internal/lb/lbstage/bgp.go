@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package lbstage
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/host/runstate"
 	"culvert/internal/lb"
 	"culvert/internal/lb/announce"
 	"culvert/internal/lb/bgpstate"
@@ -78,15 +79,15 @@ func parseCommunity(text string) (uint32, error) {
 }
 
 // serve keeps the load balancer in step, and its VIPs announced, until ctx ends.
-func (w *wantedBalance) serve(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
+func (p *Plan) serve(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
 	o := lb.Options{Instance: inst, Log: log}
-	if w.bgp == nil {
+	if p.bgp == nil {
 		// That there are none is told too: nobody has to guess.
 		stop := publish(ctx, inst, func() []bgpstate.Session { return nil }, log)
 		defer stop()
 		return lb.Run(ctx, o)
 	}
-	bgp := *w.bgp
+	bgp := *p.bgp
 	bgp.Log = log
 	// It ends after what it announces has been withdrawn, or the last of what is not to be kept, and so not with ctx.
 	speaker, err := announce.Start(context.WithoutCancel(ctx), bgp)
@@ -113,7 +114,7 @@ func publish(ctx context.Context, inst *datapath.Instance, sessions func() []bgp
 		defer close(done)
 		ticker := time.NewTicker(publishPeriod)
 		defer ticker.Stop()
-		writer := bgpstate.NewWriter(inst.NetNS(), inst.Name())
+		writer := runstate.NewWriter(bgpstate.Kind, inst.NetNS(), inst.Name())
 		defer writer.Close()
 		var last []bgpstate.Session
 		var plane uint64 // that last was written for: another one comes when this was detached and is attached again

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package lbstage
 
 import (
 	"crypto/rand"
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,12 +96,11 @@ func ShowSeed(out, errs io.Writer) error {
 }
 
 // seed fills in the key of the rings: from the file's text, or this machine's own.
-func (w *wantedBalance) seed() error {
-	if w.file == nil {
+func (p *Plan) seed(log *slog.Logger) error {
+	if p.file == nil {
 		return nil // what runs has one
 	}
-	log := logger()
-	text := w.file.Seed
+	text := p.file.Seed
 	switch {
 	case text == publicSeed:
 		log.Warn("the seed of the load balancer's rings is one that everybody knows: anybody can choose flows that meet on one backend. " +
@@ -119,7 +119,7 @@ func (w *wantedBalance) seed() error {
 				"them break: see 'culvert lb seed'", "file", path)
 		}
 	}
-	w.options.Seed = seedWords(text)
+	p.options.Seed = seedWords(text)
 	return nil
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+// Package lbstage is the load balancer as a stage: its table of the file, compiled, brought into force and served.
+package lbstage
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"slices"
@@ -16,44 +15,47 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
 	"culvert/internal/lb/announce"
+	"culvert/internal/stage"
 )
 
-// wantedBalance is the [balance] table of a file: nothing in it can be wrong in itself any more.
-type wantedBalance struct {
+// Plan is the [balance] table of a file: nothing in it can be wrong in itself any more.
+type Plan struct {
 	state   lb.State
 	options datapath.BalanceOptions
 	bgp     *announce.Options // nil if nothing is announced
-	file    *config.Balance
+	file    *config.Balance   // nil for a file without the table
+	kept    bool              // without the table: there are VIPs made by hand
+	gone    []string          // what an earlier file had, where nothing is balanced any more
 }
 
-// compileBalance reads a [balance] table; nil for a file without one.
-func compileBalance(n *config.Node) (*wantedBalance, error) {
-	c := n.Balance
+// Compile reads the [balance] table of a file.
+func Compile(f stage.File) (*Plan, error) {
+	c := f.Node.Balance
 	if c == nil {
-		return nil, nil
+		return &Plan{}, nil
 	}
-	w := &wantedBalance{file: c, options: datapath.BalanceOptions{
+	p := &Plan{file: c, options: datapath.BalanceOptions{
 		RingSize: c.RingSize, Flows: c.Flows, InsertRate: c.InsertRate, VIPs: c.VIPs, Members: c.Backends,
 	}}
 	err := durations(c, map[string]said{
-		"tcp_timeout": {c.TCPTimeout, &w.options.IdleTCP}, "udp_timeout": {c.UDPTimeout, &w.options.IdleUDP},
-		"syn_timeout": {c.SYNTimeout, &w.options.IdleNew},
+		"tcp_timeout": {c.TCPTimeout, &p.options.IdleTCP}, "udp_timeout": {c.UDPTimeout, &p.options.IdleUDP},
+		"syn_timeout": {c.SYNTimeout, &p.options.IdleNew},
 	})
 	if err != nil {
 		return nil, err
 	}
-	options, err := w.options.Normal()
+	options, err := p.options.Normal()
 	if err != nil {
 		return nil, c.Locate("", fmt.Errorf("[balance]: %w", err))
 	}
-	w.options = *options
-	if w.options.Unclaimed, err = lb.ParseUnclaimed(c.Unclaimed); err != nil {
+	p.options = *options
+	if p.options.Unclaimed, err = lb.ParseUnclaimed(c.Unclaimed); err != nil {
 		return nil, c.Locate("unclaimed", err)
 	}
 	for _, s := range []struct {
 		key, text string
 		prefix    *netip.Prefix
-	}{{lb.PartSource4, c.Source4, &w.state.Source4}, {lb.PartSource6, c.Source6, &w.state.Source6}} {
+	}{{lb.PartSource4, c.Source4, &p.state.Source4}, {lb.PartSource6, c.Source6, &p.state.Source6}} {
 		if s.text == "" {
 			continue
 		}
@@ -66,13 +68,13 @@ func compileBalance(n *config.Node) (*wantedBalance, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.state.VIPs = append(w.state.VIPs, vip)
+		p.state.VIPs = append(p.state.VIPs, vip)
 	}
-	if err := w.locate(w.state.Validate(w.options)); err != nil {
+	if err := p.locate(p.state.Validate(p.options)); err != nil {
 		return nil, err
 	}
-	w.bgp, err = compileBGP(c.BGP)
-	return w, err
+	p.bgp, err = compileBGP(c.BGP)
+	return p, err
 }
 
 // said is a time to be read.
@@ -203,87 +205,34 @@ func compileBackend(c config.BalanceReal, v lb.VIP) (b lb.Backend, err error) {
 }
 
 // locate puts file, line and column in front of an error; nil stays nil.
-func (w *wantedBalance) locate(err error) error {
-	if err == nil || w.file == nil {
+func (p *Plan) locate(err error) error {
+	if err == nil || p.file == nil {
 		return err
 	}
 	var at *lb.Error
 	if !errors.As(err, &at) {
-		return w.file.Locate("", err)
+		return p.file.Locate("", err)
 	}
-	for n := len(w.state.VIPs) - 1; n >= 0; n-- { // of two the second
-		v := w.state.VIPs[n]
+	for n := len(p.state.VIPs) - 1; n >= 0; n-- { // of two the second
+		v := p.state.VIPs[n]
 		if v.Service != at.VIP {
 			continue
 		}
 		for m := len(v.Backends) - 1; m >= 0; m-- {
 			if v.Backends[m].Addr == at.Backend {
-				return w.file.VIP[n].Backend[m].Locate(at.Part, err)
+				return p.file.VIP[n].Backend[m].Locate(at.Part, err)
 			}
 		}
-		return w.file.VIP[n].Locate(at.Part, err)
+		return p.file.VIP[n].Locate(at.Part, err)
 	}
-	return w.file.Locate(at.Part, err)
+	return p.file.Locate(at.Part, err)
 }
 
 // merge puts the file's part in the place of an earlier file's.
-func (w *wantedBalance) merge(running lb.State) (lb.State, error) {
-	merged, err := lb.Merge(running, w.state)
+func (p *Plan) merge(running lb.State) (lb.State, error) {
+	merged, err := lb.Merge(running, p.state)
 	if err == nil {
-		err = merged.Validate(w.options)
+		err = merged.Validate(p.options)
 	}
-	return merged, w.locate(err)
-}
-
-// plan tells, before anything is touched, whether the file's VIPs go together with what was made by hand, and returns the
-// options of the new data plane.
-func (w *wantedBalance) plan(now running) (*datapath.BalanceOptions, error) {
-	if w == nil {
-		return nil, nil
-	}
-	if _, err := w.merge(now.balance); err != nil {
-		return nil, err
-	}
-	if err := w.seed(); err != nil {
-		return nil, err
-	}
-	o := w.options
-	o.Fill = lb.Fill(w.state)
-	return &o, nil
-}
-
-// apply brings the file's VIPs into force, and then what comes next: all of it, or nothing. It names what an earlier file
-// had and this one has not.
-func (w *wantedBalance) apply(inst *datapath.Instance, then func() error) (gone []string, err error) {
-	if w == nil {
-		return nil, then()
-	}
-	err = lb.EditThen(inst, func(s *lb.State) error {
-		merged, err := w.merge(*s)
-		gone = lb.Gone(*s, merged)
-		*s = merged
-		return err
-	}, then)
-	return gone, err
-}
-
-// settle finds the ways to backends for a data plane without a process.
-func (w *wantedBalance) settle(ctx context.Context, inst *datapath.Instance, out io.Writer) error {
-	if w == nil {
-		return nil
-	}
-	return settle(ctx, inst, out)
-}
-
-func settle(ctx context.Context, inst *datapath.Instance, out io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, neighbourWait)
-	defer cancel()
-	missing, err := lb.Resolve(ctx, inst)
-	if err != nil {
-		return err
-	}
-	for _, a := range missing {
-		fmt.Fprintf(out, "no way to backend %s yet: once it answers, attach again\n", a)
-	}
-	return nil
+	return merged, p.locate(err)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package routestage
 
 import (
 	"context"
@@ -13,17 +13,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/host/netdev"
 	"culvert/internal/host/netfilter"
 )
 
 // checkNetfilter refuses to forward past rules that the kernel would apply, on the interfaces or on all packets.
-func checkNetfilter(n *config.Node, interfaces []string) error {
-	if n.Route.BypassNetfilter {
-		return nil
-	}
+func checkNetfilter(interfaces []string) error {
 	found, err := netfilter.FindOn(interfaces)
 	if err != nil {
 		hint := "set route.bypass_netfilter = true if there are none"
@@ -124,24 +120,22 @@ func (g *guardedPlane) look(log *slog.Logger) error {
 // ethtool's flag for tags that the device takes off (ETH_FLAG_RXVLAN of linux/ethtool.h).
 const rxVLAN = 1 << 8
 
-// checkTags refuses devices that take the VLAN tag off before the program runs, which would route packets as
-// if they had none. A veth never does: what comes without its tag there was sent so by the other end.
-func checkTags(interfaces []string) error {
-	for _, name := range interfaces {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			if errors.As(err, &netlink.LinkNotFoundError{}) {
-				return fmt.Errorf("interface %s does not exist: see 'ip link'", name)
-			}
-			return fmt.Errorf("looking at interface %s: %w", name, err)
+// checkTags refuses a device that takes the VLAN tag off before the program runs, which would route packets as if they had
+// none. A veth never does: what comes without its tag there was sent so by the other end.
+func checkTags(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			return fmt.Errorf("interface %s does not exist: see 'ip link'", name)
 		}
-		if l.Type() == "veth" {
-			continue
-		}
-		flags, err := netdev.Ethtool(name, unix.ETHTOOL_GFLAGS, 0)
-		if err == nil && flags&rxVLAN != 0 {
-			return fmt.Errorf("%s takes VLAN tags off before culvert sees them: ethtool -K %[1]s rxvlan off", name)
-		}
+		return fmt.Errorf("looking at interface %s: %w", name, err)
+	}
+	if l.Type() == "veth" {
+		return nil
+	}
+	flags, err := netdev.Ethtool(name, unix.ETHTOOL_GFLAGS, 0)
+	if err == nil && flags&rxVLAN != 0 {
+		return fmt.Errorf("%s takes VLAN tags off before culvert sees them: ethtool -K %[1]s rxvlan off", name)
 	}
 	return nil
 }

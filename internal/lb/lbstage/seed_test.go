@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package lbstage
 
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +20,7 @@ func planned(t *testing.T, lines string) ([6]uint32, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = w.seed()
+	err = w.seed(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	return w.options.Seed, err
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+// Package filterstage is the packet filter as a stage: its table of the file, compiled and brought into force.
+package filterstage
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"slices"
 	"sort"
 	"strings"
@@ -15,10 +15,11 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterset"
+	"culvert/internal/stage"
 )
 
-// wantedFilter is the [filter] table of a file, compiled: nothing in it can be wrong in itself any more.
-type wantedFilter struct {
+// Plan is the [filter] table of a file, compiled: nothing in it can be wrong in itself any more.
+type Plan struct {
 	path   string
 	filter datapath.Filter
 	// members are of those sets that have some in the file.
@@ -27,14 +28,14 @@ type wantedFilter struct {
 	places map[[2]string]func(key string, err error) error
 }
 
-// compileFilter reads everything that a [filter] table names, nothing for a file without one. Interfaces are those
-// that the data plane is to be on; none if that is not known yet.
-func compileFilter(n *config.Node, path string, interfaces []string) (*wantedFilter, error) {
-	w := &wantedFilter{
-		path: path, members: make(map[string]datapath.FilterMembers), places: make(map[[2]string]func(string, error) error),
+// Compile reads everything that the [filter] table of a file names; nothing for a file without one.
+func Compile(file stage.File) (*Plan, error) {
+	n := file.Node
+	p := &Plan{
+		path: file.Path, members: make(map[string]datapath.FilterMembers), places: make(map[[2]string]func(string, error) error),
 	}
 	if n.Filter == nil {
-		return w, nil // what an earlier file has left goes
+		return p, nil // what an earlier file has left goes
 	}
 	for _, s := range n.Filter.Sets {
 		m, given, err := compileSet(s)
@@ -42,18 +43,18 @@ func compileFilter(n *config.Node, path string, interfaces []string) (*wantedFil
 			return nil, err
 		}
 		if given {
-			w.members[s.Name] = datapath.FilterMembers(m)
+			p.members[s.Name] = datapath.FilterMembers(m)
 		}
-		w.places[[2]string{filter.TableSet, s.Name}] = s.Locate
-		w.filter.Sets = append(w.filter.Sets, datapath.FilterSet{Name: s.Name, Endpoints: s.Type == config.SetEndpoints, File: true})
+		p.places[[2]string{filter.TableSet, s.Name}] = s.Locate
+		p.filter.Sets = append(p.filter.Sets, datapath.FilterSet{Name: s.Name, Endpoints: s.Type == config.SetEndpoints, File: true})
 	}
 	for _, r := range n.Filter.Rules {
 		rule, err := compileRule(r)
 		if err != nil {
 			return nil, err
 		}
-		w.places[[2]string{filter.TableRule, rule.Name}] = r.Locate
-		w.filter.Rules = append(w.filter.Rules, rule)
+		p.places[[2]string{filter.TableRule, rule.Name}] = r.Locate
+		p.filter.Rules = append(p.filter.Rules, rule)
 	}
 	for _, s := range n.Filter.Services {
 		addr, err := filter.ParseService(s.Address)
@@ -64,35 +65,35 @@ func compileFilter(n *config.Node, path string, interfaces []string) (*wantedFil
 		if part, err := filter.CheckService(service); err != nil {
 			return nil, s.Locate(part, err)
 		}
-		if slices.ContainsFunc(w.filter.Services, func(o datapath.FilterService) bool { return o.Addr == addr }) {
+		if slices.ContainsFunc(p.filter.Services, func(o datapath.FilterService) bool { return o.Addr == addr }) {
 			return nil, s.Locate("address", fmt.Errorf("%s is protected a second time", addr))
 		}
-		w.places[[2]string{filter.TableProtect, addr.String()}] = s.Locate
-		w.filter.Services = append(w.filter.Services, service)
+		p.places[[2]string{filter.TableProtect, addr.String()}] = s.Locate
+		p.filter.Services = append(p.filter.Services, service)
 	}
-	if err := w.reaches(interfaces); err != nil {
+	if err := p.reaches(n.Interfaces); err != nil {
 		return nil, err
 	}
-	return w, w.check()
+	return p, p.check()
 }
 
 // locate puts file, line and column in front of an error.
-func (w *wantedFilter) locate(err error) error {
+func (p *Plan) locate(err error) error {
 	var at *filter.FileError
 	if errors.As(err, &at) {
-		if locate := w.places[[2]string{at.Table, at.Name}]; locate != nil {
+		if locate := p.places[[2]string{at.Table, at.Name}]; locate != nil {
 			return locate(at.Part, at.Err)
 		}
 	}
-	return fmt.Errorf("%s: %w", w.path, err)
+	return fmt.Errorf("%s: %w", p.path, err)
 }
 
 // reaches refuses rules for interfaces that the data plane is not to be on, if these are known.
-func (w *wantedFilter) reaches(interfaces []string) error {
-	for _, rule := range w.filter.Rules {
+func (p *Plan) reaches(interfaces []string) error {
+	for _, rule := range p.filter.Rules {
 		for _, name := range rule.Interfaces {
 			if len(interfaces) > 0 && !slices.Contains(interfaces, name) {
-				return w.locate(&filter.FileError{
+				return p.locate(&filter.FileError{
 					Table: filter.TableRule, Name: rule.Name, Part: filter.PartInterfaces,
 					Err: fmt.Errorf("rule %s: the data plane is to be on %s, not on %s", rule.Name, strings.Join(interfaces, ", "), name),
 				})
@@ -103,8 +104,8 @@ func (w *wantedFilter) reaches(interfaces []string) error {
 }
 
 // check finds the first table of the file that the data plane would refuse.
-func (w *wantedFilter) check() error {
-	whole := w.filter
+func (p *Plan) check() error {
+	whole := p.filter
 	// A set may be one that is made by hand.
 	whole.Sets = slices.Clone(whole.Sets)
 	for _, r := range whole.Rules {
@@ -133,26 +134,26 @@ func (w *wantedFilter) check() error {
 		bad := sort.Search(kind.n, func(n int) bool { kind.take(n + 1); return f.Validate() != nil })
 		kind.take(min(bad+1, kind.n))
 		if err := f.Validate(); err != nil {
-			return w.locate(&filter.FileError{Table: kind.table, Name: kind.name(bad), Err: err})
+			return p.locate(&filter.FileError{Table: kind.table, Name: kind.name(bad), Err: err})
 		}
 	}
-	return w.locate(whole.Validate())
+	return p.locate(whole.Validate())
 }
 
 // merge puts the file's part in the place of an earlier file's.
-func (w *wantedFilter) merge(running datapath.Filter) (datapath.Filter, error) {
-	merged, err := filter.Merge(running, w.filter)
+func (p *Plan) merge(running datapath.Filter) (datapath.Filter, error) {
+	merged, err := filter.Merge(running, p.filter)
 	if err == nil {
 		err = merged.Validate()
 	}
 	if err != nil {
-		return merged, w.locate(err)
+		return merged, p.locate(err)
 	}
 	return merged, nil
 }
 
-// LoadFilter compiles the [filter] table of the file at path, to try it.
-func LoadFilter(path string) (*datapath.Filter, *datapath.FilterTesterSets, error) {
+// Load compiles the [filter] table of the file at path, to try it.
+func Load(path string) (*datapath.Filter, *datapath.FilterTesterSets, error) {
 	n, err := config.Load(path)
 	if err != nil {
 		return nil, nil, err
@@ -160,16 +161,16 @@ func LoadFilter(path string) (*datapath.Filter, *datapath.FilterTesterSets, erro
 	if n.Filter == nil {
 		return nil, nil, fmt.Errorf("%s has no [filter] table", path)
 	}
-	w, err := compileFilter(n, path, n.Interfaces)
+	p, err := Compile(stage.File{Path: path, Node: n})
 	if err != nil {
 		return nil, nil, err
 	}
-	alone, err := w.merge(datapath.Filter{})
+	alone, err := p.merge(datapath.Filter{})
 	if err != nil {
 		return nil, nil, err
 	}
 	sets := &datapath.FilterTesterSets{Prefixes: make(map[string]*filterset.Prefixes), Endpoints: make(map[string]filterset.Endpoints)}
-	for name, m := range w.members {
+	for name, m := range p.members {
 		if m.Prefixes != nil {
 			sets.Prefixes[name] = m.Prefixes
 		}
@@ -209,81 +210,33 @@ func compileRule(r config.FilterRule) (datapath.FilterRule, error) {
 	return rule, err
 }
 
-// filteredPlane is a data plane as far as the filter goes.
-type filteredPlane interface {
+// Plane is a data plane as far as the filter goes.
+type Plane interface {
 	Wanted() []string
 	EditFilterAndSets(change func(*datapath.Filter) error, members map[string]datapath.FilterMembers) error
-	setPlane
+	SetPlane
 }
 
-// fits tells, before anything is touched, whether the file's filter goes together with what was made by hand on the data
-// plane that runs.
-func (w *wantedFilter) fits(now running) error {
-	if w == nil {
-		return nil
-	}
-	_, err := w.merge(now.filter)
-	return err
-}
-
-// apply brings the file's filter into force with the members of its sets: all of it, or nothing.
-func (w *wantedFilter) apply(plane filteredPlane) error {
-	if w == nil {
-		return nil
-	}
-	if err := w.reaches(plane.Wanted()); err != nil {
+// Apply brings the file's filter into force with the members of its sets: all of it, or nothing.
+func (p *Plan) Apply(plane Plane, log *slog.Logger) error {
+	if err := p.reaches(plane.Wanted()); err != nil {
 		return err
 	}
 	var taken, gone []string
 	err := plane.EditFilterAndSets(func(f *datapath.Filter) error {
-		merged, err := w.merge(*f)
+		merged, err := p.merge(*f)
 		if err != nil {
 			return err
 		}
-		taken, gone = filter.TakenOver(*f, w.filter), filter.Gone(*f, merged)
+		taken, gone = filter.TakenOver(*f, p.filter), filter.Gone(*f, merged)
 		*f = merged
 		return nil
-	}, w.members)
+	}, p.members)
 	if err == nil && len(taken) > 0 {
-		logger().Info("sets made by hand are the configuration file's now", "sets", strings.Join(taken, ", "))
+		log.Info("sets made by hand are the configuration file's now", "sets", strings.Join(taken, ", "))
 	}
 	if err == nil && len(gone) > 0 {
-		logger().Info("the configuration file names these no more: they are taken out of the filter", "gone", strings.Join(gone, ", "))
+		log.Info("the configuration file names these no more: they are taken out of the filter", "gone", strings.Join(gone, ", "))
 	}
 	return err
-}
-
-// onInterfaces refuses a rule for packets that the data plane will not see, not even when an interface is made again.
-func onInterfaces(r datapath.FilterRule, attached []string) error {
-	for _, name := range r.Interfaces {
-		if !slices.Contains(attached, name) {
-			return fmt.Errorf("rule for %s: the data plane is not attached to it, but to %s", name, strings.Join(attached, ", "))
-		}
-	}
-	return nil
-}
-
-// attachAlone is Attach for a file that has neither a SCION router nor the IP router.
-func attachAlone(ctx context.Context, n *config.Node, w *wantedFilter, balanced *wantedBalance, interfaces []string, out io.Writer) error {
-	o := options(n)
-	o.Name, o.Interfaces, o.Unattended = n.Name, interfaces, true
-	o.Wait = false // nobody would attach to what comes later
-	balanced, err := complete(&o, w, balanced)
-	if err != nil {
-		return err
-	}
-	inst, err := datapath.Attach(o, datapath.Config{})
-	if err != nil {
-		return err
-	}
-	defer inst.Close()
-	tellAttached(inst, n.Name, out)
-	return balanced.settle(ctx, inst, out)
-}
-
-func tellAttached(inst *datapath.Instance, name string, out io.Writer) {
-	fmt.Fprintf(out, "%s attached to %s\n", name, strings.Join(inst.Attached(), ", "))
-	for _, name := range inst.TakenOff() {
-		fmt.Fprintf(out, "taken off %s, which was not named\n", name)
-	}
 }

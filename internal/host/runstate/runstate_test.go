@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bgpstate
+package runstate
 
 import (
-	"net/netip"
 	"os"
 	"slices"
 	"testing"
@@ -16,11 +15,12 @@ func TestRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run 'make test-root'")
 	}
-	const netns, name, plane = 1, "bgpstate test/1", 4711
-	expect := func(plane uint64, wantKnown bool, want ...Session) {
+	const kind, netns, name, plane = "test", 1, "runstate test/1", 4711
+	expect := func(plane uint64, wantKnown bool, want ...string) {
 		t.Helper()
-		got, known, err := Read(netns, name, plane)
-		if err != nil || known != wantKnown || !slices.EqualFunc(got, want, func(a, b Session) bool { return a.Neighbor == b.Neighbor }) {
+		var got []string
+		known, err := Read(kind, netns, name, plane, &got)
+		if err != nil || known != wantKnown || known && !slices.Equal(got, want) {
 			t.Errorf("got %+v, known %v, %v; want %+v, %v", got, known, err, want, wantKnown)
 		}
 	}
@@ -30,15 +30,15 @@ func TestRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	session := Session{Neighbor: netip.MustParseAddr("10.0.0.9"), State: "established"}
+	const session = "established"
 	expect(plane, false)
-	w := NewWriter(netns, name)
+	w := NewWriter(kind, netns, name)
 	defer w.Close()
 	check(w.Write(plane, nil))
 	expect(plane, true)
-	check(w.Write(plane, []Session{session}))
+	check(w.Write(plane, []string{session}))
 	expect(plane, true, session)
-	if _, known, err := Read(netns, name, plane+1); known || err != nil {
+	if known, err := Read(kind, netns, name, plane+1, new([]string)); known || err != nil {
 		t.Errorf("it tells of a data plane that another process serves: %v", err)
 	}
 
@@ -46,7 +46,7 @@ func TestRead(t *testing.T) {
 	go func() {
 		var err error
 		for n := 0; n < 2000 && err == nil; n++ {
-			err = w.Write(plane, []Session{session})
+			err = w.Write(plane, []string{session})
 		}
 		done <- err
 	}()
@@ -67,9 +67,9 @@ func TestRead(t *testing.T) {
 	check(trust.MakeDir(trust.RunDir))
 	check(os.WriteFile(w.path, text, 0o600)) // as one that was killed leaves it
 	expect(plane, false)
-	check(w.Write(plane, []Session{session}))
+	check(w.Write(plane, []string{session}))
 	expect(plane, true, session)
-	next := NewWriter(netns, name)
+	next := NewWriter(kind, netns, name)
 	check(next.Write(plane+1, nil))
 	w.Close()
 	expect(plane+1, true)
