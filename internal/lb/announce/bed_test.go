@@ -4,7 +4,6 @@ package announce
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,6 +23,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/testbed"
 )
 
 // patience bounds every wait; a test that passes never comes near it.
@@ -277,7 +278,7 @@ type speaker struct {
 	cmd     *exec.Cmd
 	in      *bufio.Writer
 	answers chan answer
-	stderr  bytes.Buffer
+	stderr  testbed.Output
 }
 
 func (b *bed) speak(h host, o Options) *speaker {
