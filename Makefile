@@ -12,7 +12,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 
 # Packages whose tests need no root and no network namespace. All others run as root.
 UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/bench/report ./internal/bench/search ./internal/config \
-	./internal/cbpf/cbpftest ./internal/guest ./internal/maglev ./internal/pcap ./internal/scionpkt ./internal/stats ./internal/tomltext ./internal/udpsock ./internal/version))))
+	./internal/filter/cbpf/cbpftest ./internal/guest ./internal/lb/maglev ./internal/filter/pcap ./internal/scion/scionpkt ./internal/stats ./internal/config/tomltext ./internal/host/udpsock ./internal/version))))
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
@@ -24,7 +24,7 @@ c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps deps-guest build generate check-generated fmt lint peers test test-unit test-root test-kernels \
+.PHONY: help deps deps-guest build generate check-generated fmt lint peers test test-unit test-root test-long test-kernels \
 	test-vlan bench-insn baseline fuzz demo dist clean
 
 help:
@@ -44,6 +44,10 @@ test-unit: ## run the tests that need no root
 
 test-root: build peers ## run the tests that need root: packets, namespaces, the lab; ONLY=internal/lab for one package
 	@UNIT_PKGS="$(UNIT_PKGS)" ONLY="$(ONLY)" scripts/test.sh root
+
+test-long: deps build peers ## run all Go tests under the race detector, labs with an instrumented binary: an hour
+	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh race
+	@$(MAKE) build
 
 test-kernels: deps-guest build ## run the packet tests on Debian's kernels (6.1 and 6.12), in QEMU
 	@scripts/test-kernels.sh

@@ -54,7 +54,7 @@ clean_up() {
   interrupt_all
   wait
   # Under sudo the corpus and what was found are written by root: give them back to the user.
-  ((EUID == 0)) || sudo chown -R "$(id -u):$(id -g)" "$cache" internal/*/testdata 2>/dev/null || true
+  ((EUID == 0)) || sudo chown -R "$(id -u):$(id -g)" "$cache" $(find internal -name testdata) 2>/dev/null || true
   rm -rf "$work"
 }
 interrupted=

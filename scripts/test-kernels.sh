@@ -13,7 +13,7 @@ readonly kernels=${KERNELS:-6.1,6.12}
 # program takes seconds. So there is one test of each kind, and fewer packets.
 readonly -A suites=(
   [datapath]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestAttachAndDetach|TestModeStays|TestLimitedPunts|TestLimitsAreNotShared|TestRouteLimitsByInterface|TestBFD.*|TestLinkAccept|TestSocketGuard.*|TestFramesOfSeveralBuffers|TestLayouts|TestLossesAreCounted|TestRouteB.*|TestRouteTrims|TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterSyn.*|TestFilterDeliver.*|TestFilterPriorityTags|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys)|TestDecap(Kinds|ECN.*|SeveralBuffers|Passes|Sets|CutAnywhere|Mutated|Attach|GenericAndHost|Refuses|AllOrNone|InterfacesChange)|TestSweep(Frees|BeforeTimesGoRound|UnderLoad)|TestBalance(KnownFlow|Encapsulations|Headers|Echo|TooBig|ICMPErrors|Fragments|QUIC|FlowStays|BesideAll|VLAN.*|Forged(SYN|End|Fragment|ID)|Carry(Locked|Busy)|SourcePort)|TestUnclaimed(IsAnswered|IsDropped|IsTheKernels|OnVLANs)|TestCheckMarksOfOthers)$'
-  [judge]='-test.run=^(TestXDPAgainstReference|TestXDPLinkDown|TestGeneratedFileIsForwarded)$ -packets=4000'
+  [scionjudge]='-test.run=^(TestXDPAgainstReference|TestXDPLinkDown|TestGeneratedFileIsForwarded)$ -packets=4000'
   [bench]='-test.run=^(TestAddresses|TestCost[RUTC].*|TestGeneratorSink.*|TestSink.*|TestGeneratorRefuses.*|TestOrder.*|TestGeneratorStamps.*|TestForward)$'
   [routejudge]='-test.run=^(TestVLANs|TestVRF)$'
   [cbpf]='-test.run=^(TestExpressions|TestCutAnywhere|TestSeveralBuffers|TestRandomPrograms|TestCorners|TestShort|TestManyPlaces)$ -frames=100'
@@ -26,10 +26,11 @@ totals=$PWD/out/test-totals-kernels
 echo 0 0 0 >"$totals"
 status=0
 commands=()
-read -ra names <<<"${*:-datapath judge bench cbpf netfilter nexthop routejudge}"
+read -ra names <<<"${*:-datapath scionjudge bench cbpf netfilter nexthop routejudge}"
 for name in "${names[@]}"; do
-  echo "building the tests of internal/$name"
-  go test -c -trimpath -tags guest -o "out/kernels/$name.test" "./internal/$name"
+  dir=$(find internal -type d -name "$name")
+  echo "building the tests of $dir"
+  go test -c -trimpath -tags guest -o "out/kernels/$name.test" "./$dir"
   commands+=("out/kernels/$name.test -test.v -test.count=1 ${suites[$name]}")
 done
 bin/culvert guest test --program ip,ipvsadm --kernel "$kernels" "${commands[@]}" | tee out/test-kernels.log |

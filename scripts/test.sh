@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs the tests, several packages at a time: `unit` those that need no root (UNIT_PKGS), `root` the others or
-# those that ONLY names, `all` both, and beside them what runs in guests (BASELINE is what to compare
-# instructions with). TASKS is how many at a time: more than there are CPUs, because most tests wait most of the
+# those that ONLY names, `race` both under the race detector, `all` both, and beside them what runs in guests (BASELINE is
+# what to compare instructions with). TASKS is how many at a time: more than there are CPUs, because most tests wait most of the
 # time, for timers, links and the kernel's grace periods.
 # The test binaries are built by the calling user and only run as root, so nothing root-owned is left
 # in the tree or in the build cache.
@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Those that take longest begin first, so that none is left over at the end.
-readonly longest=(internal/datapath internal/e2e internal/bench internal/lab cmd/culvert internal/routejudge internal/announce)
+readonly longest=(internal/datapath internal/e2e internal/bench internal/lab cmd/culvert internal/difftest/routejudge internal/lb/announce)
 
 # Those that look at the kernel's own threads, which are only among the host's processes.
 readonly host=(internal/datapath internal/bench)
@@ -62,7 +62,7 @@ if [[ ${1:-} == task ]]; then
   exit
 fi
 
-readonly which=${1:?usage: test.sh unit|root|all}
+readonly which=${1:?usage: test.sh unit|root|race|all}
 read -ra unit <<<"${UNIT_PKGS:-}"
 read -ra only <<<"${ONLY:-}"
 
@@ -83,6 +83,7 @@ mapfile -t root < <(comm -23 <(directories ./...) <(printf '%s\n' "${unit[@]}"))
 case $which in
 unit) root=() ;;
 root) unit=() ;;
+race) ;;
 *) tasks+=(vlan insn) ;;
 esac
 has() { [[ " ${*:2} " == *" $1 "* ]]; }
@@ -97,7 +98,15 @@ tasks+=("${unit[@]/#/unit }")
 
 echo "building the tests of $((${#unit[@]} + ${#root[@]})) packages"
 mapfile -t packages < <(printf './%s\n' "${unit[@]}" "${root[@]}")
-go test -c -ldflags='-s -w' -o out/tests/ "${packages[@]}"
+race=()
+if [[ $which == race ]]; then
+  race=(-race)
+  # Also what bin/culvert finds in labs, whose own output nobody reads.
+  export CGO_ENABLED=1 GORACE="log_path=$PWD/out/race"
+  rm -f out/race.*
+  go build -race -o bin/culvert ./cmd/culvert
+fi
+go test -c "${race[@]}" -ldflags='-s -w' -o out/tests/ "${packages[@]}"
 echo "running them, ${TASKS:=6} at a time"
 printf '%s\n' "${tasks[@]}" | xargs -P "$TASKS" -L 1 scripts/test.sh task || status=1
 
@@ -107,6 +116,13 @@ awk '/^--- (PASS|FAIL|SKIP): / {
   gsub(/.*\/test-|\.log$/, "", name)
   printf "%8.2fs  %s  %s\n", substr($NF, 2), name, $3
 }' out/test-*.log | sort -rn | awk 'NR <= 10'
+
+for report in out/race.*; do
+  [[ -e $report ]] || continue
+  echo "a data race, whole in $report:"
+  head -n 20 "$report"
+  status=1
+done
 
 read -r passed _ skipped <"$totals"
 if ((skipped > 0)); then

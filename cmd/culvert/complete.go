@@ -12,7 +12,7 @@ import (
 	"culvert/internal/bench"
 	"culvert/internal/lab"
 	"culvert/internal/node"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // words gives what may stand in a place of the command line; args are the arguments before it.

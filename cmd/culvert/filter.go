@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/filter"
-	"culvert/internal/filterview"
+	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/filterview"
+	"culvert/internal/filter/filterview"
 )
 
 func newFilterListCmd() *cobra.Command {

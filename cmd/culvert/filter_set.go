@@ -10,7 +10,7 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
-	"culvert/internal/filterview"
+	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
 )
 

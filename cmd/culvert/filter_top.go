@@ -5,7 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"culvert/internal/filterview"
+	"culvert/internal/filter/filterview"
 )
 
 func newFilterTopCmd() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/node"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 func newGenCmd() *cobra.Command {

@@ -20,9 +20,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/balance"
 	"culvert/internal/datapath"
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
+	"culvert/internal/lb"
 )
 
 // lbBed is a network namespace with a load balancer on lb0. Clients are behind lb0, on lb1; backends .11, .12 and .13 of
@@ -231,7 +231,7 @@ func (b *lbBed) file(text string) string {
 }
 
 // state is what the load balancer is to do.
-func (b *lbBed) state() balance.State {
+func (b *lbBed) state() lb.State {
 	b.t.Helper()
 	all, err := datapath.ListHere()
 	must(err)
@@ -241,13 +241,13 @@ func (b *lbBed) state() balance.State {
 	defer all[0].Close()
 	p, err := all[0].ViewBalance()
 	must(err)
-	s, err := balance.Load(p)
+	s, err := lb.Load(p)
 	must(err)
 	return s
 }
 
 // backend is one of a VIP, the zero value if there is none.
-func (b *lbBed) backend(vip, addr string) balance.Backend {
+func (b *lbBed) backend(vip, addr string) lb.Backend {
 	b.t.Helper()
 	for _, v := range b.state().VIPs {
 		for _, r := range v.Backends {
@@ -256,5 +256,5 @@ func (b *lbBed) backend(vip, addr string) balance.Backend {
 			}
 		}
 	}
-	return balance.Backend{}
+	return lb.Backend{}
 }

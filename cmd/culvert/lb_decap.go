@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/datapath"
-	"culvert/internal/decapview"
+	"culvert/internal/decap"
 )
 
 func newLBDecapCmd() *cobra.Command {
 	var (
-		f           decapview.Flags
+		f           decap.Flags
 		off, asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -48,15 +48,15 @@ With -j, an object {"decap": [...]} whose members are:
 			case len(args) == 0 && (off || optionsGiven(cmd)):
 				return usageError(errors.New("name interfaces, as in culvert lb decap eth0"))
 			case len(args) == 0:
-				return decapview.List(asJSON, cmd.OutOrStdout())
+				return decap.List(asJSON, cmd.OutOrStdout())
 			case asJSON:
 				return usageError(errors.New("-j goes with the list: culvert lb decap -j"))
 			case off && optionsGiven(cmd):
 				return usageError(errors.New("--off takes no other options"))
 			case off:
-				return decapview.Off(args, cmd.OutOrStdout())
+				return decap.Off(args, cmd.OutOrStdout())
 			default:
-				return decapError(decapview.Attach(args, f, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+				return decapError(decap.Attach(args, f, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 			}
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -86,11 +86,11 @@ func optionsGiven(cmd *cobra.Command) bool {
 	return false
 }
 
-func decapInterfaces(args []string) []string { return unused(decapview.Interfaces(), args) }
+func decapInterfaces(args []string) []string { return unused(decap.Interfaces(), args) }
 
 // decapError gives a wrong command line the status of wrong usage.
 func decapError(err error) error {
-	var usage *decapview.UsageError
+	var usage *decap.UsageError
 	if errors.As(err, &usage) {
 		return usageError(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"culvert/internal/decapview"
+	"culvert/internal/decap"
 )
 
 func TestLBDecapVerbs(t *testing.T) {
@@ -40,7 +40,7 @@ func TestLBDecapVerbs(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	var r decapview.Report
+	var r decap.Report
 	if err := json.Unmarshal([]byte(lb(0, "{", "-j")), &r); err != nil {
 		t.Fatal(err)
 	}

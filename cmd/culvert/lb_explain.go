@@ -9,12 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/balance"
-	"culvert/internal/balanceview"
+	"culvert/internal/lb"
+	"culvert/internal/lb/lbview"
 )
 
 func newLBExplainCmd() *cobra.Command {
-	var o balanceview.ExplainOptions
+	var o lbview.ExplainOptions
 	cmd := &cobra.Command{
 		Use:   "explain VIP:PORT[/PROTOCOL] CLIENT:PORT [tcp|udp]",
 		Short: "say which backend a flow gets, and why",
@@ -58,7 +58,7 @@ With -j, an object with the members:
 			if o.Client, err = netip.ParseAddrPort(args[1]); err != nil || o.Client.Addr().Zone() != "" {
 				return usageError(errors.New(args[1] + " is no client: write address and port, as 203.0.113.7:51234 or [2001:db8::7]:51234"))
 			}
-			return lbError(balanceview.Explain(o, cmd.OutOrStdout()))
+			return lbError(lbview.Explain(o, cmd.OutOrStdout()))
 		},
 	}
 	cmd.Flags().BoolVarP(&o.JSON, "json", "j", false, "print JSON")
@@ -69,7 +69,7 @@ With -j, an object with the members:
 }
 
 // explainedService reads a VIP whose protocol may stand behind it, or as a word of its own.
-func explainedService(vip string, protocol []string) (balance.Service, error) {
+func explainedService(vip string, protocol []string) (lb.Service, error) {
 	_, inside, said := strings.Cut(vip, "/")
 	switch {
 	case !said && len(protocol) == 0:
@@ -77,7 +77,7 @@ func explainedService(vip string, protocol []string) (balance.Service, error) {
 	case !said:
 		vip += "/" + protocol[0]
 	case len(protocol) > 0 && protocol[0] != inside:
-		return balance.Service{}, errors.New(vip + " and " + protocol[0] + " contradict each other: say one protocol")
+		return lb.Service{}, errors.New(vip + " and " + protocol[0] + " contradict each other: say one protocol")
 	}
-	return balance.ParseService(vip)
+	return lb.ParseService(vip)
 }

@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/balanceview"
+	"culvert/internal/lb/lbview"
 )
 
 func newLBFlowsCmd() *cobra.Command {
 	var (
-		o               balanceview.FlowsOptions
+		o               lbview.FlowsOptions
 		backend, client string
 	)
 	cmd := &cobra.Command{
@@ -47,7 +47,7 @@ state and idle_seconds, a line each. With --count and -j:
 			if o.Client, err = clientPrefix(client); err != nil {
 				return err
 			}
-			return lbError(balanceview.Flows(o, cmd.OutOrStdout()))
+			return lbError(lbview.Flows(o, cmd.OutOrStdout()))
 		},
 	}
 	cmd.Flags().StringVar(&backend, "backend", "", "only flows of the backend of that address")

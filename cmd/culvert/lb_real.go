@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/balance"
+	"culvert/internal/lb"
 	"culvert/internal/node"
 )
 
@@ -36,20 +36,20 @@ func (r *realFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Int64Var(&r.weight, "weight", 1, "share of new flows, 0 to 65535; 0 for none")
 	f.StringVar(&r.encap, "encap", "", "how packets get there: ipip, gue or l2 (default: as the VIP says)")
-	f.Uint16Var(&r.guePort, "gue-port", balance.GUEPort, "UDP port of GUE")
+	f.Uint16Var(&r.guePort, "gue-port", lb.GUEPort, "UDP port of GUE")
 	f.StringVar(&r.serverID, "server-id", "", "hexadecimal server ID in QUIC connection IDs")
-	completeFlag(cmd, "encap", fixed(balance.EncapIPIP, balance.EncapGUE, balance.EncapL2))
+	completeFlag(cmd, "encap", fixed(lb.EncapIPIP, lb.EncapGUE, lb.EncapL2))
 }
 
 // spec is what was said of a backend of a VIP.
-func (r *realFlags) spec(cmd *cobra.Command, args []string) (s balance.BackendSpec, err error) {
-	wrong := func(err error) (balance.BackendSpec, error) {
+func (r *realFlags) spec(cmd *cobra.Command, args []string) (s lb.BackendSpec, err error) {
+	wrong := func(err error) (lb.BackendSpec, error) {
 		return s, usageError(fmt.Errorf("VIP %s: backend %s: %w", args[0], args[1], err))
 	}
 	said := cmd.Flags().Changed
 	s.Encap = r.encap
 	if said("weight") {
-		w, err := balance.ParseWeight(r.weight)
+		w, err := lb.ParseWeight(r.weight)
 		if err != nil {
 			return wrong(err)
 		}
@@ -68,12 +68,12 @@ func (r *realFlags) spec(cmd *cobra.Command, args []string) (s balance.BackendSp
 }
 
 // onBackend runs a verb about a backend of a VIP.
-func onBackend(cmd *cobra.Command, on string, args []string, do func(context.Context, node.Balancer, balance.Service, netip.Addr) error) error {
+func onBackend(cmd *cobra.Command, on string, args []string, do func(context.Context, node.Balancer, lb.Service, netip.Addr) error) error {
 	a, err := netip.ParseAddr(args[1])
 	if err != nil {
 		return usageError(fmt.Errorf("%q is no address of a backend: write it without a port", args[1]))
 	}
-	return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k balance.Service) error { return do(ctx, b, k, a) })
+	return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k lb.Service) error { return do(ctx, b, k, a) })
 }
 
 func newLBRealAddCmd() *cobra.Command {
@@ -98,7 +98,7 @@ loopback interface. With l2 it is of the VIP's family and on the same link.`,
 			if err != nil {
 				return err
 			}
-			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k balance.Service, a netip.Addr) error {
+			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k lb.Service, a netip.Addr) error {
 				return b.AddBackend(ctx, k, a, spec)
 			})
 		},
@@ -126,10 +126,10 @@ says of it comes back when the file is read again.`,
 			if err != nil {
 				return err
 			}
-			if spec == (balance.BackendSpec{}) {
+			if spec == (lb.BackendSpec{}) {
 				return usageError(fmt.Errorf("VIP %s: backend %s: say what to change: see 'culvert lb real set --help'", args[0], args[1]))
 			}
-			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k balance.Service, a netip.Addr) error {
+			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k lb.Service, a netip.Addr) error {
 				return b.SetBackend(ctx, k, a, spec)
 			})
 		},
@@ -149,7 +149,7 @@ do not know: drain it first ('culvert lb drain') to let them end.`,
 		Args:              usageArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs, lbBackends),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k balance.Service, a netip.Addr) error {
+			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k lb.Service, a netip.Addr) error {
 				return b.DeleteBackend(ctx, k, a)
 			})
 		},

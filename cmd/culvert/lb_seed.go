@@ -5,7 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"culvert/internal/node"
+	"culvert/internal/lb/lbstage"
 )
 
 func newLBSeedCmd() *cobra.Command {
@@ -22,7 +22,7 @@ again. 'culvert lb show' has its ID, which is no secret, to compare.`,
 		Example: `  culvert lb seed | ssh lb2 'install -D -m 0600 /dev/stdin /var/lib/culvert/lb-seed'`,
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return node.ShowSeed(cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return lbstage.ShowSeed(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 }

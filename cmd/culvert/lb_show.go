@@ -7,12 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/balance"
-	"culvert/internal/balanceview"
+	"culvert/internal/lb"
+	"culvert/internal/lb/lbview"
 )
 
 func newLBShowCmd() *cobra.Command {
-	var o balanceview.ShowOptions
+	var o lbview.ShowOptions
 	cmd := &cobra.Command{
 		Use:     "show [VIP]",
 		Aliases: []string{"list"},
@@ -62,7 +62,7 @@ With -j, an object with the members:
 			if o.Service, err = optionalService(args); err != nil {
 				return err
 			}
-			return lbError(balanceview.Show(o, cmd.OutOrStdout()))
+			return lbError(lbview.Show(o, cmd.OutOrStdout()))
 		},
 	}
 	cmd.Flags().BoolVar(&o.Flows, "flows", false, "count the flows of each backend in the flow table: a second for 10 million")
@@ -72,11 +72,11 @@ With -j, an object with the members:
 }
 
 // optionalService reads a VIP that need not be there.
-func optionalService(args []string) (*balance.Service, error) {
+func optionalService(args []string) (*lb.Service, error) {
 	if len(args) == 0 {
 		return nil, nil
 	}
-	s, err := balance.ParseService(args[0])
+	s, err := lb.ParseService(args[0])
 	if err != nil {
 		return nil, usageError(err)
 	}
@@ -85,7 +85,7 @@ func optionalService(args []string) (*balance.Service, error) {
 
 // lbError gives a wrong question the status of wrong usage.
 func lbError(err error) error {
-	var usage *balanceview.UsageError
+	var usage *lbview.UsageError
 	if errors.As(err, &usage) {
 		return usageError(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/balance"
+	"culvert/internal/lb"
 	"culvert/internal/node"
 )
 
@@ -24,7 +24,7 @@ func newLBVIPCmd() *cobra.Command {
 }
 
 // vipFlags are what is said of a VIP.
-func vipFlags(cmd *cobra.Command, s *balance.VIPSpec) {
+func vipFlags(cmd *cobra.Command, s *lb.VIPSpec) {
 	f := cmd.Flags()
 	f.StringVar(&s.Hash, "hash", "", "what chooses a backend: flow; source: one for a client; source-port: one for a client's port")
 	f.StringVar(&s.OnFailure, "on-failure", "", "flows of a backend that fails: keep, or move to others")
@@ -45,14 +45,14 @@ func vipFlags(cmd *cobra.Command, s *balance.VIPSpec) {
 	f.StringVar(&s.Check.Status, "check-status", "", "status of HTTP that is good: 200, 200-399 (the default)")
 	f.StringVar(&s.Check.Send, "check-send", "", "what to send by TCP or UDP")
 	f.StringVar(&s.Check.Expect, "check-expect", "", "what the answer has to begin with")
-	completeFlag(cmd, "hash", fixed(balance.HashFlow, balance.HashSource, balance.HashSourcePort))
-	completeFlag(cmd, "on-failure", fixed(balance.FailKeep, balance.FailMove))
-	completeFlag(cmd, "encap", fixed(balance.EncapIPIP, balance.EncapGUE, balance.EncapL2))
-	completeFlag(cmd, "check", fixed("tcp", "http", "https", "udp", balance.NoCheck))
+	completeFlag(cmd, "hash", fixed(lb.HashFlow, lb.HashSource, lb.HashSourcePort))
+	completeFlag(cmd, "on-failure", fixed(lb.FailKeep, lb.FailMove))
+	completeFlag(cmd, "encap", fixed(lb.EncapIPIP, lb.EncapGUE, lb.EncapL2))
+	completeFlag(cmd, "check", fixed("tcp", "http", "https", "udp", lb.NoCheck))
 }
 
 // saidVIP leaves out of a spec what was not said.
-func saidVIP(cmd *cobra.Command, vip string, s balance.VIPSpec) (balance.VIPSpec, error) {
+func saidVIP(cmd *cobra.Command, vip string, s lb.VIPSpec) (lb.VIPSpec, error) {
 	if !cmd.Flags().Changed("quic-server-id") {
 		s.ServerID = nil
 	}
@@ -69,8 +69,8 @@ func saidVIP(cmd *cobra.Command, vip string, s balance.VIPSpec) (balance.VIPSpec
 }
 
 // onVIP runs a verb about a VIP.
-func onVIP(cmd *cobra.Command, on, vip string, do func(context.Context, node.Balancer, balance.Service) error) error {
-	k, err := balance.ParseService(vip)
+func onVIP(cmd *cobra.Command, on, vip string, do func(context.Context, node.Balancer, lb.Service) error) error {
+	k, err := lb.ParseService(vip)
 	if err != nil {
 		return usageError(err)
 	}
@@ -80,7 +80,7 @@ func onVIP(cmd *cobra.Command, on, vip string, do func(context.Context, node.Bal
 func newLBVIPAddCmd() *cobra.Command {
 	var (
 		on   string
-		spec balance.VIPSpec
+		spec lb.VIPSpec
 	)
 	cmd := &cobra.Command{
 		Use:   "add VIP",
@@ -99,7 +99,7 @@ check fails.`,
 			if err != nil {
 				return err
 			}
-			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k balance.Service) error { return b.AddVIP(ctx, k, spec) })
+			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k lb.Service) error { return b.AddVIP(ctx, k, spec) })
 		},
 	}
 	vipFlags(cmd, &spec)
@@ -110,7 +110,7 @@ check fails.`,
 func newLBVIPSetCmd() *cobra.Command {
 	var (
 		on   string
-		spec balance.VIPSpec
+		spec lb.VIPSpec
 	)
 	cmd := &cobra.Command{
 		Use:   "set VIP",
@@ -126,10 +126,10 @@ file says of the VIP comes back when the file is read again.`,
 			if err != nil {
 				return err
 			}
-			if spec == (balance.VIPSpec{}) {
+			if spec == (lb.VIPSpec{}) {
 				return usageError(fmt.Errorf("VIP %s: say what to change: see 'culvert lb vip set --help'", args[0]))
 			}
-			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k balance.Service) error { return b.SetVIP(ctx, k, spec) })
+			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k lb.Service) error { return b.SetVIP(ctx, k, spec) })
 		},
 	}
 	vipFlags(cmd, &spec)
@@ -145,7 +145,7 @@ func newLBVIPDelCmd() *cobra.Command {
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k balance.Service) error { return b.DeleteVIP(ctx, k) })
+			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k lb.Service) error { return b.DeleteVIP(ctx, k) })
 		},
 	}
 	lbFlag(cmd, &on)

@@ -3,7 +3,7 @@
 package main
 
 import (
-	"culvert/internal/balance"
+	"culvert/internal/lb"
 )
 
 // vlanFlag is a list of VLANs: "100,200", or "none".
@@ -13,12 +13,12 @@ func (f *vlanFlag) String() string {
 	if f.ids == nil {
 		return ""
 	}
-	return balance.VLANWords(*f.ids)
+	return lb.VLANWords(*f.ids)
 }
 
 func (f *vlanFlag) Type() string { return "list" }
 
 func (f *vlanFlag) Set(text string) (err error) {
-	*f.ids, err = balance.ParseVLANs(text)
+	*f.ids, err = lb.ParseVLANs(text)
 	return err
 }

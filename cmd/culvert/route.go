@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/node"
-	"culvert/internal/routeview"
+	"culvert/internal/route/routeview"
 )
 
 func newRouteCmd() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
-	"culvert/internal/routeview"
+	"culvert/internal/route/routeview"
 )
 
 func newRouteCheckCmd() *cobra.Command {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/routeview"
+	"culvert/internal/route/routeview"
 )
 
 func newRouteGetCmd() *cobra.Command {

@@ -5,7 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"culvert/internal/routeview"
+	"culvert/internal/route/routeview"
 )
 
 func newRouteStatsCmd() *cobra.Command {

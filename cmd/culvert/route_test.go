@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
-	"culvert/internal/lpm"
+	"culvert/internal/route/lpm"
 )
 
 // TestRouteCommands looks, from processes of its own, at an IP router that this one serves.

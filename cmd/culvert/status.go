@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/status"
+	"culvert/internal/show/status"
 )
 
 func newStatusCmd() *cobra.Command {

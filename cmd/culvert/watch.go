@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/status"
+	"culvert/internal/show/status"
 )
 
 func newWatchCmd() *cobra.Command {

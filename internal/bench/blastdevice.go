@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/bpffs"
-	"culvert/internal/netdev"
+	"culvert/internal/host/bpffs"
+	"culvert/internal/host/netdev"
 )
 
 // blastDevice finds the device to send from and refuses those that would do harm or lose everything.

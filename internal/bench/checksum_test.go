@@ -10,7 +10,7 @@ import (
 
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // Stamps leave UDP checksums right, at even and at odd offsets, over IPv4 and around SCION.

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"culvert/internal/datapath"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // insnDear are the packets that take each stage longest of all that a stranger can send, as far as is known. None is to

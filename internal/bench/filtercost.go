@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"culvert/internal/bench/report"
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // Verdicts of XDP programs: enum xdp_action in include/uapi/linux/bpf.h.

@@ -11,7 +11,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
-	"culvert/internal/filterset"
+	"culvert/internal/filter/filterset"
 )
 
 // filterCulvert is culvert with nothing on but its filter.

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // filterFrame is the length of frames in scenario filter, bytes without the frame check sequence: the shortest that

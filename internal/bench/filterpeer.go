@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // filterPeer is a packet filter under test. It is in a namespace of its own, with which all is gone that it has made there.

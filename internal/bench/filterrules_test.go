@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/cbpf"
-	"culvert/internal/pcap"
+	"culvert/internal/filter/cbpf"
+	"culvert/internal/filter/pcap"
 )
 
 func TestRulesOfPeers(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // xdpProgram is one of the bench's own programs.

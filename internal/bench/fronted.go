@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 	"culvert/internal/node"
 )
 

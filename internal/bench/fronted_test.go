@@ -16,7 +16,7 @@ import (
 	"github.com/scionproto/scion/pkg/slayers"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // With culvert in front of it, the reference router still answers what culvert leaves to it, here a traceroute request

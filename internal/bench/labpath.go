@@ -16,7 +16,7 @@ import (
 	"github.com/scionproto/scion/pkg/addr"
 
 	"culvert/internal/lab"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // Namespaces of topology scion3: traffic goes from the first AS through the router of the second to the third.

@@ -10,7 +10,7 @@ import (
 	"net/netip"
 
 	"culvert/internal/datapath"
-	"culvert/internal/maglev"
+	"culvert/internal/lb/maglev"
 )
 
 // lbCulvert is culvert's load balancer, with the service and the backends of all balancers.

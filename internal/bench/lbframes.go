@@ -8,7 +8,7 @@ import (
 	"net"
 	"net/netip"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 const (

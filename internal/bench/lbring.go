@@ -9,8 +9,8 @@ import (
 	"net/netip"
 	"time"
 
-	"culvert/internal/balance"
 	"culvert/internal/bench/report"
+	"culvert/internal/lb"
 )
 
 // lbManaged is culvert's load balancer with as many backends as lbRing, and changed as by its commands.
@@ -25,7 +25,7 @@ const (
 )
 
 // lbManagedService is the name of the service.
-var lbManagedService = balance.Service{Addr: lbVIP.Addr(), Port: lbVIP.Port(), Protocol: balance.TCP}
+var lbManagedService = lb.Service{Addr: lbVIP.Addr(), Port: lbVIP.Port(), Protocol: lb.TCP}
 
 // lbRingBackend is the address of one of so many.
 func lbRingBackend(n int) netip.Addr {
@@ -56,11 +56,11 @@ func (d *lbManaged) prepare(ctx context.Context, p Path) error {
 	if err := d.load(p, nil); err != nil {
 		return err
 	}
-	err := balance.Edit(d.inst, func(s *balance.State) error {
+	err := lb.Edit(d.inst, func(s *lb.State) error {
 		s.Source4 = lbSource
-		err := s.AddVIP(lbManagedService, balance.VIPSpec{})
+		err := s.AddVIP(lbManagedService, lb.VIPSpec{})
 		for n := range lbRing {
-			err = errors.Join(err, s.AddBackend(lbManagedService, lbRingBackend(n), balance.BackendSpec{}))
+			err = errors.Join(err, s.AddBackend(lbManagedService, lbRingBackend(n), lb.BackendSpec{}))
 		}
 		return err
 	})
@@ -70,7 +70,7 @@ func (d *lbManaged) prepare(ctx context.Context, p Path) error {
 	err = p.In.Space.Do(func() error {
 		limited, cancel := context.WithTimeout(ctx, lbResolve)
 		defer cancel()
-		missing, err := balance.Resolve(limited, d.inst)
+		missing, err := lb.Resolve(limited, d.inst)
 		switch {
 		case ctx.Err() != nil:
 			err = fmt.Errorf("interrupted: %w", ctx.Err())
@@ -87,7 +87,7 @@ func (d *lbManaged) prepare(ctx context.Context, p Path) error {
 
 // change drains the first backend, or has it take flows again.
 func (d *lbManaged) change(drained bool) error {
-	return balance.Edit(d.inst, func(s *balance.State) error { return s.Drain(lbManagedService, lbRingBackend(0), drained) })
+	return lb.Edit(d.inst, func(s *lb.State) error { return s.Drain(lbManagedService, lbRingBackend(0), drained) })
 }
 
 // runRingChanges changes the ring of a service with many backends while packets run, each of a flow of its own, so that the

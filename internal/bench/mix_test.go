@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"culvert/internal/bench/report"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // lengths counts frames by their length.

@@ -21,7 +21,7 @@ import (
 	"github.com/scionproto/scion/private/topology"
 
 	"culvert/internal/lab"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // referenceAPI is where the reference router serves its metrics, inside its namespace.

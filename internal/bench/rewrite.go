@@ -8,7 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // rewrite does to SCION packets what no router can leave undone, and nothing else: it tells how much of culvert's

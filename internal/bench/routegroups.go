@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // routeFrame is the length of frames in scenario route, bytes without the frame check sequence: about the shortest

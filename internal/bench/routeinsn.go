@@ -8,7 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // insnRoute is a router alone on a path, with few routes, whose instructions are to be counted.

@@ -12,7 +12,7 @@ import (
 	"sort"
 
 	"culvert/internal/lab"
-	"culvert/internal/prefixes"
+	"culvert/internal/lab/prefixes"
 )
 
 // routeGateways is how many neighbours the routes of a family lead to, by turns.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/prefixes"
+	"culvert/internal/lab/prefixes"
 )
 
 // testPrefixes is the table of real prefixes, where the go command has it.

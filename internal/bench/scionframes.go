@@ -12,7 +12,7 @@ import (
 	"github.com/scionproto/scion/pkg/addr"
 	"github.com/scionproto/scion/private/topology"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // The SCION router under test: interface 1 is on Path.In, interface 2 on Path.Out, each a link to another AS. The

@@ -9,7 +9,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/scionproto/scion/pkg/slayers"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // stampLen is the length of a stamp, the last bytes of a frame. bpf/bench_stamp.h says what is in it.

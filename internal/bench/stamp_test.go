@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bench/report"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // stampMagic is STAMP_MAGIC of bpf/bench_stamp.h.

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // Tcpreplay sends frames with the program of that name, for comparison: from a packet socket, out of memory.

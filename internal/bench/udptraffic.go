@@ -6,7 +6,7 @@ import (
 	"net"
 	"net/netip"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // UDPTraffic says what UDP packets to make. The zero value of a field but Sizes is its default.

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // End is one end of a wire: a veth device in a namespace.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"culvert/internal/maglev"
+	"culvert/internal/lb/maglev"
 )
 
 // Balance configures the load balancer. What VIPs and backends mean is checked by who carries them out, with Locate.

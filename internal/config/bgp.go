@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"culvert/internal/trust"
+	"culvert/internal/host/trust"
 )
 
 // BalanceBGP announces VIPs by BGP.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"culvert/internal/tomltext"
+	"culvert/internal/config/tomltext"
 )
 
 // Modes of attaching.

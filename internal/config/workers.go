@@ -5,7 +5,7 @@ package config
 import (
 	"fmt"
 
-	"culvert/internal/cpus"
+	"culvert/internal/host/cpus"
 )
 
 // Bounds of [workers], as internal/datapath and the kernel have them.

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // fates are where the same valid datagram of a link ends by each of two interfaces.

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/scionproto/scion/pkg/slayers/path"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // macRunner runs the MAC code of the eBPF programs by itself (bpf/mac_test.bpf.c).

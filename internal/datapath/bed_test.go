@@ -25,7 +25,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 	"culvert/internal/stats"
 )
 

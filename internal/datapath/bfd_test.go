@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // bfdFrame is a BFD packet that comes over link 1, with the given path type and BFD header fields.

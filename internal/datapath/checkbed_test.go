@@ -21,8 +21,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/health"
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
+	"culvert/internal/lb/health"
 )
 
 // checkInsideEnv is set in a process that has a network namespace of its own.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"culvert/internal/health"
+	"culvert/internal/lb/health"
 )
 
 // checkPatience is a time that nothing but a fault takes.

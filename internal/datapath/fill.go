@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"net"
 
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // fillConfig writes the maps that are fixed by the configuration. A link that was there before

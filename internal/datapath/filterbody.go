@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/net/bpf"
 
-	"culvert/internal/cbpf"
+	"culvert/internal/filter/cbpf"
 )
 
 /*

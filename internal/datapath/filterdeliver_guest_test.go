@@ -9,7 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"culvert/internal/pcap"
+	"culvert/internal/filter/pcap"
 )
 
 // A tag of VLAN 0 in front of another, behind it or between two hides nothing from a rule for that VLAN, nor from a set.

@@ -16,9 +16,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/filterset"
-	"culvert/internal/netdev"
-	"culvert/internal/pcap"
+	"culvert/internal/filter/filterset"
+	"culvert/internal/filter/pcap"
+	"culvert/internal/host/netdev"
 )
 
 // deliverBed is a host with a filter in this namespace, and a stranger in another who sends it frames of any kind.

@@ -19,7 +19,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/cbpf"
+	"culvert/internal/filter/cbpf"
 )
 
 // replaceFilterRules puts other code in the place of the rules of a program that is not loaded yet.

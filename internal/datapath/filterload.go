@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/cbpf"
+	"culvert/internal/filter/cbpf"
 )
 
 // Places in the counters of the filter, as bpf/filter_count.h has them.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/pcap"
+	"culvert/internal/filter/pcap"
 )
 
 // A thousand rules of any kind load, in several functions, and the last one is asked: also those that read far into a

@@ -8,7 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"culvert/internal/filterset"
+	"culvert/internal/filter/filterset"
 )
 
 // filterSetMaps are those that hold the members of sets.

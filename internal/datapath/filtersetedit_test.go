@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"culvert/internal/filterset"
+	"culvert/internal/filter/filterset"
 )
 
 func parsePrefixes(t *testing.T, entries ...string) *filterset.Prefixes {

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/filterset"
+	"culvert/internal/filter/filterset"
 )
 
 // The maps of bpf/filter_set.h. A set is a map of its own, which takes its place in an array of sets at once:

@@ -18,7 +18,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/gaissmai/bart"
 
-	"culvert/internal/filterset"
+	"culvert/internal/filter/filterset"
 )
 
 // setBed is a filter whose rules look one address up after another, all in one run of the program.

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
-	"culvert/internal/cbpf"
+	"culvert/internal/filter/cbpf"
 )
 
 // synFilter is a filter that protects services, on its own.

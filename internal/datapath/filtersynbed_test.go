@@ -25,7 +25,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // synSpace is a network namespace with a thread in it.

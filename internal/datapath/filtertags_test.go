@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/cbpf/cbpftest"
-	"culvert/internal/filterset"
-	"culvert/internal/pcap"
+	"culvert/internal/filter/cbpf/cbpftest"
+	"culvert/internal/filter/filterset"
+	"culvert/internal/filter/pcap"
 )
 
 // tags are the tags at the start of a frame that the kernel knows; whole tells whether what follows them is there.

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"culvert/internal/filterset"
+	"culvert/internal/filter/filterset"
 )
 
 // However many rules count a packet first, the one that decides is named.

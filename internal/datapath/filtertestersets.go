@@ -5,7 +5,7 @@ package datapath
 import (
 	"fmt"
 
-	"culvert/internal/filterset"
+	"culvert/internal/filter/filterset"
 )
 
 // FilterTesterSets are the members of sets by name; a set that is in neither has none.

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/filtertop"
+	"culvert/internal/filter/talkers"
 )
 
 // Numbers of bpf/filter_top.h.
@@ -72,7 +72,7 @@ func fillFilterTop(secret *ebpf.Map) error {
 
 // FilterTopSample is who has sent how much in windows that have ended.
 type FilterTopSample struct {
-	filtertop.Top
+	talkers.Top
 	// From and To are when the windows began and ended, on CLOCK_MONOTONIC.
 	From, To time.Duration
 }
@@ -103,7 +103,7 @@ func readFilterTop(buckets *ebpf.Map, by FilterTopBy, windows int) (FilterTopSam
 		}
 		last := now >> filterTopShift
 		first := last - min(last, uint64(windows))
-		var all []filtertop.Bucket
+		var all []talkers.Bucket
 		for w := first; w < last; w++ {
 			if all, err = readFilterTopWindow(buckets, by, w, all); err != nil {
 				return FilterTopSample{}, err
@@ -113,7 +113,7 @@ func readFilterTop(buckets *ebpf.Map, by FilterTopBy, windows int) (FilterTopSam
 			return FilterTopSample{}, err
 		}
 		if now>>filterTopShift < first+filterTopWindows {
-			return FilterTopSample{filtertop.Merge(all), time.Duration(first << filterTopShift), time.Duration(last << filterTopShift)}, nil
+			return FilterTopSample{talkers.Merge(all), time.Duration(first << filterTopShift), time.Duration(last << filterTopShift)}, nil
 		}
 	}
 	return FilterTopSample{}, fmt.Errorf("reading the talkers takes longer than they are kept: this host is busy, ask for 1 window")
@@ -129,7 +129,7 @@ func filterTopNow() (uint64, error) {
 }
 
 // readFilterTopWindow appends the buckets of one window, of all CPUs.
-func readFilterTopWindow(buckets *ebpf.Map, by FilterTopBy, window uint64, to []filtertop.Bucket) ([]filtertop.Bucket, error) {
+func readFilterTopWindow(buckets *ebpf.Map, by FilterTopBy, window uint64, to []talkers.Bucket) ([]talkers.Bucket, error) {
 	stamp := window<<3 | uint64(by)
 	var each []filterTopBucket
 	for n := range uint32(filterTopBuckets) {
@@ -145,13 +145,13 @@ func readFilterTopWindow(buckets *ebpf.Map, by FilterTopBy, window uint64, to []
 	return to, nil
 }
 
-func (b *filterTopBucket) bucket(number int, by FilterTopBy) filtertop.Bucket {
-	to := filtertop.Bucket{Number: number, Bytes: b.Bytes}
+func (b *filterTopBucket) bucket(number int, by FilterTopBy) talkers.Bucket {
+	to := talkers.Bucket{Number: number, Bytes: b.Bytes}
 	for i, packets := range b.Packets {
 		if packets == 0 {
 			continue
 		}
-		to.Entries = append(to.Entries, filtertop.Entry{
+		to.Entries = append(to.Entries, talkers.Entry{
 			Key: filterTopKey(b.Key[i].W, by), Packets: uint64(packets), Error: uint64(b.Error[i]), Bytes: b.Seen[i],
 		})
 	}
@@ -160,10 +160,10 @@ func (b *filterTopBucket) bucket(number int, by FilterTopBy) filtertop.Bucket {
 }
 
 // filterTopKey reads a struct top_key.
-func filterTopKey(w [3]uint64, by FilterTopBy) (key filtertop.Key) {
+func filterTopKey(w [3]uint64, by FilterTopBy) (key talkers.Key) {
 	version := uint8(w[2] >> 24)
 	if key.IP = version != 0; !key.IP {
-		return filtertop.Key{}
+		return talkers.Key{}
 	}
 	if by == FilterTopPort {
 		var port [2]byte

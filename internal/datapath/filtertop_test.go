@@ -13,7 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"culvert/internal/filtertop"
+	"culvert/internal/filter/talkers"
 )
 
 // topBed is a filter that does nothing but tell talkers apart.
@@ -58,13 +58,13 @@ func (b *topBed) run(t *testing.T, frame []byte, times int) {
 }
 
 // all is what has been counted in the one window of all time.
-func (b *topBed) all(t *testing.T) filtertop.Top {
+func (b *topBed) all(t *testing.T) talkers.Top {
 	t.Helper()
 	buckets, err := readFilterTopWindow(b.buckets, b.by, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filtertop.Merge(buckets)
+	return talkers.Merge(buckets)
 }
 
 // A stream says who sends each packet.
@@ -132,7 +132,7 @@ func TestFilterTopBounds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newTopBed(t, FilterTopSrc, 63)
-			exact := make(map[filtertop.Key]uint64)
+			exact := make(map[talkers.Key]uint64)
 			var streams [threads][]int
 			var bytes uint64
 			const size = 60
@@ -140,7 +140,7 @@ func TestFilterTopBounds(t *testing.T) {
 			for i := range streams {
 				streams[i] = c.stream(rand.New(rand.NewSource(int64(i))), packets)
 				for _, k := range streams[i] {
-					exact[filtertop.Key{IP: true, Prefix: netip.PrefixFrom(addr(k), 32)}]++
+					exact[talkers.Key{IP: true, Prefix: netip.PrefixFrom(addr(k), 32)}]++
 					bytes += size
 				}
 			}
@@ -160,7 +160,7 @@ func TestFilterTopBounds(t *testing.T) {
 			if top.Packets != threads*packets || top.Bytes != bytes {
 				t.Errorf("%d packets and %d bytes counted, want %d and %d", top.Packets, top.Bytes, threads*packets, bytes)
 			}
-			shown := make(map[filtertop.Key]int)
+			shown := make(map[talkers.Key]int)
 			for i, talker := range top.Talkers {
 				shown[talker.Key] = i
 				n := exact[talker.Key]
@@ -178,7 +178,7 @@ func TestFilterTopBounds(t *testing.T) {
 				t.Errorf("somebody with %d packets is missing, said to be at most %d", most, top.Missing)
 			}
 			for k := range c.found {
-				if at, ok := shown[filtertop.Key{IP: true, Prefix: netip.PrefixFrom(addr(k), 32)}]; !ok || at >= c.found+c.found/10 {
+				if at, ok := shown[talkers.Key{IP: true, Prefix: netip.PrefixFrom(addr(k), 32)}]; !ok || at >= c.found+c.found/10 {
 					t.Errorf("sender %d is at place %d (%v) of the list", k, at, ok)
 				}
 			}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/scionproto/scion/pkg/addr"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // inboundFrame enters by a device at interface 1, for an end host of this AS.

@@ -17,7 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/bpffs"
+	"culvert/internal/host/bpffs"
 )
 
 func TestAttachAndDetach(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/scionproto/scion/pkg/addr"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // Offsets in a frame of transitFrame, bytes.

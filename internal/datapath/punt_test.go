@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // What its limit keeps from the slow path is counted where the reference counts what it is too busy

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/bgpstate"
-	"culvert/internal/trust"
+	"culvert/internal/host/trust"
+	"culvert/internal/lb/bgpstate"
 )
 
 // ServerPID returns the process that keeps the instance in step, 0 if there is none or if it is in

@@ -15,8 +15,8 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/bpffs"
-	"culvert/internal/trust"
+	"culvert/internal/host/bpffs"
+	"culvert/internal/host/trust"
 )
 
 /*

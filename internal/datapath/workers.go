@@ -10,7 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"culvert/internal/cpus"
+	"culvert/internal/host/cpus"
 )
 
 const (

@@ -19,8 +19,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/cpus"
-	"culvert/internal/scionpkt"
+	"culvert/internal/host/cpus"
+	"culvert/internal/scion/scionpkt"
 )
 
 // online returns the CPUs, of which a test of spreading needs two.

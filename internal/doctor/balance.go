@@ -11,8 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"culvert/internal/bgpstate"
-	"culvert/internal/trust"
+	"culvert/internal/host/trust"
+	"culvert/internal/lb/bgpstate"
 )
 
 // Balance is what a load balancer asks of the host.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/bpffs"
-	"culvert/internal/trust"
+	"culvert/internal/host/bpffs"
+	"culvert/internal/host/trust"
 )
 
 // bpffsRoots are the places where pins are looked for: here, and where culvert has its own.

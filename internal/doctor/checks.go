@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // maxOneBuffer is the largest MTU, in bytes of the IP packet, with which a frame, the headroom of XDP

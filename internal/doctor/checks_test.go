@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/netdev"
-	"culvert/internal/trust"
+	"culvert/internal/host/netdev"
+	"culvert/internal/host/trust"
 )
 
 // want is what a test expects of one finding.

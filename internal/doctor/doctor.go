@@ -14,8 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"culvert/internal/netfilter"
-	"culvert/internal/udpsock"
+	"culvert/internal/host/netfilter"
+	"culvert/internal/host/udpsock"
 )
 
 // Status is the weight of a finding.
@@ -92,6 +92,8 @@ type Options struct {
 	// router or the load balancer. Forwarding are the interfaces on which one of these runs.
 	Forwards   bool
 	Forwarding []string
+	// StagesOut are those of running data planes that nobody keeps in step any more.
+	StagesOut []StageOut
 	// Missing are interfaces that running data planes were told to be on and are not.
 	Missing []Missing
 	// Unread says why what runs could not be read, nil if it could.
@@ -182,6 +184,7 @@ func Run(o Options) (*Report, error) {
 		return nil, err
 	}
 	r.add(checkMissing(o.Missing)...)
+	r.add(checkStagesOut(o.StagesOut)...)
 	for _, link := range chosen.links {
 		facts, err := readInterface(link)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // offload is one feature of a device as ethtool -k shows it.

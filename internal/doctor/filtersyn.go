@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/netfilter"
+	"culvert/internal/host/netfilter"
 )
 
 // synFacts are what answers to SYNs for protected services depend on: sysctls, what netfilter.Synproxy says, and the

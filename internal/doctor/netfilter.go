@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/netfilter"
+	"culvert/internal/host/netfilter"
 )
 
 // checkNetfilterPrograms is about programs of which the kernel does not tell where they are.

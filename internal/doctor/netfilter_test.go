@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/netfilter"
+	"culvert/internal/host/netfilter"
 )
 
 func TestCheckNetfilter(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/bpffs"
+	"culvert/internal/host/bpffs"
 )
 
 // inNamespace moves the test to a thread of its own with an empty network namespace, which goes away

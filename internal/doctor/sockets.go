@@ -5,7 +5,7 @@ package doctor
 import (
 	"fmt"
 
-	"culvert/internal/udpsock"
+	"culvert/internal/host/udpsock"
 )
 
 // checkSockets takes the processes that have sockets on the router's addresses, and the process

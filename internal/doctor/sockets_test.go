@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"culvert/internal/udpsock"
+	"culvert/internal/host/udpsock"
 )
 
 func TestCheckSockets(t *testing.T) {

@@ -2,7 +2,7 @@
 
 package doctor
 
-import "culvert/internal/netdev"
+import "culvert/internal/host/netdev"
 
 import "fmt"
 

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/lab"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // States as a BFD packet carries them (RFC 5880, 4.1).

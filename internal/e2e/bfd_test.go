@@ -15,7 +15,7 @@ import (
 	"culvert/internal/bench"
 	"culvert/internal/datapath"
 	"culvert/internal/lab"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 const (

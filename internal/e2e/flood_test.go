@@ -10,7 +10,7 @@ import (
 
 	"culvert/internal/bench"
 	"culvert/internal/lab"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // nodeConfig writes culvert's own file for the router of an AS.

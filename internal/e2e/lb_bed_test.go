@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"culvert/internal/balance"
 	"culvert/internal/datapath"
 	"culvert/internal/lab"
+	"culvert/internal/lb"
 )
 
 // balanced is a lab of topology lb: two load balancers in front of four web servers.
@@ -60,7 +60,7 @@ func (b *balanced) lbOn(ns string, args ...string) {
 }
 
 // view looks at the data plane of a balancer.
-func (b *balanced) view(ns string, look func(*datapath.BalancePlane, balance.State) error) {
+func (b *balanced) view(ns string, look func(*datapath.BalancePlane, lb.State) error) {
 	b.Helper()
 	var here []*datapath.Instance
 	check(b.T, b.lab.Do(ns, func() (err error) {
@@ -77,15 +77,15 @@ func (b *balanced) view(ns string, look func(*datapath.BalancePlane, balance.Sta
 	}
 	p, err := here[0].ViewBalance()
 	check(b.T, err)
-	s, err := balance.Load(p)
+	s, err := lb.Load(p)
 	check(b.T, err)
 	check(b.T, look(p, s))
 }
 
 // eachMember visits what a balancer makes of a backend, for each VIP.
-func (b *balanced) eachMember(ns, backend string, visit func(*datapath.BalancePlane, balance.Backend) error) {
+func (b *balanced) eachMember(ns, backend string, visit func(*datapath.BalancePlane, lb.Backend) error) {
 	b.Helper()
-	b.view(ns, func(p *datapath.BalancePlane, s balance.State) error {
+	b.view(ns, func(p *datapath.BalancePlane, s lb.State) error {
 		for _, v := range s.VIPs {
 			for _, m := range v.Backends {
 				if m.Addr == backendAddrs[backend] {
@@ -103,7 +103,7 @@ func (b *balanced) eachMember(ns, backend string, visit func(*datapath.BalancePl
 func (b *balanced) newFlows(backend string) (n uint64) {
 	b.Helper()
 	for _, ns := range balancers {
-		b.eachMember(ns, backend, func(p *datapath.BalancePlane, m balance.Backend) error {
+		b.eachMember(ns, backend, func(p *datapath.BalancePlane, m lb.Backend) error {
 			traffic, err := p.Traffic(m.Owner.Number())
 			n += traffic.Flows
 			return err
@@ -117,13 +117,13 @@ func (b *balanced) newFlows(backend string) (n uint64) {
 func (b *balanced) judged(ns, backend string, state datapath.BalanceState) bool {
 	b.Helper()
 	same := true
-	b.view(ns, func(p *datapath.BalancePlane, s balance.State) error {
+	b.view(ns, func(p *datapath.BalancePlane, s lb.State) error {
 		vips, err := p.VIPs()
 		if err != nil {
 			return err
 		}
 		for _, v := range s.VIPs {
-			n := slices.IndexFunc(v.Backends, func(m balance.Backend) bool { return m.Addr == backendAddrs[backend] })
+			n := slices.IndexFunc(v.Backends, func(m lb.Backend) bool { return m.Addr == backendAddrs[backend] })
 			owner := v.Backends[n].Owner
 			h, err := p.Health(owner.Number())
 			if err != nil {
@@ -262,7 +262,7 @@ func (b *balanced) awaitHops(ns string, vip netip.AddrPort) {
 	b.Helper()
 	b.wait("next hops of "+vip.String(), func() bool {
 		missing := false
-		b.view(ns, func(p *datapath.BalancePlane, s balance.State) error {
+		b.view(ns, func(p *datapath.BalancePlane, s lb.State) error {
 			for _, v := range s.VIPs {
 				if v.Service.Addr != vip.Addr() || v.Service.Port != vip.Port() {
 					continue

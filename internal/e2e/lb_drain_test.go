@@ -5,8 +5,8 @@ package e2e
 import (
 	"slices"
 
-	"culvert/internal/balance"
 	"culvert/internal/datapath"
+	"culvert/internal/lb"
 )
 
 // testDrain drains a backend under load: connections go on to their ends, new ones go elsewhere, until it is taken back.
@@ -56,14 +56,14 @@ func (b *balanced) share(backend string) float64 {
 	b.Helper()
 	has, all := 0, 0
 	for _, ns := range balancers {
-		b.view(ns, func(p *datapath.BalancePlane, s balance.State) error {
+		b.view(ns, func(p *datapath.BalancePlane, s lb.State) error {
 			for _, v := range s.VIPs {
 				ring, err := p.Ring(v.Number)
 				if err != nil {
 					return err
 				}
 				all += len(ring)
-				n := slices.IndexFunc(v.Backends, func(m balance.Backend) bool { return m.Addr == backendAddrs[backend] })
+				n := slices.IndexFunc(v.Backends, func(m lb.Backend) bool { return m.Addr == backendAddrs[backend] })
 				for _, owner := range ring {
 					if n >= 0 && owner == v.Backends[n].Owner {
 						has++

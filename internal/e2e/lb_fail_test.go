@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"culvert/internal/balance"
 	"culvert/internal/datapath"
+	"culvert/internal/lb"
 )
 
 // testBalancerDies kills culvert on a balancer, and then takes the whole balancer off the network, under load: connections
@@ -53,9 +53,9 @@ func (b *balanced) testAgree() {
 	const clients = 4000
 	choices := make(map[string][]netip.Addr)
 	for _, ns := range balancers {
-		b.view(ns, func(p *datapath.BalancePlane, s balance.State) error {
+		b.view(ns, func(p *datapath.BalancePlane, s lb.State) error {
 			for _, vip := range b.webVIPs() {
-				k := balance.Service{Addr: vip.Addr(), Port: vip.Port(), Protocol: balance.TCP}
+				k := lb.Service{Addr: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP}
 				for _, v := range s.VIPs {
 					if v.Service != k {
 						continue
@@ -70,7 +70,7 @@ func (b *balanced) testAgree() {
 					}
 					for n := range clients {
 						client := netip.AddrPortFrom(numbered(vip.Addr().Is6(), n), uint16(1024+n*13))
-						at := p.Options().Position(datapath.BalanceVIP{}, uint8(balance.TCP), client, vip.Port())
+						at := p.Options().Position(datapath.BalanceVIP{}, uint8(lb.TCP), client, vip.Port())
 						choices[ns] = append(choices[ns], owners[ring[at]])
 					}
 				}
@@ -159,7 +159,7 @@ func (b *balanced) testUpgrade() {
 		check(b.T, b.lab.StartBalancer("lb1"))
 		b.awaitWays(2, 2)
 		w.moves()
-		b.view("lb1", func(p *datapath.BalancePlane, _ balance.State) error {
+		b.view("lb1", func(p *datapath.BalancePlane, _ lb.State) error {
 			if got := p.Options().RingSize; got != size {
 				b.Errorf("rings have %d positions, want %d", got, size)
 			}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"culvert/internal/status"
+	"culvert/internal/show/status"
 )
 
 // testTools runs what looks at a balancer while it has connections.

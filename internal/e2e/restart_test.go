@@ -12,7 +12,7 @@ import (
 
 	"culvert/internal/bench"
 	"culvert/internal/lab"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // between is a router under test with a numbered stream through it.

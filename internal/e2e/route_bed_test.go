@@ -19,9 +19,9 @@ import (
 
 	"culvert/internal/bench"
 	"culvert/internal/datapath"
+	"culvert/internal/host/netdev"
 	"culvert/internal/lab"
-	"culvert/internal/netdev"
-	"culvert/internal/status"
+	"culvert/internal/show/status"
 )
 
 // What b announces, as it were: the destinations of the streams.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"culvert/internal/lab"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // TestBothStages has one process forward SCION and IP: each is counted under its own reason, and neither loses a

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"culvert/internal/lab"
-	"culvert/internal/routeview"
+	"culvert/internal/route/routeview"
 )
 
 // floodRoutes writes lines for 'ip -batch' that add or delete 50,000 routes, of all lengths of prefix, around those of

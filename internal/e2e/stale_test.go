@@ -13,8 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/host/netdev"
 	"culvert/internal/lab"
-	"culvert/internal/netdev"
 )
 
 // TestInterfacesReplaced takes the interfaces away from under a router and gives it new ones of the

@@ -18,7 +18,7 @@ import (
 
 	"culvert/internal/bench"
 	"culvert/internal/lab"
-	"culvert/internal/scionpkt"
+	"culvert/internal/scion/scionpkt"
 )
 
 // end describes one end of a lab's wire for the generator and the sink.

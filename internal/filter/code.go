@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/net/bpf"
 
-	"culvert/internal/cbpf"
-	"culvert/internal/pcap"
+	"culvert/internal/filter/cbpf"
+	"culvert/internal/filter/pcap"
 )
 
 // maxText bounds what is read for an expression: the largest classic BPF program is far shorter.

@@ -12,14 +12,14 @@ import (
 	"path/filepath"
 	"strings"
 
-	"culvert/internal/pcap"
+	"culvert/internal/filter/pcap"
 )
 
 // libraryDirs are where libraries are, as patterns: Debian's places first.
 var libraryDirs = []string{"/lib/*-linux-gnu", "/usr/lib/*-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"}
 
 // libraries returns what programs need to run in a guest, which has nothing by itself: the dynamic linker and all
-// libraries, in the same places as here. Programs that import internal/pcap need that: they are linked dynamically,
+// libraries, in the same places as here. Programs that import internal/filter/pcap need that: they are linked dynamically,
 // though without cgo, and load libpcap, which is added if it is installed.
 func libraries(ctx context.Context, programs []string) (map[string]string, error) {
 	files := map[string]string{}

@@ -23,7 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // bgpPeers is where the table of prefixes is, without the reference programs.

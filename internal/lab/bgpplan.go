@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"culvert/internal/prefixes"
+	"culvert/internal/lab/prefixes"
 )
 
 // Routes says how many prefixes peer announces in the topology bgp. The zero value stands for the full table;

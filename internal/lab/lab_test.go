@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/bpffs"
+	"culvert/internal/host/bpffs"
 )
 
 func readSysctl(t *testing.T, key string) string {

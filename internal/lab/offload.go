@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // checksumOffloadOff makes a veth finish its checksums: it hands packets over with them unfinished

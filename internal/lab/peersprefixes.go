@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"culvert/internal/prefixes"
+	"culvert/internal/lab/prefixes"
 )
 
 // BuildPrefixes copies the table of real prefixes beside the reference programs, unless it is there, with a

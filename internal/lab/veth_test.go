@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // TestVethCarriesAcross sends a datagram from a through rut to b and back, in

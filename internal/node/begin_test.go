@@ -5,6 +5,8 @@ package node
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -19,9 +21,12 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/balance"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterstage"
+	"culvert/internal/lb"
+	"culvert/internal/lb/lbstage"
+	"culvert/internal/stage"
 )
 
 const beginName = "node-begin-test"
@@ -62,7 +67,7 @@ func newBeginBed(t *testing.T) *beginBed {
 }
 
 // attach attaches what a file says, and tells what the load balancer does before that which comes last is begun.
-func (b *beginBed) attach(text string, during func(balance.State)) error {
+func (b *beginBed) attach(text string, during func(lb.State)) error {
 	b.t.Helper()
 	path := filepath.Join(b.t.TempDir(), "c.toml")
 	if err := os.WriteFile(path, []byte("interfaces = [\"nb0\"]\n"+text), 0o600); err != nil {
@@ -70,33 +75,57 @@ func (b *beginBed) attach(text string, during func(balance.State)) error {
 	}
 	n, err := config.Load(path)
 	b.must(err)
-	balanced, err := compileBalance(n)
+	on := n.Interfaces
+	n.Interfaces = nil // interfaces that are given beside the file come to light late
+	u := &up{file: stage.File{Path: path, Node: n}, name: beginName, on: on}
+	balancer, err := lbstage.Compile(u.file)
 	b.must(err)
-	// Interfaces that are given beside the file come to light late.
-	w, err := compileFilter(n, path, nil)
+	rules, err := filterstage.Compile(u.file)
 	b.must(err)
-	o := datapath.Options{Name: beginName, Interfaces: []string{"nb0"}, Unattended: true}
-	_, err = complete(&o, w, balanced)
+	running, err := datapath.OpenHere(beginName)
 	b.must(err)
-	begin := o.Begin
-	o.Begin = func(inst *datapath.Instance) error {
-		err := begin(inst)
-		if during != nil && err != nil {
+	b.must(balancer.Check(stage.Situation{Interfaces: on, Running: running}))
+	if running != nil {
+		running.Close()
+	}
+	start := stage.Start{Log: slog.New(slog.DiscardHandler), Out: io.Discard}
+	for _, p := range []stage.Plan{rules, balancer} {
+		prepared, err := p.Prepare(b.t.Context(), start)
+		b.must(err)
+		u.prepared = append(u.prepared, prepared)
+	}
+	u.prepared = append(u.prepared, afterwards{u.prepared[0], func(inst *datapath.Instance) {
+		if during != nil {
 			during(b.state(inst))
 		}
+	}})
+	defer u.close()
+	if err := u.attach(b.t.Context(), start, false); err != nil {
 		return err
 	}
-	inst, err := datapath.Attach(o, datapath.Config{})
-	if err != nil {
-		return err
-	}
-	defer inst.Close()
+	inst := u.inst
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if missing, err := balance.Resolve(ctx, inst); err != nil || len(missing) > 0 {
+	if missing, err := lb.Resolve(ctx, inst); err != nil || len(missing) > 0 {
 		b.t.Fatalf("no way to %v: %v", missing, err)
 	}
 	return nil
+}
+
+// afterwards sees what is left of the others' commits when one of them has failed.
+type afterwards struct {
+	stage.Prepared
+	failed func(*datapath.Instance)
+}
+
+func (a afterwards) Load(*datapath.Options, *datapath.Config) {}
+
+func (a afterwards) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
+	err := rest()
+	if err != nil {
+		a.failed(inst)
+	}
+	return err
 }
 
 func (b *beginBed) must(err error) {
@@ -113,11 +142,11 @@ func (b *beginBed) open() *datapath.Instance {
 	return inst
 }
 
-func (b *beginBed) state(inst *datapath.Instance) balance.State {
+func (b *beginBed) state(inst *datapath.Instance) lb.State {
 	b.t.Helper()
 	plane, err := inst.ViewBalance()
 	b.must(err)
-	s, err := balance.Load(plane)
+	s, err := lb.Load(plane)
 	b.must(err)
 	return s
 }
@@ -179,11 +208,16 @@ func (b *beginBed) send(client int) string {
 	return ""
 }
 
+const (
+	beginVIP     = "[[balance.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"
+	beginBackend = "[[balance.vip.backend]]\naddress = \"10.0.0.11\"\n"
+)
+
 // beginBackends is a [balance] table with a VIP and backends.
 func beginBackends(addrs ...string) string {
-	text := "[balance]\nseed = \"x\"\nring_size = 251\n" + balanceVIP
+	text := "[balance]\nseed = \"x\"\nring_size = 251\n" + beginVIP
 	for _, a := range addrs {
-		text += strings.Replace(balanceReal, "10.0.0.11", a, 1)
+		text += strings.Replace(beginBackend, "10.0.0.11", a, 1)
 	}
 	return text
 }
@@ -225,7 +259,7 @@ func TestBeginPutsBalanceBack(t *testing.T) {
 			before, was := b.picture(), b.state(inst)
 			inst.Close()
 
-			err := b.attach(then+elsewhere, func(s balance.State) {
+			err := b.attach(then+elsewhere, func(s lb.State) {
 				// Rings of another size are in maps of their own, which go with the program.
 				if what != anotherRing && !reflect.DeepEqual(s.VIPs, was.VIPs) {
 					t.Errorf("the new program was left with\n%+v\nwas\n%+v", s.VIPs, was.VIPs)

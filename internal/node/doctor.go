@@ -6,13 +6,16 @@ import (
 	"net/netip"
 	"slices"
 
-	"culvert/internal/balance"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
-	"culvert/internal/decapview"
+	"culvert/internal/decap"
 	"culvert/internal/doctor"
 	"culvert/internal/filter"
+	"culvert/internal/filter/filterstage"
+	"culvert/internal/lb"
+	"culvert/internal/lb/lbstage"
 	"culvert/internal/scion"
+	"culvert/internal/stage"
 )
 
 // DoctorOptions adds to o what the configuration at path leads to: culvert's own file, or a
@@ -43,14 +46,15 @@ func DoctorOptions(path string, o *doctor.Options) error {
 				protects(o, addr, s.Forwarded)
 			}
 		}
-		wanted, err := compileBalance(n)
+		file := stage.File{Path: path, Node: n}
+		wanted, err := lbstage.Compile(file)
 		if err != nil {
 			return err
 		}
-		if wanted != nil {
-			balances(o, wanted.state)
+		if wanted.On() {
+			balances(o, wanted.State())
 		}
-		rules, err := compileFilter(n, path, n.Interfaces)
+		rules, err := filterstage.Compile(file)
 		if err != nil {
 			return err
 		}
@@ -84,15 +88,15 @@ func DoctorOptions(path string, o *doctor.Options) error {
 
 // doctorProtected refuses what a start with a file would: a service that is protected and a VIP. A data plane that cannot be
 // read is left out: DoctorRunning tells of it.
-func doctorProtected(name string, w *wantedFilter, balanced *wantedBalance) error {
-	now, err := runningHere(name)
+func doctorProtected(name string, rules *filterstage.Plan, wanted *lbstage.Plan) error {
+	running, err := datapath.OpenHere(name)
 	if err != nil {
-		now = running{}
+		running = nil
 	}
-	if balanced, _, err = balanced.orKept(now); err != nil {
-		return err
+	if running != nil {
+		defer running.Close()
 	}
-	return checkProtectedVIPs(now, w, balanced)
+	return wanted.Check(stage.Situation{Running: running, Plans: []stage.Plan{rules, wanted}})
 }
 
 // DoctorRunning adds to o what the data planes of this network namespace ask of the host, or why they cannot be read.
@@ -125,6 +129,15 @@ func DoctorRunning(o *doctor.Options) {
 			}
 			o.RouteDevices = append(o.RouteDevices, inst.AttachedNow()...)
 		}
+		stages, _, err := inst.Stages()
+		if err != nil {
+			o.Unread = err
+		}
+		for _, s := range stages {
+			if s.State == datapath.StageOut {
+				o.StagesOut = append(o.StagesOut, doctor.StageOut{Router: inst.Name(), Stage: s.Stage, Why: s.Why})
+			}
+		}
 		for _, u := range inst.Unattached() {
 			if inst.Starting() {
 				break // it is about to attach
@@ -135,7 +148,7 @@ func DoctorRunning(o *doctor.Options) {
 			})
 		}
 		if plane, err := inst.ViewBalance(); err == nil {
-			if s, err := balance.Load(plane); err == nil {
+			if s, err := lb.Load(plane); err == nil {
 				balances(o, s)
 				sessions, known, err := inst.BGPSessions()
 				o.Balance.Sessions = append(o.Balance.Sessions, sessions...)
@@ -158,7 +171,7 @@ func decapsRunning(o *doctor.Options, served bool) {
 		switch {
 		case d.Unattached != "":
 			o.LostDecaps = append(o.LostDecaps, doctor.LostDecap{
-				Interface: d.Interface, Exists: d.Unattached != datapath.PortGone, Served: served, Command: decapview.Command(d),
+				Interface: d.Interface, Exists: d.Unattached != datapath.PortGone, Served: served, Command: decap.Command(d),
 			})
 		case d.Options.Open():
 			o.OpenDecaps = append(o.OpenDecaps, d.Interface)
@@ -167,7 +180,7 @@ func decapsRunning(o *doctor.Options, served bool) {
 }
 
 // balances adds what a load balancer asks of the host.
-func balances(o *doctor.Options, s balance.State) {
+func balances(o *doctor.Options, s lb.State) {
 	if o.Balance == nil {
 		o.Balance = &doctor.Balance{}
 	}

@@ -9,10 +9,11 @@ import (
 	"slices"
 	"strings"
 
-	"culvert/internal/balance"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
-	"culvert/internal/filterview"
+	"culvert/internal/filter/filterview"
+	"culvert/internal/lb"
+	"culvert/internal/lb/lbstage"
 )
 
 // AddRule puts a rule into the filter of a data plane, and tells out. With replace it takes the place and the counters of
@@ -135,11 +136,11 @@ func Protect(on string, s datapath.FilterService, out io.Writer) error {
 				if err != nil {
 					return err
 				}
-				state, err := balance.Load(plane)
+				state, err := lb.Load(plane)
 				if err != nil {
 					return err
 				}
-				if err := refuseProtectedVIP([]datapath.FilterService{s}, state.VIPs); err != nil {
+				if err := lbstage.RefuseProtected([]datapath.FilterService{s}, state.VIPs); err != nil {
 					return err
 				}
 			}
@@ -192,4 +193,14 @@ func tellNowhere(inst *datapath.Instance, out io.Writer) {
 		return
 	}
 	fmt.Fprintf(out, "%s is on no interface now: this is in force once %s is there again\n", inst.Name(), strings.Join(inst.Wanted(), " or "))
+}
+
+// onInterfaces refuses a rule for packets that the data plane will not see, not even when an interface is made again.
+func onInterfaces(r datapath.FilterRule, attached []string) error {
+	for _, name := range r.Interfaces {
+		if !slices.Contains(attached, name) {
+			return fmt.Errorf("rule for %s: the data plane is not attached to it, but to %s", name, strings.Join(attached, ", "))
+		}
+	}
+	return nil
 }

@@ -3,137 +3,18 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
-	"culvert/internal/filterset"
-	"culvert/internal/text"
+	"culvert/internal/filter/filterset"
+	"culvert/internal/filter/filterstage"
 )
-
-// setPlane is a data plane as far as the members of sets go. A change is made at once, or not at all.
-type setPlane interface {
-	EditFilterPrefixes(name string, change func(*filterset.Prefixes) (*filterset.Prefixes, error)) error
-	EditFilterEndpoints(name string, change func(filterset.Endpoints) (filterset.Endpoints, error)) error
-}
-
-// members are what a set is to have.
-type members datapath.FilterMembers
-
-func (m members) count() string {
-	n := len(m.Endpoints)
-	if m.Prefixes != nil {
-		n = m.Prefixes.Len()
-	}
-	if n == 1 {
-		return "1 entry"
-	}
-	return text.Grouped(uint64(n)) + " entries"
-}
-
-// readMembers reads entries of a file, "-" for standard input, or else those given.
-func readMembers(endpoints bool, file string, stdin io.Reader, entries []string, timeout string) (m members, err error) {
-	o := filterset.Options{Now: datapath.FilterSetNow()}
-	if timeout != "" {
-		if o.Timeout, err = filterset.ParseTimeout(timeout); err != nil {
-			return m, err
-		}
-	}
-	if file == "" {
-		if endpoints {
-			m.Endpoints, err = filterset.ParseEndpoints(entries, o)
-		} else {
-			m.Prefixes, err = filterset.ParsePrefixes(entries, o)
-		}
-		return m, err
-	}
-	name := file
-	var data []byte
-	if file == "-" {
-		name = "standard input"
-		data, err = io.ReadAll(stdin)
-	} else {
-		data, err = os.ReadFile(file)
-	}
-	if err != nil {
-		var pe *os.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		return m, fmt.Errorf("reading %s: %w", name, err)
-	}
-	if endpoints {
-		m.Endpoints, err = filterset.ReadEndpoints(name, data, o)
-	} else {
-		m.Prefixes, err = filterset.ReadPrefixes(name, data, o)
-	}
-	return m, err
-}
-
-// put adds the members to a set, or puts them in the place of those that it has. It returns what the set then has.
-func (m members) put(plane setPlane, name string, replace bool) (now members, err error) {
-	if m.Prefixes != nil {
-		err = plane.EditFilterPrefixes(name, func(p *filterset.Prefixes) (*filterset.Prefixes, error) {
-			if now.Prefixes = m.Prefixes; !replace {
-				p.Add(m.Prefixes)
-				now.Prefixes = p
-			}
-			return now.Prefixes, nil
-		})
-		return now, err
-	}
-	err = plane.EditFilterEndpoints(name, func(e filterset.Endpoints) (filterset.Endpoints, error) {
-		if now.Endpoints = m.Endpoints; !replace {
-			e.Add(m.Endpoints)
-			now.Endpoints = e
-		}
-		return now.Endpoints, nil
-	})
-	return now, err
-}
-
-// bring makes a set with the members, or puts them into the one that is there, whose rules need no new program.
-func (m members) bring(plane filteredPlane, set datapath.FilterSet, there, replace bool) (now members, err error) {
-	if !there {
-		err = plane.EditFilterAndSets(func(f *datapath.Filter) error { return filter.AddSet(f, set) },
-			map[string]datapath.FilterMembers{set.Name: datapath.FilterMembers(m)})
-		if !errors.Is(err, filter.ErrThere) { // made by somebody else since
-			return m, err
-		}
-	}
-	return m.put(plane, set.Name, replace)
-}
-
-// compileSet reads what a file has in a set. given is false if it has no members: they are added by hand, and stay.
-func compileSet(s config.FilterSet) (m members, given bool, err error) {
-	if err := filter.CheckName("set", s.Name); err != nil {
-		return m, false, s.Locate("name", err)
-	}
-	if s.File == "" && s.Entries == nil {
-		return m, false, nil
-	}
-	if s.Timeout != "" {
-		if _, err := filterset.ParseTimeout(s.Timeout); err != nil {
-			return m, false, s.Locate("timeout", fmt.Errorf("set %s: %w", s.Name, err))
-		}
-	}
-	m, err = readMembers(s.Type == config.SetEndpoints, s.File, nil, s.Entries, s.Timeout)
-	if err != nil {
-		key := "entries"
-		if s.File != "" {
-			key = "file"
-		}
-		return m, false, s.Locate(key, fmt.Errorf("set %s: %w", s.Name, err))
-	}
-	return m, true, nil
-}
 
 // SetChange puts entries into a set.
 type SetChange struct {
@@ -174,18 +55,18 @@ func ChangeSet(c SetChange) error {
 			set, there = f.Sets[n], true
 		}
 		done := progress(c.Progress, "set "+c.Name+": reading entries")
-		m, err := readMembers(set.Endpoints, c.File, c.Stdin, c.Entries, c.Timeout)
+		m, err := filterstage.ReadMembers(set.Endpoints, c.File, c.Stdin, c.Entries, c.Timeout)
 		done()
 		if err != nil {
 			return err
 		}
-		done = progress(c.Progress, "set "+c.Name+": loading "+m.count())
-		now, err := m.bring(inst, set, there, c.Replace)
+		done = progress(c.Progress, "set "+c.Name+": loading "+m.Count())
+		now, err := m.Bring(inst, set, there, c.Replace)
 		done()
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(c.Out, "set %s has %s\n", c.Name, now.count())
+		fmt.Fprintf(c.Out, "set %s has %s\n", c.Name, now.Count())
 		for _, entry := range c.Entries {
 			if looksLikeNetwork(entry) {
 				fmt.Fprintf(c.Out, "%s is the one address %[1]s/32: a network needs its length, as %[1]s/24\n", entry)
@@ -259,11 +140,11 @@ func DeleteEntries(on, name string, entries []string, out io.Writer) error {
 		if n < 0 {
 			return fmt.Errorf("no set %s: see 'culvert filter set list'", name)
 		}
-		m, err := readMembers(f.Sets[n].Endpoints, "", nil, entries, "")
+		m, err := filterstage.ReadMembers(f.Sets[n].Endpoints, "", nil, entries, "")
 		if err != nil {
 			return err
 		}
-		var now members
+		var now filterstage.Members
 		missing := func(entry any) error { return fmt.Errorf("%v is not in it: nothing is deleted", entry) }
 		if f.Sets[n].Endpoints {
 			err = inst.EditFilterEndpoints(name, func(e filterset.Endpoints) (filterset.Endpoints, error) {
@@ -285,7 +166,7 @@ func DeleteEntries(on, name string, entries []string, out io.Writer) error {
 			})
 		}
 		if err == nil {
-			fmt.Fprintf(out, "set %s has %s\n", name, now.count())
+			fmt.Fprintf(out, "set %s has %s\n", name, now.Count())
 		}
 		return err
 	})

@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"culvert/internal/datapath"
-	"culvert/internal/trust"
+	"culvert/internal/host/trust"
 )
 
 // StandardInput is the name by which commands read it.

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,8 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
-	"culvert/internal/lpm"
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
+	"culvert/internal/route/lpm"
 )
 
 // patience bounds every wait; a test that passes never comes near it.
@@ -163,9 +164,9 @@ func (p *fakePlane) ask(a netip.Addr) datapath.RouteHop {
 	for range (bits.Len(uint(len(root))) - 1) / 8 {
 		index = index<<8 | take()
 	}
-	e := root[index]
+	e := atomic.LoadUint32(&root[index]) // Run writes meanwhile
 	for e&lpm.EntryBlock != 0 {
-		e = blocks[int(e&lpm.EntryNumber)*256+take()]
+		e = atomic.LoadUint32(&blocks[int(e&lpm.EntryNumber)*256+take()])
 	}
 	return p.hops[e&lpm.EntryNumber]
 }

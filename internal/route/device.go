@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // device is what matters of a network interface.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
-	"culvert/internal/neigh"
+	"culvert/internal/host/neigh"
 )
 
 func (p *fakePlane) dev(index int) (datapath.RouteDev, bool) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
-	"culvert/internal/lpm"
+	"culvert/internal/route/lpm"
 )
 
 // refillGap is how often at most the mirror is written anew to get back what it had no room for.

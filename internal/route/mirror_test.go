@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"culvert/internal/lpm"
+	"culvert/internal/route/lpm"
 )
 
 // TestRoomAgain fills a mirror of two blocks and looks that it is written anew once there is room.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
-	"culvert/internal/neigh"
+	"culvert/internal/host/neigh"
 )
 
 const (

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
-	"culvert/internal/neigh"
-	"culvert/internal/netdev"
+	"culvert/internal/host/neigh"
+	"culvert/internal/host/netdev"
 )
 
 const (

@@ -6,13 +6,11 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"culvert/internal/datapath"
-	"culvert/internal/nexthop"
+	"culvert/internal/host/nexthop"
 )
 
-// DataPlane is the fast path as Run sees it. Links are indexes into datapath.Config.Links.
+// DataPlane is the fast path as the router sees it. Links are indexes into datapath.Config.Links.
 type DataPlane interface {
 	FastPathCounters
 	// Adopted tells whether the fast path ran already, started by an earlier process.
@@ -44,29 +42,6 @@ type DataPlane interface {
 	// WantedHosts calls found for each end host that the fast path had to pass up for want of a
 	// next hop, until ctx ends.
 	WantedHosts(ctx context.Context, found func(netip.Addr)) error
-	// Refresh brings the fast path up to what has changed on the host: clock offset, interfaces.
-	Refresh() error
-	// Detach takes the fast path away. Run calls it only when it fails right after attaching.
-	Detach() error
-	// Close frees what this process holds and leaves the fast path running.
-	Close() error
-}
-
-// Deps is what Run needs from other packages.
-type Deps struct {
-	// Interfaces to attach to. Without them, those that carry the router's underlay addresses.
-	Interfaces []string
-	// Attach puts the fast path onto the network interfaces, or adopts the one that runs there.
-	Attach func(r *Router, interfaces []string) (DataPlane, error)
-	// LooseLinks has datagrams of all links taken by any interface, not only by the one that leads to
-	// the link's far end.
-	LooseLinks bool
-	// BFDMinTTL is the TTL or hop limit that BFD packets have to come with, 0 for any.
-	BFDMinTTL uint8
-	// Collector gives culvert's own metrics of the fast path. It may be nil.
-	Collector func(DataPlane) prometheus.Collector
-	// DebugHTTP has the metrics and API addresses serve the profiler, and change the log level.
-	DebugHTTP bool
 }
 
 // NextHop is what the data plane takes of a finding. Its programs write no VLAN tags: findings are to be

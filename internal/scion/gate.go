@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"culvert/internal/datapath"
-	"culvert/internal/nexthop"
+	"culvert/internal/host/nexthop"
 )
 
 // gate says by which interfaces datagrams of the links are taken, as the routes go: those of an

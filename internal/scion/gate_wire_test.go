@@ -21,8 +21,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/config"
 	"culvert/internal/datapath"
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
 )
 
 // childKernel names the environment variable that makes TestChildKernelRouter a router.
@@ -37,11 +38,19 @@ func TestChildKernelRouter(t *testing.T) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	deps := Kernel(datapath.Options{Temporary: true}, nil)
+	file := config.SCION{Config: path}
 	if rest, ok := strings.CutPrefix(path, "loose:"); ok {
-		path, deps.LooseLinks = rest, true
+		file = config.SCION{Config: rest, LinkInterfaces: config.LinksLoose}
 	}
-	if err := Run(ctx, path, deps); err != nil {
+	err := runOn(ctx, file, func(r *Router, interfaces []string) (DataPlane, error) {
+		inst, err := datapath.Attach(datapath.Options{Name: r.ID(), Interfaces: interfaces, Temporary: true}, r.Datapath)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(inst.Close)
+		return plane{inst}, nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"culvert/internal/nexthop"
+	"culvert/internal/host/nexthop"
 )
 
 // trackedDevices reports that everything is by one device.

@@ -13,8 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/datapath"
-	"culvert/internal/nexthop"
-	"culvert/internal/scionpkt"
+	"culvert/internal/host/nexthop"
+	"culvert/internal/scion/scionpkt"
 )
 
 // floodNet is the real programs in a namespace, its peer with live hosts, and a table of hosts between them.

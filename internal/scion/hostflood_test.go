@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"culvert/internal/nexthop"
+	"culvert/internal/host/nexthop"
 )
 
 // floodAt gives the n-th of many addresses that nobody has.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
-	"culvert/internal/nexthop"
+	"culvert/internal/host/nexthop"
 )
 
 // A host on the wire has answered, but behind a gateway every address has a next hop, whether anybody has it or not. So

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"culvert/internal/nexthop"
+	"culvert/internal/host/nexthop"
 )
 
 // gatewayAt is the next hop of all that is behind a gateway.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
-	"culvert/internal/nexthop"
+	"culvert/internal/host/nexthop"
 )
 
 // Anybody who can send to the AS names end hosts to the fast path, as many as he likes. So hosts that do not answer are

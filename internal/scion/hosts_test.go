@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
-	"culvert/internal/nexthop"
+	"culvert/internal/host/nexthop"
 )
 
 // fakeTracker lets a test report next hops.

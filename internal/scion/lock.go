@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/trust"
+	"culvert/internal/host/trust"
 )
 
 // Lock keeps a second process from running the same router in a network namespace.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"culvert/internal/udpsock"
+	"culvert/internal/host/udpsock"
 )
 
 const (

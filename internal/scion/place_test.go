@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"culvert/internal/config"
 )
 
 // childSlowPath names the environment variable that makes TestChildSlowPath a router.
@@ -38,10 +40,10 @@ func TestRunRefusesTakenSockets(t *testing.T) {
 	other := h.startChild(0, "TestChildSlowPath", childSlowPath+"="+path)
 	other.await("holding")
 
-	err := Run(t.Context(), path, Deps{Attach: func(*Router, []string) (DataPlane, error) {
+	err := runOn(t.Context(), config.SCION{Config: path}, func(*Router, []string) (DataPlane, error) {
 		t.Error("attached")
 		return nil, errors.New("unexpected")
-	}})
+	})
 	want := fmt.Sprintf(" (process %d): stop it first", other.cmd.Process.Pid)
 	if err == nil || !strings.HasPrefix(err.Error(), "router br1: 127.0.0.1:30042 is in use by ") ||
 		!strings.HasSuffix(err.Error(), want) || strings.Contains(err.Error(), "\n") {

@@ -21,83 +21,58 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"culvert/internal/datapath"
-	"culvert/internal/nexthop"
+	"culvert/internal/host/nexthop"
+	"culvert/internal/stats"
 	"culvert/internal/version"
 )
 
 // serviceName is what the reference router calls itself in its log.
 const serviceName = "SCION Router"
 
-// Run runs the border router that the TOML file at path describes until ctx ends. Everything is
-// read, checked and opened before the fast path is attached. When Run returns the fast path stays
-// attached and goes on with what it knows, unless starting failed and it was not there before.
-func Run(ctx context.Context, path string, deps Deps) error {
+// prepare takes the router's place, and opens and checks all that it needs beside a data plane.
+func (p *plan) prepare(ctx context.Context) (_ *fastPath, err error) {
+	r := p.router
 	signal.Ignore(syscall.SIGHUP) // as the reference does
-	r, err := Load(path)
-	if err != nil {
-		return err
+	if err := r.loadKeys(true); err != nil {
+		return nil, err
 	}
-	r.Datapath.BFDMinTTL = deps.BFDMinTTL
-	interfaces, err := r.Interfaces()
-	if err != nil {
-		return err
+	if _, err := r.Interfaces(); err != nil {
+		return nil, err
 	}
-	if len(deps.Interfaces) > 0 {
-		if err := r.CheckInterfaces(deps.Interfaces); err != nil {
-			return err
+	f := &fastPath{plan: p, found: make(map[int]nexthop.NextHop)}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
 		}
-		interfaces = deps.Interfaces
+	}()
+	if f.lock, err = takePlace(ctx, r); err != nil {
+		return nil, err
 	}
-	lock, err := takePlace(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = lock.Release() }()
 	if err := startLog(r); err != nil {
-		return err
+		return nil, err
 	}
-	defer log.Flush()
-	defer log.HandlePanic()
 	env.StartupVersion = version.WithSCION()
 	exportIdentity(r.ID())
-
-	slow, err := NewSlowPath(r)
-	if err != nil {
-		return err
+	if f.slow, err = NewSlowPath(r); err != nil {
+		return nil, err
 	}
-	defer slow.Close()
-	slow.debugHTTP = deps.DebugHTTP
-	gate := newGate(r, deps.LooseLinks, log.Info, log.Error)
-	if len(interfaces) == 0 {
-		return runSlow(ctx, slow, gate)
+	f.slow.debugHTTP = p.file.DebugHTTP
+	f.gate = newGate(r, p.file.Loose(), log.Info, log.Error)
+	ctx, f.cancel = context.WithCancel(ctx)
+	if f.resolver, err = nexthop.New(ctx, resolverOptions()); err != nil {
+		return nil, err
 	}
-	f := &fastPath{router: r, slow: slow, interfaces: interfaces, gate: gate, found: make(map[int]nexthop.NextHop)}
-	return f.run(ctx, deps)
+	return f, f.slow.guard.follow(ctx, f.gate, f.resolver)
 }
 
-func newResolver(ctx context.Context) (*nexthop.Resolver, error) {
-	return nexthop.New(ctx, resolverOptions())
-}
-
-// runSlow serves without a fast path until ctx ends.
-func runSlow(parent context.Context, slow *SlowPath, gate *gate) error {
-	ctx, cancel := context.WithCancel(parent)
-	resolver, err := newResolver(ctx)
-	if err != nil {
-		cancel()
-		return err
-	}
-	defer resolver.Wait()
-	defer cancel()
-	if err := slow.guard.follow(ctx, gate, resolver); err != nil {
-		return err
-	}
-	logStart(slow.router)
-	defer env.LogAppStopped(serviceName, slow.router.ID())
-	gate.openLog()
+// serveSlow serves without a data plane until ctx ends.
+func (f *fastPath) serveSlow(ctx context.Context) error {
+	logStart(f.router)
+	defer env.LogAppStopped(serviceName, f.router.ID())
+	f.gate.openLog()
 	log.Info("All underlay addresses are on loopback: every packet takes the slow path")
-	go slow.guard.watch(ctx, gate)
-	return slow.Serve(ctx, nil, nil)
+	go f.slow.guard.watch(ctx, f.gate)
+	return f.slow.Serve(ctx, nil, nil)
 }
 
 // startLog sets logging up as the reference does.
@@ -130,67 +105,88 @@ func exportIdentity(id string) {
 
 // fastPath keeps an attached data plane in step with keys, neighbours and BFD.
 type fastPath struct {
-	router     *Router
-	slow       *SlowPath
-	interfaces []string
-	plane      DataPlane
-	journal    *journal
-	gate       *gate
-	ports      ports
-	linkMu     sync.Mutex
-	found      map[int]nexthop.NextHop // of links, behind whatever device
+	*plan
+	lock     *Lock
+	slow     *SlowPath
+	resolver *nexthop.Resolver
+	cancel   context.CancelFunc // of the resolver
+	plane    DataPlane          // nil if all underlay addresses are on loopback
+	journal  *journal
+	gate     *gate
+	hosts    *hostTable
+	ports    ports
+	linkMu   sync.Mutex
+	found    map[int]nexthop.NextHop // of links, behind whatever device
 }
 
-func (f *fastPath) run(parent context.Context, deps Deps) error {
-	ctx, cancel := context.WithCancel(parent)
-	defer cancel()
-	resolver, err := newResolver(ctx)
-	if err != nil {
+// Load implements stage.Prepared.
+func (f *fastPath) Load(_ *datapath.Options, c *datapath.Config) { *c = f.router.Datapath }
+
+// Commit implements stage.Prepared. It comes last, as an earlier program uses the same keys.
+func (f *fastPath) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
+	if err := rest(); err != nil {
 		return err
 	}
-	if err := f.slow.guard.follow(ctx, f.gate, resolver); err != nil {
-		return err
-	}
-	if f.plane, err = deps.Attach(f.router, f.interfaces); err != nil {
-		return err
-	}
-	defer func() {
-		cancel()
-		resolver.Wait()
-		if err := f.plane.Close(); err != nil {
-			log.Error("Closing the fast path", "err", err)
-		}
-	}()
+	return f.commit(plane{inst})
+}
+
+// commit loads the key and starts following the far ends of all links.
+func (f *fastPath) commit(plane DataPlane) (err error) {
+	f.plane = plane
 	f.journal = newJournal(f.router, f.plane)
-	hosts, err := f.prepare(resolverTracker{resolver})
-	if err != nil {
-		if !f.plane.Adopted() {
-			if failed := f.plane.Detach(); failed != nil {
-				err = fmt.Errorf("%w; detaching again failed too: %w", err, failed)
-			}
-		}
-		return err
+	f.hosts, err = f.follow(resolverTracker{f.resolver})
+	return err
+}
+
+// Serve implements stage.Prepared. Whatever ends it, the fast path goes on with what it knows.
+func (f *fastPath) Serve(parent context.Context, ready func()) error {
+	defer log.Flush()
+	defer log.HandlePanic()
+	if f.plane == nil {
+		ready()
+		return f.serveSlow(parent)
 	}
 	logStart(f.router)
 	defer env.LogAppStopped(serviceName, f.router.ID())
 	f.gate.openLog()
 	f.journal.start()
 	var extra prometheus.Collector
-	if deps.Collector != nil {
-		extra = deps.Collector(f.plane)
+	if source, ok := f.plane.(stats.PortSource); ok {
+		extra = stats.NewCollector(source)
 	}
 	mirror := newBFDMirror(f.router, f.slow.connector, f.plane.Adopted(), f.plane.SetLinkUp)
 	mirror.watch(f.slow.gates, f.plane.SetLinkBFD)
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := errgroup.WithContext(parent)
 	g.Go(func() error { mirror.run(ctx); return nil })
-	g.Go(func() error { f.refresh(ctx, hosts); return nil })
+	g.Go(func() error { every(ctx, portsPeriod, func() { f.followPorts(f.hosts) }); return nil })
 	g.Go(func() error { f.slow.guard.watch(ctx, f.gate); return nil })
 	g.Go(func() error { f.journal.run(ctx); return nil })
-	g.Go(func() error { every(ctx, sweepPeriod, func() { hosts.sweep(time.Now()) }); return nil })
-	g.Go(func() error { return f.plane.WantedHosts(ctx, func(a netip.Addr) { hosts.want(a, time.Now()) }) })
+	g.Go(func() error { every(ctx, sweepPeriod, func() { f.hosts.sweep(time.Now()) }); return nil })
+	g.Go(func() error { return f.plane.WantedHosts(ctx, func(a netip.Addr) { f.hosts.want(a, time.Now()) }) })
 	g.Go(func() error { return f.slow.Serve(ctx, f.plane, extra) })
+	ready()
 	if err := g.Wait(); parent.Err() == nil || !errors.Is(err, context.Canceled) {
 		return err
+	}
+	return nil
+}
+
+// Settle implements stage.Prepared.
+func (f *fastPath) Settle(context.Context) error { return nil }
+
+// Close implements stage.Prepared.
+func (f *fastPath) Close() error {
+	if f.cancel != nil {
+		f.cancel()
+	}
+	if f.resolver != nil {
+		f.resolver.Wait()
+	}
+	if f.slow != nil {
+		f.slow.Close()
+	}
+	if f.lock != nil {
+		return f.lock.Release()
 	}
 	return nil
 }
@@ -201,8 +197,8 @@ func resolverOptions() nexthop.Options {
 	return nexthop.Options{Kernel: true, OnError: func(err error) { errors.log("Following neighbours", "err", err) }}
 }
 
-// prepare loads the key and starts following the far ends of all links.
-func (f *fastPath) prepare(t tracker) (*hostTable, error) {
+// follow loads the key and starts following the far ends of all links.
+func (f *fastPath) follow(t tracker) (*hostTable, error) {
 	for _, name := range f.interfaces {
 		intf, err := net.InterfaceByName(name)
 		if err != nil {
@@ -233,19 +229,8 @@ func (f *fastPath) prepare(t tracker) (*hostTable, error) {
 	return hosts, nil
 }
 
-// refreshPeriod is how often the host is looked at for what nobody tells of: the offset of
-// CLOCK_TAI, which changes when a time service starts and with a leap second, and the addresses of
-// interfaces.
-const refreshPeriod = time.Second
-
-func (f *fastPath) refresh(ctx context.Context, hosts *hostTable) {
-	every(ctx, refreshPeriod, func() {
-		f.followPorts(hosts)
-		if err := f.plane.Refresh(); err != nil {
-			log.Error("Fast path does not follow the host", "err", err)
-		}
-	})
-}
+// portsPeriod is how often it is looked which interfaces carry the fast path.
+const portsPeriod = time.Second
 
 func (f *fastPath) linkFound(link int, nh nexthop.NextHop) {
 	f.linkMu.Lock()

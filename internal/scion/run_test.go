@@ -29,8 +29,10 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/config"
 	"culvert/internal/datapath"
-	"culvert/internal/netdev"
+	"culvert/internal/host/netdev"
+	"culvert/internal/stage"
 	"culvert/internal/stats"
 )
 
@@ -49,14 +51,42 @@ func TestChildRouter(t *testing.T) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	err := Run(ctx, path, Deps{Attach: func(r *Router, interfaces []string) (DataPlane, error) {
+	err := runOn(ctx, config.SCION{Config: path}, func(r *Router, interfaces []string) (DataPlane, error) {
 		p := &printingPlane{links: len(r.Datapath.Links)}
 		p.say("attach", strings.Join(interfaces, ","))
 		return p, nil
-	}})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// runOn takes a router through its stage's life as a node does, on a data plane of the test's.
+func runOn(ctx context.Context, file config.SCION, attach func(r *Router, interfaces []string) (DataPlane, error)) error {
+	p, err := newPlan(file)
+	if err != nil {
+		return err
+	}
+	_, on, err := p.Place(nil)
+	if err != nil {
+		return err
+	}
+	f, err := p.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := p.Check(stage.Situation{Interfaces: on}); err != nil {
+		return err
+	}
+	plane, err := attach(p.router, on)
+	if err != nil {
+		return err
+	}
+	if err := f.commit(plane); err != nil {
+		return err
+	}
+	return f.Serve(ctx, func() {})
 }
 
 // printingPlane prints each call and counts one packet a second reading.

@@ -15,6 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/stats"
+
+	"culvert/internal/config"
 )
 
 // routerSeries lists the time series that the process exports under the reference's names.
@@ -138,38 +140,24 @@ func TestLock(t *testing.T) {
 }
 
 // failingPlane refuses the key.
-type failingPlane struct {
-	printingPlane
-	adopted, detached, closed bool
-}
-
-func (p *failingPlane) Adopted() bool { return p.adopted }
+type failingPlane struct{ printingPlane }
 
 func (p *failingPlane) SetOwnKey([16]byte) error { return errors.New("no room for a key") }
 
-func (p *failingPlane) Refresh() error { return nil }
-
-func (p *failingPlane) Detach() error { p.detached = true; return nil }
-
-func (p *failingPlane) Close() error { p.closed = true; return nil }
-
-// TestRunFails checks that a failed start takes back what it did and nothing more.
-func TestRunFails(t *testing.T) {
+// TestKeyRefused has the data plane refuse the key: the start fails with that error, and gives the router's place back. What
+// was attached is the engine's to put back (datapath, TestBeginFails).
+func TestKeyRefused(t *testing.T) {
 	newTwoHosts(t)
 	path := writeTOML(t, "wire", "br1", "")
-	for _, adopted := range []bool{false, true} {
-		plane := &failingPlane{adopted: adopted}
-		err := Run(context.Background(), path, Deps{Attach: func(r *Router, _ []string) (DataPlane, error) {
-			plane.links = len(r.Datapath.Links)
-			return plane, nil
-		}})
-		if err == nil || err.Error() != "no room for a key" {
-			t.Errorf("error %v, want that of the key", err)
-		}
-		if plane.detached == adopted || !plane.closed {
-			t.Errorf("adopted %v: detached %v, closed %v", adopted, plane.detached, plane.closed)
-		}
+	err := runOn(context.Background(), config.SCION{Config: path}, func(r *Router, _ []string) (DataPlane, error) {
+		return &failingPlane{printingPlane{links: len(r.Datapath.Links)}}, nil
+	})
+	if err == nil || err.Error() != "no room for a key" {
+		t.Errorf("error %v, want that of the key", err)
 	}
+	lock, err := TakeLock("br1")
+	check(t, err)
+	check(t, lock.Release())
 }
 
 // TestRunChecksFirst checks that nothing is attached when something else cannot be had.
@@ -189,7 +177,7 @@ func TestRunChecksFirst(t *testing.T) {
 		{"addresses", writeTOML(t, "v4", "br1", ""), "no network interface has the address"},
 		{"file", "/nowhere/br.toml", "reading /nowhere/br.toml: no such file or directory"},
 	} {
-		err := Run(context.Background(), tc.path, Deps{Attach: attach})
+		err := runOn(context.Background(), config.SCION{Config: tc.path}, attach)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v, want %s", tc.name, err, tc.want)
 		}

@@ -14,7 +14,7 @@ import (
 	scionconfig "github.com/scionproto/scion/private/config"
 	"github.com/scionproto/scion/router/config"
 
-	"culvert/internal/tomltext"
+	"culvert/internal/config/tomltext"
 )
 
 // loadTOML reads the reference router's configuration file with that router's own decoder,

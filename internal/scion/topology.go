@@ -21,7 +21,7 @@ import (
 	jsontopo "github.com/scionproto/scion/private/topology/json"
 	"github.com/scionproto/scion/private/underlay/conn"
 
-	"culvert/internal/tomltext"
+	"culvert/internal/config/tomltext"
 )
 
 // loadTopology reads topology.json with scionproto's own parser. What that parser refuses is

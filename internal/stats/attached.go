@@ -21,6 +21,29 @@ type UpSource interface {
 var upDesc = prometheus.NewDesc("culvert_interface_up",
 	"1 for an interface with the program that is up and has a carrier, 0 for one that is down or has none.", []string{"interface"}, nil)
 
+// StageSource tells of each stage that the process has whether it is out: nobody keeps it in step. A PortSource may be one.
+type StageSource interface {
+	StagesOut() (map[string]bool, error)
+}
+
+var stageDesc = prometheus.NewDesc("culvert_stage_out",
+	"1 for a stage that has failed while the process goes on with the others, 0 for one that has not.", []string{"stage"}, nil)
+
+func collectStages(source any, ch chan<- prometheus.Metric) {
+	s, ok := source.(StageSource)
+	if !ok {
+		return
+	}
+	out, err := s.StagesOut()
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(stageDesc, err)
+		return
+	}
+	for name, is := range out {
+		ch <- prometheus.MustNewConstMetric(stageDesc, prometheus.GaugeValue, float64(oneIf(is)), name)
+	}
+}
+
 func collectAttached(source any, ch chan<- prometheus.Metric) {
 	if s, ok := source.(AttachedSource); ok {
 		collectFlags(attachedDesc, s.AttachedPorts(), ch)

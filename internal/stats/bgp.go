@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"culvert/internal/bgpstate"
+	"culvert/internal/lb/bgpstate"
 )
 
 // BGPSource gives the BGP sessions that announce VIPs, none without [balance.bgp]. A PortSource may be one.

@@ -32,6 +32,8 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- bytesDesc
 	ch <- lostDesc
 	ch <- attachedDesc
+	ch <- upDesc
+	ch <- stageDesc
 	describeFilter(ch)
 	describeBalance(ch)
 	describeBGP(ch)
@@ -40,6 +42,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	collectAttached(c.source, ch)
+	collectStages(c.source, ch)
 	collectFilter(c.source, ch)
 	collectBalance(c.source, ch)
 	collectBGP(c.source, ch)

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package decap
+
+import (
+	"fmt"
+	"strings"
+
+	"culvert/internal/datapath"
+)
+
+// Command is the one that attaches the end of tunnels as it is, or was before its interface was deleted.
+func Command(d datapath.Decap) string {
+	var b strings.Builder
+	o := d.Options
+	b.WriteString("culvert lb decap " + d.Interface)
+	if o.GUEPort != datapath.DecapGUEPort {
+		fmt.Fprintf(&b, " --gue-port %d", o.GUEPort)
+	}
+	for _, p := range o.From {
+		b.WriteString(" --from " + p.String())
+	}
+	if o.Open() {
+		b.WriteString(" --from " + anySource)
+	}
+	for _, a := range o.VIPs {
+		b.WriteString(" --vip " + a.String())
+	}
+	if !o.OwnLocal {
+		for _, a := range o.Local {
+			b.WriteString(" --local " + a.String())
+		}
+	}
+	if o.Generic {
+		b.WriteString(" --generic")
+	}
+	return b.String()
+}
+
+// WhyNot says why an interface carries no end of tunnels any more.
+func WhyNot(unattached string) string {
+	if unattached == datapath.PortGone {
+		return "it does not exist"
+	}
+	return "it was deleted and made again"
+}
+
+// Mend says what a command does about that.
+func Mend(unattached, command string) string {
+	if unattached == datapath.PortGone {
+		return "When it does: " + command
+	}
+	return "Attach: " + command
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package decap is what 'culvert lb decap' does: it attaches the end of tunnels, takes it off, and shows it.
+package decap
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"culvert/internal/datapath"
+)
+
+// UsageError is for a wrong command line.
+type UsageError struct{ err error }
+
+func (e *UsageError) Error() string { return e.err.Error() }
+
+func (e *UsageError) Unwrap() error { return e.err }
+
+func usageError(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
+
+// Flags are the options as they were typed.
+type Flags struct {
+	GUEPort          int
+	From, VIP, Local []string
+	Generic          bool
+}
+
+// anySource stands in the place of prefixes: all sources are allowed.
+const anySource = "any"
+
+// open warns of a tunnel's end that takes anybody's packets to anywhere.
+const open = "anybody who reaches this host can put packets of any source and destination behind its firewall: " +
+	"say with --from where the balancers send from, or with --vip what they may send to"
+
+// options reads them.
+func (f Flags) options() (o datapath.DecapOptions, err error) {
+	if f.GUEPort < 1 || f.GUEPort > 65535 {
+		return o, usageError("--gue-port %d: use 1 to 65535", f.GUEPort)
+	}
+	o.GUEPort, o.Generic = uint16(f.GUEPort), f.Generic
+	any := slices.Contains(f.From, anySource)
+	switch {
+	case any && len(f.From) > 1:
+		return o, usageError("--from any allows all sources: give it alone")
+	case len(f.From)+len(f.VIP) == 0:
+		return o, usageError("without --from and --vip anybody could send anything into this host: say with --from where the balancers send from, or --from any")
+	case any:
+		f.From = nil
+	}
+	for _, text := range f.From {
+		p, err := parsePrefix(text)
+		if err != nil {
+			return o, err
+		}
+		o.From = append(o.From, p)
+	}
+	for _, text := range f.VIP {
+		a, err := parseAddr("--vip", text)
+		if err != nil {
+			return o, err
+		}
+		o.VIPs = append(o.VIPs, a)
+	}
+	for _, text := range f.Local {
+		a, err := parseAddr("--local", text)
+		if err != nil {
+			return o, err
+		}
+		o.Local = append(o.Local, a)
+	}
+	return o, f.families(o)
+}
+
+// families refuses sources that have no destination of their own family, and the other way round: no packet can have
+// both.
+func (f Flags) families(o datapath.DecapOptions) error {
+	if len(o.From) == 0 || len(o.Local) == 0 {
+		return nil
+	}
+	is4 := func(a netip.Addr) bool { return a.Is4() }
+	for n, p := range o.From {
+		if !slices.ContainsFunc(o.Local, func(a netip.Addr) bool { return is4(a) == is4(p.Addr()) }) {
+			return usageError("--from %s: no --local is of its family", f.From[n])
+		}
+	}
+	for n, a := range o.Local {
+		if !slices.ContainsFunc(o.From, func(p netip.Prefix) bool { return is4(a) == is4(p.Addr()) }) {
+			return usageError("--local %s: no --from is of its family", f.Local[n])
+		}
+	}
+	return nil
+}
+
+// parsePrefix takes an address for the prefix that has nothing else in it.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if !strings.Contains(text, "/") {
+		a, err := parseAddr("--from", text)
+		if err != nil {
+			return netip.Prefix{}, err
+		}
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil || p.Addr().Is4In6():
+		return p, usageError("--from %q is no prefix: write it as 10.200.0.0/16 or fd00:200::/64", text)
+	case p != p.Masked():
+		return p, usageError("--from %s has bits behind its length: write %s", text, p.Masked())
+	}
+	return p, nil
+}
+
+func parseAddr(flag, text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	switch {
+	case err != nil || a.Zone() != "" || a.Is4In6():
+		return a, usageError("%s %q is no address: write it as 192.0.2.1 or 2001:db8::1", flag, text)
+	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback():
+		return a, usageError("%s %s: no packet of a tunnel has it: give an address of a host", flag, text)
+	}
+	return a, nil
+}
+
+// Attach attaches, or puts the options in force where it is attached. Warnings go to warn.
+func Attach(interfaces []string, f Flags, out, warn io.Writer) error {
+	o, err := f.options()
+	if err != nil {
+		return err
+	}
+	if err := datapath.AttachDecap(interfaces, o); err != nil {
+		return err
+	}
+	for _, name := range interfaces {
+		fmt.Fprintf(out, "tunnels end on %s\n", name)
+	}
+	if o.Open() {
+		fmt.Fprintf(warn, "warning: %s: %s\n", strings.Join(interfaces, ", "), open)
+	}
+	return nil
+}
+
+// Off takes it off interfaces; nothing is touched if one of them does not carry it.
+func Off(interfaces []string, out io.Writer) error {
+	all, err := datapath.Decaps()
+	if err != nil {
+		return err
+	}
+	for _, name := range interfaces {
+		if !slices.ContainsFunc(all, func(d datapath.Decap) bool { return d.Interface == name }) {
+			return fmt.Errorf("no tunnels end on %s: see 'culvert lb decap'", name)
+		}
+	}
+	for _, name := range interfaces {
+		if _, err := datapath.DetachDecap(name); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "taken off %s\n", name)
+	}
+	return nil
+}
+
+// Interfaces names those that carry it.
+func Interfaces() (names []string) {
+	all, _ := datapath.Decaps()
+	for _, d := range all {
+		names = append(names, d.Interface)
+	}
+	return names
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipelinefuzz
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"culvert/internal/datapath"
+	"culvert/internal/difftest/scionjudge"
+	"culvert/internal/scion/scionpkt"
+)
+
+// bfdOwn is the discriminator of a link's BFD session, 0 if the programs know none.
+func bfdOwn(link int) uint32 {
+	if link%3 == 0 {
+		return 0
+	}
+	return 0x0bfd0000 | uint32(link)
+}
+
+// fillSCION gives the data plane its key and next hops. One link is down, one has a small MTU, and of one no neighbour is
+// known, nor of one host; another host only the kernel reaches. Links take datagrams by their own devices, and know the BFD
+// sessions of some.
+func (b *bed) fillSCION() error {
+	if err := b.inst.AddKey(0, b.net.Key); err != nil {
+		return err
+	}
+	hop := func(device int, mac [6]byte) datapath.NextHop {
+		d := b.net.Devices[device]
+		return datapath.NextHop{IfIndex: d.IfIndex, SrcMAC: d.MAC, DstMAC: mac, MTU: deviceMTU}
+	}
+	var external []int
+	for i, l := range b.net.Links {
+		if l.Scope == scionpkt.Internal {
+			continue
+		}
+		if l.Scope == scionpkt.External {
+			external = append(external, i)
+		}
+		nh := hop(l.Device, l.NextHop)
+		if l.Scope == scionpkt.External {
+			switch len(external) {
+			case 2:
+				nh.MTU = 700
+			case 3:
+				nh = datapath.NextHop{}
+			}
+		}
+		if err := errors.Join(b.inst.SetLinkNextHop(i, nh), b.inst.SetLinkUp(i, true)); err != nil {
+			return err
+		}
+	}
+	down := external[len(external)-1]
+	if err := errors.Join(b.inst.SetLinkUp(down, false), b.judge.SetLinkUp(down, false)); err != nil {
+		return err
+	}
+	for n, h := range b.net.Hosts[1:] {
+		nh := hop(b.net.Links[0].Device, h.MAC)
+		if n == 0 {
+			nh = datapath.NextHop{}
+		}
+		if err := b.inst.SetHost(h.Addr, nh); err != nil {
+			return err
+		}
+	}
+	for i, l := range b.net.Links {
+		err := b.inst.SetLinkAccept(i, datapath.Accept{Devices: []int{b.net.Devices[l.Device].IfIndex}})
+		if own := bfdOwn(i); own != 0 {
+			err = errors.Join(err, b.inst.SetLinkBFD(i, datapath.BFDSession{Own: own}))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link is the link that a frame's addresses name: one with a far end before the internal one, -1 for none.
+func (b *bed) link(f []byte) int {
+	v := decode(f)
+	sport, dport, ok := v.ports()
+	if !ok || v.l4proto != protoUDP {
+		return -1
+	}
+	src, dst, internal := netip.AddrPortFrom(v.src, sport), netip.AddrPortFrom(v.dst, dport), -1
+	for i, l := range b.net.Links {
+		switch {
+		case l.Local != dst:
+		case l.Scope == scionpkt.Internal:
+			internal = i
+		case l.Remote == src:
+			return i
+		}
+	}
+	return internal
+}
+
+// scionDrops are the reasons to drop that the reference has too. Others are culvert's own, and nothing leaves.
+var scionDrops = map[string]bool{"drop scion-path": true, "drop scion-transit-src": true, "drop scion-src-service": true}
+
+// checkSCION asks the reference, which does not know of interfaces.
+func (b *bed) checkSCION(tr trial, o outcome) error {
+	if !b.on.scion {
+		return errors.New("there is no SCION router")
+	}
+	link := b.link(tr.frame)
+	if link < 0 {
+		return errors.New("it is of no link")
+	}
+	if by := b.net.Links[link].Device; (by != tr.in) != (o.reason == "drop scion-interface") {
+		return fmt.Errorf("packets of its link come by device %d", by)
+	}
+	bfd := b.isBFD(tr.frame, link)
+	switch {
+	case strings.HasSuffix(o.reason, " scion-bfd"):
+		if bfd == no {
+			return errors.New("it is no BFD packet of a session")
+		}
+		return checkBFD(tr, bfdOwn(link), o.reason == "drop scion-bfd")
+	case bfd == yes && (o.reason == "punt scion-onehop" || o.reason == "punt scion-empty" || scionDrops[o.reason]):
+		return errors.New("it is a BFD packet of a link")
+	}
+	if o.limited || strings.HasPrefix(o.reason, "drop ") && !scionDrops[o.reason] {
+		return nil
+	}
+	return b.judge.Compare(scionjudge.Outcome{Verdict: scionjudge.Verdict(o.action), Frame: o.frame}, b.judge.Process(tr.frame))
+}
+
+// checkBFD tells whether a BFD packet was dropped rightly, or passed, by the discriminator of the session (RFC 5880, 6.8.6).
+func checkBFD(tr trial, own uint32, dropped bool) error {
+	f := tr.frame[:tr.linear()] // more of it is left to the slow path
+	at, ok := scionpkt.Locate(f)
+	if !ok || len(f) < at.SCION+6 {
+		return errors.New("it is no SCION packet")
+	}
+	bfd := f[min(len(f), at.SCION+4*int(f[at.SCION+5])):]
+	if len(bfd) < 12 {
+		if dropped {
+			return errors.New("there is too little of it to tell")
+		}
+		return nil
+	}
+	state, yours := bfd[1]>>6, be.Uint32(bfd[8:])
+	begins := yours == 0 && state <= 1
+	if of := own == 0 || yours == own || begins; of == dropped {
+		return fmt.Errorf("state %d, your discriminator %#x, want %#x", state, yours, own)
+	}
+	return nil
+}
+
+// answer of a model that does not know everything.
+type answer int
+
+const (
+	no answer = iota
+	maybe
+	yes
+)
+
+// isBFD tells whether a link's datagram is BFD as those of sessions are: hosts of the AS have none. Extension headers are not
+// read.
+func (b *bed) isBFD(f []byte, link int) answer {
+	at, ok := scionpkt.Locate(f)
+	if !ok || len(f) < at.SCION+9 || b.net.Links[link].Scope == scionpkt.Internal || f[at.SCION+8] != 0 && f[at.SCION+8] != 2 {
+		return no
+	}
+	switch f[at.SCION+4] {
+	case 203:
+		return yes
+	case 200, 201:
+		return maybe
+	}
+	return no
+}
+
+// checkNotSCION looks at what no reason of the SCION router's was given to: a plain datagram of a link may not be.
+func (b *bed) checkNotSCION(tr trial, o outcome) error {
+	v := decode(tr.frame)
+	if !b.on.scion || !b.untouched(tr, &v, o) || v.proto != protoUDP || v.frag || v.ip == 4 && v.head != 20 {
+		return nil
+	}
+	link := b.link(tr.frame)
+	if link < 0 || int(be.Uint16(v.packet[v.l4+4:])) != len(v.packet)-v.l4 || v.ip == 6 && be.Uint16(v.packet[v.l4+6:]) == 0 {
+		return nil
+	}
+	// Nobody inside has such an address.
+	l := b.net.Links[link]
+	if l.Scope == scionpkt.Internal && (nobody(v.src) || v.src == l.Local.Addr() || v.src.Is4In6()) {
+		return nil
+	}
+	return fmt.Errorf("a datagram of link %d, %+v, went past the SCION router", link, b.net.Links[link])
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cbpf_test
+
+import (
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cilium/ebpf"
+
+	"culvert/internal/filter/cbpf"
+	"culvert/internal/filter/cbpf/cbpftest"
+	"culvert/internal/filter/pcap"
+)
+
+func compileAll(t *testing.T) (programs []cbpf.Program, judges []*pcap.Judge) {
+	t.Helper()
+	for _, e := range cbpftest.Expressions {
+		p, err := pcap.Compile(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := pcap.NewJudge(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		programs, judges = append(programs, p), append(judges, j)
+	}
+	return programs, judges
+}
+
+// compare fails if a verdict is not libpcap's.
+func compare(t *testing.T, names []string, judges []*pcap.Judge, frame, verdicts []byte) {
+	t.Helper()
+	for i, j := range judges {
+		want := j.Match(frame, len(frame))
+		if v := verdicts[i]; v == 0 || v > short || (v == matched) != want {
+			t.Errorf("%q: libpcap matches: %v, we say %d\nframe of %d bytes: %s", names[i], want, v, len(frame),
+				hex.EncodeToString(frame[:min(len(frame), 200)]))
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// All expressions, translated in each way, say of all frames what libpcap says.
+func TestExpressions(t *testing.T) {
+	programs, judges := compileAll(t)
+	matches, fails := make([]int, len(programs)), make([]int, len(programs))
+	for round, v := range variants {
+		c := newCourt(t, programs, func(int) variant { return v })
+		rng := rand.New(rand.NewPCG(5, uint64(round)))
+		for _, frame := range cbpftest.Frames(rng, *frameCount) {
+			verdicts := c.judge(t, frame)
+			compare(t, cbpftest.Expressions, judges, frame, verdicts)
+			for i, v := range verdicts {
+				if v == matched {
+					matches[i]++
+				} else {
+					fails[i]++
+				}
+			}
+		}
+	}
+	for i, e := range cbpftest.Expressions {
+		if *frameCount >= 2000 && (matches[i] == 0 || fails[i] == 0 && e != "") {
+			t.Errorf("%q: %d frames match, %d do not: the frames do not try it", e, matches[i], fails[i])
+		}
+	}
+}
+
+// A frame cut at every length says what libpcap says.
+func TestCutAnywhere(t *testing.T) {
+	programs, judges := compileAll(t)
+	c := newCourt(t, programs, func(i int) variant { return variants[i%len(variants)] })
+	rng := rand.New(rand.NewPCG(6, 6))
+	for range *frameCount / 40 {
+		frame := cbpftest.Frame(rng)
+		for n := cbpftest.MinFrame; n < min(len(frame), 150); n++ {
+			compare(t, cbpftest.Expressions, judges, frame[:n], c.judge(t, frame[:n]))
+		}
+	}
+}
+
+// Frames of several buffers are seen whole, wherever the first buffer ends.
+func TestSeveralBuffers(t *testing.T) {
+	programs, judges := compileAll(t)
+	names := append([]string{}, cbpftest.Expressions...)
+	for _, e := range []string{"ether[3400:4] & 1 = 1", "ether[3600:2] & 0x101 = 0x100", "ether[4100] & 1 = 1",
+		"ether[8000:4] > 0x80000000", "ether[len - 4:4] > 0x80000000", "ether[ether[14:2] & 0x1fff] & 1 = 0",
+		"ether[(ether[14:2] & 0x7fff):4] & 1 = 0", "ether[ether[14:2]:2] & 1 = 0", "ether[40000] & 1 = 1"} {
+		p, err := pcap.Compile(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := pcap.NewJudge(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, programs, judges = append(names, e), append(programs, p), append(judges, j)
+	}
+	c := newCourt(t, programs, func(i int) variant { return variants[i%len(variants)] })
+	rng := rand.New(rand.NewPCG(7, 7))
+	for range *frameCount / 10 {
+		frame := append(cbpftest.Frame(rng), make([]byte, rng.IntN(50000))...)
+		for i := 0; i < len(frame)-1500; i++ {
+			frame[1500+i] = byte(rng.Uint32())
+		}
+		compare(t, names, judges, frame, c.judge(t, frame))
+	}
+	// Offsets around the end of the first buffer, wherever this kernel puts it.
+	frame := make([]byte, 6000)
+	for range *frameCount / 10 {
+		for i := range frame {
+			frame[i] = byte(rng.Uint32())
+		}
+		frame[14], frame[15] = 12, 0
+		frame[14] += byte(rng.IntN(4)) // 3072 to 4095
+		compare(t, names, judges, frame, c.judge(t, frame))
+	}
+	if !anyFirstBuffer(t, c) {
+		t.Log("this kernel's test runs always fill the first buffer")
+		return
+	}
+	for _, frame := range cbpftest.Frames(rng, *frameCount) {
+		first := min(len(frame), cbpftest.MinFrame+rng.IntN(60))
+		compare(t, names, judges, frame, c.linear(t, frame, first))
+	}
+}
+
+// anyFirstBuffer tells whether a test run may have a first buffer as short as one likes.
+func anyFirstBuffer(t *testing.T, c *court) bool {
+	t.Helper()
+	_, err := c.Run.Run(&ebpf.RunOptions{Data: make([]byte, 60), Context: xdpMD{DataEnd: 20}})
+	if err != nil && !errors.Is(err, unix.EINVAL) {
+		t.Fatal(err)
+	}
+	return err == nil
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cbpf_test
+
+import (
+	"encoding/hex"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"culvert/internal/filter/cbpf"
+	"culvert/internal/filter/cbpf/cbpftest"
+	"culvert/internal/filter/pcap"
+)
+
+// tryRandom loads programs from a source, all at once, and compares what they say of frames with libpcap's verdict. It
+// returns how often programs matched, did not, and asked for bytes beyond the end.
+func tryRandom(t *testing.T, s *cbpftest.Source, count, most int, frames [][]byte) (said [4]int) {
+	t.Helper()
+	programs, judges := make([]cbpf.Program, count), make([]*pcap.Judge, count)
+	as := make([]variant, count)
+	var err error
+	for i := range programs {
+		programs[i], as[i] = cbpftest.Program(s, most), variants[s.N(len(variants))]
+		if judges[i], err = pcap.NewJudge(cbpftest.WithZeroes(programs[i])); err != nil {
+			t.Fatalf("%v\n%s", err, programs[i])
+		}
+	}
+	c := newCourt(t, programs, func(i int) variant { return as[i] })
+	defer c.Close()
+	parts := anyFirstBuffer(t, c)
+	for _, frame := range frames {
+		first := 0
+		if parts && s.Rand.IntN(3) == 0 {
+			first = min(len(frame), cbpftest.MinFrame+s.Rand.IntN(50))
+		}
+		for i, v := range c.linear(t, frame, first) {
+			want := judges[i].Match(frame, len(frame))
+			if v == 0 || v > short || (v == matched) != want {
+				t.Fatalf("libpcap matches: %v, we say %d\nvariant %+v\nframe of %d bytes, %d in the first buffer: %s\n%s", want,
+					v, as[i], len(frame), first, hex.EncodeToString(frame), programs[i])
+			}
+			said[v]++
+		}
+	}
+	return said
+}
+
+// Random programs say of all frames what libpcap's interpreter says.
+func TestRandomPrograms(t *testing.T) {
+	var said [4]int
+	rounds := max(6, *frameCount/100)
+	for round := range uint64(rounds) {
+		s := &cbpftest.Source{Rand: rand.New(rand.NewPCG(8, round))}
+		for v, n := range tryRandom(t, s, 64, 5+int(round), cbpftest.Frames(s.Rand, 120)) {
+			said[v] += n
+		}
+	}
+	t.Logf("%d matched, %d did not, %d asked for too much", said[matched], said[unmatched], said[short])
+	for v := matched; v <= short; v++ {
+		if said[v] < 500*rounds {
+			t.Errorf("verdict %d was given %d times: too seldom for a test", v, said[v])
+		}
+	}
+}
+
+// FuzzTranslate looks for a program that says something else than libpcap's interpreter: programs and frames are made
+// from the script, and behind its end from the seed.
+func FuzzTranslate(f *testing.F) {
+	for seed := range uint64(4) {
+		f.Add(seed, []byte{}, []byte{})
+		f.Add(seed, []byte{6, 1, 3, 12, 2, 0, 5}, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45})
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, script, frame []byte) {
+		time.Sleep(3 * loadPause) // each load frees several programs
+		s := &cbpftest.Source{Script: script, Rand: rand.New(rand.NewPCG(seed, 9))}
+		frames := cbpftest.Frames(s.Rand, 40)
+		if len(frame) >= cbpftest.MinFrame && len(frame) < 60000 {
+			frames = append(frames, frame)
+		}
+		tryRandom(t, s, 32, 30, frames)
+	})
+}
+
+// FuzzParse looks for a text that is read but is not what String writes, or that makes Check or Translate panic.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("2\n48 0 0 0\n6 0 0 1\n"))
+	f.Add([]byte("{ 0x28, 0, 0, 0x0000000c },\n{ 0x15, 0, 1, 0x00000800 },\n{ 0x6, 0, 0, 0x00040000 },\n{ 0x6, 0, 0, 0 },\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		p, err := cbpf.Parse(text)
+		if err != nil {
+			return
+		}
+		again, err := cbpf.Parse([]byte(p.String()))
+		if err != nil || again.String() != p.String() {
+			t.Fatalf("%v: read again: %v", p, err)
+		}
+		if !cbpf.LooksRaw(text) {
+			t.Fatalf("%q is a program and does not look like one", text)
+		}
+		code, err := p.Translate(cbpf.Options{Prefix: "p", Match: "match", NoMatch: "no", Short: "short", Stack: -64})
+		if p.Check() == nil && (err != nil && code != nil) || p.Check() != nil && err == nil {
+			t.Fatalf("%s: %v", p, err)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterstage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+	"culvert/internal/filter"
+	"culvert/internal/filter/filterset"
+	"culvert/internal/show/text"
+)
+
+// SetPlane is a data plane as far as the members of sets go. A change is made at once, or not at all.
+type SetPlane interface {
+	EditFilterPrefixes(name string, change func(*filterset.Prefixes) (*filterset.Prefixes, error)) error
+	EditFilterEndpoints(name string, change func(filterset.Endpoints) (filterset.Endpoints, error)) error
+}
+
+// Members are what a set is to have.
+type Members datapath.FilterMembers
+
+// Count is how many there are, in words.
+func (m Members) Count() string {
+	n := len(m.Endpoints)
+	if m.Prefixes != nil {
+		n = m.Prefixes.Len()
+	}
+	if n == 1 {
+		return "1 entry"
+	}
+	return text.Grouped(uint64(n)) + " entries"
+}
+
+// ReadMembers reads entries of a file, "-" for standard input, or else those given.
+func ReadMembers(endpoints bool, file string, stdin io.Reader, entries []string, timeout string) (m Members, err error) {
+	o := filterset.Options{Now: datapath.FilterSetNow()}
+	if timeout != "" {
+		if o.Timeout, err = filterset.ParseTimeout(timeout); err != nil {
+			return m, err
+		}
+	}
+	if file == "" {
+		if endpoints {
+			m.Endpoints, err = filterset.ParseEndpoints(entries, o)
+		} else {
+			m.Prefixes, err = filterset.ParsePrefixes(entries, o)
+		}
+		return m, err
+	}
+	name := file
+	var data []byte
+	if file == "-" {
+		name = "standard input"
+		data, err = io.ReadAll(stdin)
+	} else {
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		var pe *os.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return m, fmt.Errorf("reading %s: %w", name, err)
+	}
+	if endpoints {
+		m.Endpoints, err = filterset.ReadEndpoints(name, data, o)
+	} else {
+		m.Prefixes, err = filterset.ReadPrefixes(name, data, o)
+	}
+	return m, err
+}
+
+// Put adds the members to a set, or puts them in the place of those that it has. It returns what the set then has.
+func (m Members) Put(plane SetPlane, name string, replace bool) (now Members, err error) {
+	if m.Prefixes != nil {
+		err = plane.EditFilterPrefixes(name, func(p *filterset.Prefixes) (*filterset.Prefixes, error) {
+			if now.Prefixes = m.Prefixes; !replace {
+				p.Add(m.Prefixes)
+				now.Prefixes = p
+			}
+			return now.Prefixes, nil
+		})
+		return now, err
+	}
+	err = plane.EditFilterEndpoints(name, func(e filterset.Endpoints) (filterset.Endpoints, error) {
+		if now.Endpoints = m.Endpoints; !replace {
+			e.Add(m.Endpoints)
+			now.Endpoints = e
+		}
+		return now.Endpoints, nil
+	})
+	return now, err
+}
+
+// Bring makes a set with the members, or puts them into the one that is there, whose rules need no new program.
+func (m Members) Bring(plane Plane, set datapath.FilterSet, there, replace bool) (now Members, err error) {
+	if !there {
+		err = plane.EditFilterAndSets(func(f *datapath.Filter) error { return filter.AddSet(f, set) },
+			map[string]datapath.FilterMembers{set.Name: datapath.FilterMembers(m)})
+		if !errors.Is(err, filter.ErrThere) { // made by somebody else since
+			return m, err
+		}
+	}
+	return m.Put(plane, set.Name, replace)
+}
+
+// compileSet reads what a file has in a set. given is false if it has no members: they are added by hand, and stay.
+func compileSet(s config.FilterSet) (m Members, given bool, err error) {
+	if err := filter.CheckName("set", s.Name); err != nil {
+		return m, false, s.Locate("name", err)
+	}
+	if s.File == "" && s.Entries == nil {
+		return m, false, nil
+	}
+	if s.Timeout != "" {
+		if _, err := filterset.ParseTimeout(s.Timeout); err != nil {
+			return m, false, s.Locate("timeout", fmt.Errorf("set %s: %w", s.Name, err))
+		}
+	}
+	m, err = ReadMembers(s.Type == config.SetEndpoints, s.File, nil, s.Entries, s.Timeout)
+	if err != nil {
+		key := "entries"
+		if s.File != "" {
+			key = "file"
+		}
+		return m, false, s.Locate(key, fmt.Errorf("set %s: %w", s.Name, err))
+	}
+	return m, true, nil
+}

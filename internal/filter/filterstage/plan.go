@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package filterstage is the packet filter as a stage: its table of the file, compiled and brought into force.
+package filterstage
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sort"
+	"strings"
+
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+	"culvert/internal/filter"
+	"culvert/internal/filter/filterset"
+	"culvert/internal/stage"
+)
+
+// Plan is the [filter] table of a file, compiled: nothing in it can be wrong in itself any more.
+type Plan struct {
+	path   string
+	filter datapath.Filter
+	// members are of those sets that have some in the file.
+	members map[string]datapath.FilterMembers
+	// places put file, line and column in front of errors about a table, by its kind and name.
+	places map[[2]string]func(key string, err error) error
+}
+
+// Compile reads everything that the [filter] table of a file names; nothing for a file without one.
+func Compile(file stage.File) (*Plan, error) {
+	n := file.Node
+	p := &Plan{
+		path: file.Path, members: make(map[string]datapath.FilterMembers), places: make(map[[2]string]func(string, error) error),
+	}
+	if n.Filter == nil {
+		return p, nil // what an earlier file has left goes
+	}
+	for _, s := range n.Filter.Sets {
+		m, given, err := compileSet(s)
+		if err != nil {
+			return nil, err
+		}
+		if given {
+			p.members[s.Name] = datapath.FilterMembers(m)
+		}
+		p.places[[2]string{filter.TableSet, s.Name}] = s.Locate
+		p.filter.Sets = append(p.filter.Sets, datapath.FilterSet{Name: s.Name, Endpoints: s.Type == config.SetEndpoints, File: true})
+	}
+	for _, r := range n.Filter.Rules {
+		rule, err := compileRule(r)
+		if err != nil {
+			return nil, err
+		}
+		p.places[[2]string{filter.TableRule, rule.Name}] = r.Locate
+		p.filter.Rules = append(p.filter.Rules, rule)
+	}
+	for _, s := range n.Filter.Services {
+		addr, err := filter.ParseService(s.Address)
+		if err != nil {
+			return nil, s.Locate("address", err)
+		}
+		service := datapath.FilterService{Addr: addr, Forwarded: s.Forwarded, MSS: s.MSS, WindowScale: s.WindowScale, File: true}
+		if part, err := filter.CheckService(service); err != nil {
+			return nil, s.Locate(part, err)
+		}
+		if slices.ContainsFunc(p.filter.Services, func(o datapath.FilterService) bool { return o.Addr == addr }) {
+			return nil, s.Locate("address", fmt.Errorf("%s is protected a second time", addr))
+		}
+		p.places[[2]string{filter.TableProtect, addr.String()}] = s.Locate
+		p.filter.Services = append(p.filter.Services, service)
+	}
+	if err := p.reaches(n.Interfaces); err != nil {
+		return nil, err
+	}
+	return p, p.check()
+}
+
+// locate puts file, line and column in front of an error.
+func (p *Plan) locate(err error) error {
+	var at *filter.FileError
+	if errors.As(err, &at) {
+		if locate := p.places[[2]string{at.Table, at.Name}]; locate != nil {
+			return locate(at.Part, at.Err)
+		}
+	}
+	return fmt.Errorf("%s: %w", p.path, err)
+}
+
+// reaches refuses rules for interfaces that the data plane is not to be on, if these are known.
+func (p *Plan) reaches(interfaces []string) error {
+	for _, rule := range p.filter.Rules {
+		for _, name := range rule.Interfaces {
+			if len(interfaces) > 0 && !slices.Contains(interfaces, name) {
+				return p.locate(&filter.FileError{
+					Table: filter.TableRule, Name: rule.Name, Part: filter.PartInterfaces,
+					Err: fmt.Errorf("rule %s: the data plane is to be on %s, not on %s", rule.Name, strings.Join(interfaces, ", "), name),
+				})
+			}
+		}
+	}
+	return nil
+}
+
+// check finds the first table of the file that the data plane would refuse.
+func (p *Plan) check() error {
+	whole := p.filter
+	// A set may be one that is made by hand.
+	whole.Sets = slices.Clone(whole.Sets)
+	for _, r := range whole.Rules {
+		for _, ref := range slices.Concat(r.Src, r.Dst) {
+			if !slices.ContainsFunc(whole.Sets, func(s datapath.FilterSet) bool { return s.Name == ref.Set }) {
+				whole.Sets = append(whole.Sets, datapath.FilterSet{Name: ref.Set})
+			}
+		}
+	}
+	if whole.Validate() == nil {
+		return nil
+	}
+	// What is refused with some tables is refused with more.
+	var f datapath.Filter
+	for _, kind := range []struct {
+		table string
+		n     int
+		take  func(n int)
+		name  func(n int) string
+	}{
+		{filter.TableSet, len(whole.Sets), func(n int) { f.Sets = whole.Sets[:n] }, func(n int) string { return whole.Sets[n].Name }},
+		{filter.TableRule, len(whole.Rules), func(n int) { f.Rules = whole.Rules[:n] }, func(n int) string { return whole.Rules[n].Name }},
+		{filter.TableProtect, len(whole.Services), func(n int) { f.Services = whole.Services[:n] },
+			func(n int) string { return whole.Services[n].Addr.String() }},
+	} {
+		bad := sort.Search(kind.n, func(n int) bool { kind.take(n + 1); return f.Validate() != nil })
+		kind.take(min(bad+1, kind.n))
+		if err := f.Validate(); err != nil {
+			return p.locate(&filter.FileError{Table: kind.table, Name: kind.name(bad), Err: err})
+		}
+	}
+	return p.locate(whole.Validate())
+}
+
+// merge puts the file's part in the place of an earlier file's.
+func (p *Plan) merge(running datapath.Filter) (datapath.Filter, error) {
+	merged, err := filter.Merge(running, p.filter)
+	if err == nil {
+		err = merged.Validate()
+	}
+	if err != nil {
+		return merged, p.locate(err)
+	}
+	return merged, nil
+}
+
+// Load compiles the [filter] table of the file at path, to try it.
+func Load(path string) (*datapath.Filter, *datapath.FilterTesterSets, error) {
+	n, err := config.Load(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if n.Filter == nil {
+		return nil, nil, fmt.Errorf("%s has no [filter] table", path)
+	}
+	p, err := Compile(stage.File{Path: path, Node: n})
+	if err != nil {
+		return nil, nil, err
+	}
+	alone, err := p.merge(datapath.Filter{})
+	if err != nil {
+		return nil, nil, err
+	}
+	sets := &datapath.FilterTesterSets{Prefixes: make(map[string]*filterset.Prefixes), Endpoints: make(map[string]filterset.Endpoints)}
+	for name, m := range p.members {
+		if m.Prefixes != nil {
+			sets.Prefixes[name] = m.Prefixes
+		}
+		sets.Endpoints[name] = m.Endpoints
+	}
+	return &alone, sets, nil
+}
+
+func compileRule(r config.FilterRule) (datapath.FilterRule, error) {
+	spec := filter.Spec{
+		Name: r.Name, Action: r.Action, Rate: string(r.Rate), Per: r.Per, Burst: string(r.Burst), Entries: r.Entries,
+		Interfaces: r.Interfaces, Src: r.Src, Dst: r.Dst, Expression: r.Expression, All: r.All,
+	}
+	if r.Program != "" {
+		text, err := filter.ReadText(r.Program, nil)
+		if err != nil {
+			return datapath.FilterRule{}, r.Locate("program", fmt.Errorf("rule %s: %w", r.Name, err))
+		}
+		spec.Expression = &text
+	}
+	rule, err := spec.Rule()
+	var part *filter.PartError
+	switch {
+	case err == nil:
+		rule.File = true
+		return rule, nil
+	case errors.Is(err, filter.ErrEverything):
+		err = r.Locate(filter.PartAction, fmt.Errorf("rule %s: %w: say all = true if it is meant to", r.Name, filter.ErrEverything))
+	case errors.As(err, &part):
+		key := part.Part
+		if key == filter.PartExpression && r.Program != "" {
+			key = "program"
+			part.Err = fmt.Errorf("%s: %w", r.Program, part.Err)
+		}
+		err = r.Locate(key, fmt.Errorf("rule %s: %w", r.Name, part.Err))
+	}
+	return rule, err
+}
+
+// Plane is a data plane as far as the filter goes.
+type Plane interface {
+	Wanted() []string
+	EditFilterAndSets(change func(*datapath.Filter) error, members map[string]datapath.FilterMembers) error
+	SetPlane
+}
+
+// Apply brings the file's filter into force with the members of its sets: all of it, or nothing.
+func (p *Plan) Apply(plane Plane, log *slog.Logger) error {
+	if err := p.reaches(plane.Wanted()); err != nil {
+		return err
+	}
+	var taken, gone []string
+	err := plane.EditFilterAndSets(func(f *datapath.Filter) error {
+		merged, err := p.merge(*f)
+		if err != nil {
+			return err
+		}
+		taken, gone = filter.TakenOver(*f, p.filter), filter.Gone(*f, merged)
+		*f = merged
+		return nil
+	}, p.members)
+	if err == nil && len(taken) > 0 {
+		log.Info("sets made by hand are the configuration file's now", "sets", strings.Join(taken, ", "))
+	}
+	if err == nil && len(gone) > 0 {
+		log.Info("the configuration file names these no more: they are taken out of the filter", "gone", strings.Join(gone, ", "))
+	}
+	return err
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterstage
+
+import (
+	"context"
+	"slices"
+
+	"culvert/internal/datapath"
+	"culvert/internal/filter"
+	"culvert/internal/stage"
+)
+
+// Stage is the packet filter.
+type Stage struct{}
+
+// Name implements stage.Stage.
+func (Stage) Name() string { return "filter" }
+
+// Plan implements stage.Stage. A file without [filter] has a plan too: what an earlier file has left goes.
+func (Stage) Plan(f stage.File) (stage.Plan, error) { return Compile(f) }
+
+// Name implements stage.Plan.
+func (p *Plan) Name() string { return Stage{}.Name() }
+
+// Prepare implements stage.Plan.
+func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, error) {
+	return &prepared{p, start}, nil
+}
+
+// Check implements stage.Plan: the file's filter has to go together with what was made by hand.
+func (p *Plan) Check(s stage.Situation) error {
+	if err := p.reaches(s.Interfaces); err != nil {
+		return err
+	}
+	now, err := running(s.Running)
+	if err != nil {
+		return err
+	}
+	_, err = p.merge(now)
+	return err
+}
+
+// running is the filter of a data plane, none for none.
+func running(inst *datapath.Instance) (datapath.Filter, error) {
+	if inst == nil {
+		return datapath.Filter{}, nil
+	}
+	return inst.Filter()
+}
+
+// Protected are the services that will be protected by SYN cookies: the file's, and those made by hand.
+func (p *Plan) Protected(inst *datapath.Instance) ([]datapath.FilterService, error) {
+	now, err := running(inst)
+	if err != nil {
+		return nil, err
+	}
+	byHand := slices.DeleteFunc(slices.Clone(now.Services), func(s datapath.FilterService) bool { return s.File })
+	return append(byHand, p.filter.Services...), nil
+}
+
+// LocateService puts the position of a protected service in the file in front of an error.
+func (p *Plan) LocateService(s datapath.FilterService, err error) error {
+	return p.locate(&filter.FileError{Table: filter.TableProtect, Name: s.Addr.String(), Part: "address", Err: err})
+}
+
+// prepared is a filter that needs nothing but a data plane.
+type prepared struct {
+	*Plan
+	start stage.Start
+}
+
+// Load implements stage.Prepared: the filter is a program in front of the one that is loaded.
+func (p *prepared) Load(*datapath.Options, *datapath.Config) {}
+
+// Commit implements stage.Prepared. The members of sets cannot be put back: nothing may come behind it that is likely to fail.
+func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
+	if err := p.Apply(inst, p.start.Log); err != nil {
+		return err
+	}
+	return rest()
+}
+
+// Restore implements stage.Restorer.
+func (p *prepared) Restore(inst *datapath.Instance) error { return p.Apply(inst, p.start.Log) }
+
+// Serve implements stage.Prepared: the programs need no process.
+func (p *prepared) Serve(context.Context, func()) error { return nil }
+
+// Settle implements stage.Prepared.
+func (p *prepared) Settle(context.Context) error { return nil }
+
+// Close implements stage.Prepared.
+func (p *prepared) Close() error { return nil }

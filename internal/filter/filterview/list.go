@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterview
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"culvert/internal/datapath"
+	"culvert/internal/filter"
+	"culvert/internal/filter/cbpf"
+	"culvert/internal/show/text"
+)
+
+// Report is what 'culvert filter list -j' prints. Fields are added in later versions, never renamed.
+type Report struct {
+	Router     string   `json:"router"`
+	NetNS      uint32   `json:"netns"`
+	Interfaces []string `json:"interfaces"`
+	// On tells whether packets go through a filter at all.
+	On    bool   `json:"on"`
+	Rules []Rule `json:"rules"`
+	// Short are packets that ended before what a rule's expression asked for, Malformed those whose IP
+	// header contradicts itself. They match no such rule.
+	Short     Traffic   `json:"short"`
+	Malformed Traffic   `json:"malformed"`
+	Sets      []Set     `json:"sets"`
+	Services  []Service `json:"services"`
+	// Top is what packets are told apart by while somebody looks for the heaviest talkers.
+	Top string `json:"top,omitempty"`
+}
+
+// Traffic counts packets and the bytes of their frames.
+type Traffic struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// Rule is a rule, and what it has matched since it was made.
+type Rule struct {
+	Name   string `json:"rule"`
+	Action string `json:"action"`
+	// Words is the rule as one would type it.
+	Words string `json:"words"`
+	// From is "file" or "hand".
+	From string `json:"from"`
+	Traffic
+	// Over is what of it was over the rate of a limit.
+	Over       *Traffic `json:"over,omitempty"`
+	Interfaces []string `json:"interfaces"`
+	Src        []string `json:"src"`
+	Dst        []string `json:"dst"`
+	// NotAttached are those of Interfaces that the data plane is not on: no packet of theirs gets here.
+	NotAttached []string `json:"not_attached,omitempty"`
+	Expression  string   `json:"expression,omitempty"`
+	// Program is the classic BPF as tcpdump -ddd prints it.
+	Program string `json:"program,omitempty"`
+	Limit   *Limit `json:"limit,omitempty"`
+}
+
+// Limit is the rate of a rule.
+type Limit struct {
+	Rate uint64 `json:"rate"`
+	// Unit is "packets" or "bytes", a second.
+	Unit    string `json:"unit"`
+	Per     string `json:"per,omitempty"`
+	Burst   uint64 `json:"burst,omitempty"`
+	Entries int    `json:"entries,omitempty"`
+}
+
+// Service is protected against floods of SYNs.
+type Service struct {
+	Address     string `json:"address"`
+	From        string `json:"from"`
+	Forwarded   bool   `json:"forwarded"`
+	MSS         uint16 `json:"mss,omitempty"`
+	WindowScale uint8  `json:"wscale,omitempty"`
+}
+
+// collect reads the filter of a data plane, but for its sets: to count a million members takes time.
+func collect(inst *datapath.Instance) (Report, error) {
+	r := Report{
+		Router: inst.Name(), NetNS: inst.NetNS(), Interfaces: append([]string{}, inst.Attached()...),
+		Rules: []Rule{}, Sets: []Set{}, Services: []Service{},
+	}
+	f, err := inst.Filter()
+	if err != nil {
+		return r, err
+	}
+	counters, err := inst.FilterCounters()
+	if err != nil {
+		return r, err
+	}
+	r.On = len(f.Rules) > 0 || len(f.Services) > 0 || f.Top != datapath.FilterTopOff
+	r.Top = filter.FormatBy(f.Top)
+	r.Short, r.Malformed = traffic(counters.Short), traffic(counters.Malformed)
+	for _, rule := range f.Rules {
+		out := describe(rule)
+		for _, name := range rule.Interfaces {
+			if !slices.Contains(r.Interfaces, name) {
+				out.NotAttached = append(out.NotAttached, name)
+			}
+		}
+		// The rules may have changed between the two looks.
+		n := slices.IndexFunc(counters.Rules, func(c datapath.FilterRuleCount) bool { return c.Name == rule.Name })
+		if n >= 0 {
+			out.Traffic = traffic(counters.Rules[n].Matched)
+		}
+		if rule.Action == datapath.FilterLimit {
+			out.Over = &Traffic{}
+			if n >= 0 {
+				*out.Over = traffic(counters.Rules[n].Over)
+			}
+		}
+		r.Rules = append(r.Rules, out)
+	}
+	for _, s := range f.Services {
+		r.Services = append(r.Services, Service{
+			Address: s.Addr.String(), From: from(s.File), Forwarded: s.Forwarded, MSS: s.MSS, WindowScale: s.WindowScale,
+		})
+	}
+	return r, nil
+}
+
+func traffic(c datapath.FilterTraffic) Traffic { return Traffic{c.Packets, c.Bytes} }
+
+func from(file bool) string {
+	if file {
+		return "file"
+	}
+	return "hand"
+}
+
+func describe(r datapath.FilterRule) Rule {
+	out := Rule{
+		Name: r.Name, Action: string(r.Action), Words: filter.Words(r), From: from(r.File), Expression: r.Expr,
+		Interfaces: append([]string{}, r.Interfaces...), Src: refs(r.Src), Dst: refs(r.Dst),
+	}
+	if len(r.Code) > 0 {
+		out.Program = cbpf.Program(r.Code).String()
+	}
+	if r.Rate != nil {
+		out.Limit = &Limit{Rate: r.Rate.Rate, Unit: "packets", Burst: r.Rate.Burst, Entries: r.Rate.Entries}
+		if r.Rate.Bytes {
+			out.Limit.Unit = "bytes"
+		}
+		if r.Rate.Per != datapath.FilterPerRule {
+			out.Limit.Per = filter.Per{By: r.Rate.Per, Prefix4: r.Rate.Prefix4, Prefix6: r.Rate.Prefix6}.String()
+		}
+	}
+	return out
+}
+
+func refs(all []datapath.FilterSetRef) []string {
+	words := []string{}
+	for _, r := range all {
+		words = append(words, filter.FormatSetRef(r))
+	}
+	return words
+}
+
+// List writes the filter of a data plane.
+func List(name string, asJSON bool, out io.Writer) error {
+	inst, err := Open(name)
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	r, err := collect(inst)
+	if err != nil {
+		return err
+	}
+	f, err := inst.Filter()
+	if err != nil {
+		return err
+	}
+	if r.Sets, err = collectSets(inst, f); err != nil {
+		return err
+	}
+	if asJSON {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(r)
+	}
+	_, err = io.WriteString(out, strings.Join(r.lines(), "\n")+"\n")
+	return err
+}
+
+func (r Report) lines() []string {
+	lines := []string{r.headline()}
+	if len(r.Rules) > 0 {
+		t := text.Table{Indent: "  ", Right: []bool{false, true, true, true}}
+		t.Add("RULE", "PACKETS", "BYTES", "OVER", "FROM", "WHAT")
+		for _, rule := range r.Rules {
+			over := ""
+			if rule.Over != nil {
+				over = text.Grouped(rule.Over.Packets)
+			}
+			what := rule.Words
+			if len(rule.NotAttached) > 0 {
+				what += "  (not attached: " + strings.Join(rule.NotAttached, ", ") + ")"
+			}
+			t.Add(rule.Name, text.Grouped(rule.Packets), text.ShortBytes(rule.Bytes), over, rule.From, what)
+		}
+		lines = append(lines, t.Lines()...)
+	}
+	if n := r.Short.Packets; n > 0 {
+		lines = append(lines, "  short  "+packets(n, "")+" ended before what a rule asked for, and did not match it")
+	}
+	if n := r.Malformed.Packets; n > 0 {
+		is := map[bool]string{true: " is", false: " are"}[n == 1]
+		lines = append(lines, "  malformed  "+packets(n, " with a header that contradicts itself"+is)+" in no set")
+	}
+	lines = append(lines, setLines(r.Sets)...)
+	for _, s := range r.Services {
+		line := "  protect " + s.Address
+		if s.Forwarded {
+			line += " --forwarded"
+		}
+		if s.MSS != 0 {
+			line += fmt.Sprintf(" --mss %d", s.MSS)
+		}
+		if s.WindowScale != 0 {
+			line += fmt.Sprintf(" --wscale %d", s.WindowScale)
+		}
+		lines = append(lines, line+"  from "+s.From)
+	}
+	if r.Top != "" {
+		lines = append(lines, "  top --by "+r.Top+" is on")
+	}
+	return lines
+}
+
+// packets writes a number of them, and something behind it.
+func packets(n uint64, behind string) string {
+	if n == 1 {
+		return "1 packet" + behind
+	}
+	return text.Grouped(n) + " packets" + behind
+}
+
+func (r Report) headline() string {
+	what := Summary(len(r.Rules), len(r.Sets), len(r.Services))
+	if what == "" {
+		what = "no rules: add one with 'culvert filter add'"
+	}
+	on := strings.Join(r.Interfaces, ", ")
+	if on == "" {
+		on = "NO INTERFACE"
+	}
+	return fmt.Sprintf("filter of %s on %s  %s", r.Router, on, what)
+}
+
+// Summary counts what a filter has in words, "" for nothing.
+func Summary(rules, sets, services int) string {
+	var parts []string
+	for _, p := range []struct {
+		n         int
+		one, many string
+	}{{rules, "rule", "rules"}, {sets, "set", "sets"}, {services, "protected service", "protected services"}} {
+		switch {
+		case p.n == 1:
+			parts = append(parts, "1 "+p.one)
+		case p.n > 1:
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.many))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

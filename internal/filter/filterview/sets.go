@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterview
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/filter/filterset"
+	"culvert/internal/show/text"
+)
+
+// Set is a named set.
+type Set struct {
+	Name string `json:"set"`
+	// Type is "prefix" or "endpoint".
+	Type string `json:"type"`
+	From string `json:"from"`
+	// Count is how many entries it has.
+	Count int `json:"count"`
+	// Rules are the names of those that ask for it.
+	Rules []string `json:"rules"`
+}
+
+// Entry is a member of a set.
+type Entry struct {
+	Entry string `json:"entry"`
+	// Seconds is how long it still stays, left out if that is for good.
+	Seconds float64 `json:"seconds,omitempty"`
+}
+
+// timeout writes how long an entry stays, as files of entries have it. There 0 is for good.
+func (e Entry) timeout() string {
+	if e.Seconds == 0 {
+		return ""
+	}
+	d := time.Duration(e.Seconds * float64(time.Second)).Round(time.Second)
+	return " timeout " + max(d, time.Second).String()
+}
+
+func collectSets(inst *datapath.Instance, f datapath.Filter) ([]Set, error) {
+	all := []Set{}
+	for _, s := range f.Sets {
+		out := Set{Name: s.Name, Type: setType(s), From: from(s.File), Rules: []string{}}
+		for _, r := range f.Rules {
+			asks := func(ref datapath.FilterSetRef) bool { return ref.Set == s.Name }
+			if slices.ContainsFunc(slices.Concat(r.Src, r.Dst), asks) {
+				out.Rules = append(out.Rules, r.Name)
+			}
+		}
+		n, err := countEntries(inst, s)
+		if err != nil {
+			return nil, err
+		}
+		out.Count = n
+		all = append(all, out)
+	}
+	return all, nil
+}
+
+func setType(s datapath.FilterSet) string {
+	if s.Endpoints {
+		return "endpoint"
+	}
+	return "prefix"
+}
+
+// countEntries counts those whose time is not over.
+func countEntries(inst *datapath.Instance, s datapath.FilterSet) (int, error) {
+	now := datapath.FilterSetNow()
+	if s.Endpoints {
+		e, err := inst.FilterEndpoints(s.Name)
+		if err != nil {
+			return 0, err
+		}
+		e.Expire(now)
+		return len(e), nil
+	}
+	p, err := inst.FilterPrefixes(s.Name)
+	if err != nil {
+		return 0, err
+	}
+	p.Expire(now)
+	return p.Len(), nil
+}
+
+func setLines(sets []Set) []string {
+	t := text.Table{Indent: "  ", Right: []bool{false, true}}
+	for _, s := range sets {
+		entries := " entries"
+		if s.Count == 1 {
+			entries = " entry  "
+		}
+		used := ""
+		if len(s.Rules) > 0 {
+			used = "for " + strings.Join(s.Rules, ", ")
+		}
+		t.Add("set "+s.Name, text.Grouped(uint64(s.Count))+entries, s.Type, "from "+s.From, used)
+	}
+	return t.Lines()
+}
+
+// ListSets writes which sets a data plane has.
+func ListSets(on string, asJSON bool, out io.Writer) error {
+	inst, err := Open(on)
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	f, err := inst.Filter()
+	if err != nil {
+		return err
+	}
+	sets, err := collectSets(inst, f)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(map[string]any{"sets": sets})
+	}
+	for _, line := range setLines(sets) {
+		if _, err := fmt.Fprintln(out, strings.TrimSpace(line)); err != nil {
+			return err
+		}
+	}
+	if len(sets) == 0 {
+		_, err = fmt.Fprintf(out, "%s has no sets: make one with 'culvert filter set add NAME ENTRY...'\n", inst.Name())
+	}
+	return err
+}
+
+// ListSet writes the entries of a set, as a file of entries.
+func ListSet(on, name string, asJSON bool, out io.Writer) error {
+	inst, err := Open(on)
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	f, err := inst.Filter()
+	if err != nil {
+		return err
+	}
+	n := slices.IndexFunc(f.Sets, func(s datapath.FilterSet) bool { return s.Name == name })
+	if n < 0 {
+		return fmt.Errorf("no set %s: see 'culvert filter set list'", name)
+	}
+	entries, err := readEntries(inst, f.Sets[n])
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(out)
+	if asJSON {
+		enc := json.NewEncoder(w)
+		err = enc.Encode(struct {
+			Name    string  `json:"set"`
+			Type    string  `json:"type"`
+			From    string  `json:"from"`
+			Entries []Entry `json:"entries"`
+		}{name, setType(f.Sets[n]), from(f.Sets[n].File), entries})
+		if err != nil {
+			return err
+		}
+		return w.Flush()
+	}
+	for _, e := range entries {
+		w.WriteString(e.Entry)
+		w.WriteString(e.timeout())
+		w.WriteByte('\n')
+	}
+	return w.Flush()
+}
+
+// readEntries lists members in order, without those whose time is over.
+func readEntries(inst *datapath.Instance, s datapath.FilterSet) ([]Entry, error) {
+	now := datapath.FilterSetNow()
+	entries := []Entry{}
+	add := func(name string, until filterset.Time) {
+		if until > now {
+			entries = append(entries, Entry{name, until.Until(now).Seconds()})
+		}
+	}
+	if s.Endpoints {
+		e, err := inst.FilterEndpoints(s.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, at := range slices.SortedFunc(maps.Keys(e), netip.AddrPort.Compare) {
+			add(at.String(), e[at])
+		}
+		return entries, nil
+	}
+	p, err := inst.FilterPrefixes(s.Name)
+	if err != nil {
+		return nil, err
+	}
+	for prefix, until := range p.All() {
+		name := prefix.String()
+		if prefix.IsSingleIP() {
+			name = prefix.Addr().String()
+		}
+		add(name, until)
+	}
+	return entries, nil
+}

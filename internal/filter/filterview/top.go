@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterview
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/filter"
+	"culvert/internal/filter/talkers"
+	"culvert/internal/show/text"
+)
+
+// TopOptions say which talkers to look for.
+type TopOptions struct {
+	// On is the data plane, "" for the only one.
+	On string
+	// By is what packets are told apart by: src, dst, prefix or port.
+	By string
+	// Count is how many talkers to show at most.
+	Count int
+	// Once looks for the length of the windows, writes one list and ends. So does everything but a terminal.
+	Once, JSON bool
+	Out        io.Writer
+}
+
+// Top shows the heaviest talkers of the last seconds. Packets are told apart as long as it runs.
+func Top(ctx context.Context, o TopOptions) (err error) {
+	by, err := filter.ParseBy(o.By)
+	switch {
+	case err != nil:
+		return usageError("%w", err)
+	case o.Count < 1:
+		return usageError("%d talkers: show at least 1", o.Count)
+	}
+	inst, err := Open(o.On)
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	t := &topper{o: o, inst: inst, by: by}
+	defer func() {
+		if off := t.turnOff(); err == nil {
+			err = off
+		}
+	}()
+	if f, ok := terminal(o.Out); ok && !o.Once && !o.JSON {
+		return runScreen(ctx, f, time.Second, t.view, func() (func(), error) {
+			s, err := t.look(ctx, 0)
+			return func() { t.sample = s }, err
+		})
+	}
+	if t.sample, err = t.look(ctx, (datapath.FilterTopWindows+1)*datapath.FilterTopWindow); err != nil || ctx.Err() != nil {
+		return err
+	}
+	return t.write()
+}
+
+// look waits until the windows are full, and reads them. Another top by the same that ends meanwhile turns it off: it is
+// turned on again then.
+func (t *topper) look(ctx context.Context, wait time.Duration) (s datapath.FilterTopSample, err error) {
+	for range 2 {
+		if err := t.turnOn(); err != nil {
+			return s, err
+		}
+		select {
+		case <-ctx.Done():
+			return s, nil
+		case <-time.After(wait):
+		}
+		if s, err = t.inst.FilterTop(datapath.FilterTopWindows); err == nil {
+			break
+		}
+	}
+	return s, err
+}
+
+// TopOff ends what a 'culvert filter top' that was killed has left on.
+func TopOff(on string) error {
+	inst, err := Open(on)
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	return inst.EditFilter(func(f *datapath.Filter) error {
+		f.Top = datapath.FilterTopOff
+		return nil
+	})
+}
+
+type topper struct {
+	o      TopOptions
+	inst   *datapath.Instance
+	by     datapath.FilterTopBy
+	mine   bool // this process has turned it on
+	sample datapath.FilterTopSample
+}
+
+func (t *topper) turnOn() error {
+	f, err := t.inst.Filter()
+	if err != nil || f.Top == t.by {
+		return err
+	}
+	return t.inst.EditFilter(func(f *datapath.Filter) error {
+		if f.Top != datapath.FilterTopOff && f.Top != t.by {
+			return fmt.Errorf("another 'culvert filter top --by %s' is on: end that one, or say 'culvert filter top --off' "+
+				"if it has been killed", filter.FormatBy(f.Top))
+		}
+		t.mine = t.mine || f.Top == datapath.FilterTopOff
+		f.Top = t.by
+		return nil
+	})
+}
+
+func (t *topper) turnOff() error {
+	if !t.mine {
+		return nil
+	}
+	return t.inst.EditFilter(func(f *datapath.Filter) error {
+		if f.Top == t.by {
+			f.Top = datapath.FilterTopOff
+		}
+		return nil
+	})
+}
+
+// Talkers is what 'culvert filter top -j' prints.
+type Talkers struct {
+	Router  string  `json:"router"`
+	By      string  `json:"by"`
+	Seconds float64 `json:"seconds"`
+	// Packets and Bytes are of all.
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+	// Others is how many packets anybody who is not listed can have sent at most.
+	Others  uint64   `json:"others_at_most"`
+	Talkers []Talker `json:"talkers"`
+}
+
+// Talker is one of them. It has sent at most Packets, and at least Packets less Error.
+type Talker struct {
+	Name    string `json:"talker"`
+	Packets uint64 `json:"packets"`
+	Error   uint64 `json:"error"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+func (t *topper) talkers() Talkers {
+	first, others := t.sample.First(t.o.Count)
+	out := Talkers{
+		Router: t.inst.Name(), By: t.o.By, Seconds: (t.sample.To - t.sample.From).Seconds(),
+		Packets: t.sample.Packets, Bytes: t.sample.Bytes, Others: others, Talkers: []Talker{},
+	}
+	for _, k := range first {
+		out.Talkers = append(out.Talkers, Talker{keyName(k.Key, t.by), k.Packets, k.Error, k.Bytes})
+	}
+	return out
+}
+
+// protocols that have a name of their own.
+var protocols = map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 58: "icmp6", 132: "sctp"}
+
+func keyName(k talkers.Key, by datapath.FilterTopBy) string {
+	switch {
+	case !k.IP:
+		return "not IP"
+	case by == datapath.FilterTopPrefix:
+		return k.Prefix.String()
+	case by != datapath.FilterTopPort:
+		return k.Prefix.Addr().String()
+	}
+	name, ok := protocols[k.Proto]
+	if !ok {
+		name = fmt.Sprintf("protocol %d", k.Proto)
+	}
+	if k.Port != 0 {
+		name += fmt.Sprintf(" %d", k.Port)
+	}
+	return name
+}
+
+func (t *topper) write() error {
+	all := t.talkers()
+	if t.o.JSON {
+		enc := json.NewEncoder(t.o.Out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(all)
+	}
+	lines := append([]string{all.headline()}, all.table("  ").Lines()...)
+	_, err := fmt.Fprintln(t.o.Out, strings.Join(append(lines, all.rest()...), "\n"))
+	return err
+}
+
+func (t Talkers) headline() string {
+	return fmt.Sprintf("%s by %s  %.1fs  %s packets/s  %sbit/s", t.Router, t.By, t.Seconds,
+		text.Short(t.rate(t.Packets)), text.Short(8*t.rate(t.Bytes)))
+}
+
+func (t Talkers) rate(n uint64) float64 {
+	if t.Seconds == 0 {
+		return 0
+	}
+	return float64(n) / t.Seconds
+}
+
+func (t Talkers) table(indent string) *text.Table {
+	table := &text.Table{Indent: indent, Right: []bool{false, true, true, true, true}}
+	table.Add(strings.ToUpper(t.By), "PACKETS/S", "BITS/S", "SHARE", "ERROR")
+	for _, k := range t.Talkers {
+		share, err := "", ""
+		if t.Packets > 0 {
+			share = fmt.Sprintf("%.1f%%", 100*float64(k.Packets-k.Error)/float64(t.Packets))
+			err = "0"
+			if k.Error > 0 {
+				err = fmt.Sprintf("+%.1f%%", 100*float64(k.Error)/float64(t.Packets))
+			}
+		}
+		table.Add(k.Name, text.Short(t.rate(k.Packets)), text.Short(8*t.rate(k.Bytes)), share, err)
+	}
+	return table
+}
+
+// rest says what can be missing.
+func (t Talkers) rest() []string {
+	switch {
+	case t.Packets == 0:
+		return []string{"  no packets"}
+	case t.Others == 0:
+		return nil
+	default:
+		return []string{fmt.Sprintf("  anybody else has at most %.1f%%, %s packets/s", 100*float64(t.Others)/float64(t.Packets),
+			text.Short(t.rate(t.Others)))}
+	}
+}
+
+func (t *topper) view(th theme, width int) []styled {
+	all := t.talkers()
+	lines := []styled{title(th, "culvert filter top "+all.headline(), time.Now().Format(time.TimeOnly), width), {th.plain, ""}}
+	for n, line := range all.table("").Lines() {
+		style := th.plain
+		if n == 0 {
+			style = th.head
+		}
+		lines = append(lines, styled{style, line})
+	}
+	for _, line := range all.rest() {
+		lines = append(lines, styled{th.quiet, line})
+	}
+	return lines
+}

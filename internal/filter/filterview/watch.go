@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterview
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/mattn/go-isatty"
+
+	"culvert/internal/datapath"
+	"culvert/internal/show/text"
+)
+
+// minInterval leaves the machine time for packets.
+const minInterval = 100 * time.Millisecond
+
+// WatchOptions say what to watch, and how.
+type WatchOptions struct {
+	// On is the data plane, "" for the only one.
+	On       string
+	Interval time.Duration
+	// Count ends the watching after so many intervals and asks for lines; 0 is endless.
+	Count int
+	// Out gets a full-screen table if it is a terminal, lines otherwise.
+	Out io.Writer
+}
+
+// sample is what the rules had counted at one time.
+type sample struct {
+	at time.Time
+	Report
+}
+
+// speed is what a rule did between two samples.
+type speed struct {
+	rule Rule
+	// packets, bits and over are rates a second; moved is whether there were any packets.
+	packets, bits, over float64
+	moved               bool
+}
+
+// Watch shows how fast the rules of a data plane match until ctx ends or the user leaves.
+func Watch(ctx context.Context, o WatchOptions) error {
+	switch {
+	case o.Interval < minInterval:
+		return usageError("interval %v: at least %v", o.Interval, minInterval)
+	case o.Count < 0:
+		return usageError("count %d: 0 is endless", o.Count)
+	}
+	inst, err := Open(o.On)
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	look := func() (sample, error) { return lookAt(inst) }
+	first, err := look()
+	if err != nil {
+		return err
+	}
+	if f, ok := terminal(o.Out); ok && o.Count == 0 {
+		w := &watched{o: o, last: first, now: first}
+		return runScreen(ctx, f, o.Interval, w.view, func() (func(), error) {
+			now, err := look()
+			return func() { w.last, w.now = w.now, now }, err
+		})
+	}
+	return watchLines(ctx, o, first, look)
+}
+
+func terminal(out io.Writer) (*os.File, bool) {
+	f, ok := out.(*os.File)
+	return f, ok && isatty.IsTerminal(f.Fd())
+}
+
+// lookAt reads the filter again: who watches need not know of changes.
+func lookAt(inst *datapath.Instance) (sample, error) {
+	r, err := collect(inst)
+	return sample{time.Now(), r}, err
+}
+
+// speeds compares two samples. A rule that the first does not know, or that has been made anew since, has
+// moved nothing that is known how long it took.
+func speeds(last, now sample) []speed {
+	seconds := now.at.Sub(last.at).Seconds()
+	before := make(map[string]Rule)
+	for _, r := range last.Rules {
+		before[r.Name] = r
+	}
+	var all []speed
+	for _, r := range now.Rules {
+		s := speed{rule: r}
+		if b, ok := before[r.Name]; ok && seconds > 0 && r.Packets >= b.Packets && r.Bytes >= b.Bytes {
+			s.moved = r.Packets > b.Packets
+			s.packets = float64(r.Packets-b.Packets) / seconds
+			s.bits = 8 * float64(r.Bytes-b.Bytes) / seconds
+			if r.Over != nil && b.Over != nil && r.Over.Packets >= b.Over.Packets {
+				s.over = float64(r.Over.Packets-b.Over.Packets) / seconds
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+const lineFormat = "%-8s  %-24s  %12s  %14s  %12s  %14s\n"
+
+func watchLines(ctx context.Context, o WatchOptions, last sample, look func() (sample, error)) error {
+	if _, err := fmt.Fprintf(o.Out, lineFormat, "TIME", "RULE", "PACKETS/S", "BITS/S", "OVER/S", "PACKETS"); err != nil {
+		return err
+	}
+	tick := time.NewTicker(o.Interval)
+	defer tick.Stop()
+	for n := 0; o.Count == 0 || n < o.Count; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now, err := look()
+		if err != nil {
+			return err
+		}
+		for _, s := range speeds(last, now) {
+			if !s.moved {
+				continue
+			}
+			over := "-"
+			if s.rule.Over != nil {
+				over = fmt.Sprintf("%.1f", s.over)
+			}
+			_, err := fmt.Fprintf(o.Out, lineFormat, now.at.Format(time.TimeOnly), s.rule.Name,
+				fmt.Sprintf("%.1f", s.packets), fmt.Sprintf("%.0f", s.bits), over, fmt.Sprint(s.rule.Packets))
+			if err != nil {
+				return err
+			}
+		}
+		last = now
+	}
+	return nil
+}
+
+// watched is what the live table shows.
+type watched struct {
+	o         WatchOptions
+	last, now sample
+}
+
+func (w *watched) view(t theme, width int) []styled {
+	table := text.Table{Right: []bool{false, true, true, true, true}}
+	table.Add("rule", "packets/s", "bits/s", "over/s", "packets", "what")
+	all := speeds(w.last, w.now)
+	for _, s := range all {
+		over := ""
+		if s.rule.Over != nil {
+			over = text.Short(s.over)
+		}
+		table.Add(s.rule.Name, text.Short(s.packets), text.Short(s.bits), over, text.Grouped(s.rule.Packets), s.rule.Words)
+	}
+	lines := []styled{title(t, "culvert filter watch "+w.now.Router, fmt.Sprintf("%s   every %v",
+		w.now.at.Format(time.TimeOnly), w.o.Interval), width), {t.plain, ""}}
+	for n, line := range table.Lines() {
+		style := t.plain
+		switch {
+		case n == 0:
+			style = t.head
+		case !all[n-1].moved:
+			style = t.quiet
+		case all[n-1].over > 0 || all[n-1].rule.Action == string(datapath.FilterDrop):
+			style = t.bad
+		}
+		lines = append(lines, styled{style, line})
+	}
+	if len(all) == 0 {
+		lines = append(lines, styled{t.quiet, "no rules: add one with 'culvert filter add'"})
+	}
+	if n := w.now.Short.Packets + w.now.Malformed.Packets; n > 0 {
+		lines = append(lines, styled{t.plain, ""}, styled{t.quiet, fmt.Sprintf("short %s   malformed %s",
+			text.Grouped(w.now.Short.Packets), text.Grouped(w.now.Malformed.Packets))})
+	}
+	return lines
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nexthop
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/host/neigh"
+)
+
+// neighborUse holds the targets that one neighbour leads to.
+type neighborUse struct {
+	targets map[*Target]struct{}
+	urgent  int // targets that are not of low priority
+	next    time.Time
+	pause   time.Duration
+}
+
+// setRoute moves the target from its old neighbour to the new one, which is asked for at once
+// unless it is known.
+func (r *Resolver) setRoute(t *Target, to route) {
+	old := t.route.via
+	t.route = to
+	if old == to.via {
+		return
+	}
+	if use := r.uses[old]; use != nil {
+		delete(use.targets, t)
+		if !t.low {
+			use.urgent--
+		}
+		if len(use.targets) == 0 {
+			delete(r.uses, old)
+			r.release(old, t.low)
+		}
+	}
+	if !to.via.Addr.IsValid() {
+		return
+	}
+	use, known := r.uses[to.via]
+	if !known {
+		use = &neighborUse{targets: map[*Target]struct{}{}}
+		r.uses[to.via] = use
+	}
+	use.targets[t] = struct{}{}
+	if !t.low {
+		use.urgent++
+	}
+	if !known {
+		r.askFor(to.via, use, time.Now())
+	}
+}
+
+// release takes a neighbour that has not answered out of the kernel's table, where strangers could fill the room
+// that others need. Neighbours of our own choice stay, and so do those that somebody else manages.
+func (r *Resolver) release(key neigh.Key, low bool) {
+	n, known := r.neighbors[key]
+	if !low || known && (n.Managed || n.Usable()) {
+		return
+	}
+	err := r.handle.NeighDel(&netlink.Neigh{LinkIndex: key.IfIndex, IP: key.Addr.AsSlice()})
+	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
+		r.onError(fmt.Errorf("taking neighbour %s, which does not answer, out of the table: %w", key.Addr, err))
+	}
+}
+
+// askDue asks for the neighbours whose time has come, those of low priority last and not all at once.
+func (r *Resolver) askDue(now time.Time) {
+	low := 0
+	for _, urgent := range []bool{true, false} {
+		for key, use := range r.uses {
+			if use.urgent > 0 != urgent || !now.After(use.next) {
+				continue
+			}
+			if !urgent {
+				if low++; low > lowAsks {
+					return
+				}
+			}
+			r.askFor(key, use, now)
+		}
+	}
+}
+
+// neighborChanged takes in a new state of a neighbour in use.
+func (r *Resolver) neighborChanged(key neigh.Key, use *neighborUse) {
+	n, known := r.neighbors[key]
+	switch {
+	case !known || n.Stale():
+		// The kernel would ask again with the next packet that it sends. The fast path sends
+		// without the kernel noticing, so ask in its place.
+		r.askFor(key, use, time.Now())
+	case n.Usable():
+		use.pause = 0
+		use.next = time.Now().Add(neigh.ConfirmEvery)
+	}
+	for t := range use.targets {
+		r.update(t)
+	}
+}
+
+// askFor has the kernel resolve or confirm a neighbour as if a packet were sent to it now.
+func (r *Resolver) askFor(key neigh.Key, use *neighborUse, now time.Time) {
+	wait, pause := r.neighbors[key].Pause(use.pause)
+	use.pause, use.next = pause, now.Add(wait)
+	if dev, ok := r.devices[key.IfIndex]; !ok || !dev.usable {
+		return
+	}
+	ask := r.neighbors.Use
+	if _, known := r.neighbors[key]; !known && use.urgent == 0 {
+		ask = r.neighbors.Begin
+	}
+	if err := ask(r.handle, key); err != nil {
+		r.onError(fmt.Errorf("asking for neighbour %s: %w", key.Addr, err))
+	}
+}

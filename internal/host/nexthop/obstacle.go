@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nexthop
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"culvert/internal/host/netdev"
+)
+
+// Obstacle says why an address has no next hop as far as it is neither the route's nor the neighbor's fault: the device
+// takes no frames that XDP redirects to it. It is "" if that is not so, or cannot be told (before Linux 6.3).
+func Obstacle(addr netip.Addr) string {
+	routes, err := netlink.RouteGet(addr.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return ""
+	}
+	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return ""
+	}
+	if vlan, ok := link.(*netlink.Vlan); ok {
+		if link, err = netlink.LinkByIndex(vlan.ParentIndex); err != nil {
+			return ""
+		}
+	}
+	xdp, err := netdev.Open(netdev.XDPFamily)
+	if err != nil {
+		return ""
+	}
+	defer xdp.Close()
+	if acts, ok := xdp.XDPActs(link.Attrs().Index); !ok || acts&netdev.ActXmit != 0 {
+		return ""
+	}
+	if link.Type() == "veth" {
+		return fmt.Sprintf("%s takes no redirected frames: NAPI is off at its peer: ethtool -K PEER gro on, see culvert doctor", link.Attrs().Name)
+	}
+	return fmt.Sprintf("%s takes no redirected frames: see culvert doctor -i %[1]s", link.Attrs().Name)
+}

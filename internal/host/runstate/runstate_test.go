@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package runstate
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"culvert/internal/host/trust"
+)
+
+// TestRead has a process tell, another one be killed, and a data plane detached and attached again.
+func TestRead(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root: run 'make test-root'")
+	}
+	const kind, netns, name, plane = "test", 1, "runstate test/1", 4711
+	expect := func(plane uint64, wantKnown bool, want ...string) {
+		t.Helper()
+		var got []string
+		known, err := Read(kind, netns, name, plane, &got)
+		if err != nil || known != wantKnown || known && !slices.Equal(got, want) {
+			t.Errorf("got %+v, known %v, %v; want %+v, %v", got, known, err, want, wantKnown)
+		}
+	}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const session = "established"
+	expect(plane, false)
+	w := NewWriter(kind, netns, name)
+	defer w.Close()
+	check(w.Write(plane, nil))
+	expect(plane, true)
+	check(w.Write(plane, []string{session}))
+	expect(plane, true, session)
+	if known, err := Read(kind, netns, name, plane+1, new([]string)); known || err != nil {
+		t.Errorf("it tells of a data plane that another process serves: %v", err)
+	}
+
+	done := make(chan error)
+	go func() {
+		var err error
+		for n := 0; n < 2000 && err == nil; n++ {
+			err = w.Write(plane, []string{session})
+		}
+		done <- err
+	}()
+	for over := false; !over; {
+		select {
+		case err := <-done:
+			check(err)
+			over = true
+		default:
+			expect(plane, true, session)
+		}
+	}
+
+	text, err := os.ReadFile(w.path)
+	check(err)
+	w.Close()
+	expect(plane, false)
+	check(trust.MakeDir(trust.RunDir))
+	check(os.WriteFile(w.path, text, 0o600)) // as one that was killed leaves it
+	expect(plane, false)
+	check(w.Write(plane, []string{session}))
+	expect(plane, true, session)
+	next := NewWriter(kind, netns, name)
+	check(next.Write(plane+1, nil))
+	w.Close()
+	expect(plane+1, true)
+	next.Close()
+	if _, err := os.Stat(next.path); !os.IsNotExist(err) {
+		t.Errorf("left is %s", next.path)
+	}
+}

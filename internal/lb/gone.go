@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import "fmt"
+
+// Gone names what the configuration file had in one state and what is not in the next one.
+func Gone(before, after State) (names []string) {
+	for _, v := range before.VIPs {
+		now := after.find(v.Service)
+		if now == nil {
+			if v.File {
+				names = append(names, fmt.Sprintf("VIP %s", v.Service))
+			}
+			continue
+		}
+		for _, b := range v.Backends {
+			if b.File && now.find(b.Addr) == nil {
+				names = append(names, fmt.Sprintf("VIP %s backend %s", v.Service, b.Addr))
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"culvert/internal/datapath"
+)
+
+// recorder is a data plane that writes down what is written.
+type recorder struct {
+	done    []string
+	rings   map[uint32][]datapath.BalanceOwner
+	members map[uint32]datapath.BalanceMember
+	failAt  string
+}
+
+func newRecorder() *recorder {
+	return &recorder{rings: make(map[uint32][]datapath.BalanceOwner), members: make(map[uint32]datapath.BalanceMember)}
+}
+
+func (r *recorder) note(format string, args ...any) error {
+	r.done = append(r.done, fmt.Sprintf(format, args...))
+	if r.failAt != "" && strings.HasPrefix(r.done[len(r.done)-1], r.failAt) {
+		return fmt.Errorf("no %s", r.failAt)
+	}
+	return nil
+}
+
+func (r *recorder) SetMember(m datapath.BalanceMember) error {
+	r.members[m.Owner.Number()] = m
+	if !m.Used {
+		return r.note("member %d gone", m.Owner.Number())
+	}
+	return r.note("member %d", m.Owner.Number())
+}
+
+func (r *recorder) SetRing(vip uint32, ring []datapath.BalanceOwner) error {
+	r.rings[vip] = ring
+	return r.note("ring %d", vip)
+}
+
+func (r *recorder) DeleteRing(vip uint32) error { return r.note("ring %d gone", vip) }
+
+func (r *recorder) SetVIP(k datapath.BalanceVIPKey, v datapath.BalanceVIP) error {
+	return r.note("VIP %d empty %t", v.Number, v.Empty)
+}
+
+func (r *recorder) DeleteVIP(k datapath.BalanceVIPKey) error { return r.note("VIP %v gone", k.Addr) }
+
+func (r *recorder) SetServerID(vip uint32, id []byte, owner datapath.BalanceOwner) error {
+	return r.note("ID %x of %d is %d", id, vip, owner.Number())
+}
+
+func (r *recorder) SetNamedVLAN(v datapath.BalanceNamedVLAN) error {
+	return r.note("VLAN %d of %v", v.ID, v.Addr)
+}
+
+func (r *recorder) DeleteNamedVLAN(v datapath.BalanceNamedVLAN) error {
+	return r.note("VLAN %d of %v gone", v.ID, v.Addr)
+}
+
+func (r *recorder) DeleteServerID(vip uint32, id []byte) error {
+	return r.note("ID %x of %d gone", id, vip)
+}
+
+func (r *recorder) Name() string { return "recorder" }
+
+func (r *recorder) SetState(b []byte) error {
+	return r.note("unfinished %t", strings.Contains(string(b), `"unfinished":true`))
+}
+
+// took returns what was written since the last time.
+func (r *recorder) took() string {
+	s := strings.Join(r.done, ", ")
+	r.done = nil
+	return s
+}
+
+// allUp knows ways to all backends.
+func allUp(s *State) live {
+	l := live{ways: make(map[netip.Addr]way), down: make(map[datapath.BalanceOwner]bool)}
+	for _, v := range s.VIPs {
+		for _, b := range v.Backends {
+			l.ways[b.Addr] = way{hop: datapath.BalanceHop{Port: 7, MTU: 1500}, source: netip.MustParseAddr("10.0.0.1")}
+			if b.Addr.Is6() {
+				l.ways[b.Addr] = way{hop: datapath.BalanceHop{Port: 7, MTU: 1500}, source: netip.MustParseAddr("fd00::1")}
+			}
+		}
+	}
+	return l
+}
+
+func numbered(t *testing.T, old State, vips ...VIP) State {
+	t.Helper()
+	s := State{VIPs: vips}
+	if err := s.number(old, small); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// counts returns how many positions of a ring each number has.
+func (r *recorder) counts(vip uint32) map[uint32]int {
+	n := make(map[uint32]int)
+	for _, o := range r.rings[vip] {
+		n[o.Number()]++
+	}
+	return n
+}
+
+func TestWrite(t *testing.T) {
+	r := newRecorder()
+	a := vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")
+	first := numbered(t, State{}, a)
+	l := allUp(&first)
+	step := func(what string, from, to image, want string) {
+		t.Helper()
+		if err := write(r, small.RingSize, from, to); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.took(); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	step("a VIP", image{}, first.image(l), "member 0, member 1, ring 0, VIP 0 empty false")
+	if c := r.counts(0); c[0]+c[1] != 17 || c[0] < 8 || c[1] < 8 {
+		t.Errorf("positions: %v", c)
+	}
+	step("nothing", first.image(l), first.image(l), "")
+
+	heavier := first.clone()
+	heavier.VIPs[0].Backends[1].Weight = 3
+	step("a weight", first.image(l), heavier.image(l), "ring 0")
+	if c := r.counts(0); c[0] != 4 || c[1] != 13 {
+		t.Errorf("positions: %v", c)
+	}
+	moved := heavier.clone()
+	moved.VIPs[0].Backends[0].Encap, moved.VIPs[0].Backends[0].GUEPort = EncapGUE, 6080
+	step("an encapsulation", heavier.image(l), moved.image(l), "member 0")
+
+	drained := moved.clone()
+	drained.VIPs[0].Backends[1].Drained = true
+	step("a drain", moved.image(l), drained.image(l), "ring 0")
+	if c := r.counts(0); c[0] != 17 {
+		t.Errorf("positions: %v", c)
+	}
+	source := drained.clone()
+	source.VIPs[0].Hash = HashSource
+	step("a hash", drained.image(l), source.image(l), "VIP 0 empty false")
+
+	// The last one loses its way: the VIP says so before the ring goes.
+	lost := allUp(&source)
+	delete(lost.ways, netip.MustParseAddr("10.0.0.11"))
+	step("no way", source.image(l), source.image(lost), "member 0, VIP 0 empty true, ring 0 gone")
+	step("the way again", source.image(lost), source.image(l), "member 0, ring 0, VIP 0 empty false")
+
+	// Who comes is there before he is named, who goes goes last.
+	next := numbered(t, source, vip(t, "192.0.2.1:80/tcp", "10.0.0.12", "10.0.0.13"), vip(t, "192.0.2.2:80/tcp", "10.0.0.11"))
+	l = allUp(&next)
+	for addr, w := range allUp(&source).ways {
+		l.ways[addr] = w
+	}
+	step("others", source.image(l), next.image(l), "member 2, member 3, ring 0, ring 1, VIP 0 empty false, VIP 1 empty false, member 0 gone")
+	step("none", next.image(l), image{}, "VIP 192.0.2.1 gone, VIP 192.0.2.2 gone, ring 0 gone, ring 1 gone, member 1 gone, member 2 gone, member 3 gone")
+}
+
+func TestWriteServerIDs(t *testing.T) {
+	r := newRecorder()
+	v := vip(t, "192.0.2.1:443/udp", "10.0.0.11", "10.0.0.12")
+	v.ServerID, v.Backends[0].ServerID, v.Backends[1].ServerID = 2, "0a01", "0A02"
+	first := numbered(t, State{}, v)
+	l := allUp(&first)
+	next := first.clone()
+	next.VIPs[0].Backends[0].ServerID, next.VIPs[0].Backends[1].ServerID = "0a02", "0a03"
+	gone := numbered(t, next, vip(t, "192.0.2.1:443/udp", "10.0.0.12"))
+	for _, tt := range []struct {
+		from, to image
+		want     string
+	}{
+		{image{}, first.image(l), "member 0, member 1, ring 0, ID 0a01 of 0 is 0, ID 0a02 of 0 is 1, VIP 0 empty false"},
+		{first.image(l), next.image(l), "ID 0a02 of 0 is 0, ID 0a03 of 0 is 1, ID 0a01 of 0 gone"},
+		{next.image(l), gone.image(l), "ring 0, VIP 0 empty false, ID 0a02 of 0 gone, ID 0a03 of 0 gone, member 0 gone"},
+	} {
+		if err := write(r, small.RingSize, tt.from, tt.to); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.took(); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+}
+
+func TestWriteStopsAtErrors(t *testing.T) {
+	s := numbered(t, State{}, vip(t, "192.0.2.1:80/tcp", "10.0.0.11"))
+	for _, at := range []string{"member", "ring", "VIP"} {
+		r := newRecorder()
+		r.failAt = at
+		if err := write(r, small.RingSize, image{}, s.image(allUp(&s))); err == nil || !strings.HasPrefix(r.done[len(r.done)-1], at) {
+			t.Errorf("%s: %v after %v", at, err, r.done)
+		}
+	}
+}
+
+// TestFollow: who dies over a ring, or fails, leaves word that it is to be written again. A member alone says itself what it is.
+func TestFollow(t *testing.T) {
+	v := vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")
+	v.Check = &Check{Type: "tcp"}
+	s := numbered(t, State{}, v)
+	l, down, near := allUp(&s), allUp(&s), allUp(&s)
+	down.down[s.VIPs[0].Backends[0].Owner] = true
+	w := near.ways[netip.MustParseAddr("10.0.0.12")]
+	w.hop.MTU = 1400
+	near.ways[netip.MustParseAddr("10.0.0.12")] = w
+	unfinished := s
+	unfinished.Unfinished = true
+	for _, tt := range []struct {
+		what, failAt string
+		s            State
+		now          live
+		want         string
+	}{
+		{"nothing", "", s, l, ""},
+		{"another way", "", s, near, "member 1"},
+		{"a failing backend", "", s, down, "unfinished true, member 0, ring 0, unfinished false"},
+		{"a failing ring", "ring", s, down, "unfinished true, member 0, ring 0"},
+		{"after somebody who died", "", unfinished, l, "unfinished false"},
+		{"and failing again", "ring", unfinished, down, "member 0, ring 0"},
+	} {
+		r := newRecorder()
+		r.failAt = tt.failAt
+		if err := follow(r, small.RingSize, tt.s, s.image(l), tt.now); (err != nil) != (tt.failAt != "") {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+		if got := r.took(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
+		}
+	}
+}
+
+// TestOrder has two balancers with the same backends in another order.
+func TestOrder(t *testing.T) {
+	names := []string{"10.0.0.11", "10.0.0.12", "fd00::11", "10.0.0.14", "10.0.0.9"}
+	ring := func(names []string) (backends []netip.Addr) {
+		s := numbered(t, State{}, vip(t, "192.0.2.1:80/tcp", names...))
+		r := newRecorder()
+		if err := write(r, small.RingSize, image{}, s.image(allUp(&s))); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range r.rings[0] {
+			backends = append(backends, r.members[o.Number()].Addr)
+		}
+		return backends
+	}
+	one := ring(names)
+	for range names {
+		names = append(names[1:], names[0])
+		if other := ring(names); !slices.Equal(one, other) {
+			t.Errorf("%v\n%v", one, other)
+		}
+	}
+}
+
+func TestObstacles(t *testing.T) {
+	s := numbered(t, State{}, vip(t, "192.0.2.1:80/tcp", "10.0.0.11"))
+	v := &s.VIPs[0]
+	b := &v.Backends[0]
+	l := allUp(&s)
+	expect := func(want string) {
+		t.Helper()
+		if got := s.obstacle(v, b, l); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if s.takes(v, l) != (want == "") {
+			t.Errorf("it takes new flows: %v", s.takes(v, l))
+		}
+	}
+	expect("")
+	l.down[b.Owner] = true
+	expect("") // nobody checks it
+	v.Check = &Check{Type: "tcp"}
+	expect("its checks fail")
+	if m := s.image(l).members[0]; !m.Down {
+		t.Error("the programs do not hear of it")
+	}
+	l.down[b.Owner] = false
+	w := l.ways[b.Addr]
+	l.ways[b.Addr] = way{hop: w.hop}
+	expect("there is no source address to send from")
+	b.Encap = EncapL2
+	expect("")
+	b.Encap = EncapIPIP
+	s.Source4 = netip.MustParsePrefix("10.200.0.0/16")
+	expect("")
+	l.ways[b.Addr] = way{}
+	expect("there is no way to it")
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbstage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+	"culvert/internal/host/runstate"
+	"culvert/internal/lb"
+	"culvert/internal/lb/announce"
+	"culvert/internal/lb/bgpstate"
+)
+
+// withdrawWait bounds how long neighbours are told that nothing is announced any more.
+const withdrawWait = 3 * time.Second
+
+// compileBGP reads a [balance.bgp] table; nil for a file without one.
+func compileBGP(c *config.BalanceBGP) (*announce.Options, error) {
+	if c == nil {
+		return nil, nil
+	}
+	o := &announce.Options{ASN: c.ASN, RouterID: c.RouterID, MED: c.MED}
+	if err := durations(c, map[string]said{"hold_time": {c.HoldTime, &o.HoldTime}}); err != nil {
+		return nil, err
+	}
+	var err error
+	if o.GracefulRestart, err = restartTime(c.GracefulRestart); err != nil {
+		return nil, c.Locate("graceful_restart", err)
+	}
+	for _, text := range c.Communities {
+		community, err := parseCommunity(text)
+		if err != nil {
+			return nil, c.Locate("communities", err)
+		}
+		o.Communities = append(o.Communities, community)
+	}
+	for _, r := range c.Neighbor {
+		o.Neighbors = append(o.Neighbors, announce.Neighbor{
+			Address: r.Address, ASN: r.ASN, LocalAddress: r.LocalAddress, Password: r.Password, Multihop: r.Multihop, TTLSecurity: r.TTLSecurity,
+			NextHop4: r.NextHop4, NextHop6: r.NextHop6,
+		})
+	}
+	if err := o.Check(); err != nil {
+		return nil, c.Locate("", err)
+	}
+	return o, nil
+}
+
+// restartTime reads how long neighbours are to keep what a process that has ended had announced; 0 if not at all.
+func restartTime(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > announce.MaxRestart || d%time.Second != 0 {
+		return 0, fmt.Errorf("graceful_restart = %q: write whole seconds up to %d, as 60s, or 0s for none", text, announce.MaxRestart/time.Second)
+	}
+	return d, nil
+}
+
+// parseCommunity reads "65001:100".
+func parseCommunity(text string) (uint32, error) {
+	upper, lower, _ := strings.Cut(text, ":")
+	u, err := strconv.ParseUint(upper, 10, 16)
+	l, err2 := strconv.ParseUint(lower, 10, 16)
+	if errors.Join(err, err2) != nil {
+		return 0, fmt.Errorf("%q is no community: write it as 65001:100", text)
+	}
+	return uint32(u<<16 | l), nil
+}
+
+// serve keeps the load balancer in step, and its VIPs announced, until ctx ends.
+func (p *Plan) serve(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
+	o := lb.Options{Instance: inst, Log: log}
+	if p.bgp == nil {
+		// That there are none is told too: nobody has to guess.
+		stop := publish(ctx, inst, func() []bgpstate.Session { return nil }, log)
+		defer stop()
+		return lb.Run(ctx, o)
+	}
+	bgp := *p.bgp
+	bgp.Log = log
+	// It ends after what it announces has been withdrawn, or the last of what is not to be kept, and so not with ctx.
+	speaker, err := announce.Start(context.WithoutCancel(ctx), bgp)
+	if err != nil {
+		return err
+	}
+	o.Announcer = speaker
+	stop := publish(ctx, inst, func() []bgpstate.Session { return sessions(speaker) }, log)
+	err = lb.Run(ctx, o)
+	defer stop()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWait)
+	defer cancel()
+	return errors.Join(err, speaker.Close(ctx))
+}
+
+// publishPeriod is how old what commands and metrics say of BGP sessions may be.
+const publishPeriod = 500 * time.Millisecond
+
+// publish keeps the state of the sessions where commands and metrics find it, until stop is called.
+func publish(ctx context.Context, inst *datapath.Instance, sessions func() []bgpstate.Session, log *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(publishPeriod)
+		defer ticker.Stop()
+		writer := runstate.NewWriter(bgpstate.Kind, inst.NetNS(), inst.Name())
+		defer writer.Close()
+		var last []bgpstate.Session
+		var plane uint64 // that last was written for: another one comes when this was detached and is attached again
+		var failed bool
+		for {
+			now, id := sessions(), inst.ID()
+			if id != 0 && (id != plane || !reflect.DeepEqual(now, last)) {
+				err := writer.Write(id, now)
+				if err != nil && !failed {
+					log.Warn("'culvert lb show' cannot tell of BGP", "err", err)
+				}
+				if failed = err != nil; !failed {
+					last, plane = now, id
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+func sessions(speaker *announce.Speaker) []bgpstate.Session {
+	var all []bgpstate.Session
+	for _, n := range speaker.Neighbors() {
+		all = append(all, bgpstate.Session{
+			Neighbor: n.Address, ASN: n.ASN, State: n.State, Since: n.Since, Announced: n.Prefixes, Error: n.LastError,
+		})
+	}
+	return all
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbstage
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+	"culvert/internal/lb"
+	"culvert/internal/stage"
+)
+
+const (
+	balanceHead = "interfaces = [\"a\"]\n[balance]\n"
+	balanceVIP  = "[[balance.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"
+	balanceReal = "[[balance.vip.backend]]\naddress = \"10.0.0.11\"\n"
+	balanceBGP  = "[balance.bgp]\nasn = 65001\nrouter_id = \"10.0.0.1\"\n"
+	neighbor    = "[[balance.bgp.neighbor]]\naddress = \"10.0.0.9\"\nasn = 65000\n"
+)
+
+func compile(t *testing.T, text string) (*Plan, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "c.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Compile(stage.File{Path: path, Node: n})
+}
+
+// TestBalanceErrors: what is wrong with a [balance] table is told with its place.
+func TestBalanceErrors(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"flows = -1\n", "c.toml:2:2: [balance]: -1 flows in the flow table"},
+		{"udp_timeout = \"soon\"\n", "c.toml:3:15: udp_timeout = \"soon\" is no time: write it as 500ms"},
+		{"tcp_timeout = \"10h\"\n", "c.toml:2:2: [balance]: idle time of TCP of 10h0m0s"},
+		{"source4 = \"here\"\n", "c.toml:3:11: source4 = \"here\": use a prefix"},
+		{"source4 = \"fd00::/64\"\n", "c.toml:3:11: source4 = \"fd00::/64\": it is of the other family"},
+		{strings.Replace(balanceVIP, "\"tcp\"", "\"sctp\"", 1), "c.toml:5:12: VIP 192.0.2.1:80: \"sctp\" is no protocol of a VIP"},
+		{strings.Replace(balanceVIP, ":80", ":0", 1), "c.toml:4:11: \"192.0.2.1:0\" has port 0"},
+		{"unclaimed = \"ignore\"\n", "c.toml:3:13: unclaimed = \"ignore\": use reject, drop or pass"},
+		{balanceVIP + "vlans = [100, 0]\n", "c.toml:6:1: VIP 192.0.2.1:80/tcp: VLAN 0: use 1 to 4094"},
+		{balanceVIP + "vlans = [100, 4095]\n", "c.toml:6:1: VIP 192.0.2.1:80/tcp: VLAN 4095: use 1 to 4094"},
+		{balanceVIP + "vlans = [100, 100]\n", "c.toml:6:1: VIP 192.0.2.1:80/tcp: VLAN 100 is there twice"},
+		{balanceVIP + balanceVIP, "c.toml:7:11: VIP 192.0.2.1:80/tcp: it is there twice"},
+		{balanceVIP + "hash = \"x\"\n", "c.toml:6:8: VIP 192.0.2.1:80/tcp: hash \"x\": use flow, source or source-port"},
+		{balanceVIP + "quic_server_id = 999\n", "c.toml:6:18: VIP 192.0.2.1:80/tcp: quic_server_id 999 is out of range"},
+		{balanceVIP + "quic_server_id = 2\n", "c.toml:6:18: VIP 192.0.2.1:80/tcp: quic_server_id goes with UDP"},
+		{balanceVIP + "[balance.vip.check]\ntype = \"icmp\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: type \"icmp\" of check"},
+		{balanceVIP + "[balance.vip.check]\ntype = \"tcp\"\nrise = 0\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: rise 0 of check: use 1 to"},
+		{balanceVIP + "[balance.vip.check]\ntype = \"tcp\"\ninterval = \"1\"\n", "c.toml:8:12: VIP 192.0.2.1:80/tcp: interval = \"1\" is no time"},
+		{balanceVIP + "[balance.vip.check]\ntype = \"tcp\"\ntimeout = \"2s\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: timeout 2s of check: use 10ms to its interval of 1s"},
+		{balanceVIP + strings.Replace(balanceReal, "11", "11:80", 1), "c.toml:7:11: VIP 192.0.2.1:80/tcp: \"10.0.0.11:80\" is no address of a backend"},
+		{balanceVIP + balanceReal + "weight = -1\n", "c.toml:8:10: VIP 192.0.2.1:80/tcp: backend 10.0.0.11: weight -1: use 0 to 65535"},
+		{balanceVIP + balanceReal + balanceReal, "c.toml:9:11: VIP 192.0.2.1:80/tcp: backend 10.0.0.11: it is there twice"},
+		{balanceVIP + strings.Replace(balanceReal, "10.0.0.11", "fd00::1", 1) + "encapsulation = \"l2\"\n",
+			"c.toml:8:17: VIP 192.0.2.1:80/tcp: backend fd00::1: l2 cannot reach a backend of another family"},
+		{"vips = 1\n" + balanceVIP + strings.Replace(balanceVIP, "tcp", "udp", 1), "c.toml:7:3: VIP 192.0.2.1:80/udp: one VIP more than the 1 there is room for"},
+		{balanceBGP + "hold_time = \"1s\"\n" + neighbor, "c.toml:3:2: BGP: hold time 1s"},
+		{balanceBGP + "graceful_restart = \"4096s\"\n" + neighbor, "c.toml:6:20: graceful_restart = \"4096s\": write whole seconds up to 4095, as 60s, or 0s for none"},
+		{balanceBGP + "graceful_restart = \"1500ms\"\n" + neighbor, "c.toml:6:20: graceful_restart = \"1500ms\""},
+		{balanceBGP + "graceful_restart = \"-1s\"\n" + neighbor, "c.toml:6:20: graceful_restart = \"-1s\""},
+		{balanceBGP + "graceful_restart = \"60\"\n" + neighbor, "c.toml:6:20: graceful_restart = \"60\""},
+		{balanceBGP + "communities = [\"no\"]\n" + neighbor, "c.toml:6:1: \"no\" is no community: write it as 65001:100"},
+		{balanceBGP + neighbor + neighbor, "c.toml:3:2: BGP neighbour 10.0.0.9: it is there twice"},
+	} {
+		_, err := compile(t, balanceHead+tt.text)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v, want %q", tt.text, err, tt.want)
+		}
+	}
+}
+
+func TestBalanceCompiled(t *testing.T) {
+	for _, text := range []string{"", "graceful_restart = \"0s\"\n"} {
+		if w, err := compile(t, balanceHead+balanceBGP+text+neighbor); err != nil || w.bgp.GracefulRestart != 0 {
+			t.Errorf("%q: %+v, %v", text, w, err)
+		}
+	}
+	for text, want := range map[string]datapath.BalanceUnclaimed{
+		"": datapath.BalanceReject, "reject": datapath.BalanceReject, "drop": datapath.BalanceDrop, "pass": datapath.BalancePass,
+	} {
+		line := ""
+		if text != "" {
+			line = "unclaimed = \"" + text + "\"\n"
+		}
+		w, err := compile(t, balanceHead+line+balanceVIP+"vlans = [100, 200]\n")
+		if err != nil || w.options.Unclaimed != want || !slices.Equal(w.state.VIPs[0].VLANs, []uint16{100, 200}) {
+			t.Errorf("%q: %+v, %v", text, w, err)
+		}
+	}
+	w, err := compile(t, balanceHead+"seed = \"x\"\nsource6 = \"fd00::1\"\nudp_timeout = \"90s\"\n"+balanceVIP+"encapsulation = \"gue\"\n"+
+		"[balance.vip.check]\ntype = \"http\"\nrise = 3\ninterval = \"2s\"\n"+balanceReal+strings.Replace(balanceReal, "11", "12", 1)+"encapsulation = \"l2\"\nweight = 0\n"+
+		balanceBGP+"communities = [\"65001:100\"]\nhold_time = \"30s\"\ngraceful_restart = \"4095s\"\n"+neighbor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := w.state.VIPs[0]
+	if v.Hash != lb.HashFlow || v.OnFailure != lb.FailKeep || v.Check.Rise != 3 || v.Check.Fall != 2 || v.Check.Interval != 2*time.Second {
+		t.Errorf("got %+v", v)
+	}
+	if a, b := v.Backends[0], v.Backends[1]; a.Encap != "gue" || a.GUEPort != 6080 || a.Weight != 1 || b.Encap != "l2" || b.GUEPort != 0 || b.Weight != 0 {
+		t.Errorf("got %+v and %+v", a, b)
+	}
+	other, err := compile(t, balanceHead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.options.IdleUDP != 90*time.Second || w.state.Source6.Bits() != 128 {
+		t.Errorf("got %+v", w.options)
+	}
+	if w.bgp.Communities[0] != 65001<<16|100 || w.bgp.HoldTime != 30*time.Second || w.bgp.GracefulRestart != 4095*time.Second || other.bgp != nil {
+		t.Errorf("got %+v", w.bgp)
+	}
+}
+
+// TestSourceWithoutLength refuses what is one address and looks like a network.
+func TestSourceWithoutLength(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.200.0.0": "write 10.200.0.0/32 for that one", "fd00:200::": "write fd00:200::/128 for that one",
+		"10.200.0.7": "", "10.200.0.0/32": "", "10.200.0.0/16": "",
+	} {
+		_, err := parseSource(text)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: error %v, want %q", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbstage
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/lb"
+	"culvert/internal/stage"
+)
+
+// Stage is the load balancer.
+type Stage struct{}
+
+// Name implements stage.Stage.
+func (Stage) Name() string { return "balance" }
+
+// Plan implements stage.Stage. A file without [balance] has a plan too: VIPs made by hand stay, those of an earlier file go.
+func (Stage) Plan(f stage.File) (stage.Plan, error) { return Compile(f) }
+
+// Name implements stage.Plan.
+func (p *Plan) Name() string { return Stage{}.Name() }
+
+// On tells whether there is something to balance: by the file, or once Check has been called also by hand.
+func (p *Plan) On() bool { return p.file != nil || p.kept }
+
+// State is what the file asks for.
+func (p *Plan) State() lb.State { return p.state }
+
+// Prepare implements stage.Plan.
+func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, error) {
+	if err := p.seed(start.Log); err != nil {
+		return nil, err
+	}
+	return &prepared{Plan: p, start: start}, nil
+}
+
+// Check implements stage.Plan: the file's VIPs have to go together with those made by hand, and with what is protected.
+func (p *Plan) Check(s stage.Situation) error {
+	now, options, err := running(s.Running)
+	if err != nil {
+		return err
+	}
+	if p.file == nil {
+		if err := p.keep(now, options); err != nil || !p.kept {
+			return err
+		}
+	}
+	merged, err := p.merge(now)
+	if err != nil {
+		return err
+	}
+	return checkProtected(s, merged.VIPs)
+}
+
+// running reads the load balancer of a data plane.
+func running(inst *datapath.Instance) (s lb.State, o datapath.BalanceOptions, err error) {
+	if inst == nil || inst.Balance() == nil {
+		return s, o, nil
+	}
+	plane, err := inst.ViewBalance()
+	if err != nil {
+		return s, o, err
+	}
+	s, err = lb.Load(plane)
+	return s, plane.Options(), err
+}
+
+// keep plans for VIPs made by hand, where the file has no [balance].
+func (p *Plan) keep(now lb.State, options datapath.BalanceOptions) error {
+	merged, err := lb.Merge(now, lb.State{})
+	if err != nil {
+		return err
+	}
+	if len(merged.VIPs) == 0 {
+		p.gone = lb.Gone(now, merged)
+		return nil
+	}
+	// What they are balanced with stays too: ring size, seed, and where packets say that they come from.
+	p.kept, p.options, p.state = true, options, lb.State{Source4: now.Source4, Source6: now.Source6}
+	return nil
+}
+
+// prepared is a load balancer that has its seed.
+type prepared struct {
+	*Plan
+	start stage.Start
+	inst  *datapath.Instance
+}
+
+// Load implements stage.Prepared.
+func (p *prepared) Load(o *datapath.Options, _ *datapath.Config) {
+	if p.On() {
+		options := p.options
+		options.Fill = lb.Fill(p.state)
+		o.Balance = &options
+	}
+}
+
+// Commit implements stage.Prepared: if rest fails backends keep their numbers and next hops, and so their flows.
+func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
+	p.inst = inst
+	gone := p.gone
+	err := rest
+	if p.On() {
+		err = func() error {
+			return lb.EditThen(inst, func(s *lb.State) error {
+				merged, err := p.merge(*s)
+				gone = lb.Gone(*s, merged)
+				*s = merged
+				return err
+			}, rest)
+		}
+	}
+	if err := err(); err != nil {
+		return err
+	}
+	if len(gone) > 0 {
+		p.start.Log.Info("the configuration file names these no more: they are taken out of the load balancer", "gone", strings.Join(gone, ", "))
+	}
+	return nil
+}
+
+// Serve implements stage.Prepared.
+func (p *prepared) Serve(ctx context.Context, ready func()) error {
+	if !p.On() {
+		return nil
+	}
+	ready()
+	return p.serve(ctx, p.inst, p.start.Log)
+}
+
+// Settle finds the ways to the backends of a load balancer, once, and tells out of those it has not found.
+func Settle(ctx context.Context, inst *datapath.Instance, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	missing, err := lb.Resolve(ctx, inst)
+	if err != nil {
+		return err
+	}
+	for _, a := range missing {
+		fmt.Fprintf(out, "no way to backend %s yet: once it answers, attach again\n", a)
+	}
+	return nil
+}
+
+// settleTime is how long it is waited for neighbors to answer where there is no process.
+const settleTime = 3 * time.Second
+
+// Settle implements stage.Prepared.
+func (p *prepared) Settle(ctx context.Context) error {
+	if !p.On() {
+		return nil
+	}
+	return Settle(ctx, p.inst, p.start.Out)
+}
+
+// Close implements stage.Prepared.
+func (p *prepared) Close() error { return nil }

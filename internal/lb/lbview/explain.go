@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbview
+
+import (
+	"encoding/json"
+	"io"
+	"net/netip"
+
+	"culvert/internal/datapath"
+	"culvert/internal/lb"
+)
+
+// ExplainOptions say which flow is meant.
+type ExplainOptions struct {
+	// On is the name of the data plane, "" for the only load balancer here.
+	On string
+	// Service is what the client sends to, with a port.
+	Service lb.Service
+	Client  netip.AddrPort
+	// Interface is what its packets come in by, "" for any that the load balancer is on.
+	Interface string
+	JSON      bool
+}
+
+// Explanation is what 'culvert lb explain -j' prints. Fields are added in later versions, never renamed.
+type Explanation struct {
+	Router  string `json:"router"`
+	Client  string `json:"client"`
+	Service string `json:"service"`
+	// Verdict and Reason are what the next packet of the flow is counted under, as in 'culvert status'; empty when the
+	// load balancer leaves it to the next stage, or when it depends on the interface.
+	Verdict string `json:"verdict,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	// By is table or ring: who names the backend; empty if there is none.
+	By   string `json:"by,omitempty"`
+	Text string `json:"text"`
+	// VIP is what the packet is to, Hash, OnFailure and the rest are its.
+	VIP       string `json:"vip,omitempty"`
+	Hash      string `json:"hash,omitempty"`
+	OnFailure string `json:"on_failure,omitempty"`
+	ServerID  uint8  `json:"quic_server_id,omitempty"`
+	Ring      *Place `json:"ring,omitempty"`
+	Flow      *Entry `json:"flow,omitempty"`
+	// Backend is who gets the packet.
+	Backend *Backend `json:"backend,omitempty"`
+	Outer   *Outer   `json:"outer,omitempty"`
+	// Fits is the largest packet of the client that can be sent on, bytes.
+	Fits int `json:"fits,omitempty"`
+
+	hash datapath.BalanceVIP
+}
+
+// Place is the flow's place in the ring of its VIP.
+type Place struct {
+	Position uint32 `json:"position"`
+	Size     int    `json:"size"`
+	// Backend has the position; empty for nobody.
+	Backend string `json:"backend,omitempty"`
+}
+
+// Entry is what the flow table has.
+type Entry struct {
+	// Backend is empty for one that has gone.
+	Backend string  `json:"backend,omitempty"`
+	State   string  `json:"state"`
+	Idle    float64 `json:"idle_seconds"`
+	// Counts tells whether packets go by it, and Why why not.
+	Counts bool   `json:"counts"`
+	Why    string `json:"why,omitempty"`
+}
+
+// Outer is the header in front of a packet.
+type Outer struct {
+	Source string `json:"source"`
+	To     string `json:"destination"`
+	// SourcePort and Port are UDP's, for GUE.
+	SourcePort uint16 `json:"source_port,omitempty"`
+	Port       uint16 `json:"destination_port,omitempty"`
+	Bytes      int    `json:"bytes"`
+}
+
+// Reasons as the programs count them, and verdicts.
+const (
+	verdictPass = "pass"
+	verdictDrop = "drop"
+	verdictFwd  = "fwd"
+
+	reasonEmpty   = "balance-empty"
+	reasonHop     = "balance-next-hop"
+	reasonKnown   = "balance"
+	reasonNew     = "balance-new"
+	byTable       = "table"
+	byRing        = "ring"
+	stateTakesOff = "its time is over"
+	stateResumes  = "it is closed, unless a packet without SYN, FIN or RST goes on with it"
+)
+
+// Explain writes which backend a flow gets, and why. No packet is made, and nothing is counted.
+func Explain(o ExplainOptions, out io.Writer) error {
+	switch {
+	case o.Service.Port == 0:
+		return usageError("%s has no port: say which one the client sends to", o.Service)
+	case o.Client.Addr().Is4() != o.Service.Addr.Is4():
+		return usageError("%s does not send to %s: give addresses of one family", o.Client, o.Service)
+	}
+	return with(o.On, func(v *view) error {
+		e, err := v.explain(o.Service, o.Client, o.Interface)
+		if err != nil {
+			return err
+		}
+		if o.JSON {
+			enc := json.NewEncoder(out)
+			enc.SetIndent("", "  ")
+			return enc.Encode(e)
+		}
+		return e.writeText(out)
+	})
+}
+
+// explain goes the way of the program (bpf/balance.h) with a packet that is whole.
+func (v *view) explain(to lb.Service, client netip.AddrPort, iface string) (*Explanation, error) {
+	e := &Explanation{Router: v.inst.Name(), Client: client.String(), Service: to.String()}
+	if err := v.match(e, to); err != nil || e.VIP == "" {
+		return e, err
+	}
+	ring, err := v.place(e, to, client)
+	if err != nil {
+		return nil, err
+	}
+	known, err := v.entry(e, to, client)
+	if err != nil {
+		return nil, err
+	}
+	member := ring
+	switch {
+	case known != nil:
+		member, e.By, e.Verdict, e.Reason = known, byTable, verdictFwd, reasonKnown
+	case ring != nil:
+		e.By, e.Verdict, e.Reason = byRing, verdictFwd, reasonNew
+	default:
+		return e, v.unserved(e, to, client, iface)
+	}
+	return e, v.send(e, *member, to, client)
+}
+
+// match finds the VIP: the one of the port, or the one of all ports.
+func (v *view) match(e *Explanation, to lb.Service) error {
+	all, err := v.plane.VIPs()
+	if err != nil {
+		return err
+	}
+	for _, s := range []lb.Service{to, {Addr: to.Addr, Protocol: to.Protocol}} {
+		known, ok := all[s.Key()]
+		if !ok {
+			continue
+		}
+		e.hash, e.VIP, e.ServerID = known, s.String(), known.ServerID
+		e.Hash, e.OnFailure = lb.HashFlow, lb.FailKeep
+		switch {
+		case known.Source:
+			e.Hash = lb.HashSource
+		case known.SourcePort:
+			e.Hash = lb.HashSourcePort
+		}
+		if known.Move {
+			e.OnFailure = lb.FailMove
+		}
+		return nil
+	}
+	e.Text = "goes on to the next stage: there is no such VIP"
+	return nil
+}
+
+// member returns the member that an owner still names, nil for one that has gone.
+func (v *view) member(owner datapath.BalanceOwner) (*datapath.BalanceMember, error) {
+	if owner == 0 || int(owner.Number()) >= v.plane.Options().Members {
+		return nil, nil
+	}
+	m, err := v.plane.Member(owner.Number())
+	if err != nil || m.Owner != owner || !m.Used {
+		return nil, err
+	}
+	return &m, nil
+}
+
+// place looks into the ring.
+func (v *view) place(e *Explanation, to lb.Service, client netip.AddrPort) (*datapath.BalanceMember, error) {
+	o := v.plane.Options()
+	e.Ring = &Place{Position: o.Position(e.hash, uint8(to.Protocol), client, to.Port), Size: o.RingSize}
+	if e.hash.Empty {
+		return nil, nil
+	}
+	ring, err := v.plane.Ring(e.hash.Number)
+	if err != nil || ring == nil {
+		return nil, err
+	}
+	m, err := v.member(ring[e.Ring.Position])
+	if m != nil {
+		e.Ring.Backend = m.Addr.String()
+	}
+	return m, err
+}
+
+// entry looks into the flow table; it returns the member if packets go by it.
+func (v *view) entry(e *Explanation, to lb.Service, client netip.AddrPort) (*datapath.BalanceMember, error) {
+	f, ok, err := v.plane.FindFlow(e.hash.Number, client, to.Port)
+	if err != nil || !ok {
+		return nil, err
+	}
+	e.Flow = &Entry{State: f.State, Idle: f.Idle.Seconds()}
+	m, err := v.member(f.Owner)
+	if m != nil {
+		e.Flow.Backend = m.Addr.String()
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case f.Expired && f.State == "closing" && f.Idle < v.plane.Options().IdleTCP:
+		e.Flow.Why = stateResumes
+	case f.Expired:
+		e.Flow.Why = stateTakesOff
+	case m == nil:
+		e.Flow.Why = "its backend has gone"
+	case m.Down && e.hash.Move:
+		e.Flow.Why = "its backend is down, and flows move on failure"
+	default:
+		e.Flow.Counts = true
+		return m, nil
+	}
+	return nil, nil
+}
+
+// send tells how the packet leaves.
+func (v *view) send(e *Explanation, m datapath.BalanceMember, to lb.Service, client netip.AddrPort) error {
+	b, checked := v.named(m.Owner)
+	b.Addr = m.Addr
+	backend, err := v.backend(b, checked)
+	if err != nil {
+		return err
+	}
+	e.Backend = &backend
+	if backend.Share, err = v.share(e.hash, m.Owner); err != nil {
+		return err
+	}
+	if m.Encap != datapath.BalanceL2 {
+		source := v.plane.Outer(m, client, to.Port)
+		e.Outer = &Outer{Source: source.Addr().String(), To: m.Addr.String(), Bytes: m.Overhead()}
+		if m.Encap == datapath.BalanceGUE {
+			e.Outer.SourcePort, e.Outer.Port = source.Port(), m.GUEPort
+		}
+	}
+	if m.Hop.Port == 0 {
+		e.Verdict, e.Reason = verdictDrop, reasonHop
+		e.Text = "dropped: the next hop to " + backend.Addr + " is not resolved"
+		return nil
+	}
+	e.Fits = max(int(m.Hop.MTU)-m.Overhead(), 0)
+	e.Text = "to " + backend.Addr + ", by the ring"
+	if e.By == byTable {
+		e.Text = "to " + backend.Addr + ", by the flow table"
+	}
+	return nil
+}
+
+// named returns the backend that an owner is, and whether its VIP is checked.
+func (v *view) named(owner datapath.BalanceOwner) (lb.Backend, bool) {
+	for _, vip := range v.state.VIPs {
+		for _, b := range vip.Backends {
+			if b.Owner == owner {
+				return b, vip.Check != nil
+			}
+		}
+	}
+	return lb.Backend{Owner: owner}, false
+}
+
+// share is what an owner has of a VIP's ring, percent.
+func (v *view) share(vip datapath.BalanceVIP, owner datapath.BalanceOwner) (float64, error) {
+	if vip.Empty {
+		return 0, nil
+	}
+	ring, err := v.plane.Ring(vip.Number)
+	if err != nil || len(ring) == 0 {
+		return 0, err
+	}
+	n := 0
+	for _, o := range ring {
+		if o == owner {
+			n++
+		}
+	}
+	return 100 * float64(n) / float64(len(ring)), nil
+}

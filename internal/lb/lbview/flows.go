@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbview
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+
+	"culvert/internal/datapath"
+	"culvert/internal/lb"
+	"culvert/internal/show/text"
+)
+
+// FlowsOptions say which flows to list.
+type FlowsOptions struct {
+	// On is the name of the data plane, "" for the only load balancer here.
+	On string
+	// Service, Backend and Client are whose flows are meant; nil and invalid ones leave it open.
+	Service *lb.Service
+	Backend netip.Addr
+	Client  netip.Prefix
+	// Limit is how many are listed at most, 0 for all of them.
+	Limit int
+	// Count sums flows up by VIP and backend, instead of listing them.
+	Count, JSON bool
+}
+
+// Flow is what 'culvert lb flows -j' prints of each. Fields are added in later versions, never renamed.
+type Flow struct {
+	Client  string `json:"client"`
+	Service string `json:"service"`
+	// Backend is empty for one that has gone: the flow's next packet gets another one.
+	Backend string  `json:"backend,omitempty"`
+	State   string  `json:"state"`
+	Idle    float64 `json:"idle_seconds"`
+}
+
+// FlowCount is how many flows of a VIP a backend has.
+type FlowCount struct {
+	VIP     string `json:"vip"`
+	Backend string `json:"backend,omitempty"`
+	Flows   uint64 `json:"flows"`
+}
+
+// Flows lists the flows in the flow table, in its order, one by one: nothing is kept of them.
+func Flows(o FlowsOptions, out io.Writer) error {
+	if o.Limit < 0 {
+		return usageError("-n %d: use a number of flows, or 0 for all", o.Limit)
+	}
+	return with(o.On, func(v *view) error {
+		keep, err := v.keeper(o)
+		if err != nil {
+			return err
+		}
+		b := bufio.NewWriterSize(out, 1<<16)
+		switch {
+		case o.Count:
+			err = v.writeCounts(b, keep, o.JSON)
+		case o.JSON:
+			err = v.writeJSON(b, keep, o.Limit)
+		default:
+			err = v.writeFlows(b, keep, o.Limit)
+		}
+		if err != nil {
+			return err
+		}
+		return b.Flush()
+	})
+}
+
+// keeper returns what tells whether a flow is meant.
+func (v *view) keeper(o FlowsOptions) (func(datapath.BalanceFlow) bool, error) {
+	vip, port, anyVIP := uint32(0), uint16(0), true
+	if o.Service != nil {
+		found, p, err := v.find(*o.Service)
+		if err != nil {
+			return nil, err
+		}
+		vip, port, anyVIP = found.Number, p, false
+	}
+	owners := make(map[datapath.BalanceOwner]bool)
+	for _, s := range v.state.VIPs {
+		for _, b := range s.Backends {
+			if b.Addr == o.Backend {
+				owners[b.Owner] = true
+			}
+		}
+	}
+	if o.Backend.IsValid() && len(owners) == 0 {
+		return nil, fmt.Errorf("no backend %s on %s: 'culvert lb show' lists those that are there", o.Backend, v.inst.Name())
+	}
+	return func(f datapath.BalanceFlow) bool {
+		return !f.Expired && (anyVIP || f.VIP == vip && (port == 0 || f.Port == port)) && (len(owners) == 0 || owners[f.Owner]) &&
+			(!o.Client.IsValid() || o.Client.Contains(f.Client.Addr()))
+	}, nil
+}
+
+// names are those of VIPs and backends.
+type names struct {
+	vips     map[uint32]lb.Service
+	backends map[datapath.BalanceOwner]string
+}
+
+func (v *view) names() names {
+	n := names{make(map[uint32]lb.Service), make(map[datapath.BalanceOwner]string)}
+	for _, vip := range v.state.VIPs {
+		n.vips[vip.Number] = vip.Service
+		for _, b := range vip.Backends {
+			n.backends[b.Owner] = b.Addr.String()
+		}
+	}
+	return n
+}
+
+func (n names) flow(f datapath.BalanceFlow) Flow {
+	out := Flow{Client: f.Client.String(), Backend: n.backends[f.Owner], State: f.State, Idle: f.Idle.Seconds()}
+	if s, ok := n.vips[f.VIP]; ok {
+		s.Port = f.Port
+		out.Service = s.String()
+	} else { // the VIP has gone
+		out.Service = fmt.Sprintf("port %d", f.Port)
+	}
+	return out
+}
+
+// list calls write for the flows that are meant; an error ends it.
+func (v *view) list(keep func(datapath.BalanceFlow) bool, limit int, write func(Flow) error) error {
+	names, left := v.names(), limit
+	var failed error
+	err := v.plane.Flows(func(f datapath.BalanceFlow) bool {
+		if !keep(f) {
+			return true
+		}
+		failed = write(names.flow(f))
+		left--
+		return failed == nil && left != 0
+	})
+	return cmp.Or(failed, err)
+}
+
+const flowFormat = "%-24s  %-24s  %-20s  %-7s  %s\n"
+
+func (v *view) writeFlows(out *bufio.Writer, keep func(datapath.BalanceFlow) bool, limit int) error {
+	if _, err := fmt.Fprintf(out, flowFormat, "CLIENT", "SERVICE", "BACKEND", "STATE", "IDLE"); err != nil {
+		return err
+	}
+	return v.list(keep, limit, func(f Flow) error {
+		_, err := fmt.Fprintf(out, flowFormat, f.Client, f.Service, gone(f.Backend), f.State, idle(f.Idle))
+		return err
+	})
+}
+
+func gone(backend string) string {
+	if backend == "" {
+		return "(gone)"
+	}
+	return backend
+}
+
+// idle writes seconds; the flow table counts in steps of some four.
+func idle(seconds float64) string { return fmt.Sprintf("%.0fs", seconds) }
+
+// writeJSON writes {"flows": [...]}, a line for each.
+func (v *view) writeJSON(out *bufio.Writer, keep func(datapath.BalanceFlow) bool, limit int) error {
+	before := "{\"flows\": [\n"
+	err := v.list(keep, limit, func(f Flow) error {
+		line, err := json.Marshal(f)
+		if err != nil {
+			return err
+		}
+		_, err = out.WriteString(before + "  " + string(line))
+		before = ",\n"
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if before != ",\n" {
+		_, err = out.WriteString("{\"flows\": []}\n")
+		return err
+	}
+	_, err = out.WriteString("\n]}\n")
+	return err
+}
+
+// count sums up by VIP and backend, those without flows too.
+func (v *view) count(keep func(datapath.BalanceFlow) bool) ([]FlowCount, error) {
+	type key struct {
+		vip   uint32
+		owner datapath.BalanceOwner
+	}
+	sums, names := make(map[key]uint64), v.names()
+	err := v.plane.Flows(func(f datapath.BalanceFlow) bool {
+		if keep(f) {
+			if names.backends[f.Owner] == "" {
+				f.Owner = 0
+			}
+			sums[key{f.VIP, f.Owner}]++
+		}
+		return true
+	})
+	counts := []FlowCount{}
+	for k, n := range sums {
+		c := FlowCount{Backend: names.backends[k.owner], Flows: n}
+		if s, ok := names.vips[k.vip]; ok {
+			c.VIP = s.String()
+		}
+		counts = append(counts, c)
+	}
+	slices.SortFunc(counts, func(a, b FlowCount) int {
+		return cmp.Or(cmp.Compare(a.VIP, b.VIP), cmp.Compare(b.Flows, a.Flows), cmp.Compare(a.Backend, b.Backend))
+	})
+	return counts, err
+}
+
+func (v *view) writeCounts(out *bufio.Writer, keep func(datapath.BalanceFlow) bool, asJSON bool) error {
+	counts, err := v.count(keep)
+	if err != nil {
+		return err
+	}
+	total := uint64(0)
+	t := text.Table{Right: []bool{false, false, true}}
+	t.Add("VIP", "BACKEND", "FLOWS")
+	for _, c := range counts {
+		vip := c.VIP
+		if vip == "" {
+			vip = "(gone)"
+		}
+		t.Add(vip, gone(c.Backend), text.Grouped(c.Flows))
+		total += c.Flows
+	}
+	if asJSON {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(struct {
+			Total  uint64      `json:"flows"`
+			Counts []FlowCount `json:"counts"`
+		}{total, counts})
+	}
+	t.Add("all", "", text.Grouped(total))
+	for _, line := range t.Lines() {
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}

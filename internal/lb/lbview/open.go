@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lbview shows the load balancer of a running data plane: its VIPs and backends, its flows, and which backend
+// a flow gets and why.
+package lbview
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"culvert/internal/datapath"
+	"culvert/internal/lb"
+)
+
+// UsageError is for a wrong question.
+type UsageError struct{ err error }
+
+func (e *UsageError) Error() string { return e.err.Error() }
+
+func (e *UsageError) Unwrap() error { return e.err }
+
+func usageError(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
+
+// Open opens the load balancer of a name in this network namespace, "" for the only one.
+func Open(name string) (*datapath.Instance, error) {
+	all, err := datapath.ListHere()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	var found []*datapath.Instance
+	for _, i := range all {
+		if i.Balance() == nil || name != "" && i.Name() != name {
+			i.Close()
+			continue
+		}
+		names, found = append(names, i.Name()), append(found, i)
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		for _, i := range found {
+			i.Close()
+		}
+		slices.Sort(names)
+		return nil, usageError("there are %d load balancers here: say --on with one of %s", len(found), strings.Join(names, ", "))
+	case name != "":
+		return nil, fmt.Errorf("no data plane %s that balances load in this network namespace: 'culvert status' lists those that are there", name)
+	}
+	return nil, errors.New("no load balancer in this network namespace: start one with 'culvert run -c FILE' or " +
+		"'culvert attach FILE IFACE...', where FILE has a [balance] table")
+}
+
+// view is the load balancer of a data plane as it stands.
+type view struct {
+	inst  *datapath.Instance
+	plane *datapath.BalancePlane
+	state lb.State
+}
+
+func newView(inst *datapath.Instance) (*view, error) {
+	plane, err := inst.ViewBalance()
+	if err != nil {
+		return nil, err
+	}
+	state, err := lb.Load(plane)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(state.VIPs, func(a, b lb.VIP) int { return a.Service.Compare(b.Service) })
+	return &view{inst: inst, plane: plane, state: state}, nil
+}
+
+// find returns the VIP that a question names, which may be a port of one that has all of them; then the port is returned.
+func (v *view) find(s lb.Service) (vip *lb.VIP, port uint16, err error) {
+	for _, want := range []lb.Service{s, {Addr: s.Addr, Protocol: s.Protocol}} {
+		for n := range v.state.VIPs {
+			if v.state.VIPs[n].Service == want {
+				if want != s {
+					port = s.Port
+				}
+				return &v.state.VIPs[n], port, nil
+			}
+		}
+	}
+	return nil, 0, fmt.Errorf("no VIP %s on %s: 'culvert lb show' lists those that are there", s, v.inst.Name())
+}
+
+// with opens a load balancer for as long as do takes.
+func with(name string, do func(*view) error) error {
+	inst, err := Open(name)
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	v, err := newView(inst)
+	if err != nil {
+		return err
+	}
+	return do(v)
+}

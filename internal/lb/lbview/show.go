@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbview
+
+import (
+	"encoding/json"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/host/nexthop"
+	"culvert/internal/lb"
+	"culvert/internal/lb/bgpstate"
+)
+
+// ShowOptions say what to show.
+type ShowOptions struct {
+	// On is the name of the data plane, "" for the only load balancer here.
+	On string
+	// Service is the only VIP to show, nil for all.
+	Service *lb.Service
+	// Flows has the flow table counted: it takes about a second for ten million flows.
+	Flows bool
+	JSON  bool
+}
+
+// Show writes VIPs and backends.
+func Show(o ShowOptions, out io.Writer) error {
+	return with(o.On, func(v *view) error {
+		if o.Service != nil {
+			vip, _, err := v.find(*o.Service)
+			if err != nil {
+				return err
+			}
+			v.state.VIPs = []lb.VIP{*vip}
+		}
+		r, err := v.report(o.Flows)
+		if err != nil {
+			return err
+		}
+		if o.JSON {
+			enc := json.NewEncoder(out)
+			enc.SetIndent("", "  ")
+			return enc.Encode(r)
+		}
+		_, err = io.WriteString(out, strings.Join(r.lines(time.Now()), "\n")+"\n")
+		return err
+	})
+}
+
+func (v *view) report(countFlows bool) (r Report, err error) {
+	r = Report{
+		Router: v.inst.Name(), NetNS: v.inst.NetNS(), Interfaces: append([]string{}, v.inst.Attached()...), Served: v.inst.Served(),
+		RingSize: v.plane.Options().RingSize, SeedID: v.plane.Options().SeedID(), VIPs: []VIP{},
+	}
+	r.FlowTable = FlowTable{Flows: v.plane.Options().Flows, Memory: v.inst.BalanceMemory()}
+	if r.FlowTable.Used, err = v.plane.FlowEstimate(); err != nil {
+		return r, err
+	}
+	known, err := v.plane.VIPs()
+	if err != nil {
+		return r, err
+	}
+	var open map[datapath.BalanceOwner]uint64
+	if countFlows {
+		if open, err = v.plane.FlowCounts(); err != nil {
+			return r, err
+		}
+	}
+	if r.BGP, r.BGPKnown, err = v.inst.BGPSessions(); err != nil {
+		return r, err
+	}
+	for _, vip := range v.state.VIPs {
+		out, err := v.vip(vip, known[vip.Service.Key()], open)
+		if err != nil {
+			return r, err
+		}
+		out.AnnouncedTo = announcedTo(r.BGP, vip.Service.Addr)
+		r.VIPs = append(r.VIPs, out)
+	}
+	return r, nil
+}
+
+// announcedTo are the neighbors that have been told of an address.
+func announcedTo(sessions []bgpstate.Session, addr netip.Addr) []netip.Addr {
+	told := []netip.Addr{}
+	for _, s := range sessions {
+		if s.Established() && slices.Contains(s.Announced, netip.PrefixFrom(addr, addr.BitLen())) {
+			told = append(told, s.Neighbor)
+		}
+	}
+	return told
+}
+
+func (v *view) vip(vip lb.VIP, known datapath.BalanceVIP, open map[datapath.BalanceOwner]uint64) (out VIP, err error) {
+	out = VIP{
+		Service: vip.Service.String(), Hash: vip.Hash, OnFailure: vip.OnFailure, Encap: vip.Encap, ServerID: vip.ServerID,
+		Check: vip.Check, From: from(vip.File), State: vipState(vip, known.Empty), Backends: []Backend{},
+	}
+	out.Announce = out.State == Active && v.inst.Served()
+	if out.Events, err = v.plane.Events(vip.Number); err != nil {
+		return out, err
+	}
+	positions := make(map[datapath.BalanceOwner]int)
+	if !known.Empty {
+		ring, err := v.plane.Ring(vip.Number)
+		if err != nil {
+			return out, err
+		}
+		for _, owner := range ring {
+			positions[owner]++
+		}
+	}
+	if open != nil {
+		out.Open = new(uint64)
+	}
+	for _, b := range vip.Backends {
+		backend, err := v.backend(b, vip.Check != nil)
+		if err != nil {
+			return out, err
+		}
+		backend.Share = 100 * float64(positions[b.Owner]) / float64(v.plane.Options().RingSize)
+		if open != nil {
+			n := open[b.Owner]
+			backend.Open = &n
+			*out.Open += n
+		}
+		out.Packets += backend.Packets
+		out.Bytes += backend.Bytes
+		out.Traffic.Flows += backend.Traffic.Flows
+		out.Backends = append(out.Backends, backend)
+	}
+	return out, nil
+}
+
+// vipState is what a VIP does; empty says that the programs have nobody for new flows.
+func vipState(vip lb.VIP, empty bool) string {
+	weight := uint32(0)
+	for _, b := range vip.Backends {
+		weight = max(weight, b.Share())
+	}
+	switch {
+	case vip.Drained:
+		return Drained
+	case weight == 0:
+		return NoBackend
+	case empty:
+		return Down
+	}
+	return Active
+}
+
+func (v *view) backend(b lb.Backend, checked bool) (out Backend, err error) {
+	out = Backend{
+		Addr: b.Addr.String(), Encap: b.Encap, GUEPort: b.GUEPort, Weight: b.Weight, Drained: b.Drained, ServerID: b.ServerID,
+		From: from(b.File),
+	}
+	m, err := v.plane.Member(b.Owner.Number())
+	if err != nil {
+		return out, err
+	}
+	if !m.Used || m.Owner != b.Owner {
+		m = datapath.BalanceMember{}
+	}
+	out.NextHop, out.Problem = newHop(m.Hop, v.inst.Here()), problem(m)
+	if out.Problem == problemHop && v.inst.Here() {
+		out.Obstacle = nexthop.Obstacle(b.Addr)
+	}
+	if hasSource(m) && m.Source.IsValid() {
+		out.Source = m.Source.String()
+		if m.Source.IsSingleIP() {
+			out.Source = m.Source.Addr().String()
+		}
+	}
+	sum, err := v.plane.Traffic(b.Owner.Number())
+	if err != nil {
+		return out, err
+	}
+	out.Traffic = Traffic(sum)
+	out.Health, err = v.health(b.Owner, checked)
+	return out, err
+}
+
+// health is what the checks of a backend have found; what they found before there were none any more says nothing.
+func (v *view) health(owner datapath.BalanceOwner, checked bool) (Health, error) {
+	h, err := v.plane.Health(owner.Number())
+	if err != nil {
+		return Health{}, err
+	}
+	out := Health{State: datapath.BalanceUnknown.String()}
+	if !checked || h.Owner != owner {
+		return out, nil
+	}
+	out = Health{State: h.State.String(), Checks: h.Checks, Failures: h.Failures, Why: h.Text}
+	if !h.Since.IsZero() {
+		since := h.Since.UTC()
+		out.Since = &since
+	}
+	return out, nil
+}

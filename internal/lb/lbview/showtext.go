@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbview
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"culvert/internal/host/trust"
+	"culvert/internal/lb/bgpstate"
+	"culvert/internal/show/text"
+)
+
+// width is what a table should fit.
+const width = 100
+
+// lines is the report for people; now is what times are shown relative to.
+func (r Report) lines(now time.Time) []string {
+	lines := []string{
+		fmt.Sprintf("balancer of %s on %s  %s", r.Router, strings.Join(r.Interfaces, ", "), r.Summary()),
+		fmt.Sprintf("rings of %s, seed ID %s  flow table for %s, %s  in use about %s", text.Grouped(uint64(r.RingSize)), r.SeedID,
+			text.Grouped(uint64(r.FlowTable.Flows)), text.ShortBytes(r.FlowTable.Memory), text.Grouped(r.FlowTable.Used)),
+	}
+	if !r.Served {
+		lines = append(lines, "no process serves it: backends are not checked, next hops stay as they are, nothing is announced")
+	}
+	if r.Served && !r.BGPKnown {
+		lines = append(lines, "bgp  not known: the process has told nothing yet, or in another "+trust.RunDir+" than this one")
+	}
+	for _, s := range r.BGP {
+		lines = append(lines, sessionLine(s, now))
+	}
+	for _, v := range r.VIPs {
+		lines = append(append(lines, ""), v.lines(r.neighbors(), now)...)
+	}
+	return lines
+}
+
+// sessionLine is a BGP session.
+func sessionLine(s bgpstate.Session, now time.Time) string {
+	line := fmt.Sprintf("bgp %s as %d  %s %s", s.Neighbor, s.ASN, s.State, text.Ago(now.Sub(s.Since)))
+	if s.Established() {
+		line += fmt.Sprintf("  announced %d", len(s.Announced))
+	}
+	if s.Error != "" {
+		line += "  " + s.Error
+	}
+	return line
+}
+
+// unknownNeighbors is for a process that does not tell.
+const unknownNeighbors = -1
+
+// neighbors is how many the process announces to.
+func (r Report) neighbors() int {
+	if !r.BGPKnown {
+		return unknownNeighbors
+	}
+	return len(r.BGP)
+}
+
+// announcement says whether the VIP's address is announced, and why not.
+func (v VIP) announcement(neighbors int) string {
+	switch {
+	case !v.Announce:
+		return "announce no"
+	case neighbors == unknownNeighbors:
+		return "announced: not known"
+	case neighbors == 0:
+		return "announce no: no [balance.bgp]"
+	default:
+		return fmt.Sprintf("announced to %d of %d", len(v.AnnouncedTo), neighbors)
+	}
+}
+
+// Summary counts VIPs and backends in words.
+func (r Report) Summary() string {
+	var c Counts
+	for _, v := range r.VIPs {
+		c.VIPs++
+		for _, b := range v.Backends {
+			c.add(b)
+		}
+	}
+	return c.String()
+}
+
+// headline is what a VIP is.
+func (v VIP) headline() string {
+	line := fmt.Sprintf("%s  %s  hash %s  %s  on failure %s", v.Service, v.State, v.Hash, v.Encap, v.OnFailure)
+	if v.Check != nil {
+		line += fmt.Sprintf("  check %s each %v", v.Check.Type, v.Check.Interval)
+	}
+	if v.ServerID > 0 {
+		line += fmt.Sprintf("  quic %d", v.ServerID)
+	}
+	return line
+}
+
+func (v VIP) lines(neighbors int, now time.Time) []string {
+	lines := []string{v.headline() + "  " + v.announcement(neighbors)}
+	if len(v.Backends) == 0 {
+		lines = append(lines, "  no backends: packets are dropped, or go to the kernel; add one with 'culvert lb real add'")
+	}
+	lines = append(lines, v.table(now)...)
+	if len(v.Events) > 0 {
+		events := "  events"
+		for _, name := range slices.Sorted(maps.Keys(v.Events)) {
+			events += fmt.Sprintf("  %s %s", name, text.Grouped(v.Events[name]))
+		}
+		lines = append(lines, events)
+	}
+	return lines
+}
+
+// table has a line for each backend, with the next hop at its end, or below it where that is too long.
+func (v VIP) table(now time.Time) []string {
+	if len(v.Backends) == 0 {
+		return nil
+	}
+	lines := v.columns(now, true)
+	below := slices.ContainsFunc(lines, func(l string) bool { return utf8.RuneCountInString(l) > width })
+	if below {
+		lines = v.columns(now, false)
+	}
+	out := lines[:1:1]
+	for n, b := range v.Backends {
+		out = append(out, lines[1+n])
+		if below {
+			out = append(out, "    via "+b.via())
+		}
+		if b.Problem != "" && b.Problem != problemHop {
+			out = append(out, "    "+b.Problem)
+		}
+		if b.Obstacle != "" {
+			out = append(out, "    "+b.Obstacle)
+		}
+		if b.Health.State == "down" && b.Health.Why != "" {
+			out = append(out, "    "+b.Health.Why)
+		}
+	}
+	return out
+}
+
+func (v VIP) columns(now time.Time, via bool) []string {
+	t := text.Table{Indent: "  ", Right: []bool{false, false, true, true, false, true, true, true}}
+	head := []string{"BACKEND", "ENCAP", "WEIGHT", "SHARE", "HEALTH", "PACKETS", "BYTES", "FLOWS"}
+	if v.Open != nil {
+		head = append(head, "OPEN")
+		t.Right = append(t.Right, true)
+	}
+	if via {
+		head = append(head, "NEXT HOP")
+	}
+	t.Add(head...)
+	for _, b := range v.Backends {
+		weight := fmt.Sprint(b.Weight)
+		if b.Drained {
+			weight = "drain"
+		}
+		row := []string{
+			b.Addr, b.Encap, weight, fmt.Sprintf("%.1f%%", b.Share), b.Health.word(now), text.Short(float64(b.Packets)), text.ShortBytes(b.Bytes),
+			text.Short(float64(b.Traffic.Flows)),
+		}
+		if b.Open != nil {
+			row = append(row, text.Short(float64(*b.Open)))
+		}
+		if via {
+			row = append(row, b.via())
+		}
+		t.Add(row...)
+	}
+	return t.Lines()
+}
+
+// word is "up 3h12m", or "-" for a backend that is not checked.
+func (h Health) word(now time.Time) string {
+	switch {
+	case h.State == "unknown":
+		return "-"
+	case h.Since == nil:
+		return h.State
+	}
+	return h.State + " " + text.Ago(now.Sub(*h.Since))
+}
+
+func (b Backend) via() string {
+	if b.NextHop == nil {
+		return "not resolved"
+	}
+	return b.NextHop.String()
+}
+
+func (h *Hop) String() string {
+	name := h.Interface
+	if name == "" {
+		name = fmt.Sprintf("ifindex %d", h.IfIndex)
+	}
+	if h.VLAN != 0 {
+		return fmt.Sprintf("%s %s vlan %d", name, h.MAC, h.VLAN)
+	}
+	return name + " " + h.MAC
+}

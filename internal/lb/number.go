@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+
+	"culvert/internal/datapath"
+)
+
+// generations is how many generations of a number there are; 0 is none.
+const generations = 1<<12 - 1
+
+// provider is a backend of a VIP, by name.
+type provider struct {
+	vip  Service
+	addr netip.Addr
+}
+
+// number gives VIPs their numbers and backends their owners: those that they had in old, or new ones. Numbers that old
+// has are given to others only when nothing else is left: a flow would meet them before their ring is there.
+func (s *State) number(old State, o datapath.BalanceOptions) error {
+	vips, owners := make(map[Service]uint32), make(map[provider]datapath.BalanceOwner)
+	freeVIPs, freeMembers := newNumbers(o.VIPs), newNumbers(o.Members)
+	for _, v := range old.VIPs {
+		vips[v.Service] = v.Number
+		freeVIPs.take(v.Number)
+		for _, b := range v.Backends {
+			owners[provider{v.Service, b.Addr}] = b.Owner
+			freeMembers.take(b.Owner.Number())
+		}
+	}
+	s.Generations = maps.Clone(old.Generations)
+	if s.Generations == nil {
+		s.Generations = make(map[uint32]uint32)
+	}
+	for n := range s.VIPs {
+		v := &s.VIPs[n]
+		if number, ok := vips[v.Service]; ok && int(number) < o.VIPs {
+			v.Number = number
+			freeVIPs.keep(number)
+		}
+		for m := range v.Backends {
+			if owner, ok := owners[provider{v.Service, v.Backends[m].Addr}]; ok && int(owner.Number()) < o.Members {
+				v.Backends[m].Owner = owner
+				freeMembers.keep(owner.Number())
+			} else {
+				v.Backends[m].Owner = 0
+			}
+		}
+	}
+	for n := range s.VIPs {
+		v := &s.VIPs[n]
+		if number, ok := vips[v.Service]; !ok || int(number) >= o.VIPs {
+			number, ok := freeVIPs.next()
+			if !ok {
+				return fmt.Errorf("no number is left for VIP %s", v.Service)
+			}
+			v.Number = number
+		}
+		for m := range v.Backends {
+			b := &v.Backends[m]
+			if b.Owner != 0 {
+				continue
+			}
+			number, ok := freeMembers.next()
+			if !ok {
+				return fmt.Errorf("no number is left for backend %s of VIP %s", b.Addr, v.Service)
+			}
+			s.Generations[number] = s.Generations[number]%generations + 1
+			b.Owner = datapath.NewBalanceOwner(number, s.Generations[number])
+		}
+	}
+	return nil
+}
+
+// numbers gives out those that are free, the lowest first.
+type numbers struct {
+	used, kept []bool
+	at         int
+	late       bool // those that were used and not kept are given out too
+}
+
+func newNumbers(n int) *numbers { return &numbers{used: make([]bool, n), kept: make([]bool, n)} }
+
+func (f *numbers) take(n uint32) {
+	if int(n) < len(f.used) {
+		f.used[n] = true
+	}
+}
+
+func (f *numbers) keep(n uint32) { f.kept[n] = true }
+
+func (f *numbers) next() (uint32, bool) {
+	for {
+		for ; f.at < len(f.used); f.at++ {
+			if n := f.at; !f.kept[n] && (f.late || !f.used[n]) {
+				f.kept[n] = true
+				return uint32(n), true
+			}
+		}
+		if f.late {
+			return 0, false
+		}
+		f.late, f.at = true, 0
+	}
+}

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/host/nexthop"
+	"culvert/internal/lb/health"
+)
+
+// Options of Run.
+type Options struct {
+	Instance *datapath.Instance
+	Log      *slog.Logger
+	// Announcer is told which addresses have somebody behind them; nil if nobody is to be told.
+	Announcer Announcer
+}
+
+// Announcer tells routers of addresses.
+type Announcer interface {
+	// Set has these prefixes announced, and no others.
+	Set(context.Context, []netip.Prefix) error
+}
+
+const (
+	// pollPeriod is how often changes by others are looked for.
+	pollPeriod = 100 * time.Millisecond
+	// lookEvery is every how many times it is seen whether the data plane is still on an interface.
+	lookEvery = 10
+	// gather is how long findings are gathered before they are written.
+	gather = 5 * time.Millisecond
+)
+
+// runner keeps a load balancer in step with what comes and goes.
+type runner struct {
+	Options
+	plane    *datapath.BalancePlane
+	resolver *nexthop.Resolver
+	changed  chan struct{}
+
+	mu    sync.Mutex
+	found map[netip.Addr]way // by the resolver; others are as the plane has them
+
+	// What follows belongs to the goroutine of run.
+	health    *checks
+	sweeper   *datapath.Sweeper
+	targets   map[netip.Addr]*nexthop.Target
+	settling  settling
+	announced []netip.Prefix
+	told      bool // that of announced
+	spoken    bool // routers have been told something
+	detached  bool
+	unchecked bool              // checks could not be set
+	drained   map[string]bool   // by VIP, and by VIP and backend
+	failed    map[string]string // what has been told of what fails, by what that is
+}
+
+// Run keeps next hops, rings and announcements in step with the routing table, and with changes that others make by Edit,
+// and sweeps the flow table, until ctx ends. What the programs know stays.
+func Run(ctx context.Context, o Options) error {
+	plane, err := o.Instance.ViewBalance()
+	if err != nil {
+		return err
+	}
+	r := &runner{
+		Options: o, plane: plane, changed: make(chan struct{}, 1), sweeper: o.Instance.Sweeper(),
+		found: make(map[netip.Addr]way), targets: make(map[netip.Addr]*nexthop.Target), failed: make(map[string]string),
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r.resolver, err = nexthop.New(ctx, resolverOptions(func(err error) { o.Log.Warn("following the routing table", "err", err) }))
+	if err != nil {
+		cancel()
+		return err
+	}
+	r.health = newChecks(ctx, o, r.wake)
+	defer func() { r.leave(ctx); cancel(); r.resolver.Wait(); r.health.close(); r.sweeper.Close() }()
+	return r.run(ctx)
+}
+
+func resolverOptions(onError func(error)) nexthop.Options {
+	return nexthop.Options{OnError: onError, VLAN: true, Source: true}
+}
+
+func (r *runner) run(ctx context.Context) error {
+	tick := time.NewTicker(pollPeriod)
+	defer tick.Stop()
+	var serial uint64
+	due := true
+	for look := 0; ; look++ {
+		if look%lookEvery == 0 {
+			due = r.look() || r.unchecked || due
+			changed, err := r.plane.FollowVLANs()
+			r.failing(ctx, "VLANs are not followed", err)
+			due = changed || due
+		}
+		now, err := r.plane.Serial()
+		if err != nil {
+			return err
+		}
+		if due || now != serial {
+			due, serial = r.step(ctx) != nil, now
+		}
+		r.health.keep(r.plane)
+		r.failing(ctx, "dead flows stay in the flow table", r.sweeper.Step())
+		r.settle()
+		if !r.told && !due { // not before it is known what is to be
+			r.announce(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		case <-r.changed:
+			due = true
+			select { // findings come in crowds
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(gather):
+			}
+		}
+	}
+}
+
+// look tells whether the data plane has been attached or detached.
+func (r *runner) look() (changed bool) {
+	was := r.detached
+	r.detached = len(r.Instance.AttachedNow()) == 0
+	if r.detached && !was {
+		r.settling = settling{}
+	}
+	return r.detached != was
+}
+
+// failing logs an error once, as long as it stays the same; nil ends it.
+func (r *runner) failing(ctx context.Context, what string, err error) {
+	if err == nil || ctx.Err() != nil {
+		delete(r.failed, what)
+		return
+	}
+	if err.Error() != r.failed[what] {
+		r.failed[what] = err.Error()
+		r.Log.Error(what, "err", err)
+	}
+}
+
+// step brings the programs up to date. A failure is told once, and the step taken again.
+func (r *runner) step(ctx context.Context) error {
+	if r.detached {
+		return nil // until it is attached again, by another process
+	}
+	err := r.Instance.EditBalance(func(p *datapath.BalancePlane) error { return r.sync(ctx, p) })
+	r.failing(ctx, "the load balancer does not follow", err)
+	return err
+}
+
+func (r *runner) sync(ctx context.Context, p *datapath.BalancePlane) error {
+	s, before, old, err := read(p)
+	if err != nil {
+		return err
+	}
+	r.track(&s)
+	err = r.health.set(p, &s)
+	r.unchecked = err != nil // tried again before long
+	r.failing(ctx, "backends are not checked", err)
+	now := live{ways: maps.Clone(old.ways), down: r.health.down(old.down)}
+	r.mu.Lock()
+	maps.Copy(now.ways, r.found)
+	r.mu.Unlock()
+	if err := follow(p, p.Options().RingSize, s, before, now); err != nil {
+		return err
+	}
+	if _, err := p.FollowVLANs(); err != nil {
+		return err
+	}
+	r.tell(&s, old, now)
+	r.tellDrains(&s)
+	r.settling.update(&s, old, now)
+	return nil
+}
+
+// track follows the ways to all backends, and no others.
+func (r *runner) track(s *State) {
+	wanted := make(map[netip.Addr]bool)
+	for _, v := range s.VIPs {
+		for _, b := range v.Backends {
+			wanted[b.Addr] = true
+		}
+	}
+	for addr := range wanted {
+		if r.targets[addr] == nil {
+			r.targets[addr] = r.resolver.Track(addr, netip.Addr{}, func(nh nexthop.NextHop) { r.resolved(addr, nh) })
+		}
+	}
+	for addr, t := range r.targets {
+		if !wanted[addr] {
+			t.Stop()
+			delete(r.targets, addr)
+			r.mu.Lock()
+			delete(r.found, addr)
+			r.mu.Unlock()
+		}
+	}
+}
+
+func wayOf(nh nexthop.NextHop) way {
+	return way{
+		hop: datapath.BalanceHop{
+			Port: nh.IfIndex, SrcMAC: nh.SrcMAC, DstMAC: nh.DstMAC, MTU: nh.MTU, VLAN: nh.VLAN, LinearOnly: nh.LinearOnly,
+		},
+		source: nh.Source,
+	}
+}
+
+func (r *runner) resolved(addr netip.Addr, nh nexthop.NextHop) {
+	r.mu.Lock()
+	r.found[addr] = wayOf(nh)
+	r.mu.Unlock()
+	r.wake()
+}
+
+func (r *runner) wake() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// checkWord says what it rests on that a backend is up.
+func (r *runner) checkWord(v *VIP, b *Backend) string {
+	switch {
+	case v.Check == nil:
+		return "none: it is taken to be up"
+	case r.health.result(b.Owner).State == health.Up:
+		return "answered"
+	default:
+		return "has not answered yet: it is taken to be up"
+	}
+}
+
+// tellDrains logs what people have drained, and what not any more.
+func (r *runner) tellDrains(s *State) {
+	now := make(map[string]bool)
+	for _, v := range s.VIPs {
+		now[v.Service.String()] = v.Drained
+		for _, b := range v.Backends {
+			now[v.Service.String()+" "+b.Addr.String()] = b.Drained
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		vip, backend, of := strings.Cut(name, " ")
+		log, about := r.Log.With("vip", vip), "VIP"
+		if of {
+			log, about = log.With("backend", backend), "backend"
+		}
+		switch {
+		case now[name] && !r.drained[name]:
+			log.Warn(about + " is drained by hand, until 'culvert lb undrain'")
+		case !now[name] && r.drained[name]:
+			log.Info(about + " is not drained any more")
+		}
+	}
+	r.drained = now
+}
+
+// tell logs which backends have come and gone.
+func (r *runner) tell(s *State, old, now live) {
+	for _, v := range s.VIPs {
+		for _, b := range v.Backends {
+			was, is := s.obstacle(&v, &b, old), s.obstacle(&v, &b, now)
+			switch {
+			case was == is:
+			case is == "":
+				r.Log.Info("backend is up", "vip", v.Service, "backend", b.Addr, "check", r.checkWord(&v, &b))
+			default:
+				r.Log.Warn("backend is down", "vip", v.Service, "backend", b.Addr, "why", is, "check", r.health.result(b.Owner).Text)
+			}
+		}
+		if was, is := s.takes(&v, old), s.takes(&v, now); was && !is {
+			r.Log.Warn("no backend takes new flows", "vip", v.Service)
+		}
+	}
+}
+
+// Resolve finds the ways to all backends once, as far as they answer until ctx ends, for a data plane that nobody keeps in
+// step. It returns those that did not.
+func Resolve(ctx context.Context, inst *datapath.Instance) (missing []netip.Addr, err error) {
+	plane, err := inst.ViewBalance()
+	if err != nil {
+		return nil, err
+	}
+	s, err := Load(plane)
+	if err != nil {
+		return nil, err
+	}
+	found, missing, err := resolveOnce(ctx, &s)
+	if err != nil {
+		return nil, err
+	}
+	return missing, inst.EditBalance(func(p *datapath.BalancePlane) error {
+		s, before, l, err := read(p)
+		if err != nil {
+			return err
+		}
+		maps.Copy(l.ways, found)
+		return follow(p, p.Options().RingSize, s, before, l)
+	})
+}
+
+func resolveOnce(ctx context.Context, s *State) (found map[netip.Addr]way, missing []netip.Addr, err error) {
+	wanted := make(map[netip.Addr]bool)
+	for _, v := range s.VIPs {
+		for _, b := range v.Backends {
+			wanted[b.Addr] = true
+		}
+	}
+	if len(wanted) == 0 {
+		return nil, nil, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resolver, err := nexthop.New(ctx, resolverOptions(nil))
+	if err != nil {
+		return nil, nil, err
+	}
+	found = make(map[netip.Addr]way) // the resolver's until it has stopped
+	for addr := range wanted {
+		resolver.Track(addr, netip.Addr{}, func(nh nexthop.NextHop) {
+			if nh.Resolved() {
+				found[addr] = wayOf(nh)
+			}
+			if len(found) == len(wanted) {
+				cancel()
+			}
+		})
+	}
+	<-ctx.Done()
+	resolver.Wait()
+	for addr := range wanted {
+		if _, ok := found[addr]; !ok {
+			missing = append(missing, addr)
+		}
+	}
+	slices.SortFunc(missing, netip.Addr.Compare)
+	return found, missing, nil
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"culvert/internal/datapath"
+)
+
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	}
+	return fmt.Sprint(uint8(p))
+}
+
+// ParseProtocol reads "tcp" or "udp".
+func ParseProtocol(s string) (Protocol, error) {
+	switch s {
+	case "tcp":
+		return TCP, nil
+	case "udp":
+		return UDP, nil
+	}
+	return 0, fmt.Errorf("%q is no protocol of a VIP: use tcp or udp", s)
+}
+
+// ParseService reads what Service.String writes. An IPv6 address without a port may stand in brackets.
+func ParseService(s string) (Service, error) {
+	addr, proto, ok := strings.Cut(s, "/")
+	if !ok {
+		return Service{}, fmt.Errorf("%q is no VIP: write it as 192.0.2.1:80/tcp, or 192.0.2.1/tcp for all ports", s)
+	}
+	p, err := ParseProtocol(proto)
+	if err != nil {
+		return Service{}, err
+	}
+	return NewService(addr, p)
+}
+
+// NewService reads an address with a port, or without one for all of them.
+func NewService(addr string, p Protocol) (Service, error) {
+	if ap, err := netip.ParseAddrPort(addr); err == nil {
+		if ap.Port() == 0 {
+			return Service{}, fmt.Errorf("%q has port 0: leave the port out to mean all of them", addr)
+		}
+		return Service{Addr: ap.Addr(), Port: ap.Port(), Protocol: p}, nil
+	}
+	bare := addr
+	if inner, ok := strings.CutPrefix(addr, "["); ok && strings.HasSuffix(inner, "]") {
+		bare = strings.TrimSuffix(inner, "]")
+	}
+	a, err := netip.ParseAddr(bare)
+	if err != nil {
+		return Service{}, fmt.Errorf("%q is no address of a VIP: write it as 192.0.2.1:80, [2001:db8::1]:80, or without a port for all of them", addr)
+	}
+	return Service{Addr: a, Protocol: p}, nil
+}
+
+// Address is what stands in front of the protocol.
+func (s Service) Address() string {
+	if s.Port == 0 {
+		return s.Addr.String()
+	}
+	return netip.AddrPortFrom(s.Addr, s.Port).String()
+}
+
+func (s Service) String() string { return s.Address() + "/" + s.Protocol.String() }
+
+// Compare orders by address, port and protocol.
+func (s Service) Compare(o Service) int {
+	return cmp.Or(s.Addr.Compare(o.Addr), cmp.Compare(s.Port, o.Port), cmp.Compare(s.Protocol, o.Protocol))
+}
+
+// Key is what the programs find it by.
+func (s Service) Key() datapath.BalanceVIPKey {
+	return datapath.BalanceVIPKey{Addr: s.Addr, Proto: uint8(s.Protocol), Port: s.Port}
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/host/runstate"
+)
+
+// stageStates tells commands and metrics how the stages are, as long as the process lives.
+type stageStates struct {
+	inst   *datapath.Instance
+	writer *runstate.Writer
+	log    *slog.Logger
+	done   chan struct{}
+	ended  sync.WaitGroup
+
+	mu     sync.Mutex
+	states []datapath.StageState
+	plane  uint64 // that they were written for last
+	failed bool
+}
+
+// statesPeriod is how often it is looked whether the data plane was detached and attached again, which makes it another one.
+const statesPeriod = 500 * time.Millisecond
+
+// newStages is for stages that are all about to start.
+func newStages(u *up, log *slog.Logger) *stageStates {
+	s := &stageStates{inst: u.inst, log: log, done: make(chan struct{})}
+	for _, p := range u.prepared {
+		s.states = append(s.states, datapath.StageState{Stage: p.Name(), State: datapath.StageStarting})
+	}
+	if s.inst == nil {
+		return s
+	}
+	s.writer = runstate.NewWriter(datapath.StagesKind, s.inst.NetNS(), s.inst.Name())
+	s.write(true)
+	s.ended.Go(func() {
+		tick := time.NewTicker(statesPeriod)
+		defer tick.Stop()
+		for {
+			select {
+			case <-s.done:
+				return
+			case <-tick.C:
+				s.write(false)
+			}
+		}
+	})
+	return s
+}
+
+// set says how a stage is; why is an error of one that is out.
+func (s *stageStates) set(name, state string, why error) {
+	s.mu.Lock()
+	for n := range s.states {
+		if s.states[n].Stage == name {
+			s.states[n].State, s.states[n].Why = state, ""
+			if why != nil {
+				s.states[n].Why = why.Error()
+			}
+		}
+	}
+	s.mu.Unlock()
+	s.write(true)
+}
+
+func (s *stageStates) write(changed bool) {
+	if s.writer == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := s.inst.ID()
+	if id == 0 || !changed && id == s.plane {
+		return
+	}
+	err := s.writer.Write(id, s.states)
+	if err != nil && !s.failed {
+		s.log.Warn("'culvert status' cannot tell of the stages", "err", err)
+	}
+	if s.failed = err != nil; !s.failed {
+		s.plane = id
+	}
+}
+
+func (s *stageStates) close() {
+	close(s.done)
+	s.ended.Wait()
+	if s.writer != nil {
+		s.writer.Close()
+	}
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package routestage is the IP router as a stage: what it does not bear on a host, and what keeps it in step with one.
+package routestage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+	"culvert/internal/route"
+	"culvert/internal/stage"
+)
+
+// Stage is the IP router.
+type Stage struct{}
+
+// Name implements stage.Stage.
+func (Stage) Name() string { return "route" }
+
+// Plan implements stage.Stage.
+func (Stage) Plan(f stage.File) (stage.Plan, error) {
+	if f.Node.Route == nil {
+		return nil, nil
+	}
+	return &plan{*f.Node.Route, f.Node.Missing == config.MissingWait}, nil
+}
+
+// plan is a [route] table.
+type plan struct {
+	file config.Route
+	wait bool // for interfaces that do not exist
+}
+
+// Name implements stage.Plan.
+func (p *plan) Name() string { return Stage{}.Name() }
+
+// Prepare implements stage.Plan.
+func (p *plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, error) {
+	return &prepared{plan: p, start: start}, nil
+}
+
+// Check implements stage.Plan: it refuses what would make the IP router do otherwise than the kernel.
+func (p *plan) Check(s stage.Situation) error {
+	if !p.file.BypassNetfilter {
+		if err := checkNetfilter(s.Interfaces); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.Interfaces {
+		if p.wait && datapath.NoInterface(name) {
+			continue
+		}
+		if err := p.CheckPort(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckPort implements stage.PortChecker.
+func (p *plan) CheckPort(name string) error { return checkTags(name) }
+
+// prepared is an IP router, which needs nothing but a data plane.
+type prepared struct {
+	*plan
+	start stage.Start
+	inst  *datapath.Instance
+}
+
+// Load implements stage.Prepared. Without a process there is no mirror: the kernel is asked for each packet.
+func (p *prepared) Load(o *datapath.Options, _ *datapath.Config) {
+	if !p.start.Process {
+		o.Route = &datapath.RouteOptions{NoMirror: true}
+		return
+	}
+	o.Route = &datapath.RouteOptions{NoMirror: !p.file.MirrorOn()}
+	if p.file.Blocks4 != nil {
+		o.Route.Blocks4 = *p.file.Blocks4
+	}
+	if p.file.Blocks6 != nil {
+		o.Route.Blocks6 = *p.file.Blocks6
+	}
+}
+
+// syncWait bounds how long Commit waits for devices and tables to be read.
+const syncWait = 30 * time.Second
+
+// Commit implements stage.Prepared. Without a process, what devices and sysctls are like now stays what the data plane knows.
+func (p *prepared) Commit(ctx context.Context, inst *datapath.Instance, rest func() error) error {
+	p.inst = inst
+	if !p.start.Process {
+		if err := readOnce(ctx, inst); err != nil {
+			return err
+		}
+	}
+	return rest()
+}
+
+// readOnce tells a data plane what devices and routes of this host are like now.
+func readOnce(ctx context.Context, inst *datapath.Instance) error {
+	ctx, cancel := context.WithTimeout(ctx, syncWait)
+	defer cancel()
+	synced := false
+	err := route.Run(ctx, route.Options{Plane: inst, OnSynced: func() { synced = true; cancel() }})
+	if synced {
+		return nil
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	return fmt.Errorf("reading devices and routes of this host: %w", err)
+}
+
+// Serve implements stage.Prepared. When it fails the kernel forwards all packets: nobody follows what the host does.
+func (p *prepared) Serve(ctx context.Context, ready func()) error {
+	guard := &guardedPlane{Instance: p.inst}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return route.Run(ctx, route.Options{Plane: guard, Log: p.start.Log, OnSynced: ready}) })
+	if !p.file.BypassNetfilter {
+		g.Go(func() error { return guard.watch(ctx, p.start.Log) })
+	}
+	g.Go(func() error { return watchForwarding(ctx, p.inst.AttachedNow, p.start.Log) })
+	err := g.Wait()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		err = errors.Join(err, guard.guard(true))
+	}
+	return err
+}
+
+// Settle implements stage.Prepared.
+func (p *prepared) Settle(context.Context) error { return nil }
+
+// Close implements stage.Prepared.
+func (p *prepared) Close() error { return nil }

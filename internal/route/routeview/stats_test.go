@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routeview
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/route/lpm"
+)
+
+func TestStats(t *testing.T) {
+	b := newBed(t, datapath.RouteOptions{Blocks4: 64, Blocks6: 1024})
+	b.mirror()
+	var out bytes.Buffer
+	must(t, WriteStats("", true, &out))
+	var s Stats
+	must(t, json.Unmarshal(out.Bytes(), &s))
+	// There may be others on this machine.
+	i := slices.IndexFunc(s.Routers, func(r RouterStats) bool { return r.Here })
+	if i < 0 {
+		t.Fatalf("got %s", out.Bytes())
+	}
+	r := s.Routers[i]
+	told := b.status.Load()
+	if r.Router != "culvert" || !r.Here || r.MemoryBytes != b.inst.RouteMemory() || r.IPv4.By != Mirror || r.IPv6.By != Mirror {
+		t.Errorf("got %s", out.Bytes())
+	}
+	if r.IPv4.BlocksUsed == 0 || r.IPv4.BlocksUsed != told.IPv4.BlocksUsed || r.IPv4.BlocksTotal != 64 || r.IPv4.Lost != 0 ||
+		r.IPv6.BlocksUsed != told.IPv6.BlocksUsed || r.IPv6.BlocksTotal != 1024 {
+		t.Errorf("got %s, the feed has %+v", out.Bytes(), told)
+	}
+	if r.Neighbours != told.Neighbours || r.Hops["forward"] == 0 || r.Hops["blackhole"] != 1 || r.Hops["connected"] == 0 {
+		t.Errorf("neighbours %d, hops %v; the feed has %+v", r.Neighbours, r.Hops, told)
+	}
+	var west *Device
+	for n := range r.Devices {
+		if r.Devices[n].Interface == "west" {
+			west = &r.Devices[n]
+		}
+	}
+	if west == nil || !west.Forward4 || !west.Forward6 || !west.Redirects || !west.Xmit || west.RPFilter != 0 || west.IfIndex != b.index("west") {
+		t.Errorf("west is %+v", west)
+	}
+	out.Reset()
+	must(t, WriteStats("culvert", false, &out))
+	for _, want := range []string{
+		"router culvert  netns ", "\n  IPv4 by the mirror\n    prefixes ", " of 64\n", "\n  device west  ", "  forwarding send_redirects\n",
+		"\n  neighbours 4\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	if err := WriteStats("no", false, &out); err == nil || !strings.Contains(err.Error(), "no router no") {
+		t.Error(err)
+	}
+}
+
+// The prefixes that have an address of their own are counted, whatever the order of their coming.
+func TestUsage(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, f := range []struct {
+		name                        string
+		rootBits, width, base, deep int
+	}{{"IPv4", 24, 32, 10, 33}, {"IPv6", 16, 128, 32, 129}} {
+		t.Run(f.name, func(t *testing.T) {
+			root, blocks := make([]uint32, 1<<f.rootBits), make([]uint32, 16384*lpm.BlockSize)
+			w := lpm.New(root, blocks, f.width)
+			prefixes := make(map[netip.Prefix]bool)
+			for len(prefixes) < 300 {
+				b := make([]byte, f.width/8)
+				for n := range b {
+					b[n] = byte(rng.UintN(256))
+				}
+				b[0] = byte(f.base)
+				addr, _ := netip.AddrFromSlice(b)
+				p, _ := addr.Prefix(20 + rng.IntN(f.deep-20))
+				prefixes[p] = true
+				w.Insert(p, datapath.RouteHopFirst+uint32(rng.UintN(3)))
+			}
+			// Those that others have taken all addresses of do not show; among 300 of random there are none such.
+			u := newTable(root, blocks, f.rootBits/8, f.width).usage()
+			if u.prefixes != len(prefixes) || u.blocks != w.BlocksUsed() || u.lost != 0 || len(u.numbers) != 3 || u.total != 16384 {
+				t.Errorf("counted %d prefixes, %d of %d blocks, %d lost, %d next hops; there are %d and %d",
+					u.prefixes, u.blocks, u.total, u.lost, len(u.numbers), len(prefixes), w.BlocksUsed())
+			}
+		})
+	}
+	// Two networks of one length and next hop side by side, and one that there is no room for.
+	root := make([]uint32, 1<<24)
+	w := lpm.New(root, nil, 32)
+	for _, p := range []string{"10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/24", "10.3.0.0/25"} {
+		w.Insert(netip.MustParsePrefix(p), datapath.RouteHopFirst)
+	}
+	if u := newTable(root, nil, 3, 32).usage(); u.prefixes != 3 || u.lost != 1 || u.blocks != 0 {
+		t.Errorf("counted %+v", u)
+	}
+}
+
+func TestCondition(t *testing.T) {
+	now := monotonic()
+	for _, tt := range []struct {
+		o      datapath.RouteOptions
+		kernel bool
+		until  time.Duration
+		want   string
+	}{
+		{datapath.RouteOptions{}, false, now + time.Hour, "by the mirror"},
+		{datapath.RouteOptions{}, true, now + time.Hour, "left to the kernel"},
+		{datapath.RouteOptions{}, false, 0, "asks the kernel"},
+		{datapath.RouteOptions{}, false, now - 90*time.Second, "asks the kernel (for 1m30s)"},
+		{datapath.RouteOptions{NoMirror: true}, false, 0, "asks the kernel"},
+		{datapath.RouteOptions{Trusting: true}, false, 0, "by the mirror"},
+	} {
+		if got := condition(tt.o, tt.kernel, tt.until).String(); got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routeview
+
+import (
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"culvert/internal/datapath"
+	"culvert/internal/host/netfilter"
+)
+
+// why says why a family is not forwarded by the mirror. What the host has set is known for its own network namespace
+// alone.
+func why(inst *datapath.Instance, by string, is6 bool) string {
+	switch by {
+	case NoMirror:
+		return "there is no mirror, as configured"
+	case Kernel:
+		if inst.Here() {
+			return whyKernel(is6)
+		}
+		return "what its host has set: see there"
+	case Stale:
+		switch {
+		case !inst.Served():
+			return "no process keeps the mirror current"
+		case !inst.Here():
+		case otherRules(is6):
+			return "policy rules (ip rule)"
+		case !is6 && sysctlOn("ipv4/ip_forward_use_pmtu"):
+			return "net.ipv4.ip_forward_use_pmtu is on"
+		}
+		return "the mirror is not current: the process is still reading the tables, or is behind (see its log)"
+	}
+	return ""
+}
+
+// whyKernel looks for what has a family left to the kernel as a whole.
+func whyKernel(is6 bool) string {
+	if is6 && !sysctlOn("ipv6/conf/all/forwarding") {
+		return "net.ipv6.conf.all.forwarding is 0"
+	}
+	if policies, err := netlink.XfrmPolicyList(int(family(is6))); err == nil && len(policies) > 0 {
+		return "IPsec policies (ip xfrm policy)"
+	}
+	if found, err := netfilter.Find(); err == nil && len(found) > 0 {
+		return "rules of netfilter (culvert doctor)"
+	}
+	return "its process has said so in its log"
+}
+
+func sysctlOn(name string) bool {
+	value, err := os.ReadFile("/proc/sys/net/" + name)
+	return err == nil && strings.TrimSpace(string(value)) != "0"
+}
+
+// otherRules tells whether there are policy rules beside those that every host has.
+func otherRules(is6 bool) bool {
+	rules, err := netlink.RuleList(int(family(is6)))
+	if err != nil {
+		return false
+	}
+	own := map[bool]int{false: 3, true: 2}[is6] // local, main, and of IPv4 default
+	return len(rules) != own
+}

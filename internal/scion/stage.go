@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scion
+
+import (
+	"context"
+
+	"culvert/internal/config"
+	"culvert/internal/stage"
+)
+
+// Stage is the SCION border router.
+type Stage struct{}
+
+// Name implements stage.Stage.
+func (Stage) Name() string { return "scion" }
+
+// Plan implements stage.Stage. What the reference router's file says is in the plan, too.
+func (Stage) Plan(f stage.File) (stage.Plan, error) {
+	if f.Node.SCION == nil {
+		return nil, nil
+	}
+	return newPlan(*f.Node.SCION)
+}
+
+// plan is a [scion] table with the router's own files.
+type plan struct {
+	router *Router
+	file   config.SCION
+	// interfaces are those that the data plane is to be on.
+	interfaces []string
+}
+
+func newPlan(file config.SCION) (*plan, error) {
+	r, err := LoadTopologyOnly(file.Config)
+	if err != nil {
+		return nil, err
+	}
+	r.Datapath.BFDMinTTL = uint8(file.BFDMinTTL)
+	return &plan{router: r, file: file}, nil
+}
+
+// Name implements stage.Plan.
+func (p *plan) Name() string { return Stage{}.Name() }
+
+// Place implements stage.Placer: the data plane has the router's ID, and is where the router's underlay addresses are.
+func (p *plan) Place(interfaces []string) (name string, on []string, err error) {
+	if len(interfaces) > 0 {
+		return p.router.ID(), interfaces, p.router.CheckInterfaces(interfaces)
+	}
+	on, err = p.router.Interfaces()
+	return p.router.ID(), on, err
+}
+
+// Prepare implements stage.Plan.
+func (p *plan) Prepare(ctx context.Context, start stage.Start) (stage.Prepared, error) {
+	if start.Process {
+		return p.prepare(ctx)
+	}
+	// A process whose interfaces were detached does not hold the data plane, and lives all the same.
+	lock, err := TakeLock(p.router.ID())
+	if err != nil {
+		return nil, err
+	}
+	return &once{plan: p, start: start, lock: lock}, nil
+}
+
+// Check implements stage.Plan.
+func (p *plan) Check(s stage.Situation) error {
+	p.interfaces = s.Interfaces
+	return nil
+}

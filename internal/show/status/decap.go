@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+
+	"culvert/internal/datapath"
+	"culvert/internal/decap"
+	"culvert/internal/show/text"
+	"culvert/internal/stats"
+)
+
+// Decap is an interface at which tunnels end (culvert lb decap).
+type Decap struct {
+	Interface string `json:"interface"`
+	// Unattached is "gone" or "replaced" if the interface was deleted, and perhaps made again, since; left out otherwise.
+	Unattached string `json:"unattached,omitempty"`
+	// again is the command that attaches it.
+	again string
+	// Mode is native or generic.
+	Mode    string         `json:"mode"`
+	Packets uint64         `json:"packets"`
+	Bytes   uint64         `json:"bytes"`
+	Reasons []stats.Reason `json:"reasons"`
+}
+
+func (r *Report) findDecap() error {
+	all, err := datapath.Decaps()
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		one := Decap{Interface: d.Interface, Mode: "native", Reasons: append([]stats.Reason{}, d.Reasons...),
+			Unattached: d.Unattached, again: decap.Command(d)}
+		if d.Options.Generic {
+			one.Mode = "generic"
+		}
+		for _, c := range d.Reasons {
+			one.Packets += c.Packets
+			one.Bytes += c.Bytes
+		}
+		r.Decap = append(r.Decap, one)
+	}
+	return nil
+}
+
+// decapLines are for people.
+func (r Report) decapLines() (lines []string) {
+	for _, d := range r.Decap {
+		if len(lines) > 0 || len(r.Routers) > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, fmt.Sprintf("decap on %s  %s  end of tunnels, see 'culvert lb decap'", d.Interface, d.Mode))
+		if d.Unattached != "" {
+			lines = append(lines, "  NOT ATTACHED: "+decap.WhyNot(d.Unattached)+". "+decap.Mend(d.Unattached, d.again))
+		}
+		t := text.Table{Indent: "    ", Right: []bool{false, false, true, true}}
+		t.Add("received", "", text.Grouped(d.Packets)+" packets", text.ShortBytes(d.Bytes))
+		for _, c := range byPackets(d.Reasons) {
+			t.Add(verdictName(c), c.Name, text.Grouped(c.Packets)+"        ", text.ShortBytes(c.Bytes))
+		}
+		lines = append(lines, t.Lines()...)
+	}
+	return lines
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status shows what is attached and what it counts, once or live.
+package status
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/stats"
+)
+
+// Report is what `culvert status -j` prints. Fields are added in later versions, never renamed.
+type Report struct {
+	Routers []Router `json:"routers"`
+	// Decap are the interfaces of the caller's network namespace at which tunnels of load balancers end.
+	Decap []Decap `json:"decap,omitempty"`
+}
+
+// Router describes one data plane.
+type Router struct {
+	// ID is the router's ID in the topology, or the name of a data plane without a SCION router. It is unique in a
+	// network namespace.
+	ID string `json:"router"`
+	// NetNS is the inode of the network namespace, NetNSName its name below /run/netns.
+	NetNS     uint32 `json:"netns"`
+	NetNSName string `json:"netns_name,omitempty"`
+	// Here tells whether that is the caller's network namespace.
+	Here bool `json:"here"`
+	// Mode is how the programs are attached: native or generic.
+	Mode string `json:"mode"`
+	// Served tells whether a process keeps the data plane in step and answers what the fast path
+	// passes up; PID is that process, 0 when it cannot be seen.
+	Served bool `json:"served"`
+	PID    int  `json:"pid,omitempty"`
+	// Workers are the CPUs that packets are spread over, left out if there are none.
+	Workers *Workers `json:"workers,omitempty"`
+	// LoadedAt is when the program that runs was loaded.
+	LoadedAt *time.Time `json:"loaded_at,omitempty"`
+	// Pins is the directory of the pins in the host's mount namespace.
+	Pins string `json:"pins"`
+	// Problem says why not all of this could be read.
+	Problem    string      `json:"problem,omitempty"`
+	Interfaces []Interface `json:"interfaces"`
+	// Unattached are interfaces that the data plane was told to be on and is not, left out if there are none.
+	Unattached []datapath.Unattached `json:"unattached,omitempty"`
+	// Stages are those of the process that serves, left out if there is none or it cannot be told.
+	Stages []datapath.StageState `json:"stages,omitempty"`
+	// Starting is true while a start has not attached it to anything yet.
+	Starting bool               `json:"starting,omitempty"`
+	Links    []Link             `json:"links"`
+	Keys     []datapath.KeyInfo `json:"keys"`
+	// Route is the IP router, left out if there is none.
+	Route *Route `json:"route,omitempty"`
+	// Filter is the packet filter, left out if it has nothing to do.
+	Filter *Filter `json:"filter,omitempty"`
+	// Balance is the load balancer, left out if there is none.
+	Balance *Balance `json:"balance,omitempty"`
+	// ownKeyMissing is true when the key of the process that serves is not among Keys.
+	ownKeyMissing bool
+	// noSCION is true for a data plane without a SCION router, which has no keys.
+	noSCION bool
+}
+
+// Workers are CPUs, and how many packets may wait for each.
+type Workers struct {
+	CPUs  []int `json:"cpus"`
+	Queue int   `json:"queue"`
+}
+
+// Interface holds the counters of a network interface that is or was attached.
+type Interface struct {
+	stats.Port
+	// State is "up", "down" or "no carrier" of an interface of this network namespace that is attached, and Renamed what
+	// it is called now if that is another name.
+	State   string `json:"state,omitempty"`
+	Renamed string `json:"renamed,omitempty"`
+	// Packets and Bytes are everything received, the sum over the reasons.
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// Link describes a link of the SCION router.
+type Link struct {
+	Name string `json:"link"`
+	// Scope is internal, sibling or external.
+	Scope string `json:"scope"`
+	Local string `json:"local"`
+	// Remote is left out for the internal link, which leads to many.
+	Remote  string   `json:"remote,omitempty"`
+	Up      bool     `json:"up"`
+	NextHop *NextHop `json:"next_hop,omitempty"`
+	// In and Out are what the fast path itself has received over the link and sent on it.
+	In  Traffic `json:"in"`
+	Out Traffic `json:"out"`
+	// Dropped counts packets that came over the link and were dropped as invalid.
+	Dropped uint64 `json:"dropped"`
+	// BFDRefused counts BFD packets that were passed up and are not of the link's session, since the process started.
+	BFDRefused uint32 `json:"bfd_refused,omitempty"`
+}
+
+// NextHop is where the fast path sends a link's packets.
+type NextHop struct {
+	IfIndex int `json:"ifindex"`
+	// Interface is the device's name, known for the caller's own network namespace alone.
+	Interface string `json:"interface,omitempty"`
+	MAC       string `json:"mac"`
+	// MTU is the device's, in bytes of the IP packet.
+	MTU uint16 `json:"mtu"`
+}
+
+// Traffic counts SCION packets; bytes are those of the UDP payload.
+type Traffic struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// Collect reads every data plane on this machine, in whatever network namespace it is, by name, or
+// those of one router ID. Of several of that ID, the one in this network namespace is meant, if
+// there is one.
+func Collect(router string) (Report, error) {
+	all, err := datapath.List()
+	defer func() {
+		for _, inst := range all {
+			inst.Close()
+		}
+	}()
+	report := Report{Routers: []Router{}}
+	if err != nil {
+		return report, err
+	}
+	wanted := meant(all, router, (*datapath.Instance).Name, (*datapath.Instance).Here)
+	names := netnsNames()
+	for _, inst := range wanted {
+		r, err := describe(inst)
+		if err != nil {
+			// One that another version has loaded must not hide the others.
+			r.Problem = fmt.Sprintf("cannot be read: %v: if another version of culvert has loaded it, "+
+				"restart its process, or use that version", err)
+		}
+		r.NetNSName = names[inst.NetNS()]
+		report.Routers = append(report.Routers, r)
+	}
+	slices.SortFunc(report.Routers, func(a, b Router) int {
+		if c := strings.Compare(a.ID, b.ID); c != 0 {
+			return c
+		}
+		return int(int64(a.NetNS) - int64(b.NetNS))
+	})
+	return report, nil
+}
+
+// meant picks the routers of an ID, "" for all of them: the one here if it is among them.
+func meant[R any](all []R, router string, id func(R) string, here func(R) bool) []R {
+	oneHere := slices.ContainsFunc(all, func(r R) bool { return id(r) == router && here(r) })
+	var kept []R
+	for _, r := range all {
+		if router == "" || id(r) == router && (here(r) || !oneHere) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+func describe(inst *datapath.Instance) (Router, error) {
+	r := Router{
+		ID:         inst.Name(),
+		NetNS:      inst.NetNS(),
+		Here:       inst.Here(),
+		Mode:       "native",
+		Served:     inst.Served(),
+		Pins:       inst.Pins(),
+		Interfaces: []Interface{},
+		Links:      []Link{},
+		Keys:       []datapath.KeyInfo{},
+		noSCION:    len(inst.Config().Links) == 0,
+	}
+	if inst.Generic() {
+		r.Mode = "generic"
+	}
+	if w := inst.Workers(); len(w.CPUs) > 0 {
+		r.Workers = &Workers{CPUs: w.CPUs, Queue: w.Queue}
+	}
+	if r.Served {
+		r.PID = inst.ServerPID()
+	}
+	if t, ok := inst.LoadedAt(); ok {
+		t = t.Truncate(time.Second)
+		r.LoadedAt = &t
+	}
+	r.Unattached, r.Starting = inst.Unattached(), inst.Starting()
+	if stages, known, err := inst.Stages(); err == nil && known {
+		r.Stages = stages
+	}
+	devices := inst.Devices()
+	ports, err := inst.Ports()
+	if err != nil {
+		return r, err
+	}
+	for _, p := range ports {
+		i := Interface{Port: p}
+		i.Packets, i.Bytes = p.Total()
+		i.describeDevice(devices)
+		r.Interfaces = append(r.Interfaces, i)
+	}
+	if err := r.describeRoute(inst); err != nil {
+		return r, err
+	}
+	if err := r.describeFilter(inst); err != nil {
+		return r, err
+	}
+	if err := r.describeBalance(inst); err != nil {
+		return r, err
+	}
+	keys, err := inst.Keys()
+	if err != nil {
+		return r, err
+	}
+	r.Keys = append(r.Keys, keys...)
+	if own, known := inst.SlowPathKey(); known && r.Served {
+		r.ownKeyMissing = !slices.ContainsFunc(keys, func(k datapath.KeyInfo) bool { return k.ID == own })
+	}
+	return r, r.describeLinks(inst)
+}
+
+func (i *Interface) describeDevice(all map[string]datapath.Device) {
+	d, ok := all[i.Interface]
+	if !ok || !i.Attached {
+		return
+	}
+	if d.Name != i.Interface {
+		i.Renamed = d.Name
+	}
+	switch {
+	case !d.Up:
+		i.State = "down"
+	case !d.Carrier:
+		i.State = "no carrier"
+	default:
+		i.State = "up"
+	}
+}
+
+func (r *Router) describeLinks(inst *datapath.Instance) error {
+	states, err := inst.LinkStates()
+	if err != nil {
+		return err
+	}
+	counters, err := inst.LinkCounters()
+	if err != nil {
+		return err
+	}
+	for n, l := range inst.Config().Links {
+		out := Link{
+			Name:  l.Name,
+			Scope: scopeName(l.Scope),
+			Local: l.Local.String(),
+			Up:    states[n].Up,
+		}
+		if l.Remote.IsValid() {
+			out.Remote = l.Remote.String()
+		}
+		if hop := states[n].NextHop; hop.IfIndex != 0 {
+			out.NextHop = &NextHop{IfIndex: hop.IfIndex, MAC: net.HardwareAddr(hop.DstMAC[:]).String(), MTU: hop.MTU}
+			if r.Here {
+				out.NextHop.Interface = deviceName(hop.IfIndex)
+			}
+		}
+		out.BFDRefused = states[n].BFD.Refused
+		out.addTraffic(&counters[n])
+		r.Links = append(r.Links, out)
+	}
+	return nil
+}
+
+func (l *Link) addTraffic(c *stats.LinkCounters) {
+	for class := range c.In {
+		l.In.Packets += c.In[class].Packets
+		l.In.Bytes += c.In[class].Bytes
+		l.Dropped += c.Dropped[class]
+		for typ := range c.Out {
+			l.Out.Packets += c.Out[typ][class].Packets
+			l.Out.Bytes += c.Out[typ][class].Bytes
+		}
+	}
+}
+
+func scopeName(s datapath.LinkScope) string {
+	switch s {
+	case datapath.ScopeInternal:
+		return "internal"
+	case datapath.ScopeSibling:
+		return "sibling"
+	default:
+		return "external"
+	}
+}
+
+// deviceName returns "" for a device that is gone.
+func deviceName(index int) string {
+	dev, err := net.InterfaceByIndex(index)
+	if err != nil {
+		return ""
+	}
+	return dev.Name
+}

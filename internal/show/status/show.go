@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/host/cpus"
+	"culvert/internal/show/text"
+	"culvert/internal/stats"
+)
+
+// Show writes the state of every data plane on this machine, or of one router.
+func Show(out io.Writer, router string, asJSON bool) error {
+	report, err := Collect(router)
+	if err != nil {
+		return err
+	}
+	if router != "" && len(report.Routers) == 0 {
+		return fmt.Errorf("no router %s on this machine: 'culvert status' lists those that are there", router)
+	}
+	report.findNetfilter()
+	if router == "" {
+		if err := report.findDecap(); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		return report.WriteJSON(out)
+	}
+	return report.WriteText(out, time.Now())
+}
+
+// WriteJSON writes the report as one JSON object.
+func (r Report) WriteJSON(out io.Writer) error {
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+// WriteText writes the report for people; now is what times are shown relative to.
+func (r Report) WriteText(out io.Writer, now time.Time) error {
+	var lines []string
+	if len(r.Routers) == 0 && len(r.Decap) == 0 {
+		lines = append(lines, "culvert is not attached anywhere on this machine")
+	}
+	// The caller's own network namespace first; JSON keeps its order.
+	routers := slices.SortedStableFunc(slices.Values(r.Routers), func(a, b Router) int {
+		switch {
+		case a.Here == b.Here:
+			return 0
+		case a.Here:
+			return -1
+		default:
+			return 1
+		}
+	})
+	for n, router := range routers {
+		if n > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, router.text(now, r.forget(router))...)
+	}
+	lines = append(lines, r.decapLines()...)
+	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+// text is one router; forget says how to get rid of it once its interfaces are gone.
+func (r Router) text(now time.Time, forget string) []string {
+	lines := []string{fmt.Sprintf("router %s  netns %s  %s  %s", r.ID, r.netns(), r.Mode, r.service())}
+	if r.LoadedAt != nil {
+		lines[0] += "  loaded " + text.Ago(now.Sub(*r.LoadedAt)) + " ago"
+	}
+	if r.Problem != "" {
+		return append(lines, "  "+r.Problem)
+	}
+	for _, s := range r.Stages {
+		switch s.State {
+		case datapath.StageOut:
+			lines = append(lines, "  stage "+s.Stage+"  OUT, restart the process: "+s.Why)
+		case datapath.StageStarting:
+			lines = append(lines, "  stage "+s.Stage+"  starting")
+		}
+	}
+	if w := r.Workers; w != nil {
+		lines = append(lines, fmt.Sprintf("  workers on CPUs %s  queue %d packets each", cpus.Format(w.CPUs), w.Queue))
+	}
+	if r.Route != nil && !r.gone() {
+		lines = append(lines, r.Route.lines()...)
+	}
+	if r.Filter != nil && (!r.gone() || r.Here) {
+		lines = append(lines, r.Filter.line())
+	}
+	if r.Balance != nil && !r.gone() {
+		lines = append(lines, r.Balance.line())
+	}
+	for _, i := range r.Interfaces {
+		lines = append(lines, i.text(r.whyNot(i.Interface))...)
+	}
+	switch {
+	case !r.gone():
+	case r.Starting:
+		lines = append(lines, "  it is being started: nothing is attached yet")
+	case slices.ContainsFunc(r.Unattached, func(u datapath.Unattached) bool { return u.Why != datapath.PortGone }):
+		line := "  it is attached to nothing"
+		if !r.Served {
+			line += ": attach again" + forget
+		}
+		lines = append(lines, line)
+	case r.Served:
+		lines = append(lines, "  its interfaces are gone: the process attaches when they are there")
+	default:
+		lines = append(lines, "  its interfaces are gone: attach again"+forget)
+	}
+	lines = append(lines, r.linkText()...)
+	for _, k := range r.Keys {
+		lines = append(lines, fmt.Sprintf("  key %d  id %s", k.Index, k.ID))
+	}
+	if text := r.keyProblem(); text != "" {
+		lines = append(lines, "  "+text)
+	}
+	return lines
+}
+
+// keyProblem says what the keys that are not loaded mean for packets.
+func (r Router) keyProblem() string {
+	switch {
+	case r.noSCION, r.Route != nil && len(r.Links) == 0:
+		return ""
+	case r.ownKeyMissing:
+		return "the process's own key is not loaded: packets that fail under the loaded keys are dropped"
+	case len(r.Keys) > 0:
+		return ""
+	case r.Served: // it is about to load its own
+		return "no key: all packets go to the slow path"
+	default:
+		return "no key: nothing is forwarded"
+	}
+}
+
+// gone tells whether the router is attached to nothing.
+func (r Router) gone() bool {
+	return !slices.ContainsFunc(r.Interfaces, func(i Interface) bool { return i.Attached })
+}
+
+// forget says how to get rid of a router whose interfaces are gone, without detaching what is
+// attached in this network namespace.
+func (r Report) forget(gone Router) string {
+	switch {
+	case gone.Served:
+		return ""
+	case slices.ContainsFunc(r.Routers, func(other Router) bool { return other.Here && !other.gone() }):
+		return ", or forget it with 'unshare -n culvert detach --all'"
+	default:
+		return ", or forget it with 'culvert detach --all'"
+	}
+}
+
+// netns names a network namespace as well as it can.
+func (r Router) netns() string {
+	switch {
+	case r.NetNSName != "":
+		return fmt.Sprintf("%d (%s)", r.NetNS, r.NetNSName)
+	case r.Here:
+		return fmt.Sprintf("%d (this one)", r.NetNS)
+	default:
+		return fmt.Sprint(r.NetNS)
+	}
+}
+
+// space is the network namespace in one word, its name or else its inode.
+func (r Router) space() string {
+	if r.NetNSName != "" {
+		return r.NetNSName
+	}
+	return fmt.Sprint(r.NetNS)
+}
+
+func (r Router) service() string {
+	switch {
+	case r.PID != 0:
+		return fmt.Sprintf("served by process %d", r.PID)
+	case r.Served:
+		return "served"
+	default:
+		return "not served"
+	}
+}
+
+// whyNot says why an interface that the router was told to be on does not carry it, "" for others.
+func (r Router) whyNot(name string) string {
+	n := slices.IndexFunc(r.Unattached, func(u datapath.Unattached) bool { return u.Interface == name })
+	if n < 0 {
+		return ""
+	}
+	if r.Starting {
+		return "it is being attached to"
+	}
+	switch u := r.Unattached[n]; {
+	case u.Moved && u.Why == datapath.PortGone:
+		return "it is in another network namespace"
+	case u.Why == datapath.PortGone && r.Served:
+		return "it does not exist, and is attached to when it does"
+	case u.Why == datapath.PortGone:
+		return "it does not exist"
+	case u.Renamed != "":
+		return "another interface has its name, it is " + u.Renamed + " now"
+	case u.Moved:
+		return "another interface has its name, it is in another network namespace"
+	case u.Why == datapath.PortReplaced:
+		return "it was deleted and made again"
+	default:
+		return "it was detached"
+	}
+}
+
+func (i Interface) text(whyNot string) []string {
+	head := "  interface " + i.Interface
+	switch {
+	case !i.Attached && whyNot != "":
+		head += "  NOT ATTACHED: " + whyNot
+	case !i.Attached:
+		head += "  not attached: these are the counters of before"
+	case i.State == "down":
+		head += "  DOWN: ip link set dev " + cmp.Or(i.Renamed, i.Interface) + " up"
+	case i.State == "no carrier":
+		head += "  NO CARRIER"
+	}
+	if i.Renamed != "" {
+		head += "  renamed to " + i.Renamed + " since"
+	}
+	t := text.Table{Indent: "    ", Right: []bool{false, false, true, true}}
+	t.Add("received", "", text.Grouped(i.Packets)+" packets", text.ShortBytes(i.Bytes))
+	for _, r := range byPackets(i.Reasons) {
+		t.Add(verdictName(r), r.Name, text.Grouped(r.Packets), text.ShortBytes(r.Bytes))
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Losses)) {
+		if n := i.Losses[name]; n > 0 {
+			t.Add("lost", name, text.Grouped(n))
+		}
+	}
+	// The unit stands behind the first number only.
+	for _, row := range t.Rows[1:] {
+		row[2] += strings.Repeat(" ", len(" packets"))
+	}
+	return append([]string{head}, t.Lines()...)
+}
+
+// byPackets returns the reasons with the busiest first.
+func byPackets(reasons []stats.Reason) []stats.Reason {
+	return slices.SortedStableFunc(slices.Values(reasons), func(a, b stats.Reason) int {
+		switch {
+		case a.Packets > b.Packets:
+			return -1
+		case a.Packets < b.Packets:
+			return 1
+		default:
+			return 0
+		}
+	})
+}
+
+// verdictName is the verdict of a reason, or "limited" where the limit of the slow path came first.
+func verdictName(r stats.Reason) string {
+	if r.Limited {
+		return stats.VerdictLimited
+	}
+	return r.Verdict
+}
+
+func (r Router) linkText() []string {
+	t := text.Table{Indent: "  "}
+	for _, l := range r.Links {
+		ends := l.Local
+		if l.Remote != "" {
+			ends += " > " + l.Remote
+		}
+		state := "down"
+		switch {
+		case r.gone(): // what was true when it was attached says nothing now
+			state = ""
+		case l.Up:
+			state = "up"
+		}
+		cells := []string{"link " + l.Name, l.Scope, ends, state, l.via(),
+			"fast in " + text.Grouped(l.In.Packets), "out " + text.Grouped(l.Out.Packets)}
+		if l.Dropped > 0 {
+			cells = append(cells, "dropped "+text.Grouped(l.Dropped))
+		}
+		if l.BFDRefused > 0 {
+			cells = append(cells, "BFD refused "+text.Grouped(uint64(l.BFDRefused)))
+		}
+		t.Add(cells...)
+	}
+	return t.Lines()
+}
+
+// via says how a link's packets leave.
+func (l Link) via() string {
+	switch hop := l.NextHop; {
+	case hop == nil && l.Scope == "internal":
+		return ""
+	case hop == nil:
+		return "no next hop"
+	case hop.Interface != "":
+		return fmt.Sprintf("via %s dev %s", hop.MAC, hop.Interface)
+	default:
+		return fmt.Sprintf("via %s ifindex %d", hop.MAC, hop.IfIndex)
+	}
+}
