@@ -80,7 +80,7 @@ lint: ## check format, vet, staticcheck, licence lines, file lengths, tests name
 	@echo spdx; scripts/check-spdx.sh
 	@echo length; scripts/check-length.sh
 	@echo docs; scripts/check-docs.sh
-	@echo stages; scripts/check-stages.sh
+	@echo imports; scripts/check-imports.sh
 	@echo vet; $(GO) vet ./...
 	@echo staticcheck; $(GO) tool staticcheck ./...
 
