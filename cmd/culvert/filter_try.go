@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/filter"
-	"culvert/internal/filter/filterstage"
 	"culvert/internal/filter/filterview"
+	"culvert/internal/node"
 )
 
 func newFilterTestCmd() *cobra.Command {
@@ -57,7 +57,7 @@ With -j, an object {"packets": [...], "totals": {...}}:
 				return usageError(errors.New("standard input can be the packets or the expression, not both"))
 			case config != "":
 				var err error
-				if o.Filter, o.Members, err = filterstage.Load(config); err != nil {
+				if o.Filter, o.Members, err = node.LoadFilter(config); err != nil {
 					return err
 				}
 			case len(rest) > 0:

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/config"
 	"culvert/internal/node"
+	"culvert/internal/scion"
 )
 
 func newScionCmd() *cobra.Command {
@@ -24,7 +24,7 @@ func newScionCmd() *cobra.Command {
 }
 
 func newScionRunCmd() *cobra.Command {
-	var file config.SCION
+	var file scion.Table
 	var loose bool
 	cmd := &cobra.Command{
 		Use:   "run --config FILE",
@@ -46,7 +46,7 @@ in this process for everything else. When the process ends the fast path stays: 
 				return usageError(errors.New("--config is required (see 'culvert scion run --help')"))
 			}
 			if loose {
-				file.LinkInterfaces = config.LinksLoose
+				file.LinkInterfaces = scion.LinksLoose
 			}
 			return node.RunSCION(cmd.Context(), file)
 		},

@@ -22,35 +22,36 @@ const (
 	DetachedStay = "stay"
 )
 
-// checkLife fills in defaults. The error comes with the key it is about.
-func (n *Node) checkLife() (key string, err error) {
+// checkLife fills in defaults.
+func (n *Node) checkLife(at Position) error {
+	table, namer := n.namer()
 	if n.Detached == "" {
 		n.Detached = DetachedExit
-		if n.SCION != nil {
+		if namer != nil {
 			n.Detached = DetachedStay
 		}
 	}
 	switch n.Detached {
 	case DetachedExit, DetachedAttach:
 	case DetachedStay:
-		if n.SCION == nil {
-			return "detached", fmt.Errorf("detached = %q without [scion]: there is nothing to go on with, use %q or %q",
-				n.Detached, DetachedExit, DetachedAttach)
+		if namer == nil {
+			return at.Locate("detached", fmt.Errorf("detached = %q without [scion]: there is nothing to go on with, use %q or %q",
+				n.Detached, DetachedExit, DetachedAttach))
 		}
 	default:
-		return "detached", fmt.Errorf("detached = %q: use %q, %q or, with [scion], %q",
-			n.Detached, DetachedExit, DetachedAttach, DetachedStay)
+		return at.Locate("detached", fmt.Errorf("detached = %q: use %q, %q or, with [scion], %q",
+			n.Detached, DetachedExit, DetachedAttach, DetachedStay))
 	}
 	switch {
-	case n.SCION != nil && n.Missing == MissingWait:
-		return "missing", fmt.Errorf("missing = %q beside [scion]: the router's sockets need the addresses of all its interfaces, use %q",
-			n.Missing, MissingRefuse)
-	case n.SCION != nil:
+	case namer != nil && n.Missing == MissingWait:
+		return at.Locate("missing", fmt.Errorf("missing = %q beside [%s]: the router's sockets need the addresses of all its interfaces, use %q",
+			n.Missing, table, MissingRefuse))
+	case namer != nil:
 		n.Missing = MissingRefuse
 	case n.Missing == "":
 		n.Missing = MissingWait
 	case n.Missing != MissingWait && n.Missing != MissingRefuse:
-		return "missing", fmt.Errorf("missing = %q: use %q or %q", n.Missing, MissingWait, MissingRefuse)
+		return at.Locate("missing", fmt.Errorf("missing = %q: use %q or %q", n.Missing, MissingWait, MissingRefuse))
 	}
-	return "", nil
+	return nil
 }

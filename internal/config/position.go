@@ -4,9 +4,68 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/pelletier/go-toml/v2/unstable"
 )
+
+// Position is where a table stands in a file. A struct for a table has one embedded.
+type Position struct {
+	path     string
+	document []byte
+	prefix   string
+}
+
+// In is the position of a table in this one, or below it: "vip[0].check".
+func (p Position) In(table string) Position {
+	p.prefix = strings.TrimPrefix(p.prefix+"."+table, ".")
+	return p
+}
+
+// Key is the whole name of the table.
+func (p Position) Key() string { return p.prefix }
+
+// Path is the file.
+func (p Position) Path() string { return p.path }
+
+// Relative lets a relative path start at the file's directory.
+func (p Position) Relative(path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(p.path), path)
+}
+
+// Locate puts file, line and column of a key in front of an error; "" is the table itself.
+func (p Position) Locate(key string, err error) error {
+	for key = strings.Trim(p.prefix+"."+key, "."); key != ""; {
+		if at := position(p.document, key); at != "" {
+			return fmt.Errorf("%s%s: %w", p.path, at, err)
+		}
+		// Not there, or a table or a list in one line: what it is in.
+		key = key[:max(strings.LastIndexAny(key, ".["), 0)]
+	}
+	return fmt.Errorf("%s: %w", p.path, err)
+}
+
+// Locator has a position.
+type Locator interface {
+	Locate(key string, err error) error
+}
+
+// Duration reads a time that a key of the table at l has, as "1m30s"; 0 for no text.
+func Duration(l Locator, key, text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, l.Locate(key, fmt.Errorf("%s = %q is no time: write it as 500ms, 1s or 15m", key, text))
+	}
+	return d, nil
+}
 
 // position gives ":line:column" of the value of a key in a TOML document that has been decoded
 // without error, or "" if it is not there. The tables of an array are "filter.rule[0]" and so on, and what is in them

@@ -39,22 +39,21 @@ func (l *CPUList) UnmarshalText(text []byte) error {
 // text at all.
 type listError struct{ error }
 
-// check refuses workers that the data plane would not start. The error comes with the key it is
-// about.
-func (w *Workers) check() (key string, err error) {
-	if w == nil {
-		return "", nil
-	}
-	if w.CPUs == nil {
-		return "", fmt.Errorf("workers.cpus is missing: name CPUs, as in \"1-3\", or leave [workers] out")
+// check refuses workers that the data plane would not start.
+func (w *Workers) check(at Position) error {
+	switch {
+	case w == nil:
+		return nil
+	case w.CPUs == nil:
+		return at.Locate("", fmt.Errorf("workers.cpus is missing: name CPUs, as in \"1-3\", or leave [workers] out"))
 	}
 	if err := cpus.Check(w.CPUs, maxWorkers); err != nil {
-		return "workers.cpus", fmt.Errorf("workers.cpus: %w", err)
+		return at.Locate("cpus", fmt.Errorf("workers.cpus: %w", err))
 	}
 	if w.Queue != nil && (*w.Queue < 1 || *w.Queue > maxQueue) {
-		return "workers.queue", fmt.Errorf("workers.queue = %d: use 1 to %d packets", *w.Queue, maxQueue)
+		return at.Locate("queue", fmt.Errorf("workers.queue = %d: use 1 to %d packets", *w.Queue, maxQueue))
 	}
-	return "", nil
+	return nil
 }
 
 // QueueLen is the queue configured, 0 if none is.

@@ -21,12 +21,12 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/stage"
+	"culvert/internal/stages"
 )
 
 const beginName = "node-begin-test"
@@ -73,7 +73,7 @@ func (b *beginBed) attach(text string, during func(lb.State)) error {
 	if err := os.WriteFile(path, []byte("interfaces = [\"nb0\"]\n"+text), 0o600); err != nil {
 		b.t.Fatal(err)
 	}
-	n, err := config.Load(path)
+	n, err := stages.Load(path)
 	b.must(err)
 	on := n.Interfaces
 	n.Interfaces = nil // interfaces that are given beside the file come to light late

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/decap"
 	"culvert/internal/doctor"
@@ -14,31 +13,36 @@ import (
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbstage"
+	"culvert/internal/route/routestage"
 	"culvert/internal/scion"
 	"culvert/internal/stage"
+	"culvert/internal/stages"
 )
 
 // DoctorOptions adds to o what the configuration at path leads to: culvert's own file, or a
 // router's TOML file.
 func DoctorOptions(path string, o *doctor.Options) error {
-	own, err := config.IsNode(path)
+	own, err := stages.IsNode(path)
 	if err != nil {
 		return err
 	}
 	loose := false
 	both := func(string) error { return nil }
 	if own {
-		n, err := config.Load(path)
+		n, err := stages.Load(path)
 		if err != nil {
 			return err
 		}
 		if len(o.Interfaces) == 0 {
 			o.Interfaces = n.Interfaces
 		}
-		o.Route, o.NoSCION = n.Route != nil, n.SCION == nil
-		o.Bypass = n.Route != nil && n.Route.BypassNetfilter
-		if n.Filter != nil {
-			for _, s := range n.Filter.Services {
+		file := stage.File{Path: path, Node: n}
+		ipRouter := stage.Table[*routestage.Table](file, routestage.Stage{})
+		router := stage.Table[*scion.Table](file, scion.Stage{})
+		o.Route, o.NoSCION = ipRouter != nil, router == nil
+		o.Bypass = ipRouter != nil && ipRouter.BypassNetfilter
+		if t := stage.Table[*filterstage.Table](file, filterstage.Stage{}); t != nil {
+			for _, s := range t.Services {
 				addr, err := filter.ParseService(s.Address)
 				if err != nil {
 					return s.Locate("address", err)
@@ -46,7 +50,6 @@ func DoctorOptions(path string, o *doctor.Options) error {
 				protects(o, addr, s.Forwarded)
 			}
 		}
-		file := stage.File{Path: path, Node: n}
 		wanted, err := lbstage.Compile(file)
 		if err != nil {
 			return err
@@ -59,11 +62,11 @@ func DoctorOptions(path string, o *doctor.Options) error {
 			return err
 		}
 		both = func(name string) error { return doctorProtected(name, rules, wanted) }
-		o.Forwards = n.Route != nil || n.Balance != nil
-		if n.SCION == nil {
+		o.Forwards = ipRouter != nil || wanted.On()
+		if router == nil {
 			return both(n.Name)
 		}
-		path, loose = n.SCION.Config, n.SCION.Loose()
+		path, loose = router.Config, router.Loose()
 	}
 	r, err := scion.LoadTopologyOnly(path)
 	if err != nil {

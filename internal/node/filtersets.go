@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterset"
@@ -46,7 +45,7 @@ func ChangeSet(c SetChange) error {
 		if err != nil {
 			return err
 		}
-		set := datapath.FilterSet{Name: c.Name, Endpoints: c.Type == config.SetEndpoints}
+		set := datapath.FilterSet{Name: c.Name, Endpoints: c.Type == filterstage.SetEndpoints}
 		there := false
 		if n := slices.IndexFunc(f.Sets, func(s datapath.FilterSet) bool { return s.Name == c.Name }); n >= 0 {
 			if c.Type != "" && f.Sets[n].Endpoints != set.Endpoints {

@@ -15,7 +15,10 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterstage"
+	"culvert/internal/scion"
 	"culvert/internal/stage"
+	"culvert/internal/stages"
 )
 
 func logger() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
@@ -23,7 +26,7 @@ func logger() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)
 // Run attaches what the configuration at path asks for and keeps it in step with the system until
 // ctx ends. The data plane stays.
 func Run(ctx context.Context, path string) error {
-	n, err := config.Load(path)
+	n, err := stages.Load(path)
 	if err != nil {
 		return err
 	}
@@ -33,14 +36,36 @@ func Run(ctx context.Context, path string) error {
 // RunSCION runs the border router of a reference router's TOML file as Run does, with the defaults but for what s says. For
 // a data plane that runs already it is a file with nothing but [scion]: what another file has left goes, what was made by
 // hand stays.
-func RunSCION(ctx context.Context, s config.SCION) error {
+func RunSCION(ctx context.Context, s scion.Table) error {
 	return run(ctx, stage.File{Path: s.Config, Node: &config.Node{
-		Mode: config.ModeNative, SCION: &s, Missing: config.MissingRefuse, Detached: config.DetachedStay}})
+		Mode: config.ModeNative, Missing: config.MissingRefuse, Detached: config.DetachedStay,
+		Tables: map[string]config.Table{scion.Stage{}.Name(): &s},
+	}})
 }
+
+// LoadFilter compiles the [filter] table of the file at path, to try it.
+func LoadFilter(path string) (*datapath.Filter, *datapath.FilterTesterSets, error) {
+	n, err := stages.Load(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := stage.File{Path: path, Node: n}
+	if stage.Table[*filterstage.Table](f, filterstage.Stage{}) == nil {
+		return nil, nil, fmt.Errorf("%s has no [filter] table", path)
+	}
+	p, err := filterstage.Compile(f)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.Alone()
+}
+
+// has tells whether a file has the table of a stage.
+func has(n *config.Node, s stage.Stage) bool { return n.Tables[s.Name()] != nil }
 
 func run(ctx context.Context, f stage.File) error {
 	n, log := f.Node, logger()
-	if n.SCION == nil && n.Workers != nil {
+	if !has(n, scion.Stage{}) && n.Workers != nil {
 		log.Warn("[workers] has no effect: only the SCION router's packets are spread, and there is no [scion]", "file", f.Path)
 	}
 	listener, err := listen(n)
@@ -58,7 +83,7 @@ func run(ctx context.Context, f stage.File) error {
 	}
 	defer u.close()
 	defer cancel()
-	if u.inst != nil && n.SCION == nil { // whose own log says so
+	if u.inst != nil && !has(n, scion.Stage{}) { // whose own log says so
 		log.Info("attached", "name", u.name, "interfaces", u.inst.Attached(), "adopted", u.inst.Adopted())
 	}
 	return u.serve(ctx, listener, log)
@@ -93,7 +118,7 @@ func served(name string) bool {
 // of all links and backends, and leaves. There is no slow path, links count as up, and keys may come later. What
 // was attached and what was not found is told to out.
 func Attach(ctx context.Context, path string, interfaces []string, out io.Writer) error {
-	n, err := config.Load(path)
+	n, err := stages.Load(path)
 	if err != nil {
 		return err
 	}
@@ -111,7 +136,7 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 
 func tellAttached(u *up, out io.Writer) {
 	what := u.name
-	if u.file.Node.SCION != nil {
+	if has(u.file.Node, scion.Stage{}) {
 		what = "router " + what
 	}
 	fmt.Fprintf(out, "%s attached to %s\n", what, strings.Join(u.inst.Attached(), ", "))
@@ -123,12 +148,12 @@ func tellAttached(u *up, out io.Writer) {
 // AttachTemporary is Attach for a measurement: the data plane is gone when the instance is closed, or with the
 // process. A link whose neighbour does not answer is an error.
 func AttachTemporary(ctx context.Context, path string, interfaces []string) (*datapath.Instance, error) {
-	n, err := config.Load(path)
+	n, err := stages.Load(path)
 	if err != nil {
 		return nil, err
 	}
 	n.Interfaces, n.Missing = interfaces, config.MissingRefuse
-	n.Filter = nil
+	delete(n.Tables, filterstage.Stage{}.Name())
 	u, err := bringUp(ctx, stage.File{Path: path, Node: n}, stage.Start{Log: logger(), Out: io.Discard}, true)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,8 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/lb/lbstage"
+	"culvert/internal/route/routestage"
+	"culvert/internal/scion"
 	"culvert/internal/stage"
 	"culvert/internal/stages"
 )
@@ -63,7 +65,7 @@ func bringUp(ctx context.Context, f stage.File, start stage.Start, temporary boo
 	if err := u.check(); err != nil {
 		return nil, err
 	}
-	if b, ok := planned[*lbstage.Plan](u.plans); ok && b.On() && f.Node.SCION != nil && !start.Process {
+	if b, ok := planned[*lbstage.Plan](u.plans); ok && b.On() && has(f.Node, scion.Stage{}) && !start.Process {
 		return nil, fmt.Errorf("router %s has VIPs made by hand: a load balancer beside [scion] needs the process, use culvert run", u.name)
 	}
 	return u, u.attach(ctx, start, temporary)
@@ -95,13 +97,13 @@ func planned[P stage.Plan](plans []stage.Plan) (p P, ok bool) {
 
 // bothNeedTheProcess refuses what no data plane does without a process.
 func bothNeedTheProcess(f stage.File) error {
-	n := f.Node
-	switch {
-	case n.SCION == nil:
-	case n.Route != nil:
-		return fmt.Errorf("%s has [scion] and [route]: both need the process, use culvert run -c %[1]s", f.Path)
-	case n.Balance != nil:
-		return fmt.Errorf("%s has [scion] and [balance]: both need the process, use culvert run -c %[1]s", f.Path)
+	if !has(f.Node, scion.Stage{}) {
+		return nil
+	}
+	for _, s := range []stage.Stage{routestage.Stage{}, lbstage.Stage{}} {
+		if has(f.Node, s) {
+			return fmt.Errorf("%s has [scion] and [%s]: both need the process, use culvert run -c %[1]s", f.Path, s.Name())
+		}
 	}
 	return nil
 }

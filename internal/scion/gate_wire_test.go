@@ -21,7 +21,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/host/netdev"
 )
@@ -38,9 +37,9 @@ func TestChildKernelRouter(t *testing.T) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	file := config.SCION{Config: path}
+	file := Table{Config: path}
 	if rest, ok := strings.CutPrefix(path, "loose:"); ok {
-		file = config.SCION{Config: rest, LinkInterfaces: config.LinksLoose}
+		file = Table{Config: rest, LinkInterfaces: LinksLoose}
 	}
 	err := runOn(ctx, file, func(r *Router, interfaces []string) (DataPlane, error) {
 		inst, err := datapath.Attach(datapath.Options{Name: r.ID(), Interfaces: interfaces, Temporary: true}, r.Datapath)

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"culvert/internal/config"
 )
 
 // childSlowPath names the environment variable that makes TestChildSlowPath a router.
@@ -40,7 +38,7 @@ func TestRunRefusesTakenSockets(t *testing.T) {
 	other := h.startChild(0, "TestChildSlowPath", childSlowPath+"="+path)
 	other.await("holding")
 
-	err := runOn(t.Context(), config.SCION{Config: path}, func(*Router, []string) (DataPlane, error) {
+	err := runOn(t.Context(), Table{Config: path}, func(*Router, []string) (DataPlane, error) {
 		t.Error("attached")
 		return nil, errors.New("unexpected")
 	})

@@ -29,7 +29,6 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/host/netdev"
 	"culvert/internal/stage"
@@ -51,7 +50,7 @@ func TestChildRouter(t *testing.T) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	err := runOn(ctx, config.SCION{Config: path}, func(r *Router, interfaces []string) (DataPlane, error) {
+	err := runOn(ctx, Table{Config: path}, func(r *Router, interfaces []string) (DataPlane, error) {
 		p := &printingPlane{links: len(r.Datapath.Links)}
 		p.say("attach", strings.Join(interfaces, ","))
 		return p, nil
@@ -62,7 +61,7 @@ func TestChildRouter(t *testing.T) {
 }
 
 // runOn takes a router through its stage's life as a node does, on a data plane of the test's.
-func runOn(ctx context.Context, file config.SCION, attach func(r *Router, interfaces []string) (DataPlane, error)) error {
+func runOn(ctx context.Context, file Table, attach func(r *Router, interfaces []string) (DataPlane, error)) error {
 	p, err := newPlan(file)
 	if err != nil {
 		return err

@@ -15,8 +15,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/stats"
-
-	"culvert/internal/config"
 )
 
 // routerSeries lists the time series that the process exports under the reference's names.
@@ -149,7 +147,7 @@ func (p *failingPlane) SetOwnKey([16]byte) error { return errors.New("no room fo
 func TestKeyRefused(t *testing.T) {
 	newTwoHosts(t)
 	path := writeTOML(t, "wire", "br1", "")
-	err := runOn(context.Background(), config.SCION{Config: path}, func(r *Router, _ []string) (DataPlane, error) {
+	err := runOn(context.Background(), Table{Config: path}, func(r *Router, _ []string) (DataPlane, error) {
 		return &failingPlane{printingPlane{links: len(r.Datapath.Links)}}, nil
 	})
 	if err == nil || err.Error() != "no room for a key" {
@@ -177,7 +175,7 @@ func TestRunChecksFirst(t *testing.T) {
 		{"addresses", writeTOML(t, "v4", "br1", ""), "no network interface has the address"},
 		{"file", "/nowhere/br.toml", "reading /nowhere/br.toml: no such file or directory"},
 	} {
-		err := runOn(context.Background(), config.SCION{Config: tc.path}, attach)
+		err := runOn(context.Background(), Table{Config: tc.path}, attach)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v, want %s", tc.name, err, tc.want)
 		}

@@ -15,23 +15,27 @@ type Stage struct{}
 // Name implements stage.Stage.
 func (Stage) Name() string { return "scion" }
 
+// Table implements stage.Stage.
+func (Stage) Table() config.Table { return new(Table) }
+
 // Plan implements stage.Stage. What the reference router's file says is in the plan, too.
-func (Stage) Plan(f stage.File) (stage.Plan, error) {
-	if f.Node.SCION == nil {
+func (s Stage) Plan(f stage.File) (stage.Plan, error) {
+	t := stage.Table[*Table](f, s)
+	if t == nil {
 		return nil, nil
 	}
-	return newPlan(*f.Node.SCION)
+	return newPlan(*t)
 }
 
 // plan is a [scion] table with the router's own files.
 type plan struct {
 	router *Router
-	file   config.SCION
+	file   Table
 	// interfaces are those that the data plane is to be on.
 	interfaces []string
 }
 
-func newPlan(file config.SCION) (*plan, error) {
+func newPlan(file Table) (*plan, error) {
 	r, err := LoadTopologyOnly(file.Config)
 	if err != nil {
 		return nil, err

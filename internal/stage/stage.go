@@ -26,9 +26,17 @@ type File struct {
 	Node *config.Node
 }
 
+// Table is the table of a stage in the file, nil if the file has none.
+func Table[T config.Table](f File, s Stage) T {
+	t, _ := f.Node.Tables[s.Name()].(T)
+	return t
+}
+
 // Stage is a function of the pipeline. Its name is that of its table in the file.
 type Stage interface {
 	Name() string
+	// Table is a new one, for the decoder.
+	Table() config.Table
 	// Plan works out what the file asks of the stage. It is nil if the stage has nothing to do with that file. Errors
 	// name file, line and column.
 	Plan(File) (Plan, error)

@@ -4,6 +4,7 @@
 package stages
 
 import (
+	"culvert/internal/config"
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/route/routestage"
@@ -20,3 +21,17 @@ func All() []stage.Stage {
 		routestage.Stage{},
 	}
 }
+
+// Parts are the tables of all stages.
+func Parts() (parts []config.Part) {
+	for _, s := range All() {
+		parts = append(parts, config.Part{Name: s.Name(), New: s.Table})
+	}
+	return parts
+}
+
+// Load reads and checks a configuration file with the tables of all stages.
+func Load(path string) (*config.Node, error) { return config.Load(path, Parts()) }
+
+// IsNode tells whether the TOML file at path looks like culvert's own, and not like the reference router's.
+func IsNode(path string) (bool, error) { return config.IsNode(path, Parts()) }

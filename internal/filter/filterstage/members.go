@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 
-	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterset"
@@ -110,7 +109,7 @@ func (m Members) Bring(plane Plane, set datapath.FilterSet, there, replace bool)
 }
 
 // compileSet reads what a file has in a set. given is false if it has no members: they are added by hand, and stay.
-func compileSet(s config.FilterSet) (m Members, given bool, err error) {
+func compileSet(s SetTable) (m Members, given bool, err error) {
 	if err := filter.CheckName("set", s.Name); err != nil {
 		return m, false, s.Locate("name", err)
 	}
@@ -122,7 +121,7 @@ func compileSet(s config.FilterSet) (m Members, given bool, err error) {
 			return m, false, s.Locate("timeout", fmt.Errorf("set %s: %w", s.Name, err))
 		}
 	}
-	m, err = ReadMembers(s.Type == config.SetEndpoints, s.File, nil, s.Entries, s.Timeout)
+	m, err = ReadMembers(s.Type == SetEndpoints, s.File, nil, s.Entries, s.Timeout)
 	if err != nil {
 		key := "entries"
 		if s.File != "" {

@@ -11,7 +11,6 @@ import (
 	"sort"
 	"strings"
 
-	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterset"
@@ -30,14 +29,14 @@ type Plan struct {
 
 // Compile reads everything that the [filter] table of a file names; nothing for a file without one.
 func Compile(file stage.File) (*Plan, error) {
-	n := file.Node
+	table := stage.Table[*Table](file, Stage{})
 	p := &Plan{
 		path: file.Path, members: make(map[string]datapath.FilterMembers), places: make(map[[2]string]func(string, error) error),
 	}
-	if n.Filter == nil {
+	if table == nil {
 		return p, nil // what an earlier file has left goes
 	}
-	for _, s := range n.Filter.Sets {
+	for _, s := range table.Sets {
 		m, given, err := compileSet(s)
 		if err != nil {
 			return nil, err
@@ -46,9 +45,9 @@ func Compile(file stage.File) (*Plan, error) {
 			p.members[s.Name] = datapath.FilterMembers(m)
 		}
 		p.places[[2]string{filter.TableSet, s.Name}] = s.Locate
-		p.filter.Sets = append(p.filter.Sets, datapath.FilterSet{Name: s.Name, Endpoints: s.Type == config.SetEndpoints, File: true})
+		p.filter.Sets = append(p.filter.Sets, datapath.FilterSet{Name: s.Name, Endpoints: s.Type == SetEndpoints, File: true})
 	}
-	for _, r := range n.Filter.Rules {
+	for _, r := range table.Rules {
 		rule, err := compileRule(r)
 		if err != nil {
 			return nil, err
@@ -56,7 +55,7 @@ func Compile(file stage.File) (*Plan, error) {
 		p.places[[2]string{filter.TableRule, rule.Name}] = r.Locate
 		p.filter.Rules = append(p.filter.Rules, rule)
 	}
-	for _, s := range n.Filter.Services {
+	for _, s := range table.Services {
 		addr, err := filter.ParseService(s.Address)
 		if err != nil {
 			return nil, s.Locate("address", err)
@@ -71,7 +70,7 @@ func Compile(file stage.File) (*Plan, error) {
 		p.places[[2]string{filter.TableProtect, addr.String()}] = s.Locate
 		p.filter.Services = append(p.filter.Services, service)
 	}
-	if err := p.reaches(n.Interfaces); err != nil {
+	if err := p.reaches(file.Node.Interfaces); err != nil {
 		return nil, err
 	}
 	return p, p.check()
@@ -152,19 +151,8 @@ func (p *Plan) merge(running datapath.Filter) (datapath.Filter, error) {
 	return merged, nil
 }
 
-// Load compiles the [filter] table of the file at path, to try it.
-func Load(path string) (*datapath.Filter, *datapath.FilterTesterSets, error) {
-	n, err := config.Load(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	if n.Filter == nil {
-		return nil, nil, fmt.Errorf("%s has no [filter] table", path)
-	}
-	p, err := Compile(stage.File{Path: path, Node: n})
-	if err != nil {
-		return nil, nil, err
-	}
+// Alone is the file's filter without anything made by hand, and the members of its sets, to try it.
+func (p *Plan) Alone() (*datapath.Filter, *datapath.FilterTesterSets, error) {
 	alone, err := p.merge(datapath.Filter{})
 	if err != nil {
 		return nil, nil, err
@@ -179,7 +167,7 @@ func Load(path string) (*datapath.Filter, *datapath.FilterTesterSets, error) {
 	return &alone, sets, nil
 }
 
-func compileRule(r config.FilterRule) (datapath.FilterRule, error) {
+func compileRule(r RuleTable) (datapath.FilterRule, error) {
 	spec := filter.Spec{
 		Name: r.Name, Action: r.Action, Rate: string(r.Rate), Per: r.Per, Burst: string(r.Burst), Entries: r.Entries,
 		Interfaces: r.Interfaces, Src: r.Src, Dst: r.Dst, Expression: r.Expression, All: r.All,

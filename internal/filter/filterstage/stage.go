@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 
+	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/stage"
@@ -16,6 +17,9 @@ type Stage struct{}
 
 // Name implements stage.Stage.
 func (Stage) Name() string { return "filter" }
+
+// Table implements stage.Stage.
+func (Stage) Table() config.Table { return new(Table) }
 
 // Plan implements stage.Stage. A file without [filter] has a plan too: what an earlier file has left goes.
 func (Stage) Plan(f stage.File) (stage.Plan, error) { return Compile(f) }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/host/runstate"
 	"culvert/internal/lb"
@@ -24,7 +23,7 @@ import (
 const withdrawWait = 3 * time.Second
 
 // compileBGP reads a [balance.bgp] table; nil for a file without one.
-func compileBGP(c *config.BalanceBGP) (*announce.Options, error) {
+func compileBGP(c *BGPTable) (*announce.Options, error) {
 	if c == nil {
 		return nil, nil
 	}

@@ -23,14 +23,14 @@ type Plan struct {
 	state   lb.State
 	options datapath.BalanceOptions
 	bgp     *announce.Options // nil if nothing is announced
-	file    *config.Balance   // nil for a file without the table
+	file    *Table            // nil for a file without the table
 	kept    bool              // without the table: there are VIPs made by hand
 	gone    []string          // what an earlier file had, where nothing is balanced any more
 }
 
 // Compile reads the [balance] table of a file.
 func Compile(f stage.File) (*Plan, error) {
-	c := f.Node.Balance
+	c := stage.Table[*Table](f, Stage{})
 	if c == nil {
 		return &Plan{}, nil
 	}
@@ -115,7 +115,7 @@ func or(s, otherwise string) string {
 	return s
 }
 
-func compileVIP(c config.BalanceVIP) (v lb.VIP, err error) {
+func compileVIP(c VIPTable) (v lb.VIP, err error) {
 	proto, err := lb.ParseProtocol(c.Protocol)
 	if err != nil {
 		return v, c.Locate(lb.PartProtocol, fmt.Errorf("VIP %s: %w", c.Address, err))
@@ -169,7 +169,7 @@ func (o ofVIP) Locate(key string, err error) error {
 	return o.place.Locate(key, &lb.Error{VIP: o.vip, Err: err})
 }
 
-func compileCheck(c *config.BalanceCheck, of lb.Service) (*lb.Check, error) {
+func compileCheck(c *CheckTable, of lb.Service) (*lb.Check, error) {
 	check := lb.Check{
 		Type: c.Type, Port: c.Port, Path: c.Path, Host: c.Host, Status: c.Status, Send: c.Send, Expect: c.Expect,
 	}
@@ -184,7 +184,7 @@ func compileCheck(c *config.BalanceCheck, of lb.Service) (*lb.Check, error) {
 	return &check, err
 }
 
-func compileBackend(c config.BalanceReal, v lb.VIP) (b lb.Backend, err error) {
+func compileBackend(c BackendTable, v lb.VIP) (b lb.Backend, err error) {
 	if b.Addr, err = netip.ParseAddr(c.Address); err != nil {
 		return b, c.Locate(lb.PartAddress, fmt.Errorf("VIP %s: %q is no address of a backend: write it without a port", v.Service, c.Address))
 	}

@@ -30,7 +30,7 @@ func compile(t *testing.T, text string) (*Plan, error) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n, err := config.Load(path)
+	n, err := config.Load(path, []config.Part{{Name: Stage{}.Name(), New: Stage{}.Table}})
 	if err != nil {
 		t.Fatal(err)
 	}

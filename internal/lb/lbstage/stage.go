@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
 	"culvert/internal/stage"
@@ -19,6 +20,9 @@ type Stage struct{}
 
 // Name implements stage.Stage.
 func (Stage) Name() string { return "balance" }
+
+// Table implements stage.Stage.
+func (Stage) Table() config.Table { return new(Table) }
 
 // Plan implements stage.Stage. A file without [balance] has a plan too: VIPs made by hand stay, those of an earlier file go.
 func (Stage) Plan(f stage.File) (stage.Plan, error) { return Compile(f) }

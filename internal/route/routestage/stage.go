@@ -23,17 +23,21 @@ type Stage struct{}
 // Name implements stage.Stage.
 func (Stage) Name() string { return "route" }
 
+// Table implements stage.Stage.
+func (Stage) Table() config.Table { return new(Table) }
+
 // Plan implements stage.Stage.
-func (Stage) Plan(f stage.File) (stage.Plan, error) {
-	if f.Node.Route == nil {
+func (s Stage) Plan(f stage.File) (stage.Plan, error) {
+	t := stage.Table[*Table](f, s)
+	if t == nil {
 		return nil, nil
 	}
-	return &plan{*f.Node.Route, f.Node.Missing == config.MissingWait}, nil
+	return &plan{*t, f.Node.Missing == config.MissingWait}, nil
 }
 
 // plan is a [route] table.
 type plan struct {
-	file config.Route
+	file Table
 	wait bool // for interfaces that do not exist
 }
 

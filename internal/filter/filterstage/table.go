@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package config
+package filterstage
 
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
-	"strings"
+
+	"culvert/internal/config"
 )
 
-// Filter configures the filter. What its rules mean is checked by who carries them out, with Locate.
-type Filter struct {
-	Rules    []FilterRule    `toml:"rule"`
-	Sets     []FilterSet     `toml:"set"`
-	Services []FilterService `toml:"protect"`
+// Table is [filter]. What its rules mean is checked by who carries them out, with Locate.
+type Table struct {
+	Rules    []RuleTable    `toml:"rule"`
+	Sets     []SetTable     `toml:"set"`
+	Services []ServiceTable `toml:"protect"`
 }
 
-// FilterRule is a rule; rules are asked in the file's order.
-type FilterRule struct {
+// RuleTable is a rule; rules are asked in the file's order.
+type RuleTable struct {
 	Name   string `toml:"name"`
 	Action string `toml:"action"`
 	// Expression is one of libpcap. Program is a file with one, or with what tcpdump -ddd or -dd prints;
@@ -37,11 +37,11 @@ type FilterRule struct {
 	Burst   Quantity `toml:"burst"`
 	Entries int      `toml:"entries"`
 
-	place
+	config.Position
 }
 
-// FilterSet is a named set. Without file and entries its members are what is added by hand.
-type FilterSet struct {
+// SetTable is a named set. Without file and entries its members are what is added by hand.
+type SetTable struct {
 	Name string `toml:"name"`
 	// Type is prefix, the default, or endpoint.
 	Type string `toml:"type"`
@@ -51,17 +51,17 @@ type FilterSet struct {
 	// Timeout is how long the entries stay; 0 is for good.
 	Timeout string `toml:"timeout"`
 
-	place
+	config.Position
 }
 
-// FilterService is protected against floods of SYNs.
-type FilterService struct {
+// ServiceTable is protected against floods of SYNs.
+type ServiceTable struct {
 	Address     string `toml:"address"`
 	Forwarded   bool   `toml:"forwarded"`
 	MSS         uint16 `toml:"mss"`
 	WindowScale uint8  `toml:"wscale"`
 
-	place
+	config.Position
 }
 
 // Words is one text, or a list of them.
@@ -82,55 +82,30 @@ func (q *Quantity) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// place is where a table of an array stands.
-type place struct {
-	path     string
-	document []byte
-	prefix   string
-}
-
-// Locate puts file, line and column of a key in front of an error; "" is the table itself.
-func (p place) Locate(key string, err error) error {
-	for key = strings.TrimSuffix(p.prefix+"."+key, "."); key != ""; {
-		if at := position(p.document, key); at != "" {
-			return fmt.Errorf("%s%s: %w", p.path, at, err)
-		}
-		// Not there, or a table or a list in one line: what it is in.
-		key = key[:max(strings.LastIndexAny(key, ".["), 0)]
-	}
-	return fmt.Errorf("%s: %w", p.path, err)
-}
-
 // Types of sets.
 const (
 	SetPrefixes  = "prefix"
 	SetEndpoints = "endpoint"
 )
 
-// check says where tables stand, and refuses what contradicts itself whatever it means.
-func (f *Filter) check(path string, document []byte) error {
-	if f == nil {
-		return nil
-	}
-	at := func(kind string, n int) place {
-		return place{path, document, fmt.Sprintf("filter.%s[%d]", kind, n)}
-	}
-	dir := filepath.Dir(path)
+// Check implements config.Table: it says where tables stand, and refuses what contradicts itself whatever it means.
+func (f *Table) Check(in config.Position) error {
+	at := func(kind string, n int) config.Position { return in.In(fmt.Sprintf("%s[%d]", kind, n)) }
 	for n := range f.Rules {
-		f.Rules[n].place = at("rule", n)
-		if err := f.checkRule(n, dir); err != nil {
+		f.Rules[n].Position = at("rule", n)
+		if err := f.checkRule(n); err != nil {
 			return err
 		}
 	}
 	for n := range f.Sets {
-		f.Sets[n].place = at("set", n)
-		if err := f.checkSet(n, dir); err != nil {
+		f.Sets[n].Position = at("set", n)
+		if err := f.checkSet(n); err != nil {
 			return err
 		}
 	}
 	for n := range f.Services {
 		s := &f.Services[n]
-		s.place = at("protect", n)
+		s.Position = at("protect", n)
 		if s.Address == "" {
 			return s.Locate("", errors.New("address is missing: name the service, as in \"192.0.2.1:80\""))
 		}
@@ -138,9 +113,9 @@ func (f *Filter) check(path string, document []byte) error {
 	return nil
 }
 
-func (f *Filter) checkRule(n int, dir string) error {
+func (f *Table) checkRule(n int) error {
 	r := &f.Rules[n]
-	before := slices.IndexFunc(f.Rules[:n], func(other FilterRule) bool { return other.Name == r.Name })
+	before := slices.IndexFunc(f.Rules[:n], func(other RuleTable) bool { return other.Name == r.Name })
 	switch {
 	case r.Name == "":
 		return r.Locate("name", errors.New("name is missing: a rule's counters go by it"))
@@ -156,13 +131,13 @@ func (f *Filter) checkRule(n int, dir string) error {
 			return r.Locate(key, fmt.Errorf("rule %s: %s has an empty name: leave it out", r.Name, key))
 		}
 	}
-	r.Program = relativeTo(dir, r.Program)
+	r.Program = r.Relative(r.Program)
 	return nil
 }
 
-func (f *Filter) checkSet(n int, dir string) error {
+func (f *Table) checkSet(n int) error {
 	s := &f.Sets[n]
-	before := slices.IndexFunc(f.Sets[:n], func(other FilterSet) bool { return other.Name == s.Name })
+	before := slices.IndexFunc(f.Sets[:n], func(other SetTable) bool { return other.Name == s.Name })
 	if s.Type == "" {
 		s.Type = SetPrefixes
 	}
@@ -178,14 +153,6 @@ func (f *Filter) checkSet(n int, dir string) error {
 	case s.Timeout != "" && s.File == "" && s.Entries == nil:
 		return s.Locate("timeout", fmt.Errorf("set %s: timeout without entries or file", s.Name))
 	}
-	s.File = relativeTo(dir, s.File)
+	s.File = s.Relative(s.File)
 	return nil
-}
-
-// relativeTo lets a relative path start at a directory.
-func relativeTo(dir, path string) string {
-	if path == "" || filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(dir, path)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package config
+package stages
 
 import (
 	"fmt"
@@ -8,6 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"culvert/internal/config"
+	"culvert/internal/filter/filterstage"
+	"culvert/internal/lb/lbstage"
+	"culvert/internal/route/routestage"
+	"culvert/internal/scion"
 )
 
 func write(t *testing.T, text string) string {
@@ -19,17 +25,26 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
+// table is one of the tables of a file, nil if it is not there.
+func table[T config.Table](n *config.Node, name string) T {
+	t, _ := n.Tables[name].(T)
+	return t
+}
+
+func router(n *config.Node) *scion.Table        { return table[*scion.Table](n, "scion") }
+func ipRouter(n *config.Node) *routestage.Table { return table[*routestage.Table](n, "route") }
+
 func TestLoad(t *testing.T) {
 	path := write(t, "mode = \"generic\"\ninterfaces = [\"a\", \"b\"]\n[scion]\nconfig = \"br.toml\"\nbfd_min_ttl = 64\n")
 	n, err := Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.Mode != ModeGeneric || len(n.Interfaces) != 2 || n.SCION.BFDMinTTL != 64 {
+	if n.Mode != config.ModeGeneric || len(n.Interfaces) != 2 || router(n).BFDMinTTL != 64 {
 		t.Errorf("got %+v", n)
 	}
-	if want := filepath.Join(filepath.Dir(path), "br.toml"); n.SCION.Config != want {
-		t.Errorf("scion.config is %s, want %s", n.SCION.Config, want)
+	if want := filepath.Join(filepath.Dir(path), "br.toml"); router(n).Config != want {
+		t.Errorf("scion.config is %s, want %s", router(n).Config, want)
 	}
 }
 
@@ -38,8 +53,8 @@ func TestModeDefaultsToNative(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.Mode != ModeNative || n.SCION.Config != "/etc/br.toml" {
-		t.Errorf("got %+v %+v", n, n.SCION)
+	if n.Mode != config.ModeNative || router(n).Config != "/etc/br.toml" {
+		t.Errorf("got %+v %+v", n, router(n))
 	}
 }
 
@@ -49,7 +64,7 @@ func TestLinkInterfaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n.SCION.Loose() != loose {
+		if router(n).Loose() != loose {
 			t.Errorf("%q: loose %v", text, !loose)
 		}
 	}
@@ -170,16 +185,16 @@ func TestRoute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.SCION != nil || n.Name != DefaultName || !n.Route.MirrorOn() || n.Route.BypassNetfilter {
-		t.Errorf("got %+v %+v", n, n.Route)
+	if router(n) != nil || n.Name != config.DefaultName || !ipRouter(n).MirrorOn() || ipRouter(n).BypassNetfilter {
+		t.Errorf("got %+v %+v", n, ipRouter(n))
 	}
 	n, err = Load(write(t, "name = \"edge\"\nmetrics = \"127.0.0.1:9441\"\ninterfaces = [\"a\"]\n"+
 		"[route]\nbypass_netfilter = true\nmirror = false\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.Name != "edge" || n.Metrics != "127.0.0.1:9441" || n.Route.MirrorOn() || !n.Route.BypassNetfilter {
-		t.Errorf("got %+v %+v", n, n.Route)
+	if n.Name != "edge" || n.Metrics != "127.0.0.1:9441" || ipRouter(n).MirrorOn() || !ipRouter(n).BypassNetfilter {
+		t.Errorf("got %+v %+v", n, ipRouter(n))
 	}
 }
 
@@ -191,8 +206,8 @@ func TestFilter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := n.Filter
-	if len(f.Rules) != 2 || len(f.Sets) != 1 || len(f.Services) != 1 || n.SCION != nil || n.Name != DefaultName {
+	f := table[*filterstage.Table](n, "filter")
+	if len(f.Rules) != 2 || len(f.Sets) != 1 || len(f.Services) != 1 || router(n) != nil || n.Name != config.DefaultName {
 		t.Fatalf("got %+v %+v", n, f)
 	}
 	got := fmt.Sprint(f.Rules[0].Src, f.Rules[0].Interfaces, f.Rules[0].Burst, " ", f.Rules[1].Rate, f.Rules[1].Burst, f.Sets[0].File)
@@ -219,8 +234,8 @@ func TestBalance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := n.Balance
-	if n.Name != DefaultName || b.Flows != 5 || b.UDPTimeout != "90s" || b.Seed != "" || len(b.VIP) != 2 ||
+	b := table[*lbstage.Table](n, "balance")
+	if n.Name != config.DefaultName || b.Flows != 5 || b.UDPTimeout != "90s" || b.Seed != "" || len(b.VIP) != 2 ||
 		len(b.VIP[0].Backend) != 2 || *b.VIP[0].Check.Rise != 3 || b.VIP[0].Check.Fall != nil || *b.VIP[0].Backend[1].Weight != 0 ||
 		b.BGP.Neighbor[0].ASN != 65000 {
 		t.Fatalf("got %+v", b)

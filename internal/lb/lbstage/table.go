@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package config
+package lbstage
 
 import (
 	"errors"
 	"fmt"
-	"time"
 
+	"culvert/internal/config"
 	"culvert/internal/lb/maglev"
 )
 
-// Balance configures the load balancer. What VIPs and backends mean is checked by who carries them out, with Locate.
-type Balance struct {
+// Table is [balance]. What VIPs and backends mean is checked by who carries them out, with Locate.
+type Table struct {
 	// RingSize, Flows, InsertRate, VIPs and Backends are 0 if the data plane is to decide.
 	RingSize   int `toml:"ring_size"`
 	Flows      int `toml:"flows"`
@@ -26,16 +26,16 @@ type Balance struct {
 	TCPTimeout string `toml:"tcp_timeout"`
 	UDPTimeout string `toml:"udp_timeout"`
 	// Unclaimed is what becomes of packets to the address of a VIP that no VIP takes.
-	Unclaimed  string       `toml:"unclaimed"`
-	SYNTimeout string       `toml:"syn_timeout"`
-	VIP        []BalanceVIP `toml:"vip"`
-	BGP        *BalanceBGP  `toml:"bgp"`
+	Unclaimed  string     `toml:"unclaimed"`
+	SYNTimeout string     `toml:"syn_timeout"`
+	VIP        []VIPTable `toml:"vip"`
+	BGP        *BGPTable  `toml:"bgp"`
 
-	place
+	config.Position
 }
 
-// BalanceVIP is a VIP.
-type BalanceVIP struct {
+// VIPTable is a VIP.
+type VIPTable struct {
 	Address       string `toml:"address"`
 	Protocol      string `toml:"protocol"`
 	Hash          string `toml:"hash"`
@@ -44,15 +44,15 @@ type BalanceVIP struct {
 	QUICServerID  int    `toml:"quic_server_id"`
 	QUICConfig    int    `toml:"quic_config"`
 	// VLANs are those that it answers on beside the host's own.
-	VLANs   []int         `toml:"vlans"`
-	Check   *BalanceCheck `toml:"check"`
-	Backend []BalanceReal `toml:"backend"`
+	VLANs   []int          `toml:"vlans"`
+	Check   *CheckTable    `toml:"check"`
+	Backend []BackendTable `toml:"backend"`
 
-	place
+	config.Position
 }
 
-// BalanceCheck says how backends are asked whether they live.
-type BalanceCheck struct {
+// CheckTable says how backends are asked whether they live.
+type CheckTable struct {
 	Type     string `toml:"type"`
 	Port     uint16 `toml:"port"`
 	Interval string `toml:"interval"`
@@ -66,11 +66,11 @@ type BalanceCheck struct {
 	Send   string `toml:"send"`
 	Expect string `toml:"expect"`
 
-	place
+	config.Position
 }
 
-// BalanceReal is a backend of a VIP.
-type BalanceReal struct {
+// BackendTable is a backend of a VIP.
+type BackendTable struct {
 	Address string `toml:"address"`
 	// Weight is nil if nothing is said.
 	Weight        *int64  `toml:"weight"`
@@ -78,33 +78,18 @@ type BalanceReal struct {
 	GUEPort       *uint16 `toml:"gue_port"`
 	ServerID      string  `toml:"server_id"`
 
-	place
+	config.Position
 }
 
-// Duration reads a time that a key of the table at l has, as "1m30s"; 0 for no text.
-func Duration(l interface{ Locate(string, error) error }, key, text string) (time.Duration, error) {
-	if text == "" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return 0, l.Locate(key, fmt.Errorf("%s = %q is no time: write it as 500ms, 1s or 15m", key, text))
-	}
-	return d, nil
-}
-
-// check says where tables stand, and refuses what contradicts itself whatever it means.
-func (b *Balance) check(path string, document []byte) error {
-	if b == nil {
-		return nil
-	}
-	b.place = place{path, document, "balance"}
+// Check implements config.Table: it says where tables stand, and refuses what contradicts itself whatever it means.
+func (b *Table) Check(in config.Position) error {
+	b.Position = in
 	if b.RingSize != 0 && !maglev.Prime(b.RingSize) {
 		return b.Locate("ring_size", fmt.Errorf("ring_size = %d: use a prime, as 65537 or 1048583", b.RingSize))
 	}
 	for n := range b.VIP {
 		v := &b.VIP[n]
-		v.place = place{path, document, fmt.Sprintf("balance.vip[%d]", n)}
+		v.Position = in.In(fmt.Sprintf("vip[%d]", n))
 		if v.Address == "" {
 			return v.Locate("", errors.New("address is missing: write the VIP's as \"192.0.2.1:80\""))
 		}
@@ -112,15 +97,15 @@ func (b *Balance) check(path string, document []byte) error {
 			return v.Locate("", fmt.Errorf("VIP %s: protocol is missing: use \"tcp\" or \"udp\"", v.Address))
 		}
 		if v.Check != nil {
-			v.Check.place = place{path, document, v.prefix + ".check"}
+			v.Check.Position = v.In("check")
 		}
 		for m := range v.Backend {
 			r := &v.Backend[m]
-			r.place = place{path, document, fmt.Sprintf("%s.backend[%d]", v.prefix, m)}
+			r.Position = v.In(fmt.Sprintf("backend[%d]", m))
 			if r.Address == "" {
 				return r.Locate("", fmt.Errorf("VIP %s/%s: a backend's address is missing", v.Address, v.Protocol))
 			}
 		}
 	}
-	return b.BGP.check(b.place)
+	return b.BGP.check(in)
 }

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package config
+package lbstage
 
 import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"strings"
 
+	"culvert/internal/config"
 	"culvert/internal/host/trust"
 )
 
-// BalanceBGP announces VIPs by BGP.
-type BalanceBGP struct {
+// BGPTable announces VIPs by BGP.
+type BGPTable struct {
 	ASN      uint32     `toml:"asn"`
 	RouterID netip.Addr `toml:"router_id"`
 	// HoldTime, GracefulRestart, Communities and MED are as in announce.Options; communities are written "65001:100".
-	HoldTime        string            `toml:"hold_time"`
-	GracefulRestart string            `toml:"graceful_restart"`
-	Communities     []string          `toml:"communities"`
-	MED             uint32            `toml:"med"`
-	Neighbor        []BalanceNeighbor `toml:"neighbor"`
+	HoldTime        string          `toml:"hold_time"`
+	GracefulRestart string          `toml:"graceful_restart"`
+	Communities     []string        `toml:"communities"`
+	MED             uint32          `toml:"med"`
+	Neighbor        []NeighborTable `toml:"neighbor"`
 
-	place
+	config.Position
 }
 
-// BalanceNeighbor is a router that is told.
-type BalanceNeighbor struct {
+// NeighborTable is a router that is told.
+type NeighborTable struct {
 	Address      netip.Addr `toml:"address"`
 	ASN          uint32     `toml:"asn"`
 	LocalAddress netip.Addr `toml:"local_address"`
@@ -39,15 +39,15 @@ type BalanceNeighbor struct {
 	NextHop4     netip.Addr `toml:"next_hop4"`
 	NextHop6     netip.Addr `toml:"next_hop6"`
 
-	place
+	config.Position
 }
 
 // check refuses what lacks something. What values mean is checked by who speaks BGP.
-func (g *BalanceBGP) check(in place) error {
+func (g *BGPTable) check(in config.Position) error {
 	if g == nil {
 		return nil
 	}
-	g.place = place{in.path, in.document, "balance.bgp"}
+	g.Position = in.In("bgp")
 	switch {
 	case g.ASN == 0:
 		return g.Locate("asn", errors.New("balance.bgp.asn is missing: give the number of your autonomous system"))
@@ -58,7 +58,7 @@ func (g *BalanceBGP) check(in place) error {
 	}
 	for n := range g.Neighbor {
 		r := &g.Neighbor[n]
-		r.place = place{in.path, in.document, fmt.Sprintf("balance.bgp.neighbor[%d]", n)}
+		r.Position = g.In(fmt.Sprintf("neighbor[%d]", n))
 		switch {
 		case !r.Address.IsValid():
 			return r.Locate("", errors.New("address of the neighbor is missing"))
@@ -73,12 +73,12 @@ func (g *BalanceBGP) check(in place) error {
 }
 
 // readPassword fills in Password. Whoever may read it can end the session, so the file that has it is to be root's alone.
-func (r *BalanceNeighbor) readPassword() error {
+func (r *NeighborTable) readPassword() error {
 	if r.Password != "" {
 		if r.PasswordFile != "" {
 			return r.Locate("password", fmt.Errorf("neighbor %s: password and password_file: give one of them", r.Address))
 		}
-		if err := trust.SecretFile(r.path); err != nil {
+		if err := trust.SecretFile(r.Path()); err != nil {
 			return r.Locate("password", fmt.Errorf("neighbor %s: password in a file that is not secret: %w (or use password_file)", r.Address, err))
 		}
 		return nil
@@ -86,7 +86,7 @@ func (r *BalanceNeighbor) readPassword() error {
 	if r.PasswordFile == "" {
 		return nil
 	}
-	text, err := trust.Secret(relativeTo(filepath.Dir(r.path), r.PasswordFile))
+	text, err := trust.Secret(r.Relative(r.PasswordFile))
 	if err != nil {
 		return r.Locate("password_file", fmt.Errorf("neighbor %s: reading the password: %w", r.Address, err))
 	}

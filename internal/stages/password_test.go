@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package config
+package stages
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"culvert/internal/lb/lbstage"
 )
 
 // TestPasswords reads BGP's password from files that only their owner may read.
@@ -51,7 +53,7 @@ func TestPasswords(t *testing.T) {
 		}
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
-		} else if got := n.Balance.BGP.Neighbor[0].Password; got != c.want {
+		} else if got := n.Tables["balance"].(*lbstage.Table).BGP.Neighbor[0].Password; got != c.want {
 			t.Errorf("%s: password %q, want %q", c.name, got, c.want)
 		}
 	}

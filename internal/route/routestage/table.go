@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package config
+package routestage
 
-import "fmt"
+import (
+	"fmt"
+
+	"culvert/internal/config"
+)
 
 // maxBlocks bounds the mirror, as internal/datapath has it.
 const maxBlocks = 1 << 23
 
-// Route configures the IP router.
-type Route struct {
+// Table is [route].
+type Table struct {
 	// BypassNetfilter starts the router though netfilter has rules that forwarded packets will not pass.
 	BypassNetfilter bool `toml:"bypass_netfilter"`
 	// Mirror keeps a copy of the routing tables for the fast path; true unless configured.
@@ -20,21 +24,19 @@ type Route struct {
 }
 
 // MirrorOn tells whether there is a mirror.
-func (r *Route) MirrorOn() bool { return r.Mirror == nil || *r.Mirror }
+func (r *Table) MirrorOn() bool { return r.Mirror == nil || *r.Mirror }
 
-// check refuses what the data plane would not start. The error comes with the key it is about.
-func (r *Route) check() (key string, err error) {
-	if r == nil {
-		return "", nil
-	}
-	for key, n := range map[string]*int{"route.blocks4": r.Blocks4, "route.blocks6": r.Blocks6} {
+// Check implements config.Table: it refuses what the data plane would not start.
+func (r *Table) Check(in config.Position) error {
+	for key, n := range map[string]*int{"blocks4": r.Blocks4, "blocks6": r.Blocks6} {
+		name := in.In(key).Key()
 		switch {
 		case n == nil:
 		case !r.MirrorOn():
-			return key, fmt.Errorf("%s without a mirror: leave it out, or mirror = false", key)
+			return in.Locate(key, fmt.Errorf("%s without a mirror: leave it out, or mirror = false", name))
 		case *n < 1 || *n > maxBlocks:
-			return key, fmt.Errorf("%s = %d: use 1 to %d", key, *n, maxBlocks)
+			return in.Locate(key, fmt.Errorf("%s = %d: use 1 to %d", name, *n, maxBlocks))
 		}
 	}
-	return "", nil
+	return nil
 }
