@@ -79,7 +79,8 @@ func (w *settling) prefixes(result func(datapath.BalanceOwner) health.Result) []
 	return slices.Compact(all)
 }
 
-// settled tells whether all backends have been found up or down since somebody takes new flows.
+// settled tells whether all backends have been found up, or down by a check that has begun since somebody takes new flows: one
+// that began before may have failed for what kept all of them away.
 func (c *candidate) settled(result func(datapath.BalanceOwner) health.Result) bool {
 	return !slices.ContainsFunc(c.checked, func(owner datapath.BalanceOwner) bool {
 		r := result(owner)

@@ -133,12 +133,13 @@ func (r *runner) loop(ctx context.Context, delay time.Duration) {
 			return
 		case <-timer.C:
 		}
+		began := time.Now()
 		failure := r.ask(ctx)
 		if ctx.Err() != nil {
 			return // it says nothing about the target
 		}
 		r.mu.Lock()
-		changed := r.judge.take(r.target.Check, failure, time.Now())
+		changed := r.judge.take(r.target.Check, failure, began, time.Now())
 		result, pause := r.judge.result, r.judge.pause(r.target.Check)
 		r.mu.Unlock()
 		r.o.Report(r.target.ID, result, changed)

@@ -31,7 +31,8 @@ type Result struct {
 	// Since is when the state began.
 	Since            time.Time
 	Checks, Failures uint64
-	// Asked is when the last check ended, the zero time if an earlier process has made it.
+	// Asked is when the last check began, the zero time if an earlier process has made it: one that has failed says nothing
+	// about a time after that.
 	Asked time.Time
 	// Rising is what is Down and has answered its last checks, but not yet Rise of them.
 	Rising bool
@@ -45,10 +46,10 @@ type judge struct {
 	run    int // of answers that contradict the state, in a row
 }
 
-// take takes in what a check has found, nil for an answer, and tells whether the state has changed.
-func (j *judge) take(c Check, failure error, now time.Time) (changed bool) {
+// take takes in what a check has found that began then, nil for an answer, and tells whether the state has changed.
+func (j *judge) take(c Check, failure error, began, now time.Time) (changed bool) {
 	j.result.Checks++
-	j.result.Asked = now
+	j.result.Asked = began
 	next, need := Up, c.Rise
 	if failure != nil {
 		j.result.Failures++

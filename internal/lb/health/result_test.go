@@ -37,7 +37,8 @@ func TestJudge(t *testing.T) {
 				if f == '-' {
 					failure = errors.New("refused")
 				}
-				changed := j.take(c, failure, now)
+				asked := now.Add(-time.Millisecond)
+				changed := j.take(c, failure, asked, now)
 				if got := map[State]byte{Unknown: 'u', Up: '+', Down: '-'}[j.result.State]; got != tt.states[n] {
 					t.Fatalf("%c after %s, not %s", got, tt.found[:n+1], tt.states[:n+1])
 				}
@@ -47,8 +48,8 @@ func TestJudge(t *testing.T) {
 				if want := map[bool]time.Time{true: now, false: before.Since}[changed]; !j.result.Since.Equal(want) {
 					t.Fatalf("since %v, not %v", j.result.Since, want)
 				}
-				if rising := f == '+' && j.result.State == Down; j.result.Rising != rising || !j.result.Asked.Equal(now) {
-					t.Fatalf("rising %v at %v, want %v at %v", j.result.Rising, j.result.Asked, rising, now)
+				if rising := f == '+' && j.result.State == Down; j.result.Rising != rising || !j.result.Asked.Equal(asked) {
+					t.Fatalf("rising %v at %v, want %v at %v", j.result.Rising, j.result.Asked, rising, asked)
 				}
 				if j.result.Checks != uint64(n+1) {
 					t.Fatalf("%d checks, not %d", j.result.Checks, n+1)
