@@ -174,3 +174,34 @@ func TestProblem(t *testing.T) {
 		t.Errorf("got %q", b.String())
 	}
 }
+
+// TestStageText: a stage that is out, or not in step yet, has a line; one that is ready has none.
+func TestStageText(t *testing.T) {
+	r := testRouter()
+	r.Stages = []datapath.StageState{
+		{Stage: "filter", State: datapath.StageReady}, {Stage: "scion", State: datapath.StageOut, Why: "no sockets"},
+		{Stage: "route", State: datapath.StageStarting},
+	}
+	got := strings.Join(r.text(epoch, ""), "\n")
+	want := "\n  stage scion  OUT, restart the process: no sockets\n  stage route  starting\n"
+	if !strings.Contains(got, want) || strings.Contains(got, "stage filter") {
+		t.Errorf("got\n%s\nwant it with%s", got, want)
+	}
+}
+
+// TestDeviceText: what an interface is like that carries the program.
+func TestDeviceText(t *testing.T) {
+	for want, change := range map[string]func(*Interface){
+		"  interface eth1": func(i *Interface) { i.State = "up" },
+		"  interface eth1  DOWN: ip link set dev eth1 up":                        func(i *Interface) { i.State = "down" },
+		"  interface eth1  NO CARRIER":                                           func(i *Interface) { i.State = "no carrier" },
+		"  interface eth1  renamed to wan0 since":                                func(i *Interface) { i.State, i.Renamed = "up", "wan0" },
+		"  interface eth1  DOWN: ip link set dev wan0 up  renamed to wan0 since": func(i *Interface) { i.State, i.Renamed = "down", "wan0" },
+	} {
+		i := port("eth1", 0)
+		change(&i)
+		if got := i.text("")[0]; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
