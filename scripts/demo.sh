@@ -64,11 +64,11 @@ flood=$!
 # What is sent first shows the rate.
 until grep -q '^warming up' "$log" || ! kill -0 "$flood" 2>/dev/null; do sleep 0.1; done
 if [[ -t 1 ]]; then
-  echo "\$ culvert lab exec $lab as2 culvert watch br1-ff00_0_2-1"
+  echo "\$ culvert lab exec $lab as2 culvert watch --on br1-ff00_0_2-1"
   # Status 124: the time was up.
-  timeout --foreground -s INT 6 $culvert lab exec "$lab" as2 culvert watch br1-ff00_0_2-1 || (($? == 124))
+  timeout --foreground -s INT 6 $culvert lab exec "$lab" as2 culvert watch --on br1-ff00_0_2-1 || (($? == 124))
 fi
-run lab exec "$lab" as2 culvert watch br1-ff00_0_2-1 -n 2
+run lab exec "$lab" as2 culvert watch --on br1-ff00_0_2-1 -n 2
 kill -0 "$flood" 2>/dev/null || wait "$flood" || { cat "$log" >&2; echo "demo: the flood failed" >&2; exit 1; }
 echo "\$ kill %1"
 end "$flood"

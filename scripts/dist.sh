@@ -12,8 +12,8 @@ install -D -m 755 bin/culvert "$dir/usr/bin/culvert"
 install -D -m 644 -t "$dir/usr/lib/systemd/system" dist/*.service
 install -D -m 644 -t "$share/doc/culvert" LICENSE LICENSES/*
 
-bin/culvert man "$share/man/man1"
-gzip -9 -n "$share"/man/man1/*.1
+bin/culvert man "$share/man"
+gzip -9 -n "$share"/man/man8/*.8 "$share"/man/man5/*.5
 
 # complete SHELL FILE
 complete() {

@@ -35,6 +35,7 @@ func newBenchRunCmd() *cobra.Command {
 		prefix  string
 		seconds float64
 	)
+	rounds, each := bench.Defaults()
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO",
 		Short: "run a scenario: " + strings.Join(bench.Scenarios(), ", "),
@@ -66,9 +67,19 @@ afterwards. The scenarios are:
           takes of the CPU: iptables, nftables, ipset, xdp-filter and culvert;
           with 1 to 1000 rules, with sets of up to a million prefixes, and what
           is left of a TCP client's transactions. --groups chooses among these
+  lb      packets a second that are spread over 100 backends: by culvert, nftables
+          and iptables; of known flows, of a million, of a flood of SYNs, on one
+          and on all CPUs; and real connections, there beside haproxy. --groups
+          chooses among these
   generator  packets a second from the bench's own generator and from tcpreplay
           over a veth pair into a sink, all on one CPU
 
+The groups are:
+
+` + benchGroups() + `
+Unless --rounds or --seconds says otherwise, rows have these rounds of these seconds:
+
+` + wrapped("rounds", strings.SplitAfter(rounds, ",")) + wrapped("seconds", strings.SplitAfter(each, ",")) + `
 A row whose packets are not all accounted for is marked invalid, and so is one
 that this machine cannot measure, because the reference router has not been
 built for example. The exit status is 1 then. It is an error to ask for such a
@@ -106,13 +117,12 @@ row by name.`,
 			}
 		},
 	}
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	canPrintJSON(cmd, &asJSON)
 	cmd.Flags().StringVarP(&prefix, "output", "o", "",
 		"also write `PREFIX`.json, PREFIX.md with the table, and the plots PREFIX-KIND.svg")
-	rounds, each := bench.Defaults()
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default "+rounds+")")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default: the scenario's)")
 	cmd.Flags().Float64Var(&seconds, "seconds", 0,
-		"how long a round of a row takes, of ndr a trial (default "+each+")")
+		"how long a round of a row takes, of ndr a trial (default: the scenario's)")
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all, for ndr and latency some)")
 	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,
@@ -121,11 +131,30 @@ row by name.`,
 	cmd.Flags().IntSliceVar(&o.CPUs, "cpus", nil,
 		"veth: CPUs for generator, device and sink, 1 or 2, separated by commas (default 1, and 2 with 138 bytes)")
 	cmd.Flags().StringSliceVar(&o.Groups, "groups", nil,
-		"route: "+strings.Join(bench.RouteGroups(), ", ")+"; filter: "+strings.Join(bench.FilterGroups(), ", ")+
-			"; lb: "+strings.Join(bench.LBGroups(), ", ")+"; or the beginning of such names up to a dash, separated by commas (default all)")
+		"route, filter, lb: groups of rows to measure, or beginnings of their names up to a dash, separated by commas (default all)")
 	completeFlag(cmd, "rows", benchRows)
 	completeFlag(cmd, "groups", fixed(slices.Concat(bench.RouteGroups(), bench.FilterGroups(), bench.LBGroups())...))
 	completeFlag(cmd, "cpus", fixed("1", "2"))
 	completeFlag(cmd, "lab", labs)
 	return cmd
+}
+
+// benchGroups lists the groups of scenarios that have some.
+func benchGroups() string {
+	return wrapped("route", bench.RouteGroups()) + wrapped("filter", bench.FilterGroups()) + wrapped("lb", bench.LBGroups())
+}
+
+// wrapped is a row of a table, whose words go on in lines of at most 80 columns.
+func wrapped(head string, words []string) string {
+	var b strings.Builder
+	line := fmt.Sprintf("  %-7s", head)
+	for _, word := range words {
+		if len(line)+len(word) > 79 {
+			b.WriteString(line + "\n")
+			line = strings.Repeat(" ", 9)
+		}
+		line += " " + strings.TrimSpace(word)
+	}
+	b.WriteString(line + "\n")
+	return b.String()
 }

@@ -47,7 +47,7 @@ The kernels that it names are taken as long as Debian has them.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVarP(&o.JSON, "json", "j", false, "print JSON")
+	canPrintJSON(cmd, &o.JSON)
 	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "lines of kernels, separated by commas (default 6.1,6.12)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to count, separated by commas (default all)")
 	cmd.Flags().StringVar(&o.Baseline, "baseline", "", "compare with this file")

@@ -50,3 +50,96 @@ func errBase(err error) error {
 	}
 	return err
 }
+
+// newBenchCompareCmd is "culvert bench compare".
+func newBenchCompareCmd() *cobra.Command {
+	var (
+		asJSON bool
+		base   string
+		most   float64
+	)
+	cmd := &cobra.Command{
+		Use:   "compare OLD.json NEW.json",
+		Short: "say what changed beyond noise between two reports",
+		Long: `Compare two reports of the same scenario, row by row. Rates are compared as
+multiples of a peer's rate in the same round, costs as multiples of an empty
+program's, so that the speed of the machine cancels out. The verdict is faster
+or slower if the median moved by 2 % or more and the test of Mann and Whitney
+on the rounds gives p < 0.01; otherwise it is same. Instructions do not wobble:
+any difference counts. The row that others are compared with is called base.`,
+		Example: "  culvert bench run veth -j > /tmp/old.json\n  culvert bench run veth -j > /tmp/new.json\n" +
+			"  culvert bench compare /tmp/old.json /tmp/new.json\n" +
+			"  culvert bench compare /tmp/old.json /tmp/new.json --fail-on-slower 5",
+		Args:              usageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: completeArgs(nothing, nil, nil),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			limited := cmd.Flags().Changed("fail-on-slower")
+			if limited && !(most >= 0) {
+				return usageError(errors.New("--fail-on-slower must be 0 or above"))
+			}
+			before, err := report.Read(args[0])
+			if err != nil {
+				return err
+			}
+			after, err := report.Read(args[1])
+			if err != nil {
+				return err
+			}
+			c, err := report.Compare(before, after, base)
+			if err != nil {
+				return errBase(fmt.Errorf("compare %s with %s: %w", args[0], args[1], err))
+			}
+			write := c.WriteTable
+			if asJSON {
+				write = c.WriteJSON
+			}
+			if err := write(cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			if rows := c.SlowerThan(most); limited && len(rows) > 0 {
+				return fmt.Errorf("slower by more than %g %%, or invalid: %s", most, strings.Join(rows, ", "))
+			}
+			return nil
+		},
+	}
+	canPrintJSON(cmd, &asJSON)
+	cmd.Flags().StringVar(&base, "base", "", "`ROW` to compare rates with (default redirect, direct, bridge or reference)")
+	cmd.Flags().Float64Var(&most, "fail-on-slower", 0, "exit with status 1 if a row is slower by more than `PERCENT`, or invalid")
+	completeFlag(cmd, "base", benchRows)
+	return cmd
+}
+
+// newBenchPlotCmd is "culvert bench plot".
+func newBenchPlotCmd() *cobra.Command {
+	var prefix string
+	cmd := &cobra.Command{
+		Use:   "plot REPORT.json",
+		Short: "draw a report as SVG",
+		Long: `Draw what a report has figures for, each kind as a file of its own:
+` + strings.Join(report.PlotKinds(), ", ") + `.
+The names of the files are printed. The same report gives the same files.`,
+		Example: "  culvert bench run cost -j > /tmp/cost.json\n  culvert bench plot /tmp/cost.json   # writes /tmp/cost-cost.svg",
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		// The shell's own completion of files.
+		ValidArgsFunction: completeArgs(nothing, nil),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := report.Read(args[0])
+			if err != nil {
+				return err
+			}
+			if prefix == "" {
+				prefix = report.Prefix(args[0])
+			}
+			if err := checkReportPrefix(prefix); err != nil {
+				return err
+			}
+			files, err := r.WritePlots(prefix)
+			for _, f := range files {
+				fmt.Fprintln(cmd.OutOrStdout(), f)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&prefix, "output", "o", "", "write `PREFIX`-KIND.svg (default the name of the report without .json)")
+	return cmd
+}

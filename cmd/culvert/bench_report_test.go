@@ -44,7 +44,7 @@ func TestBenchCompare(t *testing.T) {
 		{old + " " + old, 0, "| same", ""},
 		{old + " " + now, 0, "| slower", ""},
 		{now + " " + old, 0, "| faster", ""},
-		{old + " " + now + " -j", 0, `"verdict": "slower"`, ""},
+		{old + " " + now + " -j", 0, `"verdict":"slower"`, ""},
 		{old + " " + now + " --fail-on-slower 11", 0, "| slower", ""},
 		{old + " " + now + " --fail-on-slower 5", 1, "| slower", "slower by more than 5 %, or invalid: culvert-cold (slower)"},
 		{old + " " + now + " --fail-on-slower 0", 1, "| slower", "culvert-cold"},

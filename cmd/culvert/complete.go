@@ -86,12 +86,6 @@ func unused(all, used []string) []string {
 	return slices.DeleteFunc(all, func(s string) bool { return slices.Contains(used, s) })
 }
 
-func routers([]string) []string { return node.Routers() }
-
-func scionRouters([]string) []string { return node.SCIONRouters() }
-
-func routerInterfaces(args []string) []string { return node.RouterInterfaces(args[0]) }
-
 func hostInterfaces(args []string) []string { return unused(node.HostInterfaces(), args) }
 
 func attachedInterfaces(args []string) []string { return unused(node.AttachedInterfaces(), args) }

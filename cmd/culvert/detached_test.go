@@ -98,7 +98,7 @@ func TestDetachKeepsFilter(t *testing.T) {
 		for _, want := range []string{"port", "file", "192.0.2.1:80"} {
 			b.filter(0, want, "list")
 		}
-		b.expect(0, "198.51.100.7", "filter", "set", "list", "bad")
+		b.expect(0, "198.51.100.7", "filter", "set", "show", "bad")
 		p.holds(t, "ft0")
 		b.send(1, frame("198.51.100.1", 7))
 		b.send(1, frame("198.51.100.7", 9))
@@ -163,7 +163,7 @@ func TestTableTakenOut(t *testing.T) {
 	p := run(rules + vips)
 	f.filter(0, "added", "add --name hand drop", "udp port 9")
 	f.expect(0, "added", "lb", "vip", "add", "192.0.2.2:80/tcp")
-	f.expect(0, "added", "lb", "real", "add", "192.0.2.2:80/tcp", "10.0.0.12")
+	f.expect(0, "added", "lb", "backend", "add", "192.0.2.2:80/tcp", "10.0.0.12")
 	p.interrupt(t)
 
 	p = run(vips)
@@ -183,7 +183,7 @@ func TestTableTakenOut(t *testing.T) {
 	p = run("[filter]\n")
 	f.expect(1, "no load balancer in this network namespace", "lb", "show")
 	p.interrupt(t)
-	f.expect(0, "attached", "attach", f.file("c.toml", head+rules+vips), "lb0", "out0")
-	f.expect(0, "rule file", "attach", f.file("c.toml", head+"[balance]\n"), "lb0", "out0")
+	f.expect(0, "attached", "attach", "-c", f.file("c.toml", head+rules+vips), "lb0", "out0")
+	f.expect(0, "rule file", "attach", "-c", f.file("c.toml", head+"[balance]\n"), "lb0", "out0")
 	lists("filter list", "hand", "file  ")
 }

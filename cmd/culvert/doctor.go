@@ -14,29 +14,33 @@ import (
 
 func newDoctorCmd() *cobra.Command {
 	var (
-		config                 string
-		interfaces, neighbours []string
-		asJSON                 bool
+		config                string
+		interfaces, neighbors []string
+		asJSON                bool
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "say what on this host stands in the way, and the command that mends it",
-		Long: `doctor looks at kernel, bpffs, privileges, clock, interfaces and neighbours of the network
-namespace it runs in. It changes nothing. It exits with 1 when something fails that culvert cannot
-do without.`,
+		Long: `doctor looks at kernel, bpffs, privileges, clock, interfaces and neighbors of the network
+namespace it runs in, and at what a configuration asks for: without -c and -i that of
+` + defaultConfig + `, if there is such a file. It changes nothing. It exits with 1 when
+something fails that culvert cannot do without.`,
 		Example: `  culvert doctor
   culvert doctor -c /etc/scion/br1-ff00_0_1-1.toml
-  culvert doctor -i eth1,eth2 -n 192.0.2.2
+  culvert doctor -i eth1,eth2 --neighbor 192.0.2.2
   ip netns exec router culvert doctor -j`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o := doctor.Options{Interfaces: interfaces}
-			for _, s := range neighbours {
+			for _, s := range neighbors {
 				addr, err := netip.ParseAddr(s)
 				if err != nil {
-					return usageError(fmt.Errorf("--neighbour: %w", err))
+					return usageError(fmt.Errorf("--neighbor: %w", err))
 				}
 				o.Remote = append(o.Remote, addr)
+			}
+			if config == "" && len(interfaces) == 0 && isFile(defaultConfig) {
+				config = defaultConfig
 			}
 			if config != "" {
 				if err := node.DoctorOptions(config, &o); err != nil {
@@ -58,12 +62,11 @@ do without.`,
 			return report.Err()
 		},
 	}
+	configFlag(cmd, &config, "", "look at what the configuration `FILE` asks for: culvert's, or the SCION router's own")
 	f := cmd.Flags()
-	f.StringVarP(&config, "config", "c", "", "look at the interfaces, sockets and neighbours of this file: a router's TOML file or culvert's own")
-	f.StringSliceVarP(&interfaces, "interface", "i", nil, "look at these interfaces only (default: all that are up)")
-	f.StringSliceVarP(&neighbours, "neighbour", "n", nil, "look at the way to these addresses, too")
-	completeFileFlag(cmd, "config", "toml")
+	f.StringSliceVarP(&interfaces, "interface", "i", nil, "look at the interfaces `IFACE,...` only (default: all that are up)")
+	f.StringSliceVar(&neighbors, "neighbor", nil, "look at the way to the addresses `ADDRESS,...`, too")
 	completeFlag(cmd, "interface", hostInterfaces)
-	f.BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	canPrintJSON(cmd, &asJSON)
 	return cmd
 }

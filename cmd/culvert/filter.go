@@ -39,12 +39,6 @@ interfaces and an empty [filter] table makes one that does nothing else.`,
 	return cmd
 }
 
-// onFlag is for commands that mean one data plane.
-func onFlag(cmd *cobra.Command, on *string) {
-	cmd.Flags().StringVar(on, "on", "", "the data plane (default: the only one here)")
-	completeFlag(cmd, "on", func([]string) []string { return node.RoutersHere() })
-}
-
 // filterError gives a wrong question the status of wrong usage. An expression that does not compile is none.
 func filterError(err error) error {
 	var (
@@ -76,7 +70,6 @@ func setRefs([]string) []string {
 // ruleFlags are the parts of a rule beside action, rate and expression.
 func ruleFlags(cmd *cobra.Command, s *filter.Spec, file *string) {
 	f := cmd.Flags()
-	f.StringArrayVarP(&s.Interfaces, "iface", "i", nil, "incoming interface; may be repeated")
 	f.StringArrayVar(&s.Src, "src", nil, "set for the source: @NAME, !@NAME; may be repeated")
 	f.StringArrayVar(&s.Dst, "dst", nil, "set for the destination: @NAME, !@NAME")
 	f.StringVarP(file, "file", "f", "", "file with an expression or a program")
@@ -84,7 +77,6 @@ func ruleFlags(cmd *cobra.Command, s *filter.Spec, file *string) {
 	f.StringVar(&s.Burst, "burst", "", "packets or bytes that may come at once")
 	f.IntVar(&s.Entries, "entries", 0, "addresses to keep in mind at least")
 	f.BoolVar(&s.All, "all", false, "drop every packet: to be said for such a rule")
-	completeFlag(cmd, "iface", attachedInterfaces)
 	completeFlag(cmd, "src", setRefs)
 	completeFlag(cmd, "dst", setRefs)
 	completeFlag(cmd, "per", fixed("src", "dst", "src/24,48", "dst/24,48"))

@@ -71,8 +71,10 @@ unknown set or interface is refused, and the rules stay as they are.`,
 	cmd.Flags().BoolVar(&replace, "replace", false, "in the place of the rule --name, with its counters")
 	completeFlag(cmd, "name", func([]string) []string { return node.FilterRules() })
 	completeFlag(cmd, "before", func([]string) []string { return node.FilterRules() })
+	cmd.Flags().StringArrayVarP(&spec.Interfaces, "interface", "i", nil, "the rule is for the interface `IFACE`; may be repeated (default: all)")
+	completeFlag(cmd, "interface", attachedInterfaces)
 	ruleFlags(cmd, &spec, &file)
-	onFlag(cmd, &on)
+	onFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }
 
@@ -88,7 +90,7 @@ func newFilterDelCmd() *cobra.Command {
 			return filterError(node.DeleteRules(on, args, cmd.OutOrStdout()))
 		},
 	}
-	onFlag(cmd, &on)
+	onFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }
 
@@ -108,6 +110,6 @@ services. Those of the configuration file come back when it is read again.`,
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "sets and protected services too")
-	onFlag(cmd, &on)
+	onFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }

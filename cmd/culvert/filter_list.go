@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/filter/filterview"
+	"culvert/internal/node"
 )
 
 func newFilterListCmd() *cobra.Command {
@@ -16,10 +17,9 @@ func newFilterListCmd() *cobra.Command {
 		asJSON bool
 	)
 	cmd := &cobra.Command{
-		Use:     "list",
-		Aliases: []string{"show"},
-		Short:   "show the rules in their order, and what they have counted",
-		Long: `Show the rules in their order with the packets and bytes they have matched since
+		Use:   "list",
+		Short: "list the rules in their order, and what they have counted",
+		Long: `List the rules in their order with the packets and bytes they have matched since
 they were made, OVER for those that were over the rate of a limit, and each rule
 as one would type it; then sets and protected services. FROM tells whether the
 configuration file or somebody by hand has made them, "not attached" names
@@ -51,8 +51,8 @@ With -j, an object with the members:
 			return filterError(filterview.List(on, asJSON, cmd.OutOrStdout()))
 		},
 	}
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
-	onFlag(cmd, &on)
+	canPrintJSON(cmd, &asJSON)
+	onFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }
 
@@ -70,15 +70,14 @@ is over its rate.
 On a terminal it is a table; keys: up and down scroll, p holds the figures, q
 leaves. Elsewhere, and with -n, it is a line for each rule that matched in an
 interval. Rules may come and go.`,
-		Example: "  culvert filter watch\n  culvert filter watch -n 10 -i 0.5",
+		Example: "  culvert filter watch\n  culvert filter watch -n 10 --interval 0.5",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Interval, o.Out = time.Duration(interval*float64(time.Second)), cmd.OutOrStdout()
 			return filterError(filterview.Watch(cmd.Context(), o))
 		},
 	}
-	cmd.Flags().Float64VarP(&interval, "interval", "i", 1, "seconds between looks, at least 0.1")
-	cmd.Flags().IntVarP(&o.Count, "count", "n", 0, "print lines, and stop after that many intervals")
-	onFlag(cmd, &o.On)
+	watchFlags(cmd, &interval, &o.Count)
+	onFlag(cmd, &o.On, node.RoutersHere)
 	return cmd
 }

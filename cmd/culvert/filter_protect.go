@@ -46,7 +46,7 @@ what the kernel would. 'culvert doctor' checks what the host has to be set to.`,
 	cmd.Flags().BoolVar(&s.Forwarded, "forwarded", false, "the service is on another host")
 	cmd.Flags().Uint16Var(&s.MSS, "mss", 0, "with --forwarded: largest segment it takes (default 1460)")
 	cmd.Flags().Uint8Var(&s.WindowScale, "wscale", 0, "with --forwarded: shift of its windows (default 7)")
-	onFlag(cmd, &on)
+	onFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }
 
@@ -65,6 +65,6 @@ func newFilterUnprotectCmd() *cobra.Command {
 			return filterError(node.Unprotect(on, addr, cmd.OutOrStdout()))
 		},
 	}
-	onFlag(cmd, &on)
+	onFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }

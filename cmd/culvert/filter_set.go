@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"os"
-	"strings"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
@@ -36,7 +35,7 @@ file with a bad line is refused as a whole.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: needVerb,
 	}
-	cmd.AddCommand(newFilterSetAddCmd(), newFilterSetReplaceCmd(), newFilterSetDelCmd(), newFilterSetListCmd())
+	cmd.AddCommand(newFilterSetAddCmd(), newFilterSetReplaceCmd(), newFilterSetDelCmd(), newFilterSetListCmd(), newFilterSetShowCmd())
 	return cmd
 }
 
@@ -48,7 +47,7 @@ func setFlags(cmd *cobra.Command, c *node.SetChange) {
 	f.StringVar(&c.Type, "type", "", "what a new set has: prefix (default) or endpoint")
 	completeFileFlag(cmd, "file", "")
 	completeFlag(cmd, "type", fixed("prefix", "endpoint"))
-	onFlag(cmd, &c.On)
+	onFlag(cmd, &c.On, node.RoutersHere)
 }
 
 func newFilterSetAddCmd() *cobra.Command {
@@ -119,7 +118,7 @@ within a larger one, whose rest stays. Entries that are not there are refused.`,
 			return filterError(node.DeleteEntries(on, args[0], args[1:], cmd.OutOrStdout()))
 		},
 	}
-	onFlag(cmd, &on)
+	onFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }
 
@@ -129,32 +128,47 @@ func newFilterSetListCmd() *cobra.Command {
 		asJSON bool
 	)
 	cmd := &cobra.Command{
-		Use:     "list [NAME]",
-		Aliases: []string{"show"},
-		Short:   "show the sets, or the entries of one",
-		Long: `Show the sets with how many entries they have and which rules ask for them; or
-the entries of one, a line each, as 'culvert filter set add -f' reads them.
-Prefixes beside each other are joined.
+		Use:   "list",
+		Short: "list the sets",
+		Long: `List the sets with how many entries they have and which rules ask for them.
 
 With -j, an object {"sets": [...]} whose members are:
 
   set, type, from                     type: prefix or endpoint; from: file, hand
   count                               entries
-  rules                               names of the rules that ask for it
-
-or, of one set, {"set", "type", "from", "entries": [...]} with the members:
-
-  entry, seconds                      and how long it still stays, if it ends`,
-		Args:              usageArgs(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, filterSets),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return filterError(filterview.ListSets(on, asJSON, cmd.OutOrStdout()))
-			}
-			return filterError(filterview.ListSet(on, strings.Join(args, ""), asJSON, cmd.OutOrStdout()))
+  rules                               names of the rules that ask for it`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return filterError(filterview.ListSets(on, asJSON, cmd.OutOrStdout()))
 		},
 	}
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
-	onFlag(cmd, &on)
+	canPrintJSON(cmd, &asJSON)
+	onFlag(cmd, &on, node.RoutersHere)
+	return cmd
+}
+
+func newFilterSetShowCmd() *cobra.Command {
+	var (
+		on     string
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "show the entries of a set",
+		Long: `Show the entries of a set, a line each, as 'culvert filter set add -f' reads
+them. Prefixes beside each other are joined.
+
+With -j, {"set", "type", "from", "entries": [...]} with the members:
+
+  entry, seconds                      and how long it still stays, if it ends`,
+		Example:           "  culvert filter set show bad",
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, filterSets),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return filterError(filterview.ListSet(on, args[0], asJSON, cmd.OutOrStdout()))
+		},
+	}
+	canPrintJSON(cmd, &asJSON)
+	onFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }

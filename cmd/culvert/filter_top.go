@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/filter/filterview"
+	"culvert/internal/node"
 )
 
 func newFilterTopCmd() *cobra.Command {
@@ -45,11 +46,11 @@ With -j, an object with the members:
 		},
 	}
 	cmd.Flags().StringVar(&o.By, "by", "src", "tell packets apart by src, dst, prefix or port")
-	cmd.Flags().IntVarP(&o.Count, "count", "n", 20, "talkers to show at most")
+	cmd.Flags().IntVarP(&o.Count, "count", "n", 20, "show `N` talkers at most")
 	cmd.Flags().BoolVar(&o.Once, "once", false, "write one list and end")
-	cmd.Flags().BoolVarP(&o.JSON, "json", "j", false, "print JSON")
+	canPrintJSON(cmd, &o.JSON)
 	cmd.Flags().BoolVar(&off, "off", false, "stop telling packets apart")
 	completeFlag(cmd, "by", fixed("src", "dst", "prefix", "port"))
-	onFlag(cmd, &o.On)
+	onFlag(cmd, &o.On, node.RoutersHere)
 	return cmd
 }

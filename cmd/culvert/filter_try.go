@@ -27,12 +27,12 @@ rule, and the packet in short; then how many packets each rule matched.
 
 The rules are the running ones; or those of a configuration file (-c), with its
 sets; or one that stands behind the file's name, with the flags of 'culvert
-filter add' and the running sets. The same program judges that would run on an
-interface, but it is attached nowhere, and nothing that runs counts anything. A
-limit never drops here: how fast a file can be read says nothing. Protected
-services are left out.
+filter add' but -i, and the running sets. The same program judges that would run
+on an interface, but it is attached nowhere, and nothing that runs counts
+anything. A limit never drops here: how fast a file can be read says nothing.
+Protected services are left out.
 
-A rule that asks for an interface matches if --iif names it.
+A rule that is for an interface matches if -i names it.
 
 With -j, an object {"packets": [...], "totals": {...}}:
 
@@ -74,12 +74,10 @@ With -j, an object {"packets": [...], "totals": {...}}:
 			return filterError(filterview.Test(o))
 		},
 	}
-	cmd.Flags().StringVarP(&config, "config", "c", "", "configuration file with the rules to try")
-	cmd.Flags().StringVar(&o.Interface, "iif", "", "interface that the packets come in by")
-	cmd.Flags().BoolVarP(&o.JSON, "json", "j", false, "print JSON")
+	configFlag(cmd, &config, "", "take the rules of the configuration `FILE`")
+	incomingFlag(cmd, &o.Interface)
+	canPrintJSON(cmd, &o.JSON)
 	ruleFlags(cmd, &spec, &file)
-	completeFileFlag(cmd, "config", "toml")
-	completeFlag(cmd, "iif", hostInterfaces)
-	onFlag(cmd, &o.On)
+	onFlag(cmd, &o.On, node.RoutersHere)
 	return cmd
 }

@@ -179,7 +179,7 @@ func TestFilterCommands(t *testing.T) {
 	for _, line := range []string{"list", "add drop icmp", "del x", "flush", "set list", "watch -n 1", "top --once", "protect 192.0.2.1:80"} {
 		b.filter(1, "no data plane in this network namespace: attach one with", line)
 	}
-	b.expect(0, "culvert attached to ft0\n", "attach", b.file("c.toml", onFt0), "ft0")
+	b.expect(0, "culvert attached to ft0\n", "attach", "-c", b.file("c.toml", onFt0), "ft0")
 	b.filter(0, "filter of culvert on ft0  no rules: add one with 'culvert filter add'\n", "list")
 
 	program := b.file("icmp.ddd", "6\n40 0 0 12\n21 0 3 2048\n48 0 0 23\n21 0 1 1\n6 0 0 262144\n6 0 0 0\n")
@@ -193,8 +193,8 @@ func TestFilterCommands(t *testing.T) {
 	b.counted("rule1", 2)
 	b.counted("noicmp", 3)
 	b.counted("all", 5)
-	b.filter(0, "  mid           2   120B     0  hand  limit 1kpps --per src/24,48 -i ft0 udp\n", "show")
-	b.expect(0, "  filter  4 rules  dropped 3 packets, 180B\n", "status", "culvert")
+	b.filter(0, "  mid           2   120B     0  hand  limit 1kpps --per src/24,48 -i ft0 udp\n", "list")
+	b.expect(0, "  filter  4 rules  dropped 3 packets, 180B\n", "status", "--on", "culvert")
 
 	// Nothing that is refused changes anything.
 	for _, tt := range []struct {
@@ -220,7 +220,7 @@ func TestFilterCommands(t *testing.T) {
 		{1, "del all none", "no rule none"},
 		{1, "set del none", "no set none"},
 		{1, "set del none 192.0.2.1", "no set none"},
-		{1, "set list none", "no set none"},
+		{1, "set show none", "no set none"},
 		{1, "set add bad 192.0.2.1 192.0.2.300", `"192.0.2.300" is no address`},
 		{1, "set add bad -f " + b.file("bad.txt", "192.0.2.1\n# x\n192.0.2.0/33\n"), "bad.txt:3: "},
 		{1, "unprotect 192.0.2.1:80", "192.0.2.1:80 is not protected"},
@@ -247,11 +247,11 @@ func TestFilterCommands(t *testing.T) {
 // TestFilterSets is about sets beside rules.
 func TestFilterSets(t *testing.T) {
 	b := newFilterBed(t)
-	b.expect(0, "", "attach", b.file("c.toml", onFt0), "ft0")
+	b.expect(0, "", "attach", "-c", b.file("c.toml", onFt0), "ft0")
 	b.filter(0, "culvert has no sets", "set list")
 	b.filter(0, "set bad has 2 entries\n", "set add bad 198.51.100.0/24 2001:db8::/32 --timeout 1h")
 	b.filter(0, "set bad has 3 entries\n", "set add bad 203.0.113.9")
-	b.filter(0, "203.0.113.9\n", "set list bad")
+	b.filter(0, "203.0.113.9\n", "set show bad")
 	b.filter(0, "rule bad added\n", "add --name bad --src @bad drop")
 	b.filter(0, "rule good added\n", "add --name good --src !@bad count")
 	b.send(2, frame("198.51.100.7", 53))
@@ -276,7 +276,7 @@ func TestFilterSets(t *testing.T) {
 	b.filter(0, "set bad  1 entry    prefix    from hand  for bad, good\nset dns  2 entries  endpoint  from hand  for dns\n", "set list")
 	for line, want := range map[string]string{
 		"filter del ": "bad\ndns\ngood\n:4\n", "filter del good ": "bad\ndns\n:4\n", "filter add --before ": "bad\ndns\ngood\n:4\n",
-		"filter set list ": "bad\ndns\n:4\n", "filter add --src ": "@bad\n!@bad\n@dns\n!@dns\n:4\n", "filter add -i ": "ft0\n:4\n",
+		"filter set show ": "bad\ndns\n:4\n", "filter add --src ": "@bad\n!@bad\n@dns\n!@dns\n:4\n", "filter add -i ": "ft0\n:4\n",
 		"filter list --on ": "culvert\n:4\n",
 	} {
 		// What the shell asks; a word to standard error comes with it.
@@ -299,7 +299,7 @@ func TestFilterFile(t *testing.T) {
 			"[[filter.rule]]\nname = \"c\"\naction = \"count\"\n"
 	)
 	path := b.file("c.toml", two)
-	b.expect(0, "", "attach", path, "ft0")
+	b.expect(0, "", "attach", "-c", path, "ft0")
 	b.order("a b")
 	b.filter(0, "", "add --name first --first count")
 	b.filter(0, "", "add --name last count")
@@ -310,7 +310,7 @@ func TestFilterFile(t *testing.T) {
 
 	b.file("c.toml", other)
 	b.filter(1, "", "list --on x")
-	b.expect(0, "", "attach", path, "ft0")
+	b.expect(0, "", "attach", "-c", path, "ft0")
 	b.order("first b c last")
 	b.send(1, frame("198.51.100.7", 0))
 	b.counted("last", 1)
@@ -340,7 +340,7 @@ func TestFilterFile(t *testing.T) {
 		onFt0 + "[[filter.protect]]\naddress = \"192.0.2.1:80\"\n[[filter.protect]]\naddress = \"192.0.2.1:80\"\n": "c.toml:6:11: 192.0.2.1:80 is protected a second time",
 	} {
 		b.file("c.toml", text)
-		b.expect(1, want, "attach", path, "ft0")
+		b.expect(1, want, "attach", "-c", path, "ft0")
 		b.expect(1, want, "run", "-c", path)
 	}
 	b.order("first b c last")
@@ -377,14 +377,14 @@ func TestFilterFileAndHand(t *testing.T) {
 	attach := func(status int, want, text string) {
 		t.Helper()
 		b.file("c.toml", onFt0+text)
-		b.expect(status, want, "attach", path, "ft0")
+		b.expect(status, want, "attach", "-c", path, "ft0")
 	}
 	attach(0, "", rule+set)
 
 	// A file that is refused leaves the members alone, and sets that it adds do not stay.
 	const wrong = "[[filter.rule]]\nname = \"w\"\naction = \"limit\"\nrate = \"1pps\"\nburst = 3600\n"
 	attach(1, "c.toml:11:9: rule w: burst of", rule+wrong+strings.Replace(set, "198.51.100", "203.0.113", 1)+manySets(2))
-	b.filter(0, "198.51.100.0/24\n", "set list s")
+	b.filter(0, "198.51.100.0/24\n", "set show s")
 	if r := b.report(); len(r.Sets) != 1 || r.names() != "a" {
 		t.Errorf("got %+v", r)
 	}
@@ -402,7 +402,7 @@ func TestFilterFileAndHand(t *testing.T) {
 	b.filter(0, "", "set add kept 203.0.113.8")
 	attach(0, "sets made by hand are the configuration file's now", rule+set+"[[filter.set]]\nname = \"kept\"\n")
 	b.filter(0, "kept  1 entry    prefix  from file", "set list")
-	b.filter(0, "198.51.100.0/24\n", "set list s")
+	b.filter(0, "198.51.100.0/24\n", "set show s")
 	b.filter(0, "", "del a")
 	b.filter(0, "set s deleted\nthe configuration file brings it back when it is read again\n", "set del s")
 	b.filter(0, "", "set add s 203.0.113.9")
@@ -414,7 +414,7 @@ func TestFilterFileAndHand(t *testing.T) {
 		rule+"[[filter.set]]\ntype = \"endpoint\"\nname = \"hand\"\n"+set)
 	attach(0, "", strings.Replace(rule, "src", "dst", 1)+
 		"[[filter.set]]\nname = \"s\"\ntype = \"endpoint\"\nentries = [\"192.0.2.1:53\"]\n")
-	b.filter(0, "192.0.2.1:53\n", "set list s")
+	b.filter(0, "192.0.2.1:53\n", "set show s")
 	b.send(1, frame("198.51.100.7", 53))
 	b.send(1, frame("198.51.100.7", 54))
 	b.send(1, frame("198.51.100.7", 53))
@@ -438,7 +438,7 @@ func TestFilterFileAndHand(t *testing.T) {
 func TestFilterFileNewPlane(t *testing.T) {
 	b := newFilterBed(t)
 	path := b.file("c.toml", onFt0+"[[filter.rule]]\nname = \"x\"\naction = \"count\"\ndst = \"@t\"\n")
-	for _, args := range [][]string{{"attach", path, "ft0"}, {"run", "-c", path}, {"filter", "test", "-c", path, b.pcapOf()}} {
+	for _, args := range [][]string{{"attach", "-c", path, "ft0"}, {"run", "-c", path}, {"filter", "test", "-c", path, b.pcapOf()}} {
 		b.expect(1, "c.toml:6:7: rule x: no set t", args...)
 	}
 }
@@ -457,7 +457,7 @@ func (b *filterBed) program() uint32 {
 // TestFilterSetKeepsProgram changes members without a new program.
 func TestFilterSetKeepsProgram(t *testing.T) {
 	b := newFilterBed(t)
-	b.expect(0, "", "attach", b.file("c.toml", onFt0), "ft0")
+	b.expect(0, "", "attach", "-c", b.file("c.toml", onFt0), "ft0")
 	b.filter(0, "", "set add s 192.0.2.1")
 	b.filter(0, "", "add --src @s count")
 	before := b.program()
@@ -476,12 +476,12 @@ func TestFilterSetKeepsProgram(t *testing.T) {
 func TestFilterNotAttached(t *testing.T) {
 	b := newFilterBed(t)
 	path := b.file("c.toml", onFt0)
-	b.expect(0, "", "attach", path, "ft0", "ft1")
+	b.expect(0, "", "attach", "-c", path, "ft0", "ft1")
 	b.filter(0, "", "add --name both -i ft0 -i ft1 count")
 	b.filter(0, "count -i ft0 -i ft1\n", "list")
-	b.expect(0, "taken off ft1", "attach", path, "ft0")
+	b.expect(0, "taken off ft1", "attach", "-c", path, "ft0")
 	b.filter(0, "count -i ft0 -i ft1  (not attached: ft1)\n", "list")
-	b.filter(0, "\"not_attached\": [\n        \"ft1\"\n", "list -j")
+	b.filter(0, "\"not_attached\":[\"ft1\"]", "list -j")
 }
 
 // pcapOf writes frames into a file.
@@ -517,14 +517,14 @@ func TestFilterTestCommand(t *testing.T) {
 		"[[filter.set]]\nname = \"s\"\nentries = [\"203.0.113.0/24\"]\n")
 	b.filter(0, "3 packets: 1 dropped, 2 passed\n  s  1  drop --src @s\n", "test -c "+config+" "+path)
 
-	b.expect(0, "", "attach", config, "ft0")
+	b.expect(0, "", "attach", "-c", config, "ft0")
 	b.filter(0, "", "add --name dns -i ft0 drop udp port 53")
 	b.filter(0, "3 packets: 1 dropped, 2 passed\n  s    1  drop --src @s\n  dns  0  ", "test "+path)
 	var r struct {
 		Packets []struct{ Verdict, Rule string }
 		Totals  struct{ Packets, Dropped int }
 	}
-	if err := json.Unmarshal([]byte(b.filter(0, "", "test -j --iif ft0 "+path)), &r); err != nil {
+	if err := json.Unmarshal([]byte(b.filter(0, "", "test -j -i ft0 "+path)), &r); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Packets) != 3 || r.Packets[1].Rule != "dns" || r.Packets[2].Rule != "s" || r.Totals.Dropped != 2 {
@@ -554,7 +554,7 @@ func (b *filterBed) keepSending(f []byte) (stop func()) {
 
 func TestFilterTop(t *testing.T) {
 	b := newFilterBed(t)
-	b.expect(0, "", "attach", b.file("c.toml", onFt0), "ft0")
+	b.expect(0, "", "attach", "-c", b.file("c.toml", onFt0), "ft0")
 	stop := b.keepSending(frame("198.51.100.7", 53))
 	defer stop()
 	b.filter(0, "  SRC           PACKETS/S  BITS/S   SHARE  ERROR\n  198.51.100.7", "top --once")
@@ -572,7 +572,7 @@ func TestFilterTop(t *testing.T) {
 	if top.By != "port" || len(top.Talkers) != 1 || top.Talkers[0].Talker != "udp 53" || top.Talkers[0].Packets != top.Packets {
 		t.Errorf("got %+v", top)
 	}
-	b.filter(0, "\"on\": false", "list -j")
+	b.filter(0, "\"on\":false", "list -j")
 
 	// One that is killed leaves it on.
 	p := startCulvert(t, "filter", "top", "--by", "dst")
@@ -586,7 +586,7 @@ func TestFilterTop(t *testing.T) {
 	b.filter(1, "another 'culvert filter top --by dst' is on: end that one, or say 'culvert filter top --off'", "top --once")
 	b.filter(0, "", "top --off")
 	b.filter(0, "no rules", "list")
-	b.filter(0, "\"on\": false", "list -j")
+	b.filter(0, "\"on\":false", "list -j")
 
 	if _, _, stderr := culvert(t, "filter", "top", "--by", "bogus"); stderr != "culvert: usage: by \"bogus\": use src, dst, prefix or port\n" {
 		t.Errorf("got %q", stderr)
@@ -596,7 +596,7 @@ func TestFilterTop(t *testing.T) {
 // TestFilterTopTwice has somebody turn off what another still looks at.
 func TestFilterTopTwice(t *testing.T) {
 	b := newFilterBed(t)
-	b.expect(0, "", "attach", b.file("c.toml", onFt0), "ft0")
+	b.expect(0, "", "attach", "-c", b.file("c.toml", onFt0), "ft0")
 	stop := b.keepSending(frame("198.51.100.7", 53))
 	defer stop()
 	p := startCulvert(t, "filter", "top", "--by", "dst", "--once")
@@ -609,26 +609,26 @@ func TestFilterTopTwice(t *testing.T) {
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("the other one ends with %v", err)
 	}
-	b.filter(0, "\"on\": false", "list -j")
+	b.filter(0, "\"on\":false", "list -j")
 }
 
 func TestFilterWatch(t *testing.T) {
 	b := newFilterBed(t)
-	b.expect(0, "", "attach", b.file("c.toml", onFt0), "ft0")
+	b.expect(0, "", "attach", "-c", b.file("c.toml", onFt0), "ft0")
 	b.filter(0, "", "add --name seen count")
 	b.filter(0, "", "add --name quiet count icmp")
 	stop := b.keepSending(frame("198.51.100.7", 53))
-	out := b.filter(0, "RULE", "watch -n 2 -i 0.5")
+	out := b.filter(0, "RULE", "watch -n 2 --interval 0.5")
 	stop()
 	if strings.Count(out, "seen") != 2 || strings.Contains(out, "quiet") {
 		t.Errorf("got\n%s", out)
 	}
-	b.filter(2, "at least 100ms", "watch -n 1 -i 0.01")
+	b.filter(2, "at least 100ms", "watch -n 1 --interval 0.01")
 }
 
 func TestFilterServiceCommands(t *testing.T) {
 	b := newFilterBed(t)
-	b.expect(0, "", "attach", b.file("c.toml", onFt0+"[[filter.protect]]\naddress = \"192.0.2.7:443\"\nforwarded = true\nmss = 1440\n"), "ft0")
+	b.expect(0, "", "attach", "-c", b.file("c.toml", onFt0+"[[filter.protect]]\naddress = \"192.0.2.7:443\"\nforwarded = true\nmss = 1440\n"), "ft0")
 	b.filter(0, "192.0.2.1:80 is protected", "protect 192.0.2.1:80")
 	b.filter(0, "[2001:db8::1]:80 is protected", "protect [2001:db8::1]:80 --forwarded --wscale 7")
 	b.filter(1, "192.0.2.7:443 is protected by the configuration file: change it there", "protect 192.0.2.7:443")

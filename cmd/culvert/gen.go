@@ -40,10 +40,10 @@ sibling->external, inside->external and external->host. --ingress also decides o
 and so at which device, the packets arrive: a file for one device wants one ingress.
 
 Each flow has its own flow label, source host and source port, and one packet of each size. A
-topology does not know MAC addresses: give those of the device under test and of its neighbour.`,
+topology does not know MAC addresses: give those of the device under test and of its neighbor.`,
 		Example: `  # A million flows of 138 bytes that enter at interface 1, for a topology and the AS's master keys
   culvert gen scion --topology topology.json --router br1-ff00_0_1-2 --keys keys \
-      -n 1000000 --hop-fields 3 --size 138 --ingress 1 --dst-mac 02:00:00:00:00:02 -w in.pcap
+      --flows 1000000 --hop-fields 3 --size 138 --ingress 1 --dst-mac 02:00:00:00:00:02 -w in.pcap
 
   # Three sizes of packets to a host of the AS, with a forwarding key as for 'culvert key add'
   echo AAECAwQFBgcICQoLDA0ODw== | culvert gen scion --topology topology.json --router br-1 --key - \
@@ -75,7 +75,7 @@ topology does not know MAC addresses: give those of the device under test and of
 	f.StringVar(&o.Router, "router", "", "name of the border router in the topology")
 	f.StringVar(&key, "key", "", "file with the forwarding key, 16 bytes in base64, or - for standard input")
 	f.StringVar(&o.Keys, "keys", "", "directory with the AS's master0.key and master1.key")
-	f.IntVarP(&o.Flows, "flows", "n", 1000, "number of flows")
+	f.IntVar(&o.Flows, "flows", 1000, "number of flows")
 	f.IntVar(&o.HopFields, "hop-fields", 4, "number of hop fields in the path")
 	f.IntSliceVar(&o.Sizes, "size", []int{256}, "length of the Ethernet frames in bytes, comma separated")
 	f.StringVar(&o.Family, "family", "4", "family of the SCION hosts: 4, 6 or both")

@@ -82,8 +82,8 @@ func TestSCIONAfterMore(t *testing.T) {
 	}
 	b.expect(0, "added", "filter", "add", "--name", "hand", "drop", "udp port 9")
 	b.lb(0, "added", "vip add 192.0.2.2:80/tcp")
-	b.lb(0, "added", "real add 192.0.2.2:80/tcp 10.0.0.12")
-	const source = "\"source\": \"10.200.0.0/16\""
+	b.lb(0, "added", "backend add 192.0.2.2:80/tcp 10.0.0.12")
+	const source = "\"source\":\"10.200.0.0/16\""
 	b.lb(0, source, "show 192.0.2.2:80/tcp -j")
 	p.interrupt(t)
 
@@ -110,20 +110,20 @@ func TestSCIONAfterMore(t *testing.T) {
 	for _, verb := range []string{"run", "doctor"} {
 		b.expect(1, both, verb, "-c", file)
 	}
-	b.expect(1, "router br1 has VIPs made by hand", "attach", b.write("c.toml", keptSCION), "lb0", "out0")
+	b.expect(1, "router br1 has VIPs made by hand", "attach", "-c", b.write("c.toml", keptSCION), "lb0", "out0")
 	b.lb(0, "192.0.2.2:80/tcp  ", "show")
 }
 
 // TestKeptSource takes [balance] out of the file: VIPs made by hand go on with the sources that packets have had.
 func TestKeptSource(t *testing.T) {
 	b := newKeptBed(t)
-	b.expect(0, "attached", "attach", b.write("c.toml", keptHead+keptVIPs), "lb0", "out0")
+	b.expect(0, "attached", "attach", "-c", b.write("c.toml", keptHead+keptVIPs), "lb0", "out0")
 	b.lb(0, "added", "vip add 192.0.2.2:80/tcp")
-	b.lb(0, "added", "real add 192.0.2.2:80/tcp 10.0.0.12")
-	const source = "\"source\": \"10.200.0.0/16\""
+	b.lb(0, "added", "backend add 192.0.2.2:80/tcp 10.0.0.12")
+	const source = "\"source\":\"10.200.0.0/16\""
 	b.lb(0, source, "show -j")
 	for range 2 {
-		b.expect(0, "attached", "attach", b.write("c.toml", keptHead+"[filter]\n"), "lb0", "out0")
+		b.expect(0, "attached", "attach", "-c", b.write("c.toml", keptHead+"[filter]\n"), "lb0", "out0")
 		b.lb(0, source, "show -j")
 		if s := b.state(); s.Source4 != netip.MustParsePrefix("10.200.0.0/16") || len(s.VIPs) != 1 {
 			t.Errorf("got %+v", s)
@@ -141,11 +141,11 @@ func TestToldWhatIsSo(t *testing.T) {
 	b.expect(0, "detached", "detach", "--all")
 
 	p = b.run("192.0.2.1:80/tcp", "run", "-c", b.write("c.toml", keptSCION+keptVIPs))
-	b.lb(0, "added", "real add 192.0.2.1:80/tcp 10.0.0.12")
+	b.lb(0, "added", "backend add 192.0.2.1:80/tcp 10.0.0.12")
 	p.interrupt(t)
 	file := b.write("c.toml", keptSCION)
-	b.expect(1, "it was made by hand, and the file has the VIP no more", "attach", file, "lb0", "out0")
-	if _, _, errs := culvert(t, "attach", file, "lb0", "out0"); strings.Contains(errs, "has VIPs made by hand") {
+	b.expect(1, "it was made by hand, and the file has the VIP no more", "attach", "-c", file, "lb0", "out0")
+	if _, _, errs := culvert(t, "attach", "-c", file, "lb0", "out0"); strings.Contains(errs, "has VIPs made by hand") {
 		t.Errorf("not the reason: %s", errs)
 	}
 }
@@ -161,19 +161,19 @@ func TestOtherPinsUntrusted(t *testing.T) {
 		mount -t bpf -o mode=0700 bpf /sys/fs/bpf
 		printf "$WITH" >$DIR/with.toml
 		printf "interfaces = ['lb0', 'out0']\n[filter]\n" >$DIR/without.toml
-		"$CULVERT" attach $DIR/with.toml lb0 out0
+		"$CULVERT" attach -c $DIR/with.toml lb0 out0
 		"$CULVERT" lb vip add 192.0.2.2:80/tcp
 		mkdir -p /sys/fs/bpf/culvert/7/other
 		chmod 0777 /sys/fs/bpf/culvert/7 /sys/fs/bpf/culvert/7/other
 		echo "== attach"
-		"$CULVERT" attach $DIR/without.toml lb0 out0 2>&1
+		"$CULVERT" attach -c $DIR/without.toml lb0 out0 2>&1
 		rmdir /sys/fs/bpf/culvert/7/other /sys/fs/bpf/culvert/7
 		echo "== show"
 		"$CULVERT" lb show
 		here=/sys/fs/bpf/culvert/$(stat -L -c %i /proc/self/ns/net)
 		chmod 0777 $here
 		echo "== refused"
-		"$CULVERT" attach $DIR/without.toml lb0 out0 2>&1 && exit 1
+		"$CULVERT" attach -c $DIR/without.toml lb0 out0 2>&1 && exit 1
 		chmod 0700 $here
 		echo "== after"
 		"$CULVERT" lb show

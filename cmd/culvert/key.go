@@ -3,6 +3,10 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"culvert/internal/node"
@@ -17,7 +21,7 @@ func newKeyCmd() *cobra.Command {
 		Long: `Forwarding keys of a running data plane. A router holds up to two; a hop field
 that is valid under either is good, so a rotation is: add the new key at the
 other index, put the new master0.key in place and restart the control service
-and the router, remove the old key once no path under it is in use.
+and the router, delete the old key once no path under it is in use.
 
 A key is the derived one, 16 bytes in base64, not the master key. It is read from a
 file of mode 0600 or from standard input, never from the command line, which everybody
@@ -28,63 +32,100 @@ beside them.`,
 	}
 	cmd.AddCommand(
 		newKeyAddCmd(),
-		newKeyRemoveCmd(),
+		newKeyDelCmd(),
 		newKeyListCmd(),
 	)
 	return cmd
 }
 
 func newKeyAddCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:   "add ROUTER INDEX [FILE]",
+	var on string
+	cmd := &cobra.Command{
+		Use:   "add INDEX [FILE]",
 		Short: "load a key from a file, or from standard input",
-		Example: `  culvert key add br1-ff00_0_1-2 1 /etc/scion/next.key
-  pass show scion/next | culvert key add br1-ff00_0_1-2 1`,
-		Args: usageArgs(cobra.RangeArgs(2, 3)),
+		Example: `  culvert key add 1 /etc/scion/next.key
+  pass show scion/next | culvert key add 1 --on br1-ff00_0_1-2`,
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			if len(args) == 2 {
+			if len(args) == 1 {
 				return nil, cobra.ShellCompDirectiveDefault
 			}
-			return completeArgs(nothing, scionRouters, keyIndexes)(cmd, args, toComplete)
+			return completeArgs(nothing, keyIndexes)(cmd, args, toComplete)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from := node.StandardInput
-			if len(args) == 3 {
-				from = args[2]
+			if len(args) == 2 {
+				from = args[1]
 			}
-			return node.AddKey(args[0], args[1], from, cmd.InOrStdin(), cmd.OutOrStdout())
+			router, err := scionRouter(on)
+			if err != nil {
+				return err
+			}
+			return node.AddKey(router, args[0], from, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
+	onFlag(cmd, &on, node.SCIONRouters)
+	return cmd
 }
 
-func newKeyRemoveCmd() *cobra.Command {
-	var force bool
+func newKeyDelCmd() *cobra.Command {
+	var (
+		on    string
+		force bool
+	)
 	cmd := &cobra.Command{
-		Use:   "remove ROUTER INDEX",
-		Short: "forget a key",
-		Long: `Forget a key. The only one, and the one that the serving process has, go with
+		Use:   "del INDEX",
+		Short: "delete a key",
+		Long: `Delete a key. The only one, and the one that the serving process has, go with
 --force alone: valid packets are dropped without them.`,
-		Args:              usageArgs(cobra.ExactArgs(2)),
-		ValidArgsFunction: completeArgs(nothing, scionRouters, keyIndexes),
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeArgs(nothing, keyIndexes),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return node.RemoveKey(args[0], args[1], force, cmd.OutOrStdout())
+			router, err := scionRouter(on)
+			if err != nil {
+				return err
+			}
+			return node.RemoveKey(router, args[0], force, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "remove it even if packets are dropped for it")
+	cmd.Flags().BoolVar(&force, "force", false, "delete it even if packets are dropped for it")
+	onFlag(cmd, &on, node.SCIONRouters)
 	return cmd
 }
 
 func newKeyListCmd() *cobra.Command {
-	var asJSON bool
+	var (
+		on     string
+		asJSON bool
+	)
 	cmd := &cobra.Command{
-		Use:               "list ROUTER",
-		Short:             "show which keys are loaded, without the keys",
-		Args:              usageArgs(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, scionRouters),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return node.ListKeys(args[0], asJSON, cmd.OutOrStdout())
+		Use:   "list",
+		Short: "list the keys that are loaded, by index and ID",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			router, err := scionRouter(on)
+			if err != nil {
+				return err
+			}
+			return node.ListKeys(router, asJSON, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	onFlag(cmd, &on, node.SCIONRouters)
+	canPrintJSON(cmd, &asJSON)
 	return cmd
+}
+
+// scionRouter is the SCION router that is named, or the only one that runs.
+func scionRouter(on string) (string, error) {
+	if on != "" {
+		return on, nil
+	}
+	switch all := node.SCIONRouters(); len(all) {
+	case 0:
+		return "", errors.New("no SCION router runs on this machine: see 'culvert status'")
+	case 1:
+		return all[0], nil
+	default:
+		return "", usageError(fmt.Errorf("there are %d SCION routers on this machine: say --on with one of %s", len(all), strings.Join(all, ", ")))
+	}
 }

@@ -37,7 +37,7 @@ func newLabUpCmd() *cobra.Command {
 		Use:   "up TOPOLOGY",
 		Short: "set up a lab",
 		Long:  "Set up a lab and leave it running. The topologies are:\n\n" + labTopologies() + labUpHelp,
-		Example: `  culvert lab up veth --static-neigh
+		Example: `  culvert lab up veth --static-neighbors
   culvert lab up scion3
   culvert lab exec scion3 as1 scion ping 1-ff00:0:3,127.0.0.1 -c 5
   culvert lab up scion3 --name second --culvert none --switch
@@ -70,7 +70,7 @@ func newLabUpCmd() *cobra.Command {
 	f.StringVar(&o.Name, "name", "", "name of the lab (default the topology's name)")
 	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veths in bytes")
 	f.BoolVar(&o.IPv6, "ipv6", false, "carry SCION over IPv6")
-	f.BoolVar(&o.StaticNeighbours, "static-neigh", false, "veth, filter: fill in the neighbours for good")
+	f.BoolVar(&o.StaticNeighbours, "static-neighbors", false, "veth, filter: fill in the neighbors for good")
 	f.BoolVar(&o.Forward, "forward", false, "veth: turn IP forwarding on in rut")
 	f.StringVar(&culvert, "culvert", "", "who runs culvert: in scion3 all, none, or names of ASes with commas (default as2); in bgp rut or none (default rut)")
 	f.BoolVar(&o.SegmentSwitch, "switch", false, "scion3: make AS 2 the parent of the others, so that segments meet there")
@@ -83,7 +83,7 @@ func newLabUpCmd() *cobra.Command {
 
 const labUpHelp = `
 In veth, start the router under test yourself, for example with
-'culvert lab exec veth rut culvert scion run --config FILE': its configuration
+'culvert lab exec veth rut culvert scion run -c FILE': its configuration
 is made, and named when the lab is up. In scion3 everything runs when the
 command returns; the reference programs are built first if they are missing.
 In bgp the command returns when the table is in the kernel of rut and left can
@@ -130,14 +130,14 @@ func newLabListCmd() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "show the labs that are up",
-		Long:  "Show the labs that are up, with their namespaces and processes.",
+		Short: "list the labs that are up",
+		Long:  "List the labs that are up, with their namespaces and processes.",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return lab.WriteList(cmd.OutOrStdout(), asJSON)
 		},
 	}
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	canPrintJSON(cmd, &asJSON)
 	return cmd
 }
 
@@ -189,4 +189,26 @@ func labError(err error) error {
 		return usageError(err)
 	}
 	return err
+}
+
+// newLabWebCmd is "culvert lab web".
+func newLabWebCmd() *cobra.Command {
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "web NAME",
+		Short: "serve web pages: a backend of topology lb",
+		Long: `Serve web pages until Ctrl-C, as the backends of topology lb do: / has NAME,
+/bytes/N has N bytes, and a POST to / is answered with its length and SHA-256.
+/health has the status that a PUT to it has set, 200 at first: to see what a load
+balancer does with a backend whose checks fail.`,
+		Example: `  culvert lab exec lb b1 curl http://127.0.0.1/health -T - <<< 503
+  culvert lab web --listen :8080 here`,
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeArgs(nothing),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return labError(lab.ServeWeb(cmd.Context(), listen, args[0]))
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", ":80", "address and port to listen on")
+	return cmd
 }

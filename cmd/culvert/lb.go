@@ -5,6 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"culvert/internal/lb/lbstage"
 	"culvert/internal/node"
 )
 
@@ -29,17 +30,30 @@ encapsulation off.`,
 		RunE: needVerb,
 	}
 	cmd.AddCommand(
-		newLBShowCmd(), newLBExplainCmd(), newLBFlowsCmd(), newLBVIPCmd(), newLBRealCmd(), newLBDrainCmd(), newLBUndrainCmd(), newLBDecapCmd(), newLBSeedCmd(),
+		newLBShowCmd(), newLBExplainCmd(), newLBFlowsCmd(), newLBVIPCmd(), newLBBackendCmd(), newLBDrainCmd(), newLBUndrainCmd(), newLBDecapCmd(), newLBSeedCmd(),
 	)
 	return cmd
-}
-
-// lbFlag is for commands that mean one load balancer.
-func lbFlag(cmd *cobra.Command, on *string) {
-	cmd.Flags().StringVar(on, "on", "", "the data plane (default: the only one here that balances load)")
-	completeFlag(cmd, "on", func([]string) []string { return node.Balancers() })
 }
 
 func lbVIPs([]string) []string { return node.BalanceVIPs() }
 
 func lbBackends(args []string) []string { return node.BalanceBackends(args[0]) }
+
+func newLBSeedCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "seed",
+		Short: "print the seed of this machine's rings, to share it",
+		Long: `Print the seed that decides, with VIPs and backends, which backend a new flow
+gets. It is made at the first start and kept in /var/lib/culvert/lb-seed (mode
+0600), unless [balance] has a seed of its own. Who knows it can choose flows
+that all meet on one backend.
+
+Machines with the same VIPs need the same one: put it there and start culvert
+again. 'culvert lb show' has its ID, which is no secret, to compare.`,
+		Example: `  culvert lb seed | ssh lb2 'install -D -m 0600 /dev/stdin /var/lib/culvert/lb-seed'`,
+		Args:    usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return lbstage.ShowSeed(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+}

@@ -11,7 +11,7 @@ import (
 // says that they do not end there any more, and how to mend it; a process of the namespace mends it.
 func TestDecapInterfaceMadeAgain(t *testing.T) {
 	b := newPairsBed(t)
-	const command = "culvert lb decap ft0 --gue-port 7000 --from 10.200.0.0/16 --vip 192.0.2.1 --local 10.0.0.11"
+	const command = "culvert lb decap add ft0 --gue-port 7000 --from 10.200.0.0/16 --vip 192.0.2.1 --local 10.0.0.11"
 	says := func(want string, lines ...string) {
 		t.Helper()
 		for _, line := range lines {
@@ -24,22 +24,22 @@ func TestDecapInterfaceMadeAgain(t *testing.T) {
 	}
 	b.expect(0, "tunnels end on ft0", strings.Fields(command)[1:]...)
 	b.send(1, frame("198.51.100.1", 53))
-	b.eventually("  pass     other", "lb decap")
+	b.eventually("  pass     other", "lb decap show")
 
 	b.unmake()
-	says("NOT ATTACHED: it does not exist", "status", "lb decap")
-	says(`"unattached": "gone"`, "status -j", "lb decap -j")
+	says("NOT ATTACHED: it does not exist", "status", "lb decap show")
+	says(`"unattached":"gone"`, "status -j", "lb decap show -j")
 	says("no tunnel ends here, though some did: it does not exist, and no process waits for it", "doctor -i fx0")
-	says(command, "status", "lb decap", "doctor -i fx0")
+	says(command, "status", "lb decap show", "doctor -i fx0")
 	b.makeAgain()
-	says("NOT ATTACHED: it was deleted and made again", "status", "lb decap")
-	says(`"unattached": "replaced"`, "status -j", "lb decap -j")
+	says("NOT ATTACHED: it was deleted and made again", "status", "lb decap show")
+	says(`"unattached":"replaced"`, "status -j", "lb decap show -j")
 	says("FAIL  ft0   decap-attached", "doctor -i fx0")
 	says("it was deleted and made again, and no process attaches to it", "doctor -i fx0")
-	says(command, "status", "lb decap", "doctor -i fx0")
+	says(command, "status", "lb decap show", "doctor -i fx0")
 	// The command that they name is enough; counters stay.
 	b.expect(0, "tunnels end on ft0", strings.Fields(command)[1:]...)
-	if out := b.expect(0, "  pass     other", "lb", "decap"); strings.Contains(out, "NOT ATTACHED") {
+	if out := b.expect(0, "  pass     other", "lb", "decap", "show"); strings.Contains(out, "NOT ATTACHED") {
 		t.Errorf("attached, and the list says\n%s", out)
 	}
 	if _, out, _ := culvert(t, "doctor", "-i", "fx0"); strings.Contains(out, "decap-attached") {
@@ -48,8 +48,8 @@ func TestDecapInterfaceMadeAgain(t *testing.T) {
 
 	// Nothing is left to complain of where it is not wanted any more.
 	b.unmake()
-	b.expect(0, "taken off ft0", "lb", "decap", "--off", "ft0")
-	b.expect(0, "no tunnels end here", "lb", "decap")
+	b.expect(0, "taken off ft0", "lb", "decap", "del", "ft0")
+	b.expect(0, "no tunnels end here", "lb", "decap", "show")
 	if out := b.expect(0, "", "status"); strings.Contains(out, "decap on ft0") {
 		t.Errorf("taken off, and status says\n%s", out)
 	}
@@ -66,13 +66,13 @@ func TestDecapInterfaceMadeAgain(t *testing.T) {
 	b.makeAgain()
 	p.waitFor(t, "the interface was deleted and made again: tunnels end at it again\" interface=ft0")
 	b.metric("127.0.0.1:9443", metric, "1")
-	if out := b.expect(0, "ft0  native, GUE on port 7000", "lb", "decap"); strings.Contains(out, "NOT ATTACHED") {
+	if out := b.expect(0, "ft0  native, GUE on port 7000", "lb", "decap", "show"); strings.Contains(out, "NOT ATTACHED") {
 		t.Errorf("attached, and the list says\n%s", out)
 	}
 	// Taken off by hand it stays off.
-	b.expect(0, "taken off ft0", "lb", "decap", "--off", "ft0")
+	b.expect(0, "taken off ft0", "lb", "decap", "del", "ft0")
 	b.metric("127.0.0.1:9443", metric, "")
-	b.expect(0, "no tunnels end here", "lb", "decap")
+	b.expect(0, "no tunnels end here", "lb", "decap", "show")
 	p.interrupt(t)
 	for text, times := range map[string]int{"tunnels end at it again when it does": 1, "made again: tunnels end": 1} {
 		if n := strings.Count(p.errs.String(), text); n != times {

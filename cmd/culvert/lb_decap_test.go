@@ -19,12 +19,12 @@ func TestLBDecapVerbs(t *testing.T) {
 		t.Helper()
 		return b.expect(status, want, append([]string{"lb", "decap"}, strings.Fields(line)...)...)
 	}
-	lb(0, "no tunnels end here", "")
-	lb(1, "interface nosuch", "nosuch --vip 192.0.2.1")
-	lb(1, "lo has no Ethernet address", "lo --vip 192.0.2.1")
-	lb(1, "no tunnels end on ft0", "--off ft0")
-	lb(0, "tunnels end on ft0", "ft0 --local 10.0.0.11 --from 10.200.0.0/16 --vip 192.0.2.1 --gue-port 7000")
-	list := lb(0, "no packets yet", "")
+	lb(0, "no tunnels end here", "show")
+	lb(1, "interface nosuch", "add nosuch --vip 192.0.2.1")
+	lb(1, "lo has no Ethernet address", "add lo --vip 192.0.2.1")
+	lb(1, "no tunnels end on ft0", "del ft0")
+	lb(0, "tunnels end on ft0", "add ft0 --local 10.0.0.11 --from 10.200.0.0/16 --vip 192.0.2.1 --gue-port 7000")
+	list := lb(0, "no packets yet", "show")
 	for _, want := range []string{"ft0  native, GUE on port 7000\n", "  to    10.0.0.11\n", "  from  10.200.0.0/16\n", "  VIPs  192.0.2.1\n"} {
 		if !strings.Contains(list, want) {
 			t.Errorf("the list lacks %q:\n%s", want, list)
@@ -34,14 +34,14 @@ func TestLBDecapVerbs(t *testing.T) {
 	// A packet of no tunnel is counted: with the interface's own address as its destination, or another.
 	b.send(1, frame("198.51.100.1", 53))
 	deadline := time.Now().Add(30 * time.Second)
-	for !strings.Contains(lb(0, "ft0", ""), "  pass     other") {
+	for !strings.Contains(lb(0, "ft0", "show"), "  pass     other") {
 		if time.Now().After(deadline) {
 			t.Fatal("the packet was not counted")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	var r decap.Report
-	if err := json.Unmarshal([]byte(lb(0, "{", "-j")), &r); err != nil {
+	if err := json.Unmarshal([]byte(lb(0, "{", "show -j")), &r); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Decap) != 1 || r.Decap[0].Name != "ft0" || r.Decap[0].Mode != "native" || r.Decap[0].GUEPort != 7000 ||
@@ -50,39 +50,39 @@ func TestLBDecapVerbs(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	lb(1, "ft0 has it in native mode: to attach it in generic mode, take it off first (culvert lb decap --off ft0)", "ft0 --from any --local 10.0.0.11 --generic")
+	lb(1, "ft0 has it in native mode: to attach it in generic mode, take it off first (culvert lb decap del ft0)", "add ft0 --from any --local 10.0.0.11 --generic")
 	config := b.file("c.toml", "interfaces = [\"ft0\"]\n[filter]\n")
-	b.expect(1, "of 'culvert lb decap'", "attach", config, "ft0")
-	lb(0, "taken off ft0", "--off ft0")
-	lb(0, `"decap": []`, "-j")
+	b.expect(1, "of 'culvert lb decap'", "attach", "-c", config, "ft0")
+	lb(0, "taken off ft0", "del ft0")
+	lb(0, `"decap":[]`, "show -j")
 
-	lb(2, "say with --from where the balancers send from, or --from any", "ft0 --local 10.0.0.11")
-	lb(0, "no tunnels end here", "")
-	lb(0, "warning: ft0: anybody who reaches this host can put packets", "ft0 --from any --local 10.0.0.11 --generic")
-	lb(0, "ft0  generic", "")
-	lb(0, "  OPEN  anybody who reaches this host", "")
-	lb(0, `"open": true`, "-j")
+	lb(2, "say with --from where the balancers send from, or --from any", "add ft0 --local 10.0.0.11")
+	lb(0, "no tunnels end here", "show")
+	lb(0, "warning: ft0: anybody who reaches this host can put packets", "add ft0 --from any --local 10.0.0.11 --generic")
+	lb(0, "ft0  generic", "show")
+	lb(0, "  OPEN  anybody who reaches this host", "show")
+	lb(0, `"open":true`, "show -j")
 	if _, report, _ := culvert(t, "doctor", "-i", "ft0"); !strings.Contains(report, "decap-open") {
 		t.Errorf("doctor does not warn:\n%s", report)
 	}
 	b.expect(0, "detached from ft0", "detach", "ft0")
 	b.expect(1, "culvert is not attached to ft0", "detach", "ft0")
-	lb(0, "tunnels end on ft1", "ft0 ft1 --vip 192.0.2.1 --local 10.0.0.11")
-	lb(0, `"open": false`, "-j")
+	lb(0, "tunnels end on ft1", "add ft0 ft1 --vip 192.0.2.1 --local 10.0.0.11")
+	lb(0, `"open":false`, "show -j")
 	b.expect(0, "the end of tunnels on ft1 detached", "detach", "--all")
-	lb(0, "no tunnels end here", "")
+	lb(0, "no tunnels end here", "show")
 
 	// Where the data plane is, tunnels cannot end, and the line says whose it is.
-	b.expect(0, "", "attach", config, "ft0")
-	lb(1, "interface ft0 carries XDP program", "ft1 ft0 --vip 192.0.2.1 --local 10.0.0.11")
-	lb(1, "culvert's router c", "ft0 --vip 192.0.2.1 --local 10.0.0.11")
-	lb(0, "no tunnels end here", "")
+	b.expect(0, "", "attach", "-c", config, "ft0")
+	lb(1, "interface ft0 carries XDP program", "add ft1 ft0 --vip 192.0.2.1 --local 10.0.0.11")
+	lb(1, "culvert's router c", "add ft0 --vip 192.0.2.1 --local 10.0.0.11")
+	lb(0, "no tunnels end here", "show")
 }
 
 // The addresses of the host are those that tunnels end at by default.
 func TestLBDecapOwnAddresses(t *testing.T) {
 	b := newFilterBed(t)
-	b.expect(1, "this host has no address", "lb", "decap", "ft0", "--vip", "192.0.2.1")
+	b.expect(1, "this host has no address", "lb", "decap", "add", "ft0", "--vip", "192.0.2.1")
 	l, err := netlink.LinkByName("ft0")
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestLBDecapOwnAddresses(t *testing.T) {
 	if err := netlink.AddrAdd(l, addr); err != nil {
 		t.Fatal(err)
 	}
-	b.expect(0, "tunnels end on ft0", "lb", "decap", "ft0", "--vip", "192.0.2.1")
-	b.expect(0, "  to    10.0.0.12\n", "lb", "decap")
-	b.expect(0, "", "lb", "decap", "--off", "ft0")
+	b.expect(0, "tunnels end on ft0", "lb", "decap", "add", "ft0", "--vip", "192.0.2.1")
+	b.expect(0, "  to    10.0.0.12\n", "lb", "decap", "show")
+	b.expect(0, "", "lb", "decap", "del", "ft0")
 }

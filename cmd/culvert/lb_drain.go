@@ -47,6 +47,6 @@ func drainCmd(drained bool, cmd *cobra.Command) *cobra.Command {
 			return drain(ctx, b, k, netip.Addr{})
 		})
 	}
-	lbFlag(cmd, &on)
+	onFlag(cmd, &on, node.Balancers)
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbview"
+	"culvert/internal/node"
 )
 
 func newLBExplainCmd() *cobra.Command {
@@ -28,7 +29,8 @@ packet is made, and nothing is counted. The protocol is tcp unless said.
 The packet is a plain one: whole, without options. A flow that the flow table
 has not is said to go by the ring; whether it is then taken into the table
 depends on how many others come in that moment. What a VIP without backends does
-with it may depend on the interface that it comes in by: --interface says which.
+with it may depend on the interface that it comes in by, without a tag: -i says
+which.
 
 With -j, an object with the members:
 
@@ -61,10 +63,9 @@ With -j, an object with the members:
 			return lbError(lbview.Explain(o, cmd.OutOrStdout()))
 		},
 	}
-	cmd.Flags().BoolVarP(&o.JSON, "json", "j", false, "print JSON")
-	cmd.Flags().StringVarP(&o.Interface, "interface", "i", "", "interface that the packet comes in by, without a tag (default: any)")
-	completeFlag(cmd, "interface", hostInterfaces)
-	lbFlag(cmd, &o.On)
+	canPrintJSON(cmd, &o.JSON)
+	incomingFlag(cmd, &o.Interface)
+	onFlag(cmd, &o.On, node.Balancers)
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/lb/lbview"
+	"culvert/internal/node"
 )
 
 func newLBFlowsCmd() *cobra.Command {
@@ -19,20 +20,20 @@ func newLBFlowsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "flows [VIP]",
 		Short: "list the flows in the flow table, or count them",
-		Long: `List the flows in the flow table, in no order, or with --count how many each
+		Long: `List the flows in the flow table, in no order, or with --totals how many each
 backend of a VIP has. Flows whose time is over are left out. "(gone)" is a
 backend that has been deleted: the flow's next packet gets another one.
 
 States are new (one packet so far), open, closing (FIN or RST seen) and udp. How
 long a flow is idle is known to some four seconds.
 
-With -j, an object {"flows": [...]} with the members client, service, backend,
-state and idle_seconds, a line each. With --count and -j:
+With -j, an object {"flows": [...]} whose members are client, service, backend,
+state and idle_seconds. With --totals and -j:
 
   flows                               all
   counts                              vip, backend, flows`,
 		Example: "  culvert lb flows -n 20\n  culvert lb flows 192.0.2.1:80/tcp --backend 10.0.0.11\n" +
-			"  culvert lb flows --client 203.0.113.0/24\n  culvert lb flows --count",
+			"  culvert lb flows --client 203.0.113.0/24\n  culvert lb flows --totals",
 		Args:              usageArgs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -52,10 +53,10 @@ state and idle_seconds, a line each. With --count and -j:
 	}
 	cmd.Flags().StringVar(&backend, "backend", "", "only flows of the backend of that address")
 	cmd.Flags().StringVar(&client, "client", "", "only flows from an address or prefix")
-	cmd.Flags().IntVarP(&o.Limit, "limit", "n", 0, "list so many at most, 0 for all")
-	cmd.Flags().BoolVar(&o.Count, "count", false, "count them by VIP and backend")
-	cmd.Flags().BoolVarP(&o.JSON, "json", "j", false, "print JSON")
-	lbFlag(cmd, &o.On)
+	cmd.Flags().IntVarP(&o.Limit, "count", "n", 0, "list `N` flows at most, 0 for all")
+	cmd.Flags().BoolVar(&o.Count, "totals", false, "count them by VIP and backend")
+	canPrintJSON(cmd, &o.JSON)
+	onFlag(cmd, &o.On, node.Balancers)
 	return cmd
 }
 

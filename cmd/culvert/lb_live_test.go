@@ -42,24 +42,24 @@ func TestLBEdits(t *testing.T) {
 	b.reaches("10.0.0.12")
 	b.reaches("fd00::11")
 
-	b.lb(0, "VIP 192.0.2.1:80/tcp: backend 10.0.0.13 added\n", "real add "+vip4+" 10.0.0.13 --weight 2")
+	b.lb(0, "VIP 192.0.2.1:80/tcp: backend 10.0.0.13 added\n", "backend add "+vip4+" 10.0.0.13 --weight 2")
 	b.reaches("10.0.0.13")
-	b.lb(1, "VIP 192.0.2.1:80/tcp has backend 10.0.0.13 already", "real add "+vip4+" 10.0.0.13")
-	b.lb(0, "VIP [2001:db8::1]:80/tcp: backend 10.0.0.11 added\n", "real add "+vip6+" 10.0.0.11 --encap gue")
+	b.lb(1, "VIP 192.0.2.1:80/tcp has backend 10.0.0.13 already", "backend add "+vip4+" 10.0.0.13")
+	b.lb(0, "VIP [2001:db8::1]:80/tcp: backend 10.0.0.11 added\n", "backend add "+vip6+" 10.0.0.11 --encap gue")
 	b.lb(0, "backend 10.0.0.12 is drained\n", "drain "+vip4+" 10.0.0.12")
 	b.leaves("10.0.0.12")
 	run.waitFor(t, `msg="backend is drained by hand, until 'culvert lb undrain'" vip=192.0.2.1:80/tcp backend=10.0.0.12`)
-	b.lb(0, "the configuration file says otherwise", "real set "+vip4+" 10.0.0.11 --weight 5 --encap gue")
+	b.lb(0, "the configuration file says otherwise", "backend set "+vip4+" 10.0.0.11 --weight 5 --encap gue")
 	b.lb(0, "backend 10.0.0.12 is not drained any more\n", "undrain "+vip4+" 10.0.0.12")
 	b.reaches("10.0.0.12")
 	b.lb(0, "VIP 192.0.2.9/udp added\n", "vip add 192.0.2.9/udp --hash source --check udp --check-port 53")
 	b.lb(0, "VIP 192.0.2.9/udp changed\n", "vip set 192.0.2.9/udp --check none --on-failure move")
-	b.lb(1, "VIP 192.0.2.9/udp: backend 192.0.2.1: its address is that of VIP 192.0.2.1:80/tcp", "real add 192.0.2.9/udp 192.0.2.1")
+	b.lb(1, "VIP 192.0.2.9/udp: backend 192.0.2.1: its address is that of VIP 192.0.2.1:80/tcp", "backend add 192.0.2.9/udp 192.0.2.1")
 	b.lb(0, "VIP 192.0.2.9/udp deleted\n", "vip del 192.0.2.9/udp")
 	b.lb(1, "no VIP 192.0.2.9/udp", "vip del 192.0.2.9/udp")
-	b.lb(0, "VIP 192.0.2.1:80/tcp: backend 10.0.0.13 deleted\n", "real del "+vip4+" 10.0.0.13")
+	b.lb(0, "VIP 192.0.2.1:80/tcp: backend 10.0.0.13 deleted\n", "backend del "+vip4+" 10.0.0.13")
 	b.leaves("10.0.0.13")
-	b.lb(0, "", "real add "+vip4+" 10.0.0.13")
+	b.lb(0, "", "backend add "+vip4+" 10.0.0.13")
 	b.lb(0, "", "drain "+vip4+" 10.0.0.11")
 	b.lb(0, "", "drain "+vip6)
 	sent := stop4() + stop6()
@@ -94,15 +94,15 @@ func TestLBEdits(t *testing.T) {
 	const more = "[[balance.vip]]\nprotocol = \"tcp\"\naddress = \"192.0.2.7:443\"\nhash = \"source\"\n"
 	b.expect(1, "c.toml:20:11: VIP 192.0.2.7:443/tcp: it is there already, made by hand and in another way", "run", "-c", b.file(lbConfig+more))
 	b.expect(1, "c.toml:8:11: VIP 192.0.2.1:80/tcp: backend 10.0.0.13: it is there already, made by hand",
-		"attach", b.file(strings.Replace(lbConfig, "10.0.0.11\"\n", "10.0.0.13\"\nweight = 7\n", 1)), "lb0")
+		"attach", "-c", b.file(strings.Replace(lbConfig, "10.0.0.11\"\n", "10.0.0.13\"\nweight = 7\n", 1)), "lb0")
 	b.expect(1, "VIP [2001:db8::1]:80/tcp: backend 10.0.0.11: it was made by hand, and the file has the VIP no more",
-		"attach", b.file(lbConfig[:strings.LastIndex(lbConfig, "[[balance.vip]]")]), "lb0")
+		"attach", "-c", b.file(lbConfig[:strings.LastIndex(lbConfig, "[[balance.vip]]")]), "lb0")
 	if s := b.state(); len(s.VIPs) != 3 || b.backend(vip4, "10.0.0.13").Weight != 1 {
 		t.Errorf("got %+v", s)
 	}
 	// The same in both is the file's. Rings of another size, and without a process.
 	ring := strings.Replace(lbConfig, "[balance]\n", "[balance]\nring_size = 1021\n", 1)
-	b.expect(0, "culvert attached to lb0", "attach", b.file(ring+strings.Replace(more, "hash = \"source\"\n", "", 1)), "lb0")
+	b.expect(0, "culvert attached to lb0", "attach", "-c", b.file(ring+strings.Replace(more, "hash = \"source\"\n", "", 1)), "lb0")
 	if s := b.state(); len(s.VIPs) != 3 || !s.VIPs[2].File {
 		t.Errorf("got %+v", s)
 	}
@@ -110,6 +110,6 @@ func TestLBEdits(t *testing.T) {
 	b.reaches("10.0.0.12")
 	b.lb(0, "", "undrain "+vip4+" 10.0.0.11")
 	b.reaches("10.0.0.11")
-	b.lb(0, "no way to backend 10.9.9.9 yet", "real add "+vip4+" 10.9.9.9")
+	b.lb(0, "no way to backend 10.9.9.9 yet", "backend add "+vip4+" 10.9.9.9")
 	stop4()
 }

@@ -9,14 +9,14 @@ import (
 
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbview"
+	"culvert/internal/node"
 )
 
 func newLBShowCmd() *cobra.Command {
 	var o lbview.ShowOptions
 	cmd := &cobra.Command{
-		Use:     "show [VIP]",
-		Aliases: []string{"list"},
-		Short:   "show VIPs and their backends: health, shares, counters",
+		Use:   "show [VIP]",
+		Short: "show VIPs and their backends: health, shares, counters",
 		Long: `Show the VIPs, or one, and below each its backends with their weights, what they
 have of the ring, what their checks have found, the packets and bytes that they
 have got, the flows that were taken into the flow table, and the next hop.
@@ -66,8 +66,8 @@ With -j, an object with the members:
 		},
 	}
 	cmd.Flags().BoolVar(&o.Flows, "flows", false, "count the flows of each backend in the flow table: a second for 10 million")
-	cmd.Flags().BoolVarP(&o.JSON, "json", "j", false, "print JSON")
-	lbFlag(cmd, &o.On)
+	canPrintJSON(cmd, &o.JSON)
+	onFlag(cmd, &o.On, node.Balancers)
 	return cmd
 }
 

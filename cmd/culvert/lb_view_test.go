@@ -13,7 +13,7 @@ import (
 func TestLBViews(t *testing.T) {
 	b := newLBBed(t)
 	const vip4, vip6 = "192.0.2.1:80/tcp", "[2001:db8::1]:80/tcp"
-	b.expect(0, "attached", "attach", b.file(lbConfig), "lb0")
+	b.expect(0, "attached", "attach", "-c", b.file(lbConfig), "lb0")
 	for range 3 {
 		b.send(netip.MustParseAddrPort("192.0.2.1:80"), 7)
 		b.send(netip.MustParseAddrPort("[2001:db8::1]:80"), 7)
@@ -40,7 +40,7 @@ func TestLBViews(t *testing.T) {
 		t.Errorf("%v: %s", err, shown)
 	}
 	b.expect(0, "\n  balance  2 VIPs, 3 backends  flow table for 1,048,576, 76.7MB  in use about 2\n", "status")
-	b.expect(0, `"flows_used": 2`, "status", "-j")
+	b.expect(0, `"flows_used":2`, "status", "-j")
 
 	var flows struct {
 		Flows []struct{ Client, Service, Backend, State string }
@@ -52,13 +52,13 @@ func TestLBViews(t *testing.T) {
 	flow := flows.Flows[0]
 	b.expect(0, "> 192.0.2.1:80/tcp: to "+flow.Backend+", by the flow table\n", "lb", "explain", "192.0.2.1:80", flow.Client)
 	b.expect(0, "> 192.0.2.1:80/tcp: to "+flow.Backend+", by the flow table\n", "lb", "explain", vip4, flow.Client, "tcp")
-	b.expect(0, `"by": "table"`, "lb", "explain", vip4, flow.Client, "-j")
+	b.expect(0, `"by":"table"`, "lb", "explain", vip4, flow.Client, "-j")
 	b.expect(0, "> 192.0.2.1:80/udp: goes on to the next stage: there is no such VIP\n", "lb", "explain", "192.0.2.1:80", flow.Client, "udp")
 	b.expect(0, flow.Client, "lb", "flows", "--client", "0.0.0.0/0", "--backend", flow.Backend, "-n", "1")
-	b.expect(0, "\nall                                  2\n", "lb", "flows", "--count")
+	b.expect(0, "\nall                                  2\n", "lb", "flows", "--totals")
 	b.lb(0, "drained", "drain "+vip4+" "+flow.Backend)
 	b.expect(0, ", by the flow table\n", "lb", "explain", vip4, flow.Client)
-	b.lb(0, "deleted", "real del "+vip4+" "+flow.Backend)
+	b.lb(0, "deleted", "backend del "+vip4+" "+flow.Backend)
 	b.expect(0, "does not count: its backend has gone\n", "lb", "explain", vip4, flow.Client)
 
 	b.lb(2, "contradict each other", "explain "+vip4+" 203.0.113.7:1 udp")

@@ -86,7 +86,7 @@ func newLBVIPAddCmd() *cobra.Command {
 		Use:   "add VIP",
 		Short: "add a VIP, which has no backends yet",
 		Long: `Add a VIP. While it has no backend that takes new flows, packets to it are
-dropped, or left to the kernel if that would not send them on; give it some with 'culvert lb real add'.
+dropped, or left to the kernel if that would not send them on; give it some with 'culvert lb backend add'.
 
 Checks connect to the VIP's address through the same encapsulation as clients'
 packets, so they find out about the whole way. A backend is in service until a
@@ -103,7 +103,7 @@ check fails.`,
 		},
 	}
 	vipFlags(cmd, &spec)
-	lbFlag(cmd, &on)
+	onFlag(cmd, &on, node.Balancers)
 	return cmd
 }
 
@@ -116,7 +116,7 @@ func newLBVIPSetCmd() *cobra.Command {
 		Use:   "set VIP",
 		Short: "change a VIP",
 		Long: `Change what is said of a VIP; the rest stays. Its backends keep their
-encapsulation: change that with 'culvert lb real set'. What the configuration
+encapsulation: change that with 'culvert lb backend set'. What the configuration
 file says of the VIP comes back when the file is read again.`,
 		Example:           "  culvert lb vip set 192.0.2.1:80/tcp --on-failure move --check-interval 2s",
 		Args:              usageArgs(cobra.ExactArgs(1)),
@@ -133,7 +133,7 @@ file says of the VIP comes back when the file is read again.`,
 		},
 	}
 	vipFlags(cmd, &spec)
-	lbFlag(cmd, &on)
+	onFlag(cmd, &on, node.Balancers)
 	return cmd
 }
 
@@ -148,6 +148,23 @@ func newLBVIPDelCmd() *cobra.Command {
 			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k lb.Service) error { return b.DeleteVIP(ctx, k) })
 		},
 	}
-	lbFlag(cmd, &on)
+	onFlag(cmd, &on, node.Balancers)
 	return cmd
+}
+
+// vlanFlag is a list of VLANs: "100,200", or "none".
+type vlanFlag struct{ ids *[]uint16 }
+
+func (f *vlanFlag) String() string {
+	if f.ids == nil {
+		return ""
+	}
+	return lb.VLANWords(*f.ids)
+}
+
+func (f *vlanFlag) Type() string { return "list" }
+
+func (f *vlanFlag) Set(text string) (err error) {
+	*f.ids, err = lb.ParseVLANs(text)
+	return err
 }

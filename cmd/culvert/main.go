@@ -102,6 +102,8 @@ func newRootCmd() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(fmt.Errorf("%w (see '%s --help')", err, cmd.CommandPath()))
 	})
+	root.Flags().Bool("version", false, "print the version") // without it cobra takes -v
+	jsonFlags(root)
 	for _, verb := range verbs {
 		root.AddCommand(verb())
 	}

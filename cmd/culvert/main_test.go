@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"culvert/internal/lab"
 )
@@ -74,7 +77,13 @@ func TestWrongUsage(t *testing.T) {
 		{"completion tcsh", `unknown command "tcsh"`},
 		{"completion bash frob", `unknown command "frob"`},
 		{"version frob", `unknown command "frob"`},
-		{"scion run br.toml", "give the file with --config: culvert scion run --config br.toml"},
+		{"scion run br.toml", "give the file with -c: culvert scion run -c br.toml"},
+		{"run edge.toml", "give the file with -c: culvert run -c edge.toml"},
+		{"attach -c edge.toml", "requires at least 1 arg"},
+		{"attach -j eth0", "culvert attach prints no JSON: leave -j and -p out (see 'culvert attach --help')"},
+		{"-p watch", "culvert watch prints no JSON"},
+		{"key remove 0", `unknown command "remove" for "culvert key"`},
+		{"key del", "accepts 1 arg"},
 		{"bench run veth --rounds 0", "--rounds and --seconds must be numbers above 0"},
 		{"bench insn --kernel 6.2", `unknown line of kernels "6.2": there are 6.1, 6.12`},
 		{"bench insn --rows cost/frob", `unknown row "cost/frob"`},
@@ -118,24 +127,26 @@ func TestWrongUsage(t *testing.T) {
 		{"lb vip add 192.0.2.1:0/tcp", "port 0: leave the port out"},
 		{"lb vip add www/tcp", `"www" is no address of a VIP`},
 		{"lb vip set 192.0.2.1/tcp", "VIP 192.0.2.1/tcp: say what to change"},
-		{"lb real set 192.0.2.1/tcp 10.0.0.11", "VIP 192.0.2.1/tcp: backend 10.0.0.11: say what to change"},
+		{"lb backend set 192.0.2.1/tcp 10.0.0.11", "VIP 192.0.2.1/tcp: backend 10.0.0.11: say what to change"},
 		{"lb vip set 192.0.2.1/tcp --hash client", `VIP 192.0.2.1/tcp: hash "client": use flow, source or source-port`},
 		{"lb vip set 192.0.2.1/tcp --check none --check-rise 2", "check none beside how to check"},
 		{"lb vip set 192.0.2.1/tcp --quic-server-id 300", "invalid argument"},
-		{"lb real add 192.0.2.1:80/tcp", "accepts 2 arg"},
-		{"lb real add 192.0.2.1:80/tcp 10.0.0.11:80", "is no address of a backend: write it without a port"},
-		{"lb real add 192.0.2.1:80/tcp 10.0.0.11 --weight -1", "VIP 192.0.2.1:80/tcp: backend 10.0.0.11: weight -1: use 0 to 65535"},
-		{"lb real set 192.0.2.1:80/tcp 10.0.0.11 --weight 65536", "weight 65536: use 0 to 65535"},
-		{"lb real set 192.0.2.1:80/tcp 10.0.0.11 --encap vxlan", `encapsulation "vxlan": use ipip, gue or l2`},
+		{"lb backend add 192.0.2.1:80/tcp", "accepts 2 arg"},
+		{"lb backend add 192.0.2.1:80/tcp 10.0.0.11:80", "is no address of a backend: write it without a port"},
+		{"lb backend add 192.0.2.1:80/tcp 10.0.0.11 --weight -1", "VIP 192.0.2.1:80/tcp: backend 10.0.0.11: weight -1: use 0 to 65535"},
+		{"lb backend set 192.0.2.1:80/tcp 10.0.0.11 --weight 65536", "weight 65536: use 0 to 65535"},
+		{"lb backend set 192.0.2.1:80/tcp 10.0.0.11 --encap vxlan", `encapsulation "vxlan": use ipip, gue or l2`},
 		{"lb drain", "accepts between 1 and 2 arg"},
-		{"lb decap --off", "name interfaces"},
-		{"lb decap --gue-port 7", "name interfaces"},
-		{"lb decap -j eth9", "-j goes with the list"},
-		{"lb decap --off eth9 --vip 192.0.2.1", "--off takes no other options"},
-		{"lb decap eth9 --gue-port 0", "--gue-port 0: use 1 to 65535"},
-		{"lb decap eth9 --gue-port x", `invalid argument "x" for "--gue-port"`},
-		{"lb decap eth9 --from 10.0.0.1/8", "write 10.0.0.0/8"},
-		{"lb decap eth9 --vip www", `--vip "www" is no address`},
+		{"lb decap", "decap: say what to do"},
+		{"lb decap eth9", `unknown command "eth9" for "culvert lb decap"`},
+		{"lb decap del", "requires at least 1 arg"},
+		{"lb decap add --gue-port 7", "requires at least 1 arg"},
+		{"lb decap add -j eth9", "culvert lb decap add prints no JSON"},
+		{"lb decap del eth9 --vip 192.0.2.1", "unknown flag: --vip"},
+		{"lb decap add eth9 --gue-port 0", "--gue-port 0: use 1 to 65535"},
+		{"lb decap add eth9 --gue-port x", `invalid argument "x" for "--gue-port"`},
+		{"lb decap add eth9 --from 10.0.0.1/8", "write 10.0.0.0/8"},
+		{"lb decap add eth9 --vip www", `--vip "www" is no address`},
 		{"guest test", "requires at least 1 arg"},
 		{"guest test --kernel 6.2 x", `unknown line of kernels "6.2"`},
 		{"bench run veth --size 41", `unknown frame size "41"`},
@@ -152,13 +163,59 @@ func TestWrongUsage(t *testing.T) {
 	}
 }
 
+// TestNoConfiguration has the default configuration missing.
+func TestNoConfiguration(t *testing.T) {
+	missing, there := filepath.Join(t.TempDir(), "culvert.toml"), t.TempDir()
+	for _, verb := range []*cobra.Command{newRunCmd(), newAttachCmd(), newScionRunCmd()} {
+		if err := haveConfig(verb, missing); !errors.Is(err, errUsage) || !strings.Contains(err.Error(), "no configuration: there is no "+missing) {
+			t.Errorf("%s: %v", verb.Name(), err)
+		}
+		if err := haveConfig(verb, there); err != nil {
+			t.Errorf("%s: %v", verb.Name(), err)
+		}
+		must(verb.Flags().Set("config", missing))
+		if err := haveConfig(verb, missing); err != nil {
+			t.Errorf("%s -c: %v", verb.Name(), err)
+		}
+	}
+}
+
+// TestSCIONRunOfOwnFile gives 'scion run' culvert's own file.
+func TestSCIONRunOfOwnFile(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		must(os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	filter := write("filter.toml", "interfaces = [\"none\"]\n[filter]\n")
+	router := write("router.toml", "[scion]\nconfig = \"missing.toml\"\n")
+	for _, tt := range []struct {
+		status int
+		args   []string
+		want   string
+	}{
+		{1, []string{"-c", filter}, filter + " has no [scion]: use culvert run -c " + filter},
+		{1, []string{"-c", router}, "missing.toml"},
+		{2, []string{"-c", router, "--loose-links"}, `--loose-links goes with the SCION router's own file: write link_interfaces = "loose" into [scion] of ` + router},
+		{2, []string{"-c", router, "--debug-http"}, "write debug_http = true into [scion] of " + router},
+		{1, []string{"-c", filepath.Join(dir, "none.toml")}, "none.toml: no such file"},
+	} {
+		status, out, errs := culvert(t, append([]string{"scion", "run"}, tt.args...)...)
+		if status != tt.status || out != "" || !strings.Contains(errs, tt.want) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("scion run %v: status %d, stdout %q, stderr %q; want status %d and %q", tt.args, status, out, errs, tt.status, tt.want)
+		}
+	}
+}
+
 func TestHelpAndVersion(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"", "Available Commands:"},
 		{"help", "Available Commands:"},
-		{"help scion run", "culvert scion run --config FILE"},
+		{"help scion run", "culvert scion run -c /etc/scion/br.toml"},
 		{"help run", "bypass_netfilter = false"},
 		{"help run", "blocks6 = 98304"},
+		{"help run", "-c, --config FILE   configuration FILE, see culvert.toml(5) (default \"/etc/culvert/culvert.toml\")"},
 		{"help run", "[[filter.rule]]"},
 		{"help run", "[[balance.vip.backend]]"},
 		{"help lb", "Available Commands:"},

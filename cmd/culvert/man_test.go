@@ -20,17 +20,17 @@ func TestManKeepsTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for page, want := range map[string]string{
-		"status":     "\nin, out                           packets, bytes\n",
-		"route-get":  "\nagree, difference                   whether they do, and how they do not\n",
-		"run":        "\n[scion]\nconfig = \"/etc/scion/br.toml\"   # the SCION router's own file\n",
-		"filter-add": "\nlimit RATE  drop what is over RATE, and ask the next rule for the rest\n",
-		"lb-decap":   "\nlocal, from, vips             as they are in force; [] allows all\n",
-		"lb-show":    "\nring_size, seed_id                  positions of each ring, ID of the seed\n",
-		"lb-explain": "\nouter                               source, destination, source_port,\n",
-		"lab-up":     "\nveth     one router under test, rut, between the endpoints a and b\n",
-		"bench-run":  "\n        empty program takes\nscion3  packets a second",
+		"status":        "\nin, out                           packets, bytes\n",
+		"route-get":     "\nagree, difference                   whether they do, and how they do not\n",
+		"run":           "\n[scion]\nconfig = \"/etc/scion/br.toml\"   # the SCION router's own file\n",
+		"filter-add":    "\nlimit RATE  drop what is over RATE, and ask the next rule for the rest\n",
+		"lb-decap-show": "\nlocal, from, vips             as they are in force; [] allows all\n",
+		"lb-show":       "\nring_size, seed_id                  positions of each ring, ID of the seed\n",
+		"lb-explain":    "\nouter                               source, destination, source_port,\n",
+		"lab-up":        "\nveth     one router under test, rut, between the endpoints a and b\n",
+		"bench-run":     "\n        empty program takes\nscion3  packets a second",
 	} {
-		text, err := os.ReadFile(filepath.Join(dir, "culvert-"+page+".1"))
+		text, err := os.ReadFile(filepath.Join(dir, "man8", "culvert-"+page+".8"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,42 @@ func TestManKeepsTables(t *testing.T) {
 			flush.WriteString(line)
 		}
 		if !strings.Contains(flush.String(), ".EX\n") || !strings.Contains(flush.String(), want) {
-			t.Errorf("culvert-%s(1) lacks %q:\n%s", page, want, text)
+			t.Errorf("culvert-%s(8) lacks %q:\n%s", page, want, text)
+		}
+	}
+}
+
+// TestManDescribesTheFile wants culvert.toml(5) to say of the file what 'culvert run --help' says, and pages to show -j and -p
+// where they mean something.
+func TestManDescribesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	root := newRootCmd()
+	root.SetArgs([]string{"man", dir})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	read := func(page string) string {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(dir, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	literal := func(page string) string {
+		_, text, found := strings.Cut(read(page), ".EX\n")
+		if !found {
+			t.Fatalf("%s has no literal text", page)
+		}
+		text, _, _ = strings.Cut(text, ".EE\n")
+		return text
+	}
+	if file := literal("man5/culvert.toml.5"); file != literal("man8/culvert-run.8") || !strings.Contains(file, "[[filter.rule]]") {
+		t.Errorf("culvert.toml(5) and culvert-run(8) differ, or say nothing:\n%s", file)
+	}
+	for page, shows := range map[string]bool{"status": true, "attach": false, "filter-watch": false, "lb-decap-show": true} {
+		if strings.Contains(read("man8/culvert-"+page+".8"), "pretty") != shows {
+			t.Errorf("culvert-%s(8): -p is there: %t, want %t", page, !shows, shows)
 		}
 	}
 }

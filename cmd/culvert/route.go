@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/node"
 	"culvert/internal/route/routeview"
 )
 
@@ -23,17 +22,9 @@ kernel's routing tables, and asks the kernel where the mirror cannot say.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: needVerb,
 	}
-	cmd.AddCommand(newRouteGetCmd(), newRouteStatsCmd(), newRouteCheckCmd())
+	cmd.AddCommand(newRouteGetCmd(), newRouteShowCmd(), newRouteCheckCmd())
 	return cmd
 }
-
-// nameFlag is for commands that mean one IP router.
-func nameFlag(cmd *cobra.Command, name *string) {
-	cmd.Flags().StringVar(name, "name", "", "the data plane (default: the only IP router of this network namespace)")
-	completeFlag(cmd, "name", ipRouters)
-}
-
-func ipRouters([]string) []string { return node.IPRouters() }
 
 // routeError gives a wrong question the status of wrong usage.
 func routeError(err error) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
+	"culvert/internal/node"
 	"culvert/internal/route/routeview"
 )
 
@@ -20,7 +21,7 @@ func newRouteCheckCmd() *cobra.Command {
 		Short: "compare the mirror with the kernel's routing tables",
 		Long: `Compare the mirror with the kernel: for the ends of every prefix of the tables
 local, main and default, the addresses just outside, every prefix of the mirror
-and all neighbours, with the tables; and for samples of addresses in and around
+and all neighbors, with the tables; and for samples of addresses in and around
 the prefixes, with what the kernel answers for them. Where the mirror asks the
 kernel nothing can differ; such addresses are counted. What differs is looked at
 again after 200 ms, because routes may be changing.
@@ -33,7 +34,7 @@ With -j, an object with the members:
 
   router, ok                          ok: current, and no differences
   ipv4, ipv6                          by, why, stale_seconds as in 'culvert route
-                                      stats'; prefixes, addresses, samples,
+                                      show'; prefixes, addresses, samples,
                                       asked, changed, differences
   differences                         address, fast_path, kernel, text`,
 		Example: "  culvert route check\n  culvert route check --samples 100000 -j | jq .ok",
@@ -48,8 +49,8 @@ With -j, an object with the members:
 			return routeError(routeview.Check(o, asJSON, cmd.OutOrStdout()))
 		},
 	}
-	nameFlag(cmd, &o.Name)
+	onFlag(cmd, &o.Name, node.IPRouters)
 	cmd.Flags().IntVar(&o.Samples, "samples", routeview.DefaultSamples, "addresses of each family to ask the kernel for")
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	canPrintJSON(cmd, &asJSON)
 	return cmd
 }

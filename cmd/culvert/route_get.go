@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/internal/node"
 	"culvert/internal/route/routeview"
 )
 
@@ -43,7 +44,7 @@ With -j, an object with the members:
                                       multipath, text
   agree, difference                   whether they do, and how they do not`,
 		Example: `  culvert route get 192.0.2.7
-  culvert route get 2001:db8::7 --from 2001:db8:1::2 --iif eth1`,
+  culvert route get 2001:db8::7 --from 2001:db8:1::2 -i eth1`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if o.To, err = address(args[0]); err != nil {
@@ -57,11 +58,10 @@ With -j, an object with the members:
 			return routeError(routeview.Get(o, asJSON, cmd.OutOrStdout()))
 		},
 	}
-	nameFlag(cmd, &o.Name)
+	onFlag(cmd, &o.Name, node.IPRouters)
 	cmd.Flags().StringVar(&from, "from", "", "address that the packet comes from")
-	cmd.Flags().StringVar(&o.In, "iif", "", "interface that the packet comes in by")
-	completeFlag(cmd, "iif", hostInterfaces)
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	incomingFlag(cmd, &o.In)
+	canPrintJSON(cmd, &asJSON)
 	return cmd
 }
 

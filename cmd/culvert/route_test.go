@@ -91,14 +91,14 @@ func TestRouteCommands(t *testing.T) {
 	table.Insert(netip.MustParsePrefix("192.0.2.0/24"), hop)
 
 	expect(0, "asks the kernel: the mirror is not current: the process is still reading the tables, or is behind (see its log)\n", "route", "get", "192.0.2.7")
-	expect(1, "the mirror is not current: see 'culvert route stats'", "route", "check", "--samples", "10")
+	expect(1, "the mirror is not current: see 'culvert route show'", "route", "check", "--samples", "10")
 	must(inst.SetRouteCurrent(1<<62, 1<<62))
 	expect(0, "192.0.2.7 from 10.1.0.2 iif rt0: forward to 10.1.0.9 02:00:00:00:00:09 dev rt0, by the mirror (192.0.2.0/24)\n"+
 		"kernel: 192.0.2.0/24 via 10.1.0.9 dev rt0\nagree\n", "route", "get", "192.0.2.7")
-	expect(0, "no differences\n", "route", "check", "--name", "cmd-route-test", "--samples", "100")
+	expect(0, "no differences\n", "route", "check", "--on", "cmd-route-test", "--samples", "100")
 
 	table.Insert(netip.MustParsePrefix("192.0.2.128/25"), datapath.RouteHopBlackhole)
-	expect(1, "culvert: to 192.0.2.200: the fast path and the kernel differ\n", "route", "get", "192.0.2.200", "--name", "cmd-route-test")
+	expect(1, "culvert: to 192.0.2.200: the fast path and the kernel differ\n", "route", "get", "192.0.2.200", "--on", "cmd-route-test")
 	expect(1, "culvert: router cmd-route-test: the fast path and the kernel differ at 2 addresses\n", "route", "check", "--samples", "0")
 	var stats struct {
 		Routers []struct {
@@ -109,13 +109,13 @@ func TestRouteCommands(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(expect(0, "", "route", "stats", "-j", "--name", "cmd-route-test")), &stats); err != nil {
+	if err := json.Unmarshal([]byte(expect(0, "", "route", "show", "-j", "--on", "cmd-route-test")), &stats); err != nil {
 		t.Fatal(err)
 	}
 	if len(stats.Routers) != 1 || stats.Routers[0].IPv4.Prefixes != 2 || stats.Routers[0].IPv4.Blocks != 1 {
 		t.Errorf("got %+v", stats)
 	}
-	expect(0, "\n  route  IPv4 and IPv6 by the mirror  memory ", "status", "cmd-route-test")
-	expect(1, "router cmd-route-test has no keys", "key", "list", "cmd-route-test")
+	expect(0, "\n  route  IPv4 and IPv6 by the mirror  memory ", "status", "--on", "cmd-route-test")
+	expect(1, "router cmd-route-test has no keys", "key", "list", "--on", "cmd-route-test")
 	expect(0, "detached from rt0\n", "detach", "rt0")
 }

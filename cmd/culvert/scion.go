@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -27,23 +26,26 @@ func newScionRunCmd() *cobra.Command {
 	var file scion.Table
 	var loose bool
 	cmd := &cobra.Command{
-		Use:   "run --config FILE",
-		Short: "run the border router of a router TOML file, in place of the reference router",
-		Long: `Run the border router of a router TOML file, in place of the reference router.
+		Use:   "run",
+		Short: "run a SCION border router, in place of the reference router",
+		Long: `Run a SCION border router, in place of the reference router. The file is the reference router's own
+TOML file, or culvert's with a [scion] table that names it; then this is 'culvert run'.
 
 The TOML file, topology.json and keys/ are those of the reference router. The fast path is attached
 to the network interfaces that carry the router's underlay addresses; the reference data plane runs
 in this process for everything else. When the process ends the fast path stays: see culvert detach.`,
-		Example: "  culvert scion run --config /etc/scion/br.toml",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError(fmt.Errorf("give the file with --config: culvert scion run --config %s", args[0]))
-			}
-			return nil
-		},
+		Example: "  culvert scion run -c /etc/scion/br.toml",
+		Args:    fileByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file.Config == "" {
-				return usageError(errors.New("--config is required (see 'culvert scion run --help')"))
+			if err := haveConfig(cmd, file.Config); err != nil {
+				return err
+			}
+			own, err := config.IsNode(file.Config)
+			if err != nil {
+				return err
+			}
+			if own {
+				return runSCIONOf(cmd, file)
 			}
 			if loose {
 				file.LinkInterfaces = scion.LinksLoose
@@ -51,10 +53,26 @@ in this process for everything else. When the process ends the fast path stays: 
 			return node.RunSCION(cmd.Context(), file)
 		},
 	}
-	cmd.Flags().StringVar(&file.Config, "config", "", "the router's TOML file (required)")
+	configFlag(cmd, &file.Config, defaultConfig, "configuration `FILE`: the SCION router's own, or culvert's")
 	cmd.Flags().BoolVar(&file.DebugHTTP, "debug-http", false, "serve the profiler over HTTP, and let it change the log level")
-	completeFileFlag(cmd, "config", "toml")
 	cmd.Flags().BoolVar(&loose, "loose-links", false,
 		"take a link's datagrams by any interface, not only by the one that leads to its far end")
 	return cmd
+}
+
+// runSCIONOf runs what culvert's own file asks for, which says all that the flags would.
+func runSCIONOf(cmd *cobra.Command, file config.SCION) error {
+	for flag, key := range map[string]string{"debug-http": "debug_http = true", "loose-links": `link_interfaces = "loose"`} {
+		if cmd.Flags().Changed(flag) {
+			return usageError(fmt.Errorf("--%s goes with the SCION router's own file: write %s into [scion] of %s", flag, key, file.Config))
+		}
+	}
+	n, err := config.Load(file.Config)
+	switch {
+	case err != nil:
+		return err
+	case n.SCION == nil:
+		return fmt.Errorf("%s has no [scion]: use culvert run -c %[1]s", file.Config)
+	}
+	return node.Run(cmd.Context(), file.Config)
 }

@@ -3,20 +3,22 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 
+	"culvert/internal/node"
 	"culvert/internal/show/status"
 )
 
 func newStatusCmd() *cobra.Command {
-	var asJSON bool
+	var (
+		on     string
+		asJSON bool
+	)
 	cmd := &cobra.Command{
-		Use:   "status [ROUTER]",
+		Use:   "status",
 		Short: "show what is attached, and what it has counted",
 		Long: `Show every data plane on this machine, whatever network namespace it is in, or
-those of one router. It tells of the IP router, the filter, the interfaces with
+one. It tells of the IP router, the filter, the interfaces with
 what became of their packets and why, the links of the SCION router with their
 state, next hop and traffic of the fast path, and the keys. Needs root.
 
@@ -40,7 +42,7 @@ With -j, an object {"routers": [...]} whose members are:
       in, out                           packets, bytes
   keys                                index, id
   route                               the IP router, if it is on (see also
-                                      'culvert route stats'):
+                                      'culvert route show'):
       ipv4, ipv6                        by: mirror, stale, none or kernel; why,
                                         stale_seconds
       memory_bytes                      of the mirror
@@ -57,12 +59,12 @@ balancers end, with interface, unattached (gone or replaced, if it was deleted
 since), mode, packets, bytes and reasons.`,
 		Example: `  culvert status
   culvert status -j | jq '.routers[].interfaces[] | {interface, packets}'`,
-		Args:              usageArgs(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, routers),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return status.Show(cmd.OutOrStdout(), strings.Join(args, ""), asJSON)
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return status.Show(cmd.OutOrStdout(), on, asJSON)
 		},
 	}
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	onlyFlag(cmd, &on, node.Routers)
+	canPrintJSON(cmd, &asJSON)
 	return cmd
 }

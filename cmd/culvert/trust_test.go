@@ -21,7 +21,7 @@ func TestUntrustedPins(t *testing.T) {
 				ip link add v0 type veth peer name v1
 				` + c.prepare + `
 				printf 'interfaces = ["v0"]\n[route]\n' >$DIR/route.toml
-				for verb in "attach $DIR/route.toml v0" status doctor; do
+				for verb in "attach -c $DIR/route.toml v0" status doctor; do
 					echo "== $verb"
 					"$CULVERT" $verb 2>&1 || true
 				done
@@ -29,7 +29,7 @@ func TestUntrustedPins(t *testing.T) {
 				ip -d link show v0 | grep xdp || true
 				` + c.mend + `
 				echo "== mended"
-				"$CULVERT" attach $DIR/route.toml v0 2>&1
+				"$CULVERT" attach -c $DIR/route.toml v0 2>&1
 				"$CULVERT" detach --all 2>&1`
 			parts, out := ownSpaces(t, script)
 			for _, verb := range []string{"attach", "status", "doctor"} {
@@ -54,15 +54,15 @@ func TestUntrustedPinsInside(t *testing.T) {
 		space=/sys/fs/bpf/culvert/$(stat -Lc %i /proc/self/ns/net)
 		`
 	for _, c := range []struct{ name, prepare, verb, refusal, mend string }{
-		{"namespace, router", mounted + "mkdir -m 0777 $space", "attach $DIR/route.toml v0",
+		{"namespace, router", mounted + "mkdir -m 0777 $space", "attach -c $DIR/route.toml v0",
 			"others than root may write to SPACE (mode 0777)", "chmod go-w SPACE"},
-		{"namespace, tunnels", mounted + "mkdir -m 0777 $space", "lb decap v0 --from 10.0.0.0/8",
+		{"namespace, tunnels", mounted + "mkdir -m 0777 $space", "lb decap add v0 --from 10.0.0.0/8",
 			"others than root may write to SPACE (mode 0777)", "chmod go-w SPACE"},
-		{"tunnels", mounted + "mkdir -m 0700 $space && mkdir -m 0700 $space/%decap && chown 65534 $space/%decap", "lb decap v0 --from 10.0.0.0/8",
+		{"tunnels", mounted + "mkdir -m 0700 $space && mkdir -m 0700 $space/%decap && chown 65534 $space/%decap", "lb decap add v0 --from 10.0.0.0/8",
 			"SPACE/%decap belongs to user 65534, not to root", "chown root SPACE/%decap"},
-		{"tunnels, list", mounted + "mkdir -m 0700 $space && mkdir -m 0777 $space/%decap", "lb decap",
+		{"tunnels, list", mounted + "mkdir -m 0700 $space && mkdir -m 0777 $space/%decap", "lb decap show",
 			"others than root may write to SPACE/%decap (mode 0777)", "chmod go-w SPACE/%decap"},
-		{"link", mounted + "mkdir -m 0777 /sys/fs/bpf/else && ln -s ../else $space", "lb decap v0 --from 10.0.0.0/8",
+		{"link", mounted + "mkdir -m 0777 /sys/fs/bpf/else && ln -s ../else $space", "lb decap add v0 --from 10.0.0.0/8",
 			"SPACE is no directory", "rm SPACE"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestUntrustedPinsInside(t *testing.T) {
 				ip -d link show v0 | grep xdp || true
 				` + strings.ReplaceAll(c.mend, "SPACE", "$space") + `
 				echo "== mended"
-				"$CULVERT" lb decap v0 --from 10.0.0.0/8 2>&1
+				"$CULVERT" lb decap add v0 --from 10.0.0.0/8 2>&1
 				"$CULVERT" doctor -i v0 | grep ' bpffs '
 				"$CULVERT" detach --all 2>&1`
 			parts, out := ownSpaces(t, script)

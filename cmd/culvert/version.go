@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,13 +12,28 @@ import (
 )
 
 func newVersionCmd() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "print the version of culvert and of what it was built from",
-		Args:  usageArgs(cobra.NoArgs),
+		Long: `Print the version of culvert and of what it was built from.
+
+With -j, an object with the members:
+
+  version                       in a word
+  long                          the line that is printed without -j`,
+		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
+					Version string `json:"version"`
+					Long    string `json:"long"`
+				}{version.Short(), version.Long()})
+			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.Long())
 			return err
 		},
 	}
+	canPrintJSON(cmd, &asJSON)
+	return cmd
 }

@@ -207,7 +207,7 @@ func checkDecapMode(dir string, dev *net.Interface, generic bool) error {
 		return err
 	}
 	mode := map[bool]string{false: "native", true: "generic"}
-	return fmt.Errorf("interface %s has it in %s mode: to attach it in %s mode, take it off first (culvert lb decap --off %[1]s)",
+	return fmt.Errorf("interface %s has it in %s mode: to attach it in %s mode, take it off first (culvert lb decap del %[1]s)",
 		dev.Name, mode[is], mode[generic])
 }
 

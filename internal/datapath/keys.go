@@ -66,7 +66,7 @@ func (i *Instance) ReplaceKey(key Key) error {
 	switch {
 	case former < 0 && free < 0:
 		return fmt.Errorf("both keys of %s were loaded by hand, and neither is the one in its files: "+
-			"remove one with 'culvert key remove'", i.Name())
+			"remove one with 'culvert key del'", i.Name())
 	case former < 0:
 		return i.AddKey(free, key)
 	case free >= 0:
@@ -94,7 +94,7 @@ func (i *Instance) RemoveKey(index int) error {
 		return fmt.Errorf("reading key %d of %s: %w", index, i.Name(), err)
 	}
 	if k.Id == 0 {
-		return fmt.Errorf("%s has no key %d: see 'culvert key list %s'", i.Name(), index, i.Name())
+		return fmt.Errorf("%s has no key %d: see 'culvert key list --on %s'", i.Name(), index, i.Name())
 	}
 	if err := i.gateRefused(index); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 func Command(d datapath.Decap) string {
 	var b strings.Builder
 	o := d.Options
-	b.WriteString("culvert lb decap " + d.Interface)
+	b.WriteString("culvert lb decap add " + d.Interface)
 	if o.GUEPort != datapath.DecapGUEPort {
 		fmt.Fprintf(&b, " --gue-port %d", o.GUEPort)
 	}

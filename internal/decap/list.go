@@ -14,7 +14,7 @@ import (
 	"culvert/internal/stats"
 )
 
-// Report is what 'culvert lb decap -j' prints. Fields are added in later versions, never renamed.
+// Report is what 'culvert lb decap show -j' prints. Fields are added in later versions, never renamed.
 type Report struct {
 	Decap []Interface `json:"decap"`
 }
@@ -76,7 +76,7 @@ func List(asJSON bool, out io.Writer) error {
 
 func (r Report) lines() (lines []string) {
 	if len(r.Decap) == 0 {
-		return []string{"no tunnels end here: attach with 'culvert lb decap IFACE...'"}
+		return []string{"no tunnels end here: attach with 'culvert lb decap add IFACE...'"}
 	}
 	for _, i := range r.Decap {
 		lines = append(lines, fmt.Sprintf("%s  %s, GUE on port %d", i.Name, i.Mode, i.GUEPort))

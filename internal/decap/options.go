@@ -151,7 +151,7 @@ func Off(interfaces []string, out io.Writer) error {
 	}
 	for _, name := range interfaces {
 		if !slices.ContainsFunc(all, func(d datapath.Decap) bool { return d.Interface == name }) {
-			return fmt.Errorf("no tunnels end on %s: see 'culvert lb decap'", name)
+			return fmt.Errorf("no tunnels end on %s: see 'culvert lb decap show'", name)
 		}
 	}
 	for _, name := range interfaces {

@@ -15,7 +15,7 @@ type LostDecap struct {
 func checkLostDecaps(lost []LostDecap) (found []Finding) {
 	for _, d := range lost {
 		f := Finding{Status: Fail, Check: "decap-attached", Interface: d.Interface, Command: d.Command}
-		const forget = "; 'culvert lb decap --off' if they are not to end there any more"
+		const forget = "; 'culvert lb decap del' if they are not to end there any more"
 		switch {
 		case d.Exists && d.Served:
 			f.Finding = "no tunnel ends here, though some did: it was made again and cannot be attached to; the log of the process says why" + forget
@@ -38,7 +38,7 @@ func checkDecaps(open []string) (found []Finding) {
 		found = append(found, Finding{
 			Status: Warn, Check: "decap-open", Interface: name,
 			Finding: "takes tunnels from anybody, with packets of any source and destination in them, past the firewall",
-			Command: "culvert lb decap " + name + " --from PREFIX --vip ADDR",
+			Command: "culvert lb decap add " + name + " --from PREFIX --vip ADDR",
 		})
 	}
 	return found

@@ -31,7 +31,7 @@ func TestOpenDecaps(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 	found := checkDecaps([]string{"eth0", "eth1"})
-	if len(found) != 2 || found[1].Status != Warn || found[1].Interface != "eth1" || !strings.Contains(found[1].Command, "decap eth1 --from") {
+	if len(found) != 2 || found[1].Status != Warn || found[1].Interface != "eth1" || !strings.Contains(found[1].Command, "decap add eth1 --from") {
 		t.Errorf("%+v", found)
 	}
 }

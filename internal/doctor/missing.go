@@ -24,7 +24,7 @@ func checkMissing(missing []Missing) []Finding {
 	for _, m := range missing {
 		f := Finding{Status: Fail, Check: "attached", Interface: m.Interface}
 		what := fmt.Sprintf("culvert is not on %s, as router %s was told to be: ", m.Interface, m.Router)
-		again := fmt.Sprintf("culvert run -c FILE, or culvert attach FILE %s", m.Interface)
+		again := fmt.Sprintf("culvert run -c FILE, or culvert attach -c FILE %s", m.Interface)
 		switch {
 		case m.Detached:
 			f.Status = Warn // somebody wanted it so

@@ -14,7 +14,7 @@ import (
 // else may attach that router.
 func TestDetachServed(t *testing.T) {
 	b := newBetween(t, lab.Options{Name: "det"})
-	attach := []string{"attach", nodeFor(t, b.config), "to-a", "to-b"}
+	attach := []string{"attach", "-c", nodeFor(t, b.config), "to-a", "to-b"}
 	p := b.serve(t)
 	still := "router " + b.as.RouterID + " is still served by a process, which goes on with its slow path alone"
 	for _, step := range []struct{ iface, want string }{

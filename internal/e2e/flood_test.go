@@ -34,7 +34,7 @@ func TestFlood(t *testing.T) {
 		family := map[bool]string{false: "IPv4", true: "IPv6"}[o.IPv6]
 		t.Run(family, func(t *testing.T) {
 			l := up(t, "veth", o)
-			culvert(t, l, "rut", "attach", nodeConfig(t, l, "rut"), "to-a", "to-b")
+			culvert(t, l, "rut", "attach", "-c", nodeConfig(t, l, "rut"), "to-a", "to-b")
 			f := &flood{
 				lab: l, a: end(t, l, "a", "to-rut"), b: end(t, l, "b", "to-rut"),
 				rutA: end(t, l, "rut", "to-a"), rutB: end(t, l, "rut", "to-b"),

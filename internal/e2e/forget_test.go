@@ -45,8 +45,8 @@ for ns in there gone served; do
 	ip -n $ns address add 198.18.2.1/24 dev to-b
 	ip -n $ns address add 198.18.20.1/24 dev to-b
 done
-in_ns there $culvert attach $node to-a to-b
-in_ns gone $culvert attach $node to-a to-b
+in_ns there $culvert attach -c $node to-a to-b
+in_ns gone $culvert attach -c $node to-a to-b
 in_ns served $culvert scion run --config $router >/dev/null 2>&1 &
 until_seen 1 'served by'
 until_seen 3 'key 0 ' # it sets its own when it has found its interfaces
@@ -58,7 +58,7 @@ ip -n served link del to-a
 ip -n served link del to-b
 ip netns del gone
 until_seen 2 'interfaces are gone'
-$culvert attach $node to-a to-b
+$culvert attach -c $node to-a to-b
 echo "at first $($culvert status | grep -c '^router') routers"
 $culvert detach --all
 echo "then $($culvert status | grep -c '^router') routers"

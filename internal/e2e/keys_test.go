@@ -38,13 +38,13 @@ func rotateKey(t *testing.T, name string, restart bool) {
 	id := b.as.RouterID
 	keyFile := filepath.Join(t.TempDir(), "new.key")
 	check(t, os.WriteFile(keyFile, []byte(newKey+"\n"), 0o600))
-	if out, err := b.lab.Run(t.Context(), "rut", program(), "key", "add", id, "0", keyFile); exitStatus(err) != 1 {
+	if out, err := b.lab.Run(t.Context(), "rut", program(), "key", "add", "--on", id, "0", keyFile); exitStatus(err) != 1 {
 		t.Errorf("a key was put in the place of another: exit status %d: %s", exitStatus(err), out)
 	}
-	culvert(t, b.lab, "rut", "key", "add", id, "1", keyFile)
+	culvert(t, b.lab, "rut", "key", "add", "--on", id, "1", keyFile)
 	fresh.on.Store(true)
 	load.wait(step)
-	if list := culvert(t, b.lab, "rut", "key", "list", id); strings.Count(list, "\n") != 2 {
+	if list := culvert(t, b.lab, "rut", "key", "list", "--on", id); strings.Count(list, "\n") != 2 {
 		t.Errorf("key list shows %q, want two keys", list)
 	}
 
@@ -58,7 +58,7 @@ func rotateKey(t *testing.T, name string, restart bool) {
 	}
 	load.pause(old)
 	valid := old.sent.Load()
-	remove := []string{program(), "key", "remove", id, "0"}
+	remove := []string{program(), "key", "del", "--on", id, "0"}
 	if !restart { // the process has the old key still
 		if out, err := b.lab.Run(t.Context(), "rut", remove...); exitStatus(err) != 1 || !strings.Contains(string(out), "--force") {
 			t.Errorf("the process's own key was removed: exit status %d: %s", exitStatus(err), out)
@@ -66,9 +66,9 @@ func rotateKey(t *testing.T, name string, restart bool) {
 		remove = append(remove, "--force")
 	}
 	if out := culvert(t, b.lab, "rut", remove[1:]...); strings.Contains(out, "are dropped until") == restart {
-		t.Errorf("key remove says %q", out)
+		t.Errorf("key del says %q", out)
 	}
-	status := culvert(t, b.lab, "rut", "status", id)
+	status := culvert(t, b.lab, "rut", "status", "--on", id)
 	if strings.Contains(status, "the process's own key is not loaded") == restart {
 		t.Errorf("status says\n%s", status)
 	}

@@ -31,21 +31,21 @@ func (b *balanced) testEdits() {
 	w.spare("b4")
 	addr := func(name string) string { return backendAddrs[name].String() }
 	w.refusals.Store(true) // connections that are being made to b4
-	b.lb("real", "del", "VIP", addr("b4"))
+	b.lb("backend", "del", "VIP", addr("b4"))
 	w.moves()
 	w.refusals.Store(false)
 	names := b.fresh(freshCount)
 	if names["b4"] > 0 || len(names) != 3 {
 		b.Errorf("%v have answered, want all but b4", names)
 	}
-	b.lb("real", "set", "VIP", addr("b2"), "--weight", "40")
+	b.lb("backend", "set", "VIP", addr("b2"), "--weight", "40")
 	w.moves()
 	if got := b.share("b2"); got < 0.94 || got > 0.96 { // 40 of 42
 		b.Errorf("b2 has %.3f of the rings", got)
 	}
-	b.lb("real", "add", "VIP", addr("b4"), "--encap", "gue")
+	b.lb("backend", "add", "VIP", addr("b4"), "--encap", "gue")
 	b.wait("b4 to have its share", func() bool { return b.share("b4") > 0.02 }) // one of 43
-	b.lb("real", "set", "VIP", addr("b2"), "--weight", "1")
+	b.lb("backend", "set", "VIP", addr("b2"), "--weight", "1")
 	b.wantBack("b4")
 	w.moves()
 	w.end()

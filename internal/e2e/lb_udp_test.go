@@ -26,7 +26,7 @@ func (b *balanced) testDatagrams() {
 			culvert(b.T, b.lab, ns, "lb", "vip", "add", vip.String()+"/udp")
 			for n, name := range providers {
 				encap := []string{"ipip", "gue"}[n%2]
-				culvert(b.T, b.lab, ns, "lb", "real", "add", vip.String()+"/udp", backendAddrs[name].String(), "--encap", encap)
+				culvert(b.T, b.lab, ns, "lb", "backend", "add", vip.String()+"/udp", backendAddrs[name].String(), "--encap", encap)
 			}
 		}
 		for _, name := range providers {

@@ -32,7 +32,7 @@ func TestLossesCountedOnce(t *testing.T) {
 	p.end(syscall.SIGKILL)
 	node := nodeConfig(t, b.lab, "rut")
 	for range 4 {
-		culvert(t, b.lab, "rut", "attach", node, "to-a", "to-b")
+		culvert(t, b.lab, "rut", "attach", "-c", node, "to-a", "to-b")
 	}
 	load.stop()
 	seen := settled(t, b.sink)

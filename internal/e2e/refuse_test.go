@@ -151,7 +151,7 @@ func TestBadInput(t *testing.T) {
 		if name == "address nobody has" {
 			continue // the other interface of an attachment may do
 		}
-		attach := []string{"attach", nodeFor(t, bad[name]), "to-a", "to-b"}
+		attach := []string{"attach", "-c", nodeFor(t, bad[name]), "to-a", "to-b"}
 		all = append(all, refusal{name: name + ", attach", args: attach, status: 1, says: says[name]})
 	}
 	good, id := nodeFor(t, as.RouterConfig), as.RouterID
@@ -166,24 +166,23 @@ func TestBadInput(t *testing.T) {
 	all = append(all, []refusal{
 		{name: "no file", args: []string{"scion", "run", "--config", missing}, status: 1, says: missing},
 		{name: "no node file", args: []string{"run", "-c", missing}, status: 1, says: missing},
-		{name: "no interface", args: []string{"attach", good, "to-a", "to-c"}, status: 1, says: "to-c"},
-		{name: "interface without an address", args: []string{"attach", good, "to-a", "lo"}, status: 1, says: "interface lo"},
-		{name: "router's file for a node's", args: []string{"attach", as.RouterConfig, "to-a"}, status: 1, says: "br.toml:"},
+		{name: "no interface", args: []string{"attach", "-c", good, "to-a", "to-c"}, status: 1, says: "to-c"},
+		{name: "interface without an address", args: []string{"attach", "-c", good, "to-a", "lo"}, status: 1, says: "interface lo"},
+		{name: "router's file for a node's", args: []string{"attach", "-c", as.RouterConfig, "to-a"}, status: 1, says: "br.toml:"},
 		{name: "detach from nothing", args: []string{"detach", "to-a"}, status: 1, says: "to-a"},
-		{name: "key of no router", args: []string{"key", "add", "br9-ff00_0_999-9", "0", key}, status: 1, says: "no router br9-ff00_0_999-9"},
-		{name: "key of 5 bytes", args: []string{"key", "add", id, "0", keyFile("c2hvcnQ=")}, status: 1, says: "16"},
-		{name: "key not in base64", args: []string{"key", "add", id, "0", keyFile("???")}, status: 1, says: "base64"},
-		{name: "key index", args: []string{"key", "add", id, "2", key}, status: 1, says: "0 to 1"},
-		{name: "no config", args: []string{"scion", "run"}, status: 2, says: "--config"},
+		{name: "key of no router", args: []string{"key", "add", "--on", "br9-ff00_0_999-9", "0", key}, status: 1, says: "no router br9-ff00_0_999-9"},
+		{name: "key of 5 bytes", args: []string{"key", "add", "--on", id, "0", keyFile("c2hvcnQ=")}, status: 1, says: "16"},
+		{name: "key not in base64", args: []string{"key", "add", "--on", id, "0", keyFile("???")}, status: 1, says: "base64"},
+		{name: "key index", args: []string{"key", "add", "--on", id, "2", key}, status: 1, says: "0 to 1"},
 		{name: "no config for run", args: []string{"run"}, status: 2, says: "-c FILE"},
-		{name: "no interfaces", args: []string{"attach", good}, status: 2, says: "arg"},
+		{name: "no interfaces", args: []string{"attach", "-c", good}, status: 2, says: "arg"},
 		{name: "unknown flag", args: []string{"attach", "--fast"}, status: 2, says: "--fast"},
 		{name: "unknown verb", args: []string{"dig"}, status: 2, says: "dig"},
 		{name: "unknown verb of scion", args: []string{"scion", "walk"}, status: 2, says: "walk"},
 		{name: "nothing to detach", args: []string{"detach"}, status: 2, says: "--all"},
-		{name: "key on the command line", args: []string{"key", "add", id, "0", "AAAAAAAAAAAAAAAAAAAAAA=="}, status: 1, says: "not taken from the command line"},
-		{name: "key without key", args: []string{"key", "add", id, "0"}, status: 1, says: "0 bytes"},
-		{name: "key without index", args: []string{"key", "add", id}, status: 2, says: "arg"},
+		{name: "key on the command line", args: []string{"key", "add", "--on", id, "0", "AAAAAAAAAAAAAAAAAAAAAA=="}, status: 1, says: "not taken from the command line"},
+		{name: "key without key", args: []string{"key", "add", "--on", id, "0"}, status: 1, says: "0 bytes"},
+		{name: "key without index", args: []string{"key", "add", "--on", id}, status: 2, says: "arg"},
 	}...)
 	for _, r := range all {
 		t.Run(r.name, func(t *testing.T) { b.refuse(t, r) })
@@ -203,7 +202,7 @@ func TestForeignProgram(t *testing.T) {
 			defer foreign.Close()
 			b := observe(t, l)
 			b.refuse(t, refusal{args: []string{"scion", "run", "--config", as.RouterConfig}, status: 1, says: iface})
-			b.refuse(t, refusal{args: []string{"attach", nodeFor(t, as.RouterConfig), "to-a", "to-b"}, status: 1, says: iface})
+			b.refuse(t, refusal{args: []string{"attach", "-c", nodeFor(t, as.RouterConfig), "to-a", "to-b"}, status: 1, says: iface})
 		})
 	}
 }
@@ -217,8 +216,8 @@ func TestSecondInstance(t *testing.T) {
 	text = bytes.Replace(text, []byte(b.as.RouterID), []byte("br1-ff00_0_1-7"), 1)
 	check(t, os.WriteFile(other, text, 0o600))
 	same := []string{"scion", "run", "--config", b.config}
-	attach := []string{"attach", nodeFor(t, b.config), "to-a", "to-b"}
-	strange := []string{"attach", nodeFor(t, other), "to-a", "to-b"}
+	attach := []string{"attach", "-c", nodeFor(t, b.config), "to-a", "to-b"}
+	strange := []string{"attach", "-c", nodeFor(t, other), "to-a", "to-b"}
 
 	p := b.serve(t)
 	s := observe(t, b.lab)

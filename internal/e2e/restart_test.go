@@ -122,7 +122,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	node := nodeConfig(t, b.lab, "rut")
 	load.breathless.Store(true)
 	for range 8 {
-		culvert(t, b.lab, "rut", "attach", node, "to-a", "to-b")
+		culvert(t, b.lab, "rut", "attach", "-c", node, "to-a", "to-b")
 	}
 	load.breathless.Store(false)
 	load.wait(step)

@@ -41,9 +41,9 @@ func TestWithoutRoot(t *testing.T) {
 	check(t, os.WriteFile(key, []byte("AAAAAAAAAAAAAAAAAAAAAA==\n"), 0o600))
 	for _, args := range [][]string{
 		run,
-		{copied, "attach", node, "to-a", "to-b"},
+		{copied, "attach", "-c", node, "to-a", "to-b"},
 		{copied, "lab", "up", "veth", "--name", "cvnobody"},
-		{copied, "key", "add", as.RouterID, "0", key},
+		{copied, "key", "add", "--on", as.RouterID, "0", key},
 		{copied, "detach", "to-a"},
 	} {
 		t.Run(args[1], func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestNoBPFFS(t *testing.T) {
 	t.Run("not allowed", func(t *testing.T) {
 		s := observe(t, l)
 		may := "setpriv --bounding-set -sys_admin --inh-caps -sys_admin"
-		argv := append(host, inMounts(bare, append(strings.Fields(may), program(), "attach", node, "to-a", "to-b")...)...)
+		argv := append(host, inMounts(bare, append(strings.Fields(may), program(), "attach", "-c", node, "to-a", "to-b")...)...)
 		argv[0] = "/usr/bin/unshare"
 		s.refuse(t, refusal{args: argv, status: 1, says: "bpffs"})
 	})

@@ -60,7 +60,7 @@ func TestRouteNetfilterRefused(t *testing.T) {
 			const interfaces = "interfaces = ['to-a', 'to-b']\n"
 			file := routeFile(t, interfaces+smallRoute)
 			s := observe(t, r.lab)
-			for _, args := range [][]string{{"run", "-c", file}, {"attach", file, "to-a", "to-b"}} {
+			for _, args := range [][]string{{"run", "-c", file}, {"attach", "-c", file, "to-a", "to-b"}} {
 				s.refuse(t, refusal{args: args, status: 1, says: set.says})
 			}
 			serveRoute(t, r.lab, routeFile(t, interfaces+smallRoute+"bypass_netfilter = true\n"))

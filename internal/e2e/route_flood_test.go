@@ -68,13 +68,13 @@ func TestRouteFlood(t *testing.T) {
 func (r *routed) prefixes() int {
 	r.t.Helper()
 	var stats routeview.Stats
-	check(r.t, json.Unmarshal([]byte(culvert(r.t, r.lab, "rut", "route", "stats", "-j", "--name", "culvert")), &stats))
+	check(r.t, json.Unmarshal([]byte(culvert(r.t, r.lab, "rut", "route", "show", "-j", "--on", "culvert")), &stats))
 	for _, router := range stats.Routers {
 		if router.Here {
 			return router.IPv4.Prefixes + router.IPv6.Prefixes
 		}
 	}
-	r.t.Fatal("route stats shows no router here")
+	r.t.Fatal("route show shows no router here")
 	return 0
 }
 

@@ -42,14 +42,14 @@ func TestRouteBadInput(t *testing.T) {
 		})
 	}
 	for name, r := range map[string]refusal{
-		"attach both stages":     {args: []string{"attach", both, "to-a", "to-b"}, status: 1, says: "[scion] and [route]"},
-		"attach to nothing":      {args: []string{"attach", good, "to-a", "nix"}, status: 1, says: "interface nix does not exist"},
+		"attach both stages":     {args: []string{"attach", "-c", both, "to-a", "to-b"}, status: 1, says: "[scion] and [route]"},
+		"attach to nothing":      {args: []string{"attach", "-c", good, "to-a", "nix"}, status: 1, says: "interface nix does not exist"},
 		"get without router":     {args: []string{"route", "get", "192.0.2.1"}, status: 1, says: "no IP router"},
 		"check without router":   {args: []string{"route", "check"}, status: 1, says: "no IP router"},
 		"get of no address":      {args: []string{"route", "get", "192.0.2"}, status: 2, says: `"192.0.2" is no address`},
 		"get of a prefix":        {args: []string{"route", "get", "192.0.2.0/24"}, status: 2, says: "without a prefix length"},
 		"get of two families":    {args: []string{"route", "get", "192.0.2.1", "--from", "::1"}, status: 1, says: "no IP router"},
-		"stats of another":       {args: []string{"route", "stats", "--name", "nix"}, status: 1, says: "nix"},
+		"stats of another":       {args: []string{"route", "show", "--on", "nix"}, status: 1, says: "nix"},
 		"detach what is not on":  {args: []string{"detach", "to-a"}, status: 1, says: "not attached to to-a"},
 		"check of minus samples": {args: []string{"route", "check", "--samples", "-1"}, status: 2, says: "--samples"},
 	} {
@@ -68,7 +68,7 @@ func TestRouteSecondRun(t *testing.T) {
 	for name, x := range map[string]refusal{
 		"the same":              {args: []string{"run", "-c", same}, says: "culvert is served by another process"},
 		"the same, and metrics": {args: []string{"run", "-c", routeFile(t, ports+"metrics = '127.0.0.1:9441'\n"+smallRoute)}, says: "culvert is served by another process"},
-		"without a process":     {args: []string{"attach", same, "to-a", "to-b"}, says: "culvert is served by another process"},
+		"without a process":     {args: []string{"attach", "-c", same, "to-a", "to-b"}, says: "culvert is served by another process"},
 		"another name":          {args: []string{"run", "-c", other}, says: "to-a"},
 	} {
 		x.status = 1
@@ -85,7 +85,7 @@ func TestRouteSecondRun(t *testing.T) {
 func TestRouteAttached(t *testing.T) {
 	r := newRouted(t, "ratt", lab.Options{})
 	file := routeFile(t, "interfaces = ['to-a', 'to-b']\n"+smallRoute)
-	attach := []string{"attach", file, "to-a", "to-b"}
+	attach := []string{"attach", "-c", file, "to-a", "to-b"}
 	if out := culvert(t, r.lab, "rut", attach...); out != "culvert attached to to-a, to-b\n" {
 		t.Errorf("attach says %q", out)
 	}

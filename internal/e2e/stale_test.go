@@ -29,16 +29,16 @@ func TestInterfacesReplaced(t *testing.T) {
 	load.stop()
 	key := filepath.Join(t.TempDir(), "key")
 	check(t, os.WriteFile(key, []byte("AAAAAAAAAAAAAAAAAAAAAA==\n"), 0o600))
-	culvert(t, b.lab, "rut", "key", "add", id, "1", key)
+	culvert(t, b.lab, "rut", "key", "add", "--on", id, "1", key)
 	p.end(syscall.SIGKILL)
-	if list := culvert(t, b.lab, "rut", "key", "list", id); strings.Count(list, "\n") != 2 {
+	if list := culvert(t, b.lab, "rut", "key", "list", "--on", id); strings.Count(list, "\n") != 2 {
 		t.Errorf("key list shows %q, want two keys", list)
 	}
 	replaceInterface(t, b.lab, "rut", "to-a")
 	replaceInterface(t, b.lab, "rut", "to-b")
 
-	culvert(t, b.lab, "rut", "attach", nodeConfig(t, b.lab, "rut"), "to-a", "to-b")
-	if list := culvert(t, b.lab, "rut", "key", "list", id); strings.Count(list, "\n") != 2 {
+	culvert(t, b.lab, "rut", "attach", "-c", nodeConfig(t, b.lab, "rut"), "to-a", "to-b")
+	if list := culvert(t, b.lab, "rut", "key", "list", "--on", id); strings.Count(list, "\n") != 2 {
 		t.Errorf("key list shows %q, want two keys", list)
 	}
 	if c := count(t, plane(t, b.lab, "rut"), "to-a"); c["fwd scion-br-transit"] < 20 {

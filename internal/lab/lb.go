@@ -163,7 +163,7 @@ func (l *Lab) startLBBackends(ctx context.Context, w waiter) error {
 		if err != nil {
 			return fmt.Errorf("give %s the VIPs: %w", ns, err)
 		}
-		if _, err := l.Run(ctx, ns, l.Culvert, "lb", "decap", "to-router", "--from", "10.200.0.0/16", "--from", "fd00:200::/64",
+		if _, err := l.Run(ctx, ns, l.Culvert, "lb", "decap", "add", "to-router", "--from", "10.200.0.0/16", "--from", "fd00:200::/64",
 			"--vip", lbVIP4.String(), "--vip", lbVIP6.String()); err != nil {
 			return err
 		}

@@ -146,6 +146,6 @@ func (l *Lab) showLB() string {
 	try("lb1", "culvert lb show")
 	try("lb1", "culvert lb explain "+service+" "+net18(lbNetClient, 2, false).Addr().String()+":40000")
 	try("lb1", "culvert lb drain "+service+" "+lbBackendAddr(0).String())
-	try("b1", "culvert lb decap")
+	try("b1", "culvert lb decap show")
 	return s.String()
 }

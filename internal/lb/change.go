@@ -188,7 +188,7 @@ func (s *State) AddBackend(k Service, a netip.Addr, spec BackendSpec) error {
 		return err
 	}
 	if v.find(a) != nil {
-		return fmt.Errorf("VIP %s has backend %s already: change it with 'culvert lb real set'", k, a)
+		return fmt.Errorf("VIP %s has backend %s already: change it with 'culvert lb backend set'", k, a)
 	}
 	b := Backend{Addr: a, Encap: v.Encap, Weight: 1}
 	spec.apply(&b)

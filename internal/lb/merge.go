@@ -49,7 +49,7 @@ func Merge(running, file State) (State, error) {
 			if had := was.find(b.Addr); had != nil {
 				if !had.File && !sameBackend(*had, b) {
 					return out, &Error{VIP: v.Service, Backend: b.Addr, Part: PartAddress, Err: fmt.Errorf("it is there already, made by hand and in another way: "+
-						"delete it with 'culvert lb real del %s %s', or say the same in the file", v.Service, b.Addr)}
+						"delete it with 'culvert lb backend del %s %s', or say the same in the file", v.Service, b.Addr)}
 				}
 				b.Drained = had.Drained
 			}
@@ -69,7 +69,7 @@ func Merge(running, file State) (State, error) {
 			out.VIPs = append(out.VIPs, v)
 		case hand >= 0:
 			return out, &Error{VIP: v.Service, Backend: v.Backends[hand].Addr, Err: fmt.Errorf("it was made by hand, and the file has the VIP no more: "+
-				"delete the backend with 'culvert lb real del %s %s', or put the VIP back into the file", v.Service, v.Backends[hand].Addr)}
+				"delete the backend with 'culvert lb backend del %s %s', or put the VIP back into the file", v.Service, v.Backends[hand].Addr)}
 		}
 	}
 	return out, nil

@@ -27,7 +27,7 @@ func (f *follower) followEnds() {
 			continue // it is this data plane's now
 		}
 		if u.Why == datapath.PortGone {
-			tell(name, "the interface does not exist: tunnels end at it again when it does ('culvert lb decap --off' if they are not to)")
+			tell(name, "the interface does not exist: tunnels end at it again when it does ('culvert lb decap del' if they are not to)")
 			continue
 		}
 		switch again, err := datapath.AttachDecapAgain(name); {

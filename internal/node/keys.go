@@ -165,7 +165,7 @@ func ListKeys(router string, asJSON bool, out io.Writer) error {
 		fmt.Fprintf(out, "%d  id %s\n", k.Index, k.ID)
 	}
 	if len(keys) == 0 {
-		fmt.Fprintf(out, "%s has no key: culvert key add %s 0 FILE\n", router, router)
+		fmt.Fprintf(out, "%s has no key: culvert key add 0 FILE --on %s\n", router, router)
 	}
 	return nil
 }

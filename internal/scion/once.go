@@ -131,7 +131,7 @@ func (o *once) Settle(context.Context) error {
 		fmt.Fprintf(out, "no neighbour for link %s yet: once %s answers, attach again\n", l.Name, l.Remote.Addr())
 	}
 	if keys, err := o.inst.Keys(); err == nil && len(keys) == 0 {
-		fmt.Fprintf(out, "no key yet: culvert key add %s 0 FILE\n", o.router.ID())
+		fmt.Fprintf(out, "no key yet: culvert key add 0 FILE --on %s\n", o.router.ID())
 	}
 	return nil
 }

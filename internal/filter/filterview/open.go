@@ -46,7 +46,7 @@ func Open(name string) (*datapath.Instance, error) {
 	case at >= 0:
 		return all[at], nil
 	case len(all) == 0:
-		return nil, errors.New("no data plane in this network namespace: attach one with 'culvert attach FILE IFACE...', " +
+		return nil, errors.New("no data plane in this network namespace: attach one with 'culvert attach -c FILE IFACE...', " +
 			"where FILE has a [filter] table")
 	case name == "":
 		return nil, usageError("there are %d data planes here: say --on with one of %s", len(all), strings.Join(names, ", "))

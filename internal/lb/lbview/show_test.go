@@ -72,7 +72,7 @@ bgp 10.0.0.254 as 65000  established 3h12m  announced 1
     no source address to send from
 
 192.0.2.9/tcp  no backend  hash flow  ipip  on failure keep  announce no
-  no backends: packets are dropped, or go to the kernel; add one with 'culvert lb real add'`
+  no backends: packets are dropped, or go to the kernel; add one with 'culvert lb backend add'`
 	lines := testReport(now).lines(now)
 	if got := strings.Join(lines, "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -104,7 +104,7 @@ func (v VIP) headline() string {
 func (v VIP) lines(neighbors int, now time.Time) []string {
 	lines := []string{v.headline() + "  " + v.announcement(neighbors)}
 	if len(v.Backends) == 0 {
-		lines = append(lines, "  no backends: packets are dropped, or go to the kernel; add one with 'culvert lb real add'")
+		lines = append(lines, "  no backends: packets are dropped, or go to the kernel; add one with 'culvert lb backend add'")
 	}
 	lines = append(lines, v.table(now)...)
 	if len(v.Events) > 0 {

@@ -96,7 +96,7 @@ func Check(o CheckOptions, asJSON bool, out io.Writer) error {
 	if n := c.IPv4.Differences + c.IPv6.Differences; n > 0 {
 		return fmt.Errorf("router %s: %w at %s", c.Router, errDiffers, addresses(n))
 	}
-	return fmt.Errorf("router %s: the mirror is not current: see 'culvert route stats'", c.Router)
+	return fmt.Errorf("router %s: the mirror is not current: see 'culvert route show'", c.Router)
 }
 
 // checker compares one family.

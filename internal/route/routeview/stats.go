@@ -15,7 +15,7 @@ import (
 	"culvert/internal/stats"
 )
 
-// Stats is what `culvert route stats -j` prints. Fields are added in later versions, never renamed.
+// Stats is what `culvert route show -j` prints. Fields are added in later versions, never renamed.
 type Stats struct {
 	Routers []RouterStats `json:"routers"`
 }

@@ -58,7 +58,7 @@ func open(name string) (*datapath.Instance, error) {
 	}
 	found.Close()
 	slices.Sort(names)
-	return nil, fmt.Errorf("%d IP routers in this network namespace: name one of %s with --name",
+	return nil, fmt.Errorf("%d IP routers in this network namespace: name one of %s with --on",
 		len(names), strings.Join(names, ", "))
 }
 

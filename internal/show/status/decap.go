@@ -51,7 +51,7 @@ func (r Report) decapLines() (lines []string) {
 		if len(lines) > 0 || len(r.Routers) > 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, fmt.Sprintf("decap on %s  %s  end of tunnels, see 'culvert lb decap'", d.Interface, d.Mode))
+		lines = append(lines, fmt.Sprintf("decap on %s  %s  end of tunnels, see 'culvert lb decap show'", d.Interface, d.Mode))
 		if d.Unattached != "" {
 			lines = append(lines, "  NOT ATTACHED: "+decap.WhyNot(d.Unattached)+". "+decap.Mend(d.Unattached, d.again))
 		}

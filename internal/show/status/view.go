@@ -77,10 +77,10 @@ func (s *screen) paint(lines []styled) string {
 func (s *screen) top() []styled {
 	left := "culvert watch"
 	if s.opts.Router != "" {
-		left += " " + s.opts.Router
+		left += " --on " + s.opts.Router
 	}
 	if s.opts.Interface != "" {
-		left += " " + s.opts.Interface
+		left += " -i " + s.opts.Interface
 	}
 	right := fmt.Sprintf("%s   every %v   for %s", s.now.at.Format("15:04:05"), s.opts.Interval,
 		text.Ago(s.now.at.Sub(s.started)))

@@ -13,53 +13,53 @@ import (
 	"culvert/internal/node"
 )
 
-func newLBRealCmd() *cobra.Command {
+func newLBBackendCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "real",
+		Use:   "backend",
 		Short: "add, change and delete backends of VIPs",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  needVerb,
 	}
-	cmd.AddCommand(newLBRealAddCmd(), newLBRealSetCmd(), newLBRealDelCmd())
+	cmd.AddCommand(newLBBackendAddCmd(), newLBBackendSetCmd(), newLBBackendDelCmd())
 	return cmd
 }
 
-// realFlags are what is said of a backend.
-type realFlags struct {
+// backendFlags are what is said of a backend.
+type backendFlags struct {
 	weight   int64
 	encap    string
 	guePort  uint16
 	serverID string
 }
 
-func (r *realFlags) add(cmd *cobra.Command) {
+func (b *backendFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.Int64Var(&r.weight, "weight", 1, "share of new flows, 0 to 65535; 0 for none")
-	f.StringVar(&r.encap, "encap", "", "how packets get there: ipip, gue or l2 (default: as the VIP says)")
-	f.Uint16Var(&r.guePort, "gue-port", lb.GUEPort, "UDP port of GUE")
-	f.StringVar(&r.serverID, "server-id", "", "hexadecimal server ID in QUIC connection IDs")
+	f.Int64Var(&b.weight, "weight", 1, "share of new flows, 0 to 65535; 0 for none")
+	f.StringVar(&b.encap, "encap", "", "how packets get there: ipip, gue or l2 (default: as the VIP says)")
+	f.Uint16Var(&b.guePort, "gue-port", lb.GUEPort, "UDP port of GUE")
+	f.StringVar(&b.serverID, "server-id", "", "hexadecimal server ID in QUIC connection IDs")
 	completeFlag(cmd, "encap", fixed(lb.EncapIPIP, lb.EncapGUE, lb.EncapL2))
 }
 
 // spec is what was said of a backend of a VIP.
-func (r *realFlags) spec(cmd *cobra.Command, args []string) (s lb.BackendSpec, err error) {
+func (b *backendFlags) spec(cmd *cobra.Command, args []string) (s lb.BackendSpec, err error) {
 	wrong := func(err error) (lb.BackendSpec, error) {
 		return s, usageError(fmt.Errorf("VIP %s: backend %s: %w", args[0], args[1], err))
 	}
 	said := cmd.Flags().Changed
-	s.Encap = r.encap
+	s.Encap = b.encap
 	if said("weight") {
-		w, err := lb.ParseWeight(r.weight)
+		w, err := lb.ParseWeight(b.weight)
 		if err != nil {
 			return wrong(err)
 		}
 		s.Weight = &w
 	}
 	if said("gue-port") {
-		s.GUEPort = &r.guePort
+		s.GUEPort = &b.guePort
 	}
 	if said("server-id") {
-		s.ServerID = &r.serverID
+		s.ServerID = &b.serverID
 	}
 	if err := s.Validate(); err != nil {
 		return wrong(err)
@@ -76,10 +76,10 @@ func onBackend(cmd *cobra.Command, on string, args []string, do func(context.Con
 	return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k lb.Service) error { return do(ctx, b, k, a) })
 }
 
-func newLBRealAddCmd() *cobra.Command {
+func newLBBackendAddCmd() *cobra.Command {
 	var (
-		on   string
-		real realFlags
+		on      string
+		backend backendFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "add VIP BACKEND",
@@ -90,11 +90,11 @@ flows of others stay where they are.
 With ipip and gue the backend may be of either family, and anywhere: it takes the
 outer header off ('culvert lb decap', or a tunnel device) and has the VIP on its
 loopback interface. With l2 it is of the VIP's family and on the same link.`,
-		Example:           "  culvert lb real add 192.0.2.1:80/tcp 10.0.0.11 --weight 2\n  culvert lb real add 192.0.2.1:80/tcp fd00::12 --encap gue",
+		Example:           "  culvert lb backend add 192.0.2.1:80/tcp 10.0.0.11 --weight 2\n  culvert lb backend add 192.0.2.1:80/tcp fd00::12 --encap gue",
 		Args:              usageArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := real.spec(cmd, args)
+			spec, err := backend.spec(cmd, args)
 			if err != nil {
 				return err
 			}
@@ -103,43 +103,43 @@ loopback interface. With l2 it is of the VIP's family and on the same link.`,
 			})
 		},
 	}
-	real.add(cmd)
-	lbFlag(cmd, &on)
+	backend.add(cmd)
+	onFlag(cmd, &on, node.Balancers)
 	return cmd
 }
 
-func newLBRealSetCmd() *cobra.Command {
+func newLBBackendSetCmd() *cobra.Command {
 	var (
-		on   string
-		real realFlags
+		on      string
+		backend backendFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "set VIP BACKEND",
 		Short: "change a backend",
 		Long: `Change what is said of a backend; the rest stays. What the configuration file
 says of it comes back when the file is read again.`,
-		Example:           "  culvert lb real set 192.0.2.1:80/tcp 10.0.0.11 --weight 3",
+		Example:           "  culvert lb backend set 192.0.2.1:80/tcp 10.0.0.11 --weight 3",
 		Args:              usageArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs, lbBackends),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := real.spec(cmd, args)
+			spec, err := backend.spec(cmd, args)
 			if err != nil {
 				return err
 			}
 			if spec == (lb.BackendSpec{}) {
-				return usageError(fmt.Errorf("VIP %s: backend %s: say what to change: see 'culvert lb real set --help'", args[0], args[1]))
+				return usageError(fmt.Errorf("VIP %s: backend %s: say what to change: see 'culvert lb backend set --help'", args[0], args[1]))
 			}
 			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k lb.Service, a netip.Addr) error {
 				return b.SetBackend(ctx, k, a, spec)
 			})
 		},
 	}
-	real.add(cmd)
-	lbFlag(cmd, &on)
+	backend.add(cmd)
+	onFlag(cmd, &on, node.Balancers)
 	return cmd
 }
 
-func newLBRealDelCmd() *cobra.Command {
+func newLBBackendDelCmd() *cobra.Command {
 	var on string
 	cmd := &cobra.Command{
 		Use:   "del VIP BACKEND",
@@ -154,6 +154,6 @@ do not know: drain it first ('culvert lb drain') to let them end.`,
 			})
 		},
 	}
-	lbFlag(cmd, &on)
+	onFlag(cmd, &on, node.Balancers)
 	return cmd
 }

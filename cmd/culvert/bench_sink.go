@@ -60,6 +60,6 @@ drivers take the link down for a moment when it comes and goes.`,
 	f.IntVar(&o.Flows, "flows", 65536, "number of flows; each takes about 200 bytes of kernel memory")
 	f.Uint16Var(&o.Port, "port", 0, "count UDP packets for this port instead of stamped ones")
 	f.Float64Var(&seconds, "seconds", 0, "how long to count (default until Ctrl-C)")
-	f.BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	canPrintJSON(cmd, &asJSON)
 	return cmd
 }

@@ -5,16 +5,17 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"culvert/internal/node"
 	"culvert/internal/route/routeview"
 )
 
-func newRouteStatsCmd() *cobra.Command {
+func newRouteShowCmd() *cobra.Command {
 	var (
-		name   string
+		on     string
 		asJSON bool
 	)
 	cmd := &cobra.Command{
-		Use:   "stats",
+		Use:   "show",
 		Short: "show the IP router's mirror, next hops, devices and packets",
 		Long: `Show every IP router on this machine, whatever network namespace it is in, or
 one. Prefixes are those that are the longest for at least one address. Blocks
@@ -37,14 +38,13 @@ With -j, an object {"routers": [...]} whose members are:
                                       forward4, forward6, rp_filter, redirects,
                                       xmit, linear_only
   reasons                             reason, verdict, limited, packets, bytes`,
-		Example: "  culvert route stats\n  culvert route stats -j | jq '.routers[].ipv4'",
+		Example: "  culvert route show\n  culvert route show -j | jq '.routers[].ipv4'",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return routeview.WriteStats(name, asJSON, cmd.OutOrStdout())
+			return routeview.WriteStats(on, asJSON, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "only the data plane of this name")
-	completeFlag(cmd, "name", ipRouters)
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON")
+	onlyFlag(cmd, &on, node.IPRouters)
+	canPrintJSON(cmd, &asJSON)
 	return cmd
 }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// printsJSON is the annotation of commands that can print JSON.
+const printsJSON = "culvert_prints_json"
+
+// jsonFlags adds -j and -p, which are the same for every command that prints JSON; the others refuse them.
+func jsonFlags(root *cobra.Command) {
+	root.PersistentFlags().BoolP("json", "j", false, "print JSON, in one line")
+	root.PersistentFlags().BoolP("pretty", "p", false, "print JSON, indented")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.HasSubCommands() || !wantsJSON(cmd) || hasJSON(cmd) {
+			return nil
+		}
+		return usageError(fmt.Errorf("%s prints no JSON: leave -j and -p out (see '%[1]s --help')", cmd.CommandPath()))
+	}
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		showJSONFlags(cmd)
+		help(cmd, args)
+	})
+}
+
+// canPrintJSON marks a command as one that prints JSON. When -j or -p is given, asked is set before the command runs,
+// and what it prints gets the form that the flag stands for.
+func canPrintJSON(cmd *cobra.Command, asked *bool) {
+	cmd.Annotations = map[string]string{printsJSON: ""}
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
+		if *asked = wantsJSON(cmd); *asked {
+			cmd.SetOut(&jsonWriter{out: cmd.OutOrStdout(), pretty: isPretty(cmd)})
+		}
+	}
+}
+
+func hasJSON(cmd *cobra.Command) bool {
+	_, marked := cmd.Annotations[printsJSON]
+	return marked
+}
+
+func isPretty(cmd *cobra.Command) bool {
+	pretty, err := cmd.Flags().GetBool("pretty")
+	return err == nil && pretty
+}
+
+func wantsJSON(cmd *cobra.Command) bool {
+	asked, err := cmd.Flags().GetBool("json")
+	return err == nil && asked || isPretty(cmd)
+}
+
+// showJSONFlags has the help of a command show -j and -p, unless the command refuses them.
+func showJSONFlags(cmd *cobra.Command) {
+	cmd.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = !cmd.HasAvailableSubCommands() && !hasJSON(cmd) })
+}
+
+// jsonWriter gives JSON texts their form: a line each, or indented by two for each level. It works as the text comes,
+// because a list of flows or packets may be long.
+type jsonWriter struct {
+	out     io.Writer
+	pretty  bool
+	depth   int
+	empty   bool // nothing has come yet in the innermost object or array
+	quoted  bool // in a string
+	escaped bool // behind a backslash in it
+}
+
+func (w *jsonWriter) Write(text []byte) (int, error) {
+	var b bytes.Buffer
+	for _, c := range text {
+		w.add(&b, c)
+	}
+	if _, err := w.out.Write(b.Bytes()); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+func (w *jsonWriter) add(b *bytes.Buffer, c byte) {
+	if w.quoted {
+		b.WriteByte(c)
+		w.quoted = w.escaped || c != '"'
+		w.escaped = !w.escaped && c == '\\'
+		return
+	}
+	switch c {
+	case ' ', '\t', '\r', '\n':
+		return
+	case '}', ']':
+		w.depth--
+		if !w.empty {
+			w.newline(b)
+		}
+		w.empty = false
+		b.WriteByte(c)
+		if w.depth == 0 {
+			b.WriteByte('\n')
+		}
+		return
+	}
+	if w.empty {
+		w.newline(b)
+		w.empty = false
+	}
+	b.WriteByte(c)
+	switch c {
+	case '{', '[':
+		w.depth++
+		w.empty = true
+	case ',':
+		w.newline(b)
+	case ':':
+		if w.pretty {
+			b.WriteByte(' ')
+		}
+	case '"':
+		w.quoted = true
+	}
+}
+
+func (w *jsonWriter) newline(b *bytes.Buffer) {
+	if !w.pretty {
+		return
+	}
+	b.WriteByte('\n')
+	for range w.depth {
+		b.WriteString("  ")
+	}
+}
