@@ -9,6 +9,7 @@ import (
 
 	"culvert/internal/node"
 	"culvert/internal/scion"
+	"culvert/internal/stages"
 )
 
 func newScionCmd() *cobra.Command {
@@ -40,7 +41,7 @@ in this process for everything else. When the process ends the fast path stays: 
 			if err := haveConfig(cmd, file.Config); err != nil {
 				return err
 			}
-			own, err := config.IsNode(file.Config)
+			own, err := stages.IsNode(file.Config)
 			if err != nil {
 				return err
 			}
@@ -61,17 +62,17 @@ in this process for everything else. When the process ends the fast path stays: 
 }
 
 // runSCIONOf runs what culvert's own file asks for, which says all that the flags would.
-func runSCIONOf(cmd *cobra.Command, file config.SCION) error {
+func runSCIONOf(cmd *cobra.Command, file scion.Table) error {
 	for flag, key := range map[string]string{"debug-http": "debug_http = true", "loose-links": `link_interfaces = "loose"`} {
 		if cmd.Flags().Changed(flag) {
 			return usageError(fmt.Errorf("--%s goes with the SCION router's own file: write %s into [scion] of %s", flag, key, file.Config))
 		}
 	}
-	n, err := config.Load(file.Config)
+	n, err := stages.Load(file.Config)
 	switch {
 	case err != nil:
 		return err
-	case n.SCION == nil:
+	case n.Tables[scion.Stage{}.Name()] == nil:
 		return fmt.Errorf("%s has no [scion]: use culvert run -c %[1]s", file.Config)
 	}
 	return node.Run(cmd.Context(), file.Config)
