@@ -71,6 +71,7 @@ address = "%[6]s"
 asn = %[5]d
 `
 
+// Checks bear a busy machine, which stalls for a second now and then.
 const lbConfigVIP = `
 [[balance.vip]]
 address = "%s"
@@ -79,6 +80,9 @@ protocol = "tcp"
 [balance.vip.check]
 type = "http"
 path = "/health"
+interval = "2s"
+timeout = "1500ms"
+fall = 3
 `
 
 const lbConfigBackend = `

@@ -46,6 +46,7 @@ type fakePlane struct {
 	until      [2]time.Duration
 	attached   []string
 	indexes    []int // of those attached
+	asked      int   // how often they were asked for
 	// withdrawn counts how often a family was taken out of use.
 	withdrawn [2]int
 }
@@ -142,6 +143,7 @@ func (p *fakePlane) Attached() []string {
 func (p *fakePlane) AttachedIndexes() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.asked++
 	return append([]int(nil), p.indexes...)
 }
 

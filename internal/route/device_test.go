@@ -140,7 +140,13 @@ func TestRenamedDeviceCarries(t *testing.T) {
 	carry := func(indexes []int, names ...string) {
 		b.plane.mu.Lock()
 		b.plane.attached, b.plane.indexes = names, indexes
+		before := b.plane.asked
 		b.plane.mu.Unlock()
+		b.wait("it to be asked for", func() bool {
+			b.plane.mu.Lock()
+			defer b.plane.mu.Unlock()
+			return b.plane.asked > before+1 // the first answer has been taken in by the second question
+		})
 	}
 	known := func(index int) bool { _, ok := b.plane.dev(index); return ok }
 	const lost = "an interface does not carry the program any more"
