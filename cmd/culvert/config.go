@@ -59,7 +59,7 @@ const aboutConfig = `The file is TOML:
   # mss = 1440                    # with forwarded
   # wscale = 7
 
-  [balance]                       # the load balancer; see 'culvert lb --help'
+  [lb]                       # the load balancer; see 'culvert lb --help'
   ring_size = 65537               # a prime: 100 times the backends of a VIP or
                                   # more
   flows = 1048576                 # flows to keep in mind
@@ -77,7 +77,7 @@ const aboutConfig = `The file is TOML:
   unclaimed = "reject"            # what is to a VIP's address and no VIP's, if the
                                   # kernel would forward it; "drop", or "pass"
                                   # Numbers and times are the defaults.
-  [[balance.vip]]
+  [[lb.vip]]
   address = "192.0.2.1:80"        # without a port: all of them
   protocol = "tcp"                # or "udp"
   hash = "flow"                   # or "source": one backend for a client, or
@@ -88,7 +88,7 @@ const aboutConfig = `The file is TOML:
   # quic_server_id = 2            # bytes of server ID in connection IDs (QUIC-LB)
   # quic_config = 0               # config rotation of such connection IDs
 
-  [balance.vip.check]             # without it all backends are taken to live
+  [lb.vip.check]             # without it all backends are taken to live
   type = "http"                   # or "https", "tcp", "udp"
   # port = 8080                   # default: the VIP's
   interval = "1s"                 # a failure is found within it
@@ -101,14 +101,14 @@ const aboutConfig = `The file is TOML:
   # send = "PING"                 # of tcp and udp
   # expect = "PONG"               # what the answer begins with
 
-  [[balance.vip.backend]]
+  [[lb.vip.backend]]
   address = "10.0.0.11"           # of either family, but for l2
   weight = 1                      # share of new flows; 0 drains
   # encapsulation = "gue"
   # gue_port = 6080
   # server_id = "0102"            # with quic_server_id
 
-  [balance.bgp]                   # announces VIPs with a backend in service
+  [lb.bgp]                   # announces VIPs with a backend in service
   asn = 65001
   router_id = "10.0.0.1"
   hold_time = "9s"
@@ -116,7 +116,7 @@ const aboutConfig = `The file is TOML:
   # communities = ["65001:100"]
   # med = 10
 
-  [[balance.bgp.neighbor]]
+  [[lb.bgp.neighbor]]
   address = "10.0.0.254"
   asn = 65000
   # local_address = "10.0.0.1"
@@ -127,7 +127,7 @@ const aboutConfig = `The file is TOML:
   # next_hop4 = "10.0.0.1"        # default: the session's own address
   # next_hop6 = "fd00::1"
 
-One of [scion], [route], [filter] and [balance] must be there. Without [scion]
+One of [scion], [route], [filter] and [lb] must be there. Without [scion]
 interfaces must be named. Relative paths start at the file's directory.
 
 Rules of the file stand together. Those made by 'culvert filter add' stay when

@@ -34,9 +34,9 @@ func TestDetachUnderProcess(t *testing.T) {
 	b := newLBBed(t)
 	loopback(t)
 	f := &filterBed{t: t, dir: b.dir}
-	const vip = "[balance]\n[[balance.vip]]\naddress = '192.0.2.1:80'\nprotocol = 'tcp'\n[[balance.vip.backend]]\naddress = '10.0.0.11'\n"
+	const vip = "[lb]\n[[lb.vip]]\naddress = '192.0.2.1:80'\nprotocol = 'tcp'\n[[lb.vip.backend]]\naddress = '10.0.0.11'\n"
 	const head = "interfaces = ['lb0', 'out0']\nmetrics = '127.0.0.1:9442'\n"
-	const served = `culvert_balance_vip_served{vip="192.0.2.1:80/tcp"}`
+	const served = `culvert_lb_vip_served{vip="192.0.2.1:80/tcp"}`
 
 	p := runAttached(t, f.file("exit.toml", head+vip))
 	f.metric("127.0.0.1:9442", served, "1")
@@ -59,13 +59,13 @@ func TestDetachUnderProcess(t *testing.T) {
 	}
 	f.metric("127.0.0.1:9442", served, "1")
 	f.metric("127.0.0.1:9442", `culvert_interface_attached{interface="lb0"}`, "1")
-	f.metric("127.0.0.1:9442", `culvert_balance_backend_packets_total{backend="10.0.0.11",vip="192.0.2.1:80/tcp"}`, "100")
+	f.metric("127.0.0.1:9442", `culvert_lb_backend_packets_total{backend="10.0.0.11",vip="192.0.2.1:80/tcp"}`, "100")
 	f.expect(0, "file", "filter", "list")
 	for n := range uint32(100) {
 		b.send(netip.MustParseAddrPort("192.0.2.1:80"), n)
 	}
 	b.wait("packets", func() bool { return b.arrived("10.0.0.11") == 200 })
-	f.metric("127.0.0.1:9442", `culvert_balance_backend_packets_total{backend="10.0.0.11",vip="192.0.2.1:80/tcp"}`, "200")
+	f.metric("127.0.0.1:9442", `culvert_lb_backend_packets_total{backend="10.0.0.11",vip="192.0.2.1:80/tcp"}`, "200")
 	// One interface alone comes back too.
 	f.expect(0, "detached from out0", "detach", "out0")
 	f.metric("127.0.0.1:9442", `culvert_interface_attached{interface="out0"}`, "1")
@@ -149,7 +149,7 @@ func TestTableTakenOut(t *testing.T) {
 	f := &filterBed{t: t, dir: b.dir}
 	const head = "interfaces = ['lb0', 'out0']\n"
 	const rules = "[filter]\n[[filter.rule]]\nname = 'file'\naction = 'drop'\nexpression = 'udp port 7'\n"
-	const vips = "[balance]\nring_size = 1009\n[[balance.vip]]\naddress = '192.0.2.1:80'\nprotocol = 'tcp'\n[[balance.vip.backend]]\naddress = '10.0.0.11'\n"
+	const vips = "[lb]\nring_size = 1009\n[[lb.vip]]\naddress = '192.0.2.1:80'\nprotocol = 'tcp'\n[[lb.vip.backend]]\naddress = '10.0.0.11'\n"
 	run := func(text string) *running {
 		t.Helper()
 		return runAttached(t, f.file("c.toml", head+text))
@@ -184,6 +184,6 @@ func TestTableTakenOut(t *testing.T) {
 	f.expect(1, "no load balancer in this network namespace", "lb", "show")
 	p.interrupt(t)
 	f.expect(0, "attached", "attach", "-c", f.file("c.toml", head+rules+vips), "lb0", "out0")
-	f.expect(0, "rule file", "attach", "-c", f.file("c.toml", head+"[balance]\n"), "lb0", "out0")
+	f.expect(0, "rule file", "attach", "-c", f.file("c.toml", head+"[lb]\n"), "lb0", "out0")
 	lists("filter list", "hand", "file  ")
 }

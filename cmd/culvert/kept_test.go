@@ -67,8 +67,8 @@ func (r *running) says(text string) int {
 const (
 	keptHead  = "interfaces = ['lb0', 'out0']\n"
 	keptSCION = keptHead + "[scion]\nconfig = 'br.toml'\n"
-	keptVIPs  = "[balance]\nseed = 'culvert'\nring_size = 1009\nsource4 = '10.200.0.0/16'\n[[balance.vip]]\naddress = '192.0.2.1:80'\nprotocol = 'tcp'\n" +
-		"[[balance.vip.backend]]\naddress = '10.0.0.11'\n"
+	keptVIPs  = "[lb]\nseed = 'culvert'\nring_size = 1009\nsource4 = '10.200.0.0/16'\n[[lb.vip]]\naddress = '192.0.2.1:80'\nprotocol = 'tcp'\n" +
+		"[[lb.vip.backend]]\naddress = '10.0.0.11'\n"
 	keptRules = "[filter]\n[[filter.rule]]\nname = 'file'\naction = 'drop'\nexpression = 'udp port 7'\n"
 )
 
@@ -114,7 +114,7 @@ func TestSCIONAfterMore(t *testing.T) {
 	b.lb(0, "192.0.2.2:80/tcp  ", "show")
 }
 
-// TestKeptSource takes [balance] out of the file: VIPs made by hand go on with the sources that packets have had.
+// TestKeptSource takes [lb] out of the file: VIPs made by hand go on with the sources that packets have had.
 func TestKeptSource(t *testing.T) {
 	b := newKeptBed(t)
 	b.expect(0, "attached", "attach", "-c", b.write("c.toml", keptHead+keptVIPs), "lb0", "out0")

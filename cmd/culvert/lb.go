@@ -22,7 +22,7 @@ the client itself. A VIP is an address, a protocol and a port, or all ports:
 
 Each change is made at once: a packet meets the backends as they were, or as
 they are to be, and flows stay with the backend that they have. VIPs that are to
-be there from the start belong into the [balance] table of the configuration
+be there from the start belong into the [lb] table of the configuration
 (see 'culvert run --help'), whose process follows the routes to the backends,
 checks them, and announces VIPs. On backends 'culvert lb decap' takes the
 encapsulation off.`,
@@ -45,7 +45,7 @@ func newLBSeedCmd() *cobra.Command {
 		Short: "print the seed of this machine's rings, to share it",
 		Long: `Print the seed that decides, with VIPs and backends, which backend a new flow
 gets. It is made at the first start and kept in /var/lib/culvert/lb-seed (mode
-0600), unless [balance] has a seed of its own. Who knows it can choose flows
+0600), unless [lb] has a seed of its own. Who knows it can choose flows
 that all meet on one backend.
 
 Machines with the same VIPs need the same one: put it there and start culvert

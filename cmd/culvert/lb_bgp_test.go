@@ -16,7 +16,7 @@ import (
 // TestLBWithoutRouters announces VIPs to nobody, and to a neighbor that refuses the connection: neither is called announced.
 func TestLBWithoutRouters(t *testing.T) {
 	b := newLBBed(t)
-	const none = "192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  announce no: no [balance.bgp]\n"
+	const none = "192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  announce no: no [lb.bgp]\n"
 	run := startCulvert(t, "run", "-c", b.file(lbConfig))
 	run.waitFor(t, "backend=fd00::11")
 	b.wait("lb show knows that there are no sessions", func() bool {
@@ -31,10 +31,10 @@ func TestLBWithoutRouters(t *testing.T) {
 	must(netlink.LinkSetUp(lo))
 	run = startCulvert(t, "run", "-c", b.file(lbConfig+`
 
-[balance.bgp]
+[lb.bgp]
 asn = 65001
 router_id = "10.0.0.1"
-[[balance.bgp.neighbor]]
+[[lb.bgp.neighbor]]
 address = "10.0.0.1"
 asn = 65000
 `))
@@ -63,7 +63,7 @@ asn = 65000
 	var here unix.Stat_t
 	must(unix.Stat("/proc/thread-self/ns/net", &here))
 	must(os.Remove(fmt.Sprintf("/run/culvert/bgp-%d-culvert.json", here.Ino))) // what cannot be seen is not said
-	if _, out, _ := culvert(t, "lb", "show"); !strings.Contains(out, "announced: not known\n") || strings.Contains(out, "no [balance.bgp]") {
+	if _, out, _ := culvert(t, "lb", "show"); !strings.Contains(out, "announced: not known\n") || strings.Contains(out, "no [lb.bgp]") {
 		t.Errorf("lb show says %s", out)
 	}
 	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, "what router culvert announces is not known") {

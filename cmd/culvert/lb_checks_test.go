@@ -75,9 +75,9 @@ func TestLBChecks(t *testing.T) {
 		})
 	}
 	listen()
-	const check = "[balance.vip.check]\ntype = \"tcp\"\ninterval = \"1s\"\ntimeout = \"1s\"\n"
-	path := b.file("interfaces = [\"lb0\"]\n[balance]\n[[balance.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\nencapsulation = \"l2\"\n" +
-		"on_failure = \"move\"\n" + check + "[[balance.vip.backend]]\naddress = \"10.0.0.11\"\n")
+	const check = "[lb.vip.check]\ntype = \"tcp\"\ninterval = \"1s\"\ntimeout = \"1s\"\n"
+	path := b.file("interfaces = [\"lb0\"]\n[lb]\n[[lb.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\nencapsulation = \"l2\"\n" +
+		"on_failure = \"move\"\n" + check + "[[lb.vip.backend]]\naddress = \"10.0.0.11\"\n")
 	run := startCulvert(t, "run", "-c", path)
 	const vip = "192.0.2.1:80/tcp"
 	health := func(want datapath.BalanceState, down bool) datapath.BalanceHealth {

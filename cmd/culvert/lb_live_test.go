@@ -8,21 +8,21 @@ import (
 )
 
 const lbConfig = `interfaces = ["lb0"]
-[balance]
+[lb]
 source4 = "10.200.0.0/16"
-[[balance.vip]]
+[[lb.vip]]
 address = "192.0.2.1:80"
 protocol = "tcp"
-[[balance.vip.backend]]
+[[lb.vip.backend]]
 address = "10.0.0.11"
-[[balance.vip.backend]]
+[[lb.vip.backend]]
 address = "10.0.0.12"
 encapsulation = "gue"
 weight = 3
-[[balance.vip]]
+[[lb.vip]]
 address = "[2001:db8::1]:80"
 protocol = "tcp"
-[[balance.vip.backend]]
+[[lb.vip.backend]]
 address = "fd00::11"
 `
 
@@ -91,17 +91,17 @@ func TestLBEdits(t *testing.T) {
 	run.interrupt(t)
 
 	// A file that contradicts what was made by hand is refused before anything is touched.
-	const more = "[[balance.vip]]\nprotocol = \"tcp\"\naddress = \"192.0.2.7:443\"\nhash = \"source\"\n"
+	const more = "[[lb.vip]]\nprotocol = \"tcp\"\naddress = \"192.0.2.7:443\"\nhash = \"source\"\n"
 	b.expect(1, "c.toml:20:11: VIP 192.0.2.7:443/tcp: it is there already, made by hand and in another way", "run", "-c", b.file(lbConfig+more))
 	b.expect(1, "c.toml:8:11: VIP 192.0.2.1:80/tcp: backend 10.0.0.13: it is there already, made by hand",
 		"attach", "-c", b.file(strings.Replace(lbConfig, "10.0.0.11\"\n", "10.0.0.13\"\nweight = 7\n", 1)), "lb0")
 	b.expect(1, "VIP [2001:db8::1]:80/tcp: backend 10.0.0.11: it was made by hand, and the file has the VIP no more",
-		"attach", "-c", b.file(lbConfig[:strings.LastIndex(lbConfig, "[[balance.vip]]")]), "lb0")
+		"attach", "-c", b.file(lbConfig[:strings.LastIndex(lbConfig, "[[lb.vip]]")]), "lb0")
 	if s := b.state(); len(s.VIPs) != 3 || b.backend(vip4, "10.0.0.13").Weight != 1 {
 		t.Errorf("got %+v", s)
 	}
 	// The same in both is the file's. Rings of another size, and without a process.
-	ring := strings.Replace(lbConfig, "[balance]\n", "[balance]\nring_size = 1021\n", 1)
+	ring := strings.Replace(lbConfig, "[lb]\n", "[lb]\nring_size = 1021\n", 1)
 	b.expect(0, "culvert attached to lb0", "attach", "-c", b.file(ring+strings.Replace(more, "hash = \"source\"\n", "", 1)), "lb0")
 	if s := b.state(); len(s.VIPs) != 3 || !s.VIPs[2].File {
 		t.Errorf("got %+v", s)

@@ -29,7 +29,7 @@ func TestLBProtectedVIP(t *testing.T) {
 	expect(0, "VIP 192.0.2.1:81/udp added", "lb", "vip", "add", "192.0.2.1:81/udp")
 	run.interrupt(t)
 
-	more := b.file(lbConfig + "[[balance.vip]]\naddress = \"192.0.2.1:81\"\nprotocol = \"tcp\"\n")
+	more := b.file(lbConfig + "[[lb.vip]]\naddress = \"192.0.2.1:81\"\nprotocol = \"tcp\"\n")
 	expect(1, "culvert filter unprotect ADDRESS:PORT", "run", "-c", more)
 	expect(0, "not protected any more", "filter", "unprotect", "192.0.2.1:81")
 	expect(1, ":3:11: 192.0.2.1:80 "+both[:len(both)-1], "run", "-c",

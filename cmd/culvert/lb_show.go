@@ -23,7 +23,7 @@ have got, the flows that were taken into the flow table, and the next hop.
 
 A VIP is active, drained (not announced), down (its backends fail or cannot be
 reached), or has no backend. "announced to" tells how many neighbors of
-[balance.bgp] have been told of its address; "announce no", that it is none to
+[lb.bgp] have been told of its address; "announce no", that it is none to
 announce. Whether a neighbor uses what it is told BGP does not say. Bytes are
 those of IP packets without what is put in front. Events are counted beside the
 packets of backends; docs/lb.md has a table of them.

@@ -217,7 +217,7 @@ func TestHelpAndVersion(t *testing.T) {
 		{"help run", "blocks6 = 98304"},
 		{"help run", "-c, --config FILE   configuration FILE, see culvert.toml(5) (default \"/etc/culvert/culvert.toml\")"},
 		{"help run", "[[filter.rule]]"},
-		{"help run", "[[balance.vip.backend]]"},
+		{"help run", "[[lb.vip.backend]]"},
 		{"help lb", "Available Commands:"},
 		{"help filter", "Available Commands:"},
 		{"help filter set", "Available Commands:"},

@@ -18,7 +18,7 @@ import (
 type BalancePlane struct{ inst *Instance }
 
 // errNoBalance is for calls on a data plane without the load balancer.
-var errNoBalance = errors.New("it balances no load: its configuration has no [balance] table")
+var errNoBalance = errors.New("it balances no load: its configuration has no [lb] table")
 
 // EditBalance has the load balancer changed, by nobody else meanwhile. It needs no process that serves the instance.
 func (i *Instance) EditBalance(change func(*BalancePlane) error) error {

@@ -226,7 +226,7 @@ func checkSources(f balanceFacts, b *Balance) *Finding {
 		return nil
 	}
 	return &Finding{
-		Check: "lb-source", Status: Warn, Finding: strings.Join(missing, " and ") + " not set in [balance]: outer headers come from one address of this host, " +
+		Check: "lb-source", Status: Warn, Finding: strings.Join(missing, " and ") + " not set in [lb]: outer headers come from one address of this host, " +
 			"and a backend's card may put all IPIP packets into one receive queue: give a prefix, as 10.200.0.0/16",
 	}
 }

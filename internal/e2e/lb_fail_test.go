@@ -116,7 +116,7 @@ func (b *balanced) testUpgrade() {
 	other := filepath.Join(b.TempDir(), "culvert")
 	check(b.T, copyFile(other, binary))
 	configure := func(more string) {
-		check(b.T, os.WriteFile(config, []byte(strings.Replace(string(before), "[balance]\n", "[balance]\n"+more, 1)), 0o600))
+		check(b.T, os.WriteFile(config, []byte(strings.Replace(string(before), "[lb]\n", "[lb]\n"+more, 1)), 0o600))
 	}
 
 	b.Log("another binary, with a flow table of another size, and back")

@@ -18,7 +18,7 @@ import (
 // testGracefulRestart ends culvert on a balancer and starts it again under load, with graceful restart: router never has one way
 // less. It has when VIPs are drained right before the end.
 func (b *balanced) testGracefulRestart() {
-	const head, graceful = "[balance.bgp]\n", "[balance.bgp]\ngraceful_restart = \"60s\"\n"
+	const head, graceful = "[lb.bgp]\n", "[lb.bgp]\ngraceful_restart = \"60s\"\n"
 	for _, ns := range balancers {
 		b.end(ns, syscall.SIGTERM)
 	}

@@ -53,31 +53,31 @@ name = "%[1]s"
 interfaces = ["to-router"]
 metrics = "127.0.0.1:9441"
 
-[balance]
+[lb]
 source4 = "10.200.0.0/16"
 source6 = "fd00:200::/64"
 seed = "lab"
 
-[balance.bgp]
+[lb.bgp]
 asn = %[2]d
 router_id = "%[3]s"
 
-[[balance.bgp.neighbor]]
+[[lb.bgp.neighbor]]
 address = "%[4]s"
 asn = %[5]d
 
-[[balance.bgp.neighbor]]
+[[lb.bgp.neighbor]]
 address = "%[6]s"
 asn = %[5]d
 `
 
 // Checks bear a busy machine, which stalls for a second now and then.
 const lbConfigVIP = `
-[[balance.vip]]
+[[lb.vip]]
 address = "%s"
 protocol = "tcp"
 
-[balance.vip.check]
+[lb.vip.check]
 type = "http"
 path = "/health"
 interval = "2s"
@@ -86,7 +86,7 @@ fall = 3
 `
 
 const lbConfigBackend = `
-[[balance.vip.backend]]
+[[lb.vip.backend]]
 address = "%s"
 encapsulation = "%s"
 `

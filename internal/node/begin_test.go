@@ -209,13 +209,13 @@ func (b *beginBed) send(client int) string {
 }
 
 const (
-	beginVIP     = "[[balance.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"
-	beginBackend = "[[balance.vip.backend]]\naddress = \"10.0.0.11\"\n"
+	beginVIP     = "[[lb.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"
+	beginBackend = "[[lb.vip.backend]]\naddress = \"10.0.0.11\"\n"
 )
 
-// beginBackends is a [balance] table with a VIP and backends.
+// beginBackends is a [lb] table with a VIP and backends.
 func beginBackends(addrs ...string) string {
-	text := "[balance]\nseed = \"x\"\nring_size = 251\n" + beginVIP
+	text := "[lb]\nseed = \"x\"\nring_size = 251\n" + beginVIP
 	for _, a := range addrs {
 		text += strings.Replace(beginBackend, "10.0.0.11", a, 1)
 	}
@@ -232,7 +232,7 @@ func TestBeginPutsBalanceBack(t *testing.T) {
 		"all others":       beginBackends("10.0.0.13", "10.0.0.14"),
 		"another VIP":      strings.Replace(beginBackends("10.0.0.11"), "192.0.2.1:80", "192.0.2.2:80", 1),
 		"one backend more": beginBackends("10.0.0.11", "10.0.0.12", "10.0.0.13"),
-		"none":             "[balance]\nseed = \"x\"\nring_size = 251\n",
+		"none":             "[lb]\nseed = \"x\"\nring_size = 251\n",
 		anotherRing:        strings.Replace(beginBackends("10.0.0.11", "10.0.0.14"), "251", "127", 1),
 	} {
 		t.Run(what, func(t *testing.T) {

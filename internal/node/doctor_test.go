@@ -57,9 +57,9 @@ func TestDoctorOptions(t *testing.T) {
 		t.Errorf("an IP router's file gives %+v", o)
 	}
 
-	balancer := write("lb.toml", "interfaces = [\"eth9\"]\n[balance]\nsource4 = \"10.200.0.0/16\"\n[[balance.vip]]\naddress = \"192.0.2.1:80\"\n"+
-		"protocol = \"tcp\"\n[balance.vip.check]\ntype = \"tcp\"\n[[balance.vip.backend]]\naddress = \"10.0.0.11\"\n"+
-		"[[balance.vip.backend]]\naddress = \"fd00::11\"\nencapsulation = \"gue\"\n")
+	balancer := write("lb.toml", "interfaces = [\"eth9\"]\n[lb]\nsource4 = \"10.200.0.0/16\"\n[[lb.vip]]\naddress = \"192.0.2.1:80\"\n"+
+		"protocol = \"tcp\"\n[lb.vip.check]\ntype = \"tcp\"\n[[lb.vip.backend]]\naddress = \"10.0.0.11\"\n"+
+		"[[lb.vip.backend]]\naddress = \"fd00::11\"\nencapsulation = \"gue\"\n")
 	o = doctor.Options{}
 	if err := DoctorOptions(balancer, &o); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestDoctorOptions(t *testing.T) {
 		filepath.Join(dir, "none.toml"):                     "none.toml: no such file",
 		write("rule.toml", "interfaces = [\"eth9\"]\n[filter]\n[[filter.rule]]\nname = \"x\"\naction = \"drop\"\nexpression = \"tcp prot 80\"\n"):                                   "rule.toml:6:14: ",
 		write("set.toml", "interfaces = [\"eth9\"]\n[filter]\n[[filter.set]]\nname = \"bad\"\nfile = \"none.txt\"\n"):                                                               "none.txt: no such file",
-		write("both.toml", "interfaces = [\"eth9\"]\n[[filter.protect]]\naddress = \"192.0.2.1:80\"\n[balance]\n[[balance.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"): "both.toml:3:11: 192.0.2.1:80 cannot be protected by SYN cookies and be VIP 192.0.2.1:80/tcp at once",
+		write("both.toml", "interfaces = [\"eth9\"]\n[[filter.protect]]\naddress = \"192.0.2.1:80\"\n[lb]\n[[lb.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"): "both.toml:3:11: 192.0.2.1:80 cannot be protected by SYN cookies and be VIP 192.0.2.1:80/tcp at once",
 	} {
 		err := DoctorOptions(path, &doctor.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

@@ -71,10 +71,10 @@ func TestLinkInterfaces(t *testing.T) {
 }
 
 const (
-	lbHead     = "interfaces = [\"a\"]\n[balance]\n"
-	lbVIP      = "[[balance.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"
-	lbReal     = "[[balance.vip.backend]]\naddress = \"10.0.0.11\"\n"
-	lbBGP      = "[balance.bgp]\nasn = 65001\nrouter_id = \"10.0.0.1\"\n"
+	lbHead     = "interfaces = [\"a\"]\n[lb]\n"
+	lbVIP      = "[[lb.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"
+	lbReal     = "[[lb.vip.backend]]\naddress = \"10.0.0.11\"\n"
+	lbBGP      = "[lb.bgp]\nasn = 65001\nrouter_id = \"10.0.0.1\"\n"
 	filterHead = "interfaces = [\"a\"]\n"
 	drop       = "[[filter.rule]]\nname = \"a\"\naction = \"drop\"\n"
 )
@@ -128,24 +128,24 @@ func TestBadInputIsLocated(t *testing.T) {
 		{"second set", filterHead + "[[filter.set]]\nname = \"s\"\n[[filter.set]]\nname = \"s\"\n", ":5:8: a second set s"},
 		{"file and entries", filterHead + "[[filter.set]]\nname = \"s\"\nfile = \"x\"\nentries = []\n", ":5:1: set s: entries beside file"},
 		{"timeout of nothing", filterHead + "[[filter.set]]\nname = \"s\"\ntimeout = \"1h\"\n", ":4:11: set s: timeout without"},
-		{"balance without interfaces", "[balance]\n", "interfaces is missing"},
-		{"unknown key of balance", lbHead + "turbo = 1\n", ":3:1: unknown key \"balance.turbo\""},
-		{"unknown key of a VIP", lbHead + lbVIP + "port = 1\n", ":6:1: unknown key \"balance.vip.port\""},
-		{"unknown key of a backend", lbHead + lbVIP + lbReal + "name = \"x\"\n", ":8:1: unknown key \"balance.vip.backend.name\""},
-		{"unknown key of a check", lbHead + lbVIP + "[balance.vip.check]\nevery = \"1s\"\n", ":7:1: unknown key \"balance.vip.check.every\""},
+		{"balance without interfaces", "[lb]\n", "interfaces is missing"},
+		{"unknown key of lb", lbHead + "turbo = 1\n", ":3:1: unknown key \"lb.turbo\""},
+		{"unknown key of a VIP", lbHead + lbVIP + "port = 1\n", ":6:1: unknown key \"lb.vip.port\""},
+		{"unknown key of a backend", lbHead + lbVIP + lbReal + "name = \"x\"\n", ":8:1: unknown key \"lb.vip.backend.name\""},
+		{"unknown key of a check", lbHead + lbVIP + "[lb.vip.check]\nevery = \"1s\"\n", ":7:1: unknown key \"lb.vip.check.every\""},
 		{"ring that is no prime", lbHead + "ring_size = 65536\n", ":3:13: ring_size = 65536: use a prime"},
 		{"time without a unit", lbHead + "udp_timeout = 3\n", ":3:15: want text in quotes, found integer"},
-		{"VIP without an address", lbHead + "[[balance.vip]]\nprotocol = \"tcp\"\n", ":3:3: address is missing"},
-		{"VIP without a protocol", lbHead + lbVIP + "[[balance.vip]]\naddress = \"192.0.2.2\"\n", ":6:3: VIP 192.0.2.2: protocol is missing"},
-		{"backend without an address", lbHead + lbVIP + lbReal + lbVIP + lbReal + "[[balance.vip.backend]]\n",
+		{"VIP without an address", lbHead + "[[lb.vip]]\nprotocol = \"tcp\"\n", ":3:3: address is missing"},
+		{"VIP without a protocol", lbHead + lbVIP + "[[lb.vip]]\naddress = \"192.0.2.2\"\n", ":6:3: VIP 192.0.2.2: protocol is missing"},
+		{"backend without an address", lbHead + lbVIP + lbReal + lbVIP + lbReal + "[[lb.vip.backend]]\n",
 			":13:3: VIP 192.0.2.1:80/tcp: a backend's address is missing"},
 		{"inline backends", lbHead + lbVIP + "backend = [{address = \"10.0.0.11\"}, {weight = 2}]\n", ":6:1: VIP 192.0.2.1:80/tcp: a backend's"},
 		{"GUE port too large", lbHead + lbVIP + lbReal + "gue_port = 70000\n", ":8:12: 70000 is out of range"},
-		{"BGP without an AS", lbHead + "[balance.bgp]\nrouter_id = \"10.0.0.1\"\n", ":3:2: balance.bgp.asn is missing"},
-		{"BGP without a router ID", lbHead + "[balance.bgp]\nasn = 65001\nrouter_id = \"fd00::1\"\n", ":5:13: balance.bgp.router_id is missing or no IPv4"},
-		{"BGP without neighbours", lbHead + lbBGP, ":3:2: balance.bgp has no neighbor"},
-		{"neighbour without an address", lbHead + lbBGP + "[[balance.bgp.neighbor]]\nasn = 65000\n", ":6:3: address of the neighbor is missing"},
-		{"neighbour without an AS", lbHead + lbBGP + "[[balance.bgp.neighbor]]\naddress = \"10.0.0.9\"\n", ":6:3: neighbor 10.0.0.9: asn is missing"},
+		{"BGP without an AS", lbHead + "[lb.bgp]\nrouter_id = \"10.0.0.1\"\n", ":3:2: lb.bgp.asn is missing"},
+		{"BGP without a router ID", lbHead + "[lb.bgp]\nasn = 65001\nrouter_id = \"fd00::1\"\n", ":5:13: lb.bgp.router_id is missing or no IPv4"},
+		{"BGP without neighbours", lbHead + lbBGP, ":3:2: lb.bgp has no neighbor"},
+		{"neighbour without an address", lbHead + lbBGP + "[[lb.bgp.neighbor]]\nasn = 65000\n", ":6:3: address of the neighbor is missing"},
+		{"neighbour without an AS", lbHead + lbBGP + "[[lb.bgp.neighbor]]\naddress = \"10.0.0.9\"\n", ":6:3: neighbor 10.0.0.9: asn is missing"},
 		{"protect nothing", filterHead + "[[filter.protect]]\nforwarded = true\n", ":2:3: address is missing"},
 		{"mss too large", filterHead + "[[filter.protect]]\naddress = \"a\"\nmss = 70000\n", ":4:7: 70000 is out of range: use 0 to 65535"},
 	} {
@@ -228,13 +228,13 @@ func TestFilter(t *testing.T) {
 }
 
 func TestBalance(t *testing.T) {
-	path := write(t, lbHead+"flows = 5\nudp_timeout = \"90s\"\n"+lbVIP+"[balance.vip.check]\ntype = \"http\"\nrise = 3\n"+lbReal+lbReal+
-		"weight = 0\nencapsulation = \"gue\"\n"+lbVIP+lbReal+lbBGP+"[[balance.bgp.neighbor]]\naddress = \"10.0.0.9\"\nasn = 65000\n")
+	path := write(t, lbHead+"flows = 5\nudp_timeout = \"90s\"\n"+lbVIP+"[lb.vip.check]\ntype = \"http\"\nrise = 3\n"+lbReal+lbReal+
+		"weight = 0\nencapsulation = \"gue\"\n"+lbVIP+lbReal+lbBGP+"[[lb.bgp.neighbor]]\naddress = \"10.0.0.9\"\nasn = 65000\n")
 	n, err := Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := table[*lbstage.Table](n, "balance")
+	b := table[*lbstage.Table](n, "lb")
 	if n.Name != config.DefaultName || b.Flows != 5 || b.UDPTimeout != "90s" || b.Seed != "" || len(b.VIP) != 2 ||
 		len(b.VIP[0].Backend) != 2 || *b.VIP[0].Check.Rise != 3 || b.VIP[0].Check.Fall != nil || *b.VIP[0].Backend[1].Weight != 0 ||
 		b.BGP.Neighbor[0].ASN != 65000 {

@@ -30,8 +30,8 @@ func TestPasswords(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "culvert.toml")
 		text := strings.Join([]string{
-			`interfaces = ["eth1"]`, `[balance]`, `[balance.bgp]`, `asn = 65001`, `router_id = "10.0.0.1"`, ``,
-			`[[balance.bgp.neighbor]]`, `address = "10.0.0.254"`, `asn = 65000`, c.line,
+			`interfaces = ["eth1"]`, `[lb]`, `[lb.bgp]`, `asn = 65001`, `router_id = "10.0.0.1"`, ``,
+			`[[lb.bgp.neighbor]]`, `address = "10.0.0.254"`, `asn = 65000`, c.line,
 		}, "\n")
 		for name, f := range map[string]struct {
 			text string
@@ -53,7 +53,7 @@ func TestPasswords(t *testing.T) {
 		}
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
-		} else if got := n.Tables["balance"].(*lbstage.Table).BGP.Neighbor[0].Password; got != c.want {
+		} else if got := n.Tables["lb"].(*lbstage.Table).BGP.Neighbor[0].Password; got != c.want {
 			t.Errorf("%s: password %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -39,25 +39,25 @@ type BalanceSource interface {
 }
 
 var (
-	backendPacketsDesc = prometheus.NewDesc("culvert_balance_backend_packets_total",
+	backendPacketsDesc = prometheus.NewDesc("culvert_lb_backend_packets_total",
 		"Packets sent to a backend of a VIP.", []string{"vip", "backend"}, nil)
-	backendBytesDesc = prometheus.NewDesc("culvert_balance_backend_bytes_total",
+	backendBytesDesc = prometheus.NewDesc("culvert_lb_backend_bytes_total",
 		"Bytes of the IP packets sent to a backend of a VIP, without what was put in front of them.", []string{"vip", "backend"}, nil)
-	backendFlowsDesc = prometheus.NewDesc("culvert_balance_backend_flows_total",
+	backendFlowsDesc = prometheus.NewDesc("culvert_lb_backend_flows_total",
 		"Flows of a backend of a VIP that were taken into the flow table.", []string{"vip", "backend"}, nil)
-	backendHealthyDesc = prometheus.NewDesc("culvert_balance_backend_healthy",
+	backendHealthyDesc = prometheus.NewDesc("culvert_lb_backend_healthy",
 		"0 for a backend whose checks fail, else 1; left out while no interface carries the load balancer.", []string{"vip", "backend"}, nil)
-	backendResolvedDesc = prometheus.NewDesc("culvert_balance_backend_resolved",
+	backendResolvedDesc = prometheus.NewDesc("culvert_lb_backend_resolved",
 		"1 for a backend whose next hop is known, else 0.", []string{"vip", "backend"}, nil)
-	vipServedDesc = prometheus.NewDesc("culvert_balance_vip_served",
+	vipServedDesc = prometheus.NewDesc("culvert_lb_vip_served",
 		"1 for a VIP that has a backend for new flows, else 0.", []string{"vip"}, nil)
-	vipEventsDesc = prometheus.NewDesc("culvert_balance_vip_events_total",
+	vipEventsDesc = prometheus.NewDesc("culvert_lb_vip_events_total",
 		"What has happened to packets and flows of a VIP beside being sent to a backend.", []string{"vip", "event"}, nil)
-	flowTableDesc = prometheus.NewDesc("culvert_balance_flow_table_flows",
+	flowTableDesc = prometheus.NewDesc("culvert_lb_flow_table_flows",
 		"Flows that the flow table is made for.", nil, nil)
-	flowTableUsedDesc = prometheus.NewDesc("culvert_balance_flow_table_used_flows",
+	flowTableUsedDesc = prometheus.NewDesc("culvert_lb_flow_table_used_flows",
 		"Flows in the flow table, an estimate.", nil, nil)
-	flowTableBytesDesc = prometheus.NewDesc("culvert_balance_flow_table_bytes",
+	flowTableBytesDesc = prometheus.NewDesc("culvert_lb_flow_table_bytes",
 		"Memory of the flow table.", nil, nil)
 )
 

@@ -18,22 +18,22 @@ func (balanced) Ports() ([]Port, error) { return nil, nil }
 func (s balanced) BalanceStats() (*Balance, error) { return s.b, s.err }
 
 func TestBalanceMetrics(t *testing.T) {
-	const want = `culvert_balance_backend_bytes_total backend=10.0.0.11 vip=192.0.2.1:80/tcp 500
-culvert_balance_backend_bytes_total backend=10.0.0.12 vip=192.0.2.1:80/tcp 0
-culvert_balance_backend_flows_total backend=10.0.0.11 vip=192.0.2.1:80/tcp 2
-culvert_balance_backend_flows_total backend=10.0.0.12 vip=192.0.2.1:80/tcp 0
-culvert_balance_backend_healthy backend=10.0.0.11 vip=192.0.2.1:80/tcp 1
-culvert_balance_backend_healthy backend=10.0.0.12 vip=192.0.2.1:80/tcp 0
-culvert_balance_backend_packets_total backend=10.0.0.11 vip=192.0.2.1:80/tcp 5
-culvert_balance_backend_packets_total backend=10.0.0.12 vip=192.0.2.1:80/tcp 0
-culvert_balance_backend_resolved backend=10.0.0.11 vip=192.0.2.1:80/tcp 0
-culvert_balance_backend_resolved backend=10.0.0.12 vip=192.0.2.1:80/tcp 1
-culvert_balance_flow_table_bytes 7300
-culvert_balance_flow_table_flows 100
-culvert_balance_flow_table_used_flows 2
-culvert_balance_vip_events_total event=untracked vip=192.0.2.1:80/tcp 3
-culvert_balance_vip_served vip=192.0.2.1:80/tcp 1
-culvert_balance_vip_served vip=192.0.2.9/udp 0
+	const want = `culvert_lb_backend_bytes_total backend=10.0.0.11 vip=192.0.2.1:80/tcp 500
+culvert_lb_backend_bytes_total backend=10.0.0.12 vip=192.0.2.1:80/tcp 0
+culvert_lb_backend_flows_total backend=10.0.0.11 vip=192.0.2.1:80/tcp 2
+culvert_lb_backend_flows_total backend=10.0.0.12 vip=192.0.2.1:80/tcp 0
+culvert_lb_backend_healthy backend=10.0.0.11 vip=192.0.2.1:80/tcp 1
+culvert_lb_backend_healthy backend=10.0.0.12 vip=192.0.2.1:80/tcp 0
+culvert_lb_backend_packets_total backend=10.0.0.11 vip=192.0.2.1:80/tcp 5
+culvert_lb_backend_packets_total backend=10.0.0.12 vip=192.0.2.1:80/tcp 0
+culvert_lb_backend_resolved backend=10.0.0.11 vip=192.0.2.1:80/tcp 0
+culvert_lb_backend_resolved backend=10.0.0.12 vip=192.0.2.1:80/tcp 1
+culvert_lb_flow_table_bytes 7300
+culvert_lb_flow_table_flows 100
+culvert_lb_flow_table_used_flows 2
+culvert_lb_vip_events_total event=untracked vip=192.0.2.1:80/tcp 3
+culvert_lb_vip_served vip=192.0.2.1:80/tcp 1
+culvert_lb_vip_served vip=192.0.2.9/udp 0
 `
 	b := &Balance{Flows: 100, Used: 2, Memory: 7300, VIPs: []BalanceVIP{
 		{Name: "192.0.2.1:80/tcp", Events: map[string]uint64{"untracked": 3}, Backends: []BalanceBackend{

@@ -10,7 +10,7 @@ import (
 	"culvert/internal/lb/bgpstate"
 )
 
-// BGPSource gives the BGP sessions that announce VIPs, none without [balance.bgp]. A PortSource may be one.
+// BGPSource gives the BGP sessions that announce VIPs, none without [lb.bgp]. A PortSource may be one.
 type BGPSource interface {
 	BGPSessions() (sessions []bgpstate.Session, known bool, err error)
 }

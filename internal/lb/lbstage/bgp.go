@@ -22,7 +22,7 @@ import (
 // withdrawWait bounds how long neighbours are told that nothing is announced any more.
 const withdrawWait = 3 * time.Second
 
-// compileBGP reads a [balance.bgp] table; nil for a file without one.
+// compileBGP reads a [lb.bgp] table; nil for a file without one.
 func compileBGP(c *BGPTable) (*announce.Options, error) {
 	if c == nil {
 		return nil, nil

@@ -50,11 +50,11 @@ func (g *BGPTable) check(in config.Position) error {
 	g.Position = in.In("bgp")
 	switch {
 	case g.ASN == 0:
-		return g.Locate("asn", errors.New("balance.bgp.asn is missing: give the number of your autonomous system"))
+		return g.Locate("asn", errors.New("lb.bgp.asn is missing: give the number of your autonomous system"))
 	case !g.RouterID.Is4():
-		return g.Locate("router_id", errors.New("balance.bgp.router_id is missing or no IPv4 address: give one of this machine"))
+		return g.Locate("router_id", errors.New("lb.bgp.router_id is missing or no IPv4 address: give one of this machine"))
 	case len(g.Neighbor) == 0:
-		return g.Locate("", errors.New("balance.bgp has no neighbor: name a router with [[balance.bgp.neighbor]]"))
+		return g.Locate("", errors.New("lb.bgp has no neighbor: name a router with [[lb.bgp.neighbor]]"))
 	}
 	for n := range g.Neighbor {
 		r := &g.Neighbor[n]

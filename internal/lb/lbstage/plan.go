@@ -18,7 +18,7 @@ import (
 	"culvert/internal/stage"
 )
 
-// Plan is the [balance] table of a file: nothing in it can be wrong in itself any more.
+// Plan is the [lb] table of a file: nothing in it can be wrong in itself any more.
 type Plan struct {
 	state   lb.State
 	options datapath.BalanceOptions
@@ -28,7 +28,7 @@ type Plan struct {
 	gone    []string          // what an earlier file had, where nothing is balanced any more
 }
 
-// Compile reads the [balance] table of a file.
+// Compile reads the [lb] table of a file.
 func Compile(f stage.File) (*Plan, error) {
 	c := stage.Table[*Table](f, Stage{})
 	if c == nil {
@@ -46,7 +46,7 @@ func Compile(f stage.File) (*Plan, error) {
 	}
 	options, err := p.options.Normal()
 	if err != nil {
-		return nil, c.Locate("", fmt.Errorf("[balance]: %w", err))
+		return nil, c.Locate("", fmt.Errorf("[lb]: %w", err))
 	}
 	p.options = *options
 	if p.options.Unclaimed, err = lb.ParseUnclaimed(c.Unclaimed); err != nil {

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	balanceHead = "interfaces = [\"a\"]\n[balance]\n"
-	balanceVIP  = "[[balance.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"
-	balanceReal = "[[balance.vip.backend]]\naddress = \"10.0.0.11\"\n"
-	balanceBGP  = "[balance.bgp]\nasn = 65001\nrouter_id = \"10.0.0.1\"\n"
-	neighbor    = "[[balance.bgp.neighbor]]\naddress = \"10.0.0.9\"\nasn = 65000\n"
+	balanceHead = "interfaces = [\"a\"]\n[lb]\n"
+	balanceVIP  = "[[lb.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"
+	balanceReal = "[[lb.vip.backend]]\naddress = \"10.0.0.11\"\n"
+	balanceBGP  = "[lb.bgp]\nasn = 65001\nrouter_id = \"10.0.0.1\"\n"
+	neighbor    = "[[lb.bgp.neighbor]]\naddress = \"10.0.0.9\"\nasn = 65000\n"
 )
 
 func compile(t *testing.T, text string) (*Plan, error) {
@@ -37,12 +37,12 @@ func compile(t *testing.T, text string) (*Plan, error) {
 	return Compile(stage.File{Path: path, Node: n})
 }
 
-// TestBalanceErrors: what is wrong with a [balance] table is told with its place.
+// TestBalanceErrors: what is wrong with a [lb] table is told with its place.
 func TestBalanceErrors(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
-		{"flows = -1\n", "c.toml:2:2: [balance]: -1 flows in the flow table"},
+		{"flows = -1\n", "c.toml:2:2: [lb]: -1 flows in the flow table"},
 		{"udp_timeout = \"soon\"\n", "c.toml:3:15: udp_timeout = \"soon\" is no time: write it as 500ms"},
-		{"tcp_timeout = \"10h\"\n", "c.toml:2:2: [balance]: idle time of TCP of 10h0m0s"},
+		{"tcp_timeout = \"10h\"\n", "c.toml:2:2: [lb]: idle time of TCP of 10h0m0s"},
 		{"source4 = \"here\"\n", "c.toml:3:11: source4 = \"here\": use a prefix"},
 		{"source4 = \"fd00::/64\"\n", "c.toml:3:11: source4 = \"fd00::/64\": it is of the other family"},
 		{strings.Replace(balanceVIP, "\"tcp\"", "\"sctp\"", 1), "c.toml:5:12: VIP 192.0.2.1:80: \"sctp\" is no protocol of a VIP"},
@@ -55,10 +55,10 @@ func TestBalanceErrors(t *testing.T) {
 		{balanceVIP + "hash = \"x\"\n", "c.toml:6:8: VIP 192.0.2.1:80/tcp: hash \"x\": use flow, source or source-port"},
 		{balanceVIP + "quic_server_id = 999\n", "c.toml:6:18: VIP 192.0.2.1:80/tcp: quic_server_id 999 is out of range"},
 		{balanceVIP + "quic_server_id = 2\n", "c.toml:6:18: VIP 192.0.2.1:80/tcp: quic_server_id goes with UDP"},
-		{balanceVIP + "[balance.vip.check]\ntype = \"icmp\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: type \"icmp\" of check"},
-		{balanceVIP + "[balance.vip.check]\ntype = \"tcp\"\nrise = 0\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: rise 0 of check: use 1 to"},
-		{balanceVIP + "[balance.vip.check]\ntype = \"tcp\"\ninterval = \"1\"\n", "c.toml:8:12: VIP 192.0.2.1:80/tcp: interval = \"1\" is no time"},
-		{balanceVIP + "[balance.vip.check]\ntype = \"tcp\"\ntimeout = \"2s\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: timeout 2s of check: use 10ms to its interval of 1s"},
+		{balanceVIP + "[lb.vip.check]\ntype = \"icmp\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: type \"icmp\" of check"},
+		{balanceVIP + "[lb.vip.check]\ntype = \"tcp\"\nrise = 0\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: rise 0 of check: use 1 to"},
+		{balanceVIP + "[lb.vip.check]\ntype = \"tcp\"\ninterval = \"1\"\n", "c.toml:8:12: VIP 192.0.2.1:80/tcp: interval = \"1\" is no time"},
+		{balanceVIP + "[lb.vip.check]\ntype = \"tcp\"\ntimeout = \"2s\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: timeout 2s of check: use 10ms to its interval of 1s"},
 		{balanceVIP + strings.Replace(balanceReal, "11", "11:80", 1), "c.toml:7:11: VIP 192.0.2.1:80/tcp: \"10.0.0.11:80\" is no address of a backend"},
 		{balanceVIP + balanceReal + "weight = -1\n", "c.toml:8:10: VIP 192.0.2.1:80/tcp: backend 10.0.0.11: weight -1: use 0 to 65535"},
 		{balanceVIP + balanceReal + balanceReal, "c.toml:9:11: VIP 192.0.2.1:80/tcp: backend 10.0.0.11: it is there twice"},
@@ -99,7 +99,7 @@ func TestBalanceCompiled(t *testing.T) {
 		}
 	}
 	w, err := compile(t, balanceHead+"seed = \"x\"\nsource6 = \"fd00::1\"\nudp_timeout = \"90s\"\n"+balanceVIP+"encapsulation = \"gue\"\n"+
-		"[balance.vip.check]\ntype = \"http\"\nrise = 3\ninterval = \"2s\"\n"+balanceReal+strings.Replace(balanceReal, "11", "12", 1)+"encapsulation = \"l2\"\nweight = 0\n"+
+		"[lb.vip.check]\ntype = \"http\"\nrise = 3\ninterval = \"2s\"\n"+balanceReal+strings.Replace(balanceReal, "11", "12", 1)+"encapsulation = \"l2\"\nweight = 0\n"+
 		balanceBGP+"communities = [\"65001:100\"]\nhold_time = \"30s\"\ngraceful_restart = \"4095s\"\n"+neighbor)
 	if err != nil {
 		t.Fatal(err)

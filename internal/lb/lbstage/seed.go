@@ -48,7 +48,7 @@ func MachineSeed() (seed, path string, made bool, err error) {
 		}
 	}
 	if err != nil {
-		return "", path, false, fmt.Errorf("the seed of the load balancer's rings: %w (or set seed in [balance])", err)
+		return "", path, false, fmt.Errorf("the seed of the load balancer's rings: %w (or set seed in [lb])", err)
 	}
 	if seed = strings.TrimSpace(string(text)); seed == "" {
 		return "", path, false, fmt.Errorf("the seed of the load balancer's rings: %s is empty: remove it, and another is made", path)
@@ -104,7 +104,7 @@ func (p *Plan) seed(log *slog.Logger) error {
 	switch {
 	case text == publicSeed:
 		log.Warn("the seed of the load balancer's rings is one that everybody knows: anybody can choose flows that meet on one backend. " +
-			"Take it out of [balance], and see 'culvert lb seed'")
+			"Take it out of [lb], and see 'culvert lb seed'")
 	case text == "":
 		var (
 			path string

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// planned is the key of the rings that a file with these lines in [balance] leads to.
+// planned is the key of the rings that a file with these lines in [lb] leads to.
 func planned(t *testing.T, lines string) ([6]uint32, error) {
 	t.Helper()
 	w, err := compile(t, balanceHead+lines)

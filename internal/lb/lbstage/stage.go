@@ -19,12 +19,12 @@ import (
 type Stage struct{}
 
 // Name implements stage.Stage.
-func (Stage) Name() string { return "balance" }
+func (Stage) Name() string { return "lb" }
 
 // Table implements stage.Stage.
 func (Stage) Table() config.Table { return new(Table) }
 
-// Plan implements stage.Stage. A file without [balance] has a plan too: VIPs made by hand stay, those of an earlier file go.
+// Plan implements stage.Stage. A file without [lb] has a plan too: VIPs made by hand stay, those of an earlier file go.
 func (Stage) Plan(f stage.File) (stage.Plan, error) { return Compile(f) }
 
 // Name implements stage.Plan.
@@ -75,7 +75,7 @@ func running(inst *datapath.Instance) (s lb.State, o datapath.BalanceOptions, er
 	return s, plane.Options(), err
 }
 
-// keep plans for VIPs made by hand, where the file has no [balance].
+// keep plans for VIPs made by hand, where the file has no [lb].
 func (p *Plan) keep(now lb.State, options datapath.BalanceOptions) error {
 	merged, err := lb.Merge(now, lb.State{})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"culvert/internal/lb/maglev"
 )
 
-// Table is [balance]. What VIPs and backends mean is checked by who carries them out, with Locate.
+// Table is [lb]. What VIPs and backends mean is checked by who carries them out, with Locate.
 type Table struct {
 	// RingSize, Flows, InsertRate, VIPs and Backends are 0 if the data plane is to decide.
 	RingSize   int `toml:"ring_size"`

@@ -51,7 +51,7 @@ func Open(name string) (*datapath.Instance, error) {
 		return nil, fmt.Errorf("no data plane %s that balances load in this network namespace: 'culvert status' lists those that are there", name)
 	}
 	return nil, errors.New("no load balancer in this network namespace: start one with 'culvert run -c FILE' or " +
-		"'culvert attach -c FILE IFACE...', where FILE has a [balance] table")
+		"'culvert attach -c FILE IFACE...', where FILE has a [lb] table")
 }
 
 // view is the load balancer of a data plane as it stands.

@@ -33,7 +33,7 @@ type Report struct {
 	// SeedID is the same for the same seed on all machines.
 	SeedID    string    `json:"seed_id"`
 	FlowTable FlowTable `json:"flow_table"`
-	// BGP has the sessions of the process, none without [balance.bgp].
+	// BGP has the sessions of the process, none without [lb.bgp].
 	BGP []bgpstate.Session `json:"bgp"`
 	// BGPKnown is false where what the process announces cannot be told: BGP and AnnouncedTo are empty then.
 	BGPKnown bool  `json:"bgp_known"`

@@ -85,7 +85,7 @@ bgp 10.0.0.254 as 65000  established 3h12m  announced 1
 	silent := testReport(now)
 	silent.BGP, silent.BGPKnown = nil, false
 	if got := strings.Join(silent.lines(now), "\n"); !strings.Contains(got, "\nbgp  not known: ") || !strings.Contains(got, "each 1s  announced: not known\n") ||
-		strings.Contains(got, "[balance.bgp]") || !strings.Contains(got, "quic 2  announce no\n") {
+		strings.Contains(got, "[lb.bgp]") || !strings.Contains(got, "quic 2  announce no\n") {
 		t.Errorf("got %s", got)
 	}
 	alone := Report{Router: "edge", Interfaces: []string{"eth0"}}

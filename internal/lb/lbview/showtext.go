@@ -71,7 +71,7 @@ func (v VIP) announcement(neighbors int) string {
 	case neighbors == unknownNeighbors:
 		return "announced: not known"
 	case neighbors == 0:
-		return "announce no: no [balance.bgp]"
+		return "announce no: no [lb.bgp]"
 	default:
 		return fmt.Sprintf("announced to %d of %d", len(v.AnnouncedTo), neighbors)
 	}
