@@ -78,8 +78,8 @@ func TestDoctorOptions(t *testing.T) {
 		write("bad.toml", "[scion]\nconfig = 3\n"):          "bad.toml:2:10: ",
 		write("lost.toml", "[scion]\nconfig = \"no.toml\""): "no.toml: no such file",
 		filepath.Join(dir, "none.toml"):                     "none.toml: no such file",
-		write("rule.toml", "interfaces = [\"eth9\"]\n[filter]\n[[filter.rule]]\nname = \"x\"\naction = \"drop\"\nexpression = \"tcp prot 80\"\n"):                                   "rule.toml:6:14: ",
-		write("set.toml", "interfaces = [\"eth9\"]\n[filter]\n[[filter.set]]\nname = \"bad\"\nfile = \"none.txt\"\n"):                                                               "none.txt: no such file",
+		write("rule.toml", "interfaces = [\"eth9\"]\n[filter]\n[[filter.rule]]\nname = \"x\"\naction = \"drop\"\nexpression = \"tcp prot 80\"\n"):                         "rule.toml:6:14: ",
+		write("set.toml", "interfaces = [\"eth9\"]\n[filter]\n[[filter.set]]\nname = \"bad\"\nfile = \"none.txt\"\n"):                                                     "none.txt: no such file",
 		write("both.toml", "interfaces = [\"eth9\"]\n[[filter.protect]]\naddress = \"192.0.2.1:80\"\n[lb]\n[[lb.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"): "both.toml:3:11: 192.0.2.1:80 cannot be protected by SYN cookies and be VIP 192.0.2.1:80/tcp at once",
 	} {
 		err := DoctorOptions(path, &doctor.Options{})
