@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stages
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestReadmeDrawing: the README draws the stages that there are, by their names and in their order, and is short.
+func TestReadmeDrawing(t *testing.T) {
+	b, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	const longest = 200
+	if n := strings.Count(text, "\n"); n > longest {
+		t.Errorf("README.md has %d lines: move some to docs/, %d are for a first look", n, longest)
+	}
+	var drawn []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "─▶ verdict") {
+			for _, word := range strings.Split(line, "─▶") {
+				drawn = append(drawn, strings.Trim(word, " ┌─┐\n"))
+			}
+		}
+	}
+	want := []string{"filter", "rx", "parse"}
+	for _, s := range All()[1:] { // the filter stands in front of the program
+		want = append(want, s.Name())
+	}
+	if want = append(want, "verdict"); !slices.Equal(drawn, want) {
+		t.Errorf("the way of a packet is drawn as %v, and is %v", drawn, want)
+	}
+}
