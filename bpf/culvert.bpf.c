@@ -9,11 +9,11 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "balance.h"
-#include "route.h"
-#include "scion.h"
-#include "verdict.h"
-#include "worker.h"
+#include "lb/stage.h"
+#include "route/stage.h"
+#include "scion/stage.h"
+#include "core/verdict.h"
+#include "core/worker.h"
 
 /* Keep the enums in the BTF for user space, which takes the names of the reasons from it. */
 const enum reason *reason_names __attribute__((unused));

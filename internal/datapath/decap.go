@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// VerdictDecap is what a reason does that takes a tunnel's headers off (bpf/decap.h).
+// VerdictDecap is what a reason does that takes a tunnel's headers off (bpf/decap/tunnel.h).
 const VerdictDecap Verdict = "decap"
 
 // DecapGUEPort is the UDP port of GUE that IANA has given out.
@@ -47,7 +47,7 @@ type decapRecord struct {
 // Open tells whether anybody's tunnels end there, with packets to anywhere in them.
 func (o DecapOptions) Open() bool { return len(o.From) == 0 && len(o.VIPs) == 0 }
 
-// DecapReasons returns the ways out of the program by their number (bpf/decap.h); one without a name is not in use.
+// DecapReasons returns the ways out of the program by their number (bpf/decap/tunnel.h); one without a name is not in use.
 var DecapReasons = sync.OnceValue(func() []Reason {
 	spec, err := loadDecap()
 	if err != nil {

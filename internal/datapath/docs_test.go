@@ -32,14 +32,14 @@ func TestReasonsAreDocumented(t *testing.T) {
 			path = lb
 		}
 		if n := explained[path][r]; n != 1 {
-			t.Errorf("%s explains %s %s %d times, want once: it is a value of enum reason in bpf/reason.h",
+			t.Errorf("%s explains %s %s %d times, want once: it is a value of enum reason in bpf/core/reason.h",
 				path, r.Verdict, r.Name, n)
 		}
 		delete(explained[path], r)
 	}
 	for path, left := range explained {
 		for r := range left {
-			t.Errorf("%s explains %s %s, which is not in enum reason of bpf/reason.h, or is of another page", path, r.Verdict, r.Name)
+			t.Errorf("%s explains %s %s, which is not in enum reason of bpf/core/reason.h, or is of another page", path, r.Verdict, r.Name)
 		}
 	}
 }
@@ -50,13 +50,13 @@ func TestDecapReasonsAreDocumented(t *testing.T) {
 	explained := explainedReasons(t, page)
 	for _, r := range DecapReasons() {
 		if n := explained[r]; r.Name != "" && n != 1 {
-			t.Errorf("%s explains %s %s %d times, want once: it is a value of enum decap_reason in bpf/decap.h",
+			t.Errorf("%s explains %s %s %d times, want once: it is a value of enum decap_reason in bpf/decap/tunnel.h",
 				page, r.Verdict, r.Name, n)
 		}
 		delete(explained, r)
 	}
 	for r := range explained {
-		t.Errorf("%s explains %s %s, which is not in enum decap_reason of bpf/decap.h", page, r.Verdict, r.Name)
+		t.Errorf("%s explains %s %s, which is not in enum decap_reason of bpf/decap/tunnel.h", page, r.Verdict, r.Name)
 	}
 }
 

@@ -18,9 +18,9 @@ const (
 	unreachableRate = 1_000
 	// puntBurst is how far ahead of its rate a reason may be, ns; longer than a clock tick.
 	puntBurst = 100_000_000
-	// limitNever is LIMIT_NEVER of bpf/limit.h.
+	// limitNever is LIMIT_NEVER of bpf/core/limit.h.
 	limitNever = ^uint64(0)
-	// limitDomainLinks is DOMAIN_LINKS of bpf/limit.h: how many domains there are without those of links.
+	// limitDomainLinks is DOMAIN_LINKS of bpf/core/limit.h: how many domains there are without those of links.
 	limitDomainLinks = 2 * maxPorts
 )
 

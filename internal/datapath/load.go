@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPorts is MAX_PORTS of bpf/stats.h.
+// maxPorts is MAX_PORTS of bpf/core/counters.h.
 const maxPorts = 64
 
 // minCounters is how many links the traffic counters have room for at least. They are sized

@@ -20,14 +20,14 @@ const (
 	VerdictFwd  Verdict = "fwd"
 )
 
-// Reason describes one way out of the pipeline (bpf/reason.h).
+// Reason describes one way out of the pipeline (bpf/core/reason.h).
 type Reason struct {
 	// Name is in lower case with dashes, without the verdict: "scion-mac".
 	Name    string
 	Verdict Verdict
 }
 
-// reasonCount is REASON_MAX of bpf/reason.h: room for reasons, of which not all exist.
+// reasonCount is REASON_MAX of bpf/core/reason.h: room for reasons, of which not all exist.
 const reasonCount = 128
 
 // Reasons returns all reasons by their number; a number that has no name is not in use.
@@ -43,7 +43,7 @@ var Reasons = sync.OnceValue(func() []Reason {
 	return reasons
 })
 
-// lossNames returns the names of the losses after the verdict (bpf/losses.bpf.c).
+// lossNames returns the names of the losses after the verdict (bpf/core/losses.bpf.c).
 var lossNames = sync.OnceValue(func() []string {
 	names := make([]string, int(lossesLossLOSS_COUNT))
 	for name, value := range enumNames("loss") {

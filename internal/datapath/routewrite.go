@@ -59,7 +59,7 @@ func (i *Instance) RouteHop(number uint32) (RouteHop, error) {
 	}, nil
 }
 
-// routeUsedShift is ROUTE_USED_SHIFT of bpf/route_maps.h.
+// routeUsedShift is ROUTE_USED_SHIFT of bpf/route/maps.h.
 const routeUsedShift = 30
 
 // RouteHopUsed tells when the program last sent to a next hop, on CLOCK_MONOTONIC; 0 for never.
@@ -102,7 +102,7 @@ func (i *Instance) RouteNeighbour(n RouteNeighbour) uint32 {
 	return number
 }
 
-// Flags of struct route_dev (bpf/port.h).
+// Flags of struct route_dev (bpf/core/port.h).
 const (
 	routeDevForward4 = 1 << iota
 	routeDevForward6
@@ -217,7 +217,7 @@ func flag(on bool) uint8 {
 	return 0
 }
 
-// ownBit is route_own_bit of bpf/route_source.h.
+// ownBit is route_own_bit of bpf/route/source.h.
 func ownBit(addr uint32) uint32 { return addr * 0x9e3779b1 >> 20 }
 
 // SetRouteOwn4 gives all IPv4 addresses of this host.
