@@ -9,9 +9,14 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "stages.h"
+
 #include "lb/stage.h"
 #include "route/stage.h"
+#include "scion/flow_hash.h"
 #include "scion/stage.h"
+
+#include "core/parse.h"
 #include "core/verdict.h"
 #include "core/worker.h"
 
@@ -25,24 +30,25 @@ const enum balance_unclaimed *balance_unclaimed_of __attribute__((unused));
 const enum balance_flow_state *balance_flow_states __attribute__((unused));
 
 /*
+ * The verifier of 6.1 can tell whether a reason is at most REASON_NONE, but not whether it is equal to it.
+ * No reason is less.
+ */
+#define ASK(name, NAME)            \
+	if (reason <= REASON_NONE) \
+		reason = name##_stage(ctx, &pkt);
+
+/*
  * The way of a packet: parse once, ask the stages in their order, leave by the verdict. A stage
  * that is off is constant at load time and costs nothing.
  */
 static __always_inline int pipeline(struct xdp_md *ctx)
 {
+	int reason = REASON_NONE;
 	struct packet pkt = {};
-	int reason;
 
 	parse(ctx, &pkt);
-	reason = balance_stage(ctx, &pkt);
-	if (reason <=
-	    REASON_NONE) /* never less: but of this the verifier of 6.1 can tell whether it is so */
-		reason = scion_stage(ctx, &pkt);
-	if (!reason)
-		reason = balance_unclaimed_stage(ctx, &pkt);
-	if (!reason)
-		reason = route_stage(ctx, &pkt);
-	if (!reason)
+	STAGES(ASK)
+	if (reason <= REASON_NONE)
 		reason = PASS_OTHER;
 	return verdict(ctx, &pkt, reason);
 }

@@ -31,12 +31,10 @@ struct {
 
 /*
  * Whose packets a limit counts together. No domain can use up what another one has for itself.
- * Numbers: interfaces by their slot, once for what any host sends and once for services of the AS;
- * then links of the SCION router by their index.
+ * Numbers: interfaces by their slot, for what any host behind them sends; then those that stages give.
  */
 #define DOMAIN_HOSTS 0
-#define DOMAIN_SERVICES MAX_PORTS
-#define DOMAIN_LINKS (2 * MAX_PORTS)
+#define DOMAIN_STAGES MAX_PORTS
 
 /* Each domain has this part of a reason's rate for itself. The rate beyond it is for whoever comes first. */
 #define LIMIT_SHARES 10

@@ -5,6 +5,8 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 
+#include "stages.h"
+
 #include "cpumap.h"
 #include "net_device.h"
 #include "port.h"

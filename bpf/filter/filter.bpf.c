@@ -10,6 +10,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "stages.h"
+
 #include "count.h"
 #include "limit.h"
 #include "load.h"

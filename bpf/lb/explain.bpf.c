@@ -10,6 +10,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "stages.h"
+
 #include "fib.h"
 
 /*

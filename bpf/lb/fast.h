@@ -15,7 +15,7 @@
 /* Whether a packet may be so simple. */
 static __always_inline bool balance_simple(const struct packet *pkt)
 {
-	return !pkt->odd && !pkt->fragment &&
+	return !pkt->no_fwd_reason && !pkt->fragment &&
 	       (pkt->proto == IPPROTO_TCP || pkt->proto == IPPROTO_UDP);
 }
 

@@ -5,6 +5,7 @@
 #include "core/packet.h"
 
 /* What is fixed at load time. */
+const volatile bool balance_on;
 const volatile __u32 balance_ring_size; /* prime */
 const volatile __u32 balance_buckets; /* of balance_flows */
 const volatile __u32 balance_seed[6]; /* of rings: the same on all machines that share VIPs */

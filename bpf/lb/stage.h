@@ -62,7 +62,7 @@ static __always_inline int balance_other(struct xdp_md *ctx, struct balance_pack
 					 const struct balance_vip_key *key)
 {
 	if (p->odd)
-		return p->odd == PUNT_ROUTE_OPTIONS ? balance_headers(ctx, p) : REASON_NONE;
+		return p->odd == NO_FWD_OPTIONS ? balance_headers(ctx, p) : REASON_NONE;
 	if (p->fragment || (p->ip == 6 && p->proto == IPPROTO_FRAGMENT))
 		return balance_fragment(ctx, p, key);
 	if (p->proto == (p->ip == 4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
@@ -153,7 +153,7 @@ __noinline int balance_leave(struct xdp_md *ctx, struct balance_packet *p, int r
 }
 
 /* REASON_NONE for anything but a packet to a VIP. */
-static __always_inline int balance_stage(struct xdp_md *ctx, struct packet *pkt)
+static __always_inline int lb_stage(struct xdp_md *ctx, struct packet *pkt)
 {
 	struct balance_packet p = {};
 	int reason;
@@ -163,7 +163,7 @@ static __always_inline int balance_stage(struct xdp_md *ctx, struct packet *pkt)
 	p.egress = pkt->port->xmit ? ctx->ingress_ifindex
 				   : 0; /* answers leave where the packet came in */
 	p.ip_len = pkt->ip_len;
-	p.odd = pkt->odd;
+	p.odd = pkt->no_fwd_reason;
 	p.vlan = pkt->vlan;
 	p.l3 = pkt->l3;
 	p.ip = pkt->ip;

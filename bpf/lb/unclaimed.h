@@ -218,14 +218,14 @@ __noinline int balance_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 }
 
 /* Behind the stages that take packets, in front of the one that routes them. REASON_NONE for others than those described above. */
-static __always_inline int balance_unclaimed_stage(struct xdp_md *ctx, struct packet *pkt)
+static __always_inline int lb_unclaimed_stage(struct xdp_md *ctx, struct packet *pkt)
 {
 	struct ip_addr dst __attribute__((aligned(8)));
 	__u32 dev = ctx->ingress_ifindex;
 	int reason;
 
 	if (!balance_on || balance_unclaimed == BALANCE_UNCLAIMED_PASS || !pkt->port || !pkt->ip ||
-	    pkt->odd == PUNT_ROUTE_MALFORMED)
+	    pkt->no_fwd_reason == NO_FWD_MALFORMED)
 		return REASON_NONE;
 	if (!balance_dst(pkt, &dst) || !balance_maybe(&dst))
 		return REASON_NONE;

@@ -10,6 +10,7 @@
 #endif
 
 /* What is fixed at load time. */
+const volatile bool route_on;
 const volatile bool route_mirror; /* there is one: without it the kernel is asked for each packet */
 const volatile bool route_trusting; /* for the bench alone: no heartbeat */
 

@@ -213,6 +213,11 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	return REASON_NONE;
 }
 
+static __always_inline int route_no_fwd(const struct packet *pkt)
+{
+	return pkt->no_fwd_reason == NO_FWD_OPTIONS ? PUNT_ROUTE_OPTIONS : PUNT_ROUTE_MALFORMED;
+}
+
 /* A packet that is not forwarded wherever to: limited unless it is to this host, as far as is known. */
 static __always_inline int route_odd(struct packet *pkt)
 {
@@ -222,19 +227,19 @@ static __always_inline int route_odd(struct packet *pkt)
 
 	barrier_var(ip);
 	if (!route_mirror || ip + 20 > pkt->data_end)
-		return pkt->odd;
+		return route_no_fwd(pkt);
 	if (pkt->ip == 4) {
 		if ((LOAD8(ip + 16) & 0xf0) == 0xe0) /* IGMP, for one, comes with options */
 			return PASS_ROUTE_LOCAL;
 		number = lpm_find4(LOAD32(ip + 16));
 	} else {
 		if (ip + 40 > pkt->data_end)
-			return pkt->odd;
+			return route_no_fwd(pkt);
 		number = lpm_find6(bpf_be64_to_cpu(LOAD64(ip + 24)),
 				   bpf_be64_to_cpu(LOAD64(ip + 32)));
 	}
 	hop = bpf_map_lookup_elem(&route_hops, &number);
-	return hop && hop->action == ROUTE_LOCAL ? PASS_ROUTE_LOCAL : pkt->odd;
+	return hop && hop->action == ROUTE_LOCAL ? PASS_ROUTE_LOCAL : route_no_fwd(pkt);
 }
 
 /* Neighbour discovery (RFC 4861). The kernel may answer for another (proxy_ndp). */
@@ -262,7 +267,7 @@ static __always_inline int route(struct xdp_md *ctx, struct packet *pkt)
 	st = bpf_map_lookup_elem(&route_states, &zero);
 	if (!st || (pkt->ip == 4 ? st->kernel4 : st->kernel6))
 		return PASS_ROUTE_KERNEL;
-	if (pkt->odd)
+	if (pkt->no_fwd_reason)
 		return route_odd(pkt);
 	if (pkt->ip == 6 && route_discovery(pkt))
 		return PASS_ROUTE_KERNEL;

@@ -5,6 +5,10 @@
 #include "core/limit.h"
 #include "path.h"
 
+/* Domains: services of the AS by the slot of their interface, then links by their index. */
+#define DOMAIN_SERVICES DOMAIN_STAGES
+#define DOMAIN_LINKS (DOMAIN_SERVICES + MAX_PORTS)
+
 /* Whether a datagram comes from a service of the AS, by its outer source. */
 static __always_inline bool scion_from_service(struct xdp_md *ctx, const struct scion_packet *p)
 {

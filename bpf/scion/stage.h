@@ -33,7 +33,7 @@ static __always_inline bool scion_martian(const struct packet *pkt)
 /* Whether the datagram is of the one link that the interface is known for, and which that is. */
 static __always_inline bool scion_port_link(const struct packet *pkt, struct scion_ingress *in)
 {
-	const struct port *port = pkt->port;
+	const struct scion_port *port = &pkt->port->scion;
 	const void *src = pkt->data + (pkt->v6 ? IPV6_SADDR : IPV4_SADDR);
 	__u32 seq = *(volatile __u32 *)&port->seq;
 
@@ -319,8 +319,8 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 	if (!reason)
 		reason = scion_take(ctx, pkt, m);
 	scion_count(p, reason);
-	/* Never 0, which the verifier cannot know: the next stage would find the packet's pointers invalid. */
-	return reason ?: PUNT_SCION_MALFORMED;
+	/* It is more, but the verifier cannot know: the next stage would find the packet's pointers invalid. */
+	return reason > REASON_NONE ? reason : PUNT_SCION_MALFORMED;
 }
 
 #endif

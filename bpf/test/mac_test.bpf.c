@@ -9,6 +9,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "stages.h"
+
 #include "scion/mac.h"
 
 /* For the tests alone: the packet is an info field, a hop field, and 8 bytes for the answer. */

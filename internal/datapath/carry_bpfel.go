@@ -40,7 +40,6 @@ const (
 	carryVarBalanceRingSize  = "balance_ring_size"
 	carryVarBalanceSecret    = "balance_secret"
 	carryVarBalanceSeed      = "balance_seed"
-	carryVarRouteOn          = "route_on"
 )
 
 // loadCarry returns the embedded CollectionSpec for carry.
@@ -121,7 +120,6 @@ type carryVariableSpecs struct {
 	BalanceRingSize *ebpf.VariableSpec `ebpf:"balance_ring_size"`
 	BalanceSecret   *ebpf.VariableSpec `ebpf:"balance_secret"`
 	BalanceSeed     *ebpf.VariableSpec `ebpf:"balance_seed"`
-	RouteOn         *ebpf.VariableSpec `ebpf:"route_on"`
 }
 
 // carryObjects contains all objects after they have been loaded into the kernel.
@@ -194,7 +192,6 @@ type carryVariables struct {
 	BalanceRingSize *ebpf.Variable `ebpf:"balance_ring_size"`
 	BalanceSecret   *ebpf.Variable `ebpf:"balance_secret"`
 	BalanceSeed     *ebpf.Variable `ebpf:"balance_seed"`
-	RouteOn         *ebpf.Variable `ebpf:"route_on"`
 }
 
 // carryPrograms contains all programs after they have been loaded into the kernel.

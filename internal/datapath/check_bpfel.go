@@ -41,7 +41,6 @@ const (
 	checkVarBalanceRingSize  = "balance_ring_size"
 	checkVarBalanceSecret    = "balance_secret"
 	checkVarBalanceSeed      = "balance_seed"
-	checkVarRouteOn          = "route_on"
 )
 
 // loadCheck returns the embedded CollectionSpec for check.
@@ -123,7 +122,6 @@ type checkVariableSpecs struct {
 	BalanceRingSize *ebpf.VariableSpec `ebpf:"balance_ring_size"`
 	BalanceSecret   *ebpf.VariableSpec `ebpf:"balance_secret"`
 	BalanceSeed     *ebpf.VariableSpec `ebpf:"balance_seed"`
-	RouteOn         *ebpf.VariableSpec `ebpf:"route_on"`
 }
 
 // checkObjects contains all objects after they have been loaded into the kernel.
@@ -198,7 +196,6 @@ type checkVariables struct {
 	BalanceRingSize *ebpf.Variable `ebpf:"balance_ring_size"`
 	BalanceSecret   *ebpf.Variable `ebpf:"balance_secret"`
 	BalanceSeed     *ebpf.Variable `ebpf:"balance_seed"`
-	RouteOn         *ebpf.Variable `ebpf:"route_on"`
 }
 
 // checkPrograms contains all programs after they have been loaded into the kernel.

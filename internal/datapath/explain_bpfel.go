@@ -21,8 +21,6 @@ const (
 	explainMapLimits      = "limits"
 	explainMapPorts       = "ports"
 	explainProgGoesOn     = "goes_on"
-	explainVarBalanceOn   = "balance_on"
-	explainVarRouteOn     = "route_on"
 )
 
 // loadExplain returns the embedded CollectionSpec for explain.
@@ -84,8 +82,6 @@ type explainMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type explainVariableSpecs struct {
-	BalanceOn *ebpf.VariableSpec `ebpf:"balance_on"`
-	RouteOn   *ebpf.VariableSpec `ebpf:"route_on"`
 }
 
 // explainObjects contains all objects after they have been loaded into the kernel.
@@ -127,8 +123,6 @@ func (m *explainMaps) Close() error {
 //
 // It can be passed to loadExplainObjects or ebpf.CollectionSpec.LoadAndAssign.
 type explainVariables struct {
-	BalanceOn *ebpf.Variable `ebpf:"balance_on"`
-	RouteOn   *ebpf.Variable `ebpf:"route_on"`
 }
 
 // explainPrograms contains all programs after they have been loaded into the kernel.

@@ -110,7 +110,6 @@ const (
 	filterMapLimits            = "limits"
 	filterMapPorts             = "ports"
 	filterProgFilter           = "filter"
-	filterVarBalanceOn         = "balance_on"
 	filterVarFilterLooks       = "filter_looks"
 	filterVarFilterMust        = "filter_must"
 	filterVarFilterProtects    = "filter_protects"
@@ -119,7 +118,6 @@ const (
 	filterVarFilterTopBy       = "filter_top_by"
 	filterVarFilterTopShift    = "filter_top_shift"
 	filterVarFilterTracing     = "filter_tracing"
-	filterVarRouteOn           = "route_on"
 )
 
 // loadFilter returns the embedded CollectionSpec for filter.
@@ -191,7 +189,6 @@ type filterMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type filterVariableSpecs struct {
-	BalanceOn      *ebpf.VariableSpec `ebpf:"balance_on"`
 	FilterLooks    *ebpf.VariableSpec `ebpf:"filter_looks"`
 	FilterMust     *ebpf.VariableSpec `ebpf:"filter_must"`
 	FilterProtects *ebpf.VariableSpec `ebpf:"filter_protects"`
@@ -200,7 +197,6 @@ type filterVariableSpecs struct {
 	FilterTopBy    *ebpf.VariableSpec `ebpf:"filter_top_by"`
 	FilterTopShift *ebpf.VariableSpec `ebpf:"filter_top_shift"`
 	FilterTracing  *ebpf.VariableSpec `ebpf:"filter_tracing"`
-	RouteOn        *ebpf.VariableSpec `ebpf:"route_on"`
 }
 
 // filterObjects contains all objects after they have been loaded into the kernel.
@@ -262,7 +258,6 @@ func (m *filterMaps) Close() error {
 //
 // It can be passed to loadFilterObjects or ebpf.CollectionSpec.LoadAndAssign.
 type filterVariables struct {
-	BalanceOn      *ebpf.Variable `ebpf:"balance_on"`
 	FilterLooks    *ebpf.Variable `ebpf:"filter_looks"`
 	FilterMust     *ebpf.Variable `ebpf:"filter_must"`
 	FilterProtects *ebpf.Variable `ebpf:"filter_protects"`
@@ -271,7 +266,6 @@ type filterVariables struct {
 	FilterTopBy    *ebpf.Variable `ebpf:"filter_top_by"`
 	FilterTopShift *ebpf.Variable `ebpf:"filter_top_shift"`
 	FilterTracing  *ebpf.Variable `ebpf:"filter_tracing"`
-	RouteOn        *ebpf.Variable `ebpf:"route_on"`
 }
 
 // filterPrograms contains all programs after they have been loaded into the kernel.

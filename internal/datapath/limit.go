@@ -20,7 +20,7 @@ const (
 	puntBurst = 100_000_000
 	// limitNever is LIMIT_NEVER of bpf/core/limit.h.
 	limitNever = ^uint64(0)
-	// limitDomainLinks is DOMAIN_LINKS of bpf/core/limit.h: how many domains there are without those of links.
+	// limitDomainLinks is DOMAIN_LINKS of bpf/scion/limit.h: how many domains there are without those of links.
 	limitDomainLinks = 2 * maxPorts
 )
 

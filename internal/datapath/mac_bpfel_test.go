@@ -34,8 +34,6 @@ const (
 	macProgCompute              = "compute"
 	macProgVerify               = "verify"
 	macVarAesTe                 = "aes_te"
-	macVarBalanceOn             = "balance_on"
-	macVarRouteOn               = "route_on"
 	macVarScionInternalAddr     = "scion_internal_addr"
 	macVarScionInternalCounters = "scion_internal_counters"
 	macVarScionInternalPort     = "scion_internal_port"
@@ -121,8 +119,6 @@ type macMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type macVariableSpecs struct {
 	AesTe                 *ebpf.VariableSpec `ebpf:"aes_te"`
-	BalanceOn             *ebpf.VariableSpec `ebpf:"balance_on"`
-	RouteOn               *ebpf.VariableSpec `ebpf:"route_on"`
 	ScionInternalAddr     *ebpf.VariableSpec `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.VariableSpec `ebpf:"scion_internal_counters"`
 	ScionInternalPort     *ebpf.VariableSpec `ebpf:"scion_internal_port"`
@@ -198,8 +194,6 @@ func (m *macMaps) Close() error {
 // It can be passed to loadMacObjects or ebpf.CollectionSpec.LoadAndAssign.
 type macVariables struct {
 	AesTe                 *ebpf.Variable `ebpf:"aes_te"`
-	BalanceOn             *ebpf.Variable `ebpf:"balance_on"`
-	RouteOn               *ebpf.Variable `ebpf:"route_on"`
 	ScionInternalAddr     *ebpf.Variable `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.Variable `ebpf:"scion_internal_counters"`
 	ScionInternalPort     *ebpf.Variable `ebpf:"scion_internal_port"`

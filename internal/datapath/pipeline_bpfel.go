@@ -213,16 +213,15 @@ type pipelineNextHop struct {
 }
 
 type pipelinePort struct {
-	_      structs.HostLayout
-	Pair   [36]uint8
-	Seq    uint32
-	Slot   uint32
-	Mac    [3]uint16
-	Family uint8
-	Xmit   uint8
-	In     pipelineScionIngress
-	Route  pipelineRouteDev
-	_      [4]byte
+	_     structs.HostLayout
+	Slot  uint32
+	Mac   [3]uint16
+	Xmit  uint8
+	Pad   uint8
+	_     [4]byte
+	Scion pipelineScionPort
+	Route pipelineRouteDev
+	_     [4]byte
 }
 
 type pipelineReason uint32
@@ -445,6 +444,15 @@ type pipelineScionLink struct {
 	BfdOwn     uint32
 	BfdFar     uint32
 	BfdRefused uint32
+}
+
+type pipelineScionPort struct {
+	_      structs.HostLayout
+	Pair   [36]uint8
+	Seq    uint32
+	In     pipelineScionIngress
+	Family uint8
+	Pad    [3]uint8
 }
 
 // Names of all BPF objects in the ELF.

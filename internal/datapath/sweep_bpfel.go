@@ -40,7 +40,6 @@ const (
 	sweepVarBalanceRingSize  = "balance_ring_size"
 	sweepVarBalanceSecret    = "balance_secret"
 	sweepVarBalanceSeed      = "balance_seed"
-	sweepVarRouteOn          = "route_on"
 )
 
 // loadSweep returns the embedded CollectionSpec for sweep.
@@ -121,7 +120,6 @@ type sweepVariableSpecs struct {
 	BalanceRingSize *ebpf.VariableSpec `ebpf:"balance_ring_size"`
 	BalanceSecret   *ebpf.VariableSpec `ebpf:"balance_secret"`
 	BalanceSeed     *ebpf.VariableSpec `ebpf:"balance_seed"`
-	RouteOn         *ebpf.VariableSpec `ebpf:"route_on"`
 }
 
 // sweepObjects contains all objects after they have been loaded into the kernel.
@@ -194,7 +192,6 @@ type sweepVariables struct {
 	BalanceRingSize *ebpf.Variable `ebpf:"balance_ring_size"`
 	BalanceSecret   *ebpf.Variable `ebpf:"balance_secret"`
 	BalanceSeed     *ebpf.Variable `ebpf:"balance_seed"`
-	RouteOn         *ebpf.Variable `ebpf:"route_on"`
 }
 
 // sweepPrograms contains all programs after they have been loaded into the kernel.

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_LB_NEEDS_H
+#define CULVERT_LB_NEEDS_H
+
+#define LB_NEEDS (balance_on ? PARSE_IP : 0)
+#define LB_PORT
+
+/* The stage that comes later, for what nobody has claimed, works on what was parsed for the first one. */
+#define LB_UNCLAIMED_NEEDS 0
+#define LB_UNCLAIMED_PORT
+
+#endif
