@@ -22,6 +22,7 @@
 
 /* Keep the enums in the BTF for user space, which takes the names of the reasons from it. */
 const enum reason *reason_names __attribute__((unused));
+const enum reason_block *reason_blocks __attribute__((unused));
 const enum route_action *route_actions __attribute__((unused));
 const enum route_fixed *route_fixed_hops __attribute__((unused));
 const enum balance_encap *balance_encaps __attribute__((unused));
@@ -30,8 +31,8 @@ const enum balance_unclaimed *balance_unclaimed_of __attribute__((unused));
 const enum balance_flow_state *balance_flow_states __attribute__((unused));
 
 /*
- * The verifier of 6.1 can tell whether a reason is at most REASON_NONE, but not whether it is equal to it.
- * No reason is less.
+ * No reason is less than REASON_NONE. Of "at most" the verifier of 6.1 can tell whether it is so, of "equal"
+ * it cannot; a stage that has changed the packet returns what is surely more, because its pointers are invalid.
  */
 #define ASK(name, NAME)            \
 	if (reason <= REASON_NONE) \

@@ -6,15 +6,22 @@
  * The only file that knows all stages. Each has a folder; core/ and the other stages know nothing of it.
  * Programs include this file before anything of core/.
  */
+#include "filter/reasons.h"
 #include "lb/needs.h"
+#include "lb/reasons.h"
 #include "route/needs.h"
+#include "route/reasons.h"
 #include "scion/needs.h"
+#include "scion/reasons.h"
 
 /*
- * The stages in the order in which a packet is offered to them, a line each. NAME/needs.h of a stage has
- * NAME_NEEDS, what it needs parsed (core/parse.h), and NAME_PORT, what it keeps of an interface
- * (core/port.h). name_stage(ctx, pkt) answers with a reason, or with REASON_NONE for a packet that is not
- * the stage's.
+ * The stages in the order in which a packet is offered to them, a line each. Of a stage
+ *
+ *   NAME/needs.h    has NAME_NEEDS, what it needs parsed (core/parse.h), and NAME_PORT, what it keeps of an
+ *                   interface (core/port.h),
+ *   NAME/reasons.h  has NAME_REASONS and NAME_ROOM (core/reason.h), and
+ *   NAME/stage.h    has name_stage(ctx, pkt): it answers with a reason, or with REASON_NONE for a packet that
+ *                   is not the stage's.
  */
 #define STAGES(STAGE)                     \
 	STAGE(lb, LB)                     \
@@ -22,7 +29,13 @@
 	STAGE(lb_unclaimed, LB_UNCLAIMED) \
 	STAGE(route, ROUTE)
 
-/* The stage whose packets are spread over worker CPUs: it tells them, and hashes their flow. */
+/* Programs in front of the pipeline: their reasons are counted with those of the stages. */
+#define FRONTS(FRONT) FRONT(filter, FILTER)
+
+/* The stage whose packets are spread over worker CPUs: it says which they are, and hashes their flow. */
 #define STAGE_FLOW_HASH scion_flow_hash
+
+/* The stage that wants to know which of its punts were within their rate. */
+#define STAGE_PUNTED scion_punted
 
 #endif

@@ -15,6 +15,11 @@ while read -r dep; do
   esac
 done < <("${CLANG:-clang-19}" -MM -I. -I/usr/include/x86_64-linux-gnu core/*.h | sed 's/^[^:]*: *//' | tr -d '\\' | tr -s ' ' '\n' | sed '/^$/d' | sort -u)
 
+if grep -nE '\b(scion|lb|route|filter|decap)_|\b(SCION|LB|ROUTE|FILTER|DECAP)_' core/*.h; then
+  echo "headers of bpf/core name a stage: see above" >&2
+  bad=1
+fi
+
 # Tests may look into a stage.
 for f in */*.[ch]; do
   folder=${f%%/*}

@@ -10,7 +10,7 @@ struct counter {
 	__u64 bytes;
 };
 
-/* By slot * REASON_SLOTS + reason. Writer: the programs. */
+/* By slot * REASON_SLOTS + index of the reason. Writer: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, MAX_PORTS * REASON_SLOTS);
@@ -20,7 +20,7 @@ struct {
 
 static __always_inline void count(__u32 slot, __u32 reason, __u64 bytes)
 {
-	__u32 key = slot * REASON_SLOTS + reason;
+	__u32 key = slot * REASON_SLOTS + REASON_INDEX(reason);
 	struct counter *c = bpf_map_lookup_elem(&counters, &key);
 
 	if (c) {

@@ -2,7 +2,7 @@
 #ifndef CULVERT_CORE_LIMIT_H
 #define CULVERT_CORE_LIMIT_H
 
-#include "port.h"
+#include "packet.h"
 #include "reason.h"
 
 /*
@@ -17,7 +17,7 @@ struct limit {
 };
 
 /*
- * By reason, for everybody together. Writer of interval and burst: datapath; of due: the programs, and
+ * By index of the reason, for everybody together. Writer of interval and burst: datapath; of due: the programs, and
  * datapath for LIMIT_NEVER.
  */
 struct {
@@ -39,7 +39,7 @@ struct {
 /* Each domain has this part of a reason's rate for itself. The rate beyond it is for whoever comes first. */
 #define LIMIT_SHARES 10
 
-/* When the next packet of a domain's own share is due, ns; by domain * REASON_MAX + reason. Writer: the programs. */
+/* When the next packet of a domain's own share is due, ns; by domain * REASON_MAX + index of the reason. Writer: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -70,8 +70,8 @@ static __always_inline bool over_limit(struct limit *l)
 /* Charges a packet to its domain's own share, or to what all share when that is used up. */
 static __always_inline bool limited(__u32 reason, __u32 domain)
 {
-	struct limit *l = bpf_map_lookup_elem(&limits, &reason);
-	__u32 share = domain * REASON_MAX + reason;
+	__u32 index = REASON_INDEX(reason), share = domain * REASON_MAX + index;
+	struct limit *l = bpf_map_lookup_elem(&limits, &index);
 	__u64 *due;
 
 	if (!l || !l->interval)
@@ -98,11 +98,11 @@ static __always_inline __u32 limit_domain_of(const struct xdp_md *ctx)
 	return limit_domain(bpf_map_lookup_elem(&ports, &ifindex));
 }
 
-/* The reason that a packet leaves for: another one when a punt has used up its rate. */
-static __always_inline __u32 limit(__u32 reason, __u32 domain)
+/* The reason that a punt leaves for: that of a drop when the rate is used up, counted behind its own. */
+static __always_inline __u32 limit(const struct packet *pkt, __u32 reason)
 {
-	if (reason >= REASON_PUNT && reason < REASON_DROP && limited(reason, domain))
-		reason += REASON_LIMITED;
+	if (limited(reason, pkt->domain ?: limit_domain(pkt->port)))
+		reason += REASON(VERDICT_LIMITED - VERDICT_PUNT, REASON_MAX);
 	return reason;
 }
 

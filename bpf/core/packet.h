@@ -3,9 +3,7 @@
 #define CULVERT_CORE_PACKET_H
 
 #include "compiler.h"
-#include "limit.h"
 #include "port.h"
-#include "counters.h"
 
 /* An IPv6 address, or an IPv4 address mapped into one (RFC 4291, 2.5.5.2); network order. */
 struct ip_addr {
@@ -51,8 +49,9 @@ struct packet {
 	__u16 vlan; /* PACKET_TAGGED + VLAN ID of its only tag, or 0 */
 	__u16 no_fwd_reason; /* enum no_fwd_reason */
 	__u32 ip_len; /* header and payload, bytes */
-	/* set by the stage that forwards */
-	__u32 egress;
+	/* set by stages */
+	__u32 egress; /* the interface that it is redirected to */
+	__u32 domain; /* whose share of a rate a punt uses; 0: that of hosts behind its interface */
 };
 
 /*

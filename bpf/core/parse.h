@@ -143,7 +143,7 @@ static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 	if (!port || !port->slot)
 		return;
 	pkt->port = port;
-	if (pkt->data + ETH_HLEN > pkt->data_end)
+	if (!needs || pkt->data + ETH_HLEN > pkt->data_end)
 		return;
 	/* Frames to another host reach us in promiscuous mode; they are the kernel's. */
 	if (LOAD32(pkt->data) != LOAD32(port->mac) || LOAD16(pkt->data + 4) != port->mac[2])

@@ -2,22 +2,25 @@
 #ifndef CULVERT_CORE_VERDICT_H
 #define CULVERT_CORE_VERDICT_H
 
+#include "counters.h"
 #include "limit.h"
 #include "packet.h"
+#include "xmit.h"
 
-/* The one way out: counts the packet under its reason and does what the reason says. */
+/* The one way out: does what the verdict of the reason says, and counts the packet under the reason. */
 static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32 reason)
 {
 	int action = XDP_PASS;
 
-	if (reason >= REASON_LIMITED) {
-		action = XDP_DROP;
-	} else if (balance_on && reason >= FWD_BALANCE_ECHO && !pkt->egress) {
-		action = XDP_TX; /* an answer, where nothing can be redirected to */
-	} else if (reason >= REASON_FWD) {
-		action = bpf_redirect(pkt->egress, 0);
+	if (reason >= REASON_FWD) {
+		action = reason < REASON_XMIT ? bpf_redirect(pkt->egress, 0) : xmit(ctx, pkt->port);
 	} else if (reason >= REASON_DROP) {
 		action = XDP_DROP;
+	} else if (reason >= REASON_PUNT) {
+		reason = limit(pkt, reason);
+		if (reason >= REASON_LIMITED)
+			action = XDP_DROP;
+		STAGE_PUNTED(ctx, reason);
 	} else if (reason == PASS_OTHER) {
 		/* not parsed as far as to know all its buffers */
 		pkt->len = bpf_xdp_get_buff_len(ctx);

@@ -2,6 +2,8 @@
 #ifndef CULVERT_DECAP_TUNNEL_H
 #define CULVERT_DECAP_TUNNEL_H
 
+#include "reasons.h"
+
 /*
  * What became of a packet. The prefix is the verdict:
  *
@@ -9,27 +11,18 @@
  *   DROP_   dropped, because whoever ends a tunnel has to
  *   DECAP_  the outer headers were taken off, the rest went to the kernel
  *
- * User space learns the names from the BTF of this enum. A new reason goes to the end: counters
+ * User space learns names and numbers from the BTF of this enum. A new reason goes to the end: counters
  * outlive an upgrade, so a number keeps its meaning.
  */
-#define DECAP_REASONS 32 /* room for them */
+#define DECAP_ROOM 32
+
+#define DECAP_VALUE(verdict, NAME, text) verdict##_##NAME,
 
 enum decap_reason {
-	DECAP_IPIP, /* protocol 4 or 41 */
-	DECAP_GUE, /* UDP to the port of GUE */
-
-	PASS_OTHER, /* no tunnel's */
-	PASS_NOT_LOCAL, /* to an address that is not to be taken for this host's */
-	PASS_SOURCE, /* from a source that is not among those allowed */
-	PASS_FRAGMENT, /* of the outer packet */
-	PASS_OPTIONS, /* IPv4 options or IPv6 extension headers of the outer packet */
-	PASS_MALFORMED, /* cut off, or lengths or versions that contradict each other */
-	PASS_CHECKSUM, /* of the outer IPv4 or UDP header, wrong */
-	PASS_GUE, /* control message, or flags or protocol that are not known */
-	PASS_VIP, /* inner destination that is not among those allowed */
-
-	DROP_ECN, /* outer congestion experienced, inner not ECN-capable (RFC 6040, 4.2) */
+	DECAP_REASONS(DECAP_VALUE) DECAP_REASON_COUNT
 };
+_Static_assert(DECAP_REASON_COUNT <= DECAP_ROOM,
+	       "decap/reasons.h has more reasons than DECAP_ROOM");
 
 /* The enum's only use by name: without it BTF would not have it. */
 const enum decap_reason *decap_reason_names __attribute__((unused));
@@ -42,7 +35,7 @@ struct decap_counter {
 /* By reason. Writer: the program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, DECAP_REASONS);
+	__uint(max_entries, DECAP_ROOM);
 	__type(key, __u32);
 	__type(value, struct decap_counter);
 } decap_counters SEC(".maps");

@@ -4,6 +4,7 @@
 
 #include "core/compiler.h"
 #include "core/counters.h"
+#include "core/xmit.h"
 
 /* Counters of the filter: two of its own, then two for each rule. Shared with datapath. */
 #define FILTER_SHORT 0 /* packets that end before what a rule asks for */
@@ -66,14 +67,10 @@ __noinline int filter_hit(struct xdp_md *ctx, __u32 place)
 }
 
 /* Answers of filter_rules: a reason and, above it, the length of the packet. */
-#define FILTER_REASON 0xff
-#define FILTER_LEN_SHIFT 8
+#define FILTER_LEN_SHIFT 12
+#define FILTER_REASON ((1 << FILTER_LEN_SHIFT) - 1)
 
-/*
- * The way out of a packet that the filter ends: counts it for its interface under its reason. An answer
- * leaves where the packet came in: redirected there if that can be, because a veth leaves what XDP_TX
- * sends lying until something else wakes its peer.
- */
+/* The way out of a packet that the filter ends: counts it for its interface under its reason. */
 static __always_inline int filter_leave(struct xdp_md *ctx, __u32 reason, __u32 len)
 {
 	__u32 ifindex = ctx->ingress_ifindex;
@@ -81,9 +78,7 @@ static __always_inline int filter_leave(struct xdp_md *ctx, __u32 reason, __u32 
 
 	if (port && port->slot)
 		count(port->slot - 1, reason, len);
-	if (reason < REASON_FWD)
-		return XDP_DROP;
-	return port && port->xmit ? bpf_redirect(ifindex, 0) : XDP_TX;
+	return reason < REASON_FWD ? XDP_DROP : xmit(ctx, port);
 }
 
 #endif

@@ -63,7 +63,7 @@ static __always_inline int filter_syn_local(struct xdp_md *ctx, const struct loo
 	if ((syn->flags & SYN_FLAGS) == TCP_SYN && !syn_reads(ctx, syn))
 		return 0;
 	reason = syn_listener(ctx, look, syn);
-	if (reason != FWD_FILTER_SYNACK)
+	if (reason != XMIT_FILTER_SYNACK)
 		return reason;
 	if (service->mss && service->mss < syn->mss)
 		syn->mss = service->mss;

@@ -82,7 +82,7 @@ static __always_inline void syn_answer_check(const void *ip, void *tcp, bool v6,
 
 /*
  * Writes the SYN-ACK over the SYN, tags and all. Nothing is changed when 0 is returned; the caller must
- * leave with any other reason. Above FWD_FILTER_SYNACK stands the length of the SYN (FILTER_LEN_SHIFT), as
+ * leave with any other reason. Above XMIT_FILTER_SYNACK stands the length of the SYN (FILTER_LEN_SHIFT), as
  * packets are counted as they came in.
  */
 static __always_inline int syn_answer(struct xdp_md *ctx, const struct syn *syn)
@@ -117,13 +117,13 @@ static __always_inline int syn_answer(struct xdp_md *ctx, const struct syn *syn)
 	if (len == SYN_ACK_SHORT) {
 		syn_answer_tcp(tcp, syn, SYN_ACK_SHORT);
 		syn_answer_check(ip, tcp, syn->v6, SYN_ACK_SHORT);
-		return FWD_FILTER_SYNACK | was << FILTER_LEN_SHIFT;
+		return XMIT_FILTER_SYNACK | was << FILTER_LEN_SHIFT;
 	}
 	if (tcp + SYN_ACK_LONG > data_end)
 		return DROP_FILTER_COOKIE;
 	syn_answer_tcp(tcp, syn, SYN_ACK_LONG);
 	syn_answer_check(ip, tcp, syn->v6, SYN_ACK_LONG);
-	return FWD_FILTER_SYNACK | was << FILTER_LEN_SHIFT;
+	return XMIT_FILTER_SYNACK | was << FILTER_LEN_SHIFT;
 }
 
 #endif

@@ -27,7 +27,7 @@ static __always_inline __u16 syn_mss(struct xdp_md *ctx, bool v6)
 	return mtu - header > 0xffff ? 0xffff : mtu - header;
 }
 
-/* The SYN for a listener: FWD_FILTER_SYNACK with the answer in syn, or what becomes of it. */
+/* The SYN for a listener: XMIT_FILTER_SYNACK with the answer in syn, or what becomes of it. */
 static __always_inline int syn_cookie(struct xdp_md *ctx, struct syn *syn, struct bpf_sock *sk,
 				      void *ip, __u32 ip_len)
 {
@@ -51,14 +51,14 @@ static __always_inline int syn_cookie(struct xdp_md *ctx, struct syn *syn, struc
 	if (set.timestamps != 2)
 		syn->opt.has_ts = false;
 	if (!syn->opt.has_ts)
-		return FWD_FILTER_SYNACK;
+		return XMIT_FILTER_SYNACK;
 	if (!set.sack)
 		syn->opt.has_sack = false;
 	if (!set.scaling || !set.scales)
 		syn->opt.has_wscale = false;
 	syn->wscale = set.wscale;
 	syn_encode(syn);
-	return FWD_FILTER_SYNACK;
+	return XMIT_FILTER_SYNACK;
 }
 
 /* What a packet of no connection is to a listener. */
@@ -111,7 +111,7 @@ __noinline int syn_passes_through(struct xdp_md *ctx, const struct look *look)
 
 /*
  * A packet to a service on this host: 0 for one of a connection, one with a good cookie, or when nobody
- * listens; FWD_FILTER_SYNACK for a SYN, with the answer in syn.
+ * listens; XMIT_FILTER_SYNACK for a SYN, with the answer in syn.
  */
 static __always_inline int syn_listener(struct xdp_md *ctx, const struct look *look,
 					struct syn *syn)

@@ -18,7 +18,7 @@
 struct balance_packet {
 	struct balance_flow flow;
 	__u32 owner; /* of the member that it goes to */
-	__u32 egress; /* index of the interface that it leaves by; 0: back, by the driver */
+	__u32 egress; /* index of the interface that it is redirected to */
 	__u32 ip_len; /* as in struct packet, and so the next six */
 	__u16 odd;
 	__u16 vlan;

@@ -83,7 +83,7 @@ static __always_inline int balance_echo(void *data, void *ip, bool v4,
 		*(__u8 *)(ip + 7) = BALANCE_TTL;
 		balance_patch(icmp, icmp + 2, bpf_htons(ICMP6_ECHO_REPLY << 8));
 	}
-	return FWD_BALANCE_ECHO;
+	return XMIT_BALANCE_ECHO;
 }
 
 /*

@@ -150,7 +150,7 @@ __noinline int balance_too_big(struct xdp_md *ctx, struct balance_packet *p)
 		return 0;
 	/* Whether it has DF or not: nobody else can take it to pieces, and who sends less heeds this too (RFC 1191, 3). */
 	if (!balance_tells(data, balance_ip(ctx, p), data_end, v4, &t) ||
-	    limited(FWD_BALANCE_TOO_BIG, limit_domain_of(ctx)))
+	    limited(XMIT_BALANCE_TOO_BIG, limit_domain_of(ctx)))
 		return 0;
 	if (!v4 && mtu < BALANCE_IP6_MTU)
 		mtu = BALANCE_IP6_MTU;

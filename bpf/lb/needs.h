@@ -8,5 +8,7 @@
 /* The stage that comes later, for what nobody has claimed, works on what was parsed for the first one. */
 #define LB_UNCLAIMED_NEEDS 0
 #define LB_UNCLAIMED_PORT
+#define LB_UNCLAIMED_REASONS(R) /* those of LB_REASONS */
+#define LB_UNCLAIMED_ROOM 0
 
 #endif

@@ -160,8 +160,6 @@ static __always_inline int lb_stage(struct xdp_md *ctx, struct packet *pkt)
 
 	if (!balance_on || !pkt->port || !pkt->ip || !balance_on_vlan(pkt))
 		return REASON_NONE;
-	p.egress = pkt->port->xmit ? ctx->ingress_ifindex
-				   : 0; /* answers leave where the packet came in */
 	p.ip_len = pkt->ip_len;
 	p.odd = pkt->no_fwd_reason;
 	p.vlan = pkt->vlan;
@@ -188,17 +186,17 @@ static __always_inline int lb_stage(struct xdp_md *ctx, struct packet *pkt)
 	} else {
 		reason = balance_decide(ctx, &p);
 	}
-	if (reason >= REASON_FWD && reason != FWD_BALANCE_ECHO) {
+	if (reason >= REASON_FWD && reason != XMIT_BALANCE_ECHO) {
 		reason = balance_leave(ctx, &p, reason);
 		if (reason == DROP_BALANCE_TOO_BIG && balance_too_big(ctx, &p))
-			reason = FWD_BALANCE_TOO_BIG;
+			reason = XMIT_BALANCE_TOO_BIG;
 		if (reason < REASON_DROP)
 			return DROP_BALANCE_NEXT_HOP; /* never, but the verifier must not think that others are asked */
 	}
 	if (reason == PASS_BALANCE_EMPTY || reason == PUNT_BALANCE_HEADERS)
 		reason = balance_unserved(ctx, pkt, reason);
 	pkt->egress = p.egress;
-	return limit(reason, limit_domain(pkt->port));
+	return reason;
 }
 
 #endif

@@ -50,7 +50,7 @@ static __always_inline int balance_nobodys4(const void *ip)
 	if (LOAD8(ip) != 0x45 || LOAD16(ip + 6) & bpf_htons(0x1fff) ||
 	    LOAD8(ip + 9) == IPPROTO_ICMP)
 		return DROP_BALANCE_UNCLAIMED;
-	return FWD_BALANCE_UNREACHABLE;
+	return XMIT_BALANCE_UNREACHABLE;
 }
 
 /* As balance_nobodys4 (RFC 4443, 2.4). Neighbours are found by the kernel, which may answer for another. */
@@ -65,7 +65,7 @@ static __always_inline int balance_nobodys6(const void *ip, const void *data_end
 		if (ip + 48 > data_end || LOAD16(ip + 42) & bpf_htons(0xfff8) ||
 		    (LOAD8(ip + 40) != IPPROTO_TCP && LOAD8(ip + 40) != IPPROTO_UDP))
 			return DROP_BALANCE_UNCLAIMED;
-		return FWD_BALANCE_UNREACHABLE;
+		return XMIT_BALANCE_UNREACHABLE;
 	case IPPROTO_HOPOPTS:
 	case IPPROTO_ROUTING:
 	case IPPROTO_DSTOPTS:
@@ -76,13 +76,13 @@ static __always_inline int balance_nobodys6(const void *ip, const void *data_end
 	case IP6_SHIM6:
 		return DROP_BALANCE_UNCLAIMED;
 	}
-	return FWD_BALANCE_UNREACHABLE;
+	return XMIT_BALANCE_UNREACHABLE;
 }
 
 /*
  * Says what is to become of a packet whose header is at l3, and that the kernel takes to have come in by a device:
  * REASON_NONE if it is not to the address of a VIP, or the kernel would not forward it. One to answer is
- * FWD_BALANCE_UNREACHABLE. Nothing is changed.
+ * XMIT_BALANCE_UNREACHABLE. Nothing is changed.
  */
 __noinline int balance_nobodys(struct xdp_md *ctx, __u32 l3, __u32 dev)
 {
@@ -185,7 +185,7 @@ __noinline int balance_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 	most = v4 ? BALANCE_QUOTE4 : BALANCE_QUOTE6;
 	quote = ip_len < most ? ip_len : most;
 	if (!balance_tells(data, ip, data_end, v4, &t) ||
-	    limited(FWD_BALANCE_UNREACHABLE, limit_domain_of(ctx)))
+	    limited(XMIT_BALANCE_UNREACHABLE, limit_domain_of(ctx)))
 		return 0;
 	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + quote) - (int)bpf_xdp_get_buff_len(ctx)))
 		return 0;
@@ -236,10 +236,8 @@ static __always_inline int lb_unclaimed_stage(struct xdp_md *ctx, struct packet 
 	reason = balance_nobodys(ctx, pkt->l3, dev);
 	if (reason <= REASON_NONE)
 		return REASON_NONE;
-	if (reason == FWD_BALANCE_UNREACHABLE && balance_unreachable(ctx, pkt->l3, pkt->ip_len)) {
-		pkt->egress = pkt->port->xmit ? ctx->ingress_ifindex : 0;
-		return FWD_BALANCE_UNREACHABLE;
-	}
+	if (reason == XMIT_BALANCE_UNREACHABLE && balance_unreachable(ctx, pkt->l3, pkt->ip_len))
+		return XMIT_BALANCE_UNREACHABLE;
 	return DROP_BALANCE_UNCLAIMED;
 }
 

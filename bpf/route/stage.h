@@ -282,7 +282,7 @@ static __always_inline int route_stage(struct xdp_md *ctx, struct packet *pkt)
 {
 	if (!route_on || !pkt->port || !pkt->ip)
 		return REASON_NONE;
-	return limit(route(ctx, pkt), limit_domain(pkt->port));
+	return route(ctx, pkt);
 }
 
 #endif

@@ -22,12 +22,13 @@ static __always_inline __u32 size_class(__u32 len)
 	(TRAFFIC_BR_TRANSIT | TRAFFIC_OUT << 4 | TRAFFIC_OUT_TRANSIT << 8 | \
 	 TRAFFIC_IN_TRANSIT << 12 | TRAFFIC_IN << 16)
 
-_Static_assert(FWD_SCION_BR_TRANSIT == REASON_FWD && FWD_SCION_OUT == REASON_FWD + 1 &&
-		       FWD_SCION_OUT_TRANSIT == REASON_FWD + 2 &&
-		       FWD_SCION_IN_TRANSIT == REASON_FWD + 3 && FWD_SCION_IN == REASON_FWD + 4,
+_Static_assert(FWD_SCION_OUT == FWD_SCION_BR_TRANSIT + 1 &&
+		       FWD_SCION_OUT_TRANSIT == FWD_SCION_BR_TRANSIT + 2 &&
+		       FWD_SCION_IN_TRANSIT == FWD_SCION_BR_TRANSIT + 3 &&
+		       FWD_SCION_IN == FWD_SCION_BR_TRANSIT + 4,
 	       "TRAFFIC_OF_FWD has another order");
 
-/* Counts what ends here. The slow path counts for itself what goes up. */
+/* Counts what ends here: reason is no punt. The slow path counts for itself what goes up. */
 static __always_inline void scion_count(const struct scion_packet *p, int reason)
 {
 	__u32 class = size_class(p->len);
@@ -35,14 +36,14 @@ static __always_inline void scion_count(const struct scion_packet *p, int reason
 	struct scion_counters *c;
 	__u32 type;
 
-	if (reason < REASON_DROP || class >= SIZE_CLASSES)
+	if (class >= SIZE_CLASSES)
 		return;
 	c = bpf_map_lookup_elem(&scion_traffic, &slot);
 	if (!c)
 		return;
 	c->in[class].packets++;
 	c->in[class].bytes += p->len;
-	if (reason >= REASON_LIMITED) {
+	if (reason < REASON_DROP) {
 		c->limited[class]++;
 		return;
 	}
@@ -54,7 +55,7 @@ static __always_inline void scion_count(const struct scion_packet *p, int reason
 	c = bpf_map_lookup_elem(&scion_traffic, &slot);
 	if (!c)
 		return;
-	type = TRAFFIC_OF_FWD >> 4 * (reason - REASON_FWD) & 0xf;
+	type = TRAFFIC_OF_FWD >> 4 * (reason - FWD_SCION_BR_TRANSIT) & 0xf;
 	if (type >= TRAFFIC_COUNT)
 		return;
 	c->out[type][class].packets++;

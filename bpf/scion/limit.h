@@ -31,26 +31,17 @@ static __always_inline bool scion_from_service(struct xdp_md *ctx, const struct 
 }
 
 /*
- * Limits a punt: each neighbour AS and each sibling by itself; what comes from inside by interface, the
- * services of the AS apart from its other hosts. A host that is let up is asked for. hosts is the domain of
- * hosts behind the ingress interface. Not inlined, for punts alone come here.
+ * Whose share of a rate a punt uses: each neighbour AS and each sibling has its own; what comes from inside
+ * goes by interface, the services of the AS apart from its other hosts. hosts is the domain of hosts behind the
+ * ingress interface. Not inlined, for punts alone come here.
  */
-static __noinline __u32 scion_limit(struct xdp_md *ctx, struct scion_packet *p, __u32 hosts,
-				    __u32 reason)
+static __noinline __u32 scion_domain(struct xdp_md *ctx, struct scion_packet *p, __u32 hosts)
 {
-	__u32 domain = hosts;
-
 	if (p->in.link)
-		domain = DOMAIN_LINKS + p->in.link;
-	else if (scion_from_service(ctx, p))
-		domain = hosts + DOMAIN_SERVICES - DOMAIN_HOSTS;
-	reason = limit(reason, domain);
-	if (reason == PUNT_SCION_HOST_UNKNOWN) {
-		struct ip_addr dst = p->dst;
-
-		bpf_ringbuf_output(&scion_wanted, &dst, sizeof(dst), 0);
-	}
-	return reason;
+		return DOMAIN_LINKS + p->in.link;
+	if (scion_from_service(ctx, p))
+		return hosts + DOMAIN_SERVICES - DOMAIN_HOSTS;
+	return hosts;
 }
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef CULVERT_SCION_MAPS_H
 #define CULVERT_SCION_MAPS_H
 
+#include "core/counters.h"
 #include "core/packet.h"
 
 /* Shared with datapath.LinkScope. */

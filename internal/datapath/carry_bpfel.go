@@ -28,7 +28,6 @@ const (
 	carryMapBalanceState     = "balance_state"
 	carryMapBalanceTraffic   = "balance_traffic"
 	carryMapBalanceVips      = "balance_vips"
-	carryMapCounters         = "counters"
 	carryMapLimitShares      = "limit_shares"
 	carryMapLimits           = "limits"
 	carryMapPorts            = "ports"
@@ -103,7 +102,6 @@ type carryMapSpecs struct {
 	BalanceState     *ebpf.MapSpec `ebpf:"balance_state"`
 	BalanceTraffic   *ebpf.MapSpec `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.MapSpec `ebpf:"balance_vips"`
-	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	LimitShares      *ebpf.MapSpec `ebpf:"limit_shares"`
 	Limits           *ebpf.MapSpec `ebpf:"limits"`
 	Ports            *ebpf.MapSpec `ebpf:"ports"`
@@ -154,7 +152,6 @@ type carryMaps struct {
 	BalanceState     *ebpf.Map `ebpf:"balance_state"`
 	BalanceTraffic   *ebpf.Map `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.Map `ebpf:"balance_vips"`
-	Counters         *ebpf.Map `ebpf:"counters"`
 	LimitShares      *ebpf.Map `ebpf:"limit_shares"`
 	Limits           *ebpf.Map `ebpf:"limits"`
 	Ports            *ebpf.Map `ebpf:"ports"`
@@ -174,7 +171,6 @@ func (m *carryMaps) Close() error {
 		m.BalanceState,
 		m.BalanceTraffic,
 		m.BalanceVips,
-		m.Counters,
 		m.LimitShares,
 		m.Limits,
 		m.Ports,

@@ -29,7 +29,6 @@ const (
 	checkMapBalanceState     = "balance_state"
 	checkMapBalanceTraffic   = "balance_traffic"
 	checkMapBalanceVips      = "balance_vips"
-	checkMapCounters         = "counters"
 	checkMapLimitShares      = "limit_shares"
 	checkMapLimits           = "limits"
 	checkMapPorts            = "ports"
@@ -105,7 +104,6 @@ type checkMapSpecs struct {
 	BalanceState     *ebpf.MapSpec `ebpf:"balance_state"`
 	BalanceTraffic   *ebpf.MapSpec `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.MapSpec `ebpf:"balance_vips"`
-	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	LimitShares      *ebpf.MapSpec `ebpf:"limit_shares"`
 	Limits           *ebpf.MapSpec `ebpf:"limits"`
 	Ports            *ebpf.MapSpec `ebpf:"ports"`
@@ -157,7 +155,6 @@ type checkMaps struct {
 	BalanceState     *ebpf.Map `ebpf:"balance_state"`
 	BalanceTraffic   *ebpf.Map `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.Map `ebpf:"balance_vips"`
-	Counters         *ebpf.Map `ebpf:"counters"`
 	LimitShares      *ebpf.Map `ebpf:"limit_shares"`
 	Limits           *ebpf.Map `ebpf:"limits"`
 	Ports            *ebpf.Map `ebpf:"ports"`
@@ -178,7 +175,6 @@ func (m *checkMaps) Close() error {
 		m.BalanceState,
 		m.BalanceTraffic,
 		m.BalanceVips,
-		m.Counters,
 		m.LimitShares,
 		m.Limits,
 		m.Ports,

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -55,8 +54,11 @@ var DecapReasons = sync.OnceValue(func() []Reason {
 	}
 	reasons := make([]Reason, spec.Maps[decapMapDecapCounters].MaxEntries)
 	for name, value := range enumNames("decap_reason") {
-		verdict, rest, _ := strings.Cut(name, "_")
-		reasons[value] = Reason{Name: fieldName(rest), Verdict: Verdict(strings.ToLower(verdict))}
+		if value == uint64(decapDecapReasonDECAP_REASON_COUNT) {
+			continue
+		}
+		reasons[value] = newReason(name)
+		reasons[value].Text = decapReasonTexts[name]
 	}
 	return reasons
 })

@@ -16,11 +16,8 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	explainMapCounters    = "counters"
-	explainMapLimitShares = "limit_shares"
-	explainMapLimits      = "limits"
-	explainMapPorts       = "ports"
-	explainProgGoesOn     = "goes_on"
+	explainMapPorts   = "ports"
+	explainProgGoesOn = "goes_on"
 )
 
 // loadExplain returns the embedded CollectionSpec for explain.
@@ -72,10 +69,7 @@ type explainProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type explainMapSpecs struct {
-	Counters    *ebpf.MapSpec `ebpf:"counters"`
-	LimitShares *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits      *ebpf.MapSpec `ebpf:"limits"`
-	Ports       *ebpf.MapSpec `ebpf:"ports"`
+	Ports *ebpf.MapSpec `ebpf:"ports"`
 }
 
 // explainVariableSpecs contains global variables before they are loaded into the kernel.
@@ -104,17 +98,11 @@ func (o *explainObjects) Close() error {
 //
 // It can be passed to loadExplainObjects or ebpf.CollectionSpec.LoadAndAssign.
 type explainMaps struct {
-	Counters    *ebpf.Map `ebpf:"counters"`
-	LimitShares *ebpf.Map `ebpf:"limit_shares"`
-	Limits      *ebpf.Map `ebpf:"limits"`
-	Ports       *ebpf.Map `ebpf:"ports"`
+	Ports *ebpf.Map `ebpf:"ports"`
 }
 
 func (m *explainMaps) Close() error {
 	return _ExplainClose(
-		m.Counters,
-		m.LimitShares,
-		m.Limits,
 		m.Ports,
 	)
 }

@@ -106,8 +106,6 @@ const (
 	filterMapFilterTopBuckets  = "filter_top_buckets"
 	filterMapFilterTopSecret   = "filter_top_secret"
 	filterMapFilterTraces      = "filter_traces"
-	filterMapLimitShares       = "limit_shares"
-	filterMapLimits            = "limits"
 	filterMapPorts             = "ports"
 	filterProgFilter           = "filter"
 	filterVarFilterLooks       = "filter_looks"
@@ -180,8 +178,6 @@ type filterMapSpecs struct {
 	FilterTopBuckets  *ebpf.MapSpec `ebpf:"filter_top_buckets"`
 	FilterTopSecret   *ebpf.MapSpec `ebpf:"filter_top_secret"`
 	FilterTraces      *ebpf.MapSpec `ebpf:"filter_traces"`
-	LimitShares       *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits            *ebpf.MapSpec `ebpf:"limits"`
 	Ports             *ebpf.MapSpec `ebpf:"ports"`
 }
 
@@ -230,8 +226,6 @@ type filterMaps struct {
 	FilterTopBuckets  *ebpf.Map `ebpf:"filter_top_buckets"`
 	FilterTopSecret   *ebpf.Map `ebpf:"filter_top_secret"`
 	FilterTraces      *ebpf.Map `ebpf:"filter_traces"`
-	LimitShares       *ebpf.Map `ebpf:"limit_shares"`
-	Limits            *ebpf.Map `ebpf:"limits"`
 	Ports             *ebpf.Map `ebpf:"ports"`
 }
 
@@ -248,8 +242,6 @@ func (m *filterMaps) Close() error {
 		m.FilterTopBuckets,
 		m.FilterTopSecret,
 		m.FilterTraces,
-		m.LimitShares,
-		m.Limits,
 		m.Ports,
 	)
 }

@@ -137,7 +137,7 @@ func (t *FilterTester) run(frame []byte, md xdpMD) (v FilterVerdict, out []byte,
 		case place == filterPlaceMalformed:
 			v.Malformed = true
 		case place >= filterTraceReason:
-			v.Reason = Reasons()[place-filterTraceReason].Name
+			v.Reason = Reasons()[pipelineReason(place-filterTraceReason).index()].Name
 		default:
 			v.Asked = append(v.Asked, t.names[int(place)])
 		}

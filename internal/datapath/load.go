@@ -135,7 +135,7 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 		return nil, err
 	}
 	if old != nil {
-		if err := inst.carryCounters(old, reused); err != nil {
+		if err := errors.Join(inst.carryCounters(old, reused), inst.carryReasons(old, reused)); err != nil {
 			return nil, err
 		}
 	}

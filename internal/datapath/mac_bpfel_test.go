@@ -18,8 +18,6 @@ import (
 const (
 	macMapCounters              = "counters"
 	macMapHopCache              = "hop_cache"
-	macMapLimitShares           = "limit_shares"
-	macMapLimits                = "limits"
 	macMapPorts                 = "ports"
 	macMapScionHosts            = "scion_hosts"
 	macMapScionIfaces           = "scion_ifaces"
@@ -99,8 +97,6 @@ type macProgramSpecs struct {
 type macMapSpecs struct {
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
 	HopCache      *ebpf.MapSpec `ebpf:"hop_cache"`
-	LimitShares   *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits        *ebpf.MapSpec `ebpf:"limits"`
 	Ports         *ebpf.MapSpec `ebpf:"ports"`
 	ScionHosts    *ebpf.MapSpec `ebpf:"scion_hosts"`
 	ScionIfaces   *ebpf.MapSpec `ebpf:"scion_ifaces"`
@@ -154,8 +150,6 @@ func (o *macObjects) Close() error {
 type macMaps struct {
 	Counters      *ebpf.Map `ebpf:"counters"`
 	HopCache      *ebpf.Map `ebpf:"hop_cache"`
-	LimitShares   *ebpf.Map `ebpf:"limit_shares"`
-	Limits        *ebpf.Map `ebpf:"limits"`
 	Ports         *ebpf.Map `ebpf:"ports"`
 	ScionHosts    *ebpf.Map `ebpf:"scion_hosts"`
 	ScionIfaces   *ebpf.Map `ebpf:"scion_ifaces"`
@@ -173,8 +167,6 @@ func (m *macMaps) Close() error {
 	return _MacClose(
 		m.Counters,
 		m.HopCache,
-		m.LimitShares,
-		m.Limits,
 		m.Ports,
 		m.ScionHosts,
 		m.ScionIfaces,

@@ -28,7 +28,6 @@ const (
 	sweepMapBalanceState     = "balance_state"
 	sweepMapBalanceTraffic   = "balance_traffic"
 	sweepMapBalanceVips      = "balance_vips"
-	sweepMapCounters         = "counters"
 	sweepMapLimitShares      = "limit_shares"
 	sweepMapLimits           = "limits"
 	sweepMapPorts            = "ports"
@@ -103,7 +102,6 @@ type sweepMapSpecs struct {
 	BalanceState     *ebpf.MapSpec `ebpf:"balance_state"`
 	BalanceTraffic   *ebpf.MapSpec `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.MapSpec `ebpf:"balance_vips"`
-	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	LimitShares      *ebpf.MapSpec `ebpf:"limit_shares"`
 	Limits           *ebpf.MapSpec `ebpf:"limits"`
 	Ports            *ebpf.MapSpec `ebpf:"ports"`
@@ -154,7 +152,6 @@ type sweepMaps struct {
 	BalanceState     *ebpf.Map `ebpf:"balance_state"`
 	BalanceTraffic   *ebpf.Map `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.Map `ebpf:"balance_vips"`
-	Counters         *ebpf.Map `ebpf:"counters"`
 	LimitShares      *ebpf.Map `ebpf:"limit_shares"`
 	Limits           *ebpf.Map `ebpf:"limits"`
 	Ports            *ebpf.Map `ebpf:"ports"`
@@ -174,7 +171,6 @@ func (m *sweepMaps) Close() error {
 		m.BalanceState,
 		m.BalanceTraffic,
 		m.BalanceVips,
-		m.Counters,
 		m.LimitShares,
 		m.Limits,
 		m.Ports,
