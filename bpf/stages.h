@@ -17,8 +17,8 @@
 /*
  * The stages in the order in which a packet is offered to them, a line each. Of a stage
  *
- *   NAME/needs.h    has NAME_NEEDS, what it needs parsed (core/parse.h), and NAME_PORT, what it keeps of an
- *                   interface (core/port.h),
+ *   NAME/needs.h    has NAME_ON, whether it is on, NAME_NEEDS, what it needs parsed then (core/parse.h), and
+ *                   NAME_PORT, what it keeps of an interface (core/port.h),
  *   NAME/reasons.h  has NAME_REASONS and NAME_ROOM (core/reason.h), and
  *   NAME/stage.h    has name_stage(ctx, pkt): it answers with a reason, or with REASON_NONE for a packet that
  *                   is not the stage's.

@@ -10,16 +10,10 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "core/checksum.h"
+
 #define AT(type, p) (*(type *)(p))
 #define OUTER_LEN 42
-
-static __always_inline __u16 rewrite_fold(__u64 sum)
-{
-	__u32 part = (sum & 0xffff) + (sum >> 16);
-
-	part = (part & 0xffff) + (part >> 16);
-	return part + (part >> 16);
-}
 
 /*
  * Moves the packet on by one hop field and replaces its outer header. Sums are as they stand in
@@ -57,7 +51,7 @@ static __always_inline int rewrite(struct xdp_md *ctx, const volatile void *head
 	check = AT(__u16, data + 40);
 	if (check) {
 		sum = (__u64)l4_sum + (__u16)~check + (__u32)~path + next + (__u32)~before + after;
-		check = ~rewrite_fold(sum);
+		check = ~csum_fold(sum);
 		check = check ?: 0xffff;
 	}
 	AT(__u32, meta) = next;
@@ -70,7 +64,7 @@ static __always_inline int rewrite(struct xdp_md *ctx, const volatile void *head
 	AT(__u32, data + 32) = AT(const volatile __u32, header + 32);
 	AT(__u16, data + 36) = AT(const volatile __u16, header + 36);
 	AT(__be16, data + 16) = ip_len;
-	AT(__u16, data + 24) = ~rewrite_fold((__u64)ip_sum + ip_len);
+	AT(__u16, data + 24) = ~csum_fold((__u64)ip_sum + ip_len);
 	AT(__be16, data + 38) = udp_len;
 	AT(__u16, data + 40) = check;
 	return 0;

@@ -12,6 +12,9 @@
 #include <linux/bpf.h>
 
 #include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "core/checksum.h"
 
 /* internal/bench makes the same sources: lbClient. */
 #define VARY_SPREAD 2654435761U
@@ -33,12 +36,6 @@ struct vary_frame {
 	__u16 tcp_check;
 };
 
-static __always_inline __u16 vary_fold(__u32 sum)
-{
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum + (sum >> 16);
-}
-
 /* Gives the packet the source of flow *next and moves that on. Returns 0 or -1. */
 static __always_inline int vary(struct xdp_md *ctx, __u32 *next)
 {
@@ -55,8 +52,8 @@ static __always_inline int vary(struct xdp_md *ctx, __u32 *next)
 	low = addr >> 16;
 	/* RFC 1624: checksums are complements of sums, of words as they stand in memory */
 	change = (__u16)~f->saddr[0] + (__u16)~f->saddr[1] + high + low;
-	f->ip_check = ~vary_fold((__u16)~f->ip_check + change);
-	f->tcp_check = ~vary_fold((__u16)~f->tcp_check + change + (__u16)~f->sport + port);
+	f->ip_check = ~csum_fold((__u16)~f->ip_check + change);
+	f->tcp_check = ~csum_fold((__u16)~f->tcp_check + change + (__u16)~f->sport + port);
 	f->saddr[0] = high;
 	f->saddr[1] = low;
 	f->sport = port;

@@ -4,7 +4,8 @@
 
 /*
  * Hashes with a secret: without it nobody can tell which keys meet. Sums of hash_word, each with 8 bytes
- * of the secret, are NH of UMAC (RFC 4418, 5.2.2): two keys have the same with a chance of 2^-32 at most.
+ * of the secret, are NH of UMAC (RFC 4418, 5.2.2): two keys have the same with a chance of 2^-32 at most. One
+ * multiplication for 8 bytes, and none waits for another.
  */
 static __always_inline __u64 hash_word(__u32 a, __u32 b, __u64 w)
 {

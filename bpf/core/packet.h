@@ -2,6 +2,7 @@
 #ifndef CULVERT_CORE_PACKET_H
 #define CULVERT_CORE_PACKET_H
 
+#include "bytes.h"
 #include "compiler.h"
 #include "port.h"
 
@@ -54,60 +55,10 @@ struct packet {
 	__u32 domain; /* whose share of a rate a punt uses; 0: that of hosts behind its interface */
 };
 
-/*
- * Loads and stores at any alignment: the JITs and the verifier allow them on packets. And of any size: clang must not
- * think that bytes stored as one type are others than those loaded as another.
- */
-typedef __u16 __attribute__((may_alias)) any16;
-typedef __u32 __attribute__((may_alias)) any32;
-typedef __u64 __attribute__((may_alias)) any64;
-
-#define LOAD8(p) (*(const __u8 *)(p))
-#define LOAD16(p) (*(const any16 *)(p))
-#define LOAD32(p) (*(const any32 *)(p))
-#define LOAD64(p) (*(const any64 *)(p))
-#define STORE16(p, v) (*(any16 *)(p) = (v))
-#define STORE32(p, v) (*(any32 *)(p) = (v))
-#define STORE64(p, v) (*(any64 *)(p) = (v))
-
 /* Whether a frame says that it comes from a group address (IEEE 802.3, 3.2.3): no answer may go there. */
 static __always_inline bool from_group(const void *data)
 {
 	return LOAD8(data + 6) & 1;
-}
-
-/* Copies n bytes, an even constant, in the widest steps; clang would do it byte by byte. */
-static __always_inline void copy(void *dst, const void *src, const __u32 n)
-{
-	__u32 i = 0;
-
-#pragma unroll
-	for (; i + 8 <= n; i += 8)
-		STORE64(dst + i, LOAD64(src + i));
-	if (n & 4) {
-		STORE32(dst + i, LOAD32(src + i));
-		i += 4;
-	}
-	if (n & 2)
-		STORE16(dst + i, LOAD16(src + i));
-}
-
-/* Folds a sum of fewer than 64 words of 32 bits to 16 bits (RFC 1071). */
-static __always_inline __u16 csum_fold(__u64 sum)
-{
-	__u32 part = (sum & 0xffff) + (sum >> 16);
-
-	part = (part & 0xffff) + (part >> 16);
-	return part + (part >> 16);
-}
-
-/* Whether an IPv4 header of 20 bytes adds up to what its checksum says (RFC 1071). */
-static __always_inline bool ipv4_checks(const void *ip)
-{
-	__u64 sum = (__u64)LOAD32(ip) + LOAD32(ip + 4) + LOAD32(ip + 8) + LOAD32(ip + 12) +
-		    LOAD32(ip + 16);
-
-	return csum_fold(sum) == 0xffff;
 }
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef CULVERT_CORE_PARSE_H
 #define CULVERT_CORE_PARSE_H
 
+#include "checksum.h"
 #include "packet.h"
 
 /* What a stage may need of packets that are to this interface. */
@@ -126,16 +127,24 @@ static __always_inline void parse_vlan(struct xdp_md *ctx, struct packet *pkt, _
 	}
 }
 
-/* What all stages that are on need: known at load time, so that what nobody needs is not parsed. */
-#define PARSE_NEEDS(name, NAME) | NAME##_NEEDS
+/*
+ * What all stages that are on need: known at load time, so that what nobody needs is not parsed. The verifier takes the
+ * branches out; clang would make sums of them, which stay.
+ */
+#define PARSE_NEEDS(name, NAME)        \
+	if (NAME##_ON) {               \
+		needs |= NAME##_NEEDS; \
+		barrier_var(needs);    \
+	}
 
 /* Walks the headers once. pkt->udp stays false for anything but plain UDP to this interface. */
 static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 {
-	__u32 needs = 0 STAGES(PARSE_NEEDS);
+	__u32 needs = 0;
 	__u32 ifindex = ctx->ingress_ifindex;
 	struct port *port;
 
+	STAGES(PARSE_NEEDS)
 	pkt->data = (void *)(long)ctx->data;
 	pkt->data_end = (void *)(long)ctx->data_end;
 	pkt->len = pkt->data_end - pkt->data;

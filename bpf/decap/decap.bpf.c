@@ -11,6 +11,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "core/compiler.h"
+
 #include "gue.h"
 #include "inner.h"
 #include "outer.h"

@@ -63,7 +63,7 @@ __noinline int decap_udp_checks(struct xdp_md *ctx, __u32 at, __u32 len, __u32 p
 				  (__u64)pseudo + bpf_htons(IPPROTO_UDP) + bpf_htons(len)};
 
 	bpf_loop(DECAP_CHUNKS, decap_add_chunk, &rest, 0);
-	return rest.sum >= 0 && !rest.len && decap_fold(rest.sum) == 0xffff;
+	return rest.sum >= 0 && !rest.len && csum_fold(rest.sum) == 0xffff;
 }
 
 /*

@@ -45,8 +45,7 @@ static __always_inline __u32 decap_inner4(struct tunnel *t)
 		return DROP_ECN;
 	if (now != ecn) {
 		/* RFC 1624: the TOS is the second byte of its word. */
-		ip->check =
-			~decap_fold((__u16)~ip->check + (__u16)~bpf_htons(ecn) + bpf_htons(now));
+		ip->check = ~csum_fold((__u16)~ip->check + (__u16)~bpf_htons(ecn) + bpf_htons(now));
 		ip->tos ^= ecn ^ now;
 	}
 	return DECAP_FOUND;

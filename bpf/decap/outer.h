@@ -71,7 +71,7 @@ static __always_inline __u32 decap_outer4(struct tunnel *t)
 	t->end = t->l2 + len;
 	if (len < sizeof(*ip) || t->end > t->len)
 		return PASS_MALFORMED;
-	if (decap_fold(decap_sum(ip, sizeof(*ip))) != 0xffff)
+	if (csum_fold(decap_sum(ip, sizeof(*ip))) != 0xffff)
 		return PASS_CHECKSUM;
 	if (t->gue)
 		t->pseudo = decap_sum(&ip->saddr, 8);

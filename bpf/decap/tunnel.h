@@ -2,6 +2,8 @@
 #ifndef CULVERT_DECAP_TUNNEL_H
 #define CULVERT_DECAP_TUNNEL_H
 
+#include "core/checksum.h"
+
 #include "reasons.h"
 
 /*
@@ -122,13 +124,6 @@ static __always_inline void *decap_header(const struct tunnel *t, __u32 at, __u3
 static __always_inline struct decap_addr decap_addr4(__be32 a)
 {
 	return (struct decap_addr){{0, 0, bpf_htonl(0xffff), a}};
-}
-
-/* Folds a sum to 16 bits (RFC 1071). */
-static __always_inline __u16 decap_fold(__u32 sum)
-{
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum + (sum >> 16);
 }
 
 #endif

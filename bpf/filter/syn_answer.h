@@ -20,7 +20,6 @@
 static __always_inline void syn_answer_ip(void *ip, const struct syn *syn, __u32 tcp_len)
 {
 	__u32 addr[4] __attribute__((aligned(8)));
-	__u64 sum;
 
 	if (syn->v6) {
 		STORE32(ip, bpf_htonl(0x60000000));
@@ -37,9 +36,7 @@ static __always_inline void syn_answer_ip(void *ip, const struct syn *syn, __u32
 	STORE32(ip + 8, SYN_WORD(SYN_ACK_TTL, IPPROTO_TCP, 0, 0));
 	STORE32(ip + 12, LOAD32(ip + 16));
 	STORE32(ip + 16, addr[0]);
-	sum = (__u64)LOAD32(ip) + LOAD32(ip + 4) + LOAD32(ip + 8) + LOAD32(ip + 12) +
-	      LOAD32(ip + 16);
-	STORE16(ip + 10, ~csum_fold(sum));
+	STORE16(ip + 10, ~csum_fold(ipv4_sum(ip)));
 }
 
 /* The TCP header, but for its checksum. */

@@ -2,6 +2,8 @@
 #ifndef CULVERT_FILTER_SYN_CHECK_H
 #define CULVERT_FILTER_SYN_CHECK_H
 
+#include "core/checksum.h"
+
 #include "flow_keys.h"
 
 /* Flags of TCP, and those that decide what a packet to a listener is. */

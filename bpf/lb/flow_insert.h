@@ -2,6 +2,8 @@
 #ifndef CULVERT_LB_FLOW_INSERT_H
 #define CULVERT_LB_FLOW_INSERT_H
 
+#include "core/lock.h"
+
 #include "flow.h"
 
 /* What writes to the flow table: new flows, other owners, times. */
@@ -44,28 +46,18 @@ static __always_inline bool balance_admits(bool syn)
 	return l && !over_limit(l);
 }
 
-/* How often a program tries for a bucket: longer than another one needs it. */
-#define BALANCE_TRIES 128
-
 /*
  * One program at a time decides who has a flow of a bucket: two that meet its first packets agree on one backend,
  * whatever has become of the ring meanwhile.
  */
 static __always_inline bool balance_lock(struct balance_bucket *b)
 {
-	__u32 i;
-
-	for (i = 0; i < BALANCE_TRIES; i++) {
-		if (!*(volatile __u32 *)&b->lock && !__sync_val_compare_and_swap(&b->lock, 0, 1))
-			return true;
-	}
-	return false;
+	return lock_take(&b->lock);
 }
 
 static __always_inline void balance_unlock(struct balance_bucket *b)
 {
-	barrier();
-	*(volatile __u32 *)&b->lock = 0;
+	lock_give(&b->lock);
 }
 
 /* Writes an entry of a locked bucket; those who read it meanwhile see that. */

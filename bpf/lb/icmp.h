@@ -2,6 +2,8 @@
 #ifndef CULVERT_LB_ICMP_H
 #define CULVERT_LB_ICMP_H
 
+#include "core/checksum.h"
+
 #include "send.h"
 #include "assign.h"
 

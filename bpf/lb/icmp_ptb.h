@@ -61,7 +61,6 @@ static __always_inline void balance_told4(void *ip, const struct balance_told *t
 					  __u32 head, __u32 word)
 {
 	void *icmp = ip + 20;
-	__u64 sum;
 
 	/* RFC 1812, 4.3.2.5: precedence of internetwork control */
 	STORE32(ip, bpf_htonl(0x45c00000 | (20 + len)));
@@ -69,9 +68,7 @@ static __always_inline void balance_told4(void *ip, const struct balance_told *t
 	STORE32(ip + 8, bpf_htonl(BALANCE_TTL << 24 | IPPROTO_ICMP << 16));
 	STORE32(ip + 12, (__u32)t->dst[0]);
 	STORE32(ip + 16, (__u32)t->src[0]);
-	sum = (__u64)LOAD32(ip) + LOAD32(ip + 4) + LOAD32(ip + 8) + LOAD32(ip + 12) +
-	      LOAD32(ip + 16);
-	STORE16(ip + 10, ~csum_fold(sum));
+	STORE16(ip + 10, ~csum_fold(ipv4_sum(ip)));
 	STORE32(icmp, bpf_htonl(head));
 	STORE32(icmp + 4, bpf_htonl(word));
 }

@@ -2,6 +2,7 @@
 #ifndef CULVERT_LB_MAPS_H
 #define CULVERT_LB_MAPS_H
 
+#include "core/bloom.h"
 #include "core/packet.h"
 
 /* What is fixed at load time. */
@@ -45,20 +46,13 @@ struct {
 	__type(value, struct balance_vip);
 } balance_vips SEC(".maps");
 
-/* Words of the filter in front of balance_vips: 4096 bits. */
-#define BALANCE_WORDS 64
-
-/* A bit for each address in balance_vips, by balance_bit. Writer: datapath. */
-struct balance_filter {
-	__u64 bits[BALANCE_WORDS];
-};
-
+/* The addresses in balance_vips, by balance_addr_hash. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct balance_filter);
+	__type(value, struct bloom);
 } balance_addrs SEC(".maps");
 
 /*

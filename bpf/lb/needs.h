@@ -2,10 +2,12 @@
 #ifndef CULVERT_LB_NEEDS_H
 #define CULVERT_LB_NEEDS_H
 
-#define LB_NEEDS (balance_on ? PARSE_IP : 0)
+#define LB_ON balance_on
+#define LB_NEEDS PARSE_IP
 #define LB_PORT
 
 /* The stage that comes later, for what nobody has claimed, works on what was parsed for the first one. */
+#define LB_UNCLAIMED_ON false
 #define LB_UNCLAIMED_NEEDS 0
 #define LB_UNCLAIMED_PORT
 #define LB_UNCLAIMED_REASONS(R) /* those of LB_REASONS */

@@ -115,8 +115,7 @@ static __always_inline bool check_send(struct __sk_buff *skb, const struct balan
 	end = (void *)(long)skb->data_end;
 	if (data + ETH_HLEN > end)
 		return false; /* never */
-	copy(data, m->dmac, 6);
-	copy(data + 6, m->smac, 6);
+	eth_write(data, m->dmac, m->smac, 0); /* the kernel puts the tag on */
 	if (m->encap != BALANCE_L2 &&
 	    !balance_outer(data + ETH_HLEN, end, m, p.tos, p.v6, p.ip_len, p.flow.hash >> 16))
 		return false; /* never */

@@ -2,6 +2,9 @@
 #ifndef CULVERT_LB_SEND_H
 #define CULVERT_LB_SEND_H
 
+#include "core/checksum.h"
+#include "core/eth.h"
+
 #include "assign.h"
 
 #define BALANCE_TTL 64
@@ -87,7 +90,7 @@ static __always_inline bool balance_outer(void *ip, const void *data_end,
 			return false; /* never */
 		balance_gue(udp, m, len, spread);
 	}
-	STORE16(ip - 2, m->v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP));
+	eth_write_type(ip, m->v6);
 	if (m->v6)
 		balance_outer6(ip, m, tos, inner, len, spread);
 	else
@@ -132,14 +135,9 @@ static __always_inline bool balance_send(struct xdp_md *ctx, const struct balanc
 		ip += VLAN_HLEN;
 	if (ip + 20 > data_end)
 		return false; /* never */
-	copy(data, m->dmac, 6);
-	copy(data + 6, m->smac, 6);
-	if (m->vlan) {
-		STORE16(data + 12, bpf_htons(ETH_P_8021Q));
-		STORE16(data + 14, bpf_htons(m->vlan & 0xfff));
-	}
+	eth_write(data, m->dmac, m->smac, m->vlan);
 	if (!overhead) {
-		STORE16(ip - 2, p->ip == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
+		eth_write_type(ip, p->ip == 6);
 		return true;
 	}
 	return balance_outer(ip, data_end, m, tos, p->ip == 6, p->ip_len, spread);

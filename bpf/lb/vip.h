@@ -5,24 +5,22 @@
 #include "vip_cache.h"
 #include "flow_insert.h"
 
-/* Its place in the filter in front of balance_vips. */
-static __always_inline __u32 balance_bit(const struct ip_addr *addr)
+/* The hash of an address in the filter in front of balance_vips. */
+static __always_inline __u32 balance_addr_hash(const struct ip_addr *addr)
 {
-	__u32 h = addr->w[0] * 0x9e3779b1U + addr->w[1];
+	__u32 h = addr->w[0] * BLOOM_SPREAD + addr->w[1];
 
-	h = h * 0x9e3779b1U + addr->w[2];
-	return (h * 0x9e3779b1U + addr->w[3]) * 0x9e3779b1U >> 20;
+	h = h * BLOOM_SPREAD + addr->w[2];
+	return (h * BLOOM_SPREAD + addr->w[3]) * BLOOM_SPREAD;
 }
 
 /* Whether there may be a VIP of that address. */
 static __always_inline bool balance_maybe(const struct ip_addr *addr)
 {
-	struct balance_filter *a;
-	__u32 zero = 0, bit = balance_bit(addr);
+	__u32 zero = 0, hash = balance_addr_hash(addr);
+	struct bloom *addrs = bpf_map_lookup_elem(&balance_addrs, &zero);
 
-	a = bpf_map_lookup_elem(&balance_addrs, &zero);
-	return a &&
-	       *(volatile const __u64 *)&a->bits[bit >> 6 & (BALANCE_WORDS - 1)] >> (bit & 63) & 1;
+	return addrs && bloom_has(addrs, hash);
 }
 
 /* The VIP of an address, protocol and port, or the one for all its ports. */

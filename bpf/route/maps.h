@@ -2,6 +2,7 @@
 #ifndef CULVERT_ROUTE_MAPS_H
 #define CULVERT_ROUTE_MAPS_H
 
+#include "core/bloom.h"
 #include "core/packet.h"
 
 #ifndef AF_INET
@@ -113,9 +114,6 @@ struct {
 	__type(value, struct route_way);
 } route_ways SEC(".maps");
 
-/* Words of the filter in front of route_own4: 4096 bits. */
-#define ROUTE_OWN_WORDS 64
-
 /* What is the same for all packets. */
 struct route_state {
 	__u64 until4; /* CLOCK_MONOTONIC, ns, until when the mirror may be believed */
@@ -131,7 +129,7 @@ struct route_state {
 	__u16 mtu4; /* the lowest that a route has of its own, 0 for none */
 	__u16 mtu6;
 	__u32 pad2;
-	__u64 own[ROUTE_OWN_WORDS]; /* a bit for each address in route_own4, by route_own_bit */
+	struct bloom own; /* the addresses in route_own4 */
 };
 
 /* Writer: datapath. */

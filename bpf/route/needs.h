@@ -16,7 +16,8 @@ struct route_dev {
 #define ROUTE_DEV_LOOSE 8
 #define ROUTE_DEV_REDIRECTS 16
 
-#define ROUTE_NEEDS (route_on ? PARSE_IP : 0)
+#define ROUTE_ON route_on
+#define ROUTE_NEEDS PARSE_IP
 #define ROUTE_PORT struct route_dev route; /* for frames without a tag */
 
 #endif

@@ -2,6 +2,8 @@
 #ifndef CULVERT_ROUTE_SEND_H
 #define CULVERT_ROUTE_SEND_H
 
+#include "core/eth.h"
+
 #include "maps.h"
 
 /* The least that Ethernet carries, without the checksum: what is shorter was filled up on the wire. */
@@ -57,13 +59,8 @@ static __always_inline int route_send(struct xdp_md *ctx, struct packet *pkt,
 		route_age4(ip);
 	else
 		*(__u8 *)(ip + 7) -= 1;
-	copy(data, hop->dmac, 6);
-	copy(data + 6, hop->smac, 6);
-	if (hop->vlan) {
-		STORE16(data + 12, bpf_htons(ETH_P_8021Q));
-		STORE16(data + 14, bpf_htons(hop->vlan & 0xfff));
-	}
-	STORE16(ip - 2, v4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
+	eth_write(data, hop->dmac, hop->smac, hop->vlan);
+	eth_write_type(ip, !v4);
 	pkt->egress = hop->port;
 	return REASON_NONE;
 }

@@ -9,20 +9,10 @@
  * ip6_forward). What is not surely right goes to the kernel, which judges.
  */
 
-/* Its place in the filter of route_state. */
-static __always_inline __u32 route_own_bit(__be32 addr)
-{
-	return (__u32)addr * 0x9e3779b1U >> 20;
-}
-
 static __always_inline bool route_own(const struct route_state *st, __be32 addr)
 {
-	__u32 bit = route_own_bit(addr);
-
-	if (!(*(volatile const __u64 *)&st->own[bit >> 6 & (ROUTE_OWN_WORDS - 1)] >> (bit & 63) &
-	      1))
-		return false;
-	return bpf_map_lookup_elem(&route_own4, &addr);
+	return bloom_has(&st->own, (__u32)addr * BLOOM_SPREAD) &&
+	       bpf_map_lookup_elem(&route_own4, &addr);
 }
 
 /* Whether the way back to the source is unicast, and by the device it came in by if strict. */

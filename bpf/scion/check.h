@@ -3,6 +3,7 @@
 #define CULVERT_SCION_CHECK_H
 
 #include "core/clock.h"
+
 #include "path.h"
 
 /*

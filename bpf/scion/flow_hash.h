@@ -2,21 +2,20 @@
 #ifndef CULVERT_SCION_FLOW_HASH_H
 #define CULVERT_SCION_FLOW_HASH_H
 
+#include "core/hash.h"
+
 #include "path.h"
 
 /* One bit for each UDP port, host order, that links of the SCION router end at. */
 const volatile __u64 scion_udp_ports[1024];
 
-/*
- * NH of UMAC (RFC 4418, 5.2.2): without the key nobody can tell which flows will meet on a CPU. One
- * multiplication for 8 bytes, and none waits for another.
- */
+/* Without the key nobody can tell which flows will meet on a CPU. */
 #define FLOW_WORDS 7
 const volatile __u32 flow_key[2 * FLOW_WORDS];
 
 static __always_inline __u64 flow_word(const __u32 i, __u64 w)
 {
-	return (__u64)((__u32)w + flow_key[2 * i]) * (__u32)((w >> 32) + flow_key[2 * i + 1]);
+	return hash_word(flow_key[2 * i], flow_key[2 * i + 1], w);
 }
 
 /* From the SCION header: the parts up to the hosts, and the longest two hosts. */

@@ -3,6 +3,7 @@
 #define CULVERT_SCION_LIMIT_H
 
 #include "core/limit.h"
+
 #include "path.h"
 
 /* Domains: services of the AS by the slot of their interface, then links by their index. */

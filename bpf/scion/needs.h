@@ -24,7 +24,8 @@ struct scion_port {
 	__u8 pad[3];
 };
 
-#define SCION_NEEDS (scion_on ? PARSE_UDP : 0)
+#define SCION_ON scion_on
+#define SCION_NEEDS PARSE_UDP
 #define SCION_PORT struct scion_port scion;
 
 #endif

@@ -2,7 +2,10 @@
 #ifndef CULVERT_SCION_SEND_H
 #define CULVERT_SCION_SEND_H
 
+#include "core/checksum.h"
 #include "core/clock.h"
+#include "core/eth.h"
+
 #include "path.h"
 
 #ifndef AF_INET
@@ -70,11 +73,6 @@ static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_li
 	return &m->hop;
 }
 
-static __always_inline __u64 sum_addr(const void *a)
-{
-	return (__u64)LOAD32(a) + LOAD32(a + 4) + LOAD32(a + 8) + LOAD32(a + 12);
-}
-
 /* What takes the outer addresses and ports that the packet came with out of a sum (RFC 1624). */
 static __always_inline __u64 scion_old_sum(void *data, void *data_end, bool v6)
 {
@@ -90,7 +88,7 @@ static __always_inline __u64 scion_old_sum(void *data, void *data_end, bool v6)
 	barrier_var(data);
 	if (data + OUTER_IPV6 > data_end)
 		return 0;
-	sum = sum_addr(data + IPV6_SADDR) + sum_addr(data + IPV6_DADDR) +
+	sum = ipv6_sum(data + IPV6_SADDR) + ipv6_sum(data + IPV6_DADDR) +
 	      LOAD32(data + OUTER_IPV6 - 8);
 	return (__u16)~csum_fold(sum);
 }
@@ -107,7 +105,7 @@ static __always_inline __u16 scion_udp_check(void *data, const struct scion_pack
 		return 0;
 	if (to_host) {
 		sum += p->dport;
-		sum += v6 ? sum_addr(&p->dst) : p->dst.w[3];
+		sum += v6 ? ipv6_sum(&p->dst) : p->dst.w[3];
 	}
 	sum += (__u16)~p->check;
 	sum += scion_old_sum(data, data_end, was_v6);
@@ -117,13 +115,6 @@ static __always_inline __u16 scion_udp_check(void *data, const struct scion_pack
 	sum += (__u64)(__u32)~p->out_info.from + p->out_info.to;
 	check = ~csum_fold(sum);
 	return check ?: 0xffff;
-}
-
-static __always_inline void scion_write_eth(void *eth, const struct next_hop *hop, bool v6)
-{
-	copy(eth, hop->dmac, 6);
-	copy(eth + 6, hop->smac, 6);
-	STORE16(eth + 12, v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP));
 }
 
 static __always_inline void scion_write_ipv4(void *ip, const struct scion_packet *p,
@@ -238,7 +229,8 @@ static __always_inline int scion_rewrite(struct xdp_md *ctx, const struct scion_
 		scion_write_ipv6(data + ETH_HLEN, p, l, to_host, check);
 	else
 		scion_write_ipv4(data + ETH_HLEN, p, l, to_host, check);
-	scion_write_eth(data, hop, v6);
+	eth_write(data, hop->dmac, hop->smac, 0);
+	eth_write_type(data + ETH_HLEN, v6);
 	return hop->ifindex;
 }
 

@@ -95,7 +95,7 @@ func (p *BalancePlane) DeleteVIP(k BalanceVIPKey) error {
 // fillAny takes out what is known of a VIP's address, after the VIP has gone, as far as other VIPs do not need it.
 func (p *BalancePlane) fillAny(k BalanceVIPKey) error {
 	var (
-		filter   pipelineBalanceFilter
+		filter   pipelineBloom
 		key      pipelineBalanceVipKey
 		raw, all pipelineBalanceVip
 		n        int
@@ -131,7 +131,7 @@ func (p *BalancePlane) fillAny(k BalanceVIPKey) error {
 	return nil
 }
 
-// balanceBit is balance_bit of bpf/lb/vip.h.
+// balanceBit is the bit of an address in balance_addrs (balance_addr_hash of bpf/lb/vip.h, bpf/core/bloom.h).
 func balanceBit(addr netip.Addr) uint32 {
 	const mult = 0x9e3779b1
 	w := addrWords(addr)
@@ -141,7 +141,7 @@ func balanceBit(addr netip.Addr) uint32 {
 
 func (p *BalancePlane) setAddr(addr netip.Addr) error {
 	m := p.inst.maps[pipelineMapBalanceAddrs]
-	var f pipelineBalanceFilter
+	var f pipelineBloom
 	if err := m.Lookup(uint32(0), &f); err != nil {
 		return fmt.Errorf("reading the addresses of the VIPs of %s: %w", p.Name(), err)
 	}

@@ -66,11 +66,6 @@ const (
 	pipelineBalanceEventBALANCE_EVENTS          pipelineBalanceEvent = 16
 )
 
-type pipelineBalanceFilter struct {
-	_    structs.HostLayout
-	Bits [64]uint64
-}
-
 type pipelineBalanceFinding struct {
 	_        structs.HostLayout
 	Since    uint64
@@ -180,6 +175,11 @@ type pipelineBalanceVlan struct {
 	_   structs.HostLayout
 	Dev uint32
 	Pad uint32
+}
+
+type pipelineBloom struct {
+	_    structs.HostLayout
+	Bits [64]uint64
 }
 
 type pipelineCounter struct {
@@ -404,7 +404,7 @@ type pipelineRouteState struct {
 	Mtu4    uint16
 	Mtu6    uint16
 	Pad2    uint32
-	Own     [64]uint64
+	Own     pipelineBloom
 }
 
 type pipelineRouteVlan struct {
