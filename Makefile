@@ -74,13 +74,14 @@ fmt: ## format Go and C in place
 	gofmt -w $$($(go_files))
 	@files=$$($(c_files)); [ -z "$$files" ] || { set -x; $(CLANG_FORMAT) -i $$files; }
 
-lint: ## check format, vet, staticcheck, licence lines, file lengths, tests named in docs, imports of stages
+lint: ## check format, vet, staticcheck, licence lines, file lengths, tests named in docs, and that stages know no other
 	@echo gofmt; out=$$(gofmt -l $$($(go_files))); [ -z "$$out" ] || { echo "not formatted (make fmt): $$out" >&2; exit 1; }
 	@echo clang-format; files=$$($(c_files)); [ -z "$$files" ] || $(CLANG_FORMAT) --dry-run -Werror $$files
 	@echo spdx; scripts/check-spdx.sh
 	@echo length; scripts/check-length.sh
 	@echo docs; scripts/check-docs.sh
 	@echo imports; scripts/check-imports.sh
+	@echo stages; scripts/check-stages.sh
 	@echo vet; $(GO) vet ./...
 	@echo staticcheck; $(GO) tool staticcheck ./...
 

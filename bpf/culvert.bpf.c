@@ -9,14 +9,20 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "balance.h"
-#include "route.h"
-#include "scion.h"
-#include "verdict.h"
-#include "worker.h"
+#include "stages.h"
+
+#include "lb/stage.h"
+#include "route/stage.h"
+#include "scion/flow_hash.h"
+#include "scion/stage.h"
+
+#include "core/parse.h"
+#include "core/verdict.h"
+#include "core/worker.h"
 
 /* Keep the enums in the BTF for user space, which takes the names of the reasons from it. */
 const enum reason *reason_names __attribute__((unused));
+const enum reason_block *reason_blocks __attribute__((unused));
 const enum route_action *route_actions __attribute__((unused));
 const enum route_fixed *route_fixed_hops __attribute__((unused));
 const enum balance_encap *balance_encaps __attribute__((unused));
@@ -25,24 +31,25 @@ const enum balance_unclaimed *balance_unclaimed_of __attribute__((unused));
 const enum balance_flow_state *balance_flow_states __attribute__((unused));
 
 /*
+ * No reason is less than REASON_NONE. Of "at most" the verifier of 6.1 can tell whether it is so, of "equal"
+ * it cannot; a stage that has changed the packet returns what is surely more, because its pointers are invalid.
+ */
+#define ASK(name, NAME)            \
+	if (reason <= REASON_NONE) \
+		reason = name##_stage(ctx, &pkt);
+
+/*
  * The way of a packet: parse once, ask the stages in their order, leave by the verdict. A stage
  * that is off is constant at load time and costs nothing.
  */
 static __always_inline int pipeline(struct xdp_md *ctx)
 {
+	int reason = REASON_NONE;
 	struct packet pkt = {};
-	int reason;
 
 	parse(ctx, &pkt);
-	reason = balance_stage(ctx, &pkt);
-	if (reason <=
-	    REASON_NONE) /* never less: but of this the verifier of 6.1 can tell whether it is so */
-		reason = scion_stage(ctx, &pkt);
-	if (!reason)
-		reason = balance_unclaimed_stage(ctx, &pkt);
-	if (!reason)
-		reason = route_stage(ctx, &pkt);
-	if (!reason)
+	STAGES(ASK)
+	if (reason <= REASON_NONE)
 		reason = PASS_OTHER;
 	return verdict(ctx, &pkt, reason);
 }

@@ -5,8 +5,8 @@
 // its extremes, and every packet of a run is accounted for.
 package bench
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -no-global-types -type cost_state -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" bench ../../bpf/bench.bpf.c
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -no-global-types -type progress -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" benchGen ../../bpf/bench_gen.bpf.c
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -no-global-types -type count -type flow_state -type delay_count -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" benchSink ../../bpf/bench_sink.bpf.c
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -no-global-types -type place -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" refusal ../../bpf/bench_losses.bpf.c
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -no-global-types -type softirq_time -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/x86_64-linux-gnu" softirq ../../bpf/bench_softirq.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -no-global-types -type cost_state -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I../../bpf -I/usr/include/x86_64-linux-gnu" bench ../../bpf/bench/cost.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -no-global-types -type progress -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I../../bpf -I/usr/include/x86_64-linux-gnu" benchGen ../../bpf/bench/gen.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -no-global-types -type count -type flow_state -type delay_count -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I../../bpf -I/usr/include/x86_64-linux-gnu" benchSink ../../bpf/bench/sink.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -no-global-types -type place -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I../../bpf -I/usr/include/x86_64-linux-gnu" refusal ../../bpf/bench/refusal.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -no-global-types -type softirq_time -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I../../bpf -I/usr/include/x86_64-linux-gnu" softirq ../../bpf/bench/softirq.bpf.c

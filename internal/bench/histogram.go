@@ -18,10 +18,10 @@ type Histogram struct {
 	longest uint64
 }
 
-// delayBits is DELAY_BITS of bpf/bench_delay.h.
+// delayBits is DELAY_BITS of bpf/bench/delay.h.
 const delayBits = 6
 
-// bucketOf is delay_bucket of bpf/bench_delay.h.
+// bucketOf is delay_bucket of bpf/bench/delay.h.
 func bucketOf(ns uint64) int {
 	shift := bits.Len64(ns >> delayBits)
 	if shift < 2 {

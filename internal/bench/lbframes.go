@@ -68,7 +68,7 @@ func lbClient6(flow uint32) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(a), c.Port())
 }
 
-// benchVarySpread is VARY_SPREAD of bpf/bench_vary.h.
+// benchVarySpread is VARY_SPREAD of bpf/bench/vary.h.
 const benchVarySpread = 2654435761
 
 // ackFlag is that of TCP (RFC 9293, 3.1).

@@ -12,7 +12,7 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// stampLen is the length of a stamp, the last bytes of a frame. bpf/bench_stamp.h says what is in it.
+// stampLen is the length of a stamp, the last bytes of a frame. bpf/bench/stamp.h says what is in it.
 const stampLen = 16
 
 // maxFlows is how many flows stamps can tell apart.

@@ -18,10 +18,10 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// stampMagic is STAMP_MAGIC of bpf/bench_stamp.h.
+// stampMagic is STAMP_MAGIC of bpf/bench/stamp.h.
 const stampMagic = 0x43764c
 
-// withStamp writes a stamp into the last bytes of a frame, as bpf/bench_stamp.h describes it.
+// withStamp writes a stamp into the last bytes of a frame, as bpf/bench/stamp.h describes it.
 func withStamp(f []byte, flow, seq uint32, ns uint64) []byte {
 	at := f[len(f)-stampLen:]
 	sum := scionpkt.Sum(at)

@@ -47,7 +47,7 @@ func sbox() (s [256]byte) {
 	return s
 }
 
-// aesTables returns what bpf/aes.h expects in aes_te: SubBytes and MixColumns of one byte, by the
+// aesTables returns what bpf/scion/aes.h expects in aes_te: SubBytes and MixColumns of one byte, by the
 // byte's row, as a little-endian column.
 func aesTables() (te [4][256]uint32) {
 	for x, s := range sbox() {
@@ -95,7 +95,7 @@ func cmacSubkey(key Key) (k1 [16]byte) {
 	return k1
 }
 
-// cmacKey prepares a key for aes_cmac in bpf/aes.h. K1 goes into the first round key, and the
+// cmacKey prepares a key for aes_cmac in bpf/scion/aes.h. K1 goes into the first round key, and the
 // table lookups of the block's constant zero bytes (0, 1, 8, 14, 15) into the second.
 func cmacKey(key Key) pipelineAesCmacKey {
 	k := pipelineAesCmacKey{Rk: expandKey(key), Id: keyID(key)}

@@ -13,7 +13,7 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// macRunner runs the MAC code of the eBPF programs by itself (bpf/mac_test.bpf.c).
+// macRunner runs the MAC code of the eBPF programs by itself (bpf/test/mac_test.bpf.c).
 type macRunner struct {
 	macObjects
 	t *testing.T

@@ -61,7 +61,7 @@ func encapsulations(b *balanceBed) (all []BalanceMember) {
 	return all
 }
 
-// packetTagged is PACKET_TAGGED of bpf/packet.h.
+// packetTagged is PACKET_TAGGED of bpf/core/packet.h.
 const packetTagged = 0x1000
 
 func TestBalanceEncapsulations(t *testing.T) {

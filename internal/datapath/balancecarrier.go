@@ -53,7 +53,7 @@ func (c *carrier) take(e balanceEntry) error {
 
 func (c *carrier) Close() { c.prog.Close() }
 
-// bytes is struct carry_entry of bpf/carry.bpf.c.
+// bytes is struct carry_entry of bpf/lb/carry.bpf.c.
 func (e balanceEntry) bytes() []byte {
 	b := make([]byte, 40)
 	ne.PutUint64(b, e.src[0])

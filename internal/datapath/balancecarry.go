@@ -30,7 +30,7 @@ var balanceMaps = []struct {
 }{
 	{pipelineMapBalanceVips, true, (*Instance).copyBalanceVIPs},
 	{pipelineMapBalanceFronts, true, copyArray[pipelineBalanceFront]},
-	{pipelineMapBalanceAddrs, true, copyArray[pipelineBalanceFilter]},
+	{pipelineMapBalanceAddrs, true, copyArray[pipelineBloom]},
 	{pipelineMapBalanceRings, true, copyBalanceRings},
 	{pipelineMapBalanceMembers, true, (*Instance).copyBalanceMembers},
 	{pipelineMapBalanceServers, true, copyBalanceServers},

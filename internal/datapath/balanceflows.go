@@ -163,7 +163,7 @@ func (p *BalancePlane) Events(vip uint32) (BalanceEvents, error) {
 	return events, nil
 }
 
-// balanceEventCount is BALANCE_EVENTS of bpf/balance_maps.h: room for events of a VIP.
+// balanceEventCount is BALANCE_EVENTS of bpf/lb/maps.h: room for events of a VIP.
 const balanceEventCount = uint32(pipelineBalanceEventBALANCE_EVENTS)
 
 // ClearEvents sets a VIP's events to 0, before its number is used again.

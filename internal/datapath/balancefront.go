@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// As in bpf/balance_front.h.
+// As in bpf/lb/vip_cache.h.
 const (
 	balanceFrontBits = 12
 	balanceFrontMore = 1

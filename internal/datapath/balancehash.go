@@ -9,7 +9,7 @@ import (
 	"net/netip"
 )
 
-// balanceKey is what the programs know a flow by (struct balance_flow of bpf/balance_flow.h).
+// balanceKey is what the programs know a flow by (struct balance_flow of bpf/lb/flow.h).
 type balanceKey struct {
 	src        [2]uint64
 	ports, vip uint32
@@ -35,7 +35,7 @@ func (k balanceKey) client() (client netip.AddrPort, port uint16) {
 	return ap, binary.BigEndian.Uint16(ports[2:])
 }
 
-// hashWord and hashMix are those of bpf/hash.h.
+// hashWord and hashMix are those of bpf/core/hash.h.
 func hashWord(a, b uint32, w uint64) uint64 {
 	return uint64(uint32(w)+a) * uint64(uint32(w>>32)+b)
 }

@@ -187,7 +187,7 @@ func TestBalanceTooBigDropped(t *testing.T) {
 	b.vip(1, vip6, protoUDP, []BalanceMember{m})
 	const drop, tell = "drop balance-too-big", "fwd balance-too-big"
 	limit := func(l pipelineLimit) {
-		b.must(b.inst.maps[pipelineMapLimits].Put(uint32(pipelineReasonFWD_BALANCE_TOO_BIG), l))
+		b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonXMIT_BALANCE_TOO_BIG.index(), l))
 	}
 	limit(pipelineLimit{}) // none, so that nothing is charged before the last lines
 	big := b.packet(client4, vip4, &layers.UDP{}, make([]byte, 1470))

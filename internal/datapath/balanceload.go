@@ -19,7 +19,7 @@ const balanceDatagrams = 32768
 // balanceStateHalf chunks hold it once: 2 MiB.
 const balanceStateHalf = 32
 
-// balanceSecretWords is the size of balance_secret in bpf/balance_maps.h.
+// balanceSecretWords is the size of balance_secret in bpf/lb/maps.h.
 const balanceSecretWords = 6
 
 func newBalanceSecret() (secret []uint32) {

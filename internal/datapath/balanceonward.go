@@ -41,7 +41,7 @@ func (p *BalancePlane) GoesOn(protocol uint8, src, dst netip.Addr, interfaces []
 // xdpSendAction is XDP_TX of linux/bpf.h.
 const xdpSendAction = 3
 
-// onwardHeaders is what bpf/explain.bpf.c reads.
+// onwardHeaders is what bpf/lb/explain.bpf.c reads.
 func onwardHeaders(dev uint32, protocol uint8, src, dst netip.Addr) []byte {
 	h := append(ne.AppendUint32(nil, dev), make([]byte, 10)...)
 	if dst.Is4() {

@@ -4,7 +4,7 @@ package datapath
 
 import "fmt"
 
-// BalanceMaxServerID is BALANCE_ID_MAX of bpf/balance_maps.h: bytes of a server ID in QUIC connection IDs at most.
+// BalanceMaxServerID is BALANCE_ID_MAX of bpf/lb/maps.h: bytes of a server ID in QUIC connection IDs at most.
 const BalanceMaxServerID = 8
 
 func serverKey(vip uint32, id []byte) (k pipelineBalanceServerKey, err error) {

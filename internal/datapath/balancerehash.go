@@ -16,7 +16,7 @@ force, for those that have come then. A flow whose first packets the old program
 whose next one the new program sees before the third is over, is one that the new program does not know: it gives it the
 backend that the ring says, which is the one that it has got before unless the rings have changed with the swap.
 
-While programs run, each flow is taken in by a program too (bpf/carry.bpf.c), which has the bucket to itself meanwhile. One whose
+While programs run, each flow is taken in by a program too (bpf/lb/carry.bpf.c), which has the bucket to itself meanwhile. One whose
 bucket stays busy is left behind.
 
 Flows that have expired stay behind too, but those that FIN or RST has closed come along for as long as they may go on: the
@@ -111,7 +111,7 @@ func (t balanceTable) place(e balanceEntry, clock balanceClock) (b *pipelineBala
 	return b, victim, false
 }
 
-// write is what balance_write of bpf/balance_insert.h does with a way, but without the bucket's lock: a process may be killed
+// write is what balance_write of bpf/lb/flow_insert.h does with a way, but without the bucket's lock: a process may be killed
 // while it has that.
 func (b *pipelineBalanceBucket) write(way int, e balanceEntry) {
 	to := &b.Entry[way]

@@ -112,7 +112,7 @@ func (s *Sweeper) load(i *Instance) error {
 }
 
 // sweepIdle returns how old entries must be to be freed, by state, in ticks. One that FIN or RST has ended may still go on
-// for as long as an open one (balance_resumes in bpf/balance_take.h).
+// for as long as an open one (balance_resumes in bpf/lb/assign.h).
 func (o *BalanceOptions) sweepIdle() [4]uint16 {
 	const open, closing = pipelineBalanceFlowStateBALANCE_FLOW_OPEN, pipelineBalanceFlowStateBALANCE_FLOW_CLOSING
 	ticks := o.idle()
@@ -120,7 +120,7 @@ func (o *BalanceOptions) sweepIdle() [4]uint16 {
 	return ticks
 }
 
-// sweepRange is struct sweep_range of bpf/sweep.bpf.c.
+// sweepRange is struct sweep_range of bpf/lb/gc.bpf.c.
 type sweepRange struct{ first, count uint32 }
 
 func (r sweepRange) bytes() []byte {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// balanceSkew is BALANCE_SKEW of bpf/balance_flow.h.
+// balanceSkew is BALANCE_SKEW of bpf/lb/flow.h.
 const balanceSkew = 16
 
 // sweeper returns one that has taken its first step.

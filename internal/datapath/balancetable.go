@@ -49,7 +49,7 @@ func balanceRead(e *pipelineBalanceEntry) (k balanceKey, owner BalanceOwner, ok 
 // balanceClock is how the flow table tells the time: 14 bits of ticks.
 type balanceClock struct {
 	now  uint32
-	idle [4]uint16 // as balance_idle of bpf/balance_maps.h
+	idle [4]uint16 // as balance_idle of bpf/lb/maps.h
 }
 
 func (o *BalanceOptions) clock() (balanceClock, error) {

@@ -52,7 +52,7 @@ const (
 	BalanceTick    = time.Duration(1) << balanceTickShift
 	BalanceMaxIdle = 8 * time.Hour
 
-	// BalanceMaxVIPs is BALANCE_MAX_VIPS, BalanceMaxMembers what BALANCE_NUMBER has room for, of bpf/balance_maps.h.
+	// BalanceMaxVIPs is BALANCE_MAX_VIPS, BalanceMaxMembers what BALANCE_NUMBER has room for, of bpf/lb/maps.h.
 	BalanceMaxVIPs    = 1024
 	BalanceMaxMembers = 1 << balanceNumberBits
 	// BalanceMaxRing bounds a ring: 64 MiB.
@@ -61,7 +61,7 @@ const (
 	BalanceMaxFlows = 1_000_000_000
 )
 
-// As in bpf/balance_flow.h and bpf/balance_maps.h.
+// As in bpf/lb/flow.h and bpf/lb/maps.h.
 const (
 	balanceTickShift  = 32
 	balanceTicks      = 0x3fff
@@ -90,7 +90,7 @@ type BalanceVIP struct {
 
 // BalanceUnclaimed is what becomes of packets to the address of a VIP that are no VIP's, unless the kernel has the address
 // itself, no route for it, or does not forward. The values are shared with enum balance_unclaimed of
-// bpf/balance_unclaimed.h.
+// bpf/lb/unclaimed.h.
 type BalanceUnclaimed uint8
 
 // What becomes of such packets.
@@ -100,7 +100,7 @@ const (
 	BalancePass
 )
 
-// BalanceEncap is how packets get to a backend. The values are shared with enum balance_encap of bpf/balance_maps.h.
+// BalanceEncap is how packets get to a backend. The values are shared with enum balance_encap of bpf/lb/maps.h.
 type BalanceEncap uint8
 
 // Encapsulations.
@@ -161,7 +161,7 @@ type BalanceHop struct {
 type BalanceTraffic struct{ Packets, Bytes, Flows uint64 }
 
 // BalanceEvents counts what happens to a VIP beside the packets of its members, by the names of enum balance_event in
-// bpf/balance_maps.h: "untracked".
+// bpf/lb/maps.h: "untracked".
 type BalanceEvents map[string]uint64
 
 // BalanceFlow is an entry of the flow table.

@@ -108,7 +108,7 @@ func withPayload(frame []byte, n int) []byte {
 // What no VIP takes of what is to the address of one is answered as its host would, whatever its length.
 func TestUnclaimedIsAnswered(t *testing.T) {
 	b := unclaimedBed(t, BalanceOptions{})
-	b.must(b.inst.maps[pipelineMapLimits].Put(uint32(pipelineReasonFWD_BALANCE_UNREACHABLE), pipelineLimit{}))
+	b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonXMIT_BALANCE_UNREACHABLE.index(), pipelineLimit{}))
 	data := bytes.Repeat([]byte{0xa5, 1, 2, 0xfe, 7}, 600)
 	for _, v := range []struct {
 		client, other string
@@ -193,7 +193,7 @@ func TestUnclaimedIsDropped(t *testing.T) {
 	in := b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil)
 	b.leaves(b.changed(in, func(f []byte) { f[24] ^= 1 }), "pass other") // the kernel drops it
 	// Over the limit.
-	b.must(b.inst.maps[pipelineMapLimits].Put(uint32(pipelineReasonFWD_BALANCE_UNREACHABLE), pipelineLimit{Interval: 1e15, Burst: 1}))
+	b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonXMIT_BALANCE_UNREACHABLE.index(), pipelineLimit{Interval: 1e15, Burst: 1}))
 	b.expect(in, "fwd balance-unreachable") // of the interface's own share
 	b.expect(in, "fwd balance-unreachable") // of what all share
 	b.leaves(in, drop)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// balanceVLANs is BALANCE_VLANS of bpf/balance_vlan.h.
+// balanceVLANs is BALANCE_VLANS of bpf/lb/vlan.h.
 const balanceVLANs = 4096
 
 // BalanceMaxVLANs is how many VLANs a VIP may name.

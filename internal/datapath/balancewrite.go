@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flags of struct balance_vip and of struct balance_member (bpf/balance_maps.h).
+// Flags of struct balance_vip and of struct balance_member (bpf/lb/maps.h).
 const (
 	balanceVIPSource = 1 << iota
 	balanceVIPMove
@@ -95,7 +95,7 @@ func (p *BalancePlane) DeleteVIP(k BalanceVIPKey) error {
 // fillAny takes out what is known of a VIP's address, after the VIP has gone, as far as other VIPs do not need it.
 func (p *BalancePlane) fillAny(k BalanceVIPKey) error {
 	var (
-		filter   pipelineBalanceFilter
+		filter   pipelineBloom
 		key      pipelineBalanceVipKey
 		raw, all pipelineBalanceVip
 		n        int
@@ -131,7 +131,7 @@ func (p *BalancePlane) fillAny(k BalanceVIPKey) error {
 	return nil
 }
 
-// balanceBit is balance_bit of bpf/balance_pick.h.
+// balanceBit is the bit of an address in balance_addrs (balance_addr_hash of bpf/lb/vip.h, bpf/core/bloom.h).
 func balanceBit(addr netip.Addr) uint32 {
 	const mult = 0x9e3779b1
 	w := addrWords(addr)
@@ -141,7 +141,7 @@ func balanceBit(addr netip.Addr) uint32 {
 
 func (p *BalancePlane) setAddr(addr netip.Addr) error {
 	m := p.inst.maps[pipelineMapBalanceAddrs]
-	var f pipelineBalanceFilter
+	var f pipelineBloom
 	if err := m.Lookup(uint32(0), &f); err != nil {
 		return fmt.Errorf("reading the addresses of the VIPs of %s: %w", p.Name(), err)
 	}
@@ -235,7 +235,7 @@ func (p *BalancePlane) Ring(vip uint32) ([]BalanceOwner, error) {
 	return ring, nil
 }
 
-// balancePositions is BALANCE_POSITIONS of bpf/balance_maps.h: what a value of a ring's map holds.
+// balancePositions is BALANCE_POSITIONS of bpf/lb/maps.h: what a value of a ring's map holds.
 const balancePositions = 16
 
 func balanceLines(size int) uint32 { return uint32((size + balancePositions - 1) / balancePositions) }
@@ -282,7 +282,7 @@ func (m BalanceMember) raw() pipelineBalanceMember {
 	return raw
 }
 
-// plain says whether the programs can send to a member in the short way: bpf/balance_plain.h.
+// plain says whether the programs can send to a member in the short way: bpf/lb/send_fast.h.
 func (m BalanceMember) plain() bool {
 	return m.Encap == BalanceIPIP && m.Addr.Is4() && m.Hop.Port != 0 && m.Hop.VLAN == 0 && !m.Hop.LinearOnly
 }

@@ -28,7 +28,6 @@ const (
 	carryMapBalanceState     = "balance_state"
 	carryMapBalanceTraffic   = "balance_traffic"
 	carryMapBalanceVips      = "balance_vips"
-	carryMapCounters         = "counters"
 	carryMapLimitShares      = "limit_shares"
 	carryMapLimits           = "limits"
 	carryMapPorts            = "ports"
@@ -40,7 +39,6 @@ const (
 	carryVarBalanceRingSize  = "balance_ring_size"
 	carryVarBalanceSecret    = "balance_secret"
 	carryVarBalanceSeed      = "balance_seed"
-	carryVarRouteOn          = "route_on"
 )
 
 // loadCarry returns the embedded CollectionSpec for carry.
@@ -104,7 +102,6 @@ type carryMapSpecs struct {
 	BalanceState     *ebpf.MapSpec `ebpf:"balance_state"`
 	BalanceTraffic   *ebpf.MapSpec `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.MapSpec `ebpf:"balance_vips"`
-	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	LimitShares      *ebpf.MapSpec `ebpf:"limit_shares"`
 	Limits           *ebpf.MapSpec `ebpf:"limits"`
 	Ports            *ebpf.MapSpec `ebpf:"ports"`
@@ -121,7 +118,6 @@ type carryVariableSpecs struct {
 	BalanceRingSize *ebpf.VariableSpec `ebpf:"balance_ring_size"`
 	BalanceSecret   *ebpf.VariableSpec `ebpf:"balance_secret"`
 	BalanceSeed     *ebpf.VariableSpec `ebpf:"balance_seed"`
-	RouteOn         *ebpf.VariableSpec `ebpf:"route_on"`
 }
 
 // carryObjects contains all objects after they have been loaded into the kernel.
@@ -156,7 +152,6 @@ type carryMaps struct {
 	BalanceState     *ebpf.Map `ebpf:"balance_state"`
 	BalanceTraffic   *ebpf.Map `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.Map `ebpf:"balance_vips"`
-	Counters         *ebpf.Map `ebpf:"counters"`
 	LimitShares      *ebpf.Map `ebpf:"limit_shares"`
 	Limits           *ebpf.Map `ebpf:"limits"`
 	Ports            *ebpf.Map `ebpf:"ports"`
@@ -176,7 +171,6 @@ func (m *carryMaps) Close() error {
 		m.BalanceState,
 		m.BalanceTraffic,
 		m.BalanceVips,
-		m.Counters,
 		m.LimitShares,
 		m.Limits,
 		m.Ports,
@@ -194,7 +188,6 @@ type carryVariables struct {
 	BalanceRingSize *ebpf.Variable `ebpf:"balance_ring_size"`
 	BalanceSecret   *ebpf.Variable `ebpf:"balance_secret"`
 	BalanceSeed     *ebpf.Variable `ebpf:"balance_seed"`
-	RouteOn         *ebpf.Variable `ebpf:"route_on"`
 }
 
 // carryPrograms contains all programs after they have been loaded into the kernel.

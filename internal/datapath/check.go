@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkMark is CHECK_MARK of bpf/check.bpf.c.
+// checkMark is CHECK_MARK of bpf/lb/probe.bpf.c.
 const checkMark = 0xc01 << balanceNumberBits
 
 // CheckMark returns the mark (SO_MARK) of sockets whose packets to the VIP go to a backend, while Checks are attached:

@@ -29,7 +29,6 @@ const (
 	checkMapBalanceState     = "balance_state"
 	checkMapBalanceTraffic   = "balance_traffic"
 	checkMapBalanceVips      = "balance_vips"
-	checkMapCounters         = "counters"
 	checkMapLimitShares      = "limit_shares"
 	checkMapLimits           = "limits"
 	checkMapPorts            = "ports"
@@ -41,7 +40,6 @@ const (
 	checkVarBalanceRingSize  = "balance_ring_size"
 	checkVarBalanceSecret    = "balance_secret"
 	checkVarBalanceSeed      = "balance_seed"
-	checkVarRouteOn          = "route_on"
 )
 
 // loadCheck returns the embedded CollectionSpec for check.
@@ -106,7 +104,6 @@ type checkMapSpecs struct {
 	BalanceState     *ebpf.MapSpec `ebpf:"balance_state"`
 	BalanceTraffic   *ebpf.MapSpec `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.MapSpec `ebpf:"balance_vips"`
-	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	LimitShares      *ebpf.MapSpec `ebpf:"limit_shares"`
 	Limits           *ebpf.MapSpec `ebpf:"limits"`
 	Ports            *ebpf.MapSpec `ebpf:"ports"`
@@ -123,7 +120,6 @@ type checkVariableSpecs struct {
 	BalanceRingSize *ebpf.VariableSpec `ebpf:"balance_ring_size"`
 	BalanceSecret   *ebpf.VariableSpec `ebpf:"balance_secret"`
 	BalanceSeed     *ebpf.VariableSpec `ebpf:"balance_seed"`
-	RouteOn         *ebpf.VariableSpec `ebpf:"route_on"`
 }
 
 // checkObjects contains all objects after they have been loaded into the kernel.
@@ -159,7 +155,6 @@ type checkMaps struct {
 	BalanceState     *ebpf.Map `ebpf:"balance_state"`
 	BalanceTraffic   *ebpf.Map `ebpf:"balance_traffic"`
 	BalanceVips      *ebpf.Map `ebpf:"balance_vips"`
-	Counters         *ebpf.Map `ebpf:"counters"`
 	LimitShares      *ebpf.Map `ebpf:"limit_shares"`
 	Limits           *ebpf.Map `ebpf:"limits"`
 	Ports            *ebpf.Map `ebpf:"ports"`
@@ -180,7 +175,6 @@ func (m *checkMaps) Close() error {
 		m.BalanceState,
 		m.BalanceTraffic,
 		m.BalanceVips,
-		m.Counters,
 		m.LimitShares,
 		m.Limits,
 		m.Ports,
@@ -198,7 +192,6 @@ type checkVariables struct {
 	BalanceRingSize *ebpf.Variable `ebpf:"balance_ring_size"`
 	BalanceSecret   *ebpf.Variable `ebpf:"balance_secret"`
 	BalanceSeed     *ebpf.Variable `ebpf:"balance_seed"`
-	RouteOn         *ebpf.Variable `ebpf:"route_on"`
 }
 
 // checkPrograms contains all programs after they have been loaded into the kernel.

@@ -33,9 +33,50 @@ func (i *Instance) carryCounters(old *Instance, reused map[string]*ebpf.Map) err
 	return nil
 }
 
+// carryReasons adds up what an instance whose reasons have other numbers has counted, by their names. What it counts
+// from now on is lost.
+func (i *Instance) carryReasons(old *Instance, reused map[string]*ebpf.Map) error {
+	if reused[pipelineMapCounters] != nil || len(old.meta.Reasons) == 0 {
+		return nil
+	}
+	names := reasonNames()
+	for _, slot := range old.meta.Ports {
+		for n := range 2 * len(old.meta.Reasons) {
+			name := old.meta.Reasons[n%len(old.meta.Reasons)]
+			now := slices.Index(names, name)
+			if name == "" || now < 0 {
+				continue
+			}
+			var values []pipelineCounter
+			if err := old.maps[pipelineMapCounters].Lookup(uint32(slot*2*len(old.meta.Reasons)+n), &values); err != nil {
+				return fmt.Errorf("copying the counters of %s: %w", name, err)
+			}
+			if n >= len(old.meta.Reasons) {
+				now += reasonCount
+			}
+			if err := i.maps[pipelineMapCounters].Put(uint32(slot*2*reasonCount+now), values); err != nil {
+				return fmt.Errorf("copying the counters of %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// sameReasons refuses programs whose reasons have other numbers: their counters would be taken for those of others.
+func (i *Instance) sameReasons() error {
+	if slices.Equal(i.meta.Reasons, reasonNames()) {
+		return nil
+	}
+	return fmt.Errorf("%s runs programs of another version, whose reasons have other numbers: "+
+		"start or attach it again with this one", i.Name())
+}
+
 // Ports reads the counters of all interfaces ever served; reasons that were never given are left
 // out.
 func (i *Instance) Ports() ([]stats.Port, error) {
+	if err := i.sameReasons(); err != nil {
+		return nil, err
+	}
 	attached := i.Attached()
 	var all []stats.Port
 	for _, name := range slices.Sorted(maps.Keys(i.meta.Ports)) {

@@ -8,14 +8,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 )
 
-// VerdictDecap is what a reason does that takes a tunnel's headers off (bpf/decap.h).
+// VerdictDecap is what a reason does that takes a tunnel's headers off (bpf/decap/tunnel.h).
 const VerdictDecap Verdict = "decap"
 
 // DecapGUEPort is the UDP port of GUE that IANA has given out.
@@ -47,7 +46,7 @@ type decapRecord struct {
 // Open tells whether anybody's tunnels end there, with packets to anywhere in them.
 func (o DecapOptions) Open() bool { return len(o.From) == 0 && len(o.VIPs) == 0 }
 
-// DecapReasons returns the ways out of the program by their number (bpf/decap.h); one without a name is not in use.
+// DecapReasons returns the ways out of the program by their number (bpf/decap/tunnel.h); one without a name is not in use.
 var DecapReasons = sync.OnceValue(func() []Reason {
 	spec, err := loadDecap()
 	if err != nil {
@@ -55,8 +54,11 @@ var DecapReasons = sync.OnceValue(func() []Reason {
 	}
 	reasons := make([]Reason, spec.Maps[decapMapDecapCounters].MaxEntries)
 	for name, value := range enumNames("decap_reason") {
-		verdict, rest, _ := strings.Cut(name, "_")
-		reasons[value] = Reason{Name: fieldName(rest), Verdict: Verdict(strings.ToLower(verdict))}
+		if value == uint64(decapDecapReasonDECAP_REASON_COUNT) {
+			continue
+		}
+		reasons[value] = newReason(name)
+		reasons[value].Text = decapReasonTexts[name]
 	}
 	return reasons
 })

@@ -33,18 +33,19 @@ type decapDecapPrefix struct {
 type decapDecapReason uint32
 
 const (
-	decapDecapReasonDECAP_IPIP     decapDecapReason = 0
-	decapDecapReasonDECAP_GUE      decapDecapReason = 1
-	decapDecapReasonPASS_OTHER     decapDecapReason = 2
-	decapDecapReasonPASS_NOT_LOCAL decapDecapReason = 3
-	decapDecapReasonPASS_SOURCE    decapDecapReason = 4
-	decapDecapReasonPASS_FRAGMENT  decapDecapReason = 5
-	decapDecapReasonPASS_OPTIONS   decapDecapReason = 6
-	decapDecapReasonPASS_MALFORMED decapDecapReason = 7
-	decapDecapReasonPASS_CHECKSUM  decapDecapReason = 8
-	decapDecapReasonPASS_GUE       decapDecapReason = 9
-	decapDecapReasonPASS_VIP       decapDecapReason = 10
-	decapDecapReasonDROP_ECN       decapDecapReason = 11
+	decapDecapReasonDECAP_IPIP         decapDecapReason = 0
+	decapDecapReasonDECAP_GUE          decapDecapReason = 1
+	decapDecapReasonPASS_OTHER         decapDecapReason = 2
+	decapDecapReasonPASS_NOT_LOCAL     decapDecapReason = 3
+	decapDecapReasonPASS_SOURCE        decapDecapReason = 4
+	decapDecapReasonPASS_FRAGMENT      decapDecapReason = 5
+	decapDecapReasonPASS_OPTIONS       decapDecapReason = 6
+	decapDecapReasonPASS_MALFORMED     decapDecapReason = 7
+	decapDecapReasonPASS_CHECKSUM      decapDecapReason = 8
+	decapDecapReasonPASS_GUE           decapDecapReason = 9
+	decapDecapReasonPASS_VIP           decapDecapReason = 10
+	decapDecapReasonDROP_ECN           decapDecapReason = 11
+	decapDecapReasonDECAP_REASON_COUNT decapDecapReason = 12
 )
 
 // Names of all BPF objects in the ELF.

@@ -19,8 +19,12 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 	for _, r := range Reasons() {
 		if r.Name == "" {
-			continue // a number not in use
+			continue // an index not in use
 		}
+		if r.Text == "" {
+			t.Errorf("nothing explains %s %s: run make generate", r.Verdict, r.Name)
+		}
+		r = Reason{Name: r.Name, Verdict: r.Verdict}
 		path := scion
 		if r.Name == "route" || strings.HasPrefix(r.Name, "route-") {
 			path = route
@@ -32,14 +36,14 @@ func TestReasonsAreDocumented(t *testing.T) {
 			path = lb
 		}
 		if n := explained[path][r]; n != 1 {
-			t.Errorf("%s explains %s %s %d times, want once: it is a value of enum reason in bpf/reason.h",
+			t.Errorf("%s explains %s %s %d times, want once: it is in bpf/*/reasons.h",
 				path, r.Verdict, r.Name, n)
 		}
 		delete(explained[path], r)
 	}
 	for path, left := range explained {
 		for r := range left {
-			t.Errorf("%s explains %s %s, which is not in enum reason of bpf/reason.h, or is of another page", path, r.Verdict, r.Name)
+			t.Errorf("%s explains %s %s, which is not in bpf/*/reasons.h, or is of another page", path, r.Verdict, r.Name)
 		}
 	}
 }
@@ -49,14 +53,18 @@ func TestDecapReasonsAreDocumented(t *testing.T) {
 	const page = "../../docs/lb-decap.md"
 	explained := explainedReasons(t, page)
 	for _, r := range DecapReasons() {
+		if r.Name != "" && r.Text == "" {
+			t.Errorf("nothing explains %s %s: run make generate", r.Verdict, r.Name)
+		}
+		r = Reason{Name: r.Name, Verdict: r.Verdict}
 		if n := explained[r]; r.Name != "" && n != 1 {
-			t.Errorf("%s explains %s %s %d times, want once: it is a value of enum decap_reason in bpf/decap.h",
+			t.Errorf("%s explains %s %s %d times, want once: it is in bpf/decap/reasons.h",
 				page, r.Verdict, r.Name, n)
 		}
 		delete(explained, r)
 	}
 	for r := range explained {
-		t.Errorf("%s explains %s %s, which is not in enum decap_reason of bpf/decap.h", page, r.Verdict, r.Name)
+		t.Errorf("%s explains %s %s, which is not in bpf/decap/reasons.h", page, r.Verdict, r.Name)
 	}
 }
 

@@ -16,13 +16,8 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	explainMapCounters    = "counters"
-	explainMapLimitShares = "limit_shares"
-	explainMapLimits      = "limits"
-	explainMapPorts       = "ports"
-	explainProgGoesOn     = "goes_on"
-	explainVarBalanceOn   = "balance_on"
-	explainVarRouteOn     = "route_on"
+	explainMapPorts   = "ports"
+	explainProgGoesOn = "goes_on"
 )
 
 // loadExplain returns the embedded CollectionSpec for explain.
@@ -74,18 +69,13 @@ type explainProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type explainMapSpecs struct {
-	Counters    *ebpf.MapSpec `ebpf:"counters"`
-	LimitShares *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits      *ebpf.MapSpec `ebpf:"limits"`
-	Ports       *ebpf.MapSpec `ebpf:"ports"`
+	Ports *ebpf.MapSpec `ebpf:"ports"`
 }
 
 // explainVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type explainVariableSpecs struct {
-	BalanceOn *ebpf.VariableSpec `ebpf:"balance_on"`
-	RouteOn   *ebpf.VariableSpec `ebpf:"route_on"`
 }
 
 // explainObjects contains all objects after they have been loaded into the kernel.
@@ -108,17 +98,11 @@ func (o *explainObjects) Close() error {
 //
 // It can be passed to loadExplainObjects or ebpf.CollectionSpec.LoadAndAssign.
 type explainMaps struct {
-	Counters    *ebpf.Map `ebpf:"counters"`
-	LimitShares *ebpf.Map `ebpf:"limit_shares"`
-	Limits      *ebpf.Map `ebpf:"limits"`
-	Ports       *ebpf.Map `ebpf:"ports"`
+	Ports *ebpf.Map `ebpf:"ports"`
 }
 
 func (m *explainMaps) Close() error {
 	return _ExplainClose(
-		m.Counters,
-		m.LimitShares,
-		m.Limits,
 		m.Ports,
 	)
 }
@@ -127,8 +111,6 @@ func (m *explainMaps) Close() error {
 //
 // It can be passed to loadExplainObjects or ebpf.CollectionSpec.LoadAndAssign.
 type explainVariables struct {
-	BalanceOn *ebpf.Variable `ebpf:"balance_on"`
-	RouteOn   *ebpf.Variable `ebpf:"route_on"`
 }
 
 // explainPrograms contains all programs after they have been loaded into the kernel.

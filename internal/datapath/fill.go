@@ -162,9 +162,9 @@ func (i *Instance) fillPortPair(ifindex int) error {
 	if err := m.Lookup(uint32(ifindex), &old); err != nil || old.Slot == 0 {
 		return nil // the next hop is behind an interface that is not ours
 	}
-	old.Seq &^= 1 // odd after a process that died while writing
+	old.Scion.Seq &^= 1 // odd after a process that died while writing
 	port := old
-	port.Family, port.Pair, port.In = 0, [36]uint8{}, pipelineScionIngress{}
+	port.Scion = pipelineScionPort{Seq: old.Scion.Seq}
 	states, err := i.LinkStates()
 	if err != nil {
 		return err
@@ -173,8 +173,8 @@ func (i *Instance) fillPortPair(ifindex int) error {
 		if l.Scope == ScopeInternal || states[n].NextHop.IfIndex != ifindex {
 			continue
 		}
-		port.Family, port.Pair = pairBytes(l)
-		port.In = i.ingress(n, l)
+		port.Scion.Family, port.Scion.Pair = pairBytes(l)
+		port.Scion.In = i.ingress(n, l)
 		break
 	}
 	if port == old {
@@ -183,7 +183,7 @@ func (i *Instance) fillPortPair(ifindex int) error {
 	// The programs read without a lock. They take what they have read only if the number is even,
 	// and the same before and after.
 	steps := []pipelinePort{old, port, port}
-	steps[0].Seq, steps[1].Seq, steps[2].Seq = old.Seq+1, old.Seq+1, old.Seq+2
+	steps[0].Scion.Seq, steps[1].Scion.Seq, steps[2].Scion.Seq = old.Scion.Seq+1, old.Scion.Seq+1, old.Scion.Seq+2
 	for _, step := range steps {
 		if err := m.Put(uint32(ifindex), step); err != nil {
 			return fmt.Errorf("writing interface %d: %w", ifindex, err)

@@ -106,11 +106,8 @@ const (
 	filterMapFilterTopBuckets  = "filter_top_buckets"
 	filterMapFilterTopSecret   = "filter_top_secret"
 	filterMapFilterTraces      = "filter_traces"
-	filterMapLimitShares       = "limit_shares"
-	filterMapLimits            = "limits"
 	filterMapPorts             = "ports"
 	filterProgFilter           = "filter"
-	filterVarBalanceOn         = "balance_on"
 	filterVarFilterLooks       = "filter_looks"
 	filterVarFilterMust        = "filter_must"
 	filterVarFilterProtects    = "filter_protects"
@@ -119,7 +116,6 @@ const (
 	filterVarFilterTopBy       = "filter_top_by"
 	filterVarFilterTopShift    = "filter_top_shift"
 	filterVarFilterTracing     = "filter_tracing"
-	filterVarRouteOn           = "route_on"
 )
 
 // loadFilter returns the embedded CollectionSpec for filter.
@@ -182,8 +178,6 @@ type filterMapSpecs struct {
 	FilterTopBuckets  *ebpf.MapSpec `ebpf:"filter_top_buckets"`
 	FilterTopSecret   *ebpf.MapSpec `ebpf:"filter_top_secret"`
 	FilterTraces      *ebpf.MapSpec `ebpf:"filter_traces"`
-	LimitShares       *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits            *ebpf.MapSpec `ebpf:"limits"`
 	Ports             *ebpf.MapSpec `ebpf:"ports"`
 }
 
@@ -191,7 +185,6 @@ type filterMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type filterVariableSpecs struct {
-	BalanceOn      *ebpf.VariableSpec `ebpf:"balance_on"`
 	FilterLooks    *ebpf.VariableSpec `ebpf:"filter_looks"`
 	FilterMust     *ebpf.VariableSpec `ebpf:"filter_must"`
 	FilterProtects *ebpf.VariableSpec `ebpf:"filter_protects"`
@@ -200,7 +193,6 @@ type filterVariableSpecs struct {
 	FilterTopBy    *ebpf.VariableSpec `ebpf:"filter_top_by"`
 	FilterTopShift *ebpf.VariableSpec `ebpf:"filter_top_shift"`
 	FilterTracing  *ebpf.VariableSpec `ebpf:"filter_tracing"`
-	RouteOn        *ebpf.VariableSpec `ebpf:"route_on"`
 }
 
 // filterObjects contains all objects after they have been loaded into the kernel.
@@ -234,8 +226,6 @@ type filterMaps struct {
 	FilterTopBuckets  *ebpf.Map `ebpf:"filter_top_buckets"`
 	FilterTopSecret   *ebpf.Map `ebpf:"filter_top_secret"`
 	FilterTraces      *ebpf.Map `ebpf:"filter_traces"`
-	LimitShares       *ebpf.Map `ebpf:"limit_shares"`
-	Limits            *ebpf.Map `ebpf:"limits"`
 	Ports             *ebpf.Map `ebpf:"ports"`
 }
 
@@ -252,8 +242,6 @@ func (m *filterMaps) Close() error {
 		m.FilterTopBuckets,
 		m.FilterTopSecret,
 		m.FilterTraces,
-		m.LimitShares,
-		m.Limits,
 		m.Ports,
 	)
 }
@@ -262,7 +250,6 @@ func (m *filterMaps) Close() error {
 //
 // It can be passed to loadFilterObjects or ebpf.CollectionSpec.LoadAndAssign.
 type filterVariables struct {
-	BalanceOn      *ebpf.Variable `ebpf:"balance_on"`
 	FilterLooks    *ebpf.Variable `ebpf:"filter_looks"`
 	FilterMust     *ebpf.Variable `ebpf:"filter_must"`
 	FilterProtects *ebpf.Variable `ebpf:"filter_protects"`
@@ -271,7 +258,6 @@ type filterVariables struct {
 	FilterTopBy    *ebpf.Variable `ebpf:"filter_top_by"`
 	FilterTopShift *ebpf.Variable `ebpf:"filter_top_shift"`
 	FilterTracing  *ebpf.Variable `ebpf:"filter_tracing"`
-	RouteOn        *ebpf.Variable `ebpf:"route_on"`
 }
 
 // filterPrograms contains all programs after they have been loaded into the kernel.

@@ -36,7 +36,7 @@ const (
 const filterHave = 60
 
 // filterLenShift is where the length of a packet stands in an answer, above the reason (FILTER_LEN_SHIFT).
-const filterLenShift = 8
+const filterLenShift = 12
 
 // filterChunk is up to how many instructions a function takes in another rule.
 const filterChunk = 6000
@@ -185,7 +185,7 @@ func (w *bodyWriter) step(s *filterStep, n int) error {
 	case FilterDrop:
 		w.drop(pipelineReasonDROP_FILTER)
 	case FilterPass:
-		w.emit(asm.Mov.Imm(asm.R0, reasonCount), asm.Return())
+		w.emit(asm.Mov.Imm(asm.R0, int32(reasonCount)), asm.Return())
 	case FilterLimit:
 		w.emit(
 			asm.Mov.Reg(asm.R1, asm.R8),

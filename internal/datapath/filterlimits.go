@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a rate, of bpf/filter_limit.h: with more, the rounding of its ticks would count.
+// Bounds of a rate, of bpf/filter/limit.h: with more, the rounding of its ticks would count.
 const (
 	FilterMaxPacketRate = 1_000_000_000
 	FilterMaxByteRate   = 50_000_000_000
@@ -40,7 +40,7 @@ const (
 	filterMaxShift = 40
 )
 
-// Numbers of bpf/filter_limit.h.
+// Numbers of bpf/filter/limit.h.
 const (
 	filterLimitPerRule = iota
 	filterLimitPerSrc

@@ -16,7 +16,7 @@ import (
 	"culvert/internal/filter/cbpf"
 )
 
-// Places in the counters of the filter, as bpf/filter_count.h has them.
+// Places in the counters of the filter, as bpf/filter/count.h has them.
 const (
 	filterPlaceShort     = 0
 	filterPlaceMalformed = 1
@@ -103,7 +103,7 @@ func (on *filterOn) looks() bool {
 		slices.ContainsFunc(on.steps, func(s filterStep) bool { return s.looks() })
 }
 
-// Of bpf/filter_look.h: what may be missing of a packet.
+// Of bpf/filter/flow_keys.h: what may be missing of a packet.
 const (
 	filterMissedAddress = 2
 	filterMissedPorts   = 4

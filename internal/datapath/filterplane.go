@@ -303,6 +303,9 @@ func (p *filterPlane) next(state *filterState, members map[string]FilterMembers,
 	if !on.any() {
 		return q, nil
 	}
+	if err := inst.sameReasons(); err != nil { // the filter counts in its maps
+		return nil, err
+	}
 	q.prog, err = loadFilterProgram(&on, q.maps, inst.maps, inst.prog)
 	return q, err
 }

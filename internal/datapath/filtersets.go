@@ -15,7 +15,7 @@ import (
 	"culvert/internal/filter/filterset"
 )
 
-// The maps of bpf/filter_set.h. A set is a map of its own, which takes its place in an array of sets at once:
+// The maps of bpf/filter/set.h. A set is a map of its own, which takes its place in an array of sets at once:
 // a packet meets the old set or the new one. The old one is freed when no program reads it any more.
 
 // maxFilterSets is how many sets of each kind there can be.

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Of bpf/filter_syn.h.
+// Of bpf/filter/syn.h.
 const (
 	filterServiceForwarded = 1
 	maxFilterServices      = 4096

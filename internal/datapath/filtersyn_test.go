@@ -68,7 +68,7 @@ func loadSynFilter(t *testing.T, iface *net.Interface, services ...FilterService
 func (f *synFilter) counted(t *testing.T, reason pipelineReason) uint64 {
 	t.Helper()
 	var each []pipelineCounter
-	if err := f.maps[filterMapCounters].Lookup(uint32(reason), &each); err != nil {
+	if err := f.maps[filterMapCounters].Lookup(reason.index(), &each); err != nil {
 		t.Fatal(err)
 	}
 	var n uint64

@@ -83,7 +83,7 @@ func TestSynFloodProtected(t *testing.T) {
 						t.Errorf("%s is %s, not %s", name, got, want)
 					}
 				}
-				if n := f.counted(t, pipelineReasonFWD_FILTER_SYNACK); n != sent+3 {
+				if n := f.counted(t, pipelineReasonXMIT_FILTER_SYNACK); n != sent+3 {
 					t.Errorf("%d SYNs answered, %d sent", n, sent+3)
 				}
 				if n := f.counted(t, pipelineReasonDROP_FILTER_COOKIE); n != 0 {

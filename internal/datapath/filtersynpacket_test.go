@@ -253,7 +253,7 @@ func TestFilterSynGoesOn(t *testing.T) {
 			}
 		}
 	}
-	if n := v4.counted(t, pipelineReasonFWD_FILTER_SYNACK); n != 0 {
+	if n := v4.counted(t, pipelineReasonXMIT_FILTER_SYNACK); n != 0 {
 		t.Errorf("%d answered", n)
 	}
 }

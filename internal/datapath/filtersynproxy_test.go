@@ -141,7 +141,7 @@ func TestSynFloodForwarded(t *testing.T) {
 					}
 				}
 				sent := stop()
-				if n := f.counted(t, pipelineReasonFWD_FILTER_SYNACK); n != sent+3 {
+				if n := f.counted(t, pipelineReasonXMIT_FILTER_SYNACK); n != sent+3 {
 					t.Errorf("%d SYNs answered, %d sent", n, sent+3)
 				}
 				if n := tracked(t); n > 3 {

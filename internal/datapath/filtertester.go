@@ -137,7 +137,7 @@ func (t *FilterTester) run(frame []byte, md xdpMD) (v FilterVerdict, out []byte,
 		case place == filterPlaceMalformed:
 			v.Malformed = true
 		case place >= filterTraceReason:
-			v.Reason = Reasons()[place-filterTraceReason].Name
+			v.Reason = Reasons()[pipelineReason(place-filterTraceReason).index()].Name
 		default:
 			v.Asked = append(v.Asked, t.names[int(place)])
 		}
@@ -167,7 +167,7 @@ func (t *FilterTester) trace() ([]uint32, error) {
 	return places, nil
 }
 
-// filterTraceReason stands above all places, in front of a reason (FILTER_TRACE_REASON of bpf/filter_count.h).
+// filterTraceReason stands above all places, in front of a reason (FILTER_TRACE_REASON of bpf/filter/count.h).
 const filterTraceReason = 0x10000
 
 // xdpDropAction is XDP_DROP of linux/bpf.h.

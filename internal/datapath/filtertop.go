@@ -15,7 +15,7 @@ import (
 	"culvert/internal/filter/talkers"
 )
 
-// Numbers of bpf/filter_top.h.
+// Numbers of bpf/filter/top.h.
 const (
 	filterTopWindows = 4
 	filterTopBuckets = 256

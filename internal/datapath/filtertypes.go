@@ -95,7 +95,7 @@ type FilterService struct {
 // FilterTopBy is what packets are told apart by.
 type FilterTopBy uint8
 
-// The numbers are those of bpf/filter_top.h.
+// The numbers are those of bpf/filter/top.h.
 const (
 	FilterTopOff FilterTopBy = iota
 	FilterTopSrc

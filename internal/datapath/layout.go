@@ -13,7 +13,8 @@ import (
 )
 
 // mapLayouts fingerprints the keys and values of all maps by their type information: names, types
-// and offsets of every member. Of maps of maps those of the inner values count too.
+// and offsets of every member. Of maps of maps those of the inner values count too, of counters the reasons
+// that they are of.
 func mapLayouts(spec *ebpf.CollectionSpec) map[string]string {
 	layouts := make(map[string]string, len(spec.Maps))
 	for name, m := range spec.Maps {
@@ -24,6 +25,9 @@ func mapLayouts(spec *ebpf.CollectionSpec) map[string]string {
 		if m.InnerMap != nil {
 			b.WriteByte('/')
 			writeLayout(&b, m.InnerMap.Value)
+		}
+		if name == pipelineMapCounters {
+			b.WriteString(strings.Join(reasonNames(), ","))
 		}
 		sum := sha256.Sum256([]byte(b.String()))
 		layouts[name] = hex.EncodeToString(sum[:8])

@@ -18,9 +18,9 @@ const (
 	unreachableRate = 1_000
 	// puntBurst is how far ahead of its rate a reason may be, ns; longer than a clock tick.
 	puntBurst = 100_000_000
-	// limitNever is LIMIT_NEVER of bpf/limit.h.
+	// limitNever is LIMIT_NEVER of bpf/core/limit.h.
 	limitNever = ^uint64(0)
-	// limitDomainLinks is DOMAIN_LINKS of bpf/limit.h: how many domains there are without those of links.
+	// limitDomainLinks is DOMAIN_LINKS of bpf/scion/limit.h: how many domains there are without those of links.
 	limitDomainLinks = 2 * maxPorts
 )
 
@@ -28,15 +28,15 @@ const (
 // are for nobody.
 func (i *Instance) fillLimits(unattended bool) error {
 	for n, r := range Reasons() {
-		switch pipelineReason(n) {
-		case pipelineReasonFWD_BALANCE_TOO_BIG, pipelineReasonFWD_BALANCE_UNREACHABLE:
+		switch r.number {
+		case pipelineReasonXMIT_BALANCE_TOO_BIG, pipelineReasonXMIT_BALANCE_UNREACHABLE:
 		default:
 			if r.Verdict != VerdictPunt {
 				continue
 			}
 		}
-		limit := puntLimit(pipelineReason(n))
-		if unattended && pipelineReason(n) == pipelineReasonPUNT_SCION_HOST_UNKNOWN {
+		limit := puntLimit(r.number)
+		if unattended && r.number == pipelineReasonPUNT_SCION_HOST_UNKNOWN {
 			// Without a process nobody finds hosts: they are the kernel's for good.
 			limit = puntLimit(pipelineReasonPUNT_SCION_HOST_KERNEL)
 		}
@@ -56,7 +56,7 @@ func puntLimit(reason pipelineReason) pipelineLimit {
 		rate = ownRate
 	case pipelineReasonPUNT_SCION_HOST_UNKNOWN:
 		rate = unknownRate
-	case pipelineReasonFWD_BALANCE_UNREACHABLE:
+	case pipelineReasonXMIT_BALANCE_UNREACHABLE:
 		rate = unreachableRate
 	}
 	return pipelineLimit{Interval: 1e9 / rate, Burst: puntBurst}

@@ -60,9 +60,9 @@ func newPuntBed(t *testing.T) *puntBed {
 	b.must(b.inst.Refresh())
 	b.must(b.inst.AddKey(0, testKey))
 	b.must(b.inst.SetLinkUp(linkIndex(t, c, "2"), true))
-	for n, r := range Reasons() {
+	for _, r := range Reasons() {
 		if r.Verdict == VerdictPunt {
-			b.limit(pipelineReason(n), pipelineLimit{Interval: 1 << 58, Burst: 0})
+			b.limit(r.number, pipelineLimit{Interval: 1 << 58, Burst: 0})
 		}
 	}
 	b.onehop = append([]byte(nil), transitFrame(t, in, testKey)...)
@@ -83,14 +83,14 @@ func newPuntBed(t *testing.T) *puntBed {
 
 func (b *puntBed) limit(reason pipelineReason, l pipelineLimit) {
 	b.t.Helper()
-	b.must(b.inst.maps[pipelineMapLimits].Put(uint32(reason), l))
+	b.must(b.inst.maps[pipelineMapLimits].Put(reason.index(), l))
 }
 
 // noLimits takes them away.
 func (b *puntBed) noLimits() {
-	for n, r := range Reasons() {
+	for _, r := range Reasons() {
 		if r.Verdict == VerdictPunt {
-			b.limit(pipelineReason(n), pipelineLimit{})
+			b.limit(r.number, pipelineLimit{})
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestLimitsAreNotShared(t *testing.T) {
 // What comes by one interface of the IP router does not use up what others may pass to the kernel.
 func TestRouteLimitsByInterface(t *testing.T) {
 	b := newRouteBed(t, RouteOptions{NoMirror: true})
-	b.must(b.inst.maps[pipelineMapLimits].Put(uint32(pipelineReasonPUNT_ROUTE_TTL), pipelineLimit{Interval: 1 << 58}))
+	b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonPUNT_ROUTE_TTL.index(), pipelineLimit{Interval: 1 << 58}))
 	frame := b.packet("10.1.0.2", "192.0.2.5", 0, 1)
 	run := func(dev *net.Interface) (action uint32) {
 		t.Helper()

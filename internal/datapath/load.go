@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPorts is MAX_PORTS of bpf/stats.h.
+// maxPorts is MAX_PORTS of bpf/core/counters.h.
 const maxPorts = 64
 
 // minCounters is how many links the traffic counters have room for at least. They are sized
@@ -135,7 +135,7 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 		return nil, err
 	}
 	if old != nil {
-		if err := inst.carryCounters(old, reused); err != nil {
+		if err := errors.Join(inst.carryCounters(old, reused), inst.carryReasons(old, reused)); err != nil {
 			return nil, err
 		}
 	}

@@ -18,8 +18,6 @@ import (
 const (
 	macMapCounters              = "counters"
 	macMapHopCache              = "hop_cache"
-	macMapLimitShares           = "limit_shares"
-	macMapLimits                = "limits"
 	macMapPorts                 = "ports"
 	macMapScionHosts            = "scion_hosts"
 	macMapScionIfaces           = "scion_ifaces"
@@ -34,8 +32,6 @@ const (
 	macProgCompute              = "compute"
 	macProgVerify               = "verify"
 	macVarAesTe                 = "aes_te"
-	macVarBalanceOn             = "balance_on"
-	macVarRouteOn               = "route_on"
 	macVarScionInternalAddr     = "scion_internal_addr"
 	macVarScionInternalCounters = "scion_internal_counters"
 	macVarScionInternalPort     = "scion_internal_port"
@@ -101,8 +97,6 @@ type macProgramSpecs struct {
 type macMapSpecs struct {
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
 	HopCache      *ebpf.MapSpec `ebpf:"hop_cache"`
-	LimitShares   *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits        *ebpf.MapSpec `ebpf:"limits"`
 	Ports         *ebpf.MapSpec `ebpf:"ports"`
 	ScionHosts    *ebpf.MapSpec `ebpf:"scion_hosts"`
 	ScionIfaces   *ebpf.MapSpec `ebpf:"scion_ifaces"`
@@ -121,8 +115,6 @@ type macMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type macVariableSpecs struct {
 	AesTe                 *ebpf.VariableSpec `ebpf:"aes_te"`
-	BalanceOn             *ebpf.VariableSpec `ebpf:"balance_on"`
-	RouteOn               *ebpf.VariableSpec `ebpf:"route_on"`
 	ScionInternalAddr     *ebpf.VariableSpec `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.VariableSpec `ebpf:"scion_internal_counters"`
 	ScionInternalPort     *ebpf.VariableSpec `ebpf:"scion_internal_port"`
@@ -158,8 +150,6 @@ func (o *macObjects) Close() error {
 type macMaps struct {
 	Counters      *ebpf.Map `ebpf:"counters"`
 	HopCache      *ebpf.Map `ebpf:"hop_cache"`
-	LimitShares   *ebpf.Map `ebpf:"limit_shares"`
-	Limits        *ebpf.Map `ebpf:"limits"`
 	Ports         *ebpf.Map `ebpf:"ports"`
 	ScionHosts    *ebpf.Map `ebpf:"scion_hosts"`
 	ScionIfaces   *ebpf.Map `ebpf:"scion_ifaces"`
@@ -177,8 +167,6 @@ func (m *macMaps) Close() error {
 	return _MacClose(
 		m.Counters,
 		m.HopCache,
-		m.LimitShares,
-		m.Limits,
 		m.Ports,
 		m.ScionHosts,
 		m.ScionIfaces,
@@ -198,8 +186,6 @@ func (m *macMaps) Close() error {
 // It can be passed to loadMacObjects or ebpf.CollectionSpec.LoadAndAssign.
 type macVariables struct {
 	AesTe                 *ebpf.Variable `ebpf:"aes_te"`
-	BalanceOn             *ebpf.Variable `ebpf:"balance_on"`
-	RouteOn               *ebpf.Variable `ebpf:"route_on"`
 	ScionInternalAddr     *ebpf.Variable `ebpf:"scion_internal_addr"`
 	ScionInternalCounters *ebpf.Variable `ebpf:"scion_internal_counters"`
 	ScionInternalPort     *ebpf.Variable `ebpf:"scion_internal_port"`

@@ -42,6 +42,8 @@ type meta struct {
 	// Layouts fingerprints the keys and values of each map: another version may have as many bytes
 	// of another meaning.
 	Layouts map[string]string
+	// Reasons has verdict and name of the reason that each counter is of: another version may number them otherwise.
+	Reasons []string
 }
 
 // metaMap is the name of the pin.
@@ -60,6 +62,7 @@ func newMeta(old *Instance, here space, o Options, c Config) meta {
 		Workers:  o.Workers,
 		Ports:    make(map[string]int),
 		Counters: make(map[string]int),
+		Reasons:  reasonNames(),
 	}
 	if old != nil && len(old.meta.FlowKey) == 2*flowWords {
 		m.FlowKey = old.meta.FlowKey

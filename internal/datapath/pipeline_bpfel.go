@@ -66,11 +66,6 @@ const (
 	pipelineBalanceEventBALANCE_EVENTS          pipelineBalanceEvent = 16
 )
 
-type pipelineBalanceFilter struct {
-	_    structs.HostLayout
-	Bits [64]uint64
-}
-
 type pipelineBalanceFinding struct {
 	_        structs.HostLayout
 	Since    uint64
@@ -182,6 +177,11 @@ type pipelineBalanceVlan struct {
 	Pad uint32
 }
 
+type pipelineBloom struct {
+	_    structs.HostLayout
+	Bits [64]uint64
+}
+
 type pipelineCounter struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -213,16 +213,15 @@ type pipelineNextHop struct {
 }
 
 type pipelinePort struct {
-	_      structs.HostLayout
-	Pair   [36]uint8
-	Seq    uint32
-	Slot   uint32
-	Mac    [3]uint16
-	Family uint8
-	Xmit   uint8
-	In     pipelineScionIngress
-	Route  pipelineRouteDev
-	_      [4]byte
+	_     structs.HostLayout
+	Slot  uint32
+	Mac   [3]uint16
+	Xmit  uint8
+	Pad   uint8
+	_     [4]byte
+	Scion pipelineScionPort
+	Route pipelineRouteDev
+	_     [4]byte
 }
 
 type pipelineReason uint32
@@ -230,85 +229,105 @@ type pipelineReason uint32
 const (
 	pipelineReasonREASON_NONE               pipelineReason = 0
 	pipelineReasonPASS_OTHER                pipelineReason = 1
-	pipelineReasonPASS_ROUTE_LOCAL          pipelineReason = 2
-	pipelineReasonPASS_ROUTE_OFF            pipelineReason = 3
-	pipelineReasonPASS_ROUTE_EGRESS         pipelineReason = 4
-	pipelineReasonPASS_ROUTE_REDIRECT       pipelineReason = 5
-	pipelineReasonPASS_ROUTE_KERNEL         pipelineReason = 6
-	pipelineReasonPASS_BALANCE_EMPTY        pipelineReason = 7
-	pipelineReasonPUNT_SCION_MALFORMED      pipelineReason = 8
-	pipelineReasonPUNT_SCION_PROTOCOL       pipelineReason = 9
-	pipelineReasonPUNT_SCION_BFD            pipelineReason = 10
-	pipelineReasonPUNT_SCION_EMPTY          pipelineReason = 11
-	pipelineReasonPUNT_SCION_ONEHOP         pipelineReason = 12
-	pipelineReasonPUNT_SCION_EPIC           pipelineReason = 13
-	pipelineReasonPUNT_SCION_PATH_TYPE      pipelineReason = 14
-	pipelineReasonPUNT_SCION_EXPIRED        pipelineReason = 15
-	pipelineReasonPUNT_SCION_INGRESS        pipelineReason = 16
-	pipelineReasonPUNT_SCION_LENGTH         pipelineReason = 17
-	pipelineReasonPUNT_SCION_SRC_IA         pipelineReason = 18
-	pipelineReasonPUNT_SCION_DST_IA         pipelineReason = 19
-	pipelineReasonPUNT_SCION_SRC_HOST       pipelineReason = 20
-	pipelineReasonPUNT_SCION_MAC            pipelineReason = 21
-	pipelineReasonPUNT_SCION_INGRESS_ALERT  pipelineReason = 22
-	pipelineReasonPUNT_SCION_EGRESS_ALERT   pipelineReason = 23
-	pipelineReasonPUNT_SCION_EGRESS         pipelineReason = 24
-	pipelineReasonPUNT_SCION_LINK_TYPE      pipelineReason = 25
-	pipelineReasonPUNT_SCION_SEGMENT_CHANGE pipelineReason = 26
-	pipelineReasonPUNT_SCION_LINK_DOWN      pipelineReason = 27
-	pipelineReasonPUNT_SCION_DST_HOST       pipelineReason = 28
-	pipelineReasonPUNT_SCION_SERVICE        pipelineReason = 29
-	pipelineReasonPUNT_SCION_L4             pipelineReason = 30
-	pipelineReasonPUNT_SCION_NEXT_HOP       pipelineReason = 31
-	pipelineReasonPUNT_SCION_MTU            pipelineReason = 32
-	pipelineReasonPUNT_SCION_CHECKSUM       pipelineReason = 33
-	pipelineReasonPUNT_ROUTE_MALFORMED      pipelineReason = 34
-	pipelineReasonPUNT_ROUTE_OPTIONS        pipelineReason = 35
-	pipelineReasonPUNT_ROUTE_MARTIAN        pipelineReason = 36
-	pipelineReasonPUNT_ROUTE_MULTICAST      pipelineReason = 37
-	pipelineReasonPUNT_ROUTE_TTL            pipelineReason = 38
-	pipelineReasonPUNT_ROUTE_MTU            pipelineReason = 39
-	pipelineReasonPUNT_ROUTE_NONE           pipelineReason = 40
-	pipelineReasonPUNT_ROUTE_UNREACHABLE    pipelineReason = 41
-	pipelineReasonPUNT_ROUTE_PROHIBIT       pipelineReason = 42
-	pipelineReasonPUNT_ROUTE_NEIGHBOUR      pipelineReason = 43
-	pipelineReasonPUNT_ROUTE_SOURCE         pipelineReason = 44
-	pipelineReasonPUNT_BALANCE_HEADERS      pipelineReason = 45
-	pipelineReasonPUNT_SCION_HOST_UNKNOWN   pipelineReason = 46
-	pipelineReasonPUNT_SCION_HOST_KERNEL    pipelineReason = 47
-	pipelineReasonDROP_SCION_PATH           pipelineReason = 72
-	pipelineReasonDROP_SCION_TRANSIT_SRC    pipelineReason = 73
-	pipelineReasonDROP_SCION_SRC_SERVICE    pipelineReason = 74
-	pipelineReasonDROP_ROUTE_BLACKHOLE      pipelineReason = 75
-	pipelineReasonDROP_FILTER               pipelineReason = 76
-	pipelineReasonDROP_FILTER_LIMIT         pipelineReason = 77
-	pipelineReasonDROP_FILTER_COOKIE        pipelineReason = 78
-	pipelineReasonDROP_BALANCE_NEXT_HOP     pipelineReason = 79
-	pipelineReasonDROP_BALANCE_FRAGMENT     pipelineReason = 80
-	pipelineReasonDROP_BALANCE_TOO_BIG      pipelineReason = 81
-	pipelineReasonDROP_SCION_INTERFACE      pipelineReason = 82
-	pipelineReasonDROP_FILTER_TAGS          pipelineReason = 83
-	pipelineReasonDROP_FILTER_HEADERS       pipelineReason = 84
-	pipelineReasonDROP_SCION_BFD            pipelineReason = 85
-	pipelineReasonDROP_BALANCE_UNCLAIMED    pipelineReason = 86
-	pipelineReasonDROP_BALANCE_EMPTY        pipelineReason = 87
-	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 104
-	pipelineReasonFWD_SCION_OUT             pipelineReason = 105
-	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 106
-	pipelineReasonFWD_SCION_IN_TRANSIT      pipelineReason = 107
-	pipelineReasonFWD_SCION_IN              pipelineReason = 108
-	pipelineReasonFWD_ROUTE                 pipelineReason = 109
-	pipelineReasonFWD_ROUTE_FIB             pipelineReason = 110
-	pipelineReasonFWD_FILTER_SYNACK         pipelineReason = 111
-	pipelineReasonFWD_BALANCE               pipelineReason = 112
-	pipelineReasonFWD_BALANCE_NEW           pipelineReason = 113
-	pipelineReasonFWD_BALANCE_UNTRACKED     pipelineReason = 114
-	pipelineReasonFWD_BALANCE_QUIC          pipelineReason = 115
-	pipelineReasonFWD_BALANCE_FRAGMENT      pipelineReason = 116
-	pipelineReasonFWD_BALANCE_ICMP          pipelineReason = 117
-	pipelineReasonFWD_BALANCE_ECHO          pipelineReason = 118
-	pipelineReasonFWD_BALANCE_TOO_BIG       pipelineReason = 119
-	pipelineReasonFWD_BALANCE_UNREACHABLE   pipelineReason = 120
+	pipelineReasonDROP_FILTER               pipelineReason = 1544
+	pipelineReasonDROP_FILTER_LIMIT         pipelineReason = 1545
+	pipelineReasonDROP_FILTER_COOKIE        pipelineReason = 1546
+	pipelineReasonDROP_FILTER_TAGS          pipelineReason = 1547
+	pipelineReasonDROP_FILTER_HEADERS       pipelineReason = 1548
+	pipelineReasonXMIT_FILTER_SYNACK        pipelineReason = 2573
+	pipelineReasonFWD_BALANCE               pipelineReason = 2064
+	pipelineReasonFWD_BALANCE_NEW           pipelineReason = 2065
+	pipelineReasonFWD_BALANCE_UNTRACKED     pipelineReason = 2066
+	pipelineReasonFWD_BALANCE_QUIC          pipelineReason = 2067
+	pipelineReasonFWD_BALANCE_FRAGMENT      pipelineReason = 2068
+	pipelineReasonFWD_BALANCE_ICMP          pipelineReason = 2069
+	pipelineReasonXMIT_BALANCE_ECHO         pipelineReason = 2582
+	pipelineReasonXMIT_BALANCE_TOO_BIG      pipelineReason = 2583
+	pipelineReasonXMIT_BALANCE_UNREACHABLE  pipelineReason = 2584
+	pipelineReasonPASS_BALANCE_EMPTY        pipelineReason = 25
+	pipelineReasonPUNT_BALANCE_HEADERS      pipelineReason = 538
+	pipelineReasonDROP_BALANCE_NEXT_HOP     pipelineReason = 1563
+	pipelineReasonDROP_BALANCE_FRAGMENT     pipelineReason = 1564
+	pipelineReasonDROP_BALANCE_TOO_BIG      pipelineReason = 1565
+	pipelineReasonDROP_BALANCE_UNCLAIMED    pipelineReason = 1566
+	pipelineReasonDROP_BALANCE_EMPTY        pipelineReason = 1567
+	pipelineReasonPUNT_SCION_MALFORMED      pipelineReason = 560
+	pipelineReasonPUNT_SCION_PROTOCOL       pipelineReason = 561
+	pipelineReasonPUNT_SCION_BFD            pipelineReason = 562
+	pipelineReasonPUNT_SCION_EMPTY          pipelineReason = 563
+	pipelineReasonPUNT_SCION_ONEHOP         pipelineReason = 564
+	pipelineReasonPUNT_SCION_EPIC           pipelineReason = 565
+	pipelineReasonPUNT_SCION_PATH_TYPE      pipelineReason = 566
+	pipelineReasonPUNT_SCION_EXPIRED        pipelineReason = 567
+	pipelineReasonPUNT_SCION_INGRESS        pipelineReason = 568
+	pipelineReasonPUNT_SCION_LENGTH         pipelineReason = 569
+	pipelineReasonPUNT_SCION_SRC_IA         pipelineReason = 570
+	pipelineReasonPUNT_SCION_DST_IA         pipelineReason = 571
+	pipelineReasonPUNT_SCION_SRC_HOST       pipelineReason = 572
+	pipelineReasonPUNT_SCION_MAC            pipelineReason = 573
+	pipelineReasonPUNT_SCION_INGRESS_ALERT  pipelineReason = 574
+	pipelineReasonPUNT_SCION_EGRESS_ALERT   pipelineReason = 575
+	pipelineReasonPUNT_SCION_EGRESS         pipelineReason = 576
+	pipelineReasonPUNT_SCION_LINK_TYPE      pipelineReason = 577
+	pipelineReasonPUNT_SCION_SEGMENT_CHANGE pipelineReason = 578
+	pipelineReasonPUNT_SCION_LINK_DOWN      pipelineReason = 579
+	pipelineReasonPUNT_SCION_DST_HOST       pipelineReason = 580
+	pipelineReasonPUNT_SCION_SERVICE        pipelineReason = 581
+	pipelineReasonPUNT_SCION_L4             pipelineReason = 582
+	pipelineReasonPUNT_SCION_NEXT_HOP       pipelineReason = 583
+	pipelineReasonPUNT_SCION_HOST_UNKNOWN   pipelineReason = 584
+	pipelineReasonPUNT_SCION_HOST_KERNEL    pipelineReason = 585
+	pipelineReasonPUNT_SCION_MTU            pipelineReason = 586
+	pipelineReasonPUNT_SCION_CHECKSUM       pipelineReason = 587
+	pipelineReasonDROP_SCION_PATH           pipelineReason = 1612
+	pipelineReasonDROP_SCION_TRANSIT_SRC    pipelineReason = 1613
+	pipelineReasonDROP_SCION_BFD            pipelineReason = 1614
+	pipelineReasonDROP_SCION_SRC_SERVICE    pipelineReason = 1615
+	pipelineReasonDROP_SCION_INTERFACE      pipelineReason = 1616
+	pipelineReasonFWD_SCION_BR_TRANSIT      pipelineReason = 2129
+	pipelineReasonFWD_SCION_OUT             pipelineReason = 2130
+	pipelineReasonFWD_SCION_OUT_TRANSIT     pipelineReason = 2131
+	pipelineReasonFWD_SCION_IN_TRANSIT      pipelineReason = 2132
+	pipelineReasonFWD_SCION_IN              pipelineReason = 2133
+	pipelineReasonFWD_ROUTE                 pipelineReason = 2144
+	pipelineReasonFWD_ROUTE_FIB             pipelineReason = 2145
+	pipelineReasonPASS_ROUTE_LOCAL          pipelineReason = 98
+	pipelineReasonPASS_ROUTE_OFF            pipelineReason = 99
+	pipelineReasonPASS_ROUTE_EGRESS         pipelineReason = 100
+	pipelineReasonPASS_ROUTE_REDIRECT       pipelineReason = 101
+	pipelineReasonPASS_ROUTE_KERNEL         pipelineReason = 102
+	pipelineReasonPUNT_ROUTE_MALFORMED      pipelineReason = 615
+	pipelineReasonPUNT_ROUTE_OPTIONS        pipelineReason = 616
+	pipelineReasonPUNT_ROUTE_MARTIAN        pipelineReason = 617
+	pipelineReasonPUNT_ROUTE_MULTICAST      pipelineReason = 618
+	pipelineReasonPUNT_ROUTE_TTL            pipelineReason = 619
+	pipelineReasonPUNT_ROUTE_MTU            pipelineReason = 620
+	pipelineReasonPUNT_ROUTE_NONE           pipelineReason = 621
+	pipelineReasonPUNT_ROUTE_UNREACHABLE    pipelineReason = 622
+	pipelineReasonPUNT_ROUTE_PROHIBIT       pipelineReason = 623
+	pipelineReasonPUNT_ROUTE_NEIGHBOUR      pipelineReason = 624
+	pipelineReasonPUNT_ROUTE_SOURCE         pipelineReason = 625
+	pipelineReasonDROP_ROUTE_BLACKHOLE      pipelineReason = 1650
+)
+
+type pipelineReasonBlock uint32
+
+const (
+	pipelineReasonBlockBLOCK_NONE              pipelineReasonBlock = 0
+	pipelineReasonBlockBLOCK_CORE              pipelineReasonBlock = 1
+	pipelineReasonBlockBLOCK_CORE_LAST         pipelineReasonBlock = 7
+	pipelineReasonBlockBLOCK_FILTER            pipelineReasonBlock = 8
+	pipelineReasonBlockBLOCK_FILTER_LAST       pipelineReasonBlock = 15
+	pipelineReasonBlockBLOCK_LB                pipelineReasonBlock = 16
+	pipelineReasonBlockBLOCK_LB_LAST           pipelineReasonBlock = 47
+	pipelineReasonBlockBLOCK_SCION             pipelineReasonBlock = 48
+	pipelineReasonBlockBLOCK_SCION_LAST        pipelineReasonBlock = 95
+	pipelineReasonBlockBLOCK_LB_UNCLAIMED      pipelineReasonBlock = 96
+	pipelineReasonBlockBLOCK_LB_UNCLAIMED_LAST pipelineReasonBlock = 95
+	pipelineReasonBlockBLOCK_ROUTE             pipelineReasonBlock = 96
+	pipelineReasonBlockBLOCK_ROUTE_LAST        pipelineReasonBlock = 127
+	pipelineReasonBlockREASON_MAX              pipelineReasonBlock = 128
+	pipelineReasonBlockREASON_SLOTS            pipelineReasonBlock = 256
 )
 
 type pipelineRouteAction uint32
@@ -385,7 +404,7 @@ type pipelineRouteState struct {
 	Mtu4    uint16
 	Mtu6    uint16
 	Pad2    uint32
-	Own     [64]uint64
+	Own     pipelineBloom
 }
 
 type pipelineRouteVlan struct {
@@ -445,6 +464,15 @@ type pipelineScionLink struct {
 	BfdOwn     uint32
 	BfdFar     uint32
 	BfdRefused uint32
+}
+
+type pipelineScionPort struct {
+	_      structs.HostLayout
+	Pair   [36]uint8
+	Seq    uint32
+	In     pipelineScionIngress
+	Family uint8
+	Pad    [3]uint8
 }
 
 // Names of all BPF objects in the ELF.
@@ -512,6 +540,7 @@ const (
 	pipelineVarBalanceUnclaimed      = "balance_unclaimed"
 	pipelineVarBalanceUnclaimedOf    = "balance_unclaimed_of"
 	pipelineVarFlowKey               = "flow_key"
+	pipelineVarReasonBlocks          = "reason_blocks"
 	pipelineVarReasonNames           = "reason_names"
 	pipelineVarRouteActions          = "route_actions"
 	pipelineVarRouteFixedHops        = "route_fixed_hops"
@@ -652,6 +681,7 @@ type pipelineVariableSpecs struct {
 	BalanceUnclaimed      *ebpf.VariableSpec `ebpf:"balance_unclaimed"`
 	BalanceUnclaimedOf    *ebpf.VariableSpec `ebpf:"balance_unclaimed_of"`
 	FlowKey               *ebpf.VariableSpec `ebpf:"flow_key"`
+	ReasonBlocks          *ebpf.VariableSpec `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.VariableSpec `ebpf:"reason_names"`
 	RouteActions          *ebpf.VariableSpec `ebpf:"route_actions"`
 	RouteFixedHops        *ebpf.VariableSpec `ebpf:"route_fixed_hops"`
@@ -812,6 +842,7 @@ type pipelineVariables struct {
 	BalanceUnclaimed      *ebpf.Variable `ebpf:"balance_unclaimed"`
 	BalanceUnclaimedOf    *ebpf.Variable `ebpf:"balance_unclaimed_of"`
 	FlowKey               *ebpf.Variable `ebpf:"flow_key"`
+	ReasonBlocks          *ebpf.Variable `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.Variable `ebpf:"reason_names"`
 	RouteActions          *ebpf.Variable `ebpf:"route_actions"`
 	RouteFixedHops        *ebpf.Variable `ebpf:"route_fixed_hops"`

@@ -21,7 +21,7 @@ func TestLimitedPunts(t *testing.T) {
 	frame := transitFrame(t, in, Key{0xff}) // a key that is not loaded
 	// A limit that lets two packets through, however long the test takes: one of the link's own share.
 	limit := pipelineLimit{Interval: 1 << 58, Burst: 0}
-	if err := inst.maps[pipelineMapLimits].Put(uint32(pipelineReasonPUNT_SCION_MAC), limit); err != nil {
+	if err := inst.maps[pipelineMapLimits].Put(pipelineReasonPUNT_SCION_MAC.index(), limit); err != nil {
 		t.Fatal(err)
 	}
 	const sent, passes = 50, 2

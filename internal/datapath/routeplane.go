@@ -30,7 +30,7 @@ const (
 // RouteAction is what becomes of packets to a next hop of the mirror.
 type RouteAction uint8
 
-// The values are shared with enum route_action in bpf/route_maps.h.
+// The values are shared with enum route_action in bpf/route/maps.h.
 const (
 	// RouteAsk has the program ask the kernel: the answer depends on more than the destination, or the
 	// mirror does not know. It is what an empty mirror says.

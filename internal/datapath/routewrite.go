@@ -59,7 +59,7 @@ func (i *Instance) RouteHop(number uint32) (RouteHop, error) {
 	}, nil
 }
 
-// routeUsedShift is ROUTE_USED_SHIFT of bpf/route_maps.h.
+// routeUsedShift is ROUTE_USED_SHIFT of bpf/route/maps.h.
 const routeUsedShift = 30
 
 // RouteHopUsed tells when the program last sent to a next hop, on CLOCK_MONOTONIC; 0 for never.
@@ -102,7 +102,7 @@ func (i *Instance) RouteNeighbour(n RouteNeighbour) uint32 {
 	return number
 }
 
-// Flags of struct route_dev (bpf/port.h).
+// Flags of struct route_dev (bpf/core/port.h).
 const (
 	routeDevForward4 = 1 << iota
 	routeDevForward6
@@ -217,7 +217,7 @@ func flag(on bool) uint8 {
 	return 0
 }
 
-// ownBit is route_own_bit of bpf/route_source.h.
+// ownBit is the bit of an address in route_state.own (bpf/core/bloom.h).
 func ownBit(addr uint32) uint32 { return addr * 0x9e3779b1 >> 20 }
 
 // SetRouteOwn4 gives all IPv4 addresses of this host.
@@ -227,7 +227,7 @@ func (i *Instance) SetRouteOwn4(addrs []netip.Addr) error {
 	}
 	own := i.maps[pipelineMapRouteOwn4]
 	want := make(map[uint32]bool, len(addrs))
-	var bits [len(i.route.state.Own)]uint64
+	var bits [len(i.route.state.Own.Bits)]uint64
 	for _, a := range addrs {
 		b := a.As4()
 		word := ne.Uint32(b[:])
@@ -238,7 +238,7 @@ func (i *Instance) SetRouteOwn4(addrs []netip.Addr) error {
 		}
 	}
 	for n := range bits {
-		atomic.StoreUint64(&i.route.state.Own[n], bits[n])
+		atomic.StoreUint64(&i.route.state.Own.Bits[n], bits[n])
 	}
 	var key, value uint32
 	var gone []uint32

@@ -5,7 +5,7 @@ package datapath
 import "net/netip"
 
 // LinkScope says what is at the far end of a SCION link. The values are shared with
-// enum link_scope in bpf/scion_maps.h.
+// enum link_scope in bpf/scion/maps.h.
 type LinkScope uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 )
 
 // LinkType is the business relation of an interface, numbered as scionproto's topology.LinkType
-// and as enum link_type in bpf/scion_maps.h.
+// and as enum link_type in bpf/scion/maps.h.
 type LinkType uint8
 
 const (

@@ -77,8 +77,8 @@ func (i *Instance) gateRefused(without int) error {
 		if !slices.Contains(loaded, slow) {
 			limit = pipelineLimit{Interval: limitNever, Due: limitNever}
 		}
-		if err := i.maps[pipelineMapLimits].Put(uint32(reason), limit); err != nil {
-			return fmt.Errorf("writing the limit of %s for %s: %w", i.Name(), Reasons()[reason].Name, err)
+		if err := i.maps[pipelineMapLimits].Put(reason.index(), limit); err != nil {
+			return fmt.Errorf("writing the limit of %s for %s: %w", i.Name(), Reasons()[reason.index()].Name, err)
 		}
 	}
 	return nil

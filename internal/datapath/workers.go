@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// MaxWorkers is how many worker CPUs there can be (MAX_WORKERS of bpf/worker.h).
+	// MaxWorkers is how many worker CPUs there can be (MAX_WORKERS of bpf/core/worker.h).
 	MaxWorkers = 64
 	// MaxQueue is the longest queue that the kernel gives a worker, packets (kernel/bpf/cpumap.c).
 	MaxQueue = 16384
@@ -61,10 +61,10 @@ func newFlowKey() (key []uint32) {
 	return key
 }
 
-// flowWords is FLOW_WORDS of bpf/worker.h.
+// flowWords is FLOW_WORDS of bpf/core/worker.h.
 const flowWords = 7
 
-// udpPortBits has one bit for each UDP port that a link ends at, as scion_udp_ports of bpf/worker.h.
+// udpPortBits has one bit for each UDP port that a link ends at, as scion_udp_ports of bpf/core/worker.h.
 func udpPortBits(c Config) (ports [1024]uint64) {
 	for _, l := range c.Links {
 		port := l.Local.Port()

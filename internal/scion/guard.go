@@ -17,7 +17,7 @@ import (
 // The reference router ends itself over a packet of its own AS with a service address as source
 // (validateSrcHost asks it for its IP address). The fast path drops such packets, but it does not
 // see those that come in IP fragments. So the slow path's sockets get a filter against them. It is
-// part of the one that also looks at the interface (bpf/socket.bpf.c); this one is for a process
+// part of the one that also looks at the interface (bpf/scion/socket.bpf.c); this one is for a process
 // that may not load that.
 
 // Offsets in what a UDP socket's filter sees, which begins with the UDP header, bytes. The fields

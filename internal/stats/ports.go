@@ -21,7 +21,7 @@ type Port struct {
 	Losses map[string]uint64 `json:"losses"`
 }
 
-// Reason counts the packets that left an interface's pipeline for one reason (bpf/reason.h).
+// Reason counts the packets that left an interface's pipeline for one reason (bpf/core/reason.h).
 type Reason struct {
 	// Name is in lower case with dashes: "scion-mac".
 	Name string `json:"reason"`

@@ -24,7 +24,7 @@ type counters struct {
 	runs   uint64
 }
 
-// perPort is REASON_SLOTS of bpf/reason.h.
+// perPort is REASON_SLOTS of bpf/core/reason.h.
 func perPort() int { return 2 * len(datapath.Reasons()) }
 
 // allCounted is how many frames come between two looks at all counters.

@@ -55,7 +55,7 @@ func TestSeeds(t *testing.T) {
 	for _, r := range datapath.Reasons() {
 		name := string(r.Verdict) + " " + r.Name
 		if r.Name != "" && b.seen[name] == 0 {
-			t.Errorf("no seed leaves as %s: there has to be one for each reason of bpf/reason.h", name)
+			t.Errorf("no seed leaves as %s: there has to be one for each reason of bpf/core/reason.h", name)
 		}
 	}
 }

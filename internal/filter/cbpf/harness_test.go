@@ -27,7 +27,7 @@ const (
 	short     = 3
 )
 
-// maxPrograms is how many verdicts bpf/cbpf_test.bpf.c has room for. The first is its own.
+// maxPrograms is how many verdicts bpf/test/cbpf_test.bpf.c has room for. The first is its own.
 const maxPrograms = 511
 
 // loadPause keeps loads apart: kernels that free thousands of programs at once may hang.

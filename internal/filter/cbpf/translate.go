@@ -38,7 +38,7 @@ type Options struct {
 }
 
 const (
-	// LoadFunction is the global function that reads what may not be in the first buffer (bpf/filter_load.h).
+	// LoadFunction is the global function that reads what may not be in the first buffer (bpf/filter/load.h).
 	LoadFunction = "filter_load"
 	// MemorySize is how many bytes M[] takes on the stack.
 	MemorySize = 4 * memWords

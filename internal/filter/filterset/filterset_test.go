@@ -280,7 +280,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// The layout of bpf/filter_set.h.
+// The layout of bpf/filter/set.h.
 func TestHeader(t *testing.T) {
 	p, err := ParsePrefixes([]string{"192.0.2.1 2001:db8::1 timeout 1m"}, Options{Now: 1})
 	if err != nil {

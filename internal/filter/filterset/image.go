@@ -10,7 +10,7 @@ import (
 )
 
 // A set of prefixes is lines of 128 bytes: two cache lines that processors fetch as a pair. Line 0 is the
-// header (struct filter_set_header in bpf/filter_set.h).
+// header (struct filter_set_header in bpf/filter/set.h).
 //
 // The addresses between the first and the last member are cut into buckets of 2^n addresses. A table with an
 // entry for each bucket leads to a tree, so that most look-ups need two lines beside the header. Neighbouring

@@ -26,7 +26,7 @@ func (n naive) until(a netip.Addr) (until Time) {
 	return until
 }
 
-// lookUp does what bpf/filter_set.h does, and tells how many lines it has read beside the header.
+// lookUp does what bpf/filter/set.h does, and tells how many lines it has read beside the header.
 func lookUp(t testing.TB, image []byte, ip netip.Addr, now Time) (has bool, read int) {
 	t.Helper()
 	line := func(n uint32) []byte {

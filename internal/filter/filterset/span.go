@@ -15,7 +15,7 @@ import (
 )
 
 // Times are counted in units of 2^timeShift ns of CLOCK_BOOTTIME, which goes on in suspend and which no one
-// sets: a quarter of a second, 36 years in 32 bits. FILTER_TIME_SHIFT in bpf/filter_set.h.
+// sets: a quarter of a second, 36 years in 32 bits. FILTER_TIME_SHIFT in bpf/filter/set.h.
 const timeShift = 28
 
 // Time is when a member ceases to be one, or the time now, from the start of the system.

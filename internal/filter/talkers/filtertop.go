@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package talkers makes a list of the heaviest talkers from what the programs have counted, with bounds that hold
-// for each of them. bpf/filter_top.h says how they count.
+// for each of them. bpf/filter/top.h says how they count.
 package talkers
 
 import (

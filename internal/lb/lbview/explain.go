@@ -118,7 +118,7 @@ func Explain(o ExplainOptions, out io.Writer) error {
 	})
 }
 
-// explain goes the way of the program (bpf/balance.h) with a packet that is whole.
+// explain goes the way of the program (bpf/lb/stage.h) with a packet that is whole.
 func (v *view) explain(to lb.Service, client netip.AddrPort, iface string) (*Explanation, error) {
 	e := &Explanation{Router: v.inst.Name(), Client: client.String(), Service: to.String()}
 	if err := v.match(e, to); err != nil || e.VIP == "" {

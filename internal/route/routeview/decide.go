@@ -30,7 +30,7 @@ type decision struct {
 	why string
 }
 
-// hopReasons are those of next hops that are no way out (route_hop_reason of bpf/route.h).
+// hopReasons are those of next hops that are no way out (route_hop_reason of bpf/route/stage.h).
 var hopReasons = map[datapath.RouteAction]decision{
 	datapath.RouteLocal:       {verdict: "pass", reason: "route-local", why: "to this host"},
 	datapath.RouteNone:        {verdict: "punt", reason: "route-none", why: "no route, to the kernel"},
@@ -43,7 +43,7 @@ var hopReasons = map[datapath.RouteAction]decision{
 }
 
 // noDestination tells of addresses that are never forwarded to, whatever the tables say (route_check4 and
-// route_check6_dst of bpf/route.h).
+// route_check6_dst of bpf/route/stage.h).
 func noDestination(to netip.Addr) (d decision, found bool) {
 	martian := decision{verdict: "punt", reason: "route-martian", why: "no destination that is forwarded to, to the kernel"}
 	switch {
@@ -78,7 +78,7 @@ func upper(a netip.Addr) [8]byte {
 	return [8]byte(b[:8])
 }
 
-// decide follows route of bpf/route.h.
+// decide follows route of bpf/route/stage.h.
 func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err error) {
 	is6 := q.to.Is6()
 	if answer, err = k.ask(q.to, q.from, q.in); err != nil {

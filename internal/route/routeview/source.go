@@ -9,7 +9,7 @@ import (
 	"culvert/internal/datapath"
 )
 
-// source follows route_source4 and route_way_back of bpf/route_source.h. It returns nil for a source that passes.
+// source follows route_source4 and route_way_back of bpf/route/source.h. It returns nil for a source that passes.
 func (v *view) source(q query, in datapath.RouteDev, current bool, k *kernel) (*decision, error) {
 	own, err := v.inst.RouteOwn4(q.from)
 	full := v.state.Policy.FullCheck4

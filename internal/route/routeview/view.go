@@ -125,7 +125,7 @@ func (e entry) asks() bool {
 	return e.hop.Action == datapath.RouteAsk || e.hop.Action == datapath.RouteConnected
 }
 
-// find is route_number4 and route_number6 of bpf/route.h.
+// find is route_number4 and route_number6 of bpf/route/stage.h.
 func (v *view) find(addr netip.Addr) (e entry, err error) {
 	t := v.tables[addr.Is6()]
 	if t == nil {

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_CORE_CLOCK_H
+#define CULVERT_CORE_CLOCK_H
+
+/* CLOCK_TAI minus CLOCK_REALTIME, ns. */
+volatile __u64 tai_offset_ns;
+
+/* What one CPU knows of the time. */
+struct wall_clock {
+	__u64 tick; /* jiffies at the last reading */
+	__u64 now; /* CLOCK_REALTIME at the last reading, ns */
+};
+
+static __always_inline __u64 wall_now(void)
+{
+	return bpf_ktime_get_tai_ns() - tai_offset_ns;
+}
+
+/*
+ * CLOCK_REALTIME in ns, at most a tick old: reading the clock source costs as much as forwarding.
+ */
+static __always_inline __u64 wall_recent(struct wall_clock *w)
+{
+	__u64 tick = bpf_jiffies64(); /* a load, not a call */
+
+	if (w->tick != tick) {
+		w->now = wall_now();
+		w->tick = tick;
+	}
+	return w->now;
+}
+
+/* Whether a time, ns since the epoch, is past. Only one close to recent is worth a new reading. */
+static __always_inline bool wall_past(__u64 time, __u64 recent)
+{
+	if (time > recent + 1000000000ULL)
+		return false;
+	return time < wall_now();
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_CORE_LIMIT_H
+#define CULVERT_CORE_LIMIT_H
+
+#include "packet.h"
+#include "reason.h"
+
+/*
+ * How fast each reason may use the slow path. Generic cell rate algorithm: one time stamp a
+ * limit, no division. CPUs race for it; what a race lets through too much is at most a packet for
+ * each CPU.
+ */
+struct limit {
+	__u64 interval; /* ns from one packet to the next; 0: no limit */
+	__u64 burst; /* ns by which packets may come early */
+	__u64 due; /* when the next packet is due, ns */
+};
+
+/*
+ * By index of the reason, for everybody together. Writer of interval and burst: datapath; of due: the programs, and
+ * datapath for LIMIT_NEVER.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, REASON_MAX);
+	__type(key, __u32);
+	__type(value, struct limit);
+} limits SEC(".maps");
+
+#define LIMIT_NEVER (~0ULL) /* as due: not a single packet may use the slow path */
+
+/*
+ * Whose packets a limit counts together. No domain can use up what another one has for itself.
+ * Numbers: interfaces by their slot, for what any host behind them sends; then those that stages give.
+ */
+#define DOMAIN_HOSTS 0
+#define DOMAIN_STAGES MAX_PORTS
+
+/* Each domain has this part of a reason's rate for itself. The rate beyond it is for whoever comes first. */
+#define LIMIT_SHARES 10
+
+/* When the next packet of a domain's own share is due, ns; by domain * REASON_MAX + index of the reason. Writer: the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} limit_shares SEC(".maps");
+
+/* Charges a packet, unless it is over the rate. */
+static __always_inline bool over_rate(__u64 *due_at, __u64 interval, __u64 burst)
+{
+	__u64 now = bpf_ktime_get_coarse_ns();
+	__u64 due = *(volatile __u64 *)due_at;
+
+	if (due < now)
+		due = now;
+	if (due - now > burst)
+		return true;
+	*(volatile __u64 *)due_at = due + interval;
+	return false;
+}
+
+/* As above, of a limit that may be none. */
+static __always_inline bool over_limit(struct limit *l)
+{
+	return l->interval && over_rate(&l->due, l->interval, l->burst);
+}
+
+/* Charges a packet to its domain's own share, or to what all share when that is used up. */
+static __always_inline bool limited(__u32 reason, __u32 domain)
+{
+	__u32 index = REASON_INDEX(reason), share = domain * REASON_MAX + index;
+	struct limit *l = bpf_map_lookup_elem(&limits, &index);
+	__u64 *due;
+
+	if (!l || !l->interval)
+		return false;
+	if (*(volatile __u64 *)&l->due == LIMIT_NEVER)
+		return true;
+	due = bpf_map_lookup_elem(&limit_shares, &share);
+	if (due && !over_rate(due, l->interval * LIMIT_SHARES, l->burst))
+		return false;
+	return over_limit(l);
+}
+
+/* The domain of any host behind the interface that a packet came in by. */
+static __always_inline __u32 limit_domain(const struct port *port)
+{
+	return port ? DOMAIN_HOSTS + port->slot - 1 : DOMAIN_HOSTS;
+}
+
+/* The same where only the interface's number is at hand. */
+static __always_inline __u32 limit_domain_of(const struct xdp_md *ctx)
+{
+	__u32 ifindex = ctx->ingress_ifindex;
+
+	return limit_domain(bpf_map_lookup_elem(&ports, &ifindex));
+}
+
+/* The reason that a punt leaves for: that of a drop when the rate is used up, counted behind its own. */
+static __always_inline __u32 limit(const struct packet *pkt, __u32 reason)
+{
+	if (limited(reason, pkt->domain ?: limit_domain(pkt->port)))
+		reason += REASON(VERDICT_LIMITED - VERDICT_PUNT, REASON_MAX);
+	return reason;
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_CORE_PACKET_H
+#define CULVERT_CORE_PACKET_H
+
+#include "bytes.h"
+#include "compiler.h"
+#include "port.h"
+
+/* An IPv6 address, or an IPv4 address mapped into one (RFC 4291, 2.5.5.2); network order. */
+struct ip_addr {
+	__be32 w[4];
+};
+
+#define IP4_MAPPED bpf_htonl(0x0000ffff)
+
+#define PACKET_TAGGED 0x1000
+#define VLAN_HLEN 4
+
+/* Where the addresses are, from data, bytes. */
+#define IPV4_SADDR (ETH_HLEN + 12)
+#define IPV4_DADDR (ETH_HLEN + 16)
+#define IPV6_SADDR (ETH_HLEN + 8)
+#define IPV6_DADDR (ETH_HLEN + 24)
+
+/* Why a packet is not to be forwarded, wherever to. */
+enum no_fwd_reason {
+	NO_FWD_NONE,
+	NO_FWD_MALFORMED, /* a header that the kernel drops, or that was cut off */
+	NO_FWD_OPTIONS, /* IPv4 options, IPv6 hop-by-hop options */
+};
+
+/* What parsing found. */
+struct packet {
+	void *data;
+	void *data_end;
+	__u32 len; /* of the frame, or of its first buffer if that was enough */
+	struct port *port; /* of the ingress interface, NULL if it is not ours */
+	/* with PARSE_UDP alone */
+	bool udp; /* plain UDP, all headers where they belong */
+	bool v6;
+	__u32 l4_len; /* UDP header and payload, bytes */
+	__be16 sport;
+	__be16 dport;
+	__u16 check; /* of UDP, as it stands in the header */
+	/* with PARSE_IP alone */
+	__u8 ip; /* 4 or 6: a packet of that version to this interface; 0: none */
+	__u8 l3; /* where its header is, from data, bytes */
+	__u8 proto; /* of IPv4, or next header */
+	bool fragment; /* of IPv4 */
+	__u16 vlan; /* PACKET_TAGGED + VLAN ID of its only tag, or 0 */
+	__u16 no_fwd_reason; /* enum no_fwd_reason */
+	__u32 ip_len; /* header and payload, bytes */
+	/* set by stages */
+	__u32 egress; /* the interface that it is redirected to */
+	__u32 domain; /* whose share of a rate a punt uses; 0: that of hosts behind its interface */
+};
+
+/* Whether a frame says that it comes from a group address (IEEE 802.3, 3.2.3): no answer may go there. */
+static __always_inline bool from_group(const void *data)
+{
+	return LOAD8(data + 6) & 1;
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_CORE_PORT_H
+#define CULVERT_CORE_PORT_H
+
+/* Interfaces that one instance can carry; the counters are sized by it once and for all. */
+#define MAX_PORTS 64
+
+/* A stage's own part of struct port: NAME_PORT of its needs.h. */
+#define PORT_MEMBER(name, NAME) NAME##_PORT
+
+/* An interface with the program on it. */
+struct port {
+	__u32 slot; /* 1 + index of its counters; 0: not ours */
+	__u16 mac[3] __attribute__((aligned(4)));
+	__u8 xmit; /* frames may be redirected to it */
+	__u8 pad;
+	STAGES(PORT_MEMBER)
+};
+
+/* By ifindex. Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct port);
+} ports SEC(".maps");
+
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_CORE_REASONS_H
+#define CULVERT_CORE_REASONS_H
+
+/* What is no stage's: see reason.h. */
+/* clang-format off */
+#define CORE_REASONS(R) \
+	R(PASS, OTHER, "claimed by no stage")
+/* clang-format on */
+
+#define CORE_ROOM 7 /* numbers in its block: more than it has reasons */
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_CORE_VERDICT_H
+#define CULVERT_CORE_VERDICT_H
+
+#include "counters.h"
+#include "limit.h"
+#include "packet.h"
+#include "xmit.h"
+
+/* The one way out: does what the verdict of the reason says, and counts the packet under the reason. */
+static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32 reason)
+{
+	int action = XDP_PASS;
+
+	if (reason >= REASON_FWD) {
+		action = reason < REASON_XMIT ? bpf_redirect(pkt->egress, 0) : xmit(ctx, pkt->port);
+	} else if (reason >= REASON_DROP) {
+		action = XDP_DROP;
+	} else if (reason >= REASON_PUNT) {
+		reason = limit(pkt, reason);
+		if (reason >= REASON_LIMITED)
+			action = XDP_DROP;
+		STAGE_PUNTED(ctx, reason);
+	} else if (reason == PASS_OTHER) {
+		/* not parsed as far as to know all its buffers */
+		pkt->len = bpf_xdp_get_buff_len(ctx);
+	}
+	if (pkt->port)
+		count(pkt->port->slot - 1, reason, pkt->len);
+	return action;
+}
+
+#endif

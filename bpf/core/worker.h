@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_CORE_WORKER_H
+#define CULVERT_CORE_WORKER_H
+
+#include "cpumap.h"
+#include "packet.h"
+
+/*
+ * Spreads packets over worker CPUs. Only what a stage may take is handed over: the rest stays on
+ * the CPU that it came in on and reaches the kernel as the driver made it, with the checksum and
+ * the VLAN tag that the hardware found, which a CPUMAP loses.
+ */
+
+/* Workers at most. */
+#define MAX_WORKERS 64
+
+/* 0 turns all of this off. */
+const volatile __u32 worker_count;
+/* Packets by turns in place of flows: for the bench alone, to show what that does. */
+const volatile bool worker_turns;
+/* The CPU of each worker: the key of its entry in worker_cpus. */
+const volatile __u32 worker_cpu[MAX_WORKERS];
+
+/* By CPU; an entry has a queue, a kernel thread bound to the CPU, and program worker. Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_CPUMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bpf_cpumap_val);
+} worker_cpus SEC(".maps");
+
+/* Whether any CPU but its own has handed packets to a worker, by the worker's number. Writer: the
+ * programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_WORKERS);
+	__type(key, __u32);
+	__type(value, __u32);
+} worker_fed SEC(".maps");
+
+/*
+ * Whether the worker is this CPU and has nothing in its queue that could be of the same flow: then its
+ * packets need not queue, and are worked on while they are in the cache. Once another CPU has put
+ * packets into the queue that is over for good, because reception may have moved from there to here.
+ */
+static __always_inline bool work_at_once(__u32 i, __u32 cpu)
+{
+	__u32 *fed = bpf_map_lookup_elem(&worker_fed, &i);
+
+	if (!fed)
+		return false;
+	if (cpu == bpf_get_smp_processor_id())
+		return !*(volatile __u32 *)fed;
+	if (!*(volatile __u32 *)fed)
+		*(volatile __u32 *)fed = 1;
+	return false;
+}
+
+/* Hands the packet to the worker of its flow. A flow stays on its CPU. */
+static __always_inline bool hand_over(struct xdp_md *ctx)
+{
+	/* Loaded for here alone: clang would share the value and truncate it, a pointer to the verifier. */
+	const void *data = (void *)(long)*(volatile __u32 *)&ctx->data;
+	const void *data_end = (void *)(long)*(volatile __u32 *)&ctx->data_end;
+	struct handed *last;
+	__u32 zero = 0;
+	__u32 i, cpu;
+	__u64 hash;
+
+	last = bpf_map_lookup_elem(&handed_from, &zero);
+	if (!last)
+		return false;
+	if (worker_turns) {
+		i = last->turn;
+		last->turn = i + 1 < worker_count ? i + 1 : 0;
+	} else {
+		if (!STAGE_FLOW_HASH(data, data_end, &hash))
+			return false;
+		i = ((hash & 0xffffffff) * worker_count) >> 32;
+	}
+	if (i >= MAX_WORKERS)
+		return false;
+	cpu = worker_cpu[i];
+	if (!worker_turns && work_at_once(i, cpu))
+		return false;
+	last->from = ctx->ingress_ifindex;
+	return bpf_redirect_map(&worker_cpus, cpu, 0) == XDP_REDIRECT;
+}
+
+#endif

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "stages.h"
+
+#include "count.h"
+#include "limit.h"
+#include "load.h"
+#include "flow_keys.h"
+#include "rules.h"
+#include "set.h"
+#include "syn.h"
+#include "tags.h"
+#include "top.h"
+
+/* What is on. Fixed at load time; the rest of the program is then not there. */
+const volatile bool filter_looks; /* something asks for addresses or ports */
+const volatile bool filter_ruled; /* there are rules */
+
+/* rx of the same data plane. Writer: datapath, before the program is attached. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} filter_rest SEC(".maps");
+
+/* The way out of a packet that the filter cannot look at as it has to. */
+static __always_inline int filter_refuse(struct xdp_md *ctx, const struct look *look, __u32 reason)
+{
+	if (filter_top_by)
+		filter_top(ctx, look);
+	if (filter_tracing)
+		filter_trace(FILTER_TRACE_REASON + reason);
+	return filter_leave(ctx, reason, bpf_xdp_get_buff_len(ctx));
+}
+
+/*
+ * In front of rx on an interface: what it drops costs nothing more. Rules and services come and go
+ * with another program in its place, so no packet meets half of a change.
+ */
+SEC("xdp.frags")
+int filter(struct xdp_md *ctx)
+{
+	__u32 answer = 0, reason, hidden = 0;
+	struct filter_tags tags;
+	struct look look = {};
+	bool odd;
+
+	if (filter_looks) {
+		look_at(ctx, &look, 0);
+		odd = !look.l3;
+	} else {
+		odd = filter_tagged(ctx);
+	}
+	if (odd) {
+		__builtin_memset(&tags, 0, sizeof(tags));
+		reason = filter_hide_tags(ctx, &tags);
+		hidden = tags.hidden;
+		if (filter_looks)
+			look_at(ctx, &look, 1);
+		if (!reason && look.missed & filter_must)
+			reason = DROP_FILTER_HEADERS;
+		if (reason && (filter_ruled || filter_protects))
+			return filter_refuse(ctx, &look, reason);
+	}
+	if (filter_top_by)
+		filter_top(ctx, &look);
+	if (filter_ruled)
+		answer = filter_rules(ctx, &look);
+	reason = answer & FILTER_REASON;
+	if (filter_protects && !reason) {
+		answer = filter_syn(ctx, &look);
+		if (answer)
+			return filter_leave(ctx, answer & FILTER_REASON,
+					    answer >> FILTER_LEN_SHIFT
+						    ?: bpf_xdp_get_buff_len(ctx));
+	}
+	if (reason && reason != FILTER_PASS)
+		return filter_leave(ctx, reason, answer >> FILTER_LEN_SHIFT);
+	if (hidden && filter_show_tags(ctx, &tags))
+		return filter_leave(ctx, DROP_FILTER_TAGS, bpf_xdp_get_buff_len(ctx));
+	bpf_tail_call(ctx, &filter_rest, 0);
+	return XDP_PASS;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_FILTER_LIMIT_H
+#define CULVERT_FILTER_LIMIT_H
+
+#include "flow_keys.h"
+#include "core/hash.h"
+
+/*
+ * Rates. Generic cell rate algorithm: a key has one time, when what it has sent so far would have been
+ * due at its rate. All CPUs charge the same time by compare-and-exchange, so a rate is one over all of
+ * them. Time is in ticks of 1/16 ns: a packet of a rate of 1e9 a second has 16 of them, and 64 bits last
+ * for 36 years of uptime.
+ */
+#define LIMIT_TICKS 16
+
+/* What has a rate of its own. Shared with datapath. */
+#define LIMIT_PER_RULE 0
+#define LIMIT_PER_SRC 1
+#define LIMIT_PER_DST 2
+
+#define FILTER_MAX_LIMITS 4096
+
+/* Races that a packet loses before it is charged unasked, or goes uncharged for want of an entry. */
+#define LIMIT_TRIES 4
+
+/* One cache line. Only due ever changes under a number that a program uses. */
+struct filter_limit {
+	__u64 due; /* of a limit per rule, ticks */
+	__u64 burst; /* how far due may be ahead of now, ticks */
+	__u64 mult; /* cost of a packet, ticks; of a byte, ticks << shift; 0: no limit */
+	__u64 mask6[2]; /* of an IPv6 address, network order */
+	__be32 mask4;
+	__u8 shift;
+	__u8 bytes; /* the rate is in bytes of whole frames, not in packets */
+	__u8 per;
+	__u8 order; /* the table has 1 << order buckets */
+	__u32 key[4]; /* secret of the hash */
+};
+
+/* By number. Writer: datapath, before a program uses the number; of due: the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FILTER_MAX_LIMITS);
+	__type(key, __u32);
+	__type(value, struct filter_limit);
+} filter_limits SEC(".maps");
+
+#define LIMIT_WAYS 4
+
+struct limit_entry {
+	__u64 tag; /* hash of the key, 0: never used */
+	__u64 due;
+};
+
+/* One cache line: maps that user space can map begin with a page. */
+struct limit_bucket {
+	struct limit_entry entry[LIMIT_WAYS];
+};
+
+struct limit_table {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct limit_bucket));
+};
+
+/* The keys of limits per address, by number. Writer: datapath; of the tables: the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, FILTER_MAX_LIMITS);
+	__type(key, __u32);
+	__array(values, struct limit_table);
+} filter_limit_tables SEC(".maps");
+
+/*
+ * Never 0. Without the secret nobody can tell which addresses share a bucket. Two of IPv4 never have the
+ * same hash (key[3] is odd, the rest can be undone), two of IPv6 with a chance of 2^-32 at most.
+ */
+static __always_inline __u64 limit_hash(const struct filter_limit *l, const struct look *look)
+{
+	const struct ip_addr *a = l->per == LIMIT_PER_DST ? &look->dst : &look->src;
+	__u64 h = 0;
+
+	if (look->ip == 4) {
+		h = hash_word(l->key[2], l->key[3], a->w[3] & l->mask4);
+	} else if (look->ip == 6) {
+		h = hash_word(l->key[0], l->key[1], (a->w[0] | (__u64)a->w[1] << 32) & l->mask6[0]);
+		h += hash_word(l->key[2], l->key[3],
+			       (a->w[2] | (__u64)a->w[3] << 32) & l->mask6[1]);
+	}
+	/* The families' keys are apart; all that is not IP is one key. */
+	h ^= (__u64)look->ip << 61;
+	h = hash_mix(h);
+	return h ?: 1;
+}
+
+/* 1 if there is no room for the cost now; else charges it. A frame above the burst goes if nothing is owed. */
+static __always_inline int limit_charge(__u64 *due, __u64 now, __u64 cost, __u64 burst)
+{
+	__u64 old, ahead;
+	int i;
+
+#pragma clang loop unroll(disable)
+	for (i = 0; i < LIMIT_TRIES; i++) {
+		old = *(volatile __u64 *)due;
+		ahead = old > now ? old - now : 0;
+		if (ahead && ahead + cost > burst)
+			return 1;
+		if (__sync_val_compare_and_swap(due, old, now + ahead + cost) == old)
+			return 0;
+	}
+	/* Others went first, so there was room until just now: early by a packet a CPU, but not for free. */
+	__sync_fetch_and_add(due, cost);
+	return 0;
+}
+
+/*
+ * Charges the entry of a key. A new one takes that with the earliest time: one in the past owes nothing
+ * and loses nothing by that. Where all are in debt the one with the least starts again with a whole
+ * burst when it comes back.
+ *
+ * The tag is what is fought for; who has put it there brings the time back to now, unless somebody has
+ * charged it already. So what a race can cost is this: a packet on another CPU that found the former
+ * key is charged to the new one or for nothing; one that finds the new key before its time is set may
+ * be refused for the former one's debt; and if two CPUs choose different entries for one key the first
+ * of the two counts from then on, while a packet charged to the second is let go for free. That is a
+ * packet for each CPU and for each time an entry changes hands; no count is lost for longer.
+ */
+static __always_inline int limit_charge_key(struct limit_bucket *b, __u64 tag, __u64 now,
+					    __u64 cost, __u64 burst)
+{
+	__u64 least, due, had, found;
+	struct limit_entry *e;
+	bool known = false;
+	__u32 at = 0;
+	int i, n;
+
+#pragma clang loop unroll(disable)
+	for (n = 0; n < LIMIT_TRIES && !known; n++) {
+		least = ~0ULL;
+		had = 0;
+#pragma unroll
+		for (i = 0; i < LIMIT_WAYS; i++) {
+			found = *(volatile __u64 *)&b->entry[i].tag;
+			due = *(volatile __u64 *)&b->entry[i].due;
+			if (found == tag) {
+				known = true;
+				at = i;
+				break;
+			}
+			if (due < least) {
+				least = due;
+				had = found;
+				at = i;
+			}
+		}
+		barrier_var(at);
+		e = &b->entry[at & (LIMIT_WAYS - 1)];
+		if (known || __sync_val_compare_and_swap(&e->tag, had, tag) != had)
+			continue;
+		if (__sync_val_compare_and_swap(&e->due, least, now + cost) == least)
+			return 0;
+		known = true;
+	}
+	if (!known)
+		return 0;
+	return limit_charge(&b->entry[at & (LIMIT_WAYS - 1)].due, now, cost, burst);
+}
+
+/* Whether the packet is over the rate of a limit. */
+__noinline int filter_over(struct xdp_md *ctx, const struct look *look, __u32 limit)
+{
+	struct filter_limit *l = bpf_map_lookup_elem(&filter_limits, &limit);
+	struct limit_bucket *b;
+	__u64 now, cost, tag;
+	void *table;
+	__u32 at;
+
+	if (!look || !l || !l->mult)
+		return 0;
+	cost = l->mult;
+	if (l->bytes)
+		cost = bpf_xdp_get_buff_len(ctx) * cost >> (l->shift & 63);
+	now = bpf_ktime_get_ns() * LIMIT_TICKS;
+	if (l->per == LIMIT_PER_RULE)
+		return limit_charge(&l->due, now, cost, l->burst);
+	table = bpf_map_lookup_elem(&filter_limit_tables, &limit);
+	if (!table)
+		return 0;
+	tag = limit_hash(l, look);
+	at = tag & ((1ULL << (l->order & 31)) - 1);
+	b = bpf_map_lookup_elem(table, &at);
+	if (!b)
+		return 0;
+	return limit_charge_key(b, tag, now, cost, l->burst);
+}
+
+#endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_FILTER_SYN_H
+#define CULVERT_FILTER_SYN_H
+
+#include "flow_keys.h"
+#include "syn_answer.h"
+#include "syn_check.h"
+#include "syn_cookie.h"
+#include "syn_listener.h"
+
+/* There are protected services. */
+const volatile bool filter_protects;
+
+/* What is known of a protected service. */
+struct filter_service {
+	__u8 flags; /* FILTER_SERVICE_ */
+	__u8 wscale; /* of a forwarded one: what the SYNPROXY rule says */
+	__u16 mss; /* to announce; 0: what the device takes */
+};
+
+#define FILTER_SERVICE_FORWARDED 1 /* another host has it, a SYNPROXY rule is behind us */
+
+struct filter_service_key {
+	struct ip_addr addr;
+	__be16 port;
+	__u8 ip; /* 4 or 6: an IPv6 address that has an IPv4 one in it is another */
+	__u8 pad;
+};
+
+#define FILTER_MAX_SERVICES 4096
+
+/* Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, FILTER_MAX_SERVICES);
+	__type(key, struct filter_service_key);
+	__type(value, struct filter_service);
+} filter_services SEC(".maps");
+
+/* The answer to a SYN for a service that is reached through a SYNPROXY rule. */
+static __always_inline int filter_syn_forwarded(struct xdp_md *ctx, struct syn *syn,
+						const struct filter_service *service)
+{
+	if ((syn->flags & SYN_FLAGS) != TCP_SYN)
+		return 0; /* the rule checks cookies, conntrack the rest */
+	if (!syn_reads(ctx, syn) || !syn_cookie_raw(ctx, syn))
+		return 0;
+	syn->mss = service->mss;
+	/* Nothing may come before the rule has opened the connection to the service. */
+	syn->window = 0;
+	syn->wscale = service->wscale;
+	if (syn->opt.has_ts)
+		syn_encode(syn);
+	return syn_answer(ctx, syn);
+}
+
+/* A packet to a service on this host. */
+static __always_inline int filter_syn_local(struct xdp_md *ctx, const struct look *look,
+					    struct syn *syn, const struct filter_service *service)
+{
+	int reason;
+
+	if ((syn->flags & SYN_FLAGS) == TCP_SYN && !syn_reads(ctx, syn))
+		return 0;
+	reason = syn_listener(ctx, look, syn);
+	if (reason != XMIT_FILTER_SYNACK)
+		return reason;
+	if (service->mss && service->mss < syn->mss)
+		syn->mss = service->mss;
+	return syn_answer(ctx, syn);
+}
+
+/* A packet to a protected address and port. A global function: the verifier walks it once. */
+__noinline int filter_syn_packet(struct xdp_md *ctx, const struct look *look)
+{
+	struct filter_service_key key = {};
+	struct filter_service *service;
+	struct syn syn = {};
+
+	if (!look || look->proto != IPPROTO_TCP)
+		return 0;
+	key.addr = look->dst;
+	key.port = look->dport;
+	key.ip = look->ip;
+	service = bpf_map_lookup_elem(&filter_services, &key);
+	if (!service || !syn_checks(ctx, look, &syn))
+		return 0;
+	if (service->flags & FILTER_SERVICE_FORWARDED)
+		return filter_syn_forwarded(ctx, &syn, service);
+	return filter_syn_local(ctx, look, &syn, service);
+}
+
+/*
+ * The reason for a packet to a protected service, above that of an answer the length of what came in; 0 for
+ * all that go on. What is not understood goes on: the kernel answers it with a cookie as well, only slower.
+ */
+static __always_inline int filter_syn(struct xdp_md *ctx, const struct look *look)
+{
+	if (look->proto != IPPROTO_TCP || !look->ports)
+		return 0;
+	return filter_syn_packet(ctx, look);
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_FILTER_SYN_CHECK_H
+#define CULVERT_FILTER_SYN_CHECK_H
+
+#include "core/checksum.h"
+
+#include "flow_keys.h"
+
+/* Flags of TCP, and those that decide what a packet to a listener is. */
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+#define SYN_FLAGS (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK)
+
+#define TCP_HEADER_MAX 60
+
+/* What the options of a SYN say. */
+struct syn_options {
+	__u32 at; /* of syn_options */
+	__u32 header; /* of TCP, bytes */
+	__u32 ts; /* in the order of the packet */
+	__u16 mss;
+	__u8 wscale;
+	__u8 has_mss;
+	__u8 has_ts;
+	__u8 has_sack;
+	__u8 has_wscale;
+	__u8 pad;
+};
+
+/* A packet to a protected service, and the answer to it. Host order, unless its type says otherwise. */
+struct syn {
+	__u64 l3; /* where the IP header is, from data, bytes; 64 bits: of fewer the verifier forgets bounds */
+	__u64 l4;
+	__u32 tcp_len; /* of header and data, bytes */
+	__u32 header; /* of TCP, bytes */
+	__be32 seq;
+	__u8 flags;
+	__u8 v6;
+	struct syn_options opt; /* the verifier knows nothing of these values */
+	/* of the answer */
+	__u32 cookie;
+	__be32 ts; /* with opt.has_ts, as the other options but for the MSS */
+	__u16 mss;
+	__u16 window;
+	__u8 wscale;
+};
+
+/* Sources that nobody may use: the kernel drops these packets. */
+static __always_inline bool syn_martian(const struct look *look)
+{
+	__u8 first = look->src.w[look->ip == 4 ? 3 : 0] & 0xff;
+
+	if (look->src.w[3] == look->dst.w[3] && look->src.w[2] == look->dst.w[2] &&
+	    look->src.w[1] == look->dst.w[1] && look->src.w[0] == look->dst.w[0])
+		return true;
+	if (look->ip == 4)
+		return first == 0 || first == 127 || first >= 224;
+	return first == 0xff || !(look->src.w[0] | look->src.w[1]);
+}
+
+/*
+ * Whether it is a plain TCP packet for this host, as far as it takes part in a handshake: in one buffer,
+ * no fragment, no options of IPv4, no extension headers. Finds what is in front of TCP's options.
+ */
+static __always_inline bool syn_checks(struct xdp_md *ctx, const struct look *look, struct syn *syn)
+{
+	const void *data = (void *)(long)ctx->data;
+	const void *data_end = (void *)(long)ctx->data_end;
+	__u32 ifindex = ctx->ingress_ifindex, ip_header, len;
+	struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
+	const void *ip, *tcp;
+	__u64 l3;
+
+	if (!port || !port->slot || bpf_xdp_get_buff_len(ctx) != (__u64)(data_end - data))
+		return false;
+	/* Frames to another host reach us in promiscuous mode. */
+	if (data + ETH_HLEN > data_end || LOAD32(data) != LOAD32(port->mac) ||
+	    LOAD16(data + 4) != port->mac[2])
+		return false;
+	syn->v6 = look->ip == 6;
+	ip_header = syn->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	l3 = look->l3;
+	if (l3 > ETH_HLEN + LOOK_TAGS * VLAN_HLEN || look->l4 != l3 + ip_header)
+		return false;
+	/* Changes nothing, but keeps the bound in what is stored. */
+	barrier_var(l3);
+	l3 &= 31;
+	syn->l3 = l3;
+	syn->l4 = l3 + ip_header;
+	ip = data + l3;
+	tcp = ip + ip_header;
+	if (ip + sizeof(struct iphdr) > data_end || tcp + sizeof(struct tcphdr) > data_end)
+		return false;
+	if (syn->v6) {
+		len = bpf_ntohs(LOAD16(ip + 4));
+	} else {
+		if (LOAD16(ip + 6) & bpf_htons(0x3fff) || !ipv4_checks(ip))
+			return false;
+		len = bpf_ntohs(LOAD16(ip + 2)) - sizeof(struct iphdr);
+	}
+	syn->tcp_len = len;
+	syn->header = (LOAD8(tcp + 12) >> 4) * 4;
+	if (syn->header < sizeof(struct tcphdr) || syn->header > len)
+		return false;
+	syn->flags = LOAD8(tcp + 13);
+	syn->seq = LOAD32(tcp + 4);
+	return !syn_martian(look);
+}
+
+#endif

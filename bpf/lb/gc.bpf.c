@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "stages.h"
+
+#include "flow_insert.h"
+
+/*
+ * Frees entries of the flow table whose time is over, before times go round and they count as alive again. User space
+ * runs it, on a piece of the table after another. It is a program because it holds locks: unlike a process, it is
+ * never killed while it does. And it is one of XDP (BPF_PROG_TEST_RUN) because others may not read the stage's clock.
+ */
+
+/*
+ * Which buckets. It comes as the packet, which has to be as long as an Ethernet header. Shared with sweepRange of
+ * internal/datapath/balancesweep.go.
+ */
+struct sweep_range {
+	__u32 first;
+	__u32 count;
+	__u32 pad[2];
+};
+
+struct sweep_state {
+	__u32 first;
+	__u32 freed;
+};
+
+/*
+ * Whether an entry is to go. It gets some time more than the stage gives it (BALANCE_SKEW), so that a program with an
+ * older time is not just about to use it: balance_touch writes without the lock. Only one that was halted for more than a
+ * minute can do so. It sends its packet where it was to go, and the time that it writes is that of a way that is
+ * free, or of another flow, which then stays longer. The next packet of its own flow goes by the ring, and the flow is
+ * taken in again.
+ */
+static __always_inline bool sweep_over(const struct balance_bucket *b, __u32 way, __u16 now)
+{
+	__u16 time = *(volatile const __u16 *)&b->time[way];
+
+	return *(volatile const __u16 *)&b->tag[way] &&
+	       balance_age(time, now) >= (__u32)balance_idle[time & 3] + BALANCE_SKEW;
+}
+
+/*
+ * Frees an entry of a locked bucket. It loses its owner too: a program that has found it before it went does not
+ * renew it, which might leave its flow with two of them.
+ */
+static __always_inline void sweep_free(struct balance_bucket *b, __u32 way)
+{
+	struct balance_entry *e = &b->entry[way];
+	__u32 lock = *(volatile __u32 *)&e->lock | 1;
+
+	*(volatile __u32 *)&e->lock = lock;
+	barrier();
+	*(volatile __u32 *)&e->owner = 0;
+	*(volatile __u16 *)&b->tag[way] = 0;
+	barrier();
+	*(volatile __u32 *)&e->lock = lock + 1;
+}
+
+/*
+ * Frees what is to go in a bucket and returns how many that is. Most buckets have nothing and are not locked. One that
+ * others are at is left alone: it has its turn again long before times go round.
+ */
+__noinline int sweep_bucket(__u32 i)
+{
+	struct balance_bucket *b = bpf_map_lookup_elem(&balance_flows, &i);
+	__u32 way, over = 0, freed = 0;
+	__u16 now;
+
+	if (!b)
+		return 0;
+	now = balance_time();
+	for (way = 0; way < BALANCE_WAYS; way++)
+		over |= sweep_over(b, way, now);
+	if (!over || !balance_lock(b))
+		return 0;
+	now = balance_time();
+	for (way = 0; way < BALANCE_WAYS; way++) {
+		if (sweep_over(b, way, now)) {
+			sweep_free(b, way);
+			freed++;
+		}
+	}
+	balance_unlock(b);
+	return freed;
+}
+
+static long sweep_next(__u32 n, void *arg)
+{
+	struct sweep_state *s = arg;
+
+	s->freed += sweep_bucket(s->first + n);
+	return 0;
+}
+
+/* Returns how many entries it has freed. */
+SEC("xdp")
+int sweep(struct xdp_md *ctx)
+{
+	const struct sweep_range *range = (void *)(long)ctx->data;
+	struct sweep_state s = {};
+
+	if ((void *)(range + 1) > (void *)(long)ctx->data_end)
+		return 0; /* never */
+	s.first = range->first;
+	bpf_loop(range->count, sweep_next, &s, 0);
+	return s.freed;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

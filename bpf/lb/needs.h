@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_LB_NEEDS_H
+#define CULVERT_LB_NEEDS_H
+
+#define LB_ON balance_on
+#define LB_NEEDS PARSE_IP
+#define LB_PORT
+
+/* The stage that comes later, for what nobody has claimed, works on what was parsed for the first one. */
+#define LB_UNCLAIMED_ON false
+#define LB_UNCLAIMED_NEEDS 0
+#define LB_UNCLAIMED_PORT
+#define LB_UNCLAIMED_REASONS(R) /* those of LB_REASONS */
+#define LB_UNCLAIMED_ROOM 0
+
+#endif

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <linux/udp.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "stages.h"
+
+#include "vip.h"
+#include "send.h"
+
+/*
+ * Packets of health checks: they come from sockets of this host that have connected to a VIP, and go
+ * to the backend that their mark names, like packets of clients.
+ */
+
+/*
+ * Marks of such packets: this above the number of a member (datapath.CheckMark). Others are left alone: those
+ * in use are single bits, or low numbers, as a rule.
+ */
+#define CHECK_MARK 0xc01
+
+/* What the packet is, as the balancer sees it. */
+struct check_packet {
+	struct balance_flow flow;
+	__u32 ip_len;
+	__u8 tos;
+	bool v6;
+};
+
+static __always_inline bool check_parse(struct __sk_buff *skb, struct check_packet *p)
+{
+	const void *ip = (void *)(long)skb->data + ETH_HLEN, *end = (void *)(long)skb->data_end;
+	const void *l4;
+
+	if (ip + 20 > end)
+		return false;
+	if (skb->protocol == bpf_htons(ETH_P_IP) && LOAD8(ip) == 0x45) {
+		p->flow.src[1] = (__u64)LOAD32(ip + 12) << 32 | IP4_MAPPED;
+		p->ip_len = bpf_ntohs(LOAD16(ip + 2));
+		l4 = ip + 20;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6) && ip + 40 <= end) {
+		p->v6 = true;
+		p->flow.src[0] = LOAD64(ip + 8);
+		p->flow.src[1] = LOAD64(ip + 16);
+		p->ip_len = sizeof(struct ipv6hdr) + bpf_ntohs(LOAD16(ip + 4));
+		l4 = ip + 40;
+	} else {
+		return false;
+	}
+	if (l4 + 4 > end)
+		return false;
+	p->flow.ports = LOAD32(l4);
+	p->tos = balance_tos(ip, p->v6);
+	return true;
+}
+
+/* Whether the packet is to the address of a VIP, as those of checks are: marks are anybody's. */
+static __always_inline bool check_is(struct __sk_buff *skb)
+{
+	struct balance_vip_key key __attribute__((aligned(8))) = {};
+	const void *ip = (void *)(long)skb->data + ETH_HLEN, *end = (void *)(long)skb->data_end;
+
+	if (!skb->vlan_present && skb->protocol == bpf_htons(ETH_P_8021Q))
+		ip += VLAN_HLEN;
+	barrier_var(ip);
+	if (ip + 20 > end)
+		return false;
+	if (LOAD8(ip) >> 4 == 4) {
+		key.addr.w[2] = IP4_MAPPED;
+		key.addr.w[3] = LOAD32(ip + 16);
+	} else {
+		if (ip + 40 > end)
+			return false;
+		copy(&key.addr, ip + 24, 16);
+	}
+	key.proto = IPPROTO_TCP;
+	if (balance_any(&key))
+		return true;
+	key.proto = IPPROTO_UDP;
+	return balance_any(&key);
+}
+
+/* Makes room for the outer headers, and has the kernel finish the checksum of the packet behind them. */
+static __always_inline bool check_grow(struct __sk_buff *skb, const struct balance_member *m)
+{
+	__u64 flags = m->v6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
+	__u32 overhead = balance_overhead(m);
+
+	if (m->encap == BALANCE_GUE)
+		flags |= BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
+	return !overhead || !bpf_skb_adjust_room(skb, overhead, BPF_ADJ_ROOM_MAC, flags);
+}
+
+static __always_inline bool check_send(struct __sk_buff *skb, const struct balance_member *m)
+{
+	struct check_packet p = {};
+	void *data, *end;
+
+	if ((skb->vlan_present || skb->protocol == bpf_htons(ETH_P_8021Q)) && bpf_skb_vlan_pop(skb))
+		return false;
+	if (!check_parse(skb, &p) || p.ip_len + balance_overhead(m) > m->mtu)
+		return false;
+	p.flow.vip = m->vip;
+	balance_hash(&p.flow);
+	if (!check_grow(skb, m))
+		return false;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	if (data + ETH_HLEN > end)
+		return false; /* never */
+	eth_write(data, m->dmac, m->smac, 0); /* the kernel puts the tag on */
+	if (m->encap != BALANCE_L2 &&
+	    !balance_outer(data + ETH_HLEN, end, m, p.tos, p.v6, p.ip_len, p.flow.hash >> 16))
+		return false; /* never */
+	return !m->vlan || !bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), m->vlan & 0xfff);
+}
+
+/* The member of a number, whatever its generation. */
+static __always_inline bool check_member(__u32 number, struct balance_member *m)
+{
+	struct balance_slot *slot = bpf_map_lookup_elem(&balance_members, &number);
+
+	return slot && balance_copy(slot, slot->version[slot->seq & 1].owner, m) && m->port;
+}
+
+SEC("tc")
+int check(struct __sk_buff *skb)
+{
+	struct balance_member m __attribute__((aligned(8)));
+	__u32 mark = skb->mark;
+
+	if (mark >> BALANCE_NUMBER_BITS != CHECK_MARK || !check_is(skb))
+		return TC_ACT_UNSPEC;
+	if (!check_member(mark & BALANCE_NUMBER, &m) || !check_send(skb, &m))
+		return TC_ACT_SHOT;
+	skb->mark = 0; /* it may leave by an interface with this program */
+	return bpf_redirect(m.port, 0);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

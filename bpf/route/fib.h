@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_ROUTE_FIB_H
+#define CULVERT_ROUTE_FIB_H
+
+#include "lpm.h"
+#include "maps.h"
+
+/* The kernel's own answer, for what the mirror does not know or must not answer. */
+
+/* ICMP and ICMPv6 messages about another packet: the kernel may choose their path by that packet. */
+static __always_inline bool route_icmp_error(const struct packet *pkt, const void *l4)
+{
+	const void *ip = pkt->data + pkt->l3;
+	__u8 type;
+
+	if (pkt->proto != (pkt->ip == 4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
+		return false;
+	if (pkt->fragment) { /* the first one tells what it is about */
+		barrier_var(ip);
+		if (ip + 20 > pkt->data_end)
+			return true;
+		if (LOAD16(ip + 6) & bpf_htons(0x1fff))
+			return false;
+	}
+	if (l4 + 1 > pkt->data_end)
+		return true;
+	type = LOAD8(l4);
+	if (pkt->ip == 6)
+		return type < 128;
+	return type == 3 || type == 4 || type == 5 || type == 11 || type == 12;
+}
+
+/*
+ * Whether bpf_fib_lookup would be told all that the kernel chooses a path by. Ports are what is behind
+ * a header of TCP or UDP that is not a fragment; for other transports that have some the dissector of
+ * the kernel finds them (__skb_flow_dissect), and behind IPv6 extension headers too. Paths may be chosen
+ * by ports, and policy rules may ask for them.
+ */
+static __always_inline bool route_flow(const struct packet *pkt, const struct route_state *st)
+{
+	const void *l4 = pkt->data + pkt->l3 + (pkt->ip == 4 ? 20 : 40);
+
+	switch (pkt->proto) {
+	case IPPROTO_TCP:
+	case IPPROTO_UDP:
+		return true;
+	case IPPROTO_ICMPV6:
+		/* With rules that have it dissected, the kernel takes another flow label for it. */
+		if (pkt->ip == 6 && st->rules6)
+			return false;
+		return !route_icmp_error(pkt, l4);
+	case IPPROTO_ICMP:
+		return !route_icmp_error(pkt, l4);
+	case IPPROTO_ROUTING:
+	case IPPROTO_FRAGMENT:
+	case IPPROTO_DSTOPTS:
+	case IPPROTO_AH:
+	case IPPROTO_MH:
+		return pkt->ip == 4 && !st->hash4 && !st->rules4;
+	}
+	return pkt->ip == 4 ? !st->hash4 && !st->rules4 : !st->hash6 && !st->rules6;
+}
+
+static __always_inline void route_flow_ports(const struct packet *pkt, struct bpf_fib_lookup *fib)
+{
+	const __u32 l3_len = pkt->ip == 4 ? 20 : 40;
+	const void *l4 = pkt->data + pkt->l3 + l3_len;
+
+	/* What is behind the packet is none of it. */
+	if (pkt->ip_len < l3_len + 4)
+		return;
+	if (pkt->fragment || (pkt->proto != IPPROTO_TCP && pkt->proto != IPPROTO_UDP))
+		return;
+	if (l4 + 4 > pkt->data_end)
+		return;
+	fib->sport = LOAD16(l4);
+	fib->dport = LOAD16(l4 + 2);
+}
+
+/* Asks for the way of a packet, or with back for the way to where it comes from. */
+static __noinline int route_ask(struct xdp_md *ctx, const struct packet *pkt, __u32 dev, bool back,
+				struct bpf_fib_lookup *fib)
+{
+	const void *ip = pkt->data + pkt->l3;
+
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = dev;
+	fib->l4_protocol = pkt->proto;
+	fib->tot_len = back ? 0 : pkt->ip_len;
+	barrier_var(ip);
+	if (ip + 20 > pkt->data_end)
+		return -1;
+	if (pkt->ip == 4) {
+		fib->family = AF_INET;
+		fib->tos = LOAD8(ip + 1);
+		fib->ipv4_src = LOAD32(ip + (back ? 16 : 12));
+		fib->ipv4_dst = LOAD32(ip + (back ? 12 : 16));
+	} else {
+		if (ip + 40 > pkt->data_end)
+			return -1;
+		fib->family = AF_INET6;
+		fib->flowinfo = LOAD32(ip) & bpf_htonl(0x0fffffff);
+		copy(fib->ipv6_src, ip + 8, 16);
+		copy(fib->ipv6_dst, ip + 24, 16);
+	}
+	if (!back)
+		route_flow_ports(pkt, fib);
+	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+}
+
+/* The reason for an answer that is no way out. */
+static __always_inline int route_fib_reason(int answer)
+{
+	switch (answer) {
+	case BPF_FIB_LKUP_RET_BLACKHOLE:
+		return DROP_ROUTE_BLACKHOLE;
+	case BPF_FIB_LKUP_RET_UNREACHABLE:
+		return PUNT_ROUTE_UNREACHABLE;
+	case BPF_FIB_LKUP_RET_PROHIBIT:
+		return PUNT_ROUTE_PROHIBIT;
+	case BPF_FIB_LKUP_RET_NOT_FWDED: /* to this host, or no route: the kernel does not tell which */
+		return PASS_ROUTE_LOCAL;
+	case BPF_FIB_LKUP_RET_FWD_DISABLED:
+		return PASS_ROUTE_OFF;
+	case BPF_FIB_LKUP_RET_NO_NEIGH:
+		return PUNT_ROUTE_NEIGHBOUR;
+	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
+		return PUNT_ROUTE_MTU;
+	}
+	return PASS_ROUTE_KERNEL; /* a tunnel, for one */
+}
+
+static __always_inline __u32 *route_neighbour4(__u32 dev, __be32 addr)
+{
+	struct route_neighbour key __attribute__((aligned(8))) = {};
+
+	key.dev = dev;
+	key.addr.w[2] = IP4_MAPPED;
+	key.addr.w[3] = addr;
+	return bpf_map_lookup_elem(&route_neighbours, &key);
+}
+
+static __always_inline __u32 *route_neighbour6(__u32 dev, const void *addr)
+{
+	struct route_neighbour key __attribute__((aligned(8))) = {};
+
+	key.dev = dev;
+	copy(&key.addr, addr, sizeof(key.addr));
+	return bpf_map_lookup_elem(&route_neighbours, &key);
+}
+
+/* Marks the neighbour that the kernel has named as used, so that it is kept alive. */
+static __always_inline void route_mark(const struct bpf_fib_lookup *fib, __u32 used)
+{
+	struct route_hop *hop;
+	__u32 *number;
+
+	if (fib->family == AF_INET)
+		number = route_neighbour4(fib->ifindex, fib->ipv4_dst);
+	else
+		number = route_neighbour6(fib->ifindex, fib->ipv6_dst);
+	if (!number)
+		return;
+	hop = bpf_map_lookup_elem(&route_hops, number);
+	if (hop && hop->used != used)
+		*(volatile __u32 *)&hop->used = used;
+}
+
+/* How to leave by the device that the kernel has named. The MTU was compared already. */
+static __always_inline int route_fib_hop(const struct bpf_fib_lookup *fib, struct route_hop *hop)
+{
+	struct route_way *way;
+	__u32 dev = fib->ifindex;
+
+	hop->dev = dev;
+	way = bpf_map_lookup_elem(&route_ways, &dev);
+	if (!way || !way->xmit)
+		return PASS_ROUTE_EGRESS;
+	route_mark(fib, hop->used);
+	hop->port = way->port;
+	hop->vlan = way->vlan;
+	hop->linear_only = way->linear_only;
+	hop->mtu = 0xffff;
+	/* in steps of 2 bytes: the stack is read at no worse alignment */
+	__builtin_memcpy(hop->dmac, fib->dmac, 6);
+	__builtin_memcpy(hop->smac, fib->smac, 6);
+	return REASON_NONE;
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_ROUTE_LPM_H
+#define CULVERT_ROUTE_LPM_H
+
+#include "core/packet.h"
+
+/*
+ * The mirrored tables: a multibit trie, 24-8 for IPv4, 16 and then 8 a level for IPv6. An entry leads
+ * to a block of the next level or is a number of route_hops; internal/lpm writes them, and has the
+ * layout in words. 0 everywhere is a table that knows nothing.
+ */
+#define LPM_BLOCK 0x80000000
+#define LPM_VALUE 0x007fffff
+
+struct lpm_block {
+	__u32 e[256];
+};
+
+/* By the upper 16 bits of an IPv4 address, and the upper 8 of an IPv6 address. Writer: datapath, through
+ * memory that internal/lpm fills, as for the two below. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lpm_block);
+} route_root4 SEC(".maps"), route_root6 SEC(".maps");
+
+/* By number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lpm_block);
+} route_blocks4 SEC(".maps"), route_blocks6 SEC(".maps");
+
+/* The entry as it is now: clang must not load it twice, user space writes it. */
+static __always_inline __u32 lpm_entry(const struct lpm_block *b, __u8 i)
+{
+	return b ? *(volatile const __u32 *)&b->e[i] : 0;
+}
+
+static __always_inline __u32 lpm_find4(__be32 addr)
+{
+	__u32 a = bpf_ntohl(addr);
+	__u32 key = a >> 16;
+	__u32 e;
+
+	e = lpm_entry(bpf_map_lookup_elem(&route_root4, &key), a >> 8);
+	if (e & LPM_BLOCK) {
+		key = e & LPM_VALUE;
+		e = lpm_entry(bpf_map_lookup_elem(&route_blocks4, &key), a);
+	}
+	return e & LPM_VALUE;
+}
+
+/* Not inlined: source and destination are both looked up. high and low are in host order. */
+static __noinline __u32 lpm_find6(__u64 high, __u64 low)
+{
+	__u32 key = high >> 56;
+	__u32 i, e;
+
+	e = lpm_entry(bpf_map_lookup_elem(&route_root6, &key), high >> 48);
+	for (i = 2; i < 16; i++) {
+		if (!(e & LPM_BLOCK))
+			break;
+		key = e & LPM_VALUE;
+		e = lpm_entry(bpf_map_lookup_elem(&route_blocks6, &key),
+			      (i < 8 ? high : low) >> (56 - 8 * (i & 7)));
+	}
+	return e & LPM_VALUE;
+}
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_ROUTE_MAPS_H
+#define CULVERT_ROUTE_MAPS_H
+
+#include "core/bloom.h"
+#include "core/packet.h"
+
+#ifndef AF_INET
+#define AF_INET 2
+#define AF_INET6 10
+#endif
+
+/* What is fixed at load time. */
+const volatile bool route_on;
+const volatile bool route_mirror; /* there is one: without it the kernel is asked for each packet */
+const volatile bool route_trusting; /* for the bench alone: no heartbeat */
+
+/* What becomes of packets to a next hop. Shared with datapath.RouteAction. */
+enum route_action {
+	ROUTE_ASK, /* the kernel, with bpf_fib_lookup */
+	ROUTE_FORWARD,
+	ROUTE_CONNECTED, /* the destination is a neighbour itself */
+	ROUTE_LOCAL,
+	ROUTE_NONE,
+	ROUTE_UNREACHABLE,
+	ROUTE_PROHIBIT,
+	ROUTE_BLACKHOLE,
+	ROUTE_RESOLVE, /* the kernel has to find the neighbour first */
+	ROUTE_ELSEWHERE, /* by a device that frames cannot be redirected to */
+};
+
+/* A way out. User space writes while programs read: what was read counts only if seq is even and the
+ * same before and after. */
+struct route_hop {
+	__u32 seq;
+	__u32 used; /* when last, ns of the coarse clock >> ROUTE_USED_SHIFT. Writer: the programs. */
+	__u32 dev; /* of the route, the VLAN device where there is one */
+	__u32 port; /* that frames leave by */
+	__u16 mtu; /* of the IP packet, bytes */
+	__u16 vlan; /* PACKET_TAGGED + VLAN ID to put on, or 0 */
+	__u8 dmac[6] __attribute__((aligned(4)));
+	__u8 action;
+	__u8 linear_only; /* the port takes no frames of several buffers */
+	__u8 smac[6] __attribute__((aligned(4)));
+	__u8 pad[6];
+} __attribute__((aligned(
+	8))); /* which the elements of an array stand at, for copies of as many bytes at once */
+
+#define ROUTE_USED_SHIFT 30
+
+/* By number. Writer: datapath, but for what a field's comment says otherwise. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct route_hop);
+} route_hops SEC(".maps");
+
+/* The hops that have the same number always. Shared with datapath. */
+enum route_fixed {
+	ROUTE_HOP_ASK,
+	ROUTE_HOP_NONE,
+	ROUTE_HOP_LOCAL,
+	ROUTE_HOP_UNREACHABLE,
+	ROUTE_HOP_PROHIBIT,
+	ROUTE_HOP_BLACKHOLE,
+	ROUTE_HOP_ELSEWHERE,
+};
+
+/* A neighbour on a connected network. */
+struct route_neighbour {
+	struct ip_addr addr;
+	__u32 dev;
+};
+
+/* The numbers of their hops. Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct route_neighbour);
+	__type(value, __u32);
+} route_neighbours SEC(".maps");
+
+/* VLANs by the interface below and the tag, PACKET_TAGGED + VLAN ID. Writer: datapath. */
+struct route_vlan {
+	__u32 port;
+	__u32 tag;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct route_vlan);
+	__type(value, struct route_dev);
+} route_vlans SEC(".maps");
+
+/* How frames leave by a device that the kernel has named. */
+struct route_way {
+	__u32 port;
+	__u16 vlan; /* as in struct route_hop */
+	__u8 xmit; /* frames may be redirected to the port */
+	__u8 linear_only;
+};
+
+/* By index of the device. Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct route_way);
+} route_ways SEC(".maps");
+
+/* What is the same for all packets. */
+struct route_state {
+	__u64 until4; /* CLOCK_MONOTONIC, ns, until when the mirror may be believed */
+	__u64 until6;
+	__u8 kernel4; /* leave the family to the kernel */
+	__u8 kernel6;
+	__u8 hash4; /* fib_multipath_hash_policy */
+	__u8 hash6;
+	__u8 full4; /* the kernel checks sources without rp_filter too */
+	__u8 rules4; /* there are policy rules that look at protocols or ports */
+	__u8 rules6;
+	__u8 pad;
+	__u16 mtu4; /* the lowest that a route has of its own, 0 for none */
+	__u16 mtu6;
+	__u32 pad2;
+	struct bloom own; /* the addresses in route_own4 */
+};
+
+/* Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct route_state);
+} route_states SEC(".maps");
+
+/* IPv4 addresses of this host. Writer: datapath. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __be32);
+	__type(value, __u32);
+} route_own4 SEC(".maps");
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_ROUTE_SEND_H
+#define CULVERT_ROUTE_SEND_H
+
+#include "core/eth.h"
+
+#include "maps.h"
+
+/* The least that Ethernet carries, without the checksum: what is shorter was filled up on the wire. */
+#define ROUTE_FRAME_MIN 60
+
+/* One off the TTL, and off the checksum what that takes (RFC 1624; ip_decrease_ttl). */
+static __always_inline void route_age4(void *ip)
+{
+	__u32 check = LOAD16(ip + 10) + (__u32)bpf_htons(0x0100);
+
+	STORE16(ip + 10, check + (check >= 0xffff));
+	*(__u8 *)(ip + 8) -= 1;
+}
+
+/* Takes what follows the packet off its frame, as the kernel does, but for what fills it up. */
+static __always_inline bool route_trim(struct xdp_md *ctx, struct packet *pkt)
+{
+	__u32 want = pkt->l3 + pkt->ip_len;
+
+	if (want < ROUTE_FRAME_MIN)
+		want = ROUTE_FRAME_MIN;
+	if (pkt->len <= want)
+		return true;
+	pkt->len = bpf_xdp_get_buff_len(ctx);
+	return pkt->len <= want || !bpf_xdp_adjust_tail(ctx, (int)want - (int)pkt->len);
+}
+
+/*
+ * Writes the Ethernet header, with the tag of the way out if it has one, and one off the TTL. Nothing is
+ * changed when it fails.
+ */
+static __always_inline int route_send(struct xdp_md *ctx, struct packet *pkt,
+				      const struct route_hop *hop)
+{
+	int grow = (hop->vlan ? VLAN_HLEN : 0) - (pkt->vlan ? VLAN_HLEN : 0);
+	bool v4 = pkt->ip == 4;
+	void *data, *data_end, *ip;
+
+	if (hop->linear_only && (__u64)(pkt->data_end - pkt->data) < bpf_xdp_get_buff_len(ctx))
+		return PASS_ROUTE_EGRESS;
+	if (!route_trim(ctx, pkt))
+		return PASS_ROUTE_EGRESS;
+	if (grow && bpf_xdp_adjust_head(ctx, -grow))
+		return PASS_ROUTE_EGRESS;
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	ip = data + ETH_HLEN;
+	if (hop->vlan)
+		ip += VLAN_HLEN;
+	if (ip + 20 > data_end) /* never: the header was there before */
+		return DROP_ROUTE_BLACKHOLE;
+	if (v4)
+		route_age4(ip);
+	else
+		*(__u8 *)(ip + 7) -= 1;
+	eth_write(data, hop->dmac, hop->smac, hop->vlan);
+	eth_write_type(ip, !v4);
+	pkt->egress = hop->port;
+	return REASON_NONE;
+}
+
+#endif

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_ROUTE_STAGE_H
+#define CULVERT_ROUTE_STAGE_H
+
+#include "fib.h"
+#include "send.h"
+#include "source.h"
+
+/*
+ * The IP router. It forwards what Linux would forward, as Linux would (ip_rcv, ip_forward, ip6_forward),
+ * and leaves the rest to the kernel.
+ */
+
+/* The device the packet came in by, NULL if the kernel would not forward from there. */
+static __always_inline const struct route_dev *route_in(const struct packet *pkt)
+{
+	const struct route_dev *in = &pkt->port->route;
+
+	if (pkt->vlan) {
+		struct route_vlan key = {.port = in->index, .tag = pkt->vlan};
+
+		in = bpf_map_lookup_elem(&route_vlans, &key);
+		if (!in)
+			return NULL;
+		if (LOAD32(pkt->data) != LOAD32(in->mac) || LOAD16(pkt->data + 4) != in->mac[2])
+			return NULL;
+	}
+	if (!(in->flags & (pkt->ip == 4 ? ROUTE_DEV_FORWARD4 : ROUTE_DEV_FORWARD6)))
+		return NULL;
+	return in;
+}
+
+/* Destinations and sources that are never forwarded, whatever the tables say. */
+static __always_inline int route_check4(__be32 src, __be32 dst)
+{
+	__u8 s = src & 0xff, d = dst & 0xff;
+
+	if (d >= 224 && d < 240)
+		return PUNT_ROUTE_MULTICAST;
+	if (dst == 0xffffffff)
+		return PASS_ROUTE_LOCAL;
+	if (!dst || d == 127)
+		return PUNT_ROUTE_MARTIAN;
+	if (!src || s == 127 || (s >= 224 && s < 240) || src == 0xffffffff)
+		return PUNT_ROUTE_MARTIAN;
+	return REASON_NONE;
+}
+
+static __always_inline int route_check6_dst(__u64 high)
+{
+	if (high >> 56 == 0xff)
+		return PUNT_ROUTE_MULTICAST;
+	/* The scope of a link ends at the router (RFC 4291, 2.5.6): neighbours and routing daemons talk so. */
+	if (high >> 54 == 0xfe80 >> 6)
+		return PASS_ROUTE_LOCAL;
+	return high ? REASON_NONE : PUNT_ROUTE_MARTIAN; /* loopback, mapped IPv4 addresses */
+}
+
+/* Sources that are never forwarded. To this host some of them may talk. */
+static __always_inline int route_check6_src(__u64 high)
+{
+	if (high >> 54 == 0xfe80 >> 6 || high >> 56 == 0xff || !high)
+		return PUNT_ROUTE_MARTIAN;
+	return REASON_NONE;
+}
+
+/* The reason for a next hop that is no way out; REASON_NONE for those that are, or have to be asked. */
+static __always_inline int route_hop_reason(__u8 action)
+{
+	switch (action) {
+	case ROUTE_LOCAL:
+		return PASS_ROUTE_LOCAL;
+	case ROUTE_NONE:
+		return PUNT_ROUTE_NONE;
+	case ROUTE_UNREACHABLE:
+		return PUNT_ROUTE_UNREACHABLE;
+	case ROUTE_PROHIBIT:
+		return PUNT_ROUTE_PROHIBIT;
+	case ROUTE_BLACKHOLE:
+		return DROP_ROUTE_BLACKHOLE;
+	case ROUTE_RESOLVE:
+		return PUNT_ROUTE_NEIGHBOUR;
+	case ROUTE_ELSEWHERE:
+		return PASS_ROUTE_EGRESS;
+	}
+	return REASON_NONE;
+}
+
+/* Copies a next hop, which user space may be changing. What was read halfway is asked for instead. */
+static __always_inline void route_read_hop(__u32 number, struct route_hop *to, __u32 used)
+{
+	struct route_hop *hop = bpf_map_lookup_elem(&route_hops, &number);
+	__u32 seq;
+
+	if (!hop) {
+		to->action = ROUTE_ASK;
+		return;
+	}
+	seq = *(volatile __u32 *)&hop->seq;
+	barrier();
+	*to = *hop;
+	barrier();
+	if (seq & 1 || *(volatile __u32 *)&hop->seq != seq)
+		to->action = ROUTE_ASK;
+	if (to->action == ROUTE_FORWARD && to->used != used)
+		*(volatile __u32 *)&hop->used = used;
+	to->used = used;
+}
+
+/* On a connected network the destination is the neighbour. One that is not known has to be asked for. */
+static __noinline void route_connected(const struct packet *pkt, struct route_hop *to)
+{
+	const void *ip = pkt->data + pkt->l3;
+	__u32 *number;
+
+	number = NULL;
+	barrier_var(ip);
+	if (ip + 20 <= pkt->data_end && pkt->ip == 4) {
+		number = route_neighbour4(to->dev, LOAD32(ip + 16));
+	} else if (pkt->ip == 6) {
+		barrier_var(ip);
+		if (ip + 40 <= pkt->data_end)
+			number = route_neighbour6(to->dev, ip + 24);
+	}
+	if (number)
+		route_read_hop(*number, to, to->used);
+	else
+		to->action = ROUTE_ASK;
+}
+
+/* The way out by the kernel's own lookup; to has what the mirror knows. */
+static __noinline int route_by_kernel(struct xdp_md *ctx, const struct packet *pkt,
+				      const struct route_state *st, __u32 dev, struct route_hop *to)
+{
+	struct bpf_fib_lookup fib __attribute__((aligned(8)));
+	int answer, mtu;
+
+	if (!route_flow(pkt, st) || (pkt->ip == 4 ? st->hash4 : st->hash6) > 1)
+		return PASS_ROUTE_KERNEL;
+	answer = route_ask(ctx, pkt, dev, false, &fib);
+	if (answer != BPF_FIB_LKUP_RET_SUCCESS)
+		return route_fib_reason(answer);
+	/* The lookup heeds the MTU of a route only with a lock on it, forwarding always. */
+	mtu = pkt->ip == 4 ? st->mtu4 : st->mtu6;
+	if (mtu && pkt->ip_len > mtu)
+		return PASS_ROUTE_KERNEL;
+	return route_fib_hop(&fib, to);
+}
+
+/* Finds the way out of a packet that Linux would forward, or the reason why there is none. */
+static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
+				      const struct route_dev *in, const struct route_state *st,
+				      struct route_hop *hop, bool *asked)
+{
+	const void *ip = pkt->data + pkt->l3;
+	bool v4 = pkt->ip == 4;
+	__u64 now = bpf_ktime_get_coarse_ns();
+	__u64 until = *(volatile const __u64 *)(v4 ? &st->until4 : &st->until6);
+	bool current = route_mirror && (route_trusting || now < until);
+	__u64 src_high = 0;
+	__u32 number = 0;
+	int reason;
+	__u8 ttl;
+
+	barrier_var(ip);
+	if (v4) {
+		if (ip + 20 > pkt->data_end)
+			return PUNT_ROUTE_MALFORMED;
+		reason = route_check4(LOAD32(ip + 12), LOAD32(ip + 16));
+		if (!reason && route_mirror)
+			number = lpm_find4(LOAD32(ip + 16));
+		ttl = LOAD8(ip + 8);
+	} else {
+		__u64 high, low;
+
+		if (ip + 40 > pkt->data_end)
+			return PUNT_ROUTE_MALFORMED;
+		high = bpf_be64_to_cpu(LOAD64(ip + 24));
+		low = bpf_be64_to_cpu(LOAD64(ip + 32));
+		src_high = bpf_be64_to_cpu(LOAD64(ip + 8));
+		reason = route_check6_dst(high);
+		if (!reason && route_mirror)
+			number = lpm_find6(high, low);
+		ttl = LOAD8(ip + 7);
+	}
+	if (reason)
+		return reason;
+	route_read_hop(number, hop, now >> ROUTE_USED_SHIFT);
+	if (hop->action == ROUTE_CONNECTED)
+		route_connected(pkt, hop);
+	if (current && hop->action == ROUTE_LOCAL)
+		return PASS_ROUTE_LOCAL;
+	if (v4)
+		reason = route_source4(ctx, pkt, in, st, current);
+	else
+		reason = route_check6_src(src_high);
+	*asked = !current || hop->action == ROUTE_ASK || hop->action == ROUTE_CONNECTED;
+	/* To this host such sources may talk, and without the mirror nobody knows which it is. */
+	if (reason)
+		return *asked ? PASS_ROUTE_KERNEL : reason;
+	if (*asked)
+		reason = route_by_kernel(ctx, pkt, st, in->index, hop);
+	else
+		reason = route_hop_reason(hop->action);
+	if (reason)
+		return reason;
+	if (ttl <= 1)
+		return PUNT_ROUTE_TTL;
+	if (pkt->ip_len > hop->mtu)
+		return PUNT_ROUTE_MTU;
+	if (hop->dev == in->index && (!v4 || in->flags & ROUTE_DEV_REDIRECTS))
+		return PASS_ROUTE_REDIRECT;
+	return REASON_NONE;
+}
+
+static __always_inline int route_no_fwd(const struct packet *pkt)
+{
+	return pkt->no_fwd_reason == NO_FWD_OPTIONS ? PUNT_ROUTE_OPTIONS : PUNT_ROUTE_MALFORMED;
+}
+
+/* A packet that is not forwarded wherever to: limited unless it is to this host, as far as is known. */
+static __always_inline int route_odd(struct packet *pkt)
+{
+	const void *ip = pkt->data + pkt->l3;
+	struct route_hop *hop;
+	__u32 number;
+
+	barrier_var(ip);
+	if (!route_mirror || ip + 20 > pkt->data_end)
+		return route_no_fwd(pkt);
+	if (pkt->ip == 4) {
+		if ((LOAD8(ip + 16) & 0xf0) == 0xe0) /* IGMP, for one, comes with options */
+			return PASS_ROUTE_LOCAL;
+		number = lpm_find4(LOAD32(ip + 16));
+	} else {
+		if (ip + 40 > pkt->data_end)
+			return route_no_fwd(pkt);
+		number = lpm_find6(bpf_be64_to_cpu(LOAD64(ip + 24)),
+				   bpf_be64_to_cpu(LOAD64(ip + 32)));
+	}
+	hop = bpf_map_lookup_elem(&route_hops, &number);
+	return hop && hop->action == ROUTE_LOCAL ? PASS_ROUTE_LOCAL : route_no_fwd(pkt);
+}
+
+/* Neighbour discovery (RFC 4861). The kernel may answer for another (proxy_ndp). */
+static __always_inline bool route_discovery(const struct packet *pkt)
+{
+	const void *l4 = pkt->data + pkt->l3 + 40;
+
+	if (pkt->proto != IPPROTO_ICMPV6)
+		return false;
+	barrier_var(l4);
+	return l4 + 1 > pkt->data_end || (LOAD8(l4) >= 133 && LOAD8(l4) <= 137);
+}
+
+static __always_inline int route(struct xdp_md *ctx, struct packet *pkt)
+{
+	const struct route_dev *in = route_in(pkt);
+	struct route_hop hop = {};
+	struct route_state *st;
+	bool asked = false;
+	__u32 zero = 0;
+	int reason;
+
+	if (!in)
+		return PASS_ROUTE_OFF;
+	st = bpf_map_lookup_elem(&route_states, &zero);
+	if (!st || (pkt->ip == 4 ? st->kernel4 : st->kernel6))
+		return PASS_ROUTE_KERNEL;
+	if (pkt->no_fwd_reason)
+		return route_odd(pkt);
+	if (pkt->ip == 6 && route_discovery(pkt))
+		return PASS_ROUTE_KERNEL;
+	reason = route_find(ctx, pkt, in, st, &hop, &asked);
+	if (!reason)
+		reason = route_send(ctx, pkt, &hop);
+	return reason ?: (asked ? FWD_ROUTE_FIB : FWD_ROUTE);
+}
+
+/* REASON_NONE for anything but an IP packet to this interface. */
+static __always_inline int route_stage(struct xdp_md *ctx, struct packet *pkt)
+{
+	if (!route_on || !pkt->port || !pkt->ip)
+		return REASON_NONE;
+	return route(ctx, pkt);
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_SCION_FLOW_HASH_H
+#define CULVERT_SCION_FLOW_HASH_H
+
+#include "core/hash.h"
+
+#include "path.h"
+
+/* One bit for each UDP port, host order, that links of the SCION router end at. */
+const volatile __u64 scion_udp_ports[1024];
+
+/* Without the key nobody can tell which flows will meet on a CPU. */
+#define FLOW_WORDS 7
+const volatile __u32 flow_key[2 * FLOW_WORDS];
+
+static __always_inline __u64 flow_word(const __u32 i, __u64 w)
+{
+	return hash_word(flow_key[2 * i], flow_key[2 * i + 1], w);
+}
+
+/* From the SCION header: the parts up to the hosts, and the longest two hosts. */
+#define FLOW_HOSTS (SCION_CMN_LEN + 16)
+#define FLOW_LEN (FLOW_HOSTS + 32)
+
+/*
+ * What the reference chooses its processor by (computeProcID): flow ID and address header. The outer
+ * addresses are those of two routers and say nothing. A header with a path is never shorter than
+ * FLOW_LEN, so packets of one flow are not told apart by their length.
+ */
+static __always_inline __u64 flow_hash(const void *scn)
+{
+	__u8 types = LOAD8(scn + 9);
+	__u32 len = ((types >> 4 & 3) + (types & 3) + 2) * 4;
+	__u64 h;
+
+	h = flow_word(0, (LOAD32(scn) & bpf_htonl(0xfffff)) | (__u64)types << 32);
+	h += flow_word(1, LOAD64(scn + SCION_CMN_LEN));
+	h += flow_word(2, LOAD64(scn + SCION_CMN_LEN + 8));
+	h += flow_word(3, LOAD64(scn + FLOW_HOSTS));
+	if (len > 8)
+		h += flow_word(4, len > 12 ? LOAD64(scn + FLOW_HOSTS + 8)
+					   : LOAD32(scn + FLOW_HOSTS + 8));
+	if (len > 16)
+		h += flow_word(5, len > 20 ? LOAD64(scn + FLOW_HOSTS + 16)
+					   : LOAD32(scn + FLOW_HOSTS + 16));
+	if (len > 24)
+		h += flow_word(6, len > 28 ? LOAD64(scn + FLOW_HOSTS + 24)
+					   : LOAD32(scn + FLOW_HOSTS + 24));
+	/* the sum's upper half is the better one */
+	return h ^ h >> 32;
+}
+
+static __always_inline bool scion_port_of_ours(__be16 dport)
+{
+	__u32 port = bpf_ntohs(dport);
+
+	return scion_udp_ports[port >> 6] >> (port & 63) & 1;
+}
+
+/* The SCION header of a packet that the SCION stage may forward, NULL for any other. */
+static __always_inline const void *flow_scion(const void *data, const void *data_end)
+{
+	const void *udp;
+
+	if (data + OUTER_IPV4 + FLOW_LEN > data_end)
+		return NULL;
+	switch (LOAD16(data + 12)) {
+	case bpf_htons(ETH_P_IP):
+		if (LOAD8(data + 14) != 0x45 || LOAD16(data + 20) & bpf_htons(0x3fff) ||
+		    LOAD8(data + 23) != IPPROTO_UDP)
+			return NULL;
+		udp = data + OUTER_IPV4 - sizeof(struct udphdr);
+		break;
+	case bpf_htons(ETH_P_IPV6):
+		if (LOAD8(data + 20) != IPPROTO_UDP)
+			return NULL;
+		udp = data + OUTER_IPV6 - sizeof(struct udphdr);
+		break;
+	default:
+		return NULL;
+	}
+	if (udp + sizeof(struct udphdr) + FLOW_LEN > data_end ||
+	    !scion_port_of_ours(LOAD16(udp + 2)))
+		return NULL;
+	/* Other paths, those of BFD among them, are for the slow path: no queue before them. */
+	if (LOAD8(udp + sizeof(struct udphdr) + 8) != PATH_SCION)
+		return NULL;
+	return udp + sizeof(struct udphdr);
+}
+
+/* The flow of a packet that the stage may forward; false for any other. The lower half is the better one. */
+static __always_inline bool scion_flow_hash(const void *data, const void *data_end, __u64 *hash)
+{
+	const void *scn;
+
+	if (!scion_on)
+		return false;
+	scn = flow_scion(data, data_end);
+	if (!scn)
+		return false;
+	*hash = flow_hash(scn);
+	return true;
+}
+
+#endif

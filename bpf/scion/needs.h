@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_SCION_NEEDS_H
+#define CULVERT_SCION_NEEDS_H
+
+/* How a SCION datagram came in. */
+struct scion_ingress {
+	__u32 link;
+	__u32 counters; /* of the link, in scion_traffic */
+	__u16 ifid; /* 0 for siblings */
+	__u8 scope;
+	__u8 type; /* enum link_type of ifid */
+};
+
+/*
+ * Most interfaces carry a single SCION link. What the datagrams of that link look like stands here, so
+ * that they need no lookup.
+ */
+struct scion_port {
+	__u8 pair[36]
+		__attribute__((aligned(8))); /* addresses and ports as they stand in the packet */
+	__u32 seq; /* odd while user space writes in and pair */
+	struct scion_ingress in;
+	__u8 family; /* of pair: 4, 6, or 0 for none */
+	__u8 pad[3];
+};
+
+#define SCION_ON scion_on
+#define SCION_NEEDS PARSE_UDP
+#define SCION_PORT struct scion_port scion;
+
+#endif

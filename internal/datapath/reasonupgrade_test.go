@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// TestReasonsOfAnotherVersion has a data plane run whose reasons have other numbers: nobody takes its counters for those
+// of other reasons, and who takes it over goes on with them by their names.
+func TestReasonsOfAnotherVersion(t *testing.T) {
+	inNamespace(t)
+	addVeth(t, "a0", "a1")
+	inst := mustAttach(t, testConfig(1), "a0")
+	mac, bfd := pipelineReasonPUNT_SCION_MAC.index(), pipelineReasonPUNT_SCION_BFD.index()
+	other := inst.meta
+	other.Reasons = slices.Clone(other.Reasons)
+	other.Reasons[mac], other.Reasons[bfd] = other.Reasons[bfd], other.Reasons[mac]
+	other.Reasons[reasonCount-1] = "punt no-more"
+	other.Layouts = map[string]string{}
+	slot := uint32(other.Ports["a0"] * 2 * reasonCount)
+	put := func(index, packets uint32) {
+		t.Helper()
+		values := make([]pipelineCounter, ebpf.MustPossibleCPU())
+		values[0] = pipelineCounter{Packets: uint64(packets)}
+		if err := inst.maps[pipelineMapCounters].Put(slot+index, values); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(mac, 3) // of BFD there
+	put(bfd, 5)
+	put(uint32(reasonCount)+bfd, 7) // over the rate
+	put(uint32(reasonCount-1), 9)
+	dir := inst.dir
+	inst.Close()
+	replaceMeta(t, dir, other)
+	old, err := Open(inst.meta.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.Ports(); err == nil {
+		t.Error("counters were read by other numbers")
+	}
+	old.Close()
+	now := mustAttach(t, testConfig(1), "a0")
+	ports, err := now.Ports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]uint64)
+	for _, r := range ports[0].Reasons {
+		name := r.Name
+		if r.Limited {
+			name += " limited"
+		}
+		got[name] = r.Packets
+	}
+	for name, want := range map[string]uint64{"scion-bfd": 3, "scion-mac": 5, "scion-mac limited": 7} {
+		if got[name] != want {
+			t.Errorf("%s: %d packets, want %d", name, got[name], want)
+		}
+	}
+	if len(got) != 3 {
+		t.Errorf("counters %v", got)
+	}
+}
