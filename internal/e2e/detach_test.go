@@ -31,7 +31,7 @@ func TestDetachServed(t *testing.T) {
 	}
 	p.end(syscall.SIGTERM)
 	culvert(t, b.lab, "rut", attach...)
-	if out := culvert(t, b.lab, "rut", attach[:3]...); !strings.Contains(out, "\ntaken off to-b, which was not named\n") {
+	if out := culvert(t, b.lab, "rut", attach[:4]...); !strings.Contains(out, "\ntaken off to-b, which was not named\n") {
 		t.Errorf("attach without to-b says %q", out)
 	}
 	if xdpProgram(t, b.lab, "rut", "to-b") != 0 {

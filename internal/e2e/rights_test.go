@@ -103,7 +103,7 @@ func TestNoBPFFS(t *testing.T) {
 	const bare = "mount -t proc proc /proc; umount /sys/fs/bpf"
 	t.Run("mounted", func(t *testing.T) {
 		out, err := l.Run(t.Context(), "rut", append(host, inMounts(bare, "/bin/sh", "-ec",
-			`"$0" attach "$1" to-a to-b; find /sys/fs/bpf -name 'link-to-*'`, program(), node)...)...)
+			`"$0" attach -c "$1" to-a to-b; find /sys/fs/bpf -name 'link-to-*'`, program(), node)...)...)
 		if err != nil || strings.Count(string(out), "/link-to-") != 2 {
 			t.Errorf("attached on a host without bpffs: %v\n%s", err, out)
 		}
