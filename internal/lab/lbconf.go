@@ -71,7 +71,6 @@ address = "%[6]s"
 asn = %[5]d
 `
 
-// Checks bear a busy machine, which stalls for a second now and then.
 const lbConfigVIP = `
 [[lb.vip]]
 address = "%s"
@@ -80,9 +79,6 @@ protocol = "tcp"
 [lb.vip.check]
 type = "http"
 path = "/health"
-interval = "2s"
-timeout = "1500ms"
-fall = 3
 `
 
 const lbConfigBackend = `
