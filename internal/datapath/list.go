@@ -166,6 +166,10 @@ func (i *Instance) Served() bool {
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
+// Unattended tells whether the instance was attached to go on without a process. One that is neither that nor Served has
+// lost its process.
+func (i *Instance) Unattended() bool { return i.meta.Unattended }
+
 // serves tells whether this process does.
 func (i *Instance) serves() bool {
 	i.mu.Lock()

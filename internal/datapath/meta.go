@@ -23,7 +23,9 @@ type meta struct {
 	Cookie  uint64
 	Generic bool
 	SkipMAC bool
-	Config  Config
+	// Unattended says that no process was to keep it in step.
+	Unattended bool
+	Config     Config
 	// Route is nil if the IP router is off.
 	Route *RouteOptions
 	// Balance is nil if the load balancer is off. BalanceSecret decides where a flow stands in its table.
@@ -51,18 +53,19 @@ const metaMap = "meta"
 
 func newMeta(old *Instance, here space, o Options, c Config) meta {
 	m := meta{
-		Name:     o.Name,
-		NetNS:    here.inode,
-		Cookie:   here.cookie,
-		Generic:  o.Generic,
-		SkipMAC:  o.SkipMAC,
-		Config:   c,
-		Route:    o.Route,
-		Balance:  o.Balance,
-		Workers:  o.Workers,
-		Ports:    make(map[string]int),
-		Counters: make(map[string]int),
-		Reasons:  reasonNames(),
+		Name:       o.Name,
+		NetNS:      here.inode,
+		Cookie:     here.cookie,
+		Generic:    o.Generic,
+		SkipMAC:    o.SkipMAC,
+		Unattended: o.Unattended,
+		Config:     c,
+		Route:      o.Route,
+		Balance:    o.Balance,
+		Workers:    o.Workers,
+		Ports:      make(map[string]int),
+		Counters:   make(map[string]int),
+		Reasons:    reasonNames(),
 	}
 	if old != nil && len(old.meta.FlowKey) == 2*flowWords {
 		m.FlowKey = old.meta.FlowKey

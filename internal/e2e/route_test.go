@@ -66,7 +66,7 @@ func TestRouteGet(t *testing.T) {
 		"198.18.1.1":        {"to this host, by the mirror (198.18.1.1/32)", "local 198.18.1.1"},
 		dst4:                {"dev to-b, by the mirror (203.0.113.0/24)", "203.0.113.0/24 via 198.18.2.2 dev to-b"},
 		dst6:                {"dev to-b, by the mirror (2001:db8:113::/48)", "2001:db8:113::/48 via 2001:db8:2::2 dev to-b"},
-		"9.9.9.9":           {"no route, to the kernel, by the mirror (0.0.0.0/0)", "no route"},
+		"9.9.9.9":           {"no route, to the kernel, by the mirror", "no route"},
 		"192.0.2.1":         {"blackhole, dropped, by the mirror (192.0.2.0/24)", "blackhole"},
 		"2001:db8:dead::1":  {"by the mirror (2001:db8:dead::/48)", "prohibit"},
 		"100.64.1.1":        {"asks the kernel: several next hops", "100.64.0.0/16 by several next hops"},

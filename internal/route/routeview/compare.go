@@ -87,7 +87,7 @@ func (k *kernel) text(r kernelRoute) string {
 	case multicast:
 		return "multicast"
 	case refused:
-		return "refused: the way back to the source is another (rp_filter)"
+		return "refused: " + r.why
 	}
 	var words []string
 	if r.kind != unicast {
@@ -123,11 +123,11 @@ func (k *kernel) text(r kernelRoute) string {
 // text is what the mirror says of a destination, in a few words.
 func (v *view) text(to netip.Addr, e entry, k *kernel) string {
 	if e.hop.Action == datapath.RouteForward {
-		return fmt.Sprintf("forward to %s (%s)", v.nextHop(e.hop, to, k), e.prefix)
+		return fmt.Sprintf("forward to %s%s", v.nextHop(e.hop, to, k), e.inBrackets())
 	}
 	d, ok := hopReasons[e.hop.Action]
 	if !ok {
 		return "asks the kernel"
 	}
-	return fmt.Sprintf("%s (%s)", d.why, e.prefix)
+	return d.why + e.inBrackets()
 }

@@ -16,7 +16,7 @@ const (
 	Mirror = "mirror"
 	// Stale is the kernel's answer for each packet, because nobody has said lately that the mirror is current.
 	Stale = "stale"
-	// NoMirror is the kernel's answer for each packet, as configured.
+	// NoMirror is the kernel's answer for each packet, as configured, or because there is no process to keep a mirror.
 	NoMirror = "none"
 	// Kernel is the kernel itself: the host has settings that the fast path does not honour.
 	Kernel = "kernel"

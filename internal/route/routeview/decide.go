@@ -143,11 +143,11 @@ func (v *view) byMirror(q query, d decision, k *kernel) decision {
 		if d.hop.Dev != 0 && d.hop.Action != datapath.RouteLocal {
 			d.why += " (dev " + k.name(d.hop.Dev) + ")"
 		}
-		d.why += ", by the mirror (" + d.entry.prefix.String() + ")"
+		d.why += ", by the mirror" + d.entry.inBrackets()
 		return d
 	}
 	d.verdict, d.reason = "fwd", "route"
-	d.why = "forward to " + v.nextHop(d.hop, q.to, k) + ", by the mirror (" + d.entry.prefix.String() + ")"
+	d.why = "forward to " + v.nextHop(d.hop, q.to, k) + ", by the mirror" + d.entry.inBrackets()
 	return v.redirect(q, d, k)
 }
 

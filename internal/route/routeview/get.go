@@ -204,7 +204,10 @@ func (d decision) shown(k *kernel) Fast {
 	f := Fast{Verdict: d.verdict, Reason: d.reason, Text: d.why}
 	switch {
 	case d.mirrored:
-		f.By, f.Prefix = "mirror", d.entry.prefix.String()
+		f.By = "mirror"
+		if d.entry.prefix.IsValid() {
+			f.Prefix = d.entry.prefix.String()
+		}
 	case d.asked:
 		f.By = "kernel"
 	}

@@ -45,10 +45,13 @@ agree`},
 		{"198.51.100.1", "", "", "blackhole, dropped, by the mirror (198.51.100.0/25)\nkernel: blackhole"},
 		{"198.51.100.130", "", "", "unreachable, to the kernel, by the mirror (198.51.100.128/26)\nkernel: unreachable"},
 		{"198.51.100.200", "", "", "prohibited, to the kernel, by the mirror (198.51.100.192/26)\nkernel: prohibit"},
-		{"172.16.0.1", "", "", "no route, to the kernel, by the mirror (0.0.0.0/0)\nkernel: no route"},
+		{"172.16.0.1", "", "", "no route, to the kernel, by the mirror\nkernel: no route"},
+		{"127.0.0.1", "", "", "no destination that is forwarded to, to the kernel\nkernel: refused: 127.0.0.1 is a loopback address, and packets to it come from this host alone (martian)\n"},
+		{"0.0.0.0", "", "", "kernel: refused: 0.0.0.0 is no destination (martian)\n"},
+		{"192.0.2.7", "127.0.0.3", "west", "kernel: refused: 127.0.0.3 is no source of a packet that comes in (martian)\n"},
 		{"224.0.0.5", "", "", "multicast, to the kernel\n"},
 		{"10.60.0.1", "10.1.0.9", "west", "to the kernel, because it leaves by west, where it came in: would forward to 10.1.0.9"},
-		{"192.0.2.7", "10.2.0.1", "west", "from an address of this host, to the kernel\n"},
+		{"192.0.2.7", "10.2.0.1", "west", "from an address of this host, to the kernel\nkernel: refused: the source 10.2.0.1 is an address of this host (martian)\n"},
 		{"192.0.2.7", "10.3.0.9", "south", "to the kernel, because south does not carry culvert\n"},
 		{"192.0.2.7", "10.9.9.9", "west", "forward to 10.2.0.9"},
 	} {
@@ -85,7 +88,11 @@ agree`},
 	sysctl(t, "ipv4/conf/west/rp_filter", "1")
 	b.setDev("west", func(d *datapath.RouteDev) { d.RPFilter = 1 })
 	if got, err := answer(GetOptions{To: addr("192.0.2.7"), From: addr("10.2.0.5"), In: "west"}); err != nil ||
-		!strings.Contains(got, "because the way back to 10.2.0.5 is not as rp_filter wants it\nkernel: refused") {
+		!strings.Contains(got, "because the way back to 10.2.0.5 is not as rp_filter wants it\nkernel: refused: the way back to the source is another (rp_filter)\n") {
+		t.Errorf("%v, got\n%s", err, got)
+	}
+	if got, err := answer(GetOptions{To: addr("192.0.2.7"), From: addr("10.1.0.255"), In: "west"}); err != nil ||
+		!strings.Contains(got, "\nkernel: refused: the source 10.1.0.255 is a broadcast address (martian)\n") {
 		t.Errorf("%v, got\n%s", err, got)
 	}
 	sysctl(t, "ipv4/conf/west/rp_filter", "0")

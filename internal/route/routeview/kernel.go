@@ -131,9 +131,16 @@ func (k *kernel) ask(to, from netip.Addr, in int) (kernelRoute, error) {
 	r, err := k.lookup(to, from, in, unix.RTM_F_FIB_MATCH)
 	if err == nil && r.kind == blackhole && in != 0 && !to.Is6() {
 		// For IPv4 this is the kernel's word for a source that it does not like, too.
-		if own, err := k.lookup(to, netip.Addr{}, 0, unix.RTM_F_FIB_MATCH); err != nil || own.kind != blackhole {
-			return kernelRoute{way: way{kind: refused}, prefix: r.prefix}, err
+		own, err := k.lookup(to, netip.Addr{}, 0, unix.RTM_F_FIB_MATCH)
+		if err != nil {
+			return r, err
 		}
+		if own.kind != blackhole {
+			r = kernelRoute{way: way{kind: refused}, prefix: r.prefix}
+		}
+	}
+	if err == nil && r.kind == refused {
+		r.why = k.whyRefused(to, from)
 	}
 	if err != nil || r.kind != unicast || r.dev != 0 || r.several {
 		return r, err
@@ -144,6 +151,26 @@ func (k *kernel) ask(to, from netip.Addr, in int) (kernelRoute, error) {
 		r.dev, r.gateway = taken.dev, taken.gateway
 	}
 	return r, err
+}
+
+// whyRefused says what the kernel does not like about addresses, in the order in which it looks (ip_route_input_slow).
+func (k *kernel) whyRefused(to, from netip.Addr) string {
+	switch {
+	case from.Is4() && noSource(from):
+		return fmt.Sprintf("%s is no source of a packet that comes in (martian)", from)
+	case to.IsLoopback():
+		return fmt.Sprintf("%s is a loopback address, and packets to it come from this host alone (martian)", to)
+	case to == netip.IPv4Unspecified():
+		return fmt.Sprintf("%s is no destination (martian)", to)
+	}
+	switch r, err := k.lookup(from, netip.Addr{}, 0, unix.RTM_F_FIB_MATCH); {
+	case err != nil || !from.IsValid():
+	case r.kind == local:
+		return fmt.Sprintf("the source %s is an address of this host (martian)", from)
+	case r.kind == broadcast:
+		return fmt.Sprintf("the source %s is a broadcast address (martian)", from)
+	}
+	return "the way back to the source is another (rp_filter)"
 }
 
 func (k *kernel) lookup(to, from netip.Addr, in int, flags uint32) (kernelRoute, error) {

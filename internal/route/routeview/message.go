@@ -49,6 +49,8 @@ type kernelRoute struct {
 	table  uint32
 	metric uint32
 	tos    uint8
+	// why says what the kernel does not like about a packet that it refuses.
+	why string
 	// bySource means that the route is for some sources only, cached that it is no route but an exception.
 	bySource, cached bool
 }

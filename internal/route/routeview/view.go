@@ -120,6 +120,14 @@ type entry struct {
 	lost, connected, unknown bool
 }
 
+// inBrackets is the prefix behind a blank, "" without one.
+func (e entry) inBrackets() string {
+	if !e.prefix.IsValid() {
+		return ""
+	}
+	return " (" + e.prefix.String() + ")"
+}
+
 // asks tells whether the program asks the kernel, with a mirror that is current.
 func (e entry) asks() bool {
 	return e.hop.Action == datapath.RouteAsk || e.hop.Action == datapath.RouteConnected
@@ -133,7 +141,7 @@ func (v *view) find(addr netip.Addr) (e entry, err error) {
 	}
 	number, bits, lost := t.reader.Lookup(addr)
 	e.lost = lost
-	if number != datapath.RouteHopAsk || bits > 0 {
+	if number > datapath.RouteHopNone || bits > 0 { // else it stands for the lack of a route
 		e.prefix, _ = addr.Prefix(bits)
 	}
 	if e.hop, err = v.hop(number); err != nil || e.hop.Action != datapath.RouteConnected {

@@ -17,7 +17,10 @@ import (
 func why(inst *datapath.Instance, by string, is6 bool) string {
 	switch by {
 	case NoMirror:
-		return "there is no mirror, as configured"
+		if inst.Unattended() {
+			return "it was attached without a process, and only a process keeps a mirror (culvert run)"
+		}
+		return "there is no mirror, as configured (mirror = false)"
 	case Kernel:
 		if inst.Here() {
 			return whyKernel(is6)
