@@ -94,6 +94,8 @@ type Options struct {
 	Forwarding []string
 	// StagesOut are those of running data planes that nobody keeps in step any more.
 	StagesOut []StageOut
+	// Unserved are data planes whose process has ended.
+	Unserved []Unserved
 	// Missing are interfaces that running data planes were told to be on and are not.
 	Missing []Missing
 	// Unread says why what runs could not be read, nil if it could.
@@ -184,6 +186,7 @@ func Run(o Options) (*Report, error) {
 		return nil, err
 	}
 	r.add(checkMissing(o.Missing)...)
+	r.add(checkUnserved(o.Unserved)...)
 	r.add(checkStagesOut(o.StagesOut)...)
 	for _, link := range chosen.links {
 		facts, err := readInterface(link)

@@ -132,6 +132,11 @@ func DoctorRunning(o *doctor.Options) {
 			}
 			o.RouteDevices = append(o.RouteDevices, inst.AttachedNow()...)
 		}
+		if !inst.Served() && !inst.Unattended() {
+			o.Unserved = append(o.Unserved, doctor.Unserved{
+				Router: inst.Name(), SCION: isSCION(inst), Route: inst.Route() != nil, LB: inst.Balance() != nil,
+			})
+		}
 		stages, _, err := inst.Stages()
 		if err != nil {
 			o.Unread = err
