@@ -35,6 +35,8 @@ With -j, an object {"routers": [...]} whose members are:
   workers                             cpus, queue (packets each), if there are any
   problem                             why the rest could not be read, if it could not
   interfaces                          interface, attached, packets, bytes,
+      peer                              what is wrong at a veth's other end:
+                                        check, finding, command
       reasons                           reason, verdict, limited, packets, bytes
       losses                            packets by kind of loss
   links                               link, scope, local, remote, up, dropped,

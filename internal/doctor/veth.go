@@ -2,9 +2,31 @@
 
 package doctor
 
-import "culvert/internal/host/netdev"
+import (
+	"fmt"
 
-import "fmt"
+	"github.com/vishvananda/netlink"
+
+	"culvert/internal/host/netdev"
+)
+
+// FailsAtPeer makes the checks of a veth's other end, for an interface of the calling thread's network namespace by which what
+// comes in is forwarded. It returns those that fail for certain.
+func FailsAtPeer(name string) (fails []Finding) {
+	l, err := netlink.LinkByName(name)
+	if err != nil || l.Type() != "veth" {
+		return nil
+	}
+	a := l.Attrs()
+	n := netif{name: name, up: isUp(l), carrier: hasCarrier(l), xdp: readXDPSupport(a.Index), peer: readPeer(a), forwards: true}
+	for _, check := range []func(netif) *Finding{checkPeerNAPI, checkPeerChecksum} {
+		if f := check(n); f != nil && f.Status == Fail {
+			f.Interface = name
+			fails = append(fails, *f)
+		}
+	}
+	return fails
+}
 
 // checkPeerNAPI asks whether frames redirected into a veth arrive. Without NAPI on the peer the
 // kernel drops them and no counter of the interface moves.

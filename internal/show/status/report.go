@@ -4,6 +4,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/doctor"
 	"culvert/internal/stats"
 )
 
@@ -79,6 +81,8 @@ type Interface struct {
 	// it is called now if that is another name.
 	State   string `json:"state,omitempty"`
 	Renamed string `json:"renamed,omitempty"`
+	// Peer is what is wrong at the other end of a veth. It is known in the caller's own network namespace alone.
+	Peer []doctor.Finding `json:"peer,omitempty"`
 	// Packets and Bytes are everything received, the sum over the reasons.
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
@@ -242,6 +246,20 @@ func (i *Interface) describeDevice(all map[string]datapath.Device) {
 		i.State = "no carrier"
 	default:
 		i.State = "up"
+	}
+}
+
+// findPeers looks at the other ends of veths by which what comes in is forwarded.
+func (r Report) findPeers() {
+	for _, router := range r.Routers {
+		if !router.Here || router.noSCION && router.Route == nil && router.Balance == nil {
+			continue
+		}
+		for n := range router.Interfaces {
+			if i := &router.Interfaces[n]; i.State == "up" {
+				i.Peer = doctor.FailsAtPeer(cmp.Or(i.Renamed, i.Interface))
+			}
+		}
 	}
 }
 

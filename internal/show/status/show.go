@@ -28,6 +28,7 @@ func Show(out io.Writer, router string, asJSON bool) error {
 		return fmt.Errorf("no router %s on this machine: 'culvert status' lists those that are there", router)
 	}
 	report.findNetfilter()
+	report.findPeers()
 	if router == "" {
 		if err := report.findDecap(); err != nil {
 			return err
@@ -117,7 +118,7 @@ func (r Router) text(now time.Time, forget string) []string {
 		}
 		lines = append(lines, line)
 	case r.Served:
-		lines = append(lines, "  its interfaces are gone: the process attaches when they are there")
+		lines = append(lines, "  none of its interfaces exists: the process attaches when they do")
 	default:
 		lines = append(lines, "  its interfaces are gone: attach again"+forget)
 	}
@@ -238,6 +239,10 @@ func (i Interface) text(whyNot string) []string {
 	if i.Renamed != "" {
 		head += "  renamed to " + i.Renamed + " since"
 	}
+	lines := []string{head}
+	for _, f := range i.Peer {
+		lines = append(lines, fmt.Sprintf("    FAILS: %s: %s", f.Finding, f.Command))
+	}
 	t := text.Table{Indent: "    ", Right: []bool{false, false, true, true}}
 	t.Add("received", "", text.Grouped(i.Packets)+" packets", text.ShortBytes(i.Bytes))
 	for _, r := range byPackets(i.Reasons) {
@@ -252,7 +257,7 @@ func (i Interface) text(whyNot string) []string {
 	for _, row := range t.Rows[1:] {
 		row[2] += strings.Repeat(" ", len(" packets"))
 	}
-	return append([]string{head}, t.Lines()...)
+	return append(lines, t.Lines()...)
 }
 
 // byPackets returns the reasons with the busiest first.

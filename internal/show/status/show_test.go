@@ -106,16 +106,16 @@ func TestForget(t *testing.T) {
 		all  []Router
 		want string
 	}{
-		{[]Router{dead}, "attach again, or forget it with 'culvert detach --all'"},
-		{[]Router{dead, alive}, "attach again, or forget it with 'culvert detach --all'"},
-		{[]Router{dead, here}, "attach again, or forget it with 'unshare -n culvert detach --all'"},
-		{[]Router{served}, "the process attaches when they are there"},
+		{[]Router{dead}, "its interfaces are gone: attach again, or forget it with 'culvert detach --all'"},
+		{[]Router{dead, alive}, "its interfaces are gone: attach again, or forget it with 'culvert detach --all'"},
+		{[]Router{dead, here}, "its interfaces are gone: attach again, or forget it with 'unshare -n culvert detach --all'"},
+		{[]Router{served}, "none of its interfaces exists: the process attaches when they do"},
 	} {
 		var b bytes.Buffer
 		if err := (Report{Routers: tc.all}).WriteText(&b, epoch); err != nil {
 			t.Fatal(err)
 		}
-		if want := "\n  its interfaces are gone: " + tc.want + "\n"; strings.Count(b.String(), want) != 1 || strings.Count(b.String(), "are gone") != 1 {
+		if want := "\n  " + tc.want + "\n"; strings.Count(b.String(), want) != 1 || strings.Count(b.String(), "its interfaces") != 1 {
 			t.Errorf("want once %q in\n%s", want, b.String())
 		}
 	}
