@@ -84,9 +84,18 @@ func run(ctx context.Context, f stage.File) error {
 	defer u.close()
 	defer cancel()
 	if u.inst != nil && !has(n, scion.Stage{}) { // whose own log says so
-		log.Info("attached", "name", u.name, "interfaces", u.inst.Attached(), "adopted", u.inst.Adopted())
+		tellRuns(log, u.name, u.inst.Attached(), u.inst.Adopted())
 	}
 	return u.serve(ctx, listener, log)
+}
+
+// tellRuns says where a data plane is attached. Which interfaces are missing the follower says.
+func tellRuns(log *slog.Logger, name string, on []string, adopted bool) {
+	if len(on) == 0 {
+		log.Warn("attached to nothing yet: none of the interfaces exists", "name", name, "adopted", adopted)
+		return
+	}
+	log.Info("attached", "name", name, "interfaces", on, "adopted", adopted)
 }
 
 // listen takes the address of the node's metrics, nil for none. A SCION router has its own.

@@ -3,6 +3,8 @@
 package route
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/vishvananda/netlink"
@@ -262,12 +264,19 @@ func (f *feed) tickAttached() {
 		carrying[index] = f.devices[index].name
 	}
 	for index, name := range f.carrying {
-		if _, still := carrying[index]; !still {
-			f.log.Warn("an interface does not carry the program any more: the kernel forwards what comes in by it", "interface", name)
+		// What has become of one that was deleted, or moved away, is for whoever attaches to it again to say.
+		if _, still := carrying[index]; !still && f.exists(index) {
+			f.log.Warn("an interface does not carry the program any more: the kernel forwards what comes in by it", "interface", cmp.Or(f.devices[index].name, name))
 		}
 	}
 	f.devicesChanged = f.devicesChanged || len(now) != len(f.attached)
 	f.attached, f.carrying = now, carrying
+}
+
+// exists asks the kernel for a device: one that is deleted loses the program before anybody is told.
+func (f *feed) exists(index int) bool {
+	_, err := f.rtnl.LinkByIndex(index)
+	return !errors.As(err, &netlink.LinkNotFoundError{})
 }
 
 // syncDevices brings the data plane up to date with the devices and all that depends on them.

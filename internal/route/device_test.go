@@ -163,6 +163,12 @@ func TestRenamedDeviceCarries(t *testing.T) {
 	if text := b.log.String(); !strings.Contains(text, "interface=was0") || strings.Count(text, lost) != 1 {
 		t.Errorf("said:\n%s", text)
 	}
+	// Nor of one that is deleted: nothing comes in by that.
+	b.ip("link del cv1")
+	carry(nil)
+	if text := b.log.String(); strings.Count(text, lost) != 1 {
+		t.Errorf("said of a deleted device:\n%s", text)
+	}
 }
 
 func TestNeighbours(t *testing.T) {

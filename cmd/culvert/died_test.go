@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/host/netdev"
+)
+
+const smallRoute = "[route]\nbypass_netfilter = true\nblocks4 = 64\nblocks6 = 1024\n"
+
+// TestProcessDied kills the process of an IP router, of a load balancer and of a filter. doctor says what goes undone, and how to
+// mend it; where no process was ever wanted it says nothing, and what the mirror is not is put right.
+func TestProcessDied(t *testing.T) {
+	b := newPairsBed(t)
+	doctor := func() string {
+		_, out, _ := culvert(t, "doctor")
+		return out
+	}
+	const dies = "the process of router culvert has ended and its data plane goes on: "
+	for stages, want := range map[string]string{
+		smallRoute:                 "FAIL  host  process         " + dies + "the IP router asks the kernel for each packet, and does not see rules of netfilter that come\n",
+		"[lb]\nring_size = 1009\n": "FAIL  host  process         " + dies + "backends are not checked, and no VIP is announced\n",
+		"[filter]\n":               "warn  host  process         " + dies + "an interface that is made again goes without the filter\n",
+	} {
+		path := b.file("c.toml", "interfaces = ['ft0']\n"+stages)
+		p := runAttached(t, path)
+		if out := doctor(); strings.Contains(out, dies) {
+			t.Errorf("it lives, and doctor says\n%s", out)
+		}
+		must(p.cmd.Process.Kill())
+		_ = p.cmd.Wait()
+		out := doctor()
+		if squeezed := strings.Join(strings.Fields(out), " "); !strings.Contains(squeezed, strings.Join(strings.Fields(want), " ")+" -> culvert run -c FILE") {
+			t.Errorf("%s: doctor says\n%swant\n%s", stages, out, want)
+		}
+		p = runAttached(t, path)
+		if out := doctor(); strings.Contains(out, dies) {
+			t.Errorf("it lives again, and doctor says\n%s", out)
+		}
+		p.interrupt(t)
+		b.expect(0, "detached", "detach", "--all")
+	}
+
+	path := b.file("c.toml", "interfaces = ['ft0']\n"+smallRoute)
+	b.expect(0, "attached", "attach", "-c", path, "ft0")
+	if out := doctor(); strings.Contains(out, dies) {
+		t.Errorf("it never had a process, and doctor says\n%s", out)
+	}
+	b.expect(0, "route  IPv4 asks the kernel: it was attached without a process, and only a process keeps a mirror (culvert run)", "status")
+	p := runAttached(t, b.file("none.toml", "interfaces = ['ft0']\n[route]\nbypass_netfilter = true\nmirror = false\n"))
+	b.expect(0, "route  IPv4 asks the kernel: there is no mirror, as configured (mirror = false)", "status")
+	p.interrupt(t)
+	b.expect(0, "detached", "detach", "--all")
+}
+
+// TestStatusOfPeer makes a veth again, by which an IP router forwards, whose other end has no NAPI; then its other end leaves
+// checksums unfinished. status says so, with the command.
+func TestStatusOfPeer(t *testing.T) {
+	b := newPairsBed(t)
+	able := func(name string, napi bool) {
+		t.Helper()
+		if napi {
+			_, err := netdev.Ethtool(name, unix.ETHTOOL_SGRO, 1)
+			must(err)
+		}
+		_, err := netdev.Ethtool(name, unix.ETHTOOL_STXCSUM, 0)
+		must(err)
+	}
+	able("ft1", true)
+	able("fx1", true)
+	p := runAttached(t, b.file("c.toml", "interfaces = ['ft0', 'fx0']\n"+smallRoute))
+	says := func(want string) {
+		t.Helper()
+		out := b.expect(0, want, "status")
+		if n := strings.Count(out, "FAILS"); n != strings.Count(want, "FAILS") {
+			t.Errorf("status says FAILS %d times:\n%s", n, out)
+		}
+	}
+	says("interface ft0")
+	b.remake()
+	able("ft1", false)
+	p.waitFor(t, "attached to the interface\" interface=ft0")
+	says("  interface ft0\n    FAILS: no frames can be redirected into it, as peer ft1 has NAPI off: ")
+	b.expect(0, ": ethtool -K ft1 gro on\n", "status")
+	able("ft1", true)
+	says("interface ft0")
+	_, err := netdev.Ethtool("ft1", unix.ETHTOOL_STXCSUM, 1)
+	must(err)
+	says("  interface ft0\n    FAILS: what comes in is forwarded with unfinished checksums, and TCP hangs: tx offload is on at peer ft1: ethtool -K ft1 tx off\n")
+	var report struct {
+		Routers []struct {
+			Interfaces []struct {
+				Peer []struct{ Check, Command string }
+			}
+		}
+	}
+	must(json.Unmarshal([]byte(b.expect(0, "", "status", "-j")), &report))
+	if peer := report.Routers[0].Interfaces[0].Peer; len(peer) != 1 || peer[0].Check != "peer-checksum" || peer[0].Command != "ethtool -K ft1 tx off" {
+		t.Errorf("as JSON: %+v", peer)
+	}
+	p.interrupt(t)
+}
+
+// TestDeletedInterfaceSaidOnce deletes an interface under an IP router. The log says that it does not exist, and not also that
+// the kernel forwards what comes in by it.
+func TestDeletedInterfaceSaidOnce(t *testing.T) {
+	b := newPairsBed(t)
+	b.veth("fy0", "fy1")
+	p := runAttached(t, b.file("c.toml", "interfaces = ['ft0', 'fx0', 'fy0']\n"+smallRoute))
+	b.eventually(`"stage":"route","state":"ready"`, "status -j")
+	b.unmake()
+	p.waitFor(t, "the interface does not exist: culvert attaches to it when it does\" interface=ft0")
+	b.expect(0, "detached from fx0", "detach", "fx0")
+	p.waitFor(t, "an interface does not carry the program any more: the kernel forwards what comes in by it\" interface=fx0")
+	p.interrupt(t)
+	_, log, _ := strings.Cut(p.errs.String(), "the interface does not exist")
+	if strings.Count(log, "interface=ft0") != 1 || strings.Count(p.errs.String(), "does not carry the program any more") != 1 {
+		t.Errorf("the log:\n%s", &p.errs)
+	}
+}
+
+// TestNoInterfaceYet starts where none of the interfaces exists.
+func TestNoInterfaceYet(t *testing.T) {
+	b := newFilterBed(t)
+	p := startCulvert(t, "run", "-c", b.file("c.toml", "interfaces = ['fx0', 'fx2']\n[filter]\n"))
+	p.waitFor(t, "the interface does not exist: culvert attaches to it when it does\" interface=fx0")
+	p.waitFor(t, "the interface does not exist: culvert attaches to it when it does\" interface=fx2")
+	b.expect(0, "  none of its interfaces exists: the process attaches when they do\n", "status")
+	b.veth("fx0", "fx1")
+	p.waitFor(t, "attached to the interface\" interface=fx0")
+	p.interrupt(t)
+	log := p.errs.String()
+	if !strings.Contains(log, "attached to nothing yet: none of the interfaces exists\" name=culvert") || strings.Contains(log, "[]") {
+		t.Errorf("the log:\n%s", log)
+	}
+	fx0, err := netlink.LinkByName("fx0")
+	must(err)
+	must(netlink.LinkDel(fx0))
+}
