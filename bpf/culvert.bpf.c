@@ -25,10 +25,10 @@ const enum reason *reason_names __attribute__((unused));
 const enum reason_block *reason_blocks __attribute__((unused));
 const enum route_action *route_actions __attribute__((unused));
 const enum route_fixed *route_fixed_hops __attribute__((unused));
-const enum balance_encap *balance_encaps __attribute__((unused));
-const enum balance_event *balance_events_of __attribute__((unused));
-const enum balance_unclaimed *balance_unclaimed_of __attribute__((unused));
-const enum balance_flow_state *balance_flow_states __attribute__((unused));
+const enum lb_encap *lb_encaps __attribute__((unused));
+const enum lb_event *lb_events_of __attribute__((unused));
+const enum lb_unclaimed *lb_unclaimed_of __attribute__((unused));
+const enum lb_flow_state *lb_flow_states __attribute__((unused));
 
 /*
  * No reason is less than REASON_NONE. Of "at most" the verifier of 6.1 can tell whether it is so, of "equal"

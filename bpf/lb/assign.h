@@ -7,16 +7,16 @@
 /* Which member a packet of a flow goes to: by the flow table, or else by the ring. */
 
 /* Flags in bytes 12 and 13 of TCP's header. */
-#define BALANCE_TCP_SYN bpf_htons(2)
-#define BALANCE_TCP_ACK bpf_htons(16)
-#define BALANCE_TCP_END bpf_htons(1 | 4) /* FIN, RST */
+#define LB_TCP_SYN bpf_htons(2)
+#define LB_TCP_ACK bpf_htons(16)
+#define LB_TCP_END bpf_htons(1 | 4) /* FIN, RST */
 
 /*
  * What is known of a packet. No pointers: the functions that have it are verified by themselves, which keeps the
  * verifier from following each of their ways through the rest of the program.
  */
-struct balance_packet {
-	struct balance_flow flow;
+struct lb_packet {
+	struct lb_flow flow;
 	__u32 owner; /* of the member that it goes to */
 	__u32 egress; /* index of the interface that it is redirected to */
 	__u32 ip_len; /* as in struct packet, and so the next six */
@@ -38,7 +38,7 @@ struct balance_packet {
 };
 
 /* Where the packet's IP header is; the verifier likes constants. */
-static __always_inline void *balance_ip(struct xdp_md *ctx, const struct balance_packet *p)
+static __always_inline void *lb_ip(struct xdp_md *ctx, const struct lb_packet *p)
 {
 	void *data = (void *)(long)ctx->data;
 
@@ -46,8 +46,8 @@ static __always_inline void *balance_ip(struct xdp_md *ctx, const struct balance
 }
 
 /* Addresses of a packet, the destination into the VIP's key and the client's into the flow; ip has a whole header. */
-static __always_inline void balance_addresses(const void *ip, bool v4, struct balance_vip_key *key,
-					      struct balance_flow *f)
+static __always_inline void lb_addresses(const void *ip, bool v4, struct lb_vip_key *key,
+					 struct lb_flow *f)
 {
 	if (v4) {
 		key->addr.w[2] = IP4_MAPPED;
@@ -65,16 +65,15 @@ static __always_inline void balance_addresses(const void *ip, bool v4, struct ba
 }
 
 /* Whether an IPv6 packet has an address that stands for one of IPv4 (RFC 4291, 2.5.5.2): no VIP's, and nobody's. */
-static __always_inline bool balance_mapped(const struct balance_vip_key *key,
-					   const struct balance_flow *f)
+static __always_inline bool lb_mapped(const struct lb_vip_key *key, const struct lb_flow *f)
 {
 	return (!f->src[0] && (__u32)f->src[1] == IP4_MAPPED) ||
 	       (!(key->addr.w[0] | key->addr.w[1]) && key->addr.w[2] == IP4_MAPPED);
 }
 
 /* Ports and flags; false if the header is not there. len is of the transport header and what follows it. */
-static __always_inline bool balance_ports(const void *l4, const void *data_end, __u32 len,
-					  struct balance_packet *p, __be16 *dport)
+static __always_inline bool lb_ports(const void *l4, const void *data_end, __u32 len,
+				     struct lb_packet *p, __be16 *dport)
 {
 	if (len < (p->proto == IPPROTO_TCP ? 20 : 8) || l4 + 8 > data_end)
 		return false;
@@ -89,28 +88,28 @@ static __always_inline bool balance_ports(const void *l4, const void *data_end, 
 	return true;
 }
 
-static __always_inline void balance_to(struct balance_packet *p, const struct balance_vip *vip)
+static __always_inline void lb_to(struct lb_packet *p, const struct lb_vip *vip)
 {
 	p->flow.vip = vip->number;
 	p->vip_flags = vip->flags;
-	balance_hash(&p->flow);
+	lb_hash(&p->flow);
 }
 
-static __always_inline void balance_count(const struct balance_packet *p, int reason)
+static __always_inline void lb_count(const struct lb_packet *p, int reason)
 {
-	__u32 number = p->owner & BALANCE_NUMBER;
-	struct balance_sums *t = bpf_map_lookup_elem(&balance_traffic, &number);
+	__u32 number = p->owner & LB_NUMBER;
+	struct lb_sums *t = bpf_map_lookup_elem(&lb_traffic, &number);
 
 	if (!t)
 		return;
 	t->packets++;
 	t->bytes += p->ip_len;
-	if (reason == FWD_BALANCE_NEW)
+	if (reason == FWD_LB_NEW)
 		t->flows++;
 }
 
 /* Whether a segment of TCP has data. */
-static __always_inline bool balance_data(const struct balance_packet *p)
+static __always_inline bool lb_data(const struct lb_packet *p)
 {
 	__u32 head = p->ip == 4 ? 20 : p->fragment ? 48 : 40;
 
@@ -124,137 +123,132 @@ static __always_inline bool balance_data(const struct balance_packet *p)
  * again; more of FIN or RST does not keep it. A SYN gives it the time of a closed flow once more, as the port is used
  * again: data opens it then. To an open flow a SYN means nothing.
  */
-__noinline int balance_turn(const struct balance_packet *p, __u32 time, __u32 now)
+__noinline int lb_turn(const struct lb_packet *p, __u32 time, __u32 now)
 {
 	__u32 state = time & 3;
 
-	if (!balance_on || !p)
+	if (!lb_on || !p)
 		return time;
-	if (state == BALANCE_FLOW_CLOSING) {
-		if (p->tcp & BALANCE_TCP_END)
+	if (state == LB_FLOW_CLOSING) {
+		if (p->tcp & LB_TCP_END)
 			return time;
-		if (p->tcp & BALANCE_TCP_SYN)
-			return now | BALANCE_FLOW_CLOSING;
-		if (balance_data(p) || balance_age(time, now) >= BALANCE_LINGER)
-			return now | BALANCE_FLOW_OPEN;
+		if (p->tcp & LB_TCP_SYN)
+			return now | LB_FLOW_CLOSING;
+		if (lb_data(p) || lb_age(time, now) >= LB_LINGER)
+			return now | LB_FLOW_OPEN;
 		return time;
 	}
-	if (p->tcp & BALANCE_TCP_END)
-		return now | BALANCE_FLOW_CLOSING;
-	if (p->tcp & BALANCE_TCP_SYN)
-		return state == BALANCE_FLOW_NEW ? now | BALANCE_FLOW_NEW : time;
-	return now | BALANCE_FLOW_OPEN;
+	if (p->tcp & LB_TCP_END)
+		return now | LB_FLOW_CLOSING;
+	if (p->tcp & LB_TCP_SYN)
+		return state == LB_FLOW_NEW ? now | LB_FLOW_NEW : time;
+	return now | LB_FLOW_OPEN;
 }
 
 /* The time and state of a flow after a packet. */
-static __always_inline __u16 balance_next(const struct balance_packet *p, __u16 time, __u16 now)
+static __always_inline __u16 lb_next(const struct lb_packet *p, __u16 time, __u16 now)
 {
 	if (p->proto == IPPROTO_UDP)
-		return now | BALANCE_FLOW_UDP;
-	if ((time & 3) == BALANCE_FLOW_OPEN && !(p->tcp & (BALANCE_TCP_END | BALANCE_TCP_SYN)))
-		return now | BALANCE_FLOW_OPEN;
-	return balance_turn(p, time, now);
+		return now | LB_FLOW_UDP;
+	if ((time & 3) == LB_FLOW_OPEN && !(p->tcp & (LB_TCP_END | LB_TCP_SYN)))
+		return now | LB_FLOW_OPEN;
+	return lb_turn(p, time, now);
 }
 
 /*
  * Whether a packet goes on with a flow after FIN or RST, though the time of a closed one is over: forged, they would
  * else end any flow that is idle for a minute. Until another flow needs its place, it counts for as long as an open one.
  */
-__noinline int balance_resumes(const struct balance_packet *p, __u32 time, __u32 now)
+__noinline int lb_resumes(const struct lb_packet *p, __u32 time, __u32 now)
 {
-	if (!balance_on || !p)
+	if (!lb_on || !p)
 		return 0;
-	return (time & 3) == BALANCE_FLOW_CLOSING && p->proto == IPPROTO_TCP &&
-	       !(p->tcp & (BALANCE_TCP_END | BALANCE_TCP_SYN)) &&
-	       balance_age(time, now) < balance_idle[BALANCE_FLOW_OPEN];
+	return (time & 3) == LB_FLOW_CLOSING && p->proto == IPPROTO_TCP &&
+	       !(p->tcp & (LB_TCP_END | LB_TCP_SYN)) && lb_age(time, now) < lb_idle[LB_FLOW_OPEN];
 }
 
 /* Whether the entry of a flow does not count any more for a packet. */
-static __always_inline bool balance_over(const struct balance_packet *p, __u16 time, __u16 now)
+static __always_inline bool lb_over(const struct lb_packet *p, __u16 time, __u16 now)
 {
-	return balance_expired(time, now) && !balance_resumes(p, time, now);
+	return lb_expired(time, now) && !lb_resumes(p, time, now);
 }
 
 /* Whether nobody has used a flow lately: a forged SYN must not take it away from a member that may live. */
-static __always_inline bool balance_unused(__u16 time, __u16 now)
+static __always_inline bool lb_unused(__u16 time, __u16 now)
 {
 	__u32 state = time & 3;
 
-	return state == BALANCE_FLOW_NEW ||
-	       balance_age(time, now) >=
-		       (state == BALANCE_FLOW_CLOSING ? BALANCE_LINGER : BALANCE_SPARE);
+	return state == LB_FLOW_NEW ||
+	       lb_age(time, now) >= (state == LB_FLOW_CLOSING ? LB_LINGER : LB_SPARE);
 }
 
 /* Whether a packet is one more try to reach a member that does not answer, with no flow that anybody has to keep. */
-static __always_inline bool balance_anew(const struct balance_packet *p, __u16 time, __u16 now,
-					 __u32 member_flags)
+static __always_inline bool lb_anew(const struct lb_packet *p, __u16 time, __u16 now,
+				    __u32 member_flags)
 {
-	return member_flags & BALANCE_MEMBER_DOWN &&
-	       (p->tcp & (BALANCE_TCP_SYN | BALANCE_TCP_ACK)) == BALANCE_TCP_SYN &&
-	       balance_unused(time, now);
+	return member_flags & LB_BACKEND_DOWN &&
+	       (p->tcp & (LB_TCP_SYN | LB_TCP_ACK)) == LB_TCP_SYN && lb_unused(time, now);
 }
 
 /*
- * Finds the owner for the first packet of a flow, or another one for a flow that the table has: then was is what balance_find
+ * Finds the owner for the first packet of a flow, or another one for a flow that the table has: then was is what lb_find
  * says, and gone is whether its member has gone.
  */
-static __noinline int balance_choose(struct balance_packet *p, __u64 was, bool gone)
+static __noinline int lb_choose(struct lb_packet *p, __u64 was, bool gone)
 {
-	bool syn = p->proto == IPPROTO_TCP &&
-		   (p->tcp & (BALANCE_TCP_SYN | BALANCE_TCP_ACK)) == BALANCE_TCP_SYN;
-	__u32 owner = balance_by_ring(&p->flow, p->vip_flags, p->proto), has;
+	bool syn = p->proto == IPPROTO_TCP && (p->tcp & (LB_TCP_SYN | LB_TCP_ACK)) == LB_TCP_SYN;
+	__u32 owner = lb_by_ring(&p->flow, p->vip_flags, p->proto), has;
 
-	if (!owner || !balance_stays(owner, 0)) {
-		balance_event(p->flow.vip, BALANCE_EVENT_EMPTY);
-		return PASS_BALANCE_EMPTY;
+	if (!owner || !lb_stays(owner, 0)) {
+		lb_event(p->flow.vip, LB_EVENT_EMPTY);
+		return PASS_LB_EMPTY;
 	}
 	p->owner = owner;
 	if (was)
-		has = balance_renew(&p->flow, was, owner);
+		has = lb_renew(&p->flow, was, owner);
 	else
-		has = balance_insert(&p->flow, owner, syn);
+		has = lb_insert(&p->flow, owner, syn);
 	if (has == owner) {
 		if (gone && owner != (__u32)was)
-			balance_event(p->flow.vip, BALANCE_EVENT_MOVED);
-		return FWD_BALANCE_NEW;
+			lb_event(p->flow.vip, LB_EVENT_MOVED);
+		return FWD_LB_NEW;
 	}
 	/* Another CPU was faster, and has read another ring. */
-	if (has && balance_stays(has, p->vip_flags)) {
+	if (has && lb_stays(has, p->vip_flags)) {
 		p->owner = has;
-		return FWD_BALANCE;
+		return FWD_LB_FLOW;
 	}
-	balance_event(p->flow.vip, BALANCE_EVENT_UNTRACKED);
-	return FWD_BALANCE_UNTRACKED;
+	lb_event(p->flow.vip, LB_EVENT_UNTRACKED);
+	return FWD_LB_UNTRACKED;
 }
 
-/* Has a packet go to the owner of its flow, which the table has as balance_find says. */
-static __always_inline void balance_seen(struct balance_packet *p, __u64 found, __u16 now)
+/* Has a packet go to the owner of its flow, which the table has as lb_find says. */
+static __always_inline void lb_seen(struct lb_packet *p, __u64 found, __u16 now)
 {
-	__u16 time = found >> 32, next = balance_next(p, time, now);
+	__u16 time = found >> 32, next = lb_next(p, time, now);
 
 	if (next != time)
-		balance_touch(&p->flow, found >> 48, next);
+		lb_touch(&p->flow, found >> 48, next);
 	p->owner = found;
 }
 
 /* Finds the owner of a packet of TCP or UDP. */
-static __always_inline int balance_take(struct balance_packet *p)
+static __always_inline int lb_take(struct lb_packet *p)
 {
-	__u64 found = balance_find(&p->flow);
+	__u64 found = lb_find(&p->flow);
 	__u16 time = found >> 32, now;
 
 	if (!found)
-		return balance_choose(p, 0, false);
-	now = balance_time();
-	if (balance_over(p, time, now))
-		return balance_choose(p, found, false);
-	if (!balance_stays(found, p->vip_flags))
-		return balance_choose(p, found, true);
-	if (balance_anew(p, time, now,
-			 balance_stays(found, BALANCE_VIP_MOVE) ? 0 : BALANCE_MEMBER_DOWN))
-		return balance_choose(p, found, false);
-	balance_seen(p, found, now);
-	return FWD_BALANCE;
+		return lb_choose(p, 0, false);
+	now = lb_time();
+	if (lb_over(p, time, now))
+		return lb_choose(p, found, false);
+	if (!lb_stays(found, p->vip_flags))
+		return lb_choose(p, found, true);
+	if (lb_anew(p, time, now, lb_stays(found, LB_VIP_MOVE) ? 0 : LB_BACKEND_DOWN))
+		return lb_choose(p, found, false);
+	lb_seen(p, found, now);
+	return FWD_LB_FLOW;
 }
 
 #endif

@@ -21,7 +21,7 @@
 
 /* The flow. It comes as the packet. Shared with balanceEntry.bytes of internal/datapath/balancecarrier.go. */
 struct carry_entry {
-	struct balance_flow flow;
+	struct lb_flow flow;
 	__u32 owner;
 	__u16 time; /* and state */
 	__u8 pad[2];
@@ -34,24 +34,24 @@ struct carry_entry {
  */
 static __always_inline __u32 carry_worth(__u16 time, __u16 now)
 {
-	__u32 state = time & 3, age = balance_age(time, now);
-	__u32 worth = (2 - balance_less(state, BALANCE_FLOW_NEW + 1)) * (BALANCE_TICKS + 1) - age;
+	__u32 state = time & 3, age = lb_age(time, now);
+	__u32 worth = (2 - lb_less(state, LB_FLOW_NEW + 1)) * (LB_TICKS + 1) - age;
 
-	return worth & -balance_less(age, balance_idle[state]);
+	return worth & -lb_less(age, lb_idle[state]);
 }
 
 /* The way for a flow that is worth so much: one that is free, or worth least; no way if all are worth as much. */
-__noinline int carry_way(const struct balance_bucket *b, __u32 worth, __u32 now)
+__noinline int carry_way(const struct lb_bucket *b, __u32 worth, __u32 now)
 {
 	__u32 least = worth << 4 | 15, i;
 
 	if (!b)
-		return BALANCE_WAYS;
-	for (i = 0; i < BALANCE_WAYS; i++) {
-		__u32 used = 1 - balance_less(b->tag[i], 1);
+		return LB_WAYS;
+	for (i = 0; i < LB_WAYS; i++) {
+		__u32 used = 1 - lb_less(b->tag[i], 1);
 		__u32 w = ((carry_worth(b->time[i], now) + 1) & -used) << 4 | i;
 
-		least -= (least - w) & -balance_less(w, least);
+		least -= (least - w) & -lb_less(w, least);
 	}
 	return least & 15;
 }
@@ -59,23 +59,23 @@ __noinline int carry_way(const struct balance_bucket *b, __u32 worth, __u32 now)
 /* Returns 0 if the programs are at the bucket: try again. */
 __noinline int carry_take(const struct carry_entry *e)
 {
-	struct balance_bucket *b;
-	__u16 now = balance_time();
+	struct lb_bucket *b;
+	__u16 now = lb_time();
 	__u32 way;
 
 	if (!e)
 		return 1;
-	b = balance_bucket(e->flow.hash);
+	b = lb_bucket(e->flow.hash);
 	if (!b)
 		return 1;
-	if (!balance_lock(b))
+	if (!lb_lock(b))
 		return 0;
-	if (!balance_search(b, &e->flow)) { /* the programs know better */
+	if (!lb_search(b, &e->flow)) { /* the programs know better */
 		way = carry_way(b, carry_worth(e->time, now), now);
-		if (way < BALANCE_WAYS)
-			balance_write(b, way, &e->flow, e->owner, e->time);
+		if (way < LB_WAYS)
+			lb_write(b, way, &e->flow, e->owner, e->time);
 	}
-	balance_unlock(b);
+	lb_unlock(b);
 	return 1;
 }
 

@@ -26,7 +26,7 @@ int goes_on(struct xdp_md *ctx)
 
 	if (ip + 20 > end)
 		return XDP_ABORTED;
-	return balance_goes_on(ctx, ip, end, LOAD8(ip) >> 4 == 4, LOAD32(data)) ? XDP_TX : XDP_PASS;
+	return lb_goes_on(ctx, ip, end, LOAD8(ip) >> 4 == 4, LOAD32(data)) ? XDP_TX : XDP_PASS;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -10,26 +10,26 @@
  * The flow table: which backend has which flow, for all CPUs. Buckets of 512 bytes; the first line of
  * one has the tags and the times of its flows, so that most lookups read it and one more.
  */
-#define BALANCE_WAYS 14
+#define LB_WAYS 14
 
 /* A tick of the flow table is 2^32 ns, 4.3 s; a time has 14 bits of it, and the state of the flow below. */
-#define BALANCE_TICK_SHIFT 32
-#define BALANCE_TICKS 0x3fff
+#define LB_TICK_SHIFT 32
+#define LB_TICKS 0x3fff
 
-enum balance_flow_state {
-	BALANCE_FLOW_NEW, /* one packet so far */
-	BALANCE_FLOW_OPEN, /* of TCP */
-	BALANCE_FLOW_CLOSING, /* FIN or RST seen: its time is that of the first one */
-	BALANCE_FLOW_UDP,
+enum lb_flow_state {
+	LB_FLOW_NEW, /* one packet so far */
+	LB_FLOW_OPEN, /* of TCP */
+	LB_FLOW_CLOSING, /* FIN or RST seen: its time is that of the first one */
+	LB_FLOW_UDP,
 };
 
 /* Open flows idle for so many ticks make room for new ones when a bucket is full: half a minute. */
-#define BALANCE_SPARE 7
+#define LB_SPARE 7
 
 /* A segment without data so many ticks after FIN or RST, 4.3 s at least, is no part of closing: the flow goes on. */
-#define BALANCE_LINGER 2
+#define LB_LINGER 2
 
-struct balance_entry {
+struct lb_entry {
 	__u64 src[2]; /* address of the client, as struct ip_addr */
 	__u32 ports; /* the client's, and the VIP's */
 	__u32 vip; /* number */
@@ -37,12 +37,12 @@ struct balance_entry {
 	__u32 lock; /* odd while a program writes */
 };
 
-struct balance_bucket {
-	__u16 tag[BALANCE_WAYS]; /* 0: free */
-	__u16 time[BALANCE_WAYS]; /* ticks << 2 | state */
+struct lb_bucket {
+	__u16 tag[LB_WAYS]; /* 0: free */
+	__u16 time[LB_WAYS]; /* ticks << 2 | state */
 	__u32 lock; /* 1 while a program takes a flow in or gives one another owner */
 	__u32 spare;
-	struct balance_entry entry[BALANCE_WAYS];
+	struct lb_entry entry[LB_WAYS];
 } __attribute__((aligned(8)));
 
 /* Writer: the programs. */
@@ -51,12 +51,12 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct balance_bucket);
-} balance_flows SEC(".maps");
+	__type(value, struct lb_bucket);
+} lb_flows SEC(".maps");
 
 /* How fast flows are taken in: those that begin with a SYN, and others. */
-#define BALANCE_LIMIT_SYN 0
-#define BALANCE_LIMIT_OTHER 1
+#define LB_LIMIT_SYN 0
+#define LB_LIMIT_OTHER 1
 
 /* Writer of interval and burst: datapath; of due: the programs. */
 struct {
@@ -64,125 +64,122 @@ struct {
 	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, struct limit);
-} balance_limits SEC(".maps");
+} lb_limits SEC(".maps");
 
 /* What a flow is known by. */
-struct balance_flow {
+struct lb_flow {
 	__u64 src[2];
 	__u32 ports;
 	__u32 vip;
 	__u64 hash; /* of the above with the secret */
 };
 
-static __always_inline void balance_hash(struct balance_flow *f)
+static __always_inline void lb_hash(struct lb_flow *f)
 {
 	__u64 h;
 
-	h = hash_word(balance_secret[0], balance_secret[1], f->src[0]);
-	h += hash_word(balance_secret[2], balance_secret[3], f->src[1]);
-	h += hash_word(balance_secret[4], balance_secret[5], f->ports | (__u64)f->vip << 32);
+	h = hash_word(lb_secret[0], lb_secret[1], f->src[0]);
+	h += hash_word(lb_secret[2], lb_secret[3], f->src[1]);
+	h += hash_word(lb_secret[4], lb_secret[5], f->ports | (__u64)f->vip << 32);
 	f->hash = hash_mix(h);
 }
 
-static __always_inline __u16 balance_tag(__u64 hash)
+static __always_inline __u16 lb_tag(__u64 hash)
 {
 	return hash >> 48 ?: 1;
 }
 
 /* What the time was at a jiffy, whose number stands above it: reading the clock costs more than asking for that. */
-__u64 balance_clock;
+__u64 lb_clock;
 
-static __always_inline __u16 balance_time(void)
+static __always_inline __u16 lb_time(void)
 {
 	__u64 jiffy = bpf_jiffies64() << 32; /* a load, not a call */
-	__u64 last = *(volatile __u64 *)&balance_clock;
+	__u64 last = *(volatile __u64 *)&lb_clock;
 
 	if ((last ^ jiffy) >> 32) {
-		last = jiffy | (bpf_ktime_get_coarse_ns() >> BALANCE_TICK_SHIFT & BALANCE_TICKS)
-				       << 2;
-		*(volatile __u64 *)&balance_clock = last;
+		last = jiffy | (bpf_ktime_get_coarse_ns() >> LB_TICK_SHIFT & LB_TICKS) << 2;
+		*(volatile __u64 *)&lb_clock = last;
 	}
 	return last;
 }
 
-static __always_inline struct balance_bucket *balance_bucket(__u64 hash)
+static __always_inline struct lb_bucket *lb_bucket(__u64 hash)
 {
-	__u32 i = ((hash & 0xffffffff) * balance_buckets) >> 32;
+	__u32 i = ((hash & 0xffffffff) * lb_buckets) >> 32;
 
-	return bpf_map_lookup_elem(&balance_flows, &i);
+	return bpf_map_lookup_elem(&lb_flows, &i);
 }
 
-static __always_inline bool balance_same(const struct balance_entry *e,
-					 const struct balance_flow *f)
+static __always_inline bool lb_same(const struct lb_entry *e, const struct lb_flow *f)
 {
 	return e->src[1] == f->src[1] && e->ports == f->ports && e->src[0] == f->src[0] &&
 	       e->vip == f->vip;
 }
 
 /* Lanes of 16 bits that are 0; lanes above one that is may be named too. */
-static __always_inline __u64 balance_zeros(__u64 w)
+static __always_inline __u64 lb_zeros(__u64 w)
 {
 	return (w - 0x0001000100010001ULL) & ~w & 0x8000800080008000ULL;
 }
 
 /* The lowest lane that is named; without a branch, so that the verifier need not follow each lane. */
-static __always_inline __u32 balance_lane(__u64 zeros)
+static __always_inline __u32 lb_lane(__u64 zeros)
 {
 	return ((zeros & -zeros) >> 15) * 0x0000000100020003ULL >> 48 & 3;
 }
 
-/* The first way with that tag, BALANCE_WAYS for none. */
-static __always_inline __u32 balance_first(const struct balance_bucket *b, __u16 tag)
+/* The first way with that tag, LB_WAYS for none. */
+static __always_inline __u32 lb_first(const struct lb_bucket *b, __u16 tag)
 {
 	const any64 *words = (const any64 *)b;
 	__u64 all = tag * 0x0001000100010001ULL;
 	__u64 zeros;
 
-	zeros = balance_zeros(words[0] ^ all);
+	zeros = lb_zeros(words[0] ^ all);
 	if (zeros)
-		return balance_lane(zeros);
-	zeros = balance_zeros(words[1] ^ all);
+		return lb_lane(zeros);
+	zeros = lb_zeros(words[1] ^ all);
 	if (zeros)
-		return 4 + balance_lane(zeros);
-	zeros = balance_zeros(words[2] ^ all);
+		return 4 + lb_lane(zeros);
+	zeros = lb_zeros(words[2] ^ all);
 	if (zeros)
-		return 8 + balance_lane(zeros);
-	zeros = balance_zeros(words[3] ^ all) & 0x80008000; /* the rest are times */
+		return 8 + lb_lane(zeros);
+	zeros = lb_zeros(words[3] ^ all) & 0x80008000; /* the rest are times */
 	if (zeros)
-		return 12 + balance_lane(zeros);
-	return BALANCE_WAYS;
+		return 12 + lb_lane(zeros);
+	return LB_WAYS;
 }
 
 /* The owner as it stands, 0 when another CPU is writing or the entry is another flow's. */
-static __always_inline __u32 balance_read(const struct balance_entry *e,
-					  const struct balance_flow *f)
+static __always_inline __u32 lb_read(const struct lb_entry *e, const struct lb_flow *f)
 {
 	__u32 lock = *(volatile const __u32 *)&e->lock;
 	__u32 owner;
 
 	barrier();
-	if (lock & 1 || !balance_same(e, f))
+	if (lock & 1 || !lb_same(e, f))
 		return 0;
 	owner = *(volatile const __u32 *)&e->owner;
 	barrier();
 	return *(volatile const __u32 *)&e->lock == lock ? owner : 0;
 }
 
-/* What balance_find returns: the owner, above it the time, and above that the way. */
-#define BALANCE_FOUND(owner, time, way) ((owner) | (__u64)(time) << 32 | (__u64)(way) << 48)
+/* What lb_find returns: the owner, above it the time, and above that the way. */
+#define LB_FOUND(owner, time, way) ((owner) | (__u64)(time) << 32 | (__u64)(way) << 48)
 
 /* For a bucket in which several flows have the tag. */
-static __noinline __u64 balance_search(const struct balance_bucket *b, const struct balance_flow *f)
+static __noinline __u64 lb_search(const struct lb_bucket *b, const struct lb_flow *f)
 {
-	__u16 tag = balance_tag(f->hash);
+	__u16 tag = lb_tag(f->hash);
 	__u32 i, owner;
 
-	for (i = 0; i < BALANCE_WAYS; i++) {
+	for (i = 0; i < LB_WAYS; i++) {
 		if (b->tag[i] != tag)
 			continue;
-		owner = balance_read(&b->entry[i], f);
+		owner = lb_read(&b->entry[i], f);
 		if (owner)
-			return BALANCE_FOUND(owner, b->time[i], i);
+			return LB_FOUND(owner, b->time[i], i);
 	}
 	return 0;
 }
@@ -191,44 +188,44 @@ static __noinline __u64 balance_search(const struct balance_bucket *b, const str
  * The owner of a flow, 0 if the table has none. This and the other functions that are not static are verified by
  * themselves: the verifier does not follow each of their ways through the rest of the program.
  */
-__noinline __u64 balance_find(const struct balance_flow *f)
+__noinline __u64 lb_find(const struct lb_flow *f)
 {
-	const struct balance_bucket *b;
+	const struct lb_bucket *b;
 	__u32 way, owner;
 
-	if (!balance_on || !f)
+	if (!lb_on || !f)
 		return 0;
-	b = balance_bucket(f->hash);
+	b = lb_bucket(f->hash);
 	if (!b)
 		return 0;
-	way = balance_first(b, balance_tag(f->hash));
-	if (way >= BALANCE_WAYS)
+	way = lb_first(b, lb_tag(f->hash));
+	if (way >= LB_WAYS)
 		return 0;
-	owner = balance_read(&b->entry[way], f);
+	owner = lb_read(&b->entry[way], f);
 	if (owner)
-		return BALANCE_FOUND(owner, b->time[way], way);
-	return balance_search(b, f);
+		return LB_FOUND(owner, b->time[way], way);
+	return lb_search(b, f);
 }
 
 /*
- * The same for most flows, without a call: the first way with the tag is the flow's. Where it is not, balance_find looks again.
+ * The same for most flows, without a call: the first way with the tag is the flow's. Where it is not, lb_find looks again.
  */
-static __always_inline __u64 balance_glance(const struct balance_flow *f)
+static __always_inline __u64 lb_glance(const struct lb_flow *f)
 {
-	const struct balance_bucket *b = balance_bucket(f->hash);
+	const struct lb_bucket *b = lb_bucket(f->hash);
 	__u32 way, owner;
 
 	if (!b)
 		return 0;
-	way = balance_first(b, balance_tag(f->hash));
-	if (way >= BALANCE_WAYS)
+	way = lb_first(b, lb_tag(f->hash));
+	if (way >= LB_WAYS)
 		return 0;
-	owner = balance_read(&b->entry[way], f);
-	return owner ? BALANCE_FOUND(owner, b->time[way], way) : balance_find(f);
+	owner = lb_read(&b->entry[way], f);
+	return owner ? LB_FOUND(owner, b->time[way], way) : lb_find(f);
 }
 
 /* 1 if a is less than b, neither of them more than 31 bits; without a branch. */
-static __always_inline __u32 balance_less(__u32 a, __u32 b)
+static __always_inline __u32 lb_less(__u32 a, __u32 b)
 {
 	__u32 less = a - b;
 
@@ -237,20 +234,20 @@ static __always_inline __u32 balance_less(__u32 a, __u32 b)
 }
 
 /* A clock that was read by another CPU may be so many ticks behind the time of a flow. */
-#define BALANCE_SKEW 16
+#define LB_SKEW 16
 
 /* How long ago a flow had a packet, ticks. */
-static __always_inline __u32 balance_age(__u16 time, __u16 now)
+static __always_inline __u32 lb_age(__u16 time, __u16 now)
 {
 	__u32 age = (__u16)(now - (time & ~3)) >> 2;
 
-	return age & -balance_less(age, BALANCE_TICKS - BALANCE_SKEW);
+	return age & -lb_less(age, LB_TICKS - LB_SKEW);
 }
 
 /* Whether the time of a flow is over. Of one with a packet in this tick it is not: none is shorter than that. */
-static __always_inline bool balance_expired(__u16 time, __u16 now)
+static __always_inline bool lb_expired(__u16 time, __u16 now)
 {
-	return (time ^ now) & ~3 && balance_age(time, now) >= balance_idle[time & 3];
+	return (time ^ now) & ~3 && lb_age(time, now) >= lb_idle[time & 3];
 }
 
 #endif

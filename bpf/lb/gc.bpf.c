@@ -36,27 +36,27 @@ struct sweep_state {
 };
 
 /*
- * Whether an entry is to go. It gets some time more than the stage gives it (BALANCE_SKEW), so that a program with an
- * older time is not just about to use it: balance_touch writes without the lock. Only one that was halted for more than a
+ * Whether an entry is to go. It gets some time more than the stage gives it (LB_SKEW), so that a program with an
+ * older time is not just about to use it: lb_touch writes without the lock. Only one that was halted for more than a
  * minute can do so. It sends its packet where it was to go, and the time that it writes is that of a way that is
  * free, or of another flow, which then stays longer. The next packet of its own flow goes by the ring, and the flow is
  * taken in again.
  */
-static __always_inline bool sweep_over(const struct balance_bucket *b, __u32 way, __u16 now)
+static __always_inline bool sweep_over(const struct lb_bucket *b, __u32 way, __u16 now)
 {
 	__u16 time = *(volatile const __u16 *)&b->time[way];
 
 	return *(volatile const __u16 *)&b->tag[way] &&
-	       balance_age(time, now) >= (__u32)balance_idle[time & 3] + BALANCE_SKEW;
+	       lb_age(time, now) >= (__u32)lb_idle[time & 3] + LB_SKEW;
 }
 
 /*
  * Frees an entry of a locked bucket. It loses its owner too: a program that has found it before it went does not
  * renew it, which might leave its flow with two of them.
  */
-static __always_inline void sweep_free(struct balance_bucket *b, __u32 way)
+static __always_inline void sweep_free(struct lb_bucket *b, __u32 way)
 {
-	struct balance_entry *e = &b->entry[way];
+	struct lb_entry *e = &b->entry[way];
 	__u32 lock = *(volatile __u32 *)&e->lock | 1;
 
 	*(volatile __u32 *)&e->lock = lock;
@@ -73,25 +73,25 @@ static __always_inline void sweep_free(struct balance_bucket *b, __u32 way)
  */
 __noinline int sweep_bucket(__u32 i)
 {
-	struct balance_bucket *b = bpf_map_lookup_elem(&balance_flows, &i);
+	struct lb_bucket *b = bpf_map_lookup_elem(&lb_flows, &i);
 	__u32 way, over = 0, freed = 0;
 	__u16 now;
 
 	if (!b)
 		return 0;
-	now = balance_time();
-	for (way = 0; way < BALANCE_WAYS; way++)
+	now = lb_time();
+	for (way = 0; way < LB_WAYS; way++)
 		over |= sweep_over(b, way, now);
-	if (!over || !balance_lock(b))
+	if (!over || !lb_lock(b))
 		return 0;
-	now = balance_time();
-	for (way = 0; way < BALANCE_WAYS; way++) {
+	now = lb_time();
+	for (way = 0; way < LB_WAYS; way++) {
 		if (sweep_over(b, way, now)) {
 			sweep_free(b, way);
 			freed++;
 		}
 	}
-	balance_unlock(b);
+	lb_unlock(b);
 	return freed;
 }
 

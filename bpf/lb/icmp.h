@@ -9,7 +9,7 @@
 
 /* ICMP to the address of a VIP: errors go to the backend of the flow that they are about, echo requests are answered. */
 
-#define BALANCE_ICMP_LEN 8
+#define LB_ICMP_LEN 8
 
 #define ICMP4_ECHO_REPLY 0
 #define ICMP4_UNREACHABLE 3
@@ -24,7 +24,7 @@
 #define ICMP6_ECHO_REPLY 129
 
 /* Whether an answer may go to that source: to nobody that stands for many, or for this host. */
-static __always_inline bool balance_answers(const void *ip, bool v4)
+static __always_inline bool lb_answers(const void *ip, bool v4)
 {
 	__u8 a;
 
@@ -36,7 +36,7 @@ static __always_inline bool balance_answers(const void *ip, bool v4)
 	return LOAD8(ip + 8) != 0xff && (LOAD64(ip + 8) || LOAD32(ip + 16));
 }
 
-static __always_inline void balance_swap(void *a, void *b, const __u32 words)
+static __always_inline void lb_swap(void *a, void *b, const __u32 words)
 {
 	__u32 i;
 
@@ -50,7 +50,7 @@ static __always_inline void balance_swap(void *a, void *b, const __u32 words)
 }
 
 /* Changes 16 bits that a checksum covers (RFC 1624). */
-static __always_inline void balance_patch(void *at, void *check, __u16 value)
+static __always_inline void lb_patch(void *at, void *check, __u16 value)
 {
 	__u64 sum = (__u64)(__u16)~LOAD16(check) + (__u16)~LOAD16(at) + value;
 
@@ -59,48 +59,48 @@ static __always_inline void balance_patch(void *at, void *check, __u16 value)
 }
 
 /* Turns the request in data into its answer. The addresses change places, which no checksum sees. */
-static __always_inline int balance_echo(void *data, void *ip, bool v4,
-					const struct balance_packet *p, struct balance_vip_key *key)
+static __always_inline int lb_echo(void *data, void *ip, bool v4, const struct lb_packet *p,
+				   struct lb_vip_key *key)
 {
 	void *icmp = ip + (v4 ? 20 : 40);
 
-	if (!balance_answers(ip, v4) || from_group(data))
+	if (!lb_answers(ip, v4) || from_group(data))
 		return REASON_NONE;
 	key->proto = IPPROTO_TCP;
-	if (!balance_any(key)) {
+	if (!lb_any(key)) {
 		key->proto = IPPROTO_UDP;
-		if (!balance_any(key))
+		if (!lb_any(key))
 			return REASON_NONE;
 	}
-	balance_swap(data, data + 6, 3);
+	lb_swap(data, data + 6, 3);
 	if (v4) {
-		balance_swap(ip + 12, ip + 16, 2);
-		balance_patch(ip + 8, ip + 10, bpf_htons(BALANCE_TTL << 8 | IPPROTO_ICMP));
-		balance_patch(icmp, icmp + 2, bpf_htons(ICMP4_ECHO_REPLY << 8));
+		lb_swap(ip + 12, ip + 16, 2);
+		lb_patch(ip + 8, ip + 10, bpf_htons(LB_TTL << 8 | IPPROTO_ICMP));
+		lb_patch(icmp, icmp + 2, bpf_htons(ICMP4_ECHO_REPLY << 8));
 		/* Of nothing but zeros the sum is 0, which RFC 1624 cannot tell from 0xffff. Others may have either. */
 		if (!LOAD16(icmp + 2) && !LOAD32(icmp + 4))
 			STORE16(icmp + 2, 0xffff);
 	} else {
-		balance_swap(ip + 8, ip + 24, 8);
-		*(__u8 *)(ip + 7) = BALANCE_TTL;
-		balance_patch(icmp, icmp + 2, bpf_htons(ICMP6_ECHO_REPLY << 8));
+		lb_swap(ip + 8, ip + 24, 8);
+		*(__u8 *)(ip + 7) = LB_TTL;
+		lb_patch(icmp, icmp + 2, bpf_htons(ICMP6_ECHO_REPLY << 8));
 	}
-	return XMIT_BALANCE_ECHO;
+	return XMIT_LB_ECHO;
 }
 
 /*
  * What an ICMP error quotes is a packet from the VIP: its source is here the destination, and its destination
  * the client. Returns false if that is not so, or not to be seen.
  */
-static __always_inline bool balance_quoted(const void *ip, bool v4, const void *data_end,
-					   struct balance_packet *p, struct balance_vip_key *key)
+static __always_inline bool lb_quoted(const void *ip, bool v4, const void *data_end,
+				      struct lb_packet *p, struct lb_vip_key *key)
 {
-	const void *quoted = ip + (v4 ? 20 : 40) + BALANCE_ICMP_LEN, *l4;
+	const void *quoted = ip + (v4 ? 20 : 40) + LB_ICMP_LEN, *l4;
 	__u32 ports;
 
 	if (v4) {
 		l4 = quoted + 20;
-		if (l4 + 8 > data_end || p->ip_len < 20 + BALANCE_ICMP_LEN + 20 + 8)
+		if (l4 + 8 > data_end || p->ip_len < 20 + LB_ICMP_LEN + 20 + 8)
 			return false;
 		if (LOAD8(quoted) != 0x45 || LOAD16(quoted + 6) & bpf_htons(0x1fff) ||
 		    LOAD32(quoted + 12) != LOAD32(ip + 16))
@@ -110,7 +110,7 @@ static __always_inline bool balance_quoted(const void *ip, bool v4, const void *
 		p->flow.src[1] = (__u64)LOAD32(quoted + 16) << 32 | IP4_MAPPED;
 	} else {
 		l4 = quoted + 40;
-		if (l4 + 8 > data_end || p->ip_len < 40 + BALANCE_ICMP_LEN + 40 + 8)
+		if (l4 + 8 > data_end || p->ip_len < 40 + LB_ICMP_LEN + 40 + 8)
 			return false;
 		if ((LOAD8(quoted) & 0xf0) != 0x60 || LOAD64(quoted + 8) != LOAD64(ip + 24) ||
 		    LOAD64(quoted + 16) != LOAD64(ip + 32))
@@ -119,7 +119,7 @@ static __always_inline bool balance_quoted(const void *ip, bool v4, const void *
 		p->flow.src[0] = LOAD64(quoted + 24);
 		p->flow.src[1] = LOAD64(quoted + 32);
 		if (key->proto == IPPROTO_FRAGMENT) { /* the first one has the ports */
-			if (l4 + 16 > data_end || p->ip_len < 40 + BALANCE_ICMP_LEN + 40 + 16 ||
+			if (l4 + 16 > data_end || p->ip_len < 40 + LB_ICMP_LEN + 40 + 16 ||
 			    LOAD16(l4 + 2) & bpf_htons(0xfff8))
 				return false;
 			key->proto = LOAD8(l4);
@@ -134,63 +134,63 @@ static __always_inline bool balance_quoted(const void *ip, bool v4, const void *
 	return true;
 }
 
-static __always_inline int balance_error(const void *ip, bool v4, const void *data_end,
-					 struct balance_packet *p, struct balance_vip_key *key)
+static __always_inline int lb_error(const void *ip, bool v4, const void *data_end,
+				    struct lb_packet *p, struct lb_vip_key *key)
 {
-	const struct balance_vip *vip;
+	const struct lb_vip *vip;
 
-	if (!balance_quoted(ip, v4, data_end, p, key))
+	if (!lb_quoted(ip, v4, data_end, p, key))
 		return REASON_NONE;
 	p->proto = key->proto;
-	vip = balance_vip(key);
+	vip = lb_vip(key);
 	if (!vip)
 		return REASON_NONE;
 	p->quiet = true;
-	balance_to(p, vip);
-	p->owner = balance_find(&p->flow);
-	if (!p->owner || !balance_stays(p->owner, p->vip_flags))
-		p->owner = balance_by_ring(&p->flow, p->vip_flags, p->proto);
-	if (!p->owner || !balance_stays(p->owner, 0)) {
-		balance_event(p->flow.vip, BALANCE_EVENT_EMPTY);
-		return PASS_BALANCE_EMPTY;
+	lb_to(p, vip);
+	p->owner = lb_find(&p->flow);
+	if (!p->owner || !lb_stays(p->owner, p->vip_flags))
+		p->owner = lb_by_ring(&p->flow, p->vip_flags, p->proto);
+	if (!p->owner || !lb_stays(p->owner, 0)) {
+		lb_event(p->flow.vip, LB_EVENT_EMPTY);
+		return PASS_LB_EMPTY;
 	}
-	balance_event(p->flow.vip, BALANCE_EVENT_ICMP);
-	return FWD_BALANCE_ICMP;
+	lb_event(p->flow.vip, LB_EVENT_ICMP);
+	return FWD_LB_ICMP;
 }
 
 /* A packet of ICMP that is no fragment. An answer stands in its place, or the owner is set. */
-__noinline int balance_icmp(struct xdp_md *ctx, struct balance_packet *p)
+__noinline int lb_icmp(struct xdp_md *ctx, struct lb_packet *p)
 {
-	struct balance_vip_key key __attribute__((aligned(8))) = {};
+	struct lb_vip_key key __attribute__((aligned(8))) = {};
 	void *data, *ip, *data_end;
 	__u8 type, code;
 
-	if (!balance_on || !p)
+	if (!lb_on || !p)
 		return REASON_NONE;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
-	ip = balance_ip(ctx, p);
+	ip = lb_ip(ctx, p);
 	if (p->ip == 4) {
-		if (p->ip_len < 20 + BALANCE_ICMP_LEN || ip + 20 + BALANCE_ICMP_LEN > data_end)
+		if (p->ip_len < 20 + LB_ICMP_LEN || ip + 20 + LB_ICMP_LEN > data_end)
 			return REASON_NONE;
-		balance_addresses(ip, true, &key, &p->flow);
+		lb_addresses(ip, true, &key, &p->flow);
 		type = LOAD8(ip + 20);
 		code = LOAD8(ip + 21);
 		if (type == ICMP4_ECHO && !code)
-			return balance_echo(data, ip, true, p, &key);
+			return lb_echo(data, ip, true, p, &key);
 		if (type == ICMP4_UNREACHABLE || type == ICMP4_TIME || type == ICMP4_PARAMETER)
-			return balance_error(ip, true, data_end, p, &key);
+			return lb_error(ip, true, data_end, p, &key);
 		return REASON_NONE;
 	}
-	if (p->ip_len < 40 + BALANCE_ICMP_LEN || ip + 40 + BALANCE_ICMP_LEN > data_end)
+	if (p->ip_len < 40 + LB_ICMP_LEN || ip + 40 + LB_ICMP_LEN > data_end)
 		return REASON_NONE;
-	balance_addresses(ip, false, &key, &p->flow);
+	lb_addresses(ip, false, &key, &p->flow);
 	type = LOAD8(ip + 40);
 	code = LOAD8(ip + 41);
 	if (type == ICMP6_ECHO && !code)
-		return balance_echo(data, ip, false, p, &key);
+		return lb_echo(data, ip, false, p, &key);
 	if (type >= ICMP6_UNREACHABLE && type <= ICMP6_PARAMETER)
-		return balance_error(ip, false, data_end, p, &key);
+		return lb_error(ip, false, data_end, p, &key);
 	return REASON_NONE;
 }
 

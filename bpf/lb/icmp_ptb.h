@@ -8,39 +8,37 @@
  * Packets that do not fit with their outer headers: the client is told what does (RFC 1191, RFC 8201), from the VIP. What
  * is quoted makes an ICMP packet of 576 bytes (RFC 1812, 4.3.2.3), one of ICMPv6 of 1280 (RFC 4443, 2.4).
  */
-#define BALANCE_QUOTE4 (576 - 20 - BALANCE_ICMP_LEN)
-#define BALANCE_QUOTE6 (1280 - 40 - BALANCE_ICMP_LEN)
+#define LB_QUOTE4 (576 - 20 - LB_ICMP_LEN)
+#define LB_QUOTE6 (1280 - 40 - LB_ICMP_LEN)
 
 /* IPv6 asks nobody to send less at a time (RFC 8200, 5; RFC 8201, 4). */
-#define BALANCE_IP6_MTU 1280
+#define LB_IP6_MTU 1280
 
 /* bpf_csum_diff takes so many bytes. */
-#define BALANCE_SUM_STEP 512
+#define LB_SUM_STEP 512
 
 /* What goes in front of the quote, from the packet itself. */
-struct balance_told {
+struct lb_told {
 	__u64 src[2]; /* IP addresses as they stand there */
 	__u64 dst[2];
 	__u16 mac[6];
 	__u16 tag[2];
 };
 
-static __always_inline __u64 balance_sum(void *at, const __u32 len)
+static __always_inline __u64 lb_sum(void *at, const __u32 len)
 {
 	__u64 sum = 0;
 	__u32 i;
 
 #pragma unroll
-	for (i = 0; i < len; i += BALANCE_SUM_STEP)
+	for (i = 0; i < len; i += LB_SUM_STEP)
 		sum += (__u32)bpf_csum_diff(NULL, 0, at + i,
-					    len - i < BALANCE_SUM_STEP ? len - i : BALANCE_SUM_STEP,
-					    0);
+					    len - i < LB_SUM_STEP ? len - i : LB_SUM_STEP, 0);
 	return sum;
 }
 
 /* Headers of Ethernet, and where IP's is. */
-static __always_inline void *balance_told_link(void *data, const struct balance_told *t,
-					       bool tagged)
+static __always_inline void *lb_told_link(void *data, const struct lb_told *t, bool tagged)
 {
 	__u32 i;
 
@@ -57,15 +55,15 @@ static __always_inline void *balance_told_link(void *data, const struct balance_
 }
 
 /* The headers in front of the quote. len is of ICMP's and what follows it; its checksum is left 0. */
-static __always_inline void balance_told4(void *ip, const struct balance_told *t, __u32 len,
-					  __u32 head, __u32 word)
+static __always_inline void lb_told4(void *ip, const struct lb_told *t, __u32 len, __u32 head,
+				     __u32 word)
 {
 	void *icmp = ip + 20;
 
 	/* RFC 1812, 4.3.2.5: precedence of internetwork control */
 	STORE32(ip, bpf_htonl(0x45c00000 | (20 + len)));
 	STORE32(ip + 4, bpf_htonl(0x4000));
-	STORE32(ip + 8, bpf_htonl(BALANCE_TTL << 24 | IPPROTO_ICMP << 16));
+	STORE32(ip + 8, bpf_htonl(LB_TTL << 24 | IPPROTO_ICMP << 16));
 	STORE32(ip + 12, (__u32)t->dst[0]);
 	STORE32(ip + 16, (__u32)t->src[0]);
 	STORE16(ip + 10, ~csum_fold(ipv4_sum(ip)));
@@ -73,13 +71,13 @@ static __always_inline void balance_told4(void *ip, const struct balance_told *t
 	STORE32(icmp + 4, bpf_htonl(word));
 }
 
-static __always_inline void balance_told6(void *ip, const struct balance_told *t, __u32 len,
-					  __u32 head, __u32 word)
+static __always_inline void lb_told6(void *ip, const struct lb_told *t, __u32 len, __u32 head,
+				     __u32 word)
 {
 	void *icmp = ip + 40;
 
 	STORE32(ip, bpf_htonl(0x60000000));
-	STORE32(ip + 4, bpf_htonl(len << 16 | IPPROTO_ICMPV6 << 8 | BALANCE_TTL));
+	STORE32(ip + 4, bpf_htonl(len << 16 | IPPROTO_ICMPV6 << 8 | LB_TTL));
 	STORE64(ip + 8, t->dst[0]);
 	STORE64(ip + 16, t->dst[1]);
 	STORE64(ip + 24, t->src[0]);
@@ -89,7 +87,7 @@ static __always_inline void balance_told6(void *ip, const struct balance_told *t
 }
 
 /* The sum of ICMPv6's pseudo header (RFC 8200, 8.1). */
-static __always_inline __u64 balance_told_pseudo(const struct balance_told *t, __u32 len)
+static __always_inline __u64 lb_told_pseudo(const struct lb_told *t, __u32 len)
 {
 	__u64 sum = (__u64)bpf_htonl(len) + bpf_htonl(IPPROTO_ICMPV6);
 
@@ -99,12 +97,12 @@ static __always_inline __u64 balance_told_pseudo(const struct balance_told *t, _
 }
 
 /* Whether the sender of a packet may be told; then t is filled in. */
-static __always_inline bool balance_tells(void *data, const void *ip, void *data_end, bool v4,
-					  struct balance_told *t)
+static __always_inline bool lb_tells(void *data, const void *ip, void *data_end, bool v4,
+				     struct lb_told *t)
 {
 	__u32 i;
 
-	if (ip + (v4 ? 20 : 40) > data_end || !balance_answers(ip, v4))
+	if (ip + (v4 ? 20 : 40) > data_end || !lb_answers(ip, v4))
 		return false;
 #pragma unroll
 	for (i = 0; i < 6; i++)
@@ -124,18 +122,18 @@ static __always_inline bool balance_tells(void *data, const void *ip, void *data
 }
 
 /* Puts an answer in the place of the packet, whose outer headers leave it p->mtu bytes. It returns 0 if that may not be. */
-__noinline int balance_too_big(struct xdp_md *ctx, struct balance_packet *p)
+__noinline int lb_too_big(struct xdp_md *ctx, struct lb_packet *p)
 {
-	struct balance_told t = {};
+	struct lb_told t = {};
 	__u32 mtu;
 	void *data, *data_end, *ip;
 	bool v4, tagged;
 	__u64 sum;
 	int cut;
 
-	if (!balance_on || !p)
+	if (!lb_on || !p)
 		return 0;
-	balance_event(p->flow.vip, BALANCE_EVENT_TOO_BIG);
+	lb_event(p->flow.vip, LB_EVENT_TOO_BIG);
 	mtu = p->mtu;
 	v4 = p->ip == 4;
 	tagged = p->l3 != ETH_HLEN;
@@ -143,39 +141,39 @@ __noinline int balance_too_big(struct xdp_md *ctx, struct balance_packet *p)
 	data_end = (void *)(long)ctx->data_end;
 	if (data + ETH_HLEN > data_end || from_group(data))
 		return 0;
-	if (p->quiet || p->ip_len < (v4 ? BALANCE_QUOTE4 : BALANCE_IP6_MTU + 1))
+	if (p->quiet || p->ip_len < (v4 ? LB_QUOTE4 : LB_IP6_MTU + 1))
 		return 0;
 	/* Whether it has DF or not: nobody else can take it to pieces, and who sends less heeds this too (RFC 1191, 3). */
-	if (!balance_tells(data, balance_ip(ctx, p), data_end, v4, &t) ||
-	    limited(XMIT_BALANCE_TOO_BIG, limit_domain_of(ctx)))
+	if (!lb_tells(data, lb_ip(ctx, p), data_end, v4, &t) ||
+	    limited(XMIT_LB_TOO_BIG, limit_domain_of(ctx)))
 		return 0;
-	if (!v4 && mtu < BALANCE_IP6_MTU)
-		mtu = BALANCE_IP6_MTU;
-	cut = p->l3 + (v4 ? BALANCE_QUOTE4 : BALANCE_QUOTE6) - (int)bpf_xdp_get_buff_len(ctx);
+	if (!v4 && mtu < LB_IP6_MTU)
+		mtu = LB_IP6_MTU;
+	cut = p->l3 + (v4 ? LB_QUOTE4 : LB_QUOTE6) - (int)bpf_xdp_get_buff_len(ctx);
 	if (cut && bpf_xdp_adjust_tail(ctx, cut))
 		return 0;
-	if (bpf_xdp_adjust_head(ctx, -((v4 ? 20 : 40) + BALANCE_ICMP_LEN)))
+	if (bpf_xdp_adjust_head(ctx, -((v4 ? 20 : 40) + LB_ICMP_LEN)))
 		return 0;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
 	if (data + ETH_HLEN + VLAN_HLEN > data_end)
 		return 0; /* never */
-	ip = balance_told_link(data, &t, tagged);
+	ip = lb_told_link(data, &t, tagged);
 	if (v4) {
 		STORE16(ip - 2, bpf_htons(ETH_P_IP));
-		if (ip + 20 + BALANCE_ICMP_LEN + BALANCE_QUOTE4 > data_end)
+		if (ip + 20 + LB_ICMP_LEN + LB_QUOTE4 > data_end)
 			return 0; /* less of it is in the first buffer */
-		balance_told4(ip, &t, BALANCE_ICMP_LEN + BALANCE_QUOTE4,
-			      ICMP4_UNREACHABLE << 24 | ICMP4_TOO_BIG << 16, mtu);
-		sum = balance_sum(ip + 20, BALANCE_ICMP_LEN + BALANCE_QUOTE4);
+		lb_told4(ip, &t, LB_ICMP_LEN + LB_QUOTE4,
+			 ICMP4_UNREACHABLE << 24 | ICMP4_TOO_BIG << 16, mtu);
+		sum = lb_sum(ip + 20, LB_ICMP_LEN + LB_QUOTE4);
 		STORE16(ip + 22, ~csum_fold(sum));
 	} else {
 		STORE16(ip - 2, bpf_htons(ETH_P_IPV6));
-		if (ip + 40 + BALANCE_ICMP_LEN + BALANCE_QUOTE6 > data_end)
+		if (ip + 40 + LB_ICMP_LEN + LB_QUOTE6 > data_end)
 			return 0;
-		balance_told6(ip, &t, BALANCE_ICMP_LEN + BALANCE_QUOTE6, ICMP6_TOO_BIG << 24, mtu);
-		sum = balance_told_pseudo(&t, BALANCE_ICMP_LEN + BALANCE_QUOTE6) +
-		      balance_sum(ip + 40, BALANCE_ICMP_LEN + BALANCE_QUOTE6);
+		lb_told6(ip, &t, LB_ICMP_LEN + LB_QUOTE6, ICMP6_TOO_BIG << 24, mtu);
+		sum = lb_told_pseudo(&t, LB_ICMP_LEN + LB_QUOTE6) +
+		      lb_sum(ip + 40, LB_ICMP_LEN + LB_QUOTE6);
 		STORE16(ip + 42, ~csum_fold(sum));
 	}
 	return 1;

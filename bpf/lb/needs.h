@@ -2,7 +2,7 @@
 #ifndef CULVERT_LB_NEEDS_H
 #define CULVERT_LB_NEEDS_H
 
-#define LB_ON balance_on
+#define LB_ON lb_on
 #define LB_NEEDS PARSE_IP
 #define LB_PORT
 

@@ -28,7 +28,7 @@
 
 /* What the packet is, as the balancer sees it. */
 struct check_packet {
-	struct balance_flow flow;
+	struct lb_flow flow;
 	__u32 ip_len;
 	__u8 tos;
 	bool v6;
@@ -57,14 +57,14 @@ static __always_inline bool check_parse(struct __sk_buff *skb, struct check_pack
 	if (l4 + 4 > end)
 		return false;
 	p->flow.ports = LOAD32(l4);
-	p->tos = balance_tos(ip, p->v6);
+	p->tos = lb_tos(ip, p->v6);
 	return true;
 }
 
 /* Whether the packet is to the address of a VIP, as those of checks are: marks are anybody's. */
 static __always_inline bool check_is(struct __sk_buff *skb)
 {
-	struct balance_vip_key key __attribute__((aligned(8))) = {};
+	struct lb_vip_key key __attribute__((aligned(8))) = {};
 	const void *ip = (void *)(long)skb->data + ETH_HLEN, *end = (void *)(long)skb->data_end;
 
 	if (!skb->vlan_present && skb->protocol == bpf_htons(ETH_P_8021Q))
@@ -81,34 +81,34 @@ static __always_inline bool check_is(struct __sk_buff *skb)
 		copy(&key.addr, ip + 24, 16);
 	}
 	key.proto = IPPROTO_TCP;
-	if (balance_any(&key))
+	if (lb_any(&key))
 		return true;
 	key.proto = IPPROTO_UDP;
-	return balance_any(&key);
+	return lb_any(&key);
 }
 
 /* Makes room for the outer headers, and has the kernel finish the checksum of the packet behind them. */
-static __always_inline bool check_grow(struct __sk_buff *skb, const struct balance_member *m)
+static __always_inline bool check_grow(struct __sk_buff *skb, const struct lb_backend *m)
 {
 	__u64 flags = m->v6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
-	__u32 overhead = balance_overhead(m);
+	__u32 overhead = lb_overhead(m);
 
-	if (m->encap == BALANCE_GUE)
+	if (m->encap == LB_GUE)
 		flags |= BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
 	return !overhead || !bpf_skb_adjust_room(skb, overhead, BPF_ADJ_ROOM_MAC, flags);
 }
 
-static __always_inline bool check_send(struct __sk_buff *skb, const struct balance_member *m)
+static __always_inline bool check_send(struct __sk_buff *skb, const struct lb_backend *m)
 {
 	struct check_packet p = {};
 	void *data, *end;
 
 	if ((skb->vlan_present || skb->protocol == bpf_htons(ETH_P_8021Q)) && bpf_skb_vlan_pop(skb))
 		return false;
-	if (!check_parse(skb, &p) || p.ip_len + balance_overhead(m) > m->mtu)
+	if (!check_parse(skb, &p) || p.ip_len + lb_overhead(m) > m->mtu)
 		return false;
 	p.flow.vip = m->vip;
-	balance_hash(&p.flow);
+	lb_hash(&p.flow);
 	if (!check_grow(skb, m))
 		return false;
 	data = (void *)(long)skb->data;
@@ -116,29 +116,29 @@ static __always_inline bool check_send(struct __sk_buff *skb, const struct balan
 	if (data + ETH_HLEN > end)
 		return false; /* never */
 	eth_write(data, m->dmac, m->smac, 0); /* the kernel puts the tag on */
-	if (m->encap != BALANCE_L2 &&
-	    !balance_outer(data + ETH_HLEN, end, m, p.tos, p.v6, p.ip_len, p.flow.hash >> 16))
+	if (m->encap != LB_L2 &&
+	    !lb_outer(data + ETH_HLEN, end, m, p.tos, p.v6, p.ip_len, p.flow.hash >> 16))
 		return false; /* never */
 	return !m->vlan || !bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), m->vlan & 0xfff);
 }
 
 /* The member of a number, whatever its generation. */
-static __always_inline bool check_member(__u32 number, struct balance_member *m)
+static __always_inline bool check_member(__u32 number, struct lb_backend *m)
 {
-	struct balance_slot *slot = bpf_map_lookup_elem(&balance_members, &number);
+	struct lb_slot *slot = bpf_map_lookup_elem(&lb_backends, &number);
 
-	return slot && balance_copy(slot, slot->version[slot->seq & 1].owner, m) && m->port;
+	return slot && lb_copy(slot, slot->version[slot->seq & 1].owner, m) && m->port;
 }
 
 SEC("tc")
 int check(struct __sk_buff *skb)
 {
-	struct balance_member m __attribute__((aligned(8)));
+	struct lb_backend m __attribute__((aligned(8)));
 	__u32 mark = skb->mark;
 
-	if (mark >> BALANCE_NUMBER_BITS != CHECK_MARK || !check_is(skb))
+	if (mark >> LB_NUMBER_BITS != CHECK_MARK || !check_is(skb))
 		return TC_ACT_UNSPEC;
-	if (!check_member(mark & BALANCE_NUMBER, &m) || !check_send(skb, &m))
+	if (!check_member(mark & LB_NUMBER, &m) || !check_send(skb, &m))
 		return TC_ACT_SHOT;
 	skb->mark = 0; /* it may leave by an interface with this program */
 	return bpf_redirect(m.port, 0);

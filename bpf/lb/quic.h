@@ -26,9 +26,9 @@ static __always_inline bool quic_handshake(const void *quic)
 	return (version == QUIC_V1 && type == 2) || (version == QUIC_V2 && type == 3);
 }
 
-/* The server ID of a packet. The datagram has quic + QUIC_LONG_LEN + 1 + BALANCE_ID_MAX at least. */
-static __always_inline bool quic_server(const void *quic, const struct balance_packet *p,
-					struct balance_server_key *key)
+/* The server ID of a packet. The datagram has quic + QUIC_LONG_LEN + 1 + LB_ID_MAX at least. */
+static __always_inline bool quic_server(const void *quic, const struct lb_packet *p,
+					struct lb_server_key *key)
 {
 	__u8 head = LOAD8(quic), i;
 	const void *id;
@@ -47,7 +47,7 @@ static __always_inline bool quic_server(const void *quic, const struct balance_p
 	key->vip = p->flow.vip;
 	key->len = p->id_len;
 #pragma unroll
-	for (i = 0; i < BALANCE_ID_MAX; i++) {
+	for (i = 0; i < LB_ID_MAX; i++) {
 		if (i < p->id_len)
 			key->id[i] = LOAD8(id + 1 + i);
 	}
@@ -58,23 +58,23 @@ static __always_inline bool quic_server(const void *quic, const struct balance_p
  * The owner that the connection ID of a datagram names, 0 for none. Those that are too short to have the longest ID in a
  * long header have no room for QUIC's own data either (RFC 9001, 5.4.2: 20 bytes behind the ID).
  */
-__noinline __u32 balance_quic(struct xdp_md *ctx, const struct balance_packet *p)
+__noinline __u32 lb_quic(struct xdp_md *ctx, const struct lb_packet *p)
 {
-	struct balance_server_key key __attribute__((aligned(8))) = {};
+	struct lb_server_key key __attribute__((aligned(8))) = {};
 	void *data_end, *quic;
 	__u32 *owner, l4;
 
-	if (!balance_on || !p)
+	if (!lb_on || !p)
 		return 0;
 	l4 = p->ip == 4 ? 20 : 40;
 	data_end = (void *)(long)ctx->data_end;
-	quic = balance_ip(ctx, p) + l4 + 8;
-	if (p->ip_len < l4 + 8 + QUIC_LONG_LEN + 1 + BALANCE_ID_MAX ||
-	    quic + QUIC_LONG_LEN + 1 + BALANCE_ID_MAX > data_end)
+	quic = lb_ip(ctx, p) + l4 + 8;
+	if (p->ip_len < l4 + 8 + QUIC_LONG_LEN + 1 + LB_ID_MAX ||
+	    quic + QUIC_LONG_LEN + 1 + LB_ID_MAX > data_end)
 		return 0;
 	if (!quic_server(quic, p, &key))
 		return 0;
-	owner = bpf_map_lookup_elem(&balance_servers, &key);
+	owner = bpf_map_lookup_elem(&lb_servers, &key);
 	return owner ? *owner : 0;
 }
 
@@ -82,23 +82,23 @@ __noinline __u32 balance_quic(struct xdp_md *ctx, const struct balance_packet *p
  * Has the flow table know the owner that a connection ID has named, for ICMP errors. A flow that it has stays where it is:
  * the ID may be forged, and the client's handshake goes by the flow.
  */
-__noinline int balance_tell(const struct balance_flow *f, __u32 owner, __u32 vip_flags)
+__noinline int lb_tell(const struct lb_flow *f, __u32 owner, __u32 vip_flags)
 {
 	__u64 found;
 	__u16 time, now;
 
-	if (!balance_on || !f)
+	if (!lb_on || !f)
 		return 0;
-	found = balance_find(f);
+	found = lb_find(f);
 	time = found >> 32;
-	now = balance_time();
+	now = lb_time();
 	if (!found) {
-		balance_insert(f, owner, false);
+		lb_insert(f, owner, false);
 	} else if ((__u32)found == owner) {
-		if (time != (now | BALANCE_FLOW_UDP))
-			balance_touch(f, found >> 48, now | BALANCE_FLOW_UDP);
-	} else if (balance_expired(time, now) || !balance_stays(found, vip_flags)) {
-		balance_renew(f, found, owner);
+		if (time != (now | LB_FLOW_UDP))
+			lb_touch(f, found >> 48, now | LB_FLOW_UDP);
+	} else if (lb_expired(time, now) || !lb_stays(found, vip_flags)) {
+		lb_renew(f, found, owner);
 	}
 	return 0;
 }

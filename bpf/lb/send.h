@@ -7,32 +7,32 @@
 
 #include "assign.h"
 
-#define BALANCE_TTL 64
+#define LB_TTL 64
 
-#define BALANCE_UDP_LEN 8
+#define LB_UDP_LEN 8
 
 /* Bytes of the outer headers behind Ethernet. */
-static __always_inline __u32 balance_overhead(const struct balance_member *m)
+static __always_inline __u32 lb_overhead(const struct lb_backend *m)
 {
-	if (m->encap == BALANCE_L2)
+	if (m->encap == LB_L2)
 		return 0;
-	return (m->v6 ? 40 : 20) + (m->encap == BALANCE_GUE ? BALANCE_UDP_LEN : 0);
+	return (m->v6 ? 40 : 20) + (m->encap == LB_GUE ? LB_UDP_LEN : 0);
 }
 
 /* DSCP and ECN of a packet (RFC 6040, normal mode). */
-static __always_inline __u8 balance_tos(const void *ip, bool v6)
+static __always_inline __u8 lb_tos(const void *ip, bool v6)
 {
 	return v6 ? bpf_ntohs(LOAD16(ip)) >> 4 : LOAD8(ip + 1);
 }
 
 /* RFC 2003, 3.1; RFC 6864: what is not fragmented needs no identification. */
-static __always_inline void balance_outer4(void *ip, const struct balance_member *m, __u8 tos,
-					   __u8 proto, __u32 len, __u32 spread)
+static __always_inline void lb_outer4(void *ip, const struct lb_backend *m, __u8 tos, __u8 proto,
+				      __u32 len, __u32 spread)
 {
 	__be32 src = m->src.w[3] | (spread & m->src_mask);
 	__be32 first = bpf_htonl(0x45000000 | tos << 16 | len);
 	__be32 second = bpf_htonl(0x4000);
-	__be32 third = bpf_htonl(BALANCE_TTL << 24 | proto << 16);
+	__be32 third = bpf_htonl(LB_TTL << 24 | proto << 16);
 	__u64 sum = (__u64)first + second + third + src + m->addr.w[3];
 
 	STORE32(ip, first);
@@ -44,11 +44,11 @@ static __always_inline void balance_outer4(void *ip, const struct balance_member
 }
 
 /* RFC 2473; the flow label as RFC 6438 has it. */
-static __always_inline void balance_outer6(void *ip, const struct balance_member *m, __u8 tos,
-					   __u8 proto, __u32 len, __u32 spread)
+static __always_inline void lb_outer6(void *ip, const struct lb_backend *m, __u8 tos, __u8 proto,
+				      __u32 len, __u32 spread)
 {
 	STORE32(ip, bpf_htonl(0x60000000 | tos << 20 | (spread & 0xfffff)));
-	STORE32(ip + 4, bpf_htonl(len << 16 | proto << 8 | BALANCE_TTL));
+	STORE32(ip + 4, bpf_htonl(len << 16 | proto << 8 | LB_TTL));
 	STORE32(ip + 8, m->src.w[0]);
 	STORE32(ip + 12, m->src.w[1]);
 	STORE32(ip + 16, m->src.w[2]);
@@ -60,8 +60,7 @@ static __always_inline void balance_outer6(void *ip, const struct balance_member
 }
 
 /* Variant 1 of GUE: the packet follows UDP. No checksum, as RFC 6935 allows it to tunnels. */
-static __always_inline void balance_gue(void *udp, const struct balance_member *m, __u32 len,
-					__u32 spread)
+static __always_inline void lb_gue(void *udp, const struct lb_backend *m, __u32 len, __u32 spread)
 {
 	STORE16(udp, bpf_htons(0xc000 | (spread & 0x3fff)));
 	STORE16(udp + 2, m->gue_port);
@@ -72,29 +71,28 @@ static __always_inline void balance_gue(void *udp, const struct balance_member *
  * Writes the outer headers to ip, and the type of the frame in front; v6 and ip_len are of the inner packet.
  * False if they do not fit, which a caller that has made room need not fear.
  */
-static __always_inline bool balance_outer(void *ip, const void *data_end,
-					  const struct balance_member *m, __u8 tos, bool v6,
-					  __u32 ip_len, __u32 spread)
+static __always_inline bool lb_outer(void *ip, const void *data_end, const struct lb_backend *m,
+				     __u8 tos, bool v6, __u32 ip_len, __u32 spread)
 {
 	__u8 inner = v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
 	__u32 len = ip_len;
 
 	if (ip + 40 > data_end)
 		return false; /* never: there are two headers, of 20 bytes at least */
-	if (m->encap == BALANCE_GUE) {
+	if (m->encap == LB_GUE) {
 		void *udp = ip + (m->v6 ? 40 : 20);
 
 		inner = IPPROTO_UDP;
-		len += BALANCE_UDP_LEN;
-		if (udp + BALANCE_UDP_LEN > data_end)
+		len += LB_UDP_LEN;
+		if (udp + LB_UDP_LEN > data_end)
 			return false; /* never */
-		balance_gue(udp, m, len, spread);
+		lb_gue(udp, m, len, spread);
 	}
 	eth_write_type(ip, m->v6);
 	if (m->v6)
-		balance_outer6(ip, m, tos, inner, len, spread);
+		lb_outer6(ip, m, tos, inner, len, spread);
 	else
-		balance_outer4(ip, m, tos, inner, len + 20, spread);
+		lb_outer4(ip, m, tos, inner, len + 20, spread);
 	return true;
 }
 
@@ -102,21 +100,20 @@ static __always_inline bool balance_outer(void *ip, const void *data_end,
  * Puts the outer headers in front and sends the packet to the member. Nothing is changed when it fails; the
  * caller has seen to it that the packet fits.
  */
-static __always_inline bool balance_send(struct xdp_md *ctx, const struct balance_packet *p,
-					 const struct balance_member *m)
+static __always_inline bool lb_send(struct xdp_md *ctx, const struct lb_packet *p,
+				    const struct lb_backend *m)
 {
-	__u32 overhead = balance_overhead(m), spread = p->flow.hash >> 16,
-	      whole = p->l3 + p->ip_len;
+	__u32 overhead = lb_overhead(m), spread = p->flow.hash >> 16, whole = p->l3 + p->ip_len;
 	int grow = overhead + (m->vlan ? VLAN_HLEN : 0) - (p->vlan ? VLAN_HLEN : 0);
 	__u32 linear, full;
 	__u8 tos;
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
-	void *ip = balance_ip(ctx, p);
+	void *ip = lb_ip(ctx, p);
 
 	if (ip + 20 > data_end)
 		return false; /* never: it was read before */
-	tos = balance_tos(ip, p->ip == 6);
+	tos = lb_tos(ip, p->ip == 6);
 	linear = data_end - data;
 	if (linear != whole || m->linear_only) {
 		full = bpf_xdp_get_buff_len(ctx);
@@ -140,7 +137,7 @@ static __always_inline bool balance_send(struct xdp_md *ctx, const struct balanc
 		eth_write_type(ip, p->ip == 6);
 		return true;
 	}
-	return balance_outer(ip, data_end, m, tos, p->ip == 6, p->ip_len, spread);
+	return lb_outer(ip, data_end, m, tos, p->ip == 6, p->ip_len, spread);
 }
 
 #endif

@@ -5,12 +5,12 @@
 #include "send.h"
 
 /*
- * The commonest way to a member, IPv4 in IPv4 without a tag, in a straight line: balance_copy and balance_send, which
+ * The commonest way to a member, IPv4 in IPv4 without a tag, in a straight line: lb_copy and lb_send, which
  * can do the rest too, take 80 instructions more.
  */
 
 /* What is needed of a member. */
-struct balance_plain {
+struct lb_plain {
 	__u64 dmac; /* and two bytes more, and so the next one */
 	__u64 smac;
 	__be32 src;
@@ -23,14 +23,14 @@ struct balance_plain {
  * False for an owner that has gone, fails its checks, is reached in another way, or is being changed, and if a packet of
  * that length does not fit.
  */
-static __always_inline bool balance_plain(struct balance_slot *slot, __u32 owner, __u32 ip_len,
-					  struct balance_plain *to)
+static __always_inline bool lb_plain(struct lb_slot *slot, __u32 owner, __u32 ip_len,
+				     struct lb_plain *to)
 {
 	__u32 seq = *(volatile __u32 *)&slot->seq, has;
-	const struct balance_member *m = &slot->version[seq & 1];
+	const struct lb_backend *m = &slot->version[seq & 1];
 
 	barrier();
-	if (m->flags != (BALANCE_MEMBER_USED | BALANCE_MEMBER_PLAIN) || ip_len + 20 > m->mtu)
+	if (m->flags != (LB_BACKEND_USED | LB_BACKEND_PLAIN) || ip_len + 20 > m->mtu)
 		return false;
 	has = m->owner;
 	to->dmac = LOAD64(m->dmac);
@@ -44,15 +44,15 @@ static __always_inline bool balance_plain(struct balance_slot *slot, __u32 owner
 }
 
 /*
- * As balance_send, for a packet of IPv4 without options and without a tag. It fails, and changes nothing, if the frame
+ * As lb_send, for a packet of IPv4 without options and without a tag. It fails, and changes nothing, if the frame
  * is not the packet alone, in one buffer.
  */
-static __always_inline bool balance_send_plain(struct xdp_md *ctx, const struct balance_packet *p,
-					       const struct balance_plain *m)
+static __always_inline bool lb_send_plain(struct xdp_md *ctx, const struct lb_packet *p,
+					  const struct lb_plain *m)
 {
 	__be32 src = m->src | ((__u32)(p->flow.hash >> 16) & m->src_mask), first;
 	const __be32 second = bpf_htonl(0x4000);
-	const __be32 third = bpf_htonl(BALANCE_TTL << 24 | IPPROTO_IPIP << 16);
+	const __be32 third = bpf_htonl(LB_TTL << 24 | IPPROTO_IPIP << 16);
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
 	void *ip;

@@ -12,14 +12,14 @@
  * would go round until its TTL is used up. It is answered as a host does that has the address and not the port. What the
  * kernel does not forward is left to it: the address may be this host's too, or have a blackhole route.
  */
-enum balance_unclaimed {
-	BALANCE_UNCLAIMED_REJECT,
-	BALANCE_UNCLAIMED_DROP,
-	BALANCE_UNCLAIMED_PASS,
+enum lb_unclaimed {
+	LB_UNCLAIMED_REJECT,
+	LB_UNCLAIMED_DROP,
+	LB_UNCLAIMED_PASS,
 };
 
-/* enum balance_unclaimed, fixed at load time. Shared with datapath.BalanceUnclaimed. */
-const volatile __u8 balance_unclaimed;
+/* enum lb_unclaimed, fixed at load time. Shared with datapath.BalanceUnclaimed. */
+const volatile __u8 lb_unclaimed;
 
 #define ICMP4_BAD_PROTOCOL 2 /* codes */
 #define ICMP4_BAD_PORT 3
@@ -35,26 +35,26 @@ const volatile __u8 balance_unclaimed;
 #define IP6_SHIM6 140
 
 /* Whether there are VIPs of the address. */
-static __always_inline bool balance_has(struct balance_vip_key *key)
+static __always_inline bool lb_has(struct lb_vip_key *key)
 {
 	key->proto = IPPROTO_TCP;
-	if (balance_any(key))
+	if (lb_any(key))
 		return true;
 	key->proto = IPPROTO_UDP;
-	return balance_any(key);
+	return lb_any(key);
 }
 
 /* What becomes of a packet of IPv4: errors are answers to no fragment but the first, and to no ICMP (RFC 1122, 3.2.2). */
-static __always_inline int balance_nobodys4(const void *ip)
+static __always_inline int lb_nobodys4(const void *ip)
 {
 	if (LOAD8(ip) != 0x45 || LOAD16(ip + 6) & bpf_htons(0x1fff) ||
 	    LOAD8(ip + 9) == IPPROTO_ICMP)
-		return DROP_BALANCE_UNCLAIMED;
-	return XMIT_BALANCE_UNREACHABLE;
+		return DROP_LB_UNCLAIMED;
+	return XMIT_LB_UNREACHABLE;
 }
 
-/* As balance_nobodys4 (RFC 4443, 2.4). Neighbours are found by the kernel, which may answer for another. */
-static __always_inline int balance_nobodys6(const void *ip, const void *data_end)
+/* As lb_nobodys4 (RFC 4443, 2.4). Neighbours are found by the kernel, which may answer for another. */
+static __always_inline int lb_nobodys6(const void *ip, const void *data_end)
 {
 	switch (LOAD8(ip + 6)) {
 	case IPPROTO_ICMPV6:
@@ -62,12 +62,12 @@ static __always_inline int balance_nobodys6(const void *ip, const void *data_end
 		if (!LOAD16(ip + 4) || ip + 41 > data_end ||
 		    (LOAD8(ip + 40) >= 133 && LOAD8(ip + 40) <= 137))
 			return REASON_NONE;
-		return DROP_BALANCE_UNCLAIMED;
+		return DROP_LB_UNCLAIMED;
 	case IPPROTO_FRAGMENT:
 		if (ip + 48 > data_end || LOAD16(ip + 42) & bpf_htons(0xfff8) ||
 		    (LOAD8(ip + 40) != IPPROTO_TCP && LOAD8(ip + 40) != IPPROTO_UDP))
-			return DROP_BALANCE_UNCLAIMED;
-		return XMIT_BALANCE_UNREACHABLE;
+			return DROP_LB_UNCLAIMED;
+		return XMIT_LB_UNREACHABLE;
 	case IPPROTO_HOPOPTS:
 	case IPPROTO_ROUTING:
 	case IPPROTO_DSTOPTS:
@@ -76,24 +76,24 @@ static __always_inline int balance_nobodys6(const void *ip, const void *data_end
 	case IP6_MOBILITY:
 	case IP6_HIP:
 	case IP6_SHIM6:
-		return DROP_BALANCE_UNCLAIMED;
+		return DROP_LB_UNCLAIMED;
 	}
-	return XMIT_BALANCE_UNREACHABLE;
+	return XMIT_LB_UNREACHABLE;
 }
 
 /*
  * Says what is to become of a packet whose header is at l3, and that the kernel takes to have come in by a device:
  * REASON_NONE if it is not to the address of a VIP, or the kernel would not forward it. One to answer is
- * XMIT_BALANCE_UNREACHABLE. Nothing is changed.
+ * XMIT_LB_UNREACHABLE. Nothing is changed.
  */
-__noinline int balance_nobodys(struct xdp_md *ctx, __u32 l3, __u32 dev)
+__noinline int lb_nobodys(struct xdp_md *ctx, __u32 l3, __u32 dev)
 {
-	struct balance_vip_key key __attribute__((aligned(8))) = {};
+	struct lb_vip_key key __attribute__((aligned(8))) = {};
 	const void *ip, *data_end;
 	bool v4;
 	int reason;
 
-	if (!balance_on || balance_unclaimed == BALANCE_UNCLAIMED_PASS)
+	if (!lb_on || lb_unclaimed == LB_UNCLAIMED_PASS)
 		return REASON_NONE;
 	data_end = (void *)(long)ctx->data_end;
 	ip = (void *)(long)ctx->data + (l3 == ETH_HLEN ? ETH_HLEN : ETH_HLEN + VLAN_HLEN);
@@ -104,25 +104,25 @@ __noinline int balance_nobodys(struct xdp_md *ctx, __u32 l3, __u32 dev)
 	if (v4) {
 		key.addr.w[2] = IP4_MAPPED;
 		key.addr.w[3] = LOAD32(ip + 16);
-		reason = balance_nobodys4(ip);
+		reason = lb_nobodys4(ip);
 	} else {
 		if (ip + 40 > data_end)
 			return REASON_NONE;
 		copy(&key.addr, ip + 24, 16);
 		if (!(key.addr.w[0] | key.addr.w[1]) && key.addr.w[2] == IP4_MAPPED)
 			return REASON_NONE; /* no VIP's */
-		reason = balance_nobodys6(ip, data_end);
+		reason = lb_nobodys6(ip, data_end);
 	}
-	if (!reason || !balance_has(&key) || !balance_goes_on(ctx, ip, data_end, v4, dev))
+	if (!reason || !lb_has(&key) || !lb_goes_on(ctx, ip, data_end, v4, dev))
 		return REASON_NONE;
-	if (balance_unclaimed == BALANCE_UNCLAIMED_DROP || !balance_answers(ip, v4))
-		return DROP_BALANCE_UNCLAIMED;
+	if (lb_unclaimed == LB_UNCLAIMED_DROP || !lb_answers(ip, v4))
+		return DROP_LB_UNCLAIMED;
 	return reason;
 }
 
 /* Adds up step bytes of len, a power of two, if len has them: behind those of the larger steps. */
-static __always_inline bool balance_sum_step(void *at, const void *data_end, __u32 len,
-					     const __u32 step, __u64 *sum)
+static __always_inline bool lb_sum_step(void *at, const void *data_end, __u32 len, const __u32 step,
+					__u64 *sum)
 {
 	if (!(len & step))
 		return true;
@@ -134,24 +134,24 @@ static __always_inline bool balance_sum_step(void *at, const void *data_end, __u
 	else if (step == 2)
 		*sum += LOAD16(at);
 	else
-		*sum += balance_sum(at, step);
+		*sum += lb_sum(at, step);
 	return true;
 }
 
-/* As balance_sum, for a length below 2048 that is not known before. False if the first buffer does not have it. */
-static __always_inline bool balance_sum_any(void *at, const void *data_end, __u32 len, __u64 *sum)
+/* As lb_sum, for a length below 2048 that is not known before. False if the first buffer does not have it. */
+static __always_inline bool lb_sum_any(void *at, const void *data_end, __u32 len, __u64 *sum)
 {
 	__u32 i;
 
 #pragma unroll
 	for (i = 0; i < 11; i++)
-		if (!balance_sum_step(at, data_end, len, 1024 >> i, sum))
+		if (!lb_sum_step(at, data_end, len, 1024 >> i, sum))
 			return false;
 	return true;
 }
 
 /* Type, code and second word of the answer to a packet of that protocol. */
-static __always_inline __u32 balance_unreachable_head(bool v4, __u8 proto, __u32 *word)
+static __always_inline __u32 lb_unreachable_head(bool v4, __u8 proto, __u32 *word)
 {
 	bool port = proto == IPPROTO_TCP || proto == IPPROTO_UDP;
 
@@ -165,15 +165,15 @@ static __always_inline __u32 balance_unreachable_head(bool v4, __u8 proto, __u32
 }
 
 /* Puts the answer in the place of a packet of ip_len bytes. It returns 0 if that may not be: then it is to be dropped. */
-__noinline int balance_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
+__noinline int lb_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 {
-	struct balance_told t = {};
+	struct lb_told t = {};
 	void *data, *data_end, *ip;
 	__u32 quote, head, word, most;
 	bool v4, tagged;
 	__u64 sum = 0;
 
-	if (!balance_on || balance_unclaimed != BALANCE_UNCLAIMED_REJECT)
+	if (!lb_on || lb_unclaimed != LB_UNCLAIMED_REJECT)
 		return 0;
 	tagged = l3 != ETH_HLEN;
 	data = (void *)(long)ctx->data;
@@ -183,37 +183,37 @@ __noinline int balance_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 	if (ip + 20 > data_end || from_group(data))
 		return 0;
 	v4 = LOAD8(ip) >> 4 == 4;
-	head = balance_unreachable_head(v4, LOAD8(ip + (v4 ? 9 : 6)), &word);
-	most = v4 ? BALANCE_QUOTE4 : BALANCE_QUOTE6;
+	head = lb_unreachable_head(v4, LOAD8(ip + (v4 ? 9 : 6)), &word);
+	most = v4 ? LB_QUOTE4 : LB_QUOTE6;
 	quote = ip_len < most ? ip_len : most;
-	if (!balance_tells(data, ip, data_end, v4, &t) ||
-	    limited(XMIT_BALANCE_UNREACHABLE, limit_domain_of(ctx)))
+	if (!lb_tells(data, ip, data_end, v4, &t) ||
+	    limited(XMIT_LB_UNREACHABLE, limit_domain_of(ctx)))
 		return 0;
 	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + quote) - (int)bpf_xdp_get_buff_len(ctx)))
 		return 0;
-	if (bpf_xdp_adjust_head(ctx, -((v4 ? 20 : 40) + BALANCE_ICMP_LEN)))
+	if (bpf_xdp_adjust_head(ctx, -((v4 ? 20 : 40) + LB_ICMP_LEN)))
 		return 0;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
 	if (data + ETH_HLEN + VLAN_HLEN > data_end)
 		return 0; /* never, and so in the next two: there is another header of IP behind it */
-	ip = balance_told_link(data, &t, tagged);
-	quote += BALANCE_ICMP_LEN;
+	ip = lb_told_link(data, &t, tagged);
+	quote += LB_ICMP_LEN;
 	if (v4) {
-		if (ip + 20 + BALANCE_ICMP_LEN > data_end)
+		if (ip + 20 + LB_ICMP_LEN > data_end)
 			return 0;
 		STORE16(ip - 2, bpf_htons(ETH_P_IP));
-		balance_told4(ip, &t, quote, head, word);
+		lb_told4(ip, &t, quote, head, word);
 		ip += 20;
 	} else {
-		if (ip + 40 + BALANCE_ICMP_LEN > data_end)
+		if (ip + 40 + LB_ICMP_LEN > data_end)
 			return 0;
 		STORE16(ip - 2, bpf_htons(ETH_P_IPV6));
-		balance_told6(ip, &t, quote, head, word);
-		sum = balance_told_pseudo(&t, quote);
+		lb_told6(ip, &t, quote, head, word);
+		sum = lb_told_pseudo(&t, quote);
 		ip += 40;
 	}
-	if (!balance_sum_any(ip, data_end, quote, &sum))
+	if (!lb_sum_any(ip, data_end, quote, &sum))
 		return 0; /* less of it is in the first buffer */
 	STORE16(ip + 2, ~csum_fold(sum));
 	return 1;
@@ -226,32 +226,32 @@ static __always_inline int lb_unclaimed_stage(struct xdp_md *ctx, struct packet 
 	__u32 dev = ctx->ingress_ifindex;
 	int reason;
 
-	if (!balance_on || balance_unclaimed == BALANCE_UNCLAIMED_PASS || !pkt->port || !pkt->ip ||
+	if (!lb_on || lb_unclaimed == LB_UNCLAIMED_PASS || !pkt->port || !pkt->ip ||
 	    pkt->no_fwd_reason == NO_FWD_MALFORMED)
 		return REASON_NONE;
-	if (!balance_dst(pkt, &dst) || !balance_maybe(&dst))
+	if (!lb_dst(pkt, &dst) || !lb_maybe(&dst))
 		return REASON_NONE;
 	if (pkt->vlan)
-		dev = balance_vlan_dev(pkt);
+		dev = lb_vlan_dev(pkt);
 	if (!dev)
 		return REASON_NONE; /* the kernel has no such VLAN */
-	reason = balance_nobodys(ctx, pkt->l3, dev);
+	reason = lb_nobodys(ctx, pkt->l3, dev);
 	if (reason <= REASON_NONE)
 		return REASON_NONE;
-	if (reason == XMIT_BALANCE_UNREACHABLE && balance_unreachable(ctx, pkt->l3, pkt->ip_len))
-		return XMIT_BALANCE_UNREACHABLE;
-	return DROP_BALANCE_UNCLAIMED;
+	if (reason == XMIT_LB_UNREACHABLE && lb_unreachable(ctx, pkt->l3, pkt->ip_len))
+		return XMIT_LB_UNREACHABLE;
+	return DROP_LB_UNCLAIMED;
 }
 
 /* What no backend takes of what is to a VIP: another reason if the kernel would send it on. */
-static __always_inline int balance_unserved(struct xdp_md *ctx, struct packet *pkt, int reason)
+static __always_inline int lb_unserved(struct xdp_md *ctx, struct packet *pkt, int reason)
 {
-	__u32 dev = pkt->vlan ? balance_vlan_dev(pkt) : ctx->ingress_ifindex;
+	__u32 dev = pkt->vlan ? lb_vlan_dev(pkt) : ctx->ingress_ifindex;
 
-	if (balance_unclaimed == BALANCE_UNCLAIMED_PASS || !dev ||
-	    balance_nobodys(ctx, pkt->l3, dev) <= REASON_NONE)
+	if (lb_unclaimed == LB_UNCLAIMED_PASS || !dev ||
+	    lb_nobodys(ctx, pkt->l3, dev) <= REASON_NONE)
 		return reason;
-	return reason == PASS_BALANCE_EMPTY ? DROP_BALANCE_EMPTY : DROP_BALANCE_UNCLAIMED;
+	return reason == PASS_LB_EMPTY ? DROP_LB_EMPTY : DROP_LB_UNCLAIMED;
 }
 
 #endif

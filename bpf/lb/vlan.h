@@ -8,24 +8,24 @@
  * A trunk carries VLANs that are none of this machine's. A VIP answers on those that the machine has a device for, as its
  * own addresses do, and on those that the VIP names.
  */
-#define BALANCE_VLANS 4096
+#define LB_VLANS 4096
 
-struct balance_vlan {
+struct lb_vlan {
 	__u32 dev; /* index of the VLAN device that is up, 0 for none */
 	__u32 pad;
 };
 
-/* By slot of the port * BALANCE_VLANS + VLAN ID. Writer: datapath, through memory. */
+/* By slot of the port * LB_VLANS + VLAN ID. Writer: datapath, through memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct balance_vlan);
-} balance_vlans SEC(".maps");
+	__type(value, struct lb_vlan);
+} lb_vlans SEC(".maps");
 
 /* A VLAN that a VIP of the address names. */
-struct balance_named_vlan {
+struct lb_named_vlan {
 	struct ip_addr addr;
 	__u32 id;
 };
@@ -35,21 +35,21 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
-	__type(key, struct balance_named_vlan);
+	__type(key, struct lb_named_vlan);
 	__type(value, __u8);
-} balance_named_vlans SEC(".maps");
+} lb_named_vlans SEC(".maps");
 
 /* The device that the kernel takes a packet with a tag to have come in by, 0 for none. */
-static __always_inline __u32 balance_vlan_dev(const struct packet *pkt)
+static __always_inline __u32 lb_vlan_dev(const struct packet *pkt)
 {
-	__u32 key = (pkt->port->slot - 1) * BALANCE_VLANS + (pkt->vlan & (BALANCE_VLANS - 1));
-	const struct balance_vlan *v = bpf_map_lookup_elem(&balance_vlans, &key);
+	__u32 key = (pkt->port->slot - 1) * LB_VLANS + (pkt->vlan & (LB_VLANS - 1));
+	const struct lb_vlan *v = bpf_map_lookup_elem(&lb_vlans, &key);
 
 	return v ? *(volatile const __u32 *)&v->dev : 0;
 }
 
 /* Where the packet has the address that it is to; false if its header is not all there. */
-static __always_inline bool balance_dst(const struct packet *pkt, struct ip_addr *dst)
+static __always_inline bool lb_dst(const struct packet *pkt, struct ip_addr *dst)
 {
 	const void *ip = pkt->data + pkt->l3;
 
@@ -70,18 +70,18 @@ static __always_inline bool balance_dst(const struct packet *pkt, struct ip_addr
 }
 
 /* Whether a VIP of the packet's destination names its VLAN. */
-static __noinline bool balance_named(const struct packet *pkt)
+static __noinline bool lb_named(const struct packet *pkt)
 {
-	struct balance_named_vlan key __attribute__((aligned(8))) = {};
+	struct lb_named_vlan key __attribute__((aligned(8))) = {};
 
-	key.id = pkt->vlan & (BALANCE_VLANS - 1);
-	return balance_dst(pkt, &key.addr) && bpf_map_lookup_elem(&balance_named_vlans, &key);
+	key.id = pkt->vlan & (LB_VLANS - 1);
+	return lb_dst(pkt, &key.addr) && bpf_map_lookup_elem(&lb_named_vlans, &key);
 }
 
 /* Whether VIPs may have a packet, as far as its tag goes. */
-static __always_inline bool balance_on_vlan(const struct packet *pkt)
+static __always_inline bool lb_on_vlan(const struct packet *pkt)
 {
-	return !pkt->vlan || balance_vlan_dev(pkt) || balance_named(pkt);
+	return !pkt->vlan || lb_vlan_dev(pkt) || lb_named(pkt);
 }
 
 #endif

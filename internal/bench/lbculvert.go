@@ -106,9 +106,9 @@ func (d *lbCulvert) reasons() (map[string]uint64, error) {
 // What packets that were forwarded are counted as: of a flow that is in the table, of one that is in it from now on, of one
 // that was not taken in.
 const (
-	lbKnown     = "balance"
-	lbNew       = "balance-new"
-	lbUntracked = "balance-untracked"
+	lbKnown     = "lb-flow"
+	lbNew       = "lb-new"
+	lbUntracked = "lb-untracked"
 )
 
 func (d *lbCulvert) Detach() error {

@@ -27,14 +27,14 @@ func TestBalanceKnownFlow(t *testing.T) {
 	one, two := b.member(1, 0, "10.0.0.11"), b.member(2, 0, "10.0.0.12")
 	b.vip(0, vip4, protoTCP, []BalanceMember{one, two})
 	in := b.packet(client4, vip4, &layers.TCP{SYN: true}, nil)
-	has := b.sent(in, "fwd balance-new", one, two)
+	has := b.sent(in, "fwd lb-new", one, two)
 	// The ring turns to the other one; the flow stays.
 	other := one
 	if has.Owner == one.Owner {
 		other = two
 	}
 	b.ring(0, []BalanceMember{other})
-	b.sent(b.packet(client4, vip4, &layers.TCP{ACK: true}, []byte("GET /")), "fwd balance", has)
+	b.sent(b.packet(client4, vip4, &layers.TCP{ACK: true}, []byte("GET /")), "fwd lb-flow", has)
 	sum, err := b.plane.Traffic(has.Owner.Number())
 	b.must(err)
 	if want := (BalanceTraffic{Packets: 2, Bytes: 40 + 45, Flows: 1}); sum != want {
@@ -89,9 +89,9 @@ func TestBalanceEncapsulations(t *testing.T) {
 						}
 					})
 					for i, frame := range [][]byte{in, in, tagged(in, 0x2005)} { // a tag with a priority
-						want := "fwd balance"
+						want := "fwd lb-flow"
 						if i == 0 {
-							want = "fwd balance-new"
+							want = "fwd lb-new"
 						}
 						if b.sent(frame, want, m); t.Failed() {
 							t.Fatalf("%+v, VIP %s, protocol %d, %d bytes", m, to, proto, size)
@@ -160,15 +160,15 @@ func TestBalanceMostSpecificVIP(t *testing.T) {
 	b.vip(0, "192.0.2.1:80", protoTCP, []BalanceMember{one})
 	b.vip(1, "192.0.2.1:0", protoTCP, []BalanceMember{all})
 	b.vip(2, "192.0.2.1:443", protoTCP, []BalanceMember{other})
-	b.sent(b.packet(client4, "192.0.2.1:80", &layers.TCP{SYN: true}, nil), "fwd balance-new", one)
-	b.sent(b.packet(client4, "192.0.2.1:443", &layers.TCP{SYN: true}, nil), "fwd balance-new", other)
-	b.sent(b.packet(client4, "192.0.2.1:81", &layers.TCP{SYN: true}, nil), "fwd balance-new", all)
-	b.sent(b.packet(client4, "192.0.2.1:82", &layers.TCP{SYN: true}, nil), "fwd balance-new", all)
+	b.sent(b.packet(client4, "192.0.2.1:80", &layers.TCP{SYN: true}, nil), "fwd lb-new", one)
+	b.sent(b.packet(client4, "192.0.2.1:443", &layers.TCP{SYN: true}, nil), "fwd lb-new", other)
+	b.sent(b.packet(client4, "192.0.2.1:81", &layers.TCP{SYN: true}, nil), "fwd lb-new", all)
+	b.sent(b.packet(client4, "192.0.2.1:82", &layers.TCP{SYN: true}, nil), "fwd lb-new", all)
 	b.leaves(b.packet(client4, "192.0.2.1:80", &layers.UDP{}, nil), "pass other")
 	b.leaves(b.packet(client4, "192.0.2.2:80", &layers.TCP{SYN: true}, nil), "pass other")
 	b.must(b.plane.DeleteVIP(BalanceVIPKey{Addr: netip.MustParseAddr("192.0.2.1"), Proto: protoTCP}))
 	b.leaves(b.packet(client4, "192.0.2.1:82", &layers.TCP{ACK: true}, nil), "pass other")
-	b.sent(b.packet(client4, "192.0.2.1:80", &layers.TCP{ACK: true}, nil), "fwd balance", one)
+	b.sent(b.packet(client4, "192.0.2.1:80", &layers.TCP{ACK: true}, nil), "fwd lb-flow", one)
 }
 
 // Whatever is none of the balancer's is left alone.
@@ -183,7 +183,7 @@ func TestBalanceNotOurs(t *testing.T) {
 			client = client6
 		}
 		good := b.packet(client, vip, &layers.TCP{SYN: true}, []byte("payload"))
-		b.sent(good, "fwd balance-new", m)
+		b.sent(good, "fwd lb-new", m)
 		b.leaves(b.changed(good, func(f []byte) { f[5] ^= 1 }), "pass other") // another MAC
 		b.leaves(b.changed(good, func(f []byte) { f[14] = 0x70 }), "pass other")
 		if vip == vip4 {
@@ -199,7 +199,7 @@ func TestBalanceNotOurs(t *testing.T) {
 		// The IP packet ends within the TCP header, the frame does not.
 		for n := range 20 {
 			f := b.changed(good, func(f []byte) { setIPLen(f, n) })
-			b.leaves(f, "punt balance-headers")
+			b.leaves(f, "punt lb-headers")
 		}
 	}
 	b.leaves(b.packet(client4, vip4, &layers.TCP{}, nil, func(l gopacket.SerializableLayer) {
@@ -231,11 +231,11 @@ func TestBalanceHeaders(t *testing.T) {
 			ip.Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4, OptionData: []byte{0, 0}}}
 		}
 	}
-	b.leaves(b.packet(client4, vip4, &layers.TCP{SYN: true}, nil, options), "punt balance-headers")
+	b.leaves(b.packet(client4, vip4, &layers.TCP{SYN: true}, nil, options), "punt lb-headers")
 	b.leaves(b.packet(client4, "192.0.2.1:81", &layers.TCP{SYN: true}, nil, options), "pass other")
 	b.leaves(b.packet(client4, vip4, &layers.UDP{}, nil, options), "pass other")
 	for _, header := range []byte{0, 60} { // hop-by-hop and destination options
-		b.leaves(extended(b.packet(client6, vip6, &layers.TCP{SYN: true}, nil), header), "punt balance-headers")
+		b.leaves(extended(b.packet(client6, vip6, &layers.TCP{SYN: true}, nil), header), "punt lb-headers")
 		b.leaves(extended(b.packet(client6, "[2001:db8::1]:81", &layers.TCP{SYN: true}, nil), header), "pass other")
 		b.leaves(extended(b.packet(client6, vip6, &layers.UDP{}, nil), header), "pass other")
 	}
@@ -256,14 +256,14 @@ func TestBalanceNoBackend(t *testing.T) {
 	b := newBalanceBed(t, BalanceOptions{})
 	b.vip(0, vip4, protoTCP, nil)
 	in := b.packet(client4, vip4, &layers.TCP{SYN: true}, nil)
-	b.leaves(in, "pass balance-empty")
+	b.leaves(in, "pass lb-empty")
 	m := b.member(1, 0, "10.0.0.11", func(m *BalanceMember) { m.Hop.Port = 0 })
 	b.vip(0, vip4, protoTCP, []BalanceMember{m})
-	b.leaves(in, "drop balance-next-hop")
+	b.leaves(in, "drop lb-next-hop")
 	m = b.member(1, 0, "10.0.0.11", func(m *BalanceMember) { m.Hop.LinearOnly, m.Hop.MTU = true, 9000 })
-	b.sent(in, "fwd balance", m)
+	b.sent(in, "fwd lb-flow", m)
 	big := b.packet(client4, vip4, &layers.TCP{ACK: true}, make([]byte, 8000))
-	b.leaves(big, "drop balance-next-hop")
+	b.leaves(big, "drop lb-next-hop")
 }
 
 // TestBalanceBesideAll has all stages in one program, which the verifier has to take: older ones count its stack and its

@@ -214,9 +214,9 @@ func (b *balanceBed) changed(frame []byte, change func([]byte)) []byte {
 type serializable = gopacket.SerializableLayer
 
 // event reads a counter of a VIP.
-func (b *balanceBed) event(vip uint32, event pipelineBalanceEvent) (sum uint64, err error) {
+func (b *balanceBed) event(vip uint32, event pipelineLbEvent) (sum uint64, err error) {
 	var perCPU []uint64
-	err = b.inst.maps[pipelineMapBalanceEvents].Lookup(vip*uint32(pipelineBalanceEventBALANCE_EVENTS)+uint32(event), &perCPU)
+	err = b.inst.maps[pipelineMapLbEvents].Lookup(vip*uint32(pipelineLbEventLB_EVENTS)+uint32(event), &perCPU)
 	for _, n := range perCPU {
 		sum += n
 	}

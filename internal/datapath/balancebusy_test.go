@@ -87,9 +87,9 @@ func TestBalanceMemberIsWhole(t *testing.T) {
 	frame := b.packet("203.0.113.7:1234", "192.0.2.1:80", &layers.TCP{ACK: true}, []byte("payload"))
 	// What they send apart from the inner packet, taken from a backend that nobody changes.
 	b.must(b.plane.SetMember(one))
-	asOne := b.expect(frame, "fwd balance-new")
+	asOne := b.expect(frame, "fwd lb-new")
 	b.must(b.plane.SetMember(two))
-	asTwo := b.expect(frame, "fwd balance")
+	asTwo := b.expect(frame, "fwd lb-flow")
 	if bytes.Equal(asOne[:14], asTwo[:14]) || len(asOne) == len(asTwo) {
 		t.Fatal("they are alike")
 	}
@@ -249,7 +249,7 @@ func (b *balanceBed) checkSent(s *sink, sent, tested uint64) {
 	arrived, err := s.packets()
 	b.must(err)
 	port, by, total := counted(b.t, b.inst, "lb0")
-	if arrived != sent || total != sent+tested || by["fwd balance"]+by["fwd balance-new"] != total {
+	if arrived != sent || total != sent+tested || by["fwd lb-flow"]+by["fwd lb-new"] != total {
 		b.t.Errorf("%d packets sent, %d arrived, counted %v", sent, arrived, by)
 	}
 	for name, n := range port.Losses {

@@ -20,19 +20,19 @@ func (i *Instance) loadCarrier() (*carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	flows := i.maps[pipelineMapBalanceFlows]
+	flows := i.maps[pipelineMapLbFlows]
 	for name, value := range map[string]any{
-		carryVarBalanceIdle:    i.meta.Balance.idle(),
-		carryVarBalanceBuckets: flows.MaxEntries(),
+		carryVarLbIdle:    i.meta.Balance.idle(),
+		carryVarLbBuckets: flows.MaxEntries(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
 		}
 	}
-	spec.Maps[carryMapBalanceFlows].MaxEntries = flows.MaxEntries()
+	spec.Maps[carryMapLbFlows].MaxEntries = flows.MaxEntries()
 	var loaded carryPrograms // the other maps of the object are the stage's, and are not made
 	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{carryMapBalanceFlows: flows},
+		MapReplacements: map[string]*ebpf.Map{carryMapLbFlows: flows},
 	})
 	if err != nil {
 		return nil, loadError(err)

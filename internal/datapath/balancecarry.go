@@ -28,21 +28,21 @@ var balanceMaps = []struct {
 	config bool
 	copy   func(i *Instance, from, to *ebpf.Map) error // to a map of another size
 }{
-	{pipelineMapBalanceVips, true, (*Instance).copyBalanceVIPs},
-	{pipelineMapBalanceFronts, true, copyArray[pipelineBalanceFront]},
-	{pipelineMapBalanceAddrs, true, copyArray[pipelineBloom]},
-	{pipelineMapBalanceRings, true, copyBalanceRings},
-	{pipelineMapBalanceMembers, true, (*Instance).copyBalanceMembers},
-	{pipelineMapBalanceServers, true, copyBalanceServers},
-	{pipelineMapBalanceNamedVlans, true, copyBalanceNamedVLANs},
-	{pipelineMapBalanceState, true, copyArray[pipelineBalanceChunk]},
-	{pipelineMapBalanceTraffic, false, copyPerCPU[pipelineBalanceSums]},
-	{pipelineMapBalanceEvents, false, copyPerCPU[uint64]},
-	{pipelineMapBalanceHealth, false, copyArray[pipelineBalanceFinding]},
-	{pipelineMapBalanceFragments, false, func(*Instance, *ebpf.Map, *ebpf.Map) error {
+	{pipelineMapLbVips, true, (*Instance).copyBalanceVIPs},
+	{pipelineMapLbFronts, true, copyArray[pipelineLbFront]},
+	{pipelineMapLbAddrs, true, copyArray[pipelineBloom]},
+	{pipelineMapLbRings, true, copyBalanceRings},
+	{pipelineMapLbBackends, true, (*Instance).copyBalanceMembers},
+	{pipelineMapLbServers, true, copyBalanceServers},
+	{pipelineMapLbNamedVlans, true, copyBalanceNamedVLANs},
+	{pipelineMapLbState, true, copyArray[pipelineLbChunk]},
+	{pipelineMapLbTraffic, false, copyPerCPU[pipelineLbSums]},
+	{pipelineMapLbEvents, false, copyPerCPU[uint64]},
+	{pipelineMapLbHealth, false, copyArray[pipelineLbFinding]},
+	{pipelineMapLbFragments, false, func(*Instance, *ebpf.Map, *ebpf.Map) error {
 		return nil // what is on its way while sizes change is soon sent again
 	}},
-	{pipelineMapBalanceFlows, false, func(i *Instance, from, _ *ebpf.Map) error {
+	{pipelineMapLbFlows, false, func(i *Instance, from, _ *ebpf.Map) error {
 		i.flowsFrom = from // they come last
 		return nil
 	}},
@@ -54,7 +54,7 @@ type balanceCarry struct{ shared, copied []string }
 // planBalance decides it. Same tells whether the running program has the map, and with the same meaning; fits
 // whether it could be the new one's too.
 func planBalance(old *Instance, m meta, same, fits func(name string) bool) (c balanceCarry) {
-	if old == nil || old.meta.Balance == nil || m.Balance == nil || !same(pipelineMapBalanceState) {
+	if old == nil || old.meta.Balance == nil || m.Balance == nil || !same(pipelineMapLbState) {
 		return c
 	}
 	sameRings := old.meta.Balance.RingSize == m.Balance.RingSize
@@ -66,7 +66,7 @@ func planBalance(old *Instance, m meta, same, fits func(name string) bool) (c ba
 		switch {
 		case b.config && shareConfig, !b.config && fits(b.name):
 			c.shared = append(c.shared, b.name)
-		case b.name == pipelineMapBalanceRings && !sameRings:
+		case b.name == pipelineMapLbRings && !sameRings:
 		case same(b.name):
 			c.copied = append(c.copied, b.name)
 		}
@@ -123,8 +123,8 @@ func copyPerCPU[T comparable](_ *Instance, from, to *ebpf.Map) error {
 
 func (i *Instance) copyBalanceVIPs(from, to *ebpf.Map) error {
 	var (
-		key pipelineBalanceVipKey
-		raw pipelineBalanceVip
+		key pipelineLbVipKey
+		raw pipelineLbVip
 	)
 	it := from.Iterate()
 	for it.Next(&key, &raw) {
@@ -142,11 +142,11 @@ func (i *Instance) copyBalanceVIPs(from, to *ebpf.Map) error {
 func (i *Instance) copyBalanceMembers(from, to *ebpf.Map) error {
 	most := to.MaxEntries()
 	for n := range from.MaxEntries() {
-		var slot pipelineBalanceSlot
+		var slot pipelineLbSlot
 		if err := from.Lookup(n, &slot); err != nil {
 			return err
 		}
-		if slot == (pipelineBalanceSlot{}) {
+		if slot == (pipelineLbSlot{}) {
 			continue
 		}
 		if n < most {
@@ -185,7 +185,7 @@ func copyBalanceRings(_ *Instance, from, to *ebpf.Map) error {
 
 func copyBalanceServers(_ *Instance, from, to *ebpf.Map) error {
 	var (
-		key   pipelineBalanceServerKey
+		key   pipelineLbServerKey
 		owner uint32
 	)
 	it := from.Iterate()

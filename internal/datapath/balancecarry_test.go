@@ -123,7 +123,7 @@ func (w *balanceWorld) check() {
 		w.t.Errorf("VIPs %+v, %v", vips, err)
 	}
 	_, by, _ := counted(w.t, w.inst, "lb0")
-	if by["fwd balance"]+by["fwd balance-new"] != w.sent {
+	if by["fwd lb-flow"]+by["fwd lb-new"] != w.sent {
 		w.t.Errorf("%d packets sent, counted %v", w.sent, by)
 	}
 }
@@ -289,7 +289,7 @@ func TestBalanceRefusedSizes(t *testing.T) {
 
 // TestBalanceOtherLayouts has another version's maps of another meaning: nothing of them is taken over.
 func TestBalanceOtherLayouts(t *testing.T) {
-	for _, name := range []string{pipelineMapBalanceMembers, pipelineMapBalanceFlows, pipelineMapBalanceRings, pipelineMapBalanceVips, pipelineMapBalanceState} {
+	for _, name := range []string{pipelineMapLbBackends, pipelineMapLbFlows, pipelineMapLbRings, pipelineMapLbVips, pipelineMapLbState} {
 		t.Run(name, func(t *testing.T) {
 			w := newBalanceWorld(t, 20, BalanceOptions{})
 			w.must(w.fill(w.plane))
@@ -303,27 +303,27 @@ func TestBalanceOtherLayouts(t *testing.T) {
 				o.Fill = func(p *BalancePlane) error {
 					state, err := p.State()
 					w.must(err)
-					if lost := name == pipelineMapBalanceState; lost != (state == nil) {
+					if lost := name == pipelineMapLbState; lost != (state == nil) {
 						t.Errorf("state %q", state)
 					}
 					m, err := p.Member(1)
 					w.must(err)
-					if lost := name == pipelineMapBalanceState || name == pipelineMapBalanceMembers; m.Used == lost {
+					if lost := name == pipelineMapLbState || name == pipelineMapLbBackends; m.Used == lost {
 						t.Errorf("backend %+v", m)
 					}
 					flows := 0
 					w.must(p.Flows(func(BalanceFlow) bool { flows++; return true }))
-					if lost := name == pipelineMapBalanceState || name == pipelineMapBalanceFlows; lost != (flows == 0) {
+					if lost := name == pipelineMapLbState || name == pipelineMapLbFlows; lost != (flows == 0) {
 						t.Errorf("%d flows", flows)
 					}
 					ring, err := p.Ring(0)
 					w.must(err)
-					if lost := name == pipelineMapBalanceState || name == pipelineMapBalanceRings; lost != (ring == nil) {
+					if lost := name == pipelineMapLbState || name == pipelineMapLbRings; lost != (ring == nil) {
 						t.Errorf("ring %v", ring)
 					}
 					vips, err := p.VIPs()
 					w.must(err)
-					if lost := name == pipelineMapBalanceState || name == pipelineMapBalanceVips; lost != (len(vips) == 0) {
+					if lost := name == pipelineMapLbState || name == pipelineMapLbVips; lost != (len(vips) == 0) {
 						t.Errorf("VIPs %v", vips)
 					}
 					return nil
@@ -337,7 +337,7 @@ func TestBalanceOtherLayouts(t *testing.T) {
 // last step is done.
 func TestBalanceStateDied(t *testing.T) {
 	b := newBalanceBed(t, BalanceOptions{})
-	m := b.inst.maps[pipelineMapBalanceState]
+	m := b.inst.maps[pipelineMapLbState]
 	r := rand.New(rand.NewPCG(5, 6))
 	noise := func(size int) []byte { // which gzip cannot shrink
 		state := make([]byte, size)
@@ -360,7 +360,7 @@ func TestBalanceStateDied(t *testing.T) {
 		b.must(err)
 		for n, w := range writes {
 			half := w
-			var before pipelineBalanceChunk
+			var before pipelineLbChunk
 			b.must(m.Lookup(w.key, &before))
 			copy(half.chunk.Bytes[len(half.chunk.Bytes)/2:], before.Bytes[len(before.Bytes)/2:])
 			if n < len(writes)-1 {
@@ -404,7 +404,7 @@ func TestBalanceDetached(t *testing.T) {
 			w := newBalanceWorld(t, 3, BalanceOptions{})
 			var ids []ebpf.MapID
 			for name, m := range w.inst.maps {
-				if info, err := m.Info(); err == nil && strings.HasPrefix(name, "balance") {
+				if info, err := m.Info(); err == nil && strings.HasPrefix(name, "lb_") {
 					id, _ := info.ID()
 					ids = append(ids, id)
 				}

@@ -24,7 +24,7 @@ func (p *BalancePlane) FlowEstimate() (uint64, error) {
 	fail := func(err error) (uint64, error) {
 		return 0, fmt.Errorf("looking at the flows of %s: %w", p.Name(), err)
 	}
-	m := p.inst.maps[pipelineMapBalanceFlows]
+	m := p.inst.maps[pipelineMapLbFlows]
 	table, err := openBalanceTable(m, 0, min(balanceSampleStretch, m.MaxEntries()), unix.PROT_READ)
 	if err != nil {
 		return fail(err)

@@ -31,11 +31,11 @@ func (b *balanceBed) rawOf(prog *ebpf.Program, frame []byte) ([]byte, error) {
 }
 
 // buckets calls change for each bucket of the flow table, and keeps what it does.
-func (b *balanceBed) buckets(change func(*pipelineBalanceBucket)) {
+func (b *balanceBed) buckets(change func(*pipelineLbBucket)) {
 	b.t.Helper()
-	m := b.inst.maps[pipelineMapBalanceFlows]
+	m := b.inst.maps[pipelineMapLbFlows]
 	for n := range m.MaxEntries() {
-		var bucket pipelineBalanceBucket
+		var bucket pipelineLbBucket
 		b.must(m.Lookup(n, &bucket))
 		change(&bucket)
 		b.must(m.Put(n, bucket))
@@ -45,7 +45,7 @@ func (b *balanceBed) buckets(change func(*pipelineBalanceBucket)) {
 // age makes all flows so much older.
 func (b *balanceBed) age(d time.Duration) {
 	ticks := uint16((d + BalanceTick - 1) / BalanceTick)
-	b.buckets(func(bucket *pipelineBalanceBucket) {
+	b.buckets(func(bucket *pipelineLbBucket) {
 		for n := range bucket.Time {
 			bucket.Time[n] -= ticks << 2
 		}
@@ -64,43 +64,43 @@ func TestBalanceFlowStays(t *testing.T) {
 			vip := func(v *BalanceVIP) { v.Move = move }
 			b.vip(0, vip4, protoTCP, []BalanceMember{one}, vip)
 			in := b.packet(client4, vip4, syn(), nil)
-			b.sent(in, "fwd balance-new", one)
+			b.sent(in, "fwd lb-new", one)
 			in = b.packet(client4, vip4, ack(), []byte("data"))
 			b.ring(0, []BalanceMember{two}) // weight 0, or another ring
-			b.sent(in, "fwd balance", one)
+			b.sent(in, "fwd lb-flow", one)
 			b.vip(0, vip4, protoTCP, nil, vip) // all are drained
-			b.sent(in, "fwd balance", one)
+			b.sent(in, "fwd lb-flow", one)
 			b.vip(0, vip4, protoTCP, []BalanceMember{two}, vip)
 			one.Down = true
 			b.must(b.plane.SetMember(one))
 			moved := func(want uint64) {
 				t.Helper()
-				if n, err := b.event(0, pipelineBalanceEventBALANCE_EVENT_MOVED); err != nil || n != want {
+				if n, err := b.event(0, pipelineLbEventLB_EVENT_MOVED); err != nil || n != want {
 					t.Errorf("%d flows were moved, want %d, %v", n, want, err)
 				}
 			}
 			if move {
-				b.sent(in, "fwd balance-new", two)
+				b.sent(in, "fwd lb-new", two)
 				moved(1)
 				one.Down = false // for good
 				b.must(b.plane.SetMember(one))
-				b.sent(in, "fwd balance", two)
+				b.sent(in, "fwd lb-flow", two)
 				return
 			}
-			b.sent(in, "fwd balance", one)
+			b.sent(in, "fwd lb-flow", one)
 			moved(0)
 			// Its number has another backend now.
 			other := b.member(1, 0, "10.0.0.99", func(m *BalanceMember) { m.Owner = NewBalanceOwner(1, 2) })
-			b.sent(in, "fwd balance-new", two)
+			b.sent(in, "fwd lb-new", two)
 			moved(1)
-			b.sent(in, "fwd balance", two)
-			b.sent(b.packet("203.0.113.7:99", vip4, syn(), nil), "fwd balance-new", two)
+			b.sent(in, "fwd lb-flow", two)
+			b.sent(b.packet("203.0.113.7:99", vip4, syn(), nil), "fwd lb-new", two)
 			// It is taken away altogether, and the ring still leads to it.
 			two.Used = false
 			b.must(b.plane.SetMember(two))
-			b.leaves(in, "pass balance-empty")
+			b.leaves(in, "pass lb-empty")
 			b.ring(0, []BalanceMember{other})
-			b.sent(in, "fwd balance-new", other)
+			b.sent(in, "fwd lb-new", other)
 			moved(2)
 		})
 	}
@@ -129,7 +129,7 @@ func TestBalanceFlowExpires(t *testing.T) {
 	} {
 		last := c.packets[len(c.packets)-1]
 		for _, over := range []bool{false, true} {
-			b.buckets(func(bucket *pipelineBalanceBucket) { *bucket = pipelineBalanceBucket{} })
+			b.buckets(func(bucket *pipelineLbBucket) { *bucket = pipelineLbBucket{} })
 			b.ring(0, []BalanceMember{one})
 			b.ring(1, []BalanceMember{one})
 			for _, p := range c.packets {
@@ -137,19 +137,19 @@ func TestBalanceFlowExpires(t *testing.T) {
 			}
 			b.ring(0, []BalanceMember{two})
 			b.ring(1, []BalanceMember{two})
-			want, to, idle := "fwd balance", one, c.idle-2*BalanceTick
+			want, to, idle := "fwd lb-flow", one, c.idle-2*BalanceTick
 			if over {
-				want, to, idle = "fwd balance-new", two, c.idle+2*BalanceTick
+				want, to, idle = "fwd lb-new", two, c.idle+2*BalanceTick
 			}
 			b.age(idle)
 			_, out, got := b.run(last)
 			if err := sentRight(last, out, to); err != nil || got != want {
 				t.Fatalf("%s, idle for %v: %q, want %q: %v", name, idle, got, want, err)
 			}
-			b.sent(last, "fwd balance", to)
+			b.sent(last, "fwd lb-flow", to)
 		}
 	}
-	if n, err := b.event(0, pipelineBalanceEventBALANCE_EVENT_MOVED); err != nil || n != 0 {
+	if n, err := b.event(0, pipelineLbEventLB_EVENT_MOVED); err != nil || n != 0 {
 		t.Errorf("%d flows count as moved, %v", n, err)
 	}
 }
@@ -172,7 +172,7 @@ func TestBalanceSYNFlood(t *testing.T) {
 		from := fmt.Sprintf("203.0.113.7:%d", 1000+n)
 		_, _, reason := b.run(b.packet(from, vip4, syn(), nil))
 		frame := b.packet(from, vip4, ack(), nil)
-		if b.sentTo(frame, one); reason == "fwd balance-new" {
+		if b.sentTo(frame, one); reason == "fwd lb-new" {
 			open = append(open, frame)
 		}
 	}
@@ -192,11 +192,11 @@ func TestBalanceSYNFlood(t *testing.T) {
 		}
 	}
 	taken, new := 0, 0
-	b.buckets(func(bucket *pipelineBalanceBucket) {
+	b.buckets(func(bucket *pipelineLbBucket) {
 		for n, tag := range bucket.Tag {
 			if tag != 0 {
 				taken++
-				if bucket.Time[n]&3 == uint16(pipelineBalanceFlowStateBALANCE_FLOW_NEW) {
+				if bucket.Time[n]&3 == uint16(pipelineLbFlowStateLB_FLOW_NEW) {
 					new++
 				}
 			}
@@ -209,22 +209,22 @@ func TestBalanceSYNFlood(t *testing.T) {
 		t.Errorf("the table has %d flows, %d of them of one packet; want 140 and %d", taken, new, 140-len(open))
 	}
 	for _, frame := range open {
-		b.sent(frame, "fwd balance", one)
+		b.sent(frame, "fwd lb-flow", one)
 	}
 	// With nothing but open flows there is no room for a SYN, but for what comes in the middle of a flow if they are idle.
-	b.buckets(func(bucket *pipelineBalanceBucket) {
+	b.buckets(func(bucket *pipelineLbBucket) {
 		for n := range bucket.Time {
-			bucket.Time[n] = bucket.Time[n]&^3 | uint16(pipelineBalanceFlowStateBALANCE_FLOW_OPEN)
+			bucket.Time[n] = bucket.Time[n]&^3 | uint16(pipelineLbFlowStateLB_FLOW_OPEN)
 		}
 	})
-	before, err := b.event(0, pipelineBalanceEventBALANCE_EVENT_UNTRACKED)
+	before, err := b.event(0, pipelineLbEventLB_EVENT_UNTRACKED)
 	b.must(err)
-	b.sent(b.packet("192.0.2.77:5", vip4, syn(), nil), "fwd balance-untracked", two)
+	b.sent(b.packet("192.0.2.77:5", vip4, syn(), nil), "fwd lb-untracked", two)
 	b.age(time.Minute)
-	b.sent(b.packet("192.0.2.77:5", vip4, syn(), nil), "fwd balance-untracked", two)
-	b.sent(b.packet("192.0.2.77:5", vip4, ack(), nil), "fwd balance-new", two)
-	b.sent(b.packet("192.0.2.77:5", vip4, ack(), nil), "fwd balance", two)
-	if n, err := b.event(0, pipelineBalanceEventBALANCE_EVENT_UNTRACKED); err != nil || n != before+2 {
+	b.sent(b.packet("192.0.2.77:5", vip4, syn(), nil), "fwd lb-untracked", two)
+	b.sent(b.packet("192.0.2.77:5", vip4, ack(), nil), "fwd lb-new", two)
+	b.sent(b.packet("192.0.2.77:5", vip4, ack(), nil), "fwd lb-flow", two)
+	if n, err := b.event(0, pipelineLbEventLB_EVENT_UNTRACKED); err != nil || n != before+2 {
 		t.Errorf("%d flows were not taken in, want 2, %v", n-before, err)
 	}
 }
@@ -235,14 +235,14 @@ func TestBalanceInsertLimit(t *testing.T) {
 	one := b.member(1, 0, "10.0.0.11")
 	b.vip(0, vip4, protoTCP, []BalanceMember{one})
 	for n := range uint32(2) {
-		b.must(b.inst.maps[pipelineMapBalanceLimits].Put(n, pipelineLimit{Interval: 1e15, Burst: 1}))
+		b.must(b.inst.maps[pipelineMapLbLimits].Put(n, pipelineLimit{Interval: 1e15, Burst: 1}))
 	}
-	b.sent(b.packet("203.0.113.7:1", vip4, syn(), nil), "fwd balance-new", one)
-	b.sent(b.packet("203.0.113.7:2", vip4, syn(), nil), "fwd balance-untracked", one)
-	b.sent(b.packet("203.0.113.7:3", vip4, ack(), nil), "fwd balance-new", one)
-	b.sent(b.packet("203.0.113.7:4", vip4, ack(), nil), "fwd balance-untracked", one)
-	b.sent(b.packet("203.0.113.7:1", vip4, ack(), nil), "fwd balance", one)
-	if n, err := b.event(0, pipelineBalanceEventBALANCE_EVENT_UNTRACKED); err != nil || n != 2 {
+	b.sent(b.packet("203.0.113.7:1", vip4, syn(), nil), "fwd lb-new", one)
+	b.sent(b.packet("203.0.113.7:2", vip4, syn(), nil), "fwd lb-untracked", one)
+	b.sent(b.packet("203.0.113.7:3", vip4, ack(), nil), "fwd lb-new", one)
+	b.sent(b.packet("203.0.113.7:4", vip4, ack(), nil), "fwd lb-untracked", one)
+	b.sent(b.packet("203.0.113.7:1", vip4, ack(), nil), "fwd lb-flow", one)
+	if n, err := b.event(0, pipelineLbEventLB_EVENT_UNTRACKED); err != nil || n != 2 {
 		t.Errorf("%d flows were not taken in, want 2, %v", n, err)
 	}
 }
@@ -306,7 +306,7 @@ func TestBalanceFlowOnAllCPUs(t *testing.T) {
 		t.Errorf("%d of %d flows are at the second backend", different, rounds*flows)
 	}
 	// A packet whose bucket another CPU holds for long, because it is halted meanwhile, goes by the ring and counts as that.
-	untracked, err := b.event(0, pipelineBalanceEventBALANCE_EVENT_UNTRACKED)
+	untracked, err := b.event(0, pipelineLbEventLB_EVENT_UNTRACKED)
 	if b.must(err); mismatches > untracked {
 		t.Errorf("%d packets went to another backend than their flow's, %d were untracked", mismatches, untracked)
 	}
@@ -323,7 +323,7 @@ func (b *balanceBed) otherSeed() *ebpf.Program {
 	sizeMaps(spec, m, nil)
 	b.must(setBalance(spec, m))
 	same := make(map[string]*ebpf.Map)
-	names := []string{pipelineMapPorts, pipelineMapLimits, pipelineMapCounters, pipelineMapBalanceLimits}
+	names := []string{pipelineMapPorts, pipelineMapLimits, pipelineMapCounters, pipelineMapLbLimits}
 	for _, m := range balanceMaps {
 		names = append(names, m.name)
 	}
@@ -363,19 +363,19 @@ func TestBalanceFlowAnew(t *testing.T) {
 	b := newBalanceBed(t, BalanceOptions{})
 	one, two := b.member(1, 0, "10.0.0.11"), b.member(2, 0, "10.0.0.12")
 	b.vip(0, vip4, protoTCP, []BalanceMember{one})
-	b.sent(b.packet(client4, vip4, syn(), nil), "fwd balance-new", one)
-	b.sent(b.packet(client4, vip4, ack(), nil), "fwd balance", one)
+	b.sent(b.packet(client4, vip4, syn(), nil), "fwd lb-new", one)
+	b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
 	b.ring(0, []BalanceMember{two})
-	b.sent(b.packet(client4, vip4, syn(), nil), "fwd balance", one) // a stray one, or a guess
-	b.sent(b.packet(client4, vip4, &layers.TCP{FIN: true, ACK: true}, nil), "fwd balance", one)
-	b.sent(b.packet(client4, vip4, ack(), nil), "fwd balance", one)
-	b.sent(b.packet(client4, vip4, syn(), nil), "fwd balance", one)
-	b.sent(b.packet(client4, vip4, ack(), nil), "fwd balance", one)
+	b.sent(b.packet(client4, vip4, syn(), nil), "fwd lb-flow", one) // a stray one, or a guess
+	b.sent(b.packet(client4, vip4, &layers.TCP{FIN: true, ACK: true}, nil), "fwd lb-flow", one)
+	b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
+	b.sent(b.packet(client4, vip4, syn(), nil), "fwd lb-flow", one)
+	b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
 	one.Down = true
 	b.must(b.plane.SetMember(one))
-	b.sent(b.packet(client4, vip4, ack(), nil), "fwd balance", one)
+	b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
 	b.age(30 * time.Second)
-	b.sent(b.packet(client4, vip4, syn(), nil), "fwd balance-new", two)
+	b.sent(b.packet(client4, vip4, syn(), nil), "fwd lb-new", two)
 }
 
 // IPv6 addresses that stand for ones of IPv4 are no VIP's.
@@ -391,5 +391,5 @@ func TestBalanceMapped(t *testing.T) {
 	from := slices.Clone(f)
 	copy(from[14+8:], mapped[:])
 	b.leaves(from, "pass other")
-	b.expect(f, "fwd balance-new")
+	b.expect(f, "fwd lb-new")
 }

@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// balanceFlowStates are the names of enum balance_flow_state, balanceEventNames those of enum balance_event.
+// balanceFlowStates are the names of enum lb_flow_state, balanceEventNames those of enum lb_event.
 var (
 	balanceFlowStates = sync.OnceValue(func() (names [4]string) {
-		for name, value := range enumNames("balance_flow_state") {
-			names[value] = fieldName(strings.TrimPrefix(name, "BALANCE_FLOW_"))
+		for name, value := range enumNames("lb_flow_state") {
+			names[value] = fieldName(strings.TrimPrefix(name, "LB_FLOW_"))
 		}
 		return names
 	})
 	balanceEventNames = sync.OnceValue(func() map[string]uint32 {
 		names := make(map[string]uint32)
-		for name, value := range enumNames("balance_event") {
-			if rest, ok := strings.CutPrefix(name, "BALANCE_EVENT_"); ok {
+		for name, value := range enumNames("lb_event") {
+			if rest, ok := strings.CutPrefix(name, "LB_EVENT_"); ok {
 				names[fieldName(rest)] = uint32(value)
 			}
 		}
@@ -38,7 +38,7 @@ const balanceStretch = 1 << 17
 // visitEntries calls visit for what stands in the flow table, with its time and state, until it returns false. The programs
 // go on meanwhile: an entry that is written at that moment is left out.
 func (p *BalancePlane) visitEntries(visit func(k balanceKey, owner BalanceOwner, t uint16) bool) error {
-	m := p.inst.maps[pipelineMapBalanceFlows]
+	m := p.inst.maps[pipelineMapLbFlows]
 	for first := uint32(0); first < m.MaxEntries(); first += balanceStretch {
 		table, err := openBalanceTable(m, first, min(balanceStretch, m.MaxEntries()-first), unix.PROT_READ)
 		if err != nil {
@@ -110,7 +110,7 @@ func (p *BalancePlane) FindFlow(vip uint32, client netip.AddrPort, port uint16) 
 	fail := func(err error) (BalanceFlow, bool, error) {
 		return BalanceFlow{}, false, fmt.Errorf("looking for the flow of %v in %s: %w", client, p.Name(), err)
 	}
-	m := p.inst.maps[pipelineMapBalanceFlows]
+	m := p.inst.maps[pipelineMapLbFlows]
 	key := newBalanceKey(vip, client, port)
 	hash := key.hash(p.inst.meta.balanceSecret())
 	table, err := openBalanceTable(m, scaled(hash, m.MaxEntries()), 1, unix.PROT_READ)
@@ -150,7 +150,7 @@ func (p *BalancePlane) Events(vip uint32) (BalanceEvents, error) {
 	events := make(BalanceEvents)
 	for name, n := range balanceEventNames() {
 		var perCPU []uint64
-		if err := p.inst.maps[pipelineMapBalanceEvents].Lookup(vip*balanceEventCount+n, &perCPU); err != nil {
+		if err := p.inst.maps[pipelineMapLbEvents].Lookup(vip*balanceEventCount+n, &perCPU); err != nil {
 			return nil, fmt.Errorf("reading the events of VIP %d of %s: %w", vip, p.Name(), err)
 		}
 		for _, c := range perCPU {
@@ -163,14 +163,14 @@ func (p *BalancePlane) Events(vip uint32) (BalanceEvents, error) {
 	return events, nil
 }
 
-// balanceEventCount is BALANCE_EVENTS of bpf/lb/maps.h: room for events of a VIP.
-const balanceEventCount = uint32(pipelineBalanceEventBALANCE_EVENTS)
+// balanceEventCount is LB_EVENTS of bpf/lb/maps.h: room for events of a VIP.
+const balanceEventCount = uint32(pipelineLbEventLB_EVENTS)
 
 // ClearEvents sets a VIP's events to 0, before its number is used again.
 func (p *BalancePlane) ClearEvents(vip uint32) error {
 	zero := make([]uint64, ebpf.MustPossibleCPU())
 	for n := range balanceEventCount {
-		if err := p.inst.maps[pipelineMapBalanceEvents].Put(vip*balanceEventCount+n, zero); err != nil {
+		if err := p.inst.maps[pipelineMapLbEvents].Put(vip*balanceEventCount+n, zero); err != nil {
 			return fmt.Errorf("clearing the events of VIP %d of %s: %w", vip, p.Name(), err)
 		}
 	}

@@ -18,8 +18,8 @@ type drained struct {
 	atomic   bool // packets have a fragment header, though they are whole
 }
 
-// eachDrained runs a test for each of three ways through the program: balance_quick has one for most packets of IPv4 and
-// one for others, and balance_take is for what is not so simple.
+// eachDrained runs a test for each of three ways through the program: lb_quick has one for most packets of IPv4 and
+// one for others, and lb_take is for what is not so simple.
 func eachDrained(t *testing.T, test func(d *drained)) {
 	for name, d := range map[string]*drained{
 		"IPv4":   {from: client4, to: vip4},
@@ -45,10 +45,10 @@ func (d *drained) segment(l *layers.TCP, data string) []byte {
 // open forgets all flows and opens one at one; then the ring leads to two.
 func (d *drained) open() {
 	d.t.Helper()
-	d.buckets(func(bucket *pipelineBalanceBucket) { *bucket = pipelineBalanceBucket{} })
+	d.buckets(func(bucket *pipelineLbBucket) { *bucket = pipelineLbBucket{} })
 	d.vip(0, d.to, protoTCP, []BalanceMember{d.one})
-	d.sent(d.segment(syn(), ""), "fwd balance-new", d.one)
-	d.sent(d.segment(ack(), ""), "fwd balance", d.one)
+	d.sent(d.segment(syn(), ""), "fwd lb-new", d.one)
+	d.sent(d.segment(ack(), ""), "fwd lb-flow", d.one)
 	d.ring(0, []BalanceMember{d.two})
 }
 
@@ -86,41 +86,41 @@ func TestBalanceForgedEnd(t *testing.T) {
 			stays := func(what string, frame []byte, idle time.Duration) {
 				t.Helper()
 				d.age(idle - 2*BalanceTick)
-				if _, out, got := d.run(frame); got != "fwd balance" || sentRight(frame, out, d.one) != nil {
+				if _, out, got := d.run(frame); got != "fwd lb-flow" || sentRight(frame, out, d.one) != nil {
 					t.Fatalf("%s, %s: it left as %q", name, what, got)
 				}
 			}
 			d.open()
-			d.sent(forged, "fwd balance", d.one)
-			d.sent(data, "fwd balance", d.one)
+			d.sent(forged, "fwd lb-flow", d.one)
+			d.sent(data, "fwd lb-flow", d.one)
 			if f := d.flow(); f.State != "open" {
 				t.Errorf("%s, and data: %+v", name, f)
 			}
 			stays("data at once", data, BalanceIdleTCP)
 
 			d.open()
-			d.sent(forged, "fwd balance", d.one)
+			d.sent(forged, "fwd lb-flow", d.one)
 			d.age(2 * BalanceTick)
-			d.sent(pure, "fwd balance", d.one)
+			d.sent(pure, "fwd lb-flow", d.one)
 			stays("a late ACK", data, BalanceIdleTCP)
 
 			d.open() // over and over, between ACKs
 			for range 40 {
-				d.sent(forged, "fwd balance", d.one)
+				d.sent(forged, "fwd lb-flow", d.one)
 				d.age(BalanceTick)
-				d.sent(pure, "fwd balance", d.one)
+				d.sent(pure, "fwd lb-flow", d.one)
 			}
 			stays("a flood of them", pure, BalanceIdleTCP)
 
 			d.open() // while the flow is idle
-			d.sent(forged, "fwd balance", d.one)
+			d.sent(forged, "fwd lb-flow", d.one)
 			stays("idle", pure, BalanceIdleTCP)
 			stays("idle, and on", pure, BalanceIdleTCP)
 
 			d.open() // not for ever
-			d.sent(forged, "fwd balance", d.one)
+			d.sent(forged, "fwd lb-flow", d.one)
 			d.age(BalanceIdleTCP + 2*BalanceTick)
-			d.sent(data, "fwd balance-new", d.two)
+			d.sent(data, "fwd lb-new", d.two)
 		}
 	})
 }
@@ -132,8 +132,8 @@ func TestBalanceEndedFlow(t *testing.T) {
 		for name, end := range ends {
 			within(t, 4*time.Second, func() {
 				d.open()
-				d.sent(d.segment(end, ""), "fwd balance", d.one)
-				d.sent(d.segment(ack(), ""), "fwd balance", d.one) // the last of closing
+				d.sent(d.segment(end, ""), "fwd lb-flow", d.one)
+				d.sent(d.segment(ack(), ""), "fwd lb-flow", d.one) // the last of closing
 				if f := d.flow(); f.State != "closing" || f.Idle > BalanceTick {
 					t.Errorf("%s, and the last ACK: %+v", name, f)
 				}
@@ -150,22 +150,22 @@ func TestBalanceEndedFlow(t *testing.T) {
 		}
 		// Nor does it take one of a flow that is over.
 		d.open()
-		d.sent(d.segment(ends["RST"], ""), "fwd balance", d.one)
+		d.sent(d.segment(ends["RST"], ""), "fwd lb-flow", d.one)
 		d.age(BalanceIdleClosing + 2*BalanceTick)
-		d.sent(d.segment(ends["RST"], ""), "fwd balance-new", d.two)
+		d.sent(d.segment(ends["RST"], ""), "fwd lb-new", d.two)
 		// A SYN behind it gives it another minute, and no more.
 		for name, end := range ends {
 			d.open()
 			for range 3 {
-				d.sent(d.segment(end, ""), "fwd balance", d.one)
+				d.sent(d.segment(end, ""), "fwd lb-flow", d.one)
 				d.age(BalanceIdleClosing - 2*BalanceTick)
-				d.sent(d.segment(syn(), ""), "fwd balance", d.one)
+				d.sent(d.segment(syn(), ""), "fwd lb-flow", d.one)
 			}
 			if f := d.flow(); f.State != "closing" {
 				t.Errorf("%s, and SYN: %+v", name, f)
 			}
 			d.age(BalanceIdleClosing + 2*BalanceTick)
-			d.sent(d.segment(syn(), ""), "fwd balance-new", d.two)
+			d.sent(d.segment(syn(), ""), "fwd lb-new", d.two)
 		}
 	})
 }
@@ -173,9 +173,9 @@ func TestBalanceEndedFlow(t *testing.T) {
 // reason is what a packet of the flow leaves as.
 func (d *drained) reason() string {
 	if d.flow().Expired {
-		return "fwd balance-new"
+		return "fwd lb-new"
 	}
-	return "fwd balance"
+	return "fwd lb-flow"
 }
 
 // A SYN takes no flow away from a member that is there, not behind FIN or RST either.
@@ -185,35 +185,35 @@ func TestBalanceForgedSYN(t *testing.T) {
 		forged, data, pure := d.segment(syn(), ""), d.segment(ack(), "data"), d.segment(ack(), "")
 		for name, end := range ends {
 			d.open()
-			d.sent(forged, "fwd balance", d.one)
-			d.sent(d.segment(end, ""), "fwd balance", d.one)
-			d.sent(forged, "fwd balance", d.one)
-			d.sent(forged, "fwd balance", d.one)
-			d.sent(data, "fwd balance", d.one)
+			d.sent(forged, "fwd lb-flow", d.one)
+			d.sent(d.segment(end, ""), "fwd lb-flow", d.one)
+			d.sent(forged, "fwd lb-flow", d.one)
+			d.sent(forged, "fwd lb-flow", d.one)
+			d.sent(data, "fwd lb-flow", d.one)
 			// The client uses the port again: that connection lives as long as any.
-			d.sent(d.segment(end, ""), "fwd balance", d.one)
+			d.sent(d.segment(end, ""), "fwd lb-flow", d.one)
 			d.age(30 * time.Second)
-			d.sent(forged, "fwd balance", d.one)
-			d.sent(pure, "fwd balance", d.one)
+			d.sent(forged, "fwd lb-flow", d.one)
+			d.sent(pure, "fwd lb-flow", d.one)
 			d.age(BalanceIdleTCP - 2*BalanceTick)
-			d.sent(pure, "fwd balance", d.one)
+			d.sent(pure, "fwd lb-flow", d.one)
 			// A SYN alone keeps no flow.
 			d.age(BalanceIdleTCP - 2*BalanceTick)
-			d.sent(forged, "fwd balance", d.one)
+			d.sent(forged, "fwd lb-flow", d.one)
 			d.age(4 * BalanceTick)
-			d.sent(forged, "fwd balance-new", d.two)
-			d.sent(pure, "fwd balance", d.two)
+			d.sent(forged, "fwd lb-new", d.two)
+			d.sent(pure, "fwd lb-flow", d.two)
 			// After a minute it is another connection.
 			d.open()
-			d.sent(d.segment(end, ""), "fwd balance", d.one)
+			d.sent(d.segment(end, ""), "fwd lb-flow", d.one)
 			d.age(BalanceIdleClosing + 2*BalanceTick)
-			d.sent(forged, "fwd balance-new", d.two)
+			d.sent(forged, "fwd lb-new", d.two)
 			// Its member has gone.
 			d.open()
 			one := d.one
 			one.Used = false
 			d.must(d.plane.SetMember(one))
-			d.sent(forged, "fwd balance-new", d.two)
+			d.sent(forged, "fwd lb-new", d.two)
 			d.must(d.plane.SetMember(d.one))
 			if t.Failed() {
 				t.Fatal(name)
@@ -236,25 +236,25 @@ func TestBalanceForgedSYNDown(t *testing.T) {
 		}
 		within(d.t, 4*time.Second, func() {
 			fails()
-			d.sent(forged, "fwd balance", d.one)
-			d.sent(d.segment(ends["FIN"], ""), "fwd balance", d.one)
-			d.sent(forged, "fwd balance", d.one)
-			d.sent(forged, "fwd balance", d.one)
-			d.sent(pure, "fwd balance", d.one)
+			d.sent(forged, "fwd lb-flow", d.one)
+			d.sent(d.segment(ends["FIN"], ""), "fwd lb-flow", d.one)
+			d.sent(forged, "fwd lb-flow", d.one)
+			d.sent(forged, "fwd lb-flow", d.one)
+			d.sent(pure, "fwd lb-flow", d.one)
 		})
 		d.age(7 * BalanceTick) // half a minute
-		d.sent(forged, "fwd balance-new", d.two)
+		d.sent(forged, "fwd lb-new", d.two)
 		fails()
-		d.sent(d.segment(ends["FIN"], ""), "fwd balance", d.one)
+		d.sent(d.segment(ends["FIN"], ""), "fwd lb-flow", d.one)
 		d.age(2 * BalanceTick)
-		d.sent(forged, "fwd balance-new", d.two)
+		d.sent(forged, "fwd lb-new", d.two)
 		// One try after the other.
 		d.must(d.plane.SetMember(d.one))
-		d.buckets(func(bucket *pipelineBalanceBucket) { *bucket = pipelineBalanceBucket{} })
+		d.buckets(func(bucket *pipelineLbBucket) { *bucket = pipelineLbBucket{} })
 		d.ring(0, []BalanceMember{d.one})
-		d.sent(forged, "fwd balance-new", d.one)
+		d.sent(forged, "fwd lb-new", d.one)
 		d.ring(0, []BalanceMember{d.two})
 		d.must(d.plane.SetMember(down))
-		d.sent(forged, "fwd balance-new", d.two)
+		d.sent(forged, "fwd lb-new", d.two)
 	})
 }

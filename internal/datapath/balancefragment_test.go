@@ -103,19 +103,19 @@ func TestBalanceFragments(t *testing.T) {
 				from := netip.AddrPortFrom(netip.MustParseAddr(client), uint16(rng.Uint32()|1))
 				frame := b.packet(from.String(), vip, &layers.UDP{}, data)
 				if k == 2 {
-					b.sent(b.packet(from.String(), vip, &layers.UDP{}, nil), "fwd balance-new", one, two)
+					b.sent(b.packet(from.String(), vip, &layers.UDP{}, nil), "fwd lb-new", one, two)
 				}
 				_, packet, _ := ipPart(frame)
 				d := &datagram{whole: packet[len(packet)-9000:], fragments: fragments(frame, 1500, rng.Uint32())}
-				want := "fwd balance-new"
+				want := "fwd lb-new"
 				if k == 2 {
-					want = "fwd balance"
+					want = "fwd lb-flow"
 				}
 				_, out, got := b.run(d.fragments[0])
 				if got != want {
 					t.Fatalf("the first fragment left as %q, not %q", got, want)
 				}
-				d.member = b.sent(d.fragments[0], "fwd balance", one, two)
+				d.member = b.sent(d.fragments[0], "fwd lb-flow", one, two)
 				d.outs, d.fragments = append(d.outs, out), d.fragments[1:]
 				rng.Shuffle(len(d.fragments), func(i, j int) { d.fragments[i], d.fragments[j] = d.fragments[j], d.fragments[i] })
 				sets = append(sets, d)
@@ -131,7 +131,7 @@ func TestBalanceFragments(t *testing.T) {
 					f := d.fragments[0]
 					d.fragments = d.fragments[1:]
 					_, out, got := b.run(f)
-					if err := sentRight(f, out, d.member); err != nil || got != "fwd balance-fragment" {
+					if err := sentRight(f, out, d.member); err != nil || got != "fwd lb-fragment" {
 						t.Fatalf("a fragment left as %q: %v", got, err)
 					}
 					d.outs = append(d.outs, out)
@@ -149,7 +149,7 @@ func TestBalanceFragments(t *testing.T) {
 				}
 			}
 		}
-		if n, err := b.event(uint32(n), pipelineBalanceEventBALANCE_EVENT_FRAGMENT); err != nil || n != all {
+		if n, err := b.event(uint32(n), pipelineLbEventLB_EVENT_FRAGMENT); err != nil || n != all {
 			t.Errorf("counted %d fragments of %d, %v", n, all, err)
 		}
 	}
@@ -159,7 +159,7 @@ func TestBalanceLostFragments(t *testing.T) {
 	b := newBalanceBed(t, BalanceOptions{})
 	one, two := b.member(1, 0, "10.0.0.11"), b.member(2, 0, "10.0.0.12")
 	const addr, other = "192.0.2.1:53", "192.0.2.1:80"
-	number := func(on uint32, event pipelineBalanceEvent, want uint64) {
+	number := func(on uint32, event pipelineLbEvent, want uint64) {
 		t.Helper()
 		if n, err := b.event(on, event); err != nil || n != want {
 			t.Fatalf("VIP %d counts %d of event %d, want %d, %v", on, n, event, want, err)
@@ -174,8 +174,8 @@ func TestBalanceLostFragments(t *testing.T) {
 	}
 	b.vip(0, addr, protoUDP, []BalanceMember{one, two})
 	lost := parts(addr, 1)
-	b.leaves(lost[1], "drop balance-fragment")
-	number(0, pipelineBalanceEventBALANCE_EVENT_LOST, 1)
+	b.leaves(lost[1], "drop lb-fragment")
+	number(0, pipelineLbEventLB_EVENT_LOST, 1)
 	// Behind a first fragment that is to another port: not ours either.
 	foreign := parts("192.0.2.1:54", 2)
 	for _, f := range foreign {
@@ -186,18 +186,18 @@ func TestBalanceLostFragments(t *testing.T) {
 	// By the client's address alone.
 	source := func(v *BalanceVIP) { v.Source = true }
 	b.vip(0, addr, protoUDP, []BalanceMember{one, two}, source)
-	has := b.sent(b.packet(client4, addr, &layers.UDP{}, nil), "fwd balance-new", one, two)
+	has := b.sent(b.packet(client4, addr, &layers.UDP{}, nil), "fwd lb-new", one, two)
 	for _, f := range lost[1:] {
-		b.sent(f, "fwd balance-fragment", has)
+		b.sent(f, "fwd lb-fragment", has)
 	}
 	// With two VIPs at the address nobody knows which one it is to.
 	b.vip(1, other, protoUDP, []BalanceMember{one, two}, source)
-	b.leaves(lost[1], "drop balance-fragment")
+	b.leaves(lost[1], "drop lb-fragment")
 	b.vip(0, addr, protoUDP, []BalanceMember{one, two}, source) // written again, that stays
-	b.leaves(lost[1], "drop balance-fragment")
-	number(0, pipelineBalanceEventBALANCE_EVENT_LOST, 3)
+	b.leaves(lost[1], "drop lb-fragment")
+	number(0, pipelineLbEventLB_EVENT_LOST, 3)
 	b.must(b.plane.DeleteVIP(key(other)))
-	b.sent(lost[1], "fwd balance-fragment", has)
+	b.sent(lost[1], "fwd lb-fragment", has)
 	b.must(b.plane.DeleteVIP(key(addr)))
 	b.leaves(lost[1], "pass other")
 	vips, err := b.plane.VIPs()
@@ -206,7 +206,7 @@ func TestBalanceLostFragments(t *testing.T) {
 	}
 	// The same fragments without a first one, of a VIP without backends.
 	b.vip(0, addr, protoUDP, nil, source)
-	b.leaves(lost[1], "pass balance-empty")
+	b.leaves(lost[1], "pass lb-empty")
 }
 
 // What a first fragment was sent to is not known for ever, nor after its backend has gone.
@@ -215,9 +215,9 @@ func TestBalanceFragmentsForgotten(t *testing.T) {
 	one := b.member(1, 0, "10.0.0.11")
 	b.vip(0, "192.0.2.1:53", protoUDP, []BalanceMember{one})
 	parts := fragments(b.packet(client4, "192.0.2.1:53", &layers.UDP{}, make([]byte, 3000)), 1000, 7)
-	b.sent(parts[0], "fwd balance-new", one)
-	b.sent(parts[1], "fwd balance-fragment", one)
-	m := b.inst.maps[pipelineMapBalanceFragments]
+	b.sent(parts[0], "fwd lb-new", one)
+	b.sent(parts[1], "fwd lb-fragment", one)
+	m := b.inst.maps[pipelineMapLbFragments]
 	key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
 	it := m.Iterate()
 	if !it.Next(&key, &value) {
@@ -226,13 +226,13 @@ func TestBalanceFragmentsForgotten(t *testing.T) {
 	at := ne.Uint32(value[16:])
 	ne.PutUint32(value[16:], at-57)
 	b.must(m.Put(key, value))
-	b.leaves(parts[1], "drop balance-fragment")
+	b.leaves(parts[1], "drop lb-fragment")
 	ne.PutUint32(value[16:], at)
 	b.must(m.Put(key, value))
-	b.sent(parts[1], "fwd balance-fragment", one)
+	b.sent(parts[1], "fwd lb-fragment", one)
 	one.Used = false
 	b.must(b.plane.SetMember(one))
-	b.leaves(parts[1], "drop balance-fragment")
+	b.leaves(parts[1], "drop lb-fragment")
 }
 
 // The first fragment must have the ports, and the flags of TCP.
@@ -246,12 +246,12 @@ func TestBalanceSmallFragments(t *testing.T) {
 		b.vip(uint32(n), c.vip, protoTCP, []BalanceMember{one})
 		whole := b.packet(c.client, c.vip, &layers.TCP{SYN: true}, make([]byte, 100))
 		small := fragments(whole, c.head+16, 1)
-		b.leaves(small[0], "punt balance-headers")
-		b.leaves(small[1], "drop balance-fragment")
+		b.leaves(small[0], "punt lb-headers")
+		b.leaves(small[1], "drop lb-fragment")
 		b.leaves(fragments(b.packet(c.client, c.other, &layers.TCP{SYN: true}, make([]byte, 100)), c.head+16, 1)[0], "pass other")
 		enough := fragments(whole, c.head+24, 2)
-		b.sent(enough[0], "fwd balance-new", one)
-		b.sent(enough[1], "fwd balance-fragment", one)
+		b.sent(enough[0], "fwd lb-new", one)
+		b.sent(enough[1], "fwd lb-fragment", one)
 		for cut := 1; cut < 48; cut++ {
 			if frame := enough[0]; len(frame)-cut > 14+c.head {
 				b.leaves(frame[:len(frame)-cut], "pass other") // the frame is shorter than its packet
@@ -260,8 +260,8 @@ func TestBalanceSmallFragments(t *testing.T) {
 	}
 	// A fragment header without fragments (RFC 6946).
 	atomic := fragment6(b.packet(client6, vip6, &layers.TCP{ACK: true}, []byte("data")), 0, false, 9)
-	b.sent(atomic, "fwd balance", one)
-	if n, err := b.event(1, pipelineBalanceEventBALANCE_EVENT_FRAGMENT); err != nil || n != 3 {
+	b.sent(atomic, "fwd lb-flow", one)
+	if n, err := b.event(1, pipelineLbEventLB_EVENT_FRAGMENT); err != nil || n != 3 {
 		t.Errorf("counted %d fragments, want 3, %v", n, err)
 	}
 }
@@ -283,7 +283,7 @@ func TestBalanceShortFragments(t *testing.T) {
 			for len(f) < 60 {
 				f = append(f, 0)
 			}
-			if _, _, reason := b.run(f); reason != "fwd balance-fragment" {
+			if _, _, reason := b.run(f); reason != "fwd lb-fragment" {
 				t.Errorf("to %s: a fragment of %d bytes left as %q", backend, last, reason)
 			}
 		}

@@ -18,8 +18,8 @@ const (
 	balanceFrontStep = 4 // of the number above these bits
 )
 
-// front is where a VIP stands in the table in front of balance_vips (balance_front_slot), and what it is called there.
-func (k pipelineBalanceVipKey) front() (slot uint32, addr [2]uint64, what uint32) {
+// front is where a VIP stands in the table in front of lb_vips (lb_front_slot), and what it is called there.
+func (k pipelineLbVipKey) front() (slot uint32, addr [2]uint64, what uint32) {
 	w := k.Addr.W
 	addr = [2]uint64{uint64(w[1])<<32 | uint64(w[0]), uint64(w[3])<<32 | uint64(w[2])}
 	what = uint32(k.Port) | uint32(k.Proto)<<16 | 1<<31
@@ -27,15 +27,15 @@ func (k pipelineBalanceVipKey) front() (slot uint32, addr [2]uint64, what uint32
 	return uint32(h * 0xd6e8feb86659fd93 >> (64 - balanceFrontBits)), addr, what
 }
 
-// fillFronts brings the table in front of balance_vips in step with it. Programs that read meanwhile find what was there
-// or what is to be there, or look into balance_vips.
+// fillFronts brings the table in front of lb_vips in step with it. Programs that read meanwhile find what was there
+// or what is to be there, or look into lb_vips.
 func (p *BalancePlane) fillFronts() error {
 	var (
-		key  pipelineBalanceVipKey
-		raw  pipelineBalanceVip
-		want = make([]pipelineBalanceFront, 1<<balanceFrontBits)
+		key  pipelineLbVipKey
+		raw  pipelineLbVip
+		want = make([]pipelineLbFront, 1<<balanceFrontBits)
 	)
-	it := p.inst.maps[pipelineMapBalanceVips].Iterate()
+	it := p.inst.maps[pipelineMapLbVips].Iterate()
 	for it.Next(&key, &raw) {
 		if key.Any != 0 {
 			continue
@@ -50,22 +50,22 @@ func (p *BalancePlane) fillFronts() error {
 	if err := it.Err(); err != nil {
 		return fmt.Errorf("listing the VIPs of %s: %w", p.Name(), err)
 	}
-	m := p.inst.maps[pipelineMapBalanceFronts]
+	m := p.inst.maps[pipelineMapLbFronts]
 	size := len(want) * int(unsafe.Sizeof(want[0]))
 	b, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("mapping the VIPs of %s: %w", p.Name(), err)
 	}
-	fronts := unsafe.Slice((*pipelineBalanceFront)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
+	fronts := unsafe.Slice((*pipelineLbFront)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
 	for n := range want {
 		fronts[n].exchange(&want[n])
 	}
 	return unix.Munmap(b)
 }
 
-// exchange makes an entry another one. Programs that read meanwhile see that, and look into balance_vips. An entry that
+// exchange makes an entry another one. Programs that read meanwhile see that, and look into lb_vips. An entry that
 // somebody has died over is busy until then.
-func (f *pipelineBalanceFront) exchange(to *pipelineBalanceFront) {
+func (f *pipelineLbFront) exchange(to *pipelineLbFront) {
 	seq := atomic.LoadUint32(&f.Seq)
 	if f.Addr == to.Addr && f.What == to.What && f.Vip == to.Vip && seq&(balanceFrontStep-1) == to.Seq {
 		return

@@ -27,12 +27,12 @@ func TestBalanceFrontShared(t *testing.T) {
 	}
 	b.vip(0, keys[0].Addr.String()+":80", protoTCP, []BalanceMember{one})
 	b.vip(1, keys[1].Addr.String()+":80", protoTCP, []BalanceMember{two})
-	m := b.inst.maps[pipelineMapBalanceFronts]
-	mapped, err := unix.Mmap(m.FD(), 0, int(unsafe.Sizeof(pipelineBalanceFront{}))<<balanceFrontBits, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	m := b.inst.maps[pipelineMapLbFronts]
+	mapped, err := unix.Mmap(m.FD(), 0, int(unsafe.Sizeof(pipelineLbFront{}))<<balanceFrontBits, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	b.must(err)
 	defer unix.Munmap(mapped)
-	fronts := unsafe.Slice((*pipelineBalanceFront)(unsafe.Pointer(unsafe.SliceData(mapped))), 1<<balanceFrontBits)
-	var states []pipelineBalanceFront // the first with the other one behind it, the other one alone
+	fronts := unsafe.Slice((*pipelineLbFront)(unsafe.Pointer(unsafe.SliceData(mapped))), 1<<balanceFrontBits)
+	var states []pipelineLbFront // the first with the other one behind it, the other one alone
 	for n, k := range keys {
 		slot, addr, what := k.raw().front()
 		s := fronts[slot]

@@ -119,9 +119,9 @@ func (f *fuzzBed) try(in []byte) error {
 			return fmt.Errorf("%s has changed it to %x", reason, out)
 		}
 		return nil
-	case reason == "fwd balance-too-big", reason == "fwd balance-unreachable":
+	case reason == "fwd lb-too-big", reason == "fwd lb-unreachable":
 		_, _, _, _, err = answerRight(in, out)
-	case reason == "fwd balance-echo":
+	case reason == "fwd lb-echo":
 		_, asked, _ := ipPart(in)
 		_, answer, _ := ipPart(out)
 		switch {
@@ -209,10 +209,10 @@ func TestBalanceSeedsDamaged(t *testing.T) {
 	for _, r := range Reasons() {
 		name := string(r.Verdict) + " " + r.Name
 		switch r.Name {
-		case "balance-empty", "balance-next-hop", "balance-untracked", "balance-headers":
+		case "lb-empty", "lb-next-hop", "lb-untracked", "lb-headers":
 			continue // there are backends, ways to them and room in the table, and the kernel is a router
 		}
-		if strings.HasPrefix(r.Name, "balance") && b.seen[name] == 0 {
+		if strings.HasPrefix(r.Name, "lb-") && b.seen[name] == 0 {
 			t.Errorf("nothing left as %s: %v", name, b.seen)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"net/netip"
 )
 
-// balanceKey is what the programs know a flow by (struct balance_flow of bpf/lb/flow.h).
+// balanceKey is what the programs know a flow by (struct lb_flow of bpf/lb/flow.h).
 type balanceKey struct {
 	src        [2]uint64
 	ports, vip uint32
@@ -48,13 +48,13 @@ func hashMix(h uint64) uint64 {
 	return h ^ h>>32
 }
 
-// hash decides where a flow stands in the flow table (balance_hash).
+// hash decides where a flow stands in the flow table (lb_hash).
 func (k balanceKey) hash(secret [balanceSecretWords]uint32) uint64 {
 	return hashMix(hashWord(secret[0], secret[1], k.src[0]) + hashWord(secret[2], secret[3], k.src[1]) +
 		hashWord(secret[4], secret[5], uint64(k.ports)|uint64(k.vip)<<32))
 }
 
-// balanceTag is what a bucket keeps of a flow's hash (balance_tag).
+// balanceTag is what a bucket keeps of a flow's hash (lb_tag).
 func balanceTag(hash uint64) uint16 { return max(uint16(hash>>48), 1) }
 
 // scaled turns the lower half of a hash into a number below n.

@@ -57,7 +57,7 @@ func TestBalanceEcho(t *testing.T) {
 				for _, frame := range [][]byte{in, tagged(in, 0x6009)} {
 					action, out, reason := b.run(frame)
 					typ, code, word, rest, err := answerRight(frame, out)
-					if err != nil || reason != "fwd balance-echo" || action != xdpRedirect {
+					if err != nil || reason != "fwd lb-echo" || action != xdpRedirect {
 						t.Fatalf("%q, action %d: %v", reason, action, err)
 					}
 					if typ != c.answer || code != 0 || word != uint32(first)<<16|7 || !bytes.Equal(rest, data[:size]) {
@@ -122,7 +122,7 @@ func TestBalanceAnswersWithoutRedirect(t *testing.T) {
 	b.transmits(false)
 	in := b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 7, nil)
 	action, out, reason := b.run(in)
-	if _, _, _, _, err := answerRight(in, out); err != nil || action != xdpTX || reason != "fwd balance-echo" {
+	if _, _, _, _, err := answerRight(in, out); err != nil || action != xdpTX || reason != "fwd lb-echo" {
 		t.Fatalf("%q, action %d: %v", reason, action, err)
 	}
 }
@@ -159,7 +159,7 @@ func TestBalanceTooBig(t *testing.T) {
 						continue
 					}
 					typ, code, word, rest, err := answerRight(frame, out)
-					if err != nil || action != xdpRedirect || reason != "fwd balance-too-big" {
+					if err != nil || action != xdpRedirect || reason != "fwd lb-too-big" {
 						t.Fatalf("%d bytes: %q, action %d: %v", size, reason, action, err)
 					}
 					want, quote := [3]uint32{3, 4, uint32(fits)}, 548
@@ -185,9 +185,9 @@ func TestBalanceTooBigDropped(t *testing.T) {
 	m := b.member(1, 0, "10.0.0.11")
 	b.vip(0, vip4, protoUDP, []BalanceMember{m})
 	b.vip(1, vip6, protoUDP, []BalanceMember{m})
-	const drop, tell = "drop balance-too-big", "fwd balance-too-big"
+	const drop, tell = "drop lb-too-big", "fwd lb-too-big"
 	limit := func(l pipelineLimit) {
-		b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonXMIT_BALANCE_TOO_BIG.index(), l))
+		b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonXMIT_LB_TOO_BIG.index(), l))
 	}
 	limit(pipelineLimit{}) // none, so that nothing is charged before the last lines
 	big := b.packet(client4, vip4, &layers.UDP{}, make([]byte, 1470))
@@ -259,8 +259,8 @@ func TestBalanceICMPErrors(t *testing.T) {
 		}
 		to := netip.MustParseAddrPort(v.to).Addr().String()
 		asked := func(typ byte, quoted []byte) []byte { return b.icmp(from, to, typ, 4, 1400, quoted) }
-		byRing := b.sent(asked(types[0], quoted), "fwd balance-icmp", one, two)
-		has := b.sent(in, "fwd balance-new", one, two)
+		byRing := b.sent(asked(types[0], quoted), "fwd lb-icmp", one, two)
+		has := b.sent(in, "fwd lb-new", one, two)
 		if byRing.Owner != has.Owner {
 			t.Fatalf("VIP %d: the ring has it at %v for errors, at %v for packets", v.number, byRing.Addr, has.Addr)
 		}
@@ -272,8 +272,8 @@ func TestBalanceICMPErrors(t *testing.T) {
 		l3 := len(quoted) - 600 - map[uint8]int{protoTCP: 20, protoUDP: 8}[v.proto]
 		for _, typ := range types {
 			for _, n := range []int{l3 + 8, l3 + 9, 100, 500} {
-				b.sent(asked(typ, quoted[:n]), "fwd balance-icmp", has)
-				b.sent(tagged(asked(typ, quoted[:n]), 5), "fwd balance-icmp", has)
+				b.sent(asked(typ, quoted[:n]), "fwd lb-icmp", has)
+				b.sent(tagged(asked(typ, quoted[:n]), 5), "fwd lb-icmp", has)
 			}
 		}
 		for n := range l3 + 8 {
@@ -298,7 +298,7 @@ func TestBalanceICMPErrors(t *testing.T) {
 		} else {
 			b.leaves(b.changed(asked(2, quoted), func(f []byte) { f[14+48+6] = 0 }), "pass other") // hop-by-hop
 		}
-		events, err := b.event(v.number, pipelineBalanceEventBALANCE_EVENT_ICMP)
+		events, err := b.event(v.number, pipelineLbEventLB_EVENT_ICMP)
 		b.must(err)
 		if want := uint64(1 + 8*len(types)); events != want {
 			t.Errorf("VIP %d counts %d errors, want %d", v.number, events, want)

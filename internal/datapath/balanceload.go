@@ -19,7 +19,7 @@ const balanceDatagrams = 32768
 // balanceStateHalf chunks hold it once: 2 MiB.
 const balanceStateHalf = 32
 
-// balanceSecretWords is the size of balance_secret in bpf/lb/maps.h.
+// balanceSecretWords is the size of lb_secret in bpf/lb/maps.h.
 const balanceSecretWords = 6
 
 func newBalanceSecret() (secret []uint32) {
@@ -48,31 +48,31 @@ func setBalance(spec *ebpf.CollectionSpec, m meta) error {
 		return nil
 	}
 	for name, value := range map[string]any{
-		pipelineVarBalanceOn:        true,
-		pipelineVarBalanceRingSize:  uint32(o.RingSize),
-		pipelineVarBalanceBuckets:   uint32(balanceBuckets(o.Flows)),
-		pipelineVarBalanceSeed:      o.Seed,
-		pipelineVarBalanceSecret:    m.balanceSecret(),
-		pipelineVarBalanceIdle:      o.idle(),
-		pipelineVarBalanceUnclaimed: uint8(o.Unclaimed),
+		pipelineVarLbOn:        true,
+		pipelineVarLbRingSize:  uint32(o.RingSize),
+		pipelineVarLbBuckets:   uint32(balanceBuckets(o.Flows)),
+		pipelineVarLbSeed:      o.Seed,
+		pipelineVarLbSecret:    m.balanceSecret(),
+		pipelineVarLbIdle:      o.idle(),
+		pipelineVarLbUnclaimed: uint8(o.Unclaimed),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)
 		}
 	}
-	spec.Maps[pipelineMapBalanceFlows].MaxEntries = uint32(balanceBuckets(o.Flows))
-	spec.Maps[pipelineMapBalanceFronts].MaxEntries = 1 << balanceFrontBits
-	spec.Maps[pipelineMapBalanceMembers].MaxEntries = uint32(o.Members)
-	spec.Maps[pipelineMapBalanceTraffic].MaxEntries = uint32(o.Members)
-	spec.Maps[pipelineMapBalanceHealth].MaxEntries = uint32(o.Members)
-	spec.Maps[pipelineMapBalanceEvents].MaxEntries = uint32(o.VIPs) * balanceEventCount
-	spec.Maps[pipelineMapBalanceRings].MaxEntries = uint32(o.VIPs)
-	spec.Maps[pipelineMapBalanceRings].InnerMap.MaxEntries = balanceLines(o.RingSize)
-	spec.Maps[pipelineMapBalanceState].MaxEntries = balanceStateChunks
-	spec.Maps[pipelineMapBalanceServers].MaxEntries = uint32(o.Members)
-	spec.Maps[pipelineMapBalanceFragments].MaxEntries = balanceDatagrams
-	spec.Maps[pipelineMapBalanceNamedVlans].MaxEntries = uint32(o.VIPs) * BalanceMaxVLANs
-	spec.Maps[pipelineMapBalanceVlans].MaxEntries = uint32(max(len(m.Ports), 1)) * balanceVLANs
+	spec.Maps[pipelineMapLbFlows].MaxEntries = uint32(balanceBuckets(o.Flows))
+	spec.Maps[pipelineMapLbFronts].MaxEntries = 1 << balanceFrontBits
+	spec.Maps[pipelineMapLbBackends].MaxEntries = uint32(o.Members)
+	spec.Maps[pipelineMapLbTraffic].MaxEntries = uint32(o.Members)
+	spec.Maps[pipelineMapLbHealth].MaxEntries = uint32(o.Members)
+	spec.Maps[pipelineMapLbEvents].MaxEntries = uint32(o.VIPs) * balanceEventCount
+	spec.Maps[pipelineMapLbRings].MaxEntries = uint32(o.VIPs)
+	spec.Maps[pipelineMapLbRings].InnerMap.MaxEntries = balanceLines(o.RingSize)
+	spec.Maps[pipelineMapLbState].MaxEntries = balanceStateChunks
+	spec.Maps[pipelineMapLbServers].MaxEntries = uint32(o.Members)
+	spec.Maps[pipelineMapLbFragments].MaxEntries = balanceDatagrams
+	spec.Maps[pipelineMapLbNamedVlans].MaxEntries = uint32(o.VIPs) * BalanceMaxVLANs
+	spec.Maps[pipelineMapLbVlans].MaxEntries = uint32(max(len(m.Ports), 1)) * balanceVLANs
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (i *Instance) openBalance(o *BalanceOptions) error {
 	}
 	limit := pipelineLimit{Interval: 1e9 / uint64(o.InsertRate), Burst: balanceInsertBurst}
 	for n := range uint32(2) {
-		if err := i.maps[pipelineMapBalanceLimits].Put(n, limit); err != nil {
+		if err := i.maps[pipelineMapLbLimits].Put(n, limit); err != nil {
 			return fmt.Errorf("writing how fast flows are taken in: %w", err)
 		}
 	}
@@ -110,7 +110,7 @@ func (i *Instance) Balance() *BalanceOptions { return i.meta.Balance }
 
 // BalanceMemory returns how many bytes the flow table takes.
 func (i *Instance) BalanceMemory() uint64 {
-	m := i.maps[pipelineMapBalanceFlows]
+	m := i.maps[pipelineMapLbFlows]
 	if m == nil || i.meta.Balance == nil {
 		return 0
 	}

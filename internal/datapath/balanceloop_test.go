@@ -130,7 +130,7 @@ func TestUnclaimedDoesNotGoRound(t *testing.T) {
 				typ, code byte
 			}{{client4, "192.0.2.1:81", 8, 3, 3}, {client6, "[2001:db8::1]:81", 7, 1, 4}} {
 				before := map[string]uint64{}
-				for _, reason := range []string{"pass other", "fwd balance-unreachable", "drop balance-unclaimed"} {
+				for _, reason := range []string{"pass other", "fwd lb-unreachable", "drop lb-unclaimed"} {
 					before[reason] = b.turns(reason)
 				}
 				in := b.packet(v.from, v.to, &layers.UDP{}, []byte("round and round"))
@@ -149,13 +149,13 @@ func TestUnclaimedDoesNotGoRound(t *testing.T) {
 						return len(p) > l4+8 && p[0]>>4 == in[14]>>4 && p[l4] == v.typ && p[l4+1] == v.code && p[l4+8+v.at] == 61
 					})
 				case BalanceDrop:
-					for end := time.Now().Add(patience); b.turns("drop balance-unclaimed") == before["drop balance-unclaimed"]; time.Sleep(10 * time.Millisecond) {
+					for end := time.Now().Add(patience); b.turns("drop lb-unclaimed") == before["drop lb-unclaimed"]; time.Sleep(10 * time.Millisecond) {
 						if time.Now().After(end) {
 							t.Fatalf("%s: it did not come", v.to)
 						}
 					}
 				}
-				sum := b.turns("fwd balance-unreachable") - before["fwd balance-unreachable"] + b.turns("drop balance-unclaimed") - before["drop balance-unclaimed"]
+				sum := b.turns("fwd lb-unreachable") - before["fwd lb-unreachable"] + b.turns("drop lb-unclaimed") - before["drop lb-unclaimed"]
 				if sum != 1 {
 					t.Errorf("%s: it came %d times", v.to, sum)
 				}

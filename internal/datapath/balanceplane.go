@@ -80,8 +80,8 @@ const (
 )
 
 func (p *BalancePlane) readState() ([]byte, error) {
-	m := p.inst.maps[pipelineMapBalanceState]
-	var head pipelineBalanceChunk
+	m := p.inst.maps[pipelineMapLbState]
+	var head pipelineLbChunk
 	if err := m.Lookup(uint32(0), &head); err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (p *BalancePlane) readState() ([]byte, error) {
 	}
 	packed := make([]byte, 0, size)
 	for n := uint32(0); len(packed) < size; n++ {
-		var chunk pipelineBalanceChunk
+		var chunk pipelineLbChunk
 		if err := m.Lookup(1+half*balanceStateHalf+n, &chunk); err != nil {
 			return nil, err
 		}
@@ -113,7 +113,7 @@ func (p *BalancePlane) SetState(b []byte) error {
 	writes, err := p.stateWrites(b)
 	for n := range writes {
 		if err == nil {
-			err = p.inst.maps[pipelineMapBalanceState].Put(writes[n].key, &writes[n].chunk)
+			err = p.inst.maps[pipelineMapLbState].Put(writes[n].key, &writes[n].chunk)
 		}
 	}
 	if err != nil {
@@ -125,13 +125,13 @@ func (p *BalancePlane) SetState(b []byte) error {
 // stateWrite is a step of SetState.
 type stateWrite struct {
 	key   uint32
-	chunk pipelineBalanceChunk
+	chunk pipelineLbChunk
 }
 
 // stateWrites fills the half that is not in force, and then names it in chunk 0.
 func (p *BalancePlane) stateWrites(b []byte) (writes []stateWrite, err error) {
-	var head pipelineBalanceChunk
-	if err := p.inst.maps[pipelineMapBalanceState].Lookup(uint32(0), &head); err != nil {
+	var head pipelineLbChunk
+	if err := p.inst.maps[pipelineMapLbState].Lookup(uint32(0), &head); err != nil {
 		return nil, err
 	}
 	var packed bytes.Buffer
@@ -157,14 +157,14 @@ func (p *BalancePlane) stateWrites(b []byte) (writes []stateWrite, err error) {
 
 // Serial tells states apart: it grows with each SetState.
 func (p *BalancePlane) Serial() (uint64, error) {
-	var head pipelineBalanceChunk
-	if err := p.inst.maps[pipelineMapBalanceState].Lookup(uint32(0), &head); err != nil {
+	var head pipelineLbChunk
+	if err := p.inst.maps[pipelineMapLbState].Lookup(uint32(0), &head); err != nil {
 		return 0, fmt.Errorf("reading the load balancer's state of %s: %w", p.Name(), err)
 	}
 	return ne.Uint64(head.Bytes[:]), nil
 }
 
-func (k BalanceVIPKey) raw() (raw pipelineBalanceVipKey) {
+func (k BalanceVIPKey) raw() (raw pipelineLbVipKey) {
 	raw.Addr.W = addrWords(k.Addr)
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], k.Port)

@@ -4,14 +4,14 @@ package datapath
 
 import "fmt"
 
-// BalanceMaxServerID is BALANCE_ID_MAX of bpf/lb/maps.h: bytes of a server ID in QUIC connection IDs at most.
+// BalanceMaxServerID is LB_ID_MAX of bpf/lb/maps.h: bytes of a server ID in QUIC connection IDs at most.
 const BalanceMaxServerID = 8
 
-func serverKey(vip uint32, id []byte) (k pipelineBalanceServerKey, err error) {
+func serverKey(vip uint32, id []byte) (k pipelineLbServerKey, err error) {
 	if len(id) < 1 || len(id) > BalanceMaxServerID {
 		return k, fmt.Errorf("server ID of %d bytes: use 1 to %d", len(id), BalanceMaxServerID)
 	}
-	k = pipelineBalanceServerKey{Vip: vip, Len: uint8(len(id))}
+	k = pipelineLbServerKey{Vip: vip, Len: uint8(len(id))}
 	copy(k.Id[:], id)
 	return k, nil
 }
@@ -21,7 +21,7 @@ func serverKey(vip uint32, id []byte) (k pipelineBalanceServerKey, err error) {
 func (p *BalancePlane) SetServerID(vip uint32, id []byte, owner BalanceOwner) error {
 	k, err := serverKey(vip, id)
 	if err == nil {
-		err = p.inst.maps[pipelineMapBalanceServers].Put(k, uint32(owner))
+		err = p.inst.maps[pipelineMapLbServers].Put(k, uint32(owner))
 	}
 	if err != nil {
 		return fmt.Errorf("writing server ID %x of %s: %w", id, p.Name(), err)
@@ -33,7 +33,7 @@ func (p *BalancePlane) SetServerID(vip uint32, id []byte, owner BalanceOwner) er
 func (p *BalancePlane) DeleteServerID(vip uint32, id []byte) error {
 	k, err := serverKey(vip, id)
 	if err == nil {
-		err = p.inst.maps[pipelineMapBalanceServers].Delete(k)
+		err = p.inst.maps[pipelineMapLbServers].Delete(k)
 	}
 	if err != nil && !isNotExist(err) {
 		return fmt.Errorf("deleting server ID %x of %s: %w", id, p.Name(), err)
@@ -44,11 +44,11 @@ func (p *BalancePlane) DeleteServerID(vip uint32, id []byte) error {
 // ServerIDs returns the server IDs of a VIP, as strings of their bytes, and who has them.
 func (p *BalancePlane) ServerIDs(vip uint32) (map[string]BalanceOwner, error) {
 	var (
-		k     pipelineBalanceServerKey
+		k     pipelineLbServerKey
 		owner uint32
 	)
 	ids := make(map[string]BalanceOwner)
-	it := p.inst.maps[pipelineMapBalanceServers].Iterate()
+	it := p.inst.maps[pipelineMapLbServers].Iterate()
 	for it.Next(&k, &owner) {
 		if k.Vip == vip {
 			ids[string(k.Id[:min(int(k.Len), len(k.Id))])] = BalanceOwner(owner)

@@ -53,11 +53,11 @@ func TestBalanceQUIC(t *testing.T) {
 				}
 				return b.packet(from, vip, &layers.UDP{}, payload)
 			}
-			b.sent(fresh(quicShort(cid(2, id))), "fwd balance-quic", named)
-			b.sent(tagged(fresh(quicShort(cid(2, id))), 5), "fwd balance-quic", named)
-			b.sent(fresh(quicShort(cid(2, drain))), "fwd balance-quic", drained)
-			b.sent(fresh(quicLong(0x60, 1, cid(2, id))), "fwd balance-quic", named)          // Handshake
-			b.sent(fresh(quicLong(0x70, 0x6b3343cf, cid(2, id))), "fwd balance-quic", named) // of version 2
+			b.sent(fresh(quicShort(cid(2, id))), "fwd lb-quic", named)
+			b.sent(tagged(fresh(quicShort(cid(2, id))), 5), "fwd lb-quic", named)
+			b.sent(fresh(quicShort(cid(2, drain))), "fwd lb-quic", drained)
+			b.sent(fresh(quicLong(0x60, 1, cid(2, id))), "fwd lb-quic", named)          // Handshake
+			b.sent(fresh(quicLong(0x70, 0x6b3343cf, cid(2, id))), "fwd lb-quic", named) // of version 2
 			for what, payload := range map[string][]byte{
 				"another config":       quicShort(cid(3, id)),
 				"an unknown ID":        quicShort(cid(2, bytes.Repeat([]byte{1}, length))),
@@ -73,20 +73,20 @@ func TestBalanceQUIC(t *testing.T) {
 				"nothing":              nil,
 				"too little":           quicShort(cid(2, id))[:1+length],
 			} {
-				if b.sent(fresh(payload), "fwd balance-new", byRing); t.Failed() {
+				if b.sent(fresh(payload), "fwd lb-new", byRing); t.Failed() {
 					t.Fatalf("VIP %d: %s", number, what)
 				}
 			}
 			// The flow table keeps what it has, and follows otherwise, for what comes without the ID; a client keeps its
 			// server when it moves.
 			first := fresh(quicLong(0x40, 1, cid(2, id)))
-			b.sent(first, "fwd balance-new", byRing)
-			b.sent(b.changedUDP(first, quicShort(cid(2, id))), "fwd balance-quic", named)
-			b.sent(first, "fwd balance", byRing)
-			b.sent(b.changedUDP(first, quicShort(cid(2, id))), "fwd balance-quic", named)
+			b.sent(first, "fwd lb-new", byRing)
+			b.sent(b.changedUDP(first, quicShort(cid(2, id))), "fwd lb-quic", named)
+			b.sent(first, "fwd lb-flow", byRing)
+			b.sent(b.changedUDP(first, quicShort(cid(2, id))), "fwd lb-quic", named)
 			unseen := fresh(quicShort(cid(2, id)))
-			b.sent(unseen, "fwd balance-quic", named)
-			b.sent(b.changedUDP(unseen, nil), "fwd balance", named)
+			b.sent(unseen, "fwd lb-quic", named)
+			b.sent(b.changedUDP(unseen, nil), "fwd lb-flow", named)
 
 			ids, err := b.plane.ServerIDs(number)
 			b.must(err)
@@ -96,8 +96,8 @@ func TestBalanceQUIC(t *testing.T) {
 			}
 			b.must(b.plane.DeleteServerID(number, id))
 			b.must(b.plane.DeleteServerID(number, id)) // there is none any more
-			b.sent(fresh(quicShort(cid(2, id))), "fwd balance-new", byRing)
-			if n, err := b.event(number, pipelineBalanceEventBALANCE_EVENT_QUIC); err != nil || n != 8 {
+			b.sent(fresh(quicShort(cid(2, id))), "fwd lb-new", byRing)
+			if n, err := b.event(number, pipelineLbEventLB_EVENT_QUIC); err != nil || n != 8 {
 				t.Errorf("counted %d packets by their ID, want 8, %v", n, err)
 			}
 		}

@@ -32,7 +32,7 @@ func (i *Instance) carryFlows(running bool) error {
 		return fmt.Errorf("taking over the flows of %s: %w", i.Name(), err)
 	}
 	defer from.close()
-	m := i.maps[pipelineMapBalanceFlows]
+	m := i.maps[pipelineMapLbFlows]
 	to, err := openBalanceTable(m, 0, m.MaxEntries(), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return fmt.Errorf("taking over the flows of %s: %w", i.Name(), err)
@@ -90,7 +90,7 @@ func (t balanceTable) insert(e balanceEntry, clock balanceClock) {
 
 // place returns where an entry belongs: the way that its flow has already (known), else a free one or one that is worth
 // less, and -1 if there is none.
-func (t balanceTable) place(e balanceEntry, clock balanceClock) (b *pipelineBalanceBucket, victim int, known bool) {
+func (t balanceTable) place(e balanceEntry, clock balanceClock) (b *pipelineLbBucket, victim int, known bool) {
 	tag := balanceTag(e.hash)
 	b = &t.buckets[scaled(e.hash, uint32(len(t.buckets)))]
 	victim, least := -1, clock.worth(e.time)+1
@@ -111,9 +111,9 @@ func (t balanceTable) place(e balanceEntry, clock balanceClock) (b *pipelineBala
 	return b, victim, false
 }
 
-// write is what balance_write of bpf/lb/flow_insert.h does with a way, but without the bucket's lock: a process may be killed
+// write is what lb_write of bpf/lb/flow_insert.h does with a way, but without the bucket's lock: a process may be killed
 // while it has that.
-func (b *pipelineBalanceBucket) write(way int, e balanceEntry) {
+func (b *pipelineLbBucket) write(way int, e balanceEntry) {
 	to := &b.Entry[way]
 	lock := atomic.LoadUint32(&to.Lock) | 1
 	atomic.StoreUint32(&to.Lock, lock)

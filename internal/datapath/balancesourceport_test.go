@@ -33,20 +33,20 @@ func TestBalanceSourcePort(t *testing.T) {
 				return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(1+r.IntN(65_000))).String()
 			}
 			seen := make(map[netip.Addr]bool)
-			first := b.sent(b.packet(client.String(), to(), syn(), nil), "fwd balance-new", ofTCP...)
+			first := b.sent(b.packet(client.String(), to(), syn(), nil), "fwd lb-new", ofTCP...)
 			seen[first.Addr], backends[first.Addr.String()] = true, true
 			for range 4 {
-				seen[b.sent(b.packet(client.String(), to(), syn(), nil), "fwd balance-new", ofTCP...).Addr] = true
-				seen[b.sent(b.packet(client.String(), to(), &layers.UDP{}, nil), "fwd balance-new", ofUDP...).Addr] = true
+				seen[b.sent(b.packet(client.String(), to(), syn(), nil), "fwd lb-new", ofTCP...).Addr] = true
+				seen[b.sent(b.packet(client.String(), to(), &layers.UDP{}, nil), "fwd lb-new", ofUDP...).Addr] = true
 				for n, f := range fragments(b.packet(client.String(), to(), &layers.UDP{}, make([]byte, 2000)), 1000, r.Uint32()) {
-					seen[b.sent(f, []string{"fwd balance-new", "fwd balance-fragment", "fwd balance-fragment"}[n], ofUDP...).Addr] = true
+					seen[b.sent(f, []string{"fwd lb-new", "fwd lb-fragment", "fwd lb-fragment"}[n], ofUDP...).Addr] = true
 				}
 				quoted := b.packet(to(), client.String(), &layers.UDP{}, nil)[14:]
 				copy(quoted[12:], []byte{192, 0, 2, 1})
 				binary.BigEndian.PutUint16(quoted[10:], 0)
 				binary.BigEndian.PutUint16(quoted[10:], ^onesSum(quoted[:20]))
 				icmp := b.icmp("198.51.100.9", addr, 3, 1, 0, quoted[:28])
-				seen[b.sent(icmp, "fwd balance-icmp", ofUDP...).Addr] = true
+				seen[b.sent(icmp, "fwd lb-icmp", ofUDP...).Addr] = true
 			}
 			if len(seen) == 1 {
 				same++
@@ -65,7 +65,7 @@ func TestBalanceSourcePort(t *testing.T) {
 	known := b.packet(client, addr+":4001", syn(), nil)
 	_, before, _ := b.run(known)
 	b.must(b.plane.SetVIP(BalanceVIPKey{Addr: netip.MustParseAddr(addr), Proto: protoTCP}, BalanceVIP{}))
-	if after := b.expect(known, "fwd balance"); string(after) != string(before) {
+	if after := b.expect(known, "fwd lb-flow"); string(after) != string(before) {
 		t.Errorf("the flow has moved:\n%x\n%x", before, after)
 	}
 	// Without it, they have not.

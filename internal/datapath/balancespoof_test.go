@@ -52,19 +52,19 @@ func TestBalanceForgedFragment(t *testing.T) {
 					before := collisions()
 					old = fragments(b.packet(theirs, c.vip, &layers.UDP{}, make([]byte, 3000)), 1000, id)
 					others = fragments(b.packet(forged, to, &layers.UDP{}, bytes.Repeat([]byte{6}, 3000)), 1000, id)
-					b.sent(old[0], "fwd balance", one)
-					if _, _, reason := b.run(others[0]); reason != "fwd balance" && reason != "pass other" {
+					b.sent(old[0], "fwd lb-flow", one)
+					if _, _, reason := b.run(others[0]); reason != "fwd lb-flow" && reason != "pass other" {
 						t.Fatalf("the forged fragment left as %q", reason)
 					}
-					b.sent(old[1], "fwd balance-fragment", one)
-					b.sent(old[0], "fwd balance", one) // once more
-					b.sent(old[2], "fwd balance-fragment", one)
+					b.sent(old[1], "fwd lb-fragment", one)
+					b.sent(old[0], "fwd lb-flow", one) // once more
+					b.sent(old[2], "fwd lb-fragment", one)
 					if n := collisions() - before; n != 1 {
 						t.Errorf("%s: counted %d collisions, want 1", what, n)
 					}
 				})
 				// The number is used again, soon after.
-				m := b.inst.maps[pipelineMapBalanceFragments]
+				m := b.inst.maps[pipelineMapLbFragments]
 				key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
 				for it := m.Iterate(); it.Next(&key, &value); {
 					ne.PutUint32(value[16:], ne.Uint32(value[16:])-2)
@@ -72,7 +72,7 @@ func TestBalanceForgedFragment(t *testing.T) {
 				}
 				b.run(others[0])
 				if to == c.vip {
-					b.sent(others[1], "fwd balance-fragment", two)
+					b.sent(others[1], "fwd lb-fragment", two)
 				} else {
 					b.leaves(others[1], "pass other")
 				}
@@ -80,11 +80,11 @@ func TestBalanceForgedFragment(t *testing.T) {
 			// The backend of the datagram that was first has gone.
 			old := fragments(b.packet(theirs, c.vip, &layers.UDP{}, make([]byte, 3000)), 1000, 100)
 			others := fragments(b.packet(forged, c.vip, &layers.UDP{}, make([]byte, 3000)), 1000, 100)
-			b.sent(old[0], "fwd balance", one)
+			b.sent(old[0], "fwd lb-flow", one)
 			one.Used = false
 			b.must(b.plane.SetMember(one))
-			b.sent(others[0], "fwd balance", two)
-			b.sent(others[1], "fwd balance-fragment", two)
+			b.sent(others[0], "fwd lb-flow", two)
+			b.sent(others[1], "fwd lb-fragment", two)
 		})
 	}
 }
@@ -101,30 +101,30 @@ func TestBalanceForgedID(t *testing.T) {
 	cid := append([]byte{9}, append(id, 1, 2, 3)...)
 	initial := b.packet(client, vip, &layers.UDP{}, quicLong(0x40, 1, cid))
 	for what, forged := range map[string][]byte{"short": quicShort(cid), "Handshake": quicLong(0x60, 1, cid)} {
-		b.buckets(func(bucket *pipelineBalanceBucket) { *bucket = pipelineBalanceBucket{} })
+		b.buckets(func(bucket *pipelineLbBucket) { *bucket = pipelineLbBucket{} })
 		by := b.changedUDP(initial, forged)
-		b.sent(initial, "fwd balance-new", has)
-		b.sent(by, "fwd balance-quic", named)
-		if b.sent(initial, "fwd balance", has, named).Owner != has.Owner {
+		b.sent(initial, "fwd lb-new", has)
+		b.sent(by, "fwd lb-quic", named)
+		if b.sent(initial, "fwd lb-flow", has, named).Owner != has.Owner {
 			t.Fatalf("%s: the handshake was moved", what)
 		}
 		// Nor do more of them keep the flow.
 		for range 3 {
 			b.age(BalanceIdleUDP / 3)
-			b.sent(by, "fwd balance-quic", named)
+			b.sent(by, "fwd lb-quic", named)
 		}
 		b.age(2 * BalanceTick)
 		// It is over: the client has moved to where another one was.
-		b.sent(by, "fwd balance-quic", named)
-		b.sent(initial, "fwd balance", named)
+		b.sent(by, "fwd lb-quic", named)
+		b.sent(initial, "fwd lb-flow", named)
 		// Its backend has gone.
-		b.buckets(func(bucket *pipelineBalanceBucket) { *bucket = pipelineBalanceBucket{} })
-		b.sent(initial, "fwd balance-new", has)
+		b.buckets(func(bucket *pipelineLbBucket) { *bucket = pipelineLbBucket{} })
+		b.sent(initial, "fwd lb-new", has)
 		gone := has
 		gone.Used = false
 		b.must(b.plane.SetMember(gone))
-		b.sent(by, "fwd balance-quic", named)
-		b.sent(initial, "fwd balance", named)
+		b.sent(by, "fwd lb-quic", named)
+		b.sent(initial, "fwd lb-flow", named)
 		b.must(b.plane.SetMember(has))
 	}
 }

@@ -95,14 +95,14 @@ func (s *Sweeper) load(i *Instance) error {
 	if err != nil {
 		return err
 	}
-	if err := spec.Variables[sweepVarBalanceIdle].Set(i.meta.Balance.sweepIdle()); err != nil {
-		return fmt.Errorf("setting %s: %w", sweepVarBalanceIdle, err)
+	if err := spec.Variables[sweepVarLbIdle].Set(i.meta.Balance.sweepIdle()); err != nil {
+		return fmt.Errorf("setting %s: %w", sweepVarLbIdle, err)
 	}
-	flows := i.maps[pipelineMapBalanceFlows]
-	spec.Maps[sweepMapBalanceFlows].MaxEntries = flows.MaxEntries()
+	flows := i.maps[pipelineMapLbFlows]
+	spec.Maps[sweepMapLbFlows].MaxEntries = flows.MaxEntries()
 	var loaded sweepPrograms // the other maps of the object are the stage's, and are not made
 	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{sweepMapBalanceFlows: flows},
+		MapReplacements: map[string]*ebpf.Map{sweepMapLbFlows: flows},
 	})
 	if err != nil {
 		return loadError(err)
@@ -112,9 +112,9 @@ func (s *Sweeper) load(i *Instance) error {
 }
 
 // sweepIdle returns how old entries must be to be freed, by state, in ticks. One that FIN or RST has ended may still go on
-// for as long as an open one (balance_resumes in bpf/lb/assign.h).
+// for as long as an open one (lb_resumes in bpf/lb/assign.h).
 func (o *BalanceOptions) sweepIdle() [4]uint16 {
-	const open, closing = pipelineBalanceFlowStateBALANCE_FLOW_OPEN, pipelineBalanceFlowStateBALANCE_FLOW_CLOSING
+	const open, closing = pipelineLbFlowStateLB_FLOW_OPEN, pipelineLbFlowStateLB_FLOW_CLOSING
 	ticks := o.idle()
 	ticks[closing] = max(ticks[closing], ticks[open])
 	return ticks

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// balanceSkew is BALANCE_SKEW of bpf/lb/flow.h.
+// balanceSkew is LB_SKEW of bpf/lb/flow.h.
 const balanceSkew = 16
 
 // sweeper returns one that has taken its first step.
@@ -67,7 +67,7 @@ func fillSweep(t *testing.T, i *Instance, n int) map[balanceKey]balanceEntry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	openTable(t, i.maps[pipelineMapBalanceFlows], func(table balanceTable) {
+	openTable(t, i.maps[pipelineMapLbFlows], func(table balanceTable) {
 		for range n {
 			k := newBalanceKey(uint32(r.IntN(3)), randomClient(r, r.IntN(2) == 0), uint16(r.IntN(100)))
 			h, state := k.hash(i.meta.balanceSecret()), uint16(r.IntN(4))
@@ -86,8 +86,8 @@ func fillSweep(t *testing.T, i *Instance, n int) map[balanceKey]balanceEntry {
 // sweepsOver tells whether an entry is to be freed at a time: one that FIN or RST has ended as late as an open one.
 func (c balanceClock) sweepsOver(at uint16) bool {
 	idle := uint32(c.idle[at&3])
-	if at&3 == uint16(pipelineBalanceFlowStateBALANCE_FLOW_CLOSING) {
-		idle = max(idle, uint32(c.idle[pipelineBalanceFlowStateBALANCE_FLOW_OPEN]))
+	if at&3 == uint16(pipelineLbFlowStateLB_FLOW_CLOSING) {
+		idle = max(idle, uint32(c.idle[pipelineLbFlowStateLB_FLOW_OPEN]))
 	}
 	return c.age(at) >= idle+balanceSkew
 }
@@ -153,7 +153,7 @@ func TestSweepFrees(t *testing.T) {
 			if tt.flows > 1000 && (len(seen[true]) != 4 || len(seen[false]) != 4) {
 				t.Errorf("not all states were tried: %v", seen)
 			}
-			b.buckets(func(bucket *pipelineBalanceBucket) {
+			b.buckets(func(bucket *pipelineLbBucket) {
 				for way, tag := range bucket.Tag {
 					e := bucket.Entry[way]
 					if bucket.Lock != 0 || e.Lock&1 != 0 || tag == 0 && e.Owner != 0 {
@@ -173,8 +173,8 @@ func TestSweepBeforeTimesGoRound(t *testing.T) {
 		b := newBalanceBed(t, BalanceOptions{Flows: 70})
 		one, two := b.member(1, 0, "10.0.0.11"), b.member(2, 0, "10.0.0.12")
 		b.vip(0, vip4, protoTCP, []BalanceMember{one})
-		b.sent(b.packet(client4, vip4, syn(), nil), "fwd balance-new", one)
-		b.sent(b.packet(client4, vip4, ack(), nil), "fwd balance", one)
+		b.sent(b.packet(client4, vip4, syn(), nil), "fwd lb-new", one)
+		b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
 		s := b.sweeper()
 		if n, _ := s.round(t, 3); n != 0 {
 			t.Fatalf("%d flows in use were freed", n)
@@ -190,9 +190,9 @@ func TestSweepBeforeTimesGoRound(t *testing.T) {
 		flows, err := b.plane.FlowCounts()
 		b.must(err)
 		if swept {
-			b.sent(b.packet(client4, vip4, ack(), nil), "fwd balance-new", two)
+			b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-new", two)
 		} else {
-			b.sent(b.packet(client4, vip4, ack(), nil), "fwd balance", one)
+			b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
 		}
 		if (flows[one.Owner] == 0) != swept {
 			t.Errorf("swept %v: flows %v", swept, flows)
@@ -206,14 +206,14 @@ func TestSweepLockedBucket(t *testing.T) {
 	s := b.sweeper()
 	old := func(lock uint32) {
 		n := 0
-		b.buckets(func(bucket *pipelineBalanceBucket) {
+		b.buckets(func(bucket *pipelineLbBucket) {
 			bucket.Tag[13], bucket.Time[13], bucket.Lock = 1, bucket.Time[13]-8000<<2, 0
 			if n++; n == 4 {
 				bucket.Lock = lock
 			}
 		})
 	}
-	b.buckets(func(bucket *pipelineBalanceBucket) {
+	b.buckets(func(bucket *pipelineLbBucket) {
 		clock, err := b.inst.meta.Balance.clock()
 		b.must(err)
 		bucket.Time[13] = uint16(clock.now << 2)
@@ -222,7 +222,7 @@ func TestSweepLockedBucket(t *testing.T) {
 	if n, _ := s.round(t, 1000); n != 9 {
 		t.Errorf("%d freed, want 9", n)
 	}
-	b.buckets(func(bucket *pipelineBalanceBucket) { bucket.Lock = 0 })
+	b.buckets(func(bucket *pipelineLbBucket) { bucket.Lock = 0 })
 	if n, _ := s.round(t, 1000); n != 1 {
 		t.Errorf("%d freed, want the one that was locked", n)
 	}
@@ -294,7 +294,7 @@ func TestSweepUnderLoad(t *testing.T) {
 		frames, to = append(frames, b.packet(fmt.Sprintf("203.0.113.8:%d", 1000+n), vip4, syn(), nil)), append(to, two)
 	}
 	s := b.sweeper()
-	m := b.inst.maps[pipelineMapBalanceFlows]
+	m := b.inst.maps[pipelineMapLbFlows]
 	var freed uint64
 	b.runs(frames, 1000, nil, func(int) error {
 		clock, err := b.inst.meta.Balance.clock()
@@ -306,10 +306,10 @@ func TestSweepUnderLoad(t *testing.T) {
 				for way := range table.buckets[n].Time {
 					time := &table.buckets[n].Time[way]
 					age := uint32(clock.idle[*time&3])
-					switch pipelineBalanceFlowState(*time & 3) {
-					case pipelineBalanceFlowStateBALANCE_FLOW_NEW:
+					switch pipelineLbFlowState(*time & 3) {
+					case pipelineLbFlowStateLB_FLOW_NEW:
 						age += balanceSkew + 1
-					case pipelineBalanceFlowStateBALANCE_FLOW_OPEN:
+					case pipelineLbFlowStateLB_FLOW_OPEN:
 						age -= 8
 					}
 					*time = uint16((clock.now-age)<<2) | *time&3
@@ -341,7 +341,7 @@ func TestSweepUnderLoad(t *testing.T) {
 		}
 	}
 	for n := range frames[:known] {
-		b.sent(frames[n], "fwd balance", one)
+		b.sent(frames[n], "fwd lb-flow", one)
 	}
 	t.Logf("%d entries freed", freed)
 }

@@ -15,26 +15,26 @@ import (
 // balanceTable is a flow table, or a part of one, in the memory of this process. The programs work on it meanwhile.
 type balanceTable struct {
 	mapped  []byte
-	buckets []pipelineBalanceBucket
+	buckets []pipelineLbBucket
 }
 
 // openBalanceTable maps buckets of a flow table into memory, from the first on.
 func openBalanceTable(m *ebpf.Map, first, count uint32, prot int) (t balanceTable, err error) {
-	const size = int64(unsafe.Sizeof(pipelineBalanceBucket{}))
+	const size = int64(unsafe.Sizeof(pipelineLbBucket{}))
 	page := int64(unix.Getpagesize())
 	skip := int64(first) * size % page
 	length := (skip + int64(count)*size + page - 1) / page * page
 	if t.mapped, err = unix.Mmap(m.FD(), int64(first)*size-skip, int(length), prot, unix.MAP_SHARED); err != nil {
 		return t, fmt.Errorf("mapping the flow table: %w", err)
 	}
-	t.buckets = unsafe.Slice((*pipelineBalanceBucket)(unsafe.Pointer(&t.mapped[skip])), count)
+	t.buckets = unsafe.Slice((*pipelineLbBucket)(unsafe.Pointer(&t.mapped[skip])), count)
 	return t, nil
 }
 
 func (t balanceTable) close() { _ = unix.Munmap(t.mapped) }
 
 // balanceRead returns an entry as it stands; false while somebody writes it.
-func balanceRead(e *pipelineBalanceEntry) (k balanceKey, owner BalanceOwner, ok bool) {
+func balanceRead(e *pipelineLbEntry) (k balanceKey, owner BalanceOwner, ok bool) {
 	lock := atomic.LoadUint32(&e.Lock)
 	if lock&1 != 0 {
 		return k, 0, false
@@ -49,7 +49,7 @@ func balanceRead(e *pipelineBalanceEntry) (k balanceKey, owner BalanceOwner, ok 
 // balanceClock is how the flow table tells the time: 14 bits of ticks.
 type balanceClock struct {
 	now  uint32
-	idle [4]uint16 // as balance_idle of bpf/lb/maps.h
+	idle [4]uint16 // as lb_idle of bpf/lb/maps.h
 }
 
 func (o *BalanceOptions) clock() (balanceClock, error) {
@@ -62,11 +62,11 @@ func (o *BalanceOptions) clock() (balanceClock, error) {
 
 // idle returns how long flows stay, by state, in ticks.
 func (o *BalanceOptions) idle() (ticks [4]uint16) {
-	for state, d := range map[pipelineBalanceFlowState]time.Duration{
-		pipelineBalanceFlowStateBALANCE_FLOW_NEW:     o.IdleNew,
-		pipelineBalanceFlowStateBALANCE_FLOW_OPEN:    o.IdleTCP,
-		pipelineBalanceFlowStateBALANCE_FLOW_CLOSING: o.IdleClosing,
-		pipelineBalanceFlowStateBALANCE_FLOW_UDP:     o.IdleUDP,
+	for state, d := range map[pipelineLbFlowState]time.Duration{
+		pipelineLbFlowStateLB_FLOW_NEW:     o.IdleNew,
+		pipelineLbFlowStateLB_FLOW_OPEN:    o.IdleTCP,
+		pipelineLbFlowStateLB_FLOW_CLOSING: o.IdleClosing,
+		pipelineLbFlowStateLB_FLOW_UDP:     o.IdleUDP,
 	} {
 		ticks[state] = uint16((d + BalanceTick - 1) / BalanceTick)
 	}
@@ -94,7 +94,7 @@ func (c balanceClock) worth(t uint16) uint32 {
 		return 0
 	}
 	worth := uint32(balanceTicks) + 1 - c.age(t)
-	if t&3 != uint16(pipelineBalanceFlowStateBALANCE_FLOW_NEW) {
+	if t&3 != uint16(pipelineLbFlowStateLB_FLOW_NEW) {
 		worth += balanceTicks + 1
 	}
 	return worth

@@ -52,7 +52,7 @@ const (
 	BalanceTick    = time.Duration(1) << balanceTickShift
 	BalanceMaxIdle = 8 * time.Hour
 
-	// BalanceMaxVIPs is BALANCE_MAX_VIPS, BalanceMaxMembers what BALANCE_NUMBER has room for, of bpf/lb/maps.h.
+	// BalanceMaxVIPs is LB_MAX_VIPS, BalanceMaxMembers what LB_NUMBER has room for, of bpf/lb/maps.h.
 	BalanceMaxVIPs    = 1024
 	BalanceMaxMembers = 1 << balanceNumberBits
 	// BalanceMaxRing bounds a ring: 64 MiB.
@@ -89,7 +89,7 @@ type BalanceVIP struct {
 }
 
 // BalanceUnclaimed is what becomes of packets to the address of a VIP that are no VIP's, unless the kernel has the address
-// itself, no route for it, or does not forward. The values are shared with enum balance_unclaimed of
+// itself, no route for it, or does not forward. The values are shared with enum lb_unclaimed of
 // bpf/lb/unclaimed.h.
 type BalanceUnclaimed uint8
 
@@ -100,7 +100,7 @@ const (
 	BalancePass
 )
 
-// BalanceEncap is how packets get to a backend. The values are shared with enum balance_encap of bpf/lb/maps.h.
+// BalanceEncap is how packets get to a backend. The values are shared with enum lb_encap of bpf/lb/maps.h.
 type BalanceEncap uint8
 
 // Encapsulations.
@@ -160,7 +160,7 @@ type BalanceHop struct {
 // BalanceTraffic counts packets to a member.
 type BalanceTraffic struct{ Packets, Bytes, Flows uint64 }
 
-// BalanceEvents counts what happens to a VIP beside the packets of its members, by the names of enum balance_event in
+// BalanceEvents counts what happens to a VIP beside the packets of its members, by the names of enum lb_event in
 // bpf/lb/maps.h: "untracked".
 type BalanceEvents map[string]uint64
 

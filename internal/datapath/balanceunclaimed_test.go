@@ -57,7 +57,7 @@ func (b *balanceBed) refused(frame []byte, typ, code byte, word uint32, most int
 	b.t.Helper()
 	action, out, reason := b.run(frame)
 	gotType, gotCode, gotWord, rest, err := answerRight(frame, out)
-	if err != nil || reason != "fwd balance-unreachable" || action != xdpRedirect {
+	if err != nil || reason != "fwd lb-unreachable" || action != xdpRedirect {
 		b.t.Fatalf("%q, action %d: %v\n%x", reason, action, err, frame)
 	}
 	_, packet, _ := ipPart(frame)
@@ -108,7 +108,7 @@ func withPayload(frame []byte, n int) []byte {
 // What no VIP takes of what is to the address of one is answered as its host would, whatever its length.
 func TestUnclaimedIsAnswered(t *testing.T) {
 	b := unclaimedBed(t, BalanceOptions{})
-	b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonXMIT_BALANCE_UNREACHABLE.index(), pipelineLimit{}))
+	b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonXMIT_LB_UNREACHABLE.index(), pipelineLimit{}))
 	data := bytes.Repeat([]byte{0xa5, 1, 2, 0xfe, 7}, 600)
 	for _, v := range []struct {
 		client, other string
@@ -150,10 +150,10 @@ func TestUnclaimedIsAnswered(t *testing.T) {
 			return fragment6(in, off, true, 5)
 		}
 		b.refused(fragment(0), v.typ, v.port, 0, v.quote)
-		b.leaves(fragment(800), "drop balance-unclaimed")
+		b.leaves(fragment(800), "drop lb-unclaimed")
 	}
 	b.transmits(false)
-	if action, _, reason := b.run(b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil)); action != xdpTX || reason != "fwd balance-unreachable" {
+	if action, _, reason := b.run(b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil)); action != xdpTX || reason != "fwd lb-unreachable" {
 		t.Errorf("%q, action %d", reason, action)
 	}
 }
@@ -161,7 +161,7 @@ func TestUnclaimedIsAnswered(t *testing.T) {
 // Nobody is told what must not be answered (RFC 1122, 3.2.2; RFC 4443, 2.4), and nothing goes on to where it came from.
 func TestUnclaimedIsDropped(t *testing.T) {
 	b := unclaimedBed(t, BalanceOptions{})
-	const drop = "drop balance-unclaimed"
+	const drop = "drop lb-unclaimed"
 	for _, src := range []string{"0.0.0.1:5", "127.0.0.1:5", "239.0.0.1:5"} {
 		b.leaves(b.packet(src, "192.0.2.1:81", &layers.UDP{}, nil), drop)
 	}
@@ -193,13 +193,13 @@ func TestUnclaimedIsDropped(t *testing.T) {
 	in := b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil)
 	b.leaves(b.changed(in, func(f []byte) { f[24] ^= 1 }), "pass other") // the kernel drops it
 	// Over the limit.
-	b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonXMIT_BALANCE_UNREACHABLE.index(), pipelineLimit{Interval: 1e15, Burst: 1}))
-	b.expect(in, "fwd balance-unreachable") // of the interface's own share
-	b.expect(in, "fwd balance-unreachable") // of what all share
+	b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonXMIT_LB_UNREACHABLE.index(), pipelineLimit{Interval: 1e15, Burst: 1}))
+	b.expect(in, "fwd lb-unreachable") // of the interface's own share
+	b.expect(in, "fwd lb-unreachable") // of what all share
 	b.leaves(in, drop)
 	// What is a VIP's, or asks whether the address lives, is not touched by that.
-	b.expect(b.packet(client4, vip4, &layers.TCP{SYN: true}, nil), "fwd balance-new")
-	b.expect(b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 7, nil), "fwd balance-echo")
+	b.expect(b.packet(client4, vip4, &layers.TCP{SYN: true}, nil), "fwd lb-new")
+	b.expect(b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 7, nil), "fwd lb-echo")
 }
 
 // A VIP without backends gives its packets to the kernel, unless that would send them on.
@@ -207,13 +207,13 @@ func TestUnclaimedOfEmptyVIP(t *testing.T) {
 	b := newBalanceBed(t, BalanceOptions{})
 	b.vip(0, vip4, protoTCP, nil)
 	in := b.packet(client4, vip4, syn(), nil)
-	b.leaves(in, "pass balance-empty")
+	b.leaves(in, "pass lb-empty")
 	b.forwards()
-	b.leaves(in, "drop balance-empty")
+	b.leaves(in, "drop lb-empty")
 	undo := b.routeOf("192.0.2.1", unix.RTN_UNREACHABLE)
-	b.leaves(in, "pass balance-empty")
+	b.leaves(in, "pass lb-empty")
 	undo()
-	b.leaves(tagged(in, 9), "drop balance-empty")
+	b.leaves(tagged(in, 9), "drop lb-empty")
 }
 
 // What the kernel does not forward is left to it.
@@ -224,17 +224,17 @@ func TestUnclaimedIsTheKernels(t *testing.T) {
 		{client6, "[2001:db8::1]:81", "2001:db8::1", "ipv6/conf/lb0/forwarding"},
 	} {
 		in := b.packet(v.client, v.other, &layers.UDP{}, nil)
-		b.expect(in, "fwd balance-unreachable")
+		b.expect(in, "fwd lb-unreachable")
 		for _, typ := range []int{unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT} {
 			undo := b.routeOf(v.addr, typ)
 			b.leaves(in, "pass other")
 			undo()
-			b.expect(in, "fwd balance-unreachable")
+			b.expect(in, "fwd lb-unreachable")
 		}
 		b.must(writeSysctl(v.forwarding, "0"))
 		b.leaves(in, "pass other")
 		b.must(writeSysctl(v.forwarding, "1"))
-		b.expect(in, "fwd balance-unreachable")
+		b.expect(in, "fwd lb-unreachable")
 		mask := map[bool]string{true: "/32", false: "/128"}[v.client == client4]
 		addAddress(t, "out0", v.addr+mask) // of this host too
 		// IPv6 makes the route to it later.
@@ -250,14 +250,14 @@ func TestUnclaimedIsTheKernels(t *testing.T) {
 // What becomes of it is configured.
 func TestUnclaimedOption(t *testing.T) {
 	for option, want := range map[BalanceUnclaimed]string{
-		BalanceReject: "fwd balance-unreachable", BalanceDrop: "drop balance-unclaimed", BalancePass: "pass other",
+		BalanceReject: "fwd lb-unreachable", BalanceDrop: "drop lb-unclaimed", BalancePass: "pass other",
 	} {
 		t.Run(fmt.Sprint(option), func(t *testing.T) {
 			b := unclaimedBed(t, BalanceOptions{Unclaimed: option})
 			b.expect(b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil), want)
 			b.expect(b.packet(client6, "[2001:db8::1]:81", &layers.TCP{SYN: true}, nil), want)
 			b.vip(0, vip4, protoTCP, nil)
-			empty := map[bool]string{true: "pass balance-empty", false: "drop balance-empty"}[option == BalancePass]
+			empty := map[bool]string{true: "pass lb-empty", false: "drop lb-empty"}[option == BalancePass]
 			b.expect(b.packet(client4, vip4, syn(), nil), empty)
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// balanceVLANs is BALANCE_VLANS of bpf/lb/vlan.h.
+// balanceVLANs is LB_VLANS of bpf/lb/vlan.h.
 const balanceVLANs = 4096
 
 // BalanceMaxVLANs is how many VLANs a VIP may name.
@@ -26,15 +26,15 @@ type BalanceNamedVLAN struct {
 	ID   uint16
 }
 
-func (v BalanceNamedVLAN) raw() pipelineBalanceNamedVlan {
-	raw := pipelineBalanceNamedVlan{Id: uint32(v.ID)}
+func (v BalanceNamedVLAN) raw() pipelineLbNamedVlan {
+	raw := pipelineLbNamedVlan{Id: uint32(v.ID)}
 	raw.Addr.W = addrWords(v.Addr)
 	return raw
 }
 
 // SetNamedVLAN has the VIPs of an address answer on a VLAN.
 func (p *BalancePlane) SetNamedVLAN(v BalanceNamedVLAN) error {
-	if err := p.inst.maps[pipelineMapBalanceNamedVlans].Put(v.raw(), uint8(1)); err != nil {
+	if err := p.inst.maps[pipelineMapLbNamedVlans].Put(v.raw(), uint8(1)); err != nil {
 		return fmt.Errorf("writing VLAN %d of VIP %s of %s: %w", v.ID, v.Addr, p.Name(), err)
 	}
 	return nil
@@ -42,7 +42,7 @@ func (p *BalancePlane) SetNamedVLAN(v BalanceNamedVLAN) error {
 
 // DeleteNamedVLAN is no error if there is none.
 func (p *BalancePlane) DeleteNamedVLAN(v BalanceNamedVLAN) error {
-	if err := p.inst.maps[pipelineMapBalanceNamedVlans].Delete(v.raw()); err != nil && !isNotExist(err) {
+	if err := p.inst.maps[pipelineMapLbNamedVlans].Delete(v.raw()); err != nil && !isNotExist(err) {
 		return fmt.Errorf("deleting VLAN %d of VIP %s of %s: %w", v.ID, v.Addr, p.Name(), err)
 	}
 	return nil
@@ -51,11 +51,11 @@ func (p *BalancePlane) DeleteNamedVLAN(v BalanceNamedVLAN) error {
 // NamedVLANs returns what the programs know.
 func (p *BalancePlane) NamedVLANs() (map[BalanceNamedVLAN]bool, error) {
 	var (
-		key pipelineBalanceNamedVlan
+		key pipelineLbNamedVlan
 		on  uint8
 	)
 	all := make(map[BalanceNamedVLAN]bool)
-	it := p.inst.maps[pipelineMapBalanceNamedVlans].Iterate()
+	it := p.inst.maps[pipelineMapLbNamedVlans].Iterate()
 	for it.Next(&key, &on) {
 		all[BalanceNamedVLAN{wordsAddr(key.Addr.W), uint16(key.Id)}] = true
 	}
@@ -67,7 +67,7 @@ func (p *BalancePlane) NamedVLANs() (map[BalanceNamedVLAN]bool, error) {
 
 func copyBalanceNamedVLANs(_ *Instance, from, to *ebpf.Map) error {
 	var (
-		key pipelineBalanceNamedVlan
+		key pipelineLbNamedVlan
 		on  uint8
 	)
 	it := from.Iterate()
@@ -90,7 +90,7 @@ func (p *BalancePlane) FollowVLANs() (changed bool, err error) {
 }
 
 func (p *BalancePlane) followVLANs(links []netlink.Link) (changed bool, err error) {
-	want := make([]uint32, p.inst.maps[pipelineMapBalanceVlans].MaxEntries())
+	want := make([]uint32, p.inst.maps[pipelineMapLbVlans].MaxEntries())
 	for name, port := range p.inst.portIndexes() {
 		first := p.inst.meta.Ports[name] * balanceVLANs
 		if first+balanceVLANs > len(want) {
@@ -123,13 +123,13 @@ func vlansOn(links []netlink.Link, port int) map[uint16]int {
 
 // setVLANs writes what differs: by slot of the interface and VLAN ID the device, 0 for none.
 func (p *BalancePlane) setVLANs(want []uint32) (changed bool, err error) {
-	m := p.inst.maps[pipelineMapBalanceVlans]
-	size := len(want) * int(unsafe.Sizeof(pipelineBalanceVlan{}))
+	m := p.inst.maps[pipelineMapLbVlans]
+	size := len(want) * int(unsafe.Sizeof(pipelineLbVlan{}))
 	b, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return false, fmt.Errorf("mapping the VLANs of %s: %w", p.Name(), err)
 	}
-	has := unsafe.Slice((*pipelineBalanceVlan)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
+	has := unsafe.Slice((*pipelineLbVlan)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
 	for n, dev := range want {
 		if has[n].Dev != dev {
 			atomic.StoreUint32(&has[n].Dev, dev)

@@ -29,8 +29,8 @@ func TestBalanceVLANDevices(t *testing.T) {
 		b.expect(tagged(b.packet(client4, vip4, ack(), nil), id), reason)
 		b.expect(tagged(b.packet(client6, vip6, ack(), nil), id), reason)
 	}
-	b.expect(b.packet(client4, vip4, syn(), nil), "fwd balance-new")
-	b.expect(b.packet(client6, vip6, syn(), nil), "fwd balance-new")
+	b.expect(b.packet(client4, vip4, syn(), nil), "fwd lb-new")
+	b.expect(b.packet(client6, vip6, syn(), nil), "fwd lb-new")
 	follow(true) // the test's own have gone
 	onVLAN(7, "pass other")
 	v7 := &netlink.Vlan{
@@ -41,7 +41,7 @@ func TestBalanceVLANDevices(t *testing.T) {
 	onVLAN(7, "pass other")
 	b.must(netlink.LinkSetUp(v7))
 	follow(true)
-	onVLAN(7, "fwd balance")
+	onVLAN(7, "fwd lb-flow")
 	onVLAN(8, "pass other")
 	b.must(netlink.LinkSetDown(v7))
 	follow(true)

@@ -15,7 +15,7 @@ import (
 // vlans has lb0 carry VLANs that lead to a device, and no others.
 func (b *balanceBed) vlans(dev int, ids ...int) {
 	b.t.Helper()
-	want := make([]uint32, b.inst.maps[pipelineMapBalanceVlans].MaxEntries())
+	want := make([]uint32, b.inst.maps[pipelineMapLbVlans].MaxEntries())
 	for _, id := range ids {
 		want[b.inst.meta.Ports["lb0"]*balanceVLANs+id] = uint32(dev)
 	}
@@ -44,22 +44,22 @@ func TestBalanceVLANs(t *testing.T) {
 		frame  []byte
 		reason string
 	}{
-		{b.packet(client4, vip4, syn(), nil), "fwd balance-new"},
-		{b.packet(client4, vip4, ack(), nil), "fwd balance"},
-		{b.packet(client6, vip6, syn(), nil), "fwd balance-new"},
-		{b.packet(client6, vip6, ack(), nil), "fwd balance"},
-		{b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 7, nil), "fwd balance-echo"},
-		{b.icmp("198.51.100.9", "192.0.2.1", 3, 4, 1400, quoted), "fwd balance-icmp"},
-		{fragment4(b.packet(client4, vip4, ack(), make([]byte, 400)), 0, true), "fwd balance"},
-		{b.packet(client4, vip4, ack(), make([]byte, 1490)), "fwd balance-too-big"},
+		{b.packet(client4, vip4, syn(), nil), "fwd lb-new"},
+		{b.packet(client4, vip4, ack(), nil), "fwd lb-flow"},
+		{b.packet(client6, vip6, syn(), nil), "fwd lb-new"},
+		{b.packet(client6, vip6, ack(), nil), "fwd lb-flow"},
+		{b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 7, nil), "fwd lb-echo"},
+		{b.icmp("198.51.100.9", "192.0.2.1", 3, 4, 1400, quoted), "fwd lb-icmp"},
+		{fragment4(b.packet(client4, vip4, ack(), make([]byte, 400)), 0, true), "fwd lb-flow"},
+		{b.packet(client4, vip4, ack(), make([]byte, 1490)), "fwd lb-too-big"},
 	} {
 		for _, other := range []uint16{1, 8, 10, 2048, 4094} {
 			b.leaves(tagged(c.frame, 0x6000|other), "pass other")
 		}
 		b.expect(tagged(c.frame, 0x6009), c.reason)
 		again := c.reason
-		if again == "fwd balance-new" {
-			again = "fwd balance"
+		if again == "fwd lb-new" {
+			again = "fwd lb-flow"
 		}
 		b.expect(tagged(c.frame, 4095), again)
 		b.expect(c.frame, again)
@@ -74,7 +74,7 @@ func TestBalanceVLANs(t *testing.T) {
 		for client, vip := range map[string]string{client4: vip4, client6: vip6, "203.0.113.8:99": "192.0.2.2:80"} {
 			in := tagged(b.packet(client, vip, ack(), nil), 10)
 			if netip.MustParseAddrPort(vip).Addr() == v.Addr {
-				b.expect(in, "fwd balance")
+				b.expect(in, "fwd lb-flow")
 			} else {
 				b.leaves(in, "pass other")
 			}
@@ -111,12 +111,12 @@ func TestVLANsOfRenamed(t *testing.T) {
 			t.Errorf("%s: changed %v, %v", when, changed, err)
 		}
 	}
-	b.expect(b.packet(client4, vip4, syn(), nil), "fwd balance-new")
+	b.expect(b.packet(client4, vip4, syn(), nil), "fwd lb-new")
 	follow("as it was attached", true, b.in.Index, 7, 8)
 	rename(t, "lb0", "trunk0")
 	follow("renamed", false, b.in.Index, 7, 8)
 	rename(t, "trunk0", "lb0")
-	b.expect(tagged(b.packet(client4, vip4, ack(), nil), 7), "fwd balance")
+	b.expect(tagged(b.packet(client4, vip4, ack(), nil), 7), "fwd lb-flow")
 	rename(t, "lb0", "trunk0")
 	addVeth(t, "lb0", "lb1p")
 	follow("another one has its name", false, b.in.Index, 7, 8)
@@ -133,7 +133,7 @@ func TestUnclaimedOnVLANs(t *testing.T) {
 	b := unclaimedBed(t, BalanceOptions{})
 	in := b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil)
 	b.vlans(b.in.Index, 9)
-	b.expect(tagged(in, 9), "fwd balance-unreachable")
+	b.expect(tagged(in, 9), "fwd lb-unreachable")
 	b.leaves(tagged(in, 8), "pass other")
 	b.must(b.plane.SetNamedVLAN(BalanceNamedVLAN{netip.MustParseAddr("192.0.2.1"), 8}))
 	b.leaves(tagged(in, 8), "pass other")

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flags of struct balance_vip and of struct balance_member (bpf/lb/maps.h).
+// Flags of struct lb_vip and of struct lb_backend (bpf/lb/maps.h).
 const (
 	balanceVIPSource = 1 << iota
 	balanceVIPMove
@@ -28,7 +28,7 @@ const (
 
 // SetVIP says what a VIP is. Its ring has to be there before.
 func (p *BalancePlane) SetVIP(k BalanceVIPKey, v BalanceVIP) error {
-	raw := pipelineBalanceVip{Number: v.Number, IdLen: v.ServerID, IdConfig: v.IDConfig}
+	raw := pipelineLbVip{Number: v.Number, IdLen: v.ServerID, IdConfig: v.IDConfig}
 	for bit, on := range map[uint8]bool{
 		balanceVIPSource: v.Source, balanceVIPSourcePort: v.SourcePort, balanceVIPMove: v.Move, balanceVIPEmpty: v.Empty,
 	} {
@@ -42,14 +42,14 @@ func (p *BalancePlane) SetVIP(k BalanceVIPKey, v BalanceVIP) error {
 	if err := p.setAny(k, raw); err != nil {
 		return err
 	}
-	if err := p.inst.maps[pipelineMapBalanceVips].Put(k.raw(), raw); err != nil {
+	if err := p.inst.maps[pipelineMapLbVips].Put(k.raw(), raw); err != nil {
 		return fmt.Errorf("writing a VIP of %s: %w", p.Name(), err)
 	}
 	return p.fillFronts()
 }
 
 // anyPort is the key of what is known of all VIPs of an address and protocol.
-func (k BalanceVIPKey) anyPort() pipelineBalanceVipKey {
+func (k BalanceVIPKey) anyPort() pipelineLbVipKey {
 	k.Port = 0
 	raw := k.raw()
 	raw.Any = 1
@@ -57,15 +57,15 @@ func (k BalanceVIPKey) anyPort() pipelineBalanceVipKey {
 }
 
 // setAny tells the programs that the address and protocol have a VIP: raw, or several.
-func (p *BalancePlane) setAny(k BalanceVIPKey, raw pipelineBalanceVip) error {
-	var old pipelineBalanceVip
-	m, key := p.inst.maps[pipelineMapBalanceVips], k.anyPort()
+func (p *BalancePlane) setAny(k BalanceVIPKey, raw pipelineLbVip) error {
+	var old pipelineLbVip
+	m, key := p.inst.maps[pipelineMapLbVips], k.anyPort()
 	err := m.Lookup(key, &old)
 	switch {
 	case isNotExist(err):
 		err = nil
 	case err == nil && (old.Flags&balanceVIPSeveral != 0 || old.Number != raw.Number):
-		raw = pipelineBalanceVip{Number: old.Number, Flags: balanceVIPSeveral}
+		raw = pipelineLbVip{Number: old.Number, Flags: balanceVIPSeveral}
 	}
 	if err == nil {
 		err = m.Put(key, raw)
@@ -79,7 +79,7 @@ func (p *BalancePlane) setAny(k BalanceVIPKey, raw pipelineBalanceVip) error {
 // DeleteVIP is no error if there is none. No packet is on its way to the VIP any more when it returns: its ring may be
 // another VIP's then, and so may its number if its members have gone, to which the table's flows belong.
 func (p *BalancePlane) DeleteVIP(k BalanceVIPKey) error {
-	if err := p.inst.maps[pipelineMapBalanceVips].Delete(k.raw()); err != nil && !isNotExist(err) {
+	if err := p.inst.maps[pipelineMapLbVips].Delete(k.raw()); err != nil && !isNotExist(err) {
 		return fmt.Errorf("deleting a VIP of %s: %w", p.Name(), err)
 	}
 	if err := p.fillFronts(); err != nil {
@@ -96,11 +96,11 @@ func (p *BalancePlane) DeleteVIP(k BalanceVIPKey) error {
 func (p *BalancePlane) fillAny(k BalanceVIPKey) error {
 	var (
 		filter   pipelineBloom
-		key      pipelineBalanceVipKey
-		raw, all pipelineBalanceVip
+		key      pipelineLbVipKey
+		raw, all pipelineLbVip
 		n        int
 	)
-	m, anyPort := p.inst.maps[pipelineMapBalanceVips], k.anyPort()
+	m, anyPort := p.inst.maps[pipelineMapLbVips], k.anyPort()
 	it := m.Iterate()
 	for it.Next(&key, &raw) {
 		if key.Any != 0 {
@@ -115,10 +115,10 @@ func (p *BalancePlane) fillAny(k BalanceVIPKey) error {
 	}
 	err := it.Err()
 	if err == nil {
-		err = p.inst.maps[pipelineMapBalanceAddrs].Put(uint32(0), filter)
+		err = p.inst.maps[pipelineMapLbAddrs].Put(uint32(0), filter)
 	}
 	if n > 1 {
-		all = pipelineBalanceVip{Number: all.Number, Flags: balanceVIPSeveral}
+		all = pipelineLbVip{Number: all.Number, Flags: balanceVIPSeveral}
 	}
 	if err == nil && n > 0 {
 		err = m.Put(anyPort, all)
@@ -131,7 +131,7 @@ func (p *BalancePlane) fillAny(k BalanceVIPKey) error {
 	return nil
 }
 
-// balanceBit is the bit of an address in balance_addrs (balance_addr_hash of bpf/lb/vip.h, bpf/core/bloom.h).
+// balanceBit is the bit of an address in lb_addrs (lb_addr_hash of bpf/lb/vip.h, bpf/core/bloom.h).
 func balanceBit(addr netip.Addr) uint32 {
 	const mult = 0x9e3779b1
 	w := addrWords(addr)
@@ -140,7 +140,7 @@ func balanceBit(addr netip.Addr) uint32 {
 }
 
 func (p *BalancePlane) setAddr(addr netip.Addr) error {
-	m := p.inst.maps[pipelineMapBalanceAddrs]
+	m := p.inst.maps[pipelineMapLbAddrs]
 	var f pipelineBloom
 	if err := m.Lookup(uint32(0), &f); err != nil {
 		return fmt.Errorf("reading the addresses of the VIPs of %s: %w", p.Name(), err)
@@ -165,11 +165,11 @@ func wordsAddr(w [4]uint32) netip.Addr {
 // VIPs returns what the programs know.
 func (p *BalancePlane) VIPs() (map[BalanceVIPKey]BalanceVIP, error) {
 	var (
-		key pipelineBalanceVipKey
-		raw pipelineBalanceVip
+		key pipelineLbVipKey
+		raw pipelineLbVip
 	)
 	vips := make(map[BalanceVIPKey]BalanceVIP)
-	it := p.inst.maps[pipelineMapBalanceVips].Iterate()
+	it := p.inst.maps[pipelineMapLbVips].Iterate()
 	for it.Next(&key, &raw) {
 		if key.Any != 0 {
 			continue
@@ -193,7 +193,7 @@ func (p *BalancePlane) SetRing(vip uint32, ring []BalanceOwner) error {
 		return fmt.Errorf("ring of %d positions for %s: it takes %d", len(ring), p.Name(), size)
 	}
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: "balance_ring", Type: ebpf.Array, KeySize: 4, ValueSize: 4 * balancePositions, MaxEntries: balanceLines(size),
+		Name: "lb_ring", Type: ebpf.Array, KeySize: 4, ValueSize: 4 * balancePositions, MaxEntries: balanceLines(size),
 		Flags: unix.BPF_F_MMAPABLE,
 	})
 	if err != nil {
@@ -203,7 +203,7 @@ func (p *BalancePlane) SetRing(vip uint32, ring []BalanceOwner) error {
 	if err := withRing(m, unix.PROT_READ|unix.PROT_WRITE, func(owners []BalanceOwner) { copy(owners, ring) }); err != nil {
 		return fmt.Errorf("filling a ring of %s: %w", p.Name(), err)
 	}
-	if err := p.inst.maps[pipelineMapBalanceRings].Put(vip, m); err != nil {
+	if err := p.inst.maps[pipelineMapLbRings].Put(vip, m); err != nil {
 		return fmt.Errorf("writing a ring of %s: %w", p.Name(), err)
 	}
 	return nil
@@ -211,7 +211,7 @@ func (p *BalancePlane) SetRing(vip uint32, ring []BalanceOwner) error {
 
 // DeleteRing is no error if there is none. No packet may need it any more.
 func (p *BalancePlane) DeleteRing(vip uint32) error {
-	if err := p.inst.maps[pipelineMapBalanceRings].Delete(vip); err != nil && !isNotExist(err) {
+	if err := p.inst.maps[pipelineMapLbRings].Delete(vip); err != nil && !isNotExist(err) {
 		return fmt.Errorf("deleting a ring of %s: %w", p.Name(), err)
 	}
 	return nil
@@ -220,7 +220,7 @@ func (p *BalancePlane) DeleteRing(vip uint32) error {
 // Ring returns a VIP's ring, nil if it has none.
 func (p *BalancePlane) Ring(vip uint32) ([]BalanceOwner, error) {
 	var m *ebpf.Map
-	err := p.inst.maps[pipelineMapBalanceRings].Lookup(vip, &m)
+	err := p.inst.maps[pipelineMapLbRings].Lookup(vip, &m)
 	if isNotExist(err) {
 		return nil, nil
 	}
@@ -235,7 +235,7 @@ func (p *BalancePlane) Ring(vip uint32) ([]BalanceOwner, error) {
 	return ring, nil
 }
 
-// balancePositions is BALANCE_POSITIONS of bpf/lb/maps.h: what a value of a ring's map holds.
+// balancePositions is LB_POSITIONS of bpf/lb/maps.h: what a value of a ring's map holds.
 const balancePositions = 16
 
 func balanceLines(size int) uint32 { return uint32((size + balancePositions - 1) / balancePositions) }
@@ -252,8 +252,8 @@ func withRing(m *ebpf.Map, prot int, do func([]BalanceOwner)) error {
 	return unix.Munmap(b)
 }
 
-func (m BalanceMember) raw() pipelineBalanceMember {
-	raw := pipelineBalanceMember{
+func (m BalanceMember) raw() pipelineLbBackend {
+	raw := pipelineLbBackend{
 		Owner: uint32(m.Owner), Vip: m.VIP, Encap: uint8(m.Encap), GuePort: wire16(m.GUEPort),
 		Port: uint32(m.Hop.Port), Mtu: m.Hop.MTU, Vlan: m.Hop.VLAN, Dmac: m.Hop.DstMAC, Smac: m.Hop.SrcMAC,
 		LinearOnly: flag(m.Hop.LinearOnly), V6: flag(m.Addr.Is6()),
@@ -289,8 +289,8 @@ func (m BalanceMember) plain() bool {
 
 // SetMember says what a member is. Programs see the old one or the new one.
 func (p *BalancePlane) SetMember(m BalanceMember) error {
-	var slot pipelineBalanceSlot
-	members, number := p.inst.maps[pipelineMapBalanceMembers], m.Owner.Number()
+	var slot pipelineLbSlot
+	members, number := p.inst.maps[pipelineMapLbBackends], m.Owner.Number()
 	if err := members.Lookup(number, &slot); err != nil {
 		return fmt.Errorf("reading backend %d of %s: %w", number, p.Name(), err)
 	}
@@ -315,8 +315,8 @@ func (p *BalancePlane) SetMember(m BalanceMember) error {
 
 // Member returns what the programs know of a member; Used is false if there is none.
 func (p *BalancePlane) Member(number uint32) (BalanceMember, error) {
-	var slot pipelineBalanceSlot
-	if err := p.inst.maps[pipelineMapBalanceMembers].Lookup(number, &slot); err != nil {
+	var slot pipelineLbSlot
+	if err := p.inst.maps[pipelineMapLbBackends].Lookup(number, &slot); err != nil {
 		return BalanceMember{}, fmt.Errorf("reading backend %d of %s: %w", number, p.Name(), err)
 	}
 	raw := slot.Version[slot.Seq&1]
@@ -335,8 +335,8 @@ func (p *BalancePlane) Member(number uint32) (BalanceMember, error) {
 
 // Traffic returns what a member has got.
 func (p *BalancePlane) Traffic(number uint32) (sum BalanceTraffic, err error) {
-	var perCPU []pipelineBalanceSums
-	if err := p.inst.maps[pipelineMapBalanceTraffic].Lookup(number, &perCPU); err != nil {
+	var perCPU []pipelineLbSums
+	if err := p.inst.maps[pipelineMapLbTraffic].Lookup(number, &perCPU); err != nil {
 		return sum, fmt.Errorf("reading the counters of backend %d of %s: %w", number, p.Name(), err)
 	}
 	for _, c := range perCPU {
@@ -349,8 +349,8 @@ func (p *BalancePlane) Traffic(number uint32) (sum BalanceTraffic, err error) {
 
 // ClearTraffic sets a member's counters to 0, before its number is used again.
 func (p *BalancePlane) ClearTraffic(number uint32) error {
-	zero := make([]pipelineBalanceSums, ebpf.MustPossibleCPU())
-	if err := p.inst.maps[pipelineMapBalanceTraffic].Put(number, zero); err != nil {
+	zero := make([]pipelineLbSums, ebpf.MustPossibleCPU())
+	if err := p.inst.maps[pipelineMapLbTraffic].Put(number, zero); err != nil {
 		return fmt.Errorf("clearing the counters of backend %d of %s: %w", number, p.Name(), err)
 	}
 	return nil
@@ -358,8 +358,8 @@ func (p *BalancePlane) ClearTraffic(number uint32) error {
 
 // Health returns what a member's checks have found.
 func (p *BalancePlane) Health(number uint32) (h BalanceHealth, err error) {
-	var raw pipelineBalanceFinding
-	if err := p.inst.maps[pipelineMapBalanceHealth].Lookup(number, &raw); err != nil {
+	var raw pipelineLbFinding
+	if err := p.inst.maps[pipelineMapLbHealth].Lookup(number, &raw); err != nil {
 		return h, fmt.Errorf("reading the checks of backend %d of %s: %w", number, p.Name(), err)
 	}
 	h = BalanceHealth{Owner: BalanceOwner(raw.Owner), State: BalanceState(raw.State), Checks: raw.Checks, Failures: raw.Failures}
@@ -377,14 +377,14 @@ func (p *BalancePlane) Health(number uint32) (h BalanceHealth, err error) {
 
 // SetHealth keeps what a member's checks have found, for others to read.
 func (p *BalancePlane) SetHealth(h BalanceHealth) error {
-	raw := pipelineBalanceFinding{Owner: uint32(h.Owner), State: uint8(h.State), Checks: h.Checks, Failures: h.Failures}
+	raw := pipelineLbFinding{Owner: uint32(h.Owner), State: uint8(h.State), Checks: h.Checks, Failures: h.Failures}
 	if !h.Since.IsZero() {
 		raw.Since = uint64(h.Since.UnixNano())
 	}
 	for n := 0; n < len(h.Text) && n < len(raw.Text)-1; n++ {
 		raw.Text[n] = int8(h.Text[n])
 	}
-	if err := p.inst.maps[pipelineMapBalanceHealth].Put(h.Owner.Number(), raw); err != nil {
+	if err := p.inst.maps[pipelineMapLbHealth].Put(h.Owner.Number(), raw); err != nil {
 		return fmt.Errorf("writing the checks of backend %d of %s: %w", h.Owner.Number(), p.Name(), err)
 	}
 	return nil

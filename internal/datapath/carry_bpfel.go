@@ -16,29 +16,29 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	carryMapBalanceAddrs     = "balance_addrs"
-	carryMapBalanceEvents    = "balance_events"
-	carryMapBalanceFlows     = "balance_flows"
-	carryMapBalanceFragments = "balance_fragments"
-	carryMapBalanceHealth    = "balance_health"
-	carryMapBalanceLimits    = "balance_limits"
-	carryMapBalanceMembers   = "balance_members"
-	carryMapBalanceRings     = "balance_rings"
-	carryMapBalanceServers   = "balance_servers"
-	carryMapBalanceState     = "balance_state"
-	carryMapBalanceTraffic   = "balance_traffic"
-	carryMapBalanceVips      = "balance_vips"
-	carryMapLimitShares      = "limit_shares"
-	carryMapLimits           = "limits"
-	carryMapPorts            = "ports"
-	carryProgCarry           = "carry"
-	carryVarBalanceBuckets   = "balance_buckets"
-	carryVarBalanceClock     = "balance_clock"
-	carryVarBalanceIdle      = "balance_idle"
-	carryVarBalanceOn        = "balance_on"
-	carryVarBalanceRingSize  = "balance_ring_size"
-	carryVarBalanceSecret    = "balance_secret"
-	carryVarBalanceSeed      = "balance_seed"
+	carryMapLbAddrs     = "lb_addrs"
+	carryMapLbBackends  = "lb_backends"
+	carryMapLbEvents    = "lb_events"
+	carryMapLbFlows     = "lb_flows"
+	carryMapLbFragments = "lb_fragments"
+	carryMapLbHealth    = "lb_health"
+	carryMapLbLimits    = "lb_limits"
+	carryMapLbRings     = "lb_rings"
+	carryMapLbServers   = "lb_servers"
+	carryMapLbState     = "lb_state"
+	carryMapLbTraffic   = "lb_traffic"
+	carryMapLbVips      = "lb_vips"
+	carryMapLimitShares = "limit_shares"
+	carryMapLimits      = "limits"
+	carryMapPorts       = "ports"
+	carryProgCarry      = "carry"
+	carryVarLbBuckets   = "lb_buckets"
+	carryVarLbClock     = "lb_clock"
+	carryVarLbIdle      = "lb_idle"
+	carryVarLbOn        = "lb_on"
+	carryVarLbRingSize  = "lb_ring_size"
+	carryVarLbSecret    = "lb_secret"
+	carryVarLbSeed      = "lb_seed"
 )
 
 // loadCarry returns the embedded CollectionSpec for carry.
@@ -90,34 +90,34 @@ type carryProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type carryMapSpecs struct {
-	BalanceAddrs     *ebpf.MapSpec `ebpf:"balance_addrs"`
-	BalanceEvents    *ebpf.MapSpec `ebpf:"balance_events"`
-	BalanceFlows     *ebpf.MapSpec `ebpf:"balance_flows"`
-	BalanceFragments *ebpf.MapSpec `ebpf:"balance_fragments"`
-	BalanceHealth    *ebpf.MapSpec `ebpf:"balance_health"`
-	BalanceLimits    *ebpf.MapSpec `ebpf:"balance_limits"`
-	BalanceMembers   *ebpf.MapSpec `ebpf:"balance_members"`
-	BalanceRings     *ebpf.MapSpec `ebpf:"balance_rings"`
-	BalanceServers   *ebpf.MapSpec `ebpf:"balance_servers"`
-	BalanceState     *ebpf.MapSpec `ebpf:"balance_state"`
-	BalanceTraffic   *ebpf.MapSpec `ebpf:"balance_traffic"`
-	BalanceVips      *ebpf.MapSpec `ebpf:"balance_vips"`
-	LimitShares      *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits           *ebpf.MapSpec `ebpf:"limits"`
-	Ports            *ebpf.MapSpec `ebpf:"ports"`
+	LbAddrs     *ebpf.MapSpec `ebpf:"lb_addrs"`
+	LbBackends  *ebpf.MapSpec `ebpf:"lb_backends"`
+	LbEvents    *ebpf.MapSpec `ebpf:"lb_events"`
+	LbFlows     *ebpf.MapSpec `ebpf:"lb_flows"`
+	LbFragments *ebpf.MapSpec `ebpf:"lb_fragments"`
+	LbHealth    *ebpf.MapSpec `ebpf:"lb_health"`
+	LbLimits    *ebpf.MapSpec `ebpf:"lb_limits"`
+	LbRings     *ebpf.MapSpec `ebpf:"lb_rings"`
+	LbServers   *ebpf.MapSpec `ebpf:"lb_servers"`
+	LbState     *ebpf.MapSpec `ebpf:"lb_state"`
+	LbTraffic   *ebpf.MapSpec `ebpf:"lb_traffic"`
+	LbVips      *ebpf.MapSpec `ebpf:"lb_vips"`
+	LimitShares *ebpf.MapSpec `ebpf:"limit_shares"`
+	Limits      *ebpf.MapSpec `ebpf:"limits"`
+	Ports       *ebpf.MapSpec `ebpf:"ports"`
 }
 
 // carryVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type carryVariableSpecs struct {
-	BalanceBuckets  *ebpf.VariableSpec `ebpf:"balance_buckets"`
-	BalanceClock    *ebpf.VariableSpec `ebpf:"balance_clock"`
-	BalanceIdle     *ebpf.VariableSpec `ebpf:"balance_idle"`
-	BalanceOn       *ebpf.VariableSpec `ebpf:"balance_on"`
-	BalanceRingSize *ebpf.VariableSpec `ebpf:"balance_ring_size"`
-	BalanceSecret   *ebpf.VariableSpec `ebpf:"balance_secret"`
-	BalanceSeed     *ebpf.VariableSpec `ebpf:"balance_seed"`
+	LbBuckets  *ebpf.VariableSpec `ebpf:"lb_buckets"`
+	LbClock    *ebpf.VariableSpec `ebpf:"lb_clock"`
+	LbIdle     *ebpf.VariableSpec `ebpf:"lb_idle"`
+	LbOn       *ebpf.VariableSpec `ebpf:"lb_on"`
+	LbRingSize *ebpf.VariableSpec `ebpf:"lb_ring_size"`
+	LbSecret   *ebpf.VariableSpec `ebpf:"lb_secret"`
+	LbSeed     *ebpf.VariableSpec `ebpf:"lb_seed"`
 }
 
 // carryObjects contains all objects after they have been loaded into the kernel.
@@ -140,37 +140,37 @@ func (o *carryObjects) Close() error {
 //
 // It can be passed to loadCarryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type carryMaps struct {
-	BalanceAddrs     *ebpf.Map `ebpf:"balance_addrs"`
-	BalanceEvents    *ebpf.Map `ebpf:"balance_events"`
-	BalanceFlows     *ebpf.Map `ebpf:"balance_flows"`
-	BalanceFragments *ebpf.Map `ebpf:"balance_fragments"`
-	BalanceHealth    *ebpf.Map `ebpf:"balance_health"`
-	BalanceLimits    *ebpf.Map `ebpf:"balance_limits"`
-	BalanceMembers   *ebpf.Map `ebpf:"balance_members"`
-	BalanceRings     *ebpf.Map `ebpf:"balance_rings"`
-	BalanceServers   *ebpf.Map `ebpf:"balance_servers"`
-	BalanceState     *ebpf.Map `ebpf:"balance_state"`
-	BalanceTraffic   *ebpf.Map `ebpf:"balance_traffic"`
-	BalanceVips      *ebpf.Map `ebpf:"balance_vips"`
-	LimitShares      *ebpf.Map `ebpf:"limit_shares"`
-	Limits           *ebpf.Map `ebpf:"limits"`
-	Ports            *ebpf.Map `ebpf:"ports"`
+	LbAddrs     *ebpf.Map `ebpf:"lb_addrs"`
+	LbBackends  *ebpf.Map `ebpf:"lb_backends"`
+	LbEvents    *ebpf.Map `ebpf:"lb_events"`
+	LbFlows     *ebpf.Map `ebpf:"lb_flows"`
+	LbFragments *ebpf.Map `ebpf:"lb_fragments"`
+	LbHealth    *ebpf.Map `ebpf:"lb_health"`
+	LbLimits    *ebpf.Map `ebpf:"lb_limits"`
+	LbRings     *ebpf.Map `ebpf:"lb_rings"`
+	LbServers   *ebpf.Map `ebpf:"lb_servers"`
+	LbState     *ebpf.Map `ebpf:"lb_state"`
+	LbTraffic   *ebpf.Map `ebpf:"lb_traffic"`
+	LbVips      *ebpf.Map `ebpf:"lb_vips"`
+	LimitShares *ebpf.Map `ebpf:"limit_shares"`
+	Limits      *ebpf.Map `ebpf:"limits"`
+	Ports       *ebpf.Map `ebpf:"ports"`
 }
 
 func (m *carryMaps) Close() error {
 	return _CarryClose(
-		m.BalanceAddrs,
-		m.BalanceEvents,
-		m.BalanceFlows,
-		m.BalanceFragments,
-		m.BalanceHealth,
-		m.BalanceLimits,
-		m.BalanceMembers,
-		m.BalanceRings,
-		m.BalanceServers,
-		m.BalanceState,
-		m.BalanceTraffic,
-		m.BalanceVips,
+		m.LbAddrs,
+		m.LbBackends,
+		m.LbEvents,
+		m.LbFlows,
+		m.LbFragments,
+		m.LbHealth,
+		m.LbLimits,
+		m.LbRings,
+		m.LbServers,
+		m.LbState,
+		m.LbTraffic,
+		m.LbVips,
 		m.LimitShares,
 		m.Limits,
 		m.Ports,
@@ -181,13 +181,13 @@ func (m *carryMaps) Close() error {
 //
 // It can be passed to loadCarryObjects or ebpf.CollectionSpec.LoadAndAssign.
 type carryVariables struct {
-	BalanceBuckets  *ebpf.Variable `ebpf:"balance_buckets"`
-	BalanceClock    *ebpf.Variable `ebpf:"balance_clock"`
-	BalanceIdle     *ebpf.Variable `ebpf:"balance_idle"`
-	BalanceOn       *ebpf.Variable `ebpf:"balance_on"`
-	BalanceRingSize *ebpf.Variable `ebpf:"balance_ring_size"`
-	BalanceSecret   *ebpf.Variable `ebpf:"balance_secret"`
-	BalanceSeed     *ebpf.Variable `ebpf:"balance_seed"`
+	LbBuckets  *ebpf.Variable `ebpf:"lb_buckets"`
+	LbClock    *ebpf.Variable `ebpf:"lb_clock"`
+	LbIdle     *ebpf.Variable `ebpf:"lb_idle"`
+	LbOn       *ebpf.Variable `ebpf:"lb_on"`
+	LbRingSize *ebpf.Variable `ebpf:"lb_ring_size"`
+	LbSecret   *ebpf.Variable `ebpf:"lb_secret"`
+	LbSeed     *ebpf.Variable `ebpf:"lb_seed"`
 }
 
 // carryPrograms contains all programs after they have been loaded into the kernel.

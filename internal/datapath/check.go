@@ -58,7 +58,7 @@ func (i *Instance) AttachChecks() (*Checks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checking backends of %s: %w", i.Name(), err)
 	}
-	members, err := i.maps[pipelineMapBalanceMembers].Clone()
+	members, err := i.maps[pipelineMapLbBackends].Clone()
 	if err != nil {
 		prog.Close()
 		return nil, fmt.Errorf("checking backends of %s: %w", i.Name(), err)
@@ -91,15 +91,15 @@ func (i *Instance) loadCheck() (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.Variables[checkVarBalanceSecret].Set([balanceSecretWords]uint32(i.meta.BalanceSecret)); err != nil {
-		return nil, fmt.Errorf("setting %s: %w", checkVarBalanceSecret, err)
+	if err := spec.Variables[checkVarLbSecret].Set([balanceSecretWords]uint32(i.meta.BalanceSecret)); err != nil {
+		return nil, fmt.Errorf("setting %s: %w", checkVarLbSecret, err)
 	}
-	members, vips := i.maps[pipelineMapBalanceMembers], i.maps[pipelineMapBalanceVips]
-	spec.Maps[checkMapBalanceMembers].MaxEntries = members.MaxEntries()
-	spec.Maps[checkMapBalanceVips].MaxEntries = vips.MaxEntries()
+	members, vips := i.maps[pipelineMapLbBackends], i.maps[pipelineMapLbVips]
+	spec.Maps[checkMapLbBackends].MaxEntries = members.MaxEntries()
+	spec.Maps[checkMapLbVips].MaxEntries = vips.MaxEntries()
 	var loaded checkPrograms // the other maps of the object are the stage's, and are not made
 	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{checkMapBalanceMembers: members, checkMapBalanceVips: vips},
+		MapReplacements: map[string]*ebpf.Map{checkMapLbBackends: members, checkMapLbVips: vips},
 	})
 	if err != nil {
 		return nil, loadError(err)
@@ -142,7 +142,7 @@ func (c *Checks) Ready(vip netip.Addr, mark uint32) error {
 	if err := c.wayTo(vip); err != nil {
 		return err
 	}
-	var slot pipelineBalanceSlot
+	var slot pipelineLbSlot
 	if err := c.members.Lookup(BalanceOwner(mark).Number(), &slot); err != nil {
 		return fmt.Errorf("reading the backend: %w", err)
 	}

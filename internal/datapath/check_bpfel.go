@@ -16,30 +16,30 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	checkMapBalanceAddrs     = "balance_addrs"
-	checkMapBalanceEvents    = "balance_events"
-	checkMapBalanceFlows     = "balance_flows"
-	checkMapBalanceFragments = "balance_fragments"
-	checkMapBalanceFronts    = "balance_fronts"
-	checkMapBalanceHealth    = "balance_health"
-	checkMapBalanceLimits    = "balance_limits"
-	checkMapBalanceMembers   = "balance_members"
-	checkMapBalanceRings     = "balance_rings"
-	checkMapBalanceServers   = "balance_servers"
-	checkMapBalanceState     = "balance_state"
-	checkMapBalanceTraffic   = "balance_traffic"
-	checkMapBalanceVips      = "balance_vips"
-	checkMapLimitShares      = "limit_shares"
-	checkMapLimits           = "limits"
-	checkMapPorts            = "ports"
-	checkProgCheck           = "check"
-	checkVarBalanceBuckets   = "balance_buckets"
-	checkVarBalanceClock     = "balance_clock"
-	checkVarBalanceIdle      = "balance_idle"
-	checkVarBalanceOn        = "balance_on"
-	checkVarBalanceRingSize  = "balance_ring_size"
-	checkVarBalanceSecret    = "balance_secret"
-	checkVarBalanceSeed      = "balance_seed"
+	checkMapLbAddrs     = "lb_addrs"
+	checkMapLbBackends  = "lb_backends"
+	checkMapLbEvents    = "lb_events"
+	checkMapLbFlows     = "lb_flows"
+	checkMapLbFragments = "lb_fragments"
+	checkMapLbFronts    = "lb_fronts"
+	checkMapLbHealth    = "lb_health"
+	checkMapLbLimits    = "lb_limits"
+	checkMapLbRings     = "lb_rings"
+	checkMapLbServers   = "lb_servers"
+	checkMapLbState     = "lb_state"
+	checkMapLbTraffic   = "lb_traffic"
+	checkMapLbVips      = "lb_vips"
+	checkMapLimitShares = "limit_shares"
+	checkMapLimits      = "limits"
+	checkMapPorts       = "ports"
+	checkProgCheck      = "check"
+	checkVarLbBuckets   = "lb_buckets"
+	checkVarLbClock     = "lb_clock"
+	checkVarLbIdle      = "lb_idle"
+	checkVarLbOn        = "lb_on"
+	checkVarLbRingSize  = "lb_ring_size"
+	checkVarLbSecret    = "lb_secret"
+	checkVarLbSeed      = "lb_seed"
 )
 
 // loadCheck returns the embedded CollectionSpec for check.
@@ -91,35 +91,35 @@ type checkProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type checkMapSpecs struct {
-	BalanceAddrs     *ebpf.MapSpec `ebpf:"balance_addrs"`
-	BalanceEvents    *ebpf.MapSpec `ebpf:"balance_events"`
-	BalanceFlows     *ebpf.MapSpec `ebpf:"balance_flows"`
-	BalanceFragments *ebpf.MapSpec `ebpf:"balance_fragments"`
-	BalanceFronts    *ebpf.MapSpec `ebpf:"balance_fronts"`
-	BalanceHealth    *ebpf.MapSpec `ebpf:"balance_health"`
-	BalanceLimits    *ebpf.MapSpec `ebpf:"balance_limits"`
-	BalanceMembers   *ebpf.MapSpec `ebpf:"balance_members"`
-	BalanceRings     *ebpf.MapSpec `ebpf:"balance_rings"`
-	BalanceServers   *ebpf.MapSpec `ebpf:"balance_servers"`
-	BalanceState     *ebpf.MapSpec `ebpf:"balance_state"`
-	BalanceTraffic   *ebpf.MapSpec `ebpf:"balance_traffic"`
-	BalanceVips      *ebpf.MapSpec `ebpf:"balance_vips"`
-	LimitShares      *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits           *ebpf.MapSpec `ebpf:"limits"`
-	Ports            *ebpf.MapSpec `ebpf:"ports"`
+	LbAddrs     *ebpf.MapSpec `ebpf:"lb_addrs"`
+	LbBackends  *ebpf.MapSpec `ebpf:"lb_backends"`
+	LbEvents    *ebpf.MapSpec `ebpf:"lb_events"`
+	LbFlows     *ebpf.MapSpec `ebpf:"lb_flows"`
+	LbFragments *ebpf.MapSpec `ebpf:"lb_fragments"`
+	LbFronts    *ebpf.MapSpec `ebpf:"lb_fronts"`
+	LbHealth    *ebpf.MapSpec `ebpf:"lb_health"`
+	LbLimits    *ebpf.MapSpec `ebpf:"lb_limits"`
+	LbRings     *ebpf.MapSpec `ebpf:"lb_rings"`
+	LbServers   *ebpf.MapSpec `ebpf:"lb_servers"`
+	LbState     *ebpf.MapSpec `ebpf:"lb_state"`
+	LbTraffic   *ebpf.MapSpec `ebpf:"lb_traffic"`
+	LbVips      *ebpf.MapSpec `ebpf:"lb_vips"`
+	LimitShares *ebpf.MapSpec `ebpf:"limit_shares"`
+	Limits      *ebpf.MapSpec `ebpf:"limits"`
+	Ports       *ebpf.MapSpec `ebpf:"ports"`
 }
 
 // checkVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type checkVariableSpecs struct {
-	BalanceBuckets  *ebpf.VariableSpec `ebpf:"balance_buckets"`
-	BalanceClock    *ebpf.VariableSpec `ebpf:"balance_clock"`
-	BalanceIdle     *ebpf.VariableSpec `ebpf:"balance_idle"`
-	BalanceOn       *ebpf.VariableSpec `ebpf:"balance_on"`
-	BalanceRingSize *ebpf.VariableSpec `ebpf:"balance_ring_size"`
-	BalanceSecret   *ebpf.VariableSpec `ebpf:"balance_secret"`
-	BalanceSeed     *ebpf.VariableSpec `ebpf:"balance_seed"`
+	LbBuckets  *ebpf.VariableSpec `ebpf:"lb_buckets"`
+	LbClock    *ebpf.VariableSpec `ebpf:"lb_clock"`
+	LbIdle     *ebpf.VariableSpec `ebpf:"lb_idle"`
+	LbOn       *ebpf.VariableSpec `ebpf:"lb_on"`
+	LbRingSize *ebpf.VariableSpec `ebpf:"lb_ring_size"`
+	LbSecret   *ebpf.VariableSpec `ebpf:"lb_secret"`
+	LbSeed     *ebpf.VariableSpec `ebpf:"lb_seed"`
 }
 
 // checkObjects contains all objects after they have been loaded into the kernel.
@@ -142,39 +142,39 @@ func (o *checkObjects) Close() error {
 //
 // It can be passed to loadCheckObjects or ebpf.CollectionSpec.LoadAndAssign.
 type checkMaps struct {
-	BalanceAddrs     *ebpf.Map `ebpf:"balance_addrs"`
-	BalanceEvents    *ebpf.Map `ebpf:"balance_events"`
-	BalanceFlows     *ebpf.Map `ebpf:"balance_flows"`
-	BalanceFragments *ebpf.Map `ebpf:"balance_fragments"`
-	BalanceFronts    *ebpf.Map `ebpf:"balance_fronts"`
-	BalanceHealth    *ebpf.Map `ebpf:"balance_health"`
-	BalanceLimits    *ebpf.Map `ebpf:"balance_limits"`
-	BalanceMembers   *ebpf.Map `ebpf:"balance_members"`
-	BalanceRings     *ebpf.Map `ebpf:"balance_rings"`
-	BalanceServers   *ebpf.Map `ebpf:"balance_servers"`
-	BalanceState     *ebpf.Map `ebpf:"balance_state"`
-	BalanceTraffic   *ebpf.Map `ebpf:"balance_traffic"`
-	BalanceVips      *ebpf.Map `ebpf:"balance_vips"`
-	LimitShares      *ebpf.Map `ebpf:"limit_shares"`
-	Limits           *ebpf.Map `ebpf:"limits"`
-	Ports            *ebpf.Map `ebpf:"ports"`
+	LbAddrs     *ebpf.Map `ebpf:"lb_addrs"`
+	LbBackends  *ebpf.Map `ebpf:"lb_backends"`
+	LbEvents    *ebpf.Map `ebpf:"lb_events"`
+	LbFlows     *ebpf.Map `ebpf:"lb_flows"`
+	LbFragments *ebpf.Map `ebpf:"lb_fragments"`
+	LbFronts    *ebpf.Map `ebpf:"lb_fronts"`
+	LbHealth    *ebpf.Map `ebpf:"lb_health"`
+	LbLimits    *ebpf.Map `ebpf:"lb_limits"`
+	LbRings     *ebpf.Map `ebpf:"lb_rings"`
+	LbServers   *ebpf.Map `ebpf:"lb_servers"`
+	LbState     *ebpf.Map `ebpf:"lb_state"`
+	LbTraffic   *ebpf.Map `ebpf:"lb_traffic"`
+	LbVips      *ebpf.Map `ebpf:"lb_vips"`
+	LimitShares *ebpf.Map `ebpf:"limit_shares"`
+	Limits      *ebpf.Map `ebpf:"limits"`
+	Ports       *ebpf.Map `ebpf:"ports"`
 }
 
 func (m *checkMaps) Close() error {
 	return _CheckClose(
-		m.BalanceAddrs,
-		m.BalanceEvents,
-		m.BalanceFlows,
-		m.BalanceFragments,
-		m.BalanceFronts,
-		m.BalanceHealth,
-		m.BalanceLimits,
-		m.BalanceMembers,
-		m.BalanceRings,
-		m.BalanceServers,
-		m.BalanceState,
-		m.BalanceTraffic,
-		m.BalanceVips,
+		m.LbAddrs,
+		m.LbBackends,
+		m.LbEvents,
+		m.LbFlows,
+		m.LbFragments,
+		m.LbFronts,
+		m.LbHealth,
+		m.LbLimits,
+		m.LbRings,
+		m.LbServers,
+		m.LbState,
+		m.LbTraffic,
+		m.LbVips,
 		m.LimitShares,
 		m.Limits,
 		m.Ports,
@@ -185,13 +185,13 @@ func (m *checkMaps) Close() error {
 //
 // It can be passed to loadCheckObjects or ebpf.CollectionSpec.LoadAndAssign.
 type checkVariables struct {
-	BalanceBuckets  *ebpf.Variable `ebpf:"balance_buckets"`
-	BalanceClock    *ebpf.Variable `ebpf:"balance_clock"`
-	BalanceIdle     *ebpf.Variable `ebpf:"balance_idle"`
-	BalanceOn       *ebpf.Variable `ebpf:"balance_on"`
-	BalanceRingSize *ebpf.Variable `ebpf:"balance_ring_size"`
-	BalanceSecret   *ebpf.Variable `ebpf:"balance_secret"`
-	BalanceSeed     *ebpf.Variable `ebpf:"balance_seed"`
+	LbBuckets  *ebpf.Variable `ebpf:"lb_buckets"`
+	LbClock    *ebpf.Variable `ebpf:"lb_clock"`
+	LbIdle     *ebpf.Variable `ebpf:"lb_idle"`
+	LbOn       *ebpf.Variable `ebpf:"lb_on"`
+	LbRingSize *ebpf.Variable `ebpf:"lb_ring_size"`
+	LbSecret   *ebpf.Variable `ebpf:"lb_secret"`
+	LbSeed     *ebpf.Variable `ebpf:"lb_seed"`
 }
 
 // checkPrograms contains all programs after they have been loaded into the kernel.

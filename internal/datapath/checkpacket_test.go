@@ -99,7 +99,7 @@ func TestCheckPackets(t *testing.T) {
 			proto = 17
 		}
 		b.vip(vip, tt.to, proto, []BalanceMember{m})
-		want := b.expect(transport(), "fwd balance-new")
+		want := b.expect(transport(), "fwd lb-new")
 		verdict, got, mark := checkRun(t, checks, transport(), CheckMark(m.Owner))
 		if verdict != tcRedirect || mark != 0 {
 			t.Fatalf("%s: verdict %d, mark %#x", tt.name, verdict, mark)

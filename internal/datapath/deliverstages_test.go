@@ -66,7 +66,7 @@ func TestBalanceWrapped(t *testing.T) {
 	for _, c := range []struct{ from, to string }{{"203.0.113.7:2000", "192.0.2.1:80"}, {"[2001:db8:7::7]:2000", "[2001:db8::1]:80"}} {
 		b.vip(0, c.to, protoTCP, []BalanceMember{m})
 		frame := b.packet(c.from, c.to, &layers.TCP{SYN: true}, nil)
-		b.sent(frame, "fwd balance-new", m)
+		b.sent(frame, "fwd lb-new", m)
 		for name, wrap := range wraps() {
 			goesOn(t, b.inst, "lb0", name+", to "+c.to, wrap(frame))
 		}

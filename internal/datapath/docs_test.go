@@ -32,7 +32,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 		if r.Name == "filter" || strings.HasPrefix(r.Name, "filter-") {
 			path = filter
 		}
-		if r.Name == "balance" || strings.HasPrefix(r.Name, "balance-") {
+		if strings.HasPrefix(r.Name, "lb-") {
 			path = lb
 		}
 		if n := explained[path][r]; n != 1 {

@@ -29,7 +29,7 @@ const (
 func (i *Instance) fillLimits(unattended bool) error {
 	for n, r := range Reasons() {
 		switch r.number {
-		case pipelineReasonXMIT_BALANCE_TOO_BIG, pipelineReasonXMIT_BALANCE_UNREACHABLE:
+		case pipelineReasonXMIT_LB_TOO_BIG, pipelineReasonXMIT_LB_UNREACHABLE:
 		default:
 			if r.Verdict != VerdictPunt {
 				continue
@@ -56,7 +56,7 @@ func puntLimit(reason pipelineReason) pipelineLimit {
 		rate = ownRate
 	case pipelineReasonPUNT_SCION_HOST_UNKNOWN:
 		rate = unknownRate
-	case pipelineReasonXMIT_BALANCE_UNREACHABLE:
+	case pipelineReasonXMIT_LB_UNREACHABLE:
 		rate = unreachableRate
 	}
 	return pipelineLimit{Interval: 1e9 / rate, Burst: puntBurst}

@@ -19,82 +19,25 @@ type pipelineAesCmacKey struct {
 	Id uint64
 }
 
-type pipelineBalanceBucket struct {
-	_     structs.HostLayout
-	Tag   [14]uint16
-	Time  [14]uint16
-	Lock  uint32
-	Spare uint32
-	Entry [14]pipelineBalanceEntry
-}
-
-type pipelineBalanceChunk struct {
-	_     structs.HostLayout
-	Bytes [65536]uint8
-}
-
-type pipelineBalanceEncap uint32
-
-const (
-	pipelineBalanceEncapBALANCE_L2   pipelineBalanceEncap = 0
-	pipelineBalanceEncapBALANCE_IPIP pipelineBalanceEncap = 1
-	pipelineBalanceEncapBALANCE_GUE  pipelineBalanceEncap = 2
-)
-
-type pipelineBalanceEntry struct {
-	_     structs.HostLayout
-	Src   [2]uint64
-	Ports uint32
-	Vip   uint32
-	Owner uint32
-	Lock  uint32
-}
-
-type pipelineBalanceEvent uint32
-
-const (
-	pipelineBalanceEventBALANCE_EVENT_EMPTY     pipelineBalanceEvent = 0
-	pipelineBalanceEventBALANCE_EVENT_UNTRACKED pipelineBalanceEvent = 1
-	pipelineBalanceEventBALANCE_EVENT_MOVED     pipelineBalanceEvent = 2
-	pipelineBalanceEventBALANCE_EVENT_FRAGMENT  pipelineBalanceEvent = 3
-	pipelineBalanceEventBALANCE_EVENT_LOST      pipelineBalanceEvent = 4
-	pipelineBalanceEventBALANCE_EVENT_ICMP      pipelineBalanceEvent = 5
-	pipelineBalanceEventBALANCE_EVENT_ECHO      pipelineBalanceEvent = 6
-	pipelineBalanceEventBALANCE_EVENT_TOO_BIG   pipelineBalanceEvent = 7
-	pipelineBalanceEventBALANCE_EVENT_QUIC      pipelineBalanceEvent = 8
-	pipelineBalanceEventBALANCE_EVENT_COLLISION pipelineBalanceEvent = 9
-	pipelineBalanceEventBALANCE_EVENTS          pipelineBalanceEvent = 16
-)
-
-type pipelineBalanceFinding struct {
-	_        structs.HostLayout
-	Since    uint64
-	Checks   uint64
-	Failures uint64
-	Owner    uint32
-	State    uint8
-	Pad      [3]uint8
-	Text     [96]int8
-}
-
-type pipelineBalanceFlowState uint32
-
-const (
-	pipelineBalanceFlowStateBALANCE_FLOW_NEW     pipelineBalanceFlowState = 0
-	pipelineBalanceFlowStateBALANCE_FLOW_OPEN    pipelineBalanceFlowState = 1
-	pipelineBalanceFlowStateBALANCE_FLOW_CLOSING pipelineBalanceFlowState = 2
-	pipelineBalanceFlowStateBALANCE_FLOW_UDP     pipelineBalanceFlowState = 3
-)
-
-type pipelineBalanceFront struct {
+type pipelineBloom struct {
 	_    structs.HostLayout
-	Addr [2]uint64
-	What uint32
-	Seq  uint32
-	Vip  pipelineBalanceVip
+	Bits [64]uint64
 }
 
-type pipelineBalanceMember struct {
+type pipelineCounter struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+}
+
+type pipelineHopCacheEntry struct {
+	_     structs.HostLayout
+	Block [2]uint64
+	Mac   uint64
+	KeyId uint64
+}
+
+type pipelineLbBackend struct {
 	_       structs.HostLayout
 	Owner   uint32
 	SrcMask uint32
@@ -120,7 +63,82 @@ type pipelineBalanceMember struct {
 	Pad        [2]uint8
 }
 
-type pipelineBalanceNamedVlan struct {
+type pipelineLbBucket struct {
+	_     structs.HostLayout
+	Tag   [14]uint16
+	Time  [14]uint16
+	Lock  uint32
+	Spare uint32
+	Entry [14]pipelineLbEntry
+}
+
+type pipelineLbChunk struct {
+	_     structs.HostLayout
+	Bytes [65536]uint8
+}
+
+type pipelineLbEncap uint32
+
+const (
+	pipelineLbEncapLB_L2   pipelineLbEncap = 0
+	pipelineLbEncapLB_IPIP pipelineLbEncap = 1
+	pipelineLbEncapLB_GUE  pipelineLbEncap = 2
+)
+
+type pipelineLbEntry struct {
+	_     structs.HostLayout
+	Src   [2]uint64
+	Ports uint32
+	Vip   uint32
+	Owner uint32
+	Lock  uint32
+}
+
+type pipelineLbEvent uint32
+
+const (
+	pipelineLbEventLB_EVENT_EMPTY     pipelineLbEvent = 0
+	pipelineLbEventLB_EVENT_UNTRACKED pipelineLbEvent = 1
+	pipelineLbEventLB_EVENT_MOVED     pipelineLbEvent = 2
+	pipelineLbEventLB_EVENT_FRAGMENT  pipelineLbEvent = 3
+	pipelineLbEventLB_EVENT_LOST      pipelineLbEvent = 4
+	pipelineLbEventLB_EVENT_ICMP      pipelineLbEvent = 5
+	pipelineLbEventLB_EVENT_ECHO      pipelineLbEvent = 6
+	pipelineLbEventLB_EVENT_TOO_BIG   pipelineLbEvent = 7
+	pipelineLbEventLB_EVENT_QUIC      pipelineLbEvent = 8
+	pipelineLbEventLB_EVENT_COLLISION pipelineLbEvent = 9
+	pipelineLbEventLB_EVENTS          pipelineLbEvent = 16
+)
+
+type pipelineLbFinding struct {
+	_        structs.HostLayout
+	Since    uint64
+	Checks   uint64
+	Failures uint64
+	Owner    uint32
+	State    uint8
+	Pad      [3]uint8
+	Text     [96]int8
+}
+
+type pipelineLbFlowState uint32
+
+const (
+	pipelineLbFlowStateLB_FLOW_NEW     pipelineLbFlowState = 0
+	pipelineLbFlowStateLB_FLOW_OPEN    pipelineLbFlowState = 1
+	pipelineLbFlowStateLB_FLOW_CLOSING pipelineLbFlowState = 2
+	pipelineLbFlowStateLB_FLOW_UDP     pipelineLbFlowState = 3
+)
+
+type pipelineLbFront struct {
+	_    structs.HostLayout
+	Addr [2]uint64
+	What uint32
+	Seq  uint32
+	Vip  pipelineLbVip
+}
+
+type pipelineLbNamedVlan struct {
 	_    structs.HostLayout
 	Addr struct {
 		_ structs.HostLayout
@@ -129,7 +147,7 @@ type pipelineBalanceNamedVlan struct {
 	Id uint32
 }
 
-type pipelineBalanceServerKey struct {
+type pipelineLbServerKey struct {
 	_   structs.HostLayout
 	Vip uint32
 	Len uint8
@@ -137,21 +155,21 @@ type pipelineBalanceServerKey struct {
 	Id  [8]uint8
 }
 
-type pipelineBalanceSlot struct {
+type pipelineLbSlot struct {
 	_       structs.HostLayout
 	Seq     uint32
 	Pad     uint32
-	Version [2]pipelineBalanceMember
+	Version [2]pipelineLbBackend
 }
 
-type pipelineBalanceSums struct {
+type pipelineLbSums struct {
 	_       structs.HostLayout
 	Packets uint64
 	Bytes   uint64
 	Flows   uint64
 }
 
-type pipelineBalanceVip struct {
+type pipelineLbVip struct {
 	_        structs.HostLayout
 	Number   uint32
 	Flags    uint8
@@ -160,7 +178,7 @@ type pipelineBalanceVip struct {
 	Pad      uint8
 }
 
-type pipelineBalanceVipKey struct {
+type pipelineLbVipKey struct {
 	_    structs.HostLayout
 	Addr struct {
 		_ structs.HostLayout
@@ -171,28 +189,10 @@ type pipelineBalanceVipKey struct {
 	Any   uint8
 }
 
-type pipelineBalanceVlan struct {
+type pipelineLbVlan struct {
 	_   structs.HostLayout
 	Dev uint32
 	Pad uint32
-}
-
-type pipelineBloom struct {
-	_    structs.HostLayout
-	Bits [64]uint64
-}
-
-type pipelineCounter struct {
-	_       structs.HostLayout
-	Packets uint64
-	Bytes   uint64
-}
-
-type pipelineHopCacheEntry struct {
-	_     structs.HostLayout
-	Block [2]uint64
-	Mac   uint64
-	KeyId uint64
 }
 
 type pipelineLimit struct {
@@ -235,22 +235,22 @@ const (
 	pipelineReasonDROP_FILTER_TAGS          pipelineReason = 1547
 	pipelineReasonDROP_FILTER_HEADERS       pipelineReason = 1548
 	pipelineReasonXMIT_FILTER_SYNACK        pipelineReason = 2573
-	pipelineReasonFWD_BALANCE               pipelineReason = 2064
-	pipelineReasonFWD_BALANCE_NEW           pipelineReason = 2065
-	pipelineReasonFWD_BALANCE_UNTRACKED     pipelineReason = 2066
-	pipelineReasonFWD_BALANCE_QUIC          pipelineReason = 2067
-	pipelineReasonFWD_BALANCE_FRAGMENT      pipelineReason = 2068
-	pipelineReasonFWD_BALANCE_ICMP          pipelineReason = 2069
-	pipelineReasonXMIT_BALANCE_ECHO         pipelineReason = 2582
-	pipelineReasonXMIT_BALANCE_TOO_BIG      pipelineReason = 2583
-	pipelineReasonXMIT_BALANCE_UNREACHABLE  pipelineReason = 2584
-	pipelineReasonPASS_BALANCE_EMPTY        pipelineReason = 25
-	pipelineReasonPUNT_BALANCE_HEADERS      pipelineReason = 538
-	pipelineReasonDROP_BALANCE_NEXT_HOP     pipelineReason = 1563
-	pipelineReasonDROP_BALANCE_FRAGMENT     pipelineReason = 1564
-	pipelineReasonDROP_BALANCE_TOO_BIG      pipelineReason = 1565
-	pipelineReasonDROP_BALANCE_UNCLAIMED    pipelineReason = 1566
-	pipelineReasonDROP_BALANCE_EMPTY        pipelineReason = 1567
+	pipelineReasonFWD_LB_FLOW               pipelineReason = 2064
+	pipelineReasonFWD_LB_NEW                pipelineReason = 2065
+	pipelineReasonFWD_LB_UNTRACKED          pipelineReason = 2066
+	pipelineReasonFWD_LB_QUIC               pipelineReason = 2067
+	pipelineReasonFWD_LB_FRAGMENT           pipelineReason = 2068
+	pipelineReasonFWD_LB_ICMP               pipelineReason = 2069
+	pipelineReasonXMIT_LB_ECHO              pipelineReason = 2582
+	pipelineReasonXMIT_LB_TOO_BIG           pipelineReason = 2583
+	pipelineReasonXMIT_LB_UNREACHABLE       pipelineReason = 2584
+	pipelineReasonPASS_LB_EMPTY             pipelineReason = 25
+	pipelineReasonPUNT_LB_HEADERS           pipelineReason = 538
+	pipelineReasonDROP_LB_NEXT_HOP          pipelineReason = 1563
+	pipelineReasonDROP_LB_FRAGMENT          pipelineReason = 1564
+	pipelineReasonDROP_LB_TOO_BIG           pipelineReason = 1565
+	pipelineReasonDROP_LB_UNCLAIMED         pipelineReason = 1566
+	pipelineReasonDROP_LB_EMPTY             pipelineReason = 1567
 	pipelineReasonPUNT_SCION_MALFORMED      pipelineReason = 560
 	pipelineReasonPUNT_SCION_PROTOCOL       pipelineReason = 561
 	pipelineReasonPUNT_SCION_BFD            pipelineReason = 562
@@ -479,24 +479,24 @@ type pipelineScionPort struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	pipelineMapBalanceAddrs          = "balance_addrs"
-	pipelineMapBalanceEvents         = "balance_events"
-	pipelineMapBalanceFlows          = "balance_flows"
-	pipelineMapBalanceFragments      = "balance_fragments"
-	pipelineMapBalanceFronts         = "balance_fronts"
-	pipelineMapBalanceHealth         = "balance_health"
-	pipelineMapBalanceLimits         = "balance_limits"
-	pipelineMapBalanceMembers        = "balance_members"
-	pipelineMapBalanceNamedVlans     = "balance_named_vlans"
-	pipelineMapBalanceRings          = "balance_rings"
-	pipelineMapBalanceServers        = "balance_servers"
-	pipelineMapBalanceState          = "balance_state"
-	pipelineMapBalanceTraffic        = "balance_traffic"
-	pipelineMapBalanceVips           = "balance_vips"
-	pipelineMapBalanceVlans          = "balance_vlans"
 	pipelineMapCounters              = "counters"
 	pipelineMapHandedFrom            = "handed_from"
 	pipelineMapHopCache              = "hop_cache"
+	pipelineMapLbAddrs               = "lb_addrs"
+	pipelineMapLbBackends            = "lb_backends"
+	pipelineMapLbEvents              = "lb_events"
+	pipelineMapLbFlows               = "lb_flows"
+	pipelineMapLbFragments           = "lb_fragments"
+	pipelineMapLbFronts              = "lb_fronts"
+	pipelineMapLbHealth              = "lb_health"
+	pipelineMapLbLimits              = "lb_limits"
+	pipelineMapLbNamedVlans          = "lb_named_vlans"
+	pipelineMapLbRings               = "lb_rings"
+	pipelineMapLbServers             = "lb_servers"
+	pipelineMapLbState               = "lb_state"
+	pipelineMapLbTraffic             = "lb_traffic"
+	pipelineMapLbVips                = "lb_vips"
+	pipelineMapLbVlans               = "lb_vlans"
 	pipelineMapLimitShares           = "limit_shares"
 	pipelineMapLimits                = "limits"
 	pipelineMapPorts                 = "ports"
@@ -527,19 +527,19 @@ const (
 	pipelineProgRx                   = "rx"
 	pipelineProgWorker               = "worker"
 	pipelineVarAesTe                 = "aes_te"
-	pipelineVarBalanceBuckets        = "balance_buckets"
-	pipelineVarBalanceClock          = "balance_clock"
-	pipelineVarBalanceEncaps         = "balance_encaps"
-	pipelineVarBalanceEventsOf       = "balance_events_of"
-	pipelineVarBalanceFlowStates     = "balance_flow_states"
-	pipelineVarBalanceIdle           = "balance_idle"
-	pipelineVarBalanceOn             = "balance_on"
-	pipelineVarBalanceRingSize       = "balance_ring_size"
-	pipelineVarBalanceSecret         = "balance_secret"
-	pipelineVarBalanceSeed           = "balance_seed"
-	pipelineVarBalanceUnclaimed      = "balance_unclaimed"
-	pipelineVarBalanceUnclaimedOf    = "balance_unclaimed_of"
 	pipelineVarFlowKey               = "flow_key"
+	pipelineVarLbBuckets             = "lb_buckets"
+	pipelineVarLbClock               = "lb_clock"
+	pipelineVarLbEncaps              = "lb_encaps"
+	pipelineVarLbEventsOf            = "lb_events_of"
+	pipelineVarLbFlowStates          = "lb_flow_states"
+	pipelineVarLbIdle                = "lb_idle"
+	pipelineVarLbOn                  = "lb_on"
+	pipelineVarLbRingSize            = "lb_ring_size"
+	pipelineVarLbSecret              = "lb_secret"
+	pipelineVarLbSeed                = "lb_seed"
+	pipelineVarLbUnclaimed           = "lb_unclaimed"
+	pipelineVarLbUnclaimedOf         = "lb_unclaimed_of"
 	pipelineVarReasonBlocks          = "reason_blocks"
 	pipelineVarReasonNames           = "reason_names"
 	pipelineVarRouteActions          = "route_actions"
@@ -616,51 +616,51 @@ type pipelineProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type pipelineMapSpecs struct {
-	BalanceAddrs      *ebpf.MapSpec `ebpf:"balance_addrs"`
-	BalanceEvents     *ebpf.MapSpec `ebpf:"balance_events"`
-	BalanceFlows      *ebpf.MapSpec `ebpf:"balance_flows"`
-	BalanceFragments  *ebpf.MapSpec `ebpf:"balance_fragments"`
-	BalanceFronts     *ebpf.MapSpec `ebpf:"balance_fronts"`
-	BalanceHealth     *ebpf.MapSpec `ebpf:"balance_health"`
-	BalanceLimits     *ebpf.MapSpec `ebpf:"balance_limits"`
-	BalanceMembers    *ebpf.MapSpec `ebpf:"balance_members"`
-	BalanceNamedVlans *ebpf.MapSpec `ebpf:"balance_named_vlans"`
-	BalanceRings      *ebpf.MapSpec `ebpf:"balance_rings"`
-	BalanceServers    *ebpf.MapSpec `ebpf:"balance_servers"`
-	BalanceState      *ebpf.MapSpec `ebpf:"balance_state"`
-	BalanceTraffic    *ebpf.MapSpec `ebpf:"balance_traffic"`
-	BalanceVips       *ebpf.MapSpec `ebpf:"balance_vips"`
-	BalanceVlans      *ebpf.MapSpec `ebpf:"balance_vlans"`
-	Counters          *ebpf.MapSpec `ebpf:"counters"`
-	HandedFrom        *ebpf.MapSpec `ebpf:"handed_from"`
-	HopCache          *ebpf.MapSpec `ebpf:"hop_cache"`
-	LimitShares       *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits            *ebpf.MapSpec `ebpf:"limits"`
-	Ports             *ebpf.MapSpec `ebpf:"ports"`
-	RouteBlocks4      *ebpf.MapSpec `ebpf:"route_blocks4"`
-	RouteBlocks6      *ebpf.MapSpec `ebpf:"route_blocks6"`
-	RouteHops         *ebpf.MapSpec `ebpf:"route_hops"`
-	RouteNeighbours   *ebpf.MapSpec `ebpf:"route_neighbours"`
-	RouteOwn4         *ebpf.MapSpec `ebpf:"route_own4"`
-	RouteRoot4        *ebpf.MapSpec `ebpf:"route_root4"`
-	RouteRoot6        *ebpf.MapSpec `ebpf:"route_root6"`
-	RouteStates       *ebpf.MapSpec `ebpf:"route_states"`
-	RouteVlans        *ebpf.MapSpec `ebpf:"route_vlans"`
-	RouteWays         *ebpf.MapSpec `ebpf:"route_ways"`
-	ScionHosts        *ebpf.MapSpec `ebpf:"scion_hosts"`
-	ScionIfaces       *ebpf.MapSpec `ebpf:"scion_ifaces"`
-	ScionKeys         *ebpf.MapSpec `ebpf:"scion_keys"`
-	ScionLinks        *ebpf.MapSpec `ebpf:"scion_links"`
-	ScionPairs4       *ebpf.MapSpec `ebpf:"scion_pairs4"`
-	ScionPairs6       *ebpf.MapSpec `ebpf:"scion_pairs6"`
-	ScionPlaces       *ebpf.MapSpec `ebpf:"scion_places"`
-	ScionRefused      *ebpf.MapSpec `ebpf:"scion_refused"`
-	ScionScratch      *ebpf.MapSpec `ebpf:"scion_scratch"`
-	ScionServices     *ebpf.MapSpec `ebpf:"scion_services"`
-	ScionTraffic      *ebpf.MapSpec `ebpf:"scion_traffic"`
-	ScionWanted       *ebpf.MapSpec `ebpf:"scion_wanted"`
-	WorkerCpus        *ebpf.MapSpec `ebpf:"worker_cpus"`
-	WorkerFed         *ebpf.MapSpec `ebpf:"worker_fed"`
+	Counters        *ebpf.MapSpec `ebpf:"counters"`
+	HandedFrom      *ebpf.MapSpec `ebpf:"handed_from"`
+	HopCache        *ebpf.MapSpec `ebpf:"hop_cache"`
+	LbAddrs         *ebpf.MapSpec `ebpf:"lb_addrs"`
+	LbBackends      *ebpf.MapSpec `ebpf:"lb_backends"`
+	LbEvents        *ebpf.MapSpec `ebpf:"lb_events"`
+	LbFlows         *ebpf.MapSpec `ebpf:"lb_flows"`
+	LbFragments     *ebpf.MapSpec `ebpf:"lb_fragments"`
+	LbFronts        *ebpf.MapSpec `ebpf:"lb_fronts"`
+	LbHealth        *ebpf.MapSpec `ebpf:"lb_health"`
+	LbLimits        *ebpf.MapSpec `ebpf:"lb_limits"`
+	LbNamedVlans    *ebpf.MapSpec `ebpf:"lb_named_vlans"`
+	LbRings         *ebpf.MapSpec `ebpf:"lb_rings"`
+	LbServers       *ebpf.MapSpec `ebpf:"lb_servers"`
+	LbState         *ebpf.MapSpec `ebpf:"lb_state"`
+	LbTraffic       *ebpf.MapSpec `ebpf:"lb_traffic"`
+	LbVips          *ebpf.MapSpec `ebpf:"lb_vips"`
+	LbVlans         *ebpf.MapSpec `ebpf:"lb_vlans"`
+	LimitShares     *ebpf.MapSpec `ebpf:"limit_shares"`
+	Limits          *ebpf.MapSpec `ebpf:"limits"`
+	Ports           *ebpf.MapSpec `ebpf:"ports"`
+	RouteBlocks4    *ebpf.MapSpec `ebpf:"route_blocks4"`
+	RouteBlocks6    *ebpf.MapSpec `ebpf:"route_blocks6"`
+	RouteHops       *ebpf.MapSpec `ebpf:"route_hops"`
+	RouteNeighbours *ebpf.MapSpec `ebpf:"route_neighbours"`
+	RouteOwn4       *ebpf.MapSpec `ebpf:"route_own4"`
+	RouteRoot4      *ebpf.MapSpec `ebpf:"route_root4"`
+	RouteRoot6      *ebpf.MapSpec `ebpf:"route_root6"`
+	RouteStates     *ebpf.MapSpec `ebpf:"route_states"`
+	RouteVlans      *ebpf.MapSpec `ebpf:"route_vlans"`
+	RouteWays       *ebpf.MapSpec `ebpf:"route_ways"`
+	ScionHosts      *ebpf.MapSpec `ebpf:"scion_hosts"`
+	ScionIfaces     *ebpf.MapSpec `ebpf:"scion_ifaces"`
+	ScionKeys       *ebpf.MapSpec `ebpf:"scion_keys"`
+	ScionLinks      *ebpf.MapSpec `ebpf:"scion_links"`
+	ScionPairs4     *ebpf.MapSpec `ebpf:"scion_pairs4"`
+	ScionPairs6     *ebpf.MapSpec `ebpf:"scion_pairs6"`
+	ScionPlaces     *ebpf.MapSpec `ebpf:"scion_places"`
+	ScionRefused    *ebpf.MapSpec `ebpf:"scion_refused"`
+	ScionScratch    *ebpf.MapSpec `ebpf:"scion_scratch"`
+	ScionServices   *ebpf.MapSpec `ebpf:"scion_services"`
+	ScionTraffic    *ebpf.MapSpec `ebpf:"scion_traffic"`
+	ScionWanted     *ebpf.MapSpec `ebpf:"scion_wanted"`
+	WorkerCpus      *ebpf.MapSpec `ebpf:"worker_cpus"`
+	WorkerFed       *ebpf.MapSpec `ebpf:"worker_fed"`
 }
 
 // pipelineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -668,19 +668,19 @@ type pipelineMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type pipelineVariableSpecs struct {
 	AesTe                 *ebpf.VariableSpec `ebpf:"aes_te"`
-	BalanceBuckets        *ebpf.VariableSpec `ebpf:"balance_buckets"`
-	BalanceClock          *ebpf.VariableSpec `ebpf:"balance_clock"`
-	BalanceEncaps         *ebpf.VariableSpec `ebpf:"balance_encaps"`
-	BalanceEventsOf       *ebpf.VariableSpec `ebpf:"balance_events_of"`
-	BalanceFlowStates     *ebpf.VariableSpec `ebpf:"balance_flow_states"`
-	BalanceIdle           *ebpf.VariableSpec `ebpf:"balance_idle"`
-	BalanceOn             *ebpf.VariableSpec `ebpf:"balance_on"`
-	BalanceRingSize       *ebpf.VariableSpec `ebpf:"balance_ring_size"`
-	BalanceSecret         *ebpf.VariableSpec `ebpf:"balance_secret"`
-	BalanceSeed           *ebpf.VariableSpec `ebpf:"balance_seed"`
-	BalanceUnclaimed      *ebpf.VariableSpec `ebpf:"balance_unclaimed"`
-	BalanceUnclaimedOf    *ebpf.VariableSpec `ebpf:"balance_unclaimed_of"`
 	FlowKey               *ebpf.VariableSpec `ebpf:"flow_key"`
+	LbBuckets             *ebpf.VariableSpec `ebpf:"lb_buckets"`
+	LbClock               *ebpf.VariableSpec `ebpf:"lb_clock"`
+	LbEncaps              *ebpf.VariableSpec `ebpf:"lb_encaps"`
+	LbEventsOf            *ebpf.VariableSpec `ebpf:"lb_events_of"`
+	LbFlowStates          *ebpf.VariableSpec `ebpf:"lb_flow_states"`
+	LbIdle                *ebpf.VariableSpec `ebpf:"lb_idle"`
+	LbOn                  *ebpf.VariableSpec `ebpf:"lb_on"`
+	LbRingSize            *ebpf.VariableSpec `ebpf:"lb_ring_size"`
+	LbSecret              *ebpf.VariableSpec `ebpf:"lb_secret"`
+	LbSeed                *ebpf.VariableSpec `ebpf:"lb_seed"`
+	LbUnclaimed           *ebpf.VariableSpec `ebpf:"lb_unclaimed"`
+	LbUnclaimedOf         *ebpf.VariableSpec `ebpf:"lb_unclaimed_of"`
 	ReasonBlocks          *ebpf.VariableSpec `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.VariableSpec `ebpf:"reason_names"`
 	RouteActions          *ebpf.VariableSpec `ebpf:"route_actions"`
@@ -727,73 +727,73 @@ func (o *pipelineObjects) Close() error {
 //
 // It can be passed to loadPipelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pipelineMaps struct {
-	BalanceAddrs      *ebpf.Map `ebpf:"balance_addrs"`
-	BalanceEvents     *ebpf.Map `ebpf:"balance_events"`
-	BalanceFlows      *ebpf.Map `ebpf:"balance_flows"`
-	BalanceFragments  *ebpf.Map `ebpf:"balance_fragments"`
-	BalanceFronts     *ebpf.Map `ebpf:"balance_fronts"`
-	BalanceHealth     *ebpf.Map `ebpf:"balance_health"`
-	BalanceLimits     *ebpf.Map `ebpf:"balance_limits"`
-	BalanceMembers    *ebpf.Map `ebpf:"balance_members"`
-	BalanceNamedVlans *ebpf.Map `ebpf:"balance_named_vlans"`
-	BalanceRings      *ebpf.Map `ebpf:"balance_rings"`
-	BalanceServers    *ebpf.Map `ebpf:"balance_servers"`
-	BalanceState      *ebpf.Map `ebpf:"balance_state"`
-	BalanceTraffic    *ebpf.Map `ebpf:"balance_traffic"`
-	BalanceVips       *ebpf.Map `ebpf:"balance_vips"`
-	BalanceVlans      *ebpf.Map `ebpf:"balance_vlans"`
-	Counters          *ebpf.Map `ebpf:"counters"`
-	HandedFrom        *ebpf.Map `ebpf:"handed_from"`
-	HopCache          *ebpf.Map `ebpf:"hop_cache"`
-	LimitShares       *ebpf.Map `ebpf:"limit_shares"`
-	Limits            *ebpf.Map `ebpf:"limits"`
-	Ports             *ebpf.Map `ebpf:"ports"`
-	RouteBlocks4      *ebpf.Map `ebpf:"route_blocks4"`
-	RouteBlocks6      *ebpf.Map `ebpf:"route_blocks6"`
-	RouteHops         *ebpf.Map `ebpf:"route_hops"`
-	RouteNeighbours   *ebpf.Map `ebpf:"route_neighbours"`
-	RouteOwn4         *ebpf.Map `ebpf:"route_own4"`
-	RouteRoot4        *ebpf.Map `ebpf:"route_root4"`
-	RouteRoot6        *ebpf.Map `ebpf:"route_root6"`
-	RouteStates       *ebpf.Map `ebpf:"route_states"`
-	RouteVlans        *ebpf.Map `ebpf:"route_vlans"`
-	RouteWays         *ebpf.Map `ebpf:"route_ways"`
-	ScionHosts        *ebpf.Map `ebpf:"scion_hosts"`
-	ScionIfaces       *ebpf.Map `ebpf:"scion_ifaces"`
-	ScionKeys         *ebpf.Map `ebpf:"scion_keys"`
-	ScionLinks        *ebpf.Map `ebpf:"scion_links"`
-	ScionPairs4       *ebpf.Map `ebpf:"scion_pairs4"`
-	ScionPairs6       *ebpf.Map `ebpf:"scion_pairs6"`
-	ScionPlaces       *ebpf.Map `ebpf:"scion_places"`
-	ScionRefused      *ebpf.Map `ebpf:"scion_refused"`
-	ScionScratch      *ebpf.Map `ebpf:"scion_scratch"`
-	ScionServices     *ebpf.Map `ebpf:"scion_services"`
-	ScionTraffic      *ebpf.Map `ebpf:"scion_traffic"`
-	ScionWanted       *ebpf.Map `ebpf:"scion_wanted"`
-	WorkerCpus        *ebpf.Map `ebpf:"worker_cpus"`
-	WorkerFed         *ebpf.Map `ebpf:"worker_fed"`
+	Counters        *ebpf.Map `ebpf:"counters"`
+	HandedFrom      *ebpf.Map `ebpf:"handed_from"`
+	HopCache        *ebpf.Map `ebpf:"hop_cache"`
+	LbAddrs         *ebpf.Map `ebpf:"lb_addrs"`
+	LbBackends      *ebpf.Map `ebpf:"lb_backends"`
+	LbEvents        *ebpf.Map `ebpf:"lb_events"`
+	LbFlows         *ebpf.Map `ebpf:"lb_flows"`
+	LbFragments     *ebpf.Map `ebpf:"lb_fragments"`
+	LbFronts        *ebpf.Map `ebpf:"lb_fronts"`
+	LbHealth        *ebpf.Map `ebpf:"lb_health"`
+	LbLimits        *ebpf.Map `ebpf:"lb_limits"`
+	LbNamedVlans    *ebpf.Map `ebpf:"lb_named_vlans"`
+	LbRings         *ebpf.Map `ebpf:"lb_rings"`
+	LbServers       *ebpf.Map `ebpf:"lb_servers"`
+	LbState         *ebpf.Map `ebpf:"lb_state"`
+	LbTraffic       *ebpf.Map `ebpf:"lb_traffic"`
+	LbVips          *ebpf.Map `ebpf:"lb_vips"`
+	LbVlans         *ebpf.Map `ebpf:"lb_vlans"`
+	LimitShares     *ebpf.Map `ebpf:"limit_shares"`
+	Limits          *ebpf.Map `ebpf:"limits"`
+	Ports           *ebpf.Map `ebpf:"ports"`
+	RouteBlocks4    *ebpf.Map `ebpf:"route_blocks4"`
+	RouteBlocks6    *ebpf.Map `ebpf:"route_blocks6"`
+	RouteHops       *ebpf.Map `ebpf:"route_hops"`
+	RouteNeighbours *ebpf.Map `ebpf:"route_neighbours"`
+	RouteOwn4       *ebpf.Map `ebpf:"route_own4"`
+	RouteRoot4      *ebpf.Map `ebpf:"route_root4"`
+	RouteRoot6      *ebpf.Map `ebpf:"route_root6"`
+	RouteStates     *ebpf.Map `ebpf:"route_states"`
+	RouteVlans      *ebpf.Map `ebpf:"route_vlans"`
+	RouteWays       *ebpf.Map `ebpf:"route_ways"`
+	ScionHosts      *ebpf.Map `ebpf:"scion_hosts"`
+	ScionIfaces     *ebpf.Map `ebpf:"scion_ifaces"`
+	ScionKeys       *ebpf.Map `ebpf:"scion_keys"`
+	ScionLinks      *ebpf.Map `ebpf:"scion_links"`
+	ScionPairs4     *ebpf.Map `ebpf:"scion_pairs4"`
+	ScionPairs6     *ebpf.Map `ebpf:"scion_pairs6"`
+	ScionPlaces     *ebpf.Map `ebpf:"scion_places"`
+	ScionRefused    *ebpf.Map `ebpf:"scion_refused"`
+	ScionScratch    *ebpf.Map `ebpf:"scion_scratch"`
+	ScionServices   *ebpf.Map `ebpf:"scion_services"`
+	ScionTraffic    *ebpf.Map `ebpf:"scion_traffic"`
+	ScionWanted     *ebpf.Map `ebpf:"scion_wanted"`
+	WorkerCpus      *ebpf.Map `ebpf:"worker_cpus"`
+	WorkerFed       *ebpf.Map `ebpf:"worker_fed"`
 }
 
 func (m *pipelineMaps) Close() error {
 	return _PipelineClose(
-		m.BalanceAddrs,
-		m.BalanceEvents,
-		m.BalanceFlows,
-		m.BalanceFragments,
-		m.BalanceFronts,
-		m.BalanceHealth,
-		m.BalanceLimits,
-		m.BalanceMembers,
-		m.BalanceNamedVlans,
-		m.BalanceRings,
-		m.BalanceServers,
-		m.BalanceState,
-		m.BalanceTraffic,
-		m.BalanceVips,
-		m.BalanceVlans,
 		m.Counters,
 		m.HandedFrom,
 		m.HopCache,
+		m.LbAddrs,
+		m.LbBackends,
+		m.LbEvents,
+		m.LbFlows,
+		m.LbFragments,
+		m.LbFronts,
+		m.LbHealth,
+		m.LbLimits,
+		m.LbNamedVlans,
+		m.LbRings,
+		m.LbServers,
+		m.LbState,
+		m.LbTraffic,
+		m.LbVips,
+		m.LbVlans,
 		m.LimitShares,
 		m.Limits,
 		m.Ports,
@@ -829,19 +829,19 @@ func (m *pipelineMaps) Close() error {
 // It can be passed to loadPipelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pipelineVariables struct {
 	AesTe                 *ebpf.Variable `ebpf:"aes_te"`
-	BalanceBuckets        *ebpf.Variable `ebpf:"balance_buckets"`
-	BalanceClock          *ebpf.Variable `ebpf:"balance_clock"`
-	BalanceEncaps         *ebpf.Variable `ebpf:"balance_encaps"`
-	BalanceEventsOf       *ebpf.Variable `ebpf:"balance_events_of"`
-	BalanceFlowStates     *ebpf.Variable `ebpf:"balance_flow_states"`
-	BalanceIdle           *ebpf.Variable `ebpf:"balance_idle"`
-	BalanceOn             *ebpf.Variable `ebpf:"balance_on"`
-	BalanceRingSize       *ebpf.Variable `ebpf:"balance_ring_size"`
-	BalanceSecret         *ebpf.Variable `ebpf:"balance_secret"`
-	BalanceSeed           *ebpf.Variable `ebpf:"balance_seed"`
-	BalanceUnclaimed      *ebpf.Variable `ebpf:"balance_unclaimed"`
-	BalanceUnclaimedOf    *ebpf.Variable `ebpf:"balance_unclaimed_of"`
 	FlowKey               *ebpf.Variable `ebpf:"flow_key"`
+	LbBuckets             *ebpf.Variable `ebpf:"lb_buckets"`
+	LbClock               *ebpf.Variable `ebpf:"lb_clock"`
+	LbEncaps              *ebpf.Variable `ebpf:"lb_encaps"`
+	LbEventsOf            *ebpf.Variable `ebpf:"lb_events_of"`
+	LbFlowStates          *ebpf.Variable `ebpf:"lb_flow_states"`
+	LbIdle                *ebpf.Variable `ebpf:"lb_idle"`
+	LbOn                  *ebpf.Variable `ebpf:"lb_on"`
+	LbRingSize            *ebpf.Variable `ebpf:"lb_ring_size"`
+	LbSecret              *ebpf.Variable `ebpf:"lb_secret"`
+	LbSeed                *ebpf.Variable `ebpf:"lb_seed"`
+	LbUnclaimed           *ebpf.Variable `ebpf:"lb_unclaimed"`
+	LbUnclaimedOf         *ebpf.Variable `ebpf:"lb_unclaimed_of"`
 	ReasonBlocks          *ebpf.Variable `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.Variable `ebpf:"reason_names"`
 	RouteActions          *ebpf.Variable `ebpf:"route_actions"`

@@ -16,29 +16,29 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	sweepMapBalanceAddrs     = "balance_addrs"
-	sweepMapBalanceEvents    = "balance_events"
-	sweepMapBalanceFlows     = "balance_flows"
-	sweepMapBalanceFragments = "balance_fragments"
-	sweepMapBalanceHealth    = "balance_health"
-	sweepMapBalanceLimits    = "balance_limits"
-	sweepMapBalanceMembers   = "balance_members"
-	sweepMapBalanceRings     = "balance_rings"
-	sweepMapBalanceServers   = "balance_servers"
-	sweepMapBalanceState     = "balance_state"
-	sweepMapBalanceTraffic   = "balance_traffic"
-	sweepMapBalanceVips      = "balance_vips"
-	sweepMapLimitShares      = "limit_shares"
-	sweepMapLimits           = "limits"
-	sweepMapPorts            = "ports"
-	sweepProgSweep           = "sweep"
-	sweepVarBalanceBuckets   = "balance_buckets"
-	sweepVarBalanceClock     = "balance_clock"
-	sweepVarBalanceIdle      = "balance_idle"
-	sweepVarBalanceOn        = "balance_on"
-	sweepVarBalanceRingSize  = "balance_ring_size"
-	sweepVarBalanceSecret    = "balance_secret"
-	sweepVarBalanceSeed      = "balance_seed"
+	sweepMapLbAddrs     = "lb_addrs"
+	sweepMapLbBackends  = "lb_backends"
+	sweepMapLbEvents    = "lb_events"
+	sweepMapLbFlows     = "lb_flows"
+	sweepMapLbFragments = "lb_fragments"
+	sweepMapLbHealth    = "lb_health"
+	sweepMapLbLimits    = "lb_limits"
+	sweepMapLbRings     = "lb_rings"
+	sweepMapLbServers   = "lb_servers"
+	sweepMapLbState     = "lb_state"
+	sweepMapLbTraffic   = "lb_traffic"
+	sweepMapLbVips      = "lb_vips"
+	sweepMapLimitShares = "limit_shares"
+	sweepMapLimits      = "limits"
+	sweepMapPorts       = "ports"
+	sweepProgSweep      = "sweep"
+	sweepVarLbBuckets   = "lb_buckets"
+	sweepVarLbClock     = "lb_clock"
+	sweepVarLbIdle      = "lb_idle"
+	sweepVarLbOn        = "lb_on"
+	sweepVarLbRingSize  = "lb_ring_size"
+	sweepVarLbSecret    = "lb_secret"
+	sweepVarLbSeed      = "lb_seed"
 )
 
 // loadSweep returns the embedded CollectionSpec for sweep.
@@ -90,34 +90,34 @@ type sweepProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sweepMapSpecs struct {
-	BalanceAddrs     *ebpf.MapSpec `ebpf:"balance_addrs"`
-	BalanceEvents    *ebpf.MapSpec `ebpf:"balance_events"`
-	BalanceFlows     *ebpf.MapSpec `ebpf:"balance_flows"`
-	BalanceFragments *ebpf.MapSpec `ebpf:"balance_fragments"`
-	BalanceHealth    *ebpf.MapSpec `ebpf:"balance_health"`
-	BalanceLimits    *ebpf.MapSpec `ebpf:"balance_limits"`
-	BalanceMembers   *ebpf.MapSpec `ebpf:"balance_members"`
-	BalanceRings     *ebpf.MapSpec `ebpf:"balance_rings"`
-	BalanceServers   *ebpf.MapSpec `ebpf:"balance_servers"`
-	BalanceState     *ebpf.MapSpec `ebpf:"balance_state"`
-	BalanceTraffic   *ebpf.MapSpec `ebpf:"balance_traffic"`
-	BalanceVips      *ebpf.MapSpec `ebpf:"balance_vips"`
-	LimitShares      *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits           *ebpf.MapSpec `ebpf:"limits"`
-	Ports            *ebpf.MapSpec `ebpf:"ports"`
+	LbAddrs     *ebpf.MapSpec `ebpf:"lb_addrs"`
+	LbBackends  *ebpf.MapSpec `ebpf:"lb_backends"`
+	LbEvents    *ebpf.MapSpec `ebpf:"lb_events"`
+	LbFlows     *ebpf.MapSpec `ebpf:"lb_flows"`
+	LbFragments *ebpf.MapSpec `ebpf:"lb_fragments"`
+	LbHealth    *ebpf.MapSpec `ebpf:"lb_health"`
+	LbLimits    *ebpf.MapSpec `ebpf:"lb_limits"`
+	LbRings     *ebpf.MapSpec `ebpf:"lb_rings"`
+	LbServers   *ebpf.MapSpec `ebpf:"lb_servers"`
+	LbState     *ebpf.MapSpec `ebpf:"lb_state"`
+	LbTraffic   *ebpf.MapSpec `ebpf:"lb_traffic"`
+	LbVips      *ebpf.MapSpec `ebpf:"lb_vips"`
+	LimitShares *ebpf.MapSpec `ebpf:"limit_shares"`
+	Limits      *ebpf.MapSpec `ebpf:"limits"`
+	Ports       *ebpf.MapSpec `ebpf:"ports"`
 }
 
 // sweepVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sweepVariableSpecs struct {
-	BalanceBuckets  *ebpf.VariableSpec `ebpf:"balance_buckets"`
-	BalanceClock    *ebpf.VariableSpec `ebpf:"balance_clock"`
-	BalanceIdle     *ebpf.VariableSpec `ebpf:"balance_idle"`
-	BalanceOn       *ebpf.VariableSpec `ebpf:"balance_on"`
-	BalanceRingSize *ebpf.VariableSpec `ebpf:"balance_ring_size"`
-	BalanceSecret   *ebpf.VariableSpec `ebpf:"balance_secret"`
-	BalanceSeed     *ebpf.VariableSpec `ebpf:"balance_seed"`
+	LbBuckets  *ebpf.VariableSpec `ebpf:"lb_buckets"`
+	LbClock    *ebpf.VariableSpec `ebpf:"lb_clock"`
+	LbIdle     *ebpf.VariableSpec `ebpf:"lb_idle"`
+	LbOn       *ebpf.VariableSpec `ebpf:"lb_on"`
+	LbRingSize *ebpf.VariableSpec `ebpf:"lb_ring_size"`
+	LbSecret   *ebpf.VariableSpec `ebpf:"lb_secret"`
+	LbSeed     *ebpf.VariableSpec `ebpf:"lb_seed"`
 }
 
 // sweepObjects contains all objects after they have been loaded into the kernel.
@@ -140,37 +140,37 @@ func (o *sweepObjects) Close() error {
 //
 // It can be passed to loadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sweepMaps struct {
-	BalanceAddrs     *ebpf.Map `ebpf:"balance_addrs"`
-	BalanceEvents    *ebpf.Map `ebpf:"balance_events"`
-	BalanceFlows     *ebpf.Map `ebpf:"balance_flows"`
-	BalanceFragments *ebpf.Map `ebpf:"balance_fragments"`
-	BalanceHealth    *ebpf.Map `ebpf:"balance_health"`
-	BalanceLimits    *ebpf.Map `ebpf:"balance_limits"`
-	BalanceMembers   *ebpf.Map `ebpf:"balance_members"`
-	BalanceRings     *ebpf.Map `ebpf:"balance_rings"`
-	BalanceServers   *ebpf.Map `ebpf:"balance_servers"`
-	BalanceState     *ebpf.Map `ebpf:"balance_state"`
-	BalanceTraffic   *ebpf.Map `ebpf:"balance_traffic"`
-	BalanceVips      *ebpf.Map `ebpf:"balance_vips"`
-	LimitShares      *ebpf.Map `ebpf:"limit_shares"`
-	Limits           *ebpf.Map `ebpf:"limits"`
-	Ports            *ebpf.Map `ebpf:"ports"`
+	LbAddrs     *ebpf.Map `ebpf:"lb_addrs"`
+	LbBackends  *ebpf.Map `ebpf:"lb_backends"`
+	LbEvents    *ebpf.Map `ebpf:"lb_events"`
+	LbFlows     *ebpf.Map `ebpf:"lb_flows"`
+	LbFragments *ebpf.Map `ebpf:"lb_fragments"`
+	LbHealth    *ebpf.Map `ebpf:"lb_health"`
+	LbLimits    *ebpf.Map `ebpf:"lb_limits"`
+	LbRings     *ebpf.Map `ebpf:"lb_rings"`
+	LbServers   *ebpf.Map `ebpf:"lb_servers"`
+	LbState     *ebpf.Map `ebpf:"lb_state"`
+	LbTraffic   *ebpf.Map `ebpf:"lb_traffic"`
+	LbVips      *ebpf.Map `ebpf:"lb_vips"`
+	LimitShares *ebpf.Map `ebpf:"limit_shares"`
+	Limits      *ebpf.Map `ebpf:"limits"`
+	Ports       *ebpf.Map `ebpf:"ports"`
 }
 
 func (m *sweepMaps) Close() error {
 	return _SweepClose(
-		m.BalanceAddrs,
-		m.BalanceEvents,
-		m.BalanceFlows,
-		m.BalanceFragments,
-		m.BalanceHealth,
-		m.BalanceLimits,
-		m.BalanceMembers,
-		m.BalanceRings,
-		m.BalanceServers,
-		m.BalanceState,
-		m.BalanceTraffic,
-		m.BalanceVips,
+		m.LbAddrs,
+		m.LbBackends,
+		m.LbEvents,
+		m.LbFlows,
+		m.LbFragments,
+		m.LbHealth,
+		m.LbLimits,
+		m.LbRings,
+		m.LbServers,
+		m.LbState,
+		m.LbTraffic,
+		m.LbVips,
 		m.LimitShares,
 		m.Limits,
 		m.Ports,
@@ -181,13 +181,13 @@ func (m *sweepMaps) Close() error {
 //
 // It can be passed to loadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sweepVariables struct {
-	BalanceBuckets  *ebpf.Variable `ebpf:"balance_buckets"`
-	BalanceClock    *ebpf.Variable `ebpf:"balance_clock"`
-	BalanceIdle     *ebpf.Variable `ebpf:"balance_idle"`
-	BalanceOn       *ebpf.Variable `ebpf:"balance_on"`
-	BalanceRingSize *ebpf.Variable `ebpf:"balance_ring_size"`
-	BalanceSecret   *ebpf.Variable `ebpf:"balance_secret"`
-	BalanceSeed     *ebpf.Variable `ebpf:"balance_seed"`
+	LbBuckets  *ebpf.Variable `ebpf:"lb_buckets"`
+	LbClock    *ebpf.Variable `ebpf:"lb_clock"`
+	LbIdle     *ebpf.Variable `ebpf:"lb_idle"`
+	LbOn       *ebpf.Variable `ebpf:"lb_on"`
+	LbRingSize *ebpf.Variable `ebpf:"lb_ring_size"`
+	LbSecret   *ebpf.Variable `ebpf:"lb_secret"`
+	LbSeed     *ebpf.Variable `ebpf:"lb_seed"`
 }
 
 // sweepPrograms contains all programs after they have been loaded into the kernel.

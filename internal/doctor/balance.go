@@ -93,7 +93,7 @@ func checkBalance(f balanceFacts, b *Balance) []Finding {
 			Finding: "what router " + name + " announces is not known: its process has told nothing, or not in the " + trust.RunDir + " that is seen here",
 		})
 	}
-	return append(found, checkBalanceMTU(f, b)...)
+	return append(found, checkLbMTU(f, b)...)
 }
 
 // checkBGP says which neighbors are not told of VIPs, and why.
@@ -231,8 +231,8 @@ func checkSources(f balanceFacts, b *Balance) *Finding {
 	}
 }
 
-// checkBalanceMTU looks for ways on which full packets of clients do not fit, a finding for each device.
-func checkBalanceMTU(f balanceFacts, b *Balance) (found []Finding) {
+// checkLbMTU looks for ways on which full packets of clients do not fit, a finding for each device.
+func checkLbMTU(f balanceFacts, b *Balance) (found []Finding) {
 	for _, d := range f.devices(b) {
 		overhead := 0
 		for _, r := range b.Backends {

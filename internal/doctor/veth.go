@@ -54,7 +54,7 @@ func checkPeerNAPI(n netif) *Finding {
 	case n.xdp.known: // which the fast path asks, too
 		f.Status = Fail
 		f.Finding = fmt.Sprintf("no frames can be redirected into it, as %s has NAPI off: the IP router leaves them to the kernel (route-egress), "+
-			"SCION to the slow path (scion-next-hop), the load balancer drops them (balance-next-hop)", p)
+			"SCION to the slow path (scion-next-hop), the load balancer drops them (lb-next-hop)", p)
 		f.Command = p.command("ethtool -K %s gro on")
 	default:
 		f.Status = Fail

@@ -33,7 +33,7 @@ func (b *balanced) testDatagrams() {
 			b.echo(name, vip)
 			b.answersFit(name)
 		}
-		before := b.counted("balance-fragment")
+		before := b.counted("lb-fragment")
 		for _, ns := range balancers {
 			b.awaitHops(ns, vip)
 		}
@@ -44,7 +44,7 @@ func (b *balanced) testDatagrams() {
 		if len(names) != len(providers) {
 			b.Errorf("%v have answered datagrams to %s, want all", names, vip)
 		}
-		if n := b.counted("balance-fragment") - before; n < 6*freshCount { // without the first ones
+		if n := b.counted("lb-fragment") - before; n < 6*freshCount { // without the first ones
 			b.Errorf("%d fragments were balanced, want %d", n, 6*freshCount)
 		}
 		for _, ns := range balancers {
@@ -111,10 +111,10 @@ func (b *balanced) exchange(vip netip.AddrPort) string {
 func (b *balanced) testMTU() {
 	b.setMTU(1548)
 	defer b.setMTU(1500)
-	before := b.counted("balance-too-big")
+	before := b.counted("lb-too-big")
 	w := b.load()
 	w.end()
-	if n := b.counted("balance-too-big") - before; n == 0 {
+	if n := b.counted("lb-too-big") - before; n == 0 {
 		b.Error("no packet was too big: this has shown nothing")
 	}
 }

@@ -252,7 +252,7 @@ func TestBeginPutsBalanceBack(t *testing.T) {
 				went[client] = b.send(client)
 				to[went[client]] = true
 			}
-			if !reflect.DeepEqual(to, map[string]bool{"fwd balance to 020000000011": true, "fwd balance to 020000000012": true}) {
+			if !reflect.DeepEqual(to, map[string]bool{"fwd lb-flow to 020000000011": true, "fwd lb-flow to 020000000012": true}) {
 				t.Fatalf("flows went %v", to)
 			}
 			inst := b.open()

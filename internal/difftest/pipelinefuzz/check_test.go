@@ -19,7 +19,7 @@ const (
 
 // answers leave where the packet came in.
 var answers = map[string]bool{
-	"fwd balance-echo": true, "fwd balance-too-big": true, "fwd balance-unreachable": true, "fwd filter-synack": true,
+	"fwd lb-echo": true, "fwd lb-too-big": true, "fwd lb-unreachable": true, "fwd filter-synack": true,
 }
 
 // check tells what is wrong with an outcome.
@@ -82,7 +82,7 @@ func (b *bed) check(tr trial, o outcome) error {
 		return nil // checked already
 	case "scion":
 		return b.checkSCION(tr, o)
-	case "balance":
+	case "lb":
 		return b.checkBalance(tr, o)
 	case "route":
 		if err := b.checkRoute(tr, o); err != nil {

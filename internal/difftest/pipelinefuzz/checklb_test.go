@@ -168,7 +168,7 @@ func (b *bed) checkBalance(tr trial, o outcome) error {
 		// Headers with options are not read, so that they may contradict themselves; what is malformed otherwise is not
 		// the load balancer's.
 		unread := in.ip == 0 && in.kind == typeIPv4 && in.head > 20 && b.ours(tr) && in.tag(tr.frame) >= 0
-		if unread && (o.reason == "punt balance-headers" || o.reason == "drop balance-unclaimed") {
+		if unread && (o.reason == "punt lb-headers" || o.reason == "drop lb-unclaimed") {
 			return nil
 		}
 		return fmt.Errorf("no packet for a load balancer: %+v", in)
@@ -177,13 +177,13 @@ func (b *bed) checkBalance(tr trial, o outcome) error {
 		return fmt.Errorf("%v is no VIP's address", in.dst)
 	}
 	switch o.reason {
-	case "drop balance-unclaimed", "drop balance-empty", "fwd balance-unreachable":
+	case "drop lb-unclaimed", "drop lb-empty", "fwd lb-unreachable":
 		return b.checkUnclaimed(tr, &in, o)
 	}
 	if !b.onVLAN(tr, &in) {
 		return errors.New("a VLAN that this host does not have")
 	}
-	if b.goesOn(&in) && (o.reason == "pass balance-empty" || o.reason == "punt balance-headers") {
+	if b.goesOn(&in) && (o.reason == "pass lb-empty" || o.reason == "punt lb-headers") {
 		return errors.New("the kernel would send it on")
 	}
 	if o.reason[:4] != "fwd " {
@@ -193,19 +193,19 @@ func (b *bed) checkBalance(tr trial, o outcome) error {
 		return errors.New("a packet with options leaves")
 	}
 	switch o.reason {
-	case "fwd balance", "fwd balance-new", "fwd balance-untracked", "fwd balance-quic":
+	case "fwd lb-flow", "fwd lb-new", "fwd lb-untracked", "fwd lb-quic":
 		return b.checkFlow(tr, &in, o)
-	case "fwd balance-fragment":
+	case "fwd lb-fragment":
 		if !in.later {
 			return errors.New("it is no later fragment")
 		}
 		_, err := b.sent(tr, &in, o.frame, func(v *vip) bool { return v.addr == in.dst && v.proto == in.l4proto })
 		return err
-	case "fwd balance-icmp":
+	case "fwd lb-icmp":
 		return b.checkError(tr, &in, o)
-	case "fwd balance-echo":
+	case "fwd lb-echo":
 		return checkEcho(tr.frame, &in, o.frame)
-	case "fwd balance-too-big":
+	case "fwd lb-too-big":
 		return b.checkTooBig(tr.frame, &in, o.frame)
 	}
 	return checkAnswer(tr.frame, &in, o.frame)
@@ -230,22 +230,22 @@ func (b *bed) checkFlow(tr trial, in *view, o outcome) error {
 	if has, ok := b.owners[f]; ok && has != m.Owner && service.id == nil {
 		return fmt.Errorf("a flow of backend %d went to %d", has.Number(), m.Owner.Number())
 	}
-	if o.reason != "fwd balance-quic" && service.id == nil {
+	if o.reason != "fwd lb-quic" && service.id == nil {
 		if err := b.together(f, service, m.Owner); err != nil {
 			return err
 		}
 	}
 	switch o.reason {
-	case "fwd balance-new":
+	case "fwd lb-new":
 		b.owners[f] = m.Owner
-	case "fwd balance-quic":
+	case "fwd lb-quic":
 		if m.Owner != service.of {
 			return fmt.Errorf("it went to backend %d, its connection ID names %d", m.Owner.Number(), service.of.Number())
 		}
 		if _, ok := b.owners[f]; !ok { // a flow that the table has stays where it is
 			b.owners[f] = m.Owner
 		}
-	case "fwd balance":
+	case "fwd lb-flow":
 		// An entry that has expired goes to whom an ID names, which is not seen here.
 		if has, ok := b.owners[f]; ok && has != m.Owner && (service.id == nil || m.Owner != service.of) {
 			return fmt.Errorf("a flow of backend %d went to %d", has.Number(), m.Owner.Number())

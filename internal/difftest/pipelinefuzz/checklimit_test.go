@@ -68,7 +68,7 @@ func (b *bed) limitDomain(tr trial, reason string) domain {
 }
 
 // answersLimited are the answers under a limit, by the reason that a packet leaves for which is not answered.
-var answersLimited = map[string]string{"drop balance-unclaimed": "fwd balance-unreachable", "drop balance-too-big": "fwd balance-too-big"}
+var answersLimited = map[string]string{"drop lb-unclaimed": "fwd lb-unreachable", "drop lb-too-big": "fwd lb-too-big"}
 
 // underLimit tells of reasons that have a limit.
 func underLimit(reason string) bool {

@@ -51,7 +51,7 @@ func (b *bed) fillVLANs() error {
 	}
 	// Not all kernels have VLAN devices. What the process tells the programs of them is written in its place: they lead to
 	// the interface itself.
-	vlans, err := b.findMap("balance_vlans")
+	vlans, err := b.findMap("lb_vlans")
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (b *bed) checkUnclaimed(tr trial, in *view, o outcome) error {
 		return errors.New("a VLAN that this host does not have")
 	case in.discovers():
 		return errors.New("neighbour discovery is the kernel's")
-	case o.reason == "drop balance-empty":
+	case o.reason == "drop lb-empty":
 		if about := b.about(in); about != nil {
 			service = about
 		}
@@ -132,12 +132,12 @@ func (b *bed) checkUnclaimed(tr trial, in *view, o outcome) error {
 	case in.later && b.hasService(in.dst, in.l4proto) && !b.strays[in.fragment()] && in.head == map[int]int{4: 20, 6: 40}[in.ip] &&
 		tr.linear() >= min(len(tr.frame), in.l3+128):
 		return errors.New("no first fragment of it was to a port of nobody's")
-	case o.reason == "drop balance-unclaimed":
+	case o.reason == "drop lb-unclaimed":
 		// What a VIP may be meant by, and does not say, is not read either.
 		cut := !ok && !in.later && b.hasService(in.dst, in.l4proto)
 		// What is quoted has to be in the first buffer.
 		seen := tr.linear() >= min(len(tr.frame), in.l3+quotable(in))
-		if !unanswered && !cut && seen && b.mayAnswer(tr, "fwd balance-unreachable") {
+		if !unanswered && !cut && seen && b.mayAnswer(tr, "fwd lb-unreachable") {
 			return errors.New("it was not answered")
 		}
 		return nil

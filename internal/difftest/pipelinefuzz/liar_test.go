@@ -142,10 +142,10 @@ var lies = []lie{
 		return true
 	}},
 	{"balanced", func(tr trial, o *outcome) bool {
-		if strings.HasPrefix(o.reason, "fwd balance") {
+		if strings.HasPrefix(o.reason, "fwd lb-") {
 			return false
 		}
-		o.reason, o.action = "fwd balance", xdpRedirect
+		o.reason, o.action = "fwd lb-flow", xdpRedirect
 		return true
 	}},
 	{"SCION", func(tr trial, o *outcome) bool {

@@ -13,8 +13,8 @@ import (
 
 // liedAbout are the reasons that reasonLies are about. Some are rare, so that there are more seeds of them.
 var liedAbout = []string{
-	"drop filter-tags", "drop filter-headers", "drop scion-interface", "drop scion-bfd", "punt scion-bfd", "drop balance-unclaimed",
-	"drop balance-empty", "pass balance-empty", "fwd balance-unreachable",
+	"drop filter-tags", "drop filter-headers", "drop scion-interface", "drop scion-bfd", "punt scion-bfd", "drop lb-unclaimed",
+	"drop lb-empty", "pass lb-empty", "fwd lb-unreachable",
 }
 
 // lieCorpus has the seeds of liedAbout over and over, changed and with other TTLs, besides the corpus.
@@ -84,7 +84,7 @@ func wrongly(reason, unless string, stage string) func(trial, *outcome) bool {
 // misanswered changes an ICMP error, from its type on, and has all lengths and sums be right again.
 func misanswered(change func(v *view, icmp []byte) int) func(trial, *outcome) bool {
 	return func(_ trial, o *outcome) bool {
-		if o.reason != "fwd balance-unreachable" {
+		if o.reason != "fwd lb-unreachable" {
 			return false
 		}
 		v := decode(o.frame)
@@ -126,7 +126,7 @@ func unasked(from string) func(trial, *outcome) bool {
 		setLength(f, in.l3, in.ip)
 		fixIP(f)
 		fixTransport(f)
-		o.reason, o.action, o.frame = "fwd balance-unreachable", xdpTX, f
+		o.reason, o.action, o.frame = "fwd lb-unreachable", xdpTX, f
 		return true
 	}
 }
@@ -143,7 +143,7 @@ func only(where func(tr trial, v *view) bool, tell func(trial, *outcome) bool) f
 func (b *bed) reasonLies() []lie {
 	const tags, headers = "drop filter-tags", "drop filter-headers"
 	const misled, bfd = "drop scion-interface", "drop scion-bfd"
-	const unclaimed, empty, unreachable = "drop balance-unclaimed", "drop balance-empty", "fwd balance-unreachable"
+	const unclaimed, empty, unreachable = "drop lb-unclaimed", "drop lb-empty", "fwd lb-unreachable"
 	whole := func(tr trial, v *view) bool { return v.ip != 0 && tr.linear() >= min(len(tr.frame), v.l3+128) }
 	return []lie{
 		{"past too many tags", instead(tags, "pass other")},
@@ -188,25 +188,25 @@ func (b *bed) reasonLies() []lie {
 		})},
 		{"unclaimed, taken for a service's", only(whole, instead(unclaimed, empty))},
 		{"unclaimed, answered", only(func(tr trial, v *view) bool { return v.ip != 0 && (silent(v) || nobody(v.src)) }, unasked(unclaimed))},
-		{"a flow, taken for unclaimed", wrongly(unclaimed, "fwd balance-unreachable", "fwd balance")},
-		{"empty, passed to the kernel", instead(empty, "pass balance-empty")},
+		{"a flow, taken for unclaimed", wrongly(unclaimed, "fwd lb-unreachable", "fwd lb-flow")},
+		{"empty, passed to the kernel", instead(empty, "pass lb-empty")},
 		{"empty, passed", only(whole, instead(empty, "pass other"))},
 		{"empty, taken for unclaimed", only(whole, instead(empty, unclaimed))},
 		{"empty, answered", only(whole, unasked(empty))},
-		{"empty, dropped where nobody would send it", instead("pass balance-empty", empty)},
-		{"a flow, taken for one without a backend", wrongly(empty, "fwd balance-unreachable", "fwd balance")},
+		{"empty, dropped where nobody would send it", instead("pass lb-empty", empty)},
+		{"a flow, taken for one without a backend", wrongly(empty, "fwd lb-unreachable", "fwd lb-flow")},
 		{"to be answered, dropped", instead(unreachable, unclaimed)},
 		{"to be answered, taken for a service's", instead(unreachable, empty)},
 		{"to be answered, passed", only(whole, instead(unreachable, "pass other"))},
-		{"a flow, answered", unasked("fwd balance")},
+		{"a flow, answered", unasked("fwd lb-flow")},
 		{"answered as an echo", func(_ trial, o *outcome) bool {
 			ours := o.reason == unreachable
-			o.reason = "fwd balance-echo"
+			o.reason = "fwd lb-echo"
 			return ours
 		}},
 		{"answered as too big", func(_ trial, o *outcome) bool {
 			ours := o.reason == unreachable
-			o.reason = "fwd balance-too-big"
+			o.reason = "fwd lb-too-big"
 			return ours
 		}},
 		{"answered with another type", misanswered(func(_ *view, icmp []byte) int { icmp[0] ^= 8; return 0 })},

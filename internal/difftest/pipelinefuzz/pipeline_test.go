@@ -70,7 +70,7 @@ func (b *bed) fillTable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if o.reason == "fwd balance-untracked" {
+			if o.reason == "fwd lb-untracked" {
 				return
 			}
 		}
@@ -96,7 +96,7 @@ func TestPipeline(t *testing.T) {
 			t.Fatalf("seed %d, frame %d: %v", trialSeed, n, err)
 		}
 	}
-	least := map[string]int{"pass other": 100, "fwd route": 100, "fwd balance": 100, "fwd scion-in": 20, "drop filter": 100}
+	least := map[string]int{"pass other": 100, "fwd route": 100, "fwd lb-flow": 100, "fwd scion-in": 20, "drop filter": 100}
 	for reason, n := range least {
 		if b.seen[reason] < n*(*trials)/20_000 {
 			t.Errorf("only %d frames left as %s: %v", b.seen[reason], reason, b.seen)

@@ -202,57 +202,57 @@ func (b *bed) seeds() (all []seed) {
 			client := func(port uint16, dst string, data []byte) packet {
 				return body(dst, protoTCP, tcp(port, 80, 0x10, data))
 			}
-			add("fwd balance-new", body(f.vip, protoTCP, tcp(1000, 80, 2, nil)))
-			add("fwd balance", client(1000, f.vip, []byte("GET /")))
-			add("fwd balance", with(client(1000, f.vip, big[:100]), func(p *packet) { p.tags = []uint16{9 | 3<<13} }))
-			add("fwd balance", with(client(1000, f.vip, big[:1000]), func(p *packet) { p.first = 200 }))
+			add("fwd lb-new", body(f.vip, protoTCP, tcp(1000, 80, 2, nil)))
+			add("fwd lb-flow", client(1000, f.vip, []byte("GET /")))
+			add("fwd lb-flow", with(client(1000, f.vip, big[:100]), func(p *packet) { p.tags = []uint16{9 | 3<<13} }))
+			add("fwd lb-flow", with(client(1000, f.vip, big[:1000]), func(p *packet) { p.first = 200 }))
 			for port := range uint16(40) {
 				add("", client(3000+port, f.vip, big[:1000+10*port]))
 				add("", client(3000+port, f.vip, make([]byte, 4000)))
 				add("", body(f.vip, protoUDP, udp(3000+port, 1+port, big[:10*port])))
 				add("", client(3000+port, "192.0.2.4", nil).ifSame(f.from))
 			}
-			add("fwd balance-quic", body(f.quic, protoUDP, udp(5000, 443, quicShort())))
-			add("fwd balance-quic", body(f.quic, protoUDP, udp(5001, 443, quicLong())))
-			add("fwd balance-echo", body(f.vip, f.icmp, icmp(f.echo, 0, 7<<16|1, []byte("abcdefgh"))))
-			add("fwd balance-echo", with(body(f.vip, f.icmp, icmp(f.echo, 0, 7<<16|1, []byte("abcdefghi"))), func(p *packet) { p.pad, p.tags = 3, []uint16{30} }))
-			add("fwd balance-icmp", body(f.vip, f.icmp, icmp(f.unreachable, 1, 0, quoted(n, packet{src: f.vip, dst: f.from, proto: protoTCP, body: tcp(80, 1000, 0x10, big[:100])}))))
+			add("fwd lb-quic", body(f.quic, protoUDP, udp(5000, 443, quicShort())))
+			add("fwd lb-quic", body(f.quic, protoUDP, udp(5001, 443, quicLong())))
+			add("fwd lb-echo", body(f.vip, f.icmp, icmp(f.echo, 0, 7<<16|1, []byte("abcdefgh"))))
+			add("fwd lb-echo", with(body(f.vip, f.icmp, icmp(f.echo, 0, 7<<16|1, []byte("abcdefghi"))), func(p *packet) { p.pad, p.tags = 3, []uint16{30} }))
+			add("fwd lb-icmp", body(f.vip, f.icmp, icmp(f.unreachable, 1, 0, quoted(n, packet{src: f.vip, dst: f.from, proto: protoTCP, body: tcp(80, 1000, 0x10, big[:100])}))))
 			// What no VIP takes, and what the kernel would send on.
 			vip6 := map[int]string{0: "192.0.2.6", 1: "2001:db8::6"}[k]
-			add("fwd balance-unreachable", client(1000, f.vip5, big[:100]))
-			add("fwd balance-unreachable", body(f.vip5, protoUDP, udp(1000, 54, big[:1399])))
-			add("drop balance-unclaimed", with(client(1000, f.vip5, big[:100]), func(p *packet) { p.group = true }))
+			add("fwd lb-unreachable", client(1000, f.vip5, big[:100]))
+			add("fwd lb-unreachable", body(f.vip5, protoUDP, udp(1000, 54, big[:1399])))
+			add("drop lb-unclaimed", with(client(1000, f.vip5, big[:100]), func(p *packet) { p.group = true }))
 			add("", with(body(f.vip, f.icmp, icmp(f.echo, 0, 7<<16|1, []byte("abcdefgh"))), func(p *packet) { p.group = true }))
-			add("fwd balance-unreachable", body(f.vip5, 50, big[:40]))
-			add("fwd balance-unreachable", with(client(1000, f.vip5, nil), func(p *packet) { p.tags, p.pad = []uint16{vlanHost}, 6 }))
-			add("drop balance-unclaimed", body(f.vip5, f.icmp, icmp(f.unreachable, 0, 0, big[:80])))
-			add("drop balance-unclaimed", with(client(1000, f.vip5, nil), func(p *packet) { p.src = map[int]string{0: "127.0.0.1", 1: "::"}[k] }))
+			add("fwd lb-unreachable", body(f.vip5, 50, big[:40]))
+			add("fwd lb-unreachable", with(client(1000, f.vip5, nil), func(p *packet) { p.tags, p.pad = []uint16{vlanHost}, 6 }))
+			add("drop lb-unclaimed", body(f.vip5, f.icmp, icmp(f.unreachable, 0, 0, big[:80])))
+			add("drop lb-unclaimed", with(client(1000, f.vip5, nil), func(p *packet) { p.src = map[int]string{0: "127.0.0.1", 1: "::"}[k] }))
 			add("pass other", with(client(1000, "192.0.2.4", nil).ifSame(f.from), func(p *packet) { p.in, p.tags = 1, []uint16{vlanHost, 7} }))
-			add("drop balance-empty", client(1000, vip6, nil))
-			add("drop balance-empty", body(vip6, f.icmp, icmp(f.unreachable, 0, 0, quoted(n, packet{src: vip6, dst: f.from, proto: protoTCP, body: tcp(80, 1000, 0x10, big[:100])}))))
+			add("drop lb-empty", client(1000, vip6, nil))
+			add("drop lb-empty", body(vip6, f.icmp, icmp(f.unreachable, 0, 0, quoted(n, packet{src: vip6, dst: f.from, proto: protoTCP, body: tcp(80, 1000, 0x10, big[:100])}))))
 			for port := range uint16(8) {
 				add("", body(vip6, protoUDP, udp(3000, 1+port, big[:10])))
 			}
 			// Segments that do not move a flow.
 			for _, flags := range []byte{0x11, 0x04, 0x14, 0x02, 0x10, 0x12} {
-				add("fwd balance", body(f.vip, protoTCP, tcp(1000, 80, flags, nil)))
+				add("fwd lb-flow", body(f.vip, protoTCP, tcp(1000, 80, flags, nil)))
 			}
-			add("fwd balance-echo", body(f.vip, f.icmp, icmp(f.echo, 0, 0, nil)))
+			add("fwd lb-echo", body(f.vip, f.icmp, icmp(f.echo, 0, 0, nil)))
 			if k == 0 {
 				add("", with(client(1000, vlanVIP.String(), nil), func(p *packet) { p.tags = []uint16{vlanNamed} }))
-				add("punt balance-headers", with(client(1000, f.vip, nil), func(p *packet) { p.options = []byte{148, 4, 0, 0} }))
+				add("punt lb-headers", with(client(1000, f.vip, nil), func(p *packet) { p.options = []byte{148, 4, 0, 0} }))
 				add("", with(body(f.vip5, protoUDP, udp(6000, 53, big[:600])), func(p *packet) { p.frag = 0x2000 }))
-				add("fwd balance-fragment", packet{src: f.from, dst: f.vip5, proto: protoUDP, body: big[:200], frag: 75})
-				add("drop balance-fragment", packet{src: "198.51.100.8", dst: f.vip5, proto: protoUDP, body: big[:200], frag: 75})
-				add("pass balance-empty", client(1000, "192.0.2.2", nil))
-				add("drop balance-next-hop", client(1000, "192.0.2.3", nil))
+				add("fwd lb-fragment", packet{src: f.from, dst: f.vip5, proto: protoUDP, body: big[:200], frag: 75})
+				add("drop lb-fragment", packet{src: "198.51.100.8", dst: f.vip5, proto: protoUDP, body: big[:200], frag: 75})
+				add("pass lb-empty", client(1000, "192.0.2.2", nil))
+				add("drop lb-next-hop", client(1000, "192.0.2.3", nil))
 			} else {
-				add("punt balance-headers", with(client(1000, f.vip, nil), func(p *packet) { p.ext = [][]byte{ext(0)} }))
-				add("punt balance-headers", with(client(1000, f.vip, nil), func(p *packet) { p.ext = [][]byte{ext(60)} }))
+				add("punt lb-headers", with(client(1000, f.vip, nil), func(p *packet) { p.ext = [][]byte{ext(0)} }))
+				add("punt lb-headers", with(client(1000, f.vip, nil), func(p *packet) { p.ext = [][]byte{ext(60)} }))
 				add("", with(body(f.vip5, protoUDP, udp(6000, 53, big[:600])), func(p *packet) { p.ext = [][]byte{fragmentHeader(0, true)} }))
-				add("fwd balance-fragment", packet{src: f.from, dst: f.vip5, proto: protoUDP, body: big[:200], ext: [][]byte{fragmentHeader(608, false)}})
-				add("drop balance-fragment", packet{src: "2001:db8:9::8", dst: f.vip5, proto: protoUDP, body: big[:200], ext: [][]byte{fragmentHeader(608, false)}})
-				add("fwd balance-icmp", body(f.vip, f.icmp, icmp(2, 0, 1400, quoted(n, packet{src: f.vip, dst: f.from, proto: protoTCP, body: tcp(80, 1000, 0x10, big[:100]), ext: [][]byte{fragmentHeader(0, true)}}))))
+				add("fwd lb-fragment", packet{src: f.from, dst: f.vip5, proto: protoUDP, body: big[:200], ext: [][]byte{fragmentHeader(608, false)}})
+				add("drop lb-fragment", packet{src: "2001:db8:9::8", dst: f.vip5, proto: protoUDP, body: big[:200], ext: [][]byte{fragmentHeader(608, false)}})
+				add("fwd lb-icmp", body(f.vip, f.icmp, icmp(2, 0, 1400, quoted(n, packet{src: f.vip, dst: f.from, proto: protoTCP, body: tcp(80, 1000, 0x10, big[:100]), ext: [][]byte{fragmentHeader(0, true)}}))))
 			}
 		}
 		if b.on.filter {

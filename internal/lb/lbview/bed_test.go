@@ -202,7 +202,7 @@ func (b *bed) packet(client netip.AddrPort, to lb.Service, tcp *layers.TCP, payl
 	return buf.Bytes()
 }
 
-// run puts a frame through the program, and returns what it was counted as, "fwd balance", and how it came out.
+// run puts a frame through the program, and returns what it was counted as, "fwd lb-flow", and how it came out.
 func (b *bed) run(frame []byte) (reason string, out []byte) {
 	b.t.Helper()
 	count := func() map[string]uint64 {

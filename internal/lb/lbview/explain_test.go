@@ -76,7 +76,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 		reason, out := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 60))
 		want := e.Verdict + " " + e.Reason
 		if e.Reason == "" { // the load balancer does not take it
-			if strings.Contains(reason, "balance") {
+			if strings.Contains(reason, "lb") {
 				t.Fatalf("packet %d, %s: %s", n, reason, strings.Join(e.lines(time.Now()), "\n"))
 			}
 			seen["none"]++
@@ -108,7 +108,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 			fail("it has an outer header")
 		}
 	}
-	for _, want := range []string{"fwd balance", "fwd balance-new", "pass balance-empty", "drop balance-next-hop", "none",
+	for _, want := range []string{"fwd lb-flow", "fwd lb-new", "pass lb-empty", "drop lb-next-hop", "none",
 		"its backend has gone", "its backend is down, and flows move on failure"} {
 		if seen[want] == 0 {
 			t.Errorf("never seen: %s; %v", want, seen)
@@ -175,7 +175,7 @@ func TestExplainFits(t *testing.T) {
 				to, client := service(t, "192.0.2.1:80/tcp"), netip.MustParseAddrPort("203.0.113.7:1234")
 				e, err := b.view.explain(to, client, "")
 				must(t, err)
-				if reason, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, e.Fits-40)); reason != "fwd balance-new" {
+				if reason, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, e.Fits-40)); reason != "fwd lb-new" {
 					t.Errorf("%d bytes: %s", e.Fits, reason)
 				}
 				if reason, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, e.Fits-39)); !strings.HasSuffix(reason, "too-big") {
@@ -205,7 +205,7 @@ func TestExplainExpired(t *testing.T) {
 			t.Fatal("the flow stays")
 		}
 	}
-	if reason, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0)); reason != "fwd balance-new" {
+	if reason, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0)); reason != "fwd lb-new" {
 		t.Errorf("it left as %s", reason)
 	}
 }
@@ -222,7 +222,7 @@ func TestExplainOutput(t *testing.T) {
 		"203.0.113.7:1234 > 192.0.2.1:80/tcp: to 10.0.0.12, by the flow table\n", "\n  VIP         192.0.2.1/tcp (all ports)  hash flow  on failure keep\n",
 		"\n  flow table  10.0.0.12  open  idle ", "\n  ring        position ", " of 17: 10.0.0.12\n",
 		"\n  backend     10.0.0.12  weight 3  100.0% of the ring  not checked\n", "\n  packets     gue  from 10.200.", "  to 10.0.0.12 port 6080  28 bytes longer\n",
-		"\n  next hop    out0 02:00:00:00:00:12  MTU 1500: packets of up to 1472 bytes fit\n", "\n  counted as  fwd balance\n",
+		"\n  next hop    out0 02:00:00:00:00:12  MTU 1500: packets of up to 1472 bytes fit\n", "\n  counted as  fwd lb-flow\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
@@ -232,7 +232,7 @@ func TestExplainOutput(t *testing.T) {
 	must(t, Explain(ExplainOptions{On: "edge", Service: service(t, "192.0.2.9:53/udp"), Client: client, JSON: true}, &out))
 	var got map[string]any
 	must(t, json.Unmarshal(out.Bytes(), &got))
-	if got["verdict"] != "pass" || got["reason"] != "balance-empty" || got["by"] != nil || got["quic_server_id"] != 2.0 || got["flow"] != nil {
+	if got["verdict"] != "pass" || got["reason"] != "lb-empty" || got["by"] != nil || got["quic_server_id"] != 2.0 || got["flow"] != nil {
 		t.Errorf("got %s", out.String())
 	}
 	for want, o := range map[string]ExplainOptions{

@@ -13,7 +13,7 @@ import (
 )
 
 // unserved tells what becomes of a packet that no backend takes: it is dropped where the kernel would send it on
-// (balance_unserved in bpf/lb/unclaimed.h).
+// (lb_unserved in bpf/lb/unclaimed.h).
 func (v *view) unserved(e *Explanation, to lb.Service, client netip.AddrPort, iface string) error {
 	interfaces := v.inst.AttachedNow()
 	if iface != "" {

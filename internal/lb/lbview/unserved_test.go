@@ -30,8 +30,8 @@ func TestExplainUnserved(t *testing.T) {
 			b := newBed(t, datapath.BalanceOptions{RingSize: 17, Flows: 100, Unclaimed: unclaimed},
 				vip(t, "192.0.2.10:80/tcp", nil), vip(t, "[2001:db8::10]:53/udp", nil))
 			sysctl(t, "ipv6/conf/lb0/disable_ipv6", "0")
-			drop := map[bool]string{true: "pass balance-empty", false: "drop balance-empty"}[mode == "pass"]
-			const pass = "pass balance-empty"
+			drop := map[bool]string{true: "pass lb-empty", false: "drop lb-empty"}[mode == "pass"]
+			const pass = "pass lb-empty"
 			for _, step := range []struct {
 				what   string
 				change func()
@@ -95,8 +95,8 @@ func TestExplainByInterface(t *testing.T) {
 	sysctl(t, "ipv4/conf/lb0/forwarding", "1")
 	to, client := service(t, "192.0.2.10:80/tcp"), netip.MustParseAddrPort("203.0.113.7:1234")
 	for iface, want := range map[string][2]string{
-		"": {" ", "dropped if it comes in by lb0, where the kernel would send it on, and goes to the kernel if by out0"}, "lb0": {"drop balance-empty", "dropped: "},
-		"out0": {"pass balance-empty", "goes to the kernel: "},
+		"": {" ", "dropped if it comes in by lb0, where the kernel would send it on, and goes to the kernel if by out0"}, "lb0": {"drop lb-empty", "dropped: "},
+		"out0": {"pass lb-empty", "goes to the kernel: "},
 	} {
 		e, err := b.view.explain(to, client, iface)
 		must(t, err)
@@ -104,7 +104,7 @@ func TestExplainByInterface(t *testing.T) {
 			t.Errorf("by %q: %s, %s", iface, got, e.Text)
 		}
 	}
-	if got, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0)); got != "drop balance-empty" {
+	if got, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0)); got != "drop lb-empty" {
 		t.Errorf("it left as %s", got)
 	}
 	var usage *UsageError
@@ -114,7 +114,7 @@ func TestExplainByInterface(t *testing.T) {
 	}
 	var out bytes.Buffer
 	must(t, Explain(ExplainOptions{Service: to, Client: client, Interface: "lb0"}, &out))
-	if !strings.Contains(out.String(), "\n  counted as  drop balance-empty\n") {
+	if !strings.Contains(out.String(), "\n  counted as  drop lb-empty\n") {
 		t.Errorf("got %s", out.String())
 	}
 }
