@@ -23,7 +23,7 @@ func (b *balanced) testForged() {
 		check(b.T, err)
 		addr := backendAddrs[c.backend].String()
 		b.lb("drain", "VIP", addr)
-		from := c.LocalAddr().(interface{ AddrPort() netip.AddrPort }).AddrPort()
+		from := c.client()
 		done := make(chan error, 1)
 		go func() { done <- c.download() }()
 		for n, l := range []layers.TCP{
@@ -58,6 +58,52 @@ func (b *balanced) testForged() {
 		}
 		b.lb("undrain", "VIP", addr)
 		b.wantBack(c.backend)
+	}
+}
+
+// testWays wants what belongs to a connection to meet the balancer that has its flow, from whichever socket it is, and however
+// often that has sent it: the kernel marks what it sends with a number of the socket, and takes another one when it has
+// waited for an answer in vain, which on a busy machine it does. If the router went by it, flows would change balancers
+// while these do not agree, as with a backend drained, and break.
+func (b *balanced) testWays() {
+	var conns []*webConn
+	for range 8 {
+		for _, vip := range b.webVIPs() {
+			c, err := dialWeb(b.lab, vip)
+			check(b.T, err)
+			defer c.Close()
+			c.backend, err = c.name()
+			check(b.T, err)
+			check(b.T, b.forge(c.client(), vip, layers.TCP{ACK: true}))
+			conns = append(conns, c)
+		}
+	}
+	nft := func(args ...string) {
+		_, err := b.lab.Run(b.Context(), "router", append([]string{"nft"}, args...)...)
+		check(b.T, err)
+	}
+	nft("table inet stall { chain forward { type filter hook forward priority 0; tcp dport 80 drop; }; }")
+	answers := make(chan error)
+	for _, c := range conns {
+		go func() { answers <- c.same() }()
+	}
+	for _, c := range conns {
+		b.wait("the client to send again", func() bool {
+			n, err := c.retransmissions()
+			check(b.T, err)
+			return n >= 2
+		})
+	}
+	nft("delete", "table", "inet", "stall")
+	for range conns {
+		if err := <-answers; err != nil {
+			b.Error(err)
+		}
+	}
+	for _, c := range conns {
+		if n := b.tables(netip.MustParseAddrPort(c.vip), c.client()); n != 1 {
+			b.Errorf("%d balancers have the flow of %s in their tables, want one", n, c.client())
+		}
 	}
 }
 

@@ -91,6 +91,24 @@ func dialWebWithin(l *lab.Lab, vip netip.AddrPort, timeout time.Duration) (*webC
 	return c, nil
 }
 
+// client is the end that the client has.
+func (c *webConn) client() netip.AddrPort { return c.LocalAddr().(*net.TCPAddr).AddrPort() }
+
+// retransmissions is how often the client has sent something again.
+func (c *webConn) retransmissions() (n uint32, err error) {
+	raw, err := c.Conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	failed := raw.Control(func(fd uintptr) {
+		var info *unix.TCPInfo
+		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			n = info.Total_retrans
+		}
+	})
+	return n, errors.Join(err, failed)
+}
+
 // request sends a request on the connection. The answer's body is to be read to its end.
 func (c *webConn) request(method, path string, body io.Reader, length int64) (*http.Response, error) {
 	_ = c.SetDeadline(time.Now().Add(c.timeout))

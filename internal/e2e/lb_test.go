@@ -17,6 +17,7 @@ func TestBalance(t *testing.T) {
 		name string
 		run  func(*balanced)
 	}{
+		{"ways", (*balanced).testWays},
 		{"drain", (*balanced).testDrain},
 		{"forged segments", (*balanced).testForged},
 		{"edits", (*balanced).testEdits},

@@ -5,7 +5,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -54,24 +53,40 @@ func (b *balanced) testExplained() {
 		defer c.Close()
 		name, err := c.name()
 		check(b.T, err)
-		client := c.LocalAddr().(*net.TCPAddr).AddrPort()
-		tables := 0
+		client := c.client()
 		for _, ns := range balancers {
-			var said struct {
-				By            string
-				Ring, Backend struct{ Backend netip.Addr }
-			}
-			out := culvert(b.T, b.lab, ns, "lb", "explain", "-j", fmt.Sprint(vip), client.String())
-			check(b.T, json.Unmarshal([]byte(out), &said))
+			said, out := b.explain(ns, vip, client)
 			if said.Ring.Backend != backendAddrs[name] || said.Backend.Backend != backendAddrs[name] {
 				b.Errorf("%s has answered %s, on %s that is explained by\n%s", name, client, ns, out)
 			}
-			if said.By == "table" {
-				tables++
-			}
 		}
-		if tables != 1 {
-			b.Errorf("%d balancers have the flow of %s in their tables, want one", tables, client)
+		if n := b.tables(vip, client); n != 1 {
+			b.Errorf("%d balancers have the flow of %s in their tables, want one", n, client)
 		}
 	}
+}
+
+// explained is what 'culvert lb explain' says of a flow.
+type explained struct {
+	By            string
+	Ring, Backend struct{ Backend netip.Addr }
+}
+
+// explain asks a balancer where a flow goes.
+func (b *balanced) explain(ns string, vip, client netip.AddrPort) (said explained, out string) {
+	b.Helper()
+	out = culvert(b.T, b.lab, ns, "lb", "explain", "-j", fmt.Sprint(vip), client.String())
+	check(b.T, json.Unmarshal([]byte(out), &said))
+	return said, out
+}
+
+// tables is how many balancers have a flow in their tables.
+func (b *balanced) tables(vip, client netip.AddrPort) (n int) {
+	b.Helper()
+	for _, ns := range balancers {
+		if said, _ := b.explain(ns, vip, client); said.By == "table" {
+			n++
+		}
+	}
+	return n
 }

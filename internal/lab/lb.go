@@ -135,10 +135,15 @@ func (l *Lab) wireLB(o Options) error {
 	progress(o.Out, "veth pairs from router to everybody")
 	return l.Do("router", func() error {
 		return join(writeSysctl("ipv4/ip_forward", "1"), writeSysctl("ipv6/conf/all/forwarding", "1"),
-			// Flows are spread by ports as well.
-			writeSysctl("ipv4/fib_multipath_hash_policy", "1"), writeSysctl("ipv6/fib_multipath_hash_policy", "1"))
+			// Flows are spread by ports as well, by what packets say. Policy 1 would go by the sender's mark on them: that has come
+			// over the veth, and is another one after a retransmission.
+			writeSysctl("ipv4/fib_multipath_hash_policy", "3"), writeSysctl("ipv6/fib_multipath_hash_policy", "3"),
+			writeSysctl("ipv4/fib_multipath_hash_fields", hashFields), writeSysctl("ipv6/fib_multipath_hash_fields", hashFields))
 	})
 }
+
+// hashFields are addresses, protocol and ports.
+const hashFields = "55"
 
 func (l *Lab) startLBRouter() error {
 	if err := writeFile(l.birdConfig("router"), lbRouterConfig(l.birdSocket("router"))); err != nil {
