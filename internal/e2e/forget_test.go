@@ -57,7 +57,8 @@ done
 ip -n served link del to-a
 ip -n served link del to-b
 ip netns del gone
-until_seen 2 'interfaces are gone'
+until_seen 1 'interfaces are gone'
+until_seen 1 'none of its interfaces exists' # its process waits for them
 $culvert attach -c $node to-a to-b
 echo "at first $($culvert status | grep -c '^router') routers"
 $culvert detach --all
