@@ -5,6 +5,8 @@ package datapath
 import (
 	"fmt"
 	"slices"
+
+	"culvert/internal/bpfobj"
 )
 
 // Accept says by which devices datagrams are taken. The zero value takes none.
@@ -39,9 +41,9 @@ func (i *Instance) SetLinkAccept(link int, a Accept) error {
 func (i *Instance) writeAccept(link int, a Accept) error {
 	var named uint64
 	for _, index := range a.Devices {
-		var port pipelinePort
+		var port bpfobj.PipelinePort
 		// What is not among the interfaces, or beyond the end of the map, has no program to ask.
-		if i.maps[pipelineMapPorts].Lookup(uint32(index), &port) == nil && port.Slot != 0 {
+		if i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(index), &port) == nil && port.Slot != 0 {
 			named |= 1 << (port.Slot - 1)
 		}
 	}
@@ -49,7 +51,7 @@ func (i *Instance) writeAccept(link int, a Accept) error {
 	if !a.Except {
 		refused = ^named
 	}
-	if err := i.maps[pipelineMapScionRefused].Put(uint32(link), refused); err != nil {
+	if err := i.maps[bpfobj.PipelineMapScionRefused].Put(uint32(link), refused); err != nil {
 		return fmt.Errorf("writing the interfaces of link %d of %s: %w", link, i.Name(), err)
 	}
 	return nil
@@ -67,15 +69,15 @@ func (i *Instance) refreshAccept() error {
 
 // carryAccept gives a link the rule that the link of its name had in the data plane before.
 func (i *Instance) carryAccept(old *Instance, name string, link int) error {
-	if old == nil || old.maps[pipelineMapScionRefused] == nil {
+	if old == nil || old.maps[bpfobj.PipelineMapScionRefused] == nil {
 		return nil
 	}
 	before := slices.IndexFunc(old.meta.Config.Links, func(l Link) bool { return l.Name == name })
 	var refused uint64
-	if before < 0 || old.maps[pipelineMapScionRefused].Lookup(uint32(before), &refused) != nil {
+	if before < 0 || old.maps[bpfobj.PipelineMapScionRefused].Lookup(uint32(before), &refused) != nil {
 		return nil
 	}
-	if err := i.maps[pipelineMapScionRefused].Put(uint32(link), refused); err != nil {
+	if err := i.maps[bpfobj.PipelineMapScionRefused].Put(uint32(link), refused); err != nil {
 		return fmt.Errorf("writing the interfaces of link %s of %s: %w", name, i.Name(), err)
 	}
 	return nil

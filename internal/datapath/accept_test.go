@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/scion/scionpkt"
 )
 
@@ -173,19 +174,19 @@ func TestRefreshFindsInterfaces(t *testing.T) {
 	c := testConfig(1, 2)
 	inst := mustAttach(t, c, "a0", "b0")
 	openWay(t, inst, b)
-	var port pipelinePort
-	if err := inst.maps[pipelineMapPorts].Lookup(uint32(b.Index), &port); err != nil {
+	var port bpfobj.PipelinePort
+	if err := inst.maps[bpfobj.PipelineMapPorts].Lookup(uint32(b.Index), &port); err != nil {
 		t.Fatal(err)
 	}
 	away := port
 	away.Slot = 0
-	if err := inst.maps[pipelineMapPorts].Put(uint32(b.Index), away); err != nil {
+	if err := inst.maps[bpfobj.PipelineMapPorts].Put(uint32(b.Index), away); err != nil {
 		t.Fatal(err)
 	}
 	if err := inst.SetLinkAccept(linkIndex(t, c, "1"), Accept{Devices: []int{b.Index}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := inst.maps[pipelineMapPorts].Put(uint32(b.Index), port); err != nil {
+	if err := inst.maps[bpfobj.PipelineMapPorts].Put(uint32(b.Index), port); err != nil {
 		t.Fatal(err)
 	}
 	if err := inst.Refresh(); err != nil {

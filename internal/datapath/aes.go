@@ -7,6 +7,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math/bits"
+
+	"culvert/internal/bpfobj"
 )
 
 // KeySize is the length of a forwarding key in bytes.
@@ -97,8 +99,8 @@ func cmacSubkey(key Key) (k1 [16]byte) {
 
 // cmacKey prepares a key for aes_cmac in bpf/scion/aes.h. K1 goes into the first round key, and the
 // table lookups of the block's constant zero bytes (0, 1, 8, 14, 15) into the second.
-func cmacKey(key Key) pipelineAesCmacKey {
-	k := pipelineAesCmacKey{Rk: expandKey(key), Id: keyID(key)}
+func cmacKey(key Key) bpfobj.PipelineAesCmacKey {
+	k := bpfobj.PipelineAesCmacKey{Rk: expandKey(key), Id: keyID(key)}
 	k1 := cmacSubkey(key)
 	for i := range 4 {
 		k.Rk[i] ^= binary.LittleEndian.Uint32(k1[4*i:])

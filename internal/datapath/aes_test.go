@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/scionproto/scion/pkg/slayers/path"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/scion/scionpkt"
 )
 
@@ -25,7 +26,7 @@ func loadMACRunner(t *testing.T) *macRunner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := spec.Variables[pipelineVarAesTe].Set(aesTables()); err != nil {
+	if err := spec.Variables[bpfobj.PipelineVarAesTe].Set(aesTables()); err != nil {
 		t.Fatal(err)
 	}
 	m := &macRunner{t: t}
@@ -45,7 +46,7 @@ func (m *macRunner) setKey(index uint32, key Key) {
 
 func (m *macRunner) clearKey(index uint32) {
 	m.t.Helper()
-	if err := m.ScionKeys.Put(index, pipelineAesCmacKey{}); err != nil {
+	if err := m.ScionKeys.Put(index, bpfobj.PipelineAesCmacKey{}); err != nil {
 		m.t.Fatal(err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+
+	"culvert/internal/bpfobj"
 )
 
 // Why an interface that an instance is to be on does not carry it.
@@ -106,7 +108,7 @@ func (i *Instance) AttachPort(u Unattached) error {
 	if err := checkForeign(i.dir, []*net.Interface{p}); err != nil {
 		return err
 	}
-	if room := i.maps[pipelineMapPorts].MaxEntries(); uint32(p.Index) >= room {
+	if room := i.maps[bpfobj.PipelineMapPorts].MaxEntries(); uint32(p.Index) >= room {
 		return fmt.Errorf("interface %s has index %d, and there is room up to %d: start the process again, "+
 			"which takes over what runs", name, p.Index, room-1)
 	}
@@ -276,10 +278,10 @@ func (i *Instance) forgetDeadHops() error {
 	}
 	var (
 		key    [4]uint32
-		value  pipelineScionHost
+		value  bpfobj.PipelineScionHost
 		leaves [][4]uint32
 	)
-	it := i.maps[pipelineMapScionHosts].Iterate()
+	it := i.maps[bpfobj.PipelineMapScionHosts].Iterate()
 	for it.Next(&key, &value) {
 		if gone(int(value.Hop.Ifindex)) {
 			leaves = append(leaves, key)
@@ -289,7 +291,7 @@ func (i *Instance) forgetDeadHops() error {
 		return fmt.Errorf("listing the hosts of %s: %w", i.Name(), err)
 	}
 	for _, key := range leaves {
-		if err := i.maps[pipelineMapScionHosts].Delete(key); err != nil && !isNotExist(err) {
+		if err := i.maps[bpfobj.PipelineMapScionHosts].Delete(key); err != nil && !bpfobj.NotExist(err) {
 			return fmt.Errorf("forgetting a host of %s: %w", i.Name(), err)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // otherSpace makes another network namespace with bridges, which take the indexes up to one.
@@ -226,12 +228,12 @@ func TestRefreshRenamed(t *testing.T) {
 	if err := inst.Refresh(); err != nil {
 		t.Fatal(err)
 	}
-	var raw pipelinePort
-	if err := inst.maps[pipelineMapPorts].Lookup(uint32(v0.Index), &raw); err != nil {
+	var raw bpfobj.PipelinePort
+	if err := inst.maps[bpfobj.PipelineMapPorts].Lookup(uint32(v0.Index), &raw); err != nil {
 		t.Fatal(err)
 	}
 	for n, word := range raw.Mac {
-		if want := ne.Uint16(mac[2*n:]); word != want {
+		if want := bpfobj.Native.Uint16(mac[2*n:]); word != want {
 			t.Errorf("word %d of the address is %x, want %x", n, word, want)
 		}
 	}

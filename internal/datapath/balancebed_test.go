@@ -10,6 +10,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/bpfobj"
 )
 
 // balanceBed is a load balancer on interface lb0 whose backends are behind out0.
@@ -57,10 +59,10 @@ func newBalanceBedOf(t testing.TB, o BalanceOptions, all Options) *balanceBed {
 // transmits says whether frames can be redirected to lb0. A veth tells so of itself only while its peer has NAPI on.
 func (b *balanceBed) transmits(on bool) {
 	b.t.Helper()
-	var port pipelinePort
-	ports := b.inst.maps[pipelineMapPorts]
+	var port bpfobj.PipelinePort
+	ports := b.inst.maps[bpfobj.PipelineMapPorts]
 	b.must(ports.Lookup(uint32(b.in.Index), &port))
-	port.Xmit = flag(on)
+	port.Xmit = bpfobj.Flag(on)
 	b.must(ports.Put(uint32(b.in.Index), port))
 }
 
@@ -214,9 +216,9 @@ func (b *balanceBed) changed(frame []byte, change func([]byte)) []byte {
 type serializable = gopacket.SerializableLayer
 
 // event reads a counter of a VIP.
-func (b *balanceBed) event(vip uint32, event pipelineLbEvent) (sum uint64, err error) {
+func (b *balanceBed) event(vip uint32, event bpfobj.PipelineLbEvent) (sum uint64, err error) {
 	var perCPU []uint64
-	err = b.inst.maps[pipelineMapLbEvents].Lookup(vip*uint32(pipelineLbEventLB_EVENTS)+uint32(event), &perCPU)
+	err = b.inst.maps[bpfobj.PipelineMapLbEvents].Lookup(vip*uint32(bpfobj.PipelineLbEventLB_EVENTS)+uint32(event), &perCPU)
 	for _, n := range perCPU {
 		sum += n
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 // carrier takes flows into a flow table that programs work on, one at a time.
@@ -16,26 +18,26 @@ const carrierTries = 100
 
 // loadCarrier loads it for the flow table of an instance.
 func (i *Instance) loadCarrier() (*carrier, error) {
-	spec, err := loadCarry()
+	spec, err := bpfobj.LoadCarry()
 	if err != nil {
 		return nil, err
 	}
-	flows := i.maps[pipelineMapLbFlows]
+	flows := i.maps[bpfobj.PipelineMapLbFlows]
 	for name, value := range map[string]any{
-		carryVarLbIdle:    i.meta.Balance.idle(),
-		carryVarLbBuckets: flows.MaxEntries(),
+		bpfobj.CarryVarLbIdle:    i.meta.Balance.idle(),
+		bpfobj.CarryVarLbBuckets: flows.MaxEntries(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
 		}
 	}
-	spec.Maps[carryMapLbFlows].MaxEntries = flows.MaxEntries()
-	var loaded carryPrograms // the other maps of the object are the stage's, and are not made
+	spec.Maps[bpfobj.CarryMapLbFlows].MaxEntries = flows.MaxEntries()
+	var loaded bpfobj.CarryPrograms // the other maps of the object are the stage's, and are not made
 	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{carryMapLbFlows: flows},
+		MapReplacements: map[string]*ebpf.Map{bpfobj.CarryMapLbFlows: flows},
 	})
 	if err != nil {
-		return nil, loadError(err)
+		return nil, bpfobj.LoadError(err)
 	}
 	return &carrier{loaded.Carry}, nil
 }
@@ -56,12 +58,12 @@ func (c *carrier) Close() { c.prog.Close() }
 // bytes is struct carry_entry of bpf/lb/carry.bpf.c.
 func (e balanceEntry) bytes() []byte {
 	b := make([]byte, 40)
-	ne.PutUint64(b, e.src[0])
-	ne.PutUint64(b[8:], e.src[1])
-	ne.PutUint32(b[16:], e.ports)
-	ne.PutUint32(b[20:], e.vip)
-	ne.PutUint64(b[24:], e.hash)
-	ne.PutUint32(b[32:], uint32(e.owner))
-	ne.PutUint16(b[36:], e.time)
+	bpfobj.Native.PutUint64(b, e.src[0])
+	bpfobj.Native.PutUint64(b[8:], e.src[1])
+	bpfobj.Native.PutUint32(b[16:], e.ports)
+	bpfobj.Native.PutUint32(b[20:], e.vip)
+	bpfobj.Native.PutUint64(b[24:], e.hash)
+	bpfobj.Native.PutUint32(b[32:], uint32(e.owner))
+	bpfobj.Native.PutUint16(b[36:], e.time)
 	return b
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 /*
@@ -28,21 +30,21 @@ var balanceMaps = []struct {
 	config bool
 	copy   func(i *Instance, from, to *ebpf.Map) error // to a map of another size
 }{
-	{pipelineMapLbVips, true, (*Instance).copyBalanceVIPs},
-	{pipelineMapLbFronts, true, copyArray[pipelineLbFront]},
-	{pipelineMapLbAddrs, true, copyArray[pipelineBloom]},
-	{pipelineMapLbRings, true, copyBalanceRings},
-	{pipelineMapLbBackends, true, (*Instance).copyBalanceMembers},
-	{pipelineMapLbServers, true, copyBalanceServers},
-	{pipelineMapLbNamedVlans, true, copyBalanceNamedVLANs},
-	{pipelineMapLbState, true, copyArray[pipelineLbChunk]},
-	{pipelineMapLbTraffic, false, copyPerCPU[pipelineLbSums]},
-	{pipelineMapLbEvents, false, copyPerCPU[uint64]},
-	{pipelineMapLbHealth, false, copyArray[pipelineLbFinding]},
-	{pipelineMapLbFragments, false, func(*Instance, *ebpf.Map, *ebpf.Map) error {
+	{bpfobj.PipelineMapLbVips, true, (*Instance).copyBalanceVIPs},
+	{bpfobj.PipelineMapLbFronts, true, copyArray[bpfobj.PipelineLbFront]},
+	{bpfobj.PipelineMapLbAddrs, true, copyArray[bpfobj.PipelineBloom]},
+	{bpfobj.PipelineMapLbRings, true, copyBalanceRings},
+	{bpfobj.PipelineMapLbBackends, true, (*Instance).copyBalanceMembers},
+	{bpfobj.PipelineMapLbServers, true, copyBalanceServers},
+	{bpfobj.PipelineMapLbNamedVlans, true, copyBalanceNamedVLANs},
+	{bpfobj.PipelineMapLbState, true, copyArray[bpfobj.PipelineLbChunk]},
+	{bpfobj.PipelineMapLbTraffic, false, copyPerCPU[bpfobj.PipelineLbSums]},
+	{bpfobj.PipelineMapLbEvents, false, copyPerCPU[uint64]},
+	{bpfobj.PipelineMapLbHealth, false, copyArray[bpfobj.PipelineLbFinding]},
+	{bpfobj.PipelineMapLbFragments, false, func(*Instance, *ebpf.Map, *ebpf.Map) error {
 		return nil // what is on its way while sizes change is soon sent again
 	}},
-	{pipelineMapLbFlows, false, func(i *Instance, from, _ *ebpf.Map) error {
+	{bpfobj.PipelineMapLbFlows, false, func(i *Instance, from, _ *ebpf.Map) error {
 		i.flowsFrom = from // they come last
 		return nil
 	}},
@@ -54,7 +56,7 @@ type balanceCarry struct{ shared, copied []string }
 // planBalance decides it. Same tells whether the running program has the map, and with the same meaning; fits
 // whether it could be the new one's too.
 func planBalance(old *Instance, m meta, same, fits func(name string) bool) (c balanceCarry) {
-	if old == nil || old.meta.Balance == nil || m.Balance == nil || !same(pipelineMapLbState) {
+	if old == nil || old.meta.Balance == nil || m.Balance == nil || !same(bpfobj.PipelineMapLbState) {
 		return c
 	}
 	sameRings := old.meta.Balance.RingSize == m.Balance.RingSize
@@ -66,7 +68,7 @@ func planBalance(old *Instance, m meta, same, fits func(name string) bool) (c ba
 		switch {
 		case b.config && shareConfig, !b.config && fits(b.name):
 			c.shared = append(c.shared, b.name)
-		case b.name == pipelineMapLbRings && !sameRings:
+		case b.name == bpfobj.PipelineMapLbRings && !sameRings:
 		case same(b.name):
 			c.copied = append(c.copied, b.name)
 		}
@@ -123,14 +125,14 @@ func copyPerCPU[T comparable](_ *Instance, from, to *ebpf.Map) error {
 
 func (i *Instance) copyBalanceVIPs(from, to *ebpf.Map) error {
 	var (
-		key pipelineLbVipKey
-		raw pipelineLbVip
+		key bpfobj.PipelineLbVipKey
+		raw bpfobj.PipelineLbVip
 	)
 	it := from.Iterate()
 	for it.Next(&key, &raw) {
 		if most := i.meta.Balance.VIPs; int(raw.Number) >= most {
 			return fmt.Errorf("VIP %v has number %d, and there is to be room for %d: delete it first, or leave room for %d",
-				wordsAddr(key.Addr.W), raw.Number, most, raw.Number+1)
+				bpfobj.WordsAddr(key.Addr.W), raw.Number, most, raw.Number+1)
 		}
 		if err := to.Put(key, raw); err != nil {
 			return err
@@ -142,11 +144,11 @@ func (i *Instance) copyBalanceVIPs(from, to *ebpf.Map) error {
 func (i *Instance) copyBalanceMembers(from, to *ebpf.Map) error {
 	most := to.MaxEntries()
 	for n := range from.MaxEntries() {
-		var slot pipelineLbSlot
+		var slot bpfobj.PipelineLbSlot
 		if err := from.Lookup(n, &slot); err != nil {
 			return err
 		}
-		if slot == (pipelineLbSlot{}) {
+		if slot == (bpfobj.PipelineLbSlot{}) {
 			continue
 		}
 		if n < most {
@@ -157,7 +159,7 @@ func (i *Instance) copyBalanceMembers(from, to *ebpf.Map) error {
 		}
 		if m := slot.Version[slot.Seq&1]; m.Flags&balanceMemberUsed != 0 {
 			return fmt.Errorf("backend %v has number %d, and there is to be room for %d: delete it first, or leave room for %d",
-				wordsAddr(m.Addr.W), n, most, n+1)
+				bpfobj.WordsAddr(m.Addr.W), n, most, n+1)
 		}
 	}
 	return nil
@@ -168,7 +170,7 @@ func copyBalanceRings(_ *Instance, from, to *ebpf.Map) error {
 	for n := range min(from.MaxEntries(), to.MaxEntries()) {
 		var ring *ebpf.Map
 		err := from.Lookup(n, &ring)
-		if isNotExist(err) {
+		if bpfobj.NotExist(err) {
 			continue
 		}
 		if err != nil {
@@ -185,7 +187,7 @@ func copyBalanceRings(_ *Instance, from, to *ebpf.Map) error {
 
 func copyBalanceServers(_ *Instance, from, to *ebpf.Map) error {
 	var (
-		key   pipelineLbServerKey
+		key   bpfobj.PipelineLbServerKey
 		owner uint32
 	)
 	it := from.Iterate()

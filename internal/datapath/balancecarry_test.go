@@ -17,6 +17,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/bpfobj"
 )
 
 // attach lets go of the load balancer, as a process does that is killed, and attaches it again with other options.
@@ -289,7 +291,7 @@ func TestBalanceRefusedSizes(t *testing.T) {
 
 // TestBalanceOtherLayouts has another version's maps of another meaning: nothing of them is taken over.
 func TestBalanceOtherLayouts(t *testing.T) {
-	for _, name := range []string{pipelineMapLbBackends, pipelineMapLbFlows, pipelineMapLbRings, pipelineMapLbVips, pipelineMapLbState} {
+	for _, name := range []string{bpfobj.PipelineMapLbBackends, bpfobj.PipelineMapLbFlows, bpfobj.PipelineMapLbRings, bpfobj.PipelineMapLbVips, bpfobj.PipelineMapLbState} {
 		t.Run(name, func(t *testing.T) {
 			w := newBalanceWorld(t, 20, BalanceOptions{})
 			w.must(w.fill(w.plane))
@@ -303,27 +305,27 @@ func TestBalanceOtherLayouts(t *testing.T) {
 				o.Fill = func(p *BalancePlane) error {
 					state, err := p.State()
 					w.must(err)
-					if lost := name == pipelineMapLbState; lost != (state == nil) {
+					if lost := name == bpfobj.PipelineMapLbState; lost != (state == nil) {
 						t.Errorf("state %q", state)
 					}
 					m, err := p.Member(1)
 					w.must(err)
-					if lost := name == pipelineMapLbState || name == pipelineMapLbBackends; m.Used == lost {
+					if lost := name == bpfobj.PipelineMapLbState || name == bpfobj.PipelineMapLbBackends; m.Used == lost {
 						t.Errorf("backend %+v", m)
 					}
 					flows := 0
 					w.must(p.Flows(func(BalanceFlow) bool { flows++; return true }))
-					if lost := name == pipelineMapLbState || name == pipelineMapLbFlows; lost != (flows == 0) {
+					if lost := name == bpfobj.PipelineMapLbState || name == bpfobj.PipelineMapLbFlows; lost != (flows == 0) {
 						t.Errorf("%d flows", flows)
 					}
 					ring, err := p.Ring(0)
 					w.must(err)
-					if lost := name == pipelineMapLbState || name == pipelineMapLbRings; lost != (ring == nil) {
+					if lost := name == bpfobj.PipelineMapLbState || name == bpfobj.PipelineMapLbRings; lost != (ring == nil) {
 						t.Errorf("ring %v", ring)
 					}
 					vips, err := p.VIPs()
 					w.must(err)
-					if lost := name == pipelineMapLbState || name == pipelineMapLbVips; lost != (len(vips) == 0) {
+					if lost := name == bpfobj.PipelineMapLbState || name == bpfobj.PipelineMapLbVips; lost != (len(vips) == 0) {
 						t.Errorf("VIPs %v", vips)
 					}
 					return nil
@@ -337,7 +339,7 @@ func TestBalanceOtherLayouts(t *testing.T) {
 // last step is done.
 func TestBalanceStateDied(t *testing.T) {
 	b := newBalanceBed(t, BalanceOptions{})
-	m := b.inst.maps[pipelineMapLbState]
+	m := b.inst.maps[bpfobj.PipelineMapLbState]
 	r := rand.New(rand.NewPCG(5, 6))
 	noise := func(size int) []byte { // which gzip cannot shrink
 		state := make([]byte, size)
@@ -360,7 +362,7 @@ func TestBalanceStateDied(t *testing.T) {
 		b.must(err)
 		for n, w := range writes {
 			half := w
-			var before pipelineLbChunk
+			var before bpfobj.PipelineLbChunk
 			b.must(m.Lookup(w.key, &before))
 			copy(half.chunk.Bytes[len(half.chunk.Bytes)/2:], before.Bytes[len(before.Bytes)/2:])
 			if n < len(writes)-1 {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/bpfobj"
 )
 
 // TestBalanceCarryLocked brings flows into a table whose buckets the programs are at: they are left alone. No deadline
@@ -17,9 +19,9 @@ import (
 func TestBalanceCarryLocked(t *testing.T) {
 	from, to := bareTable(t, 7000), bareTable(t, 700)
 	fillTable(t, from, 600)
-	to.flowsFrom = from.maps[pipelineMapLbFlows]
+	to.flowsFrom = from.maps[bpfobj.PipelineMapLbFlows]
 	lock := func(value uint32) {
-		openTable(t, to.maps[pipelineMapLbFlows], func(table balanceTable) {
+		openTable(t, to.maps[bpfobj.PipelineMapLbFlows], func(table balanceTable) {
 			for n := range table.buckets {
 				table.buckets[n].Lock = value
 			}
@@ -39,7 +41,7 @@ func TestBalanceCarryLocked(t *testing.T) {
 	if n := len(tableEntries(to)); n < 100 {
 		t.Errorf("%d flows have come", n)
 	}
-	openTable(t, to.maps[pipelineMapLbFlows], func(table balanceTable) {
+	openTable(t, to.maps[bpfobj.PipelineMapLbFlows], func(table balanceTable) {
 		for n := range table.buckets {
 			if table.buckets[n].Lock != 0 {
 				t.Errorf("bucket %d is locked", n)
@@ -56,7 +58,7 @@ func TestBalanceCarryRunning(t *testing.T) {
 	before := fillTable(t, from, flows)
 	for _, size := range []int{3 * flows, flows / 8} {
 		to := bareTable(t, size)
-		to.flowsFrom = from.maps[pipelineMapLbFlows]
+		to.flowsFrom = from.maps[bpfobj.PipelineMapLbFlows]
 		for range 2 { // the second time changes nothing
 			if err := to.carryFlows(true); err != nil {
 				t.Fatal(err)
@@ -113,19 +115,19 @@ func TestBalanceCarryBusy(t *testing.T) {
 	for n := range frames {
 		frames[n] = b.packet(client(100, n).String(), vip4, &layers.TCP{SYN: true}, nil)
 	}
-	b.inst.flowsFrom = from.maps[pipelineMapLbFlows]
+	b.inst.flowsFrom = from.maps[bpfobj.PipelineMapLbFlows]
 	defer func() { b.inst.flowsFrom = nil }()
 	worker := b.worker()
 	for begin := time.Now(); time.Since(begin) < time.Second; {
 		clock, err := from.meta.Balance.clock()
 		b.must(err)
-		openTable(t, from.maps[pipelineMapLbFlows], func(table balanceTable) {
+		openTable(t, from.maps[bpfobj.PipelineMapLbFlows], func(table balanceTable) {
 			for n := range clients {
 				k := newBalanceKey(0, client(200, n), 80)
 				table.insert(balanceEntry{k, k.hash(from.meta.balanceSecret()), other, uint16(clock.now << 2)}, clock)
 			}
 		})
-		b.buckets(func(bucket *pipelineLbBucket) { *bucket = pipelineLbBucket{} })
+		b.buckets(func(bucket *bpfobj.PipelineLbBucket) { *bucket = bpfobj.PipelineLbBucket{} })
 		var wg sync.WaitGroup
 		wg.Add(1)
 		worker <- func() {
@@ -139,7 +141,7 @@ func TestBalanceCarryBusy(t *testing.T) {
 		err = b.inst.carryFlows(true)
 		wg.Wait()
 		b.must(err)
-		b.buckets(func(bucket *pipelineLbBucket) {
+		b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
 			if bucket.Lock != 0 {
 				t.Error("a bucket is locked")
 			}

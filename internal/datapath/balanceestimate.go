@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 const (
@@ -24,7 +26,7 @@ func (p *BalancePlane) FlowEstimate() (uint64, error) {
 	fail := func(err error) (uint64, error) {
 		return 0, fmt.Errorf("looking at the flows of %s: %w", p.Name(), err)
 	}
-	m := p.inst.maps[pipelineMapLbFlows]
+	m := p.inst.maps[bpfobj.PipelineMapLbFlows]
 	table, err := openBalanceTable(m, 0, min(balanceSampleStretch, m.MaxEntries()), unix.PROT_READ)
 	if err != nil {
 		return fail(err)

@@ -17,6 +17,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netns"
+
+	"culvert/internal/bpfobj"
 )
 
 // raw puts a frame through the program without looking at counters.
@@ -31,11 +33,11 @@ func (b *balanceBed) rawOf(prog *ebpf.Program, frame []byte) ([]byte, error) {
 }
 
 // buckets calls change for each bucket of the flow table, and keeps what it does.
-func (b *balanceBed) buckets(change func(*pipelineLbBucket)) {
+func (b *balanceBed) buckets(change func(*bpfobj.PipelineLbBucket)) {
 	b.t.Helper()
-	m := b.inst.maps[pipelineMapLbFlows]
+	m := b.inst.maps[bpfobj.PipelineMapLbFlows]
 	for n := range m.MaxEntries() {
-		var bucket pipelineLbBucket
+		var bucket bpfobj.PipelineLbBucket
 		b.must(m.Lookup(n, &bucket))
 		change(&bucket)
 		b.must(m.Put(n, bucket))
@@ -45,7 +47,7 @@ func (b *balanceBed) buckets(change func(*pipelineLbBucket)) {
 // age makes all flows so much older.
 func (b *balanceBed) age(d time.Duration) {
 	ticks := uint16((d + BalanceTick - 1) / BalanceTick)
-	b.buckets(func(bucket *pipelineLbBucket) {
+	b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
 		for n := range bucket.Time {
 			bucket.Time[n] -= ticks << 2
 		}
@@ -75,7 +77,7 @@ func TestBalanceFlowStays(t *testing.T) {
 			b.must(b.plane.SetMember(one))
 			moved := func(want uint64) {
 				t.Helper()
-				if n, err := b.event(0, pipelineLbEventLB_EVENT_MOVED); err != nil || n != want {
+				if n, err := b.event(0, bpfobj.PipelineLbEventLB_EVENT_MOVED); err != nil || n != want {
 					t.Errorf("%d flows were moved, want %d, %v", n, want, err)
 				}
 			}
@@ -129,7 +131,7 @@ func TestBalanceFlowExpires(t *testing.T) {
 	} {
 		last := c.packets[len(c.packets)-1]
 		for _, over := range []bool{false, true} {
-			b.buckets(func(bucket *pipelineLbBucket) { *bucket = pipelineLbBucket{} })
+			b.buckets(func(bucket *bpfobj.PipelineLbBucket) { *bucket = bpfobj.PipelineLbBucket{} })
 			b.ring(0, []BalanceMember{one})
 			b.ring(1, []BalanceMember{one})
 			for _, p := range c.packets {
@@ -149,7 +151,7 @@ func TestBalanceFlowExpires(t *testing.T) {
 			b.sent(last, "fwd lb-flow", to)
 		}
 	}
-	if n, err := b.event(0, pipelineLbEventLB_EVENT_MOVED); err != nil || n != 0 {
+	if n, err := b.event(0, bpfobj.PipelineLbEventLB_EVENT_MOVED); err != nil || n != 0 {
 		t.Errorf("%d flows count as moved, %v", n, err)
 	}
 }
@@ -192,11 +194,11 @@ func TestBalanceSYNFlood(t *testing.T) {
 		}
 	}
 	taken, new := 0, 0
-	b.buckets(func(bucket *pipelineLbBucket) {
+	b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
 		for n, tag := range bucket.Tag {
 			if tag != 0 {
 				taken++
-				if bucket.Time[n]&3 == uint16(pipelineLbFlowStateLB_FLOW_NEW) {
+				if bucket.Time[n]&3 == uint16(bpfobj.PipelineLbFlowStateLB_FLOW_NEW) {
 					new++
 				}
 			}
@@ -212,19 +214,19 @@ func TestBalanceSYNFlood(t *testing.T) {
 		b.sent(frame, "fwd lb-flow", one)
 	}
 	// With nothing but open flows there is no room for a SYN, but for what comes in the middle of a flow if they are idle.
-	b.buckets(func(bucket *pipelineLbBucket) {
+	b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
 		for n := range bucket.Time {
-			bucket.Time[n] = bucket.Time[n]&^3 | uint16(pipelineLbFlowStateLB_FLOW_OPEN)
+			bucket.Time[n] = bucket.Time[n]&^3 | uint16(bpfobj.PipelineLbFlowStateLB_FLOW_OPEN)
 		}
 	})
-	before, err := b.event(0, pipelineLbEventLB_EVENT_UNTRACKED)
+	before, err := b.event(0, bpfobj.PipelineLbEventLB_EVENT_UNTRACKED)
 	b.must(err)
 	b.sent(b.packet("192.0.2.77:5", vip4, syn(), nil), "fwd lb-untracked", two)
 	b.age(time.Minute)
 	b.sent(b.packet("192.0.2.77:5", vip4, syn(), nil), "fwd lb-untracked", two)
 	b.sent(b.packet("192.0.2.77:5", vip4, ack(), nil), "fwd lb-new", two)
 	b.sent(b.packet("192.0.2.77:5", vip4, ack(), nil), "fwd lb-flow", two)
-	if n, err := b.event(0, pipelineLbEventLB_EVENT_UNTRACKED); err != nil || n != before+2 {
+	if n, err := b.event(0, bpfobj.PipelineLbEventLB_EVENT_UNTRACKED); err != nil || n != before+2 {
 		t.Errorf("%d flows were not taken in, want 2, %v", n-before, err)
 	}
 }
@@ -235,14 +237,14 @@ func TestBalanceInsertLimit(t *testing.T) {
 	one := b.member(1, 0, "10.0.0.11")
 	b.vip(0, vip4, protoTCP, []BalanceMember{one})
 	for n := range uint32(2) {
-		b.must(b.inst.maps[pipelineMapLbLimits].Put(n, pipelineLimit{Interval: 1e15, Burst: 1}))
+		b.must(b.inst.maps[bpfobj.PipelineMapLbLimits].Put(n, bpfobj.PipelineLimit{Interval: 1e15, Burst: 1}))
 	}
 	b.sent(b.packet("203.0.113.7:1", vip4, syn(), nil), "fwd lb-new", one)
 	b.sent(b.packet("203.0.113.7:2", vip4, syn(), nil), "fwd lb-untracked", one)
 	b.sent(b.packet("203.0.113.7:3", vip4, ack(), nil), "fwd lb-new", one)
 	b.sent(b.packet("203.0.113.7:4", vip4, ack(), nil), "fwd lb-untracked", one)
 	b.sent(b.packet("203.0.113.7:1", vip4, ack(), nil), "fwd lb-flow", one)
-	if n, err := b.event(0, pipelineLbEventLB_EVENT_UNTRACKED); err != nil || n != 2 {
+	if n, err := b.event(0, bpfobj.PipelineLbEventLB_EVENT_UNTRACKED); err != nil || n != 2 {
 		t.Errorf("%d flows were not taken in, want 2, %v", n, err)
 	}
 }
@@ -306,7 +308,7 @@ func TestBalanceFlowOnAllCPUs(t *testing.T) {
 		t.Errorf("%d of %d flows are at the second backend", different, rounds*flows)
 	}
 	// A packet whose bucket another CPU holds for long, because it is halted meanwhile, goes by the ring and counts as that.
-	untracked, err := b.event(0, pipelineLbEventLB_EVENT_UNTRACKED)
+	untracked, err := b.event(0, bpfobj.PipelineLbEventLB_EVENT_UNTRACKED)
 	if b.must(err); mismatches > untracked {
 		t.Errorf("%d packets went to another backend than their flow's, %d were untracked", mismatches, untracked)
 	}
@@ -315,7 +317,7 @@ func TestBalanceFlowOnAllCPUs(t *testing.T) {
 // otherSeed loads the program once more, with the same maps and another seed.
 func (b *balanceBed) otherSeed() *ebpf.Program {
 	b.t.Helper()
-	spec, err := loadPipeline()
+	spec, err := bpfobj.LoadPipeline()
 	b.must(err)
 	m, o := b.inst.meta, *b.inst.meta.Balance
 	o.Seed = [6]uint32{2, 3, 5, 7, 11, 13}
@@ -323,7 +325,7 @@ func (b *balanceBed) otherSeed() *ebpf.Program {
 	sizeMaps(spec, m, nil)
 	b.must(setBalance(spec, m))
 	same := make(map[string]*ebpf.Map)
-	names := []string{pipelineMapPorts, pipelineMapLimits, pipelineMapCounters, pipelineMapLbLimits}
+	names := []string{bpfobj.PipelineMapPorts, bpfobj.PipelineMapLimits, bpfobj.PipelineMapCounters, bpfobj.PipelineMapLbLimits}
 	for _, m := range balanceMaps {
 		names = append(names, m.name)
 	}
@@ -334,7 +336,7 @@ func (b *balanceBed) otherSeed() *ebpf.Program {
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: same})
 	b.must(err)
 	b.t.Cleanup(coll.Close)
-	return coll.Programs[pipelineProgRx]
+	return coll.Programs[bpfobj.PipelineProgRx]
 }
 
 // worker returns a channel whose functions are called on a thread of its own in the bed's namespace.

@@ -11,21 +11,23 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // balanceFlowStates are the names of enum lb_flow_state, balanceEventNames those of enum lb_event.
 var (
 	balanceFlowStates = sync.OnceValue(func() (names [4]string) {
-		for name, value := range enumNames("lb_flow_state") {
-			names[value] = fieldName(strings.TrimPrefix(name, "LB_FLOW_"))
+		for name, value := range bpfobj.EnumNames(bpfobj.LoadPipeline, "lb_flow_state") {
+			names[value] = bpfobj.FieldName(strings.TrimPrefix(name, "LB_FLOW_"))
 		}
 		return names
 	})
 	balanceEventNames = sync.OnceValue(func() map[string]uint32 {
 		names := make(map[string]uint32)
-		for name, value := range enumNames("lb_event") {
+		for name, value := range bpfobj.EnumNames(bpfobj.LoadPipeline, "lb_event") {
 			if rest, ok := strings.CutPrefix(name, "LB_EVENT_"); ok {
-				names[fieldName(rest)] = uint32(value)
+				names[bpfobj.FieldName(rest)] = uint32(value)
 			}
 		}
 		return names
@@ -38,7 +40,7 @@ const balanceStretch = 1 << 17
 // visitEntries calls visit for what stands in the flow table, with its time and state, until it returns false. The programs
 // go on meanwhile: an entry that is written at that moment is left out.
 func (p *BalancePlane) visitEntries(visit func(k balanceKey, owner BalanceOwner, t uint16) bool) error {
-	m := p.inst.maps[pipelineMapLbFlows]
+	m := p.inst.maps[bpfobj.PipelineMapLbFlows]
 	for first := uint32(0); first < m.MaxEntries(); first += balanceStretch {
 		table, err := openBalanceTable(m, first, min(balanceStretch, m.MaxEntries()-first), unix.PROT_READ)
 		if err != nil {
@@ -110,7 +112,7 @@ func (p *BalancePlane) FindFlow(vip uint32, client netip.AddrPort, port uint16) 
 	fail := func(err error) (BalanceFlow, bool, error) {
 		return BalanceFlow{}, false, fmt.Errorf("looking for the flow of %v in %s: %w", client, p.Name(), err)
 	}
-	m := p.inst.maps[pipelineMapLbFlows]
+	m := p.inst.maps[bpfobj.PipelineMapLbFlows]
 	key := newBalanceKey(vip, client, port)
 	hash := key.hash(p.inst.meta.balanceSecret())
 	table, err := openBalanceTable(m, scaled(hash, m.MaxEntries()), 1, unix.PROT_READ)
@@ -150,7 +152,7 @@ func (p *BalancePlane) Events(vip uint32) (BalanceEvents, error) {
 	events := make(BalanceEvents)
 	for name, n := range balanceEventNames() {
 		var perCPU []uint64
-		if err := p.inst.maps[pipelineMapLbEvents].Lookup(vip*balanceEventCount+n, &perCPU); err != nil {
+		if err := p.inst.maps[bpfobj.PipelineMapLbEvents].Lookup(vip*balanceEventCount+n, &perCPU); err != nil {
 			return nil, fmt.Errorf("reading the events of VIP %d of %s: %w", vip, p.Name(), err)
 		}
 		for _, c := range perCPU {
@@ -164,13 +166,13 @@ func (p *BalancePlane) Events(vip uint32) (BalanceEvents, error) {
 }
 
 // balanceEventCount is LB_EVENTS of bpf/lb/maps.h: room for events of a VIP.
-const balanceEventCount = uint32(pipelineLbEventLB_EVENTS)
+const balanceEventCount = uint32(bpfobj.PipelineLbEventLB_EVENTS)
 
 // ClearEvents sets a VIP's events to 0, before its number is used again.
 func (p *BalancePlane) ClearEvents(vip uint32) error {
 	zero := make([]uint64, ebpf.MustPossibleCPU())
 	for n := range balanceEventCount {
-		if err := p.inst.maps[pipelineMapLbEvents].Put(vip*balanceEventCount+n, zero); err != nil {
+		if err := p.inst.maps[bpfobj.PipelineMapLbEvents].Put(vip*balanceEventCount+n, zero); err != nil {
 			return fmt.Errorf("clearing the events of VIP %d of %s: %w", vip, p.Name(), err)
 		}
 	}

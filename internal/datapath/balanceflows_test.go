@@ -14,6 +14,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // openTable maps the whole flow table for as long as do takes.
@@ -78,8 +80,8 @@ func TestBalanceFlows(t *testing.T) {
 	}
 
 	// Time goes by: 100 s, which only the flows of one packet and those that end do not outlive.
-	m := b.inst.maps[pipelineMapLbFlows]
-	each := func(do func(b *pipelineLbBucket, way int)) {
+	m := b.inst.maps[bpfobj.PipelineMapLbFlows]
+	each := func(do func(b *bpfobj.PipelineLbBucket, way int)) {
 		openTable(t, m, func(table balanceTable) {
 			for n := range table.buckets {
 				for way, tag := range table.buckets[n].Tag {
@@ -91,7 +93,7 @@ func TestBalanceFlows(t *testing.T) {
 		})
 	}
 	const ticks = uint16(100 * time.Second / BalanceTick)
-	each(func(b *pipelineLbBucket, way int) { b.Time[way] -= ticks << 2 })
+	each(func(b *bpfobj.PipelineLbBucket, way int) { b.Time[way] -= ticks << 2 })
 	b.must(b.plane.Flows(func(f BalanceFlow) bool {
 		if f.Idle < 95*time.Second || f.Expired != (f.State == "new" || f.State == "closing") {
 			t.Errorf("after 100 s: %+v", f)
@@ -102,14 +104,14 @@ func TestBalanceFlows(t *testing.T) {
 		t.Errorf("counts %v, %v", n, err)
 	}
 	// One that is newer than the clock, which was read before it.
-	each(func(b *pipelineLbBucket, way int) { b.Time[way] += (ticks + 1) << 2 })
+	each(func(b *bpfobj.PipelineLbBucket, way int) { b.Time[way] += (ticks + 1) << 2 })
 	for _, f := range list() {
 		if f.Expired {
 			t.Errorf("newer than the clock: %+v", f)
 		}
 	}
 	// While they are written nobody knows what they are.
-	each(func(b *pipelineLbBucket, way int) { b.Entry[way].Lock++ })
+	each(func(b *bpfobj.PipelineLbBucket, way int) { b.Entry[way].Lock++ })
 	if got := list(); len(got) > 0 {
 		t.Errorf("being written: %+v", got)
 	}
@@ -151,17 +153,17 @@ func bareTable(t *testing.T, flows int) *Instance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec, err := loadPipeline()
+	spec, err := bpfobj.LoadPipeline()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ms := spec.Maps[pipelineMapLbFlows]
+	ms := spec.Maps[bpfobj.PipelineMapLbFlows]
 	ms.MaxEntries = uint32(balanceBuckets(flows))
 	m, err := ebpf.NewMap(ms)
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &Instance{meta: meta{Name: "bare", Balance: o, BalanceSecret: []uint32{1, 2, 3, 4, 5, 6}}, maps: map[string]*ebpf.Map{pipelineMapLbFlows: m}}
+	i := &Instance{meta: meta{Name: "bare", Balance: o, BalanceSecret: []uint32{1, 2, 3, 4, 5, 6}}, maps: map[string]*ebpf.Map{bpfobj.PipelineMapLbFlows: m}}
 	t.Cleanup(i.Close)
 	return i
 }
@@ -174,7 +176,7 @@ func fillTable(t *testing.T, i *Instance, n int) map[balanceKey]balanceEntry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	openTable(t, i.maps[pipelineMapLbFlows], func(table balanceTable) {
+	openTable(t, i.maps[bpfobj.PipelineMapLbFlows], func(table balanceTable) {
 		for range n {
 			k := newBalanceKey(uint32(r.IntN(3)), randomClient(r, r.IntN(2) == 0), uint16(r.IntN(100)))
 			age := uint32(r.IntN(int(clock.idle[1]) - 2))
@@ -255,7 +257,7 @@ func carried(t *testing.T, from *Instance, size int) (to *Instance, clock balanc
 	for {
 		clock = now()
 		to = bareTable(t, size)
-		to.flowsFrom = from.maps[pipelineMapLbFlows]
+		to.flowsFrom = from.maps[bpfobj.PipelineMapLbFlows]
 		for range 2 { // the second time changes nothing
 			if err := to.carryFlows(false); err != nil {
 				t.Fatal(err)
@@ -270,7 +272,7 @@ func carried(t *testing.T, from *Instance, size int) (to *Instance, clock balanc
 // TestBalanceCarryLate brings in what has come since, before and after the new programs run.
 func TestBalanceCarryLate(t *testing.T) {
 	from, to := bareTable(t, 700), bareTable(t, 7000)
-	to.flowsFrom = from.maps[pipelineMapLbFlows]
+	to.flowsFrom = from.maps[bpfobj.PipelineMapLbFlows]
 	clock, err := from.meta.Balance.clock()
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +280,7 @@ func TestBalanceCarryLate(t *testing.T) {
 	set := func(i *Instance, client string, owner BalanceOwner, state uint32) {
 		t.Helper()
 		k := newBalanceKey(0, netip.MustParseAddrPort(client), 80)
-		openTable(t, i.maps[pipelineMapLbFlows], func(table balanceTable) {
+		openTable(t, i.maps[bpfobj.PipelineMapLbFlows], func(table balanceTable) {
 			table.insert(balanceEntry{k, k.hash(i.meta.balanceSecret()), owner, uint16(clock.now<<2 | state)}, clock)
 		})
 	}
@@ -317,7 +319,7 @@ func TestBalanceCarryLate(t *testing.T) {
 // TestBalanceMemory holds the flow table to what is promised: ten million flows in a gigabyte.
 func TestBalanceMemory(t *testing.T) {
 	size := func(flows int) uint64 {
-		return uint64(balanceBuckets(flows)) * uint64(unsafe.Sizeof(pipelineLbBucket{}))
+		return uint64(balanceBuckets(flows)) * uint64(unsafe.Sizeof(bpfobj.PipelineLbBucket{}))
 	}
 	if n := size(10_000_000); n > 1_000_000_000 {
 		t.Errorf("ten million flows take %d bytes", n)

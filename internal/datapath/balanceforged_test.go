@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/bpfobj"
 )
 
 // drained is a bed with an open flow at one whose ring leads to two.
@@ -45,7 +47,7 @@ func (d *drained) segment(l *layers.TCP, data string) []byte {
 // open forgets all flows and opens one at one; then the ring leads to two.
 func (d *drained) open() {
 	d.t.Helper()
-	d.buckets(func(bucket *pipelineLbBucket) { *bucket = pipelineLbBucket{} })
+	d.buckets(func(bucket *bpfobj.PipelineLbBucket) { *bucket = bpfobj.PipelineLbBucket{} })
 	d.vip(0, d.to, protoTCP, []BalanceMember{d.one})
 	d.sent(d.segment(syn(), ""), "fwd lb-new", d.one)
 	d.sent(d.segment(ack(), ""), "fwd lb-flow", d.one)
@@ -250,7 +252,7 @@ func TestBalanceForgedSYNDown(t *testing.T) {
 		d.sent(forged, "fwd lb-new", d.two)
 		// One try after the other.
 		d.must(d.plane.SetMember(d.one))
-		d.buckets(func(bucket *pipelineLbBucket) { *bucket = pipelineLbBucket{} })
+		d.buckets(func(bucket *bpfobj.PipelineLbBucket) { *bucket = bpfobj.PipelineLbBucket{} })
 		d.ring(0, []BalanceMember{d.one})
 		d.sent(forged, "fwd lb-new", d.one)
 		d.ring(0, []BalanceMember{d.two})

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/bpfobj"
 )
 
 // fragments cuts an untagged frame of UDP or TCP into frames of at most mtu bytes of IP.
@@ -149,7 +151,7 @@ func TestBalanceFragments(t *testing.T) {
 				}
 			}
 		}
-		if n, err := b.event(uint32(n), pipelineLbEventLB_EVENT_FRAGMENT); err != nil || n != all {
+		if n, err := b.event(uint32(n), bpfobj.PipelineLbEventLB_EVENT_FRAGMENT); err != nil || n != all {
 			t.Errorf("counted %d fragments of %d, %v", n, all, err)
 		}
 	}
@@ -159,7 +161,7 @@ func TestBalanceLostFragments(t *testing.T) {
 	b := newBalanceBed(t, BalanceOptions{})
 	one, two := b.member(1, 0, "10.0.0.11"), b.member(2, 0, "10.0.0.12")
 	const addr, other = "192.0.2.1:53", "192.0.2.1:80"
-	number := func(on uint32, event pipelineLbEvent, want uint64) {
+	number := func(on uint32, event bpfobj.PipelineLbEvent, want uint64) {
 		t.Helper()
 		if n, err := b.event(on, event); err != nil || n != want {
 			t.Fatalf("VIP %d counts %d of event %d, want %d, %v", on, n, event, want, err)
@@ -175,7 +177,7 @@ func TestBalanceLostFragments(t *testing.T) {
 	b.vip(0, addr, protoUDP, []BalanceMember{one, two})
 	lost := parts(addr, 1)
 	b.leaves(lost[1], "drop lb-fragment")
-	number(0, pipelineLbEventLB_EVENT_LOST, 1)
+	number(0, bpfobj.PipelineLbEventLB_EVENT_LOST, 1)
 	// Behind a first fragment that is to another port: not ours either.
 	foreign := parts("192.0.2.1:54", 2)
 	for _, f := range foreign {
@@ -195,7 +197,7 @@ func TestBalanceLostFragments(t *testing.T) {
 	b.leaves(lost[1], "drop lb-fragment")
 	b.vip(0, addr, protoUDP, []BalanceMember{one, two}, source) // written again, that stays
 	b.leaves(lost[1], "drop lb-fragment")
-	number(0, pipelineLbEventLB_EVENT_LOST, 3)
+	number(0, bpfobj.PipelineLbEventLB_EVENT_LOST, 3)
 	b.must(b.plane.DeleteVIP(key(other)))
 	b.sent(lost[1], "fwd lb-fragment", has)
 	b.must(b.plane.DeleteVIP(key(addr)))
@@ -217,17 +219,17 @@ func TestBalanceFragmentsForgotten(t *testing.T) {
 	parts := fragments(b.packet(client4, "192.0.2.1:53", &layers.UDP{}, make([]byte, 3000)), 1000, 7)
 	b.sent(parts[0], "fwd lb-new", one)
 	b.sent(parts[1], "fwd lb-fragment", one)
-	m := b.inst.maps[pipelineMapLbFragments]
+	m := b.inst.maps[bpfobj.PipelineMapLbFragments]
 	key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
 	it := m.Iterate()
 	if !it.Next(&key, &value) {
 		t.Fatal("nothing is kept of the first fragment")
 	}
-	at := ne.Uint32(value[16:])
-	ne.PutUint32(value[16:], at-57)
+	at := bpfobj.Native.Uint32(value[16:])
+	bpfobj.Native.PutUint32(value[16:], at-57)
 	b.must(m.Put(key, value))
 	b.leaves(parts[1], "drop lb-fragment")
-	ne.PutUint32(value[16:], at)
+	bpfobj.Native.PutUint32(value[16:], at)
 	b.must(m.Put(key, value))
 	b.sent(parts[1], "fwd lb-fragment", one)
 	one.Used = false
@@ -261,7 +263,7 @@ func TestBalanceSmallFragments(t *testing.T) {
 	// A fragment header without fragments (RFC 6946).
 	atomic := fragment6(b.packet(client6, vip6, &layers.TCP{ACK: true}, []byte("data")), 0, false, 9)
 	b.sent(atomic, "fwd lb-flow", one)
-	if n, err := b.event(1, pipelineLbEventLB_EVENT_FRAGMENT); err != nil || n != 3 {
+	if n, err := b.event(1, bpfobj.PipelineLbEventLB_EVENT_FRAGMENT); err != nil || n != 3 {
 		t.Errorf("counted %d fragments, want 3, %v", n, err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // As in bpf/lb/vip_cache.h.
@@ -18,8 +20,8 @@ const (
 	balanceFrontStep = 4 // of the number above these bits
 )
 
-// front is where a VIP stands in the table in front of lb_vips (lb_front_slot), and what it is called there.
-func (k pipelineLbVipKey) front() (slot uint32, addr [2]uint64, what uint32) {
+// vipFront is where a VIP stands in the table in front of lb_vips (lb_front_slot), and what it is called there.
+func vipFront(k bpfobj.PipelineLbVipKey) (slot uint32, addr [2]uint64, what uint32) {
 	w := k.Addr.W
 	addr = [2]uint64{uint64(w[1])<<32 | uint64(w[0]), uint64(w[3])<<32 | uint64(w[2])}
 	what = uint32(k.Port) | uint32(k.Proto)<<16 | 1<<31
@@ -31,16 +33,16 @@ func (k pipelineLbVipKey) front() (slot uint32, addr [2]uint64, what uint32) {
 // or what is to be there, or look into lb_vips.
 func (p *BalancePlane) fillFronts() error {
 	var (
-		key  pipelineLbVipKey
-		raw  pipelineLbVip
-		want = make([]pipelineLbFront, 1<<balanceFrontBits)
+		key  bpfobj.PipelineLbVipKey
+		raw  bpfobj.PipelineLbVip
+		want = make([]bpfobj.PipelineLbFront, 1<<balanceFrontBits)
 	)
-	it := p.inst.maps[pipelineMapLbVips].Iterate()
+	it := p.inst.maps[bpfobj.PipelineMapLbVips].Iterate()
 	for it.Next(&key, &raw) {
 		if key.Any != 0 {
 			continue
 		}
-		slot, addr, what := key.front()
+		slot, addr, what := vipFront(key)
 		if f := &want[slot]; f.What == 0 {
 			f.Addr, f.What, f.Vip = addr, what, raw
 		} else {
@@ -50,22 +52,22 @@ func (p *BalancePlane) fillFronts() error {
 	if err := it.Err(); err != nil {
 		return fmt.Errorf("listing the VIPs of %s: %w", p.Name(), err)
 	}
-	m := p.inst.maps[pipelineMapLbFronts]
+	m := p.inst.maps[bpfobj.PipelineMapLbFronts]
 	size := len(want) * int(unsafe.Sizeof(want[0]))
 	b, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("mapping the VIPs of %s: %w", p.Name(), err)
 	}
-	fronts := unsafe.Slice((*pipelineLbFront)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
+	fronts := unsafe.Slice((*bpfobj.PipelineLbFront)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
 	for n := range want {
-		fronts[n].exchange(&want[n])
+		exchangeFront(&fronts[n], &want[n])
 	}
 	return unix.Munmap(b)
 }
 
-// exchange makes an entry another one. Programs that read meanwhile see that, and look into lb_vips. An entry that
+// exchangeFront makes an entry another one. Programs that read meanwhile see that, and look into lb_vips. An entry that
 // somebody has died over is busy until then.
-func (f *pipelineLbFront) exchange(to *pipelineLbFront) {
+func exchangeFront(f, to *bpfobj.PipelineLbFront) {
 	seq := atomic.LoadUint32(&f.Seq)
 	if f.Addr == to.Addr && f.What == to.What && f.Vip == to.Vip && seq&(balanceFrontStep-1) == to.Seq {
 		return

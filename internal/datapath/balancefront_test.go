@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // Of two VIPs that belong to one place of the table in front, one comes and goes: the other one is always found.
@@ -19,7 +21,7 @@ func TestBalanceFrontShared(t *testing.T) {
 	places := make(map[uint32]BalanceVIPKey)
 	for n := 0; keys == nil; n++ {
 		k := BalanceVIPKey{Addr: netip.AddrFrom4([4]byte{192, 0, byte(n >> 8), byte(n)}), Proto: protoTCP, Port: 80}
-		slot, _, _ := k.raw().front()
+		slot, _, _ := vipFront(k.raw())
 		if other, ok := places[slot]; ok {
 			keys = []BalanceVIPKey{other, k}
 		}
@@ -27,23 +29,23 @@ func TestBalanceFrontShared(t *testing.T) {
 	}
 	b.vip(0, keys[0].Addr.String()+":80", protoTCP, []BalanceMember{one})
 	b.vip(1, keys[1].Addr.String()+":80", protoTCP, []BalanceMember{two})
-	m := b.inst.maps[pipelineMapLbFronts]
-	mapped, err := unix.Mmap(m.FD(), 0, int(unsafe.Sizeof(pipelineLbFront{}))<<balanceFrontBits, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	m := b.inst.maps[bpfobj.PipelineMapLbFronts]
+	mapped, err := unix.Mmap(m.FD(), 0, int(unsafe.Sizeof(bpfobj.PipelineLbFront{}))<<balanceFrontBits, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	b.must(err)
 	defer unix.Munmap(mapped)
-	fronts := unsafe.Slice((*pipelineLbFront)(unsafe.Pointer(unsafe.SliceData(mapped))), 1<<balanceFrontBits)
-	var states []pipelineLbFront // the first with the other one behind it, the other one alone
+	fronts := unsafe.Slice((*bpfobj.PipelineLbFront)(unsafe.Pointer(unsafe.SliceData(mapped))), 1<<balanceFrontBits)
+	var states []bpfobj.PipelineLbFront // the first with the other one behind it, the other one alone
 	for n, k := range keys {
-		slot, addr, what := k.raw().front()
+		slot, addr, what := vipFront(k.raw())
 		s := fronts[slot]
 		s.Addr, s.What, s.Vip.Number, s.Seq = addr, what, uint32(n), uint32(1-n)*balanceFrontMore
 		states = append(states, s)
 	}
-	slot, _, _ := keys[0].raw().front()
+	slot, _, _ := vipFront(keys[0].raw())
 	frame := b.packet(client4, keys[1].Addr.String()+":80", syn(), nil)
 	lost, wrong, sent := 0, 0, 0
 	b.runs([][]byte{frame}, 3_000_000, nil, func(n int) error {
-		fronts[slot].exchange(&states[n&1])
+		exchangeFront(&fronts[slot], &states[n&1])
 		return nil
 	}, func(_ int, action uint32, out []byte) error {
 		sent++

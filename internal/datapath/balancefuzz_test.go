@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/bpfobj"
 )
 
 // fuzzBed has a VIP of each kind, each with backends of all kinds.
@@ -76,9 +78,9 @@ func (f *fuzzBed) seeds() (all [][]byte) {
 
 // count adds up an interface's packets, and returns the reason of the last one that was counted since.
 func (f *fuzzBed) count(before []uint64) (now []uint64, reason string, err error) {
-	now = make([]uint64, 2*reasonCount)
+	now = make([]uint64, 2*bpfobj.ReasonCount)
 	for n := range now {
-		c, err := f.inst.counter(f.slot*2*reasonCount + n)
+		c, err := f.inst.counter(f.slot*2*bpfobj.ReasonCount + n)
 		if err != nil {
 			return nil, "", err
 		}
@@ -89,7 +91,7 @@ func (f *fuzzBed) count(before []uint64) (now []uint64, reason string, err error
 		if reason != "" || now[n] != before[n]+1 {
 			return nil, "", fmt.Errorf("one packet was counted more than once")
 		}
-		r := Reasons()[n%reasonCount]
+		r := Reasons()[n%bpfobj.ReasonCount]
 		reason = string(r.Verdict) + " " + r.Name
 	}
 	if before != nil && reason == "" {

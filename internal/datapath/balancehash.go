@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"net/netip"
+
+	"culvert/internal/bpfobj"
 )
 
 // balanceKey is what the programs know a flow by (struct lb_flow of bpf/lb/flow.h).
@@ -21,16 +23,16 @@ func newBalanceKey(vip uint32, client netip.AddrPort, port uint16) balanceKey {
 	var ports [4]byte
 	binary.BigEndian.PutUint16(ports[:], client.Port())
 	binary.BigEndian.PutUint16(ports[2:], port)
-	return balanceKey{src: [2]uint64{ne.Uint64(addr[:]), ne.Uint64(addr[8:])}, ports: ne.Uint32(ports[:]), vip: vip}
+	return balanceKey{src: [2]uint64{bpfobj.Native.Uint64(addr[:]), bpfobj.Native.Uint64(addr[8:])}, ports: bpfobj.Native.Uint32(ports[:]), vip: vip}
 }
 
 // client turns newBalanceKey back.
 func (k balanceKey) client() (client netip.AddrPort, port uint16) {
 	var addr [16]byte
-	ne.PutUint64(addr[:], k.src[0])
-	ne.PutUint64(addr[8:], k.src[1])
+	bpfobj.Native.PutUint64(addr[:], k.src[0])
+	bpfobj.Native.PutUint64(addr[8:], k.src[1])
 	var ports [4]byte
-	ne.PutUint32(ports[:], k.ports)
+	bpfobj.Native.PutUint32(ports[:], k.ports)
 	ap := netip.AddrPortFrom(netip.AddrFrom16(addr).Unmap(), binary.BigEndian.Uint16(ports[:]))
 	return ap, binary.BigEndian.Uint16(ports[2:])
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/bpfobj"
 )
 
 // icmp builds a frame of ICMP or ICMPv6 between two addresses.
@@ -186,10 +188,10 @@ func TestBalanceTooBigDropped(t *testing.T) {
 	b.vip(0, vip4, protoUDP, []BalanceMember{m})
 	b.vip(1, vip6, protoUDP, []BalanceMember{m})
 	const drop, tell = "drop lb-too-big", "fwd lb-too-big"
-	limit := func(l pipelineLimit) {
-		b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonXMIT_LB_TOO_BIG.index(), l))
+	limit := func(l bpfobj.PipelineLimit) {
+		b.must(b.inst.maps[bpfobj.PipelineMapLimits].Put(bpfobj.PipelineReasonXMIT_LB_TOO_BIG.Index(), l))
 	}
-	limit(pipelineLimit{}) // none, so that nothing is charged before the last lines
+	limit(bpfobj.PipelineLimit{}) // none, so that nothing is charged before the last lines
 	big := b.packet(client4, vip4, &layers.UDP{}, make([]byte, 1470))
 	b.expect(big, tell)
 	b.expect(fragment4(big, 0, false), tell) // it may be fragmented, but not by us
@@ -221,7 +223,7 @@ func TestBalanceTooBigDropped(t *testing.T) {
 	quoted := b.packet(vip4, client4, &layers.UDP{}, make([]byte, 1300))[14:]
 	b.leaves(b.icmp("198.51.100.9", "192.0.2.1", 3, 4, 1400, quoted), drop)
 	// Too many.
-	limit(pipelineLimit{Interval: 1e15, Burst: 1})
+	limit(bpfobj.PipelineLimit{Interval: 1e15, Burst: 1})
 	b.expect(big, tell) // of what this interface has for itself
 	b.expect(big, tell) // of what all share
 	b.leaves(big, drop)
@@ -298,7 +300,7 @@ func TestBalanceICMPErrors(t *testing.T) {
 		} else {
 			b.leaves(b.changed(asked(2, quoted), func(f []byte) { f[14+48+6] = 0 }), "pass other") // hop-by-hop
 		}
-		events, err := b.event(v.number, pipelineLbEventLB_EVENT_ICMP)
+		events, err := b.event(v.number, bpfobj.PipelineLbEventLB_EVENT_ICMP)
 		b.must(err)
 		if want := uint64(1 + 8*len(types)); events != want {
 			t.Errorf("VIP %d counts %d errors, want %d", v.number, events, want)

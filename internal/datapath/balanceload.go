@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 // balanceStateChunks of 64 KiB hold what user space keeps, twice.
@@ -48,31 +50,31 @@ func setBalance(spec *ebpf.CollectionSpec, m meta) error {
 		return nil
 	}
 	for name, value := range map[string]any{
-		pipelineVarLbOn:        true,
-		pipelineVarLbRingSize:  uint32(o.RingSize),
-		pipelineVarLbBuckets:   uint32(balanceBuckets(o.Flows)),
-		pipelineVarLbSeed:      o.Seed,
-		pipelineVarLbSecret:    m.balanceSecret(),
-		pipelineVarLbIdle:      o.idle(),
-		pipelineVarLbUnclaimed: uint8(o.Unclaimed),
+		bpfobj.PipelineVarLbOn:        true,
+		bpfobj.PipelineVarLbRingSize:  uint32(o.RingSize),
+		bpfobj.PipelineVarLbBuckets:   uint32(balanceBuckets(o.Flows)),
+		bpfobj.PipelineVarLbSeed:      o.Seed,
+		bpfobj.PipelineVarLbSecret:    m.balanceSecret(),
+		bpfobj.PipelineVarLbIdle:      o.idle(),
+		bpfobj.PipelineVarLbUnclaimed: uint8(o.Unclaimed),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)
 		}
 	}
-	spec.Maps[pipelineMapLbFlows].MaxEntries = uint32(balanceBuckets(o.Flows))
-	spec.Maps[pipelineMapLbFronts].MaxEntries = 1 << balanceFrontBits
-	spec.Maps[pipelineMapLbBackends].MaxEntries = uint32(o.Members)
-	spec.Maps[pipelineMapLbTraffic].MaxEntries = uint32(o.Members)
-	spec.Maps[pipelineMapLbHealth].MaxEntries = uint32(o.Members)
-	spec.Maps[pipelineMapLbEvents].MaxEntries = uint32(o.VIPs) * balanceEventCount
-	spec.Maps[pipelineMapLbRings].MaxEntries = uint32(o.VIPs)
-	spec.Maps[pipelineMapLbRings].InnerMap.MaxEntries = balanceLines(o.RingSize)
-	spec.Maps[pipelineMapLbState].MaxEntries = balanceStateChunks
-	spec.Maps[pipelineMapLbServers].MaxEntries = uint32(o.Members)
-	spec.Maps[pipelineMapLbFragments].MaxEntries = balanceDatagrams
-	spec.Maps[pipelineMapLbNamedVlans].MaxEntries = uint32(o.VIPs) * BalanceMaxVLANs
-	spec.Maps[pipelineMapLbVlans].MaxEntries = uint32(max(len(m.Ports), 1)) * balanceVLANs
+	spec.Maps[bpfobj.PipelineMapLbFlows].MaxEntries = uint32(balanceBuckets(o.Flows))
+	spec.Maps[bpfobj.PipelineMapLbFronts].MaxEntries = 1 << balanceFrontBits
+	spec.Maps[bpfobj.PipelineMapLbBackends].MaxEntries = uint32(o.Members)
+	spec.Maps[bpfobj.PipelineMapLbTraffic].MaxEntries = uint32(o.Members)
+	spec.Maps[bpfobj.PipelineMapLbHealth].MaxEntries = uint32(o.Members)
+	spec.Maps[bpfobj.PipelineMapLbEvents].MaxEntries = uint32(o.VIPs) * balanceEventCount
+	spec.Maps[bpfobj.PipelineMapLbRings].MaxEntries = uint32(o.VIPs)
+	spec.Maps[bpfobj.PipelineMapLbRings].InnerMap.MaxEntries = balanceLines(o.RingSize)
+	spec.Maps[bpfobj.PipelineMapLbState].MaxEntries = balanceStateChunks
+	spec.Maps[bpfobj.PipelineMapLbServers].MaxEntries = uint32(o.Members)
+	spec.Maps[bpfobj.PipelineMapLbFragments].MaxEntries = balanceDatagrams
+	spec.Maps[bpfobj.PipelineMapLbNamedVlans].MaxEntries = uint32(o.VIPs) * BalanceMaxVLANs
+	spec.Maps[bpfobj.PipelineMapLbVlans].MaxEntries = uint32(max(len(m.Ports), 1)) * balanceVLANs
 	return nil
 }
 
@@ -81,9 +83,9 @@ func (i *Instance) openBalance(o *BalanceOptions) error {
 	if o == nil {
 		return nil
 	}
-	limit := pipelineLimit{Interval: 1e9 / uint64(o.InsertRate), Burst: balanceInsertBurst}
+	limit := bpfobj.PipelineLimit{Interval: 1e9 / uint64(o.InsertRate), Burst: balanceInsertBurst}
 	for n := range uint32(2) {
-		if err := i.maps[pipelineMapLbLimits].Put(n, limit); err != nil {
+		if err := i.maps[bpfobj.PipelineMapLbLimits].Put(n, limit); err != nil {
 			return fmt.Errorf("writing how fast flows are taken in: %w", err)
 		}
 	}
@@ -110,7 +112,7 @@ func (i *Instance) Balance() *BalanceOptions { return i.meta.Balance }
 
 // BalanceMemory returns how many bytes the flow table takes.
 func (i *Instance) BalanceMemory() uint64 {
-	m := i.maps[pipelineMapLbFlows]
+	m := i.maps[bpfobj.PipelineMapLbFlows]
 	if m == nil || i.meta.Balance == nil {
 		return 0
 	}

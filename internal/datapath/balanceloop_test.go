@@ -14,6 +14,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // loopBed is a balancer on lb0 of this namespace, and in another one its router: the router's route to the VIPs leads to
@@ -69,11 +71,11 @@ func newLoopBed(t *testing.T, o BalanceOptions) *loopBed {
 		if err := passAll(t, peer.Index); err != nil {
 			return err
 		}
-		b.sock, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(wire16(unix.ETH_P_ALL)))
+		b.sock, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(bpfobj.Wire16(unix.ETH_P_ALL)))
 		if err != nil {
 			return err
 		}
-		return unix.Bind(b.sock, &unix.SockaddrLinklayer{Protocol: wire16(unix.ETH_P_ALL), Ifindex: peer.Index})
+		return unix.Bind(b.sock, &unix.SockaddrLinklayer{Protocol: bpfobj.Wire16(unix.ETH_P_ALL), Ifindex: peer.Index})
 	})
 	t.Cleanup(func() { unix.Close(b.sock) })
 	for _, name := range []string{"ipv4/conf/all/rp_filter", "ipv4/conf/lb0/rp_filter"} {

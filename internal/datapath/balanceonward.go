@@ -9,18 +9,20 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 // GoesOn tells of each interface whether the kernel would send a packet of a protocol on that comes in by it, as the
 // programs ask. No packet is made.
 func (p *BalancePlane) GoesOn(protocol uint8, src, dst netip.Addr, interfaces []string) (map[string]bool, error) {
-	spec, err := loadExplain()
+	spec, err := bpfobj.LoadExplain()
 	if err != nil {
 		return nil, err
 	}
-	var loaded explainPrograms // the maps of the object are the programs', and are not made
+	var loaded bpfobj.ExplainPrograms // the maps of the object are the programs', and are not made
 	if err := spec.LoadAndAssign(&loaded, nil); err != nil {
-		return nil, loadError(err)
+		return nil, bpfobj.LoadError(err)
 	}
 	defer loaded.Close()
 	on := make(map[string]bool)
@@ -43,7 +45,7 @@ const xdpSendAction = 3
 
 // onwardHeaders is what bpf/lb/explain.bpf.c reads.
 func onwardHeaders(dev uint32, protocol uint8, src, dst netip.Addr) []byte {
-	h := append(ne.AppendUint32(nil, dev), make([]byte, 10)...)
+	h := append(bpfobj.Native.AppendUint32(nil, dev), make([]byte, 10)...)
 	if dst.Is4() {
 		binary.BigEndian.PutUint16(h[12:], 0x0800)
 		h = append(h, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, protocol, 0, 0)

@@ -2,7 +2,11 @@
 
 package datapath
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"culvert/internal/bpfobj"
+)
 
 // Outer returns what the header in front of a flow's packets to a member says: the source, and that of UDP for GUE. The
 // source is invalid for a member that is reached without a header. Port is the one that the client sends to.
@@ -13,7 +17,7 @@ func (p *BalancePlane) Outer(m BalanceMember, client netip.AddrPort, port uint16
 	spread := uint32(newBalanceKey(m.VIP, client, port).hash(p.inst.meta.balanceSecret()) >> 16) // as in lb_send
 	raw := m.raw()
 	raw.Src.W[3] |= spread & raw.SrcMask
-	addr := wordsAddr(raw.Src.W)
+	addr := bpfobj.WordsAddr(raw.Src.W)
 	if m.Addr.Is4() && !addr.Is4() { // a member without a source
 		addr = netip.IPv4Unspecified()
 	}

@@ -11,6 +11,8 @@ import (
 	"hash/crc32"
 	"io"
 	"time"
+
+	"culvert/internal/bpfobj"
 )
 
 // BalancePlane is the load balancer's part of an instance. What is written is in force at once; each call is one step,
@@ -80,24 +82,24 @@ const (
 )
 
 func (p *BalancePlane) readState() ([]byte, error) {
-	m := p.inst.maps[pipelineMapLbState]
-	var head pipelineLbChunk
+	m := p.inst.maps[bpfobj.PipelineMapLbState]
+	var head bpfobj.PipelineLbChunk
 	if err := m.Lookup(uint32(0), &head); err != nil {
 		return nil, err
 	}
-	half, size := ne.Uint32(head.Bytes[8:]), int(ne.Uint32(head.Bytes[12:]))
+	half, size := bpfobj.Native.Uint32(head.Bytes[8:]), int(bpfobj.Native.Uint32(head.Bytes[12:]))
 	if size == 0 {
 		return nil, nil
 	}
 	packed := make([]byte, 0, size)
 	for n := uint32(0); len(packed) < size; n++ {
-		var chunk pipelineLbChunk
+		var chunk bpfobj.PipelineLbChunk
 		if err := m.Lookup(1+half*balanceStateHalf+n, &chunk); err != nil {
 			return nil, err
 		}
 		packed = append(packed, chunk.Bytes[:min(len(chunk.Bytes), size-len(packed))]...)
 	}
-	if crc32.ChecksumIEEE(packed) != ne.Uint32(head.Bytes[16:]) {
+	if crc32.ChecksumIEEE(packed) != bpfobj.Native.Uint32(head.Bytes[16:]) {
 		return nil, errors.New("it does not add up")
 	}
 	z, err := gzip.NewReader(bytes.NewReader(packed))
@@ -113,7 +115,7 @@ func (p *BalancePlane) SetState(b []byte) error {
 	writes, err := p.stateWrites(b)
 	for n := range writes {
 		if err == nil {
-			err = p.inst.maps[pipelineMapLbState].Put(writes[n].key, &writes[n].chunk)
+			err = p.inst.maps[bpfobj.PipelineMapLbState].Put(writes[n].key, &writes[n].chunk)
 		}
 	}
 	if err != nil {
@@ -125,13 +127,13 @@ func (p *BalancePlane) SetState(b []byte) error {
 // stateWrite is a step of SetState.
 type stateWrite struct {
 	key   uint32
-	chunk pipelineLbChunk
+	chunk bpfobj.PipelineLbChunk
 }
 
 // stateWrites fills the half that is not in force, and then names it in chunk 0.
 func (p *BalancePlane) stateWrites(b []byte) (writes []stateWrite, err error) {
-	var head pipelineLbChunk
-	if err := p.inst.maps[pipelineMapLbState].Lookup(uint32(0), &head); err != nil {
+	var head bpfobj.PipelineLbChunk
+	if err := p.inst.maps[bpfobj.PipelineMapLbState].Lookup(uint32(0), &head); err != nil {
 		return nil, err
 	}
 	var packed bytes.Buffer
@@ -141,34 +143,34 @@ func (p *BalancePlane) stateWrites(b []byte) (writes []stateWrite, err error) {
 	if packed.Len() > balanceStateHalf*len(head.Bytes) {
 		return nil, fmt.Errorf("%d bytes are too many: use fewer backends", packed.Len())
 	}
-	serial, half := ne.Uint64(head.Bytes[:])+1, 1-ne.Uint32(head.Bytes[8:])&1
+	serial, half := bpfobj.Native.Uint64(head.Bytes[:])+1, 1-bpfobj.Native.Uint32(head.Bytes[8:])&1
 	left := packed.Bytes()
 	for n := uint32(0); len(left) > 0; n++ {
 		w := stateWrite{key: 1 + half*balanceStateHalf + n}
 		left = left[copy(w.chunk.Bytes[:], left):]
 		writes = append(writes, w)
 	}
-	ne.PutUint64(head.Bytes[:], serial)
-	ne.PutUint32(head.Bytes[8:], half)
-	ne.PutUint32(head.Bytes[12:], uint32(packed.Len()))
-	ne.PutUint32(head.Bytes[16:], crc32.ChecksumIEEE(packed.Bytes()))
+	bpfobj.Native.PutUint64(head.Bytes[:], serial)
+	bpfobj.Native.PutUint32(head.Bytes[8:], half)
+	bpfobj.Native.PutUint32(head.Bytes[12:], uint32(packed.Len()))
+	bpfobj.Native.PutUint32(head.Bytes[16:], crc32.ChecksumIEEE(packed.Bytes()))
 	return append(writes, stateWrite{chunk: head}), nil
 }
 
 // Serial tells states apart: it grows with each SetState.
 func (p *BalancePlane) Serial() (uint64, error) {
-	var head pipelineLbChunk
-	if err := p.inst.maps[pipelineMapLbState].Lookup(uint32(0), &head); err != nil {
+	var head bpfobj.PipelineLbChunk
+	if err := p.inst.maps[bpfobj.PipelineMapLbState].Lookup(uint32(0), &head); err != nil {
 		return 0, fmt.Errorf("reading the load balancer's state of %s: %w", p.Name(), err)
 	}
-	return ne.Uint64(head.Bytes[:]), nil
+	return bpfobj.Native.Uint64(head.Bytes[:]), nil
 }
 
-func (k BalanceVIPKey) raw() (raw pipelineLbVipKey) {
-	raw.Addr.W = addrWords(k.Addr)
+func (k BalanceVIPKey) raw() (raw bpfobj.PipelineLbVipKey) {
+	raw.Addr.W = bpfobj.AddrWords(k.Addr)
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], k.Port)
-	raw.Port = ne.Uint16(b[:])
+	raw.Port = bpfobj.Native.Uint16(b[:])
 	raw.Proto = k.Proto
 	return raw
 }

@@ -2,16 +2,20 @@
 
 package datapath
 
-import "fmt"
+import (
+	"fmt"
+
+	"culvert/internal/bpfobj"
+)
 
 // BalanceMaxServerID is LB_ID_MAX of bpf/lb/maps.h: bytes of a server ID in QUIC connection IDs at most.
 const BalanceMaxServerID = 8
 
-func serverKey(vip uint32, id []byte) (k pipelineLbServerKey, err error) {
+func serverKey(vip uint32, id []byte) (k bpfobj.PipelineLbServerKey, err error) {
 	if len(id) < 1 || len(id) > BalanceMaxServerID {
 		return k, fmt.Errorf("server ID of %d bytes: use 1 to %d", len(id), BalanceMaxServerID)
 	}
-	k = pipelineLbServerKey{Vip: vip, Len: uint8(len(id))}
+	k = bpfobj.PipelineLbServerKey{Vip: vip, Len: uint8(len(id))}
 	copy(k.Id[:], id)
 	return k, nil
 }
@@ -21,7 +25,7 @@ func serverKey(vip uint32, id []byte) (k pipelineLbServerKey, err error) {
 func (p *BalancePlane) SetServerID(vip uint32, id []byte, owner BalanceOwner) error {
 	k, err := serverKey(vip, id)
 	if err == nil {
-		err = p.inst.maps[pipelineMapLbServers].Put(k, uint32(owner))
+		err = p.inst.maps[bpfobj.PipelineMapLbServers].Put(k, uint32(owner))
 	}
 	if err != nil {
 		return fmt.Errorf("writing server ID %x of %s: %w", id, p.Name(), err)
@@ -33,9 +37,9 @@ func (p *BalancePlane) SetServerID(vip uint32, id []byte, owner BalanceOwner) er
 func (p *BalancePlane) DeleteServerID(vip uint32, id []byte) error {
 	k, err := serverKey(vip, id)
 	if err == nil {
-		err = p.inst.maps[pipelineMapLbServers].Delete(k)
+		err = p.inst.maps[bpfobj.PipelineMapLbServers].Delete(k)
 	}
-	if err != nil && !isNotExist(err) {
+	if err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting server ID %x of %s: %w", id, p.Name(), err)
 	}
 	return nil
@@ -44,11 +48,11 @@ func (p *BalancePlane) DeleteServerID(vip uint32, id []byte) error {
 // ServerIDs returns the server IDs of a VIP, as strings of their bytes, and who has them.
 func (p *BalancePlane) ServerIDs(vip uint32) (map[string]BalanceOwner, error) {
 	var (
-		k     pipelineLbServerKey
+		k     bpfobj.PipelineLbServerKey
 		owner uint32
 	)
 	ids := make(map[string]BalanceOwner)
-	it := p.inst.maps[pipelineMapLbServers].Iterate()
+	it := p.inst.maps[bpfobj.PipelineMapLbServers].Iterate()
 	for it.Next(&k, &owner) {
 		if k.Vip == vip {
 			ids[string(k.Id[:min(int(k.Len), len(k.Id))])] = BalanceOwner(owner)

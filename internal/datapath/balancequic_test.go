@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/bpfobj"
 )
 
 // quicLong is a packet with a long header; first is its first octet without the form bit.
@@ -97,7 +99,7 @@ func TestBalanceQUIC(t *testing.T) {
 			b.must(b.plane.DeleteServerID(number, id))
 			b.must(b.plane.DeleteServerID(number, id)) // there is none any more
 			b.sent(fresh(quicShort(cid(2, id))), "fwd lb-new", byRing)
-			if n, err := b.event(number, pipelineLbEventLB_EVENT_QUIC); err != nil || n != 8 {
+			if n, err := b.event(number, bpfobj.PipelineLbEventLB_EVENT_QUIC); err != nil || n != 8 {
 				t.Errorf("counted %d packets by their ID, want 8, %v", n, err)
 			}
 		}

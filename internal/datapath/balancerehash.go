@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 /*
@@ -32,7 +34,7 @@ func (i *Instance) carryFlows(running bool) error {
 		return fmt.Errorf("taking over the flows of %s: %w", i.Name(), err)
 	}
 	defer from.close()
-	m := i.maps[pipelineMapLbFlows]
+	m := i.maps[bpfobj.PipelineMapLbFlows]
 	to, err := openBalanceTable(m, 0, m.MaxEntries(), unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return fmt.Errorf("taking over the flows of %s: %w", i.Name(), err)
@@ -84,13 +86,13 @@ type balanceEntry struct {
 // insert puts an entry into a table that no program works on yet. An entry of the same flow is brought up to it.
 func (t balanceTable) insert(e balanceEntry, clock balanceClock) {
 	if b, way, _ := t.place(e, clock); way >= 0 {
-		b.write(way, e)
+		writeEntry(b, way, e)
 	}
 }
 
 // place returns where an entry belongs: the way that its flow has already (known), else a free one or one that is worth
 // less, and -1 if there is none.
-func (t balanceTable) place(e balanceEntry, clock balanceClock) (b *pipelineLbBucket, victim int, known bool) {
+func (t balanceTable) place(e balanceEntry, clock balanceClock) (b *bpfobj.PipelineLbBucket, victim int, known bool) {
 	tag := balanceTag(e.hash)
 	b = &t.buckets[scaled(e.hash, uint32(len(t.buckets)))]
 	victim, least := -1, clock.worth(e.time)+1
@@ -111,9 +113,9 @@ func (t balanceTable) place(e balanceEntry, clock balanceClock) (b *pipelineLbBu
 	return b, victim, false
 }
 
-// write is what lb_write of bpf/lb/flow_insert.h does with a way, but without the bucket's lock: a process may be killed
+// writeEntry is what lb_write of bpf/lb/flow_insert.h does with a way, but without the bucket's lock: a process may be killed
 // while it has that.
-func (b *pipelineLbBucket) write(way int, e balanceEntry) {
+func writeEntry(b *bpfobj.PipelineLbBucket, way int, e balanceEntry) {
 	to := &b.Entry[way]
 	lock := atomic.LoadUint32(&to.Lock) | 1
 	atomic.StoreUint32(&to.Lock, lock)

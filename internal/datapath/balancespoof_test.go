@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/bpfobj"
 )
 
 // portTo returns a client's port whose flows to a VIP have a backend, as an address with it.
@@ -64,10 +66,10 @@ func TestBalanceForgedFragment(t *testing.T) {
 					}
 				})
 				// The number is used again, soon after.
-				m := b.inst.maps[pipelineMapLbFragments]
+				m := b.inst.maps[bpfobj.PipelineMapLbFragments]
 				key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
 				for it := m.Iterate(); it.Next(&key, &value); {
-					ne.PutUint32(value[16:], ne.Uint32(value[16:])-2)
+					bpfobj.Native.PutUint32(value[16:], bpfobj.Native.Uint32(value[16:])-2)
 					b.must(m.Put(key, value))
 				}
 				b.run(others[0])
@@ -101,7 +103,7 @@ func TestBalanceForgedID(t *testing.T) {
 	cid := append([]byte{9}, append(id, 1, 2, 3)...)
 	initial := b.packet(client, vip, &layers.UDP{}, quicLong(0x40, 1, cid))
 	for what, forged := range map[string][]byte{"short": quicShort(cid), "Handshake": quicLong(0x60, 1, cid)} {
-		b.buckets(func(bucket *pipelineLbBucket) { *bucket = pipelineLbBucket{} })
+		b.buckets(func(bucket *bpfobj.PipelineLbBucket) { *bucket = bpfobj.PipelineLbBucket{} })
 		by := b.changedUDP(initial, forged)
 		b.sent(initial, "fwd lb-new", has)
 		b.sent(by, "fwd lb-quic", named)
@@ -118,7 +120,7 @@ func TestBalanceForgedID(t *testing.T) {
 		b.sent(by, "fwd lb-quic", named)
 		b.sent(initial, "fwd lb-flow", named)
 		// Its backend has gone.
-		b.buckets(func(bucket *pipelineLbBucket) { *bucket = pipelineLbBucket{} })
+		b.buckets(func(bucket *bpfobj.PipelineLbBucket) { *bucket = bpfobj.PipelineLbBucket{} })
 		b.sent(initial, "fwd lb-new", has)
 		gone := has
 		gone.Used = false

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 const (
@@ -67,7 +69,7 @@ func (s *Sweeper) follow() error {
 		return nil
 	}
 	now, err := openInstance(s.inst.dir)
-	if isNotExist(err) {
+	if bpfobj.NotExist(err) {
 		return nil // it has just been detached
 	}
 	if err != nil {
@@ -91,21 +93,21 @@ func (s *Sweeper) load(i *Instance) error {
 	if i.meta.Balance == nil {
 		return nil
 	}
-	spec, err := loadSweep()
+	spec, err := bpfobj.LoadGC()
 	if err != nil {
 		return err
 	}
-	if err := spec.Variables[sweepVarLbIdle].Set(i.meta.Balance.sweepIdle()); err != nil {
-		return fmt.Errorf("setting %s: %w", sweepVarLbIdle, err)
+	if err := spec.Variables[bpfobj.GCVarLbIdle].Set(i.meta.Balance.sweepIdle()); err != nil {
+		return fmt.Errorf("setting %s: %w", bpfobj.GCVarLbIdle, err)
 	}
-	flows := i.maps[pipelineMapLbFlows]
-	spec.Maps[sweepMapLbFlows].MaxEntries = flows.MaxEntries()
-	var loaded sweepPrograms // the other maps of the object are the stage's, and are not made
+	flows := i.maps[bpfobj.PipelineMapLbFlows]
+	spec.Maps[bpfobj.GCMapLbFlows].MaxEntries = flows.MaxEntries()
+	var loaded bpfobj.GCPrograms // the other maps of the object are the stage's, and are not made
 	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{sweepMapLbFlows: flows},
+		MapReplacements: map[string]*ebpf.Map{bpfobj.GCMapLbFlows: flows},
 	})
 	if err != nil {
-		return loadError(err)
+		return bpfobj.LoadError(err)
 	}
 	s.prog, s.loaded, s.buckets, s.next = loaded.Sweep, id, flows.MaxEntries(), 0
 	return nil
@@ -114,7 +116,7 @@ func (s *Sweeper) load(i *Instance) error {
 // sweepIdle returns how old entries must be to be freed, by state, in ticks. One that FIN or RST has ended may still go on
 // for as long as an open one (lb_resumes in bpf/lb/assign.h).
 func (o *BalanceOptions) sweepIdle() [4]uint16 {
-	const open, closing = pipelineLbFlowStateLB_FLOW_OPEN, pipelineLbFlowStateLB_FLOW_CLOSING
+	const open, closing = bpfobj.PipelineLbFlowStateLB_FLOW_OPEN, bpfobj.PipelineLbFlowStateLB_FLOW_CLOSING
 	ticks := o.idle()
 	ticks[closing] = max(ticks[closing], ticks[open])
 	return ticks
@@ -125,8 +127,8 @@ type sweepRange struct{ first, count uint32 }
 
 func (r sweepRange) bytes() []byte {
 	b := make([]byte, 16)
-	ne.PutUint32(b, r.first)
-	ne.PutUint32(b[4:], r.count)
+	bpfobj.Native.PutUint32(b, r.first)
+	bpfobj.Native.PutUint32(b[4:], r.count)
 	return b
 }
 

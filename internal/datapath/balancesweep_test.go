@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"culvert/internal/bpfobj"
 )
 
 // balanceSkew is LB_SKEW of bpf/lb/flow.h.
@@ -67,7 +69,7 @@ func fillSweep(t *testing.T, i *Instance, n int) map[balanceKey]balanceEntry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	openTable(t, i.maps[pipelineMapLbFlows], func(table balanceTable) {
+	openTable(t, i.maps[bpfobj.PipelineMapLbFlows], func(table balanceTable) {
 		for range n {
 			k := newBalanceKey(uint32(r.IntN(3)), randomClient(r, r.IntN(2) == 0), uint16(r.IntN(100)))
 			h, state := k.hash(i.meta.balanceSecret()), uint16(r.IntN(4))
@@ -76,7 +78,7 @@ func fillSweep(t *testing.T, i *Instance, n int) map[balanceKey]balanceEntry {
 			b := &table.buckets[scaled(h, uint32(len(table.buckets)))]
 			if way := slices.Index(b.Tag[:], 0); way >= 0 {
 				at := uint16((clock.now-age)&balanceTicks<<2) | state
-				b.write(way, balanceEntry{k, h, BalanceOwner(1 + r.IntN(1000)), at})
+				writeEntry(b, way, balanceEntry{k, h, BalanceOwner(1 + r.IntN(1000)), at})
 			}
 		}
 	})
@@ -86,8 +88,8 @@ func fillSweep(t *testing.T, i *Instance, n int) map[balanceKey]balanceEntry {
 // sweepsOver tells whether an entry is to be freed at a time: one that FIN or RST has ended as late as an open one.
 func (c balanceClock) sweepsOver(at uint16) bool {
 	idle := uint32(c.idle[at&3])
-	if at&3 == uint16(pipelineLbFlowStateLB_FLOW_CLOSING) {
-		idle = max(idle, uint32(c.idle[pipelineLbFlowStateLB_FLOW_OPEN]))
+	if at&3 == uint16(bpfobj.PipelineLbFlowStateLB_FLOW_CLOSING) {
+		idle = max(idle, uint32(c.idle[bpfobj.PipelineLbFlowStateLB_FLOW_OPEN]))
 	}
 	return c.age(at) >= idle+balanceSkew
 }
@@ -153,7 +155,7 @@ func TestSweepFrees(t *testing.T) {
 			if tt.flows > 1000 && (len(seen[true]) != 4 || len(seen[false]) != 4) {
 				t.Errorf("not all states were tried: %v", seen)
 			}
-			b.buckets(func(bucket *pipelineLbBucket) {
+			b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
 				for way, tag := range bucket.Tag {
 					e := bucket.Entry[way]
 					if bucket.Lock != 0 || e.Lock&1 != 0 || tag == 0 && e.Owner != 0 {
@@ -206,14 +208,14 @@ func TestSweepLockedBucket(t *testing.T) {
 	s := b.sweeper()
 	old := func(lock uint32) {
 		n := 0
-		b.buckets(func(bucket *pipelineLbBucket) {
+		b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
 			bucket.Tag[13], bucket.Time[13], bucket.Lock = 1, bucket.Time[13]-8000<<2, 0
 			if n++; n == 4 {
 				bucket.Lock = lock
 			}
 		})
 	}
-	b.buckets(func(bucket *pipelineLbBucket) {
+	b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
 		clock, err := b.inst.meta.Balance.clock()
 		b.must(err)
 		bucket.Time[13] = uint16(clock.now << 2)
@@ -222,7 +224,7 @@ func TestSweepLockedBucket(t *testing.T) {
 	if n, _ := s.round(t, 1000); n != 9 {
 		t.Errorf("%d freed, want 9", n)
 	}
-	b.buckets(func(bucket *pipelineLbBucket) { bucket.Lock = 0 })
+	b.buckets(func(bucket *bpfobj.PipelineLbBucket) { bucket.Lock = 0 })
 	if n, _ := s.round(t, 1000); n != 1 {
 		t.Errorf("%d freed, want the one that was locked", n)
 	}
@@ -294,7 +296,7 @@ func TestSweepUnderLoad(t *testing.T) {
 		frames, to = append(frames, b.packet(fmt.Sprintf("203.0.113.8:%d", 1000+n), vip4, syn(), nil)), append(to, two)
 	}
 	s := b.sweeper()
-	m := b.inst.maps[pipelineMapLbFlows]
+	m := b.inst.maps[bpfobj.PipelineMapLbFlows]
 	var freed uint64
 	b.runs(frames, 1000, nil, func(int) error {
 		clock, err := b.inst.meta.Balance.clock()
@@ -306,10 +308,10 @@ func TestSweepUnderLoad(t *testing.T) {
 				for way := range table.buckets[n].Time {
 					time := &table.buckets[n].Time[way]
 					age := uint32(clock.idle[*time&3])
-					switch pipelineLbFlowState(*time & 3) {
-					case pipelineLbFlowStateLB_FLOW_NEW:
+					switch bpfobj.PipelineLbFlowState(*time & 3) {
+					case bpfobj.PipelineLbFlowStateLB_FLOW_NEW:
 						age += balanceSkew + 1
-					case pipelineLbFlowStateLB_FLOW_OPEN:
+					case bpfobj.PipelineLbFlowStateLB_FLOW_OPEN:
 						age -= 8
 					}
 					*time = uint16((clock.now-age)<<2) | *time&3

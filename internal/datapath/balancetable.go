@@ -10,31 +10,33 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // balanceTable is a flow table, or a part of one, in the memory of this process. The programs work on it meanwhile.
 type balanceTable struct {
 	mapped  []byte
-	buckets []pipelineLbBucket
+	buckets []bpfobj.PipelineLbBucket
 }
 
 // openBalanceTable maps buckets of a flow table into memory, from the first on.
 func openBalanceTable(m *ebpf.Map, first, count uint32, prot int) (t balanceTable, err error) {
-	const size = int64(unsafe.Sizeof(pipelineLbBucket{}))
+	const size = int64(unsafe.Sizeof(bpfobj.PipelineLbBucket{}))
 	page := int64(unix.Getpagesize())
 	skip := int64(first) * size % page
 	length := (skip + int64(count)*size + page - 1) / page * page
 	if t.mapped, err = unix.Mmap(m.FD(), int64(first)*size-skip, int(length), prot, unix.MAP_SHARED); err != nil {
 		return t, fmt.Errorf("mapping the flow table: %w", err)
 	}
-	t.buckets = unsafe.Slice((*pipelineLbBucket)(unsafe.Pointer(&t.mapped[skip])), count)
+	t.buckets = unsafe.Slice((*bpfobj.PipelineLbBucket)(unsafe.Pointer(&t.mapped[skip])), count)
 	return t, nil
 }
 
 func (t balanceTable) close() { _ = unix.Munmap(t.mapped) }
 
 // balanceRead returns an entry as it stands; false while somebody writes it.
-func balanceRead(e *pipelineLbEntry) (k balanceKey, owner BalanceOwner, ok bool) {
+func balanceRead(e *bpfobj.PipelineLbEntry) (k balanceKey, owner BalanceOwner, ok bool) {
 	lock := atomic.LoadUint32(&e.Lock)
 	if lock&1 != 0 {
 		return k, 0, false
@@ -62,11 +64,11 @@ func (o *BalanceOptions) clock() (balanceClock, error) {
 
 // idle returns how long flows stay, by state, in ticks.
 func (o *BalanceOptions) idle() (ticks [4]uint16) {
-	for state, d := range map[pipelineLbFlowState]time.Duration{
-		pipelineLbFlowStateLB_FLOW_NEW:     o.IdleNew,
-		pipelineLbFlowStateLB_FLOW_OPEN:    o.IdleTCP,
-		pipelineLbFlowStateLB_FLOW_CLOSING: o.IdleClosing,
-		pipelineLbFlowStateLB_FLOW_UDP:     o.IdleUDP,
+	for state, d := range map[bpfobj.PipelineLbFlowState]time.Duration{
+		bpfobj.PipelineLbFlowStateLB_FLOW_NEW:     o.IdleNew,
+		bpfobj.PipelineLbFlowStateLB_FLOW_OPEN:    o.IdleTCP,
+		bpfobj.PipelineLbFlowStateLB_FLOW_CLOSING: o.IdleClosing,
+		bpfobj.PipelineLbFlowStateLB_FLOW_UDP:     o.IdleUDP,
 	} {
 		ticks[state] = uint16((d + BalanceTick - 1) / BalanceTick)
 	}
@@ -94,7 +96,7 @@ func (c balanceClock) worth(t uint16) uint32 {
 		return 0
 	}
 	worth := uint32(balanceTicks) + 1 - c.age(t)
-	if t&3 != uint16(pipelineLbFlowStateLB_FLOW_NEW) {
+	if t&3 != uint16(bpfobj.PipelineLbFlowStateLB_FLOW_NEW) {
 		worth += balanceTicks + 1
 	}
 	return worth

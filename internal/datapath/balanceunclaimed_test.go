@@ -13,6 +13,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // forwards makes this host a router, whose default route leads back to where clients' packets come from.
@@ -108,7 +110,7 @@ func withPayload(frame []byte, n int) []byte {
 // What no VIP takes of what is to the address of one is answered as its host would, whatever its length.
 func TestUnclaimedIsAnswered(t *testing.T) {
 	b := unclaimedBed(t, BalanceOptions{})
-	b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonXMIT_LB_UNREACHABLE.index(), pipelineLimit{}))
+	b.must(b.inst.maps[bpfobj.PipelineMapLimits].Put(bpfobj.PipelineReasonXMIT_LB_UNREACHABLE.Index(), bpfobj.PipelineLimit{}))
 	data := bytes.Repeat([]byte{0xa5, 1, 2, 0xfe, 7}, 600)
 	for _, v := range []struct {
 		client, other string
@@ -193,7 +195,7 @@ func TestUnclaimedIsDropped(t *testing.T) {
 	in := b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil)
 	b.leaves(b.changed(in, func(f []byte) { f[24] ^= 1 }), "pass other") // the kernel drops it
 	// Over the limit.
-	b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonXMIT_LB_UNREACHABLE.index(), pipelineLimit{Interval: 1e15, Burst: 1}))
+	b.must(b.inst.maps[bpfobj.PipelineMapLimits].Put(bpfobj.PipelineReasonXMIT_LB_UNREACHABLE.Index(), bpfobj.PipelineLimit{Interval: 1e15, Burst: 1}))
 	b.expect(in, "fwd lb-unreachable") // of the interface's own share
 	b.expect(in, "fwd lb-unreachable") // of what all share
 	b.leaves(in, drop)

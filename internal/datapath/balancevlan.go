@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // balanceVLANs is LB_VLANS of bpf/lb/vlan.h.
@@ -26,15 +28,15 @@ type BalanceNamedVLAN struct {
 	ID   uint16
 }
 
-func (v BalanceNamedVLAN) raw() pipelineLbNamedVlan {
-	raw := pipelineLbNamedVlan{Id: uint32(v.ID)}
-	raw.Addr.W = addrWords(v.Addr)
+func (v BalanceNamedVLAN) raw() bpfobj.PipelineLbNamedVlan {
+	raw := bpfobj.PipelineLbNamedVlan{Id: uint32(v.ID)}
+	raw.Addr.W = bpfobj.AddrWords(v.Addr)
 	return raw
 }
 
 // SetNamedVLAN has the VIPs of an address answer on a VLAN.
 func (p *BalancePlane) SetNamedVLAN(v BalanceNamedVLAN) error {
-	if err := p.inst.maps[pipelineMapLbNamedVlans].Put(v.raw(), uint8(1)); err != nil {
+	if err := p.inst.maps[bpfobj.PipelineMapLbNamedVlans].Put(v.raw(), uint8(1)); err != nil {
 		return fmt.Errorf("writing VLAN %d of VIP %s of %s: %w", v.ID, v.Addr, p.Name(), err)
 	}
 	return nil
@@ -42,7 +44,7 @@ func (p *BalancePlane) SetNamedVLAN(v BalanceNamedVLAN) error {
 
 // DeleteNamedVLAN is no error if there is none.
 func (p *BalancePlane) DeleteNamedVLAN(v BalanceNamedVLAN) error {
-	if err := p.inst.maps[pipelineMapLbNamedVlans].Delete(v.raw()); err != nil && !isNotExist(err) {
+	if err := p.inst.maps[bpfobj.PipelineMapLbNamedVlans].Delete(v.raw()); err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting VLAN %d of VIP %s of %s: %w", v.ID, v.Addr, p.Name(), err)
 	}
 	return nil
@@ -51,13 +53,13 @@ func (p *BalancePlane) DeleteNamedVLAN(v BalanceNamedVLAN) error {
 // NamedVLANs returns what the programs know.
 func (p *BalancePlane) NamedVLANs() (map[BalanceNamedVLAN]bool, error) {
 	var (
-		key pipelineLbNamedVlan
+		key bpfobj.PipelineLbNamedVlan
 		on  uint8
 	)
 	all := make(map[BalanceNamedVLAN]bool)
-	it := p.inst.maps[pipelineMapLbNamedVlans].Iterate()
+	it := p.inst.maps[bpfobj.PipelineMapLbNamedVlans].Iterate()
 	for it.Next(&key, &on) {
-		all[BalanceNamedVLAN{wordsAddr(key.Addr.W), uint16(key.Id)}] = true
+		all[BalanceNamedVLAN{bpfobj.WordsAddr(key.Addr.W), uint16(key.Id)}] = true
 	}
 	if err := it.Err(); err != nil {
 		return nil, fmt.Errorf("listing the VLANs that VIPs of %s name: %w", p.Name(), err)
@@ -67,7 +69,7 @@ func (p *BalancePlane) NamedVLANs() (map[BalanceNamedVLAN]bool, error) {
 
 func copyBalanceNamedVLANs(_ *Instance, from, to *ebpf.Map) error {
 	var (
-		key pipelineLbNamedVlan
+		key bpfobj.PipelineLbNamedVlan
 		on  uint8
 	)
 	it := from.Iterate()
@@ -90,7 +92,7 @@ func (p *BalancePlane) FollowVLANs() (changed bool, err error) {
 }
 
 func (p *BalancePlane) followVLANs(links []netlink.Link) (changed bool, err error) {
-	want := make([]uint32, p.inst.maps[pipelineMapLbVlans].MaxEntries())
+	want := make([]uint32, p.inst.maps[bpfobj.PipelineMapLbVlans].MaxEntries())
 	for name, port := range p.inst.portIndexes() {
 		first := p.inst.meta.Ports[name] * balanceVLANs
 		if first+balanceVLANs > len(want) {
@@ -123,13 +125,13 @@ func vlansOn(links []netlink.Link, port int) map[uint16]int {
 
 // setVLANs writes what differs: by slot of the interface and VLAN ID the device, 0 for none.
 func (p *BalancePlane) setVLANs(want []uint32) (changed bool, err error) {
-	m := p.inst.maps[pipelineMapLbVlans]
-	size := len(want) * int(unsafe.Sizeof(pipelineLbVlan{}))
+	m := p.inst.maps[bpfobj.PipelineMapLbVlans]
+	size := len(want) * int(unsafe.Sizeof(bpfobj.PipelineLbVlan{}))
 	b, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return false, fmt.Errorf("mapping the VLANs of %s: %w", p.Name(), err)
 	}
-	has := unsafe.Slice((*pipelineLbVlan)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
+	has := unsafe.Slice((*bpfobj.PipelineLbVlan)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
 	for n, dev := range want {
 		if has[n].Dev != dev {
 			atomic.StoreUint32(&has[n].Dev, dev)

@@ -10,12 +10,14 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
+
+	"culvert/internal/bpfobj"
 )
 
 // vlans has lb0 carry VLANs that lead to a device, and no others.
 func (b *balanceBed) vlans(dev int, ids ...int) {
 	b.t.Helper()
-	want := make([]uint32, b.inst.maps[pipelineMapLbVlans].MaxEntries())
+	want := make([]uint32, b.inst.maps[bpfobj.PipelineMapLbVlans].MaxEntries())
 	for _, id := range ids {
 		want[b.inst.meta.Ports["lb0"]*balanceVLANs+id] = uint32(dev)
 	}

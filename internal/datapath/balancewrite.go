@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // Flags of struct lb_vip and of struct lb_backend (bpf/lb/maps.h).
@@ -28,7 +30,7 @@ const (
 
 // SetVIP says what a VIP is. Its ring has to be there before.
 func (p *BalancePlane) SetVIP(k BalanceVIPKey, v BalanceVIP) error {
-	raw := pipelineLbVip{Number: v.Number, IdLen: v.ServerID, IdConfig: v.IDConfig}
+	raw := bpfobj.PipelineLbVip{Number: v.Number, IdLen: v.ServerID, IdConfig: v.IDConfig}
 	for bit, on := range map[uint8]bool{
 		balanceVIPSource: v.Source, balanceVIPSourcePort: v.SourcePort, balanceVIPMove: v.Move, balanceVIPEmpty: v.Empty,
 	} {
@@ -42,14 +44,14 @@ func (p *BalancePlane) SetVIP(k BalanceVIPKey, v BalanceVIP) error {
 	if err := p.setAny(k, raw); err != nil {
 		return err
 	}
-	if err := p.inst.maps[pipelineMapLbVips].Put(k.raw(), raw); err != nil {
+	if err := p.inst.maps[bpfobj.PipelineMapLbVips].Put(k.raw(), raw); err != nil {
 		return fmt.Errorf("writing a VIP of %s: %w", p.Name(), err)
 	}
 	return p.fillFronts()
 }
 
 // anyPort is the key of what is known of all VIPs of an address and protocol.
-func (k BalanceVIPKey) anyPort() pipelineLbVipKey {
+func (k BalanceVIPKey) anyPort() bpfobj.PipelineLbVipKey {
 	k.Port = 0
 	raw := k.raw()
 	raw.Any = 1
@@ -57,15 +59,15 @@ func (k BalanceVIPKey) anyPort() pipelineLbVipKey {
 }
 
 // setAny tells the programs that the address and protocol have a VIP: raw, or several.
-func (p *BalancePlane) setAny(k BalanceVIPKey, raw pipelineLbVip) error {
-	var old pipelineLbVip
-	m, key := p.inst.maps[pipelineMapLbVips], k.anyPort()
+func (p *BalancePlane) setAny(k BalanceVIPKey, raw bpfobj.PipelineLbVip) error {
+	var old bpfobj.PipelineLbVip
+	m, key := p.inst.maps[bpfobj.PipelineMapLbVips], k.anyPort()
 	err := m.Lookup(key, &old)
 	switch {
-	case isNotExist(err):
+	case bpfobj.NotExist(err):
 		err = nil
 	case err == nil && (old.Flags&balanceVIPSeveral != 0 || old.Number != raw.Number):
-		raw = pipelineLbVip{Number: old.Number, Flags: balanceVIPSeveral}
+		raw = bpfobj.PipelineLbVip{Number: old.Number, Flags: balanceVIPSeveral}
 	}
 	if err == nil {
 		err = m.Put(key, raw)
@@ -79,7 +81,7 @@ func (p *BalancePlane) setAny(k BalanceVIPKey, raw pipelineLbVip) error {
 // DeleteVIP is no error if there is none. No packet is on its way to the VIP any more when it returns: its ring may be
 // another VIP's then, and so may its number if its members have gone, to which the table's flows belong.
 func (p *BalancePlane) DeleteVIP(k BalanceVIPKey) error {
-	if err := p.inst.maps[pipelineMapLbVips].Delete(k.raw()); err != nil && !isNotExist(err) {
+	if err := p.inst.maps[bpfobj.PipelineMapLbVips].Delete(k.raw()); err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting a VIP of %s: %w", p.Name(), err)
 	}
 	if err := p.fillFronts(); err != nil {
@@ -95,18 +97,18 @@ func (p *BalancePlane) DeleteVIP(k BalanceVIPKey) error {
 // fillAny takes out what is known of a VIP's address, after the VIP has gone, as far as other VIPs do not need it.
 func (p *BalancePlane) fillAny(k BalanceVIPKey) error {
 	var (
-		filter   pipelineBloom
-		key      pipelineLbVipKey
-		raw, all pipelineLbVip
+		filter   bpfobj.PipelineBloom
+		key      bpfobj.PipelineLbVipKey
+		raw, all bpfobj.PipelineLbVip
 		n        int
 	)
-	m, anyPort := p.inst.maps[pipelineMapLbVips], k.anyPort()
+	m, anyPort := p.inst.maps[bpfobj.PipelineMapLbVips], k.anyPort()
 	it := m.Iterate()
 	for it.Next(&key, &raw) {
 		if key.Any != 0 {
 			continue
 		}
-		bit := balanceBit(wordsAddr(key.Addr.W))
+		bit := balanceBit(bpfobj.WordsAddr(key.Addr.W))
 		filter.Bits[bit>>6] |= 1 << (bit & 63)
 		if key.Addr == anyPort.Addr && key.Proto == k.Proto {
 			n++
@@ -115,17 +117,17 @@ func (p *BalancePlane) fillAny(k BalanceVIPKey) error {
 	}
 	err := it.Err()
 	if err == nil {
-		err = p.inst.maps[pipelineMapLbAddrs].Put(uint32(0), filter)
+		err = p.inst.maps[bpfobj.PipelineMapLbAddrs].Put(uint32(0), filter)
 	}
 	if n > 1 {
-		all = pipelineLbVip{Number: all.Number, Flags: balanceVIPSeveral}
+		all = bpfobj.PipelineLbVip{Number: all.Number, Flags: balanceVIPSeveral}
 	}
 	if err == nil && n > 0 {
 		err = m.Put(anyPort, all)
 	} else if err == nil {
 		err = m.Delete(anyPort)
 	}
-	if err != nil && !isNotExist(err) {
+	if err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting a VIP of %s: %w", p.Name(), err)
 	}
 	return nil
@@ -134,14 +136,14 @@ func (p *BalancePlane) fillAny(k BalanceVIPKey) error {
 // balanceBit is the bit of an address in lb_addrs (lb_addr_hash of bpf/lb/vip.h, bpf/core/bloom.h).
 func balanceBit(addr netip.Addr) uint32 {
 	const mult = 0x9e3779b1
-	w := addrWords(addr)
+	w := bpfobj.AddrWords(addr)
 	h := (w[0]*mult+w[1])*mult + w[2]
 	return (h*mult + w[3]) * mult >> 20
 }
 
 func (p *BalancePlane) setAddr(addr netip.Addr) error {
-	m := p.inst.maps[pipelineMapLbAddrs]
-	var f pipelineBloom
+	m := p.inst.maps[bpfobj.PipelineMapLbAddrs]
+	var f bpfobj.PipelineBloom
 	if err := m.Lookup(uint32(0), &f); err != nil {
 		return fmt.Errorf("reading the addresses of the VIPs of %s: %w", p.Name(), err)
 	}
@@ -153,28 +155,19 @@ func (p *BalancePlane) setAddr(addr netip.Addr) error {
 	return nil
 }
 
-// wordsAddr turns addrWords back.
-func wordsAddr(w [4]uint32) netip.Addr {
-	var b [16]byte
-	for n := range w {
-		ne.PutUint32(b[4*n:], w[n])
-	}
-	return netip.AddrFrom16(b).Unmap()
-}
-
 // VIPs returns what the programs know.
 func (p *BalancePlane) VIPs() (map[BalanceVIPKey]BalanceVIP, error) {
 	var (
-		key pipelineLbVipKey
-		raw pipelineLbVip
+		key bpfobj.PipelineLbVipKey
+		raw bpfobj.PipelineLbVip
 	)
 	vips := make(map[BalanceVIPKey]BalanceVIP)
-	it := p.inst.maps[pipelineMapLbVips].Iterate()
+	it := p.inst.maps[bpfobj.PipelineMapLbVips].Iterate()
 	for it.Next(&key, &raw) {
 		if key.Any != 0 {
 			continue
 		}
-		k := BalanceVIPKey{Addr: wordsAddr(key.Addr.W), Proto: key.Proto, Port: bits.ReverseBytes16(key.Port)}
+		k := BalanceVIPKey{Addr: bpfobj.WordsAddr(key.Addr.W), Proto: key.Proto, Port: bits.ReverseBytes16(key.Port)}
 		vips[k] = BalanceVIP{
 			Number: raw.Number, ServerID: raw.IdLen, IDConfig: raw.IdConfig, Source: raw.Flags&balanceVIPSource != 0,
 			SourcePort: raw.Flags&balanceVIPSourcePort != 0, Move: raw.Flags&balanceVIPMove != 0, Empty: raw.Flags&balanceVIPEmpty != 0,
@@ -203,7 +196,7 @@ func (p *BalancePlane) SetRing(vip uint32, ring []BalanceOwner) error {
 	if err := withRing(m, unix.PROT_READ|unix.PROT_WRITE, func(owners []BalanceOwner) { copy(owners, ring) }); err != nil {
 		return fmt.Errorf("filling a ring of %s: %w", p.Name(), err)
 	}
-	if err := p.inst.maps[pipelineMapLbRings].Put(vip, m); err != nil {
+	if err := p.inst.maps[bpfobj.PipelineMapLbRings].Put(vip, m); err != nil {
 		return fmt.Errorf("writing a ring of %s: %w", p.Name(), err)
 	}
 	return nil
@@ -211,7 +204,7 @@ func (p *BalancePlane) SetRing(vip uint32, ring []BalanceOwner) error {
 
 // DeleteRing is no error if there is none. No packet may need it any more.
 func (p *BalancePlane) DeleteRing(vip uint32) error {
-	if err := p.inst.maps[pipelineMapLbRings].Delete(vip); err != nil && !isNotExist(err) {
+	if err := p.inst.maps[bpfobj.PipelineMapLbRings].Delete(vip); err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting a ring of %s: %w", p.Name(), err)
 	}
 	return nil
@@ -220,8 +213,8 @@ func (p *BalancePlane) DeleteRing(vip uint32) error {
 // Ring returns a VIP's ring, nil if it has none.
 func (p *BalancePlane) Ring(vip uint32) ([]BalanceOwner, error) {
 	var m *ebpf.Map
-	err := p.inst.maps[pipelineMapLbRings].Lookup(vip, &m)
-	if isNotExist(err) {
+	err := p.inst.maps[bpfobj.PipelineMapLbRings].Lookup(vip, &m)
+	if bpfobj.NotExist(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -252,22 +245,22 @@ func withRing(m *ebpf.Map, prot int, do func([]BalanceOwner)) error {
 	return unix.Munmap(b)
 }
 
-func (m BalanceMember) raw() pipelineLbBackend {
-	raw := pipelineLbBackend{
-		Owner: uint32(m.Owner), Vip: m.VIP, Encap: uint8(m.Encap), GuePort: wire16(m.GUEPort),
+func (m BalanceMember) raw() bpfobj.PipelineLbBackend {
+	raw := bpfobj.PipelineLbBackend{
+		Owner: uint32(m.Owner), Vip: m.VIP, Encap: uint8(m.Encap), GuePort: bpfobj.Wire16(m.GUEPort),
 		Port: uint32(m.Hop.Port), Mtu: m.Hop.MTU, Vlan: m.Hop.VLAN, Dmac: m.Hop.DstMAC, Smac: m.Hop.SrcMAC,
-		LinearOnly: flag(m.Hop.LinearOnly), V6: flag(m.Addr.Is6()),
+		LinearOnly: bpfobj.Flag(m.Hop.LinearOnly), V6: bpfobj.Flag(m.Addr.Is6()),
 	}
-	raw.Addr.W = addrWords(m.Addr)
+	raw.Addr.W = bpfobj.AddrWords(m.Addr)
 	if m.Source.IsValid() {
-		raw.Src.W = addrWords(m.Source.Masked().Addr())
+		raw.Src.W = bpfobj.AddrWords(m.Source.Masked().Addr())
 		if free := m.Source.Addr().BitLen() - m.Source.Bits(); free < 32 {
 			raw.SrcMask = bits.ReverseBytes32(1<<free - 1)
 		} else {
 			raw.SrcMask = ^uint32(0)
 		}
 		if m.Source.IsSingleIP() {
-			raw.Src.W = addrWords(m.Source.Addr())
+			raw.Src.W = bpfobj.AddrWords(m.Source.Addr())
 		}
 	}
 	if m.Used {
@@ -289,8 +282,8 @@ func (m BalanceMember) plain() bool {
 
 // SetMember says what a member is. Programs see the old one or the new one.
 func (p *BalancePlane) SetMember(m BalanceMember) error {
-	var slot pipelineLbSlot
-	members, number := p.inst.maps[pipelineMapLbBackends], m.Owner.Number()
+	var slot bpfobj.PipelineLbSlot
+	members, number := p.inst.maps[bpfobj.PipelineMapLbBackends], m.Owner.Number()
 	if err := members.Lookup(number, &slot); err != nil {
 		return fmt.Errorf("reading backend %d of %s: %w", number, p.Name(), err)
 	}
@@ -315,19 +308,19 @@ func (p *BalancePlane) SetMember(m BalanceMember) error {
 
 // Member returns what the programs know of a member; Used is false if there is none.
 func (p *BalancePlane) Member(number uint32) (BalanceMember, error) {
-	var slot pipelineLbSlot
-	if err := p.inst.maps[pipelineMapLbBackends].Lookup(number, &slot); err != nil {
+	var slot bpfobj.PipelineLbSlot
+	if err := p.inst.maps[bpfobj.PipelineMapLbBackends].Lookup(number, &slot); err != nil {
 		return BalanceMember{}, fmt.Errorf("reading backend %d of %s: %w", number, p.Name(), err)
 	}
 	raw := slot.Version[slot.Seq&1]
 	m := BalanceMember{
-		Owner: BalanceOwner(raw.Owner), VIP: raw.Vip, Addr: wordsAddr(raw.Addr.W), Encap: BalanceEncap(raw.Encap),
-		GUEPort: wire16(raw.GuePort), Used: raw.Flags&balanceMemberUsed != 0, Down: raw.Flags&balanceMemberDown != 0,
+		Owner: BalanceOwner(raw.Owner), VIP: raw.Vip, Addr: bpfobj.WordsAddr(raw.Addr.W), Encap: BalanceEncap(raw.Encap),
+		GUEPort: bpfobj.Wire16(raw.GuePort), Used: raw.Flags&balanceMemberUsed != 0, Down: raw.Flags&balanceMemberDown != 0,
 		Hop: BalanceHop{
 			Port: int(raw.Port), SrcMAC: raw.Smac, DstMAC: raw.Dmac, MTU: raw.Mtu, VLAN: raw.Vlan, LinearOnly: raw.LinearOnly != 0,
 		},
 	}
-	if src := wordsAddr(raw.Src.W); m.Used && m.Encap != BalanceL2 {
+	if src := bpfobj.WordsAddr(raw.Src.W); m.Used && m.Encap != BalanceL2 {
 		m.Source = netip.PrefixFrom(src, src.BitLen()-bits.OnesCount32(raw.SrcMask))
 	}
 	return m, nil
@@ -335,8 +328,8 @@ func (p *BalancePlane) Member(number uint32) (BalanceMember, error) {
 
 // Traffic returns what a member has got.
 func (p *BalancePlane) Traffic(number uint32) (sum BalanceTraffic, err error) {
-	var perCPU []pipelineLbSums
-	if err := p.inst.maps[pipelineMapLbTraffic].Lookup(number, &perCPU); err != nil {
+	var perCPU []bpfobj.PipelineLbSums
+	if err := p.inst.maps[bpfobj.PipelineMapLbTraffic].Lookup(number, &perCPU); err != nil {
 		return sum, fmt.Errorf("reading the counters of backend %d of %s: %w", number, p.Name(), err)
 	}
 	for _, c := range perCPU {
@@ -349,8 +342,8 @@ func (p *BalancePlane) Traffic(number uint32) (sum BalanceTraffic, err error) {
 
 // ClearTraffic sets a member's counters to 0, before its number is used again.
 func (p *BalancePlane) ClearTraffic(number uint32) error {
-	zero := make([]pipelineLbSums, ebpf.MustPossibleCPU())
-	if err := p.inst.maps[pipelineMapLbTraffic].Put(number, zero); err != nil {
+	zero := make([]bpfobj.PipelineLbSums, ebpf.MustPossibleCPU())
+	if err := p.inst.maps[bpfobj.PipelineMapLbTraffic].Put(number, zero); err != nil {
 		return fmt.Errorf("clearing the counters of backend %d of %s: %w", number, p.Name(), err)
 	}
 	return nil
@@ -358,8 +351,8 @@ func (p *BalancePlane) ClearTraffic(number uint32) error {
 
 // Health returns what a member's checks have found.
 func (p *BalancePlane) Health(number uint32) (h BalanceHealth, err error) {
-	var raw pipelineLbFinding
-	if err := p.inst.maps[pipelineMapLbHealth].Lookup(number, &raw); err != nil {
+	var raw bpfobj.PipelineLbFinding
+	if err := p.inst.maps[bpfobj.PipelineMapLbHealth].Lookup(number, &raw); err != nil {
 		return h, fmt.Errorf("reading the checks of backend %d of %s: %w", number, p.Name(), err)
 	}
 	h = BalanceHealth{Owner: BalanceOwner(raw.Owner), State: BalanceState(raw.State), Checks: raw.Checks, Failures: raw.Failures}
@@ -377,14 +370,14 @@ func (p *BalancePlane) Health(number uint32) (h BalanceHealth, err error) {
 
 // SetHealth keeps what a member's checks have found, for others to read.
 func (p *BalancePlane) SetHealth(h BalanceHealth) error {
-	raw := pipelineLbFinding{Owner: uint32(h.Owner), State: uint8(h.State), Checks: h.Checks, Failures: h.Failures}
+	raw := bpfobj.PipelineLbFinding{Owner: uint32(h.Owner), State: uint8(h.State), Checks: h.Checks, Failures: h.Failures}
 	if !h.Since.IsZero() {
 		raw.Since = uint64(h.Since.UnixNano())
 	}
 	for n := 0; n < len(h.Text) && n < len(raw.Text)-1; n++ {
 		raw.Text[n] = int8(h.Text[n])
 	}
-	if err := p.inst.maps[pipelineMapLbHealth].Put(h.Owner.Number(), raw); err != nil {
+	if err := p.inst.maps[bpfobj.PipelineMapLbHealth].Put(h.Owner.Number(), raw); err != nil {
 		return fmt.Errorf("writing the checks of backend %d of %s: %w", h.Owner.Number(), p.Name(), err)
 	}
 	return nil

@@ -15,6 +15,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // checkMark is CHECK_MARK of bpf/lb/probe.bpf.c.
@@ -54,11 +56,11 @@ func (i *Instance) AttachChecks() (*Checks, error) {
 	if i.meta.Balance == nil {
 		return nil, fmt.Errorf("checking backends of %s: %w", i.Name(), errNoBalance)
 	}
-	prog, err := i.loadCheck()
+	prog, err := i.loadProbe()
 	if err != nil {
 		return nil, fmt.Errorf("checking backends of %s: %w", i.Name(), err)
 	}
-	members, err := i.maps[pipelineMapLbBackends].Clone()
+	members, err := i.maps[bpfobj.PipelineMapLbBackends].Clone()
 	if err != nil {
 		prog.Close()
 		return nil, fmt.Errorf("checking backends of %s: %w", i.Name(), err)
@@ -86,23 +88,23 @@ func (i *Instance) AttachChecks() (*Checks, error) {
 	return c, nil
 }
 
-func (i *Instance) loadCheck() (*ebpf.Program, error) {
-	spec, err := loadCheck()
+func (i *Instance) loadProbe() (*ebpf.Program, error) {
+	spec, err := bpfobj.LoadProbe()
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.Variables[checkVarLbSecret].Set([balanceSecretWords]uint32(i.meta.BalanceSecret)); err != nil {
-		return nil, fmt.Errorf("setting %s: %w", checkVarLbSecret, err)
+	if err := spec.Variables[bpfobj.ProbeVarLbSecret].Set([balanceSecretWords]uint32(i.meta.BalanceSecret)); err != nil {
+		return nil, fmt.Errorf("setting %s: %w", bpfobj.ProbeVarLbSecret, err)
 	}
-	members, vips := i.maps[pipelineMapLbBackends], i.maps[pipelineMapLbVips]
-	spec.Maps[checkMapLbBackends].MaxEntries = members.MaxEntries()
-	spec.Maps[checkMapLbVips].MaxEntries = vips.MaxEntries()
-	var loaded checkPrograms // the other maps of the object are the stage's, and are not made
+	members, vips := i.maps[bpfobj.PipelineMapLbBackends], i.maps[bpfobj.PipelineMapLbVips]
+	spec.Maps[bpfobj.ProbeMapLbBackends].MaxEntries = members.MaxEntries()
+	spec.Maps[bpfobj.ProbeMapLbVips].MaxEntries = vips.MaxEntries()
+	var loaded bpfobj.ProbePrograms // the other maps of the object are the stage's, and are not made
 	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{checkMapLbBackends: members, checkMapLbVips: vips},
+		MapReplacements: map[string]*ebpf.Map{bpfobj.ProbeMapLbBackends: members, bpfobj.ProbeMapLbVips: vips},
 	})
 	if err != nil {
-		return nil, loadError(err)
+		return nil, bpfobj.LoadError(err)
 	}
 	return loaded.Check, nil
 }
@@ -142,7 +144,7 @@ func (c *Checks) Ready(vip netip.Addr, mark uint32) error {
 	if err := c.wayTo(vip); err != nil {
 		return err
 	}
-	var slot pipelineLbSlot
+	var slot bpfobj.PipelineLbSlot
 	if err := c.members.Lookup(BalanceOwner(mark).Number(), &slot); err != nil {
 		return fmt.Errorf("reading the backend: %w", err)
 	}

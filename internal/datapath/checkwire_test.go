@@ -13,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // wireSocket hears what comes in by a device.
@@ -28,7 +30,7 @@ func wireSocket(t *testing.T, dev *net.Interface) int {
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait),
-		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: wire16(unix.ETH_P_ALL), Ifindex: dev.Index}),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bpfobj.Wire16(unix.ETH_P_ALL), Ifindex: dev.Index}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -52,12 +54,12 @@ func hear(t *testing.T, fd int) []byte {
 	frame := b[:n]
 	for _, m := range messages {
 		const valid = 1 << 4 // TP_STATUS_VLAN_VALID
-		if m.Header.Type != unix.PACKET_AUXDATA || ne.Uint32(m.Data)&valid == 0 {
+		if m.Header.Type != unix.PACKET_AUXDATA || bpfobj.Native.Uint32(m.Data)&valid == 0 {
 			continue
 		}
 		// struct tpacket_auxdata has the tag at 16 and its kind at 18.
-		tag := binary.BigEndian.AppendUint16(nil, ne.Uint16(m.Data[18:]))
-		frame = slices.Insert(frame, 12, binary.BigEndian.AppendUint16(tag, ne.Uint16(m.Data[16:]))...)
+		tag := binary.BigEndian.AppendUint16(nil, bpfobj.Native.Uint16(m.Data[18:]))
+		frame = slices.Insert(frame, 12, binary.BigEndian.AppendUint16(tag, bpfobj.Native.Uint16(m.Data[16:]))...)
 	}
 	return frame
 }
@@ -89,7 +91,7 @@ func udpAddsUp(ip []byte) bool {
 		sum = sum16(ip[8:40]) + sum16(ip[40:])
 		ip = ip[40:]
 	}
-	sum += uint32(wire16(uint16(len(ip)))) + uint32(wire16(protoUDP))
+	sum += uint32(bpfobj.Wire16(uint16(len(ip)))) + uint32(bpfobj.Wire16(protoUDP))
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
 	}

@@ -9,20 +9,21 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/stats"
 )
 
 // carryCounters copies what could not be taken over because its map has grown.
 func (i *Instance) carryCounters(old *Instance, reused map[string]*ebpf.Map) error {
-	if reused[pipelineMapScionTraffic] != nil {
+	if reused[bpfobj.PipelineMapScionTraffic] != nil {
 		return nil
 	}
-	from, to := old.maps[pipelineMapScionTraffic], i.maps[pipelineMapScionTraffic]
+	from, to := old.maps[bpfobj.PipelineMapScionTraffic], i.maps[bpfobj.PipelineMapScionTraffic]
 	if from == nil || from.ValueSize() != to.ValueSize() {
 		return nil
 	}
 	for slot := range min(from.MaxEntries(), to.MaxEntries()) {
-		var values []pipelineScionCounters
+		var values []bpfobj.PipelineScionCounters
 		if err := from.Lookup(slot, &values); err != nil {
 			return fmt.Errorf("copying the counters of link %d: %w", slot, err)
 		}
@@ -36,7 +37,7 @@ func (i *Instance) carryCounters(old *Instance, reused map[string]*ebpf.Map) err
 // carryReasons adds up what an instance whose reasons have other numbers has counted, by their names. What it counts
 // from now on is lost.
 func (i *Instance) carryReasons(old *Instance, reused map[string]*ebpf.Map) error {
-	if reused[pipelineMapCounters] != nil || len(old.meta.Reasons) == 0 {
+	if reused[bpfobj.PipelineMapCounters] != nil || len(old.meta.Reasons) == 0 {
 		return nil
 	}
 	names := reasonNames()
@@ -47,14 +48,14 @@ func (i *Instance) carryReasons(old *Instance, reused map[string]*ebpf.Map) erro
 			if name == "" || now < 0 {
 				continue
 			}
-			var values []pipelineCounter
-			if err := old.maps[pipelineMapCounters].Lookup(uint32(slot*2*len(old.meta.Reasons)+n), &values); err != nil {
+			var values []bpfobj.PipelineCounter
+			if err := old.maps[bpfobj.PipelineMapCounters].Lookup(uint32(slot*2*len(old.meta.Reasons)+n), &values); err != nil {
 				return fmt.Errorf("copying the counters of %s: %w", name, err)
 			}
 			if n >= len(old.meta.Reasons) {
-				now += reasonCount
+				now += bpfobj.ReasonCount
 			}
-			if err := i.maps[pipelineMapCounters].Put(uint32(slot*2*reasonCount+now), values); err != nil {
+			if err := i.maps[bpfobj.PipelineMapCounters].Put(uint32(slot*2*bpfobj.ReasonCount+now), values); err != nil {
 				return fmt.Errorf("copying the counters of %s: %w", name, err)
 			}
 		}
@@ -86,12 +87,12 @@ func (i *Instance) Ports() ([]stats.Port, error) {
 			Reasons:   []stats.Reason{},
 		}
 		slot := i.meta.Ports[name]
-		for n := range 2 * reasonCount {
-			r := Reasons()[n%reasonCount]
+		for n := range 2 * bpfobj.ReasonCount {
+			r := Reasons()[n%bpfobj.ReasonCount]
 			if r.Name == "" {
 				continue
 			}
-			c, err := i.counter(slot*2*reasonCount + n)
+			c, err := i.counter(slot*2*bpfobj.ReasonCount + n)
 			if err != nil {
 				return nil, err
 			}
@@ -101,7 +102,7 @@ func (i *Instance) Ports() ([]stats.Port, error) {
 			p.Reasons = append(p.Reasons, stats.Reason{
 				Name:    r.Name,
 				Verdict: string(r.Verdict),
-				Limited: n >= reasonCount,
+				Limited: n >= bpfobj.ReasonCount,
 				Packets: c.Packets,
 				Bytes:   c.Bytes,
 			})
@@ -116,9 +117,9 @@ func (i *Instance) Ports() ([]stats.Port, error) {
 	return all, nil
 }
 
-func (i *Instance) counter(index int) (sum pipelineCounter, err error) {
-	var values []pipelineCounter
-	if err := i.maps[pipelineMapCounters].Lookup(uint32(index), &values); err != nil {
+func (i *Instance) counter(index int) (sum bpfobj.PipelineCounter, err error) {
+	var values []bpfobj.PipelineCounter
+	if err := i.maps[bpfobj.PipelineMapCounters].Lookup(uint32(index), &values); err != nil {
 		return sum, fmt.Errorf("reading counter %d of %s: %w", index, i.Name(), err)
 	}
 	for _, v := range values {
@@ -132,9 +133,9 @@ func (i *Instance) counter(index int) (sum pipelineCounter, err error) {
 func (i *Instance) LinkCounters() ([]stats.LinkCounters, error) {
 	all := make([]stats.LinkCounters, len(i.meta.Config.Links))
 	for n, l := range i.meta.Config.Links {
-		var values []pipelineScionCounters
+		var values []bpfobj.PipelineScionCounters
 		slot := uint32(i.meta.Counters[l.Name])
-		if err := i.maps[pipelineMapScionTraffic].Lookup(slot, &values); err != nil {
+		if err := i.maps[bpfobj.PipelineMapScionTraffic].Lookup(slot, &values); err != nil {
 			return nil, fmt.Errorf("reading the counters of link %s: %w", l.Name, err)
 		}
 		for _, v := range values {
@@ -144,7 +145,7 @@ func (i *Instance) LinkCounters() ([]stats.LinkCounters, error) {
 	return all, nil
 }
 
-func addLinkCounters(sum *stats.LinkCounters, v *pipelineScionCounters) {
+func addLinkCounters(sum *stats.LinkCounters, v *bpfobj.PipelineScionCounters) {
 	for class := range v.In {
 		sum.In[class].Packets += v.In[class].Packets
 		sum.In[class].Bytes += v.In[class].Bytes

@@ -12,6 +12,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+
+	"culvert/internal/bpfobj"
 )
 
 // VerdictDecap is what a reason does that takes a tunnel's headers off (bpf/decap/tunnel.h).
@@ -48,17 +50,17 @@ func (o DecapOptions) Open() bool { return len(o.From) == 0 && len(o.VIPs) == 0 
 
 // DecapReasons returns the ways out of the program by their number (bpf/decap/tunnel.h); one without a name is not in use.
 var DecapReasons = sync.OnceValue(func() []Reason {
-	spec, err := loadDecap()
+	spec, err := bpfobj.LoadDecap()
 	if err != nil {
 		panic(err) // the object is part of the binary
 	}
-	reasons := make([]Reason, spec.Maps[decapMapDecapCounters].MaxEntries)
-	for name, value := range enumNames("decap_reason") {
-		if value == uint64(decapDecapReasonDECAP_REASON_COUNT) {
+	reasons := make([]Reason, spec.Maps[bpfobj.DecapMapDecapCounters].MaxEntries)
+	for name, value := range bpfobj.EnumNames(bpfobj.LoadDecap, "decap_reason") {
+		if value == uint64(bpfobj.DecapDecapReasonDECAP_REASON_COUNT) {
 			continue
 		}
 		reasons[value] = newReason(name)
-		reasons[value].Text = decapReasonTexts[name]
+		reasons[value].Text = bpfobj.DecapReasonTexts[name]
 	}
 	return reasons
 })
@@ -76,19 +78,19 @@ func (p *decapProgram) close() {
 
 // loadDecapProgram loads a program for an interface. It goes on with the counters of an earlier one, nil for none.
 func loadDecapProgram(dev *net.Interface, o DecapOptions, counters *ebpf.Map) (_ *decapProgram, err error) {
-	spec, err := loadDecap()
+	spec, err := bpfobj.LoadDecap()
 	if err != nil {
 		return nil, err
 	}
 	var mac [3]uint16
 	for n := range mac {
-		mac[n] = ne.Uint16(dev.HardwareAddr[2*n:])
+		mac[n] = bpfobj.Native.Uint16(dev.HardwareAddr[2*n:])
 	}
 	for name, value := range map[string]any{
-		decapVarDecapMac:      mac,
-		decapVarDecapGuePort:  wire16(o.GUEPort),
-		decapVarDecapBySource: len(o.From) > 0,
-		decapVarDecapByVip:    len(o.VIPs) > 0,
+		bpfobj.DecapVarDecapMac:      mac,
+		bpfobj.DecapVarDecapGuePort:  bpfobj.Wire16(o.GUEPort),
+		bpfobj.DecapVarDecapBySource: len(o.From) > 0,
+		bpfobj.DecapVarDecapByVip:    len(o.VIPs) > 0,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
@@ -96,15 +98,15 @@ func loadDecapProgram(dev *net.Interface, o DecapOptions, counters *ebpf.Map) (_
 	}
 	o.fill(spec)
 	reused := make(map[string]*ebpf.Map)
-	if counters != nil && spec.Maps[decapMapDecapCounters].Compatible(counters) == nil {
-		reused[decapMapDecapCounters] = counters
+	if counters != nil && spec.Maps[bpfobj.DecapMapDecapCounters].Compatible(counters) == nil {
+		reused[bpfobj.DecapMapDecapCounters] = counters
 	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: reused})
 	if err != nil {
-		return nil, loadError(err)
+		return nil, bpfobj.LoadError(err)
 	}
 	defer coll.Close()
-	p := &decapProgram{prog: coll.DetachProgram(decapProgDecap), counters: coll.DetachMap(decapMapDecapCounters)}
+	p := &decapProgram{prog: coll.DetachProgram(bpfobj.DecapProgDecap), counters: coll.DetachMap(bpfobj.DecapMapDecapCounters)}
 	if err := o.bind(p.prog); err != nil {
 		p.close()
 		return nil, err
@@ -118,22 +120,22 @@ func (o DecapOptions) fill(spec *ebpf.CollectionSpec) {
 		m, seen := spec.Maps[name], make(map[netip.Addr]bool)
 		for _, a := range all {
 			if !seen[a] {
-				m.Contents = append(m.Contents, ebpf.MapKV{Key: addrWords(a), Value: uint8(1)})
+				m.Contents = append(m.Contents, ebpf.MapKV{Key: bpfobj.AddrWords(a), Value: uint8(1)})
 				seen[a] = true
 			}
 		}
 		m.MaxEntries = uint32(max(len(m.Contents), 1))
 	}
-	addrs(decapMapDecapLocal, o.Local)
-	addrs(decapMapDecapVips, o.VIPs)
-	from := spec.Maps[decapMapDecapFrom]
+	addrs(bpfobj.DecapMapDecapLocal, o.Local)
+	addrs(bpfobj.DecapMapDecapVips, o.VIPs)
+	from := spec.Maps[bpfobj.DecapMapDecapFrom]
 	seen := make(map[netip.Prefix]bool)
 	for _, p := range o.From {
 		if p = p.Masked(); seen[p] {
 			continue
 		}
 		seen[p] = true
-		key := decapDecapPrefix{Bits: uint32(128 - p.Addr().BitLen() + p.Bits()), Addr: decapDecapAddr{W: addrWords(p.Addr())}}
+		key := bpfobj.DecapDecapPrefix{Bits: uint32(128 - p.Addr().BitLen() + p.Bits()), Addr: bpfobj.DecapDecapAddr{W: bpfobj.AddrWords(p.Addr())}}
 		from.Contents = append(from.Contents, ebpf.MapKV{Key: key, Value: uint8(1)})
 	}
 	from.MaxEntries = uint32(max(len(from.Contents), 1))
@@ -156,7 +158,7 @@ func (o DecapOptions) bind(prog *ebpf.Program) error {
 		Name: decapOptionsMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(b)), MaxEntries: 1,
 	})
 	if err != nil {
-		return fmt.Errorf("creating the map of the options: %w", loadError(err))
+		return fmt.Errorf("creating the map of the options: %w", bpfobj.LoadError(err))
 	}
 	defer m.Close()
 	if err := m.Put(uint32(0), b); err != nil {

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf/link"
+
+	"culvert/internal/bpfobj"
 )
 
 // LostDecaps are the ends of tunnels of this network namespace whose interfaces were deleted, or moved to another one. It
@@ -76,7 +78,7 @@ func AttachDecapAgain(iface string) (bool, error) {
 		return false, nil
 	}
 	r, err := lostDecap(at)
-	if isNotExist(err) {
+	if bpfobj.NotExist(err) {
 		return false, nil
 	}
 	if err != nil {

@@ -16,6 +16,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+
+	"culvert/internal/bpfobj"
 )
 
 /*
@@ -303,7 +305,7 @@ func decapHere() (string, bool, error) {
 	case errors.Is(err, os.ErrNotExist):
 		return "", false, nil
 	case errors.Is(err, os.ErrPermission):
-		return "", false, permissionError("reading " + root)
+		return "", false, bpfobj.PermissionError("reading " + root)
 	case err != nil:
 		return "", false, fmt.Errorf("reading %s: %w", dir, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/stats"
 )
 
@@ -38,7 +39,7 @@ func Decaps() ([]Decap, error) {
 	var all []Decap
 	for _, p := range readPins(dir) {
 		l, err := link.LoadPinnedLink(p.path, nil)
-		if isNotExist(err) {
+		if bpfobj.NotExist(err) {
 			continue // taken off meanwhile
 		}
 		if err != nil {
@@ -109,7 +110,7 @@ func openDecap(l link.Link) (*decapProgram, error) {
 		return nil, fmt.Errorf("opening program %d: %w", info.Program, err)
 	}
 	p := &decapProgram{prog: prog}
-	if p.counters, err = p.mapNamed(decapMapDecapCounters); err != nil {
+	if p.counters, err = p.mapNamed(bpfobj.DecapMapDecapCounters); err != nil {
 		prog.Close()
 		return nil, err
 	}
@@ -153,7 +154,7 @@ func (p *decapProgram) readRecord(r *decapRecord) error {
 func (p *decapProgram) reasons() ([]stats.Reason, error) {
 	var all []stats.Reason
 	for n, r := range DecapReasons() {
-		var each []decapDecapCounter
+		var each []bpfobj.DecapDecapCounter
 		if err := p.counters.Lookup(uint32(n), &each); err != nil {
 			return nil, fmt.Errorf("reading the counters: %w", err)
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // How long a change waits for another one.
@@ -59,7 +61,7 @@ func tryLockEdits(path string) (*os.File, error) {
 	err := os.Mkdir(path, 0o700)
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return nil, permissionError("making " + path)
+		return nil, bpfobj.PermissionError("making " + path)
 	case errors.Is(err, os.ErrNotExist):
 		return nil, fmt.Errorf("router %s: %w", pinnedName(filepath.Base(filepath.Dir(path))), ErrGone)
 	case err != nil && !errors.Is(err, os.ErrExist):

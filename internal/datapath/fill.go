@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/host/netdev"
 )
 
@@ -16,7 +17,7 @@ func (i *Instance) fillConfig(old *Instance) error {
 	kept := old.linksByName()
 	for n, l := range i.meta.Config.Links {
 		ip, ipSum, l4Sum := outerHeader(l.Local, l.Remote)
-		raw := pipelineScionLink{
+		raw := bpfobj.PipelineScionLink{
 			Ip:       ip,
 			IpSum:    ipSum,
 			L4Sum:    l4Sum,
@@ -32,7 +33,7 @@ func (i *Instance) fillConfig(old *Instance) error {
 		if k, ok := kept[l.Name]; ok && k.Ip == raw.Ip {
 			raw.Hop, raw.Up = k.Hop, k.Up
 		}
-		if err := i.maps[pipelineMapScionLinks].Put(uint32(n), raw); err != nil {
+		if err := i.maps[bpfobj.PipelineMapScionLinks].Put(uint32(n), raw); err != nil {
 			return fmt.Errorf("writing link %s: %w", l.Name, err)
 		}
 		if err := i.carryAccept(old, l.Name, n); err != nil {
@@ -43,13 +44,13 @@ func (i *Instance) fillConfig(old *Instance) error {
 		}
 	}
 	for _, f := range i.meta.Config.Interfaces {
-		raw := pipelineScionIface{Link: uint32(f.Link) + 1, Type: uint32(f.Type)}
-		if err := i.maps[pipelineMapScionIfaces].Put(uint32(f.ID), raw); err != nil {
+		raw := bpfobj.PipelineScionIface{Link: uint32(f.Link) + 1, Type: uint32(f.Type)}
+		if err := i.maps[bpfobj.PipelineMapScionIfaces].Put(uint32(f.ID), raw); err != nil {
 			return fmt.Errorf("writing interface %d: %w", f.ID, err)
 		}
 	}
 	for _, a := range i.meta.Config.Services {
-		if err := i.maps[pipelineMapScionServices].Put(addrWords(a), uint32(1)); err != nil {
+		if err := i.maps[bpfobj.PipelineMapScionServices].Put(bpfobj.AddrWords(a), uint32(1)); err != nil {
 			return fmt.Errorf("writing service %s: %w", a, err)
 		}
 	}
@@ -62,9 +63,9 @@ func (i *Instance) fillPair(n int, l Link) error {
 		return nil
 	}
 	family, pair := pairBytes(l)
-	m, key := i.maps[pipelineMapScionPairs6], pair[:]
+	m, key := i.maps[bpfobj.PipelineMapScionPairs6], pair[:]
 	if family == 4 {
-		m, key = i.maps[pipelineMapScionPairs4], pair[:12]
+		m, key = i.maps[bpfobj.PipelineMapScionPairs4], pair[:12]
 	}
 	if err := m.Put(key, i.ingress(n, l)); err != nil {
 		return fmt.Errorf("writing the addresses of link %s: %w", l.Name, err)
@@ -72,8 +73,8 @@ func (i *Instance) fillPair(n int, l Link) error {
 	return nil
 }
 
-func (i *Instance) ingress(n int, l Link) pipelineScionIngress {
-	return pipelineScionIngress{
+func (i *Instance) ingress(n int, l Link) bpfobj.PipelineScionIngress {
+	return bpfobj.PipelineScionIngress{
 		Link:     uint32(n),
 		Counters: uint32(i.meta.Counters[l.Name]),
 		Ifid:     l.IfID,
@@ -82,14 +83,14 @@ func (i *Instance) ingress(n int, l Link) pipelineScionIngress {
 	}
 }
 
-func (i *Instance) linksByName() map[string]pipelineScionLink {
-	links := make(map[string]pipelineScionLink)
+func (i *Instance) linksByName() map[string]bpfobj.PipelineScionLink {
+	links := make(map[string]bpfobj.PipelineScionLink)
 	if i == nil {
 		return links
 	}
 	for n, l := range i.meta.Config.Links {
-		var raw pipelineScionLink
-		if i.maps[pipelineMapScionLinks].Lookup(uint32(n), &raw) == nil {
+		var raw bpfobj.PipelineScionLink
+		if i.maps[bpfobj.PipelineMapScionLinks].Lookup(uint32(n), &raw) == nil {
 			links[l.Name] = raw
 		}
 	}
@@ -98,14 +99,14 @@ func (i *Instance) linksByName() map[string]pipelineScionLink {
 
 func (i *Instance) fillPorts(ports []*net.Interface) error {
 	for _, p := range ports {
-		var raw pipelinePort // in a map that is in use already, what other writers know of it stays
-		if err := i.maps[pipelineMapPorts].Lookup(uint32(p.Index), &raw); err != nil {
+		var raw bpfobj.PipelinePort // in a map that is in use already, what other writers know of it stays
+		if err := i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(p.Index), &raw); err != nil {
 			return fmt.Errorf("reading interface %s: %w", p.Name, err)
 		}
 		raw.Slot = uint32(i.meta.Ports[p.Name]) + 1
 		raw.Route.Index = uint32(p.Index)
 		describePort(&raw, p)
-		if err := i.maps[pipelineMapPorts].Put(uint32(p.Index), raw); err != nil {
+		if err := i.maps[bpfobj.PipelineMapPorts].Put(uint32(p.Index), raw); err != nil {
 			return fmt.Errorf("writing interface %s: %w", p.Name, err)
 		}
 		if err := i.fillPortPair(p.Index); err != nil {
@@ -116,7 +117,7 @@ func (i *Instance) fillPorts(ports []*net.Interface) error {
 }
 
 // describePort fills in what the system says of an interface.
-func describePort(raw *pipelinePort, p *net.Interface) {
+func describePort(raw *bpfobj.PipelinePort, p *net.Interface) {
 	raw.Xmit = 1
 	// Without the family (before Linux 6.3) nobody knows what drivers can do: believe in them.
 	if xdp, err := netdev.Open(netdev.XDPFamily); err == nil {
@@ -127,7 +128,7 @@ func describePort(raw *pipelinePort, p *net.Interface) {
 	}
 	if len(p.HardwareAddr) == 6 {
 		for n := range raw.Mac {
-			raw.Mac[n] = ne.Uint16(p.HardwareAddr[2*n:])
+			raw.Mac[n] = bpfobj.Native.Uint16(p.HardwareAddr[2*n:])
 		}
 	}
 }
@@ -139,15 +140,15 @@ func (i *Instance) refreshPorts() error {
 		if err != nil {
 			continue // gone; its counters stay
 		}
-		var old pipelinePort
-		if err := i.maps[pipelineMapPorts].Lookup(uint32(p.Index), &old); err != nil || old.Slot == 0 {
+		var old bpfobj.PipelinePort
+		if err := i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(p.Index), &old); err != nil || old.Slot == 0 {
 			continue // another one of that name
 		}
 		raw := old
 		if describePort(&raw, p); raw == old {
 			continue
 		}
-		if err := i.maps[pipelineMapPorts].Put(uint32(p.Index), raw); err != nil {
+		if err := i.maps[bpfobj.PipelineMapPorts].Put(uint32(p.Index), raw); err != nil {
 			return fmt.Errorf("writing interface %s: %w", name, err)
 		}
 	}
@@ -157,14 +158,14 @@ func (i *Instance) refreshPorts() error {
 // fillPortPair gives an interface the link whose far end is behind it, so that the programs need no
 // lookup for its datagrams. Where there are several the first one is as good as any.
 func (i *Instance) fillPortPair(ifindex int) error {
-	m := i.maps[pipelineMapPorts]
-	var old pipelinePort
+	m := i.maps[bpfobj.PipelineMapPorts]
+	var old bpfobj.PipelinePort
 	if err := m.Lookup(uint32(ifindex), &old); err != nil || old.Slot == 0 {
 		return nil // the next hop is behind an interface that is not ours
 	}
 	old.Scion.Seq &^= 1 // odd after a process that died while writing
 	port := old
-	port.Scion = pipelineScionPort{Seq: old.Scion.Seq}
+	port.Scion = bpfobj.PipelineScionPort{Seq: old.Scion.Seq}
 	states, err := i.LinkStates()
 	if err != nil {
 		return err
@@ -182,7 +183,7 @@ func (i *Instance) fillPortPair(ifindex int) error {
 	}
 	// The programs read without a lock. They take what they have read only if the number is even,
 	// and the same before and after.
-	steps := []pipelinePort{old, port, port}
+	steps := []bpfobj.PipelinePort{old, port, port}
 	steps[0].Scion.Seq, steps[1].Scion.Seq, steps[2].Scion.Seq = old.Scion.Seq+1, old.Scion.Seq+1, old.Scion.Seq+2
 	for _, step := range steps {
 		if err := m.Put(uint32(ifindex), step); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/net/bpf"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/filter/cbpf"
 )
 
@@ -183,9 +184,9 @@ func (w *bodyWriter) step(s *filterStep, n int) error {
 	w.hit(s.place)
 	switch s.action {
 	case FilterDrop:
-		w.drop(pipelineReasonDROP_FILTER)
+		w.drop(bpfobj.PipelineReasonDROP_FILTER)
 	case FilterPass:
-		w.emit(asm.Mov.Imm(asm.R0, int32(reasonCount)), asm.Return())
+		w.emit(asm.Mov.Imm(asm.R0, int32(bpfobj.ReasonCount)), asm.Return())
 	case FilterLimit:
 		w.emit(
 			asm.Mov.Reg(asm.R1, asm.R8),
@@ -194,7 +195,7 @@ func (w *bodyWriter) step(s *filterStep, n int) error {
 			asm.Call.Label(filterFnOver),
 			asm.JEq.Imm(asm.R0, 0, next))
 		w.hit(s.place + 1)
-		w.drop(pipelineReasonDROP_FILTER_LIMIT)
+		w.drop(bpfobj.PipelineReasonDROP_FILTER_LIMIT)
 	case FilterCount:
 		w.emit(asm.Ja.Label(next))
 	}
@@ -209,7 +210,7 @@ func (w *bodyWriter) step(s *filterStep, n int) error {
 }
 
 // drop ends the rules with a reason, behind a call that has returned the length.
-func (w *bodyWriter) drop(reason pipelineReason) {
+func (w *bodyWriter) drop(reason bpfobj.PipelineReason) {
 	w.emit(asm.LSh.Imm(asm.R0, filterLenShift), asm.Or.Imm(asm.R0, int32(reason)), asm.Return())
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 // FilterTraffic counts packets, and the bytes of their frames.
@@ -42,7 +44,7 @@ func (i *Instance) FilterCounters() (FilterCounters, error) {
 }
 
 func (p *filterPlane) counters() (c FilterCounters, err error) {
-	m := p.maps[filterMapFilterCounts]
+	m := p.maps[bpfobj.FilterMapFilterCounts]
 	if m == nil {
 		return c, nil
 	}
@@ -67,7 +69,7 @@ func (p *filterPlane) counters() (c FilterCounters, err error) {
 }
 
 func readFilterCount(m *ebpf.Map, place int) (sum FilterTraffic, err error) {
-	var values []pipelineCounter
+	var values []bpfobj.PipelineCounter
 	if err := m.Lookup(uint32(place), &values); err != nil {
 		return sum, fmt.Errorf("reading counter %d of the filter: %w", place, err)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 // filterPins lists what is pinned for the filter.
@@ -46,7 +48,7 @@ func TestFilterDiedAtFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := pinClone(stray, filepath.Join(dir, filterMapsDir, filterMapFilterCounts)); err != nil {
+		if err := pinClone(stray, filepath.Join(dir, filterMapsDir, bpfobj.FilterMapFilterCounts)); err != nil {
 			t.Fatal(err)
 		}
 	}

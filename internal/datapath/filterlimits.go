@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // Bounds of a rate, of bpf/filter/limit.h: with more, the rounding of its ticks would count.
@@ -103,8 +105,8 @@ func (r FilterRate) order() int {
 }
 
 // raw is the rate as the programs read it, without the secret.
-func (r FilterRate) raw() filterFilterLimit {
-	raw := filterFilterLimit{Order: uint8(r.order())}
+func (r FilterRate) raw() bpfobj.FilterFilterLimit {
+	raw := bpfobj.FilterFilterLimit{Order: uint8(r.order())}
 	burst := r.EffectiveBurst()
 	if r.Bytes {
 		raw.Bytes = 1
@@ -150,9 +152,9 @@ func filterMasks(length4, length6 uint8) (mask4 uint32, mask6 [2]uint64) {
 		length6 = 128
 	}
 	fill(int(length4))
-	mask4 = ne.Uint32(b[:])
+	mask4 = bpfobj.Native.Uint32(b[:])
 	fill(int(length6))
-	return mask4, [2]uint64{ne.Uint64(b[:]), ne.Uint64(b[8:])}
+	return mask4, [2]uint64{bpfobj.Native.Uint64(b[:]), bpfobj.Native.Uint64(b[8:])}
 }
 
 // putFilterLimit makes a number, which no program uses yet, stand for a rate. Nothing is owed, all keys are new.
@@ -167,7 +169,7 @@ func putFilterLimit(limits, tables *ebpf.Map, n uint32, r FilterRate) error {
 	var secret [16]byte
 	_, _ = rand.Read(secret[:]) // never fails
 	for i := range raw.Key {
-		raw.Key[i] = ne.Uint32(secret[4*i:])
+		raw.Key[i] = bpfobj.Native.Uint32(secret[4*i:])
 	}
 	raw.Key[len(raw.Key)-1] |= 1
 	if err := dropFilterLimit(limits, tables, n); err != nil {
@@ -190,11 +192,11 @@ func putFilterLimit(limits, tables *ebpf.Map, n uint32, r FilterRate) error {
 }
 
 func newFilterLimitTable(r FilterRate) (*ebpf.Map, error) {
-	spec, err := loadFilter()
+	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		return nil, err
 	}
-	inner := spec.Maps[filterMapFilterLimitTables].InnerMap.Copy()
+	inner := spec.Maps[bpfobj.FilterMapFilterLimitTables].InnerMap.Copy()
 	inner.Name = "filter_limit"
 	inner.MaxEntries = 1 << r.order()
 	return ebpf.NewMap(inner)
@@ -202,10 +204,10 @@ func newFilterLimitTable(r FilterRate) (*ebpf.Map, error) {
 
 // dropFilterLimit frees the memory of a number that no program uses any more. It is no error if there is none.
 func dropFilterLimit(limits, tables *ebpf.Map, n uint32) error {
-	if err := limits.Put(n, filterFilterLimit{}); err != nil {
+	if err := limits.Put(n, bpfobj.FilterFilterLimit{}); err != nil {
 		return fmt.Errorf("clearing limit %d: %w", n, err)
 	}
-	if err := tables.Delete(n); err != nil && !isNotExist(err) {
+	if err := tables.Delete(n); err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting the table of limit %d: %w", n, err)
 	}
 	return nil
@@ -230,7 +232,7 @@ func (i *Instance) FilterLimitUses() (map[string]FilterLimitUse, error) {
 		if l.Rate.Per == FilterPerRule {
 			continue
 		}
-		if uses[name], err = filterLimitUse(p.maps[filterMapFilterLimitTables], uint32(l.Number)); err != nil {
+		if uses[name], err = filterLimitUse(p.maps[bpfobj.FilterMapFilterLimitTables], uint32(l.Number)); err != nil {
 			return nil, fmt.Errorf("rule %s: %w", name, err)
 		}
 	}
@@ -240,7 +242,7 @@ func (i *Instance) FilterLimitUses() (map[string]FilterLimitUse, error) {
 // filterLimitUse reads how full the table of a limit is: all zero for one without a table.
 func filterLimitUse(tables *ebpf.Map, n uint32) (FilterLimitUse, error) {
 	var table *ebpf.Map
-	if err := tables.Lookup(n, &table); isNotExist(err) {
+	if err := tables.Lookup(n, &table); bpfobj.NotExist(err) {
 		return FilterLimitUse{}, nil
 	} else if err != nil {
 		return FilterLimitUse{}, fmt.Errorf("looking for the table of limit %d: %w", n, err)
@@ -258,11 +260,11 @@ func filterLimitUse(tables *ebpf.Map, n uint32) (FilterLimitUse, error) {
 		return FilterLimitUse{}, err
 	}
 	for e := memory[:size]; len(e) > 0; e = e[16:] {
-		if ne.Uint64(e) == 0 {
+		if bpfobj.Native.Uint64(e) == 0 {
 			continue
 		}
 		use.Used++
-		if ne.Uint64(e[8:]) > now*(filterTicks/uint64(time.Second)) {
+		if bpfobj.Native.Uint64(e[8:]) > now*(filterTicks/uint64(time.Second)) {
 			use.Owing++
 		}
 	}

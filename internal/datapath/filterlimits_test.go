@@ -19,13 +19,14 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/filter/cbpf"
 )
 
 // replaceFilterRules puts other code in the place of the rules of a program that is not loaded yet.
 func replaceFilterRules(t *testing.T, spec *ebpf.CollectionSpec, code asm.Instructions) {
 	t.Helper()
-	prog := spec.Programs[filterProgFilter]
+	prog := spec.Programs[bpfobj.FilterProgFilter]
 	ins, err := cbpf.ReplaceFunction(prog.Instructions, filterFnRules, code)
 	if err != nil {
 		t.Fatal(err)
@@ -43,11 +44,11 @@ type limitBed struct {
 
 func newLimitBed(t *testing.T) *limitBed {
 	t.Helper()
-	spec, err := loadFilter()
+	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{filterVarFilterLooks, filterVarFilterRuled} {
+	for _, name := range []string{bpfobj.FilterVarFilterLooks, bpfobj.FilterVarFilterRuled} {
 		if err := spec.Variables[name].Set(true); err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +72,7 @@ func newLimitBed(t *testing.T) *limitBed {
 		asm.Add.Reg(asm.R2, asm.R9),
 		asm.Mov.Reg(asm.R1, asm.R6),
 		call("filter_hit"),
-		asm.Mov.Imm(asm.R0, int32(pipelineReasonDROP_FILTER_LIMIT)),
+		asm.Mov.Imm(asm.R0, int32(bpfobj.PipelineReasonDROP_FILTER_LIMIT)),
 		asm.JNE.Imm(asm.R9, 0, "out"),
 		asm.Mov.Imm(asm.R0, 0),
 		asm.Return().WithSymbol("out"),
@@ -81,10 +82,10 @@ func newLimitBed(t *testing.T) *limitBed {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(coll.Close)
-	keepAttached(t, coll.Programs[filterProgFilter])
+	keepAttached(t, coll.Programs[bpfobj.FilterProgFilter])
 	return &limitBed{
-		coll.Programs[filterProgFilter],
-		coll.Maps[filterMapFilterLimits], coll.Maps[filterMapFilterLimitTables], coll.Maps[filterMapFilterCounts],
+		coll.Programs[bpfobj.FilterProgFilter],
+		coll.Maps[bpfobj.FilterMapFilterLimits], coll.Maps[bpfobj.FilterMapFilterLimitTables], coll.Maps[bpfobj.FilterMapFilterCounts],
 	}
 }
 
@@ -117,10 +118,10 @@ func (b *limitBed) run(t *testing.T, frame []byte, times int) {
 }
 
 // passed returns the packets of a limit that it has let go, and those over its rate.
-func (b *limitBed) passed(t *testing.T, n uint32) (passed, over filterCounter) {
+func (b *limitBed) passed(t *testing.T, n uint32) (passed, over bpfobj.FilterCounter) {
 	t.Helper()
-	for place, to := range map[uint32]*filterCounter{2 + 2*n: &passed, 3 + 2*n: &over} {
-		var each []filterCounter
+	for place, to := range map[uint32]*bpfobj.FilterCounter{2 + 2*n: &passed, 3 + 2*n: &over} {
+		var each []bpfobj.FilterCounter
 		if err := b.counts.Lookup(place, &each); err != nil {
 			t.Fatal(err)
 		}
@@ -331,7 +332,7 @@ func TestFilterLimitKeys(t *testing.T) {
 		t.Errorf("without a limit %d of 100 passed", got)
 	}
 	var table *ebpf.Map
-	if err := b.tables.Lookup(uint32(4), &table); !isNotExist(err) {
+	if err := b.tables.Lookup(uint32(4), &table); !bpfobj.NotExist(err) {
 		t.Errorf("table of a limit that was dropped: %v", err)
 	}
 }
@@ -519,12 +520,12 @@ func TestFilterLimitParameters(t *testing.T) {
 
 // A map in the way that the programs reach it: its value is as long as a cache line.
 func TestFilterLimitLayout(t *testing.T) {
-	spec, err := loadFilter()
+	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		t.Fatal(err)
 	}
-	inner := spec.Maps[filterMapFilterLimitTables].InnerMap
-	if inner.ValueSize != filterBucketBytes || spec.Maps[filterMapFilterLimits].ValueSize != 64 {
-		t.Errorf("a bucket has %d bytes, a limit %d, want 64", inner.ValueSize, spec.Maps[filterMapFilterLimits].ValueSize)
+	inner := spec.Maps[bpfobj.FilterMapFilterLimitTables].InnerMap
+	if inner.ValueSize != filterBucketBytes || spec.Maps[bpfobj.FilterMapFilterLimits].ValueSize != 64 {
+		t.Errorf("a bucket has %d bytes, a limit %d, want 64", inner.ValueSize, spec.Maps[bpfobj.FilterMapFilterLimits].ValueSize)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/filter/cbpf"
 )
 
@@ -31,7 +32,7 @@ const filterQuiet = 100
 // one program.
 func filterForeign(name string) bool {
 	switch name {
-	case filterMapPorts, filterMapCounters, filterMapFilterRest, filterMapFilterServices, filterMapFilterTopBuckets:
+	case bpfobj.FilterMapPorts, bpfobj.FilterMapCounters, bpfobj.FilterMapFilterRest, bpfobj.FilterMapFilterServices, bpfobj.FilterMapFilterTopBuckets:
 		return true
 	}
 	return name[0] == '.' // variables
@@ -40,7 +41,7 @@ func filterForeign(name string) bool {
 // newFilterMaps makes what a filter keeps from program to program, but for those that are there already. It names those
 // that it has made.
 func newFilterMaps(have map[string]*ebpf.Map) (all map[string]*ebpf.Map, made []string, err error) {
-	spec, err := loadFilter()
+	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -58,7 +59,7 @@ func newFilterMaps(have map[string]*ebpf.Map) (all map[string]*ebpf.Map, made []
 		if err != nil {
 			delete(all, name)
 			closeMaps(all)
-			return nil, nil, fmt.Errorf("creating map %s: %w", name, loadError(err))
+			return nil, nil, fmt.Errorf("creating map %s: %w", name, bpfobj.LoadError(err))
 		}
 	}
 	return all, made, nil
@@ -126,15 +127,15 @@ func (on *filterOn) must() (missed uint8) {
 // loadFilterProgram loads a program in front of rx, with the maps of the filter and those of the pipeline. Without both
 // it stands for itself.
 func loadFilterProgram(on *filterOn, fm, pm map[string]*ebpf.Map, rx *ebpf.Program) (*filterProgram, error) {
-	spec, err := loadFilter()
+	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		return nil, err
 	}
 	for name, value := range map[string]any{
-		filterVarFilterLooks:   on.looks(),
-		filterVarFilterRuled:   len(on.steps) > 0,
-		filterVarFilterTracing: on.tracing,
-		filterVarFilterMust:    on.must(),
+		bpfobj.FilterVarFilterLooks:   on.looks(),
+		bpfobj.FilterVarFilterRuled:   len(on.steps) > 0,
+		bpfobj.FilterVarFilterTracing: on.tracing,
+		bpfobj.FilterVarFilterMust:    on.must(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
@@ -143,19 +144,19 @@ func loadFilterProgram(on *filterOn, fm, pm map[string]*ebpf.Map, rx *ebpf.Progr
 	if err := errors.Join(setFilterServices(spec, on.services), setFilterTop(spec, on.top)); err != nil {
 		return nil, err
 	}
-	ps := spec.Programs[filterProgFilter]
+	ps := spec.Programs[bpfobj.FilterProgFilter]
 	if ps.Instructions, err = on.functions(ps.Instructions); err != nil {
 		return nil, err
 	}
 	replace := maps.Clone(fm)
-	for _, name := range []string{filterMapPorts, filterMapCounters} {
+	for _, name := range []string{bpfobj.FilterMapPorts, bpfobj.FilterMapCounters} {
 		if m := pm[name]; m != nil {
 			replace[name] = m
 			spec.Maps[name].MaxEntries = m.MaxEntries()
 		}
 	}
 	if on.top != FilterTopOff && on.talkers != nil {
-		replace[filterMapFilterTopBuckets] = on.talkers
+		replace[bpfobj.FilterMapFilterTopBuckets] = on.talkers
 	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		MapReplacements: replace,
@@ -167,15 +168,15 @@ func loadFilterProgram(on *filterOn, fm, pm map[string]*ebpf.Map, rx *ebpf.Progr
 			"put addresses into sets, and ports into one expression", len(on.steps))
 	}
 	if err != nil {
-		return nil, loadError(err)
+		return nil, bpfobj.LoadError(err)
 	}
 	defer coll.Close()
-	if err := putFilterServices(coll.Maps[filterMapFilterServices], on.services); err != nil {
+	if err := putFilterServices(coll.Maps[bpfobj.FilterMapFilterServices], on.services); err != nil {
 		return nil, err
 	}
-	p := &filterProgram{prog: coll.DetachProgram(filterProgFilter), rest: coll.DetachMap(filterMapFilterRest)}
+	p := &filterProgram{prog: coll.DetachProgram(bpfobj.FilterProgFilter), rest: coll.DetachMap(bpfobj.FilterMapFilterRest)}
 	if on.top != FilterTopOff {
-		p.top = coll.DetachMap(filterMapFilterTopBuckets)
+		p.top = coll.DetachMap(bpfobj.FilterMapFilterTopBuckets)
 	}
 	if rx != nil {
 		if err := p.rest.Put(uint32(0), rx); err != nil {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 /*
@@ -132,7 +134,7 @@ func (p *filterPlane) openState(n int, running ebpf.ProgramID) error {
 // isGenerations tells whether a program is the rx of one of the generations in dir.
 func isGenerations(dir string, id ebpf.ProgramID) bool {
 	return slices.ContainsFunc(generations(dir), func(n int) bool {
-		prog, err := ebpf.LoadPinnedProgram(filepath.Join(dir, strconv.Itoa(n), pipelineProgRx), nil)
+		prog, err := ebpf.LoadPinnedProgram(filepath.Join(dir, strconv.Itoa(n), bpfobj.PipelineProgRx), nil)
 		if err != nil {
 			return false
 		}
@@ -322,7 +324,7 @@ func (p *filterPlane) fill(old *filterState, members map[string]FilterMembers) e
 		}
 		place := filterPlaceRules + 2*n
 		for _, at := range []int{place, place + 1} {
-			if err := p.maps[filterMapFilterCounts].Put(uint32(at), make([]pipelineCounter, cpus)); err != nil {
+			if err := p.maps[bpfobj.FilterMapFilterCounts].Put(uint32(at), make([]bpfobj.PipelineCounter, cpus)); err != nil {
 				return fmt.Errorf("clearing the counters of rule %s: %w", name, err)
 			}
 		}
@@ -331,7 +333,7 @@ func (p *filterPlane) fill(old *filterState, members map[string]FilterMembers) e
 		if was, ok := old.Limits[name]; ok && was.Number == l.Number {
 			continue
 		}
-		if err := putFilterLimit(p.maps[filterMapFilterLimits], p.maps[filterMapFilterLimitTables], uint32(l.Number), l.Rate); err != nil {
+		if err := putFilterLimit(p.maps[bpfobj.FilterMapFilterLimits], p.maps[bpfobj.FilterMapFilterLimitTables], uint32(l.Number), l.Rate); err != nil {
 			return fmt.Errorf("limit of rule %s: %w", name, err)
 		}
 	}
@@ -349,7 +351,7 @@ func (p *filterPlane) fill(old *filterState, members map[string]FilterMembers) e
 			}
 		}
 	}
-	return fillFilterTop(p.maps[filterMapFilterTopSecret])
+	return fillFilterTop(p.maps[bpfobj.FilterMapFilterTopSecret])
 }
 
 // settle frees what only the state before used, once no program does. What fails here is freed when its number is used
@@ -360,7 +362,7 @@ func (p *filterPlane) settle(old *filterState) {
 	}
 	for name, l := range old.Limits {
 		if now, ok := p.state.Limits[name]; !ok || now.Number != l.Number {
-			_ = dropFilterLimit(p.maps[filterMapFilterLimits], p.maps[filterMapFilterLimitTables], uint32(l.Number))
+			_ = dropFilterLimit(p.maps[bpfobj.FilterMapFilterLimits], p.maps[bpfobj.FilterMapFilterLimitTables], uint32(l.Number))
 		}
 	}
 	for name, n := range old.Sets {
@@ -381,11 +383,11 @@ func untilUnused() {
 
 // layoutsFit tells whether the maps of a filter, perhaps another version's, are what these programs take.
 func (p *filterPlane) layoutsFit() (map[string]string, bool, error) {
-	spec, err := loadFilter()
+	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		return nil, false, err
 	}
-	layouts := mapLayouts(spec)
+	layouts := MapLayouts(spec)
 	maps.DeleteFunc(layouts, func(name, _ string) bool { return filterForeign(name) })
 	if p.state.Filter.empty() { // nothing to keep
 		closeMaps(p.maps)

@@ -8,11 +8,12 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/filter/filterset"
 )
 
 // filterSetMaps are those that hold the members of sets.
-var filterSetMaps = []string{filterMapFilterSets, filterMapFilterEndpoints}
+var filterSetMaps = []string{bpfobj.FilterMapFilterSets, bpfobj.FilterMapFilterEndpoints}
 
 // FilterMembers are what a set has: one of the two.
 type FilterMembers struct {
@@ -22,7 +23,7 @@ type FilterMembers struct {
 
 // putFilterMembers puts members into the place of a set that no program asks for yet.
 func putFilterMembers(maps map[string]*ebpf.Map, n uint32, members FilterMembers) (err error) {
-	sets := maps[filterMapFilterSets]
+	sets := maps[bpfobj.FilterMapFilterSets]
 	var m *ebpf.Map
 	if members.Prefixes != nil {
 		image, err := members.Prefixes.Image()
@@ -34,7 +35,7 @@ func putFilterMembers(maps map[string]*ebpf.Map, n uint32, members FilterMembers
 			return err
 		}
 	} else {
-		sets = maps[filterMapFilterEndpoints]
+		sets = maps[bpfobj.FilterMapFilterEndpoints]
 		if m, err = newFilterEndpoints(members.Endpoints); err != nil {
 			return err
 		}
@@ -54,7 +55,7 @@ func (i *Instance) FilterPrefixes(set string) (*filterset.Prefixes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readPrefixes(p.maps[filterMapFilterSets], n)
+	return readPrefixes(p.maps[bpfobj.FilterMapFilterSets], n)
 }
 
 // FilterEndpoints reads the members of a set of addresses with ports.
@@ -68,7 +69,7 @@ func (i *Instance) FilterEndpoints(set string) (filterset.Endpoints, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readEndpoints(p.maps[filterMapFilterEndpoints], n)
+	return readEndpoints(p.maps[bpfobj.FilterMapFilterEndpoints], n)
 }
 
 // EditFilterPrefixes changes the members of a set of prefixes, at once. The function gets them as they are, without
@@ -126,9 +127,9 @@ func (i *Instance) editFilterSet(set string, endpoints bool, make func(*ebpf.Map
 	if err != nil {
 		return err
 	}
-	sets := p.maps[filterMapFilterSets]
+	sets := p.maps[bpfobj.FilterMapFilterSets]
 	if endpoints {
-		sets = p.maps[filterMapFilterEndpoints]
+		sets = p.maps[bpfobj.FilterMapFilterEndpoints]
 	}
 	m, err := make(sets, n)
 	if err != nil {

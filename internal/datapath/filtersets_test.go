@@ -18,6 +18,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/gaissmai/bart"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/filter/filterset"
 )
 
@@ -50,17 +51,17 @@ func newSetBed(t testing.TB, lookUp bool) *setBed {
 		return m
 	}
 	b.looks, b.answers, b.next = array(48, setLooks), array(8, setLooks), array(8, 1)
-	spec, err := loadFilter()
+	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := spec.Variables[filterVarFilterRuled].Set(true); err != nil {
+	if err := spec.Variables[bpfobj.FilterVarFilterRuled].Set(true); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range spec.Maps {
 		m.Pinning = ebpf.PinNone
 	}
-	prog := spec.Programs[filterProgFilter]
+	prog := spec.Programs[bpfobj.FilterProgFilter]
 	prog.Instructions = setBedRules(t, prog.Instructions, b, lookUp)
 	c, err := ebpf.NewCollection(spec)
 	if err != nil {
@@ -71,7 +72,7 @@ func newSetBed(t testing.TB, lookUp bool) *setBed {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	b.prog, b.sets, b.endpoints = c.Programs[filterProgFilter], c.Maps[filterMapFilterSets], c.Maps[filterMapFilterEndpoints]
+	b.prog, b.sets, b.endpoints = c.Programs[bpfobj.FilterProgFilter], c.Maps[bpfobj.FilterMapFilterSets], c.Maps[bpfobj.FilterMapFilterEndpoints]
 	return b
 }
 

@@ -14,6 +14,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 // filterState is a filter with what the programs know its parts by. It is kept in a map beside the program.
@@ -239,7 +241,7 @@ func (s *filterState) toMap() (*ebpf.Map, error) {
 		Name: filterStatePin, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(b.Len()), MaxEntries: 1,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("creating the map that describes the filter: %w", loadError(err))
+		return nil, fmt.Errorf("creating the map that describes the filter: %w", bpfobj.LoadError(err))
 	}
 	if err := m.Put(uint32(0), b.Bytes()); err != nil {
 		m.Close()

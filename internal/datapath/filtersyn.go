@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 // Of bpf/filter/syn.h.
@@ -70,20 +72,20 @@ func checkFilterServices(services []FilterService) error {
 	return nil
 }
 
-func serviceKey(s FilterService) filterFilterServiceKey {
-	var key filterFilterServiceKey
+func serviceKey(s FilterService) bpfobj.FilterFilterServiceKey {
+	var key bpfobj.FilterFilterServiceKey
 	addr := s.Addr.Addr().Unmap()
 	b := addr.As16() // mapped, if it is an IPv4 address
 	for n := range key.Addr.W {
-		key.Addr.W[n] = ne.Uint32(b[4*n:])
+		key.Addr.W[n] = bpfobj.Native.Uint32(b[4*n:])
 	}
 	key.Port = s.Addr.Port()>>8 | s.Addr.Port()<<8
 	key.Ip = ipVersion(addr)
 	return key
 }
 
-func serviceValue(s FilterService) filterFilterService {
-	v := filterFilterService{Mss: s.MSS, Wscale: s.WindowScale}
+func serviceValue(s FilterService) bpfobj.FilterFilterService {
+	v := bpfobj.FilterFilterService{Mss: s.MSS, Wscale: s.WindowScale}
 	if s.Forwarded {
 		v.Flags |= filterServiceForwarded
 		if v.Mss == 0 {
@@ -98,10 +100,10 @@ func serviceValue(s FilterService) filterFilterService {
 
 // setFilterServices sets what the programs of spec know of protected services before they are loaded.
 func setFilterServices(spec *ebpf.CollectionSpec, services []FilterService) error {
-	if err := spec.Variables[filterVarFilterProtects].Set(len(services) > 0); err != nil {
+	if err := spec.Variables[bpfobj.FilterVarFilterProtects].Set(len(services) > 0); err != nil {
 		return fmt.Errorf("turning the protected services on: %w", err)
 	}
-	if err := spec.Variables[filterVarFilterRmemMax].Set(rmemMax()); err != nil {
+	if err := spec.Variables[bpfobj.FilterVarFilterRmemMax].Set(rmemMax()); err != nil {
 		return fmt.Errorf("setting the largest receive buffer: %w", err)
 	}
 	return nil

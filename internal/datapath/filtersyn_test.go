@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/filter/cbpf"
 )
 
@@ -25,23 +26,23 @@ type synFilter struct {
 
 func loadSynFilter(t *testing.T, iface *net.Interface, services ...FilterService) *synFilter {
 	t.Helper()
-	spec, err := loadFilter()
+	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := spec.Variables[filterVarFilterLooks].Set(true); err != nil {
+	if err := spec.Variables[bpfobj.FilterVarFilterLooks].Set(true); err != nil {
 		t.Fatal(err)
 	}
 	if err := setFilterServices(spec, services); err != nil {
 		t.Fatal(err)
 	}
-	ps := spec.Programs[filterProgFilter]
+	ps := spec.Programs[bpfobj.FilterProgFilter]
 	ps.Instructions, err = cbpf.ReplaceFunction(ps.Instructions, filterFnRules, asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ps.Instructions = calledFunctions(ps.Instructions)
-	spec.Maps[filterMapPorts].MaxEntries = 1 << 16
+	spec.Maps[bpfobj.FilterMapPorts].MaxEntries = 1 << 16
 	coll, err := ebpf.NewCollection(spec)
 	if err != nil {
 		var ve *ebpf.VerifierError
@@ -51,24 +52,24 @@ func loadSynFilter(t *testing.T, iface *net.Interface, services ...FilterService
 		t.Fatal(err)
 	}
 	t.Cleanup(coll.Close)
-	p := pipelinePort{Slot: 1}
+	p := bpfobj.PipelinePort{Slot: 1}
 	for w := range p.Mac {
-		p.Mac[w] = ne.Uint16(iface.HardwareAddr[2*w:])
+		p.Mac[w] = bpfobj.Native.Uint16(iface.HardwareAddr[2*w:])
 	}
-	if err := coll.Maps[filterMapPorts].Put(uint32(iface.Index), p); err != nil {
+	if err := coll.Maps[bpfobj.FilterMapPorts].Put(uint32(iface.Index), p); err != nil {
 		t.Fatal(err)
 	}
-	if err := putFilterServices(coll.Maps[filterMapFilterServices], services); err != nil {
+	if err := putFilterServices(coll.Maps[bpfobj.FilterMapFilterServices], services); err != nil {
 		t.Fatal(err)
 	}
-	return &synFilter{prog: coll.Programs[filterProgFilter], maps: coll.Maps, iface: iface}
+	return &synFilter{prog: coll.Programs[bpfobj.FilterProgFilter], maps: coll.Maps, iface: iface}
 }
 
 // counted returns how many packets have left for a reason.
-func (f *synFilter) counted(t *testing.T, reason pipelineReason) uint64 {
+func (f *synFilter) counted(t *testing.T, reason bpfobj.PipelineReason) uint64 {
 	t.Helper()
-	var each []pipelineCounter
-	if err := f.maps[filterMapCounters].Lookup(reason.index(), &each); err != nil {
+	var each []bpfobj.PipelineCounter
+	if err := f.maps[bpfobj.FilterMapCounters].Lookup(reason.Index(), &each); err != nil {
 		t.Fatal(err)
 	}
 	var n uint64

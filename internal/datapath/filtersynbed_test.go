@@ -25,6 +25,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/host/netdev"
 )
 
@@ -233,7 +234,7 @@ func tcpInfo(c net.Conn) (*synInfo, error) {
 	if errno != 0 {
 		return nil, errno
 	}
-	i := &synInfo{Timestamps: b[5]&1 != 0, SACK: b[5]&2 != 0, SndWscale: -1, RcvWscale: -1, SndMSS: ne.Uint32(b[16:])}
+	i := &synInfo{Timestamps: b[5]&1 != 0, SACK: b[5]&2 != 0, SndWscale: -1, RcvWscale: -1, SndMSS: bpfobj.Native.Uint32(b[16:])}
 	if b[5]&4 != 0 {
 		i.SndWscale, i.RcvWscale = int(b[6]&15), int(b[6]>>4)
 	}
@@ -356,7 +357,7 @@ func (b *synBed) flood(t *testing.T, to netip.AddrPort) (stop func() uint64) {
 				s.src = netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18 + byte(n>>16)&1, byte(n >> 8), byte(n)}), uint16(1024+n%50000))
 			} else {
 				a := netip.MustParseAddr("2001:db8:f::").As16()
-				ne.PutUint32(a[12:], n)
+				bpfobj.Native.PutUint32(a[12:], n)
 				s.src = netip.AddrPortFrom(netip.AddrFrom16(a), uint16(1024+n%50000))
 			}
 			_, err := unix.Write(fd, s.build())

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"culvert/internal/bpfobj"
 )
 
 // A listener with few places is filled by the flood, and no client gets in.
@@ -87,10 +89,10 @@ func TestSynFloodProtected(t *testing.T) {
 						t.Errorf("%s is %s, not %s", name, got, want)
 					}
 				}
-				if n := f.counted(t, pipelineReasonXMIT_FILTER_SYNACK); n != sent+3 {
+				if n := f.counted(t, bpfobj.PipelineReasonXMIT_FILTER_SYNACK); n != sent+3 {
 					t.Errorf("%d SYNs answered, %d sent", n, sent+3)
 				}
-				if n := f.counted(t, pipelineReasonDROP_FILTER_COOKIE); n != 0 {
+				if n := f.counted(t, bpfobj.PipelineReasonDROP_FILTER_COOKIE); n != 0 {
 					t.Errorf("%d packets dropped", n)
 				}
 			})

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
+
+	"culvert/internal/bpfobj"
 )
 
 var (
@@ -162,12 +164,12 @@ func TestFilterSynCookie(t *testing.T) {
 			{"to another host's MAC", func(f *synFrame) { f.ack, f.dstMAC = 1, synClientMAC }, xdpPass},
 		}
 		for _, c := range cases {
-			before := s.counted(t, pipelineReasonDROP_FILTER_COOKIE)
+			before := s.counted(t, bpfobj.PipelineReasonDROP_FILTER_COOKIE)
 			action, _ := s.run(t, ack(c.change).build())
 			if action != c.action {
 				t.Errorf("%s: %s: action %d, not %d", s.to, c.name, action, c.action)
 			}
-			if n := s.counted(t, pipelineReasonDROP_FILTER_COOKIE) - before; n != map[bool]uint64{true: 1}[c.action == xdpDrop] {
+			if n := s.counted(t, bpfobj.PipelineReasonDROP_FILTER_COOKIE) - before; n != map[bool]uint64{true: 1}[c.action == xdpDrop] {
 				t.Errorf("%s: %s: %d counted as dropped", s.to, c.name, n)
 			}
 		}
@@ -253,7 +255,7 @@ func TestFilterSynGoesOn(t *testing.T) {
 			}
 		}
 	}
-	if n := v4.counted(t, pipelineReasonXMIT_FILTER_SYNACK); n != 0 {
+	if n := v4.counted(t, bpfobj.PipelineReasonXMIT_FILTER_SYNACK); n != 0 {
 		t.Errorf("%d answered", n)
 	}
 }
@@ -387,7 +389,7 @@ func TestFilterServiceRefused(t *testing.T) {
 // A new list takes the place of the old one: what is new first, what is gone when no program needs it any more.
 func TestPutFilterServices(t *testing.T) {
 	v4, v6 := newSynStage(t, "1")
-	m, list := v4.maps[filterMapFilterServices], []FilterService{{Addr: netip.AddrPortFrom(v6.to.Addr(), 80)}}
+	m, list := v4.maps[bpfobj.FilterMapFilterServices], []FilterService{{Addr: netip.AddrPortFrom(v6.to.Addr(), 80)}}
 	if err := putFilterServices(m, list); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"culvert/internal/bpfobj"
 )
 
 var (
@@ -141,7 +143,7 @@ func TestSynFloodForwarded(t *testing.T) {
 					}
 				}
 				sent := stop()
-				if n := f.counted(t, pipelineReasonXMIT_FILTER_SYNACK); n != sent+3 {
+				if n := f.counted(t, bpfobj.PipelineReasonXMIT_FILTER_SYNACK); n != sent+3 {
 					t.Errorf("%d SYNs answered, %d sent", n, sent+3)
 				}
 				if n := tracked(t); n > 3 {

@@ -7,6 +7,8 @@ import (
 	"net"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 // FilterVerdict is what a filter does with a packet.
@@ -114,7 +116,7 @@ func (t *FilterTester) Run(frame []byte, iface string) (v FilterVerdict, err err
 
 // run is Run in other circumstances. It returns the frame as it goes on, too.
 func (t *FilterTester) run(frame []byte, md xdpMD) (v FilterVerdict, out []byte, err error) {
-	if err := t.maps[filterMapFilterTraces].Put(uint32(0), uint32(0)); err != nil {
+	if err := t.maps[bpfobj.FilterMapFilterTraces].Put(uint32(0), uint32(0)); err != nil {
 		return v, nil, fmt.Errorf("clearing the trace: %w", err)
 	}
 	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+64), Context: md}
@@ -137,7 +139,7 @@ func (t *FilterTester) run(frame []byte, md xdpMD) (v FilterVerdict, out []byte,
 		case place == filterPlaceMalformed:
 			v.Malformed = true
 		case place >= filterTraceReason:
-			v.Reason = Reasons()[pipelineReason(place-filterTraceReason).index()].Name
+			v.Reason = Reasons()[bpfobj.PipelineReason(place-filterTraceReason).Index()].Name
 		default:
 			v.Asked = append(v.Asked, t.names[int(place)])
 		}
@@ -150,7 +152,7 @@ func (t *FilterTester) run(frame []byte, md xdpMD) (v FilterVerdict, out []byte,
 
 // trace returns the places that the last packet was counted at, in their order.
 func (t *FilterTester) trace() ([]uint32, error) {
-	traces := t.maps[filterMapFilterTraces]
+	traces := t.maps[bpfobj.FilterMapFilterTraces]
 	var n uint32
 	if err := traces.Lookup(uint32(0), &n); err != nil {
 		return nil, err

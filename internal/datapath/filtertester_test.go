@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/filter/filterset"
 )
 
@@ -65,7 +66,7 @@ func TestFilterLookWithin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer members.Close()
-	if err := putFilterSet(tester.maps[filterMapFilterEndpoints], uint32(state.Sets["dns"]), members); err != nil {
+	if err := putFilterSet(tester.maps[bpfobj.FilterMapFilterEndpoints], uint32(state.Sets["dns"]), members); err != nil {
 		t.Fatal(err)
 	}
 	ports := []byte{0x30, 0x39, 0, 53, 0, 8, 0, 0}

@@ -5,6 +5,7 @@ package datapath
 import (
 	"fmt"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/filter/filterset"
 )
 
@@ -36,7 +37,7 @@ func (t *FilterTester) fillSet(s FilterSet, n uint32, m FilterTesterSets) error 
 			return err
 		}
 		defer set.Close()
-		return putFilterSet(t.maps[filterMapFilterEndpoints], n, set)
+		return putFilterSet(t.maps[bpfobj.FilterMapFilterEndpoints], n, set)
 	}
 	p := m.Prefixes[s.Name]
 	if p == nil {
@@ -51,5 +52,5 @@ func (t *FilterTester) fillSet(s FilterSet, n uint32, m FilterTesterSets) error 
 		return err
 	}
 	defer set.Close()
-	return putFilterSet(t.maps[filterMapFilterSets], n, set)
+	return putFilterSet(t.maps[bpfobj.FilterMapFilterSets], n, set)
 }

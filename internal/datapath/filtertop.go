@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/filter/talkers"
 )
 
@@ -41,28 +42,28 @@ func setFilterTop(spec *ebpf.CollectionSpec, by FilterTopBy) error {
 	if by > FilterTopPort {
 		return fmt.Errorf("talkers by %d: use %d to %d", by, FilterTopOff, FilterTopPort)
 	}
-	if err := spec.Variables[filterVarFilterTopBy].Set(uint8(by)); err != nil {
-		return fmt.Errorf("setting %s: %w", filterVarFilterTopBy, err)
+	if err := spec.Variables[bpfobj.FilterVarFilterTopBy].Set(uint8(by)); err != nil {
+		return fmt.Errorf("setting %s: %w", bpfobj.FilterVarFilterTopBy, err)
 	}
 	if by == FilterTopOff {
-		spec.Maps[filterMapFilterTopBuckets].MaxEntries = 1
+		spec.Maps[bpfobj.FilterMapFilterTopBuckets].MaxEntries = 1
 	}
 	return nil
 }
 
 // fillFilterTop gives a table the secret of its hash, unless it has one: it stays as long as the table.
 func fillFilterTop(secret *ebpf.Map) error {
-	var raw filterTopSecret
+	var raw bpfobj.FilterTopSecret
 	if err := secret.Lookup(uint32(0), &raw); err != nil {
 		return fmt.Errorf("reading the secret of the talkers: %w", err)
 	}
-	if raw != (filterTopSecret{}) {
+	if raw != (bpfobj.FilterTopSecret{}) {
 		return nil
 	}
 	var b [len(raw.Key) * 4]byte
 	_, _ = rand.Read(b[:]) // never fails
 	for i := range raw.Key {
-		raw.Key[i] = ne.Uint32(b[4*i:])
+		raw.Key[i] = bpfobj.Native.Uint32(b[4*i:])
 	}
 	if err := secret.Put(uint32(0), raw); err != nil {
 		return fmt.Errorf("writing the secret of the talkers: %w", err)
@@ -131,21 +132,21 @@ func filterTopNow() (uint64, error) {
 // readFilterTopWindow appends the buckets of one window, of all CPUs.
 func readFilterTopWindow(buckets *ebpf.Map, by FilterTopBy, window uint64, to []talkers.Bucket) ([]talkers.Bucket, error) {
 	stamp := window<<3 | uint64(by)
-	var each []filterTopBucket
+	var each []bpfobj.FilterTopBucket
 	for n := range uint32(filterTopBuckets) {
 		if err := buckets.Lookup(uint32(window%filterTopWindows)*filterTopBuckets+n, &each); err != nil {
 			return nil, fmt.Errorf("reading the talkers: %w", err)
 		}
 		for _, raw := range each {
 			if raw.Stamp == stamp {
-				to = append(to, raw.bucket(int(n), by))
+				to = append(to, talkersBucket(&raw, int(n), by))
 			}
 		}
 	}
 	return to, nil
 }
 
-func (b *filterTopBucket) bucket(number int, by FilterTopBy) talkers.Bucket {
+func talkersBucket(b *bpfobj.FilterTopBucket, number int, by FilterTopBy) talkers.Bucket {
 	to := talkers.Bucket{Number: number, Bytes: b.Bytes}
 	for i, packets := range b.Packets {
 		if packets == 0 {
@@ -167,13 +168,13 @@ func filterTopKey(w [3]uint64, by FilterTopBy) (key talkers.Key) {
 	}
 	if by == FilterTopPort {
 		var port [2]byte
-		ne.PutUint16(port[:], uint16(w[2]))
+		bpfobj.Native.PutUint16(port[:], uint16(w[2]))
 		key.Port, key.Proto = binary.BigEndian.Uint16(port[:]), uint8(w[2]>>16)
 		return key
 	}
 	var b [16]byte
-	ne.PutUint64(b[:], w[0])
-	ne.PutUint64(b[8:], w[1])
+	bpfobj.Native.PutUint64(b[:], w[0])
+	bpfobj.Native.PutUint64(b[8:], w[1])
 	addr, length := netip.AddrFrom16(b), 128
 	if version == 4 {
 		addr, length = netip.AddrFrom4([4]byte(b[12:])), 32

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/filter/talkers"
 )
 
@@ -26,17 +27,17 @@ type topBed struct {
 // newTopBed loads the program; shift 63 makes one window of all time.
 func newTopBed(t *testing.T, by FilterTopBy, shift uint8) *topBed {
 	t.Helper()
-	spec, err := loadFilter()
+	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := setFilterTop(spec, by); err != nil {
 		t.Fatal(err)
 	}
-	if err := spec.Variables[filterVarFilterLooks].Set(true); err != nil {
+	if err := spec.Variables[bpfobj.FilterVarFilterLooks].Set(true); err != nil {
 		t.Fatal(err)
 	}
-	if err := spec.Variables[filterVarFilterTopShift].Set(shift); err != nil {
+	if err := spec.Variables[bpfobj.FilterVarFilterTopShift].Set(shift); err != nil {
 		t.Fatal(err)
 	}
 	coll, err := ebpf.NewCollection(spec)
@@ -44,11 +45,11 @@ func newTopBed(t *testing.T, by FilterTopBy, shift uint8) *topBed {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(coll.Close)
-	if err := fillFilterTop(coll.Maps[filterMapFilterTopSecret]); err != nil {
+	if err := fillFilterTop(coll.Maps[bpfobj.FilterMapFilterTopSecret]); err != nil {
 		t.Fatal(err)
 	}
-	keepAttached(t, coll.Programs[filterProgFilter])
-	return &topBed{coll.Programs[filterProgFilter], coll.Maps[filterMapFilterTopBuckets], by}
+	keepAttached(t, coll.Programs[bpfobj.FilterProgFilter])
+	return &topBed{coll.Programs[bpfobj.FilterProgFilter], coll.Maps[bpfobj.FilterMapFilterTopBuckets], by}
 }
 
 func (b *topBed) run(t *testing.T, frame []byte, times int) {
@@ -277,15 +278,15 @@ func TestFilterTopWindows(t *testing.T) {
 }
 
 func TestFilterTopRefused(t *testing.T) {
-	spec, err := loadFilter()
+	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := setFilterTop(spec, FilterTopPort+1); err == nil {
 		t.Error("talkers by an unknown number")
 	}
-	if err := setFilterTop(spec, FilterTopOff); err != nil || spec.Maps[filterMapFilterTopBuckets].MaxEntries != 1 {
-		t.Errorf("off: %v, %d buckets", err, spec.Maps[filterMapFilterTopBuckets].MaxEntries)
+	if err := setFilterTop(spec, FilterTopOff); err != nil || spec.Maps[bpfobj.FilterMapFilterTopBuckets].MaxEntries != 1 {
+		t.Errorf("off: %v, %d buckets", err, spec.Maps[bpfobj.FilterMapFilterTopBuckets].MaxEntries)
 	}
 	for _, windows := range []int{0, FilterTopWindows + 1} {
 		if _, err := readFilterTop(nil, FilterTopSrc, windows); err == nil {

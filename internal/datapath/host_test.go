@@ -10,6 +10,7 @@ import (
 
 	"github.com/scionproto/scion/pkg/addr"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/scion/scionpkt"
 )
 
@@ -86,8 +87,8 @@ func TestHostUse(t *testing.T) {
 	hop := NextHop{IfIndex: device(t, "b0").Index, DstMAC: [6]byte{2, 0, 0, 0, 0, 9}, MTU: 1500}
 	const before = 1000
 	for _, a := range []netip.Addr{host, idle} {
-		raw := pipelineScionHost{Hop: hop.raw(), Used: before}
-		b.must(b.inst.maps[pipelineMapScionHosts].Put(addrWords(a), raw))
+		raw := bpfobj.PipelineScionHost{Hop: hop.raw(), Used: before}
+		b.must(b.inst.maps[bpfobj.PipelineMapScionHosts].Put(bpfobj.AddrWords(a), raw))
 	}
 	begun := HostUsed(time.Now().Add(-time.Second))
 	b.send(inboundFrame(t, host), "a0", "fwd scion-in", 1)

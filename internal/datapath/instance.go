@@ -16,6 +16,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // Options say how to attach.
@@ -185,7 +187,7 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 	}
 	defer unlock()
 	old, err := openInstance(dir)
-	if err != nil && !isNotExist(err) {
+	if err != nil && !bpfobj.NotExist(err) {
 		return nil, err
 	}
 	if old != nil {
@@ -336,8 +338,4 @@ func findPorts(names []string, wait bool) ([]*net.Interface, error) {
 		}
 	}
 	return ports, nil
-}
-
-func isNotExist(err error) bool {
-	return errors.Is(err, os.ErrNotExist) || errors.Is(err, ebpf.ErrKeyNotExist)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 // MaxKeys is how many forwarding keys may be loaded at a time; the index of a key is below it.
@@ -25,7 +27,7 @@ func (i *Instance) AddKey(index int, key Key) error {
 	if err != nil {
 		return err
 	}
-	var old pipelineAesCmacKey
+	var old bpfobj.PipelineAesCmacKey
 	if err := m.Lookup(uint32(index), &old); err != nil {
 		return fmt.Errorf("reading key %d of %s: %w", index, i.Name(), err)
 	}
@@ -89,7 +91,7 @@ func (i *Instance) RemoveKey(index int) error {
 	if err != nil {
 		return err
 	}
-	var k pipelineAesCmacKey
+	var k bpfobj.PipelineAesCmacKey
 	if err := m.Lookup(uint32(index), &k); err != nil {
 		return fmt.Errorf("reading key %d of %s: %w", index, i.Name(), err)
 	}
@@ -103,7 +105,7 @@ func (i *Instance) RemoveKey(index int) error {
 	if err := m.Put(uint32(index), k); err != nil {
 		return fmt.Errorf("disabling key %d of %s: %w", index, i.Name(), err)
 	}
-	if err := m.Put(uint32(index), pipelineAesCmacKey{}); err != nil {
+	if err := m.Put(uint32(index), bpfobj.PipelineAesCmacKey{}); err != nil {
 		return fmt.Errorf("clearing key %d of %s: %w", index, i.Name(), err)
 	}
 	return nil
@@ -130,8 +132,8 @@ func formatKeyID(id uint64) string { return fmt.Sprintf("%016x", id) }
 func (i *Instance) keyIDs() ([]uint64, error) {
 	ids := make([]uint64, MaxKeys)
 	for index := range ids {
-		var k pipelineAesCmacKey
-		if err := i.maps[pipelineMapScionKeys].Lookup(uint32(index), &k); err != nil {
+		var k bpfobj.PipelineAesCmacKey
+		if err := i.maps[bpfobj.PipelineMapScionKeys].Lookup(uint32(index), &k); err != nil {
 			return nil, fmt.Errorf("reading key %d of %s: %w", index, i.Name(), err)
 		}
 		ids[index] = k.Id
@@ -143,5 +145,5 @@ func (i *Instance) keySlot(index int) (*ebpf.Map, error) {
 	if index < 0 || index >= MaxKeys {
 		return nil, fmt.Errorf("key index %d: use 0 to %d", index, MaxKeys-1)
 	}
-	return i.maps[pipelineMapScionKeys], nil
+	return i.maps[bpfobj.PipelineMapScionKeys], nil
 }

@@ -10,12 +10,14 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+
+	"culvert/internal/bpfobj"
 )
 
-// mapLayouts fingerprints the keys and values of all maps by their type information: names, types
+// MapLayouts fingerprints the keys and values of all maps by their type information: names, types
 // and offsets of every member. Of maps of maps those of the inner values count too, of counters the reasons
 // that they are of.
-func mapLayouts(spec *ebpf.CollectionSpec) map[string]string {
+func MapLayouts(spec *ebpf.CollectionSpec) map[string]string {
 	layouts := make(map[string]string, len(spec.Maps))
 	for name, m := range spec.Maps {
 		var b strings.Builder
@@ -26,7 +28,7 @@ func mapLayouts(spec *ebpf.CollectionSpec) map[string]string {
 			b.WriteByte('/')
 			writeLayout(&b, m.InnerMap.Value)
 		}
-		if name == pipelineMapCounters {
+		if name == bpfobj.PipelineMapCounters {
 			b.WriteString(strings.Join(reasonNames(), ","))
 		}
 		sum := sha256.Sum256([]byte(b.String()))

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/host/bpffs"
 )
 
@@ -327,7 +328,7 @@ func TestDiedBetweenGenerations(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if err := m.Pin(filepath.Join(inst.dir, "9", pipelineMapCounters)); err != nil {
+	if err := m.Pin(filepath.Join(inst.dir, "9", bpfobj.PipelineMapCounters)); err != nil {
 		t.Fatal(err)
 	}
 	dir := inst.dir

@@ -2,7 +2,11 @@
 
 package datapath
 
-import "fmt"
+import (
+	"fmt"
+
+	"culvert/internal/bpfobj"
+)
 
 const (
 	// puntRate is how many packets a second one reason may take to the slow path. It leaves the
@@ -29,35 +33,35 @@ const (
 func (i *Instance) fillLimits(unattended bool) error {
 	for n, r := range Reasons() {
 		switch r.number {
-		case pipelineReasonXMIT_LB_TOO_BIG, pipelineReasonXMIT_LB_UNREACHABLE:
+		case bpfobj.PipelineReasonXMIT_LB_TOO_BIG, bpfobj.PipelineReasonXMIT_LB_UNREACHABLE:
 		default:
 			if r.Verdict != VerdictPunt {
 				continue
 			}
 		}
 		limit := puntLimit(r.number)
-		if unattended && r.number == pipelineReasonPUNT_SCION_HOST_UNKNOWN {
+		if unattended && r.number == bpfobj.PipelineReasonPUNT_SCION_HOST_UNKNOWN {
 			// Without a process nobody finds hosts: they are the kernel's for good.
-			limit = puntLimit(pipelineReasonPUNT_SCION_HOST_KERNEL)
+			limit = puntLimit(bpfobj.PipelineReasonPUNT_SCION_HOST_KERNEL)
 		}
-		if err := i.maps[pipelineMapLimits].Put(uint32(n), limit); err != nil {
+		if err := i.maps[bpfobj.PipelineMapLimits].Put(uint32(n), limit); err != nil {
 			return fmt.Errorf("writing the limit of %s: %w", r.Name, err)
 		}
 	}
 	return nil
 }
 
-func puntLimit(reason pipelineReason) pipelineLimit {
+func puntLimit(reason bpfobj.PipelineReason) bpfobj.PipelineLimit {
 	rate := uint64(puntRate)
 	switch reason {
-	case pipelineReasonPUNT_SCION_BFD, pipelineReasonPUNT_SCION_NEXT_HOP, pipelineReasonPUNT_SCION_HOST_KERNEL,
-		pipelineReasonPUNT_SCION_MTU, pipelineReasonPUNT_SCION_CHECKSUM,
-		pipelineReasonPUNT_ROUTE_MTU, pipelineReasonPUNT_ROUTE_SOURCE, pipelineReasonPUNT_ROUTE_NONE:
+	case bpfobj.PipelineReasonPUNT_SCION_BFD, bpfobj.PipelineReasonPUNT_SCION_NEXT_HOP, bpfobj.PipelineReasonPUNT_SCION_HOST_KERNEL,
+		bpfobj.PipelineReasonPUNT_SCION_MTU, bpfobj.PipelineReasonPUNT_SCION_CHECKSUM,
+		bpfobj.PipelineReasonPUNT_ROUTE_MTU, bpfobj.PipelineReasonPUNT_ROUTE_SOURCE, bpfobj.PipelineReasonPUNT_ROUTE_NONE:
 		rate = ownRate
-	case pipelineReasonPUNT_SCION_HOST_UNKNOWN:
+	case bpfobj.PipelineReasonPUNT_SCION_HOST_UNKNOWN:
 		rate = unknownRate
-	case pipelineReasonXMIT_LB_UNREACHABLE:
+	case bpfobj.PipelineReasonXMIT_LB_UNREACHABLE:
 		rate = unreachableRate
 	}
-	return pipelineLimit{Interval: 1e9 / rate, Burst: puntBurst}
+	return bpfobj.PipelineLimit{Interval: 1e9 / rate, Burst: puntBurst}
 }

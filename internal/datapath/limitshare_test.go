@@ -10,6 +10,7 @@ import (
 
 	"github.com/scionproto/scion/pkg/addr"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/scion/scionpkt"
 )
 
@@ -62,7 +63,7 @@ func newPuntBed(t *testing.T) *puntBed {
 	b.must(b.inst.SetLinkUp(linkIndex(t, c, "2"), true))
 	for _, r := range Reasons() {
 		if r.Verdict == VerdictPunt {
-			b.limit(r.number, pipelineLimit{Interval: 1 << 58, Burst: 0})
+			b.limit(r.number, bpfobj.PipelineLimit{Interval: 1 << 58, Burst: 0})
 		}
 	}
 	b.onehop = append([]byte(nil), transitFrame(t, in, testKey)...)
@@ -81,16 +82,16 @@ func newPuntBed(t *testing.T) *puntBed {
 	return b
 }
 
-func (b *puntBed) limit(reason pipelineReason, l pipelineLimit) {
+func (b *puntBed) limit(reason bpfobj.PipelineReason, l bpfobj.PipelineLimit) {
 	b.t.Helper()
-	b.must(b.inst.maps[pipelineMapLimits].Put(reason.index(), l))
+	b.must(b.inst.maps[bpfobj.PipelineMapLimits].Put(reason.Index(), l))
 }
 
 // noLimits takes them away.
 func (b *puntBed) noLimits() {
 	for _, r := range Reasons() {
 		if r.Verdict == VerdictPunt {
-			b.limit(r.number, pipelineLimit{})
+			b.limit(r.number, bpfobj.PipelineLimit{})
 		}
 	}
 }
@@ -173,7 +174,7 @@ func TestLimitsAreNotShared(t *testing.T) {
 // What comes by one interface of the IP router does not use up what others may pass to the kernel.
 func TestRouteLimitsByInterface(t *testing.T) {
 	b := newRouteBed(t, RouteOptions{NoMirror: true})
-	b.must(b.inst.maps[pipelineMapLimits].Put(pipelineReasonPUNT_ROUTE_TTL.index(), pipelineLimit{Interval: 1 << 58}))
+	b.must(b.inst.maps[bpfobj.PipelineMapLimits].Put(bpfobj.PipelineReasonPUNT_ROUTE_TTL.Index(), bpfobj.PipelineLimit{Interval: 1 << 58}))
 	frame := b.packet("10.1.0.2", "192.0.2.5", 0, 1)
 	run := func(dev *net.Interface) (action uint32) {
 		t.Helper()
@@ -196,7 +197,7 @@ func TestRouteLimitsByInterface(t *testing.T) {
 // A limit of never holds for what everybody has for himself, too.
 func TestNever(t *testing.T) {
 	b := newPuntBed(t)
-	b.limit(pipelineReasonPUNT_SCION_ONEHOP, pipelineLimit{Interval: limitNever, Due: limitNever})
+	b.limit(bpfobj.PipelineReasonPUNT_SCION_ONEHOP, bpfobj.PipelineLimit{Interval: limitNever, Due: limitNever})
 	c := b.inst.Config()
 	for n := 1; n <= 3; n++ {
 		if up, _ := b.send(between(b.onehop, c.Links[n].Remote, c.Links[n].Local), "a0", "punt scion-onehop", 20); up != 0 {

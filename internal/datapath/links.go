@@ -10,37 +10,14 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
-
-// ne is the byte order in which programs on this machine read memory; values that are addresses or
-// ports stand in memory in network order and are moved, not converted.
-var ne = binary.NativeEndian
-
-func wire16(v uint16) uint16 {
-	var b [2]byte
-	binary.BigEndian.PutUint16(b[:], v)
-	return ne.Uint16(b[:])
-}
-
-func wire32(v uint32) uint32 {
-	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], v)
-	return ne.Uint32(b[:])
-}
-
-// addrWords returns an address as struct ip_addr: IPv4 mapped into IPv6.
-func addrWords(a netip.Addr) (w [4]uint32) {
-	b := a.As16()
-	for i := range w {
-		w[i] = ne.Uint32(b[4*i:])
-	}
-	return w
-}
 
 // sum16 adds up the 16-bit words of b as they stand in memory (RFC 1071).
 func sum16(b []byte) (sum uint32) {
 	for ; len(b) > 1; b = b[2:] {
-		sum += uint32(ne.Uint16(b))
+		sum += uint32(bpfobj.Native.Uint16(b))
 	}
 	return sum
 }
@@ -80,8 +57,8 @@ func outerHeader(local, remote netip.AddrPort) (ip [48]byte, ipSum, l4Sum uint32
 	return ip, ipSum, l4Sum
 }
 
-func (nh NextHop) raw() pipelineNextHop {
-	raw := pipelineNextHop{
+func (nh NextHop) raw() bpfobj.PipelineNextHop {
+	raw := bpfobj.PipelineNextHop{
 		Ifindex: uint32(nh.IfIndex),
 		Mtu:     nh.MTU,
 		Dmac:    nh.DstMAC,
@@ -93,14 +70,14 @@ func (nh NextHop) raw() pipelineNextHop {
 	return raw
 }
 
-func (i *Instance) updateLink(link int, change func(*pipelineScionLink)) error {
+func (i *Instance) updateLink(link int, change func(*bpfobj.PipelineScionLink)) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if link < 0 || link >= len(i.meta.Config.Links) {
 		return fmt.Errorf("link %d of %s: there are %d", link, i.Name(), len(i.meta.Config.Links))
 	}
-	m := i.maps[pipelineMapScionLinks]
-	var l pipelineScionLink
+	m := i.maps[bpfobj.PipelineMapScionLinks]
+	var l bpfobj.PipelineScionLink
 	if err := m.Lookup(uint32(link), &l); err != nil {
 		return fmt.Errorf("reading link %d of %s: %w", link, i.Name(), err)
 	}
@@ -113,7 +90,7 @@ func (i *Instance) updateLink(link int, change func(*pipelineScionLink)) error {
 
 // SetLinkUp says whether a link, an index into Config.Links, may be used.
 func (i *Instance) SetLinkUp(link int, up bool) error {
-	return i.updateLink(link, func(l *pipelineScionLink) {
+	return i.updateLink(link, func(l *bpfobj.PipelineScionLink) {
 		l.Up = 0
 		if up {
 			l.Up = 1
@@ -133,8 +110,8 @@ type BFDSession struct {
 
 // SetLinkBFD says which BFD packets that come over a link may be of its session.
 func (i *Instance) SetLinkBFD(link int, s BFDSession) error {
-	return i.updateLink(link, func(l *pipelineScionLink) {
-		l.BfdOwn, l.BfdFar, l.BfdRefused = wire32(s.Own), wire32(s.Far), s.Refused
+	return i.updateLink(link, func(l *bpfobj.PipelineScionLink) {
+		l.BfdOwn, l.BfdFar, l.BfdRefused = bpfobj.Wire32(s.Own), bpfobj.Wire32(s.Far), s.Refused
 	})
 }
 
@@ -144,15 +121,15 @@ func (i *Instance) SetLinkNextHop(link int, nh NextHop) error {
 	raw := nh.raw()
 	// The programs read without a lock. They take what they have read only if the index is not 0
 	// and the number is the same before and after.
-	steps := []func(*pipelineNextHop){
-		func(h *pipelineNextHop) { h.Ifindex = 0 },
-		func(h *pipelineNextHop) { *h = raw; h.Ifindex = 0 },
-		func(h *pipelineNextHop) { *h = raw },
+	steps := []func(*bpfobj.PipelineNextHop){
+		func(h *bpfobj.PipelineNextHop) { h.Ifindex = 0 },
+		func(h *bpfobj.PipelineNextHop) { *h = raw; h.Ifindex = 0 },
+		func(h *bpfobj.PipelineNextHop) { *h = raw },
 	}
 	before := 0
 	for n, step := range steps {
 		same := false
-		err := i.updateLink(link, func(l *pipelineScionLink) {
+		err := i.updateLink(link, func(l *bpfobj.PipelineScionLink) {
 			if n == 0 {
 				before = int(l.Hop.Ifindex)
 			}
@@ -187,11 +164,11 @@ type LinkState struct {
 func (i *Instance) LinkStates() ([]LinkState, error) {
 	states := make([]LinkState, len(i.meta.Config.Links))
 	for n := range states {
-		var l pipelineScionLink
-		if err := i.maps[pipelineMapScionLinks].Lookup(uint32(n), &l); err != nil {
+		var l bpfobj.PipelineScionLink
+		if err := i.maps[bpfobj.PipelineMapScionLinks].Lookup(uint32(n), &l); err != nil {
 			return nil, fmt.Errorf("reading link %d of %s: %w", n, i.Name(), err)
 		}
-		bfd := BFDSession{Own: wire32(l.BfdOwn), Far: wire32(l.BfdFar), Refused: l.BfdRefused}
+		bfd := BFDSession{Own: bpfobj.Wire32(l.BfdOwn), Far: bpfobj.Wire32(l.BfdFar), Refused: l.BfdRefused}
 		states[n] = LinkState{Up: l.Up != 0, BFD: bfd, NextHop: NextHop{
 			IfIndex: int(l.Hop.Ifindex),
 			SrcMAC:  l.Hop.Smac,
@@ -207,8 +184,8 @@ func (i *Instance) LinkStates() ([]LinkState, error) {
 // SetHost says where an end host of the AS is, the zero NextHop that only the kernel has a way to it. It counts as used
 // now.
 func (i *Instance) SetHost(addr netip.Addr, nh NextHop) error {
-	raw := pipelineScionHost{Hop: nh.raw(), Used: HostUsed(time.Now())}
-	if err := i.maps[pipelineMapScionHosts].Put(addrWords(addr), raw); err != nil {
+	raw := bpfobj.PipelineScionHost{Hop: nh.raw(), Used: HostUsed(time.Now())}
+	if err := i.maps[bpfobj.PipelineMapScionHosts].Put(bpfobj.AddrWords(addr), raw); err != nil {
 		return fmt.Errorf("writing the next hop of host %s: %w", addr, err)
 	}
 	return nil
@@ -219,11 +196,11 @@ func HostUsed(t time.Time) uint32 { return uint32(t.UnixNano() >> 30) }
 
 // Hosts lists the end hosts that the programs know, and when packets were last sent to each, as HostUsed gives it.
 func (i *Instance) Hosts() (map[netip.Addr]uint32, error) {
-	m := i.maps[pipelineMapScionHosts]
+	m := i.maps[bpfobj.PipelineMapScionHosts]
 	var (
 		used   = make(map[netip.Addr]uint32)
 		keys   = make([][4]uint32, 4096)
-		values = make([]pipelineScionHost, len(keys))
+		values = make([]bpfobj.PipelineScionHost, len(keys))
 		cursor ebpf.MapBatchCursor
 	)
 	for {
@@ -231,7 +208,7 @@ func (i *Instance) Hosts() (map[netip.Addr]uint32, error) {
 		for k := range n {
 			var b [16]byte
 			for w, word := range keys[k] {
-				ne.PutUint32(b[4*w:], word)
+				bpfobj.Native.PutUint32(b[4*w:], word)
 			}
 			used[netip.AddrFrom16(b).Unmap()] = values[k].Used
 		}
@@ -246,8 +223,8 @@ func (i *Instance) Hosts() (map[netip.Addr]uint32, error) {
 
 // DeleteHost forgets an end host. It is no error if there is none.
 func (i *Instance) DeleteHost(addr netip.Addr) error {
-	err := i.maps[pipelineMapScionHosts].Delete(addrWords(addr))
-	if err != nil && !isNotExist(err) {
+	err := i.maps[bpfobj.PipelineMapScionHosts].Delete(bpfobj.AddrWords(addr))
+	if err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting the next hop of host %s: %w", addr, err)
 	}
 	return nil

@@ -12,6 +12,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // List opens every instance on this machine, whatever network namespace it is in.
@@ -28,7 +30,7 @@ func List() ([]*Instance, error) {
 	for _, dir := range dirs {
 		inst, err := openInstance(dir)
 		switch {
-		case isNotExist(err):
+		case bpfobj.NotExist(err):
 			continue
 		case err != nil:
 			closeAll(all)
@@ -46,7 +48,7 @@ func instanceDirs(root string) ([]string, error) {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
 	case errors.Is(err, os.ErrPermission):
-		return nil, permissionError("reading " + root)
+		return nil, bpfobj.PermissionError("reading " + root)
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", root, err)
 	}
@@ -67,12 +69,6 @@ func closeAll(all []*Instance) {
 	for _, i := range all {
 		i.Close()
 	}
-}
-
-// permissionError says what was tried without the right to, and which rights it takes.
-func permissionError(tried string) error {
-	return fmt.Errorf("%s: not permitted: run as root, or with CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON "+
-		"and write access to bpffs", tried)
 }
 
 // ListHere opens the instances of this network namespace.
@@ -107,7 +103,7 @@ func OpenHere(name string) (*Instance, error) {
 	}
 	inst, err := openInstance(filepath.Join(root, strconv.FormatUint(uint64(here.inode), 10), pinName(name)))
 	switch {
-	case isNotExist(err):
+	case bpfobj.NotExist(err):
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -12,6 +12,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // maxPorts is MAX_PORTS of bpf/core/counters.h.
@@ -26,23 +28,23 @@ const minCounters = 64
 // loaded program.
 var (
 	carriedMaps = []string{
-		pipelineMapCounters, pipelineMapHandedFrom, pipelineMapHopCache, pipelineMapScionHosts,
-		pipelineMapScionKeys, pipelineMapScionTraffic, pipelineMapScionWanted,
+		bpfobj.PipelineMapCounters, bpfobj.PipelineMapHandedFrom, bpfobj.PipelineMapHopCache, bpfobj.PipelineMapScionHosts,
+		bpfobj.PipelineMapScionKeys, bpfobj.PipelineMapScionTraffic, bpfobj.PipelineMapScionWanted,
 	}
 	configMaps = []string{
-		pipelineMapScionIfaces, pipelineMapScionLinks, pipelineMapScionPairs4,
-		pipelineMapScionPairs6, pipelineMapScionRefused, pipelineMapScionServices,
+		bpfobj.PipelineMapScionIfaces, bpfobj.PipelineMapScionLinks, bpfobj.PipelineMapScionPairs4,
+		bpfobj.PipelineMapScionPairs6, bpfobj.PipelineMapScionRefused, bpfobj.PipelineMapScionServices,
 	}
 )
 
 // load fills the maps and loads the program. Nothing that runs is changed.
 func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance, err error) {
-	spec, err := loadPipeline()
+	spec, err := bpfobj.LoadPipeline()
 	if err != nil {
 		return nil, err
 	}
 	sizeMaps(spec, m, ports)
-	if room := &spec.Maps[pipelineMapPorts].MaxEntries; !o.Temporary {
+	if room := &spec.Maps[bpfobj.PipelineMapPorts].MaxEntries; !o.Temporary {
 		*room = max(*room, minPorts)
 	}
 	if err := setConstants(spec, m, o); err != nil {
@@ -72,7 +74,7 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 			return nil, err
 		}
 	}
-	layouts := mapLayouts(spec)
+	layouts := MapLayouts(spec)
 	inst.meta.Layouts = layouts
 	reused := make(map[string]*ebpf.Map)
 	same := func(name string) bool {
@@ -100,23 +102,23 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 		MapReplacements: reused,
 	})
 	if err != nil {
-		return nil, loadError(err)
+		return nil, bpfobj.LoadError(err)
 	}
 	defer coll.Close()
-	inst.prog = coll.DetachProgram(pipelineProgRx)
-	inst.taiOffset = coll.Variables[pipelineVarTaiOffsetNs]
+	inst.prog = coll.DetachProgram(bpfobj.PipelineProgRx)
+	inst.taiOffset = coll.Variables[bpfobj.PipelineVarTaiOffsetNs]
 	for name, cm := range coll.Maps {
 		if inst.maps[name] == nil {
 			inst.maps[name] = cm
 			delete(coll.Maps, name)
 		}
 	}
-	if reused[pipelineMapScionLinks] == nil {
+	if reused[bpfobj.PipelineMapScionLinks] == nil {
 		if err := inst.fillConfig(old); err != nil {
 			return nil, err
 		}
 	}
-	if err := inst.startWorkers(coll.Programs[pipelineProgWorker]); err != nil {
+	if err := inst.startWorkers(coll.Programs[bpfobj.PipelineProgWorker]); err != nil {
 		return nil, err
 	}
 	if err := inst.fillPorts(ports); err != nil {
@@ -166,38 +168,38 @@ func sizeMaps(spec *ebpf.CollectionSpec, m meta, ports []*net.Interface) {
 		maxID = max(maxID, int(i.ID))
 	}
 	size := func(name string, n int) { spec.Maps[name].MaxEntries = uint32(max(n, 1)) }
-	size(pipelineMapPorts, 1<<bits.Len(uint(maxIndex)))
-	size(pipelineMapScionPairs4, pairs4)
-	size(pipelineMapScionPairs6, pairs6)
-	size(pipelineMapScionIfaces, maxID+1)
-	size(pipelineMapScionLinks, len(m.Config.Links))
-	size(pipelineMapScionRefused, len(m.Config.Links))
-	size(pipelineMapScionServices, len(m.Config.Services))
-	size(pipelineMapLimitShares, (limitDomainLinks+len(m.Config.Links))*reasonCount)
-	size(pipelineMapScionTraffic, 1<<bits.Len(uint(max(m.maxCounterSlot(), minCounters-1))))
+	size(bpfobj.PipelineMapPorts, 1<<bits.Len(uint(maxIndex)))
+	size(bpfobj.PipelineMapScionPairs4, pairs4)
+	size(bpfobj.PipelineMapScionPairs6, pairs6)
+	size(bpfobj.PipelineMapScionIfaces, maxID+1)
+	size(bpfobj.PipelineMapScionLinks, len(m.Config.Links))
+	size(bpfobj.PipelineMapScionRefused, len(m.Config.Links))
+	size(bpfobj.PipelineMapScionServices, len(m.Config.Services))
+	size(bpfobj.PipelineMapLimitShares, (limitDomainLinks+len(m.Config.Links))*bpfobj.ReasonCount)
+	size(bpfobj.PipelineMapScionTraffic, 1<<bits.Len(uint(max(m.maxCounterSlot(), minCounters-1))))
 }
 
 func setConstants(spec *ebpf.CollectionSpec, m meta, o Options) error {
 	c := m.Config
 	if !c.scion() {
-		return spec.Variables[pipelineVarTaiOffsetNs].Set(taiOffset())
+		return spec.Variables[bpfobj.PipelineVarTaiOffsetNs].Set(taiOffset())
 	}
 	internal := c.Links[0].Local
 	for name, value := range map[string]any{
-		pipelineVarAesTe:                 aesTables(),
-		pipelineVarScionOn:               true,
-		pipelineVarScionSkipMac:          o.SkipMAC,
-		pipelineVarScionUseFib:           o.Unattended,
-		pipelineVarScionLocalIa:          bits.ReverseBytes64(c.LocalIA),
-		pipelineVarScionInternalV6:       internal.Addr().Is6(),
-		pipelineVarScionInternalPort:     wire16(internal.Port()),
-		pipelineVarScionInternalAddr:     addrWords(internal.Addr()),
-		pipelineVarScionInternalCounters: uint32(m.Counters[c.Links[0].Name]),
-		pipelineVarScionServicesOn:       len(c.Services) > 0,
-		pipelineVarScionPortFirst:        c.PortStart,
-		pipelineVarScionPortLast:         c.PortEnd,
-		pipelineVarScionBfdMinTtl:        c.BFDMinTTL,
-		pipelineVarTaiOffsetNs:           taiOffset(),
+		bpfobj.PipelineVarAesTe:                 aesTables(),
+		bpfobj.PipelineVarScionOn:               true,
+		bpfobj.PipelineVarScionSkipMac:          o.SkipMAC,
+		bpfobj.PipelineVarScionUseFib:           o.Unattended,
+		bpfobj.PipelineVarScionLocalIa:          bits.ReverseBytes64(c.LocalIA),
+		bpfobj.PipelineVarScionInternalV6:       internal.Addr().Is6(),
+		bpfobj.PipelineVarScionInternalPort:     bpfobj.Wire16(internal.Port()),
+		bpfobj.PipelineVarScionInternalAddr:     bpfobj.AddrWords(internal.Addr()),
+		bpfobj.PipelineVarScionInternalCounters: uint32(m.Counters[c.Links[0].Name]),
+		bpfobj.PipelineVarScionServicesOn:       len(c.Services) > 0,
+		bpfobj.PipelineVarScionPortFirst:        c.PortStart,
+		bpfobj.PipelineVarScionPortLast:         c.PortEnd,
+		bpfobj.PipelineVarScionBfdMinTtl:        c.BFDMinTTL,
+		bpfobj.PipelineVarTaiOffsetNs:           taiOffset(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)
@@ -228,17 +230,4 @@ func (i *Instance) Refresh() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return errors.Join(i.refreshPorts(), i.refreshAccept())
-}
-
-// loadError makes one line of a verifier's log and names what usually helps.
-func loadError(err error) error {
-	if errors.Is(err, unix.EPERM) {
-		return permissionError("loading the eBPF program")
-	}
-	var ve *ebpf.VerifierError
-	if errors.As(err, &ve) {
-		return fmt.Errorf("loading the eBPF program: %v: this kernel is too old or lacks a "+
-			"feature: see 'culvert doctor'", ve)
-	}
-	return fmt.Errorf("loading the eBPF program: %w: see 'culvert doctor'", err)
 }

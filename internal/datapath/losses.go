@@ -10,19 +10,21 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"culvert/internal/bpfobj"
 )
 
 // lossTracepoints names the program for each tracepoint that tells of a loss.
 var lossTracepoints = map[string]string{
-	"xdp_redirect_err": lossesProgRedirectErr,
-	"xdp_devmap_xmit":  lossesProgDevmapXmit,
-	"xdp_exception":    lossesProgException,
+	"xdp_redirect_err": bpfobj.LossesProgRedirectErr,
+	"xdp_devmap_xmit":  bpfobj.LossesProgDevmapXmit,
+	"xdp_exception":    bpfobj.LossesProgException,
 }
 
 // workerTracepoints are those that only data planes with workers need.
 var workerTracepoints = map[string]string{
-	"xdp_cpumap_enqueue": lossesProgCpumapEnqueue,
-	"xdp_cpumap_kthread": lossesProgCpumapKthread,
+	"xdp_cpumap_enqueue": bpfobj.LossesProgCpumapEnqueue,
+	"xdp_cpumap_kthread": bpfobj.LossesProgCpumapKthread,
 }
 
 // watchLosses loads the programs that count what is lost after the verdict, and pins them into the
@@ -30,7 +32,7 @@ var workerTracepoints = map[string]string{
 // interfaces. What the queues of old's workers lose from now on is theirs to count as well. A
 // temporary instance has no directory.
 func (i *Instance) watchLosses(gen string, number uint32, old *Instance) error {
-	spec, err := loadLosses()
+	spec, err := bpfobj.LoadLosses()
 	if err != nil {
 		return err
 	}
@@ -39,10 +41,10 @@ func (i *Instance) watchLosses(gen string, number uint32, old *Instance) error {
 		return err
 	}
 	replace := map[string]*ebpf.Map{
-		lossesMapPorts:      i.maps[pipelineMapPorts],
-		lossesMapHandedFrom: i.maps[pipelineMapHandedFrom],
+		bpfobj.LossesMapPorts:      i.maps[bpfobj.PipelineMapPorts],
+		bpfobj.LossesMapHandedFrom: i.maps[bpfobj.PipelineMapHandedFrom],
 	}
-	spec.Maps[lossesMapPorts].MaxEntries = i.maps[pipelineMapPorts].MaxEntries()
+	spec.Maps[bpfobj.LossesMapPorts].MaxEntries = i.maps[bpfobj.PipelineMapPorts].MaxEntries()
 	for _, name := range lossMaps {
 		if m := i.maps[name]; m != nil {
 			replace[name] = m
@@ -50,7 +52,7 @@ func (i *Instance) watchLosses(gen string, number uint32, old *Instance) error {
 	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
 	if err != nil {
-		return fmt.Errorf("counting losses: %w", loadError(err))
+		return fmt.Errorf("counting losses: %w", bpfobj.LoadError(err))
 	}
 	defer coll.Close()
 	for _, name := range lossMaps {
@@ -105,11 +107,11 @@ func (i *Instance) describeToLosses(spec *ebpf.CollectionSpec, number uint32, ol
 		return nil, fmt.Errorf("counting the CPUs: %w", err)
 	}
 	for name, value := range map[string]uint32{
-		lossesVarNetns:           i.meta.NetNS,
-		lossesVarGeneration:      number,
-		lossesVarWorkerMap:       workers,
-		lossesVarFormerWorkerMap: former,
-		lossesVarCpuCount:        uint32(possible),
+		bpfobj.LossesVarNetns:           i.meta.NetNS,
+		bpfobj.LossesVarGeneration:      number,
+		bpfobj.LossesVarWorkerMap:       workers,
+		bpfobj.LossesVarFormerWorkerMap: former,
+		bpfobj.LossesVarCpuCount:        uint32(possible),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
@@ -127,12 +129,12 @@ func (i *Instance) describeToLosses(spec *ebpf.CollectionSpec, number uint32, ol
 }
 
 // lossMaps are carried from generation to generation.
-var lossMaps = []string{lossesMapLosses, lossesMapLossesBy}
+var lossMaps = []string{bpfobj.LossesMapLosses, bpfobj.LossesMapLossesBy}
 
 // carryLosses takes over the maps of losses, all or none: those of another version of culvert may not
 // fit.
 func (i *Instance) carryLosses(old *Instance) error {
-	spec, err := loadLosses()
+	spec, err := bpfobj.LoadLosses()
 	if err != nil {
 		return err
 	}
@@ -152,7 +154,7 @@ func (i *Instance) carryLosses(old *Instance) error {
 // countLosses makes a generation the one that counts losses, and keeps it so if swap succeeds.
 func (i *Instance) countLosses(number uint32, swap func() error) error {
 	var before uint32
-	m := i.maps[lossesMapLossesBy]
+	m := i.maps[bpfobj.LossesMapLossesBy]
 	if err := m.Lookup(uint32(0), &before); err != nil {
 		return fmt.Errorf("reading who counts the losses of %s: %w", i.Name(), err)
 	}
@@ -180,7 +182,7 @@ const tracePrefix = "trace-"
 
 func (i *Instance) losses(slot int) (map[string]uint64, error) {
 	lost := make(map[string]uint64)
-	m := i.maps[lossesMapLosses]
+	m := i.maps[bpfobj.LossesMapLosses]
 	if m == nil {
 		return lost, nil
 	}

@@ -13,6 +13,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 // meta describes a loaded instance to whoever opens its pins. It is kept in a map beside them.
@@ -142,7 +144,7 @@ func (m *meta) toMap() (*ebpf.Map, error) {
 		MaxEntries: 1,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("creating the map that describes %s: %w", m.Name, loadError(err))
+		return nil, fmt.Errorf("creating the map that describes %s: %w", m.Name, bpfobj.LoadError(err))
 	}
 	if err := em.Put(uint32(0), b); err != nil {
 		em.Close()

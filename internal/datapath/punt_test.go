@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/scion/scionpkt"
 )
 
@@ -20,8 +21,8 @@ func TestLimitedPunts(t *testing.T) {
 	openWay(t, inst, out)
 	frame := transitFrame(t, in, Key{0xff}) // a key that is not loaded
 	// A limit that lets two packets through, however long the test takes: one of the link's own share.
-	limit := pipelineLimit{Interval: 1 << 58, Burst: 0}
-	if err := inst.maps[pipelineMapLimits].Put(pipelineReasonPUNT_SCION_MAC.index(), limit); err != nil {
+	limit := bpfobj.PipelineLimit{Interval: 1 << 58, Burst: 0}
+	if err := inst.maps[bpfobj.PipelineMapLimits].Put(bpfobj.PipelineReasonPUNT_SCION_MAC.Index(), limit); err != nil {
 		t.Fatal(err)
 	}
 	const sent, passes = 50, 2
@@ -86,19 +87,19 @@ func TestFramesOfSeveralBuffers(t *testing.T) {
 
 // Maps are taken over only when keys and values mean the same.
 func TestLayouts(t *testing.T) {
-	spec, err := loadPipeline()
+	spec, err := bpfobj.LoadPipeline()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := mapLayouts(spec)
-	if len(a) == 0 || a[pipelineMapScionLinks] == a[pipelineMapScionKeys] {
+	a := MapLayouts(spec)
+	if len(a) == 0 || a[bpfobj.PipelineMapScionLinks] == a[bpfobj.PipelineMapScionKeys] {
 		t.Errorf("layouts %v", a)
 	}
-	links := spec.Maps[pipelineMapScionLinks]
-	keys := spec.Maps[pipelineMapScionKeys]
+	links := spec.Maps[bpfobj.PipelineMapScionLinks]
+	keys := spec.Maps[bpfobj.PipelineMapScionKeys]
 	links.Value, keys.Value = keys.Value, links.Value
-	b := mapLayouts(spec)
-	if a[pipelineMapScionLinks] == b[pipelineMapScionLinks] || a[pipelineMapCounters] != b[pipelineMapCounters] {
+	b := MapLayouts(spec)
+	if a[bpfobj.PipelineMapScionLinks] == b[bpfobj.PipelineMapScionLinks] || a[bpfobj.PipelineMapCounters] != b[bpfobj.PipelineMapCounters] {
 		t.Error("a layout does not follow the types")
 	}
 }

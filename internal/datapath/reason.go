@@ -3,11 +3,10 @@
 package datapath
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 
-	"github.com/cilium/ebpf/btf"
+	"culvert/internal/bpfobj"
 )
 
 // Verdict is what a reason does with a packet.
@@ -28,24 +27,13 @@ type Reason struct {
 	// Text is the sentence that explains it, of bpf/*/reasons.h.
 	Text string
 
-	number pipelineReason
+	number bpfobj.PipelineReason
 }
-
-const (
-	// reasonCount is how many indexes there are, of which not all are in use. Packets over a rate are counted that
-	// far behind the index of their reason.
-	reasonCount = int(pipelineReasonBlockREASON_MAX)
-	// reasonBits is REASON_BITS of bpf/core/reason.h: the verdict stands above the index.
-	reasonBits = 9
-)
-
-// index is where counters and limits of the reason are kept.
-func (r pipelineReason) index() uint32 { return uint32(r) & (1<<reasonBits - 1) }
 
 // newReason describes a value of an enum of reasons: VERDICT_NAME.
 func newReason(constant string) Reason {
 	verdict, rest, _ := strings.Cut(constant, "_")
-	r := Reason{Name: fieldName(rest), Verdict: Verdict(strings.ToLower(verdict))}
+	r := Reason{Name: bpfobj.FieldName(rest), Verdict: Verdict(strings.ToLower(verdict))}
 	if verdict == "XMIT" { // users need not know how an answer leaves
 		r.Verdict = VerdictFwd
 	}
@@ -54,21 +42,21 @@ func newReason(constant string) Reason {
 
 // Reasons returns all reasons by their index; an index that has no name is not in use.
 var Reasons = sync.OnceValue(func() []Reason {
-	reasons := make([]Reason, reasonCount)
-	for name, value := range enumNames("reason") {
+	reasons := make([]Reason, bpfobj.ReasonCount)
+	for name, value := range bpfobj.EnumNames(bpfobj.LoadPipeline, "reason") {
 		if value == 0 {
 			continue
 		}
 		r := newReason(name)
-		r.Text, r.number = reasonTexts[name], pipelineReason(value)
-		reasons[r.number.index()] = r
+		r.Text, r.number = bpfobj.ReasonTexts[name], bpfobj.PipelineReason(value)
+		reasons[r.number.Index()] = r
 	}
 	return reasons
 })
 
 // reasonNames returns verdicts and names of all reasons by their index: what a counter is of.
 func reasonNames() []string {
-	names := make([]string, reasonCount)
+	names := make([]string, bpfobj.ReasonCount)
 	for n, r := range Reasons() {
 		if r.Name != "" {
 			names[n] = string(r.Verdict) + " " + r.Name
@@ -79,39 +67,11 @@ func reasonNames() []string {
 
 // lossNames returns the names of the losses after the verdict (bpf/core/losses.bpf.c).
 var lossNames = sync.OnceValue(func() []string {
-	names := make([]string, int(lossesLossLOSS_COUNT))
-	for name, value := range enumNames("loss") {
+	names := make([]string, int(bpfobj.LossesLossLOSS_COUNT))
+	for name, value := range bpfobj.EnumNames(bpfobj.LoadLosses, "loss") {
 		if value < uint64(len(names)) {
-			names[value] = fieldName(strings.TrimPrefix(name, "LOSS_"))
+			names[value] = bpfobj.FieldName(strings.TrimPrefix(name, "LOSS_"))
 		}
 	}
 	return names
 })
-
-func fieldName(c string) string {
-	return strings.ToLower(strings.ReplaceAll(c, "_", "-"))
-}
-
-// enumNames reads an enum from the type information of our own objects.
-func enumNames(enum string) map[string]uint64 {
-	load := loadPipeline
-	switch enum {
-	case "loss":
-		load = loadLosses
-	case "decap_reason":
-		load = loadDecap
-	}
-	spec, err := load()
-	if err != nil {
-		panic(err) // the object is part of the binary
-	}
-	var e *btf.Enum
-	if err := spec.Types.TypeByName(enum, &e); err != nil {
-		panic(fmt.Errorf("enum %s: %w", enum, err))
-	}
-	names := make(map[string]uint64, len(e.Values))
-	for _, v := range e.Values {
-		names[v.Name] = v.Value
-	}
-	return names
-}

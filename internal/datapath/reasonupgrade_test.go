@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 // TestReasonsOfAnotherVersion has a data plane run whose reasons have other numbers: nobody takes its counters for those
@@ -15,25 +17,25 @@ func TestReasonsOfAnotherVersion(t *testing.T) {
 	inNamespace(t)
 	addVeth(t, "a0", "a1")
 	inst := mustAttach(t, testConfig(1), "a0")
-	mac, bfd := pipelineReasonPUNT_SCION_MAC.index(), pipelineReasonPUNT_SCION_BFD.index()
+	mac, bfd := bpfobj.PipelineReasonPUNT_SCION_MAC.Index(), bpfobj.PipelineReasonPUNT_SCION_BFD.Index()
 	other := inst.meta
 	other.Reasons = slices.Clone(other.Reasons)
 	other.Reasons[mac], other.Reasons[bfd] = other.Reasons[bfd], other.Reasons[mac]
-	other.Reasons[reasonCount-1] = "punt no-more"
+	other.Reasons[bpfobj.ReasonCount-1] = "punt no-more"
 	other.Layouts = map[string]string{}
-	slot := uint32(other.Ports["a0"] * 2 * reasonCount)
+	slot := uint32(other.Ports["a0"] * 2 * bpfobj.ReasonCount)
 	put := func(index, packets uint32) {
 		t.Helper()
-		values := make([]pipelineCounter, ebpf.MustPossibleCPU())
-		values[0] = pipelineCounter{Packets: uint64(packets)}
-		if err := inst.maps[pipelineMapCounters].Put(slot+index, values); err != nil {
+		values := make([]bpfobj.PipelineCounter, ebpf.MustPossibleCPU())
+		values[0] = bpfobj.PipelineCounter{Packets: uint64(packets)}
+		if err := inst.maps[bpfobj.PipelineMapCounters].Put(slot+index, values); err != nil {
 			t.Fatal(err)
 		}
 	}
 	put(mac, 3) // of BFD there
 	put(bfd, 5)
-	put(uint32(reasonCount)+bfd, 7) // over the rate
-	put(uint32(reasonCount-1), 9)
+	put(uint32(bpfobj.ReasonCount)+bfd, 7) // over the rate
+	put(uint32(bpfobj.ReasonCount-1), 9)
 	dir := inst.dir
 	inst.Close()
 	replaceMeta(t, dir, other)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/bpfobj"
 )
 
 const (
@@ -321,7 +323,7 @@ func TestRouteTrims(t *testing.T) {
 // The maps are mapped as arrays of these, so their sizes have to be what the kernel rounds them to.
 func TestRouteLayout(t *testing.T) {
 	for name, size := range map[string]uintptr{
-		"hop": unsafe.Sizeof(pipelineRouteHop{}), "state": unsafe.Sizeof(pipelineRouteState{}),
+		"hop": unsafe.Sizeof(bpfobj.PipelineRouteHop{}), "state": unsafe.Sizeof(bpfobj.PipelineRouteState{}),
 	} {
 		if size%8 != 0 {
 			t.Errorf("%s has %d bytes, which is no multiple of 8", name, size)

@@ -5,16 +5,18 @@ package datapath
 import (
 	"fmt"
 	"net/netip"
+
+	"culvert/internal/bpfobj"
 )
 
 // RouteNeighbours lists the neighbours on connected networks with the numbers of their next hops.
 func (i *Instance) RouteNeighbours() (map[RouteNeighbour]uint32, error) {
 	all := make(map[RouteNeighbour]uint32)
 	var (
-		key    pipelineRouteNeighbour
+		key    bpfobj.PipelineRouteNeighbour
 		number uint32
 	)
-	m := i.maps[pipelineMapRouteNeighbours]
+	m := i.maps[bpfobj.PipelineMapRouteNeighbours]
 	if m == nil {
 		return nil, errNoRoute
 	}
@@ -22,7 +24,7 @@ func (i *Instance) RouteNeighbours() (map[RouteNeighbour]uint32, error) {
 	for it.Next(&key, &number) {
 		var b [16]byte
 		for n, w := range key.Addr.W {
-			ne.PutUint32(b[4*n:], w)
+			bpfobj.Native.PutUint32(b[4*n:], w)
 		}
 		all[RouteNeighbour{Dev: int(key.Dev), Addr: netip.AddrFrom16(b).Unmap()}] = number
 	}
@@ -34,15 +36,15 @@ func (i *Instance) RouteNeighbours() (map[RouteNeighbour]uint32, error) {
 
 // RouteOwn4 tells whether the programs take an IPv4 address for one of this host.
 func (i *Instance) RouteOwn4(addr netip.Addr) (bool, error) {
-	m := i.maps[pipelineMapRouteOwn4]
+	m := i.maps[bpfobj.PipelineMapRouteOwn4]
 	if m == nil {
 		return false, errNoRoute
 	}
 	var value uint32
 	b := addr.As4()
-	err := m.Lookup(ne.Uint32(b[:]), &value)
+	err := m.Lookup(bpfobj.Native.Uint32(b[:]), &value)
 	switch {
-	case isNotExist(err):
+	case bpfobj.NotExist(err):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("looking for address %s of %s: %w", addr, i.Name(), err)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // routeMemory is what this process shares with the programs: the contents of maps that can be mapped.
@@ -15,8 +17,8 @@ type routeMemory struct {
 	mapped         [][]byte
 	root4, blocks4 []uint32
 	root6, blocks6 []uint32
-	hops           []pipelineRouteHop
-	state          *pipelineRouteState
+	hops           []bpfobj.PipelineRouteHop
+	state          *bpfobj.PipelineRouteState
 }
 
 // The first levels: 2^24 entries for IPv4, 2^16 for IPv6, 256 to a block.
@@ -50,23 +52,23 @@ func setRoute(spec *ebpf.CollectionSpec, o *RouteOptions) error {
 		return nil
 	}
 	for name, value := range map[string]any{
-		pipelineVarRouteOn:       true,
-		pipelineVarRouteMirror:   !o.NoMirror,
-		pipelineVarRouteTrusting: o.Trusting,
+		bpfobj.PipelineVarRouteOn:       true,
+		bpfobj.PipelineVarRouteMirror:   !o.NoMirror,
+		bpfobj.PipelineVarRouteTrusting: o.Trusting,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)
 		}
 	}
-	spec.Maps[pipelineMapRouteHops].MaxEntries = RouteHops
-	spec.Maps[pipelineMapRouteNeighbours].MaxEntries = RouteNeighbours
+	spec.Maps[bpfobj.PipelineMapRouteHops].MaxEntries = RouteHops
+	spec.Maps[bpfobj.PipelineMapRouteNeighbours].MaxEntries = RouteNeighbours
 	if o.NoMirror {
 		return nil
 	}
-	spec.Maps[pipelineMapRouteRoot4].MaxEntries = routeRoots4
-	spec.Maps[pipelineMapRouteRoot6].MaxEntries = routeRoots6
-	spec.Maps[pipelineMapRouteBlocks4].MaxEntries = orDefault(o.Blocks4, RouteBlocks4)
-	spec.Maps[pipelineMapRouteBlocks6].MaxEntries = orDefault(o.Blocks6, RouteBlocks6)
+	spec.Maps[bpfobj.PipelineMapRouteRoot4].MaxEntries = routeRoots4
+	spec.Maps[bpfobj.PipelineMapRouteRoot6].MaxEntries = routeRoots6
+	spec.Maps[bpfobj.PipelineMapRouteBlocks4].MaxEntries = orDefault(o.Blocks4, RouteBlocks4)
+	spec.Maps[bpfobj.PipelineMapRouteBlocks6].MaxEntries = orDefault(o.Blocks6, RouteBlocks6)
 	return nil
 }
 
@@ -102,10 +104,10 @@ func (i *Instance) ViewRoute() error {
 }
 
 func (i *Instance) mapRoute(prot int) (err error) {
-	if i.route.hops, err = mapArray[pipelineRouteHop](i, pipelineMapRouteHops, prot); err != nil {
+	if i.route.hops, err = mapArray[bpfobj.PipelineRouteHop](i, bpfobj.PipelineMapRouteHops, prot); err != nil {
 		return err
 	}
-	states, err := mapArray[pipelineRouteState](i, pipelineMapRouteStates, prot)
+	states, err := mapArray[bpfobj.PipelineRouteState](i, bpfobj.PipelineMapRouteStates, prot)
 	if err != nil {
 		return err
 	}
@@ -114,8 +116,8 @@ func (i *Instance) mapRoute(prot int) (err error) {
 		return nil
 	}
 	for name, to := range map[string]*[]uint32{
-		pipelineMapRouteRoot4: &i.route.root4, pipelineMapRouteBlocks4: &i.route.blocks4,
-		pipelineMapRouteRoot6: &i.route.root6, pipelineMapRouteBlocks6: &i.route.blocks6,
+		bpfobj.PipelineMapRouteRoot4: &i.route.root4, bpfobj.PipelineMapRouteBlocks4: &i.route.blocks4,
+		bpfobj.PipelineMapRouteRoot6: &i.route.root6, bpfobj.PipelineMapRouteBlocks6: &i.route.blocks6,
 	} {
 		blocks, err := mapArray[[256]uint32](i, name, prot)
 		if err != nil {
@@ -154,7 +156,7 @@ func (i *Instance) Route() *RouteOptions { return i.meta.Route }
 // RouteMemory returns how many bytes the maps of the mirrored table take.
 func (i *Instance) RouteMemory() (n uint64) {
 	for _, name := range []string{
-		pipelineMapRouteRoot4, pipelineMapRouteBlocks4, pipelineMapRouteRoot6, pipelineMapRouteBlocks6, pipelineMapRouteHops,
+		bpfobj.PipelineMapRouteRoot4, bpfobj.PipelineMapRouteBlocks4, bpfobj.PipelineMapRouteRoot6, bpfobj.PipelineMapRouteBlocks6, bpfobj.PipelineMapRouteHops,
 	} {
 		if m := i.maps[name]; m != nil {
 			n += uint64(m.ValueSize()) * uint64(m.MaxEntries())

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 // RouteTable4 and RouteTable6 return the memory of the mirror, nil without one. It is gone with Close.
@@ -33,15 +35,15 @@ func (i *Instance) SetRouteHop(number uint32, hop RouteHop) error {
 	raw.Dev, raw.Port = uint32(hop.Dev), uint32(hop.Port)
 	raw.Mtu, raw.Vlan = hop.MTU, hop.VLAN
 	raw.Dmac, raw.Smac = hop.DstMAC, hop.SrcMAC
-	raw.LinearOnly = flag(hop.LinearOnly)
+	raw.LinearOnly = bpfobj.Flag(hop.LinearOnly)
 	atomic.StoreUint32(&raw.Seq, seq+2)
 	return nil
 }
 
 // RouteHop returns what a number in the mirror stands for.
 func (i *Instance) RouteHop(number uint32) (RouteHop, error) {
-	var raw pipelineRouteHop
-	m := i.maps[pipelineMapRouteHops]
+	var raw bpfobj.PipelineRouteHop
+	m := i.maps[bpfobj.PipelineMapRouteHops]
 	if m == nil {
 		return RouteHop{}, errNoRoute
 	}
@@ -70,15 +72,15 @@ func (i *Instance) RouteHopUsed(number uint32) time.Duration {
 	return time.Duration(atomic.LoadUint32(&i.route.hops[number].Used)) << routeUsedShift
 }
 
-func neighbourKey(n RouteNeighbour) pipelineRouteNeighbour {
-	key := pipelineRouteNeighbour{Dev: uint32(n.Dev)}
-	key.Addr.W = addrWords(n.Addr)
+func neighbourKey(n RouteNeighbour) bpfobj.PipelineRouteNeighbour {
+	key := bpfobj.PipelineRouteNeighbour{Dev: uint32(n.Dev)}
+	key.Addr.W = bpfobj.AddrWords(n.Addr)
 	return key
 }
 
 // SetRouteNeighbour gives a neighbour on a connected network its next hop's number.
 func (i *Instance) SetRouteNeighbour(n RouteNeighbour, number uint32) error {
-	if err := i.maps[pipelineMapRouteNeighbours].Put(neighbourKey(n), number); err != nil {
+	if err := i.maps[bpfobj.PipelineMapRouteNeighbours].Put(neighbourKey(n), number); err != nil {
 		return fmt.Errorf("writing neighbour %s of %s: %w", n.Addr, i.Name(), err)
 	}
 	return nil
@@ -86,8 +88,8 @@ func (i *Instance) SetRouteNeighbour(n RouteNeighbour, number uint32) error {
 
 // DeleteRouteNeighbour is no error if there is none.
 func (i *Instance) DeleteRouteNeighbour(n RouteNeighbour) error {
-	err := i.maps[pipelineMapRouteNeighbours].Delete(neighbourKey(n))
-	if err != nil && !isNotExist(err) {
+	err := i.maps[bpfobj.PipelineMapRouteNeighbours].Delete(neighbourKey(n))
+	if err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting neighbour %s of %s: %w", n.Addr, i.Name(), err)
 	}
 	return nil
@@ -96,7 +98,7 @@ func (i *Instance) DeleteRouteNeighbour(n RouteNeighbour) error {
 // RouteNeighbour returns the number of a neighbour's next hop, RouteHopAsk if it has none.
 func (i *Instance) RouteNeighbour(n RouteNeighbour) uint32 {
 	var number uint32
-	if i.maps[pipelineMapRouteNeighbours].Lookup(neighbourKey(n), &number) != nil {
+	if i.maps[bpfobj.PipelineMapRouteNeighbours].Lookup(neighbourKey(n), &number) != nil {
 		return RouteHopAsk
 	}
 	return number
@@ -111,10 +113,10 @@ const (
 	routeDevRedirects
 )
 
-func (d RouteDev) raw(index int) pipelineRouteDev {
-	raw := pipelineRouteDev{Index: uint32(index)}
+func (d RouteDev) raw(index int) bpfobj.PipelineRouteDev {
+	raw := bpfobj.PipelineRouteDev{Index: uint32(index)}
 	for n := range raw.Mac {
-		raw.Mac[n] = ne.Uint16(d.MAC[2*n:])
+		raw.Mac[n] = bpfobj.Native.Uint16(d.MAC[2*n:])
 	}
 	for bit, on := range map[uint8]bool{
 		routeDevForward4: d.Forward4, routeDevForward6: d.Forward6, routeDevStrict: d.RPFilter == 1,
@@ -137,8 +139,8 @@ func (i *Instance) SetRouteDev(index int, dev RouteDev) error {
 	if err != nil {
 		return fmt.Errorf("writing device %d of %s: %w", index, i.Name(), err)
 	}
-	way := pipelineRouteWay{Port: uint32(dev.Port), Vlan: dev.VLAN, Xmit: flag(dev.Xmit), LinearOnly: flag(dev.LinearOnly)}
-	if err := i.maps[pipelineMapRouteWays].Put(uint32(index), way); err != nil {
+	way := bpfobj.PipelineRouteWay{Port: uint32(dev.Port), Vlan: dev.VLAN, Xmit: bpfobj.Flag(dev.Xmit), LinearOnly: bpfobj.Flag(dev.LinearOnly)}
+	if err := i.maps[bpfobj.PipelineMapRouteWays].Put(uint32(index), way); err != nil {
 		return fmt.Errorf("writing the way out by device %d of %s: %w", index, i.Name(), err)
 	}
 	return nil
@@ -151,15 +153,15 @@ func (i *Instance) setRouteIn(index int, dev RouteDev) error {
 	if err := i.forgetVLAN(index); err != nil {
 		return err
 	}
-	return i.maps[pipelineMapRouteVlans].Put(pipelineRouteVlan{Port: uint32(dev.Port), Tag: uint32(dev.VLAN)}, dev.raw(index))
+	return i.maps[bpfobj.PipelineMapRouteVlans].Put(bpfobj.PipelineRouteVlan{Port: uint32(dev.Port), Tag: uint32(dev.VLAN)}, dev.raw(index))
 }
 
 // setPortRoute changes what the programs know of an interface for the IP router alone.
-func (i *Instance) setPortRoute(index int, raw pipelineRouteDev) error {
+func (i *Instance) setPortRoute(index int, raw bpfobj.PipelineRouteDev) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	var port pipelinePort
-	if err := i.maps[pipelineMapPorts].Lookup(uint32(index), &port); err != nil || port.Slot == 0 {
+	var port bpfobj.PipelinePort
+	if err := i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(index), &port); err != nil || port.Slot == 0 {
 		return fmt.Errorf("it does not carry the program: %w", ebpf.ErrKeyNotExist)
 	}
 	mac := port.Mac
@@ -170,17 +172,17 @@ func (i *Instance) setPortRoute(index int, raw pipelineRouteDev) error {
 		return nil
 	}
 	port.Route, port.Mac = raw, mac
-	return i.maps[pipelineMapPorts].Put(uint32(index), port)
+	return i.maps[bpfobj.PipelineMapPorts].Put(uint32(index), port)
 }
 
 // forgetVLAN takes the tag of a VLAN device out, whatever tag that is.
 func (i *Instance) forgetVLAN(index int) error {
 	var (
-		key  pipelineRouteVlan
-		raw  pipelineRouteDev
-		gone []pipelineRouteVlan
+		key  bpfobj.PipelineRouteVlan
+		raw  bpfobj.PipelineRouteDev
+		gone []bpfobj.PipelineRouteVlan
 	)
-	vlans := i.maps[pipelineMapRouteVlans]
+	vlans := i.maps[bpfobj.PipelineMapRouteVlans]
 	it := vlans.Iterate()
 	for it.Next(&key, &raw) {
 		if raw.Index == uint32(index) {
@@ -191,7 +193,7 @@ func (i *Instance) forgetVLAN(index int) error {
 		return err
 	}
 	for _, k := range gone {
-		if err := vlans.Delete(k); err != nil && !isNotExist(err) {
+		if err := vlans.Delete(k); err != nil && !bpfobj.NotExist(err) {
 			return err
 		}
 	}
@@ -200,21 +202,14 @@ func (i *Instance) forgetVLAN(index int) error {
 
 // DeleteRouteDev is no error if there is none.
 func (i *Instance) DeleteRouteDev(index int) error {
-	errs := []error{i.forgetVLAN(index), i.setPortRoute(index, pipelineRouteDev{Index: uint32(index)})}
-	errs = append(errs, i.maps[pipelineMapRouteWays].Delete(uint32(index)))
+	errs := []error{i.forgetVLAN(index), i.setPortRoute(index, bpfobj.PipelineRouteDev{Index: uint32(index)})}
+	errs = append(errs, i.maps[bpfobj.PipelineMapRouteWays].Delete(uint32(index)))
 	for _, err := range errs {
-		if err != nil && !isNotExist(err) {
+		if err != nil && !bpfobj.NotExist(err) {
 			return fmt.Errorf("deleting device %d of %s: %w", index, i.Name(), err)
 		}
 	}
 	return nil
-}
-
-func flag(on bool) uint8 {
-	if on {
-		return 1
-	}
-	return 0
 }
 
 // ownBit is the bit of an address in route_state.own (bpf/core/bloom.h).
@@ -225,12 +220,12 @@ func (i *Instance) SetRouteOwn4(addrs []netip.Addr) error {
 	if i.route.state == nil {
 		return errNoRoute
 	}
-	own := i.maps[pipelineMapRouteOwn4]
+	own := i.maps[bpfobj.PipelineMapRouteOwn4]
 	want := make(map[uint32]bool, len(addrs))
 	var bits [len(i.route.state.Own.Bits)]uint64
 	for _, a := range addrs {
 		b := a.As4()
-		word := ne.Uint32(b[:])
+		word := bpfobj.Native.Uint32(b[:])
 		want[word] = true
 		bits[ownBit(word)>>6] |= 1 << (ownBit(word) & 63)
 		if err := own.Put(word, uint32(1)); err != nil {
@@ -252,7 +247,7 @@ func (i *Instance) SetRouteOwn4(addrs []netip.Addr) error {
 		return fmt.Errorf("listing the addresses of %s: %w", i.Name(), err)
 	}
 	for _, k := range gone {
-		if err := own.Delete(k); err != nil && !isNotExist(err) {
+		if err := own.Delete(k); err != nil && !bpfobj.NotExist(err) {
 			return fmt.Errorf("deleting an address of %s: %w", i.Name(), err)
 		}
 	}
@@ -265,10 +260,10 @@ func (i *Instance) SetRoutePolicy(p RoutePolicy) error {
 	if st == nil {
 		return errNoRoute
 	}
-	st.Kernel4, st.Kernel6, st.Full4 = flag(p.Kernel4), flag(p.Kernel6), flag(p.FullCheck4)
+	st.Kernel4, st.Kernel6, st.Full4 = bpfobj.Flag(p.Kernel4), bpfobj.Flag(p.Kernel6), bpfobj.Flag(p.FullCheck4)
 	st.Hash4, st.Hash6 = p.Hash4, p.Hash6
 	st.Mtu4, st.Mtu6 = p.MTU4, p.MTU6
-	st.Rules4, st.Rules6 = flag(p.Rules4), flag(p.Rules6)
+	st.Rules4, st.Rules6 = bpfobj.Flag(p.Rules4), bpfobj.Flag(p.Rules6)
 	return nil
 }
 
@@ -294,11 +289,11 @@ type RouteState struct {
 func (i *Instance) RouteState() (RouteState, error) {
 	st := i.route.state
 	if st == nil {
-		m := i.maps[pipelineMapRouteStates]
+		m := i.maps[bpfobj.PipelineMapRouteStates]
 		if m == nil || i.meta.Route == nil {
 			return RouteState{}, errNoRoute
 		}
-		st = new(pipelineRouteState)
+		st = new(bpfobj.PipelineRouteState)
 		if err := m.Lookup(uint32(0), st); err != nil {
 			return RouteState{}, fmt.Errorf("reading the IP router's state of %s: %w", i.Name(), err)
 		}
@@ -318,9 +313,9 @@ func (i *Instance) RouteDevs() (map[int]RouteDev, error) {
 	devs := make(map[int]RouteDev)
 	var (
 		index uint32
-		way   pipelineRouteWay
+		way   bpfobj.PipelineRouteWay
 	)
-	it := i.maps[pipelineMapRouteWays].Iterate()
+	it := i.maps[bpfobj.PipelineMapRouteWays].Iterate()
 	for it.Next(&index, &way) {
 		devs[int(index)] = RouteDev{Port: int(way.Port), VLAN: way.Vlan, Xmit: way.Xmit != 0, LinearOnly: way.LinearOnly != 0}
 	}
@@ -328,15 +323,15 @@ func (i *Instance) RouteDevs() (map[int]RouteDev, error) {
 		return nil, fmt.Errorf("listing the devices of %s: %w", i.Name(), err)
 	}
 	for index, dev := range devs {
-		var raw pipelineRouteDev
+		var raw bpfobj.PipelineRouteDev
 		if dev.VLAN != 0 {
-			key := pipelineRouteVlan{Port: uint32(dev.Port), Tag: uint32(dev.VLAN)}
-			if err := i.maps[pipelineMapRouteVlans].Lookup(key, &raw); err != nil {
+			key := bpfobj.PipelineRouteVlan{Port: uint32(dev.Port), Tag: uint32(dev.VLAN)}
+			if err := i.maps[bpfobj.PipelineMapRouteVlans].Lookup(key, &raw); err != nil {
 				continue
 			}
 		} else {
-			var port pipelinePort
-			if err := i.maps[pipelineMapPorts].Lookup(uint32(index), &port); err != nil {
+			var port bpfobj.PipelinePort
+			if err := i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(index), &port); err != nil {
 				continue
 			}
 			raw = port.Route
@@ -347,9 +342,9 @@ func (i *Instance) RouteDevs() (map[int]RouteDev, error) {
 	return devs, nil
 }
 
-func (d *RouteDev) read(raw pipelineRouteDev) {
+func (d *RouteDev) read(raw bpfobj.PipelineRouteDev) {
 	for n, w := range raw.Mac {
-		ne.PutUint16(d.MAC[2*n:], w)
+		bpfobj.Native.PutUint16(d.MAC[2*n:], w)
 	}
 	d.Forward4 = raw.Flags&routeDevForward4 != 0
 	d.Forward6 = raw.Flags&routeDevForward6 != 0

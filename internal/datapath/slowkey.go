@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 )
 
 /*
@@ -24,7 +26,7 @@ func newSlowKeyMap() (*ebpf.Map, error) {
 		Name: slowKeyMap, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("creating map %s: %w", slowKeyMap, loadError(err))
+		return nil, fmt.Errorf("creating map %s: %w", slowKeyMap, bpfobj.LoadError(err))
 	}
 	return m, nil
 }
@@ -54,7 +56,7 @@ func (i *Instance) SlowPathKey() (id string, known bool) {
 }
 
 // ownKeyReasons are those of packets that the slow path forwards or not by its key alone.
-var ownKeyReasons = []pipelineReason{pipelineReasonPUNT_SCION_MAC, pipelineReasonPUNT_SCION_EPIC}
+var ownKeyReasons = []bpfobj.PipelineReason{bpfobj.PipelineReasonPUNT_SCION_MAC, bpfobj.PipelineReasonPUNT_SCION_EPIC}
 
 // gateRefused lets packets that the slow path's key decides on up only while the slow path's key is loaded. The key at
 // index without, which may be -1 for none, counts as gone.
@@ -75,10 +77,10 @@ func (i *Instance) gateRefused(without int) error {
 		// by then.
 		limit := puntLimit(reason)
 		if !slices.Contains(loaded, slow) {
-			limit = pipelineLimit{Interval: limitNever, Due: limitNever}
+			limit = bpfobj.PipelineLimit{Interval: limitNever, Due: limitNever}
 		}
-		if err := i.maps[pipelineMapLimits].Put(reason.index(), limit); err != nil {
-			return fmt.Errorf("writing the limit of %s for %s: %w", i.Name(), Reasons()[reason.index()].Name, err)
+		if err := i.maps[bpfobj.PipelineMapLimits].Put(reason.Index(), limit); err != nil {
+			return fmt.Errorf("writing the limit of %s for %s: %w", i.Name(), Reasons()[reason.Index()].Name, err)
 		}
 	}
 	return nil

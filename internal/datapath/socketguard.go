@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
 )
 
 // SocketGuard is the filter on the slow path's UDP sockets: they take datagrams of their link by the
@@ -29,18 +31,18 @@ type SocketDrops struct {
 // NewSocketGuard loads a filter for the links of c, which takes nothing yet. The error is an
 // os.ErrPermission without the privilege to load it.
 func NewSocketGuard(c Config) (*SocketGuard, error) {
-	spec, err := loadSocket()
+	spec, err := bpfobj.LoadSocket()
 	if err != nil {
 		return nil, err
 	}
 	n := uint32(len(c.Links))
-	for _, name := range []string{socketMapSocketExcept, socketMapSocketDropped} {
+	for _, name := range []string{bpfobj.SocketMapSocketExcept, bpfobj.SocketMapSocketDropped} {
 		spec.Maps[name].MaxEntries = n
 	}
-	if err := spec.Variables[socketVarSocketLocalIa].Set(bits.ReverseBytes64(c.LocalIA)); err != nil {
+	if err := spec.Variables[bpfobj.SocketVarSocketLocalIa].Set(bits.ReverseBytes64(c.LocalIA)); err != nil {
 		return nil, err
 	}
-	if err := spec.Variables[socketVarSocketBfdMinTtl].Set(c.BFDMinTTL); err != nil {
+	if err := spec.Variables[bpfobj.SocketVarSocketBfdMinTtl].Set(c.BFDMinTTL); err != nil {
 		return nil, err
 	}
 	coll, err := ebpf.NewCollection(spec)
@@ -48,10 +50,10 @@ func NewSocketGuard(c Config) (*SocketGuard, error) {
 		return nil, fmt.Errorf("loading the filter of the slow path's sockets: %w", err)
 	}
 	if err != nil {
-		return nil, loadError(err)
+		return nil, bpfobj.LoadError(err)
 	}
 	defer coll.Close()
-	g := &SocketGuard{prog: coll.DetachProgram(socketProgSocketGuard), maps: make(map[string]*ebpf.Map),
+	g := &SocketGuard{prog: coll.DetachProgram(bpfobj.SocketProgSocketGuard), maps: make(map[string]*ebpf.Map),
 		accept: make([]Accept, n)}
 	for name := range coll.Maps {
 		g.maps[name] = coll.DetachMap(name)
@@ -73,7 +75,7 @@ func (g *SocketGuard) Add(fd, link int) error {
 	if err != nil {
 		return fmt.Errorf("asking for the cookie of a socket: %w", err)
 	}
-	if err := g.maps[socketMapSocketLinks].Put(cookie, uint32(link)); err != nil {
+	if err := g.maps[bpfobj.SocketMapSocketLinks].Put(cookie, uint32(link)); err != nil {
 		return fmt.Errorf("writing the socket of link %d: %w", link, err)
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, g.prog.FD()); err != nil {
@@ -103,25 +105,25 @@ func (g *SocketGuard) SetLinkAccept(link int, a Accept) error {
 	if a.Except {
 		one = 1
 	}
-	key := func(index int) socketSocketDevice {
-		return socketSocketDevice{Link: uint32(link), Ifindex: uint32(index)}
+	key := func(index int) bpfobj.SocketSocketDevice {
+		return bpfobj.SocketSocketDevice{Link: uint32(link), Ifindex: uint32(index)}
 	}
 	// Never a moment in which a device that is in both lists is in none.
 	wanted := make(map[int]bool)
 	for _, index := range a.Devices {
 		wanted[index] = true
-		if err := g.maps[socketMapSocketDevices].Put(key(index), uint8(1)); err != nil {
+		if err := g.maps[bpfobj.SocketMapSocketDevices].Put(key(index), uint8(1)); err != nil {
 			return fmt.Errorf("writing the interfaces of the sockets of link %d: %w", link, err)
 		}
 	}
-	if err := g.maps[socketMapSocketExcept].Put(uint32(link), one); err != nil {
+	if err := g.maps[bpfobj.SocketMapSocketExcept].Put(uint32(link), one); err != nil {
 		return fmt.Errorf("writing the rule of the sockets of link %d: %w", link, err)
 	}
 	for _, index := range g.accept[link].Devices {
 		if wanted[index] {
 			continue
 		}
-		if err := g.maps[socketMapSocketDevices].Delete(key(index)); err != nil && !isNotExist(err) {
+		if err := g.maps[bpfobj.SocketMapSocketDevices].Delete(key(index)); err != nil && !bpfobj.NotExist(err) {
 			return fmt.Errorf("deleting an interface of the sockets of link %d: %w", link, err)
 		}
 	}
@@ -133,8 +135,8 @@ func (g *SocketGuard) SetLinkAccept(link int, a Accept) error {
 func (g *SocketGuard) Drops() ([]SocketDrops, error) {
 	drops := make([]SocketDrops, len(g.accept))
 	for link := range drops {
-		var perCPU []socketSocketDrops
-		if err := g.maps[socketMapSocketDropped].Lookup(uint32(link), &perCPU); err != nil {
+		var perCPU []bpfobj.SocketSocketDrops
+		if err := g.maps[bpfobj.SocketMapSocketDropped].Lookup(uint32(link), &perCPU); err != nil {
 			return nil, fmt.Errorf("reading what the sockets of link %d have dropped: %w", link, err)
 		}
 		for _, c := range perCPU {

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/host/bpffs"
 	"culvert/internal/host/trust"
 )
@@ -93,7 +94,7 @@ func trustPins(dir, name string) error {
 	case err == nil || errors.Is(err, os.ErrNotExist):
 		return nil
 	case errors.Is(err, os.ErrPermission):
-		return permissionError("reading " + name)
+		return bpfobj.PermissionError("reading " + name)
 	}
 	return fmt.Errorf("no pin is trusted: %w", err)
 }
@@ -109,7 +110,7 @@ func makeInstanceDir(netns uint32, name string) (string, error) {
 	dir := filepath.Join(root, strconv.FormatUint(uint64(netns), 10), pinName(name))
 	err = os.MkdirAll(dir, 0o700)
 	if errors.Is(err, os.ErrPermission) {
-		return "", permissionError("making " + dir)
+		return "", bpfobj.PermissionError("making " + dir)
 	}
 	if err != nil {
 		return "", fmt.Errorf("making %s: %w", dir, err)
@@ -218,7 +219,7 @@ func (i *Instance) pinGeneration() (gen string, err error) {
 		return "", fmt.Errorf("pinning the program: %w", err)
 	}
 	defer prog.Close()
-	if err := prog.Pin(filepath.Join(gen, pipelineProgRx)); err != nil {
+	if err := prog.Pin(filepath.Join(gen, bpfobj.PipelineProgRx)); err != nil {
 		return "", fmt.Errorf("pinning the program: %w", err)
 	}
 	return gen, nil
@@ -248,7 +249,7 @@ func openInstance(dir string) (*Instance, error) {
 	for _, g := range generations(dir) {
 		inst, err := openGeneration(dir, filepath.Join(dir, strconv.Itoa(g)))
 		if errors.Is(err, os.ErrPermission) {
-			return nil, permissionError("opening the pins of " + filepath.Base(dir))
+			return nil, bpfobj.PermissionError("opening the pins of " + filepath.Base(dir))
 		}
 		if err != nil {
 			continue // left half-made by a process that died
@@ -294,7 +295,7 @@ func openGeneration(dir, gen string) (*Instance, error) {
 		path := filepath.Join(gen, e.Name())
 		switch {
 		case e.Name() == metaMap || strings.HasPrefix(e.Name(), tracePrefix):
-		case e.Name() == pipelineProgRx:
+		case e.Name() == bpfobj.PipelineProgRx:
 			inst.prog, err = ebpf.LoadPinnedProgram(path, nil)
 		default:
 			inst.maps[e.Name()], err = ebpf.LoadPinnedMap(path, nil)

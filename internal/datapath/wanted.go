@@ -9,12 +9,14 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf/ringbuf"
+
+	"culvert/internal/bpfobj"
 )
 
 // WantedHosts calls want for each end host that packets had to go to the slow path for, because it
 // has no next hop, until ctx is done. The same host comes again and again until it has one.
 func (i *Instance) WantedHosts(ctx context.Context, want func(netip.Addr)) error {
-	r, err := ringbuf.NewReader(i.maps[pipelineMapScionWanted])
+	r, err := ringbuf.NewReader(i.maps[bpfobj.PipelineMapScionWanted])
 	if err != nil {
 		return fmt.Errorf("reading the hosts wanted by %s: %w", i.Name(), err)
 	}

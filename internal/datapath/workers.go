@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/host/cpus"
 )
 
@@ -77,20 +78,20 @@ func udpPortBits(c Config) (ports [1024]uint64) {
 func setWorkers(spec *ebpf.CollectionSpec, m meta, turns bool) error {
 	w := m.Workers
 	if len(w.CPUs) == 0 {
-		delete(spec.Programs, pipelineProgWorker)
+		delete(spec.Programs, bpfobj.PipelineProgWorker)
 		return nil
 	}
-	spec.Maps[pipelineMapWorkerCpus].MaxEntries = uint32(slices.Max(w.CPUs) + 1)
+	spec.Maps[bpfobj.PipelineMapWorkerCpus].MaxEntries = uint32(slices.Max(w.CPUs) + 1)
 	var list [MaxWorkers]uint32
 	for n, cpu := range w.CPUs {
 		list[n] = uint32(cpu)
 	}
 	for name, value := range map[string]any{
-		pipelineVarWorkerTurns:   turns,
-		pipelineVarWorkerCount:   uint32(len(w.CPUs)),
-		pipelineVarWorkerCpu:     list,
-		pipelineVarFlowKey:       [2 * flowWords]uint32(m.FlowKey),
-		pipelineVarScionUdpPorts: udpPortBits(m.Config),
+		bpfobj.PipelineVarWorkerTurns:   turns,
+		bpfobj.PipelineVarWorkerCount:   uint32(len(w.CPUs)),
+		bpfobj.PipelineVarWorkerCpu:     list,
+		bpfobj.PipelineVarFlowKey:       [2 * flowWords]uint32(m.FlowKey),
+		bpfobj.PipelineVarScionUdpPorts: udpPortBits(m.Config),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)
@@ -110,7 +111,7 @@ type cpumapEntry struct {
 func (i *Instance) startWorkers(worker *ebpf.Program) error {
 	for _, cpu := range i.meta.Workers.CPUs {
 		e := cpumapEntry{Queue: uint32(i.meta.Workers.Queue), FD: int32(worker.FD())}
-		if err := i.maps[pipelineMapWorkerCpus].Put(uint32(cpu), e); err != nil {
+		if err := i.maps[bpfobj.PipelineMapWorkerCpus].Put(uint32(cpu), e); err != nil {
 			return fmt.Errorf("starting the worker on CPU %d: %w", cpu, err)
 		}
 	}
@@ -125,7 +126,7 @@ func (i *Instance) workerMap() (uint32, error) {
 	if i == nil || len(i.meta.Workers.CPUs) == 0 {
 		return 0, nil
 	}
-	info, err := i.maps[pipelineMapWorkerCpus].Info()
+	info, err := i.maps[bpfobj.PipelineMapWorkerCpus].Info()
 	if err != nil {
 		return 0, fmt.Errorf("looking at the workers of %s: %w", i.Name(), err)
 	}

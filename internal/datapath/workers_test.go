@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/host/cpus"
 	"culvert/internal/scion/scionpkt"
 )
@@ -159,9 +160,9 @@ func forwardedOn(t *testing.T, inst *Instance, iface string) map[int]uint64 {
 		if r.Verdict != VerdictFwd {
 			continue
 		}
-		var values []pipelineCounter
-		key := uint32(inst.meta.Ports[iface]*2*reasonCount + n)
-		if err := inst.maps[pipelineMapCounters].Lookup(key, &values); err != nil {
+		var values []bpfobj.PipelineCounter
+		key := uint32(inst.meta.Ports[iface]*2*bpfobj.ReasonCount + n)
+		if err := inst.maps[bpfobj.PipelineMapCounters].Lookup(key, &values); err != nil {
 			t.Fatal(err)
 		}
 		for cpu, v := range values {
