@@ -6,6 +6,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -150,7 +151,7 @@ func Load(path string, parts []Part) (*Node, error) {
 }
 
 // located puts file, line and column in front of what is wrong; keys is what could have been decoded into.
-func located(path string, keys any, err error) error {
+func located(path string, document []byte, keys any, err error) error {
 	var strict *toml.StrictMissingError
 	if errors.As(err, &strict) && len(strict.Errors) > 0 {
 		e := strict.Errors[0]
@@ -161,7 +162,7 @@ func located(path string, keys any, err error) error {
 	var decode *toml.DecodeError
 	if errors.As(err, &decode) {
 		row, col := decode.Position()
-		return fmt.Errorf("%s:%d:%d: %s", path, row, col, tomltext.Plain(decode))
+		return fmt.Errorf("%s:%d:%d: %s", path, row, col, cmp.Or(tomltext.Unquoted(document, row, col), tomltext.Plain(decode)))
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }

@@ -21,7 +21,7 @@ func decode(path string, document []byte, parts []Part) (*Node, error) {
 		if errors.As(err, &list) {
 			return nil, fmt.Errorf("%s%s: %w", path, position(document, "workers.cpus"), list)
 		}
-		return nil, located(path, whole.Interface(), err)
+		return nil, located(path, document, whole.Interface(), err)
 	}
 	for _, f := range nodeFields() {
 		own.FieldByName(f.Name).Set(whole.FieldByName(f.Name))

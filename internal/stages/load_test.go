@@ -88,6 +88,8 @@ func TestBadInputIsLocated(t *testing.T) {
 		{"unknown table", "[scion]\nconfig = \"x\"\n[warp]\n", "unknown key \"warp\""},
 		{"bad mode", "mode = \"offload\"\n[scion]\nconfig = \"x\"\n", "mode = \"offload\": use"},
 		{"neither strict nor loose", "[scion]\nconfig = \"x\"\nlink_interfaces = \"any\"\n", "scion.link_interfaces = \"any\": use"},
+		{"no quotes in a list", "interfaces = [eth1, 'eth2']\n[route]\n", ":1:15: eth1 is not quoted: write \"eth1\""},
+		{"no quotes", "interfaces = ['a']\n[lb]\n[[lb.vip]]\naddress = 192.0.2.1:80\n", ":4:16: 192.0.2.1:80 is not quoted: write \"192.0.2.1:80\""},
 		{"no such CPU", "[workers]\ncpus = \"4095\"\n[scion]\nconfig = \"x\"\n", ":2:8: workers.cpus: CPU 4095 is not online: there are "},
 		{"no such CPU in a list", "[scion]\nconfig = \"x\"\n[workers]\ncpus = [0, 4095]\n", ":4:1: workers.cpus: CPU 4095 is not online"},
 		{"CPU twice", "[workers]\ncpus = \"0,0\"\n[scion]\nconfig = \"x\"\n", ":2:8: workers.cpus: CPU 0 is given twice"},
