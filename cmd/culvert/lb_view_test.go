@@ -67,7 +67,7 @@ func TestLBViews(t *testing.T) {
 	b.lb(2, "one family", "explain "+vip6+" 203.0.113.7:1")
 	b.lb(2, "x is neither an address nor a prefix", "flows --client x")
 	b.lb(2, "use a number of flows", "flows -n -1")
-	b.lb(2, "is no VIP", "show 192.0.2.1")
+	b.lb(2, "VIP 192.0.2.1 lacks its protocol: write 192.0.2.1/tcp or 192.0.2.1/udp", "show 192.0.2.1")
 	b.lb(1, "no VIP 192.0.2.9/udp on culvert", "show 192.0.2.9/udp")
 	b.lb(1, "no backend 10.0.0.99", "flows --backend 10.0.0.99")
 	b.lb(1, "no data plane nobody", "show --on nobody")

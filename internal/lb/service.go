@@ -35,12 +35,19 @@ func ParseProtocol(s string) (Protocol, error) {
 // ParseService reads what Service.String writes. An IPv6 address without a port may stand in brackets.
 func ParseService(s string) (Service, error) {
 	addr, proto, ok := strings.Cut(s, "/")
-	if !ok {
+	like := addr
+	if _, err := NewService(addr, TCP); err != nil {
+		if ok {
+			return Service{}, err
+		}
 		return Service{}, fmt.Errorf("%q is no VIP: write it as 192.0.2.1:80/tcp, or 192.0.2.1/tcp for all ports", s)
+	}
+	if !ok {
+		return Service{}, fmt.Errorf("VIP %s lacks its protocol: write %[1]s/tcp or %[1]s/udp", like)
 	}
 	p, err := ParseProtocol(proto)
 	if err != nil {
-		return Service{}, err
+		return Service{}, fmt.Errorf("%w: write %s/tcp or %[2]s/udp", err, like)
 	}
 	return NewService(addr, p)
 }
