@@ -23,7 +23,8 @@ have got, the flows that were taken into the flow table, and the next hop.
 
 A VIP is active, drained (not announced), down (its backends fail or cannot be
 reached), or has no backend. "announced to" tells how many neighbors of
-[lb.bgp] have been told of its address; "announce no", that it is none to
+[lb.bgp], of those whose session carries its address's family, have been told
+of its address; "announce no", that it is none to
 announce. Whether a neighbor uses what it is told BGP does not say. Bytes are
 those of IP packets without what is put in front. Events are counted beside the
 packets of backends; docs/lb.md has a table of them.
@@ -35,7 +36,7 @@ With -j, an object with the members:
   ring_size, seed_id                  positions of each ring, ID of the seed
   flow_table                          flows (made for), used (about), memory_bytes
   bgp                                 sessions: neighbor, asn, state, since,
-                                      announced (prefixes), error
+                                      announced (prefixes), families, error
   vips                                by address:
       vip, state                        active, drained, down, no backend
       hash, on_failure, encapsulation   as configured

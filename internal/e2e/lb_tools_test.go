@@ -18,7 +18,7 @@ func (b *balanced) testTools() {
 		// Each session takes the addresses of its own family alone.
 		b.wait("lb show of "+ns+" says that each address has been announced over a session", func() bool {
 			out := culvert(b.T, b.lab, ns, "lb", "show")
-			return strings.Count(out, "  announced to 1 of 2\n") == 2 && strings.Count(out, "  established ") == 2
+			return strings.Count(out, "  announced to 1 of 1\n") == 2 && strings.Count(out, "  established ") == 2
 		})
 	}
 	b.testExplained()

@@ -65,6 +65,9 @@ type State struct {
 	// announced: see LastError.
 	Announced int
 	Prefixes  []netip.Prefix
+	// Carries4 and Carries6 tell for which families it is, or will be once it is established: with a session of each family
+	// one may be for its own alone.
+	Carries4, Carries6 bool
 	// LastError says why the session is not established, or why prefixes are not announced over it. One line, or empty.
 	LastError string
 }

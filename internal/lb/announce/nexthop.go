@@ -66,6 +66,15 @@ func (x *session) elsewhere(v4 bool) bool {
 	return x.Address.Is4() != v4 && slices.ContainsFunc(x.neighbors, func(n Neighbor) bool { return n.Address.Is4() == v4 })
 }
 
+// carries tells whether prefixes of a family are to be announced over the session, or might have to be. The caller holds the lock.
+func (x *session) carries(v4 bool) bool {
+	configured, found := x.NextHop6, x.hops.v6
+	if v4 {
+		configured, found = x.NextHop4, x.hops.v4
+	}
+	return !x.elsewhere(v4) || configured.IsValid() || x.state == established && found.IsValid()
+}
+
 // takes tells whether the neighbour offered a family (RFC 4760). One that offered none takes IPv4.
 func takes(peer *api.Peer, v4 bool) bool {
 	offered := false

@@ -55,6 +55,8 @@ type session struct {
 	wanted []netip.Prefix
 	// told is what the server announces, by prefix. It is empty unless the session is established or the restart graceful.
 	told map[netip.Prefix]netip.Addr
+	// hops are the next hops of the established session.
+	hops nextHops
 	// held says that the first prefixes are waited for, ended that the session is over for good.
 	held, ended bool
 }
@@ -157,6 +159,7 @@ func (x *session) status() State {
 		s.Announced = len(x.told)
 		s.Prefixes = slices.SortedFunc(maps.Keys(x.told), netip.Prefix.Compare)
 	}
+	s.Carries4, s.Carries6 = x.carries(true), x.carries(false)
 	if last := x.lastError.Load(); last != nil {
 		s.LastError = *last
 	}
@@ -256,6 +259,7 @@ func (x *session) update() error {
 		}
 		var problem string
 		hops, problem = x.nextHops(peer)
+		x.hops = hops
 		x.failed(problem)
 	case x.graceful():
 		hops = x.expected()

@@ -231,12 +231,24 @@ func TestFamilies(t *testing.T) {
 			n := s.tell("state").Neighbors[1]
 			return fmt.Sprintf("%s %d %s", n.State, n.Announced, n.LastError)
 		})
+		carries := func(want string) {
+			t.Helper()
+			got := ""
+			for _, n := range s.tell("state").Neighbors {
+				got += fmt.Sprintf(" %v/%v", n.Carries4, n.Carries6)
+			}
+			if got != want {
+				t.Errorf("the sessions carry IPv4/IPv6%s, want%s", got, want)
+			}
+		}
+		carries(" true/false false/true")
 		// One that is told where the other family's packets are to go is meant to carry it.
 		s.kill()
 		o.Neighbors[0].NextHop6 = netip.MustParseAddr("fd09:1::1")
 		s = b.speak(b.machines[0], o)
 		s.set(vip4, vip6)
 		s.await("established 1 the neighbour does not take IPv6 prefixes: enable that family in its session")
+		carries(" true/true false/true")
 	})
 	t.Run("no next hop", func(t *testing.T) {
 		b := newBed(t)

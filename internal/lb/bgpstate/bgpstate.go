@@ -5,6 +5,7 @@ package bgpstate
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"culvert/internal/host/runstate"
@@ -23,8 +24,24 @@ type Session struct {
 	// Announced are the prefixes that it has been told of, and has not refused with the session. Whether it uses them BGP
 	// does not tell.
 	Announced []netip.Prefix `json:"announced"`
+	// Families are those that it carries, FamilyIPv4 and FamilyIPv6: with a session of each one may be for its own alone.
+	Families []string `json:"families"`
 	// Error says why there is no session, or why prefixes are not announced. One line, or empty.
 	Error string `json:"error,omitempty"`
+}
+
+// Families of a Session.
+const (
+	FamilyIPv4 = "ipv4"
+	FamilyIPv6 = "ipv6"
+)
+
+// Carries tells whether prefixes of an address's family are announced over it.
+func (s Session) Carries(a netip.Addr) bool {
+	if a.Is4() {
+		return slices.Contains(s.Families, FamilyIPv4)
+	}
+	return slices.Contains(s.Families, FamilyIPv6)
 }
 
 // Established tells whether there is a session.

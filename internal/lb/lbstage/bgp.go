@@ -142,9 +142,16 @@ func publish(ctx context.Context, inst *datapath.Instance, sessions func() []bgp
 func sessions(speaker *announce.Speaker) []bgpstate.Session {
 	var all []bgpstate.Session
 	for _, n := range speaker.Neighbors() {
-		all = append(all, bgpstate.Session{
-			Neighbor: n.Address, ASN: n.ASN, State: n.State, Since: n.Since, Announced: n.Prefixes, Error: n.LastError,
-		})
+		one := bgpstate.Session{
+			Neighbor: n.Address, ASN: n.ASN, State: n.State, Since: n.Since, Announced: n.Prefixes, Families: []string{}, Error: n.LastError,
+		}
+		if n.Carries4 {
+			one.Families = append(one.Families, bgpstate.FamilyIPv4)
+		}
+		if n.Carries6 {
+			one.Families = append(one.Families, bgpstate.FamilyIPv6)
+		}
+		all = append(all, one)
 	}
 	return all
 }

@@ -23,13 +23,17 @@ func ptr[T any](v T) *T { return &v }
 
 func testReport(at time.Time) Report {
 	hop := &Hop{IfIndex: 4, Interface: "eth2", MAC: "02:00:00:00:00:11", MTU: 1500}
+	both := []string{bgpstate.FamilyIPv4, bgpstate.FamilyIPv6}
 	since := at.Add(-3*time.Hour - 12*time.Minute)
 	return Report{
 		Router: "edge", Interfaces: []string{"eth0", "eth1"}, Served: true, RingSize: 65537, SeedID: "0123456789ab", BGPKnown: true,
 		FlowTable: FlowTable{Flows: 1048576, Used: 123456, Memory: 76695552},
 		BGP: []bgpstate.Session{
-			{Neighbor: netip.MustParseAddr("10.0.0.253"), ASN: 65000, State: "active", Since: at.Add(-12 * time.Second), Error: "no connection: connection refused"},
-			{Neighbor: netip.MustParseAddr("10.0.0.254"), ASN: 65000, State: "established", Since: since, Announced: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}},
+			{Neighbor: netip.MustParseAddr("10.0.0.253"), ASN: 65000, State: "active", Since: at.Add(-12 * time.Second), Families: both, Error: "no connection: connection refused"},
+			{Neighbor: netip.MustParseAddr("10.0.0.254"), ASN: 65000, State: "established", Since: since, Families: both,
+				Announced: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}},
+			// Of the other family alone.
+			{Neighbor: netip.MustParseAddr("fd00::fe"), ASN: 65000, State: "established", Since: since, Families: both[1:]},
 		},
 		VIPs: []VIP{{
 			Service: "192.0.2.1:80/tcp", State: Active, Hash: "flow", OnFailure: "keep", Encap: "ipip", Announce: true,
@@ -56,6 +60,7 @@ func TestShowText(t *testing.T) {
 rings of 65,537, seed ID 0123456789ab  flow table for 1,048,576, 76.7MB  in use about 123,456
 bgp 10.0.0.253 as 65000  active 12s  no connection: connection refused
 bgp 10.0.0.254 as 65000  established 3h12m  announced 1
+bgp fd00::fe as 65000  established 3h12m  announced 0
 
 192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  check http each 1s  announced to 1 of 2
   BACKEND     ENCAP  WEIGHT  SHARE  HEALTH    PACKETS  BYTES  FLOWS  NEXT HOP

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"culvert/internal/host/trust"
+	"culvert/internal/lb"
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/show/text"
 )
@@ -35,7 +36,7 @@ func (r Report) lines(now time.Time) []string {
 		lines = append(lines, sessionLine(s, now))
 	}
 	for _, v := range r.VIPs {
-		lines = append(append(lines, ""), v.lines(r.neighbors(), now)...)
+		lines = append(append(lines, ""), v.lines(r.neighbors(v), now)...)
 	}
 	return lines
 }
@@ -55,12 +56,24 @@ func sessionLine(s bgpstate.Session, now time.Time) string {
 // unknownNeighbors is for a process that does not tell.
 const unknownNeighbors = -1
 
-// neighbors is how many the process announces to.
-func (r Report) neighbors() int {
-	if !r.BGPKnown {
+// noNeighbors is for one without [lb.bgp].
+const noNeighbors = -2
+
+// neighbors is to how many the process announces addresses of a VIP's family, or would.
+func (r Report) neighbors(v VIP) (n int) {
+	switch {
+	case !r.BGPKnown:
 		return unknownNeighbors
+	case len(r.BGP) == 0:
+		return noNeighbors
 	}
-	return len(r.BGP)
+	of, _ := lb.ParseService(v.Service)
+	for _, s := range r.BGP {
+		if s.Carries(of.Addr) {
+			n++
+		}
+	}
+	return n
 }
 
 // announcement says whether the VIP's address is announced, and why not.
@@ -70,7 +83,7 @@ func (v VIP) announcement(neighbors int) string {
 		return "announce no"
 	case neighbors == unknownNeighbors:
 		return "announced: not known"
-	case neighbors == 0:
+	case neighbors == noNeighbors:
 		return "announce no: no [lb.bgp]"
 	default:
 		return fmt.Sprintf("announced to %d of %d", len(v.AnnouncedTo), neighbors)
