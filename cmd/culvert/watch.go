@@ -27,7 +27,8 @@ interface the same by reason, the fastest first. Needs root.
 
 On a terminal it is a table; keys: up, down or tab choose the interface, p holds
 the figures, ? explains them, q leaves. Elsewhere, and with -n, it is a line for
-each interface and reason that moved in an interval. Routers may come and go.`,
+each interface and reason that moved in an interval. Routers may come and go;
+one that is named with --on has to be there at the beginning.`,
 		Example: `  culvert watch
   culvert watch --on br1-ff00_0_1-2 -i eth1 --interval 0.5
   culvert watch -n 10 | grep drop`,

@@ -25,7 +25,7 @@ func Show(out io.Writer, router string, asJSON bool) error {
 		return err
 	}
 	if router != "" && len(report.Routers) == 0 {
-		return fmt.Errorf("no router %s on this machine: 'culvert status' lists those that are there", router)
+		return noRouter(router)
 	}
 	report.findNetfilter()
 	report.findPeers()

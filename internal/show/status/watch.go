@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mattn/go-isatty"
@@ -19,9 +20,9 @@ var ErrOptions = errors.New("watch")
 
 // WatchOptions say what to watch, and how.
 type WatchOptions struct {
-	// Router and Interface narrow the view to one router ID and one interface; "" is all. They
-	// need not be there yet. Of several routers of that ID, the one in this network namespace is
-	// meant, if there is one.
+	// Router and Interface narrow the view to one router ID and one interface; "" is all. The
+	// router has to be there at the beginning, the interface need not. Of several routers of that ID, the one in
+	// this network namespace is meant, if there is one.
 	Router, Interface string
 	// Interval is how often to look, at least minInterval.
 	Interval time.Duration
@@ -49,6 +50,9 @@ func Watch(ctx context.Context, o WatchOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.Router != "" && len(first.routers) == 0 {
+		return noRouter(o.Router)
+	}
 	if f, ok := o.Out.(*os.File); ok && o.Count == 0 && isatty.IsTerminal(f.Fd()) {
 		return watchScreen(ctx, o, first, f)
 	}
@@ -56,6 +60,24 @@ func Watch(ctx context.Context, o WatchOptions) error {
 		fmt.Fprintln(o.Err, o.waitingFor())
 	}
 	return watchLines(ctx, o, first, o.look)
+}
+
+// noRouter says which ones there are.
+func noRouter(name string) error {
+	report, err := Collect("")
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, r := range report.Routers {
+		if !slices.Contains(names, r.ID) {
+			names = append(names, r.ID)
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("no router %s on this machine, nor any other: attach with 'culvert run' first", name)
+	}
+	return fmt.Errorf("no router %s on this machine: use one of %s", name, strings.Join(names, ", "))
 }
 
 // look reads the data planes that are asked for.
@@ -86,7 +108,7 @@ func (o WatchOptions) waitingFor() string {
 	case o.Interface != "":
 		return fmt.Sprintf("culvert is not attached to an interface %s yet, waiting", o.Interface)
 	case o.Router != "":
-		return fmt.Sprintf("no router %s yet, waiting", o.Router)
+		return fmt.Sprintf("no router %s now, waiting", o.Router)
 	default:
 		return "culvert is not attached anywhere on this machine yet, waiting"
 	}
