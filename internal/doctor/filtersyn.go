@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	"culvert/internal/host/hostaddr"
 	"culvert/internal/host/netfilter"
 )
 
@@ -31,37 +29,8 @@ func readSyn(o Options) synFacts {
 	if o.Forwarded {
 		s.rule, s.ruleErr = netfilter.Synproxy()
 	}
-	s.elsewhere, s.addrErr = notHere(o.Protected)
+	s.elsewhere, s.addrErr = hostaddr.Elsewhere(o.Protected)
 	return s
-}
-
-// notHere returns the services whose address this network namespace has not.
-func notHere(services []netip.AddrPort) (not []netip.AddrPort, err error) {
-	if len(services) == 0 {
-		return nil, nil
-	}
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return nil, fmt.Errorf("list the addresses: %w", err)
-	}
-	here := make(map[netip.Addr]bool)
-	for _, a := range addrs {
-		if addr, ok := netip.AddrFromSlice(a.IP); ok {
-			here[addr.Unmap()] = true
-		}
-	}
-	for _, s := range services {
-		addr := s.Addr().Unmap()
-		if here[addr] {
-			continue
-		}
-		// A route of type local gives it addresses, too.
-		routes, err := netlink.RouteGet(addr.AsSlice())
-		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
-			not = append(not, s)
-		}
-	}
-	return not, nil
 }
 
 // checkSyn looks at what protected services need: those on this host, and those behind a SYNPROXY rule.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"culvert/internal/host/hostaddr"
 )
 
 func TestCheckSyn(t *testing.T) {
@@ -83,7 +85,7 @@ func TestServicesNotHere(t *testing.T) {
 	for _, s := range []string{"203.0.113.9:8080", "192.0.2.2:80", "[2001:db8::2]:80"} {
 		want = append(want, netip.MustParseAddrPort(s))
 	}
-	got, err := notHere(slices.Concat(services, want))
+	got, err := hostaddr.Elsewhere(slices.Concat(services, want))
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v, not %v", got, err, want)
 	}

@@ -12,6 +12,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterview"
+	"culvert/internal/host/hostaddr"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbstage"
 )
@@ -150,6 +151,10 @@ func Protect(on string, s datapath.FilterService, out io.Writer) error {
 			return err
 		}
 		fmt.Fprintf(out, "%s is protected: see 'culvert doctor' for what the host has to be like\n", s.Addr)
+		if not, err := hostaddr.Elsewhere([]netip.AddrPort{s.Addr}); err == nil && len(not) > 0 && !s.Forwarded {
+			fmt.Fprintf(out, "this host has not the address %s: no connection to the service comes about until it has; "+
+				"for one behind this host say --forwarded\n", s.Addr.Addr())
+		}
 		tellNowhere(inst, out)
 		return nil
 	})

@@ -4,11 +4,13 @@ package filterstage
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
+	"culvert/internal/host/hostaddr"
 	"culvert/internal/stage"
 )
 
@@ -82,7 +84,26 @@ func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func(
 	if err := p.Apply(inst, p.start.Log); err != nil {
 		return err
 	}
-	return rest()
+	if err := rest(); err != nil {
+		return err
+	}
+	p.tellElsewhere()
+	return nil
+}
+
+// tellElsewhere says which services are protected as if they were on this host, and are not: no connection comes about.
+func (p *prepared) tellElsewhere() {
+	var local []netip.AddrPort
+	for _, s := range p.filter.Services {
+		if !s.Forwarded {
+			local = append(local, s.Addr)
+		}
+	}
+	not, _ := hostaddr.Elsewhere(local) // doctor says why they cannot be seen
+	for _, s := range not {
+		p.start.Log.Warn("this host has not the address of a protected service: no connection to it comes about until it has; "+
+			"for one behind this host set forwarded = true", "service", s)
+	}
 }
 
 // Restore implements stage.Restorer.
