@@ -40,7 +40,7 @@ func TestDetachUnderProcess(t *testing.T) {
 
 	p := runAttached(t, f.file("exit.toml", head+vip))
 	f.metric("127.0.0.1:9442", served, "1")
-	f.expect(0, "is still served by a process, which ends or attaches again", "detach", "--all")
+	f.expect(0, "router culvert is still served by a process, which ends now (detached = \"exit\")\n", "detach", "--all")
 	p.waitFor(t, "the data plane was detached by somebody else: the process ends")
 	p.ends(t)
 	f.expect(1, "no load balancer in this network namespace", "lb", "show")
@@ -52,7 +52,7 @@ func TestDetachUnderProcess(t *testing.T) {
 		b.send(netip.MustParseAddrPort("192.0.2.1:80"), n)
 	}
 	b.wait("packets", func() bool { return b.arrived("10.0.0.11") == 100 })
-	f.expect(0, "router culvert detached", "detach", "--all")
+	f.expect(0, "router culvert detached\nrouter culvert is still served by a process, which attaches again at once (detached = \"attach\"): to have it stay off, stop the process first\n", "detach", "--all")
 	p.waitFor(t, "the data plane was detached by somebody else: it is being attached again")
 	for _, name := range []string{"lb0", "out0"} {
 		p.waitFor(t, "attached to the interface\" interface="+name)
@@ -67,9 +67,11 @@ func TestDetachUnderProcess(t *testing.T) {
 	b.wait("packets", func() bool { return b.arrived("10.0.0.11") == 200 })
 	f.metric("127.0.0.1:9442", `culvert_lb_backend_packets_total{backend="10.0.0.11",vip="192.0.2.1:80/tcp"}`, "200")
 	// One interface alone comes back too.
-	f.expect(0, "detached from out0", "detach", "out0")
+	f.expect(0, "detached from out0\nrouter culvert is still served by a process, which attaches again at once (detached = \"attach\")", "detach", "out0")
 	f.metric("127.0.0.1:9442", `culvert_interface_attached{interface="out0"}`, "1")
 	p.interrupt(t)
+	// A process that ends says that packets go on by the data plane, and how to end that.
+	p.waitFor(t, `the process ends, and the data plane stays: packets go on by it, and the next process takes it over" interfaces="[lb0 out0]" off="culvert detach lb0 out0"`)
 }
 
 // TestDetachKeepsFilter takes the data plane away from a process that attaches again: rules, sets and protected services

@@ -126,12 +126,39 @@ func TestDeletedInterfaceSaidOnce(t *testing.T) {
 	}
 }
 
+// TestProtectElsewhere protects a service at an address that this host has not, by hand and by the file: both say so.
+func TestProtectElsewhere(t *testing.T) {
+	b := newFilterBed(t)
+	l, err := netlink.LinkByName("ft0")
+	must(err)
+	own, err := netlink.ParseAddr("192.0.2.5/24")
+	must(err)
+	must(netlink.AddrAdd(l, own))
+	p := runAttached(t, b.file("c.toml", "interfaces = ['ft0']\n[[filter.protect]]\naddress = '192.0.2.7:443'\n"+
+		"[[filter.protect]]\naddress = '192.0.2.5:443'\n[[filter.protect]]\naddress = '192.0.2.8:443'\nforwarded = true\n"))
+	const not = "this host has not the address "
+	b.filter(0, not+"192.0.2.1: no connection to the service comes about until it has; for one behind this host say --forwarded\n", "protect 192.0.2.1:80")
+	for _, line := range []string{"protect 192.0.2.5:80", "protect --forwarded 192.0.2.2:80"} {
+		if out := b.filter(0, "is protected", line); strings.Contains(out, not) {
+			t.Errorf("filter %s says %q", line, out)
+		}
+	}
+	p.interrupt(t)
+	log := p.errs.String()
+	if strings.Count(log, "this host has not") != 1 || !strings.Contains(log, "set forwarded = true\" service=192.0.2.7:443\n") {
+		t.Errorf("the log:\n%s", log)
+	}
+}
+
 // TestNoInterfaceYet starts where none of the interfaces exists.
 func TestNoInterfaceYet(t *testing.T) {
 	b := newFilterBed(t)
 	p := startCulvert(t, "run", "-c", b.file("c.toml", "interfaces = ['fx0', 'fx2']\n[filter]\n"))
 	p.waitFor(t, "the interface does not exist: culvert attaches to it when it does\" interface=fx0")
 	p.waitFor(t, "the interface does not exist: culvert attaches to it when it does\" interface=fx2")
+	for _, verb := range []string{"watch", "status"} {
+		b.expect(1, "no router nosuch on this machine: use one of culvert", verb, "--on", "nosuch")
+	}
 	b.expect(0, "  none of its interfaces exists: the process attaches when they do\n", "status")
 	b.veth("fx0", "fx1")
 	p.waitFor(t, "attached to the interface\" interface=fx0")

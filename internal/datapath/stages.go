@@ -22,21 +22,34 @@ const (
 	StageOut = "out"
 )
 
-// StagesKind is what runstate has the states as.
+// StagesKind is what runstate has a ProcessState as.
 const StagesKind = "stages"
 
-// Stages returns how the stages are by the word of the process that serves the instance, none if there is none; known is
-// false where that process has told nothing that can be seen here.
-func (i *Instance) Stages() (states []StageState, known bool, err error) {
+// ProcessState is what the process that serves an instance tells of itself.
+type ProcessState struct {
+	Stages []StageState `json:"stages"`
+	// Detached is what it does when somebody else detaches the instance, in the words of the configuration file.
+	Detached string `json:"detached"`
+}
+
+// Process returns what the process that serves the instance tells of itself, nothing if there is none; known is false where
+// it has told nothing that can be seen here.
+func (i *Instance) Process() (state ProcessState, known bool, err error) {
 	id := i.ID()
 	if id == 0 || !i.Served() {
-		return nil, true, nil
+		return state, true, nil
 	}
-	known, err = runstate.Read(StagesKind, i.NetNS(), i.Name(), id, &states)
+	known, err = runstate.Read(StagesKind, i.NetNS(), i.Name(), id, &state)
 	if err != nil || !known {
-		return nil, false, err
+		return ProcessState{}, false, err
 	}
-	return states, true, nil
+	return state, true, nil
+}
+
+// Stages is the part of Process about the stages.
+func (i *Instance) Stages() (states []StageState, known bool, err error) {
+	p, known, err := i.Process()
+	return p.Stages, known, err
 }
 
 // StagesOut implements stats.StageSource.

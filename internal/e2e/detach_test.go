@@ -19,7 +19,7 @@ func TestDetachServed(t *testing.T) {
 	still := "router " + b.as.RouterID + " is still served by a process, which goes on with its slow path alone"
 	for _, step := range []struct{ iface, want string }{
 		{"to-a", "detached from to-a\n" + still + " except on to-b\n"},
-		{"to-b", "detached from to-b\n" + still + "\n"},
+		{"to-b", "detached from to-b\n" + still + " (detached = \"stay\")\n"},
 	} {
 		if out := culvert(t, b.lab, "rut", "detach", step.iface); out != step.want {
 			t.Errorf("detach %s says %q, want %q", step.iface, out, step.want)

@@ -120,7 +120,7 @@ func TestRouteDetachServed(t *testing.T) {
 	file := routeFile(t, "interfaces = ['to-a', 'to-b']\n"+smallRoute)
 	p := serveRoute(t, r.lab, file)
 	out := culvert(t, r.lab, "rut", "detach", "to-a", "to-b")
-	const want = "detached from to-a\ndetached from to-b\nrouter culvert is still served by a process, which ends or attaches again, as its configuration says\n"
+	const want = "detached from to-a\ndetached from to-b\nrouter culvert is still served by a process, which ends now (detached = \"exit\")\n"
 	if out != want {
 		t.Errorf("detach says %q, want %q", out, want)
 	}

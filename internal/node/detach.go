@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"culvert/internal/config"
 	"culvert/internal/datapath"
 )
 
@@ -40,9 +41,9 @@ func Detach(interfaces []string, out io.Writer) error {
 		}
 		owners[name] = all[i]
 	}
-	served := make(map[*datapath.Instance]bool)
+	served := make(map[*datapath.Instance]servedBy)
 	for _, i := range owners {
-		served[i] = i.Served() // the last interface takes with it what tells
+		served[i] = whoServes(i) // the last interface takes with it what tells
 	}
 	for _, name := range interfaces {
 		if i := owners[name]; i != nil {
@@ -56,29 +57,52 @@ func Detach(interfaces []string, out io.Writer) error {
 		fmt.Fprintf(out, "detached from %s\n", name)
 	}
 	for _, i := range all {
-		if served[i] {
-			tellServed(i, i.Attached(), out)
+		if s := served[i]; s.served {
+			s.tell(i, i.Attached(), out)
 		}
 	}
 	return nil
 }
 
-// tellServed says what the process of an instance does without interfaces it had; left are those
-// that are still attached.
-func tellServed(i *datapath.Instance, left []string, out io.Writer) {
-	goesOn := "goes on with its slow path alone"
-	switch {
-	case isSCION(i):
-	case len(left) > 0:
-		goesOn = "has nothing to do"
-	default:
-		goesOn = "ends or attaches again, as its configuration says"
+// servedBy is what is known of the process of an instance that is about to be detached.
+type servedBy struct {
+	served bool
+	// does is what it does then, in the words of the configuration file; "" if it does not tell.
+	does string
+}
+
+func whoServes(i *datapath.Instance) servedBy {
+	p, _, _ := i.Process()
+	return servedBy{served: i.Served(), does: p.Detached}
+}
+
+// tell says what the process does without interfaces it had; left are those that are still attached.
+func (s servedBy) tell(i *datapath.Instance, left []string, out io.Writer) {
+	fmt.Fprintf(out, "router %s is still served by a process, which %s\n", i.Name(), s.goesOn(isSCION(i), left))
+}
+
+func (s servedBy) goesOn(scion bool, left []string) string {
+	said := ""
+	if s.does != "" {
+		said = fmt.Sprintf(" (detached = %q)", s.does)
 	}
-	fmt.Fprintf(out, "router %s is still served by a process, which %s", i.Name(), goesOn)
+	except := ""
 	if len(left) > 0 {
-		fmt.Fprintf(out, " except on %s", strings.Join(left, ", "))
+		except = " except on " + strings.Join(left, ", ")
 	}
-	fmt.Fprintln(out)
+	switch {
+	case s.does == config.DetachedAttach:
+		return "attaches again at once" + said + ": to have it stay off, stop the process first"
+	case s.does == config.DetachedExit && except == "":
+		return "ends now" + said
+	case scion && except == "":
+		return "goes on with its slow path alone" + said
+	case scion:
+		return "goes on with its slow path alone" + except
+	case except != "":
+		return "has nothing to do" + except
+	}
+	return "ends or attaches again, as its configuration says"
 }
 
 // DetachAll takes culvert off every interface of this network namespace, and removes what is left
@@ -129,13 +153,13 @@ func detachOrForget(i *datapath.Instance, out io.Writer) error {
 	if !i.Here() {
 		return nil
 	}
-	served := i.Served()
+	s := whoServes(i)
 	if err := i.DetachAll(); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "router %s detached\n", i.Name())
-	if served {
-		tellServed(i, nil, out)
+	if s.served {
+		s.tell(i, nil, out)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 
 // serve keeps everything in step until ctx ends, the data plane is taken away, or no stage is left that could go on.
 func (u *up) serve(ctx context.Context, listener net.Listener, log *slog.Logger) error {
+	told := ctx
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	var work sync.WaitGroup
@@ -42,10 +44,24 @@ func (u *up) serve(ctx context.Context, listener net.Listener, log *slog.Logger)
 	start(func(ctx context.Context) error { return u.serveStages(ctx, log) })
 	<-ctx.Done()
 	work.Wait()
+	if told.Err() != nil {
+		u.tellStays(log)
+	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, errDetached) {
 		return err
 	}
 	return nil
+}
+
+// tellStays says what a process leaves behind that was told to end.
+func (u *up) tellStays(log *slog.Logger) {
+	if u.inst == nil || u.inst.Removed() {
+		return
+	}
+	if on := u.inst.AttachedNow(); len(on) > 0 {
+		log.Info("the process ends, and the data plane stays: packets go on by it, and the next process takes it over",
+			"interfaces", on, "off", "culvert detach "+strings.Join(on, " "))
+	}
 }
 
 // serveStages has all stages serve. One that ends with an error is out, and the others go on; when none of those that need a

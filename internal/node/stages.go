@@ -19,10 +19,11 @@ type stageStates struct {
 	done   chan struct{}
 	ended  sync.WaitGroup
 
-	mu     sync.Mutex
-	states []datapath.StageState
-	plane  uint64 // that they were written for last
-	failed bool
+	mu       sync.Mutex
+	states   []datapath.StageState
+	detached string
+	plane    uint64 // that they were written for last
+	failed   bool
 }
 
 // statesPeriod is how often it is looked whether the data plane was detached and attached again, which makes it another one.
@@ -30,7 +31,7 @@ const statesPeriod = 500 * time.Millisecond
 
 // newStages is for stages that are all about to start.
 func newStages(u *up, log *slog.Logger) *stageStates {
-	s := &stageStates{inst: u.inst, log: log, done: make(chan struct{})}
+	s := &stageStates{inst: u.inst, log: log, done: make(chan struct{}), detached: u.file.Node.Detached}
 	for _, p := range u.prepared {
 		s.states = append(s.states, datapath.StageState{Stage: p.Name(), State: datapath.StageStarting})
 	}
@@ -79,7 +80,7 @@ func (s *stageStates) write(changed bool) {
 	if id == 0 || !changed && id == s.plane {
 		return
 	}
-	err := s.writer.Write(id, s.states)
+	err := s.writer.Write(id, datapath.ProcessState{Stages: s.states, Detached: s.detached})
 	if err != nil && !s.failed {
 		s.log.Warn("'culvert status' cannot tell of the stages", "err", err)
 	}
