@@ -4,6 +4,8 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -36,6 +38,9 @@ func TestProcessDied(t *testing.T) {
 		}
 		must(p.cmd.Process.Kill())
 		_ = p.cmd.Wait()
+		if left := leftBehind(t); len(left) == 0 {
+			t.Error("a killed process leaves nothing in /run/culvert: there is nothing to be removed")
+		}
 		out := doctor()
 		if squeezed := strings.Join(strings.Fields(out), " "); !strings.Contains(squeezed, strings.Join(strings.Fields(want), " ")+" -> culvert run -c FILE") {
 			t.Errorf("%s: doctor says\n%swant\n%s", stages, out, want)
@@ -45,6 +50,9 @@ func TestProcessDied(t *testing.T) {
 			t.Errorf("it lives again, and doctor says\n%s", out)
 		}
 		p.interrupt(t)
+		if left := leftBehind(t); len(left) > 0 {
+			t.Errorf("left after the next one: %v", left)
+		}
 		b.expect(0, "detached", "detach", "--all")
 	}
 
@@ -56,8 +64,22 @@ func TestProcessDied(t *testing.T) {
 	b.expect(0, "route  IPv4 asks the kernel: it was attached without a process, and only a process keeps a mirror (culvert run)", "status")
 	p := runAttached(t, b.file("none.toml", "interfaces = ['ft0']\n[route]\nbypass_netfilter = true\nmirror = false\n"))
 	b.expect(0, "route  IPv4 asks the kernel: there is no mirror, as configured (mirror = false)", "status")
-	p.interrupt(t)
-	b.expect(0, "detached", "detach", "--all")
+	must(p.cmd.Process.Kill())
+	_ = p.cmd.Wait()
+	b.expect(0, "detached", "detach", "ft0")
+	if left := leftBehind(t); len(left) > 0 {
+		t.Errorf("left after detach: %v", left)
+	}
+}
+
+// leftBehind are the files of processes that told something of a data plane here.
+func leftBehind(t *testing.T) []string {
+	t.Helper()
+	var here unix.Stat_t
+	must(unix.Stat("/proc/thread-self/ns/net", &here))
+	left, err := filepath.Glob(fmt.Sprintf("/run/culvert/*-%d-*.json*", here.Ino))
+	must(err)
+	return left
 }
 
 // TestStatusOfPeer makes a veth again, by which an IP router forwards, whose other end has no NAPI; then its other end leaves

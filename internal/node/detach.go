@@ -11,6 +11,7 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/host/runstate"
 )
 
 // Detach takes culvert off interfaces of this network namespace, the end of the load balancer's tunnels
@@ -61,7 +62,7 @@ func Detach(interfaces []string, out io.Writer) error {
 			s.tell(i, i.Attached(), out)
 		}
 	}
-	return nil
+	return runstate.Sweep()
 }
 
 // servedBy is what is known of the process of an instance that is about to be detached.
@@ -119,7 +120,7 @@ func DetachAll(out io.Writer) error {
 	for _, i := range all {
 		errs = append(errs, detachOrForget(i, told))
 	}
-	err = errors.Join(append(errs, detachEnds(told), datapath.ForgetDecaps())...)
+	err = errors.Join(append(errs, detachEnds(told), datapath.ForgetDecaps(), runstate.Sweep())...)
 	if err == nil && !told.any {
 		fmt.Fprintln(out, "nothing of culvert is attached in this network namespace")
 	}

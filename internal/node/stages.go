@@ -38,6 +38,9 @@ func newStages(u *up, log *slog.Logger) *stageStates {
 	if s.inst == nil {
 		return s
 	}
+	if err := runstate.Sweep(); err != nil {
+		log.Warn("what other processes have left stays", "err", err)
+	}
 	s.writer = runstate.NewWriter(datapath.StagesKind, s.inst.NetNS(), s.inst.Name())
 	s.write(true)
 	s.ended.Go(func() {

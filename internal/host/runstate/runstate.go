@@ -58,6 +58,11 @@ func (w *Writer) write(plane uint64, state any) error {
 	if err != nil {
 		return err
 	}
+	unlock, err := lockDir()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	tmp := fmt.Sprintf("%s.%d", w.path, os.Getpid())
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -56,6 +56,7 @@ func TestRead(t *testing.T) {
 			check(err)
 			over = true
 		default:
+			check(Sweep())
 			expect(plane, true, session)
 		}
 	}
@@ -67,7 +68,20 @@ func TestRead(t *testing.T) {
 	check(trust.MakeDir(trust.RunDir))
 	check(os.WriteFile(w.path, text, 0o600)) // as one that was killed leaves it
 	expect(plane, false)
+	half := w.path + ".1"
+	other := trust.RunDir + "/runstate-test.lock"
+	for _, path := range []string{half, other} {
+		check(os.WriteFile(path, nil, 0o600))
+	}
+	defer os.Remove(other)
+	check(Sweep())
+	for path, there := range map[string]bool{w.path: false, half: false, other: true} {
+		if _, err := os.Stat(path); (err == nil) != there {
+			t.Errorf("swept, and %s is there: %v", path, !there)
+		}
+	}
 	check(w.Write(plane, []string{session}))
+	check(Sweep())
 	expect(plane, true, session)
 	next := NewWriter(kind, netns, name)
 	check(next.Write(plane+1, nil))
