@@ -45,6 +45,17 @@ func (s Status) String() string {
 // MarshalText makes a status a word in JSON.
 func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// UnmarshalText reads that word: what 'culvert status -j' prints has findings in it, and is read back.
+func (s *Status) UnmarshalText(text []byte) error {
+	for _, known := range []Status{OK, Warn, Fail} {
+		if string(text) == known.String() {
+			*s = known
+			return nil
+		}
+	}
+	return fmt.Errorf("status %q: it is ok, warn or FAIL", text)
+}
+
 // Finding is the result of one check.
 type Finding struct {
 	Status Status `json:"status"`
