@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"culvert/internal/bench/report"
 )
 
 // filterOptions measure groups of scenario filter for a moment.
@@ -67,6 +69,12 @@ func TestFloods(t *testing.T) {
 	o := filterOptions("tcp")
 	o.Rows = []string{"culvert", "iptables-raw"}
 	r, err := Run(t.Context(), "filter", o)
+	// On a busy machine a round is over before the client has had its turn: then rounds are longer.
+	quiet := func(row report.Row) bool { return len(row.Floods) > 0 && row.Floods[0].Transactions.Median <= 0 }
+	for err == nil && slices.ContainsFunc(r.Rows, quiet) && o.Round < 2*time.Second {
+		o.Round *= 8
+		r, err = Run(t.Context(), "filter", o)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
