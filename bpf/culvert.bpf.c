@@ -58,7 +58,7 @@ static __always_inline int pipeline(struct xdp_md *ctx)
 SEC("xdp.frags")
 int rx(struct xdp_md *ctx)
 {
-	if (worker_count && hand_over(ctx))
+	if (worker_count && cpumap_enqueue(ctx))
 		return XDP_REDIRECT;
 	return pipeline(ctx);
 }

@@ -31,7 +31,7 @@ static __always_inline void fib_hop4(struct iphdr *ip)
 	ip->ttl--;
 }
 
-/* Sends the packet to the neighbour that the kernel names, or leaves it to the kernel. */
+/* Sends the packet to the neighbor that the kernel names, or leaves it to the kernel. */
 static __always_inline int fib_forward(struct xdp_md *ctx)
 {
 	void *end = (void *)(long)ctx->data_end;

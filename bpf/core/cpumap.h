@@ -2,7 +2,7 @@
 #ifndef CULVERT_CORE_CPUMAP_H
 #define CULVERT_CORE_CPUMAP_H
 
-struct handed {
+struct cpumap_enqueued {
 	__u32 from; /* interface of the last packet */
 	__u32 turn; /* with worker_turns, the next worker's number */
 };
@@ -15,7 +15,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct handed);
-} handed_from SEC(".maps");
+	__type(value, struct cpumap_enqueued);
+} cpumap_enqueued SEC(".maps");
 
 #endif

@@ -57,7 +57,7 @@ const volatile __u32 netns;
 const volatile __u32 worker_map;
 const volatile __u32 former_worker_map;
 
-/* CPUs that there can be, for handed_from. */
+/* CPUs that there can be, for cpumap_enqueued. */
 const volatile __u32 cpu_count = 1;
 
 static __always_inline bool in_force(void)
@@ -128,12 +128,12 @@ SEC("raw_tp/xdp_cpumap_enqueue")
 int cpumap_enqueue(struct bpf_raw_tracepoint_args *ctx)
 {
 	__u32 drops = ctx->args[2];
-	struct handed *last;
+	struct cpumap_enqueued *last;
 	__u32 zero = 0;
 
 	if (!drops || !our_workers(ctx->args[0]))
 		return 0;
-	last = bpf_map_lookup_elem(&handed_from, &zero);
+	last = bpf_map_lookup_elem(&cpumap_enqueued, &zero);
 	if (last)
 		lose_at(last->from, LOSS_WORKER_QUEUE, drops);
 	return 0;
@@ -141,10 +141,10 @@ int cpumap_enqueue(struct bpf_raw_tracepoint_args *ctx)
 
 static long lose_on(__u32 cpu, __u32 *drops)
 {
-	struct handed *last;
+	struct cpumap_enqueued *last;
 	__u32 zero = 0;
 
-	last = bpf_map_lookup_percpu_elem(&handed_from, &zero, cpu);
+	last = bpf_map_lookup_percpu_elem(&cpumap_enqueued, &zero, cpu);
 	return last && lose_at(last->from, LOSS_WORKER, *drops);
 }
 

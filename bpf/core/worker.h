@@ -57,17 +57,17 @@ static __always_inline bool work_at_once(__u32 i, __u32 cpu)
 }
 
 /* Hands the packet to the worker of its flow. A flow stays on its CPU. */
-static __always_inline bool hand_over(struct xdp_md *ctx)
+static __always_inline bool cpumap_enqueue(struct xdp_md *ctx)
 {
 	/* Loaded for here alone: clang would share the value and truncate it, a pointer to the verifier. */
 	const void *data = (void *)(long)*(volatile __u32 *)&ctx->data;
 	const void *data_end = (void *)(long)*(volatile __u32 *)&ctx->data_end;
-	struct handed *last;
+	struct cpumap_enqueued *last;
 	__u32 zero = 0;
 	__u32 i, cpu;
 	__u64 hash;
 
-	last = bpf_map_lookup_elem(&handed_from, &zero);
+	last = bpf_map_lookup_elem(&cpumap_enqueued, &zero);
 	if (!last)
 		return false;
 	if (worker_turns) {

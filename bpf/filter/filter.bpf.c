@@ -23,7 +23,7 @@
 #include "top.h"
 
 /* What is on. Fixed at load time; the rest of the program is then not there. */
-const volatile bool filter_looks; /* something asks for addresses or ports */
+const volatile bool filter_needs_keys; /* something asks for addresses or ports */
 const volatile bool filter_ruled; /* there are rules */
 
 /* rx of the same data plane. Writer: datapath, before the program is attached. */
@@ -35,10 +35,11 @@ struct {
 } filter_rest SEC(".maps");
 
 /* The way out of a packet that the filter cannot look at as it has to. */
-static __always_inline int filter_refuse(struct xdp_md *ctx, const struct look *look, __u32 reason)
+static __always_inline int filter_refuse(struct xdp_md *ctx, const struct flow_keys *keys,
+					 __u32 reason)
 {
 	if (filter_top_by)
-		filter_top(ctx, look);
+		filter_top(ctx, keys);
 	if (filter_tracing)
 		filter_trace(FILTER_TRACE_REASON + reason);
 	return filter_leave(ctx, reason, bpf_xdp_get_buff_len(ctx));
@@ -53,33 +54,33 @@ int filter(struct xdp_md *ctx)
 {
 	__u32 answer = 0, reason, hidden = 0;
 	struct filter_tags tags;
-	struct look look = {};
-	bool odd;
+	struct flow_keys keys = {};
+	bool tagged;
 
-	if (filter_looks) {
-		look_at(ctx, &look, 0);
-		odd = !look.l3;
+	if (filter_needs_keys) {
+		flow_keys_parse(ctx, &keys, 0);
+		tagged = !keys.l3;
 	} else {
-		odd = filter_tagged(ctx);
+		tagged = filter_tagged(ctx);
 	}
-	if (odd) {
+	if (tagged) {
 		__builtin_memset(&tags, 0, sizeof(tags));
 		reason = filter_hide_tags(ctx, &tags);
 		hidden = tags.hidden;
-		if (filter_looks)
-			look_at(ctx, &look, 1);
-		if (!reason && look.missed & filter_must)
+		if (filter_needs_keys)
+			flow_keys_parse(ctx, &keys, 1);
+		if (!reason && keys.missed & filter_must)
 			reason = DROP_FILTER_HEADERS;
 		if (reason && (filter_ruled || filter_protects))
-			return filter_refuse(ctx, &look, reason);
+			return filter_refuse(ctx, &keys, reason);
 	}
 	if (filter_top_by)
-		filter_top(ctx, &look);
+		filter_top(ctx, &keys);
 	if (filter_ruled)
-		answer = filter_rules(ctx, &look);
+		answer = filter_rules(ctx, &keys);
 	reason = answer & FILTER_REASON;
 	if (filter_protects && !reason) {
-		answer = filter_syn(ctx, &look);
+		answer = filter_syn(ctx, &keys);
 		if (answer)
 			return filter_leave(ctx, answer & FILTER_REASON,
 					    answer >> FILTER_LEN_SHIFT

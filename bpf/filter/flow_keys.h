@@ -6,7 +6,7 @@
 #include "core/packet.h"
 
 /* What sets, limits and the rest look at. Expressions read the packet themselves. */
-struct look {
+struct flow_keys {
 	struct ip_addr src;
 	struct ip_addr dst;
 	__be16 sport; /* of TCP, UDP and the like, 0 if there is none */
@@ -14,39 +14,39 @@ struct look {
 	__u8 ip; /* 4 or 6; 0 for anything else and for what is malformed */
 	__u8 proto; /* of the transport header: what follows extension headers */
 	__u8 ports; /* sport and dport were found */
-	__u8 missed; /* LOOK_ */
+	__u8 missed; /* KEYS_ */
 	__u16 l3; /* where the IP header is, from data, bytes; 0: not looked behind tags, or missed what must not be */
 	__u16 l4; /* where the transport header is, 0 if it is not in the first buffer, or in another fragment */
 } __attribute__((aligned(8)));
 
 /* What is not known of a packet. */
-#define LOOK_SHORT 1 /* it was counted as shorter than a rule asks for */
-#define LOOK_ADDRESS 2 /* its addresses are there, but not where they are looked for */
-#define LOOK_PORTS 4 /* its ports may be there, but not where they are looked for */
+#define KEYS_SHORT 1 /* it was counted as shorter than a rule asks for */
+#define KEYS_ADDRESS 2 /* its addresses are there, but not where they are looked for */
+#define KEYS_PORTS 4 /* its ports may be there, but not where they are looked for */
 
-/* What a packet is dropped without, because something asks for it: LOOK_ADDRESS, LOOK_PORTS. Fixed at load time. */
+/* What a packet is dropped without, because something asks for it: KEYS_ADDRESS, KEYS_PORTS. Fixed at load time. */
 const volatile __u8 filter_must;
 
-static __always_inline void look_missed(struct look *look, __u8 what)
+static __always_inline void flow_keys_missed(struct flow_keys *keys, __u8 what)
 {
-	look->missed |= what;
+	keys->missed |= what;
 	if (what & filter_must)
-		look->l3 = 0;
+		keys->l3 = 0;
 }
 
 /* Counts a packet that ends before what a rule asks for, once for all rules. */
-__noinline int filter_short(struct xdp_md *ctx, struct look *look)
+__noinline int filter_short(struct xdp_md *ctx, struct flow_keys *keys)
 {
-	if (look && !(look->missed & LOOK_SHORT)) {
-		look->missed |= LOOK_SHORT;
+	if (keys && !(keys->missed & KEYS_SHORT)) {
+		keys->missed |= KEYS_SHORT;
 		filter_hit(ctx, FILTER_SHORT);
 	}
 	return 0;
 }
 
 /* Tags that are looked behind, and extension headers. */
-#define LOOK_TAGS 2
-#define LOOK_HEADERS 8
+#define KEYS_TAGS 2
+#define KEYS_HEADERS 8
 
 #ifndef IPPROTO_SCTP
 #define IPPROTO_SCTP 132
@@ -56,73 +56,73 @@ __noinline int filter_short(struct xdp_md *ctx, struct look *look)
 #endif
 
 /* What is behind the end of the packet is none of it: at and end are bytes from data. */
-static __always_inline void look_at_ports(struct look *look, const void *data, const void *data_end,
-					  __u32 at, __u32 end)
+static __always_inline void flow_keys_ports(struct flow_keys *keys, const void *data,
+					    const void *data_end, __u32 at, __u32 end)
 {
 	const void *l4 = data + at;
 
 	if (at + 4 > end)
 		return;
 	if (l4 + 4 > data_end) {
-		look_missed(look, LOOK_PORTS);
+		flow_keys_missed(keys, KEYS_PORTS);
 		return;
 	}
-	look->l4 = at;
-	switch (look->proto) {
+	keys->l4 = at;
+	switch (keys->proto) {
 	case IPPROTO_TCP:
 	case IPPROTO_UDP:
 	case IPPROTO_UDPLITE:
 	case IPPROTO_SCTP:
-		look->sport = LOAD16(l4);
-		look->dport = LOAD16(l4 + 2);
-		look->ports = 1;
+		keys->sport = LOAD16(l4);
+		keys->dport = LOAD16(l4 + 2);
+		keys->ports = 1;
 	}
 }
 
 /* Whether a header that is not in the first buffer is in another one. */
-static __always_inline bool look_elsewhere(struct look *look, __u32 end, __u32 frame)
+static __always_inline bool flow_keys_elsewhere(struct flow_keys *keys, __u32 end, __u32 frame)
 {
 	if (end > frame)
 		return false;
-	look_missed(look, LOOK_ADDRESS | LOOK_PORTS);
+	flow_keys_missed(keys, KEYS_ADDRESS | KEYS_PORTS);
 	return true;
 }
 
-static __always_inline bool look_at_ipv4(struct look *look, const void *data, const void *data_end,
-					 __u32 frame)
+static __always_inline bool flow_keys_ipv4(struct flow_keys *keys, const void *data,
+					   const void *data_end, __u32 frame)
 {
-	const void *ip = data + look->l3;
+	const void *ip = data + keys->l3;
 	__u32 header, len;
 
 	if (ip + sizeof(struct iphdr) > data_end)
-		return look_elsewhere(look, look->l3 + sizeof(struct iphdr), frame);
+		return flow_keys_elsewhere(keys, keys->l3 + sizeof(struct iphdr), frame);
 	header = (LOAD8(ip) & 15) * 4;
 	len = bpf_ntohs(LOAD16(ip + 2));
 	if (LOAD8(ip) >> 4 != 4 || header < sizeof(struct iphdr) || len < header ||
-	    look->l3 + len > frame)
+	    keys->l3 + len > frame)
 		return false;
-	look->ip = 4;
-	look->src.w[2] = look->dst.w[2] = IP4_MAPPED;
-	look->src.w[3] = LOAD32(ip + 12);
-	look->dst.w[3] = LOAD32(ip + 16);
-	look->proto = LOAD8(ip + 9);
+	keys->ip = 4;
+	keys->src.w[2] = keys->dst.w[2] = IP4_MAPPED;
+	keys->src.w[3] = LOAD32(ip + 12);
+	keys->dst.w[3] = LOAD32(ip + 16);
+	keys->proto = LOAD8(ip + 9);
 	if (!(LOAD16(ip + 6) & bpf_htons(0x1fff)))
-		look_at_ports(look, data, data_end, look->l3 + header, look->l3 + len);
+		flow_keys_ports(keys, data, data_end, keys->l3 + header, keys->l3 + len);
 	return true;
 }
 
 /* Walks the extension headers (RFC 8200, 4.1) to the transport header. */
-static __always_inline void look_behind(struct look *look, const void *data, const void *data_end,
-					__u32 end)
+static __always_inline void flow_keys_extensions(struct flow_keys *keys, const void *data,
+						 const void *data_end, __u32 end)
 {
-	__u32 at = look->l3 + sizeof(struct ipv6hdr);
+	__u32 at = keys->l3 + sizeof(struct ipv6hdr);
 	const void *h;
 	int i;
 
 	/* One turn more: it finds what is behind the last header. */
-	for (i = 0; i <= LOOK_HEADERS; i++) {
+	for (i = 0; i <= KEYS_HEADERS; i++) {
 		h = data + at;
-		switch (look->proto) {
+		switch (keys->proto) {
 		case IPPROTO_HOPOPTS:
 		case IPPROTO_ROUTING:
 		case IPPROTO_DSTOPTS:
@@ -132,18 +132,18 @@ static __always_inline void look_behind(struct look *look, const void *data, con
 				return;
 			break;
 		default:
-			look_at_ports(look, data, data_end, at, end);
+			flow_keys_ports(keys, data, data_end, at, end);
 			return;
 		}
 		if (h + 8 > data_end)
 			break;
-		switch (look->proto) {
+		switch (keys->proto) {
 		case IPPROTO_AH:
 			at += (LOAD8(h + 1) + 2) * 4;
 			break;
 		case IPPROTO_FRAGMENT:
 			if (LOAD16(h + 2) & bpf_htons(0xfff8)) {
-				look->proto = LOAD8(h);
+				keys->proto = LOAD8(h);
 				return;
 			}
 			at += 8;
@@ -151,34 +151,34 @@ static __always_inline void look_behind(struct look *look, const void *data, con
 		default:
 			at += (LOAD8(h + 1) + 1) * 8;
 		}
-		look->proto = LOAD8(h);
+		keys->proto = LOAD8(h);
 		if (at > 0x7fff)
 			break;
 	}
-	look_missed(look, LOOK_PORTS);
+	flow_keys_missed(keys, KEYS_PORTS);
 }
 
-static __always_inline bool look_at_ipv6(struct look *look, const void *data, const void *data_end,
-					 __u32 frame)
+static __always_inline bool flow_keys_ipv6(struct flow_keys *keys, const void *data,
+					   const void *data_end, __u32 frame)
 {
-	const void *ip = data + look->l3;
-	__u32 end = look->l3 + sizeof(struct ipv6hdr);
+	const void *ip = data + keys->l3;
+	__u32 end = keys->l3 + sizeof(struct ipv6hdr);
 
 	if (ip + sizeof(struct ipv6hdr) > data_end)
-		return look_elsewhere(look, end, frame);
+		return flow_keys_elsewhere(keys, end, frame);
 	if (LOAD8(ip) >> 4 != 6)
 		return false;
 	end += bpf_ntohs(LOAD16(ip + 4));
 	if (end > frame)
 		return false;
-	look->ip = 6;
-	copy(&look->src, ip + 8, 16);
-	copy(&look->dst, ip + 24, 16);
-	look->proto = LOAD8(ip + 6);
+	keys->ip = 6;
+	copy(&keys->src, ip + 8, 16);
+	copy(&keys->dst, ip + 24, 16);
+	keys->proto = LOAD8(ip + 6);
 	/* The kernel does not shorten these, a jumbogram or not (ip6_rcv_core): all of the frame is theirs. */
-	if (!LOAD16(ip + 4) && look->proto == IPPROTO_HOPOPTS)
+	if (!LOAD16(ip + 4) && keys->proto == IPPROTO_HOPOPTS)
 		end = frame;
-	look_behind(look, data, data_end, end);
+	flow_keys_extensions(keys, data, data_end, end);
 	return true;
 }
 
@@ -186,7 +186,7 @@ static __always_inline bool look_at_ipv6(struct look *look, const void *data, co
  * Finds addresses and ports, behind tags if it is told to; else it leaves alone what may have some. A global function:
  * the verifier walks it once.
  */
-__noinline int look_at(struct xdp_md *ctx, struct look *look, __u32 tagged)
+__noinline int flow_keys_parse(struct xdp_md *ctx, struct flow_keys *keys, __u32 tagged)
 {
 	const void *data = (void *)(long)ctx->data;
 	const void *data_end = (void *)(long)ctx->data_end;
@@ -194,12 +194,12 @@ __noinline int look_at(struct xdp_md *ctx, struct look *look, __u32 tagged)
 	bool good = true;
 	__be16 type;
 
-	if (!look)
+	if (!keys)
 		return 0;
 	frame = bpf_xdp_get_buff_len(ctx);
 	if (data + ETH_HLEN > data_end) {
 		if (tagged)
-			look_elsewhere(look, ETH_HLEN, frame);
+			flow_keys_elsewhere(keys, ETH_HLEN, frame);
 		return 0;
 	}
 	type = LOAD16(data + 12);
@@ -207,7 +207,7 @@ __noinline int look_at(struct xdp_md *ctx, struct look *look, __u32 tagged)
 		if (!tagged)
 			return 0;
 #pragma unroll
-		for (i = 0; i < LOOK_TAGS; i++) {
+		for (i = 0; i < KEYS_TAGS; i++) {
 			if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD))
 				break;
 			if (data + ETH_HLEN + VLAN_HLEN * (i + 1) > data_end)
@@ -216,13 +216,13 @@ __noinline int look_at(struct xdp_md *ctx, struct look *look, __u32 tagged)
 			l3 += VLAN_HLEN;
 		}
 	}
-	look->l3 = l3;
-	if (l3 > ETH_HLEN + LOOK_TAGS * VLAN_HLEN)
+	keys->l3 = l3;
+	if (l3 > ETH_HLEN + KEYS_TAGS * VLAN_HLEN)
 		return 0;
 	if (type == bpf_htons(ETH_P_IP))
-		good = look_at_ipv4(look, data, data_end, frame);
+		good = flow_keys_ipv4(keys, data, data_end, frame);
 	else if (type == bpf_htons(ETH_P_IPV6))
-		good = look_at_ipv6(look, data, data_end, frame);
+		good = flow_keys_ipv6(keys, data, data_end, frame);
 	if (!good)
 		filter_hit(ctx, FILTER_MALFORMED);
 	return 0;

@@ -77,20 +77,20 @@ struct {
  * Never 0. Without the secret nobody can tell which addresses share a bucket. Two of IPv4 never have the
  * same hash (key[3] is odd, the rest can be undone), two of IPv6 with a chance of 2^-32 at most.
  */
-static __always_inline __u64 limit_hash(const struct filter_limit *l, const struct look *look)
+static __always_inline __u64 limit_hash(const struct filter_limit *l, const struct flow_keys *keys)
 {
-	const struct ip_addr *a = l->per == LIMIT_PER_DST ? &look->dst : &look->src;
+	const struct ip_addr *a = l->per == LIMIT_PER_DST ? &keys->dst : &keys->src;
 	__u64 h = 0;
 
-	if (look->ip == 4) {
+	if (keys->ip == 4) {
 		h = hash_word(l->key[2], l->key[3], a->w[3] & l->mask4);
-	} else if (look->ip == 6) {
+	} else if (keys->ip == 6) {
 		h = hash_word(l->key[0], l->key[1], (a->w[0] | (__u64)a->w[1] << 32) & l->mask6[0]);
 		h += hash_word(l->key[2], l->key[3],
 			       (a->w[2] | (__u64)a->w[3] << 32) & l->mask6[1]);
 	}
 	/* The families' keys are apart; all that is not IP is one key. */
-	h ^= (__u64)look->ip << 61;
+	h ^= (__u64)keys->ip << 61;
 	h = hash_mix(h);
 	return h ?: 1;
 }
@@ -169,7 +169,7 @@ static __always_inline int limit_charge_key(struct limit_bucket *b, __u64 tag, _
 }
 
 /* Whether the packet is over the rate of a limit. */
-__noinline int filter_over(struct xdp_md *ctx, const struct look *look, __u32 limit)
+__noinline int filter_over(struct xdp_md *ctx, const struct flow_keys *keys, __u32 limit)
 {
 	struct filter_limit *l = bpf_map_lookup_elem(&filter_limits, &limit);
 	struct limit_bucket *b;
@@ -177,7 +177,7 @@ __noinline int filter_over(struct xdp_md *ctx, const struct look *look, __u32 li
 	void *table;
 	__u32 at;
 
-	if (!look || !l || !l->mult)
+	if (!keys || !l || !l->mult)
 		return 0;
 	cost = l->mult;
 	if (l->bytes)
@@ -188,7 +188,7 @@ __noinline int filter_over(struct xdp_md *ctx, const struct look *look, __u32 li
 	table = bpf_map_lookup_elem(&filter_limit_tables, &limit);
 	if (!table)
 		return 0;
-	tag = limit_hash(l, look);
+	tag = limit_hash(l, keys);
 	at = tag & ((1ULL << (l->order & 31)) - 1);
 	b = bpf_map_lookup_elem(table, &at);
 	if (!b)

@@ -15,12 +15,12 @@
  * The rules. User space puts their code in the place of this body, which has nothing but the calls
  * that such code may make, or clang would leave the functions out. Nobody is to know what it answers.
  */
-__noinline int filter_rules(struct xdp_md *ctx, struct look *look)
+__noinline int filter_rules(struct xdp_md *ctx, struct flow_keys *keys)
 {
-	volatile int answer = filter_load(ctx, 0, 1) + filter_hit(ctx, 0) + filter_short(ctx, look);
+	volatile int answer = filter_load(ctx, 0, 1) + filter_hit(ctx, 0) + filter_short(ctx, keys);
 
-	answer += filter_set_has(look, 0, 0) + filter_set_has_endpoint(look, 0, 0);
-	answer += filter_over(ctx, look, 0);
+	answer += filter_set_has(keys, 0, 0) + filter_set_has_endpoint(keys, 0, 0);
+	answer += filter_over(ctx, keys, 0);
 	return answer;
 }
 

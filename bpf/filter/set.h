@@ -192,7 +192,7 @@ static __always_inline bool filter_set_find(void *set, const struct filter_set_f
 }
 
 /* Not inlined, nor is it walked again for each way that leads here: it is global. */
-__noinline int filter_set_has6(const struct look *look, __u32 set, __u32 side)
+__noinline int filter_set_has6(const struct flow_keys *keys, __u32 set, __u32 side)
 {
 	const struct filter_set_line *line;
 	__u64 high, low;
@@ -200,7 +200,7 @@ __noinline int filter_set_has6(const struct look *look, __u32 set, __u32 side)
 	const void *addr;
 	void *inner;
 
-	if (!look)
+	if (!keys)
 		return 0;
 	inner = bpf_map_lookup_elem(&filter_sets, &set);
 	if (!inner)
@@ -208,7 +208,7 @@ __noinline int filter_set_has6(const struct look *look, __u32 set, __u32 side)
 	line = bpf_map_lookup_elem(inner, &zero);
 	if (!line)
 		return 0;
-	addr = side ? &look->dst : &look->src;
+	addr = side ? &keys->dst : &keys->src;
 	high = bpf_be64_to_cpu(((__u64)LOAD32(addr + 4) << 32) | LOAD32(addr));
 	low = bpf_be64_to_cpu(((__u64)LOAD32(addr + 12) << 32) | LOAD32(addr + 8));
 	skip = line->header.v6.skip & 63;
@@ -219,41 +219,41 @@ __noinline int filter_set_has6(const struct look *look, __u32 set, __u32 side)
 }
 
 /* Whether an address of the packet is in a set of prefixes. */
-__noinline int filter_set_has(const struct look *look, __u32 set, __u32 side)
+__noinline int filter_set_has(const struct flow_keys *keys, __u32 set, __u32 side)
 {
 	const struct filter_set_line *line;
 	__u32 zero = 0, addr;
 	void *inner;
 
-	if (!look)
+	if (!keys)
 		return 0;
-	if (look->ip != 4)
-		return look->ip == 6 ? filter_set_has6(look, set, side) : 0;
+	if (keys->ip != 4)
+		return keys->ip == 6 ? filter_set_has6(keys, set, side) : 0;
 	inner = bpf_map_lookup_elem(&filter_sets, &set);
 	if (!inner)
 		return 0;
 	line = bpf_map_lookup_elem(inner, &zero);
 	if (!line)
 		return 0;
-	addr = bpf_ntohl(side ? look->dst.w[3] : look->src.w[3]);
+	addr = bpf_ntohl(side ? keys->dst.w[3] : keys->src.w[3]);
 	return filter_set_find(inner, &line->header.v4, addr, 0, addr, true);
 }
 
 /* Whether address and port are in a set of those. */
-__noinline int filter_set_has_endpoint(const struct look *look, __u32 set, __u32 side)
+__noinline int filter_set_has_endpoint(const struct flow_keys *keys, __u32 set, __u32 side)
 {
 	struct filter_endpoint key = {};
 	__u32 *until;
 	void *inner;
 
-	if (!look || !look->ports)
+	if (!keys || !keys->ports)
 		return 0;
 	inner = bpf_map_lookup_elem(&filter_endpoints, &set);
 	if (!inner)
 		return 0;
-	key.addr = side ? look->dst : look->src;
-	key.port = side ? look->dport : look->sport;
-	key.ip = look->ip;
+	key.addr = side ? keys->dst : keys->src;
+	key.port = side ? keys->dport : keys->sport;
+	key.ip = keys->ip;
 	until = bpf_map_lookup_elem(inner, &key);
 	return until && filter_set_until(*(volatile __u32 *)until);
 }

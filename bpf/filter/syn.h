@@ -55,14 +55,14 @@ static __always_inline int filter_syn_forwarded(struct xdp_md *ctx, struct syn *
 }
 
 /* A packet to a service on this host. */
-static __always_inline int filter_syn_local(struct xdp_md *ctx, const struct look *look,
+static __always_inline int filter_syn_local(struct xdp_md *ctx, const struct flow_keys *keys,
 					    struct syn *syn, const struct filter_service *service)
 {
 	int reason;
 
 	if ((syn->flags & SYN_FLAGS) == TCP_SYN && !syn_reads(ctx, syn))
 		return 0;
-	reason = syn_listener(ctx, look, syn);
+	reason = syn_listener(ctx, keys, syn);
 	if (reason != XMIT_FILTER_SYNACK)
 		return reason;
 	if (service->mss && service->mss < syn->mss)
@@ -71,34 +71,34 @@ static __always_inline int filter_syn_local(struct xdp_md *ctx, const struct loo
 }
 
 /* A packet to a protected address and port. A global function: the verifier walks it once. */
-__noinline int filter_syn_packet(struct xdp_md *ctx, const struct look *look)
+__noinline int filter_syn_packet(struct xdp_md *ctx, const struct flow_keys *keys)
 {
 	struct filter_service_key key = {};
 	struct filter_service *service;
 	struct syn syn = {};
 
-	if (!look || look->proto != IPPROTO_TCP)
+	if (!keys || keys->proto != IPPROTO_TCP)
 		return 0;
-	key.addr = look->dst;
-	key.port = look->dport;
-	key.ip = look->ip;
+	key.addr = keys->dst;
+	key.port = keys->dport;
+	key.ip = keys->ip;
 	service = bpf_map_lookup_elem(&filter_services, &key);
-	if (!service || !syn_checks(ctx, look, &syn))
+	if (!service || !syn_checks(ctx, keys, &syn))
 		return 0;
 	if (service->flags & FILTER_SERVICE_FORWARDED)
 		return filter_syn_forwarded(ctx, &syn, service);
-	return filter_syn_local(ctx, look, &syn, service);
+	return filter_syn_local(ctx, keys, &syn, service);
 }
 
 /*
  * The reason for a packet to a protected service, above that of an answer the length of what came in; 0 for
  * all that go on. What is not understood goes on: the kernel answers it with a cookie as well, only slower.
  */
-static __always_inline int filter_syn(struct xdp_md *ctx, const struct look *look)
+static __always_inline int filter_syn(struct xdp_md *ctx, const struct flow_keys *keys)
 {
-	if (look->proto != IPPROTO_TCP || !look->ports)
+	if (keys->proto != IPPROTO_TCP || !keys->ports)
 		return 0;
-	return filter_syn_packet(ctx, look);
+	return filter_syn_packet(ctx, keys);
 }
 
 #endif

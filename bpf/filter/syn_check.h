@@ -48,23 +48,24 @@ struct syn {
 };
 
 /* Sources that nobody may use: the kernel drops these packets. */
-static __always_inline bool syn_martian(const struct look *look)
+static __always_inline bool syn_martian(const struct flow_keys *keys)
 {
-	__u8 first = look->src.w[look->ip == 4 ? 3 : 0] & 0xff;
+	__u8 first = keys->src.w[keys->ip == 4 ? 3 : 0] & 0xff;
 
-	if (look->src.w[3] == look->dst.w[3] && look->src.w[2] == look->dst.w[2] &&
-	    look->src.w[1] == look->dst.w[1] && look->src.w[0] == look->dst.w[0])
+	if (keys->src.w[3] == keys->dst.w[3] && keys->src.w[2] == keys->dst.w[2] &&
+	    keys->src.w[1] == keys->dst.w[1] && keys->src.w[0] == keys->dst.w[0])
 		return true;
-	if (look->ip == 4)
+	if (keys->ip == 4)
 		return first == 0 || first == 127 || first >= 224;
-	return first == 0xff || !(look->src.w[0] | look->src.w[1]);
+	return first == 0xff || !(keys->src.w[0] | keys->src.w[1]);
 }
 
 /*
  * Whether it is a plain TCP packet for this host, as far as it takes part in a handshake: in one buffer,
  * no fragment, no options of IPv4, no extension headers. Finds what is in front of TCP's options.
  */
-static __always_inline bool syn_checks(struct xdp_md *ctx, const struct look *look, struct syn *syn)
+static __always_inline bool syn_checks(struct xdp_md *ctx, const struct flow_keys *keys,
+				       struct syn *syn)
 {
 	const void *data = (void *)(long)ctx->data;
 	const void *data_end = (void *)(long)ctx->data_end;
@@ -79,10 +80,10 @@ static __always_inline bool syn_checks(struct xdp_md *ctx, const struct look *lo
 	if (data + ETH_HLEN > data_end || LOAD32(data) != LOAD32(port->mac) ||
 	    LOAD16(data + 4) != port->mac[2])
 		return false;
-	syn->v6 = look->ip == 6;
+	syn->v6 = keys->ip == 6;
 	ip_header = syn->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-	l3 = look->l3;
-	if (l3 > ETH_HLEN + LOOK_TAGS * VLAN_HLEN || look->l4 != l3 + ip_header)
+	l3 = keys->l3;
+	if (l3 > ETH_HLEN + KEYS_TAGS * VLAN_HLEN || keys->l4 != l3 + ip_header)
 		return false;
 	/* Changes nothing, but keeps the bound in what is stored. */
 	barrier_var(l3);
@@ -106,7 +107,7 @@ static __always_inline bool syn_checks(struct xdp_md *ctx, const struct look *lo
 		return false;
 	syn->flags = LOAD8(tcp + 13);
 	syn->seq = LOAD32(tcp + 4);
-	return !syn_martian(look);
+	return !syn_martian(keys);
 }
 
 #endif

@@ -85,25 +85,25 @@ static __always_inline int syn_judge(struct xdp_md *ctx, struct syn *syn, struct
  * says the same of its own addresses and of those that no route leads to; where forwarding is off it says
  * nothing more, and nothing gets through to another host. A global function: the verifier walks it once.
  */
-__noinline int syn_passes_through(struct xdp_md *ctx, const struct look *look)
+__noinline int syn_passes_through(struct xdp_md *ctx, const struct flow_keys *keys)
 {
 	struct bpf_fib_lookup fib __attribute__((aligned(8))) = {};
 	long answer;
 
-	if (!look)
+	if (!keys)
 		return 1;
 	fib.l4_protocol = IPPROTO_TCP;
-	fib.sport = look->sport;
-	fib.dport = look->dport;
+	fib.sport = keys->sport;
+	fib.dport = keys->dport;
 	fib.ifindex = ctx->ingress_ifindex;
-	if (look->ip == 6) {
+	if (keys->ip == 6) {
 		fib.family = AF_INET6;
-		copy(fib.ipv6_src, &look->src, 16);
-		copy(fib.ipv6_dst, &look->dst, 16);
+		copy(fib.ipv6_src, &keys->src, 16);
+		copy(fib.ipv6_dst, &keys->dst, 16);
 	} else {
 		fib.family = AF_INET;
-		fib.ipv4_src = look->src.w[3];
-		fib.ipv4_dst = look->dst.w[3];
+		fib.ipv4_src = keys->src.w[3];
+		fib.ipv4_dst = keys->dst.w[3];
 	}
 	answer = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	return answer != BPF_FIB_LKUP_RET_NOT_FWDED && answer != BPF_FIB_LKUP_RET_FWD_DISABLED;
@@ -113,7 +113,7 @@ __noinline int syn_passes_through(struct xdp_md *ctx, const struct look *look)
  * A packet to a service on this host: 0 for one of a connection, one with a good cookie, or when nobody
  * listens; XMIT_FILTER_SYNACK for a SYN, with the answer in syn.
  */
-static __always_inline int syn_listener(struct xdp_md *ctx, const struct look *look,
+static __always_inline int syn_listener(struct xdp_md *ctx, const struct flow_keys *keys,
 					struct syn *syn)
 {
 	void *data = (void *)(long)ctx->data;
@@ -140,7 +140,7 @@ static __always_inline int syn_listener(struct xdp_md *ctx, const struct look *l
 	}
 	if (!sk)
 		return 0;
-	if (sk->state == TCP_LISTEN && !syn_passes_through(ctx, look)) {
+	if (sk->state == TCP_LISTEN && !syn_passes_through(ctx, keys)) {
 		if (syn->v6)
 			reason = syn_judge(ctx, syn, sk, ip, sizeof(struct ipv6hdr));
 		else

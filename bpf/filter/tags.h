@@ -80,7 +80,7 @@ __noinline int filter_hide_tags(struct xdp_md *ctx, struct filter_tags *tags)
 			second = LOAD32(at);
 		kept++;
 	}
-	if (more || (kept > LOOK_TAGS && (hidden || filter_must)))
+	if (more || (kept > KEYS_TAGS && (hidden || filter_must)))
 		return DROP_FILTER_TAGS;
 	if (!hidden)
 		return 0;

@@ -71,21 +71,21 @@ struct {
 	__type(value, struct top_secret);
 } filter_top_secret SEC(".maps");
 
-static __always_inline void top_key_of(const struct look *look, struct top_key *key)
+static __always_inline void top_key_of(const struct flow_keys *keys, struct top_key *key)
 {
-	const struct ip_addr *a = filter_top_by == TOP_BY_DST ? &look->dst : &look->src;
+	const struct ip_addr *a = filter_top_by == TOP_BY_DST ? &keys->dst : &keys->src;
 
 	if (filter_top_by == TOP_BY_PORT) {
 		/* a port is the same for both versions */
-		key->w[2] = look->dport | (__u32)look->proto << 16 | (look->ip ? 1 << 24 : 0);
+		key->w[2] = keys->dport | (__u32)keys->proto << 16 | (keys->ip ? 1 << 24 : 0);
 		return;
 	}
 	key->w[0] = a->w[0] | (__u64)a->w[1] << 32;
 	key->w[1] = a->w[2] | (__u64)a->w[3] << 32;
-	key->w[2] = (__u32)look->ip << 24;
+	key->w[2] = (__u32)keys->ip << 24;
 	if (filter_top_by != TOP_BY_PREFIX)
 		return;
-	if (look->ip == 4) {
+	if (keys->ip == 4) {
 		key->w[1] &= bpf_cpu_to_be64(0xffffffffffffff00ULL);
 	} else {
 		key->w[0] &= bpf_cpu_to_be64(0xffffffffffff0000ULL);
@@ -143,7 +143,7 @@ static __always_inline __u32 top_entry(struct top_bucket *b, __u32 tag, const st
 }
 
 /* Counts the packet for who it is of. Each CPU has tables of its own. */
-__noinline int filter_top(struct xdp_md *ctx, const struct look *look)
+__noinline int filter_top(struct xdp_md *ctx, const struct flow_keys *keys)
 {
 	struct top_key key = {};
 	struct top_secret *secret;
@@ -152,9 +152,9 @@ __noinline int filter_top(struct xdp_md *ctx, const struct look *look)
 	__u32 zero = 0, at;
 
 	secret = bpf_map_lookup_elem(&filter_top_secret, &zero);
-	if (!look || !secret)
+	if (!keys || !secret)
 		return 0;
-	top_key_of(look, &key);
+	top_key_of(keys, &key);
 	hash = top_hash(secret, &key);
 	window = bpf_ktime_get_coarse_ns() >> (filter_top_shift & 63);
 	at = (window & (TOP_WINDOWS - 1)) * TOP_BUCKETS + (hash & (TOP_BUCKETS - 1));

@@ -4,7 +4,7 @@
 
 #include "vip.h"
 
-/* Which member a packet of a flow goes to: by the flow table, or else by the ring. */
+/* Which backend a packet of a flow goes to: by the flow table, or else by the ring. */
 
 /* Flags in bytes 12 and 13 of TCP's header. */
 #define LB_TCP_SYN bpf_htons(2)
@@ -17,10 +17,10 @@
  */
 struct lb_packet {
 	struct lb_flow flow;
-	__u32 owner; /* of the member that it goes to */
+	__u32 backend; /* that it goes to */
 	__u32 egress; /* index of the interface that it is redirected to */
 	__u32 ip_len; /* as in struct packet, and so the next six */
-	__u16 odd;
+	__u16 no_fwd_reason;
 	__u16 vlan;
 	__u8 l3;
 	__u8 ip;
@@ -33,7 +33,7 @@ struct lb_packet {
 	__u8 more; /* fragments follow */
 	__u8 quiet; /* nobody is told if it does not fit */
 	__u8 sent; /* it has left already */
-	__u32 mtu; /* of the packet itself, to the member that it is too big for */
+	__u32 mtu; /* of the packet itself, to the backend that it is too big for */
 	__be32 id; /* of the datagram, of a fragment */
 };
 
@@ -88,17 +88,17 @@ static __always_inline bool lb_ports(const void *l4, const void *data_end, __u32
 	return true;
 }
 
-static __always_inline void lb_to(struct lb_packet *p, const struct lb_vip *vip)
+static __always_inline void lb_flow_set_vip(struct lb_packet *p, const struct lb_vip *vip)
 {
 	p->flow.vip = vip->number;
 	p->vip_flags = vip->flags;
-	lb_hash(&p->flow);
+	lb_flow_hash(&p->flow);
 }
 
 static __always_inline void lb_count(const struct lb_packet *p, int reason)
 {
-	__u32 number = p->owner & LB_NUMBER;
-	struct lb_sums *t = bpf_map_lookup_elem(&lb_traffic, &number);
+	__u32 number = p->backend & LB_NUMBER;
+	struct lb_backend_counters *t = bpf_map_lookup_elem(&lb_traffic, &number);
 
 	if (!t)
 		return;
@@ -109,7 +109,7 @@ static __always_inline void lb_count(const struct lb_packet *p, int reason)
 }
 
 /* Whether a segment of TCP has data. */
-static __always_inline bool lb_data(const struct lb_packet *p)
+static __always_inline bool lb_tcp_has_data(const struct lb_packet *p)
 {
 	__u32 head = p->ip == 4 ? 20 : p->fragment ? 48 : 40;
 
@@ -123,7 +123,7 @@ static __always_inline bool lb_data(const struct lb_packet *p)
  * again; more of FIN or RST does not keep it. A SYN gives it the time of a closed flow once more, as the port is used
  * again: data opens it then. To an open flow a SYN means nothing.
  */
-__noinline int lb_turn(const struct lb_packet *p, __u32 time, __u32 now)
+__noinline int lb_tcp_state(const struct lb_packet *p, __u32 time, __u32 now)
 {
 	__u32 state = time & 3;
 
@@ -134,7 +134,7 @@ __noinline int lb_turn(const struct lb_packet *p, __u32 time, __u32 now)
 			return time;
 		if (p->tcp & LB_TCP_SYN)
 			return now | LB_FLOW_CLOSING;
-		if (lb_data(p) || lb_age(time, now) >= LB_LINGER)
+		if (lb_tcp_has_data(p) || lb_age(time, now) >= LB_LINGER)
 			return now | LB_FLOW_OPEN;
 		return time;
 	}
@@ -146,20 +146,20 @@ __noinline int lb_turn(const struct lb_packet *p, __u32 time, __u32 now)
 }
 
 /* The time and state of a flow after a packet. */
-static __always_inline __u16 lb_next(const struct lb_packet *p, __u16 time, __u16 now)
+static __always_inline __u16 lb_flow_state_next(const struct lb_packet *p, __u16 time, __u16 now)
 {
 	if (p->proto == IPPROTO_UDP)
 		return now | LB_FLOW_UDP;
 	if ((time & 3) == LB_FLOW_OPEN && !(p->tcp & (LB_TCP_END | LB_TCP_SYN)))
 		return now | LB_FLOW_OPEN;
-	return lb_turn(p, time, now);
+	return lb_tcp_state(p, time, now);
 }
 
 /*
  * Whether a packet goes on with a flow after FIN or RST, though the time of a closed one is over: forged, they would
  * else end any flow that is idle for a minute. Until another flow needs its place, it counts for as long as an open one.
  */
-__noinline int lb_resumes(const struct lb_packet *p, __u32 time, __u32 now)
+__noinline int lb_tcp_resumes(const struct lb_packet *p, __u32 time, __u32 now)
 {
 	if (!lb_on || !p)
 		return 0;
@@ -168,13 +168,13 @@ __noinline int lb_resumes(const struct lb_packet *p, __u32 time, __u32 now)
 }
 
 /* Whether the entry of a flow does not count any more for a packet. */
-static __always_inline bool lb_over(const struct lb_packet *p, __u16 time, __u16 now)
+static __always_inline bool lb_flow_expired(const struct lb_packet *p, __u16 time, __u16 now)
 {
-	return lb_expired(time, now) && !lb_resumes(p, time, now);
+	return lb_time_expired(time, now) && !lb_tcp_resumes(p, time, now);
 }
 
-/* Whether nobody has used a flow lately: a forged SYN must not take it away from a member that may live. */
-static __always_inline bool lb_unused(__u16 time, __u16 now)
+/* Whether nobody has used a flow lately: a forged SYN must not take it away from a backend that may live. */
+static __always_inline bool lb_flow_unused(__u16 time, __u16 now)
 {
 	__u32 state = time & 3;
 
@@ -182,72 +182,72 @@ static __always_inline bool lb_unused(__u16 time, __u16 now)
 	       lb_age(time, now) >= (state == LB_FLOW_CLOSING ? LB_LINGER : LB_SPARE);
 }
 
-/* Whether a packet is one more try to reach a member that does not answer, with no flow that anybody has to keep. */
-static __always_inline bool lb_anew(const struct lb_packet *p, __u16 time, __u16 now,
-				    __u32 member_flags)
+/* Whether a packet is one more try to reach a backend that does not answer, with no flow that anybody has to keep. */
+static __always_inline bool lb_syn_retry(const struct lb_packet *p, __u16 time, __u16 now,
+					 __u32 member_flags)
 {
 	return member_flags & LB_BACKEND_DOWN &&
-	       (p->tcp & (LB_TCP_SYN | LB_TCP_ACK)) == LB_TCP_SYN && lb_unused(time, now);
+	       (p->tcp & (LB_TCP_SYN | LB_TCP_ACK)) == LB_TCP_SYN && lb_flow_unused(time, now);
 }
 
 /*
- * Finds the owner for the first packet of a flow, or another one for a flow that the table has: then was is what lb_find
- * says, and gone is whether its member has gone.
+ * Finds the backend for the first packet of a flow, or another one for a flow that the table has: then was is what lb_flow_lookup
+ * says, and gone is whether its backend has gone.
  */
-static __noinline int lb_choose(struct lb_packet *p, __u64 was, bool gone)
+static __noinline int lb_assign(struct lb_packet *p, __u64 was, bool gone)
 {
 	bool syn = p->proto == IPPROTO_TCP && (p->tcp & (LB_TCP_SYN | LB_TCP_ACK)) == LB_TCP_SYN;
-	__u32 owner = lb_by_ring(&p->flow, p->vip_flags, p->proto), has;
+	__u32 id = lb_ring_lookup(&p->flow, p->vip_flags, p->proto), has;
 
-	if (!owner || !lb_stays(owner, 0)) {
+	if (!id || !lb_backend_valid(id, 0)) {
 		lb_event(p->flow.vip, LB_EVENT_EMPTY);
 		return PASS_LB_EMPTY;
 	}
-	p->owner = owner;
+	p->backend = id;
 	if (was)
-		has = lb_renew(&p->flow, was, owner);
+		has = lb_flow_reassign(&p->flow, was, id);
 	else
-		has = lb_insert(&p->flow, owner, syn);
-	if (has == owner) {
-		if (gone && owner != (__u32)was)
+		has = lb_flow_insert(&p->flow, id, syn);
+	if (has == id) {
+		if (gone && id != (__u32)was)
 			lb_event(p->flow.vip, LB_EVENT_MOVED);
 		return FWD_LB_NEW;
 	}
 	/* Another CPU was faster, and has read another ring. */
-	if (has && lb_stays(has, p->vip_flags)) {
-		p->owner = has;
+	if (has && lb_backend_valid(has, p->vip_flags)) {
+		p->backend = has;
 		return FWD_LB_FLOW;
 	}
 	lb_event(p->flow.vip, LB_EVENT_UNTRACKED);
 	return FWD_LB_UNTRACKED;
 }
 
-/* Has a packet go to the owner of its flow, which the table has as lb_find says. */
-static __always_inline void lb_seen(struct lb_packet *p, __u64 found, __u16 now)
+/* Has a packet go to the backend of its flow, which the table has as lb_flow_lookup says. */
+static __always_inline void lb_flow_seen(struct lb_packet *p, __u64 found, __u16 now)
 {
-	__u16 time = found >> 32, next = lb_next(p, time, now);
+	__u16 time = found >> 32, next = lb_flow_state_next(p, time, now);
 
 	if (next != time)
-		lb_touch(&p->flow, found >> 48, next);
-	p->owner = found;
+		lb_flow_touch(&p->flow, found >> 48, next);
+	p->backend = found;
 }
 
-/* Finds the owner of a packet of TCP or UDP. */
-static __always_inline int lb_take(struct lb_packet *p)
+/* Finds the backend of a packet of TCP or UDP. */
+static __always_inline int lb_flow_assign(struct lb_packet *p)
 {
-	__u64 found = lb_find(&p->flow);
+	__u64 found = lb_flow_lookup(&p->flow);
 	__u16 time = found >> 32, now;
 
 	if (!found)
-		return lb_choose(p, 0, false);
+		return lb_assign(p, 0, false);
 	now = lb_time();
-	if (lb_over(p, time, now))
-		return lb_choose(p, found, false);
-	if (!lb_stays(found, p->vip_flags))
-		return lb_choose(p, found, true);
-	if (lb_anew(p, time, now, lb_stays(found, LB_VIP_MOVE) ? 0 : LB_BACKEND_DOWN))
-		return lb_choose(p, found, false);
-	lb_seen(p, found, now);
+	if (lb_flow_expired(p, time, now))
+		return lb_assign(p, found, false);
+	if (!lb_backend_valid(found, p->vip_flags))
+		return lb_assign(p, found, true);
+	if (lb_syn_retry(p, time, now, lb_backend_valid(found, LB_VIP_MOVE) ? 0 : LB_BACKEND_DOWN))
+		return lb_assign(p, found, false);
+	lb_flow_seen(p, found, now);
 	return FWD_LB_FLOW;
 }
 

@@ -19,14 +19,15 @@
  * network namespace of the load balancer. In the place of the MAC addresses is the index of a device.
  */
 SEC("xdp")
-int goes_on(struct xdp_md *ctx)
+int lb_onward(struct xdp_md *ctx)
 {
 	const void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	const void *ip = data + ETH_HLEN;
 
 	if (ip + 20 > end)
 		return XDP_ABORTED;
-	return lb_goes_on(ctx, ip, end, LOAD8(ip) >> 4 == 4, LOAD32(data)) ? XDP_TX : XDP_PASS;
+	return lb_kernel_forwards(ctx, ip, end, LOAD8(ip) >> 4 == 4, LOAD32(data)) ? XDP_TX
+										   : XDP_PASS;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

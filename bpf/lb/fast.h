@@ -7,25 +7,25 @@
 #include "assign.h"
 
 /*
- * The way that most packets take, in a piece: whole packets of TCP and UDP, of a flow that the table has, to a member that
- * is there. It is made again here, shorter, because lb_decide and lb_leave, which do the rest, took a hundred
+ * The way that most packets take, in a piece: whole packets of TCP and UDP, of a flow that the table has, to a backend that
+ * is there. It is made again here, shorter, because lb_decide and lb_forward, which do the rest, took a hundred
  * instructions more.
  */
 
 /* Whether a packet may be so simple. */
-static __always_inline bool lb_simple(const struct packet *pkt)
+static __always_inline bool lb_fast_eligible(const struct packet *pkt)
 {
 	return !pkt->no_fwd_reason && !pkt->fragment &&
 	       (pkt->proto == IPPROTO_TCP || pkt->proto == IPPROTO_UDP);
 }
 
-enum lb_quick {
-	LB_QUICK_OTHER, /* not so simple */
-	LB_QUICK_NONE, /* to no VIP */
-	LB_QUICK_FLOW, /* the flow is set */
+enum lb_fast {
+	LB_FAST_OTHER, /* not so simple */
+	LB_FAST_NONE, /* to no VIP */
+	LB_FAST_FLOW, /* the flow is set */
 };
 
-static __always_inline enum lb_quick lb_quick_flow(const struct packet *pkt, struct lb_packet *p)
+static __always_inline enum lb_fast lb_fast_flow(const struct packet *pkt, struct lb_packet *p)
 {
 	struct lb_vip_key key __attribute__((aligned(8))) = {};
 	struct lb_vip vip __attribute__((aligned(8)));
@@ -34,64 +34,64 @@ static __always_inline enum lb_quick lb_quick_flow(const struct packet *pkt, str
 
 	barrier_var(ip);
 	if (ip + 34 > pkt->data_end) /* as far as the flags of TCP behind IPv4 */
-		return LB_QUICK_OTHER;
+		return LB_FAST_OTHER;
 	if (pkt->ip == 4) {
 		lb_addresses(ip, true, &key, &p->flow);
 	} else {
 		if (ip + 54 > pkt->data_end)
-			return LB_QUICK_OTHER;
+			return LB_FAST_OTHER;
 		lb_addresses(ip, false, &key, &p->flow);
 		if (lb_mapped(&key, &p->flow))
-			return LB_QUICK_NONE;
+			return LB_FAST_NONE;
 		l3_len = 40;
 	}
 	if (!lb_ports(ip + l3_len, pkt->data_end, pkt->ip_len - l3_len, p, &key.port))
-		return LB_QUICK_OTHER;
+		return LB_FAST_OTHER;
 	key.proto = p->proto;
-	if (!lb_service(&key, &vip))
-		return LB_QUICK_NONE;
+	if (!lb_vip_lookup_fast(&key, &vip))
+		return LB_FAST_NONE;
 	if (vip.id_len)
-		return LB_QUICK_OTHER;
-	lb_to(p, &vip);
-	return LB_QUICK_FLOW;
+		return LB_FAST_OTHER;
+	lb_flow_set_vip(p, &vip);
+	return LB_FAST_FLOW;
 }
 
 /*
- * Finds the owner, and sends the packet to it if the flow is known and all is well; then p->sent is set. Otherwise the
- * reason is that of lb_take.
+ * Finds the backend, and sends the packet to it if the flow is known and all is well; then p->sent is set. Otherwise the
+ * reason is that of lb_flow_assign.
  */
-__noinline int lb_quick(struct xdp_md *ctx, struct lb_packet *p)
+__noinline int lb_fast(struct xdp_md *ctx, struct lb_packet *p)
 {
 	struct lb_plain plain;
-	struct lb_slot *slot;
+	struct lb_backend_latch *latch;
 	__u16 time, now;
 	__u64 found;
 
 	if (!lb_on || !p)
 		return REASON_NONE;
-	found = lb_glance(&p->flow);
+	found = lb_flow_lookup_fast(&p->flow);
 	time = found >> 32;
 	if (!found)
-		return lb_choose(p, 0, false);
+		return lb_assign(p, 0, false);
 	now = lb_time();
-	if (lb_over(p, time, now))
-		return lb_choose(p, found, false);
-	slot = lb_slot(found);
-	if (!slot)
-		return lb_choose(p, found, true);
-	if (p->ip == 4 && p->l3 == ETH_HLEN && lb_plain(slot, found, p->ip_len, &plain)) {
-		lb_seen(p, found, now);
+	if (lb_flow_expired(p, time, now))
+		return lb_assign(p, found, false);
+	latch = lb_backend_lookup(found);
+	if (!latch)
+		return lb_assign(p, found, true);
+	if (p->ip == 4 && p->l3 == ETH_HLEN && lb_plain(latch, found, p->ip_len, &plain)) {
+		lb_flow_seen(p, found, now);
 		if (!lb_send_plain(ctx, p, &plain))
 			return FWD_LB_FLOW;
 		p->egress = plain.port;
 	} else {
 		struct lb_backend m __attribute__((aligned(8)));
 
-		if (!lb_copy(slot, found, &m) || !lb_keeps(&m, p->vip_flags))
-			return lb_choose(p, found, true);
-		if (lb_anew(p, time, now, m.flags))
-			return lb_choose(p, found, false);
-		lb_seen(p, found, now);
+		if (!lb_backend_read(latch, found, &m) || !lb_flow_sticky(&m, p->vip_flags))
+			return lb_assign(p, found, true);
+		if (lb_syn_retry(p, time, now, m.flags))
+			return lb_assign(p, found, false);
+		lb_flow_seen(p, found, now);
 		if (!m.port || p->ip_len + lb_overhead(&m) > m.mtu || !lb_send(ctx, p, &m))
 			return FWD_LB_FLOW;
 		p->egress = m.port;

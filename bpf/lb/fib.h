@@ -10,8 +10,8 @@
 #endif
 
 /* Whether the kernel would forward a packet that came in by a device. */
-static __always_inline bool lb_goes_on(struct xdp_md *ctx, const void *ip, const void *end, bool v4,
-				       __u32 dev)
+static __always_inline bool lb_kernel_forwards(struct xdp_md *ctx, const void *ip, const void *end,
+					       bool v4, __u32 dev)
 {
 	struct bpf_fib_lookup fib __attribute__((aligned(8))) = {};
 

@@ -33,14 +33,14 @@ struct lb_entry {
 	__u64 src[2]; /* address of the client, as struct ip_addr */
 	__u32 ports; /* the client's, and the VIP's */
 	__u32 vip; /* number */
-	__u32 owner;
+	__u32 backend;
 	__u32 lock; /* odd while a program writes */
 };
 
 struct lb_bucket {
 	__u16 tag[LB_WAYS]; /* 0: free */
 	__u16 time[LB_WAYS]; /* ticks << 2 | state */
-	__u32 lock; /* 1 while a program takes a flow in or gives one another owner */
+	__u32 lock; /* 1 while a program takes a flow in or gives one another backend */
 	__u32 spare;
 	struct lb_entry entry[LB_WAYS];
 } __attribute__((aligned(8)));
@@ -74,7 +74,7 @@ struct lb_flow {
 	__u64 hash; /* of the above with the secret */
 };
 
-static __always_inline void lb_hash(struct lb_flow *f)
+static __always_inline void lb_flow_hash(struct lb_flow *f)
 {
 	__u64 h;
 
@@ -111,7 +111,7 @@ static __always_inline struct lb_bucket *lb_bucket(__u64 hash)
 	return bpf_map_lookup_elem(&lb_flows, &i);
 }
 
-static __always_inline bool lb_same(const struct lb_entry *e, const struct lb_flow *f)
+static __always_inline bool lb_entry_is(const struct lb_entry *e, const struct lb_flow *f)
 {
 	return e->src[1] == f->src[1] && e->ports == f->ports && e->src[0] == f->src[0] &&
 	       e->vip == f->vip;
@@ -130,7 +130,7 @@ static __always_inline __u32 lb_lane(__u64 zeros)
 }
 
 /* The first way with that tag, LB_WAYS for none. */
-static __always_inline __u32 lb_first(const struct lb_bucket *b, __u16 tag)
+static __always_inline __u32 lb_way_of_tag(const struct lb_bucket *b, __u16 tag)
 {
 	const any64 *words = (const any64 *)b;
 	__u64 all = tag * 0x0001000100010001ULL;
@@ -151,77 +151,77 @@ static __always_inline __u32 lb_first(const struct lb_bucket *b, __u16 tag)
 	return LB_WAYS;
 }
 
-/* The owner as it stands, 0 when another CPU is writing or the entry is another flow's. */
-static __always_inline __u32 lb_read(const struct lb_entry *e, const struct lb_flow *f)
+/* The backend as it stands, 0 when another CPU is writing or the entry is another flow's. */
+static __always_inline __u32 lb_entry_read(const struct lb_entry *e, const struct lb_flow *f)
 {
 	__u32 lock = *(volatile const __u32 *)&e->lock;
-	__u32 owner;
+	__u32 id;
 
 	barrier();
-	if (lock & 1 || !lb_same(e, f))
+	if (lock & 1 || !lb_entry_is(e, f))
 		return 0;
-	owner = *(volatile const __u32 *)&e->owner;
+	id = *(volatile const __u32 *)&e->backend;
 	barrier();
-	return *(volatile const __u32 *)&e->lock == lock ? owner : 0;
+	return *(volatile const __u32 *)&e->lock == lock ? id : 0;
 }
 
-/* What lb_find returns: the owner, above it the time, and above that the way. */
-#define LB_FOUND(owner, time, way) ((owner) | (__u64)(time) << 32 | (__u64)(way) << 48)
+/* What lb_flow_lookup returns: the backend, above it the time, and above that the way. */
+#define LB_FOUND(id, time, way) ((id) | (__u64)(time) << 32 | (__u64)(way) << 48)
 
 /* For a bucket in which several flows have the tag. */
-static __noinline __u64 lb_search(const struct lb_bucket *b, const struct lb_flow *f)
+static __noinline __u64 lb_flow_scan(const struct lb_bucket *b, const struct lb_flow *f)
 {
 	__u16 tag = lb_tag(f->hash);
-	__u32 i, owner;
+	__u32 i, id;
 
 	for (i = 0; i < LB_WAYS; i++) {
 		if (b->tag[i] != tag)
 			continue;
-		owner = lb_read(&b->entry[i], f);
-		if (owner)
-			return LB_FOUND(owner, b->time[i], i);
+		id = lb_entry_read(&b->entry[i], f);
+		if (id)
+			return LB_FOUND(id, b->time[i], i);
 	}
 	return 0;
 }
 
 /*
- * The owner of a flow, 0 if the table has none. This and the other functions that are not static are verified by
+ * The backend of a flow, 0 if the table has none. This and the other functions that are not static are verified by
  * themselves: the verifier does not follow each of their ways through the rest of the program.
  */
-__noinline __u64 lb_find(const struct lb_flow *f)
+__noinline __u64 lb_flow_lookup(const struct lb_flow *f)
 {
 	const struct lb_bucket *b;
-	__u32 way, owner;
+	__u32 way, id;
 
 	if (!lb_on || !f)
 		return 0;
 	b = lb_bucket(f->hash);
 	if (!b)
 		return 0;
-	way = lb_first(b, lb_tag(f->hash));
+	way = lb_way_of_tag(b, lb_tag(f->hash));
 	if (way >= LB_WAYS)
 		return 0;
-	owner = lb_read(&b->entry[way], f);
-	if (owner)
-		return LB_FOUND(owner, b->time[way], way);
-	return lb_search(b, f);
+	id = lb_entry_read(&b->entry[way], f);
+	if (id)
+		return LB_FOUND(id, b->time[way], way);
+	return lb_flow_scan(b, f);
 }
 
 /*
- * The same for most flows, without a call: the first way with the tag is the flow's. Where it is not, lb_find looks again.
+ * The same for most flows, without a call: the first way with the tag is the flow's. Where it is not, lb_flow_lookup looks again.
  */
-static __always_inline __u64 lb_glance(const struct lb_flow *f)
+static __always_inline __u64 lb_flow_lookup_fast(const struct lb_flow *f)
 {
 	const struct lb_bucket *b = lb_bucket(f->hash);
-	__u32 way, owner;
+	__u32 way, id;
 
 	if (!b)
 		return 0;
-	way = lb_first(b, lb_tag(f->hash));
+	way = lb_way_of_tag(b, lb_tag(f->hash));
 	if (way >= LB_WAYS)
 		return 0;
-	owner = lb_read(&b->entry[way], f);
-	return owner ? LB_FOUND(owner, b->time[way], way) : lb_find(f);
+	id = lb_entry_read(&b->entry[way], f);
+	return id ? LB_FOUND(id, b->time[way], way) : lb_flow_lookup(f);
 }
 
 /* 1 if a is less than b, neither of them more than 31 bits; without a branch. */
@@ -245,7 +245,7 @@ static __always_inline __u32 lb_age(__u16 time, __u16 now)
 }
 
 /* Whether the time of a flow is over. Of one with a packet in this tick it is not: none is shorter than that. */
-static __always_inline bool lb_expired(__u16 time, __u16 now)
+static __always_inline bool lb_time_expired(__u16 time, __u16 now)
 {
 	return (time ^ now) & ~3 && lb_age(time, now) >= lb_idle[time & 3];
 }

@@ -6,7 +6,7 @@
 
 #include "flow.h"
 
-/* What writes to the flow table: new flows, other owners, times. */
+/* What writes to the flow table: new flows, other backends, times. */
 
 /* Ages are more by so many ticks here: those of times that another CPU's clock is ahead with are the least ones then. */
 #define LB_AHEAD (LB_SKEW + 1)
@@ -16,7 +16,7 @@
  * those that have had one packet, or of those that nobody has used lately. So a flood of SYNs takes no place
  * of a flow in use. Full buckets are what a flood finds, and this goes through all of one, so each instruction counts.
  */
-static __always_inline __u32 lb_victim(const struct lb_bucket *b, __u16 now, bool syn)
+static __always_inline __u32 lb_way_to_evict(const struct lb_bucket *b, __u16 now, bool syn)
 {
 	__u32 ahead = now + (LB_AHEAD << 2 | 3), best = 0, i;
 
@@ -38,7 +38,7 @@ static __always_inline __u32 lb_victim(const struct lb_bucket *b, __u16 now, boo
 }
 
 /* Whether another flow may be taken in now. */
-static __always_inline bool lb_admits(bool syn)
+static __always_inline bool lb_insert_within_rate(bool syn)
 {
 	__u32 which = syn ? LB_LIMIT_SYN : LB_LIMIT_OTHER;
 	struct limit *l = bpf_map_lookup_elem(&lb_limits, &which);
@@ -50,19 +50,19 @@ static __always_inline bool lb_admits(bool syn)
  * One program at a time decides who has a flow of a bucket: two that meet its first packets agree on one backend,
  * whatever has become of the ring meanwhile.
  */
-static __always_inline bool lb_lock(struct lb_bucket *b)
+static __always_inline bool lb_bucket_lock(struct lb_bucket *b)
 {
 	return lock_take(&b->lock);
 }
 
-static __always_inline void lb_unlock(struct lb_bucket *b)
+static __always_inline void lb_bucket_unlock(struct lb_bucket *b)
 {
 	lock_give(&b->lock);
 }
 
 /* Writes an entry of a locked bucket; those who read it meanwhile see that. */
-static __always_inline void lb_write(struct lb_bucket *b, __u32 way, const struct lb_flow *f,
-				     __u32 owner, __u16 time)
+static __always_inline void lb_entry_write(struct lb_bucket *b, __u32 way, const struct lb_flow *f,
+					   __u32 id, __u16 time)
 {
 	struct lb_entry *e = &b->entry[way];
 	__u32 lock = *(volatile __u32 *)&e->lock | 1;
@@ -73,44 +73,44 @@ static __always_inline void lb_write(struct lb_bucket *b, __u32 way, const struc
 	*(volatile __u64 *)&e->src[1] = f->src[1];
 	*(volatile __u32 *)&e->ports = f->ports;
 	*(volatile __u32 *)&e->vip = f->vip;
-	*(volatile __u32 *)&e->owner = owner;
+	*(volatile __u32 *)&e->backend = id;
 	*(volatile __u16 *)&b->time[way] = time;
 	*(volatile __u16 *)&b->tag[way] = lb_tag(f->hash);
 	barrier();
 	*(volatile __u32 *)&e->lock = lock + 1;
 }
 
-/* The owner of a flow in a locked bucket, after it has been taken in if need be; 0 if there is no room. */
-static __always_inline __u32 lb_put(struct lb_bucket *b, const struct lb_flow *f, __u32 owner,
-				    bool syn)
+/* The backend of a flow in a locked bucket, after it has been taken in if need be; 0 if there is no room. */
+static __always_inline __u32 lb_flow_insert_locked(struct lb_bucket *b, const struct lb_flow *f,
+						   __u32 id, bool syn)
 {
 	__u64 found;
 	__u32 way;
 	__u16 now;
 
-	if (lb_first(b, lb_tag(f->hash)) < LB_WAYS) {
-		found = lb_search(b, f);
+	if (lb_way_of_tag(b, lb_tag(f->hash)) < LB_WAYS) {
+		found = lb_flow_scan(b, f);
 		if (found)
 			return found;
 	}
-	if (!lb_admits(syn))
+	if (!lb_insert_within_rate(syn))
 		return 0;
 	now = lb_time();
-	way = lb_first(b, 0);
+	way = lb_way_of_tag(b, 0);
 	if (way >= LB_WAYS)
-		way = lb_victim(b, now, syn);
+		way = lb_way_to_evict(b, now, syn);
 	/* The verifier of 6.1 forgets the bound of what is saved across a call: from here on there is none. */
 	if (way >= LB_WAYS)
 		return 0;
-	lb_write(b, way, f, owner, now | LB_FLOW_NEW);
-	return owner;
+	lb_entry_write(b, way, f, id, now | LB_FLOW_NEW);
+	return id;
 }
 
 /*
- * Takes a flow into the table. It returns its owner, which is another one if somebody was faster; 0 if there is no room,
+ * Takes a flow into the table. It returns its backend, which is another one if somebody was faster; 0 if there is no room,
  * or not at this rate.
  */
-__noinline __u32 lb_insert(const struct lb_flow *f, __u32 owner, int syn)
+__noinline __u32 lb_flow_insert(const struct lb_flow *f, __u32 id, int syn)
 {
 	struct lb_bucket *b;
 
@@ -119,15 +119,15 @@ __noinline __u32 lb_insert(const struct lb_flow *f, __u32 owner, int syn)
 	b = lb_bucket(f->hash);
 	if (!b)
 		return 0;
-	if (!lb_lock(b))
-		return lb_search(b, f); /* perhaps it was this flow that another CPU was at */
-	owner = lb_put(b, f, owner, syn);
-	lb_unlock(b);
-	return owner;
+	if (!lb_bucket_lock(b))
+		return lb_flow_scan(b, f); /* perhaps it was this flow that another CPU was at */
+	id = lb_flow_insert_locked(b, f, id, syn);
+	lb_bucket_unlock(b);
+	return id;
 }
 
 /* Writes the time of a flow, which the table has in that way, after a packet of it. */
-__noinline int lb_touch(const struct lb_flow *f, __u32 way, __u32 time)
+__noinline int lb_flow_touch(const struct lb_flow *f, __u32 way, __u32 time)
 {
 	struct lb_bucket *b;
 
@@ -140,10 +140,10 @@ __noinline int lb_touch(const struct lb_flow *f, __u32 way, __u32 time)
 }
 
 /*
- * Gives a flow, which the table had as lb_find says, another owner, and has it begin anew. It returns the owner that
+ * Gives a flow, which the table had as lb_flow_lookup says, another backend, and has it begin anew. It returns the backend that
  * it has then, 0 if that is not known.
  */
-__noinline __u32 lb_renew(const struct lb_flow *f, __u64 was, __u32 owner)
+__noinline __u32 lb_flow_reassign(const struct lb_flow *f, __u64 was, __u32 id)
 {
 	__u32 way = was >> 48, has = 0;
 	__u16 time = was >> 32;
@@ -152,16 +152,16 @@ __noinline __u32 lb_renew(const struct lb_flow *f, __u64 was, __u32 owner)
 	if (!lb_on || !f || way >= LB_WAYS)
 		return 0;
 	b = lb_bucket(f->hash);
-	if (!b || !lb_lock(b))
+	if (!b || !lb_bucket_lock(b))
 		return 0;
-	if (lb_same(&b->entry[way], f)) {
-		has = *(volatile __u32 *)&b->entry[way].owner;
+	if (lb_entry_is(&b->entry[way], f)) {
+		has = *(volatile __u32 *)&b->entry[way].backend;
 		if (has == (__u32)was && *(volatile __u16 *)&b->time[way] == time) {
-			lb_write(b, way, f, owner, lb_time() | LB_FLOW_NEW);
-			has = owner;
+			lb_entry_write(b, way, f, id, lb_time() | LB_FLOW_NEW);
+			has = id;
 		}
 	}
-	lb_unlock(b);
+	lb_bucket_unlock(b);
 	return has;
 }
 

@@ -12,20 +12,20 @@
 #define LB_IP6_FRAGMENT 8 /* bytes of the header */
 
 /* What a fragment is. */
-struct lb_part {
+struct lb_fragment_info {
 	bool first;
 	bool more;
 	__u8 head; /* headers of IP, bytes */
 };
 
-static __always_inline __u32 lb_first_time(void)
+static __always_inline __u32 lb_fragment_time(void)
 {
-	return bpf_ktime_get_coarse_ns() >> LB_FIRST_SHIFT;
+	return bpf_ktime_get_coarse_ns() >> LB_FRAGMENT_TIME_SHIFT;
 }
 
 /* What a fragment is, and its protocol and number; false if it is none of TCP or UDP. */
-static __always_inline bool lb_part(const void *ip, const void *data_end, struct lb_packet *p,
-				    struct lb_part *part)
+static __always_inline bool lb_fragment_info(const void *ip, const void *data_end,
+					     struct lb_packet *p, struct lb_fragment_info *part)
 {
 	__u16 off;
 
@@ -51,9 +51,9 @@ static __always_inline bool lb_part(const void *ip, const void *data_end, struct
 	return p->ip_len >= part->head && (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP);
 }
 
-/* What the fragment, which lb_part has looked at, is one of; key has its destination. */
-static __always_inline void lb_of(const struct lb_packet *p, const struct lb_vip_key *key,
-				  struct lb_datagram *of)
+/* What the fragment, which lb_fragment_info has looked at, is one of; key has its destination. */
+static __always_inline void lb_datagram_of(const struct lb_packet *p, const struct lb_vip_key *key,
+					   struct lb_datagram *of)
 {
 	*of = (struct lb_datagram){
 		.src = {p->flow.src[0], p->flow.src[1]},
@@ -64,27 +64,27 @@ static __always_inline void lb_of(const struct lb_packet *p, const struct lb_vip
 }
 
 /* A fragment that is not the first one. */
-static __always_inline int lb_rest(struct lb_packet *p, struct lb_vip_key *key)
+static __always_inline int lb_fragment_rest(struct lb_packet *p, struct lb_vip_key *key)
 {
 	struct lb_datagram of __attribute__((aligned(8)));
-	struct lb_first *first;
+	struct lb_fragment_first *first;
 	const struct lb_vip *vip;
 
 	p->quiet = true;
-	lb_of(p, key, &of);
+	lb_datagram_of(p, key, &of);
 	first = bpf_map_lookup_elem(&lb_fragments, &of);
-	if (first && lb_first_time() - first->time <= LB_FIRST_WAIT) {
-		if (!first->owner)
+	if (first && lb_fragment_time() - first->time <= LB_FRAGMENT_WAIT) {
+		if (!first->backend)
 			return REASON_NONE;
-		if (!lb_stays(first->owner, 0))
+		if (!lb_backend_valid(first->backend, 0))
 			return DROP_LB_FRAGMENT;
-		p->owner = first->owner;
+		p->backend = first->backend;
 		p->flow.hash = first->hash;
 		p->flow.vip = first->vip;
 		lb_event(p->flow.vip, LB_EVENT_FRAGMENT);
 		return FWD_LB_FRAGMENT;
 	}
-	vip = lb_any(key);
+	vip = lb_vip_any_port(key);
 	if (!vip)
 		return REASON_NONE;
 	p->flow.vip = vip->number;
@@ -93,41 +93,43 @@ static __always_inline int lb_rest(struct lb_packet *p, struct lb_vip_key *key)
 		lb_event(p->flow.vip, LB_EVENT_LOST);
 		return DROP_LB_FRAGMENT;
 	}
-	lb_hash(&p->flow); /* without ports */
-	p->owner = lb_by_ring(&p->flow, vip->flags, p->proto);
-	if (p->owner && lb_stays(p->owner, 0))
+	lb_flow_hash(&p->flow); /* without ports */
+	p->backend = lb_ring_lookup(&p->flow, vip->flags, p->proto);
+	if (p->backend && lb_backend_valid(p->backend, 0))
 		return FWD_LB_FRAGMENT;
 	lb_event(p->flow.vip, LB_EVENT_EMPTY);
 	return PASS_LB_EMPTY;
 }
 
 /* Whether the rest of another flow's packet may be on its way under the same number. */
-static __always_inline bool lb_held(const struct lb_datagram *of, const struct lb_packet *p)
+static __always_inline bool lb_fragment_held(const struct lb_datagram *of,
+					     const struct lb_packet *p)
 {
-	const struct lb_first *first = bpf_map_lookup_elem(&lb_fragments, of);
+	const struct lb_fragment_first *first = bpf_map_lookup_elem(&lb_fragments, of);
 
-	if (!first || first->hash == p->flow.hash || lb_first_time() - first->time >= LB_FIRST_HOLD)
+	if (!first || first->hash == p->flow.hash ||
+	    lb_fragment_time() - first->time >= LB_FRAGMENT_HOLD)
 		return false;
-	if (first->owner && !lb_stays(first->owner, 0))
+	if (first->backend && !lb_backend_valid(first->backend, 0))
 		return false;
-	lb_event(first->owner ? first->vip : p->flow.vip, LB_EVENT_COLLISION);
+	lb_event(first->backend ? first->vip : p->flow.vip, LB_EVENT_COLLISION);
 	return true;
 }
 
-/* Has the other fragments follow a first one to key's address: owner 0 is for those to a port that is no VIP's. */
-__noinline int lb_follow(const struct lb_packet *p, const struct lb_vip_key *key)
+/* Has the other fragments follow a first one to key's address: backend 0 is for those to a port that is no VIP's. */
+__noinline int lb_fragment_record(const struct lb_packet *p, const struct lb_vip_key *key)
 {
 	struct lb_datagram of __attribute__((aligned(8)));
 
 	if (!lb_on || !p || !key)
 		return 0;
-	lb_of(p, key, &of);
-	if (!lb_held(&of, p)) {
-		struct lb_first first = {
+	lb_datagram_of(p, key, &of);
+	if (!lb_fragment_held(&of, p)) {
+		struct lb_fragment_first first = {
 			.hash = p->flow.hash,
-			.owner = p->owner,
+			.backend = p->backend,
 			.vip = p->flow.vip,
-			.time = lb_first_time(),
+			.time = lb_fragment_time(),
 		};
 
 		bpf_map_update_elem(&lb_fragments, &of, &first, BPF_ANY);
@@ -136,36 +138,36 @@ __noinline int lb_follow(const struct lb_packet *p, const struct lb_vip_key *key
 }
 
 /*
- * REASON_NONE for fragments that are to no VIP; the owner is set for those that follow a first one. FWD_LB_FLOW is for
+ * REASON_NONE for fragments that are to no VIP; the backend is set for those that follow a first one. FWD_LB_FLOW is for
  * a first one, which goes where a whole packet would. The addresses are in the flow and in to.
  */
 __noinline int lb_fragment(struct xdp_md *ctx, struct lb_packet *p, const struct lb_vip_key *to)
 {
 	struct lb_vip_key key __attribute__((aligned(8)));
 	struct lb_vip vip __attribute__((aligned(8)));
-	struct lb_part part;
+	struct lb_fragment_info part;
 	void *ip, *data_end;
 
 	if (!lb_on || !p || !to)
 		return REASON_NONE;
 	data_end = (void *)(long)ctx->data_end;
 	ip = lb_ip(ctx, p);
-	if (!lb_part(ip, data_end, p, &part))
+	if (!lb_fragment_info(ip, data_end, p, &part))
 		return REASON_NONE;
 	key = *to; /* Linux 6.1 takes keys from the stack only */
 	key.proto = p->proto;
 	p->fragment = true;
 	if (!part.first)
-		return lb_rest(p, &key);
+		return lb_fragment_rest(p, &key);
 	if (!lb_ports(ip + (p->ip == 4 ? 20 : 40 + LB_IP6_FRAGMENT), data_end,
 		      p->ip_len - part.head, p, &key.port))
-		return lb_any(&key) ? PUNT_LB_HEADERS : REASON_NONE;
-	if (!lb_service(&key, &vip)) {
-		if (part.more && lb_any(&key))
-			lb_follow(p, &key); /* there is no owner */
+		return lb_vip_any_port(&key) ? PUNT_LB_HEADERS : REASON_NONE;
+	if (!lb_vip_lookup_fast(&key, &vip)) {
+		if (part.more && lb_vip_any_port(&key))
+			lb_fragment_record(p, &key); /* there is no backend */
 		return REASON_NONE;
 	}
-	lb_to(p, &vip);
+	lb_flow_set_vip(p, &vip);
 	p->more = part.more;
 	if (part.more)
 		lb_event(p->flow.vip, LB_EVENT_FRAGMENT);

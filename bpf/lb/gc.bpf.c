@@ -24,25 +24,25 @@
  * Which buckets. It comes as the packet, which has to be as long as an Ethernet header. Shared with sweepRange of
  * internal/datapath/balancesweep.go.
  */
-struct sweep_range {
+struct lb_gc_range {
 	__u32 first;
 	__u32 count;
 	__u32 pad[2];
 };
 
-struct sweep_state {
+struct lb_gc_state {
 	__u32 first;
 	__u32 freed;
 };
 
 /*
  * Whether an entry is to go. It gets some time more than the stage gives it (LB_SKEW), so that a program with an
- * older time is not just about to use it: lb_touch writes without the lock. Only one that was halted for more than a
+ * older time is not just about to use it: lb_flow_touch writes without the lock. Only one that was halted for more than a
  * minute can do so. It sends its packet where it was to go, and the time that it writes is that of a way that is
  * free, or of another flow, which then stays longer. The next packet of its own flow goes by the ring, and the flow is
  * taken in again.
  */
-static __always_inline bool sweep_over(const struct lb_bucket *b, __u32 way, __u16 now)
+static __always_inline bool lb_gc_expired(const struct lb_bucket *b, __u32 way, __u16 now)
 {
 	__u16 time = *(volatile const __u16 *)&b->time[way];
 
@@ -51,17 +51,17 @@ static __always_inline bool sweep_over(const struct lb_bucket *b, __u32 way, __u
 }
 
 /*
- * Frees an entry of a locked bucket. It loses its owner too: a program that has found it before it went does not
+ * Frees an entry of a locked bucket. It loses its backend too: a program that has found it before it went does not
  * renew it, which might leave its flow with two of them.
  */
-static __always_inline void sweep_free(struct lb_bucket *b, __u32 way)
+static __always_inline void lb_gc_free(struct lb_bucket *b, __u32 way)
 {
 	struct lb_entry *e = &b->entry[way];
 	__u32 lock = *(volatile __u32 *)&e->lock | 1;
 
 	*(volatile __u32 *)&e->lock = lock;
 	barrier();
-	*(volatile __u32 *)&e->owner = 0;
+	*(volatile __u32 *)&e->backend = 0;
 	*(volatile __u16 *)&b->tag[way] = 0;
 	barrier();
 	*(volatile __u32 *)&e->lock = lock + 1;
@@ -71,7 +71,7 @@ static __always_inline void sweep_free(struct lb_bucket *b, __u32 way)
  * Frees what is to go in a bucket and returns how many that is. Most buckets have nothing and are not locked. One that
  * others are at is left alone: it has its turn again long before times go round.
  */
-__noinline int sweep_bucket(__u32 i)
+__noinline int lb_gc_bucket(__u32 i)
 {
 	struct lb_bucket *b = bpf_map_lookup_elem(&lb_flows, &i);
 	__u32 way, over = 0, freed = 0;
@@ -81,39 +81,39 @@ __noinline int sweep_bucket(__u32 i)
 		return 0;
 	now = lb_time();
 	for (way = 0; way < LB_WAYS; way++)
-		over |= sweep_over(b, way, now);
-	if (!over || !lb_lock(b))
+		over |= lb_gc_expired(b, way, now);
+	if (!over || !lb_bucket_lock(b))
 		return 0;
 	now = lb_time();
 	for (way = 0; way < LB_WAYS; way++) {
-		if (sweep_over(b, way, now)) {
-			sweep_free(b, way);
+		if (lb_gc_expired(b, way, now)) {
+			lb_gc_free(b, way);
 			freed++;
 		}
 	}
-	lb_unlock(b);
+	lb_bucket_unlock(b);
 	return freed;
 }
 
-static long sweep_next(__u32 n, void *arg)
+static long lb_gc_next(__u32 n, void *arg)
 {
-	struct sweep_state *s = arg;
+	struct lb_gc_state *s = arg;
 
-	s->freed += sweep_bucket(s->first + n);
+	s->freed += lb_gc_bucket(s->first + n);
 	return 0;
 }
 
 /* Returns how many entries it has freed. */
 SEC("xdp")
-int sweep(struct xdp_md *ctx)
+int lb_gc(struct xdp_md *ctx)
 {
-	const struct sweep_range *range = (void *)(long)ctx->data;
-	struct sweep_state s = {};
+	const struct lb_gc_range *range = (void *)(long)ctx->data;
+	struct lb_gc_state s = {};
 
 	if ((void *)(range + 1) > (void *)(long)ctx->data_end)
 		return 0; /* never */
 	s.first = range->first;
-	bpf_loop(range->count, sweep_next, &s, 0);
+	bpf_loop(range->count, lb_gc_next, &s, 0);
 	return s.freed;
 }
 

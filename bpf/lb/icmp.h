@@ -24,7 +24,7 @@
 #define ICMP6_ECHO_REPLY 129
 
 /* Whether an answer may go to that source: to nobody that stands for many, or for this host. */
-static __always_inline bool lb_answers(const void *ip, bool v4)
+static __always_inline bool lb_icmp_may_answer(const void *ip, bool v4)
 {
 	__u8 a;
 
@@ -59,17 +59,17 @@ static __always_inline void lb_patch(void *at, void *check, __u16 value)
 }
 
 /* Turns the request in data into its answer. The addresses change places, which no checksum sees. */
-static __always_inline int lb_echo(void *data, void *ip, bool v4, const struct lb_packet *p,
-				   struct lb_vip_key *key)
+static __always_inline int lb_icmp_echo(void *data, void *ip, bool v4, const struct lb_packet *p,
+					struct lb_vip_key *key)
 {
 	void *icmp = ip + (v4 ? 20 : 40);
 
-	if (!lb_answers(ip, v4) || from_group(data))
+	if (!lb_icmp_may_answer(ip, v4) || from_group(data))
 		return REASON_NONE;
 	key->proto = IPPROTO_TCP;
-	if (!lb_any(key)) {
+	if (!lb_vip_any_port(key)) {
 		key->proto = IPPROTO_UDP;
-		if (!lb_any(key))
+		if (!lb_vip_any_port(key))
 			return REASON_NONE;
 	}
 	lb_swap(data, data + 6, 3);
@@ -92,8 +92,8 @@ static __always_inline int lb_echo(void *data, void *ip, bool v4, const struct l
  * What an ICMP error quotes is a packet from the VIP: its source is here the destination, and its destination
  * the client. Returns false if that is not so, or not to be seen.
  */
-static __always_inline bool lb_quoted(const void *ip, bool v4, const void *data_end,
-				      struct lb_packet *p, struct lb_vip_key *key)
+static __always_inline bool lb_icmp_quoted(const void *ip, bool v4, const void *data_end,
+					   struct lb_packet *p, struct lb_vip_key *key)
 {
 	const void *quoted = ip + (v4 ? 20 : 40) + LB_ICMP_LEN, *l4;
 	__u32 ports;
@@ -134,23 +134,23 @@ static __always_inline bool lb_quoted(const void *ip, bool v4, const void *data_
 	return true;
 }
 
-static __always_inline int lb_error(const void *ip, bool v4, const void *data_end,
-				    struct lb_packet *p, struct lb_vip_key *key)
+static __always_inline int lb_icmp_error(const void *ip, bool v4, const void *data_end,
+					 struct lb_packet *p, struct lb_vip_key *key)
 {
 	const struct lb_vip *vip;
 
-	if (!lb_quoted(ip, v4, data_end, p, key))
+	if (!lb_icmp_quoted(ip, v4, data_end, p, key))
 		return REASON_NONE;
 	p->proto = key->proto;
 	vip = lb_vip(key);
 	if (!vip)
 		return REASON_NONE;
 	p->quiet = true;
-	lb_to(p, vip);
-	p->owner = lb_find(&p->flow);
-	if (!p->owner || !lb_stays(p->owner, p->vip_flags))
-		p->owner = lb_by_ring(&p->flow, p->vip_flags, p->proto);
-	if (!p->owner || !lb_stays(p->owner, 0)) {
+	lb_flow_set_vip(p, vip);
+	p->backend = lb_flow_lookup(&p->flow);
+	if (!p->backend || !lb_backend_valid(p->backend, p->vip_flags))
+		p->backend = lb_ring_lookup(&p->flow, p->vip_flags, p->proto);
+	if (!p->backend || !lb_backend_valid(p->backend, 0)) {
 		lb_event(p->flow.vip, LB_EVENT_EMPTY);
 		return PASS_LB_EMPTY;
 	}
@@ -158,7 +158,7 @@ static __always_inline int lb_error(const void *ip, bool v4, const void *data_en
 	return FWD_LB_ICMP;
 }
 
-/* A packet of ICMP that is no fragment. An answer stands in its place, or the owner is set. */
+/* A packet of ICMP that is no fragment. An answer stands in its place, or the backend is set. */
 __noinline int lb_icmp(struct xdp_md *ctx, struct lb_packet *p)
 {
 	struct lb_vip_key key __attribute__((aligned(8))) = {};
@@ -177,9 +177,9 @@ __noinline int lb_icmp(struct xdp_md *ctx, struct lb_packet *p)
 		type = LOAD8(ip + 20);
 		code = LOAD8(ip + 21);
 		if (type == ICMP4_ECHO && !code)
-			return lb_echo(data, ip, true, p, &key);
+			return lb_icmp_echo(data, ip, true, p, &key);
 		if (type == ICMP4_UNREACHABLE || type == ICMP4_TIME || type == ICMP4_PARAMETER)
-			return lb_error(ip, true, data_end, p, &key);
+			return lb_icmp_error(ip, true, data_end, p, &key);
 		return REASON_NONE;
 	}
 	if (p->ip_len < 40 + LB_ICMP_LEN || ip + 40 + LB_ICMP_LEN > data_end)
@@ -188,9 +188,9 @@ __noinline int lb_icmp(struct xdp_md *ctx, struct lb_packet *p)
 	type = LOAD8(ip + 40);
 	code = LOAD8(ip + 41);
 	if (type == ICMP6_ECHO && !code)
-		return lb_echo(data, ip, false, p, &key);
+		return lb_icmp_echo(data, ip, false, p, &key);
 	if (type >= ICMP6_UNREACHABLE && type <= ICMP6_PARAMETER)
-		return lb_error(ip, false, data_end, p, &key);
+		return lb_icmp_error(ip, false, data_end, p, &key);
 	return REASON_NONE;
 }
 

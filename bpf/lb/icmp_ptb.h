@@ -18,7 +18,7 @@
 #define LB_SUM_STEP 512
 
 /* What goes in front of the quote, from the packet itself. */
-struct lb_told {
+struct lb_icmp_reply {
 	__u64 src[2]; /* IP addresses as they stand there */
 	__u64 dst[2];
 	__u16 mac[6];
@@ -38,7 +38,8 @@ static __always_inline __u64 lb_sum(void *at, const __u32 len)
 }
 
 /* Headers of Ethernet, and where IP's is. */
-static __always_inline void *lb_told_link(void *data, const struct lb_told *t, bool tagged)
+static __always_inline void *lb_icmp_reply_eth(void *data, const struct lb_icmp_reply *t,
+					       bool tagged)
 {
 	__u32 i;
 
@@ -55,8 +56,8 @@ static __always_inline void *lb_told_link(void *data, const struct lb_told *t, b
 }
 
 /* The headers in front of the quote. len is of ICMP's and what follows it; its checksum is left 0. */
-static __always_inline void lb_told4(void *ip, const struct lb_told *t, __u32 len, __u32 head,
-				     __u32 word)
+static __always_inline void lb_icmp_reply_ipv4(void *ip, const struct lb_icmp_reply *t, __u32 len,
+					       __u32 head, __u32 word)
 {
 	void *icmp = ip + 20;
 
@@ -71,8 +72,8 @@ static __always_inline void lb_told4(void *ip, const struct lb_told *t, __u32 le
 	STORE32(icmp + 4, bpf_htonl(word));
 }
 
-static __always_inline void lb_told6(void *ip, const struct lb_told *t, __u32 len, __u32 head,
-				     __u32 word)
+static __always_inline void lb_icmp_reply_ipv6(void *ip, const struct lb_icmp_reply *t, __u32 len,
+					       __u32 head, __u32 word)
 {
 	void *icmp = ip + 40;
 
@@ -87,7 +88,7 @@ static __always_inline void lb_told6(void *ip, const struct lb_told *t, __u32 le
 }
 
 /* The sum of ICMPv6's pseudo header (RFC 8200, 8.1). */
-static __always_inline __u64 lb_told_pseudo(const struct lb_told *t, __u32 len)
+static __always_inline __u64 lb_icmp_reply_pseudo(const struct lb_icmp_reply *t, __u32 len)
 {
 	__u64 sum = (__u64)bpf_htonl(len) + bpf_htonl(IPPROTO_ICMPV6);
 
@@ -97,12 +98,12 @@ static __always_inline __u64 lb_told_pseudo(const struct lb_told *t, __u32 len)
 }
 
 /* Whether the sender of a packet may be told; then t is filled in. */
-static __always_inline bool lb_tells(void *data, const void *ip, void *data_end, bool v4,
-				     struct lb_told *t)
+static __always_inline bool lb_icmp_reply_begin(void *data, const void *ip, void *data_end, bool v4,
+						struct lb_icmp_reply *t)
 {
 	__u32 i;
 
-	if (ip + (v4 ? 20 : 40) > data_end || !lb_answers(ip, v4))
+	if (ip + (v4 ? 20 : 40) > data_end || !lb_icmp_may_answer(ip, v4))
 		return false;
 #pragma unroll
 	for (i = 0; i < 6; i++)
@@ -122,9 +123,9 @@ static __always_inline bool lb_tells(void *data, const void *ip, void *data_end,
 }
 
 /* Puts an answer in the place of the packet, whose outer headers leave it p->mtu bytes. It returns 0 if that may not be. */
-__noinline int lb_too_big(struct xdp_md *ctx, struct lb_packet *p)
+__noinline int lb_icmp_ptb(struct xdp_md *ctx, struct lb_packet *p)
 {
-	struct lb_told t = {};
+	struct lb_icmp_reply t = {};
 	__u32 mtu;
 	void *data, *data_end, *ip;
 	bool v4, tagged;
@@ -144,7 +145,7 @@ __noinline int lb_too_big(struct xdp_md *ctx, struct lb_packet *p)
 	if (p->quiet || p->ip_len < (v4 ? LB_QUOTE4 : LB_IP6_MTU + 1))
 		return 0;
 	/* Whether it has DF or not: nobody else can take it to pieces, and who sends less heeds this too (RFC 1191, 3). */
-	if (!lb_tells(data, lb_ip(ctx, p), data_end, v4, &t) ||
+	if (!lb_icmp_reply_begin(data, lb_ip(ctx, p), data_end, v4, &t) ||
 	    limited(XMIT_LB_TOO_BIG, limit_domain_of(ctx)))
 		return 0;
 	if (!v4 && mtu < LB_IP6_MTU)
@@ -158,21 +159,21 @@ __noinline int lb_too_big(struct xdp_md *ctx, struct lb_packet *p)
 	data_end = (void *)(long)ctx->data_end;
 	if (data + ETH_HLEN + VLAN_HLEN > data_end)
 		return 0; /* never */
-	ip = lb_told_link(data, &t, tagged);
+	ip = lb_icmp_reply_eth(data, &t, tagged);
 	if (v4) {
 		STORE16(ip - 2, bpf_htons(ETH_P_IP));
 		if (ip + 20 + LB_ICMP_LEN + LB_QUOTE4 > data_end)
 			return 0; /* less of it is in the first buffer */
-		lb_told4(ip, &t, LB_ICMP_LEN + LB_QUOTE4,
-			 ICMP4_UNREACHABLE << 24 | ICMP4_TOO_BIG << 16, mtu);
+		lb_icmp_reply_ipv4(ip, &t, LB_ICMP_LEN + LB_QUOTE4,
+				   ICMP4_UNREACHABLE << 24 | ICMP4_TOO_BIG << 16, mtu);
 		sum = lb_sum(ip + 20, LB_ICMP_LEN + LB_QUOTE4);
 		STORE16(ip + 22, ~csum_fold(sum));
 	} else {
 		STORE16(ip - 2, bpf_htons(ETH_P_IPV6));
 		if (ip + 40 + LB_ICMP_LEN + LB_QUOTE6 > data_end)
 			return 0;
-		lb_told6(ip, &t, LB_ICMP_LEN + LB_QUOTE6, ICMP6_TOO_BIG << 24, mtu);
-		sum = lb_told_pseudo(&t, LB_ICMP_LEN + LB_QUOTE6) +
+		lb_icmp_reply_ipv6(ip, &t, LB_ICMP_LEN + LB_QUOTE6, ICMP6_TOO_BIG << 24, mtu);
+		sum = lb_icmp_reply_pseudo(&t, LB_ICMP_LEN + LB_QUOTE6) +
 		      lb_sum(ip + 40, LB_ICMP_LEN + LB_QUOTE6);
 		STORE16(ip + 42, ~csum_fold(sum));
 	}

@@ -46,7 +46,7 @@ struct {
 	__type(value, struct lb_vip);
 } lb_vips SEC(".maps");
 
-/* The addresses in lb_vips, by lb_addr_hash. Writer: datapath. */
+/* The addresses in lb_vips, by lb_vip_addr_hash. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -56,7 +56,7 @@ struct {
 } lb_addrs SEC(".maps");
 
 /*
- * Who has a flow: the number of a member, and its generation, which tells it from others that have had
+ * Who has a flow: the number of a backend, and its generation, which tells it from others that have had
  * the number before.
  */
 #define LB_NUMBER_BITS 20
@@ -66,7 +66,7 @@ struct {
 #define LB_POSITIONS 16
 
 struct lb_positions {
-	__u32 owner[LB_POSITIONS];
+	__u32 backend[LB_POSITIONS];
 };
 
 struct lb_ring {
@@ -77,7 +77,7 @@ struct lb_ring {
 	__uint(value_size, sizeof(struct lb_positions));
 };
 
-/* Rings of owners, by number of the VIP. Writer: datapath, which exchanges whole rings. */
+/* Rings of backends, by number of the VIP. Writer: datapath, which exchanges whole rings. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, LB_MAX_VIPS);
@@ -96,9 +96,9 @@ enum lb_encap {
 #define LB_BACKEND_DOWN 2 /* its checks fail */
 #define LB_BACKEND_PLAIN 4 /* lb_send_plain knows how to get there */
 
-/* A member: a backend of one VIP. */
+/* A backend: a backend of one VIP. */
 struct lb_backend {
-	__u32 owner; /* what flows and rings call it */
+	__u32 id; /* what flows and rings call it */
 	__be32 src_mask; /* bits of the last word of src that the flow's hash fills */
 	struct ip_addr addr;
 	struct ip_addr src; /* of the outer header */
@@ -120,7 +120,7 @@ struct lb_backend {
  * User space writes while programs read: they read the version that it does not write, which the lowest bit of
  * seq names, and again if seq has changed meanwhile (a latch).
  */
-struct lb_slot {
+struct lb_backend_latch {
 	__u32 seq;
 	__u32 pad;
 	struct lb_backend version[2];
@@ -131,11 +131,11 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct lb_slot);
+	__type(value, struct lb_backend_latch);
 } lb_backends SEC(".maps");
 
-/* Packets as they came in, by number of the member. Writer: the programs. */
-struct lb_sums {
+/* Packets as they came in, by number of the backend. Writer: the programs. */
+struct lb_backend_counters {
 	__u64 packets;
 	__u64 bytes; /* of IP packets */
 	__u64 flows; /* taken into the table */
@@ -145,10 +145,10 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct lb_sums);
+	__type(value, struct lb_backend_counters);
 } lb_traffic SEC(".maps");
 
-/* What happens to a VIP, beside the packets of its members. */
+/* What happens to a VIP, beside the packets of its backends. */
 enum lb_event {
 	LB_EVENT_EMPTY, /* packets without a backend */
 	LB_EVENT_UNTRACKED, /* flows that the table did not take */
@@ -190,30 +190,30 @@ struct lb_datagram {
 };
 
 /* Where the first fragment has gone. */
-struct lb_first {
+struct lb_fragment_first {
 	__u64 hash; /* of the flow */
-	__u32 owner; /* 0: to no VIP */
+	__u32 backend; /* 0: to no VIP */
 	__u32 vip;
-	__u32 time; /* of the first fragment, LB_FIRST_SHIFT */
+	__u32 time; /* of the first fragment, LB_FRAGMENT_TIME_SHIFT */
 	__u32 pad;
 };
 
 /* A unit of such times is 2^30 ns, 1.07 s; receivers wait so many of them for the rest (RFC 8200, 4.5). */
-#define LB_FIRST_SHIFT 30
-#define LB_FIRST_WAIT 56
+#define LB_FRAGMENT_TIME_SHIFT 30
+#define LB_FRAGMENT_WAIT 56
 
 /*
  * For so many units, 1.07 s at least, a first fragment is in the way of another one with the same number, which may be
  * forged. Not for longer: it may be forged itself, and of IPv4 the numbers are few.
  */
-#define LB_FIRST_HOLD 2
+#define LB_FRAGMENT_HOLD 2
 
 /* Writer: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct lb_datagram);
-	__type(value, struct lb_first);
+	__type(value, struct lb_fragment_first);
 } lb_fragments SEC(".maps");
 
 /* Bytes of a server ID at most. */
@@ -227,7 +227,7 @@ struct lb_server_key {
 	__u8 id[LB_ID_MAX]; /* zeros behind it */
 };
 
-/* Owners. Writer: datapath. */
+/* Backends. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -247,12 +247,12 @@ struct {
 	__type(value, struct lb_chunk);
 } lb_state SEC(".maps");
 
-/* What the checks of a member have found, by its number. Writer: the process that checks. */
+/* What the checks of a backend have found, by its number. Writer: the process that checks. */
 struct lb_finding {
 	__u64 since; /* of the present state, ns since the epoch */
 	__u64 checks;
 	__u64 failures;
-	__u32 owner;
+	__u32 backend;
 	__u8 state;
 	__u8 pad[3];
 	char text[96]; /* of the last failure */

@@ -21,20 +21,20 @@
  */
 
 /*
- * Marks of such packets: this above the number of a member (datapath.CheckMark). Others are left alone: those
+ * Marks of such packets: this above the number of a backend (datapath.CheckMark). Others are left alone: those
  * in use are single bits, or low numbers, as a rule.
  */
-#define CHECK_MARK 0xc01
+#define LB_PROBE_MARK 0xc01
 
 /* What the packet is, as the balancer sees it. */
-struct check_packet {
+struct lb_probe_packet {
 	struct lb_flow flow;
 	__u32 ip_len;
 	__u8 tos;
 	bool v6;
 };
 
-static __always_inline bool check_parse(struct __sk_buff *skb, struct check_packet *p)
+static __always_inline bool lb_probe_parse(struct __sk_buff *skb, struct lb_probe_packet *p)
 {
 	const void *ip = (void *)(long)skb->data + ETH_HLEN, *end = (void *)(long)skb->data_end;
 	const void *l4;
@@ -62,7 +62,7 @@ static __always_inline bool check_parse(struct __sk_buff *skb, struct check_pack
 }
 
 /* Whether the packet is to the address of a VIP, as those of checks are: marks are anybody's. */
-static __always_inline bool check_is(struct __sk_buff *skb)
+static __always_inline bool lb_probe_is(struct __sk_buff *skb)
 {
 	struct lb_vip_key key __attribute__((aligned(8))) = {};
 	const void *ip = (void *)(long)skb->data + ETH_HLEN, *end = (void *)(long)skb->data_end;
@@ -81,14 +81,14 @@ static __always_inline bool check_is(struct __sk_buff *skb)
 		copy(&key.addr, ip + 24, 16);
 	}
 	key.proto = IPPROTO_TCP;
-	if (lb_any(&key))
+	if (lb_vip_any_port(&key))
 		return true;
 	key.proto = IPPROTO_UDP;
-	return lb_any(&key);
+	return lb_vip_any_port(&key);
 }
 
 /* Makes room for the outer headers, and has the kernel finish the checksum of the packet behind them. */
-static __always_inline bool check_grow(struct __sk_buff *skb, const struct lb_backend *m)
+static __always_inline bool lb_probe_grow(struct __sk_buff *skb, const struct lb_backend *m)
 {
 	__u64 flags = m->v6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
 	__u32 overhead = lb_overhead(m);
@@ -98,18 +98,18 @@ static __always_inline bool check_grow(struct __sk_buff *skb, const struct lb_ba
 	return !overhead || !bpf_skb_adjust_room(skb, overhead, BPF_ADJ_ROOM_MAC, flags);
 }
 
-static __always_inline bool check_send(struct __sk_buff *skb, const struct lb_backend *m)
+static __always_inline bool lb_probe_send(struct __sk_buff *skb, const struct lb_backend *m)
 {
-	struct check_packet p = {};
+	struct lb_probe_packet p = {};
 	void *data, *end;
 
 	if ((skb->vlan_present || skb->protocol == bpf_htons(ETH_P_8021Q)) && bpf_skb_vlan_pop(skb))
 		return false;
-	if (!check_parse(skb, &p) || p.ip_len + lb_overhead(m) > m->mtu)
+	if (!lb_probe_parse(skb, &p) || p.ip_len + lb_overhead(m) > m->mtu)
 		return false;
 	p.flow.vip = m->vip;
-	lb_hash(&p.flow);
-	if (!check_grow(skb, m))
+	lb_flow_hash(&p.flow);
+	if (!lb_probe_grow(skb, m))
 		return false;
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
@@ -122,23 +122,23 @@ static __always_inline bool check_send(struct __sk_buff *skb, const struct lb_ba
 	return !m->vlan || !bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), m->vlan & 0xfff);
 }
 
-/* The member of a number, whatever its generation. */
-static __always_inline bool check_member(__u32 number, struct lb_backend *m)
+/* The backend of a number, whatever its generation. */
+static __always_inline bool lb_probe_backend(__u32 number, struct lb_backend *m)
 {
-	struct lb_slot *slot = bpf_map_lookup_elem(&lb_backends, &number);
+	struct lb_backend_latch *latch = bpf_map_lookup_elem(&lb_backends, &number);
 
-	return slot && lb_copy(slot, slot->version[slot->seq & 1].owner, m) && m->port;
+	return latch && lb_backend_read(latch, latch->version[latch->seq & 1].id, m) && m->port;
 }
 
 SEC("tc")
-int check(struct __sk_buff *skb)
+int lb_probe(struct __sk_buff *skb)
 {
 	struct lb_backend m __attribute__((aligned(8)));
 	__u32 mark = skb->mark;
 
-	if (mark >> LB_NUMBER_BITS != CHECK_MARK || !check_is(skb))
+	if (mark >> LB_NUMBER_BITS != LB_PROBE_MARK || !lb_probe_is(skb))
 		return TC_ACT_UNSPEC;
-	if (!check_member(mark & LB_NUMBER, &m) || !check_send(skb, &m))
+	if (!lb_probe_backend(mark & LB_NUMBER, &m) || !lb_probe_send(skb, &m))
 		return TC_ACT_SHOT;
 	skb->mark = 0; /* it may leave by an interface with this program */
 	return bpf_redirect(m.port, 0);

@@ -55,14 +55,14 @@ static __always_inline bool quic_server(const void *quic, const struct lb_packet
 }
 
 /*
- * The owner that the connection ID of a datagram names, 0 for none. Those that are too short to have the longest ID in a
+ * The backend that the connection ID of a datagram names, 0 for none. Those that are too short to have the longest ID in a
  * long header have no room for QUIC's own data either (RFC 9001, 5.4.2: 20 bytes behind the ID).
  */
 __noinline __u32 lb_quic(struct xdp_md *ctx, const struct lb_packet *p)
 {
 	struct lb_server_key key __attribute__((aligned(8))) = {};
 	void *data_end, *quic;
-	__u32 *owner, l4;
+	__u32 *id, l4;
 
 	if (!lb_on || !p)
 		return 0;
@@ -74,31 +74,31 @@ __noinline __u32 lb_quic(struct xdp_md *ctx, const struct lb_packet *p)
 		return 0;
 	if (!quic_server(quic, p, &key))
 		return 0;
-	owner = bpf_map_lookup_elem(&lb_servers, &key);
-	return owner ? *owner : 0;
+	id = bpf_map_lookup_elem(&lb_servers, &key);
+	return id ? *id : 0;
 }
 
 /*
- * Has the flow table know the owner that a connection ID has named, for ICMP errors. A flow that it has stays where it is:
+ * Has the flow table know the backend that a connection ID has named, for ICMP errors. A flow that it has stays where it is:
  * the ID may be forged, and the client's handshake goes by the flow.
  */
-__noinline int lb_tell(const struct lb_flow *f, __u32 owner, __u32 vip_flags)
+__noinline int lb_quic_learn(const struct lb_flow *f, __u32 id, __u32 vip_flags)
 {
 	__u64 found;
 	__u16 time, now;
 
 	if (!lb_on || !f)
 		return 0;
-	found = lb_find(f);
+	found = lb_flow_lookup(f);
 	time = found >> 32;
 	now = lb_time();
 	if (!found) {
-		lb_insert(f, owner, false);
-	} else if ((__u32)found == owner) {
+		lb_flow_insert(f, id, false);
+	} else if ((__u32)found == id) {
 		if (time != (now | LB_FLOW_UDP))
-			lb_touch(f, found >> 48, now | LB_FLOW_UDP);
-	} else if (lb_expired(time, now) || !lb_stays(found, vip_flags)) {
-		lb_renew(f, found, owner);
+			lb_flow_touch(f, found >> 48, now | LB_FLOW_UDP);
+	} else if (lb_time_expired(time, now) || !lb_backend_valid(found, vip_flags)) {
+		lb_flow_reassign(f, found, id);
 	}
 	return 0;
 }

@@ -16,7 +16,7 @@
 	R(XMIT, LB_UNREACHABLE, "to the address of a VIP, but no VIP's, and the kernel would have sent it on: answered with port or protocol unreachable") \
 	R(PASS, LB_EMPTY, "to a VIP that has no backend for the flow: to the kernel, which does not send it on") \
 	R(PUNT, LB_HEADERS, "to a VIP, with IPv4 options, IPv6 hop-by-hop or destination options, or without a whole UDP header or the first 20 bytes of TCP's: to the kernel, which does not send it on") \
-	R(DROP, LB_NEXT_HOP, "no way to the backend is known: no route, no neighbour, or an interface that does not take the frame") \
+	R(DROP, LB_NEXT_HOP, "no way to the backend is known: no route, no neighbor, or an interface that does not take the frame") \
 	R(DROP, LB_FRAGMENT, "a fragment whose first one was not seen in the last minute, or whose backend has gone since") \
 	R(DROP, LB_TOO_BIG, "does not fit, and its sender cannot be told: IPv6 of 1280 bytes or less, an ICMP error, a fragment behind the first, a source that stands for nobody, or more than 10,000 a second, and more than 1,000 by this interface") \
 	R(DROP, LB_UNCLAIMED, "as `lb-unreachable`, but not to be answered, with `unclaimed = \"drop\"`, or more than 1,000 a second") \

@@ -97,7 +97,7 @@ static __always_inline bool lb_outer(void *ip, const void *data_end, const struc
 }
 
 /*
- * Puts the outer headers in front and sends the packet to the member. Nothing is changed when it fails; the
+ * Puts the outer headers in front and sends the packet to the backend. Nothing is changed when it fails; the
  * caller has seen to it that the packet fits.
  */
 static __always_inline bool lb_send(struct xdp_md *ctx, const struct lb_packet *p,

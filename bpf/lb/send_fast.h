@@ -5,11 +5,11 @@
 #include "send.h"
 
 /*
- * The commonest way to a member, IPv4 in IPv4 without a tag, in a straight line: lb_copy and lb_send, which
+ * The commonest way to a backend, IPv4 in IPv4 without a tag, in a straight line: lb_backend_read and lb_send, which
  * can do the rest too, take 80 instructions more.
  */
 
-/* What is needed of a member. */
+/* What is needed of a backend. */
 struct lb_plain {
 	__u64 dmac; /* and two bytes more, and so the next one */
 	__u64 smac;
@@ -20,19 +20,19 @@ struct lb_plain {
 };
 
 /*
- * False for an owner that has gone, fails its checks, is reached in another way, or is being changed, and if a packet of
+ * False for a backend that has gone, fails its checks, is reached in another way, or is being changed, and if a packet of
  * that length does not fit.
  */
-static __always_inline bool lb_plain(struct lb_slot *slot, __u32 owner, __u32 ip_len,
+static __always_inline bool lb_plain(struct lb_backend_latch *latch, __u32 id, __u32 ip_len,
 				     struct lb_plain *to)
 {
-	__u32 seq = *(volatile __u32 *)&slot->seq, has;
-	const struct lb_backend *m = &slot->version[seq & 1];
+	__u32 seq = *(volatile __u32 *)&latch->seq, has;
+	const struct lb_backend *m = &latch->version[seq & 1];
 
 	barrier();
 	if (m->flags != (LB_BACKEND_USED | LB_BACKEND_PLAIN) || ip_len + 20 > m->mtu)
 		return false;
-	has = m->owner;
+	has = m->id;
 	to->dmac = LOAD64(m->dmac);
 	to->smac = LOAD64(m->smac);
 	to->src = m->src.w[3];
@@ -40,7 +40,7 @@ static __always_inline bool lb_plain(struct lb_slot *slot, __u32 owner, __u32 ip
 	to->dst = m->addr.w[3];
 	to->port = m->port;
 	barrier();
-	return has == owner && *(volatile __u32 *)&slot->seq == seq;
+	return has == id && *(volatile __u32 *)&latch->seq == seq;
 }
 
 /*

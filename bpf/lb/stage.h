@@ -34,7 +34,7 @@ __noinline int lb_headers(struct xdp_md *ctx, struct lb_packet *p)
 		key.proto = p->proto;
 		head = (LOAD8(ip) & 15) * 4;
 		if (LOAD16(ip + 6) & bpf_htons(0x1fff))
-			return lb_any(&key) ? PUNT_LB_HEADERS : REASON_NONE;
+			return lb_vip_any_port(&key) ? PUNT_LB_HEADERS : REASON_NONE;
 	} else {
 		if (ip + 48 > data_end)
 			return REASON_NONE;
@@ -48,8 +48,8 @@ __noinline int lb_headers(struct xdp_md *ctx, struct lb_packet *p)
 	}
 	if (key.proto != IPPROTO_TCP && key.proto != IPPROTO_UDP)
 		return REASON_NONE;
-	if (!p->odd && (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP))
-		return lb_any(&key) ? PUNT_LB_HEADERS : REASON_NONE;
+	if (!p->no_fwd_reason && (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP))
+		return lb_vip_any_port(&key) ? PUNT_LB_HEADERS : REASON_NONE;
 	ip += head;
 	if (ip + 4 > data_end)
 		return REASON_NONE;
@@ -58,11 +58,11 @@ __noinline int lb_headers(struct xdp_md *ctx, struct lb_packet *p)
 }
 
 /* A packet that is not simply one of a flow. FWD_LB_FLOW is for those that go where a whole packet would. */
-static __always_inline int lb_other(struct xdp_md *ctx, struct lb_packet *p,
-				    const struct lb_vip_key *key)
+static __always_inline int lb_decide_other(struct xdp_md *ctx, struct lb_packet *p,
+					   const struct lb_vip_key *key)
 {
-	if (p->odd)
-		return p->odd == NO_FWD_OPTIONS ? lb_headers(ctx, p) : REASON_NONE;
+	if (p->no_fwd_reason)
+		return p->no_fwd_reason == NO_FWD_OPTIONS ? lb_headers(ctx, p) : REASON_NONE;
 	if (p->fragment || (p->ip == 6 && p->proto == IPPROTO_FRAGMENT))
 		return lb_fragment(ctx, p, key);
 	if (p->proto == (p->ip == 4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
@@ -70,18 +70,18 @@ static __always_inline int lb_other(struct xdp_md *ctx, struct lb_packet *p,
 	return lb_headers(ctx, p);
 }
 
-/* Whether the connection ID of QUIC names the member. */
-static __always_inline bool lb_by_id(struct xdp_md *ctx, struct lb_packet *p)
+/* Whether the connection ID of QUIC names the backend. */
+static __always_inline bool lb_quic_assign(struct xdp_md *ctx, struct lb_packet *p)
 {
-	p->owner = lb_quic(ctx, p);
-	if (!p->owner || !lb_stays(p->owner, p->vip_flags))
+	p->backend = lb_quic(ctx, p);
+	if (!p->backend || !lb_backend_valid(p->backend, p->vip_flags))
 		return false;
-	lb_tell(&p->flow, p->owner, p->vip_flags);
+	lb_quic_learn(&p->flow, p->backend, p->vip_flags);
 	lb_event(p->flow.vip, LB_EVENT_QUIC);
 	return true;
 }
 
-/* Says what is to become of a packet: REASON_NONE if it is to no VIP. Those to leave have an owner, or are answers. */
+/* Says what is to become of a packet: REASON_NONE if it is to no VIP. Those to leave have a backend, or are answers. */
 __noinline int lb_decide(struct xdp_md *ctx, struct lb_packet *p)
 {
 	struct lb_vip_key key __attribute__((aligned(8))) = {};
@@ -109,37 +109,38 @@ __noinline int lb_decide(struct xdp_md *ctx, struct lb_packet *p)
 	}
 	l4 = ip + l3_len;
 	barrier_var(l4);
-	if (p->odd || p->fragment || (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP) ||
+	if (p->no_fwd_reason || p->fragment ||
+	    (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP) ||
 	    !lb_ports(l4, data_end, p->ip_len - l3_len, p, &key.port)) {
-		reason = lb_maybe(&key.addr) ? lb_other(ctx, p, &key) : REASON_NONE;
+		reason = lb_vip_maybe(&key.addr) ? lb_decide_other(ctx, p, &key) : REASON_NONE;
 		if (reason != FWD_LB_FLOW)
 			return reason;
 	} else {
 		key.proto = p->proto;
-		if (!lb_service(&key, &vip))
+		if (!lb_vip_lookup_fast(&key, &vip))
 			return REASON_NONE;
 		p->id_len = vip.id_len;
 		p->id_config = vip.id_config;
-		lb_to(p, &vip);
+		lb_flow_set_vip(p, &vip);
 	}
-	if (p->id_len && lb_by_id(ctx, p))
+	if (p->id_len && lb_quic_assign(ctx, p))
 		return FWD_LB_QUIC;
-	reason = lb_take(p);
+	reason = lb_flow_assign(p);
 	if (p->more && reason >= REASON_FWD)
-		lb_follow(p, &key);
+		lb_fragment_record(p, &key);
 	return reason;
 }
 
-/* Sends a packet to its member. It returns the reason that it leaves for. */
-__noinline int lb_leave(struct xdp_md *ctx, struct lb_packet *p, int reason)
+/* Sends a packet to its backend. It returns the reason that it leaves for. */
+__noinline int lb_forward(struct xdp_md *ctx, struct lb_packet *p, int reason)
 {
 	struct lb_backend m __attribute__((aligned(8)));
-	struct lb_slot *slot;
+	struct lb_backend_latch *latch;
 
 	if (!lb_on || !p)
 		return DROP_LB_NEXT_HOP;
-	slot = lb_slot(p->owner);
-	if (!slot || !lb_copy(slot, p->owner, &m) || !m.port)
+	latch = lb_backend_lookup(p->backend);
+	if (!latch || !lb_backend_read(latch, p->backend, &m) || !m.port)
 		return DROP_LB_NEXT_HOP;
 	if (p->ip_len + lb_overhead(&m) > m.mtu) {
 		p->mtu = m.mtu - lb_overhead(&m);
@@ -158,21 +159,21 @@ static __always_inline int lb_stage(struct xdp_md *ctx, struct packet *pkt)
 	struct lb_packet p = {};
 	int reason;
 
-	if (!lb_on || !pkt->port || !pkt->ip || !lb_on_vlan(pkt))
+	if (!lb_on || !pkt->port || !pkt->ip || !lb_vlan_accepted(pkt))
 		return REASON_NONE;
 	p.ip_len = pkt->ip_len;
-	p.odd = pkt->no_fwd_reason;
+	p.no_fwd_reason = pkt->no_fwd_reason;
 	p.vlan = pkt->vlan;
 	p.l3 = pkt->l3;
 	p.ip = pkt->ip;
 	p.proto = pkt->proto;
 	p.fragment = pkt->fragment;
-	if (lb_simple(pkt)) {
-		switch (lb_quick_flow(pkt, &p)) {
-		case LB_QUICK_NONE:
+	if (lb_fast_eligible(pkt)) {
+		switch (lb_fast_flow(pkt, &p)) {
+		case LB_FAST_NONE:
 			return REASON_NONE;
-		case LB_QUICK_FLOW:
-			reason = lb_quick(ctx, &p);
+		case LB_FAST_FLOW:
+			reason = lb_fast(ctx, &p);
 			if (p.sent) {
 				pkt->egress = p.egress;
 				return FWD_LB_FLOW;
@@ -187,8 +188,8 @@ static __always_inline int lb_stage(struct xdp_md *ctx, struct packet *pkt)
 		reason = lb_decide(ctx, &p);
 	}
 	if (reason >= REASON_FWD && reason != XMIT_LB_ECHO) {
-		reason = lb_leave(ctx, &p, reason);
-		if (reason == DROP_LB_TOO_BIG && lb_too_big(ctx, &p))
+		reason = lb_forward(ctx, &p, reason);
+		if (reason == DROP_LB_TOO_BIG && lb_icmp_ptb(ctx, &p))
 			reason = XMIT_LB_TOO_BIG;
 		if (reason < REASON_DROP)
 			return DROP_LB_NEXT_HOP; /* never, but the verifier must not think that others are asked */

@@ -35,17 +35,17 @@ const volatile __u8 lb_unclaimed;
 #define IP6_SHIM6 140
 
 /* Whether there are VIPs of the address. */
-static __always_inline bool lb_has(struct lb_vip_key *key)
+static __always_inline bool lb_vip_of_addr(struct lb_vip_key *key)
 {
 	key->proto = IPPROTO_TCP;
-	if (lb_any(key))
+	if (lb_vip_any_port(key))
 		return true;
 	key->proto = IPPROTO_UDP;
-	return lb_any(key);
+	return lb_vip_any_port(key);
 }
 
 /* What becomes of a packet of IPv4: errors are answers to no fragment but the first, and to no ICMP (RFC 1122, 3.2.2). */
-static __always_inline int lb_nobodys4(const void *ip)
+static __always_inline int lb_unclaimed_reason4(const void *ip)
 {
 	if (LOAD8(ip) != 0x45 || LOAD16(ip + 6) & bpf_htons(0x1fff) ||
 	    LOAD8(ip + 9) == IPPROTO_ICMP)
@@ -53,8 +53,8 @@ static __always_inline int lb_nobodys4(const void *ip)
 	return XMIT_LB_UNREACHABLE;
 }
 
-/* As lb_nobodys4 (RFC 4443, 2.4). Neighbours are found by the kernel, which may answer for another. */
-static __always_inline int lb_nobodys6(const void *ip, const void *data_end)
+/* As lb_unclaimed_reason4 (RFC 4443, 2.4). Neighbors are found by the kernel, which may answer for another. */
+static __always_inline int lb_unclaimed_reason6(const void *ip, const void *data_end)
 {
 	switch (LOAD8(ip + 6)) {
 	case IPPROTO_ICMPV6:
@@ -86,7 +86,7 @@ static __always_inline int lb_nobodys6(const void *ip, const void *data_end)
  * REASON_NONE if it is not to the address of a VIP, or the kernel would not forward it. One to answer is
  * XMIT_LB_UNREACHABLE. Nothing is changed.
  */
-__noinline int lb_nobodys(struct xdp_md *ctx, __u32 l3, __u32 dev)
+__noinline int lb_unclaimed_reason(struct xdp_md *ctx, __u32 l3, __u32 dev)
 {
 	struct lb_vip_key key __attribute__((aligned(8))) = {};
 	const void *ip, *data_end;
@@ -104,18 +104,18 @@ __noinline int lb_nobodys(struct xdp_md *ctx, __u32 l3, __u32 dev)
 	if (v4) {
 		key.addr.w[2] = IP4_MAPPED;
 		key.addr.w[3] = LOAD32(ip + 16);
-		reason = lb_nobodys4(ip);
+		reason = lb_unclaimed_reason4(ip);
 	} else {
 		if (ip + 40 > data_end)
 			return REASON_NONE;
 		copy(&key.addr, ip + 24, 16);
 		if (!(key.addr.w[0] | key.addr.w[1]) && key.addr.w[2] == IP4_MAPPED)
 			return REASON_NONE; /* no VIP's */
-		reason = lb_nobodys6(ip, data_end);
+		reason = lb_unclaimed_reason6(ip, data_end);
 	}
-	if (!reason || !lb_has(&key) || !lb_goes_on(ctx, ip, data_end, v4, dev))
+	if (!reason || !lb_vip_of_addr(&key) || !lb_kernel_forwards(ctx, ip, data_end, v4, dev))
 		return REASON_NONE;
-	if (lb_unclaimed == LB_UNCLAIMED_DROP || !lb_answers(ip, v4))
+	if (lb_unclaimed == LB_UNCLAIMED_DROP || !lb_icmp_may_answer(ip, v4))
 		return DROP_LB_UNCLAIMED;
 	return reason;
 }
@@ -167,7 +167,7 @@ static __always_inline __u32 lb_unreachable_head(bool v4, __u8 proto, __u32 *wor
 /* Puts the answer in the place of a packet of ip_len bytes. It returns 0 if that may not be: then it is to be dropped. */
 __noinline int lb_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 {
-	struct lb_told t = {};
+	struct lb_icmp_reply t = {};
 	void *data, *data_end, *ip;
 	__u32 quote, head, word, most;
 	bool v4, tagged;
@@ -186,7 +186,7 @@ __noinline int lb_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 	head = lb_unreachable_head(v4, LOAD8(ip + (v4 ? 9 : 6)), &word);
 	most = v4 ? LB_QUOTE4 : LB_QUOTE6;
 	quote = ip_len < most ? ip_len : most;
-	if (!lb_tells(data, ip, data_end, v4, &t) ||
+	if (!lb_icmp_reply_begin(data, ip, data_end, v4, &t) ||
 	    limited(XMIT_LB_UNREACHABLE, limit_domain_of(ctx)))
 		return 0;
 	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + quote) - (int)bpf_xdp_get_buff_len(ctx)))
@@ -197,20 +197,20 @@ __noinline int lb_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 	data_end = (void *)(long)ctx->data_end;
 	if (data + ETH_HLEN + VLAN_HLEN > data_end)
 		return 0; /* never, and so in the next two: there is another header of IP behind it */
-	ip = lb_told_link(data, &t, tagged);
+	ip = lb_icmp_reply_eth(data, &t, tagged);
 	quote += LB_ICMP_LEN;
 	if (v4) {
 		if (ip + 20 + LB_ICMP_LEN > data_end)
 			return 0;
 		STORE16(ip - 2, bpf_htons(ETH_P_IP));
-		lb_told4(ip, &t, quote, head, word);
+		lb_icmp_reply_ipv4(ip, &t, quote, head, word);
 		ip += 20;
 	} else {
 		if (ip + 40 + LB_ICMP_LEN > data_end)
 			return 0;
 		STORE16(ip - 2, bpf_htons(ETH_P_IPV6));
-		lb_told6(ip, &t, quote, head, word);
-		sum = lb_told_pseudo(&t, quote);
+		lb_icmp_reply_ipv6(ip, &t, quote, head, word);
+		sum = lb_icmp_reply_pseudo(&t, quote);
 		ip += 40;
 	}
 	if (!lb_sum_any(ip, data_end, quote, &sum))
@@ -229,13 +229,13 @@ static __always_inline int lb_unclaimed_stage(struct xdp_md *ctx, struct packet 
 	if (!lb_on || lb_unclaimed == LB_UNCLAIMED_PASS || !pkt->port || !pkt->ip ||
 	    pkt->no_fwd_reason == NO_FWD_MALFORMED)
 		return REASON_NONE;
-	if (!lb_dst(pkt, &dst) || !lb_maybe(&dst))
+	if (!lb_dst(pkt, &dst) || !lb_vip_maybe(&dst))
 		return REASON_NONE;
 	if (pkt->vlan)
 		dev = lb_vlan_dev(pkt);
 	if (!dev)
 		return REASON_NONE; /* the kernel has no such VLAN */
-	reason = lb_nobodys(ctx, pkt->l3, dev);
+	reason = lb_unclaimed_reason(ctx, pkt->l3, dev);
 	if (reason <= REASON_NONE)
 		return REASON_NONE;
 	if (reason == XMIT_LB_UNREACHABLE && lb_unreachable(ctx, pkt->l3, pkt->ip_len))
@@ -249,7 +249,7 @@ static __always_inline int lb_unserved(struct xdp_md *ctx, struct packet *pkt, i
 	__u32 dev = pkt->vlan ? lb_vlan_dev(pkt) : ctx->ingress_ifindex;
 
 	if (lb_unclaimed == LB_UNCLAIMED_PASS || !dev ||
-	    lb_nobodys(ctx, pkt->l3, dev) <= REASON_NONE)
+	    lb_unclaimed_reason(ctx, pkt->l3, dev) <= REASON_NONE)
 		return reason;
 	return reason == PASS_LB_EMPTY ? DROP_LB_EMPTY : DROP_LB_UNCLAIMED;
 }

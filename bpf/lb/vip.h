@@ -6,7 +6,7 @@
 #include "flow_insert.h"
 
 /* The hash of an address in the filter in front of lb_vips. */
-static __always_inline __u32 lb_addr_hash(const struct ip_addr *addr)
+static __always_inline __u32 lb_vip_addr_hash(const struct ip_addr *addr)
 {
 	__u32 h = addr->w[0] * BLOOM_SPREAD + addr->w[1];
 
@@ -15,9 +15,9 @@ static __always_inline __u32 lb_addr_hash(const struct ip_addr *addr)
 }
 
 /* Whether there may be a VIP of that address. */
-static __always_inline bool lb_maybe(const struct ip_addr *addr)
+static __always_inline bool lb_vip_maybe(const struct ip_addr *addr)
 {
-	__u32 zero = 0, hash = lb_addr_hash(addr);
+	__u32 zero = 0, hash = lb_vip_addr_hash(addr);
 	struct bloom *addrs = bpf_map_lookup_elem(&lb_addrs, &zero);
 
 	return addrs && bloom_has(addrs, hash);
@@ -35,16 +35,16 @@ static __always_inline const struct lb_vip *lb_vip(struct lb_vip_key *key)
 }
 
 /* The same, quickly: copies it. */
-static __always_inline bool lb_service(struct lb_vip_key *key, struct lb_vip *vip)
+static __always_inline bool lb_vip_lookup_fast(struct lb_vip_key *key, struct lb_vip *vip)
 {
-	if (lb_get(key, vip))
+	if (lb_vip_cache_lookup(key, vip))
 		return true;
 	key->port = 0;
-	return lb_get(key, vip);
+	return lb_vip_cache_lookup(key, vip);
 }
 
 /* What is known of the VIPs of an address and protocol, whatever the port; NULL if there are none. */
-static __always_inline const struct lb_vip *lb_any(struct lb_vip_key *key)
+static __always_inline const struct lb_vip *lb_vip_any_port(struct lb_vip_key *key)
 {
 	key->port = 0;
 	key->any = 1;
@@ -52,10 +52,10 @@ static __always_inline const struct lb_vip *lb_any(struct lb_vip_key *key)
 }
 
 /*
- * The owner of a position of the ring, 0 for none. The position is the same on all machines with the same
+ * The backend of a position of the ring, 0 for none. The position is the same on all machines with the same
  * seed (balance.Position).
  */
-__noinline __u32 lb_by_ring(const struct lb_flow *f, __u32 flags, __u32 proto)
+__noinline __u32 lb_ring_lookup(const struct lb_flow *f, __u32 flags, __u32 proto)
 {
 	struct lb_positions *line;
 	__u32 number, pos, i;
@@ -77,61 +77,62 @@ __noinline __u32 lb_by_ring(const struct lb_flow *f, __u32 flags, __u32 proto)
 		return 0;
 	i = pos / LB_POSITIONS;
 	line = bpf_map_lookup_elem(ring, &i);
-	return line ? *(volatile __u32 *)&line->owner[pos % LB_POSITIONS] : 0;
+	return line ? *(volatile __u32 *)&line->backend[pos % LB_POSITIONS] : 0;
 }
 
 /* A version that user space was not writing is found at once, but for a program that was halted meanwhile. */
 #define LB_READS 4
 
-/* Where the member is that has the number of an owner. */
-static __always_inline struct lb_slot *lb_slot(__u32 owner)
+/* Where the backend is that has the number of a backend. */
+static __always_inline struct lb_backend_latch *lb_backend_lookup(__u32 id)
 {
-	__u32 number = owner & LB_NUMBER;
+	__u32 number = id & LB_NUMBER;
 
 	return bpf_map_lookup_elem(&lb_backends, &number);
 }
 
-/* Whether an owner is there still, and may have packets of flows that it had if a VIP has those flags. */
-static __always_inline bool lb_stays(__u32 owner, __u32 vip_flags)
+/* Whether a backend is there still, and may have packets of flows that it had if a VIP has those flags. */
+static __always_inline bool lb_backend_valid(__u32 id, __u32 vip_flags)
 {
-	struct lb_slot *slot = lb_slot(owner);
+	struct lb_backend_latch *latch = lb_backend_lookup(id);
 	__u32 seq, i, has = 0;
 	__u8 flags = 0;
 
-	if (!slot)
+	if (!latch)
 		return false;
 	for (i = 0; i < LB_READS; i++) {
-		seq = *(volatile __u32 *)&slot->seq;
-		has = *(volatile __u32 *)&slot->version[seq & 1].owner;
-		flags = *(volatile __u8 *)&slot->version[seq & 1].flags;
-		if (*(volatile __u32 *)&slot->seq == seq)
+		seq = *(volatile __u32 *)&latch->seq;
+		has = *(volatile __u32 *)&latch->version[seq & 1].id;
+		flags = *(volatile __u8 *)&latch->version[seq & 1].flags;
+		if (*(volatile __u32 *)&latch->seq == seq)
 			break;
 	}
-	return has == owner && flags & LB_BACKEND_USED &&
+	return has == id && flags & LB_BACKEND_USED &&
 	       !(flags & LB_BACKEND_DOWN && vip_flags & LB_VIP_MOVE);
 }
 
-/* Whether flows stay with a member, if the VIP has those flags. */
-static __always_inline bool lb_keeps(const struct lb_backend *m, __u32 vip_flags)
+/* Whether flows stay with a backend, if the VIP has those flags. */
+static __always_inline bool lb_flow_sticky(const struct lb_backend *m, __u32 vip_flags)
 {
 	return !(m->flags & LB_BACKEND_DOWN && vip_flags & LB_VIP_MOVE);
 }
 
-/* Copies a member, which user space may be changing. It returns false for an owner that has gone. */
-static __always_inline bool lb_copy(struct lb_slot *slot, __u32 owner, struct lb_backend *to)
+/* Copies a backend, which user space may be changing. It returns false for a backend that has gone. */
+static __always_inline bool lb_backend_read(struct lb_backend_latch *latch, __u32 id,
+					    struct lb_backend *to)
 {
 	__u32 seq, i;
 
 	barrier_var(to); /* or clang would take it to pieces, of a byte even */
 	for (i = 0; i < LB_READS; i++) {
-		seq = *(volatile __u32 *)&slot->seq;
+		seq = *(volatile __u32 *)&latch->seq;
 		barrier();
-		copy(to, &slot->version[seq & 1], sizeof(*to));
+		copy(to, &latch->version[seq & 1], sizeof(*to));
 		barrier();
-		if (*(volatile __u32 *)&slot->seq == seq)
+		if (*(volatile __u32 *)&latch->seq == seq)
 			break;
 	}
-	return to->owner == owner && to->flags & LB_BACKEND_USED;
+	return to->id == id && to->flags & LB_BACKEND_USED;
 }
 
 #endif

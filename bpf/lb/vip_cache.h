@@ -8,15 +8,15 @@
  * In front of lb_vips: a table that has most VIPs where their hash puts them, and tells for most other
  * addresses that they are none. The kernel's hash table takes 200 instructions, this one 40.
  */
-#define LB_FRONT_BITS 12
+#define LB_VIP_CACHE_BITS 12
 
-#define LB_FRONT_MORE 1 /* VIPs that belong here are in lb_vips alone */
-#define LB_FRONT_BUSY 2 /* user space is writing */
+#define LB_VIP_CACHE_MORE 1 /* VIPs that belong here are in lb_vips alone */
+#define LB_VIP_CACHE_BUSY 2 /* user space is writing */
 
-struct lb_front {
+struct lb_vip_cache_entry {
 	__u64 addr[2]; /* as struct ip_addr */
-	__u32 what; /* lb_what, 0: nothing */
-	__u32 seq; /* LB_FRONT_, and above them a number that is another one after each change */
+	__u32 service; /* lb_vip_cache_service, 0: no VIP */
+	__u32 seq; /* LB_VIP_CACHE_, and above them a number that is another one after each change */
 	struct lb_vip vip;
 };
 
@@ -26,31 +26,31 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct lb_front);
-} lb_fronts SEC(".maps");
+	__type(value, struct lb_vip_cache_entry);
+} lb_vip_cache SEC(".maps");
 
 /* Port and protocol of a key in one word, which is never 0. */
-static __always_inline __u32 lb_what(const struct lb_vip_key *key)
+static __always_inline __u32 lb_vip_cache_service(const struct lb_vip_key *key)
 {
 	return key->port | key->proto << 16 | 0x80000000;
 }
 
-static __always_inline __u32 lb_front_slot(const __u64 *addr, __u32 what)
+static __always_inline __u32 lb_vip_cache_index(const __u64 *addr, __u32 service)
 {
-	__u64 h = (addr[0] * 0x9e3779b97f4a7c15ULL + addr[1]) ^ what;
+	__u64 h = (addr[0] * 0x9e3779b97f4a7c15ULL + addr[1]) ^ service;
 
-	return h * 0xd6e8feb86659fd93ULL >> (64 - LB_FRONT_BITS);
+	return h * 0xd6e8feb86659fd93ULL >> (64 - LB_VIP_CACHE_BITS);
 }
 
 /* Copies the VIP of a key. It returns false if there is none. */
-static __always_inline bool lb_get(struct lb_vip_key *key, struct lb_vip *vip)
+static __always_inline bool lb_vip_cache_lookup(struct lb_vip_key *key, struct lb_vip *vip)
 {
 	__u64 addr[2] = {
 		(__u64)key->addr.w[1] << 32 | key->addr.w[0],
 		(__u64)key->addr.w[3] << 32 | key->addr.w[2],
 	};
-	__u32 what = lb_what(key), slot = lb_front_slot(addr, what);
-	const struct lb_front *f = bpf_map_lookup_elem(&lb_fronts, &slot);
+	__u32 service = lb_vip_cache_service(key), index = lb_vip_cache_index(addr, service);
+	const struct lb_vip_cache_entry *f = bpf_map_lookup_elem(&lb_vip_cache, &index);
 	const struct lb_vip *v;
 	__u32 seq;
 
@@ -58,15 +58,15 @@ static __always_inline bool lb_get(struct lb_vip_key *key, struct lb_vip *vip)
 		return false;
 	seq = *(volatile const __u32 *)&f->seq;
 	barrier();
-	if (!(seq & LB_FRONT_BUSY)) {
-		bool here = *(volatile const __u32 *)&f->what == what &&
+	if (!(seq & LB_VIP_CACHE_BUSY)) {
+		bool here = *(volatile const __u32 *)&f->service == service &&
 			    *(volatile const __u64 *)&f->addr[1] == addr[1] &&
 			    *(volatile const __u64 *)&f->addr[0] == addr[0];
 
 		if (here)
 			STORE64(vip, *(volatile const any64 *)&f->vip);
 		barrier();
-		if ((here || !(seq & LB_FRONT_MORE)) && *(volatile const __u32 *)&f->seq == seq)
+		if ((here || !(seq & LB_VIP_CACHE_MORE)) && *(volatile const __u32 *)&f->seq == seq)
 			return here;
 	}
 	v = bpf_map_lookup_elem(&lb_vips, key);

@@ -70,7 +70,7 @@ static __always_inline bool lb_dst(const struct packet *pkt, struct ip_addr *dst
 }
 
 /* Whether a VIP of the packet's destination names its VLAN. */
-static __noinline bool lb_named(const struct packet *pkt)
+static __noinline bool lb_vlan_named(const struct packet *pkt)
 {
 	struct lb_named_vlan key __attribute__((aligned(8))) = {};
 
@@ -79,9 +79,9 @@ static __noinline bool lb_named(const struct packet *pkt)
 }
 
 /* Whether VIPs may have a packet, as far as its tag goes. */
-static __always_inline bool lb_on_vlan(const struct packet *pkt)
+static __always_inline bool lb_vlan_accepted(const struct packet *pkt)
 {
-	return !pkt->vlan || lb_vlan_dev(pkt) || lb_named(pkt);
+	return !pkt->vlan || lb_vlan_dev(pkt) || lb_vlan_named(pkt);
 }
 
 #endif

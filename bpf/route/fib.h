@@ -123,42 +123,42 @@ static __always_inline int route_fib_reason(int answer)
 	case BPF_FIB_LKUP_RET_FWD_DISABLED:
 		return PASS_ROUTE_OFF;
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
-		return PUNT_ROUTE_NEIGHBOUR;
+		return PUNT_ROUTE_NEIGHBOR;
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
 		return PUNT_ROUTE_MTU;
 	}
 	return PASS_ROUTE_KERNEL; /* a tunnel, for one */
 }
 
-static __always_inline __u32 *route_neighbour4(__u32 dev, __be32 addr)
+static __always_inline __u32 *route_neighbor4(__u32 dev, __be32 addr)
 {
-	struct route_neighbour key __attribute__((aligned(8))) = {};
+	struct route_neighbor key __attribute__((aligned(8))) = {};
 
 	key.dev = dev;
 	key.addr.w[2] = IP4_MAPPED;
 	key.addr.w[3] = addr;
-	return bpf_map_lookup_elem(&route_neighbours, &key);
+	return bpf_map_lookup_elem(&route_neighbors, &key);
 }
 
-static __always_inline __u32 *route_neighbour6(__u32 dev, const void *addr)
+static __always_inline __u32 *route_neighbor6(__u32 dev, const void *addr)
 {
-	struct route_neighbour key __attribute__((aligned(8))) = {};
+	struct route_neighbor key __attribute__((aligned(8))) = {};
 
 	key.dev = dev;
 	copy(&key.addr, addr, sizeof(key.addr));
-	return bpf_map_lookup_elem(&route_neighbours, &key);
+	return bpf_map_lookup_elem(&route_neighbors, &key);
 }
 
-/* Marks the neighbour that the kernel has named as used, so that it is kept alive. */
+/* Marks the neighbor that the kernel has named as used, so that it is kept alive. */
 static __always_inline void route_mark(const struct bpf_fib_lookup *fib, __u32 used)
 {
 	struct route_hop *hop;
 	__u32 *number;
 
 	if (fib->family == AF_INET)
-		number = route_neighbour4(fib->ifindex, fib->ipv4_dst);
+		number = route_neighbor4(fib->ifindex, fib->ipv4_dst);
 	else
-		number = route_neighbour6(fib->ifindex, fib->ipv6_dst);
+		number = route_neighbor6(fib->ifindex, fib->ipv6_dst);
 	if (!number)
 		return;
 	hop = bpf_map_lookup_elem(&route_hops, number);

@@ -19,13 +19,13 @@ const volatile bool route_trusting; /* for the bench alone: no heartbeat */
 enum route_action {
 	ROUTE_ASK, /* the kernel, with bpf_fib_lookup */
 	ROUTE_FORWARD,
-	ROUTE_CONNECTED, /* the destination is a neighbour itself */
+	ROUTE_CONNECTED, /* the destination is a neighbor itself */
 	ROUTE_LOCAL,
 	ROUTE_NONE,
 	ROUTE_UNREACHABLE,
 	ROUTE_PROHIBIT,
 	ROUTE_BLACKHOLE,
-	ROUTE_RESOLVE, /* the kernel has to find the neighbour first */
+	ROUTE_RESOLVE, /* the kernel has to find the neighbor first */
 	ROUTE_ELSEWHERE, /* by a device that frames cannot be redirected to */
 };
 
@@ -68,8 +68,8 @@ enum route_fixed {
 	ROUTE_HOP_ELSEWHERE,
 };
 
-/* A neighbour on a connected network. */
-struct route_neighbour {
+/* A neighbor on a connected network. */
+struct route_neighbor {
 	struct ip_addr addr;
 	__u32 dev;
 };
@@ -79,9 +79,9 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
-	__type(key, struct route_neighbour);
+	__type(key, struct route_neighbor);
 	__type(value, __u32);
-} route_neighbours SEC(".maps");
+} route_neighbors SEC(".maps");
 
 /* VLANs by the interface below and the tag, PACKET_TAGGED + VLAN ID. Writer: datapath. */
 struct route_vlan {

@@ -11,7 +11,7 @@
 	R(PASS, ROUTE_OFF, "the device it came in by forwards nothing: its sysctl is off, it belongs to a bridge or bond, or no VLAN device has the tag; for the moment of a start, culvert has not been told of the device yet") \
 	R(PASS, ROUTE_EGRESS, "leaves by a device that frames cannot be redirected to: without culvert, not Ethernet, down, or for lack of room in the frame") \
 	R(PASS, ROUTE_REDIRECT, "leaves by the device that it came in by, which the kernel tells the sender") \
-	R(PASS, ROUTE_KERNEL, "what decides on its way the fast path does not know: IPsec, rules of netfilter, encapsulation, a hash over more than ports, a source that the mirror cannot judge, a packet longer than the lowest MTU of a route while the kernel is asked; IPv6 neighbour discovery") \
+	R(PASS, ROUTE_KERNEL, "what decides on its way the fast path does not know: IPsec, rules of netfilter, encapsulation, a hash over more than ports, a source that the mirror cannot judge, a packet longer than the lowest MTU of a route while the kernel is asked; IPv6 neighbor discovery") \
 	R(PUNT, ROUTE_MALFORMED, "a header that the kernel drops, or cut off") \
 	R(PUNT, ROUTE_OPTIONS, "IPv4 options, or IPv6 hop-by-hop options") \
 	R(PUNT, ROUTE_MARTIAN, "a source or destination that nobody may use here") \
@@ -21,7 +21,7 @@
 	R(PUNT, ROUTE_NONE, "no route") \
 	R(PUNT, ROUTE_UNREACHABLE, "a route of type unreachable") \
 	R(PUNT, ROUTE_PROHIBIT, "a route of type prohibit") \
-	R(PUNT, ROUTE_NEIGHBOUR, "the neighbour is not known; the kernel asks for it") \
+	R(PUNT, ROUTE_NEIGHBOR, "the neighbor is not known; the kernel asks for it") \
 	R(PUNT, ROUTE_SOURCE, "the way back to the source is not as `rp_filter` wants it") \
 	R(DROP, ROUTE_BLACKHOLE, "a route of type blackhole")
 /* clang-format on */

@@ -50,7 +50,7 @@ static __always_inline int route_check6_dst(__u64 high)
 {
 	if (high >> 56 == 0xff)
 		return PUNT_ROUTE_MULTICAST;
-	/* The scope of a link ends at the router (RFC 4291, 2.5.6): neighbours and routing daemons talk so. */
+	/* The scope of a link ends at the router (RFC 4291, 2.5.6): neighbors and routing daemons talk so. */
 	if (high >> 54 == 0xfe80 >> 6)
 		return PASS_ROUTE_LOCAL;
 	return high ? REASON_NONE : PUNT_ROUTE_MARTIAN; /* loopback, mapped IPv4 addresses */
@@ -79,7 +79,7 @@ static __always_inline int route_hop_reason(__u8 action)
 	case ROUTE_BLACKHOLE:
 		return DROP_ROUTE_BLACKHOLE;
 	case ROUTE_RESOLVE:
-		return PUNT_ROUTE_NEIGHBOUR;
+		return PUNT_ROUTE_NEIGHBOR;
 	case ROUTE_ELSEWHERE:
 		return PASS_ROUTE_EGRESS;
 	}
@@ -107,7 +107,7 @@ static __always_inline void route_read_hop(__u32 number, struct route_hop *to, _
 	to->used = used;
 }
 
-/* On a connected network the destination is the neighbour. One that is not known has to be asked for. */
+/* On a connected network the destination is the neighbor. One that is not known has to be asked for. */
 static __noinline void route_connected(const struct packet *pkt, struct route_hop *to)
 {
 	const void *ip = pkt->data + pkt->l3;
@@ -116,11 +116,11 @@ static __noinline void route_connected(const struct packet *pkt, struct route_ho
 	number = NULL;
 	barrier_var(ip);
 	if (ip + 20 <= pkt->data_end && pkt->ip == 4) {
-		number = route_neighbour4(to->dev, LOAD32(ip + 16));
+		number = route_neighbor4(to->dev, LOAD32(ip + 16));
 	} else if (pkt->ip == 6) {
 		barrier_var(ip);
 		if (ip + 40 <= pkt->data_end)
-			number = route_neighbour6(to->dev, ip + 24);
+			number = route_neighbor6(to->dev, ip + 24);
 	}
 	if (number)
 		route_read_hop(*number, to, to->used);
@@ -219,7 +219,7 @@ static __always_inline int route_no_fwd(const struct packet *pkt)
 }
 
 /* A packet that is not forwarded wherever to: limited unless it is to this host, as far as is known. */
-static __always_inline int route_odd(struct packet *pkt)
+static __always_inline int route_no_fwd_reason(struct packet *pkt)
 {
 	const void *ip = pkt->data + pkt->l3;
 	struct route_hop *hop;
@@ -242,7 +242,7 @@ static __always_inline int route_odd(struct packet *pkt)
 	return hop && hop->action == ROUTE_LOCAL ? PASS_ROUTE_LOCAL : route_no_fwd(pkt);
 }
 
-/* Neighbour discovery (RFC 4861). The kernel may answer for another (proxy_ndp). */
+/* Neighbor discovery (RFC 4861). The kernel may answer for another (proxy_ndp). */
 static __always_inline bool route_discovery(const struct packet *pkt)
 {
 	const void *l4 = pkt->data + pkt->l3 + 40;
@@ -268,7 +268,7 @@ static __always_inline int route(struct xdp_md *ctx, struct packet *pkt)
 	if (!st || (pkt->ip == 4 ? st->kernel4 : st->kernel6))
 		return PASS_ROUTE_KERNEL;
 	if (pkt->no_fwd_reason)
-		return route_odd(pkt);
+		return route_no_fwd_reason(pkt);
 	if (pkt->ip == 6 && route_discovery(pkt))
 		return PASS_ROUTE_KERNEL;
 	reason = route_find(ctx, pkt, in, st, &hop, &asked);

@@ -59,9 +59,9 @@ static __always_inline int scion_check_transit_src(struct scion *s, const struct
 	struct scion_iface *iface;
 	__u32 id;
 
-	if (s->at->flags & PLACE_FIRST || in->ifid)
+	if (s->at->flags & PATH_POS_FIRST || in->ifid)
 		return REASON_NONE;
-	if (!s->peering && s->at->flags & PLACE_SWITCHED) {
+	if (!s->peering && s->at->flags & PATH_POS_SWITCHED) {
 		/* The segment was switched on the way in: look at the hop before the switch. */
 		__u32 info_off = s->at->info_off - SCION_INFO_LEN;
 		__u32 hop_off = s->at->hop_off - SCION_HOP_LEN;
@@ -95,14 +95,14 @@ static __always_inline int scion_check_ias(struct scion *s, const struct scion_i
 	bool dst_local = scion_dst_ia(s) == scion_local_ia;
 
 	if (!in->ifid) {
-		if (s->at->flags & PLACE_FIRST && !src_local)
+		if (s->at->flags & PATH_POS_FIRST && !src_local)
 			return PUNT_SCION_SRC_IA;
 		if (dst_local)
 			return PUNT_SCION_DST_IA;
 	} else {
 		if (src_local)
 			return PUNT_SCION_SRC_IA;
-		if (!!(s->at->flags & PLACE_LAST) != dst_local)
+		if (!!(s->at->flags & PATH_POS_LAST) != dst_local)
 			return PUNT_SCION_DST_IA;
 	}
 	return REASON_NONE;

@@ -32,7 +32,7 @@ static __always_inline bool scion_from_service(struct xdp_md *ctx, const struct 
 }
 
 /*
- * Whose share of a rate a punt uses: each neighbour AS and each sibling has its own; what comes from inside
+ * Whose share of a rate a punt uses: each neighbor AS and each sibling has its own; what comes from inside
  * goes by interface, the services of the AS apart from its other hosts. hosts is the domain of hosts behind the
  * ingress interface. Not inlined, for punts alone come here.
  */

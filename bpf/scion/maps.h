@@ -90,7 +90,7 @@ struct {
 	__type(value, struct scion_iface);
 } scion_ifaces SEC(".maps");
 
-/* A neighbour on the wire. */
+/* A neighbor on the wire. */
 struct next_hop {
 	__u32 ifindex; /* 0: not resolved */
 	__u8 dmac[6] __attribute__((aligned(4)));

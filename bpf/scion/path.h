@@ -82,7 +82,7 @@ struct scion {
 	__u32 meta_off; /* from hdr, as all offsets here */
 	__u8 l4; /* protocol behind the extension headers */
 	__u32 l4_off;
-	const struct scion_place *at;
+	const struct path_pos *at;
 	bool peering; /* at the peering hop of a peering path */
 	void *info;
 	void *hop;
@@ -212,7 +212,7 @@ static __always_inline int scion_decode(struct xdp_md *ctx, const struct scion_p
 }
 
 /* Points s at the fields of a place on its path; the caller has checked that they exist. */
-static __always_inline int scion_seek(struct scion *s, const struct scion_place *at)
+static __always_inline int scion_seek(struct scion *s, const struct path_pos *at)
 {
 	void *meta = s->hdr + s->meta_off;
 
@@ -229,26 +229,26 @@ static __always_inline int scion_seek(struct scion *s, const struct scion_place 
 static __always_inline int scion_path(struct scion *s)
 {
 	void *meta = s->hdr + s->meta_off;
-	const struct scion_place *at;
+	const struct path_pos *at;
 	int reason;
 
 	if (s->meta_off + SCION_META_LEN > s->hdr_len || meta + SCION_META_LEN > s->data_end)
 		return PUNT_SCION_MALFORMED;
-	at = scion_place(LOAD32(meta));
+	at = path_pos(LOAD32(meta));
 	if (!at || s->meta_off + at->len > s->hdr_len)
 		return PUNT_SCION_MALFORMED;
-	if (at->flags & PLACE_OUTSIDE)
+	if (at->flags & PATH_POS_OUTSIDE)
 		return DROP_SCION_PATH;
 	reason = scion_seek(s, at);
 	if (reason)
 		return reason;
-	if (at->flags & PLACE_WRONG_INFO)
+	if (at->flags & PATH_POS_WRONG_INFO)
 		return DROP_SCION_PATH;
 	if (!(scion_info_flags(s) & INFO_PEER))
-		return at->flags & PLACE_LONE_HOP ? DROP_SCION_PATH : REASON_NONE;
-	if (at->flags & PLACE_NO_PEERING)
+		return at->flags & PATH_POS_LONE_HOP ? DROP_SCION_PATH : REASON_NONE;
+	if (at->flags & PATH_POS_NO_PEERING)
 		return DROP_SCION_PATH;
-	s->peering = at->flags & PLACE_AT_PEERING;
+	s->peering = at->flags & PATH_POS_AT_PEERING;
 	return REASON_NONE;
 }
 

@@ -9,7 +9,7 @@
 	R(PUNT, SCION_PROTOCOL, "a next header that is none of SCION's; hosts' STUN requests are here") \
 	R(PUNT, SCION_BFD, "BFD") \
 	R(PUNT, SCION_EMPTY, "empty path, not BFD") \
-	R(PUNT, SCION_ONEHOP, "one-hop path: beacons between neighbours") \
+	R(PUNT, SCION_ONEHOP, "one-hop path: beacons between neighbors") \
 	R(PUNT, SCION_EPIC, "EPIC path") \
 	R(PUNT, SCION_PATH_TYPE, "any other path type") \
 	R(PUNT, SCION_EXPIRED, "a hop field is past its time") \
@@ -28,7 +28,7 @@
 	R(PUNT, SCION_DST_HOST, "the destination host is of another IP version than `internal_addr`, or unspecified") \
 	R(PUNT, SCION_SERVICE, "to a service address: the slow path picks the server") \
 	R(PUNT, SCION_L4, "to a host, and the port is not in the first header: SCMP errors, cut-off headers") \
-	R(PUNT, SCION_NEXT_HOP, "no neighbour is known for the link that it has to leave by") \
+	R(PUNT, SCION_NEXT_HOP, "no neighbor is known for the link that it has to leave by") \
 	R(PUNT, SCION_HOST_UNKNOWN, "to an end host that has not been found yet") \
 	R(PUNT, SCION_HOST_KERNEL, "to an end host that only the kernel reaches: this host, or one behind an interface that the fast path is not attached to") \
 	R(PUNT, SCION_MTU, "larger than the MTU of the next hop") \

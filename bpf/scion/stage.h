@@ -144,7 +144,7 @@ static __always_inline __be32 scion_with_segid(struct scion *s, __u16 segid)
 
 static __always_inline int scion_inc_path(struct scion *s, struct scion_packet *p)
 {
-	if (s->at->flags & PLACE_LAST)
+	if (s->at->flags & PATH_POS_LAST)
 		return DROP_SCION_PATH;
 	p->meta_to = s->at->next;
 	return REASON_NONE;
@@ -161,8 +161,8 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 	__u32 id;
 	int reason;
 
-	if (!s->peering && s->at->flags & PLACE_SWITCH) {
-		const struct scion_place *at = scion_place(s->at->next);
+	if (!s->peering && s->at->flags & PATH_POS_SWITCH) {
+		const struct path_pos *at = path_pos(s->at->next);
 
 		xover = true;
 		if (!at)
@@ -274,8 +274,8 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 }
 
 /* What becomes of a datagram of one of the links. */
-static __always_inline int scion_take(struct xdp_md *ctx, struct packet *pkt,
-				      struct scion_scratch *m)
+static __always_inline int scion_process(struct xdp_md *ctx, struct packet *pkt,
+					 struct scion_scratch *m)
 {
 	struct scion_packet *p = &m->p;
 	int reason, egress;
@@ -318,7 +318,7 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 		return REASON_NONE;
 	p->len = pkt->l4_len - sizeof(struct udphdr);
 	if (!reason)
-		reason = scion_take(ctx, pkt, m);
+		reason = scion_process(ctx, pkt, m);
 	if (reason >= REASON_DROP)
 		scion_count(p, reason);
 	/* It is more, but the verifier cannot know: the next stage would find the packet's pointers invalid. */

@@ -16,8 +16,8 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	ExplainMapPorts   = "ports"
-	ExplainProgGoesOn = "goes_on"
+	ExplainMapPorts     = "ports"
+	ExplainProgLbOnward = "lb_onward"
 )
 
 // LoadExplain returns the embedded CollectionSpec for Explain.
@@ -62,7 +62,7 @@ type ExplainSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ExplainProgramSpecs struct {
-	GoesOn *ebpf.ProgramSpec `ebpf:"goes_on"`
+	LbOnward *ebpf.ProgramSpec `ebpf:"lb_onward"`
 }
 
 // ExplainMapSpecs contains maps before they are loaded into the kernel.
@@ -117,12 +117,12 @@ type ExplainVariables struct {
 //
 // It can be passed to LoadExplainObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ExplainPrograms struct {
-	GoesOn *ebpf.Program `ebpf:"goes_on"`
+	LbOnward *ebpf.Program `ebpf:"lb_onward"`
 }
 
 func (p *ExplainPrograms) Close() error {
 	return _ExplainClose(
-		p.GoesOn,
+		p.LbOnward,
 	)
 }
 

@@ -51,7 +51,7 @@ type FilterFilterServiceKey struct {
 	Pad  uint8
 }
 
-type FilterLook struct {
+type FilterFlowKeys struct {
 	_   structs.HostLayout
 	Src struct {
 		_ structs.HostLayout
@@ -108,8 +108,8 @@ const (
 	FilterMapFilterTraces      = "filter_traces"
 	FilterMapPorts             = "ports"
 	FilterProgFilter           = "filter"
-	FilterVarFilterLooks       = "filter_looks"
 	FilterVarFilterMust        = "filter_must"
+	FilterVarFilterNeedsKeys   = "filter_needs_keys"
 	FilterVarFilterProtects    = "filter_protects"
 	FilterVarFilterRmemMax     = "filter_rmem_max"
 	FilterVarFilterRuled       = "filter_ruled"
@@ -185,14 +185,14 @@ type FilterMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type FilterVariableSpecs struct {
-	FilterLooks    *ebpf.VariableSpec `ebpf:"filter_looks"`
-	FilterMust     *ebpf.VariableSpec `ebpf:"filter_must"`
-	FilterProtects *ebpf.VariableSpec `ebpf:"filter_protects"`
-	FilterRmemMax  *ebpf.VariableSpec `ebpf:"filter_rmem_max"`
-	FilterRuled    *ebpf.VariableSpec `ebpf:"filter_ruled"`
-	FilterTopBy    *ebpf.VariableSpec `ebpf:"filter_top_by"`
-	FilterTopShift *ebpf.VariableSpec `ebpf:"filter_top_shift"`
-	FilterTracing  *ebpf.VariableSpec `ebpf:"filter_tracing"`
+	FilterMust      *ebpf.VariableSpec `ebpf:"filter_must"`
+	FilterNeedsKeys *ebpf.VariableSpec `ebpf:"filter_needs_keys"`
+	FilterProtects  *ebpf.VariableSpec `ebpf:"filter_protects"`
+	FilterRmemMax   *ebpf.VariableSpec `ebpf:"filter_rmem_max"`
+	FilterRuled     *ebpf.VariableSpec `ebpf:"filter_ruled"`
+	FilterTopBy     *ebpf.VariableSpec `ebpf:"filter_top_by"`
+	FilterTopShift  *ebpf.VariableSpec `ebpf:"filter_top_shift"`
+	FilterTracing   *ebpf.VariableSpec `ebpf:"filter_tracing"`
 }
 
 // FilterObjects contains all objects after they have been loaded into the kernel.
@@ -250,14 +250,14 @@ func (m *FilterMaps) Close() error {
 //
 // It can be passed to LoadFilterObjects or ebpf.CollectionSpec.LoadAndAssign.
 type FilterVariables struct {
-	FilterLooks    *ebpf.Variable `ebpf:"filter_looks"`
-	FilterMust     *ebpf.Variable `ebpf:"filter_must"`
-	FilterProtects *ebpf.Variable `ebpf:"filter_protects"`
-	FilterRmemMax  *ebpf.Variable `ebpf:"filter_rmem_max"`
-	FilterRuled    *ebpf.Variable `ebpf:"filter_ruled"`
-	FilterTopBy    *ebpf.Variable `ebpf:"filter_top_by"`
-	FilterTopShift *ebpf.Variable `ebpf:"filter_top_shift"`
-	FilterTracing  *ebpf.Variable `ebpf:"filter_tracing"`
+	FilterMust      *ebpf.Variable `ebpf:"filter_must"`
+	FilterNeedsKeys *ebpf.Variable `ebpf:"filter_needs_keys"`
+	FilterProtects  *ebpf.Variable `ebpf:"filter_protects"`
+	FilterRmemMax   *ebpf.Variable `ebpf:"filter_rmem_max"`
+	FilterRuled     *ebpf.Variable `ebpf:"filter_ruled"`
+	FilterTopBy     *ebpf.Variable `ebpf:"filter_top_by"`
+	FilterTopShift  *ebpf.Variable `ebpf:"filter_top_shift"`
+	FilterTracing   *ebpf.Variable `ebpf:"filter_tracing"`
 }
 
 // FilterPrograms contains all programs after they have been loaded into the kernel.

@@ -31,7 +31,7 @@ const (
 	GCMapLimitShares = "limit_shares"
 	GCMapLimits      = "limits"
 	GCMapPorts       = "ports"
-	GCProgSweep      = "sweep"
+	GCProgLbGc       = "lb_gc"
 	GCVarLbBuckets   = "lb_buckets"
 	GCVarLbClock     = "lb_clock"
 	GCVarLbIdle      = "lb_idle"
@@ -83,7 +83,7 @@ type GCSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GCProgramSpecs struct {
-	Sweep *ebpf.ProgramSpec `ebpf:"sweep"`
+	LbGc *ebpf.ProgramSpec `ebpf:"lb_gc"`
 }
 
 // GCMapSpecs contains maps before they are loaded into the kernel.
@@ -194,12 +194,12 @@ type GCVariables struct {
 //
 // It can be passed to LoadGCObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GCPrograms struct {
-	Sweep *ebpf.Program `ebpf:"sweep"`
+	LbGc *ebpf.Program `ebpf:"lb_gc"`
 }
 
 func (p *GCPrograms) Close() error {
 	return _GCClose(
-		p.Sweep,
+		p.LbGc,
 	)
 }
 

@@ -27,7 +27,7 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	LossesMapHandedFrom      = "handed_from"
+	LossesMapCpumapEnqueued  = "cpumap_enqueued"
 	LossesMapLosses          = "losses"
 	LossesMapLossesBy        = "losses_by"
 	LossesMapPorts           = "ports"
@@ -97,10 +97,10 @@ type LossesProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type LossesMapSpecs struct {
-	HandedFrom *ebpf.MapSpec `ebpf:"handed_from"`
-	Losses     *ebpf.MapSpec `ebpf:"losses"`
-	LossesBy   *ebpf.MapSpec `ebpf:"losses_by"`
-	Ports      *ebpf.MapSpec `ebpf:"ports"`
+	CpumapEnqueued *ebpf.MapSpec `ebpf:"cpumap_enqueued"`
+	Losses         *ebpf.MapSpec `ebpf:"losses"`
+	LossesBy       *ebpf.MapSpec `ebpf:"losses_by"`
+	Ports          *ebpf.MapSpec `ebpf:"ports"`
 }
 
 // LossesVariableSpecs contains global variables before they are loaded into the kernel.
@@ -135,15 +135,15 @@ func (o *LossesObjects) Close() error {
 //
 // It can be passed to LoadLossesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type LossesMaps struct {
-	HandedFrom *ebpf.Map `ebpf:"handed_from"`
-	Losses     *ebpf.Map `ebpf:"losses"`
-	LossesBy   *ebpf.Map `ebpf:"losses_by"`
-	Ports      *ebpf.Map `ebpf:"ports"`
+	CpumapEnqueued *ebpf.Map `ebpf:"cpumap_enqueued"`
+	Losses         *ebpf.Map `ebpf:"losses"`
+	LossesBy       *ebpf.Map `ebpf:"losses_by"`
+	Ports          *ebpf.Map `ebpf:"ports"`
 }
 
 func (m *LossesMaps) Close() error {
 	return _LossesClose(
-		m.HandedFrom,
+		m.CpumapEnqueued,
 		m.Losses,
 		m.LossesBy,
 		m.Ports,

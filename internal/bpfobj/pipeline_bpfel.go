@@ -39,7 +39,7 @@ type PipelineHopCacheEntry struct {
 
 type PipelineLbBackend struct {
 	_       structs.HostLayout
-	Owner   uint32
+	Id      uint32
 	SrcMask uint32
 	Addr    struct {
 		_ structs.HostLayout
@@ -61,6 +61,20 @@ type PipelineLbBackend struct {
 	LinearOnly uint8
 	V6         uint8
 	Pad        [2]uint8
+}
+
+type PipelineLbBackendCounters struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+	Flows   uint64
+}
+
+type PipelineLbBackendLatch struct {
+	_       structs.HostLayout
+	Seq     uint32
+	Pad     uint32
+	Version [2]PipelineLbBackend
 }
 
 type PipelineLbBucket struct {
@@ -86,12 +100,12 @@ const (
 )
 
 type PipelineLbEntry struct {
-	_     structs.HostLayout
-	Src   [2]uint64
-	Ports uint32
-	Vip   uint32
-	Owner uint32
-	Lock  uint32
+	_       structs.HostLayout
+	Src     [2]uint64
+	Ports   uint32
+	Vip     uint32
+	Backend uint32
+	Lock    uint32
 }
 
 type PipelineLbEvent uint32
@@ -115,7 +129,7 @@ type PipelineLbFinding struct {
 	Since    uint64
 	Checks   uint64
 	Failures uint64
-	Owner    uint32
+	Backend  uint32
 	State    uint8
 	Pad      [3]uint8
 	Text     [96]int8
@@ -129,14 +143,6 @@ const (
 	PipelineLbFlowStateLB_FLOW_CLOSING PipelineLbFlowState = 2
 	PipelineLbFlowStateLB_FLOW_UDP     PipelineLbFlowState = 3
 )
-
-type PipelineLbFront struct {
-	_    structs.HostLayout
-	Addr [2]uint64
-	What uint32
-	Seq  uint32
-	Vip  PipelineLbVip
-}
 
 type PipelineLbNamedVlan struct {
 	_    structs.HostLayout
@@ -155,20 +161,6 @@ type PipelineLbServerKey struct {
 	Id  [8]uint8
 }
 
-type PipelineLbSlot struct {
-	_       structs.HostLayout
-	Seq     uint32
-	Pad     uint32
-	Version [2]PipelineLbBackend
-}
-
-type PipelineLbSums struct {
-	_       structs.HostLayout
-	Packets uint64
-	Bytes   uint64
-	Flows   uint64
-}
-
 type PipelineLbVip struct {
 	_        structs.HostLayout
 	Number   uint32
@@ -176,6 +168,14 @@ type PipelineLbVip struct {
 	IdLen    uint8
 	IdConfig uint8
 	Pad      uint8
+}
+
+type PipelineLbVipCacheEntry struct {
+	_       structs.HostLayout
+	Addr    [2]uint64
+	Service uint32
+	Seq     uint32
+	Vip     PipelineLbVip
 }
 
 type PipelineLbVipKey struct {
@@ -305,7 +305,7 @@ const (
 	PipelineReasonPUNT_ROUTE_NONE           PipelineReason = 621
 	PipelineReasonPUNT_ROUTE_UNREACHABLE    PipelineReason = 622
 	PipelineReasonPUNT_ROUTE_PROHIBIT       PipelineReason = 623
-	PipelineReasonPUNT_ROUTE_NEIGHBOUR      PipelineReason = 624
+	PipelineReasonPUNT_ROUTE_NEIGHBOR       PipelineReason = 624
 	PipelineReasonPUNT_ROUTE_SOURCE         PipelineReason = 625
 	PipelineReasonDROP_ROUTE_BLACKHOLE      PipelineReason = 1650
 )
@@ -380,7 +380,7 @@ type PipelineRouteHop struct {
 	Pad        [6]uint8
 }
 
-type PipelineRouteNeighbour struct {
+type PipelineRouteNeighbor struct {
 	_    structs.HostLayout
 	Addr struct {
 		_ structs.HostLayout
@@ -480,14 +480,13 @@ type PipelineScionPort struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	PipelineMapCounters              = "counters"
-	PipelineMapHandedFrom            = "handed_from"
+	PipelineMapCpumapEnqueued        = "cpumap_enqueued"
 	PipelineMapHopCache              = "hop_cache"
 	PipelineMapLbAddrs               = "lb_addrs"
 	PipelineMapLbBackends            = "lb_backends"
 	PipelineMapLbEvents              = "lb_events"
 	PipelineMapLbFlows               = "lb_flows"
 	PipelineMapLbFragments           = "lb_fragments"
-	PipelineMapLbFronts              = "lb_fronts"
 	PipelineMapLbHealth              = "lb_health"
 	PipelineMapLbLimits              = "lb_limits"
 	PipelineMapLbNamedVlans          = "lb_named_vlans"
@@ -495,15 +494,17 @@ const (
 	PipelineMapLbServers             = "lb_servers"
 	PipelineMapLbState               = "lb_state"
 	PipelineMapLbTraffic             = "lb_traffic"
+	PipelineMapLbVipCache            = "lb_vip_cache"
 	PipelineMapLbVips                = "lb_vips"
 	PipelineMapLbVlans               = "lb_vlans"
 	PipelineMapLimitShares           = "limit_shares"
 	PipelineMapLimits                = "limits"
+	PipelineMapPathPositions         = "path_positions"
 	PipelineMapPorts                 = "ports"
 	PipelineMapRouteBlocks4          = "route_blocks4"
 	PipelineMapRouteBlocks6          = "route_blocks6"
 	PipelineMapRouteHops             = "route_hops"
-	PipelineMapRouteNeighbours       = "route_neighbours"
+	PipelineMapRouteNeighbors        = "route_neighbors"
 	PipelineMapRouteOwn4             = "route_own4"
 	PipelineMapRouteRoot4            = "route_root4"
 	PipelineMapRouteRoot6            = "route_root6"
@@ -516,7 +517,6 @@ const (
 	PipelineMapScionLinks            = "scion_links"
 	PipelineMapScionPairs4           = "scion_pairs4"
 	PipelineMapScionPairs6           = "scion_pairs6"
-	PipelineMapScionPlaces           = "scion_places"
 	PipelineMapScionRefused          = "scion_refused"
 	PipelineMapScionScratch          = "scion_scratch"
 	PipelineMapScionServices         = "scion_services"
@@ -616,51 +616,51 @@ type PipelineProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type PipelineMapSpecs struct {
-	Counters        *ebpf.MapSpec `ebpf:"counters"`
-	HandedFrom      *ebpf.MapSpec `ebpf:"handed_from"`
-	HopCache        *ebpf.MapSpec `ebpf:"hop_cache"`
-	LbAddrs         *ebpf.MapSpec `ebpf:"lb_addrs"`
-	LbBackends      *ebpf.MapSpec `ebpf:"lb_backends"`
-	LbEvents        *ebpf.MapSpec `ebpf:"lb_events"`
-	LbFlows         *ebpf.MapSpec `ebpf:"lb_flows"`
-	LbFragments     *ebpf.MapSpec `ebpf:"lb_fragments"`
-	LbFronts        *ebpf.MapSpec `ebpf:"lb_fronts"`
-	LbHealth        *ebpf.MapSpec `ebpf:"lb_health"`
-	LbLimits        *ebpf.MapSpec `ebpf:"lb_limits"`
-	LbNamedVlans    *ebpf.MapSpec `ebpf:"lb_named_vlans"`
-	LbRings         *ebpf.MapSpec `ebpf:"lb_rings"`
-	LbServers       *ebpf.MapSpec `ebpf:"lb_servers"`
-	LbState         *ebpf.MapSpec `ebpf:"lb_state"`
-	LbTraffic       *ebpf.MapSpec `ebpf:"lb_traffic"`
-	LbVips          *ebpf.MapSpec `ebpf:"lb_vips"`
-	LbVlans         *ebpf.MapSpec `ebpf:"lb_vlans"`
-	LimitShares     *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits          *ebpf.MapSpec `ebpf:"limits"`
-	Ports           *ebpf.MapSpec `ebpf:"ports"`
-	RouteBlocks4    *ebpf.MapSpec `ebpf:"route_blocks4"`
-	RouteBlocks6    *ebpf.MapSpec `ebpf:"route_blocks6"`
-	RouteHops       *ebpf.MapSpec `ebpf:"route_hops"`
-	RouteNeighbours *ebpf.MapSpec `ebpf:"route_neighbours"`
-	RouteOwn4       *ebpf.MapSpec `ebpf:"route_own4"`
-	RouteRoot4      *ebpf.MapSpec `ebpf:"route_root4"`
-	RouteRoot6      *ebpf.MapSpec `ebpf:"route_root6"`
-	RouteStates     *ebpf.MapSpec `ebpf:"route_states"`
-	RouteVlans      *ebpf.MapSpec `ebpf:"route_vlans"`
-	RouteWays       *ebpf.MapSpec `ebpf:"route_ways"`
-	ScionHosts      *ebpf.MapSpec `ebpf:"scion_hosts"`
-	ScionIfaces     *ebpf.MapSpec `ebpf:"scion_ifaces"`
-	ScionKeys       *ebpf.MapSpec `ebpf:"scion_keys"`
-	ScionLinks      *ebpf.MapSpec `ebpf:"scion_links"`
-	ScionPairs4     *ebpf.MapSpec `ebpf:"scion_pairs4"`
-	ScionPairs6     *ebpf.MapSpec `ebpf:"scion_pairs6"`
-	ScionPlaces     *ebpf.MapSpec `ebpf:"scion_places"`
-	ScionRefused    *ebpf.MapSpec `ebpf:"scion_refused"`
-	ScionScratch    *ebpf.MapSpec `ebpf:"scion_scratch"`
-	ScionServices   *ebpf.MapSpec `ebpf:"scion_services"`
-	ScionTraffic    *ebpf.MapSpec `ebpf:"scion_traffic"`
-	ScionWanted     *ebpf.MapSpec `ebpf:"scion_wanted"`
-	WorkerCpus      *ebpf.MapSpec `ebpf:"worker_cpus"`
-	WorkerFed       *ebpf.MapSpec `ebpf:"worker_fed"`
+	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	CpumapEnqueued *ebpf.MapSpec `ebpf:"cpumap_enqueued"`
+	HopCache       *ebpf.MapSpec `ebpf:"hop_cache"`
+	LbAddrs        *ebpf.MapSpec `ebpf:"lb_addrs"`
+	LbBackends     *ebpf.MapSpec `ebpf:"lb_backends"`
+	LbEvents       *ebpf.MapSpec `ebpf:"lb_events"`
+	LbFlows        *ebpf.MapSpec `ebpf:"lb_flows"`
+	LbFragments    *ebpf.MapSpec `ebpf:"lb_fragments"`
+	LbHealth       *ebpf.MapSpec `ebpf:"lb_health"`
+	LbLimits       *ebpf.MapSpec `ebpf:"lb_limits"`
+	LbNamedVlans   *ebpf.MapSpec `ebpf:"lb_named_vlans"`
+	LbRings        *ebpf.MapSpec `ebpf:"lb_rings"`
+	LbServers      *ebpf.MapSpec `ebpf:"lb_servers"`
+	LbState        *ebpf.MapSpec `ebpf:"lb_state"`
+	LbTraffic      *ebpf.MapSpec `ebpf:"lb_traffic"`
+	LbVipCache     *ebpf.MapSpec `ebpf:"lb_vip_cache"`
+	LbVips         *ebpf.MapSpec `ebpf:"lb_vips"`
+	LbVlans        *ebpf.MapSpec `ebpf:"lb_vlans"`
+	LimitShares    *ebpf.MapSpec `ebpf:"limit_shares"`
+	Limits         *ebpf.MapSpec `ebpf:"limits"`
+	PathPositions  *ebpf.MapSpec `ebpf:"path_positions"`
+	Ports          *ebpf.MapSpec `ebpf:"ports"`
+	RouteBlocks4   *ebpf.MapSpec `ebpf:"route_blocks4"`
+	RouteBlocks6   *ebpf.MapSpec `ebpf:"route_blocks6"`
+	RouteHops      *ebpf.MapSpec `ebpf:"route_hops"`
+	RouteNeighbors *ebpf.MapSpec `ebpf:"route_neighbors"`
+	RouteOwn4      *ebpf.MapSpec `ebpf:"route_own4"`
+	RouteRoot4     *ebpf.MapSpec `ebpf:"route_root4"`
+	RouteRoot6     *ebpf.MapSpec `ebpf:"route_root6"`
+	RouteStates    *ebpf.MapSpec `ebpf:"route_states"`
+	RouteVlans     *ebpf.MapSpec `ebpf:"route_vlans"`
+	RouteWays      *ebpf.MapSpec `ebpf:"route_ways"`
+	ScionHosts     *ebpf.MapSpec `ebpf:"scion_hosts"`
+	ScionIfaces    *ebpf.MapSpec `ebpf:"scion_ifaces"`
+	ScionKeys      *ebpf.MapSpec `ebpf:"scion_keys"`
+	ScionLinks     *ebpf.MapSpec `ebpf:"scion_links"`
+	ScionPairs4    *ebpf.MapSpec `ebpf:"scion_pairs4"`
+	ScionPairs6    *ebpf.MapSpec `ebpf:"scion_pairs6"`
+	ScionRefused   *ebpf.MapSpec `ebpf:"scion_refused"`
+	ScionScratch   *ebpf.MapSpec `ebpf:"scion_scratch"`
+	ScionServices  *ebpf.MapSpec `ebpf:"scion_services"`
+	ScionTraffic   *ebpf.MapSpec `ebpf:"scion_traffic"`
+	ScionWanted    *ebpf.MapSpec `ebpf:"scion_wanted"`
+	WorkerCpus     *ebpf.MapSpec `ebpf:"worker_cpus"`
+	WorkerFed      *ebpf.MapSpec `ebpf:"worker_fed"`
 }
 
 // PipelineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -727,64 +727,63 @@ func (o *PipelineObjects) Close() error {
 //
 // It can be passed to LoadPipelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type PipelineMaps struct {
-	Counters        *ebpf.Map `ebpf:"counters"`
-	HandedFrom      *ebpf.Map `ebpf:"handed_from"`
-	HopCache        *ebpf.Map `ebpf:"hop_cache"`
-	LbAddrs         *ebpf.Map `ebpf:"lb_addrs"`
-	LbBackends      *ebpf.Map `ebpf:"lb_backends"`
-	LbEvents        *ebpf.Map `ebpf:"lb_events"`
-	LbFlows         *ebpf.Map `ebpf:"lb_flows"`
-	LbFragments     *ebpf.Map `ebpf:"lb_fragments"`
-	LbFronts        *ebpf.Map `ebpf:"lb_fronts"`
-	LbHealth        *ebpf.Map `ebpf:"lb_health"`
-	LbLimits        *ebpf.Map `ebpf:"lb_limits"`
-	LbNamedVlans    *ebpf.Map `ebpf:"lb_named_vlans"`
-	LbRings         *ebpf.Map `ebpf:"lb_rings"`
-	LbServers       *ebpf.Map `ebpf:"lb_servers"`
-	LbState         *ebpf.Map `ebpf:"lb_state"`
-	LbTraffic       *ebpf.Map `ebpf:"lb_traffic"`
-	LbVips          *ebpf.Map `ebpf:"lb_vips"`
-	LbVlans         *ebpf.Map `ebpf:"lb_vlans"`
-	LimitShares     *ebpf.Map `ebpf:"limit_shares"`
-	Limits          *ebpf.Map `ebpf:"limits"`
-	Ports           *ebpf.Map `ebpf:"ports"`
-	RouteBlocks4    *ebpf.Map `ebpf:"route_blocks4"`
-	RouteBlocks6    *ebpf.Map `ebpf:"route_blocks6"`
-	RouteHops       *ebpf.Map `ebpf:"route_hops"`
-	RouteNeighbours *ebpf.Map `ebpf:"route_neighbours"`
-	RouteOwn4       *ebpf.Map `ebpf:"route_own4"`
-	RouteRoot4      *ebpf.Map `ebpf:"route_root4"`
-	RouteRoot6      *ebpf.Map `ebpf:"route_root6"`
-	RouteStates     *ebpf.Map `ebpf:"route_states"`
-	RouteVlans      *ebpf.Map `ebpf:"route_vlans"`
-	RouteWays       *ebpf.Map `ebpf:"route_ways"`
-	ScionHosts      *ebpf.Map `ebpf:"scion_hosts"`
-	ScionIfaces     *ebpf.Map `ebpf:"scion_ifaces"`
-	ScionKeys       *ebpf.Map `ebpf:"scion_keys"`
-	ScionLinks      *ebpf.Map `ebpf:"scion_links"`
-	ScionPairs4     *ebpf.Map `ebpf:"scion_pairs4"`
-	ScionPairs6     *ebpf.Map `ebpf:"scion_pairs6"`
-	ScionPlaces     *ebpf.Map `ebpf:"scion_places"`
-	ScionRefused    *ebpf.Map `ebpf:"scion_refused"`
-	ScionScratch    *ebpf.Map `ebpf:"scion_scratch"`
-	ScionServices   *ebpf.Map `ebpf:"scion_services"`
-	ScionTraffic    *ebpf.Map `ebpf:"scion_traffic"`
-	ScionWanted     *ebpf.Map `ebpf:"scion_wanted"`
-	WorkerCpus      *ebpf.Map `ebpf:"worker_cpus"`
-	WorkerFed       *ebpf.Map `ebpf:"worker_fed"`
+	Counters       *ebpf.Map `ebpf:"counters"`
+	CpumapEnqueued *ebpf.Map `ebpf:"cpumap_enqueued"`
+	HopCache       *ebpf.Map `ebpf:"hop_cache"`
+	LbAddrs        *ebpf.Map `ebpf:"lb_addrs"`
+	LbBackends     *ebpf.Map `ebpf:"lb_backends"`
+	LbEvents       *ebpf.Map `ebpf:"lb_events"`
+	LbFlows        *ebpf.Map `ebpf:"lb_flows"`
+	LbFragments    *ebpf.Map `ebpf:"lb_fragments"`
+	LbHealth       *ebpf.Map `ebpf:"lb_health"`
+	LbLimits       *ebpf.Map `ebpf:"lb_limits"`
+	LbNamedVlans   *ebpf.Map `ebpf:"lb_named_vlans"`
+	LbRings        *ebpf.Map `ebpf:"lb_rings"`
+	LbServers      *ebpf.Map `ebpf:"lb_servers"`
+	LbState        *ebpf.Map `ebpf:"lb_state"`
+	LbTraffic      *ebpf.Map `ebpf:"lb_traffic"`
+	LbVipCache     *ebpf.Map `ebpf:"lb_vip_cache"`
+	LbVips         *ebpf.Map `ebpf:"lb_vips"`
+	LbVlans        *ebpf.Map `ebpf:"lb_vlans"`
+	LimitShares    *ebpf.Map `ebpf:"limit_shares"`
+	Limits         *ebpf.Map `ebpf:"limits"`
+	PathPositions  *ebpf.Map `ebpf:"path_positions"`
+	Ports          *ebpf.Map `ebpf:"ports"`
+	RouteBlocks4   *ebpf.Map `ebpf:"route_blocks4"`
+	RouteBlocks6   *ebpf.Map `ebpf:"route_blocks6"`
+	RouteHops      *ebpf.Map `ebpf:"route_hops"`
+	RouteNeighbors *ebpf.Map `ebpf:"route_neighbors"`
+	RouteOwn4      *ebpf.Map `ebpf:"route_own4"`
+	RouteRoot4     *ebpf.Map `ebpf:"route_root4"`
+	RouteRoot6     *ebpf.Map `ebpf:"route_root6"`
+	RouteStates    *ebpf.Map `ebpf:"route_states"`
+	RouteVlans     *ebpf.Map `ebpf:"route_vlans"`
+	RouteWays      *ebpf.Map `ebpf:"route_ways"`
+	ScionHosts     *ebpf.Map `ebpf:"scion_hosts"`
+	ScionIfaces    *ebpf.Map `ebpf:"scion_ifaces"`
+	ScionKeys      *ebpf.Map `ebpf:"scion_keys"`
+	ScionLinks     *ebpf.Map `ebpf:"scion_links"`
+	ScionPairs4    *ebpf.Map `ebpf:"scion_pairs4"`
+	ScionPairs6    *ebpf.Map `ebpf:"scion_pairs6"`
+	ScionRefused   *ebpf.Map `ebpf:"scion_refused"`
+	ScionScratch   *ebpf.Map `ebpf:"scion_scratch"`
+	ScionServices  *ebpf.Map `ebpf:"scion_services"`
+	ScionTraffic   *ebpf.Map `ebpf:"scion_traffic"`
+	ScionWanted    *ebpf.Map `ebpf:"scion_wanted"`
+	WorkerCpus     *ebpf.Map `ebpf:"worker_cpus"`
+	WorkerFed      *ebpf.Map `ebpf:"worker_fed"`
 }
 
 func (m *PipelineMaps) Close() error {
 	return _PipelineClose(
 		m.Counters,
-		m.HandedFrom,
+		m.CpumapEnqueued,
 		m.HopCache,
 		m.LbAddrs,
 		m.LbBackends,
 		m.LbEvents,
 		m.LbFlows,
 		m.LbFragments,
-		m.LbFronts,
 		m.LbHealth,
 		m.LbLimits,
 		m.LbNamedVlans,
@@ -792,15 +791,17 @@ func (m *PipelineMaps) Close() error {
 		m.LbServers,
 		m.LbState,
 		m.LbTraffic,
+		m.LbVipCache,
 		m.LbVips,
 		m.LbVlans,
 		m.LimitShares,
 		m.Limits,
+		m.PathPositions,
 		m.Ports,
 		m.RouteBlocks4,
 		m.RouteBlocks6,
 		m.RouteHops,
-		m.RouteNeighbours,
+		m.RouteNeighbors,
 		m.RouteOwn4,
 		m.RouteRoot4,
 		m.RouteRoot6,
@@ -813,7 +814,6 @@ func (m *PipelineMaps) Close() error {
 		m.ScionLinks,
 		m.ScionPairs4,
 		m.ScionPairs6,
-		m.ScionPlaces,
 		m.ScionRefused,
 		m.ScionScratch,
 		m.ScionServices,

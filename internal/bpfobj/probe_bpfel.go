@@ -21,18 +21,18 @@ const (
 	ProbeMapLbEvents    = "lb_events"
 	ProbeMapLbFlows     = "lb_flows"
 	ProbeMapLbFragments = "lb_fragments"
-	ProbeMapLbFronts    = "lb_fronts"
 	ProbeMapLbHealth    = "lb_health"
 	ProbeMapLbLimits    = "lb_limits"
 	ProbeMapLbRings     = "lb_rings"
 	ProbeMapLbServers   = "lb_servers"
 	ProbeMapLbState     = "lb_state"
 	ProbeMapLbTraffic   = "lb_traffic"
+	ProbeMapLbVipCache  = "lb_vip_cache"
 	ProbeMapLbVips      = "lb_vips"
 	ProbeMapLimitShares = "limit_shares"
 	ProbeMapLimits      = "limits"
 	ProbeMapPorts       = "ports"
-	ProbeProgCheck      = "check"
+	ProbeProgLbProbe    = "lb_probe"
 	ProbeVarLbBuckets   = "lb_buckets"
 	ProbeVarLbClock     = "lb_clock"
 	ProbeVarLbIdle      = "lb_idle"
@@ -84,7 +84,7 @@ type ProbeSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProbeProgramSpecs struct {
-	Check *ebpf.ProgramSpec `ebpf:"check"`
+	LbProbe *ebpf.ProgramSpec `ebpf:"lb_probe"`
 }
 
 // ProbeMapSpecs contains maps before they are loaded into the kernel.
@@ -96,13 +96,13 @@ type ProbeMapSpecs struct {
 	LbEvents    *ebpf.MapSpec `ebpf:"lb_events"`
 	LbFlows     *ebpf.MapSpec `ebpf:"lb_flows"`
 	LbFragments *ebpf.MapSpec `ebpf:"lb_fragments"`
-	LbFronts    *ebpf.MapSpec `ebpf:"lb_fronts"`
 	LbHealth    *ebpf.MapSpec `ebpf:"lb_health"`
 	LbLimits    *ebpf.MapSpec `ebpf:"lb_limits"`
 	LbRings     *ebpf.MapSpec `ebpf:"lb_rings"`
 	LbServers   *ebpf.MapSpec `ebpf:"lb_servers"`
 	LbState     *ebpf.MapSpec `ebpf:"lb_state"`
 	LbTraffic   *ebpf.MapSpec `ebpf:"lb_traffic"`
+	LbVipCache  *ebpf.MapSpec `ebpf:"lb_vip_cache"`
 	LbVips      *ebpf.MapSpec `ebpf:"lb_vips"`
 	LimitShares *ebpf.MapSpec `ebpf:"limit_shares"`
 	Limits      *ebpf.MapSpec `ebpf:"limits"`
@@ -147,13 +147,13 @@ type ProbeMaps struct {
 	LbEvents    *ebpf.Map `ebpf:"lb_events"`
 	LbFlows     *ebpf.Map `ebpf:"lb_flows"`
 	LbFragments *ebpf.Map `ebpf:"lb_fragments"`
-	LbFronts    *ebpf.Map `ebpf:"lb_fronts"`
 	LbHealth    *ebpf.Map `ebpf:"lb_health"`
 	LbLimits    *ebpf.Map `ebpf:"lb_limits"`
 	LbRings     *ebpf.Map `ebpf:"lb_rings"`
 	LbServers   *ebpf.Map `ebpf:"lb_servers"`
 	LbState     *ebpf.Map `ebpf:"lb_state"`
 	LbTraffic   *ebpf.Map `ebpf:"lb_traffic"`
+	LbVipCache  *ebpf.Map `ebpf:"lb_vip_cache"`
 	LbVips      *ebpf.Map `ebpf:"lb_vips"`
 	LimitShares *ebpf.Map `ebpf:"limit_shares"`
 	Limits      *ebpf.Map `ebpf:"limits"`
@@ -167,13 +167,13 @@ func (m *ProbeMaps) Close() error {
 		m.LbEvents,
 		m.LbFlows,
 		m.LbFragments,
-		m.LbFronts,
 		m.LbHealth,
 		m.LbLimits,
 		m.LbRings,
 		m.LbServers,
 		m.LbState,
 		m.LbTraffic,
+		m.LbVipCache,
 		m.LbVips,
 		m.LimitShares,
 		m.Limits,
@@ -198,12 +198,12 @@ type ProbeVariables struct {
 //
 // It can be passed to LoadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProbePrograms struct {
-	Check *ebpf.Program `ebpf:"check"`
+	LbProbe *ebpf.Program `ebpf:"lb_probe"`
 }
 
 func (p *ProbePrograms) Close() error {
 	return _ProbeClose(
-		p.Check,
+		p.LbProbe,
 	)
 }
 

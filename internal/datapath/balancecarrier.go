@@ -18,28 +18,28 @@ const carrierTries = 100
 
 // loadCarrier loads it for the flow table of an instance.
 func (i *Instance) loadCarrier() (*carrier, error) {
-	spec, err := bpfobj.LoadCarry()
+	spec, err := bpfobj.LoadMigrate()
 	if err != nil {
 		return nil, err
 	}
 	flows := i.maps[bpfobj.PipelineMapLbFlows]
 	for name, value := range map[string]any{
-		bpfobj.CarryVarLbIdle:    i.meta.Balance.idle(),
-		bpfobj.CarryVarLbBuckets: flows.MaxEntries(),
+		bpfobj.MigrateVarLbIdle:    i.meta.Balance.idle(),
+		bpfobj.MigrateVarLbBuckets: flows.MaxEntries(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
 		}
 	}
-	spec.Maps[bpfobj.CarryMapLbFlows].MaxEntries = flows.MaxEntries()
-	var loaded bpfobj.CarryPrograms // the other maps of the object are the stage's, and are not made
+	spec.Maps[bpfobj.MigrateMapLbFlows].MaxEntries = flows.MaxEntries()
+	var loaded bpfobj.MigratePrograms // the other maps of the object are the stage's, and are not made
 	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{bpfobj.CarryMapLbFlows: flows},
+		MapReplacements: map[string]*ebpf.Map{bpfobj.MigrateMapLbFlows: flows},
 	})
 	if err != nil {
 		return nil, bpfobj.LoadError(err)
 	}
-	return &carrier{loaded.Carry}, nil
+	return &carrier{loaded.LbMigrate}, nil
 }
 
 // take takes a flow in, unless the table has it or no room for it. One whose bucket stays busy is left behind.
@@ -55,7 +55,7 @@ func (c *carrier) take(e balanceEntry) error {
 
 func (c *carrier) Close() { c.prog.Close() }
 
-// bytes is struct carry_entry of bpf/lb/carry.bpf.c.
+// bytes is struct lb_migrate_entry of bpf/lb/migrate.bpf.c.
 func (e balanceEntry) bytes() []byte {
 	b := make([]byte, 40)
 	bpfobj.Native.PutUint64(b, e.src[0])

@@ -31,14 +31,14 @@ var balanceMaps = []struct {
 	copy   func(i *Instance, from, to *ebpf.Map) error // to a map of another size
 }{
 	{bpfobj.PipelineMapLbVips, true, (*Instance).copyBalanceVIPs},
-	{bpfobj.PipelineMapLbFronts, true, copyArray[bpfobj.PipelineLbFront]},
+	{bpfobj.PipelineMapLbVipCache, true, copyArray[bpfobj.PipelineLbVipCacheEntry]},
 	{bpfobj.PipelineMapLbAddrs, true, copyArray[bpfobj.PipelineBloom]},
 	{bpfobj.PipelineMapLbRings, true, copyBalanceRings},
 	{bpfobj.PipelineMapLbBackends, true, (*Instance).copyBalanceMembers},
 	{bpfobj.PipelineMapLbServers, true, copyBalanceServers},
 	{bpfobj.PipelineMapLbNamedVlans, true, copyBalanceNamedVLANs},
 	{bpfobj.PipelineMapLbState, true, copyArray[bpfobj.PipelineLbChunk]},
-	{bpfobj.PipelineMapLbTraffic, false, copyPerCPU[bpfobj.PipelineLbSums]},
+	{bpfobj.PipelineMapLbTraffic, false, copyPerCPU[bpfobj.PipelineLbBackendCounters]},
 	{bpfobj.PipelineMapLbEvents, false, copyPerCPU[uint64]},
 	{bpfobj.PipelineMapLbHealth, false, copyArray[bpfobj.PipelineLbFinding]},
 	{bpfobj.PipelineMapLbFragments, false, func(*Instance, *ebpf.Map, *ebpf.Map) error {
@@ -144,11 +144,11 @@ func (i *Instance) copyBalanceVIPs(from, to *ebpf.Map) error {
 func (i *Instance) copyBalanceMembers(from, to *ebpf.Map) error {
 	most := to.MaxEntries()
 	for n := range from.MaxEntries() {
-		var slot bpfobj.PipelineLbSlot
+		var slot bpfobj.PipelineLbBackendLatch
 		if err := from.Lookup(n, &slot); err != nil {
 			return err
 		}
-		if slot == (bpfobj.PipelineLbSlot{}) {
+		if slot == (bpfobj.PipelineLbBackendLatch{}) {
 			continue
 		}
 		if n < most {

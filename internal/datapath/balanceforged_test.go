@@ -21,7 +21,7 @@ type drained struct {
 }
 
 // eachDrained runs a test for each of three ways through the program: lb_quick has one for most packets of IPv4 and
-// one for others, and lb_take is for what is not so simple.
+// one for others, and lb_flow_assign is for what is not so simple.
 func eachDrained(t *testing.T, test func(d *drained)) {
 	for name, d := range map[string]*drained{
 		"IPv4":   {from: client4, to: vip4},

@@ -20,7 +20,7 @@ const (
 	balanceFrontStep = 4 // of the number above these bits
 )
 
-// vipFront is where a VIP stands in the table in front of lb_vips (lb_front_slot), and what it is called there.
+// vipFront is where a VIP stands in the table in front of lb_vips (lb_vip_cache_index), and what it is called there.
 func vipFront(k bpfobj.PipelineLbVipKey) (slot uint32, addr [2]uint64, what uint32) {
 	w := k.Addr.W
 	addr = [2]uint64{uint64(w[1])<<32 | uint64(w[0]), uint64(w[3])<<32 | uint64(w[2])}
@@ -35,7 +35,7 @@ func (p *BalancePlane) fillFronts() error {
 	var (
 		key  bpfobj.PipelineLbVipKey
 		raw  bpfobj.PipelineLbVip
-		want = make([]bpfobj.PipelineLbFront, 1<<balanceFrontBits)
+		want = make([]bpfobj.PipelineLbVipCacheEntry, 1<<balanceFrontBits)
 	)
 	it := p.inst.maps[bpfobj.PipelineMapLbVips].Iterate()
 	for it.Next(&key, &raw) {
@@ -43,8 +43,8 @@ func (p *BalancePlane) fillFronts() error {
 			continue
 		}
 		slot, addr, what := vipFront(key)
-		if f := &want[slot]; f.What == 0 {
-			f.Addr, f.What, f.Vip = addr, what, raw
+		if f := &want[slot]; f.Service == 0 {
+			f.Addr, f.Service, f.Vip = addr, what, raw
 		} else {
 			f.Seq = balanceFrontMore
 		}
@@ -52,13 +52,13 @@ func (p *BalancePlane) fillFronts() error {
 	if err := it.Err(); err != nil {
 		return fmt.Errorf("listing the VIPs of %s: %w", p.Name(), err)
 	}
-	m := p.inst.maps[bpfobj.PipelineMapLbFronts]
+	m := p.inst.maps[bpfobj.PipelineMapLbVipCache]
 	size := len(want) * int(unsafe.Sizeof(want[0]))
 	b, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("mapping the VIPs of %s: %w", p.Name(), err)
 	}
-	fronts := unsafe.Slice((*bpfobj.PipelineLbFront)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
+	fronts := unsafe.Slice((*bpfobj.PipelineLbVipCacheEntry)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
 	for n := range want {
 		exchangeFront(&fronts[n], &want[n])
 	}
@@ -67,16 +67,16 @@ func (p *BalancePlane) fillFronts() error {
 
 // exchangeFront makes an entry another one. Programs that read meanwhile see that, and look into lb_vips. An entry that
 // somebody has died over is busy until then.
-func exchangeFront(f, to *bpfobj.PipelineLbFront) {
+func exchangeFront(f, to *bpfobj.PipelineLbVipCacheEntry) {
 	seq := atomic.LoadUint32(&f.Seq)
-	if f.Addr == to.Addr && f.What == to.What && f.Vip == to.Vip && seq&(balanceFrontStep-1) == to.Seq {
+	if f.Addr == to.Addr && f.Service == to.Service && f.Vip == to.Vip && seq&(balanceFrontStep-1) == to.Seq {
 		return
 	}
 	seq = seq&^(balanceFrontStep-1) + balanceFrontStep
 	atomic.StoreUint32(&f.Seq, seq|balanceFrontBusy)
 	atomic.StoreUint64(&f.Addr[0], to.Addr[0])
 	atomic.StoreUint64(&f.Addr[1], to.Addr[1])
-	atomic.StoreUint32(&f.What, to.What)
+	atomic.StoreUint32(&f.Service, to.Service)
 	// number and flags, of 8 bytes, at once
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&f.Vip)), *(*uint64)(unsafe.Pointer(&to.Vip)))
 	atomic.StoreUint32(&f.Seq, seq|to.Seq)

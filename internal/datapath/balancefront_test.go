@@ -29,16 +29,16 @@ func TestBalanceFrontShared(t *testing.T) {
 	}
 	b.vip(0, keys[0].Addr.String()+":80", protoTCP, []BalanceMember{one})
 	b.vip(1, keys[1].Addr.String()+":80", protoTCP, []BalanceMember{two})
-	m := b.inst.maps[bpfobj.PipelineMapLbFronts]
-	mapped, err := unix.Mmap(m.FD(), 0, int(unsafe.Sizeof(bpfobj.PipelineLbFront{}))<<balanceFrontBits, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	m := b.inst.maps[bpfobj.PipelineMapLbVipCache]
+	mapped, err := unix.Mmap(m.FD(), 0, int(unsafe.Sizeof(bpfobj.PipelineLbVipCacheEntry{}))<<balanceFrontBits, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	b.must(err)
 	defer unix.Munmap(mapped)
-	fronts := unsafe.Slice((*bpfobj.PipelineLbFront)(unsafe.Pointer(unsafe.SliceData(mapped))), 1<<balanceFrontBits)
-	var states []bpfobj.PipelineLbFront // the first with the other one behind it, the other one alone
+	fronts := unsafe.Slice((*bpfobj.PipelineLbVipCacheEntry)(unsafe.Pointer(unsafe.SliceData(mapped))), 1<<balanceFrontBits)
+	var states []bpfobj.PipelineLbVipCacheEntry // the first with the other one behind it, the other one alone
 	for n, k := range keys {
 		slot, addr, what := vipFront(k.raw())
 		s := fronts[slot]
-		s.Addr, s.What, s.Vip.Number, s.Seq = addr, what, uint32(n), uint32(1-n)*balanceFrontMore
+		s.Addr, s.Service, s.Vip.Number, s.Seq = addr, what, uint32(n), uint32(1-n)*balanceFrontMore
 		states = append(states, s)
 	}
 	slot, _, _ := vipFront(keys[0].raw())

@@ -50,7 +50,7 @@ func hashMix(h uint64) uint64 {
 	return h ^ h>>32
 }
 
-// hash decides where a flow stands in the flow table (lb_hash).
+// hash decides where a flow stands in the flow table (lb_flow_hash).
 func (k balanceKey) hash(secret [balanceSecretWords]uint32) uint64 {
 	return hashMix(hashWord(secret[0], secret[1], k.src[0]) + hashWord(secret[2], secret[3], k.src[1]) +
 		hashWord(secret[4], secret[5], uint64(k.ports)|uint64(k.vip)<<32))

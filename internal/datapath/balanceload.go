@@ -63,7 +63,7 @@ func setBalance(spec *ebpf.CollectionSpec, m meta) error {
 		}
 	}
 	spec.Maps[bpfobj.PipelineMapLbFlows].MaxEntries = uint32(balanceBuckets(o.Flows))
-	spec.Maps[bpfobj.PipelineMapLbFronts].MaxEntries = 1 << balanceFrontBits
+	spec.Maps[bpfobj.PipelineMapLbVipCache].MaxEntries = 1 << balanceFrontBits
 	spec.Maps[bpfobj.PipelineMapLbBackends].MaxEntries = uint32(o.Members)
 	spec.Maps[bpfobj.PipelineMapLbTraffic].MaxEntries = uint32(o.Members)
 	spec.Maps[bpfobj.PipelineMapLbHealth].MaxEntries = uint32(o.Members)

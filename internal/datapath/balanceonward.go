@@ -31,7 +31,7 @@ func (p *BalancePlane) GoesOn(protocol uint8, src, dst netip.Addr, interfaces []
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: %w", name, err)
 		}
-		action, err := loaded.GoesOn.Run(&ebpf.RunOptions{Data: onwardHeaders(uint32(dev.Index), protocol, src, dst)})
+		action, err := loaded.LbOnward.Run(&ebpf.RunOptions{Data: onwardHeaders(uint32(dev.Index), protocol, src, dst)})
 		if err != nil {
 			return nil, fmt.Errorf("asking the kernel for the way from %s: %w", name, err)
 		}

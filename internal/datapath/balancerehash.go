@@ -18,7 +18,7 @@ force, for those that have come then. A flow whose first packets the old program
 whose next one the new program sees before the third is over, is one that the new program does not know: it gives it the
 backend that the ring says, which is the one that it has got before unless the rings have changed with the swap.
 
-While programs run, each flow is taken in by a program too (bpf/lb/carry.bpf.c), which has the bucket to itself meanwhile. One whose
+While programs run, each flow is taken in by a program too (bpf/lb/migrate.bpf.c), which has the bucket to itself meanwhile. One whose
 bucket stays busy is left behind.
 
 Flows that have expired stay behind too, but those that FIN or RST has closed come along for as long as they may go on: the
@@ -123,7 +123,7 @@ func writeEntry(b *bpfobj.PipelineLbBucket, way int, e balanceEntry) {
 	atomic.StoreUint64(&to.Src[1], e.src[1])
 	atomic.StoreUint32(&to.Ports, e.ports)
 	atomic.StoreUint32(&to.Vip, e.vip)
-	atomic.StoreUint32(&to.Owner, uint32(e.owner))
+	atomic.StoreUint32(&to.Backend, uint32(e.owner))
 	b.Time[way], b.Tag[way] = e.time, balanceTag(e.hash)
 	atomic.StoreUint32(&to.Lock, lock+1)
 }

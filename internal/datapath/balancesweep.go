@@ -109,7 +109,7 @@ func (s *Sweeper) load(i *Instance) error {
 	if err != nil {
 		return bpfobj.LoadError(err)
 	}
-	s.prog, s.loaded, s.buckets, s.next = loaded.Sweep, id, flows.MaxEntries(), 0
+	s.prog, s.loaded, s.buckets, s.next = loaded.LbGc, id, flows.MaxEntries(), 0
 	return nil
 }
 
@@ -122,7 +122,7 @@ func (o *BalanceOptions) sweepIdle() [4]uint16 {
 	return ticks
 }
 
-// sweepRange is struct sweep_range of bpf/lb/gc.bpf.c.
+// sweepRange is struct lb_gc_range of bpf/lb/gc.bpf.c.
 type sweepRange struct{ first, count uint32 }
 
 func (r sweepRange) bytes() []byte {

@@ -44,7 +44,7 @@ func balanceRead(e *bpfobj.PipelineLbEntry) (k balanceKey, owner BalanceOwner, o
 	k.src[0] = atomic.LoadUint64(&e.Src[0])
 	k.src[1] = atomic.LoadUint64(&e.Src[1])
 	k.ports, k.vip = atomic.LoadUint32(&e.Ports), atomic.LoadUint32(&e.Vip)
-	owner = BalanceOwner(atomic.LoadUint32(&e.Owner))
+	owner = BalanceOwner(atomic.LoadUint32(&e.Backend))
 	return k, owner, atomic.LoadUint32(&e.Lock) == lock
 }
 

@@ -133,7 +133,7 @@ func (p *BalancePlane) fillAny(k BalanceVIPKey) error {
 	return nil
 }
 
-// balanceBit is the bit of an address in lb_addrs (lb_addr_hash of bpf/lb/vip.h, bpf/core/bloom.h).
+// balanceBit is the bit of an address in lb_addrs (lb_vip_addr_hash of bpf/lb/vip.h, bpf/core/bloom.h).
 func balanceBit(addr netip.Addr) uint32 {
 	const mult = 0x9e3779b1
 	w := bpfobj.AddrWords(addr)
@@ -247,7 +247,7 @@ func withRing(m *ebpf.Map, prot int, do func([]BalanceOwner)) error {
 
 func (m BalanceMember) raw() bpfobj.PipelineLbBackend {
 	raw := bpfobj.PipelineLbBackend{
-		Owner: uint32(m.Owner), Vip: m.VIP, Encap: uint8(m.Encap), GuePort: bpfobj.Wire16(m.GUEPort),
+		Id: uint32(m.Owner), Vip: m.VIP, Encap: uint8(m.Encap), GuePort: bpfobj.Wire16(m.GUEPort),
 		Port: uint32(m.Hop.Port), Mtu: m.Hop.MTU, Vlan: m.Hop.VLAN, Dmac: m.Hop.DstMAC, Smac: m.Hop.SrcMAC,
 		LinearOnly: bpfobj.Flag(m.Hop.LinearOnly), V6: bpfobj.Flag(m.Addr.Is6()),
 	}
@@ -282,7 +282,7 @@ func (m BalanceMember) plain() bool {
 
 // SetMember says what a member is. Programs see the old one or the new one.
 func (p *BalancePlane) SetMember(m BalanceMember) error {
-	var slot bpfobj.PipelineLbSlot
+	var slot bpfobj.PipelineLbBackendLatch
 	members, number := p.inst.maps[bpfobj.PipelineMapLbBackends], m.Owner.Number()
 	if err := members.Lookup(number, &slot); err != nil {
 		return fmt.Errorf("reading backend %d of %s: %w", number, p.Name(), err)
@@ -308,13 +308,13 @@ func (p *BalancePlane) SetMember(m BalanceMember) error {
 
 // Member returns what the programs know of a member; Used is false if there is none.
 func (p *BalancePlane) Member(number uint32) (BalanceMember, error) {
-	var slot bpfobj.PipelineLbSlot
+	var slot bpfobj.PipelineLbBackendLatch
 	if err := p.inst.maps[bpfobj.PipelineMapLbBackends].Lookup(number, &slot); err != nil {
 		return BalanceMember{}, fmt.Errorf("reading backend %d of %s: %w", number, p.Name(), err)
 	}
 	raw := slot.Version[slot.Seq&1]
 	m := BalanceMember{
-		Owner: BalanceOwner(raw.Owner), VIP: raw.Vip, Addr: bpfobj.WordsAddr(raw.Addr.W), Encap: BalanceEncap(raw.Encap),
+		Owner: BalanceOwner(raw.Id), VIP: raw.Vip, Addr: bpfobj.WordsAddr(raw.Addr.W), Encap: BalanceEncap(raw.Encap),
 		GUEPort: bpfobj.Wire16(raw.GuePort), Used: raw.Flags&balanceMemberUsed != 0, Down: raw.Flags&balanceMemberDown != 0,
 		Hop: BalanceHop{
 			Port: int(raw.Port), SrcMAC: raw.Smac, DstMAC: raw.Dmac, MTU: raw.Mtu, VLAN: raw.Vlan, LinearOnly: raw.LinearOnly != 0,
@@ -328,7 +328,7 @@ func (p *BalancePlane) Member(number uint32) (BalanceMember, error) {
 
 // Traffic returns what a member has got.
 func (p *BalancePlane) Traffic(number uint32) (sum BalanceTraffic, err error) {
-	var perCPU []bpfobj.PipelineLbSums
+	var perCPU []bpfobj.PipelineLbBackendCounters
 	if err := p.inst.maps[bpfobj.PipelineMapLbTraffic].Lookup(number, &perCPU); err != nil {
 		return sum, fmt.Errorf("reading the counters of backend %d of %s: %w", number, p.Name(), err)
 	}
@@ -342,7 +342,7 @@ func (p *BalancePlane) Traffic(number uint32) (sum BalanceTraffic, err error) {
 
 // ClearTraffic sets a member's counters to 0, before its number is used again.
 func (p *BalancePlane) ClearTraffic(number uint32) error {
-	zero := make([]bpfobj.PipelineLbSums, ebpf.MustPossibleCPU())
+	zero := make([]bpfobj.PipelineLbBackendCounters, ebpf.MustPossibleCPU())
 	if err := p.inst.maps[bpfobj.PipelineMapLbTraffic].Put(number, zero); err != nil {
 		return fmt.Errorf("clearing the counters of backend %d of %s: %w", number, p.Name(), err)
 	}
@@ -355,7 +355,7 @@ func (p *BalancePlane) Health(number uint32) (h BalanceHealth, err error) {
 	if err := p.inst.maps[bpfobj.PipelineMapLbHealth].Lookup(number, &raw); err != nil {
 		return h, fmt.Errorf("reading the checks of backend %d of %s: %w", number, p.Name(), err)
 	}
-	h = BalanceHealth{Owner: BalanceOwner(raw.Owner), State: BalanceState(raw.State), Checks: raw.Checks, Failures: raw.Failures}
+	h = BalanceHealth{Owner: BalanceOwner(raw.Backend), State: BalanceState(raw.State), Checks: raw.Checks, Failures: raw.Failures}
 	if raw.Since != 0 {
 		h.Since = time.Unix(0, int64(raw.Since))
 	}
@@ -370,7 +370,7 @@ func (p *BalancePlane) Health(number uint32) (h BalanceHealth, err error) {
 
 // SetHealth keeps what a member's checks have found, for others to read.
 func (p *BalancePlane) SetHealth(h BalanceHealth) error {
-	raw := bpfobj.PipelineLbFinding{Owner: uint32(h.Owner), State: uint8(h.State), Checks: h.Checks, Failures: h.Failures}
+	raw := bpfobj.PipelineLbFinding{Backend: uint32(h.Owner), State: uint8(h.State), Checks: h.Checks, Failures: h.Failures}
 	if !h.Since.IsZero() {
 		raw.Since = uint64(h.Since.UnixNano())
 	}

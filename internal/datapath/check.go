@@ -106,7 +106,7 @@ func (i *Instance) loadProbe() (*ebpf.Program, error) {
 	if err != nil {
 		return nil, bpfobj.LoadError(err)
 	}
-	return loaded.Check, nil
+	return loaded.LbProbe, nil
 }
 
 // cover sees that the program is on an interface.
@@ -144,7 +144,7 @@ func (c *Checks) Ready(vip netip.Addr, mark uint32) error {
 	if err := c.wayTo(vip); err != nil {
 		return err
 	}
-	var slot bpfobj.PipelineLbSlot
+	var slot bpfobj.PipelineLbBackendLatch
 	if err := c.members.Lookup(BalanceOwner(mark).Number(), &slot); err != nil {
 		return fmt.Errorf("reading the backend: %w", err)
 	}

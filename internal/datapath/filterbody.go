@@ -51,7 +51,7 @@ const (
 	filterFnOver     = "filter_over"
 	filterFnShort    = "filter_short"
 
-	filterFnLook = "look_at"
+	filterFnKeys = "flow_keys_parse"
 	filterFnSyn  = "filter_syn_packet"
 	filterFnTop  = "filter_top"
 )

@@ -48,7 +48,7 @@ func newLimitBed(t *testing.T) *limitBed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{bpfobj.FilterVarFilterLooks, bpfobj.FilterVarFilterRuled} {
+	for _, name := range []string{bpfobj.FilterVarFilterNeedsKeys, bpfobj.FilterVarFilterRuled} {
 		if err := spec.Variables[name].Set(true); err != nil {
 			t.Fatal(err)
 		}

@@ -132,10 +132,10 @@ func loadFilterProgram(on *filterOn, fm, pm map[string]*ebpf.Map, rx *ebpf.Progr
 		return nil, err
 	}
 	for name, value := range map[string]any{
-		bpfobj.FilterVarFilterLooks:   on.looks(),
-		bpfobj.FilterVarFilterRuled:   len(on.steps) > 0,
-		bpfobj.FilterVarFilterTracing: on.tracing,
-		bpfobj.FilterVarFilterMust:    on.must(),
+		bpfobj.FilterVarFilterNeedsKeys: on.looks(),
+		bpfobj.FilterVarFilterRuled:     len(on.steps) > 0,
+		bpfobj.FilterVarFilterTracing:   on.tracing,
+		bpfobj.FilterVarFilterMust:      on.must(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
@@ -193,7 +193,7 @@ func (on *filterOn) functions(ins asm.Instructions) (_ asm.Instructions, err err
 	nothing := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
 	bodies := make(map[string]asm.Instructions)
 	for name, used := range map[string]bool{
-		filterFnRules: len(on.steps) > 0, filterFnLook: on.looks(), filterFnSyn: len(on.services) > 0,
+		filterFnRules: len(on.steps) > 0, filterFnKeys: on.looks(), filterFnSyn: len(on.services) > 0,
 		filterFnTop: on.top != FilterTopOff,
 	} {
 		if !used {

@@ -30,7 +30,7 @@ func loadSynFilter(t *testing.T, iface *net.Interface, services ...FilterService
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := spec.Variables[bpfobj.FilterVarFilterLooks].Set(true); err != nil {
+	if err := spec.Variables[bpfobj.FilterVarFilterNeedsKeys].Set(true); err != nil {
 		t.Fatal(err)
 	}
 	if err := setFilterServices(spec, services); err != nil {

@@ -34,7 +34,7 @@ func newTopBed(t *testing.T, by FilterTopBy, shift uint8) *topBed {
 	if err := setFilterTop(spec, by); err != nil {
 		t.Fatal(err)
 	}
-	if err := spec.Variables[bpfobj.FilterVarFilterLooks].Set(true); err != nil {
+	if err := spec.Variables[bpfobj.FilterVarFilterNeedsKeys].Set(true); err != nil {
 		t.Fatal(err)
 	}
 	if err := spec.Variables[bpfobj.FilterVarFilterTopShift].Set(shift); err != nil {

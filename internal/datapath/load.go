@@ -28,7 +28,7 @@ const minCounters = 64
 // loaded program.
 var (
 	carriedMaps = []string{
-		bpfobj.PipelineMapCounters, bpfobj.PipelineMapHandedFrom, bpfobj.PipelineMapHopCache, bpfobj.PipelineMapScionHosts,
+		bpfobj.PipelineMapCounters, bpfobj.PipelineMapCpumapEnqueued, bpfobj.PipelineMapHopCache, bpfobj.PipelineMapScionHosts,
 		bpfobj.PipelineMapScionKeys, bpfobj.PipelineMapScionTraffic, bpfobj.PipelineMapScionWanted,
 	}
 	configMaps = []string{

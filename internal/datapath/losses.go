@@ -41,8 +41,8 @@ func (i *Instance) watchLosses(gen string, number uint32, old *Instance) error {
 		return err
 	}
 	replace := map[string]*ebpf.Map{
-		bpfobj.LossesMapPorts:      i.maps[bpfobj.PipelineMapPorts],
-		bpfobj.LossesMapHandedFrom: i.maps[bpfobj.PipelineMapHandedFrom],
+		bpfobj.LossesMapPorts:          i.maps[bpfobj.PipelineMapPorts],
+		bpfobj.LossesMapCpumapEnqueued: i.maps[bpfobj.PipelineMapCpumapEnqueued],
 	}
 	spec.Maps[bpfobj.LossesMapPorts].MaxEntries = i.maps[bpfobj.PipelineMapPorts].MaxEntries()
 	for _, name := range lossMaps {

@@ -210,7 +210,7 @@ func TestRouteByKernel(t *testing.T) {
 	b.expect(b.packet("10.1.0.2", "203.0.113.1", 0, 64), "pass route-local")
 	b.expect(b.packet("10.1.0.2", "10.2.0.1", 0, 1), "pass route-local")
 	b.expect(b.packet("fe80::2", "fe80::1", 0, 255), "pass route-local")
-	b.expect(b.packet("10.1.0.2", "10.2.0.7", 0, 64), "punt route-neighbour")
+	b.expect(b.packet("10.1.0.2", "10.2.0.7", 0, 64), "punt route-neighbor")
 	b.expect(b.packet("127.0.0.1", "192.0.2.5", 0, 64), "punt route-martian")
 	b.expect(b.packet("fe80::1", "2001:db8::5", 0, 64), "pass route-kernel") // it might be to this host
 	b.expect(b.packet("10.1.0.2", "224.0.0.5", 0, 64), "punt route-multicast")

@@ -13,10 +13,10 @@ import (
 func (i *Instance) RouteNeighbours() (map[RouteNeighbour]uint32, error) {
 	all := make(map[RouteNeighbour]uint32)
 	var (
-		key    bpfobj.PipelineRouteNeighbour
+		key    bpfobj.PipelineRouteNeighbor
 		number uint32
 	)
-	m := i.maps[bpfobj.PipelineMapRouteNeighbours]
+	m := i.maps[bpfobj.PipelineMapRouteNeighbors]
 	if m == nil {
 		return nil, errNoRoute
 	}

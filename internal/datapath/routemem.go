@@ -61,7 +61,7 @@ func setRoute(spec *ebpf.CollectionSpec, o *RouteOptions) error {
 		}
 	}
 	spec.Maps[bpfobj.PipelineMapRouteHops].MaxEntries = RouteHops
-	spec.Maps[bpfobj.PipelineMapRouteNeighbours].MaxEntries = RouteNeighbours
+	spec.Maps[bpfobj.PipelineMapRouteNeighbors].MaxEntries = RouteNeighbours
 	if o.NoMirror {
 		return nil
 	}

@@ -72,15 +72,15 @@ func (i *Instance) RouteHopUsed(number uint32) time.Duration {
 	return time.Duration(atomic.LoadUint32(&i.route.hops[number].Used)) << routeUsedShift
 }
 
-func neighbourKey(n RouteNeighbour) bpfobj.PipelineRouteNeighbour {
-	key := bpfobj.PipelineRouteNeighbour{Dev: uint32(n.Dev)}
+func neighbourKey(n RouteNeighbour) bpfobj.PipelineRouteNeighbor {
+	key := bpfobj.PipelineRouteNeighbor{Dev: uint32(n.Dev)}
 	key.Addr.W = bpfobj.AddrWords(n.Addr)
 	return key
 }
 
 // SetRouteNeighbour gives a neighbour on a connected network its next hop's number.
 func (i *Instance) SetRouteNeighbour(n RouteNeighbour, number uint32) error {
-	if err := i.maps[bpfobj.PipelineMapRouteNeighbours].Put(neighbourKey(n), number); err != nil {
+	if err := i.maps[bpfobj.PipelineMapRouteNeighbors].Put(neighbourKey(n), number); err != nil {
 		return fmt.Errorf("writing neighbour %s of %s: %w", n.Addr, i.Name(), err)
 	}
 	return nil
@@ -88,7 +88,7 @@ func (i *Instance) SetRouteNeighbour(n RouteNeighbour, number uint32) error {
 
 // DeleteRouteNeighbour is no error if there is none.
 func (i *Instance) DeleteRouteNeighbour(n RouteNeighbour) error {
-	err := i.maps[bpfobj.PipelineMapRouteNeighbours].Delete(neighbourKey(n))
+	err := i.maps[bpfobj.PipelineMapRouteNeighbors].Delete(neighbourKey(n))
 	if err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting neighbour %s of %s: %w", n.Addr, i.Name(), err)
 	}
@@ -98,7 +98,7 @@ func (i *Instance) DeleteRouteNeighbour(n RouteNeighbour) error {
 // RouteNeighbour returns the number of a neighbour's next hop, RouteHopAsk if it has none.
 func (i *Instance) RouteNeighbour(n RouteNeighbour) uint32 {
 	var number uint32
-	if i.maps[bpfobj.PipelineMapRouteNeighbours].Lookup(neighbourKey(n), &number) != nil {
+	if i.maps[bpfobj.PipelineMapRouteNeighbors].Lookup(neighbourKey(n), &number) != nil {
 		return RouteHopAsk
 	}
 	return number

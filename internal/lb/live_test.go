@@ -276,7 +276,7 @@ func swept(t *testing.T) bool {
 		info, err := p.Info()
 		stats, statsErr := p.Stats()
 		p.Close()
-		if err == nil && statsErr == nil && info.Name == "sweep" && stats.RunCount > 0 {
+		if err == nil && statsErr == nil && info.Name == "lb_gc" && stats.RunCount > 0 {
 			return true
 		}
 	}

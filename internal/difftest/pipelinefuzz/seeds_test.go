@@ -190,7 +190,7 @@ func (b *bed) seeds() (all []seed) {
 			add("punt route-unreachable", to(last(201)))
 			add("punt route-prohibit", to(last(202)))
 			add("punt route-none", to(last(203)))
-			add("punt route-neighbour", to(last(204)))
+			add("punt route-neighbor", to(last(204)))
 			add("punt route-mtu", body(last(206), protoUDP, udp(1, 2, big[:700])))
 			add("punt route-ttl", with(to(f.plain), func(p *packet) { p.ttl = 1 }))
 			add("pass route-kernel", body(f.kernel, f.icmp, icmp(f.unreachable, 0, 0, big[:80])))
@@ -308,7 +308,7 @@ func (b *bed) seeds() (all []seed) {
 			add("drop route-blackhole", packet{src: src, dst: dst, proto: protoUDP, body: udp(1, 2, nil)})
 		}
 		add("punt route-unreachable", packet{src: from4, dst: "100.66.0.1", proto: protoUDP, body: udp(1, 2, nil)})
-		add("punt route-neighbour", packet{src: from4, dst: "100.68.0.1", proto: protoUDP, body: udp(1, 2, nil)})
+		add("punt route-neighbor", packet{src: from4, dst: "100.68.0.1", proto: protoUDP, body: udp(1, 2, nil)})
 	}
 	if b.on.filter {
 		add("drop filter", packet{src: from4, dst: "203.0.113.10", proto: protoICMP, body: icmp(13, 0, 1, make([]byte, 12))})

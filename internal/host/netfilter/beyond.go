@@ -67,7 +67,7 @@ func findIPVS(path string) ([]Finding, error) {
 const (
 	ownFilter   = "culvert_check"
 	ownPriority = 0xc01
-	ownProgram  = "check"
+	ownProgram  = "lb_probe"
 )
 
 func findTC(devices []string) (found []Finding, err error) {

@@ -37,7 +37,7 @@ var hopReasons = map[datapath.RouteAction]decision{
 	datapath.RouteUnreachable: {verdict: "punt", reason: "route-unreachable", why: "unreachable, to the kernel"},
 	datapath.RouteProhibit:    {verdict: "punt", reason: "route-prohibit", why: "prohibited, to the kernel"},
 	datapath.RouteBlackhole:   {verdict: "drop", reason: "route-blackhole", why: "blackhole, dropped"},
-	datapath.RouteResolve:     {verdict: "punt", reason: "route-neighbour", why: "no neighbour known, to the kernel"},
+	datapath.RouteResolve:     {verdict: "punt", reason: "route-neighbor", why: "no neighbour known, to the kernel"},
 	datapath.RouteElsewhere: {verdict: "pass", reason: "route-egress",
 		why: "to the kernel, because it leaves by a device that frames cannot be redirected to"},
 }
@@ -225,7 +225,7 @@ func (v *view) byKernel(q query, d decision, k *kernel, answer kernelRoute) deci
 	}
 	mac, known := k.neighs[gateway{answer.dev, at}]
 	if !known {
-		return done("punt", "route-neighbour", fmt.Sprintf("no neighbour %s known (dev %s), to the kernel", at, k.name(answer.dev)))
+		return done("punt", "route-neighbor", fmt.Sprintf("no neighbour %s known (dev %s), to the kernel", at, k.name(answer.dev)))
 	}
 	out, ok := v.devs[answer.dev]
 	if !ok || !out.Xmit {

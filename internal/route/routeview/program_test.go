@@ -121,7 +121,7 @@ func TestProgram(t *testing.T) {
 	for _, want := range []string{
 		"fwd route", "fwd route-fib", "pass route-local", "pass route-off", "pass route-egress", "pass route-redirect",
 		"pass route-kernel", "punt route-martian", "punt route-multicast", "punt route-none", "punt route-unreachable",
-		"punt route-prohibit", "punt route-neighbour", "punt route-source", "drop route-blackhole",
+		"punt route-prohibit", "punt route-neighbor", "punt route-source", "drop route-blackhole",
 	} {
 		if !seen[want] {
 			t.Errorf("nothing was counted as %s", want)

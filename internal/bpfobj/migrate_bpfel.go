@@ -16,53 +16,53 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	CarryMapLbAddrs     = "lb_addrs"
-	CarryMapLbBackends  = "lb_backends"
-	CarryMapLbEvents    = "lb_events"
-	CarryMapLbFlows     = "lb_flows"
-	CarryMapLbFragments = "lb_fragments"
-	CarryMapLbHealth    = "lb_health"
-	CarryMapLbLimits    = "lb_limits"
-	CarryMapLbRings     = "lb_rings"
-	CarryMapLbServers   = "lb_servers"
-	CarryMapLbState     = "lb_state"
-	CarryMapLbTraffic   = "lb_traffic"
-	CarryMapLbVips      = "lb_vips"
-	CarryMapLimitShares = "limit_shares"
-	CarryMapLimits      = "limits"
-	CarryMapPorts       = "ports"
-	CarryProgCarry      = "carry"
-	CarryVarLbBuckets   = "lb_buckets"
-	CarryVarLbClock     = "lb_clock"
-	CarryVarLbIdle      = "lb_idle"
-	CarryVarLbOn        = "lb_on"
-	CarryVarLbRingSize  = "lb_ring_size"
-	CarryVarLbSecret    = "lb_secret"
-	CarryVarLbSeed      = "lb_seed"
+	MigrateMapLbAddrs     = "lb_addrs"
+	MigrateMapLbBackends  = "lb_backends"
+	MigrateMapLbEvents    = "lb_events"
+	MigrateMapLbFlows     = "lb_flows"
+	MigrateMapLbFragments = "lb_fragments"
+	MigrateMapLbHealth    = "lb_health"
+	MigrateMapLbLimits    = "lb_limits"
+	MigrateMapLbRings     = "lb_rings"
+	MigrateMapLbServers   = "lb_servers"
+	MigrateMapLbState     = "lb_state"
+	MigrateMapLbTraffic   = "lb_traffic"
+	MigrateMapLbVips      = "lb_vips"
+	MigrateMapLimitShares = "limit_shares"
+	MigrateMapLimits      = "limits"
+	MigrateMapPorts       = "ports"
+	MigrateProgLbMigrate  = "lb_migrate"
+	MigrateVarLbBuckets   = "lb_buckets"
+	MigrateVarLbClock     = "lb_clock"
+	MigrateVarLbIdle      = "lb_idle"
+	MigrateVarLbOn        = "lb_on"
+	MigrateVarLbRingSize  = "lb_ring_size"
+	MigrateVarLbSecret    = "lb_secret"
+	MigrateVarLbSeed      = "lb_seed"
 )
 
-// LoadCarry returns the embedded CollectionSpec for Carry.
-func LoadCarry() (*ebpf.CollectionSpec, error) {
-	reader := bytes.NewReader(_CarryBytes)
+// LoadMigrate returns the embedded CollectionSpec for Migrate.
+func LoadMigrate() (*ebpf.CollectionSpec, error) {
+	reader := bytes.NewReader(_MigrateBytes)
 	spec, err := ebpf.LoadCollectionSpecFromReader(reader)
 	if err != nil {
-		return nil, fmt.Errorf("can't load Carry: %w", err)
+		return nil, fmt.Errorf("can't load Migrate: %w", err)
 	}
 
 	return spec, err
 }
 
-// LoadCarryObjects loads Carry and converts it into a struct.
+// LoadMigrateObjects loads Migrate and converts it into a struct.
 //
 // The following types are suitable as obj argument:
 //
-//	*CarryObjects
-//	*CarryPrograms
-//	*CarryMaps
+//	*MigrateObjects
+//	*MigratePrograms
+//	*MigrateMaps
 //
 // See ebpf.CollectionSpec.LoadAndAssign documentation for details.
-func LoadCarryObjects(obj any, opts *ebpf.CollectionOptions) error {
-	spec, err := LoadCarry()
+func LoadMigrateObjects(obj any, opts *ebpf.CollectionOptions) error {
+	spec, err := LoadMigrate()
 	if err != nil {
 		return err
 	}
@@ -70,26 +70,26 @@ func LoadCarryObjects(obj any, opts *ebpf.CollectionOptions) error {
 	return spec.LoadAndAssign(obj, opts)
 }
 
-// CarrySpecs contains maps and programs before they are loaded into the kernel.
+// MigrateSpecs contains maps and programs before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type CarrySpecs struct {
-	CarryProgramSpecs
-	CarryMapSpecs
-	CarryVariableSpecs
+type MigrateSpecs struct {
+	MigrateProgramSpecs
+	MigrateMapSpecs
+	MigrateVariableSpecs
 }
 
-// CarryProgramSpecs contains programs before they are loaded into the kernel.
+// MigrateProgramSpecs contains programs before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type CarryProgramSpecs struct {
-	Carry *ebpf.ProgramSpec `ebpf:"carry"`
+type MigrateProgramSpecs struct {
+	LbMigrate *ebpf.ProgramSpec `ebpf:"lb_migrate"`
 }
 
-// CarryMapSpecs contains maps before they are loaded into the kernel.
+// MigrateMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type CarryMapSpecs struct {
+type MigrateMapSpecs struct {
 	LbAddrs     *ebpf.MapSpec `ebpf:"lb_addrs"`
 	LbBackends  *ebpf.MapSpec `ebpf:"lb_backends"`
 	LbEvents    *ebpf.MapSpec `ebpf:"lb_events"`
@@ -107,10 +107,10 @@ type CarryMapSpecs struct {
 	Ports       *ebpf.MapSpec `ebpf:"ports"`
 }
 
-// CarryVariableSpecs contains global variables before they are loaded into the kernel.
+// MigrateVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type CarryVariableSpecs struct {
+type MigrateVariableSpecs struct {
 	LbBuckets  *ebpf.VariableSpec `ebpf:"lb_buckets"`
 	LbClock    *ebpf.VariableSpec `ebpf:"lb_clock"`
 	LbIdle     *ebpf.VariableSpec `ebpf:"lb_idle"`
@@ -120,26 +120,26 @@ type CarryVariableSpecs struct {
 	LbSeed     *ebpf.VariableSpec `ebpf:"lb_seed"`
 }
 
-// CarryObjects contains all objects after they have been loaded into the kernel.
+// MigrateObjects contains all objects after they have been loaded into the kernel.
 //
-// It can be passed to LoadCarryObjects or ebpf.CollectionSpec.LoadAndAssign.
-type CarryObjects struct {
-	CarryPrograms
-	CarryMaps
-	CarryVariables
+// It can be passed to LoadMigrateObjects or ebpf.CollectionSpec.LoadAndAssign.
+type MigrateObjects struct {
+	MigratePrograms
+	MigrateMaps
+	MigrateVariables
 }
 
-func (o *CarryObjects) Close() error {
-	return _CarryClose(
-		&o.CarryPrograms,
-		&o.CarryMaps,
+func (o *MigrateObjects) Close() error {
+	return _MigrateClose(
+		&o.MigratePrograms,
+		&o.MigrateMaps,
 	)
 }
 
-// CarryMaps contains all maps after they have been loaded into the kernel.
+// MigrateMaps contains all maps after they have been loaded into the kernel.
 //
-// It can be passed to LoadCarryObjects or ebpf.CollectionSpec.LoadAndAssign.
-type CarryMaps struct {
+// It can be passed to LoadMigrateObjects or ebpf.CollectionSpec.LoadAndAssign.
+type MigrateMaps struct {
 	LbAddrs     *ebpf.Map `ebpf:"lb_addrs"`
 	LbBackends  *ebpf.Map `ebpf:"lb_backends"`
 	LbEvents    *ebpf.Map `ebpf:"lb_events"`
@@ -157,8 +157,8 @@ type CarryMaps struct {
 	Ports       *ebpf.Map `ebpf:"ports"`
 }
 
-func (m *CarryMaps) Close() error {
-	return _CarryClose(
+func (m *MigrateMaps) Close() error {
+	return _MigrateClose(
 		m.LbAddrs,
 		m.LbBackends,
 		m.LbEvents,
@@ -177,10 +177,10 @@ func (m *CarryMaps) Close() error {
 	)
 }
 
-// CarryVariables contains all global variables after they have been loaded into the kernel.
+// MigrateVariables contains all global variables after they have been loaded into the kernel.
 //
-// It can be passed to LoadCarryObjects or ebpf.CollectionSpec.LoadAndAssign.
-type CarryVariables struct {
+// It can be passed to LoadMigrateObjects or ebpf.CollectionSpec.LoadAndAssign.
+type MigrateVariables struct {
 	LbBuckets  *ebpf.Variable `ebpf:"lb_buckets"`
 	LbClock    *ebpf.Variable `ebpf:"lb_clock"`
 	LbIdle     *ebpf.Variable `ebpf:"lb_idle"`
@@ -190,20 +190,20 @@ type CarryVariables struct {
 	LbSeed     *ebpf.Variable `ebpf:"lb_seed"`
 }
 
-// CarryPrograms contains all programs after they have been loaded into the kernel.
+// MigratePrograms contains all programs after they have been loaded into the kernel.
 //
-// It can be passed to LoadCarryObjects or ebpf.CollectionSpec.LoadAndAssign.
-type CarryPrograms struct {
-	Carry *ebpf.Program `ebpf:"carry"`
+// It can be passed to LoadMigrateObjects or ebpf.CollectionSpec.LoadAndAssign.
+type MigratePrograms struct {
+	LbMigrate *ebpf.Program `ebpf:"lb_migrate"`
 }
 
-func (p *CarryPrograms) Close() error {
-	return _CarryClose(
-		p.Carry,
+func (p *MigratePrograms) Close() error {
+	return _MigrateClose(
+		p.LbMigrate,
 	)
 }
 
-func _CarryClose(closers ...io.Closer) error {
+func _MigrateClose(closers ...io.Closer) error {
 	for _, closer := range closers {
 		if err := closer.Close(); err != nil {
 			return err
@@ -214,5 +214,5 @@ func _CarryClose(closers ...io.Closer) error {
 
 // Do not access this directly.
 //
-//go:embed carry_bpfel.o
-var _CarryBytes []byte
+//go:embed migrate_bpfel.o
+var _MigrateBytes []byte

@@ -20,9 +20,9 @@
  */
 
 /* The flow. It comes as the packet. Shared with balanceEntry.bytes of internal/datapath/balancecarrier.go. */
-struct carry_entry {
+struct lb_migrate_entry {
 	struct lb_flow flow;
-	__u32 owner;
+	__u32 backend;
 	__u16 time; /* and state */
 	__u8 pad[2];
 };
@@ -32,7 +32,7 @@ struct carry_entry {
  * less for those that have had one packet than for others, and more for what had a packet later. Without a branch, so that the
  * verifier need not follow each way of a bucket.
  */
-static __always_inline __u32 carry_worth(__u16 time, __u16 now)
+static __always_inline __u32 lb_migrate_worth(__u16 time, __u16 now)
 {
 	__u32 state = time & 3, age = lb_age(time, now);
 	__u32 worth = (2 - lb_less(state, LB_FLOW_NEW + 1)) * (LB_TICKS + 1) - age;
@@ -41,7 +41,7 @@ static __always_inline __u32 carry_worth(__u16 time, __u16 now)
 }
 
 /* The way for a flow that is worth so much: one that is free, or worth least; no way if all are worth as much. */
-__noinline int carry_way(const struct lb_bucket *b, __u32 worth, __u32 now)
+__noinline int lb_migrate_way(const struct lb_bucket *b, __u32 worth, __u32 now)
 {
 	__u32 least = worth << 4 | 15, i;
 
@@ -49,7 +49,7 @@ __noinline int carry_way(const struct lb_bucket *b, __u32 worth, __u32 now)
 		return LB_WAYS;
 	for (i = 0; i < LB_WAYS; i++) {
 		__u32 used = 1 - lb_less(b->tag[i], 1);
-		__u32 w = ((carry_worth(b->time[i], now) + 1) & -used) << 4 | i;
+		__u32 w = ((lb_migrate_worth(b->time[i], now) + 1) & -used) << 4 | i;
 
 		least -= (least - w) & -lb_less(w, least);
 	}
@@ -57,7 +57,7 @@ __noinline int carry_way(const struct lb_bucket *b, __u32 worth, __u32 now)
 }
 
 /* Returns 0 if the programs are at the bucket: try again. */
-__noinline int carry_take(const struct carry_entry *e)
+__noinline int lb_migrate_flow(const struct lb_migrate_entry *e)
 {
 	struct lb_bucket *b;
 	__u16 now = lb_time();
@@ -68,25 +68,25 @@ __noinline int carry_take(const struct carry_entry *e)
 	b = lb_bucket(e->flow.hash);
 	if (!b)
 		return 1;
-	if (!lb_lock(b))
+	if (!lb_bucket_lock(b))
 		return 0;
-	if (!lb_search(b, &e->flow)) { /* the programs know better */
-		way = carry_way(b, carry_worth(e->time, now), now);
+	if (!lb_flow_scan(b, &e->flow)) { /* the programs know better */
+		way = lb_migrate_way(b, lb_migrate_worth(e->time, now), now);
 		if (way < LB_WAYS)
-			lb_write(b, way, &e->flow, e->owner, e->time);
+			lb_entry_write(b, way, &e->flow, e->backend, e->time);
 	}
-	lb_unlock(b);
+	lb_bucket_unlock(b);
 	return 1;
 }
 
 SEC("xdp")
-int carry(struct xdp_md *ctx)
+int lb_migrate(struct xdp_md *ctx)
 {
-	struct carry_entry e __attribute__((aligned(8)));
+	struct lb_migrate_entry e __attribute__((aligned(8)));
 
 	if (bpf_xdp_load_bytes(ctx, 0, &e, sizeof(e)))
 		return 1; /* never */
-	return carry_take(&e);
+	return lb_migrate_flow(&e);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";
