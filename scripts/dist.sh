@@ -13,7 +13,7 @@ install -D -m 644 -t "$dir/usr/lib/systemd/system" dist/*.service
 install -D -m 644 -t "$share/doc/culvert" LICENSE LICENSES/*
 
 bin/culvert man "$share/man"
-gzip -9 -n "$share"/man/man8/*.8 "$share"/man/man5/*.5
+gzip -9 -n "$share"/man/man[578]/*
 
 # complete SHELL FILE
 complete() {

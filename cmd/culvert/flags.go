@@ -60,6 +60,11 @@ func incomingFlag(cmd *cobra.Command, name *string) {
 	completeFlag(cmd, "interface", hostInterfaces)
 }
 
+// verboseFlag asks for the sentence that explains each reason.
+func verboseFlag(cmd *cobra.Command, verbose *bool) {
+	cmd.Flags().BoolVarP(verbose, "verbose", "v", false, "explain each reason in a sentence")
+}
+
 // watchFlags say how often a live view looks, and when it ends.
 func watchFlags(cmd *cobra.Command, seconds *float64, count *int) {
 	cmd.Flags().Float64Var(seconds, "interval", 1, "look every `SECONDS`, at least 0.1")

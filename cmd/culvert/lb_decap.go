@@ -71,11 +71,12 @@ func newLBDecapDelCmd() *cobra.Command {
 }
 
 func newLBDecapShowCmd() *cobra.Command {
-	var asJSON bool
+	var asJSON, verbose bool
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "show where tunnels end: options, counters",
-		Long: `Show where tunnels end in this network namespace, and what was counted there.
+		Long: `Show where tunnels end in this network namespace, and what was counted there. With
+-v a sentence explains each reason.
 
 With -j, an object {"decap": [...]} whose members are:
 
@@ -83,13 +84,15 @@ With -j, an object {"decap": [...]} whose members are:
   unattached                    gone or replaced, if the interface was deleted since
   local, from, vips             as they are in force; [] allows all
   open                          neither from nor vips keeps anybody out
-  reasons                       verdict (decap, pass, drop), reason, packets, bytes`,
+  reasons                       verdict (decap, pass, drop), reason, text (that
+                                explains it), packets, bytes`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return decap.List(asJSON, cmd.OutOrStdout())
+			return decap.List(asJSON, verbose, cmd.OutOrStdout())
 		},
 	}
 	canPrintJSON(cmd, &asJSON)
+	verboseFlag(cmd, &verbose)
 	return cmd
 }
 

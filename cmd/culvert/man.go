@@ -10,20 +10,26 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"culvert/internal/reason"
 )
 
 // newManCmd is for `make dist`; the pages come from the help texts of the verbs.
 func newManCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",
-		Short: "write a man page for each verb, and culvert.toml(5), into DIR/man8 and DIR/man5",
-		Long: `Write the man pages: one for each verb into DIR/man8, from its help text, and
-culvert.toml(5), which describes the configuration file, into DIR/man5.`,
+		Short: "write a man page for each verb, culvert.toml(5) and culvert-reasons(7), below DIR",
+		Long: `Write the man pages: one for each verb into DIR/man8, from its help text,
+culvert.toml(5), which describes the configuration file, into DIR/man5, and
+culvert-reasons(7), which explains what becomes of packets, into DIR/man7.`,
 		Hidden: true,
 		Args:   usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
 			if err := writePages(filepath.Join(args[0], "man8"), "8", "System Administration", root); err != nil {
+				return err
+			}
+			if err := writePages(filepath.Join(args[0], "man7"), "7", "Miscellaneous Information", reasonsPage()); err != nil {
 				return err
 			}
 			return writePages(filepath.Join(args[0], "man5"), "5", "File Formats", configPage())
@@ -41,6 +47,40 @@ func configPage() *cobra.Command {
 culvert-run(8), culvert-attach(8), culvert-doctor(8), culvert-filter-test(8).
 
 ` + aboutConfig,
+	}
+}
+
+// reasonsPage has what culvert-reasons(7) says: each reason, by stage, with its verdict and the sentence that explains it.
+func reasonsPage() *cobra.Command {
+	var b strings.Builder
+	b.WriteString(`Every packet that comes in by an interface with culvert is counted once, under a
+verdict and a reason: see culvert-status(8), culvert-watch(8), and the metrics
+culvert_packets_total and culvert_reason_info.
+
+  fwd      sent on, or answered
+  punt     to the slow path of the stage, which answers
+  pass     to the kernel, as if culvert were not there
+  drop     dropped
+  decap    to the kernel without the headers of its tunnel
+  limited  punt, but dropped, because its reason has used up its rate
+
+`)
+	for _, s := range reason.Stages() {
+		title := s.Name
+		if title == "core" {
+			title = "no stage"
+		}
+		b.WriteString("# " + strings.ToUpper(title) + "\n")
+		for _, r := range s.Reasons {
+			fmt.Fprintf(&b, "\n**%s %s**\n:   %s\n", r.Verdict, r.Name, r.Text)
+		}
+		b.WriteByte('\n')
+	}
+	return &cobra.Command{
+		Use:                   "culvert-reasons",
+		Short:                 "what becomes of packets, and why",
+		DisableFlagsInUseLine: true,
+		Long:                  b.String(),
 	}
 }
 

@@ -3,12 +3,15 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"culvert/internal/datapath"
 )
 
 // TestManKeepsTables looks for lines of tables in the pages, as literal text.
@@ -79,6 +82,46 @@ func TestManDescribesTheFile(t *testing.T) {
 		if strings.Contains(read("man8/culvert-"+page+".8"), "pretty") != shows {
 			t.Errorf("culvert-%s(8): -p is there: %t, want %t", page, !shows, shows)
 		}
+	}
+}
+
+// TestManExplainsReasons wants culvert-reasons(7) to explain every reason of the programs once, below the heading of its stage.
+func TestManExplainsReasons(t *testing.T) {
+	dir := t.TempDir()
+	root := newRootCmd()
+	root.SetArgs([]string{"man", dir})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "man7", "culvert-reasons.7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := strings.NewReplacer(`\fB`, "", `\fP`, "", `\fR`, "", `\`, "", "\n", " ").Replace(string(text))
+	explains := func(r datapath.Reason) {
+		t.Helper()
+		if r.Name == "" {
+			return // an index not in use
+		}
+		want := fmt.Sprintf(" .TP %s %s %s ", r.Verdict, r.Name, strings.ReplaceAll(r.Text, "`", ""))
+		if n := strings.Count(page, want); n != 1 {
+			t.Errorf("culvert-reasons(7) has %d times, want once: %s", n, want)
+		}
+	}
+	for _, r := range datapath.Reasons() {
+		explains(r)
+	}
+	for _, r := range datapath.DecapReasons() {
+		explains(r)
+	}
+	at := 0
+	for _, want := range []string{".SH NO STAGE ", ".TP pass other ", ".SH FILTER ", ".TP drop filter ", ".SH LB ", ".TP fwd lb-flow ", ".SH SCION ",
+		".TP punt scion-mac ", ".SH ROUTE ", ".TP fwd route ", ".SH DECAP ", ".TP decap gue "} {
+		n := strings.Index(page[at:], want)
+		if n < 0 {
+			t.Fatalf("no %q behind %q in\n%s", want, page[:at], text)
+		}
+		at += n
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 
 func newRouteShowCmd() *cobra.Command {
 	var (
-		on     string
-		asJSON bool
+		on              string
+		asJSON, verbose bool
 	)
 	cmd := &cobra.Command{
 		Use:   "show",
@@ -21,7 +21,8 @@ func newRouteShowCmd() *cobra.Command {
 one. Prefixes are those that are the longest for at least one address. Blocks
 are what the mirror is made of below its first level; for entries that are lost
 there was no block, and the kernel is asked: blocks4 and blocks6 of [route] give
-it more. Packets are those of all interfaces together.
+it more. Packets are those of all interfaces together; with -v a sentence explains
+the reason for what became of them.
 
 With -j, an object {"routers": [...]} whose members are:
 
@@ -37,14 +38,16 @@ With -j, an object {"routers": [...]} whose members are:
   devices                             ifindex, interface, port, vlan, mac,
                                       forward4, forward6, rp_filter, redirects,
                                       xmit, linear_only
-  reasons                             reason, verdict, limited, packets, bytes`,
+  reasons                             reason, verdict, limited, text (that
+                                      explains it), packets, bytes`,
 		Example: "  culvert route show\n  culvert route show -j | jq '.routers[].ipv4'",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return routeview.WriteStats(on, asJSON, cmd.OutOrStdout())
+			return routeview.WriteStats(on, asJSON, verbose, cmd.OutOrStdout())
 		},
 	}
 	onlyFlag(cmd, &on, node.IPRouters)
 	canPrintJSON(cmd, &asJSON)
+	verboseFlag(cmd, &verbose)
 	return cmd
 }

@@ -10,10 +10,7 @@ import (
 )
 
 func newStatusCmd() *cobra.Command {
-	var (
-		on     string
-		asJSON bool
-	)
+	var o status.Options
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "show what is attached, and what it has counted",
@@ -26,7 +23,8 @@ An interface's reasons add up to the packets it has received, with those that
 were lost in the queue of a worker. "limited" are packets for the slow path
 beyond its rate, other "lost" are packets that were forwarded and did not get
 out. "fast in" and "out" of a link count what the fast
-path itself has received and sent, without the slow path's packets.
+path itself has received and sent, without the slow path's packets. With -v a sentence
+explains each reason; culvert-reasons(7) has all of them.
 
 With -j, an object {"routers": [...]} whose members are:
 
@@ -37,7 +35,8 @@ With -j, an object {"routers": [...]} whose members are:
   interfaces                          interface, attached, packets, bytes,
       peer                              what is wrong at a veth's other end:
                                         check, finding, command
-      reasons                           reason, verdict, limited, packets, bytes
+      reasons                           reason, verdict, limited, text (that
+                                        explains it), packets, bytes
       losses                            packets by kind of loss
   links                               link, scope, local, remote, up, dropped,
       next_hop                          ifindex, interface, mac, mtu
@@ -60,13 +59,15 @@ and "decap": the interfaces of this network namespace at which tunnels of load
 balancers end, with interface, unattached (gone or replaced, if it was deleted
 since), mode, packets, bytes and reasons.`,
 		Example: `  culvert status
+  culvert status -v --on br1-ff00_0_1-2
   culvert status -j | jq '.routers[].interfaces[] | {interface, packets}'`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return status.Show(cmd.OutOrStdout(), on, asJSON)
+			return status.Show(cmd.OutOrStdout(), o)
 		},
 	}
-	onlyFlag(cmd, &on, node.Routers)
-	canPrintJSON(cmd, &asJSON)
+	onlyFlag(cmd, &o.Router, node.Routers)
+	canPrintJSON(cmd, &o.JSON)
+	verboseFlag(cmd, &o.Verbose)
 	return cmd
 }

@@ -23,12 +23,13 @@ func newWatchCmd() *cobra.Command {
 		Long: `Watch every interface on this machine that carries culvert, or those of one
 data plane, or one interface: rates over the last interval of what was received,
 forwarded, given to the slow path, dropped and lost, and for the chosen
-interface the same by reason, the fastest first. Needs root.
+interface the same by reason, the fastest first; with -v a sentence explains each
+reason. Needs root.
 
 On a terminal it is a table; keys: up, down or tab choose the interface, p holds
-the figures, ? explains them, q leaves. Elsewhere, and with -n, it is a line for
-each interface and reason that moved in an interval. Routers may come and go;
-one that is named with --on has to be there at the beginning.`,
+the figures, v explains the reasons and ? the figures, q leaves. Elsewhere, and with
+-n, it is a line for each interface and reason that moved in an interval. Routers
+may come and go; one that is named with --on has to be there at the beginning.`,
 		Example: `  culvert watch
   culvert watch --on br1-ff00_0_1-2 -i eth1 --interval 0.5
   culvert watch -n 10 | grep drop`,
@@ -51,6 +52,7 @@ one that is named with --on has to be there at the beginning.`,
 		}
 		return node.RouterInterfaces(o.Router)
 	})
+	verboseFlag(cmd, &o.Verbose)
 	watchFlags(cmd, &interval, &o.Count)
 	return cmd
 }

@@ -103,6 +103,7 @@ func (i *Instance) Ports() ([]stats.Port, error) {
 				Name:    r.Name,
 				Verdict: string(r.Verdict),
 				Limited: n >= bpfobj.ReasonCount,
+				Text:    r.Text,
 				Packets: c.Packets,
 				Bytes:   c.Bytes,
 			})

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/reason"
 )
 
 // VerdictDecap is what a reason does that takes a tunnel's headers off (bpf/decap/tunnel.h).
@@ -54,13 +55,13 @@ var DecapReasons = sync.OnceValue(func() []Reason {
 	if err != nil {
 		panic(err) // the object is part of the binary
 	}
+	all := reason.Decap()
 	reasons := make([]Reason, spec.Maps[bpfobj.DecapMapDecapCounters].MaxEntries)
 	for name, value := range bpfobj.EnumNames(bpfobj.LoadDecap, "decap_reason") {
 		if value == uint64(bpfobj.DecapDecapReasonDECAP_REASON_COUNT) {
 			continue
 		}
-		reasons[value] = newReason(name)
-		reasons[value].Text = bpfobj.DecapReasonTexts[name]
+		reasons[value] = newReason(name, all)
 	}
 	return reasons
 })

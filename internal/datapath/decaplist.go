@@ -158,7 +158,7 @@ func (p *decapProgram) reasons() ([]stats.Reason, error) {
 		if err := p.counters.Lookup(uint32(n), &each); err != nil {
 			return nil, fmt.Errorf("reading the counters: %w", err)
 		}
-		sum := stats.Reason{Name: r.Name, Verdict: string(r.Verdict)}
+		sum := stats.Reason{Name: r.Name, Verdict: string(r.Verdict), Text: r.Text}
 		for _, c := range each {
 			sum.Packets += c.Packets
 			sum.Bytes += c.Bytes

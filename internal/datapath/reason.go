@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/reason"
 )
 
 // Verdict is what a reason does with a packet.
@@ -30,25 +31,25 @@ type Reason struct {
 	number bpfobj.PipelineReason
 }
 
-// newReason describes a value of an enum of reasons: VERDICT_NAME.
-func newReason(constant string) Reason {
-	verdict, rest, _ := strings.Cut(constant, "_")
-	r := Reason{Name: bpfobj.FieldName(rest), Verdict: Verdict(strings.ToLower(verdict))}
-	if verdict == "XMIT" { // users need not know how an answer leaves
-		r.Verdict = VerdictFwd
+// newReason describes a value of an enum of reasons: VERDICT_NAME. It is among those of bpf/*/reasons.h.
+func newReason(constant string, all map[string]reason.Reason) Reason {
+	r, ok := all[constant]
+	if !ok {
+		panic("no sentence for reason " + constant + ": run make generate")
 	}
-	return r
+	return Reason{Name: r.Name, Verdict: Verdict(r.Verdict), Text: r.Text}
 }
 
 // Reasons returns all reasons by their index; an index that has no name is not in use.
 var Reasons = sync.OnceValue(func() []Reason {
+	all := reason.Pipeline()
 	reasons := make([]Reason, bpfobj.ReasonCount)
 	for name, value := range bpfobj.EnumNames(bpfobj.LoadPipeline, "reason") {
 		if value == 0 {
 			continue
 		}
-		r := newReason(name)
-		r.Text, r.number = bpfobj.ReasonTexts[name], bpfobj.PipelineReason(value)
+		r := newReason(name, all)
+		r.number = bpfobj.PipelineReason(value)
 		reasons[r.number.Index()] = r
 	}
 	return reasons

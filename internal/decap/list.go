@@ -58,8 +58,8 @@ func report(all []datapath.Decap) Report {
 	return r
 }
 
-// List writes where tunnels end in this network namespace, and what was counted there.
-func List(asJSON bool, out io.Writer) error {
+// List writes where tunnels end in this network namespace, and what was counted there; verbose explains the reasons.
+func List(asJSON, verbose bool, out io.Writer) error {
 	all, err := datapath.Decaps()
 	if err != nil {
 		return err
@@ -70,11 +70,12 @@ func List(asJSON bool, out io.Writer) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(r)
 	}
-	_, err = io.WriteString(out, strings.Join(r.lines(), "\n")+"\n")
+	_, err = io.WriteString(out, strings.Join(r.lines(verbose), "\n")+"\n")
 	return err
 }
 
-func (r Report) lines() (lines []string) {
+// lines are for people; verbose explains the reasons.
+func (r Report) lines(verbose bool) (lines []string) {
 	if len(r.Decap) == 0 {
 		return []string{"no tunnels end here: attach with 'culvert lb decap add IFACE...'"}
 	}
@@ -99,9 +100,7 @@ func (r Report) lines() (lines []string) {
 		}
 		t := text.Table{Indent: "  ", Right: []bool{false, false, true, true}}
 		t.Add("VERDICT", "REASON", "PACKETS", "BYTES")
-		for _, c := range i.Reasons {
-			t.Add(c.Verdict, c.Name, text.Grouped(c.Packets), text.ShortBytes(c.Bytes))
-		}
+		t.AddReasons(i.Reasons, "", verbose)
 		lines = append(lines, t.Lines()...)
 	}
 	return lines

@@ -6,19 +6,18 @@ import "github.com/prometheus/client_golang/prometheus"
 
 var (
 	packetsDesc = prometheus.NewDesc("culvert_packets_total",
-		"Packets received, by interface and by the reason for what was done with them.",
+		"Packets received, by interface and by the reason for what was done with them; culvert_reason_info explains the reasons.",
 		[]string{"interface", "verdict", "reason"}, nil)
 	bytesDesc = prometheus.NewDesc("culvert_bytes_total",
 		"Bytes of the frames received, by interface and reason.",
 		[]string{"interface", "verdict", "reason"}, nil)
+	explainedDesc = prometheus.NewDesc("culvert_reason_info",
+		"1 for each reason that has counted packets, with the sentence that explains it: to be joined on verdict and reason.",
+		[]string{"verdict", "reason", "text"}, nil)
 	lostDesc = prometheus.NewDesc("culvert_lost_packets_total",
 		"Packets forwarded and then lost on the way out, or lost on the way to a worker, by ingress interface and kind of loss.",
 		[]string{"interface", "loss"}, nil)
 )
-
-// VerdictLimited stands in place of "punt" where packets did not get to the slow path because their
-// reason had used up its rate.
-const VerdictLimited = "limited"
 
 type collector struct{ source PortSource }
 
@@ -31,6 +30,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- packetsDesc
 	ch <- bytesDesc
 	ch <- lostDesc
+	ch <- explainedDesc
 	ch <- attachedDesc
 	ch <- upDesc
 	ch <- stageDesc
@@ -51,12 +51,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.NewInvalidMetric(packetsDesc, err)
 		return
 	}
+	explained := make(map[[2]string]string) // by verdict and reason
 	for _, p := range ports {
 		for _, r := range p.Reasons {
-			verdict := r.Verdict
-			if r.Limited {
-				verdict = VerdictLimited
-			}
+			verdict := r.Outcome()
+			explained[[2]string{verdict, r.Name}] = r.Sentence()
 			ch <- prometheus.MustNewConstMetric(packetsDesc, prometheus.CounterValue,
 				float64(r.Packets), p.Interface, verdict, r.Name)
 			ch <- prometheus.MustNewConstMetric(bytesDesc, prometheus.CounterValue,
@@ -66,5 +65,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(lostDesc, prometheus.CounterValue, float64(n),
 				p.Interface, loss)
 		}
+	}
+	for of, sentence := range explained {
+		ch <- prometheus.MustNewConstMetric(explainedDesc, prometheus.GaugeValue, 1, of[0], of[1], sentence)
 	}
 }

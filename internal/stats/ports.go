@@ -28,10 +28,32 @@ type Reason struct {
 	// Verdict is pass, punt, drop or fwd.
 	Verdict string `json:"verdict"`
 	// Limited is set for packets that were to go to the slow path and were dropped by its limit.
-	Limited bool   `json:"limited,omitempty"`
+	Limited bool `json:"limited,omitempty"`
+	// Text is the sentence that explains the reason (bpf/*/reasons.h).
+	Text    string `json:"text,omitempty"`
 	Packets uint64 `json:"packets"`
 	// Bytes counts whole frames as they were received.
 	Bytes uint64 `json:"bytes"`
+}
+
+// VerdictLimited stands in place of "punt" where packets did not get to the slow path because their
+// reason had used up its rate.
+const VerdictLimited = "limited"
+
+// Outcome is the verdict, or VerdictLimited.
+func (r Reason) Outcome() string {
+	if r.Limited {
+		return VerdictLimited
+	}
+	return r.Verdict
+}
+
+// Sentence explains the reason, and says if its limit came first.
+func (r Reason) Sentence() string {
+	if r.Limited && r.Text != "" {
+		return "kept from the slow path by its limit: " + r.Text
+	}
+	return r.Text
 }
 
 // PortSource gives the counters of all interfaces. Values only grow.

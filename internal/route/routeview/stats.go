@@ -66,8 +66,8 @@ type Device struct {
 	LinearOnly bool   `json:"linear_only"`
 }
 
-// WriteStats writes the state of every IP router on this machine, or of one.
-func WriteStats(name string, asJSON bool, out io.Writer) error {
+// WriteStats writes the state of every IP router on this machine, or of one; verbose explains the reasons.
+func WriteStats(name string, asJSON, verbose bool, out io.Writer) error {
 	all, err := routers(name)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func WriteStats(name string, asJSON bool, out io.Writer) error {
 		s.Routers = append(s.Routers, *r)
 	}
 	if !asJSON {
-		return s.writeText(out)
+		return s.writeText(out, verbose)
 	}
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", "  ")

@@ -20,7 +20,7 @@ func TestStats(t *testing.T) {
 	b := newBed(t, datapath.RouteOptions{Blocks4: 64, Blocks6: 1024})
 	b.mirror()
 	var out bytes.Buffer
-	must(t, WriteStats("", true, &out))
+	must(t, WriteStats("", true, false, &out))
 	var s Stats
 	must(t, json.Unmarshal(out.Bytes(), &s))
 	// There may be others on this machine.
@@ -50,7 +50,7 @@ func TestStats(t *testing.T) {
 		t.Errorf("west is %+v", west)
 	}
 	out.Reset()
-	must(t, WriteStats("culvert", false, &out))
+	must(t, WriteStats("culvert", false, false, &out))
 	for _, want := range []string{
 		"router culvert  netns ", "\n  IPv4 by the mirror\n    prefixes ", " of 64\n", "\n  device west  ", "  forwarding send_redirects\n",
 		"\n  neighbours 4\n",
@@ -59,7 +59,7 @@ func TestStats(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
-	if err := WriteStats("no", false, &out); err == nil || !strings.Contains(err.Error(), "no router no") {
+	if err := WriteStats("no", false, false, &out); err == nil || !strings.Contains(err.Error(), "no router no") {
 		t.Error(err)
 	}
 }

@@ -10,22 +10,22 @@ import (
 	"strings"
 
 	"culvert/internal/show/text"
-	"culvert/internal/stats"
 )
 
-func (s Stats) writeText(out io.Writer) error {
+func (s Stats) writeText(out io.Writer, verbose bool) error {
 	var lines []string
 	for n, r := range s.Routers {
 		if n > 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, r.lines()...)
+		lines = append(lines, r.lines(verbose)...)
 	}
 	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
 	return err
 }
 
-func (r RouterStats) lines() []string {
+// lines are for people; verbose explains the reasons.
+func (r RouterStats) lines(verbose bool) []string {
 	lines := []string{fmt.Sprintf("router %s  netns %d  memory %s", r.Router, r.NetNS, text.ShortBytes(r.MemoryBytes))}
 	for _, is6 := range []bool{false, true} {
 		f := r.IPv4
@@ -52,13 +52,7 @@ func (r RouterStats) lines() []string {
 	lines = append(lines, hops, fmt.Sprintf("  neighbours %s", text.Grouped(uint64(r.Neighbours))))
 	lines = append(lines, deviceLines(r.Devices)...)
 	t := text.Table{Indent: "  ", Right: []bool{false, false, true, true}}
-	for _, reason := range r.Reasons {
-		verdict := reason.Verdict
-		if reason.Limited {
-			verdict = stats.VerdictLimited
-		}
-		t.Add(verdict, reason.Name, text.Grouped(reason.Packets)+" packets", text.ShortBytes(reason.Bytes))
-	}
+	t.AddReasons(r.Reasons, " packets", verbose)
 	return append(lines, t.Lines()...)
 }
 

@@ -15,11 +15,11 @@ func TestBalanceLine(t *testing.T) {
 		Balance: &Balance{lbview.Counts{VIPs: 2, Backends: 5, Down: 1, Drained: 2, Flows: 1048576, Used: 1234, Memory: 76695552}},
 	}
 	const want = "  balance  2 VIPs, 5 backends, 1 down, 2 drained  flow table for 1,048,576, 76.7MB  in use about 1,234"
-	if got := r.text(epoch, ""); !slices.Contains(got, want) {
+	if got := r.text(epoch, "", false); !slices.Contains(got, want) {
 		t.Errorf("got %q", got)
 	}
 	r.Interfaces[0].Attached = false
-	if got := r.text(epoch, ""); slices.Contains(got, want) {
+	if got := r.text(epoch, "", false); slices.Contains(got, want) {
 		t.Errorf("without interfaces: %q", got)
 	}
 }

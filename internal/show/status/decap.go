@@ -45,8 +45,8 @@ func (r *Report) findDecap() error {
 	return nil
 }
 
-// decapLines are for people.
-func (r Report) decapLines() (lines []string) {
+// decapLines are for people; verbose explains the reasons.
+func (r Report) decapLines(verbose bool) (lines []string) {
 	for _, d := range r.Decap {
 		if len(lines) > 0 || len(r.Routers) > 0 {
 			lines = append(lines, "")
@@ -56,10 +56,8 @@ func (r Report) decapLines() (lines []string) {
 			lines = append(lines, "  NOT ATTACHED: "+decap.WhyNot(d.Unattached)+". "+decap.Mend(d.Unattached, d.again))
 		}
 		t := text.Table{Indent: "    ", Right: []bool{false, false, true, true}}
-		t.Add("received", "", text.Grouped(d.Packets)+" packets", text.ShortBytes(d.Bytes))
-		for _, c := range byPackets(d.Reasons) {
-			t.Add(verdictName(c), c.Name, text.Grouped(c.Packets)+"        ", text.ShortBytes(c.Bytes))
-		}
+		t.Add("received", "", text.Grouped(d.Packets)+unit, text.ShortBytes(d.Bytes))
+		t.AddReasons(byPackets(d.Reasons), noUnit, verbose)
 		lines = append(lines, t.Lines()...)
 	}
 	return lines

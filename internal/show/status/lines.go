@@ -9,12 +9,16 @@ import (
 	"time"
 )
 
-const lineFormat = "%-8s  %-20s  %-15s  %-7s  %-22s  %12s  %14s  %14s\n"
+const lineFormat = "%-8s  %-20s  %-15s  %-7s  %-22s  %12s  %14s  %14s%s\n"
 
 // watchLines writes a line for each reason that moved, interval by interval.
 func watchLines(ctx context.Context, o WatchOptions, last sample, look func() (sample, error)) error {
+	explained := ""
+	if o.Verbose {
+		explained = gap + "EXPLAINED"
+	}
 	_, err := fmt.Fprintf(o.Out, lineFormat,
-		"TIME", "ROUTER", "INTERFACE", "VERDICT", "REASON", "PACKETS/S", "BYTES/S", "PACKETS")
+		"TIME", "ROUTER", "INTERFACE", "VERDICT", "REASON", "PACKETS/S", "BYTES/S", "PACKETS", explained)
 	if err != nil {
 		return err
 	}
@@ -30,7 +34,7 @@ func watchLines(ctx context.Context, o WatchOptions, last sample, look func() (s
 		if err != nil {
 			return err
 		}
-		if err := writeMoved(o.Out, now.at, flows(last, now)); err != nil {
+		if err := writeMoved(o.Out, o.Verbose, now.at, flows(last, now)); err != nil {
 			return err
 		}
 		last = now
@@ -38,7 +42,11 @@ func watchLines(ctx context.Context, o WatchOptions, last sample, look func() (s
 	return nil
 }
 
-func writeMoved(out io.Writer, at time.Time, all []flow) error {
+// gap stands in front of the sentence of a line.
+const gap = "  "
+
+// writeMoved writes the reasons that moved; verbose explains them.
+func writeMoved(out io.Writer, verbose bool, at time.Time, all []flow) error {
 	for _, f := range all {
 		for _, w := range f.rows {
 			if w.moved == 0 {
@@ -48,8 +56,12 @@ func writeMoved(out io.Writer, at time.Time, all []flow) error {
 			if w.verdict != verdictLost {
 				bytes = fmt.Sprintf("%.0f", w.byteRate)
 			}
+			explained := ""
+			if verbose && w.sentence != "" {
+				explained = gap + w.sentence
+			}
 			_, err := fmt.Fprintf(out, lineFormat, at.Format(time.TimeOnly), f.routerName(), f.key.iface,
-				w.verdict, w.name, fmt.Sprintf("%.1f", w.packetRate), bytes, fmt.Sprint(w.packets))
+				w.verdict, w.name, fmt.Sprintf("%.1f", w.packetRate), bytes, fmt.Sprint(w.packets), explained)
 			if err != nil {
 				return err
 			}

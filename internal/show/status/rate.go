@@ -44,6 +44,8 @@ type flow struct {
 type row struct {
 	// verdict is that of the reason, "limited" or "lost".
 	verdict, name string
+	// sentence explains the reason; losses have none.
+	sentence string
 	// packets and bytes are totals; losses have no bytes.
 	packets, bytes uint64
 	// moved is how many packets came since the last sample.
@@ -98,7 +100,7 @@ func flows(last, now sample) []flow {
 func totals(p stats.Port) []row {
 	var rows []row
 	for _, r := range p.Reasons {
-		rows = append(rows, row{verdict: verdictName(r), name: r.Name, packets: r.Packets, bytes: r.Bytes})
+		rows = append(rows, row{verdict: r.Outcome(), name: r.Name, sentence: r.Sentence(), packets: r.Packets, bytes: r.Bytes})
 	}
 	for name, n := range p.Losses {
 		if n > 0 {

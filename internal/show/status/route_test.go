@@ -64,7 +64,7 @@ func TestIPRouterAlone(t *testing.T) {
 	show := func(asJSON bool) string {
 		t.Helper()
 		var b bytes.Buffer
-		if err := Show(&b, o.Name, asJSON); err != nil {
+		if err := Show(&b, Options{Router: o.Name, JSON: asJSON}); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()

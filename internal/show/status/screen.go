@@ -39,6 +39,8 @@ type screen struct {
 	err       error
 	paused    bool
 	help      bool
+	// sentences tells whether each reason is explained.
+	sentences bool
 	// width and height are the terminal's in cells; 0 until it has told.
 	width, height int
 }
@@ -50,7 +52,7 @@ type looked struct {
 }
 
 func newScreen(o WatchOptions, first sample, r *lipgloss.Renderer) *screen {
-	s := &screen{opts: o, theme: newTheme(r), now: first, started: first.at}
+	s := &screen{opts: o, theme: newTheme(r), now: first, started: first.at, sentences: o.Verbose}
 	s.take(first)
 	return s
 }
@@ -113,6 +115,8 @@ func (s *screen) press(key string) tea.Cmd {
 		s.choose(1)
 	case "p", " ":
 		s.paused = !s.paused
+	case "v":
+		s.sentences = !s.sentences
 	case "?", "h":
 		s.help = !s.help
 	}

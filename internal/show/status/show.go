@@ -18,26 +18,34 @@ import (
 	"culvert/internal/stats"
 )
 
+// Options say what to show, and how.
+type Options struct {
+	// Router is the ID of the only one to show, "" for all.
+	Router string
+	// Verbose explains each reason.
+	Verbose, JSON bool
+}
+
 // Show writes the state of every data plane on this machine, or of one router.
-func Show(out io.Writer, router string, asJSON bool) error {
-	report, err := Collect(router)
+func Show(out io.Writer, o Options) error {
+	report, err := Collect(o.Router)
 	if err != nil {
 		return err
 	}
-	if router != "" && len(report.Routers) == 0 {
-		return noRouter(router)
+	if o.Router != "" && len(report.Routers) == 0 {
+		return noRouter(o.Router)
 	}
 	report.findNetfilter()
 	report.findPeers()
-	if router == "" {
+	if o.Router == "" {
 		if err := report.findDecap(); err != nil {
 			return err
 		}
 	}
-	if asJSON {
+	if o.JSON {
 		return report.WriteJSON(out)
 	}
-	return report.WriteText(out, time.Now())
+	return report.WriteText(out, time.Now(), o.Verbose)
 }
 
 // WriteJSON writes the report as one JSON object.
@@ -47,8 +55,8 @@ func (r Report) WriteJSON(out io.Writer) error {
 	return enc.Encode(r)
 }
 
-// WriteText writes the report for people; now is what times are shown relative to.
-func (r Report) WriteText(out io.Writer, now time.Time) error {
+// WriteText writes the report for people; now is what times are shown relative to, and verbose explains each reason.
+func (r Report) WriteText(out io.Writer, now time.Time, verbose bool) error {
 	var lines []string
 	if len(r.Routers) == 0 && len(r.Decap) == 0 {
 		lines = append(lines, "culvert is not attached anywhere on this machine")
@@ -68,15 +76,15 @@ func (r Report) WriteText(out io.Writer, now time.Time) error {
 		if n > 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, router.text(now, r.forget(router))...)
+		lines = append(lines, router.text(now, r.forget(router), verbose)...)
 	}
-	lines = append(lines, r.decapLines()...)
+	lines = append(lines, r.decapLines(verbose)...)
 	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
 	return err
 }
 
-// text is one router; forget says how to get rid of it once its interfaces are gone.
-func (r Router) text(now time.Time, forget string) []string {
+// text is one router; forget says how to get rid of it once its interfaces are gone, and verbose explains its reasons.
+func (r Router) text(now time.Time, forget string, verbose bool) []string {
 	lines := []string{fmt.Sprintf("router %s  netns %s  %s  %s", r.ID, r.netns(), r.Mode, r.service())}
 	if r.LoadedAt != nil {
 		lines[0] += "  loaded " + text.Ago(now.Sub(*r.LoadedAt)) + " ago"
@@ -105,7 +113,7 @@ func (r Router) text(now time.Time, forget string) []string {
 		lines = append(lines, r.Balance.line())
 	}
 	for _, i := range r.Interfaces {
-		lines = append(lines, i.text(r.whyNot(i.Interface))...)
+		lines = append(lines, i.text(r.whyNot(i.Interface), verbose)...)
 	}
 	switch {
 	case !r.gone():
@@ -224,7 +232,14 @@ func (r Router) whyNot(name string) string {
 	}
 }
 
-func (i Interface) text(whyNot string) []string {
+// unit stands behind the first number of a table, and noUnit in its place behind the others.
+const (
+	unit   = " packets"
+	noUnit = "        "
+)
+
+// text is one interface; verbose explains its reasons.
+func (i Interface) text(whyNot string, verbose bool) []string {
 	head := "  interface " + i.Interface
 	switch {
 	case !i.Attached && whyNot != "":
@@ -244,18 +259,12 @@ func (i Interface) text(whyNot string) []string {
 		lines = append(lines, fmt.Sprintf("    FAILS: %s: %s", f.Finding, f.Command))
 	}
 	t := text.Table{Indent: "    ", Right: []bool{false, false, true, true}}
-	t.Add("received", "", text.Grouped(i.Packets)+" packets", text.ShortBytes(i.Bytes))
-	for _, r := range byPackets(i.Reasons) {
-		t.Add(verdictName(r), r.Name, text.Grouped(r.Packets), text.ShortBytes(r.Bytes))
-	}
+	t.Add("received", "", text.Grouped(i.Packets)+unit, text.ShortBytes(i.Bytes))
+	t.AddReasons(byPackets(i.Reasons), noUnit, verbose)
 	for _, name := range slices.Sorted(maps.Keys(i.Losses)) {
 		if n := i.Losses[name]; n > 0 {
-			t.Add("lost", name, text.Grouped(n))
+			t.Add(verdictLost, name, text.Grouped(n)+noUnit)
 		}
-	}
-	// The unit stands behind the first number only.
-	for _, row := range t.Rows[1:] {
-		row[2] += strings.Repeat(" ", len(" packets"))
 	}
 	return append(lines, t.Lines()...)
 }
@@ -272,14 +281,6 @@ func byPackets(reasons []stats.Reason) []stats.Reason {
 			return 0
 		}
 	})
-}
-
-// verdictName is the verdict of a reason, or "limited" where the limit of the slow path came first.
-func verdictName(r stats.Reason) string {
-	if r.Limited {
-		return stats.VerdictLimited
-	}
-	return r.Verdict
 }
 
 func (r Router) linkText() []string {

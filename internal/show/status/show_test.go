@@ -38,7 +38,7 @@ func testRouter() Router {
 func TestText(t *testing.T) {
 	bare := Router{ID: "br2", NetNS: 4026531840, Here: true, Mode: "generic", Pins: "/pins/1/br2"}
 	var b bytes.Buffer
-	if err := (Report{Routers: []Router{testRouter(), bare}}).WriteText(&b, epoch.Add(90*time.Second)); err != nil {
+	if err := (Report{Routers: []Router{testRouter(), bare}}).WriteText(&b, epoch.Add(90*time.Second), false); err != nil {
 		t.Fatal(err)
 	}
 	const want = `
@@ -112,7 +112,7 @@ func TestForget(t *testing.T) {
 		{[]Router{served}, "none of its interfaces exists: the process attaches when they do"},
 	} {
 		var b bytes.Buffer
-		if err := (Report{Routers: tc.all}).WriteText(&b, epoch); err != nil {
+		if err := (Report{Routers: tc.all}).WriteText(&b, epoch, false); err != nil {
 			t.Fatal(err)
 		}
 		if want := "\n  " + tc.want + "\n"; strings.Count(b.String(), want) != 1 || strings.Count(b.String(), "its interfaces") != 1 {
@@ -123,7 +123,7 @@ func TestForget(t *testing.T) {
 
 func TestTextWithoutInstances(t *testing.T) {
 	var b bytes.Buffer
-	if err := (Report{}).WriteText(&b, epoch); err != nil || b.String() != "culvert is not attached anywhere on this machine\n" {
+	if err := (Report{}).WriteText(&b, epoch, false); err != nil || b.String() != "culvert is not attached anywhere on this machine\n" {
 		t.Errorf("%q, %v", b.String(), err)
 	}
 }
@@ -167,7 +167,7 @@ func TestFieldNames(t *testing.T) {
 func TestProblem(t *testing.T) {
 	var b strings.Builder
 	r := Report{Routers: []Router{{ID: "br1", Mode: "native", Problem: "cannot be read: because"}}}
-	if err := r.WriteText(&b, time.Now()); err != nil {
+	if err := r.WriteText(&b, time.Now(), false); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), "router br1") || !strings.HasSuffix(b.String(), "\n  cannot be read: because\n") {
@@ -182,7 +182,7 @@ func TestStageText(t *testing.T) {
 		{Stage: "filter", State: datapath.StageReady}, {Stage: "scion", State: datapath.StageOut, Why: "no sockets"},
 		{Stage: "route", State: datapath.StageStarting},
 	}
-	got := strings.Join(r.text(epoch, ""), "\n")
+	got := strings.Join(r.text(epoch, "", false), "\n")
 	want := "\n  stage scion  OUT, restart the process: no sockets\n  stage route  starting\n"
 	if !strings.Contains(got, want) || strings.Contains(got, "stage filter") {
 		t.Errorf("got\n%s\nwant it with%s", got, want)
@@ -200,7 +200,7 @@ func TestDeviceText(t *testing.T) {
 	} {
 		i := port("eth1", 0)
 		change(&i)
-		if got := i.text("")[0]; got != want {
+		if got := i.text("", false)[0]; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -34,7 +34,7 @@ type styled struct {
 	text  string
 }
 
-const keysLine = "q quit   up, down, tab interface   p pause   ? help"
+const keysLine = "q quit   up, down, tab interface   p pause   v explain   ? help"
 
 // View implements tea.Model.
 func (s *screen) View() string {
@@ -149,9 +149,6 @@ func (s *screen) detail(room int) []styled {
 	lines := []styled{{s.theme.head, columns(detailColumns, s.width, "  "+f.ifaceName()+" by reason", "packets/s",
 		"bits/s", "packets", "bytes")}}
 	for n, w := range f.rows {
-		if len(lines) == room-1 && n < len(f.rows)-1 {
-			return append(lines, styled{s.theme.quiet, fmt.Sprintf("  and %d more", len(f.rows)-n)})
-		}
 		style := s.theme.plain
 		switch {
 		case w.moved == 0:
@@ -163,11 +160,33 @@ func (s *screen) detail(room int) []styled {
 		if w.verdict == verdictLost {
 			bits, bytes = "", ""
 		}
+		left := room - len(lines)
+		if n < len(f.rows)-1 {
+			left-- // a line to say that there are more
+		}
+		if left < 1 {
+			return append(lines, styled{s.theme.quiet, fmt.Sprintf("  and %d more", len(f.rows)-n)})
+		}
 		lines = append(lines, styled{style, columns(detailColumns, s.width, fmt.Sprintf("  %-8s%s", w.verdict, w.name),
 			text.Short(w.packetRate), bits, text.Grouped(w.packets), bytes)})
+		if sentence := s.sentence(w); len(sentence) < left {
+			lines = append(lines, sentence...)
+		}
 	}
 	if len(f.rows) == 0 {
 		lines = append(lines, styled{s.theme.quiet, "  nothing received yet"})
+	}
+	return lines
+}
+
+// sentence explains a row, in lines that stand below its name, if the user wants to know.
+func (s *screen) sentence(w row) (lines []styled) {
+	if !s.sentences {
+		return nil
+	}
+	const indent = "          "
+	for _, line := range text.Wrap(w.sentence, s.width-len(indent)) {
+		lines = append(lines, styled{s.theme.quiet, indent + line})
 	}
 	return lines
 }
@@ -183,7 +202,8 @@ func (s *screen) helpText() []styled {
 		"lost       forwarded, and lost on the way out: see 'culvert doctor'",
 		"",
 		"up, k, shift+tab   interface above       p, space   hold the figures",
-		"down, j, tab       interface below       q          leave",
+		"down, j, tab       interface below       v          explain each reason",
+		"                                         q          leave",
 	} {
 		lines = append(lines, styled{s.theme.plain, text})
 	}

@@ -26,6 +26,8 @@ type WatchOptions struct {
 	Router, Interface string
 	// Interval is how often to look, at least minInterval.
 	Interval time.Duration
+	// Verbose explains each reason.
+	Verbose bool
 	// Count ends the watching after so many intervals and asks for lines; 0 is endless.
 	Count int
 	// Out gets a full-screen table if it is a terminal, lines otherwise.

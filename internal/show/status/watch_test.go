@@ -133,7 +133,7 @@ func TestSharedID(t *testing.T) {
 		return all
 	}
 	var b bytes.Buffer
-	if err := writeMoved(&b, epoch, flows(at(0, routers(1)...), at(1, routers(2)...))); err != nil {
+	if err := writeMoved(&b, false, epoch, flows(at(0, routers(1)...), at(1, routers(2)...))); err != nil {
 		t.Fatal(err)
 	}
 	var got []string

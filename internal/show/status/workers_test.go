@@ -22,7 +22,7 @@ func TestWorkersAreShown(t *testing.T) {
 	}
 	r := Report{Routers: []Router{{ID: "br1", Workers: &Workers{CPUs: []int{1, 2, 3, 5}, Queue: 2048}, Interfaces: []Interface{i}}}}
 	var text, json strings.Builder
-	if err := r.WriteText(&text, time.Now()); err != nil {
+	if err := r.WriteText(&text, time.Now(), false); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.WriteJSON(&json); err != nil {
@@ -38,7 +38,7 @@ func TestWorkersAreShown(t *testing.T) {
 	}
 	r.Routers[0].Workers = nil
 	text.Reset()
-	if err := r.WriteText(&text, time.Now()); err != nil || strings.Contains(text.String(), "workers on") {
+	if err := r.WriteText(&text, time.Now(), false); err != nil || strings.Contains(text.String(), "workers on") {
 		t.Errorf("workers in\n%s, %v", text.String(), err)
 	}
 }

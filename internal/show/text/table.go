@@ -48,3 +48,18 @@ func (t *Table) Lines() []string {
 	}
 	return lines
 }
+
+// Wrap breaks a sentence between words into lines of at most width cells. A word that is longer stands alone.
+func Wrap(sentence string, width int) (lines []string) {
+	room := 0
+	for word := range strings.FieldsSeq(sentence) {
+		n := utf8.RuneCountInString(word)
+		if len(lines) == 0 || n+1 > room {
+			lines, room = append(lines, word), width-n
+			continue
+		}
+		lines[len(lines)-1] += " " + word
+		room -= n + 1
+	}
+	return lines
+}

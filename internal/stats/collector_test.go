@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import "testing"
+
+// TestReasonInfo wants an explanation for each verdict and reason of culvert_packets_total, once, whatever the interfaces.
+func TestReasonInfo(t *testing.T) {
+	const want = `culvert_bytes_total interface=eth0 reason=scion-mac verdict=limited 100
+culvert_bytes_total interface=eth0 reason=scion-mac verdict=punt 300
+culvert_bytes_total interface=eth1 reason=other verdict=pass 64
+culvert_bytes_total interface=eth1 reason=scion-mac verdict=punt 100
+culvert_packets_total interface=eth0 reason=scion-mac verdict=limited 1
+culvert_packets_total interface=eth0 reason=scion-mac verdict=punt 3
+culvert_packets_total interface=eth1 reason=other verdict=pass 1
+culvert_packets_total interface=eth1 reason=scion-mac verdict=punt 1
+culvert_reason_info reason=other text=claimed by no stage verdict=pass 1
+culvert_reason_info reason=scion-mac text=kept from the slow path by its limit: the MAC is wrong verdict=limited 1
+culvert_reason_info reason=scion-mac text=the MAC is wrong verdict=punt 1
+`
+	mac := Reason{Name: "scion-mac", Verdict: "punt", Text: "the MAC is wrong", Packets: 3, Bytes: 300}
+	over, again := mac, mac
+	over.Limited, over.Packets, over.Bytes = true, 1, 100
+	again.Packets, again.Bytes = 1, 100
+	other := Reason{Name: "other", Verdict: "pass", Text: "claimed by no stage", Packets: 1, Bytes: 64}
+	got, err := gather(somePorts{ports: []Port{
+		{Interface: "eth0", Reasons: []Reason{mac, over}}, {Interface: "eth1", Reasons: []Reason{again, other}},
+	}})
+	if err != nil || got != want {
+		t.Errorf("got\n%s%v, want\n%s", got, err, want)
+	}
+}
