@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/filter"
-	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
 )
 
@@ -41,14 +40,11 @@ interfaces and an empty [filter] table makes one that does nothing else.`,
 
 // filterError gives a wrong question the status of wrong usage. An expression that does not compile is none.
 func filterError(err error) error {
-	var (
-		part *filter.PartError
-		view *filterview.UsageError
-	)
+	var part *filter.PartError
 	switch {
 	case errors.Is(err, filter.ErrEverything):
 		return usageError(errors.New("drop without an expression or a set drops every packet: say --all if it is meant to"))
-	case errors.As(err, &part) && part.Part != filter.PartExpression, errors.As(err, &view):
+	case errors.As(err, &part) && part.Part != filter.PartExpression:
 		return usageError(err)
 	}
 	return err

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"os"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
+	"culvert/internal/show"
 )
 
 func newFilterSetCmd() *cobra.Command {
@@ -96,7 +96,7 @@ func changeSet(cmd *cobra.Command, c node.SetChange, args []string) error {
 		return usageError(errors.New("--type is prefix or endpoint"))
 	}
 	c.Stdin, c.Out = cmd.InOrStdin(), cmd.OutOrStdout()
-	if isatty.IsTerminal(os.Stderr.Fd()) {
+	if _, ok := show.Terminal(os.Stderr); ok {
 		c.Progress = cmd.ErrOrStderr()
 	}
 	return filterError(node.ChangeSet(c))

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"culvert/internal/datapath"
@@ -45,7 +43,7 @@ has to be given; --from any takes what anybody sends, and is warned of.`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeArgs(hostInterfaces),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return decapError(decap.Attach(args, f, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+			return decap.Attach(args, f, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().IntVar(&f.GUEPort, "gue-port", datapath.DecapGUEPort, "UDP port of GUE")
@@ -97,12 +95,3 @@ With -j, an object {"decap": [...]} whose members are:
 }
 
 func decapInterfaces(args []string) []string { return unused(decap.Interfaces(), args) }
-
-// decapError gives a wrong command line the status of wrong usage.
-func decapError(err error) error {
-	var usage *decap.UsageError
-	if errors.As(err, &usage) {
-		return usageError(err)
-	}
-	return err
-}

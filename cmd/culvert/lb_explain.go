@@ -60,7 +60,7 @@ With -j, an object with the members:
 			if o.Client, err = netip.ParseAddrPort(args[1]); err != nil || o.Client.Addr().Zone() != "" {
 				return usageError(errors.New(args[1] + " is no client: write address and port, as 203.0.113.7:51234 or [2001:db8::7]:51234"))
 			}
-			return lbError(lbview.Explain(o, cmd.OutOrStdout()))
+			return lbview.Explain(o, cmd.OutOrStdout())
 		},
 	}
 	canPrintJSON(cmd, &o.JSON)

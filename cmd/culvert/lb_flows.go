@@ -48,7 +48,7 @@ state and idle_seconds. With --totals and -j:
 			if o.Client, err = clientPrefix(client); err != nil {
 				return err
 			}
-			return lbError(lbview.Flows(o, cmd.OutOrStdout()))
+			return lbview.Flows(o, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&backend, "backend", "", "only flows of the backend of that address")

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"culvert/internal/lb"
@@ -63,7 +61,7 @@ With -j, an object with the members:
 			if o.Service, err = optionalService(args); err != nil {
 				return err
 			}
-			return lbError(lbview.Show(o, cmd.OutOrStdout()))
+			return lbview.Show(o, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().BoolVar(&o.Flows, "flows", false, "count the flows of each backend in the flow table: a second for 10 million")
@@ -82,13 +80,4 @@ func optionalService(args []string) (*lb.Service, error) {
 		return nil, usageError(err)
 	}
 	return &s, nil
-}
-
-// lbError gives a wrong question the status of wrong usage.
-func lbError(err error) error {
-	var usage *lbview.UsageError
-	if errors.As(err, &usage) {
-		return usageError(err)
-	}
-	return err
 }

@@ -74,7 +74,7 @@ func onVIP(cmd *cobra.Command, on, vip string, do func(context.Context, node.Bal
 	if err != nil {
 		return usageError(err)
 	}
-	return lbError(do(cmd.Context(), node.Balancer{On: on, Out: cmd.OutOrStdout()}, k))
+	return do(cmd.Context(), node.Balancer{On: on, Out: cmd.OutOrStdout()}, k)
 }
 
 func newLBVIPAddCmd() *cobra.Command {

@@ -15,15 +15,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/lab"
+	"culvert/internal/show/usage"
 	"culvert/internal/version"
 )
 
 func main() {
 	os.Exit(run())
 }
-
-// errUsage marks an error as wrong usage, which ends the process with status 2.
-var errUsage = errors.New("usage")
 
 func run() int {
 	// One of the reference's packages ignores SIGHUP for the whole process. Only routers want that.
@@ -44,7 +42,7 @@ func exitStatus(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errUsage):
+	case usage.Is(err):
 		return 2
 	case errors.Is(err, lab.ErrNoCommand):
 		return 127
@@ -54,9 +52,7 @@ func exitStatus(err error) int {
 }
 
 // usageError wraps an error of the command line itself.
-func usageError(err error) error {
-	return fmt.Errorf("%w: %w", errUsage, err)
-}
+func usageError(err error) error { return usage.Error(err) }
 
 // usageArgs makes a cobra argument check report wrong usage.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {

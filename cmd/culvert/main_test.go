@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/lab"
+	"culvert/internal/show/usage"
 )
 
 // asCulvert names the environment variable that makes the test binary culvert.
@@ -167,7 +168,7 @@ func TestWrongUsage(t *testing.T) {
 func TestNoConfiguration(t *testing.T) {
 	missing, there := filepath.Join(t.TempDir(), "culvert.toml"), t.TempDir()
 	for _, verb := range []*cobra.Command{newRunCmd(), newAttachCmd(), newScionRunCmd()} {
-		if err := haveConfig(verb, missing); !errors.Is(err, errUsage) || !strings.Contains(err.Error(), "no configuration: there is no "+missing) {
+		if err := haveConfig(verb, missing); !usage.Is(err) || !strings.Contains(err.Error(), "no configuration: there is no "+missing) {
 			t.Errorf("%s: %v", verb.Name(), err)
 		}
 		if err := haveConfig(verb, there); err != nil {

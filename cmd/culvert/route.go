@@ -3,11 +3,7 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
-
-	"culvert/internal/route/routeview"
 )
 
 func newRouteCmd() *cobra.Command {
@@ -24,12 +20,4 @@ kernel's routing tables, and asks the kernel where the mirror cannot say.`,
 	}
 	cmd.AddCommand(newRouteGetCmd(), newRouteShowCmd(), newRouteCheckCmd())
 	return cmd
-}
-
-// routeError gives a wrong question the status of wrong usage.
-func routeError(err error) error {
-	if errors.Is(err, routeview.ErrUsage) {
-		return usageError(err)
-	}
-	return err
 }

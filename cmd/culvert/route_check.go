@@ -6,11 +6,11 @@ import (
 	"errors"
 	"os"
 
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"culvert/internal/node"
 	"culvert/internal/route/routeview"
+	"culvert/internal/show"
 )
 
 func newRouteCheckCmd() *cobra.Command {
@@ -43,10 +43,10 @@ With -j, an object with the members:
 			if o.Samples < 0 {
 				return usageError(errors.New("--samples must be 0 or more"))
 			}
-			if isatty.IsTerminal(os.Stderr.Fd()) {
+			if _, ok := show.Terminal(os.Stderr); ok {
 				o.Progress = cmd.ErrOrStderr()
 			}
-			return routeError(routeview.Check(o, asJSON, cmd.OutOrStdout()))
+			return routeview.Check(o, asJSON, cmd.OutOrStdout())
 		},
 	}
 	onFlag(cmd, &o.Name, node.IPRouters)

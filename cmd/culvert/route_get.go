@@ -55,7 +55,7 @@ With -j, an object with the members:
 					return err
 				}
 			}
-			return routeError(routeview.Get(o, asJSON, cmd.OutOrStdout()))
+			return routeview.Get(o, asJSON, cmd.OutOrStdout())
 		},
 	}
 	onFlag(cmd, &o.Name, node.IPRouters)

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,11 +36,7 @@ may come and go; one that is named with --on has to be there at the beginning.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Interval = time.Duration(interval * float64(time.Second))
 			o.Out, o.Err = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			err := status.Watch(cmd.Context(), o)
-			if errors.Is(err, status.ErrOptions) {
-				return usageError(err)
-			}
-			return err
+			return status.Watch(cmd.Context(), o)
 		},
 	}
 	onlyFlag(cmd, &o.Router, node.Routers)

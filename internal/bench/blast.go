@@ -4,7 +4,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,8 @@ import (
 	"net"
 	"runtime"
 	"time"
+
+	"culvert/internal/show"
 )
 
 // OptionError is the error for options that make no sense, whatever the machine is like.
@@ -218,9 +219,7 @@ func (r *BlastReport) Err() error {
 
 // WriteJSON writes the report as one JSON object.
 func (r *BlastReport) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return show.JSON(w, r)
 }
 
 // WriteText writes the report in one line.

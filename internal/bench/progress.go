@@ -5,13 +5,13 @@ package bench
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/mattn/go-isatty"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/show"
 )
 
 // progress shows how far a scenario is. On a terminal each line that is written replaces the one before, and steps
@@ -29,7 +29,7 @@ type progress struct {
 // newProgress shows the progress of a scenario on w.
 func newProgress(w io.Writer, scenario string) *progress {
 	p := &progress{out: w, scenario: scenario, now: time.Now}
-	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+	if f, ok := show.Terminal(w); ok {
 		p.columns = 80
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 			p.columns = int(size.Col)

@@ -4,7 +4,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"culvert/internal/bench/report"
+	"culvert/internal/show"
 )
 
 // ListenOptions says what ListenOn counts.
@@ -143,9 +143,7 @@ func listenReport(sink *Sink, at End, elapsed time.Duration) (*ListenReport, err
 
 // WriteJSON writes the report as one JSON object.
 func (r *ListenReport) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return show.JSON(w, r)
 }
 
 // WriteText writes the report in lines.

@@ -3,13 +3,13 @@
 package decap
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
 	"strings"
 
 	"culvert/internal/datapath"
+	"culvert/internal/show"
 	"culvert/internal/show/text"
 	"culvert/internal/stats"
 )
@@ -66,12 +66,9 @@ func List(asJSON, verbose bool, out io.Writer) error {
 	}
 	r := report(all)
 	if asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r)
+		return show.JSON(out, r)
 	}
-	_, err = io.WriteString(out, strings.Join(r.lines(verbose), "\n")+"\n")
-	return err
+	return show.Lines(out, r.lines(verbose))
 }
 
 // lines are for people; verbose explains the reasons.

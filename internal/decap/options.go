@@ -11,16 +11,8 @@ import (
 	"strings"
 
 	"culvert/internal/datapath"
+	"culvert/internal/show/usage"
 )
-
-// UsageError is for a wrong command line.
-type UsageError struct{ err error }
-
-func (e *UsageError) Error() string { return e.err.Error() }
-
-func (e *UsageError) Unwrap() error { return e.err }
-
-func usageError(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
 // Flags are the options as they were typed.
 type Flags struct {
@@ -39,15 +31,15 @@ const open = "anybody who reaches this host can put packets of any source and de
 // options reads them.
 func (f Flags) options() (o datapath.DecapOptions, err error) {
 	if f.GUEPort < 1 || f.GUEPort > 65535 {
-		return o, usageError("--gue-port %d: use 1 to 65535", f.GUEPort)
+		return o, usage.Errorf("--gue-port %d: use 1 to 65535", f.GUEPort)
 	}
 	o.GUEPort, o.Generic = uint16(f.GUEPort), f.Generic
 	any := slices.Contains(f.From, anySource)
 	switch {
 	case any && len(f.From) > 1:
-		return o, usageError("--from any allows all sources: give it alone")
+		return o, usage.Errorf("--from any allows all sources: give it alone")
 	case len(f.From)+len(f.VIP) == 0:
-		return o, usageError("without --from and --vip anybody could send anything into this host: say with --from where the balancers send from, or --from any")
+		return o, usage.Errorf("without --from and --vip anybody could send anything into this host: say with --from where the balancers send from, or --from any")
 	case any:
 		f.From = nil
 	}
@@ -84,12 +76,12 @@ func (f Flags) families(o datapath.DecapOptions) error {
 	is4 := func(a netip.Addr) bool { return a.Is4() }
 	for n, p := range o.From {
 		if !slices.ContainsFunc(o.Local, func(a netip.Addr) bool { return is4(a) == is4(p.Addr()) }) {
-			return usageError("--from %s: no --local is of its family", f.From[n])
+			return usage.Errorf("--from %s: no --local is of its family", f.From[n])
 		}
 	}
 	for n, a := range o.Local {
 		if !slices.ContainsFunc(o.From, func(p netip.Prefix) bool { return is4(a) == is4(p.Addr()) }) {
-			return usageError("--local %s: no --from is of its family", f.Local[n])
+			return usage.Errorf("--local %s: no --from is of its family", f.Local[n])
 		}
 	}
 	return nil
@@ -107,9 +99,9 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	switch {
 	case err != nil || p.Addr().Is4In6():
-		return p, usageError("--from %q is no prefix: write it as 10.200.0.0/16 or fd00:200::/64", text)
+		return p, usage.Errorf("--from %q is no prefix: write it as 10.200.0.0/16 or fd00:200::/64", text)
 	case p != p.Masked():
-		return p, usageError("--from %s has bits behind its length: write %s", text, p.Masked())
+		return p, usage.Errorf("--from %s has bits behind its length: write %s", text, p.Masked())
 	}
 	return p, nil
 }
@@ -118,9 +110,9 @@ func parseAddr(flag, text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	switch {
 	case err != nil || a.Zone() != "" || a.Is4In6():
-		return a, usageError("%s %q is no address: write it as 192.0.2.1 or 2001:db8::1", flag, text)
+		return a, usage.Errorf("%s %q is no address: write it as 192.0.2.1 or 2001:db8::1", flag, text)
 	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback():
-		return a, usageError("%s %s: no packet of a tunnel has it: give an address of a host", flag, text)
+		return a, usage.Errorf("%s %s: no packet of a tunnel has it: give an address of a host", flag, text)
 	}
 	return a, nil
 }

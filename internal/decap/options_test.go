@@ -3,9 +3,10 @@
 package decap
 
 import (
-	"errors"
 	"strings"
 	"testing"
+
+	"culvert/internal/show/usage"
 )
 
 func TestOptions(t *testing.T) {
@@ -66,8 +67,7 @@ func TestOptionsRefused(t *testing.T) {
 			"--local 10.0.0.1: no --from is of its family"},
 	} {
 		_, err := tt.f.options()
-		var usage *UsageError
-		if !errors.As(err, &usage) || !strings.Contains(err.Error(), tt.want) {
+		if !usage.Is(err) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.f, err, tt.want)
 		}
 	}

@@ -3,17 +3,15 @@
 package doctor
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
+
+	"culvert/internal/show"
 )
 
 // WriteJSON writes the report as one JSON object.
 func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return show.JSON(w, r)
 }
 
 // WriteTable writes the report for people: one finding a line, its command below it, ready to copy.

@@ -4,7 +4,6 @@ package guest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"culvert/internal/bench"
+	"culvert/internal/show"
 )
 
 // ErrUnknown marks a line of kernels that Debian does not have.
@@ -174,7 +174,5 @@ func findKernels(ctx context.Context, lines []string, prefer []Counts, progress 
 
 // WriteJSON writes counts as JSON. A baseline is a file of it.
 func WriteJSON(w io.Writer, all []Counts) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(all)
+	return show.JSON(w, all)
 }

@@ -3,11 +3,12 @@
 package lab
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"culvert/internal/show"
 )
 
 // listed is what 'culvert lab list -j' prints for a lab: its state, and which
@@ -38,9 +39,7 @@ func WriteList(w io.Writer, asJSON bool) error {
 			}
 			list = append(list, entry)
 		}
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(list)
+		return show.JSON(w, list)
 	}
 	if len(labs) == 0 {
 		return nil

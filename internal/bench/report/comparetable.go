@@ -3,17 +3,16 @@
 package report
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
+
+	"culvert/internal/show"
 )
 
 // WriteJSON writes the comparison as one JSON object.
 func (c *Comparison) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(c)
+	return show.JSON(w, c)
 }
 
 // WriteTable writes the comparison as a Markdown table, warnings first.

@@ -5,8 +5,9 @@
 package report
 
 import (
-	"encoding/json"
 	"io"
+
+	"culvert/internal/show"
 )
 
 // Report is the outcome of a scenario.
@@ -140,7 +141,5 @@ func (r *Report) Invalid() []string {
 
 // WriteJSON writes the report as one JSON object.
 func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return show.JSON(w, r)
 }

@@ -3,7 +3,6 @@
 package filterview
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filter/cbpf"
+	"culvert/internal/show"
 	"culvert/internal/show/text"
 )
 
@@ -181,12 +181,9 @@ func List(name string, asJSON bool, out io.Writer) error {
 		return err
 	}
 	if asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r)
+		return show.JSON(out, r)
 	}
-	_, err = io.WriteString(out, strings.Join(r.lines(), "\n")+"\n")
-	return err
+	return show.Lines(out, r.lines())
 }
 
 func (r Report) lines() []string {

@@ -11,16 +11,8 @@ import (
 	"strings"
 
 	"culvert/internal/datapath"
+	"culvert/internal/show/usage"
 )
-
-// UsageError is for a wrong question.
-type UsageError struct{ err error }
-
-func (e *UsageError) Error() string { return e.err.Error() }
-
-func (e *UsageError) Unwrap() error { return e.err }
-
-func usageError(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
 // Open opens the data plane of a name in this network namespace, "" for the only one.
 func Open(name string) (*datapath.Instance, error) {
@@ -49,7 +41,7 @@ func Open(name string) (*datapath.Instance, error) {
 		return nil, errors.New("no data plane in this network namespace: attach one with 'culvert attach -c FILE IFACE...', " +
 			"where FILE has a [filter] table")
 	case name == "":
-		return nil, usageError("there are %d data planes here: say --on with one of %s", len(all), strings.Join(names, ", "))
+		return nil, usage.Errorf("there are %d data planes here: say --on with one of %s", len(all), strings.Join(names, ", "))
 	default:
 		return nil, fmt.Errorf("no data plane %s in this network namespace: there is %s", name, strings.Join(names, ", "))
 	}

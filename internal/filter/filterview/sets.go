@@ -15,6 +15,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterset"
+	"culvert/internal/show"
 	"culvert/internal/show/text"
 )
 
@@ -124,9 +125,7 @@ func ListSets(on string, asJSON bool, out io.Writer) error {
 		return err
 	}
 	if asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(map[string]any{"sets": sets})
+		return show.JSON(out, map[string]any{"sets": sets})
 	}
 	for _, line := range setLines(sets) {
 		if _, err := fmt.Fprintln(out, strings.TrimSpace(line)); err != nil {

@@ -4,7 +4,6 @@ package filterview
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -13,7 +12,9 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filter/talkers"
+	"culvert/internal/show"
 	"culvert/internal/show/text"
+	"culvert/internal/show/usage"
 )
 
 // TopOptions say which talkers to look for.
@@ -34,9 +35,9 @@ func Top(ctx context.Context, o TopOptions) (err error) {
 	by, err := filter.ParseBy(o.By)
 	switch {
 	case err != nil:
-		return usageError("%w", err)
+		return usage.Errorf("%w", err)
 	case o.Count < 1:
-		return usageError("%d talkers: show at least 1", o.Count)
+		return usage.Errorf("%d talkers: show at least 1", o.Count)
 	}
 	inst, err := Open(o.On)
 	if err != nil {
@@ -49,7 +50,7 @@ func Top(ctx context.Context, o TopOptions) (err error) {
 			err = off
 		}
 	}()
-	if f, ok := terminal(o.Out); ok && !o.Once && !o.JSON {
+	if f, ok := show.Terminal(o.Out); ok && !o.Once && !o.JSON {
 		return runScreen(ctx, f, time.Second, t.view, func() (func(), error) {
 			s, err := t.look(ctx, 0)
 			return func() { t.sample = s }, err
@@ -187,13 +188,10 @@ func keyName(k talkers.Key, by datapath.FilterTopBy) string {
 func (t *topper) write() error {
 	all := t.talkers()
 	if t.o.JSON {
-		enc := json.NewEncoder(t.o.Out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(all)
+		return show.JSON(t.o.Out, all)
 	}
 	lines := append([]string{all.headline()}, all.table("  ").Lines()...)
-	_, err := fmt.Fprintln(t.o.Out, strings.Join(append(lines, all.rest()...), "\n"))
-	return err
+	return show.Lines(t.o.Out, append(lines, all.rest()...))
 }
 
 func (t Talkers) headline() string {

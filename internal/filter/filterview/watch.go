@@ -6,13 +6,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
-	"github.com/mattn/go-isatty"
-
 	"culvert/internal/datapath"
+	"culvert/internal/show"
 	"culvert/internal/show/text"
+	"culvert/internal/show/usage"
 )
 
 // minInterval leaves the machine time for packets.
@@ -47,9 +46,9 @@ type speed struct {
 func Watch(ctx context.Context, o WatchOptions) error {
 	switch {
 	case o.Interval < minInterval:
-		return usageError("interval %v: at least %v", o.Interval, minInterval)
+		return usage.Errorf("interval %v: at least %v", o.Interval, minInterval)
 	case o.Count < 0:
-		return usageError("count %d: 0 is endless", o.Count)
+		return usage.Errorf("count %d: 0 is endless", o.Count)
 	}
 	inst, err := Open(o.On)
 	if err != nil {
@@ -61,7 +60,7 @@ func Watch(ctx context.Context, o WatchOptions) error {
 	if err != nil {
 		return err
 	}
-	if f, ok := terminal(o.Out); ok && o.Count == 0 {
+	if f, ok := show.Terminal(o.Out); ok && o.Count == 0 {
 		w := &watched{o: o, last: first, now: first}
 		return runScreen(ctx, f, o.Interval, w.view, func() (func(), error) {
 			now, err := look()
@@ -69,11 +68,6 @@ func Watch(ctx context.Context, o WatchOptions) error {
 		})
 	}
 	return watchLines(ctx, o, first, look)
-}
-
-func terminal(out io.Writer) (*os.File, bool) {
-	f, ok := out.(*os.File)
-	return f, ok && isatty.IsTerminal(f.Fd())
 }
 
 // lookAt reads the filter again: who watches need not know of changes.

@@ -3,12 +3,13 @@
 package lbview
 
 import (
-	"encoding/json"
 	"io"
 	"net/netip"
 
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/show"
+	"culvert/internal/show/usage"
 )
 
 // ExplainOptions say which flow is meant.
@@ -100,9 +101,9 @@ const (
 func Explain(o ExplainOptions, out io.Writer) error {
 	switch {
 	case o.Service.Port == 0:
-		return usageError("%s has no port: say which one the client sends to", o.Service)
+		return usage.Errorf("%s has no port: say which one the client sends to", o.Service)
 	case o.Client.Addr().Is4() != o.Service.Addr.Is4():
-		return usageError("%s does not send to %s: give addresses of one family", o.Client, o.Service)
+		return usage.Errorf("%s does not send to %s: give addresses of one family", o.Client, o.Service)
 	}
 	return with(o.On, func(v *view) error {
 		e, err := v.explain(o.Service, o.Client, o.Interface)
@@ -110,9 +111,7 @@ func Explain(o ExplainOptions, out io.Writer) error {
 			return err
 		}
 		if o.JSON {
-			enc := json.NewEncoder(out)
-			enc.SetIndent("", "  ")
-			return enc.Encode(e)
+			return show.JSON(out, e)
 		}
 		return e.writeText(out)
 	})

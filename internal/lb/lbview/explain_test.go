@@ -5,7 +5,6 @@ package lbview
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -19,6 +18,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/show/usage"
 )
 
 // left is what a frame that came out says of where it goes.
@@ -239,8 +239,7 @@ func TestExplainOutput(t *testing.T) {
 		"has no port: say which one":   {Service: service(t, "192.0.2.1/tcp"), Client: client},
 		"give addresses of one family": {Service: service(t, "[2001:db8::1]:80/tcp"), Client: client},
 	} {
-		var usage *UsageError
-		if err := Explain(o, &out); !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+		if err := Explain(o, &out); !usage.Is(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
 	}

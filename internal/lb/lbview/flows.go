@@ -13,7 +13,9 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/show"
 	"culvert/internal/show/text"
+	"culvert/internal/show/usage"
 )
 
 // FlowsOptions say which flows to list.
@@ -50,7 +52,7 @@ type FlowCount struct {
 // Flows lists the flows in the flow table, in its order, one by one: nothing is kept of them.
 func Flows(o FlowsOptions, out io.Writer) error {
 	if o.Limit < 0 {
-		return usageError("-n %d: use a number of flows, or 0 for all", o.Limit)
+		return usage.Errorf("-n %d: use a number of flows, or 0 for all", o.Limit)
 	}
 	return with(o.On, func(v *view) error {
 		keep, err := v.keeper(o)
@@ -235,9 +237,7 @@ func (v *view) writeCounts(out *bufio.Writer, keep func(datapath.BalanceFlow) bo
 		total += c.Flows
 	}
 	if asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(struct {
+		return show.JSON(out, struct {
 			Total  uint64      `json:"flows"`
 			Counts []FlowCount `json:"counts"`
 		}{total, counts})

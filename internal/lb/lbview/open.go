@@ -12,16 +12,8 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/show/usage"
 )
-
-// UsageError is for a wrong question.
-type UsageError struct{ err error }
-
-func (e *UsageError) Error() string { return e.err.Error() }
-
-func (e *UsageError) Unwrap() error { return e.err }
-
-func usageError(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
 // Open opens the load balancer of a name in this network namespace, "" for the only one.
 func Open(name string) (*datapath.Instance, error) {
@@ -46,7 +38,7 @@ func Open(name string) (*datapath.Instance, error) {
 			i.Close()
 		}
 		slices.Sort(names)
-		return nil, usageError("there are %d load balancers here: say --on with one of %s", len(found), strings.Join(names, ", "))
+		return nil, usage.Errorf("there are %d load balancers here: say --on with one of %s", len(found), strings.Join(names, ", "))
 	case name != "":
 		return nil, fmt.Errorf("no data plane %s that balances load in this network namespace: 'culvert status' lists those that are there", name)
 	}

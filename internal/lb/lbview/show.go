@@ -3,17 +3,16 @@
 package lbview
 
 import (
-	"encoding/json"
 	"io"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
 	"culvert/internal/lb"
 	"culvert/internal/lb/bgpstate"
+	"culvert/internal/show"
 )
 
 // ShowOptions say what to show.
@@ -42,12 +41,9 @@ func Show(o ShowOptions, out io.Writer) error {
 			return err
 		}
 		if o.JSON {
-			enc := json.NewEncoder(out)
-			enc.SetIndent("", "  ")
-			return enc.Encode(r)
+			return show.JSON(out, r)
 		}
-		_, err = io.WriteString(out, strings.Join(r.lines(time.Now()), "\n")+"\n")
-		return err
+		return show.Lines(out, r.lines(time.Now()))
 	})
 }
 

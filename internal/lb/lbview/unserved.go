@@ -10,6 +10,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/show/usage"
 )
 
 // unserved tells what becomes of a packet that no backend takes: it is dropped where the kernel would send it on
@@ -18,7 +19,7 @@ func (v *view) unserved(e *Explanation, to lb.Service, client netip.AddrPort, if
 	interfaces := v.inst.AttachedNow()
 	if iface != "" {
 		if !slices.Contains(interfaces, iface) {
-			return usageError("the load balancer is not attached to %s, but to %s", iface, strings.Join(interfaces, ", "))
+			return usage.Errorf("the load balancer is not attached to %s, but to %s", iface, strings.Join(interfaces, ", "))
 		}
 		interfaces = []string{iface}
 	}

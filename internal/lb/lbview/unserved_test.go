@@ -4,7 +4,6 @@ package lbview
 
 import (
 	"bytes"
-	"errors"
 	"net/netip"
 	"os"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"culvert/internal/datapath"
+	"culvert/internal/show/usage"
 )
 
 func sysctl(t *testing.T, name, value string) {
@@ -107,9 +107,8 @@ func TestExplainByInterface(t *testing.T) {
 	if got, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0)); got != "drop lb-empty" {
 		t.Errorf("it left as %s", got)
 	}
-	var usage *UsageError
 	err = Explain(ExplainOptions{Service: to, Client: client, Interface: "lo"}, &bytes.Buffer{})
-	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "not attached to lo, but to lb0, out0") {
+	if !usage.Is(err) || !strings.Contains(err.Error(), "not attached to lo, but to lb0, out0") {
 		t.Errorf("error is %v", err)
 	}
 	var out bytes.Buffer

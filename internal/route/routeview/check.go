@@ -3,7 +3,6 @@
 package routeview
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/show"
 )
 
 // DefaultSamples is how many addresses of each family are asked for unless said otherwise.
@@ -84,9 +84,7 @@ func Check(o CheckOptions, asJSON bool, out io.Writer) error {
 		return err
 	}
 	if asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		err = enc.Encode(c)
+		err = show.JSON(out, c)
 	} else {
 		err = c.writeText(out)
 	}

@@ -13,10 +13,8 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/show/usage"
 )
-
-// ErrUsage marks errors of what was asked, not of the answer.
-var ErrUsage = errors.New("route")
 
 // errDiffers is for the exit status: the difference itself has been shown.
 var errDiffers = errors.New("the fast path and the kernel differ")
@@ -142,7 +140,7 @@ func (v *view) compare(q query, k *kernel) (*Got, error) {
 func (v *view) query(o GetOptions, k *kernel) (q query, err error) {
 	q = query{to: o.To, from: o.From}
 	if o.From.IsValid() && o.From.Is4() != o.To.Is4() {
-		return q, fmt.Errorf("%w: from %s to %s: give addresses of one family", ErrUsage, o.From, o.To)
+		return q, usage.Errorf("from %s to %s: give addresses of one family", o.From, o.To)
 	}
 	if o.In != "" {
 		index, ok := k.index(o.In)

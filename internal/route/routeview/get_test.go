@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"culvert/internal/datapath"
+	"culvert/internal/show/usage"
 )
 
 // answer runs the command and returns its lines.
@@ -79,7 +80,7 @@ agree`},
 		{GetOptions{To: addr("192.0.2.7"), In: "no"}, "no interface no here", false},
 		{GetOptions{To: addr("192.0.2.7"), From: addr("::1")}, "addresses of one family", true},
 	} {
-		if _, err := answer(tt.o); err == nil || !strings.Contains(err.Error(), tt.want) || errors.Is(err, ErrUsage) != tt.usage {
+		if _, err := answer(tt.o); err == nil || !strings.Contains(err.Error(), tt.want) || usage.Is(err) != tt.usage {
 			t.Errorf("%+v: %v, want %q", tt.o, err, tt.want)
 		}
 	}

@@ -3,7 +3,6 @@
 package routeview
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"culvert/internal/datapath"
+	"culvert/internal/show"
 	"culvert/internal/stats"
 )
 
@@ -88,9 +88,7 @@ func WriteStats(name string, asJSON, verbose bool, out io.Writer) error {
 	if !asJSON {
 		return s.writeText(out, verbose)
 	}
-	enc := json.NewEncoder(out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(s)
+	return show.JSON(out, s)
 }
 
 func routers(name string) ([]*datapath.Instance, error) {
@@ -163,7 +161,7 @@ func (v *view) familyStats(is6 bool, c Condition, numbers map[uint32]bool) Famil
 	if t == nil {
 		return f
 	}
-	u := t.usage()
+	u := t.content()
 	f.Prefixes, f.BlocksUsed, f.BlocksTotal, f.Lost = u.prefixes, u.blocks, u.total, u.lost
 	maps.Copy(numbers, u.numbers)
 	return f

@@ -87,7 +87,7 @@ func TestUsage(t *testing.T) {
 				w.Insert(p, datapath.RouteHopFirst+uint32(rng.UintN(3)))
 			}
 			// Those that others have taken all addresses of do not show; among 300 of random there are none such.
-			u := newTable(root, blocks, f.rootBits/8, f.width).usage()
+			u := newTable(root, blocks, f.rootBits/8, f.width).content()
 			if u.prefixes != len(prefixes) || u.blocks != w.BlocksUsed() || u.lost != 0 || len(u.numbers) != 3 || u.total != 16384 {
 				t.Errorf("counted %d prefixes, %d of %d blocks, %d lost, %d next hops; there are %d and %d",
 					u.prefixes, u.blocks, u.total, u.lost, len(u.numbers), len(prefixes), w.BlocksUsed())
@@ -100,7 +100,7 @@ func TestUsage(t *testing.T) {
 	for _, p := range []string{"10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/24", "10.3.0.0/25"} {
 		w.Insert(netip.MustParsePrefix(p), datapath.RouteHopFirst)
 	}
-	if u := newTable(root, nil, 3, 32).usage(); u.prefixes != 3 || u.lost != 1 || u.blocks != 0 {
+	if u := newTable(root, nil, 3, 32).content(); u.prefixes != 3 || u.lost != 1 || u.blocks != 0 {
 		t.Errorf("counted %+v", u)
 	}
 }

@@ -21,8 +21,8 @@ func newTable(root, blocks []uint32, rootLen, width int) *table {
 	return &table{root: root, blocks: blocks, rootLen: rootLen, width: width, reader: lpm.New(root, blocks, width)}
 }
 
-// usage is what the image of a table has in it.
-type usage struct {
+// content is what the image of a table has in it.
+type content struct {
 	// blocks are those that entries lead to; lost are entries that should lead to one.
 	blocks, total, lost int
 	// prefixes are those that are the longest for at least one address.
@@ -34,7 +34,7 @@ type usage struct {
 // counter walks a table in the order of addresses.
 type counter struct {
 	of *table
-	usage
+	content
 	// last is the network counted last, by its length: what follows within it is not counted again.
 	last [129]netip.Addr
 	key  [16]byte
@@ -44,10 +44,10 @@ type counter struct {
 	visit func(netip.Addr)
 }
 
-func (t *table) usage() usage { return t.walk(nil) }
+func (t *table) content() content { return t.walk(nil) }
 
 // walk looks at all of the table, and calls visit with an address for each prefix that has one to itself.
-func (t *table) walk(visit func(netip.Addr)) usage {
+func (t *table) walk(visit func(netip.Addr)) content {
 	c := &counter{of: t, visit: visit}
 	c.numbers = make(map[uint32]bool)
 	c.total = len(t.blocks) / lpm.BlockSize
@@ -64,7 +64,7 @@ func (t *table) walk(visit func(netip.Addr)) usage {
 		}
 		c.look(e, t.rootLen)
 	}
-	return c.usage
+	return c.content
 }
 
 func (c *counter) look(e uint32, depth int) {

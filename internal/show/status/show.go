@@ -4,16 +4,15 @@ package status
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/cpus"
+	"culvert/internal/show"
 	"culvert/internal/show/text"
 	"culvert/internal/stats"
 )
@@ -50,9 +49,7 @@ func Show(out io.Writer, o Options) error {
 
 // WriteJSON writes the report as one JSON object.
 func (r Report) WriteJSON(out io.Writer) error {
-	enc := json.NewEncoder(out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
+	return show.JSON(out, r)
 }
 
 // WriteText writes the report for people; now is what times are shown relative to, and verbose explains each reason.
@@ -79,8 +76,7 @@ func (r Report) WriteText(out io.Writer, now time.Time, verbose bool) error {
 		lines = append(lines, router.text(now, r.forget(router), verbose)...)
 	}
 	lines = append(lines, r.decapLines(verbose)...)
-	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
-	return err
+	return show.Lines(out, lines)
 }
 
 // text is one router; forget says how to get rid of it once its interfaces are gone, and verbose explains its reasons.

@@ -4,19 +4,15 @@ package status
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/mattn/go-isatty"
+	"culvert/internal/show"
+	"culvert/internal/show/usage"
 )
-
-// ErrOptions marks an error in the options of Watch.
-var ErrOptions = errors.New("watch")
 
 // WatchOptions say what to watch, and how.
 type WatchOptions struct {
@@ -43,9 +39,9 @@ const minInterval = 100 * time.Millisecond
 func Watch(ctx context.Context, o WatchOptions) error {
 	switch {
 	case o.Interval < minInterval:
-		return fmt.Errorf("%w: interval %v: at least %v", ErrOptions, o.Interval, minInterval)
+		return usage.Errorf("interval %v: at least %v", o.Interval, minInterval)
 	case o.Count < 0:
-		return fmt.Errorf("%w: count %d: 0 is endless", ErrOptions, o.Count)
+		return usage.Errorf("count %d: 0 is endless", o.Count)
 	}
 	// What is wrong from the beginning is told at once, not in a table.
 	first, err := o.look()
@@ -55,7 +51,7 @@ func Watch(ctx context.Context, o WatchOptions) error {
 	if o.Router != "" && len(first.routers) == 0 {
 		return noRouter(o.Router)
 	}
-	if f, ok := o.Out.(*os.File); ok && o.Count == 0 && isatty.IsTerminal(f.Fd()) {
+	if f, ok := show.Terminal(o.Out); ok && o.Count == 0 {
 		return watchScreen(ctx, o, first, f)
 	}
 	if !slices.ContainsFunc(first.routers, func(r Router) bool { return len(r.Interfaces) > 0 }) {

@@ -15,6 +15,7 @@ import (
 	tea "github.com/charmbracelet/bubbletea"
 	"github.com/charmbracelet/lipgloss"
 
+	"culvert/internal/show/usage"
 	"culvert/internal/stats"
 )
 
@@ -22,7 +23,7 @@ func TestOptions(t *testing.T) {
 	for _, o := range []WatchOptions{
 		{}, {Interval: -time.Second}, {Interval: minInterval - 1}, {Interval: time.Second, Count: -1},
 	} {
-		if err := Watch(context.Background(), o); !errors.Is(err, ErrOptions) {
+		if err := Watch(context.Background(), o); !usage.Is(err) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
