@@ -3,10 +3,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"culvert/internal/node"
@@ -57,11 +53,7 @@ func newKeyAddCmd() *cobra.Command {
 			if len(args) == 2 {
 				from = args[1]
 			}
-			router, err := scionRouter(on)
-			if err != nil {
-				return err
-			}
-			return node.AddKey(router, args[0], from, cmd.InOrStdin(), cmd.OutOrStdout())
+			return node.AddKey(on, args[0], from, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 	onFlag(cmd, &on, node.SCIONRouters)
@@ -81,11 +73,7 @@ func newKeyDelCmd() *cobra.Command {
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, keyIndexes),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			router, err := scionRouter(on)
-			if err != nil {
-				return err
-			}
-			return node.RemoveKey(router, args[0], force, cmd.OutOrStdout())
+			return node.RemoveKey(on, args[0], force, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "delete it even if packets are dropped for it")
@@ -103,29 +91,10 @@ func newKeyListCmd() *cobra.Command {
 		Short: "list the keys that are loaded, by index and ID",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			router, err := scionRouter(on)
-			if err != nil {
-				return err
-			}
-			return node.ListKeys(router, asJSON, cmd.OutOrStdout())
+			return node.ListKeys(on, asJSON, cmd.OutOrStdout())
 		},
 	}
 	onFlag(cmd, &on, node.SCIONRouters)
 	canPrintJSON(cmd, &asJSON)
 	return cmd
-}
-
-// scionRouter is the SCION router that is named, or the only one that runs.
-func scionRouter(on string) (string, error) {
-	if on != "" {
-		return on, nil
-	}
-	switch all := node.SCIONRouters(); len(all) {
-	case 0:
-		return "", errors.New("no SCION router runs on this machine: see 'culvert status'")
-	case 1:
-		return all[0], nil
-	default:
-		return "", usageError(fmt.Errorf("there are %d SCION routers on this machine: say --on with one of %s", len(all), strings.Join(all, ", ")))
-	}
 }

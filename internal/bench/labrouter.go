@@ -8,6 +8,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lab"
+	"culvert/internal/show/planes"
 )
 
 // labRouter is a lab's router in the middle, of one kind or the other.
@@ -30,7 +31,7 @@ func (d *labRouter) Attach(ctx context.Context, p Path) error {
 		return err
 	}
 	return p.In.Space.Do(func() (err error) {
-		d.inst, err = datapath.Open(d.at.as.RouterID)
+		d.inst, err = planes.Open(d.at.as.RouterID, planes.Kind{Name: "data plane", None: "see 'culvert status'"})
 		return err
 	})
 }

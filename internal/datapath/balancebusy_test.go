@@ -303,7 +303,7 @@ const balanceEditorEnv = "CULVERT_TEST_BALANCE_EDIT"
 
 func editBalance(times string) int {
 	n, err := strconv.Atoi(times)
-	inst, openErr := Open("lb")
+	inst, openErr := OpenHere("lb")
 	if err = errors.Join(err, openErr); err != nil {
 		fmt.Println(err)
 		return 1

@@ -261,7 +261,7 @@ func TestBalanceRefusedSizes(t *testing.T) {
 		if now := xdpProgram(t, "lb0"); now != before {
 			t.Errorf("lb0 carries program %d, carried %d", now, before)
 		}
-		w.inst, err = Open("lb")
+		w.inst, err = OpenHere("lb")
 		w.must(err)
 		w.t.Cleanup(w.inst.Close)
 		w.plane, err = w.inst.ViewBalance()

@@ -41,7 +41,7 @@ func filterLoad(t *testing.T, inst *Instance, out *net.Interface, frame []byte) 
 		t.Fatal(err)
 	}
 	// The counters go from one instance to the next: the first one's are those of all.
-	inst, err = Open(inst.Name())
+	inst, err = OpenHere(inst.Name())
 	if err != nil {
 		t.Fatal(err)
 	}

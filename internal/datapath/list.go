@@ -114,41 +114,6 @@ func OpenHere(name string) (*Instance, error) {
 	return inst, nil
 }
 
-// Open opens an instance by the router's ID: the one in this network namespace, or the only one of
-// that name on the machine.
-func Open(name string) (*Instance, error) {
-	all, err := List()
-	if err != nil {
-		return nil, err
-	}
-	here, err := currentSpace()
-	if err != nil {
-		closeAll(all)
-		return nil, err
-	}
-	var found []*Instance
-	for _, i := range all {
-		if i.Name() == name {
-			found = append(found, i)
-		} else {
-			i.Close()
-		}
-	}
-	if n := slices.IndexFunc(found, func(i *Instance) bool { return i.in(here) }); n > 0 {
-		found[0], found[n] = found[n], found[0]
-	}
-	switch {
-	case len(found) == 0:
-		return nil, fmt.Errorf("no router %s here: see 'culvert status'", name)
-	case len(found) > 1 && !found[0].in(here):
-		closeAll(found)
-		return nil, fmt.Errorf("%d routers are called %s: run the command in the network namespace of "+
-			"the one you mean", len(found), name)
-	}
-	closeAll(found[1:])
-	return found[0], nil
-}
-
 // Served tells whether a process keeps the instance in step.
 func (i *Instance) Served() bool {
 	if i.serves() {

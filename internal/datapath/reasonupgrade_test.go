@@ -39,7 +39,7 @@ func TestReasonsOfAnotherVersion(t *testing.T) {
 	dir := inst.dir
 	inst.Close()
 	replaceMeta(t, dir, other)
-	old, err := Open(inst.meta.Name)
+	old, err := OpenHere(inst.meta.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -210,7 +210,7 @@ func TestLossesAreCounted(t *testing.T) {
 	if _, err := Attach(Options{Name: "br1", Interfaces: []string{"v0", "bridge"}}, testConfig(1)); err == nil {
 		t.Fatal("attached to a bridge")
 	}
-	if inst, err = Open("br1"); err != nil {
+	if inst, err = OpenHere("br1"); err != nil {
 		t.Fatal(err)
 	}
 	lose()

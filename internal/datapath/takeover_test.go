@@ -54,7 +54,7 @@ func TestBeginFails(t *testing.T) {
 		if after := tree(t); after != before {
 			t.Errorf("filtered %v: pins are now\n%sand were\n%s", filtered, after, before)
 		}
-		seen, err := Open("br1")
+		seen, err := OpenHere("br1")
 		if err != nil {
 			t.Fatal(err)
 		}

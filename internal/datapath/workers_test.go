@@ -402,7 +402,7 @@ func TestWorkersOutliveTheProcess(t *testing.T) {
 	inst := attachWorkers(t, testConfig(1), w, false, "v0")
 	key := inst.meta.FlowKey
 	inst.Close()
-	inst, err := Open("br1")
+	inst, err := OpenHere("br1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -170,7 +170,7 @@ func TestBadInput(t *testing.T) {
 		{name: "interface without an address", args: []string{"attach", "-c", good, "to-a", "lo"}, status: 1, says: "interface lo"},
 		{name: "router's file for a node's", args: []string{"attach", "-c", as.RouterConfig, "to-a"}, status: 1, says: "br.toml:"},
 		{name: "detach from nothing", args: []string{"detach", "to-a"}, status: 1, says: "to-a"},
-		{name: "key of no router", args: []string{"key", "add", "--on", "br9-ff00_0_999-9", "0", key}, status: 1, says: "no router br9-ff00_0_999-9"},
+		{name: "key of no router", args: []string{"key", "add", "--on", "br9-ff00_0_999-9", "0", key}, status: 1, says: "no data plane br9-ff00_0_999-9"},
 		{name: "key of 5 bytes", args: []string{"key", "add", "--on", id, "0", keyFile("c2hvcnQ=")}, status: 1, says: "16"},
 		{name: "key not in base64", args: []string{"key", "add", "--on", id, "0", keyFile("???")}, status: 1, says: "base64"},
 		{name: "key index", args: []string{"key", "add", "--on", id, "2", key}, status: 1, says: "0 to 1"},

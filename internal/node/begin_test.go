@@ -137,7 +137,7 @@ func (b *beginBed) must(err error) {
 
 func (b *beginBed) open() *datapath.Instance {
 	b.t.Helper()
-	inst, err := datapath.Open(beginName)
+	inst, err := datapath.OpenHere(beginName)
 	b.must(err)
 	return inst
 }

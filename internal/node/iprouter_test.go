@@ -46,7 +46,7 @@ func TestIPRouterAlone(t *testing.T) {
 		"remove": RemoveKey(name, "0", true, &out),
 		"list":   ListKeys(name, true, &out),
 	} {
-		if err == nil || err.Error() != "router "+name+" has no keys: it is no SCION router" || out.Len() > 0 {
+		if err == nil || err.Error() != "data plane "+name+" is no SCION router: see 'culvert status'" || out.Len() > 0 {
 			t.Errorf("key %s: %v, and %q", what, err, out.String())
 		}
 	}

@@ -4,7 +4,6 @@ package node
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,14 +14,16 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/trust"
+	"culvert/internal/show"
+	"culvert/internal/show/planes"
 )
 
 // StandardInput is the name by which commands read it.
 const StandardInput = "-"
 
-// AddKey loads a forwarding key, 16 bytes in base64, into a router's data plane, and tells out. The key is what the
-// file from has, or in if from is StandardInput.
-func AddKey(router, index, from string, in io.Reader, out io.Writer) error {
+// AddKey loads a forwarding key, 16 bytes in base64, into a router's data plane, and tells out. on names the
+// router, "" the only one. The key is what the file from has, or in if from is StandardInput.
+func AddKey(on, index, from string, in io.Reader, out io.Writer) error {
 	n, err := keyIndex(index)
 	if err != nil {
 		return err
@@ -31,7 +32,7 @@ func AddKey(router, index, from string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	inst, err := openSCION(router)
+	inst, err := openSCION(on)
 	if err != nil {
 		return err
 	}
@@ -39,7 +40,7 @@ func AddKey(router, index, from string, in io.Reader, out io.Writer) error {
 	if err := inst.AddKey(n, key); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "key %d of router %s loaded\n", n, router)
+	fmt.Fprintf(out, "key %d of router %s loaded\n", n, inst.Name())
 	return nil
 }
 
@@ -77,24 +78,21 @@ func looksLikeKey(text string) bool {
 	return err == nil && len(b) == datapath.KeySize
 }
 
-// openSCION opens a router that has keys.
-func openSCION(router string) (*datapath.Instance, error) {
-	inst, err := datapath.Open(router)
-	if err == nil && !isSCION(inst) {
-		inst.Close()
-		return nil, fmt.Errorf("router %s has no keys: it is no SCION router", router)
-	}
-	return inst, err
+// openSCION opens the SCION router of a name, "" for the only one on this machine.
+func openSCION(name string) (*datapath.Instance, error) {
+	return planes.Open(name, planes.Kind{
+		Name: "SCION router", Plural: "SCION routers", Is: isSCION, Anywhere: true, None: "see 'culvert status'",
+	})
 }
 
 // RemoveKey takes a forwarding key out of a router's data plane, and tells out. Without force it
 // refuses when valid packets would be dropped for it.
-func RemoveKey(router, index string, force bool, out io.Writer) error {
+func RemoveKey(on, index string, force bool, out io.Writer) error {
 	n, err := keyIndex(index)
 	if err != nil {
 		return err
 	}
-	inst, err := openSCION(router)
+	inst, err := openSCION(on)
 	if err != nil {
 		return err
 	}
@@ -110,12 +108,12 @@ func RemoveKey(router, index string, force bool, out io.Writer) error {
 	loss := removalLoss(keys, n, own)
 	if loss != nil && !force {
 		return fmt.Errorf("key %d of router %s is %s: without it %s: say --force to remove it all the same",
-			n, router, loss.role, loss.follows)
+			n, inst.Name(), loss.role, loss.follows)
 	}
 	if err := inst.RemoveKey(n); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "key %d of router %s removed\n", n, router)
+	fmt.Fprintf(out, "key %d of router %s removed\n", n, inst.Name())
 	if loss != nil {
 		fmt.Fprintln(out, loss.follows)
 	}
@@ -145,8 +143,8 @@ func removalLoss(keys []datapath.KeyInfo, index int, own string) *loss {
 }
 
 // ListKeys writes which keys a router has loaded. The keys themselves are not shown.
-func ListKeys(router string, asJSON bool, out io.Writer) error {
-	inst, err := openSCION(router)
+func ListKeys(on string, asJSON bool, out io.Writer) error {
+	inst, err := openSCION(on)
 	if err != nil {
 		return err
 	}
@@ -159,13 +157,13 @@ func ListKeys(router string, asJSON bool, out io.Writer) error {
 		if keys == nil {
 			keys = []datapath.KeyInfo{}
 		}
-		return json.NewEncoder(out).Encode(keys)
+		return show.JSON(out, keys)
 	}
 	for _, k := range keys {
 		fmt.Fprintf(out, "%d  id %s\n", k.Index, k.ID)
 	}
 	if len(keys) == 0 {
-		fmt.Fprintf(out, "%s has no key: culvert key add 0 FILE --on %s\n", router, router)
+		fmt.Fprintf(out, "%s has no key: culvert key add 0 FILE --on %s\n", inst.Name(), inst.Name())
 	}
 	return nil
 }

@@ -5,46 +5,23 @@
 package lbview
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
-	"culvert/internal/show/usage"
+	"culvert/internal/show/planes"
 )
 
-// Open opens the load balancer of a name in this network namespace, "" for the only one.
-func Open(name string) (*datapath.Instance, error) {
-	all, err := datapath.ListHere()
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	var found []*datapath.Instance
-	for _, i := range all {
-		if i.Balance() == nil || name != "" && i.Name() != name {
-			i.Close()
-			continue
-		}
-		names, found = append(names, i.Name()), append(found, i)
-	}
-	switch {
-	case len(found) == 1:
-		return found[0], nil
-	case len(found) > 1:
-		for _, i := range found {
-			i.Close()
-		}
-		slices.Sort(names)
-		return nil, usage.Errorf("there are %d load balancers here: say --on with one of %s", len(found), strings.Join(names, ", "))
-	case name != "":
-		return nil, fmt.Errorf("no data plane %s that balances load in this network namespace: 'culvert status' lists those that are there", name)
-	}
-	return nil, errors.New("no load balancer in this network namespace: start one with 'culvert run -c FILE' or " +
-		"'culvert attach -c FILE IFACE...', where FILE has a [lb] table")
+// kind is what these commands want a data plane to be.
+var kind = planes.Kind{
+	Name: "load balancer", Plural: "load balancers",
+	Is:   func(i *datapath.Instance) bool { return i.Balance() != nil },
+	None: "start one with 'culvert run -c FILE' or 'culvert attach -c FILE IFACE...', where FILE has a [lb] table",
 }
+
+// Open opens the load balancer of a name in this network namespace, "" for the only one.
+func Open(name string) (*datapath.Instance, error) { return planes.Open(name, kind) }
 
 // view is the load balancer of a data plane as it stands.
 type view struct {

@@ -76,7 +76,7 @@ agree`},
 		want  string
 		usage bool
 	}{
-		{GetOptions{Name: "no", To: addr("192.0.2.7")}, "no router no here", false},
+		{GetOptions{Name: "no", To: addr("192.0.2.7")}, "no data plane no on this machine", false},
 		{GetOptions{To: addr("192.0.2.7"), In: "no"}, "no interface no here", false},
 		{GetOptions{To: addr("192.0.2.7"), From: addr("::1")}, "addresses of one family", true},
 	} {

@@ -3,7 +3,6 @@
 package routeview
 
 import (
-	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -12,6 +11,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/show"
+	"culvert/internal/show/planes"
 	"culvert/internal/stats"
 )
 
@@ -99,20 +99,9 @@ func routers(name string) ([]*datapath.Instance, error) {
 		}
 		return []*datapath.Instance{inst}, nil
 	}
-	all, err := datapath.List()
-	if err != nil {
-		return nil, err
-	}
-	all = slices.DeleteFunc(all, func(i *datapath.Instance) bool {
-		if i.Route() == nil {
-			i.Close()
-		}
-		return i.Route() == nil
-	})
-	if len(all) == 0 {
-		return nil, fmt.Errorf("no IP router on this machine: see 'culvert status'")
-	}
-	return all, nil
+	k := router
+	k.Anywhere = true
+	return planes.All(k)
 }
 
 func routerStats(inst *datapath.Instance) (*RouterStats, error) {

@@ -59,7 +59,7 @@ func TestStats(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
-	if err := WriteStats("no", false, false, &out); err == nil || !strings.Contains(err.Error(), "no router no") {
+	if err := WriteStats("no", false, false, &out); err == nil || !strings.Contains(err.Error(), "no data plane no") {
 		t.Error(err)
 	}
 }

@@ -7,13 +7,12 @@ package routeview
 import (
 	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
+	"culvert/internal/show/planes"
 )
 
 // view is the state of one data plane's IP router. What does not change with each packet is read once.
@@ -27,39 +26,18 @@ type view struct {
 	patience time.Duration
 }
 
-// open finds the data plane of a name, or the only IP router of this network namespace.
+// router is what these commands want a data plane to be.
+var router = planes.Kind{
+	Name: "IP router", Plural: "IP routers",
+	Is:   func(i *datapath.Instance) bool { return i.Route() != nil },
+	None: "see 'culvert status'",
+}
+
+// open finds the IP router of a name on this machine, or the only one of this network namespace.
 func open(name string) (*datapath.Instance, error) {
-	if name != "" {
-		return datapath.Open(name)
-	}
-	all, err := datapath.ListHere()
-	if err != nil {
-		return nil, err
-	}
-	var found *datapath.Instance
-	var names []string
-	for _, i := range all {
-		if i.Route() == nil {
-			i.Close()
-			continue
-		}
-		names = append(names, i.Name())
-		if found != nil {
-			i.Close()
-			continue
-		}
-		found = i
-	}
-	switch len(names) {
-	case 0:
-		return nil, fmt.Errorf("no IP router in this network namespace: see 'culvert status'")
-	case 1:
-		return found, nil
-	}
-	found.Close()
-	slices.Sort(names)
-	return nil, fmt.Errorf("%d IP routers in this network namespace: name one of %s with --on",
-		len(names), strings.Join(names, ", "))
+	k := router
+	k.Anywhere = name != ""
+	return planes.Open(name, k)
 }
 
 // openHere is open for what compares with the kernel's tables, which are those of this network namespace.
