@@ -13,6 +13,7 @@ import (
 	"culvert/internal/filter"
 	"culvert/internal/filter/talkers"
 	"culvert/internal/show"
+	"culvert/internal/show/screen"
 	"culvert/internal/show/text"
 	"culvert/internal/show/usage"
 )
@@ -51,10 +52,10 @@ func Top(ctx context.Context, o TopOptions) (err error) {
 		}
 	}()
 	if f, ok := show.Terminal(o.Out); ok && !o.Once && !o.JSON {
-		return runScreen(ctx, f, time.Second, t.view, func() (func(), error) {
+		return screen.Run(ctx, f, time.Second, scrolled(t.view, func() (func(), error) {
 			s, err := t.look(ctx, 0)
 			return func() { t.sample = s }, err
-		})
+		}))
 	}
 	if t.sample, err = t.look(ctx, (datapath.FilterTopWindows+1)*datapath.FilterTopWindow); err != nil || ctx.Err() != nil {
 		return err
@@ -236,18 +237,18 @@ func (t Talkers) rest() []string {
 	}
 }
 
-func (t *topper) view(th theme, width int) []styled {
+func (t *topper) view(th screen.Theme, width int) []screen.Line {
 	all := t.talkers()
-	lines := []styled{title(th, "culvert filter top "+all.headline(), time.Now().Format(time.TimeOnly), width), {th.plain, ""}}
+	lines := []screen.Line{th.TitleLine("culvert filter top "+all.headline(), time.Now().Format(time.TimeOnly), width), {Style: th.Plain}}
 	for n, line := range all.table("").Lines() {
-		style := th.plain
+		style := th.Plain
 		if n == 0 {
-			style = th.head
+			style = th.Head
 		}
-		lines = append(lines, styled{style, line})
+		lines = append(lines, screen.Line{Style: style, Text: line})
 	}
 	for _, line := range all.rest() {
-		lines = append(lines, styled{th.quiet, line})
+		lines = append(lines, screen.Line{Style: th.Quiet, Text: line})
 	}
 	return lines
 }

@@ -7,19 +7,15 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/charmbracelet/lipgloss"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
-
-	tea "github.com/charmbracelet/bubbletea"
 
 	"culvert/internal/datapath"
 	"culvert/internal/filter/talkers"
@@ -159,60 +155,6 @@ func TestTalkers(t *testing.T) {
 		if got := keyName(k.key, k.by); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-	}
-}
-
-// TestScreen presses keys on a table that is longer than the terminal.
-func TestScreen(t *testing.T) {
-	taken := 0
-	s := &screen{theme: newTheme(lipgloss.NewRenderer(&bytes.Buffer{})), view: func(th theme, _ int) []styled {
-		lines := []styled{{th.title, "title"}, {th.plain, ""}, {th.head, "head"}}
-		for _, name := range strings.Fields("one two three four five six") {
-			lines = append(lines, styled{th.plain, name})
-		}
-		return lines
-	}, look: func() (func(), error) { return func() { taken++ }, nil }}
-	shows := func(want ...string) {
-		t.Helper()
-		view := s.View()
-		for _, w := range want {
-			not, gone := strings.CutPrefix(w, "!")
-			if gone == strings.Contains(view, not) {
-				t.Errorf("%q in\n%s", w, view)
-			}
-		}
-		if n := strings.Count(view, "\n") + 1; view != "" && n != s.height {
-			t.Errorf("%d lines on a terminal of %d", n, s.height)
-		}
-	}
-	press := func(key string) tea.Cmd {
-		_, cmd := s.Update(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune(key)})
-		return cmd
-	}
-	shows("!title")
-	s.Update(tea.WindowSizeMsg{Width: 40, Height: 7})
-	shows("title", "head", "one", "three", "!four", "q quit")
-	press("j")
-	shows("head", "!one", "two", "four")
-	for range 20 {
-		press("j")
-	}
-	shows("head", "four", "six", "!three")
-	press("k")
-	shows("five", "!six")
-	s.Update(tea.WindowSizeMsg{Width: 40, Height: 20})
-	shows("one", "six")
-	s.Update(looked{take: func() { taken++ }})
-	press("p")
-	shows("PAUSED")
-	s.Update(looked{take: func() { taken++ }})
-	if taken != 1 {
-		t.Errorf("%d samples were taken, want 1", taken)
-	}
-	s.Update(looked{err: errors.New("no figures")})
-	shows("no figures", "!q quit")
-	if press("q") == nil {
-		t.Error("q does not quit")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/show"
+	"culvert/internal/show/screen"
 	"culvert/internal/show/text"
 	"culvert/internal/show/usage"
 )
@@ -62,10 +63,10 @@ func Watch(ctx context.Context, o WatchOptions) error {
 	}
 	if f, ok := show.Terminal(o.Out); ok && o.Count == 0 {
 		w := &watched{o: o, last: first, now: first}
-		return runScreen(ctx, f, o.Interval, w.view, func() (func(), error) {
+		return screen.Run(ctx, f, o.Interval, scrolled(w.view, func() (func(), error) {
 			now, err := look()
 			return func() { w.last, w.now = w.now, now }, err
-		})
+		}))
 	}
 	return watchLines(ctx, o, first, look)
 }
@@ -137,13 +138,23 @@ func watchLines(ctx context.Context, o WatchOptions, last sample, look func() (s
 	return nil
 }
 
+// scrolled is a live table whose title and head stay.
+func scrolled(lines func(t screen.Theme, width int) []screen.Line, look func() (func(), error)) screen.View {
+	return screen.View{
+		Lines: func(t screen.Theme, width, _ int) []screen.Line { return lines(t, width) },
+		Fixed: 3, // title, blank, head
+		Look:  look,
+		Keys:  "q quit   up, down scroll   p pause",
+	}
+}
+
 // watched is what the live table shows.
 type watched struct {
 	o         WatchOptions
 	last, now sample
 }
 
-func (w *watched) view(t theme, width int) []styled {
+func (w *watched) view(t screen.Theme, width int) []screen.Line {
 	table := text.Table{Right: []bool{false, true, true, true, true}}
 	table.Add("rule", "packets/s", "bits/s", "over/s", "packets", "what")
 	all := speeds(w.last, w.now)
@@ -154,25 +165,25 @@ func (w *watched) view(t theme, width int) []styled {
 		}
 		table.Add(s.rule.Name, text.Short(s.packets), text.Short(s.bits), over, text.Grouped(s.rule.Packets), s.rule.Words)
 	}
-	lines := []styled{title(t, "culvert filter watch "+w.now.Router, fmt.Sprintf("%s   every %v",
-		w.now.at.Format(time.TimeOnly), w.o.Interval), width), {t.plain, ""}}
+	lines := []screen.Line{t.TitleLine("culvert filter watch "+w.now.Router, fmt.Sprintf("%s   every %v",
+		w.now.at.Format(time.TimeOnly), w.o.Interval), width), {Style: t.Plain}}
 	for n, line := range table.Lines() {
-		style := t.plain
+		style := t.Plain
 		switch {
 		case n == 0:
-			style = t.head
+			style = t.Head
 		case !all[n-1].moved:
-			style = t.quiet
+			style = t.Quiet
 		case all[n-1].over > 0 || all[n-1].rule.Action == string(datapath.FilterDrop):
-			style = t.bad
+			style = t.Bad
 		}
-		lines = append(lines, styled{style, line})
+		lines = append(lines, screen.Line{Style: style, Text: line})
 	}
 	if len(all) == 0 {
-		lines = append(lines, styled{t.quiet, "no rules: add one with 'culvert filter add'"})
+		lines = append(lines, screen.Line{Style: t.Quiet, Text: "no rules: add one with 'culvert filter add'"})
 	}
 	if n := w.now.Short.Packets + w.now.Malformed.Packets; n > 0 {
-		lines = append(lines, styled{t.plain, ""}, styled{t.quiet, fmt.Sprintf("short %s   malformed %s",
+		lines = append(lines, screen.Line{Style: t.Plain}, screen.Line{Style: t.Quiet, Text: fmt.Sprintf("short %s   malformed %s",
 			text.Grouped(w.now.Short.Packets), text.Grouped(w.now.Malformed.Packets))})
 	}
 	return lines

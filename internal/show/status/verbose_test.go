@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/charmbracelet/lipgloss"
-
 	"culvert/internal/stats"
 )
 
@@ -87,34 +85,34 @@ func TestVerboseLines(t *testing.T) {
 
 // TestExplainedScreen has sentences below the reasons from the beginning with -v, and with key v as long as there is room.
 func TestExplainedScreen(t *testing.T) {
-	show := func(verbose bool, width, height int) *screen {
+	verbosely := func(verbose bool, width, height int) *shown {
 		o := WatchOptions{Interval: time.Second, Verbose: verbose}
-		s := newScreen(o, at(0, explained(1)), lipgloss.NewRenderer(&bytes.Buffer{}))
+		s := newShown(o, at(0, explained(1)))
 		s.take(at(1, explained(2)))
 		return s.resized(width, height)
 	}
 	const wrapped = "\n          kept from the slow path by its limit: the MAC is wrong\n          under all keys\n"
-	trimmed := func(s *screen) string {
+	trimmed := func(s *shown) string {
 		var lines []string
 		for line := range strings.Lines(s.View()) {
 			lines = append(lines, strings.TrimRight(line, " \n"))
 		}
 		return strings.Join(lines, "\n")
 	}
-	s := show(true, 66, 24)
+	s := verbosely(true, 66, 24)
 	if !strings.Contains(trimmed(s), wrapped) {
 		t.Errorf("no %s in\n%s", wrapped, s.View())
 	}
-	s.press("v")
+	s.Press("v")
 	if strings.Contains(s.View(), "MAC") {
 		t.Errorf("a sentence after v\n%s", s.View())
 	}
-	s.press("v")
+	s.Press("v")
 	if !strings.Contains(trimmed(s), wrapped) {
 		t.Errorf("no %s after v twice in\n%s", wrapped, s.View())
 	}
 	// The fastest are explained first, and no reason goes for the sentence of another one.
-	view := show(true, 80, 12).View()
+	view := verbosely(true, 80, 12).View()
 	if !strings.Contains(view, tagSentence) || strings.Contains(view, macSentence) || !strings.Contains(view, "limited scion-mac") {
 		t.Errorf("12 lines:\n%s", view)
 	}

@@ -5,156 +5,101 @@ package status
 import (
 	"fmt"
 	"strings"
+	"time"
 
-	"github.com/charmbracelet/lipgloss"
-
+	"culvert/internal/show/screen"
 	"culvert/internal/show/text"
 )
 
-// theme holds the styles of the live table; without colours it is still readable.
-type theme struct {
-	plain, title, head, chosen, quiet, bad lipgloss.Style
-}
-
-func newTheme(r *lipgloss.Renderer) theme {
-	s := r.NewStyle
-	return theme{
-		plain:  s(),
-		title:  s().Bold(true),
-		head:   s().Underline(true),
-		chosen: s().Reverse(true),
-		quiet:  s().Faint(true),
-		bad:    s().Foreground(lipgloss.Color("1")).Bold(true),
-	}
-}
-
-// styled is one line of the screen.
-type styled struct {
-	style lipgloss.Style
-	text  string
-}
-
 const keysLine = "q quit   up, down, tab interface   p pause   v explain   ? help"
 
-// View implements tea.Model.
-func (s *screen) View() string {
-	if s.width == 0 || s.height == 0 {
-		return ""
+// lines draws the table.
+func (l *live) lines(t screen.Theme, width, height int) []screen.Line {
+	lines := []screen.Line{l.title(t, width), {Style: t.Plain}}
+	room := height - len(lines)
+	if len(l.flows) == 0 {
+		return append(lines, screen.Line{Style: t.Plain}, screen.Line{Style: t.Plain, Text: l.opts.waitingFor()})
 	}
-	lines := s.top()
-	room := s.height - len(lines) - 1 // the keys
-	if len(s.flows) == 0 {
-		lines = append(lines, styled{s.theme.plain, ""}, styled{s.theme.plain, s.opts.waitingFor()})
-	} else {
-		list := s.list(max(room/2, 3))
-		lines = append(lines, list...)
-		lines = append(lines, styled{s.theme.plain, ""})
-		room -= len(list) + 1
-		if s.help {
-			lines = append(lines, s.helpText()...)
-		} else {
-			lines = append(lines, s.detail(room)...)
-		}
+	list := l.list(t, width, max(room/2, 3))
+	lines = append(append(lines, list...), screen.Line{Style: t.Plain})
+	if l.help {
+		return append(lines, helpText(t)...)
 	}
-	lines = lines[:min(len(lines), max(s.height-1, 0))]
-	for len(lines) < s.height-1 {
-		lines = append(lines, styled{s.theme.plain, ""})
-	}
-	lines = append(lines, styled{s.theme.quiet, keysLine})
-	return s.paint(lines)
+	return append(lines, l.detail(t, width, room-len(list)-1)...)
 }
 
-// paint cuts lines to the terminal's width before it styles them.
-func (s *screen) paint(lines []styled) string {
-	out := make([]string, len(lines))
-	for n, l := range lines {
-		text := []rune(l.text)
-		out[n] = l.style.Render(string(text[:min(len(text), s.width)]))
-	}
-	return strings.Join(out, "\n")
-}
-
-func (s *screen) top() []styled {
+func (l *live) title(t screen.Theme, width int) screen.Line {
 	left := "culvert watch"
-	if s.opts.Router != "" {
-		left += " --on " + s.opts.Router
+	if l.opts.Router != "" {
+		left += " --on " + l.opts.Router
 	}
-	if s.opts.Interface != "" {
-		left += " -i " + s.opts.Interface
+	if l.opts.Interface != "" {
+		left += " -i " + l.opts.Interface
 	}
-	right := fmt.Sprintf("%s   every %v   for %s", s.now.at.Format("15:04:05"), s.opts.Interval,
-		text.Ago(s.now.at.Sub(s.started)))
-	if s.paused {
-		right = "PAUSED   " + right
-	}
-	gap := max(s.width-len(left)-len(right), 2)
-	lines := []styled{{s.theme.title, left + strings.Repeat(" ", gap) + right}}
-	if s.err != nil {
-		lines = append(lines, styled{s.theme.bad, s.err.Error()})
-	}
-	return append(lines, styled{s.theme.plain, ""})
+	return t.TitleLine(left, fmt.Sprintf("%s   every %v   for %s", l.now.at.Format(time.TimeOnly), l.opts.Interval,
+		text.Ago(l.now.at.Sub(l.started))), width)
 }
 
 // list is the table of interfaces, scrolled so that the chosen one is among at most room lines.
-func (s *screen) list(room int) []styled {
-	head := styled{s.theme.head, columns(listColumns, s.width, "packets/s", "received", "bits/s", "forward",
+func (l *live) list(t screen.Theme, width, room int) []screen.Line {
+	head := screen.Line{Style: t.Head, Text: columns(listColumns, width, "packets/s", "received", "bits/s", "forward",
 		"slow path", "kernel", "drop", "lost")}
-	var rows []styled
+	var rows []screen.Line
 	at := 0
-	for n, f := range s.flows {
-		if n == 0 || s.flows[n-1].router != f.router {
-			rows = append(rows, styled{s.theme.quiet, f.router.summary(s)})
+	for n, f := range l.flows {
+		if n == 0 || l.flows[n-1].router != f.router {
+			rows = append(rows, screen.Line{Style: t.Quiet, Text: f.router.summary(l.now.at)})
 		}
-		style := s.theme.plain
+		style := t.Plain
 		switch {
-		case f.key == s.chosen:
+		case f.key == l.chosen:
 			at = len(rows)
-			style = s.theme.chosen
+			style = t.Chosen
 		case f.lost > 0:
-			style = s.theme.bad
+			style = t.Bad
 		case f.received == 0:
-			style = s.theme.quiet
+			style = t.Quiet
 		}
 		name := f.key.iface
 		if !f.attached {
 			name += " (off)"
 		}
-		rows = append(rows, styled{style, columns(listColumns, s.width, "  "+name, text.Short(f.received), text.Short(f.bits),
+		rows = append(rows, screen.Line{Style: style, Text: columns(listColumns, width, "  "+name, text.Short(f.received), text.Short(f.bits),
 			text.Short(f.forwarded), text.Short(f.slow), text.Short(f.kernel), text.Short(f.dropped), text.Short(f.lost))})
 	}
 	first := min(max(at-(room-1)/2, 0), max(len(rows)-(room-1), 0))
-	return append([]styled{head}, rows[first:min(first+room-1, len(rows))]...)
+	return append([]screen.Line{head}, rows[first:min(first+room-1, len(rows))]...)
 }
 
 // summary is a router in one line.
-func (r *Router) summary(s *screen) string {
+func (r *Router) summary(now time.Time) string {
 	space := r.space()
 	if r.NetNSName == "" {
 		space = "netns " + space
 	}
 	parts := []string{r.ID + " in " + space, r.Mode, strings.TrimPrefix(r.service(), "served by ")}
 	if r.LoadedAt != nil {
-		parts = append(parts, "loaded "+text.Ago(s.now.at.Sub(*r.LoadedAt))+" ago")
+		parts = append(parts, "loaded "+text.Ago(now.Sub(*r.LoadedAt))+" ago")
 	}
 	return strings.Join(parts, ", ")
 }
 
 // detail shows the reasons of the chosen interface in at most room lines, the quiet ones last.
-func (s *screen) detail(room int) []styled {
-	n := s.chosenIndex()
+func (l *live) detail(t screen.Theme, width, room int) []screen.Line {
+	n := l.chosenIndex()
 	if n < 0 {
-		return []styled{{s.theme.quiet, s.chosen.iface + " is gone"}}
+		return []screen.Line{{Style: t.Quiet, Text: l.chosen.iface + " is gone"}}
 	}
-	f := s.flows[n]
-	lines := []styled{{s.theme.head, columns(detailColumns, s.width, "  "+f.ifaceName()+" by reason", "packets/s",
+	f := l.flows[n]
+	lines := []screen.Line{{Style: t.Head, Text: columns(detailColumns, width, "  "+f.ifaceName()+" by reason", "packets/s",
 		"bits/s", "packets", "bytes")}}
 	for n, w := range f.rows {
-		style := s.theme.plain
+		style := t.Plain
 		switch {
 		case w.moved == 0:
-			style = s.theme.quiet
+			style = t.Quiet
 		case w.verdict != "fwd" && w.verdict != "pass" && w.verdict != "punt":
-			style = s.theme.bad
+			style = t.Bad
 		}
 		bits, bytes := text.Short(8*w.byteRate), text.ShortBytes(w.bytes)
 		if w.verdict == verdictLost {
@@ -165,34 +110,34 @@ func (s *screen) detail(room int) []styled {
 			left-- // a line to say that there are more
 		}
 		if left < 1 {
-			return append(lines, styled{s.theme.quiet, fmt.Sprintf("  and %d more", len(f.rows)-n)})
+			return append(lines, screen.Line{Style: t.Quiet, Text: fmt.Sprintf("  and %d more", len(f.rows)-n)})
 		}
-		lines = append(lines, styled{style, columns(detailColumns, s.width, fmt.Sprintf("  %-8s%s", w.verdict, w.name),
+		lines = append(lines, screen.Line{Style: style, Text: columns(detailColumns, width, fmt.Sprintf("  %-8s%s", w.verdict, w.name),
 			text.Short(w.packetRate), bits, text.Grouped(w.packets), bytes)})
-		if sentence := s.sentence(w); len(sentence) < left {
+		if sentence := l.sentence(t, width, w); len(sentence) < left {
 			lines = append(lines, sentence...)
 		}
 	}
 	if len(f.rows) == 0 {
-		lines = append(lines, styled{s.theme.quiet, "  nothing received yet"})
+		lines = append(lines, screen.Line{Style: t.Quiet, Text: "  nothing received yet"})
 	}
 	return lines
 }
 
 // sentence explains a row, in lines that stand below its name, if the user wants to know.
-func (s *screen) sentence(w row) (lines []styled) {
-	if !s.sentences {
+func (l *live) sentence(t screen.Theme, width int, w row) (lines []screen.Line) {
+	if !l.sentences {
 		return nil
 	}
 	const indent = "          "
-	for _, line := range text.Wrap(w.sentence, s.width-len(indent)) {
-		lines = append(lines, styled{s.theme.quiet, indent + line})
+	for _, line := range text.Wrap(w.sentence, width-len(indent)) {
+		lines = append(lines, screen.Line{Style: t.Quiet, Text: indent + line})
 	}
 	return lines
 }
 
-func (s *screen) helpText() []styled {
-	var lines []styled
+func helpText(t screen.Theme) []screen.Line {
+	var lines []screen.Line
 	for _, text := range []string{
 		"received   all that came in: forward, slow path, kernel and drop together",
 		"forward    sent on by the fast path",
@@ -205,7 +150,7 @@ func (s *screen) helpText() []styled {
 		"down, j, tab       interface below       v          explain each reason",
 		"                                         q          leave",
 	} {
-		lines = append(lines, styled{s.theme.plain, text})
+		lines = append(lines, screen.Line{Style: t.Plain, Text: text})
 	}
 	return lines
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"culvert/internal/show"
+	"culvert/internal/show/screen"
 	"culvert/internal/show/usage"
 )
 
@@ -52,7 +53,7 @@ func Watch(ctx context.Context, o WatchOptions) error {
 		return noRouter(o.Router)
 	}
 	if f, ok := show.Terminal(o.Out); ok && o.Count == 0 {
-		return watchScreen(ctx, o, first, f)
+		return screen.Run(ctx, f, o.Interval, newLive(o, first).view())
 	}
 	if !slices.ContainsFunc(first.routers, func(r Router) bool { return len(r.Interfaces) > 0 }) {
 		fmt.Fprintln(o.Err, o.waitingFor())

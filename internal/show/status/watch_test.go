@@ -12,9 +12,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	tea "github.com/charmbracelet/bubbletea"
 	"github.com/charmbracelet/lipgloss"
 
+	"culvert/internal/show/screen"
 	"culvert/internal/show/usage"
 	"culvert/internal/stats"
 )
@@ -144,7 +144,7 @@ func TestSharedID(t *testing.T) {
 	if want := "br1@red br1@2 br2"; strings.Join(got, " ") != want {
 		t.Errorf("lines of %v, want %s", got, want)
 	}
-	s := newScreen(WatchOptions{Interval: time.Second}, at(0, routers(1)...), lipgloss.NewRenderer(&bytes.Buffer{}))
+	s := newShown(WatchOptions{Interval: time.Second}, at(0, routers(1)...))
 	s.resized(80, 24)
 	for _, want := range [][]string{
 		{"br1 in red", "br1 in netns 2", "br2 in netns 3", "eth1 in red by reason"},
@@ -156,7 +156,7 @@ func TestSharedID(t *testing.T) {
 				t.Errorf("no %q in\n%s", text, s.View())
 			}
 		}
-		s.press("down")
+		s.Press("down")
 	}
 }
 
@@ -169,8 +169,22 @@ func TestLinesEndWithContext(t *testing.T) {
 	}
 }
 
+// shown is a live table on a screen.
+type shown struct {
+	*live
+	*screen.Screen
+}
+
+func newShown(o WatchOptions, first sample) *shown {
+	l := newLive(o, first)
+	return &shown{l, screen.New(lipgloss.NewRenderer(&bytes.Buffer{}), o.Interval, l.view())}
+}
+
+// looks has the screen take a sample.
+func (s *shown) looks(now sample) { s.Looked(func() { s.take(now) }, nil) }
+
 // newTestScreen shows two routers with n interfaces each, and many reasons.
-func newTestScreen(n int) *screen {
+func newTestScreen(n int) *shown {
 	routers := func(packets uint64) (all []Router) {
 		for _, id := range []string{"br1", "br2"} {
 			r := testRouter()
@@ -186,13 +200,13 @@ func newTestScreen(n int) *screen {
 		}
 		return all
 	}
-	s := newScreen(WatchOptions{Interval: time.Second}, at(0, routers(10)...), lipgloss.NewRenderer(&bytes.Buffer{}))
+	s := newShown(WatchOptions{Interval: time.Second}, at(0, routers(10)...))
 	s.take(at(1, routers(20)...))
 	return s
 }
 
-func (s *screen) resized(width, height int) *screen {
-	s.Update(tea.WindowSizeMsg{Width: width, Height: height})
+func (s *shown) resized(width, height int) *shown {
+	s.Resize(width, height)
 	return s
 }
 
@@ -204,7 +218,7 @@ func TestViewFits(t *testing.T) {
 			s.resized(size[0], size[1])
 			for _, mode := range []string{"", "?", "?p"} {
 				for _, k := range mode {
-					s.press(string(k))
+					s.Press(string(k))
 				}
 				lines := strings.Split(s.View(), "\n")
 				if len(lines) != size[1] {
@@ -263,7 +277,7 @@ func TestKeys(t *testing.T) {
 	s := newTestScreen(2).resized(80, 24)
 	press := func(keys ...string) {
 		for _, k := range keys {
-			if s.press(k) != nil {
+			if s.Press(k) {
 				t.Errorf("%s quits", k)
 			}
 		}
@@ -291,24 +305,24 @@ func TestKeys(t *testing.T) {
 		t.Errorf("help or no pause:\n%s", view)
 	}
 	before := s.flows
-	s.take(at(2))
+	s.looks(at(2))
 	if len(s.flows) != len(before) {
 		t.Error("not held")
 	}
 	press("p")
-	s.take(at(3))
+	s.looks(at(3))
 	if view := s.View(); !strings.Contains(view, "not attached anywhere") {
 		t.Errorf("everything has gone:\n%s", view)
 	}
 	press("down", "up") // with nothing to choose from
-	s.Update(looked{err: errors.New("broken")})
+	s.Looked(nil, errors.New("broken"))
 	if !strings.Contains(s.View(), "broken") {
 		t.Error("the error does not show")
 	}
 	s.take(newTestScreen(1).now)
 	chosen("br1 eth0")
 	for _, k := range []string{"q", "ctrl+c"} {
-		if cmd := s.press(k); cmd == nil || cmd() != tea.Quit() {
+		if !s.Press(k) {
 			t.Errorf("%s does not quit", k)
 		}
 	}

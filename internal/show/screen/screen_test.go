@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package screen
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/lipgloss"
+)
+
+// TestScreen presses keys on a table that is longer than the terminal.
+func TestScreen(t *testing.T) {
+	taken := 0
+	s := New(lipgloss.NewRenderer(&bytes.Buffer{}), time.Second, View{
+		Lines: func(th Theme, width, _ int) []Line {
+			lines := []Line{th.TitleLine("title", "right", width), {th.Plain, ""}, {th.Head, "head"}}
+			for _, name := range strings.Fields("one two three four five six") {
+				lines = append(lines, Line{th.Plain, name})
+			}
+			return lines
+		},
+		Fixed: 3, Look: func() (func(), error) { return func() { taken++ }, nil }, Keys: "q quit",
+	})
+	shows := func(want ...string) {
+		t.Helper()
+		view := s.View()
+		for _, w := range want {
+			not, gone := strings.CutPrefix(w, "!")
+			if gone == strings.Contains(view, not) {
+				t.Errorf("%q in\n%s", w, view)
+			}
+		}
+		if n := strings.Count(view, "\n") + 1; view != "" && n != s.height {
+			t.Errorf("%d lines on a terminal of %d", n, s.height)
+		}
+	}
+	press := func(key string) tea.Cmd {
+		_, cmd := s.Update(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune(key)})
+		return cmd
+	}
+	shows("!title")
+	s.Update(tea.WindowSizeMsg{Width: 40, Height: 7})
+	shows("title"+strings.Repeat(" ", 30)+"right", "head", "one", "three", "!four", "q quit")
+	press("j")
+	shows("head", "!one", "two", "four")
+	for range 20 {
+		press("j")
+	}
+	shows("head", "four", "six", "!three")
+	press("k")
+	shows("five", "!six")
+	s.Update(tea.WindowSizeMsg{Width: 40, Height: 20})
+	shows("one", "six")
+	s.Update(looked{take: func() { taken++ }})
+	press("p")
+	shows("PAUSED")
+	s.Update(looked{take: func() { taken++ }})
+	if taken != 1 {
+		t.Errorf("%d samples were taken, want 1", taken)
+	}
+	s.Update(looked{err: errors.New("no figures")})
+	shows("no figures", "!q quit")
+	if press("q") == nil {
+		t.Error("q does not quit")
+	}
+}
+
+// TestViewKeys has a view with keys of its own, among them one that otherwise leaves, and lines for the room that there is.
+func TestViewKeys(t *testing.T) {
+	helping, pressed := true, ""
+	s := New(lipgloss.NewRenderer(&bytes.Buffer{}), time.Second, View{
+		Lines: func(th Theme, width, height int) []Line {
+			return []Line{{th.Plain, fmt.Sprintf("%d x %d, and what is too wide", width, height)}, {th.Plain, "second"}, {th.Plain, "third"}}
+		},
+		Press: func(key string) bool {
+			pressed += key
+			if key == "esc" && helping {
+				helping = false
+				return true
+			}
+			return key == "down"
+		},
+		Keys: "keys",
+	})
+	s.Resize(10, 3)
+	if got, want := s.View(), "10 x 2, an\nsecond\nkeys"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if s.Press("down") || s.Press("esc") || !s.Press("esc") || pressed != "downescesc" {
+		t.Errorf("pressed %s", pressed)
+	}
+	s.Press(" ")
+	if got, want := s.View(), "10 x 2, an\nsecond\nPAUSED   k"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	s.Resize(10, 1)
+	if got := s.View(); got != "PAUSED   k" {
+		t.Errorf("one line: %q", got)
+	}
+}
