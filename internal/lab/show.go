@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"culvert/internal/show"
+	"culvert/internal/show/text"
 )
 
 // listed is what 'culvert lab list -j' prints for a lab: its state, and which
@@ -44,23 +44,22 @@ func WriteList(w io.Writer, asJSON bool) error {
 	if len(labs) == 0 {
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tTOPOLOGY\tSTATE\tPROCESSES\tNAMESPACES")
+	var t text.Table
+	t.Add("NAME", "TOPOLOGY", "STATE", "PROCESSES", "NAMESPACES")
 	for _, l := range labs {
 		state := "up"
 		if !l.Ready {
 			state = "incomplete"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d of %d\t%s\n", l.Name, l.Topology, state,
-			len(running(l.Processes)), len(l.Processes), strings.Join(l.netnsNames(), " "))
+		t.Add(l.Name, l.Topology, state, fmt.Sprintf("%d of %d", len(running(l.Processes)), len(l.Processes)),
+			strings.Join(l.netnsNames(), " "))
 	}
-	return t.Flush()
+	return show.Lines(w, t.Lines())
 }
 
 // WriteSummary prints what a user needs to work in a lab that has come up.
 func (l *Lab) WriteSummary(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "lab %s is up\n", l.Name)
+	t := text.Table{Indent: "  "}
 	for _, ns := range l.Namespaces {
 		var ifs []string
 		for _, i := range ns.Interfaces {
@@ -78,9 +77,9 @@ func (l *Lab) WriteSummary(w io.Writer) error {
 		if l.LB != nil {
 			about = l.LB.about(ns.Name)
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", ns.Name, ns.NetNS, about, strings.Join(ifs, ", "))
+		t.Add(ns.Name, ns.NetNS, about, strings.Join(ifs, ", "))
 	}
-	if err := t.Flush(); err != nil {
+	if err := show.Lines(w, append([]string{"lab " + l.Name + " is up"}, t.Lines()...)); err != nil {
 		return err
 	}
 	var more string

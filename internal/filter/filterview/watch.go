@@ -12,11 +12,7 @@ import (
 	"culvert/internal/show"
 	"culvert/internal/show/screen"
 	"culvert/internal/show/text"
-	"culvert/internal/show/usage"
 )
-
-// minInterval leaves the machine time for packets.
-const minInterval = 100 * time.Millisecond
 
 // WatchOptions say what to watch, and how.
 type WatchOptions struct {
@@ -45,11 +41,8 @@ type speed struct {
 
 // Watch shows how fast the rules of a data plane match until ctx ends or the user leaves.
 func Watch(ctx context.Context, o WatchOptions) error {
-	switch {
-	case o.Interval < minInterval:
-		return usage.Errorf("interval %v: at least %v", o.Interval, minInterval)
-	case o.Count < 0:
-		return usage.Errorf("count %d: 0 is endless", o.Count)
+	if err := screen.Check(o.Interval, o.Count); err != nil {
+		return err
 	}
 	inst, err := Open(o.On)
 	if err != nil {
@@ -107,33 +100,31 @@ func watchLines(ctx context.Context, o WatchOptions, last sample, look func() (s
 	if _, err := fmt.Fprintf(o.Out, lineFormat, "TIME", "RULE", "PACKETS/S", "BITS/S", "OVER/S", "PACKETS"); err != nil {
 		return err
 	}
-	tick := time.NewTicker(o.Interval)
-	defer tick.Stop()
-	for n := 0; o.Count == 0 || n < o.Count; n++ {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return screen.Every(ctx, o.Interval, o.Count, func() error {
 		now, err := look()
 		if err != nil {
 			return err
 		}
-		for _, s := range speeds(last, now) {
-			if !s.moved {
-				continue
-			}
-			over := "-"
-			if s.rule.Over != nil {
-				over = fmt.Sprintf("%.1f", s.over)
-			}
-			_, err := fmt.Fprintf(o.Out, lineFormat, now.at.Format(time.TimeOnly), s.rule.Name,
-				fmt.Sprintf("%.1f", s.packets), fmt.Sprintf("%.0f", s.bits), over, fmt.Sprint(s.rule.Packets))
-			if err != nil {
-				return err
-			}
-		}
+		all := speeds(last, now)
 		last = now
+		return writeMoved(o.Out, now.at, all)
+	})
+}
+
+func writeMoved(out io.Writer, at time.Time, all []speed) error {
+	for _, s := range all {
+		if !s.moved {
+			continue
+		}
+		over := "-"
+		if s.rule.Over != nil {
+			over = fmt.Sprintf("%.1f", s.over)
+		}
+		_, err := fmt.Fprintf(out, lineFormat, at.Format(time.TimeOnly), s.rule.Name,
+			fmt.Sprintf("%.1f", s.packets), fmt.Sprintf("%.0f", s.bits), over, fmt.Sprint(s.rule.Packets))
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ package screen
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -102,5 +103,35 @@ func TestViewKeys(t *testing.T) {
 	s.Resize(10, 1)
 	if got := s.View(); got != "PAUSED   k" {
 		t.Errorf("one line: %q", got)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, tc := range []struct {
+		interval time.Duration
+		count    int
+		fail     string
+	}{
+		{time.Second, 0, ""}, {minInterval, 3, ""}, {minInterval - 1, 0, "usage: interval 99.999999ms: at least 100ms"},
+		{0, 0, "usage: interval 0s: at least 100ms"}, {time.Second, -1, "usage: count -1: 0 is endless"},
+	} {
+		if err := Check(tc.interval, tc.count); err == nil && tc.fail != "" || err != nil && err.Error() != tc.fail {
+			t.Errorf("every %v, %d times: %v, want %q", tc.interval, tc.count, err, tc.fail)
+		}
+	}
+}
+
+func TestEvery(t *testing.T) {
+	n := 0
+	if err := Every(t.Context(), time.Millisecond, 3, func() error { n++; return nil }); err != nil || n != 3 {
+		t.Errorf("looked %d times, want 3; %v", n, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := Every(ctx, time.Millisecond, 0, func() error { cancel(); return nil }); err != nil {
+		t.Errorf("told to end: %v", err)
+	}
+	broken := errors.New("broken")
+	if err := Every(t.Context(), time.Millisecond, 0, func() error { return broken }); err != broken {
+		t.Errorf("got %v, want %v", err, broken)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"culvert/internal/show/screen"
 )
 
 const lineFormat = "%-8s  %-20s  %-15s  %-7s  %-22s  %12s  %14s  %14s%s\n"
@@ -22,24 +24,15 @@ func watchLines(ctx context.Context, o WatchOptions, last sample, look func() (s
 	if err != nil {
 		return err
 	}
-	tick := time.NewTicker(o.Interval)
-	defer tick.Stop()
-	for n := 0; o.Count == 0 || n < o.Count; n++ {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return screen.Every(ctx, o.Interval, o.Count, func() error {
 		now, err := look()
 		if err != nil {
 			return err
 		}
-		if err := writeMoved(o.Out, o.Verbose, now.at, flows(last, now)); err != nil {
-			return err
-		}
+		all := flows(last, now)
 		last = now
-	}
-	return nil
+		return writeMoved(o.Out, o.Verbose, now.at, all)
+	})
 }
 
 // gap stands in front of the sentence of a line.

@@ -12,7 +12,6 @@ import (
 
 	"culvert/internal/show"
 	"culvert/internal/show/screen"
-	"culvert/internal/show/usage"
 )
 
 // WatchOptions say what to watch, and how.
@@ -21,7 +20,7 @@ type WatchOptions struct {
 	// router has to be there at the beginning, the interface need not. Of several routers of that ID, the one in
 	// this network namespace is meant, if there is one.
 	Router, Interface string
-	// Interval is how often to look, at least minInterval.
+	// Interval is how often to look.
 	Interval time.Duration
 	// Verbose explains each reason.
 	Verbose bool
@@ -33,16 +32,10 @@ type WatchOptions struct {
 	Err io.Writer
 }
 
-// minInterval leaves the machine time for packets.
-const minInterval = 100 * time.Millisecond
-
 // Watch shows what happens on the interfaces until ctx ends or the user leaves.
 func Watch(ctx context.Context, o WatchOptions) error {
-	switch {
-	case o.Interval < minInterval:
-		return usage.Errorf("interval %v: at least %v", o.Interval, minInterval)
-	case o.Count < 0:
-		return usage.Errorf("count %d: 0 is endless", o.Count)
+	if err := screen.Check(o.Interval, o.Count); err != nil {
+		return err
 	}
 	// What is wrong from the beginning is told at once, not in a table.
 	first, err := o.look()

@@ -21,7 +21,7 @@ import (
 
 func TestOptions(t *testing.T) {
 	for _, o := range []WatchOptions{
-		{}, {Interval: -time.Second}, {Interval: minInterval - 1}, {Interval: time.Second, Count: -1},
+		{}, {Interval: -time.Second}, {Interval: 100*time.Millisecond - 1}, {Interval: time.Second, Count: -1},
 	} {
 		if err := Watch(context.Background(), o); !usage.Is(err) {
 			t.Errorf("%+v: %v", o, err)
