@@ -116,6 +116,6 @@ func TestRouteCommands(t *testing.T) {
 		t.Errorf("got %+v", stats)
 	}
 	expect(0, "\n  route  IPv4 and IPv6 by the mirror  memory ", "status", "--on", "cmd-route-test")
-	expect(1, "router cmd-route-test has no keys", "key", "list", "--on", "cmd-route-test")
+	expect(1, "data plane cmd-route-test is no SCION router", "key", "list", "--on", "cmd-route-test")
 	expect(0, "detached from rt0\n", "detach", "rt0")
 }
