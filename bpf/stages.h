@@ -6,6 +6,13 @@
  * The only file that knows all stages. Each has a folder; core/ and the other stages know nothing of it.
  * Programs include this file before anything of core/.
  */
+#ifdef CULVERT_EXAMPLE /* objects for tests alone */
+#include "example/needs.h"
+#include "example/reasons.h"
+#define EXAMPLE_STAGE(STAGE) STAGE(example, EXAMPLE)
+#else
+#define EXAMPLE_STAGE(STAGE)
+#endif
 #include "filter/reasons.h"
 #include "lb/needs.h"
 #include "lb/reasons.h"
@@ -27,6 +34,7 @@
 	STAGE(lb, LB)                     \
 	STAGE(scion, SCION)               \
 	STAGE(lb_unclaimed, LB_UNCLAIMED) \
+	EXAMPLE_STAGE(STAGE)              \
 	STAGE(route, ROUTE)
 
 /* Programs in front of the pipeline: their reasons are counted with those of the stages. */

@@ -22,6 +22,12 @@ struct ip_addr {
 #define IPV6_SADDR (ETH_HLEN + 8)
 #define IPV6_DADDR (ETH_HLEN + 24)
 
+/* What a stage may need of packets that are to this interface: its NAME_NEEDS. */
+#define PARSE_UDP 1 /* plain UDP: ports, length and checksum */
+#define PARSE_IP \
+	2 /* any IP packet, behind a tag too: where its header is, and whether it may be forwarded */
+#define NEEDS_REWRITE 4 /* to give it another destination: rewrite.h */
+
 /* Why a packet is not to be forwarded, wherever to. */
 enum no_fwd_reason {
 	NO_FWD_NONE,
@@ -29,7 +35,18 @@ enum no_fwd_reason {
 	NO_FWD_OPTIONS, /* IPv4 options, IPv6 hop-by-hop options */
 };
 
-/* What parsing found. */
+/* Whether a stage of this object may leave a rewrite to the way out: known to the preprocessor, so that others pay nothing. */
+#define REWRITE_NEEDED(name, NAME) | (NAME##_NEEDS & NEEDS_REWRITE)
+#define MAY_REWRITE (0 STAGES(REWRITE_NEEDED))
+
+/* Where a packet is to go instead: rewrite.h. */
+struct rewrite {
+	struct ip_addr addr;
+	__be16 port;
+	bool on;
+};
+
+/* What parsing found, and what stages leave to later ones. */
 struct packet {
 	void *data;
 	void *data_end;
@@ -53,6 +70,9 @@ struct packet {
 	/* set by stages */
 	__u32 egress; /* the interface that it is redirected to */
 	__u32 domain; /* whose share of a rate a punt uses; 0: that of hosts behind its interface */
+#if MAY_REWRITE
+	struct rewrite rewrite;
+#endif
 };
 
 /* Whether a frame says that it comes from a group address (IEEE 802.3, 3.2.3): no answer may go there. */

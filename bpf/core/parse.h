@@ -5,11 +5,6 @@
 #include "checksum.h"
 #include "packet.h"
 
-/* What a stage may need of packets that are to this interface. */
-#define PARSE_UDP 1 /* plain UDP: ports, length and checksum */
-#define PARSE_IP \
-	2 /* any IP packet, behind a tag too: where its header is, and whether it may be forwarded */
-
 static __always_inline void parse_udp(struct packet *pkt, void *udp, __u32 l4_len)
 {
 	if (udp + sizeof(struct udphdr) > pkt->data_end)

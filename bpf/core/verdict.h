@@ -5,6 +5,7 @@
 #include "counters.h"
 #include "limit.h"
 #include "packet.h"
+#include "rewrite.h"
 #include "xmit.h"
 
 /* The one way out: does what the verdict of the reason says, and counts the packet under the reason. */
@@ -14,6 +15,8 @@ static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32
 
 	if (reason >= REASON_FWD) {
 		action = reason < REASON_XMIT ? bpf_redirect(pkt->egress, 0) : xmit(ctx, pkt->port);
+		if (rewritten(pkt) && rewrite_apply(ctx, pkt, rewritten(pkt)))
+			action = XDP_ABORTED; /* counted as lost: see losses.bpf.c */
 	} else if (reason >= REASON_DROP) {
 		action = XDP_DROP;
 	} else if (reason >= REASON_PUNT) {

@@ -2,6 +2,8 @@
 #ifndef CULVERT_ROUTE_FIB_H
 #define CULVERT_ROUTE_FIB_H
 
+#include "core/rewrite.h"
+
 #include "lpm.h"
 #include "maps.h"
 
@@ -74,7 +76,7 @@ static __always_inline void route_flow_ports(const struct packet *pkt, struct bp
 	if (l4 + 4 > pkt->data_end)
 		return;
 	fib->sport = LOAD16(l4);
-	fib->dport = LOAD16(l4 + 2);
+	fib->dport = dport(pkt, l4);
 }
 
 /* Asks for the way of a packet, or with back for the way to where it comes from. */
@@ -93,15 +95,19 @@ static __noinline int route_ask(struct xdp_md *ctx, const struct packet *pkt, __
 	if (pkt->ip == 4) {
 		fib->family = AF_INET;
 		fib->tos = LOAD8(ip + 1);
-		fib->ipv4_src = LOAD32(ip + (back ? 16 : 12));
-		fib->ipv4_dst = LOAD32(ip + (back ? 12 : 16));
+		fib->ipv4_src = LOAD32(ip + 12);
+		fib->ipv4_dst = daddr4(pkt, ip);
+		if (back) {
+			fib->ipv4_dst = fib->ipv4_src;
+			fib->ipv4_src = daddr4(pkt, ip);
+		}
 	} else {
 		if (ip + 40 > pkt->data_end)
 			return -1;
 		fib->family = AF_INET6;
 		fib->flowinfo = LOAD32(ip) & bpf_htonl(0x0fffffff);
 		copy(fib->ipv6_src, ip + 8, 16);
-		copy(fib->ipv6_dst, ip + 24, 16);
+		daddr6(pkt, ip, fib->ipv6_dst);
 	}
 	if (!back)
 		route_flow_ports(pkt, fib);

@@ -111,16 +111,19 @@ static __always_inline void route_read_hop(__u32 number, struct route_hop *to, _
 static __noinline void route_connected(const struct packet *pkt, struct route_hop *to)
 {
 	const void *ip = pkt->data + pkt->l3;
+	struct ip_addr dst;
 	__u32 *number;
 
 	number = NULL;
 	barrier_var(ip);
 	if (ip + 20 <= pkt->data_end && pkt->ip == 4) {
-		number = route_neighbor4(to->dev, LOAD32(ip + 16));
+		number = route_neighbor4(to->dev, daddr4(pkt, ip));
 	} else if (pkt->ip == 6) {
 		barrier_var(ip);
-		if (ip + 40 <= pkt->data_end)
-			number = route_neighbor6(to->dev, ip + 24);
+		if (ip + 40 <= pkt->data_end) {
+			daddr6(pkt, ip, &dst);
+			number = route_neighbor6(to->dev, &dst);
+		}
 	}
 	if (number)
 		route_read_hop(*number, to, to->used);
@@ -166,17 +169,17 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	if (v4) {
 		if (ip + 20 > pkt->data_end)
 			return PUNT_ROUTE_MALFORMED;
-		reason = route_check4(LOAD32(ip + 12), LOAD32(ip + 16));
+		reason = route_check4(LOAD32(ip + 12), daddr4(pkt, ip));
 		if (!reason && route_mirror)
-			number = lpm_find4(LOAD32(ip + 16));
+			number = lpm_find4(daddr4(pkt, ip));
 		ttl = LOAD8(ip + 8);
 	} else {
 		__u64 high, low;
 
 		if (ip + 40 > pkt->data_end)
 			return PUNT_ROUTE_MALFORMED;
-		high = bpf_be64_to_cpu(LOAD64(ip + 24));
-		low = bpf_be64_to_cpu(LOAD64(ip + 32));
+		high = bpf_be64_to_cpu(daddr6_half(pkt, ip, 0));
+		low = bpf_be64_to_cpu(daddr6_half(pkt, ip, 8));
 		src_high = bpf_be64_to_cpu(LOAD64(ip + 8));
 		reason = route_check6_dst(high);
 		if (!reason && route_mirror)

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_CORE_REWRITE_H
+#define CULVERT_CORE_REWRITE_H
+
+#include "checksum.h"
+#include "packet.h"
+
+/*
+ * A destination that a stage has chosen and leaves to the stages behind it. The frame keeps its own until a later
+ * stage forwards: then the way out writes the new one. A packet that is passed, punted or dropped is as it came.
+ *
+ * A stage asks for this with NEEDS_REWRITE in NAME_NEEDS, and calls rewrite_to(). Later stages read
+ * destinations with daddr4(), daddr6() and dport().
+ */
+
+/* What was asked for, NULL for a packet that keeps its destination. */
+static __always_inline const struct rewrite *rewritten(const struct packet *pkt)
+{
+#if MAY_REWRITE
+	if (pkt->rewrite.on)
+		return &pkt->rewrite;
+#endif
+	return NULL;
+}
+
+/* Bytes from the IP header to the ports. */
+static __always_inline __u32 l4_offset(const struct packet *pkt)
+{
+	return pkt->ip == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+}
+
+/* How much of the transport header a rewrite changes, bytes; 0 for a transport that has no ports. */
+static __always_inline __u32 rewrite_l4_len(__u8 proto)
+{
+	return proto == IPPROTO_TCP ? 18 : proto == IPPROTO_UDP ? sizeof(struct udphdr) : 0;
+}
+
+/*
+ * Whether the packet can be given another destination: whole TCP or UDP, without options, its ports and checksum in the
+ * packet and in the first buffer. Needs PARSE_IP.
+ */
+static __always_inline bool can_rewrite(const struct packet *pkt)
+{
+	const void *l4 = pkt->data + pkt->l3 + l4_offset(pkt);
+	__u32 len = rewrite_l4_len(pkt->proto);
+
+	if (!pkt->ip || pkt->no_fwd_reason || pkt->fragment || !len ||
+	    pkt->ip_len < l4_offset(pkt) + len)
+		return false;
+	return len == 18 ? l4 + 18 <= pkt->data_end : l4 + 8 <= pkt->data_end;
+}
+
+/* Gives the packet another destination, of its own family; can_rewrite() has said that it may have one. */
+static __always_inline void rewrite_to(struct packet *pkt, const struct ip_addr *addr, __be16 port)
+{
+#if MAY_REWRITE
+	copy(&pkt->rewrite.addr, addr, sizeof(*addr));
+	pkt->rewrite.port = port;
+	pkt->rewrite.on = true;
+#endif
+}
+
+/* The destination that counts. ip is the IPv4 header, 20 bytes of it in the packet. */
+static __always_inline __be32 daddr4(const struct packet *pkt, const void *ip)
+{
+	const struct rewrite *to = rewritten(pkt);
+
+	return to ? to->addr.w[3] : LOAD32(ip + 16);
+}
+
+/* Half of the destination that counts, from a byte of it on. ip is the IPv6 header, 40 bytes of it in the packet. */
+static __always_inline __be64 daddr6_half(const struct packet *pkt, const void *ip,
+					  const __u32 from)
+{
+	const struct rewrite *to = rewritten(pkt);
+
+	return to ? LOAD64((const void *)&to->addr + from) : LOAD64(ip + 24 + from);
+}
+
+/* Copies it, 16 bytes. */
+static __always_inline void daddr6(const struct packet *pkt, const void *ip, void *to)
+{
+	STORE64(to, daddr6_half(pkt, ip, 0));
+	STORE64(to + 8, daddr6_half(pkt, ip, 8));
+}
+
+/* The destination port that counts. l4 is the header of TCP or UDP, 4 bytes of it in the packet. */
+static __always_inline __be16 dport(const struct packet *pkt, const void *l4)
+{
+	const struct rewrite *to = rewritten(pkt);
+
+	return to ? to->port : LOAD16(l4 + 2);
+}
+
+/* A checksum after what it covers has lost the words of one sum and got those of another (RFC 1624, equation 3). */
+static __always_inline __u16 csum_replace(__u16 check, __u64 from, __u64 to)
+{
+	return ~csum_fold((__u16)~check + (__u64)(__u16)~csum_fold(from) + csum_fold(to));
+}
+
+/* The checksum of UDP is optional over IPv4: 0 stands for none, and 0xffff for a sum of 0 (RFC 768). */
+static __always_inline void rewrite_udp_check(void *check, __u64 from, __u64 to)
+{
+	__u16 sum = LOAD16(check);
+
+	if (sum)
+		STORE16(check, csum_replace(sum, from, to) ?: 0xffff);
+}
+
+/*
+ * Writes what rewrite_to() has been told into a frame that is going out. The stage that forwards may have moved the
+ * headers: they are found anew, behind the tag if there is one. It
+ * does not fail for what can_rewrite() has looked at.
+ */
+static __noinline int rewrite_apply(struct xdp_md *ctx, const struct packet *pkt,
+				    const struct rewrite *rewrite)
+{
+	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
+	const struct ip_addr *addr = &rewrite->addr;
+	__u64 from, to;
+	void *ip, *l4;
+
+	if (data + ETH_HLEN + VLAN_HLEN > data_end)
+		return -1;
+	ip = data + ETH_HLEN;
+	if (LOAD16(data + 12) == bpf_htons(ETH_P_8021Q))
+		ip += VLAN_HLEN;
+	if (ip + sizeof(struct iphdr) + sizeof(struct udphdr) > data_end)
+		return -1;
+	if (pkt->ip == 4) {
+		from = LOAD32(ip + 16);
+		to = addr->w[3];
+		STORE16(ip + 10, csum_replace(LOAD16(ip + 10), from, to));
+		STORE32(ip + 16, addr->w[3]);
+		l4 = ip + sizeof(struct iphdr);
+	} else {
+		if (ip + sizeof(struct ipv6hdr) + sizeof(struct udphdr) > data_end)
+			return -1;
+		from = ipv6_sum(ip + 24);
+		to = ipv6_sum(addr);
+		copy(ip + 24, addr, sizeof(*addr));
+		l4 = ip + sizeof(struct ipv6hdr);
+	}
+	if (l4 + sizeof(struct udphdr) > data_end)
+		return -1;
+	from += LOAD16(l4 + 2);
+	to += rewrite->port;
+	STORE16(l4 + 2, rewrite->port);
+	if (pkt->proto == IPPROTO_UDP) {
+		rewrite_udp_check(l4 + 6, from, to);
+		return 0;
+	}
+	if (l4 + 18 > data_end)
+		return -1;
+	STORE16(l4 + 16, csum_replace(LOAD16(l4 + 16), from, to));
+	return 0;
+}
+
+#endif
