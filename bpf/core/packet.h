@@ -44,7 +44,7 @@ struct rewrite {
 	struct ip_addr addr;
 	__be16 port;
 	bool on;
-};
+} __attribute__((aligned(8))); /* the stack is read at no worse alignment */
 
 /* What parsing found, and what stages leave to later ones. */
 struct packet {

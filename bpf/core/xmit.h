@@ -10,7 +10,10 @@
  */
 static __always_inline int xmit(struct xdp_md *ctx, const struct port *port)
 {
-	return port && port->xmit ? bpf_redirect(ctx->ingress_ifindex, 0) : XDP_TX;
+	/* Loaded for here alone: clang would choose between this and another address, and ctx may not be added to. */
+	__u32 ifindex = *(volatile const __u32 *)&ctx->ingress_ifindex;
+
+	return port && port->xmit ? bpf_redirect(ifindex, 0) : XDP_TX;
 }
 
 #endif

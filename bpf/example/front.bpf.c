@@ -50,7 +50,8 @@ int example_front(struct xdp_md *ctx)
 	if (ip + outer > data_end || LOAD16(data + 12) != bpf_htons(ETH_P_IP) ||
 	    LOAD8(ip) != 0x45 || LOAD8(ip + 9) != IPPROTO_IPIP || LOAD32(ip + 16) != example_local)
 		goto on;
-	if (ip + outer + sizeof(struct iphdr) > data_end || (LOAD8(ip + outer) & 0xf0) != 0x40)
+	if (bpf_ntohs(LOAD16(ip + 2)) < outer + sizeof(struct iphdr) ||
+	    ip + outer + sizeof(struct iphdr) > data_end || (LOAD8(ip + outer) & 0xf0) != 0x40)
 		return example_leave(ctx, DROP_EXAMPLE_TUNNEL);
 	copy(&eth, data, ETH_HLEN);
 	if (bpf_xdp_adjust_head(ctx, outer))

@@ -36,7 +36,7 @@ static __always_inline bool example_key(const struct packet *pkt, struct example
 
 static __always_inline int example_stage(struct xdp_md *ctx, struct packet *pkt)
 {
-	struct example_service key = {};
+	struct example_service key __attribute__((aligned(8))) = {};
 	struct example_target *to;
 	const void *l4;
 

@@ -111,7 +111,7 @@ static __always_inline void route_read_hop(__u32 number, struct route_hop *to, _
 static __noinline void route_connected(const struct packet *pkt, struct route_hop *to)
 {
 	const void *ip = pkt->data + pkt->l3;
-	struct ip_addr dst;
+	struct ip_addr dst __attribute__((aligned(8)));
 	__u32 *number;
 
 	number = NULL;
