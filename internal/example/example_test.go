@@ -124,7 +124,7 @@ func TestRewrite(t *testing.T) {
 		{name: "and tags the frame", network: "vlan", reason: "FWD_ROUTE", change: func(p *packet) { p.vlan = vlanOut }},
 		{name: "long payload", network: "forward", in: packet{payload: make([]byte, 1201)}, reason: "FWD_ROUTE"},
 		{name: "a later stage drops by the new destination", network: "blackhole", reason: "DROP_ROUTE_BLACKHOLE"},
-		{name: "a later stage punts by the new destination", network: "resolve", reason: "PUNT_ROUTE_NEIGHBOUR"},
+		{name: "a later stage punts by the new destination", network: "resolve", reason: "PUNT_ROUTE_NEIGHBOR"},
 		{name: "a later stage punts for another cause", network: "forward", in: packet{ttl: 1}, reason: "PUNT_ROUTE_TTL"},
 		{name: "a fragment has no ports", network: "forward", in: packet{fragment: true}, reason: "PUNT_EXAMPLE_HEADERS"},
 	} {
@@ -256,7 +256,7 @@ func TestProgramInFront(t *testing.T) {
 	}{
 		{"what was inside is forwarded", nil, tunnelled(t, inner, tunnelEnd), "FWD_ROUTE", own.frame(t)},
 		{"what was inside is translated and forwarded", translated("forward"), tunnelled(t, inner, tunnelEnd), "FWD_ROUTE", out.frame(t)},
-		{"what was inside is punted as it was inside", translated("resolve"), tunnelled(t, inner, tunnelEnd), "PUNT_ROUTE_NEIGHBOUR", inner},
+		{"what was inside is punted as it was inside", translated("resolve"), tunnelled(t, inner, tunnelEnd), "PUNT_ROUTE_NEIGHBOR", inner},
 		{"what was inside is dropped", translated("blackhole"), tunnelled(t, inner, tunnelEnd), "DROP_ROUTE_BLACKHOLE", inner},
 		{"nothing whole is inside", nil, tunnelled(t, inner[:30], tunnelEnd), "DROP_EXAMPLE_TUNNEL", tunnelled(t, inner[:30], tunnelEnd)},
 		{"no tunnel", translated("forward"), inner, "FWD_ROUTE", out.frame(t)},

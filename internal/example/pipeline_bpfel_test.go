@@ -154,7 +154,7 @@ const (
 	pipelineReasonPUNT_ROUTE_NONE           pipelineReason = 625
 	pipelineReasonPUNT_ROUTE_UNREACHABLE    pipelineReason = 626
 	pipelineReasonPUNT_ROUTE_PROHIBIT       pipelineReason = 627
-	pipelineReasonPUNT_ROUTE_NEIGHBOUR      pipelineReason = 628
+	pipelineReasonPUNT_ROUTE_NEIGHBOR       pipelineReason = 628
 	pipelineReasonPUNT_ROUTE_SOURCE         pipelineReason = 629
 	pipelineReasonDROP_ROUTE_BLACKHOLE      pipelineReason = 1654
 )
@@ -194,15 +194,14 @@ type pipelineRouteHop struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	pipelineMapCounters              = "counters"
+	pipelineMapCpumapEnqueued        = "cpumap_enqueued"
 	pipelineMapExampleTargets        = "example_targets"
-	pipelineMapHandedFrom            = "handed_from"
 	pipelineMapHopCache              = "hop_cache"
 	pipelineMapLbAddrs               = "lb_addrs"
 	pipelineMapLbBackends            = "lb_backends"
 	pipelineMapLbEvents              = "lb_events"
 	pipelineMapLbFlows               = "lb_flows"
 	pipelineMapLbFragments           = "lb_fragments"
-	pipelineMapLbFronts              = "lb_fronts"
 	pipelineMapLbHealth              = "lb_health"
 	pipelineMapLbLimits              = "lb_limits"
 	pipelineMapLbNamedVlans          = "lb_named_vlans"
@@ -210,15 +209,17 @@ const (
 	pipelineMapLbServers             = "lb_servers"
 	pipelineMapLbState               = "lb_state"
 	pipelineMapLbTraffic             = "lb_traffic"
+	pipelineMapLbVipCache            = "lb_vip_cache"
 	pipelineMapLbVips                = "lb_vips"
 	pipelineMapLbVlans               = "lb_vlans"
 	pipelineMapLimitShares           = "limit_shares"
 	pipelineMapLimits                = "limits"
+	pipelineMapPathPositions         = "path_positions"
 	pipelineMapPorts                 = "ports"
 	pipelineMapRouteBlocks4          = "route_blocks4"
 	pipelineMapRouteBlocks6          = "route_blocks6"
 	pipelineMapRouteHops             = "route_hops"
-	pipelineMapRouteNeighbours       = "route_neighbours"
+	pipelineMapRouteNeighbors        = "route_neighbors"
 	pipelineMapRouteOwn4             = "route_own4"
 	pipelineMapRouteRoot4            = "route_root4"
 	pipelineMapRouteRoot6            = "route_root6"
@@ -231,7 +232,6 @@ const (
 	pipelineMapScionLinks            = "scion_links"
 	pipelineMapScionPairs4           = "scion_pairs4"
 	pipelineMapScionPairs6           = "scion_pairs6"
-	pipelineMapScionPlaces           = "scion_places"
 	pipelineMapScionRefused          = "scion_refused"
 	pipelineMapScionScratch          = "scion_scratch"
 	pipelineMapScionServices         = "scion_services"
@@ -332,52 +332,52 @@ type pipelineProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type pipelineMapSpecs struct {
-	Counters        *ebpf.MapSpec `ebpf:"counters"`
-	ExampleTargets  *ebpf.MapSpec `ebpf:"example_targets"`
-	HandedFrom      *ebpf.MapSpec `ebpf:"handed_from"`
-	HopCache        *ebpf.MapSpec `ebpf:"hop_cache"`
-	LbAddrs         *ebpf.MapSpec `ebpf:"lb_addrs"`
-	LbBackends      *ebpf.MapSpec `ebpf:"lb_backends"`
-	LbEvents        *ebpf.MapSpec `ebpf:"lb_events"`
-	LbFlows         *ebpf.MapSpec `ebpf:"lb_flows"`
-	LbFragments     *ebpf.MapSpec `ebpf:"lb_fragments"`
-	LbFronts        *ebpf.MapSpec `ebpf:"lb_fronts"`
-	LbHealth        *ebpf.MapSpec `ebpf:"lb_health"`
-	LbLimits        *ebpf.MapSpec `ebpf:"lb_limits"`
-	LbNamedVlans    *ebpf.MapSpec `ebpf:"lb_named_vlans"`
-	LbRings         *ebpf.MapSpec `ebpf:"lb_rings"`
-	LbServers       *ebpf.MapSpec `ebpf:"lb_servers"`
-	LbState         *ebpf.MapSpec `ebpf:"lb_state"`
-	LbTraffic       *ebpf.MapSpec `ebpf:"lb_traffic"`
-	LbVips          *ebpf.MapSpec `ebpf:"lb_vips"`
-	LbVlans         *ebpf.MapSpec `ebpf:"lb_vlans"`
-	LimitShares     *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits          *ebpf.MapSpec `ebpf:"limits"`
-	Ports           *ebpf.MapSpec `ebpf:"ports"`
-	RouteBlocks4    *ebpf.MapSpec `ebpf:"route_blocks4"`
-	RouteBlocks6    *ebpf.MapSpec `ebpf:"route_blocks6"`
-	RouteHops       *ebpf.MapSpec `ebpf:"route_hops"`
-	RouteNeighbours *ebpf.MapSpec `ebpf:"route_neighbours"`
-	RouteOwn4       *ebpf.MapSpec `ebpf:"route_own4"`
-	RouteRoot4      *ebpf.MapSpec `ebpf:"route_root4"`
-	RouteRoot6      *ebpf.MapSpec `ebpf:"route_root6"`
-	RouteStates     *ebpf.MapSpec `ebpf:"route_states"`
-	RouteVlans      *ebpf.MapSpec `ebpf:"route_vlans"`
-	RouteWays       *ebpf.MapSpec `ebpf:"route_ways"`
-	ScionHosts      *ebpf.MapSpec `ebpf:"scion_hosts"`
-	ScionIfaces     *ebpf.MapSpec `ebpf:"scion_ifaces"`
-	ScionKeys       *ebpf.MapSpec `ebpf:"scion_keys"`
-	ScionLinks      *ebpf.MapSpec `ebpf:"scion_links"`
-	ScionPairs4     *ebpf.MapSpec `ebpf:"scion_pairs4"`
-	ScionPairs6     *ebpf.MapSpec `ebpf:"scion_pairs6"`
-	ScionPlaces     *ebpf.MapSpec `ebpf:"scion_places"`
-	ScionRefused    *ebpf.MapSpec `ebpf:"scion_refused"`
-	ScionScratch    *ebpf.MapSpec `ebpf:"scion_scratch"`
-	ScionServices   *ebpf.MapSpec `ebpf:"scion_services"`
-	ScionTraffic    *ebpf.MapSpec `ebpf:"scion_traffic"`
-	ScionWanted     *ebpf.MapSpec `ebpf:"scion_wanted"`
-	WorkerCpus      *ebpf.MapSpec `ebpf:"worker_cpus"`
-	WorkerFed       *ebpf.MapSpec `ebpf:"worker_fed"`
+	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	CpumapEnqueued *ebpf.MapSpec `ebpf:"cpumap_enqueued"`
+	ExampleTargets *ebpf.MapSpec `ebpf:"example_targets"`
+	HopCache       *ebpf.MapSpec `ebpf:"hop_cache"`
+	LbAddrs        *ebpf.MapSpec `ebpf:"lb_addrs"`
+	LbBackends     *ebpf.MapSpec `ebpf:"lb_backends"`
+	LbEvents       *ebpf.MapSpec `ebpf:"lb_events"`
+	LbFlows        *ebpf.MapSpec `ebpf:"lb_flows"`
+	LbFragments    *ebpf.MapSpec `ebpf:"lb_fragments"`
+	LbHealth       *ebpf.MapSpec `ebpf:"lb_health"`
+	LbLimits       *ebpf.MapSpec `ebpf:"lb_limits"`
+	LbNamedVlans   *ebpf.MapSpec `ebpf:"lb_named_vlans"`
+	LbRings        *ebpf.MapSpec `ebpf:"lb_rings"`
+	LbServers      *ebpf.MapSpec `ebpf:"lb_servers"`
+	LbState        *ebpf.MapSpec `ebpf:"lb_state"`
+	LbTraffic      *ebpf.MapSpec `ebpf:"lb_traffic"`
+	LbVipCache     *ebpf.MapSpec `ebpf:"lb_vip_cache"`
+	LbVips         *ebpf.MapSpec `ebpf:"lb_vips"`
+	LbVlans        *ebpf.MapSpec `ebpf:"lb_vlans"`
+	LimitShares    *ebpf.MapSpec `ebpf:"limit_shares"`
+	Limits         *ebpf.MapSpec `ebpf:"limits"`
+	PathPositions  *ebpf.MapSpec `ebpf:"path_positions"`
+	Ports          *ebpf.MapSpec `ebpf:"ports"`
+	RouteBlocks4   *ebpf.MapSpec `ebpf:"route_blocks4"`
+	RouteBlocks6   *ebpf.MapSpec `ebpf:"route_blocks6"`
+	RouteHops      *ebpf.MapSpec `ebpf:"route_hops"`
+	RouteNeighbors *ebpf.MapSpec `ebpf:"route_neighbors"`
+	RouteOwn4      *ebpf.MapSpec `ebpf:"route_own4"`
+	RouteRoot4     *ebpf.MapSpec `ebpf:"route_root4"`
+	RouteRoot6     *ebpf.MapSpec `ebpf:"route_root6"`
+	RouteStates    *ebpf.MapSpec `ebpf:"route_states"`
+	RouteVlans     *ebpf.MapSpec `ebpf:"route_vlans"`
+	RouteWays      *ebpf.MapSpec `ebpf:"route_ways"`
+	ScionHosts     *ebpf.MapSpec `ebpf:"scion_hosts"`
+	ScionIfaces    *ebpf.MapSpec `ebpf:"scion_ifaces"`
+	ScionKeys      *ebpf.MapSpec `ebpf:"scion_keys"`
+	ScionLinks     *ebpf.MapSpec `ebpf:"scion_links"`
+	ScionPairs4    *ebpf.MapSpec `ebpf:"scion_pairs4"`
+	ScionPairs6    *ebpf.MapSpec `ebpf:"scion_pairs6"`
+	ScionRefused   *ebpf.MapSpec `ebpf:"scion_refused"`
+	ScionScratch   *ebpf.MapSpec `ebpf:"scion_scratch"`
+	ScionServices  *ebpf.MapSpec `ebpf:"scion_services"`
+	ScionTraffic   *ebpf.MapSpec `ebpf:"scion_traffic"`
+	ScionWanted    *ebpf.MapSpec `ebpf:"scion_wanted"`
+	WorkerCpus     *ebpf.MapSpec `ebpf:"worker_cpus"`
+	WorkerFed      *ebpf.MapSpec `ebpf:"worker_fed"`
 }
 
 // pipelineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -445,66 +445,65 @@ func (o *pipelineObjects) Close() error {
 //
 // It can be passed to loadPipelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type pipelineMaps struct {
-	Counters        *ebpf.Map `ebpf:"counters"`
-	ExampleTargets  *ebpf.Map `ebpf:"example_targets"`
-	HandedFrom      *ebpf.Map `ebpf:"handed_from"`
-	HopCache        *ebpf.Map `ebpf:"hop_cache"`
-	LbAddrs         *ebpf.Map `ebpf:"lb_addrs"`
-	LbBackends      *ebpf.Map `ebpf:"lb_backends"`
-	LbEvents        *ebpf.Map `ebpf:"lb_events"`
-	LbFlows         *ebpf.Map `ebpf:"lb_flows"`
-	LbFragments     *ebpf.Map `ebpf:"lb_fragments"`
-	LbFronts        *ebpf.Map `ebpf:"lb_fronts"`
-	LbHealth        *ebpf.Map `ebpf:"lb_health"`
-	LbLimits        *ebpf.Map `ebpf:"lb_limits"`
-	LbNamedVlans    *ebpf.Map `ebpf:"lb_named_vlans"`
-	LbRings         *ebpf.Map `ebpf:"lb_rings"`
-	LbServers       *ebpf.Map `ebpf:"lb_servers"`
-	LbState         *ebpf.Map `ebpf:"lb_state"`
-	LbTraffic       *ebpf.Map `ebpf:"lb_traffic"`
-	LbVips          *ebpf.Map `ebpf:"lb_vips"`
-	LbVlans         *ebpf.Map `ebpf:"lb_vlans"`
-	LimitShares     *ebpf.Map `ebpf:"limit_shares"`
-	Limits          *ebpf.Map `ebpf:"limits"`
-	Ports           *ebpf.Map `ebpf:"ports"`
-	RouteBlocks4    *ebpf.Map `ebpf:"route_blocks4"`
-	RouteBlocks6    *ebpf.Map `ebpf:"route_blocks6"`
-	RouteHops       *ebpf.Map `ebpf:"route_hops"`
-	RouteNeighbours *ebpf.Map `ebpf:"route_neighbours"`
-	RouteOwn4       *ebpf.Map `ebpf:"route_own4"`
-	RouteRoot4      *ebpf.Map `ebpf:"route_root4"`
-	RouteRoot6      *ebpf.Map `ebpf:"route_root6"`
-	RouteStates     *ebpf.Map `ebpf:"route_states"`
-	RouteVlans      *ebpf.Map `ebpf:"route_vlans"`
-	RouteWays       *ebpf.Map `ebpf:"route_ways"`
-	ScionHosts      *ebpf.Map `ebpf:"scion_hosts"`
-	ScionIfaces     *ebpf.Map `ebpf:"scion_ifaces"`
-	ScionKeys       *ebpf.Map `ebpf:"scion_keys"`
-	ScionLinks      *ebpf.Map `ebpf:"scion_links"`
-	ScionPairs4     *ebpf.Map `ebpf:"scion_pairs4"`
-	ScionPairs6     *ebpf.Map `ebpf:"scion_pairs6"`
-	ScionPlaces     *ebpf.Map `ebpf:"scion_places"`
-	ScionRefused    *ebpf.Map `ebpf:"scion_refused"`
-	ScionScratch    *ebpf.Map `ebpf:"scion_scratch"`
-	ScionServices   *ebpf.Map `ebpf:"scion_services"`
-	ScionTraffic    *ebpf.Map `ebpf:"scion_traffic"`
-	ScionWanted     *ebpf.Map `ebpf:"scion_wanted"`
-	WorkerCpus      *ebpf.Map `ebpf:"worker_cpus"`
-	WorkerFed       *ebpf.Map `ebpf:"worker_fed"`
+	Counters       *ebpf.Map `ebpf:"counters"`
+	CpumapEnqueued *ebpf.Map `ebpf:"cpumap_enqueued"`
+	ExampleTargets *ebpf.Map `ebpf:"example_targets"`
+	HopCache       *ebpf.Map `ebpf:"hop_cache"`
+	LbAddrs        *ebpf.Map `ebpf:"lb_addrs"`
+	LbBackends     *ebpf.Map `ebpf:"lb_backends"`
+	LbEvents       *ebpf.Map `ebpf:"lb_events"`
+	LbFlows        *ebpf.Map `ebpf:"lb_flows"`
+	LbFragments    *ebpf.Map `ebpf:"lb_fragments"`
+	LbHealth       *ebpf.Map `ebpf:"lb_health"`
+	LbLimits       *ebpf.Map `ebpf:"lb_limits"`
+	LbNamedVlans   *ebpf.Map `ebpf:"lb_named_vlans"`
+	LbRings        *ebpf.Map `ebpf:"lb_rings"`
+	LbServers      *ebpf.Map `ebpf:"lb_servers"`
+	LbState        *ebpf.Map `ebpf:"lb_state"`
+	LbTraffic      *ebpf.Map `ebpf:"lb_traffic"`
+	LbVipCache     *ebpf.Map `ebpf:"lb_vip_cache"`
+	LbVips         *ebpf.Map `ebpf:"lb_vips"`
+	LbVlans        *ebpf.Map `ebpf:"lb_vlans"`
+	LimitShares    *ebpf.Map `ebpf:"limit_shares"`
+	Limits         *ebpf.Map `ebpf:"limits"`
+	PathPositions  *ebpf.Map `ebpf:"path_positions"`
+	Ports          *ebpf.Map `ebpf:"ports"`
+	RouteBlocks4   *ebpf.Map `ebpf:"route_blocks4"`
+	RouteBlocks6   *ebpf.Map `ebpf:"route_blocks6"`
+	RouteHops      *ebpf.Map `ebpf:"route_hops"`
+	RouteNeighbors *ebpf.Map `ebpf:"route_neighbors"`
+	RouteOwn4      *ebpf.Map `ebpf:"route_own4"`
+	RouteRoot4     *ebpf.Map `ebpf:"route_root4"`
+	RouteRoot6     *ebpf.Map `ebpf:"route_root6"`
+	RouteStates    *ebpf.Map `ebpf:"route_states"`
+	RouteVlans     *ebpf.Map `ebpf:"route_vlans"`
+	RouteWays      *ebpf.Map `ebpf:"route_ways"`
+	ScionHosts     *ebpf.Map `ebpf:"scion_hosts"`
+	ScionIfaces    *ebpf.Map `ebpf:"scion_ifaces"`
+	ScionKeys      *ebpf.Map `ebpf:"scion_keys"`
+	ScionLinks     *ebpf.Map `ebpf:"scion_links"`
+	ScionPairs4    *ebpf.Map `ebpf:"scion_pairs4"`
+	ScionPairs6    *ebpf.Map `ebpf:"scion_pairs6"`
+	ScionRefused   *ebpf.Map `ebpf:"scion_refused"`
+	ScionScratch   *ebpf.Map `ebpf:"scion_scratch"`
+	ScionServices  *ebpf.Map `ebpf:"scion_services"`
+	ScionTraffic   *ebpf.Map `ebpf:"scion_traffic"`
+	ScionWanted    *ebpf.Map `ebpf:"scion_wanted"`
+	WorkerCpus     *ebpf.Map `ebpf:"worker_cpus"`
+	WorkerFed      *ebpf.Map `ebpf:"worker_fed"`
 }
 
 func (m *pipelineMaps) Close() error {
 	return _PipelineClose(
 		m.Counters,
+		m.CpumapEnqueued,
 		m.ExampleTargets,
-		m.HandedFrom,
 		m.HopCache,
 		m.LbAddrs,
 		m.LbBackends,
 		m.LbEvents,
 		m.LbFlows,
 		m.LbFragments,
-		m.LbFronts,
 		m.LbHealth,
 		m.LbLimits,
 		m.LbNamedVlans,
@@ -512,15 +511,17 @@ func (m *pipelineMaps) Close() error {
 		m.LbServers,
 		m.LbState,
 		m.LbTraffic,
+		m.LbVipCache,
 		m.LbVips,
 		m.LbVlans,
 		m.LimitShares,
 		m.Limits,
+		m.PathPositions,
 		m.Ports,
 		m.RouteBlocks4,
 		m.RouteBlocks6,
 		m.RouteHops,
-		m.RouteNeighbours,
+		m.RouteNeighbors,
 		m.RouteOwn4,
 		m.RouteRoot4,
 		m.RouteRoot6,
@@ -533,7 +534,6 @@ func (m *pipelineMaps) Close() error {
 		m.ScionLinks,
 		m.ScionPairs4,
 		m.ScionPairs6,
-		m.ScionPlaces,
 		m.ScionRefused,
 		m.ScionScratch,
 		m.ScionServices,
