@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
@@ -72,10 +73,24 @@ type servedBy struct {
 	does string
 }
 
+// whoServes waits for the word of a process that has attached just now, and gives it some time after its lock.
 func whoServes(i *datapath.Instance) servedBy {
-	p, _, _ := i.Process()
-	return servedBy{served: i.Served(), does: p.Detached}
+	s := servedBy{served: i.Served()}
+	for range toldTries {
+		p, known, err := i.Process()
+		s.does = p.Detached
+		if !s.served || known || err != nil {
+			break
+		}
+		time.Sleep(toldPause)
+	}
+	return s
 }
+
+const (
+	toldTries = 40
+	toldPause = 50 * time.Millisecond
+)
 
 // tell says what the process does without interfaces it had; left are those that are still attached.
 func (s servedBy) tell(i *datapath.Instance, left []string, out io.Writer) {
