@@ -7,11 +7,13 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"culvert/internal/testbed"
 )
 
 // A packet gets across with the addresses and neighbours given and without any question asked.
 func TestAddresses(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	for _, pair := range [][2]string{{"198.18.0.1/24", "198.18.0.2/24"}, {"2001:db8::1/64", "2001:db8::2/64"}} {
 		t.Run(pair[0], func(t *testing.T) {
 			a, b := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")

@@ -3,38 +3,33 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/vishvananda/netlink"
 
 	"culvert/internal/bench/report"
 )
 
-// missing finds the rows of groups whose peers the machine lacks, by name, with what is missing. It is an error if
-// they were asked for by name.
-func (o Options) missing(groups []*group) (map[string]error, error) {
+// missing finds the rows whose peers the machine lacks, by name, with what is missing. It is an error if they were
+// asked for by name.
+func (o Options) missing(rows []candidate) (map[string]error, error) {
 	missing := map[string]error{}
-	for _, g := range groups {
-		for _, c := range g.rows {
-			if c.device == nil || missing[c.name] != nil {
-				continue
-			}
-			peer, ok := c.device(o).(Peer)
-			if !ok {
-				continue
-			}
-			err := peer.Available()
-			if err == nil {
-				continue
-			}
-			if slices.Contains(o.Rows, c.name) {
-				return nil, fmt.Errorf("set %s up: %w", c.name, err)
-			}
-			missing[c.name] = err
-			keep(o.Progress, fmt.Sprintf("leaving %s out: %v", c.name, err))
+	for _, c := range rows {
+		if c.device == nil || missing[c.name] != nil {
+			continue
 		}
+		p, ok := c.device(o.Terms()).(Peer)
+		if !ok {
+			continue
+		}
+		err := p.Available()
+		if err == nil {
+			continue
+		}
+		if slices.Contains(o.Rows, c.name) {
+			return nil, fmt.Errorf("set %s up: %w", c.name, err)
+		}
+		missing[c.name] = err
+		keep(o.Progress, fmt.Sprintf("leaving %s out: %v", c.name, err))
 	}
 	return missing, nil
 }
@@ -67,20 +62,4 @@ func (o Options) enoughCPUs(groups []*group, allowed int) ([]*group, error) {
 		keep(o.Progress, fmt.Sprintf("leaving rows out: %v", missing))
 	}
 	return there, nil
-}
-
-// Available tells whether the kernel has bridges, by making one.
-func (*bridge) Available() (err error) {
-	s, err := NewSpace()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "cvbridge"
-	if err := s.nl.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
-		return fmt.Errorf("make a bridge: %w: load the module with 'modprobe bridge', or use a kernel with "+
-			"CONFIG_BRIDGE, such as Debian's linux-image-cloud-amd64", err)
-	}
-	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/testbed"
 )
 
 // blast runs Blast in the namespace of an end, out of which it sends.
@@ -39,8 +40,8 @@ func blast(from End, o BlastOptions) (r *BlastReport, err error) {
 
 // What Blast says it sent is what ListenOn says arrived.
 func TestBlastIntoListenOn(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
 	heard := make(chan *ListenReport, 1)
 	ctx, stop := context.WithCancel(context.Background())
@@ -104,7 +105,7 @@ func TestBlastIntoListenOn(t *testing.T) {
 
 // All frames of a file are sent, with the addresses that are asked for.
 func TestBlastSendsAFile(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, to, sink := testSink(t, SinkOptions{Tags: 30, TagOffset: tagAt})
 	path := filepath.Join(t.TempDir(), "x.pcap")
 	var file bytes.Buffer
@@ -134,7 +135,7 @@ func TestBlastSendsAFile(t *testing.T) {
 
 // A rate that no machine reaches is said not to be reached.
 func TestBlastAdmitsAMissedRate(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, _, _ := testSink(t, SinkOptions{})
 	u := UDPTraffic{Sizes: []int{60}}
 	r, err := blast(from, BlastOptions{Rate: 1e9, Count: 100_000, UDP: u, CPU: -1})
@@ -150,7 +151,7 @@ func TestBlastAdmitsAMissedRate(t *testing.T) {
 }
 
 func TestBlastRefusals(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
 	udp := func(u UDPTraffic) BlastOptions { return BlastOptions{UDP: u, Count: 1} }
 	short := UDPTraffic{Sizes: []int{60}}
@@ -197,7 +198,7 @@ func TestBlastRefusals(t *testing.T) {
 }
 
 func TestBlastSparesTheDefaultRoute(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, _, _ := testSink(t, SinkOptions{})
 	if err := from.Assign(netip.MustParsePrefix("192.0.2.1/24")); err != nil {
 		t.Fatal(err)

@@ -11,12 +11,13 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/testbed"
 )
 
 // Stamps leave UDP checksums right, at even and at odd offsets, over IPv4 and around SCION.
 func TestStampsKeepChecksums(t *testing.T) {
-	needRoot(t)
-	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	testbed.NeedRoot(t)
+	from, to := wire(t)
 	l, err := Listen(to)
 	if err != nil {
 		t.Fatal(err)
@@ -71,14 +72,54 @@ func TestStampsKeepChecksums(t *testing.T) {
 			t.Errorf("frame of %d bytes has the sum %04x: %x", len(f), sum, f)
 		}
 		stamp := f[len(f)-stampLen:]
-		if magic := binary.BigEndian.Uint32(stamp) >> 8; magic != stampMagic {
+		if magic := binary.BigEndian.Uint32(stamp) >> 8; magic != 0x43764c {
 			t.Errorf("frame of %d bytes has the magic %06x", len(f), magic)
 		}
 		number := binary.BigEndian.Uint64(stamp[8:]) >> 36
-		flow := binary.BigEndian.Uint64(stamp) >> 16 & (maxFlows - 1)
+		flow := binary.BigEndian.Uint64(stamp) >> 16 & 0xffffff
 		if flow >= 3 || stamps[flow<<32|number] {
 			t.Errorf("packet %d of flow %d", number, flow)
 		}
 		stamps[flow<<32|number] = true
 	}
+}
+
+// SCION headers alone have no room for a stamp.
+func TestGeneratorRefusesSCIONHeadersWithoutRoomForAStamp(t *testing.T) {
+	router, err := benchRouter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := make([]byte, 6)
+	p := Path{Source: End{MAC: mac}, In: End{MAC: mac}}
+	headersOnly, err := scionTraffic{size: 137, crossing: true}.frames(router, p, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewGenerator(GeneratorOptions{Frames: headersOnly, Stamp: true}); err == nil {
+		t.Errorf("frames of %d bytes stamped", len(headersOnly[0]))
+	}
+}
+
+// wire leads from one namespace to another.
+func wire(t *testing.T) (from, to End) {
+	t.Helper()
+	var ends [2]*Space
+	for i := range ends {
+		s, err := NewSpace()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		ends[i] = s
+	}
+	from, to, err := NewWire(ends[0], ends[1], "cvg0", "cvg1", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return from, to
 }

@@ -13,6 +13,14 @@ import (
 	"culvert/internal/bench/report"
 )
 
+// Verdicts of XDP programs: enum xdp_action in include/uapi/linux/bpf.h.
+const (
+	xdpDrop     = 1
+	xdpPass     = 2
+	xdpTX       = 3
+	xdpRedirect = 4
+)
+
 // Subject is a program whose cost is to be measured, with the packets to measure it on.
 type Subject struct {
 	Name string

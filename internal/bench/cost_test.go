@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"testing"
 
+	"culvert/internal/testbed"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
@@ -65,7 +67,7 @@ func pass() asm.Instructions {
 // Each program passes a packet only if it is as it was sent, and then spoils it. A run puts thousands of packets
 // through it and sees the last verdict, which is XDP_DROP unless each was restored.
 func TestCostRestoresThePacket(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	const length, at = 100, 20
 	spoil := map[string]asm.Instructions{
 		"a byte counted down": {
@@ -128,7 +130,7 @@ func adjust(fn asm.BuiltinFunc, by int32) asm.Instructions {
 
 // Every frame takes its turn: the program passes only the numbers 0 to 6 and counts each in a map.
 func TestCostUsesEveryFrame(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	const frames, rounds, repeat = 7, 3, 1000
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: frames})
 	if err != nil {
@@ -171,7 +173,7 @@ func TestCostUsesEveryFrame(t *testing.T) {
 }
 
 func TestCostRefusesTheWrongVerdict(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	prog := loadXDP(t, 0, asm.Instructions{asm.Mov.Imm(asm.R0, xdpAborted), asm.Return()})
 	subject := Subject{Name: "abort", Program: prog, Frames: taggedFrames(1, 60), Verdict: xdpPass}
 	if _, err := Cost(context.Background(), CostOptions{CPU: LastCPU()}, subject); err == nil {
@@ -181,7 +183,7 @@ func TestCostRefusesTheWrongVerdict(t *testing.T) {
 
 // The program passes only packets that seem to come from the device.
 func TestCostComesFromTheDevice(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	space := testSpace(t)
 	end, peer := testWire(t, space, space, "cvg0", "cvg1")
 	sink, err := NewSink(end, SinkOptions{})
@@ -221,7 +223,7 @@ func work(t *testing.T, n int32) *ebpf.Program {
 }
 
 func TestCostTellsMoreWorkFromLess(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	subject := func(name string, n int32) Subject {
 		return Subject{Name: name, Program: work(t, n), Frames: taggedFrames(1, 138), Verdict: xdpPass}
 	}

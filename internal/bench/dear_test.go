@@ -5,12 +5,14 @@ package bench
 import (
 	"errors"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // The dearest packets of each stage go the way that is dear.
 func TestInsnDear(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	frames, err := UDPFrames(256, frameSize)
 	if err != nil {
 		t.Fatal(err)

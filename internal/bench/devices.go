@@ -13,57 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// xdpRedirect is the verdict XDP_REDIRECT.
-const xdpRedirect = 4
-
-// attachment is a loaded program on a device; closing it removes both.
-type attachment struct {
-	prog *ebpf.Program
-	link io.Closer
-}
-
-// Close of nothing does nothing.
-func (a *attachment) Close() error {
-	if a == nil {
-		return nil
-	}
-	return errors.Join(a.link.Close(), a.prog.Close())
-}
-
-// attachBench loads one program of the bench and attaches it.
-func attachBench(e End, program string, variables map[string]any) (*attachment, error) {
-	spec, err := loadBench()
-	if err != nil {
-		return nil, err
-	}
-	for name, value := range variables {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return nil, fmt.Errorf("prepare %s: %w", program, err)
-		}
-	}
-	spec.Programs = map[string]*ebpf.ProgramSpec{program: spec.Programs[program]}
-	loaded, err := ebpf.NewCollection(spec)
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", program, err)
-	}
-	defer loaded.Close()
-	a := &attachment{prog: loaded.DetachProgram(program)}
-	if a.link, err = e.AttachXDP(a.prog); err != nil {
-		return nil, errors.Join(err, a.prog.Close())
-	}
-	return a, nil
-}
-
-// Listen makes a veth take packets that are redirected into it and hand them to the stack. Without NAPI, which an
-// XDP program turns on, it would lose them without counting.
-func Listen(e End) (io.Closer, error) {
-	a, err := attachBench(e, benchProgBenchEmpty, nil)
-	if err != nil {
-		return nil, err
-	}
-	return a, nil
-}
-
 // redirect is the least that can forward: an XDP program of one call.
 type redirect struct {
 	on *attachment
@@ -137,4 +86,20 @@ func (d *bridge) Detach() error {
 		return nil
 	}
 	return d.on.Close()
+}
+
+// Available tells whether the kernel has bridges, by making one.
+func (*bridge) Available() (err error) {
+	s, err := NewSpace()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "cvbridge"
+	if err := s.Netlink().LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		return fmt.Errorf("make a bridge: %w: load the module with 'modprobe bridge', or use a kernel with "+
+			"CONFIG_BRIDGE, such as Debian's linux-image-cloud-amd64", err)
+	}
+	return nil
 }

@@ -13,13 +13,6 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// Verdicts of XDP programs: enum xdp_action in include/uapi/linux/bpf.h.
-const (
-	xdpDrop = 1
-	xdpPass = 2
-	xdpTX   = 3
-)
-
 // filterCost is culvert's filter with rules of one kind, whose cost is to be measured by itself.
 type filterCost struct {
 	rules filterRules
@@ -38,7 +31,7 @@ const limitRate = "1Gpps"
 func filterCosts(most int) []candidate {
 	var all []candidate
 	add := func(name string, pass bool, rules filterRules, sources, set int) {
-		all = append(all, candidate{name: "filter-" + name, device: func(Options) Device {
+		all = append(all, candidate{name: "filter-" + name, device: func(Terms) Device {
 			rules.Set = randomPrefixes(set)
 			return &filterCost{rules: rules, pass: pass, sources: sources}
 		}})
@@ -123,12 +116,12 @@ func runFilterCosts(ctx context.Context, o Options) (_ *report.Report, err error
 	cpu := LastCPU()
 	var subjects []Subject
 	most := mostPrefixes
-	if o.sample > 0 {
-		most = o.sample
+	if o.Sample > 0 {
+		most = o.Sample
 	}
 	for _, c := range filterCosts(most) {
 		fmt.Fprintf(o.Progress, "setting up %s\n", c.name)
-		row := &vethRow{name: c.name + "@" + costGroup, device: c.device(o), opts: vethOptions{CPU: cpu}}
+		row := &vethRow{name: c.name + "@" + costGroup, device: c.device(o.Terms()), opts: vethOptions{CPU: cpu}}
 		rows = append(rows, row)
 		s, err := row.subject(ctx)
 		if err != nil {

@@ -170,7 +170,7 @@ func runFloods(ctx context.Context, there []candidate, g *filterGroup, o Options
 		}
 		r := &floodRow{
 			filterRow: filterRow{
-				name: c.name + "@" + g.name, group: g, bed: newFilterBed(c.filter(), g.rulesOf(c)), cpu: cpu, from: anotherCPU(cpu),
+				name: c.name + "@" + g.name, group: g, bed: newFilterBed(filters()[c.name](), g.rulesOf(c)), cpu: cpu, from: anotherCPU(cpu),
 			},
 			floods: map[float64]*floodTally{}, sample: Sample{Lost: map[string]uint64{}},
 		}

@@ -57,17 +57,6 @@ func echoFrame(src netip.Addr, to End, from End, number int) []byte {
 	return f
 }
 
-// Fields of a SYN (RFC 9293, 3.1) with the option that tells the longest segment.
-const (
-	protoTCP   = 6
-	synLen     = 24
-	synFlag    = 2
-	mssOption  = 2
-	mssLen     = 4
-	synWindow  = 64240
-	synSegment = 1460
-)
-
 // synFrame is a SYN to the protected service, with right checksums.
 func synFrame(to, from End, port int) []byte {
 	f := make([]byte, filterFrame)
@@ -102,18 +91,6 @@ func floodSYN(p Path) [][]byte {
 		frames[i] = synFrame(p.In, p.Source, firstPort+i)
 	}
 	return frames
-}
-
-// onesSum is the sum that Internet checksums are the complement of (RFC 1071), of an even number of bytes.
-func onesSum(b []byte) uint16 {
-	var sum uint32
-	for i := 0; i+1 < len(b); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	for sum>>16 != 0 {
-		sum = sum&0xffff + sum>>16
-	}
-	return uint16(sum)
 }
 
 // floodICMP is the flood that rules drop.

@@ -43,9 +43,6 @@ var (
 // nftMost is how large a set nftables gets: it takes more than a minute for a million prefixes.
 const nftMost = 100_000
 
-// costGroup is the group of programs by themselves.
-const costGroup = "cost"
-
 // Sources of a flood that caches hold, and that they do not.
 const (
 	warmSources = 16
@@ -89,9 +86,9 @@ func FilterGroups() []string {
 	return names
 }
 
-// filterGroups are those that the options ask for, all without. The beginning of a name asks for all that begin so up to
+// chosenFilterGroups are those that the options ask for, all without. The beginning of a name asks for all that begin so up to
 // a dash. Batches without any are left out.
-func (o Options) filterGroups() ([][]*filterGroup, error) {
+func chosenFilterGroups(o Options) ([][]*filterGroup, error) {
 	all := filterGroups()
 	if len(o.Groups) == 0 {
 		return all, nil

@@ -3,17 +3,12 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"culvert/internal/host/netdev"
 )
@@ -40,28 +35,6 @@ func listen(in End) error {
 		}
 		return nil
 	})
-}
-
-// command runs a program in the namespace, with input, and returns what it says. An error has the last line of that.
-func (s *Space) command(ctx context.Context, input, program string, args ...string) (string, error) {
-	var out []byte
-	err := s.Do(func() error {
-		cmd := exec.CommandContext(ctx, program, args...)
-		cmd.Stdin = strings.NewReader(input)
-		// An interruption from the keyboard reaches only us.
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
-		var err error
-		out, err = cmd.CombinedOutput()
-		return err
-	})
-	if ctx.Err() != nil {
-		return "", fmt.Errorf("run %s: interrupted: %w", program, ctx.Err())
-	}
-	if err != nil {
-		lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
-		return "", fmt.Errorf("run %s %s: %w: %s", program, strings.Join(args, " "), err, lines[len(lines)-1])
-	}
-	return string(out), nil
 }
 
 // noFilter lets everything pass.

@@ -97,7 +97,7 @@ func (r *filterRow) settle(ctx context.Context, before filterCount, s Sample) (S
 
 // describe says what the filter had to do.
 func (r *filterRow) describe(row *report.Row) {
-	row.FrameSize, row.CPUs, row.Frames = filterFrame, []int{r.cpu}, len(r.gen.table.frames)
+	row.FrameSize, row.CPUs, row.Frames = filterFrame, []int{r.cpu}, len(r.gen.Frames())
 	row.Filter = &report.Filter{Set: len(r.bed.rules.Set), Install: r.bed.install.Seconds()}
 	if !r.group.open {
 		row.Filter.Rules = r.bed.rules.Idle + 1

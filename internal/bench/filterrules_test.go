@@ -84,20 +84,6 @@ func TestRandomPrefixes(t *testing.T) {
 	}
 }
 
-func TestNetRX(t *testing.T) {
-	const text = "                    CPU0       CPU2\n      NET_TX:          1          2\n      NET_RX:         30         40\n"
-	for cpu, want := range map[int]uint64{0: 30, 2: 40} {
-		if n, err := netRX(text, cpu); err != nil || n != want {
-			t.Errorf("CPU %d: %d, error %v, want %d", cpu, n, err, want)
-		}
-	}
-	for _, bad := range []string{"", "CPU0\nNET_TX: 1\n", "CPU1\nNET_RX: 1\n"} {
-		if _, err := netRX(bad, 0); err == nil {
-			t.Errorf("%q: no error", bad)
-		}
-	}
-}
-
 func TestFilterGroups(t *testing.T) {
 	for asked, want := range map[string]string{
 		"drop":              "drop",
@@ -105,7 +91,7 @@ func TestFilterGroups(t *testing.T) {
 		"rules-10":          "rules-10-drop rules-10-pass",
 		"set-10-warm,rules": "rules-1-drop rules-1-pass rules-10-drop rules-10-pass rules-100-drop rules-100-pass rules-1000-drop rules-1000-pass set-10-warm",
 	} {
-		batches, err := Options{Groups: strings.Split(asked, ",")}.filterGroups()
+		batches, err := chosenFilterGroups(Options{Groups: strings.Split(asked, ",")})
 		var names []string
 		for _, batch := range batches {
 			for _, g := range batch {
@@ -116,7 +102,7 @@ func TestFilterGroups(t *testing.T) {
 			t.Errorf("%s: groups %s, error %v, want %s", asked, got, err, want)
 		}
 	}
-	if _, err := (Options{Groups: []string{"rule"}}).filterGroups(); !errors.Is(err, ErrUnknown) {
+	if _, err := chosenFilterGroups(Options{Groups: []string{"rule"}}); !errors.Is(err, ErrUnknown) {
 		t.Errorf("error %v", err)
 	}
 }

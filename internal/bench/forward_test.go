@@ -5,17 +5,19 @@ package bench
 import (
 	"errors"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // Linux forwards all packets, and none arrives when it may not.
 func TestForward(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	frames, err := UDPFrames(16, frameSize)
 	if err != nil {
 		t.Fatal(err)
 	}
 	row := &vethRow{
-		name: "forward", device: &forward{},
+		name: "forward", device: deviceOf(t, "veth", "forward", Terms{}),
 		opts: vethOptions{Frames: frames, Sink: SinkOptions{MinLen: frameSize}, CPU: LastCPU()},
 	}
 	defer func() {
@@ -40,7 +42,7 @@ func TestForward(t *testing.T) {
 	if got := arrived(); got != packets {
 		t.Errorf("%d packets of %d arrived", got, packets)
 	}
-	if err := row.under.Do(func() error { return setForwarding("0") }); err != nil {
+	if err := forwardNothing(row.path.In.Space); err != nil {
 		t.Fatal(err)
 	}
 	if got := arrived(); got != 0 {

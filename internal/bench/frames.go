@@ -34,7 +34,7 @@ func UDPFrames(n int, sizes ...int) ([][]byte, error) {
 		// the source port.
 		binary.BigEndian.PutUint32(ip[12:], 198<<24|18<<16|uint32(i)&0xffff)
 		binary.BigEndian.PutUint32(ip[16:], 198<<24|19<<16|1)
-		binary.BigEndian.PutUint16(ip[10:], internetChecksum(ip[:20]))
+		binary.BigEndian.PutUint16(ip[10:], ^onesSum(ip[:20]))
 		udp := ip[20:]
 		binary.BigEndian.PutUint16(udp[0:], uint16(1024+i>>16))
 		binary.BigEndian.PutUint16(udp[2:], 9)
@@ -42,18 +42,6 @@ func UDPFrames(n int, sizes ...int) ([][]byte, error) {
 		frames[i] = f
 	}
 	return frames, nil
-}
-
-// internetChecksum is that of RFC 1071, over an even number of bytes.
-func internetChecksum(b []byte) uint16 {
-	var sum uint32
-	for ; len(b) >= 2; b = b[2:] {
-		sum += uint32(binary.BigEndian.Uint16(b))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }
 
 // Addressed copies frames and gives them Ethernet addresses.

@@ -12,25 +12,25 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
-	"github.com/scionproto/scion/pkg/addr"
 	"github.com/scionproto/scion/pkg/slayers"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/scion/scionpkt"
+	"culvert/internal/testbed"
 )
+
+// waits bounds every wait; a test that passes never comes near it.
+const waits = time.Minute
 
 // With culvert in front of it, the reference router still answers what culvert leaves to it, here a traceroute request
 // with a router alert, while culvert forwards a flood.
 func TestReferenceAnswersBehindCulvert(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	frames, err := UDPFrames(64, frameSize)
 	if err != nil {
 		t.Fatal(err)
 	}
-	device := &fronted{reference: reference{
-		traffic: scionTraffic{cold: true, size: frameSize}, program: testRouter,
-	}}
+	device := deviceOf(t, "veth", "culvert+reference", Terms{Router: "../../bin/peers/router"})
 	row := vethRow{name: "culvert+reference", device: device, alone: true, opts: vethOptions{Frames: frames, CPU: LastCPU()}}
 	defer func() {
 		if err := row.Teardown(); err != nil {
@@ -74,10 +74,17 @@ func TestReferenceAnswersBehindCulvert(t *testing.T) {
 	if sent.err != nil && !errors.Is(sent.err, context.Canceled) {
 		t.Error(sent.err)
 	}
-	if seen := settled(t, row.sink, sent.sent.Packets); seen.Packets == 0 || seen.Packets != sent.sent.Packets {
+	seen, err := row.sink.Seen()
+	for end := time.Now().Add(waits); err == nil && seen.Packets < sent.sent.Packets && time.Now().Before(end); time.Sleep(settleQuiet) {
+		seen, err = row.sink.Seen()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen.Packets == 0 || seen.Packets != sent.sent.Packets {
 		t.Errorf("%d of %d packets arrived", seen.Packets, sent.sent.Packets)
 	}
-	ports, err := device.inst.Ports()
+	ports, err := instanceOf(device).Ports()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,11 +104,7 @@ func TestReferenceAnswersBehindCulvert(t *testing.T) {
 // askReference sends a traceroute request from the source until there is an answer, and returns its type.
 func askReference(t *testing.T, row *vethRow) (kind slayers.SCMPType, err error) {
 	t.Helper()
-	router, err := benchRouter()
-	if err != nil {
-		return 0, err
-	}
-	request := tracerouteRequest(t, router, row.path)
+	request := tracerouteRequest(t, row.path)
 	err = row.path.Source.Space.Do(func() error {
 		const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
@@ -115,7 +118,7 @@ func askReference(t *testing.T, row *vethRow) (kind slayers.SCMPType, err error)
 			return err
 		}
 		buf := make([]byte, 2048)
-		for end := time.Now().Add(patience); time.Now().Before(end); {
+		for end := time.Now().Add(waits); time.Now().Before(end); {
 			to := &unix.SockaddrLinklayer{Ifindex: row.path.Source.Index, Halen: 6}
 			if err := unix.Sendto(fd, request, 0, to); err != nil {
 				return err
@@ -138,35 +141,9 @@ func askReference(t *testing.T, row *vethRow) (kind slayers.SCMPType, err error)
 				}
 			}
 		}
-		return fmt.Errorf("no answer in %v", patience)
+		return fmt.Errorf("no answer in %v", waits)
 	})
 	return kind, err
-}
-
-// tracerouteRequest is a packet that the router under test has to answer itself.
-func tracerouteRequest(t *testing.T, r scionRouter, p Path) []byte {
-	t.Helper()
-	segments := scionTraffic{}.segments(r, uint32(time.Now().Add(-time.Hour).Unix()), 0)
-	segments[0].Hops[1].IngressAlert = true
-	spec := scionpkt.Spec{
-		Outer: scionpkt.Outer{
-			DstMAC: [6]byte(p.In.MAC), SrcMAC: [6]byte(p.Source.MAC), Src: r.in.remote, Dst: r.in.local,
-		},
-		External: true,
-		Key:      r.key,
-		SrcIA:    r.in.ia,
-		DstIA:    r.out.ia,
-		SrcHost:  addr.HostIP(scionSink),
-		DstHost:  addr.HostIP(scionSink),
-		Segments: segments,
-		CurrHF:   1,
-		Payload:  scionpkt.Payload{Kind: scionpkt.TracerouteRequest, SrcPort: 1024, HopByHop: -1, EndToEnd: -1},
-	}
-	frame, err := spec.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return frame
 }
 
 // scmpType finds the type of the SCMP message that a frame with a SCION packet carries.

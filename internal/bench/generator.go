@@ -248,6 +248,12 @@ func (s benchGenProgress) elapsed() time.Duration {
 	return time.Duration(s.LastNs - s.FirstNs)
 }
 
+// Frames are what the generator sends, by turns.
+func (g *Generator) Frames() [][]byte { return g.table.frames }
+
+// CPU is the one that it sends on.
+func (g *Generator) CPU() int { return g.opts.CPU }
+
 // Close unloads the generator.
 func (g *Generator) Close() error {
 	return errors.Join(g.objs.Generate.Close(), g.objs.Sent.Close(), g.objs.Templates.Close())

@@ -7,13 +7,15 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"culvert/internal/testbed"
 )
 
 // The number of packets is no multiple of the number of frames or of a kernel batch.
 const testPackets = 100_003
 
 func TestGeneratorSinkAccountsForEveryPacket(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
 	tests := []struct {
 		name   string
@@ -99,7 +101,7 @@ func checkTags(t *testing.T, sink *Sink, frames [][]byte, sent Sent, seen Seen, 
 }
 
 func TestSinkLeavesShortFramesToTheStack(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
 	sink, err := NewSink(to, SinkOptions{MinLen: 100})
 	if err != nil {
@@ -121,7 +123,7 @@ func TestSinkLeavesShortFramesToTheStack(t *testing.T) {
 }
 
 func TestSinkLeavesFramesWithoutTheMarkToTheStack(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
 	sink, err := NewSink(to, SinkOptions{MarkOffset: tagAt, Mark: 2})
 	if err != nil {
@@ -165,7 +167,7 @@ func TestGeneratorRefusesBadFrames(t *testing.T) {
 }
 
 func TestGeneratorEndsWithItsContext(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
 	sink, err := NewSink(to, SinkOptions{})
 	if err != nil {
@@ -186,7 +188,7 @@ func TestGeneratorEndsWithItsContext(t *testing.T) {
 
 // A run that is interrupted ends, which would take it days, and tells what it sent, and the next one is not disturbed.
 func TestGeneratorIsInterrupted(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, _, sink := testSink(t, SinkOptions{})
 	gen, err := NewGenerator(GeneratorOptions{Frames: taggedFrames(1, 60), From: from, CPU: LastCPU()})
 	if err != nil {
@@ -220,7 +222,7 @@ func TestGeneratorIsInterrupted(t *testing.T) {
 
 // A veth whose peer does not listen loses frames without a word: the accounts must not close then.
 func TestUncountedLossIsNoticed(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
 	gen, err := NewGenerator(GeneratorOptions{Frames: taggedFrames(1, 60), From: from, CPU: LastCPU()})
 	if err != nil {
@@ -247,7 +249,7 @@ func TestUncountedLossIsNoticed(t *testing.T) {
 // A veth does not take frames longer than its MTU, nor what follows them in one bulk, just as when its queue is full.
 // The loss must be counted, and counted once.
 func TestRefusedFramesAreAccountedFor(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
 	sink, err := NewSink(to, SinkOptions{})
 	if err != nil {
@@ -289,7 +291,7 @@ func TestRefusedFramesAreAccountedFor(t *testing.T) {
 
 // A paced generator is never faster than asked for; how much slower depends on the machine.
 func TestGeneratorKeepsItsPace(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
 	sink, err := NewSink(to, SinkOptions{})
 	if err != nil {

@@ -4,13 +4,9 @@ package bench
 
 import (
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 )
-
-// shortest stands for the length of the shortest SCION packet on the bench's path.
-const shortest = "min"
 
 // group is a set of rows of scenario veth that are measured in turns and compared with each other: all of them carry
 // frames of one length and use as many CPUs.
@@ -99,20 +95,6 @@ func newGroup(word string, cpus int) (*group, error) {
 			ErrUnknown, word, minUDPFrame, maxSize, shortest)
 	}
 	return &group{size: size, cpus: cpus}, nil
-}
-
-// shortestSCION is the length of the shortest frame with a SCION/UDP packet on the bench's path, in bytes.
-func shortestSCION() (int, error) {
-	router, err := benchRouter()
-	if err != nil {
-		return 0, err
-	}
-	none := End{MAC: make(net.HardwareAddr, 6)}
-	frames, err := scionTraffic{}.frames(router, Path{Source: none, In: none}, 1)
-	if err != nil {
-		return 0, err
-	}
-	return len(frames[0]), nil
 }
 
 // share gives each group those of the rows chosen that it has. Groups without any are an error if their size was asked

@@ -46,7 +46,7 @@ func TestGroups(t *testing.T) {
 // SCION rows are left out where frames are too short for them, with an error if nothing else was asked for.
 func TestShareOfShortFrames(t *testing.T) {
 	names := func(o Options) ([]string, error) {
-		chosen, err := choose("veth", o.Rows)
+		chosen, err := Veth().Choose(o.Rows)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,17 +4,8 @@ package bench
 
 import (
 	"encoding/binary"
-	"os"
 	"testing"
 )
-
-// needRoot fails a test that cannot be run, so that it is never taken for one that passed.
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes network namespaces and loads eBPF programs: run it as root")
-	}
-}
 
 func testSpace(t *testing.T) *Space {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"culvert/internal/bench/report"
 )
@@ -13,9 +14,10 @@ import (
 // Histogram counts packets by the time they took. Below 128 ns each nanosecond has a bucket, above that there are 64
 // for each power of two, so a value read from it is too large by at most 1/64.
 type Histogram struct {
-	buckets []uint64
-	packets uint64
-	longest uint64
+	// Buckets are how many packets fall into each.
+	Buckets []uint64
+	// Longest is the longest time, in nanoseconds.
+	Longest uint64
 }
 
 // delayBits is DELAY_BITS of bpf/bench/delay.h.
@@ -50,12 +52,11 @@ func (s *Sink) Latency() (Histogram, error) {
 	if err := s.objs.Delays.Lookup(uint32(0), &perCPU); err != nil {
 		return Histogram{}, fmt.Errorf("read the delays of the sink: %w", err)
 	}
-	h := Histogram{buckets: make([]uint64, len(benchSinkDelayCount{}.Packets))}
+	h := Histogram{Buckets: make([]uint64, len(benchSinkDelayCount{}.Packets))}
 	for _, c := range perCPU {
-		h.longest = max(h.longest, c.Longest)
+		h.Longest = max(h.Longest, c.Longest)
 		for i, n := range c.Packets {
-			h.buckets[i] += n
-			h.packets += n
+			h.Buckets[i] += n
 		}
 	}
 	return h, nil
@@ -65,20 +66,26 @@ func (s *Sink) Latency() (Histogram, error) {
 var errNoTimes = errors.New("the sink does not read times from stamps: set SinkOptions.Flows and not Untimed")
 
 // Packets is how many packets were counted.
-func (h Histogram) Packets() uint64 { return h.packets }
+func (h Histogram) Packets() uint64 {
+	sum := uint64(0)
+	for _, n := range h.Buckets {
+		sum += n
+	}
+	return sum
+}
 
 // Max is the longest time that a packet took, in nanoseconds, to the nanosecond.
-func (h Histogram) Max() float64 { return float64(h.longest) }
+func (h Histogram) Max() float64 { return float64(h.Longest) }
 
 // Quantile is the shortest time, in nanoseconds, within which at least that share of the packets arrived, 0 to 1. It
 // is 0 without packets.
 func (h Histogram) Quantile(share float64) float64 {
-	need := share * float64(h.packets)
+	need := share * float64(h.Packets())
 	var below uint64
-	for i, n := range h.buckets {
+	for i, n := range h.Buckets {
 		below += n
 		if n > 0 && float64(below) >= need {
-			return float64(min(bucketTop(i), h.longest))
+			return float64(min(bucketTop(i), h.Longest))
 		}
 	}
 	return h.Max()
@@ -90,7 +97,7 @@ func (h Histogram) Report(load, offered float64) report.Latency {
 	return report.Latency{
 		Load:    load,
 		Offered: offered,
-		Packets: h.packets,
+		Packets: h.Packets(),
 		P50:     h.Quantile(0.5),
 		P90:     h.Quantile(0.9),
 		P99:     h.Quantile(0.99),
@@ -103,15 +110,27 @@ func (h Histogram) Report(load, offered float64) report.Latency {
 // curve has points at 0, 10 ... 80, 90, 91 ... 98, 99, 99.1 % and so on, as far as there are packets to tell, and the
 func (h Histogram) curve() []report.Point {
 	const perNine = 10
-	if h.packets == 0 {
+	if h.Packets() == 0 {
 		return nil
 	}
 	var points []report.Point
-	for rest := 1.0; rest*float64(h.packets) >= 1; rest /= perNine {
+	for rest := 1.0; rest*float64(h.Packets()) >= 1; rest /= perNine {
 		for i := range perNine - 1 {
 			share := 1 - rest + rest*float64(i)/perNine
 			points = append(points, report.Point{Share: share, Ns: h.Quantile(share)})
 		}
 	}
 	return append(points, report.Point{Share: 1, Ns: h.Max()})
+}
+
+// add counts the packets of another histogram too.
+func (h *Histogram) add(other Histogram) {
+	if h.Buckets == nil {
+		h.Buckets = slices.Clone(other.Buckets)
+	} else {
+		for i, n := range other.Buckets {
+			h.Buckets[i] += n
+		}
+	}
+	h.Longest = max(h.Longest, other.Longest)
 }

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // Every value falls into a bucket that holds it, no bucket is wider than 1/64 of its values, and none is left out.
@@ -38,16 +40,15 @@ func TestBuckets(t *testing.T) {
 }
 
 func TestQuantiles(t *testing.T) {
-	h := Histogram{buckets: make([]uint64, len(benchSinkDelayCount{}.Packets))}
+	h := Histogram{Buckets: make([]uint64, len(benchSinkDelayCount{}.Packets))}
 	if h.Quantile(0.5) != 0 || len(h.Report(0, 0).Curve) != 0 {
 		t.Errorf("nothing measured: %+v", h.Report(0, 0))
 	}
 	values := make([]uint64, 100_000)
 	for i := range values {
 		values[i] = uint64(math.Exp(rand.Float64()*15)) + 50
-		h.buckets[bucketOf(values[i])]++
-		h.longest = max(h.longest, values[i])
-		h.packets++
+		h.Buckets[bucketOf(values[i])]++
+		h.Longest = max(h.Longest, values[i])
 	}
 	slices.Sort(values)
 	for _, share := range []float64{0, 0.1, 0.5, 0.9, 0.99, 0.999, 0.99999, 1} {
@@ -73,7 +74,7 @@ func TestQuantiles(t *testing.T) {
 
 // The program's buckets are those of this file, and delays come out as long as they were.
 func TestLatencyOfKnownDelays(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	_, _, sink := testSink(t, SinkOptions{Flows: 1})
 	// What the test itself takes comes on top.
 	const slack = 2e9
@@ -97,7 +98,7 @@ func TestLatencyOfKnownDelays(t *testing.T) {
 		if p := h.Quantile(0.5); p != got {
 			t.Errorf("half of one packet took %v, the packet %v", p, got)
 		}
-		if n := h.buckets[bucketOf(uint64(got))]; n != 1 {
+		if n := h.Buckets[bucketOf(uint64(got))]; n != 1 {
 			t.Errorf("%d packets in the bucket of %v", n, got)
 		}
 	}

@@ -56,27 +56,23 @@ const (
 // insnPaths are the devices that are measured end to end.
 var insnPaths = []candidate{
 	{name: "direct"},
-	{name: "bridge", device: func(Options) Device { return &bridge{} }},
-	{name: "forward", device: func(Options) Device { return &forward{} }},
-	{name: "redirect", device: func(Options) Device { return &redirect{} }},
-	{name: "culvert-nomac", device: func(Options) Device {
+	{name: "bridge", device: func(Terms) Device { return &bridge{} }},
+	{name: "forward", device: func(Terms) Device { return &forward{} }},
+	{name: "redirect", device: func(Terms) Device { return &redirect{} }},
+	{name: "culvert-nomac", device: func(Terms) Device {
 		return &culvert{traffic: scionTraffic{cold: true, size: frameSize}, skipMAC: true}
 	}},
-	{name: "culvert-cold", device: func(Options) Device {
+	{name: "culvert-cold", device: func(Terms) Device {
 		return &culvert{traffic: scionTraffic{cold: true, size: frameSize}}
 	}},
-	{name: "culvert-warm", device: func(Options) Device {
+	{name: "culvert-warm", device: func(Terms) Device {
 		return &culvert{traffic: scionTraffic{size: frameSize}}
 	}},
 }
 
 // insnCandidates are all rows: programs counted by themselves, and paths end to end.
 func insnCandidates() (programs, paths []candidate) {
-	for _, c := range candidates {
-		if slices.Contains(c.scenarios, "cost") {
-			programs = append(programs, c)
-		}
-	}
+	programs = CandidatesOf("cost")
 	routers, routed := insnRoutes()
 	programs = append(programs, filterCosts(insnPrefixes)...)
 	programs = append(programs, lbCosts(lbCostSize{fresh: insnFrames})...)
@@ -237,23 +233,13 @@ func insnOfPath(ctx context.Context, row *vethRow) (report.Row, error) {
 	return insnRow(row, least, frames), nil
 }
 
-// didItsWork asks a device that can tell whether all packets were of the kind that the row is about.
-func didItsWork(row *vethRow) error {
-	if d, ok := row.device.(interface{ check() error }); ok {
-		return d.check()
-	}
-	return nil
-}
-
 // ofCulvert tells rows that depend on what has been sent before from others.
 func ofCulvert(row *vethRow) bool {
 	switch d := row.device.(type) {
 	case *culvert:
 		return true
-	case *lbCost:
-		return d.fresh
-	case *lbDear:
-		return d.fresh
+	case interface{ learns() bool }:
+		return !d.learns()
 	}
 	return false
 }

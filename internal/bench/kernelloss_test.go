@@ -3,8 +3,6 @@
 package bench
 
 import (
-	"errors"
-	"net/netip"
 	"testing"
 )
 
@@ -13,54 +11,6 @@ func TestParseSNMP(t *testing.T) {
 	for name, want := range map[string]uint64{"Ip:InDiscards": 7, "Icmp:InMsgs": 3, "Ip6InNoRoutes": 12, "Ip:OutDiscards": 0} {
 		if got[name] != want {
 			t.Errorf("%s is %d, want %d", name, got[name], want)
-		}
-	}
-}
-
-// Packets that the kernel has no route for are counted as lost, in both families: not one is missing.
-func TestLostWithoutRoute(t *testing.T) {
-	needRoot(t)
-	b, err := newRouteBed(t.Context(), fewRoutes())
-	defer func() {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v6 := range []bool{false, true} {
-		g := &routeGroup{v6: v6, addresses: 16}
-		for _, name := range []string{"linux", "fib"} {
-			chosen, err := choose("route", []string{name})
-			if err == nil && b.devices[name] == nil {
-				err = b.prepare(t.Context(), chosen[0], Options{})
-			}
-			if err == nil {
-				err = g.generator(b, LastCPU())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			row := newRouteRow(chosen[0], g, b, LastCPU())
-			routed, err := row.Run(t.Context(), routeTestRound)
-			if err != nil || routed.Received != routed.Sent || !routed.Accounted() {
-				t.Errorf("%s: %+v, error %v", row.name, routed, err)
-			}
-			routes := *b.table.of(v6)
-			for _, p := range routes {
-				err = errors.Join(err, b.writer.change(routeDelete, p, netip.Addr{}))
-			}
-			if err = errors.Join(err, b.writer.flush()); err != nil {
-				t.Fatal(err)
-			}
-			lost, err := row.Run(t.Context(), routeTestRound)
-			if err != nil || lost.Received != 0 || !lost.Accounted() {
-				t.Errorf("%s without routes: %+v, error %v", row.name, lost, err)
-			}
-			if err := errors.Join(b.table.install(t.Context(), b.writer, v6), g.gen.Close()); err != nil {
-				t.Fatal(err)
-			}
 		}
 	}
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/lab"
+	"culvert/internal/testbed"
 )
 
 // testLab sets up a lab with what the Makefile has built beforehand, and takes it down with the test.
 func testLab(t *testing.T, kind string, o lab.Options) *lab.Lab {
 	t.Helper()
-	needRoot(t)
+	testbed.NeedRoot(t)
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -42,11 +43,11 @@ func testLab(t *testing.T, kind string, o lab.Options) *lab.Lab {
 // Both routers forward, every packet is accounted for in the midst of the lab's own traffic, and the lab is as it was
 // before.
 func TestScion3(t *testing.T) {
-	checkLeftovers(t)
+	testbed.CheckLeftovers(t)
 	l := testLab(t, "scion3", lab.Options{})
 	o := shortOptions(t)
 	o.Lab = l.Name
-	r, err := Run(t.Context(), "scion3", o)
+	r, err := Scion3().Measure(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,20 +66,20 @@ func TestScion3(t *testing.T) {
 // A lab whose segments meet in the middle, over IPv6, with the reference router there: it is there again even when
 // the measurement ends early.
 func TestScion3InterruptedLeavesTheLabAsItWas(t *testing.T) {
-	checkLeftovers(t)
+	testbed.CheckLeftovers(t)
 	l := testLab(t, "scion3", lab.Options{
 		SegmentSwitch: true, IPv6: true, Routers: map[string]lab.Router{"as2": lab.Reference},
 	})
 	o := shortOptions(t)
 	o.Lab, o.Rows = l.Name, []string{"culvert"}
-	if r, err := Run(t.Context(), "scion3", o); err != nil || !r.Rows[0].Valid || r.Rows[0].Received == 0 {
+	if r, err := Scion3().Measure(t.Context(), o); err != nil || !r.Rows[0].Valid || r.Rows[0].Received == 0 {
 		t.Errorf("error %v, report %+v", err, r)
 	}
 	wantAsBefore(t, l.Name, lab.Reference)
 	for _, row := range []string{"culvert", "culvert+reference"} {
 		ctx, cancel := context.WithCancel(t.Context())
-		o.Progress, o.Rows = cancelOn{"warming up " + row, cancel}, []string{row}
-		if _, err := Run(ctx, "scion3", o); !errors.Is(err, context.Canceled) {
+		o.Progress, o.Rows = testbed.CancelOn{Prefix: "warming up " + row, Cancel: cancel}, []string{row}
+		if _, err := Scion3().Measure(ctx, o); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: error %v", row, err)
 		}
 		cancel()
@@ -121,11 +122,11 @@ func wantAsBefore(t *testing.T, name string, kind lab.Router) {
 func TestScion3RefusesOtherLabs(t *testing.T) {
 	o := shortOptions(t)
 	o.Lab = "nowhere"
-	if _, err := Run(t.Context(), "scion3", o); err == nil || !strings.Contains(err.Error(), "culvert lab list") {
+	if _, err := Scion3().Measure(t.Context(), o); err == nil || !strings.Contains(err.Error(), "culvert lab list") {
 		t.Errorf("no such lab: error %v", err)
 	}
 	o.Lab = testLab(t, "veth", lab.Options{}).Name
-	if _, err := Run(t.Context(), "scion3", o); err == nil || !strings.Contains(err.Error(), "culvert lab up scion3") {
+	if _, err := Scion3().Measure(t.Context(), o); err == nil || !strings.Contains(err.Error(), "culvert lab up scion3") {
 		t.Errorf("a lab with one router: error %v", err)
 	}
 }

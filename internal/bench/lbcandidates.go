@@ -50,36 +50,41 @@ var lbEncaps = []struct {
 // lbRowCulvert is the name of the row that group cost belongs to.
 const lbRowCulvert = "culvert"
 
-// lbRows are the rows of scenario lb, in the order of reports: what balances packets, and what balances connections.
-func lbRows() []candidate {
-	packets := func(name string) func(Options) Device {
-		return func(Options) Device { return lbPeers()[name]() }
+// lbCandidates are the rows of scenario lb, in the order of reports: what balances packets, and what balances connections.
+func lbCandidates() []candidate {
+	packets := func(name string) func(Terms) Device {
+		return func(Terms) Device { return lbPeers()[name]() }
 	}
-	nat := func() lbConnector { return lbNAT{lbPeers()["nft-jhash"]()} }
 	var ours []candidate
 	for _, e := range lbEncaps {
 		// culvert watches tracepoints that all devices pass through.
 		ours = append(ours, candidate{
-			name: e.name, alone: true, device: func(Options) Device { return &lbBalancer{lbCulvert{encap: e.encap}} },
-			connect: func() lbConnector { return &lbDSR{lbCulvert: lbCulvert{encap: e.encap}} },
+			name: e.name, alone: true, device: func(Terms) Device { return &lbBalancer{lbCulvert{encap: e.encap}} },
 		})
 	}
 	return slices.Concat([]candidate{
-		{name: "direct", connect: func() lbConnector { return lbNone{} }},
-		{name: "redirect", device: func(Options) Device { return &redirect{} }},
+		{name: "direct"},
+		{name: "redirect", device: func(Terms) Device { return &redirect{} }},
 	}, ours, []candidate{
-		{name: "linux-forward", device: packets("linux-forward"), connect: func() lbConnector { return lbNone{routed: true} }},
-		{name: "nft-jhash", device: packets("nft-jhash"), connect: nat},
+		{name: "linux-forward", device: packets("linux-forward")},
+		{name: "nft-jhash", device: packets("nft-jhash")},
 		{name: "nft-netdev", device: packets("nft-netdev")},
 		{name: "nft-netdev-l2", device: packets("nft-netdev-l2")},
 		{name: "iptables-statistic", device: packets("iptables-statistic")},
-		{name: "haproxy", connect: func() lbConnector { return &haproxy{} }},
+		{name: "haproxy"},
 	})
 }
 
-func init() {
-	for _, c := range lbRows() {
-		c.scenarios = []string{"lb"}
-		candidates = append(candidates, c)
+// connectors make the balancers of connections under test, by the names of their rows.
+func connectors() map[string]func() lbConnector {
+	all := map[string]func() lbConnector{
+		"direct":        func() lbConnector { return lbNone{} },
+		"linux-forward": func() lbConnector { return lbNone{routed: true} },
+		"nft-jhash":     func() lbConnector { return lbNAT{lbPeers()["nft-jhash"]()} },
+		"haproxy":       func() lbConnector { return &haproxy{} },
 	}
+	for _, e := range lbEncaps {
+		all[e.name] = func() lbConnector { return &lbDSR{lbCulvert: lbCulvert{encap: e.encap}} }
+	}
+	return all
 }

@@ -33,7 +33,7 @@ type lbCostSize struct {
 func lbCosts(size lbCostSize) []candidate {
 	var all []candidate
 	add := func(name string, d lbCost) {
-		all = append(all, candidate{name: "lb-" + name, device: func(Options) Device { one := d; return &one }})
+		all = append(all, candidate{name: "lb-" + name, device: func(Terms) Device { one := d; return &one }})
 	}
 	known := func(encap datapath.BalanceEncap, v6 bool) lbCost {
 		return lbCost{lbCulvert: lbCulvert{encap: encap, v6: v6}, clients: lbClients}
@@ -105,13 +105,13 @@ func runLBCosts(ctx context.Context, _ []candidate, g *lbGroup, o Options) (_ *r
 	}()
 	rounds, cpu := 3*o.Rounds, LastCPU()
 	size := lbCostSize{cold: lbMillion / 4, table: 10 * lbMillion, fresh: lbCostChecked + rounds*lbCostRepeat}
-	if o.sample > 0 {
-		size.cold, size.table = o.sample, 2*o.sample
+	if o.Sample > 0 {
+		size.cold, size.table = o.Sample, 2*o.Sample
 	}
 	var subjects []Subject
 	for _, c := range lbCosts(size) {
 		fmt.Fprintf(o.Progress, "setting up %s\n", c.name)
-		row := &vethRow{name: c.name + "@" + g.name, device: c.device(o), opts: vethOptions{CPU: cpu}}
+		row := &vethRow{name: c.name + "@" + g.name, device: c.device(o.Terms()), opts: vethOptions{CPU: cpu}}
 		rows = append(rows, row)
 		s, err := row.subject(ctx)
 		if err != nil {

@@ -11,14 +11,15 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"culvert/internal/datapath"
+	"culvert/internal/testbed"
 )
 
 // What culvert's load balancer takes is measured with packets of the kind that the row's name says, and its ring changes
 // without a packet lost.
 func TestLBCosts(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	r, err := Run(t.Context(), "lb", lbOptions(costGroup))
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	r, err := LBScenario().Measure(t.Context(), lbOptions(costGroup))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +53,8 @@ func TestLBCosts(t *testing.T) {
 
 // Packets that are not what a cost is said to be of are found out.
 func TestLBCostsOfOtherPackets(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	for name, d := range map[string]*lbCost{
 		"new ones that come twice": {clients: 10, fresh: true, lbCulvert: lbCulvert{insertRate: lbUnlimited}},
 		"more than are taken in":   {clients: 40_000, lbCulvert: lbCulvert{insertRate: 1}},
@@ -79,8 +80,8 @@ func TestLBCostsOfOtherPackets(t *testing.T) {
 
 // A balancer without backends is found out before it is measured.
 func TestCulvertThatBalancesNothing(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	// Its backends are reached in another way than the row's name says.
 	was := lbArrivals[datapath.BalanceIPIP]
 	lbArrivals[datapath.BalanceIPIP] = lbInUDP
@@ -96,17 +97,17 @@ func TestCulvertThatBalancesNothing(t *testing.T) {
 
 func culvertRow(t *testing.T) candidate {
 	t.Helper()
-	i := slices.IndexFunc(lbRows(), func(c candidate) bool { return c.name == lbRowCulvert })
+	i := slices.IndexFunc(lbCandidates(), func(c candidate) bool { return c.name == lbRowCulvert })
 	if i < 0 {
 		t.Fatal("culvert has no row")
 	}
-	return lbRows()[i]
+	return lbCandidates()[i]
 }
 
 // The flood's flows are partly not taken in, which the note says; those of group million are all known.
 func TestCulvertNotesFlows(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	for _, tc := range []struct {
 		g    *lbGroup
 		rate int
@@ -117,7 +118,7 @@ func TestCulvertNotesFlows(t *testing.T) {
 		{&lbGroup{name: "known", flows: lbClients, cores: 1}, 0, ""},
 	} {
 		c := culvertRow(t)
-		c.device = func(Options) Device {
+		c.device = func(Terms) Device {
 			return &lbBalancer{lbCulvert{encap: datapath.BalanceIPIP, insertRate: tc.rate}}
 		}
 		row := newLBRow(c, tc.g, Options{})

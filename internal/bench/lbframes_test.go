@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"culvert/internal/testbed"
+
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
@@ -53,8 +55,17 @@ func TestLBPackets(t *testing.T) {
 
 // The generator makes the same packets of flows as there would be templates, in their order, and then begins anew.
 func TestGeneratorVaries(t *testing.T) {
-	needRoot(t)
-	from, to := testWire(t, testSpace(t), testSpace(t), "cvv0", "cvv1")
+	testbed.NeedRoot(t)
+	wire := vethRow{}
+	defer func() {
+		if err := wire.Teardown(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := wire.lay(); err != nil {
+		t.Fatal(err)
+	}
+	from, to := wire.path.Source, wire.path.Sink
 	listening, err := Listen(to)
 	if err != nil {
 		t.Fatal(err)

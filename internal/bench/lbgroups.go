@@ -49,12 +49,12 @@ func LBGroups() []string {
 	return names
 }
 
-// lbGroups are those that the options ask for, all without. The beginning of a name asks for all that begin so up to a
+// chosenLBGroups are those that the options ask for, all without. The beginning of a name asks for all that begin so up to a
 // dash.
-func (o Options) lbGroups() ([]*lbGroup, error) {
+func chosenLBGroups(o Options) ([]*lbGroup, error) {
 	large := uint32(lbMillion)
-	if o.sample > 0 {
-		large = uint32(o.sample)
+	if o.Sample > 0 {
+		large = uint32(o.Sample)
 	}
 	all := lbGroups(allowedCPUs(), large)
 	if len(o.Groups) == 0 {

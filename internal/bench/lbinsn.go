@@ -30,7 +30,7 @@ type insnCulvert struct {
 func insnCulverts() []candidate {
 	var all []candidate
 	add := func(name string, encap datapath.BalanceEncap, fresh bool) {
-		all = append(all, candidate{name: "lb-culvert-" + name, device: func(Options) Device {
+		all = append(all, candidate{name: "lb-culvert-" + name, device: func(Terms) Device {
 			return &insnCulvert{lbBalancer{lbCulvert{encap: encap, insertRate: lbUnlimited}}, fresh}
 		}})
 	}
@@ -69,7 +69,7 @@ func insnBalancers() []candidate {
 			if fresh {
 				suffix = insnFresh
 			}
-			all = append(all, candidate{name: name + suffix, device: func(Options) Device {
+			all = append(all, candidate{name: name + suffix, device: func(Terms) Device {
 				return &insnBalancer{lbPeer: make(), fresh: fresh}
 			}})
 		}
@@ -93,7 +93,7 @@ func InsnPrograms(rows []string) []string {
 		if len(rows) > 0 && !slices.Contains(rows, "path/"+c.name) {
 			continue
 		}
-		if program := c.device(Options{}).(*insnBalancer).program; !slices.Contains(names, program) {
+		if program := c.device(Terms{}).(*insnBalancer).program; !slices.Contains(names, program) {
 			names = append(names, program)
 		}
 	}

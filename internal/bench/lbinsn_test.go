@@ -6,13 +6,15 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // culvert's load balancers whose instructions are counted balance all packets, which are those that the name says. With other
 // packets that is found out.
 func TestInsnCulverts(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	for _, c := range insnCulverts() {
 		for _, other := range []bool{false, true} {
 			row := vethRows([]candidate{c}, Options{}, vethOptions{CPU: LastCPU()})[0]

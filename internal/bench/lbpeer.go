@@ -131,7 +131,6 @@ func (d *lbPeer) Available() (err error) {
 	if _, err := row.lay(); err != nil {
 		return err
 	}
-	row.attached = true
 	return d.install(context.Background(), row.path)
 }
 

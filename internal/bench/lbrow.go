@@ -66,7 +66,7 @@ func (r *lbRow) learn(ctx context.Context) (err error) {
 
 // perCPU makes a generator for each CPU, with a part of the flows.
 func (r *lbRow) perCPU() error {
-	frames := r.gen.table.frames
+	frames := r.gen.Frames()
 	var taken []int
 	for range r.group.cores {
 		cpu := pickCPU(func(cpu int) bool {
@@ -159,7 +159,7 @@ func (r *lbRow) describe(row *report.Row) {
 	if r.group.cores > 1 {
 		row.CPUs = nil
 		for _, gen := range r.gens {
-			row.CPUs = append([]int{gen.opts.CPU}, row.CPUs...)
+			row.CPUs = append([]int{gen.CPU()}, row.CPUs...)
 		}
 	}
 }

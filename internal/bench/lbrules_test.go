@@ -66,11 +66,11 @@ func TestLBGroups(t *testing.T) {
 			t.Errorf("%d CPUs: groups %s, want %s", cpus, got, want)
 		}
 	}
-	got, err := Options{Groups: []string{"tcp", "known"}}.lbGroups()
+	got, err := chosenLBGroups(Options{Groups: []string{"tcp", "known"}})
 	if err != nil || names(got) != "known tcp" {
 		t.Errorf("groups %s, error %v", names(got), err)
 	}
-	if _, err := (Options{Groups: []string{"core"}}).lbGroups(); !errors.Is(err, ErrUnknown) {
+	if _, err := chosenLBGroups(Options{Groups: []string{"core"}}); !errors.Is(err, ErrUnknown) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -97,7 +97,7 @@ func TestInsnBalancersHaveAllTheyNeed(t *testing.T) {
 	order := strings.Join(InsnModules(), " ") + " "
 	for _, c := range insnBalancers() {
 		rest := order
-		for _, m := range c.device(Options{}).(loading).modules() {
+		for _, m := range c.device(Terms{}).(*insnBalancer).modules() {
 			_, after, found := strings.Cut(rest, m+" ")
 			if !found {
 				t.Errorf("%s: module %s is not among those before it: %s", c.name, m, order)

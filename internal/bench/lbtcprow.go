@@ -110,7 +110,7 @@ func runConnections(ctx context.Context, there []candidate, g *lbGroup, o Option
 		}
 	}()
 	for _, c := range there {
-		r := &lbTCPRow{name: c.name + "@" + g.name, balancer: c.connect()}
+		r := &lbTCPRow{name: c.name + "@" + g.name, balancer: connectors()[c.name]()}
 		rows = append(rows, r)
 		fmt.Fprintf(o.Progress, "setting up %s\n", r.name)
 		if err := r.setup(ctx); err != nil {

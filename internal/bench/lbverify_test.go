@@ -10,13 +10,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // Every balancer that this machine has does what it should with all packets, and is seen to.
 func TestBalancers(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	for _, c := range lbRows() {
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	for _, c := range lbCandidates() {
 		if c.device == nil {
 			continue
 		}
@@ -70,8 +72,8 @@ func tracks(t *testing.T, s *Space) (n int) {
 
 // A balancer that does not do its work is found out before it is measured.
 func TestBalancersThatDoNot(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	jhash := lbPeers()["nft-jhash"]
 	changed := func(old, new string) *lbPeer {
 		p := jhash()
@@ -107,7 +109,7 @@ func TestBalancersThatDoNot(t *testing.T) {
 		}(), "right length and checksum"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			row := newLBRow(candidate{device: func(Options) Device { return tc.peer }}, &lbGroup{flows: lbClients, cores: 1}, Options{})
+			row := newLBRow(candidate{device: func(Terms) Device { return tc.peer }}, &lbGroup{flows: lbClients, cores: 1}, Options{})
 			err := row.Setup(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)

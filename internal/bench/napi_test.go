@@ -7,13 +7,15 @@ import (
 	"os"
 	"testing"
 
+	"culvert/internal/testbed"
+
 	"golang.org/x/sys/unix"
 )
 
 // The thread that receives on a veth is bound to the CPU asked for, receives, and goes with the program, and a device
 // that cannot have one says so.
 func TestReceiveOn(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	name := fmt.Sprintf("cvn%d", os.Getpid())
 	a := testSpace(t)
 	source, in := testWire(t, a, testSpace(t), "cvsource", name)

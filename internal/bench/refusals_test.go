@@ -5,12 +5,14 @@ package bench
 import (
 	"sync"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // Of frames that two CPUs send into one wire at a time, each is received or counted as refused, and other wires do not
 // count.
 func TestRefusalsAreExact(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	a, b := testSpace(t), testSpace(t)
 	source, far := testWire(t, a, b, "cvsource", "cvsink")
 	other, _ := testWire(t, a, b, "cvother", "cvoff")

@@ -8,23 +8,25 @@ import (
 	"errors"
 	"testing"
 
+	"culvert/internal/testbed"
+
 	"github.com/cilium/ebpf"
 )
 
 // What rewrite leaves out are checks: the packets that it sends are culvert's, to the byte.
 func TestRewriteSendsWhatCulvertSends(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	common, err := UDPFrames(8, frameSize)
 	if err != nil {
 		t.Fatal(err)
 	}
-	traffic := scionTraffic{cold: true, size: frameSize}
 	var (
 		same [][]byte
 		sent [2][][]byte
 	)
-	for i, device := range []Costed{&culvert{traffic: traffic}, &rewrite{traffic: traffic}} {
+	for i, name := range []string{"culvert-cold", "rewrite"} {
+		device := deviceOf(t, "cost", name, Terms{}).(Costed)
 		row := vethRow{name: "a row", device: device, opts: vethOptions{Frames: common}}
 		defer func() {
 			if err := row.Teardown(); err != nil {

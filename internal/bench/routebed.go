@@ -99,7 +99,7 @@ func setRouting(p Path) error {
 
 // prepare gets the device of a candidate ready and takes it off the path until its turn.
 func (b *routeBed) prepare(ctx context.Context, c candidate, o Options) error {
-	d, ok := c.device(o).(Standing)
+	d, ok := c.device(o.Terms()).(Standing)
 	if !ok {
 		return fmt.Errorf("set %s up: it cannot wait for its turn beside others", c.name)
 	}

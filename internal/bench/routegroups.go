@@ -81,9 +81,9 @@ func RouteGroups() []string {
 	return names
 }
 
-// routeGroups are those that the options ask for, all without. The beginning of a name asks for all that begin so up
+// chosenRouteGroups are those that the options ask for, all without. The beginning of a name asks for all that begin so up
 // to a dash: 4 for those of IPv4.
-func (o Options) routeGroups() ([]*routeGroup, error) {
+func chosenRouteGroups(o Options) ([]*routeGroup, error) {
 	all := routeGroups()
 	if len(o.Groups) == 0 {
 		return all, nil

@@ -25,7 +25,7 @@ func TestRouteGroups(t *testing.T) {
 		{[]string{"6"}, want[7:]},
 		{[]string{"4-full", "4-full-1"}, want[1:7]},
 	} {
-		groups, err := Options{Groups: tc.asked}.routeGroups()
+		groups, err := chosenRouteGroups(Options{Groups: tc.asked})
 		var got []string
 		for _, g := range groups {
 			got = append(got, g.String())
@@ -35,7 +35,7 @@ func TestRouteGroups(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "5", "4-fu", "4-full-2"} {
-		if _, err := (Options{Groups: []string{bad}}).routeGroups(); !errors.Is(err, ErrUnknown) {
+		if _, err := chosenRouteGroups(Options{Groups: []string{bad}}); !errors.Is(err, ErrUnknown) {
 			t.Errorf("group %q: error %v", bad, err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestRoutedFrames(t *testing.T) {
 			dst, ttl, kind := netip.AddrFrom4([4]byte(f[30:34])), f[22], uint16(0x0800)
 			if g.v6 {
 				dst, ttl, kind = netip.AddrFrom16([16]byte(f[38:54])), f[21], 0x86dd
-			} else if internetChecksum(f[14:34]) != 0 {
+			} else if onesSum(f[14:34]) != 0xffff {
 				t.Fatalf("wrong checksum in % x", f)
 			}
 			if len(f) != routeFrame || ttl != 64 || binary.BigEndian.Uint16(f[12:]) != kind ||

@@ -30,7 +30,7 @@ func insnRoutes() (programs, paths []candidate) {
 			if v6 {
 				family = "6"
 			}
-			*to = append(*to, candidate{name: name + family, device: func(Options) Device {
+			*to = append(*to, candidate{name: name + family, device: func(Terms) Device {
 				return &insnRoute{v6: v6, router: router(), size: frameSize}
 			}})
 		}

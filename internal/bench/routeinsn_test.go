@@ -6,13 +6,15 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // Each router that instructions are counted of forwards all of its packets, by itself and from end to end, and culvert
 // does so by its mirror where it has one.
 func TestInsnRoutes(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	frames, err := UDPFrames(256, frameSize)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +29,9 @@ func TestInsnRoutes(t *testing.T) {
 				_, err = Cost(t.Context(), CostOptions{Rounds: 1, Repeat: 10, CPU: v.CPU}, s)
 			}
 			if err == nil && strings.HasPrefix(c.name, "route-mirror") {
-				aside, asideErr := row.device.(*insnRoute).router.(straying).Aside()
+				aside, asideErr := row.device.(*insnRoute).router.(interface {
+					Aside() (map[string]uint64, error)
+				}).Aside()
 				for where, n := range aside {
 					if n > 0 {
 						t.Errorf("%d packets were %s", n, where)
@@ -43,7 +47,7 @@ func TestInsnRoutes(t *testing.T) {
 	for _, c := range paths {
 		t.Run("path/"+c.name, func(t *testing.T) {
 			row := vethRows([]candidate{c}, Options{}, v)[0]
-			row.device.(shaped).shape(&row.opts)
+			row.device.(*insnRoute).shape(&row.opts)
 			err := row.Setup(t.Context())
 			if err == nil {
 				_, err = row.gen.Run(t.Context(), 100)

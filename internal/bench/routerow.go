@@ -61,7 +61,7 @@ func (r *routeRow) Run(ctx context.Context, round time.Duration) (s Sample, err 
 // describe says what the routes are, and what the device took to have them.
 func (r *routeRow) describe(row *report.Row) {
 	r.vethRow.describe(row)
-	row.Frames = len(r.gen.table.frames)
+	row.Frames = len(r.gen.Frames())
 	t := &report.Routes{
 		Routes: len(*r.bed.table.of(r.group.v6)), Destinations: r.group.addresses, Updates: r.updates,
 		Install: r.bed.install.Seconds(),

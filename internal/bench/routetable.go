@@ -53,8 +53,8 @@ func fewRoutes() routeTable {
 }
 
 // fullRoutes is a few routes and all of a full table, or so many of each family if sample is not 0.
-func (o Options) fullRoutes() (routeTable, error) {
-	path := o.prefixes
+func fullRoutes(o Options) (routeTable, error) {
+	path := o.Prefixes
 	if path == "" {
 		peers, err := lab.DefaultPeers()
 		if err != nil {
@@ -66,8 +66,8 @@ func (o Options) fullRoutes() (routeTable, error) {
 	if err != nil {
 		return routeTable{}, fmt.Errorf("%w ('make peers' does), or measure without: --groups 4-few,6-few", err)
 	}
-	if o.sample > 0 {
-		v4, v6 = prefixes.Sample(v4, o.sample), prefixes.Sample(v6, o.sample)
+	if o.Sample > 0 {
+		v4, v6 = prefixes.Sample(v4, o.Sample), prefixes.Sample(v6, o.Sample)
 	}
 	t := fewRoutes()
 	few := append(slices.Clone(unroutable), t.v4[1:]...)
@@ -120,9 +120,6 @@ func routeGatewaysOf(v6 bool) []netip.Addr {
 	return all
 }
 
-// routeSeed makes the same traffic each time.
-const routeSeed = 0x63756c76657274
-
 // destinations are n different addresses inside routes picked at random, each route as likely as any other, and the
 // route that each was picked from. Default routes are not picked.
 func destinations(routes []netip.Prefix, n int) (addrs []netip.Addr, from []netip.Prefix) {
@@ -138,17 +135,6 @@ func destinations(routes []netip.Prefix, n int) (addrs []netip.Addr, from []neti
 		}
 	}
 	return addrs, from
-}
-
-// addressIn is a random address of a prefix.
-func addressIn(r *rand.Rand, p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for i := range b {
-		free := min(max(8*(i+1)-p.Bits(), 0), 8)
-		b[i] |= byte(r.IntN(256)) & byte(1<<free-1)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
 }
 
 // zipf picks n of so many things, the k-th with a likelihood of 1/k.

@@ -76,7 +76,7 @@ func TestZipf(t *testing.T) {
 
 // A full table has nothing in it that the bench has addresses of, or that the kernel refuses.
 func TestFullRoutes(t *testing.T) {
-	full, err := Options{prefixes: testPrefixes(t), sample: 2000}.fullRoutes()
+	full, err := fullRoutes(Options{Prefixes: testPrefixes(t), Sample: 2000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestFullRoutes(t *testing.T) {
 			}
 		}
 	}
-	if _, err := (Options{prefixes: "/nowhere"}).fullRoutes(); err == nil || !strings.Contains(err.Error(), "make peers") {
+	if _, err := fullRoutes(Options{Prefixes: "/nowhere"}); err == nil || !strings.Contains(err.Error(), "make peers") {
 		t.Errorf("error %v does not say how to get the table", err)
 	}
 }

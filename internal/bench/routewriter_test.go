@@ -7,13 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	"culvert/internal/testbed"
+
 	"github.com/vishvananda/netlink"
 )
 
 // countRoutes reads a family's routes back that lead to gateways, and how many of them lead to each.
 func countRoutes(t *testing.T, s *Space, family int) (routes int, by map[string]int) {
 	t.Helper()
-	all, err := s.nl.RouteList(nil, family)
+	all, err := s.Netlink().RouteList(nil, family)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,9 +31,9 @@ func countRoutes(t *testing.T, s *Space, family int) (routes int, by map[string]
 
 // All routes of a table are in the kernel, spread over the gateways, and go again when removed.
 func TestRouteWriter(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	table, err := Options{prefixes: testPrefixes(t), sample: 5000}.fullRoutes()
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	table, err := fullRoutes(Options{Prefixes: testPrefixes(t), Sample: 5000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +70,7 @@ func TestRouteWriter(t *testing.T) {
 
 // What the kernel refuses is named, and the rest of the batch is done.
 func TestRefusedRoutes(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	b, err := newRouteBed(t.Context(), fewRoutes())
 	defer func() {
 		if err := b.Close(); err != nil {

@@ -14,11 +14,8 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// ErrUnknown marks a scenario or a row that does not exist, ErrOption an option that cannot be had.
-var (
-	ErrUnknown = errors.New("unknown")
-	ErrOption  = errors.New("option")
-)
+// ErrOption marks an option that cannot be had.
+var ErrOption = errors.New("option")
 
 // Options says which rows of a scenario to measure and how. The zero value of each field but Progress is the
 // scenario's default.
@@ -43,73 +40,66 @@ type Options struct {
 	// Progress takes a line for each step.
 	Progress io.Writer
 
-	lab *labPath
-	// prefixes is the file with a full table, by default what 'culvert lab build' has put beside the peers, and sample
+	// Prefixes is the file with a full table, by default what 'culvert lab build' has put beside the peers, and Sample
 	// how many prefixes of each family to take of it, how many a filter's largest set has, or how many flows a balancer's
 	// largest table, 0 for all.
-	prefixes string
-	sample   int
-	// size is the length of frames in bytes, 0 for frameSize.
-	size int
-	// cpus are those that a process under test may use, all if there are none.
-	cpus []int
+	Prefixes string
+	Sample   int
+
+	terms Terms
 }
 
-// scenario is a set of rows and a way to measure them.
-type scenario struct {
-	name string
-	// rounds and round are what Options has by default.
-	rounds int
-	round  time.Duration
-	// run measures the rows chosen, in the order of candidates, and sets all of the report but its machine.
-	run func(ctx context.Context, chosen []candidate, o Options) (*report.Report, error)
+// Terms are what devices are told.
+func (o Options) Terms() Terms {
+	t := o.terms
+	t.Router = o.Router
+	return t
 }
 
-// scenarios are all there are, in the order of help texts.
-func scenarios() []scenario {
-	return []scenario{
-		{"veth", 10, 300 * time.Millisecond, runVeth},
-		{"workers", 7, time.Second, runWorkers},
-		{"cost", 21, 40 * time.Millisecond, runCost},
-		{"scion3", 3, time.Second, runScion3},
-		{"route", 7, 250 * time.Millisecond, runRoute},
-		{"filter", 5, 250 * time.Millisecond, runFilter},
-		{"lb", 9, 250 * time.Millisecond, runLB},
-		{"ndr", 1, 200 * time.Millisecond, runNDR},
-		{"latency", 3, 500 * time.Millisecond, runLatency},
-		{"generator", 11, 300 * time.Millisecond, runGenerator},
-	}
+// Scenario is a set of rows and a way to measure them.
+type Scenario struct {
+	Name string
+	// Rounds and Round are what Options has by default.
+	Rounds int
+	Round  time.Duration
+	// Candidates are the rows, in the order of reports. Their names are stable.
+	Candidates []candidate
+	// Run measures the rows chosen, in the order of Candidates, and sets all of the report but its machine.
+	Run func(ctx context.Context, chosen []candidate, o Options) (*report.Report, error)
 }
 
-// Scenarios lists the names that Run takes.
-func Scenarios() []string {
+// RowNames lists the names of the rows, in the order of reports.
+func (s Scenario) RowNames() []string {
 	var names []string
-	for _, s := range scenarios() {
-		names = append(names, s.name)
+	for _, c := range s.Candidates {
+		names = append(names, c.name)
 	}
 	return names
 }
 
-// Defaults says how often each scenario measures a row, and for how many seconds each time, unless told otherwise:
-// text for a person.
-func Defaults() (rounds, seconds string) {
-	var often, long []string
-	for _, s := range scenarios() {
-		often = append(often, fmt.Sprintf("%d for %s", s.rounds, s.name))
-		long = append(long, fmt.Sprintf("%v for %s", s.round.Seconds(), s.name))
+// Choose finds the rows with the names given, or all of them.
+func (s Scenario) Choose(names []string) ([]candidate, error) {
+	var chosen []candidate
+	known := s.RowNames()
+	if len(names) == 0 {
+		return slices.DeleteFunc(slices.Clone(s.Candidates), func(c candidate) bool { return c.asked }), nil
 	}
-	return strings.Join(often, ", "), strings.Join(long, ", ")
-}
-
-// RowNames lists the names of a scenario's rows, in the order of reports.
-func RowNames(scenario string) []string {
-	var names []string
-	for _, c := range candidates {
-		if slices.Contains(c.scenarios, scenario) {
-			names = append(names, c.name)
+	for _, name := range names {
+		if base, _, variant := strings.Cut(name, "@"); variant && slices.Contains(known, base) {
+			return nil, fmt.Errorf("%w row %q of scenario %s: choose variants of row %s with --size and --cpus", ErrUnknown,
+				name, s.Name, base)
+		}
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("%w row %q of scenario %s: there are %s", ErrUnknown, name, s.Name,
+				strings.Join(known, ", "))
 		}
 	}
-	return names
+	for _, c := range s.Candidates {
+		if slices.Contains(names, c.name) {
+			chosen = append(chosen, c)
+		}
+	}
+	return chosen, nil
 }
 
 // Rounds shorter or longer than these are not meant.
@@ -142,36 +132,30 @@ func (o Options) check(scenario string) error {
 	return nil
 }
 
-// Run measures the rows of a scenario beside each other. Nothing is left of it afterwards, also when ctx ends.
-func Run(ctx context.Context, name string, o Options) (*report.Report, error) {
-	known := scenarios()
-	i := slices.IndexFunc(known, func(s scenario) bool { return s.name == name })
-	if i < 0 {
-		return nil, fmt.Errorf("%w scenario %q: there are %s", ErrUnknown, name, strings.Join(Scenarios(), ", "))
-	}
-	if err := o.check(name); err != nil {
+// Measure measures rows beside each other. Nothing is left of it afterwards, also when ctx ends.
+func (s Scenario) Measure(ctx context.Context, o Options) (*report.Report, error) {
+	if err := o.check(s.Name); err != nil {
 		return nil, err
 	}
-	s := known[i]
-	chosen, err := choose(name, o.Rows)
+	chosen, err := s.Choose(o.Rows)
 	if err != nil {
 		return nil, err
 	}
 	if o.Rounds == 0 {
-		o.Rounds = s.rounds
+		o.Rounds = s.Rounds
 	}
 	if o.Round == 0 {
-		o.Round = s.round
+		o.Round = s.Round
 	}
 	// The load is that before we began.
 	machine := report.ThisMachine(LastCPU())
-	shown := newProgress(o.Progress, name)
+	shown := newProgress(o.Progress, s.Name)
 	defer shown.done()
 	o.Progress = shown
-	r, err := s.run(ctx, chosen, o)
+	r, err := s.Run(ctx, chosen, o)
 	if err != nil {
 		return nil, err
 	}
-	r.Scenario, r.Machine = name, machine
+	r.Scenario, r.Machine = s.Name, machine
 	return r, nil
 }

@@ -11,6 +11,11 @@ import (
 	"culvert/internal/bench/report"
 )
 
+// Cost_ is about programs by themselves.
+func Cost_() Scenario {
+	return Scenario{Name: "cost", Rounds: 21, Round: 40 * time.Millisecond, Candidates: CandidatesOf("cost"), Run: runCost}
+}
+
 // runCost measures programs by themselves, each attached in a path of its own as for runVeth.
 func runCost(ctx context.Context, chosen []candidate, o Options) (r *report.Report, err error) {
 	frames, err := UDPFrames(coldFrames, frameSize)
@@ -69,4 +74,12 @@ func (r *vethRow) subject(ctx context.Context) (Subject, error) {
 		s.Learns = d.learns()
 	}
 	return s, nil
+}
+
+// didItsWork asks a device that can tell whether all packets were of the kind that the row is about.
+func didItsWork(row *vethRow) error {
+	if d, ok := row.device.(interface{ check() error }); ok {
+		return d.check()
+	}
+	return nil
 }

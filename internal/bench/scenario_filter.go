@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"culvert/internal/bench/report"
 )
@@ -15,10 +16,8 @@ import (
 // stateful is what a firewall that follows connections has in front of all other rules.
 const stateful = "-m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT"
 
-func init() {
-	peer := func(name string, asked bool, make func() filterPeer) {
-		candidates = append(candidates, candidate{name: name, scenarios: []string{"filter"}, asked: asked, filter: make})
-	}
+// filters make the packet filters under test, by the names of their rows.
+func filters() map[string]func() filterPeer {
 	raw := iptables{program: "iptables", table: "raw", chain: "PREROUTING"}
 	legacy, input, conntrack, bytecode, sets := raw, raw, raw, raw, raw
 	legacy.program = "iptables-legacy"
@@ -32,28 +31,47 @@ func init() {
 			return &one
 		}
 	}
-	peer("none", false, func() filterPeer { return noFilter{} })
-	peer("xdp-drop", false, func() filterPeer { return &xdpProgram{program: benchProgBenchDrop} })
-	peer("xdp-icmp", false, func() filterPeer { return &xdpProgram{program: benchProgBenchDropIcmp} })
-	peer("culvert", false, func() filterPeer { return &filterCulvert{} })
-	peer("xdp-filter", false, func() filterPeer { return &xdpFilter{} })
-	peer("nft-netdev", false, func() filterPeer { return &nftables{} })
-	peer("iptables-raw", false, of(raw))
-	peer("iptables-legacy", false, of(legacy))
-	peer("iptables-bpf", false, of(bytecode))
-	peer("ipset", false, of(sets))
-	peer("iptables-input", false, of(input))
-	peer("iptables-conntrack", false, of(conntrack))
+	return map[string]func() filterPeer{
+		"none":               func() filterPeer { return noFilter{} },
+		"xdp-drop":           func() filterPeer { return &xdpProgram{program: benchProgBenchDrop} },
+		"xdp-icmp":           func() filterPeer { return &xdpProgram{program: benchProgBenchDropIcmp} },
+		"culvert":            func() filterPeer { return &filterCulvert{} },
+		"xdp-filter":         func() filterPeer { return &xdpFilter{} },
+		"nft-netdev":         func() filterPeer { return &nftables{} },
+		"iptables-raw":       of(raw),
+		"iptables-legacy":    of(legacy),
+		"iptables-bpf":       of(bytecode),
+		"ipset":              of(sets),
+		"iptables-input":     of(input),
+		"iptables-conntrack": of(conntrack),
+	}
+}
+
+// filterCandidates are the rows of scenario filter, in the order of reports.
+func filterCandidates() []candidate {
+	var all []candidate
+	for _, name := range []string{
+		"none", "xdp-drop", "xdp-icmp", "culvert", "xdp-filter", "nft-netdev", "iptables-raw", "iptables-legacy", "iptables-bpf", "ipset",
+		"iptables-input", "iptables-conntrack",
+	} {
+		all = append(all, candidate{name: name})
+	}
+	return all
+}
+
+// FilterScenario is about packet filters.
+func FilterScenario() Scenario {
+	return Scenario{Name: "filter", Rounds: 5, Round: 250 * time.Millisecond, Candidates: filterCandidates(), Run: runFilter}
 }
 
 // runFilter measures packet filters: what they drop a second and what that takes of the CPU, flooded and at lower rates;
 // with many rules and with large sets; and what is left of an innocent client's transactions.
 func runFilter(ctx context.Context, chosen []candidate, o Options) (r *report.Report, err error) {
-	batches, err := o.filterGroups()
+	batches, err := chosenFilterGroups(o)
 	if err != nil {
 		return nil, err
 	}
-	missing, err := o.missingFilters(ctx, chosen)
+	missing, err := missingFilters(ctx, o, chosen)
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +136,11 @@ func runFilter(ctx context.Context, chosen []candidate, o Options) (r *report.Re
 
 // missingFilters tries all filters, and finds those that the machine lacks, with what is missing. It is an error if they
 // were asked for by name.
-func (o Options) missingFilters(ctx context.Context, chosen []candidate) (map[string]error, error) {
+func missingFilters(ctx context.Context, o Options, chosen []candidate) (map[string]error, error) {
 	missing := map[string]error{}
 	for _, c := range chosen {
 		fmt.Fprintf(o.Progress, "trying %s\n", c.name)
-		err := tryPeer(ctx, c.filter())
+		err := tryPeer(ctx, filters()[c.name]())
 		switch {
 		case err == nil:
 			continue
@@ -145,9 +163,8 @@ const (
 
 // measureTaken floods loadBase, which has not been measured yet.
 func measureTaken(ctx context.Context, soft *softirqs, o Options) (float64, error) {
-	i := slices.IndexFunc(candidates, func(c candidate) bool { return c.name == loadBase && c.filter != nil })
 	o.Rounds = 3
-	r, err := runFilters(ctx, candidates[i:i+1], []*filterGroup{{name: floodGroup}}, soft, o)
+	r, err := runFilters(ctx, []candidate{{name: loadBase}}, []*filterGroup{{name: floodGroup}}, soft, o)
 	if err != nil {
 		return 0, fmt.Errorf("find what %s takes, which the rates are shares of: %w", loadBase, err)
 	}
@@ -174,7 +191,7 @@ func runFilters(ctx context.Context, there []candidate, groups []*filterGroup, s
 			}
 			key := [2]int{g.idle, g.set}
 			if beds[key] == nil {
-				b := newFilterBed(c.filter(), g.rulesOf(c))
+				b := newFilterBed(filters()[c.name](), g.rulesOf(c))
 				beds[key], laid = b, append(laid, b)
 				fmt.Fprintf(o.Progress, "laying the bed of %s@%s\n", c.name, g.name)
 				failed[key] = b.use(ctx)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"culvert/internal/bench/report"
+	"culvert/internal/testbed"
 )
 
 // filterOptions measure groups of scenario filter for a moment.
@@ -22,9 +23,9 @@ func filterOptions(groups ...string) Options {
 // Every filter drops every packet of a flood, as it counts itself, with many rules and with sets, and lets all others
 // pass. Nothing remains.
 func TestFilter(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	r, err := Run(t.Context(), "filter", filterOptions("drop", "load-50", "rules-10", "set-none-warm", "set-10", "set-10000-cold"))
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	r, err := FilterScenario().Measure(t.Context(), filterOptions("drop", "load-50", "rules-10", "set-none-warm", "set-10", "set-10000-cold"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,19 +62,19 @@ func TestFilter(t *testing.T) {
 
 // A client's transactions go on without a flood, and the flood's packets are all accounted for.
 func TestFloods(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	if allowedCPUs() < 2 {
 		t.Skip("this needs 2 CPUs")
 	}
 	o := filterOptions("tcp")
 	o.Rows = []string{"culvert", "iptables-raw"}
-	r, err := Run(t.Context(), "filter", o)
+	r, err := FilterScenario().Measure(t.Context(), o)
 	// On a busy machine a round is over before the client has had its turn: then rounds are longer.
 	quiet := func(row report.Row) bool { return len(row.Floods) > 0 && row.Floods[0].Transactions.Median <= 0 }
 	for err == nil && slices.ContainsFunc(r.Rows, quiet) && o.Round < 2*time.Second {
 		o.Round *= 8
-		r, err = Run(t.Context(), "filter", o)
+		r, err = FilterScenario().Measure(t.Context(), o)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -90,12 +91,12 @@ func TestFloods(t *testing.T) {
 
 // Each program gives all its packets the verdict that it should: the measurement insists on it.
 func TestFilterCosts(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	o := filterOptions("cost")
-	o.sample = 1000
+	o.Sample = 1000
 	o.Rows = []string{"culvert"}
-	r, err := Run(t.Context(), "filter", o)
+	r, err := FilterScenario().Measure(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestFilterCosts(t *testing.T) {
 
 // A filter that does not drop is found out.
 func TestFilterThatDropsNothing(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	g := &filterGroup{name: "drop"}
 	soft, err := watchSoftirqs()
 	if err != nil {
@@ -130,19 +131,19 @@ func TestFilterThatDropsNothing(t *testing.T) {
 
 // Whenever it is interrupted, nothing remains.
 func TestInterruptedFilterLeavesNothing(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	for _, when := range []string{
 		"trying xdp-filter", "setting up nft-netdev@drop", "warming up culvert@drop", "round 1 of 1: xdp-filter@drop", "setting up culvert@tcp",
 		"round 1 of 1: culvert@tcp with 0.25",
 	} {
 		t.Run(when, func(t *testing.T) {
-			checkLeftovers(t)
+			testbed.CheckLeftovers(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			o := filterOptions("drop", "tcp")
-			o.Progress = cancelOn{when, cancel}
+			o.Progress = testbed.CancelOn{Prefix: when, Cancel: cancel}
 			o.Rows = []string{"culvert", "xdp-filter", "nft-netdev"}
-			if _, err := Run(ctx, "filter", o); !errors.Is(err, context.Canceled) {
+			if _, err := FilterScenario().Measure(ctx, o); !errors.Is(err, context.Canceled) {
 				t.Errorf("error %v", err)
 			}
 		})

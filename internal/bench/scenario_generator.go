@@ -10,6 +10,11 @@ import (
 	"culvert/internal/bench/report"
 )
 
+// GeneratorScenario is about generators.
+func GeneratorScenario() Scenario {
+	return Scenario{Name: "generator", Rounds: 11, Round: 300 * time.Millisecond, Candidates: CandidatesOf("generator"), Run: runGenerator}
+}
+
 // runGenerator measures how many packets a second generators bring through a veth pair into a sink, on one CPU.
 func runGenerator(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
 	// tcpreplay loads them all before each run.

@@ -7,13 +7,15 @@ import (
 	"io"
 	"testing"
 	"time"
+
+	"culvert/internal/testbed"
 )
 
 // Both generators account for every packet, and nothing is left of them.
 func TestGeneratorScenario(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	r, err := Run(context.Background(), "generator", Options{Rounds: 2, Round: 20 * time.Millisecond, Progress: io.Discard})
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	r, err := GeneratorScenario().Measure(context.Background(), Options{Rounds: 2, Round: 20 * time.Millisecond, Progress: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,11 @@ type latencyResult struct {
 	cpus    []int
 }
 
+// LatencyScenario is about how long packets take.
+func LatencyScenario() Scenario {
+	return Scenario{Name: "latency", Rounds: 3, Round: 500 * time.Millisecond, Candidates: CandidatesOf("latency"), Run: runLatency}
+}
+
 // runLatency measures how long packets take at shares of each row's no drop rate.
 func runLatency(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
 	rows, absent, err := trialRows(chosen, o, latencyRows, latencySizes)
@@ -173,17 +178,4 @@ func (r latencyResult) row(t trialRow) report.Row {
 	}
 	out.Note = strings.Join(notes, "; ")
 	return out
-}
-
-// add counts the packets of another histogram too.
-func (h *Histogram) add(other Histogram) {
-	if h.buckets == nil {
-		h.buckets = slices.Clone(other.buckets)
-	} else {
-		for i, n := range other.buckets {
-			h.buckets[i] += n
-		}
-	}
-	h.packets += other.packets
-	h.longest = max(h.longest, other.longest)
 }

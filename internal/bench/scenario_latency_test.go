@@ -8,15 +8,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"culvert/internal/testbed"
 )
 
 // Rows have percentiles at three loads, over the packets that arrived.
 func TestLatencyScenario(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	o := shortOptions(t)
 	o.Rounds = 2
-	r, err := Run(context.Background(), "latency", o)
+	r, err := LatencyScenario().Measure(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,13 +52,13 @@ func TestLatencyScenario(t *testing.T) {
 
 // A row says when the generator did not keep the rate, and when packets are gone.
 func TestLatencyReport(t *testing.T) {
-	histogram := Histogram{buckets: make([]uint64, 8)}
-	histogram.buckets[5], histogram.packets, histogram.longest = 90, 90, 5
+	histogram := Histogram{Buckets: make([]uint64, 8)}
+	histogram.Buckets[5], histogram.Longest = 90, 5
 	var sum Histogram
 	sum.add(histogram)
-	histogram.longest = 7
+	histogram.Longest = 7
 	sum.add(histogram)
-	if sum.packets != 180 || sum.Max() != 7 || sum.Quantile(0.5) != 5 || histogram.buckets[5] != 90 {
+	if sum.Packets() != 180 || sum.Max() != 7 || sum.Quantile(0.5) != 5 || histogram.Buckets[5] != 90 {
 		t.Errorf("sum %+v", sum)
 	}
 	const ndr = 10e6

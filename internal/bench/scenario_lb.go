@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"culvert/internal/bench/report"
 )
@@ -15,14 +16,19 @@ import (
 // lbAgainst are the rows that others of their group are compared with.
 var lbAgainst = []string{"redirect", "linux-forward", "nft-jhash", "nft-netdev", "iptables-statistic"}
 
+// LBScenario is about load balancers.
+func LBScenario() Scenario {
+	return Scenario{Name: "lb", Rounds: 9, Round: 250 * time.Millisecond, Candidates: lbCandidates(), Run: runLB}
+}
+
 // runLB measures load balancers: one service with a hundred backends, the packets of a thousand clients, a flood of SYNs, a
 // million flows, one CPU to all, and connections beside a proxy; and what culvert takes for a packet by itself.
 func runLB(ctx context.Context, chosen []candidate, o Options) (r *report.Report, err error) {
-	groups, err := o.lbGroups()
+	groups, err := chosenLBGroups(o)
 	if err != nil {
 		return nil, err
 	}
-	missing, err := o.missingBalancers(groups, chosen)
+	missing, err := missingBalancers(o, groups, chosen)
 	if err != nil {
 		return nil, err
 	}
@@ -64,16 +70,17 @@ func runLB(ctx context.Context, chosen []candidate, o Options) (r *report.Report
 
 // missingBalancers finds the rows that the machine lacks something for, with what it is. It is an error if they were asked
 // for by name.
-func (o Options) missingBalancers(groups []*lbGroup, chosen []candidate) (map[string]error, error) {
-	missing, err := o.missing([]*group{{rows: chosen}})
+func missingBalancers(o Options, groups []*lbGroup, chosen []candidate) (map[string]error, error) {
+	missing, err := o.missing(chosen)
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range chosen {
-		if c.connect == nil || missing[c.name] != nil || !slices.ContainsFunc(groups, func(g *lbGroup) bool { return g.tcp }) {
+		connect := connectors()[c.name]
+		if connect == nil || missing[c.name] != nil || !slices.ContainsFunc(groups, func(g *lbGroup) bool { return g.tcp }) {
 			continue
 		}
-		err := c.connect().available()
+		err := connect().available()
 		switch {
 		case err == nil:
 			continue
@@ -90,7 +97,7 @@ func (o Options) missingBalancers(groups []*lbGroup, chosen []candidate) (map[st
 func (g *lbGroup) has(c candidate) bool {
 	switch {
 	case g.tcp:
-		return c.connect != nil
+		return connectors()[c.name] != nil
 	case g.cost:
 		return c.name == lbRowCulvert
 	}

@@ -11,18 +11,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"culvert/internal/testbed"
 )
 
 // lbOptions measure groups of scenario lb for a moment, with a small table of flows.
 func lbOptions(groups ...string) Options {
-	return Options{Rounds: 1, Round: 5 * time.Millisecond, Progress: io.Discard, Groups: groups, sample: 20_000}
+	return Options{Rounds: 1, Round: 5 * time.Millisecond, Progress: io.Discard, Groups: groups, Sample: 20_000}
 }
 
 // All rows balance all packets of all groups, or say what they dropped, and nothing remains.
 func TestLB(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	r, err := Run(t.Context(), "lb", lbOptions())
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	r, err := LBScenario().Measure(t.Context(), lbOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,12 +53,12 @@ func TestLB(t *testing.T) {
 			t.Errorf("row %s: CPUs %v", row.Name, row.CPUs)
 		}
 	}
-	groups, err := lbOptions().lbGroups()
+	groups, err := chosenLBGroups(lbOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range groups {
-		for _, c := range lbRows() {
+		for _, c := range lbCandidates() {
 			if g.cost {
 				continue
 			}
@@ -76,30 +78,30 @@ func TestLB(t *testing.T) {
 func TestLBWithoutRows(t *testing.T) {
 	o := lbOptions("known")
 	o.Rows = []string{"haproxy"}
-	if _, err := Run(t.Context(), "lb", o); !errors.Is(err, ErrOption) {
+	if _, err := LBScenario().Measure(t.Context(), o); !errors.Is(err, ErrOption) {
 		t.Errorf("error %v", err)
 	}
 }
 
 // Whenever it is interrupted, nothing remains, and connection tracking is as it was.
 func TestInterruptedLBLeavesNothing(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	for _, when := range []string{
 		"setting up nft-jhash@known", "warming up culvert@million", "warming up culvert@cores-1", "warming up culvert@tcp", "setting up lb-ring@cost",
 		"warming up nft-netdev@million", "round 1 of 1: nft-netdev@cores-1", "setting up haproxy@tcp",
 		"warming up haproxy@tcp", "round 1 of 1: haproxy@tcp",
 	} {
 		t.Run(when, func(t *testing.T) {
-			checkLeftovers(t)
+			testbed.CheckLeftovers(t)
 			before := conntrackSettings(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			_, group, _ := strings.Cut(when, "@")
 			o := lbOptions(group)
-			o.sample = 0
-			o.Progress = cancelOn{when, cancel}
+			o.Sample = 0
+			o.Progress = testbed.CancelOn{Prefix: when, Cancel: cancel}
 			o.Rows = []string{"culvert", "nft-jhash", "nft-netdev", "haproxy"}
-			if _, err := Run(ctx, "lb", o); !errors.Is(err, context.Canceled) {
+			if _, err := LBScenario().Measure(ctx, o); !errors.Is(err, context.Canceled) {
 				t.Errorf("error %v", err)
 			}
 			if after := conntrackSettings(t); after != before {
@@ -125,7 +127,7 @@ func conntrackSettings(t *testing.T) string {
 
 // There is room for flows until it is given back.
 func TestRoomForFlows(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	before := conntrackSettings(t)
 	back, err := roomForFlows(300_000)
 	if during := conntrackSettings(t); err != nil || during == before {

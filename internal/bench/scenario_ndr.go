@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"culvert/internal/bench/report"
 	"culvert/internal/bench/search"
@@ -31,6 +32,11 @@ type ndrResult struct {
 	missing  int64
 	harness  uint64
 	cpus     []int
+}
+
+// NDR is about the highest rate without loss.
+func NDR() Scenario {
+	return Scenario{Name: "ndr", Rounds: 1, Round: 200 * time.Millisecond, Candidates: CandidatesOf("ndr"), Run: runNDR}
 }
 
 // runNDR looks for the highest rate without loss of each row, for frames of several lengths.

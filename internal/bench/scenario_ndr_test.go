@@ -13,17 +13,18 @@ import (
 
 	"culvert/internal/bench/report"
 	"culvert/internal/bench/search"
+	"culvert/internal/testbed"
 )
 
 // Every row has a rate, and every packet is accounted for.
 func TestNDR(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	o := shortOptions(t)
 	o.Sizes = []string{"60", imixWord}
 	var progress bytes.Buffer
 	o.Progress = &progress
-	r, err := Run(context.Background(), "ndr", o)
+	r, err := NDR().Measure(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,23 +60,23 @@ func TestNDR(t *testing.T) {
 
 // An interruption comes in the middle of a search whose trials last for a second, and after the first row.
 func TestInterruptedSearchLeavesNothing(t *testing.T) {
-	needRoot(t)
-	for _, scenario := range []string{"ndr", "latency"} {
-		t.Run(scenario, func(t *testing.T) {
-			checkLeftovers(t)
+	testbed.NeedRoot(t)
+	for _, scenario := range []Scenario{NDR(), LatencyScenario()} {
+		t.Run(scenario.Name, func(t *testing.T) {
+			testbed.CheckLeftovers(t)
 			o := shortOptions(t)
 			o.Round = time.Second
 			o.Rows = []string{"culvert-cold", "reference"}
 			o.Sizes = []string{"150"}
 			ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
 			defer cancel()
-			if _, err := Run(ctx, scenario, o); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := scenario.Measure(ctx, o); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("error %v", err)
 			}
 			ctx, cancel = context.WithCancel(context.Background())
 			defer cancel()
-			o.Round, o.Progress = 5*time.Millisecond, cancelOn{"1 of 2", cancel}
-			if _, err := Run(ctx, scenario, o); !errors.Is(err, context.Canceled) {
+			o.Round, o.Progress = 5*time.Millisecond, testbed.CancelOn{Prefix: "1 of 2", Cancel: cancel}
+			if _, err := scenario.Measure(ctx, o); !errors.Is(err, context.Canceled) {
 				t.Errorf("error %v", err)
 			}
 		})
@@ -84,8 +85,8 @@ func TestInterruptedSearchLeavesNothing(t *testing.T) {
 
 // Rows and lengths are combined, and each is measured once.
 func TestTrialRows(t *testing.T) {
-	needRoot(t)
-	chosen, err := choose("ndr", nil)
+	testbed.NeedRoot(t)
+	chosen, err := NDR().Choose(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestTrialRows(t *testing.T) {
 	// SCION packets cannot be that short, and other rows stay.
 	var progress bytes.Buffer
 	o := Options{Rows: []string{"direct", "culvert-cold"}, Sizes: []string{"60", "min", "200", "200"}, Progress: &progress}
-	if chosen, err = choose("ndr", o.Rows); err != nil {
+	if chosen, err = NDR().Choose(o.Rows); err != nil {
 		t.Fatal(err)
 	}
 	if rows, _, err = trialRows(chosen, o, ndrRows, ndrSizes); err != nil {
@@ -110,7 +111,7 @@ func TestTrialRows(t *testing.T) {
 		t.Errorf("rows %q, want %q", got, want)
 	}
 	// A peer that is not there is reported as absent, unless it was asked for.
-	if chosen, err = choose("ndr", nil); err != nil {
+	if chosen, err = NDR().Choose(nil); err != nil {
 		t.Fatal(err)
 	}
 	none := Options{Router: "/nowhere/router", Sizes: []string{"138"}, Progress: io.Discard}
@@ -119,7 +120,7 @@ func TestTrialRows(t *testing.T) {
 		t.Errorf("%d rows, absent %+v, error %v", len(rows), absent, err)
 	}
 	none.Rows = []string{"reference"}
-	if chosen, err = choose("ndr", none.Rows); err != nil {
+	if chosen, err = NDR().Choose(none.Rows); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := trialRows(chosen, none, ndrRows, ndrSizes); err == nil || !strings.Contains(err.Error(), "culvert lab build") {
@@ -131,16 +132,19 @@ func TestTrialRows(t *testing.T) {
 }
 
 func TestUnknownSizes(t *testing.T) {
-	for _, tc := range []struct{ scenario, size string }{
-		{"ndr", "20"}, {"ndr", "big"}, {"ndr", "1515"}, {"latency", "big"}, {"latency", "138"}, {"latency", imixWord},
+	for _, tc := range []struct {
+		scenario Scenario
+		size     string
+	}{
+		{NDR(), "20"}, {NDR(), "big"}, {NDR(), "1515"}, {LatencyScenario(), "big"}, {LatencyScenario(), "138"}, {LatencyScenario(), imixWord},
 	} {
-		_, err := Run(context.Background(), tc.scenario, Options{Sizes: []string{tc.size}, Progress: io.Discard})
+		_, err := tc.scenario.Measure(context.Background(), Options{Sizes: []string{tc.size}, Progress: io.Discard})
 		if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrOption) {
-			t.Errorf("%s with %s: error %v", tc.scenario, tc.size, err)
+			t.Errorf("%s with %s: error %v", tc.scenario.Name, tc.size, err)
 		}
 	}
 	o := Options{Rows: []string{"culvert-cold"}, Sizes: []string{"60"}, Progress: io.Discard}
-	if _, err := Run(context.Background(), "ndr", o); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "--size min") {
+	if _, err := NDR().Measure(context.Background(), o); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), "--size min") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -20,36 +20,41 @@ var routeAgainst = []string{"linux", "redirect", "fib", "mirror"}
 // churnRows are the rows that are measured while routes change, unless others are asked for.
 var churnRows = []string{"linux", "fib", "mirror"}
 
-func init() {
-	program := func(name string) func(Options) Device {
-		return func(Options) Device { return &routeProgram{program: name} }
+// routeCandidates are the rows of scenario route, in the order of reports.
+func routeCandidates() []candidate {
+	program := func(name string) func(Terms) Device {
+		return func(Terms) Device { return &routeProgram{program: name} }
 	}
-	route := []string{"route"}
-	candidates = append(candidates,
-		candidate{name: "linux", scenarios: route, device: program(benchProgBenchEmpty)},
-		candidate{name: "redirect", scenarios: route, device: program(benchProgBenchRedirect)},
-		candidate{name: "fib", scenarios: route, device: program(benchProgBenchFib)},
-		candidate{name: "mirror", scenarios: route, device: func(Options) Device { return &routeCulvert{} }},
-		candidate{name: "culvert-fib", scenarios: route, device: func(Options) Device { return &routeCulvert{noMirror: true} }},
+	return []candidate{
+		{name: "linux", device: program(benchProgBenchEmpty)},
+		{name: "redirect", device: program(benchProgBenchRedirect)},
+		{name: "fib", device: program(benchProgBenchFib)},
+		{name: "mirror", device: func(Terms) Device { return &routeCulvert{} }},
+		{name: "culvert-fib", device: func(Terms) Device { return &routeCulvert{noMirror: true} }},
 		// Not in Debian 12.
-		candidate{name: "xdp-forward", scenarios: route, asked: true, device: func(Options) Device { return &xdpForward{} }},
-	)
+		{name: "xdp-forward", asked: true, device: func(Terms) Device { return &xdpForward{} }},
+	}
+}
+
+// RouteScenario is about routers.
+func RouteScenario() Scenario {
+	return Scenario{Name: "route", Rounds: 7, Round: 250 * time.Millisecond, Candidates: routeCandidates(), Run: runRoute}
 }
 
 // runRoute measures routers: what they forward a second with few routes and with a full table, to few and to many
 // destinations, and whether they lose packets while routes change. Rows of all groups take turns, so that groups can be
 // compared too.
 func runRoute(ctx context.Context, chosen []candidate, o Options) (r *report.Report, err error) {
-	groups, err := o.routeGroups()
+	groups, err := chosenRouteGroups(o)
 	if err != nil {
 		return nil, err
 	}
-	missing, err := o.missing([]*group{{rows: chosen}})
+	missing, err := o.missing(chosen)
 	if err != nil {
 		return nil, err
 	}
 	there := slices.DeleteFunc(slices.Clone(chosen), func(c candidate) bool { return missing[c.name] != nil })
-	beds, err := o.layBeds(ctx, groups, there)
+	beds, err := layBeds(ctx, o, groups, there)
 	defer func() {
 		for _, b := range beds {
 			err = errors.Join(err, b.Close())
@@ -97,7 +102,7 @@ func runRoute(ctx context.Context, chosen []candidate, o Options) (r *report.Rep
 
 // layBeds makes the routers with few routes and with a full table that the groups need, with the devices under test.
 // Close is called of all beds that are returned, also with an error.
-func (o Options) layBeds(ctx context.Context, groups []*routeGroup, there []candidate) (map[bool]*routeBed, error) {
+func layBeds(ctx context.Context, o Options, groups []*routeGroup, there []candidate) (map[bool]*routeBed, error) {
 	beds := map[bool]*routeBed{}
 	for _, g := range groups {
 		if beds[g.full] != nil {
@@ -106,7 +111,7 @@ func (o Options) layBeds(ctx context.Context, groups []*routeGroup, there []cand
 		table := fewRoutes()
 		if g.full {
 			var err error
-			if table, err = o.fullRoutes(); err != nil {
+			if table, err = fullRoutes(o); err != nil {
 				return beds, err
 			}
 		}
@@ -186,7 +191,7 @@ func compareWithFew(all *report.Report, groups []*routeGroup) {
 			continue
 		}
 		few := &routeGroup{v6: g.v6}
-		for _, name := range RowNames("route") {
+		for _, name := range RouteScenario().RowNames() {
 			full, base := name+"@"+g.String(), name+"@"+few.String()
 			if len(rates[full]) == 0 || len(rates[base]) == 0 {
 				continue

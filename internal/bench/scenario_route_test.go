@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"culvert/internal/testbed"
+
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 )
@@ -21,15 +23,15 @@ const routeTestRound = 10 * time.Millisecond
 // routeOptions measure every row of scenario route for a moment, with a part of the full table.
 func routeOptions(t *testing.T) Options {
 	t.Helper()
-	return Options{Rounds: 1, Round: routeTestRound, Progress: io.Discard, prefixes: testPrefixes(t), sample: 6000}
+	return Options{Rounds: 1, Round: routeTestRound, Progress: io.Discard, Prefixes: testPrefixes(t), Sample: 6000}
 }
 
 // All rows route all packets of all groups, by themselves where they should, and nothing remains.
 func TestRoute(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	o := routeOptions(t)
-	r, err := Run(t.Context(), "route", o)
+	r, err := RouteScenario().Measure(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,18 +93,18 @@ func TestRoute(t *testing.T) {
 
 // Whenever it is interrupted, nothing remains.
 func TestInterruptedRouteLeavesNothing(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	for _, when := range []string{
 		"setting up fib", "setting up mirror@4-few", "warming up mirror@4-full-churn", "making the packets of 4-full-churn", "warming up fib@4-few", "warming up linux@4-full-churn", "round 1 of 1: fib@4-full-churn",
 	} {
 		t.Run(when, func(t *testing.T) {
-			checkLeftovers(t)
+			testbed.CheckLeftovers(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			o := routeOptions(t)
-			o.Progress = cancelOn{when, cancel}
+			o.Progress = testbed.CancelOn{Prefix: when, Cancel: cancel}
 			o.Rows, o.Groups = []string{"linux", "fib", "mirror"}, []string{"4-few", "4-full-churn"}
-			_, err := Run(ctx, "route", o)
+			_, err := RouteScenario().Measure(ctx, o)
 			if last := strings.HasPrefix(when, "round 1"); !last && !errors.Is(err, context.Canceled) {
 				t.Errorf("error %v", err)
 			}
@@ -112,9 +114,9 @@ func TestInterruptedRouteLeavesNothing(t *testing.T) {
 
 // A churn leaves all routes that there were, however it ends, and the traffic had each of them changed.
 func TestChurn(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	table, err := routeOptions(t).fullRoutes()
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	table, err := fullRoutes(routeOptions(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +174,7 @@ func TestChurn(t *testing.T) {
 
 // The reference program changes what a router has to change, and nothing else.
 func TestFibForwards(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	b, err := newRouteBed(t.Context(), fewRoutes())
 	defer func() {
 		if err := b.Close(); err != nil {
@@ -182,7 +184,7 @@ func TestFibForwards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chosen, err := choose("route", []string{"fib"})
+	chosen, err := RouteScenario().Choose([]string{"fib"})
 	if err == nil {
 		err = b.prepare(t.Context(), chosen[0], Options{})
 	}
@@ -224,7 +226,7 @@ func TestFibForwards(t *testing.T) {
 		want[ttl] = 63
 		if !v6 {
 			want[24], want[25] = 0, 0
-			sum := internetChecksum(want[14:34])
+			sum := ^onesSum(want[14:34])
 			want[24], want[25] = byte(sum>>8), byte(sum)
 		}
 		if verdict, got := run(frame); verdict != xdpRedirect || !bytes.Equal(got, want) {
@@ -243,8 +245,8 @@ func TestFibForwards(t *testing.T) {
 
 // With few routes culvert forwards by its mirror alone once that is current, and without a mirror by the kernel's tables.
 func TestRouteByMirror(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	b, err := newRouteBed(t.Context(), fewRoutes())
 	defer func() {
 		if err := b.Close(); err != nil {
@@ -254,7 +256,7 @@ func TestRouteByMirror(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chosen, err := choose("route", []string{"mirror", "culvert-fib"})
+	chosen, err := RouteScenario().Choose([]string{"mirror", "culvert-fib"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,12 +7,18 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"culvert/internal/bench/report"
 )
 
 // vethAgainst are the rows that others of their group are compared with.
 var vethAgainst = []string{"redirect", "bridge", "reference"}
+
+// Veth is about what comes out at the far end of a veth.
+func Veth() Scenario {
+	return Scenario{Name: "veth", Rounds: 10, Round: 300 * time.Millisecond, Candidates: CandidatesOf("veth"), Run: runVeth}
+}
 
 // runVeth measures how many packets a second come out at the far end, one group of rows after the other.
 func runVeth(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
@@ -26,7 +32,11 @@ func runVeth(ctx context.Context, chosen []candidate, o Options) (*report.Report
 	if err := o.share(groups, chosen); err != nil {
 		return nil, err
 	}
-	missing, err := o.missing(groups)
+	var rows []candidate
+	for _, g := range groups {
+		rows = append(rows, g.rows...)
+	}
+	missing, err := o.missing(rows)
 	if err != nil {
 		return nil, err
 	}
@@ -57,12 +67,12 @@ func (g *group) run(ctx context.Context, chosen []candidate, o Options) (*report
 	if err != nil {
 		return nil, err
 	}
-	o.size = g.size
+	o.terms.Size = g.size
 	v := vethOptions{
 		Frames: frames, Header: frameSize, Sink: SinkOptions{MinLen: g.size}, CPU: LastCPU(), Apart: g.cpus > 1, Size: g.size,
 	}
 	if v.Apart {
-		o.cpus = []int{v.CPU}
+		o.terms.On = []int{v.CPU}
 	}
 	rows := vethRows(chosen, o, v)
 	against := make([]string, len(vethAgainst))
@@ -103,7 +113,7 @@ func vethRows(chosen []candidate, o Options, v vethOptions) []*vethRow {
 	for i, c := range chosen {
 		rows[i] = &vethRow{name: c.name, alone: c.alone, paced: c.paced, note: c.note, opts: v}
 		if c.device != nil {
-			rows[i].device = c.device(o)
+			rows[i].device = c.device(o.Terms())
 		}
 	}
 	return rows

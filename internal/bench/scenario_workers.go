@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"culvert/internal/bench/report"
 )
@@ -31,8 +32,8 @@ type spread struct {
 func workerCandidates() []candidate {
 	row := func(name string, n int, turns bool) candidate {
 		return candidate{
-			name: fmt.Sprintf("%s@workers%d", name, n), scenarios: []string{"workers"}, scion: true, alone: true,
-			device: func(Options) Device {
+			name: fmt.Sprintf("%s@workers%d", name, n), scion: true, alone: true,
+			device: func(Terms) Device {
 				t := scionTraffic{cold: true, size: workerFrameSize, payload: stampLen, flows: workerFlows}
 				return &spread{culvert: culvert{traffic: t, workers: workerCPUs(n), turns: turns}, count: n}
 			},
@@ -44,8 +45,6 @@ func workerCandidates() []candidate {
 	}
 	return rows
 }
-
-func init() { candidates = append(candidates, workerCandidates()...) }
 
 // workerCPUs are n CPUs to work on: those without the generator first.
 func workerCPUs(n int) []int {
@@ -64,10 +63,10 @@ func workerCPUs(n int) []int {
 
 // enoughForWorkers leaves out the rows that need more CPUs than the process may use. It is an error if they were
 // asked for by name.
-func (o Options) enoughForWorkers(chosen []candidate) (there []candidate, err error) {
+func enoughForWorkers(o Options, chosen []candidate) (there []candidate, err error) {
 	most := 0
 	for _, c := range chosen {
-		d := c.device(o).(*spread)
+		d := c.device(o.Terms()).(*spread)
 		if len(d.workers) == d.count {
 			there = append(there, c)
 			continue
@@ -103,9 +102,14 @@ func workersNote(d *spread) string {
 	}
 }
 
+// Workers is about what more and more worker CPUs forward.
+func Workers() Scenario {
+	return Scenario{Name: "workers", Rounds: 7, Round: time.Second, Candidates: workerCandidates(), Run: runWorkers}
+}
+
 // runWorkers measures what more and more workers forward, and what becomes of the packets' order.
 func runWorkers(ctx context.Context, chosen []candidate, o Options) (*report.Report, error) {
-	chosen, err := o.enoughForWorkers(chosen)
+	chosen, err := enoughForWorkers(o, chosen)
 	if err != nil {
 		return nil, err
 	}

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"culvert/internal/testbed"
 )
 
 // TestWorkersScenario measures a little with no, one and two workers: every packet is accounted for, flows keep their
 // order, and those by turns lose it.
 func TestWorkersScenario(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	if allowedCPUs() < 2 {
 		t.Fatal("needs two CPUs")
 	}
@@ -23,7 +25,7 @@ func TestWorkersScenario(t *testing.T) {
 		},
 		Rounds: 1, Round: 50 * time.Millisecond, Progress: io.Discard,
 	}
-	r, err := Run(t.Context(), "workers", o)
+	r, err := Workers().Measure(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +51,7 @@ func TestWorkersScenario(t *testing.T) {
 func TestTooFewCPUsForWorkers(t *testing.T) {
 	o := Options{Rows: []string{"culvert-cold@workers2"}, Progress: io.Discard}
 	onOneCPU(t, func() {
-		_, err := Run(t.Context(), "workers", o)
+		_, err := Workers().Measure(t.Context(), o)
 		if err == nil || !strings.Contains(err.Error(), "row culvert-cold@workers2 needs 2 CPUs, and this process may use ") {
 			t.Errorf("error is %v", err)
 		}

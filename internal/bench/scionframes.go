@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/scionproto/scion/pkg/addr"
@@ -183,4 +184,25 @@ func shapePath(s *scionpkt.Spec, i int) {
 	s.Segments[last].Hops = append(s.Segments[last].Hops, others(behind)...)
 	s.CurrHF += uint8(before)
 	s.Payload.HopByHop, s.Payload.EndToEnd = 0, 0
+}
+
+// mix makes n frames as frames does, of sizes by turns. Frames whose headers alone take more than their size are as
+// long as these: of an IMIX those of 64 bytes.
+func (t scionTraffic) mix(r scionRouter, p Path, n int, sizes []int) ([][]byte, error) {
+	mixed := make([][]byte, n)
+	unique := slices.Clone(sizes)
+	slices.Sort(unique)
+	for _, size := range slices.Compact(unique) {
+		t.size = size
+		frames, err := t.frames(r, p, n)
+		if err != nil {
+			return nil, err
+		}
+		for i, f := range frames {
+			if sizes[i%len(sizes)] == size {
+				mixed[i] = f
+			}
+		}
+	}
+	return mixed, nil
 }

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"fmt"
+	"net"
 	"strconv"
 )
 
@@ -11,9 +12,8 @@ import (
 type frameLength int
 
 const (
-	// imix is a mix of lengths (see IMIX), imixWord what it is called.
-	imix     frameLength = -1
-	imixWord             = "imix"
+	// imix is a mix of lengths (see IMIX).
+	imix frameLength = -1
 	// maxSize is the length of the longest frame through a veth with an MTU of 1500.
 	maxSize = minFrame + 1500
 )
@@ -58,4 +58,21 @@ func parseSizes(words []string) ([]frameLength, error) {
 		lengths[i] = frameLength(n)
 	}
 	return lengths, nil
+}
+
+// shortest stands for the length of the shortest SCION packet on the bench's path.
+const shortest = "min"
+
+// shortestSCION is the length of the shortest frame with a SCION/UDP packet on the bench's path, in bytes.
+func shortestSCION() (int, error) {
+	router, err := benchRouter()
+	if err != nil {
+		return 0, err
+	}
+	none := End{MAC: make(net.HardwareAddr, 6)}
+	frames, err := scionTraffic{}.frames(router, Path{Source: none, In: none}, 1)
+	if err != nil {
+		return 0, err
+	}
+	return len(frames[0]), nil
 }

@@ -4,8 +4,12 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
+
+// ErrUnknown marks the name of something that does not exist.
+var ErrUnknown = errors.New("unknown")
 
 // Source is something that sends packets: a Generator or a Tcpreplay.
 type Source interface {

@@ -16,6 +16,7 @@ import (
 
 	"culvert/internal/bench/report"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/testbed"
 )
 
 // stampMagic is STAMP_MAGIC of bpf/bench/stamp.h.
@@ -91,7 +92,7 @@ func feed(t *testing.T, s *Sink, f []byte, want uint32) {
 }
 
 func TestOrderOfEachSequence(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	_, _, sink := testSink(t, SinkOptions{Flows: 3})
 	const top = 1<<28 - 1
 	series := func(from, to uint32) (out []uint32) {
@@ -160,7 +161,7 @@ func TestOrderOfEachSequence(t *testing.T) {
 
 // Frames of several buffers have their stamp in a fragment, or across two.
 func TestSinkReadsStampsInFragments(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	_, _, sink := testSink(t, SinkOptions{Flows: 1})
 	const first, last = 3000, 9000
 	for size := first; size <= last; size++ {
@@ -172,7 +173,7 @@ func TestSinkReadsStampsInFragments(t *testing.T) {
 }
 
 func TestSinkLeavesFramesWithoutAStampToTheStack(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	_, _, sink := testSink(t, SinkOptions{Flows: 5})
 	cut := withStamp(make([]byte, 100), 0, 0, 0)
 	for _, f := range [][]byte{make([]byte, 100), make([]byte, 14), cut[:99], withStamp(make([]byte, 60), 5, 0, 0)} {
@@ -186,7 +187,7 @@ func TestSinkLeavesFramesWithoutAStampToTheStack(t *testing.T) {
 
 // Flows of unlike numbers of frames, over several runs: all come in order, each with its own count.
 func TestGeneratorStampsInOrder(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	for _, tc := range []struct{ frames, flows int }{{1, 1}, {7, 3}, {3000, 0}, {3000, 1}, {3000, 7}} {
 		flows := tc.flows
 		if flows == 0 {
@@ -224,7 +225,7 @@ func TestGeneratorStampsInOrder(t *testing.T) {
 
 // Packets of one flow that arrive on several CPUs at once are all counted, each once.
 func TestOrderOnSeveralCPUs(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	_, _, sink := testSink(t, SinkOptions{Flows: 1})
 	const repeat = 200_000
 	frame := withStamp(make([]byte, 60), 0, 7, now(t))
@@ -259,7 +260,7 @@ func TestOrderOnSeveralCPUs(t *testing.T) {
 
 // The kernel makes live frames of one page only; that is said, not left to "invalid argument".
 func TestGeneratorSaysHowLongFramesCanBe(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, _, _ := testSink(t, SinkOptions{})
 	gen, err := NewGenerator(GeneratorOptions{Frames: taggedFrames(1, 9000), From: from, CPU: LastCPU()})
 	if err != nil {
@@ -301,7 +302,7 @@ func spoiler(t *testing.T, out int) *ebpf.Program {
 }
 
 func TestSpoiledOrderIsFound(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	tester, under := testSpace(t), testSpace(t)
 	source, in := testWire(t, tester, under, "cvg0", "cvg1")
 	to, out := testWire(t, tester, under, "cvg2", "cvg3")
@@ -339,22 +340,11 @@ func TestSpoiledOrderIsFound(t *testing.T) {
 }
 
 func TestGeneratorRefusesFramesWithoutRoomForAStamp(t *testing.T) {
-	scion := scionTraffic{size: 137, crossing: true}
-	router, err := benchRouter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	mac := make([]byte, 6)
-	headersOnly, err := scion.frames(router, Path{Source: End{MAC: mac}, In: End{MAC: mac}}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
 	udp, err := UDPFrames(2, minUDPFrame+stampLen-1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, o := range []GeneratorOptions{
-		{Frames: headersOnly},
 		{Frames: udp},
 		{Frames: [][]byte{make([]byte, 100), make([]byte, minFrame+stampLen-1)}},
 		{Frames: taggedFrames(2, 100), Flows: 3},
@@ -371,7 +361,7 @@ func TestGeneratorRefusesFramesWithoutRoomForAStamp(t *testing.T) {
 }
 
 func TestUnstampedSinkTellsNothing(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	_, _, sink := testSink(t, SinkOptions{})
 	_, orderErr := sink.Order()
 	_, latencyErr := sink.Latency()

@@ -92,6 +92,9 @@ func addOrder(sum, o *report.Order) *report.Order {
 	return sum
 }
 
+// costGroup is the group of programs by themselves.
+const costGroup = "cost"
+
 // costReport is the report of costs.
 func costReport(rows []CostRow) *report.Report {
 	r := &report.Report{}

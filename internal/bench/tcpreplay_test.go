@@ -11,11 +11,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"culvert/internal/testbed"
 )
 
 // What tcpreplay says it sent is what arrives, whole and with finished checksums.
 func TestTcpreplay(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	from, to, sink := testSink(t, SinkOptions{Port: 9})
@@ -70,7 +72,7 @@ func TestTcpreplay(t *testing.T) {
 }
 
 func TestTcpreplayRefusals(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	from, _ := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
 	if _, err := NewTcpreplay(GeneratorOptions{Frames: taggedFrames(1, 60), From: from, Stamp: true}); err == nil {
 		t.Error("stamps promised")

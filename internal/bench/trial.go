@@ -66,8 +66,8 @@ func openTrialPath(ctx context.Context, c candidate, o Options, t trialOptions) 
 	}
 	p.row = &vethRow{name: c.name, opts: vethOptions{Frames: common, CPU: p.device, Apart: true}}
 	if c.device != nil {
-		o.size, o.cpus = int(t.length), []int{p.device}
-		p.row.device = c.device(o)
+		o.terms.Size, o.terms.On = int(t.length), []int{p.device}
+		p.row.device = c.device(o.Terms())
 	}
 	frames, err := p.row.lay()
 	if err != nil {

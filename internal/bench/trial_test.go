@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bench/search"
+	"culvert/internal/testbed"
 )
 
 // meter is a device that forwards up to a rate and drops, and counts, what exceeds it.
@@ -90,7 +91,7 @@ func (d *meter) Detach() error { return errors.Join(d.on.Close(), d.prog.Close()
 // openMeter lays a path through a meter.
 func openMeter(t *testing.T, d *meter) *trialPath {
 	t.Helper()
-	c := candidate{name: "meter", device: func(Options) Device { return d }}
+	c := candidate{name: "meter", device: func(Terms) Device { return d }}
 	p, err := openTrialPath(context.Background(), c, Options{}, trialOptions{length: 138, frames: 16})
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
@@ -105,8 +106,8 @@ func openMeter(t *testing.T, d *meter) *trialPath {
 
 // The rate of a device that has a known one is found. It is so low that every machine keeps up with it.
 func TestFindsTheRateOfADevice(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	const rate, round = 20_000.0, 250 * time.Millisecond
 	p := openMeter(t, &meter{rate: rate})
 	found, err := p.findNDR(context.Background(), round, ndrWidth)
@@ -132,8 +133,8 @@ func lostIn(s Sample) (sum uint64) {
 
 // What a device drops without a word is missing.
 func TestTrialsMissWhatNobodyCounted(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	p := openMeter(t, &meter{rate: 1000, silent: true})
 	s, err := p.trial(context.Background(), 20_000, 100*time.Millisecond)
 	if err != nil {
@@ -176,36 +177,15 @@ func onOneCPU(t *testing.T, fn func()) {
 }
 
 func TestTrialsNeedTwoCPUs(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	for _, scenario := range []string{"ndr", "latency"} {
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	for _, scenario := range []Scenario{NDR(), LatencyScenario()} {
 		o := shortOptions(t)
 		o.Rows = []string{"redirect"}
 		onOneCPU(t, func() {
-			if _, err := Run(context.Background(), scenario, o); err == nil || !strings.Contains(err.Error(), "there is only CPU") {
-				t.Errorf("%s: error %v", scenario, err)
+			if _, err := scenario.Measure(context.Background(), o); err == nil || !strings.Contains(err.Error(), "there is only CPU") {
+				t.Errorf("%s: error %v", scenario.Name, err)
 			}
 		})
-	}
-}
-
-// An urgent thread runs before ordinary ones.
-func TestUrgent(t *testing.T) {
-	needRoot(t)
-	err := onThread(func() error {
-		if err := urgent(0); err != nil {
-			return err
-		}
-		attr, err := unix.SchedGetAttr(0, 0)
-		if err != nil {
-			return err
-		}
-		if attr.Policy != unix.SCHED_FIFO && attr.Nice != -20 {
-			t.Errorf("%+v", attr)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
 	}
 }

@@ -58,7 +58,7 @@ func trialRows(chosen []candidate, o Options, rows, sizes []string) (there []tri
 		return nil, nil, fmt.Errorf("%w --size %s: no row asked for can have such frames, SCION packets take at least %d bytes (--size %s)",
 			ErrOption, strings.Join(sizes, ","), least, shortest)
 	}
-	missing, err := o.missing([]*group{{rows: chosen}})
+	missing, err := o.missing(chosen)
 	if err != nil {
 		return nil, nil, err
 	}

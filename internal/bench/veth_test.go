@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // vethNames are the rows of each group of scenario veth.
@@ -36,12 +38,12 @@ func vethNames() []string {
 
 // All rows forward, every packet is accounted for, and nothing remains.
 func TestVeth(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	o := shortOptions(t)
 	var progress bytes.Buffer
 	o.Progress, o.Sizes = &progress, []string{"138", "64", "512"}
-	r, err := Run(t.Context(), "veth", o)
+	r, err := Veth().Measure(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,13 +87,13 @@ func TestVeth(t *testing.T) {
 
 // By default a missing router costs only its own rows.
 func TestMissingRouter(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	o := shortOptions(t)
 	o.Router, o.Sizes, o.CPUs = "/nowhere/router", []string{shortest}, []int{1}
 	var progress bytes.Buffer
 	o.Progress = &progress
-	r, err := Run(t.Context(), "veth", o)
+	r, err := Veth().Measure(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,14 +109,14 @@ func TestMissingRouter(t *testing.T) {
 		t.Errorf("progress %q", &progress)
 	}
 	o.Rows = []string{"culvert-cold", "culvert+reference"}
-	if _, err := Run(t.Context(), "veth", o); err == nil || !strings.Contains(err.Error(), "culvert lab build") {
+	if _, err := Veth().Measure(t.Context(), o); err == nil || !strings.Contains(err.Error(), "culvert lab build") {
 		t.Errorf("error %v does not say how to get the router", err)
 	}
 }
 
 // Whenever it is interrupted, nothing remains: no namespace, program, process or thread.
 func TestInterruptedScenarioLeavesNothing(t *testing.T) {
-	needRoot(t)
+	testbed.NeedRoot(t)
 	for _, when := range []string{
 		"setting up culvert+reference@512", "warming up culvert-cold@512", "warming up culvert+reference@512",
 		"round 1 of 1: reference@512", "warming up direct@2cpu", "warming up culvert+reference@2cpu",
@@ -123,17 +125,17 @@ func TestInterruptedScenarioLeavesNothing(t *testing.T) {
 			continue
 		}
 		t.Run(when, func(t *testing.T) {
-			checkLeftovers(t)
+			testbed.CheckLeftovers(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			o := shortOptions(t)
-			o.Progress = cancelOn{when, cancel}
+			o.Progress = testbed.CancelOn{Prefix: when, Cancel: cancel}
 			o.Rows = []string{"direct", "culvert-cold", "reference", "culvert+reference"}
 			o.Sizes, o.CPUs = []string{"512"}, []int{1}
 			if strings.HasSuffix(when, "2cpu") {
 				o.Sizes, o.CPUs = nil, []int{2}
 			}
-			if _, err := Run(ctx, "veth", o); !errors.Is(err, context.Canceled) {
+			if _, err := Veth().Measure(ctx, o); !errors.Is(err, context.Canceled) {
 				t.Errorf("error %v", err)
 			}
 			if left := children(t); len(left) > 0 {
@@ -161,33 +163,4 @@ func children(t *testing.T) []string {
 		}
 	}
 	return all
-}
-
-// What culvert is measured with is not pinned, so that nothing is left of it even when the process is killed.
-func TestCulvertPinsNothing(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
-	frames, err := UDPFrames(4, frameSize)
-	if err != nil {
-		t.Fatal(err)
-	}
-	row := vethRow{name: "culvert-cold", opts: vethOptions{Frames: frames, CPU: LastCPU()}}
-	device := &culvert{traffic: scionTraffic{cold: true, size: frameSize}}
-	row.device = device
-	if err := row.Setup(t.Context()); err != nil {
-		t.Fatal(errors.Join(err, row.Teardown()))
-	}
-	inode, err := row.under.inode()
-	if err != nil {
-		t.Error(err)
-	}
-	if got := device.inst.Attached(); len(got) != 2 {
-		t.Errorf("attached to %q, want both devices", got)
-	}
-	if _, err := os.Stat(fmt.Sprintf("/sys/fs/bpf/culvert/%d", inode)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("there are pins, error %v", err)
-	}
-	if err := row.Teardown(); err != nil {
-		t.Error(err)
-	}
 }

@@ -7,13 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // The program is run in the router's namespace with a file system for pins that nobody else sees; what it says when it
 // fails is reported, and nothing remains.
 func TestXDPForward(t *testing.T) {
-	needRoot(t)
-	checkLeftovers(t)
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
 	d := &xdpForward{program: "/nowhere/xdp-forward"}
 	if err := d.Available(); err == nil || !strings.Contains(err.Error(), "package xdp-tools") {
 		t.Errorf("error %v does not say where to get it", err)

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bench lists the scenarios, in which culvert and its peers are measured beside each other. Every figure is
+// taken in interleaved rounds and reported as a median with its extremes, and every packet of a run is accounted for.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"culvert/internal/bench/report"
+)
+
+// scenarios are all there are, in the order of help texts.
+func scenarios() []Scenario {
+	return []Scenario{
+		Veth(), Workers(), Cost_(), Scion3(), RouteScenario(), FilterScenario(), LBScenario(), NDR(), LatencyScenario(), GeneratorScenario(),
+	}
+}
+
+// Scenarios lists the names that Run takes.
+func Scenarios() []string {
+	var names []string
+	for _, s := range scenarios() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// Defaults says how often each scenario measures a row, and for how many seconds each time, unless told otherwise:
+// text for a person.
+func Defaults() (rounds, seconds string) {
+	var often, long []string
+	for _, s := range scenarios() {
+		often = append(often, fmt.Sprintf("%d for %s", s.Rounds, s.Name))
+		long = append(long, fmt.Sprintf("%v for %s", s.Round.Seconds(), s.Name))
+	}
+	return strings.Join(often, ", "), strings.Join(long, ", ")
+}
+
+// RowNames lists the names of a scenario's rows, in the order of reports.
+func RowNames(scenario string) []string {
+	for _, s := range scenarios() {
+		if s.Name == scenario {
+			return s.RowNames()
+		}
+	}
+	return nil
+}
+
+// Run measures the rows of a scenario beside each other. Nothing is left of it afterwards, also when ctx ends.
+func Run(ctx context.Context, name string, o Options) (*report.Report, error) {
+	known := scenarios()
+	i := slices.IndexFunc(known, func(s Scenario) bool { return s.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("%w scenario %q: there are %s", ErrUnknown, name, strings.Join(Scenarios(), ", "))
+	}
+	return known[i].Measure(ctx, o)
+}

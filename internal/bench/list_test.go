@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestUnknownNames(t *testing.T) {
+	tests := []struct {
+		scenario string
+		rows     []string
+	}{
+		{"nothing", nil},
+		{"veth", []string{"redirect", "nothing"}},
+		{"cost", []string{"bridge"}},
+	}
+	for _, tc := range tests {
+		_, err := Run(context.Background(), tc.scenario, Options{Rows: tc.rows, Progress: io.Discard})
+		if !errors.Is(err, ErrUnknown) {
+			t.Errorf("%s %v: error %v", tc.scenario, tc.rows, err)
+		}
+	}
+}
+
+// What a scenario does not have cannot be asked of it.
+func TestOptionsOfOthers(t *testing.T) {
+	for _, tc := range []struct {
+		scenario string
+		o        Options
+		want     string
+	}{
+		{"cost", Options{Sizes: []string{"64"}}, "--size is not for scenario cost"},
+		{"cost", Options{CPUs: []int{2}}, "--cpus is not for"},
+		{"ndr", Options{CPUs: []int{1}}, "--cpus is not for"},
+		{"workers", Options{Sizes: []string{"150"}}, "--size is not for"},
+		{"veth", Options{Lab: "scion3"}, "--lab is not for"},
+		{"veth", Options{Groups: []string{"4-few"}}, "--groups is not for scenario veth, only for route"},
+		{"route", Options{Sizes: []string{"64"}}, "--size is not for"},
+		{"veth", Options{Round: time.Nanosecond}, "--seconds 1e-09: give 0.001 to 3600"},
+		{"veth", Options{Round: 2 * time.Hour}, "--seconds 7200"},
+	} {
+		tc.o.Progress = io.Discard
+		if _, err := Run(t.Context(), tc.scenario, tc.o); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s %+v: error %v", tc.scenario, tc.o, err)
+		}
+	}
+	_, err := Run(t.Context(), "veth", Options{Rows: []string{"direct@512"}, Progress: io.Discard})
+	if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "--size") {
+		t.Errorf("a variant as a row: error %v", err)
+	}
+}
+
+// The tables of rows in the documentation name every row.
+func TestRowsAreDocumented(t *testing.T) {
+	var pages string
+	for _, page := range []string{"benchmarks", "workers"} {
+		text, err := os.ReadFile("../../docs/" + page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages += string(text)
+	}
+	for _, scenario := range Scenarios() {
+		for _, name := range RowNames(scenario) {
+			name, _, variant := strings.Cut(name, "@")
+			if !variant {
+				name += "`"
+			}
+			if !strings.Contains(pages, "| `"+name) && !strings.Contains(pages, ", `"+name) {
+				t.Errorf("row `%s of scenario %s is in no table of docs/benchmarks.md or docs/workers.md", name, scenario)
+			}
+		}
+	}
+}
