@@ -15,7 +15,8 @@ readonly -A suites=(
   [datapath]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestAttachAndDetach|TestModeStays|TestLimitedPunts|TestLimitsAreNotShared|TestRouteLimitsByInterface|TestBFD.*|TestLinkAccept|TestSocketGuard.*|TestFramesOfSeveralBuffers|TestLayouts|TestLossesAreCounted|TestRouteB.*|TestRouteTrims|TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterSyn.*|TestFilterDeliver.*|TestFilterPriorityTags|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys)|TestDecap(Kinds|ECN.*|SeveralBuffers|Passes|Sets|CutAnywhere|Mutated|Attach|GenericAndHost|Refuses|AllOrNone|InterfacesChange)|TestSweep(Frees|BeforeTimesGoRound|UnderLoad)|TestBalance(KnownFlow|Encapsulations|Headers|Echo|TooBig|ICMPErrors|Fragments|QUIC|FlowStays|BesideAll|VLAN.*|Forged(SYN|End|Fragment|ID)|Carry(Locked|Busy)|SourcePort)|TestUnclaimed(IsAnswered|IsDropped|IsTheKernels|OnVLANs)|TestCheckMarksOfOthers)$'
   [example]='-test.run=. -packets=600'
   [scionjudge]='-test.run=^(TestXDPAgainstReference|TestXDPLinkDown|TestGeneratedFileIsForwarded)$ -packets=4000'
-  [bench]='-test.run=^(TestAddresses|TestCost[RUTC].*|TestGeneratorSink.*|TestSink.*|TestGeneratorRefuses.*|TestOrder.*|TestGeneratorStamps.*|TestForward)$'
+  [load]='-test.run=^(TestAddresses|TestCost[RUTC].*|TestGeneratorSink.*|TestSink.*|TestGeneratorRefuses.*|TestOrder.*|TestGeneratorStamps.*)$'
+  [peer]='-test.run=^(TestForward|TestGeneratorRefuses.*)$'
   [routejudge]='-test.run=^(TestVLANs|TestVRF)$'
   [cbpf]='-test.run=^(TestExpressions|TestCutAnywhere|TestSeveralBuffers|TestRandomPrograms|TestCorners|TestShort|TestManyPlaces)$ -frames=100'
   [netfilter]='-test.run=^(TestIPVS|TestIPVSOfTheKernel|TestNetfilterProgramOfTheKernel)$'
@@ -27,7 +28,7 @@ totals=$PWD/out/test-totals-kernels
 echo 0 0 0 >"$totals"
 status=0
 commands=()
-read -ra names <<<"${*:-datapath example scionjudge bench cbpf netfilter nexthop routejudge}"
+read -ra names <<<"${*:-datapath example scionjudge load peer cbpf netfilter nexthop routejudge}"
 for name in "${names[@]}"; do
   dir=$(find internal -type d -name "$name")
   echo "building the tests of $dir"

@@ -10,10 +10,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Those that take longest begin first, so that none is left over at the end.
-readonly longest=(internal/datapath internal/e2e internal/bench internal/lab cmd/culvert internal/difftest/routejudge internal/lb/announce)
+readonly longest=(internal/datapath internal/e2e internal/bench/scenario internal/bench/scenario/lbrun internal/lab cmd/culvert internal/difftest/routejudge internal/lb/announce)
 
 # Those that look at the kernel's own threads, which are only among the host's processes.
-readonly host=(internal/datapath internal/bench)
+readonly host=(internal/datapath internal/bench/load internal/bench/scenario internal/bench/scenario/filterrun)
 
 export out=$PWD/out totals=$PWD/out/test-totals
 
@@ -87,12 +87,12 @@ race) ;;
 *) tasks+=(vlan insn) ;;
 esac
 has() { [[ " ${*:2} " == *" $1 "* ]]; }
+add() { if has "$1" "${host[@]}"; then tasks+=("host $1"); else tasks+=("root $1"); fi; }
 for dir in "${longest[@]}"; do
-  has "$dir" "${root[@]}" || continue
-  if has "$dir" "${host[@]}"; then tasks+=("host $dir"); else tasks+=("root $dir"); fi
+  has "$dir" "${root[@]}" && add "$dir"
 done
 for dir in "${root[@]}"; do
-  has "$dir" "${longest[@]}" || tasks+=("root $dir")
+  has "$dir" "${longest[@]}" || add "$dir"
 done
 tasks+=("${unit[@]/#/unit }")
 

@@ -16,7 +16,7 @@
 
 #include "core/checksum.h"
 
-/* internal/bench makes the same sources: lbClient. */
+/* internal/bench/scenario/lbrun makes the same sources: clientAddr. */
 #define VARY_SPREAD 2654435761U
 #define VARY_NET 0x0a000000U
 #define VARY_PORT 0x8000U

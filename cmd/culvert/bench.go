@@ -13,6 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/bench"
+	"culvert/internal/bench/load"
+	"culvert/internal/bench/scenario"
+	"culvert/internal/bench/scenario/filterrun"
+	"culvert/internal/bench/scenario/lbrun"
+	"culvert/internal/bench/scenario/routerun"
 )
 
 // newBenchCmd is "culvert bench".
@@ -30,7 +35,7 @@ func newBenchCmd() *cobra.Command {
 // newBenchRunCmd is "culvert bench run".
 func newBenchRunCmd() *cobra.Command {
 	var (
-		o       bench.Options
+		o       scenario.Options
 		asJSON  bool
 		prefix  string
 		seconds float64
@@ -106,7 +111,7 @@ row by name.`,
 			o.Progress = cmd.ErrOrStderr()
 			report, err := bench.Run(cmd.Context(), args[0], o)
 			switch {
-			case errors.Is(err, bench.ErrUnknown), errors.Is(err, bench.ErrOption):
+			case errors.Is(err, load.ErrUnknown), errors.Is(err, scenario.ErrOption):
 				return usageError(err)
 			case errors.Is(err, context.Canceled):
 				return fmt.Errorf("bench run %s: interrupted, nothing has been written", args[0])
@@ -133,7 +138,7 @@ row by name.`,
 	cmd.Flags().StringSliceVar(&o.Groups, "groups", nil,
 		"route, filter, lb: groups of rows to measure, or beginnings of their names up to a dash, separated by commas (default all)")
 	completeFlag(cmd, "rows", benchRows)
-	completeFlag(cmd, "groups", fixed(slices.Concat(bench.RouteGroups(), bench.FilterGroups(), bench.LBGroups())...))
+	completeFlag(cmd, "groups", fixed(slices.Concat(routerun.Groups(), filterrun.Groups(), lbrun.Groups())...))
 	completeFlag(cmd, "cpus", fixed("1", "2"))
 	completeFlag(cmd, "lab", labs)
 	return cmd
@@ -141,7 +146,7 @@ row by name.`,
 
 // benchGroups lists the groups of scenarios that have some.
 func benchGroups() string {
-	return wrapped("route", bench.RouteGroups()) + wrapped("filter", bench.FilterGroups()) + wrapped("lb", bench.LBGroups())
+	return wrapped("route", routerun.Groups()) + wrapped("filter", filterrun.Groups()) + wrapped("lb", lbrun.Groups())
 }
 
 // wrapped is a row of a table, whose words go on in lines of at most 80 columns.

@@ -8,7 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/load"
+	"culvert/internal/bench/scenario/insn"
 	"culvert/internal/guest"
 )
 
@@ -39,7 +40,7 @@ The kernels that it names are taken as long as Debian has them.`,
 			o.Progress = cmd.ErrOrStderr()
 			err := guest.Instructions(cmd.Context(), o, cmd.OutOrStdout())
 			switch {
-			case errors.Is(err, bench.ErrUnknown), errors.Is(err, guest.ErrUnknown):
+			case errors.Is(err, load.ErrUnknown), errors.Is(err, guest.ErrUnknown):
 				return usageError(err)
 			case err != nil:
 				return fmt.Errorf("bench insn: %w", err)
@@ -53,7 +54,7 @@ The kernels that it names are taken as long as Debian has them.`,
 	cmd.Flags().StringVar(&o.Baseline, "baseline", "", "compare with this file")
 	cmd.Flags().StringVar(&o.WriteTo, "write-baseline", "", "write this file, from the newest kernels")
 	completeFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
-	completeFlag(cmd, "rows", func([]string) []string { return bench.InsnRows() })
+	completeFlag(cmd, "rows", func([]string) []string { return insn.Rows() })
 	completeFileFlag(cmd, "baseline", "json")
 	completeFileFlag(cmd, "write-baseline", "json")
 	return cmd

@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/load"
 )
 
 // newBenchSinkCmd is "culvert bench sink".
 func newBenchSinkCmd() *cobra.Command {
 	var (
-		o       bench.ListenOptions
+		o       load.ListenOptions
 		asJSON  bool
 		seconds float64
 	)
@@ -46,7 +46,7 @@ drivers take the link down for a moment when it comes and goes.`,
 				return usageError(errors.New("--port takes a number from 1 to 65535, and no --flows beside it"))
 			}
 			o.Device, o.For, o.Progress = args[0], time.Duration(seconds*float64(time.Second)), cmd.ErrOrStderr()
-			r, err := bench.ListenOn(cmd.Context(), o)
+			r, err := load.ListenOn(cmd.Context(), o)
 			if err != nil {
 				return benchError("bench sink "+args[0], err)
 			}

@@ -11,13 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/load"
 )
 
 // newGenBlastCmd is "culvert gen blast".
 func newGenBlastCmd() *cobra.Command {
 	var (
-		o              bench.BlastOptions
+		o              load.BlastOptions
 		asJSON         bool
 		seconds        float64
 		sizes          []string
@@ -57,7 +57,7 @@ the machine off. Exit status 1 says that the rate asked for was not reached.`,
 				return usageError(errors.New("-n and --seconds must be above 0: leave them out to send until Ctrl-C"))
 			}
 			err := errors.Join(
-				parseInto(&o.UDP.Sizes, "size", sizes, bench.ParseSizes),
+				parseInto(&o.UDP.Sizes, "size", sizes, load.ParseSizes),
 				parseInto(&o.UDP.Dst, "dst", dst, netip.ParseAddr),
 				parseInto(&o.UDP.Src, "src", src, netip.ParseAddr),
 				parseInto(&o.DstMAC, "dst-mac", dstMAC, net.ParseMAC),
@@ -67,7 +67,7 @@ the machine off. Exit status 1 says that the rate asked for was not reached.`,
 				return usageError(err)
 			}
 			o.Device, o.For, o.Progress = args[0], time.Duration(seconds*float64(time.Second)), cmd.ErrOrStderr()
-			r, err := bench.Blast(cmd.Context(), o)
+			r, err := load.Blast(cmd.Context(), o)
 			if err != nil {
 				return benchError("gen blast "+args[0], err)
 			}
@@ -116,7 +116,7 @@ func parseInto[T any, V interface{ string | []string }](to *T, flag string, valu
 
 // benchError is the error of a verb, of wrong usage if its options make no sense.
 func benchError(verb string, err error) error {
-	if option := bench.OptionError(""); errors.As(err, &option) {
+	if option := load.OptionError(""); errors.As(err, &option) {
 		return usageError(err)
 	}
 	return fmt.Errorf("%s: %w", verb, err)

@@ -10,13 +10,20 @@ import (
 	"slices"
 	"strings"
 
+	"culvert/internal/bench/load"
 	"culvert/internal/bench/report"
+	"culvert/internal/bench/scenario"
+	"culvert/internal/bench/scenario/filterrun"
+	"culvert/internal/bench/scenario/lbrun"
+	"culvert/internal/bench/scenario/routerun"
 )
 
 // scenarios are all there are, in the order of help texts.
-func scenarios() []Scenario {
-	return []Scenario{
-		Veth(), Workers(), Cost_(), Scion3(), RouteScenario(), FilterScenario(), LBScenario(), NDR(), LatencyScenario(), GeneratorScenario(),
+func scenarios() []scenario.Scenario {
+	return []scenario.Scenario{
+		scenario.Veth(), scenario.Workers(), scenario.Cost(), scenario.Scion3(),
+		routerun.Scenario(), filterrun.Scenario(), lbrun.Scenario(),
+		scenario.NDR(), scenario.Latency(), scenario.Generator(),
 	}
 }
 
@@ -51,11 +58,11 @@ func RowNames(scenario string) []string {
 }
 
 // Run measures the rows of a scenario beside each other. Nothing is left of it afterwards, also when ctx ends.
-func Run(ctx context.Context, name string, o Options) (*report.Report, error) {
+func Run(ctx context.Context, name string, o scenario.Options) (*report.Report, error) {
 	known := scenarios()
-	i := slices.IndexFunc(known, func(s Scenario) bool { return s.Name == name })
+	i := slices.IndexFunc(known, func(s scenario.Scenario) bool { return s.Name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("%w scenario %q: there are %s", ErrUnknown, name, strings.Join(Scenarios(), ", "))
+		return nil, fmt.Errorf("%w scenario %q: there are %s", load.ErrUnknown, name, strings.Join(Scenarios(), ", "))
 	}
 	return known[i].Measure(ctx, o)
 }

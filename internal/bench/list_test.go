@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/bench/scenario"
 )
 
 func TestUnknownNames(t *testing.T) {
@@ -22,8 +25,8 @@ func TestUnknownNames(t *testing.T) {
 		{"cost", []string{"bridge"}},
 	}
 	for _, tc := range tests {
-		_, err := Run(context.Background(), tc.scenario, Options{Rows: tc.rows, Progress: io.Discard})
-		if !errors.Is(err, ErrUnknown) {
+		_, err := Run(context.Background(), tc.scenario, scenario.Options{Rows: tc.rows, Progress: io.Discard})
+		if !errors.Is(err, load.ErrUnknown) {
 			t.Errorf("%s %v: error %v", tc.scenario, tc.rows, err)
 		}
 	}
@@ -33,26 +36,26 @@ func TestUnknownNames(t *testing.T) {
 func TestOptionsOfOthers(t *testing.T) {
 	for _, tc := range []struct {
 		scenario string
-		o        Options
+		o        scenario.Options
 		want     string
 	}{
-		{"cost", Options{Sizes: []string{"64"}}, "--size is not for scenario cost"},
-		{"cost", Options{CPUs: []int{2}}, "--cpus is not for"},
-		{"ndr", Options{CPUs: []int{1}}, "--cpus is not for"},
-		{"workers", Options{Sizes: []string{"150"}}, "--size is not for"},
-		{"veth", Options{Lab: "scion3"}, "--lab is not for"},
-		{"veth", Options{Groups: []string{"4-few"}}, "--groups is not for scenario veth, only for route"},
-		{"route", Options{Sizes: []string{"64"}}, "--size is not for"},
-		{"veth", Options{Round: time.Nanosecond}, "--seconds 1e-09: give 0.001 to 3600"},
-		{"veth", Options{Round: 2 * time.Hour}, "--seconds 7200"},
+		{"cost", scenario.Options{Sizes: []string{"64"}}, "--size is not for scenario cost"},
+		{"cost", scenario.Options{CPUs: []int{2}}, "--cpus is not for"},
+		{"ndr", scenario.Options{CPUs: []int{1}}, "--cpus is not for"},
+		{"workers", scenario.Options{Sizes: []string{"150"}}, "--size is not for"},
+		{"veth", scenario.Options{Lab: "scion3"}, "--lab is not for"},
+		{"veth", scenario.Options{Groups: []string{"4-few"}}, "--groups is not for scenario veth, only for route"},
+		{"route", scenario.Options{Sizes: []string{"64"}}, "--size is not for"},
+		{"veth", scenario.Options{Round: time.Nanosecond}, "--seconds 1e-09: give 0.001 to 3600"},
+		{"veth", scenario.Options{Round: 2 * time.Hour}, "--seconds 7200"},
 	} {
 		tc.o.Progress = io.Discard
-		if _, err := Run(t.Context(), tc.scenario, tc.o); !errors.Is(err, ErrOption) || !strings.Contains(err.Error(), tc.want) {
+		if _, err := Run(t.Context(), tc.scenario, tc.o); !errors.Is(err, scenario.ErrOption) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s %+v: error %v", tc.scenario, tc.o, err)
 		}
 	}
-	_, err := Run(t.Context(), "veth", Options{Rows: []string{"direct@512"}, Progress: io.Discard})
-	if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "--size") {
+	_, err := Run(t.Context(), "veth", scenario.Options{Rows: []string{"direct@512"}, Progress: io.Discard})
+	if !errors.Is(err, load.ErrUnknown) || !strings.Contains(err.Error(), "--size") {
 		t.Errorf("a variant as a row: error %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/load"
 	"culvert/internal/datapath"
 	"culvert/internal/lab"
 	"culvert/internal/scion/scionpkt"
@@ -107,8 +107,8 @@ func follow(t *testing.T, l *lab.Lab, as lab.AS, p *datapath.Instance, id, other
 type through2 struct {
 	lab  *lab.Lab
 	as2  lab.AS
-	from bench.End
-	sink *bench.Sink
+	from load.End
+	sink *load.Sink
 	s    *stream
 }
 
@@ -120,7 +120,7 @@ func newThrough2(t *testing.T, name string) *through2 {
 	check(t, err)
 	b.from = end(t, b.lab, "as1", "to-as2")
 	b.sink = newSink(t, end(t, b.lab, "as3", "to-as2"),
-		bench.SinkOptions{MinLen: bfdFrame, Tags: numbers, TagOffset: bfdFrame - 8})
+		load.SinkOptions{MinLen: bfdFrame, Tags: numbers, TagOffset: bfdFrame - 8})
 	b.s = newStream(frames(t, b.lab, "as2", b.from, end(t, b.lab, "as2", "to-as1"), scionpkt.GenerateOptions{
 		Sizes: []int{bfdFrame}, Ingress: 201, Egress: 203,
 	})[0], 0)

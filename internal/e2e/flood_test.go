@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/load"
 	"culvert/internal/lab"
 	"culvert/internal/scion/scionpkt"
 )
@@ -52,11 +52,11 @@ func TestFlood(t *testing.T) {
 
 type flood struct {
 	lab              *lab.Lab
-	a, b, rutA, rutB bench.End
+	a, b, rutA, rutB load.End
 	toB, toA         string // where packets to b and to a come in
 }
 
-func (f *flood) run(t *testing.T, name string, from bench.End, ingress, egress int, reason string) {
+func (f *flood) run(t *testing.T, name string, from load.End, ingress, egress int, reason string) {
 	t.Run(name, func(t *testing.T) {
 		into, to, iface := f.rutA, f.b, f.toB
 		if from.Index == f.b.Index && from.Space == f.b.Space {
@@ -66,8 +66,8 @@ func (f *flood) run(t *testing.T, name string, from bench.End, ingress, egress i
 		sent := frames(t, f.lab, "rut", from, into, scionpkt.GenerateOptions{
 			Flows: 50, Sizes: []int{size, size + 700}, Ingress: ingress, Egress: egress,
 		})
-		sink := newSink(t, to, bench.SinkOptions{MinLen: size})
-		gen, err := bench.NewGenerator(bench.GeneratorOptions{Frames: sent, From: from, CPU: bench.LastCPU()})
+		sink := newSink(t, to, load.SinkOptions{MinLen: size})
+		gen, err := load.NewGenerator(load.GeneratorOptions{Frames: sent, From: from, CPU: load.LastCPU()})
 		check(t, err)
 		defer gen.Close()
 		p := plane(t, f.lab, "rut")

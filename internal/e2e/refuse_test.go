@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/load"
 	"culvert/internal/lab"
 )
 
@@ -197,7 +197,7 @@ func TestForeignProgram(t *testing.T) {
 	check(t, err)
 	for _, iface := range []string{"to-a", "to-b"} {
 		t.Run(iface, func(t *testing.T) {
-			foreign, err := bench.Listen(end(t, l, "rut", iface))
+			foreign, err := load.Listen(end(t, l, "rut", iface))
 			check(t, err)
 			defer foreign.Close()
 			b := observe(t, l)

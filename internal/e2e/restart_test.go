@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/load"
 	"culvert/internal/lab"
 	"culvert/internal/scion/scionpkt"
 )
@@ -19,9 +19,9 @@ import (
 type between struct {
 	lab    *lab.Lab
 	as     lab.AS
-	from   bench.End
-	into   bench.End
-	sink   *bench.Sink
+	from   load.End
+	into   load.End
+	sink   *load.Sink
 	config string
 }
 
@@ -37,7 +37,7 @@ func newBetween(t *testing.T, o lab.Options) *between {
 	check(t, err)
 	b.from, b.into = end(t, b.lab, "a", "to-rut"), end(t, b.lab, "rut", "to-a")
 	b.sink = newSink(t, end(t, b.lab, "b", "to-rut"),
-		bench.SinkOptions{MinLen: streamSize, Tags: 2 * numbers, TagOffset: streamSize - 8})
+		load.SinkOptions{MinLen: streamSize, Tags: 2 * numbers, TagOffset: streamSize - 8})
 	b.config = b.as.RouterConfig
 	return b
 }

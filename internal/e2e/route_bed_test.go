@@ -17,7 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/load"
 	"culvert/internal/datapath"
 	"culvert/internal/host/netdev"
 	"culvert/internal/lab"
@@ -36,11 +36,11 @@ const (
 type routed struct {
 	t       *testing.T
 	lab     *lab.Lab
-	from    bench.End
-	into    bench.End
-	sink    *bench.Sink
+	from    load.End
+	into    load.End
+	sink    *load.Sink
 	streams []*stream
-	load    *load
+	load    *steadyLoad
 	begun   tally
 }
 
@@ -51,7 +51,7 @@ func newRouted(t *testing.T, name string, o lab.Options) *routed {
 	r := &routed{t: t, lab: up(t, "veth", o)}
 	r.from, r.into = end(t, r.lab, "a", "to-rut"), end(t, r.lab, "rut", "to-a")
 	r.sink = newSink(t, end(t, r.lab, "b", "to-rut"),
-		bench.SinkOptions{MinLen: streamSize, Tags: 3 * numbers, TagOffset: streamSize - 8})
+		load.SinkOptions{MinLen: streamSize, Tags: 3 * numbers, TagOffset: streamSize - 8})
 	r.ip("route", "add", stable4, "via", via4)
 	r.ip("route", "add", stable6, "via", via6)
 	r.streams = []*stream{r.stream(src4, dst4, 0), r.stream(src6, dst6, numbers)}

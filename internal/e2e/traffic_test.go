@@ -16,21 +16,21 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/load"
 	"culvert/internal/lab"
 	"culvert/internal/scion/scionpkt"
 )
 
 // end describes one end of a lab's wire for the generator and the sink.
-func end(t *testing.T, l *lab.Lab, ns, iface string) bench.End {
+func end(t *testing.T, l *lab.Lab, ns, iface string) load.End {
 	t.Helper()
 	n, err := l.Namespace(ns)
 	check(t, err)
 	i, err := n.Interface(iface)
 	check(t, err)
-	var space *bench.Space
+	var space *load.Space
 	check(t, l.Do(ns, func() (err error) {
-		space, err = bench.ThisSpace()
+		space, err = load.ThisSpace()
 		return err
 	}))
 	t.Cleanup(func() {
@@ -38,13 +38,13 @@ func end(t *testing.T, l *lab.Lab, ns, iface string) bench.End {
 			t.Error(err)
 		}
 	})
-	return bench.End{Space: space, Name: iface, Index: i.Index, MAC: i.HardwareAddr()}
+	return load.End{Space: space, Name: iface, Index: i.Index, MAC: i.HardwareAddr()}
 }
 
 // newSink counts at an end of a wire what is at least as long as the frames of a test.
-func newSink(t *testing.T, at bench.End, o bench.SinkOptions) *bench.Sink {
+func newSink(t *testing.T, at load.End, o load.SinkOptions) *load.Sink {
 	t.Helper()
-	s, err := bench.NewSink(at, o)
+	s, err := load.NewSink(at, o)
 	check(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
@@ -55,7 +55,7 @@ func newSink(t *testing.T, at bench.End, o bench.SinkOptions) *bench.Sink {
 }
 
 // settled reads a sink when nothing arrives any more.
-func settled(t *testing.T, s *bench.Sink) bench.Seen {
+func settled(t *testing.T, s *load.Sink) load.Seen {
 	t.Helper()
 	seen, err := s.Settled(250*time.Millisecond, patience)
 	check(t, err)
@@ -64,7 +64,7 @@ func settled(t *testing.T, s *bench.Sink) bench.Seen {
 
 // frames makes valid packets for the router of an AS, as they leave the far end of one of its
 // wires.
-func frames(t *testing.T, l *lab.Lab, ns string, from, to bench.End, o scionpkt.GenerateOptions) [][]byte {
+func frames(t *testing.T, l *lab.Lab, ns string, from, to load.End, o scionpkt.GenerateOptions) [][]byte {
 	t.Helper()
 	as, err := l.AS(ns)
 	check(t, err)
@@ -133,8 +133,8 @@ func (s *stream) number(n uint32) {
 	binary.BigEndian.PutUint32(s.frame[s.tagAt()+4:], ^n)
 }
 
-// load sends streams at a steady pace until it is stopped.
-type load struct {
+// steadyLoad sends streams at a steady pace until it is stopped.
+type steadyLoad struct {
 	t       *testing.T
 	streams []*stream
 	rounds  atomic.Uint64
@@ -152,7 +152,7 @@ const (
 
 // startLoad sends from one end of a wire. What the wire does not take is sent again, so that
 // every number sent has reached the far end.
-func startLoad(t *testing.T, from bench.End, streams ...*stream) *load {
+func startLoad(t *testing.T, from load.End, streams ...*stream) *steadyLoad {
 	t.Helper()
 	fd := -1
 	check(t, from.Space.Do(func() (err error) {
@@ -160,7 +160,7 @@ func startLoad(t *testing.T, from bench.End, streams ...*stream) *load {
 		return err
 	}))
 	check(t, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: from.Index}))
-	l := &load{t: t, streams: streams, quit: make(chan struct{}), done: make(chan error, 1)}
+	l := &steadyLoad{t: t, streams: streams, quit: make(chan struct{}), done: make(chan error, 1)}
 	go func() {
 		defer unix.Close(fd)
 		l.done <- l.run(fd)
@@ -169,11 +169,11 @@ func startLoad(t *testing.T, from bench.End, streams ...*stream) *load {
 	return l
 }
 
-func (l *load) run(fd int) error {
+func (l *steadyLoad) run(fd int) error {
 	// On one CPU, with the kernel taking each packet all the way before the next is sent.
 	runtime.LockOSThread()
 	var cpus unix.CPUSet
-	cpus.Set(bench.LastCPU())
+	cpus.Set(load.LastCPU())
 	if err := unix.SchedSetaffinity(0, &cpus); err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (s *stream) send(fd int) error {
 }
 
 // wait returns when that many more rounds have been sent.
-func (l *load) wait(rounds uint64) {
+func (l *steadyLoad) wait(rounds uint64) {
 	l.t.Helper()
 	want := l.rounds.Load() + rounds
 	for end := time.Now().Add(patience); l.rounds.Load() < want; time.Sleep(time.Millisecond) {
@@ -235,14 +235,14 @@ func (l *load) wait(rounds uint64) {
 }
 
 // pause stops a stream, with nothing of it on its way to the wire any more.
-func (l *load) pause(s *stream) {
+func (l *steadyLoad) pause(s *stream) {
 	l.t.Helper()
 	s.on.Store(false)
 	l.wait(2)
 }
 
 // stop ends the load. More than once is no harm.
-func (l *load) stop() {
+func (l *steadyLoad) stop() {
 	l.t.Helper()
 	select {
 	case <-l.quit:
@@ -257,7 +257,7 @@ func (l *load) stop() {
 }
 
 // arrivals is how often each packet of a stream has arrived.
-func (s *stream) arrivals(t *testing.T, sink *bench.Sink) []uint64 {
+func (s *stream) arrivals(t *testing.T, sink *load.Sink) []uint64 {
 	t.Helper()
 	tags, err := sink.Tags()
 	check(t, err)
@@ -268,7 +268,7 @@ func (s *stream) arrivals(t *testing.T, sink *bench.Sink) []uint64 {
 }
 
 // wantAll wants each number of a stream to have arrived as often as it was sent.
-func (s *stream) wantAll(t *testing.T, sink *bench.Sink) {
+func (s *stream) wantAll(t *testing.T, sink *load.Sink) {
 	t.Helper()
 	tags, err := sink.Tags()
 	check(t, err)

@@ -10,15 +10,15 @@ import (
 	"slices"
 	"strings"
 
-	"culvert/internal/bench"
 	"culvert/internal/bench/report"
+	"culvert/internal/bench/scenario/lbrun"
 )
 
 // Tolerance is by which share a row may differ from its baseline.
 const Tolerance = 0.02
 
 // kernelRows run no program of ours: what they take depends on how Linux happens to lay out its memory.
-var kernelRows = append([]string{"path/bridge", "path/forward"}, bench.InsnBalancers()...)
+var kernelRows = append([]string{"path/bridge", "path/forward"}, lbrun.PeerRows()...)
 
 // Comparison is what counts are beside a baseline.
 type Comparison struct {
@@ -142,7 +142,7 @@ func find(all []Counts, line string) *Counts {
 	return nil
 }
 
-// figure is a row under the name that bench.InsnRows has for it.
+// figure is a row under the name that insn.Rows has for it.
 type figure struct {
 	name         string
 	instructions float64

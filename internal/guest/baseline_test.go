@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/bench"
 	"culvert/internal/bench/report"
+	"culvert/internal/bench/scenario/insn"
 )
 
 // counts makes the counts of one kernel from rows of the two kinds, given as name and instructions in turn.
@@ -146,7 +146,7 @@ func TestCommittedBaseline(t *testing.T) {
 		if c.Release == "" || c.Package == "" {
 			t.Errorf("the baseline for Linux %s does not say of which kernel it is", line)
 		}
-		for _, row := range bench.InsnRows() {
+		for _, row := range insn.Rows() {
 			if c.byName()[row] <= 0 {
 				t.Errorf("the baseline for Linux %s has no row %s", line, row)
 			}

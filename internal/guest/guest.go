@@ -15,7 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/scenario/insn"
 )
 
 // Job is what a guest has to do. It is in the guest's first file system as /job.json.
@@ -23,7 +23,7 @@ type Job struct {
 	// Modules are loaded first, from /modules, where others are that may be needed later.
 	Modules []string `json:"modules"`
 	// Instructions, if set, are to be counted.
-	Instructions *bench.InsnOptions `json:"instructions,omitempty"`
+	Instructions *insn.Options `json:"instructions,omitempty"`
 	// Commands are run one after the other.
 	Commands []Command `json:"commands,omitempty"`
 }
@@ -42,7 +42,7 @@ type Answer struct {
 	// Error is why the job could not be done.
 	Error string `json:"error,omitempty"`
 	// Instructions answers Job.Instructions.
-	Instructions *bench.Instructions `json:"instructions,omitempty"`
+	Instructions *insn.Instructions `json:"instructions,omitempty"`
 	// Failed are the names of commands that did not end with status 0.
 	Failed []string `json:"failed,omitempty"`
 }

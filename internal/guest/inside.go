@@ -22,7 +22,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/scenario/insn"
 )
 
 // culvertPath is where culvert is in a guest.
@@ -101,7 +101,7 @@ func prepareAndWork(ctx context.Context) (a Answer, err error) {
 		if err := os.Setenv("PATH", programs); err != nil {
 			return a, err
 		}
-		a.Instructions, err = bench.CountInstructions(ctx, *job.Instructions, sayer(sayProgress))
+		a.Instructions, err = insn.Count(ctx, *job.Instructions, sayer(sayProgress))
 	}
 	for _, c := range job.Commands {
 		if err != nil {

@@ -14,7 +14,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/scenario/insn"
+	"culvert/internal/bench/scenario/lbrun"
 	"culvert/internal/show"
 )
 
@@ -25,7 +26,7 @@ var ErrUnknown = errors.New("unknown")
 type InsnOptions struct {
 	// Lines are lines of kernels, all of Lines if empty.
 	Lines []string
-	// Rows are names as bench.InsnRows has them, all if empty.
+	// Rows are names as insn.Rows has them, all if empty.
 	Rows []string
 	// Baseline, if not empty, is a file to compare with. WriteTo, if not empty, is one to write.
 	Baseline, WriteTo string
@@ -41,13 +42,13 @@ type Counts struct {
 	Line    string `json:"line"`
 	Release string `json:"release"`
 	Package string `json:"package"`
-	bench.Instructions
+	insn.Instructions
 }
 
 // Instructions counts on each kernel and writes what it has counted to w. It fails if that is more than a baseline
 // allows.
 func Instructions(ctx context.Context, o InsnOptions, w io.Writer) error {
-	if err := bench.CheckInsnRows(o.Rows); err != nil {
+	if err := insn.CheckRows(o.Rows); err != nil {
 		return err
 	}
 	var baseline []Counts
@@ -88,7 +89,7 @@ func countAll(ctx context.Context, o InsnOptions, baseline []Counts) ([]Counts, 
 	if err != nil {
 		return nil, err
 	}
-	files, err := programFiles(bench.InsnPrograms(o.Rows))
+	files, err := programFiles(lbrun.PeerPrograms(o.Rows))
 	if err != nil {
 		return nil, fmt.Errorf("%w: 'make deps-guest' installs it, or leave such rows out", err)
 	}
@@ -100,7 +101,7 @@ func countAll(ctx context.Context, o InsnOptions, baseline []Counts) ([]Counts, 
 		guests.Go(func() error {
 			m := Machine{
 				Kernel:   k,
-				Job:      Job{Instructions: &bench.InsnOptions{Rows: o.Rows}},
+				Job:      Job{Instructions: &insn.Options{Rows: o.Rows}},
 				Files:    files,
 				Memory:   2048,
 				Limit:    insnLimit(o.Rows),
@@ -130,7 +131,7 @@ func insnLimit(rows []string) time.Duration {
 	const boot, each = 20 * time.Minute, time.Minute
 	n := len(rows)
 	if n == 0 {
-		n = len(bench.InsnRows())
+		n = len(insn.Rows())
 	}
 	return boot + time.Duration(n)*each
 }

@@ -17,7 +17,7 @@ import (
 	"slices"
 	"strings"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/scenario/lbrun"
 )
 
 // Lines are the lines of kernels that Debian 12 ships, oldest first.
@@ -30,7 +30,7 @@ var modules = []string{"llc", "stp", "bridge", "veth"}
 var testModules = []string{"garp", "mrp", "8021q", "vrf", "sch_ingress", "cls_bpf"}
 
 // allModules are kept of each kernel.
-var allModules = slices.Concat(modules, testModules, bench.InsnModules())
+var allModules = slices.Concat(modules, testModules, lbrun.Modules())
 
 // Kernel is a kernel as Debian built it.
 type Kernel struct {

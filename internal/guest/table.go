@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"culvert/internal/bench"
+	"culvert/internal/bench/scenario/insn"
 )
 
 // WriteTable writes counts as a Markdown table, with columns for each kernel: the whole; for rows end to end what is
@@ -22,7 +22,7 @@ func WriteTable(w io.Writer, all, baseline []Counts) error {
 			lines[1] = append(lines[1], "---:")
 		}
 	}
-	for _, name := range bench.InsnRows() {
+	for _, name := range insn.Rows() {
 		cells, counted := []string{name}, false
 		for _, c := range all {
 			rows := c.byName()

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+)
+
+// MinUDPFrame is Ethernet, IPv4 and UDP without payload.
+const MinUDPFrame = 14 + 20 + 8
+
+// UDPFrames makes n Ethernet frames of sizes bytes by turns, each another UDP flow over IPv4, with valid checksums (UDP: none)
+// and without Ethernet addresses.
+func UDPFrames(n int, sizes ...int) ([][]byte, error) {
+	for _, size := range sizes {
+		if size < MinUDPFrame || size > MinFrame+0xffff {
+			return nil, fmt.Errorf("frames of %d bytes asked for: a UDP packet takes %d to %d", size, MinUDPFrame,
+				MinFrame+0xffff)
+		}
+	}
+	frames := make([][]byte, n)
+	for i := range frames {
+		f := make([]byte, sizes[i%len(sizes)])
+		binary.BigEndian.PutUint16(f[12:], 0x0800)
+		ip := f[MinFrame:]
+		ip[0] = 0x45
+		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+		ip[8] = 64
+		ip[9] = 17
+		// 198.18.0.0/15 is for benchmarks (RFC 2544). The flow's number is in the source's last two bytes and in
+		// the source port.
+		binary.BigEndian.PutUint32(ip[12:], 198<<24|18<<16|uint32(i)&0xffff)
+		binary.BigEndian.PutUint32(ip[16:], 198<<24|19<<16|1)
+		binary.BigEndian.PutUint16(ip[10:], ^OnesSum(ip[:20]))
+		udp := ip[20:]
+		binary.BigEndian.PutUint16(udp[0:], uint16(1024+i>>16))
+		binary.BigEndian.PutUint16(udp[2:], 9)
+		binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
+		frames[i] = f
+	}
+	return frames, nil
+}
+
+// Addressed copies frames and gives them Ethernet addresses.
+func Addressed(frames [][]byte, dst, src net.HardwareAddr) [][]byte {
+	out := make([][]byte, len(frames))
+	for i, f := range frames {
+		out[i] = bytes.Clone(f)
+		copy(out[i][0:6], dst)
+		copy(out[i][6:12], src)
+	}
+	return out
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"encoding/binary"
+	"testing"
+)
+
+func testSpace(t *testing.T) *Space {
+	t.Helper()
+	s, err := NewSpace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func testWire(t *testing.T, a, b *Space, nameA, nameB string) (End, End) {
+	t.Helper()
+	endA, endB, err := NewWire(a, b, nameA, nameB, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return endA, endB
+}
+
+// tagAt is where taggedFrames puts the number of a frame: after Ethernet, IPv4 and UDP headers.
+const tagAt = 14 + 20 + 8
+
+// taggedFrames gives n frames of a made-up protocol, each with its number inside and with one of sizes.
+func taggedFrames(n int, sizes ...int) [][]byte {
+	frames := make([][]byte, n)
+	for i := range frames {
+		f := make([]byte, sizes[i%len(sizes)])
+		copy(f, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5})
+		binary.BigEndian.PutUint32(f[tagAt:], uint32(i))
+		frames[i] = f
+	}
+	return frames
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ReceiveOn makes a veth that has an XDP program receive in a kernel thread bound to a CPU. Otherwise the CPU that
+// sends into the wire also receives at its end. The thread goes with the program. No other device on the machine may
+// have the same name, in whatever namespace, because the thread is found by it.
+func ReceiveOn(e End, cpu int) error {
+	// The kernel has threads for what NAPI the device has now, and refuses if it has none.
+	if err := e.setAttribute("threaded", "1"); err != nil {
+		return fmt.Errorf("receive on %s in a kernel thread (an XDP program must be on it): %w", e.Name, err)
+	}
+	const limit = 2 * time.Second
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		threads, err := NAPIThreads(e.Name)
+		if err != nil {
+			return err
+		}
+		for _, pid := range threads {
+			var set unix.CPUSet
+			set.Set(cpu)
+			if err := unix.SchedSetaffinity(pid, &set); err != nil {
+				return fmt.Errorf("bind the kernel thread that receives on %s to CPU %d: %w", e.Name, cpu, err)
+			}
+		}
+		if len(threads) > 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("receive on %s in a kernel thread: there is none after %s", e.Name, limit)
+}
+
+// NAPIThreads lists the kernel threads that receive on devices of that name.
+func NAPIThreads(device string) ([]int, error) {
+	names, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, name := range names {
+		// What ends meanwhile cannot be read.
+		comm, err := os.ReadFile(name)
+		if err != nil || !strings.HasPrefix(string(comm), "napi/"+device+"-") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err != nil {
+			return nil, fmt.Errorf("read the process number in %s: %w", name, err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}
+
+// setAttribute writes a file of the device below class/net of a sysfs. One shows the network namespace that it was
+// made in, so it takes one of our own, which is mounted nowhere.
+func (e End) setAttribute(name, value string) error {
+	return e.Space.Do(func() (err error) {
+		made, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("open a sysfs: %w", err)
+		}
+		defer unix.Close(made)
+		if err := unix.FsconfigCreate(made); err != nil {
+			return fmt.Errorf("make a sysfs: %w", err)
+		}
+		root, err := unix.Fsmount(made, unix.FSMOUNT_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("mount a sysfs: %w", err)
+		}
+		defer unix.Close(root)
+		file, err := unix.Openat(root, "class/net/"+e.Name+"/"+name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open %s of %s: %w", name, e.Name, err)
+		}
+		_, err = unix.Write(file, []byte(value))
+		return errors.Join(err, unix.Close(file))
+	})
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"culvert/internal/bench/report"
+	"culvert/internal/show"
+)
+
+// ListenOptions says what ListenOn counts.
+type ListenOptions struct {
+	// Device is an interface of the calling thread's network namespace.
+	Device string
+	// Flows is how many flows there are at most, if frames are told by their stamps.
+	Flows int
+	// Port, if not 0, has UDP packets for that port counted instead, with or without stamps.
+	Port uint16
+	// For is how long to count, 0 for until ctx ends.
+	For time.Duration
+	// Progress takes a line a second.
+	Progress io.Writer
+}
+
+// ListenReport is what came in.
+type ListenReport struct {
+	Interface string `json:"interface"`
+	// Seconds is from the attachment of the sink to the end.
+	Seconds float64 `json:"seconds"`
+	Packets uint64  `json:"packets"`
+	Bytes   uint64  `json:"bytes"`
+	// Other counts frames that were left to the stack.
+	Other uint64 `json:"other"`
+	// Order and Latency are there if frames have stamps.
+	Order   *report.Order   `json:"order,omitempty"`
+	Latency *report.Latency `json:"latency,omitempty"`
+}
+
+// ListenOn attaches a sink to a device until ctx ends, which is no failure. The frames that it counts are dropped, all
+// others go to the stack.
+func ListenOn(ctx context.Context, o ListenOptions) (r *ListenReport, err error) {
+	if o.For < 0 {
+		return nil, optionErrorf("listen for %v: give a time above 0", o.For)
+	}
+	if o.Port == 0 && (o.Flows < 1 || o.Flows > maxFlows) {
+		return nil, optionErrorf("%d flows: there can be 1 to %d", o.Flows, maxFlows)
+	}
+	s := SinkOptions{Flows: o.Flows}
+	if o.Port != 0 {
+		s = SinkOptions{Port: o.Port}
+	}
+	// The thread's namespace is the one that the device is in.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	space, err := ThisSpace()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, space.Close()) }()
+	at, err := FindEnd(space, o.Device)
+	if err != nil {
+		return nil, err
+	}
+	sink, err := NewSink(at, s)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, sink.Close()) }()
+	start := time.Now()
+	if o.For > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, o.For)
+		defer stop()
+	}
+	fmt.Fprintf(o.Progress, "%s: listening\n", o.Device)
+	if err := watchSink(ctx, sink, at, o.Progress); err != nil {
+		return nil, err
+	}
+	return listenReport(sink, at, time.Since(start))
+}
+
+// watchSink writes a line a second about what has arrived, until ctx ends.
+func watchSink(ctx context.Context, sink *Sink, at End, progress io.Writer) error {
+	const interval = time.Second
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	var last Seen
+	for then := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			seen, err := sink.Seen()
+			if err != nil {
+				return err
+			}
+			mpps := float64(seen.Packets-last.Packets) / now.Sub(then).Seconds() / 1e6
+			fmt.Fprintf(progress, "%s: %.3f Mpps, %d packets, %d others", at.Name, mpps, seen.Packets, seen.Other)
+			if sink.flows > 0 {
+				order, err := sink.Order()
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(progress, ", %d missing, %d duplicates, %d reordered", order.Missing, order.Duplicates,
+					order.Reordered)
+			}
+			fmt.Fprintln(progress)
+			last, then = seen, now
+		}
+	}
+}
+
+func listenReport(sink *Sink, at End, elapsed time.Duration) (*ListenReport, error) {
+	seen, err := sink.Seen()
+	if err != nil {
+		return nil, err
+	}
+	r := &ListenReport{
+		Interface: at.Name, Seconds: elapsed.Seconds(),
+		Packets: seen.Packets, Bytes: seen.Bytes, Other: seen.Other,
+	}
+	if sink.flows == 0 {
+		return r, nil
+	}
+	order, err := sink.Order()
+	if err != nil {
+		return nil, err
+	}
+	h, err := sink.Latency()
+	if err != nil {
+		return nil, err
+	}
+	latency := h.Report(0, 0)
+	r.Order, r.Latency = &order, &latency
+	return r, nil
+}
+
+// WriteJSON writes the report as one JSON object.
+func (r *ListenReport) WriteJSON(w io.Writer) error {
+	return show.JSON(w, r)
+}
+
+// WriteText writes the report in lines.
+func (r *ListenReport) WriteText(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "%s: %d packets, %d bytes in %.3f s; %d others left to the stack\n", r.Interface, r.Packets,
+		r.Bytes, r.Seconds, r.Other)
+	if err != nil || r.Order == nil {
+		return err
+	}
+	o, l := r.Order, r.Latency
+	_, err = fmt.Fprintf(w, "order: %d missing, %d duplicates, %d reordered (%d of them late)\n"+
+		"latency: 50 %% within %.0f ns, 90 %% %.0f, 99 %% %.0f, 99.9 %% %.0f, longest %.0f\n",
+		o.Missing, o.Duplicates, o.Reordered, o.Late, l.P50, l.P90, l.P99, l.P999, l.Max)
+	return err
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Space is a network namespace without a name: it lives as long as something holds it, so that nothing remains
+// of it when the process ends, however it ends.
+type Space struct {
+	ns netns.NsHandle
+	nl *netlink.Handle
+}
+
+// NewSpace makes a namespace in which the kernel sends nothing of its own accord: IPv6 is off until a device is
+// given an address of it (see End.Assign), because its messages would mix with the traffic. lo is up.
+func NewSpace() (*Space, error) {
+	s := &Space{ns: netns.None()}
+	err := OnThread(func() error {
+		var err error
+		if s.ns, err = netns.New(); err != nil {
+			return fmt.Errorf("make a network namespace (root is needed): %w", err)
+		}
+		for _, which := range []string{"all", "default"} {
+			path := "/proc/sys/net/ipv6/conf/" + which + "/disable_ipv6"
+			if err := os.WriteFile(path, []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("turn IPv6 off in a new namespace: %w", err)
+			}
+		}
+		if s.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+			return fmt.Errorf("open netlink in a new namespace: %w", err)
+		}
+		lo, err := s.nl.LinkByName("lo")
+		if err != nil {
+			return fmt.Errorf("find lo in a new namespace: %w", err)
+		}
+		return s.nl.LinkSetUp(lo)
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// ThisSpace is the namespace of the calling thread, which should be locked to its goroutine.
+func ThisSpace() (*Space, error) {
+	ns, err := netns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("open the network namespace of the thread: %w", err)
+	}
+	s := &Space{ns: ns}
+	if s.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// NamedSpace opens a namespace by the name that ip-netns(8) knows it by.
+func NamedSpace(name string) (*Space, error) {
+	ns, err := netns.GetFromName(name)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace %s: %w", name, err)
+	}
+	s := &Space{ns: ns}
+	if s.nl, err = netlink.NewHandleAt(ns, unix.NETLINK_ROUTE); err != nil {
+		return nil, errors.Join(fmt.Errorf("open netlink in %s: %w", name, err), s.Close())
+	}
+	return s, nil
+}
+
+// OnThread runs fn on an operating system thread of its own, which ends with it and so takes along whatever fn
+// changed about it.
+func OnThread(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		done <- fn()
+	}()
+	return <-done
+}
+
+// Do runs fn on a thread that is in the namespace, and on no other goroutine's thread.
+func (s *Space) Do(fn func() error) error {
+	return OnThread(func() error {
+		if err := s.Enter(); err != nil {
+			return err
+		}
+		return fn()
+	})
+}
+
+// Enter moves the calling thread, which must be locked to its goroutine, into the namespace.
+func (s *Space) Enter() error {
+	if err := netns.Set(s.ns); err != nil {
+		return fmt.Errorf("enter a network namespace: %w", err)
+	}
+	return nil
+}
+
+// Netlink talks to the namespace's kernel tables.
+func (s *Space) Netlink() *netlink.Handle { return s.nl }
+
+// FD is the namespace's file descriptor, valid until Close.
+func (s *Space) FD() int { return int(s.ns) }
+
+// Close lets go of the namespace. It is gone, with its devices, once nothing else holds it.
+func (s *Space) Close() error {
+	if s.nl != nil {
+		s.nl.Close()
+		s.nl = nil
+	}
+	if s.ns.IsOpen() {
+		return s.ns.Close()
+	}
+	return nil
+}

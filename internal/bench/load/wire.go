@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+
+	"culvert/internal/host/netdev"
+)
+
+// End is one end of a wire: a veth device in a namespace.
+type End struct {
+	Space *Space
+	Name  string
+	Index int
+	MAC   net.HardwareAddr
+}
+
+// EndStats is what the kernel counted at a veth, in packets since it was made.
+type EndStats struct {
+	// Received counts packets that arrived.
+	Received uint64
+	// OwnDropped counts packets that arrived and that this end could not handle: failed redirects, no memory.
+	OwnDropped uint64
+	// SendDropped counts packets that the far end did not take: its queue was full, or the packet longer than its
+	// MTU. When several CPUs send to one queue from XDP programs, the kernel may count too few: see WatchRefusals.
+	SendDropped uint64
+	// StackDropped counts those of them that no XDP program sent. The kernel misses none.
+	StackDropped uint64
+}
+
+// NewWire connects two namespaces, which may be the same, with a veth pair and sets both ends up. The MTU is in
+// bytes of the IP packet, 0 for 1500.
+func NewWire(a, b *Space, nameA, nameB string, mtu int) (endA, endB End, err error) {
+	return NewQueuedWire(a, b, nameA, nameB, mtu, 0)
+}
+
+// NewQueuedWire is NewWire with so many queues at each end, one for 0. What a CPU sends by XDP goes to a queue by the number of
+// the CPU, and is received on it.
+func NewQueuedWire(a, b *Space, nameA, nameB string, mtu, queues int) (endA, endB End, err error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = nameA
+	attrs.MTU = mtu
+	attrs.NumTxQueues, attrs.NumRxQueues = queues, queues
+	if mtu == 0 {
+		attrs.MTU = 1500
+	}
+	veth := &netlink.Veth{
+		LinkAttrs:     attrs,
+		PeerName:      nameB,
+		PeerMTU:       uint32(attrs.MTU),
+		PeerNamespace: netlink.NsFd(b.FD()),
+	}
+	if err := a.nl.LinkAdd(veth); err != nil {
+		return End{}, End{}, fmt.Errorf("make the veth pair %s and %s: %w", nameA, nameB, err)
+	}
+	if endA, err = openEnd(a, nameA); err != nil {
+		return End{}, End{}, errors.Join(err, a.nl.LinkDel(veth))
+	}
+	if endB, err = openEnd(b, nameB); err != nil {
+		return End{}, End{}, errors.Join(err, a.nl.LinkDel(veth))
+	}
+	for _, e := range []End{endA, endB} {
+		if err := e.waitUp(); err != nil {
+			return End{}, End{}, errors.Join(err, a.nl.LinkDel(veth))
+		}
+	}
+	return endA, endB, nil
+}
+
+// waitUp waits until the kernel has taken note that both ends are up, before which it loses packets.
+func (e End) waitUp() error {
+	const limit = 5 * time.Second
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		dev, err := e.Space.nl.LinkByIndex(e.Index)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", e.Name, err)
+		}
+		if dev.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+	}
+	return fmt.Errorf("wait for %s to come up: it has not in %s", e.Name, limit)
+}
+
+// openEnd sets a device up and describes it.
+func openEnd(s *Space, name string) (End, error) {
+	e, err := FindEnd(s, name)
+	if err != nil {
+		return End{}, err
+	}
+	if err := s.nl.LinkSetUp(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Index: e.Index}}); err != nil {
+		return End{}, fmt.Errorf("set %s up: %w", name, err)
+	}
+	return e, nil
+}
+
+// FindEnd describes a device that is there already.
+func FindEnd(s *Space, name string) (End, error) {
+	dev, err := s.nl.LinkByName(name)
+	if err != nil {
+		return End{}, fmt.Errorf("find %s: %w", name, err)
+	}
+	return End{Space: s, Name: name, Index: dev.Attrs().Index, MAC: dev.Attrs().HardwareAddr}, nil
+}
+
+// AttachXDP attaches a program in native mode. Closing the link detaches it.
+func (e End) AttachXDP(prog *ebpf.Program) (link.Link, error) {
+	var l link.Link
+	err := e.Space.Do(func() error {
+		var err error
+		l, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: e.Index, Flags: link.XDPDriverMode})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("attach an XDP program to %s in native mode: %w", e.Name, err)
+	}
+	return l, nil
+}
+
+// Stats reads the device's counters.
+func (e End) Stats() (EndStats, error) {
+	dev, err := e.Space.nl.LinkByIndex(e.Index)
+	if err != nil {
+		return EndStats{}, fmt.Errorf("read the counters of %s: %w", e.Name, err)
+	}
+	common := dev.Attrs().Statistics
+	if common == nil {
+		return EndStats{}, fmt.Errorf("read the counters of %s: the kernel gave none", e.Name)
+	}
+	// The common counters add up losses of both ends. The driver's own tell them apart, for each queue.
+	own := map[string]uint64{}
+	err = e.Space.Do(func() error {
+		byQueue, err := netdev.EthtoolStats(e.Name)
+		for name, n := range byQueue {
+			own[strings.TrimLeft(strings.TrimPrefix(strings.TrimPrefix(name, "rx_queue_"), "tx_queue_"), "0123456789")] += n
+		}
+		return err
+	})
+	if err != nil {
+		return EndStats{}, fmt.Errorf("read the driver's counters of %s: %w", e.Name, err)
+	}
+	byXDP := own["_xdp_xmit_errors"] + own["_xdp_tx_errors"]
+	return EndStats{
+		Received:     common.RxPackets,
+		OwnDropped:   own["_drops"],
+		SendDropped:  common.TxDropped,
+		StackDropped: common.TxDropped - min(common.TxDropped, byXDP),
+	}, nil
+}
+
+// Delete removes the wire.
+func (e End) Delete() error {
+	dev, err := e.Space.nl.LinkByIndex(e.Index)
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", e.Name, err)
+	}
+	return e.Space.nl.LinkDel(dev)
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/scionproto/scion/private/topology"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/datapath"
+	"culvert/internal/stats"
+)
+
+// Culvert is culvert's own data plane, without a slow path.
+type Culvert struct {
+	// Traffic is what it forwards.
+	Traffic SCIONTraffic
+	// SkipMAC leaves the verification of hop fields out.
+	SkipMAC bool
+	// Workers are the CPUs that packets are spread over, by turns if Turns is set.
+	Workers []int
+	Turns   bool
+	queue   int
+	in      load.End
+	inst    *datapath.Instance
+	// stays is set while the data plane is only paused between rounds: loading it takes longer than a round.
+	stays bool
+}
+
+// Prepare loads the data plane.
+func (d *Culvert) Prepare(_ context.Context, p Path) error {
+	d.stays = true
+	if err := d.load(p); err != nil {
+		return err
+	}
+	return d.inst.Pause()
+}
+
+// Release unloads it.
+func (d *Culvert) Release() error {
+	d.stays = false
+	return d.Detach()
+}
+
+// Attach implements Device.
+func (d *Culvert) Attach(_ context.Context, p Path) error {
+	if d.stays {
+		return p.In.Space.Do(d.inst.Resume)
+	}
+	return d.load(p)
+}
+
+// load loads, sets up and attaches the data plane.
+func (d *Culvert) load(p Path) error {
+	router, err := benchRouter()
+	if err != nil {
+		return err
+	}
+	d.in = p.In
+	o := datapath.Options{
+		Name:       scionRouterID,
+		Interfaces: []string{p.In.Name, p.Out.Name},
+		SkipMAC:    d.SkipMAC,
+		Workers:    datapath.Workers{CPUs: d.Workers, Queue: d.queue},
+		Turns:      d.Turns,
+		Temporary:  true,
+	}
+	err = p.In.Space.Do(func() error {
+		d.inst, err = datapath.Attach(o, d.config())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	in := datapath.NextHop{
+		IfIndex: p.In.Index,
+		SrcMAC:  [6]byte(p.In.MAC),
+		DstMAC:  [6]byte(p.Source.MAC),
+		MTU:     1500,
+	}
+	out := datapath.NextHop{
+		IfIndex: p.Out.Index,
+		SrcMAC:  [6]byte(p.Out.MAC),
+		DstMAC:  [6]byte(p.Sink.MAC),
+		MTU:     1500,
+	}
+	return errors.Join(
+		d.inst.AddKey(0, router.key),
+		d.inst.SetLinkNextHop(1, in),
+		d.inst.SetLinkNextHop(2, out),
+		d.inst.SetLinkUp(1, true),
+		d.inst.SetLinkUp(2, true),
+	)
+}
+
+func (d *Culvert) config() datapath.Config {
+	typeIn, typeOut := d.Traffic.linkTypes()
+	external := func(name string, id uint16, l scionLink) datapath.Link {
+		return datapath.Link{
+			Name:       name,
+			Scope:      datapath.ScopeExternal,
+			IfID:       id,
+			NeighborIA: uint64(l.ia),
+			Local:      l.local,
+			Remote:     l.remote,
+		}
+	}
+	return datapath.Config{
+		LocalIA: uint64(scionIA),
+		Links: []datapath.Link{
+			{Name: "internal", Local: scionInternal},
+			external("1", 1, scionIn),
+			external("2", 2, scionOut),
+		},
+		Interfaces: []datapath.Interface{
+			{ID: 1, Link: 1, Type: linkType(typeIn)},
+			{ID: 2, Link: 2, Type: linkType(typeOut)},
+		},
+		PortStart: 31000,
+		PortEnd:   32767,
+	}
+}
+
+// linkType is the data plane's number of a link type.
+func linkType(t topology.LinkType) datapath.LinkType {
+	switch t {
+	case topology.Core:
+		return datapath.LinkCore
+	case topology.Child:
+		return datapath.LinkChild
+	default:
+		panic(fmt.Sprintf("the bench has no links of type %s", t))
+	}
+}
+
+// Frames implements Device.
+func (d *Culvert) Frames(p Path, common [][]byte) ([][]byte, error) {
+	router, err := benchRouter()
+	if err != nil {
+		return nil, err
+	}
+	return d.Traffic.frames(router, p, len(common))
+}
+
+// Losses are all packets that were not forwarded, by reason: there is nobody to pass them to.
+func (d *Culvert) Losses() (map[string]uint64, error) { return CulvertLosses(d.inst, d.in, true) }
+
+// CulvertLosses counts the packets that arrived at a device and that culvert did not forward, by reason. Alone it has
+// lost those too that it left to others.
+func CulvertLosses(inst *datapath.Instance, in load.End, alone bool) (map[string]uint64, error) {
+	ports, err := inst.Ports()
+	if err != nil {
+		return nil, err
+	}
+	lost := map[string]uint64{}
+	for _, port := range ports {
+		for _, r := range port.Reasons {
+			if port.Interface == in.Name && (r.Verdict == string(datapath.VerdictDrop) || r.Limited ||
+				alone && r.Verdict != string(datapath.VerdictFwd)) {
+				lost["culvert_"+r.Verdict+"_"+r.Name] += r.Packets
+			}
+		}
+		if port.Interface == in.Name {
+			lost["culvert_"+stats.LossWorkerQueue] += port.Losses[stats.LossWorkerQueue]
+		}
+	}
+	return lost, nil
+}
+
+// Program implements Costed.
+func (d *Culvert) Program() (*ebpf.Program, uint32) { return d.inst.Program(), load.XDPRedirect }
+
+// Detach implements Device.
+func (d *Culvert) Detach() error {
+	if d.inst == nil {
+		return nil
+	}
+	if d.stays {
+		return d.inst.Pause()
+	}
+	defer d.inst.Close()
+	return d.inst.DetachAll()
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peer
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/scionproto/scion/pkg/addr"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/lab"
+	"culvert/internal/scion/scionpkt"
+)
+
+// Namespaces of topology scion3: traffic goes from the first AS through the router of the second to the third.
+const (
+	labFrom    = "as1"
+	labThrough = "as2"
+	labTo      = "as3"
+)
+
+// labPathTimeout is how long paths may take to come back after a change of routers.
+const labPathTimeout = time.Minute
+
+// LabPath is the way through the middle AS of a lab that is up, beside the lab's own traffic.
+type LabPath struct {
+	Path
+	lab    *lab.Lab
+	as     lab.AS
+	router scionRouter
+	// crossing is set if segments meet at the router.
+	crossing bool
+	// Ours tells our packets from others at the far end.
+	Ours   load.SinkOptions
+	spaces []*load.Space
+}
+
+// OpenLabPath finds the path in the lab of that name, scion3 if empty.
+func OpenLabPath(name string) (p *LabPath, err error) {
+	if name == "" {
+		name = "scion3"
+	}
+	l, err := lab.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	p = &LabPath{lab: l}
+	defer func() {
+		if err != nil {
+			p, err = nil, errors.Join(err, p.closeSpaces())
+		}
+	}()
+	if p.as, err = l.AS(labThrough); err != nil {
+		return p, fmt.Errorf("%w: set up one with 'culvert lab up scion3'", err)
+	}
+	to, err := l.AS(labTo)
+	if err != nil {
+		return p, err
+	}
+	if to.Router != lab.Reference {
+		return p, fmt.Errorf("lab %s has %s in %s, where the packets are to be counted: set it up with '--culvert as2'",
+			name, to.Router, labTo)
+	}
+	if err := p.findRouter(); err != nil {
+		return p, err
+	}
+	return p, p.findEnds()
+}
+
+// findRouter learns from the AS's files and from the state of the lab what packets through its router have to be like.
+func (p *LabPath) findRouter() error {
+	name := filepath.Join(p.as.Keys, "master0.key")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf("read the lab's key: %w", err)
+	}
+	master, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil {
+		return fmt.Errorf("read the lab's key in %s: %w", name, err)
+	}
+	if p.router.key, err = forwardingKey(string(master)); err != nil {
+		return err
+	}
+	in, err := p.link(labFrom)
+	if err != nil {
+		return err
+	}
+	out, err := p.link(labTo)
+	if err != nil {
+		return err
+	}
+	p.crossing = in.LinkTo == "child"
+	if p.router.in, err = newScionLink(in); err != nil {
+		return err
+	}
+	p.router.out, err = newScionLink(out)
+	return err
+}
+
+// link finds the router's link to the AS of another namespace.
+func (p *LabPath) link(ns string) (lab.ASLink, error) {
+	as, err := p.lab.AS(ns)
+	if err != nil {
+		return lab.ASLink{}, err
+	}
+	for _, link := range p.as.Links {
+		if link.RemoteIA == as.IA {
+			return link, nil
+		}
+	}
+	return lab.ASLink{}, fmt.Errorf("lab %s has no link from %s to %s", p.lab.Name, labThrough, ns)
+}
+
+func newScionLink(l lab.ASLink) (scionLink, error) {
+	ia, err := addr.ParseIA(l.RemoteIA)
+	return scionLink{ia: ia, id: l.ID, remoteID: l.RemoteID, local: l.Local, remote: l.Remote}, err
+}
+
+// findEnds finds the veths of both links.
+func (p *LabPath) findEnds() error {
+	for _, e := range []struct {
+		end      *load.End
+		at, away string
+	}{
+		{&p.Source, labFrom, labThrough},
+		{&p.In, labThrough, labFrom},
+		{&p.Out, labThrough, labTo},
+		{&p.Sink, labTo, labThrough},
+	} {
+		ns, err := p.lab.Namespace(e.at)
+		if err != nil {
+			return err
+		}
+		space, err := load.NamedSpace(ns.NetNS)
+		if err != nil {
+			return err
+		}
+		p.spaces = append(p.spaces, space)
+		if *e.end, err = load.FindEnd(space, "to-"+e.away); err != nil {
+			return err
+		}
+	}
+	// The SCION address header begins 12 bytes into the SCION header, with two ISD-AS numbers of 8 bytes each before
+	// the destination host.
+	const hostAt = 12 + 2*8
+	before := scionpkt.EthernetLen + scionpkt.IPv4Len + scionpkt.UDPLen
+	if p.router.in.local.Addr().Is6() {
+		before += scionpkt.IPv6Len - scionpkt.IPv4Len
+	}
+	host := scionSink.As4()
+	p.Ours = load.SinkOptions{MarkOffset: before + hostAt, Mark: binary.BigEndian.Uint32(host[:])}
+	return nil
+}
+
+// use puts a router of that kind in the middle, unless it is there, and waits for paths through it.
+func (p *LabPath) use(ctx context.Context, kind lab.Router) error {
+	if err := p.put(kind); err != nil {
+		return err
+	}
+	return p.lab.WaitPaths(ctx, labPathTimeout, nil)
+}
+
+func (p *LabPath) put(kind lab.Router) error {
+	as, err := p.lab.AS(labThrough)
+	if err != nil {
+		return err
+	}
+	if _, err := p.lab.RouterPID(labThrough); err == nil && as.Router == kind {
+		return nil
+	}
+	return p.lab.RestartRouter(labThrough, kind)
+}
+
+// Close puts back the router that was there at first and lets go of the lab.
+func (p *LabPath) Close() error {
+	return errors.Join(p.put(p.as.Router), p.closeSpaces())
+}
+
+func (p *LabPath) closeSpaces() error {
+	var err error
+	for _, s := range p.spaces {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"culvert/internal/bench/peer"
+	"culvert/internal/testbed"
+)
+
+// All programs redirect every one of their frames: the measurement itself insists on it.
+func TestCost(t *testing.T) {
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	r, err := Cost().Measure(context.Background(), shortOptions(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range r.Rows {
+		if row.Best == nil || row.Frames != peer.ColdFrames || row.Mpps != nil {
+			t.Errorf("row %+v", row)
+		}
+	}
+	if len(r.Rows) != 6 {
+		t.Errorf("%d rows, want 6", len(r.Rows))
+	}
+}
+
+// A router that ends at once is reported with its last words.
+func TestBrokenRouter(t *testing.T) {
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	o := shortOptions(t)
+	o.Rows, o.Router = []string{"reference"}, filepath.Join(t.TempDir(), "router")
+	if err := os.WriteFile(o.Router, []byte("#!/bin/sh\necho cannot go on\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Veth().Measure(context.Background(), o); err == nil || !strings.Contains(err.Error(), "cannot go on") {
+		t.Errorf("error %v does not say what the router said", err)
+	}
+}
+
+// All candidates of the cost scenario can be measured by themselves.
+func TestCostCandidates(t *testing.T) {
+	for _, c := range Cost().Candidates {
+		if _, ok := c.Device(peer.Terms{}).(peer.Costed); !ok {
+			t.Errorf("%s is in the cost scenario but is no program", c.Name)
+		}
+	}
+}

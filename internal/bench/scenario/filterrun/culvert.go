@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterrun
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/datapath"
+	"culvert/internal/filter"
+	"culvert/internal/filter/filterset"
+)
+
+// culvert is culvert with nothing on but its filter.
+type culvert struct {
+	inst *datapath.Instance
+}
+
+// dropRule is the name of the rule that drops.
+const dropRule = "drop"
+
+// icmpProgram is what libpcap makes of icmp, as 'tcpdump -ddd' prints it.
+const icmpProgram = "6\n40 0 0 12\n21 0 3 2048\n48 0 0 23\n21 0 1 1\n6 0 0 262144\n6 0 0 0\n"
+
+// idleProgram is what libpcap makes of an idle rule's expression: ip and src host S and udp dst port P.
+func idleProgram(n int) string {
+	a := idleSource(n).As4()
+	return fmt.Sprintf("13\n40 0 0 12\n21 0 10 2048\n32 0 0 26\n21 0 8 %d\n48 0 0 23\n21 0 6 17\n40 0 0 20\n69 4 0 8191\n"+
+		"177 0 0 14\n72 0 0 16\n21 0 1 %d\n6 0 0 262144\n6 0 0 0\n", binary.BigEndian.Uint32(a[:]), idlePort(n))
+}
+
+// culvert is what 'culvert filter add' makes of the rules. Expressions are given as programs, because guests have no
+// libpcap.
+func (f ruleSet) culvert() ([]datapath.FilterRule, error) {
+	var specs []filter.Spec
+	for i := range f.Idle {
+		text := idleProgram(i)
+		specs = append(specs, filter.Spec{Name: fmt.Sprintf("idle%d", i), Action: string(datapath.FilterDrop), Expression: &text})
+	}
+	if f.Off || f.Protect {
+		return nil, nil
+	}
+	last := filter.Spec{Name: dropRule, Action: string(datapath.FilterDrop)}
+	if f.Limit {
+		last.Action, last.Rate = string(datapath.FilterLimit), limitRate
+	}
+	if f.PerSource {
+		last.Per = string(datapath.FilterPerSrc)
+	}
+	if len(f.Set) > 0 {
+		last.Src = []string{"@" + setName}
+	} else {
+		text := icmpProgram
+		last.Expression = &text
+	}
+	var rules []datapath.FilterRule
+	for _, spec := range append(specs, last) {
+		rule, err := spec.Rule()
+		if err != nil {
+			return nil, fmt.Errorf("make the rule %s: %w", spec.Name, err)
+		}
+		rules = append(rules, rule)
+	}
+	return rules, nil
+}
+
+// Install attaches culvert and gives it the rules. The set is read from text, as from a file.
+func (d *culvert) Install(_ context.Context, in load.End, rules ruleSet) error {
+	made, err := rules.culvert()
+	if err != nil {
+		return err
+	}
+	return in.Space.Do(func() (err error) {
+		o := datapath.Options{Name: "bench", Interfaces: []string{in.Name}, Temporary: true}
+		if d.inst, err = datapath.Attach(o, datapath.Config{}); err != nil {
+			return err
+		}
+		if len(rules.Set) > 0 {
+			if err := d.fillSet(rules); err != nil {
+				return err
+			}
+		}
+		return d.inst.EditFilter(func(f *datapath.Filter) error {
+			f.Rules = made
+			if rules.Protect {
+				f.Services = []datapath.FilterService{{Addr: service, Forwarded: true, MSS: 1460, WindowScale: 7}}
+			}
+			return nil
+		})
+	})
+}
+
+// fillSet makes the set.
+func (d *culvert) fillSet(rules ruleSet) error {
+	err := d.inst.EditFilter(func(f *datapath.Filter) error {
+		f.Sets = append(f.Sets, datapath.FilterSet{Name: setName})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, p := range rules.Set {
+		text.WriteString(p.String() + "\n")
+	}
+	return d.inst.EditFilterPrefixes(setName, func(*filterset.Prefixes) (*filterset.Prefixes, error) {
+		return filterset.ReadPrefixes(setName, []byte(text.String()), filterset.Options{Now: datapath.FilterSetNow()})
+	})
+}
+
+// Dropped is what the rule that drops has counted.
+func (d *culvert) Dropped(context.Context) (uint64, error) {
+	c, err := d.inst.FilterCounters()
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range c.Rules {
+		if r.Name == dropRule {
+			return r.Matched.Packets, nil
+		}
+	}
+	return 0, errors.New("read culvert's counters: there is no rule " + dropRule)
+}
+
+func (d *culvert) Remove() error {
+	if d.inst == nil {
+		return nil
+	}
+	defer d.inst.Close()
+	return d.inst.DetachAll()
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/host/netdev"
+)
+
+// packetFilter is a packet filter under test. It is in a namespace of its own, with which all is gone that it has made there.
+type packetFilter interface {
+	// Install puts rules in force for what arrives at a device. Remove is called after it, even when it failed.
+	Install(ctx context.Context, in load.End, rules ruleSet) error
+	// Dropped is how many packets the filter has dropped, as it counts them itself.
+	Dropped(ctx context.Context) (uint64, error)
+	Remove() error
+}
+
+// errCannot is what a peer returns that cannot have such rules.
+var errCannot = errors.New("it cannot have such rules")
+
+// listen makes a veth without an XDP program take packets from XDP programs, by turning GRO on, as most drivers have
+// it.
+func listen(in load.End) error {
+	const setGRO = 0x2c // ETHTOOL_SGRO
+	return in.Space.Do(func() error {
+		if _, err := netdev.Ethtool(in.Name, setGRO, 1); err != nil {
+			return fmt.Errorf("turn GRO on for %s: %w", in.Name, err)
+		}
+		return nil
+	})
+}
+
+// noFilter lets everything pass.
+type noFilter struct{}
+
+func (noFilter) Install(_ context.Context, in load.End, _ ruleSet) error { return listen(in) }
+
+func (noFilter) Dropped(context.Context) (uint64, error) { return 0, nil }
+
+func (noFilter) Remove() error { return nil }
+
+// iptables is the filter of that name: the rules in one chain.
+type iptables struct {
+	// program is iptables, which Debian has on top of nftables, or iptables-legacy.
+	program      string
+	table, chain string
+	// before are rules in front of all others.
+	before []string
+	// match finds the flood in place of ICMP's protocol number.
+	match string
+	// byIPSet has the flood's source in a set of ipset.
+	byIPSet bool
+
+	space *load.Space
+	rule  int
+}
+
+func (d *iptables) Install(ctx context.Context, in load.End, rules ruleSet) error {
+	d.space, d.rule = in.Space, len(d.before)+rules.Idle+1
+	match := d.match
+	switch {
+	case d.byIPSet && len(rules.Set) > 0:
+		if _, err := d.space.Command(ctx, rules.ipset(), "ipset", "restore"); err != nil {
+			return err
+		}
+		match = "-m set --match-set " + setName + " src"
+	case len(rules.Set) > 0:
+		return errCannot
+	case match == "":
+		match = iptablesICMP
+	}
+	text := rules.iptables(d.table, d.chain, d.before, match)
+	if _, err := d.space.Command(ctx, text, d.program+"-restore"); err != nil {
+		return err
+	}
+	return listen(in)
+}
+
+// Dropped reads the counter of the last rule.
+func (d *iptables) Dropped(ctx context.Context) (uint64, error) {
+	out, err := d.space.Command(ctx, "", d.program, "-t", d.table, "-L", d.chain, strconv.Itoa(d.rule), "-v", "-x", "-n")
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(out)
+	if len(fields) < 3 || fields[2] != "DROP" {
+		return 0, fmt.Errorf("read the counter of rule %d of %s: it is %q", d.rule, d.program, strings.TrimSpace(out))
+	}
+	return strconv.ParseUint(fields[0], 10, 64)
+}
+
+// Remove leaves all to the namespace.
+func (*iptables) Remove() error { return nil }
+
+// nftables is the filter of that name at the ingress of the device, before all that the IP stack does.
+type nftables struct{ space *load.Space }
+
+func (d *nftables) Install(ctx context.Context, in load.End, rules ruleSet) error {
+	d.space = in.Space
+	if _, err := d.space.Command(ctx, rules.nft(in.Name), "nft", "-f", "-"); err != nil {
+		return err
+	}
+	return listen(in)
+}
+
+// Dropped reads the counter by netlink: nft(8) reads all elements of all sets first.
+func (d *nftables) Dropped(context.Context) (packets uint64, err error) {
+	err = d.space.Do(func() error {
+		packets, err = nftCounter(tableName, counterName)
+		return err
+	})
+	return packets, err
+}
+
+// Remove leaves all to the namespace.
+func (*nftables) Remove() error { return nil }
+
+// tryPeer tells what keeps a peer from working on this machine, by installing one rule.
+func tryPeer(ctx context.Context, peer packetFilter) (err error) {
+	const limit = 20 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	b := &bed{peer: peer}
+	defer func() { err = errors.Join(err, b.close()) }()
+	if err := b.lay(); err != nil {
+		return err
+	}
+	if err := peer.Install(ctx, b.path.In, ruleSet{}); err != nil {
+		return errors.Join(err, peer.Remove())
+	}
+	_, err = peer.Dropped(ctx)
+	return errors.Join(err, peer.Remove())
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package filterrun measures packet filters: floods, and what they leave to others.
+package filterrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/bench/peer"
+	"culvert/internal/bench/report"
+	"culvert/internal/bench/scenario"
+)
+
+// stateful is what a firewall that follows connections has in front of all other rules.
+const stateful = "-m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT"
+
+// filters make the packet filters under test, by the names of their rows.
+func filters() map[string]func() packetFilter {
+	raw := iptables{program: "iptables", table: "raw", chain: "PREROUTING"}
+	legacy, input, conntrack, bytecode, sets := raw, raw, raw, raw, raw
+	legacy.program = "iptables-legacy"
+	input.table, input.chain = "filter", "INPUT"
+	conntrack.table, conntrack.chain, conntrack.before = "filter", "INPUT", []string{stateful}
+	bytecode.match = icmpBytecode
+	sets.byIPSet = true
+	of := func(p iptables) func() packetFilter {
+		return func() packetFilter {
+			one := p
+			return &one
+		}
+	}
+	return map[string]func() packetFilter{
+		"none":               func() packetFilter { return noFilter{} },
+		"xdp-drop":           func() packetFilter { return &xdpProgram{program: load.BenchProgBenchDrop} },
+		"xdp-icmp":           func() packetFilter { return &xdpProgram{program: load.BenchProgBenchDropIcmp} },
+		"culvert":            func() packetFilter { return &culvert{} },
+		"xdp-filter":         func() packetFilter { return &xdpFilter{} },
+		"nft-netdev":         func() packetFilter { return &nftables{} },
+		"iptables-raw":       of(raw),
+		"iptables-legacy":    of(legacy),
+		"iptables-bpf":       of(bytecode),
+		"ipset":              of(sets),
+		"iptables-input":     of(input),
+		"iptables-conntrack": of(conntrack),
+	}
+}
+
+// candidates are the rows of scenario filter, in the order of reports.
+func candidates() []peer.Candidate {
+	var all []peer.Candidate
+	for _, name := range []string{
+		"none", "xdp-drop", "xdp-icmp", "culvert", "xdp-filter", "nft-netdev", "iptables-raw", "iptables-legacy", "iptables-bpf", "ipset",
+		"iptables-input", "iptables-conntrack",
+	} {
+		all = append(all, peer.Candidate{Name: name})
+	}
+	return all
+}
+
+// Scenario is about packet filters.
+func Scenario() scenario.Scenario {
+	return scenario.Scenario{Name: "filter", Rounds: 5, Round: 250 * time.Millisecond, Candidates: candidates(), Run: run}
+}
+
+// run measures packet filters: what they drop a second and what that takes of the CPU, flooded and at lower rates;
+// with many rules and with large sets; and what is left of an innocent client's transactions.
+func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *report.Report, err error) {
+	batches, err := chosenGroups(o)
+	if err != nil {
+		return nil, err
+	}
+	missing, err := findMissing(ctx, o, chosen)
+	if err != nil {
+		return nil, err
+	}
+	there := slices.DeleteFunc(slices.Clone(chosen), func(c peer.Candidate) bool { return missing[c.Name] != nil })
+	soft, err := load.WatchSoftirqs()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, soft.Close()) }()
+	r = &report.Report{
+		Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}, SoftRatios: map[string]report.Spread{},
+	}
+	for _, c := range chosen {
+		if err := missing[c.Name]; err != nil {
+			r.Rows = append(r.Rows, report.Row{Name: c.Name, FrameSize: frameLen, Note: "not measured: " + err.Error()})
+		}
+	}
+	// taken is what iptables-raw took of a flood, in packets a second.
+	taken := 0.0
+	for _, batch := range batches {
+		part := &report.Report{}
+		switch {
+		case batch[0].cost && !slices.ContainsFunc(there, func(c peer.Candidate) bool { return c.Name == "culvert" }):
+			continue
+		case batch[0].cost:
+			part, err = runCosts(ctx, o)
+		case batch[0].tcp:
+			part, err = runFloods(ctx, there, batch[0], o)
+		default:
+			if batch[0].share > 0 && taken == 0 {
+				if taken, err = measureTaken(ctx, soft, o); err != nil {
+					return nil, err
+				}
+			}
+			for _, g := range batch {
+				g.pace = g.share * taken
+			}
+			fewer := o
+			if batch[0].name != floodGroup {
+				fewer.Rounds = (o.Rounds + 1) / 2
+			}
+			part, err = runRows(ctx, there, batch, soft, fewer)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range part.Rows {
+			if row.Name == loadBase+"@"+floodGroup && row.Mpps != nil {
+				taken = 1e6 * row.Mpps.Median
+			}
+		}
+		r.Rows = append(r.Rows, part.Rows...)
+		maps.Copy(r.Ratios, part.Ratios)
+		maps.Copy(r.RatioSpreads, part.RatioSpreads)
+		maps.Copy(r.SoftRatios, part.SoftRatios)
+	}
+	if len(r.Rows) == 0 {
+		return nil, fmt.Errorf("%w --groups and --rows: none of the groups has any of the rows", scenario.ErrOption)
+	}
+	return r, nil
+}
+
+// findMissing tries all filters, and finds those that the machine lacks, with what is missing. It is an error if they
+// were asked for by name.
+func findMissing(ctx context.Context, o scenario.Options, chosen []peer.Candidate) (map[string]error, error) {
+	missing := map[string]error{}
+	for _, c := range chosen {
+		fmt.Fprintf(o.Progress, "trying %s\n", c.Name)
+		err := tryPeer(ctx, filters()[c.Name]())
+		switch {
+		case err == nil:
+			continue
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("interrupted: %w", ctx.Err())
+		case slices.Contains(o.Rows, c.Name):
+			return nil, fmt.Errorf("set %s up: %w", c.Name, err)
+		}
+		missing[c.Name] = err
+		scenario.Keep(o.Progress, fmt.Sprintf("leaving %s out: %v", c.Name, err))
+	}
+	return missing, nil
+}
+
+// loadBase is the row whose rate in floodGroup the rates of groups with a share are multiples of.
+const (
+	loadBase   = "iptables-raw"
+	floodGroup = "drop"
+)
+
+// measureTaken floods loadBase, which has not been measured yet.
+func measureTaken(ctx context.Context, soft *load.Softirqs, o scenario.Options) (float64, error) {
+	o.Rounds = 3
+	r, err := runRows(ctx, []peer.Candidate{{Name: loadBase}}, []*group{{name: floodGroup}}, soft, o)
+	if err != nil {
+		return 0, fmt.Errorf("find what %s takes, which the rates are shares of: %w", loadBase, err)
+	}
+	return 1e6 * r.Rows[0].Mpps.Median, nil
+}
+
+// runRows measures the rows of groups in turn. A filter that cannot have a group's rules is reported as not measured.
+func runRows(ctx context.Context, there []peer.Candidate, groups []*group, soft *load.Softirqs, o scenario.Options) (_ *report.Report, err error) {
+	var rows []scenario.Row
+	var absent []report.Row
+	var laid []*bed
+	defer func() {
+		for _, b := range laid {
+			err = errors.Join(err, b.release())
+		}
+	}()
+	cpu := load.LastCPU()
+	for _, c := range there {
+		// Groups with the same rules share a bed.
+		beds, failed := map[[2]int]*bed{}, map[[2]int]error{}
+		for _, g := range groups {
+			if !g.has(c) {
+				continue
+			}
+			key := [2]int{g.idle, g.set}
+			if beds[key] == nil {
+				b := newBed(filters()[c.Name](), g.rulesOf(c))
+				beds[key], laid = b, append(laid, b)
+				fmt.Fprintf(o.Progress, "laying the bed of %s@%s\n", c.Name, g.name)
+				failed[key] = b.use(ctx)
+				if ctx.Err() != nil {
+					return nil, fmt.Errorf("interrupted: %w", ctx.Err())
+				}
+			}
+			if err := failed[key]; err != nil {
+				note := "not measured: " + err.Error()
+				absent = append(absent, report.Row{Name: c.Name + "@" + g.name, FrameSize: frameLen, Note: note})
+				scenario.Keep(o.Progress, fmt.Sprintf("leaving %s@%s out: %v", c.Name, g.name, err))
+				continue
+			}
+			rows = append(rows, &Row{name: c.Name + "@" + g.name, group: g, bed: beds[key], soft: soft, cpu: cpu, from: cpu})
+		}
+	}
+	samples, err := scenario.RunRows(ctx, rows, scenario.RunOptions{Rounds: o.Rounds, Round: o.Round, Progress: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	r := makeReport(groups, rows, samples)
+	r.Rows = append(r.Rows, absent...)
+	return r, nil
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/bench/peer"
+	"culvert/internal/bench/report"
+	"culvert/internal/bench/scenario"
+	"culvert/internal/datapath"
+)
+
+// costDevice is culvert's load balancer alone, whose cost is to be measured.
+type costDevice struct {
+	culvert
+	// clients is how many flows take turns. All are known beforehand, or if fresh each packet is the SYN of another one.
+	clients int
+	fresh   bool
+}
+
+// CostSize says how many flows the kinds of packets have whose cost is measured.
+type CostSize struct {
+	// cold flows are known and so many that caches do not hold them, 0 for no such packets. Their table has room for table.
+	cold, table int
+	// Fresh flows are new ones.
+	Fresh int
+}
+
+// Costs are the kinds of packets whose cost is measured.
+func Costs(size CostSize) []peer.Candidate {
+	var all []peer.Candidate
+	add := func(name string, d costDevice) {
+		all = append(all, peer.Candidate{Name: "lb-" + name, Device: func(peer.Terms) peer.Device { one := d; return &one }})
+	}
+	known := func(encap datapath.BalanceEncap, v6 bool) costDevice {
+		return costDevice{culvert: culvert{encap: encap, v6: v6}, clients: clients}
+	}
+	add("known", known(datapath.BalanceIPIP, false))
+	add("known-gue", known(datapath.BalanceGUE, false))
+	add("known-l2", known(datapath.BalanceL2, false))
+	add("known6", known(datapath.BalanceIPIP, true))
+	if size.cold > 0 {
+		cold := known(datapath.BalanceIPIP, false)
+		cold.clients, cold.flows, cold.insertRate = size.cold, size.table, unlimited
+		add("cold", cold)
+	}
+	fresh := known(datapath.BalanceIPIP, false)
+	fresh.clients, fresh.fresh, fresh.insertRate = size.Fresh, true, unlimited
+	add("new", fresh)
+	return all
+}
+
+func (d *costDevice) Attach(_ context.Context, p peer.Path) error { return d.attach(p) }
+
+func (d *costDevice) Frames(p peer.Path, _ [][]byte) ([][]byte, error) {
+	client := clientAddr
+	if d.v6 {
+		client = clientAddr6
+	}
+	frames := make([][]byte, d.clients)
+	for i := range frames {
+		frames[i] = makePacket(client(uint32(i)), d.fresh)
+	}
+	return load.Addressed(frames, p.In.MAC, p.Source.MAC), nil
+}
+
+// Losses are not asked for: nothing is sent.
+func (*costDevice) Losses() (map[string]uint64, error) { return nil, nil }
+
+// Program is what is on In, which redirects.
+func (d *costDevice) Program() (*ebpf.Program, uint32) { return d.inst.Program(), load.XDPRedirect }
+
+func (d *costDevice) Learns() bool { return !d.fresh }
+
+// Check sees that all flows were known but when they came first, or all of them new.
+func (d *costDevice) Check() error {
+	count, err := d.reasons()
+	if err != nil {
+		return err
+	}
+	known, fresh, untracked := count[reasonKnown], count[reasonNew], count[reasonUntracked]
+	if untracked > 0 || d.fresh && (known > 0 || fresh == 0) || !d.fresh && (known == 0 || fresh != uint64(d.clients)) {
+		return fmt.Errorf("the packets are not those that are to be measured: %d of known flows, %d of new ones, %d not taken into the table",
+			known, fresh, untracked)
+	}
+	return nil
+}
+
+// How many packets a round has whose cost is measured: so few that there are enough new flows for all rounds.
+const costRepeat = 20_000
+
+// costChecked is how many packets show beforehand that the program does its work.
+const costChecked = 64
+
+// runCosts measures what culvert's load balancer takes for a packet by itself, net of an empty program, and for a change.
+func runCosts(ctx context.Context, _ []peer.Candidate, g *group, o scenario.Options) (_ *report.Report, err error) {
+	var rows []*scenario.VethRow
+	defer func() {
+		for _, row := range rows {
+			err = errors.Join(err, row.Teardown())
+		}
+	}()
+	rounds, cpu := 3*o.Rounds, load.LastCPU()
+	size := CostSize{cold: million / 4, table: 10 * million, Fresh: costChecked + rounds*costRepeat}
+	if o.Sample > 0 {
+		size.cold, size.table = o.Sample, 2*o.Sample
+	}
+	var subjects []load.Subject
+	for _, c := range Costs(size) {
+		fmt.Fprintf(o.Progress, "setting up %s\n", c.Name)
+		row := &scenario.VethRow{Label: c.Name + "@" + g.name, Device: c.Device(o.Terms()), Opts: scenario.VethOptions{CPU: cpu}}
+		rows = append(rows, row)
+		s, err := row.Subject(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("set %s up: %w", row.Label, err)
+		}
+		subjects = append(subjects, s)
+	}
+	costs, err := load.Cost(ctx, load.CostOptions{
+		Rounds: rounds, Repeat: costRepeat, Checked: costChecked, CPU: cpu,
+		Progress: func(round, rounds int) { fmt.Fprintf(o.Progress, "round %d of %d\n", round, rounds) },
+	}, subjects...)
+	if err != nil {
+		return nil, err
+	}
+	r := scenario.CostReport(costs)
+	for i, row := range rows {
+		if err := scenario.DidItsWork(row); err != nil {
+			return nil, fmt.Errorf("measure %s: %w", row.Label, err)
+		}
+		d := row.Device.(*costDevice)
+		options := d.inst.Balance()
+		r.Rows[i].FrameSize = len(subjects[i].Frames[0])
+		r.Rows[i].Note = fmt.Sprintf("the table has room for %d flows and takes %.0f MB", options.Flows, float64(d.inst.BalanceMemory())/1e6)
+	}
+	ring, err := runRingChanges(ctx, "lb-ring@"+g.name, o)
+	r.Rows = append(r.Rows, ring)
+	return r, err
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/bench/peer"
+	"culvert/internal/datapath"
+	"culvert/internal/lb/maglev"
+)
+
+// culvert is culvert's load balancer, with the service and the backends of all balancers.
+type culvert struct {
+	encap datapath.BalanceEncap
+	// v6 has service, clients and backends in IPv6.
+	v6 bool
+	// flows is the size of its flow table, insertRate how many a second it takes; 0 for the defaults.
+	flows, insertRate int
+	// host is the Ethernet address of all backends, nil if each has its own.
+	host net.HardwareAddr
+	in   load.End
+	inst *datapath.Instance
+}
+
+// unlimited is an insert rate that no packets reach.
+const unlimited = 1_000_000_000
+
+// Where encapsulated packets come from.
+var (
+	sources = netip.MustParsePrefix("10.200.0.0/16")
+	source6 = netip.MustParsePrefix("fd00:200::/64")
+)
+
+// load attaches the data plane to In and Out, and has it filled.
+func (d *culvert) load(p peer.Path, fill func(*datapath.BalancePlane) error) error {
+	d.in = p.In
+	return p.In.Space.Do(func() (err error) {
+		d.inst, err = datapath.Attach(datapath.Options{
+			Name: "bench", Interfaces: []string{p.In.Name, p.Out.Name}, Temporary: true,
+			Balance: &datapath.BalanceOptions{Flows: d.flows, InsertRate: d.insertRate, Fill: fill},
+		}, datapath.Config{})
+		return err
+	})
+}
+
+// attach gives the data plane the service, and the backends that are behind Out.
+func (d *culvert) attach(p peer.Path) error {
+	return d.load(p, func(plane *datapath.BalancePlane) error { return d.fill(plane, p) })
+}
+
+func (d *culvert) fill(plane *datapath.BalancePlane, p peer.Path) error {
+	vip, backend, source := vip4, backendAddr, sources
+	if d.v6 {
+		vip, backend, source = vip6, backendAddr6, source6
+	}
+	backends := make([]maglev.Backend, backendCount)
+	members := make([]datapath.BalanceMember, backendCount)
+	for n := range members {
+		m := datapath.BalanceMember{
+			Owner: datapath.NewBalanceOwner(uint32(n), 1), Addr: backend(n), Encap: d.encap, GUEPort: datapath.DecapGUEPort, Source: source,
+			Used: true, Hop: datapath.BalanceHop{Port: p.Out.Index, SrcMAC: [6]byte(p.Out.MAC), DstMAC: [6]byte(backendMAC(n)), MTU: 1500},
+		}
+		if d.host != nil {
+			m.Hop.DstMAC = [6]byte(d.host)
+		}
+		if err := plane.SetMember(m); err != nil {
+			return err
+		}
+		members[n], backends[n] = m, maglev.Backend{Key: m.Addr.AsSlice(), Weight: 1}
+	}
+	table, err := maglev.Table(plane.Options().RingSize, backends)
+	if err != nil {
+		return err
+	}
+	ring := make([]datapath.BalanceOwner, len(table))
+	for i, n := range table {
+		ring[i] = members[n].Owner
+	}
+	if err := plane.SetRing(0, ring); err != nil {
+		return err
+	}
+	return plane.SetVIP(datapath.BalanceVIPKey{Addr: vip.Addr(), Proto: load.ProtoTCP, Port: vip.Port()}, datapath.BalanceVIP{})
+}
+
+// reasons counts packets that arrived, by what became of them.
+func (d *culvert) reasons() (map[string]uint64, error) {
+	ports, err := d.inst.Ports()
+	if err != nil {
+		return nil, err
+	}
+	count := map[string]uint64{}
+	for _, port := range ports {
+		for _, r := range port.Reasons {
+			if port.Interface == d.in.Name && r.Verdict == string(datapath.VerdictFwd) {
+				count[r.Name] += r.Packets
+			}
+		}
+	}
+	return count, nil
+}
+
+// What packets that were forwarded are counted as: of a flow that is in the table, of one that is in it from now on, of one
+// that was not taken in.
+const (
+	reasonKnown     = "lb-flow"
+	reasonNew       = "lb-new"
+	reasonUntracked = "lb-untracked"
+)
+
+func (d *culvert) Detach() error {
+	if d.inst == nil {
+		return nil
+	}
+	defer d.inst.Close()
+	if err := d.inst.DetachAll(); err != nil {
+		return fmt.Errorf("detach culvert: %w", err)
+	}
+	return nil
+}
+
+// balancer is culvert's load balancer between clients and backends.
+type balancer struct{ culvert }
+
+// Prepare loads it, and sends some packets to see that it does its work.
+func (d *balancer) Prepare(ctx context.Context, p peer.Path) error {
+	if err := d.attach(p); err != nil {
+		return err
+	}
+	if err := verify(ctx, p, arrivals[d.encap], false); err != nil {
+		return err
+	}
+	return d.inst.Pause()
+}
+
+// arrivals says what becomes of packets.
+var arrivals = map[datapath.BalanceEncap]arrivalForm{
+	datapath.BalanceIPIP: arrivesTunnelled, datapath.BalanceGUE: arrivesInUDP, datapath.BalanceL2: arrivesSent,
+}
+
+func (d *balancer) Attach(_ context.Context, p peer.Path) error { return p.In.Space.Do(d.inst.Resume) }
+
+// Detach leaves what it knows of flows.
+func (d *balancer) Detach() error { return d.inst.Pause() }
+
+// Release unloads it.
+func (d *balancer) Release() error { return d.culvert.Detach() }
+
+// Frames go to the balancer's own Ethernet address.
+func (*balancer) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
+	return load.Addressed(common, p.In.MAC, p.Source.MAC), nil
+}
+
+// Losses are all packets that were not forwarded, by reason: there is nobody to pass them to.
+func (d *balancer) Losses() (map[string]uint64, error) { return peer.CulvertLosses(d.inst, d.in, true) }
+
+// Aside counts the packets of flows that were not known.
+func (d *balancer) Aside() (map[string]uint64, error) {
+	count, err := d.reasons()
+	return map[string]uint64{
+		"the first of their flow":                    count[reasonNew],
+		"by the ring, not taken into the flow table": count[reasonUntracked],
+	}, err
+}
+
+// room has the flow table hold so many flows, which all come at once.
+func (d *balancer) room(flows uint32) { d.flows, d.insertRate = 2*int(flows), unlimited }
+
+// dsr is culvert between clients and a host that is all backends, which takes outer headers off and answers directly.
+type dsr struct {
+	culvert
+	bed   *tcpBed
+	decap bool
+}
+
+func (*dsr) available() error { return nil }
+
+func (*dsr) spreads() bool { return false }
+
+// place also has the client finish its checksums: what a veth hands over unfinished stays so behind XDP.
+func (d *dsr) place(_ context.Context, b *tcpBed) error {
+	d.bed, d.host = b, b.path.Sink.MAC
+	steps := []func() error{
+		func() error { return makeHost(b.path, nil, false) },
+		func() error { return b.routes(throughBalancer, directly) },
+		func() error { return b.client.Do(func() error { return load.ChecksumOffloadOff(b.path.Source.Name) }) },
+		func() error {
+			d.decap = true
+			return b.backends.Do(func() error {
+				return datapath.AttachDecap([]string{b.path.Sink.Name}, datapath.DecapOptions{GUEPort: datapath.DecapGUEPort})
+			})
+		},
+		func() error { return d.attach(b.path) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reached is how many backends have got packets.
+func (d *dsr) reached() (backends int, err error) {
+	plane, err := d.inst.ViewBalance()
+	if err != nil {
+		return 0, err
+	}
+	for n := range uint32(backendCount) {
+		t, err := plane.Traffic(n)
+		if err != nil {
+			return 0, err
+		}
+		if t.Packets > 0 {
+			backends++
+		}
+	}
+	return backends, nil
+}
+
+func (d *dsr) remove() error {
+	err := d.Detach()
+	if d.decap {
+		err = errors.Join(err, d.bed.backends.Do(func() error {
+			_, err := datapath.DetachDecap(d.bed.path.Sink.Name)
+			return err
+		}))
+	}
+	return err
+}

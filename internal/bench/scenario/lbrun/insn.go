@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbrun
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"culvert/internal/bench/peer"
+	"culvert/internal/bench/scenario"
+	"culvert/internal/datapath"
+)
+
+// insnPeer is a load balancer whose instructions are to be counted.
+type insnPeer struct {
+	*kernelPeer
+	// fresh has each packet be the SYN of a flow that there was not before, else all flows are known.
+	fresh bool
+}
+
+// insnFresh is what names of rows with new flows end in.
+const insnFresh = "-new"
+
+// insnCulvert is culvert's load balancer from end to end.
+type insnCulvert struct {
+	balancer
+	fresh bool
+}
+
+// InsnCulverts are culvert's load balancers from end to end.
+func InsnCulverts() []peer.Candidate {
+	var all []peer.Candidate
+	add := func(name string, encap datapath.BalanceEncap, fresh bool) {
+		all = append(all, peer.Candidate{Name: "lb-culvert-" + name, Device: func(peer.Terms) peer.Device {
+			return &insnCulvert{balancer{culvert{encap: encap, insertRate: unlimited}}, fresh}
+		}})
+	}
+	add("ipip", datapath.BalanceIPIP, false)
+	add("ipip"+insnFresh, datapath.BalanceIPIP, true)
+	add("gue", datapath.BalanceGUE, false)
+	add("l2", datapath.BalanceL2, false)
+	return all
+}
+
+// Check sees that no flows were new but those that the balancer was tried with, or that all were.
+func (d *insnCulvert) Check() error {
+	count, err := d.reasons()
+	if err != nil {
+		return err
+	}
+	if fresh := count[reasonNew] > clients; fresh != d.fresh || count[reasonUntracked] > 0 {
+		return fmt.Errorf("the packets are not those that are to be counted: %v", count)
+	}
+	return nil
+}
+
+// Shape has the packets of the scenario sent.
+func (d *insnCulvert) Shape(v *scenario.VethOptions) { insnShape(d.fresh, v) }
+
+// insnPeerNames are the load balancers of guests, whose kernels have what that of the machine may lack.
+var insnPeerNames = []string{"ipvs-tun-sh", "ipvs-tun-mh", "ipvs-nat-sh", "ipvs-nat-mh", "nft-jhash", "nft-netdev"}
+
+// InsnPeers are the load balancers from end to end that are not culvert's.
+func InsnPeers() []peer.Candidate {
+	var all []peer.Candidate
+	for _, name := range insnPeerNames {
+		make := kernelPeers()[name]
+		for _, fresh := range []bool{false, true} {
+			suffix := ""
+			if fresh {
+				suffix = insnFresh
+			}
+			all = append(all, peer.Candidate{Name: name + suffix, Device: func(peer.Terms) peer.Device {
+				return &insnPeer{kernelPeer: make(), fresh: fresh}
+			}})
+		}
+	}
+	return all
+}
+
+// PeerRows lists the rows of load balancers that are no programs of ours, as Rows does.
+func PeerRows() []string {
+	var names []string
+	for _, c := range InsnPeers() {
+		names = append(names, "path/"+c.Name)
+	}
+	return names
+}
+
+// PeerPrograms lists the programs that guests need for rows, as Options has them.
+func PeerPrograms(rows []string) []string {
+	var names []string
+	for _, c := range InsnPeers() {
+		if len(rows) > 0 && !slices.Contains(rows, "path/"+c.Name) {
+			continue
+		}
+		if program := c.Device(peer.Terms{}).(*insnPeer).program; !slices.Contains(names, program) {
+			names = append(names, program)
+		}
+	}
+	return names
+}
+
+// Modules of the kernel that load balancers need, each behind those that it needs itself.
+var (
+	trackingModules = []string{"libcrc32c", "nf_defrag_ipv4", "nf_defrag_ipv6", "nf_conntrack"}
+	ipvsModules     = []string{"ip_vs", "ip_vs_sh", "ip_vs_mh"}
+	nftModules      = []string{"nfnetlink", "nf_tables", "nft_hash"}
+	nftNATModules   = []string{"nf_nat", "nft_chain_nat", "nft_nat"}
+	nftFwdModules   = []string{"nf_dup_netdev", "nft_fwd_netdev"}
+)
+
+// Modules lists the modules of the kernel that rows may need, in the order in which they can be loaded.
+func Modules() []string {
+	return slices.Concat(trackingModules, ipvsModules, nftModules, nftNATModules, nftFwdModules)
+}
+
+// Modules are those of the balancer.
+func (d *insnPeer) Modules() []string {
+	switch {
+	case d.program == "ipvsadm":
+		return slices.Concat(trackingModules, ipvsModules)
+	case strings.Contains(d.rules(peer.Path{}), "nat hook"):
+		return slices.Concat(trackingModules, nftModules, nftNATModules)
+	default:
+		return slices.Concat(trackingModules[:1], nftModules, nftFwdModules)
+	}
+}
+
+// Shape has the packets of the scenario sent.
+func (d *insnPeer) Shape(v *scenario.VethOptions) { insnShape(d.fresh, v) }
+
+// insnShape has packets of known flows sent, or of new ones.
+func insnShape(fresh bool, v *scenario.VethOptions) {
+	g := group{flows: clients}
+	if fresh {
+		g = group{flows: endless, syn: true}
+	}
+	g.Shape(v)
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"culvert/internal/bench/peer"
+	"culvert/internal/bench/report"
+	"culvert/internal/bench/scenario"
+)
+
+// tcpRow is a balancer of connections, with what was measured of it round by round.
+type tcpRow struct {
+	name     string
+	balancer connector
+	bed      *tcpBed
+	// rates are connections a second, speeds bits a second in thousand millions.
+	rates, speeds []float64
+}
+
+// setup makes the bed, and sees that connections reach the backends.
+func (r *tcpRow) setup(ctx context.Context) (err error) {
+	if r.bed, err = newTCPBed(); err != nil {
+		return err
+	}
+	if err := r.balancer.place(ctx, r.bed); err != nil {
+		return err
+	}
+	return r.bed.client.Do(r.verify)
+}
+
+// verify makes some connections, on a thread in the client's namespace, and sees where they end: at the service's own
+// address, or at many of the backends'.
+func (r *tcpRow) verify() error {
+	at := map[string]int{}
+	for range 2 * backendCount {
+		asked, err := ask()
+		if err != nil {
+			return err
+		}
+		at[asked]++
+	}
+	if !r.balancer.spreads() {
+		if at[vip4.String()] != 2*backendCount {
+			return fmt.Errorf("the way to the backends is not what it should be: connections ended at %v", at)
+		}
+		return r.verifyReached()
+	}
+	backends := 0
+	for n := range backendCount {
+		if at[fmt.Sprintf("%s:%d", backendAddr(n), vip4.Port())] > 0 {
+			backends++
+		}
+	}
+	if len(at) != backends || backends < backendCount/2 {
+		return fmt.Errorf("the balancer does not do its work: connections ended at %v", at)
+	}
+	return nil
+}
+
+// verifyReached sees that many of the backends got connections that all end at the service's own address.
+func (r *tcpRow) verifyReached() error {
+	d, ok := r.balancer.(interface{ reached() (int, error) })
+	if !ok {
+		return nil
+	}
+	n, err := d.reached()
+	if err == nil && n < backendCount/2 {
+		err = fmt.Errorf("the balancer does not do its work: of %d backends %d got packets", backendCount, n)
+	}
+	return err
+}
+
+// measure is one round: half of it connections, half long pages.
+func (r *tcpRow) measure(round time.Duration, counts bool) (string, error) {
+	rate, err := r.bed.during(false, round/2)
+	if err != nil {
+		return "", err
+	}
+	bytes, err := r.bed.during(true, round/2)
+	if err != nil {
+		return "", err
+	}
+	const bits = 8 / 1e9
+	if counts {
+		r.rates, r.speeds = append(r.rates, rate), append(r.speeds, bytes*bits)
+	}
+	return fmt.Sprintf("%.0f connections a second, %.2f Gbit/s", rate, bytes*bits), nil
+}
+
+func (r *tcpRow) teardown() error {
+	err := r.balancer.remove()
+	if r.bed != nil {
+		err = errors.Join(err, r.bed.Close())
+	}
+	return err
+}
+
+// runConnections measures the rows that balance connections, in turns.
+func runConnections(ctx context.Context, there []peer.Candidate, g *group, o scenario.Options) (_ *report.Report, err error) {
+	var rows []*tcpRow
+	defer func() {
+		for _, r := range rows {
+			if downErr := r.teardown(); downErr != nil {
+				err = errors.Join(err, fmt.Errorf("take %s down: %w", r.name, downErr))
+			}
+		}
+	}()
+	for _, c := range there {
+		r := &tcpRow{name: c.Name + "@" + g.name, balancer: connectors()[c.Name]()}
+		rows = append(rows, r)
+		fmt.Fprintf(o.Progress, "setting up %s\n", r.name)
+		if err := r.setup(ctx); err != nil {
+			return nil, fmt.Errorf("set %s up: %w", r.name, err)
+		}
+	}
+	track := scenario.NewSteps(o.Progress, (o.Rounds+1)*len(rows))
+	for round := range o.Rounds + 1 {
+		for turn := range rows {
+			r := rows[(round+turn)%len(rows)]
+			if err := ctx.Err(); err != nil {
+				return nil, fmt.Errorf("interrupted: %w", err)
+			}
+			what := fmt.Sprintf("round %d of %d: %s", round, o.Rounds, r.name)
+			if round == 0 {
+				what = "warming up " + r.name
+			}
+			track.Begin(what)
+			found, err := r.measure(o.Round, round > 0)
+			if err != nil {
+				return nil, fmt.Errorf("measure %s: %w", r.name, err)
+			}
+			track.End(strings.TrimSpace(what+" "+found), r.name+" "+found)
+		}
+	}
+	return connectionsReport(rows, g), nil
+}
+
+// connectionsReport sums up, and compares rows by connections a second.
+func connectionsReport(rows []*tcpRow, g *group) *report.Report {
+	all := &report.Report{Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}}
+	for _, r := range rows {
+		all.Rows = append(all.Rows, report.Row{
+			Name: r.name, Valid: true,
+			Connections: &report.Connections{
+				Rate: report.NewSpread(r.rates), Clients: connectorCount, Speed: report.NewSpread(r.speeds), Streams: streams,
+			},
+			Samples: map[string][]float64{"connections_per_second": r.rates, "gbit_per_second": r.speeds},
+		})
+		for _, base := range rows {
+			name, _, _ := strings.Cut(base.name, "@")
+			if base != r && (name == "direct" || name == "haproxy") {
+				spread := report.NewSpread(report.PairedRatios(r.rates, base.rates))
+				all.Ratios[r.name+"/"+base.name], all.RatioSpreads[r.name+"/"+base.name] = spread.Median, spread
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbrun
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/bench/peer"
+	"culvert/internal/bench/scenario"
+	"culvert/internal/testbed"
+)
+
+// Every balancer that this machine has does what it should with all packets, and is seen to.
+func TestBalancers(t *testing.T) {
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	for _, c := range candidates() {
+		if c.Device == nil {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			for _, g := range []*group{{name: "known", flows: clients, cores: 1}, {name: "syn", flows: endless, syn: true, cores: 1}} {
+				row := newRow(c, g, scenario.Options{})
+				err := row.Setup(t.Context())
+				if err == nil && row.Alone {
+					err = row.Open(t.Context())
+				}
+				if err == nil {
+					_, err = row.Gen.Run(t.Context(), 100)
+				}
+				if err == nil {
+					seen, settleErr := row.Sink.Settled(scenario.SettleQuiet, scenario.SettleLimit)
+					if seen.Packets != 100 {
+						t.Errorf("%s: %d packets of 100 arrived", row.Label, seen.Packets)
+					}
+					tracked, known := tracks(t, row.Path.In.Space), clients
+					if g.syn {
+						known += 100
+					}
+					if natted := c.Name == "nft-jhash" || c.Name == "iptables-statistic"; natted != (tracked == known) || !natted && tracked > 0 {
+						t.Errorf("%s: %d flows are tracked, %d were sent", row.Label, tracked, known)
+					}
+					err = settleErr
+				}
+				if err = errors.Join(err, row.Teardown()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// tracks is how many connections are tracked in a namespace.
+func tracks(t *testing.T, s *load.Space) (n int) {
+	t.Helper()
+	err := s.Do(func() error {
+		text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
+		if err == nil {
+			n, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A balancer that does not do its work is found out before it is measured.
+func TestBalancersThatDoNot(t *testing.T) {
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	jhash := kernelPeers()["nft-jhash"]
+	changed := func(old, new string) *kernelPeer {
+		p := jhash()
+		p.rules = func(peer.Path) string { return strings.ReplaceAll(nftJHash(), old, new) }
+		return p
+	}
+	for name, tc := range map[string]struct {
+		peer *kernelPeer
+		want string
+	}{
+		"no rules":     {&kernelPeer{arrival: arrivesRewritten}, "it is for 192.0.2.1, not for 198.19.0.101"},
+		"another port": {changed("dport 80", "dport 81"), "it is for 192.0.2.1"},
+		"one backend": {func() *kernelPeer {
+			p := jhash()
+			p.rules = func(peer.Path) string {
+				return fmt.Sprintf("table ip t {\n chain c {\n type nat hook prerouting priority dstnat\n%s dnat to %s\n}\n}\n", service, backendAddr(7))
+			}
+			return p
+		}(), "of 3000 packets 3000 went to 198.19.0.108"},
+		"few backends": {changed("mod 100", "mod 50"), "of 100 backends 50 got packets"},
+		"drops":        {changed("dnat to", "ip saddr & 0.0.0.8 == 0 drop\n"+service+" dnat to"), "arrived"},
+		"by packet": {func() *kernelPeer {
+			p := kernelPeers()["nft-netdev"]()
+			p.rules = func(path peer.Path) string { return strings.Replace(nftNetdev(path), hashExpr, "numgen inc mod 99", 1) }
+			return p
+		}(), "arrived at"},
+		"no checksum": {func() *kernelPeer {
+			p := kernelPeers()["nft-netdev"]()
+			p.rules = func(path peer.Path) string {
+				return strings.Replace(nftNetdev(path), service, service+" tcp checksum set 1", 1)
+			}
+			return p
+		}(), "right length and checksum"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row := newRow(peer.Candidate{Device: func(peer.Terms) peer.Device { return tc.peer }}, &group{flows: clients, cores: 1}, scenario.Options{})
+			err := row.Setup(t.Context())
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want %q", err, tc.want)
+			}
+			if err := row.Teardown(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Packets are taken apart as they arrive, and what is not as it should be is found.
+func TestArrivals(t *testing.T) {
+	client := clientAddr(3)
+	to := func(backend int, f []byte) []byte {
+		return load.Addressed([][]byte{f}, backendMAC(backend), backendMAC(101))[0]
+	}
+	same := to(5, makePacket(client, true))
+	inner := same[14:]
+	// IPv4 with protocol 4 and a right checksum, from the balancer to backend 5.
+	outer := []byte{0x45, 0, 0, 72, 0, 0, 0x40, 0, 64, 4, 0, 0, 198, 19, 0, 1, 198, 19, 0, 106}
+	sum := ^load.OnesSum(outer)
+	outer[10], outer[11] = byte(sum>>8), byte(sum)
+	tunnelled := bytes.Join([][]byte{same[:14], outer, inner}, nil)
+	// The same in UDP: from some port to that of GUE, without a checksum.
+	outer = append(bytes.Clone(outer), 0xc0, 1, 0x17, 0xc0, 0, 60, 0, 0)
+	outer[3], outer[9], outer[10], outer[11] = 80, 17, 0, 0
+	sum = ^load.OnesSum(outer[:20])
+	outer[10], outer[11] = byte(sum>>8), byte(sum)
+	inUDP := bytes.Join([][]byte{same[:14], outer, inner}, nil)
+	wrongPort, wrongLength := bytes.Clone(inUDP), bytes.Clone(inUDP)
+	wrongPort[14+23]++
+	wrongLength[14+25]++
+	for _, tc := range []struct {
+		a    arrivalForm
+		f    []byte
+		want string
+	}{
+		{arrivesSent, same, ""}, {arrivesUnchanged, same, ""}, {arrivesTunnelled, tunnelled, ""}, {arrivesInUDP, inUDP, ""},
+		{arrivesRewritten, same, "it is for 192.0.2.1, not for 198.19.0.106"},
+		{arrivesTunnelled, same, "it is for 192.0.2.1, not for 198.19.0.106"},
+		{arrivesSent, tunnelled, "it is for 198.19.0.106, not for 192.0.2.1"},
+		{arrivesSent, to(backendCount, makePacket(client, true)), "Ethernet address"},
+		{arrivesSent, same[:len(same)-1], "right length"},
+		{arrivesSent, same[:30], "Ethernet address"},
+		{arrivesTunnelled, tunnelled[:40], "no other packet"},
+		{arrivesTunnelled, inUDP, "no other packet"},
+		{arrivesInUDP, tunnelled, "no other packet"},
+		{arrivesInUDP, inUDP[:38], "no other packet"},
+		{arrivesInUDP, wrongPort, "no other packet"},
+		{arrivesInUDP, wrongLength, "no other packet"},
+	} {
+		got, backend, err := tc.a.read(tc.f)
+		switch {
+		case tc.want == "" && (err != nil || backend != 5 || got != client):
+			t.Errorf("%d of %x: %s at %d, error %v", tc.a, tc.f, got, backend, err)
+		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+			t.Errorf("%d of %x: error %v, want %q", tc.a, tc.f, err, tc.want)
+		}
+	}
+	wrong := bytes.Clone(same)
+	wrong[24]++
+	if _, _, err := arrivesSent.read(wrong); err == nil || !strings.Contains(err.Error(), "header") {
+		t.Errorf("a wrong checksum of IP: error %v", err)
+	}
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"culvert/internal/bench/load"
+)
+
+func TestShortfall(t *testing.T) {
+	for _, tc := range []struct {
+		asked, reached float64
+		want           string
+	}{
+		{0, 1e6, ""}, {2e6, 2e6, ""}, {2e6, 1.97e6, ""}, {2e6, 1.62e6, "asked for 2.00 Mpps, the generator reached 1.62"},
+	} {
+		if got := load.Shortfall(tc.asked, tc.reached); got != tc.want {
+			t.Errorf("asked for %v, reached %v: %q, want %q", tc.asked, tc.reached, got, tc.want)
+		}
+	}
+}
+
+// A row that stands for a rate is invalid if the generator has not reached it; another one only says so.
+func TestReportOfShortfall(t *testing.T) {
+	var log []string
+	rows := []Row{&fakeRow{name: "paced", log: &log}, &fakeRow{name: "exact", log: &log}, &fakeRow{name: "kept", log: &log}}
+	at := func(asked float64, exact bool) []Sample {
+		return []Sample{{Sent: 1000, Received: 1000, Elapsed: time.Millisecond, Asked: asked, Exact: exact, Note: "paced"}}
+	}
+	r := RateReport(rows, [][]Sample{at(1.5e6, false), at(1.5e6, true), at(1e6, true)}, nil)
+	if got := r.Invalid(); !slices.Equal(got, []string{"exact"}) {
+		t.Errorf("invalid rows %q", got)
+	}
+	for i, row := range r.Rows {
+		if short := strings.Contains(row.Note, "the generator reached 1.00"); short != (i < 2) || !strings.HasPrefix(row.Note, "paced") {
+			t.Errorf("row %+v", row)
+		}
+	}
+}
+
+func TestAround(t *testing.T) {
+	near := func(a, b []float64) bool {
+		return slices.EqualFunc(a, b, func(x, y float64) bool { return x-y < 0.01 && y-x < 0.01 })
+	}
+	for _, tc := range []struct {
+		best, limit float64
+		want        []float64
+	}{
+		{0, 10, []float64{0, 8.94}}, {4, 10, []float64{3.58, 4, 4.47}}, {9.5, 10, []float64{8.50, 9.5, 0}},
+	} {
+		if got := around(tc.best, tc.limit); !near(got, tc.want) {
+			t.Errorf("best %v of %v: %v, want %v", tc.best, tc.limit, got, tc.want)
+		}
+	}
+}

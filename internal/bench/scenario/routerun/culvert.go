@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routerun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/bench/peer"
+	"culvert/internal/bench/report"
+	"culvert/internal/datapath"
+	"culvert/internal/route"
+)
+
+// culvert is culvert's IP router. What keeps its mirror current goes on between its turns too.
+type culvert struct {
+	// noMirror has it ask the kernel for every packet.
+	noMirror bool
+	// unfed leaves the mirror as it is once it is full, for packets that go by it nevertheless.
+	unfed  bool
+	in     load.End
+	inst   *datapath.Instance
+	status route.Status
+	stop   context.CancelFunc
+	done   chan error
+	// sync is how long it took to be current, heap how many bytes of this process it holds.
+	sync time.Duration
+	heap uint64
+}
+
+// syncLimit is how long a full table may take.
+const syncLimit = 2 * time.Minute
+
+// heldPlane is a data plane that is on its interfaces between its turns, as far as what feeds it can tell: otherwise
+// that would take all ways out of the table each time.
+type heldPlane struct {
+	*datapath.Instance
+	interfaces []string
+}
+
+func (p heldPlane) Attached() []string { return p.interfaces }
+
+// Prepare loads the data plane, and waits until it knows all that the kernel knows.
+func (d *culvert) Prepare(ctx context.Context, p peer.Path) (err error) {
+	d.in = p.In
+	before := heapInUse()
+	names := []string{p.In.Name, p.Out.Name}
+	err = p.In.Space.Do(func() error {
+		o := datapath.Options{
+			Name: "bench", Interfaces: names, Temporary: true, Route: &datapath.RouteOptions{NoMirror: d.noMirror, Trusting: d.unfed},
+		}
+		d.inst, err = datapath.Attach(o, datapath.Config{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	synced := make(chan struct{})
+	d.done = make(chan error, 1)
+	var feeding context.Context
+	feeding, d.stop = context.WithCancel(context.WithoutCancel(ctx))
+	start := time.Now()
+	go func() {
+		d.done <- p.In.Space.Do(func() error {
+			// Beside the packets, if there is a CPU for it.
+			if err := load.Pin(load.AnotherCPU(load.LastCPU())); err != nil {
+				return err
+			}
+			return route.Run(feeding, route.Options{
+				Plane: heldPlane{d.inst, names}, Status: &d.status, OnSynced: func() { close(synced) },
+			})
+		})
+	}()
+	if err := d.await(ctx, synced, start); err != nil {
+		return err
+	}
+	d.heap = heapInUse()
+	d.heap -= min(before, d.heap)
+	if d.noMirror || d.unfed {
+		// What it has been told of devices stays as it is, and it needs nothing else.
+		if err := d.unfeed(); err != nil {
+			return err
+		}
+	}
+	return d.inst.Pause()
+}
+
+// await waits until the tables have been read, and until packets go by them.
+func (d *culvert) await(ctx context.Context, synced <-chan struct{}, start time.Time) error {
+	limit := time.NewTimer(syncLimit)
+	defer limit.Stop()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	read := false
+	for {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("interrupted: %w", ctx.Err())
+		case err := <-d.done:
+			d.done <- err
+			if err == nil {
+				err = errors.New("it has ended")
+			}
+			return fmt.Errorf("keep culvert's routes current: %w", err)
+		case <-limit.C:
+			s := d.status.Load()
+			return fmt.Errorf("wait for the mirror: it is not current after %s (IPv4: %s, IPv6: %s)", syncLimit, s.IPv4.Reason,
+				s.IPv6.Reason)
+		case <-synced:
+			read, synced = true, nil
+		case <-look.C:
+		}
+		if read && (d.noMirror || d.current()) {
+			d.sync = time.Since(start)
+			return nil
+		}
+	}
+}
+
+// current tells whether packets go by the mirror now.
+func (d *culvert) current() bool {
+	st, err := d.inst.RouteState()
+	var now unix.Timespec
+	if err != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
+		return false
+	}
+	return int64(min(st.Until4, st.Until6)) > now.Nano()
+}
+
+// heapInUse is how many bytes of the process are in use after all that could be freed has been.
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func (d *culvert) Attach(_ context.Context, p peer.Path) error { return p.In.Space.Do(d.inst.Resume) }
+
+// Frames are those of the group, which have the router's address.
+func (*culvert) Frames(_ peer.Path, common [][]byte) ([][]byte, error) { return common, nil }
+
+// Losses are what culvert and the kernel behind it dropped.
+func (d *culvert) Losses() (map[string]uint64, error) {
+	lost, err := peer.CulvertLosses(d.inst, d.in, false)
+	if err != nil {
+		return nil, err
+	}
+	kernel, err := peer.KernelLosses(d.in.Space)
+	maps.Copy(lost, kernel)
+	return lost, err
+}
+
+// Aside counts the packets that went another way than by the data plane alone, and with a mirror by that.
+func (d *culvert) Aside() (map[string]uint64, error) {
+	ports, err := d.inst.Ports()
+	if err != nil {
+		return nil, err
+	}
+	aside := map[string]uint64{}
+	for _, port := range ports {
+		if port.Interface != d.in.Name {
+			continue
+		}
+		for _, r := range port.Reasons {
+			switch {
+			case r.Verdict != string(datapath.VerdictFwd):
+				aside[leftToKernel+" ("+r.Name+")"] += r.Packets
+			case !d.noMirror && r.Name == "route-fib":
+				aside["looked up in the kernel"] += r.Packets
+			}
+		}
+	}
+	return aside, nil
+}
+
+// mirrored says how long the mirror took, and what it takes.
+func (d *culvert) mirrored(r *report.Routes) {
+	r.Sync, r.ProcessBytes = d.sync.Seconds(), d.heap
+	if n, err := mapBytes(d.inst.Program()); err == nil {
+		r.MapBytes = n
+	}
+}
+
+// mapBytes adds up what the kernel says of the memory of all maps that the IP router has.
+func mapBytes(prog *ebpf.Program) (bytes uint64, err error) {
+	info, err := prog.Info()
+	if err != nil {
+		return 0, fmt.Errorf("ask for the maps of %s: %w", prog, err)
+	}
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return 0, fmt.Errorf("open map %d: %w", id, err)
+		}
+		about, err := m.Info()
+		if err = errors.Join(err, m.Close()); err != nil {
+			return 0, fmt.Errorf("ask for the size of map %d: %w", id, err)
+		}
+		if n, known := about.Memlock(); known && strings.HasPrefix(about.Name, "route_") {
+			bytes += n
+		}
+	}
+	return bytes, nil
+}
+
+func (d *culvert) Detach() error {
+	if d.inst == nil {
+		return nil
+	}
+	return d.inst.Pause()
+}
+
+// unfeed ends what feeds the data plane.
+func (d *culvert) unfeed() error {
+	if d.stop == nil {
+		return nil
+	}
+	d.stop()
+	d.stop = nil
+	return <-d.done
+}
+
+// Release ends what feeds the data plane, and unloads it.
+func (d *culvert) Release() error {
+	err := d.unfeed()
+	if d.inst != nil {
+		err = errors.Join(err, d.inst.Pause())
+		d.inst.Close()
+	}
+	return err
+}

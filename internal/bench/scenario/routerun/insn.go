@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routerun
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cilium/ebpf"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/bench/peer"
+	"culvert/internal/bench/scenario"
+	"culvert/internal/scion/scionpkt"
+)
+
+// insnRouter is a router alone on a path, with few routes, whose instructions are to be counted.
+type insnRouter struct {
+	v6 bool
+	// router is what forwards.
+	router peer.Standing
+	writer *writer
+	// size is the length of the frames in bytes.
+	size int
+}
+
+// InsnRouters are the routers in both families: those that are programs, which are counted by themselves, and all of
+// them from end to end.
+func InsnRouters() (programs, paths []peer.Candidate) {
+	add := func(to *[]peer.Candidate, name string, router func() peer.Standing) {
+		for _, v6 := range []bool{false, true} {
+			family := "4"
+			if v6 {
+				family = "6"
+			}
+			*to = append(*to, peer.Candidate{Name: name + family, Device: func(peer.Terms) peer.Device {
+				return &insnRouter{v6: v6, router: router(), size: peer.FrameSize}
+			}})
+		}
+	}
+	fib := func() peer.Standing { return &programDevice{program: load.BenchProgBenchFib} }
+	asking := func() peer.Standing { return &culvert{noMirror: true} }
+	mirror := func() peer.Standing { return &culvert{unfed: true} }
+	add(&programs, "fib", fib)
+	add(&programs, "route-fib", asking)
+	add(&programs, "route-mirror", mirror)
+	add(&paths, "route-linux", func() peer.Standing { return &programDevice{program: load.BenchProgBenchEmpty} })
+	add(&paths, "fib", fib)
+	add(&paths, "route-fib", asking)
+	add(&paths, "route-mirror", mirror)
+	return programs, paths
+}
+
+// Attach makes the path's namespace a router.
+func (d *insnRouter) Attach(ctx context.Context, p peer.Path) error {
+	steps := []func() error{
+		func() error { return addressRouter(p) },
+		func() error { return p.In.Space.Do(func() error { return setRouting(p) }) },
+		func() (err error) { d.writer, err = newWriter(p.In.Space, p.Out.Index); return err },
+		func() error { return fewRoutes().install(ctx, d.writer, d.v6) },
+		func() error { return d.prepare(ctx, p) },
+		func() error { return d.router.Attach(ctx, p) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare has the router ready. culvert looks whether the sink takes frames, which is not attached yet.
+func (d *insnRouter) prepare(ctx context.Context, p peer.Path) error {
+	listening, err := load.Listen(p.Sink)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.router.Prepare(ctx, p), listening.Close())
+}
+
+// Frames go to as many destinations as there are common frames.
+func (d *insnRouter) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
+	few := fewRoutes()
+	// Three networks of 256 addresses, or of many more.
+	addrs, _ := destinations(*few.of(d.v6), min(len(common), insnDestinations))
+	frames := make([][]byte, len(common))
+	for i := range frames {
+		f, err := routedFrame(addrs[i%len(addrs)], p, d.size)
+		if err != nil {
+			return nil, err
+		}
+		frames[i] = f
+	}
+	return frames, nil
+}
+
+// Shape has the frames alone counted, by their UDP ports: a router sends packets of its own now and then.
+func (d *insnRouter) Shape(v *scenario.VethOptions) {
+	ports := scionpkt.EthernetLen + scionpkt.IPv4Len
+	if d.v6 {
+		ports = scionpkt.EthernetLen + scionpkt.IPv6Len
+	}
+	v.Sink = load.SinkOptions{MinLen: d.size, MarkOffset: ports, Mark: sourcePort<<16 | load.DiscardPort}
+}
+
+// insnDestinations is how many destinations there are: the routes have hardly more addresses.
+const insnDestinations = 512
+
+func (d *insnRouter) Losses() (map[string]uint64, error) { return d.router.Losses() }
+
+// Program is what is on In, which redirects.
+func (d *insnRouter) Program() (*ebpf.Program, uint32) {
+	switch r := d.router.(type) {
+	case *culvert:
+		return r.inst.Program(), load.XDPRedirect
+	case *programDevice:
+		return r.prog, load.XDPRedirect
+	default:
+		return nil, load.XDPRedirect
+	}
+}
+
+func (d *insnRouter) Detach() error {
+	err := errors.Join(d.router.Detach(), d.router.Release())
+	if d.writer != nil {
+		err = errors.Join(err, d.writer.Close())
+	}
+	return err
+}

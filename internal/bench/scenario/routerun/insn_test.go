@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routerun
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/bench/peer"
+	"culvert/internal/bench/scenario"
+	"culvert/internal/testbed"
+)
+
+// Each router that instructions are counted of forwards all of its packets, by itself and from end to end, and culvert
+// does so by its mirror where it has one.
+func TestInsnRoutes(t *testing.T) {
+	testbed.NeedRoot(t)
+	testbed.CheckLeftovers(t)
+	frames, err := load.UDPFrames(256, peer.FrameSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := scenario.VethOptions{Frames: frames, CPU: load.LastCPU()}
+	programs, paths := InsnRouters()
+	for _, c := range programs {
+		t.Run("cost/"+c.Name, func(t *testing.T) {
+			row := scenario.VethRows([]peer.Candidate{c}, scenario.Options{}, v)[0]
+			s, err := row.Subject(t.Context())
+			if err == nil {
+				_, err = load.Cost(t.Context(), load.CostOptions{Rounds: 1, Repeat: 10, CPU: v.CPU}, s)
+			}
+			if err == nil && strings.HasPrefix(c.Name, "route-mirror") {
+				aside, asideErr := row.Device.(*insnRouter).router.(interface {
+					Aside() (map[string]uint64, error)
+				}).Aside()
+				for where, n := range aside {
+					if n > 0 {
+						t.Errorf("%d packets were %s", n, where)
+					}
+				}
+				err = asideErr
+			}
+			if err = errors.Join(err, row.Teardown()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, c := range paths {
+		t.Run("path/"+c.Name, func(t *testing.T) {
+			row := scenario.VethRows([]peer.Candidate{c}, scenario.Options{}, v)[0]
+			row.Device.(*insnRouter).Shape(&row.Opts)
+			err := row.Setup(t.Context())
+			if err == nil {
+				_, err = row.Gen.Run(t.Context(), 100)
+			}
+			if err == nil {
+				seen, settleErr := row.Sink.Settled(scenario.SettleQuiet, scenario.SettleLimit)
+				if seen.Packets != 100 {
+					t.Errorf("%d packets of 100 arrived", seen.Packets)
+				}
+				err = settleErr
+			}
+			if err = errors.Join(err, row.Teardown()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

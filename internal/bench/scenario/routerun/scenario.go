@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package routerun measures routers: packets to few and to many destinations, while routes stay or change.
+package routerun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/bench/peer"
+	"culvert/internal/bench/report"
+	"culvert/internal/bench/scenario"
+)
+
+// comparedWith are the rows that others of their group are compared with.
+var comparedWith = []string{"linux", "redirect", "fib", "mirror"}
+
+// churnRows are the rows that are measured while routes change, unless others are asked for.
+var churnRows = []string{"linux", "fib", "mirror"}
+
+// candidates are the rows of scenario route, in the order of reports.
+func candidates() []peer.Candidate {
+	program := func(name string) func(peer.Terms) peer.Device {
+		return func(peer.Terms) peer.Device { return &programDevice{program: name} }
+	}
+	return []peer.Candidate{
+		{Name: "linux", Device: program(load.BenchProgBenchEmpty)},
+		{Name: "redirect", Device: program(load.BenchProgBenchRedirect)},
+		{Name: "fib", Device: program(load.BenchProgBenchFib)},
+		{Name: "mirror", Device: func(peer.Terms) peer.Device { return &culvert{} }},
+		{Name: "culvert-fib", Device: func(peer.Terms) peer.Device { return &culvert{noMirror: true} }},
+		// Not in Debian 12.
+		{Name: "xdp-forward", Asked: true, Device: func(peer.Terms) peer.Device { return &xdpForward{} }},
+	}
+}
+
+// Scenario is about routers.
+func Scenario() scenario.Scenario {
+	return scenario.Scenario{Name: "route", Rounds: 7, Round: 250 * time.Millisecond, Candidates: candidates(), Run: run}
+}
+
+// run measures routers: what they forward a second with few routes and with a full table, to few and to many
+// destinations, and whether they lose packets while routes change. Rows of all groups take turns, so that groups can be
+// compared too.
+func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *report.Report, err error) {
+	groups, err := chosenGroups(o)
+	if err != nil {
+		return nil, err
+	}
+	missing, err := o.Missing(chosen)
+	if err != nil {
+		return nil, err
+	}
+	there := slices.DeleteFunc(slices.Clone(chosen), func(c peer.Candidate) bool { return missing[c.Name] != nil })
+	beds, err := layBeds(ctx, o, groups, there)
+	defer func() {
+		for _, b := range beds {
+			err = errors.Join(err, b.Close())
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, g := range groups {
+			if g.gen != nil {
+				err = errors.Join(err, g.gen.Close())
+			}
+		}
+	}()
+	cpu := load.LastCPU()
+	var steady, changing []scenario.Row
+	for _, g := range groups {
+		b := beds[g.full]
+		fmt.Fprintf(o.Progress, "making the packets of %s\n", g)
+		if err := g.generator(b, cpu); err != nil {
+			return nil, err
+		}
+		for _, c := range there {
+			switch {
+			case !g.churn:
+				steady = append(steady, newRow(c, g, b, cpu))
+			case slices.Contains(churnRows, c.Name) || slices.Contains(o.Rows, c.Name):
+				changing = append(changing, newRow(c, g, b, cpu))
+			}
+		}
+	}
+	run := scenario.RunOptions{Rounds: o.Rounds, Round: o.Round, Progress: o.Progress}
+	samples, err := scenario.RunRows(ctx, steady, run)
+	if err != nil {
+		return nil, err
+	}
+	run.Rounds = (o.Rounds + 2) / 3
+	more, err := scenario.RunRows(ctx, changing, run)
+	if err != nil {
+		return nil, err
+	}
+	return makeReport(groups, chosen, missing, append(steady, changing...), append(samples, more...)), nil
+}
+
+// layBeds makes the routers with few routes and with a full table that the groups need, with the devices under test.
+// Close is called of all beds that are returned, also with an error.
+func layBeds(ctx context.Context, o scenario.Options, groups []*group, there []peer.Candidate) (map[bool]*bed, error) {
+	beds := map[bool]*bed{}
+	for _, g := range groups {
+		if beds[g.full] != nil {
+			continue
+		}
+		table := fewRoutes()
+		if g.full {
+			var err error
+			if table, err = fullRoutes(o); err != nil {
+				return beds, err
+			}
+		}
+		fmt.Fprintf(o.Progress, "installing %d routes of IPv4 and %d of IPv6\n", len(table.v4), len(table.v6))
+		b, err := newBed(ctx, table)
+		beds[g.full] = b
+		if err != nil {
+			return beds, err
+		}
+		fmt.Fprintf(o.Progress, "installed in %s\n", b.install.Round(time.Millisecond))
+		for _, c := range there {
+			if err := ctx.Err(); err != nil {
+				return beds, fmt.Errorf("interrupted: %w", err)
+			}
+			fmt.Fprintf(o.Progress, "setting up %s\n", c.Name)
+			if err := b.prepare(ctx, c, o); err != nil {
+				return beds, err
+			}
+		}
+	}
+	return beds, nil
+}
+
+// generator makes the generator of the group's packets.
+func (g *group) generator(b *bed, cpu int) error {
+	frames, err := g.frames(b.table, b.path)
+	if err != nil {
+		return err
+	}
+	g.gen, err = load.NewGenerator(load.GeneratorOptions{Frames: frames, From: b.path.Source, CPU: cpu})
+	return err
+}
+
+// makeReport compares rows within their groups, and each row with itself with few routes.
+func makeReport(groups []*group, chosen []peer.Candidate, missing map[string]error, rows []scenario.Row, samples [][]scenario.Sample) *report.Report {
+	all := &report.Report{Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}}
+	for _, g := range groups {
+		var mine []scenario.Row
+		var taken [][]scenario.Sample
+		for i, row := range rows {
+			if row.(*Row).group == g {
+				mine, taken = append(mine, row), append(taken, samples[i])
+			}
+		}
+		var against []string
+		if !g.churn {
+			for _, name := range comparedWith {
+				against = append(against, name+"@"+g.String())
+			}
+		}
+		r := scenario.RateReport(mine, taken, against)
+		all.Rows = append(all.Rows, r.Rows...)
+		maps.Copy(all.Ratios, r.Ratios)
+		maps.Copy(all.RatioSpreads, r.RatioSpreads)
+		for _, c := range chosen {
+			// Once says it.
+			if err := missing[c.Name]; err != nil && g == groups[0] {
+				all.Rows = append(all.Rows, report.Row{
+					Name: c.Name + "@" + g.String(), FrameSize: frameLen, Note: "not measured: " + err.Error(),
+				})
+			}
+		}
+	}
+	compareWithFew(all, groups)
+	noteMirrors(all, groups)
+	return all
+}
+
+// compareWithFew compares each row that has a full table with the same one that has few routes.
+func compareWithFew(all *report.Report, groups []*group) {
+	rates := map[string][]float64{}
+	for _, row := range all.Rows {
+		rates[row.Name] = row.Samples["mpps"]
+	}
+	for _, g := range groups {
+		if !g.full || g.churn {
+			continue
+		}
+		few := &group{v6: g.v6}
+		for _, name := range Scenario().RowNames() {
+			full, base := name+"@"+g.String(), name+"@"+few.String()
+			if len(rates[full]) == 0 || len(rates[base]) == 0 {
+				continue
+			}
+			spread := report.NewSpread(report.PairedRatios(rates[full], rates[base]))
+			all.Ratios[full+"/"+base], all.RatioSpreads[full+"/"+base] = spread.Median, spread
+		}
+	}
+}
+
+// noteMirrors tells what rows took to know the routes, of each once with few and once with all.
+func noteMirrors(all *report.Report, groups []*group) {
+	type once struct {
+		name string
+		full bool
+	}
+	told := map[once]bool{}
+	for _, g := range groups {
+		for i := range all.Rows {
+			row := &all.Rows[i]
+			name, mine := strings.CutSuffix(row.Name, "@"+g.String())
+			t, key := row.Routes, once{name, g.full}
+			if !mine || told[key] || t == nil || t.Sync == 0 {
+				continue
+			}
+			told[key] = true
+			note := fmt.Sprintf("current %.2f s after its start; %.1f MiB of maps, %.1f MiB in the process", t.Sync,
+				float64(t.MapBytes)/(1<<20), float64(t.ProcessBytes)/(1<<20))
+			row.Note = strings.TrimPrefix(row.Note+"; "+note, "; ")
+		}
+	}
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routerun
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+
+	"culvert/internal/bench/load"
+	"culvert/internal/bench/peer"
+)
+
+// xdpForwardProgram is the program of xdp-tools that forwards by the kernel's tables.
+const xdpForwardProgram = "xdp-forward"
+
+// xdpForward is xdp-tools' forwarder. It pins what it loads in /sys/fs/bpf, so it is run where that is a file system
+// that nobody else sees.
+type xdpForward struct {
+	// program is the file name, empty for the one in the PATH.
+	program string
+	space   *load.Space
+	names   []string
+	pins    peer.PinPlace
+	on      bool
+}
+
+// Available tells whether the program is there.
+func (d *xdpForward) Available() error {
+	_, err := d.find()
+	return err
+}
+
+func (d *xdpForward) find() (string, error) {
+	name := d.program
+	if name == "" {
+		name = xdpForwardProgram
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w: it is in the package xdp-tools of Debian 13 and later, or leave the row out", name, err)
+	}
+	return path, nil
+}
+
+// Prepare makes the place that it is run in.
+func (d *xdpForward) Prepare(_ context.Context, p peer.Path) error {
+	if _, err := d.find(); err != nil {
+		return err
+	}
+	d.space, d.names = p.In.Space, []string{p.In.Name, p.Out.Name}
+	return d.pins.Open(d.space)
+}
+
+// run runs the program where its pins are.
+func (d *xdpForward) run(args ...string) error {
+	program, err := d.find()
+	if err != nil {
+		return err
+	}
+	_, err = d.pins.Run(append([]string{program}, args...)...)
+	return err
+}
+
+func (d *xdpForward) Attach(context.Context, peer.Path) error {
+	d.on = true
+	return d.run(append([]string{"load", "-m", "native"}, d.names...)...)
+}
+
+// Frames are those of the group, which have the router's address.
+func (*xdpForward) Frames(_ peer.Path, common [][]byte) ([][]byte, error) { return common, nil }
+
+// Losses are the kernel's.
+func (d *xdpForward) Losses() (map[string]uint64, error) { return peer.KernelLosses(d.space) }
+
+func (d *xdpForward) Detach() error {
+	if !d.on {
+		return nil
+	}
+	d.on = false
+	return d.run(append([]string{"unload"}, d.names...)...)
+}
+
+// Release lets the place go, with all pins in it.
+func (d *xdpForward) Release() error {
+	err := d.Detach()
+	d.pins.Close()
+	return err
+}

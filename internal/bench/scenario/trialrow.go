@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"culvert/internal/bench/peer"
+	"culvert/internal/bench/report"
+)
+
+// trialRow is a row at a frame length.
+type trialRow struct {
+	peer.Candidate
+	length peer.FrameLength
+}
+
+func (r trialRow) String() string { return r.Name + "@" + r.length.String() }
+
+// FrameSize is the length as reports have it, 0 for a mix.
+func (r trialRow) frameSize() int { return max(0, int(r.length)) }
+
+// trialRows combines candidates and frame lengths: the rows to measure, and reports of those whose peers are missing.
+// Without rows chosen by the user it takes those in rows, without lengths those in sizes. SCION packets have no lengths
+// below that of their headers: rows that would need them are left out, which is said.
+func trialRows(chosen []peer.Candidate, o Options, rows, sizes []string) (there []trialRow, absent []report.Row, err error) {
+	if len(o.Rows) == 0 {
+		chosen = slices.DeleteFunc(slices.Clone(chosen), func(c peer.Candidate) bool { return !slices.Contains(rows, c.Name) })
+	}
+	if len(o.Sizes) > 0 {
+		sizes = o.Sizes
+	}
+	lengths, err := peer.ParseSizes(sizes)
+	if err != nil {
+		return nil, nil, err
+	}
+	least, err := peer.ShortestSCION()
+	if err != nil {
+		return nil, nil, err
+	}
+	var wanted []trialRow
+	for i, length := range lengths {
+		if slices.Contains(lengths[:i], length) {
+			continue
+		}
+		for _, c := range chosen {
+			row := trialRow{Candidate: c, length: length}
+			if c.SCION && length != peer.IMIX && int(length) < least {
+				Keep(o.Progress, fmt.Sprintf("leaving %s out: SCION packets take at least %d bytes (--size %s)", row, least, peer.Shortest))
+				continue
+			}
+			wanted = append(wanted, row)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil, nil, fmt.Errorf("%w --size %s: no row asked for can have such frames, SCION packets take at least %d bytes (--size %s)",
+			ErrOption, strings.Join(sizes, ","), least, peer.Shortest)
+	}
+	missing, err := o.Missing(chosen)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, row := range wanted {
+		if why := missing[row.Name]; why != nil {
+			absent = append(absent, report.Row{Name: row.String(), FrameSize: row.frameSize(), Note: "not measured: " + why.Error()})
+			continue
+		}
+		there = append(there, row)
+	}
+	return there, absent, nil
+}
+
+// inTurns visits rows for a number of rounds, beginning each with another row. A visit says what it found.
+func inTurns(ctx context.Context, rows []trialRow, o Options, visit func(i int) (found string, err error)) error {
+	total := o.Rounds * len(rows)
+	shown := NewSteps(o.Progress, total)
+	for done := range total {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("interrupted: %w", err)
+		}
+		i := (done/len(rows) + done%len(rows)) % len(rows)
+		step := fmt.Sprintf("%d of %d: %s", done+1, total, rows[i])
+		shown.Begin(step)
+		found, err := visit(i)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", rows[i], err)
+		}
+		shown.End(step+" "+found, rows[i].String()+" "+found)
+	}
+	return nil
+}
