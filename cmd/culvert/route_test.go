@@ -17,6 +17,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/route/lpm"
+	"culvert/internal/route/routeplane"
 )
 
 // TestRouteCommands looks, from processes of its own, at an IP router that this one serves.
@@ -67,8 +68,8 @@ func TestRouteCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	inst, err := datapath.Attach(datapath.Options{
-		Name: "cmd-route-test", Interfaces: []string{"rt0"}, Route: &datapath.RouteOptions{Blocks4: 16, Blocks6: 16},
-	}, datapath.Config{})
+		Name: "cmd-route-test", Interfaces: []string{"rt0"}, Parts: []datapath.Part{routeplane.NewPart(routeplane.Options{Blocks4: 16, Blocks6: 16})},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,26 +79,29 @@ func TestRouteCommands(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	must(inst.SetRouteDev(dev.Index, datapath.RouteDev{
+	plane, err := routeplane.Open(inst)
+	must(err)
+	defer plane.Close()
+	must(plane.SetDev(dev.Index, routeplane.Dev{
 		Port: dev.Index, MAC: [6]byte(dev.HardwareAddr), Forward4: true, Forward6: true, Xmit: true,
 	}))
-	const hop = datapath.RouteHopFirst
-	must(inst.SetRouteHop(hop, datapath.RouteHop{
-		Action: datapath.RouteForward, Dev: dev.Index, Port: dev.Index, MTU: 1500, SrcMAC: [6]byte(dev.HardwareAddr),
+	const hop = routeplane.HopFirst
+	must(plane.SetHop(hop, routeplane.Hop{
+		Action: routeplane.Forward, Dev: dev.Index, Port: dev.Index, MTU: 1500, SrcMAC: [6]byte(dev.HardwareAddr),
 		DstMAC: [6]byte{2, 0, 0, 0, 0, 9},
 	}))
-	root, blocks := inst.RouteTable4()
+	root, blocks := plane.Table4()
 	table := lpm.New(root, blocks, 32)
 	table.Insert(netip.MustParsePrefix("192.0.2.0/24"), hop)
 
 	expect(0, "asks the kernel: the mirror is not current: the process is still reading the tables, or is behind (see its log)\n", "route", "get", "192.0.2.7")
 	expect(1, "the mirror is not current: see 'culvert route show'", "route", "check", "--samples", "10")
-	must(inst.SetRouteCurrent(1<<62, 1<<62))
+	must(plane.SetCurrent(1<<62, 1<<62))
 	expect(0, "192.0.2.7 from 10.1.0.2 iif rt0: forward to 10.1.0.9 02:00:00:00:00:09 dev rt0, by the mirror (192.0.2.0/24)\n"+
 		"kernel: 192.0.2.0/24 via 10.1.0.9 dev rt0\nagree\n", "route", "get", "192.0.2.7")
 	expect(0, "no differences\n", "route", "check", "--on", "cmd-route-test", "--samples", "100")
 
-	table.Insert(netip.MustParsePrefix("192.0.2.128/25"), datapath.RouteHopBlackhole)
+	table.Insert(netip.MustParsePrefix("192.0.2.128/25"), routeplane.HopBlackhole)
 	expect(1, "culvert: to 192.0.2.200: the fast path and the kernel differ\n", "route", "get", "192.0.2.200", "--on", "cmd-route-test")
 	expect(1, "culvert: router cmd-route-test: the fast path and the kernel differ at 2 addresses\n", "route", "check", "--samples", "0")
 	var stats struct {

@@ -28,22 +28,20 @@ func (a Accept) Equal(b Accept) bool {
 func (i *Instance) SetLinkAccept(link int, a Accept) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if link < 0 || link >= len(i.meta.Config.Links) {
-		return fmt.Errorf("link %d of %s: there are %d", link, i.Name(), len(i.meta.Config.Links))
+	if link < 0 || link >= len(i.Config().Links) {
+		return fmt.Errorf("link %d of %s: there are %d", link, i.Name(), len(i.Config().Links))
 	}
-	if i.accept == nil {
-		i.accept = make(map[int]Accept)
+	if p := PartOf[*SCIONPart](i); p != nil {
+		p.accept[link] = a
 	}
-	i.accept[link] = a
 	return i.writeAccept(link, a)
 }
 
 func (i *Instance) writeAccept(link int, a Accept) error {
 	var named uint64
 	for _, index := range a.Devices {
-		var port bpfobj.PipelinePort
-		// What is not among the interfaces, or beyond the end of the map, has no program to ask.
-		if i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(index), &port) == nil && port.Slot != 0 {
+		// What is not among the interfaces has no program to ask.
+		if port, ok := i.Port(index); ok {
 			named |= 1 << (port.Slot - 1)
 		}
 	}
@@ -57,22 +55,12 @@ func (i *Instance) writeAccept(link int, a Accept) error {
 	return nil
 }
 
-// refreshAccept follows interfaces that have got the program, or another index, since.
-func (i *Instance) refreshAccept() error {
-	for link, a := range i.accept {
-		if err := i.writeAccept(link, a); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // carryAccept gives a link the rule that the link of its name had in the data plane before.
 func (i *Instance) carryAccept(old *Instance, name string, link int) error {
 	if old == nil || old.maps[bpfobj.PipelineMapScionRefused] == nil {
 		return nil
 	}
-	before := slices.IndexFunc(old.meta.Config.Links, func(l Link) bool { return l.Name == name })
+	before := slices.IndexFunc(old.Config().Links, func(l Link) bool { return l.Name == name })
 	var refused uint64
 	if before < 0 || old.maps[bpfobj.PipelineMapScionRefused].Lookup(uint32(before), &refused) != nil {
 		return nil

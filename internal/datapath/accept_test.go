@@ -8,6 +8,7 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/testbed"
 )
 
 // fates are where the same valid datagram of a link ends by each of two interfaces.
@@ -17,10 +18,10 @@ type fates struct{ a0, b0 string }
 func fed(t *testing.T, inst *Instance, changes ...func(*scionpkt.Spec)) (got fates) {
 	t.Helper()
 	for name, fate := range map[string]*string{"a0": &got.a0, "b0": &got.b0} {
-		frame := sizedTransitFrame(t, device(t, name), testKey, 64, changes...)
-		_, before, _ := counted(t, inst, name)
-		feed(t, inst, frame, name, 1)
-		_, after, _ := counted(t, inst, name)
+		frame := sizedTransitFrame(t, testbed.Device(t, name), testKey, 64, changes...)
+		_, before, _ := testbed.Counted(t, inst, name)
+		testbed.Feed(t, inst, frame, name, 1)
+		_, after, _ := testbed.Counted(t, inst, name)
 		for reason, n := range after {
 			if n != before[reason] {
 				*fate += reason
@@ -38,9 +39,9 @@ const (
 // A valid datagram of a link is forwarded by the interfaces that the link is told, whether the
 // interface is known for the link or not, and dropped by any other.
 func TestLinkAccept(t *testing.T) {
-	inNamespace(t)
-	a, b := addVeth(t, "a0", "a1"), addVeth(t, "b0", "b1")
-	addVeth(t, "c0", "c1")
+	testbed.InNamespace(t)
+	a, b := testbed.AddVeth(t, "a0", "a1"), testbed.AddVeth(t, "b0", "b1")
+	testbed.AddVeth(t, "c0", "c1")
 	c := testConfig(1, 2)
 	inst := mustAttach(t, c, "a0", "b0")
 	openWay(t, inst, b)
@@ -64,7 +65,7 @@ func TestLinkAccept(t *testing.T) {
 		{"route moved to b0", func() { lead(b.Index) }, Accept{Devices: []int{b.Index}}, fates{wrongInterface, forwarded}},
 		{"two next hops", nil, Accept{Devices: []int{a.Index, b.Index}}, fates{forwarded, forwarded}},
 		{"neighbour gone", func() { lead(0) }, Accept{Devices: []int{b.Index}}, fates{wrongInterface, forwarded}},
-		{"by an interface without the program", nil, Accept{Devices: []int{device(t, "c0").Index}}, fates{wrongInterface, wrongInterface}},
+		{"by an interface without the program", nil, Accept{Devices: []int{testbed.Device(t, "c0").Index}}, fates{wrongInterface, wrongInterface}},
 		{"no route", nil, Accept{}, fates{wrongInterface, wrongInterface}},
 		{"by all but a0", nil, Accept{Except: true, Devices: []int{a.Index}}, fates{wrongInterface, forwarded}},
 	} {
@@ -82,8 +83,8 @@ func TestLinkAccept(t *testing.T) {
 
 // What comes for the internal address has a rule of its own, and no other packet has one.
 func TestInternalAccept(t *testing.T) {
-	inNamespace(t)
-	a, b := addVeth(t, "a0", "a1"), addVeth(t, "b0", "b1")
+	testbed.InNamespace(t)
+	a, b := testbed.AddVeth(t, "a0", "a1"), testbed.AddVeth(t, "b0", "b1")
 	c := testConfig(1, 2)
 	inst := mustAttach(t, c, "a0", "b0")
 	openWay(t, inst, b)
@@ -108,15 +109,15 @@ func TestInternalAccept(t *testing.T) {
 
 // What is dropped is counted for the link that it claims to be of.
 func TestWrongInterfaceIsTheLinksDrop(t *testing.T) {
-	inNamespace(t)
-	a := addVeth(t, "a0", "a1")
+	testbed.InNamespace(t)
+	a := testbed.AddVeth(t, "a0", "a1")
 	c := testConfig(1, 2)
 	inst := mustAttach(t, c, "a0")
 	link := linkIndex(t, c, "1")
 	if err := inst.SetLinkAccept(link, Accept{}); err != nil {
 		t.Fatal(err)
 	}
-	feed(t, inst, transitFrame(t, a, testKey), "a0", 5)
+	testbed.Feed(t, inst, transitFrame(t, a, testKey), "a0", 5)
 	links, err := inst.LinkCounters()
 	if err != nil {
 		t.Fatal(err)
@@ -134,11 +135,11 @@ func TestWrongInterfaceIsTheLinksDrop(t *testing.T) {
 // The rule outlives the process, and goes with its link when the configuration changes. An interface
 // that gets the program later is found by its index.
 func TestAcceptIsCarried(t *testing.T) {
-	inNamespace(t)
-	a, b := addVeth(t, "a0", "a1"), addVeth(t, "b0", "b1")
+	testbed.InNamespace(t)
+	a, b := testbed.AddVeth(t, "a0", "a1"), testbed.AddVeth(t, "b0", "b1")
 	attach := func(c Config, names ...string) *Instance {
 		t.Helper()
-		inst, err := Attach(Options{Name: "br1", Interfaces: names}, c)
+		inst, err := Attach(Options{Name: "br1", Interfaces: names, Parts: []Part{NewSCIONPart(c)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,9 +169,9 @@ func TestAcceptIsCarried(t *testing.T) {
 }
 
 func TestRefreshFindsInterfaces(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "a0", "a1")
-	b := addVeth(t, "b0", "b1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "a0", "a1")
+	b := testbed.AddVeth(t, "b0", "b1")
 	c := testConfig(1, 2)
 	inst := mustAttach(t, c, "a0", "b0")
 	openWay(t, inst, b)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"culvert/internal/stats"
+	"culvert/internal/testbed"
 )
 
 // linkTraffic returns the packets of each link, in and out, by the link's name.
@@ -57,8 +58,8 @@ func TestAdopt(t *testing.T) {
 	}
 	for name, ids := range tests {
 		t.Run(name, func(t *testing.T) {
-			inNamespace(t)
-			v0 := addVeth(t, "v0", "v1")
+			testbed.InNamespace(t)
+			v0 := testbed.AddVeth(t, "v0", "v1")
 			frame := transitFrame(t, v0, testKey)
 			first := testConfig(1, 2)
 			inst := mustAttach(t, first, "v0")
@@ -66,7 +67,7 @@ func TestAdopt(t *testing.T) {
 			if err := inst.AddKey(1, Key{4}); err != nil {
 				t.Fatal(err)
 			}
-			feed(t, inst, frame, "v0", 5)
+			testbed.Feed(t, inst, frame, "v0", 5)
 			keys, err := inst.Keys()
 			if err != nil {
 				t.Fatal(err)
@@ -82,7 +83,7 @@ func TestAdopt(t *testing.T) {
 				t.Errorf("keys %v, %v, were %v", now, err, keys)
 			}
 			// The way from 1 to 2 is open, as it was, where both are there still.
-			feed(t, inst, frame, "v0", 2)
+			testbed.Feed(t, inst, frame, "v0", 2)
 			want := map[string]uint64{"fwd scion-br-transit": 5}
 			wantIn, wantOut := make(map[string]uint64), make(map[string]uint64)
 			for _, l := range c.Links {
@@ -100,7 +101,7 @@ func TestAdopt(t *testing.T) {
 			} else {
 				want["pass other"] = 2
 			}
-			_, got, _ := counted(t, inst, "v0")
+			_, got, _ := testbed.Counted(t, inst, "v0")
 			if !maps.Equal(got, want) {
 				t.Errorf("packets %v, want %v", got, want)
 			}
@@ -124,8 +125,8 @@ func TestAdopt(t *testing.T) {
 
 // TestMovedLinkIsClosed changes the addresses of a link: its next hop does not hold any longer.
 func TestMovedLinkIsClosed(t *testing.T) {
-	inNamespace(t)
-	v0 := addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	v0 := testbed.AddVeth(t, "v0", "v1")
 	inst := mustAttach(t, testConfig(1, 2), "v0")
 	openWay(t, inst, v0)
 	inst.Close()
@@ -146,20 +147,20 @@ func TestMovedLinkIsClosed(t *testing.T) {
 
 // TestOtherInterfaces attaches again to fewer and to other interfaces.
 func TestOtherInterfaces(t *testing.T) {
-	inNamespace(t)
-	v0, v2 := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
+	testbed.InNamespace(t)
+	v0, v2 := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
 	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
 	openWay(t, inst, v2)
-	feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
-	feed(t, inst, transitFrame(t, v2, testKey), "v2", 4)
+	testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
+	testbed.Feed(t, inst, transitFrame(t, v2, testKey), "v2", 4)
 	inst.Close()
 
 	inst = mustAttach(t, testConfig(1, 2), "v2")
-	if got := inst.Attached(); !slices.Equal(got, []string{"v2"}) || xdpProgram(t, "v0") != 0 {
-		t.Errorf("attached to %v, v0 carries program %d", got, xdpProgram(t, "v0"))
+	if got := inst.Attached(); !slices.Equal(got, []string{"v2"}) || testbed.XDPProgram(t, "v0") != 0 {
+		t.Errorf("attached to %v, v0 carries program %d", got, testbed.XDPProgram(t, "v0"))
 	}
 	for name, want := range map[string]uint64{"v0": 3, "v2": 4} {
-		port, by, _ := counted(t, inst, name)
+		port, by, _ := testbed.Counted(t, inst, name)
 		if by["fwd scion-br-transit"] != want || port.Attached != (name == "v2") {
 			t.Errorf("%s: attached %v, %v", name, port.Attached, by)
 		}
@@ -167,43 +168,43 @@ func TestOtherInterfaces(t *testing.T) {
 	inst.Close()
 
 	inst = mustAttach(t, testConfig(1, 2), "v0")
-	feed(t, inst, transitFrame(t, v0, testKey), "v0", 1)
-	if _, by, _ := counted(t, inst, "v0"); by["fwd scion-br-transit"] != 4 {
+	testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 1)
+	if _, by, _ := testbed.Counted(t, inst, "v0"); by["fwd scion-br-transit"] != 4 {
 		t.Errorf("v0 is back with %v", by)
 	}
 }
 
 // TestDeviceComesBack deletes an attached device and makes one of the same name.
 func TestDeviceComesBack(t *testing.T) {
-	inNamespace(t)
-	v0, v2 := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
+	testbed.InNamespace(t)
+	v0, v2 := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
 	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
 	openWay(t, inst, v2)
-	feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
+	testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
 
-	deleteDevice(t, "v0")
+	testbed.DeleteDevice(t, "v0")
 	if got := inst.Attached(); !slices.Equal(got, []string{"v2"}) {
 		t.Errorf("attached to %v", got)
 	}
-	if port, by, _ := counted(t, inst, "v0"); port.Attached || by["fwd scion-br-transit"] != 3 {
+	if port, by, _ := testbed.Counted(t, inst, "v0"); port.Attached || by["fwd scion-br-transit"] != 3 {
 		t.Errorf("v0 without its device: attached %v, %v", port.Attached, by)
 	}
 	inst.Close()
 
-	again := addVeth(t, "v0", "v1")
+	again := testbed.AddVeth(t, "v0", "v1")
 	if again.Index == v0.Index {
 		t.Fatal("the device has its old index")
 	}
 	inst = mustAttach(t, testConfig(1, 2), "v0", "v2")
-	feed(t, inst, transitFrame(t, again, testKey), "v0", 2)
-	if port, by, _ := counted(t, inst, "v0"); !port.Attached || by["fwd scion-br-transit"] != 5 {
+	testbed.Feed(t, inst, transitFrame(t, again, testKey), "v0", 2)
+	if port, by, _ := testbed.Counted(t, inst, "v0"); !port.Attached || by["fwd scion-br-transit"] != 5 {
 		t.Errorf("v0 with its new device: attached %v, %v", port.Attached, by)
 	}
 }
 
 func TestKeys(t *testing.T) {
-	inNamespace(t)
-	v0 := addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	v0 := testbed.AddVeth(t, "v0", "v1")
 	inst := mustAttach(t, testConfig(1, 2), "v0")
 	openWay(t, inst, v0) // with testKey at 0
 	other := Key{7}
@@ -231,9 +232,9 @@ func TestKeys(t *testing.T) {
 	}
 	forwards := func(key Key, want bool) {
 		t.Helper()
-		_, before, _ := counted(t, inst, "v0")
-		feed(t, inst, transitFrame(t, v0, key), "v0", 1)
-		_, after, _ := counted(t, inst, "v0")
+		_, before, _ := testbed.Counted(t, inst, "v0")
+		testbed.Feed(t, inst, transitFrame(t, v0, key), "v0", 1)
+		_, after, _ := testbed.Counted(t, inst, "v0")
 		reason := "punt scion-mac"
 		if want {
 			reason = "fwd scion-br-transit"
@@ -283,8 +284,8 @@ func TestKeys(t *testing.T) {
 // TestDeadHopsAreForgotten attaches again after an interface was deleted and made again: what is known to be behind the
 // new one's index is no longer what was behind the old one.
 func TestDeadHopsAreForgotten(t *testing.T) {
-	inNamespace(t)
-	v0, v2 := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
+	testbed.InNamespace(t)
+	v0, v2 := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
 	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
 	openWay(t, inst, v2)
 	dead, alive, kernel := netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("10.0.0.8"), netip.MustParseAddr("10.0.0.9")
@@ -296,8 +297,8 @@ func TestDeadHopsAreForgotten(t *testing.T) {
 		}
 	}
 	inst.Close()
-	deleteDevice(t, "v2")
-	addVeth(t, "v2", "v3")
+	testbed.DeleteDevice(t, "v2")
+	testbed.AddVeth(t, "v2", "v3")
 	inst = mustAttach(t, testConfig(1, 2), "v0", "v2")
 	if !inst.Adopted() {
 		t.Fatal("not adopted")

@@ -120,7 +120,9 @@ func (i *Instance) AttachPort(u Unattached) error {
 		return fmt.Errorf("interface %s: %w", name, ErrGone)
 	}
 	i.mu.Lock()
-	err = i.fillPorts([]*net.Interface{p})
+	if err = i.fillPorts([]*net.Interface{p}); err == nil {
+		err = i.fillPartsOfPorts([]*net.Interface{p})
+	}
 	i.mu.Unlock()
 	if err != nil {
 		return err
@@ -178,7 +180,7 @@ func (i *Instance) attachPort(p *net.Interface, path string) error {
 		next.forget()
 		return err
 	}
-	untilUnused()
+	UntilUnused()
 	next.forgetOthers()
 	return nil
 }
@@ -252,48 +254,4 @@ func (i *Instance) Restore() (filtered bool, err error) {
 	i.lock.Close()
 	i.lock = lock
 	return i.kept.plane != nil, nil
-}
-
-// forgetDeadHops takes next hops by interfaces that are gone from links and hosts that were taken over: what is sent
-// there would be lost.
-func (i *Instance) forgetDeadHops() error {
-	dead := make(map[int]bool)
-	gone := func(index int) bool {
-		if _, asked := dead[index]; !asked {
-			_, err := netlink.LinkByIndex(index)
-			dead[index] = errors.As(err, &netlink.LinkNotFoundError{})
-		}
-		return index != 0 && dead[index]
-	}
-	states, err := i.LinkStates()
-	if err != nil {
-		return err
-	}
-	for n, s := range states {
-		if gone(s.NextHop.IfIndex) {
-			if err := i.SetLinkNextHop(n, NextHop{}); err != nil {
-				return err
-			}
-		}
-	}
-	var (
-		key    [4]uint32
-		value  bpfobj.PipelineScionHost
-		leaves [][4]uint32
-	)
-	it := i.maps[bpfobj.PipelineMapScionHosts].Iterate()
-	for it.Next(&key, &value) {
-		if gone(int(value.Hop.Ifindex)) {
-			leaves = append(leaves, key)
-		}
-	}
-	if err := it.Err(); err != nil {
-		return fmt.Errorf("listing the hosts of %s: %w", i.Name(), err)
-	}
-	for _, key := range leaves {
-		if err := i.maps[bpfobj.PipelineMapScionHosts].Delete(key); err != nil && !bpfobj.NotExist(err) {
-			return fmt.Errorf("forgetting a host of %s: %w", i.Name(), err)
-		}
-	}
-	return nil
 }

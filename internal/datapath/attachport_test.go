@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // otherSpace makes another network namespace with bridges, which take the indexes up to one.
@@ -82,29 +83,29 @@ func TestCarriedByName(t *testing.T) {
 		{"renamed", func(t *testing.T) { rename(t, "v0", "w0") }, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
 		{"swapped", func(t *testing.T) { rename(t, "v0", "x"); rename(t, "v2", "v0"); rename(t, "x", "v2") },
 			[]string{"v0", "v2"}, nil, []string{"v0", "v2"}},
-		{"renamed, and another one", func(t *testing.T) { rename(t, "v0", "w0"); addVeth(t, "v0", "v7") },
+		{"renamed, and another one", func(t *testing.T) { rename(t, "v0", "w0"); testbed.AddVeth(t, "v0", "v7") },
 			[]string{"v2", "w0"}, []Unattached{{Interface: "v0", Why: PortReplaced, Renamed: "w0"}}, []string{"v0", "v2", "w0"}},
 		{"renamed, and another one, that too", func(t *testing.T) {
 			rename(t, "v0", "w0")
-			addVeth(t, "v0", "v7")
+			testbed.AddVeth(t, "v0", "v7")
 			rename(t, "v0", "u0")
 			rename(t, "w0", "v0")
 		}, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
-		{"to the name of one that has gone", func(t *testing.T) { deleteDevice(t, "v0"); rename(t, "v2", "v0") },
+		{"to the name of one that has gone", func(t *testing.T) { testbed.DeleteDevice(t, "v0"); rename(t, "v2", "v0") },
 			[]string{"v0"}, []Unattached{{Interface: "v2", Why: PortGone, Renamed: "v0"}}, []string{"v0"}},
 		{"moved", func(t *testing.T) { move(t, "v0", otherSpace(t, 0)) },
 			[]string{"v2"}, []Unattached{{Interface: "v0", Why: PortGone, Moved: true}}, []string{"v2"}},
-		{"moved, to the index of the other one", func(t *testing.T) { move(t, "v0", otherSpace(t, device(t, "v2").Index-1)) },
+		{"moved, to the index of the other one", func(t *testing.T) { move(t, "v0", otherSpace(t, testbed.Device(t, "v2").Index-1)) },
 			[]string{"v2"}, []Unattached{{Interface: "v0", Why: PortGone, Moved: true}}, []string{"v2"}},
-		{"moved, and another one", func(t *testing.T) { move(t, "v0", otherSpace(t, 0)); addVeth(t, "v0", "v7") },
+		{"moved, and another one", func(t *testing.T) { move(t, "v0", otherSpace(t, 0)); testbed.AddVeth(t, "v0", "v7") },
 			[]string{"v2"}, []Unattached{{Interface: "v0", Why: PortReplaced, Moved: true}}, []string{"v0", "v2"}},
 		{"moved, and another one with its index", func(t *testing.T) {
-			index := device(t, "v0").Index
+			index := testbed.Device(t, "v0").Index
 			move(t, "v0", otherSpace(t, 0))
 			addVethAt(t, index, "v0", "v7")
 		}, []string{"v2"}, []Unattached{{Interface: "v0", Why: PortReplaced, Moved: true}}, []string{"v0", "v2"}},
 		{"moved, and one of another name with its index", func(t *testing.T) {
-			index := device(t, "v0").Index
+			index := testbed.Device(t, "v0").Index
 			move(t, "v0", otherSpace(t, 0))
 			addVethAt(t, index, "v9", "v7")
 		}, []string{"v2"}, []Unattached{{Interface: "v0", Why: PortGone, Moved: true}}, []string{"v2"}},
@@ -119,14 +120,14 @@ func TestCarriedByName(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
-		{"deleted, and another one", func(t *testing.T) { deleteDevice(t, "v0"); addVeth(t, "v0", "v7") },
+		{"deleted, and another one", func(t *testing.T) { testbed.DeleteDevice(t, "v0"); testbed.AddVeth(t, "v0", "v7") },
 			[]string{"v2"}, []Unattached{{Interface: "v0", Why: PortReplaced}}, []string{"v0", "v2"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			inNamespace(t)
-			addVeth(t, "v0", "v1")
-			addVeth(t, "v2", "v3")
+			testbed.InNamespace(t)
+			testbed.AddVeth(t, "v0", "v1")
+			testbed.AddVeth(t, "v2", "v3")
 			inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
 			tt.change(t)
 			// A process that has not attached sees the same.
@@ -166,7 +167,7 @@ func TestCarriedByName(t *testing.T) {
 				dev, err := net.InterfaceByIndex(index)
 				if err != nil {
 					t.Errorf("%s: no interface has index %d", name, index)
-				} else if xdpProgram(t, dev.Name) == 0 {
+				} else if testbed.XDPProgram(t, dev.Name) == 0 {
 					t.Errorf("%s carries no program", dev.Name)
 				}
 			}
@@ -187,7 +188,7 @@ func TestCarriedByName(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, dev := range all {
-				if on := xdpProgram(t, dev.Name) != 0; on != slices.Contains(names, dev.Name) {
+				if on := testbed.XDPProgram(t, dev.Name) != 0; on != slices.Contains(names, dev.Name) {
 					t.Errorf("the next process: %s carries a program: %v", dev.Name, on)
 				}
 			}
@@ -197,24 +198,24 @@ func TestCarriedByName(t *testing.T) {
 
 // TestDetachRenamed takes the program off by the names that Attached gives.
 func TestDetachRenamed(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
-	addVeth(t, "v2", "v3")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	testbed.AddVeth(t, "v2", "v3")
 	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
 	rename(t, "v0", "w0")
-	addVeth(t, "v0", "v7")
-	if err := inst.Detach("v0"); err == nil || xdpProgram(t, "w0") == 0 {
-		t.Errorf("detached from v0, which is another one: %v; w0 carries program %d", err, xdpProgram(t, "w0"))
+	testbed.AddVeth(t, "v0", "v7")
+	if err := inst.Detach("v0"); err == nil || testbed.XDPProgram(t, "w0") == 0 {
+		t.Errorf("detached from v0, which is another one: %v; w0 carries program %d", err, testbed.XDPProgram(t, "w0"))
 	}
-	if err := inst.Detach("w0"); err != nil || xdpProgram(t, "w0") != 0 {
-		t.Errorf("detaching from w0: %v; it carries program %d", err, xdpProgram(t, "w0"))
+	if err := inst.Detach("w0"); err != nil || testbed.XDPProgram(t, "w0") != 0 {
+		t.Errorf("detaching from w0: %v; it carries program %d", err, testbed.XDPProgram(t, "w0"))
 	}
 }
 
 // TestRefreshRenamed changes the address of an interface that has another name than when it was attached.
 func TestRefreshRenamed(t *testing.T) {
-	inNamespace(t)
-	v0 := addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	v0 := testbed.AddVeth(t, "v0", "v1")
 	inst := mustAttach(t, testConfig(1, 2), "v0")
 	rename(t, "v0", "w0")
 	l, err := netlink.LinkByName("w0")

@@ -12,6 +12,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/testbed"
 )
 
 const (
@@ -217,7 +219,7 @@ func setIPLen(f []byte, n int) {
 	}
 	binary.BigEndian.PutUint16(f[16:], uint16(20+n))
 	f[24], f[25] = 0, 0
-	binary.BigEndian.PutUint16(f[24:], ^onesSum(f[14:34]))
+	binary.BigEndian.PutUint16(f[24:], ^testbed.OnesSum(f[14:34]))
 }
 
 // Headers between IP's and TCP's are for the slow path, if the packet is to a VIP.
@@ -264,18 +266,4 @@ func TestBalanceNoBackend(t *testing.T) {
 	b.sent(in, "fwd lb-flow", m)
 	big := b.packet(client4, vip4, &layers.TCP{ACK: true}, make([]byte, 8000))
 	b.leaves(big, "drop lb-next-hop")
-}
-
-// TestBalanceBesideAll has all stages in one program, which the verifier has to take: older ones count its stack and its
-// ways differently.
-func TestBalanceBesideAll(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "west", "westp")
-	inst, err := Attach(Options{
-		Name: "br1", Interfaces: []string{"west"}, Route: &RouteOptions{Blocks4: 1, Blocks6: 1}, Balance: &BalanceOptions{}, Temporary: true,
-	}, testConfig(1, 2))
-	if err != nil {
-		t.Fatal(err)
-	}
-	inst.Close()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // balanceBed is a load balancer on interface lb0 whose backends are behind out0.
@@ -37,14 +38,14 @@ func newBalanceBed(t testing.TB, o BalanceOptions) *balanceBed {
 
 func newBalanceBedOf(t testing.TB, o BalanceOptions, all Options) *balanceBed {
 	t.Helper()
-	inNamespace(t)
-	b := &balanceBed{t: t, in: addVeth(t, "lb0", "lb0p"), out: addVeth(t, "out0", "out0p")}
+	testbed.InNamespace(t)
+	b := &balanceBed{t: t, in: testbed.AddVeth(t, "lb0", "lb0p"), out: testbed.AddVeth(t, "out0", "out0p")}
 	if o.RingSize == 0 {
 		o.RingSize = balanceTestRing
 	}
-	all.Balance = &o
+	all.Parts = append(all.Parts, NewBalancePart(o))
 	var err error
-	if b.inst, err = Attach(all, Config{}); err != nil {
+	if b.inst, err = Attach(all); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.inst.Close)
@@ -156,10 +157,10 @@ func (b *balanceBed) packet(from, to string, transport gopacket.SerializableLaye
 // run puts a frame through the program and tells what came of it.
 func (b *balanceBed) run(frame []byte) (action uint32, out []byte, reason string) {
 	b.t.Helper()
-	_, before, _ := counted(b.t, b.inst, "lb0")
+	_, before, _ := testbed.Counted(b.t, b.inst, "lb0")
 	action, out, err := b.inst.TestRun(frame, "lb0")
 	b.must(err)
-	_, after, _ := counted(b.t, b.inst, "lb0")
+	_, after, _ := testbed.Counted(b.t, b.inst, "lb0")
 	for name, n := range after {
 		if n != before[name] {
 			if reason != "" || n != before[name]+1 {
@@ -193,7 +194,7 @@ func (b *balanceBed) leaves(frame []byte, reason string) {
 func (b *balanceBed) sent(frame []byte, reason string, members ...BalanceMember) BalanceMember {
 	b.t.Helper()
 	action, out, got := b.run(frame)
-	if got != reason || action != xdpRedirect {
+	if got != reason || action != testbed.XDPRedirect {
 		b.t.Fatalf("it left as %q with action %d, not as %q\n%x", got, action, reason, frame)
 	}
 	var err error

@@ -18,6 +18,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/testbed"
 )
 
 // runs puts frames through the program over and over while change is called again and again by another thread, that
@@ -141,11 +143,11 @@ func TestBalanceDeleteVIP(t *testing.T) {
 		return errors.Join(b.plane.DeleteVIP(key(vips[from])), b.plane.SetRing(1, rings[to]),
 			b.plane.SetVIP(key(vips[to]), BalanceVIP{Number: 1}))
 	}, func(n int, action uint32, out []byte) error {
-		if action == xdpPass && n > 0 && bytes.Equal(out, frames[n]) {
+		if action == testbed.XDPPass && n > 0 && bytes.Equal(out, frames[n]) {
 			return nil
 		}
 		seen[n]++
-		if len(out) < 34 || action != xdpRedirect || netip.AddrFrom4([4]byte(out[30:34])) != backends[n].Addr {
+		if len(out) < 34 || action != testbed.XDPRedirect || netip.AddrFrom4([4]byte(out[30:34])) != backends[n].Addr {
 			return fmt.Errorf("a packet to %s came out with %d: %x", vips[n], action, out)
 		}
 		return nil
@@ -213,7 +215,7 @@ func TestBalanceRingUnderLoad(t *testing.T) {
 	for n := range 500 {
 		frames = append(frames, b.packet(fmt.Sprintf("203.0.113.7:%d", 1000+n), "192.0.2.1:80", &layers.TCP{ACK: true}, nil))
 	}
-	snd := startSenders(t, device(t, "lb0p"), frames, s)
+	snd := startSenders(t, testbed.Device(t, "lb0p"), frames, s)
 	ring, err := b.plane.Ring(0)
 	b.must(err)
 	var longest time.Duration
@@ -248,7 +250,7 @@ func (b *balanceBed) checkSent(s *sink, sent, tested uint64) {
 	b.t.Helper()
 	arrived, err := s.packets()
 	b.must(err)
-	port, by, total := counted(b.t, b.inst, "lb0")
+	port, by, total := testbed.Counted(b.t, b.inst, "lb0")
 	if arrived != sent || total != sent+tested || by["fwd lb-flow"]+by["fwd lb-new"] != total {
 		b.t.Errorf("%d packets sent, %d arrived, counted %v", sent, arrived, by)
 	}
@@ -271,7 +273,7 @@ func TestBalanceSwapUnderLoad(t *testing.T) {
 	for _, c := range w.clients {
 		frames = append(frames, w.packet(c.String(), worldVIP, &layers.TCP{ACK: true}, nil))
 	}
-	snd := startSenders(t, device(t, "lb0p"), frames, s)
+	snd := startSenders(t, testbed.Device(t, "lb0p"), frames, s)
 	for n, change := range []func(*BalanceOptions){
 		func(*BalanceOptions) {},
 		func(o *BalanceOptions) { o.Flows = 20_000 },

@@ -24,7 +24,7 @@ func (i *Instance) loadCarrier() (*carrier, error) {
 	}
 	flows := i.maps[bpfobj.PipelineMapLbFlows]
 	for name, value := range map[string]any{
-		bpfobj.MigrateVarLbIdle:    i.meta.Balance.idle(),
+		bpfobj.MigrateVarLbIdle:    i.Balance().idle(),
 		bpfobj.MigrateVarLbBuckets: flows.MaxEntries(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {

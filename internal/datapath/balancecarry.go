@@ -28,61 +28,58 @@ members mean: without it nothing is taken over.
 var balanceMaps = []struct {
 	name   string
 	config bool
-	copy   func(i *Instance, from, to *ebpf.Map) error // to a map of another size
+	copy   func(p *BalancePart, from, to *ebpf.Map) error // to a map of another size
 }{
-	{bpfobj.PipelineMapLbVips, true, (*Instance).copyBalanceVIPs},
+	{bpfobj.PipelineMapLbVips, true, (*BalancePart).copyBalanceVIPs},
 	{bpfobj.PipelineMapLbVipCache, true, copyArray[bpfobj.PipelineLbVipCacheEntry]},
 	{bpfobj.PipelineMapLbAddrs, true, copyArray[bpfobj.PipelineBloom]},
 	{bpfobj.PipelineMapLbRings, true, copyBalanceRings},
-	{bpfobj.PipelineMapLbBackends, true, (*Instance).copyBalanceMembers},
+	{bpfobj.PipelineMapLbBackends, true, (*BalancePart).copyBalanceMembers},
 	{bpfobj.PipelineMapLbServers, true, copyBalanceServers},
 	{bpfobj.PipelineMapLbNamedVlans, true, copyBalanceNamedVLANs},
 	{bpfobj.PipelineMapLbState, true, copyArray[bpfobj.PipelineLbChunk]},
 	{bpfobj.PipelineMapLbTraffic, false, copyPerCPU[bpfobj.PipelineLbBackendCounters]},
 	{bpfobj.PipelineMapLbEvents, false, copyPerCPU[uint64]},
 	{bpfobj.PipelineMapLbHealth, false, copyArray[bpfobj.PipelineLbFinding]},
-	{bpfobj.PipelineMapLbFragments, false, func(*Instance, *ebpf.Map, *ebpf.Map) error {
+	{bpfobj.PipelineMapLbFragments, false, func(*BalancePart, *ebpf.Map, *ebpf.Map) error {
 		return nil // what is on its way while sizes change is soon sent again
 	}},
-	{bpfobj.PipelineMapLbFlows, false, func(i *Instance, from, _ *ebpf.Map) error {
-		i.flowsFrom = from // they come last
+	{bpfobj.PipelineMapLbFlows, false, func(p *BalancePart, from, _ *ebpf.Map) error {
+		p.flowsFrom = from // they come last
 		return nil
 	}},
 }
 
-// balanceCarry names the maps that a new program shares with the running one, and those that it gets copies of.
-type balanceCarry struct{ shared, copied []string }
-
-// planBalance decides it. Same tells whether the running program has the map, and with the same meaning; fits
-// whether it could be the new one's too.
-func planBalance(old *Instance, m meta, same, fits func(name string) bool) (c balanceCarry) {
-	if old == nil || old.meta.Balance == nil || m.Balance == nil || !same(bpfobj.PipelineMapLbState) {
-		return c
+// Shared implements Part.
+func (p *BalancePart) Shared(l *Loading) (shared []string) {
+	old := l.Old.Balance()
+	if old == nil || !l.Same(bpfobj.PipelineMapLbState) {
+		return nil
 	}
-	sameRings := old.meta.Balance.RingSize == m.Balance.RingSize
+	sameRings := old.RingSize == p.options.RingSize
 	shareConfig := sameRings
 	for _, b := range balanceMaps {
-		shareConfig = shareConfig && (!b.config || fits(b.name))
+		shareConfig = shareConfig && (!b.config || l.Fits(b.name))
 	}
 	for _, b := range balanceMaps {
 		switch {
-		case b.config && shareConfig, !b.config && fits(b.name):
-			c.shared = append(c.shared, b.name)
+		case b.config && shareConfig, !b.config && l.Fits(b.name):
+			shared = append(shared, b.name)
 		case b.name == bpfobj.PipelineMapLbRings && !sameRings:
-		case same(b.name):
-			c.copied = append(c.copied, b.name)
+		case l.Same(b.name):
+			p.copied = append(p.copied, b.name)
 		}
 	}
-	return c
+	return shared
 }
 
-// copyBalance copies what old knows into the new program's own maps.
-func (i *Instance) copyBalance(old *Instance, c balanceCarry) error {
+// copyMaps copies what old knows into the new program's own maps.
+func (p *BalancePart) copyMaps(old, inst *Instance) error {
 	for _, b := range balanceMaps {
-		if !slices.Contains(c.copied, b.name) {
+		if !slices.Contains(p.copied, b.name) {
 			continue
 		}
-		if err := b.copy(i, old.maps[b.name], i.maps[b.name]); err != nil {
+		if err := b.copy(p, old.maps[b.name], inst.maps[b.name]); err != nil {
 			return fmt.Errorf("copying map %s: %w", b.name, err)
 		}
 	}
@@ -90,7 +87,7 @@ func (i *Instance) copyBalance(old *Instance, c balanceCarry) error {
 }
 
 // copyArray copies the values of an array as far as there is room; those that are 0 are so in a new map.
-func copyArray[T comparable](_ *Instance, from, to *ebpf.Map) error {
+func copyArray[T comparable](_ *BalancePart, from, to *ebpf.Map) error {
 	for n := range min(from.MaxEntries(), to.MaxEntries()) {
 		var zero, value T
 		if err := from.Lookup(n, &value); err != nil {
@@ -106,7 +103,7 @@ func copyArray[T comparable](_ *Instance, from, to *ebpf.Map) error {
 	return nil
 }
 
-func copyPerCPU[T comparable](_ *Instance, from, to *ebpf.Map) error {
+func copyPerCPU[T comparable](_ *BalancePart, from, to *ebpf.Map) error {
 	var zero T
 	for n := range min(from.MaxEntries(), to.MaxEntries()) {
 		var values []T
@@ -123,14 +120,14 @@ func copyPerCPU[T comparable](_ *Instance, from, to *ebpf.Map) error {
 	return nil
 }
 
-func (i *Instance) copyBalanceVIPs(from, to *ebpf.Map) error {
+func (p *BalancePart) copyBalanceVIPs(from, to *ebpf.Map) error {
 	var (
 		key bpfobj.PipelineLbVipKey
 		raw bpfobj.PipelineLbVip
 	)
 	it := from.Iterate()
 	for it.Next(&key, &raw) {
-		if most := i.meta.Balance.VIPs; int(raw.Number) >= most {
+		if most := p.options.VIPs; int(raw.Number) >= most {
 			return fmt.Errorf("VIP %v has number %d, and there is to be room for %d: delete it first, or leave room for %d",
 				bpfobj.WordsAddr(key.Addr.W), raw.Number, most, raw.Number+1)
 		}
@@ -141,7 +138,7 @@ func (i *Instance) copyBalanceVIPs(from, to *ebpf.Map) error {
 	return it.Err()
 }
 
-func (i *Instance) copyBalanceMembers(from, to *ebpf.Map) error {
+func (p *BalancePart) copyBalanceMembers(from, to *ebpf.Map) error {
 	most := to.MaxEntries()
 	for n := range from.MaxEntries() {
 		var slot bpfobj.PipelineLbBackendLatch
@@ -166,7 +163,7 @@ func (i *Instance) copyBalanceMembers(from, to *ebpf.Map) error {
 }
 
 // copyBalanceRings has the new program use the rings that the old one uses: rings are never changed, but exchanged.
-func copyBalanceRings(_ *Instance, from, to *ebpf.Map) error {
+func copyBalanceRings(_ *BalancePart, from, to *ebpf.Map) error {
 	for n := range min(from.MaxEntries(), to.MaxEntries()) {
 		var ring *ebpf.Map
 		err := from.Lookup(n, &ring)
@@ -185,7 +182,7 @@ func copyBalanceRings(_ *Instance, from, to *ebpf.Map) error {
 	return nil
 }
 
-func copyBalanceServers(_ *Instance, from, to *ebpf.Map) error {
+func copyBalanceServers(_ *BalancePart, from, to *ebpf.Map) error {
 	var (
 		key   bpfobj.PipelineLbServerKey
 		owner uint32

@@ -19,6 +19,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // attach lets go of the load balancer, as a process does that is killed, and attaches it again with other options.
@@ -30,7 +31,7 @@ func (b *balanceBed) attach(change ...func(*BalanceOptions)) {
 		c(&o)
 	}
 	b.inst.Close()
-	inst, err := Attach(Options{Name: "lb", Interfaces: []string{"lb0"}, Balance: &o}, Config{})
+	inst, err := Attach(Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []Part{NewBalancePart(o)}})
 	b.must(err)
 	b.t.Cleanup(inst.Close)
 	b.inst = inst
@@ -124,7 +125,7 @@ func (w *balanceWorld) check() {
 	if vips, err := w.plane.VIPs(); err != nil || !maps.Equal(vips, want) {
 		w.t.Errorf("VIPs %+v, %v", vips, err)
 	}
-	_, by, _ := counted(w.t, w.inst, "lb0")
+	_, by, _ := testbed.Counted(w.t, w.inst, "lb0")
 	if by["fwd lb-flow"]+by["fwd lb-new"] != w.sent {
 		w.t.Errorf("%d packets sent, counted %v", w.sent, by)
 	}
@@ -201,7 +202,7 @@ func TestBalanceOffAndOn(t *testing.T) {
 	w := newBalanceWorld(t, 5, BalanceOptions{})
 	o := w.plane.Options()
 	w.inst.Close()
-	inst, err := Attach(Options{Name: "lb", Interfaces: []string{"lb0"}}, Config{})
+	inst, err := Attach(Options{Name: "lb", Interfaces: []string{"lb0"}})
 	w.must(err)
 	if _, err := inst.ViewBalance(); err == nil {
 		t.Error("a load balancer that is off")
@@ -224,7 +225,7 @@ func TestBalanceOffAndOn(t *testing.T) {
 		}
 		return p.Flows(func(f BalanceFlow) bool { t.Errorf("flow %+v", f); return true })
 	}
-	inst, err = Attach(Options{Name: "lb", Interfaces: []string{"lb0"}, Balance: &o}, Config{})
+	inst, err = Attach(Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []Part{NewBalancePart(o)}})
 	w.must(err)
 	w.inst = inst
 	defer inst.Close()
@@ -249,8 +250,8 @@ func TestBalanceRefusedSizes(t *testing.T) {
 		o := w.plane.Options()
 		change(&o)
 		w.inst.Close()
-		before := xdpProgram(t, "lb0")
-		inst, err := Attach(Options{Name: "lb", Interfaces: []string{"lb0"}, Balance: &o}, Config{})
+		before := testbed.XDPProgram(t, "lb0")
+		inst, err := Attach(Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []Part{NewBalancePart(o)}})
 		if err == nil {
 			inst.Close()
 			t.Fatal("attached")
@@ -258,7 +259,7 @@ func TestBalanceRefusedSizes(t *testing.T) {
 		if s := err.Error(); !strings.Contains(s, want) || strings.Contains(s, "\n") {
 			t.Errorf("error %q, want one line with %q", s, want)
 		}
-		if now := xdpProgram(t, "lb0"); now != before {
+		if now := testbed.XDPProgram(t, "lb0"); now != before {
 			t.Errorf("lb0 carries program %d, carried %d", now, before)
 		}
 		w.inst, err = OpenHere("lb")
@@ -412,8 +413,8 @@ func TestBalanceDetached(t *testing.T) {
 				}
 			}
 			w.must(detach(w.inst))
-			if left := tree(t); left != "" || xdpProgram(t, "lb0") != 0 {
-				t.Errorf("program %d, pins %s", xdpProgram(t, "lb0"), left)
+			if left := testbed.Tree(t); left != "" || testbed.XDPProgram(t, "lb0") != 0 {
+				t.Errorf("program %d, pins %s", testbed.XDPProgram(t, "lb0"), left)
 			}
 			w.inst.Close()
 			if len(ids) < len(balanceMaps) {

@@ -19,7 +19,6 @@ import (
 func TestBalanceCarryLocked(t *testing.T) {
 	from, to := bareTable(t, 7000), bareTable(t, 700)
 	fillTable(t, from, 600)
-	to.flowsFrom = from.maps[bpfobj.PipelineMapLbFlows]
 	lock := func(value uint32) {
 		openTable(t, to.maps[bpfobj.PipelineMapLbFlows], func(table balanceTable) {
 			for n := range table.buckets {
@@ -28,14 +27,14 @@ func TestBalanceCarryLocked(t *testing.T) {
 		})
 	}
 	lock(1)
-	if err := to.carryFlows(true); err != nil {
+	if err := to.carryFlows(from.maps[bpfobj.PipelineMapLbFlows], true); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(tableEntries(to)); n > 0 {
 		t.Fatalf("%d flows were written into locked buckets", n)
 	}
 	lock(0)
-	if err := to.carryFlows(true); err != nil {
+	if err := to.carryFlows(from.maps[bpfobj.PipelineMapLbFlows], true); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(tableEntries(to)); n < 100 {
@@ -58,13 +57,12 @@ func TestBalanceCarryRunning(t *testing.T) {
 	before := fillTable(t, from, flows)
 	for _, size := range []int{3 * flows, flows / 8} {
 		to := bareTable(t, size)
-		to.flowsFrom = from.maps[bpfobj.PipelineMapLbFlows]
 		for range 2 { // the second time changes nothing
-			if err := to.carryFlows(true); err != nil {
+			if err := to.carryFlows(from.maps[bpfobj.PipelineMapLbFlows], true); err != nil {
 				t.Fatal(err)
 			}
 		}
-		late, err := from.meta.Balance.clock()
+		late, err := from.Balance().clock()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,16 +113,14 @@ func TestBalanceCarryBusy(t *testing.T) {
 	for n := range frames {
 		frames[n] = b.packet(client(100, n).String(), vip4, &layers.TCP{SYN: true}, nil)
 	}
-	b.inst.flowsFrom = from.maps[bpfobj.PipelineMapLbFlows]
-	defer func() { b.inst.flowsFrom = nil }()
 	worker := b.worker()
 	for begin := time.Now(); time.Since(begin) < time.Second; {
-		clock, err := from.meta.Balance.clock()
+		clock, err := from.Balance().clock()
 		b.must(err)
 		openTable(t, from.maps[bpfobj.PipelineMapLbFlows], func(table balanceTable) {
 			for n := range clients {
 				k := newBalanceKey(0, client(200, n), 80)
-				table.insert(balanceEntry{k, k.hash(from.meta.balanceSecret()), other, uint16(clock.now << 2)}, clock)
+				table.insert(balanceEntry{k, k.hash(from.balanceSecret()), other, uint16(clock.now << 2)}, clock)
 			}
 		})
 		b.buckets(func(bucket *bpfobj.PipelineLbBucket) { *bucket = bpfobj.PipelineLbBucket{} })
@@ -138,7 +134,7 @@ func TestBalanceCarryBusy(t *testing.T) {
 				}
 			}
 		}
-		err = b.inst.carryFlows(true)
+		err = b.inst.carryFlows(from.maps[bpfobj.PipelineMapLbFlows], true)
 		wg.Wait()
 		b.must(err)
 		b.buckets(func(bucket *bpfobj.PipelineLbBucket) {

@@ -11,25 +11,9 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
-)
 
-// onesSum adds up words as RFC 1071 says, with nothing of the code under test: 0xffff over what has its checksum.
-func onesSum(parts ...[]byte) uint16 {
-	sum := 0
-	for _, b := range parts {
-		for n, v := range b {
-			if n%2 == 0 {
-				sum += int(v) << 8
-			} else {
-				sum += int(v)
-			}
-		}
-	}
-	for sum > 0xffff {
-		sum = sum&0xffff + sum>>16
-	}
-	return uint16(sum)
-}
+	"culvert/internal/testbed"
+)
 
 // linkPart splits a frame into its tag, -1 for none, its EtherType and what follows.
 func linkPart(frame []byte) (tag int, etherType uint16, packet []byte, err error) {
@@ -51,7 +35,7 @@ func ipPart(frame []byte) (tag int, packet []byte, err error) {
 	size := 0
 	switch {
 	case etherType == 0x0800 && len(b) >= 20 && b[0] == 0x45:
-		if size = int(binary.BigEndian.Uint16(b[2:])); onesSum(b[:20]) != 0xffff {
+		if size = int(binary.BigEndian.Uint16(b[2:])); testbed.OnesSum(b[:20]) != 0xffff {
 			return 0, nil, fmt.Errorf("wrong IPv4 checksum in %x", b[:20])
 		}
 	case etherType == 0x86dd && len(b) >= 40 && b[0]>>4 == 6:
@@ -208,7 +192,7 @@ func answerRight(in, out []byte) (typ, code byte, word uint32, rest []byte, err 
 // icmpSum adds up what the checksum of a packet of ICMP or ICMPv6 covers: 0xffff if it is right.
 func icmpSum(packet []byte) uint16 {
 	if packet[0]>>4 == 4 {
-		return onesSum(packet[20:])
+		return testbed.OnesSum(packet[20:])
 	}
-	return onesSum(packet[8:40], packet[4:6], []byte{0, 58}, packet[40:])
+	return testbed.OnesSum(packet[8:40], packet[4:6], []byte{0, 58}, packet[40:])
 }

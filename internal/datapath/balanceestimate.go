@@ -32,7 +32,7 @@ func (p *BalancePlane) FlowEstimate() (uint64, error) {
 		return fail(err)
 	}
 	defer table.close()
-	c, err := p.inst.meta.Balance.clock()
+	c, err := p.inst.Balance().clock()
 	if err != nil {
 		return fail(err)
 	}

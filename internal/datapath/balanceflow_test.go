@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // raw puts a frame through the program without looking at counters.
@@ -188,7 +189,7 @@ func TestBalanceSYNFlood(t *testing.T) {
 		binary.BigEndian.PutUint32(flood[26:], rng.Uint32()&0x3fffffff|0x40000000)
 		binary.BigEndian.PutUint16(flood[34:], uint16(rng.Uint32()))
 		flood[24], flood[25] = 0, 0
-		binary.BigEndian.PutUint16(flood[24:], ^onesSum(flood[14:34]))
+		binary.BigEndian.PutUint16(flood[24:], ^testbed.OnesSum(flood[14:34]))
 		if _, err := b.raw(flood); err != nil {
 			t.Fatal(err)
 		}
@@ -319,11 +320,11 @@ func (b *balanceBed) otherSeed() *ebpf.Program {
 	b.t.Helper()
 	spec, err := bpfobj.LoadPipeline()
 	b.must(err)
-	m, o := b.inst.meta, *b.inst.meta.Balance
-	o.Seed = [6]uint32{2, 3, 5, 7, 11, 13}
-	m.Balance = &o
-	sizeMaps(spec, m, nil)
-	b.must(setBalance(spec, m))
+	p := NewBalancePart(*b.inst.Balance())
+	p.options.Seed = [6]uint32{2, 3, 5, 7, 11, 13}
+	_, err = p.State(b.inst)
+	b.must(err)
+	b.must(p.Load(&Loading{Spec: spec, PortSlots: len(b.inst.meta.Ports)}))
 	same := make(map[string]*ebpf.Map)
 	names := []string{bpfobj.PipelineMapPorts, bpfobj.PipelineMapLimits, bpfobj.PipelineMapCounters, bpfobj.PipelineMapLbLimits}
 	for _, m := range balanceMaps {

@@ -75,7 +75,7 @@ func (t balanceTable) visit(visit func(k balanceKey, owner BalanceOwner, t uint1
 // are not disturbed: flows that come or go meanwhile may or may not be among them. It takes about a second for ten
 // million, and what visit takes.
 func (p *BalancePlane) Flows(visit func(BalanceFlow) bool) error {
-	c, err := p.inst.meta.Balance.clock()
+	c, err := p.inst.Balance().clock()
 	if err != nil {
 		return fmt.Errorf("reading the flows of %s: %w", p.Name(), err)
 	}
@@ -92,7 +92,7 @@ func (c balanceClock) flow(k balanceKey, owner BalanceOwner, t uint16) BalanceFl
 
 // FlowCounts returns how many flows each owner has, without those that have expired.
 func (p *BalancePlane) FlowCounts() (map[BalanceOwner]uint64, error) {
-	c, err := p.inst.meta.Balance.clock()
+	c, err := p.inst.Balance().clock()
 	if err != nil {
 		return nil, fmt.Errorf("counting the flows of %s: %w", p.Name(), err)
 	}
@@ -114,13 +114,13 @@ func (p *BalancePlane) FindFlow(vip uint32, client netip.AddrPort, port uint16) 
 	}
 	m := p.inst.maps[bpfobj.PipelineMapLbFlows]
 	key := newBalanceKey(vip, client, port)
-	hash := key.hash(p.inst.meta.balanceSecret())
+	hash := key.hash(p.inst.balanceSecret())
 	table, err := openBalanceTable(m, scaled(hash, m.MaxEntries()), 1, unix.PROT_READ)
 	if err != nil {
 		return fail(err)
 	}
 	defer table.close()
-	c, err := p.inst.meta.Balance.clock()
+	c, err := p.inst.Balance().clock()
 	if err != nil {
 		return fail(err)
 	}

@@ -163,7 +163,8 @@ func bareTable(t *testing.T, flows int) *Instance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &Instance{meta: meta{Name: "bare", Balance: o, BalanceSecret: []uint32{1, 2, 3, 4, 5, 6}}, maps: map[string]*ebpf.Map{bpfobj.PipelineMapLbFlows: m}}
+	i := &Instance{meta: meta{Name: "bare"}, maps: map[string]*ebpf.Map{bpfobj.PipelineMapLbFlows: m}}
+	i.saved.Store(balanceStage, &balanceState{*o, []uint32{1, 2, 3, 4, 5, 6}})
 	t.Cleanup(i.Close)
 	return i
 }
@@ -172,7 +173,7 @@ func bareTable(t *testing.T, flows int) *Instance {
 func fillTable(t *testing.T, i *Instance, n int) map[balanceKey]balanceEntry {
 	t.Helper()
 	r := rand.New(rand.NewPCG(7, 8))
-	clock, err := i.meta.Balance.clock()
+	clock, err := i.Balance().clock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func fillTable(t *testing.T, i *Instance, n int) map[balanceKey]balanceEntry {
 			k := newBalanceKey(uint32(r.IntN(3)), randomClient(r, r.IntN(2) == 0), uint16(r.IntN(100)))
 			age := uint32(r.IntN(int(clock.idle[1]) - 2))
 			at := uint16((clock.now-age)&balanceTicks<<2) | uint16(r.IntN(4))
-			table.insert(balanceEntry{k, k.hash(i.meta.balanceSecret()), BalanceOwner(1 + r.IntN(1000)), at}, clock)
+			table.insert(balanceEntry{k, k.hash(i.balanceSecret()), BalanceOwner(1 + r.IntN(1000)), at}, clock)
 		}
 	})
 	return tableEntries(i)
@@ -191,7 +192,7 @@ func tableEntries(i *Instance) map[balanceKey]balanceEntry {
 	all := make(map[balanceKey]balanceEntry)
 	p := &BalancePlane{inst: i}
 	_ = p.visitEntries(func(k balanceKey, owner BalanceOwner, at uint16) bool {
-		all[k] = balanceEntry{k, k.hash(i.meta.balanceSecret()), owner, at}
+		all[k] = balanceEntry{k, k.hash(i.balanceSecret()), owner, at}
 		return true
 	})
 	return all
@@ -205,7 +206,7 @@ func TestBalanceCarryFlows(t *testing.T) {
 	for _, size := range []int{3 * flows, flows + 10, flows * 3 / 4, flows / 8, 1} {
 		to, clock := carried(t, from, size)
 		after, alive, kept := tableEntries(to), 0, clock
-		kept.idle = from.meta.Balance.sweepIdle() // what FIN or RST has closed may go on
+		kept.idle = from.Balance().sweepIdle() // what FIN or RST has closed may go on
 		for _, e := range before {
 			if !kept.expired(e.time) {
 				alive++
@@ -248,7 +249,7 @@ func TestBalanceCarryFlows(t *testing.T) {
 func carried(t *testing.T, from *Instance, size int) (to *Instance, clock balanceClock) {
 	t.Helper()
 	now := func() balanceClock {
-		clock, err := from.meta.Balance.clock()
+		clock, err := from.Balance().clock()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,9 +258,8 @@ func carried(t *testing.T, from *Instance, size int) (to *Instance, clock balanc
 	for {
 		clock = now()
 		to = bareTable(t, size)
-		to.flowsFrom = from.maps[bpfobj.PipelineMapLbFlows]
 		for range 2 { // the second time changes nothing
-			if err := to.carryFlows(false); err != nil {
+			if err := to.carryFlows(from.maps[bpfobj.PipelineMapLbFlows], false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -272,8 +272,7 @@ func carried(t *testing.T, from *Instance, size int) (to *Instance, clock balanc
 // TestBalanceCarryLate brings in what has come since, before and after the new programs run.
 func TestBalanceCarryLate(t *testing.T) {
 	from, to := bareTable(t, 700), bareTable(t, 7000)
-	to.flowsFrom = from.maps[bpfobj.PipelineMapLbFlows]
-	clock, err := from.meta.Balance.clock()
+	clock, err := from.Balance().clock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +280,7 @@ func TestBalanceCarryLate(t *testing.T) {
 		t.Helper()
 		k := newBalanceKey(0, netip.MustParseAddrPort(client), 80)
 		openTable(t, i.maps[bpfobj.PipelineMapLbFlows], func(table balanceTable) {
-			table.insert(balanceEntry{k, k.hash(i.meta.balanceSecret()), owner, uint16(clock.now<<2 | state)}, clock)
+			table.insert(balanceEntry{k, k.hash(i.balanceSecret()), owner, uint16(clock.now<<2 | state)}, clock)
 		})
 	}
 	has := func(client string, owner BalanceOwner, state string) {
@@ -293,7 +292,7 @@ func TestBalanceCarryLate(t *testing.T) {
 	}
 	carry := func(running bool) {
 		t.Helper()
-		if err := to.carryFlows(running); err != nil {
+		if err := to.carryFlows(from.maps[bpfobj.PipelineMapLbFlows], running); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // Of two VIPs that belong to one place of the table in front, one comes and goes: the other one is always found.
@@ -49,7 +50,7 @@ func TestBalanceFrontShared(t *testing.T) {
 		return nil
 	}, func(_ int, action uint32, out []byte) error {
 		sent++
-		if action != xdpRedirect {
+		if action != testbed.XDPRedirect {
 			lost++
 		} else if !bytes.Equal(out[30:34], two.Addr.AsSlice()) {
 			wrong++

@@ -14,6 +14,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // fuzzBed has a VIP of each kind, each with backends of all kinds.
@@ -157,7 +158,7 @@ func (f *fuzzBed) mended(in []byte) []byte {
 		binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 	}
 	b[10], b[11] = 0, 0
-	binary.BigEndian.PutUint16(b[10:], ^onesSum(b[:20]))
+	binary.BigEndian.PutUint16(b[10:], ^testbed.OnesSum(b[:20]))
 	return out
 }
 

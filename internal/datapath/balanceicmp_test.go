@@ -12,6 +12,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // icmp builds a frame of ICMP or ICMPv6 between two addresses.
@@ -22,17 +23,17 @@ func (b *balanceBed) icmp(from, to string, typ, code byte, word uint32, rest []b
 	body = append(body, rest...)
 	f := append(append(bytes.Clone(b.in.HardwareAddr), clientMAC...), 0x08, 0x00)
 	if src.Is4() {
-		binary.BigEndian.PutUint16(body[2:], ^onesSum(body))
+		binary.BigEndian.PutUint16(body[2:], ^testbed.OnesSum(body))
 		ip := []byte{0x45, 0x2c, 0, 0, 0x12, 0x34, 0, 0, 57, 1, 0, 0}
 		binary.BigEndian.PutUint16(ip[2:], uint16(20+len(body)))
 		ip = append(append(ip, src.AsSlice()...), dst.AsSlice()...)
-		binary.BigEndian.PutUint16(ip[10:], ^onesSum(ip))
+		binary.BigEndian.PutUint16(ip[10:], ^testbed.OnesSum(ip))
 		return append(append(f, ip...), body...)
 	}
 	f[12], f[13] = 0x86, 0xdd
 	ip := binary.BigEndian.AppendUint16([]byte{0x62, 0xc1, 0x23, 0x45}, uint16(len(body)))
 	ip = append(append(append(ip, 58, 57), src.AsSlice()...), dst.AsSlice()...)
-	binary.BigEndian.PutUint16(body[2:], ^onesSum(ip[8:40], ip[4:6], []byte{0, 58}, body))
+	binary.BigEndian.PutUint16(body[2:], ^testbed.OnesSum(ip[8:40], ip[4:6], []byte{0, 58}, body))
 	return append(append(f, ip...), body...)
 }
 
@@ -59,7 +60,7 @@ func TestBalanceEcho(t *testing.T) {
 				for _, frame := range [][]byte{in, tagged(in, 0x6009)} {
 					action, out, reason := b.run(frame)
 					typ, code, word, rest, err := answerRight(frame, out)
-					if err != nil || reason != "fwd lb-echo" || action != xdpRedirect {
+					if err != nil || reason != "fwd lb-echo" || action != testbed.XDPRedirect {
 						t.Fatalf("%q, action %d: %v", reason, action, err)
 					}
 					if typ != c.answer || code != 0 || word != uint32(first)<<16|7 || !bytes.Equal(rest, data[:size]) {
@@ -100,7 +101,7 @@ func fragment4(f []byte, off int, more bool) []byte {
 	}
 	binary.BigEndian.PutUint16(f[20:], v)
 	f[24], f[25] = 0, 0
-	binary.BigEndian.PutUint16(f[24:], ^onesSum(f[14:34]))
+	binary.BigEndian.PutUint16(f[24:], ^testbed.OnesSum(f[14:34]))
 	return f
 }
 
@@ -124,7 +125,7 @@ func TestBalanceAnswersWithoutRedirect(t *testing.T) {
 	b.transmits(false)
 	in := b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 7, nil)
 	action, out, reason := b.run(in)
-	if _, _, _, _, err := answerRight(in, out); err != nil || action != xdpTX || reason != "fwd lb-echo" {
+	if _, _, _, _, err := answerRight(in, out); err != nil || action != testbed.XDPTX || reason != "fwd lb-echo" {
 		t.Fatalf("%q, action %d: %v", reason, action, err)
 	}
 }
@@ -161,7 +162,7 @@ func TestBalanceTooBig(t *testing.T) {
 						continue
 					}
 					typ, code, word, rest, err := answerRight(frame, out)
-					if err != nil || action != xdpRedirect || reason != "fwd lb-too-big" {
+					if err != nil || action != testbed.XDPRedirect || reason != "fwd lb-too-big" {
 						t.Fatalf("%d bytes: %q, action %d: %v", size, reason, action, err)
 					}
 					want, quote := [3]uint32{3, 4, uint32(fits)}, 548
@@ -199,7 +200,7 @@ func TestBalanceTooBigDropped(t *testing.T) {
 	both := b.changed(fragment4(big, 0, true), func(f []byte) {
 		f[20] |= 0x40
 		f[24], f[25] = 0, 0
-		binary.BigEndian.PutUint16(f[24:], ^onesSum(f[14:34]))
+		binary.BigEndian.PutUint16(f[24:], ^testbed.OnesSum(f[14:34]))
 	})
 	b.expect(both, tell)
 	b.leaves(fragment4(both, 1480, false), drop)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // loopBed is a balancer on lb0 of this namespace, and in another one its router: the router's route to the VIPs leads to
@@ -92,7 +93,7 @@ func newLoopBed(t *testing.T, o BalanceOptions) *loopBed {
 
 // turns is how many packets have come to the balancer for a reason.
 func (b *loopBed) turns(reason string) uint64 {
-	_, byReason, _ := counted(b.t, b.inst, "lb0")
+	_, byReason, _ := testbed.Counted(b.t, b.inst, "lb0")
 	return byReason[reason]
 }
 
@@ -208,7 +209,7 @@ func TestEchoOfZeros(t *testing.T) {
 	for n, data := range []int{0, 1, 56, 1000} {
 		request := make([]byte, 8+data)
 		request[0] = 8
-		binary.BigEndian.PutUint16(request[2:], ^onesSum(request))
+		binary.BigEndian.PutUint16(request[2:], ^testbed.OnesSum(request))
 		b.router.must(t, func() error {
 			raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
 			if err != nil {

@@ -14,7 +14,7 @@ func (p *BalancePlane) Outer(m BalanceMember, client netip.AddrPort, port uint16
 	if m.Encap == BalanceL2 {
 		return source
 	}
-	spread := uint32(newBalanceKey(m.VIP, client, port).hash(p.inst.meta.balanceSecret()) >> 16) // as in lb_send
+	spread := uint32(newBalanceKey(m.VIP, client, port).hash(p.inst.balanceSecret()) >> 16) // as in lb_send
 	raw := m.raw()
 	raw.Src.W[3] |= spread & raw.SrcMask
 	addr := bpfobj.WordsAddr(raw.Src.W)

@@ -24,41 +24,27 @@ var errNoBalance = errors.New("it balances no load: its configuration has no [lb
 
 // EditBalance has the load balancer changed, by nobody else meanwhile. It needs no process that serves the instance.
 func (i *Instance) EditBalance(change func(*BalancePlane) error) error {
-	if i.meta.Balance == nil {
+	if i.Balance() == nil {
 		return fmt.Errorf("changing the load balancer of %s: %w", i.Name(), errNoBalance)
 	}
-	if i.temporary {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		return change(&BalancePlane{inst: i})
-	}
-	unlock, err := i.lockEdits()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	// Another process may have brought a new generation in since i was opened.
-	now, err := openInstance(i.dir)
-	if err != nil {
-		return fmt.Errorf("changing the load balancer of %s: %w", i.Name(), err)
-	}
-	defer now.Close()
-	if now.meta.Balance == nil {
-		return fmt.Errorf("changing the load balancer of %s: %w", i.Name(), errNoBalance)
-	}
-	return change(&BalancePlane{inst: now})
+	return i.Edit(func(now *Instance) error {
+		if now.Balance() == nil {
+			return fmt.Errorf("changing the load balancer of %s: %w", i.Name(), errNoBalance)
+		}
+		return change(&BalancePlane{inst: now})
+	})
 }
 
 // ViewBalance returns the load balancer for reading, as long as i is open.
 func (i *Instance) ViewBalance() (*BalancePlane, error) {
-	if i.meta.Balance == nil {
+	if i.Balance() == nil {
 		return nil, fmt.Errorf("%s: %w", i.Name(), errNoBalance)
 	}
 	return &BalancePlane{inst: i}, nil
 }
 
 // Options returns what the load balancer was loaded with.
-func (p *BalancePlane) Options() BalanceOptions { return *p.inst.meta.Balance }
+func (p *BalancePlane) Options() BalanceOptions { return *p.inst.Balance() }
 
 // Name returns the name of the instance.
 func (p *BalancePlane) Name() string { return p.inst.Name() }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
@@ -25,11 +26,11 @@ Flows that have expired stay behind too, but those that FIN or RST has closed co
 segment may have been forged. If a bucket of a smaller table overflows, those remain that have had more than one
 packet, and of them the latest; the others go by the ring from then on.
 */
-func (i *Instance) carryFlows(running bool) error {
-	if i.flowsFrom == nil {
+func (i *Instance) carryFlows(flows *ebpf.Map, running bool) error {
+	if flows == nil {
 		return nil
 	}
-	from, err := openBalanceTable(i.flowsFrom, 0, i.flowsFrom.MaxEntries(), unix.PROT_READ)
+	from, err := openBalanceTable(flows, 0, flows.MaxEntries(), unix.PROT_READ)
 	if err != nil {
 		return fmt.Errorf("taking over the flows of %s: %w", i.Name(), err)
 	}
@@ -40,7 +41,7 @@ func (i *Instance) carryFlows(running bool) error {
 		return fmt.Errorf("taking over the flows of %s: %w", i.Name(), err)
 	}
 	defer to.close()
-	clock, err := i.meta.Balance.clock()
+	clock, err := i.Balance().clock()
 	if err != nil {
 		return fmt.Errorf("taking over the flows of %s: %w", i.Name(), err)
 	}
@@ -61,8 +62,8 @@ func (i *Instance) carryFlows(running bool) error {
 			return c.take(e)
 		}
 	}
-	secret, kept := i.meta.balanceSecret(), clock
-	kept.idle = i.meta.Balance.sweepIdle()
+	secret, kept := i.balanceSecret(), clock
+	kept.idle = i.Balance().sweepIdle()
 	from.visit(func(k balanceKey, owner BalanceOwner, t uint16) bool {
 		if !kept.expired(t) {
 			err = take(balanceEntry{k, k.hash(secret), owner, t})

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/testbed"
 )
 
 // With a VIP of all ports, what a client sends from one port goes to one backend, whatever it sends to, by TCP and UDP, whole
@@ -44,7 +46,7 @@ func TestBalanceSourcePort(t *testing.T) {
 				quoted := b.packet(to(), client.String(), &layers.UDP{}, nil)[14:]
 				copy(quoted[12:], []byte{192, 0, 2, 1})
 				binary.BigEndian.PutUint16(quoted[10:], 0)
-				binary.BigEndian.PutUint16(quoted[10:], ^onesSum(quoted[:20]))
+				binary.BigEndian.PutUint16(quoted[10:], ^testbed.OnesSum(quoted[:20]))
 				icmp := b.icmp("198.51.100.9", addr, 3, 1, 0, quoted[:28])
 				seen[b.sent(icmp, "fwd lb-icmp", ofUDP...).Addr] = true
 			}

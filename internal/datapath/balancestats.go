@@ -15,7 +15,7 @@ import (
 
 // BalanceStats implements stats.BalanceSource.
 func (i *Instance) BalanceStats() (*stats.Balance, error) {
-	if i.meta.Balance == nil {
+	if i.Balance() == nil {
 		return nil, nil
 	}
 	p := &BalancePlane{inst: i}

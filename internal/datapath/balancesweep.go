@@ -90,14 +90,14 @@ func (s *Sweeper) load(i *Instance) error {
 		return nil // the filter in front of it was exchanged
 	}
 	s.Close()
-	if i.meta.Balance == nil {
+	if i.Balance() == nil {
 		return nil
 	}
 	spec, err := bpfobj.LoadGC()
 	if err != nil {
 		return err
 	}
-	if err := spec.Variables[bpfobj.GCVarLbIdle].Set(i.meta.Balance.sweepIdle()); err != nil {
+	if err := spec.Variables[bpfobj.GCVarLbIdle].Set(i.Balance().sweepIdle()); err != nil {
 		return fmt.Errorf("setting %s: %w", bpfobj.GCVarLbIdle, err)
 	}
 	flows := i.maps[bpfobj.PipelineMapLbFlows]

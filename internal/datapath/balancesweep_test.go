@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // balanceSkew is LB_SKEW of bpf/lb/flow.h.
@@ -65,14 +66,14 @@ func (s *Sweeper) steps(t *testing.T) (n int) {
 func fillSweep(t *testing.T, i *Instance, n int) map[balanceKey]balanceEntry {
 	t.Helper()
 	r := rand.New(rand.NewPCG(11, 12))
-	clock, err := i.meta.Balance.clock()
+	clock, err := i.Balance().clock()
 	if err != nil {
 		t.Fatal(err)
 	}
 	openTable(t, i.maps[bpfobj.PipelineMapLbFlows], func(table balanceTable) {
 		for range n {
 			k := newBalanceKey(uint32(r.IntN(3)), randomClient(r, r.IntN(2) == 0), uint16(r.IntN(100)))
-			h, state := k.hash(i.meta.balanceSecret()), uint16(r.IntN(4))
+			h, state := k.hash(i.balanceSecret()), uint16(r.IntN(4))
 			idle := uint32(clock.idle[state])
 			age := []uint32{0, 1, idle - 1, idle, idle + balanceSkew - 1, idle + balanceSkew, idle + balanceSkew + 1, 2 * idle, 8000, 15000}[r.IntN(10)]
 			b := &table.buckets[scaled(h, uint32(len(table.buckets)))]
@@ -111,7 +112,7 @@ func TestSweepFrees(t *testing.T) {
 			b := newBalanceBed(t, BalanceOptions{Flows: tt.flows, IdleUDP: BalanceMaxIdle})
 			s := b.sweeper()
 			before := fillSweep(t, b.inst, tt.flows)
-			early, err := b.inst.meta.Balance.clock()
+			early, err := b.inst.Balance().clock()
 			b.must(err)
 			s.next = 0
 			first, err := s.sweep(tt.count)
@@ -131,7 +132,7 @@ func TestSweepFrees(t *testing.T) {
 				t.Errorf("the first slice has freed %d entries, not %d", gone, first)
 			}
 			freed, slices := s.round(t, tt.count)
-			late, err := b.inst.meta.Balance.clock()
+			late, err := b.inst.Balance().clock()
 			b.must(err)
 			if slices != tt.slices {
 				t.Errorf("%d slices, want %d", slices, tt.slices)
@@ -216,7 +217,7 @@ func TestSweepLockedBucket(t *testing.T) {
 		})
 	}
 	b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
-		clock, err := b.inst.meta.Balance.clock()
+		clock, err := b.inst.Balance().clock()
 		b.must(err)
 		bucket.Time[13] = uint16(clock.now << 2)
 	})
@@ -299,7 +300,7 @@ func TestSweepUnderLoad(t *testing.T) {
 	m := b.inst.maps[bpfobj.PipelineMapLbFlows]
 	var freed uint64
 	b.runs(frames, 1000, nil, func(int) error {
-		clock, err := b.inst.meta.Balance.clock()
+		clock, err := b.inst.Balance().clock()
 		if err != nil {
 			return err
 		}
@@ -327,7 +328,7 @@ func TestSweepUnderLoad(t *testing.T) {
 		}
 		return nil
 	}, func(n int, action uint32, out []byte) error {
-		if dst := out[30:34]; action != xdpRedirect || !bytes.Equal(dst, to[n].Addr.AsSlice()) {
+		if dst := out[30:34]; action != testbed.XDPRedirect || !bytes.Equal(dst, to[n].Addr.AsSlice()) {
 			return fmt.Errorf("a packet of flow %d left with %d to %v", n, action, dst)
 		}
 		return nil

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // forwards makes this host a router, whose default route leads back to where clients' packets come from.
@@ -59,7 +60,7 @@ func (b *balanceBed) refused(frame []byte, typ, code byte, word uint32, most int
 	b.t.Helper()
 	action, out, reason := b.run(frame)
 	gotType, gotCode, gotWord, rest, err := answerRight(frame, out)
-	if err != nil || reason != "fwd lb-unreachable" || action != xdpRedirect {
+	if err != nil || reason != "fwd lb-unreachable" || action != testbed.XDPRedirect {
 		b.t.Fatalf("%q, action %d: %v\n%x", reason, action, err, frame)
 	}
 	_, packet, _ := ipPart(frame)
@@ -89,7 +90,7 @@ func withProtocol(frame []byte, proto byte) []byte {
 		return f
 	}
 	f[23], f[24], f[25] = proto, 0, 0
-	binary.BigEndian.PutUint16(f[24:], ^onesSum(f[14:34]))
+	binary.BigEndian.PutUint16(f[24:], ^testbed.OnesSum(f[14:34]))
 	return f
 }
 
@@ -103,7 +104,7 @@ func withPayload(frame []byte, n int) []byte {
 	f := bytes.Clone(frame[:34+n])
 	binary.BigEndian.PutUint16(f[16:], uint16(20+n))
 	f[24], f[25] = 0, 0
-	binary.BigEndian.PutUint16(f[24:], ^onesSum(f[14:34]))
+	binary.BigEndian.PutUint16(f[24:], ^testbed.OnesSum(f[14:34]))
 	return f
 }
 
@@ -155,7 +156,7 @@ func TestUnclaimedIsAnswered(t *testing.T) {
 		b.leaves(fragment(800), "drop lb-unclaimed")
 	}
 	b.transmits(false)
-	if action, _, reason := b.run(b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil)); action != xdpTX || reason != "fwd lb-unreachable" {
+	if action, _, reason := b.run(b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil)); action != testbed.XDPTX || reason != "fwd lb-unreachable" {
 		t.Errorf("%q, action %d", reason, action)
 	}
 }

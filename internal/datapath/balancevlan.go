@@ -67,7 +67,7 @@ func (p *BalancePlane) NamedVLANs() (map[BalanceNamedVLAN]bool, error) {
 	return all, nil
 }
 
-func copyBalanceNamedVLANs(_ *Instance, from, to *ebpf.Map) error {
+func copyBalanceNamedVLANs(_ *BalancePart, from, to *ebpf.Map) error {
 	var (
 		key bpfobj.PipelineLbNamedVlan
 		on  uint8

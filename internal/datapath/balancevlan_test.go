@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // vlans has lb0 carry VLANs that lead to a device, and no others.
@@ -120,13 +121,13 @@ func TestVLANsOfRenamed(t *testing.T) {
 	rename(t, "trunk0", "lb0")
 	b.expect(tagged(b.packet(client4, vip4, ack(), nil), 7), "fwd lb-flow")
 	rename(t, "lb0", "trunk0")
-	addVeth(t, "lb0", "lb1p")
+	testbed.AddVeth(t, "lb0", "lb1p")
 	follow("another one has its name", false, b.in.Index, 7, 8)
 	for _, u := range b.inst.Unattached() {
 		b.must(b.inst.AttachPort(u))
 	}
-	follow("the other one is attached to", true, device(t, "lb0").Index, 9)
-	deleteDevice(t, "lb0")
+	follow("the other one is attached to", true, testbed.Device(t, "lb0").Index, 9)
+	testbed.DeleteDevice(t, "lb0")
 	follow("that one has gone", true, b.in.Index)
 }
 

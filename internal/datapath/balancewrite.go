@@ -90,7 +90,7 @@ func (p *BalancePlane) DeleteVIP(k BalanceVIPKey) error {
 	if err := p.fillAny(k); err != nil {
 		return err
 	}
-	untilUnused()
+	UntilUnused()
 	return nil
 }
 

@@ -8,32 +8,17 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"os/signal"
-	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
 	"github.com/scionproto/scion/pkg/addr"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"culvert/internal/scion/scionpkt"
-	"culvert/internal/stats"
+	"culvert/internal/testbed"
 )
-
-// leftovers are the directories of pins that tests have made, for when they are interrupted.
-var leftovers struct {
-	sync.Mutex
-	dirs map[string]bool
-}
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(holderEnv); role != "" {
@@ -42,144 +27,13 @@ func TestMain(m *testing.M) {
 	if times := os.Getenv(balanceEditorEnv); times != "" {
 		os.Exit(editBalance(times))
 	}
-	leftovers.dirs = make(map[string]bool)
-	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	go func() {
-		<-interrupted
-		leftovers.Lock()
-		for dir := range leftovers.dirs {
-			os.RemoveAll(dir)
-		}
-		os.Exit(130)
-	}()
-	os.Exit(m.Run())
-}
-
-// inNamespace moves the test to a thread of its own with an empty network namespace. It ends with
-// the thread, what is pinned for it with the test.
-func inNamespace(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root: run 'make test-root'")
-	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatalf("make a network namespace: %v", err)
-	}
-	dir := spaceDir(t)
-	leftovers.Lock()
-	leftovers.dirs[dir] = true
-	leftovers.Unlock()
-	if _, err := os.Stat(dir); err == nil {
-		t.Logf("removing what an earlier namespace of the same inode has left in %s", dir)
-		os.RemoveAll(dir)
-	}
-	t.Cleanup(func() {
-		os.RemoveAll(dir)
-		leftovers.Lock()
-		delete(leftovers.dirs, dir)
-		leftovers.Unlock()
-	})
-	// Nothing but the tests' own packets.
-	for _, which := range []string{"all", "default"} {
-		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+which+"/disable_ipv6", []byte("1"), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// spaceDir is where the pins of this network namespace are.
-func spaceDir(t testing.TB) string {
-	t.Helper()
-	root, err := pinRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	here, err := currentSpace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(root, strconv.FormatUint(uint64(here.inode), 10))
-}
-
-// addVeth makes a pair that is up and returns its first end.
-func addVeth(t testing.TB, name, peer string) *net.Interface {
-	t.Helper()
-	// One queue, and in it no reordering.
-	attrs := netlink.LinkAttrs{Name: name, NumTxQueues: 1, NumRxQueues: 1}
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: peer}); err != nil {
-		t.Fatalf("add veth %s: %v", name, err)
-	}
-	for _, end := range []string{name, peer} {
-		l, err := netlink.LinkByName(end)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := netlink.LinkSetUp(l); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return device(t, name)
-}
-
-func device(t testing.TB, name string) *net.Interface {
-	t.Helper()
-	p, err := net.InterfaceByName(name)
-	if err != nil {
-		t.Fatalf("interface %s: %v", name, err)
-	}
-	return p
-}
-
-func deleteDevice(t *testing.T, name string) {
-	t.Helper()
-	l, err := netlink.LinkByName(name)
-	if err == nil {
-		err = netlink.LinkDel(l)
-	}
-	if err != nil {
-		t.Fatalf("delete %s: %v", name, err)
-	}
-}
-
-// xdpProgram returns the ID of the XDP program on an interface, 0 if there is none.
-func xdpProgram(t *testing.T, name string) uint32 {
-	t.Helper()
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if xdp := l.Attrs().Xdp; xdp != nil && xdp.Attached {
-		return xdp.ProgId
-	}
-	return 0
-}
-
-// attachForeign puts a program that is not culvert's on an interface, which passes everything.
-func attachForeign(t *testing.T, name string) {
-	t.Helper()
-	attachProgram(t, name, asm.Instructions{asm.Mov.Imm(asm.R0, 2 /* XDP_PASS */), asm.Return()})
-}
-
-func attachProgram(t *testing.T, name string, code asm.Instructions) {
-	t.Helper()
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "foreign", Type: ebpf.XDP, Instructions: code, License: "GPL"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer prog.Close()
-	l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: device(t, name).Index, Flags: link.XDPDriverMode})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
+	testbed.Main(m)
 }
 
 // mustAttach attaches for the length of the test.
 func mustAttach(t *testing.T, c Config, interfaces ...string) *Instance {
 	t.Helper()
-	inst, err := Attach(Options{Name: "br1", Interfaces: interfaces}, c)
+	inst, err := Attach(Options{Name: "br1", Interfaces: interfaces, Parts: []Part{NewSCIONPart(c)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,62 +137,11 @@ func openWay(t *testing.T, inst *Instance, out *net.Interface) {
 	}
 }
 
-// feed puts a frame through the program count times, as if it came from an interface.
-func feed(t *testing.T, inst *Instance, frame []byte, iface string, count int) {
-	t.Helper()
-	for range count {
-		if _, _, err := inst.TestRun(frame, iface); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// counted returns an interface's packets by verdict and reason, and all of them together.
-func counted(t testing.TB, inst *Instance, iface string) (port stats.Port, byReason map[string]uint64, total uint64) {
-	t.Helper()
-	ports, err := inst.Ports()
-	if err != nil {
-		t.Fatal(err)
-	}
-	byReason = make(map[string]uint64)
-	for _, p := range ports {
-		if p.Interface != iface {
-			continue
-		}
-		port = p
-		for _, r := range p.Reasons {
-			byReason[r.Verdict+" "+r.Name] += r.Packets
-		}
-		total, _ = p.Total()
-	}
-	if port.Interface == "" {
-		t.Fatalf("no counters of %s in %+v", iface, ports)
-	}
-	return port, byReason, total
-}
-
-// tree lists what is pinned for this network namespace.
-func tree(t *testing.T) string {
-	t.Helper()
-	var b strings.Builder
-	dir := spaceDir(t)
-	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
-		if err == nil {
-			fmt.Fprintln(&b, strings.TrimPrefix(path, dir))
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
-
 // holderEnv makes this test binary attach the interfaces it names, say so, and wait to be killed.
 const holderEnv = "CULVERT_TEST_HOLD"
 
 func hold(interfaces string) int {
-	inst, err := Attach(Options{Name: "br1", Interfaces: strings.Split(interfaces, ",")}, testConfig(1, 2))
+	inst, err := Attach(Options{Name: "br1", Interfaces: strings.Split(interfaces, ","), Parts: []Part{NewSCIONPart(testConfig(1, 2))}})
 	if err != nil {
 		fmt.Println(err)
 		return 1

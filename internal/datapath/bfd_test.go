@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/testbed"
 )
 
 // bfdFrame is a BFD packet that comes over link 1, with the given path type and BFD header fields.
@@ -47,17 +48,17 @@ func bfdConfigs() map[string]Config {
 // wantBFD feeds a frame and wants it counted under one reason.
 func wantBFD(t *testing.T, inst *Instance, in *net.Interface, what string, frame []byte, want string) {
 	t.Helper()
-	_, before, _ := counted(t, inst, in.Name)
-	feed(t, inst, frame, in.Name, 1)
-	if _, after, _ := counted(t, inst, in.Name); after[want] != before[want]+1 {
+	_, before, _ := testbed.Counted(t, inst, in.Name)
+	testbed.Feed(t, inst, frame, in.Name, 1)
+	if _, after, _ := testbed.Counted(t, inst, in.Name); after[want] != before[want]+1 {
 		t.Errorf("%s: %v, then %v, want one more %s", what, before, after, want)
 	}
 }
 
 // What cannot be of the link's session does not get to it, nor into its limit (RFC 5880, 6.8.6).
 func TestBFDDiscriminators(t *testing.T) {
-	inNamespace(t)
-	in := addVeth(t, "a0", "a1")
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "a0", "a1")
 	const own, far, other = 0x01020304, 0xf0e0d0c0, 0x04030201
 	const adminDown, down, initial, up = 0, 1, 2, 3
 	const punt, drop = "punt scion-bfd", "drop scion-bfd"
@@ -111,7 +112,7 @@ func TestBFDDiscriminators(t *testing.T) {
 		for class := range links[1].Dropped {
 			dropped += links[1].Dropped[class]
 		}
-		if _, byReason, _ := counted(t, inst, "a0"); dropped == 0 || dropped != byReason[drop] {
+		if _, byReason, _ := testbed.Counted(t, inst, "a0"); dropped == 0 || dropped != byReason[drop] {
 			t.Errorf("%s: link 1 has dropped %d, the interface %d", version, dropped, byReason[drop])
 		}
 		if err := inst.DetachAll(); err != nil {
@@ -122,8 +123,8 @@ func TestBFDDiscriminators(t *testing.T) {
 
 // An option wants BFD packets to come from near enough.
 func TestBFDMinTTL(t *testing.T) {
-	inNamespace(t)
-	in := addVeth(t, "a0", "a1")
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "a0", "a1")
 	const own = 7
 	for version, c := range bfdConfigs() {
 		for _, o := range []struct {

@@ -53,7 +53,7 @@ const checkWayAge = time.Second
 // others follow when Ready finds that checks leave by them. It reads the backends of this generation of the instance:
 // after the next Attach it has to be called again, and the former Checks closed then.
 func (i *Instance) AttachChecks() (*Checks, error) {
-	if i.meta.Balance == nil {
+	if i.Balance() == nil {
 		return nil, fmt.Errorf("checking backends of %s: %w", i.Name(), errNoBalance)
 	}
 	prog, err := i.loadProbe()
@@ -93,7 +93,7 @@ func (i *Instance) loadProbe() (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.Variables[bpfobj.ProbeVarLbSecret].Set([balanceSecretWords]uint32(i.meta.BalanceSecret)); err != nil {
+	if err := spec.Variables[bpfobj.ProbeVarLbSecret].Set(i.balanceSecret()); err != nil {
 		return nil, fmt.Errorf("setting %s: %w", bpfobj.ProbeVarLbSecret, err)
 	}
 	members, vips := i.maps[bpfobj.PipelineMapLbBackends], i.maps[bpfobj.PipelineMapLbVips]

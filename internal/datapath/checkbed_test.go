@@ -23,6 +23,7 @@ import (
 
 	"culvert/internal/host/netdev"
 	"culvert/internal/lb/health"
+	"culvert/internal/testbed"
 )
 
 // checkInsideEnv is set in a process that has a network namespace of its own.
@@ -76,7 +77,7 @@ func newCheckBed(t *testing.T) *checkBed {
 		mustSysctl(t, "ipv4/conf/"+which+"/rp_filter", "0")
 		mustSysctl(t, "ipv6/conf/"+which+"/accept_dad", "0")
 	}
-	up := addVeth(t, "up0", "up0p")
+	up := testbed.AddVeth(t, "up0", "up0p")
 	b.must(prepareEnd("up0", "10.9.0.1/24", "fd00:9::1/64"))
 	for _, gateway := range []string{"10.9.0.254", "fd00:9::254"} {
 		b.must(netlink.NeighSet(&netlink.Neigh{
@@ -89,7 +90,7 @@ func newCheckBed(t *testing.T) *checkBed {
 	}
 	var err error
 	o := BalanceOptions{RingSize: balanceTestRing, Flows: 1000, Members: 100, VIPs: 4}
-	if b.inst, err = Attach(Options{Name: "lb", Interfaces: []string{"up0"}, Balance: &o, Temporary: true}, Config{}); err != nil {
+	if b.inst, err = Attach(Options{Name: "lb", Interfaces: []string{"up0"}, Parts: []Part{NewBalancePart(o)}, Temporary: true}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.inst.Close)
@@ -113,8 +114,8 @@ func newCheckBackend(t *testing.T, n int) *checkBackend {
 	t.Helper()
 	k := &checkBackend{space: newSynSpace(t)}
 	name := "b" + strconv.Itoa(n)
-	k.dev = addVeth(t, name, name+"p")
-	k.mac = [6]byte(device(t, name+"p").HardwareAddr)
+	k.dev = testbed.AddVeth(t, name, name+"p")
+	k.mac = [6]byte(testbed.Device(t, name+"p").HardwareAddr)
 	moveTo(t, k.space, name+"p")
 	if err := prepareEnd(name, fmt.Sprintf("10.1.%d.1/24", n), fmt.Sprintf("fd00:1:%d::1/64", n)); err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func newCheckBackend(t *testing.T, n int) *checkBackend {
 				return fmt.Errorf("default route by %s: %w", gateway, err)
 			}
 		}
-		pins = spaceDir(t)
+		pins = testbed.SpaceDir(t)
 		return AttachDecap([]string{name + "p"}, DecapOptions{GUEPort: DecapGUEPort})
 	})
 	t.Cleanup(func() { os.RemoveAll(pins) })

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/lb/health"
+	"culvert/internal/testbed"
 )
 
 // checkPatience is a time that nothing but a fault takes.
@@ -44,7 +45,7 @@ func TestCheckLive(t *testing.T) {
 	}
 	for n, tt := range []struct{ route, member uint32 }{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {1, 1}} {
 		if n == 4 { // and on a kernel without tcx
-			up := device(t, "up0").Index
+			up := testbed.Device(t, "up0").Index
 			b.must(b.checks.on[up].Close())
 			var err error
 			b.checks.on[up], err = attachCheckFilter(b.checks.link, b.checks.prog, up)

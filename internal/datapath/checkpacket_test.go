@@ -14,6 +14,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/testbed"
 )
 
 // What tc(8) programs answer.
@@ -258,15 +260,15 @@ func TestCheckFilter(t *testing.T) {
 			t.Errorf("%d clsact qdiscs on interface %d, not %d", n, ifIndex, want)
 		}
 	}
-	fourth, err := attachCheckFilter(checks.link, checks.prog, addVeth(t, "x0", "x0p").Index)
+	fourth, err := attachCheckFilter(checks.link, checks.prog, testbed.AddVeth(t, "x0", "x0p").Index)
 	b.must(err)
 	b.must(fourth.Close())
-	if n := countClsact(t, checks.link, device(t, "x0").Index); n != 0 {
+	if n := countClsact(t, checks.link, testbed.Device(t, "x0").Index); n != 0 {
 		t.Error("the qdisc stays behind")
 	}
-	fifth, err := attachCheckFilter(checks.link, checks.prog, device(t, "x0").Index)
+	fifth, err := attachCheckFilter(checks.link, checks.prog, testbed.Device(t, "x0").Index)
 	b.must(err)
-	deleteDevice(t, "x0")
+	testbed.DeleteDevice(t, "x0")
 	if err := fifth.Close(); err != nil {
 		t.Errorf("taking it off an interface that has gone: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // wireSocket hears what comes in by a device.
@@ -112,7 +113,7 @@ func TestCheckWire(t *testing.T) {
 	}
 	offload(t, "lb0", 1)  // the socket does not finish checksums
 	offload(t, "out0", 0) // nor can the device they leave by
-	wire := wireSocket(t, device(t, "out0p"))
+	wire := wireSocket(t, testbed.Device(t, "out0p"))
 	payload := bytes.Repeat([]byte("check"), 20)
 	number := uint32(0)
 	for _, to := range []string{"192.0.2.1:80", "[2001:db8::1]:80"} {
@@ -161,7 +162,7 @@ func TestCheckMarkAlone(t *testing.T) {
 	addAddress(t, "lb0", "203.0.113.7/24")
 	b.must(netlink.NeighSet(&netlink.Neigh{LinkIndex: b.in.Index, IP: net.ParseIP("203.0.113.9"), HardwareAddr: clientMAC, State: netlink.NUD_PERMANENT}))
 	m := b.member(1, 0, "10.0.0.11")
-	wire := wireSocket(t, device(t, "lb0p"))
+	wire := wireSocket(t, testbed.Device(t, "lb0p"))
 	to := netip.MustParseAddrPort("203.0.113.9:80")
 	for _, mark := range []uint32{0, 1, CheckMark(m.Owner) ^ 1<<31, CheckMark(m.Owner)} { // the last to no VIP
 		b.must(sendMarked(to, mark, []byte("plain")))

@@ -7,37 +7,14 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/cilium/ebpf"
-
 	"culvert/internal/bpfobj"
 	"culvert/internal/stats"
 )
 
-// carryCounters copies what could not be taken over because its map has grown.
-func (i *Instance) carryCounters(old *Instance, reused map[string]*ebpf.Map) error {
-	if reused[bpfobj.PipelineMapScionTraffic] != nil {
-		return nil
-	}
-	from, to := old.maps[bpfobj.PipelineMapScionTraffic], i.maps[bpfobj.PipelineMapScionTraffic]
-	if from == nil || from.ValueSize() != to.ValueSize() {
-		return nil
-	}
-	for slot := range min(from.MaxEntries(), to.MaxEntries()) {
-		var values []bpfobj.PipelineScionCounters
-		if err := from.Lookup(slot, &values); err != nil {
-			return fmt.Errorf("copying the counters of link %d: %w", slot, err)
-		}
-		if err := to.Put(slot, values); err != nil {
-			return fmt.Errorf("copying the counters of link %d: %w", slot, err)
-		}
-	}
-	return nil
-}
-
 // carryReasons adds up what an instance whose reasons have other numbers has counted, by their names. What it counts
 // from now on is lost.
-func (i *Instance) carryReasons(old *Instance, reused map[string]*ebpf.Map) error {
-	if reused[bpfobj.PipelineMapCounters] != nil || len(old.meta.Reasons) == 0 {
+func (i *Instance) carryReasons(old *Instance, l *Loading) error {
+	if l.Reused(bpfobj.PipelineMapCounters) || len(old.meta.Reasons) == 0 {
 		return nil
 	}
 	names := reasonNames()
@@ -128,33 +105,4 @@ func (i *Instance) counter(index int) (sum bpfobj.PipelineCounter, err error) {
 		sum.Bytes += v.Bytes
 	}
 	return sum, nil
-}
-
-// LinkCounters reads what the reference router counts, for each of Config.Links.
-func (i *Instance) LinkCounters() ([]stats.LinkCounters, error) {
-	all := make([]stats.LinkCounters, len(i.meta.Config.Links))
-	for n, l := range i.meta.Config.Links {
-		var values []bpfobj.PipelineScionCounters
-		slot := uint32(i.meta.Counters[l.Name])
-		if err := i.maps[bpfobj.PipelineMapScionTraffic].Lookup(slot, &values); err != nil {
-			return nil, fmt.Errorf("reading the counters of link %s: %w", l.Name, err)
-		}
-		for _, v := range values {
-			addLinkCounters(&all[n], &v)
-		}
-	}
-	return all, nil
-}
-
-func addLinkCounters(sum *stats.LinkCounters, v *bpfobj.PipelineScionCounters) {
-	for class := range v.In {
-		sum.In[class].Packets += v.In[class].Packets
-		sum.In[class].Bytes += v.In[class].Bytes
-		sum.Dropped[class] += v.Dropped[class]
-		sum.Limited[class] += v.Limited[class]
-		for typ := range v.Out {
-			sum.Out[typ][class].Packets += v.Out[typ][class].Packets
-			sum.Out[typ][class].Bytes += v.Out[typ][class].Bytes
-		}
-	}
 }

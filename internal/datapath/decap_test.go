@@ -12,6 +12,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/testbed"
 )
 
 // Each way to encapsulate over both families, with and without a tag, padding, options of GUE and a checksum of UDP.
@@ -34,7 +36,7 @@ func TestDecapKinds(t *testing.T) {
 			s := s
 			change(&s)
 			reason, action, out := b.run(t, s.frame())
-			if action != xdpPass || reason != "decap "+s.kind[:min(len(s.kind), 4)] && reason != "decap "+s.kind[:3] {
+			if action != testbed.XDPPass || reason != "decap "+s.kind[:min(len(s.kind), 4)] && reason != "decap "+s.kind[:3] {
 				t.Errorf("%v: action %d, %s", s, action, reason)
 			}
 			if !bytes.Equal(out, s.want()) {
@@ -107,7 +109,7 @@ func TestDecapECN(t *testing.T) {
 					s.innerTOS, s.outerTOS = dscp|uint8(inner), 0x0a<<2|uint8(outer)
 					frame := s.frame()
 					if want == drop {
-						if reason, action, _ := b.run(t, frame); reason != "drop ecn" || action != xdpDrop {
+						if reason, action, _ := b.run(t, frame); reason != "drop ecn" || action != testbed.XDPDrop {
 							t.Errorf("%v: %s, action %d, want it dropped", s, reason, action)
 						}
 						continue
@@ -308,7 +310,7 @@ func TestDecapCutAnywhere(t *testing.T) {
 		frame := s.frame()
 		for n := 14; n < len(frame); n++ { // what is shorter no test run takes
 			reason, action, out := b.run(t, frame[:n])
-			if reason != "pass other" && reason != "pass malformed" || action != xdpPass || !bytes.Equal(out, frame[:n]) {
+			if reason != "pass other" && reason != "pass malformed" || action != testbed.XDPPass || !bytes.Equal(out, frame[:n]) {
 				t.Errorf("%v cut at %d: %s, action %d, %x", s, n, reason, action, out)
 			}
 		}

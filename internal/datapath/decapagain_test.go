@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"culvert/internal/testbed"
 )
 
 // lostDecaps lists the ends of tunnels whose interfaces were deleted.
@@ -22,8 +24,8 @@ func lostDecaps(t *testing.T) []Unattached {
 
 // An interface that is deleted takes the program with it, not what is known of it: that is told, and put on the new one.
 func TestDecapMadeAgain(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
 	o := decapDefaults()
 	if err := AttachDecap([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
@@ -34,7 +36,7 @@ func TestDecapMadeAgain(t *testing.T) {
 	if lost := lostDecaps(t); len(lost) != 0 || len(counted) == 0 {
 		t.Fatalf("lost %v, counted %v", lost, counted)
 	}
-	deleteDevice(t, "v0")
+	testbed.DeleteDevice(t, "v0")
 	want := []Unattached{{Interface: "v0", Why: PortGone}}
 	if lost := lostDecaps(t); !reflect.DeepEqual(lost, want) {
 		t.Errorf("lost %v, want %v", lost, want)
@@ -46,7 +48,7 @@ func TestDecapMadeAgain(t *testing.T) {
 		t.Error("attached to nothing")
 	}
 
-	addVeth(t, "v0", "u1")
+	testbed.AddVeth(t, "v0", "u1")
 	want[0].Why = PortReplaced
 	if lost := lostDecaps(t); !reflect.DeepEqual(lost, want) {
 		t.Errorf("lost %v, want %v", lost, want)
@@ -58,8 +60,8 @@ func TestDecapMadeAgain(t *testing.T) {
 	if err := AttachDecap([]string{"v0", "br0"}, o); err == nil {
 		t.Error("attached to a bridge")
 	}
-	if d := decapsHere(t)["v0"]; d.Unattached != PortReplaced || !reflect.DeepEqual(packetsOf(d), counted) || xdpProgram(t, "v0") != 0 {
-		t.Errorf("after an error: %+v, program %d", d, xdpProgram(t, "v0"))
+	if d := decapsHere(t)["v0"]; d.Unattached != PortReplaced || !reflect.DeepEqual(packetsOf(d), counted) || testbed.XDPProgram(t, "v0") != 0 {
+		t.Errorf("after an error: %+v, program %d", d, testbed.XDPProgram(t, "v0"))
 	}
 	if again, err := AttachDecapAgain("v0"); !again || err != nil {
 		t.Fatal(again, err)
@@ -68,8 +70,8 @@ func TestDecapMadeAgain(t *testing.T) {
 		t.Error("attached a second time:", again, err)
 	}
 	d := decapsHere(t)["v0"]
-	if d.Unattached != "" || !reflect.DeepEqual(d.Options, o) || !reflect.DeepEqual(packetsOf(d), counted) || xdpProgram(t, "v0") == 0 {
-		t.Errorf("attached again: %+v, program %d", d, xdpProgram(t, "v0"))
+	if d.Unattached != "" || !reflect.DeepEqual(d.Options, o) || !reflect.DeepEqual(packetsOf(d), counted) || testbed.XDPProgram(t, "v0") == 0 {
+		t.Errorf("attached again: %+v, program %d", d, testbed.XDPProgram(t, "v0"))
 	}
 	throughKernel(t, "v0", gue)
 	if now := packetsOf(decapsHere(t)["v0"]); reflect.DeepEqual(now, counted) {
@@ -77,20 +79,20 @@ func TestDecapMadeAgain(t *testing.T) {
 	}
 
 	// By hand too, and what is taken off is forgotten, on no interface too.
-	deleteDevice(t, "v0")
+	testbed.DeleteDevice(t, "v0")
 	if off, err := DetachDecap("v0"); !off || err != nil {
 		t.Error(off, err)
 	}
 	if got := decapsHere(t); len(got) != 0 {
-		t.Errorf("listed %v\n%s", got, tree(t))
+		t.Errorf("listed %v\n%s", got, testbed.Tree(t))
 	}
 }
 
 // The addresses of the host, too, are those from before: the interface may get its own later.
 func TestDecapMadeAgainAddresses(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
-	addVeth(t, "w0", "w1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	testbed.AddVeth(t, "w0", "w1")
 	addr := func(on, text string) {
 		t.Helper()
 		l, err := netlink.LinkByName(on)
@@ -111,8 +113,8 @@ func TestDecapMadeAgainAddresses(t *testing.T) {
 	if err := AttachDecap([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
 	}
-	deleteDevice(t, "v0")
-	addVeth(t, "v0", "v1")
+	testbed.DeleteDevice(t, "v0")
+	testbed.AddVeth(t, "v0", "v1")
 	addr("w0", "10.0.1.11/24")
 	if again, err := AttachDecapAgain("v0"); !again || err != nil {
 		t.Fatal(again, err)
@@ -126,13 +128,13 @@ func TestDecapMadeAgainAddresses(t *testing.T) {
 // A tunnel's end on an interface that was moved to another network namespace is told as missing here, and the interface
 // that has its name then gets one. Taking it off takes it off the one that was moved too.
 func TestDecapMoved(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
 	o := decapDefaults()
 	if err := AttachDecap([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
 	}
-	index := device(t, "v0").Index
+	index := testbed.Device(t, "v0").Index
 	move(t, "v0", otherSpace(t, 0))
 	addVethAt(t, index, "v9", "v8") // which by its index alone would be taken for it
 	want := []Unattached{{Interface: "v0", Why: PortGone, Moved: true}}
@@ -142,17 +144,17 @@ func TestDecapMoved(t *testing.T) {
 	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != PortGone {
 		t.Errorf("listed %v", got)
 	}
-	addVeth(t, "v0", "v7")
+	testbed.AddVeth(t, "v0", "v7")
 	if again, err := AttachDecapAgain("v0"); !again || err != nil {
 		t.Fatal(again, err)
 	}
 	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != "" || !reflect.DeepEqual(got["v0"].Options, o) {
 		t.Errorf("listed %v", got)
 	}
-	if lost := lostDecaps(t); len(lost) != 0 || xdpProgram(t, "v0") == 0 {
-		t.Errorf("lost %v, program %d", lost, xdpProgram(t, "v0"))
+	if lost := lostDecaps(t); len(lost) != 0 || testbed.XDPProgram(t, "v0") == 0 {
+		t.Errorf("lost %v, program %d", lost, testbed.XDPProgram(t, "v0"))
 	}
-	if off, err := DetachDecap("v0"); !off || err != nil || xdpProgram(t, "v0") != 0 {
+	if off, err := DetachDecap("v0"); !off || err != nil || testbed.XDPProgram(t, "v0") != 0 {
 		t.Error(off, err)
 	}
 }

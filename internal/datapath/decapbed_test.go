@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/testbed"
 )
 
 // Who takes part in the packets of these tests, by IP version.
@@ -211,7 +213,7 @@ func (b *decapBed) counts(t testing.TB) map[string]uint64 {
 func (b *decapBed) passes(t testing.TB, what any, frame []byte, want string) {
 	t.Helper()
 	reason, action, out := b.run(t, frame)
-	if reason != want || action != xdpPass || !bytes.Equal(out, frame) {
+	if reason != want || action != testbed.XDPPass || !bytes.Equal(out, frame) {
 		t.Errorf("%v: %q, action %d, changed %v; want %q and unchanged to the kernel\n%x\n%x", what, reason, action,
 			!bytes.Equal(out, frame), want, frame, out)
 	}
@@ -221,7 +223,7 @@ func (b *decapBed) passes(t testing.TB, what any, frame []byte, want string) {
 func (b *decapBed) takesOff(t testing.TB, what any, frame, want []byte) {
 	t.Helper()
 	reason, action, out := b.run(t, frame)
-	if reason != "decap ipip" && reason != "decap gue" || action != xdpPass || !bytes.Equal(out, want) {
+	if reason != "decap ipip" && reason != "decap gue" || action != testbed.XDPPass || !bytes.Equal(out, want) {
 		t.Errorf("%v: %q, action %d\n%x, want\n%x", what, reason, action, out, want)
 	}
 }

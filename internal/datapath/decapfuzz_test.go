@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // decapSum adds up big-endian words of 16 bits (RFC 1071).
@@ -159,10 +161,10 @@ func (b *decapBed) agrees(t *testing.T, frame []byte, o DecapOptions) {
 	want, dropped := decapModel(frame, o)
 	switch {
 	case dropped:
-		if action != xdpDrop || reason != "drop ecn" {
+		if action != testbed.XDPDrop || reason != "drop ecn" {
 			t.Errorf("action %d, %s: want it dropped because of ECN\n%x", action, reason, frame)
 		}
-	case action != xdpPass || !bytes.Equal(out, want):
+	case action != testbed.XDPPass || !bytes.Equal(out, want):
 		t.Errorf("action %d, %s\n%x becomes\n%x, want\n%x", action, reason, frame, out, want)
 	case (reason[:5] == "decap") == bytes.Equal(frame, want):
 		t.Errorf("%s\n%x becomes\n%x", reason, frame, out)

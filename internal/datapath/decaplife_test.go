@@ -13,6 +13,8 @@ import (
 
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+
+	"culvert/internal/testbed"
 )
 
 // decapsHere lists them by interface.
@@ -36,7 +38,7 @@ func throughKernel(t *testing.T, iface string, frame []byte) {
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	path, ok := pinOn(dir, device(t, iface).Index)
+	path, ok := pinOn(dir, testbed.Device(t, iface).Index)
 	if !ok {
 		t.Fatalf("nothing on %s", iface)
 	}
@@ -63,9 +65,9 @@ func packetsOf(d Decap) map[string]uint64 {
 }
 
 func TestDecapAttach(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
-	addVeth(t, "v.2", "v3")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	testbed.AddVeth(t, "v.2", "v3")
 	setMAC(t, &net.Interface{Name: "v0", HardwareAddr: decapMAC})
 	if got := decapsHere(t); len(got) != 0 {
 		t.Fatalf("listed %v before anything was attached", got)
@@ -86,12 +88,12 @@ func TestDecapAttach(t *testing.T) {
 	throughKernel(t, "v0", gue)
 
 	// Other options come into force in place, and counters stay.
-	program := xdpProgram(t, "v0")
+	program := testbed.XDPProgram(t, "v0")
 	o.GUEPort, o.VIPs, o.From = 7000, []netip.Addr{decapVIP[4]}, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	if err := AttachDecap([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
 	}
-	if now := xdpProgram(t, "v0"); now == 0 || now == program {
+	if now := testbed.XDPProgram(t, "v0"); now == 0 || now == program {
 		t.Errorf("program %d after %d", now, program)
 	}
 	throughKernel(t, "v0", gue)
@@ -116,18 +118,18 @@ func TestDecapAttach(t *testing.T) {
 	if off, err := DetachDecap("nosuch"); off || err != nil {
 		t.Errorf("detaching from nothing: %v, %v", off, err)
 	}
-	if left := xdpProgram(t, "v0"); left != 0 {
+	if left := testbed.XDPProgram(t, "v0"); left != 0 {
 		t.Errorf("program %d is left", left)
 	}
-	if _, err := os.Stat(spaceDir(t)); !os.IsNotExist(err) {
-		t.Errorf("pins left: %v\n%s", err, tree(t))
+	if _, err := os.Stat(testbed.SpaceDir(t)); !os.IsNotExist(err) {
+		t.Errorf("pins left: %v\n%s", err, testbed.Tree(t))
 	}
 }
 
 // Both modes on a device, with the addresses of the host.
 func TestDecapGenericAndHost(t *testing.T) {
-	inNamespace(t)
-	dev := addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	dev := testbed.AddVeth(t, "v0", "v1")
 	o := DecapOptions{GUEPort: DecapGUEPort, Generic: true}
 	if err := AttachDecap([]string{"v0"}, o); err == nil || !strings.Contains(err.Error(), "no address") {
 		t.Fatalf("attached without an address: %v", err)
@@ -159,9 +161,9 @@ func TestDecapGenericAndHost(t *testing.T) {
 }
 
 func TestDecapRefuses(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
-	addVeth(t, "v2", "v3")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	testbed.AddVeth(t, "v2", "v3")
 	o := decapDefaults()
 	for _, tt := range []struct {
 		interfaces []string
@@ -175,15 +177,15 @@ func TestDecapRefuses(t *testing.T) {
 			t.Errorf("%v: %v, want %q", tt.interfaces, err, tt.want)
 		}
 	}
-	if xdpProgram(t, "v0") != 0 {
+	if testbed.XDPProgram(t, "v0") != 0 {
 		t.Error("attached to v0 in spite of the error")
 	}
-	attachForeign(t, "v0")
+	testbed.AttachForeign(t, "v0")
 	if err := AttachDecap([]string{"v2", "v0"}, o); err == nil || !strings.Contains(err.Error(), "interface v0 carries XDP program") ||
 		!strings.Contains(err.Error(), "named foreign") {
 		t.Errorf("in the place of a foreign program: %v", err)
 	}
-	if xdpProgram(t, "v2") != 0 {
+	if testbed.XDPProgram(t, "v2") != 0 {
 		t.Error("attached to v2 in spite of the error")
 	}
 	inst := mustAttach(t, testConfig(1, 2), "v2")
@@ -197,7 +199,7 @@ func TestDecapRefuses(t *testing.T) {
 	if err := AttachDecap([]string{"v2"}, o); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Attach(Options{Name: "br1", Interfaces: []string{"v2"}}, testConfig(1, 2)); err == nil ||
+	if _, err := Attach(Options{Name: "br1", Interfaces: []string{"v2"}, Parts: []Part{NewSCIONPart(testConfig(1, 2))}}); err == nil ||
 		!strings.Contains(err.Error(), "of 'culvert lb decap'") {
 		t.Errorf("a data plane in its place: %v", err)
 	}
@@ -205,9 +207,9 @@ func TestDecapRefuses(t *testing.T) {
 
 // When one of several interfaces does not take it, the others carry what they carried.
 func TestDecapAllOrNone(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
-	addVeth(t, "v2", "v3")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	testbed.AddVeth(t, "v2", "v3")
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -215,14 +217,14 @@ func TestDecapAllOrNone(t *testing.T) {
 	if err := AttachDecap([]string{"v0"}, before); err != nil {
 		t.Fatal(err)
 	}
-	program := xdpProgram(t, "v0")
+	program := testbed.XDPProgram(t, "v0")
 	o := before
 	o.GUEPort = 7
 	if err := AttachDecap([]string{"v0", "v2", "br0"}, o); err == nil || !strings.Contains(err.Error(), "attaching to br0: its driver has no native XDP") {
 		t.Errorf("attached to a bridge: %v", err)
 	}
-	if now := xdpProgram(t, "v0"); now != program || xdpProgram(t, "v2") != 0 {
-		t.Errorf("program %d on v0 after %d, %d on v2", now, program, xdpProgram(t, "v2"))
+	if now := testbed.XDPProgram(t, "v0"); now != program || testbed.XDPProgram(t, "v2") != 0 {
+		t.Errorf("program %d on v0 after %d, %d on v2", now, program, testbed.XDPProgram(t, "v2"))
 	}
 	if got := decapsHere(t); len(got) != 1 || !reflect.DeepEqual(got["v0"].Options, before) {
 		t.Errorf("listed %+v", got)
@@ -231,8 +233,8 @@ func TestDecapAllOrNone(t *testing.T) {
 
 // An interface may get another name, or go and come again.
 func TestDecapInterfacesChange(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
 	o := decapDefaults()
 	if err := AttachDecap([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
@@ -251,32 +253,32 @@ func TestDecapInterfacesChange(t *testing.T) {
 		}
 	}
 	rename("v0", "w0")
-	addVeth(t, "v0", "u1")
+	testbed.AddVeth(t, "v0", "u1")
 	if err := AttachDecap([]string{"v0", "w0"}, o); err != nil {
 		t.Fatal(err)
 	}
 	if got := decapsHere(t); len(got) != 2 || got["v0"].Interface == "" || got["w0"].Interface == "" {
-		t.Errorf("listed %v\n%s", got, tree(t))
+		t.Errorf("listed %v\n%s", got, testbed.Tree(t))
 	}
 	if off, err := DetachDecap("w0"); !off || err != nil {
 		t.Error(off, err)
 	}
-	deleteDevice(t, "v0")
+	testbed.DeleteDevice(t, "v0")
 	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != PortGone {
 		t.Errorf("listed %v after the device has gone", got)
 	}
-	addVeth(t, "v0", "u1")
+	testbed.AddVeth(t, "v0", "u1")
 	if err := AttachDecap([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
 	}
 	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != "" {
-		t.Errorf("listed %v\n%s", got, tree(t))
+		t.Errorf("listed %v\n%s", got, testbed.Tree(t))
 	}
-	deleteDevice(t, "v0")
+	testbed.DeleteDevice(t, "v0")
 	if err := ForgetDecaps(); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(filepath.Join(spaceDir(t), decapDir)); !os.IsNotExist(err) {
-		t.Errorf("pins left: %v\n%s", err, tree(t))
+	if _, err := os.Stat(filepath.Join(testbed.SpaceDir(t), decapDir)); !os.IsNotExist(err) {
+		t.Errorf("pins left: %v\n%s", err, testbed.Tree(t))
 	}
 }

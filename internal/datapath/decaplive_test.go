@@ -15,6 +15,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/testbed"
 )
 
 // decapLive is a backend in this namespace and in another a client that is its own load balancer: what it sends to the
@@ -31,9 +33,9 @@ const decapTunMTU = 40 + 8 + 4
 
 func newDecapLive(t *testing.T, mtu int) *decapLive {
 	t.Helper()
-	inNamespace(t)
+	testbed.InNamespace(t)
 	d := &decapLive{client: newSynSpace(t)}
-	addVeth(t, "srv", "cli")
+	testbed.AddVeth(t, "srv", "cli")
 	setMAC(t, &net.Interface{Name: "srv", HardwareAddr: decapMAC})
 	moveTo(t, d.client, "cli")
 	setMTU := func(name string) error {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/testbed"
 )
 
 // wraps are other ways to put the packet of an Ethernet frame into one, by which the kernel may take it in.
@@ -45,13 +47,13 @@ func wraps() map[string]func(frame []byte) []byte {
 // goesOn fails unless a frame goes to the kernel as it is, as nobody's.
 func goesOn(t *testing.T, inst *Instance, iface, name string, frame []byte) {
 	t.Helper()
-	_, before, _ := counted(t, inst, iface)
+	_, before, _ := testbed.Counted(t, inst, iface)
 	action, out, err := inst.TestRun(frame, iface)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, _ := counted(t, inst, iface)
-	if action != xdpPass || !bytes.Equal(out, frame) {
+	_, after, _ := testbed.Counted(t, inst, iface)
+	if action != testbed.XDPPass || !bytes.Equal(out, frame) {
 		t.Errorf("%s: action %d: %x", name, action, out)
 	}
 	if after["pass other"] != before["pass other"]+1 {
@@ -75,15 +77,15 @@ func TestBalanceWrapped(t *testing.T) {
 
 // What the SCION router does not read is the kernel's, and so the slow path's.
 func TestSCIONWrapped(t *testing.T) {
-	inNamespace(t)
-	v0 := addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	v0 := testbed.AddVeth(t, "v0", "v1")
 	inst := mustAttach(t, testConfig(1, 2), "v0")
 	openWay(t, inst, v0)
 	if err := inst.AddKey(1, testKey); err != nil {
 		t.Fatal(err)
 	}
 	frame := transitFrame(t, v0, testKey)
-	if action, _, err := inst.TestRun(frame, "v0"); err != nil || action != xdpRedirect {
+	if action, _, err := inst.TestRun(frame, "v0"); err != nil || action != testbed.XDPRedirect {
 		t.Fatalf("without anything: action %d, %v", action, err)
 	}
 	for name, wrap := range wraps() {

@@ -5,12 +5,14 @@ package datapath
 import (
 	"os"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // TestStarting has nothing attached while somebody attaches, which is no word about its interfaces, and while nobody does.
 func TestStarting(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
 	inst := mustAttach(t, testConfig(1), "v0")
 	defer func() {
 		if err := inst.DetachAll(); err != nil {

@@ -3,99 +3,14 @@
 package datapath
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net"
+
+	"github.com/cilium/ebpf"
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/host/netdev"
 )
-
-// fillConfig writes the maps that are fixed by the configuration. A link that was there before
-// keeps its next hop and its state.
-func (i *Instance) fillConfig(old *Instance) error {
-	kept := old.linksByName()
-	for n, l := range i.meta.Config.Links {
-		ip, ipSum, l4Sum := outerHeader(l.Local, l.Remote)
-		raw := bpfobj.PipelineScionLink{
-			Ip:       ip,
-			IpSum:    ipSum,
-			L4Sum:    l4Sum,
-			Counters: uint32(i.meta.Counters[l.Name]),
-			Scope:    uint8(l.Scope),
-		}
-		if l.Local.Addr().Is6() {
-			raw.V6 = 1
-		}
-		if l.Scope == ScopeInternal {
-			raw.Up = 1
-		}
-		if k, ok := kept[l.Name]; ok && k.Ip == raw.Ip {
-			raw.Hop, raw.Up = k.Hop, k.Up
-		}
-		if err := i.maps[bpfobj.PipelineMapScionLinks].Put(uint32(n), raw); err != nil {
-			return fmt.Errorf("writing link %s: %w", l.Name, err)
-		}
-		if err := i.carryAccept(old, l.Name, n); err != nil {
-			return err
-		}
-		if err := i.fillPair(n, l); err != nil {
-			return err
-		}
-	}
-	for _, f := range i.meta.Config.Interfaces {
-		raw := bpfobj.PipelineScionIface{Link: uint32(f.Link) + 1, Type: uint32(f.Type)}
-		if err := i.maps[bpfobj.PipelineMapScionIfaces].Put(uint32(f.ID), raw); err != nil {
-			return fmt.Errorf("writing interface %d: %w", f.ID, err)
-		}
-	}
-	for _, a := range i.meta.Config.Services {
-		if err := i.maps[bpfobj.PipelineMapScionServices].Put(bpfobj.AddrWords(a), uint32(1)); err != nil {
-			return fmt.Errorf("writing service %s: %w", a, err)
-		}
-	}
-	return nil
-}
-
-// fillPair writes what a datagram of the link looks like on its way in.
-func (i *Instance) fillPair(n int, l Link) error {
-	if l.Scope == ScopeInternal {
-		return nil
-	}
-	family, pair := pairBytes(l)
-	m, key := i.maps[bpfobj.PipelineMapScionPairs6], pair[:]
-	if family == 4 {
-		m, key = i.maps[bpfobj.PipelineMapScionPairs4], pair[:12]
-	}
-	if err := m.Put(key, i.ingress(n, l)); err != nil {
-		return fmt.Errorf("writing the addresses of link %s: %w", l.Name, err)
-	}
-	return nil
-}
-
-func (i *Instance) ingress(n int, l Link) bpfobj.PipelineScionIngress {
-	return bpfobj.PipelineScionIngress{
-		Link:     uint32(n),
-		Counters: uint32(i.meta.Counters[l.Name]),
-		Ifid:     l.IfID,
-		Scope:    uint8(l.Scope),
-		Type:     uint8(i.meta.Config.linkType(l.IfID)),
-	}
-}
-
-func (i *Instance) linksByName() map[string]bpfobj.PipelineScionLink {
-	links := make(map[string]bpfobj.PipelineScionLink)
-	if i == nil {
-		return links
-	}
-	for n, l := range i.meta.Config.Links {
-		var raw bpfobj.PipelineScionLink
-		if i.maps[bpfobj.PipelineMapScionLinks].Lookup(uint32(n), &raw) == nil {
-			links[l.Name] = raw
-		}
-	}
-	return links
-}
 
 func (i *Instance) fillPorts(ports []*net.Interface) error {
 	for _, p := range ports {
@@ -104,14 +19,65 @@ func (i *Instance) fillPorts(ports []*net.Interface) error {
 			return fmt.Errorf("reading interface %s: %w", p.Name, err)
 		}
 		raw.Slot = uint32(i.meta.Ports[p.Name]) + 1
-		raw.Route.Index = uint32(p.Index)
 		describePort(&raw, p)
-		if err := i.maps[bpfobj.PipelineMapPorts].Put(uint32(p.Index), raw); err != nil {
-			return fmt.Errorf("writing interface %s: %w", p.Name, err)
-		}
-		if err := i.fillPortPair(p.Index); err != nil {
+		if err := i.writePort(p.Index, raw); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// fillPartsOfPorts has the parts write what they know of interfaces.
+func (i *Instance) fillPartsOfPorts(ports []*net.Interface) error {
+	for _, p := range ports {
+		for _, part := range i.parts {
+			f, ok := part.(PortFiller)
+			if !ok {
+				continue
+			}
+			err := i.changePort(p.Index, func(port bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error) {
+				return f.FillPort(i, p.Index, port)
+			})
+			if err != nil {
+				return fmt.Errorf("writing interface %s: %w", p.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// EditPort changes what the programs know of an interface, by nobody else in this process meanwhile. Change returns what has
+// to be written, one after the other, while the programs may be reading; nothing leaves it as it is. The error is an
+// ebpf.ErrKeyNotExist for an interface that does not carry the program.
+func (i *Instance) EditPort(index int, change func(port bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error)) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.changePort(index, change)
+}
+
+func (i *Instance) changePort(index int, change func(port bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error)) error {
+	port, ok := i.Port(index)
+	if !ok {
+		return fmt.Errorf("it does not carry the program: %w", ebpf.ErrKeyNotExist)
+	}
+	steps, err := change(port)
+	for _, step := range steps {
+		if err == nil {
+			err = i.writePort(index, step)
+		}
+	}
+	return err
+}
+
+// Port returns what the programs know of an interface, false for one that does not carry them.
+func (i *Instance) Port(index int) (port bpfobj.PipelinePort, ok bool) {
+	err := i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(index), &port)
+	return port, err == nil && port.Slot != 0
+}
+
+func (i *Instance) writePort(index int, port bpfobj.PipelinePort) error {
+	if err := i.maps[bpfobj.PipelineMapPorts].Put(uint32(index), port); err != nil {
+		return fmt.Errorf("writing interface %d: %w", index, err)
 	}
 	return nil
 }
@@ -153,54 +119,4 @@ func (i *Instance) refreshPorts() error {
 		}
 	}
 	return nil
-}
-
-// fillPortPair gives an interface the link whose far end is behind it, so that the programs need no
-// lookup for its datagrams. Where there are several the first one is as good as any.
-func (i *Instance) fillPortPair(ifindex int) error {
-	m := i.maps[bpfobj.PipelineMapPorts]
-	var old bpfobj.PipelinePort
-	if err := m.Lookup(uint32(ifindex), &old); err != nil || old.Slot == 0 {
-		return nil // the next hop is behind an interface that is not ours
-	}
-	old.Scion.Seq &^= 1 // odd after a process that died while writing
-	port := old
-	port.Scion = bpfobj.PipelineScionPort{Seq: old.Scion.Seq}
-	states, err := i.LinkStates()
-	if err != nil {
-		return err
-	}
-	for n, l := range i.meta.Config.Links {
-		if l.Scope == ScopeInternal || states[n].NextHop.IfIndex != ifindex {
-			continue
-		}
-		port.Scion.Family, port.Scion.Pair = pairBytes(l)
-		port.Scion.In = i.ingress(n, l)
-		break
-	}
-	if port == old {
-		return nil
-	}
-	// The programs read without a lock. They take what they have read only if the number is even,
-	// and the same before and after.
-	steps := []bpfobj.PipelinePort{old, port, port}
-	steps[0].Scion.Seq, steps[1].Scion.Seq, steps[2].Scion.Seq = old.Scion.Seq+1, old.Scion.Seq+1, old.Scion.Seq+2
-	for _, step := range steps {
-		if err := m.Put(uint32(ifindex), step); err != nil {
-			return fmt.Errorf("writing interface %d: %w", ifindex, err)
-		}
-	}
-	return nil
-}
-
-// pairBytes returns addresses and ports of the link's datagrams as they stand in a packet.
-func pairBytes(l Link) (family uint8, pair [36]uint8) {
-	b := append(l.Remote.Addr().AsSlice(), l.Local.Addr().AsSlice()...)
-	b = binary.BigEndian.AppendUint16(b, l.Remote.Port())
-	b = binary.BigEndian.AppendUint16(b, l.Local.Port())
-	copy(pair[:], b)
-	if l.Local.Addr().Is4() {
-		return 4, pair
-	}
-	return 6, pair
 }

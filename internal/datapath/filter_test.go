@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/bpf"
+
+	"culvert/internal/testbed"
 )
 
 // icmp is what libpcap makes of it: half-words of IPv4 with that protocol.
@@ -23,15 +25,15 @@ var udp = []bpf.RawInstruction{
 // filterBed is a data plane with two interfaces and nothing on but what the test puts into its filter.
 func filterBed(t *testing.T, temporary bool) *Instance {
 	t.Helper()
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
-	addVeth(t, "v2", "v3")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	testbed.AddVeth(t, "v2", "v3")
 	return attachFilterBed(t, temporary)
 }
 
 func attachFilterBed(t *testing.T, temporary bool) *Instance {
 	t.Helper()
-	inst, err := Attach(Options{Name: "f", Interfaces: []string{"v0", "v2"}, Temporary: temporary}, Config{})
+	inst, err := Attach(Options{Name: "f", Interfaces: []string{"v0", "v2"}, Temporary: temporary})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,28 +88,28 @@ func TestFilterEdit(t *testing.T) {
 	for name, temporary := range map[string]bool{"temporary": true, "pinned": false} {
 		t.Run(name, func(t *testing.T) {
 			inst := filterBed(t, temporary)
-			plain := xdpProgram(t, "v0")
-			wantRun(t, inst, protoFrame(1, 60), "v0", xdpPass)
+			plain := testbed.XDPProgram(t, "v0")
+			wantRun(t, inst, protoFrame(1, 60), "v0", testbed.XDPPass)
 			mustEdit(t, inst, func(f *Filter) {
 				f.Rules = append(f.Rules,
 					FilterRule{Name: "all", Action: FilterCount},
 					FilterRule{Name: "noicmp", Action: FilterDrop, Code: icmp},
 					FilterRule{Name: "noudp", Action: FilterDrop, Code: udp, Interfaces: []string{"v2"}})
 			})
-			if xdpProgram(t, "v0") == plain || xdpProgram(t, "v0") != xdpProgram(t, "v2") {
+			if testbed.XDPProgram(t, "v0") == plain || testbed.XDPProgram(t, "v0") != testbed.XDPProgram(t, "v2") {
 				t.Error("the interfaces do not carry one new program")
 			}
 			for _, n := range []int{42, 53, 54, 60, 1400} {
-				wantRun(t, inst, protoFrame(1, n), "v0", xdpDrop)
-				wantRun(t, inst, protoFrame(17, n), "v0", xdpPass)
-				wantRun(t, inst, protoFrame(17, n), "v2", xdpDrop)
+				wantRun(t, inst, protoFrame(1, n), "v0", testbed.XDPDrop)
+				wantRun(t, inst, protoFrame(17, n), "v0", testbed.XDPPass)
+				wantRun(t, inst, protoFrame(17, n), "v2", testbed.XDPDrop)
 			}
-			wantRun(t, inst, protoFrame(1, 42)[:20], "v0", xdpPass)
+			wantRun(t, inst, protoFrame(1, 42)[:20], "v0", testbed.XDPPass)
 			const sum = 42 + 53 + 54 + 60 + 1400
 			wantCounts(t, inst, map[string][2]uint64{
 				"short": {1, 20}, "all": {16, 3*sum + 20}, "noicmp": {5, sum}, "noudp": {5, sum},
 			})
-			_, by, _ := counted(t, inst, "v0")
+			_, by, _ := testbed.Counted(t, inst, "v0")
 			if want := map[string]uint64{"drop filter": 5, "pass other": 7}; !maps.Equal(by, want) {
 				t.Errorf("v0 has counted %v, want %v", by, want)
 			}
@@ -117,16 +119,16 @@ func TestFilterEdit(t *testing.T) {
 					{Name: "other", Action: FilterPass, Code: udp}, f.Rules[1], {Name: "noudp2", Action: FilterDrop, Code: udp},
 				}
 			})
-			wantRun(t, inst, protoFrame(1, 60), "v2", xdpDrop)
-			wantRun(t, inst, protoFrame(17, 60), "v2", xdpPass)
+			wantRun(t, inst, protoFrame(1, 60), "v2", testbed.XDPDrop)
+			wantRun(t, inst, protoFrame(17, 60), "v2", testbed.XDPPass)
 			wantCounts(t, inst, map[string][2]uint64{
 				"short": {1, 20}, "other": {1, 60}, "noicmp": {6, sum + 60}, "noudp2": {0, 0},
 			})
 			mustEdit(t, inst, func(f *Filter) { f.Rules = nil })
-			if now := xdpProgram(t, "v0"); now != plain {
+			if now := testbed.XDPProgram(t, "v0"); now != plain {
 				t.Errorf("without rules v0 carries program %d, not %d", now, plain)
 			}
-			wantRun(t, inst, protoFrame(1, 60), "v0", xdpPass)
+			wantRun(t, inst, protoFrame(1, 60), "v0", testbed.XDPPass)
 		})
 	}
 }
@@ -137,17 +139,17 @@ func TestFilterAdopted(t *testing.T) {
 	mustEdit(t, inst, func(f *Filter) {
 		f.Rules = []FilterRule{{Name: "noicmp", Action: FilterDrop, Code: icmp}}
 	})
-	wantRun(t, inst, protoFrame(1, 60), "v0", xdpDrop)
-	before := xdpProgram(t, "v0")
+	wantRun(t, inst, protoFrame(1, 60), "v0", testbed.XDPDrop)
+	before := testbed.XDPProgram(t, "v0")
 	inst.Close()
 	inst = attachFilterBed(t, false)
 	if !inst.Adopted() {
 		t.Error("not adopted")
 	}
-	if xdpProgram(t, "v0") == before {
+	if testbed.XDPProgram(t, "v0") == before {
 		t.Error("v0 carries the program of before")
 	}
-	wantRun(t, inst, protoFrame(1, 60), "v0", xdpDrop)
+	wantRun(t, inst, protoFrame(1, 60), "v0", testbed.XDPDrop)
 	wantCounts(t, inst, map[string][2]uint64{"short": {0, 0}, "noicmp": {2, 120}})
 	all, err := ListHere()
 	if err != nil || len(all) != 1 {
@@ -158,7 +160,7 @@ func TestFilterAdopted(t *testing.T) {
 		t.Errorf("filter %+v, %v", f, err)
 	}
 	mustEdit(t, all[0], func(f *Filter) { f.Rules = nil })
-	wantRun(t, inst, protoFrame(1, 60), "v0", xdpPass)
+	wantRun(t, inst, protoFrame(1, 60), "v0", testbed.XDPPass)
 }
 
 func TestFilterTester(t *testing.T) {
@@ -206,7 +208,7 @@ func TestFilterRefused(t *testing.T) {
 	mustEdit(t, inst, func(f *Filter) {
 		f.Rules = []FilterRule{{Name: "noicmp", Action: FilterDrop, Code: icmp}}
 	})
-	before := xdpProgram(t, "v0")
+	before := testbed.XDPProgram(t, "v0")
 	for name, rule := range map[string]FilterRule{
 		"name taken":   {Name: "noicmp", Action: FilterPass},
 		"no name":      {Action: FilterPass},
@@ -221,7 +223,7 @@ func TestFilterRefused(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if f, err := inst.Filter(); err != nil || len(f.Rules) != 1 || xdpProgram(t, "v0") != before {
+	if f, err := inst.Filter(); err != nil || len(f.Rules) != 1 || testbed.XDPProgram(t, "v0") != before {
 		t.Errorf("filter is %+v, %v", f, err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"culvert/internal/filter/filterset"
 	"culvert/internal/filter/pcap"
 	"culvert/internal/host/netdev"
+	"culvert/internal/testbed"
 )
 
 // deliverBed is a host with a filter in this namespace, and a stranger in another who sends it frames of any kind.
@@ -38,9 +39,9 @@ var (
 
 func newDeliverBed(t *testing.T) *deliverBed {
 	t.Helper()
-	inNamespace(t)
+	testbed.InNamespace(t)
 	b := &deliverBed{stranger: newSynSpace(t)}
-	b.host = addVeth(t, "srv", "cli")
+	b.host = testbed.AddVeth(t, "srv", "cli")
 	moveTo(t, b.stranger, "cli")
 	b.stranger.must(t, func() error {
 		if err := prepareEnd("cli", "192.0.2.2/24"); err != nil {
@@ -119,7 +120,7 @@ func bigEndian16(v uint16) uint16 { return v<<8 | v>>8 }
 // filtered attaches a filter to the host.
 func (b *deliverBed) filtered(t *testing.T, filter deliverFilter) *Instance {
 	t.Helper()
-	inst, err := Attach(Options{Name: "f", Interfaces: []string{"srv"}, Temporary: true}, Config{})
+	inst, err := Attach(Options{Name: "f", Interfaces: []string{"srv"}, Temporary: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -546,10 +547,10 @@ func TestFilterDeliverProtected(t *testing.T) {
 		if want == "" {
 			want = byKernel
 		}
-		_, before, _ := counted(t, inst, "srv")
+		_, before, _ := testbed.Counted(t, inst, "srv")
 		cookies := netstat(t, "SyncookiesSent")
 		proto := b.answer(t, d.frames...)
-		_, after, _ := counted(t, inst, "srv")
+		_, after, _ := testbed.Counted(t, inst, "srv")
 		if (proto != 0) != (want == byFilter || want == byKernel) {
 			t.Errorf("%s: answered with protocol %d", d.name, proto)
 		}
@@ -570,7 +571,7 @@ func TestFilterDeliverProtected(t *testing.T) {
 	}
 	// The answer has no tag, as the kernel's would have none.
 	action, out, err := inst.TestRun(b.in(pack4(6, 0, nil, synTo80(false)), priority|0x6000, priorityAD), "srv")
-	if err != nil || action == xdpPass || action == xdpDrop {
+	if err != nil || action == testbed.XDPPass || action == testbed.XDPDrop {
 		t.Fatalf("action %d, %v", action, err)
 	}
 	if kind := binary.BigEndian.Uint16(out[12:]); kind != 0x0800 {

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // filterPins lists what is pinned for the filter.
@@ -57,7 +58,7 @@ func TestFilterDiedAtFirst(t *testing.T) {
 	inst = attachFilterBed(t, false)
 	leave()
 	mustEdit(t, inst, func(f *Filter) { f.Rules = []FilterRule{{Name: "noicmp", Action: FilterDrop, Code: icmp}} })
-	wantRun(t, inst, protoFrame(1, 60), "v0", xdpDrop)
+	wantRun(t, inst, protoFrame(1, 60), "v0", testbed.XDPDrop)
 	wantCounts(t, inst, map[string][2]uint64{"short": {0, 0}, "noicmp": {1, 60}})
 }
 
@@ -92,7 +93,7 @@ func TestFilterDiedOverSet(t *testing.T) {
 func TestFilterUnreadable(t *testing.T) {
 	inst := filterBed(t, false)
 	mustEdit(t, inst, func(f *Filter) { f.Rules = []FilterRule{{Name: "noicmp", Action: FilterDrop, Code: icmp}} })
-	before := xdpProgram(t, "v0")
+	before := testbed.XDPProgram(t, "v0")
 	states, err := filepath.Glob(filepath.Join(inst.dir, filterDir, "*", filterStatePin))
 	if err != nil || len(states) != 1 {
 		t.Fatalf("%v, %v", states, err)
@@ -107,12 +108,12 @@ func TestFilterUnreadable(t *testing.T) {
 		t.Error("changed")
 	}
 	inst.Close()
-	again, err := Attach(Options{Name: "f", Interfaces: []string{"v0", "v2"}}, Config{})
+	again, err := Attach(Options{Name: "f", Interfaces: []string{"v0", "v2"}})
 	if err == nil {
 		again.Close()
 		t.Error("attached in its place")
 	}
-	if now := xdpProgram(t, "v0"); now != before {
+	if now := testbed.XDPProgram(t, "v0"); now != before {
 		t.Errorf("v0 carries program %d, not %d", now, before)
 	}
 }
@@ -129,13 +130,13 @@ func TestFilterFollowsNames(t *testing.T) {
 			t.Fatalf("%s: %v: %s", args, err, out)
 		}
 	}
-	inst, err := Attach(Options{Name: "f", Interfaces: []string{"w0", "v2"}}, Config{})
+	inst, err := Attach(Options{Name: "f", Interfaces: []string{"w0", "v2"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer inst.Close()
-	wantRun(t, inst, protoFrame(1, 60), "w0", xdpDrop)
-	wantRun(t, inst, protoFrame(1, 60), "v2", xdpPass)
+	wantRun(t, inst, protoFrame(1, 60), "w0", testbed.XDPDrop)
+	wantRun(t, inst, protoFrame(1, 60), "v2", testbed.XDPPass)
 	if f, err := inst.Filter(); err != nil || f.Rules[0].Interfaces[0] != "w0" {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -154,17 +155,17 @@ func TestFilterRulesWithMembers(t *testing.T) {
 	if err := change("192.0.2.0/24", bad); err != nil {
 		t.Fatal(err)
 	}
-	wantRun(t, inst, protoFrame(1, 60), "v0", xdpDrop)
+	wantRun(t, inst, protoFrame(1, 60), "v0", testbed.XDPDrop)
 	over := bad
 	over.Action, over.Rate = FilterLimit, &FilterRate{Rate: FilterMaxByteRate + 1, Bytes: true}
 	if err := change("198.51.100.0/24", over); err == nil {
 		t.Error("a rate that cannot be kept was taken")
 	}
-	wantRun(t, inst, protoFrame(1, 60), "v0", xdpDrop)
+	wantRun(t, inst, protoFrame(1, 60), "v0", testbed.XDPDrop)
 	if err := change("198.51.100.0/24", bad); err != nil {
 		t.Fatal(err)
 	}
-	wantRun(t, inst, protoFrame(1, 60), "v0", xdpPass)
+	wantRun(t, inst, protoFrame(1, 60), "v0", testbed.XDPPass)
 	err := inst.EditFilterAndSets(func(f *Filter) error { f.Sets[0].Endpoints = true; return nil },
 		map[string]FilterMembers{"bad": {Prefixes: parsePrefixes(t, "192.0.2.1")}})
 	if err == nil {

@@ -160,7 +160,7 @@ func (e *filterEdit) run(change func(*Filter) error) (*filterPlane, error) {
 		next.close()
 		return nil, err
 	}
-	untilUnused()
+	UntilUnused()
 	next.forgetOthers()
 	next.settle(old.state)
 	return next, nil

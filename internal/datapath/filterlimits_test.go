@@ -21,6 +21,7 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/filter/cbpf"
+	"culvert/internal/testbed"
 )
 
 // replaceFilterRules puts other code in the place of the rules of a program that is not loaded yet.
@@ -100,8 +101,8 @@ func (b *limitBed) put(t *testing.T, n uint32, r FilterRate) {
 // in the kernel's dispatcher, which takes 30 ms.
 func keepAttached(t *testing.T, prog *ebpf.Program) {
 	t.Helper()
-	inNamespace(t)
-	dev := addVeth(t, "a0", "a1")
+	testbed.InNamespace(t)
+	dev := testbed.AddVeth(t, "a0", "a1")
 	l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: dev.Index, Flags: link.XDPDriverMode})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"culvert/internal/filter/pcap"
+	"culvert/internal/testbed"
 )
 
 // A thousand rules of any kind load, in several functions, and the last one is asked: also those that read far into a
@@ -42,8 +43,8 @@ func TestFilterManyRules(t *testing.T) {
 			t.Errorf("%s: %d rules of %d, %v", name, len(f.Rules), len(rules), err)
 		}
 		for _, n := range []int{42, 59, 60, 1400} {
-			wantRun(t, inst, protoFrame(1, n), "v0", xdpDrop)
-			wantRun(t, inst, protoFrame(6, n), "v0", xdpPass)
+			wantRun(t, inst, protoFrame(1, n), "v0", testbed.XDPDrop)
+			wantRun(t, inst, protoFrame(6, n), "v0", testbed.XDPPass)
 		}
 		counts, err := inst.FilterCounters()
 		if err != nil {

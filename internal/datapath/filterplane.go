@@ -372,8 +372,8 @@ func (p *filterPlane) settle(old *filterState) {
 	}
 }
 
-// untilUnused waits until no CPU runs a program any more that was taken off before: what it leads to may go then.
-func untilUnused() {
+// UntilUnused waits until no CPU runs a program any more that was taken off before: what it leads to may go then.
+func UntilUnused() {
 	// MEMBARRIER_CMD_GLOBAL of linux/membarrier.h waits for a grace period of RCU, under which XDP programs run.
 	const global = 1
 	if _, _, err := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); err != 0 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"culvert/internal/filter/filterset"
+	"culvert/internal/testbed"
 )
 
 func parsePrefixes(t *testing.T, entries ...string) *filterset.Prefixes {
@@ -45,17 +46,17 @@ func TestFilterSets(t *testing.T) {
 					{Name: "bad", Action: FilterDrop, Src: []FilterSetRef{{Set: "bad"}}, Dst: []FilterSetRef{{Set: "good", Not: true}}},
 				}
 			})
-			wantRun(t, inst, protoFrame(17, 60), "v0", xdpDrop)
+			wantRun(t, inst, protoFrame(17, 60), "v0", testbed.XDPDrop)
 			putPrefixes(t, inst, "good", "192.0.2.1")
-			wantRun(t, inst, protoFrame(17, 60), "v0", xdpPass)
+			wantRun(t, inst, protoFrame(17, 60), "v0", testbed.XDPPass)
 			putPrefixes(t, inst, "good", "192.0.2.2")
-			wantRun(t, inst, protoFrame(17, 60), "v0", xdpPass)
+			wantRun(t, inst, protoFrame(17, 60), "v0", testbed.XDPPass)
 			putPrefixes(t, inst, "good")
-			wantRun(t, inst, protoFrame(17, 60), "v0", xdpDrop)
+			wantRun(t, inst, protoFrame(17, 60), "v0", testbed.XDPDrop)
 			if !temporary {
 				inst.Close()
 				inst = attachFilterBed(t, false)
-				wantRun(t, inst, protoFrame(17, 60), "v0", xdpDrop)
+				wantRun(t, inst, protoFrame(17, 60), "v0", testbed.XDPDrop)
 			}
 			p, err := inst.FilterPrefixes("bad")
 			if err != nil {

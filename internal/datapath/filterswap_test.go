@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/testbed"
 )
 
 // never matches no packet.
@@ -103,8 +105,8 @@ func TestFilterSwapUnderLoad(t *testing.T) {
 	inst := filterBed(t, false)
 	mustEdit(t, inst, func(f *Filter) { f.Rules = swapRules(true) })
 	frame := protoFrame(1, 60)
-	copy(frame, device(t, "v0").HardwareAddr)
-	stop := filterLoad(t, inst, device(t, "v1"), frame)
+	copy(frame, testbed.Device(t, "v0").HardwareAddr)
+	stop := filterLoad(t, inst, testbed.Device(t, "v1"), frame)
 	for n := range 30 {
 		mustEdit(t, inst, func(f *Filter) { f.Rules = swapRules(n%2 == 1) })
 		time.Sleep(20 * time.Millisecond) // the kernel takes its time with programs that are gone
@@ -134,8 +136,8 @@ func TestFilterEditAndAttach(t *testing.T) {
 	inst := filterBed(t, false)
 	mustEdit(t, inst, func(f *Filter) { f.Rules = swapRules(true) })
 	frame := protoFrame(1, 60)
-	copy(frame, device(t, "v0").HardwareAddr)
-	stop := filterLoad(t, inst, device(t, "v1"), frame)
+	copy(frame, testbed.Device(t, "v0").HardwareAddr)
+	stop := filterLoad(t, inst, testbed.Device(t, "v1"), frame)
 	for n := range 8 {
 		edited := make(chan error, 1)
 		all, err := ListHere()

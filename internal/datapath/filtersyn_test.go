@@ -119,8 +119,6 @@ type synFrame struct {
 }
 
 const (
-	xdpTX = 3
-
 	tcpFIN = 0x01
 	tcpSYN = 0x02
 	tcpRST = 0x04

@@ -27,6 +27,7 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/host/netdev"
+	"culvert/internal/testbed"
 )
 
 // synSpace is a network namespace with a thread in it.
@@ -121,7 +122,7 @@ func prepareEnd(name string, addrs ...string) error {
 func passAll(t *testing.T, index int) error {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.XDP, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()},
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, testbed.XDPPass), asm.Return()},
 	})
 	if err != nil {
 		return err
@@ -157,10 +158,10 @@ var (
 
 func newSynBed(t *testing.T) *synBed {
 	t.Helper()
-	inNamespace(t)
+	testbed.InNamespace(t)
 	mustSysctl(t, "core/somaxconn", "8")
 	b := &synBed{client: newSynSpace(t)}
-	b.server = addVeth(t, "srv", "cli")
+	b.server = testbed.AddVeth(t, "srv", "cli")
 	moveTo(t, b.client, "cli")
 	var index int
 	b.client.must(t, func() error {

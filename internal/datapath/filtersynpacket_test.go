@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 var (
@@ -25,8 +26,8 @@ type synStage struct {
 // newSynStage protects a service on port 80 for each family; two forwarded ones are on port 443.
 func newSynStage(t *testing.T, timestamps string) (v4, v6 synStage) {
 	t.Helper()
-	inNamespace(t)
-	in := addVeth(t, "in", "inp")
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "in", "inp")
 	mustSysctl(t, "ipv4/tcp_syncookies", "2")
 	mustSysctl(t, "ipv4/tcp_timestamps", timestamps)
 	startSynServer(t, netip.MustParseAddrPort("0.0.0.0:80"))
@@ -53,7 +54,7 @@ func (s synStage) frame(change func(*synFrame)) synFrame {
 func (s synStage) answer(t *testing.T, f synFrame) synAnswer {
 	t.Helper()
 	action, out := s.run(t, f.build())
-	if action != xdpTX {
+	if action != testbed.XDPTX {
 		t.Fatalf("action %d, not an answer", action)
 	}
 	return readAnswer(t, f, out)
@@ -142,26 +143,26 @@ func TestFilterSynCookie(t *testing.T) {
 			change func(*synFrame)
 			action uint32
 		}{
-			{"the cookie", nil, xdpPass},
-			{"with data", func(f *synFrame) { f.flags |= tcpPSH; f.data = []byte("GET /") }, xdpPass},
-			{"with options", func(f *synFrame) { f.opts = linuxOptions(78)[4:] }, xdpPass},
-			{"with a tag", func(f *synFrame) { f.tags = []uint16{5} }, xdpPass},
-			{"and the end of the connection", func(f *synFrame) { f.flags |= tcpFIN }, xdpPass},
-			{"eight numbers further", func(f *synFrame) { f.ack += 8 }, xdpDrop},
-			{"another minute's", func(f *synFrame) { f.ack += 5 << 24 }, xdpDrop},
-			{"another sequence number", func(f *synFrame) { f.seq += 8 }, xdpDrop},
-			{"from another address", func(f *synFrame) { f.src = netip.AddrPortFrom(other, f.src.Port()) }, xdpDrop},
-			{"from another port", func(f *synFrame) { f.src = netip.AddrPortFrom(f.src.Addr(), f.src.Port()+1) }, xdpDrop},
-			{"no cookie", func(f *synFrame) { f.ack = 0 }, xdpDrop},
-			{"of another's SYN-ACK", func(f *synFrame) { f.flags |= tcpSYN }, xdpDrop},
-			{"a reset", func(f *synFrame) { f.flags |= tcpRST }, xdpDrop},
-			{"no flags", func(f *synFrame) { f.flags = 0 }, xdpDrop},
-			{"the end alone", func(f *synFrame) { f.flags = tcpFIN }, xdpDrop},
-			{"a SYN that is an end", func(f *synFrame) { f.flags = tcpSYN | tcpFIN }, xdpDrop},
-			{"a SYN that is a reset", func(f *synFrame) { f.flags = tcpSYN | tcpRST }, xdpDrop},
-			{"to a port that is not protected", func(f *synFrame) { f.ack, f.dst = 1, netip.AddrPortFrom(f.dst.Addr(), 8080) }, xdpPass},
-			{"to an address that is not protected", func(f *synFrame) { f.ack, f.dst = 1, netip.AddrPortFrom(f.dst.Addr().Next(), 80) }, xdpPass},
-			{"to another host's MAC", func(f *synFrame) { f.ack, f.dstMAC = 1, synClientMAC }, xdpPass},
+			{"the cookie", nil, testbed.XDPPass},
+			{"with data", func(f *synFrame) { f.flags |= tcpPSH; f.data = []byte("GET /") }, testbed.XDPPass},
+			{"with options", func(f *synFrame) { f.opts = linuxOptions(78)[4:] }, testbed.XDPPass},
+			{"with a tag", func(f *synFrame) { f.tags = []uint16{5} }, testbed.XDPPass},
+			{"and the end of the connection", func(f *synFrame) { f.flags |= tcpFIN }, testbed.XDPPass},
+			{"eight numbers further", func(f *synFrame) { f.ack += 8 }, testbed.XDPDrop},
+			{"another minute's", func(f *synFrame) { f.ack += 5 << 24 }, testbed.XDPDrop},
+			{"another sequence number", func(f *synFrame) { f.seq += 8 }, testbed.XDPDrop},
+			{"from another address", func(f *synFrame) { f.src = netip.AddrPortFrom(other, f.src.Port()) }, testbed.XDPDrop},
+			{"from another port", func(f *synFrame) { f.src = netip.AddrPortFrom(f.src.Addr(), f.src.Port()+1) }, testbed.XDPDrop},
+			{"no cookie", func(f *synFrame) { f.ack = 0 }, testbed.XDPDrop},
+			{"of another's SYN-ACK", func(f *synFrame) { f.flags |= tcpSYN }, testbed.XDPDrop},
+			{"a reset", func(f *synFrame) { f.flags |= tcpRST }, testbed.XDPDrop},
+			{"no flags", func(f *synFrame) { f.flags = 0 }, testbed.XDPDrop},
+			{"the end alone", func(f *synFrame) { f.flags = tcpFIN }, testbed.XDPDrop},
+			{"a SYN that is an end", func(f *synFrame) { f.flags = tcpSYN | tcpFIN }, testbed.XDPDrop},
+			{"a SYN that is a reset", func(f *synFrame) { f.flags = tcpSYN | tcpRST }, testbed.XDPDrop},
+			{"to a port that is not protected", func(f *synFrame) { f.ack, f.dst = 1, netip.AddrPortFrom(f.dst.Addr(), 8080) }, testbed.XDPPass},
+			{"to an address that is not protected", func(f *synFrame) { f.ack, f.dst = 1, netip.AddrPortFrom(f.dst.Addr().Next(), 80) }, testbed.XDPPass},
+			{"to another host's MAC", func(f *synFrame) { f.ack, f.dstMAC = 1, synClientMAC }, testbed.XDPPass},
 		}
 		for _, c := range cases {
 			before := s.counted(t, bpfobj.PipelineReasonDROP_FILTER_COOKIE)
@@ -169,7 +170,7 @@ func TestFilterSynCookie(t *testing.T) {
 			if action != c.action {
 				t.Errorf("%s: %s: action %d, not %d", s.to, c.name, action, c.action)
 			}
-			if n := s.counted(t, bpfobj.PipelineReasonDROP_FILTER_COOKIE) - before; n != map[bool]uint64{true: 1}[c.action == xdpDrop] {
+			if n := s.counted(t, bpfobj.PipelineReasonDROP_FILTER_COOKIE) - before; n != map[bool]uint64{true: 1}[c.action == testbed.XDPDrop] {
 				t.Errorf("%s: %s: %d counted as dropped", s.to, c.name, n)
 			}
 		}
@@ -240,7 +241,7 @@ func TestFilterSynGoesOn(t *testing.T) {
 			}
 			frame := s.frame(c.change).build()
 			action, out := s.run(t, frame)
-			if action != xdpPass {
+			if action != testbed.XDPPass {
 				t.Errorf("%s: %s: action %d", s.to, c.name, action)
 			}
 			if !bytes.HasPrefix(out, frame) {
@@ -250,7 +251,7 @@ func TestFilterSynGoesOn(t *testing.T) {
 		// Cut off at every byte.
 		whole := s.frame(nil).build()
 		for n := 14; n < len(whole); n++ {
-			if action, _ := s.runShort(t, whole[:n]); action != xdpPass {
+			if action, _ := s.runShort(t, whole[:n]); action != testbed.XDPPass {
 				t.Errorf("%s: %d of %d bytes: action %d", s.to, n, len(whole), action)
 			}
 		}
@@ -263,9 +264,9 @@ func TestFilterSynGoesOn(t *testing.T) {
 // One that listens on all addresses is found for any: what the kernel would forward is left to it. What comes to an
 // address that is not this host's, while nothing is forwarded, is for nobody else.
 func TestFilterSynPassesThrough(t *testing.T) {
-	inNamespace(t)
-	in := addVeth(t, "in", "inp")
-	addVeth(t, "back", "web")
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "in", "inp")
+	testbed.AddVeth(t, "back", "web")
 	for name, addrs := range map[string][]string{
 		"in":   {synAddr4.String() + "/24", synAddr6.String() + "/64"},
 		"back": {"203.0.113.1/24", "2001:db8:2::1/64"},
@@ -298,11 +299,11 @@ func TestFilterSynPassesThrough(t *testing.T) {
 			if addr.Addr().Is6() {
 				s.from = synFrom6
 			}
-			syn, ack := uint32(xdpTX), uint32(xdpDrop)
+			syn, ack := uint32(testbed.XDPTX), uint32(testbed.XDPDrop)
 			switch name {
 			case "another host", "another host of IPv6", "to nowhere":
 				if forwarding == "1" {
-					syn, ack = xdpPass, xdpPass
+					syn, ack = testbed.XDPPass, testbed.XDPPass
 				}
 			}
 			for kind, c := range map[string]struct {
@@ -326,13 +327,13 @@ func TestFilterSynCookiesOff(t *testing.T) {
 		"SYN": nil,
 		"ACK": func(f *synFrame) { f.flags, f.ack = tcpACK, 1 },
 	} {
-		if action, _ := v4.run(t, v4.frame(change).build()); action != xdpPass {
+		if action, _ := v4.run(t, v4.frame(change).build()); action != testbed.XDPPass {
 			t.Errorf("%s: action %d", name, action)
 		}
 	}
 	// With 1 the kernel has room for this one.
 	mustSysctl(t, "ipv4/tcp_syncookies", "1")
-	if action, _ := v4.run(t, v4.frame(nil).build()); action != xdpPass {
+	if action, _ := v4.run(t, v4.frame(nil).build()); action != testbed.XDPPass {
 		t.Errorf("on demand: action %d", action)
 	}
 }
@@ -356,7 +357,7 @@ func TestFilterSynForwarded(t *testing.T) {
 			t.Errorf("%s: without timestamps: %+v", s.to, a)
 		}
 		for name, flags := range map[string]byte{"ACK": tcpACK, "RST": tcpRST, "SYN-ACK": tcpSYN | tcpACK, "SYN and FIN": tcpSYN | tcpFIN} {
-			if action, _ := s.run(t, s.frame(func(f *synFrame) { f.flags = flags }).build()); action != xdpPass {
+			if action, _ := s.run(t, s.frame(func(f *synFrame) { f.flags = flags }).build()); action != testbed.XDPPass {
 				t.Errorf("%s: %s: action %d", s.to, name, action)
 			}
 		}
@@ -397,7 +398,7 @@ func TestPutFilterServices(t *testing.T) {
 	if err := m.Delete(serviceKey(FilterService{Addr: v4.to})); err != nil {
 		t.Fatal(err)
 	}
-	if action, _ := v4.run(t, v4.frame(nil).build()); action != xdpPass {
+	if action, _ := v4.run(t, v4.frame(nil).build()); action != testbed.XDPPass {
 		t.Errorf("a service that is gone: action %d", action)
 	}
 	v6.answer(t, v6.frame(nil))

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 var (
@@ -34,7 +35,7 @@ func newProxyBed(t *testing.T) (*synBed, *synSpace) {
 	t.Helper()
 	b := newSynBed(t)
 	web := newSynSpace(t)
-	addVeth(t, "back", "web")
+	testbed.AddVeth(t, "back", "web")
 	moveTo(t, web, "web")
 	web.must(t, func() error {
 		if err := prepareEnd("web", webAddr4.String()+"/24", webAddr6.String()+"/64"); err != nil {

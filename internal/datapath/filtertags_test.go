@@ -18,6 +18,7 @@ import (
 	"culvert/internal/filter/cbpf/cbpftest"
 	"culvert/internal/filter/filterset"
 	"culvert/internal/filter/pcap"
+	"culvert/internal/testbed"
 )
 
 // tags are the tags at the start of a frame that the kernel knows; whole tells whether what follows them is there.
@@ -90,7 +91,7 @@ func expressionTester(t *testing.T) (*FilterTester, map[string]*pcap.Judge) {
 
 // Expressions say of a frame with priority tags what libpcap says of it without them, and it goes on as it came.
 func TestFilterPriorityTags(t *testing.T) {
-	inNamespace(t)
+	testbed.InNamespace(t)
 	tester, judges := expressionTester(t)
 	// Before 6.18 a test run fills the first buffer.
 	_, _, err := tester.run(make([]byte, 60), xdpMD{DataEnd: 20})
@@ -156,7 +157,7 @@ func TestFilterPriorityTags(t *testing.T) {
 // Headers that a driver puts into another buffer are not looked at: what a set is asked about is dropped, then, and what
 // really ends there is not.
 func TestFilterHeadersInAnotherBuffer(t *testing.T) {
-	inNamespace(t)
+	testbed.InNamespace(t)
 	members := FilterTesterSets{Endpoints: map[string]filterset.Endpoints{"service": {netip.MustParseAddrPort("192.0.2.2:80"): filterset.Never}}}
 	for _, c := range []struct {
 		endpoints bool

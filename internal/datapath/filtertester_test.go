@@ -10,11 +10,12 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/filter/filterset"
+	"culvert/internal/testbed"
 )
 
 // However many rules count a packet first, the one that decides is named.
 func TestFilterTesterNames(t *testing.T) {
-	inNamespace(t)
+	testbed.InNamespace(t)
 	for _, n := range []int{70, filterMaxRules} {
 		f := Filter{}
 		for k := range n - 1 {
@@ -47,7 +48,7 @@ func TestFilterTesterNames(t *testing.T) {
 
 // Ports are those of the packet, not what stands behind its end.
 func TestFilterLookWithin(t *testing.T) {
-	inNamespace(t)
+	testbed.InNamespace(t)
 	set := filterset.Endpoints{
 		netip.MustParseAddrPort("192.0.2.2:53"):     filterset.Never,
 		netip.MustParseAddrPort("[2001:db8::2]:53"): filterset.Never,

@@ -5,6 +5,8 @@ package datapath
 import (
 	"testing"
 	"time"
+
+	"culvert/internal/testbed"
 )
 
 // What sources owe and who sends most outlives other changes of the filter.
@@ -26,7 +28,7 @@ func TestFilterLimitAndTopStay(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if action == xdpPass {
+					if action == testbed.XDPPass {
 						passed++
 					}
 				}

@@ -6,13 +6,15 @@ import (
 	"bytes"
 	"sync/atomic"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // A next hop changes while packets use it: whatever goes up goes up as it came, under a reason of its own.
 func TestNextHopChangesUnderLoad(t *testing.T) {
-	inNamespace(t)
-	in := addVeth(t, "a0", "a1")
-	out := addVeth(t, "b0", "b1")
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "a0", "a1")
+	out := testbed.AddVeth(t, "b0", "b1")
 	inst := mustAttach(t, testConfig(1, 2), "a0", "b0")
 	openWay(t, inst, out)
 	frame := transitFrame(t, in, testKey)
@@ -41,7 +43,7 @@ func TestNextHopChangesUnderLoad(t *testing.T) {
 	}
 	stop.Store(true)
 	<-done
-	_, by, _ := counted(t, inst, "a0")
+	_, by, _ := testbed.Counted(t, inst, "a0")
 	if changed > 0 || by["pass other"] > 0 {
 		t.Errorf("%d packets passed up rewritten; %v", changed, by)
 	}

@@ -12,12 +12,13 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/testbed"
 )
 
 // inboundFrame enters by a device at interface 1, for an end host of this AS.
 func inboundFrame(t *testing.T, host netip.Addr) []byte {
 	t.Helper()
-	return sizedTransitFrame(t, device(t, "a0"), testKey, 64, func(s *scionpkt.Spec) {
+	return sizedTransitFrame(t, testbed.Device(t, "a0"), testKey, 64, func(s *scionpkt.Spec) {
 		s.DstIA, s.DstHost = testIA, addr.HostIP(host)
 		hops := s.Segments[0].Hops
 		s.Segments[0].Hops = hops[:2]
@@ -31,7 +32,7 @@ func TestHostReasons(t *testing.T) {
 	b := newPuntBed(t)
 	b.noLimits()
 	host, other := netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("192.0.2.8")
-	hop := NextHop{IfIndex: device(t, "b0").Index, DstMAC: [6]byte{2, 0, 0, 0, 0, 9}, MTU: 1500}
+	hop := NextHop{IfIndex: testbed.Device(t, "b0").Index, DstMAC: [6]byte{2, 0, 0, 0, 0, 9}, MTU: 1500}
 	const unknown, kernel, forwarded = "punt scion-host-unknown", "punt scion-host-kernel", "fwd scion-in"
 
 	frame := inboundFrame(t, host)
@@ -42,7 +43,7 @@ func TestHostReasons(t *testing.T) {
 	b.send(frame, "a0", forwarded, 1)
 	b.must(b.inst.DeleteHost(host))
 	b.passes("unknown again", frame, "a0", unknown)
-	b.passes("unknown link", transitFrame(t, device(t, "a0"), testKey), "a0", "punt scion-next-hop")
+	b.passes("unknown link", transitFrame(t, testbed.Device(t, "a0"), testKey), "a0", "punt scion-next-hop")
 	b.passes("another unknown host", inboundFrame(t, other), "a0", unknown)
 
 	ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
@@ -70,8 +71,8 @@ func TestFloodOfUnknownHosts(t *testing.T) {
 	}
 	b.flood(inboundFrame(t, netip.MustParseAddr("192.0.2.7")), "a0", "punt scion-host-unknown")
 	b.passes("packet to a service on this host", inboundFrame(t, here), "a0", "punt scion-host-kernel")
-	b.passes("packet for a link without next hop", transitFrame(t, device(t, "a0"), testKey), "a0", "punt scion-next-hop")
-	frame := sizedTransitFrame(t, device(t, "a0"), testKey, 64, func(s *scionpkt.Spec) {
+	b.passes("packet for a link without next hop", transitFrame(t, testbed.Device(t, "a0"), testKey), "a0", "punt scion-next-hop")
+	frame := sizedTransitFrame(t, testbed.Device(t, "a0"), testKey, 64, func(s *scionpkt.Spec) {
 		s.DstIA, s.DstHost = testIA, addr.MustParseHost("192.0.2.8")
 		hops := s.Segments[0].Hops
 		s.Segments[0].Hops = hops[:2]
@@ -84,7 +85,7 @@ func TestFloodOfUnknownHosts(t *testing.T) {
 func TestHostUse(t *testing.T) {
 	b := newPuntBed(t)
 	host, idle := netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("192.0.2.8")
-	hop := NextHop{IfIndex: device(t, "b0").Index, DstMAC: [6]byte{2, 0, 0, 0, 0, 9}, MTU: 1500}
+	hop := NextHop{IfIndex: testbed.Device(t, "b0").Index, DstMAC: [6]byte{2, 0, 0, 0, 0, 9}, MTU: 1500}
 	const before = 1000
 	for _, a := range []netip.Addr{host, idle} {
 		raw := bpfobj.PipelineScionHost{Hop: hop.raw(), Used: before}

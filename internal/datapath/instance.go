@@ -44,13 +44,8 @@ type Options struct {
 	// Turns gives packets to the workers by turns, whatever their flow. It exists to measure what
 	// that does; no configuration leads here.
 	Turns bool
-	// Route turns the IP router on; nil leaves it off.
-	Route *RouteOptions
-	// Balance turns the load balancer on; nil leaves it off.
-	Balance *BalanceOptions
-	// SkipMAC leaves out the verification of hop fields. It exists to measure what the
-	// verification costs; no configuration leads here.
-	SkipMAC bool
+	// Parts are those of the stages that are on.
+	Parts []Part
 }
 
 // Instance is a data plane in the kernel. It goes on when the process ends.
@@ -59,8 +54,10 @@ type Instance struct {
 	meta meta
 	maps map[string]*ebpf.Map
 	prog *ebpf.Program
-	// formerKey is the ID of the key that the slow path of an earlier process had, 0 for none.
-	formerKey uint64
+	// parts are those that this process has loaded it with, saved what the description tells of those of any process, as
+	// far as somebody has asked: by name.
+	parts []Part
+	saved sync.Map
 	// taiOffset is a variable of the program that this process has loaded.
 	taiOffset *ebpf.Variable
 	takenOff  []string // interfaces that carried it before this process attached
@@ -73,13 +70,10 @@ type Instance struct {
 	lock        *os.File // held while this process serves the instance
 	editing     bool     // the lock for changes is held too, by attach
 	mu          sync.Mutex
-	accept      map[int]Accept // by link, as far as this process has said
-	route       routeMemory
 	filter      *filterPlane   // of a temporary instance, or while it is put in place
 	kept        keptFilter     // of an instance that this process may have to restore
 	heldPorts   map[string]int // indexes of a temporary instance's interfaces, by name
 	generation  int            // number of the pins that it was opened from
-	flowsFrom   *ebpf.Map      // the flow table before this one, while its flows are brought over
 	tested      testedProgram
 }
 
@@ -99,9 +93,6 @@ func (i *Instance) in(s space) bool {
 	return i.meta.NetNS == s.inode && i.meta.Cookie == s.cookie
 }
 
-// Config returns what the instance was loaded with.
-func (i *Instance) Config() Config { return i.meta.Config }
-
 // Generic tells whether the programs are attached in generic mode.
 func (i *Instance) Generic() bool { return i.meta.Generic }
 
@@ -118,7 +109,6 @@ func (i *Instance) Program() *ebpf.Program { return i.prog }
 // Close lets go of the instance without touching what runs. A temporary one ends.
 func (i *Instance) Close() {
 	_ = i.release()
-	i.route.unmap()
 	for _, p := range i.lossProgs {
 		p.Close()
 	}
@@ -139,18 +129,17 @@ func (i *Instance) Close() {
 // Attach brings a data plane up on the interfaces, or takes over the one of the same name that runs
 // in this network namespace: its counters and keys stay, and the program is swapped under load
 // without losing a packet. Either all interfaces are served in the end or nothing has changed.
-func Attach(o Options, c Config) (*Instance, error) {
-	if err := o.validate(c); err != nil {
-		return nil, err
+func Attach(o Options) (*Instance, error) {
+	for _, p := range o.Parts {
+		if err := p.Check(); err != nil {
+			return nil, err
+		}
 	}
 	workers, err := o.Workers.normal()
 	if err != nil {
 		return nil, err
 	}
 	o.Workers = workers
-	if o.Balance, err = o.Balance.Normal(); err != nil {
-		return nil, err
-	}
 	ports, err := findPorts(o.Interfaces, o.Wait)
 	if err != nil {
 		return nil, err
@@ -160,7 +149,7 @@ func Attach(o Options, c Config) (*Instance, error) {
 		return nil, err
 	}
 	if o.Temporary {
-		return attachTemporary(here, o, c, ports)
+		return attachTemporary(here, o, ports)
 	}
 	dir, err := makeInstanceDir(here.inode, o.Name)
 	if err != nil {
@@ -170,7 +159,7 @@ func Attach(o Options, c Config) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	inst, err := attach(dir, here, o, c, ports)
+	inst, err := attach(dir, here, o, ports)
 	if err != nil {
 		lock.Close()
 		removeIfEmpty(dir)
@@ -180,7 +169,7 @@ func Attach(o Options, c Config) (*Instance, error) {
 	return inst, nil
 }
 
-func attach(dir string, here space, o Options, c Config, ports []*net.Interface) (*Instance, error) {
+func attach(dir string, here space, o Options, ports []*net.Interface) (*Instance, error) {
 	unlock, err := lockEdits(dir)
 	if err != nil {
 		return nil, err
@@ -205,7 +194,10 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 	if err := checkForeign(dir, ports); err != nil {
 		return nil, err
 	}
-	m := newMeta(old, here, o, c)
+	m, err := newMeta(old, here, o)
+	if err != nil {
+		return nil, err
+	}
 	before := renamed(dir, ports)
 	m.renamePorts(before)
 	if err := m.assignPorts(o.Interfaces); err != nil {
@@ -216,10 +208,6 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		return nil, err
 	}
 	inst.dir, inst.old = dir, old != nil
-	if err := inst.forgetDeadHops(); err != nil {
-		inst.Close()
-		return nil, err
-	}
 	gen, err := inst.pinGeneration()
 	if err != nil {
 		inst.Close()
@@ -233,7 +221,7 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		err = inst.adoptFilter(old, gen, indexes(ports), before)
 	}
 	if err == nil {
-		err = inst.carryFlows(false)
+		err = inst.carry(false)
 	}
 	if err == nil {
 		err = inst.countLosses(number, func() error { return inst.takeOver(old, ports, o.Begin) })
@@ -247,13 +235,9 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		return nil, err
 	}
 	if old != nil && old.filter != nil && old.filter.prog != nil {
-		untilUnused()
+		UntilUnused()
 	}
-	if inst.flowsFrom != nil {
-		untilUnused()
-		_ = inst.carryFlows(true) // it has gone well before; without it a few go by the ring
-		inst.flowsFrom = nil
-	}
+	_ = inst.carry(true) // it has gone well before
 	removeOtherGenerations(dir, gen)
 	if inst.filter != nil {
 		if now, err := openFilter(dir, runningProgram(dir)); err == nil { // Begin may have put another in its place
@@ -264,6 +248,17 @@ func attach(dir string, here space, o Options, c Config, ports []*net.Interface)
 		inst.filter = nil
 	}
 	return inst, nil
+}
+
+// carry has the parts take over what the program before goes on writing.
+func (i *Instance) carry(last bool) error {
+	var errs []error
+	for _, p := range i.parts {
+		if c, ok := p.(Carrier); ok {
+			errs = append(errs, c.Carry(i, last))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func indexes(ports []*net.Interface) map[string]int {
@@ -321,8 +316,8 @@ func findPorts(names []string, wait bool) ([]*net.Interface, error) {
 	if len(names) == 0 {
 		return nil, errors.New("no interfaces to attach to: name at least one")
 	}
-	if len(names) > maxPorts {
-		return nil, fmt.Errorf("%d interfaces: one instance carries at most %d", len(names), maxPorts)
+	if len(names) > MaxPorts {
+		return nil, fmt.Errorf("%d interfaces: one instance carries at most %d", len(names), MaxPorts)
 	}
 	var ports []*net.Interface
 	for _, name := range names {

@@ -62,8 +62,8 @@ func (i *Instance) ReplaceKey(key Key) error {
 	}
 	free := slices.Index(loaded, 0)
 	former := -1
-	if i.formerKey != 0 {
-		former = slices.Index(loaded, i.formerKey)
+	if p := PartOf[*SCIONPart](i); p != nil && p.formerKey != 0 {
+		former = slices.Index(loaded, p.formerKey)
 	}
 	switch {
 	case former < 0 && free < 0:

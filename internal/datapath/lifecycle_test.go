@@ -19,12 +19,13 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/host/bpffs"
+	"culvert/internal/testbed"
 )
 
 func TestAttachAndDetach(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
-	addVeth(t, "v2", "v3")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	testbed.AddVeth(t, "v2", "v3")
 	c := testConfig(1, 2)
 	inst := mustAttach(t, c, "v2", "v0", "v2")
 	if got := inst.Attached(); !slices.Equal(got, []string{"v0", "v2"}) {
@@ -51,8 +52,8 @@ func TestAttachAndDetach(t *testing.T) {
 	if seen.Name() != "br1" || !seen.Config().equal(c) || seen.Served() || seen.ServerPID() != 0 {
 		t.Errorf("listed %s, served %v by %d, with %+v", seen.Name(), seen.Served(), seen.ServerPID(), seen.Config())
 	}
-	if xdpProgram(t, "v0") == 0 || xdpProgram(t, "v0") != xdpProgram(t, "v2") {
-		t.Errorf("programs %d and %d", xdpProgram(t, "v0"), xdpProgram(t, "v2"))
+	if testbed.XDPProgram(t, "v0") == 0 || testbed.XDPProgram(t, "v0") != testbed.XDPProgram(t, "v2") {
+		t.Errorf("programs %d and %d", testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"))
 	}
 
 	if err := seen.Detach("v1"); err == nil {
@@ -61,15 +62,15 @@ func TestAttachAndDetach(t *testing.T) {
 	if err := seen.Detach("v0"); err != nil {
 		t.Fatal(err)
 	}
-	if xdpProgram(t, "v0") != 0 || xdpProgram(t, "v2") == 0 || !slices.Equal(seen.Attached(), []string{"v2"}) {
+	if testbed.XDPProgram(t, "v0") != 0 || testbed.XDPProgram(t, "v2") == 0 || !slices.Equal(seen.Attached(), []string{"v2"}) {
 		t.Errorf("after detaching v0: programs %d and %d, attached %v",
-			xdpProgram(t, "v0"), xdpProgram(t, "v2"), seen.Attached())
+			testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), seen.Attached())
 	}
 	if err := seen.Detach("v2"); err != nil {
 		t.Fatal(err)
 	}
-	if left := tree(t); xdpProgram(t, "v2") != 0 || left != "" {
-		t.Errorf("after the last: program %d, pins %s", xdpProgram(t, "v2"), left)
+	if left := testbed.Tree(t); testbed.XDPProgram(t, "v2") != 0 || left != "" {
+		t.Errorf("after the last: program %d, pins %s", testbed.XDPProgram(t, "v2"), left)
 	}
 	if here, err := ListHere(); err != nil || len(here) != 0 {
 		t.Errorf("%d instances are left here, %v", len(here), err)
@@ -80,28 +81,28 @@ func TestAttachAndDetach(t *testing.T) {
 }
 
 func TestDetachAll(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
-	addVeth(t, "v2", "v3")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	testbed.AddVeth(t, "v2", "v3")
 	inst := mustAttach(t, testConfig(1), "v0", "v2")
-	deleteDevice(t, "v2") // and with it what was attached to it
+	testbed.DeleteDevice(t, "v2") // and with it what was attached to it
 	if err := inst.DetachAll(); err != nil {
 		t.Fatal(err)
 	}
-	if left := tree(t); xdpProgram(t, "v0") != 0 || left != "" {
-		t.Errorf("program %d, pins %s", xdpProgram(t, "v0"), left)
+	if left := testbed.Tree(t); testbed.XDPProgram(t, "v0") != 0 || left != "" {
+		t.Errorf("program %d, pins %s", testbed.XDPProgram(t, "v0"), left)
 	}
 }
 
 // TestOneServer has another process, and another handle of this one, serve the instance already.
 func TestOneServer(t *testing.T) {
-	inNamespace(t)
-	v0 := addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	v0 := testbed.AddVeth(t, "v0", "v1")
 	holder := startHolder(t, "v0")
-	running := xdpProgram(t, "v0")
+	running := testbed.XDPProgram(t, "v0")
 	refused := func() {
 		t.Helper()
-		_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0"}}, testConfig(1))
+		_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Parts: []Part{NewSCIONPart(testConfig(1))}})
 		if err == nil || !strings.Contains(err.Error(), "served by another process") {
 			t.Errorf("second attach: %v", err)
 		}
@@ -115,18 +116,18 @@ func TestOneServer(t *testing.T) {
 		t.Errorf("served %v by %d, should be by %d", seen.Served(), seen.ServerPID(), holder.Process.Pid)
 	}
 	openWay(t, seen, v0)
-	feed(t, seen, transitFrame(t, v0, testKey), "v0", 3)
+	testbed.Feed(t, seen, transitFrame(t, v0, testKey), "v0", 3)
 	seen.Close()
 
 	kill(holder)
-	if xdpProgram(t, "v0") != running {
+	if testbed.XDPProgram(t, "v0") != running {
 		t.Error("the program went with its process")
 	}
 	inst := mustAttach(t, testConfig(1, 2), "v0")
 	if !inst.Adopted() {
 		t.Error("not adopted")
 	}
-	if _, by, _ := counted(t, inst, "v0"); by["fwd scion-br-transit"] != 3 {
+	if _, by, _ := testbed.Counted(t, inst, "v0"); by["fwd scion-br-transit"] != 3 {
 		t.Errorf("counters %v", by)
 	}
 	refused()
@@ -134,8 +135,8 @@ func TestOneServer(t *testing.T) {
 
 // TestLookingDoesNotRefuse asks who serves an instance again and again while others want to serve it.
 func TestLookingDoesNotRefuse(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
 	inst := mustAttach(t, testConfig(1), "v0")
 	inst.Close()
 	watcher, err := OpenHere("br1")
@@ -188,7 +189,7 @@ func TestRefused(t *testing.T) {
 		},
 		{
 			name: "foreign program on the second", options: Options{Name: "br1", Interfaces: []string{"v0", "v2"}},
-			prepare: func(t *testing.T) { attachForeign(t, "v2") },
+			prepare: func(t *testing.T) { testbed.AttachForeign(t, "v2") },
 			config:  testConfig(1, 3), want: "interface v2 carries XDP program",
 		},
 		{
@@ -220,16 +221,17 @@ func TestRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			inNamespace(t)
-			v0 := addVeth(t, "v0", "v1")
-			addVeth(t, "v2", "v3")
+			testbed.InNamespace(t)
+			v0 := testbed.AddVeth(t, "v0", "v1")
+			testbed.AddVeth(t, "v2", "v3")
 			if tt.prepare != nil {
 				tt.prepare(t)
 			}
-			other := xdpProgram(t, "v2")
+			other := testbed.XDPProgram(t, "v2")
 			check := func(program uint32, pins string) {
 				t.Helper()
-				inst, err := Attach(tt.options, tt.config)
+				tt.options.Parts = []Part{NewSCIONPart(tt.config)}
+				inst, err := Attach(tt.options)
 				if err == nil {
 					inst.Close()
 					t.Fatal("attached")
@@ -237,13 +239,13 @@ func TestRefused(t *testing.T) {
 				if s := err.Error(); !strings.Contains(s, tt.want) || strings.Contains(s, "\n") {
 					t.Errorf("error %q, want one line with %q", s, tt.want)
 				}
-				if got := xdpProgram(t, "v0"); got != program {
+				if got := testbed.XDPProgram(t, "v0"); got != program {
 					t.Errorf("v0 carries program %d, carried %d", got, program)
 				}
-				if got := xdpProgram(t, "v2"); got != other {
+				if got := testbed.XDPProgram(t, "v2"); got != other {
 					t.Errorf("v2 carries program %d, carried %d", got, other)
 				}
-				if got := tree(t); got != pins {
+				if got := testbed.Tree(t); got != pins {
 					t.Errorf("pins are now\n%sand were\n%s", got, pins)
 				}
 			}
@@ -252,16 +254,16 @@ func TestRefused(t *testing.T) {
 			inst := mustAttach(t, testConfig(1, 2), "v0")
 			openWay(t, inst, v0)
 			frame := transitFrame(t, v0, testKey)
-			feed(t, inst, frame, "v0", 2)
+			testbed.Feed(t, inst, frame, "v0", 2)
 			inst.Close()
-			check(xdpProgram(t, "v0"), tree(t))
+			check(testbed.XDPProgram(t, "v0"), testbed.Tree(t))
 			again, err := OpenHere("br1")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer again.Close()
-			feed(t, again, frame, "v0", 1)
-			if _, by, total := counted(t, again, "v0"); by["fwd scion-br-transit"] != 3 || total != 3 {
+			testbed.Feed(t, again, frame, "v0", 1)
+			if _, by, total := testbed.Counted(t, again, "v0"); by["fwd scion-br-transit"] != 3 || total != 3 {
 				t.Errorf("counters after it: %v", by)
 			}
 			if !again.Config().equal(testConfig(1, 2)) {
@@ -279,22 +281,22 @@ func addBridge(t *testing.T) {
 }
 
 func TestModeStays(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
 	inst := mustAttach(t, testConfig(1), "v0")
 	inst.Close()
-	running := xdpProgram(t, "v0")
-	_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Generic: true}, testConfig(1))
+	running := testbed.XDPProgram(t, "v0")
+	_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Generic: true, Parts: []Part{NewSCIONPart(testConfig(1))}})
 	if err == nil || !strings.Contains(err.Error(), "attached in native mode") || !strings.Contains(err.Error(), "culvert detach v0") {
 		t.Errorf("changing the mode of what runs: %v", err)
 	}
-	if xdpProgram(t, "v0") != running {
+	if testbed.XDPProgram(t, "v0") != running {
 		t.Error("refused, but swapped")
 	}
 	if err := inst.Detach("v0"); err != nil {
 		t.Fatal(err)
 	}
-	inst, err = Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Generic: true}, testConfig(1))
+	inst, err = Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Generic: true, Parts: []Part{NewSCIONPart(testConfig(1))}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,12 +312,12 @@ func TestModeStays(t *testing.T) {
 
 // TestDiedBetweenGenerations leaves what a process leaves that dies between pinning and swapping.
 func TestDiedBetweenGenerations(t *testing.T) {
-	inNamespace(t)
-	v0 := addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	v0 := testbed.AddVeth(t, "v0", "v1")
 	inst := mustAttach(t, testConfig(1, 2), "v0")
 	openWay(t, inst, v0)
 	frame := transitFrame(t, v0, testKey)
-	feed(t, inst, frame, "v0", 4)
+	testbed.Feed(t, inst, frame, "v0", 4)
 
 	// A whole generation that never came into force, with a configuration of its own, and a half one.
 	leaveDeadGeneration(t, inst, testConfig(7), v0)
@@ -345,8 +347,8 @@ func TestDiedBetweenGenerations(t *testing.T) {
 	if gens := generations(dir); len(gens) != 1 {
 		t.Errorf("generations %v are left", gens)
 	}
-	feed(t, inst, frame, "v0", 1)
-	if _, by, _ := counted(t, inst, "v0"); by["fwd scion-br-transit"] != 5 {
+	testbed.Feed(t, inst, frame, "v0", 1)
+	if _, by, _ := testbed.Counted(t, inst, "v0"); by["fwd scion-br-transit"] != 5 {
 		t.Errorf("counters %v", by)
 	}
 }
@@ -355,7 +357,12 @@ func TestDiedBetweenGenerations(t *testing.T) {
 func leaveDeadGeneration(t *testing.T, inst *Instance, c Config, ports ...*net.Interface) {
 	t.Helper()
 	here := space{inst.meta.NetNS, inst.meta.Cookie}
-	dead, err := load(inst, newMeta(inst, here, Options{Name: inst.Name()}, c), Options{}, ports)
+	o := Options{Name: inst.Name(), Parts: []Part{NewSCIONPart(c)}}
+	m, err := newMeta(inst, here, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead, err := load(inst, m, o, ports)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,9 +383,9 @@ func leaveDeadGeneration(t *testing.T, inst *Instance, c Config, ports ...*net.I
 
 // TestNothingRuns leaves pins with neither a link nor a whole generation.
 func TestNothingRuns(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
-	if err := os.MkdirAll(filepath.Join(spaceDir(t), "br1", "3"), 0o700); err != nil {
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	if err := os.MkdirAll(filepath.Join(testbed.SpaceDir(t), "br1", "3"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := ListHere(); err != nil || len(all) != 0 {
@@ -392,15 +399,15 @@ func TestNothingRuns(t *testing.T) {
 
 // TestNamespaceGone has an instance of an earlier network namespace whose inode was used again.
 func TestNamespaceGone(t *testing.T) {
-	inNamespace(t)
-	v0 := addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	v0 := testbed.AddVeth(t, "v0", "v1")
 	inst := mustAttach(t, testConfig(1, 2), "v0")
 	openWay(t, inst, v0)
-	feed(t, inst, transitFrame(t, v0, testKey), "v0", 4)
+	testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 4)
 	inst.Close()
-	dir, first := spaceDir(t), inst.meta.Cookie
+	dir, first := testbed.SpaceDir(t), inst.meta.Cookie
 
-	deleteDevice(t, "v0")
+	testbed.DeleteDevice(t, "v0")
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +419,7 @@ func TestNamespaceGone(t *testing.T) {
 		t.Fatal("two namespaces have one cookie")
 	}
 	// As if the kernel had given the inode out again, which it does when it is free.
-	moved := spaceDir(t)
+	moved := testbed.SpaceDir(t)
 	if moved != dir {
 		if err := os.Rename(dir, moved); err != nil {
 			t.Fatal(err)
@@ -426,7 +433,7 @@ func TestNamespaceGone(t *testing.T) {
 	if all, err := ListHere(); err != nil || len(all) != 0 {
 		t.Errorf("listed %d of another namespace, %v", len(all), err)
 	}
-	addVeth(t, "v0", "v1")
+	testbed.AddVeth(t, "v0", "v1")
 	inst = mustAttach(t, testConfig(1, 2), "v0")
 	if inst.Adopted() {
 		t.Error("adopted what another namespace has left")
@@ -435,7 +442,7 @@ func TestNamespaceGone(t *testing.T) {
 		t.Errorf("keys of another namespace: %v, %v", keys, err)
 	}
 	// the kernel itself may have said something on the new wire already
-	if _, by, total := counted(t, inst, "v0"); total != by["pass other"] {
+	if _, by, total := testbed.Counted(t, inst, "v0"); total != by["pass other"] {
 		t.Errorf("counters of another namespace: %v", by)
 	}
 	if gens := generations(inst.dir); len(gens) != 1 {
@@ -471,9 +478,9 @@ func TestPinnedOnTheHost(t *testing.T) {
 }
 
 func attachWithFreshSys(t *testing.T, private bool) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
-	path := linkPath(filepath.Join(spaceDir(t), "br1"), "v0")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	path := linkPath(filepath.Join(testbed.SpaceDir(t), "br1"), "v0")
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		t.Fatal(err)
 	}

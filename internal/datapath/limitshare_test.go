@@ -12,6 +12,7 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/testbed"
 )
 
 // Offsets in a frame of transitFrame, bytes.
@@ -46,9 +47,9 @@ type puntBed struct {
 }
 
 func newPuntBed(t *testing.T) *puntBed {
-	inNamespace(t)
-	in := addVeth(t, "a0", "a1")
-	addVeth(t, "b0", "b1")
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "a0", "a1")
+	testbed.AddVeth(t, "b0", "b1")
 	c := testConfig(1, 2)
 	c.Links = append(c.Links, Link{
 		Name: "sibling", Scope: ScopeSibling,
@@ -107,7 +108,7 @@ func (b *puntBed) must(err error) {
 func (b *puntBed) send(frame []byte, iface, reason string, count int) (up, limited uint64) {
 	b.t.Helper()
 	read := func() (up, limited uint64) {
-		port, _, _ := counted(b.t, b.inst, iface)
+		port, _, _ := testbed.Counted(b.t, b.inst, iface)
 		for _, r := range port.Reasons {
 			switch {
 			case r.Verdict+" "+r.Name != reason:
@@ -120,10 +121,10 @@ func (b *puntBed) send(frame []byte, iface, reason string, count int) (up, limit
 		return up, limited
 	}
 	up0, limited0 := read()
-	feed(b.t, b.inst, frame, iface, count)
+	testbed.Feed(b.t, b.inst, frame, iface, count)
 	up1, limited1 := read()
 	if got := up1 - up0 + limited1 - limited0; got != uint64(count) {
-		port, _, _ := counted(b.t, b.inst, iface)
+		port, _, _ := testbed.Counted(b.t, b.inst, iface)
 		b.t.Fatalf("%d of %d packets are %s: %+v", got, count, reason, port.Reasons)
 	}
 	return up1 - up0, limited1 - limited0
@@ -169,29 +170,6 @@ func TestLimitsAreNotShared(t *testing.T) {
 	b.flood(byLink(b.service[1], 1), "a0", toService)
 	b.passes("request to the control service by link 2 after a flood of them by link 1",
 		byLink(b.service[2], 2), "b0", toService)
-}
-
-// What comes by one interface of the IP router does not use up what others may pass to the kernel.
-func TestRouteLimitsByInterface(t *testing.T) {
-	b := newRouteBed(t, RouteOptions{NoMirror: true})
-	b.must(b.inst.maps[bpfobj.PipelineMapLimits].Put(bpfobj.PipelineReasonPUNT_ROUTE_TTL.Index(), bpfobj.PipelineLimit{Interval: 1 << 58}))
-	frame := b.packet("10.1.0.2", "192.0.2.5", 0, 1)
-	run := func(dev *net.Interface) (action uint32) {
-		t.Helper()
-		copy(frame, dev.HardwareAddr)
-		action, _, err := b.inst.TestRun(frame, dev.Name)
-		b.must(err)
-		return action
-	}
-	// One of its own, one of what all share, no more.
-	for n, want := range []uint32{xdpPass, xdpPass, xdpDrop, xdpDrop} {
-		if got := run(b.west); got != want {
-			t.Errorf("packet %d by west: action %d, want %d", n+1, got, want)
-		}
-	}
-	if got := run(b.east); got != xdpPass {
-		t.Errorf("first packet by east: action %d, want %d", got, xdpPass)
-	}
 }
 
 // A limit of never holds for what everybody has for himself, too.

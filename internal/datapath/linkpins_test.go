@@ -13,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/testbed"
 )
 
 func rename(t *testing.T, from, to string) {
@@ -62,32 +64,32 @@ func TestRenamed(t *testing.T) {
 			[]string{"v0", "v2"}, nil, map[string]uint64{"v0": 5, "v2": 4}},
 		{"one after the other", func(t *testing.T) { rename(t, "v2", "w2"); rename(t, "v0", "v2") },
 			[]string{"v2", "w2"}, nil, map[string]uint64{"v2": 4, "w2": 5}},
-		{"to a name with counters of its own", func(t *testing.T) { deleteDevice(t, "v2"); rename(t, "v0", "v2") },
+		{"to a name with counters of its own", func(t *testing.T) { testbed.DeleteDevice(t, "v2"); rename(t, "v0", "v2") },
 			[]string{"v2"}, nil, map[string]uint64{"v0": 3, "v2": 5}},
-		{"another has the name now", func(t *testing.T) { rename(t, "v0", "w0"); addVeth(t, "v0", "v7") },
+		{"another has the name now", func(t *testing.T) { rename(t, "v0", "w0"); testbed.AddVeth(t, "v0", "v7") },
 			[]string{"v0"}, []string{"w0", "v2"}, map[string]uint64{"v0": 4, "v2": 4}},
-		{"both wanted", func(t *testing.T) { rename(t, "v0", "w0"); addVeth(t, "v0", "v7") },
+		{"both wanted", func(t *testing.T) { rename(t, "v0", "w0"); testbed.AddVeth(t, "v0", "v7") },
 			[]string{"v0", "w0"}, []string{"v2"}, map[string]uint64{"v0": 1, "w0": 4, "v2": 4}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			inNamespace(t)
-			v0, v2 := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
+			testbed.InNamespace(t)
+			v0, v2 := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
 			inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
 			openWay(t, inst, v2)
-			feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
-			feed(t, inst, transitFrame(t, v2, testKey), "v2", 4)
+			testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
+			testbed.Feed(t, inst, transitFrame(t, v2, testKey), "v2", 4)
 			inst.Close()
 			tt.change(t)
 
 			// What fails at its last step leaves everything as it was.
 			addBridge(t)
-			before := tree(t)
-			_, err := Attach(Options{Name: "br1", Interfaces: append(slices.Clone(tt.attach), "bridge")}, testConfig(1, 2))
+			before := testbed.Tree(t)
+			_, err := Attach(Options{Name: "br1", Interfaces: append(slices.Clone(tt.attach), "bridge"), Parts: []Part{NewSCIONPart(testConfig(1, 2))}})
 			if err == nil || !strings.Contains(err.Error(), "no native XDP") {
 				t.Errorf("attached to a bridge: %v", err)
 			}
-			if after := tree(t); after != before {
+			if after := testbed.Tree(t); after != before {
 				t.Errorf("pins are now\n%sand were\n%s", after, before)
 			}
 
@@ -96,13 +98,13 @@ func TestRenamed(t *testing.T) {
 				t.Errorf("adopted %v, attached to %v", inst.Adopted(), got)
 			}
 			for _, name := range tt.attach {
-				feed(t, inst, transitFrame(t, device(t, name), testKey), name, 1)
-				if xdpProgram(t, name) == 0 {
+				testbed.Feed(t, inst, transitFrame(t, testbed.Device(t, name), testKey), name, 1)
+				if testbed.XDPProgram(t, name) == 0 {
 					t.Errorf("%s carries no program", name)
 				}
 			}
 			for _, name := range tt.detached {
-				if xdpProgram(t, name) != 0 {
+				if testbed.XDPProgram(t, name) != 0 {
 					t.Errorf("%s still carries a program", name)
 				}
 			}
@@ -115,12 +117,12 @@ func TestRenamed(t *testing.T) {
 
 // TestDots has routers and interfaces whose names only differ in what bpffs does not take.
 func TestDots(t *testing.T) {
-	inNamespace(t)
+	testbed.InNamespace(t)
 	routers := []string{"a.b", "a_b", "a%2eb", "a%252eb", "..", "[a"}
 	for n, id := range routers {
 		iface := string(rune('a'+n)) + ".7"
-		addVeth(t, iface, string(rune('a'+n))+"-peer")
-		inst, err := Attach(Options{Name: id, Interfaces: []string{iface}}, testConfig(1))
+		testbed.AddVeth(t, iface, string(rune('a'+n))+"-peer")
+		inst, err := Attach(Options{Name: id, Interfaces: []string{iface}, Parts: []Part{NewSCIONPart(testConfig(1))}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,11 +143,11 @@ func TestDots(t *testing.T) {
 		t.Errorf("%d routers are listed, want %d", len(all), len(routers))
 	}
 	// What is pinned for one router is not for another.
-	addVeth(t, "z", "z-peer")
-	if err := os.Rename(filepath.Join(spaceDir(t), "a%2eb"), filepath.Join(spaceDir(t), "z")); err != nil {
+	testbed.AddVeth(t, "z", "z-peer")
+	if err := os.Rename(filepath.Join(testbed.SpaceDir(t), "a%2eb"), filepath.Join(testbed.SpaceDir(t), "z")); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Attach(Options{Name: "z", Interfaces: []string{"z"}}, testConfig(1))
+	_, err = Attach(Options{Name: "z", Interfaces: []string{"z"}, Parts: []Part{NewSCIONPart(testConfig(1))}})
 	if err == nil || !strings.Contains(err.Error(), "holds the pins of router a.b") {
 		t.Errorf("router z took over another one: %v", err)
 	}
@@ -153,8 +155,8 @@ func TestDots(t *testing.T) {
 
 // TestForget looks from one network namespace at what is left of another.
 func TestForget(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
 	inst := mustAttach(t, testConfig(1), "v0")
 	dir := inst.dir
 	forget := func(when string, want bool) {
@@ -184,11 +186,11 @@ func TestForget(t *testing.T) {
 	if err := unix.Setns(int(first.Fd()), unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := net.InterfaceByName("v0"); err != nil || xdpProgram(t, "v0") == 0 {
+	if _, err := net.InterfaceByName("v0"); err != nil || testbed.XDPProgram(t, "v0") == 0 {
 		t.Fatalf("v0 carries no program: %v", err)
 	}
 	inst = mustAttach(t, testConfig(1), "v0")
-	deleteDevice(t, "v0")
+	testbed.DeleteDevice(t, "v0")
 	forget("served", false)
 	inst.Close()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
 
 	"culvert/internal/bpfobj"
 )
@@ -73,8 +74,8 @@ func (nh NextHop) raw() bpfobj.PipelineNextHop {
 func (i *Instance) updateLink(link int, change func(*bpfobj.PipelineScionLink)) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if link < 0 || link >= len(i.meta.Config.Links) {
-		return fmt.Errorf("link %d of %s: there are %d", link, i.Name(), len(i.meta.Config.Links))
+	if link < 0 || link >= len(i.Config().Links) {
+		return fmt.Errorf("link %d of %s: there are %d", link, i.Name(), len(i.Config().Links))
 	}
 	m := i.maps[bpfobj.PipelineMapScionLinks]
 	var l bpfobj.PipelineScionLink
@@ -148,9 +149,7 @@ func (i *Instance) SetLinkNextHop(link int, nh NextHop) error {
 	if before == nh.IfIndex {
 		return nil
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return errors.Join(i.fillPortPair(before), i.fillPortPair(nh.IfIndex))
+	return errors.Join(i.updatePortPair(before), i.updatePortPair(nh.IfIndex))
 }
 
 // LinkState is what the programs know of a link.
@@ -162,7 +161,7 @@ type LinkState struct {
 
 // LinkStates returns the state of each link of Config.Links.
 func (i *Instance) LinkStates() ([]LinkState, error) {
-	states := make([]LinkState, len(i.meta.Config.Links))
+	states := make([]LinkState, len(i.Config().Links))
 	for n := range states {
 		var l bpfobj.PipelineScionLink
 		if err := i.maps[bpfobj.PipelineMapScionLinks].Lookup(uint32(n), &l); err != nil {
@@ -226,6 +225,50 @@ func (i *Instance) DeleteHost(addr netip.Addr) error {
 	err := i.maps[bpfobj.PipelineMapScionHosts].Delete(bpfobj.AddrWords(addr))
 	if err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting the next hop of host %s: %w", addr, err)
+	}
+	return nil
+}
+
+// forgetDeadHops takes next hops by interfaces that are gone from links and hosts that were taken over: what is sent
+// there would be lost.
+func (i *Instance) forgetDeadHops() error {
+	dead := make(map[int]bool)
+	gone := func(index int) bool {
+		if _, asked := dead[index]; !asked {
+			_, err := netlink.LinkByIndex(index)
+			dead[index] = errors.As(err, &netlink.LinkNotFoundError{})
+		}
+		return index != 0 && dead[index]
+	}
+	states, err := i.LinkStates()
+	if err != nil {
+		return err
+	}
+	for n, s := range states {
+		if gone(s.NextHop.IfIndex) {
+			if err := i.SetLinkNextHop(n, NextHop{}); err != nil {
+				return err
+			}
+		}
+	}
+	var (
+		key    [4]uint32
+		value  bpfobj.PipelineScionHost
+		leaves [][4]uint32
+	)
+	it := i.maps[bpfobj.PipelineMapScionHosts].Iterate()
+	for it.Next(&key, &value) {
+		if gone(int(value.Hop.Ifindex)) {
+			leaves = append(leaves, key)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("listing the hosts of %s: %w", i.Name(), err)
+	}
+	for _, key := range leaves {
+		if err := i.maps[bpfobj.PipelineMapScionHosts].Delete(key); err != nil && !bpfobj.NotExist(err) {
+			return fmt.Errorf("forgetting a host of %s: %w", i.Name(), err)
+		}
 	}
 	return nil
 }

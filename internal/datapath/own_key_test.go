@@ -5,13 +5,15 @@ package datapath
 import (
 	"slices"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // A start brings the key of the router's files in and takes the files' former key out. A key that
 // was loaded by hand is nobody's to take, whatever index it has.
 func TestReplaceKey(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
 	hand, first, second := Key{1}, Key{2}, Key{3}
 	restart := func(own Key) (*Instance, error) {
 		inst := mustAttach(t, testConfig(1), "v0")

@@ -9,14 +9,15 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/testbed"
 )
 
 // What its limit keeps from the slow path is counted where the reference counts what it is too busy
 // for, and nowhere else.
 func TestLimitedPunts(t *testing.T) {
-	inNamespace(t)
-	in := addVeth(t, "a0", "a1")
-	out := addVeth(t, "b0", "b1")
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "a0", "a1")
+	out := testbed.AddVeth(t, "b0", "b1")
 	inst := mustAttach(t, testConfig(1, 2), "a0", "b0")
 	openWay(t, inst, out)
 	frame := transitFrame(t, in, Key{0xff}) // a key that is not loaded
@@ -26,8 +27,8 @@ func TestLimitedPunts(t *testing.T) {
 		t.Fatal(err)
 	}
 	const sent, passes = 50, 2
-	feed(t, inst, frame, "a0", sent)
-	port, _, total := counted(t, inst, "a0")
+	testbed.Feed(t, inst, frame, "a0", sent)
+	port, _, total := testbed.Counted(t, inst, "a0")
 	passed := make(map[bool]uint64)
 	for _, r := range port.Reasons {
 		if r.Name == "scion-mac" {
@@ -56,9 +57,9 @@ func TestLimitedPunts(t *testing.T) {
 
 // A device that takes no frames of several buffers gets none; the slow path sends them.
 func TestFramesOfSeveralBuffers(t *testing.T) {
-	inNamespace(t)
-	in := addVeth(t, "a0", "a1")
-	out := addVeth(t, "b0", "b1")
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "a0", "a1")
+	out := testbed.AddVeth(t, "b0", "b1")
 	inst := mustAttach(t, testConfig(1, 2), "a0", "b0")
 	openWay(t, inst, out)
 	small, large := transitFrame(t, in, testKey), sizedTransitFrame(t, in, testKey, 8000)
@@ -106,8 +107,8 @@ func TestLayouts(t *testing.T) {
 
 // BFD of the links has a limit of its own, which nobody inside the AS can use up.
 func TestBFDFromInsideIsNotTheSessions(t *testing.T) {
-	inNamespace(t)
-	in := addVeth(t, "a0", "a1")
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "a0", "a1")
 	inst := mustAttach(t, testConfig(1), "a0")
 	const (
 		protocol = scionpkt.EthernetLen + scionpkt.IPv4Len + scionpkt.UDPLen + 4 // next header
@@ -133,9 +134,9 @@ func TestBFDFromInsideIsNotTheSessions(t *testing.T) {
 			binary.BigEndian.PutUint16(frame[dstPort:], internal.Port())
 			scionpkt.FixOuter(frame)
 		}
-		_, before, _ := counted(t, inst, "a0")
-		feed(t, inst, frame, "a0", 1)
-		if _, after, _ := counted(t, inst, "a0"); after[c.want] != before[c.want]+1 {
+		_, before, _ := testbed.Counted(t, inst, "a0")
+		testbed.Feed(t, inst, frame, "a0", 1)
+		if _, after, _ := testbed.Counted(t, inst, "a0"); after[c.want] != before[c.want]+1 {
 			t.Errorf("inside %v, path type %d: %v, then %v, want one more %s", c.inside, c.path, before, after, c.want)
 		}
 	}

@@ -9,13 +9,14 @@ import (
 	"github.com/cilium/ebpf"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // TestReasonsOfAnotherVersion has a data plane run whose reasons have other numbers: nobody takes its counters for those
 // of other reasons, and who takes it over goes on with them by their names.
 func TestReasonsOfAnotherVersion(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "a0", "a1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "a0", "a1")
 	inst := mustAttach(t, testConfig(1), "a0")
 	mac, bfd := bpfobj.PipelineReasonPUNT_SCION_MAC.Index(), bpfobj.PipelineReasonPUNT_SCION_BFD.Index()
 	other := inst.meta

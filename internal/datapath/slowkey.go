@@ -75,12 +75,12 @@ func (i *Instance) gateRefused(without int) error {
 	for _, reason := range slices.Repeat(ownKeyReasons, 2) {
 		// The second time because a program that was about to write the old due time has done so
 		// by then.
-		limit := puntLimit(reason)
+		limit := RateLimit(PuntRate)
 		if !slices.Contains(loaded, slow) {
-			limit = bpfobj.PipelineLimit{Interval: limitNever, Due: limitNever}
+			limit = NoPacket()
 		}
-		if err := i.maps[bpfobj.PipelineMapLimits].Put(reason.Index(), limit); err != nil {
-			return fmt.Errorf("writing the limit of %s for %s: %w", i.Name(), Reasons()[reason.Index()].Name, err)
+		if err := i.SetLimit(reason, limit); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"culvert/internal/testbed"
 )
 
 // Kernels without VRF devices cannot show this; Debian's, in guests, can.
@@ -33,10 +35,10 @@ func TestSocketGuardVRF(t *testing.T) {
 	if err := s.guard.Add(s.fd, 0); err != nil {
 		t.Fatal(err)
 	}
-	s.rule(Accept{Devices: []int{device(t, "a0").Index}})
+	s.rule(Accept{Devices: []int{testbed.Device(t, "a0").Index}})
 	s.inject("a", make([]byte, 42))
 	s.expect("the device in the VRF", -1, SocketDrops{Interface: 1})
-	s.rule(Accept{Devices: []int{device(t, "a0").Index, device(t, "vrf1").Index}})
+	s.rule(Accept{Devices: []int{testbed.Device(t, "a0").Index, testbed.Device(t, "vrf1").Index}})
 	s.inject("a", make([]byte, 43))
 	s.expect("the VRF", 43, SocketDrops{Interface: 1})
 }

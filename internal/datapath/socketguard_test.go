@@ -15,6 +15,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/testbed"
 )
 
 // guardedSocket is a UDP socket at the internal address of testConfig, which a0 has.
@@ -30,9 +32,9 @@ var guardedAt = netip.MustParseAddrPort("10.0.0.1:30042")
 // unless its name is empty.
 func newGuardedSocket(t *testing.T, prepare func(), bound string) *guardedSocket {
 	t.Helper()
-	inNamespace(t)
-	addVeth(t, "a0", "a1")
-	addVeth(t, "b0", "b1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "a0", "a1")
+	testbed.AddVeth(t, "b0", "b1")
 	prepare()
 	a0, err := netlink.LinkByName("a0")
 	if err != nil {
@@ -73,7 +75,7 @@ func newGuardedSocket(t *testing.T, prepare func(), bound string) *guardedSocket
 // inject has a datagram come in by a0 or b0.
 func (s *guardedSocket) inject(iface string, payload []byte) {
 	s.t.Helper()
-	to, far := device(s.t, iface+"0"), device(s.t, iface+"1")
+	to, far := testbed.Device(s.t, iface+"0"), testbed.Device(s.t, iface+"1")
 	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: net.IPv4(10, 0, 0, 77), DstIP: guardedAt.Addr().AsSlice()}
 	udp := &layers.UDP{SrcPort: 31000, DstPort: layers.UDPPort(guardedAt.Port())}
 	if err := udp.SetNetworkLayerForChecksum(ip); err != nil {
@@ -147,7 +149,7 @@ func fromService(ia uint64) []byte {
 // A socket takes what its rule says, from the moment on that it has the filter.
 func TestSocketGuard(t *testing.T) {
 	s := newGuardedSocket(t, func() {}, "")
-	a, b := device(t, "a0").Index, device(t, "b0").Index
+	a, b := testbed.Device(t, "a0").Index, testbed.Device(t, "b0").Index
 	s.inject("a", make([]byte, 33))
 	var before int
 	for deadline := time.Now().Add(20 * time.Second); before == 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {

@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/testbed"
 )
 
 // patience bounds waiting for what has to come; how long it takes is not measured.
@@ -27,7 +29,7 @@ func addSink(t *testing.T, name string) *sink {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	attachProgram(t, name, asm.Instructions{
+	testbed.AttachProgram(t, name, asm.Instructions{
 		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
 		asm.LoadMapPtr(asm.R1, m.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),
@@ -108,13 +110,13 @@ func startSenders(t *testing.T, out *net.Interface, frames [][]byte, s *sink) *s
 // TestSwapUnderLoad attaches over and over while packets are forwarded from one veth pair to
 // another: every one is counted once and comes out.
 func TestSwapUnderLoad(t *testing.T) {
-	inNamespace(t)
-	in, out := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
+	testbed.InNamespace(t)
+	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
 	s := addSink(t, "v3")
 	configs := []Config{testConfig(1, 2), testConfig(2, 3, 1)}
 	inst := mustAttach(t, configs[0], "v0", "v2")
 	openWay(t, inst, out)
-	snd := startSender(t, device(t, "v1"), transitFrame(t, in, testKey), s)
+	snd := startSender(t, testbed.Device(t, "v1"), transitFrame(t, in, testKey), s)
 	stop := func() {
 		snd.stop.Store(true)
 		if err := <-snd.done; err != nil {
@@ -129,7 +131,7 @@ func TestSwapUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The same configuration twice, then another: both ways of loading.
-		inst, err = Attach(Options{Name: "br1", Interfaces: []string{"v0", "v2"}}, configs[n/2%2])
+		inst, err = Attach(Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Parts: []Part{NewSCIONPart(configs[n/2%2])}})
 		if err != nil {
 			stop()
 			t.Fatal(err)
@@ -145,7 +147,7 @@ func TestSwapUnderLoad(t *testing.T) {
 	if err := s.await(sent); err != nil {
 		t.Errorf("after the end: %v", err)
 	}
-	port, by, total := counted(t, inst, "v0")
+	port, by, total := testbed.Counted(t, inst, "v0")
 	if arrived, err := s.packets(); arrived != sent || err != nil {
 		t.Errorf("%d packets sent, %d arrived, %v", sent, arrived, err)
 	}
@@ -166,9 +168,9 @@ func TestSwapUnderLoad(t *testing.T) {
 // TestLossesAreCounted forwards to a device whose far end does not listen: every loss is counted
 // once, also while a generation that is not in force is attached to the tracepoints.
 func TestLossesAreCounted(t *testing.T) {
-	inNamespace(t)
-	in := addVeth(t, "v0", "v1")
-	out := addVeth(t, "v2", "v3") // no XDP program on v3, no GRO
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "v0", "v1")
+	out := testbed.AddVeth(t, "v2", "v3") // no XDP program on v3, no GRO
 	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
 	openWay(t, inst, out)
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -176,7 +178,7 @@ func TestLossesAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	to := &unix.SockaddrLinklayer{Ifindex: device(t, "v1").Index}
+	to := &unix.SockaddrLinklayer{Ifindex: testbed.Device(t, "v1").Index}
 	frame := transitFrame(t, in, testKey)
 	var sent uint64
 	lose := func() {
@@ -188,7 +190,7 @@ func TestLossesAreCounted(t *testing.T) {
 			sent++
 		}
 		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-			port, by, _ := counted(t, inst, "v0")
+			port, by, _ := testbed.Counted(t, inst, "v0")
 			var lost uint64
 			for _, n := range port.Losses {
 				lost += n
@@ -207,7 +209,7 @@ func TestLossesAreCounted(t *testing.T) {
 	inst.Close()
 	// One that cannot succeed leaves the counting to the one that runs.
 	addBridge(t)
-	if _, err := Attach(Options{Name: "br1", Interfaces: []string{"v0", "bridge"}}, testConfig(1)); err == nil {
+	if _, err := Attach(Options{Name: "br1", Interfaces: []string{"v0", "bridge"}, Parts: []Part{NewSCIONPart(testConfig(1))}}); err == nil {
 		t.Fatal("attached to a bridge")
 	}
 	if inst, err = OpenHere("br1"); err != nil {

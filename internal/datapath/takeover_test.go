@@ -11,15 +11,17 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"culvert/internal/testbed"
 )
 
 // TestBeginFails has what belongs to a new program fail after the swap: the old one is back on every interface, with its
 // filter, and on the interface that the new one is not for.
 func TestBeginFails(t *testing.T) {
 	for _, filtered := range []bool{false, true} {
-		inNamespace(t)
-		v0, v2 := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
-		addVeth(t, "v4", "v5")
+		testbed.InNamespace(t)
+		v0, v2 := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
+		testbed.AddVeth(t, "v4", "v5")
 		inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
 		openWay(t, inst, v2)
 		if filtered {
@@ -31,27 +33,27 @@ func TestBeginFails(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
+		testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
 		inst.Close()
-		before := tree(t)
-		was := [3]uint32{xdpProgram(t, "v0"), xdpProgram(t, "v2"), xdpProgram(t, "v4")}
+		before := testbed.Tree(t)
+		was := [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}
 
 		no, during := errors.New("no"), [3]uint32{}
 		_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0", "v4"}, Begin: func(*Instance) error {
-			during = [3]uint32{xdpProgram(t, "v0"), xdpProgram(t, "v2"), xdpProgram(t, "v4")}
+			during = [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}
 			return no
-		}}, testConfig(1))
+		}, Parts: []Part{NewSCIONPart(testConfig(1))}})
 		if !errors.Is(err, no) {
 			t.Fatalf("attached: %v", err)
 		}
 		if during[0] == was[0] || during[1] != 0 || during[2] == 0 {
 			t.Fatalf("programs %v while it was begun, %v before", during, was)
 		}
-		if now := [3]uint32{xdpProgram(t, "v0"), xdpProgram(t, "v2"), xdpProgram(t, "v4")}; now != was {
+		if now := [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}; now != was {
 			t.Errorf("filtered %v: programs %v, were %v", filtered, now, was)
 		}
 		// The state of the filter is pinned under another number, if at all.
-		if after := tree(t); after != before {
+		if after := testbed.Tree(t); after != before {
 			t.Errorf("filtered %v: pins are now\n%sand were\n%s", filtered, after, before)
 		}
 		seen, err := OpenHere("br1")
@@ -73,9 +75,9 @@ func TestBeginFails(t *testing.T) {
 
 // TestDetachOthersFails has a pin that is no link's among those to be taken off, behind one that is.
 func TestDetachOthersFails(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
-	addVeth(t, "v2", "v3")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	testbed.AddVeth(t, "v2", "v3")
 	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
 	dir := inst.dir
 	inst.Close()
@@ -88,16 +90,16 @@ func TestDetachOthersFails(t *testing.T) {
 	if err := m.Pin(odd); err != nil {
 		t.Fatal(err)
 	}
-	before := tree(t)
-	was := [2]uint32{xdpProgram(t, "v0"), xdpProgram(t, "v2")}
-	_, err = Attach(Options{Name: "br1", Interfaces: []string{"v0"}}, testConfig(1))
+	before := testbed.Tree(t)
+	was := [2]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2")}
+	_, err = Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Parts: []Part{NewSCIONPart(testConfig(1))}})
 	if err == nil || !strings.Contains(err.Error(), "link-v9") {
 		t.Fatalf("attached: %v", err)
 	}
-	if now := [2]uint32{xdpProgram(t, "v0"), xdpProgram(t, "v2")}; now != was {
+	if now := [2]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2")}; now != was {
 		t.Errorf("programs %v, were %v", now, was)
 	}
-	if after := tree(t); after != before {
+	if after := testbed.Tree(t); after != before {
 		t.Errorf("pins are now\n%sand were\n%s", after, before)
 	}
 	if err := os.Remove(odd); err != nil {

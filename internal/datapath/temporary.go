@@ -14,11 +14,14 @@ import (
 const temporaryGeneration = 1
 
 // attachTemporary is attach without pins. The instance holds its attachments open instead.
-func attachTemporary(here space, o Options, c Config, ports []*net.Interface) (*Instance, error) {
+func attachTemporary(here space, o Options, ports []*net.Interface) (*Instance, error) {
 	if err := checkForeign("", ports); err != nil {
 		return nil, err
 	}
-	m := newMeta(nil, here, o, c)
+	m, err := newMeta(nil, here, o)
+	if err != nil {
+		return nil, err
+	}
 	if err := m.assignPorts(o.Interfaces); err != nil {
 		return nil, err
 	}

@@ -5,21 +5,25 @@ package datapath
 import (
 	"slices"
 	"testing"
+
+	"culvert/internal/testbed"
 )
 
 // A temporary instance works like any other, is not listed, pins nothing and is gone with Close.
 func TestTemporary(t *testing.T) {
-	inNamespace(t)
-	v0 := addVeth(t, "v0", "v1")
-	v2 := addVeth(t, "v2", "v3")
+	testbed.InNamespace(t)
+	v0 := testbed.AddVeth(t, "v0", "v1")
+	v2 := testbed.AddVeth(t, "v2", "v3")
 	o := Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Temporary: true}
-	attachForeign(t, "v3")
+	testbed.AttachForeign(t, "v3")
 	o.Interfaces[1] = "v3"
-	if _, err := Attach(o, testConfig(1)); err == nil || xdpProgram(t, "v0") != 0 {
-		t.Errorf("beside a foreign program: error %v, program %d", err, xdpProgram(t, "v0"))
+	o.Parts = []Part{NewSCIONPart(testConfig(1))}
+	if _, err := Attach(o); err == nil || testbed.XDPProgram(t, "v0") != 0 {
+		t.Errorf("beside a foreign program: error %v, program %d", err, testbed.XDPProgram(t, "v0"))
 	}
 	o.Interfaces[1] = "v2"
-	inst, err := Attach(o, testConfig(1, 2))
+	o.Parts = []Part{NewSCIONPart(testConfig(1, 2))}
+	inst, err := Attach(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,8 +32,8 @@ func TestTemporary(t *testing.T) {
 		t.Fatal(err)
 	}
 	openWay(t, inst, v2)
-	feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
-	if port, by, _ := counted(t, inst, "v0"); by["fwd scion-br-transit"] != 3 || !port.Attached {
+	testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
+	if port, by, _ := testbed.Counted(t, inst, "v0"); by["fwd scion-br-transit"] != 3 || !port.Attached {
 		t.Errorf("counters %v, attached %v", by, port.Attached)
 	}
 	if got := inst.Attached(); !slices.Equal(got, []string{"v0", "v2"}) {
@@ -38,23 +42,23 @@ func TestTemporary(t *testing.T) {
 	if all, err := ListHere(); err != nil || len(all) != 0 {
 		t.Errorf("%d instances are listed, error %v", len(all), err)
 	}
-	if left := tree(t); left != "" {
+	if left := testbed.Tree(t); left != "" {
 		t.Errorf("pins %s", left)
 	}
-	if err := inst.Pause(); err != nil || xdpProgram(t, "v0") != 0 || len(inst.Attached()) != 0 {
-		t.Errorf("paused: error %v, program %d, attached %v", err, xdpProgram(t, "v0"), inst.Attached())
+	if err := inst.Pause(); err != nil || testbed.XDPProgram(t, "v0") != 0 || len(inst.Attached()) != 0 {
+		t.Errorf("paused: error %v, program %d, attached %v", err, testbed.XDPProgram(t, "v0"), inst.Attached())
 	}
 	for range 2 {
 		if err := inst.Resume(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	feed(t, inst, transitFrame(t, v0, testKey), "v0", 2)
-	if port, by, _ := counted(t, inst, "v0"); by["fwd scion-br-transit"] != 5 || !port.Attached {
+	testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 2)
+	if port, by, _ := testbed.Counted(t, inst, "v0"); by["fwd scion-br-transit"] != 5 || !port.Attached {
 		t.Errorf("after a pause: counters %v, attached %v", by, port.Attached)
 	}
 	inst.Close()
-	if xdpProgram(t, "v0") != 0 || xdpProgram(t, "v2") != 0 || len(inst.Attached()) != 0 {
-		t.Errorf("after closing: programs %d and %d, attached %v", xdpProgram(t, "v0"), xdpProgram(t, "v2"), inst.Attached())
+	if testbed.XDPProgram(t, "v0") != 0 || testbed.XDPProgram(t, "v2") != 0 || len(inst.Attached()) != 0 {
+		t.Errorf("after closing: programs %d and %d, attached %v", testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), inst.Attached())
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/stats"
+	"culvert/internal/testbed"
 )
 
 // flood puts a frame through the program many times as the driver of an interface would, in batches
@@ -31,7 +32,7 @@ func flood(t *testing.T, inst *Instance, frame []byte, iface string, cpu, count 
 	defer func() { _ = unix.SchedSetaffinity(0, &before) }()
 	_, err := inst.prog.Run(&ebpf.RunOptions{
 		Data:    frame,
-		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(device(t, iface).Index)},
+		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(testbed.Device(t, iface).Index)},
 		Repeat:  uint32(count),
 		Flags:   unix.BPF_F_TEST_XDP_LIVE_FRAMES,
 	})
@@ -43,10 +44,10 @@ func flood(t *testing.T, inst *Instance, frame []byte, iface string, cpu, count 
 // TestFullQueueIsCounted floods a worker with a queue for one packet, on the worker's own CPU, where
 // it cannot take any in the middle of a batch. Packets queue there once one has come from elsewhere.
 func TestFullQueueIsCounted(t *testing.T) {
-	inNamespace(t)
+	testbed.InNamespace(t)
 	two := online(t)
 	cpu := two[1]
-	in, other, out := addVeth(t, "v0", "v1"), addVeth(t, "v4", "v5"), addVeth(t, "v2", "v3")
+	in, other, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v4", "v5"), testbed.AddVeth(t, "v2", "v3")
 	s := addSink(t, "v3")
 	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}, Queue: 1}, false, "v0", "v2", "v4")
 	openWay(t, inst, out)
@@ -56,7 +57,7 @@ func TestFullQueueIsCounted(t *testing.T) {
 		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 			settled := true
 			for iface, sent := range want {
-				port, by, total := counted(t, inst, iface)
+				port, by, total := testbed.Counted(t, inst, iface)
 				lost, fwd := port.Losses[stats.LossWorkerQueue], by["fwd scion-br-transit"]
 				// Live frames come back as they were forwarded, and pass then.
 				if total == sent && fwd > 0 && lost > sent/2 {
@@ -89,7 +90,7 @@ func TestFullQueueIsCounted(t *testing.T) {
 	check("after a swap")
 	var all uint64
 	for iface := range want {
-		_, by, _ := counted(t, inst, iface)
+		_, by, _ := testbed.Counted(t, inst, iface)
 		all += by["fwd scion-br-transit"]
 	}
 	if err := s.await(all); err != nil {
@@ -100,10 +101,10 @@ func TestFullQueueIsCounted(t *testing.T) {
 // TestWorkerLossesFromTracepoints runs the programs on the tracepoints with arguments of our own: a
 // worker without memory cannot be had otherwise.
 func TestWorkerLossesFromTracepoints(t *testing.T) {
-	inNamespace(t)
+	testbed.InNamespace(t)
 	two := online(t)
 	cpu := two[1]
-	in := addVeth(t, "v0", "v1")
+	in := testbed.AddVeth(t, "v0", "v1")
 	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}}, false, "v0")
 	defer func() { inst.Close() }()
 	flood(t, inst, transitFrame(t, in, testKey), "v0", two[0], 1)
@@ -127,7 +128,7 @@ func TestWorkerLossesFromTracepoints(t *testing.T) {
 		if c.counts {
 			want += uint64(c.drops)
 		}
-		if port, _, _ := counted(t, inst, "v0"); port.Losses["worker"] != want {
+		if port, _, _ := testbed.Counted(t, inst, "v0"); port.Losses["worker"] != want {
 			t.Errorf("after %+v: lost %v, want %d", c, port.Losses, want)
 		}
 	}
@@ -162,21 +163,21 @@ func runTracepoint(t *testing.T, gen, tracepoint string, args ...uint64) {
 // TestWorkAtOnce receives on the worker's own CPU: packets do not queue until another CPU has put some
 // into the queue, and then all of them do.
 func TestWorkAtOnce(t *testing.T) {
-	inNamespace(t)
+	testbed.InNamespace(t)
 	two := online(t)
-	in, out := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
+	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
 	s := addSink(t, "v3")
 	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: two[1:], Queue: 1}, false, "v0", "v2")
 	defer func() { inst.Close() }()
 	openWay(t, inst, out)
 	frame := transitFrame(t, in, testKey)
 	flood(t, inst, frame, "v0", two[1], 64)
-	if port, by, total := counted(t, inst, "v0"); total != 64 || port.Losses[stats.LossWorkerQueue] != 0 {
+	if port, by, total := testbed.Counted(t, inst, "v0"); total != 64 || port.Losses[stats.LossWorkerQueue] != 0 {
 		t.Errorf("at once: counted %v, lost %v", by, port.Losses)
 	}
 	flood(t, inst, frame, "v0", two[0], 1)
 	flood(t, inst, frame, "v0", two[1], 64)
-	if port, by, _ := counted(t, inst, "v0"); port.Losses[stats.LossWorkerQueue] < 60 {
+	if port, by, _ := testbed.Counted(t, inst, "v0"); port.Losses[stats.LossWorkerQueue] < 60 {
 		t.Errorf("queued: counted %v, lost %v", by, port.Losses)
 	}
 	if err := s.await(1); err != nil {

@@ -65,15 +65,6 @@ func newFlowKey() (key []uint32) {
 // flowWords is FLOW_WORDS of bpf/core/worker.h.
 const flowWords = 7
 
-// udpPortBits has one bit for each UDP port that a link ends at, as scion_udp_ports of bpf/core/worker.h.
-func udpPortBits(c Config) (ports [1024]uint64) {
-	for _, l := range c.Links {
-		port := l.Local.Port()
-		ports[port>>6] |= 1 << (port & 63)
-	}
-	return ports
-}
-
 // setWorkers sizes the programs for the workers of m. Without any, program worker is not loaded.
 func setWorkers(spec *ebpf.CollectionSpec, m meta, turns bool) error {
 	w := m.Workers
@@ -87,11 +78,10 @@ func setWorkers(spec *ebpf.CollectionSpec, m meta, turns bool) error {
 		list[n] = uint32(cpu)
 	}
 	for name, value := range map[string]any{
-		bpfobj.PipelineVarWorkerTurns:   turns,
-		bpfobj.PipelineVarWorkerCount:   uint32(len(w.CPUs)),
-		bpfobj.PipelineVarWorkerCpu:     list,
-		bpfobj.PipelineVarFlowKey:       [2 * flowWords]uint32(m.FlowKey),
-		bpfobj.PipelineVarScionUdpPorts: udpPortBits(m.Config),
+		bpfobj.PipelineVarWorkerTurns: turns,
+		bpfobj.PipelineVarWorkerCount: uint32(len(w.CPUs)),
+		bpfobj.PipelineVarWorkerCpu:   list,
+		bpfobj.PipelineVarFlowKey:     [2 * flowWords]uint32(m.FlowKey),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)

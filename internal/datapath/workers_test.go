@@ -22,6 +22,7 @@ import (
 	"culvert/internal/bpfobj"
 	"culvert/internal/host/cpus"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/testbed"
 )
 
 // online returns the CPUs, of which a test of spreading needs two.
@@ -39,7 +40,7 @@ func online(t *testing.T) []int {
 
 func attachWorkers(t *testing.T, c Config, w Workers, generic bool, interfaces ...string) *Instance {
 	t.Helper()
-	inst, err := Attach(Options{Name: "br1", Interfaces: interfaces, Workers: w, Generic: generic}, c)
+	inst, err := Attach(Options{Name: "br1", Interfaces: interfaces, Workers: w, Generic: generic, Parts: []Part{NewSCIONPart(c)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,13 +185,13 @@ type outcome struct {
 // sendMixture sends it through a data plane of its own.
 func sendMixture(t *testing.T, frames [][]byte, w Workers, generic bool) outcome {
 	t.Helper()
-	in, out := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
-	defer deleteDevice(t, "v0")
-	defer deleteDevice(t, "v2")
+	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
+	defer testbed.DeleteDevice(t, "v0")
+	defer testbed.DeleteDevice(t, "v2")
 	in.HardwareAddr, out.HardwareAddr = mixInMAC, mixOutMAC
 	setMAC(t, in)
 	setMAC(t, out)
-	attachForeign(t, "v3")
+	testbed.AttachForeign(t, "v3")
 	inst := attachWorkers(t, testConfig(1, 2), w, generic, "v0", "v2")
 	defer inst.Close()
 	defer func() {
@@ -199,13 +200,13 @@ func sendMixture(t *testing.T, frames [][]byte, w Workers, generic bool) outcome
 		}
 	}()
 	openWay(t, inst, out)
-	fwd, up := addTap(t, device(t, "v3")), addTap(t, in)
+	fwd, up := addTap(t, testbed.Device(t, "v3")), addTap(t, in)
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	to := &unix.SockaddrLinklayer{Ifindex: device(t, "v1").Index}
+	to := &unix.SockaddrLinklayer{Ifindex: testbed.Device(t, "v1").Index}
 	var o outcome
 	var got, gotUp []string
 	// A window at a time, so that no queue overflows, however slow the machine is.
@@ -225,7 +226,7 @@ func sendMixture(t *testing.T, frames [][]byte, w Workers, generic bool) outcome
 	fwd.empty(t)
 	up.empty(t)
 	o.forwarded, o.passed = byFlow(got), byFlow(gotUp)
-	port, reasons, total := counted(t, inst, "v0")
+	port, reasons, total := testbed.Counted(t, inst, "v0")
 	if total != uint64(len(frames)) {
 		t.Errorf("%d packets sent, counted %d: %v", len(frames), total, reasons)
 	}
@@ -252,7 +253,7 @@ func setMAC(t *testing.T, dev *net.Interface) {
 // TestWorkersGiveTheSameAnswers sends the same packets through no, one and two workers: the same
 // frames come out, those of a flow in their order, the same ones go up, and every one is counted once.
 func TestWorkersGiveTheSameAnswers(t *testing.T) {
-	inNamespace(t)
+	testbed.InNamespace(t)
 	two := online(t)
 	frames := mixture(t)
 	for _, generic := range []bool{false, true} {
@@ -324,9 +325,9 @@ func workerThreads(t *testing.T, id uint32) (n int) {
 // TestWorkersChangeUnderLoad goes from no workers to two and back while packets of many flows are
 // forwarded: every one is counted once and comes out, and no thread stays.
 func TestWorkersChangeUnderLoad(t *testing.T) {
-	inNamespace(t)
+	testbed.InNamespace(t)
 	two := online(t)
-	in, out := addVeth(t, "v0", "v1"), addVeth(t, "v2", "v3")
+	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
 	s := addSink(t, "v3")
 	inst := attachWorkers(t, testConfig(1, 2), Workers{}, false, "v0", "v2")
 	defer func() { inst.Close() }()
@@ -335,7 +336,7 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 	for flow := range 32 {
 		frames = append(frames, sizedTransitFrame(t, in, testKey, 64, func(s *scionpkt.Spec) { s.FlowID = uint32(flow) }))
 	}
-	snd := startSenders(t, device(t, "v1"), frames, s)
+	snd := startSenders(t, testbed.Device(t, "v1"), frames, s)
 	swaps := []Workers{
 		{CPUs: two[1:]}, {}, {CPUs: two}, {CPUs: two}, {CPUs: two[:1], Queue: 512}, {CPUs: two}, {},
 	}
@@ -346,7 +347,7 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		inst.Close()
-		if inst, err = Attach(Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Workers: w}, testConfig(1, 2)); err != nil {
+		if inst, err = Attach(Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Workers: w, Parts: []Part{NewSCIONPart(testConfig(1, 2))}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.await(before + window + 1); err != nil {
@@ -372,7 +373,7 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 	if err := s.await(sent); err != nil {
 		t.Errorf("after the end: %v", err)
 	}
-	port, by, total := counted(t, inst, "v0")
+	port, by, total := testbed.Counted(t, inst, "v0")
 	if arrived, err := s.packets(); arrived != sent || err != nil {
 		t.Errorf("%d packets sent, %d arrived, %v", sent, arrived, err)
 	}
@@ -395,9 +396,9 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 
 // TestWorkersOutliveTheProcess opens from its pins what another Attach has left.
 func TestWorkersOutliveTheProcess(t *testing.T) {
-	inNamespace(t)
+	testbed.InNamespace(t)
 	two := online(t)
-	addVeth(t, "v0", "v1")
+	testbed.AddVeth(t, "v0", "v1")
 	w := Workers{CPUs: []int{two[1], two[0]}, Queue: 100}
 	inst := attachWorkers(t, testConfig(1), w, false, "v0")
 	key := inst.meta.FlowKey
@@ -422,8 +423,8 @@ func TestWorkersOutliveTheProcess(t *testing.T) {
 
 // TestWorkersRefused gives workers that cannot be: nothing is attached.
 func TestWorkersRefused(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "v0", "v1")
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
 	for _, c := range []struct {
 		w    Workers
 		want string
@@ -434,12 +435,12 @@ func TestWorkersRefused(t *testing.T) {
 		{Workers{CPUs: []int{0}, Queue: -1}, "queue of -1 packets"},
 		{Workers{CPUs: make([]int, 65)}, "workers: 65 CPUs: use at most 64"},
 	} {
-		_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Workers: c.w}, testConfig(1))
+		_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Workers: c.w, Parts: []Part{NewSCIONPart(testConfig(1))}})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error is %v, want %q", c.w, err, c.want)
 		}
 	}
-	if id := xdpProgram(t, "v0"); id != 0 {
+	if id := testbed.XDPProgram(t, "v0"); id != 0 {
 		t.Errorf("program %d is attached", id)
 	}
 }

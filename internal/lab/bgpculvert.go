@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // startCulvert starts culvert in a namespace and waits until it is on the interfaces.
@@ -71,10 +72,10 @@ func mirrorHere() (current4, current6 bool, err error) {
 	if len(all) != 1 {
 		return false, false, fmt.Errorf("%d data planes in rut", len(all))
 	}
-	if err := all[0].ViewRoute(); err != nil {
-		return false, false, err
+	if routeplane.OptionsOf(all[0]) == nil {
+		return false, false, fmt.Errorf("the data plane %s in rut routes nothing", all[0].Name())
 	}
-	state, err := all[0].RouteState()
+	state, err := routeplane.ReadState(all[0])
 	if err != nil {
 		return false, false, err
 	}

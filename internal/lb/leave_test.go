@@ -25,8 +25,9 @@ func (a *toldLast) Set(ctx context.Context, prefixes []netip.Prefix) error {
 func TestLeave(t *testing.T) {
 	one, two, six := vip(t, "192.0.2.1:80/tcp", "10.0.0.11"), vip(t, "192.0.2.1:53/udp", "10.0.0.12"), vip(t, "[2001:db8::1]:80/tcp", "10.0.0.11")
 	_ = newInstance(t, datapath.BalanceOptions{RingSize: 17}) // for its namespace
-	inst, err := datapath.Attach(datapath.Options{Name: fmt.Sprintf("leave%d", os.Getpid()), Interfaces: []string{"lb1"}, Balance: &datapath.BalanceOptions{
-		RingSize: 17, Fill: Fill(State{VIPs: []VIP{one, two, six}})}}, datapath.Config{})
+	inst, err := datapath.Attach(datapath.Options{Name: fmt.Sprintf("leave%d", os.Getpid()), Interfaces: []string{"lb1"}, Parts: []datapath.Part{
+		datapath.NewBalancePart(datapath.BalanceOptions{RingSize: 17, Fill: Fill(State{VIPs: []VIP{one, two, six}})}),
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

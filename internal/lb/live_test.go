@@ -34,7 +34,7 @@ func newInstance(t testing.TB, o datapath.BalanceOptions) *datapath.Instance {
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lb0"}, PeerName: "lb1"}); err != nil {
 		t.Fatal(err)
 	}
-	inst, err := datapath.Attach(datapath.Options{Name: "balance", Interfaces: []string{"lb0"}, Temporary: true, Balance: &o}, datapath.Config{})
+	inst, err := datapath.Attach(datapath.Options{Name: "balance", Interfaces: []string{"lb0"}, Temporary: true, Parts: []datapath.Part{datapath.NewBalancePart(o)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbstage"
+	"culvert/internal/route/routeplane"
 	"culvert/internal/route/routestage"
 	"culvert/internal/scion"
 	"culvert/internal/stage"
@@ -114,7 +115,7 @@ func DoctorRunning(o *doctor.Options) {
 	for _, inst := range all {
 		served = served || inst.Served()
 		o.Attached = append(o.Attached, inst.AttachedNow()...)
-		if isSCION(inst) || inst.Route() != nil || inst.Balance() != nil {
+		if isSCION(inst) || routeplane.OptionsOf(inst) != nil || inst.Balance() != nil {
 			o.Forwarding = append(o.Forwarding, inst.AttachedNow()...)
 		}
 		if isSCION(inst) {
@@ -125,16 +126,16 @@ func DoctorRunning(o *doctor.Options) {
 				protects(o, s.Addr, s.Forwarded)
 			}
 		}
-		if inst.Route() != nil {
+		if routeplane.OptionsOf(inst) != nil {
 			o.Route, o.RouteRuns = true, true
-			if st, err := inst.RouteState(); err == nil {
+			if st, err := routeplane.ReadState(inst); err == nil {
 				o.RouteKernel = st.Policy.Kernel4 && st.Policy.Kernel6
 			}
 			o.RouteDevices = append(o.RouteDevices, inst.AttachedNow()...)
 		}
 		if !inst.Served() && !inst.Unattended() {
 			o.Unserved = append(o.Unserved, doctor.Unserved{
-				Router: inst.Name(), SCION: isSCION(inst), Route: inst.Route() != nil, LB: inst.Balance() != nil,
+				Router: inst.Name(), SCION: isSCION(inst), Route: routeplane.OptionsOf(inst) != nil, LB: inst.Balance() != nil,
 			})
 		}
 		stages, _, err := inst.Stages()

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // TestIPRouterAlone has a data plane without a SCION router: it has no keys, and is detached as any other.
@@ -29,8 +30,8 @@ func TestIPRouterAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	const name = "node-route-test"
-	o := datapath.Options{Name: name, Interfaces: []string{"nd0", "nd1"}, Route: &datapath.RouteOptions{Blocks4: 1, Blocks6: 1}}
-	inst, err := datapath.Attach(o, datapath.Config{})
+	o := datapath.Options{Name: name, Interfaces: []string{"nd0", "nd1"}, Parts: []datapath.Part{routeplane.NewPart(routeplane.Options{Blocks4: 1, Blocks6: 1})}}
+	inst, err := datapath.Attach(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // The functions below list names for a shell to complete. What cannot be read is left out.
@@ -21,7 +22,7 @@ func SCIONRouters() []string { return routersThat(isSCION) }
 
 // IPRouters lists the names of the data planes that route IP packets.
 func IPRouters() []string {
-	return routersThat(func(i *datapath.Instance) bool { return i.Route() != nil })
+	return routersThat(func(i *datapath.Instance) bool { return routeplane.OptionsOf(i) != nil })
 }
 
 // RoutersHere lists the names of the data planes of this network namespace.

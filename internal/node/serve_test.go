@@ -57,7 +57,7 @@ func TestStageOut(t *testing.T) {
 	if out, err := exec.Command("ip", "link", "add", "no0", "type", "veth", "peer", "name", "no1").CombinedOutput(); err != nil {
 		t.Fatalf("ip: %v: %s", err, out)
 	}
-	inst, err := datapath.Attach(datapath.Options{Name: "node-stage-test", Interfaces: []string{"no0"}}, datapath.Config{})
+	inst, err := datapath.Attach(datapath.Options{Name: "node-stage-test", Interfaces: []string{"no0"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,15 +133,16 @@ func (u *up) attach(ctx context.Context, start stage.Start, temporary bool) (err
 		Name: u.name, Interfaces: u.on, Generic: n.Mode == config.ModeGeneric, Workers: workers(n), Temporary: temporary,
 		Unattended: !start.Process, Wait: n.Missing == config.MissingWait && start.Process, // else nobody attaches to what comes later
 	}
-	var c datapath.Config
 	for _, p := range u.prepared {
-		p.Load(&o, &c)
+		if part := p.Part(); part != nil {
+			o.Parts = append(o.Parts, part)
+		}
 	}
 	commit := func(inst *datapath.Instance) error { return commit(ctx, inst, u.prepared) }
 	if !temporary {
 		o.Begin = commit
 	}
-	if u.inst, err = datapath.Attach(o, c); err != nil || !temporary {
+	if u.inst, err = datapath.Attach(o); err != nil || !temporary {
 		return err
 	}
 	return commit(u.inst)

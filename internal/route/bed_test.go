@@ -24,9 +24,9 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/netdev"
 	"culvert/internal/route/lpm"
+	"culvert/internal/route/routeplane"
 )
 
 // patience bounds every wait; a test that passes never comes near it.
@@ -37,12 +37,12 @@ type fakePlane struct {
 	root4, blocks4, root6, blocks6 []uint32
 
 	mu         sync.Mutex
-	hops       map[uint32]datapath.RouteHop
+	hops       map[uint32]routeplane.Hop
 	used       map[uint32]time.Duration
-	neighbours map[datapath.RouteNeighbour]uint32
-	devs       map[int]datapath.RouteDev
+	neighbours map[routeplane.Neighbor]uint32
+	devs       map[int]routeplane.Dev
 	own        []netip.Addr
-	policy     datapath.RoutePolicy
+	policy     routeplane.Policy
 	until      [2]time.Duration
 	attached   []string
 	indexes    []int // of those attached
@@ -55,74 +55,74 @@ func newFakePlane(blocks4, blocks6 int) *fakePlane {
 	return &fakePlane{
 		root4: make([]uint32, 1<<16), blocks4: make([]uint32, blocks4*256),
 		root6: make([]uint32, 1<<16), blocks6: make([]uint32, blocks6*256),
-		hops: map[uint32]datapath.RouteHop{}, used: map[uint32]time.Duration{},
-		neighbours: map[datapath.RouteNeighbour]uint32{}, devs: map[int]datapath.RouteDev{},
+		hops: map[uint32]routeplane.Hop{}, used: map[uint32]time.Duration{},
+		neighbours: map[routeplane.Neighbor]uint32{}, devs: map[int]routeplane.Dev{},
 		attached: []string{"cv0", "cv1"},
 	}
 }
 
-func (p *fakePlane) RouteTable4() (root, blocks []uint32) { return p.root4, p.blocks4 }
-func (p *fakePlane) RouteTable6() (root, blocks []uint32) { return p.root6, p.blocks6 }
+func (p *fakePlane) Table4() (root, blocks []uint32) { return p.root4, p.blocks4 }
+func (p *fakePlane) Table6() (root, blocks []uint32) { return p.root6, p.blocks6 }
 
-func (p *fakePlane) SetRouteHop(number uint32, hop datapath.RouteHop) error {
+func (p *fakePlane) SetHop(number uint32, hop routeplane.Hop) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if number >= datapath.RouteHops {
+	if number >= routeplane.MaxHops {
 		return fmt.Errorf("next hop %d", number)
 	}
 	p.hops[number] = hop
 	return nil
 }
 
-func (p *fakePlane) RouteHopUsed(number uint32) time.Duration {
+func (p *fakePlane) HopUsed(number uint32) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.used[number]
 }
 
-func (p *fakePlane) SetRouteNeighbour(n datapath.RouteNeighbour, number uint32) error {
+func (p *fakePlane) SetNeighbor(n routeplane.Neighbor, number uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.neighbours[n] = number
 	return nil
 }
 
-func (p *fakePlane) DeleteRouteNeighbour(n datapath.RouteNeighbour) error {
+func (p *fakePlane) DeleteNeighbor(n routeplane.Neighbor) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.neighbours, n)
 	return nil
 }
 
-func (p *fakePlane) SetRouteDev(index int, dev datapath.RouteDev) error {
+func (p *fakePlane) SetDev(index int, dev routeplane.Dev) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.devs[index] = dev
 	return nil
 }
 
-func (p *fakePlane) DeleteRouteDev(index int) error {
+func (p *fakePlane) DeleteDev(index int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.devs, index)
 	return nil
 }
 
-func (p *fakePlane) SetRouteOwn4(addrs []netip.Addr) error {
+func (p *fakePlane) SetOwn4(addrs []netip.Addr) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.own = addrs
 	return nil
 }
 
-func (p *fakePlane) SetRoutePolicy(policy datapath.RoutePolicy) error {
+func (p *fakePlane) SetPolicy(policy routeplane.Policy) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.policy = policy
 	return nil
 }
 
-func (p *fakePlane) SetRouteCurrent(until4, until6 time.Duration) error {
+func (p *fakePlane) SetCurrent(until4, until6 time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, until := range []time.Duration{until4, until6} {
@@ -148,7 +148,7 @@ func (p *fakePlane) AttachedIndexes() []int {
 }
 
 // ask reads the mirror as the programs do, whether it is current or not.
-func (p *fakePlane) ask(a netip.Addr) datapath.RouteHop {
+func (p *fakePlane) ask(a netip.Addr) routeplane.Hop {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	root, blocks := p.root6, p.blocks6
@@ -367,16 +367,16 @@ func (b *bed) clear() {
 
 // answer is what the kernel does with packets to an address, as far as it can be compared with a next hop.
 type answer struct {
-	action datapath.RouteAction
+	action routeplane.Action
 	dev    int
 	mac    [6]byte
 }
 
-func answerOf(h datapath.RouteHop) answer {
+func answerOf(h routeplane.Hop) answer {
 	switch h.Action {
-	case datapath.RouteForward:
+	case routeplane.Forward:
 		return answer{action: h.Action, dev: h.Dev, mac: h.DstMAC}
-	case datapath.RouteConnected, datapath.RouteElsewhere:
+	case routeplane.Connected, routeplane.Elsewhere:
 		return answer{action: h.Action, dev: h.Dev}
 	}
 	return answer{action: h.Action}
@@ -396,13 +396,13 @@ func (b *bed) kernel(a netip.Addr) (want answer, rt routeMessage) {
 	got, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE)
 	switch {
 	case errors.Is(err, unix.ENETUNREACH):
-		return answer{action: datapath.RouteNone}, rt
+		return answer{action: routeplane.None}, rt
 	case errors.Is(err, unix.EHOSTUNREACH):
-		return answer{action: datapath.RouteUnreachable}, rt
+		return answer{action: routeplane.Unreachable}, rt
 	case errors.Is(err, unix.EACCES):
-		return answer{action: datapath.RouteProhibit}, rt
+		return answer{action: routeplane.Prohibit}, rt
 	case errors.Is(err, unix.EINVAL):
-		return answer{action: datapath.RouteBlackhole}, rt
+		return answer{action: routeplane.Blackhole}, rt
 	case err != nil:
 		b.t.Fatalf("asking for the route to %s: %v", a, err)
 	}
@@ -417,15 +417,15 @@ func (b *bed) kernel(a netip.Addr) (want answer, rt routeMessage) {
 	}
 	switch {
 	case rt.kind == unix.RTN_LOCAL || rt.kind == unix.RTN_BROADCAST || rt.kind == unix.RTN_ANYCAST || rt.kind == unix.RTN_MULTICAST:
-		return answer{action: datapath.RouteLocal}, rt
+		return answer{action: routeplane.Local}, rt
 	case name != "cv0" && name != "cv1":
-		return answer{action: datapath.RouteElsewhere, dev: dev}, rt
+		return answer{action: routeplane.Elsewhere, dev: dev}, rt
 	case gateway.IsValid():
-		want = answer{action: datapath.RouteForward, dev: dev}
+		want = answer{action: routeplane.Forward, dev: dev}
 		copy(want.mac[:], macOf(gateway))
 		return want, rt
 	}
-	return answer{action: datapath.RouteConnected, dev: dev}, rt
+	return answer{action: routeplane.Connected, dev: dev}, rt
 }
 
 func hopOfMessage(data []byte) (gateway netip.Addr, dev int) {
@@ -456,7 +456,7 @@ func (b *bed) compare(addrs []netip.Addr, askable func(netip.Addr) bool) (asked 
 		want, rt := b.kernel(a)
 		switch {
 		case got == want:
-		case got.action == datapath.RouteAsk && askable(a):
+		case got.action == routeplane.Ask && askable(a):
 			asked++
 		default:
 			if wrong++; wrong < 10 {

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // descAsk is the descriptor of all routes that the mirror cannot follow.
@@ -21,9 +21,9 @@ const numberGrace = time.Second
 
 // descKey is what routes to the same next hop have in common.
 type descKey struct {
-	// action is RouteForward, RouteConnected or that of a fixed number; for the next hop of an object, which
-	// can turn into any of them, it is RouteAsk.
-	action datapath.RouteAction
+	// action is Forward, Connected or that of a fixed number; for the next hop of an object, which
+	// can turn into any of them, it is Ask.
+	action routeplane.Action
 	is6    bool
 	// dev may be severalDevices.
 	dev     int
@@ -35,16 +35,16 @@ type descKey struct {
 // fixed gives the number of next hops that need none of their own.
 func (k descKey) fixed() (number uint32, ok bool) {
 	switch k.action {
-	case datapath.RouteAsk:
-		return datapath.RouteHopAsk, k.nexthop == 0
-	case datapath.RouteLocal:
-		return datapath.RouteHopLocal, true
-	case datapath.RouteUnreachable:
-		return datapath.RouteHopUnreachable, true
-	case datapath.RouteProhibit:
-		return datapath.RouteHopProhibit, true
-	case datapath.RouteBlackhole:
-		return datapath.RouteHopBlackhole, true
+	case routeplane.Ask:
+		return routeplane.HopAsk, k.nexthop == 0
+	case routeplane.Local:
+		return routeplane.HopLocal, true
+	case routeplane.Unreachable:
+		return routeplane.HopUnreachable, true
+	case routeplane.Prohibit:
+		return routeplane.HopProhibit, true
+	case routeplane.Blackhole:
+		return routeplane.HopBlackhole, true
 	}
 	return 0, false
 }
@@ -59,7 +59,7 @@ type descriptor struct {
 	// until they are gone; routes that have come since have another descriptor.
 	condemned bool
 	// hop is what the number stands for, of those that are not fixed.
-	hop datapath.RouteHop
+	hop routeplane.Hop
 	// via is the gateway as a neighbour, if hop depends on one.
 	via gatewayKey
 }
@@ -77,7 +77,7 @@ type descriptors struct {
 func newDescriptors(n *numbers) *descriptors {
 	d := &descriptors{known: map[descKey]uint32{}, numbers: n}
 	// Never released: descAsk.
-	d.all = append(d.all, descriptor{refs: 1, value: datapath.RouteHopAsk})
+	d.all = append(d.all, descriptor{refs: 1, value: routeplane.HopAsk})
 	return d
 }
 
@@ -86,7 +86,7 @@ func (d *descriptors) intern(k descKey) uint32 {
 	if id, ok := d.known[k]; ok {
 		return id
 	}
-	one := descriptor{descKey: k, value: datapath.RouteHopAsk}
+	one := descriptor{descKey: k, value: routeplane.HopAsk}
 	number, fixed := k.fixed()
 	own := false
 	if fixed {
@@ -111,7 +111,7 @@ func (d *descriptors) intern(k descKey) uint32 {
 }
 
 // own tells whether the descriptor has a number whose meaning changes.
-func (d *descriptors) own(id uint32) bool { return d.all[id].value >= datapath.RouteHopFirst }
+func (d *descriptors) own(id uint32) bool { return d.all[id].value >= routeplane.HopFirst }
 
 func (d *descriptors) number(id uint32) uint32 { return d.all[id].value }
 
@@ -180,7 +180,7 @@ type freedNumber struct {
 }
 
 func newNumbers(now func() time.Duration) *numbers {
-	return &numbers{next: datapath.RouteHopFirst, now: now}
+	return &numbers{next: routeplane.HopFirst, now: now}
 }
 
 func (n *numbers) take() (number uint32, ok bool) {
@@ -188,7 +188,7 @@ func (n *numbers) take() (number uint32, ok bool) {
 	case len(n.freed) > 0 && n.now()-n.freed[0].at > numberGrace:
 		number = n.freed[0].number
 		n.freed = n.freed[1:]
-	case n.next < datapath.RouteHops:
+	case n.next < routeplane.MaxHops:
 		number = n.next
 		n.next++
 	default:

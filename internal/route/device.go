@@ -10,8 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/netdev"
+	"culvert/internal/route/routeplane"
 )
 
 // device is what matters of a network interface.
@@ -147,7 +147,7 @@ func (f *feed) deviceOfDesc(one *descriptor) int {
 func (f *feed) refersTo(index int) bool {
 	for id := range f.descs.all {
 		one := &f.descs.all[id]
-		if one.refs == 0 || one.is6 && one.action == datapath.RouteLocal {
+		if one.refs == 0 || one.is6 && one.action == routeplane.Local {
 			continue
 		}
 		if dev := f.deviceOfDesc(one); dev == index || dev == severalDevices {
@@ -282,7 +282,7 @@ func (f *feed) exists(index int) bool {
 // syncDevices brings the data plane up to date with the devices and all that depends on them.
 func (f *feed) syncDevices() {
 	f.devicesChanged = false
-	want := map[int]datapath.RouteDev{}
+	want := map[int]routeplane.Dev{}
 	for index := range f.devices {
 		if dev, ok := f.routeDev(index); ok {
 			want[index] = dev
@@ -292,7 +292,7 @@ func (f *feed) syncDevices() {
 		if _, ok := want[index]; !ok {
 			delete(f.pushedDevs, index)
 			delete(f.confs, index)
-			if err := f.plane.DeleteRouteDev(index); err != nil {
+			if err := f.plane.DeleteDev(index); err != nil {
 				f.fail(fmt.Errorf("taking device %d out of the data plane: %w", index, err))
 			}
 		}
@@ -302,7 +302,7 @@ func (f *feed) syncDevices() {
 			continue
 		}
 		f.pushedDevs[index] = dev
-		if err := f.plane.SetRouteDev(index, dev); err != nil {
+		if err := f.plane.SetDev(index, dev); err != nil {
 			f.fail(fmt.Errorf("writing device %s into the data plane: %w", f.devices[index].name, err))
 		}
 	}
@@ -312,7 +312,7 @@ func (f *feed) syncDevices() {
 
 // routeDev describes a device that packets of the programs come in by or leave by. In contrast to portOf
 // this goes for those below a bridge too, for which it says that they do not forward.
-func (f *feed) routeDev(index int) (dev datapath.RouteDev, ok bool) {
+func (f *feed) routeDev(index int) (dev routeplane.Dev, ok bool) {
 	d := f.devices[index]
 	port, vlan := index, uint16(0)
 	if !f.attached[d.name] {
@@ -331,7 +331,7 @@ func (f *feed) routeDev(index int) (dev datapath.RouteDev, ok bool) {
 	if rpFilter == 2 && !f.hasAddress(index) {
 		rpFilter = 1
 	}
-	return datapath.RouteDev{
+	return routeplane.Dev{
 		Port: port, VLAN: vlan, MAC: d.mac,
 		Forward4:   own && conf.forward4,
 		Forward6:   own && conf.forward6 && f.all.forward6,

@@ -12,11 +12,11 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/neigh"
+	"culvert/internal/route/routeplane"
 )
 
-func (p *fakePlane) dev(index int) (datapath.RouteDev, bool) {
+func (p *fakePlane) dev(index int) (routeplane.Dev, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d, ok := p.devs[index]
@@ -24,10 +24,10 @@ func (p *fakePlane) dev(index int) (datapath.RouteDev, bool) {
 }
 
 // neighbour gives the next hop of a neighbour on a connected network.
-func (p *fakePlane) neighbour(dev int, addr string) (number uint32, hop datapath.RouteHop, ok bool) {
+func (p *fakePlane) neighbour(dev int, addr string) (number uint32, hop routeplane.Hop, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	number, ok = p.neighbours[datapath.RouteNeighbour{Dev: dev, Addr: netip.MustParseAddr(addr)}]
+	number, ok = p.neighbours[routeplane.Neighbor{Dev: dev, Addr: netip.MustParseAddr(addr)}]
 	return number, p.hops[number], ok
 }
 
@@ -46,14 +46,14 @@ func TestSettings(t *testing.T) {
 	if _, ok := b.plane.dev(b.index("cv2")); ok {
 		t.Error("a device without the program is known")
 	}
-	step := func(name, value string, change func(*datapath.RouteDev)) {
+	step := func(name, value string, change func(*routeplane.Dev)) {
 		t.Helper()
 		b.sysctl(name, value)
 		change(&want)
 		b.wait(name+"="+value, func() bool { got, _ := b.plane.dev(index); return got == want })
 	}
-	step("ipv4/conf/cv0/rp_filter", "1", func(d *datapath.RouteDev) { d.RPFilter = 1 })
-	step("ipv4/conf/all/rp_filter", "2", func(d *datapath.RouteDev) { d.RPFilter = 2 })
+	step("ipv4/conf/cv0/rp_filter", "1", func(d *routeplane.Dev) { d.RPFilter = 1 })
+	step("ipv4/conf/all/rp_filter", "2", func(d *routeplane.Dev) { d.RPFilter = 2 })
 	// Without an address the kernel takes only what would go back by the device, loose or not.
 	b.ip("addr flush dev cv0 scope global")
 	want.RPFilter = 1
@@ -61,9 +61,9 @@ func TestSettings(t *testing.T) {
 	b.ip("addr add 10.9.0.1/24 dev cv0")
 	want.RPFilter = 2
 	b.wait("looseness", func() bool { got, _ := b.plane.dev(index); return got == want })
-	step("ipv4/conf/cv0/forwarding", "0", func(d *datapath.RouteDev) { d.Forward4 = false })
-	step("ipv4/conf/all/send_redirects", "1", func(d *datapath.RouteDev) { d.Redirects = true })
-	step("ipv6/conf/cv0/forwarding", "0", func(d *datapath.RouteDev) { d.Forward6 = false })
+	step("ipv4/conf/cv0/forwarding", "0", func(d *routeplane.Dev) { d.Forward4 = false })
+	step("ipv4/conf/all/send_redirects", "1", func(d *routeplane.Dev) { d.Redirects = true })
+	step("ipv6/conf/cv0/forwarding", "0", func(d *routeplane.Dev) { d.Forward6 = false })
 	b.sysctl("ipv6/conf/all/forwarding", "0")
 	b.wait("IPv6 to be left to the kernel", func() bool { p := b.plane.policyNow(); return p.Kernel6 && !p.Kernel4 })
 	b.sysctl("ipv4/fib_multipath_hash_policy", "1")
@@ -89,7 +89,7 @@ func TestDeviceChanges(t *testing.T) {
 	b.ip("route add 10.1.0.0/16 via 10.9.0.2\nroute add 2001:db8:1::/48 via fd09:0::2")
 	b.start(Options{})
 	index := b.index("cv0")
-	hop := func(a string) datapath.RouteHop { b.barrier(); return b.plane.ask(netip.MustParseAddr(a)) }
+	hop := func(a string) routeplane.Hop { b.barrier(); return b.plane.ask(netip.MustParseAddr(a)) }
 	before := hop("10.1.1.1")
 	b.ip("link set cv0 mtu 1400")
 	if got := hop("10.1.1.1"); got.MTU != 1400 || before.MTU != 1500 {
@@ -113,12 +113,12 @@ func TestDeviceChanges(t *testing.T) {
 		h := hop("10.1.1.1")
 		_, known := b.plane.dev(index)
 		_, _, neighbour := b.plane.neighbour(index, "10.9.0.2")
-		return h == datapath.RouteHop{Action: datapath.RouteElsewhere, Dev: index} && !known && !neighbour
+		return h == routeplane.Hop{Action: routeplane.Elsewhere, Dev: index} && !known && !neighbour
 	})
 	b.plane.mu.Lock()
 	b.plane.attached = []string{"cv0", "cv1"}
 	b.plane.mu.Unlock()
-	b.wait("the device to be back", func() bool { return hop("10.1.1.1").Action == datapath.RouteForward })
+	b.wait("the device to be back", func() bool { return hop("10.1.1.1").Action == routeplane.Forward })
 	// A port of a bridge does not forward by itself.
 	check(t, b.own.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
 	b.ip("link set cv0 master br0")
@@ -126,7 +126,7 @@ func TestDeviceChanges(t *testing.T) {
 	if dev, _ := b.plane.dev(index); dev.Forward4 || dev.Forward6 || dev.Xmit {
 		t.Errorf("%+v", dev)
 	}
-	if got := hop("10.1.1.1"); got.Action != datapath.RouteElsewhere {
+	if got := hop("10.1.1.1"); got.Action != routeplane.Elsewhere {
 		t.Errorf("%+v", got)
 	}
 }
@@ -185,13 +185,13 @@ func TestNeighbours(t *testing.T) {
 	index := b.index("cv0")
 	number, hop, ok := b.plane.neighbour(index, "10.9.0.2")
 	want := b.plane.ask(netip.MustParseAddr("10.1.1.1"))
-	if !ok || hop != want || number < datapath.RouteHopFirst || want.Action != datapath.RouteForward {
+	if !ok || hop != want || number < routeplane.HopFirst || want.Action != routeplane.Forward {
 		t.Fatalf("connected %+v, gateway %+v", hop, want)
 	}
 	// The gateway that is not known is asked for.
 	b.wait("the gateway to be found", func() bool {
 		h := b.plane.ask(netip.MustParseAddr("10.2.1.1"))
-		return h.Action == datapath.RouteForward && net.HardwareAddr(h.DstMAC[:]).String() == peer.Attrs().HardwareAddr.String()
+		return h.Action == routeplane.Forward && net.HardwareAddr(h.DstMAC[:]).String() == peer.Attrs().HardwareAddr.String()
 	})
 	// Changes are made in place.
 	b.ip("neigh replace 10.9.0.2 dev cv0 lladdr 02:00:00:00:00:99 nud permanent")
@@ -205,11 +205,11 @@ func TestNeighbours(t *testing.T) {
 	if _, hop, ok := b.plane.neighbour(index, "10.9.0.2"); ok {
 		t.Errorf("a neighbour that is gone has %+v", hop)
 	}
-	if got := b.plane.ask(netip.MustParseAddr("10.1.1.1")); got != (datapath.RouteHop{Action: datapath.RouteResolve, Dev: index}) {
+	if got := b.plane.ask(netip.MustParseAddr("10.1.1.1")); got != (routeplane.Hop{Action: routeplane.Resolve, Dev: index}) {
 		t.Errorf("%+v", got)
 	}
 	b.plane.mu.Lock()
-	if h := b.plane.hops[number]; h.Action != datapath.RouteAsk {
+	if h := b.plane.hops[number]; h.Action != routeplane.Ask {
 		t.Errorf("the number of a neighbour that is gone still leads to %+v", h)
 	}
 	b.plane.mu.Unlock()
@@ -261,7 +261,7 @@ func TestNumbers(t *testing.T) {
 			break
 		}
 	}
-	if want := datapath.RouteHops - datapath.RouteHopFirst; n.used != want {
+	if want := routeplane.MaxHops - routeplane.HopFirst; n.used != want {
 		t.Errorf("%d numbers, want %d", n.used, want)
 	}
 	n.give(first)
@@ -292,7 +292,7 @@ func TestVLAN(t *testing.T) {
 	f := &feed{plane: plane, attached: map[string]bool{"port": true, "slave": true}, devices: map[int]device{},
 		abilities: map[int]ability{}, neighbours: neigh.Table{}, confs: map[int]conf{}, numbers: newNumbers(monotonic),
 		connected:  map[gatewayKey]*connected{},
-		pushedDevs: map[int]datapath.RouteDev{}}
+		pushedDevs: map[int]routeplane.Dev{}}
 	f.descs = newDescriptors(f.numbers)
 	for _, l := range []netlink.Link{
 		&netlink.Device{LinkAttrs: link("port", 1, 0, 0)},
@@ -314,19 +314,19 @@ func TestVLAN(t *testing.T) {
 	for index := range f.devices {
 		f.neighbours[gatewayKey{IfIndex: index, Addr: via}] = neigh.Entry{State: unix.NUD_REACHABLE, MAC: [6]byte{9}}
 	}
-	for index, want := range map[int]datapath.RouteHop{
-		1:  {Action: datapath.RouteForward, Port: 1, MTU: 1499},
-		3:  {Action: datapath.RouteForward, Port: 1, VLAN: 0x1007, MTU: 1497},
-		12: {Action: datapath.RouteForward, Port: 1, VLAN: 0x100c, MTU: 1488},
+	for index, want := range map[int]routeplane.Hop{
+		1:  {Action: routeplane.Forward, Port: 1, MTU: 1499},
+		3:  {Action: routeplane.Forward, Port: 1, VLAN: 0x1007, MTU: 1497},
+		12: {Action: routeplane.Forward, Port: 1, VLAN: 0x100c, MTU: 1488},
 		2:  {}, 4: {}, 5: {}, 6: {}, 7: {}, 8: {}, 9: {}, 10: {},
 	} {
 		want.Dev = index
-		if want.Action == datapath.RouteForward {
+		if want.Action == routeplane.Forward {
 			want.SrcMAC, want.DstMAC = [6]byte{2, 0, 0, 0, 0, byte(index)}, [6]byte{9}
 		} else {
-			want.Action = datapath.RouteElsewhere
+			want.Action = routeplane.Elsewhere
 		}
-		got, _ := f.hopOf(&descriptor{descKey: descKey{action: datapath.RouteForward, dev: index, gateway: via}})
+		got, _ := f.hopOf(&descriptor{descKey: descKey{action: routeplane.Forward, dev: index, gateway: via}})
 		if got != want {
 			t.Errorf("%s: %+v, want %+v", f.devices[index].name, got, want)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // routeText is a route message as the kernel puts it together.
@@ -53,11 +53,11 @@ func TestStaleDump(t *testing.T) {
 			f.startDump()
 			f.handle(message{kind: unix.RTM_NEWROUTE, data: data}, true)
 			f.handle(message{kind: unix.RTM_DELROUTE, data: data}, true)
-			if got := plane.ask(p.Addr()); got.Action != datapath.RouteNone {
+			if got := plane.ask(p.Addr()); got.Action != routeplane.None {
 				t.Fatalf("a route that came and went leaves %+v", got)
 			}
 			f.handle(message{kind: unix.RTM_NEWROUTE, flags: unix.NLM_F_MULTI, data: data}, false)
-			if got := plane.ask(p.Addr()); got.Action != datapath.RouteAsk || !f.dumpWanted {
+			if got := plane.ask(p.Addr()); got.Action != routeplane.Ask || !f.dumpWanted {
 				t.Errorf("an old part of a dump brings %+v", got)
 			}
 			// The next dump does not show it.
@@ -70,7 +70,7 @@ func TestStaleDump(t *testing.T) {
 					t.Errorf("%d routes of %s are left", r.count, familyNames[i])
 				}
 			}
-			if got := plane.ask(p.Addr()); got.Action != datapath.RouteNone {
+			if got := plane.ask(p.Addr()); got.Action != routeplane.None {
 				t.Errorf("afterwards there is %+v", got)
 			}
 			if f.numbers.used != 0 {
@@ -144,7 +144,7 @@ type brokenPlane struct{ *fakePlane }
 
 var errBroken = errors.New("broken")
 
-func (brokenPlane) SetRoutePolicy(datapath.RoutePolicy) error { return errBroken }
+func (brokenPlane) SetPolicy(routeplane.Policy) error { return errBroken }
 
 func TestBrokenPlane(t *testing.T) {
 	b := newBed(t, newFakePlane(256, 1024))

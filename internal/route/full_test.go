@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // realPrefixes reads a full table of the Internet, which the tests of package bart bring along.
@@ -42,7 +42,7 @@ func realPrefixes(b *testing.B) (list []netip.Prefix) {
 // of IPv6 and its return.
 func BenchmarkFullTable(b *testing.B) {
 	list := realPrefixes(b)
-	plane := newFakePlane(datapath.RouteBlocks4, datapath.RouteBlocks6)
+	plane := newFakePlane(routeplane.DefaultBlocks4, routeplane.DefaultBlocks6)
 	plane.root4 = make([]uint32, 1<<24)
 	bed := newBed(b, plane)
 	var add, remove, again strings.Builder

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/neigh"
+	"culvert/internal/route/routeplane"
 )
 
 // gatewayKey names a gateway by device and address.
@@ -95,18 +95,18 @@ func (f *feed) keyOf(m *routeMessage) descKey {
 	}
 	if m.is6 && m.prefix.Bits() >= 8 && m.prefix.Addr().IsMulticast() {
 		// One route for each device, and none is for forwarding.
-		return descKey{action: datapath.RouteLocal, is6: m.is6, dev: m.dev}
+		return descKey{action: routeplane.Local, is6: m.is6, dev: m.dev}
 	}
 	switch m.kind {
 	case unix.RTN_LOCAL, unix.RTN_BROADCAST, unix.RTN_ANYCAST, unix.RTN_MULTICAST:
-		return descKey{action: datapath.RouteLocal, is6: m.is6, dev: m.dev}
+		return descKey{action: routeplane.Local, is6: m.is6, dev: m.dev}
 	case unix.RTN_UNREACHABLE:
-		return descKey{action: datapath.RouteUnreachable, is6: m.is6, dev: m.dev}
+		return descKey{action: routeplane.Unreachable, is6: m.is6, dev: m.dev}
 	case unix.RTN_PROHIBIT:
-		return descKey{action: datapath.RouteProhibit, is6: m.is6, dev: m.dev}
+		return descKey{action: routeplane.Prohibit, is6: m.is6, dev: m.dev}
 	case unix.RTN_BLACKHOLE:
 		if m.nexthop == 0 {
-			return descKey{action: datapath.RouteBlackhole, is6: m.is6, dev: m.dev}
+			return descKey{action: routeplane.Blackhole, is6: m.is6, dev: m.dev}
 		}
 		return descKey{is6: m.is6, nexthop: m.nexthop, mtu: m.mtu}
 	case unix.RTN_UNICAST:
@@ -122,17 +122,17 @@ func (f *feed) keyOf(m *routeMessage) descKey {
 	case m.dev == 0:
 		return ask
 	case m.gateway.IsValid():
-		return descKey{action: datapath.RouteForward, is6: m.is6, dev: m.dev, gateway: m.gateway, mtu: m.mtu}
+		return descKey{action: routeplane.Forward, is6: m.is6, dev: m.dev, gateway: m.gateway, mtu: m.mtu}
 	case m.mtu != 0:
 		// The next hop is that of the neighbour, which other routes share.
 		return ask
 	}
-	return descKey{action: datapath.RouteConnected, is6: m.is6, dev: m.dev}
+	return descKey{action: routeplane.Connected, is6: m.is6, dev: m.dev}
 }
 
 // hopOf tells what a descriptor stands for now, and the gateway that this depends on.
-func (f *feed) hopOf(one *descriptor) (hop datapath.RouteHop, via gatewayKey) {
-	ask := datapath.RouteHop{}
+func (f *feed) hopOf(one *descriptor) (hop routeplane.Hop, via gatewayKey) {
+	ask := routeplane.Hop{}
 	if one.condemned {
 		return ask, via
 	}
@@ -143,7 +143,7 @@ func (f *feed) hopOf(one *descriptor) (hop datapath.RouteHop, via gatewayKey) {
 		case !ok || object.odd:
 			return ask, via
 		case object.blackhole:
-			return datapath.RouteHop{Action: datapath.RouteBlackhole}, via
+			return routeplane.Hop{Action: routeplane.Blackhole}, via
 		case !object.gateway.IsValid() && k.mtu != 0:
 			return ask, via
 		}
@@ -154,27 +154,27 @@ func (f *feed) hopOf(one *descriptor) (hop datapath.RouteHop, via gatewayKey) {
 	}
 	hop, ok := f.outOf(k.dev, k.is6)
 	if !ok {
-		return datapath.RouteHop{Action: datapath.RouteElsewhere, Dev: k.dev}, via
+		return routeplane.Hop{Action: routeplane.Elsewhere, Dev: k.dev}, via
 	}
 	if k.mtu != 0 {
 		hop.MTU = uint16(min(uint32(hop.MTU), k.mtu))
 	}
 	if !k.gateway.IsValid() {
-		hop.Action = datapath.RouteConnected
+		hop.Action = routeplane.Connected
 		return hop, via
 	}
 	via = gatewayKey{IfIndex: k.dev, Addr: k.gateway}
 	n := f.neighbours[via]
 	if !n.Usable() {
-		return datapath.RouteHop{Action: datapath.RouteResolve, Dev: k.dev}, via
+		return routeplane.Hop{Action: routeplane.Resolve, Dev: k.dev}, via
 	}
-	hop.Action, hop.DstMAC = datapath.RouteForward, n.MAC
+	hop.Action, hop.DstMAC = routeplane.Forward, n.MAC
 	return hop, via
 }
 
 // outOf fills in what every way out by a device has in common; ok is false if frames cannot be redirected
 // there. The device has to be ready.
-func (f *feed) outOf(index int, is6 bool) (hop datapath.RouteHop, ok bool) {
+func (f *feed) outOf(index int, is6 bool) (hop routeplane.Hop, ok bool) {
 	port, vlan, ok := f.portOf(index)
 	if !ok || !f.devices[port].ready() {
 		return hop, false
@@ -190,7 +190,7 @@ func (f *feed) outOf(index int, is6 bool) (hop datapath.RouteHop, ok bool) {
 			mtu = min(mtu, conf.mtu6)
 		}
 	}
-	return datapath.RouteHop{Dev: index, Port: port, VLAN: vlan, MTU: uint16(min(mtu, 65535)), SrcMAC: dev.mac,
+	return routeplane.Hop{Dev: index, Port: port, VLAN: vlan, MTU: uint16(min(mtu, 65535)), SrcMAC: dev.mac,
 		LinearOnly: a.linearOnly}, true
 }
 
@@ -238,8 +238,8 @@ func (f *feed) condemn(fn func(*descriptor) bool) bool {
 	return len(condemned) > 0
 }
 
-func (f *feed) setHop(number uint32, hop datapath.RouteHop) {
-	if err := f.plane.SetRouteHop(number, hop); err != nil {
+func (f *feed) setHop(number uint32, hop routeplane.Hop) {
+	if err := f.plane.SetHop(number, hop); err != nil {
 		f.fail(fmt.Errorf("writing next hop %d into the data plane: %w", number, err))
 	}
 }

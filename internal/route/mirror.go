@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"culvert/internal/datapath"
 	"culvert/internal/route/lpm"
+	"culvert/internal/route/routeplane"
 )
 
 // refillGap is how often at most the mirror is written anew to get back what it had no room for.
@@ -71,7 +71,7 @@ func (m *mirrorTable) roomy(now time.Duration) bool {
 
 // refill writes all routes into an empty mirror.
 func (r *rib) refill() {
-	r.insert(r.everything(), datapath.RouteHopNone)
+	r.insert(r.everything(), routeplane.HopNone)
 	for p, rec := range r.routes.All() {
 		r.insert(p, r.value(p, r.view(rec)))
 	}
@@ -96,6 +96,6 @@ func (f *feed) tickMirrors() {
 	}
 	if f.numbers.exhausted {
 		f.once("hops", "there are more next hops than the mirror can tell apart: packets to some ask the kernel",
-			"limit", datapath.RouteHops)
+			"limit", routeplane.MaxHops)
 	}
 }

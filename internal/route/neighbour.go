@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/neigh"
+	"culvert/internal/route/routeplane"
 )
 
 const (
@@ -32,7 +32,7 @@ type gatewayUse struct {
 // connected is a neighbour that has a next hop of its own.
 type connected struct {
 	number uint32
-	hop    datapath.RouteHop
+	hop    routeplane.Hop
 	next   time.Duration
 }
 
@@ -110,37 +110,37 @@ func (f *feed) neighbourChanged(key gatewayKey) {
 func (f *feed) setConnected(key gatewayKey) {
 	n := f.neighbours[key]
 	c := f.connected[key]
-	hop, ok := datapath.RouteHop{}, n.Usable()
+	hop, ok := routeplane.Hop{}, n.Usable()
 	if ok {
 		dev, found := f.devices[key.IfIndex]
 		if ok = found && dev.ready(); ok {
 			hop, ok = f.outOf(key.IfIndex, key.Addr.Is6())
 		}
 	}
-	hop.Action, hop.DstMAC = datapath.RouteForward, n.MAC
-	at := datapath.RouteNeighbour{Dev: key.IfIndex, Addr: key.Addr}
+	hop.Action, hop.DstMAC = routeplane.Forward, n.MAC
+	at := routeplane.Neighbor{Dev: key.IfIndex, Addr: key.Addr}
 	switch {
 	case c == nil && !ok, c != nil && ok && c.hop == hop:
 	case !ok:
 		delete(f.connected, key)
-		if err := f.plane.DeleteRouteNeighbour(at); err != nil {
+		if err := f.plane.DeleteNeighbor(at); err != nil {
 			f.fail(fmt.Errorf("taking neighbour %s out of the data plane: %w", key.Addr, err))
 		}
 		// A program that has just found the number must not send there any more.
-		f.setHop(c.number, datapath.RouteHop{})
+		f.setHop(c.number, routeplane.Hop{})
 		f.numbers.give(c.number)
 	case c != nil:
 		c.hop = hop
 		f.setHop(c.number, hop)
-	case len(f.connected) >= datapath.RouteNeighbours:
-		f.once("neighbours", "too many neighbours: packets to some wait for the kernel", "limit", datapath.RouteNeighbours)
+	case len(f.connected) >= routeplane.MaxNeighbors:
+		f.once("neighbours", "too many neighbours: packets to some wait for the kernel", "limit", routeplane.MaxNeighbors)
 	default:
 		number, found := f.numbers.take()
 		if !found {
 			return
 		}
 		f.setHop(number, hop)
-		if err := f.plane.SetRouteNeighbour(at, number); err != nil {
+		if err := f.plane.SetNeighbor(at, number); err != nil {
 			f.numbers.give(number)
 			f.once("neighbour", "a neighbour could not be written into the data plane", "neighbour", key.Addr, "err", err)
 			return
@@ -174,7 +174,7 @@ func (f *feed) confirm(key gatewayKey, c *connected) bool {
 	if now < c.next {
 		return false
 	}
-	used := f.plane.RouteHopUsed(c.number)
+	used := f.plane.HopUsed(c.number)
 	if used == 0 || now-used > recentUse {
 		c.next = now + idleCheck
 		return false

@@ -6,7 +6,7 @@
 // # What the mirror promises
 //
 // The programs look a destination up in the mirror, an lpm.Table, and get the number of a next hop. Next hop
-// RouteHopAsk has them ask the kernel, which is always right and slower; whatever this package does not know for
+// HopAsk has them ask the kernel, which is always right and slower; whatever this package does not know for
 // certain, it answers so. The programs believe the mirror only until a deadline on CLOCK_MONOTONIC. Run moves it to
 // 80 ms after a moment at which the netlink socket was empty and all that had been read was applied, every 20 ms. So
 // no packet follows a route that has been gone for 100 ms, however far Run has fallen behind, even if it has died.
@@ -45,35 +45,35 @@ import (
 	"net/netip"
 	"time"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // Plane is the data plane as Run sees it. One goroutine calls it.
 type Plane interface {
 	// Table4 and Table6 are the memory of the mirror, shared with the programs, for lpm.New; nil without a
 	// mirror. The first level of IPv4 has 2^24 entries, that of IPv6 2^16.
-	RouteTable4() (root, blocks []uint32)
-	RouteTable6() (root, blocks []uint32)
-	// SetRouteHop says what a number in the mirror stands for. Packets see the old or the new meaning, never
+	Table4() (root, blocks []uint32)
+	Table6() (root, blocks []uint32)
+	// SetHop says what a number in the mirror stands for. Packets see the old or the new meaning, never
 	// a mixture.
-	SetRouteHop(number uint32, hop datapath.RouteHop) error
-	// RouteHopUsed tells when the program last sent to a next hop, at a resolution of about a second, on
+	SetHop(number uint32, hop routeplane.Hop) error
+	// HopUsed tells when the program last sent to a next hop, at a resolution of about a second, on
 	// CLOCK_MONOTONIC; 0 for never.
-	RouteHopUsed(number uint32) time.Duration
-	// SetRouteNeighbour gives a neighbour on a connected network its next hop's number.
-	SetRouteNeighbour(n datapath.RouteNeighbour, number uint32) error
-	// DeleteRouteNeighbour is no error if there is none.
-	DeleteRouteNeighbour(n datapath.RouteNeighbour) error
-	// SetRouteDev describes a device, by its index; the devices of VLANs too.
-	SetRouteDev(index int, dev datapath.RouteDev) error
-	// DeleteRouteDev is no error if there is none.
-	DeleteRouteDev(index int) error
-	// SetRouteOwn4 gives all IPv4 addresses of this host, which are no sources of forwarded packets.
-	SetRouteOwn4(addrs []netip.Addr) error
-	SetRoutePolicy(p datapath.RoutePolicy) error
-	// SetRouteCurrent says until when, on CLOCK_MONOTONIC, the programs may believe the mirror; the zero
+	HopUsed(number uint32) time.Duration
+	// SetNeighbor gives a neighbour on a connected network its next hop's number.
+	SetNeighbor(n routeplane.Neighbor, number uint32) error
+	// DeleteNeighbor is no error if there is none.
+	DeleteNeighbor(n routeplane.Neighbor) error
+	// SetDev describes a device, by its index; the devices of VLANs too.
+	SetDev(index int, dev routeplane.Dev) error
+	// DeleteDev is no error if there is none.
+	DeleteDev(index int) error
+	// SetOwn4 gives all IPv4 addresses of this host, which are no sources of forwarded packets.
+	SetOwn4(addrs []netip.Addr) error
+	SetPolicy(p routeplane.Policy) error
+	// SetCurrent says until when, on CLOCK_MONOTONIC, the programs may believe the mirror; the zero
 	// values end that at once.
-	SetRouteCurrent(until4, until6 time.Duration) error
+	SetCurrent(until4, until6 time.Duration) error
 	// Attached names the interfaces that carry the program now, AttachedIndexes gives their indexes.
 	Attached() []string
 	AttachedIndexes() []int

@@ -229,7 +229,7 @@ func (f *feed) pushAddresses() {
 		return
 	}
 	f.pushedOwn = list
-	if err := f.plane.SetRouteOwn4(slices.Clone(list)); err != nil {
+	if err := f.plane.SetOwn4(slices.Clone(list)); err != nil {
 		f.fail(fmt.Errorf("writing this host's addresses into the data plane: %w", err))
 	}
 }

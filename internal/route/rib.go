@@ -7,7 +7,7 @@ import (
 
 	"github.com/gaissmai/bart"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // mirror is the table that the programs read, an lpm.Table.
@@ -82,7 +82,7 @@ type rib struct {
 
 func newRIB(is6 bool, descs *descriptors, m mirror) *rib {
 	r := &rib{is6: is6, descs: descs, mirror: m, lists: map[uint32][]record{}}
-	r.insert(r.everything(), datapath.RouteHopNone)
+	r.insert(r.everything(), routeplane.HopNone)
 	return r
 }
 
@@ -155,7 +155,7 @@ func (r *rib) store(p netip.Prefix, list []record) {
 	case len(list) > 0:
 		r.insert(p, r.value(p, list))
 	case p.Bits() == 0:
-		r.insert(p, datapath.RouteHopNone)
+		r.insert(p, routeplane.HopNone)
 	case had:
 		bits, value := r.cover(p)
 		r.mirror.Remove(p, bits, value)
@@ -205,11 +205,11 @@ func (r *rib) insert(p netip.Prefix, value uint32) {
 func (r *rib) cover(p netip.Prefix) (bits int, value uint32) {
 	around, err := p.Addr().Prefix(p.Bits() - 1)
 	if err != nil {
-		return 0, datapath.RouteHopAsk
+		return 0, routeplane.HopAsk
 	}
 	found, rec, ok := r.routes.LookupPrefixLPM(around)
 	if !ok {
-		return 0, datapath.RouteHopNone
+		return 0, routeplane.HopNone
 	}
 	return found.Bits(), r.value(found, r.view(rec))
 }
@@ -222,7 +222,7 @@ func (r *rib) value(p netip.Prefix, list []record) uint32 {
 			if !r.is6 {
 				// IPv4 looks in both tables at once until the host has had its first policy rule, and in table
 				// local first ever after. Nothing tells which it is.
-				return datapath.RouteHopAsk
+				return routeplane.HopAsk
 			}
 			rec, _ := r.routes.Get(local)
 			desc, _ = r.best(r.view(rec))

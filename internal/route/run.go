@@ -14,9 +14,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/neigh"
 	"culvert/internal/host/netdev"
+	"culvert/internal/route/routeplane"
 )
 
 const (
@@ -79,7 +79,7 @@ type feed struct {
 	abilities  map[int]ability
 	attached   map[string]bool
 	carrying   map[int]string // the same by index, with the names that they had
-	pushedDevs map[int]datapath.RouteDev
+	pushedDevs map[int]routeplane.Dev
 	nexthops   map[uint32]nexthopObject
 	neighbours neigh.Table
 	uses       map[gatewayKey]*gatewayUse
@@ -103,7 +103,7 @@ type feed struct {
 	portRules        [2]bool
 	realms4          bool
 	customLocal4     bool
-	policy           datapath.RoutePolicy
+	policy           routeplane.Policy
 	policyPushed     bool
 	rulesOwn         [2]bool
 	rulesDirty       [2]bool
@@ -157,14 +157,14 @@ func Run(ctx context.Context, o Options) error {
 		f.reasons[i] = reasonNotRunning
 	}
 	f.publish()
-	return errors.Join(f.err, f.plane.SetRouteCurrent(0, 0))
+	return errors.Join(f.err, f.plane.SetCurrent(0, 0))
 }
 
 func newFeed(o Options) (*feed, error) {
 	f := &feed{
 		plane: o.Plane, log: o.Log, logged: map[string]bool{}, status: o.Status, onSynced: o.OnSynced,
 		devices: map[int]device{}, abilities: map[int]ability{}, attached: map[string]bool{},
-		pushedDevs: map[int]datapath.RouteDev{}, nexthops: map[uint32]nexthopObject{},
+		pushedDevs: map[int]routeplane.Dev{}, nexthops: map[uint32]nexthopObject{},
 		neighbours: neigh.Table{}, uses: map[gatewayKey]*gatewayUse{}, connected: map[gatewayKey]*connected{},
 		addresses: map[addressKey]uint64{}, confs: map[int]conf{},
 		rulesDirty: [2]bool{true, true}, trustFrom: [2]uint64{1, 1}, dumpWanted: true, devicesChanged: true,
@@ -173,7 +173,7 @@ func newFeed(o Options) (*feed, error) {
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
-	if err := f.plane.SetRouteCurrent(0, 0); err != nil {
+	if err := f.plane.SetCurrent(0, 0); err != nil {
 		return nil, fmt.Errorf("taking the routing mirror out of use before filling it: %w", err)
 	}
 	buffer := o.ReceiveBuffer
@@ -198,8 +198,8 @@ func newFeed(o Options) (*feed, error) {
 	f.numbers = newNumbers(f.now)
 	f.descs = newDescriptors(f.numbers)
 	f.descs.onNew, f.descs.onGone = f.newHop, f.goneHop
-	root4, blocks4 := f.plane.RouteTable4()
-	root6, blocks6 := f.plane.RouteTable6()
+	root4, blocks4 := f.plane.Table4()
+	root6, blocks6 := f.plane.Table6()
 	f.mirrors = [2]*mirrorTable{newMirrorTable(root4, blocks4, 32, f.now()), newMirrorTable(root6, blocks6, 128, f.now())}
 	for i, m := range f.mirrors {
 		f.ribs[i] = newRIB(i == 1, f.descs, m)
@@ -213,13 +213,13 @@ func newFeed(o Options) (*feed, error) {
 
 // setFixedHops gives the fixed numbers their meaning.
 func (f *feed) setFixedHops() {
-	for number, action := range map[uint32]datapath.RouteAction{
-		datapath.RouteHopAsk: datapath.RouteAsk, datapath.RouteHopNone: datapath.RouteNone,
-		datapath.RouteHopLocal: datapath.RouteLocal, datapath.RouteHopUnreachable: datapath.RouteUnreachable,
-		datapath.RouteHopProhibit: datapath.RouteProhibit, datapath.RouteHopBlackhole: datapath.RouteBlackhole,
-		datapath.RouteHopElsewhere: datapath.RouteElsewhere,
+	for number, action := range map[uint32]routeplane.Action{
+		routeplane.HopAsk: routeplane.Ask, routeplane.HopNone: routeplane.None,
+		routeplane.HopLocal: routeplane.Local, routeplane.HopUnreachable: routeplane.Unreachable,
+		routeplane.HopProhibit: routeplane.Prohibit, routeplane.HopBlackhole: routeplane.Blackhole,
+		routeplane.HopElsewhere: routeplane.Elsewhere,
 	} {
-		f.setHop(number, datapath.RouteHop{Action: action})
+		f.setHop(number, routeplane.Hop{Action: action})
 	}
 }
 
@@ -397,7 +397,7 @@ func (f *feed) setCurrent(until time.Duration) {
 			each[i] = until
 		}
 	}
-	if err := f.plane.SetRouteCurrent(each[0], each[1]); err != nil {
+	if err := f.plane.SetCurrent(each[0], each[1]); err != nil {
 		f.fail(fmt.Errorf("telling the data plane until when the routing mirror is right: %w", err))
 	}
 }

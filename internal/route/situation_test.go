@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // expect waits until the mirror is current and says what is wanted.
-func (b *bed) expect(a string, want datapath.RouteAction) {
+func (b *bed) expect(a string, want routeplane.Action) {
 	b.t.Helper()
 	b.barrier()
 	if got := b.plane.ask(netip.MustParseAddr(a)); got.Action != want {
@@ -58,9 +58,9 @@ func TestDeviceDown(t *testing.T) {
 		b.compare(within(), b.askable4and6())
 	}
 	// The kernel has dropped what led by cv0.
-	b.expect("10.1.1.1", datapath.RouteNone)
-	b.expect("10.2.1.1", datapath.RouteForward)
-	b.expect("10.3.1.1", datapath.RouteConnected)
+	b.expect("10.1.1.1", routeplane.None)
+	b.expect("10.2.1.1", routeplane.Forward)
+	b.expect("10.3.1.1", routeplane.Connected)
 }
 
 func (b *bed) askable4and6() func(netip.Addr) bool {
@@ -89,7 +89,7 @@ func TestCarrier(t *testing.T) {
 	check(t, b.peer.LinkSetDown(peer))
 	b.waitReady("cv0", false)
 	b.barrier()
-	if got := b.plane.ask(netip.MustParseAddr("10.1.1.1")); got.Action == datapath.RouteForward {
+	if got := b.plane.ask(netip.MustParseAddr("10.1.1.1")); got.Action == routeplane.Forward {
 		t.Errorf("a device without a carrier is sent to: %+v", got)
 	}
 	b.clear()
@@ -99,7 +99,7 @@ func TestCarrier(t *testing.T) {
 	b.barrier()
 	b.clear()
 	b.compare(within(), b.askable4and6())
-	b.expect("10.1.1.1", datapath.RouteForward)
+	b.expect("10.1.1.1", routeplane.Forward)
 }
 
 // With the carrier gone the routes are still there, and are read again so; when the device then goes down they go,
@@ -122,7 +122,7 @@ func TestDownWithoutCarrier(t *testing.T) {
 	b.compare(within(), always)
 	b.clear()
 	b.compare(within(), b.askable4and6())
-	b.expect("10.1.1.1", datapath.RouteNone)
+	b.expect("10.1.1.1", routeplane.None)
 }
 
 func (b *bed) waitReady(name string, want bool) {
@@ -180,7 +180,7 @@ func (p *fakePlane) withdrawals() [2]int {
 	return p.withdrawn
 }
 
-func (p *fakePlane) policyNow() datapath.RoutePolicy {
+func (p *fakePlane) policyNow() routeplane.Policy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.policy
@@ -221,20 +221,20 @@ func TestLocalPrefix(t *testing.T) {
 	b.start(Options{})
 	look := addrs("10.60.1.1", "10.60.2.1", "2001:db8:60:1::1", "2001:db8:60:2::1", "2001:db8:61:1::1")
 	b.compare(look, never)
-	b.expect("10.60.1.1", datapath.RouteForward)
+	b.expect("10.60.1.1", routeplane.Forward)
 	b.ip(`route add local 10.60.0.0/16 dev lo table local
 		route add local 2001:db8:60::/48 dev lo table local`)
-	b.expect("10.60.1.1", datapath.RouteAsk)
-	b.expect("10.60.2.1", datapath.RouteLocal)
-	b.expect("2001:db8:60:1::1", datapath.RouteLocal)
+	b.expect("10.60.1.1", routeplane.Ask)
+	b.expect("10.60.2.1", routeplane.Local)
+	b.expect("2001:db8:60:1::1", routeplane.Local)
 	b.compare(look, func(a netip.Addr) bool { return a == look[0] })
 	if !b.plane.policyNow().FullCheck4 {
 		t.Error("no full check of sources with a local route of our own")
 	}
 	// A route that comes later.
 	b.ip("route add 10.60.3.0/24 via 10.9.0.2\nroute add 2001:db8:60:3::/64 via fd09:0::2")
-	b.expect("10.60.3.1", datapath.RouteAsk)
-	b.expect("2001:db8:60:3::1", datapath.RouteLocal)
+	b.expect("10.60.3.1", routeplane.Ask)
+	b.expect("2001:db8:60:3::1", routeplane.Local)
 	b.ip("route del local 10.60.0.0/16 dev lo table local\nroute del local 2001:db8:60::/48 dev lo table local")
 	b.barrier()
 	b.compare(append(look, addrs("10.60.3.1", "2001:db8:60:3::1")...), never)
@@ -257,7 +257,7 @@ func TestOverrun(t *testing.T) {
 	b.compare(within(), b.askable4and6())
 	for i := range 2000 {
 		a := netip.AddrFrom4([4]byte{10, byte(100 + i/256), byte(i), 1})
-		if got := b.plane.ask(a); got.Action != datapath.RouteForward {
+		if got := b.plane.ask(a); got.Action != routeplane.Forward {
 			t.Fatalf("%s: %+v", a, got)
 		}
 	}
@@ -274,7 +274,7 @@ func TestWithdrawnInTime(t *testing.T) {
 	a := netip.MustParseAddr("10.1.1.1")
 	for i := range 30 {
 		b.ip("route add 10.1.0.0/16 via 10.9.0.2")
-		b.expect("10.1.1.1", datapath.RouteForward)
+		b.expect("10.1.1.1", routeplane.Forward)
 		b.ip("route del 10.1.0.0/16")
 		gone := monotonic()
 		b.wait("the route to go", func() bool {
@@ -283,7 +283,7 @@ func TestWithdrawnInTime(t *testing.T) {
 			b.plane.mu.Unlock()
 			// What a program would do that looks at the clock now, and at the table later.
 			now := monotonic()
-			old := b.plane.ask(a).Action == datapath.RouteForward
+			old := b.plane.ask(a).Action == routeplane.Forward
 			if old && now < until && now > gone+100*time.Millisecond {
 				t.Fatalf("round %d: the route is followed %v after its removal", i, now-gone)
 			}
@@ -307,16 +307,16 @@ func TestUnclear(t *testing.T) {
 		route add 2001:db8:5::/48 from 2001:db8:99::/64 via fd09:1::2 metric 9`)
 	b.start(Options{})
 	for _, a := range []string{"2001:db8:1::1", "2001:db8:2::1", "10.1.1.1", "10.2.1.1", "10.3.1.1", "10.5.1.1", "10.6.1.1", "fe80::1", "2001:db8:5::1"} {
-		b.expect(a, datapath.RouteAsk)
+		b.expect(a, routeplane.Ask)
 	}
 	if got := b.plane.ask(netip.MustParseAddr("10.4.1.1")); got.MTU != 1400 {
 		t.Errorf("%+v, want MTU 1400", got)
 	}
 	b.ip("route del 2001:db8:5::/48 from 2001:db8:99::/64 metric 9")
-	b.expect("2001:db8:5::1", datapath.RouteForward)
+	b.expect("2001:db8:5::1", routeplane.Forward)
 	// The kernel tells which next hop is gone, and not what is left.
 	b.ip("route del 2001:db8:1::/48 via fd09:0::2\nroute del 10.1.0.0/16 via 10.9.0.2")
-	b.expect("10.1.1.1", datapath.RouteForward)
+	b.expect("10.1.1.1", routeplane.Forward)
 	b.clear()
 	b.compare(addrs("2001:db8:1::1", "10.1.1.1"), never)
 	// The kernel replaces the first of several.
@@ -336,7 +336,7 @@ func TestUnclear(t *testing.T) {
 	b.barrier()
 	b.compare(addrs("2001:db8:1::1"), always)
 	b.ip("route replace 2001:db8:1::/48 via fd09:0::4")
-	b.expect("2001:db8:1::1", datapath.RouteForward)
+	b.expect("2001:db8:1::1", routeplane.Forward)
 	b.compare(addrs("2001:db8:1::1"), never)
 }
 
@@ -358,7 +358,7 @@ func TestNexthopObject(t *testing.T) {
 	b.clear()
 	b.compare(look, never)
 	b.ip("nexthop add id 7 via 10.9.0.2 dev cv0\nnexthop add id 8 group 1/7\nroute add 10.3.0.0/16 nhid 8")
-	b.expect("10.3.7.1", datapath.RouteAsk)
+	b.expect("10.3.7.1", routeplane.Ask)
 }
 
 func TestFewBlocks(t *testing.T) {

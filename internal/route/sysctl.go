@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 const (
@@ -146,7 +146,7 @@ func (f *feed) tickConfs(sinceLast time.Duration) {
 
 // setPolicy tells the data plane what the host has set that changes how routes are chosen.
 func (f *feed) setPolicy() {
-	p := datapath.RoutePolicy{
+	p := routeplane.Policy{
 		Kernel4: f.ipsec4, Kernel6: f.ipsec6 || !f.all.forward6,
 		Hash4: f.hash4, Hash6: f.hash6,
 		FullCheck4: f.customRules[0] || f.customLocal4 || f.realms4, Rules4: f.portRules[0], Rules6: f.portRules[1],
@@ -156,7 +156,7 @@ func (f *feed) setPolicy() {
 		return
 	}
 	f.policy, f.policyPushed = p, true
-	if err := f.plane.SetRoutePolicy(p); err != nil {
+	if err := f.plane.SetPolicy(p); err != nil {
 		f.fail(fmt.Errorf("writing the routing policy into the data plane: %w", err))
 	}
 }

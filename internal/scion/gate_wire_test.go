@@ -42,7 +42,9 @@ func TestChildKernelRouter(t *testing.T) {
 		file = Table{Config: rest, LinkInterfaces: LinksLoose}
 	}
 	err := runOn(ctx, file, func(r *Router, interfaces []string) (DataPlane, error) {
-		inst, err := datapath.Attach(datapath.Options{Name: r.ID(), Interfaces: interfaces, Temporary: true}, r.Datapath)
+		inst, err := datapath.Attach(datapath.Options{
+			Name: r.ID(), Interfaces: interfaces, Temporary: true, Parts: []datapath.Part{datapath.NewSCIONPart(r.Datapath)},
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -41,13 +41,13 @@ func newFloodNet(t *testing.T, limit int) *floodNet {
 	}
 	inside := netip.MustParseAddrPort("10.9.0.1:30042")
 	var err error
-	f.inst, err = datapath.Attach(datapath.Options{Name: "flood", Interfaces: []string{"cvs0"}, Temporary: true}, datapath.Config{
+	f.inst, err = datapath.Attach(datapath.Options{Name: "flood", Interfaces: []string{"cvs0"}, Temporary: true, Parts: []datapath.Part{datapath.NewSCIONPart(datapath.Config{
 		LocalIA: uint64(floodIA),
 		Links: []datapath.Link{{Name: "internal", Local: inside}, {
 			Name: "1", Scope: datapath.ScopeExternal, IfID: 1, NeighborIA: uint64(floodIA) + 1, Local: floodLocal, Remote: floodRemote}},
 		Interfaces: []datapath.Interface{{ID: 1, Link: 1, Type: datapath.LinkCore}},
 		PortStart:  1, PortEnd: 65535,
-	})
+	})}})
 	check(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	o := resolverOptions()

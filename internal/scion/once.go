@@ -27,8 +27,8 @@ type once struct {
 	missing []datapath.Link // whose neighbor was not found
 }
 
-// Load implements stage.Prepared.
-func (o *once) Load(_ *datapath.Options, c *datapath.Config) { *c = o.router.Datapath }
+// Part implements stage.Prepared.
+func (o *once) Part() datapath.Part { return datapath.NewSCIONPart(o.router.Datapath) }
 
 // Commit implements stage.Prepared. It comes last, as an earlier program uses the same keys.
 func (o *once) Commit(ctx context.Context, inst *datapath.Instance, rest func() error) (err error) {

@@ -119,8 +119,8 @@ type fastPath struct {
 	found    map[int]nexthop.NextHop // of links, behind whatever device
 }
 
-// Load implements stage.Prepared.
-func (f *fastPath) Load(_ *datapath.Options, c *datapath.Config) { *c = f.router.Datapath }
+// Part implements stage.Prepared.
+func (f *fastPath) Part() datapath.Part { return datapath.NewSCIONPart(f.router.Datapath) }
 
 // Commit implements stage.Prepared. It comes last, as an earlier program uses the same keys.
 func (f *fastPath) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {

@@ -6,7 +6,7 @@
 //	Plan     reads a part of the file; nothing is touched
 //	Prepare  takes what can be refused: locks, sockets, addresses; Close gives it back
 //	Check    looks at what runs, and completes the plan with what was made by hand there
-//	Load     says how the program is to be loaded
+//	Part     says what the program is to be loaded with
 //	Commit   fills what the interfaces carry from now on
 //	Serve    keeps that in step while the process lives; Settle does once what it would, where there is no process
 package stage
@@ -86,8 +86,8 @@ type Situation struct {
 // Prepared is a stage that has what it needs.
 type Prepared interface {
 	Name() string
-	// Load says what the program is to be loaded with.
-	Load(*datapath.Options, *datapath.Config)
+	// Part is what the stage has in the program, nil if that is nothing.
+	Part() datapath.Part
 	// Commit brings the plan into force on a data plane that its interfaces carry already, and calls rest, which does
 	// the same for the stages behind this one. When rest fails, what Commit has changed in maps that an earlier program
 	// uses too is put back.

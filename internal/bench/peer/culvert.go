@@ -61,16 +61,18 @@ func (d *Culvert) load(p Path) error {
 		return err
 	}
 	d.in = p.In
+	part := datapath.NewSCIONPart(d.config())
+	part.SkipMAC = d.SkipMAC
 	o := datapath.Options{
 		Name:       scionRouterID,
 		Interfaces: []string{p.In.Name, p.Out.Name},
-		SkipMAC:    d.SkipMAC,
+		Parts:      []datapath.Part{part},
 		Workers:    datapath.Workers{CPUs: d.Workers, Queue: d.queue},
 		Turns:      d.Turns,
 		Temporary:  true,
 	}
 	err = p.In.Space.Do(func() error {
-		d.inst, err = datapath.Attach(o, d.config())
+		d.inst, err = datapath.Attach(o)
 		return err
 	})
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/difftest/scionjudge"
 	"culvert/internal/filter/pcap"
+	"culvert/internal/route/routeplane"
 	"culvert/internal/scion/scionpkt"
 )
 
@@ -51,13 +52,14 @@ type bed struct {
 	vips    []vip
 	members []datapath.BalanceMember
 	plane   *datapath.BalancePlane
+	router  *routeplane.Plane
 	owners  map[flow]datapath.BalanceOwner
 	kept    map[flow]datapath.BalanceOwner // of flows that a VIP keeps together
 	strays  map[fragments]bool
 
 	routes []prefix
-	hops   map[uint32]datapath.RouteHop
-	devs   map[int]datapath.RouteDev
+	hops   map[uint32]routeplane.Hop
+	devs   map[int]routeplane.Dev
 
 	rules  []rule
 	filter map[string]*pcap.Judge
@@ -131,18 +133,18 @@ func (b *bed) setUp() error {
 		return err
 	}
 	o := datapath.Options{Name: "fuzz", Interfaces: names, Temporary: true}
-	c := datapath.Config{}
 	if b.on.scion {
-		c = scionjudge.Config(b.net)
+		c := scionjudge.Config(b.net)
 		c.Services = []netip.Addr{b.servicesAt()}
+		o.Parts = append(o.Parts, datapath.NewSCIONPart(c))
 	}
 	if b.on.route {
-		o.Route = &datapath.RouteOptions{Trusting: true, Blocks4: 64, Blocks6: 64}
+		o.Parts = append(o.Parts, routeplane.NewPart(routeplane.Options{Trusting: true, Blocks4: 64, Blocks6: 64}))
 	}
 	if b.on.lb {
-		o.Balance = &datapath.BalanceOptions{RingSize: ringSize, Flows: 4096, Members: 64}
+		o.Parts = append(o.Parts, datapath.NewBalancePart(datapath.BalanceOptions{RingSize: ringSize, Flows: 4096, Members: 64}))
 	}
-	if b.inst, err = datapath.Attach(o, c); err != nil {
+	if b.inst, err = datapath.Attach(o); err != nil {
 		return err
 	}
 	b.closer(b.inst.Close)

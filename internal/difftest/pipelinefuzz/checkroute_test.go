@@ -10,8 +10,8 @@ import (
 	"os"
 	"slices"
 
-	"culvert/internal/datapath"
 	"culvert/internal/route/lpm"
+	"culvert/internal/route/routeplane"
 )
 
 // prefix is a route of the mirror.
@@ -22,7 +22,7 @@ type prefix struct {
 
 // Next hops that the mirror has beside the fixed ones.
 const (
-	hopPlain = datapath.RouteHopFirst + iota
+	hopPlain = routeplane.HopFirst + iota
 	hopTagged
 	hopSmall
 	hopLinear
@@ -53,10 +53,14 @@ const (
 var ownAddrs = []netip.Addr{addr("192.0.2.1"), addr("198.18.0.2")}
 
 // fillRoutes makes routes of all kinds, in the mirror and in the kernel.
-func (b *bed) fillRoutes() error {
+func (b *bed) fillRoutes() (err error) {
+	if b.router, err = routeplane.Open(b.inst); err != nil {
+		return err
+	}
+	b.closer(b.router.Close)
 	dev := func(n int) int { return b.net.Devices[n].IfIndex }
-	hop := func(out int, h datapath.RouteHop) datapath.RouteHop {
-		h.Action, h.Port, h.SrcMAC = datapath.RouteForward, dev(out), b.net.Devices[out].MAC
+	hop := func(out int, h routeplane.Hop) routeplane.Hop {
+		h.Action, h.Port, h.SrcMAC = routeplane.Forward, dev(out), b.net.Devices[out].MAC
 		if h.Dev == 0 {
 			h.Dev = h.Port
 		}
@@ -68,48 +72,48 @@ func (b *bed) fillRoutes() error {
 		}
 		return h
 	}
-	b.hops = map[uint32]datapath.RouteHop{
-		hopPlain: hop(1, datapath.RouteHop{}), hopTagged: hop(2, datapath.RouteHop{Dev: 1000, VLAN: 0x1000 | vlanOut}),
-		hopSmall: hop(1, datapath.RouteHop{MTU: 600}), hopLinear: hop(2, datapath.RouteHop{MTU: 9000, LinearOnly: true}),
-		hopBack: hop(0, datapath.RouteHop{MTU: 9000}), hopNeighbour: hop(2, datapath.RouteHop{DstMAC: [6]byte{2, 0, 0, 8, 0, 3}}),
-		hopResolve:   {Action: datapath.RouteResolve, Dev: dev(1)},
-		hopConnected: {Action: datapath.RouteConnected, Dev: dev(2), MTU: 1500},
+	b.hops = map[uint32]routeplane.Hop{
+		hopPlain: hop(1, routeplane.Hop{}), hopTagged: hop(2, routeplane.Hop{Dev: 1000, VLAN: 0x1000 | vlanOut}),
+		hopSmall: hop(1, routeplane.Hop{MTU: 600}), hopLinear: hop(2, routeplane.Hop{MTU: 9000, LinearOnly: true}),
+		hopBack: hop(0, routeplane.Hop{MTU: 9000}), hopNeighbour: hop(2, routeplane.Hop{DstMAC: [6]byte{2, 0, 0, 8, 0, 3}}),
+		hopResolve:   {Action: routeplane.Resolve, Dev: dev(1)},
+		hopConnected: {Action: routeplane.Connected, Dev: dev(2), MTU: 1500},
 	}
 	for n, h := range b.hops {
-		if err := b.inst.SetRouteHop(n, h); err != nil {
+		if err := b.router.SetHop(n, h); err != nil {
 			return err
 		}
 	}
-	for n, action := range map[uint32]datapath.RouteAction{
-		datapath.RouteHopAsk: datapath.RouteAsk, datapath.RouteHopNone: datapath.RouteNone, datapath.RouteHopLocal: datapath.RouteLocal,
-		datapath.RouteHopUnreachable: datapath.RouteUnreachable, datapath.RouteHopProhibit: datapath.RouteProhibit,
-		datapath.RouteHopBlackhole: datapath.RouteBlackhole, datapath.RouteHopElsewhere: datapath.RouteElsewhere,
+	for n, action := range map[uint32]routeplane.Action{
+		routeplane.HopAsk: routeplane.Ask, routeplane.HopNone: routeplane.None, routeplane.HopLocal: routeplane.Local,
+		routeplane.HopUnreachable: routeplane.Unreachable, routeplane.HopProhibit: routeplane.Prohibit,
+		routeplane.HopBlackhole: routeplane.Blackhole, routeplane.HopElsewhere: routeplane.Elsewhere,
 	} {
-		b.hops[n] = datapath.RouteHop{Action: action}
+		b.hops[n] = routeplane.Hop{Action: action}
 	}
-	b.hops[hopKernel] = hop(1, datapath.RouteHop{DstMAC: kernelMAC, MTU: deviceMTU})
+	b.hops[hopKernel] = hop(1, routeplane.Hop{DstMAC: kernelMAC, MTU: deviceMTU})
 	for _, r := range []struct {
 		to  string
 		hop uint32
 	}{
-		{"203.0.113.0/24", hopPlain}, {"203.0.113.128/25", hopTagged}, {"203.0.113.200/32", datapath.RouteHopBlackhole},
-		{"203.0.113.201/32", datapath.RouteHopUnreachable}, {"203.0.113.202/32", datapath.RouteHopProhibit},
-		{"203.0.113.203/32", datapath.RouteHopNone}, {"203.0.113.204/32", hopResolve}, {"203.0.113.205/32", datapath.RouteHopElsewhere},
+		{"203.0.113.0/24", hopPlain}, {"203.0.113.128/25", hopTagged}, {"203.0.113.200/32", routeplane.HopBlackhole},
+		{"203.0.113.201/32", routeplane.HopUnreachable}, {"203.0.113.202/32", routeplane.HopProhibit},
+		{"203.0.113.203/32", routeplane.HopNone}, {"203.0.113.204/32", hopResolve}, {"203.0.113.205/32", routeplane.HopElsewhere},
 		{"203.0.113.206/32", hopSmall}, {"203.0.113.207/32", hopLinear}, {"203.0.113.208/32", hopBack},
-		{"198.51.100.0/24", hopBack}, {"10.60.0.0/16", hopConnected}, {"192.0.2.0/24", datapath.RouteHopLocal}, {"198.18.0.0/15", datapath.RouteHopLocal},
-		{"2001:db8:113::/48", hopPlain}, {"2001:db8:113:8000::/49", hopTagged}, {"2001:db8:113::200/128", datapath.RouteHopBlackhole},
-		{"2001:db8:113::201/128", datapath.RouteHopUnreachable}, {"2001:db8:113::202/128", datapath.RouteHopProhibit},
-		{"2001:db8:113::203/128", datapath.RouteHopNone}, {"2001:db8:113::204/128", hopResolve}, {"2001:db8:113::205/128", datapath.RouteHopElsewhere},
+		{"198.51.100.0/24", hopBack}, {"10.60.0.0/16", hopConnected}, {"192.0.2.0/24", routeplane.HopLocal}, {"198.18.0.0/15", routeplane.HopLocal},
+		{"2001:db8:113::/48", hopPlain}, {"2001:db8:113:8000::/49", hopTagged}, {"2001:db8:113::200/128", routeplane.HopBlackhole},
+		{"2001:db8:113::201/128", routeplane.HopUnreachable}, {"2001:db8:113::202/128", routeplane.HopProhibit},
+		{"2001:db8:113::203/128", routeplane.HopNone}, {"2001:db8:113::204/128", hopResolve}, {"2001:db8:113::205/128", routeplane.HopElsewhere},
 		{"2001:db8:113::206/128", hopSmall}, {"2001:db8:113::207/128", hopLinear}, {"2001:db8:113::208/128", hopBack},
-		{"2001:db8:60::/64", hopConnected}, {"2001:db8::/64", datapath.RouteHopLocal}, {"2001:db8:18::/64", datapath.RouteHopLocal},
+		{"2001:db8:60::/64", hopConnected}, {"2001:db8::/64", routeplane.HopLocal}, {"2001:db8:18::/64", routeplane.HopLocal},
 	} {
 		b.routes = append(b.routes, prefix{netip.MustParsePrefix(r.to), r.hop})
 	}
 	for _, l := range b.net.Links {
-		b.routes = append(b.routes, prefix{netip.PrefixFrom(l.Local.Addr(), l.Local.Addr().BitLen()), datapath.RouteHopLocal})
+		b.routes = append(b.routes, prefix{netip.PrefixFrom(l.Local.Addr(), l.Local.Addr().BitLen()), routeplane.HopLocal})
 	}
-	root4, blocks4 := b.inst.RouteTable4()
-	root6, blocks6 := b.inst.RouteTable6()
+	root4, blocks4 := b.router.Table4()
+	root6, blocks6 := b.router.Table6()
 	table4, table6 := lpm.New(root4, blocks4, 32), lpm.New(root6, blocks6, 128)
 	for _, r := range b.routes {
 		table := table4
@@ -121,24 +125,24 @@ func (b *bed) fillRoutes() error {
 		}
 	}
 	for _, a := range []string{"10.60.0.9", "2001:db8:60::9"} {
-		if err := b.inst.SetRouteNeighbour(datapath.RouteNeighbour{Dev: dev(2), Addr: addr(a)}, hopNeighbour); err != nil {
+		if err := b.router.SetNeighbor(routeplane.Neighbor{Dev: dev(2), Addr: addr(a)}, hopNeighbour); err != nil {
 			return err
 		}
 	}
-	b.devs = make(map[int]datapath.RouteDev)
+	b.devs = make(map[int]routeplane.Dev)
 	for n, d := range b.net.Devices {
-		b.devs[d.IfIndex] = datapath.RouteDev{
+		b.devs[d.IfIndex] = routeplane.Dev{
 			Port: d.IfIndex, MAC: d.MAC, Forward4: true, Forward6: true, Xmit: true, RPFilter: map[int]uint8{strictPort: 1, loosePort: 2}[n],
 			Redirects: n == 0,
 		}
 	}
-	b.devs[vlanIndex] = datapath.RouteDev{Port: dev(0), VLAN: 0x1000 | vlanIn, MAC: b.net.Devices[0].MAC, Forward4: true}
+	b.devs[vlanIndex] = routeplane.Dev{Port: dev(0), VLAN: 0x1000 | vlanIn, MAC: b.net.Devices[0].MAC, Forward4: true}
 	for n, d := range b.devs {
-		if err := b.inst.SetRouteDev(n, d); err != nil {
+		if err := b.router.SetDev(n, d); err != nil {
 			return err
 		}
 	}
-	return errors.Join(b.inst.SetRouteOwn4(ownAddrs), b.inst.SetRoutePolicy(datapath.RoutePolicy{}), b.kernelRoutes())
+	return errors.Join(b.router.SetOwn4(ownAddrs), b.router.SetPolicy(routeplane.Policy{}), b.kernelRoutes())
 }
 
 // kernelRoutes are those that the mirror does not know.
@@ -173,7 +177,7 @@ func within(all []netip.Prefix, a netip.Addr) bool {
 }
 
 // way is what the tables say of a destination. asked says that it is the kernel's answer.
-func (b *bed) way(dst netip.Addr) (h datapath.RouteHop, asked bool) {
+func (b *bed) way(dst netip.Addr) (h routeplane.Hop, asked bool) {
 	best := prefix{}
 	for _, r := range b.routes {
 		if r.Contains(dst) && (!best.IsValid() || r.Bits() > best.Bits()) {
@@ -181,26 +185,26 @@ func (b *bed) way(dst netip.Addr) (h datapath.RouteHop, asked bool) {
 		}
 	}
 	h = b.hops[best.hop]
-	if h.Action == datapath.RouteConnected {
+	if h.Action == routeplane.Connected {
 		if dst != addr("10.60.0.9") && dst != addr("2001:db8:60::9") {
-			return datapath.RouteHop{}, true // the kernel has no route there
+			return routeplane.Hop{}, true // the kernel has no route there
 		}
 		h = b.hops[hopNeighbour]
 	}
-	if h.Action == datapath.RouteAsk {
+	if h.Action == routeplane.Ask {
 		if within(kernelRouted, dst) {
 			return b.hops[hopKernel], true
 		}
 		if within(kernelBlackholes, dst) {
-			return datapath.RouteHop{Action: datapath.RouteBlackhole}, true
+			return routeplane.Hop{Action: routeplane.Blackhole}, true
 		}
-		return datapath.RouteHop{}, true
+		return routeplane.Hop{}, true
 	}
 	return h, false
 }
 
 // routeIn is the device that a packet comes in by, if anything is forwarded from there.
-func (b *bed) routeIn(tr trial, v *view) (index int, d datapath.RouteDev, ok bool) {
+func (b *bed) routeIn(tr trial, v *view) (index int, d routeplane.Dev, ok bool) {
 	tag := v.tag(tr.frame)
 	for index, d := range b.devs {
 		if d.Port == b.net.Devices[tr.in].IfIndex && int(d.VLAN&0xfff) == tag {
@@ -211,7 +215,7 @@ func (b *bed) routeIn(tr trial, v *view) (index int, d datapath.RouteDev, ok boo
 }
 
 // noWay says why Linux would not forward a packet, wherever it comes in; "" if it would, by the way h.
-func (b *bed) noWay(index int, in datapath.RouteDev, v *view) (h datapath.RouteHop, asked bool, why string) {
+func (b *bed) noWay(index int, in routeplane.Dev, v *view) (h routeplane.Hop, asked bool, why string) {
 	h, asked = b.way(v.dst)
 	switch {
 	case v.ip == 4 && v.head != 20:
@@ -222,7 +226,7 @@ func (b *bed) noWay(index int, in datapath.RouteDev, v *view) (h datapath.RouteH
 		return h, asked, "its TTL is used up"
 	case martian(v.src) || martian(v.dst) || v.src == netip.IPv4Unspecified() || v.ip == 4 && slices.Contains(ownAddrs, v.src):
 		return h, asked, "it has an address that nobody may have"
-	case h.Action != datapath.RouteForward:
+	case h.Action != routeplane.Forward:
 		return h, asked, "no way leads out"
 	case len(v.packet) > int(h.MTU):
 		return h, asked, "it is too long"
@@ -231,7 +235,7 @@ func (b *bed) noWay(index int, in datapath.RouteDev, v *view) (h datapath.RouteH
 	}
 	if v.ip == 4 && in.RPFilter != 0 {
 		back, _ := b.way(v.src)
-		if back.Action == 0 || back.Action == datapath.RouteBlackhole || in.RPFilter == 1 && back.Dev != index {
+		if back.Action == 0 || back.Action == routeplane.Blackhole || in.RPFilter == 1 && back.Dev != index {
 			return h, asked, "its source is not behind the device"
 		}
 	}
@@ -256,7 +260,7 @@ func (b *bed) checkRoute(tr trial, o outcome) error {
 	v := decode(tr.frame)
 	switch o.reason {
 	case "drop route-blackhole":
-		if h, _ := b.way(v.dst); v.ip == 0 || h.Action != datapath.RouteBlackhole {
+		if h, _ := b.way(v.dst); v.ip == 0 || h.Action != routeplane.Blackhole {
 			return fmt.Errorf("%v is no blackhole", v.dst)
 		}
 	case "fwd route", "fwd route-fib":
@@ -282,7 +286,7 @@ func (b *bed) checkRoute(tr trial, o outcome) error {
 }
 
 // forwarded is what Linux makes of a packet.
-func forwarded(tr trial, v *view, h datapath.RouteHop) []byte {
+func forwarded(tr trial, v *view, h routeplane.Hop) []byte {
 	out := slices.Concat(h.DstMAC[:], h.SrcMAC[:])
 	if h.VLAN != 0 {
 		out = be.AppendUint16(be.AppendUint16(out, typeVLAN), h.VLAN&0xfff)

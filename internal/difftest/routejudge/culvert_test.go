@@ -13,6 +13,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/route"
+	"culvert/internal/route/routeplane"
 )
 
 // culvert is the fast path on trial: the program on all ports but one of a twin.
@@ -20,12 +21,14 @@ type culvert struct {
 	t    *testing.T
 	twin *twin
 	inst *datapath.Instance
+	// plane is its IP router.
+	plane *routeplane.Plane
 	// status is what the control plane says of itself, if there is one.
 	status *route.Status
 }
 
 // attach puts culvert on a twin's ports, in whose namespace the thread stays.
-func attach(w *twin, o datapath.RouteOptions) *culvert {
+func attach(w *twin, o routeplane.Options) *culvert {
 	t := w.t
 	t.Helper()
 	w.listen()
@@ -33,7 +36,7 @@ func attach(w *twin, o datapath.RouteOptions) *culvert {
 }
 
 // attachTo is attach where something else takes care of the far ends.
-func attachTo(w *twin, o datapath.RouteOptions) *culvert {
+func attachTo(w *twin, o routeplane.Options) *culvert {
 	t := w.t
 	t.Helper()
 	w.enter()
@@ -41,10 +44,13 @@ func attachTo(w *twin, o datapath.RouteOptions) *culvert {
 	for i := range served {
 		names = append(names, portName(i))
 	}
-	inst, err := datapath.Attach(datapath.Options{Temporary: true, Name: "judged", Interfaces: names, Route: &o}, datapath.Config{})
+	inst, err := datapath.Attach(datapath.Options{Temporary: true, Name: "judged", Interfaces: names, Parts: []datapath.Part{routeplane.NewPart(o)}})
 	check(t, err)
 	t.Cleanup(inst.Close)
-	c := &culvert{t: t, twin: w, inst: inst}
+	plane, err := routeplane.Open(inst)
+	check(t, err)
+	t.Cleanup(plane.Close)
+	c := &culvert{t: t, twin: w, inst: inst, plane: plane}
 	c.unlimit()
 	return c
 }
@@ -126,7 +132,7 @@ func (c *culvert) describe(full, ruled bool) {
 		conf := func(family, name string) int {
 			return c.twin.get("net/" + family + "/conf/" + portName(i) + "/" + name)
 		}
-		check(t, c.inst.SetRouteDev(c.twin.index[i], datapath.RouteDev{
+		check(t, c.plane.SetDev(c.twin.index[i], routeplane.Dev{
 			Port: c.twin.index[i], MAC: portMAC(i), Xmit: true,
 			Forward4: conf("ipv4", "forwarding") != 0,
 			Forward6: conf("ipv6", "disable_ipv6") == 0 &&
@@ -135,8 +141,8 @@ func (c *culvert) describe(full, ruled bool) {
 			Redirects: conf("ipv4", "send_redirects")+c.twin.get("net/ipv4/conf/all/send_redirects") > 0,
 		}))
 	}
-	check(t, c.inst.SetRouteOwn4(own))
-	check(t, c.inst.SetRoutePolicy(datapath.RoutePolicy{
+	check(t, c.plane.SetOwn4(own))
+	check(t, c.plane.SetPolicy(routeplane.Policy{
 		Hash4:      uint8(c.twin.get("net/ipv4/fib_multipath_hash_policy")),
 		Hash6:      uint8(c.twin.get("net/ipv6/fib_multipath_hash_policy")),
 		FullCheck4: full, Rules4: ruled, Rules6: ruled,
@@ -148,7 +154,7 @@ func (c *culvert) describe(full, ruled bool) {
 func TestAskingTheKernel(t *testing.T) {
 	for _, group := range hosts(scenarios) {
 		t.Run(group[0].name, func(t *testing.T) {
-			tr := newTrial(t, group[0], 3, func(w *twin) *culvert { return attach(w, datapath.RouteOptions{NoMirror: true}) })
+			tr := newTrial(t, group[0], 3, func(w *twin) *culvert { return attach(w, routeplane.Options{NoMirror: true}) })
 			for n, s := range group {
 				if n > 0 {
 					tr.begin(s)

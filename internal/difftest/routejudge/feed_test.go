@@ -34,7 +34,7 @@ func (c *culvert) feed(o route.Options) *feeding {
 		o.Status = &route.Status{}
 	}
 	c.status = o.Status
-	o.Plane, o.OnSynced = c.inst, func() { close(synced) }
+	o.Plane, o.OnSynced = c.plane, func() { close(synced) }
 	go func() {
 		f.done <- inNamespace(c.twin, func() error { return route.Run(ctx, o) })
 	}()

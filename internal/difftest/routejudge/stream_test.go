@@ -114,11 +114,11 @@ type mortal struct {
 	killed atomic.Bool
 }
 
-func (m *mortal) SetRouteCurrent(until4, until6 time.Duration) error {
+func (m *mortal) SetCurrent(until4, until6 time.Duration) error {
 	if m.killed.Load() {
 		return nil
 	}
-	return m.plane.SetRouteCurrent(until4, until6)
+	return m.plane.SetCurrent(until4, until6)
 }
 
 // waitFor waits until something is so.

@@ -15,13 +15,14 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/route"
+	"culvert/internal/route/routeplane"
 )
 
 // plane is the data plane as the control plane sees it.
 type plane = route.Plane
 
 // few is a mirror for small tables.
-var few = datapath.RouteOptions{Blocks4: 512, Blocks6: 2048}
+var few = routeplane.Options{Blocks4: 512, Blocks6: 2048}
 
 const streamRoutes = "route add 20.0.0.0/8 via 10.1.1.2 dev p1\nroute add 21.0.0.0/8 via 10.1.2.3 dev p2\n" +
 	"route add 2001:db8::/33 via fd00:1:1::2 dev p1\nroute add 2001:db8:8000::/33 via fe80::2:3 dev p2\n"
@@ -53,7 +54,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	by := func(name string) uint64 { return c.reasons()["fwd "+name] }
 	s.through(func() error {
 		for round := range 2 {
-			m := &mortal{plane: c.inst}
+			m := &mortal{plane: c.plane}
 			ctx, cancel := context.WithCancel(context.Background())
 			var status route.Status
 			done := make(chan error, 1)
@@ -102,16 +103,21 @@ func TestRestartUnderLoad(t *testing.T) {
 				last.Close() // as a process does that ends
 			}
 			o := few
-			inst, err := datapath.Attach(datapath.Options{Name: "restarted", Interfaces: names, Route: &o}, datapath.Config{})
+			inst, err := datapath.Attach(datapath.Options{Name: "restarted", Interfaces: names, Parts: []datapath.Part{routeplane.NewPart(o)}})
 			if err != nil {
 				return err
 			}
 			last = inst
-			c := &culvert{t: t, twin: w, inst: inst}
+			plane, err := routeplane.Open(inst)
+			if err != nil {
+				return err
+			}
+			defer plane.Close()
+			c := &culvert{t: t, twin: w, inst: inst, plane: plane}
 			ctx, cancel := context.WithCancel(context.Background())
 			var status route.Status
 			done := make(chan error, 1)
-			m := &mortal{plane: inst}
+			m := &mortal{plane: plane}
 			go func() { done <- inNamespace(w, func() error { return c.run(ctx, m, &status) }) }()
 			before := c.reasons()["fwd route"]
 			err = waitFor(t, "forwarding by the mirror", func() bool { return c.reasons()["fwd route"] > before+100 })
@@ -244,7 +250,7 @@ func TestOverrunUnderLoad(t *testing.T) {
 		w.enter()
 		w.ip(lines + "route add 31.0.0.0/8 via 10.1.1.2 dev p1\nroute add 2001:db9::/32 via fd00:1:2::3 dev p2\n")
 	}
-	v := attach(fast, datapath.RouteOptions{Blocks4: 4096, Blocks6: 16384})
+	v := attach(fast, routeplane.Options{Blocks4: 4096, Blocks6: 16384})
 	var status route.Status
 	v.feed(route.Options{ReceiveBuffer: 1, Status: &status})
 	s := newStream(fast, 10, "31.1.2.3", "2001:db9::7")

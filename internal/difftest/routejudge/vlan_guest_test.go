@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/datapath"
 	"culvert/internal/route"
+	"culvert/internal/route/routeplane"
 )
 
 // Kernels without VLAN and VRF devices cannot judge these; Debian's, in guests, can.
@@ -107,7 +107,7 @@ func judgeTags(t *testing.T, lines string, kinds []kind, takes flow) {
 	if takes != flowNone {
 		c.takes = takes
 	}
-	v := attach(fast, datapath.RouteOptions{Blocks4: 256, Blocks6: 256})
+	v := attach(fast, routeplane.Options{Blocks4: 256, Blocks6: 256})
 	c.explain = v.explain
 	v.feed(route.Options{})
 	fast.enter()

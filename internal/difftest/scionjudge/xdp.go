@@ -36,10 +36,12 @@ func NewXDP(n *scionpkt.Network, skipMAC bool) (*XDP, error) {
 	if err != nil {
 		return nil, err
 	}
+	part := datapath.NewSCIONPart(Config(n))
+	part.SkipMAC = skipMAC
 	o := datapath.Options{
-		Name: fmt.Sprintf("cv-judge-%d", os.Getpid()), Interfaces: names, SkipMAC: skipMAC,
+		Name: fmt.Sprintf("cv-judge-%d", os.Getpid()), Interfaces: names, Parts: []datapath.Part{part},
 	}
-	inst, err := datapath.Attach(o, Config(n))
+	inst, err := datapath.Attach(o)
 	if err != nil {
 		return nil, err
 	}

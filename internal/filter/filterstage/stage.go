@@ -76,8 +76,8 @@ type prepared struct {
 	start stage.Start
 }
 
-// Load implements stage.Prepared: the filter is a program in front of the one that is loaded.
-func (p *prepared) Load(*datapath.Options, *datapath.Config) {}
+// Part implements stage.Prepared: the filter is a program in front of the one that is loaded.
+func (p *prepared) Part() datapath.Part { return nil }
 
 // Commit implements stage.Prepared. The members of sets cannot be put back: nothing may come behind it that is likely to fail.
 func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {

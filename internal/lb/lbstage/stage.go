@@ -97,13 +97,14 @@ type prepared struct {
 	inst  *datapath.Instance
 }
 
-// Load implements stage.Prepared.
-func (p *prepared) Load(o *datapath.Options, _ *datapath.Config) {
-	if p.On() {
-		options := p.options
-		options.Fill = lb.Fill(p.state)
-		o.Balance = &options
+// Part implements stage.Prepared.
+func (p *prepared) Part() datapath.Part {
+	if !p.On() {
+		return nil
 	}
+	options := p.options
+	options.Fill = lb.Fill(p.state)
+	return datapath.NewBalancePart(options)
 }
 
 // Commit implements stage.Prepared: if rest fails backends keep their numbers and next hops, and so their flows.

@@ -101,7 +101,7 @@ func newBed(t *testing.T, o datapath.BalanceOptions, vips ...lb.VIP) *bed {
 	}
 	b := &bed{t: t}
 	var err error
-	b.inst, err = datapath.Attach(datapath.Options{Name: "edge", Interfaces: []string{"lb0"}, Balance: &o}, datapath.Config{})
+	b.inst, err = datapath.Attach(datapath.Options{Name: "edge", Interfaces: []string{"lb0"}, Parts: []datapath.Part{datapath.NewBalancePart(o)}})
 	must(t, err)
 	pins.Store(b.inst.Pins(), true)
 	t.Cleanup(func() {

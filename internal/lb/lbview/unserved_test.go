@@ -88,7 +88,7 @@ func TestExplainByInterface(t *testing.T) {
 	b := newBed(t, o, vip(t, "192.0.2.10:80/tcp", nil))
 	b.inst.Close()
 	var err error
-	b.inst, err = datapath.Attach(datapath.Options{Name: "edge", Interfaces: []string{"lb0", "out0"}, Balance: &o}, datapath.Config{})
+	b.inst, err = datapath.Attach(datapath.Options{Name: "edge", Interfaces: []string{"lb0", "out0"}, Parts: []datapath.Part{datapath.NewBalancePart(o)}})
 	must(t, err)
 	b.read()
 	ip(t, "route add 192.0.2.10 via 10.0.0.11 dev out0")

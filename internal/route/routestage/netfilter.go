@@ -16,6 +16,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/host/netdev"
 	"culvert/internal/host/netfilter"
+	"culvert/internal/route/routeplane"
 )
 
 // checkNetfilter refuses to forward past rules that the kernel would apply, on the interfaces or on all packets.
@@ -37,17 +38,18 @@ func checkNetfilter(interfaces []string) error {
 
 // guardedPlane leaves all packets to the kernel while netfilter has rules for them.
 type guardedPlane struct {
-	*datapath.Instance
+	*routeplane.Plane
+	inst    *datapath.Instance
 	mu      sync.Mutex
-	policy  datapath.RoutePolicy
+	policy  routeplane.Policy
 	guarded bool
 
 	// What follows is look's: whether there were rules, and whether that could not be told.
 	on, failed bool
 }
 
-// SetRoutePolicy implements route.Plane.
-func (g *guardedPlane) SetRoutePolicy(p datapath.RoutePolicy) error {
+// SetPolicy implements route.Plane.
+func (g *guardedPlane) SetPolicy(p routeplane.Policy) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.policy = p
@@ -55,14 +57,14 @@ func (g *guardedPlane) SetRoutePolicy(p datapath.RoutePolicy) error {
 }
 
 // Attached implements route.Plane: an interface may get another name while it carries the program.
-func (g *guardedPlane) Attached() []string { return g.AttachedNow() }
+func (g *guardedPlane) Attached() []string { return g.inst.AttachedNow() }
 
 func (g *guardedPlane) apply() error {
 	p := g.policy
 	if g.guarded {
 		p.Kernel4, p.Kernel6 = true, true
 	}
-	return g.Instance.SetRoutePolicy(p)
+	return g.Plane.SetPolicy(p)
 }
 
 func (g *guardedPlane) guard(on bool) error {
@@ -94,7 +96,7 @@ func (g *guardedPlane) watch(ctx context.Context, log *slog.Logger) error {
 
 // look leaves all packets to the kernel if there are rules now, or takes them back.
 func (g *guardedPlane) look(log *slog.Logger) error {
-	found, err := netfilter.FindOn(g.AttachedNow())
+	found, err := netfilter.FindOn(g.inst.AttachedNow())
 	if err != nil && !g.failed {
 		log.Warn("whether netfilter has rules cannot be told: the kernel forwards all packets until it can", "err", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // TestWatchLooksAtOnce has rules that were not there when the start looked: no packet goes past them until the first tick.
@@ -30,16 +31,21 @@ func TestWatchLooksAtOnce(t *testing.T) {
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "nw0"}, PeerName: "nw1"}); err != nil {
 		t.Fatal(err)
 	}
-	o := datapath.Options{Name: "node-watch-test", Interfaces: []string{"nw0"}, Route: &datapath.RouteOptions{Blocks4: 1, Blocks6: 1}}
-	inst, err := datapath.Attach(o, datapath.Config{})
+	o := datapath.Options{Name: "node-watch-test", Interfaces: []string{"nw0"}, Parts: []datapath.Part{routeplane.NewPart(routeplane.Options{Blocks4: 1, Blocks6: 1})}}
+	inst, err := datapath.Attach(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer inst.Close()
 	defer func() { _ = inst.DetachAll() }()
 	var log strings.Builder
-	guard := &guardedPlane{Instance: inst}
-	if err := guard.SetRoutePolicy(datapath.RoutePolicy{}); err != nil {
+	plane, err := routeplane.Open(inst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plane.Close()
+	guard := &guardedPlane{Plane: plane, inst: inst}
+	if err := guard.SetPolicy(routeplane.Policy{}); err != nil {
 		t.Fatal(err)
 	}
 	once, cancel := context.WithCancel(t.Context())
@@ -49,7 +55,7 @@ func TestWatchLooksAtOnce(t *testing.T) {
 		if err := guard.watch(once, slog.New(slog.NewTextHandler(&log, nil))); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		s, err := inst.RouteState()
+		s, err := routeplane.ReadState(inst)
 		if err != nil || s.Policy.Kernel4 != kernel || s.Policy.Kernel6 != kernel {
 			t.Errorf("the kernel forwards: %+v, %v, want %v", s.Policy, err, kernel)
 		}

@@ -14,6 +14,7 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/route"
+	"culvert/internal/route/routeplane"
 	"culvert/internal/stage"
 )
 
@@ -77,19 +78,19 @@ type prepared struct {
 	inst  *datapath.Instance
 }
 
-// Load implements stage.Prepared. Without a process there is no mirror: the kernel is asked for each packet.
-func (p *prepared) Load(o *datapath.Options, _ *datapath.Config) {
+// Part implements stage.Prepared. Without a process there is no mirror: the kernel is asked for each packet.
+func (p *prepared) Part() datapath.Part {
 	if !p.start.Process {
-		o.Route = &datapath.RouteOptions{NoMirror: true}
-		return
+		return routeplane.NewPart(routeplane.Options{NoMirror: true})
 	}
-	o.Route = &datapath.RouteOptions{NoMirror: !p.file.MirrorOn()}
+	o := routeplane.Options{NoMirror: !p.file.MirrorOn()}
 	if p.file.Blocks4 != nil {
-		o.Route.Blocks4 = *p.file.Blocks4
+		o.Blocks4 = *p.file.Blocks4
 	}
 	if p.file.Blocks6 != nil {
-		o.Route.Blocks6 = *p.file.Blocks6
+		o.Blocks6 = *p.file.Blocks6
 	}
+	return routeplane.NewPart(o)
 }
 
 // syncWait bounds how long Commit waits for devices and tables to be read.
@@ -110,8 +111,13 @@ func (p *prepared) Commit(ctx context.Context, inst *datapath.Instance, rest fun
 func readOnce(ctx context.Context, inst *datapath.Instance) error {
 	ctx, cancel := context.WithTimeout(ctx, syncWait)
 	defer cancel()
+	plane, err := routeplane.Open(inst)
+	if err != nil {
+		return err
+	}
+	defer plane.Close()
 	synced := false
-	err := route.Run(ctx, route.Options{Plane: inst, OnSynced: func() { synced = true; cancel() }})
+	err = route.Run(ctx, route.Options{Plane: plane, OnSynced: func() { synced = true; cancel() }})
 	if synced {
 		return nil
 	}
@@ -123,14 +129,19 @@ func readOnce(ctx context.Context, inst *datapath.Instance) error {
 
 // Serve implements stage.Prepared. When it fails the kernel forwards all packets: nobody follows what the host does.
 func (p *prepared) Serve(ctx context.Context, ready func()) error {
-	guard := &guardedPlane{Instance: p.inst}
+	plane, err := routeplane.Open(p.inst)
+	if err != nil {
+		return err
+	}
+	defer plane.Close()
+	guard := &guardedPlane{Plane: plane, inst: p.inst}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return route.Run(ctx, route.Options{Plane: guard, Log: p.start.Log, OnSynced: ready}) })
 	if !p.file.BypassNetfilter {
 		g.Go(func() error { return guard.watch(ctx, p.start.Log) })
 	}
 	g.Go(func() error { return watchForwarding(ctx, p.inst.AttachedNow, p.start.Log) })
-	err := g.Wait()
+	err = g.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		err = errors.Join(err, guard.guard(true))
 	}

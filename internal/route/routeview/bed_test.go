@@ -24,6 +24,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/host/netdev"
 	"culvert/internal/route"
+	"culvert/internal/route/routeplane"
 )
 
 // patience bounds every wait; a test that passes never comes near it.
@@ -33,6 +34,7 @@ const patience = 30 * time.Second
 type bed struct {
 	t      *testing.T
 	inst   *datapath.Instance
+	plane  *routeplane.Plane
 	status route.Status
 	stop   func()
 }
@@ -110,7 +112,7 @@ func addVeth(t *testing.T, name string) {
 }
 
 // newBed sets a router up with routes of all kinds.
-func newBed(t *testing.T, o datapath.RouteOptions) *bed {
+func newBed(t *testing.T, o routeplane.Options) *bed {
 	t.Helper()
 	inNamespace(t)
 	for _, name := range []string{"west", "east", "south"} {
@@ -142,7 +144,7 @@ func newBed(t *testing.T, o datapath.RouteOptions) *bed {
 		ip(t, cmd)
 	}
 	b := &bed{t: t}
-	inst, err := datapath.Attach(datapath.Options{Name: "culvert", Interfaces: []string{"west", "east"}, Route: &o}, datapath.Config{})
+	inst, err := datapath.Attach(datapath.Options{Name: "culvert", Interfaces: []string{"west", "east"}, Parts: []datapath.Part{routeplane.NewPart(o)}})
 	must(t, err)
 	b.inst = inst
 	pins.Store(inst.Pins(), true)
@@ -153,6 +155,9 @@ func newBed(t *testing.T, o datapath.RouteOptions) *bed {
 		}
 		inst.Close()
 	})
+	b.plane, err = routeplane.Open(inst)
+	must(t, err)
+	t.Cleanup(b.plane.Close)
 	return b
 }
 
@@ -170,7 +175,7 @@ func (b *bed) feed() {
 			ended <- err
 			return
 		}
-		ended <- route.Run(ctx, route.Options{Plane: b.inst, Status: &b.status, OnSynced: func() { close(synced) }})
+		ended <- route.Run(ctx, route.Options{Plane: b.plane, Status: &b.status, OnSynced: func() { close(synced) }})
 	}()
 	stopped := false
 	b.stop = func() {
@@ -194,7 +199,7 @@ func (b *bed) feed() {
 	}
 	// What neighbours are behind the connected networks comes a little later.
 	b.until("neighbours", func() bool {
-		all, err := b.inst.RouteNeighbours()
+		all, err := b.plane.Neighbors()
 		must(b.t, err)
 		return len(all) >= 4
 	})
@@ -205,17 +210,17 @@ func (b *bed) mirror() {
 	b.t.Helper()
 	b.feed()
 	b.stop()
-	must(b.t, b.inst.SetRouteCurrent(1<<62, 1<<62))
+	must(b.t, b.plane.SetCurrent(1<<62, 1<<62))
 }
 
 // setDev changes what the program knows of a device.
-func (b *bed) setDev(name string, change func(*datapath.RouteDev)) {
+func (b *bed) setDev(name string, change func(*routeplane.Dev)) {
 	b.t.Helper()
-	devs, err := b.inst.RouteDevs()
+	devs, err := b.plane.Devs()
 	must(b.t, err)
 	dev := devs[b.index(name)]
 	change(&dev)
-	must(b.t, b.inst.SetRouteDev(b.index(name), dev))
+	must(b.t, b.plane.SetDev(b.index(name), dev))
 }
 
 func (b *bed) until(what string, done func() bool) {

@@ -116,6 +116,7 @@ func check(inst *datapath.Instance, o CheckOptions) (*Checked, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer v.close()
 	v.patience = readTime
 	k, err := newKernel()
 	if err != nil {

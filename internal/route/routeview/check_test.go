@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 func checked(t *testing.T, samples int) (Checked, error) {
@@ -27,7 +27,7 @@ func checked(t *testing.T, samples int) (Checked, error) {
 }
 
 func TestCheck(t *testing.T) {
-	b := newBed(t, datapath.RouteOptions{Blocks4: 4096, Blocks6: 4096})
+	b := newBed(t, routeplane.Options{Blocks4: 4096, Blocks6: 4096})
 	addRoutes(t)
 	b.mirror()
 	c, err := checked(t, 2000)
@@ -47,9 +47,9 @@ func TestCheck(t *testing.T) {
 	}
 
 	// An entry that asks is no difference, one that says another thing is.
-	root, _ := b.inst.RouteTable4()
+	root, _ := b.plane.Table4()
 	root[10<<16|50<<8] = 0
-	root[192<<16|2] = 24<<23 | datapath.RouteHopNone
+	root[192<<16|2] = 24<<23 | routeplane.HopNone
 	c, err = checked(t, 0)
 	if !errors.Is(err, errDiffers) || c.OK || c.IPv4.Differences == 0 || c.IPv6.Differences != 0 {
 		t.Fatalf("%v: %+v", err, c)
@@ -68,7 +68,7 @@ func TestCheck(t *testing.T) {
 
 	// Many are counted, and the first of them shown.
 	for i := range 1000 {
-		root[10<<16|80<<8+i] = 24<<23 | datapath.RouteHopBlackhole
+		root[10<<16|80<<8+i] = 24<<23 | routeplane.HopBlackhole
 	}
 	c, err = checked(t, 0)
 	if !errors.Is(err, errDiffers) || c.IPv4.Differences < 1000 || len(c.Differences) != mostShown {
@@ -80,7 +80,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("got\n%s", out.String())
 	}
 
-	must(t, b.inst.SetRouteCurrent(0, 0))
+	must(t, b.plane.SetCurrent(0, 0))
 	out.Reset()
 	err = Check(CheckOptions{}, false, &out)
 	if err == nil || !strings.Contains(err.Error(), "the mirror is not current") ||

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // differs says how what the mirror says of a destination goes against the kernel; it is empty if it does not. What
@@ -15,11 +15,11 @@ import (
 func (k *kernel) differs(to netip.Addr, e entry, r way) string {
 	hop := e.hop
 	switch hop.Action {
-	case datapath.RouteAsk, datapath.RouteConnected:
+	case routeplane.Ask, routeplane.Connected:
 		return ""
-	case datapath.RouteForward:
+	case routeplane.Forward:
 		return k.differsForward(to, hop, r)
-	case datapath.RouteResolve, datapath.RouteElsewhere:
+	case routeplane.Resolve, routeplane.Elsewhere:
 		if r.kind != unicast {
 			return "the kernel does not forward it"
 		}
@@ -27,15 +27,15 @@ func (k *kernel) differs(to netip.Addr, e entry, r way) string {
 			return fmt.Sprintf("the kernel sends by %s", k.name(r.dev))
 		}
 		return ""
-	case datapath.RouteLocal:
+	case routeplane.Local:
 		if r.kind != local && r.kind != broadcast {
 			return "the kernel does not keep it"
 		}
 		return ""
 	}
-	for action, same := range map[datapath.RouteAction]kind{
-		datapath.RouteNone: none, datapath.RouteUnreachable: unreachable, datapath.RouteProhibit: prohibit,
-		datapath.RouteBlackhole: blackhole,
+	for action, same := range map[routeplane.Action]kind{
+		routeplane.None: none, routeplane.Unreachable: unreachable, routeplane.Prohibit: prohibit,
+		routeplane.Blackhole: blackhole,
 	} {
 		if hop.Action == action && r.kind != same {
 			return fmt.Sprintf("the kernel says %s", r.kind)
@@ -44,7 +44,7 @@ func (k *kernel) differs(to netip.Addr, e entry, r way) string {
 	return ""
 }
 
-func (k *kernel) differsForward(to netip.Addr, hop datapath.RouteHop, r way) string {
+func (k *kernel) differsForward(to netip.Addr, hop routeplane.Hop, r way) string {
 	switch {
 	case r.kind != unicast:
 		return "the kernel does not forward it"
@@ -122,7 +122,7 @@ func (k *kernel) text(r kernelRoute) string {
 
 // text is what the mirror says of a destination, in a few words.
 func (v *view) text(to netip.Addr, e entry, k *kernel) string {
-	if e.hop.Action == datapath.RouteForward {
+	if e.hop.Action == routeplane.Forward {
 		return fmt.Sprintf("forward to %s%s", v.nextHop(e.hop, to, k), e.inBrackets())
 	}
 	d, ok := hopReasons[e.hop.Action]

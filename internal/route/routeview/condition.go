@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 	"culvert/internal/show/text"
 )
 
@@ -41,24 +42,24 @@ type State struct {
 
 // Describe tells the state of a data plane's IP router, nil if it is off.
 func Describe(inst *datapath.Instance) (*State, error) {
-	o := inst.Route()
+	o := routeplane.OptionsOf(inst)
 	if o == nil {
 		return nil, nil
 	}
-	st, err := inst.RouteState()
+	st, err := routeplane.ReadState(inst)
 	if err != nil {
 		return nil, err
 	}
 	s := &State{
 		IPv4:   condition(*o, st.Policy.Kernel4, st.Until4),
 		IPv6:   condition(*o, st.Policy.Kernel6, st.Until6),
-		Memory: inst.RouteMemory(),
+		Memory: routeplane.Memory(inst),
 	}
 	s.IPv4.Why, s.IPv6.Why = why(inst, s.IPv4.By, false), why(inst, s.IPv6.By, true)
 	return s, nil
 }
 
-func condition(o datapath.RouteOptions, kernel bool, until time.Duration) Condition {
+func condition(o routeplane.Options, kernel bool, until time.Duration) Condition {
 	now := monotonic()
 	switch {
 	case kernel:

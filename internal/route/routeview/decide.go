@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // query is a plain packet: TCP or UDP, no options, short enough, with hops left.
@@ -25,20 +25,20 @@ type decision struct {
 	// mirrored tells that the mirror decided: it is what can be wrong. asked tells that bpf_fib_lookup is called.
 	mirrored, asked bool
 	// hop is the way out, if there is one.
-	hop datapath.RouteHop
+	hop routeplane.Hop
 	// why says it in words.
 	why string
 }
 
 // hopReasons are those of next hops that are no way out (route_hop_reason of bpf/route/stage.h).
-var hopReasons = map[datapath.RouteAction]decision{
-	datapath.RouteLocal:       {verdict: "pass", reason: "route-local", why: "to this host"},
-	datapath.RouteNone:        {verdict: "punt", reason: "route-none", why: "no route, to the kernel"},
-	datapath.RouteUnreachable: {verdict: "punt", reason: "route-unreachable", why: "unreachable, to the kernel"},
-	datapath.RouteProhibit:    {verdict: "punt", reason: "route-prohibit", why: "prohibited, to the kernel"},
-	datapath.RouteBlackhole:   {verdict: "drop", reason: "route-blackhole", why: "blackhole, dropped"},
-	datapath.RouteResolve:     {verdict: "punt", reason: "route-neighbor", why: "no neighbour known, to the kernel"},
-	datapath.RouteElsewhere: {verdict: "pass", reason: "route-egress",
+var hopReasons = map[routeplane.Action]decision{
+	routeplane.Local:       {verdict: "pass", reason: "route-local", why: "to this host"},
+	routeplane.None:        {verdict: "punt", reason: "route-none", why: "no route, to the kernel"},
+	routeplane.Unreachable: {verdict: "punt", reason: "route-unreachable", why: "unreachable, to the kernel"},
+	routeplane.Prohibit:    {verdict: "punt", reason: "route-prohibit", why: "prohibited, to the kernel"},
+	routeplane.Blackhole:   {verdict: "drop", reason: "route-blackhole", why: "blackhole, dropped"},
+	routeplane.Resolve:     {verdict: "punt", reason: "route-neighbor", why: "no neighbour known, to the kernel"},
+	routeplane.Elsewhere: {verdict: "pass", reason: "route-egress",
 		why: "to the kernel, because it leaves by a device that frames cannot be redirected to"},
 }
 
@@ -109,7 +109,7 @@ func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err e
 		return d, answer, err
 	}
 	current := state.By == Mirror
-	if current && d.entry.hop.Action == datapath.RouteLocal {
+	if current && d.entry.hop.Action == routeplane.Local {
 		return v.byMirror(q, d, k), answer, nil
 	}
 	d.asked = !current || d.entry.asks()
@@ -140,7 +140,7 @@ func (v *view) byMirror(q query, d decision, k *kernel) decision {
 	d.mirrored, d.hop = true, d.entry.hop
 	if r, ok := hopReasons[d.hop.Action]; ok {
 		d.verdict, d.reason, d.why = r.verdict, r.reason, r.why
-		if d.hop.Dev != 0 && d.hop.Action != datapath.RouteLocal {
+		if d.hop.Dev != 0 && d.hop.Action != routeplane.Local {
 			d.why += " (dev " + k.name(d.hop.Dev) + ")"
 		}
 		d.why += ", by the mirror" + d.entry.inBrackets()
@@ -161,7 +161,7 @@ func (v *view) redirect(q query, d decision, k *kernel) decision {
 }
 
 // nextHop names the neighbour of a next hop. The mirror has its link address only.
-func (v *view) nextHop(hop datapath.RouteHop, to netip.Addr, k *kernel) string {
+func (v *view) nextHop(hop routeplane.Hop, to netip.Addr, k *kernel) string {
 	name := ""
 	for n, mac := range k.neighs {
 		if n.dev != hop.Dev || [6]byte(mac) != hop.DstMAC {
@@ -203,13 +203,13 @@ func (v *view) byKernel(q query, d decision, k *kernel, answer kernelRoute) deci
 	case local, broadcast:
 		return done("pass", "route-local", "to this host")
 	case none: // which the program is not told from the above
-		return done("pass", "route-local", hopReasons[datapath.RouteNone].why)
+		return done("pass", "route-local", hopReasons[routeplane.None].why)
 	case unreachable:
-		return done("punt", "route-unreachable", hopReasons[datapath.RouteUnreachable].why)
+		return done("punt", "route-unreachable", hopReasons[routeplane.Unreachable].why)
 	case prohibit:
-		return done("punt", "route-prohibit", hopReasons[datapath.RouteProhibit].why)
+		return done("punt", "route-prohibit", hopReasons[routeplane.Prohibit].why)
 	case blackhole:
-		return done("drop", "route-blackhole", hopReasons[datapath.RouteBlackhole].why)
+		return done("drop", "route-blackhole", hopReasons[routeplane.Blackhole].why)
 	case refused, otherKind:
 		return done("punt", "route-source", "to the kernel, which takes no such packet")
 	}
@@ -229,9 +229,9 @@ func (v *view) byKernel(q query, d decision, k *kernel, answer kernelRoute) deci
 	}
 	out, ok := v.devs[answer.dev]
 	if !ok || !out.Xmit {
-		return done("pass", "route-egress", hopReasons[datapath.RouteElsewhere].why+" (dev "+k.name(answer.dev)+")")
+		return done("pass", "route-egress", hopReasons[routeplane.Elsewhere].why+" (dev "+k.name(answer.dev)+")")
 	}
-	d.hop = datapath.RouteHop{Action: datapath.RouteForward, Dev: answer.dev, Port: out.Port, VLAN: out.VLAN, DstMAC: [6]byte(mac)}
+	d.hop = routeplane.Hop{Action: routeplane.Forward, Dev: answer.dev, Port: out.Port, VLAN: out.VLAN, DstMAC: [6]byte(mac)}
 	return v.redirect(q, done("fwd", "route-fib", fmt.Sprintf("forward to %s %s dev %s", at, mac, k.name(answer.dev))), k)
 }
 

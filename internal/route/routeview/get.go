@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 	"culvert/internal/show/usage"
 )
 
@@ -95,6 +96,7 @@ func get(inst *datapath.Instance, o GetOptions) (*Got, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer v.close()
 	k, err := newKernel()
 	if err != nil {
 		return nil, err
@@ -209,7 +211,7 @@ func (d decision) shown(k *kernel) Fast {
 	case d.asked:
 		f.By = "kernel"
 	}
-	if d.hop.Action == datapath.RouteForward {
+	if d.hop.Action == routeplane.Forward {
 		f.Interface, f.MAC, f.VLAN, f.MTU = k.name(d.hop.Dev), hardware(d.hop.DstMAC), int(d.hop.VLAN)&0xfff, d.hop.MTU
 	}
 	return f

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 	"culvert/internal/show/usage"
 )
 
@@ -23,7 +23,7 @@ func answer(o GetOptions) (string, error) {
 }
 
 func TestGet(t *testing.T) {
-	b := newBed(t, datapath.RouteOptions{Blocks4: 64, Blocks6: 1024})
+	b := newBed(t, routeplane.Options{Blocks4: 64, Blocks6: 1024})
 	b.mirror()
 	for _, tt := range []struct{ to, from, in, want string }{
 		{"192.0.2.7", "", "", `192.0.2.7 from 10.1.0.2 iif west: forward to 10.2.0.9 02:00:00:00:00:09 dev east, by the mirror (192.0.2.0/24)
@@ -87,7 +87,7 @@ agree`},
 
 	// rp_filter, which goes by the way back.
 	sysctl(t, "ipv4/conf/west/rp_filter", "1")
-	b.setDev("west", func(d *datapath.RouteDev) { d.RPFilter = 1 })
+	b.setDev("west", func(d *routeplane.Dev) { d.RPFilter = 1 })
 	if got, err := answer(GetOptions{To: addr("192.0.2.7"), From: addr("10.2.0.5"), In: "west"}); err != nil ||
 		!strings.Contains(got, "because the way back to 10.2.0.5 is not as rp_filter wants it\nkernel: refused: the way back to the source is another (rp_filter)\n") {
 		t.Errorf("%v, got\n%s", err, got)
@@ -97,20 +97,20 @@ agree`},
 		t.Errorf("%v, got\n%s", err, got)
 	}
 	sysctl(t, "ipv4/conf/west/rp_filter", "0")
-	b.setDev("west", func(d *datapath.RouteDev) { d.RPFilter, d.Forward4 = 0, false })
+	b.setDev("west", func(d *routeplane.Dev) { d.RPFilter, d.Forward4 = 0, false })
 	if got, _ := answer(GetOptions{To: addr("192.0.2.7"), In: "west"}); !strings.Contains(got, "to the kernel, because west forwards no IPv4\n") {
 		t.Errorf("got\n%s", got)
 	}
-	b.setDev("west", func(d *datapath.RouteDev) { d.Forward4 = true })
+	b.setDev("west", func(d *routeplane.Dev) { d.Forward4 = true })
 
 	// Policy rules take the mirror out of use; the feed would do that.
 	ip(t, "rule add from 10.1.0.99 table 100")
-	must(t, b.inst.SetRouteCurrent(0, 0))
+	must(t, b.plane.SetCurrent(0, 0))
 	text, err := answer(GetOptions{To: addr("192.0.2.7"), In: "west"})
 	if err != nil || !strings.Contains(text, "forward to 10.2.0.9 02:00:00:00:00:09 dev east, asks the kernel: policy rules (ip rule)") {
 		t.Errorf("%v, got\n%s", err, text)
 	}
-	must(t, b.inst.SetRoutePolicy(datapath.RoutePolicy{Kernel4: true}))
+	must(t, b.plane.SetPolicy(routeplane.Policy{Kernel4: true}))
 	left := func(why string) {
 		t.Helper()
 		if text, err = answer(GetOptions{To: addr("192.0.2.7")}); err != nil || !strings.Contains(text, ": left to the kernel: "+why+"\n") {
@@ -136,10 +136,10 @@ func from(s string) (a netip.Addr) {
 
 // A mirror that is wrong is found out, and only where it is in use.
 func TestGetDiffers(t *testing.T) {
-	b := newBed(t, datapath.RouteOptions{Blocks4: 64, Blocks6: 1024})
+	b := newBed(t, routeplane.Options{Blocks4: 64, Blocks6: 1024})
 	b.mirror()
-	root, _ := b.inst.RouteTable4()
-	root[192<<16|2] = 24<<23 | datapath.RouteHopBlackhole
+	root, _ := b.plane.Table4()
+	root[192<<16|2] = 24<<23 | routeplane.HopBlackhole
 	got, err := answer(GetOptions{To: addr("192.0.2.7")})
 	if !errors.Is(err, errDiffers) || !strings.HasSuffix(got, "\ndiffers: the kernel says unicast\n") {
 		t.Errorf("%v, got\n%s", err, got)
@@ -149,7 +149,7 @@ func TestGetDiffers(t *testing.T) {
 		!strings.HasSuffix(got, "\ndiffers: the kernel does not forward it\n") {
 		t.Errorf("%v, got\n%s", err, got)
 	}
-	must(t, b.inst.SetRouteCurrent(0, 0))
+	must(t, b.plane.SetCurrent(0, 0))
 	got, err = answer(GetOptions{To: addr("192.0.2.7")})
 	if err != nil || !strings.Contains(got, "dev east, asks the kernel: the mirror is not current: the process is still reading the tables, or is behind (see its log)\n") {
 		t.Errorf("%v, got\n%s", err, got)

@@ -12,7 +12,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // frame is the packet of a query, with a tag if vlan is not 0.
@@ -56,7 +56,7 @@ func (b *bed) reasons() map[string]uint64 {
 
 // TestProgram has the program itself forward what get has foretold: the reason and the way out must be the same.
 func TestProgram(t *testing.T) {
-	b := newBed(t, datapath.RouteOptions{Blocks4: 4096, Blocks6: 4096})
+	b := newBed(t, routeplane.Options{Blocks4: 4096, Blocks6: 4096})
 	addRoutes(t)
 	b.mirror()
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -79,23 +79,23 @@ func TestProgram(t *testing.T) {
 	for _, phase := range []string{"current", "stale", "strict", "loose", "full", "VLAN", "off"} {
 		switch phase {
 		case "current":
-			must(t, b.inst.SetRouteCurrent(1<<62, 1<<62))
+			must(t, b.plane.SetCurrent(1<<62, 1<<62))
 		case "stale":
-			must(t, b.inst.SetRouteCurrent(0, 0))
+			must(t, b.plane.SetCurrent(0, 0))
 		case "strict", "loose":
-			must(t, b.inst.SetRouteCurrent(1<<62, 1<<62))
-			b.setDev("west", func(d *datapath.RouteDev) { d.RPFilter = map[string]uint8{"strict": 1, "loose": 2}[phase] })
+			must(t, b.plane.SetCurrent(1<<62, 1<<62))
+			b.setDev("west", func(d *routeplane.Dev) { d.RPFilter = map[string]uint8{"strict": 1, "loose": 2}[phase] })
 		case "full":
-			must(t, b.inst.SetRoutePolicy(datapath.RoutePolicy{FullCheck4: true}))
+			must(t, b.plane.SetPolicy(routeplane.Policy{FullCheck4: true}))
 		case "VLAN": // south as one on west: not every kernel has devices for VLANs
-			must(t, b.inst.SetRoutePolicy(datapath.RoutePolicy{}))
-			must(t, b.inst.SetRouteCurrent(0, 1<<62))
-			must(t, b.inst.SetRouteDev(b.index("south"), datapath.RouteDev{
+			must(t, b.plane.SetPolicy(routeplane.Policy{}))
+			must(t, b.plane.SetCurrent(0, 1<<62))
+			must(t, b.plane.SetDev(b.index("south"), routeplane.Dev{
 				Port: b.index("west"), VLAN: 0x1000 | 20, MAC: [6]byte(mac(t, "west")), Forward4: true, Forward6: true, Xmit: true,
 			}))
 		}
 		if phase == "off" {
-			b.setDev("east", func(d *datapath.RouteDev) { d.Forward4 = false })
+			b.setDev("east", func(d *routeplane.Dev) { d.Forward4 = false })
 		}
 		v, err := newView(b.inst)
 		must(t, err)
@@ -166,7 +166,7 @@ func (b foreteller) packet(to, from netip.Addr, in string) {
 		b.t.Errorf("%s: from %s to %s by %s: %s, foretold was %s (%s), kernel: %s", b.phase, from, to, in, got, want, d.why, b.k.text(answer))
 		return
 	}
-	if d.verdict == "fwd" && d.hop.Action == datapath.RouteForward && [6]byte(out[:6]) != d.hop.DstMAC {
+	if d.verdict == "fwd" && d.hop.Action == routeplane.Forward && [6]byte(out[:6]) != d.hop.DstMAC {
 		b.t.Errorf("%s: from %s to %s by %s: to %s, foretold was %s", b.phase, from, to, in, net.HardwareAddr(out[:6]), hardware(d.hop.DstMAC))
 	}
 }

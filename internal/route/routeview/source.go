@@ -6,12 +6,12 @@ import (
 	"net"
 	"net/netip"
 
-	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 )
 
 // source follows route_source4 and route_way_back of bpf/route/source.h. It returns nil for a source that passes.
-func (v *view) source(q query, in datapath.RouteDev, current bool, k *kernel) (*decision, error) {
-	own, err := v.inst.RouteOwn4(q.from)
+func (v *view) source(q query, in routeplane.Dev, current bool, k *kernel) (*decision, error) {
+	own, err := v.plane.Own4(q.from)
 	full := v.state.Policy.FullCheck4
 	switch {
 	case err != nil:
@@ -29,7 +29,7 @@ func (v *view) source(q query, in datapath.RouteDev, current bool, k *kernel) (*
 	}
 	refusal := &decision{verdict: "punt", reason: "route-source", why: "to the kernel, because the way back to " +
 		q.from.String() + " is not as rp_filter wants it"}
-	hop := datapath.RouteHop{Action: datapath.RouteAsk}
+	hop := routeplane.Hop{Action: routeplane.Ask}
 	if t := v.tables[false]; current && t != nil {
 		// The program looks in the table only: a neighbour of its own need not be known.
 		number, _, _ := t.reader.Lookup(q.from)
@@ -41,8 +41,8 @@ func (v *view) source(q query, in datapath.RouteDev, current bool, k *kernel) (*
 	unsure := *refusal
 	unsure.verdict, unsure.reason = "pass", "route-kernel"
 	switch hop.Action {
-	case datapath.RouteForward, datapath.RouteConnected, datapath.RouteResolve, datapath.RouteElsewhere:
-	case datapath.RouteAsk:
+	case routeplane.Forward, routeplane.Connected, routeplane.Resolve, routeplane.Elsewhere:
+	case routeplane.Ask:
 		r, err := k.ask(q.from, netip.Addr{}, 0)
 		switch {
 		case err != nil:

@@ -109,6 +109,7 @@ func routerStats(inst *datapath.Instance) (*RouterStats, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer v.close()
 	state, err := Describe(inst)
 	if err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func routerStats(inst *datapath.Instance) (*RouterStats, error) {
 		Router: inst.Name(), NetNS: inst.NetNS(), Here: inst.Here(), MemoryBytes: state.Memory,
 		Hops: make(map[string]int), Reasons: []stats.Reason{},
 	}
-	neighbours, err := inst.RouteNeighbours()
+	neighbours, err := v.plane.Neighbors()
 	if err != nil {
 		return nil, err
 	}

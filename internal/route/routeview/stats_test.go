@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"culvert/internal/datapath"
 	"culvert/internal/route/lpm"
+	"culvert/internal/route/routeplane"
 )
 
 func TestStats(t *testing.T) {
-	b := newBed(t, datapath.RouteOptions{Blocks4: 64, Blocks6: 1024})
+	b := newBed(t, routeplane.Options{Blocks4: 64, Blocks6: 1024})
 	b.mirror()
 	var out bytes.Buffer
 	must(t, WriteStats("", true, false, &out))
@@ -30,7 +30,7 @@ func TestStats(t *testing.T) {
 	}
 	r := s.Routers[i]
 	told := b.status.Load()
-	if r.Router != "culvert" || !r.Here || r.MemoryBytes != b.inst.RouteMemory() || r.IPv4.By != Mirror || r.IPv6.By != Mirror {
+	if r.Router != "culvert" || !r.Here || r.MemoryBytes != routeplane.Memory(b.inst) || r.IPv4.By != Mirror || r.IPv6.By != Mirror {
 		t.Errorf("got %s", out.Bytes())
 	}
 	if r.IPv4.BlocksUsed == 0 || r.IPv4.BlocksUsed != told.IPv4.BlocksUsed || r.IPv4.BlocksTotal != 64 || r.IPv4.Lost != 0 ||
@@ -84,7 +84,7 @@ func TestUsage(t *testing.T) {
 				addr, _ := netip.AddrFromSlice(b)
 				p, _ := addr.Prefix(20 + rng.IntN(f.deep-20))
 				prefixes[p] = true
-				w.Insert(p, datapath.RouteHopFirst+uint32(rng.UintN(3)))
+				w.Insert(p, routeplane.HopFirst+uint32(rng.UintN(3)))
 			}
 			// Those that others have taken all addresses of do not show; among 300 of random there are none such.
 			u := newTable(root, blocks, f.rootBits/8, f.width).content()
@@ -98,7 +98,7 @@ func TestUsage(t *testing.T) {
 	root := make([]uint32, 1<<24)
 	w := lpm.New(root, nil, 32)
 	for _, p := range []string{"10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/24", "10.3.0.0/25"} {
-		w.Insert(netip.MustParsePrefix(p), datapath.RouteHopFirst)
+		w.Insert(netip.MustParsePrefix(p), routeplane.HopFirst)
 	}
 	if u := newTable(root, nil, 3, 32).content(); u.prefixes != 3 || u.lost != 1 || u.blocks != 0 {
 		t.Errorf("counted %+v", u)
@@ -108,17 +108,17 @@ func TestUsage(t *testing.T) {
 func TestCondition(t *testing.T) {
 	now := monotonic()
 	for _, tt := range []struct {
-		o      datapath.RouteOptions
+		o      routeplane.Options
 		kernel bool
 		until  time.Duration
 		want   string
 	}{
-		{datapath.RouteOptions{}, false, now + time.Hour, "by the mirror"},
-		{datapath.RouteOptions{}, true, now + time.Hour, "left to the kernel"},
-		{datapath.RouteOptions{}, false, 0, "asks the kernel"},
-		{datapath.RouteOptions{}, false, now - 90*time.Second, "asks the kernel (for 1m30s)"},
-		{datapath.RouteOptions{NoMirror: true}, false, 0, "asks the kernel"},
-		{datapath.RouteOptions{Trusting: true}, false, 0, "by the mirror"},
+		{routeplane.Options{}, false, now + time.Hour, "by the mirror"},
+		{routeplane.Options{}, true, now + time.Hour, "left to the kernel"},
+		{routeplane.Options{}, false, 0, "asks the kernel"},
+		{routeplane.Options{}, false, now - 90*time.Second, "asks the kernel (for 1m30s)"},
+		{routeplane.Options{NoMirror: true}, false, 0, "asks the kernel"},
+		{routeplane.Options{Trusting: true}, false, 0, "by the mirror"},
 	} {
 		if got := condition(tt.o, tt.kernel, tt.until).String(); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt, got, tt.want)

@@ -5,8 +5,8 @@ package routeview
 import (
 	"net/netip"
 
-	"culvert/internal/datapath"
 	"culvert/internal/route/lpm"
+	"culvert/internal/route/routeplane"
 )
 
 // table is the mirror of one family, which another process writes (package lpm has the layout).
@@ -89,7 +89,7 @@ func (c *counter) look(e uint32, depth int) {
 		return
 	case bits > c.of.width:
 		return
-	case bits == 0 && number <= datapath.RouteHopNone: // stands for the lack of a route
+	case bits == 0 && number <= routeplane.HopNone: // stands for the lack of a route
 		return
 	}
 	c.numbers[number] = true

@@ -12,16 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
+	"culvert/internal/route/routeplane"
 	"culvert/internal/show/planes"
 )
 
 // view is the state of one data plane's IP router. What does not change with each packet is read once.
 type view struct {
 	inst   *datapath.Instance
-	state  datapath.RouteState
-	devs   map[int]datapath.RouteDev
+	plane  *routeplane.Plane
+	state  routeplane.State
+	devs   map[int]routeplane.Dev
 	tables map[bool]*table // by whether it is IPv6; none without a mirror
-	hops   map[uint32]datapath.RouteHop
+	hops   map[uint32]routeplane.Hop
 	// patience is how long it is waited for a mirror that is not current.
 	patience time.Duration
 }
@@ -29,7 +31,7 @@ type view struct {
 // router is what these commands want a data plane to be.
 var router = planes.Kind{
 	Name: "IP router", Plural: "IP routers",
-	Is:   func(i *datapath.Instance) bool { return i.Route() != nil },
+	Is:   func(i *datapath.Instance) bool { return routeplane.OptionsOf(i) != nil },
 	None: "see 'culvert status'",
 }
 
@@ -52,35 +54,42 @@ func openHere(name string) (*datapath.Instance, error) {
 }
 
 func newView(inst *datapath.Instance) (*view, error) {
-	if err := inst.ViewRoute(); err != nil {
+	plane, err := routeplane.View(inst)
+	if err != nil {
 		return nil, err
 	}
-	v := &view{inst: inst, tables: make(map[bool]*table), patience: settleTime}
-	if root, blocks := inst.RouteTable4(); root != nil {
+	v := &view{inst: inst, plane: plane, tables: make(map[bool]*table), patience: settleTime}
+	if root, blocks := plane.Table4(); root != nil {
 		v.tables[false] = newTable(root, blocks, 3, 32)
 	}
-	if root, blocks := inst.RouteTable6(); root != nil {
+	if root, blocks := plane.Table6(); root != nil {
 		v.tables[true] = newTable(root, blocks, 2, 128)
 	}
-	return v, v.refresh()
+	if err := v.refresh(); err != nil {
+		v.close()
+		return nil, err
+	}
+	return v, nil
 }
+
+func (v *view) close() { v.plane.Close() }
 
 // refresh reads anew what is not read for each address.
 func (v *view) refresh() (err error) {
-	v.hops = make(map[uint32]datapath.RouteHop)
-	if v.state, err = v.inst.RouteState(); err != nil {
+	v.hops = make(map[uint32]routeplane.Hop)
+	if v.state, err = routeplane.ReadState(v.inst); err != nil {
 		return err
 	}
-	v.devs, err = v.inst.RouteDevs()
+	v.devs, err = v.plane.Devs()
 	return err
 }
 
-func (v *view) hop(number uint32) (datapath.RouteHop, error) {
+func (v *view) hop(number uint32) (routeplane.Hop, error) {
 	hop, ok := v.hops[number]
 	if ok {
 		return hop, nil
 	}
-	hop, err := v.inst.RouteHop(number)
+	hop, err := v.plane.Hop(number)
 	if err != nil {
 		return hop, err
 	}
@@ -92,7 +101,7 @@ func (v *view) hop(number uint32) (datapath.RouteHop, error) {
 type entry struct {
 	// prefix is the one that the answer is from; invalid without an answer.
 	prefix netip.Prefix
-	hop    datapath.RouteHop
+	hop    routeplane.Hop
 	// lost means that the mirror had no room, connected that the answer is for a neighbour of its own, and
 	// unknown that there is none known.
 	lost, connected, unknown bool
@@ -108,7 +117,7 @@ func (e entry) inBrackets() string {
 
 // asks tells whether the program asks the kernel, with a mirror that is current.
 func (e entry) asks() bool {
-	return e.hop.Action == datapath.RouteAsk || e.hop.Action == datapath.RouteConnected
+	return e.hop.Action == routeplane.Ask || e.hop.Action == routeplane.Connected
 }
 
 // find is route_number4 and route_number6 of bpf/route/stage.h.
@@ -119,16 +128,16 @@ func (v *view) find(addr netip.Addr) (e entry, err error) {
 	}
 	number, bits, lost := t.reader.Lookup(addr)
 	e.lost = lost
-	if number > datapath.RouteHopNone || bits > 0 { // else it stands for the lack of a route
+	if number > routeplane.HopNone || bits > 0 { // else it stands for the lack of a route
 		e.prefix, _ = addr.Prefix(bits)
 	}
-	if e.hop, err = v.hop(number); err != nil || e.hop.Action != datapath.RouteConnected {
+	if e.hop, err = v.hop(number); err != nil || e.hop.Action != routeplane.Connected {
 		return e, err
 	}
 	e.connected = true
 	dev := e.hop.Dev
-	number = v.inst.RouteNeighbour(datapath.RouteNeighbour{Dev: dev, Addr: addr})
-	e.unknown = number == datapath.RouteHopAsk
+	number = v.plane.NeighborHop(routeplane.Neighbor{Dev: dev, Addr: addr})
+	e.unknown = number == routeplane.HopAsk
 	if e.hop, err = v.hop(number); err == nil && e.unknown {
 		e.hop.Dev = dev // for the eye alone
 	}

@@ -17,6 +17,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/netfilter"
+	"culvert/internal/route/routeplane"
 	"culvert/internal/route/routeview"
 )
 
@@ -50,8 +51,8 @@ func TestIPRouterAlone(t *testing.T) {
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "st0"}, PeerName: "st1"}); err != nil {
 		t.Fatal(err)
 	}
-	o := datapath.Options{Name: "status-route-test", Interfaces: []string{"st0"}, Route: &datapath.RouteOptions{Blocks4: 1, Blocks6: 1}}
-	inst, err := datapath.Attach(o, datapath.Config{})
+	o := datapath.Options{Name: "status-route-test", Interfaces: []string{"st0"}, Parts: []datapath.Part{routeplane.NewPart(routeplane.Options{Blocks4: 1, Blocks6: 1})}}
+	inst, err := datapath.Attach(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,12 @@ func TestIPRouterAlone(t *testing.T) {
 		t.Errorf("got\n%s", text)
 	}
 	// Current for IPv4 for as long as the test takes.
-	if err := inst.SetRouteCurrent(1<<62, 0); err != nil {
+	plane, err := routeplane.Open(inst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plane.Close()
+	if err := plane.SetCurrent(1<<62, 0); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("nft", "add table ip f; add chain ip f c { type filter hook forward priority 0; policy drop; }").CombinedOutput(); err != nil {

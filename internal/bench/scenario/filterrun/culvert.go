@@ -76,7 +76,7 @@ func (d *culvert) Install(_ context.Context, in load.End, rules ruleSet) error {
 	}
 	return in.Space.Do(func() (err error) {
 		o := datapath.Options{Name: "bench", Interfaces: []string{in.Name}, Temporary: true}
-		if d.inst, err = datapath.Attach(o, datapath.Config{}); err != nil {
+		if d.inst, err = datapath.Attach(o); err != nil {
 			return err
 		}
 		if len(rules.Set) > 0 {

@@ -43,8 +43,8 @@ func (d *culvert) load(p peer.Path, fill func(*datapath.BalancePlane) error) err
 	return p.In.Space.Do(func() (err error) {
 		d.inst, err = datapath.Attach(datapath.Options{
 			Name: "bench", Interfaces: []string{p.In.Name, p.Out.Name}, Temporary: true,
-			Balance: &datapath.BalanceOptions{Flows: d.flows, InsertRate: d.insertRate, Fill: fill},
-		}, datapath.Config{})
+			Parts: []datapath.Part{datapath.NewBalancePart(datapath.BalanceOptions{Flows: d.flows, InsertRate: d.insertRate, Fill: fill})},
+		})
 		return err
 	})
 }

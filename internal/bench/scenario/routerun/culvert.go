@@ -19,6 +19,7 @@ import (
 	"culvert/internal/bench/report"
 	"culvert/internal/datapath"
 	"culvert/internal/route"
+	"culvert/internal/route/routeplane"
 )
 
 // culvert is culvert's IP router. What keeps its mirror current goes on between its turns too.
@@ -29,6 +30,7 @@ type culvert struct {
 	unfed  bool
 	in     load.End
 	inst   *datapath.Instance
+	plane  *routeplane.Plane
 	status route.Status
 	stop   context.CancelFunc
 	done   chan error
@@ -43,7 +45,7 @@ const syncLimit = 2 * time.Minute
 // heldPlane is a data plane that is on its interfaces between its turns, as far as what feeds it can tell: otherwise
 // that would take all ways out of the table each time.
 type heldPlane struct {
-	*datapath.Instance
+	*routeplane.Plane
 	interfaces []string
 }
 
@@ -56,9 +58,12 @@ func (d *culvert) Prepare(ctx context.Context, p peer.Path) (err error) {
 	names := []string{p.In.Name, p.Out.Name}
 	err = p.In.Space.Do(func() error {
 		o := datapath.Options{
-			Name: "bench", Interfaces: names, Temporary: true, Route: &datapath.RouteOptions{NoMirror: d.noMirror, Trusting: d.unfed},
+			Name: "bench", Interfaces: names, Temporary: true,
+			Parts: []datapath.Part{routeplane.NewPart(routeplane.Options{NoMirror: d.noMirror, Trusting: d.unfed})},
 		}
-		d.inst, err = datapath.Attach(o, datapath.Config{})
+		if d.inst, err = datapath.Attach(o); err == nil {
+			d.plane, err = routeplane.Open(d.inst)
+		}
 		return err
 	})
 	if err != nil {
@@ -76,7 +81,7 @@ func (d *culvert) Prepare(ctx context.Context, p peer.Path) (err error) {
 				return err
 			}
 			return route.Run(feeding, route.Options{
-				Plane: heldPlane{d.inst, names}, Status: &d.status, OnSynced: func() { close(synced) },
+				Plane: heldPlane{d.plane, names}, Status: &d.status, OnSynced: func() { close(synced) },
 			})
 		})
 	}()
@@ -128,7 +133,7 @@ func (d *culvert) await(ctx context.Context, synced <-chan struct{}, start time.
 
 // current tells whether packets go by the mirror now.
 func (d *culvert) current() bool {
-	st, err := d.inst.RouteState()
+	st, err := routeplane.ReadState(d.inst)
 	var now unix.Timespec
 	if err != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
 		return false
@@ -236,6 +241,9 @@ func (d *culvert) Release() error {
 	err := d.unfeed()
 	if d.inst != nil {
 		err = errors.Join(err, d.inst.Pause())
+		if d.plane != nil {
+			d.plane.Close()
+		}
 		d.inst.Close()
 	}
 	return err

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package routeplane
 
 import (
 	"bytes"
 	"encoding/binary"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"unsafe"
@@ -17,47 +15,29 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"culvert/internal/bpfobj"
-)
-
-const (
-	xdpDrop     = 1
-	xdpPass     = 2
-	xdpRedirect = 4
+	"culvert/internal/datapath"
+	"culvert/internal/testbed"
 )
 
 // routeBed is a router with two interfaces, east and west, a network on each and a neighbour there.
 type routeBed struct {
 	t          *testing.T
-	inst       *Instance
+	inst       *datapath.Instance
+	plane      *Plane
 	west, east *net.Interface
 }
 
 var neighbourMAC = [6]byte{2, 0, 0, 0, 0, 9}
 
-// ip runs ip(8) in the test's network namespace.
-func ip(t *testing.T, args string) {
-	t.Helper()
-	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %s: %v: %s", args, err, out)
-	}
-}
-
-func sysctl(t *testing.T, name, value string) {
-	t.Helper()
-	if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func newRouteBed(t *testing.T, o RouteOptions) *routeBed {
-	inNamespace(t)
+func newRouteBed(t *testing.T, o Options) *routeBed {
+	testbed.InNamespace(t)
 	for _, which := range []string{"all", "default"} {
-		sysctl(t, "ipv6/conf/"+which+"/disable_ipv6", "0")
-		sysctl(t, "ipv6/conf/"+which+"/forwarding", "1")
-		sysctl(t, "ipv4/conf/"+which+"/forwarding", "1")
-		sysctl(t, "ipv4/conf/"+which+"/rp_filter", "0")
+		testbed.Sysctl(t, "ipv6/conf/"+which+"/disable_ipv6", "0")
+		testbed.Sysctl(t, "ipv6/conf/"+which+"/forwarding", "1")
+		testbed.Sysctl(t, "ipv4/conf/"+which+"/forwarding", "1")
+		testbed.Sysctl(t, "ipv4/conf/"+which+"/rp_filter", "0")
 	}
-	b := &routeBed{t: t, west: addVeth(t, "west", "westp"), east: addVeth(t, "east", "eastp")}
+	b := &routeBed{t: t, west: testbed.AddVeth(t, "west", "westp"), east: testbed.AddVeth(t, "east", "eastp")}
 	for _, cmd := range []string{
 		"addr add 10.1.0.1/24 dev west", "addr add 10.2.0.1/24 dev east",
 		"addr add fd01::1/64 dev west nodad", "addr add fd02::1/64 dev east nodad",
@@ -66,16 +46,21 @@ func newRouteBed(t *testing.T, o RouteOptions) *routeBed {
 		"route add 192.0.2.0/24 via 10.2.0.9", "route add 2001:db8::/32 via fd02::9",
 		"route add blackhole 198.51.100.0/24",
 	} {
-		ip(t, cmd)
+		testbed.IP(t, cmd)
 	}
-	inst, err := Attach(Options{Name: "route", Interfaces: []string{"west", "east"}, Route: &o, Temporary: true}, Config{})
+	inst, err := datapath.Attach(datapath.Options{
+		Name: "route", Interfaces: []string{"west", "east"}, Parts: []datapath.Part{NewPart(o)}, Temporary: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(inst.Close)
 	b.inst = inst
+	b.plane, err = Open(inst)
+	b.must(err)
+	t.Cleanup(b.plane.Close)
 	for _, dev := range []*net.Interface{b.west, b.east} {
-		b.must(inst.SetRouteDev(dev.Index, RouteDev{
+		b.must(b.plane.SetDev(dev.Index, Dev{
 			Port: dev.Index, MAC: [6]byte(dev.HardwareAddr), Forward4: true, Forward6: true, Xmit: true,
 		}))
 	}
@@ -127,7 +112,7 @@ func (b *routeBed) expect(in []byte, reason string) []byte {
 	if b.count(reason) != before+1 {
 		b.t.Fatalf("action %d, and %s has not counted it: %+v", action, reason, b.reasons())
 	}
-	verdict := map[string]uint32{"pass": xdpPass, "punt": xdpPass, "drop": xdpDrop, "fwd": xdpRedirect}
+	verdict := map[string]uint32{"pass": testbed.XDPPass, "punt": testbed.XDPPass, "drop": testbed.XDPDrop, "fwd": testbed.XDPRedirect}
 	name, _, _ := strings.Cut(reason, " ")
 	if action != verdict[name] {
 		b.t.Errorf("action %d for %s", action, reason)
@@ -180,7 +165,7 @@ func (b *routeBed) forwarded(in []byte, vlan uint16) []byte {
 }
 
 func TestRouteByKernel(t *testing.T) {
-	b := newRouteBed(t, RouteOptions{NoMirror: true})
+	b := newRouteBed(t, Options{NoMirror: true})
 	for _, in := range [][]byte{
 		b.packet("10.1.0.2", "192.0.2.5", 0, 64), b.packet("10.1.0.2", "192.0.2.5", 0, 2),
 		b.packet("fd01::2", "2001:db8::5", 0, 64), b.packet("10.1.0.2", "10.2.0.9", 0, 64),
@@ -191,15 +176,15 @@ func TestRouteByKernel(t *testing.T) {
 	}
 	// The neighbours that the kernel has named count as used.
 	for number, addr := range map[uint32]string{20: "10.2.0.9", 21: "fd02::9"} {
-		b.must(b.inst.SetRouteNeighbour(RouteNeighbour{Dev: b.east.Index, Addr: netip.MustParseAddr(addr)}, number))
-		if b.inst.RouteHopUsed(number) != 0 {
+		b.must(b.plane.SetNeighbor(Neighbor{Dev: b.east.Index, Addr: netip.MustParseAddr(addr)}, number))
+		if b.plane.HopUsed(number) != 0 {
 			t.Errorf("next hop %d was used", number)
 		}
 	}
 	b.expect(b.packet("10.1.0.2", "192.0.2.5", 0, 64), "fwd route-fib")
 	b.expect(b.packet("fd01::2", "2001:db8::5", 0, 64), "fwd route-fib")
 	for number := uint32(20); number < 22; number++ {
-		if b.inst.RouteHopUsed(number) == 0 {
+		if b.plane.HopUsed(number) == 0 {
 			t.Errorf("next hop %d was not used", number)
 		}
 	}
@@ -218,22 +203,22 @@ func TestRouteByKernel(t *testing.T) {
 
 // With the mirror trusted the tables of the kernel do not matter: here they are empty.
 func TestRouteByMirror(t *testing.T) {
-	b := newRouteBed(t, RouteOptions{Trusting: true, Blocks4: 4, Blocks6: 16})
-	const hop, tagged = RouteHopFirst, RouteHopFirst + 1
-	b.must(b.inst.SetRouteHop(hop, RouteHop{
-		Action: RouteForward, Dev: b.east.Index, Port: b.east.Index, MTU: 1500,
+	b := newRouteBed(t, Options{Trusting: true, Blocks4: 4, Blocks6: 16})
+	const hop, tagged = HopFirst, HopFirst + 1
+	b.must(b.plane.SetHop(hop, Hop{
+		Action: Forward, Dev: b.east.Index, Port: b.east.Index, MTU: 1500,
 		SrcMAC: [6]byte(b.east.HardwareAddr), DstMAC: neighbourMAC,
 	}))
-	b.must(b.inst.SetRouteHop(tagged, RouteHop{
-		Action: RouteForward, Dev: 1000, Port: b.east.Index, MTU: 1500, VLAN: 0x1000 | 20,
+	b.must(b.plane.SetHop(tagged, Hop{
+		Action: Forward, Dev: 1000, Port: b.east.Index, MTU: 1500, VLAN: 0x1000 | 20,
 		SrcMAC: [6]byte(b.east.HardwareAddr), DstMAC: neighbourMAC,
 	}))
-	root, blocks := b.inst.RouteTable4()
+	root, blocks := b.plane.Table4()
 	root[203<<16|113] = 1<<31 | 3 // 203.0.113.0/24 goes on in block 3
 	blocks[3*256+7] = 32<<23 | hop
 	blocks[3*256+8] = 32<<23 | tagged
-	blocks[3*256+9] = 32<<23 | RouteHopBlackhole
-	root6, blocks6 := b.inst.RouteTable6()
+	blocks[3*256+9] = 32<<23 | HopBlackhole
+	root6, blocks6 := b.plane.Table6()
 	root6[0x2003] = 1<<31 | 2
 	for level, octet := range []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5} {
 		entry := uint32(1<<31 | level + 3)
@@ -256,19 +241,19 @@ func TestRouteByMirror(t *testing.T) {
 	b.expect(b.packet("10.1.0.2", "203.0.113.9", 0, 64), "drop route-blackhole")
 	b.expect(b.packet("fd01::2", "2003::6", 0, 64), "pass route-local") // 0 asks, and the kernel has no route
 	// Neighbours talk to this host from where nothing is forwarded from.
-	root6[0x2004] = 16<<23 | RouteHopLocal
-	root6[0x2005] = 16<<23 | RouteHopNone
+	root6[0x2004] = 16<<23 | HopLocal
+	root6[0x2005] = 16<<23 | HopNone
 	b.expect(b.packet("fe80::2", "2004::1", 0, 255), "pass route-local")
 	b.expect(b.packet("fe80::2", "2005::1", 0, 255), "punt route-martian")
 	b.expect(b.packet("fd01::2", "2005::1", 0, 255), "punt route-none")
-	if used := b.inst.RouteHopUsed(hop); used == 0 {
+	if used := b.plane.HopUsed(hop); used == 0 {
 		t.Error("the next hop counts as never used")
 	}
 
 	// A tag that no device takes, then one that a device takes, to the same and to another VLAN.
 	in = b.packet("10.1.0.2", "203.0.113.7", 30, 64)
 	b.expect(in, "pass route-off")
-	b.must(b.inst.SetRouteDev(1001, RouteDev{
+	b.must(b.plane.SetDev(1001, Dev{
 		Port: b.west.Index, VLAN: 0x1000 | 30, MAC: [6]byte(b.west.HardwareAddr), Forward4: true,
 	}))
 	if out := b.expect(in, "fwd route"); !bytes.Equal(out, b.forwarded(in, 0)) {
@@ -278,20 +263,20 @@ func TestRouteByMirror(t *testing.T) {
 	if out := b.expect(in, "fwd route"); !bytes.Equal(out, b.forwarded(in, 20)) {
 		t.Errorf("from VLAN to VLAN as\n%x, want\n%x", out, b.forwarded(in, 20))
 	}
-	b.must(b.inst.DeleteRouteDev(1001))
+	b.must(b.plane.DeleteDev(1001))
 	b.expect(in, "pass route-off")
 
 	// Own addresses are no sources.
-	b.must(b.inst.SetRouteOwn4([]netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.2.0.1")}))
+	b.must(b.plane.SetOwn4([]netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.2.0.1")}))
 	b.expect(b.packet("10.2.0.1", "203.0.113.7", 0, 64), "punt route-martian")
-	b.must(b.inst.SetRouteOwn4([]netip.Addr{netip.MustParseAddr("10.1.0.1")}))
+	b.must(b.plane.SetOwn4([]netip.Addr{netip.MustParseAddr("10.1.0.1")}))
 	b.expect(b.packet("10.2.0.1", "203.0.113.7", 0, 64), "fwd route")
 }
 
 // Neighbour discovery is the kernel's, which may answer for another. What is behind the program's former address is
 // nobody's.
 func TestRouteByAddress(t *testing.T) {
-	b := newRouteBed(t, RouteOptions{NoMirror: true})
+	b := newRouteBed(t, Options{NoMirror: true})
 	in := b.packet("fd01::2", "2001:db8::5", 0, 64)
 	for kind, reason := range map[byte]string{128: "fwd route-fib", 133: "pass route-kernel", 135: "pass route-kernel", 137: "pass route-kernel", 138: "fwd route-fib"} {
 		in[20], in[54] = 58, kind
@@ -299,20 +284,20 @@ func TestRouteByAddress(t *testing.T) {
 	}
 	in = b.packet("10.1.0.2", "192.0.2.5", 0, 64)
 	b.expect(in, "fwd route-fib")
-	b.must(b.inst.SetRouteDev(b.west.Index, RouteDev{Port: b.west.Index, MAC: neighbourMAC, Forward4: true, Xmit: true}))
+	b.must(b.plane.SetDev(b.west.Index, Dev{Port: b.west.Index, MAC: neighbourMAC, Forward4: true, Xmit: true}))
 	b.expect(in, "pass other")
 	copy(in, neighbourMAC[:])
 	b.expect(in, "fwd route-fib")
 	// Interfaces that do not carry the program are none of its business.
-	b.must(b.inst.SetRouteDev(9999, RouteDev{Port: 9999, Xmit: true}))
-	if devs, err := b.inst.RouteDevs(); err != nil || len(devs) != 2 {
+	b.must(b.plane.SetDev(9999, Dev{Port: 9999, Xmit: true}))
+	if devs, err := b.plane.Devs(); err != nil || len(devs) != 2 {
 		t.Errorf("devices %v, %v", devs, err)
 	}
 }
 
 // What follows the packet in its frame is taken off, as the kernel does, but for what fills it up.
 func TestRouteTrims(t *testing.T) {
-	b := newRouteBed(t, RouteOptions{NoMirror: true})
+	b := newRouteBed(t, Options{NoMirror: true})
 	in := b.packet("10.1.0.2", "192.0.2.5", 0, 64)
 	want := b.forwarded(in, 0)
 	if out := b.expect(append(bytes.Clone(in), "trailer"...), "fwd route-fib"); !bytes.Equal(out, want) {
@@ -331,12 +316,86 @@ func TestRouteLayout(t *testing.T) {
 	}
 }
 
+func TestChecksumsOfRouter(t *testing.T) {
+	b := newRouteBed(t, Options{NoMirror: true})
+	in := b.packet("10.1.0.2", "192.0.2.5", 0, 64)
+	for _, either := range []bool{false, true} {
+		testbed.Sums(t, func(n uint16) {
+			testbed.WithID(in[14:], n)
+			if check := binary.BigEndian.Uint16(in[24:]); either && check == 0 {
+				in[24], in[25] = 0xff, 0xff // which says the same
+			} else if either {
+				return
+			}
+			action, out, err := b.inst.TestRunIndex(in, b.west.Index)
+			b.must(err)
+			if action != testbed.XDPRedirect {
+				t.Fatalf("action %d for %x", action, in)
+			}
+			testbed.RightIPv4(t, out[14:])
+		})
+	}
+}
+
+// What comes by one interface of the IP router does not use up what others may pass to the kernel.
+func TestRouteLimitsByInterface(t *testing.T) {
+	b := newRouteBed(t, Options{NoMirror: true})
+	b.must(b.inst.SetLimit(bpfobj.PipelineReasonPUNT_ROUTE_TTL, bpfobj.PipelineLimit{Interval: 1 << 58}))
+	frame := b.packet("10.1.0.2", "192.0.2.5", 0, 1)
+	run := func(dev *net.Interface) (action uint32) {
+		t.Helper()
+		copy(frame, dev.HardwareAddr)
+		action, _, err := b.inst.TestRun(frame, dev.Name)
+		b.must(err)
+		return action
+	}
+	// One of its own, one of what all share, no more.
+	for n, want := range []uint32{testbed.XDPPass, testbed.XDPPass, testbed.XDPDrop, testbed.XDPDrop} {
+		if got := run(b.west); got != want {
+			t.Errorf("packet %d by west: action %d, want %d", n+1, got, want)
+		}
+	}
+	if got := run(b.east); got != testbed.XDPPass {
+		t.Errorf("first packet by east: action %d, want %d", got, testbed.XDPPass)
+	}
+}
+
 // Both stages in one program are more for the verifier than each by itself.
 func TestRouteBesideSCION(t *testing.T) {
-	inNamespace(t)
-	addVeth(t, "west", "westp")
-	inst, err := Attach(Options{Name: "br1", Interfaces: []string{"west"}, Route: &RouteOptions{Blocks4: 1, Blocks6: 1}, Temporary: true},
-		testConfig(1, 2))
+	attachBeside(t)
+}
+
+// TestBalanceBesideAll has all stages in one program, which the verifier has to take: older ones count its stack and its
+// ways differently.
+func TestBalanceBesideAll(t *testing.T) {
+	attachBeside(t, datapath.NewBalancePart(datapath.BalanceOptions{}))
+}
+
+// attachBeside attaches the IP router with the SCION router and other parts.
+func attachBeside(t *testing.T, others ...datapath.Part) {
+	t.Helper()
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "west", "westp")
+	scion := datapath.NewSCIONPart(datapath.Config{
+		LocalIA: 0x1_ff00_0000_0110,
+		Links: []datapath.Link{
+			{Name: "internal", Local: netip.MustParseAddrPort("10.0.0.1:30042")},
+			{
+				Name: "1", Scope: datapath.ScopeExternal, IfID: 1, NeighborIA: 0x1_ff00_0000_0111,
+				Local: netip.MustParseAddrPort("10.0.1.1:50000"), Remote: netip.MustParseAddrPort("10.0.1.2:50000"),
+			},
+			{
+				Name: "2", Scope: datapath.ScopeExternal, IfID: 2, NeighborIA: 0x1_ff00_0000_0112,
+				Local: netip.MustParseAddrPort("10.0.2.1:50000"), Remote: netip.MustParseAddrPort("10.0.2.2:50000"),
+			},
+		},
+		Interfaces: []datapath.Interface{{ID: 1, Link: 1, Type: datapath.LinkCore}, {ID: 2, Link: 2, Type: datapath.LinkCore}},
+		PortStart:  31000, PortEnd: 32767,
+	})
+	inst, err := datapath.Attach(datapath.Options{
+		Name: "br1", Interfaces: []string{"west"}, Temporary: true,
+		Parts: append([]datapath.Part{scion, NewPart(Options{Blocks4: 1, Blocks6: 1})}, others...),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

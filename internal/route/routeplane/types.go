@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package routeplane
 
 import "net/netip"
 
-// RouteOptions turn the IP router on.
-type RouteOptions struct {
+// Options turn the IP router on.
+type Options struct {
 	// NoMirror leaves the mirrored table out: every packet asks the kernel with bpf_fib_lookup.
 	NoMirror bool
 	// Blocks4 and Blocks6 are how many blocks of 256 entries the mirror has below its first level, 1 KiB
@@ -18,59 +18,59 @@ type RouteOptions struct {
 
 // Sizes of the mirror.
 const (
-	// RouteHops is how many next hops the mirror can tell apart.
-	RouteHops = 65536
-	// RouteBlocks4 and RouteBlocks6 hold a full table of 2026 and half as much again.
-	RouteBlocks4 = 16384
-	RouteBlocks6 = 98304
-	// RouteNeighbours is how many neighbours on connected networks have a next hop of their own.
-	RouteNeighbours = 65536
+	// MaxHops is how many next hops the mirror can tell apart.
+	MaxHops = 65536
+	// DefaultBlocks4 and DefaultBlocks6 hold a full table of 2026 and half as much again.
+	DefaultBlocks4 = 16384
+	DefaultBlocks6 = 98304
+	// MaxNeighbors is how many neighbours on connected networks have a next hop of their own.
+	MaxNeighbors = 65536
 )
 
-// RouteAction is what becomes of packets to a next hop of the mirror.
-type RouteAction uint8
+// Action is what becomes of packets to a next hop of the mirror.
+type Action uint8
 
 // The values are shared with enum route_action in bpf/route/maps.h.
 const (
-	// RouteAsk has the program ask the kernel: the answer depends on more than the destination, or the
+	// Ask has the program ask the kernel: the answer depends on more than the destination, or the
 	// mirror does not know. It is what an empty mirror says.
-	RouteAsk RouteAction = iota
-	// RouteForward sends to the neighbour.
-	RouteForward
-	// RouteConnected looks for the neighbour of the destination itself on device Dev.
-	RouteConnected
-	// RouteLocal is for addresses of this host, broadcast and multicast: to the kernel.
-	RouteLocal
-	// RouteNone, RouteUnreachable and RouteProhibit go to the kernel, which answers.
-	RouteNone
-	RouteUnreachable
-	RouteProhibit
-	// RouteBlackhole drops.
-	RouteBlackhole
-	// RouteResolve goes to the kernel, which has to find the neighbour first.
-	RouteResolve
-	// RouteElsewhere goes to the kernel: the device that it leaves by does not carry culvert, or takes no
+	Ask Action = iota
+	// Forward sends to the neighbour.
+	Forward
+	// Connected looks for the neighbour of the destination itself on device Dev.
+	Connected
+	// Local is for addresses of this host, broadcast and multicast: to the kernel.
+	Local
+	// None, Unreachable and Prohibit go to the kernel, which answers.
+	None
+	Unreachable
+	Prohibit
+	// Blackhole drops.
+	Blackhole
+	// Resolve goes to the kernel, which has to find the neighbour first.
+	Resolve
+	// Elsewhere goes to the kernel: the device that it leaves by does not carry culvert, or takes no
 	// frames from XDP.
-	RouteElsewhere
+	Elsewhere
 )
 
 // Next hops with a fixed number. Those of other numbers are for the control plane to give.
 const (
-	RouteHopAsk = iota
-	RouteHopNone
-	RouteHopLocal
-	RouteHopUnreachable
-	RouteHopProhibit
-	RouteHopBlackhole
-	RouteHopElsewhere
-	RouteHopFirst = 16
+	HopAsk = iota
+	HopNone
+	HopLocal
+	HopUnreachable
+	HopProhibit
+	HopBlackhole
+	HopElsewhere
+	HopFirst = 16
 )
 
-// RouteHop is one way out of the mirror.
-type RouteHop struct {
-	Action RouteAction
-	// Dev is the logical device of the route: a VLAN device where there is one. Set for RouteForward,
-	// RouteConnected, RouteResolve and RouteElsewhere; the check of the source goes by it.
+// Hop is one way out of the mirror.
+type Hop struct {
+	Action Action
+	// Dev is the logical device of the route: a VLAN device where there is one. Set for Forward,
+	// Connected, Resolve and Elsewhere; the check of the source goes by it.
 	Dev int
 	// Port is the interface that frames leave by, Dev itself without a VLAN.
 	Port int
@@ -83,10 +83,10 @@ type RouteHop struct {
 	LinearOnly bool
 }
 
-// RouteDev is what the program knows of a device by which packets come in or leave: an interface with
+// Dev is what the program knows of a device by which packets come in or leave: an interface with
 // the program on it, or a VLAN device above one.
-type RouteDev struct {
-	// Port is the interface below, Dev itself without a VLAN; VLAN is as in RouteHop.
+type Dev struct {
+	// Port is the interface below, Dev itself without a VLAN; VLAN is as in Hop.
 	Port int
 	VLAN uint16
 	// MAC is where packets for this host are sent to on this device.
@@ -98,13 +98,13 @@ type RouteDev struct {
 	RPFilter uint8
 	// Redirects tells whether the kernel answers IPv4 packets that leave where they came in (send_redirects).
 	Redirects bool
-	// Xmit tells whether frames may be redirected to Port; LinearOnly is as in RouteHop. For next hops that
+	// Xmit tells whether frames may be redirected to Port; LinearOnly is as in Hop. For next hops that
 	// the kernel is asked for.
 	Xmit, LinearOnly bool
 }
 
-// RoutePolicy is what the host has set that changes how routes are chosen.
-type RoutePolicy struct {
+// Policy is what the host has set that changes how routes are chosen.
+type Policy struct {
 	// Kernel4 and Kernel6 leave every packet of the family to the kernel, for settings that neither mirror nor
 	// bpf_fib_lookup honours.
 	Kernel4, Kernel6 bool
@@ -120,8 +120,8 @@ type RoutePolicy struct {
 	MTU4, MTU6 uint16
 }
 
-// RouteNeighbour is a neighbour on a connected network.
-type RouteNeighbour struct {
+// Neighbor is a neighbour on a connected network.
+type Neighbor struct {
 	Dev  int
 	Addr netip.Addr
 }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package routeplane is the IP router's part of the data plane: its maps, their sizes and their meaning.
+package routeplane
+
+import (
+	"fmt"
+
+	"culvert/internal/bpfobj"
+	"culvert/internal/datapath"
+)
+
+// Stage is the name of the stage.
+const Stage = "route"
+
+// stateVersion is that of what the part keeps: its options.
+const stateVersion = 1
+
+// Part is the IP router's part of the program.
+type Part struct{ options Options }
+
+// NewPart turns the IP router on.
+func NewPart(o Options) *Part { return &Part{o} }
+
+// OptionsOf returns what the IP router of a data plane was loaded with, nil if it is off.
+func OptionsOf(inst *datapath.Instance) *Options {
+	return datapath.Saved[Options](inst, Stage, stateVersion)
+}
+
+// Name implements datapath.Part.
+func (p *Part) Name() string { return Stage }
+
+// maxBlocks is what a block number in an entry has room for.
+const maxBlocks = 1 << 23
+
+// Check implements datapath.Part.
+func (p *Part) Check() error {
+	for _, n := range []int{p.options.Blocks4, p.options.Blocks6} {
+		if n < 0 || n > maxBlocks {
+			return fmt.Errorf("%d blocks for the mirrored table: use 1 to %d, or 0 for the default", n, maxBlocks)
+		}
+	}
+	return nil
+}
+
+// State implements datapath.Part.
+func (p *Part) State(*datapath.Instance) (datapath.State, error) {
+	return datapath.State{Version: stateVersion, Value: p.options}, nil
+}
+
+// The first levels: 2^24 entries for IPv4, 2^16 for IPv6, 256 to a block.
+const (
+	roots4 = 1 << 16
+	roots6 = 1 << 8
+)
+
+// Load implements datapath.Part.
+func (p *Part) Load(l *datapath.Loading) error {
+	o := p.options
+	l.Resize(map[string]int{
+		bpfobj.PipelineMapRouteHops:      MaxHops,
+		bpfobj.PipelineMapRouteNeighbors: MaxNeighbors,
+	})
+	if !o.NoMirror {
+		l.Resize(map[string]int{
+			bpfobj.PipelineMapRouteRoot4:   roots4,
+			bpfobj.PipelineMapRouteRoot6:   roots6,
+			bpfobj.PipelineMapRouteBlocks4: orDefault(o.Blocks4, DefaultBlocks4),
+			bpfobj.PipelineMapRouteBlocks6: orDefault(o.Blocks6, DefaultBlocks6),
+		})
+	}
+	return bpfobj.SetVariables(l.Spec, map[string]any{
+		bpfobj.PipelineVarRouteOn:       true,
+		bpfobj.PipelineVarRouteMirror:   !o.NoMirror,
+		bpfobj.PipelineVarRouteTrusting: o.Trusting,
+	})
+}
+
+func orDefault(n, otherwise int) int {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+// Shared implements datapath.Part: a process that begins reads the tables anew.
+func (p *Part) Shared(*datapath.Loading) []string { return nil }
+
+// Fill implements datapath.Part: the next hops with fixed numbers.
+func (p *Part) Fill(_ *datapath.Loading, inst *datapath.Instance) error {
+	plane, err := Open(inst)
+	if err != nil {
+		return err
+	}
+	defer plane.Close()
+	for number, action := range map[uint32]Action{
+		HopNone: None, HopLocal: Local, HopUnreachable: Unreachable, HopProhibit: Prohibit, HopBlackhole: Blackhole,
+		HopElsewhere: Elsewhere,
+	} {
+		if err := plane.SetHop(number, Hop{Action: action}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FillPort implements datapath.PortFiller.
+func (p *Part) FillPort(_ *datapath.Instance, index int, port bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error) {
+	port.Route.Index = uint32(index)
+	return []bpfobj.PipelinePort{port}, nil
+}
+
+// Limits implements datapath.Limiter.
+func (p *Part) Limits() map[bpfobj.PipelineReason]uint64 {
+	return map[bpfobj.PipelineReason]uint64{
+		bpfobj.PipelineReasonPUNT_ROUTE_MTU:    datapath.TrafficRate,
+		bpfobj.PipelineReasonPUNT_ROUTE_SOURCE: datapath.TrafficRate,
+		bpfobj.PipelineReasonPUNT_ROUTE_NONE:   datapath.TrafficRate,
+	}
+}
+
+// LimitDomains implements datapath.Limiter.
+func (p *Part) LimitDomains() int { return 0 }

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testbed
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+)
+
+// Sums calls do for each of them, until the test has failed.
+func Sums(t testing.TB, do func(n uint16)) {
+	for n := range 1 << 16 {
+		if do(uint16(n)); t.Failed() {
+			t.Fatalf("with %#04x", n)
+		}
+	}
+}
+
+// RightIPv4 checks the header checksum: the very bytes that whoever makes a header writes.
+func RightIPv4(t testing.TB, ip []byte) {
+	t.Helper()
+	if got, want := binary.BigEndian.Uint16(ip[10:]), ^OnesSum(ip[:10], ip[12:20]); got != want {
+		t.Errorf("header checksum %#04x, want %#04x: %x", got, want, ip[:20])
+	}
+}
+
+// RightICMP is RightIPv4 for ICMP and ICMPv6.
+func RightICMP(t testing.TB, packet []byte) {
+	t.Helper()
+	at := 22
+	var pseudo []byte
+	if packet[0]>>4 == 6 {
+		at = 42
+		pseudo = append(append(bytes.Clone(packet[8:40]), packet[4:6]...), 0, 58)
+	}
+	if got, want := binary.BigEndian.Uint16(packet[at:]), ^OnesSum(pseudo, packet[at-2:at], packet[at+2:]); got != want {
+		t.Errorf("ICMP checksum %#04x, want %#04x: %x", got, want, packet)
+	}
+}
+
+// RightL4 is RightIPv4 for UDP and TCP, whose checksum is so far into the header; UDP writes 0xffff for 0.
+func RightL4(t testing.TB, packet []byte, at int) {
+	t.Helper()
+	src, l4, proto := packet[12:20], packet[20:], packet[9]
+	if packet[0]>>4 == 6 {
+		src, l4, proto = packet[8:40], packet[40:], packet[6]
+	}
+	size := binary.BigEndian.AppendUint16(nil, uint16(len(l4)))
+	want := ^OnesSum(src, []byte{0, proto}, size, l4[:at], l4[at+2:])
+	if proto == 17 && want == 0 {
+		want = 0xffff
+	}
+	if got := binary.BigEndian.Uint16(l4[at:]); got != want {
+		t.Errorf("checksum %#04x, want %#04x: %x", got, want, packet)
+	}
+}
+
+// WithID gives an IPv4 header a number, and so any sum.
+func WithID(ip []byte, id uint16) {
+	binary.BigEndian.PutUint16(ip[4:], id)
+	ip[10], ip[11] = 0, 0
+	binary.BigEndian.PutUint16(ip[10:], ^OnesSum(ip[:20]))
+}
+
+// OnesSum adds up words as RFC 1071 says, with nothing of the code under test: 0xffff over what has its checksum.
+func OnesSum(parts ...[]byte) uint16 {
+	sum := 0
+	for _, b := range parts {
+		for n, v := range b {
+			if n%2 == 0 {
+				sum += int(v) << 8
+			} else {
+				sum += int(v)
+			}
+		}
+	}
+	for sum > 0xffff {
+		sum = sum&0xffff + sum>>16
+	}
+	return uint16(sum)
+}

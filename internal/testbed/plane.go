@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testbed
+
+import (
+	"testing"
+
+	"culvert/internal/stats"
+)
+
+// What a program says of a packet (enum xdp_action of linux/bpf.h).
+const (
+	XDPAborted = iota
+	XDPDrop
+	XDPPass
+	XDPTX
+	XDPRedirect
+)
+
+// Plane is a data plane that packets can be put through.
+type Plane interface {
+	TestRun(frame []byte, iface string) (action uint32, out []byte, err error)
+	Ports() ([]stats.Port, error)
+}
+
+// Feed puts a frame through the program count times, as if it came from an interface.
+func Feed(t testing.TB, plane Plane, frame []byte, iface string, count int) {
+	t.Helper()
+	for range count {
+		if _, _, err := plane.TestRun(frame, iface); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Counted returns an interface's packets by verdict and reason, and all of them together.
+func Counted(t testing.TB, plane Plane, iface string) (port stats.Port, byReason map[string]uint64, total uint64) {
+	t.Helper()
+	ports, err := plane.Ports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	byReason = make(map[string]uint64)
+	for _, p := range ports {
+		if p.Interface != iface {
+			continue
+		}
+		port = p
+		for _, r := range p.Reasons {
+			byReason[r.Verdict+" "+r.Name] += r.Packets
+		}
+		total, _ = p.Total()
+	}
+	if port.Interface == "" {
+		t.Fatalf("no counters of %s in %+v", iface, ports)
+	}
+	return port, byReason, total
+}
