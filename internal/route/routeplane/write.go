@@ -93,7 +93,7 @@ func (p *Plane) DeleteNeighbor(n Neighbor) error {
 	return nil
 }
 
-// Neighbor returns the number of a neighbour's next hop, HopAsk if it has none.
+// NeighborHop returns the number of a neighbour's next hop, HopAsk if it has none.
 func (p *Plane) NeighborHop(n Neighbor) uint32 {
 	var number uint32
 	if p.inst.Map(bpfobj.PipelineMapRouteNeighbors).Lookup(neighborKey(n), &number) != nil {
