@@ -13,7 +13,7 @@ while read -r dep; do
     bad=1
     ;;
   esac
-done < <("${CLANG:-clang-19}" -MM '-DSTAGES(STAGE)=' -I. -I/usr/include/x86_64-linux-gnu core/*.h | sed 's/^[^:]*: *//' | tr -d '\\' | tr -s ' ' '\n' | sed '/^$/d' | sort -u)
+done < <("${CLANG:-clang-19}" -MM -D__TARGET_ARCH_x86 '-DSTAGES(STAGE)=' -I. -I/usr/include/x86_64-linux-gnu core/*.h | sed 's/^[^:]*: *//' | tr -d '\\' | tr -s ' ' '\n' | sed '/^$/d' | sort -u)
 
 if grep -nE '\b(scion|lb|route|filter|decap)_|\b(SCION|LB|ROUTE|FILTER|DECAP)_' core/*.h; then
   echo "headers of bpf/core name a stage: see above" >&2

@@ -90,20 +90,23 @@ static __always_inline __u32 limit_domain(const struct port *port)
 	return port ? DOMAIN_HOSTS + port->slot - 1 : DOMAIN_HOSTS;
 }
 
-/* The same where only the interface's number is at hand. */
-static __always_inline __u32 limit_domain_of(const struct xdp_md *ctx)
-{
-	__u32 ifindex = ctx->ingress_ifindex;
-
-	return limit_domain(bpf_map_lookup_elem(&ports, &ifindex));
-}
-
 /* The reason that a punt leaves for: that of a drop when the rate is used up, counted behind its own. */
 static __always_inline __u32 limit(const struct packet *pkt, __u32 reason)
 {
 	if (limited(reason, pkt->domain ?: limit_domain(pkt->port)))
 		reason += REASON(VERDICT_LIMITED - VERDICT_PUNT, REASON_MAX);
 	return reason;
+}
+
+/*
+ * Whether an answer that leaves for that reason is within its rate; if so it is charged. verdict() comes too late for
+ * answers: they take the packet's place, and one that is not sent is not to be built. So a stage asks before it builds one.
+ */
+static __always_inline bool limit_allows(const struct xdp_md *ctx, __u32 reason)
+{
+	__u32 ifindex = ctx->ingress_ifindex;
+
+	return !limited(reason, limit_domain(bpf_map_lookup_elem(&ports, &ifindex)));
 }
 
 #endif

@@ -2,15 +2,17 @@
 #ifndef CULVERT_CORE_LOCK_H
 #define CULVERT_CORE_LOCK_H
 
-#include "compiler.h"
+#include "fence.h"
 
 /*
- * A lock in a map, which programs hold for some hundred instructions. bpf_spin_lock is none for this: map values
- * with it cannot be mapped into memory, and there is no other call while it is held.
+ * A lock in a map, which programs hold for some hundred instructions. bpf_spin_lock does not serve: map values with it
+ * cannot be mapped into memory, and a program that holds it may call nothing.
  *
- * Why it holds: what is done under it stays there. It is taken by compare-and-exchange and given back by xchg.
- * The JITs make LOCK CMPXCHG and XCHG of them on x86, CASAL and SWPAL on arm64, or LDXR and STLXR with DMB ISH: the
- * first acquires, the second releases. A plain store would do on x86, but not on arm64.
+ * Why it holds: a program that takes the lock sees all that the last holder has done, and does nothing before.
+ * To take it is a compare-and-exchange. When that succeeds the JITs order it fully: LOCK CMPXCHG on x86, CASAL on arm64,
+ * or LDXR and STLXR with DMB ISH behind them. To give it back is a store behind a fence, which is a release: all that
+ * the holder has loaded and stored comes before the lock is seen to be free. internal/bpfobj/litmus_test.go checks it as it
+ * does seqcount.h.
  */
 
 /* How often a program tries: longer than another one needs the lock. */
@@ -29,8 +31,8 @@ static __always_inline bool lock_take(__u32 *lock)
 
 static __always_inline void lock_give(__u32 *lock)
 {
-	barrier();
-	__sync_lock_test_and_set(lock, 0);
+	fence();
+	*(volatile __u32 *)lock = 0;
 }
 
 #endif

@@ -85,16 +85,18 @@ __noinline int lb_fast(struct xdp_md *ctx, struct lb_packet *p)
 			return FWD_LB_FLOW;
 		p->egress = plain.port;
 	} else {
-		struct lb_backend m __attribute__((aligned(8)));
+		struct lb_backend backend __attribute__((aligned(8)));
 
-		if (!lb_backend_read(latch, found, &m) || !lb_flow_sticky(&m, p->vip_flags))
+		if (!lb_backend_read(latch, found, &backend) ||
+		    !lb_flow_sticky(&backend, p->vip_flags))
 			return lb_assign(p, found, true);
-		if (lb_syn_retry(p, time, now, m.flags))
+		if (lb_syn_retry(p, time, now, backend.flags))
 			return lb_assign(p, found, false);
 		lb_flow_seen(p, found, now);
-		if (!m.port || p->ip_len + lb_overhead(&m) > m.mtu || !lb_send(ctx, p, &m))
+		if (!backend.hop.port || p->ip_len + lb_overhead(&backend) > backend.hop.mtu ||
+		    !lb_send(ctx, p, &backend))
 			return FWD_LB_FLOW;
-		p->egress = m.port;
+		p->egress = backend.hop.port;
 	}
 	lb_count(p, FWD_LB_FLOW);
 	p->sent = true;

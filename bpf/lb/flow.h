@@ -34,7 +34,7 @@ struct lb_entry {
 	__u32 ports; /* the client's, and the VIP's */
 	__u32 vip; /* number */
 	__u32 backend;
-	__u32 lock; /* odd while a program writes */
+	__u32 seq; /* see core/seqcount.h; who writes has the bucket's lock */
 };
 
 struct lb_bucket {
@@ -154,15 +154,13 @@ static __always_inline __u32 lb_way_of_tag(const struct lb_bucket *b, __u16 tag)
 /* The backend as it stands, 0 when another CPU is writing or the entry is another flow's. */
 static __always_inline __u32 lb_entry_read(const struct lb_entry *e, const struct lb_flow *f)
 {
-	__u32 lock = *(volatile const __u32 *)&e->lock;
+	__u32 seq = seq_begin(&e->seq);
 	__u32 id;
 
-	barrier();
-	if (lock & 1 || !lb_entry_is(e, f))
+	if (!lb_entry_is(e, f))
 		return 0;
 	id = *(volatile const __u32 *)&e->backend;
-	barrier();
-	return *(volatile const __u32 *)&e->lock == lock ? id : 0;
+	return seq_same(&e->seq, seq) ? id : 0;
 }
 
 /* What lb_flow_lookup returns: the backend, above it the time, and above that the way. */

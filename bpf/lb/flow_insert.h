@@ -65,10 +65,8 @@ static __always_inline void lb_entry_write(struct lb_bucket *b, __u32 way, const
 					   __u32 id, __u16 time)
 {
 	struct lb_entry *e = &b->entry[way];
-	__u32 lock = *(volatile __u32 *)&e->lock | 1;
 
-	*(volatile __u32 *)&e->lock = lock;
-	barrier();
+	seq_write_begin(&e->seq);
 	*(volatile __u64 *)&e->src[0] = f->src[0];
 	*(volatile __u64 *)&e->src[1] = f->src[1];
 	*(volatile __u32 *)&e->ports = f->ports;
@@ -76,8 +74,7 @@ static __always_inline void lb_entry_write(struct lb_bucket *b, __u32 way, const
 	*(volatile __u32 *)&e->backend = id;
 	*(volatile __u16 *)&b->time[way] = time;
 	*(volatile __u16 *)&b->tag[way] = lb_tag(f->hash);
-	barrier();
-	*(volatile __u32 *)&e->lock = lock + 1;
+	seq_write_end(&e->seq);
 }
 
 /* The backend of a flow in a locked bucket, after it has been taken in if need be; 0 if there is no room. */

@@ -57,14 +57,11 @@ static __always_inline bool lb_gc_expired(const struct lb_bucket *b, __u32 way, 
 static __always_inline void lb_gc_free(struct lb_bucket *b, __u32 way)
 {
 	struct lb_entry *e = &b->entry[way];
-	__u32 lock = *(volatile __u32 *)&e->lock | 1;
 
-	*(volatile __u32 *)&e->lock = lock;
-	barrier();
+	seq_write_begin(&e->seq);
 	*(volatile __u32 *)&e->backend = 0;
 	*(volatile __u16 *)&b->tag[way] = 0;
-	barrier();
-	*(volatile __u32 *)&e->lock = lock + 1;
+	seq_write_end(&e->seq);
 }
 
 /*

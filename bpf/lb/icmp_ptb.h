@@ -146,7 +146,7 @@ __noinline int lb_icmp_ptb(struct xdp_md *ctx, struct lb_packet *p)
 		return 0;
 	/* Whether it has DF or not: nobody else can take it to pieces, and who sends less heeds this too (RFC 1191, 3). */
 	if (!lb_icmp_reply_begin(data, lb_ip(ctx, p), data_end, v4, &t) ||
-	    limited(XMIT_LB_TOO_BIG, limit_domain_of(ctx)))
+	    !limit_allows(ctx, XMIT_LB_TOO_BIG))
 		return 0;
 	if (!v4 && mtu < LB_IP6_MTU)
 		mtu = LB_IP6_MTU;

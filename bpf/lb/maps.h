@@ -3,7 +3,8 @@
 #define CULVERT_LB_MAPS_H
 
 #include "core/bloom.h"
-#include "core/packet.h"
+#include "core/next_hop.h"
+#include "core/seqcount.h"
 
 /* What is fixed at load time. */
 const volatile bool lb_on;
@@ -102,24 +103,16 @@ struct lb_backend {
 	__be32 src_mask; /* bits of the last word of src that the flow's hash fills */
 	struct ip_addr addr;
 	struct ip_addr src; /* of the outer header */
-	__u32 vip; /* number */
-	__u32 port; /* index of the interface that frames leave by, 0: no way there is known */
-	__u16 mtu; /* of the outer packet, bytes */
-	__u16 vlan; /* PACKET_TAGGED + VLAN ID to put on, or 0 */
-	__u8 dmac[6] __attribute__((aligned(4)));
-	__u8 flags; /* LB_BACKEND_ */
-	__u8 encap;
-	__u8 smac[6] __attribute__((aligned(4)));
+	struct next_hop hop; /* its MTU is that of the outer packet */
+	__u16 vip; /* number */
 	__be16 gue_port;
-	__u8 linear_only; /* the interface takes no frames of several buffers */
+	__u8 flags; /* LB_BACKEND_ */
+	__u8 encap; /* enum lb_encap */
 	__u8 v6; /* family of addr and src */
-	__u8 pad[2];
+	__u8 pad;
 } __attribute__((aligned(8)));
 
-/*
- * User space writes while programs read: they read the version that it does not write, which the lowest bit of
- * seq names, and again if seq has changed meanwhile (a latch).
- */
+/* A backend while user space may be changing it: the lowest bit of seq names the version to read, see core/seqcount.h. */
 struct lb_backend_latch {
 	__u32 seq;
 	__u32 pad;

@@ -88,60 +88,62 @@ static __always_inline bool lb_probe_is(struct __sk_buff *skb)
 }
 
 /* Makes room for the outer headers, and has the kernel finish the checksum of the packet behind them. */
-static __always_inline bool lb_probe_grow(struct __sk_buff *skb, const struct lb_backend *m)
+static __always_inline bool lb_probe_grow(struct __sk_buff *skb, const struct lb_backend *backend)
 {
-	__u64 flags = m->v6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
-	__u32 overhead = lb_overhead(m);
+	__u64 flags = backend->v6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
+	__u32 overhead = lb_overhead(backend);
 
-	if (m->encap == LB_GUE)
+	if (backend->encap == LB_GUE)
 		flags |= BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
 	return !overhead || !bpf_skb_adjust_room(skb, overhead, BPF_ADJ_ROOM_MAC, flags);
 }
 
-static __always_inline bool lb_probe_send(struct __sk_buff *skb, const struct lb_backend *m)
+static __always_inline bool lb_probe_send(struct __sk_buff *skb, const struct lb_backend *backend)
 {
 	struct lb_probe_packet p = {};
 	void *data, *end;
 
 	if ((skb->vlan_present || skb->protocol == bpf_htons(ETH_P_8021Q)) && bpf_skb_vlan_pop(skb))
 		return false;
-	if (!lb_probe_parse(skb, &p) || p.ip_len + lb_overhead(m) > m->mtu)
+	if (!lb_probe_parse(skb, &p) || p.ip_len + lb_overhead(backend) > backend->hop.mtu)
 		return false;
-	p.flow.vip = m->vip;
+	p.flow.vip = backend->vip;
 	lb_flow_hash(&p.flow);
-	if (!lb_probe_grow(skb, m))
+	if (!lb_probe_grow(skb, backend))
 		return false;
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
 	if (data + ETH_HLEN > end)
 		return false; /* never */
-	eth_write(data, m->dmac, m->smac, 0); /* the kernel puts the tag on */
-	if (m->encap != LB_L2 &&
-	    !lb_outer(data + ETH_HLEN, end, m, p.tos, p.v6, p.ip_len, p.flow.hash >> 16))
+	eth_write(data, &backend->hop, 0); /* the kernel puts the tag on */
+	if (backend->encap != LB_L2 &&
+	    !lb_outer(data + ETH_HLEN, end, backend, p.tos, p.v6, p.ip_len, p.flow.hash >> 16))
 		return false; /* never */
-	return !m->vlan || !bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), m->vlan & 0xfff);
+	return !backend->hop.vlan ||
+	       !bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), backend->hop.vlan & 0xfff);
 }
 
 /* The backend of a number, whatever its generation. */
-static __always_inline bool lb_probe_backend(__u32 number, struct lb_backend *m)
+static __always_inline bool lb_probe_backend(__u32 number, struct lb_backend *backend)
 {
 	struct lb_backend_latch *latch = bpf_map_lookup_elem(&lb_backends, &number);
 
-	return latch && lb_backend_read(latch, latch->version[latch->seq & 1].id, m) && m->port;
+	return latch && lb_backend_read(latch, latch->version[latch->seq & 1].id, backend) &&
+	       backend->hop.port;
 }
 
 SEC("tc")
 int lb_probe(struct __sk_buff *skb)
 {
-	struct lb_backend m __attribute__((aligned(8)));
+	struct lb_backend backend __attribute__((aligned(8)));
 	__u32 mark = skb->mark;
 
 	if (mark >> LB_NUMBER_BITS != LB_PROBE_MARK || !lb_probe_is(skb))
 		return TC_ACT_UNSPEC;
-	if (!lb_probe_backend(mark & LB_NUMBER, &m) || !lb_probe_send(skb, &m))
+	if (!lb_probe_backend(mark & LB_NUMBER, &backend) || !lb_probe_send(skb, &backend))
 		return TC_ACT_SHOT;
 	skb->mark = 0; /* it may leave by an interface with this program */
-	return bpf_redirect(m.port, 0);
+	return bpf_redirect(backend.hop.port, 0);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

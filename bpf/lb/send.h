@@ -3,7 +3,7 @@
 #define CULVERT_LB_SEND_H
 
 #include "core/checksum.h"
-#include "core/eth.h"
+#include "core/next_hop.h"
 
 #include "assign.h"
 
@@ -12,11 +12,11 @@
 #define LB_UDP_LEN 8
 
 /* Bytes of the outer headers behind Ethernet. */
-static __always_inline __u32 lb_overhead(const struct lb_backend *m)
+static __always_inline __u32 lb_overhead(const struct lb_backend *backend)
 {
-	if (m->encap == LB_L2)
+	if (backend->encap == LB_L2)
 		return 0;
-	return (m->v6 ? 40 : 20) + (m->encap == LB_GUE ? LB_UDP_LEN : 0);
+	return (backend->v6 ? 40 : 20) + (backend->encap == LB_GUE ? LB_UDP_LEN : 0);
 }
 
 /* DSCP and ECN of a packet (RFC 6040, normal mode). */
@@ -26,44 +26,45 @@ static __always_inline __u8 lb_tos(const void *ip, bool v6)
 }
 
 /* RFC 2003, 3.1; RFC 6864: what is not fragmented needs no identification. */
-static __always_inline void lb_outer4(void *ip, const struct lb_backend *m, __u8 tos, __u8 proto,
-				      __u32 len, __u32 spread)
+static __always_inline void lb_outer4(void *ip, const struct lb_backend *backend, __u8 tos,
+				      __u8 proto, __u32 len, __u32 spread)
 {
-	__be32 src = m->src.w[3] | (spread & m->src_mask);
+	__be32 src = backend->src.w[3] | (spread & backend->src_mask);
 	__be32 first = bpf_htonl(0x45000000 | tos << 16 | len);
 	__be32 second = bpf_htonl(0x4000);
 	__be32 third = bpf_htonl(LB_TTL << 24 | proto << 16);
-	__u64 sum = (__u64)first + second + third + src + m->addr.w[3];
+	__u64 sum = (__u64)first + second + third + src + backend->addr.w[3];
 
 	STORE32(ip, first);
 	STORE32(ip + 4, second);
 	STORE32(ip + 8, third);
 	STORE16(ip + 10, ~csum_fold(sum));
 	STORE32(ip + 12, src);
-	STORE32(ip + 16, m->addr.w[3]);
+	STORE32(ip + 16, backend->addr.w[3]);
 }
 
 /* RFC 2473; the flow label as RFC 6438 has it. */
-static __always_inline void lb_outer6(void *ip, const struct lb_backend *m, __u8 tos, __u8 proto,
-				      __u32 len, __u32 spread)
+static __always_inline void lb_outer6(void *ip, const struct lb_backend *backend, __u8 tos,
+				      __u8 proto, __u32 len, __u32 spread)
 {
 	STORE32(ip, bpf_htonl(0x60000000 | tos << 20 | (spread & 0xfffff)));
 	STORE32(ip + 4, bpf_htonl(len << 16 | proto << 8 | LB_TTL));
-	STORE32(ip + 8, m->src.w[0]);
-	STORE32(ip + 12, m->src.w[1]);
-	STORE32(ip + 16, m->src.w[2]);
-	STORE32(ip + 20, m->src.w[3] | (spread & m->src_mask));
-	STORE32(ip + 24, m->addr.w[0]);
-	STORE32(ip + 28, m->addr.w[1]);
-	STORE32(ip + 32, m->addr.w[2]);
-	STORE32(ip + 36, m->addr.w[3]);
+	STORE32(ip + 8, backend->src.w[0]);
+	STORE32(ip + 12, backend->src.w[1]);
+	STORE32(ip + 16, backend->src.w[2]);
+	STORE32(ip + 20, backend->src.w[3] | (spread & backend->src_mask));
+	STORE32(ip + 24, backend->addr.w[0]);
+	STORE32(ip + 28, backend->addr.w[1]);
+	STORE32(ip + 32, backend->addr.w[2]);
+	STORE32(ip + 36, backend->addr.w[3]);
 }
 
 /* Variant 1 of GUE: the packet follows UDP. No checksum, as RFC 6935 allows it to tunnels. */
-static __always_inline void lb_gue(void *udp, const struct lb_backend *m, __u32 len, __u32 spread)
+static __always_inline void lb_gue(void *udp, const struct lb_backend *backend, __u32 len,
+				   __u32 spread)
 {
 	STORE16(udp, bpf_htons(0xc000 | (spread & 0x3fff)));
-	STORE16(udp + 2, m->gue_port);
+	STORE16(udp + 2, backend->gue_port);
 	STORE32(udp + 4, bpf_htonl(len << 16));
 }
 
@@ -71,28 +72,29 @@ static __always_inline void lb_gue(void *udp, const struct lb_backend *m, __u32 
  * Writes the outer headers to ip, and the type of the frame in front; v6 and ip_len are of the inner packet.
  * False if they do not fit, which a caller that has made room need not fear.
  */
-static __always_inline bool lb_outer(void *ip, const void *data_end, const struct lb_backend *m,
-				     __u8 tos, bool v6, __u32 ip_len, __u32 spread)
+static __always_inline bool lb_outer(void *ip, const void *data_end,
+				     const struct lb_backend *backend, __u8 tos, bool v6,
+				     __u32 ip_len, __u32 spread)
 {
 	__u8 inner = v6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
 	__u32 len = ip_len;
 
 	if (ip + 40 > data_end)
 		return false; /* never: there are two headers, of 20 bytes at least */
-	if (m->encap == LB_GUE) {
-		void *udp = ip + (m->v6 ? 40 : 20);
+	if (backend->encap == LB_GUE) {
+		void *udp = ip + (backend->v6 ? 40 : 20);
 
 		inner = IPPROTO_UDP;
 		len += LB_UDP_LEN;
 		if (udp + LB_UDP_LEN > data_end)
 			return false; /* never */
-		lb_gue(udp, m, len, spread);
+		lb_gue(udp, backend, len, spread);
 	}
-	eth_write_type(ip, m->v6);
-	if (m->v6)
-		lb_outer6(ip, m, tos, inner, len, spread);
+	eth_write_type(ip, backend->v6);
+	if (backend->v6)
+		lb_outer6(ip, backend, tos, inner, len, spread);
 	else
-		lb_outer4(ip, m, tos, inner, len + 20, spread);
+		lb_outer4(ip, backend, tos, inner, len + 20, spread);
 	return true;
 }
 
@@ -101,11 +103,12 @@ static __always_inline bool lb_outer(void *ip, const void *data_end, const struc
  * caller has seen to it that the packet fits.
  */
 static __always_inline bool lb_send(struct xdp_md *ctx, const struct lb_packet *p,
-				    const struct lb_backend *m)
+				    const struct lb_backend *backend)
 {
-	__u32 overhead = lb_overhead(m), spread = p->flow.hash >> 16, whole = p->l3 + p->ip_len;
-	int grow = overhead + (m->vlan ? VLAN_HLEN : 0) - (p->vlan ? VLAN_HLEN : 0);
-	__u32 linear, full;
+	__u32 overhead = lb_overhead(backend), spread = p->flow.hash >> 16,
+	      whole = p->l3 + p->ip_len;
+	int grow = overhead + eth_growth(backend->hop.vlan, p->vlan);
+	__u32 full;
 	__u8 tos;
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
@@ -114,11 +117,10 @@ static __always_inline bool lb_send(struct xdp_md *ctx, const struct lb_packet *
 	if (ip + 20 > data_end)
 		return false; /* never: it was read before */
 	tos = lb_tos(ip, p->ip == 6);
-	linear = data_end - data;
-	if (linear != whole || m->linear_only) {
+	if (!next_hop_takes(ctx, &backend->hop))
+		return false;
+	if ((__u32)(data_end - data) != whole) {
 		full = bpf_xdp_get_buff_len(ctx);
-		if (m->linear_only && linear < full)
-			return false;
 		/* What filled the frame up would be taken for more of the packet by nobody, but sent. */
 		if (overhead && full > whole && bpf_xdp_adjust_tail(ctx, (int)whole - (int)full))
 			return false;
@@ -128,16 +130,16 @@ static __always_inline bool lb_send(struct xdp_md *ctx, const struct lb_packet *
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
 	ip = data + ETH_HLEN;
-	if (m->vlan)
+	if (backend->hop.vlan)
 		ip += VLAN_HLEN;
 	if (ip + 20 > data_end)
 		return false; /* never */
-	eth_write(data, m->dmac, m->smac, m->vlan);
+	eth_write(data, &backend->hop, backend->hop.vlan);
 	if (!overhead) {
 		eth_write_type(ip, p->ip == 6);
 		return true;
 	}
-	return lb_outer(ip, data_end, m, tos, p->ip == 6, p->ip_len, spread);
+	return lb_outer(ip, data_end, backend, tos, p->ip == 6, p->ip_len, spread);
 }
 
 #endif

@@ -26,21 +26,20 @@ struct lb_plain {
 static __always_inline bool lb_plain(struct lb_backend_latch *latch, __u32 id, __u32 ip_len,
 				     struct lb_plain *to)
 {
-	__u32 seq = *(volatile __u32 *)&latch->seq, has;
-	const struct lb_backend *m = &latch->version[seq & 1];
+	__u32 seq = latch_begin(&latch->seq), has;
+	const struct lb_backend *backend = &latch->version[seq & 1];
 
-	barrier();
-	if (m->flags != (LB_BACKEND_USED | LB_BACKEND_PLAIN) || ip_len + 20 > m->mtu)
+	if (backend->flags != (LB_BACKEND_USED | LB_BACKEND_PLAIN) ||
+	    ip_len + 20 > backend->hop.mtu)
 		return false;
-	has = m->id;
-	to->dmac = LOAD64(m->dmac);
-	to->smac = LOAD64(m->smac);
-	to->src = m->src.w[3];
-	to->src_mask = m->src_mask;
-	to->dst = m->addr.w[3];
-	to->port = m->port;
-	barrier();
-	return has == id && *(volatile __u32 *)&latch->seq == seq;
+	has = backend->id;
+	to->dmac = LOAD64(backend->hop.dmac);
+	to->smac = LOAD64(backend->hop.smac);
+	to->src = backend->src.w[3];
+	to->src_mask = backend->src_mask;
+	to->dst = backend->addr.w[3];
+	to->port = backend->hop.port;
+	return has == id && seq_same(&latch->seq, seq);
 }
 
 /*
@@ -48,9 +47,9 @@ static __always_inline bool lb_plain(struct lb_backend_latch *latch, __u32 id, _
  * is not the packet alone, in one buffer.
  */
 static __always_inline bool lb_send_plain(struct xdp_md *ctx, const struct lb_packet *p,
-					  const struct lb_plain *m)
+					  const struct lb_plain *plain)
 {
-	__be32 src = m->src | ((__u32)(p->flow.hash >> 16) & m->src_mask), first;
+	__be32 src = plain->src | ((__u32)(p->flow.hash >> 16) & plain->src_mask), first;
 	const __be32 second = bpf_htonl(0x4000);
 	const __be32 third = bpf_htonl(LB_TTL << 24 | IPPROTO_IPIP << 16);
 	void *data = (void *)(long)ctx->data;
@@ -66,15 +65,15 @@ static __always_inline bool lb_send_plain(struct xdp_md *ctx, const struct lb_pa
 		return false; /* never */
 	/* Version, length of the header, DSCP and ECN are those of the inner header. */
 	first = bpf_htonl(bpf_ntohl(LOAD32(ip + 20)) + 20);
-	STORE64(data, m->dmac);
-	STORE64(data + 6, m->smac);
+	STORE64(data, plain->dmac);
+	STORE64(data + 6, plain->smac);
 	STORE16(data + 12, bpf_htons(ETH_P_IP));
 	STORE32(ip, first);
 	STORE32(ip + 4, second);
 	STORE32(ip + 8, third);
-	STORE16(ip + 10, ~csum_fold((__u64)first + second + third + src + m->dst));
+	STORE16(ip + 10, ~csum_fold((__u64)first + second + third + src + plain->dst));
 	STORE32(ip + 12, src);
-	STORE32(ip + 16, m->dst);
+	STORE32(ip + 16, plain->dst);
 	return true;
 }
 

@@ -134,21 +134,21 @@ __noinline int lb_decide(struct xdp_md *ctx, struct lb_packet *p)
 /* Sends a packet to its backend. It returns the reason that it leaves for. */
 __noinline int lb_forward(struct xdp_md *ctx, struct lb_packet *p, int reason)
 {
-	struct lb_backend m __attribute__((aligned(8)));
+	struct lb_backend backend __attribute__((aligned(8)));
 	struct lb_backend_latch *latch;
 
 	if (!lb_on || !p)
 		return DROP_LB_NEXT_HOP;
 	latch = lb_backend_lookup(p->backend);
-	if (!latch || !lb_backend_read(latch, p->backend, &m) || !m.port)
+	if (!latch || !lb_backend_read(latch, p->backend, &backend) || !backend.hop.port)
 		return DROP_LB_NEXT_HOP;
-	if (p->ip_len + lb_overhead(&m) > m.mtu) {
-		p->mtu = m.mtu - lb_overhead(&m);
+	if (p->ip_len + lb_overhead(&backend) > backend.hop.mtu) {
+		p->mtu = backend.hop.mtu - lb_overhead(&backend);
 		return DROP_LB_TOO_BIG;
 	}
-	if (!lb_send(ctx, p, &m))
+	if (!lb_send(ctx, p, &backend))
 		return DROP_LB_NEXT_HOP;
-	p->egress = m.port;
+	p->egress = backend.hop.port;
 	lb_count(p, reason);
 	return reason;
 }

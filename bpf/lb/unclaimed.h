@@ -187,7 +187,7 @@ __noinline int lb_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 	most = v4 ? LB_QUOTE4 : LB_QUOTE6;
 	quote = ip_len < most ? ip_len : most;
 	if (!lb_icmp_reply_begin(data, ip, data_end, v4, &t) ||
-	    limited(XMIT_LB_UNREACHABLE, limit_domain_of(ctx)))
+	    !limit_allows(ctx, XMIT_LB_UNREACHABLE))
 		return 0;
 	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + quote) - (int)bpf_xdp_get_buff_len(ctx)))
 		return 0;

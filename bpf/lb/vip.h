@@ -80,10 +80,10 @@ __noinline __u32 lb_ring_lookup(const struct lb_flow *f, __u32 flags, __u32 prot
 	return line ? *(volatile __u32 *)&line->backend[pos % LB_POSITIONS] : 0;
 }
 
-/* A version that user space was not writing is found at once, but for a program that was halted meanwhile. */
+/* The version of a latch that is not being written is there at once, unless the program was halted meanwhile. */
 #define LB_READS 4
 
-/* Where the backend is that has the number of a backend. */
+/* The element of a backend, which may be another one's by now: the number in id may have been given anew. */
 static __always_inline struct lb_backend_latch *lb_backend_lookup(__u32 id)
 {
 	__u32 number = id & LB_NUMBER;
@@ -95,26 +95,26 @@ static __always_inline struct lb_backend_latch *lb_backend_lookup(__u32 id)
 static __always_inline bool lb_backend_valid(__u32 id, __u32 vip_flags)
 {
 	struct lb_backend_latch *latch = lb_backend_lookup(id);
-	__u32 seq, i, has = 0;
-	__u8 flags = 0;
+	__u32 seq, i, has;
+	__u8 flags;
 
 	if (!latch)
 		return false;
 	for (i = 0; i < LB_READS; i++) {
-		seq = *(volatile __u32 *)&latch->seq;
+		seq = latch_begin(&latch->seq);
 		has = *(volatile __u32 *)&latch->version[seq & 1].id;
 		flags = *(volatile __u8 *)&latch->version[seq & 1].flags;
-		if (*(volatile __u32 *)&latch->seq == seq)
-			break;
+		if (seq_same(&latch->seq, seq))
+			return has == id && flags & LB_BACKEND_USED &&
+			       !(flags & LB_BACKEND_DOWN && vip_flags & LB_VIP_MOVE);
 	}
-	return has == id && flags & LB_BACKEND_USED &&
-	       !(flags & LB_BACKEND_DOWN && vip_flags & LB_VIP_MOVE);
+	return false;
 }
 
 /* Whether flows stay with a backend, if the VIP has those flags. */
-static __always_inline bool lb_flow_sticky(const struct lb_backend *m, __u32 vip_flags)
+static __always_inline bool lb_flow_sticky(const struct lb_backend *backend, __u32 vip_flags)
 {
-	return !(m->flags & LB_BACKEND_DOWN && vip_flags & LB_VIP_MOVE);
+	return !(backend->flags & LB_BACKEND_DOWN && vip_flags & LB_VIP_MOVE);
 }
 
 /* Copies a backend, which user space may be changing. It returns false for a backend that has gone. */
@@ -125,14 +125,12 @@ static __always_inline bool lb_backend_read(struct lb_backend_latch *latch, __u3
 
 	barrier_var(to); /* or clang would take it to pieces, of a byte even */
 	for (i = 0; i < LB_READS; i++) {
-		seq = *(volatile __u32 *)&latch->seq;
-		barrier();
+		seq = latch_begin(&latch->seq);
 		copy(to, &latch->version[seq & 1], sizeof(*to));
-		barrier();
-		if (*(volatile __u32 *)&latch->seq == seq)
-			break;
+		if (seq_same(&latch->seq, seq))
+			return to->id == id && to->flags & LB_BACKEND_USED;
 	}
-	return to->id == id && to->flags & LB_BACKEND_USED;
+	return false;
 }
 
 #endif

@@ -10,13 +10,12 @@
  */
 #define LB_VIP_CACHE_BITS 12
 
-#define LB_VIP_CACHE_MORE 1 /* VIPs that belong here are in lb_vips alone */
-#define LB_VIP_CACHE_BUSY 2 /* user space is writing */
+#define LB_VIP_CACHE_MORE 2 /* VIPs that belong here are in lb_vips alone */
 
 struct lb_vip_cache_entry {
 	__u64 addr[2]; /* as struct ip_addr */
 	__u32 service; /* lb_vip_cache_service, 0: no VIP */
-	__u32 seq; /* LB_VIP_CACHE_, and above them a number that is another one after each change */
+	__u32 seq; /* see core/seqcount.h; its second bit is LB_VIP_CACHE_MORE */
 	struct lb_vip vip;
 };
 
@@ -52,23 +51,20 @@ static __always_inline bool lb_vip_cache_lookup(struct lb_vip_key *key, struct l
 	__u32 service = lb_vip_cache_service(key), index = lb_vip_cache_index(addr, service);
 	const struct lb_vip_cache_entry *f = bpf_map_lookup_elem(&lb_vip_cache, &index);
 	const struct lb_vip *v;
+	bool here;
 	__u32 seq;
 
 	if (!f)
 		return false;
-	seq = *(volatile const __u32 *)&f->seq;
-	barrier();
-	if (!(seq & LB_VIP_CACHE_BUSY)) {
-		bool here = *(volatile const __u32 *)&f->service == service &&
-			    *(volatile const __u64 *)&f->addr[1] == addr[1] &&
-			    *(volatile const __u64 *)&f->addr[0] == addr[0];
-
-		if (here)
-			STORE64(vip, *(volatile const any64 *)&f->vip);
-		barrier();
-		if ((here || !(seq & LB_VIP_CACHE_MORE)) && *(volatile const __u32 *)&f->seq == seq)
-			return here;
-	}
+	barrier_var(vip); /* or clang would save registers for it that hold nothing yet */
+	seq = seq_begin(&f->seq);
+	here = *(volatile const __u32 *)&f->service == service &&
+	       *(volatile const __u64 *)&f->addr[1] == addr[1] &&
+	       *(volatile const __u64 *)&f->addr[0] == addr[0];
+	if (here)
+		STORE64(vip, *(volatile const any64 *)&f->vip);
+	if ((here || !(seq & LB_VIP_CACHE_MORE)) && seq_same(&f->seq, seq))
+		return here;
 	v = bpf_map_lookup_elem(&lb_vips, key);
 	if (v)
 		*vip = *v;

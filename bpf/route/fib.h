@@ -183,13 +183,13 @@ static __always_inline int route_fib_hop(const struct bpf_fib_lookup *fib, struc
 	if (!way || !way->xmit)
 		return PASS_ROUTE_EGRESS;
 	route_mark(fib, hop->used);
-	hop->port = way->port;
-	hop->vlan = way->vlan;
-	hop->linear_only = way->linear_only;
-	hop->mtu = 0xffff;
+	hop->hop.port = way->port;
+	hop->hop.vlan = way->vlan;
+	hop->hop.linear_only = way->linear_only;
+	hop->hop.mtu = 0xffff;
 	/* in steps of 2 bytes: the stack is read at no worse alignment */
-	__builtin_memcpy(hop->dmac, fib->dmac, 6);
-	__builtin_memcpy(hop->smac, fib->smac, 6);
+	__builtin_memcpy(hop->hop.dmac, fib->dmac, 6);
+	__builtin_memcpy(hop->hop.smac, fib->smac, 6);
 	return REASON_NONE;
 }
 

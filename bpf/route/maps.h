@@ -3,7 +3,8 @@
 #define CULVERT_ROUTE_MAPS_H
 
 #include "core/bloom.h"
-#include "core/packet.h"
+#include "core/next_hop.h"
+#include "core/seqcount.h"
 
 #ifndef AF_INET
 #define AF_INET 2
@@ -29,22 +30,15 @@ enum route_action {
 	ROUTE_ELSEWHERE, /* by a device that frames cannot be redirected to */
 };
 
-/* A way out. User space writes while programs read: what was read counts only if seq is even and the
- * same before and after. */
+/* What becomes of packets, and the neighbor that they go to. */
 struct route_hop {
-	__u32 seq;
+	__u32 seq; /* see core/seqcount.h */
 	__u32 used; /* when last, ns of the coarse clock >> ROUTE_USED_SHIFT. Writer: the programs. */
 	__u32 dev; /* of the route, the VLAN device where there is one */
-	__u32 port; /* that frames leave by */
-	__u16 mtu; /* of the IP packet, bytes */
-	__u16 vlan; /* PACKET_TAGGED + VLAN ID to put on, or 0 */
-	__u8 dmac[6] __attribute__((aligned(4)));
-	__u8 action;
-	__u8 linear_only; /* the port takes no frames of several buffers */
-	__u8 smac[6] __attribute__((aligned(4)));
-	__u8 pad[6];
-} __attribute__((aligned(
-	8))); /* which the elements of an array stand at, for copies of as many bytes at once */
+	__u8 action; /* enum route_action */
+	__u8 pad[3];
+	struct next_hop hop;
+};
 
 #define ROUTE_USED_SHIFT 30
 

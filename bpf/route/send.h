@@ -2,7 +2,7 @@
 #ifndef CULVERT_ROUTE_SEND_H
 #define CULVERT_ROUTE_SEND_H
 
-#include "core/eth.h"
+#include "core/next_hop.h"
 
 #include "maps.h"
 
@@ -36,15 +36,13 @@ static __always_inline bool route_trim(struct xdp_md *ctx, struct packet *pkt)
  * changed when it fails.
  */
 static __always_inline int route_send(struct xdp_md *ctx, struct packet *pkt,
-				      const struct route_hop *hop)
+				      const struct next_hop *hop)
 {
-	int grow = (hop->vlan ? VLAN_HLEN : 0) - (pkt->vlan ? VLAN_HLEN : 0);
+	int grow = eth_growth(hop->vlan, pkt->vlan);
 	bool v4 = pkt->ip == 4;
 	void *data, *data_end, *ip;
 
-	if (hop->linear_only && (__u64)(pkt->data_end - pkt->data) < bpf_xdp_get_buff_len(ctx))
-		return PASS_ROUTE_EGRESS;
-	if (!route_trim(ctx, pkt))
+	if (!next_hop_takes(ctx, hop) || !route_trim(ctx, pkt))
 		return PASS_ROUTE_EGRESS;
 	if (grow && bpf_xdp_adjust_head(ctx, -grow))
 		return PASS_ROUTE_EGRESS;
@@ -59,7 +57,7 @@ static __always_inline int route_send(struct xdp_md *ctx, struct packet *pkt,
 		route_age4(ip);
 	else
 		*(__u8 *)(ip + 7) -= 1;
-	eth_write(data, hop->dmac, hop->smac, hop->vlan);
+	eth_write(data, hop, hop->vlan);
 	eth_write_type(ip, !v4);
 	pkt->egress = hop->port;
 	return REASON_NONE;

@@ -96,11 +96,9 @@ static __always_inline void route_read_hop(__u32 number, struct route_hop *to, _
 		to->action = ROUTE_ASK;
 		return;
 	}
-	seq = *(volatile __u32 *)&hop->seq;
-	barrier();
+	seq = seq_begin(&hop->seq);
 	*to = *hop;
-	barrier();
-	if (seq & 1 || *(volatile __u32 *)&hop->seq != seq)
+	if (!seq_same(&hop->seq, seq))
 		to->action = ROUTE_ASK;
 	if (to->action == ROUTE_FORWARD && to->used != used)
 		*(volatile __u32 *)&hop->used = used;
@@ -209,7 +207,7 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 		return reason;
 	if (ttl <= 1)
 		return PUNT_ROUTE_TTL;
-	if (pkt->ip_len > hop->mtu)
+	if (pkt->ip_len > hop->hop.mtu)
 		return PUNT_ROUTE_MTU;
 	if (hop->dev == in->index && (!v4 || in->flags & ROUTE_DEV_REDIRECTS))
 		return PASS_ROUTE_REDIRECT;
@@ -276,7 +274,7 @@ static __always_inline int route(struct xdp_md *ctx, struct packet *pkt)
 		return PASS_ROUTE_KERNEL;
 	reason = route_find(ctx, pkt, in, st, &hop, &asked);
 	if (!reason)
-		reason = route_send(ctx, pkt, &hop);
+		reason = route_send(ctx, pkt, &hop.hop);
 	return reason ?: (asked ? FWD_ROUTE_FIB : FWD_ROUTE);
 }
 

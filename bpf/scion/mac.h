@@ -2,6 +2,8 @@
 #ifndef CULVERT_SCION_MAC_H
 #define CULVERT_SCION_MAC_H
 
+#include "core/fence.h"
+
 #include "aes.h"
 #include "maps.h"
 
@@ -60,7 +62,7 @@ static __always_inline bool hop_verify_under(__u32 index, const struct hop_mac *
 					     struct hop_cache_entry *e, bool cached)
 {
 	struct aes_cmac_key *key = bpf_map_lookup_elem(&scion_keys, &index);
-	__u64 id;
+	__u64 id, mac;
 
 	if (!key)
 		return false;
@@ -70,8 +72,10 @@ static __always_inline bool hop_verify_under(__u32 index, const struct hop_mac *
 		return false;
 	if (cached && id == e->key_id)
 		return true;
-	if (aes_cmac(key, h->s0, h->s1, h->s2, h->s3) != h->mac ||
-	    *(volatile __u64 *)&key->id != id)
+	fence();
+	mac = aes_cmac(key, h->s0, h->s1, h->s2, h->s3);
+	fence();
+	if (mac != h->mac || *(volatile __u64 *)&key->id != id)
 		return false;
 	e->key_id = 0;
 	barrier();

@@ -3,7 +3,7 @@
 #define CULVERT_SCION_MAPS_H
 
 #include "core/counters.h"
-#include "core/packet.h"
+#include "core/next_hop.h"
 
 /* Shared with datapath.LinkScope. */
 enum link_scope {
@@ -90,16 +90,6 @@ struct {
 	__type(value, struct scion_iface);
 } scion_ifaces SEC(".maps");
 
-/* A neighbor on the wire. */
-struct next_hop {
-	__u32 ifindex; /* 0: not resolved */
-	__u8 dmac[6] __attribute__((aligned(4)));
-	__u16 mtu; /* of the IP packet, bytes */
-	__u8 smac[6] __attribute__((aligned(4)));
-	__u8 seq; /* of links only: changes before and after each writing */
-	__u8 linear_only; /* the device takes no frames of several buffers */
-};
-
 /*
  * The outer header of a link with the lengths and checksums left 0, for one store after another.
  * The internal link has no destination.
@@ -117,6 +107,7 @@ struct scion_link {
 	__be32 bfd_own; /* discriminator of the session; 0: no session, or not known */
 	__be32 bfd_far; /* the far end's, while the session is up; 0: any */
 	__u32 bfd_refused; /* BFD packets that the slow path's own check has dropped; for status */
+	__u32 seq; /* of hop, see core/seqcount.h */
 };
 
 /* By link index. Writer: datapath. */
@@ -145,6 +136,7 @@ struct {
 struct scion_host {
 	struct next_hop hop;
 	__u32 used; /* CLOCK_REALTIME >> HOST_USED_SHIFT when packets were last sent to it */
+	__u32 pad;
 };
 
 /* About a second: often enough to tell hosts in use from others, and seldom enough to cost nothing. */

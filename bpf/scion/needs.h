@@ -18,7 +18,7 @@ struct scion_ingress {
 struct scion_port {
 	__u8 pair[36]
 		__attribute__((aligned(8))); /* addresses and ports as they stand in the packet */
-	__u32 seq; /* odd while user space writes in and pair */
+	__u32 seq; /* of the rest, see core/seqcount.h */
 	struct scion_ingress in;
 	__u8 family; /* of pair: 4, 6, or 0 for none */
 	__u8 pad[3];

@@ -4,7 +4,7 @@
 
 #include "core/checksum.h"
 #include "core/clock.h"
-#include "core/eth.h"
+#include "core/seqcount.h"
 
 #include "path.h"
 
@@ -65,7 +65,7 @@ static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_li
 	port = bpf_map_lookup_elem(&ports, &key);
 	if (!port || !port->slot || !port->xmit)
 		return NULL;
-	m->hop.ifindex = m->fib.ifindex;
+	m->hop.port = m->fib.ifindex;
 	m->hop.mtu = 0xffff; /* the lookup has compared it */
 	m->hop.linear_only = false;
 	copy(m->hop.dmac, m->fib.dmac, 6);
@@ -157,7 +157,7 @@ static __always_inline int scion_next_hop(struct xdp_md *ctx, struct scion_packe
 {
 	struct next_hop *hop = &l->hop;
 	int missing = PUNT_SCION_NEXT_HOP;
-	__u8 seq;
+	__u32 seq;
 
 	if (p->to_host) {
 		struct ip_addr dst = p->dst;
@@ -174,15 +174,14 @@ static __always_inline int scion_next_hop(struct xdp_md *ctx, struct scion_packe
 		hop = host ? &host->hop : NULL;
 		missing = host ? PUNT_SCION_HOST_KERNEL : PUNT_SCION_HOST_UNKNOWN;
 	}
-	if (!hop || !hop->ifindex)
+	if (!hop || !hop->port)
 		hop = scion_fib(ctx, l, p->len + sizeof(struct udphdr), &p->dst);
 	if (!hop)
 		return missing;
-	seq = *(volatile __u8 *)&hop->seq;
-	barrier();
+	/* For a host the counter says nothing: user space gives it another element of the map. */
+	seq = seq_begin(&l->seq);
 	*copy = *hop;
-	barrier();
-	if (!copy->ifindex || *(volatile __u8 *)&hop->seq != seq)
+	if (!copy->port || !seq_same(&l->seq, seq))
 		return missing;
 	return REASON_NONE;
 }
@@ -203,7 +202,7 @@ static __always_inline int scion_rewrite(struct xdp_md *ctx, const struct scion_
 
 	if (data + (was_v6 ? OUTER_IPV6 : OUTER_IPV4) > data_end)
 		return -PUNT_SCION_MALFORMED;
-	if (hop->linear_only && (__u64)(data_end - data) < bpf_xdp_get_buff_len(ctx))
+	if (!next_hop_takes(ctx, hop))
 		return -PUNT_SCION_MTU;
 	check = scion_udp_check(data, p, l, was_v6, v6, to_host, data_end);
 	if (v6 != was_v6) {
@@ -229,9 +228,9 @@ static __always_inline int scion_rewrite(struct xdp_md *ctx, const struct scion_
 		scion_write_ipv6(data + ETH_HLEN, p, l, to_host, check);
 	else
 		scion_write_ipv4(data + ETH_HLEN, p, l, to_host, check);
-	eth_write(data, hop->dmac, hop->smac, 0);
+	eth_write(data, hop, 0);
 	eth_write_type(data + ETH_HLEN, v6);
-	return hop->ifindex;
+	return hop->port;
 }
 
 /*

@@ -36,11 +36,8 @@ static __always_inline bool scion_port_link(const struct packet *pkt, struct sci
 {
 	const struct scion_port *port = &pkt->port->scion;
 	const void *src = pkt->data + (pkt->v6 ? IPV6_SADDR : IPV4_SADDR);
-	__u32 seq = *(volatile __u32 *)&port->seq;
+	__u32 seq = seq_begin(&port->seq);
 
-	if (seq & 1)
-		return false;
-	barrier();
 	if (!pkt->v6) {
 		if (port->family != 4 || src + 12 > pkt->data_end ||
 		    LOAD64(src) != LOAD64(port->pair) || LOAD32(src + 8) != LOAD32(port->pair + 8))
@@ -55,8 +52,7 @@ static __always_inline bool scion_port_link(const struct packet *pkt, struct sci
 			return false;
 	}
 	*in = port->in;
-	barrier();
-	return *(volatile __u32 *)&port->seq == seq;
+	return seq_same(&port->seq, seq);
 }
 
 /* Looks the link up. Not inlined, to have its keys off the caller's stack. */

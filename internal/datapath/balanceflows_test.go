@@ -111,7 +111,7 @@ func TestBalanceFlows(t *testing.T) {
 		}
 	}
 	// While they are written nobody knows what they are.
-	each(func(b *bpfobj.PipelineLbBucket, way int) { b.Entry[way].Lock++ })
+	each(func(b *bpfobj.PipelineLbBucket, way int) { b.Entry[way].Seq++ })
 	if got := list(); len(got) > 0 {
 		t.Errorf("being written: %+v", got)
 	}

@@ -15,8 +15,8 @@ import (
 // As in bpf/lb/vip_cache.h.
 const (
 	balanceFrontBits = 12
-	balanceFrontMore = 1
-	balanceFrontBusy = 2
+	balanceFrontBusy = 1
+	balanceFrontMore = 2
 	balanceFrontStep = 4 // of the number above these bits
 )
 
@@ -65,19 +65,18 @@ func (p *BalancePlane) fillFronts() error {
 	return unix.Munmap(b)
 }
 
-// exchangeFront makes an entry another one. Programs that read meanwhile see that, and look into lb_vips. An entry that
-// somebody has died over is busy until then.
+// exchangeFront makes an entry another one, in the steps of a writer: bpf/core/seqcount.h. The programs look into lb_vips
+// meanwhile. An entry that somebody has died over is busy until then.
 func exchangeFront(f, to *bpfobj.PipelineLbVipCacheEntry) {
 	seq := atomic.LoadUint32(&f.Seq)
 	if f.Addr == to.Addr && f.Service == to.Service && f.Vip == to.Vip && seq&(balanceFrontStep-1) == to.Seq {
 		return
 	}
-	seq = seq&^(balanceFrontStep-1) + balanceFrontStep
 	atomic.StoreUint32(&f.Seq, seq|balanceFrontBusy)
 	atomic.StoreUint64(&f.Addr[0], to.Addr[0])
 	atomic.StoreUint64(&f.Addr[1], to.Addr[1])
 	atomic.StoreUint32(&f.Service, to.Service)
 	// number and flags, of 8 bytes, at once
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&f.Vip)), *(*uint64)(unsafe.Pointer(&to.Vip)))
-	atomic.StoreUint32(&f.Seq, seq|to.Seq)
+	atomic.StoreUint32(&f.Seq, seq&^(balanceFrontStep-1)+balanceFrontStep|to.Seq)
 }

@@ -114,17 +114,17 @@ func (t balanceTable) place(e balanceEntry, clock balanceClock) (b *bpfobj.Pipel
 	return b, victim, false
 }
 
-// writeEntry is what lb_write of bpf/lb/flow_insert.h does with a way, but without the bucket's lock: a process may be killed
+// writeEntry is what lb_entry_write of bpf/lb/flow_insert.h does with a way, but without the bucket's lock: a process may be killed
 // while it has that.
 func writeEntry(b *bpfobj.PipelineLbBucket, way int, e balanceEntry) {
 	to := &b.Entry[way]
-	lock := atomic.LoadUint32(&to.Lock) | 1
-	atomic.StoreUint32(&to.Lock, lock)
+	seq := atomic.LoadUint32(&to.Seq) | 1
+	atomic.StoreUint32(&to.Seq, seq)
 	atomic.StoreUint64(&to.Src[0], e.src[0])
 	atomic.StoreUint64(&to.Src[1], e.src[1])
 	atomic.StoreUint32(&to.Ports, e.ports)
 	atomic.StoreUint32(&to.Vip, e.vip)
 	atomic.StoreUint32(&to.Backend, uint32(e.owner))
 	b.Time[way], b.Tag[way] = e.time, balanceTag(e.hash)
-	atomic.StoreUint32(&to.Lock, lock+1)
+	atomic.StoreUint32(&to.Seq, seq+1)
 }

@@ -159,8 +159,8 @@ func TestSweepFrees(t *testing.T) {
 			b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
 				for way, tag := range bucket.Tag {
 					e := bucket.Entry[way]
-					if bucket.Lock != 0 || e.Lock&1 != 0 || tag == 0 && e.Backend != 0 {
-						t.Fatalf("bucket locked %d, entry locked %d, free with owner %x", bucket.Lock, e.Lock, e.Backend)
+					if bucket.Lock != 0 || e.Seq&1 != 0 || tag == 0 && e.Backend != 0 {
+						t.Fatalf("bucket locked %d, entry locked %d, free with owner %x", bucket.Lock, e.Seq, e.Backend)
 					}
 				}
 			})

@@ -37,15 +37,15 @@ func (t balanceTable) close() { _ = unix.Munmap(t.mapped) }
 
 // balanceRead returns an entry as it stands; false while somebody writes it.
 func balanceRead(e *bpfobj.PipelineLbEntry) (k balanceKey, owner BalanceOwner, ok bool) {
-	lock := atomic.LoadUint32(&e.Lock)
-	if lock&1 != 0 {
+	seq := atomic.LoadUint32(&e.Seq)
+	if seq&1 != 0 {
 		return k, 0, false
 	}
 	k.src[0] = atomic.LoadUint64(&e.Src[0])
 	k.src[1] = atomic.LoadUint64(&e.Src[1])
 	k.ports, k.vip = atomic.LoadUint32(&e.Ports), atomic.LoadUint32(&e.Vip)
 	owner = BalanceOwner(atomic.LoadUint32(&e.Backend))
-	return k, owner, atomic.LoadUint32(&e.Lock) == lock
+	return k, owner, atomic.LoadUint32(&e.Seq) == seq
 }
 
 // balanceClock is how the flow table tells the time: 14 bits of ticks.

@@ -247,9 +247,12 @@ func withRing(m *ebpf.Map, prot int, do func([]BalanceOwner)) error {
 
 func (m BalanceMember) raw() bpfobj.PipelineLbBackend {
 	raw := bpfobj.PipelineLbBackend{
-		Id: uint32(m.Owner), Vip: m.VIP, Encap: uint8(m.Encap), GuePort: bpfobj.Wire16(m.GUEPort),
-		Port: uint32(m.Hop.Port), Mtu: m.Hop.MTU, Vlan: m.Hop.VLAN, Dmac: m.Hop.DstMAC, Smac: m.Hop.SrcMAC,
-		LinearOnly: bpfobj.Flag(m.Hop.LinearOnly), V6: bpfobj.Flag(m.Addr.Is6()),
+		Id: uint32(m.Owner), Vip: uint16(m.VIP), Encap: uint8(m.Encap), GuePort: bpfobj.Wire16(m.GUEPort),
+		V6: bpfobj.Flag(m.Addr.Is6()),
+		Hop: bpfobj.PipelineNextHop{
+			Port: uint32(m.Hop.Port), Mtu: m.Hop.MTU, Vlan: m.Hop.VLAN, Dmac: m.Hop.DstMAC, Smac: m.Hop.SrcMAC,
+			LinearOnly: bpfobj.Flag(m.Hop.LinearOnly),
+		},
 	}
 	raw.Addr.W = bpfobj.AddrWords(m.Addr)
 	if m.Source.IsValid() {
@@ -314,10 +317,11 @@ func (p *BalancePlane) Member(number uint32) (BalanceMember, error) {
 	}
 	raw := slot.Version[slot.Seq&1]
 	m := BalanceMember{
-		Owner: BalanceOwner(raw.Id), VIP: raw.Vip, Addr: bpfobj.WordsAddr(raw.Addr.W), Encap: BalanceEncap(raw.Encap),
+		Owner: BalanceOwner(raw.Id), VIP: uint32(raw.Vip), Addr: bpfobj.WordsAddr(raw.Addr.W), Encap: BalanceEncap(raw.Encap),
 		GUEPort: bpfobj.Wire16(raw.GuePort), Used: raw.Flags&balanceMemberUsed != 0, Down: raw.Flags&balanceMemberDown != 0,
 		Hop: BalanceHop{
-			Port: int(raw.Port), SrcMAC: raw.Smac, DstMAC: raw.Dmac, MTU: raw.Mtu, VLAN: raw.Vlan, LinearOnly: raw.LinearOnly != 0,
+			Port: int(raw.Hop.Port), SrcMAC: raw.Hop.Smac, DstMAC: raw.Hop.Dmac, MTU: raw.Hop.Mtu, VLAN: raw.Hop.Vlan,
+			LinearOnly: raw.Hop.LinearOnly != 0,
 		},
 	}
 	if src := bpfobj.WordsAddr(raw.Src.W); m.Used && m.Encap != BalanceL2 {

@@ -148,7 +148,7 @@ func (c *Checks) Ready(vip netip.Addr, mark uint32) error {
 	if err := c.members.Lookup(BalanceOwner(mark).Number(), &slot); err != nil {
 		return fmt.Errorf("reading the backend: %w", err)
 	}
-	if slot.Version[slot.Seq&1].Port == 0 {
+	if slot.Version[slot.Seq&1].Hop.Port == 0 {
 		return errors.New("no next hop of the backend is known")
 	}
 	return nil

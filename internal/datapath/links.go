@@ -60,10 +60,10 @@ func outerHeader(local, remote netip.AddrPort) (ip [48]byte, ipSum, l4Sum uint32
 
 func (nh NextHop) raw() bpfobj.PipelineNextHop {
 	raw := bpfobj.PipelineNextHop{
-		Ifindex: uint32(nh.IfIndex),
-		Mtu:     nh.MTU,
-		Dmac:    nh.DstMAC,
-		Smac:    nh.SrcMAC,
+		Port: uint32(nh.IfIndex),
+		Mtu:  nh.MTU,
+		Dmac: nh.DstMAC,
+		Smac: nh.SrcMAC,
 	}
 	if nh.LinearOnly {
 		raw.LinearOnly = 1
@@ -120,29 +120,22 @@ func (i *Instance) SetLinkBFD(link int, s BFDSession) error {
 // the link's packets to the slow path.
 func (i *Instance) SetLinkNextHop(link int, nh NextHop) error {
 	raw := nh.raw()
-	// The programs read without a lock. They take what they have read only if the index is not 0
-	// and the number is the same before and after.
-	steps := []func(*bpfobj.PipelineNextHop){
-		func(h *bpfobj.PipelineNextHop) { h.Ifindex = 0 },
-		func(h *bpfobj.PipelineNextHop) { *h = raw; h.Ifindex = 0 },
-		func(h *bpfobj.PipelineNextHop) { *h = raw },
-	}
-	before := 0
-	for n, step := range steps {
-		same := false
+	before, same := 0, false
+	// The steps of a writer: bpf/core/seqcount.h. The counter is odd after a process that died while writing.
+	for n, step := range []func(*bpfobj.PipelineScionLink){
+		func(l *bpfobj.PipelineScionLink) { l.Seq |= 1 },
+		func(l *bpfobj.PipelineScionLink) { l.Hop = raw },
+		func(l *bpfobj.PipelineScionLink) { l.Seq++ },
+	} {
 		err := i.updateLink(link, func(l *bpfobj.PipelineScionLink) {
 			if n == 0 {
-				before = int(l.Hop.Ifindex)
+				before, same = int(l.Hop.Port), l.Hop == raw && l.Seq&1 == 0
 			}
-			seq := l.Hop.Seq
-			raw.Seq = seq
-			if same = l.Hop == raw; !same {
-				step(&l.Hop)
-				l.Hop.Seq = seq + 1
+			if !same {
+				step(l)
 			}
 		})
-		// Nothing new at all. A next hop that goes is written with the second step already.
-		if err != nil || same && n == 0 {
+		if err != nil || same {
 			return err
 		}
 	}
@@ -169,7 +162,7 @@ func (i *Instance) LinkStates() ([]LinkState, error) {
 		}
 		bfd := BFDSession{Own: bpfobj.Wire32(l.BfdOwn), Far: bpfobj.Wire32(l.BfdFar), Refused: l.BfdRefused}
 		states[n] = LinkState{Up: l.Up != 0, BFD: bfd, NextHop: NextHop{
-			IfIndex: int(l.Hop.Ifindex),
+			IfIndex: int(l.Hop.Port),
 			SrcMAC:  l.Hop.Smac,
 			DstMAC:  l.Hop.Dmac,
 			MTU:     l.Hop.Mtu,
@@ -258,7 +251,7 @@ func (i *Instance) forgetDeadHops() error {
 	)
 	it := i.maps[bpfobj.PipelineMapScionHosts].Iterate()
 	for it.Next(&key, &value) {
-		if gone(int(value.Hop.Ifindex)) {
+		if gone(int(value.Hop.Port)) {
 			leaves = append(leaves, key)
 		}
 	}

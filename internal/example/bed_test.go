@@ -100,16 +100,17 @@ func (b *bed) routes(t *testing.T) {
 	number := uint32(0)
 	for name, n := range networks {
 		number++
-		hop := pipelineRouteHop{Action: uint8(pipelineRouteActionROUTE_FORWARD), Dev: 2, Port: 2, Mtu: 1500, Dmac: [6]byte(gatewayMAC), Smac: [6]byte(ownMAC)}
+		hop := pipelineRouteHop{Action: uint8(pipelineRouteActionROUTE_FORWARD), Dev: 2}
+		hop.Hop.Port, hop.Hop.Mtu, hop.Hop.Dmac, hop.Hop.Smac = 2, 1500, [6]byte(gatewayMAC), [6]byte(ownMAC)
 		switch name {
 		case "own":
-			hop.Dev, hop.Port = 3, 3
+			hop.Dev, hop.Hop.Port = 3, 3
 		case "blackhole":
 			hop = pipelineRouteHop{Action: uint8(pipelineRouteActionROUTE_BLACKHOLE)}
 		case "resolve":
 			hop = pipelineRouteHop{Action: uint8(pipelineRouteActionROUTE_RESOLVE), Dev: 2}
 		case "vlan":
-			hop.Dev, hop.Vlan = 4, 0x1000+vlanOut
+			hop.Dev, hop.Hop.Vlan = 4, 0x1000+vlanOut
 		}
 		must(t, b.maps["route_hops"].Put(number, hop))
 		root4[n.v4], root6[n.v6] = number, number

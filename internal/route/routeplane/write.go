@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -29,15 +30,18 @@ func (p *Plane) SetHop(number uint32, hop Hop) error {
 	case int(number) >= len(p.hops):
 		return fmt.Errorf("next hop %d of %s: there are %d", number, p.inst.Name(), len(p.hops))
 	}
-	raw := &p.hops[number]
-	seq := raw.Seq &^ 1 // odd after a process that died while writing
-	atomic.StoreUint32(&raw.Seq, seq+1)
-	raw.Action = uint8(hop.Action)
-	raw.Dev, raw.Port = uint32(hop.Dev), uint32(hop.Port)
-	raw.Mtu, raw.Vlan = hop.MTU, hop.VLAN
-	raw.Dmac, raw.Smac = hop.DstMAC, hop.SrcMAC
-	raw.LinearOnly = bpfobj.Flag(hop.LinearOnly)
-	atomic.StoreUint32(&raw.Seq, seq+2)
+	to := &p.hops[number]
+	raw := bpfobj.PipelineRouteHop{Dev: uint32(hop.Dev), Action: uint8(hop.Action), Hop: bpfobj.PipelineNextHop{
+		Port: uint32(hop.Port), Mtu: hop.MTU, Vlan: hop.VLAN, Dmac: hop.DstMAC, Smac: hop.SrcMAC, LinearOnly: bpfobj.Flag(hop.LinearOnly),
+	}}
+	// The steps of a writer: bpf/core/seqcount.h. The programs write the first word's other half.
+	seq := to.Seq &^ 1 // odd after a process that died while writing
+	atomic.StoreUint32(&to.Seq, seq+1)
+	words := (*[unsafe.Sizeof(raw) / 8]uint64)(unsafe.Pointer(to))
+	for n, w := range (*[unsafe.Sizeof(raw) / 8]uint64)(unsafe.Pointer(&raw))[1:] {
+		atomic.StoreUint64(&words[1+n], w)
+	}
+	atomic.StoreUint32(&to.Seq, seq+2)
 	return nil
 }
 
@@ -54,8 +58,8 @@ func (p *Plane) Hop(number uint32) (Hop, error) {
 		}
 	}
 	return Hop{
-		Action: Action(raw.Action), Dev: int(raw.Dev), Port: int(raw.Port), VLAN: raw.Vlan, MTU: raw.Mtu,
-		SrcMAC: raw.Smac, DstMAC: raw.Dmac, LinearOnly: raw.LinearOnly != 0,
+		Action: Action(raw.Action), Dev: int(raw.Dev), Port: int(raw.Hop.Port), VLAN: raw.Hop.Vlan,
+		MTU: raw.Hop.Mtu, SrcMAC: raw.Hop.Smac, DstMAC: raw.Hop.Dmac, LinearOnly: raw.Hop.LinearOnly != 0,
 	}, nil
 }
 
