@@ -23,7 +23,7 @@
 #include "core/verdict.h"
 #include "core/worker.h"
 
-/* Keep the enums in the BTF for user space, which takes the names of the reasons from it. */
+/* These keep the enums in the BTF, from which user space takes the names. */
 const enum reason *reason_names __attribute__((unused));
 const enum reason_block *reason_blocks __attribute__((unused));
 const enum route_action *route_actions __attribute__((unused));
@@ -34,16 +34,17 @@ const enum lb_unclaimed *lb_unclaimed_of __attribute__((unused));
 const enum lb_flow_state *lb_flow_states __attribute__((unused));
 
 /*
- * No reason is less than REASON_NONE. Of "at most" the verifier of 6.1 can tell whether it is so, of "equal"
- * it cannot; a stage that has changed the packet returns what is surely more, because its pointers are invalid.
+ * No stage returns less than REASON_NONE. The test is nevertheless "at most": from "equal" the verifier of 6.1 learns
+ * no bounds. It has to know that no stage runs after one that has changed the packet, whose pointers are invalid
+ * then.
  */
 #define ASK(name, NAME)            \
 	if (reason <= REASON_NONE) \
 		reason = name##_stage(ctx, &pkt);
 
 /*
- * The way of a packet: parse once, ask the stages in their order, leave by the verdict. A stage
- * that is off is constant at load time and costs nothing.
+ * The way of a packet: parse once, ask the stages in their order, leave by the verdict. Whether a stage is on is
+ * constant at load time, so a stage that is off costs nothing.
  */
 static __always_inline int pipeline(struct xdp_md *ctx)
 {
@@ -57,7 +58,7 @@ static __always_inline int pipeline(struct xdp_md *ctx)
 	return verdict(ctx, &pkt, reason);
 }
 
-/* On an interface. With workers on, most packets take the way on another CPU. */
+/* Runs on interfaces. With workers on, most packets go through the pipeline on another CPU. */
 SEC("xdp.frags")
 int rx(struct xdp_md *ctx)
 {
@@ -66,7 +67,7 @@ int rx(struct xdp_md *ctx)
 	return pipeline(ctx);
 }
 
-/* On a worker CPU, for what rx has handed over. */
+/* Runs on a worker's CPU, on the packets that rx has enqueued for it. */
 SEC("xdp.frags/cpumap")
 int worker(struct xdp_md *ctx)
 {

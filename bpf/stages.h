@@ -3,7 +3,7 @@
 #define CULVERT_STAGES_H
 
 /*
- * The only file that knows all stages. Each has a folder; core/ and the other stages know nothing of it.
+ * This is the only file that knows all stages. Each stage is a folder; core/ and the other stages know nothing of it.
  * Programs include this file before anything of core/.
  */
 #ifdef CULVERT_EXAMPLE /* objects for tests alone */
@@ -37,13 +37,16 @@
 	EXAMPLE_STAGE(STAGE)              \
 	STAGE(route, ROUTE)
 
-/* Programs in front of the pipeline: their reasons are counted with those of the stages. */
+/* Programs in front of the pipeline. Their reasons are counted with those of the stages. */
 #define FRONTS(FRONT) FRONT(filter, FILTER)
 
-/* The stage whose packets are spread over worker CPUs: it says which they are, and hashes their flow. */
+/*
+ * The function of the stage whose packets are spread over worker CPUs. It says which packets these are, and hashes
+ * their flow.
+ */
 #define STAGE_FLOW_HASH scion_flow_hash
 
-/* The stage that wants to know which of its punts were within their rate. */
+/* The function of the stage that has to know which punts were within their rate. */
 #define STAGE_PUNTED scion_punted
 
 #endif

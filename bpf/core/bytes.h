@@ -3,8 +3,8 @@
 #define CULVERT_CORE_BYTES_H
 
 /*
- * Loads and stores at any alignment: the JITs and the verifier allow them on packets. And of any size: clang must not
- * think that bytes stored as one type are others than those loaded as another.
+ * Loads and stores at any alignment and of any type. The JITs and the verifier allow any alignment on packets.
+ * may_alias keeps clang from assuming that bytes stored as one type are not those loaded as another.
  */
 typedef __u16 __attribute__((may_alias)) any16;
 typedef __u32 __attribute__((may_alias)) any32;
@@ -18,7 +18,7 @@ typedef __u64 __attribute__((may_alias)) any64;
 #define STORE32(p, v) (*(any32 *)(p) = (v))
 #define STORE64(p, v) (*(any64 *)(p) = (v))
 
-/* Copies n bytes, an even constant, in the widest steps; clang would do it byte by byte. */
+/* Copies n bytes, an even constant, in the widest steps. clang would copy single bytes. */
 static __always_inline void copy(void *dst, const void *src, const __u32 n)
 {
 	__u32 i = 0;

@@ -5,7 +5,7 @@
 /* CLOCK_TAI minus CLOCK_REALTIME, ns. */
 volatile __u64 tai_offset_ns;
 
-/* What one CPU knows of the time. */
+/* The last reading of the clock on one CPU. */
 struct wall_clock {
 	__u64 tick; /* jiffies at the last reading */
 	__u64 now; /* CLOCK_REALTIME at the last reading, ns */
@@ -16,9 +16,7 @@ static __always_inline __u64 wall_now(void)
 	return bpf_ktime_get_tai_ns() - tai_offset_ns;
 }
 
-/*
- * CLOCK_REALTIME in ns, at most a tick old: reading the clock source costs as much as forwarding.
- */
+/* CLOCK_REALTIME in ns, at most a tick old. To read the clock source costs as much as to forward a packet. */
 static __always_inline __u64 wall_recent(struct wall_clock *w)
 {
 	__u64 tick = bpf_jiffies64(); /* a load, not a call */
@@ -30,7 +28,7 @@ static __always_inline __u64 wall_recent(struct wall_clock *w)
 	return w->now;
 }
 
-/* Whether a time, ns since the epoch, is past. Only one close to recent is worth a new reading. */
+/* Whether a time, ns since the epoch, is past. The clock is read anew only when the time is close to recent. */
 static __always_inline bool wall_past(__u64 time, __u64 recent)
 {
 	if (time > recent + 1000000000ULL)

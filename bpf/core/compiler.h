@@ -2,12 +2,12 @@
 #ifndef CULVERT_CORE_COMPILER_H
 #define CULVERT_CORE_COMPILER_H
 
-/* Keeps clang from reasoning about v, and so from dropping a bound that the verifier needs. */
+/* Makes v opaque to clang, which otherwise drops bounds that it can prove and the verifier cannot. */
 #ifndef barrier_var
 #define barrier_var(v) asm volatile("" : "+r"(v))
 #endif
 
-/* Keeps clang from moving loads and stores across. */
+/* Keeps clang from moving loads and stores across. The CPU may still do so: see fence.h. */
 #ifndef barrier
 #define barrier() asm volatile("" ::: "memory")
 #endif

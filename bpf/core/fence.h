@@ -5,16 +5,16 @@
 #include "compiler.h"
 
 /*
- * Orders every load and store before it in front of every one behind it, but on x86 not a store in front of a load,
- * which nobody here needs.
+ * Orders all loads and stores in front of it before those behind it, except on x86 a store before a load. Nothing
+ * here needs that one.
  *
- * BPF has no fence of its own, and clang 19 selects no acquire load and no release store for it. An exchange of a word
- * on the stack does on arm64. The JIT makes SWPAL of it, which with acquire and release is a full barrier (Arm ARM,
- * B2.3, "barrier-ordered-before"), or without LSE a loop of LDXR and STLXR with DMB ISH behind it.
+ * BPF has no fence, and clang 19 selects neither acquire loads nor release stores for it. On arm64 an exchange of a
+ * word on the stack serves as one. The JIT turns it into SWPAL, which with acquire and release is a full barrier (Arm
+ * ARM, B2.3, "barrier-ordered-before"), or without LSE into LDXR and STLXR with DMB ISH behind them.
  *
- * x86 reorders neither loads with loads nor stores with stores, nor a load with a later store. Only clang has to be kept
- * from it, and an exchange would cost 1 % of a SCION packet. So objects with a fence in them exist once for each
- * architecture: bpf2go sets the macro.
+ * x86 never reorders two loads, two stores, or a load with a later store. Only clang has to be held back, while an
+ * exchange would cost 1 % of a SCION packet. Therefore objects with a fence exist once for each architecture: bpf2go
+ * sets the macro.
  */
 #if defined(__TARGET_ARCH_x86)
 static __always_inline void fence(void)
@@ -26,7 +26,9 @@ static __always_inline void fence(void)
 {
 	__u64 word = 0, *p = &word;
 
-	barrier_var(p); /* or clang would see that nobody else has the word */
+	barrier();
+	/* clang removes an exchange of a word that nobody else can see. */
+	barrier_var(p);
 	__sync_lock_test_and_set(p, 0);
 	barrier();
 }

@@ -3,16 +3,16 @@
 #define CULVERT_CORE_HASH_H
 
 /*
- * Hashes with a secret: without it nobody can tell which keys meet. Sums of hash_word, each with 8 bytes
- * of the secret, are NH of UMAC (RFC 4418, 5.2.2): two keys have the same with a chance of 2^-32 at most. One
- * multiplication for 8 bytes, and none waits for another.
+ * Hashes with a secret, without which nobody can predict which keys collide. Sums of hash_word, each with 8 bytes of
+ * the secret, are NH of UMAC (RFC 4418, 5.2.2): two keys collide with a probability of 2^-32 at most. One
+ * multiplication covers 8 bytes, and none waits for another.
  */
 static __always_inline __u64 hash_word(__u32 a, __u32 b, __u64 w)
 {
 	return (__u64)((__u32)w + a) * (__u32)((w >> 32) + b);
 }
 
-/* Sums of products have poor low bits. Each step can be undone, so nothing more collides. */
+/* Improves the low bits of such a sum, which are poor. Each step is invertible, so it adds no collisions. */
 static __always_inline __u64 hash_mix(__u64 h)
 {
 	h ^= h >> 32;

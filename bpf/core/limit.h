@@ -6,9 +6,8 @@
 #include "reason.h"
 
 /*
- * How fast each reason may use the slow path. Generic cell rate algorithm: one time stamp a
- * limit, no division. CPUs race for it; what a race lets through too much is at most a packet for
- * each CPU.
+ * How fast packets may leave for a reason. Limits are a generic cell rate algorithm: one time stamp each, no
+ * division. CPUs update it without a lock; a race lets through at most one packet a CPU too many.
  */
 struct limit {
 	__u64 interval; /* ns from one packet to the next; 0: no limit */
@@ -17,8 +16,8 @@ struct limit {
 };
 
 /*
- * By index of the reason, for everybody together. Writer of interval and burst: datapath; of due: the programs, and
- * datapath for LIMIT_NEVER.
+ * The rate of a reason, by its index, for all packets together. Writer of interval and burst: datapath; of due: the
+ * programs, and datapath for LIMIT_NEVER.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -27,19 +26,22 @@ struct {
 	__type(value, struct limit);
 } limits SEC(".maps");
 
-#define LIMIT_NEVER (~0ULL) /* as due: not a single packet may use the slow path */
+#define LIMIT_NEVER (~0ULL) /* as due: no packet at all may leave for the reason */
 
 /*
- * Whose packets a limit counts together. No domain can use up what another one has for itself.
- * Numbers: interfaces by their slot, for what any host behind them sends; then those that stages give.
+ * A domain is a group of senders that share a rate. No domain can use up what belongs to another. Domains of
+ * interfaces come first, by slot, for all hosts behind them; then those that stages define.
  */
 #define DOMAIN_HOSTS 0
 #define DOMAIN_STAGES MAX_PORTS
 
-/* Each domain has this part of a reason's rate for itself. The rate beyond it is for whoever comes first. */
+/* Each domain has 1/LIMIT_SHARES of a reason's rate for itself. The rate beyond that goes to whoever comes first. */
 #define LIMIT_SHARES 10
 
-/* When the next packet of a domain's own share is due, ns; by domain * REASON_MAX + index of the reason. Writer: the programs. */
+/*
+ * When the next packet of a domain's own share is due, ns, by domain * REASON_MAX + index of the reason. Writer: the
+ * programs.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -47,7 +49,7 @@ struct {
 	__type(value, __u64);
 } limit_shares SEC(".maps");
 
-/* Charges a packet, unless it is over the rate. */
+/* Whether a packet is over the rate. If not, it is charged. */
 static __always_inline bool over_rate(__u64 *due_at, __u64 interval, __u64 burst)
 {
 	__u64 now = bpf_ktime_get_coarse_ns();
@@ -61,13 +63,16 @@ static __always_inline bool over_rate(__u64 *due_at, __u64 interval, __u64 burst
 	return false;
 }
 
-/* As above, of a limit that may be none. */
+/* As over_rate, for a limit that may be off. */
 static __always_inline bool over_limit(struct limit *l)
 {
 	return l->interval && over_rate(&l->due, l->interval, l->burst);
 }
 
-/* Charges a packet to its domain's own share, or to what all share when that is used up. */
+/*
+ * Whether a packet is over the rate of its reason. Otherwise it is charged to its domain's own share, or to the
+ * common rate when that share is used up.
+ */
 static __always_inline bool limited(__u32 reason, __u32 domain)
 {
 	__u32 index = REASON_INDEX(reason), share = domain * REASON_MAX + index;
@@ -84,13 +89,13 @@ static __always_inline bool limited(__u32 reason, __u32 domain)
 	return over_limit(l);
 }
 
-/* The domain of any host behind the interface that a packet came in by. */
+/* The domain of the hosts behind the interface that a packet came in by. */
 static __always_inline __u32 limit_domain(const struct port *port)
 {
 	return port ? DOMAIN_HOSTS + port->slot - 1 : DOMAIN_HOSTS;
 }
 
-/* The reason that a punt leaves for: that of a drop when the rate is used up, counted behind its own. */
+/* The reason that a punt leaves for: its own, or when it is over its rate the matching one of VERDICT_LIMITED. */
 static __always_inline __u32 limit(const struct packet *pkt, __u32 reason)
 {
 	if (limited(reason, pkt->domain ?: limit_domain(pkt->port)))
@@ -99,8 +104,8 @@ static __always_inline __u32 limit(const struct packet *pkt, __u32 reason)
 }
 
 /*
- * Whether an answer that leaves for that reason is within its rate; if so it is charged. verdict() comes too late for
- * answers: they take the packet's place, and one that is not sent is not to be built. So a stage asks before it builds one.
+ * Whether an answer that leaves for that reason is within its rate. If so, it is charged. verdict() comes too late
+ * for answers: an answer overwrites the packet, so a stage has to ask before it builds one.
  */
 static __always_inline bool limit_allows(const struct xdp_md *ctx, __u32 reason)
 {

@@ -5,17 +5,17 @@
 #include "fence.h"
 
 /*
- * A lock in a map, which programs hold for some hundred instructions. bpf_spin_lock does not serve: map values with it
- * cannot be mapped into memory, and a program that holds it may call nothing.
+ * A lock in a map. Programs hold it for some hundred instructions. bpf_spin_lock does not serve: a map with one
+ * cannot be mapped into memory, and a program that holds one may call nothing.
  *
- * Why it holds: a program that takes the lock sees all that the last holder has done, and does nothing before.
- * To take it is a compare-and-exchange. When that succeeds the JITs order it fully: LOCK CMPXCHG on x86, CASAL on arm64,
- * or LDXR and STLXR with DMB ISH behind them. To give it back is a store behind a fence, which is a release: all that
- * the holder has loaded and stored comes before the lock is seen to be free. internal/bpfobj/litmus_test.go checks it as it
- * does seqcount.h.
+ * Why it holds: a program that has taken the lock sees all that the last holder did, and does nothing before it has
+ * the lock. To take it is a compare-and-exchange. One that succeeds is fully ordered by the JITs: LOCK CMPXCHG on
+ * x86, CASAL on arm64, or LDXR and STLXR with DMB ISH behind them. To give it back is a store behind a fence, which
+ * is a release: whoever sees the lock free sees all that the holder did. internal/bpfobj/litmus_test.go checks this
+ * as it does seqcount.h.
  */
 
-/* How often a program tries: longer than another one needs the lock. */
+/* How often a program tries. That takes longer than a holder needs. */
 #define LOCK_TRIES 128
 
 static __always_inline bool lock_take(__u32 *lock)

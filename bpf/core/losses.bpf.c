@@ -12,8 +12,8 @@
 #include "port.h"
 
 /*
- * What is lost after the verdict, and on the way to a worker, before it: the kernel says so in
- * tracepoints only. Counted for the ingress interface, the one whose reason counters say
+ * Counts packets that are lost behind the verdict, and packets that are lost on the way to a worker, in front of it.
+ * The kernel tells of them in tracepoints only. They are counted for the ingress interface, whose counters say
  * "forwarded".
  */
 
@@ -37,8 +37,8 @@ struct {
 } losses SEC(".maps");
 
 /*
- * The generation that counts. Two are attached while one takes over from the other, and when a
- * process has died over it. Writer: datapath.
+ * The generation that counts. Two are attached while one takes over from the other, and after a process has died in
+ * between. Writer: datapath.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -47,17 +47,17 @@ struct {
 	__type(value, __u32);
 } losses_by SEC(".maps");
 
-/* Ours. */
+/* The generation of this object. */
 const volatile __u32 generation;
 
-/* Inode of the network namespace the ports are in: indexes are unique only inside it. */
+/* Inode of the network namespace of the ports. Indexes of interfaces are unique only inside it. */
 const volatile __u32 netns;
 
-/* Maps of workers: ours, and the one that is being emptied; 0 for none. */
+/* IDs of the workers' map and of the one that is being emptied; 0: none. */
 const volatile __u32 worker_map;
 const volatile __u32 former_worker_map;
 
-/* CPUs that there can be, for cpumap_enqueued. */
+/* The number of possible CPUs, for cpumap_enqueued. */
 const volatile __u32 cpu_count = 1;
 
 static __always_inline bool in_force(void)
@@ -99,7 +99,7 @@ static __always_inline bool our_workers(__u32 map)
 SEC("raw_tp/xdp_redirect_err")
 int redirect_err(struct bpf_raw_tracepoint_args *ctx)
 {
-	/* in generic mode a worker's queue is one of the targets */
+	/* In generic mode a worker's queue is one of the targets. */
 	lose((void *)ctx->args[0],
 	     (__u32)ctx->args[4] == BPF_MAP_TYPE_CPUMAP ? LOSS_WORKER_QUEUE : LOSS_REDIRECT, 1);
 	return 0;
@@ -118,7 +118,7 @@ int devmap_xmit(struct bpf_raw_tracepoint_args *ctx)
 SEC("raw_tp/xdp_exception")
 int exception(struct bpf_raw_tracepoint_args *ctx)
 {
-	/* Some drivers tell so of a failed redirect too, which redirect_err has counted. */
+	/* Some drivers report a failed redirect here too. redirect_err has counted it. */
 	if ((__u32)ctx->args[2] != XDP_REDIRECT)
 		lose((void *)ctx->args[0], LOSS_EXCEPTION, 1);
 	return 0;
@@ -148,7 +148,7 @@ static long lose_on(__u32 cpu, __u32 *drops)
 	return last && lose_at(last->from, LOSS_WORKER, *drops);
 }
 
-/* The batch may be from several interfaces: counted for the first that hands packets over. */
+/* A batch may be from several interfaces. It is counted for the first one that is found. */
 SEC("raw_tp/xdp_cpumap_kthread")
 int cpumap_kthread(struct bpf_raw_tracepoint_args *ctx)
 {

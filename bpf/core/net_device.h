@@ -2,7 +2,7 @@
 #ifndef CULVERT_CORE_NET_DEVICE_H
 #define CULVERT_CORE_NET_DEVICE_H
 
-/* The few kernel fields needed, found by their names. */
+/* The few fields of the kernel that programs read, found by name (CO-RE). */
 struct ns_common {
 	unsigned int inum;
 } __attribute__((preserve_access_index));

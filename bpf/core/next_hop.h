@@ -4,7 +4,7 @@
 
 #include "packet.h"
 
-/* How frames leave to a neighbor. User space writes it; the element that it is part of has the sequence counter. */
+/* How frames get to a neighbor. User space writes it. Its sequence counter is in the structure around it. */
 struct next_hop {
 	__u32 port; /* index of the interface that frames leave by; 0: not known */
 	__u16 mtu; /* of the IP packet, bytes */
@@ -14,9 +14,9 @@ struct next_hop {
 	__u8 pad;
 	__u8 smac[6];
 	__u8 pad2[2];
-} __attribute__((aligned(8))); /* for copies of 8 bytes at once */
+} __attribute__((aligned(8))); /* so that it is copied by 8 bytes */
 
-/* Whether the port takes a frame of so many buffers. */
+/* Whether the port takes the frame as it is spread over buffers. */
 static __always_inline bool next_hop_takes(struct xdp_md *ctx, const struct next_hop *hop)
 {
 	__u64 linear = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
@@ -24,15 +24,15 @@ static __always_inline bool next_hop_takes(struct xdp_md *ctx, const struct next
 	return !hop->linear_only || linear >= bpf_xdp_get_buff_len(ctx);
 }
 
-/* How many bytes a frame grows by when it leaves with another tag than it came with. */
+/* How many bytes longer a frame gets when it leaves with one tag, or none, and came with another. */
 static __always_inline int eth_growth(__u16 to, __u16 from)
 {
 	return (to ? VLAN_HLEN : 0) - (from ? VLAN_HLEN : 0);
 }
 
 /*
- * Writes the Ethernet header that a frame leaves with, all but the type of what follows it. vlan is
- * PACKET_TAGGED + VLAN ID, or 0 for no tag. The frame has room for the header.
+ * Writes the Ethernet header that a frame leaves with, except for the type of what follows it. vlan is PACKET_TAGGED
+ * + VLAN ID, or 0 for no tag. The frame has room for the header.
  */
 static __always_inline void eth_write(void *data, const struct next_hop *hop, __u16 vlan)
 {
@@ -44,7 +44,7 @@ static __always_inline void eth_write(void *data, const struct next_hop *hop, __
 	}
 }
 
-/* The type of what follows the Ethernet header: ip is where that begins. */
+/* Writes the type of what follows the Ethernet header. ip is where that begins. */
 static __always_inline void eth_write_type(void *ip, bool v6)
 {
 	STORE16(ip - 2, v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP));

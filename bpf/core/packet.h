@@ -16,52 +16,55 @@ struct ip_addr {
 #define PACKET_TAGGED 0x1000
 #define VLAN_HLEN 4
 
-/* Where the addresses are, from data, bytes. */
+/* Offsets of the addresses from data, bytes. */
 #define IPV4_SADDR (ETH_HLEN + 12)
 #define IPV4_DADDR (ETH_HLEN + 16)
 #define IPV6_SADDR (ETH_HLEN + 8)
 #define IPV6_DADDR (ETH_HLEN + 24)
 
-/* What a stage may need of packets that are to this interface: its NAME_NEEDS. */
+/* What a stage may ask of parse(), in its NAME_NEEDS. All of it is about packets to this interface. */
 #define PARSE_UDP 1 /* plain UDP: ports, length and checksum */
 #define PARSE_IP \
 	2 /* any IP packet, behind a tag too: where its header is, and whether it may be forwarded */
-#define NEEDS_REWRITE 4 /* to give it another destination: rewrite.h */
+#define NEEDS_REWRITE 4 /* the stage gives packets another destination: rewrite.h */
 
-/* Why a packet is not to be forwarded, wherever to. */
+/* Why a packet must not be forwarded, whatever its destination. */
 enum no_fwd_reason {
 	NO_FWD_NONE,
 	NO_FWD_MALFORMED, /* a header that the kernel drops, or that was cut off */
 	NO_FWD_OPTIONS, /* IPv4 options, IPv6 hop-by-hop options */
 };
 
-/* Whether a stage of this object may leave a rewrite to the way out: known to the preprocessor, so that others pay nothing. */
+/*
+ * Whether any stage of this object gives packets another destination. The preprocessor decides, so that other objects
+ * pay nothing.
+ */
 #define REWRITE_NEEDED(name, NAME) | (NAME##_NEEDS & NEEDS_REWRITE)
 #define MAY_REWRITE (0 STAGES(REWRITE_NEEDED))
 
-/* Where a packet is to go instead: rewrite.h. */
+/* The new destination of a packet: rewrite.h. */
 struct rewrite {
 	struct ip_addr addr;
 	__be16 port;
 	bool on;
-} __attribute__((aligned(8))); /* the stack is read at no worse alignment */
+} __attribute__((aligned(8))); /* the verifier reads the stack at no worse alignment */
 
-/* What parsing found, and what stages leave to later ones. */
+/* What parse() has found, and what stages leave to later ones. */
 struct packet {
 	void *data;
 	void *data_end;
-	__u32 len; /* of the frame, or of its first buffer if that was enough */
-	struct port *port; /* of the ingress interface, NULL if it is not ours */
-	/* with PARSE_UDP alone */
-	bool udp; /* plain UDP, all headers where they belong */
+	__u32 len; /* of the frame; of its first buffer as long as nobody had to know more */
+	struct port *port; /* of the ingress interface, NULL if the data plane is not on it */
+	/* with PARSE_UDP only */
+	bool udp; /* plain UDP: no fragment, no options, no extension headers */
 	bool v6;
 	__u32 l4_len; /* UDP header and payload, bytes */
 	__be16 sport;
 	__be16 dport;
 	__u16 check; /* of UDP, as it stands in the header */
-	/* with PARSE_IP alone */
-	__u8 ip; /* 4 or 6: a packet of that version to this interface; 0: none */
-	__u8 l3; /* where its header is, from data, bytes */
+	/* with PARSE_IP only */
+	__u8 ip; /* version of a packet to this interface, 4 or 6; 0: none */
+	__u8 l3; /* offset of its header from data, bytes */
 	__u8 proto; /* of IPv4, or next header */
 	bool fragment; /* of IPv4 */
 	__u16 vlan; /* PACKET_TAGGED + VLAN ID of its only tag, or 0 */
@@ -69,13 +72,13 @@ struct packet {
 	__u32 ip_len; /* header and payload, bytes */
 	/* set by stages */
 	__u32 egress; /* the interface that it is redirected to */
-	__u32 domain; /* whose share of a rate a punt uses; 0: that of hosts behind its interface */
+	__u32 domain; /* the domain that is charged for a punt; 0: that of the hosts behind its interface */
 #if MAY_REWRITE
 	struct rewrite rewrite;
 #endif
 };
 
-/* Whether a frame says that it comes from a group address (IEEE 802.3, 3.2.3): no answer may go there. */
+/* Whether the source of a frame is a group address (IEEE 802.3, 3.2.3), to which no answer may go. */
 static __always_inline bool from_group(const void *data)
 {
 	return LOAD8(data + 6) & 1;

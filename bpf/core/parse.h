@@ -9,7 +9,7 @@ static __always_inline void parse_udp(struct packet *pkt, void *udp, __u32 l4_le
 {
 	if (udp + sizeof(struct udphdr) > pkt->data_end)
 		return;
-	/* The kernel would trim to a shorter length; leave that to it. */
+	/* The kernel would trim the packet to a shorter length. Such packets are left to it. */
 	if (bpf_ntohs(LOAD16(udp + 4)) != l4_len)
 		return;
 	pkt->sport = LOAD16(udp);
@@ -19,7 +19,10 @@ static __always_inline void parse_udp(struct packet *pkt, void *udp, __u32 l4_le
 	pkt->udp = true;
 }
 
-/* Whether the frame has that many bytes; more than the first buffer of it is asked for if need be. */
+/*
+ * Whether the frame has that many bytes. Its whole length costs a call, which is made only if the first buffer is
+ * shorter.
+ */
 static __always_inline bool frame_holds(struct xdp_md *ctx, struct packet *pkt, __u32 len)
 {
 	if (len > pkt->len)
@@ -101,7 +104,7 @@ static __always_inline void parse_ipv6(struct xdp_md *ctx, struct packet *pkt, c
 		pkt->udp = false;
 }
 
-/* One 802.1Q tag. Frames with more of them, and with 802.1ad's, are the kernel's. */
+/* One 802.1Q tag. Frames with more tags, or with 802.1ad's, are the kernel's. */
 static __always_inline void parse_vlan(struct xdp_md *ctx, struct packet *pkt, __u32 needs)
 {
 	__u16 id;
@@ -109,7 +112,7 @@ static __always_inline void parse_vlan(struct xdp_md *ctx, struct packet *pkt, _
 	if (pkt->data + ETH_HLEN + VLAN_HLEN > pkt->data_end)
 		return;
 	id = bpf_ntohs(LOAD16(pkt->data + ETH_HLEN)) & 0xfff;
-	if (!id) /* a priority alone */
+	if (!id) /* a tag with a priority and no VLAN */
 		return;
 	pkt->vlan = PACKET_TAGGED + id;
 	switch (LOAD16(pkt->data + ETH_HLEN + 2)) {
@@ -123,8 +126,8 @@ static __always_inline void parse_vlan(struct xdp_md *ctx, struct packet *pkt, _
 }
 
 /*
- * What all stages that are on need: known at load time, so that what nobody needs is not parsed. The verifier takes the
- * branches out; clang would make sums of them, which stay.
+ * What all stages that are on need. It is known at load time, so that the verifier removes the rest. Without the
+ * barrier clang turns the branches into arithmetic, which stays.
  */
 #define PARSE_NEEDS(name, NAME)        \
 	if (NAME##_ON) {               \
@@ -132,7 +135,7 @@ static __always_inline void parse_vlan(struct xdp_md *ctx, struct packet *pkt, _
 		barrier_var(needs);    \
 	}
 
-/* Walks the headers once. pkt->udp stays false for anything but plain UDP to this interface. */
+/* Walks the headers once. pkt->udp is set for plain UDP to this interface only. */
 static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 {
 	__u32 needs = 0;
@@ -149,7 +152,7 @@ static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 	pkt->port = port;
 	if (!needs || pkt->data + ETH_HLEN > pkt->data_end)
 		return;
-	/* Frames to another host reach us in promiscuous mode; they are the kernel's. */
+	/* In promiscuous mode frames to other hosts come in too. They are the kernel's. */
 	if (LOAD32(pkt->data) != LOAD32(port->mac) || LOAD16(pkt->data + 4) != port->mac[2])
 		return;
 	switch (LOAD16(pkt->data + 12)) {

@@ -2,7 +2,7 @@
 #ifndef CULVERT_CORE_PORT_H
 #define CULVERT_CORE_PORT_H
 
-/* Interfaces that one instance can carry; the counters are sized by it once and for all. */
+/* The most interfaces that one data plane can have. The counters are sized by it. */
 #define MAX_PORTS 64
 
 /* A stage's own part of struct port: NAME_PORT of its needs.h. */
@@ -10,7 +10,7 @@
 
 /* An interface with the program on it. */
 struct port {
-	__u32 slot; /* 1 + index of its counters; 0: not ours */
+	__u32 slot; /* 1 + index of its counters; 0: the data plane is not on it */
 	__u16 mac[3] __attribute__((aligned(4)));
 	__u8 xmit; /* frames may be redirected to it */
 	__u8 pad;

@@ -21,26 +21,26 @@ enum verdict {
 	VERDICT_XMIT, /* sent back by the interface that it came in by: an answer */
 };
 
-/* A reason is its verdict and, in the lower bits, its index: counters and limits are kept by index. */
+/* A reason is its verdict and, in the lower bits, its index. Counters and limits are kept by index. */
 #define REASON_BITS 9
 #define REASON(verdict, index) ((verdict) << REASON_BITS | (index))
 #define REASON_INDEX(reason) ((reason) & ((1 << REASON_BITS) - 1))
 
-/* The first of each verdict, for comparing. */
+/* The first reason of each verdict, for comparisons. */
 #define REASON_PUNT REASON(VERDICT_PUNT, 0)
 #define REASON_LIMITED REASON(VERDICT_LIMITED, 0)
 #define REASON_DROP REASON(VERDICT_DROP, 0)
 #define REASON_FWD REASON(VERDICT_FWD, 0)
 #define REASON_XMIT REASON(VERDICT_XMIT, 0)
 
-/* Each stage, and core, has a block of NAME_ROOM indexes. Index 0 is for no reason at all. */
+/* Core and each stage have a block of NAME_ROOM indexes. Index 0 stands for no reason. */
 #define REASON_BLOCK(name, NAME) BLOCK_##NAME, BLOCK_##NAME##_LAST = BLOCK_##NAME + NAME##_ROOM - 1,
 #define REASON_LISTS(LIST) LIST(core, CORE) FRONTS(LIST) STAGES(LIST)
 
 enum reason_block {
 	BLOCK_NONE,
 	REASON_LISTS(REASON_BLOCK)
-	/* Room for indexes. Punts that are over their rate are counted so far behind their index. */
+	/* The number of indexes. A punt over its rate is counted REASON_MAX behind its index. */
 	REASON_MAX,
 	REASON_SLOTS = 2 * REASON_MAX,
 };

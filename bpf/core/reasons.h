@@ -2,12 +2,12 @@
 #ifndef CULVERT_CORE_REASONS_H
 #define CULVERT_CORE_REASONS_H
 
-/* What is no stage's: see reason.h. */
+/* The reasons that belong to no stage: see reason.h. */
 /* clang-format off */
 #define CORE_REASONS(R) \
 	R(PASS, OTHER, "claimed by no stage")
 /* clang-format on */
 
-#define CORE_ROOM 7 /* numbers in its block: more than it has reasons */
+#define CORE_ROOM 7 /* indexes in its block, more than it has reasons */
 
 #endif

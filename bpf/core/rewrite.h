@@ -6,14 +6,15 @@
 #include "packet.h"
 
 /*
- * A destination that a stage has chosen and leaves to the stages behind it. The frame keeps its own until a later
- * stage forwards: then the way out writes the new one. A packet that is passed, punted or dropped is as it came.
+ * A stage may choose another destination and leave the decision to the stages behind it. The frame keeps its
+ * destination until a later stage forwards it; then the way out writes the new one. A packet that is passed, punted
+ * or dropped stays as it came.
  *
- * A stage asks for this with NEEDS_REWRITE in NAME_NEEDS, and calls rewrite_to(). Later stages read
- * destinations with daddr4(), daddr6() and dport().
+ * A stage asks for this with NEEDS_REWRITE in NAME_NEEDS, and calls rewrite_to(). Later stages read destinations with
+ * daddr4(), daddr6() and dport().
  */
 
-/* What was asked for, NULL for a packet that keeps its destination. */
+/* The new destination, NULL for a packet that keeps its own. */
 static __always_inline const struct rewrite *rewritten(const struct packet *pkt)
 {
 #if MAY_REWRITE
@@ -50,7 +51,7 @@ static __always_inline bool can_rewrite(const struct packet *pkt)
 	return len == 18 ? l4 + 18 <= pkt->data_end : l4 + 8 <= pkt->data_end;
 }
 
-/* Gives the packet another destination, of its own family; can_rewrite() has said that it may have one. */
+/* Gives the packet another destination of its own family, after can_rewrite() has allowed it. */
 static __always_inline void rewrite_to(struct packet *pkt, const struct ip_addr *addr, __be16 port)
 {
 #if MAY_REWRITE
@@ -60,7 +61,7 @@ static __always_inline void rewrite_to(struct packet *pkt, const struct ip_addr 
 #endif
 }
 
-/* The destination that counts. ip is the IPv4 header, 20 bytes of it in the packet. */
+/* The destination to decide by. ip is the IPv4 header, 20 bytes of it in the packet. */
 static __always_inline __be32 daddr4(const struct packet *pkt, const void *ip)
 {
 	const struct rewrite *to = rewritten(pkt);
@@ -68,7 +69,9 @@ static __always_inline __be32 daddr4(const struct packet *pkt, const void *ip)
 	return to ? to->addr.w[3] : LOAD32(ip + 16);
 }
 
-/* Half of the destination that counts, from a byte of it on. ip is the IPv6 header, 40 bytes of it in the packet. */
+/*
+ * 8 bytes of the destination to decide by, from a byte of it on. ip is the IPv6 header, 40 bytes of it in the packet.
+ */
 static __always_inline __be64 daddr6_half(const struct packet *pkt, const void *ip,
 					  const __u32 from)
 {
@@ -77,14 +80,14 @@ static __always_inline __be64 daddr6_half(const struct packet *pkt, const void *
 	return to ? LOAD64((const void *)&to->addr + from) : LOAD64(ip + 24 + from);
 }
 
-/* Copies it, 16 bytes. */
+/* Copies the whole destination to decide by, 16 bytes. */
 static __always_inline void daddr6(const struct packet *pkt, const void *ip, void *to)
 {
 	STORE64(to, daddr6_half(pkt, ip, 0));
 	STORE64(to + 8, daddr6_half(pkt, ip, 8));
 }
 
-/* The destination port that counts. l4 is the header of TCP or UDP, 4 bytes of it in the packet. */
+/* The destination port to decide by. l4 is the header of TCP or UDP, 4 bytes of it in the packet. */
 static __always_inline __be16 dport(const struct packet *pkt, const void *l4)
 {
 	const struct rewrite *to = rewritten(pkt);
@@ -92,7 +95,7 @@ static __always_inline __be16 dport(const struct packet *pkt, const void *l4)
 	return to ? to->port : LOAD16(l4 + 2);
 }
 
-/* A checksum after what it covers has lost the words of one sum and got those of another (RFC 1624, equation 3). */
+/* The checksum after the words of one sum have been replaced by those of another (RFC 1624, equation 3). */
 static __always_inline __u16 csum_replace(__u16 check, __u64 from, __u64 to)
 {
 	return ~csum_fold((__u16)~check + (__u64)(__u16)~csum_fold(from) + csum_fold(to));
@@ -108,9 +111,8 @@ static __always_inline void rewrite_udp_check(void *check, __u64 from, __u64 to)
 }
 
 /*
- * Writes what rewrite_to() has been told into a frame that is going out. The stage that forwards may have moved the
- * headers: they are found anew, behind the tag if there is one. It
- * does not fail for what can_rewrite() has looked at.
+ * Writes the new destination into a frame that is going out. The stage that forwards may have moved the headers, so
+ * they are found anew, behind the tag if there is one. It cannot fail for a packet that can_rewrite() has allowed.
  */
 static __noinline int rewrite_apply(struct xdp_md *ctx, const struct packet *pkt,
 				    const struct rewrite *rewrite)

@@ -38,20 +38,22 @@ static __always_inline __u32 latch_begin(const __u32 *seq)
 	return now;
 }
 
-/* Of an odd counter it returns the even number before, which seq_same never finds again. A branch would cost more. */
+/*
+ * For an odd counter it returns the even number before, which seq_same never finds again. A branch would cost more.
+ */
 static __always_inline __u32 seq_begin(const __u32 *seq)
 {
 	return latch_begin(seq) & ~1U;
 }
 
-/* Whether all loads since seq_begin or latch_begin belong together. */
+/* Whether all that was loaded since seq_begin or latch_begin belongs together. */
 static __always_inline bool seq_same(const __u32 *seq, __u32 begin)
 {
 	fence();
 	return *(volatile const __u32 *)seq == begin;
 }
 
-/* The writer's part. Writers exclude each other by a lock. One that has died has left the counter odd. */
+/* The writer's part. Writers exclude each other by a lock. A writer that has died leaves the counter odd. */
 static __always_inline void seq_write_begin(__u32 *seq)
 {
 	*(volatile __u32 *)seq = *(volatile __u32 *)seq | 1;

@@ -8,7 +8,7 @@
 #include "rewrite.h"
 #include "xmit.h"
 
-/* The one way out: does what the verdict of the reason says, and counts the packet under the reason. */
+/* The only way out: does what the verdict of the reason says, and counts the packet under the reason. */
 static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32 reason)
 {
 	int action = XDP_PASS;
@@ -16,7 +16,7 @@ static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32
 	if (reason >= REASON_FWD) {
 		action = reason < REASON_XMIT ? bpf_redirect(pkt->egress, 0) : xmit(ctx, pkt->port);
 		if (rewritten(pkt) && rewrite_apply(ctx, pkt, rewritten(pkt)))
-			action = XDP_ABORTED; /* counted as lost: see losses.bpf.c */
+			action = XDP_ABORTED; /* counted as a loss: see losses.bpf.c */
 	} else if (reason >= REASON_DROP) {
 		action = XDP_DROP;
 	} else if (reason >= REASON_PUNT) {
@@ -25,7 +25,7 @@ static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32
 			action = XDP_DROP;
 		STAGE_PUNTED(ctx, reason);
 	} else if (reason == PASS_OTHER) {
-		/* not parsed as far as to know all its buffers */
+		/* Parsing did not have to find out the length of all buffers. */
 		pkt->len = bpf_xdp_get_buff_len(ctx);
 	}
 	if (pkt->port)

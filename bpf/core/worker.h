@@ -6,17 +6,17 @@
 #include "packet.h"
 
 /*
- * Spreads packets over worker CPUs. Only what a stage may take is handed over: the rest stays on
- * the CPU that it came in on and reaches the kernel as the driver made it, with the checksum and
- * the VLAN tag that the hardware found, which a CPUMAP loses.
+ * Spreads packets over worker CPUs. Only packets that a stage may take are enqueued. The rest stays on the CPU that
+ * it came in on, so that the kernel gets it with the checksum and the VLAN tag that the hardware found: a CPUMAP
+ * loses both.
  */
 
-/* Workers at most. */
+/* The most workers. */
 #define MAX_WORKERS 64
 
-/* 0 turns all of this off. */
+/* 0: no workers. */
 const volatile __u32 worker_count;
-/* Packets by turns in place of flows: for the bench alone, to show what that does. */
+/* Round robin in place of flows. The bench alone uses it, to show what that does. */
 const volatile bool worker_turns;
 /* The CPU of each worker: the key of its entry in worker_cpus. */
 const volatile __u32 worker_cpu[MAX_WORKERS];
@@ -29,8 +29,7 @@ struct {
 	__type(value, struct bpf_cpumap_val);
 } worker_cpus SEC(".maps");
 
-/* Whether any CPU but its own has handed packets to a worker, by the worker's number. Writer: the
- * programs. */
+/* By number of a worker: whether another CPU has ever enqueued packets for it. Writer: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_WORKERS);
@@ -39,9 +38,9 @@ struct {
 } worker_fed SEC(".maps");
 
 /*
- * Whether the worker is this CPU and has nothing in its queue that could be of the same flow: then its
- * packets need not queue, and are worked on while they are in the cache. Once another CPU has put
- * packets into the queue that is over for good, because reception may have moved from there to here.
+ * Whether the packet is worked on here and now. That is so when its worker is this CPU and its queue can have nothing
+ * of the same flow: the packet then skips the queue and is still in the cache. Once another CPU has enqueued packets
+ * for the worker it never is so again, because reception may have moved from there to here.
  */
 static __always_inline bool work_at_once(__u32 i, __u32 cpu)
 {
@@ -56,10 +55,13 @@ static __always_inline bool work_at_once(__u32 i, __u32 cpu)
 	return false;
 }
 
-/* Hands the packet to the worker of its flow. A flow stays on its CPU. */
+/* Enqueues the packet for the worker of its flow. A flow stays on its CPU. */
 static __always_inline bool cpumap_enqueue(struct xdp_md *ctx)
 {
-	/* Loaded for here alone: clang would share the value and truncate it, a pointer to the verifier. */
+	/*
+	 * Loaded for this function alone: if clang shared the value it would truncate it, which the verifier refuses
+	 * for a pointer.
+	 */
 	const void *data = (void *)(long)*(volatile __u32 *)&ctx->data;
 	const void *data_end = (void *)(long)*(volatile __u32 *)&ctx->data_end;
 	struct cpumap_enqueued *last;

@@ -5,8 +5,8 @@
 #include "port.h"
 
 /*
- * Sends a frame back by the interface that it came in by. It is redirected there if it can be: what XDP_TX
- * sends, a veth leaves lying until something else wakes its peer.
+ * Sends a frame back by the interface that it came in by. A redirect is preferred: a frame sent by XDP_TX stays in a
+ * veth until something else wakes the peer.
  */
 static __always_inline int xmit(struct xdp_md *ctx, const struct port *port)
 {

@@ -33,8 +33,8 @@ static __always_inline __u32 decap_look(struct tunnel *t)
 }
 
 /*
- * The other end of the load balancer's tunnels, on a backend: takes the outer headers off, so that
- * the kernel gets the inner packet as if it had come by that interface itself.
+ * The far end of the load balancer's tunnels, on a backend. It removes the outer headers, so that the kernel gets the
+ * inner packet as if it had come by the interface itself.
  */
 SEC("xdp.frags")
 int decap(struct xdp_md *ctx)

@@ -4,11 +4,11 @@
 
 #include "outer.h"
 
-/* What bpf_csum_diff takes at once, and how often at most: all that UDP can be long. */
+/* The longest piece that bpf_csum_diff takes, and how many of them the longest UDP packet has. */
 #define DECAP_CHUNK 512
 #define DECAP_CHUNKS 128
 
-/* Each CPU's piece of the packet that is added up. Writer: the program. */
+/* The piece of the packet that a CPU is adding up. Writer: the program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -21,7 +21,7 @@ struct decap_rest {
 	struct xdp_md *ctx;
 	__u32 at;
 	__u32 len;
-	__s64 sum; /* below 0 when something is wrong */
+	__s64 sum; /* negative after an error */
 };
 
 static long decap_add_chunk(__u32 index, struct decap_rest *rest)
@@ -31,13 +31,13 @@ static long decap_add_chunk(__u32 index, struct decap_rest *rest)
 
 	if (!chunk || !rest->len)
 		return 1;
-	/* From 1 to DECAP_CHUNK, in a way that old verifiers understand. */
+	/* It is from 1 to DECAP_CHUNK, shown in a way that old verifiers follow. */
 	part--;
 	barrier_var(part);
 	part &= DECAP_CHUNK - 1;
 	barrier_var(part);
 	part++;
-	if (part & 3) /* the last one: fill it up */
+	if (part & 3) /* the last piece: pad it with zeros */
 		chunk[(part / 4) & (DECAP_CHUNK / 4 - 1)] = 0;
 	rest->sum = bpf_xdp_load_bytes(rest->ctx, rest->at, chunk, part) ?: rest->sum;
 	if (rest->sum < 0)
@@ -53,9 +53,8 @@ static long decap_add_chunk(__u32 index, struct decap_rest *rest)
 }
 
 /*
- * Whether header and payload of UDP add up (RFC 768; RFC 8200, 8.1). All buffers of the frame are
- * read. The sum of the pseudo header's addresses was taken when they were read. Not static: the verifier
- * looks at such a function once, whatever leads to it.
+ * Whether the UDP checksum is right (RFC 768; RFC 8200, 8.1). All buffers of the frame are read. The sum of the outer
+ * addresses was taken when they were read. It is a global function, which the verifier checks once.
  */
 __noinline int decap_udp_checks(struct xdp_md *ctx, __u32 at, __u32 len, __u32 pseudo)
 {
@@ -66,15 +65,12 @@ __noinline int decap_udp_checks(struct xdp_md *ctx, __u32 at, __u32 len, __u32 p
 	return rest.sum >= 0 && !rest.len && csum_fold(rest.sum) == 0xffff;
 }
 
-/*
- * Finds the packet in a GUE packet: variant 1, right behind the UDP header, or variant 0, behind a
- * header of its own.
- */
+/* Finds the packet inside GUE. In variant 1 it follows the UDP header, in variant 0 a header of GUE. */
 static __always_inline __u32 decap_gue(struct tunnel *t)
 {
 	struct udphdr *udp = decap_header(t, t->l4, sizeof(*udp));
 	struct {
-		__u8 first; /* variant: 2 bits, control: 1, length of options in words: 5 */
+		__u8 first; /* variant: 2 bits, control: 1 bit, length of options in words: 5 bits */
 		__u8 proto;
 		__be16 flags;
 	} *gue;
@@ -98,7 +94,7 @@ static __always_inline __u32 decap_gue(struct tunnel *t)
 		t->proto = IPPROTO_IPV6;
 		break;
 	case 0:
-	case 1: /* options, of which half is as long as that */
+	case 1: /* variant 0 with 16 words of options or more: the upper bit of their length is in this half */
 		if (gue->flags || (gue->proto != IPPROTO_IPIP && gue->proto != IPPROTO_IPV6))
 			return PASS_GUE;
 		t->proto = gue->proto;

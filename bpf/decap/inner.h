@@ -5,8 +5,8 @@
 #include "outer.h"
 
 /*
- * The inner packet's ECN by what the outer one says, RFC 6040, figure 4: false to drop it. What the
- * network has written on the way, congestion first of all, is to arrive.
+ * Sets the inner ECN by the outer one (RFC 6040, figure 4). False if the packet has to be dropped. Marks of
+ * congestion must reach the receiver.
  */
 static __always_inline bool decap_ecn(__u8 outer, __u8 *inner)
 {
@@ -75,8 +75,8 @@ static __always_inline __u32 decap_inner(struct tunnel *t)
 }
 
 /*
- * Moves the Ethernet header in front of the inner packet and lets the frame begin there. What stands
- * behind the inner packet stays: padding is for the kernel to cut off, as always.
+ * Moves the Ethernet header in front of the inner packet, and lets the frame begin there. Padding behind the inner
+ * packet stays: the kernel always cuts it off.
  */
 static __always_inline bool decap_strip(struct tunnel *t, const __u32 l2)
 {

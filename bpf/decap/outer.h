@@ -4,9 +4,9 @@
 
 #include "tunnel.h"
 
-#define DECAP_FOUND 0xffff /* no reason: go on */
+#define DECAP_FOUND 0xffff /* no reason yet: go on */
 
-/* Reads the ports of UDP: a tunnel's or not. */
+/* Whether the packet is a tunnel's, by its protocol and by the port of UDP. */
 static __always_inline bool decap_is_tunnel(struct tunnel *t)
 {
 	struct udphdr *udp;
@@ -56,7 +56,7 @@ static __always_inline __u32 decap_outer4(struct tunnel *t)
 	t->proto = ip->protocol;
 	t->l4 = t->l2 + 4 * ip->ihl;
 	if (ip->frag_off & bpf_htons(0x1fff) && t->proto == IPPROTO_UDP)
-		return PASS_OTHER; /* whose ports are in another fragment */
+		return PASS_OTHER; /* the ports are in another fragment */
 	if (!decap_is_tunnel(t))
 		return PASS_OTHER;
 	t->ecn = ip->tos & DECAP_ECN;
@@ -78,7 +78,7 @@ static __always_inline __u32 decap_outer4(struct tunnel *t)
 	return DECAP_FOUND;
 }
 
-/* One extension header is looked behind, to tell whether it stands in front of a tunnel's packet. */
+/* Skips one extension header, to find out whether it stands in front of a tunnel's packet. */
 static __always_inline bool decap_extension(struct tunnel *t)
 {
 	struct {
@@ -103,7 +103,7 @@ static __always_inline bool decap_extension(struct tunnel *t)
 	t->options = true;
 	t->proto = ext->next;
 	if (t->fragment && ext->offset & bpf_htons(0xfff8) && t->proto == IPPROTO_UDP)
-		return false; /* whose ports are in another fragment */
+		return false; /* the ports are in another fragment */
 	t->l4 += t->fragment ? 8 : 8 * (1 + ext->len);
 	return true;
 }
@@ -144,7 +144,7 @@ static __always_inline __u32 decap_outer(struct tunnel *t)
 	t->l2 = sizeof(*eth);
 	if (!eth)
 		return PASS_OTHER;
-	/* Frames to another host reach us in promiscuous mode; they are the kernel's. */
+	/* In promiscuous mode frames to other hosts come in too. They are the kernel's. */
 	mac = (__u16 *)eth->h_dest;
 	if (mac[0] != decap_mac[0] || mac[1] != decap_mac[1] || mac[2] != decap_mac[2])
 		return PASS_OTHER;

@@ -7,14 +7,14 @@
 #include "reasons.h"
 
 /*
- * What became of a packet. The prefix is the verdict:
+ * What becomes of a packet. The prefix is the verdict:
  *
  *   PASS_   to the kernel, unchanged
- *   DROP_   dropped, because whoever ends a tunnel has to
- *   DECAP_  the outer headers were taken off, the rest went to the kernel
+ *   DROP_   dropped, because the end of a tunnel has to
+ *   DECAP_  the outer headers were removed, the rest goes to the kernel
  *
- * User space learns names and numbers from the BTF of this enum. A new reason goes to the end: counters
- * outlive an upgrade, so a number keeps its meaning.
+ * User space learns names and numbers from the BTF of this enum. A new reason goes to the end: counters outlive an
+ * upgrade, so a number keeps its meaning.
  */
 #define DECAP_ROOM 32
 
@@ -26,7 +26,7 @@ enum decap_reason {
 _Static_assert(DECAP_REASON_COUNT <= DECAP_ROOM,
 	       "decap/reasons.h has more reasons than DECAP_ROOM");
 
-/* The enum's only use by name: without it BTF would not have it. */
+/* This use keeps the enum in the BTF. */
 const enum decap_reason *decap_reason_names __attribute__((unused));
 
 struct decap_counter {
@@ -52,7 +52,7 @@ struct decap_prefix {
 	struct decap_addr addr;
 };
 
-/* Outer destinations that are ours. Writer of this and the next two: datapath, before attaching. */
+/* Outer destinations that are this host's. Writer of this and the next two: datapath, before attaching. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -80,36 +80,36 @@ struct {
 /* Fixed at load time. */
 const volatile __u16 decap_mac[3]; /* of the interface, as it stands in frames */
 const volatile __be16 decap_gue_port;
-const volatile bool decap_by_source; /* decap_from says what is allowed */
-const volatile bool decap_by_vip; /* and decap_vips */
+const volatile bool decap_by_source; /* whether only sources in decap_from are allowed */
+const volatile bool decap_by_vip; /* whether only destinations in decap_vips are allowed */
 
-/* What was found so far. Places are counted from data, in bytes. */
+/* What has been read so far. Offsets are from data, in bytes. */
 struct tunnel {
 	struct xdp_md *ctx;
 	__u32 len; /* of the frame */
 	__u32 l2; /* length of the Ethernet header with its tag */
-	__u32 l4; /* what follows the outer IP header and its options */
-	__u32 end; /* of what the outer headers hold; later, of the inner packet */
+	__u32 l4; /* offset of what follows the outer IP header and its options */
+	__u32 end; /* end of what the outer headers contain */
 	__u32 inner;
 	__u32 pseudo; /* sum of the outer addresses, for UDP */
 	__u8 proto; /* outer, then inner: IPPROTO_IPIP or IPPROTO_IPV6 */
-	__u8 ecn; /* outer */
-	bool v6; /* outer */
+	__u8 ecn; /* the outer one */
+	bool v6; /* the outer one */
 	bool gue;
 	bool fragment;
 	bool options;
-	struct decap_addr src; /* outer */
+	struct decap_addr src; /* the outer one */
 	struct decap_addr dst;
 };
 
-#define DECAP_ECN 3 /* bits of the TOS byte: not capable 0, ECT(1) 1, ECT(0) 2 */
+#define DECAP_ECN 3 /* bits of the TOS byte: 0 not capable, 1 ECT(1), 2 ECT(0) */
 #define DECAP_ECT1 1
 #define DECAP_CE 3
 
-/* No header begins further into a frame: Ethernet, tag, IPv4 with options, UDP, GUE with options. */
+/* The farthest offset of a header: Ethernet, tag, IPv4 with options, UDP, GUE with options. */
 #define DECAP_FARTHEST 0x1ff
 
-/* Where a header is, NULL if the first buffer does not have all of it. */
+/* Returns a header, NULL if the first buffer does not have all of it. */
 static __always_inline void *decap_header(const struct tunnel *t, __u32 at, __u32 size)
 {
 	void *p;

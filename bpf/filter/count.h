@@ -7,12 +7,15 @@
 #include "core/xmit.h"
 
 /* Counters of the filter: two of its own, then two for each rule. Shared with datapath. */
-#define FILTER_SHORT 0 /* packets that end before what a rule asks for */
-#define FILTER_MALFORMED 1 /* packets whose headers contradict themselves */
-#define FILTER_RULE(n) (2 + 2 * (n)) /* packets that a rule takes; behind it those over its rate */
-#define FILTER_MAX_RULES 4096 /* twice the room, so that all can be exchanged for others at once */
+#define FILTER_SHORT 0 /* packets that end before a field that a rule reads */
+#define FILTER_MALFORMED 1 /* packets with inconsistent headers */
+#define FILTER_RULE(n) \
+	(2 +           \
+	 2 * (n)) /* packets that match a rule; the counter behind it has those over the rule's rate */
+#define FILTER_MAX_RULES \
+	4096 /* twice the number that is in use at most, so that all can be exchanged at once */
 
-/* A rule's place stays with its name, whatever program runs. Writer: the programs. */
+/* The place of a rule belongs to its name and does not change with the program. Writer: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, FILTER_RULE(2 * FILTER_MAX_RULES));
@@ -20,17 +23,20 @@ struct {
 	__type(value, struct counter);
 } filter_counts SEC(".maps");
 
-/* Room for all places that a packet can be counted at: each rule's once, and the filter's own. Shared with datapath. */
+/* The most places at which one packet is counted: once for each rule, and the filter's own. Shared with datapath. */
 #define FILTER_TRACED (FILTER_MAX_RULES + 2)
 
-/* Above all places: the reason that a packet was dropped for before any rule saw it. Shared with datapath. */
+/*
+ * Added to the reason of a packet that is dropped before any rule has seen it. It is above all places. Shared with
+ * datapath.
+ */
 #define FILTER_TRACE_REASON 0x10000
 
 const volatile bool filter_tracing;
 
 /*
- * Where a packet was counted, for a look at what the rules do with it: at 0 how often, then the places in
- * their order. Writers: the program of a tester, and the tester, which empties it.
+ * For a tester: the places at which a packet was counted. Element 0 has their number, the others the places in their
+ * order. Writers: the tester's program, and the tester, which empties it.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -51,7 +57,7 @@ static __always_inline void filter_trace(__u32 place)
 		*to = place;
 }
 
-/* Counts the packet at a place of filter_counts. Returns its length, which costs a call to find out. */
+/* Counts the packet at a place of filter_counts. Returns its length, because that costs a call. */
 __noinline int filter_hit(struct xdp_md *ctx, __u32 place)
 {
 	struct counter *c = bpf_map_lookup_elem(&filter_counts, &place);
@@ -66,11 +72,11 @@ __noinline int filter_hit(struct xdp_md *ctx, __u32 place)
 	return len;
 }
 
-/* Answers of filter_rules: a reason and, above it, the length of the packet. */
+/* The answer of filter_rules: a reason and, above it, the length of the packet. */
 #define FILTER_LEN_SHIFT 12
 #define FILTER_REASON ((1 << FILTER_LEN_SHIFT) - 1)
 
-/* The way out of a packet that the filter ends: counts it for its interface under its reason. */
+/* Ends a packet: counts it for its interface under the reason, and drops or answers it. */
 static __always_inline int filter_leave(struct xdp_md *ctx, __u32 reason, __u32 len)
 {
 	__u32 ifindex = ctx->ingress_ifindex;

@@ -22,11 +22,12 @@
 #include "tags.h"
 #include "top.h"
 
-/* What is on. Fixed at load time; the rest of the program is then not there. */
-const volatile bool filter_needs_keys; /* something asks for addresses or ports */
+/* What is on. These are fixed at load time, and the verifier removes the code of what is off. */
+const volatile bool
+	filter_needs_keys; /* a rule, the talkers or a protected service need addresses or ports */
 const volatile bool filter_ruled; /* there are rules */
 
-/* rx of the same data plane. Writer: datapath, before the program is attached. */
+/* The program rx of the same data plane. Writer: datapath, before the program is attached. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -34,7 +35,7 @@ struct {
 	__type(value, __u32);
 } filter_rest SEC(".maps");
 
-/* The way out of a packet that the filter cannot look at as it has to. */
+/* Ends a packet whose headers the filter cannot read as far as it has to. */
 static __always_inline int filter_refuse(struct xdp_md *ctx, const struct flow_keys *keys,
 					 __u32 reason)
 {
@@ -46,8 +47,8 @@ static __always_inline int filter_refuse(struct xdp_md *ctx, const struct flow_k
 }
 
 /*
- * In front of rx on an interface: what it drops costs nothing more. Rules and services come and go
- * with another program in its place, so no packet meets half of a change.
+ * Runs in front of rx on an interface, so that a packet that it drops costs nothing more. A change of rules or
+ * services puts another program in its place: no packet meets half of a change.
  */
 SEC("xdp.frags")
 int filter(struct xdp_md *ctx)

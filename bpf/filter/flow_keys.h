@@ -5,26 +5,29 @@
 #include "count.h"
 #include "core/packet.h"
 
-/* What sets, limits and the rest look at. Expressions read the packet themselves. */
+/* The fields of a packet that sets, limits, talkers and services use. Expressions read the packet themselves. */
 struct flow_keys {
 	struct ip_addr src;
 	struct ip_addr dst;
 	__be16 sport; /* of TCP, UDP and the like, 0 if there is none */
 	__be16 dport;
-	__u8 ip; /* 4 or 6; 0 for anything else and for what is malformed */
-	__u8 proto; /* of the transport header: what follows extension headers */
+	__u8 ip; /* 4 or 6; 0 for other protocols and malformed packets */
+	__u8 proto; /* of the transport header, behind extension headers */
 	__u8 ports; /* sport and dport were found */
-	__u8 missed; /* KEYS_ */
-	__u16 l3; /* where the IP header is, from data, bytes; 0: not looked behind tags, or missed what must not be */
-	__u16 l4; /* where the transport header is, 0 if it is not in the first buffer, or in another fragment */
+	__u8 missed; /* KEYS_, what could not be read */
+	__u16 l3; /* offset of the IP header from data, bytes; 0: there are tags and they were not read, or a field in filter_must was missed */
+	__u16 l4; /* offset of the transport header; 0 if it is not in the first buffer, or in another fragment */
 } __attribute__((aligned(8)));
 
-/* What is not known of a packet. */
-#define KEYS_SHORT 1 /* it was counted as shorter than a rule asks for */
-#define KEYS_ADDRESS 2 /* its addresses are there, but not where they are looked for */
-#define KEYS_PORTS 4 /* its ports may be there, but not where they are looked for */
+/* What could not be read of a packet. */
+#define KEYS_SHORT 1 /* the packet was counted under FILTER_SHORT */
+#define KEYS_ADDRESS 2 /* there are addresses, but not where the filter reads them */
+#define KEYS_PORTS 4 /* there may be ports, but not where the filter reads them */
 
-/* What a packet is dropped without, because something asks for it: KEYS_ADDRESS, KEYS_PORTS. Fixed at load time. */
+/*
+ * KEYS_ADDRESS, KEYS_PORTS: a packet is dropped if these could not be read, because a rule needs them. Fixed at load
+ * time.
+ */
 const volatile __u8 filter_must;
 
 static __always_inline void flow_keys_missed(struct flow_keys *keys, __u8 what)
@@ -34,7 +37,7 @@ static __always_inline void flow_keys_missed(struct flow_keys *keys, __u8 what)
 		keys->l3 = 0;
 }
 
-/* Counts a packet that ends before what a rule asks for, once for all rules. */
+/* Counts a packet that ends before a field that a rule reads. It is counted once for all rules. */
 __noinline int filter_short(struct xdp_md *ctx, struct flow_keys *keys)
 {
 	if (keys && !(keys->missed & KEYS_SHORT)) {
@@ -44,7 +47,7 @@ __noinline int filter_short(struct xdp_md *ctx, struct flow_keys *keys)
 	return 0;
 }
 
-/* Tags that are looked behind, and extension headers. */
+/* The most tags, and the most extension headers, that are skipped. */
 #define KEYS_TAGS 2
 #define KEYS_HEADERS 8
 
@@ -55,7 +58,7 @@ __noinline int filter_short(struct xdp_md *ctx, struct flow_keys *keys)
 #define IPPROTO_UDPLITE 136
 #endif
 
-/* What is behind the end of the packet is none of it: at and end are bytes from data. */
+/* Reads the ports. at and end are offsets from data; what follows end does not belong to the packet. */
 static __always_inline void flow_keys_ports(struct flow_keys *keys, const void *data,
 					    const void *data_end, __u32 at, __u32 end)
 {
@@ -79,7 +82,7 @@ static __always_inline void flow_keys_ports(struct flow_keys *keys, const void *
 	}
 }
 
-/* Whether a header that is not in the first buffer is in another one. */
+/* Whether a header that the first buffer lacks is in another one. */
 static __always_inline bool flow_keys_elsewhere(struct flow_keys *keys, __u32 end, __u32 frame)
 {
 	if (end > frame)
@@ -119,7 +122,7 @@ static __always_inline void flow_keys_extensions(struct flow_keys *keys, const v
 	const void *h;
 	int i;
 
-	/* One turn more: it finds what is behind the last header. */
+	/* The last turn reads what follows the last extension header. */
 	for (i = 0; i <= KEYS_HEADERS; i++) {
 		h = data + at;
 		switch (keys->proto) {
@@ -175,7 +178,10 @@ static __always_inline bool flow_keys_ipv6(struct flow_keys *keys, const void *d
 	copy(&keys->src, ip + 8, 16);
 	copy(&keys->dst, ip + 24, 16);
 	keys->proto = LOAD8(ip + 6);
-	/* The kernel does not shorten these, a jumbogram or not (ip6_rcv_core): all of the frame is theirs. */
+	/*
+	 * With a payload length of 0 the kernel takes the whole frame, whether it is a jumbogram or not
+	 * (ip6_rcv_core).
+	 */
 	if (!LOAD16(ip + 4) && keys->proto == IPPROTO_HOPOPTS)
 		end = frame;
 	flow_keys_extensions(keys, data, data_end, end);
@@ -183,8 +189,8 @@ static __always_inline bool flow_keys_ipv6(struct flow_keys *keys, const void *d
 }
 
 /*
- * Finds addresses and ports, behind tags if it is told to; else it leaves alone what may have some. A global function:
- * the verifier walks it once.
+ * Reads addresses and ports. Without tagged, a frame that may have tags is left alone. It is a global function, which
+ * the verifier checks once.
  */
 __noinline int flow_keys_parse(struct xdp_md *ctx, struct flow_keys *keys, __u32 tagged)
 {

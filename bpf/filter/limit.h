@@ -6,24 +6,27 @@
 #include "core/hash.h"
 
 /*
- * Rates. Generic cell rate algorithm: a key has one time, when what it has sent so far would have been
- * due at its rate. All CPUs charge the same time by compare-and-exchange, so a rate is one over all of
- * them. Time is in ticks of 1/16 ns: a packet of a rate of 1e9 a second has 16 of them, and 64 bits last
- * for 36 years of uptime.
+ * Rates, by a generic cell rate algorithm. A key has one time: when all that it has sent so far would have been due
+ * at its rate. All CPUs charge the same time by compare-and-exchange, so that the rate is that of all CPUs together.
+ * The unit is a tick of 1/16 ns: at 1e9 packets a second a packet costs 16 ticks, and 64 bits last for 36 years of
+ * uptime.
  */
 #define LIMIT_TICKS 16
 
-/* What has a rate of its own. Shared with datapath. */
+/* What a rate applies to. Shared with datapath. */
 #define LIMIT_PER_RULE 0
 #define LIMIT_PER_SRC 1
 #define LIMIT_PER_DST 2
 
 #define FILTER_MAX_LIMITS 4096
 
-/* Races that a packet loses before it is charged unasked, or goes uncharged for want of an entry. */
+/*
+ * How many races a packet may lose. Then it is charged without a look at the limit, or for want of an entry not at
+ * all.
+ */
 #define LIMIT_TRIES 4
 
-/* One cache line. Only due ever changes under a number that a program uses. */
+/* It has one cache line. Of a number that a program uses, only due ever changes. */
 struct filter_limit {
 	__u64 due; /* of a limit per rule, ticks */
 	__u64 burst; /* how far due may be ahead of now, ticks */
@@ -52,7 +55,7 @@ struct limit_entry {
 	__u64 due;
 };
 
-/* One cache line: maps that user space can map begin with a page. */
+/* It has one cache line: mappable maps begin at a page. */
 struct limit_bucket {
 	struct limit_entry entry[LIMIT_WAYS];
 };
@@ -74,8 +77,9 @@ struct {
 } filter_limit_tables SEC(".maps");
 
 /*
- * Never 0. Without the secret nobody can tell which addresses share a bucket. Two of IPv4 never have the
- * same hash (key[3] is odd, the rest can be undone), two of IPv6 with a chance of 2^-32 at most.
+ * The hash is never 0. Without the secret nobody can predict which addresses share a bucket. Two IPv4 addresses never
+ * collide, as key[3] is odd and the rest is invertible. Two IPv6 addresses collide with a probability of 2^-32 at
+ * most.
  */
 static __always_inline __u64 limit_hash(const struct filter_limit *l, const struct flow_keys *keys)
 {
@@ -89,13 +93,16 @@ static __always_inline __u64 limit_hash(const struct filter_limit *l, const stru
 		h += hash_word(l->key[2], l->key[3],
 			       (a->w[2] | (__u64)a->w[3] << 32) & l->mask6[1]);
 	}
-	/* The families' keys are apart; all that is not IP is one key. */
+	/* Keys of the two families differ. All packets other than IP have one key. */
 	h ^= (__u64)keys->ip << 61;
 	h = hash_mix(h);
 	return h ?: 1;
 }
 
-/* 1 if there is no room for the cost now; else charges it. A frame above the burst goes if nothing is owed. */
+/*
+ * Charges the cost, and returns 0. Returns 1 if there is no room for it now. A frame above the burst goes if nothing
+ * is owed.
+ */
 static __always_inline int limit_charge(__u64 *due, __u64 now, __u64 cost, __u64 burst)
 {
 	__u64 old, ahead;
@@ -110,22 +117,25 @@ static __always_inline int limit_charge(__u64 *due, __u64 now, __u64 cost, __u64
 		if (__sync_val_compare_and_swap(due, old, now + ahead + cost) == old)
 			return 0;
 	}
-	/* Others went first, so there was room until just now: early by a packet a CPU, but not for free. */
+	/*
+	 * Other CPUs were faster, so there was room until just now. The packet may be early, by one a CPU, but it is
+	 * charged.
+	 */
 	__sync_fetch_and_add(due, cost);
 	return 0;
 }
 
 /*
- * Charges the entry of a key. A new one takes that with the earliest time: one in the past owes nothing
- * and loses nothing by that. Where all are in debt the one with the least starts again with a whole
- * burst when it comes back.
+ * Charges the entry of a key. A new key takes the entry with the earliest time. If that is in the past its key owes
+ * nothing and loses nothing. If all entries are in debt, the key with the least debt loses it, and has a whole burst
+ * when it comes back.
  *
- * The tag is what is fought for; who has put it there brings the time back to now, unless somebody has
- * charged it already. So what a race can cost is this: a packet on another CPU that found the former
- * key is charged to the new one or for nothing; one that finds the new key before its time is set may
- * be refused for the former one's debt; and if two CPUs choose different entries for one key the first
- * of the two counts from then on, while a packet charged to the second is let go for free. That is a
- * packet for each CPU and for each time an entry changes hands; no count is lost for longer.
+ * CPUs race for the tag. The winner sets the time to now, unless another CPU has charged the entry already. A race
+ * can have these effects. A packet on another CPU that has found the former key is charged to the new key, or not at
+ * all. A packet that finds the new key before its time is set may be refused for the debt of the former key. If two
+ * CPUs choose different entries for one key, the first of the entries counts from then on, and a packet charged to
+ * the second one goes for free. All of this is one packet for each CPU and each change of an entry's key; no more is
+ * lost.
  */
 static __always_inline int limit_charge_key(struct limit_bucket *b, __u64 tag, __u64 now,
 					    __u64 cost, __u64 burst)

@@ -13,6 +13,6 @@
 	R(XMIT, FILTER_SYNACK, "a SYN to a protected service, answered with a cookie")
 /* clang-format on */
 
-#define FILTER_ROOM 8 /* numbers in its block: more than it has reasons */
+#define FILTER_ROOM 8 /* indexes in its block, more than it has reasons */
 
 #endif

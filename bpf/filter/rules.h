@@ -8,12 +8,15 @@
 #include "flow_keys.h"
 #include "set.h"
 
-/* What rules answer beside the reasons to drop (FILTER_REASON), and 0 for nothing: a packet that a rule lets pass. */
+/*
+ * The answer of filter_rules for a packet that a rule lets pass. Other answers are reasons to drop, and 0 if no rule
+ * matches.
+ */
 #define FILTER_PASS REASON_MAX
 
 /*
- * The rules. User space puts their code in the place of this body, which has nothing but the calls
- * that such code may make, or clang would leave the functions out. Nobody is to know what it answers.
+ * The rules. User space replaces this body by their code. The calls in it are those that such code may make, as clang
+ * would leave out functions that nobody calls. The answer is volatile, so that clang assumes nothing about it.
  */
 __noinline int filter_rules(struct xdp_md *ctx, struct flow_keys *keys)
 {

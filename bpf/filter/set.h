@@ -4,30 +4,31 @@
 
 #include "flow_keys.h"
 
-/* Which side of a packet a rule looks up. Shared with datapath. */
+/* Which address of a packet a rule looks up. Shared with datapath. */
 #define FILTER_SRC 0
 #define FILTER_DST 1
 
-#define FILTER_SETS 512 /* of each kind: twice the room, so that all can be exchanged at once */
+#define FILTER_SETS \
+	512 /* of each kind, twice the number in use at most, so that all can be exchanged at once */
 
 /*
- * A set of prefixes is an array of lines. internal/filterset writes them, and has the layout in words;
- * numbers are in host order. Line 0 is the header, the others are parts of the table, of trees, or of times.
+ * A set of prefixes is an array of lines. internal/filter/filterset writes them and describes the layout. Numbers are
+ * in host order. Line 0 is the header; the others belong to the table, to trees, or to times.
  */
 #define FILTER_LINE 128
 #define FILTER_LINE_WORDS 32
 
-/* One family of a set. */
+/* The members of one family. */
 struct filter_set_family {
-	__u64 prefix; /* the first skip bits of all members */
+	__u64 prefix; /* the first skip bits, which all members share */
 	__u64 first; /* bucket of the table's first entry */
 	__u64 last[2]; /* the last member; for user space */
-	__u32 buckets; /* in the table; 0: no members */
+	__u32 buckets; /* of the table; 0: no members */
 	__u32 skip;
-	__u32 shift; /* of the 64 bits behind skip (32 for IPv4), to the number of a bucket */
+	__u32 shift; /* from the 64 bits behind skip (32 for IPv4) to the number of a bucket */
 	__u32 table; /* line of the table */
 	__u32 trees; /* line of the first tree */
-	__u32 times; /* line of the times, 0: members stay */
+	__u32 times; /* line of the times, 0: members do not expire */
 };
 
 struct filter_set_header {
@@ -45,13 +46,13 @@ struct filter_set_line {
 	};
 } __attribute__((aligned(8)));
 
-/* An entry of the table: the root of a tree, its height, and whether its slot 0 is a member. */
+/* An entry of the table: the root of a tree, the tree's height, and whether slot 0 of the tree is a member. */
 #define FILTER_TREE_LINE(e) ((e) >> 5)
 #define FILTER_TREE_HEIGHT(e) ((e) >> 1 & 15)
 #define FILTER_TREE_ODD(e) ((e) & 1)
 #define FILTER_TREE_HIGHEST 11
 
-/* Times are in this many ns of CLOCK_BOOTTIME, as a power of 2: it goes on in suspend, and no one sets it. */
+/* Times are in units of this power of 2, in ns of CLOCK_BOOTTIME, which goes on in suspend and is never set. */
 #define FILTER_TIME_SHIFT 28
 #define FILTER_TIME_EVER 0xffffffff
 
@@ -63,7 +64,7 @@ struct filter_set_lines {
 	__uint(value_size, FILTER_LINE); /* struct filter_set_line */
 };
 
-/* Sets of prefixes by number. A set is never changed: another one takes its place. Writer: datapath. */
+/* Sets of prefixes by number. A set never changes, but another one takes its place. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, FILTER_SETS);
@@ -71,7 +72,7 @@ struct {
 	__array(values, struct filter_set_lines);
 } filter_sets SEC(".maps");
 
-/* An address with a port, as they stand in a packet. An IPv6 address that has an IPv4 one in it is another. */
+/* An address and a port, as in a packet. An IPv4-mapped IPv6 address is not the IPv4 address. */
 struct filter_endpoint {
 	struct ip_addr addr;
 	__be16 port;
@@ -83,10 +84,10 @@ struct filter_set_endpoints {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(struct filter_endpoint));
-	__uint(value_size, sizeof(__u32)); /* until when, FILTER_TIME_SHIFT */
+	__uint(value_size, sizeof(__u32)); /* until when, in units of FILTER_TIME_SHIFT */
 };
 
-/* Sets of those by number, as above. Writer: datapath. */
+/* Sets of endpoints by number, which change in the same way. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, FILTER_SETS);
@@ -96,27 +97,30 @@ struct {
 
 static __always_inline bool filter_set_until(__u32 until)
 {
-	/* The clock costs more than the rest: those that are in for ever, and those that are not, do without. */
+	/* The clock costs more than the rest of a lookup. It is read only for members that expire. */
 	if (!until || until == FILTER_TIME_EVER)
 		return until;
 	return bpf_ktime_get_boot_ns() >> FILTER_TIME_SHIFT < until;
 }
 
-/* All ones if the upper bit is set. clang would make a branch of it, which nobody can predict. */
+/* All ones if the upper bit is set, without a branch: nobody could predict it. */
 static __always_inline __u64 filter_set_sign(__u64 v)
 {
 	barrier_var(v);
 	return (__s64)v >> 63;
 }
 
-/* Moves a pointer on by n bytes, a power of 2, if the upper bit is set. clang must not make an OR of it (Linux 6.1). */
+/*
+ * Moves a pointer on by n bytes, a power of 2, if the upper bit is set. The barrier keeps clang from making an OR of
+ * it, which Linux 6.1 refuses.
+ */
 #define FILTER_SET_STEP(at, v, n)               \
 	do {                                    \
 		at += filter_set_sign(v) & (n); \
 		barrier_var(at);                \
 	} while (0)
 
-/* Slot of the last of 32 keys below x; slot 0 is below by the way here. Each step halves what is left. */
+/* The slot of the last of 32 keys below x. Slot 0 is below by definition. Each step halves the range. */
 static __always_inline __u32 filter_set_slot4(const void *line, __u64 x)
 {
 	const void *at = line;
@@ -129,13 +133,15 @@ static __always_inline __u32 filter_set_slot4(const void *line, __u64 x)
 	return (at - line) >> 2 & 31;
 }
 
-/* The upper bit of this is what k - x borrows, d being k - x less what the bits below have borrowed. */
+/* The upper bit of the answer is the borrow of k - x. d is k - x, less the borrow of the bits below. */
 static __always_inline __u64 filter_set_borrow(__u64 k, __u64 x, __u64 d)
 {
 	return (~k & x) | ((~k | x) & d);
 }
 
-/* The upper bit is set if the key is below. Lower halves are 64 bytes behind the upper ones. */
+/*
+ * The upper bit of the answer is set if the key is below. The lower half of a key is 64 bytes behind its upper half.
+ */
 static __always_inline __u64 filter_set_below6(const void *key, __u64 high, __u64 low)
 {
 	__u64 k = LOAD64(key + 64), b;
@@ -146,7 +152,7 @@ static __always_inline __u64 filter_set_below6(const void *key, __u64 high, __u6
 	return filter_set_borrow(k, high, k - high - (b >> 63));
 }
 
-/* The same of 8 keys. */
+/* As filter_set_slot4, for 8 keys. */
 static __always_inline __u32 filter_set_slot6(const void *line, __u64 high, __u64 low)
 {
 	const void *at = line;
@@ -157,7 +163,7 @@ static __always_inline __u32 filter_set_slot6(const void *line, __u64 high, __u6
 	return (at - line) >> 3 & 7;
 }
 
-/* Looks up the 64 bits behind skip in the table, and the address in the tree that is found there. */
+/* Looks up the 64 bits behind skip in the table, and then the address in the tree. */
 static __always_inline bool filter_set_find(void *set, const struct filter_set_family *f,
 					    __u64 bits, __u64 high, __u64 low, const bool v4)
 {
@@ -180,7 +186,7 @@ static __always_inline bool filter_set_find(void *set, const struct filter_set_f
 		slot = v4 ? filter_set_slot4(line, low) : filter_set_slot6(line, high, low);
 		if (i >= FILTER_TREE_HEIGHT(tree))
 			break;
-		n = line->w[0] + slot; /* slot 0 has the first child in the place of a key */
+		n = line->w[0] + slot; /* slot 0 holds the first child in place of a key */
 	}
 	if (!f->times)
 		return (slot ^ tree) & 1;
@@ -191,7 +197,7 @@ static __always_inline bool filter_set_find(void *set, const struct filter_set_f
 	return line && filter_set_until(line->w[slot & 31]);
 }
 
-/* Not inlined, nor is it walked again for each way that leads here: it is global. */
+/* Neither inlined nor checked again for each path to a call: it is global. */
 __noinline int filter_set_has6(const struct flow_keys *keys, __u32 set, __u32 side)
 {
 	const struct filter_set_line *line;
@@ -239,7 +245,7 @@ __noinline int filter_set_has(const struct flow_keys *keys, __u32 set, __u32 sid
 	return filter_set_find(inner, &line->header.v4, addr, 0, addr, true);
 }
 
-/* Whether address and port are in a set of those. */
+/* Whether address and port are in a set of endpoints. */
 __noinline int filter_set_has_endpoint(const struct flow_keys *keys, __u32 set, __u32 side)
 {
 	struct filter_endpoint key = {};

@@ -8,22 +8,23 @@
 #include "syn_cookie.h"
 #include "syn_listener.h"
 
-/* There are protected services. */
+/* Whether there are protected services. */
 const volatile bool filter_protects;
 
-/* What is known of a protected service. */
+/* A protected service. */
 struct filter_service {
 	__u8 flags; /* FILTER_SERVICE_ */
-	__u8 wscale; /* of a forwarded one: what the SYNPROXY rule says */
-	__u16 mss; /* to announce; 0: what the device takes */
+	__u8 wscale; /* of a forwarded service: as in its SYNPROXY rule */
+	__u16 mss; /* to announce; 0: what the MTU allows */
 };
 
-#define FILTER_SERVICE_FORWARDED 1 /* another host has it, a SYNPROXY rule is behind us */
+#define FILTER_SERVICE_FORWARDED \
+	1 /* another host has the service, behind a SYNPROXY rule of this one */
 
 struct filter_service_key {
 	struct ip_addr addr;
 	__be16 port;
-	__u8 ip; /* 4 or 6: an IPv6 address that has an IPv4 one in it is another */
+	__u8 ip; /* 4 or 6: an IPv4-mapped IPv6 address is not the IPv4 address */
 	__u8 pad;
 };
 
@@ -37,16 +38,16 @@ struct {
 	__type(value, struct filter_service);
 } filter_services SEC(".maps");
 
-/* The answer to a SYN for a service that is reached through a SYNPROXY rule. */
+/* Answers a SYN to a service behind a SYNPROXY rule. */
 static __always_inline int filter_syn_forwarded(struct xdp_md *ctx, struct syn *syn,
 						const struct filter_service *service)
 {
 	if ((syn->flags & SYN_FLAGS) != TCP_SYN)
-		return 0; /* the rule checks cookies, conntrack the rest */
+		return 0; /* the rule checks cookies, and conntrack the rest */
 	if (!syn_reads(ctx, syn) || !syn_cookie_raw(ctx, syn))
 		return 0;
 	syn->mss = service->mss;
-	/* Nothing may come before the rule has opened the connection to the service. */
+	/* The client may send nothing before the rule has connected to the service. */
 	syn->window = 0;
 	syn->wscale = service->wscale;
 	if (syn->opt.has_ts)
@@ -54,7 +55,7 @@ static __always_inline int filter_syn_forwarded(struct xdp_md *ctx, struct syn *
 	return syn_answer(ctx, syn);
 }
 
-/* A packet to a service on this host. */
+/* Handles a packet to a service on this host. */
 static __always_inline int filter_syn_local(struct xdp_md *ctx, const struct flow_keys *keys,
 					    struct syn *syn, const struct filter_service *service)
 {
@@ -70,7 +71,7 @@ static __always_inline int filter_syn_local(struct xdp_md *ctx, const struct flo
 	return syn_answer(ctx, syn);
 }
 
-/* A packet to a protected address and port. A global function: the verifier walks it once. */
+/* Handles a packet to a protected address and port. It is a global function, which the verifier checks once. */
 __noinline int filter_syn_packet(struct xdp_md *ctx, const struct flow_keys *keys)
 {
 	struct filter_service_key key = {};
@@ -91,8 +92,8 @@ __noinline int filter_syn_packet(struct xdp_md *ctx, const struct flow_keys *key
 }
 
 /*
- * The reason for a packet to a protected service, above that of an answer the length of what came in; 0 for
- * all that go on. What is not understood goes on: the kernel answers it with a cookie as well, only slower.
+ * The reason for a packet to a protected service, and above it for an answer the length of the SYN; 0 for a packet
+ * that goes on. Packets that are not understood go on: the kernel answers them with a cookie too, but slower.
  */
 static __always_inline int filter_syn(struct xdp_md *ctx, const struct flow_keys *keys)
 {

@@ -4,19 +4,19 @@
 
 #include "syn_options.h"
 
-/* TCP headers of answers, bytes: with the MSS alone, and with time stamps, SACK and window scale. */
+/* Length of an answer's TCP header, bytes: with the MSS alone, and with time stamps, SACK and window scale. */
 #define SYN_ACK_SHORT 24
 #define SYN_ACK_LONG 40
 
 #define SYN_ACK_TTL 64
 
-/* The least that Ethernet carries, without the checksum. */
+/* The shortest Ethernet frame, without its checksum. */
 #define SYN_FRAME_MIN 60
 
-/* Four bytes in the order of the packet. */
+/* Four bytes in the order in which they are sent. */
 #define SYN_WORD(a, b, c, d) bpf_htonl((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d))
 
-/* Turns around what is in front of TCP. */
+/* Turns the IP header into that of the answer. */
 static __always_inline void syn_answer_ip(void *ip, const struct syn *syn, __u32 tcp_len)
 {
 	__u32 addr[4] __attribute__((aligned(8)));
@@ -32,14 +32,14 @@ static __always_inline void syn_answer_ip(void *ip, const struct syn *syn, __u32
 	}
 	addr[0] = LOAD32(ip + 12);
 	STORE32(ip, SYN_WORD(0x45, 0, 0, sizeof(struct iphdr) + tcp_len));
-	STORE32(ip + 4, bpf_htonl(0x4000)); /* number 0, not to be fragmented */
+	STORE32(ip + 4, bpf_htonl(0x4000)); /* identification 0, DF */
 	STORE32(ip + 8, SYN_WORD(SYN_ACK_TTL, IPPROTO_TCP, 0, 0));
 	STORE32(ip + 12, LOAD32(ip + 16));
 	STORE32(ip + 16, addr[0]);
 	STORE16(ip + 10, ~csum_fold(ipv4_sum(ip)));
 }
 
-/* The TCP header, but for its checksum. */
+/* Writes the TCP header of the answer, except for its checksum. */
 static __always_inline void syn_answer_tcp(void *tcp, const struct syn *syn, const __u32 len)
 {
 	__u16 sport = LOAD16(tcp);
@@ -78,9 +78,9 @@ static __always_inline void syn_answer_check(const void *ip, void *tcp, bool v6,
 }
 
 /*
- * Writes the SYN-ACK over the SYN, tags and all. Nothing is changed when 0 is returned; the caller must
- * leave with any other reason. Above XMIT_FILTER_SYNACK stands the length of the SYN (FILTER_LEN_SHIFT), as
- * packets are counted as they came in.
+ * Overwrites the SYN with the SYN-ACK. The tags stay. When it returns 0 the packet is unchanged; with any other
+ * reason the packet has to end here. The length of the SYN stands above XMIT_FILTER_SYNACK (FILTER_LEN_SHIFT),
+ * because packets are counted with the length that they came with.
  */
 static __always_inline int syn_answer(struct xdp_md *ctx, const struct syn *syn)
 {
@@ -101,7 +101,7 @@ static __always_inline int syn_answer(struct xdp_md *ctx, const struct syn *syn)
 	data_end = (void *)(long)ctx->data_end;
 	ip = data + l3;
 	if (data + SYN_FRAME_MIN > data_end)
-		return DROP_FILTER_COOKIE; /* never: that much is there */
+		return DROP_FILTER_COOKIE; /* never: the frame has that length now */
 	if (want == SYN_FRAME_MIN)
 		STORE16(data + SYN_FRAME_MIN - 2, 0);
 	copy(mac, data, 6);

@@ -6,7 +6,7 @@
 
 #include "flow_keys.h"
 
-/* Flags of TCP, and those that decide what a packet to a listener is. */
+/* Flags of TCP, and those that decide what a packet means to a listener. */
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
@@ -15,11 +15,11 @@
 
 #define TCP_HEADER_MAX 60
 
-/* What the options of a SYN say. */
+/* The options of a SYN. */
 struct syn_options {
-	__u32 at; /* of syn_options */
+	__u32 at; /* how far syn_options has read */
 	__u32 header; /* of TCP, bytes */
-	__u32 ts; /* in the order of the packet */
+	__u32 ts; /* as in the packet */
 	__u16 mss;
 	__u8 wscale;
 	__u8 has_mss;
@@ -31,23 +31,23 @@ struct syn_options {
 
 /* A packet to a protected service, and the answer to it. Host order, unless its type says otherwise. */
 struct syn {
-	__u64 l3; /* where the IP header is, from data, bytes; 64 bits: of fewer the verifier forgets bounds */
+	__u64 l3; /* offset of the IP header from data, bytes; the verifier forgets bounds of narrower fields */
 	__u64 l4;
 	__u32 tcp_len; /* of header and data, bytes */
 	__u32 header; /* of TCP, bytes */
 	__be32 seq;
 	__u8 flags;
 	__u8 v6;
-	struct syn_options opt; /* the verifier knows nothing of these values */
+	struct syn_options opt; /* the verifier does not follow these values */
 	/* of the answer */
 	__u32 cookie;
-	__be32 ts; /* with opt.has_ts, as the other options but for the MSS */
+	__be32 ts; /* this and the other options, except for the MSS, are sent only with opt.has_ts */
 	__u16 mss;
 	__u16 window;
 	__u8 wscale;
 };
 
-/* Sources that nobody may use: the kernel drops these packets. */
+/* Sources that nobody may use. The kernel drops such packets. */
 static __always_inline bool syn_martian(const struct flow_keys *keys)
 {
 	__u8 first = keys->src.w[keys->ip == 4 ? 3 : 0] & 0xff;
@@ -61,8 +61,8 @@ static __always_inline bool syn_martian(const struct flow_keys *keys)
 }
 
 /*
- * Whether it is a plain TCP packet for this host, as far as it takes part in a handshake: in one buffer,
- * no fragment, no options of IPv4, no extension headers. Finds what is in front of TCP's options.
+ * Whether a packet is plain TCP to this host, with a handshake's length: in one buffer, no fragment, no IPv4 options,
+ * no extension headers. Reads what stands in front of TCP's options.
  */
 static __always_inline bool syn_checks(struct xdp_md *ctx, const struct flow_keys *keys,
 				       struct syn *syn)
@@ -76,7 +76,7 @@ static __always_inline bool syn_checks(struct xdp_md *ctx, const struct flow_key
 
 	if (!port || !port->slot || bpf_xdp_get_buff_len(ctx) != (__u64)(data_end - data))
 		return false;
-	/* Frames to another host reach us in promiscuous mode. */
+	/* In promiscuous mode frames to other hosts come in too. */
 	if (data + ETH_HLEN > data_end || LOAD32(data) != LOAD32(port->mac) ||
 	    LOAD16(data + 4) != port->mac[2])
 		return false;
@@ -85,7 +85,7 @@ static __always_inline bool syn_checks(struct xdp_md *ctx, const struct flow_key
 	l3 = keys->l3;
 	if (l3 > ETH_HLEN + KEYS_TAGS * VLAN_HLEN || keys->l4 != l3 + ip_header)
 		return false;
-	/* Changes nothing, but keeps the bound in what is stored. */
+	/* This changes nothing, but keeps the bound in the value that is stored. */
 	barrier_var(l3);
 	l3 &= 31;
 	syn->l3 = l3;

@@ -4,14 +4,14 @@
 
 #include "syn_options.h"
 
-/* What the low bits of the time stamp in a cookie's SYN-ACK say (cookie_init_timestamp). */
+/* The low bits of the time stamp in a SYN-ACK with a cookie (cookie_init_timestamp). */
 #define SYN_TS_NO_WSCALE 0xf
 #define SYN_TS_SACK 0x10
 #define SYN_TS_BITS 6
 
 #define NSEC_PER_MSEC 1000000ULL
 
-/* A SYN as short as the helpers that make cookies want it: they read ports, number, and MSS. */
+/* A SYN cut to what the helpers for cookies read: ports, sequence number, and MSS. */
 struct syn_short {
 	struct tcphdr tcp;
 	__u8 mss[4];
@@ -35,7 +35,7 @@ static __always_inline bool syn_shorten(struct xdp_md *ctx, const struct syn *sy
 	return true;
 }
 
-/* A cookie that nf_synproxy, or a listener that expects some, accepts. */
+/* Makes a cookie that nf_synproxy accepts, or a listener that expects cookies. */
 static __always_inline bool syn_cookie_raw(struct xdp_md *ctx, struct syn *syn)
 {
 	void *data = (void *)(long)ctx->data;
@@ -60,8 +60,8 @@ static __always_inline bool syn_cookie_raw(struct xdp_md *ctx, struct syn *syn)
 }
 
 /*
- * The time stamp of an answer: the options that no state is kept of are in its low bits. It is the
- * kernel's clock, and never ahead of it: what it sends later must not be older.
+ * The time stamp of an answer. Its low bits have the options, as no state is kept. The rest is the kernel's clock and
+ * never ahead of it, because later time stamps of the kernel must not be older.
  */
 static __always_inline void syn_encode(struct syn *syn)
 {

@@ -4,7 +4,7 @@
 
 #include "syn_check.h"
 
-/* Options of TCP: kinds, and lengths where they are fixed. */
+/* Options of TCP: kinds, and the lengths that are fixed. */
 #define TCP_OPT_END 0
 #define TCP_OPT_NOP 1
 #define TCP_OPT_MSS 2
@@ -15,20 +15,23 @@
 #define TCP_OPT_AO 29
 #define TCP_WSCALE_MAX 14 /* RFC 7323, 2.3 */
 
-/* A TCP header, read over by words. */
+/* A TCP header, which is summed by words. */
 union syn_header {
 	__u8 b[64];
 	__u32 w[16];
 };
 
-/* Where reading is. In memory that the verifier does not follow: it would try every way through them. */
+/*
+ * How far the options have been read. It is in memory that the verifier does not follow, as it would try every
+ * combination of options.
+ */
 #define SYN_AT (*(volatile __u32 *)&opt->at)
 #define SYN_OPT(n) (tcp->b[(at + (n)) & 63])
 
 /*
- * Takes what the answer depends on out of the options. Reading stops where they contradict themselves,
- * as in the kernel (tcp_parse_options), which answers such SYNs too. 0 for signed ones. A global
- * function: the verifier walks it once.
+ * Reads the options that the answer depends on. It stops where they are inconsistent, as the kernel does
+ * (tcp_parse_options), which answers such SYNs too. 0 for signed SYNs. It is a global function, which the verifier
+ * checks once.
  */
 __noinline int syn_options(const union syn_header *tcp, struct syn_options *opt)
 {
@@ -81,7 +84,7 @@ __noinline int syn_options(const union syn_header *tcp, struct syn_options *opt)
 	return 1;
 }
 
-/* Sum of the addresses, the length and the protocol for the checksum (RFC 9293, 3.1; RFC 8200, 8.1). */
+/* The sum of the pseudo header (RFC 9293, 3.1; RFC 8200, 8.1). */
 static __always_inline __u64 syn_pseudo(const void *ip, bool v6, __u32 tcp_len)
 {
 	__u64 sum = bpf_htonl(tcp_len) + (__u64)bpf_htonl(IPPROTO_TCP);
@@ -96,8 +99,8 @@ static __always_inline __u64 syn_pseudo(const void *ip, bool v6, __u32 tcp_len)
 }
 
 /*
- * Reads a SYN whose checksum is right and that has no data. Data is for the kernel: it may come with a
- * cookie of TCP Fast Open.
+ * Reads a SYN with a valid checksum and without data. A SYN with data is left to the kernel: it may have a cookie of
+ * TCP Fast Open.
  */
 static __always_inline bool syn_reads(struct xdp_md *ctx, struct syn *syn)
 {
@@ -110,7 +113,7 @@ static __always_inline bool syn_reads(struct xdp_md *ctx, struct syn *syn)
 
 	if (len != syn->tcp_len)
 		return false;
-	/* Changes nothing, but shows the verifier that it is not 0, and fits. */
+	/* This changes nothing, but shows the verifier that len is not 0 and fits. */
 	barrier_var(len);
 	len = ((len - 1) & (sizeof(tcp) - 1)) + 1;
 	if (bpf_xdp_load_bytes(ctx, syn->l4, &tcp, len))

@@ -9,7 +9,7 @@
 /* net.core.rmem_max, bytes; 0: not known. Fixed at load time. */
 const volatile __u32 filter_rmem_max;
 
-/* The few kernel fields needed, found by their names. */
+/* The few fields of the kernel that are read, found by name (CO-RE). */
 struct netns_ipv4 {
 	__u8 sysctl_tcp_syncookies;
 	__u8 sysctl_tcp_timestamps;
@@ -51,18 +51,18 @@ struct tcp_sock {
 
 #define SOCK_RCVBUF_LOCK 2
 
-/* What the kernel will make of the ACK to an answer. */
+/* What the kernel will do with the ACK to an answer. */
 struct syn_sysctl {
 	__u32 rcvbuf;
 	__u8 cookies;
 	__u8 timestamps;
 	__u8 scaling;
 	__u8 sack;
-	__u8 scales; /* wscale is known */
-	__u8 wscale; /* of the connection's windows */
+	__u8 scales; /* whether wscale is known */
+	__u8 wscale; /* of the connection's window */
 };
 
-/* How far windows of that many bytes are shifted (tcp_select_initial_window). */
+/* The shift of a window of that many bytes (tcp_select_initial_window). */
 static __always_inline __u8 syn_wscale(__u32 space)
 {
 	__u8 n = 0;
@@ -74,7 +74,7 @@ static __always_inline __u8 syn_wscale(__u32 space)
 	return n;
 }
 
-/* Reads them where the listener is: they may change at any time. */
+/* Reads the listener's sysctls for each SYN, because they may change at any time. */
 static __always_inline void syn_sysctl(struct bpf_sock *sk, struct syn_sysctl *set)
 {
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
@@ -91,7 +91,7 @@ static __always_inline void syn_sysctl(struct bpf_sock *sk, struct syn_sysctl *s
 	set->scaling = ipv4->sysctl_tcp_window_scaling;
 	set->sack = ipv4->sysctl_tcp_sack;
 	set->rcvbuf = s->sk_rcvbuf;
-	/* With a window of its own a listener gets none that are shifted. */
+	/* A listener that limits its own window gets no window scale. */
 	if (!filter_rmem_max || tcp->window_clamp ||
 	    BPF_CORE_READ_BITFIELD(s, sk_userlocks) & SOCK_RCVBUF_LOCK)
 		return;

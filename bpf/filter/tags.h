@@ -5,28 +5,28 @@
 #include "flow_keys.h"
 
 /*
- * The kernel takes tags of VLAN 0 off, wherever they stand among others and however many there are, and takes in what is
- * behind them as if they were not there (__netif_receive_skb_core). So the filter judges packets without them: they are
- * taken out of the frame before anything looks at it, and put back before it goes on.
+ * The kernel removes tags of VLAN 0 wherever they stand and however many there are, and receives the rest as if they
+ * had not been there (__netif_receive_skb_core). The filter judges packets without them: it removes them from the
+ * frame before anything reads it, and puts them back before the packet goes on.
  */
 
-/* Tags in a row that are read. */
+/* The most tags that are read. */
 #define FILTER_TAGS 8
 
 struct filter_tags {
-	__be32 word[FILTER_TAGS]; /* as they stand in the frame: type, priority and VLAN */
-	__u32 mac[3]; /* what is in front of them */
+	__be32 word[FILTER_TAGS]; /* as in the frame: type, priority and VLAN */
+	__u32 mac[3]; /* the MAC addresses, which stand in front of the tags */
 	__u32 count;
-	__u32 hidden; /* those that are out of the frame, and have to be put back */
+	__u32 hidden; /* how many were removed and have to be put back */
 };
 
-/* The kinds of tags that the kernel takes off (eth_type_vlan). */
+/* The types of tags that the kernel removes (eth_type_vlan). */
 static __always_inline bool filter_is_tag(__be16 type)
 {
 	return type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD);
 }
 
-/* Whether a frame may have tags; most have IPv4. */
+/* Whether a frame may have tags. Most frames are IPv4. */
 static __always_inline bool filter_tagged(struct xdp_md *ctx)
 {
 	const void *data = (void *)(long)ctx->data;
@@ -40,8 +40,8 @@ static __always_inline bool filter_tagged(struct xdp_md *ctx)
 }
 
 /*
- * Takes the tags of VLAN 0 out of the frame. Returns a reason if it cannot, or if there are more tags than are looked
- * behind; nothing is changed then.
+ * Removes the tags of VLAN 0 from the frame. Returns a reason if that fails, or if more tags are left than the filter
+ * skips; the packet is unchanged then.
  */
 __noinline int filter_hide_tags(struct xdp_md *ctx, struct filter_tags *tags)
 {
@@ -61,7 +61,10 @@ __noinline int filter_hide_tags(struct xdp_md *ctx, struct filter_tags *tags)
 			more = false;
 			break;
 		}
-		/* A frame that ends here the kernel drops (skb_vlan_untag); one that goes on in another buffer it does not. */
+		/*
+		 * A frame that ends here is dropped by the kernel (skb_vlan_untag). A frame that goes on in another
+		 * buffer is not.
+		 */
 		if (at + 2 + VLAN_HLEN > data_end) {
 			more = bpf_xdp_get_buff_len(ctx) > (__u64)(data_end - data);
 			break;
@@ -92,7 +95,7 @@ __noinline int filter_hide_tags(struct xdp_md *ctx, struct filter_tags *tags)
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
 	if (data + ETH_HLEN > data_end)
-		return DROP_FILTER_TAGS; /* never: that much is there, as below */
+		return DROP_FILTER_TAGS; /* never: there are as many bytes, as below */
 	copy(data, tags->mac, 12);
 	if (kept && data + ETH_HLEN + VLAN_HLEN <= data_end)
 		STORE32(data + 12, first);
@@ -101,7 +104,7 @@ __noinline int filter_hide_tags(struct xdp_md *ctx, struct filter_tags *tags)
 	return 0;
 }
 
-/* Puts back what was taken out. Returns a reason if it cannot. */
+/* Puts the removed tags back. Returns a reason if that fails. */
 __noinline int filter_show_tags(struct xdp_md *ctx, const struct filter_tags *tags)
 {
 	void *data, *data_end;

@@ -6,9 +6,9 @@
 #include "core/hash.h"
 
 /*
- * Who sends most. Space-Saving (Metwally, Agrawal, El Abbadi, 2005) in buckets of a few entries: a key
- * that has no entry takes the smallest of its bucket, together with what was counted there, and keeps
- * in mind how much of that was not its own. So for each CPU and window:
+ * The heaviest talkers, by Space-Saving (Metwally, Agrawal, El Abbadi, 2005) in buckets of a few entries. A key
+ * without an entry takes over the smallest one of its bucket together with its count, and remembers how much of that
+ * is not its own. For each CPU and window:
  *
  *   a key with an entry has sent at least packets - error, and at most packets;
  *   a key without one has sent at most what the smallest entry of its bucket has, and nothing if the
@@ -16,21 +16,21 @@
  *   that smallest entry has at most an eighth of the packets that met the bucket;
  *   the entries of a bucket add up to all packets that met it.
  *
- * Bytes are those since the entry was taken, so at least what the key has sent.
+ * Bytes are counted from when the entry was taken, so the key has sent at least that many.
  */
 
-/* What packets are told apart by. Shared with datapath. */
+/* What the key of a packet is. Shared with datapath. */
 #define TOP_BY_SRC 1
 #define TOP_BY_DST 2
 #define TOP_BY_PREFIX 3 /* of the source, /24 and /48 */
 #define TOP_BY_PORT 4 /* of the destination, with its protocol */
 
-/* What packets are told apart by, for the heaviest talkers; 0 turns it off. */
+/* TOP_BY_, 0 turns the talkers off. */
 const volatile __u8 filter_top_by;
-/* A window lasts 1 << filter_top_shift ns, a bit over a second: no reader has to tell when it ends. */
+/* A window lasts 1 << filter_top_shift ns, a bit over a second. It ends by itself, without a reader. */
 const volatile __u8 filter_top_shift = 30;
 
-/* A ring: one that is filled, and three that can be read. */
+/* Windows form a ring: one is being filled, three can be read. */
 #define TOP_WINDOWS 4
 #define TOP_BUCKETS 256
 #define TOP_WAYS 8
@@ -40,9 +40,9 @@ struct top_key {
 };
 
 struct top_bucket {
-	__u64 stamp; /* number of the window and filter_top_by: with another one all of it is old */
+	__u64 stamp; /* number of the window, and filter_top_by; a bucket with another stamp is out of date */
 	__u64 bytes; /* of all packets */
-	__u32 tag[TOP_WAYS]; /* other half of the key's hash, 0: empty */
+	__u32 tag[TOP_WAYS]; /* the other half of the key's hash, 0: empty */
 	__u32 packets[TOP_WAYS];
 	__u32 error[TOP_WAYS];
 	__u64 seen[TOP_WAYS]; /* bytes */
@@ -63,7 +63,7 @@ struct top_secret {
 	__u32 key[6];
 };
 
-/* Without it nobody can tell which keys share a bucket. Writer: datapath, when the map is new. */
+/* Without the secret nobody can predict which keys share a bucket. Writer: datapath, when the map is new. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -76,7 +76,7 @@ static __always_inline void top_key_of(const struct flow_keys *keys, struct top_
 	const struct ip_addr *a = filter_top_by == TOP_BY_DST ? &keys->dst : &keys->src;
 
 	if (filter_top_by == TOP_BY_PORT) {
-		/* a port is the same for both versions */
+		/* IPv4 and IPv6 share the ports. */
 		key->w[2] = keys->dport | (__u32)keys->proto << 16 | (keys->ip ? 1 << 24 : 0);
 		return;
 	}
@@ -117,7 +117,7 @@ static __always_inline void top_renew(struct top_bucket *b, __u64 stamp)
 	b->stamp = stamp;
 }
 
-/* The entry of a key, which may have taken it just now. */
+/* The entry of a key, which takes one if it has none. */
 static __always_inline __u32 top_entry(struct top_bucket *b, __u32 tag, const struct top_key *key)
 {
 	__u32 least = ~0U, at = 0;
@@ -142,7 +142,7 @@ static __always_inline __u32 top_entry(struct top_bucket *b, __u32 tag, const st
 	return at;
 }
 
-/* Counts the packet for who it is of. Each CPU has tables of its own. */
+/* Counts a packet for its key. Each CPU has its own tables. */
 __noinline int filter_top(struct xdp_md *ctx, const struct flow_keys *keys)
 {
 	struct top_key key = {};

@@ -12,12 +12,12 @@
 #define LB_TCP_END bpf_htons(1 | 4) /* FIN, RST */
 
 /*
- * What is known of a packet. No pointers: the functions that have it are verified by themselves, which keeps the
- * verifier from following each of their ways through the rest of the program.
+ * What is known of a packet. It has no pointers, so that global functions can take it: the verifier checks those by
+ * themselves, and not again for each path to a call.
  */
 struct lb_packet {
 	struct lb_flow flow;
-	__u32 backend; /* that it goes to */
+	__u32 backend; /* the packet goes to it */
 	__u32 egress; /* index of the interface that it is redirected to */
 	__u32 ip_len; /* as in struct packet, and so the next six */
 	__u16 no_fwd_reason;
@@ -30,14 +30,14 @@ struct lb_packet {
 	__u8 vip_flags;
 	__u8 id_len; /* of the VIP, and so the next one */
 	__u8 id_config;
-	__u8 more; /* fragments follow */
-	__u8 quiet; /* nobody is told if it does not fit */
-	__u8 sent; /* it has left already */
-	__u32 mtu; /* of the packet itself, to the backend that it is too big for */
-	__be32 id; /* of the datagram, of a fragment */
+	__u8 more; /* more fragments follow */
+	__u8 quiet; /* if it does not fit, nobody is told */
+	__u8 sent; /* it has been sent */
+	__u32 mtu; /* the longest packet that fits in front of the backend, if this one does not */
+	__be32 id; /* identification of the datagram, for a fragment */
 };
 
-/* Where the packet's IP header is; the verifier likes constants. */
+/* Where the packet's IP header is. The verifier needs a constant offset. */
 static __always_inline void *lb_ip(struct xdp_md *ctx, const struct lb_packet *p)
 {
 	void *data = (void *)(long)ctx->data;
@@ -45,7 +45,10 @@ static __always_inline void *lb_ip(struct xdp_md *ctx, const struct lb_packet *p
 	return p->l3 == ETH_HLEN ? data + ETH_HLEN : data + ETH_HLEN + VLAN_HLEN;
 }
 
-/* Addresses of a packet, the destination into the VIP's key and the client's into the flow; ip has a whole header. */
+/*
+ * Reads the addresses of a packet: the destination into the VIP's key, the client's into the flow. ip has a whole
+ * header.
+ */
 static __always_inline void lb_addresses(const void *ip, bool v4, struct lb_vip_key *key,
 					 struct lb_flow *f)
 {
@@ -64,14 +67,17 @@ static __always_inline void lb_addresses(const void *ip, bool v4, struct lb_vip_
 	f->src[1] = LOAD64(ip + 16);
 }
 
-/* Whether an IPv6 packet has an address that stands for one of IPv4 (RFC 4291, 2.5.5.2): no VIP's, and nobody's. */
+/*
+ * Whether an address of an IPv6 packet is an IPv4-mapped one (RFC 4291, 2.5.5.2). No VIP has such an address, and no
+ * host.
+ */
 static __always_inline bool lb_mapped(const struct lb_vip_key *key, const struct lb_flow *f)
 {
 	return (!f->src[0] && (__u32)f->src[1] == IP4_MAPPED) ||
 	       (!(key->addr.w[0] | key->addr.w[1]) && key->addr.w[2] == IP4_MAPPED);
 }
 
-/* Ports and flags; false if the header is not there. len is of the transport header and what follows it. */
+/* Reads ports and flags. False if the header is not there. len is of the transport header and what follows it. */
 static __always_inline bool lb_ports(const void *l4, const void *data_end, __u32 len,
 				     struct lb_packet *p, __be16 *dport)
 {
@@ -118,10 +124,10 @@ static __always_inline bool lb_tcp_has_data(const struct lb_packet *p)
 }
 
 /*
- * The time and state of a flow of TCP after a packet that is not just one more of an open flow. Nobody here knows windows,
- * so FIN, RST and SYN may be forged: what follows decides. After FIN or RST, data or a late segment opens the flow
- * again; more of FIN or RST does not keep it. A SYN gives it the time of a closed flow once more, as the port is used
- * again: data opens it then. To an open flow a SYN means nothing.
+ * Time and state of a TCP flow after a packet other than one more segment of an open flow. Windows are not known
+ * here, so FIN, RST and SYN may be forged, and later packets decide. After FIN or RST, data or a late segment opens
+ * the flow again, but more FINs and RSTs do not prolong it. A SYN for a closed flow means that the port is used
+ * again: it restarts the time of a closed flow, and data opens the flow. A SYN for an open flow changes nothing.
  */
 __noinline int lb_tcp_state(const struct lb_packet *p, __u32 time, __u32 now)
 {
@@ -145,7 +151,7 @@ __noinline int lb_tcp_state(const struct lb_packet *p, __u32 time, __u32 now)
 	return now | LB_FLOW_OPEN;
 }
 
-/* The time and state of a flow after a packet. */
+/* Time and state of a flow after a packet. */
 static __always_inline __u16 lb_flow_state_next(const struct lb_packet *p, __u16 time, __u16 now)
 {
 	if (p->proto == IPPROTO_UDP)
@@ -156,8 +162,9 @@ static __always_inline __u16 lb_flow_state_next(const struct lb_packet *p, __u16
 }
 
 /*
- * Whether a packet goes on with a flow after FIN or RST, though the time of a closed one is over: forged, they would
- * else end any flow that is idle for a minute. Until another flow needs its place, it counts for as long as an open one.
+ * Whether a packet continues a flow after FIN or RST, although the time of a closed flow is over. Without this, a
+ * forged FIN ends any flow that is idle for a minute. The entry counts as long as that of an open flow, unless
+ * another flow needs its place.
  */
 __noinline int lb_tcp_resumes(const struct lb_packet *p, __u32 time, __u32 now)
 {
@@ -167,13 +174,16 @@ __noinline int lb_tcp_resumes(const struct lb_packet *p, __u32 time, __u32 now)
 	       !(p->tcp & (LB_TCP_END | LB_TCP_SYN)) && lb_age(time, now) < lb_idle[LB_FLOW_OPEN];
 }
 
-/* Whether the entry of a flow does not count any more for a packet. */
+/* Whether the entry of a flow is out of date for a packet. */
 static __always_inline bool lb_flow_expired(const struct lb_packet *p, __u16 time, __u16 now)
 {
 	return lb_time_expired(time, now) && !lb_tcp_resumes(p, time, now);
 }
 
-/* Whether nobody has used a flow lately: a forged SYN must not take it away from a backend that may live. */
+/*
+ * Whether a flow has not been used lately. A forged SYN may move only such a flow away from a backend, which may be
+ * alive.
+ */
 static __always_inline bool lb_flow_unused(__u16 time, __u16 now)
 {
 	__u32 state = time & 3;
@@ -182,7 +192,7 @@ static __always_inline bool lb_flow_unused(__u16 time, __u16 now)
 	       lb_age(time, now) >= (state == LB_FLOW_CLOSING ? LB_LINGER : LB_SPARE);
 }
 
-/* Whether a packet is one more try to reach a backend that does not answer, with no flow that anybody has to keep. */
+/* Whether a packet is another attempt to connect to a backend that does not answer, and its flow is not in use. */
 static __always_inline bool lb_syn_retry(const struct lb_packet *p, __u16 time, __u16 now,
 					 __u32 member_flags)
 {
@@ -191,8 +201,8 @@ static __always_inline bool lb_syn_retry(const struct lb_packet *p, __u16 time, 
 }
 
 /*
- * Finds the backend for the first packet of a flow, or another one for a flow that the table has: then was is what lb_flow_lookup
- * says, and gone is whether its backend has gone.
+ * Assigns a backend to the first packet of a flow, or another backend to a flow that the table has. was is the answer
+ * of lb_flow_lookup, 0 for a new flow. gone says that the flow's backend has gone.
  */
 static __noinline int lb_assign(struct lb_packet *p, __u64 was, bool gone)
 {
@@ -222,7 +232,7 @@ static __noinline int lb_assign(struct lb_packet *p, __u64 was, bool gone)
 	return FWD_LB_UNTRACKED;
 }
 
-/* Has a packet go to the backend of its flow, which the table has as lb_flow_lookup says. */
+/* Sends a packet to the backend of its flow. found is the answer of lb_flow_lookup. */
 static __always_inline void lb_flow_seen(struct lb_packet *p, __u64 found, __u16 now)
 {
 	__u16 time = found >> 32, next = lb_flow_state_next(p, time, now);
@@ -232,7 +242,7 @@ static __always_inline void lb_flow_seen(struct lb_packet *p, __u64 found, __u16
 	p->backend = found;
 }
 
-/* Finds the backend of a packet of TCP or UDP. */
+/* Finds the backend of a packet of TCP or UDP, and assigns one to a new flow. */
 static __always_inline int lb_flow_assign(struct lb_packet *p)
 {
 	__u64 found = lb_flow_lookup(&p->flow);

@@ -15,8 +15,8 @@
 #include "fib.h"
 
 /*
- * Asks the kernel what the balancer asks it. It is attached nowhere: datapath runs it with the header of a packet, in the
- * network namespace of the load balancer. In the place of the MAC addresses is the index of a device.
+ * Asks the kernel what the load balancer asks it. It is attached nowhere: user space runs it on the header of a
+ * packet, in the network namespace of the load balancer. The index of a device stands in place of the MAC addresses.
  */
 SEC("xdp")
 int lb_onward(struct xdp_md *ctx)

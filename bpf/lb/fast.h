@@ -7,12 +7,11 @@
 #include "assign.h"
 
 /*
- * The way that most packets take, in a piece: whole packets of TCP and UDP, of a flow that the table has, to a backend that
- * is there. It is made again here, shorter, because lb_decide and lb_forward, which do the rest, took a hundred
- * instructions more.
+ * The path of most packets: whole packets of TCP and UDP, of a flow that the table has, to a backend that is up. It
+ * repeats lb_decide and lb_forward for these packets alone, in a hundred instructions less.
  */
 
-/* Whether a packet may be so simple. */
+/* Whether a packet is whole TCP or UDP without options. */
 static __always_inline bool lb_fast_eligible(const struct packet *pkt)
 {
 	return !pkt->no_fwd_reason && !pkt->fragment &&
@@ -20,7 +19,7 @@ static __always_inline bool lb_fast_eligible(const struct packet *pkt)
 }
 
 enum lb_fast {
-	LB_FAST_OTHER, /* not so simple */
+	LB_FAST_OTHER, /* for lb_decide */
 	LB_FAST_NONE, /* to no VIP */
 	LB_FAST_FLOW, /* the flow is set */
 };
@@ -33,7 +32,7 @@ static __always_inline enum lb_fast lb_fast_flow(const struct packet *pkt, struc
 	__u32 l3_len = 20;
 
 	barrier_var(ip);
-	if (ip + 34 > pkt->data_end) /* as far as the flags of TCP behind IPv4 */
+	if (ip + 34 > pkt->data_end) /* up to the flags of TCP behind IPv4 */
 		return LB_FAST_OTHER;
 	if (pkt->ip == 4) {
 		lb_addresses(ip, true, &key, &p->flow);
@@ -57,8 +56,8 @@ static __always_inline enum lb_fast lb_fast_flow(const struct packet *pkt, struc
 }
 
 /*
- * Finds the backend, and sends the packet to it if the flow is known and all is well; then p->sent is set. Otherwise the
- * reason is that of lb_flow_assign.
+ * Finds the backend. If the flow is known and its backend is up, the packet is sent and p->sent is set. Otherwise the
+ * answer is that of lb_flow_assign.
  */
 __noinline int lb_fast(struct xdp_md *ctx, struct lb_packet *p)
 {

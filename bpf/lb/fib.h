@@ -9,7 +9,7 @@
 #define AF_INET6 10
 #endif
 
-/* Whether the kernel would forward a packet that came in by a device. */
+/* Whether the kernel would forward a packet that came by a device. */
 static __always_inline bool lb_kernel_forwards(struct xdp_md *ctx, const void *ip, const void *end,
 					       bool v4, __u32 dev)
 {
@@ -40,7 +40,7 @@ static __always_inline bool lb_kernel_forwards(struct xdp_md *ctx, const void *i
 	case BPF_FIB_LKUP_RET_UNSUPP_LWT:
 		return true;
 	}
-	return false; /* to this host, to nowhere, or forwarding is off */
+	return false; /* it is to this host, there is no route, or forwarding is off */
 }
 
 #endif

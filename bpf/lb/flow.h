@@ -7,26 +7,29 @@
 #include "core/limit.h"
 
 /*
- * The flow table: which backend has which flow, for all CPUs. Buckets of 512 bytes; the first line of
- * one has the tags and the times of its flows, so that most lookups read it and one more.
+ * The flow table, which all CPUs share: the backend of each flow. A bucket has 512 bytes. Its first cache line has
+ * the tags and times of its flows, so that most lookups read this line and one more.
  */
 #define LB_WAYS 14
 
-/* A tick of the flow table is 2^32 ns, 4.3 s; a time has 14 bits of it, and the state of the flow below. */
+/* A tick is 2^32 ns, 4.3 s. A time is 14 bits of ticks, and below them the state of the flow. */
 #define LB_TICK_SHIFT 32
 #define LB_TICKS 0x3fff
 
 enum lb_flow_state {
 	LB_FLOW_NEW, /* one packet so far */
 	LB_FLOW_OPEN, /* of TCP */
-	LB_FLOW_CLOSING, /* FIN or RST seen: its time is that of the first one */
+	LB_FLOW_CLOSING, /* FIN or RST seen; the time is that of the first one */
 	LB_FLOW_UDP,
 };
 
-/* Open flows idle for so many ticks make room for new ones when a bucket is full: half a minute. */
+/* When a bucket is full, open flows that were idle for so many ticks make room for new ones: half a minute. */
 #define LB_SPARE 7
 
-/* A segment without data so many ticks after FIN or RST, 4.3 s at least, is no part of closing: the flow goes on. */
+/*
+ * A segment without data that comes so many ticks, at least 4.3 s, after FIN or RST does not belong to the closing:
+ * the flow goes on.
+ */
 #define LB_LINGER 2
 
 struct lb_entry {
@@ -34,13 +37,13 @@ struct lb_entry {
 	__u32 ports; /* the client's, and the VIP's */
 	__u32 vip; /* number */
 	__u32 backend;
-	__u32 seq; /* see core/seqcount.h; who writes has the bucket's lock */
+	__u32 seq; /* see core/seqcount.h; the writer holds the bucket's lock */
 };
 
 struct lb_bucket {
 	__u16 tag[LB_WAYS]; /* 0: free */
 	__u16 time[LB_WAYS]; /* ticks << 2 | state */
-	__u32 lock; /* 1 while a program takes a flow in or gives one another backend */
+	__u32 lock; /* held by a program that inserts a flow or assigns another backend */
 	__u32 spare;
 	struct lb_entry entry[LB_WAYS];
 } __attribute__((aligned(8)));
@@ -54,7 +57,7 @@ struct {
 	__type(value, struct lb_bucket);
 } lb_flows SEC(".maps");
 
-/* How fast flows are taken in: those that begin with a SYN, and others. */
+/* How fast flows are inserted: those that begin with a SYN, and others. */
 #define LB_LIMIT_SYN 0
 #define LB_LIMIT_OTHER 1
 
@@ -66,12 +69,12 @@ struct {
 	__type(value, struct limit);
 } lb_limits SEC(".maps");
 
-/* What a flow is known by. */
+/* The key of a flow. */
 struct lb_flow {
 	__u64 src[2];
 	__u32 ports;
 	__u32 vip;
-	__u64 hash; /* of the above with the secret */
+	__u64 hash; /* of the fields above, with the secret */
 };
 
 static __always_inline void lb_flow_hash(struct lb_flow *f)
@@ -89,7 +92,10 @@ static __always_inline __u16 lb_tag(__u64 hash)
 	return hash >> 48 ?: 1;
 }
 
-/* What the time was at a jiffy, whose number stands above it: reading the clock costs more than asking for that. */
+/*
+ * A reading of the clock, as lb_time returns it, and above it the jiffy of the reading. To read the clock anew costs
+ * more.
+ */
 __u64 lb_clock;
 
 static __always_inline __u16 lb_time(void)
@@ -117,19 +123,19 @@ static __always_inline bool lb_entry_is(const struct lb_entry *e, const struct l
 	       e->vip == f->vip;
 }
 
-/* Lanes of 16 bits that are 0; lanes above one that is may be named too. */
+/* The lanes of 16 bits that are 0. Lanes above a zero one may be named too. */
 static __always_inline __u64 lb_zeros(__u64 w)
 {
 	return (w - 0x0001000100010001ULL) & ~w & 0x8000800080008000ULL;
 }
 
-/* The lowest lane that is named; without a branch, so that the verifier need not follow each lane. */
+/* The lowest lane that is named. There is no branch, which the verifier would follow for each lane. */
 static __always_inline __u32 lb_lane(__u64 zeros)
 {
 	return ((zeros & -zeros) >> 15) * 0x0000000100020003ULL >> 48 & 3;
 }
 
-/* The first way with that tag, LB_WAYS for none. */
+/* The first way that has the tag, LB_WAYS for none. */
 static __always_inline __u32 lb_way_of_tag(const struct lb_bucket *b, __u16 tag)
 {
 	const any64 *words = (const any64 *)b;
@@ -145,13 +151,13 @@ static __always_inline __u32 lb_way_of_tag(const struct lb_bucket *b, __u16 tag)
 	zeros = lb_zeros(words[2] ^ all);
 	if (zeros)
 		return 8 + lb_lane(zeros);
-	zeros = lb_zeros(words[3] ^ all) & 0x80008000; /* the rest are times */
+	zeros = lb_zeros(words[3] ^ all) & 0x80008000; /* the upper lanes are times */
 	if (zeros)
 		return 12 + lb_lane(zeros);
 	return LB_WAYS;
 }
 
-/* The backend as it stands, 0 when another CPU is writing or the entry is another flow's. */
+/* The backend in an entry; 0 if the entry is another flow's, or is being written. */
 static __always_inline __u32 lb_entry_read(const struct lb_entry *e, const struct lb_flow *f)
 {
 	__u32 seq = seq_begin(&e->seq);
@@ -163,10 +169,10 @@ static __always_inline __u32 lb_entry_read(const struct lb_entry *e, const struc
 	return seq_same(&e->seq, seq) ? id : 0;
 }
 
-/* What lb_flow_lookup returns: the backend, above it the time, and above that the way. */
+/* The answer of lb_flow_lookup: the backend, above it the time, and above that the way. */
 #define LB_FOUND(id, time, way) ((id) | (__u64)(time) << 32 | (__u64)(way) << 48)
 
-/* For a bucket in which several flows have the tag. */
+/* Walks a bucket in which several flows have the tag. */
 static __noinline __u64 lb_flow_scan(const struct lb_bucket *b, const struct lb_flow *f)
 {
 	__u16 tag = lb_tag(f->hash);
@@ -183,8 +189,8 @@ static __noinline __u64 lb_flow_scan(const struct lb_bucket *b, const struct lb_
 }
 
 /*
- * The backend of a flow, 0 if the table has none. This and the other functions that are not static are verified by
- * themselves: the verifier does not follow each of their ways through the rest of the program.
+ * The backend of a flow, 0 if the table has none. It is a global function, as others here: the verifier checks it by
+ * itself, and not again for each path to a call.
  */
 __noinline __u64 lb_flow_lookup(const struct lb_flow *f)
 {
@@ -206,7 +212,8 @@ __noinline __u64 lb_flow_lookup(const struct lb_flow *f)
 }
 
 /*
- * The same for most flows, without a call: the first way with the tag is the flow's. Where it is not, lb_flow_lookup looks again.
+ * The same without a call, for most flows: the first way that has the tag is the flow's. Otherwise lb_flow_lookup
+ * walks the bucket.
  */
 static __always_inline __u64 lb_flow_lookup_fast(const struct lb_flow *f)
 {
@@ -222,7 +229,7 @@ static __always_inline __u64 lb_flow_lookup_fast(const struct lb_flow *f)
 	return id ? LB_FOUND(id, b->time[way], way) : lb_flow_lookup(f);
 }
 
-/* 1 if a is less than b, neither of them more than 31 bits; without a branch. */
+/* 1 if a is less than b, without a branch. Both have 31 bits at most. */
 static __always_inline __u32 lb_less(__u32 a, __u32 b)
 {
 	__u32 less = a - b;
@@ -231,10 +238,10 @@ static __always_inline __u32 lb_less(__u32 a, __u32 b)
 	return less >> 31;
 }
 
-/* A clock that was read by another CPU may be so many ticks behind the time of a flow. */
+/* A time may be so many ticks ahead of the clock that another CPU has read. */
 #define LB_SKEW 16
 
-/* How long ago a flow had a packet, ticks. */
+/* How long ago the flow had a packet, ticks. */
 static __always_inline __u32 lb_age(__u16 time, __u16 now)
 {
 	__u32 age = (__u16)(now - (time & ~3)) >> 2;
@@ -242,7 +249,7 @@ static __always_inline __u32 lb_age(__u16 time, __u16 now)
 	return age & -lb_less(age, LB_TICKS - LB_SKEW);
 }
 
-/* Whether the time of a flow is over. Of one with a packet in this tick it is not: none is shorter than that. */
+/* Whether a flow has been idle for too long. No limit is shorter than the present tick. */
 static __always_inline bool lb_time_expired(__u16 time, __u16 now)
 {
 	return (time ^ now) & ~3 && lb_age(time, now) >= lb_idle[time & 3];

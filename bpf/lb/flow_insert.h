@@ -6,15 +6,15 @@
 
 #include "flow.h"
 
-/* What writes to the flow table: new flows, other backends, times. */
+/* Writes to the flow table: new flows, other backends, times. */
 
-/* Ages are more by so many ticks here: those of times that another CPU's clock is ahead with are the least ones then. */
+/* This is added to ages here, so that a time ahead of the clock gets the least age and none below 0. */
 #define LB_AHEAD (LB_SKEW + 1)
 
 /*
- * The way that a new flow may have in a full bucket, LB_WAYS for none: of a flow that has expired, the oldest of
- * those that have had one packet, or of those that nobody has used lately. So a flood of SYNs takes no place
- * of a flow in use. Full buckets are what a flood finds, and this goes through all of one, so each instruction counts.
+ * The way that a new flow may take in a full bucket, LB_WAYS for none. It is an expired flow's, else that of the
+ * oldest flow that has had one packet, else the oldest of those that have not been used lately. So a flood of SYNs
+ * evicts no flow in use. In a flood most buckets are full, and this walks all of one: each instruction counts.
  */
 static __always_inline __u32 lb_way_to_evict(const struct lb_bucket *b, __u16 now, bool syn)
 {
@@ -31,13 +31,13 @@ static __always_inline __u32 lb_way_to_evict(const struct lb_bucket *b, __u16 no
 		if (worth > best)
 			best = worth;
 	}
-	/* Of flows in use, the best one is the oldest one. */
+	/* Among flows in use the best one is the oldest. */
 	if (best >> 25 || (!syn && best >> 4 >= LB_SPARE + LB_AHEAD))
 		return best & 15;
 	return LB_WAYS;
 }
 
-/* Whether another flow may be taken in now. */
+/* Whether the rate allows to insert another flow. */
 static __always_inline bool lb_insert_within_rate(bool syn)
 {
 	__u32 which = syn ? LB_LIMIT_SYN : LB_LIMIT_OTHER;
@@ -47,8 +47,8 @@ static __always_inline bool lb_insert_within_rate(bool syn)
 }
 
 /*
- * One program at a time decides who has a flow of a bucket: two that meet its first packets agree on one backend,
- * whatever has become of the ring meanwhile.
+ * The lock of a bucket. Of two programs that meet the first packets of a flow, one assigns the backend and the other
+ * one takes it over, even if they have read different rings.
  */
 static __always_inline bool lb_bucket_lock(struct lb_bucket *b)
 {
@@ -60,7 +60,7 @@ static __always_inline void lb_bucket_unlock(struct lb_bucket *b)
 	lock_give(&b->lock);
 }
 
-/* Writes an entry of a locked bucket; those who read it meanwhile see that. */
+/* Writes an entry of a locked bucket. */
 static __always_inline void lb_entry_write(struct lb_bucket *b, __u32 way, const struct lb_flow *f,
 					   __u32 id, __u16 time)
 {
@@ -77,7 +77,7 @@ static __always_inline void lb_entry_write(struct lb_bucket *b, __u32 way, const
 	seq_write_end(&e->seq);
 }
 
-/* The backend of a flow in a locked bucket, after it has been taken in if need be; 0 if there is no room. */
+/* Inserts a flow into a locked bucket unless it is there. Returns its backend, 0 if there is no room. */
 static __always_inline __u32 lb_flow_insert_locked(struct lb_bucket *b, const struct lb_flow *f,
 						   __u32 id, bool syn)
 {
@@ -96,7 +96,7 @@ static __always_inline __u32 lb_flow_insert_locked(struct lb_bucket *b, const st
 	way = lb_way_of_tag(b, 0);
 	if (way >= LB_WAYS)
 		way = lb_way_to_evict(b, now, syn);
-	/* The verifier of 6.1 forgets the bound of what is saved across a call: from here on there is none. */
+	/* The verifier of 6.1 forgets bounds of values that are saved across a call. No call follows from here on. */
 	if (way >= LB_WAYS)
 		return 0;
 	lb_entry_write(b, way, f, id, now | LB_FLOW_NEW);
@@ -104,8 +104,8 @@ static __always_inline __u32 lb_flow_insert_locked(struct lb_bucket *b, const st
 }
 
 /*
- * Takes a flow into the table. It returns its backend, which is another one if somebody was faster; 0 if there is no room,
- * or not at this rate.
+ * Inserts a flow. Returns its backend: another one if another CPU was faster, 0 if there is no room or the rate is
+ * used up.
  */
 __noinline __u32 lb_flow_insert(const struct lb_flow *f, __u32 id, int syn)
 {
@@ -117,13 +117,13 @@ __noinline __u32 lb_flow_insert(const struct lb_flow *f, __u32 id, int syn)
 	if (!b)
 		return 0;
 	if (!lb_bucket_lock(b))
-		return lb_flow_scan(b, f); /* perhaps it was this flow that another CPU was at */
+		return lb_flow_scan(b, f); /* The other CPU may be inserting the same flow. */
 	id = lb_flow_insert_locked(b, f, id, syn);
 	lb_bucket_unlock(b);
 	return id;
 }
 
-/* Writes the time of a flow, which the table has in that way, after a packet of it. */
+/* Writes the time of a flow after a packet. way is where the table has the flow. */
 __noinline int lb_flow_touch(const struct lb_flow *f, __u32 way, __u32 time)
 {
 	struct lb_bucket *b;
@@ -137,8 +137,8 @@ __noinline int lb_flow_touch(const struct lb_flow *f, __u32 way, __u32 time)
 }
 
 /*
- * Gives a flow, which the table had as lb_flow_lookup says, another backend, and has it begin anew. It returns the backend that
- * it has then, 0 if that is not known.
+ * Assigns another backend to a flow and restarts it. was is the answer of lb_flow_lookup. Returns the backend that
+ * the flow has then, 0 if that is not known.
  */
 __noinline __u32 lb_flow_reassign(const struct lb_flow *f, __u64 was, __u32 id)
 {

@@ -5,13 +5,13 @@
 #include "assign.h"
 
 /*
- * Fragments: the first one has the ports, the others go where it went. Of IPv6 those whose fragment header follows the
- * IPv6 header.
+ * Fragments. Only the first one has the ports; the others go where it went. Of IPv6, fragments are those whose
+ * fragment header follows the IPv6 header at once.
  */
 
 #define LB_IP6_FRAGMENT 8 /* bytes of the header */
 
-/* What a fragment is. */
+/* The fields of a fragment. */
 struct lb_fragment_info {
 	bool first;
 	bool more;
@@ -23,7 +23,7 @@ static __always_inline __u32 lb_fragment_time(void)
 	return bpf_ktime_get_coarse_ns() >> LB_FRAGMENT_TIME_SHIFT;
 }
 
-/* What a fragment is, and its protocol and number; false if it is none of TCP or UDP. */
+/* Reads a fragment, with its protocol and its identification. False if it is neither TCP nor UDP. */
 static __always_inline bool lb_fragment_info(const void *ip, const void *data_end,
 					     struct lb_packet *p, struct lb_fragment_info *part)
 {
@@ -51,7 +51,7 @@ static __always_inline bool lb_fragment_info(const void *ip, const void *data_en
 	return p->ip_len >= part->head && (p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP);
 }
 
-/* What the fragment, which lb_fragment_info has looked at, is one of; key has its destination. */
+/* The datagram of a fragment that lb_fragment_info has read. key has its destination. */
 static __always_inline void lb_datagram_of(const struct lb_packet *p, const struct lb_vip_key *key,
 					   struct lb_datagram *of)
 {
@@ -63,7 +63,7 @@ static __always_inline void lb_datagram_of(const struct lb_packet *p, const stru
 	};
 }
 
-/* A fragment that is not the first one. */
+/* A fragment other than the first one. */
 static __always_inline int lb_fragment_rest(struct lb_packet *p, struct lb_vip_key *key)
 {
 	struct lb_datagram of __attribute__((aligned(8)));
@@ -101,7 +101,7 @@ static __always_inline int lb_fragment_rest(struct lb_packet *p, struct lb_vip_k
 	return PASS_LB_EMPTY;
 }
 
-/* Whether the rest of another flow's packet may be on its way under the same number. */
+/* Whether other fragments with the same identification, of another flow, may still be on their way. */
 static __always_inline bool lb_fragment_held(const struct lb_datagram *of,
 					     const struct lb_packet *p)
 {
@@ -116,7 +116,7 @@ static __always_inline bool lb_fragment_held(const struct lb_datagram *of,
 	return true;
 }
 
-/* Has the other fragments follow a first one to key's address: backend 0 is for those to a port that is no VIP's. */
+/* Records where a first fragment to key's address went. A backend of 0 stands for a port that belongs to no VIP. */
 __noinline int lb_fragment_record(const struct lb_packet *p, const struct lb_vip_key *key)
 {
 	struct lb_datagram of __attribute__((aligned(8)));
@@ -138,8 +138,8 @@ __noinline int lb_fragment_record(const struct lb_packet *p, const struct lb_vip
 }
 
 /*
- * REASON_NONE for fragments that are to no VIP; the backend is set for those that follow a first one. FWD_LB_FLOW is for
- * a first one, which goes where a whole packet would. The addresses are in the flow and in to.
+ * The answer is REASON_NONE for a fragment to no VIP, and FWD_LB_FLOW for a first fragment, which goes where a whole
+ * packet would. The backend is set for one that follows a first fragment. The addresses are in the flow and in to.
  */
 __noinline int lb_fragment(struct xdp_md *ctx, struct lb_packet *p, const struct lb_vip_key *to)
 {
@@ -164,7 +164,7 @@ __noinline int lb_fragment(struct xdp_md *ctx, struct lb_packet *p, const struct
 		return lb_vip_any_port(&key) ? PUNT_LB_HEADERS : REASON_NONE;
 	if (!lb_vip_lookup_fast(&key, &vip)) {
 		if (part.more && lb_vip_any_port(&key))
-			lb_fragment_record(p, &key); /* there is no backend */
+			lb_fragment_record(p, &key); /* no backend is set */
 		return REASON_NONE;
 	}
 	lb_flow_set_vip(p, &vip);

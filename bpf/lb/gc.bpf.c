@@ -15,14 +15,15 @@
 #include "flow_insert.h"
 
 /*
- * Frees entries of the flow table whose time is over, before times go round and they count as alive again. User space
- * runs it, on a piece of the table after another. It is a program because it holds locks: unlike a process, it is
- * never killed while it does. And it is one of XDP (BPF_PROG_TEST_RUN) because others may not read the stage's clock.
+ * Frees expired entries of the flow table before their times wrap, which would make them look alive again. User space
+ * runs it on one piece of the table after another. It is a program because it takes locks: a process may be killed
+ * while it holds one, a program is not. It is an XDP program (BPF_PROG_TEST_RUN), because other types may not read
+ * the clock that the stage reads.
  */
 
 /*
- * Which buckets. It comes as the packet, which has to be as long as an Ethernet header. Shared with sweepRange of
- * internal/datapath/balancesweep.go.
+ * The buckets to work on. It comes as the packet, which has to be as long as an Ethernet header. Shared with
+ * sweepRange of internal/datapath/balancesweep.go.
  */
 struct lb_gc_range {
 	__u32 first;
@@ -36,11 +37,10 @@ struct lb_gc_state {
 };
 
 /*
- * Whether an entry is to go. It gets some time more than the stage gives it (LB_SKEW), so that a program with an
- * older time is not just about to use it: lb_flow_touch writes without the lock. Only one that was halted for more than a
- * minute can do so. It sends its packet where it was to go, and the time that it writes is that of a way that is
- * free, or of another flow, which then stays longer. The next packet of its own flow goes by the ring, and the flow is
- * taken in again.
+ * Whether an entry has expired. It gets LB_SKEW ticks more than in the stage, because lb_flow_touch writes without
+ * the lock: no program that still uses the entry is about to write. Only a program that was halted for more than a
+ * minute can be. It sends its packet to the right backend, and writes the time of a way that is free or another
+ * flow's, which then stays longer. The next packet of its own flow goes by the ring, and the flow is inserted again.
  */
 static __always_inline bool lb_gc_expired(const struct lb_bucket *b, __u32 way, __u16 now)
 {
@@ -51,8 +51,8 @@ static __always_inline bool lb_gc_expired(const struct lb_bucket *b, __u32 way, 
 }
 
 /*
- * Frees an entry of a locked bucket. It loses its backend too: a program that has found it before it went does not
- * renew it, which might leave its flow with two of them.
+ * Frees an entry of a locked bucket. The backend is cleared too, so that a program that has found the entry before
+ * does not reassign it: the flow might get two entries.
  */
 static __always_inline void lb_gc_free(struct lb_bucket *b, __u32 way)
 {
@@ -65,8 +65,8 @@ static __always_inline void lb_gc_free(struct lb_bucket *b, __u32 way)
 }
 
 /*
- * Frees what is to go in a bucket and returns how many that is. Most buckets have nothing and are not locked. One that
- * others are at is left alone: it has its turn again long before times go round.
+ * Frees the expired entries of a bucket and returns how many. Most buckets have none and are not locked. A bucket
+ * that is locked by another program is skipped: its next turn comes long before times wrap.
  */
 __noinline int lb_gc_bucket(__u32 i)
 {
@@ -100,7 +100,7 @@ static long lb_gc_next(__u32 n, void *arg)
 	return 0;
 }
 
-/* Returns how many entries it has freed. */
+/* Returns the number of entries that it has freed. */
 SEC("xdp")
 int lb_gc(struct xdp_md *ctx)
 {

@@ -7,7 +7,7 @@
 #include "send.h"
 #include "assign.h"
 
-/* ICMP to the address of a VIP: errors go to the backend of the flow that they are about, echo requests are answered. */
+/* ICMP to the address of a VIP: errors go to the backend of the flow that they quote, echo requests are answered. */
 
 #define LB_ICMP_LEN 8
 
@@ -23,7 +23,7 @@
 #define ICMP6_ECHO 128
 #define ICMP6_ECHO_REPLY 129
 
-/* Whether an answer may go to that source: to nobody that stands for many, or for this host. */
+/* Whether a source may get an answer: neither a group's address nor one that stands for the receiver itself. */
 static __always_inline bool lb_icmp_may_answer(const void *ip, bool v4)
 {
 	__u8 a;
@@ -32,7 +32,7 @@ static __always_inline bool lb_icmp_may_answer(const void *ip, bool v4)
 		a = LOAD8(ip + 12);
 		return a && a != 127 && a < 224;
 	}
-	/* neither multicast nor among ::/96, where the unspecified address and this host are */
+	/* neither multicast nor in ::/96, which has the unspecified and the loopback address */
 	return LOAD8(ip + 8) != 0xff && (LOAD64(ip + 8) || LOAD32(ip + 16));
 }
 
@@ -58,7 +58,7 @@ static __always_inline void lb_patch(void *at, void *check, __u16 value)
 	STORE16(check, ~csum_fold(sum));
 }
 
-/* Turns the request in data into its answer. The addresses change places, which no checksum sees. */
+/* Turns an echo request into its answer. Addresses are exchanged, which leaves checksums as they are. */
 static __always_inline int lb_icmp_echo(void *data, void *ip, bool v4, const struct lb_packet *p,
 					struct lb_vip_key *key)
 {
@@ -77,7 +77,10 @@ static __always_inline int lb_icmp_echo(void *data, void *ip, bool v4, const str
 		lb_swap(ip + 12, ip + 16, 2);
 		lb_patch(ip + 8, ip + 10, bpf_htons(LB_TTL << 8 | IPPROTO_ICMP));
 		lb_patch(icmp, icmp + 2, bpf_htons(ICMP4_ECHO_REPLY << 8));
-		/* Of nothing but zeros the sum is 0, which RFC 1624 cannot tell from 0xffff. Others may have either. */
+		/*
+		 * The sum of nothing but zeros is 0, which RFC 1624 cannot tell from 0xffff. Other sums may be
+		 * either.
+		 */
 		if (!LOAD16(icmp + 2) && !LOAD32(icmp + 4))
 			STORE16(icmp + 2, 0xffff);
 	} else {
@@ -89,8 +92,8 @@ static __always_inline int lb_icmp_echo(void *data, void *ip, bool v4, const str
 }
 
 /*
- * What an ICMP error quotes is a packet from the VIP: its source is here the destination, and its destination
- * the client. Returns false if that is not so, or not to be seen.
+ * Reads what an ICMP error quotes: a packet from the VIP to the client, whose source is the error's destination.
+ * False if it quotes anything else, or too little.
  */
 static __always_inline bool lb_icmp_quoted(const void *ip, bool v4, const void *data_end,
 					   struct lb_packet *p, struct lb_vip_key *key)
@@ -118,7 +121,7 @@ static __always_inline bool lb_icmp_quoted(const void *ip, bool v4, const void *
 		key->proto = LOAD8(quoted + 6);
 		p->flow.src[0] = LOAD64(quoted + 24);
 		p->flow.src[1] = LOAD64(quoted + 32);
-		if (key->proto == IPPROTO_FRAGMENT) { /* the first one has the ports */
+		if (key->proto == IPPROTO_FRAGMENT) { /* Only the first fragment has the ports. */
 			if (l4 + 16 > data_end || p->ip_len < 40 + LB_ICMP_LEN + 40 + 16 ||
 			    LOAD16(l4 + 2) & bpf_htons(0xfff8))
 				return false;
@@ -130,7 +133,7 @@ static __always_inline bool lb_icmp_quoted(const void *ip, bool v4, const void *
 		return false;
 	ports = LOAD32(l4);
 	key->port = LOAD16(l4);
-	p->flow.ports = ports << 16 | ports >> 16; /* as the client has them */
+	p->flow.ports = ports << 16 | ports >> 16; /* as in packets of the client */
 	return true;
 }
 
@@ -158,7 +161,7 @@ static __always_inline int lb_icmp_error(const void *ip, bool v4, const void *da
 	return FWD_LB_ICMP;
 }
 
-/* A packet of ICMP that is no fragment. An answer stands in its place, or the backend is set. */
+/* An ICMP packet that is no fragment. It is turned into its answer, or its backend is set. */
 __noinline int lb_icmp(struct xdp_md *ctx, struct lb_packet *p)
 {
 	struct lb_vip_key key __attribute__((aligned(8))) = {};

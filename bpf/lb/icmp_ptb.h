@@ -5,21 +5,22 @@
 #include "icmp.h"
 
 /*
- * Packets that do not fit with their outer headers: the client is told what does (RFC 1191, RFC 8201), from the VIP. What
- * is quoted makes an ICMP packet of 576 bytes (RFC 1812, 4.3.2.3), one of ICMPv6 of 1280 (RFC 4443, 2.4).
+ * "Packet too big": a packet does not fit with its outer headers, and the VIP tells the client what fits (RFC 1191,
+ * RFC 8201). The quote makes an ICMP packet of 576 bytes (RFC 1812, 4.3.2.3), or an ICMPv6 packet of 1280 (RFC 4443,
+ * 2.4).
  */
 #define LB_QUOTE4 (576 - 20 - LB_ICMP_LEN)
 #define LB_QUOTE6 (1280 - 40 - LB_ICMP_LEN)
 
-/* IPv6 asks nobody to send less at a time (RFC 8200, 5; RFC 8201, 4). */
+/* Nobody can be asked to send shorter IPv6 packets (RFC 8200, 5; RFC 8201, 4). */
 #define LB_IP6_MTU 1280
 
-/* bpf_csum_diff takes so many bytes. */
+/* The longest piece that bpf_csum_diff takes. */
 #define LB_SUM_STEP 512
 
-/* What goes in front of the quote, from the packet itself. */
+/* The fields of the packet that go into the headers of its answer. */
 struct lb_icmp_reply {
-	__u64 src[2]; /* IP addresses as they stand there */
+	__u64 src[2]; /* IP addresses as they stand in the packet */
 	__u64 dst[2];
 	__u16 mac[6];
 	__u16 tag[2];
@@ -37,7 +38,7 @@ static __always_inline __u64 lb_sum(void *at, const __u32 len)
 	return sum;
 }
 
-/* Headers of Ethernet, and where IP's is. */
+/* Writes the Ethernet header of an answer. Returns where its IP header is. */
 static __always_inline void *lb_icmp_reply_eth(void *data, const struct lb_icmp_reply *t,
 					       bool tagged)
 {
@@ -55,7 +56,9 @@ static __always_inline void *lb_icmp_reply_eth(void *data, const struct lb_icmp_
 	return data + (tagged ? ETH_HLEN + VLAN_HLEN : ETH_HLEN);
 }
 
-/* The headers in front of the quote. len is of ICMP's and what follows it; its checksum is left 0. */
+/*
+ * Writes the headers in front of the quote. len is of the ICMP header and the quote. The checksum of ICMP is left 0.
+ */
 static __always_inline void lb_icmp_reply_ipv4(void *ip, const struct lb_icmp_reply *t, __u32 len,
 					       __u32 head, __u32 word)
 {
@@ -97,7 +100,7 @@ static __always_inline __u64 lb_icmp_reply_pseudo(const struct lb_icmp_reply *t,
 	return sum;
 }
 
-/* Whether the sender of a packet may be told; then t is filled in. */
+/* Reads what an answer needs from the packet. False if its sender may get none. */
 static __always_inline bool lb_icmp_reply_begin(void *data, const void *ip, void *data_end, bool v4,
 						struct lb_icmp_reply *t)
 {
@@ -122,7 +125,10 @@ static __always_inline bool lb_icmp_reply_begin(void *data, const void *ip, void
 	return true;
 }
 
-/* Puts an answer in the place of the packet, whose outer headers leave it p->mtu bytes. It returns 0 if that may not be. */
+/*
+ * Turns the packet, of which p->mtu bytes would fit, into an answer that says so. Returns 0 if it may not be
+ * answered.
+ */
 __noinline int lb_icmp_ptb(struct xdp_md *ctx, struct lb_packet *p)
 {
 	struct lb_icmp_reply t = {};
@@ -144,7 +150,10 @@ __noinline int lb_icmp_ptb(struct xdp_md *ctx, struct lb_packet *p)
 		return 0;
 	if (p->quiet || p->ip_len < (v4 ? LB_QUOTE4 : LB_IP6_MTU + 1))
 		return 0;
-	/* Whether it has DF or not: nobody else can take it to pieces, and who sends less heeds this too (RFC 1191, 3). */
+	/*
+	 * DF does not matter: nobody else can fragment the packet, and senders without DF heed the answer too (RFC
+	 * 1191, 3).
+	 */
 	if (!lb_icmp_reply_begin(data, lb_ip(ctx, p), data_end, v4, &t) ||
 	    !limit_allows(ctx, XMIT_LB_TOO_BIG))
 		return 0;
@@ -163,7 +172,7 @@ __noinline int lb_icmp_ptb(struct xdp_md *ctx, struct lb_packet *p)
 	if (v4) {
 		STORE16(ip - 2, bpf_htons(ETH_P_IP));
 		if (ip + 20 + LB_ICMP_LEN + LB_QUOTE4 > data_end)
-			return 0; /* less of it is in the first buffer */
+			return 0; /* the first buffer ends in the quote */
 		lb_icmp_reply_ipv4(ip, &t, LB_ICMP_LEN + LB_QUOTE4,
 				   ICMP4_UNREACHABLE << 24 | ICMP4_TOO_BIG << 16, mtu);
 		sum = lb_sum(ip + 20, LB_ICMP_LEN + LB_QUOTE4);

@@ -15,22 +15,23 @@
 #include "flow_insert.h"
 
 /*
- * Takes a flow of another flow table into one that programs work on already. User space runs it, once for each flow that
- * is missing. Like gc.bpf.c it is a program of XDP, because it holds locks, and a process may be killed while it does.
+ * Inserts a flow of a former flow table into one that programs already use. User space runs it once for each flow
+ * that is missing. Like gc.bpf.c it is an XDP program: it takes locks, and a process may be killed while it holds
+ * one.
  */
 
-/* The flow. It comes as the packet. Shared with balanceEntry.bytes of internal/datapath/balancecarrier.go. */
+/* The flow, which comes as the packet. Shared with balanceEntry.bytes of internal/datapath/balancecarrier.go. */
 struct lb_migrate_entry {
 	struct lb_flow flow;
 	__u32 backend;
-	__u16 time; /* and state */
+	__u16 time; /* with the state */
 	__u8 pad[2];
 };
 
 /*
- * What is lost with an entry, as balanceClock.worth of internal/datapath/balancetable.go has it: 0 for one whose time is over,
- * less for those that have had one packet than for others, and more for what had a packet later. Without a branch, so that the
- * verifier need not follow each way of a bucket.
+ * What would be lost with an entry, as in balanceClock.worth of internal/datapath/balancetable.go. It is 0 for an
+ * expired flow, less for a flow that has had one packet than for others, and more the later the last packet came.
+ * There is no branch, which the verifier would follow for each way of a bucket.
  */
 static __always_inline __u32 lb_migrate_worth(__u16 time, __u16 now)
 {
@@ -40,7 +41,9 @@ static __always_inline __u32 lb_migrate_worth(__u16 time, __u16 now)
 	return worth & -lb_less(age, lb_idle[state]);
 }
 
-/* The way for a flow that is worth so much: one that is free, or worth least; no way if all are worth as much. */
+/*
+ * The way to insert a flow of that worth: a free one, or the one that is worth least. LB_WAYS if none is worth less.
+ */
 __noinline int lb_migrate_way(const struct lb_bucket *b, __u32 worth, __u32 now)
 {
 	__u32 least = worth << 4 | 15, i;
@@ -56,7 +59,7 @@ __noinline int lb_migrate_way(const struct lb_bucket *b, __u32 worth, __u32 now)
 	return least & 15;
 }
 
-/* Returns 0 if the programs are at the bucket: try again. */
+/* Returns 0 if the bucket is locked: user space tries again. */
 __noinline int lb_migrate_flow(const struct lb_migrate_entry *e)
 {
 	struct lb_bucket *b;
@@ -70,7 +73,7 @@ __noinline int lb_migrate_flow(const struct lb_migrate_entry *e)
 		return 1;
 	if (!lb_bucket_lock(b))
 		return 0;
-	if (!lb_flow_scan(b, &e->flow)) { /* the programs know better */
+	if (!lb_flow_scan(b, &e->flow)) { /* what the programs have inserted is newer */
 		way = lb_migrate_way(b, lb_migrate_worth(e->time, now), now);
 		if (way < LB_WAYS)
 			lb_entry_write(b, way, &e->flow, e->backend, e->time);

@@ -6,7 +6,7 @@
 #define LB_NEEDS PARSE_IP
 #define LB_PORT
 
-/* The stage that comes later, for what nobody has claimed, works on what was parsed for the first one. */
+/* The second stage of the load balancer, for what no stage has claimed. It needs no more than the first one. */
 #define LB_UNCLAIMED_ON false
 #define LB_UNCLAIMED_NEEDS 0
 #define LB_UNCLAIMED_PORT

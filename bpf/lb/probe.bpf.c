@@ -16,17 +16,17 @@
 #include "send.h"
 
 /*
- * Packets of health checks: they come from sockets of this host that have connected to a VIP, and go
- * to the backend that their mark names, like packets of clients.
+ * Sends the packets of health checks. They come from sockets of this host that have connected to a VIP. They go to
+ * the backend that their mark names, in the same way as packets of clients.
  */
 
 /*
- * Marks of such packets: this above the number of a backend (datapath.CheckMark). Others are left alone: those
- * in use are single bits, or low numbers, as a rule.
+ * The upper bits of such marks; the lower ones are the number of a backend (datapath.CheckMark). Other marks in use
+ * are as a rule single bits or low numbers. Packets with those are left alone.
  */
 #define LB_PROBE_MARK 0xc01
 
-/* What the packet is, as the balancer sees it. */
+/* The packet as the load balancer sees it. */
 struct lb_probe_packet {
 	struct lb_flow flow;
 	__u32 ip_len;
@@ -61,7 +61,7 @@ static __always_inline bool lb_probe_parse(struct __sk_buff *skb, struct lb_prob
 	return true;
 }
 
-/* Whether the packet is to the address of a VIP, as those of checks are: marks are anybody's. */
+/* Whether the packet is to the address of a VIP, as those of health checks are. Anybody may set marks. */
 static __always_inline bool lb_probe_is(struct __sk_buff *skb)
 {
 	struct lb_vip_key key __attribute__((aligned(8))) = {};
@@ -87,7 +87,7 @@ static __always_inline bool lb_probe_is(struct __sk_buff *skb)
 	return lb_vip_any_port(&key);
 }
 
-/* Makes room for the outer headers, and has the kernel finish the checksum of the packet behind them. */
+/* Makes room for the outer headers. The kernel completes the inner checksum then. */
 static __always_inline bool lb_probe_grow(struct __sk_buff *skb, const struct lb_backend *backend)
 {
 	__u64 flags = backend->v6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
@@ -115,7 +115,7 @@ static __always_inline bool lb_probe_send(struct __sk_buff *skb, const struct lb
 	end = (void *)(long)skb->data_end;
 	if (data + ETH_HLEN > end)
 		return false; /* never */
-	eth_write(data, &backend->hop, 0); /* the kernel puts the tag on */
+	eth_write(data, &backend->hop, 0); /* the kernel adds the tag */
 	if (backend->encap != LB_L2 &&
 	    !lb_outer(data + ETH_HLEN, end, backend, p.tos, p.v6, p.ip_len, p.flow.hash >> 16))
 		return false; /* never */
@@ -123,7 +123,7 @@ static __always_inline bool lb_probe_send(struct __sk_buff *skb, const struct lb
 	       !bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), backend->hop.vlan & 0xfff);
 }
 
-/* The backend of a number, whatever its generation. */
+/* Reads the backend that has the number, whatever its generation. */
 static __always_inline bool lb_probe_backend(__u32 number, struct lb_backend *backend)
 {
 	struct lb_backend_latch *latch = bpf_map_lookup_elem(&lb_backends, &number);
@@ -142,7 +142,7 @@ int lb_probe(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	if (!lb_probe_backend(mark & LB_NUMBER, &backend) || !lb_probe_send(skb, &backend))
 		return TC_ACT_SHOT;
-	skb->mark = 0; /* it may leave by an interface with this program */
+	skb->mark = 0; /* the interface that it leaves by may have this program too */
 	return bpf_redirect(backend.hop.port, 0);
 }
 

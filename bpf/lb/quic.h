@@ -5,8 +5,8 @@
 #include "assign.h"
 
 /*
- * QUIC connection IDs that name their server (draft-ietf-quic-load-balancers, plaintext): three bits of config rotation,
- * and behind their octet the server ID.
+ * QUIC connection IDs that name a server (draft-ietf-quic-load-balancers, plaintext). The first octet has three bits
+ * of config rotation; the server ID follows it.
  */
 
 #define QUIC_LONG 0x80
@@ -17,7 +17,7 @@
 /* Bytes of a long header in front of the destination connection ID. */
 #define QUIC_LONG_LEN 6
 
-/* Handshake packets: the first whose connection ID the server has chosen. */
+/* Handshake packets are the first ones whose connection ID comes from the server. */
 static __always_inline bool quic_handshake(const void *quic)
 {
 	__u32 version = bpf_ntohl(LOAD32(quic + 1));
@@ -26,7 +26,7 @@ static __always_inline bool quic_handshake(const void *quic)
 	return (version == QUIC_V1 && type == 2) || (version == QUIC_V2 && type == 3);
 }
 
-/* The server ID of a packet. The datagram has quic + QUIC_LONG_LEN + 1 + LB_ID_MAX at least. */
+/* Reads the server ID of a packet. The datagram reaches to quic + QUIC_LONG_LEN + 1 + LB_ID_MAX at least. */
 static __always_inline bool quic_server(const void *quic, const struct lb_packet *p,
 					struct lb_server_key *key)
 {
@@ -55,8 +55,8 @@ static __always_inline bool quic_server(const void *quic, const struct lb_packet
 }
 
 /*
- * The backend that the connection ID of a datagram names, 0 for none. Those that are too short to have the longest ID in a
- * long header have no room for QUIC's own data either (RFC 9001, 5.4.2: 20 bytes behind the ID).
+ * The backend that the connection ID of a datagram names, 0 for none. A datagram that has no room for the longest ID
+ * in a long header is too short for QUIC anyway (RFC 9001, 5.4.2: 20 bytes behind the ID).
  */
 __noinline __u32 lb_quic(struct xdp_md *ctx, const struct lb_packet *p)
 {
@@ -79,8 +79,8 @@ __noinline __u32 lb_quic(struct xdp_md *ctx, const struct lb_packet *p)
 }
 
 /*
- * Has the flow table know the backend that a connection ID has named, for ICMP errors. A flow that it has stays where it is:
- * the ID may be forged, and the client's handshake goes by the flow.
+ * Records the backend of a connection ID in the flow table, for the sake of ICMP errors. A flow that the table
+ * already has keeps its backend: the ID may be forged, and the client's handshake packets go by the flow.
  */
 __noinline int lb_quic_learn(const struct lb_flow *f, __u32 id, __u32 vip_flags)
 {

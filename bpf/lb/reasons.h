@@ -23,6 +23,6 @@
 	R(DROP, LB_EMPTY, "to a VIP that has no backend for the flow, and the kernel would have sent it on")
 /* clang-format on */
 
-#define LB_ROOM 32 /* numbers in its block: more than it has reasons */
+#define LB_ROOM 32 /* indexes in its block, more than it has reasons */
 
 #endif

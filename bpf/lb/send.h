@@ -11,7 +11,7 @@
 
 #define LB_UDP_LEN 8
 
-/* Bytes of the outer headers behind Ethernet. */
+/* Length of the outer headers behind Ethernet, bytes. */
 static __always_inline __u32 lb_overhead(const struct lb_backend *backend)
 {
 	if (backend->encap == LB_L2)
@@ -19,13 +19,13 @@ static __always_inline __u32 lb_overhead(const struct lb_backend *backend)
 	return (backend->v6 ? 40 : 20) + (backend->encap == LB_GUE ? LB_UDP_LEN : 0);
 }
 
-/* DSCP and ECN of a packet (RFC 6040, normal mode). */
+/* The outer DSCP and ECN are those of the packet (RFC 6040, normal mode). */
 static __always_inline __u8 lb_tos(const void *ip, bool v6)
 {
 	return v6 ? bpf_ntohs(LOAD16(ip)) >> 4 : LOAD8(ip + 1);
 }
 
-/* RFC 2003, 3.1; RFC 6864: what is not fragmented needs no identification. */
+/* The outer IPv4 header (RFC 2003, 3.1). A packet that is never fragmented needs no identification (RFC 6864). */
 static __always_inline void lb_outer4(void *ip, const struct lb_backend *backend, __u8 tos,
 				      __u8 proto, __u32 len, __u32 spread)
 {
@@ -43,7 +43,7 @@ static __always_inline void lb_outer4(void *ip, const struct lb_backend *backend
 	STORE32(ip + 16, backend->addr.w[3]);
 }
 
-/* RFC 2473; the flow label as RFC 6438 has it. */
+/* The outer IPv6 header (RFC 2473), with a flow label as in RFC 6438. */
 static __always_inline void lb_outer6(void *ip, const struct lb_backend *backend, __u8 tos,
 				      __u8 proto, __u32 len, __u32 spread)
 {
@@ -59,7 +59,7 @@ static __always_inline void lb_outer6(void *ip, const struct lb_backend *backend
 	STORE32(ip + 36, backend->addr.w[3]);
 }
 
-/* Variant 1 of GUE: the packet follows UDP. No checksum, as RFC 6935 allows it to tunnels. */
+/* GUE, variant 1: the packet follows the UDP header. Tunnels may leave out the checksum (RFC 6935). */
 static __always_inline void lb_gue(void *udp, const struct lb_backend *backend, __u32 len,
 				   __u32 spread)
 {
@@ -69,8 +69,8 @@ static __always_inline void lb_gue(void *udp, const struct lb_backend *backend, 
 }
 
 /*
- * Writes the outer headers to ip, and the type of the frame in front; v6 and ip_len are of the inner packet.
- * False if they do not fit, which a caller that has made room need not fear.
+ * Writes the outer headers to ip, and the Ethernet type in front. v6 and ip_len are of the inner packet. False if
+ * they do not fit, which cannot happen once there is room.
  */
 static __always_inline bool lb_outer(void *ip, const void *data_end,
 				     const struct lb_backend *backend, __u8 tos, bool v6,
@@ -99,8 +99,8 @@ static __always_inline bool lb_outer(void *ip, const void *data_end,
 }
 
 /*
- * Puts the outer headers in front and sends the packet to the backend. Nothing is changed when it fails; the
- * caller has seen to it that the packet fits.
+ * Puts the outer headers in front and writes the Ethernet header. The caller has compared the length with the MTU.
+ * When it fails the packet is unchanged.
  */
 static __always_inline bool lb_send(struct xdp_md *ctx, const struct lb_packet *p,
 				    const struct lb_backend *backend)
@@ -121,7 +121,7 @@ static __always_inline bool lb_send(struct xdp_md *ctx, const struct lb_packet *
 		return false;
 	if ((__u32)(data_end - data) != whole) {
 		full = bpf_xdp_get_buff_len(ctx);
-		/* What filled the frame up would be taken for more of the packet by nobody, but sent. */
+		/* Padding behind the packet would be sent along. */
 		if (overhead && full > whole && bpf_xdp_adjust_tail(ctx, (int)whole - (int)full))
 			return false;
 	}

@@ -5,13 +5,13 @@
 #include "send.h"
 
 /*
- * The commonest way to a backend, IPv4 in IPv4 without a tag, in a straight line: lb_backend_read and lb_send, which
- * can do the rest too, take 80 instructions more.
+ * The most common way to a backend, IPv4 in IPv4 without a tag, in a straight line. lb_backend_read and lb_send,
+ * which handle every case, take 80 instructions more.
  */
 
-/* What is needed of a backend. */
+/* The fields of a backend that are needed. */
 struct lb_plain {
-	__u64 dmac; /* and two bytes more, and so the next one */
+	__u64 dmac; /* two more bytes follow the address, here and below */
 	__u64 smac;
 	__be32 src;
 	__be32 src_mask;
@@ -20,8 +20,8 @@ struct lb_plain {
 };
 
 /*
- * False for a backend that has gone, fails its checks, is reached in another way, or is being changed, and if a packet of
- * that length does not fit.
+ * False for a backend that has gone, is down, is reached in another way or is being changed, and for a packet that
+ * does not fit.
  */
 static __always_inline bool lb_plain(struct lb_backend_latch *latch, __u32 id, __u32 ip_len,
 				     struct lb_plain *to)
@@ -43,8 +43,8 @@ static __always_inline bool lb_plain(struct lb_backend_latch *latch, __u32 id, _
 }
 
 /*
- * As lb_send, for a packet of IPv4 without options and without a tag. It fails, and changes nothing, if the frame
- * is not the packet alone, in one buffer.
+ * As lb_send, for an IPv4 packet without options and without a tag. It fails, and leaves the packet unchanged, if the
+ * frame is padded or has several buffers.
  */
 static __always_inline bool lb_send_plain(struct xdp_md *ctx, const struct lb_packet *p,
 					  const struct lb_plain *plain)
@@ -63,7 +63,7 @@ static __always_inline bool lb_send_plain(struct xdp_md *ctx, const struct lb_pa
 	ip = data + ETH_HLEN;
 	if (ip + 40 > data_end)
 		return false; /* never */
-	/* Version, length of the header, DSCP and ECN are those of the inner header. */
+	/* Version, header length, DSCP and ECN are copied from the inner header. */
 	first = bpf_htonl(bpf_ntohl(LOAD32(ip + 20)) + 20);
 	STORE64(data, plain->dmac);
 	STORE64(data + 6, plain->smac);

@@ -12,11 +12,14 @@
 #include "unclaimed.h"
 
 /*
- * The load balancer: packets to a VIP go to one of its backends, which answers to the client itself
- * (direct server return). What is to no VIP is not its.
+ * The load balancer. Packets to a VIP go to one of its backends, which answers the client itself (direct server
+ * return). Packets to no VIP are not the stage's.
  */
 
-/* Headers between IP's and the transport's, or a transport header that is not all there: to a VIP or not? */
+/*
+ * Handles packets with headers between IP's and the transport's, or with a truncated transport header: are they to a
+ * VIP?
+ */
 __noinline int lb_headers(struct xdp_md *ctx, struct lb_packet *p)
 {
 	struct lb_vip_key key __attribute__((aligned(8))) = {};
@@ -57,7 +60,7 @@ __noinline int lb_headers(struct xdp_md *ctx, struct lb_packet *p)
 	return lb_vip(&key) ? PUNT_LB_HEADERS : REASON_NONE;
 }
 
-/* A packet that is not simply one of a flow. FWD_LB_FLOW is for those that go where a whole packet would. */
+/* Handles packets other than whole TCP and UDP. FWD_LB_FLOW means that the packet goes where a whole packet would. */
 static __always_inline int lb_decide_other(struct xdp_md *ctx, struct lb_packet *p,
 					   const struct lb_vip_key *key)
 {
@@ -70,7 +73,7 @@ static __always_inline int lb_decide_other(struct xdp_md *ctx, struct lb_packet 
 	return lb_headers(ctx, p);
 }
 
-/* Whether the connection ID of QUIC names the backend. */
+/* Assigns the backend that QUIC's connection ID names. */
 static __always_inline bool lb_quic_assign(struct xdp_md *ctx, struct lb_packet *p)
 {
 	p->backend = lb_quic(ctx, p);
@@ -81,7 +84,9 @@ static __always_inline bool lb_quic_assign(struct xdp_md *ctx, struct lb_packet 
 	return true;
 }
 
-/* Says what is to become of a packet: REASON_NONE if it is to no VIP. Those to leave have a backend, or are answers. */
+/*
+ * Decides on a packet: REASON_NONE if it is to no VIP. A packet to forward has a backend, and an answer is complete.
+ */
 __noinline int lb_decide(struct xdp_md *ctx, struct lb_packet *p)
 {
 	struct lb_vip_key key __attribute__((aligned(8))) = {};
@@ -131,7 +136,7 @@ __noinline int lb_decide(struct xdp_md *ctx, struct lb_packet *p)
 	return reason;
 }
 
-/* Sends a packet to its backend. It returns the reason that it leaves for. */
+/* Sends a packet to its backend. Returns the reason that it leaves for. */
 __noinline int lb_forward(struct xdp_md *ctx, struct lb_packet *p, int reason)
 {
 	struct lb_backend backend __attribute__((aligned(8)));
@@ -192,7 +197,7 @@ static __always_inline int lb_stage(struct xdp_md *ctx, struct packet *pkt)
 		if (reason == DROP_LB_TOO_BIG && lb_icmp_ptb(ctx, &p))
 			reason = XMIT_LB_TOO_BIG;
 		if (reason < REASON_DROP)
-			return DROP_LB_NEXT_HOP; /* never, but the verifier must not think that others are asked */
+			return DROP_LB_NEXT_HOP; /* never, but the verifier must see that no further stage runs */
 	}
 	if (reason == PASS_LB_EMPTY || reason == PUNT_LB_HEADERS)
 		reason = lb_unserved(ctx, pkt, reason);

@@ -7,10 +7,11 @@
 #include "vlan.h"
 
 /*
- * What is to the address of a VIP, and no VIP's: other ports, other protocols, headers that are not read. The address is
- * nobody's here, so the kernel would forward it, by a route that leads back to where the packet came from as a rule: it
- * would go round until its TTL is used up. It is answered as a host does that has the address and not the port. What the
- * kernel does not forward is left to it: the address may be this host's too, or have a blackhole route.
+ * Packets to the address of a VIP that are no VIP's: other ports, other protocols, headers that are not read. No
+ * interface of this host has the address, so the kernel would forward such a packet, as a rule back to where it came
+ * from, and it would loop until its TTL is used up. It is answered instead, as by a host that has the address and not
+ * the port. What the kernel would not forward is left to the kernel: the address may be this host's too, or have a
+ * blackhole route.
  */
 enum lb_unclaimed {
 	LB_UNCLAIMED_REJECT,
@@ -25,16 +26,16 @@ const volatile __u8 lb_unclaimed;
 #define ICMP4_BAD_PORT 3
 #define ICMP6_BAD_PORT 4
 #define ICMP6_BAD_HEADER 1 /* of ICMP6_PARAMETER */
-#define IP6_NEXT_HEADER 6 /* where it is in the header */
+#define IP6_NEXT_HEADER 6 /* its offset in the header */
 
-/* Protocols as IPv6 numbers them: headers that others follow, and such that nobody answers. */
+/* IPv6 protocol numbers: headers that others follow, and protocols that get no answer. */
 #define IP6_AUTHENTICATION 51
 #define IP6_NOTHING 59
 #define IP6_MOBILITY 135
 #define IP6_HIP 139
 #define IP6_SHIM6 140
 
-/* Whether there are VIPs of the address. */
+/* Whether the address has a VIP. */
 static __always_inline bool lb_vip_of_addr(struct lb_vip_key *key)
 {
 	key->proto = IPPROTO_TCP;
@@ -44,7 +45,7 @@ static __always_inline bool lb_vip_of_addr(struct lb_vip_key *key)
 	return lb_vip_any_port(key);
 }
 
-/* What becomes of a packet of IPv4: errors are answers to no fragment but the first, and to no ICMP (RFC 1122, 3.2.2). */
+/* The reason for an IPv4 packet. Errors answer no ICMP, and of fragments the first one only (RFC 1122, 3.2.2). */
 static __always_inline int lb_unclaimed_reason4(const void *ip)
 {
 	if (LOAD8(ip) != 0x45 || LOAD16(ip + 6) & bpf_htons(0x1fff) ||
@@ -53,12 +54,12 @@ static __always_inline int lb_unclaimed_reason4(const void *ip)
 	return XMIT_LB_UNREACHABLE;
 }
 
-/* As lb_unclaimed_reason4 (RFC 4443, 2.4). Neighbors are found by the kernel, which may answer for another. */
+/* As above, for IPv6 (RFC 4443, 2.4). Neighbor discovery is left to the kernel, which may answer for another host. */
 static __always_inline int lb_unclaimed_reason6(const void *ip, const void *data_end)
 {
 	switch (LOAD8(ip + 6)) {
 	case IPPROTO_ICMPV6:
-		/* What is behind an empty payload is padding of the frame, and no type. */
+		/* Behind an empty payload there is padding and no type. */
 		if (!LOAD16(ip + 4) || ip + 41 > data_end ||
 		    (LOAD8(ip + 40) >= 133 && LOAD8(ip + 40) <= 137))
 			return REASON_NONE;
@@ -82,9 +83,9 @@ static __always_inline int lb_unclaimed_reason6(const void *ip, const void *data
 }
 
 /*
- * Says what is to become of a packet whose header is at l3, and that the kernel takes to have come in by a device:
- * REASON_NONE if it is not to the address of a VIP, or the kernel would not forward it. One to answer is
- * XMIT_LB_UNREACHABLE. Nothing is changed.
+ * Decides on a packet whose header is at l3, and which the kernel takes to have come by dev. REASON_NONE if it is not
+ * to the address of a VIP, or the kernel would not forward it. XMIT_LB_UNREACHABLE if it is to be answered. The
+ * packet is unchanged.
  */
 __noinline int lb_unclaimed_reason(struct xdp_md *ctx, __u32 l3, __u32 dev)
 {
@@ -110,7 +111,7 @@ __noinline int lb_unclaimed_reason(struct xdp_md *ctx, __u32 l3, __u32 dev)
 			return REASON_NONE;
 		copy(&key.addr, ip + 24, 16);
 		if (!(key.addr.w[0] | key.addr.w[1]) && key.addr.w[2] == IP4_MAPPED)
-			return REASON_NONE; /* no VIP's */
+			return REASON_NONE; /* no VIP has such an address */
 		reason = lb_unclaimed_reason6(ip, data_end);
 	}
 	if (!reason || !lb_vip_of_addr(&key) || !lb_kernel_forwards(ctx, ip, data_end, v4, dev))
@@ -120,7 +121,7 @@ __noinline int lb_unclaimed_reason(struct xdp_md *ctx, __u32 l3, __u32 dev)
 	return reason;
 }
 
-/* Adds up step bytes of len, a power of two, if len has them: behind those of the larger steps. */
+/* Adds the step bytes of len that follow those of the larger steps, if len has that bit. step is a power of two. */
 static __always_inline bool lb_sum_step(void *at, const void *data_end, __u32 len, const __u32 step,
 					__u64 *sum)
 {
@@ -138,7 +139,7 @@ static __always_inline bool lb_sum_step(void *at, const void *data_end, __u32 le
 	return true;
 }
 
-/* As lb_sum, for a length below 2048 that is not known before. False if the first buffer does not have it. */
+/* As lb_sum, for any length below 2048. False if the first buffer is shorter. */
 static __always_inline bool lb_sum_any(void *at, const void *data_end, __u32 len, __u64 *sum)
 {
 	__u32 i;
@@ -150,7 +151,7 @@ static __always_inline bool lb_sum_any(void *at, const void *data_end, __u32 len
 	return true;
 }
 
-/* Type, code and second word of the answer to a packet of that protocol. */
+/* Type and code of the answer to a packet of that protocol, and its second word. */
 static __always_inline __u32 lb_unreachable_head(bool v4, __u8 proto, __u32 *word)
 {
 	bool port = proto == IPPROTO_TCP || proto == IPPROTO_UDP;
@@ -164,7 +165,7 @@ static __always_inline __u32 lb_unreachable_head(bool v4, __u8 proto, __u32 *wor
 	return ICMP6_PARAMETER << 24 | ICMP6_BAD_HEADER << 16;
 }
 
-/* Puts the answer in the place of a packet of ip_len bytes. It returns 0 if that may not be: then it is to be dropped. */
+/* Turns a packet of ip_len bytes into its answer. Returns 0 if it may not be answered; then it is to be dropped. */
 __noinline int lb_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 {
 	struct lb_icmp_reply t = {};
@@ -196,7 +197,7 @@ __noinline int lb_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
 	if (data + ETH_HLEN + VLAN_HLEN > data_end)
-		return 0; /* never, and so in the next two: there is another header of IP behind it */
+		return 0; /* never, as in the next two tests: another IP header follows */
 	ip = lb_icmp_reply_eth(data, &t, tagged);
 	quote += LB_ICMP_LEN;
 	if (v4) {
@@ -214,12 +215,15 @@ __noinline int lb_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 		ip += 40;
 	}
 	if (!lb_sum_any(ip, data_end, quote, &sum))
-		return 0; /* less of it is in the first buffer */
+		return 0; /* the first buffer ends in the quote */
 	STORE16(ip + 2, ~csum_fold(sum));
 	return 1;
 }
 
-/* Behind the stages that take packets, in front of the one that routes them. REASON_NONE for others than those described above. */
+/*
+ * The stage in front of the IP router, for packets that no other stage has claimed. See above for which ones it
+ * takes.
+ */
 static __always_inline int lb_unclaimed_stage(struct xdp_md *ctx, struct packet *pkt)
 {
 	struct ip_addr dst __attribute__((aligned(8)));
@@ -243,7 +247,10 @@ static __always_inline int lb_unclaimed_stage(struct xdp_md *ctx, struct packet 
 	return DROP_LB_UNCLAIMED;
 }
 
-/* What no backend takes of what is to a VIP: another reason if the kernel would send it on. */
+/*
+ * Decides on a packet to a VIP that no backend gets. The reason is another one if the kernel would forward the
+ * packet.
+ */
 static __always_inline int lb_unserved(struct xdp_md *ctx, struct packet *pkt, int reason)
 {
 	__u32 dev = pkt->vlan ? lb_vlan_dev(pkt) : ctx->ingress_ifindex;

@@ -5,7 +5,7 @@
 #include "vip_cache.h"
 #include "flow_insert.h"
 
-/* The hash of an address in the filter in front of lb_vips. */
+/* The hash of an address for lb_addrs. */
 static __always_inline __u32 lb_vip_addr_hash(const struct ip_addr *addr)
 {
 	__u32 h = addr->w[0] * BLOOM_SPREAD + addr->w[1];
@@ -34,7 +34,7 @@ static __always_inline const struct lb_vip *lb_vip(struct lb_vip_key *key)
 	return bpf_map_lookup_elem(&lb_vips, key);
 }
 
-/* The same, quickly: copies it. */
+/* As above, from the cache. It copies the VIP. */
 static __always_inline bool lb_vip_lookup_fast(struct lb_vip_key *key, struct lb_vip *vip)
 {
 	if (lb_vip_cache_lookup(key, vip))
@@ -43,7 +43,7 @@ static __always_inline bool lb_vip_lookup_fast(struct lb_vip_key *key, struct lb
 	return lb_vip_cache_lookup(key, vip);
 }
 
-/* What is known of the VIPs of an address and protocol, whatever the port; NULL if there are none. */
+/* The entry for all VIPs of an address and protocol; NULL if there are none. */
 static __always_inline const struct lb_vip *lb_vip_any_port(struct lb_vip_key *key)
 {
 	key->port = 0;
@@ -52,7 +52,7 @@ static __always_inline const struct lb_vip *lb_vip_any_port(struct lb_vip_key *k
 }
 
 /*
- * The backend of a position of the ring, 0 for none. The position is the same on all machines with the same
+ * The backend at a flow's position in the ring, 0 for none. The position is the same on all machines with the same
  * seed (balance.Position).
  */
 __noinline __u32 lb_ring_lookup(const struct lb_flow *f, __u32 flags, __u32 proto)
@@ -80,10 +80,10 @@ __noinline __u32 lb_ring_lookup(const struct lb_flow *f, __u32 flags, __u32 prot
 	return line ? *(volatile __u32 *)&line->backend[pos % LB_POSITIONS] : 0;
 }
 
-/* The version of a latch that is not being written is there at once, unless the program was halted meanwhile. */
+/* How often a latch is read. The first time is enough, unless the program is halted for as long as a change takes. */
 #define LB_READS 4
 
-/* The element of a backend, which may be another one's by now: the number in id may have been given anew. */
+/* The element that has the number of a backend. Another backend may have the number by now. */
 static __always_inline struct lb_backend_latch *lb_backend_lookup(__u32 id)
 {
 	__u32 number = id & LB_NUMBER;
@@ -91,7 +91,10 @@ static __always_inline struct lb_backend_latch *lb_backend_lookup(__u32 id)
 	return bpf_map_lookup_elem(&lb_backends, &number);
 }
 
-/* Whether a backend is there still, and may have packets of flows that it had if a VIP has those flags. */
+/*
+ * Whether a backend still exists and may keep flows. With LB_VIP_MOVE in the flags of its VIP, a backend that is down
+ * keeps none.
+ */
 static __always_inline bool lb_backend_valid(__u32 id, __u32 vip_flags)
 {
 	struct lb_backend_latch *latch = lb_backend_lookup(id);
@@ -111,19 +114,19 @@ static __always_inline bool lb_backend_valid(__u32 id, __u32 vip_flags)
 	return false;
 }
 
-/* Whether flows stay with a backend, if the VIP has those flags. */
+/* Whether flows stay with an existing backend, by the flags of its VIP. */
 static __always_inline bool lb_flow_sticky(const struct lb_backend *backend, __u32 vip_flags)
 {
 	return !(backend->flags & LB_BACKEND_DOWN && vip_flags & LB_VIP_MOVE);
 }
 
-/* Copies a backend, which user space may be changing. It returns false for a backend that has gone. */
+/* Copies a backend. False if it does not exist any more. */
 static __always_inline bool lb_backend_read(struct lb_backend_latch *latch, __u32 id,
 					    struct lb_backend *to)
 {
 	__u32 seq, i;
 
-	barrier_var(to); /* or clang would take it to pieces, of a byte even */
+	barrier_var(to); /* otherwise clang copies single bytes */
 	for (i = 0; i < LB_READS; i++) {
 		seq = latch_begin(&latch->seq);
 		copy(to, &latch->version[seq & 1], sizeof(*to));

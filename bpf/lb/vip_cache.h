@@ -5,21 +5,21 @@
 #include "maps.h"
 
 /*
- * In front of lb_vips: a table that has most VIPs where their hash puts them, and tells for most other
- * addresses that they are none. The kernel's hash table takes 200 instructions, this one 40.
+ * A table in front of lb_vips. It has most VIPs at the place of their hash, and for most other addresses it says that
+ * they are none. The kernel's hash table takes 200 instructions, this one 40.
  */
 #define LB_VIP_CACHE_BITS 12
 
-#define LB_VIP_CACHE_MORE 2 /* VIPs that belong here are in lb_vips alone */
+#define LB_VIP_CACHE_MORE 2 /* some VIPs of this place are in lb_vips only */
 
 struct lb_vip_cache_entry {
 	__u64 addr[2]; /* as struct ip_addr */
-	__u32 service; /* lb_vip_cache_service, 0: no VIP */
+	__u32 service; /* port and protocol, see lb_vip_cache_service; 0: no VIP */
 	__u32 seq; /* see core/seqcount.h; its second bit is LB_VIP_CACHE_MORE */
 	struct lb_vip vip;
 };
 
-/* Writer: datapath, through memory. */
+/* Writer: datapath, in mapped memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -41,7 +41,7 @@ static __always_inline __u32 lb_vip_cache_index(const __u64 *addr, __u32 service
 	return h * 0xd6e8feb86659fd93ULL >> (64 - LB_VIP_CACHE_BITS);
 }
 
-/* Copies the VIP of a key. It returns false if there is none. */
+/* Copies the VIP of a key. False if there is none. */
 static __always_inline bool lb_vip_cache_lookup(struct lb_vip_key *key, struct lb_vip *vip)
 {
 	__u64 addr[2] = {
@@ -56,7 +56,7 @@ static __always_inline bool lb_vip_cache_lookup(struct lb_vip_key *key, struct l
 
 	if (!f)
 		return false;
-	barrier_var(vip); /* or clang would save registers for it that hold nothing yet */
+	barrier_var(vip); /* otherwise clang saves registers that hold nothing yet */
 	seq = seq_begin(&f->seq);
 	here = *(volatile const __u32 *)&f->service == service &&
 	       *(volatile const __u64 *)&f->addr[1] == addr[1] &&

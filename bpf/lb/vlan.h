@@ -5,8 +5,8 @@
 #include "vip.h"
 
 /*
- * A trunk carries VLANs that are none of this machine's. A VIP answers on those that the machine has a device for, as its
- * own addresses do, and on those that the VIP names.
+ * A trunk may carry VLANs that this machine does not take part in. A VIP answers on VLANs that the machine has a
+ * device for, as the machine's own addresses do, and on those that the VIP names.
  */
 #define LB_VLANS 4096
 
@@ -15,7 +15,7 @@ struct lb_vlan {
 	__u32 pad;
 };
 
-/* By slot of the port * LB_VLANS + VLAN ID. Writer: datapath, through memory. */
+/* By slot of the port * LB_VLANS + VLAN ID. Writer: datapath, in mapped memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -39,7 +39,7 @@ struct {
 	__type(value, __u8);
 } lb_named_vlans SEC(".maps");
 
-/* The device that the kernel takes a packet with a tag to have come in by, 0 for none. */
+/* The device that a tagged packet has come by for the kernel, 0 for none. */
 static __always_inline __u32 lb_vlan_dev(const struct packet *pkt)
 {
 	__u32 key = (pkt->port->slot - 1) * LB_VLANS + (pkt->vlan & (LB_VLANS - 1));
@@ -48,7 +48,7 @@ static __always_inline __u32 lb_vlan_dev(const struct packet *pkt)
 	return v ? *(volatile const __u32 *)&v->dev : 0;
 }
 
-/* Where the packet has the address that it is to; false if its header is not all there. */
+/* Reads the destination of a packet. False if the header is truncated. */
 static __always_inline bool lb_dst(const struct packet *pkt, struct ip_addr *dst)
 {
 	const void *ip = pkt->data + pkt->l3;
@@ -78,7 +78,7 @@ static __noinline bool lb_vlan_named(const struct packet *pkt)
 	return lb_dst(pkt, &key.addr) && bpf_map_lookup_elem(&lb_named_vlans, &key);
 }
 
-/* Whether VIPs may have a packet, as far as its tag goes. */
+/* Whether VIPs take packets with that tag. */
 static __always_inline bool lb_vlan_accepted(const struct packet *pkt)
 {
 	return !pkt->vlan || lb_vlan_dev(pkt) || lb_vlan_named(pkt);

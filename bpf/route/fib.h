@@ -7,7 +7,7 @@
 #include "lpm.h"
 #include "maps.h"
 
-/* The kernel's own answer, for what the mirror does not know or must not answer. */
+/* The kernel's own lookup, for packets that the mirror does not cover. */
 
 /* ICMP and ICMPv6 messages about another packet: the kernel may choose their path by that packet. */
 static __always_inline bool route_icmp_error(const struct packet *pkt, const void *l4)
@@ -17,7 +17,7 @@ static __always_inline bool route_icmp_error(const struct packet *pkt, const voi
 
 	if (pkt->proto != (pkt->ip == 4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
 		return false;
-	if (pkt->fragment) { /* the first one tells what it is about */
+	if (pkt->fragment) { /* only the first fragment has the ICMP header */
 		barrier_var(ip);
 		if (ip + 20 > pkt->data_end)
 			return true;
@@ -33,10 +33,9 @@ static __always_inline bool route_icmp_error(const struct packet *pkt, const voi
 }
 
 /*
- * Whether bpf_fib_lookup would be told all that the kernel chooses a path by. Ports are what is behind
- * a header of TCP or UDP that is not a fragment; for other transports that have some the dissector of
- * the kernel finds them (__skb_flow_dissect), and behind IPv6 extension headers too. Paths may be chosen
- * by ports, and policy rules may ask for them.
+ * Whether bpf_fib_lookup can be told all that the kernel chooses a path by. That may be ports, and policy rules may
+ * ask for ports too. Here they are those behind the header of TCP or UDP, if the packet is no fragment. The kernel's
+ * dissector (__skb_flow_dissect) also finds the ports of other transports, and those behind IPv6 extension headers.
  */
 static __always_inline bool route_flow(const struct packet *pkt, const struct route_state *st)
 {
@@ -47,7 +46,7 @@ static __always_inline bool route_flow(const struct packet *pkt, const struct ro
 	case IPPROTO_UDP:
 		return true;
 	case IPPROTO_ICMPV6:
-		/* With rules that have it dissected, the kernel takes another flow label for it. */
+		/* With rules that need dissection the kernel takes another flow label for ICMPv6. */
 		if (pkt->ip == 6 && st->rules6)
 			return false;
 		return !route_icmp_error(pkt, l4);
@@ -68,7 +67,7 @@ static __always_inline void route_flow_ports(const struct packet *pkt, struct bp
 	const __u32 l3_len = pkt->ip == 4 ? 20 : 40;
 	const void *l4 = pkt->data + pkt->l3 + l3_len;
 
-	/* What is behind the packet is none of it. */
+	/* What follows the end of the packet does not belong to it. */
 	if (pkt->ip_len < l3_len + 4)
 		return;
 	if (pkt->fragment || (pkt->proto != IPPROTO_TCP && pkt->proto != IPPROTO_UDP))
@@ -79,7 +78,7 @@ static __always_inline void route_flow_ports(const struct packet *pkt, struct bp
 	fib->dport = dport(pkt, l4);
 }
 
-/* Asks for the way of a packet, or with back for the way to where it comes from. */
+/* Asks the kernel for the route of a packet, or with back for the route to its source. */
 static __noinline int route_ask(struct xdp_md *ctx, const struct packet *pkt, __u32 dev, bool back,
 				struct bpf_fib_lookup *fib)
 {
@@ -114,7 +113,7 @@ static __noinline int route_ask(struct xdp_md *ctx, const struct packet *pkt, __
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 
-/* The reason for an answer that is no way out. */
+/* The reason for a lookup that finds no next hop. */
 static __always_inline int route_fib_reason(int answer)
 {
 	switch (answer) {
@@ -133,7 +132,7 @@ static __always_inline int route_fib_reason(int answer)
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
 		return PUNT_ROUTE_MTU;
 	}
-	return PASS_ROUTE_KERNEL; /* a tunnel, for one */
+	return PASS_ROUTE_KERNEL; /* a tunnel, for example */
 }
 
 static __always_inline __u32 *route_neighbor4(__u32 dev, __be32 addr)
@@ -155,7 +154,7 @@ static __always_inline __u32 *route_neighbor6(__u32 dev, const void *addr)
 	return bpf_map_lookup_elem(&route_neighbors, &key);
 }
 
-/* Marks the neighbor that the kernel has named as used, so that it is kept alive. */
+/* Marks the neighbor that the kernel has named as used. That keeps it alive. */
 static __always_inline void route_mark(const struct bpf_fib_lookup *fib, __u32 used)
 {
 	struct route_hop *hop;
@@ -172,7 +171,7 @@ static __always_inline void route_mark(const struct bpf_fib_lookup *fib, __u32 u
 		*(volatile __u32 *)&hop->used = used;
 }
 
-/* How to leave by the device that the kernel has named. The MTU was compared already. */
+/* Takes the next hop from a lookup. The lookup has compared the MTU. */
 static __always_inline int route_fib_hop(const struct bpf_fib_lookup *fib, struct route_hop *hop)
 {
 	struct route_way *way;
@@ -187,7 +186,7 @@ static __always_inline int route_fib_hop(const struct bpf_fib_lookup *fib, struc
 	hop->hop.vlan = way->vlan;
 	hop->hop.linear_only = way->linear_only;
 	hop->hop.mtu = 0xffff;
-	/* in steps of 2 bytes: the stack is read at no worse alignment */
+	/* in steps of 2 bytes: the verifier reads the stack at no worse alignment */
 	__builtin_memcpy(hop->hop.dmac, fib->dmac, 6);
 	__builtin_memcpy(hop->hop.smac, fib->smac, 6);
 	return REASON_NONE;

@@ -13,24 +13,25 @@
 
 /* What is fixed at load time. */
 const volatile bool route_on;
-const volatile bool route_mirror; /* there is one: without it the kernel is asked for each packet */
-const volatile bool route_trusting; /* for the bench alone: no heartbeat */
+const volatile bool
+	route_mirror; /* there is a mirror; without it the kernel is asked for each packet */
+const volatile bool route_trusting; /* for the bench alone: the mirror counts without a heartbeat */
 
-/* What becomes of packets to a next hop. Shared with datapath.RouteAction. */
+/* What becomes of packets to a next hop. Shared with routeplane.Action. */
 enum route_action {
-	ROUTE_ASK, /* the kernel, with bpf_fib_lookup */
+	ROUTE_ASK, /* ask the kernel, with bpf_fib_lookup */
 	ROUTE_FORWARD,
-	ROUTE_CONNECTED, /* the destination is a neighbor itself */
+	ROUTE_CONNECTED, /* the destination itself is the neighbor */
 	ROUTE_LOCAL,
 	ROUTE_NONE,
 	ROUTE_UNREACHABLE,
 	ROUTE_PROHIBIT,
 	ROUTE_BLACKHOLE,
-	ROUTE_RESOLVE, /* the kernel has to find the neighbor first */
-	ROUTE_ELSEWHERE, /* by a device that frames cannot be redirected to */
+	ROUTE_RESOLVE, /* the kernel has to resolve the neighbor first */
+	ROUTE_ELSEWHERE, /* by a device to which frames cannot be redirected */
 };
 
-/* What becomes of packets, and the neighbor that they go to. */
+/* What a number in the mirror stands for. */
 struct route_hop {
 	__u32 seq; /* see core/seqcount.h */
 	__u32 used; /* when last, ns of the coarse clock >> ROUTE_USED_SHIFT. Writer: the programs. */
@@ -42,7 +43,7 @@ struct route_hop {
 
 #define ROUTE_USED_SHIFT 30
 
-/* By number. Writer: datapath, but for what a field's comment says otherwise. */
+/* By number. Writer: routeplane, except for used. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -51,7 +52,7 @@ struct {
 	__type(value, struct route_hop);
 } route_hops SEC(".maps");
 
-/* The hops that have the same number always. Shared with datapath. */
+/* Numbers with a fixed meaning. Shared with routeplane. */
 enum route_fixed {
 	ROUTE_HOP_ASK,
 	ROUTE_HOP_NONE,
@@ -68,7 +69,7 @@ struct route_neighbor {
 	__u32 dev;
 };
 
-/* The numbers of their hops. Writer: datapath. */
+/* The numbers of their elements in route_hops. Writer: routeplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -77,7 +78,7 @@ struct {
 	__type(value, __u32);
 } route_neighbors SEC(".maps");
 
-/* VLANs by the interface below and the tag, PACKET_TAGGED + VLAN ID. Writer: datapath. */
+/* VLANs by the interface below and the tag, PACKET_TAGGED + VLAN ID. Writer: routeplane. */
 struct route_vlan {
 	__u32 port;
 	__u32 tag;
@@ -99,7 +100,7 @@ struct route_way {
 	__u8 linear_only;
 };
 
-/* By index of the device. Writer: datapath. */
+/* By index of the device. Writer: routeplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -110,23 +111,23 @@ struct {
 
 /* What is the same for all packets. */
 struct route_state {
-	__u64 until4; /* CLOCK_MONOTONIC, ns, until when the mirror may be believed */
+	__u64 until4; /* CLOCK_MONOTONIC, ns, until when the mirror counts */
 	__u64 until6;
-	__u8 kernel4; /* leave the family to the kernel */
+	__u8 kernel4; /* leave this family to the kernel */
 	__u8 kernel6;
 	__u8 hash4; /* fib_multipath_hash_policy */
 	__u8 hash6;
 	__u8 full4; /* the kernel checks sources without rp_filter too */
-	__u8 rules4; /* there are policy rules that look at protocols or ports */
+	__u8 rules4; /* some policy rules look at protocols or ports */
 	__u8 rules6;
 	__u8 pad;
-	__u16 mtu4; /* the lowest that a route has of its own, 0 for none */
+	__u16 mtu4; /* the lowest MTU that a route sets itself, 0 for none */
 	__u16 mtu6;
 	__u32 pad2;
 	struct bloom own; /* the addresses in route_own4 */
 };
 
-/* Writer: datapath. */
+/* Writer: routeplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -135,7 +136,7 @@ struct {
 	__type(value, struct route_state);
 } route_states SEC(".maps");
 
-/* IPv4 addresses of this host. Writer: datapath. */
+/* IPv4 addresses of this host. Writer: routeplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

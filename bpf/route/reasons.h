@@ -26,6 +26,6 @@
 	R(DROP, ROUTE_BLACKHOLE, "a route of type blackhole")
 /* clang-format on */
 
-#define ROUTE_ROOM 32 /* numbers in its block: more than it has reasons */
+#define ROUTE_ROOM 32 /* indexes in its block, more than it has reasons */
 
 #endif

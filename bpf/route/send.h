@@ -6,10 +6,10 @@
 
 #include "maps.h"
 
-/* The least that Ethernet carries, without the checksum: what is shorter was filled up on the wire. */
+/* The shortest Ethernet frame, without its checksum. Shorter packets are padded to it on the wire. */
 #define ROUTE_FRAME_MIN 60
 
-/* One off the TTL, and off the checksum what that takes (RFC 1624; ip_decrease_ttl). */
+/* Decrements the TTL, and updates the checksum (RFC 1624; ip_decrease_ttl). */
 static __always_inline void route_age4(void *ip)
 {
 	__u32 check = LOAD16(ip + 10) + (__u32)bpf_htons(0x0100);
@@ -18,7 +18,7 @@ static __always_inline void route_age4(void *ip)
 	*(__u8 *)(ip + 8) -= 1;
 }
 
-/* Takes what follows the packet off its frame, as the kernel does, but for what fills it up. */
+/* Cuts off what follows the packet, as the kernel does, but keeps the padding of a short frame. */
 static __always_inline bool route_trim(struct xdp_md *ctx, struct packet *pkt)
 {
 	__u32 want = pkt->l3 + pkt->ip_len;
@@ -32,8 +32,8 @@ static __always_inline bool route_trim(struct xdp_md *ctx, struct packet *pkt)
 }
 
 /*
- * Writes the Ethernet header, with the tag of the way out if it has one, and one off the TTL. Nothing is
- * changed when it fails.
+ * Writes the Ethernet header of the next hop, with its tag if it has one, and decrements the TTL. When it fails the
+ * packet is unchanged.
  */
 static __always_inline int route_send(struct xdp_md *ctx, struct packet *pkt,
 				      const struct next_hop *hop)

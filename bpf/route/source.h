@@ -5,8 +5,8 @@
 #include "fib.h"
 
 /*
- * What Linux checks of a source before it forwards (ip_route_input_slow, fib_validate_source,
- * ip6_forward). What is not surely right goes to the kernel, which judges.
+ * The checks of a source that Linux makes before it forwards (ip_route_input_slow, fib_validate_source, ip6_forward).
+ * A packet that may fail one goes to the kernel, which decides.
  */
 
 static __always_inline bool route_own(const struct route_state *st, __be32 addr)
@@ -15,7 +15,7 @@ static __always_inline bool route_own(const struct route_state *st, __be32 addr)
 	       bpf_map_lookup_elem(&route_own4, &addr);
 }
 
-/* Whether the way back to the source is unicast, and by the device it came in by if strict. */
+/* Whether the route back to the source is unicast, and if strict leads through the device that the packet came by. */
 static __noinline int route_way_back(struct xdp_md *ctx, const struct packet *pkt, __u32 dev,
 				     bool strict, bool current)
 {
@@ -45,7 +45,10 @@ static __noinline int route_way_back(struct xdp_md *ctx, const struct packet *pk
 		return PUNT_ROUTE_SOURCE;
 	}
 	answer = route_ask(ctx, pkt, dev, true, &fib);
-	/* Of several ways back the kernel takes any, the lookup has named one: what is not sure is not limited. */
+	/*
+	 * Of several routes back the kernel accepts any, but the lookup names one. As the answer is not certain, the
+	 * packet passes without a limit.
+	 */
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return PASS_ROUTE_KERNEL;
 	return !strict || fib.ifindex == dev ? REASON_NONE : PASS_ROUTE_KERNEL;
@@ -60,12 +63,12 @@ static __always_inline int route_source4(struct xdp_md *ctx, const struct packet
 	barrier_var(ip);
 	if (ip + 20 > pkt->data_end)
 		return PUNT_ROUTE_MALFORMED;
-	/* Rules may give each VRF addresses of its own. */
+	/* With rules, addresses may belong to one VRF only. */
 	if (route_own(st, LOAD32(ip + 12)))
 		return st->full4 ? PASS_ROUTE_KERNEL : PUNT_ROUTE_MARTIAN;
 	if (!(in->flags & (ROUTE_DEV_STRICT | ROUTE_DEV_LOOSE)) && !st->full4)
 		return REASON_NONE;
-	/* The kernel looks a source up as if it came in by lo: rules may tell the two apart. */
+	/* The kernel looks up the route back as if the packet came by lo. Rules may treat the two differently. */
 	if (in->flags & (ROUTE_DEV_STRICT | ROUTE_DEV_LOOSE) && st->full4)
 		return PASS_ROUTE_KERNEL;
 	return route_way_back(ctx, pkt, in->index, in->flags & ROUTE_DEV_STRICT, current);

@@ -50,13 +50,13 @@ static __always_inline int route_check6_dst(__u64 high)
 {
 	if (high >> 56 == 0xff)
 		return PUNT_ROUTE_MULTICAST;
-	/* The scope of a link ends at the router (RFC 4291, 2.5.6): neighbors and routing daemons talk so. */
+	/* Link-local addresses are not routed (RFC 4291, 2.5.6). Neighbors and routing daemons use them. */
 	if (high >> 54 == 0xfe80 >> 6)
 		return PASS_ROUTE_LOCAL;
 	return high ? REASON_NONE : PUNT_ROUTE_MARTIAN; /* loopback, mapped IPv4 addresses */
 }
 
-/* Sources that are never forwarded. To this host some of them may talk. */
+/* Sources that are never forwarded. Some of them may send to this host. */
 static __always_inline int route_check6_src(__u64 high)
 {
 	if (high >> 54 == 0xfe80 >> 6 || high >> 56 == 0xff || !high)
@@ -64,7 +64,10 @@ static __always_inline int route_check6_src(__u64 high)
 	return REASON_NONE;
 }
 
-/* The reason for a next hop that is no way out; REASON_NONE for those that are, or have to be asked. */
+/*
+ * The reason for a next hop that leads nowhere; REASON_NONE for one that forwards, or has to be looked up by the
+ * kernel.
+ */
 static __always_inline int route_hop_reason(__u8 action)
 {
 	switch (action) {
@@ -86,7 +89,7 @@ static __always_inline int route_hop_reason(__u8 action)
 	return REASON_NONE;
 }
 
-/* Copies a next hop, which user space may be changing. What was read halfway is asked for instead. */
+/* Copies a next hop. One that is being written is left to the kernel's lookup. */
 static __always_inline void route_read_hop(__u32 number, struct route_hop *to, __u32 used)
 {
 	struct route_hop *hop = bpf_map_lookup_elem(&route_hops, &number);
@@ -105,7 +108,7 @@ static __always_inline void route_read_hop(__u32 number, struct route_hop *to, _
 	to->used = used;
 }
 
-/* On a connected network the destination is the neighbor. One that is not known has to be asked for. */
+/* On a connected network the destination is the neighbor. The kernel is asked for one that is not known. */
 static __noinline void route_connected(const struct packet *pkt, struct route_hop *to)
 {
 	const void *ip = pkt->data + pkt->l3;
@@ -129,7 +132,7 @@ static __noinline void route_connected(const struct packet *pkt, struct route_ho
 		to->action = ROUTE_ASK;
 }
 
-/* The way out by the kernel's own lookup; to has what the mirror knows. */
+/* Takes the next hop from the kernel's lookup. to has what the mirror knows. */
 static __noinline int route_by_kernel(struct xdp_md *ctx, const struct packet *pkt,
 				      const struct route_state *st, __u32 dev, struct route_hop *to)
 {
@@ -141,14 +144,14 @@ static __noinline int route_by_kernel(struct xdp_md *ctx, const struct packet *p
 	answer = route_ask(ctx, pkt, dev, false, &fib);
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS)
 		return route_fib_reason(answer);
-	/* The lookup heeds the MTU of a route only with a lock on it, forwarding always. */
+	/* bpf_fib_lookup heeds the MTU of a route only if it is locked; forwarding always does. */
 	mtu = pkt->ip == 4 ? st->mtu4 : st->mtu6;
 	if (mtu && pkt->ip_len > mtu)
 		return PASS_ROUTE_KERNEL;
 	return route_fib_hop(&fib, to);
 }
 
-/* Finds the way out of a packet that Linux would forward, or the reason why there is none. */
+/* Finds the next hop of a packet that Linux would forward, or the reason why there is none. */
 static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 				      const struct route_dev *in, const struct route_state *st,
 				      struct route_hop *hop, bool *asked)
@@ -196,7 +199,9 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	else
 		reason = route_check6_src(src_high);
 	*asked = !current || hop->action == ROUTE_ASK || hop->action == ROUTE_CONNECTED;
-	/* To this host such sources may talk, and without the mirror nobody knows which it is. */
+	/*
+	 * Such a source may send to this host, and without the mirror it is not known which packets are to this host.
+	 */
 	if (reason)
 		return *asked ? PASS_ROUTE_KERNEL : reason;
 	if (*asked)
@@ -219,7 +224,7 @@ static __always_inline int route_no_fwd(const struct packet *pkt)
 	return pkt->no_fwd_reason == NO_FWD_OPTIONS ? PUNT_ROUTE_OPTIONS : PUNT_ROUTE_MALFORMED;
 }
 
-/* A packet that is not forwarded wherever to: limited unless it is to this host, as far as is known. */
+/* The reason for a packet that is not forwarded whatever its destination. It is limited unless it is to this host. */
 static __always_inline int route_no_fwd_reason(struct packet *pkt)
 {
 	const void *ip = pkt->data + pkt->l3;
@@ -230,7 +235,7 @@ static __always_inline int route_no_fwd_reason(struct packet *pkt)
 	if (!route_mirror || ip + 20 > pkt->data_end)
 		return route_no_fwd(pkt);
 	if (pkt->ip == 4) {
-		if ((LOAD8(ip + 16) & 0xf0) == 0xe0) /* IGMP, for one, comes with options */
+		if ((LOAD8(ip + 16) & 0xf0) == 0xe0) /* IGMP, for example, comes with options */
 			return PASS_ROUTE_LOCAL;
 		number = lpm_find4(LOAD32(ip + 16));
 	} else {

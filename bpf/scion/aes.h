@@ -16,16 +16,16 @@ const volatile __u32 aes_te[4][256];
 
 struct aes_cmac_key {
 	/*
-	 * Round keys. K1 is in the first one, since both are added to the block; the second one
-	 * holds the lookups of the five bytes that are 0 in every block (see aes_cmac).
+	 * Round keys. K1 is added to the first one, as both are added to the block. The second one holds the lookups
+	 * of the five bytes that are 0 in every block (see aes_cmac).
 	 */
 	__u32 rk[44];
 	__u64 id; /* never twice the same for different keys; 0: no key */
 };
 
 /*
- * aes_te[row][byte row of x]. The sum of table and index is made in the index's register by hand,
- * because clang makes a copy of the table's address first; that is a tenth of all instructions.
+ * aes_te[row][byte row of x]. The table's address is added to the index by hand: clang copies the address first,
+ * which makes a tenth of all instructions.
  */
 static __always_inline __u32 aes_lookup(const void *te, __u64 x, const int row)
 {
@@ -49,10 +49,10 @@ static __always_inline __u32 aes_lookup(const void *te, __u64 x, const int row)
 	} while (0)
 
 /*
- * The first six bytes of the CMAC in memory order, in bits 0 to 47. The block is given in columns
- * and has to have zeros in bytes 0, 1, 8, 14 and 15, as every hop field's has.
+ * The first six bytes of the CMAC in memory order, in bits 0 to 47. The block is given in columns and has to have
+ * zeros in bytes 0, 1, 8, 14 and 15, as every hop field's has.
  *
- * Global functions like this one are verified once, by themselves, not once for each way to a call.
+ * The verifier checks a global function like this one once, by itself, and not again for each path to a call.
  */
 __noinline __u64 aes_cmac(const struct aes_cmac_key *key, __u32 s0, __u32 s1, __u32 s2, __u32 s3)
 {

@@ -4,23 +4,23 @@
 
 #include "maps.h"
 
-/* The BFD control packet (RFC 5880, 4.1): as far as it is looked at. */
+/* The part of the BFD control packet (RFC 5880, 4.1) that is read. */
 #define BFD_STATE 1 /* offset of the byte whose upper two bits are the state */
 #define BFD_MY_DISC 4
 #define BFD_YOUR_DISC 8
 #define BFD_LOOKED_AT 12
-#define BFD_STATE_DOWN 1 /* and AdminDown below it */
+#define BFD_STATE_DOWN 1 /* AdminDown is below it */
 
 /* The TTL or hop limit that a BFD packet has to come with; 0 for any. */
 const volatile __u8 scion_bfd_min_ttl;
 
 /*
- * Whether a BFD packet can be of the link's session (RFC 5880, 6.8.6). Who does not know the
- * session's discriminator gets nothing past here that could move it, and uses up no limit.
+ * Whether a BFD packet can belong to the link's session (RFC 5880, 6.8.6). A sender that does not know the session's
+ * discriminator gets nothing past this check that could change the session, and uses up no limit.
  *
- * Packets with no discriminator for us begin a session, or tell that the far end has begun anew.
- * While the session is up they have to come with the far end's discriminator that it knows: one
- * that has really begun anew is found out by the detection time.
+ * A packet without a discriminator of ours begins a session, or says that the far end has restarted. While the
+ * session is up it has to have the discriminator of the far end that is known. A far end that has really restarted is
+ * noticed when the detection time is over.
  */
 static __always_inline int scion_check_bfd(struct xdp_md *ctx, void *bfd, __u32 id, bool v6)
 {
@@ -28,7 +28,7 @@ static __always_inline int scion_check_bfd(struct xdp_md *ctx, void *bfd, __u32 
 	void *data_end = (void *)(long)ctx->data_end;
 	struct scion_link *l = bpf_map_lookup_elem(&scion_links, &id);
 
-	/* shorter, or in another buffer: for the slow path's own check */
+	/* It is shorter, or continues in another buffer: the slow path checks it. */
 	if (!l || bfd + BFD_LOOKED_AT > data_end)
 		return PUNT_SCION_BFD;
 	if (scion_bfd_min_ttl) {

@@ -7,8 +7,8 @@
 #include "path.h"
 
 /*
- * The checks of the reference router, one function each, named as in router/dataplane.go. They
- * answer REASON_NONE when the packet may go on.
+ * The checks of the reference router, one function each, named as in router/dataplane.go. They answer REASON_NONE
+ * when the packet may go on.
  */
 
 static __always_inline struct scion_iface *scion_iface(__u32 id)
@@ -68,7 +68,7 @@ static __always_inline int scion_check_transit_src(struct scion *s, const struct
 		void *meta = s->hdr + s->meta_off;
 		void *info, *hop;
 
-		/* true already, but the verifier has lost sight of it */
+		/* always true, but the verifier does not know the bounds any more */
 		barrier_var(info_off);
 		barrier_var(hop_off);
 		info = meta + (info_off & 0x1f);
@@ -80,7 +80,7 @@ static __always_inline int scion_check_transit_src(struct scion *s, const struct
 		cons_egress = bpf_ntohs(LOAD16(hop + 4));
 	}
 	id = flags & INFO_CONS_DIR ? cons_ingress : cons_egress;
-	/* interface 0 is the inside itself, which is link 0 */
+	/* Interface 0 stands for the AS itself, which is link 0. */
 	if (!id)
 		return in->link ? DROP_SCION_TRANSIT_SRC : REASON_NONE;
 	iface = scion_iface(id);
@@ -114,7 +114,7 @@ static __always_inline int scion_check_src_host(struct scion *s)
 
 	if (scion_src_ia(s) != scion_local_ia || scion_src_type(s) == ADDR_IP4)
 		return REASON_NONE;
-	/* A service is no host. The reference ends itself over such a packet: keep it away. */
+	/* A service is no host. The reference's process ends over such a packet. */
 	if (scion_src_type(s) == ADDR_SVC)
 		return DROP_SCION_SRC_SERVICE;
 	if (scion_src_type(s) != ADDR_IP6)

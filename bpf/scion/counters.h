@@ -5,8 +5,8 @@
 #include "send.h"
 
 /*
- * Size class of the reference's metrics: bits of the length, 6 to 14, here 0 to 8. The classes of
- * multiples of 64 and of 1024 bytes stand in one word each, four bits a class.
+ * Size class of the reference's metrics: the number of bits of the length, 6 to 14, here 0 to 8. One word has the
+ * classes of multiples of 64 bytes, the other those of multiples of 1024 bytes, four bits each.
  */
 static __always_inline __u32 size_class(__u32 len)
 {
@@ -28,7 +28,7 @@ _Static_assert(FWD_SCION_OUT == FWD_SCION_BR_TRANSIT + 1 &&
 		       FWD_SCION_IN == FWD_SCION_BR_TRANSIT + 4,
 	       "TRAFFIC_OF_FWD has another order");
 
-/* Counts what ends here: reason is no punt. The slow path counts for itself what goes up. */
+/* Counts a packet that ends here, so reason is no punt. The slow path counts what it gets. */
 static __always_inline void scion_count(const struct scion_packet *p, int reason)
 {
 	__u32 class = size_class(p->len);

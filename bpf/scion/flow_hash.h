@@ -6,10 +6,10 @@
 
 #include "path.h"
 
-/* One bit for each UDP port, host order, that links of the SCION router end at. */
+/* A bit for each UDP port, host order, at which links of the SCION router end. */
 const volatile __u64 scion_udp_ports[1024];
 
-/* Without the key nobody can tell which flows will meet on a CPU. */
+/* A secret: without it nobody can predict which flows meet on a CPU. */
 #define FLOW_WORDS 7
 const volatile __u32 flow_key[2 * FLOW_WORDS];
 
@@ -18,14 +18,16 @@ static __always_inline __u64 flow_word(const __u32 i, __u64 w)
 	return hash_word(flow_key[2 * i], flow_key[2 * i + 1], w);
 }
 
-/* From the SCION header: the parts up to the hosts, and the longest two hosts. */
+/*
+ * What is hashed of the SCION header: the part in front of the hosts, and the two hosts, which have 32 bytes at most.
+ */
 #define FLOW_HOSTS (SCION_CMN_LEN + 16)
 #define FLOW_LEN (FLOW_HOSTS + 32)
 
 /*
- * What the reference chooses its processor by (computeProcID): flow ID and address header. The outer
- * addresses are those of two routers and say nothing. A header with a path is never shorter than
- * FLOW_LEN, so packets of one flow are not told apart by their length.
+ * The flow as the reference chooses its processor by it (computeProcID): flow ID and address header. The outer
+ * addresses are those of two routers and say nothing. A header with a path is never shorter than FLOW_LEN, so all
+ * packets of a flow are hashed in the same way.
  */
 static __always_inline __u64 flow_hash(const void *scn)
 {
@@ -46,7 +48,7 @@ static __always_inline __u64 flow_hash(const void *scn)
 	if (len > 24)
 		h += flow_word(6, len > 28 ? LOAD64(scn + FLOW_HOSTS + 24)
 					   : LOAD32(scn + FLOW_HOSTS + 24));
-	/* the sum's upper half is the better one */
+	/* The upper half of the sum is the better one. */
 	return h ^ h >> 32;
 }
 
@@ -82,13 +84,16 @@ static __always_inline const void *flow_scion(const void *data, const void *data
 	if (udp + sizeof(struct udphdr) + FLOW_LEN > data_end ||
 	    !scion_port_of_ours(LOAD16(udp + 2)))
 		return NULL;
-	/* Other paths, those of BFD among them, are for the slow path: no queue before them. */
+	/* Packets with other paths, BFD's among them, are for the slow path, and must not wait in a queue. */
 	if (LOAD8(udp + sizeof(struct udphdr) + 8) != PATH_SCION)
 		return NULL;
 	return udp + sizeof(struct udphdr);
 }
 
-/* The flow of a packet that the stage may forward; false for any other. The lower half is the better one. */
+/*
+ * The flow of a packet that the stage may forward; false for any other packet. The lower half of the hash is the
+ * better one.
+ */
 static __always_inline bool scion_flow_hash(const void *data, const void *data_end, __u64 *hash)
 {
 	const void *scn;

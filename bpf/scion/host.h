@@ -18,8 +18,8 @@ enum scmp_type {
 #define SCMP_TRACEROUTE_LEN 24
 
 /*
- * The underlay port of the end host, host order (dstScionPort, getDstPortSCMP); negative when it
- * takes more than the first header to tell. The port is the same number as SCION's.
+ * The underlay port of the end host, host order (dstScionPort, getDstPortSCMP). It is the same number as SCION's
+ * port. It is negative when the first header does not tell it.
  */
 static __always_inline int scion_host_port(struct scion *s)
 {

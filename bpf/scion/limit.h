@@ -32,9 +32,9 @@ static __always_inline bool scion_from_service(struct xdp_md *ctx, const struct 
 }
 
 /*
- * Whose share of a rate a punt uses: each neighbor AS and each sibling has its own; what comes from inside
- * goes by interface, the services of the AS apart from its other hosts. hosts is the domain of hosts behind the
- * ingress interface. Not inlined, for punts alone come here.
+ * The domain that is charged for a punt. Each neighbor AS and each sibling has its own. What comes from inside is
+ * charged by interface, and there the services of the AS apart from its other hosts. hosts is the domain of the hosts
+ * behind the ingress interface. It is not inlined, because only punts come here.
  */
 static __noinline __u32 scion_domain(struct xdp_md *ctx, struct scion_packet *p, __u32 hosts)
 {

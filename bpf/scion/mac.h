@@ -9,7 +9,7 @@
 
 #define SCION_KEYS 2
 
-/* Forwarding keys; a hop field is good if it is under any of them. Writer: datapath. */
+/* Forwarding keys. A hop field is valid if it is valid under any of them. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SCION_KEYS);
@@ -17,7 +17,7 @@ struct {
 	__type(value, struct aes_cmac_key);
 } scion_keys SEC(".maps");
 
-/* A hop field as its MAC covers it: the columns of the CMAC's block, and the MAC. */
+/* What the MAC of a hop field covers, as columns of the CMAC's block, and the MAC. */
 struct hop_mac {
 	__u32 s0;
 	__u32 s1;
@@ -28,7 +28,7 @@ struct hop_mac {
 
 #define HOP_CACHE_SIZE 4096
 
-/* A hop field that has been verified, and the key that did. All of it has to match. */
+/* A hop field that has been verified, and the key that it was verified with. All of it has to match. */
 struct hop_cache_entry {
 	__u64 block[2];
 	__u64 mac;
@@ -66,7 +66,7 @@ static __always_inline bool hop_verify_under(__u32 index, const struct hop_mac *
 
 	if (!key)
 		return false;
-	/* Read once: the key may change while it is in use, and must not vouch for the next one. */
+	/* The ID is read once. The key may be exchanged meanwhile: then nothing may be cached under the new ID. */
 	id = *(volatile __u64 *)&key->id;
 	if (!id)
 		return false;

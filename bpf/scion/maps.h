@@ -47,7 +47,7 @@ const volatile __be32 scion_internal_addr[4]; /* as struct ip_addr */
 const volatile __u16 scion_port_first;
 const volatile __u16 scion_port_last;
 
-/* Where a datagram came from and where it went; one link has one such pair. */
+/* Addresses and ports of a datagram as it comes in. One link has one such pair. */
 struct scion_pair4 {
 	__be32 saddr;
 	__be32 daddr;
@@ -119,8 +119,8 @@ struct {
 } scion_links SEC(".maps");
 
 /*
- * Interfaces that no datagrams of a link are taken by: a bit for each port's slot, from the lowest.
- * By link index. Writer: datapath.
+ * Interfaces by which no datagrams of a link may come: a bit for each slot, from the lowest. By link index. Writer:
+ * datapath.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -130,8 +130,8 @@ struct {
 } scion_refused SEC(".maps");
 
 /*
- * An end host. Without a device in its next hop it is known to be reached by the kernel alone: it is
- * this host, or behind a device without the program.
+ * An end host. One whose next hop has no port is reached by the kernel alone: it is this host, or behind a device
+ * that the data plane is not on.
  */
 struct scion_host {
 	struct next_hop hop;
@@ -139,7 +139,7 @@ struct scion_host {
 	__u32 pad;
 };
 
-/* About a second: often enough to tell hosts in use from others, and seldom enough to cost nothing. */
+/* The unit is about a second: short enough to tell hosts in use from others, and so long that the store is rare. */
 #define HOST_USED_SHIFT 30
 
 /* End hosts of the AS. Writer: datapath; of used: the programs. */
@@ -168,9 +168,7 @@ struct {
 	__uint(max_entries, 65536);
 } scion_wanted SEC(".maps");
 
-/*
- * What the reference router counts, a link at a time. Writer: the programs.
- */
+/* What the reference router counts for each link. Writer: the programs. */
 struct scion_counters {
 	struct counter in[SIZE_CLASSES];
 	struct counter out[TRAFFIC_COUNT][SIZE_CLASSES];

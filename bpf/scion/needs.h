@@ -2,7 +2,7 @@
 #ifndef CULVERT_SCION_NEEDS_H
 #define CULVERT_SCION_NEEDS_H
 
-/* How a SCION datagram came in. */
+/* The link that a datagram has come by. */
 struct scion_ingress {
 	__u32 link;
 	__u32 counters; /* of the link, in scion_traffic */
@@ -12,8 +12,8 @@ struct scion_ingress {
 };
 
 /*
- * Most interfaces carry a single SCION link. What the datagrams of that link look like stands here, so
- * that they need no lookup.
+ * Most interfaces have a single SCION link. Addresses and ports of its datagrams are kept with the interface, so that
+ * these need no lookup.
  */
 struct scion_port {
 	__u8 pair[36]

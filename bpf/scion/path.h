@@ -46,14 +46,14 @@ enum scion_addr_type {
 #define HOP_EGRESS_ALERT 0x1
 #define HOP_INGRESS_ALERT 0x2
 
-/* A word of an info field that changes; from and to are equal, and off 0, if none does. */
+/* A word of an info field that changes. If none does, from and to are equal and off is 0. */
 struct scion_change {
 	__u32 off; /* from the path meta header */
 	__be32 from;
 	__be32 to;
 };
 
-/* A datagram of one of our links, in and out of the functions that the verifier sees apart. */
+/* A datagram of a link, as it is handed between the functions that the verifier checks by themselves. */
 struct scion_packet {
 	__u64 recent; /* CLOCK_REALTIME, ns, at most a tick old */
 	struct ip_addr dst; /* to_host only */
@@ -73,7 +73,7 @@ struct scion_packet {
 	struct scion_change out_info; /* and on the way out */
 } __attribute__((aligned(8)));
 
-/* A SCION header and where it stands on its path. */
+/* A SCION header, and where on its path the packet is. */
 struct scion {
 	void *data_end;
 	void *hdr;
@@ -90,8 +90,8 @@ struct scion {
 };
 
 /*
- * Fields that are read where they are needed: a load from the packet costs no more than one from
- * the stack, and registers are few.
+ * Fields are read where they are needed. A load from the packet costs no more than one from the stack, and registers
+ * are few.
  */
 static __always_inline __be64 scion_dst_ia(const struct scion *s)
 {
@@ -162,7 +162,7 @@ static __always_inline int scion_skip_ext(struct scion *s, __u8 class)
 static __always_inline int scion_other_path(struct xdp_md *ctx, const struct scion_packet *p,
 					    struct scion *s, __u8 type)
 {
-	/* Hosts of the AS have no session: theirs must not use up what the sessions need. */
+	/* Hosts of the AS have no session. Their packets must not use up the rate of the sessions. */
 	if (s->l4 == L4_BFD && p->in.link && (type == PATH_EMPTY || type == PATH_ONEHOP))
 		return scion_check_bfd(ctx, s->hdr + s->hdr_len, p->in.link, p->v6);
 	switch (type) {
@@ -211,7 +211,7 @@ static __always_inline int scion_decode(struct xdp_md *ctx, const struct scion_p
 	return scion_skip_ext(s, SCION_E2E);
 }
 
-/* Points s at the fields of a place on its path; the caller has checked that they exist. */
+/* Points s at the fields of a position on its path. The caller has checked that they exist. */
 static __always_inline int scion_seek(struct scion *s, const struct path_pos *at)
 {
 	void *meta = s->hdr + s->meta_off;

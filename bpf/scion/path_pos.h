@@ -22,8 +22,8 @@ enum path_pos_flags {
 };
 
 /*
- * What the path meta header says, which is one word: where on the path a packet is and where its
- * fields are. Offsets are from the meta header, lengths and offsets in bytes.
+ * What the path meta header, a single word, says: where on its path a packet is, and where its fields are. Offsets
+ * are from the meta header; lengths and offsets are in bytes.
  */
 struct path_pos {
 	__be32 meta;
@@ -38,7 +38,7 @@ struct path_pos {
 #define PATH_POS_MALFORMED 0xffff
 
 /*
- * Places seen lately, direct mapped. Paths of one shape share theirs, so a few serve most traffic.
+ * Positions seen lately, direct mapped. Paths of the same shape share positions, so that a few serve most traffic.
  * Writer: the programs.
  */
 struct {
@@ -49,8 +49,8 @@ struct {
 } path_positions SEC(".maps");
 
 /*
- * Works a place out (scion.Base DecodeFromBytes, IncPath; router determinePeer). Global, so that the
- * verifier looks at it once and not in each state of its callers. Returns 0.
+ * Works out a position (scion.Base DecodeFromBytes, IncPath; router determinePeer). It is global, so that the
+ * verifier checks it once and not in each state of its callers. It returns 0.
  */
 __noinline int path_pos_fill(struct path_pos *at, __be32 meta)
 {
@@ -95,7 +95,7 @@ __noinline int path_pos_fill(struct path_pos *at, __be32 meta)
 	return 0;
 }
 
-/* Finds what a meta header says. */
+/* The position that a meta header stands for. */
 static __always_inline struct path_pos *path_pos(__be32 meta)
 {
 	/* Fibonacci hashing: the high bits of the product depend on all of the word. */

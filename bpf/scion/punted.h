@@ -6,8 +6,8 @@
 #include "send.h"
 
 /*
- * What has become of a punt, which may be another stage's. A host that nobody has found yet is asked for, and
- * what was over its rate ends here.
+ * Follows up on a punt of any stage. A host that has not been found yet is asked for. A SCION packet over its rate is
+ * counted, because it ends here.
  */
 static __always_inline void scion_punted(struct xdp_md *ctx, __u32 reason)
 {

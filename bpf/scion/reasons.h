@@ -45,6 +45,6 @@
 	R(FWD, SCION_IN, "from another AS to a host of this AS")
 /* clang-format on */
 
-#define SCION_ROOM 48 /* numbers in its block: more than it has reasons */
+#define SCION_ROOM 48 /* indexes in its block, more than it has reasons */
 
 #endif

@@ -13,7 +13,7 @@
 #define AF_INET6 10
 #endif
 
-/* Off the stack, which has no room for it. */
+/* What does not fit on the stack. */
 struct scion_scratch {
 	struct scion_packet p;
 	struct wall_clock clock;
@@ -30,8 +30,8 @@ struct {
 } scion_scratch SEC(".maps");
 
 /*
- * The kernel's own answer for a next hop that is not known, where there is no process to find it.
- * Needs forwarding to be on, and an interface of ours to leave by. A process is asked instead.
+ * The kernel's answer for a next hop that is not known. It is asked only where no process looks for next hops.
+ * Forwarding has to be on, and the way out has to lead through an interface of the data plane.
  */
 static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_link *l, __u32 l4_len,
 					     const struct ip_addr *dst)
@@ -66,19 +66,19 @@ static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_li
 	if (!port || !port->slot || !port->xmit)
 		return NULL;
 	m->hop.port = m->fib.ifindex;
-	m->hop.mtu = 0xffff; /* the lookup has compared it */
+	m->hop.mtu = 0xffff; /* the lookup has compared the length with it */
 	m->hop.linear_only = false;
 	copy(m->hop.dmac, m->fib.dmac, 6);
 	copy(m->hop.smac, m->fib.smac, 6);
 	return &m->hop;
 }
 
-/* What takes the outer addresses and ports that the packet came with out of a sum (RFC 1624). */
+/* The part of a checksum that takes the old outer addresses and ports out of it (RFC 1624). */
 static __always_inline __u64 scion_old_sum(void *data, void *data_end, bool v6)
 {
 	__u64 sum;
 
-	/* There before, but older verifiers do not connect the two looks at v6. */
+	/* The frame was checked to be that long, but older verifiers do not connect that with this test of v6. */
 	barrier_var(data);
 	if (data + OUTER_IPV4 > data_end)
 		return 0;
@@ -93,7 +93,7 @@ static __always_inline __u64 scion_old_sum(void *data, void *data_end, bool v6)
 	return (__u16)~csum_fold(sum);
 }
 
-/* The new UDP checksum from the old one (RFC 1624); 0, which is none, stays 0. */
+/* The new UDP checksum from the old one (RFC 1624). 0 stands for none and stays 0. */
 static __always_inline __u16 scion_udp_check(void *data, const struct scion_packet *p,
 					     const struct scion_link *l, bool was_v6, bool v6,
 					     bool to_host, void *data_end)
@@ -109,7 +109,7 @@ static __always_inline __u16 scion_udp_check(void *data, const struct scion_pack
 	}
 	sum += (__u16)~p->check;
 	sum += scion_old_sum(data, data_end, was_v6);
-	/* ~from + to is 0 where nothing changes */
+	/* ~from + to adds nothing where nothing changes */
 	sum += (__u64)(__u32)~p->meta_from + p->meta_to;
 	sum += (__u64)(__u32)~p->in_info.from + p->in_info.to;
 	sum += (__u64)(__u32)~p->out_info.from + p->out_info.to;
@@ -151,7 +151,7 @@ static __always_inline void scion_write_ipv6(void *ip, const struct scion_packet
 	STORE16(ip + 46, check);
 }
 
-/* Copies the next hop, which user space may be changing meanwhile. Returns the reason if there is none now. */
+/* Copies the next hop. Returns the reason if there is none now. */
 static __always_inline int scion_next_hop(struct xdp_md *ctx, struct scion_packet *p,
 					  struct scion_link *l, struct next_hop *copy)
 {
@@ -163,11 +163,11 @@ static __always_inline int scion_next_hop(struct xdp_md *ctx, struct scion_packe
 		struct ip_addr dst = p->dst;
 		struct scion_host *host;
 
-		host = bpf_map_lookup_elem(&scion_hosts, &dst); /* Linux 6.1 takes no key in *p */
+		host = bpf_map_lookup_elem(&scion_hosts, &dst); /* Linux 6.1 takes no key from *p */
 		if (host) {
 			__u32 used = p->recent >> HOST_USED_SHIFT;
 
-			/* A store for each packet would have the CPUs wait for each other. */
+			/* A store for each packet would make the CPUs wait for the cache line. */
 			if (*(volatile __u32 *)&host->used != used)
 				*(volatile __u32 *)&host->used = used;
 		}
@@ -178,7 +178,7 @@ static __always_inline int scion_next_hop(struct xdp_md *ctx, struct scion_packe
 		hop = scion_fib(ctx, l, p->len + sizeof(struct udphdr), &p->dst);
 	if (!hop)
 		return missing;
-	/* For a host the counter says nothing: user space gives it another element of the map. */
+	/* The counter is the link's. A host's next hop never changes in place: user space replaces the element. */
 	seq = seq_begin(&l->seq);
 	*copy = *hop;
 	if (!copy->port || !seq_same(&l->seq, seq))
@@ -187,9 +187,9 @@ static __always_inline int scion_next_hop(struct xdp_md *ctx, struct scion_packe
 }
 
 /*
- * Writes the outer header and the changes of the path. Inlined with constants for the most common
- * kind of packet, which then needs no more branches. Until the headroom is there nothing is
- * written, so that a packet which cannot go goes up as it came.
+ * Writes the outer header and the changes of the path. For the most common kind of packet it is inlined with
+ * constants and has no more branches. Nothing is written before the headroom is there, so a packet that cannot leave
+ * stays as it came.
  */
 static __always_inline int scion_rewrite(struct xdp_md *ctx, const struct scion_packet *p,
 					 const struct scion_link *l, const struct next_hop *hop,
@@ -215,7 +215,7 @@ static __always_inline int scion_rewrite(struct xdp_md *ctx, const struct scion_
 	meta = data + (v6 ? OUTER_IPV6 : OUTER_IPV4) + (p->meta_off & 0x3f);
 	in_info = meta + (p->in_info.off & 0x1f);
 	out_info = meta + (p->out_info.off & 0x1f);
-	/* all true: the header was there before */
+	/* Always true: the header was there before. */
 	if (data + OUTER_IPV6 > data_end || meta + 4 > data_end || in_info + 4 > data_end ||
 	    out_info + 4 > data_end)
 		return -DROP_SCION_PATH;
@@ -234,8 +234,8 @@ static __always_inline int scion_rewrite(struct xdp_md *ctx, const struct scion_
 }
 
 /*
- * Sends the packet the way that has been found for it. Returns the device to leave by, or the
- * negative reason why not; the packet is unchanged then.
+ * Sends the packet to the next hop of the link that it leaves by. Returns the interface, or the negative reason why
+ * it cannot leave; the packet is unchanged then.
  */
 __noinline int scion_send(struct xdp_md *ctx, struct scion_packet *p)
 {

@@ -7,17 +7,17 @@
 #include <bpf/bpf_helpers.h>
 
 /*
- * The filter on the slow path's UDP sockets. The kernel gives a socket what is sent to its address,
- * whatever interface it comes by, and what the program on an interface does not look at: IP
- * fragments, options, tags, and all that comes by interfaces without it.
+ * The filter on the slow path's UDP sockets. A socket gets what is sent to its address by any interface, and also
+ * what the program on an interface does not handle: IP fragments, options, tags, and whatever comes by interfaces
+ * without the program.
  */
 
-/* By socket cookie: the link that the socket is of. Writer: datapath. */
+/* The link of a socket, by the socket's cookie. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries,
-	       65536); /* a process that tries again keeps the sockets of earlier tries */
+	       65536); /* a process that retries keeps the sockets of earlier attempts */
 	__type(key, __u64);
 	__type(value, __u32);
 } socket_links SEC(".maps");
@@ -36,7 +36,7 @@ struct {
 	__type(value, __u8);
 } socket_devices SEC(".maps");
 
-/* By link: whether datagrams are taken by all devices but those (1), or by those alone (0). Writer: datapath. */
+/* By link: whether datagrams may come by all devices except for those (1), or by those only (0). Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -47,7 +47,7 @@ struct {
 struct socket_drops {
 	__u64 interface; /* came by the wrong interface */
 	__u64 service; /* a service of the AS as source */
-	__u64 bfd; /* BFD with a TTL below the least */
+	__u64 bfd; /* BFD with a TTL below the minimum */
 };
 
 /* By link. Writer: the program. */
@@ -64,7 +64,7 @@ const volatile __u8 socket_bfd_min_ttl; /* or hop limit; 0: any */
 #define SOCKET_KEEP 0xffffffff
 #define SOCKET_DROP 0
 
-/* Of a SCION packet, from the start of its common header, bytes. */
+/* Offsets in a SCION packet, from the common header, bytes. */
 #define SCION_NEXT_HDR 4
 #define SCION_PATH_TYPE 8
 #define SCION_ADDR_TYPES 9
@@ -73,13 +73,13 @@ const volatile __u8 socket_bfd_min_ttl; /* or hop limit; 0: any */
 
 #define SCION_BFD 203
 
-/* Of the IP header, bytes. */
+/* Offsets in the IP header, bytes. */
 #define IPV4_TTL 8
 #define IPV6_HOP_LIMIT 7
 
 /*
- * The reference ends itself over a packet of its own AS with a service as source, of path type SCION
- * or EPIC (validateSrcHost asks it for its IP address).
+ * The reference's process ends over a packet of its own AS that has a service as source and a path of type SCION or
+ * EPIC: validateSrcHost asks the service for its IP address.
  */
 static __always_inline bool from_service(struct __sk_buff *skb)
 {
@@ -96,7 +96,7 @@ static __always_inline bool from_service(struct __sk_buff *skb)
 	       second == (__u32)(socket_local_ia >> 32);
 }
 
-/* The gate at the session cannot see the TTL. */
+/* This check is here because the session cannot see the TTL. */
 static __always_inline bool bfd_from_afar(struct __sk_buff *skb)
 {
 	__u32 at = skb->protocol == bpf_htons(ETH_P_IP) ? IPV4_TTL : IPV6_HOP_LIMIT;

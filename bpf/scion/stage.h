@@ -10,8 +10,8 @@
 #include "counters.h"
 
 /*
- * Sources that Linux takes from nobody (ip_route_input_slow, ip6_rcv_core). The way from inside is
- * open to any address; packets with one of these are for the kernel to drop.
+ * Sources that Linux accepts from nobody (ip_route_input_slow, ip6_rcv_core). Any address inside may send, so these
+ * packets are left to the kernel, which drops them.
  */
 static __always_inline bool scion_martian(const struct packet *pkt)
 {
@@ -31,7 +31,7 @@ static __always_inline bool scion_martian(const struct packet *pkt)
 				(!LOAD32(src + 8) && LOAD32(src + 12) == bpf_htonl(1)));
 }
 
-/* Whether the datagram is of the one link that the interface is known for, and which that is. */
+/* Whether the datagram belongs to the one link that is kept with the interface. If so, in is that link. */
 static __always_inline bool scion_port_link(const struct packet *pkt, struct scion_ingress *in)
 {
 	const struct scion_port *port = &pkt->port->scion;
@@ -55,7 +55,7 @@ static __always_inline bool scion_port_link(const struct packet *pkt, struct sci
 	return seq_same(&port->seq, seq);
 }
 
-/* Looks the link up. Not inlined, to have its keys off the caller's stack. */
+/* Looks up the link of a datagram. It is not inlined, so that the keys do not take up the caller's stack. */
 static __noinline struct scion_ingress *scion_find_pair(struct xdp_md *ctx, bool v6)
 {
 	void *data = (void *)(long)ctx->data;
@@ -78,7 +78,7 @@ static __noinline struct scion_ingress *scion_find_pair(struct xdp_md *ctx, bool
 	}
 }
 
-/* What becomes of a datagram of the link that may have come by the wrong interface. */
+/* The reason for a datagram of the link that has come by an interface where it may not; REASON_NONE if it may. */
 static __always_inline int scion_check_interface(const struct packet *pkt, __u32 link)
 {
 	__u64 *refused = bpf_map_lookup_elem(&scion_refused, &link);
@@ -90,9 +90,9 @@ static __always_inline int scion_check_interface(const struct packet *pkt, __u32
 }
 
 /*
- * Finds the link a datagram came over, as the reference's connected sockets do. PASS_OTHER when it is
- * of none, DROP_SCION_INTERFACE when it is of one but came by the wrong interface. The link that
- * an interface is known for needs no check: the next hop of its far end is there.
+ * Finds the link that a datagram has come by, as the reference's connected sockets do. The answer is PASS_OTHER when
+ * it belongs to no link, and DROP_SCION_INTERFACE when it belongs to one but has come by the wrong interface. The
+ * link that is kept with the interface needs no check, because the next hop of its far end is there.
  */
 static __always_inline int scion_find_ingress(struct xdp_md *ctx, struct packet *pkt,
 					      struct scion_ingress *in)
@@ -119,7 +119,7 @@ static __always_inline int scion_find_ingress(struct xdp_md *ctx, struct packet 
 		return scion_check_interface(pkt, 0);
 	}
 	dst = data + IPV6_DADDR;
-	/* clang knows the bounds from parsing, the verifier has lost sight of them */
+	/* Parsing has checked the bounds. The verifier does not know them any more. */
 	barrier_var(dst);
 	if (dst + 16 > pkt->data_end || LOAD32(dst) != scion_internal_addr[0] ||
 	    LOAD32(dst + 4) != scion_internal_addr[1] ||
@@ -134,7 +134,7 @@ static __always_inline __be32 scion_with_segid(struct scion *s, __u16 segid)
 	__be32 flags = LOAD32(s->info) & bpf_htonl((INFO_CONS_DIR | INFO_PEER) << 24);
 
 	s->segid = segid;
-	/* the reserved bits are cleared */
+	/* The reserved bits are cleared. */
 	return flags | ((__u32)segid << 16);
 }
 
@@ -146,7 +146,7 @@ static __always_inline int scion_inc_path(struct scion *s, struct scion_packet *
 	return REASON_NONE;
 }
 
-/* Leaves the AS through this router or towards the sibling that owns the egress interface. */
+/* Sends the packet out of the AS, or to the sibling that owns the egress interface. */
 static __always_inline int scion_outbound(struct scion *s, struct scion_packet *p)
 {
 	const struct scion_ingress *in = &p->in;
@@ -180,7 +180,7 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 		return PUNT_SCION_EGRESS;
 	id = iface->link - 1;
 	p->link = id;
-	link = bpf_map_lookup_elem(&scion_links, &id); /* Linux 6.1 takes no key in *p */
+	link = bpf_map_lookup_elem(&scion_links, &id); /* Linux 6.1 takes no key from *p */
 	if (!link)
 		return PUNT_SCION_EGRESS;
 	if (in->ifid) {
@@ -190,7 +190,7 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 	} else {
 		if (link->scope == SCOPE_SIBLING)
 			return PUNT_SCION_EGRESS;
-		/* The sibling has checked a pair within a segment; a switch has no such pair. */
+		/* The sibling has checked two interfaces within a segment. At a switch of segments it has not. */
 		if (xover)
 			return PUNT_SCION_SEGMENT_CHANGE;
 	}
@@ -269,7 +269,7 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 	return scion_outbound(&s, p);
 }
 
-/* What becomes of a datagram of one of the links. */
+/* Decides on a datagram of a link, and sends it. */
 static __always_inline int scion_process(struct xdp_md *ctx, struct packet *pkt,
 					 struct scion_scratch *m)
 {
@@ -317,7 +317,10 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 		reason = scion_process(ctx, pkt, m);
 	if (reason >= REASON_DROP)
 		scion_count(p, reason);
-	/* It is more, but the verifier cannot know: the next stage would find the packet's pointers invalid. */
+	/*
+	 * It is always more. The verifier has to see it, because the pointers of a changed packet are invalid in the
+	 * next stage.
+	 */
 	return reason > REASON_NONE ? reason : PUNT_SCION_MALFORMED;
 }
 
