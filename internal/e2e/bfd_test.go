@@ -112,9 +112,9 @@ type through2 struct {
 	s    *stream
 }
 
-func newThrough2(t *testing.T, name string) *through2 {
+func newThrough2(t *testing.T, name string, interval time.Duration) *through2 {
 	t.Helper()
-	b := &through2{lab: up(t, "scion3", lab.Options{Name: name, MTU: 2000, BFD: bfdInterval})}
+	b := &through2{lab: up(t, "scion3", lab.Options{Name: name, MTU: 2000, BFD: interval})}
 	var err error
 	b.as2, err = b.lab.AS("as2")
 	check(t, err)
@@ -130,12 +130,15 @@ func newThrough2(t *testing.T, name string) *through2 {
 // TestRestartWithBFD kills a router whose links are watched, and starts it again. The new sessions
 // begin as down, which must not be taken for a loss of the links that carry traffic.
 func TestRestartWithBFD(t *testing.T) {
-	b := newThrough2(t, "rbfd")
+	// Not so often that a busy machine misses three in a row: the link would be down, and rightly lose packets.
+	const interval = 500 * time.Millisecond
+	const longer = uint64((bfdMultiplier + 1) * interval / time.Millisecond) // than the detection, in rounds
+	b := newThrough2(t, "rbfd", interval)
 	load := startLoad(t, b.from, b.s)
 	load.wait(100)
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		check(t, b.lab.StopRouter("as2", sig))
-		load.wait(1200) // longer than the detection
+		load.wait(longer)
 		check(t, b.lab.StartRouter("as2", lab.Culvert))
 		for _, id := range []string{"201", "203"} {
 			wait(t, "the session of "+id, func() bool {
@@ -143,7 +146,7 @@ func TestRestartWithBFD(t *testing.T) {
 				return err == nil && up
 			})
 		}
-		load.wait(1200)
+		load.wait(longer)
 	}
 	load.stop()
 	settled(t, b.sink)
@@ -153,7 +156,7 @@ func TestRestartWithBFD(t *testing.T) {
 // TestBFDLossUnderLoad stops the router at the far end of a link that a flood uses. The fast path
 // stops sending there and comes back with the router.
 func TestBFDLossUnderLoad(t *testing.T) {
-	b := newThrough2(t, "bfd")
+	b := newThrough2(t, "bfd", bfdInterval)
 	l, as2, s, sink := b.lab, b.as2, b.s, b.sink
 	p := plane(t, l, "as2")
 	begun := count(t, p, "to-as1")
