@@ -30,11 +30,9 @@ static __always_inline __u32 l4_offset(const struct packet *pkt)
 	return pkt->ip == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 }
 
-/* How much of the transport header a rewrite changes, bytes; 0 for a transport that has no ports. */
-static __always_inline __u32 rewrite_l4_len(__u8 proto)
-{
-	return proto == IPPROTO_TCP ? 18 : proto == IPPROTO_UDP ? sizeof(struct udphdr) : 0;
-}
+/* Bytes of a transport header up to the end of its checksum (RFC 9293, RFC 768). */
+#define REWRITE_TCP_LEN 18
+#define REWRITE_UDP_LEN 8
 
 /*
  * Whether the packet can be given another destination: whole TCP or UDP, without options, its ports and checksum in the
@@ -43,12 +41,18 @@ static __always_inline __u32 rewrite_l4_len(__u8 proto)
 static __always_inline bool can_rewrite(const struct packet *pkt)
 {
 	const void *l4 = pkt->data + pkt->l3 + l4_offset(pkt);
-	__u32 len = rewrite_l4_len(pkt->proto);
+	__u32 room = pkt->ip_len - l4_offset(pkt);
 
-	if (!pkt->ip || pkt->no_fwd_reason || pkt->fragment || !len ||
-	    pkt->ip_len < l4_offset(pkt) + len)
+	/* Without a reason not to forward it the packet has its whole IP header. */
+	if (!pkt->ip || pkt->no_fwd_reason || pkt->fragment)
 		return false;
-	return len == 18 ? l4 + 18 <= pkt->data_end : l4 + 8 <= pkt->data_end;
+	switch (pkt->proto) {
+	case IPPROTO_TCP:
+		return room >= REWRITE_TCP_LEN && l4 + REWRITE_TCP_LEN <= pkt->data_end;
+	case IPPROTO_UDP:
+		return room >= REWRITE_UDP_LEN && l4 + REWRITE_UDP_LEN <= pkt->data_end;
+	}
+	return false;
 }
 
 /* Gives the packet another destination of its own family, after can_rewrite() has allowed it. */
@@ -127,7 +131,7 @@ static __noinline int rewrite_apply(struct xdp_md *ctx, const struct packet *pkt
 	ip = data + ETH_HLEN;
 	if (LOAD16(data + 12) == bpf_htons(ETH_P_8021Q))
 		ip += VLAN_HLEN;
-	if (ip + sizeof(struct iphdr) + sizeof(struct udphdr) > data_end)
+	if (ip + sizeof(struct iphdr) + REWRITE_UDP_LEN > data_end)
 		return -1;
 	if (pkt->ip == 4) {
 		from = LOAD32(ip + 16);
@@ -136,14 +140,14 @@ static __noinline int rewrite_apply(struct xdp_md *ctx, const struct packet *pkt
 		STORE32(ip + 16, addr->w[3]);
 		l4 = ip + sizeof(struct iphdr);
 	} else {
-		if (ip + sizeof(struct ipv6hdr) + sizeof(struct udphdr) > data_end)
+		if (ip + sizeof(struct ipv6hdr) + REWRITE_UDP_LEN > data_end)
 			return -1;
 		from = ipv6_sum(ip + 24);
 		to = ipv6_sum(addr);
 		copy(ip + 24, addr, sizeof(*addr));
 		l4 = ip + sizeof(struct ipv6hdr);
 	}
-	if (l4 + sizeof(struct udphdr) > data_end)
+	if (l4 + REWRITE_UDP_LEN > data_end)
 		return -1;
 	from += LOAD16(l4 + 2);
 	to += rewrite->port;
@@ -152,7 +156,7 @@ static __noinline int rewrite_apply(struct xdp_md *ctx, const struct packet *pkt
 		rewrite_udp_check(l4 + 6, from, to);
 		return 0;
 	}
-	if (l4 + 18 > data_end)
+	if (l4 + REWRITE_TCP_LEN > data_end)
 		return -1;
 	STORE16(l4 + 16, csum_replace(LOAD16(l4 + 16), from, to));
 	return 0;

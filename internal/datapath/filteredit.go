@@ -66,42 +66,36 @@ func (i *Instance) EditFilter(change func(*Filter) error) error {
 // EditFilterAndSets is EditFilter for sets that get other members with the change. They have to be in the filter then,
 // and may be of another type than before.
 func (i *Instance) EditFilterAndSets(change func(*Filter) error, members map[string]FilterMembers) error {
-	if i.temporary {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		old := i.filter
-		if old == nil {
-			old = &filterPlane{state: &filterState{}}
+	return i.Edit(func(now *Instance) error {
+		if now.temporary {
+			return now.editHeldFilter(change, members)
 		}
-		e := filterEdit{old: old, inst: i, ifindex: i.heldIndex, update: i.updateHeld, members: members}
+		old, err := openFilter(now.dir, runningProgram(now.dir))
+		if err != nil {
+			return err
+		}
+		defer old.close()
+		old.state.Generation = now.generation
+		e := filterEdit{old: old, inst: now, ifindex: now.pinnedIndex, update: now.updatePinned, members: members}
 		next, err := e.run(change)
-		if err == nil && next != old {
-			i.filter = next
-			old.close()
+		if next != old {
+			next.close()
 		}
 		return err
+	})
+}
+
+// editHeldFilter is EditFilterAndSets for a temporary instance, which has its filter in its hands.
+func (i *Instance) editHeldFilter(change func(*Filter) error, members map[string]FilterMembers) error {
+	old := i.filter
+	if old == nil {
+		old = &filterPlane{state: &filterState{}}
 	}
-	unlock, err := i.lockEdits()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	// Another process may have brought a new generation in since i was opened.
-	now, err := openInstance(i.dir)
-	if err != nil {
-		return fmt.Errorf("changing the filter of %s: %w", i.Name(), err)
-	}
-	defer now.Close()
-	old, err := openFilter(i.dir, runningProgram(i.dir))
-	if err != nil {
-		return err
-	}
-	defer old.close()
-	old.state.Generation = now.generation
-	e := filterEdit{old: old, inst: now, ifindex: now.pinnedIndex, update: now.updatePinned, members: members}
+	e := filterEdit{old: old, inst: i, ifindex: i.heldIndex, update: i.updateHeld, members: members}
 	next, err := e.run(change)
-	if next != old {
-		next.close()
+	if err == nil && next != old {
+		i.filter = next
+		old.close()
 	}
 	return err
 }

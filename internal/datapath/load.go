@@ -15,7 +15,7 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// MaxPorts is how many interfaces there can be (MAX_PORTS of bpf/core/counters.h).
+// MaxPorts is how many interfaces there can be (MAX_PORTS of bpf/core/port.h).
 const MaxPorts = 64
 
 // keptMaps keep their contents in a new program, whatever its parts.

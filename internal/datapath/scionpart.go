@@ -215,7 +215,7 @@ func (p *SCIONPart) Limits() map[bpfobj.PipelineReason]uint64 {
 // LimitDomains implements Limiter: the services behind each interface are one, and each link is (bpf/scion/limit.h).
 func (p *SCIONPart) LimitDomains() int { return MaxPorts + len(p.Config.Links) }
 
-// udpPortBits has one bit for each UDP port that a link ends at, as scion_udp_ports of bpf/core/worker.h.
+// udpPortBits has one bit for each UDP port that a link ends at, as scion_udp_ports of bpf/scion/flow_hash.h.
 func udpPortBits(c Config) (ports [1024]uint64) {
 	for _, l := range c.Links {
 		port := l.Local.Port()
