@@ -288,6 +288,18 @@ func (s *stream) wantAll(t *testing.T, sink *load.Sink) {
 	t.Logf("%d packets", sent)
 }
 
+// wantNone wants nothing of a stream to have arrived.
+func (s *stream) wantNone(t *testing.T, sink *load.Sink) {
+	t.Helper()
+	tags, err := sink.Tags()
+	check(t, err)
+	for i, n := range tags[s.first : s.first+numbers] {
+		if n != 0 {
+			t.Fatalf("packet %d of the stream has arrived, and was to leave elsewhere or nowhere", i)
+		}
+	}
+}
+
 // wantOnce wants packets to have arrived, each once.
 func wantOnce(t *testing.T, what string, arrivals []uint64) {
 	t.Helper()

@@ -104,14 +104,6 @@ func datagrams(a, b *host, to netip.Addr) error {
 		return err
 	}
 	defer server.Close()
-	err = a.do(func() (err error) {
-		client, err = net.DialUDP("udp", nil, server.LocalAddr().(*net.UDPAddr))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
 	go func() {
 		buf := make([]byte, 2000)
 		for {
@@ -122,6 +114,33 @@ func datagrams(a, b *host, to netip.Addr) error {
 			_, _ = server.WriteToUDPAddrPort(buf[:n], from)
 		}
 	}()
+	dial := func() error {
+		return a.do(func() (err error) {
+			client, err = net.DialUDP("udp", nil, server.LocalAddr().(*net.UDPAddr))
+			return err
+		})
+	}
+	// Kernels drop what waits for the MAC address of a neighbor that is slow to answer. So the first datagram is sent until
+	// it is answered, from another port each time: no late answer is taken for that to a later datagram.
+	for end := time.Now().Add(patience); ; {
+		if err := dial(); err != nil {
+			return err
+		}
+		_, _ = client.Write([]byte("first"))
+		_ = client.SetReadDeadline(time.Now().Add(time.Second))
+		_, err := client.Read(make([]byte, 10))
+		_ = client.Close()
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the first datagram: %w", err)
+		}
+	}
+	if err := dial(); err != nil {
+		return err
+	}
+	defer client.Close()
 	for n := range 1000 {
 		question := bytes.Repeat([]byte{byte(n), byte(n >> 8)}, 1+n%600)
 		if _, err := client.Write(question); err != nil {

@@ -226,6 +226,8 @@ func (b *bed) bird(h host, id string, sessions ...string) *bird {
 		if b.t.Failed() {
 			log, _ := os.ReadFile(d.file("log"))
 			b.t.Logf("BIRD's log:\n%s", log)
+			b.t.Logf("BIRD's routes:\n%s", d.ask("show", "route", "all"))
+			b.t.Logf("BIRD's protocols:\n%s", d.ask("show", "protocols", "all"))
 		}
 	})
 	return d

@@ -14,8 +14,9 @@ import (
 const (
 	// deferral is how long a neighbour's own prefixes are waited for before it is told ours, in seconds; they are not used.
 	deferral = 1
-	// writeWait bounds how long withdrawals are written at the end.
-	writeWait = time.Second
+	// writeWait bounds how long the end of a session waits for its withdrawals to be written. A neighbour that reads takes
+	// them at once; a busy machine may need seconds.
+	writeWait = 5 * time.Second
 )
 
 // graceful tells whether the neighbour is to keep the prefixes when the session ends.
@@ -66,9 +67,19 @@ func (x *session) sent(withdrawn int) {
 // leave closes the connection without a word, once what was withdrawn has been. A neighbour that offers no graceful restart is
 // notified all the same.
 func (x *session) leave() {
-	for end := time.Now().Add(writeWait); x.unsent.Load() > 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
+	for end := time.Now().Add(writeWait); x.unsent.Load() > 0 && x.isEstablished(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			x.log.Warn("not all withdrawals were sent before the BGP session ended: the neighbour keeps these prefixes for the restart time",
+				"prefixes", x.unsent.Load(), "restart_time", x.restartTime)
+			break
+		}
 	}
 	// It fails only when it has not been started.
 	_ = x.bgp.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: true})
+}
+
+func (x *session) isEstablished() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.state == established
 }
