@@ -205,7 +205,7 @@ func TestBalanceFlowsUnderLoad(t *testing.T) {
 func TestBalanceRingUnderLoad(t *testing.T) {
 	const backends = 1000
 	b := newBalanceBed(t, BalanceOptions{RingSize: BalanceRingSize})
-	s := addSink(t, "out0p")
+	s := testbed.AddSink(t, "out0p")
 	var members []BalanceMember
 	for n := range uint32(backends) {
 		members = append(members, b.member(n, 0, fmt.Sprintf("10.1.%d.%d", n>>8, n&255)))
@@ -215,23 +215,22 @@ func TestBalanceRingUnderLoad(t *testing.T) {
 	for n := range 500 {
 		frames = append(frames, b.packet(fmt.Sprintf("203.0.113.7:%d", 1000+n), "192.0.2.1:80", &layers.TCP{ACK: true}, nil))
 	}
-	snd := startSenders(t, testbed.Device(t, "lb0p"), frames, s)
+	snd := testbed.StartSender(t, testbed.Device(t, "lb0p"), s, frames...)
 	ring, err := b.plane.Ring(0)
 	b.must(err)
 	var longest time.Duration
 	for range 10 {
-		before, err := s.packets()
+		before, err := s.Packets()
 		b.must(err)
 		ring = append(ring[1:], ring[0]) // each position gets another backend
 		start := time.Now()
 		b.must(b.plane.SetRing(0, ring))
 		longest = max(longest, time.Since(start))
-		b.must(s.await(before + window + 1))
+		b.must(s.Await(before + testbed.Window + 1))
 	}
-	snd.stop.Store(true)
-	b.must(<-snd.done)
-	sent := snd.sent.Load()
-	b.must(s.await(sent))
+	b.must(snd.Stop())
+	sent := snd.Sent()
+	b.must(s.Await(sent))
 	b.checkSent(s, sent, 0)
 	var flows uint64
 	for n := range uint32(backends) {
@@ -246,9 +245,9 @@ func TestBalanceRingUnderLoad(t *testing.T) {
 }
 
 // checkSent looks for packets that are lost, or counted twice, beside those of test runs.
-func (b *balanceBed) checkSent(s *sink, sent, tested uint64) {
+func (b *balanceBed) checkSent(s *testbed.Sink, sent, tested uint64) {
 	b.t.Helper()
-	arrived, err := s.packets()
+	arrived, err := s.Packets()
 	b.must(err)
 	port, by, total := testbed.Counted(b.t, b.inst, "lb0")
 	if arrived != sent || total != sent+tested || by["fwd lb-flow"]+by["fwd lb-new"] != total {
@@ -268,12 +267,12 @@ func TestBalanceSwapUnderLoad(t *testing.T) {
 	fresh := w.member(9, 0, "10.0.0.99")
 	w.members = append(w.members, fresh)
 	w.must(w.fill(w.plane))
-	s := addSink(t, "out0p")
+	s := testbed.AddSink(t, "out0p")
 	var frames [][]byte
 	for _, c := range w.clients {
 		frames = append(frames, w.packet(c.String(), worldVIP, &layers.TCP{ACK: true}, nil))
 	}
-	snd := startSenders(t, testbed.Device(t, "lb0p"), frames, s)
+	snd := testbed.StartSender(t, testbed.Device(t, "lb0p"), s, frames...)
 	for n, change := range []func(*BalanceOptions){
 		func(*BalanceOptions) {},
 		func(o *BalanceOptions) { o.Flows = 20_000 },
@@ -281,17 +280,16 @@ func TestBalanceSwapUnderLoad(t *testing.T) {
 		func(o *BalanceOptions) { o.Flows = 4000 },
 		func(o *BalanceOptions) { o.RingSize = 17 },
 	} {
-		before, err := s.packets()
+		before, err := s.Packets()
 		w.must(err)
 		w.attach(change, func(o *BalanceOptions) { o.Fill = w.fill })
-		if err := s.await(before + window + 1); err != nil {
+		if err := s.Await(before + testbed.Window + 1); err != nil {
 			t.Errorf("after swap %d: %v", n, err)
 		}
 	}
-	snd.stop.Store(true)
-	w.must(<-snd.done)
-	sent := snd.sent.Load()
-	w.must(s.await(sent))
+	w.must(snd.Stop())
+	sent := snd.Sent()
+	w.must(s.Await(sent))
 	w.checkSent(s, sent, w.sent)
 	if traffic, err := w.plane.Traffic(fresh.Owner.Number()); err != nil || traffic.Packets != 0 {
 		t.Errorf("known flows have got to another backend: %+v, %v", traffic, err)
@@ -377,7 +375,7 @@ func TestBalanceEditorDies(t *testing.T) {
 		serial, err := b.plane.Serial()
 		b.must(err)
 		c := startBalanceEditor(t, 1<<30)
-		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(testbed.Patience); ; time.Sleep(time.Millisecond) {
 			now, err := b.plane.Serial()
 			b.must(err)
 			if now > serial+uint64(n) {

@@ -433,7 +433,7 @@ func TestBalanceDetached(t *testing.T) {
 // awaitGone waits until the kernel has freed a map.
 func awaitGone(t *testing.T, id ebpf.MapID) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testbed.Patience); ; time.Sleep(10 * time.Millisecond) {
 		m, err := ebpf.NewMapFromID(id)
 		if errors.Is(err, os.ErrNotExist) {
 			return

@@ -23,27 +23,27 @@ import (
 // the balancer, whose default route leads to the router.
 type loopBed struct {
 	*balanceBed
-	router *synSpace
+	router *testbed.Namespace
 	sock   int // of the router, on the wire
 }
 
 func newLoopBed(t *testing.T, o BalanceOptions) *loopBed {
 	t.Helper()
-	b := &loopBed{balanceBed: newBalanceBed(t, o), router: newSynSpace(t)}
-	moveTo(t, b.router, "lb0p")
+	b := &loopBed{balanceBed: newBalanceBed(t, o), router: testbed.NewNamespace(t)}
+	b.router.Take(t, "lb0p")
 	var peer *net.Interface
-	b.router.must(t, func() error {
+	b.router.Must(t, func() error {
 		for _, name := range []string{"ipv4/conf/all/rp_filter", "ipv4/conf/default/rp_filter", "ipv4/conf/lb0p/rp_filter", "ipv6/conf/lb0p/accept_dad"} {
-			if err := writeSysctl(name, "0"); err != nil {
+			if err := testbed.WriteSysctl(name, "0"); err != nil {
 				return err
 			}
 		}
 		for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
-			if err := writeSysctl(name, "1"); err != nil {
+			if err := testbed.WriteSysctl(name, "1"); err != nil {
 				return err
 			}
 		}
-		if err := writeSysctl("ipv6/conf/lb0p/disable_ipv6", "0"); err != nil {
+		if err := testbed.WriteSysctl("ipv6/conf/lb0p/disable_ipv6", "0"); err != nil {
 			return err
 		}
 		l, err := netlink.LinkByName("lb0p")
@@ -65,11 +65,11 @@ func newLoopBed(t *testing.T, o BalanceOptions) *loopBed {
 			if err != nil {
 				return err
 			}
-			if err := addRoute(vip, gateway); err != nil {
+			if err := testbed.AddRoute(vip, gateway); err != nil {
 				return fmt.Errorf("route to %s: %w", vip, err)
 			}
 		}
-		if err := passAll(t, peer.Index); err != nil {
+		if err := testbed.PassAll(t, peer.Index); err != nil {
 			return err
 		}
 		b.sock, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(bpfobj.Wire16(unix.ETH_P_ALL)))
@@ -80,7 +80,7 @@ func newLoopBed(t *testing.T, o BalanceOptions) *loopBed {
 	})
 	t.Cleanup(func() { unix.Close(b.sock) })
 	for _, name := range []string{"ipv4/conf/all/rp_filter", "ipv4/conf/lb0/rp_filter"} {
-		b.must(writeSysctl(name, "0"))
+		b.must(testbed.WriteSysctl(name, "0"))
 	}
 	b.forwards()
 	for _, gateway := range []string{"10.9.0.254", "fd00:9::254"} {
@@ -101,7 +101,7 @@ func (b *loopBed) turns(reason string) uint64 {
 func (b *loopBed) heard(what string, is func(packet []byte) bool) {
 	b.t.Helper()
 	buf := make([]byte, 2048)
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(testbed.Patience); time.Now().Before(end); {
 		fds := []unix.PollFd{{Fd: int32(b.sock), Events: unix.POLLIN}}
 		if n, err := unix.Poll(fds, 100); n == 0 || err == unix.EINTR {
 			continue
@@ -140,7 +140,7 @@ func TestUnclaimedDoesNotGoRound(t *testing.T) {
 				b.must(unix.Sendto(b.sock, in, 0, &unix.SockaddrLinklayer{Ifindex: b.peerIndex(), Halen: 6}))
 				switch option {
 				case BalancePass:
-					for end := time.Now().Add(patience); b.turns("pass other") < before["pass other"]+25; time.Sleep(10 * time.Millisecond) {
+					for end := time.Now().Add(testbed.Patience); b.turns("pass other") < before["pass other"]+25; time.Sleep(10 * time.Millisecond) {
 						if time.Now().After(end) {
 							t.Fatalf("%s: it came %d times: the two do not send it to each other", v.to, b.turns("pass other")-before["pass other"])
 						}
@@ -152,7 +152,7 @@ func TestUnclaimedDoesNotGoRound(t *testing.T) {
 						return len(p) > l4+8 && p[0]>>4 == in[14]>>4 && p[l4] == v.typ && p[l4+1] == v.code && p[l4+8+v.at] == 61
 					})
 				case BalanceDrop:
-					for end := time.Now().Add(patience); b.turns("drop lb-unclaimed") == before["drop lb-unclaimed"]; time.Sleep(10 * time.Millisecond) {
+					for end := time.Now().Add(testbed.Patience); b.turns("drop lb-unclaimed") == before["drop lb-unclaimed"]; time.Sleep(10 * time.Millisecond) {
 						if time.Now().After(end) {
 							t.Fatalf("%s: it did not come", v.to)
 						}
@@ -169,7 +169,7 @@ func TestUnclaimedDoesNotGoRound(t *testing.T) {
 
 // peerIndex is the index of the router's end.
 func (b *loopBed) peerIndex() (index int) {
-	b.router.must(b.t.(*testing.T), func() error {
+	b.router.Must(b.t, func() error {
 		dev, err := net.InterfaceByName("lb0p")
 		if err == nil {
 			index = dev.Index
@@ -184,7 +184,7 @@ func TestEchoOfZeros(t *testing.T) {
 	b := newLoopBed(t, BalanceOptions{})
 	b.vip(0, vip4, protoTCP, []BalanceMember{b.member(1, 0, "10.0.0.11")})
 	snmp := func(name string) (value string) {
-		b.router.must(t, func() error {
+		b.router.Must(t, func() error {
 			text, err := os.ReadFile("/proc/thread-self/net/snmp")
 			if err != nil {
 				return err
@@ -210,7 +210,7 @@ func TestEchoOfZeros(t *testing.T) {
 		request := make([]byte, 8+data)
 		request[0] = 8
 		binary.BigEndian.PutUint16(request[2:], ^testbed.OnesSum(request))
-		b.router.must(t, func() error {
+		b.router.Must(t, func() error {
 			raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
 			if err != nil {
 				return err
@@ -219,7 +219,7 @@ func TestEchoOfZeros(t *testing.T) {
 			return unix.Sendto(raw, request, 0, &unix.SockaddrInet4{Addr: [4]byte{192, 0, 2, 1}})
 		})
 		want := fmt.Sprint(n + 1)
-		for end := time.Now().Add(patience); snmp("InEchoReps") != want; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(testbed.Patience); snmp("InEchoReps") != want; time.Sleep(10 * time.Millisecond) {
 			if snmp("InCsumErrors") != "0" || time.Now().After(end) {
 				t.Fatalf("%d bytes of zeros: %s answers, %s wrong checksums", data, snmp("InEchoReps"), snmp("InCsumErrors"))
 			}

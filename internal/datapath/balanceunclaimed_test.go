@@ -22,10 +22,10 @@ import (
 func (b *balanceBed) forwards() {
 	b.t.Helper()
 	for _, name := range []string{"ipv6/conf/lb0/disable_ipv6", "ipv6/conf/out0/disable_ipv6"} {
-		b.must(writeSysctl(name, "0"))
+		b.must(testbed.WriteSysctl(name, "0"))
 	}
 	for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
-		b.must(writeSysctl(name, "1"))
+		b.must(testbed.WriteSysctl(name, "1"))
 	}
 	for _, dev := range []*net.Interface{b.in, b.out} {
 		l, err := netlink.LinkByIndex(dev.Index)
@@ -234,14 +234,14 @@ func TestUnclaimedIsTheKernels(t *testing.T) {
 			undo()
 			b.expect(in, "fwd lb-unreachable")
 		}
-		b.must(writeSysctl(v.forwarding, "0"))
+		b.must(testbed.WriteSysctl(v.forwarding, "0"))
 		b.leaves(in, "pass other")
-		b.must(writeSysctl(v.forwarding, "1"))
+		b.must(testbed.WriteSysctl(v.forwarding, "1"))
 		b.expect(in, "fwd lb-unreachable")
 		mask := map[bool]string{true: "/32", false: "/128"}[v.client == client4]
 		addAddress(t, "out0", v.addr+mask) // of this host too
 		// IPv6 makes the route to it later.
-		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(testbed.Patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			if _, _, reason := b.run(in); reason == "pass other" {
 				break
 			}

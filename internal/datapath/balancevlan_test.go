@@ -142,7 +142,7 @@ func TestUnclaimedOnVLANs(t *testing.T) {
 	b.leaves(tagged(in, 8), "pass other")
 	// Whether the kernel forwards is a matter of the VLAN's device.
 	b.vlans(b.out.Index, 9)
-	b.must(writeSysctl("ipv4/conf/out0/forwarding", "0"))
+	b.must(testbed.WriteSysctl("ipv4/conf/out0/forwarding", "0"))
 	b.leaves(tagged(in, 9), "pass other")
 }
 

@@ -59,7 +59,7 @@ type checkBed struct {
 
 // checkBackend serves the VIPs in a namespace of its own, which is the other end of tunnels too.
 type checkBackend struct {
-	space *synSpace
+	space *testbed.Namespace
 	dev   *net.Interface // of the balancer, to it
 	mac   [6]byte
 	// status is what HTTP answers, 0 for nothing, and udp what UDP answers.
@@ -74,11 +74,11 @@ func newCheckBed(t *testing.T) *checkBed {
 	t.Helper()
 	b := &checkBed{t: t}
 	for _, which := range []string{"all", "default"} {
-		mustSysctl(t, "ipv4/conf/"+which+"/rp_filter", "0")
-		mustSysctl(t, "ipv6/conf/"+which+"/accept_dad", "0")
+		testbed.Sysctl(t, "ipv4/conf/"+which+"/rp_filter", "0")
+		testbed.Sysctl(t, "ipv6/conf/"+which+"/accept_dad", "0")
 	}
 	up := testbed.AddVeth(t, "up0", "up0p")
-	b.must(prepareEnd("up0", "10.9.0.1/24", "fd00:9::1/64"))
+	b.must(testbed.PrepareEnd("up0", "10.9.0.1/24", "fd00:9::1/64"))
 	for _, gateway := range []string{"10.9.0.254", "fd00:9::254"} {
 		b.must(netlink.NeighSet(&netlink.Neigh{
 			LinkIndex: up.Index, IP: net.ParseIP(gateway), HardwareAddr: net.HardwareAddr(clientMAC[:]), State: netlink.NUD_PERMANENT,
@@ -112,22 +112,22 @@ func (b *checkBed) must(err error) {
 
 func newCheckBackend(t *testing.T, n int) *checkBackend {
 	t.Helper()
-	k := &checkBackend{space: newSynSpace(t)}
+	k := &checkBackend{space: testbed.NewNamespace(t)}
 	name := "b" + strconv.Itoa(n)
 	k.dev = testbed.AddVeth(t, name, name+"p")
 	k.mac = [6]byte(testbed.Device(t, name+"p").HardwareAddr)
-	moveTo(t, k.space, name+"p")
-	if err := prepareEnd(name, fmt.Sprintf("10.1.%d.1/24", n), fmt.Sprintf("fd00:1:%d::1/64", n)); err != nil {
+	k.space.Take(t, name+"p")
+	if err := testbed.PrepareEnd(name, fmt.Sprintf("10.1.%d.1/24", n), fmt.Sprintf("fd00:1:%d::1/64", n)); err != nil {
 		t.Fatal(err)
 	}
 	var pins string
-	k.space.must(t, func() error {
+	k.space.Must(t, func() error {
 		for _, which := range []string{"all", "default"} {
-			if err := writeSysctl("ipv4/conf/"+which+"/rp_filter", "0"); err != nil {
+			if err := testbed.WriteSysctl("ipv4/conf/"+which+"/rp_filter", "0"); err != nil {
 				return err
 			}
 		}
-		if err := errors.Join(vipsOnLo(), prepareEnd(name+"p", k.addr(n, 4).String()+"/24", k.addr(n, 6).String()+"/64")); err != nil {
+		if err := errors.Join(vipsOnLo(), testbed.PrepareEnd(name+"p", k.addr(n, 4).String()+"/24", k.addr(n, 6).String()+"/64")); err != nil {
 			return err
 		}
 		for _, gateway := range []string{fmt.Sprintf("10.1.%d.1", n), fmt.Sprintf("fd00:1:%d::1", n)} {
@@ -164,7 +164,7 @@ func (k *checkBackend) start(t *testing.T) {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.space.must(t, func() error {
+	k.space.Must(t, func() error {
 		for version, vip := range decapVIP {
 			l, err := net.Listen("tcp"+strconv.Itoa(version), netip.AddrPortFrom(vip, checkHTTPPort).String())
 			if err != nil {

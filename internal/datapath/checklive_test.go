@@ -152,7 +152,7 @@ func TestCheckFailures(t *testing.T) {
 	b.must(b.plane.SetMember(m))
 	well()
 
-	k.space.must(t, func() error {
+	k.space.Must(t, func() error {
 		l, err := netlink.LinkByName("b1p")
 		if err != nil {
 			return err

@@ -104,7 +104,7 @@ func udpAddsUp(ip []byte) bool {
 func TestCheckWire(t *testing.T) {
 	b := newBalanceBed(t, BalanceOptions{})
 	mustAttachChecks(t, b.inst)
-	b.must(writeSysctl("ipv6/conf/lb0/disable_ipv6", "0"))
+	b.must(testbed.WriteSysctl("ipv6/conf/lb0/disable_ipv6", "0"))
 	addAddress(t, "lb0", "203.0.113.7/24")
 	addAddress(t, "lb0", "2001:db8:1::7/64")
 	for _, gateway := range []string{"203.0.113.254", "2001:db8:1::254"} {

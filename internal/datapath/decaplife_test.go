@@ -141,7 +141,7 @@ func TestDecapGenericAndHost(t *testing.T) {
 	if err := netlink.LinkSetUp(l); err != nil {
 		t.Fatal(err)
 	}
-	if err := prepareEnd("v0", "10.0.0.11/24", "fd00::11/64"); err != nil {
+	if err := testbed.PrepareEnd("v0", "10.0.0.11/24", "fd00::11/64"); err != nil {
 		t.Fatal(err)
 	}
 	if err := AttachDecap([]string{dev.Name}, o); err != nil {

@@ -22,7 +22,7 @@ import (
 // decapLive is a backend in this namespace and in another a client that is its own load balancer: what it sends to the
 // VIPs goes into a tunnel, what they answer comes back by itself.
 type decapLive struct {
-	client *synSpace
+	client *testbed.Namespace
 	// kind is how to encapsulate now; sent counts.
 	kind atomic.Pointer[tunnelled]
 	sent atomic.Uint64
@@ -34,10 +34,10 @@ const decapTunMTU = 40 + 8 + 4
 func newDecapLive(t *testing.T, mtu int) *decapLive {
 	t.Helper()
 	testbed.InNamespace(t)
-	d := &decapLive{client: newSynSpace(t)}
+	d := &decapLive{client: testbed.NewNamespace(t)}
 	testbed.AddVeth(t, "srv", "cli")
 	setMAC(t, &net.Interface{Name: "srv", HardwareAddr: decapMAC})
-	moveTo(t, d.client, "cli")
+	d.client.Take(t, "cli")
 	setMTU := func(name string) error {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
@@ -45,18 +45,18 @@ func newDecapLive(t *testing.T, mtu int) *decapLive {
 		}
 		return netlink.LinkSetMTU(l, mtu)
 	}
-	if err := errors.Join(setMTU("srv"), prepareEnd("srv", "10.0.0.11/24", "fd00::11/64"), vipsOnLo()); err != nil {
+	if err := errors.Join(setMTU("srv"), testbed.PrepareEnd("srv", "10.0.0.11/24", "fd00::11/64"), vipsOnLo()); err != nil {
 		t.Fatal(err)
 	}
-	mustSysctl(t, "ipv4/conf/all/rp_filter", "0")
+	testbed.Sysctl(t, "ipv4/conf/all/rp_filter", "0")
 	var tun *os.File
 	var out int
-	d.client.must(t, func() (err error) {
-		if err := errors.Join(setMTU("cli"), prepareEnd("cli", "10.0.0.1/24", "fd00::1/64")); err != nil {
+	d.client.Must(t, func() (err error) {
+		if err := errors.Join(setMTU("cli"), testbed.PrepareEnd("cli", "10.0.0.1/24", "fd00::1/64")); err != nil {
 			return err
 		}
 		for _, name := range []string{"all", "cli"} {
-			if err := writeSysctl("ipv4/conf/"+name+"/rp_filter", "0"); err != nil {
+			if err := testbed.WriteSysctl("ipv4/conf/"+name+"/rp_filter", "0"); err != nil {
 				return err
 			}
 		}
@@ -85,7 +85,7 @@ func vipsOnLo() error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(writeSysctl("ipv6/conf/lo/disable_ipv6", "0"), netlink.LinkSetUp(lo))
+	err = errors.Join(testbed.WriteSysctl("ipv6/conf/lo/disable_ipv6", "0"), netlink.LinkSetUp(lo))
 	for _, vip := range decapVIP {
 		err = errors.Join(err, netlink.AddrAdd(lo, &netlink.Addr{
 			IPNet: &net.IPNet{IP: vip.AsSlice(), Mask: net.CIDRMask(vip.BitLen(), vip.BitLen())}, Flags: unix.IFA_F_NODAD,
@@ -116,7 +116,7 @@ func decapTun(mtu int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(writeSysctl("ipv6/conf/vips/disable_ipv6", "0"), netlink.LinkSetMTU(l, mtu), netlink.LinkSetUp(l))
+	err = errors.Join(testbed.WriteSysctl("ipv6/conf/vips/disable_ipv6", "0"), netlink.LinkSetMTU(l, mtu), netlink.LinkSetUp(l))
 	for version, vip := range decapVIP {
 		src := map[int]string{4: "10.0.0.1", 6: "fd00::1"}[version]
 		dst := &net.IPNet{IP: vip.AsSlice(), Mask: net.CIDRMask(vip.BitLen(), vip.BitLen())}
@@ -266,7 +266,7 @@ func liveDecap(t *testing.T, mtu int, generic bool) {
 	for _, s := range decapKinds() {
 		d.kind.Store(&s)
 		to := netip.AddrPortFrom(decapVIP[s.inner], 8080)
-		d.client.must(t, func() error {
+		d.client.Must(t, func() error {
 			if err := askUDP(to, mtu-decapTunMTU-48); err != nil {
 				return fmt.Errorf("%v: %w", s, err)
 			}
@@ -292,7 +292,7 @@ func TestDecapSwapUnderLoad(t *testing.T) {
 	over := make(chan error, 1)
 	var swaps atomic.Int32
 	go func() {
-		over <- d.client.do(func() error {
+		over <- d.client.Do(func() error {
 			for n := 0; n < 3 || swaps.Load() < 2; n++ {
 				if _, _, err := exchange(to); err != nil {
 					return err

@@ -28,7 +28,7 @@ import (
 // deliverBed is a host with a filter in this namespace, and a stranger in another who sends it frames of any kind.
 type deliverBed struct {
 	host     *net.Interface
-	stranger *synSpace
+	stranger *testbed.Namespace
 	mac      net.HardwareAddr // of the stranger
 	fd       int              // his socket
 	id       byte             // of the last packet in fragments
@@ -43,11 +43,11 @@ var (
 func newDeliverBed(t *testing.T) *deliverBed {
 	t.Helper()
 	testbed.InNamespace(t)
-	b := &deliverBed{stranger: newSynSpace(t)}
+	b := &deliverBed{stranger: testbed.NewNamespace(t)}
 	b.host = testbed.AddVeth(t, "srv", "cli")
-	moveTo(t, b.stranger, "cli")
-	b.stranger.must(t, func() error {
-		if err := prepareEnd("cli", "192.0.2.2/24"); err != nil {
+	b.stranger.Take(t, "cli")
+	b.stranger.Must(t, func() error {
+		if err := testbed.PrepareEnd("cli", "192.0.2.2/24"); err != nil {
 			return err
 		}
 		l, err := netlink.LinkByName("cli")
@@ -70,7 +70,7 @@ func newDeliverBed(t *testing.T) *deliverBed {
 		return unix.Bind(b.fd, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index, Protocol: bigEndian16(unix.ETH_P_ALL)})
 	})
 	t.Cleanup(func() { unix.Close(b.fd) })
-	if err := prepareEnd("srv", synAddr4.String()+"/24", synAddr6.String()+"/64"); err != nil {
+	if err := testbed.PrepareEnd("srv", synAddr4.String()+"/24", synAddr6.String()+"/64"); err != nil {
 		t.Fatal(err)
 	}
 	l, err := netlink.LinkByName("srv")
@@ -87,7 +87,7 @@ func newDeliverBed(t *testing.T) *deliverBed {
 		}
 	}
 	// What is sent before the kernel has noticed that both ends are up is lost.
-	b.stranger.must(t, func() error { return untilUp("cli") })
+	b.stranger.Must(t, func() error { return untilUp("cli") })
 	if err := untilUp("srv"); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func newDeliverBed(t *testing.T) *deliverBed {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	mustSysctl(t, "ipv4/tcp_syncookies", "2")
+	testbed.Sysctl(t, "ipv4/tcp_syncookies", "2")
 	for _, to := range []netip.Addr{synAddr4, synAddr6} {
 		startSynServer(t, netip.AddrPortFrom(to, 80))
 	}

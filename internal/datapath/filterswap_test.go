@@ -58,8 +58,8 @@ func filterLoad(t *testing.T, inst *Instance, out *net.Interface, frame []byte) 
 	go func() {
 		defer unix.Close(fd)
 		var sent uint64
-		for end := time.Now().Add(patience); !ended.Load() && time.Now().Before(end); {
-			for range window {
+		for end := time.Now().Add(testbed.Patience); !ended.Load() && time.Now().Before(end); {
+			for range testbed.Window {
 				if err := unix.Sendto(fd, frame, 0, to); err != nil {
 					done <- result{sent, err}
 					return

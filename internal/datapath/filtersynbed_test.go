@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,135 +18,18 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
-	"culvert/internal/host/netdev"
 	"culvert/internal/testbed"
 )
-
-// synSpace is a network namespace with a thread in it.
-type synSpace struct {
-	jobs chan func()
-	tid  int
-}
-
-func newSynSpace(t *testing.T) *synSpace {
-	t.Helper()
-	s := &synSpace{jobs: make(chan func())}
-	ready := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked
-		s.tid = unix.Gettid()
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		ready <- err
-		for f := range s.jobs {
-			f()
-		}
-	}()
-	if err := <-ready; err != nil {
-		t.Fatalf("make a network namespace: %v", err)
-	}
-	t.Cleanup(func() { close(s.jobs) })
-	return s
-}
-
-// do runs f in the namespace.
-func (s *synSpace) do(f func() error) error {
-	done := make(chan error)
-	s.jobs <- func() {
-		err := errors.New("the function did not return")
-		defer func() { done <- err }()
-		err = f()
-	}
-	return <-done
-}
-
-// must runs f in the namespace and ends the test when it fails.
-func (s *synSpace) must(t *testing.T, f func() error) {
-	t.Helper()
-	if err := s.do(f); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func writeSysctl(name, value string) error {
-	return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0)
-}
-
-func mustSysctl(t *testing.T, name, value string) {
-	t.Helper()
-	if err := writeSysctl(name, value); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// prepareEnd gives a device of this namespace addresses and takes from it what a wire has not: unfinished checksums and
-// several segments in one.
-func prepareEnd(name string, addrs ...string) error {
-	for _, c := range []struct{ cmd, data uint32 }{
-		{unix.ETHTOOL_SRXCSUM, 0}, {unix.ETHTOOL_STXCSUM, 0}, {unix.ETHTOOL_STSO, 0}, {unix.ETHTOOL_SGSO, 0},
-	} {
-		if _, err := netdev.Ethtool(name, c.cmd, c.data); err != nil {
-			return fmt.Errorf("ethtool command %#x on %s: %w", c.cmd, name, err)
-		}
-	}
-	if err := writeSysctl("ipv6/conf/"+name+"/disable_ipv6", "0"); err != nil {
-		return err
-	}
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	for _, a := range addrs {
-		addr, err := netlink.ParseAddr(a)
-		if err != nil {
-			return err
-		}
-		addr.Flags = unix.IFA_F_NODAD
-		if err := netlink.AddrAdd(l, addr); err != nil {
-			return fmt.Errorf("add %s: %w", a, err)
-		}
-	}
-	return netlink.LinkSetUp(l)
-}
-
-// passAll puts a program on a device of this namespace that passes everything. Without one what XDP_TX sends at its
-// peer stays in the ring of the device until another packet comes: GRO is enough for redirected frames alone
-// (veth_xdp_flush).
-func passAll(t *testing.T, index int) error {
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.XDP, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, testbed.XDPPass), asm.Return()},
-	})
-	if err != nil {
-		return err
-	}
-	defer prog.Close()
-	l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: index, Flags: link.XDPDriverMode})
-	if err != nil {
-		return err
-	}
-	t.Cleanup(func() { l.Close() })
-	return nil
-}
-
-func addRoute(dst, via string) error {
-	_, n, err := net.ParseCIDR(dst)
-	if err != nil {
-		return err
-	}
-	return netlink.RouteAdd(&netlink.Route{Dst: n, Gw: net.ParseIP(via)})
-}
 
 // synBed is a server in this namespace and a client in another, with a wire between.
 type synBed struct {
 	server *net.Interface
-	client *synSpace
+	client *testbed.Namespace
 	cliMAC net.HardwareAddr
 }
 
@@ -159,42 +41,31 @@ var (
 func newSynBed(t *testing.T) *synBed {
 	t.Helper()
 	testbed.InNamespace(t)
-	mustSysctl(t, "core/somaxconn", "8")
-	b := &synBed{client: newSynSpace(t)}
+	testbed.Sysctl(t, "core/somaxconn", "8")
+	b := &synBed{client: testbed.NewNamespace(t)}
 	b.server = testbed.AddVeth(t, "srv", "cli")
-	moveTo(t, b.client, "cli")
+	b.client.Take(t, "cli")
 	var index int
-	b.client.must(t, func() error {
+	b.client.Must(t, func() error {
 		l, err := netlink.LinkByName("cli")
 		if err != nil {
 			return err
 		}
 		b.cliMAC = l.Attrs().HardwareAddr
 		index = l.Attrs().Index
-		return prepareEnd("cli", "192.0.2.2/24", "2001:db8::2/64")
+		return testbed.PrepareEnd("cli", "192.0.2.2/24", "2001:db8::2/64")
 	})
-	if err := prepareEnd("srv", "192.0.2.1/24", "2001:db8::1/64"); err != nil {
+	if err := testbed.PrepareEnd("srv", "192.0.2.1/24", "2001:db8::1/64"); err != nil {
 		t.Fatal(err)
 	}
-	b.client.must(t, func() error { return passAll(t, index) })
+	b.client.Must(t, func() error { return testbed.PassAll(t, index) })
 	// The sources of floods are behind the client.
 	for dst, via := range map[string]string{"0.0.0.0/0": "192.0.2.2", "::/0": "2001:db8::2"} {
-		if err := addRoute(dst, via); err != nil {
+		if err := testbed.AddRoute(dst, via); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return b
-}
-
-func moveTo(t *testing.T, s *synSpace, name string) {
-	t.Helper()
-	l, err := netlink.LinkByName(name)
-	if err == nil {
-		err = netlink.LinkSetNsPid(l, s.tid)
-	}
-	if err != nil {
-		t.Fatalf("move %s to another namespace: %v", name, err)
-	}
 }
 
 // attach puts the filter on the server's device.
@@ -286,13 +157,13 @@ func startSynServer(t *testing.T, addr netip.AddrPort) *synServer {
 // exchange gets the body from a server and sends it there, over one connection that it opens in this thread's
 // namespace. It returns the client's TCP_INFO and address.
 func exchange(to netip.AddrPort) (*synInfo, string, error) {
-	d := net.Dialer{Timeout: patience}
+	d := net.Dialer{Timeout: testbed.Patience}
 	c, err := d.Dial("tcp", to.String())
 	if err != nil {
 		return nil, "", err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(testbed.Patience))
 	info, err := tcpInfo(c)
 	if err != nil {
 		return nil, "", err
@@ -333,7 +204,7 @@ func exchange(to netip.AddrPort) (*synInfo, string, error) {
 func (b *synBed) flood(t *testing.T, to netip.AddrPort) (stop func() uint64) {
 	t.Helper()
 	var fd int
-	b.client.must(t, func() (err error) {
+	b.client.Must(t, func() (err error) {
 		l, err := net.InterfaceByName("cli")
 		if err != nil {
 			return err

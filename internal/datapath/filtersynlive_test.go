@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/testbed"
 )
 
 // A listener with few places is filled by the flood, and no client gets in.
 func TestSynFloodUnprotected(t *testing.T) {
 	for _, addr := range []netip.Addr{synAddr4, synAddr6} {
 		b := newSynBed(t)
-		mustSysctl(t, "ipv4/tcp_syncookies", "0")
+		testbed.Sysctl(t, "ipv4/tcp_syncookies", "0")
 		to := netip.AddrPortFrom(addr, 8080)
 		startSynServer(t, to)
 		stop := b.flood(t, to)
@@ -28,7 +29,7 @@ func TestSynFloodUnprotected(t *testing.T) {
 		if n < 6 {
 			t.Fatalf("%s: %d half open connections", addr, n)
 		}
-		err := b.client.do(func() error {
+		err := b.client.Do(func() error {
 			c, err := (&net.Dialer{Timeout: 2 * time.Second}).Dial("tcp", to.String())
 			if err == nil {
 				c.Close()
@@ -48,15 +49,15 @@ func TestSynFloodProtected(t *testing.T) {
 		for _, timestamps := range []string{"0", "1", "2"} {
 			t.Run(fmt.Sprintf("%s timestamps %s", addr, timestamps), func(t *testing.T) {
 				b := newSynBed(t)
-				mustSysctl(t, "ipv4/tcp_syncookies", "2")
-				mustSysctl(t, "ipv4/tcp_timestamps", timestamps)
+				testbed.Sysctl(t, "ipv4/tcp_syncookies", "2")
+				testbed.Sysctl(t, "ipv4/tcp_timestamps", timestamps)
 				to := netip.AddrPortFrom(addr, 8080)
 				server := startSynServer(t, to)
 				f := loadSynFilter(t, b.server, FilterService{Addr: to})
 				f.attach(t)
 				stop := b.flood(t, to)
 				for range 3 {
-					err := b.client.do(func() error {
+					err := b.client.Do(func() error {
 						cli, local, err := exchange(to)
 						if err != nil {
 							return err

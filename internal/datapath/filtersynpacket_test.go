@@ -28,8 +28,8 @@ func newSynStage(t *testing.T, timestamps string) (v4, v6 synStage) {
 	t.Helper()
 	testbed.InNamespace(t)
 	in := testbed.AddVeth(t, "in", "inp")
-	mustSysctl(t, "ipv4/tcp_syncookies", "2")
-	mustSysctl(t, "ipv4/tcp_timestamps", timestamps)
+	testbed.Sysctl(t, "ipv4/tcp_syncookies", "2")
+	testbed.Sysctl(t, "ipv4/tcp_timestamps", timestamps)
 	startSynServer(t, netip.MustParseAddrPort("0.0.0.0:80"))
 	startSynServer(t, netip.MustParseAddrPort("[::]:80"))
 	to4, to6 := netip.AddrPortFrom(synAddr4, 80), netip.AddrPortFrom(synAddr6, 80)
@@ -271,11 +271,11 @@ func TestFilterSynPassesThrough(t *testing.T) {
 		"in":   {synAddr4.String() + "/24", synAddr6.String() + "/64"},
 		"back": {"203.0.113.1/24", "2001:db8:2::1/64"},
 	} {
-		if err := prepareEnd(name, addrs...); err != nil {
+		if err := testbed.PrepareEnd(name, addrs...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	mustSysctl(t, "ipv4/tcp_syncookies", "2")
+	testbed.Sysctl(t, "ipv4/tcp_syncookies", "2")
 	startSynServer(t, netip.MustParseAddrPort("0.0.0.0:80"))
 	startSynServer(t, netip.MustParseAddrPort("[::]:80"))
 	command(t, "", "ip", "route", "add", "local", "198.51.100.9/32", "dev", "lo")
@@ -292,8 +292,8 @@ func TestFilterSynPassesThrough(t *testing.T) {
 	}
 	f := loadSynFilter(t, in, services...)
 	for _, forwarding := range []string{"0", "1"} {
-		mustSysctl(t, "ipv4/ip_forward", forwarding)
-		mustSysctl(t, "ipv6/conf/all/forwarding", forwarding)
+		testbed.Sysctl(t, "ipv4/ip_forward", forwarding)
+		testbed.Sysctl(t, "ipv6/conf/all/forwarding", forwarding)
 		for name, addr := range to {
 			s := synStage{f, addr, synFrom4}
 			if addr.Addr().Is6() {
@@ -322,7 +322,7 @@ func TestFilterSynPassesThrough(t *testing.T) {
 // Without cookies in the kernel none of a connection's packets is ours to judge.
 func TestFilterSynCookiesOff(t *testing.T) {
 	v4, _ := newSynStage(t, "2")
-	mustSysctl(t, "ipv4/tcp_syncookies", "0")
+	testbed.Sysctl(t, "ipv4/tcp_syncookies", "0")
 	for name, change := range map[string]func(*synFrame){
 		"SYN": nil,
 		"ACK": func(f *synFrame) { f.flags, f.ack = tcpACK, 1 },
@@ -332,7 +332,7 @@ func TestFilterSynCookiesOff(t *testing.T) {
 		}
 	}
 	// With 1 the kernel has room for this one.
-	mustSysctl(t, "ipv4/tcp_syncookies", "1")
+	testbed.Sysctl(t, "ipv4/tcp_syncookies", "1")
 	if action, _ := v4.run(t, v4.frame(nil).build()); action != testbed.XDPPass {
 		t.Errorf("on demand: action %d", action)
 	}
@@ -341,7 +341,7 @@ func TestFilterSynCookiesOff(t *testing.T) {
 // Answers for a service behind a SYNPROXY rule announce what the rule does.
 func TestFilterSynForwarded(t *testing.T) {
 	v4, v6 := newSynStage(t, "1")
-	mustSysctl(t, "ipv4/tcp_syncookies", "0") // it is not asked
+	testbed.Sysctl(t, "ipv4/tcp_syncookies", "0") // it is not asked
 	for _, s := range []synStage{v4, v6} {
 		s.to = netip.AddrPortFrom(s.to.Addr(), 443)
 		mss, wscale := uint16(1460), 7

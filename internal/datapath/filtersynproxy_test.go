@@ -31,36 +31,36 @@ func command(t *testing.T, input string, args ...string) {
 }
 
 // newProxyBed makes this namespace a router, with the server in a third one behind it.
-func newProxyBed(t *testing.T) (*synBed, *synSpace) {
+func newProxyBed(t *testing.T) (*synBed, *testbed.Namespace) {
 	t.Helper()
 	b := newSynBed(t)
-	web := newSynSpace(t)
+	web := testbed.NewNamespace(t)
 	testbed.AddVeth(t, "back", "web")
-	moveTo(t, web, "web")
-	web.must(t, func() error {
-		if err := prepareEnd("web", webAddr4.String()+"/24", webAddr6.String()+"/64"); err != nil {
+	web.Take(t, "web")
+	web.Must(t, func() error {
+		if err := testbed.PrepareEnd("web", webAddr4.String()+"/24", webAddr6.String()+"/64"); err != nil {
 			return err
 		}
 		for dst, via := range map[string]string{"0.0.0.0/0": "203.0.113.1", "::/0": "2001:db8:2::1"} {
-			if err := addRoute(dst, via); err != nil {
+			if err := testbed.AddRoute(dst, via); err != nil {
 				return err
 			}
 		}
-		return writeSysctl("core/somaxconn", "8")
+		return testbed.WriteSysctl("core/somaxconn", "8")
 	})
-	if err := prepareEnd("back", "203.0.113.1/24", "2001:db8:2::1/64"); err != nil {
+	if err := testbed.PrepareEnd("back", "203.0.113.1/24", "2001:db8:2::1/64"); err != nil {
 		t.Fatal(err)
 	}
-	b.client.must(t, func() error {
+	b.client.Must(t, func() error {
 		for dst, via := range map[string]string{"203.0.113.0/24": "192.0.2.1", "2001:db8:2::/64": "2001:db8::1"} {
-			if err := addRoute(dst, via); err != nil {
+			if err := testbed.AddRoute(dst, via); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	mustSysctl(t, "ipv4/ip_forward", "1")
-	mustSysctl(t, "ipv6/conf/all/forwarding", "1")
+	testbed.Sysctl(t, "ipv4/ip_forward", "1")
+	testbed.Sysctl(t, "ipv6/conf/all/forwarding", "1")
 	return b, web
 }
 
@@ -106,20 +106,20 @@ func TestSynFloodForwarded(t *testing.T) {
 		for _, timestamps := range []string{"0", "1"} { // of the client
 			t.Run(fmt.Sprintf("%s timestamps %s", addr, timestamps), func(t *testing.T) {
 				b, web := newProxyBed(t)
-				mustSysctl(t, "netfilter/nf_conntrack_tcp_loose", "0")
-				mustSysctl(t, "ipv4/tcp_syncookies", "1")
-				mustSysctl(t, "ipv4/tcp_timestamps", "1")
-				b.client.must(t, func() error { return writeSysctl("ipv4/tcp_timestamps", timestamps) })
+				testbed.Sysctl(t, "netfilter/nf_conntrack_tcp_loose", "0")
+				testbed.Sysctl(t, "ipv4/tcp_syncookies", "1")
+				testbed.Sysctl(t, "ipv4/tcp_timestamps", "1")
+				b.client.Must(t, func() error { return testbed.WriteSysctl("ipv4/tcp_timestamps", timestamps) })
 				command(t, proxyRules4, "nft", "-f", "-")
 				command(t, proxyRules6, "ip6tables-restore")
 				to := netip.AddrPortFrom(addr, 8080)
 				var server *synServer
-				web.must(t, func() error { server = startSynServer(t, to); return nil })
+				web.Must(t, func() error { server = startSynServer(t, to); return nil })
 				f := loadSynFilter(t, b.server, FilterService{Addr: to, Forwarded: true})
 				f.attach(t)
 				stop := b.flood(t, to)
 				for range 3 {
-					err := b.client.do(func() error {
+					err := b.client.Do(func() error {
 						cli, local, err := exchange(to)
 						if err != nil {
 							return err

@@ -3,130 +3,33 @@
 package datapath
 
 import (
-	"fmt"
-	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/testbed"
 )
-
-// patience bounds waiting for what has to come; how long it takes is not measured.
-const patience = 60 * time.Second
-
-// sink counts and drops what comes in at an interface.
-type sink struct{ count *ebpf.Map }
-
-func addSink(t *testing.T, name string) *sink {
-	t.Helper()
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	testbed.AttachProgram(t, name, asm.Instructions{
-		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
-		asm.LoadMapPtr(asm.R1, m.FD()),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, -4),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "out"),
-		asm.Mov.Imm(asm.R1, 1),
-		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
-		asm.Mov.Imm(asm.R0, 1 /* XDP_DROP */).WithSymbol("out"),
-		asm.Return(),
-	})
-	return &sink{m}
-}
-
-func (s *sink) packets() (n uint64, err error) {
-	err = s.count.Lookup(uint32(0), &n)
-	return n, err
-}
-
-// await waits until that many packets have come.
-func (s *sink) await(want uint64) error {
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		n, err := s.packets()
-		if err != nil || n >= want {
-			return err
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("%d packets of %d have come", n, want)
-		}
-	}
-}
-
-// sender sends frames over and over, a window at a time when the last one has come: no queue on the
-// way overflows, however slow the machine is.
-type sender struct {
-	sent atomic.Uint64
-	stop atomic.Bool
-	done chan error
-}
-
-const window = 64
-
-func startSender(t *testing.T, out *net.Interface, frame []byte, s *sink) *sender {
-	t.Helper()
-	return startSenders(t, out, [][]byte{frame}, s)
-}
-
-// startSenders sends several frames in turn.
-func startSenders(t *testing.T, out *net.Interface, frames [][]byte, s *sink) *sender {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	to := &unix.SockaddrLinklayer{Ifindex: out.Index}
-	snd := &sender{done: make(chan error, 1)}
-	go func() {
-		defer unix.Close(fd)
-		snd.done <- func() error {
-			for !snd.stop.Load() {
-				if n := snd.sent.Load(); n%window == 0 {
-					if err := s.await(n); err != nil {
-						return err
-					}
-					time.Sleep(time.Millisecond) // leaves the CPU to others
-				}
-				if err := unix.Sendto(fd, frames[snd.sent.Load()%uint64(len(frames))], 0, to); err != nil {
-					return err
-				}
-				snd.sent.Add(1)
-			}
-			return nil
-		}()
-	}()
-	return snd
-}
 
 // TestSwapUnderLoad attaches over and over while packets are forwarded from one veth pair to
 // another: every one is counted once and comes out.
 func TestSwapUnderLoad(t *testing.T) {
 	testbed.InNamespace(t)
 	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
-	s := addSink(t, "v3")
+	s := testbed.AddSink(t, "v3")
 	configs := []Config{testConfig(1, 2), testConfig(2, 3, 1)}
 	inst := mustAttach(t, configs[0], "v0", "v2")
 	openWay(t, inst, out)
-	snd := startSender(t, testbed.Device(t, "v1"), transitFrame(t, in, testKey), s)
+	snd := testbed.StartSender(t, testbed.Device(t, "v1"), s, transitFrame(t, in, testKey))
 	stop := func() {
-		snd.stop.Store(true)
-		if err := <-snd.done; err != nil {
+		if err := snd.Stop(); err != nil {
 			t.Fatalf("sending: %v", err)
 		}
 	}
 	const swaps = 20
 	for n := range swaps {
 		inst.Close()
-		before, err := s.packets()
+		before, err := s.Packets()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,19 +39,19 @@ func TestSwapUnderLoad(t *testing.T) {
 			stop()
 			t.Fatal(err)
 		}
-		if err := s.await(before + window + 1); err != nil {
+		if err := s.Await(before + testbed.Window + 1); err != nil {
 			t.Errorf("after swap %d: %v", n, err)
 			break
 		}
 	}
 	defer inst.Close()
 	stop()
-	sent := snd.sent.Load()
-	if err := s.await(sent); err != nil {
+	sent := snd.Sent()
+	if err := s.Await(sent); err != nil {
 		t.Errorf("after the end: %v", err)
 	}
 	port, by, total := testbed.Counted(t, inst, "v0")
-	if arrived, err := s.packets(); arrived != sent || err != nil {
+	if arrived, err := s.Packets(); arrived != sent || err != nil {
 		t.Errorf("%d packets sent, %d arrived, %v", sent, arrived, err)
 	}
 	if total != sent || by["fwd scion-br-transit"] != sent {
@@ -189,7 +92,7 @@ func TestLossesAreCounted(t *testing.T) {
 			}
 			sent++
 		}
-		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(testbed.Patience); ; time.Sleep(time.Millisecond) {
 			port, by, _ := testbed.Counted(t, inst, "v0")
 			var lost uint64
 			for _, n := range port.Losses {

@@ -48,13 +48,13 @@ func TestFullQueueIsCounted(t *testing.T) {
 	two := online(t)
 	cpu := two[1]
 	in, other, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v4", "v5"), testbed.AddVeth(t, "v2", "v3")
-	s := addSink(t, "v3")
+	s := testbed.AddSink(t, "v3")
 	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}, Queue: 1}, false, "v0", "v2", "v4")
 	openWay(t, inst, out)
 	want := map[string]uint64{}
 	check := func(when string) {
 		t.Helper()
-		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(testbed.Patience); ; time.Sleep(time.Millisecond) {
 			settled := true
 			for iface, sent := range want {
 				port, by, total := testbed.Counted(t, inst, iface)
@@ -93,7 +93,7 @@ func TestFullQueueIsCounted(t *testing.T) {
 		_, by, _ := testbed.Counted(t, inst, iface)
 		all += by["fwd scion-br-transit"]
 	}
-	if err := s.await(all); err != nil {
+	if err := s.Await(all); err != nil {
 		t.Error(err)
 	}
 }
@@ -166,7 +166,7 @@ func TestWorkAtOnce(t *testing.T) {
 	testbed.InNamespace(t)
 	two := online(t)
 	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
-	s := addSink(t, "v3")
+	s := testbed.AddSink(t, "v3")
 	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: two[1:], Queue: 1}, false, "v0", "v2")
 	defer func() { inst.Close() }()
 	openWay(t, inst, out)
@@ -180,7 +180,7 @@ func TestWorkAtOnce(t *testing.T) {
 	if port, by, _ := testbed.Counted(t, inst, "v0"); port.Losses[stats.LossWorkerQueue] < 60 {
 		t.Errorf("queued: counted %v, lost %v", by, port.Losses)
 	}
-	if err := s.await(1); err != nil {
+	if err := s.Await(1); err != nil {
 		t.Error(err)
 	}
 }

@@ -71,7 +71,7 @@ func addTap(t *testing.T, dev *net.Interface) tap {
 func (p tap) take(t *testing.T, want int) (frames []string) {
 	t.Helper()
 	b := make([]byte, 4096)
-	for end := time.Now().Add(patience); len(frames) < want; {
+	for end := time.Now().Add(testbed.Patience); len(frames) < want; {
 		n, from, err := unix.Recvfrom(p.fd, b, 0)
 		if err == unix.EAGAIN && time.Now().Before(end) {
 			time.Sleep(time.Millisecond)
@@ -328,7 +328,7 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 	testbed.InNamespace(t)
 	two := online(t)
 	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
-	s := addSink(t, "v3")
+	s := testbed.AddSink(t, "v3")
 	inst := attachWorkers(t, testConfig(1, 2), Workers{}, false, "v0", "v2")
 	defer func() { inst.Close() }()
 	openWay(t, inst, out)
@@ -336,13 +336,13 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 	for flow := range 32 {
 		frames = append(frames, sizedTransitFrame(t, in, testKey, 64, func(s *scionpkt.Spec) { s.FlowID = uint32(flow) }))
 	}
-	snd := startSenders(t, testbed.Device(t, "v1"), frames, s)
+	snd := testbed.StartSender(t, testbed.Device(t, "v1"), s, frames...)
 	swaps := []Workers{
 		{CPUs: two[1:]}, {}, {CPUs: two}, {CPUs: two}, {CPUs: two[:1], Queue: 512}, {CPUs: two}, {},
 	}
 	var ids []uint32
 	for n, w := range swaps {
-		before, err := s.packets()
+		before, err := s.Packets()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,7 +350,7 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 		if inst, err = Attach(Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Workers: w, Parts: []Part{NewSCIONPart(testConfig(1, 2))}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.await(before + window + 1); err != nil {
+		if err := s.Await(before + testbed.Window + 1); err != nil {
 			t.Errorf("after swap %d: %v", n, err)
 			break
 		}
@@ -365,16 +365,15 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 			}
 		}
 	}
-	snd.stop.Store(true)
-	if err := <-snd.done; err != nil {
+	if err := snd.Stop(); err != nil {
 		t.Fatalf("sending: %v", err)
 	}
-	sent := snd.sent.Load()
-	if err := s.await(sent); err != nil {
+	sent := snd.Sent()
+	if err := s.Await(sent); err != nil {
 		t.Errorf("after the end: %v", err)
 	}
 	port, by, total := testbed.Counted(t, inst, "v0")
-	if arrived, err := s.packets(); arrived != sent || err != nil {
+	if arrived, err := s.Packets(); arrived != sent || err != nil {
 		t.Errorf("%d packets sent, %d arrived, %v", sent, arrived, err)
 	}
 	if total != sent || by["fwd scion-br-transit"] != sent {
@@ -386,7 +385,7 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 		}
 	}
 	for _, id := range ids {
-		for end := time.Now().Add(patience); workerThreads(t, id) > 0; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(testbed.Patience); workerThreads(t, id) > 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("threads of map %d are still there", id)
 			}
