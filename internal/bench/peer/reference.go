@@ -160,9 +160,12 @@ func (d *Reference) waitReady(ctx context.Context) error {
 	}
 }
 
+// metricsWait bounds how long the metrics of a router are waited for that has just been flooded, on a busy machine.
+const metricsWait = time.Minute
+
 // readMetrics reads the metrics of a reference router, as text. api is its address within its namespace.
 func readMetrics(s *load.Space, api string) (text []byte, err error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+	client := http.Client{Timeout: metricsWait, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 			err = s.Do(func() error {

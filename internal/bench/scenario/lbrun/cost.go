@@ -109,7 +109,8 @@ func runCosts(ctx context.Context, _ []peer.Candidate, g *group, o scenario.Opti
 	rounds, cpu := 3*o.Rounds, load.LastCPU()
 	size := CostSize{cold: million / 4, table: 10 * million, Fresh: costChecked + rounds*costRepeat}
 	if o.Sample > 0 {
-		size.cold, size.table = o.Sample, 2*o.Sample
+		// So much room that no bucket of the table runs full, whatever the key of its hash: a flow that is pushed out is new again.
+		size.cold, size.table = o.Sample, 20*o.Sample
 	}
 	var subjects []load.Subject
 	for _, c := range Costs(size) {
