@@ -9,39 +9,17 @@ import (
 	"os"
 	"slices"
 
-	"github.com/vishvananda/netlink"
-
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 )
-
-// Why an interface that an instance is to be on does not carry it.
-const (
-	// PortGone: there is no interface of that name.
-	PortGone = "gone"
-	// PortReplaced: it was deleted, renamed or moved to another network namespace, and there is another one of its name.
-	PortReplaced = "replaced"
-	// PortDetached: it is there, and the program was taken off it.
-	PortDetached = "detached"
-)
-
-// Unattached is an interface that an instance was told to be on and is not.
-type Unattached struct {
-	Interface string `json:"interface"`
-	// Why is PortGone, PortReplaced or PortDetached.
-	Why string `json:"why"`
-	// Renamed is what the interface is called now that carries it in the place of the one of that name.
-	Renamed string `json:"renamed,omitempty"`
-	// Moved tells that the one that carries it is in another network namespace now.
-	Moved bool `json:"moved,omitempty"`
-}
 
 // Wanted names the interfaces that the instance was told to be on.
 func (i *Instance) Wanted() []string { return slices.Sorted(slices.Values(i.meta.Attached)) }
 
 // Unattached lists those of them that do not carry it. Of an instance in another network namespace it is known only that
 // an interface was deleted, not whether there is a new one.
-func (i *Instance) Unattached() []Unattached {
-	var all []Unattached
+func (i *Instance) Unattached() []pins.Unattached {
+	var all []pins.Unattached
 	if i.temporary {
 		return nil
 	}
@@ -51,18 +29,18 @@ func (i *Instance) Unattached() []Unattached {
 		if _, on := live[name]; on {
 			continue
 		}
-		path := linkPath(i.dir, name)
+		path := pins.LinkPath(i.dir, name)
 		_, err := os.Lstat(path)
 		pinned := err == nil
-		u := Unattached{Interface: name, Why: PortDetached}
-		if p := pinAt(i.dir, path); here && pinned {
-			u.Renamed, u.Moved = p.now, p.index != 0 && p.now == ""
+		u := pins.Unattached{Interface: name, Why: pins.Detached}
+		if p := pins.At(i.dir, path); here && pinned {
+			u.Renamed, u.Moved = p.Now, p.Index != 0 && p.Now == ""
 		}
-		switch exists := here && !NoInterface(name); {
+		switch exists := here && !pins.NoInterface(name); {
 		case pinned && exists:
-			u.Why = PortReplaced
+			u.Why = pins.Replaced
 		case pinned || here && !exists:
-			u.Why = PortGone
+			u.Why = pins.Gone
 		}
 		all = append(all, u)
 	}
@@ -81,17 +59,11 @@ func (i *Instance) AttachedPorts() map[string]bool {
 	return all
 }
 
-// NoInterface tells whether it is certain that no interface of this network namespace has the name.
-func NoInterface(name string) bool {
-	_, err := netlink.LinkByName(name)
-	return errors.As(err, &netlink.LinkNotFoundError{})
-}
-
 // AttachPort attaches the instance, which this process serves, to an interface that it was told to be on: one that has
 // come only now, or was made again. It goes on with the counters of its name, and rules of the filter for that name
 // are for it. An interface that had the name before and has another one now goes on carrying the instance. One that
-// somebody is just detaching, not deleting, is ErrGone.
-func (i *Instance) AttachPort(u Unattached) error {
+// somebody is just detaching, not deleting, is pins.ErrGone.
+func (i *Instance) AttachPort(u pins.Unattached) error {
 	name := u.Interface
 	if !slices.Contains(i.meta.Attached, name) {
 		return fmt.Errorf("router %s was not told to be on %s", i.Name(), name)
@@ -105,19 +77,19 @@ func (i *Instance) AttachPort(u Unattached) error {
 		return err
 	}
 	defer unlock()
-	if err := checkForeign(i.dir, []*net.Interface{p}); err != nil {
+	if err := pins.CheckForeign(i.dir, []*net.Interface{p}); err != nil {
 		return err
 	}
 	if room := i.maps[bpfobj.PipelineMapPorts].MaxEntries(); uint32(p.Index) >= room {
 		return fmt.Errorf("interface %s has index %d, and there is room up to %d: start the process again, "+
 			"which takes over what runs", name, p.Index, room-1)
 	}
-	path := linkPath(i.dir, name)
-	if _, on := pinOn(i.dir, p.Index); on {
+	path := pins.LinkPath(i.dir, name)
+	if _, on := pins.On(i.dir, p.Index); on {
 		return nil // since the caller has looked
 	}
-	if _, err := os.Lstat(path); err != nil && u.Why == PortReplaced {
-		return fmt.Errorf("interface %s: %w", name, ErrGone)
+	if _, err := os.Lstat(path); err != nil && u.Why == pins.Replaced {
+		return fmt.Errorf("interface %s: %w", name, pins.ErrGone)
 	}
 	i.mu.Lock()
 	if err = i.fillPorts([]*net.Interface{p}); err == nil {
@@ -127,7 +99,7 @@ func (i *Instance) AttachPort(u Unattached) error {
 	if err != nil {
 		return err
 	}
-	undo, err := moveAside(i.dir, path)
+	undo, err := pins.MoveAside(i.dir, path)
 	if err != nil {
 		return err
 	}
@@ -145,7 +117,7 @@ func (i *Instance) attachPort(p *net.Interface, path string) error {
 		return fmt.Errorf("attaching to %s: %w", p.Name, err)
 	}
 	defer now.Close()
-	old, err := openFilter(i.dir, runningProgram(i.dir))
+	old, err := openFilter(i.dir, pins.Running(i.dir))
 	if err != nil {
 		return err
 	}
@@ -173,7 +145,7 @@ func (i *Instance) attachPort(p *net.Interface, path string) error {
 	now.filter = next // and closes it
 	if err = attachLink(now, p, path); err == nil {
 		if err = now.updatePinned(next.prog.prog, old.entry(now)); err != nil {
-			_ = detachLink(path)
+			_ = pins.Detach(path)
 		}
 	}
 	if err != nil {

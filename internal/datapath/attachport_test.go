@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 	"culvert/internal/testbed"
 )
 
@@ -77,14 +78,14 @@ func TestCarriedByName(t *testing.T) {
 		name     string
 		change   func(t *testing.T)
 		attached []string // before AttachPort
-		want     []Unattached
+		want     []pins.Unattached
 		after    []string
 	}{
 		{"renamed", func(t *testing.T) { rename(t, "v0", "w0") }, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
 		{"swapped", func(t *testing.T) { rename(t, "v0", "x"); rename(t, "v2", "v0"); rename(t, "x", "v2") },
 			[]string{"v0", "v2"}, nil, []string{"v0", "v2"}},
 		{"renamed, and another one", func(t *testing.T) { rename(t, "v0", "w0"); testbed.AddVeth(t, "v0", "v7") },
-			[]string{"v2", "w0"}, []Unattached{{Interface: "v0", Why: PortReplaced, Renamed: "w0"}}, []string{"v0", "v2", "w0"}},
+			[]string{"v2", "w0"}, []pins.Unattached{{Interface: "v0", Why: pins.Replaced, Renamed: "w0"}}, []string{"v0", "v2", "w0"}},
 		{"renamed, and another one, that too", func(t *testing.T) {
 			rename(t, "v0", "w0")
 			testbed.AddVeth(t, "v0", "v7")
@@ -92,23 +93,23 @@ func TestCarriedByName(t *testing.T) {
 			rename(t, "w0", "v0")
 		}, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
 		{"to the name of one that has gone", func(t *testing.T) { testbed.DeleteDevice(t, "v0"); rename(t, "v2", "v0") },
-			[]string{"v0"}, []Unattached{{Interface: "v2", Why: PortGone, Renamed: "v0"}}, []string{"v0"}},
+			[]string{"v0"}, []pins.Unattached{{Interface: "v2", Why: pins.Gone, Renamed: "v0"}}, []string{"v0"}},
 		{"moved", func(t *testing.T) { move(t, "v0", otherSpace(t, 0)) },
-			[]string{"v2"}, []Unattached{{Interface: "v0", Why: PortGone, Moved: true}}, []string{"v2"}},
+			[]string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}, []string{"v2"}},
 		{"moved, to the index of the other one", func(t *testing.T) { move(t, "v0", otherSpace(t, testbed.Device(t, "v2").Index-1)) },
-			[]string{"v2"}, []Unattached{{Interface: "v0", Why: PortGone, Moved: true}}, []string{"v2"}},
+			[]string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}, []string{"v2"}},
 		{"moved, and another one", func(t *testing.T) { move(t, "v0", otherSpace(t, 0)); testbed.AddVeth(t, "v0", "v7") },
-			[]string{"v2"}, []Unattached{{Interface: "v0", Why: PortReplaced, Moved: true}}, []string{"v0", "v2"}},
+			[]string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Replaced, Moved: true}}, []string{"v0", "v2"}},
 		{"moved, and another one with its index", func(t *testing.T) {
 			index := testbed.Device(t, "v0").Index
 			move(t, "v0", otherSpace(t, 0))
 			addVethAt(t, index, "v0", "v7")
-		}, []string{"v2"}, []Unattached{{Interface: "v0", Why: PortReplaced, Moved: true}}, []string{"v0", "v2"}},
+		}, []string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Replaced, Moved: true}}, []string{"v0", "v2"}},
 		{"moved, and one of another name with its index", func(t *testing.T) {
 			index := testbed.Device(t, "v0").Index
 			move(t, "v0", otherSpace(t, 0))
 			addVethAt(t, index, "v9", "v7")
-		}, []string{"v2"}, []Unattached{{Interface: "v0", Why: PortGone, Moved: true}}, []string{"v2"}},
+		}, []string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}, []string{"v2"}},
 		{"moved, and back", func(t *testing.T) {
 			here, there := own(t), otherSpace(t, 0)
 			move(t, "v0", there)
@@ -121,7 +122,7 @@ func TestCarriedByName(t *testing.T) {
 			}
 		}, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
 		{"deleted, and another one", func(t *testing.T) { testbed.DeleteDevice(t, "v0"); testbed.AddVeth(t, "v0", "v7") },
-			[]string{"v2"}, []Unattached{{Interface: "v0", Why: PortReplaced}}, []string{"v0", "v2"}},
+			[]string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Replaced}}, []string{"v0", "v2"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -144,14 +145,14 @@ func TestCarriedByName(t *testing.T) {
 					t.Errorf("not attached %+v, want %+v", got, tt.want)
 				}
 				for name, on := range i.AttachedPorts() {
-					missing := slices.ContainsFunc(tt.want, func(u Unattached) bool { return u.Interface == name })
+					missing := slices.ContainsFunc(tt.want, func(u pins.Unattached) bool { return u.Interface == name })
 					if on == missing {
 						t.Errorf("%s: the metric says attached %v", name, on)
 					}
 				}
 			}
 			for _, u := range inst.Unattached() {
-				if u.Why == PortGone {
+				if u.Why == pins.Gone {
 					continue
 				}
 				if err := inst.AttachPort(u); err != nil {
@@ -163,7 +164,7 @@ func TestCarriedByName(t *testing.T) {
 			}
 			// Whatever is said to carry it does.
 			for _, name := range inst.Attached() {
-				index := inst.livePins()[name].index
+				index := inst.livePins()[name].Index
 				dev, err := net.InterfaceByIndex(index)
 				if err != nil {
 					t.Errorf("%s: no interface has index %d", name, index)
@@ -175,7 +176,7 @@ func TestCarriedByName(t *testing.T) {
 			inst.Close()
 			var names []string
 			for _, name := range []string{"v0", "v2"} {
-				if !NoInterface(name) {
+				if !pins.NoInterface(name) {
 					names = append(names, name)
 				}
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 	"culvert/internal/testbed"
 )
 
@@ -423,7 +424,7 @@ func TestBalanceDetached(t *testing.T) {
 			for _, id := range ids {
 				awaitGone(t, id)
 			}
-			if err := w.inst.EditBalance(func(*BalancePlane) error { return nil }); !errors.Is(err, ErrGone) {
+			if err := w.inst.EditBalance(func(*BalancePlane) error { return nil }); !errors.Is(err, pins.ErrGone) {
 				t.Errorf("changing what is gone: %v", err)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 )
 
 const (
@@ -60,7 +61,7 @@ func (s *Sweeper) follow() error {
 	if s.inst.temporary {
 		return s.load(s.inst) // nobody else can
 	}
-	running := runningProgram(s.inst.dir)
+	running := pins.Running(s.inst.dir)
 	switch {
 	case running == 0: // detached, perhaps for good
 		s.Close()
@@ -85,7 +86,7 @@ func (s *Sweeper) follow() error {
 
 // load makes prog one for the flow table of an instance.
 func (s *Sweeper) load(i *Instance) error {
-	id := programID(i.prog)
+	id := pins.ProgramID(i.prog)
 	if id == s.loaded && id != 0 {
 		return nil // the filter in front of it was exchanged
 	}

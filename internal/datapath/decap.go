@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 	"culvert/internal/reason"
 )
 
@@ -147,7 +148,7 @@ func (o DecapOptions) fill(spec *ebpf.CollectionSpec) {
 const decapOptionsMap = "decap_options"
 
 func (o DecapOptions) bind(prog *ebpf.Program) error {
-	cookie, err := netnsCookie()
+	cookie, err := pins.Cookie()
 	if err != nil {
 		return err
 	}

@@ -10,19 +10,20 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 )
 
 // LostDecaps are the ends of tunnels of this network namespace whose interfaces were deleted, or moved to another one. It
 // reads less than Decaps.
-func LostDecaps() ([]Unattached, error) {
+func LostDecaps() ([]pins.Unattached, error) {
 	dir, ok, err := decapHere()
 	if err != nil || !ok {
 		return nil, err
 	}
-	var all []Unattached
-	pins := readPins(dir)
-	for _, at := range pins {
-		if at.now != "" {
+	var lost []pins.Unattached
+	all := pins.Read(dir)
+	for _, at := range all {
+		if at.Now != "" {
 			continue
 		}
 		r, err := lostDecap(at)
@@ -33,16 +34,16 @@ func LostDecaps() ([]Unattached, error) {
 		if err != nil {
 			return nil, err
 		}
-		if name != "" && !slices.ContainsFunc(pins, func(p pin) bool { return p.now == name }) {
-			all = append(all, Unattached{Interface: name, Why: why, Moved: at.index != 0})
+		if name != "" && !slices.ContainsFunc(all, func(p pins.Pin) bool { return p.Now == name }) {
+			lost = append(lost, pins.Unattached{Interface: name, Why: why, Moved: at.Index != 0})
 		}
 	}
-	return all, nil
+	return lost, nil
 }
 
 // lostDecap reads what a link was loaded with.
-func lostDecap(at pin) (*decapRecord, error) {
-	l, err := link.LoadPinnedLink(at.path, nil)
+func lostDecap(at pins.Pin) (*decapRecord, error) {
+	l, err := link.LoadPinnedLink(at.Path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func lostDecap(at pin) (*decapRecord, error) {
 // options and counters. One that was moved to another network namespace keeps its own program and counters. Outer destinations that were the host's own are those of then, which the interface may not have
 // yet, and of now. It returns false if somebody else did so, or took it off.
 func AttachDecapAgain(iface string) (bool, error) {
-	ports, err := findPorts([]string{iface}, false)
+	ports, err := pins.Interfaces([]string{iface}, false)
 	if err != nil {
 		return false, err
 	}
@@ -73,8 +74,8 @@ func AttachDecapAgain(iface string) (bool, error) {
 		return false, err
 	}
 	defer unlock()
-	at := pinAt(dir, linkPath(dir, iface))
-	if at.now != "" {
+	at := pins.At(dir, pins.LinkPath(dir, iface))
+	if at.Now != "" {
 		return false, nil
 	}
 	r, err := lostDecap(at)
@@ -84,7 +85,7 @@ func AttachDecapAgain(iface string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("reading the end of tunnels on %s: %w", iface, err)
 	}
-	if err := checkForeign(dir, ports); err != nil {
+	if err := pins.CheckForeign(dir, ports); err != nil {
 		return false, err
 	}
 	if len(ports[0].HardwareAddr) != 6 {
@@ -113,16 +114,16 @@ func (i *Instance) decapPorts() map[string]bool {
 	all := make(map[string]bool)
 	dir := filepath.Join(filepath.Dir(i.dir), decapDir)
 	if !i.Here() { // all that is known is that there is an interface
-		for _, path := range linkPins(dir) {
-			if pinnedOn(path) != 0 {
-				all[linkName(path)] = true
+		for _, path := range pins.Links(dir) {
+			if pins.Index(path) != 0 {
+				all[pins.LinkName(path)] = true
 			}
 		}
 		return all
 	}
-	for _, at := range readPins(dir) {
-		if at.now != "" {
-			all[at.now] = true
+	for _, at := range pins.Read(dir) {
+		if at.Now != "" {
+			all[at.Now] = true
 			continue
 		}
 		r, err := lostDecap(at)

@@ -9,11 +9,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"culvert/internal/host/pins"
 	"culvert/internal/testbed"
 )
 
 // lostDecaps lists the ends of tunnels whose interfaces were deleted.
-func lostDecaps(t *testing.T) []Unattached {
+func lostDecaps(t *testing.T) []pins.Unattached {
 	t.Helper()
 	lost, err := LostDecaps()
 	if err != nil {
@@ -37,11 +38,11 @@ func TestDecapMadeAgain(t *testing.T) {
 		t.Fatalf("lost %v, counted %v", lost, counted)
 	}
 	testbed.DeleteDevice(t, "v0")
-	want := []Unattached{{Interface: "v0", Why: PortGone}}
+	want := []pins.Unattached{{Interface: "v0", Why: pins.Gone}}
 	if lost := lostDecaps(t); !reflect.DeepEqual(lost, want) {
 		t.Errorf("lost %v, want %v", lost, want)
 	}
-	if d := decapsHere(t)["v0"]; d.Unattached != PortGone || !reflect.DeepEqual(d.Options, o) || !reflect.DeepEqual(packetsOf(d), counted) {
+	if d := decapsHere(t)["v0"]; d.Unattached != pins.Gone || !reflect.DeepEqual(d.Options, o) || !reflect.DeepEqual(packetsOf(d), counted) {
 		t.Errorf("known of it: %+v", d)
 	}
 	if _, err := AttachDecapAgain("v0"); err == nil {
@@ -49,7 +50,7 @@ func TestDecapMadeAgain(t *testing.T) {
 	}
 
 	testbed.AddVeth(t, "v0", "u1")
-	want[0].Why = PortReplaced
+	want[0].Why = pins.Replaced
 	if lost := lostDecaps(t); !reflect.DeepEqual(lost, want) {
 		t.Errorf("lost %v, want %v", lost, want)
 	}
@@ -60,7 +61,7 @@ func TestDecapMadeAgain(t *testing.T) {
 	if err := AttachDecap([]string{"v0", "br0"}, o); err == nil {
 		t.Error("attached to a bridge")
 	}
-	if d := decapsHere(t)["v0"]; d.Unattached != PortReplaced || !reflect.DeepEqual(packetsOf(d), counted) || testbed.XDPProgram(t, "v0") != 0 {
+	if d := decapsHere(t)["v0"]; d.Unattached != pins.Replaced || !reflect.DeepEqual(packetsOf(d), counted) || testbed.XDPProgram(t, "v0") != 0 {
 		t.Errorf("after an error: %+v, program %d", d, testbed.XDPProgram(t, "v0"))
 	}
 	if again, err := AttachDecapAgain("v0"); !again || err != nil {
@@ -137,11 +138,11 @@ func TestDecapMoved(t *testing.T) {
 	index := testbed.Device(t, "v0").Index
 	move(t, "v0", otherSpace(t, 0))
 	addVethAt(t, index, "v9", "v8") // which by its index alone would be taken for it
-	want := []Unattached{{Interface: "v0", Why: PortGone, Moved: true}}
+	want := []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}
 	if lost := lostDecaps(t); !reflect.DeepEqual(lost, want) {
 		t.Errorf("lost %v, want %v", lost, want)
 	}
-	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != PortGone {
+	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != pins.Gone {
 		t.Errorf("listed %v", got)
 	}
 	testbed.AddVeth(t, "v0", "v7")

@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -18,10 +16,11 @@ import (
 	"github.com/vishvananda/netlink/nl"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 )
 
 /*
-Pins: <bpffs>/culvert/<inode of the network namespace>/%decap/link-<interface>. pinName gives such a name to no
+Pins: <bpffs>/culvert/<inode of the network namespace>/%decap/link-<interface>. pins.Escape gives such a name to no
 router. The link is all: it holds the program, the program its maps, among them the options. So there is no moment at
 which what is pinned and what runs are not the same.
 */
@@ -30,25 +29,25 @@ const decapDir = "%decap"
 // AttachDecap attaches the end of the tunnels to interfaces, or puts other options in force where it is attached: at
 // once, and counters stay. Either all interfaces carry it in the end or nothing has changed.
 func AttachDecap(interfaces []string, o DecapOptions) error {
-	ports, err := findPorts(interfaces, false)
+	ports, err := pins.Interfaces(interfaces, false)
 	if err != nil {
 		return err
 	}
-	here, err := currentSpace()
+	here, err := pins.Here()
 	if err != nil {
 		return err
 	}
-	root, err := pinRoot()
+	root, err := pins.MakeRoot()
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(root, strconv.FormatUint(uint64(here.inode), 10), decapDir)
+	dir := filepath.Join(pins.Dir(root, here.Inode), decapDir)
 	unlock, err := lockDecap(dir)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := checkForeign(dir, ports); err != nil {
+	if err := pins.CheckForeign(dir, ports); err != nil {
 		return err
 	}
 	for _, p := range ports {
@@ -81,38 +80,44 @@ func AttachDecap(interfaces []string, o DecapOptions) error {
 
 // lockDecap lets nobody else attach or detach below dir. What is empty in the end is removed.
 func lockDecap(dir string) (unlock func(), err error) {
-	for waited := time.Duration(0); waited < editLockWait; waited += editLockPause {
-		if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil && !errors.Is(err, os.ErrPermission) {
-			return nil, fmt.Errorf("making %s: %w", filepath.Dir(dir), err)
-		}
-		if err := trustInstance(dir); err != nil {
-			return nil, err
-		}
-		f, err := tryLockEdits(dir)
-		if err != nil && !errors.Is(err, ErrGone) {
-			return nil, err
-		}
-		if f != nil {
-			return func() {
-				_ = os.Remove(dir)
-				_ = os.Remove(filepath.Dir(dir))
-				f.Close()
-			}, nil
-		}
-		time.Sleep(editLockPause)
+	unlock, err = pins.WaitForLock(func() (func(), error) { return tryLockDecap(dir) })
+	if err == nil && unlock == nil {
+		err = fmt.Errorf("another command has been attaching or detaching for %v: try again when it has ended", pins.LockWait)
 	}
-	return nil, fmt.Errorf("another command has been attaching or detaching for %v: try again when it has ended", editLockWait)
+	return unlock, err
+}
+
+// tryLockDecap is lockDecap that does not wait: unlock is nil if somebody else has the lock.
+func tryLockDecap(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil && !errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("making %s: %w", filepath.Dir(dir), err)
+	}
+	if err := pins.TrustOwner(dir); err != nil {
+		return nil, err
+	}
+	f, err := pins.TryLock(dir)
+	if errors.Is(err, pins.ErrGone) { // another one has removed the parent just now
+		err = nil
+	}
+	if f == nil || err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = os.Remove(dir)
+		_ = os.Remove(filepath.Dir(dir))
+		f.Close()
+	}, nil
 }
 
 // attachDecap attaches to one interface, in the place of what runs there already. undo turns that back.
 func attachDecap(dir string, dev *net.Interface, o DecapOptions) (undo func(), err error) {
-	path, running := pinOn(dir, dev.Index)
+	path, running := pins.On(dir, dev.Index)
 	if running {
 		return swapDecap(path, dev, o)
 	}
 	// A pin of that name is left of a device that has gone, whose counters stay, or of one with another name or in
 	// another network namespace now.
-	path = linkPath(dir, dev.Name)
+	path = pins.LinkPath(dir, dev.Name)
 	dead, back, err := makeRoom(dir, path)
 	if err != nil {
 		return nil, err
@@ -130,7 +135,7 @@ func attachDecap(dir string, dev *net.Interface, o DecapOptions) (undo func(), e
 		return nil, err
 	}
 	return func() {
-		_ = detachLink(path)
+		_ = pins.Detach(path)
 		back()
 	}, nil
 }
@@ -142,15 +147,7 @@ func newDecap(path string, dev *net.Interface, o DecapOptions, counters *ebpf.Ma
 		return err
 	}
 	defer p.close()
-	l, err := attachXDP(p.prog, dev, o.Generic)
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	if err := l.Pin(path); err != nil {
-		return fmt.Errorf("pinning the link of %s to %s: %w", dev.Name, path, err)
-	}
-	return nil
+	return pins.AttachPinned(p.prog, dev, o.Generic, path)
 }
 
 // swapDecap puts another program behind a link, with the counters of the one that runs.
@@ -185,11 +182,11 @@ func swapDecap(path string, dev *net.Interface, o DecapOptions) (undo func(), er
 // makeRoom makes room for a pin, as moveAside does, but a link that is on no interface any more is returned, open.
 func makeRoom(dir, path string) (dead link.Link, undo func(), err error) {
 	l, err := link.LoadPinnedLink(path, nil)
-	if err != nil || linkIfindex(l) != 0 {
+	if err != nil || pins.Ifindex(l) != 0 {
 		if err == nil {
 			l.Close()
 		}
-		undo, err = moveAside(dir, path)
+		undo, err = pins.MoveAside(dir, path)
 		return nil, undo, err
 	}
 	if err := l.Unpin(); err != nil {
@@ -201,7 +198,7 @@ func makeRoom(dir, path string) (dead link.Link, undo func(), err error) {
 
 // checkDecapMode refuses to change the mode of what is attached: no atomic swap leads from one to the other.
 func checkDecapMode(dir string, dev *net.Interface, generic bool) error {
-	if _, running := pinOn(dir, dev.Index); !running {
+	if _, running := pins.On(dir, dev.Index); !running {
 		return nil
 	}
 	is, err := xdpGeneric(dev)
@@ -235,12 +232,12 @@ func DetachDecap(iface string) (bool, error) {
 	}
 	defer unlock()
 	if dev, err := net.InterfaceByName(iface); err == nil {
-		if path, ok := pinOn(dir, dev.Index); ok {
-			return true, detachLink(path)
+		if path, ok := pins.On(dir, dev.Index); ok {
+			return true, pins.Detach(path)
 		}
 	}
-	path := linkPath(dir, iface)
-	if _, err := os.Lstat(path); err != nil || pinAt(dir, path).now != "" {
+	path := pins.LinkPath(dir, iface)
+	if _, err := os.Lstat(path); err != nil || pins.At(dir, path).Now != "" {
 		return false, nil
 	}
 	if err := os.Remove(path); err != nil {
@@ -251,7 +248,7 @@ func DetachDecap(iface string) (bool, error) {
 
 // ForgetDecaps removes what is left, in whatever network namespace, of ends of tunnels whose interfaces have gone.
 func ForgetDecaps() error {
-	root, ok, err := findRoot()
+	root, ok, err := pins.Root()
 	if !ok || err != nil {
 		return err
 	}
@@ -273,7 +270,7 @@ func forgetDecaps(dir string) error {
 		return err
 	}
 	defer unlock()
-	for _, path := range linkPins(dir) {
+	for _, path := range pins.Links(dir) {
 		l, err := link.LoadPinnedLink(path, nil)
 		if err != nil {
 			continue
@@ -291,15 +288,15 @@ func forgetDecaps(dir string) error {
 
 // decapHere returns the directory of the pins of this network namespace; false if there is none.
 func decapHere() (string, bool, error) {
-	root, ok, err := findRoot()
+	root, ok, err := pins.Root()
 	if !ok || err != nil {
 		return "", false, err
 	}
-	here, err := currentSpace()
+	here, err := pins.Here()
 	if err != nil {
 		return "", false, err
 	}
-	dir := filepath.Join(root, strconv.FormatUint(uint64(here.inode), 10), decapDir)
+	dir := filepath.Join(pins.Dir(root, here.Inode), decapDir)
 	_, err = os.Stat(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -309,21 +306,30 @@ func decapHere() (string, bool, error) {
 	case err != nil:
 		return "", false, fmt.Errorf("reading %s: %w", dir, err)
 	}
-	return dir, true, trustInstance(dir)
+	return dir, true, pins.TrustOwner(dir)
+}
+
+func init() {
+	pins.RegisterOwner(func(id ebpf.ProgramID) string {
+		if isDecap(id) {
+			return "of 'culvert lb decap'"
+		}
+		return ""
+	})
 }
 
 // isDecap tells whether a program is the end of tunnels on an interface of this machine.
 func isDecap(id ebpf.ProgramID) bool {
-	root, ok, err := findRoot()
+	root, ok, err := pins.Root()
 	if !ok || err != nil {
 		return false
 	}
 	dirs, _ := filepath.Glob(filepath.Join(root, "*", decapDir))
 	for _, dir := range dirs {
-		if trustInstance(dir) != nil {
+		if pins.TrustOwner(dir) != nil {
 			continue // anybody's pins
 		}
-		for _, path := range linkPins(dir) {
+		for _, path := range pins.Links(dir) {
 			l, err := link.LoadPinnedLink(path, nil)
 			if err != nil {
 				continue

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
+	"culvert/internal/host/pins"
 	"culvert/internal/testbed"
 )
 
@@ -38,7 +39,7 @@ func throughKernel(t *testing.T, iface string, frame []byte) {
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	path, ok := pinOn(dir, testbed.Device(t, iface).Index)
+	path, ok := pins.On(dir, testbed.Device(t, iface).Index)
 	if !ok {
 		t.Fatalf("nothing on %s", iface)
 	}
@@ -264,7 +265,7 @@ func TestDecapInterfacesChange(t *testing.T) {
 		t.Error(off, err)
 	}
 	testbed.DeleteDevice(t, "v0")
-	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != PortGone {
+	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != pins.Gone {
 		t.Errorf("listed %v after the device has gone", got)
 	}
 	testbed.AddVeth(t, "v0", "u1")

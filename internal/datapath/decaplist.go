@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 	"culvert/internal/stats"
 )
 
@@ -22,7 +23,7 @@ import (
 type Decap struct {
 	Interface string
 	Options   DecapOptions
-	// Unattached is PortGone or PortReplaced if the interface was deleted since, or moved to another network namespace, and
+	// Unattached is pins.Gone or pins.Replaced if the interface was deleted since, or moved to another network namespace, and
 	// empty otherwise.
 	Unattached string
 	// Reasons are the packets by what became of them, and the bytes of their frames as they came in.
@@ -37,18 +38,18 @@ func Decaps() ([]Decap, error) {
 		return nil, err
 	}
 	var all []Decap
-	for _, p := range readPins(dir) {
-		l, err := link.LoadPinnedLink(p.path, nil)
+	for _, p := range pins.Read(dir) {
+		l, err := link.LoadPinnedLink(p.Path, nil)
 		if bpfobj.NotExist(err) {
 			continue // taken off meanwhile
 		}
 		if err != nil {
-			return nil, fmt.Errorf("opening %s: %w", p.path, err)
+			return nil, fmt.Errorf("opening %s: %w", p.Path, err)
 		}
 		d, err := readDecap(p, l)
 		l.Close()
 		if err != nil {
-			return nil, fmt.Errorf("reading the end of tunnels on %s: %w", p.name, err)
+			return nil, fmt.Errorf("reading the end of tunnels on %s: %w", p.Name, err)
 		}
 		if d != nil {
 			all = append(all, *d)
@@ -62,7 +63,7 @@ func Decaps() ([]Decap, error) {
 }
 
 // readDecap returns nil for a link that is not of this network namespace.
-func readDecap(at pin, l link.Link) (*Decap, error) {
+func readDecap(at pins.Pin, l link.Link) (*Decap, error) {
 	p, err := openDecap(l)
 	if err != nil {
 		return nil, err
@@ -72,9 +73,9 @@ func readDecap(at pin, l link.Link) (*Decap, error) {
 	if err := p.readRecord(&r); err != nil {
 		return nil, err
 	}
-	d := &Decap{Interface: at.now, Options: r.DecapOptions}
-	if at.now != "" {
-		d.Options.Generic, err = xdpGeneric(&net.Interface{Index: at.index, Name: at.now})
+	d := &Decap{Interface: at.Now, Options: r.DecapOptions}
+	if at.Now != "" {
+		d.Options.Generic, err = xdpGeneric(&net.Interface{Index: at.Index, Name: at.Now})
 	} else {
 		d.Interface, d.Unattached, err = r.lost(at)
 	}
@@ -87,16 +88,16 @@ func readDecap(at pin, l link.Link) (*Decap, error) {
 
 // lost tells which interface a link was for that is on none of this network namespace, and why none carries it. Both are
 // empty for a link of a namespace that is gone, whose inode this one has, and where the interface's name is not known.
-func (r *decapRecord) lost(at pin) (iface, why string, err error) {
-	cookie, err := netnsCookie()
-	if err != nil || r.Cookie != cookie || strings.HasPrefix(at.name, asidePrefix) {
+func (r *decapRecord) lost(at pins.Pin) (iface, why string, err error) {
+	cookie, err := pins.Cookie()
+	if err != nil || r.Cookie != cookie || at.Aside() {
 		return "", "", err
 	}
-	why = PortReplaced
-	if NoInterface(at.name) {
-		why = PortGone
+	why = pins.Replaced
+	if pins.NoInterface(at.Name) {
+		why = pins.Gone
 	}
-	return at.name, why, nil
+	return at.Name, why, nil
 }
 
 // openDecap opens the program of a link and its counters.

@@ -26,7 +26,7 @@ func (i *Instance) Devices() map[string]Device {
 		return all
 	}
 	for name, p := range i.livePins() {
-		l, err := netlink.LinkByIndex(p.index)
+		l, err := netlink.LinkByIndex(p.Index)
 		if err != nil {
 			continue // it has gone meanwhile
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"culvert/internal/host/pins"
 	"culvert/internal/testbed"
 )
 
@@ -33,7 +34,7 @@ func TestStarting(t *testing.T) {
 	if starting(true) {
 		t.Error("an instance that is attached is being started")
 	}
-	if err := os.Remove(linkPath(inst.dir, "v0")); err != nil {
+	if err := os.Remove(pins.LinkPath(inst.dir, "v0")); err != nil {
 		t.Fatal(err)
 	}
 	if starting(false) || !starting(true) {

@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"time"
 
+	"culvert/internal/host/pins"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 )
@@ -39,9 +41,9 @@ func (i *Instance) readFilter() (p *filterPlane, done func(), err error) {
 		return i.filter, func() {}, nil
 	}
 	for range filterReadTries {
-		running := runningProgram(i.dir)
+		running := pins.Running(i.dir)
 		p, err = openFilter(i.dir, running)
-		if runningProgram(i.dir) == running && (err == nil || !errors.Is(err, os.ErrNotExist)) {
+		if pins.Running(i.dir) == running && (err == nil || !errors.Is(err, os.ErrNotExist)) {
 			break
 		}
 		if err == nil {
@@ -70,7 +72,7 @@ func (i *Instance) EditFilterAndSets(change func(*Filter) error, members map[str
 		if now.temporary {
 			return now.editHeldFilter(change, members)
 		}
-		old, err := openFilter(now.dir, runningProgram(now.dir))
+		old, err := openFilter(now.dir, pins.Running(now.dir))
 		if err != nil {
 			return err
 		}
@@ -184,15 +186,15 @@ func (f *Filter) checkMembers(members map[string]FilterMembers) error {
 
 // pinnedIndex gives the index of an interface that carries the instance, by the name it had then.
 func (i *Instance) pinnedIndex(name string) (int, bool) {
-	path := linkPath(i.dir, name)
+	path := pins.LinkPath(i.dir, name)
 	live := i.livePins()
 	for _, p := range live {
-		if p.path == path {
-			return p.index, true
+		if p.Path == path {
+			return p.Index, true
 		}
 	}
 	p, ok := live[name]
-	return p.index, ok
+	return p.Index, ok
 }
 
 // updatePinned swaps the program on all interfaces, or on none.
@@ -206,18 +208,18 @@ func (i *Instance) updatePinned(to, from *ebpf.Program) (err error) {
 			l.Close()
 		}
 	}()
-	for _, path := range linkPins(i.dir) {
+	for _, path := range pins.Links(i.dir) {
 		l, err := link.LoadPinnedLink(path, nil)
 		if err != nil {
 			return fmt.Errorf("opening %s: %w", path, err)
 		}
-		if linkIfindex(l) == 0 { // its interface is gone
+		if pins.Ifindex(l) == 0 { // its interface is gone
 			l.Close()
 			continue
 		}
 		if err := l.Update(to); err != nil {
 			l.Close()
-			return fmt.Errorf("swapping the program on %s: %w", linkName(path), err)
+			return fmt.Errorf("swapping the program on %s: %w", pins.LinkName(path), err)
 		}
 		done = append(done, l)
 	}
@@ -233,7 +235,7 @@ func (i *Instance) heldIndex(name string) (int, bool) {
 func (i *Instance) updateHeld(to, from *ebpf.Program) error {
 	var done []link.Link
 	for _, l := range i.held {
-		if linkIfindex(l) == 0 { // a tracepoint's
+		if pins.Ifindex(l) == 0 { // a tracepoint's
 			continue
 		}
 		if err := l.Update(to); err != nil {
@@ -266,7 +268,7 @@ func (i *Instance) adoptFilter(old *Instance, gen string, indexes map[string]int
 		(&filterPlane{dir: filepath.Join(i.dir, filterDir)}).forgetOthers()
 		return nil
 	}
-	if old.filter, err = openFilter(i.dir, runningProgram(i.dir)); err != nil {
+	if old.filter, err = openFilter(i.dir, pins.Running(i.dir)); err != nil {
 		return err
 	}
 	if old.filter.state.Filter.empty() {

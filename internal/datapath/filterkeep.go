@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"culvert/internal/host/pins"
+
 	"github.com/cilium/ebpf"
 )
 
@@ -26,7 +28,7 @@ func (i *Instance) KeepFilter() error {
 		return nil
 	}
 	dir := filepath.Join(i.dir, filterDir)
-	look := func() keptFilter { return keptFilter{newest: newestNumber(dir), running: runningProgram(i.dir)} }
+	look := func() keptFilter { return keptFilter{newest: newestNumber(dir), running: pins.Running(i.dir)} }
 	now := look()
 	i.mu.Lock()
 	same := i.kept.plane != nil && now.newest == i.kept.newest && now.running == i.kept.running
@@ -36,7 +38,7 @@ func (i *Instance) KeepFilter() error {
 	}
 	// Whoever detaches holds this lock until all is gone: what is half gone is not read.
 	unlock, err := tryEdits(i.dir)
-	if errors.Is(err, ErrGone) || err == nil && unlock == nil {
+	if errors.Is(err, pins.ErrGone) || err == nil && unlock == nil {
 		return nil
 	}
 	if err != nil {

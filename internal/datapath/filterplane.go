@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 )
 
 /*
@@ -43,7 +43,7 @@ const (
 // filterPlane is the filter of an instance.
 type filterPlane struct {
 	dir    string // of its pins, "" without
-	number int    // of the state's pin, 0 for none
+	number int    // of the state's pins.Pin, 0 for none
 	state  *filterState
 	maps   map[string]*ebpf.Map
 	fresh  []string       // maps that are not pinned yet
@@ -115,7 +115,7 @@ func (p *filterPlane) openState(n int, running ebpf.ProgramID) error {
 	if err != nil {
 		return fmt.Errorf("opening the filter: %w", err)
 	}
-	if running != 0 && programID(prog) != running {
+	if running != 0 && pins.ProgramID(prog) != running {
 		prog.Close()
 		return nil
 	}
@@ -139,29 +139,8 @@ func isGenerations(dir string, id ebpf.ProgramID) bool {
 			return false
 		}
 		defer prog.Close()
-		return programID(prog) == id
+		return pins.ProgramID(prog) == id
 	})
-}
-
-// programID is 0 if the kernel does not tell. It does not ask for all there is to know: of a program with thousands of
-// rules that is more than the kernel gives out.
-func programID(prog *ebpf.Program) ebpf.ProgramID {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", prog.FD()))
-	if err == nil {
-		for line := range strings.Lines(string(text)) {
-			if value, ok := strings.CutPrefix(line, "prog_id:"); ok {
-				if id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32); err == nil {
-					return ebpf.ProgramID(id)
-				}
-			}
-		}
-	}
-	if info, err := prog.Info(); err == nil {
-		if id, ok := info.ID(); ok {
-			return id
-		}
-	}
-	return 0
 }
 
 // filterGeneration is the generation of the pipeline behind a filter that runs, 0 if it is no filter.

@@ -9,15 +9,14 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 )
 
 // Options say how to attach.
@@ -85,12 +84,12 @@ func (i *Instance) NetNS() uint32 { return i.meta.NetNS }
 
 // Here tells whether the instance is attached in the network namespace of the calling thread.
 func (i *Instance) Here() bool {
-	here, err := currentSpace()
+	here, err := pins.Here()
 	return err == nil && i.in(here)
 }
 
-func (i *Instance) in(s space) bool {
-	return i.meta.NetNS == s.inode && i.meta.Cookie == s.cookie
+func (i *Instance) in(s pins.Space) bool {
+	return i.meta.NetNS == s.Inode && i.meta.Cookie == s.Cookie
 }
 
 // Generic tells whether the programs are attached in generic mode.
@@ -140,18 +139,21 @@ func Attach(o Options) (*Instance, error) {
 		return nil, err
 	}
 	o.Workers = workers
-	ports, err := findPorts(o.Interfaces, o.Wait)
+	if len(o.Interfaces) > MaxPorts {
+		return nil, fmt.Errorf("%d interfaces: one instance carries at most %d", len(o.Interfaces), MaxPorts)
+	}
+	ports, err := pins.Interfaces(o.Interfaces, o.Wait)
 	if err != nil {
 		return nil, err
 	}
-	here, err := currentSpace()
+	here, err := pins.Here()
 	if err != nil {
 		return nil, err
 	}
 	if o.Temporary {
 		return attachTemporary(here, o, ports)
 	}
-	dir, err := makeInstanceDir(here.inode, o.Name)
+	dir, err := makeInstanceDir(here.Inode, o.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +171,7 @@ func Attach(o Options) (*Instance, error) {
 	return inst, nil
 }
 
-func attach(dir string, here space, o Options, ports []*net.Interface) (*Instance, error) {
+func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*Instance, error) {
 	unlock, err := lockEdits(dir)
 	if err != nil {
 		return nil, err
@@ -191,14 +193,14 @@ func attach(dir string, here space, o Options, ports []*net.Interface) (*Instanc
 	if err := checkMode(old, o); err != nil {
 		return nil, err
 	}
-	if err := checkForeign(dir, ports); err != nil {
+	if err := pins.CheckForeign(dir, ports); err != nil {
 		return nil, err
 	}
 	m, err := newMeta(old, here, o)
 	if err != nil {
 		return nil, err
 	}
-	before := renamed(dir, ports)
+	before := pins.Renamed(dir, ports)
 	m.renamePorts(before)
 	if err := m.assignPorts(o.Interfaces); err != nil {
 		return nil, err
@@ -240,7 +242,7 @@ func attach(dir string, here space, o Options, ports []*net.Interface) (*Instanc
 	_ = inst.carry(true) // it has gone well before
 	removeOtherGenerations(dir, gen)
 	if inst.filter != nil {
-		if now, err := openFilter(dir, runningProgram(dir)); err == nil { // Begin may have put another in its place
+		if now, err := openFilter(dir, pins.Running(dir)); err == nil { // Begin may have put another in its place
 			now.forgetOthers()
 			now.close()
 		}
@@ -281,56 +283,18 @@ func checkMode(old *Instance, o Options) error {
 }
 
 func attachLink(inst *Instance, p *net.Interface, path string) error {
-	l, err := attachXDP(inst.Entry(), p, inst.meta.Generic)
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	if err := l.Pin(path); err != nil {
-		return fmt.Errorf("pinning the link of %s to %s: %w", p.Name, path, err)
-	}
-	return nil
+	return pins.AttachPinned(inst.Entry(), p, inst.meta.Generic, path)
 }
 
-func attachXDP(prog *ebpf.Program, p *net.Interface, generic bool) (link.Link, error) {
-	flags := link.XDPDriverMode
-	if generic {
-		flags = link.XDPGenericMode
-	}
-	l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.Index, Flags: flags})
-	switch {
-	case errors.Is(err, unix.EOPNOTSUPP):
-		return nil, fmt.Errorf("attaching to %s: its driver has no native XDP: "+
-			"use generic mode if its speed will do", p.Name)
-	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
-		return nil, fmt.Errorf("attaching to %s: it carries another XDP program: "+
-			"see 'ip link show dev %s'", p.Name, p.Name)
-	case err != nil:
-		return nil, fmt.Errorf("attaching to %s: %w", p.Name, err)
-	}
-	return l, nil
-}
-
-// findPorts looks the interfaces up, so that a wrong name is found before anything is touched.
-func findPorts(names []string, wait bool) ([]*net.Interface, error) {
-	if len(names) == 0 {
-		return nil, errors.New("no interfaces to attach to: name at least one")
-	}
-	if len(names) > MaxPorts {
-		return nil, fmt.Errorf("%d interfaces: one instance carries at most %d", len(names), MaxPorts)
-	}
-	var ports []*net.Interface
-	for _, name := range names {
-		p, err := net.InterfaceByName(name)
-		if err != nil && wait && NoInterface(name) {
-			continue
+func init() {
+	pins.RegisterOwner(func(id ebpf.ProgramID) string {
+		all, _ := List()
+		defer closeAll(all)
+		for _, i := range all {
+			if pins.ProgramID(i.prog) == id || filterGeneration(i.dir, id) != 0 {
+				return "culvert's router " + i.Name()
+			}
 		}
-		if err != nil {
-			return nil, fmt.Errorf("interface %s does not exist: see 'ip link'", name)
-		}
-		if !slices.ContainsFunc(ports, func(q *net.Interface) bool { return q.Index == p.Index }) {
-			ports = append(ports, p)
-		}
-	}
-	return ports, nil
+		return ""
+	})
 }

@@ -19,6 +19,7 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/host/bpffs"
+	"culvert/internal/host/pins"
 	"culvert/internal/testbed"
 )
 
@@ -356,7 +357,7 @@ func TestDiedBetweenGenerations(t *testing.T) {
 // leaveDeadGeneration makes a generation whose process died before it came into force.
 func leaveDeadGeneration(t *testing.T, inst *Instance, c Config, ports ...*net.Interface) {
 	t.Helper()
-	here := space{inst.meta.NetNS, inst.meta.Cookie}
+	here := pins.Space{Inode: inst.meta.NetNS, Cookie: inst.meta.Cookie}
 	o := Options{Name: inst.Name(), Parts: []Part{NewSCIONPart(c)}}
 	m, err := newMeta(inst, here, o)
 	if err != nil {
@@ -411,11 +412,11 @@ func TestNamespaceGone(t *testing.T) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
-	here, err := currentSpace()
+	here, err := pins.Here()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if here.cookie == first {
+	if here.Cookie == first {
 		t.Fatal("two namespaces have one cookie")
 	}
 	// As if the kernel had given the inode out again, which it does when it is free.
@@ -427,7 +428,7 @@ func TestNamespaceGone(t *testing.T) {
 		t.Cleanup(func() { os.RemoveAll(moved) })
 	}
 	stale := inst.meta
-	stale.NetNS = here.inode
+	stale.NetNS = here.Inode
 	replaceMeta(t, filepath.Join(moved, "br1"), stale)
 
 	if all, err := ListHere(); err != nil || len(all) != 0 {
@@ -453,19 +454,19 @@ func TestNamespaceGone(t *testing.T) {
 // replaceMeta changes the description of the only generation in dir.
 func replaceMeta(t *testing.T, dir string, m meta) {
 	t.Helper()
-	pins, err := filepath.Glob(filepath.Join(dir, "*", metaMap))
-	if err != nil || len(pins) != 1 {
-		t.Fatalf("descriptions %v, %v", pins, err)
+	metas, err := filepath.Glob(filepath.Join(dir, "*", metaMap))
+	if err != nil || len(metas) != 1 {
+		t.Fatalf("descriptions %v, %v", metas, err)
 	}
 	em, err := m.toMap()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer em.Close()
-	if err := os.Remove(pins[0]); err != nil {
+	if err := os.Remove(metas[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := em.Pin(pins[0]); err != nil {
+	if err := em.Pin(metas[0]); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -480,7 +481,7 @@ func TestPinnedOnTheHost(t *testing.T) {
 func attachWithFreshSys(t *testing.T, private bool) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
-	path := linkPath(filepath.Join(testbed.SpaceDir(t), "br1"), "v0")
+	path := pins.LinkPath(filepath.Join(testbed.SpaceDir(t), "br1"), "v0")
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/host/pins"
 	"culvert/internal/testbed"
 )
 
@@ -129,7 +130,7 @@ func TestDots(t *testing.T) {
 		if got := inst.Attached(); inst.Adopted() || !slices.Equal(got, []string{iface}) {
 			t.Errorf("router %s: adopted %v, attached to %v", id, inst.Adopted(), got)
 		}
-		if got := pinnedName(filepath.Base(inst.Pins())); got != id {
+		if got := pins.Unescape(filepath.Base(inst.Pins())); got != id {
 			t.Errorf("the pins of %s are those of %s", id, got)
 		}
 		inst.Close()

@@ -9,16 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 )
 
 // List opens every instance on this machine, whatever network namespace it is in.
 func List() ([]*Instance, error) {
-	root, ok, err := findRoot()
+	root, ok, err := pins.Root()
 	if !ok || err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func instanceDirs(root string) ([]string, error) {
 	for _, s := range spaces {
 		instances, _ := os.ReadDir(filepath.Join(root, s.Name()))
 		for _, i := range instances {
-			if i.Name() == decapDir {
+			if pins.Reserved(i.Name()) {
 				continue // no instance's
 			}
 			dirs = append(dirs, filepath.Join(root, s.Name(), i.Name()))
@@ -73,7 +73,7 @@ func closeAll(all []*Instance) {
 
 // ListHere opens the instances of this network namespace.
 func ListHere() ([]*Instance, error) {
-	here, err := currentSpace()
+	here, err := pins.Here()
 	if err != nil {
 		return nil, err
 	}
@@ -93,15 +93,15 @@ func ListHere() ([]*Instance, error) {
 // OpenHere opens the instance of a name in this network namespace, nil if there is none. It fails where Attach would, and
 // whatever is wrong with another instance is no matter.
 func OpenHere(name string) (*Instance, error) {
-	root, ok, err := findRoot()
+	root, ok, err := pins.Root()
 	if !ok || err != nil {
 		return nil, err
 	}
-	here, err := currentSpace()
+	here, err := pins.Here()
 	if err != nil {
 		return nil, err
 	}
-	inst, err := openInstance(filepath.Join(root, strconv.FormatUint(uint64(here.inode), 10), pinName(name)))
+	inst, err := openInstance(filepath.Join(pins.Dir(root, here.Inode), pins.Escape(name)))
 	switch {
 	case bpfobj.NotExist(err):
 		return nil, nil
@@ -150,9 +150,9 @@ func (i *Instance) Attached() []string {
 // AttachedNow is Attached by the names that the interfaces have now, in the calling thread's network namespace.
 func (i *Instance) AttachedNow() []string {
 	var names []string
-	for _, p := range readPins(i.dir) {
-		if p.now != "" {
-			names = append(names, p.now)
+	for _, p := range pins.Read(i.dir) {
+		if p.Now != "" {
+			names = append(names, p.Now)
 		}
 	}
 	slices.Sort(names)
@@ -163,7 +163,7 @@ func (i *Instance) AttachedNow() []string {
 func (i *Instance) AttachedIndexes() []int {
 	var all []int
 	for _, p := range i.livePins() {
-		all = append(all, p.index)
+		all = append(all, p.Index)
 	}
 	slices.Sort(all)
 	return all
@@ -172,13 +172,13 @@ func (i *Instance) AttachedIndexes() []int {
 // Detach takes the program off an interface. With the last one the instance is gone, and with it
 // its counters and keys.
 func (i *Instance) Detach(iface string) error {
-	path := linkPath(i.dir, iface)
+	path := pins.LinkPath(i.dir, iface)
 	p, live := i.livePins()[iface]
 	if live {
-		path = p.path
+		path = p.Path
 	}
 	// What is pinned under that name may be on an interface that has another one now.
-	if _, err := os.Stat(path); err != nil || !live && pinAt(i.dir, path).now != "" {
+	if _, err := os.Stat(path); err != nil || !live && pins.At(i.dir, path).Now != "" {
 		return fmt.Errorf("router %s is not attached to %s: see 'culvert status'", i.Name(), iface)
 	}
 	unlock, err := lockEdits(i.dir) // whoever changes the filter does so on all links
@@ -186,7 +186,7 @@ func (i *Instance) Detach(iface string) error {
 		return err
 	}
 	defer unlock()
-	if err := detachLink(path); err != nil {
+	if err := pins.Detach(path); err != nil {
 		return err
 	}
 	if len(i.Attached()) == 0 {
@@ -201,15 +201,15 @@ func (i *Instance) DetachAll() error {
 		return i.release()
 	}
 	unlock, err := lockEdits(i.dir)
-	if errors.Is(err, ErrGone) {
+	if errors.Is(err, pins.ErrGone) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	for _, path := range linkPins(i.dir) {
-		if err := detachLink(path); err != nil {
+	for _, path := range pins.Links(i.dir) {
+		if err := pins.Detach(path); err != nil {
 			return err
 		}
 	}
@@ -227,7 +227,7 @@ func (i *Instance) Forget() (bool, error) {
 		return false, err
 	}
 	defer lock.Close()
-	if !nowhere(i.dir) {
+	if !pins.Nowhere(i.dir) {
 		return false, nil
 	}
 	return true, i.remove()

@@ -12,13 +12,14 @@ import (
 	"github.com/cilium/ebpf"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 )
 
 // meta describes a loaded instance to whoever opens its pins. It is kept in a map beside them.
 type meta struct {
 	Name  string
 	NetNS uint32
-	// Cookie is the namespace's, NetNS its inode (see space).
+	// Cookie is the namespace's, NetNS its inode (pins.Space).
 	Cookie  uint64
 	Generic bool
 	// Unattended says that no process was to keep it in step.
@@ -44,11 +45,11 @@ type meta struct {
 // metaMap is the name of the pin.
 const metaMap = "meta"
 
-func newMeta(old *Instance, here space, o Options) (meta, error) {
+func newMeta(old *Instance, here pins.Space, o Options) (meta, error) {
 	m := meta{
 		Name:       o.Name,
-		NetNS:      here.inode,
-		Cookie:     here.cookie,
+		NetNS:      here.Inode,
+		Cookie:     here.Cookie,
 		Generic:    o.Generic,
 		Unattended: o.Unattended,
 		Workers:    o.Workers,

@@ -16,12 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
-	"culvert/internal/host/bpffs"
-	"culvert/internal/host/trust"
+	"culvert/internal/host/pins"
 )
 
 /*
-Pins, below <bpffs>/culvert/<inode of the network namespace>/<router ID>/:
+Pins, below <bpffs>/culvert/<inode of the network namespace>/<router ID>/ (internal/host/pins):
 
 	link-<interface>    the attachment of the program
 	<number>/rx         the program of one generation,
@@ -30,84 +29,24 @@ Pins, below <bpffs>/culvert/<inode of the network namespace>/<router ID>/:
 	<number>/meta       what it was loaded with;
 	filter/             the filter in front of it (filterplane.go)
 
-Router ID and interface are escaped (pinName). A new configuration is a new generation. The links say which one is in force: whatever moment a
+Router ID and interface are escaped. A new configuration is a new generation. The links say which one is in force: whatever moment a
 process dies at, the programs on the interfaces and the maps they use stay together.
 */
 
-const pinDir = "culvert"
-
-// Only the dot is refused in names by bpffs, and it may be in router IDs and interface names.
-var (
-	escaper   = strings.NewReplacer("%", "%25", ".", "%2e")
-	unescaper = strings.NewReplacer("%25", "%", "%2e", ".")
-)
-
-// pinName makes a name fit for bpffs, two of them never the same; pinnedName turns it back.
-func pinName(name string) string   { return escaper.Replace(name) }
-func pinnedName(pin string) string { return unescaper.Replace(pin) }
-
 // Pins returns the directory of the instance's pins as the host sees it.
 func (i *Instance) Pins() string {
-	space, name := filepath.Split(i.dir)
-	return filepath.Join(bpffs.Path, pinDir, filepath.Base(space), name)
-}
-
-// mountHint is how people mount a bpffs that is root's alone. Without the mode anyone may write to it.
-const mountHint = "mount -t bpf -o mode=0700 bpf " + bpffs.Path
-
-// pinRoot returns the directory for all pins, mounting bpffs when nobody has.
-func pinRoot() (string, error) {
-	root, ok, err := findRoot()
-	if ok || err != nil {
-		return root, err
-	}
-	if err := bpffs.Mount(); err != nil {
-		return "", fmt.Errorf("mounting bpffs on %s: %w (%s)", bpffs.Path, err, mountHint)
-	}
-	root, ok, err = findRoot()
-	if err == nil && !ok {
-		err = fmt.Errorf("%s is not a bpffs even after mounting it (%s)", bpffs.Path, mountHint)
-	}
-	return root, err
-}
-
-// findRoot returns the directory for all pins if a bpffs is there already, and an error if others than root may
-// change what is in it: a pin there could be anybody's program.
-func findRoot() (root string, ok bool, err error) {
-	path, ok := bpffs.Find()
-	if !ok {
-		return "", false, nil
-	}
-	path = bpffs.Hold(path)
-	root = filepath.Join(path, pinDir)
-	// Hold's path is a link of procfs to a directory, so it ends with a slash to be looked through.
-	if err := trustPins(path+"/", bpffs.Path); err != nil {
-		return "", false, err
-	}
-	return root, true, trustPins(root, filepath.Join(bpffs.Path, pinDir))
-}
-
-// trustPins refuses a directory for pins that others than root may change. One that is not there is fine.
-func trustPins(dir, name string) error {
-	err := trust.DirAs(dir, name)
-	switch {
-	case err == nil || errors.Is(err, os.ErrNotExist):
-		return nil
-	case errors.Is(err, os.ErrPermission):
-		return bpfobj.PermissionError("reading " + name)
-	}
-	return fmt.Errorf("no pin is trusted: %w", err)
+	return pins.Shown(i.dir)
 }
 
 func makeInstanceDir(netns uint32, name string) (string, error) {
 	if name == "" || strings.ContainsAny(name, "/\x00") {
 		return "", fmt.Errorf("router ID %q cannot be used as a file name", name)
 	}
-	root, err := pinRoot()
+	root, err := pins.MakeRoot()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(root, strconv.FormatUint(uint64(netns), 10), pinName(name))
+	dir := filepath.Join(pins.Dir(root, netns), pins.Escape(name))
 	err = os.MkdirAll(dir, 0o700)
 	if errors.Is(err, os.ErrPermission) {
 		return "", bpfobj.PermissionError("making " + dir)
@@ -115,17 +54,7 @@ func makeInstanceDir(netns uint32, name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("making %s: %w", dir, err)
 	}
-	return dir, trustInstance(dir)
-}
-
-// trustInstance looks at the directories of an instance that are below the one for all pins.
-func trustInstance(dir string) error {
-	space, name := filepath.Split(dir)
-	shown := filepath.Join(bpffs.Path, pinDir, filepath.Base(space))
-	if err := trustPins(filepath.Clean(space), shown); err != nil {
-		return err
-	}
-	return trustPins(dir, filepath.Join(shown, name))
+	return dir, pins.TrustOwner(dir)
 }
 
 // Served tries the lock for a moment, which must not make an Attach fail.
@@ -240,10 +169,10 @@ func removeOtherGenerations(dir, keep string) {
 
 // openInstance opens the generation that the links of dir run, or the newest if there is no link.
 func openInstance(dir string) (*Instance, error) {
-	if err := trustInstance(dir); err != nil {
+	if err := pins.TrustOwner(dir); err != nil {
 		return nil, err
 	}
-	running := runningProgram(dir)
+	running := pins.Running(dir)
 	behind := filterGeneration(dir, running)
 	var newest *Instance
 	for _, g := range generations(dir) {
@@ -255,7 +184,7 @@ func openInstance(dir string) (*Instance, error) {
 			continue // left half-made by a process that died
 		}
 		inst.generation = g
-		id := programID(inst.prog)
+		id := pins.ProgramID(inst.prog)
 		if id == 0 {
 			inst.Close()
 			continue
@@ -279,7 +208,7 @@ func openInstance(dir string) (*Instance, error) {
 }
 
 func openGeneration(dir, gen string) (*Instance, error) {
-	if err := trustPins(gen, gen); err != nil {
+	if err := pins.Trust(gen, gen); err != nil {
 		return nil, err
 	}
 	m, err := metaFromPin(filepath.Join(gen, metaMap))

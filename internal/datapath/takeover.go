@@ -7,6 +7,8 @@ import (
 	"net"
 	"slices"
 
+	"culvert/internal/host/pins"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 )
@@ -38,13 +40,13 @@ func (i *Instance) takeOver(old *Instance, ports []*net.Interface, begin func(*I
 // swapLinks puts the new program on every interface: atomically where one of ours runs. It also returns what it has done
 // before an error.
 func (i *Instance) swapLinks(old *Instance, ports []*net.Interface) (undo undoList, err error) {
-	renames, err := renamePins(i.dir, ports)
+	renames, err := pins.Rename(i.dir, ports)
 	undo = append(undo, renames...)
 	if err != nil {
 		return undo, err
 	}
 	for _, p := range ports {
-		path := linkPath(i.dir, p.Name)
+		path := pins.LinkPath(i.dir, p.Name)
 		if l, err := link.LoadPinnedLink(path, nil); err == nil {
 			err := l.Update(i.Entry())
 			l.Close()
@@ -59,7 +61,7 @@ func (i *Instance) swapLinks(old *Instance, ports []*net.Interface) (undo undoLi
 		if err := attachLink(i, p, path); err != nil {
 			return undo, err
 		}
-		undo = append(undo, func() { _ = detachLink(path) })
+		undo = append(undo, func() { _ = pins.Detach(path) })
 	}
 	i.takenOff, err = i.detachOthers(old, ports, &undo)
 	return undo, err
@@ -74,36 +76,26 @@ func updateLink(path string, prog *ebpf.Program) {
 
 // detachOthers takes the program off the interfaces that are no longer wanted.
 func (i *Instance) detachOthers(old *Instance, ports []*net.Interface, undo *undoList) (others []string, err error) {
-	for _, path := range linkPins(i.dir) {
-		name := linkName(path)
+	for _, path := range pins.Links(i.dir) {
+		name := pins.LinkName(path)
 		if slices.ContainsFunc(ports, func(p *net.Interface) bool { return p.Name == name }) {
 			continue
 		}
-		p := pinAt(i.dir, path)
-		if err := detachLink(path); err != nil {
+		p := pins.At(i.dir, path)
+		if err := pins.Detach(path); err != nil {
 			return others, err
 		}
 		switch {
-		case p.index == 0: // the interface has gone: nothing was taken off
+		case p.Index == 0: // the interface has gone: nothing was taken off
 			continue
-		case p.now == "": // it is in another network namespace, and nothing is attached there from here
+		case p.Now == "": // it is in another network namespace, and nothing is attached there from here
 			others = append(others, name)
 			continue
 		}
-		others = append(others, p.now)
+		others = append(others, p.Now)
 		if old != nil {
-			*undo = append(*undo, func() { _ = attachLink(old, &net.Interface{Index: p.index, Name: name}, path) })
+			*undo = append(*undo, func() { _ = attachLink(old, &net.Interface{Index: p.Index, Name: name}, path) })
 		}
 	}
 	return others, nil
-}
-
-// pinnedOn is the index of the interface that a pinned link is on, 0 if that has gone.
-func pinnedOn(path string) int {
-	l, err := link.LoadPinnedLink(path, nil)
-	if err != nil {
-		return 0
-	}
-	defer l.Close()
-	return linkIfindex(l)
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 
+	"culvert/internal/host/pins"
+
 	"github.com/cilium/ebpf/link"
 )
 
@@ -14,8 +16,8 @@ import (
 const temporaryGeneration = 1
 
 // attachTemporary is attach without pins. The instance holds its attachments open instead.
-func attachTemporary(here space, o Options, ports []*net.Interface) (*Instance, error) {
-	if err := checkForeign("", ports); err != nil {
+func attachTemporary(here pins.Space, o Options, ports []*net.Interface) (*Instance, error) {
+	if err := pins.CheckForeign("", ports); err != nil {
 		return nil, err
 	}
 	m, err := newMeta(nil, here, o)
@@ -35,7 +37,7 @@ func attachTemporary(here space, o Options, ports []*net.Interface) (*Instance, 
 	if err == nil {
 		err = inst.countLosses(temporaryGeneration, func() error {
 			for _, p := range ports {
-				if err := inst.hold(func() (link.Link, error) { return attachXDP(inst.Entry(), p, inst.meta.Generic) }); err != nil {
+				if err := inst.hold(func() (link.Link, error) { return pins.Attach(inst.Entry(), p, inst.meta.Generic) }); err != nil {
 					return err
 				}
 			}

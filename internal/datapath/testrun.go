@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 
+	"culvert/internal/host/pins"
+
 	"github.com/cilium/ebpf"
 )
 
@@ -42,7 +44,7 @@ func (i *Instance) TestRunIndex(frame []byte, ifindex int) (action uint32, out [
 		return action, opts.DataOut, err
 	}
 	i.tested.mu.RLock()
-	for i.tested.id == 0 || programAt(i.tested.link) != i.tested.id {
+	for i.tested.id == 0 || pins.ProgramAt(i.tested.link) != i.tested.id {
 		i.tested.mu.RUnlock()
 		known, err := i.lookInFront()
 		if err != nil {
@@ -88,7 +90,7 @@ func (i *Instance) inFront(p *filterPlane) *ebpf.Program {
 func (i *Instance) lookInFront() (known bool, err error) {
 	i.tested.mu.Lock()
 	defer i.tested.mu.Unlock()
-	at, id := runningAt(i.dir)
+	at, id := pins.RunningAt(i.dir)
 	p, done, err := i.readFilter()
 	if err != nil {
 		return false, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"culvert/internal/datapath"
+	"culvert/internal/host/pins"
 )
 
 // Command is the one that attaches the end of tunnels as it is, or was before its interface was deleted.
@@ -39,7 +40,7 @@ func Command(d datapath.Decap) string {
 
 // WhyNot says why an interface carries no end of tunnels any more.
 func WhyNot(unattached string) string {
-	if unattached == datapath.PortGone {
+	if unattached == pins.Gone {
 		return "it does not exist"
 	}
 	return "it was deleted and made again"
@@ -47,7 +48,7 @@ func WhyNot(unattached string) string {
 
 // Mend says what a command does about that.
 func Mend(unattached, command string) string {
-	if unattached == datapath.PortGone {
+	if unattached == pins.Gone {
 		return "When it does: " + command
 	}
 	return "Attach: " + command

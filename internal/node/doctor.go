@@ -11,6 +11,7 @@ import (
 	"culvert/internal/doctor"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterstage"
+	"culvert/internal/host/pins"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/route/routeplane"
@@ -152,8 +153,8 @@ func DoctorRunning(o *doctor.Options) {
 				break // it is about to attach
 			}
 			o.Missing = append(o.Missing, doctor.Missing{
-				Interface: u.Interface, Router: inst.Name(), Exists: u.Why != datapath.PortGone,
-				Detached: u.Why == datapath.PortDetached, Served: inst.Served(), Renamed: u.Renamed, Moved: u.Moved,
+				Interface: u.Interface, Router: inst.Name(), Exists: u.Why != pins.Gone,
+				Detached: u.Why == pins.Detached, Served: inst.Served(), Renamed: u.Renamed, Moved: u.Moved,
 			})
 		}
 		if plane, err := inst.ViewBalance(); err == nil {
@@ -180,7 +181,7 @@ func decapsRunning(o *doctor.Options, served bool) {
 		switch {
 		case d.Unattached != "":
 			o.LostDecaps = append(o.LostDecaps, doctor.LostDecap{
-				Interface: d.Interface, Exists: d.Unattached != datapath.PortGone, Served: served, Command: decap.Command(d),
+				Interface: d.Interface, Exists: d.Unattached != pins.Gone, Served: served, Command: decap.Command(d),
 			})
 		case d.Options.Open():
 			o.OpenDecaps = append(o.OpenDecaps, d.Interface)

@@ -15,6 +15,7 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/host/pins"
 )
 
 // errDetached ends a process whose data plane somebody else has taken away, as the configuration wants it.
@@ -100,10 +101,10 @@ func (f *follower) look() error {
 	unattached := f.inst.Unattached()
 	for _, u := range unattached {
 		switch {
-		case u.Why == datapath.PortGone:
+		case u.Why == pins.Gone:
 			f.waiting[u.Interface] = true
 			f.say(slog.LevelWarn, u.Interface, gone(u)+": culvert attaches to it when it does")
-		case u.Why == datapath.PortReplaced && !f.waiting[u.Interface]:
+		case u.Why == pins.Replaced && !f.waiting[u.Interface]:
 			f.attach(u, replaced(u))
 		case f.waiting[u.Interface]:
 			f.attach(u, "")
@@ -141,7 +142,7 @@ func (f *follower) lookUp() {
 }
 
 // gone says why an interface is not there.
-func gone(u datapath.Unattached) string {
+func gone(u pins.Unattached) string {
 	if u.Moved {
 		return "the interface was moved to another network namespace and does not exist here"
 	}
@@ -149,7 +150,7 @@ func gone(u datapath.Unattached) string {
 }
 
 // replaced says what became of the interface that had the name.
-func replaced(u datapath.Unattached) string {
+func replaced(u pins.Unattached) string {
 	switch {
 	case u.Renamed != "":
 		return "the interface was renamed to " + u.Renamed + ", which still carries the program, and another one has its name"
@@ -160,7 +161,7 @@ func replaced(u datapath.Unattached) string {
 }
 
 // attach attaches to an interface, and says why that was needed.
-func (f *follower) attach(u datapath.Unattached, why string) {
+func (f *follower) attach(u pins.Unattached, why string) {
 	name := u.Interface
 	var err error
 	if f.check != nil {
@@ -169,7 +170,7 @@ func (f *follower) attach(u datapath.Unattached, why string) {
 	if err == nil {
 		err = f.inst.AttachPort(u)
 	}
-	if errors.Is(err, datapath.ErrGone) {
+	if errors.Is(err, pins.ErrGone) {
 		return // the next look finds out what has become of it
 	}
 	if why != "" {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"culvert/internal/datapath"
+	"culvert/internal/host/pins"
 )
 
 // followEnds has tunnels end again at interfaces that were deleted and made again. A process of their network namespace
@@ -26,7 +27,7 @@ func (f *follower) followEnds() {
 		if slices.Contains(f.inst.Wanted(), name) {
 			continue // it is this data plane's now
 		}
-		if u.Why == datapath.PortGone {
+		if u.Why == pins.Gone {
 			tell(name, "the interface does not exist: tunnels end at it again when it does ('culvert lb decap del' if they are not to)")
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/host/pins"
 	"culvert/internal/route"
 	"culvert/internal/route/routeplane"
 	"culvert/internal/stage"
@@ -58,7 +59,7 @@ func (p *plan) Check(s stage.Situation) error {
 		}
 	}
 	for _, name := range s.Interfaces {
-		if p.wait && datapath.NoInterface(name) {
+		if p.wait && pins.NoInterface(name) {
 			continue
 		}
 		if err := p.CheckPort(name); err != nil {

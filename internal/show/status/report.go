@@ -13,6 +13,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/doctor"
+	"culvert/internal/host/pins"
 	"culvert/internal/stats"
 )
 
@@ -49,7 +50,7 @@ type Router struct {
 	Problem    string      `json:"problem,omitempty"`
 	Interfaces []Interface `json:"interfaces"`
 	// Unattached are interfaces that the data plane was told to be on and is not, left out if there are none.
-	Unattached []datapath.Unattached `json:"unattached,omitempty"`
+	Unattached []pins.Unattached `json:"unattached,omitempty"`
 	// Stages are those of the process that serves, left out if there is none or it cannot be told.
 	Stages []datapath.StageState `json:"stages,omitempty"`
 	// Starting is true while a start has not attached it to anything yet.

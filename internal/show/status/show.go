@@ -12,6 +12,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/cpus"
+	"culvert/internal/host/pins"
 	"culvert/internal/show"
 	"culvert/internal/show/text"
 	"culvert/internal/stats"
@@ -115,7 +116,7 @@ func (r Router) text(now time.Time, forget string, verbose bool) []string {
 	case !r.gone():
 	case r.Starting:
 		lines = append(lines, "  it is being started: nothing is attached yet")
-	case slices.ContainsFunc(r.Unattached, func(u datapath.Unattached) bool { return u.Why != datapath.PortGone }):
+	case slices.ContainsFunc(r.Unattached, func(u pins.Unattached) bool { return u.Why != pins.Gone }):
 		line := "  it is attached to nothing"
 		if !r.Served {
 			line += ": attach again" + forget
@@ -203,7 +204,7 @@ func (r Router) service() string {
 
 // whyNot says why an interface that the router was told to be on does not carry it, "" for others.
 func (r Router) whyNot(name string) string {
-	n := slices.IndexFunc(r.Unattached, func(u datapath.Unattached) bool { return u.Interface == name })
+	n := slices.IndexFunc(r.Unattached, func(u pins.Unattached) bool { return u.Interface == name })
 	if n < 0 {
 		return ""
 	}
@@ -211,17 +212,17 @@ func (r Router) whyNot(name string) string {
 		return "it is being attached to"
 	}
 	switch u := r.Unattached[n]; {
-	case u.Moved && u.Why == datapath.PortGone:
+	case u.Moved && u.Why == pins.Gone:
 		return "it is in another network namespace"
-	case u.Why == datapath.PortGone && r.Served:
+	case u.Why == pins.Gone && r.Served:
 		return "it does not exist, and is attached to when it does"
-	case u.Why == datapath.PortGone:
+	case u.Why == pins.Gone:
 		return "it does not exist"
 	case u.Renamed != "":
 		return "another interface has its name, it is " + u.Renamed + " now"
 	case u.Moved:
 		return "another interface has its name, it is in another network namespace"
-	case u.Why == datapath.PortReplaced:
+	case u.Why == pins.Replaced:
 		return "it was deleted and made again"
 	default:
 		return "it was detached"
