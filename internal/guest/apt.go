@@ -16,17 +16,18 @@ import (
 	"time"
 )
 
-// suite is Debian's suite with the kernels: the security updates of Debian 12 have the newest of both lines.
+// suite is the Debian suite that kernels come from. The security updates of Debian 12 have the newest kernels of both
+// lines.
 const suite = "bookworm-security"
 
-// keyring has the keys that it is signed with.
+// keyring holds the keys that sign the suite.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // listAge is how old the list of packages may be before it is fetched again.
 const listAge = 24 * time.Hour
 
-// apt runs Debian's package tools with lists and caches of their own, so that neither root nor a change of the
-// host's configuration is needed. The host's mirror and proxies are used.
+// apt runs Debian's package tools with lists and caches below dir. This needs neither root nor a change of the host's
+// configuration. The host's mirror and proxies apply.
 type apt struct {
 	dir string
 }
@@ -38,7 +39,7 @@ func openApt(dir string) (apt, error) {
 			return a, fmt.Errorf("make room for the list of kernels: %w", err)
 		}
 	}
-	// There is nothing installed in this system.
+	// An empty status file tells apt that no package is installed.
 	return a, os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)
 }
 
@@ -57,7 +58,7 @@ func mirror(ctx context.Context) (string, error) {
 	return "", errors.New("apt has no source of Debian's security updates: add one to /etc/apt (see sources.list(5))")
 }
 
-// run runs a tool with those lists and caches.
+// run runs a tool in dir with the lists and caches of a.
 func (a apt) run(ctx context.Context, dir, tool string, args ...string) (string, error) {
 	options := []string{
 		"Dir::State=" + a.dir,
@@ -83,22 +84,22 @@ func (a apt) run(ctx context.Context, dir, tool string, args ...string) (string,
 	return call(ctx, dir, tool, append(all, args...)...)
 }
 
-// call runs a tool in dir and returns what it prints.
+// call runs a tool in dir and returns its standard output.
 func call(ctx context.Context, dir, tool string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, tool, args...)
 	cmd.Dir = dir
-	var out, trouble strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &trouble
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
 			return "", fmt.Errorf("%w: kernels are Debian packages, so this needs a Debian system", err)
 		}
-		return "", fmt.Errorf("%s: %w: %s", tool, err, firstError(trouble.String()))
+		return "", fmt.Errorf("%s: %w: %s", tool, err, firstError(stderr.String()))
 	}
-	return out.String(), nil
+	return stdout.String(), nil
 }
 
-// firstError is the first line that apt marks as an error, or all of a message in one line.
+// firstError returns the first line that apt marks as an error. Without one it joins the last lines of s.
 func firstError(s string) string {
 	for line := range strings.Lines(s) {
 		if strings.HasPrefix(line, "E: ") {
@@ -128,8 +129,8 @@ func (a apt) refresh(ctx context.Context) error {
 	return os.WriteFile(stamp, nil, 0o644)
 }
 
-// choose finds the package with the cloud kernel of a release, or the newest of a line such as "6.1" if it is not to
-// be had or none is asked for.
+// choose returns the package with the cloud kernel of the given release. If release is empty, or Debian does not have
+// it any more, choose returns the newest package of the line, such as "6.1".
 func (a apt) choose(ctx context.Context, line, release string) (kernelPackage, error) {
 	names, err := a.run(ctx, "", "apt-cache", "pkgnames", "linux-image-"+line+".")
 	if err != nil {
@@ -159,10 +160,10 @@ func (a apt) choose(ctx context.Context, line, release string) (kernelPackage, e
 			return best, nil
 		}
 	}
-	return best, fmt.Errorf("apt-cache tells no version of %s", best.name)
+	return best, fmt.Errorf("apt-cache shows no version of %s", best.name)
 }
 
-// download fetches a package into dir and returns its file.
+// download fetches a package into dir and returns the path of its file.
 func (a apt) download(ctx context.Context, dir string, p kernelPackage) (string, error) {
 	if _, err := a.run(ctx, dir, "apt-get", "-q", "download", p.name+"="+p.version); err != nil {
 		return "", fmt.Errorf("download %s: %w", p.name, err)
@@ -176,13 +177,13 @@ func (a apt) download(ctx context.Context, dir string, p kernelPackage) (string,
 
 // kernelPackage is a Debian package with a kernel.
 type kernelPackage struct {
-	// name is that of the package, release what uname(1) says on it, version that of the package.
+	// name and version are those of the package. release is what 'uname -r' prints under its kernel.
 	name, release, version string
 }
 
 var packageName = regexp.MustCompile(`^linux-image-([0-9].*-cloud-amd64)$`)
 
-// parsePackageName tells packages with a signed kernel from others.
+// parsePackageName reads the name of a package with a signed cloud kernel. It returns false for all other packages.
 func parsePackageName(name string) (kernelPackage, bool) {
 	m := packageName.FindStringSubmatch(name)
 	if m == nil {
@@ -193,7 +194,7 @@ func parsePackageName(name string) (kernelPackage, bool) {
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// compareReleases orders releases of one line by the numbers in them.
+// compareReleases compares releases of one line by the numbers in them.
 func compareReleases(a, b string) int {
 	numbers := func(s string) (n []int) {
 		for _, d := range digits.FindAllString(s, -1) {

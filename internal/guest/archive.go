@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// archive writes a cpio archive of the "newc" kind, which the kernel unpacks as its first root file system
-// (Documentation/driver-api/early-userspace/buffer-format.rst). All files belong to root and are of the year 1970,
+// archive writes a cpio archive in "newc" format, which the kernel unpacks as its initial root file system
+// (Documentation/driver-api/early-userspace/buffer-format.rst). All files belong to root and have modification time 0,
 // so that the same contents always give the same archive.
 type archive struct {
 	w     io.Writer
@@ -46,13 +46,13 @@ func (a *archive) dir(name string) {
 	a.entry(name, typeDir|0o755, nil)
 }
 
-// close ends the archive and returns the first error of all that was written.
+// close writes the trailer and returns the first error of all writes.
 func (a *archive) close() error {
 	a.entry("TRAILER!!!", 0, nil)
 	return a.err
 }
 
-// entry writes a header of thirteen hexadecimal numbers, the name and the data, each padded to four bytes.
+// entry writes a header of thirteen hexadecimal numbers and the name, padded to four bytes, and the data, padded likewise.
 func (a *archive) entry(name string, mode uint32, data []byte) {
 	a.inode++
 	links := 1

@@ -14,20 +14,21 @@ import (
 	"culvert/internal/bench/scenario/lbrun"
 )
 
-// Tolerance is by which share a row may differ from its baseline.
+// Tolerance is the share of its baseline by which a row may differ: 0.02 is 2 %.
 const Tolerance = 0.02
 
-// kernelRows run no program of ours: what they take depends on how Linux happens to lay out its memory.
+// kernelRows are the rows that run no program of culvert. Their counts depend on how Linux happens to lay out its memory,
+// so a higher one is a note and no fault.
 var kernelRows = append([]string{"path/bridge", "path/forward"}, lbrun.PeerRows()...)
 
-// Comparison is what counts are beside a baseline.
+// Comparison is the result of comparing counts with a baseline.
 type Comparison struct {
-	// Notes say what is worth to know, Faults what must not be: more instructions than the tolerance allows, a row
-	// without a baseline, or a baseline whose row is gone. Each is one line.
+	// Notes are differences worth knowing. Faults are those that fail the comparison: more instructions than the tolerance
+	// allows, a row without a baseline, or a baseline whose row is missing. Each is one line.
 	Notes, Faults []string
 }
 
-// ReadBaseline reads what WriteBaseline has written.
+// ReadBaseline reads a file that WriteBaseline has written.
 func ReadBaseline(name string) ([]Counts, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -40,7 +41,7 @@ func ReadBaseline(name string) ([]Counts, error) {
 	return all, nil
 }
 
-// WriteBaseline replaces a baseline, completely or not at all.
+// WriteBaseline writes counts to the file of that name. It replaces the file completely or, on an error, not at all.
 func WriteBaseline(name string, all []Counts) error {
 	f, err := os.CreateTemp(filepath.Dir(name), ".baseline-")
 	if err != nil {
@@ -63,8 +64,8 @@ func WriteBaseline(name string, all []Counts) error {
 	return nil
 }
 
-// Compare compares counts with a baseline. What was not asked for, because its line or its row is not among those
-// given, is not missed; none given means all.
+// Compare compares counts with a baseline. Lines and rows of the baseline that are missing from counts are faults only if
+// they are among the given lines and rows; an empty list stands for all.
 func Compare(baseline, counts []Counts, lines, rows []string) Comparison {
 	var c Comparison
 	for _, now := range counts {
@@ -96,7 +97,7 @@ func Compare(baseline, counts []Counts, lines, rows []string) Comparison {
 	return c
 }
 
-// compare compares one row; was is 0 if there is no baseline.
+// compare compares the instructions of one row. A row without a baseline has was 0.
 func (c *Comparison) compare(line, row string, was, now float64) {
 	if was == 0 {
 		c.fault("Linux %s: %s takes %.2f instructions and has no baseline: write one with --write-baseline", line, row, now)
@@ -107,7 +108,7 @@ func (c *Comparison) compare(line, row string, was, now float64) {
 		100*rise/was)
 	switch {
 	case rise > Tolerance*was && slices.Contains(kernelRows, row):
-		c.note("%s: that is the kernel's alone, which counts otherwise now and then", change)
+		c.note("%s: only the kernel runs in this row, and its count varies", change)
 	case rise > Tolerance*was:
 		c.fault("%s", change)
 	case rise < -Tolerance*was:
@@ -123,16 +124,16 @@ func (c *Comparison) fault(format string, args ...any) {
 	c.Faults = append(c.Faults, fmt.Sprintf(format, args...))
 }
 
-// Err is an error that lists the faults, nil if there are none.
+// Err returns one error that lists all faults, or nil if there are none.
 func (c Comparison) Err() error {
 	if len(c.Faults) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d rows are not as the baseline has them, within %.0f %%: %s", len(c.Faults), 100*Tolerance,
+	return fmt.Errorf("%d rows differ from the baseline by more than %.0f %%: %s", len(c.Faults), 100*Tolerance,
 		strings.Join(c.Faults, "; "))
 }
 
-// find finds the counts of a line.
+// find returns the counts of a line, or nil if there are none.
 func find(all []Counts, line string) *Counts {
 	for i := range all {
 		if all[i].Line == line {
@@ -142,13 +143,13 @@ func find(all []Counts, line string) *Counts {
 	return nil
 }
 
-// figure is a row under the name that insn.Rows has for it.
+// figure is the count of a row, under its name in insn.Rows.
 type figure struct {
 	name         string
 	instructions float64
 }
 
-// named lists all rows.
+// named lists all rows that were counted.
 func (c *Counts) named() []figure {
 	var all []figure
 	for _, part := range []struct {

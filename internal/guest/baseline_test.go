@@ -14,7 +14,7 @@ import (
 	"culvert/internal/bench/scenario/insn"
 )
 
-// counts makes the counts of one kernel from rows of the two kinds, given as name and instructions in turn.
+// counts makes the counts of one kernel from instructions by row, such as "cost/redirect".
 func counts(line, version string, rows map[string]float64) Counts {
 	c := Counts{Line: line, Release: line + "-test", Package: version}
 	for name, n := range rows {
@@ -38,7 +38,7 @@ func TestCompare(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		now           []Counts
-		was           Counts // of 6.1 in place of was
+		was           Counts // replaces the baseline of 6.1, if set
 		lines, rows   []string
 		notes, faults []string
 	}{
@@ -58,7 +58,7 @@ func TestCompare(t *testing.T) {
 				"cost/redirect": 100, "path/redirect": 1000, "path/bridge": 515,
 			}), same},
 			was:   counts("6.1", "6.1.1-1", map[string]float64{"cost/redirect": 100, "path/redirect": 1000, "path/bridge": 500}),
-			notes: []string{"Linux 6.1: path/bridge takes 515.00 instructions, by the baseline 500.00: +3.00 %: that is the kernel's"},
+			notes: []string{"Linux 6.1: path/bridge takes 515.00 instructions, by the baseline 500.00: +3.00 %: only the kernel runs in this row"},
 		},
 		{
 			name:  "over 2 % less",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guest runs culvert and its tests on stock Debian kernels in QEMU, where one nanosecond of the guest's
-// clock is one instruction, the same on every run. No root is needed.
+// Package guest runs culvert and its tests on stock Debian kernels in QEMU. One nanosecond of the guest's clock is one
+// instruction, so counts are the same on every run. This needs no root.
 package guest
 
 import (
@@ -18,50 +18,50 @@ import (
 	"culvert/internal/bench/scenario/insn"
 )
 
-// Job is what a guest has to do. It is in the guest's first file system as /job.json.
+// Job is the work of a guest, which finds it in its initial file system as /job.json.
 type Job struct {
-	// Modules are loaded first, from /modules, where others are that may be needed later.
+	// Modules are kernel modules that the guest loads first. It has those and others in /modules.
 	Modules []string `json:"modules"`
-	// Instructions, if set, are to be counted.
+	// Instructions, if set, says which instructions to count.
 	Instructions *insn.Options `json:"instructions,omitempty"`
-	// Commands are run one after the other.
+	// Commands run one after the other.
 	Commands []Command `json:"commands,omitempty"`
 }
 
 // Command is a program to run in the guest.
 type Command struct {
-	// Name is for messages.
+	// Name identifies the command in Answer.Failed.
 	Name string `json:"name"`
-	// Args has the program and its arguments, Dir the directory to run it in.
+	// Args is the program and its arguments. Dir is the directory to run it in.
 	Args []string `json:"args"`
 	Dir  string   `json:"dir"`
 }
 
-// Answer is what a guest has done.
+// Answer is the result of a Job.
 type Answer struct {
-	// Error is why the job could not be done.
+	// Error says why the job could not be done. It is empty if it was.
 	Error string `json:"error,omitempty"`
 	// Instructions answers Job.Instructions.
 	Instructions *insn.Instructions `json:"instructions,omitempty"`
-	// Failed are the names of commands that did not end with status 0.
+	// Failed lists the names of the commands whose exit status was not 0.
 	Failed []string `json:"failed,omitempty"`
 }
 
-// Machine is a guest to be.
+// Machine describes a guest to boot.
 type Machine struct {
 	Kernel Kernel
 	Job    Job
-	// Files are put into the guest by name, with leave to be executed, beside culvert itself.
+	// Files maps paths in the guest to files of the host. They are executable there. culvert itself is always added.
 	Files map[string]string
 	// Memory is in MiB.
 	Memory int
-	// Limit is how long it may take.
+	// Limit bounds the time from boot to answer.
 	Limit time.Duration
-	// Progress takes a line for each step, Output what commands print.
+	// Progress receives a line for each step, Output the output of the commands.
 	Progress, Output io.Writer
 }
 
-// Run boots the guest, lets it do its job and ends it, also when ctx ends.
+// Run boots the guest, waits for its answer and ends it. It also ends the guest when ctx ends.
 func (m Machine) Run(ctx context.Context) (a Answer, err error) {
 	dir, err := os.MkdirTemp("", "culvert-guest-")
 	if err != nil {
@@ -69,7 +69,7 @@ func (m Machine) Run(ctx context.Context) (a Answer, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	m.Job.Modules = modules
-	if m.Job.Instructions == nil { // what is counted shall not depend on more than it needs
+	if m.Job.Instructions == nil { // counts should depend on no module that they do not need
 		m.Job.Modules = allModules
 	}
 	root := dir + "/root.cpio"
@@ -86,7 +86,7 @@ func (m Machine) Run(ctx context.Context) (a Answer, err error) {
 	return a, nil
 }
 
-// writeRoot makes the first file system: culvert, the job, modules, files, and the libraries that they need.
+// writeRoot writes the initial file system: culvert, the job, kernel modules, m.Files, and the libraries that programs need.
 func (m Machine) writeRoot(ctx context.Context, name string) (err error) {
 	f, err := os.Create(name)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// The dynamic linker of a program, its libraries and theirs are found, and libpcap, which is loaded later.
+// A program's dynamic linker and all its libraries are found, and so is libpcap, which programs load at run time.
 func TestLibraries(t *testing.T) {
 	files, err := libraries(t.Context(), []string{"/bin/sh"})
 	if err != nil {

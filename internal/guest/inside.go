@@ -25,27 +25,26 @@ import (
 	"culvert/internal/bench/scenario/insn"
 )
 
-// culvertPath is where culvert is in a guest.
+// culvertPath is the path of culvert in a guest.
 const culvertPath = "/culvert"
 
-// programs is where programs are.
+// programs is the directory of programs in a guest.
 const programs = "/bin"
 
-// idleProcessors is more processors, in the sense of Go's scheduler, than there is work for.
+// idleProcessors is a GOMAXPROCS that leaves some of Go's processors idle at all times.
 const idleProcessors = 4
 
-// What a line on the guest's second serial port is about.
+// Kinds of lines on the guest's second serial port. Each line begins with its kind.
 const (
 	sayProgress = "progress"
 	sayOutput   = "output"
 	sayAnswer   = "answer"
 )
 
-// ErrNotInGuest is what Init returns outside of a guest.
+// ErrNotInGuest is the error of Init outside of a guest.
 var ErrNotInGuest = errors.New("only the first process of a guest can do this: use 'culvert bench insn'")
 
-// Init is the work of the first process in a guest: it prepares the system, does the job, answers and turns the
-// machine off.
+// Init is the first process of a guest. It prepares the system, does the job, answers and powers the machine off.
 func Init(ctx context.Context) error {
 	if os.Getpid() != 1 {
 		return ErrNotInGuest
@@ -68,7 +67,7 @@ func prepareAndWork(ctx context.Context) (a Answer, err error) {
 	} {
 		options := ""
 		if m.kind == "bpf" {
-			options = "mode=0700" // pins are trusted in no other
+			options = "mode=0700" // culvert trusts pins only in a directory that no one else can write to
 		}
 		if err := unix.Mount(m.kind, m.at, m.kind, 0, options); err != nil {
 			return a, fmt.Errorf("mount %s: %w", m.at, err)
@@ -88,14 +87,14 @@ func prepareAndWork(ctx context.Context) (a Answer, err error) {
 	if err := netlink.LinkSetUp(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: 1}}); err != nil {
 		return a, fmt.Errorf("set lo up: %w", err)
 	}
-	// What the kernel still does after it has started would be counted with the rest. Nothing runs out of this
-	// clock: a second without work takes no time.
+	// The kernel goes on working for a while after boot, and that work must not be counted. The sleep costs next to no real
+	// time, because the guest's clock skips idle time.
 	time.Sleep(3 * time.Second)
 	if job.Instructions != nil {
-		// There is memory enough, and collecting garbage would be counted.
+		// Garbage collection would be counted, and there is memory enough without it.
 		debug.SetGCPercent(-1)
-		// With one processor Go's monitor takes it away from a thread that is in the kernel for 20 us. With idle ones
-		// it leaves it alone for 10 ms.
+		// Go's monitor takes a processor away from a thread that has been in a system call for 20 us. It waits 10 ms as
+		// long as other processors are idle.
 		runtime.GOMAXPROCS(idleProcessors)
 		job.Instructions.Load = loadModules
 		if err := os.Setenv("PATH", programs); err != nil {
@@ -115,7 +114,7 @@ func prepareAndWork(ctx context.Context) (a Answer, err error) {
 	return a, err
 }
 
-// loadModules loads those that have not been loaded.
+// loadModules loads kernel modules, except those that are loaded already.
 func loadModules(names ...string) error {
 	for _, name := range names {
 		module, err := os.ReadFile("/modules/" + name + ".ko")
@@ -129,7 +128,8 @@ func loadModules(names ...string) error {
 	return nil
 }
 
-// runCommand runs a program and passes on what it prints. It fails if the program cannot be started.
+// runCommand runs a program and forwards its output line by line. failed tells whether its exit status was not 0. A
+// program that cannot be started is an error.
 func runCommand(ctx context.Context, c Command) (failed bool, err error) {
 	if err := say(sayProgress, []byte("running "+filepath.Base(c.Args[0]))); err != nil {
 		return false, err
@@ -148,12 +148,13 @@ func runCommand(ctx context.Context, c Command) (failed bool, err error) {
 		return true, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w: its dynamic linker may not be where it was built for", err)
+		err = fmt.Errorf("%w: the guest may lack the program's dynamic linker", err)
 	}
 	return false, err
 }
 
-// say writes a line to the second serial port and waits until it is out, so that no interrupt comes later.
+// say writes a line to the second serial port and waits until it has been transmitted, so that the port raises no
+// interrupt later.
 func say(kind string, text []byte) error {
 	port, err := os.OpenFile("/dev/ttyS1", os.O_WRONLY|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -173,11 +174,11 @@ func say(kind string, text []byte) error {
 	if _, err := port.Write(line); err != nil {
 		return err
 	}
-	const drain = 1 // as tcdrain(3) does it
+	const drain = 1 // the argument that tcdrain(3) passes
 	return unix.IoctlSetInt(fd, unix.TCSBRK, drain)
 }
 
-// sayer says each line that is written to it; a write has one or more whole lines.
+// sayer is a writer that says each line, under its own value as the kind. Each write has one or more whole lines.
 type sayer string
 
 func (s sayer) Write(b []byte) (int, error) {
@@ -189,7 +190,7 @@ func (s sayer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// lineWriter passes on whole lines.
+// lineWriter forwards output in whole lines and keeps the rest until flush.
 type lineWriter struct {
 	to   io.Writer
 	rest []byte

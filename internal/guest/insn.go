@@ -19,34 +19,35 @@ import (
 	"culvert/internal/show"
 )
 
-// ErrUnknown marks a line of kernels that Debian does not have.
+// ErrUnknown marks a line of kernels that is not in Lines.
 var ErrUnknown = errors.New("unknown")
 
-// InsnOptions says what Instructions does.
+// InsnOptions are the options of Instructions.
 type InsnOptions struct {
-	// Lines are lines of kernels, all of Lines if empty.
+	// Lines are lines of kernels, such as "6.1". Empty stands for all.
 	Lines []string
-	// Rows are names as insn.Rows has them, all if empty.
+	// Rows are names from insn.Rows. Empty stands for all.
 	Rows []string
-	// Baseline, if not empty, is a file to compare with. WriteTo, if not empty, is one to write.
+	// Baseline, if not empty, is the file to compare with. WriteTo, if not empty, is the file to write the counts to.
 	Baseline, WriteTo string
-	// JSON asks for JSON in place of a table.
+	// JSON selects JSON instead of a table.
 	JSON bool
-	// Progress takes a line for each step, and notes.
+	// Progress receives a line for each step, and the notes of the comparison.
 	Progress io.Writer
 }
 
 // Counts are the instructions that packets take on one kernel.
 type Counts struct {
-	// Line is such as "6.1", Release what uname(1) says, Package the version of the Debian package.
+	// Line is the line of the kernel, such as "6.1". Release is what 'uname -r' prints. Package is the version of the Debian
+	// package.
 	Line    string `json:"line"`
 	Release string `json:"release"`
 	Package string `json:"package"`
 	insn.Instructions
 }
 
-// Instructions counts on each kernel and writes what it has counted to w. It fails if that is more than a baseline
-// allows.
+// Instructions counts instructions per packet on each kernel and writes the counts to w. It fails if they differ from the
+// baseline by more than Tolerance.
 func Instructions(ctx context.Context, o InsnOptions, w io.Writer) error {
 	if err := insn.CheckRows(o.Rows); err != nil {
 		return err
@@ -91,12 +92,12 @@ func countAll(ctx context.Context, o InsnOptions, baseline []Counts) ([]Counts, 
 	}
 	files, err := programFiles(lbrun.PeerPrograms(o.Rows))
 	if err != nil {
-		return nil, fmt.Errorf("%w: 'make deps-guest' installs it, or leave such rows out", err)
+		return nil, fmt.Errorf("%w: install it with 'make deps-guest', or leave out the rows that need it", err)
 	}
-	progress := &lines{to: o.Progress}
+	progress := &syncWriter{to: o.Progress}
 	all := make([]Counts, len(kernels))
 	guests, ctx := errgroup.WithContext(ctx)
-	// At the same time: each takes one CPU, and how fast that is changes no count.
+	// Guests run in parallel: each uses one CPU, and its speed changes no count.
 	for i, k := range kernels {
 		guests.Go(func() error {
 			m := Machine{
@@ -125,8 +126,7 @@ func countAll(ctx context.Context, o InsnOptions, baseline []Counts) ([]Counts, 
 	return all, nil
 }
 
-// insnLimit is how long a guest may take for rows, all if there are none: much longer than on a machine with nothing else
-// to do.
+// insnLimit bounds the time that a guest takes to count rows; no rows stand for all. It is long enough for a busy machine.
 func insnLimit(rows []string) time.Duration {
 	const boot, each = 20 * time.Minute, time.Minute
 	n := len(rows)
@@ -136,19 +136,19 @@ func insnLimit(rows []string) time.Duration {
 	return boot + time.Duration(n)*each
 }
 
-// lines lets several guests write to one place, a call at a time.
-type lines struct {
+// syncWriter lets several guests write to one writer, a call at a time.
+type syncWriter struct {
 	mu sync.Mutex
 	to io.Writer
 }
 
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.to.Write(b)
+func (w *syncWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(b)
 }
 
-// findKernels finds a kernel of each line, all lines if none is named, and those preferred if possible.
+// findKernels finds a kernel of each line; no lines stand for all. It takes the releases in prefer as far as they exist.
 func findKernels(ctx context.Context, lines []string, prefer []Counts, progress io.Writer) ([]Kernel, error) {
 	if len(lines) == 0 {
 		lines = Lines
@@ -173,7 +173,7 @@ func findKernels(ctx context.Context, lines []string, prefer []Counts, progress 
 	return kernels, nil
 }
 
-// WriteJSON writes counts as JSON. A baseline is a file of it.
+// WriteJSON writes counts as JSON, which is also the format of baseline files.
 func WriteJSON(w io.Writer, all []Counts) error {
 	return show.JSON(w, all)
 }

@@ -23,24 +23,25 @@ import (
 // Lines are the lines of kernels that Debian 12 ships, oldest first.
 var Lines = []string{"6.1", "6.12"}
 
-// modules are what guests need that is not built into Debian's kernels, in the order in which they can be loaded.
+// modules are the kernel modules that every guest needs, in the order in which they can be loaded.
 var modules = []string{"llc", "stp", "bridge", "veth"}
 
-// testModules are those that only tests need: VLAN and VRF devices, classifiers of tc(8).
+// testModules are the modules that only tests need: VLAN and VRF devices, classifiers of tc(8).
 var testModules = []string{"garp", "mrp", "8021q", "vrf", "sch_ingress", "cls_bpf"}
 
-// allModules are kept of each kernel.
+// allModules are the modules that the cache holds of each kernel.
 var allModules = slices.Concat(modules, testModules, lbrun.Modules())
 
 // Kernel is a kernel as Debian built it.
 type Kernel struct {
-	// Line is such as "6.1", Release what uname(1) says, Package the version of the Debian package.
+	// Line is the line of the kernel, such as "6.1". Release is what 'uname -r' prints. Package is the version of the Debian
+	// package.
 	Line, Release, Package string
 	// dir holds the image, "vmlinuz", and the modules.
 	dir string
 }
 
-// CacheDir is where kernels are kept: culvert/kernels in the user's cache directory, which XDG_CACHE_HOME moves.
+// CacheDir returns the directory of cached kernels: culvert/kernels in the user's cache directory. XDG_CACHE_HOME moves it.
 func CacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -49,9 +50,9 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "culvert", "kernels"), nil
 }
 
-// FindKernel returns the kernel of a release, or the newest of a line if Debian does not have that release any more or
-// none is asked for. It downloads what is not in the cache. If it cannot be known which kernel is the newest, the
-// newest in the cache has to do.
+// FindKernel returns the kernel of the given release. If release is empty, or Debian does not have it any more, it returns
+// the newest kernel of the line. It downloads what is not in the cache. If Debian cannot be asked, it returns the newest
+// kernel of the line in the cache and says so on progress.
 func FindKernel(ctx context.Context, line, release string, progress io.Writer) (Kernel, error) {
 	cache, err := CacheDir()
 	if err != nil {
@@ -70,7 +71,7 @@ func FindKernel(ctx context.Context, line, release string, progress io.Writer) (
 	}
 	if err != nil {
 		if k, ok := newestCached(cache, line); ok && ctx.Err() == nil {
-			fmt.Fprintf(progress, "%v: going on with %s, which is here\n", err, k.Release)
+			fmt.Fprintf(progress, "%v: going on with %s from the cache\n", err, k.Release)
 			return k, nil
 		}
 		return Kernel{}, fmt.Errorf("find a kernel of line %s: %w", line, err)
@@ -92,7 +93,7 @@ func openKernel(line, dir string) (Kernel, error) {
 	if err != nil {
 		return Kernel{}, err
 	}
-	for _, m := range allModules { // an earlier version of culvert kept fewer
+	for _, m := range allModules { // an earlier version of culvert cached fewer
 		if _, err := os.Stat(filepath.Join(dir, m+".ko")); err != nil {
 			return Kernel{}, err
 		}
@@ -115,7 +116,7 @@ func newestCached(cache, line string) (best Kernel, found bool) {
 	return best, found
 }
 
-// fetchKernel downloads a package and puts what guests need of it into dir. That appears complete or not at all.
+// fetchKernel downloads a package and puts its image and modules into dir. dir appears complete or not at all.
 func fetchKernel(ctx context.Context, a apt, p kernelPackage, dir string) (err error) {
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "fetch-")
 	if err != nil {
@@ -136,14 +137,14 @@ func fetchKernel(ctx context.Context, a apt, p kernelPackage, dir string) (err e
 	if err := os.WriteFile(filepath.Join(unpacked, "version"), []byte(p.version+"\n"), 0o644); err != nil {
 		return err
 	}
-	// Another version of the same release, or what another process has just put there.
+	// dir may hold another version of the same release, or a copy that another process has just made.
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
 	return os.Rename(unpacked, dir)
 }
 
-// unpackKernel takes the image and the modules out of a package. Some modules are compressed.
+// unpackKernel extracts the image and the modules from a package into dir. It decompresses modules where needed.
 func unpackKernel(ctx context.Context, deb, release, dir string) error {
 	wanted := map[string]string{"boot/vmlinuz-" + release: "vmlinuz"}
 	for _, m := range allModules {
@@ -163,7 +164,7 @@ func unpackKernel(ctx context.Context, deb, release, dir string) error {
 	for missing > 0 {
 		h, err := files.Next()
 		if err != nil {
-			return errors.Join(fmt.Errorf("%d of the files needed are not in it: %w", missing, err), cmd.Wait())
+			return errors.Join(fmt.Errorf("the package lacks %d of the files needed: %w", missing, err), cmd.Wait())
 		}
 		name := strings.TrimPrefix(h.Name, "./")
 		to, ok := wanted[name]
@@ -191,7 +192,7 @@ func unpackKernel(ctx context.Context, deb, release, dir string) error {
 	return cmd.Wait()
 }
 
-// unxz decompresses with xz(1), which dpkg needs anyway.
+// unxz decompresses data with xz(1), which every system with dpkg has.
 func unxz(ctx context.Context, data []byte) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "xz", "-dc")
 	cmd.Stdin = bytes.NewReader(data)
@@ -207,10 +208,10 @@ func ignoreExit(err error) error {
 	return err
 }
 
-// image is the file name of the kernel.
+// image is the path of the kernel's image.
 func (k Kernel) image() string { return filepath.Join(k.dir, "vmlinuz") }
 
-// module reads a module.
+// module reads the module of that name.
 func (k Kernel) module(name string) ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(k.dir, name+".ko"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -32,8 +32,8 @@ func TestPackageNames(t *testing.T) {
 	}
 }
 
-// cached puts a kernel into a cache of the test's own.
-func cached(t *testing.T, release, version string) {
+// cacheKernel puts a kernel without contents into the cache, which the test has moved.
+func cacheKernel(t *testing.T, release, version string) {
 	t.Helper()
 	cache, err := CacheDir()
 	if err != nil {
@@ -54,17 +54,17 @@ func cached(t *testing.T, release, version string) {
 	}
 }
 
-// The kernel of the baseline is taken from the cache without asking anybody.
+// FindKernel takes a kernel of a given release from the cache without running apt.
 func TestKernelOfABaseline(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("PATH", t.TempDir())
-	cached(t, "6.1.0-9-cloud-amd64", "6.1.9-1")
-	cached(t, "6.1.0-10-cloud-amd64", "6.1.10-1")
+	cacheKernel(t, "6.1.0-9-cloud-amd64", "6.1.9-1")
+	cacheKernel(t, "6.1.0-10-cloud-amd64", "6.1.10-1")
 	k, err := FindKernel(t.Context(), "6.1", "6.1.0-9-cloud-amd64", &bytes.Buffer{})
 	if err != nil || k.Package != "6.1.9-1" || k.Line != "6.1" {
 		t.Errorf("got %+v, %v", k, err)
 	}
-	// One that an earlier version has left without a module is as good as none.
+	// A kernel that lacks a module, because an earlier version of culvert cached it, does not count as cached.
 	if err := os.Remove(filepath.Join(k.dir, "8021q.ko")); err != nil {
 		t.Fatal(err)
 	}
@@ -73,25 +73,25 @@ func TestKernelOfABaseline(t *testing.T) {
 	}
 }
 
-// Without a way to Debian the newest kernel in the cache is taken, which is said; without any it is an error.
+// Without apt FindKernel takes the newest kernel in the cache and says so. With an empty cache it fails.
 func TestKernelsOffline(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("PATH", t.TempDir())
-	var said bytes.Buffer
-	_, err := FindKernel(t.Context(), "6.1", "", &said)
+	var progress bytes.Buffer
+	_, err := FindKernel(t.Context(), "6.1", "", &progress)
 	if err == nil || !strings.Contains(err.Error(), "find a kernel of line 6.1") || !strings.Contains(err.Error(), "apt-get") {
 		t.Errorf("without a cache: error %v", err)
 	}
-	cached(t, "6.1.0-9-cloud-amd64", "6.1.9-1")
-	cached(t, "6.1.0-10-cloud-amd64", "6.1.10-1")
-	cached(t, "6.12.1+deb12-cloud-amd64", "6.12.1-1")
-	k, err := FindKernel(t.Context(), "6.1", "", &said)
-	if err != nil || k.Release != "6.1.0-10-cloud-amd64" || !strings.Contains(said.String(), "going on with 6.1.0-10-cloud-amd64") {
-		t.Errorf("got %+v, %v; said %q", k, err, said.String())
+	cacheKernel(t, "6.1.0-9-cloud-amd64", "6.1.9-1")
+	cacheKernel(t, "6.1.0-10-cloud-amd64", "6.1.10-1")
+	cacheKernel(t, "6.12.1+deb12-cloud-amd64", "6.12.1-1")
+	k, err := FindKernel(t.Context(), "6.1", "", &progress)
+	if err != nil || k.Release != "6.1.0-10-cloud-amd64" || !strings.Contains(progress.String(), "going on with 6.1.0-10-cloud-amd64") {
+		t.Errorf("got %+v, %v; progress %q", k, err, progress.String())
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := FindKernel(ended, "6.1", "", &said); err == nil {
+	if _, err := FindKernel(ended, "6.1", "", &progress); err == nil {
 		t.Error("an interrupted search found a kernel")
 	}
 }

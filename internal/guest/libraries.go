@@ -15,12 +15,12 @@ import (
 	"culvert/internal/filter/pcap"
 )
 
-// libraryDirs are where libraries are, as patterns: Debian's places first.
+// libraryDirs are patterns of the directories that hold libraries, those of Debian first.
 var libraryDirs = []string{"/lib/*-linux-gnu", "/usr/lib/*-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"}
 
-// libraries returns what programs need to run in a guest, which has nothing by itself: the dynamic linker and all
-// libraries, in the same places as here. Programs that import internal/filter/pcap need that: they are linked dynamically,
-// though without cgo, and load libpcap, which is added if it is installed.
+// libraries returns the files that programs need in a guest, which has none of its own: the dynamic linker and all
+// libraries, under the same paths as on the host. Programs that import internal/filter/pcap are linked dynamically even
+// without cgo, because they load libpcap at run time. libpcap is added if it is installed.
 func libraries(ctx context.Context, programs []string) (map[string]string, error) {
 	files := map[string]string{}
 	dynamic := false
@@ -46,7 +46,7 @@ func libraries(ctx context.Context, programs []string) (map[string]string, error
 	return files, nil
 }
 
-// isDynamic tells whether a program needs a dynamic linker. What is no ELF file, such as a script, does not.
+// isDynamic tells whether a program needs a dynamic linker. A file that is not ELF, such as a script, does not.
 func isDynamic(program string) (bool, error) {
 	f, err := elf.Open(program)
 	if _, ok := err.(*elf.FormatError); ok || errors.Is(err, io.EOF) {
@@ -59,21 +59,22 @@ func isDynamic(program string) (bool, error) {
 	return f.Section(".interp") != nil, nil
 }
 
-// addLibraries adds what ldd(1) finds: the dynamic linker and the libraries, those of libraries too.
-func addLibraries(ctx context.Context, files map[string]string, of string) error {
-	out, err := exec.CommandContext(ctx, "ldd", of).Output()
+// addLibraries adds to files what ldd(1) finds for a program or library: the dynamic linker and all libraries, direct and
+// indirect.
+func addLibraries(ctx context.Context, files map[string]string, program string) error {
+	out, err := exec.CommandContext(ctx, "ldd", program).Output()
 	if err != nil {
-		return fmt.Errorf("find the libraries of %s for the guest: ldd: %w", of, err)
+		return fmt.Errorf("find the libraries of %s for the guest: ldd: %w", program, err)
 	}
-	return parseLDD(files, of, string(out))
+	return parseLDD(files, program, string(out))
 }
 
-// parseLDD reads lines such as "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f0000000000)", and
-// "/lib64/ld-linux-x86-64.so.2 (0x00007f0000000000)" for the dynamic linker.
-func parseLDD(files map[string]string, of, out string) error {
+// parseLDD adds the files in ldd's output. Its lines are such as "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6
+// (0x00007f0000000000)", and "/lib64/ld-linux-x86-64.so.2 (0x00007f0000000000)" for the dynamic linker.
+func parseLDD(files map[string]string, program, out string) error {
 	for line := range strings.Lines(out) {
 		if name, ok := strings.CutSuffix(strings.TrimSpace(line), " => not found"); ok {
-			return fmt.Errorf("find the libraries of %s for the guest: %s is not installed", of, name)
+			return fmt.Errorf("find the libraries of %s for the guest: %s is not installed", program, name)
 		}
 		for word := range strings.FieldsSeq(line) {
 			if filepath.IsAbs(word) {
@@ -84,7 +85,7 @@ func parseLDD(files map[string]string, of, out string) error {
 	return nil
 }
 
-// findLibrary returns where the first of some libraries is, "" if none is installed.
+// findLibrary returns the path of the first of names that is in one of dirs, or "" if none is.
 func findLibrary(names, dirs []string) string {
 	for _, name := range names {
 		for _, dir := range dirs {

@@ -20,19 +20,19 @@ import (
 
 const qemu = "qemu-system-x86_64"
 
-// processor is a fixed set of features, so that another version of QEMU gives the same figures. It has what the
-// kernel's JIT compiler makes use of (BMI2, MOVBE) and no random numbers. Fast string moves (ERMS) are left out:
-// the clock counts each turn of a repeated instruction, which would make short copies look dear.
+// processor is a fixed set of CPU features, so that another version of QEMU gives the same figures. It has those that the
+// kernel's JIT compiler uses (BMI2, MOVBE) and no random numbers. It lacks fast string moves (ERMS), because the clock
+// counts each turn of a repeated instruction, and short copies would look expensive.
 const processor = "Nehalem-v1,+bmi1,+bmi2,+avx,+avx2,+fma,+f16c,+movbe,+abm,+rdtscp,+smep,+smap,+fsgsbase,+xsave," +
 	"+xsaveopt,+pclmulqdq,+aes,-rdrand,-rdseed"
 
-// Mitigations are off because they depend on the processor's model: on most of today's there are no retpolines,
-// which would cost some instructions for each indirect call.
+// commandLine is that of the kernel. Mitigations are off because they depend on the CPU model: most models of today need
+// no retpolines, which cost several instructions for each indirect call.
 const commandLine = "console=ttyS0 quiet panic=-1 nokaslr norandmaps mitigations=off tsc=reliable rdinit=" + culvertPath +
 	" -- guest init"
 
-// arguments are those of QEMU. Nothing that differs from run to run reaches the guest: its clock follows the
-// instructions and begins at a fixed date, random numbers have a fixed seed, and there is neither disk nor network.
+// arguments are those of QEMU. Nothing that differs from run to run reaches the guest: its clock counts instructions from a
+// fixed date, random numbers have a fixed seed, and there is neither disk nor network.
 func (m Machine) arguments(dir, root string) []string {
 	return []string{
 		"-machine", "pc-i440fx-7.2", "-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", processor, "-smp", "1",
@@ -50,10 +50,11 @@ func (m Machine) boot(ctx context.Context, dir, root string) (a Answer, err erro
 	ctx, cancel := context.WithTimeoutCause(ctx, m.Limit, fmt.Errorf("no answer within %s", m.Limit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, qemu, m.arguments(dir, root)...)
-	var trouble strings.Builder
-	cmd.Stderr = &trouble
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	cmd.WaitDelay = 5 * time.Second
-	// QEMU ends with us, however we end. The kernel goes by the thread that started it.
+	// QEMU has to end with this process, however that ends. The kernel sends the signal when the thread that started QEMU
+	// ends, so this goroutine keeps its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -69,7 +70,7 @@ func (m Machine) boot(ctx context.Context, dir, root string) (a Answer, err erro
 	}
 	a, answered, err := m.listen(out)
 	if answered {
-		// It has nothing more to do than to power off.
+		// All that is left to the guest is to power off.
 		cancel()
 		return a, ignoreExit(ignoreCanceled(cmd.Wait()))
 	}
@@ -82,21 +83,21 @@ func (m Machine) boot(ctx context.Context, dir, root string) (a Answer, err erro
 	}
 	console, _ := os.ReadFile(filepath.Join(dir, "console"))
 	if err == nil {
-		err = fmt.Errorf("it ended without an answer: %w; its console's last lines: %s", orUnknown(waitErr),
-			lastLines(string(console)+trouble.String(), 12))
+		err = fmt.Errorf("it ended without an answer: %w; its console's last lines: %s", orPoweredOff(waitErr),
+			lastLines(string(console)+stderr.String(), 12))
 	}
 	return a, err
 }
 
-// orUnknown stands in for the error of a process that ended well.
-func orUnknown(err error) error {
+// orPoweredOff returns err, or an error that says that the machine powered off if err is nil.
+func orPoweredOff(err error) error {
 	if err == nil {
 		return errors.New("powered off")
 	}
 	return err
 }
 
-// ignoreCanceled drops the error of a context that was ended on purpose.
+// ignoreCanceled drops the error of a context that was canceled on purpose.
 func ignoreCanceled(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -104,7 +105,7 @@ func ignoreCanceled(err error) error {
 	return err
 }
 
-// lastLines joins the last lines of a text into one.
+// lastLines joins the last n lines of a text into one line.
 func lastLines(s string, n int) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	lines = lines[max(0, len(lines)-n):]
@@ -114,7 +115,7 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines, " / ")
 }
 
-// listen passes on what the guest says, until it answers or ends.
+// listen forwards progress and output of the guest until it answers or ends.
 func (m Machine) listen(from io.Reader) (a Answer, answered bool, err error) {
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 16<<20)

@@ -13,33 +13,33 @@ import (
 )
 
 // fakeMachine is a guest whose emulator is a shell script.
-func fakeMachine(t *testing.T, script string) (m Machine, said, output *bytes.Buffer) {
+func fakeMachine(t *testing.T, script string) (m Machine, progress, output *bytes.Buffer) {
 	t.Helper()
 	bin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, qemu), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	said, output = &bytes.Buffer{}, &bytes.Buffer{}
+	progress, output = &bytes.Buffer{}, &bytes.Buffer{}
 	k := Kernel{Line: "6.1", Release: "6.1-test", Package: "1", dir: t.TempDir()}
 	for _, name := range allModules {
 		if err := os.WriteFile(filepath.Join(k.dir, name+".ko"), []byte(name), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return Machine{Kernel: k, Memory: 64, Limit: time.Minute, Progress: said, Output: output}, said, output
+	return Machine{Kernel: k, Memory: 64, Limit: time.Minute, Progress: progress, Output: output}, progress, output
 }
 
-// What the guest says goes where it belongs, and it need not end by itself.
+// Progress, output and answer of a guest are told apart, and a guest that has answered is ended.
 func TestGuestAnswers(t *testing.T) {
-	m, said, output := fakeMachine(t, `echo 'progress one'; echo 'output two  three'
+	m, progress, output := fakeMachine(t, `echo 'progress one'; echo 'output two  three'
 echo 'answer {"failed":["x"]}'; exec sleep 600`)
 	a, err := m.Run(t.Context())
 	if err != nil || len(a.Failed) != 1 || a.Failed[0] != "x" {
 		t.Errorf("answer %+v, error %v", a, err)
 	}
-	if !strings.Contains(said.String(), "6.1: one\n") || output.String() != "two  three\n" {
-		t.Errorf("said %q, output %q", said, output)
+	if !strings.Contains(progress.String(), "6.1: one\n") || output.String() != "two  three\n" {
+		t.Errorf("progress %q, output %q", progress, output)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"culvert/internal/bench/scenario/insn"
 )
 
-// WriteTable writes counts as a Markdown table, with columns for each kernel: the whole; for rows end to end what is
-// above the row that has no device; and the change since the baseline, if there is one.
+// WriteTable writes counts as a Markdown table. Each kernel has columns for the count, for the difference to the row without
+// a device (only for rows end to end), and for the change since the baseline, if there is one.
 func WriteTable(w io.Writer, all, baseline []Counts) error {
 	lines := [][]string{{"instructions/packet"}, {"---"}}
 	for _, c := range all {
@@ -61,8 +61,8 @@ func changeCell(was *Counts, name string, now float64) string {
 	return fmt.Sprintf("%+.2f %%", 100*(now/was.byName()[name]-1))
 }
 
-// writeAligned writes a Markdown table with the columns aligned: names to the left, figures to the right. The second
-// line is the one below the head.
+// writeAligned writes a Markdown table with aligned columns: names to the left, figures to the right. lines[1] is the
+// delimiter row, whose cells it replaces.
 func writeAligned(b *strings.Builder, lines [][]string) {
 	widths := make([]int, len(lines[0]))
 	for _, cells := range lines {

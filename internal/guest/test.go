@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// TestOptions says what Test does.
+// TestOptions are the options of Test.
 type TestOptions struct {
-	// Lines are lines of kernels, all of Lines if empty.
+	// Lines are lines of kernels, such as "6.1". Empty stands for all.
 	Lines []string
-	// Commands are test programs, each with its arguments behind it, separated by spaces.
+	// Commands are test programs, each followed by its arguments, separated by spaces.
 	Commands []string
-	// Programs of this machine that the tests call, by name; they are put into /bin.
+	// Programs are names of the host's programs that the tests call. The guest has them in /bin.
 	Programs []string
-	// Output takes what the tests print, and a last line for each program like that of go-test(1).
+	// Output receives the output of the tests, and for each program a last line in the manner of 'go test'.
 	Output io.Writer
-	// Progress takes a line for each step.
+	// Progress receives a line for each step.
 	Progress io.Writer
 }
 
-// Test runs test programs on each kernel. It fails if one of them does.
+// Test runs test programs on each kernel. It fails if a test program fails.
 func Test(ctx context.Context, o TestOptions) error {
 	kernels, err := findKernels(ctx, o.Lines, nil, o.Progress)
 	if err != nil {
@@ -58,7 +58,7 @@ func Test(ctx context.Context, o TestOptions) error {
 			Job:      Job{Commands: commands},
 			Files:    files,
 			Memory:   3072,
-			Limit:    time.Duration(len(commands)) * 30 * time.Minute, // a busy machine takes as long for one
+			Limit:    time.Duration(len(commands)) * 30 * time.Minute, // long enough for a busy machine
 			Progress: o.Progress,
 			Output:   o.Output,
 		}
@@ -82,7 +82,7 @@ func Test(ctx context.Context, o TestOptions) error {
 	return nil
 }
 
-// programFiles finds programs. Their libraries come with them into the guest.
+// programFiles finds programs of the host by name. It returns their paths, by their path in a guest.
 func programFiles(names []string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, name := range names {

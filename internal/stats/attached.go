@@ -4,8 +4,8 @@ package stats
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// AttachedSource tells of each interface that the data plane was told to be on whether it carries it, and the same of
-// those where tunnels end. A PortSource may be one.
+// AttachedSource is a PortSource that also knows which interfaces carry what they should. AttachedPorts is keyed by the
+// interfaces that the data plane was told to be on and those where tunnels end. A value is true if the program is there.
 type AttachedSource interface {
 	AttachedPorts() map[string]bool
 }
@@ -13,7 +13,8 @@ type AttachedSource interface {
 var attachedDesc = prometheus.NewDesc("culvert_interface_attached",
 	"1 for an interface that carries the program that it was told to carry, also that of 'culvert lb decap', 0 for one that does not.", []string{"interface"}, nil)
 
-// UpSource tells of each interface that carries the data plane whether packets can come in by it. A PortSource may be one.
+// UpSource is a PortSource that also knows which interfaces can receive packets. UpPorts is keyed by the interfaces that
+// carry the data plane. A value is true if the interface is up and has a carrier.
 type UpSource interface {
 	UpPorts() map[string]bool
 }
@@ -21,7 +22,8 @@ type UpSource interface {
 var upDesc = prometheus.NewDesc("culvert_interface_up",
 	"1 for an interface with the program that is up and has a carrier, 0 for one that is down or has none.", []string{"interface"}, nil)
 
-// StageSource tells of each stage that the process has whether it is out: nobody keeps it in step. A PortSource may be one.
+// StageSource is a PortSource that also knows which stages have failed while the process went on. StagesOut is keyed by the
+// stages of the process. A value is true if nothing keeps the stage in step any more.
 type StageSource interface {
 	StagesOut() (map[string]bool, error)
 }

@@ -4,36 +4,39 @@ package stats
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Balance is what a load balancer has counted.
+// Balance holds the counters of a load balancer.
 type Balance struct {
 	VIPs []BalanceVIP
-	// Flows is how many flows the flow table is made for, Used about how many it has, Memory its size in bytes.
+	// Flows is the number of flows that the flow table is made for, Used an estimate of the number in it, Memory its size in
+	// bytes.
 	Flows, Used, Memory uint64
-	// Nowhere says that no interface carries the load balancer: no VIP is served, and nobody knows who is healthy.
+	// Nowhere is set while no interface carries the load balancer. No VIP is served then, and the health of backends is
+	// unknown.
 	Nowhere bool
 }
 
-// BalanceVIP is a VIP.
+// BalanceVIP holds the counters of a VIP.
 type BalanceVIP struct {
-	// Name is as people write it: "192.0.2.1:80/tcp".
+	// Name has address, port and protocol: "192.0.2.1:80/tcp".
 	Name string
-	// Empty says that nobody takes new flows.
+	// Empty is set if no backend takes new flows.
 	Empty bool
-	// Events are packets or flows, by what has happened to them.
+	// Events counts packets or flows, by what has happened to them.
 	Events   map[string]uint64
 	Backends []BalanceBackend
 }
 
-// BalanceBackend is a backend of a VIP.
+// BalanceBackend holds the counters of a backend of a VIP.
 type BalanceBackend struct {
 	Addr string
-	// Packets, and the Bytes of IP packets as they came in; Flows are those taken into the flow table.
+	// Packets counts packets sent to the backend, Bytes their IP packets as received, Flows the flows that entered the flow
+	// table.
 	Packets, Bytes, Flows uint64
-	// Failing says that its checks fail, Resolved that its next hop is known.
+	// Failing is set if its health checks fail, Resolved if its next hop is known.
 	Failing, Resolved bool
 }
 
-// BalanceSource gives the counters of the load balancer, nil if there is none. A PortSource may be one.
+// BalanceSource is a PortSource that may also have a load balancer. BalanceStats returns nil if there is none.
 type BalanceSource interface {
 	BalanceStats() (*Balance, error)
 }
@@ -70,7 +73,7 @@ func describeBalance(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// collectBalance gives the counters of a source that has any.
+// collectBalance collects the metrics of a source that is a BalanceSource.
 func collectBalance(source any, ch chan<- prometheus.Metric) {
 	s, ok := source.(BalanceSource)
 	if !ok {
@@ -92,14 +95,14 @@ func collectBalance(source any, ch chan<- prometheus.Metric) {
 		for event, n := range v.Events {
 			send(prometheus.CounterValue, vipEventsDesc, n, v.Name, event)
 		}
-		for _, r := range v.Backends {
-			send(prometheus.CounterValue, backendPacketsDesc, r.Packets, v.Name, r.Addr)
-			send(prometheus.CounterValue, backendBytesDesc, r.Bytes, v.Name, r.Addr)
-			send(prometheus.CounterValue, backendFlowsDesc, r.Flows, v.Name, r.Addr)
+		for _, backend := range v.Backends {
+			send(prometheus.CounterValue, backendPacketsDesc, backend.Packets, v.Name, backend.Addr)
+			send(prometheus.CounterValue, backendBytesDesc, backend.Bytes, v.Name, backend.Addr)
+			send(prometheus.CounterValue, backendFlowsDesc, backend.Flows, v.Name, backend.Addr)
 			if !b.Nowhere {
-				send(prometheus.GaugeValue, backendHealthyDesc, oneIf(!r.Failing), v.Name, r.Addr)
+				send(prometheus.GaugeValue, backendHealthyDesc, oneIf(!backend.Failing), v.Name, backend.Addr)
 			}
-			send(prometheus.GaugeValue, backendResolvedDesc, oneIf(r.Resolved), v.Name, r.Addr)
+			send(prometheus.GaugeValue, backendResolvedDesc, oneIf(backend.Resolved), v.Name, backend.Addr)
 		}
 	}
 	send(prometheus.GaugeValue, flowTableDesc, b.Flows)

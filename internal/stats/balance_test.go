@@ -8,14 +8,15 @@ import (
 	"testing"
 )
 
-type balanced struct {
+// balanceSource is a source without interfaces and with a load balancer, or an error.
+type balanceSource struct {
 	b   *Balance
 	err error
 }
 
-func (balanced) Ports() ([]Port, error) { return nil, nil }
+func (balanceSource) Ports() ([]Port, error) { return nil, nil }
 
-func (s balanced) BalanceStats() (*Balance, error) { return s.b, s.err }
+func (s balanceSource) BalanceStats() (*Balance, error) { return s.b, s.err }
 
 func TestBalanceMetrics(t *testing.T) {
 	const want = `culvert_lb_backend_bytes_total backend=10.0.0.11 vip=192.0.2.1:80/tcp 500
@@ -41,17 +42,17 @@ culvert_lb_vip_served vip=192.0.2.9/udp 0
 		}},
 		{Name: "192.0.2.9/udp", Empty: true},
 	}}
-	if got, err := gather(balanced{b: b}); err != nil || got != want {
+	if got, err := gather(balanceSource{b: b}); err != nil || got != want {
 		t.Errorf("got\n%s%v, want\n%s", got, err, want)
 	}
-	if got, err := gather(balanced{}); err != nil || got != "" {
+	if got, err := gather(balanceSource{}); err != nil || got != "" {
 		t.Errorf("without a load balancer: %s%v", got, err)
 	}
 	b.Nowhere = true
-	if got, err := gather(balanced{b: b}); err != nil || strings.Contains(got, "healthy") || !strings.Contains(got, "vip_served vip=192.0.2.1:80/tcp 0") {
+	if got, err := gather(balanceSource{b: b}); err != nil || strings.Contains(got, "healthy") || !strings.Contains(got, "vip_served vip=192.0.2.1:80/tcp 0") {
 		t.Errorf("on no interface: %s%v", got, err)
 	}
-	if _, err := gather(balanced{err: errors.New("gone")}); err == nil || !strings.Contains(err.Error(), "gone") {
+	if _, err := gather(balanceSource{err: errors.New("gone")}); err == nil || !strings.Contains(err.Error(), "gone") {
 		t.Errorf("error is %v", err)
 	}
 }

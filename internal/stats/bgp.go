@@ -10,7 +10,7 @@ import (
 	"culvert/internal/lb/bgpstate"
 )
 
-// BGPSource gives the BGP sessions that announce VIPs, none without [lb.bgp]. A PortSource may be one.
+// BGPSource is a PortSource that may also have BGP sessions, which announce VIPs. There are none without [lb.bgp].
 type BGPSource interface {
 	BGPSessions() (sessions []bgpstate.Session, known bool, err error)
 }

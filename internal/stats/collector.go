@@ -21,8 +21,8 @@ var (
 
 type collector struct{ source PortSource }
 
-// NewCollector gives the counters of all interfaces as metrics, those of the filter if source is a FilterSource, and those of
-// the load balancer if it is a BalanceSource.
+// NewCollector returns a collector for the counters of all interfaces. It adds the metrics of each interface that source also
+// implements: AttachedSource, UpSource, StageSource, FilterSource, BalanceSource, BGPSource.
 func NewCollector(source PortSource) prometheus.Collector { return collector{source} }
 
 // Describe implements prometheus.Collector.
@@ -66,7 +66,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 				p.Interface, loss)
 		}
 	}
-	for of, sentence := range explained {
-		ch <- prometheus.MustNewConstMetric(explainedDesc, prometheus.GaugeValue, 1, of[0], of[1], sentence)
+	for key, sentence := range explained {
+		ch <- prometheus.MustNewConstMetric(explainedDesc, prometheus.GaugeValue, 1, key[0], key[1], sentence)
 	}
 }

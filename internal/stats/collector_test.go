@@ -4,7 +4,7 @@ package stats
 
 import "testing"
 
-// TestReasonInfo wants an explanation for each verdict and reason of culvert_packets_total, once, whatever the interfaces.
+// Each verdict and reason of culvert_packets_total has exactly one culvert_reason_info, however many interfaces count it.
 func TestReasonInfo(t *testing.T) {
 	const want = `culvert_bytes_total interface=eth0 reason=scion-mac verdict=limited 100
 culvert_bytes_total interface=eth0 reason=scion-mac verdict=punt 300
@@ -19,12 +19,12 @@ culvert_reason_info reason=scion-mac text=kept from the slow path by its limit: 
 culvert_reason_info reason=scion-mac text=the MAC is wrong verdict=punt 1
 `
 	mac := Reason{Name: "scion-mac", Verdict: "punt", Text: "the MAC is wrong", Packets: 3, Bytes: 300}
-	over, again := mac, mac
-	over.Limited, over.Packets, over.Bytes = true, 1, 100
-	again.Packets, again.Bytes = 1, 100
+	limited, onEth1 := mac, mac
+	limited.Limited, limited.Packets, limited.Bytes = true, 1, 100
+	onEth1.Packets, onEth1.Bytes = 1, 100
 	other := Reason{Name: "other", Verdict: "pass", Text: "claimed by no stage", Packets: 1, Bytes: 64}
-	got, err := gather(somePorts{ports: []Port{
-		{Interface: "eth0", Reasons: []Reason{mac, over}}, {Interface: "eth1", Reasons: []Reason{again, other}},
+	got, err := gather(portSource{ports: []Port{
+		{Interface: "eth0", Reasons: []Reason{mac, limited}}, {Interface: "eth1", Reasons: []Reason{onEth1, other}},
 	}})
 	if err != nil || got != want {
 		t.Errorf("got\n%s%v, want\n%s", got, err, want)

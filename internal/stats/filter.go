@@ -4,23 +4,25 @@ package stats
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Filter is what a packet filter has counted.
+// Filter holds the counters of a packet filter.
 type Filter struct {
 	Rules []FilterRule
-	// Short are packets that ended before what a rule asked for, Malformed those with a contradictory IP header.
+	// Short counts packets that ended before the bytes that a rule looks at, Malformed those whose IP header contradicts
+	// itself.
 	Short, Malformed uint64
 }
 
-// FilterRule is what a rule has matched since it was made.
+// FilterRule holds the counters of a rule since it was added.
 type FilterRule struct {
-	Name           string
+	Name string
+	// Packets and Bytes count the frames that the rule has matched.
 	Packets, Bytes uint64
-	// Limit tells whether it has a rate; OverPackets were over it.
+	// Limit tells whether the rule has a rate. OverPackets counts the packets dropped because they exceeded it.
 	Limit       bool
 	OverPackets uint64
 }
 
-// FilterSource gives the counters of the filter, nil if there is none. A PortSource may be one.
+// FilterSource is a PortSource that may also have a packet filter. FilterStats returns nil if there is none.
 type FilterSource interface {
 	FilterStats() (*Filter, error)
 }
@@ -44,7 +46,7 @@ func describeFilter(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// collectFilter gives the counters of a source that has any.
+// collectFilter collects the metrics of a source that is a FilterSource.
 func collectFilter(source any, ch chan<- prometheus.Metric) {
 	s, ok := source.(FilterSource)
 	if !ok {

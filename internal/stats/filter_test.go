@@ -11,14 +11,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-type filtered struct {
+// filterSource is a source without interfaces and with a filter, or an error.
+type filterSource struct {
 	f   *Filter
 	err error
 }
 
-func (filtered) Ports() ([]Port, error) { return nil, nil }
+func (filterSource) Ports() ([]Port, error) { return nil, nil }
 
-func (s filtered) FilterStats() (*Filter, error) { return s.f, s.err }
+func (s filterSource) FilterStats() (*Filter, error) { return s.f, s.err }
 
 // gather returns the metrics of a source, a line each.
 func gather(s PortSource) (string, error) {
@@ -50,13 +51,13 @@ culvert_filter_short_packets_total 1
 	f := &Filter{Short: 1, Malformed: 2, Rules: []FilterRule{
 		{Name: "noicmp", Packets: 1, Bytes: 98}, {Name: "dns", Packets: 10, Bytes: 640, Limit: true, OverPackets: 3},
 	}}
-	if got, err := gather(filtered{f: f}); err != nil || got != want {
+	if got, err := gather(filterSource{f: f}); err != nil || got != want {
 		t.Errorf("got\n%s%v, want\n%s", got, err, want)
 	}
-	if got, err := gather(filtered{}); err != nil || got != "" {
+	if got, err := gather(filterSource{}); err != nil || got != "" {
 		t.Errorf("without a filter: %s%v", got, err)
 	}
-	if _, err := gather(filtered{err: errors.New("gone")}); err == nil || !strings.Contains(err.Error(), "gone") {
+	if _, err := gather(filterSource{err: errors.New("gone")}); err == nil || !strings.Contains(err.Error(), "gone") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -3,21 +3,21 @@
 package stats
 
 const (
-	// LossWorkerQueue names the loss of packets that found the queue of their worker full.
+	// LossWorkerQueue is the name of the loss of packets whose worker's queue was full.
 	LossWorkerQueue = "worker-queue"
-	// ReasonSCIONInterface is what datagrams of SCION links are counted under that came by another interface than their link's.
+	// ReasonSCIONInterface is the reason of datagrams of a SCION link that arrived on another interface than the link's.
 	ReasonSCIONInterface = "scion-interface"
 )
 
-// Port holds the counters of one network interface. Every packet that it has received is in one of
-// Reasons, or did not get as far as to have one (LossWorkerQueue).
+// Port holds the counters of one network interface. Every packet that it has received is counted
+// under one of Reasons, or was lost before it had a reason (LossWorkerQueue).
 type Port struct {
 	Interface string `json:"interface"`
-	// Attached is false for an interface that was served before and is not now.
+	// Attached is false for an interface that carried the data plane before and does not now.
 	Attached bool     `json:"attached"`
 	Reasons  []Reason `json:"reasons"`
-	// Losses counts packets that were forwarded by their reason and lost after that, by the
-	// tracepoint that told of it. Those under LossWorkerQueue were lost before, and have no reason.
+	// Losses counts packets that were forwarded and then lost, by the tracepoint that reported the
+	// loss. Packets under LossWorkerQueue were lost earlier and have no reason.
 	Losses map[string]uint64 `json:"losses"`
 }
 
@@ -27,7 +27,7 @@ type Reason struct {
 	Name string `json:"reason"`
 	// Verdict is pass, punt, drop or fwd.
 	Verdict string `json:"verdict"`
-	// Limited is set for packets that were to go to the slow path and were dropped by its limit.
+	// Limited is set for packets that were meant for the slow path and were dropped by its limit.
 	Limited bool `json:"limited,omitempty"`
 	// Text is the sentence that explains the reason (bpf/*/reasons.h).
 	Text    string `json:"text,omitempty"`
@@ -36,8 +36,8 @@ type Reason struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// VerdictLimited stands in place of "punt" where packets did not get to the slow path because their
-// reason had used up its rate.
+// VerdictLimited replaces "punt" for packets that were dropped because their reason had used up its
+// rate to the slow path.
 const VerdictLimited = "limited"
 
 // Outcome is the verdict, or VerdictLimited.
@@ -48,7 +48,7 @@ func (r Reason) Outcome() string {
 	return r.Verdict
 }
 
-// Sentence explains the reason, and says if its limit came first.
+// Sentence explains the reason. For packets dropped by the reason's limit it says so first.
 func (r Reason) Sentence() string {
 	if r.Limited && r.Text != "" {
 		return "kept from the slow path by its limit: " + r.Text
@@ -56,13 +56,13 @@ func (r Reason) Sentence() string {
 	return r.Text
 }
 
-// PortSource gives the counters of all interfaces. Values only grow.
+// PortSource has the counters of all interfaces. Values only grow.
 type PortSource interface {
 	Ports() ([]Port, error)
 }
 
-// Total adds up what the interface has received: all reasons, and packets lost before they had one,
-// whose bytes nobody has counted.
+// Total adds up the packets that the interface has received: those of all reasons, and those lost
+// before they had one. The bytes of the latter are not counted.
 func (p Port) Total() (packets, bytes uint64) {
 	for _, r := range p.Reasons {
 		packets += r.Packets
@@ -71,19 +71,19 @@ func (p Port) Total() (packets, bytes uint64) {
 	return packets + p.Losses[LossWorkerQueue], bytes
 }
 
-// Dropped counts the packets dropped for a reason, by interface. Each interface is there, also with 0. With an error there may
-// be fewer, and the map is never nil.
+// Dropped counts the packets dropped for a reason, by interface. The map has every interface, also those with 0. If it returns
+// an error, the map may lack interfaces, but it is never nil.
 func Dropped(source PortSource, reason string) (map[string]uint64, error) {
-	seen := map[string]uint64{}
+	dropped := map[string]uint64{}
 	ports, err := source.Ports()
 	for _, p := range ports {
-		packets := seen[p.Interface]
+		packets := dropped[p.Interface]
 		for _, r := range p.Reasons {
 			if r.Verdict == "drop" && r.Name == reason {
 				packets += r.Packets
 			}
 		}
-		seen[p.Interface] = packets
+		dropped[p.Interface] = packets
 	}
-	return seen, err
+	return dropped, err
 }

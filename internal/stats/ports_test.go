@@ -8,16 +8,17 @@ import (
 	"testing"
 )
 
-type somePorts struct {
+// portSource is a source with interfaces alone, or an error.
+type portSource struct {
 	ports []Port
 	err   error
 }
 
-func (s somePorts) Ports() ([]Port, error) { return s.ports, s.err }
+func (s portSource) Ports() ([]Port, error) { return s.ports, s.err }
 
-// Only what was dropped for the reason counts, and an interface that has dropped nothing is there with 0.
+// Dropped counts only packets dropped for the reason, and has a 0 for an interface that has dropped none.
 func TestDropped(t *testing.T) {
-	got, err := Dropped(somePorts{ports: []Port{
+	got, err := Dropped(portSource{ports: []Port{
 		{Interface: "eth0", Reasons: []Reason{
 			{Name: "scion-interface", Verdict: "drop", Packets: 3}, {Name: "scion-bfd", Verdict: "drop", Packets: 10},
 			{Name: "scion-interface", Verdict: "punt", Packets: 100}, {Name: "scion-interface", Verdict: "drop", Packets: 4},
@@ -29,7 +30,7 @@ func TestDropped(t *testing.T) {
 		t.Errorf("got %v, error %v, want %v", got, err, want)
 	}
 	gone := errors.New("gone")
-	if got, err := Dropped(somePorts{err: gone}, "scion-interface"); !errors.Is(err, gone) || got == nil {
+	if got, err := Dropped(portSource{err: gone}, "scion-interface"); !errors.Is(err, gone) || got == nil {
 		t.Errorf("got %v, error %v", got, err)
 	}
 }
