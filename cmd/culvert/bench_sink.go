@@ -45,7 +45,7 @@ drivers take the link down for a moment when it comes and goes.`,
 			if changed("port") && (o.Port == 0 || changed("flows")) {
 				return usageError(errors.New("--port takes a number from 1 to 65535, and no --flows beside it"))
 			}
-			o.Device, o.For, o.Progress = args[0], time.Duration(seconds*float64(time.Second)), cmd.ErrOrStderr()
+			o.Device, o.Duration, o.Progress = args[0], time.Duration(seconds*float64(time.Second)), cmd.ErrOrStderr()
 			r, err := load.ListenOn(cmd.Context(), o)
 			if err != nil {
 				return benchError("bench sink "+args[0], err)

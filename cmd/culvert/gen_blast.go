@@ -66,7 +66,7 @@ the machine off. Exit status 1 says that the rate asked for was not reached.`,
 			if err != nil {
 				return usageError(err)
 			}
-			o.Device, o.For, o.Progress = args[0], time.Duration(seconds*float64(time.Second)), cmd.ErrOrStderr()
+			o.Device, o.Duration, o.Progress = args[0], time.Duration(seconds*float64(time.Second)), cmd.ErrOrStderr()
 			r, err := load.Blast(cmd.Context(), o)
 			if err != nil {
 				return benchError("gen blast "+args[0], err)

@@ -59,7 +59,7 @@ type flood struct {
 func (f *flood) run(t *testing.T, name string, from load.End, ingress, egress int, reason string) {
 	t.Run(name, func(t *testing.T) {
 		into, to, iface := f.rutA, f.b, f.toB
-		if from.Index == f.b.Index && from.Space == f.b.Space {
+		if from.Index == f.b.Index && from.Netns == f.b.Netns {
 			into, to, iface = f.rutB, f.a, f.toA
 		}
 		const size = 300

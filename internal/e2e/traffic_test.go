@@ -28,17 +28,17 @@ func end(t *testing.T, l *lab.Lab, ns, iface string) load.End {
 	check(t, err)
 	i, err := n.Interface(iface)
 	check(t, err)
-	var space *load.Space
+	var netns *load.Netns
 	check(t, l.Do(ns, func() (err error) {
-		space, err = load.ThisSpace()
+		netns, err = load.CurrentNetns()
 		return err
 	}))
 	t.Cleanup(func() {
-		if err := space.Close(); err != nil {
+		if err := netns.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return load.End{Space: space, Name: iface, Index: i.Index, MAC: i.HardwareAddr()}
+	return load.End{Netns: netns, Name: iface, Index: i.Index, MAC: i.HardwareAddr()}
 }
 
 // newSink counts at an end of a wire what is at least as long as the frames of a test.
@@ -155,7 +155,7 @@ const (
 func startLoad(t *testing.T, from load.End, streams ...*stream) *steadyLoad {
 	t.Helper()
 	fd := -1
-	check(t, from.Space.Do(func() (err error) {
+	check(t, from.Netns.Do(func() (err error) {
 		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		return err
 	}))

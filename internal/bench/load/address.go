@@ -21,7 +21,7 @@ func (e End) Assign(p netip.Prefix) error {
 			return err
 		}
 	}
-	dev, err := e.Space.nl.LinkByIndex(e.Index)
+	dev, err := e.Netns.nl.LinkByIndex(e.Index)
 	if err != nil {
 		return fmt.Errorf("find %s: %w", e.Name, err)
 	}
@@ -32,7 +32,7 @@ func (e End) Assign(p netip.Prefix) error {
 	if p.Addr().Is6() {
 		addr.Flags = unix.IFA_F_NODAD
 	}
-	if err := e.Space.nl.AddrAdd(dev, addr); err != nil {
+	if err := e.Netns.nl.AddrAdd(dev, addr); err != nil {
 		return fmt.Errorf("give %s the address %s: %w", e.Name, p, err)
 	}
 	return e.waitLocal(p.Addr())
@@ -43,7 +43,7 @@ func (e End) Assign(p netip.Prefix) error {
 func (e End) waitLocal(addr netip.Addr) error {
 	const limit = 5 * time.Second
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		routes, err := e.Space.nl.RouteGet(addr.AsSlice())
+		routes, err := e.Netns.nl.RouteGet(addr.AsSlice())
 		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
 			return nil
 		}
@@ -53,7 +53,7 @@ func (e End) waitLocal(addr netip.Addr) error {
 
 // enableIPv6 turns IPv6 on, with as few messages as possible.
 func (e End) enableIPv6() error {
-	return e.Space.Do(func() error {
+	return e.Netns.Do(func() error {
 		for _, set := range []struct{ name, value string }{{"addr_gen_mode", "1"}, {"disable_ipv6", "0"}} {
 			path := "/proc/sys/net/ipv6/conf/" + e.Name + "/" + set.name
 			if err := os.WriteFile(path, []byte(set.value), 0); err != nil {
@@ -64,15 +64,15 @@ func (e End) enableIPv6() error {
 	})
 }
 
-// Neighbour makes the device's kernel know the Ethernet address of a neighbour, for good and without asking.
-func (e End) Neighbour(addr netip.Addr, mac net.HardwareAddr) error {
+// SetNeighbor makes the device's kernel know the Ethernet address of a neighbor, for good and without asking.
+func (e End) SetNeighbor(addr netip.Addr, mac net.HardwareAddr) error {
 	n := &netlink.Neigh{
 		LinkIndex:    e.Index,
 		State:        netlink.NUD_PERMANENT,
 		IP:           addr.AsSlice(),
 		HardwareAddr: mac,
 	}
-	if err := e.Space.nl.NeighSet(n); err != nil {
+	if err := e.Netns.nl.NeighSet(n); err != nil {
 		return fmt.Errorf("tell %s the Ethernet address of %s: %w", e.Name, addr, err)
 	}
 	return nil

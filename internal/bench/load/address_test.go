@@ -11,22 +11,22 @@ import (
 	"culvert/internal/testbed"
 )
 
-// A packet gets across with the addresses and neighbours given and without any question asked.
+// A packet gets across with the addresses and neighbors given and without any question asked.
 func TestAddresses(t *testing.T) {
 	testbed.NeedRoot(t)
 	for _, pair := range [][2]string{{"198.18.0.1/24", "198.18.0.2/24"}, {"2001:db8::1/64", "2001:db8::2/64"}} {
 		t.Run(pair[0], func(t *testing.T) {
-			a, b := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+			a, b := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 			pa, pb := netip.MustParsePrefix(pair[0]), netip.MustParsePrefix(pair[1])
 			for _, err := range []error{
-				a.Assign(pa), b.Assign(pb), a.Neighbour(pb.Addr(), b.MAC), b.Neighbour(pa.Addr(), a.MAC),
+				a.Assign(pa), b.Assign(pb), a.SetNeighbor(pb.Addr(), b.MAC), b.SetNeighbor(pa.Addr(), a.MAC),
 			} {
 				if err != nil {
 					t.Fatal(err)
 				}
 			}
 			var from, to *net.UDPConn
-			err := b.Space.Do(func() (err error) {
+			err := b.Netns.Do(func() (err error) {
 				to, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(pb.Addr(), 4000)))
 				return err
 			})
@@ -34,7 +34,7 @@ func TestAddresses(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer to.Close()
-			err = a.Space.Do(func() (err error) {
+			err = a.Netns.Do(func() (err error) {
 				from, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(pb.Addr(), 4000)))
 				return err
 			})

@@ -36,8 +36,8 @@ type BlastOptions struct {
 	Rate float64
 	// Count is how many packets to send, 0 for any number.
 	Count uint64
-	// For is how long to send, 0 for until ctx ends.
-	For time.Duration
+	// Duration is how long to send, 0 for until ctx ends.
+	Duration time.Duration
 	// Stamp leaves a stamp in each frame, for a sink. Every frame of a file is a flow of its own.
 	Stamp bool
 	// CPU is where the generator runs, negative for the last one.
@@ -76,12 +76,12 @@ func Blast(ctx context.Context, o BlastOptions) (r *BlastReport, err error) {
 	// The thread's namespace is the one that the device is in.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	space, err := ThisSpace()
+	netns, err := CurrentNetns()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, space.Close()) }()
-	from, err := blastDevice(space, o)
+	defer func() { err = errors.Join(err, netns.Close()) }()
+	from, err := blastDevice(netns, o)
 	if err != nil {
 		return nil, err
 	}
@@ -118,8 +118,8 @@ func (o *BlastOptions) check() error {
 		return optionErrorf("a rate of %v packets a second: give 1 to 1e9, or 0 for as many as possible", o.Rate)
 	case len(o.DstMAC)%6 != 0 || len(o.SrcMAC)%6 != 0:
 		return optionErrorf("Ethernet addresses have 6 bytes: %s and %s", o.DstMAC, o.SrcMAC)
-	case o.For < 0:
-		return optionErrorf("send for %v: give a time above 0", o.For)
+	case o.Duration < 0:
+		return optionErrorf("send for %v: give a time above 0", o.Duration)
 	case PickCPU(func(cpu int) bool { return cpu == o.CPU }) < 0:
 		return optionErrorf("CPU %d is not one that this process may use", o.CPU)
 	case o.File == "":
@@ -139,7 +139,7 @@ func (o *BlastOptions) frames(from End) (frames [][]byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	dev, err := from.Space.nl.LinkByIndex(from.Index)
+	dev, err := from.Netns.nl.LinkByIndex(from.Index)
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", from.Name, err)
 	}
@@ -177,16 +177,16 @@ func (r *BlastReport) send(ctx context.Context, o BlastOptions, source Source, f
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if o.For > 0 {
-		ctx, stop = context.WithTimeout(ctx, o.For)
+	if o.Duration > 0 {
+		ctx, stop = context.WithTimeout(ctx, o.Duration)
 		defer stop()
 	}
 	count := o.Count
 	if count == 0 {
 		count = math.MaxInt64
 	}
-	if o.Rate > 0 && o.For > 0 {
-		count = min(count, uint64(math.Ceil(o.Rate*o.For.Seconds())))
+	if o.Rate > 0 && o.Duration > 0 {
+		count = min(count, uint64(math.Ceil(o.Rate*o.Duration.Seconds())))
 	}
 	source.Pace(o.Rate)
 	done := make(chan outcome, 1)

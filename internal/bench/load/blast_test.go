@@ -31,7 +31,7 @@ func blast(from End, o BlastOptions) (r *BlastReport, err error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
-	err = from.Space.Do(func() error {
+	err = from.Netns.Do(func() error {
 		r, err = Blast(context.Background(), o)
 		return err
 	})
@@ -42,14 +42,14 @@ func blast(from End, o BlastOptions) (r *BlastReport, err error) {
 func TestBlastIntoListenOn(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
-	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 	heard := make(chan *ListenReport, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	progress, ready := io.Pipe()
 	go func() {
 		var r *ListenReport
-		err := to.Space.Do(func() (err error) {
+		err := to.Netns.Do(func() (err error) {
 			r, err = ListenOn(ctx, ListenOptions{Device: to.Name, Flows: 50, Progress: ready})
 			return err
 		})
@@ -143,7 +143,7 @@ func TestBlastAdmitsAMissedRate(t *testing.T) {
 		t.Errorf("%+v, error %v", r, err)
 	}
 	var progress bytes.Buffer
-	r, err = blast(from, BlastOptions{Rate: 50, For: 2500 * time.Millisecond, UDP: u, CPU: -1, Progress: &progress})
+	r, err = blast(from, BlastOptions{Rate: 50, Duration: 2500 * time.Millisecond, UDP: u, CPU: -1, Progress: &progress})
 	// How much less than 125 depends on the machine.
 	if err != nil || r.Packets == 0 || r.Packets > 125 || !strings.Contains(progress.String(), "cvg0: ") {
 		t.Errorf("%+v, error %v, progress %q", r, err, &progress)
@@ -152,7 +152,7 @@ func TestBlastAdmitsAMissedRate(t *testing.T) {
 
 func TestBlastRefusals(t *testing.T) {
 	testbed.NeedRoot(t)
-	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 	udp := func(u UDPTraffic) BlastOptions { return BlastOptions{UDP: u, Count: 1} }
 	short := UDPTraffic{Sizes: []int{60}}
 	refused := func(name string, o BlastOptions, option bool) {
@@ -178,17 +178,17 @@ func TestBlastRefusals(t *testing.T) {
 	refused("no IPv6 source", udp(UDPTraffic{Sizes: []int{80}, Dst: netip.MustParseAddr("::1")}), true)
 	refused("rate", BlastOptions{UDP: short, Rate: -1}, true)
 	refused("slow rate", BlastOptions{UDP: short, Rate: 0.5}, true)
-	refused("time", BlastOptions{UDP: short, For: -1}, true)
+	refused("time", BlastOptions{UDP: short, Duration: -1}, true)
 	refused("CPU", BlastOptions{UDP: short, CPU: 4096}, true)
 	refused("MAC", BlastOptions{UDP: short, DstMAC: make([]byte, 8)}, true)
 	refused("generator", BlastOptions{UDP: short, Generator: "trafgen"}, true)
 	refused("stamps of tcpreplay", BlastOptions{UDP: short, Generator: "tcpreplay", Stamp: true}, true)
 	refused("room for a stamp", BlastOptions{UDP: UDPTraffic{Sizes: []int{57}}, Stamp: true}, false)
 	refused("file", BlastOptions{File: "/nonexistent"}, false)
-	if _, err := blast(End{Space: from.Space, Name: "cvnone"}, udp(short)); err == nil {
+	if _, err := blast(End{Netns: from.Netns, Name: "cvnone"}, udp(short)); err == nil {
 		t.Error("no device, no error")
 	}
-	if _, err := blast(End{Space: from.Space, Name: "lo"}, udp(short)); err == nil || !strings.Contains(err.Error(), "tcpreplay") {
+	if _, err := blast(End{Netns: from.Netns, Name: "lo"}, udp(short)); err == nil || !strings.Contains(err.Error(), "tcpreplay") {
 		t.Errorf("lo: error %v", err)
 	}
 	_, err = ListenOn(context.Background(), ListenOptions{Device: "lo", Flows: -1})
@@ -208,15 +208,15 @@ func TestBlastSparesTheDefaultRoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	route := &netlink.Route{LinkIndex: from.Index, Gw: []byte{192, 0, 2, 2}}
-	if err := from.Space.Netlink().RouteAdd(route); err != nil {
+	if err := from.Netns.Netlink().RouteAdd(route); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := blast(from, o); err != nil || r.Packets != 1 {
 		t.Errorf("in a namespace that the machine is not reached by: %+v, error %v", r, err)
 	}
-	before := inHostSpace
-	inHostSpace = func() bool { return true }
-	defer func() { inHostSpace = before }()
+	before := inHostNetns
+	inHostNetns = func() bool { return true }
+	defer func() { inHostNetns = before }()
 	if _, err := blast(from, o); err == nil || !strings.Contains(err.Error(), "--force") {
 		t.Errorf("error %v", err)
 	}

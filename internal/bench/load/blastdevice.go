@@ -16,19 +16,19 @@ import (
 )
 
 // blastDevice finds the device to send from and refuses those that would do harm or lose everything.
-func blastDevice(space *Space, o BlastOptions) (End, error) {
-	from, err := FindEnd(space, o.Device)
+func blastDevice(netns *Netns, o BlastOptions) (End, error) {
+	from, err := FindEnd(netns, o.Device)
 	if err != nil {
 		return End{}, err
 	}
-	dev, err := space.nl.LinkByIndex(from.Index)
+	dev, err := netns.nl.LinkByIndex(from.Index)
 	if err != nil {
 		return End{}, fmt.Errorf("find %s: %w", o.Device, err)
 	}
 	if dev.Attrs().Flags&net.FlagUp == 0 {
 		return End{}, fmt.Errorf("%s is down: ip link set dev %s up", o.Device, o.Device)
 	}
-	if !o.Force && inHostSpace() {
+	if !o.Force && inHostNetns() {
 		if err := refuseDefaultRoute(from); err != nil {
 			return End{}, err
 		}
@@ -39,12 +39,12 @@ func blastDevice(space *Space, o BlastOptions) (End, error) {
 	return from, nil
 }
 
-// inHostSpace is a variable for the tests, which are in namespaces of their own.
-var inHostSpace = hostSpace
+// inHostNetns is a variable for the tests, which are in namespaces of their own.
+var inHostNetns = isHostNetns
 
-// hostSpace tells whether the thread's network namespace is that of PID 1, or of the oldest process that can be looked
+// isHostNetns tells whether the thread's network namespace is that of PID 1, or of the oldest process that can be looked
 // at, which the machine is reached by. In doubt it is.
-func hostSpace() bool {
+func isHostNetns() bool {
 	var own, host unix.Stat_t
 	if unix.Stat("/proc/thread-self/ns/net", &own) != nil || unix.Stat(bpffs.HostProcess()+"/ns/net", &host) != nil {
 		return true
@@ -55,7 +55,7 @@ func hostSpace() bool {
 // refuseDefaultRoute keeps a flood from the device that the machine is reached by.
 func refuseDefaultRoute(e End) error {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := e.Space.nl.RouteList(nil, family)
+		routes, err := e.Netns.nl.RouteList(nil, family)
 		if err != nil {
 			return fmt.Errorf("read the routes: %w", err)
 		}
@@ -81,7 +81,7 @@ func refuseDefaultRoute(e End) error {
 // checkTakesFrames refuses devices that XDP programs cannot send from: the kernel would lose every frame without
 // counting it. Kernels before 6.3 do not tell.
 func checkTakesFrames(e End, dev netlink.Link) error {
-	return e.Space.Do(func() error {
+	return e.Netns.Do(func() error {
 		c, err := netdev.Open(netdev.XDPFamily)
 		if err != nil {
 			return nil
@@ -106,7 +106,7 @@ type transmit struct {
 }
 
 func readTransmit(e End) (transmit, error) {
-	dev, err := e.Space.nl.LinkByIndex(e.Index)
+	dev, err := e.Netns.nl.LinkByIndex(e.Index)
 	if err != nil {
 		return transmit{}, fmt.Errorf("read the counters of %s: %w", e.Name, err)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Command runs a program in the namespace, with input, and returns what it says. An error has the last line of that.
-func (s *Space) Command(ctx context.Context, input, program string, args ...string) (string, error) {
+func (s *Netns) Command(ctx context.Context, input, program string, args ...string) (string, error) {
 	var out []byte
 	err := s.Do(func() error {
 		cmd := exec.CommandContext(ctx, program, args...)

@@ -212,8 +212,8 @@ func (t *trial) run(w *wrapper, first, packets int) (float64, uint32, error) {
 		return 0, 0, fmt.Errorf("reset the cost wrapper: %w", err)
 	}
 	o := &ebpf.RunOptions{Data: t.table.base, Repeat: uint32(packets)}
-	if from := t.subject.From; from.Space != nil {
-		if err := from.Space.Enter(); err != nil {
+	if from := t.subject.From; from.Netns != nil {
+		if err := from.Netns.Enter(); err != nil {
 			return 0, 0, err
 		}
 		o.Context = XDPContext{DataEnd: uint32(len(t.table.base)), IngressIfindex: uint32(from.Index)}

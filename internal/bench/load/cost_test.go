@@ -184,8 +184,8 @@ func TestCostRefusesTheWrongVerdict(t *testing.T) {
 // The program passes only packets that seem to come from the device.
 func TestCostComesFromTheDevice(t *testing.T) {
 	testbed.NeedRoot(t)
-	space := testSpace(t)
-	end, peer := testWire(t, space, space, "cvg0", "cvg1")
+	netns := testNetns(t)
+	end, peer := testWire(t, netns, netns, "cvg0", "cvg1")
 	sink, err := NewSink(end, SinkOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -54,7 +54,7 @@ type GeneratorOptions struct {
 	// Nice is the generator's nice value.
 	Nice int
 	// Urgent generators run before all else on their CPU.
-	Urgent bool
+	Realtime bool
 }
 
 // Sent is what a generator handed over to its device.
@@ -156,17 +156,17 @@ func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 			<-stopped
 		}
 	}()
-	err := g.opts.From.Space.Do(func() error {
+	err := g.opts.From.Netns.Do(func() error {
 		if err := Pin(g.opts.CPU); err != nil {
 			return err
 		}
 		if g.opts.Nice != 0 {
-			if err := Favoured(0, g.opts.Nice); err != nil {
+			if err := SetNice(0, g.opts.Nice); err != nil {
 				return err
 			}
 		}
-		if g.opts.Urgent {
-			if err := urgent(0); err != nil {
+		if g.opts.Realtime {
+			if err := setRealtime(0); err != nil {
 				return err
 			}
 		}

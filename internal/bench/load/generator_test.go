@@ -16,7 +16,7 @@ const testPackets = 100_003
 
 func TestGeneratorSinkAccountsForEveryPacket(t *testing.T) {
 	testbed.NeedRoot(t)
-	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 	tests := []struct {
 		name   string
 		frames [][]byte
@@ -102,7 +102,7 @@ func checkTags(t *testing.T, sink *Sink, frames [][]byte, sent Sent, seen Seen, 
 
 func TestSinkLeavesShortFramesToTheStack(t *testing.T) {
 	testbed.NeedRoot(t)
-	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 	sink, err := NewSink(to, SinkOptions{MinLen: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestSinkLeavesShortFramesToTheStack(t *testing.T) {
 
 func TestSinkLeavesFramesWithoutTheMarkToTheStack(t *testing.T) {
 	testbed.NeedRoot(t)
-	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 	sink, err := NewSink(to, SinkOptions{MarkOffset: tagAt, Mark: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestGeneratorRefusesBadFrames(t *testing.T) {
 
 func TestGeneratorEndsWithItsContext(t *testing.T) {
 	testbed.NeedRoot(t)
-	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 	sink, err := NewSink(to, SinkOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func TestGeneratorIsInterrupted(t *testing.T) {
 // A veth whose peer does not listen loses frames without a word: the accounts must not close then.
 func TestUncountedLossIsNoticed(t *testing.T) {
 	testbed.NeedRoot(t)
-	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 	gen, err := NewGenerator(GeneratorOptions{Frames: taggedFrames(1, 60), From: from, CPU: LastCPU()})
 	if err != nil {
 		t.Fatal(err)
@@ -250,17 +250,17 @@ func TestUncountedLossIsNoticed(t *testing.T) {
 // The loss must be counted, and counted once.
 func TestRefusedFramesAreAccountedFor(t *testing.T) {
 	testbed.NeedRoot(t)
-	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 	sink, err := NewSink(to, SinkOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sink.Close()
-	dev, err := to.Space.Netlink().LinkByIndex(to.Index)
+	dev, err := to.Netns.Netlink().LinkByIndex(to.Index)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := to.Space.Netlink().LinkSetMTU(dev, 1000); err != nil {
+	if err := to.Netns.Netlink().LinkSetMTU(dev, 1000); err != nil {
 		t.Fatal(err)
 	}
 	frames := taggedFrames(50, 138)
@@ -292,7 +292,7 @@ func TestRefusedFramesAreAccountedFor(t *testing.T) {
 // A paced generator is never faster than asked for; how much slower depends on the machine.
 func TestGeneratorKeepsItsPace(t *testing.T) {
 	testbed.NeedRoot(t)
-	from, to := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 	sink, err := NewSink(to, SinkOptions{})
 	if err != nil {
 		t.Fatal(err)

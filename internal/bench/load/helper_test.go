@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-func testSpace(t *testing.T) *Space {
+func testNetns(t *testing.T) *Netns {
 	t.Helper()
-	s, err := NewSpace()
+	s, err := NewNetns()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func testSpace(t *testing.T) *Space {
 	return s
 }
 
-func testWire(t *testing.T, a, b *Space, nameA, nameB string) (End, End) {
+func testWire(t *testing.T, a, b *Netns, nameA, nameB string) (End, End) {
 	t.Helper()
 	endA, endB, err := NewWire(a, b, nameA, nameB, 0)
 	if err != nil {

@@ -67,7 +67,7 @@ func NAPIThreads(device string) ([]int, error) {
 // setAttribute writes a file of the device below class/net of a sysfs. One shows the network namespace that it was
 // made in, so it takes one of our own, which is mounted nowhere.
 func (e End) setAttribute(name, value string) error {
-	return e.Space.Do(func() (err error) {
+	return e.Netns.Do(func() (err error) {
 		made, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 		if err != nil {
 			return fmt.Errorf("open a sysfs: %w", err)

@@ -17,8 +17,8 @@ import (
 func TestReceiveOn(t *testing.T) {
 	testbed.NeedRoot(t)
 	name := fmt.Sprintf("cvn%d", os.Getpid())
-	a := testSpace(t)
-	source, in := testWire(t, a, testSpace(t), "cvsource", name)
+	a := testNetns(t)
+	source, in := testWire(t, a, testNetns(t), "cvsource", name)
 	if err := ReceiveOn(in, LastCPU()); err == nil {
 		t.Error("no error without an XDP program")
 	}

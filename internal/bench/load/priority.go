@@ -12,7 +12,7 @@ import (
 // urgent lets a thread, 0 for the calling one, run before all ordinary ones on its CPU: as a packet's interrupt would,
 // and so that what else the machine does is not taken for the device's loss. Where the kernel gives a group of
 // processes no real-time share, a high ordinary priority has to do.
-func urgent(thread int) error {
+func setRealtime(thread int) error {
 	attr := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
 	err := unix.SchedSetAttr(thread, attr, 0)
 	if errors.Is(err, unix.EPERM) {
@@ -25,20 +25,20 @@ func urgent(thread int) error {
 	return nil
 }
 
-// Favoured gives a thread, 0 for the calling one, a high ordinary priority. Threads that run much Go must not be urgent:
+// SetNice gives a thread, 0 for the calling one, a high ordinary priority. Threads that run much Go must not be urgent:
 // its runtime may spin until another thread of ours has run, which an urgent one on the same CPU never lets happen.
-func Favoured(thread int, nice int) error {
+func SetNice(thread int, nice int) error {
 	if err := unix.Setpriority(unix.PRIO_PROCESS, thread, nice); err != nil {
 		return fmt.Errorf("give thread %d priority: %w", thread, err)
 	}
 	return nil
 }
 
-// UrgentReceiver makes the thread that receives on a device urgent (see ReceiveOn).
-func UrgentReceiver(e End) error {
+// SetReceiverRealtime makes the thread that receives on a device urgent (see ReceiveOn).
+func SetReceiverRealtime(e End) error {
 	threads, err := NAPIThreads(e.Name)
 	for _, thread := range threads {
-		err = errors.Join(err, urgent(thread))
+		err = errors.Join(err, setRealtime(thread))
 	}
 	return err
 }

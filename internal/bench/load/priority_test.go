@@ -11,10 +11,10 @@ import (
 )
 
 // An urgent thread runs before ordinary ones.
-func TestUrgent(t *testing.T) {
+func TestRealtime(t *testing.T) {
 	testbed.NeedRoot(t)
 	err := OnThread(func() error {
-		if err := urgent(0); err != nil {
+		if err := setRealtime(0); err != nil {
 			return err
 		}
 		attr, err := unix.SchedGetAttr(0, 0)

@@ -32,7 +32,7 @@ func WatchRefusals(devices ...End) (*Refusals, error) {
 	defer coll.Close()
 	w := &Refusals{counts: coll.DetachMap(refusalMapRefused)}
 	for _, e := range devices {
-		inode, err := e.Space.Inode()
+		inode, err := e.Netns.Inode()
 		if err != nil {
 			return nil, errors.Join(err, w.Close())
 		}
@@ -72,7 +72,7 @@ func (w *Refusals) Close() error {
 }
 
 // Inode is the number by which the kernel's tools show the namespace.
-func (s *Space) Inode() (uint32, error) {
+func (s *Netns) Inode() (uint32, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(s.FD(), &st); err != nil {
 		return 0, fmt.Errorf("tell the network namespace: %w", err)

@@ -13,7 +13,7 @@ import (
 // count.
 func TestRefusalsAreExact(t *testing.T) {
 	testbed.NeedRoot(t)
-	a, b := testSpace(t), testSpace(t)
+	a, b := testNetns(t), testNetns(t)
 	source, far := testWire(t, a, b, "cvsource", "cvsink")
 	other, _ := testWire(t, a, b, "cvother", "cvoff")
 	sink, err := NewSink(far, SinkOptions{})

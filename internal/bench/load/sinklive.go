@@ -22,8 +22,8 @@ type ListenOptions struct {
 	Flows int
 	// Port, if not 0, has UDP packets for that port counted instead, with or without stamps.
 	Port uint16
-	// For is how long to count, 0 for until ctx ends.
-	For time.Duration
+	// Duration is how long to count, 0 for until ctx ends.
+	Duration time.Duration
 	// Progress takes a line a second.
 	Progress io.Writer
 }
@@ -45,8 +45,8 @@ type ListenReport struct {
 // ListenOn attaches a sink to a device until ctx ends, which is no failure. The frames that it counts are dropped, all
 // others go to the stack.
 func ListenOn(ctx context.Context, o ListenOptions) (r *ListenReport, err error) {
-	if o.For < 0 {
-		return nil, optionErrorf("listen for %v: give a time above 0", o.For)
+	if o.Duration < 0 {
+		return nil, optionErrorf("listen for %v: give a time above 0", o.Duration)
 	}
 	if o.Port == 0 && (o.Flows < 1 || o.Flows > maxFlows) {
 		return nil, optionErrorf("%d flows: there can be 1 to %d", o.Flows, maxFlows)
@@ -58,12 +58,12 @@ func ListenOn(ctx context.Context, o ListenOptions) (r *ListenReport, err error)
 	// The thread's namespace is the one that the device is in.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	space, err := ThisSpace()
+	netns, err := CurrentNetns()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, space.Close()) }()
-	at, err := FindEnd(space, o.Device)
+	defer func() { err = errors.Join(err, netns.Close()) }()
+	at, err := FindEnd(netns, o.Device)
 	if err != nil {
 		return nil, err
 	}
@@ -73,9 +73,9 @@ func ListenOn(ctx context.Context, o ListenOptions) (r *ListenReport, err error)
 	}
 	defer func() { err = errors.Join(err, sink.Close()) }()
 	start := time.Now()
-	if o.For > 0 {
+	if o.Duration > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, o.For)
+		ctx, stop = context.WithTimeout(ctx, o.Duration)
 		defer stop()
 	}
 	fmt.Fprintf(o.Progress, "%s: listening\n", o.Device)

@@ -47,7 +47,7 @@ func now(t *testing.T) uint64 {
 // testSink is a sink at the end of a wire.
 func testSink(t *testing.T, o SinkOptions) (from, to End, sink *Sink) {
 	t.Helper()
-	from, to = testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	from, to = testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 	sink, err := NewSink(to, o)
 	if err != nil {
 		t.Fatal(err)
@@ -303,7 +303,7 @@ func spoiler(t *testing.T, out int) *ebpf.Program {
 
 func TestSpoiledOrderIsFound(t *testing.T) {
 	testbed.NeedRoot(t)
-	tester, under := testSpace(t), testSpace(t)
+	tester, under := testNetns(t), testNetns(t)
 	source, in := testWire(t, tester, under, "cvg0", "cvg1")
 	to, out := testWire(t, tester, under, "cvg2", "cvg3")
 	l, err := in.AttachXDP(spoiler(t, out.Index))

@@ -43,7 +43,7 @@ func NewTcpreplay(o GeneratorOptions) (_ *Tcpreplay, err error) {
 	if t.program, err = exec.LookPath("tcpreplay"); err != nil {
 		return nil, fmt.Errorf("%w: install the Debian package tcpreplay", err)
 	}
-	if err := o.From.Space.Do(func() error { return ChecksumOffloadOff(o.From.Name) }); err != nil {
+	if err := o.From.Netns.Do(func() error { return ChecksumOffloadOff(o.From.Name) }); err != nil {
 		return nil, err
 	}
 	if t.dir, err = os.MkdirTemp("", "culvert-tcpreplay-*"); err != nil {
@@ -110,7 +110,7 @@ func (t *Tcpreplay) Run(ctx context.Context, packets uint64) (Sent, error) {
 func (t *Tcpreplay) run(ctx context.Context, args ...string) (sent Sent, err error) {
 	const grace = 5 * time.Second
 	var out []byte
-	err = t.opts.From.Space.Do(func() error {
+	err = t.opts.From.Netns.Do(func() error {
 		// The program inherits the CPU of the thread that starts it, and is ended with it.
 		if err := Pin(t.opts.CPU); err != nil {
 			return err

@@ -73,7 +73,7 @@ func TestTcpreplay(t *testing.T) {
 
 func TestTcpreplayRefusals(t *testing.T) {
 	testbed.NeedRoot(t)
-	from, _ := testWire(t, testSpace(t), testSpace(t), "cvg0", "cvg1")
+	from, _ := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 	if _, err := NewTcpreplay(GeneratorOptions{Frames: taggedFrames(1, 60), From: from, Stamp: true}); err == nil {
 		t.Error("stamps promised")
 	}

@@ -18,7 +18,7 @@ import (
 
 // End is one end of a wire: a veth device in a namespace.
 type End struct {
-	Space *Space
+	Netns *Netns
 	Name  string
 	Index int
 	MAC   net.HardwareAddr
@@ -39,13 +39,13 @@ type EndStats struct {
 
 // NewWire connects two namespaces, which may be the same, with a veth pair and sets both ends up. The MTU is in
 // bytes of the IP packet, 0 for 1500.
-func NewWire(a, b *Space, nameA, nameB string, mtu int) (endA, endB End, err error) {
+func NewWire(a, b *Netns, nameA, nameB string, mtu int) (endA, endB End, err error) {
 	return NewQueuedWire(a, b, nameA, nameB, mtu, 0)
 }
 
 // NewQueuedWire is NewWire with so many queues at each end, one for 0. What a CPU sends by XDP goes to a queue by the number of
 // the CPU, and is received on it.
-func NewQueuedWire(a, b *Space, nameA, nameB string, mtu, queues int) (endA, endB End, err error) {
+func NewQueuedWire(a, b *Netns, nameA, nameB string, mtu, queues int) (endA, endB End, err error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = nameA
 	attrs.MTU = mtu
@@ -80,7 +80,7 @@ func NewQueuedWire(a, b *Space, nameA, nameB string, mtu, queues int) (endA, end
 func (e End) waitUp() error {
 	const limit = 5 * time.Second
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		dev, err := e.Space.nl.LinkByIndex(e.Index)
+		dev, err := e.Netns.nl.LinkByIndex(e.Index)
 		if err != nil {
 			return fmt.Errorf("find %s: %w", e.Name, err)
 		}
@@ -92,7 +92,7 @@ func (e End) waitUp() error {
 }
 
 // openEnd sets a device up and describes it.
-func openEnd(s *Space, name string) (End, error) {
+func openEnd(s *Netns, name string) (End, error) {
 	e, err := FindEnd(s, name)
 	if err != nil {
 		return End{}, err
@@ -104,18 +104,18 @@ func openEnd(s *Space, name string) (End, error) {
 }
 
 // FindEnd describes a device that is there already.
-func FindEnd(s *Space, name string) (End, error) {
+func FindEnd(s *Netns, name string) (End, error) {
 	dev, err := s.nl.LinkByName(name)
 	if err != nil {
 		return End{}, fmt.Errorf("find %s: %w", name, err)
 	}
-	return End{Space: s, Name: name, Index: dev.Attrs().Index, MAC: dev.Attrs().HardwareAddr}, nil
+	return End{Netns: s, Name: name, Index: dev.Attrs().Index, MAC: dev.Attrs().HardwareAddr}, nil
 }
 
 // AttachXDP attaches a program in native mode. Closing the link detaches it.
 func (e End) AttachXDP(prog *ebpf.Program) (link.Link, error) {
 	var l link.Link
-	err := e.Space.Do(func() error {
+	err := e.Netns.Do(func() error {
 		var err error
 		l, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: e.Index, Flags: link.XDPDriverMode})
 		return err
@@ -128,7 +128,7 @@ func (e End) AttachXDP(prog *ebpf.Program) (link.Link, error) {
 
 // Stats reads the device's counters.
 func (e End) Stats() (EndStats, error) {
-	dev, err := e.Space.nl.LinkByIndex(e.Index)
+	dev, err := e.Netns.nl.LinkByIndex(e.Index)
 	if err != nil {
 		return EndStats{}, fmt.Errorf("read the counters of %s: %w", e.Name, err)
 	}
@@ -138,7 +138,7 @@ func (e End) Stats() (EndStats, error) {
 	}
 	// The common counters add up losses of both ends. The driver's own tell them apart, for each queue.
 	own := map[string]uint64{}
-	err = e.Space.Do(func() error {
+	err = e.Netns.Do(func() error {
 		byQueue, err := netdev.EthtoolStats(e.Name)
 		for name, n := range byQueue {
 			own[strings.TrimLeft(strings.TrimPrefix(strings.TrimPrefix(name, "rx_queue_"), "tx_queue_"), "0123456789")] += n
@@ -159,9 +159,9 @@ func (e End) Stats() (EndStats, error) {
 
 // Delete removes the wire.
 func (e End) Delete() error {
-	dev, err := e.Space.nl.LinkByIndex(e.Index)
+	dev, err := e.Netns.nl.LinkByIndex(e.Index)
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", e.Name, err)
 	}
-	return e.Space.nl.LinkDel(dev)
+	return e.Netns.nl.LinkDel(dev)
 }

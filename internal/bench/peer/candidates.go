@@ -18,13 +18,13 @@ const (
 )
 
 // Terms are what a scenario says to a device that it has made.
-type Terms struct {
+type DeviceOptions struct {
 	// Router is the file name of the reference router, by default what 'culvert lab build' has built.
 	Router string
 	// Size is the length of frames in bytes, 0 for FrameSize.
 	Size int
 	// On are the CPUs that a process under test may use, all if there are none.
-	On []int
+	CPUs []int
 	// Lab is the lab that scenario scion3 measures in.
 	Lab *LabPath
 }
@@ -34,64 +34,64 @@ type Candidate struct {
 	// Name is stable: reports are compared by it.
 	Name string
 	// Device makes the device under test, nil for none.
-	Device func(o Terms) Device
+	Device func(o DeviceOptions) Device
 	// scenarios lists those that measure it.
 	scenarios []string
 	// SCION rows forward SCION packets, which cannot be as short as others.
 	SCION bool
 	// Once is set for rows that only the first group of scenario veth has, unless they are asked for.
-	Once bool
+	MainGroupOnly bool
 	// Asked is set for rows that are measured only if they are asked for by name.
-	Asked bool
+	ByNameOnly bool
 	// Alone is set for rows whose device is attached for their own rounds only, Paced for those whose best rate is looked
 	// for, and Note goes with each sample.
-	Alone, Paced bool
-	Note         string
+	Exclusive, Paced bool
+	Note             string
 }
 
 // candidates are the rows of scenarios that have no room of their own, in the order of reports. Names are stable.
 var candidates = []Candidate{
 	{Name: "direct", scenarios: []string{"veth", "ndr", "latency"}},
-	{Name: "bridge", scenarios: []string{"veth", "ndr", "latency"}, Device: func(Terms) Device { return &Bridge{} }},
-	{Name: "forward", scenarios: []string{"veth"}, Once: true, Device: func(Terms) Device { return &Forward{} }},
-	{Name: "redirect", scenarios: []string{"veth", "cost", "ndr", "latency"}, Device: func(Terms) Device { return &Redirect{} }},
-	{Name: "rewrite", scenarios: []string{"veth", "cost"}, SCION: true, Once: true, Device: func(o Terms) Device {
+	{Name: "bridge", scenarios: []string{"veth", "ndr", "latency"}, Device: func(DeviceOptions) Device { return &Bridge{} }},
+	{Name: "forward", scenarios: []string{"veth"}, MainGroupOnly: true, Device: func(DeviceOptions) Device { return &Forward{} }},
+	{Name: "redirect", scenarios: []string{"veth", "cost", "ndr", "latency"}, Device: func(DeviceOptions) Device { return &Redirect{} }},
+	{Name: "rewrite", scenarios: []string{"veth", "cost"}, SCION: true, MainGroupOnly: true, Device: func(o DeviceOptions) Device {
 		return &rewrite{traffic: o.traffic(true)}
 	}},
 	// culvert watches tracepoints that all devices pass through.
-	{Name: "culvert-nomac", scenarios: []string{"veth", "cost", "ndr", "latency"}, SCION: true, Alone: true, Device: func(o Terms) Device {
+	{Name: "culvert-nomac", scenarios: []string{"veth", "cost", "ndr", "latency"}, SCION: true, Exclusive: true, Device: func(o DeviceOptions) Device {
 		return &Culvert{Traffic: o.traffic(true), SkipMAC: true}
 	}},
-	{Name: "culvert-cold", scenarios: []string{"veth", "cost", "ndr", "latency"}, SCION: true, Alone: true, Device: func(o Terms) Device {
+	{Name: "culvert-cold", scenarios: []string{"veth", "cost", "ndr", "latency"}, SCION: true, Exclusive: true, Device: func(o DeviceOptions) Device {
 		return &Culvert{Traffic: o.traffic(true)}
 	}},
-	{Name: "culvert-warm", scenarios: []string{"veth", "cost", "ndr", "latency"}, SCION: true, Alone: true, Device: func(o Terms) Device {
+	{Name: "culvert-warm", scenarios: []string{"veth", "cost", "ndr", "latency"}, SCION: true, Exclusive: true, Device: func(o DeviceOptions) Device {
 		return &Culvert{Traffic: o.traffic(false)}
 	}},
-	{Name: "reference", scenarios: []string{"veth", "ndr", "latency"}, SCION: true, Paced: true, Device: func(o Terms) Device {
-		return &Reference{traffic: o.traffic(true), program: o.Router, CPUs: o.On}
+	{Name: "reference", scenarios: []string{"veth", "ndr", "latency"}, SCION: true, Paced: true, Device: func(o DeviceOptions) Device {
+		return &Reference{traffic: o.traffic(true), program: o.Router, CPUs: o.CPUs}
 	}},
-	{Name: "reference-1cpu", scenarios: []string{"veth"}, SCION: true, Once: true, Paced: true, Device: func(o Terms) Device {
+	{Name: "reference-1cpu", scenarios: []string{"veth"}, SCION: true, MainGroupOnly: true, Paced: true, Device: func(o DeviceOptions) Device {
 		return &Reference{traffic: o.traffic(true), program: o.Router, CPUs: []int{load.LastCPU()}}
 	}},
-	{Name: "culvert+reference", scenarios: []string{"veth"}, SCION: true, Alone: true, Device: func(o Terms) Device {
-		return &fronted{Reference: Reference{traffic: o.traffic(true), program: o.Router}}
+	{Name: "culvert+reference", scenarios: []string{"veth"}, SCION: true, Exclusive: true, Device: func(o DeviceOptions) Device {
+		return &culvertReference{Reference: Reference{traffic: o.traffic(true), program: o.Router}}
 	}},
-	{Name: "culvert-switch-cold", scenarios: []string{"cost"}, SCION: true, Device: func(o Terms) Device {
+	{Name: "culvert-switch-cold", scenarios: []string{"cost"}, SCION: true, Device: func(o DeviceOptions) Device {
 		t := o.traffic(true)
 		t.Crossing = true
 		return &Culvert{Traffic: t}
 	}},
 	{
-		Name: "culvert", scenarios: []string{"scion3"}, SCION: true, Alone: true, Note: floodedNote,
-		Device: func(o Terms) Device { return &labRouter{at: o.Lab, kind: lab.Culvert} },
+		Name: "culvert", scenarios: []string{"scion3"}, SCION: true, Exclusive: true, Note: floodedNote,
+		Device: func(o DeviceOptions) Device { return &labRouter{at: o.Lab, kind: lab.Culvert} },
 	},
-	{Name: "reference", scenarios: []string{"scion3"}, SCION: true, Alone: true, Paced: true, Device: func(o Terms) Device {
+	{Name: "reference", scenarios: []string{"scion3"}, SCION: true, Exclusive: true, Paced: true, Device: func(o DeviceOptions) Device {
 		return &labRouter{at: o.Lab, kind: lab.Reference}
 	}},
 	{
-		Name: "culvert+reference", scenarios: []string{"scion3"}, SCION: true, Alone: true, Note: floodedNote,
-		Device: func(o Terms) Device { return &labRouter{at: o.Lab, kind: lab.Reference, fronted: true} },
+		Name: "culvert+reference", scenarios: []string{"scion3"}, SCION: true, Exclusive: true, Note: floodedNote,
+		Device: func(o DeviceOptions) Device { return &labRouter{at: o.Lab, kind: lab.Reference, inFront: true} },
 	},
 	{Name: load.KernelSource, scenarios: []string{"generator"}},
 	{Name: load.TcpreplaySource, scenarios: []string{"generator"}},
@@ -101,7 +101,7 @@ var candidates = []Candidate{
 const floodedNote = "flooded with all that the generator can send; runs on its CPU, or on that where the lab's own packets arrive"
 
 // traffic is SCION packets of the length that the terms say, with a hop field of its own in each or always the same.
-func (o Terms) traffic(cold bool) SCIONTraffic {
+func (o DeviceOptions) traffic(cold bool) SCIONTraffic {
 	size := o.Size
 	if size == 0 {
 		size = FrameSize

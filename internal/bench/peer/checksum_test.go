@@ -42,7 +42,7 @@ func TestStampsKeepChecksums(t *testing.T) {
 	}
 	frames = append(frames, scion...)
 	var capture *pcapgo.EthernetHandle
-	err = to.Space.Do(func() error {
+	err = to.Netns.Do(func() error {
 		capture, err = pcapgo.NewEthernetHandle(to.Name)
 		return err
 	})
@@ -105,9 +105,9 @@ func TestGeneratorRefusesSCIONHeadersWithoutRoomForAStamp(t *testing.T) {
 // wire leads from one namespace to another.
 func wire(t *testing.T) (from, to load.End) {
 	t.Helper()
-	var ends [2]*load.Space
+	var ends [2]*load.Netns
 	for i := range ends {
-		s, err := load.NewSpace()
+		s, err := load.NewNetns()
 		if err != nil {
 			t.Fatal(err)
 		}

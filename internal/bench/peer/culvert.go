@@ -49,7 +49,7 @@ func (d *Culvert) Release() error {
 // Attach implements Device.
 func (d *Culvert) Attach(_ context.Context, p Path) error {
 	if d.stays {
-		return p.In.Space.Do(d.inst.Resume)
+		return p.In.Netns.Do(d.inst.Resume)
 	}
 	return d.load(p)
 }
@@ -71,7 +71,7 @@ func (d *Culvert) load(p Path) error {
 		Turns:      d.Turns,
 		Temporary:  true,
 	}
-	err = p.In.Space.Do(func() error {
+	err = p.In.Netns.Do(func() error {
 		d.inst, err = datapath.Attach(o)
 		return err
 	})

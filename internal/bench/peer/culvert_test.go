@@ -23,12 +23,12 @@ func TestCulvertPinsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	row := scenario.VethRow{Label: "culvert-cold", Opts: scenario.VethOptions{Frames: frames, CPU: load.LastCPU()}}
-	device := peer.DeviceOf(t, "veth", "culvert-cold", peer.Terms{})
+	device := peer.DeviceOf(t, "veth", "culvert-cold", peer.DeviceOptions{})
 	row.Device = device
 	if err := row.Setup(t.Context()); err != nil {
 		t.Fatal(errors.Join(err, row.Teardown()))
 	}
-	inode, err := row.Path.In.Space.Inode()
+	inode, err := row.Path.In.Netns.Inode()
 	if err != nil {
 		t.Error(err)
 	}

@@ -36,7 +36,7 @@ type Device interface {
 }
 
 // Standing is a Device with a part that stays in the path when the rest is taken out between rounds.
-type Standing interface {
+type Preparer interface {
 	Device
 	// Prepare puts the part that stays into the path. Release is called after it, even when it failed.
 	Prepare(ctx context.Context, p Path) error
@@ -45,14 +45,14 @@ type Standing interface {
 }
 
 // Costed is a Device that is one XDP program, whose cost can be measured by itself.
-type Costed interface {
+type SingleProgram interface {
 	Device
 	// Program is the program that Attach put on Path.In, and the verdict that it gives to the device's frames.
 	Program() (prog *ebpf.Program, verdict uint32)
 }
 
-// Peer is a Device that a machine may lack.
-type Peer interface {
+// Optional is a Device that a machine may lack.
+type Optional interface {
 	Device
 	// Available returns an error that says what is missing and how to get it.
 	Available() error

@@ -47,7 +47,7 @@ type Bridge struct {
 
 // Attach implements Device.
 func (d *Bridge) Attach(_ context.Context, p Path) (err error) {
-	nl := p.In.Space.Netlink()
+	nl := p.In.Netns.Netlink()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "cvbridge"
 	off := false
@@ -101,7 +101,7 @@ func (d *Bridge) Detach() error {
 
 // Available tells whether the kernel has bridges, by making one.
 func (*Bridge) Available() (err error) {
-	s, err := load.NewSpace()
+	s, err := load.NewNetns()
 	if err != nil {
 		return err
 	}

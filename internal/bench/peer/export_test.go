@@ -14,7 +14,7 @@ import (
 )
 
 // DeviceOf is the device of a scenario's row.
-func DeviceOf(t *testing.T, scenario, name string, o Terms) Device {
+func DeviceOf(t *testing.T, scenario, name string, o DeviceOptions) Device {
 	t.Helper()
 	for _, c := range CandidatesOf(scenario) {
 		if c.Name == name {
@@ -30,14 +30,14 @@ func InstanceOf(d Device) *datapath.Instance {
 	switch d := d.(type) {
 	case *Culvert:
 		return d.inst
-	case *fronted:
+	case *culvertReference:
 		return d.inst
 	}
 	return nil
 }
 
 // ForwardNothing has a namespace forward no packets.
-func ForwardNothing(s *load.Space) error { return s.Do(func() error { return setForwarding("0") }) }
+func ForwardNothing(s *load.Netns) error { return s.Do(func() error { return setForwarding("0") }) }
 
 // TracerouteRequest is a packet that the router under test has to answer itself.
 func TracerouteRequest(t *testing.T, p Path) []byte {

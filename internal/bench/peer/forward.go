@@ -15,17 +15,17 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// Forward is the kernel's own IP forwarding, with a route for each direction and the neighbours known to it.
+// Forward is the kernel's own IP forwarding, with a route for each direction and the neighbors known to it.
 type Forward struct {
 	on io.Closer
 }
 
 // Attach implements Device.
 func (d *Forward) Attach(_ context.Context, p Path) (err error) {
-	if err := p.In.Space.Do(func() error { return setForwarding("1") }); err != nil {
+	if err := p.In.Netns.Do(func() error { return setForwarding("1") }); err != nil {
 		return err
 	}
-	// The networks of UDPFrames, and an address in each for the neighbour that they are routed to.
+	// The networks of UDPFrames, and an address in each for the neighbor that they are routed to.
 	for _, side := range []struct {
 		near, far load.End
 		network   net.IPNet
@@ -34,7 +34,7 @@ func (d *Forward) Attach(_ context.Context, p Path) (err error) {
 		{p.In, p.Source, net.IPNet{IP: net.IPv4(198, 18, 0, 0), Mask: net.CIDRMask(16, 32)}, net.IPv4(198, 18, 255, 254)},
 		{p.Out, p.Sink, net.IPNet{IP: net.IPv4(198, 19, 0, 0), Mask: net.CIDRMask(16, 32)}, net.IPv4(198, 19, 255, 254)},
 	} {
-		nl := side.near.Space.Netlink()
+		nl := side.near.Netns.Netlink()
 		known := &netlink.Neigh{
 			LinkIndex:    side.near.Index,
 			Family:       unix.AF_INET,

@@ -20,7 +20,7 @@ func TestForward(t *testing.T) {
 		t.Fatal(err)
 	}
 	row := &scenario.VethRow{
-		Label: "forward", Device: peer.DeviceOf(t, "veth", "forward", peer.Terms{}),
+		Label: "forward", Device: peer.DeviceOf(t, "veth", "forward", peer.DeviceOptions{}),
 		Opts: scenario.VethOptions{Frames: frames, Sink: load.SinkOptions{MinLen: peer.FrameSize}, CPU: load.LastCPU()},
 	}
 	defer func() {
@@ -45,7 +45,7 @@ func TestForward(t *testing.T) {
 	if got := arrived(); got != packets {
 		t.Errorf("%d packets of %d arrived", got, packets)
 	}
-	if err := peer.ForwardNothing(row.Path.In.Space); err != nil {
+	if err := peer.ForwardNothing(row.Path.In.Netns); err != nil {
 		t.Fatal(err)
 	}
 	if got := arrived(); got != 0 {

@@ -24,7 +24,7 @@ var kernelDrops = map[string][]string{
 }
 
 // KernelLosses counts the packets that the kernel of a namespace dropped, by reason.
-func KernelLosses(s *load.Space) (map[string]uint64, error) {
+func KernelLosses(s *load.Netns) (map[string]uint64, error) {
 	lost := map[string]uint64{}
 	err := s.Do(func() error {
 		for file, names := range kernelDrops {

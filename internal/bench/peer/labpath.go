@@ -39,8 +39,8 @@ type LabPath struct {
 	// crossing is set if segments meet at the router.
 	crossing bool
 	// Ours tells our packets from others at the far end.
-	Ours   load.SinkOptions
-	spaces []*load.Space
+	SinkOptions load.SinkOptions
+	namespaces  []*load.Netns
 }
 
 // OpenLabPath finds the path in the lab of that name, scion3 if empty.
@@ -55,7 +55,7 @@ func OpenLabPath(name string) (p *LabPath, err error) {
 	p = &LabPath{lab: l}
 	defer func() {
 		if err != nil {
-			p, err = nil, errors.Join(err, p.closeSpaces())
+			p, err = nil, errors.Join(err, p.closeNamespaces())
 		}
 	}()
 	if p.as, err = l.AS(labThrough); err != nil {
@@ -139,12 +139,12 @@ func (p *LabPath) findEnds() error {
 		if err != nil {
 			return err
 		}
-		space, err := load.NamedSpace(ns.NetNS)
+		netns, err := load.OpenNetns(ns.NetNS)
 		if err != nil {
 			return err
 		}
-		p.spaces = append(p.spaces, space)
-		if *e.end, err = load.FindEnd(space, "to-"+e.away); err != nil {
+		p.namespaces = append(p.namespaces, netns)
+		if *e.end, err = load.FindEnd(netns, "to-"+e.away); err != nil {
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func (p *LabPath) findEnds() error {
 		before += scionpkt.IPv6Len - scionpkt.IPv4Len
 	}
 	host := scionSink.As4()
-	p.Ours = load.SinkOptions{MarkOffset: before + hostAt, Mark: binary.BigEndian.Uint32(host[:])}
+	p.SinkOptions = load.SinkOptions{MarkOffset: before + hostAt, Mark: binary.BigEndian.Uint32(host[:])}
 	return nil
 }
 
@@ -181,12 +181,12 @@ func (p *LabPath) put(kind lab.Router) error {
 
 // Close puts back the router that was there at first and lets go of the lab.
 func (p *LabPath) Close() error {
-	return errors.Join(p.put(p.as.Router), p.closeSpaces())
+	return errors.Join(p.put(p.as.Router), p.closeNamespaces())
 }
 
-func (p *LabPath) closeSpaces() error {
+func (p *LabPath) closeNamespaces() error {
 	var err error
-	for _, s := range p.spaces {
+	for _, s := range p.namespaces {
 		err = errors.Join(err, s.Close())
 	}
 	return err

@@ -15,22 +15,22 @@ import (
 type labRouter struct {
 	at   *LabPath
 	kind lab.Router
-	// fronted puts culvert's data plane in front of the reference router.
-	fronted bool
+	// inFront puts culvert's data plane in front of the reference router.
+	inFront bool
 	// inst is culvert's data plane.
 	inst *datapath.Instance
 }
 
 func (d *labRouter) Attach(ctx context.Context, p Path) error {
-	if err := d.at.use(ctx, d.kind); err != nil || d.kind != lab.Culvert && !d.fronted {
+	if err := d.at.use(ctx, d.kind); err != nil || d.kind != lab.Culvert && !d.inFront {
 		return err
 	}
-	if d.fronted {
+	if d.inFront {
 		var err error
 		d.inst, err = attachInFront(ctx, d.at.as.RouterConfig, p.In, p.Out)
 		return err
 	}
-	return p.In.Space.Do(func() (err error) {
+	return p.In.Netns.Do(func() (err error) {
 		d.inst, err = planes.Open(d.at.as.RouterID, planes.Kind{Name: "data plane", None: "see 'culvert status'"})
 		return err
 	})
@@ -45,7 +45,7 @@ func (d *labRouter) Losses() (map[string]uint64, error) {
 	lost := map[string]uint64{}
 	if d.inst != nil {
 		var err error
-		if lost, err = CulvertLosses(d.inst, d.at.In, !d.fronted); err != nil {
+		if lost, err = CulvertLosses(d.inst, d.at.In, !d.inFront); err != nil {
 			return nil, err
 		}
 		// The lab's own: what is not SCION, BFD, beacons, and messages to the control service on the same host.
@@ -57,7 +57,7 @@ func (d *labRouter) Losses() (map[string]uint64, error) {
 	if d.kind == lab.Culvert {
 		return lost, nil
 	}
-	own, err := referenceLosses(d.at.In.Space, d.at.as.RouterAPI.String())
+	own, err := referenceLosses(d.at.In.Netns, d.at.as.RouterAPI.String())
 	maps.Copy(lost, own)
 	return lost, err
 }

@@ -25,7 +25,7 @@ type Process struct {
 
 // Start runs a program in a namespace and in a directory, where its output goes to output.log. It runs on the given
 // CPUs, on any if there are none.
-func Start(s *load.Space, dir string, cpus []int, program string, args ...string) (*Process, error) {
+func Start(s *load.Netns, dir string, cpus []int, program string, args ...string) (*Process, error) {
 	log, err := os.Create(filepath.Join(dir, "output.log"))
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)

@@ -62,12 +62,12 @@ func (d *Reference) startIn(ctx context.Context, p Path) (err error) {
 		func() error { return p.In.Assign(netip.PrefixFrom(scionIn.local.Addr(), 24)) },
 		func() error { return p.Out.Assign(netip.PrefixFrom(scionOut.local.Addr(), 24)) },
 		func() error { return p.Out.Assign(netip.PrefixFrom(scionInternal.Addr(), 24)) },
-		func() error { return p.In.Neighbour(scionIn.remote.Addr(), p.Source.MAC) },
-		func() error { return p.Out.Neighbour(scionOut.remote.Addr(), p.Sink.MAC) },
+		func() error { return p.In.SetNeighbor(scionIn.remote.Addr(), p.Source.MAC) },
+		func() error { return p.Out.SetNeighbor(scionOut.remote.Addr(), p.Sink.MAC) },
 		func() error { d.files, err = NewScratch(); return err },
 		func() error { return d.configure(d.files.Path()) },
 		func() error {
-			d.process, err = Start(p.In.Space, d.files.Path(), d.CPUs, program, "--config", "br.toml")
+			d.process, err = Start(p.In.Netns, d.files.Path(), d.CPUs, program, "--config", "br.toml")
 			return err
 		},
 		func() error { return d.waitReady(ctx) },
@@ -147,7 +147,7 @@ func (d *Reference) waitReady(ctx context.Context) error {
 	const limit = 20 * time.Second
 	end := time.Now().Add(limit)
 	for {
-		_, err := readMetrics(d.in.Space, referenceAPI)
+		_, err := readMetrics(d.in.Netns, referenceAPI)
 		switch {
 		case err == nil:
 			return nil
@@ -164,7 +164,7 @@ func (d *Reference) waitReady(ctx context.Context) error {
 const metricsWait = time.Minute
 
 // readMetrics reads the metrics of a reference router, as text. api is its address within its namespace.
-func readMetrics(s *load.Space, api string) (text []byte, err error) {
+func readMetrics(s *load.Netns, api string) (text []byte, err error) {
 	client := http.Client{Timeout: metricsWait, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
@@ -197,12 +197,12 @@ func (d *Reference) Frames(p Path, common [][]byte) ([][]byte, error) {
 
 // Losses are the packets that the router's sockets had no room for, and those that it dropped itself.
 func (d *Reference) Losses() (map[string]uint64, error) {
-	return referenceLosses(d.in.Space, referenceAPI)
+	return referenceLosses(d.in.Netns, referenceAPI)
 }
 
 // referenceLosses counts the packets that a reference router dropped, and those that the sockets of its namespace
 // had no room for.
-func referenceLosses(s *load.Space, api string) (map[string]uint64, error) {
+func referenceLosses(s *load.Netns, api string) (map[string]uint64, error) {
 	text, err := readMetrics(s, api)
 	if err != nil {
 		return nil, err

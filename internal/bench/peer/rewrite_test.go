@@ -29,14 +29,14 @@ func TestRewriteSendsWhatCulvertSends(t *testing.T) {
 		sent [2][][]byte
 	)
 	for i, name := range []string{"culvert-cold", "rewrite"} {
-		device := peer.DeviceOf(t, "cost", name, peer.Terms{}).(peer.Costed)
+		device := peer.DeviceOf(t, "cost", name, peer.DeviceOptions{}).(peer.SingleProgram)
 		row := scenario.VethRow{Label: "a row", Device: device, Opts: scenario.VethOptions{Frames: common}}
 		defer func() {
 			if err := row.Teardown(); err != nil {
 				t.Error(err)
 			}
 		}()
-		frames, err := row.Lay()
+		frames, err := row.BuildPath()
 		if err == nil {
 			err = row.Attach(context.Background())
 		}
@@ -65,7 +65,7 @@ func TestRewriteSendsWhatCulvertSends(t *testing.T) {
 }
 
 // runOnce puts a frame through a device's program and returns what becomes of it.
-func runOnce(t *testing.T, d peer.Costed, in load.End, frame []byte) []byte {
+func runOnce(t *testing.T, d peer.SingleProgram, in load.End, frame []byte) []byte {
 	t.Helper()
 	prog, want := d.Program()
 	o := ebpf.RunOptions{
@@ -73,7 +73,7 @@ func runOnce(t *testing.T, d peer.Costed, in load.End, frame []byte) []byte {
 		DataOut: make([]byte, len(frame)+64),
 		Context: load.XDPContext{DataEnd: uint32(len(frame)), IngressIfindex: uint32(in.Index)},
 	}
-	err := in.Space.Do(func() error {
+	err := in.Netns.Do(func() error {
 		verdict, err := prog.Run(&o)
 		if err == nil && verdict != want {
 			err = errors.New("another verdict than a redirect")

@@ -44,7 +44,7 @@ const (
 // scionLink is one external link of the router.
 type scionLink struct {
 	ia addr.IA
-	// id and remoteID are the interface's numbers, at the router and at the neighbour.
+	// id and remoteID are the interface's numbers, at the router and at the neighbor.
 	id, remoteID  uint16
 	local, remote netip.AddrPort
 }

@@ -61,11 +61,11 @@ func writeMarkdown(b *strings.Builder, columns []column) {
 
 // writeCell writes one cell. A bar in it would end the cell early.
 func writeCell(b *strings.Builder, cell string, width int, left bool) {
-	space := strings.Repeat(" ", width-utf8.RuneCountInString(cell))
+	padding := strings.Repeat(" ", width-utf8.RuneCountInString(cell))
 	cell = strings.ReplaceAll(cell, "|", "/")
 	if left {
-		b.WriteString("| " + cell + space + " ")
+		b.WriteString("| " + cell + padding + " ")
 	} else {
-		b.WriteString("| " + space + cell + " ")
+		b.WriteString("| " + padding + cell + " ")
 	}
 }

@@ -18,7 +18,7 @@ func (o Options) Missing(rows []peer.Candidate) (map[string]error, error) {
 		if c.Device == nil || missing[c.Name] != nil {
 			continue
 		}
-		p, ok := c.Device(o.Terms()).(peer.Peer)
+		p, ok := c.Device(o.DeviceOptions()).(peer.Optional)
 		if !ok {
 			continue
 		}
@@ -30,29 +30,29 @@ func (o Options) Missing(rows []peer.Candidate) (map[string]error, error) {
 			return nil, fmt.Errorf("set %s up: %w", c.Name, err)
 		}
 		missing[c.Name] = err
-		Keep(o.Progress, fmt.Sprintf("leaving %s out: %v", c.Name, err))
+		KeepLine(o.Progress, fmt.Sprintf("leaving %s out: %v", c.Name, err))
 	}
 	return missing, nil
 }
 
 // split parts the group's rows into those to measure and the reports of those that are missing.
-func (g *group) split(missing map[string]error) (there []peer.Candidate, absent []report.Row) {
+func (g *group) split(missing map[string]error) (available []peer.Candidate, absent []report.Row) {
 	for _, c := range g.rows {
 		if err := missing[c.Name]; err != nil {
 			absent = append(absent, report.Row{Name: c.Name + g.suffix(), FrameSize: g.size, Note: "not measured: " + err.Error()})
 			continue
 		}
-		there = append(there, c)
+		available = append(available, c)
 	}
-	return there, absent
+	return available, absent
 }
 
 // enoughCPUs leaves out the groups that need more CPUs than the process may use. It is an error if they were asked for.
 func (o Options) enoughCPUs(groups []*group, allowed int) ([]*group, error) {
-	var there []*group
+	var available []*group
 	for _, g := range groups {
 		if g.cpus <= allowed {
-			there = append(there, g)
+			available = append(available, g)
 			continue
 		}
 		missing := fmt.Errorf("rows with %s need %d CPUs, and this process may use %d (see taskset(1) and 'nproc --all')",
@@ -60,7 +60,7 @@ func (o Options) enoughCPUs(groups []*group, allowed int) ([]*group, error) {
 		if len(o.CPUs) > 0 {
 			return nil, fmt.Errorf("%w: use --cpus 1", missing)
 		}
-		Keep(o.Progress, fmt.Sprintf("leaving rows out: %v", missing))
+		KeepLine(o.Progress, fmt.Sprintf("leaving rows out: %v", missing))
 	}
-	return there, nil
+	return available, nil
 }

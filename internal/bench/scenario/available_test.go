@@ -12,12 +12,12 @@ import (
 // What is said about rows that are left out stays on a terminal, where other lines replace each other.
 func TestKeptLine(t *testing.T) {
 	var out bytes.Buffer
-	Keep(&progress{out: &out, columns: 10, now: time.Now}, "leaving a row out")
+	KeepLine(&progress{out: &out, columns: 10, now: time.Now}, "leaving a row out")
 	if !strings.HasSuffix(out.String(), "leaving a row out\n") {
 		t.Errorf("a terminal gets %q", &out)
 	}
 	out.Reset()
-	Keep(&progress{out: &out, now: time.Now}, "leaving a row out")
+	KeepLine(&progress{out: &out, now: time.Now}, "leaving a row out")
 	if out.String() != "leaving a row out\n" {
 		t.Errorf("a file gets %q", &out)
 	}

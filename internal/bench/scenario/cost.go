@@ -59,14 +59,14 @@ func runCost(ctx context.Context, chosen []peer.Candidate, o Options) (r *report
 
 // Subject lays the row's path, attaches its device and returns the program that is on it then.
 func (r *VethRow) Subject(ctx context.Context) (load.Subject, error) {
-	frames, err := r.Lay()
+	frames, err := r.BuildPath()
 	if err == nil {
 		err = r.Attach(ctx)
 	}
 	if err != nil {
 		return load.Subject{}, err
 	}
-	costed, ok := r.Device.(peer.Costed)
+	costed, ok := r.Device.(peer.SingleProgram)
 	if !ok {
 		return load.Subject{}, errors.New("it is not an XDP program whose cost can be measured")
 	}
@@ -78,8 +78,8 @@ func (r *VethRow) Subject(ctx context.Context) (load.Subject, error) {
 	return s, nil
 }
 
-// DidItsWork asks a device that can tell whether all packets were of the kind that the row is about.
-func DidItsWork(row *VethRow) error {
+// CheckDevice asks a device that can tell whether all packets were of the kind that the row is about.
+func CheckDevice(row *VethRow) error {
 	if d, ok := row.Device.(interface{ Check() error }); ok {
 		return d.Check()
 	}

@@ -48,7 +48,7 @@ func TestBrokenRouter(t *testing.T) {
 // All candidates of the cost scenario can be measured by themselves.
 func TestCostCandidates(t *testing.T) {
 	for _, c := range Cost().Candidates {
-		if _, ok := c.Device(peer.Terms{}).(peer.Costed); !ok {
+		if _, ok := c.Device(peer.DeviceOptions{}).(peer.SingleProgram); !ok {
 			t.Errorf("%s is in the cost scenario but is no program", c.Name)
 		}
 	}

@@ -42,7 +42,7 @@ type sourceRow struct {
 	kind        string
 	frames      [][]byte
 	cpu         int
-	tester, far *load.Space
+	tester, far *load.Netns
 	from, to    load.End
 	source      load.Source
 	sink        *load.Sink
@@ -52,10 +52,10 @@ type sourceRow struct {
 func (r *sourceRow) Name() string { return r.kind }
 
 func (r *sourceRow) Setup(context.Context) (err error) {
-	if r.tester, err = load.NewSpace(); err != nil {
+	if r.tester, err = load.NewNetns(); err != nil {
 		return err
 	}
-	if r.far, err = load.NewSpace(); err != nil {
+	if r.far, err = load.NewNetns(); err != nil {
 		return err
 	}
 	if r.from, r.to, err = load.NewWire(r.tester, r.far, "cvsource", "cvsink", 0); err != nil {
@@ -130,7 +130,7 @@ func (r *sourceRow) Teardown() error {
 	if r.sink != nil {
 		err = errors.Join(err, r.sink.Close())
 	}
-	for _, s := range []*load.Space{r.tester, r.far} {
+	for _, s := range []*load.Netns{r.tester, r.far} {
 		if s != nil {
 			err = errors.Join(err, s.Close())
 		}

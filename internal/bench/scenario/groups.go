@@ -39,10 +39,10 @@ func (g *group) suffix() string {
 	return s
 }
 
-// defaultSizes are measured on one CPU, defaultApart on two.
+// defaultSizes are measured on one CPU, defaultSizesTwoCPUs on two.
 var (
-	defaultSizes = []string{strconv.Itoa(peer.FrameSize), "64", peer.Shortest, "512", "1400"}
-	defaultApart = []string{strconv.Itoa(peer.FrameSize)}
+	defaultSizes        = []string{strconv.Itoa(peer.FrameSize), "64", peer.Shortest, "512", "1400"}
+	defaultSizesTwoCPUs = []string{strconv.Itoa(peer.FrameSize)}
 )
 
 // groups are those that the options ask for, the main one first if it is among them. Sizes alone mean one CPU, and two
@@ -66,7 +66,7 @@ func (o Options) groups() ([]*group, error) {
 				return nil, err
 			}
 			asked := len(o.CPUs) > 0 && len(o.Sizes) > 0
-			if n > 1 && !asked && !slices.Contains(defaultApart, word) {
+			if n > 1 && !asked && !slices.Contains(defaultSizesTwoCPUs, word) {
 				continue
 			}
 			if !slices.ContainsFunc(all, func(other *group) bool { return other.suffix() == g.suffix() }) {
@@ -109,7 +109,7 @@ func (o Options) share(groups []*group, chosen []peer.Candidate) error {
 	}
 	for _, g := range groups {
 		for _, c := range chosen {
-			if c.SCION && g.size < least || c.Once && len(o.Rows) == 0 && g.suffix() != "" {
+			if c.SCION && g.size < least || c.MainGroupOnly && len(o.Rows) == 0 && g.suffix() != "" {
 				continue
 			}
 			g.rows = append(g.rows, c)

@@ -82,15 +82,15 @@ func TestTooFewCPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there, err := o.enoughCPUs(all, 1)
-	if err != nil || len(there) != len(all)-1 || !strings.Contains(progress.String(), "@2cpu need 2 CPUs") {
-		t.Errorf("%d groups of %d, progress %q, error %v", len(there), len(all), &progress, err)
+	available, err := o.enoughCPUs(all, 1)
+	if err != nil || len(available) != len(all)-1 || !strings.Contains(progress.String(), "@2cpu need 2 CPUs") {
+		t.Errorf("%d groups of %d, progress %q, error %v", len(available), len(all), &progress, err)
 	}
 	o.CPUs = []int{2}
 	if _, err := o.enoughCPUs(all, 1); err == nil || !strings.Contains(err.Error(), "need 2 CPUs") {
 		t.Errorf("error %v", err)
 	}
-	if there, err := o.enoughCPUs(all, 2); err != nil || len(there) != len(all) {
-		t.Errorf("%d groups of %d, error %v", len(there), len(all), err)
+	if available, err := o.enoughCPUs(all, 2); err != nil || len(available) != len(all) {
+		t.Errorf("%d groups of %d, error %v", len(available), len(all), err)
 	}
 }

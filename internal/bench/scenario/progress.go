@@ -60,7 +60,7 @@ func (p *progress) show(line string) error {
 }
 
 // Keep writes a line that stays, also on a terminal.
-func Keep(w io.Writer, line string) {
+func KeepLine(w io.Writer, line string) {
 	p, ok := w.(*progress)
 	if !ok || p.columns == 0 {
 		fmt.Fprintln(w, line)

@@ -49,12 +49,12 @@ type Options struct {
 	Prefixes string
 	Sample   int
 
-	terms peer.Terms
+	device peer.DeviceOptions
 }
 
 // Terms are what devices are told.
-func (o Options) Terms() peer.Terms {
-	t := o.terms
+func (o Options) DeviceOptions() peer.DeviceOptions {
+	t := o.device
 	t.Router = o.Router
 	return t
 }
@@ -85,7 +85,7 @@ func (s Scenario) Choose(names []string) ([]peer.Candidate, error) {
 	var chosen []peer.Candidate
 	known := s.RowNames()
 	if len(names) == 0 {
-		return slices.DeleteFunc(slices.Clone(s.Candidates), func(c peer.Candidate) bool { return c.Asked }), nil
+		return slices.DeleteFunc(slices.Clone(s.Candidates), func(c peer.Candidate) bool { return c.ByNameOnly }), nil
 	}
 	for _, name := range names {
 		if base, _, variant := strings.Cut(name, "@"); variant && slices.Contains(known, base) {

@@ -23,10 +23,10 @@ func runScion3(ctx context.Context, chosen []peer.Candidate, o Options) (r *repo
 	if err != nil {
 		return nil, err
 	}
-	if o.terms.Lab, err = peer.OpenLabPath(o.Lab); err != nil {
+	if o.device.Lab, err = peer.OpenLabPath(o.Lab); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, o.terms.Lab.Close()) }()
-	v := VethOptions{Frames: frames, Sink: o.terms.Lab.Ours, On: &o.terms.Lab.Path, CPU: load.LastCPU()}
+	defer func() { err = errors.Join(err, o.device.Lab.Close()) }()
+	v := VethOptions{Frames: frames, Sink: o.device.Lab.SinkOptions, Existing: &o.device.Lab.Path, CPU: load.LastCPU()}
 	return runRates(ctx, VethRows(chosen, o, v), o, "reference")
 }

@@ -66,16 +66,16 @@ func openTrialPath(ctx context.Context, c peer.Candidate, o Options, t trialOpti
 	if err != nil {
 		return p, err
 	}
-	p.row = &VethRow{Label: c.Name, Opts: VethOptions{Frames: common, CPU: p.device, Apart: true}}
+	p.row = &VethRow{Label: c.Name, Opts: VethOptions{Frames: common, CPU: p.device, SeparateCPU: true}}
 	if c.Device != nil {
-		o.terms.Size, o.terms.On = int(t.length), []int{p.device}
-		p.row.Device = c.Device(o.Terms())
+		o.device.Size, o.device.CPUs = int(t.length), []int{p.device}
+		p.row.Device = c.Device(o.DeviceOptions())
 	}
-	frames, err := p.row.Lay()
+	frames, err := p.row.BuildPath()
 	if err != nil {
 		return p, err
 	}
-	g := load.GeneratorOptions{Frames: frames, From: p.row.Path.Source, CPU: p.generator, Stamp: t.stamped, Urgent: true}
+	g := load.GeneratorOptions{Frames: frames, From: p.row.Path.Source, CPU: p.generator, Stamp: t.stamped, Realtime: true}
 	least, longest := lengthRange(frames)
 	if longest > trialHeader {
 		g.Header = trialHeader
@@ -94,7 +94,7 @@ func openTrialPath(ctx context.Context, c peer.Candidate, o Options, t trialOpti
 	if p.row.Device == nil {
 		senders, receiver = senders[:1], p.row.Path.Sink
 	}
-	if err := load.UrgentReceiver(receiver); err != nil {
+	if err := load.SetReceiverRealtime(receiver); err != nil {
 		return p, err
 	}
 	if p.row.Refused, err = load.WatchRefusals(senders...); err != nil {

@@ -93,7 +93,7 @@ func (d *meter) Detach() error { return errors.Join(d.on.Close(), d.prog.Close()
 // openMeter lays a path through a meter.
 func openMeter(t *testing.T, d *meter) *trialPath {
 	t.Helper()
-	c := peer.Candidate{Name: "meter", Device: func(peer.Terms) peer.Device { return d }}
+	c := peer.Candidate{Name: "meter", Device: func(peer.DeviceOptions) peer.Device { return d }}
 	p, err := openTrialPath(context.Background(), c, Options{}, trialOptions{length: 138, frames: 16})
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {

@@ -26,7 +26,7 @@ func (r trialRow) frameSize() int { return max(0, int(r.length)) }
 // trialRows combines candidates and frame lengths: the rows to measure, and reports of those whose peers are missing.
 // Without rows chosen by the user it takes those in rows, without lengths those in sizes. SCION packets have no lengths
 // below that of their headers: rows that would need them are left out, which is said.
-func trialRows(chosen []peer.Candidate, o Options, rows, sizes []string) (there []trialRow, absent []report.Row, err error) {
+func trialRows(chosen []peer.Candidate, o Options, rows, sizes []string) (available []trialRow, absent []report.Row, err error) {
 	if len(o.Rows) == 0 {
 		chosen = slices.DeleteFunc(slices.Clone(chosen), func(c peer.Candidate) bool { return !slices.Contains(rows, c.Name) })
 	}
@@ -49,7 +49,7 @@ func trialRows(chosen []peer.Candidate, o Options, rows, sizes []string) (there 
 		for _, c := range chosen {
 			row := trialRow{Candidate: c, length: length}
 			if c.SCION && length != peer.IMIX && int(length) < least {
-				Keep(o.Progress, fmt.Sprintf("leaving %s out: SCION packets take at least %d bytes (--size %s)", row, least, peer.Shortest))
+				KeepLine(o.Progress, fmt.Sprintf("leaving %s out: SCION packets take at least %d bytes (--size %s)", row, least, peer.Shortest))
 				continue
 			}
 			wanted = append(wanted, row)
@@ -68,9 +68,9 @@ func trialRows(chosen []peer.Candidate, o Options, rows, sizes []string) (there 
 			absent = append(absent, report.Row{Name: row.String(), FrameSize: row.frameSize(), Note: "not measured: " + why.Error()})
 			continue
 		}
-		there = append(there, row)
+		available = append(available, row)
 	}
-	return there, absent, nil
+	return available, absent, nil
 }
 
 // inTurns visits rows for a number of rounds, beginning each with another row. A visit says what it found.

@@ -51,8 +51,8 @@ func runVeth(ctx context.Context, chosen []peer.Candidate, o Options) (*report.R
 		if len(g.rows) == 0 {
 			continue
 		}
-		there, absent := g.split(missing)
-		r, err := g.run(ctx, there, part)
+		available, absent := g.split(missing)
+		r, err := g.run(ctx, available, part)
 		if err != nil {
 			return nil, err
 		}
@@ -69,12 +69,12 @@ func (g *group) run(ctx context.Context, chosen []peer.Candidate, o Options) (*r
 	if err != nil {
 		return nil, err
 	}
-	o.terms.Size = g.size
+	o.device.Size = g.size
 	v := VethOptions{
-		Frames: frames, Header: peer.FrameSize, Sink: load.SinkOptions{MinLen: g.size}, CPU: load.LastCPU(), Apart: g.cpus > 1, Size: g.size,
+		Frames: frames, Header: peer.FrameSize, Sink: load.SinkOptions{MinLen: g.size}, CPU: load.LastCPU(), SeparateCPU: g.cpus > 1, Size: g.size,
 	}
-	if v.Apart {
-		o.terms.On = []int{v.CPU}
+	if v.SeparateCPU {
+		o.device.CPUs = []int{v.CPU}
 	}
 	rows := VethRows(chosen, o, v)
 	against := make([]string, len(vethAgainst))
@@ -99,7 +99,7 @@ func (g *group) note(r *VethRow) string {
 	}
 	from := r.generatorCPU()
 	switch ref, ok := r.Device.(*peer.Reference); {
-	case r.Opts.Apart:
+	case r.Opts.SeparateCPU:
 		notes = append(notes, fmt.Sprintf("generator on CPU %d, device and sink on CPU %d", from, r.Opts.CPU))
 	case ok && len(ref.CPUs) > 0:
 		notes = append(notes, fmt.Sprintf("generator on CPU %d, router on CPU %d", from, ref.CPUs[0]))
@@ -113,9 +113,9 @@ func (g *group) note(r *VethRow) string {
 func VethRows(chosen []peer.Candidate, o Options, v VethOptions) []*VethRow {
 	rows := make([]*VethRow, len(chosen))
 	for i, c := range chosen {
-		rows[i] = &VethRow{Label: c.Name, Alone: c.Alone, paced: c.Paced, Note: c.Note, Opts: v}
+		rows[i] = &VethRow{Label: c.Name, Exclusive: c.Exclusive, paced: c.Paced, Note: c.Note, Opts: v}
 		if c.Device != nil {
-			rows[i].Device = c.Device(o.Terms())
+			rows[i].Device = c.Device(o.DeviceOptions())
 		}
 	}
 	return rows

@@ -24,11 +24,11 @@ type VethOptions struct {
 	// Sink says which frames are ours.
 	Sink load.SinkOptions
 	// On is a path that is there already, nil to lay one in namespaces of its own.
-	On *peer.Path
+	Existing *peer.Path
 	// CPU is where generator and device run.
 	CPU int
 	// Apart has the generator on another CPU, and the device receive on CPU.
-	Apart bool
+	SeparateCPU bool
 	// Flows, if not 0, stamps the frames with so many flows, to see what becomes of their order.
 	Flows int
 	// Vary, if not 0, is how many flows take turns in place of the frames' own, from VaryFrom on (see GeneratorOptions).
@@ -57,7 +57,7 @@ type VethRow struct {
 	Device peer.Device
 	// Alone devices cannot be there together with others, or slow them down, so they are attached for their own
 	// rounds only.
-	Alone bool
+	Exclusive bool
 	// paced devices do worse the more is offered beyond what they can take, so the best rate is looked for. Their
 	// generator is on another CPU.
 	paced    bool
@@ -65,8 +65,8 @@ type VethRow struct {
 	prepared bool
 	// Opts say what is sent.
 	Opts   VethOptions
-	tester *load.Space
-	under  *load.Space
+	tester *load.Netns
+	under  *load.Netns
 	// Path is laid by Lay, Sink put into it by Open, and Gen made by Setup.
 	Path peer.Path
 	Sink *load.Sink
@@ -106,17 +106,17 @@ func (r *VethRow) Describe(row *report.Row) {
 
 // Setup makes the namespaces, the wires, the device, the sink and the generator.
 func (r *VethRow) Setup(ctx context.Context) error {
-	frames, err := r.Lay()
+	frames, err := r.BuildPath()
 	if err != nil {
 		return err
 	}
-	if d, ok := r.Device.(peer.Standing); ok {
+	if d, ok := r.Device.(peer.Preparer); ok {
 		r.prepared = true
 		if err := d.Prepare(ctx, r.Path); err != nil {
 			return err
 		}
 	}
-	if !r.Alone {
+	if !r.Exclusive {
 		if err := r.Open(ctx); err != nil {
 			return err
 		}
@@ -129,22 +129,22 @@ func (r *VethRow) Setup(ctx context.Context) error {
 
 // generatorCPU is the CPU that sends.
 func (r *VethRow) generatorCPU() int {
-	if r.paced || r.Opts.Apart {
+	if r.paced || r.Opts.SeparateCPU {
 		return load.AnotherCPU(r.Opts.CPU)
 	}
 	return r.Opts.CPU
 }
 
 // Lay makes the namespaces and lays the path, without the device, and returns what to send along it.
-func (r *VethRow) Lay() (frames [][]byte, err error) {
-	if r.Opts.On != nil {
-		r.Path = *r.Opts.On
+func (r *VethRow) BuildPath() (frames [][]byte, err error) {
+	if r.Opts.Existing != nil {
+		r.Path = *r.Opts.Existing
 		return r.Device.Frames(r.Path, r.Opts.Frames)
 	}
-	if r.tester, err = load.NewSpace(); err != nil {
+	if r.tester, err = load.NewNetns(); err != nil {
 		return nil, err
 	}
-	if r.under, err = load.NewSpace(); err != nil {
+	if r.under, err = load.NewNetns(); err != nil {
 		return nil, err
 	}
 	p := &r.Path
@@ -193,7 +193,7 @@ func (r *VethRow) Open(ctx context.Context) (err error) {
 	if r.Opts.Flows > 0 {
 		o.Flows, o.Untimed = r.Opts.Flows, true
 	}
-	if r.Sink, err = load.NewSink(r.Path.Sink, o); err != nil || !r.Opts.Apart {
+	if r.Sink, err = load.NewSink(r.Path.Sink, o); err != nil || !r.Opts.SeparateCPU {
 		return err
 	}
 	first := r.Path.In
@@ -215,7 +215,7 @@ func (r *VethRow) Close() error {
 
 // Run measures one round.
 func (r *VethRow) Run(ctx context.Context, round time.Duration) (s Sample, err error) {
-	if r.Alone {
+	if r.Exclusive {
 		defer func() { err = errors.Join(err, r.Close()) }()
 		if err := r.Open(ctx); err != nil {
 			return s, err
@@ -289,7 +289,7 @@ func (r *VethRow) Settle(ctx context.Context, before PathCount, s Sample) (Sampl
 			return s, err
 		}
 		s.Received = after.received - before.received
-		if passed := after.passed - before.passed; r.Opts.On != nil && passed > s.Sent {
+		if passed := after.passed - before.passed; r.Opts.Existing != nil && passed > s.Sent {
 			s.Others = passed - s.Sent
 		}
 		s.Lost = map[string]uint64{}
@@ -310,10 +310,10 @@ func (r *VethRow) Teardown() error {
 		err = errors.Join(err, r.Gen.Close())
 	}
 	err = errors.Join(err, r.Close())
-	if d, ok := r.Device.(peer.Standing); ok && r.prepared {
+	if d, ok := r.Device.(peer.Preparer); ok && r.prepared {
 		err = errors.Join(err, d.Release())
 	}
-	for _, s := range []*load.Space{r.tester, r.under} {
+	for _, s := range []*load.Netns{r.tester, r.under} {
 		if s != nil {
 			err = errors.Join(err, s.Close())
 		}

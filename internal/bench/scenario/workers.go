@@ -24,7 +24,7 @@ const (
 )
 
 // spread is culvert with worker CPUs.
-type spread struct {
+type workerCulvert struct {
 	peer.Culvert
 	count int
 }
@@ -34,10 +34,10 @@ type spread struct {
 func workerCandidates() []peer.Candidate {
 	row := func(name string, n int, turns bool) peer.Candidate {
 		return peer.Candidate{
-			Name: fmt.Sprintf("%s@workers%d", name, n), SCION: true, Alone: true,
-			Device: func(peer.Terms) peer.Device {
+			Name: fmt.Sprintf("%s@workers%d", name, n), SCION: true, Exclusive: true,
+			Device: func(peer.DeviceOptions) peer.Device {
 				t := peer.SCIONTraffic{Cold: true, Size: workerFrameSize, Payload: load.StampLen, Flows: workerFlows}
-				return &spread{Culvert: peer.Culvert{Traffic: t, Workers: workerCPUs(n), Turns: turns}, count: n}
+				return &workerCulvert{Culvert: peer.Culvert{Traffic: t, Workers: workerCPUs(n), Turns: turns}, count: n}
 			},
 		}
 	}
@@ -65,12 +65,12 @@ func workerCPUs(n int) []int {
 
 // enoughForWorkers leaves out the rows that need more CPUs than the process may use. It is an error if they were
 // asked for by name.
-func enoughForWorkers(o Options, chosen []peer.Candidate) (there []peer.Candidate, err error) {
+func enoughForWorkers(o Options, chosen []peer.Candidate) (available []peer.Candidate, err error) {
 	most := 0
 	for _, c := range chosen {
-		d := c.Device(o.Terms()).(*spread)
+		d := c.Device(o.DeviceOptions()).(*workerCulvert)
 		if len(d.Workers) == d.count {
-			there = append(there, c)
+			available = append(available, c)
 			continue
 		}
 		if slices.Contains(o.Rows, c.Name) {
@@ -83,16 +83,16 @@ func enoughForWorkers(o Options, chosen []peer.Candidate) (there []peer.Candidat
 		fmt.Fprintf(o.Progress, "leaving rows with %d to %d workers out: this process may use %d CPUs (see taskset(1) "+
 			"and 'nproc --all')\n", load.AllowedCPUs()+1, most, load.AllowedCPUs())
 	}
-	return there, nil
+	return available, nil
 }
 
-func (d *spread) Describe(row *report.Row) {
+func (d *workerCulvert) Describe(row *report.Row) {
 	row.Workers = &d.count
 	row.CPUs = slices.Compact(slices.Sorted(slices.Values(append([]int{load.LastCPU()}, d.Workers...))))
 }
 
 // workersNote says where a row runs.
-func workersNote(d *spread) string {
+func workersNote(d *workerCulvert) string {
 	note := fmt.Sprintf("generator and rx on CPU %d", load.LastCPU())
 	switch {
 	case d.count == 0:
@@ -123,7 +123,7 @@ func runWorkers(ctx context.Context, chosen []peer.Candidate, o Options) (*repor
 		Frames: frames, Sink: load.SinkOptions{MinLen: workerFrameSize}, CPU: load.LastCPU(), Flows: workerFlows, Size: workerFrameSize,
 	})
 	for _, r := range rows {
-		r.Note = workersNote(r.Device.(*spread))
+		r.Note = workersNote(r.Device.(*workerCulvert))
 	}
 	return runRates(ctx, rows, o, "culvert-cold@workers0")
 }

@@ -22,7 +22,7 @@ type bed struct {
 	peer  packetFilter
 	rules ruleSet
 
-	tester, under *load.Space
+	tester, under *load.Netns
 	// path has only Source and In.
 	path      peer.Path
 	installed bool
@@ -62,13 +62,13 @@ func (b *bed) use(ctx context.Context) error {
 func (b *bed) lay() (err error) {
 	p := &b.path
 	for _, step := range []func() error{
-		func() error { b.tester, err = load.NewSpace(); return err },
-		func() error { b.under, err = load.NewSpace(); return err },
+		func() error { b.tester, err = load.NewNetns(); return err },
+		func() error { b.under, err = load.NewNetns(); return err },
 		b.wire,
 		func() error { return p.In.Assign(netip.PrefixFrom(host, subnet.Bits())) },
 		func() error { return p.Source.Assign(netip.PrefixFrom(client, subnet.Bits())) },
-		func() error { return p.In.Neighbour(client, p.Source.MAC) },
-		func() error { return p.Source.Neighbour(host, p.In.MAC) },
+		func() error { return p.In.SetNeighbor(client, p.Source.MAC) },
+		func() error { return p.Source.SetNeighbor(host, p.In.MAC) },
 		func() error { return b.under.Do(b.ready) },
 		func() error { b.refused, err = load.WatchRefusals(p.Source); return err },
 	} {
@@ -170,7 +170,7 @@ func (b *bed) close() error {
 	}
 	err = errors.Join(err, b.refused.Close())
 	b.refused = nil
-	for _, s := range []*load.Space{b.tester, b.under} {
+	for _, s := range []*load.Netns{b.tester, b.under} {
 		if s != nil {
 			err = errors.Join(err, s.Close())
 		}

@@ -34,7 +34,7 @@ const limitRate = "1Gpps"
 func Costs(most int) []peer.Candidate {
 	var all []peer.Candidate
 	add := func(name string, pass bool, rules ruleSet, sources, set int) {
-		all = append(all, peer.Candidate{Name: "filter-" + name, Device: func(peer.Terms) peer.Device {
+		all = append(all, peer.Candidate{Name: "filter-" + name, Device: func(peer.DeviceOptions) peer.Device {
 			rules.Set = randomPrefixes(set)
 			return &costDevice{rules: rules, pass: pass, sources: sources}
 		}})
@@ -58,7 +58,7 @@ func Costs(most int) []peer.Candidate {
 // Attach puts the filter on In.
 func (d *costDevice) Attach(ctx context.Context, p peer.Path) error {
 	d.answer = load.XDPRedirect
-	err := p.In.Space.Do(func() error {
+	err := p.In.Netns.Do(func() error {
 		xdp, err := netdev.Open(netdev.XDPFamily)
 		if err != nil {
 			return nil // an older kernel, which does not tell
@@ -124,7 +124,7 @@ func runCosts(ctx context.Context, o scenario.Options) (_ *report.Report, err er
 	}
 	for _, c := range Costs(most) {
 		fmt.Fprintf(o.Progress, "setting up %s\n", c.Name)
-		row := &scenario.VethRow{Label: c.Name + "@" + scenario.CostGroup, Device: c.Device(o.Terms()), Opts: scenario.VethOptions{CPU: cpu}}
+		row := &scenario.VethRow{Label: c.Name + "@" + scenario.CostGroup, Device: c.Device(o.DeviceOptions()), Opts: scenario.VethOptions{CPU: cpu}}
 		rows = append(rows, row)
 		s, err := row.Subject(ctx)
 		if err != nil {

@@ -74,7 +74,7 @@ func (d *culvert) Install(_ context.Context, in load.End, rules ruleSet) error {
 	if err != nil {
 		return err
 	}
-	return in.Space.Do(func() (err error) {
+	return in.Netns.Do(func() (err error) {
 		o := datapath.Options{Name: "bench", Interfaces: []string{in.Name}, Temporary: true}
 		if d.inst, err = datapath.Attach(o); err != nil {
 			return err

@@ -65,7 +65,7 @@ func (r *floodRow) Setup(ctx context.Context) error {
 		if err := load.ReceiveOn(side.end, side.cpu); err != nil {
 			return err
 		}
-		if err := load.UrgentReceiver(side.end); err != nil {
+		if err := load.SetReceiverRealtime(side.end); err != nil {
 			return err
 		}
 	}
@@ -103,7 +103,7 @@ func (r *floodRow) flood(ctx context.Context, rate, most float64, round time.Dur
 	var window time.Duration
 	// What measures must get its turn beside the generator.
 	pinErr := load.OnThread(func() error {
-		if err := errors.Join(load.Pin(r.from), load.Favoured(0, soonest)); err != nil {
+		if err := errors.Join(load.Pin(r.from), load.SetNice(0, soonest)); err != nil {
 			return err
 		}
 		rest(floodSettle)
@@ -150,9 +150,9 @@ func (r *floodRow) share(rate float64) report.Spread {
 }
 
 // runFloods measures what is left of an innocent client's transactions.
-func runFloods(ctx context.Context, there []peer.Candidate, g *group, o scenario.Options) (_ *report.Report, err error) {
+func runFloods(ctx context.Context, available []peer.Candidate, g *group, o scenario.Options) (_ *report.Report, err error) {
 	if load.AllowedCPUs() < 2 {
-		scenario.Keep(o.Progress, fmt.Sprintf("leaving group %s out: it needs 2 CPUs, and this process may use %d", g.name, load.AllowedCPUs()))
+		scenario.KeepLine(o.Progress, fmt.Sprintf("leaving group %s out: it needs 2 CPUs, and this process may use %d", g.name, load.AllowedCPUs()))
 		return &report.Report{}, nil
 	}
 	var rows []*floodRow
@@ -167,7 +167,7 @@ func runFloods(ctx context.Context, there []peer.Candidate, g *group, o scenario
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range there {
+	for _, c := range available {
 		if !g.has(c) && !(slices.Contains(o.Rows, c.Name) && c.Name != "none") {
 			continue
 		}

@@ -30,7 +30,7 @@ var errCannot = errors.New("it cannot have such rules")
 // it.
 func listen(in load.End) error {
 	const setGRO = 0x2c // ETHTOOL_SGRO
-	return in.Space.Do(func() error {
+	return in.Netns.Do(func() error {
 		if _, err := netdev.Ethtool(in.Name, setGRO, 1); err != nil {
 			return fmt.Errorf("turn GRO on for %s: %w", in.Name, err)
 		}
@@ -59,16 +59,16 @@ type iptables struct {
 	// byIPSet has the flood's source in a set of ipset.
 	byIPSet bool
 
-	space *load.Space
+	netns *load.Netns
 	rule  int
 }
 
 func (d *iptables) Install(ctx context.Context, in load.End, rules ruleSet) error {
-	d.space, d.rule = in.Space, len(d.before)+rules.Idle+1
+	d.netns, d.rule = in.Netns, len(d.before)+rules.Idle+1
 	match := d.match
 	switch {
 	case d.byIPSet && len(rules.Set) > 0:
-		if _, err := d.space.Command(ctx, rules.ipset(), "ipset", "restore"); err != nil {
+		if _, err := d.netns.Command(ctx, rules.ipset(), "ipset", "restore"); err != nil {
 			return err
 		}
 		match = "-m set --match-set " + setName + " src"
@@ -78,7 +78,7 @@ func (d *iptables) Install(ctx context.Context, in load.End, rules ruleSet) erro
 		match = iptablesICMP
 	}
 	text := rules.iptables(d.table, d.chain, d.before, match)
-	if _, err := d.space.Command(ctx, text, d.program+"-restore"); err != nil {
+	if _, err := d.netns.Command(ctx, text, d.program+"-restore"); err != nil {
 		return err
 	}
 	return listen(in)
@@ -86,7 +86,7 @@ func (d *iptables) Install(ctx context.Context, in load.End, rules ruleSet) erro
 
 // Dropped reads the counter of the last rule.
 func (d *iptables) Dropped(ctx context.Context) (uint64, error) {
-	out, err := d.space.Command(ctx, "", d.program, "-t", d.table, "-L", d.chain, strconv.Itoa(d.rule), "-v", "-x", "-n")
+	out, err := d.netns.Command(ctx, "", d.program, "-t", d.table, "-L", d.chain, strconv.Itoa(d.rule), "-v", "-x", "-n")
 	if err != nil {
 		return 0, err
 	}
@@ -101,11 +101,11 @@ func (d *iptables) Dropped(ctx context.Context) (uint64, error) {
 func (*iptables) Remove() error { return nil }
 
 // nftables is the filter of that name at the ingress of the device, before all that the IP stack does.
-type nftables struct{ space *load.Space }
+type nftables struct{ netns *load.Netns }
 
 func (d *nftables) Install(ctx context.Context, in load.End, rules ruleSet) error {
-	d.space = in.Space
-	if _, err := d.space.Command(ctx, rules.nft(in.Name), "nft", "-f", "-"); err != nil {
+	d.netns = in.Netns
+	if _, err := d.netns.Command(ctx, rules.nft(in.Name), "nft", "-f", "-"); err != nil {
 		return err
 	}
 	return listen(in)
@@ -113,7 +113,7 @@ func (d *nftables) Install(ctx context.Context, in load.End, rules ruleSet) erro
 
 // Dropped reads the counter by netlink: nft(8) reads all elements of all sets first.
 func (d *nftables) Dropped(context.Context) (packets uint64, err error) {
-	err = d.space.Do(func() error {
+	err = d.netns.Do(func() error {
 		packets, err = nftCounter(tableName, counterName)
 		return err
 	})

@@ -79,7 +79,7 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 	if err != nil {
 		return nil, err
 	}
-	there := slices.DeleteFunc(slices.Clone(chosen), func(c peer.Candidate) bool { return missing[c.Name] != nil })
+	available := slices.DeleteFunc(slices.Clone(chosen), func(c peer.Candidate) bool { return missing[c.Name] != nil })
 	soft, err := load.WatchSoftirqs()
 	if err != nil {
 		return nil, err
@@ -98,12 +98,12 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 	for _, batch := range batches {
 		part := &report.Report{}
 		switch {
-		case batch[0].cost && !slices.ContainsFunc(there, func(c peer.Candidate) bool { return c.Name == "culvert" }):
+		case batch[0].cost && !slices.ContainsFunc(available, func(c peer.Candidate) bool { return c.Name == "culvert" }):
 			continue
 		case batch[0].cost:
 			part, err = runCosts(ctx, o)
 		case batch[0].tcp:
-			part, err = runFloods(ctx, there, batch[0], o)
+			part, err = runFloods(ctx, available, batch[0], o)
 		default:
 			if batch[0].share > 0 && taken == 0 {
 				if taken, err = measureTaken(ctx, soft, o); err != nil {
@@ -117,7 +117,7 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 			if batch[0].name != floodGroup {
 				fewer.Rounds = (o.Rounds + 1) / 2
 			}
-			part, err = runRows(ctx, there, batch, soft, fewer)
+			part, err = runRows(ctx, available, batch, soft, fewer)
 		}
 		if err != nil {
 			return nil, err
@@ -154,7 +154,7 @@ func findMissing(ctx context.Context, o scenario.Options, chosen []peer.Candidat
 			return nil, fmt.Errorf("set %s up: %w", c.Name, err)
 		}
 		missing[c.Name] = err
-		scenario.Keep(o.Progress, fmt.Sprintf("leaving %s out: %v", c.Name, err))
+		scenario.KeepLine(o.Progress, fmt.Sprintf("leaving %s out: %v", c.Name, err))
 	}
 	return missing, nil
 }
@@ -176,7 +176,7 @@ func measureTaken(ctx context.Context, soft *load.Softirqs, o scenario.Options) 
 }
 
 // runRows measures the rows of groups in turn. A filter that cannot have a group's rules is reported as not measured.
-func runRows(ctx context.Context, there []peer.Candidate, groups []*group, soft *load.Softirqs, o scenario.Options) (_ *report.Report, err error) {
+func runRows(ctx context.Context, available []peer.Candidate, groups []*group, soft *load.Softirqs, o scenario.Options) (_ *report.Report, err error) {
 	var rows []scenario.Row
 	var absent []report.Row
 	var laid []*bed
@@ -186,7 +186,7 @@ func runRows(ctx context.Context, there []peer.Candidate, groups []*group, soft 
 		}
 	}()
 	cpu := load.LastCPU()
-	for _, c := range there {
+	for _, c := range available {
 		// Groups with the same rules share a bed.
 		beds, failed := map[[2]int]*bed{}, map[[2]int]error{}
 		for _, g := range groups {
@@ -206,7 +206,7 @@ func runRows(ctx context.Context, there []peer.Candidate, groups []*group, soft 
 			if err := failed[key]; err != nil {
 				note := "not measured: " + err.Error()
 				absent = append(absent, report.Row{Name: c.Name + "@" + g.name, FrameSize: frameLen, Note: note})
-				scenario.Keep(o.Progress, fmt.Sprintf("leaving %s@%s out: %v", c.Name, g.name, err))
+				scenario.KeepLine(o.Progress, fmt.Sprintf("leaving %s@%s out: %v", c.Name, g.name, err))
 				continue
 			}
 			rows = append(rows, &Row{name: c.Name + "@" + g.name, group: g, bed: beds[key], soft: soft, cpu: cpu, from: cpu})

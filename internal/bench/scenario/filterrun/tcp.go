@@ -37,7 +37,7 @@ const tcpLook = 50_000
 
 // startTransactions connects and begins. The server runs on the CPU where its host receives, after what receives; the
 // client stands for a machine of its own, so that what it needs of the generator's CPU comes first.
-func startTransactions(client, server *load.Space, clientCPU, serverCPU int) (*transactions, error) {
+func startTransactions(client, server *load.Netns, clientCPU, serverCPU int) (*transactions, error) {
 	t := &transactions{}
 	if err := t.connect(client, server); err != nil {
 		return nil, errors.Join(err, t.stop())
@@ -51,7 +51,7 @@ func startTransactions(client, server *load.Space, clientCPU, serverCPU int) (*t
 		go func() {
 			defer t.running.Done()
 			_ = load.OnThread(func() error {
-				err := errors.Join(load.Pin(side.cpu), load.Favoured(0, soonest))
+				err := errors.Join(load.Pin(side.cpu), load.SetNice(0, soonest))
 				failed <- err
 				if err == nil {
 					t.serve(side.fd, side.client)
@@ -67,7 +67,7 @@ func startTransactions(client, server *load.Space, clientCPU, serverCPU int) (*t
 }
 
 // connect makes both ends of a connection: the client's and the server's.
-func (t *transactions) connect(client, server *load.Space) error {
+func (t *transactions) connect(client, server *load.Netns) error {
 	listener := -1
 	err := server.Do(func() (err error) {
 		if listener, err = t.socket(); err != nil {

@@ -61,7 +61,7 @@ func (d *xdpProgram) Remove() error {
 
 // xdpDrops is how many packets XDP programs have dropped at the device, as its driver counts.
 func xdpDrops(e load.End) (sum uint64, err error) {
-	err = e.Space.Do(func() error {
+	err = e.Netns.Do(func() error {
 		own, err := netdev.EthtoolStats(e.Name)
 		for name, n := range own {
 			if strings.HasPrefix(name, "rx_queue_") && strings.HasSuffix(name, "_xdp_drops") {
@@ -81,7 +81,7 @@ const xdpFilterProgram = "xdp-filter"
 
 // xdpFilter is xdp-tools' filter. It knows addresses and ports but no protocols: it is told the flood's source.
 type xdpFilter struct {
-	pins peer.PinPlace
+	pins peer.PrivateBPFFS
 	in   load.End
 }
 
@@ -90,7 +90,7 @@ func (d *xdpFilter) Install(_ context.Context, in load.End, rules ruleSet) error
 		return errCannot
 	}
 	d.in = in
-	if err := d.pins.Open(in.Space); err != nil {
+	if err := d.pins.Open(in.Netns); err != nil {
 		return err
 	}
 	if _, err := d.pins.Run(xdpFilterProgram, "load", in.Name, "-m", "native", "-f", "ipv4"); err != nil {
@@ -116,7 +116,7 @@ func (d *xdpFilter) Dropped(context.Context) (uint64, error) {
 }
 
 func (d *xdpFilter) Remove() error {
-	if !d.pins.There() {
+	if !d.pins.IsOpen() {
 		return nil
 	}
 	_, err := d.pins.Run(xdpFilterProgram, "unload", d.in.Name)

@@ -63,16 +63,16 @@ const (
 // pathDevices are the devices that are measured end to end.
 var pathDevices = []peer.Candidate{
 	{Name: "direct"},
-	{Name: "bridge", Device: func(peer.Terms) peer.Device { return &peer.Bridge{} }},
-	{Name: "forward", Device: func(peer.Terms) peer.Device { return &peer.Forward{} }},
-	{Name: "redirect", Device: func(peer.Terms) peer.Device { return &peer.Redirect{} }},
-	{Name: "culvert-nomac", Device: func(peer.Terms) peer.Device {
+	{Name: "bridge", Device: func(peer.DeviceOptions) peer.Device { return &peer.Bridge{} }},
+	{Name: "forward", Device: func(peer.DeviceOptions) peer.Device { return &peer.Forward{} }},
+	{Name: "redirect", Device: func(peer.DeviceOptions) peer.Device { return &peer.Redirect{} }},
+	{Name: "culvert-nomac", Device: func(peer.DeviceOptions) peer.Device {
 		return &peer.Culvert{Traffic: peer.SCIONTraffic{Cold: true, Size: peer.FrameSize}, SkipMAC: true}
 	}},
-	{Name: "culvert-cold", Device: func(peer.Terms) peer.Device {
+	{Name: "culvert-cold", Device: func(peer.DeviceOptions) peer.Device {
 		return &peer.Culvert{Traffic: peer.SCIONTraffic{Cold: true, Size: peer.FrameSize}}
 	}},
-	{Name: "culvert-warm", Device: func(peer.Terms) peer.Device {
+	{Name: "culvert-warm", Device: func(peer.DeviceOptions) peer.Device {
 		return &peer.Culvert{Traffic: peer.SCIONTraffic{Size: peer.FrameSize}}
 	}},
 }
@@ -84,7 +84,7 @@ func candidates() (programs, paths []peer.Candidate) {
 	programs = append(programs, filterrun.Costs(mostPrefixes)...)
 	programs = append(programs, lbrun.Costs(lbrun.CostSize{Fresh: differentFrames})...)
 	// What they need of the kernel comes last, so that no other row is counted with it.
-	return slices.Concat(programs, routers, dearest()), slices.Concat(pathDevices, routed, lbrun.InsnCulverts(), lbrun.InsnPeers())
+	return slices.Concat(programs, routers, costliest()), slices.Concat(pathDevices, routed, lbrun.InsnCulverts(), lbrun.InsnPeers())
 }
 
 // Rows lists the names of rows that instructions can be counted of: those of scenario cost and of routers as
@@ -132,11 +132,11 @@ func Count(ctx context.Context, o Options, progress io.Writer) (*Instructions, e
 		}
 		fmt.Fprintf(progress, "counting %s/%s\n", kind, c.Name)
 		row := scenario.VethRows([]peer.Candidate{c}, scenario.Options{Progress: progress}, v)[0]
-		row.Alone = false
-		if d, ok := row.Device.(shaped); ok {
-			d.Shape(&row.Opts)
+		row.Exclusive = false
+		if d, ok := row.Device.(trafficSetter); ok {
+			d.SetTraffic(&row.Opts)
 		}
-		if d, ok := row.Device.(loading); ok {
+		if d, ok := row.Device.(moduleUser); ok {
 			if err := o.Load(d.Modules()...); err != nil {
 				return report.Row{}, false, err
 			}
@@ -169,13 +169,13 @@ func Count(ctx context.Context, o Options, progress io.Writer) (*Instructions, e
 }
 
 // shaped devices do not get the common packets.
-type shaped interface {
+type trafficSetter interface {
 	// Shape says what is sent and counted in their place.
-	Shape(v *scenario.VethOptions)
+	SetTraffic(v *scenario.VethOptions)
 }
 
 // loading devices need modules of the kernel.
-type loading interface {
+type moduleUser interface {
 	Modules() []string
 }
 
@@ -191,7 +191,7 @@ func ofProgram(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
 	}
 	costs, err := load.Cost(ctx, o, s)
 	if err == nil {
-		err = scenario.DidItsWork(row)
+		err = scenario.CheckDevice(row)
 	}
 	if err != nil {
 		return report.Row{}, err
@@ -230,7 +230,7 @@ func ofPath(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
 		}
 		least = min(least, float64(sent.Elapsed)/(packets-1))
 	}
-	if err := scenario.DidItsWork(row); err != nil {
+	if err := scenario.CheckDevice(row); err != nil {
 		return report.Row{}, err
 	}
 	frames := len(row.Opts.Frames)

@@ -53,19 +53,19 @@ const rowCulvert = "culvert"
 
 // candidates are the rows of scenario lb, in the order of reports: what balances packets, and what balances connections.
 func candidates() []peer.Candidate {
-	packets := func(name string) func(peer.Terms) peer.Device {
-		return func(peer.Terms) peer.Device { return kernelPeers()[name]() }
+	packets := func(name string) func(peer.DeviceOptions) peer.Device {
+		return func(peer.DeviceOptions) peer.Device { return kernelPeers()[name]() }
 	}
 	var ours []peer.Candidate
 	for _, e := range encaps {
 		// culvert watches tracepoints that all devices pass through.
 		ours = append(ours, peer.Candidate{
-			Name: e.name, Alone: true, Device: func(peer.Terms) peer.Device { return &balancer{culvert{encap: e.encap}} },
+			Name: e.name, Exclusive: true, Device: func(peer.DeviceOptions) peer.Device { return &balancer{culvert{encap: e.encap}} },
 		})
 	}
 	return slices.Concat([]peer.Candidate{
 		{Name: "direct"},
-		{Name: "redirect", Device: func(peer.Terms) peer.Device { return &peer.Redirect{} }},
+		{Name: "redirect", Device: func(peer.DeviceOptions) peer.Device { return &peer.Redirect{} }},
 	}, ours, []peer.Candidate{
 		{Name: "linux-forward", Device: packets("linux-forward")},
 		{Name: "nft-jhash", Device: packets("nft-jhash")},

@@ -18,7 +18,7 @@ type connector interface {
 	spreads() bool
 }
 
-// noBalancer is no balancer: client and backends are neighbours, or if routed the kernel forwards requests between them, and
+// noBalancer is no balancer: client and backends are neighbors, or if routed the kernel forwards requests between them, and
 // answers take the short way. That is what direct server return can reach.
 type noBalancer struct{ routed bool }
 

@@ -36,7 +36,7 @@ type CostSize struct {
 func Costs(size CostSize) []peer.Candidate {
 	var all []peer.Candidate
 	add := func(name string, d costDevice) {
-		all = append(all, peer.Candidate{Name: "lb-" + name, Device: func(peer.Terms) peer.Device { one := d; return &one }})
+		all = append(all, peer.Candidate{Name: "lb-" + name, Device: func(peer.DeviceOptions) peer.Device { one := d; return &one }})
 	}
 	known := func(encap datapath.BalanceEncap, v6 bool) costDevice {
 		return costDevice{culvert: culvert{encap: encap, v6: v6}, clients: clients}
@@ -115,7 +115,7 @@ func runCosts(ctx context.Context, _ []peer.Candidate, g *group, o scenario.Opti
 	var subjects []load.Subject
 	for _, c := range Costs(size) {
 		fmt.Fprintf(o.Progress, "setting up %s\n", c.Name)
-		row := &scenario.VethRow{Label: c.Name + "@" + g.name, Device: c.Device(o.Terms()), Opts: scenario.VethOptions{CPU: cpu}}
+		row := &scenario.VethRow{Label: c.Name + "@" + g.name, Device: c.Device(o.DeviceOptions()), Opts: scenario.VethOptions{CPU: cpu}}
 		rows = append(rows, row)
 		s, err := row.Subject(ctx)
 		if err != nil {
@@ -132,7 +132,7 @@ func runCosts(ctx context.Context, _ []peer.Candidate, g *group, o scenario.Opti
 	}
 	r := scenario.CostReport(costs)
 	for i, row := range rows {
-		if err := scenario.DidItsWork(row); err != nil {
+		if err := scenario.CheckDevice(row); err != nil {
 			return nil, fmt.Errorf("measure %s: %w", row.Label, err)
 		}
 		d := row.Device.(*costDevice)

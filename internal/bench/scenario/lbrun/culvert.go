@@ -40,7 +40,7 @@ var (
 // load attaches the data plane to In and Out, and has it filled.
 func (d *culvert) load(p peer.Path, fill func(*datapath.BalancePlane) error) error {
 	d.in = p.In
-	return p.In.Space.Do(func() (err error) {
+	return p.In.Netns.Do(func() (err error) {
 		d.inst, err = datapath.Attach(datapath.Options{
 			Name: "bench", Interfaces: []string{p.In.Name, p.Out.Name}, Temporary: true,
 			Parts: []datapath.Part{datapath.NewBalancePart(datapath.BalanceOptions{Flows: d.flows, InsertRate: d.insertRate, Fill: fill})},
@@ -143,7 +143,7 @@ var arrivals = map[datapath.BalanceEncap]arrivalForm{
 	datapath.BalanceIPIP: arrivesTunnelled, datapath.BalanceGUE: arrivesInUDP, datapath.BalanceL2: arrivesSent,
 }
 
-func (d *balancer) Attach(_ context.Context, p peer.Path) error { return p.In.Space.Do(d.inst.Resume) }
+func (d *balancer) Attach(_ context.Context, p peer.Path) error { return p.In.Netns.Do(d.inst.Resume) }
 
 // Detach leaves what it knows of flows.
 func (d *balancer) Detach() error { return d.inst.Pause() }
@@ -160,7 +160,7 @@ func (*balancer) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
 func (d *balancer) Losses() (map[string]uint64, error) { return peer.CulvertLosses(d.inst, d.in, true) }
 
 // Aside counts the packets of flows that were not known.
-func (d *balancer) Aside() (map[string]uint64, error) {
+func (d *balancer) Diverted() (map[string]uint64, error) {
 	count, err := d.reasons()
 	return map[string]uint64{
 		"the first of their flow":                    count[reasonNew],

@@ -121,7 +121,7 @@ func TestCulvertNotesFlows(t *testing.T) {
 		{&group{name: "known", flows: clients, cores: 1}, 0, ""},
 	} {
 		c := culvertRow(t)
-		c.Device = func(peer.Terms) peer.Device {
+		c.Device = func(peer.DeviceOptions) peer.Device {
 			return &balancer{culvert{encap: datapath.BalanceIPIP, insertRate: tc.rate}}
 		}
 		row := newRow(c, tc.g, scenario.Options{})

@@ -38,7 +38,7 @@ var (
 	netOut = netip.MustParsePrefix("198.19.0.0/24")
 )
 
-// backendAddr is the address of a backend, a neighbour of the balancer, and backendMAC that of its interface.
+// backendAddr is the address of a backend, a neighbor of the balancer, and backendMAC that of its interface.
 func backendAddr(n int) netip.Addr {
 	const first = 101
 	a := netOut.Addr().As4()

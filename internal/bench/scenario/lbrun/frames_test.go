@@ -64,7 +64,7 @@ func TestGeneratorVaries(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if _, err := wire.Lay(); err != nil {
+	if _, err := wire.BuildPath(); err != nil {
 		t.Fatal(err)
 	}
 	from, to := wire.Path.Source, wire.Path.Sink
@@ -81,7 +81,7 @@ func TestGeneratorVaries(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer gen.Close()
-		err = to.Space.Do(func() error {
+		err = to.Netns.Do(func() error {
 			fd, err := packetSocket(to)
 			if err != nil {
 				return err

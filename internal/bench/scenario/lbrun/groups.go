@@ -79,7 +79,7 @@ func (g *group) table() bool { return g.flows != clients && g.flows != endless }
 
 // Shape has the packets of the group sent. Where there are many flows the generator makes their sources itself; those
 // that are meant to be new are none of those that a balancer has been tried with.
-func (g *group) Shape(v *scenario.VethOptions) {
+func (g *group) SetTraffic(v *scenario.VethOptions) {
 	v.Frames = makePackets(clients, g.syn)
 	if g.flows != clients {
 		v.Frames, v.Vary = v.Frames[:1], g.flows

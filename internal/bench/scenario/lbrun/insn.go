@@ -32,7 +32,7 @@ type insnCulvert struct {
 func InsnCulverts() []peer.Candidate {
 	var all []peer.Candidate
 	add := func(name string, encap datapath.BalanceEncap, fresh bool) {
-		all = append(all, peer.Candidate{Name: "lb-culvert-" + name, Device: func(peer.Terms) peer.Device {
+		all = append(all, peer.Candidate{Name: "lb-culvert-" + name, Device: func(peer.DeviceOptions) peer.Device {
 			return &insnCulvert{balancer{culvert{encap: encap, insertRate: unlimited}}, fresh}
 		}})
 	}
@@ -56,7 +56,7 @@ func (d *insnCulvert) Check() error {
 }
 
 // Shape has the packets of the scenario sent.
-func (d *insnCulvert) Shape(v *scenario.VethOptions) { insnShape(d.fresh, v) }
+func (d *insnCulvert) SetTraffic(v *scenario.VethOptions) { setInsnTraffic(d.fresh, v) }
 
 // insnPeerNames are the load balancers of guests, whose kernels have what that of the machine may lack.
 var insnPeerNames = []string{"ipvs-tun-sh", "ipvs-tun-mh", "ipvs-nat-sh", "ipvs-nat-mh", "nft-jhash", "nft-netdev"}
@@ -71,7 +71,7 @@ func InsnPeers() []peer.Candidate {
 			if fresh {
 				suffix = insnFresh
 			}
-			all = append(all, peer.Candidate{Name: name + suffix, Device: func(peer.Terms) peer.Device {
+			all = append(all, peer.Candidate{Name: name + suffix, Device: func(peer.DeviceOptions) peer.Device {
 				return &insnPeer{kernelPeer: make(), fresh: fresh}
 			}})
 		}
@@ -95,7 +95,7 @@ func PeerPrograms(rows []string) []string {
 		if len(rows) > 0 && !slices.Contains(rows, "path/"+c.Name) {
 			continue
 		}
-		if program := c.Device(peer.Terms{}).(*insnPeer).program; !slices.Contains(names, program) {
+		if program := c.Device(peer.DeviceOptions{}).(*insnPeer).program; !slices.Contains(names, program) {
 			names = append(names, program)
 		}
 	}
@@ -129,13 +129,13 @@ func (d *insnPeer) Modules() []string {
 }
 
 // Shape has the packets of the scenario sent.
-func (d *insnPeer) Shape(v *scenario.VethOptions) { insnShape(d.fresh, v) }
+func (d *insnPeer) SetTraffic(v *scenario.VethOptions) { setInsnTraffic(d.fresh, v) }
 
-// insnShape has packets of known flows sent, or of new ones.
-func insnShape(fresh bool, v *scenario.VethOptions) {
+// setInsnTraffic has packets of known flows sent, or of new ones.
+func setInsnTraffic(fresh bool, v *scenario.VethOptions) {
 	g := group{flows: clients}
 	if fresh {
 		g = group{flows: endless, syn: true}
 	}
-	g.Shape(v)
+	g.SetTraffic(v)
 }

@@ -22,7 +22,7 @@ func TestInsnCulverts(t *testing.T) {
 		for _, other := range []bool{false, true} {
 			row := scenario.VethRows([]peer.Candidate{c}, scenario.Options{}, scenario.VethOptions{CPU: load.LastCPU()})[0]
 			d := row.Device.(*insnCulvert)
-			d.Shape(&row.Opts)
+			d.SetTraffic(&row.Opts)
 			d.fresh = d.fresh != other
 			err := row.Setup(t.Context())
 			if err == nil {

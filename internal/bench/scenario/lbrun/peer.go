@@ -22,7 +22,7 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// kernelPeer is a load balancer of the kernel's, between a router that clients are behind and backends that are neighbours.
+// kernelPeer is a load balancer of the kernel's, between a router that clients are behind and backends that are neighbors.
 type kernelPeer struct {
 	// program puts the rules in force: nft, iptables or ipvsadm; empty for none.
 	program string
@@ -39,7 +39,7 @@ type kernelPeer struct {
 	// arrival is what the peer makes of packets.
 	arrival arrivalForm
 
-	space *load.Space
+	netns *load.Netns
 	on    io.Closer
 }
 
@@ -57,31 +57,31 @@ func (d *kernelPeer) Attach(ctx context.Context, p peer.Path) error {
 
 // install makes the namespace a balancer.
 func (d *kernelPeer) install(ctx context.Context, p peer.Path) error {
-	d.space = p.In.Space
+	d.netns = p.In.Netns
 	if err := makeHost(p, d.sets, d.takes); err != nil {
 		return err
 	}
 	if d.program != "" {
-		if _, err := d.space.Command(ctx, d.rules(p), d.program, d.args...); err != nil {
+		if _, err := d.netns.Command(ctx, d.rules(p), d.program, d.args...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// makeHost makes a namespace a router between clients and backends, as a balancer is. All backends are neighbours with an
+// makeHost makes a namespace a router between clients and backends, as a balancer is. All backends are neighbors with an
 // Ethernet address of their own. The service is routed to the first of them, unless the host takes its packets itself.
 func makeHost(p peer.Path, sets map[string]string, takes bool) error {
 	gateway := netIn.Addr().Next().Next()
 	steps := []func() error{
 		func() error { return p.In.Assign(netip.PrefixFrom(netIn.Addr().Next(), netIn.Bits())) },
 		func() error { return p.Out.Assign(netip.PrefixFrom(netOut.Addr().Next(), netOut.Bits())) },
-		func() error { return p.In.Neighbour(gateway, p.Source.MAC) },
-		func() error { return p.In.Space.Do(func() error { return setUp(p, sets) }) },
+		func() error { return p.In.SetNeighbor(gateway, p.Source.MAC) },
+		func() error { return p.In.Netns.Do(func() error { return setUp(p, sets) }) },
 		func() error { return addRoute(p.In, netip.PrefixFrom(netip.IPv4Unspecified(), 0), gateway) },
 	}
 	for i := range backendCount {
-		steps = append(steps, func() error { return p.Out.Neighbour(backendAddr(i), backendMAC(i)) })
+		steps = append(steps, func() error { return p.Out.SetNeighbor(backendAddr(i), backendMAC(i)) })
 	}
 	service := netip.PrefixFrom(vip4.Addr(), vip4.Addr().BitLen())
 	if takes {
@@ -112,11 +112,11 @@ func setUp(p peer.Path, sets map[string]string) error {
 	return nil
 }
 
-// addRoute routes a network to a neighbour.
+// addRoute routes a network to a neighbor.
 func addRoute(by load.End, to netip.Prefix, gateway netip.Addr) error {
 	dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
 	route := &netlink.Route{LinkIndex: by.Index, Dst: dst, Gw: gateway.AsSlice()}
-	if err := by.Space.Netlink().RouteAdd(route); err != nil {
+	if err := by.Netns.Netlink().RouteAdd(route); err != nil {
 		return fmt.Errorf("route %s to %s: %w", to, gateway, err)
 	}
 	return nil
@@ -132,7 +132,7 @@ func (d *kernelPeer) Available() (err error) {
 	}
 	row := &scenario.VethRow{Device: d}
 	defer func() { err = errors.Join(err, row.Teardown()) }()
-	if _, err := row.Lay(); err != nil {
+	if _, err := row.BuildPath(); err != nil {
 		return err
 	}
 	return d.install(context.Background(), row.Path)
@@ -145,11 +145,11 @@ func (*kernelPeer) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
 
 // Losses are what the kernel dropped, and what connection tracking did.
 func (d *kernelPeer) Losses() (map[string]uint64, error) {
-	lost, err := peer.KernelLosses(d.space)
+	lost, err := peer.KernelLosses(d.netns)
 	if err != nil {
 		return nil, err
 	}
-	err = d.space.Do(func() error {
+	err = d.netns.Do(func() error {
 		text, err := os.ReadFile("/proc/thread-self/net/stat/nf_conntrack")
 		if errors.Is(err, os.ErrNotExist) {
 			return nil

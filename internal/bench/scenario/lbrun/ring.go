@@ -38,7 +38,7 @@ func ringBackend(n int) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// Prepare gives it the backends, which are neighbours. culvert looks whether the sink takes frames, which is not attached yet.
+// Prepare gives it the backends, which are neighbors. culvert looks whether the sink takes frames, which is not attached yet.
 func (d *managed) Prepare(ctx context.Context, p peer.Path) error {
 	listening, err := load.Listen(p.Sink)
 	if err != nil {
@@ -52,7 +52,7 @@ func (d *managed) prepare(ctx context.Context, p peer.Path) error {
 		return err
 	}
 	for n := range ringSize {
-		if err := p.Out.Neighbour(ringBackend(n), p.Sink.MAC); err != nil {
+		if err := p.Out.SetNeighbor(ringBackend(n), p.Sink.MAC); err != nil {
 			return err
 		}
 	}
@@ -70,7 +70,7 @@ func (d *managed) prepare(ctx context.Context, p peer.Path) error {
 	if err != nil {
 		return err
 	}
-	err = p.In.Space.Do(func() error {
+	err = p.In.Netns.Do(func() error {
 		limited, cancel := context.WithTimeout(ctx, resolve)
 		defer cancel()
 		missing, err := lb.Resolve(limited, d.inst)
@@ -98,7 +98,7 @@ func (d *managed) change(drained bool) error {
 func runRingChanges(ctx context.Context, name string, o scenario.Options) (_ report.Row, err error) {
 	d := &managed{}
 	v := scenario.VethOptions{CPU: load.LastCPU()}
-	(&group{flows: endless, syn: true}).Shape(&v)
+	(&group{flows: endless, syn: true}).SetTraffic(&v)
 	row := &scenario.VethRow{Label: name, Device: d, Opts: v}
 	defer func() { err = errors.Join(err, row.Teardown()) }()
 	fmt.Fprintf(o.Progress, "setting up %s\n", name)

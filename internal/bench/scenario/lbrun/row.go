@@ -30,7 +30,7 @@ func newRow(c peer.Candidate, g *group, o scenario.Options) *Row {
 	if g.cores > 1 {
 		v.Queues = load.LastCPU() + 1 // one for each number that a CPU may have
 	}
-	g.Shape(&v)
+	g.SetTraffic(&v)
 	r := &Row{VethRow: *scenario.VethRows([]peer.Candidate{c}, o, v)[0], group: g}
 	r.Label += "@" + g.name
 	if d, ok := r.Device.(*balancer); ok && g.table() {
@@ -57,7 +57,7 @@ func (r *Row) Setup(ctx context.Context) error {
 
 // learn sends two packets of each flow, so that none is one that has just begun.
 func (r *Row) learn(ctx context.Context) (err error) {
-	if r.Alone {
+	if r.Exclusive {
 		defer func() { err = errors.Join(err, r.Close()) }()
 		if err := r.Open(ctx); err != nil {
 			return err
@@ -96,7 +96,7 @@ func (r *Row) perCPU() error {
 
 // Run measures one round.
 func (r *Row) Run(ctx context.Context, round time.Duration) (scenario.Sample, error) {
-	return scenario.NoteAside(r.Device, func() (scenario.Sample, error) {
+	return scenario.NoteDiverted(r.Device, func() (scenario.Sample, error) {
 		if r.group.cores == 1 {
 			return r.VethRow.Run(ctx, round)
 		}
@@ -106,7 +106,7 @@ func (r *Row) Run(ctx context.Context, round time.Duration) (scenario.Sample, er
 
 // onCPUs measures one round with a generator on each CPU.
 func (r *Row) onCPUs(ctx context.Context, round time.Duration) (s scenario.Sample, err error) {
-	if r.Alone {
+	if r.Exclusive {
 		defer func() { err = errors.Join(err, r.Close()) }()
 		if err := r.Open(ctx); err != nil {
 			return s, err

@@ -101,7 +101,7 @@ func TestInsnBalancersHaveAllTheyNeed(t *testing.T) {
 	order := strings.Join(Modules(), " ") + " "
 	for _, c := range InsnPeers() {
 		rest := order
-		for _, m := range c.Device(peer.Terms{}).(*insnPeer).Modules() {
+		for _, m := range c.Device(peer.DeviceOptions{}).(*insnPeer).Modules() {
 			_, after, found := strings.Cut(rest, m+" ")
 			if !found {
 				t.Errorf("%s: module %s is not among those before it: %s", c.Name, m, order)

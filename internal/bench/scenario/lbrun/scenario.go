@@ -41,8 +41,8 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 		if i > 0 {
 			part.Rounds = (o.Rounds + 1) / 2
 		}
-		there := slices.DeleteFunc(slices.Clone(chosen), func(c peer.Candidate) bool { return missing[c.Name] != nil || !g.has(c) })
-		if len(there) == 0 {
+		available := slices.DeleteFunc(slices.Clone(chosen), func(c peer.Candidate) bool { return missing[c.Name] != nil || !g.has(c) })
+		if len(available) == 0 {
 			continue
 		}
 		measure := runBalancers
@@ -52,7 +52,7 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 		case g.cost:
 			measure = runCosts
 		}
-		one, err := measure(ctx, there, g, part)
+		one, err := measure(ctx, available, g, part)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +91,7 @@ func findMissing(o scenario.Options, groups []*group, chosen []peer.Candidate) (
 			return nil, fmt.Errorf("set %s up: %w", c.Name, err)
 		}
 		missing[c.Name] = err
-		scenario.Keep(o.Progress, fmt.Sprintf("leaving %s out: %v", c.Name, err))
+		scenario.KeepLine(o.Progress, fmt.Sprintf("leaving %s out: %v", c.Name, err))
 	}
 	return missing, nil
 }
@@ -108,7 +108,7 @@ func (g *group) has(c peer.Candidate) bool {
 }
 
 // runBalancers measures the rows that balance packets, in turns.
-func runBalancers(ctx context.Context, there []peer.Candidate, g *group, o scenario.Options) (r *report.Report, err error) {
+func runBalancers(ctx context.Context, available []peer.Candidate, g *group, o scenario.Options) (r *report.Report, err error) {
 	if g.table() {
 		// Some more than there are, so that none has to make room.
 		back, err := roomForFlows(g.flows + g.flows/4)
@@ -118,7 +118,7 @@ func runBalancers(ctx context.Context, there []peer.Candidate, g *group, o scena
 		}
 	}
 	var rows []scenario.Row
-	for _, c := range there {
+	for _, c := range available {
 		rows = append(rows, newRow(c, g, o))
 	}
 	samples, err := scenario.RunRows(ctx, rows, scenario.RunOptions{Rounds: o.Rounds, Round: o.Round, Progress: o.Progress})

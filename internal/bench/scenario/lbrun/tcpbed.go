@@ -17,7 +17,7 @@ import (
 // tcpBed is a client, a balancer and a host that is all backends, each in a namespace of its own, in a row. Another wire
 // leads from the backends to the client directly.
 type tcpBed struct {
-	client, under, backends *load.Space
+	client, under, backends *load.Netns
 	// path leads from the client to the backends. home and back are the ends of the other wire.
 	path       peer.Path
 	home, back load.End
@@ -38,9 +38,9 @@ func newTCPBed() (b *tcpBed, err error) {
 	prefix := func(a netip.Addr, of netip.Prefix) netip.Prefix { return netip.PrefixFrom(a, of.Bits()) }
 	own, far := netHome.Addr().Next(), netHome.Addr().Next().Next()
 	steps := []func() error{
-		func() error { b.client, err = load.NewSpace(); return err },
-		func() error { b.under, err = load.NewSpace(); return err },
-		func() error { b.backends, err = load.NewSpace(); return err },
+		func() error { b.client, err = load.NewNetns(); return err },
+		func() error { b.under, err = load.NewNetns(); return err },
+		func() error { b.backends, err = load.NewNetns(); return err },
 		func() error { p.Source, p.In, err = load.NewWire(b.client, b.under, "cvsource", "cvin", 0); return err },
 		func() error { p.Sink, p.Out, err = load.NewWire(b.backends, b.under, "cvsink", "cvout", 0); return err },
 		func() error {
@@ -130,7 +130,7 @@ func (b *tcpBed) routes(requests, answers int) error {
 // nearby has the balancer know the backends by the Ethernet address that they all have.
 func (b *tcpBed) nearby() error {
 	for n := range backendCount {
-		if err := b.path.Out.Neighbour(backendAddr(n), b.path.Sink.MAC); err != nil {
+		if err := b.path.Out.SetNeighbor(backendAddr(n), b.path.Sink.MAC); err != nil {
 			return err
 		}
 	}
@@ -146,7 +146,7 @@ func (b *tcpBed) Close() error {
 			err = errors.Join(err, served)
 		}
 	}
-	for _, s := range []*load.Space{b.client, b.under, b.backends} {
+	for _, s := range []*load.Netns{b.client, b.under, b.backends} {
 		if s != nil {
 			err = errors.Join(err, s.Close())
 		}

@@ -102,7 +102,7 @@ func (r *tcpRow) teardown() error {
 }
 
 // runConnections measures the rows that balance connections, in turns.
-func runConnections(ctx context.Context, there []peer.Candidate, g *group, o scenario.Options) (_ *report.Report, err error) {
+func runConnections(ctx context.Context, available []peer.Candidate, g *group, o scenario.Options) (_ *report.Report, err error) {
 	var rows []*tcpRow
 	defer func() {
 		for _, r := range rows {
@@ -111,7 +111,7 @@ func runConnections(ctx context.Context, there []peer.Candidate, g *group, o sce
 			}
 		}
 	}()
-	for _, c := range there {
+	for _, c := range available {
 		r := &tcpRow{name: c.Name + "@" + g.name, balancer: connectors()[c.Name]()}
 		rows = append(rows, r)
 		fmt.Fprintf(o.Progress, "setting up %s\n", r.name)

@@ -93,7 +93,7 @@ func capture(ctx context.Context, p peer.Path, frames [][]byte) (arrived [][]byt
 	defer func() { err = errors.Join(err, gen.Close()) }()
 	// So few at once that they find room in all queues, however slow the machine is.
 	const some = 200
-	err = p.Sink.Space.Do(func() error {
+	err = p.Sink.Netns.Do(func() error {
 		fd, err := packetSocket(p.Sink)
 		if err != nil {
 			return err

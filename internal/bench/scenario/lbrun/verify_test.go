@@ -29,7 +29,7 @@ func TestBalancers(t *testing.T) {
 			for _, g := range []*group{{name: "known", flows: clients, cores: 1}, {name: "syn", flows: endless, syn: true, cores: 1}} {
 				row := newRow(c, g, scenario.Options{})
 				err := row.Setup(t.Context())
-				if err == nil && row.Alone {
+				if err == nil && row.Exclusive {
 					err = row.Open(t.Context())
 				}
 				if err == nil {
@@ -40,7 +40,7 @@ func TestBalancers(t *testing.T) {
 					if seen.Packets != 100 {
 						t.Errorf("%s: %d packets of 100 arrived", row.Label, seen.Packets)
 					}
-					tracked, known := tracks(t, row.Path.In.Space), clients
+					tracked, known := tracks(t, row.Path.In.Netns), clients
 					if g.syn {
 						known += 100
 					}
@@ -58,7 +58,7 @@ func TestBalancers(t *testing.T) {
 }
 
 // tracks is how many connections are tracked in a namespace.
-func tracks(t *testing.T, s *load.Space) (n int) {
+func tracks(t *testing.T, s *load.Netns) (n int) {
 	t.Helper()
 	err := s.Do(func() error {
 		text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
@@ -112,7 +112,7 @@ func TestBalancersThatDoNot(t *testing.T) {
 		}(), "right length and checksum"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			row := newRow(peer.Candidate{Device: func(peer.Terms) peer.Device { return tc.peer }}, &group{flows: clients, cores: 1}, scenario.Options{})
+			row := newRow(peer.Candidate{Device: func(peer.DeviceOptions) peer.Device { return tc.peer }}, &group{flows: clients, cores: 1}, scenario.Options{})
 			err := row.Setup(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)

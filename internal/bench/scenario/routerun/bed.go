@@ -18,7 +18,7 @@ import (
 // bed is a router's namespace with routes, between a generator and a sink. A full table takes long to install and
 // much memory, so all rows share it: each device under test is on In only while it is its turn.
 type bed struct {
-	tester, under *load.Space
+	tester, under *load.Netns
 	path          peer.Path
 	table         table
 	writer        *writer
@@ -28,17 +28,17 @@ type bed struct {
 	// install is how long the kernel took to take the routes.
 	install time.Duration
 	// devices are those of the rows, by the names of candidates.
-	devices map[string]peer.Standing
+	devices map[string]peer.Preparer
 	order   []string
 }
 
 // newBed lays the path and installs the routes. Close is called after it, even when it failed.
 func newBed(ctx context.Context, t table) (b *bed, err error) {
-	b = &bed{table: t, devices: map[string]peer.Standing{}}
+	b = &bed{table: t, devices: map[string]peer.Preparer{}}
 	p := &b.path
 	steps := []func() error{
-		func() error { b.tester, err = load.NewSpace(); return err },
-		func() error { b.under, err = load.NewSpace(); return err },
+		func() error { b.tester, err = load.NewNetns(); return err },
+		func() error { b.under, err = load.NewNetns(); return err },
 		func() error { p.Source, p.In, err = load.NewWire(b.tester, b.under, "cvsource", "cvin", 0); return err },
 		func() error { p.Sink, p.Out, err = load.NewWire(b.tester, b.under, "cvsink", "cvout", 0); return err },
 		func() error { return addressRouter(*p) },
@@ -61,7 +61,7 @@ func newBed(ctx context.Context, t table) (b *bed, err error) {
 	return b, nil
 }
 
-// addressRouter gives a router its addresses and neighbours.
+// addressRouter gives a router its addresses and neighbors.
 func addressRouter(p peer.Path) error {
 	for _, side := range []struct {
 		at, far load.End
@@ -73,12 +73,12 @@ func addressRouter(p peer.Path) error {
 		if err := side.at.Assign(netip.PrefixFrom(own, side.net.Bits())); err != nil {
 			return err
 		}
-		neighbours := []netip.Addr{own.Next()}
+		neighbors := []netip.Addr{own.Next()}
 		if side.at.Index == p.Out.Index {
-			neighbours = gatewaysOf(own.Is6())
+			neighbors = gatewaysOf(own.Is6())
 		}
-		for _, n := range neighbours {
-			if err := side.at.Neighbour(n, side.far.MAC); err != nil {
+		for _, n := range neighbors {
+			if err := side.at.SetNeighbor(n, side.far.MAC); err != nil {
 				return err
 			}
 		}
@@ -103,7 +103,7 @@ func setRouting(p peer.Path) error {
 
 // prepare gets the device of a candidate ready and takes it off the path until its turn.
 func (b *bed) prepare(ctx context.Context, c peer.Candidate, o scenario.Options) error {
-	d, ok := c.Device(o.Terms()).(peer.Standing)
+	d, ok := c.Device(o.DeviceOptions()).(peer.Preparer)
 	if !ok {
 		return fmt.Errorf("set %s up: it cannot wait for its turn beside others", c.Name)
 	}
@@ -128,7 +128,7 @@ func (b *bed) Close() error {
 	if b.sink != nil {
 		err = errors.Join(err, b.sink.Close())
 	}
-	for _, s := range []*load.Space{b.tester, b.under} {
+	for _, s := range []*load.Netns{b.tester, b.under} {
 		if s != nil {
 			err = errors.Join(err, s.Close())
 		}

@@ -56,7 +56,7 @@ func (d *culvert) Prepare(ctx context.Context, p peer.Path) (err error) {
 	d.in = p.In
 	before := heapInUse()
 	names := []string{p.In.Name, p.Out.Name}
-	err = p.In.Space.Do(func() error {
+	err = p.In.Netns.Do(func() error {
 		o := datapath.Options{
 			Name: "bench", Interfaces: names, Temporary: true,
 			Parts: []datapath.Part{routeplane.NewPart(routeplane.Options{NoMirror: d.noMirror, Trusting: d.unfed})},
@@ -75,7 +75,7 @@ func (d *culvert) Prepare(ctx context.Context, p peer.Path) (err error) {
 	feeding, d.stop = context.WithCancel(context.WithoutCancel(ctx))
 	start := time.Now()
 	go func() {
-		d.done <- p.In.Space.Do(func() error {
+		d.done <- p.In.Netns.Do(func() error {
 			// Beside the packets, if there is a CPU for it.
 			if err := load.Pin(load.AnotherCPU(load.LastCPU())); err != nil {
 				return err
@@ -149,7 +149,7 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-func (d *culvert) Attach(_ context.Context, p peer.Path) error { return p.In.Space.Do(d.inst.Resume) }
+func (d *culvert) Attach(_ context.Context, p peer.Path) error { return p.In.Netns.Do(d.inst.Resume) }
 
 // Frames are those of the group, which have the router's address.
 func (*culvert) Frames(_ peer.Path, common [][]byte) ([][]byte, error) { return common, nil }
@@ -160,18 +160,18 @@ func (d *culvert) Losses() (map[string]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	kernel, err := peer.KernelLosses(d.in.Space)
+	kernel, err := peer.KernelLosses(d.in.Netns)
 	maps.Copy(lost, kernel)
 	return lost, err
 }
 
 // Aside counts the packets that went another way than by the data plane alone, and with a mirror by that.
-func (d *culvert) Aside() (map[string]uint64, error) {
+func (d *culvert) Diverted() (map[string]uint64, error) {
 	ports, err := d.inst.Ports()
 	if err != nil {
 		return nil, err
 	}
-	aside := map[string]uint64{}
+	diverted := map[string]uint64{}
 	for _, port := range ports {
 		if port.Interface != d.in.Name {
 			continue
@@ -179,13 +179,13 @@ func (d *culvert) Aside() (map[string]uint64, error) {
 		for _, r := range port.Reasons {
 			switch {
 			case r.Verdict != string(datapath.VerdictFwd):
-				aside[leftToKernel+" ("+r.Name+")"] += r.Packets
+				diverted[leftToKernel+" ("+r.Name+")"] += r.Packets
 			case !d.noMirror && r.Name == "route-fib":
-				aside["looked up in the kernel"] += r.Packets
+				diverted["looked up in the kernel"] += r.Packets
 			}
 		}
 	}
-	return aside, nil
+	return diverted, nil
 }
 
 // mirrored says how long the mirror took, and what it takes.

@@ -18,7 +18,7 @@ import (
 type insnRouter struct {
 	v6 bool
 	// router is what forwards.
-	router peer.Standing
+	router peer.Preparer
 	writer *writer
 	// size is the length of the frames in bytes.
 	size int
@@ -27,24 +27,24 @@ type insnRouter struct {
 // InsnRouters are the routers in both families: those that are programs, which are counted by themselves, and all of
 // them from end to end.
 func InsnRouters() (programs, paths []peer.Candidate) {
-	add := func(to *[]peer.Candidate, name string, router func() peer.Standing) {
+	add := func(to *[]peer.Candidate, name string, router func() peer.Preparer) {
 		for _, v6 := range []bool{false, true} {
 			family := "4"
 			if v6 {
 				family = "6"
 			}
-			*to = append(*to, peer.Candidate{Name: name + family, Device: func(peer.Terms) peer.Device {
+			*to = append(*to, peer.Candidate{Name: name + family, Device: func(peer.DeviceOptions) peer.Device {
 				return &insnRouter{v6: v6, router: router(), size: peer.FrameSize}
 			}})
 		}
 	}
-	fib := func() peer.Standing { return &programDevice{program: load.BenchProgBenchFib} }
-	asking := func() peer.Standing { return &culvert{noMirror: true} }
-	mirror := func() peer.Standing { return &culvert{unfed: true} }
+	fib := func() peer.Preparer { return &programDevice{program: load.BenchProgBenchFib} }
+	asking := func() peer.Preparer { return &culvert{noMirror: true} }
+	mirror := func() peer.Preparer { return &culvert{unfed: true} }
 	add(&programs, "fib", fib)
 	add(&programs, "route-fib", asking)
 	add(&programs, "route-mirror", mirror)
-	add(&paths, "route-linux", func() peer.Standing { return &programDevice{program: load.BenchProgBenchEmpty} })
+	add(&paths, "route-linux", func() peer.Preparer { return &programDevice{program: load.BenchProgBenchEmpty} })
 	add(&paths, "fib", fib)
 	add(&paths, "route-fib", asking)
 	add(&paths, "route-mirror", mirror)
@@ -55,8 +55,8 @@ func InsnRouters() (programs, paths []peer.Candidate) {
 func (d *insnRouter) Attach(ctx context.Context, p peer.Path) error {
 	steps := []func() error{
 		func() error { return addressRouter(p) },
-		func() error { return p.In.Space.Do(func() error { return setRouting(p) }) },
-		func() (err error) { d.writer, err = newWriter(p.In.Space, p.Out.Index); return err },
+		func() error { return p.In.Netns.Do(func() error { return setRouting(p) }) },
+		func() (err error) { d.writer, err = newWriter(p.In.Netns, p.Out.Index); return err },
 		func() error { return fewRoutes().install(ctx, d.writer, d.v6) },
 		func() error { return d.prepare(ctx, p) },
 		func() error { return d.router.Attach(ctx, p) },
@@ -95,7 +95,7 @@ func (d *insnRouter) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
 }
 
 // Shape has the frames alone counted, by their UDP ports: a router sends packets of its own now and then.
-func (d *insnRouter) Shape(v *scenario.VethOptions) {
+func (d *insnRouter) SetTraffic(v *scenario.VethOptions) {
 	ports := scionpkt.EthernetLen + scionpkt.IPv4Len
 	if d.v6 {
 		ports = scionpkt.EthernetLen + scionpkt.IPv6Len

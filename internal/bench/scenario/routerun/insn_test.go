@@ -32,15 +32,15 @@ func TestInsnRoutes(t *testing.T) {
 				_, err = load.Cost(t.Context(), load.CostOptions{Rounds: 1, Repeat: 10, CPU: v.CPU}, s)
 			}
 			if err == nil && strings.HasPrefix(c.Name, "route-mirror") {
-				aside, asideErr := row.Device.(*insnRouter).router.(interface {
-					Aside() (map[string]uint64, error)
-				}).Aside()
-				for where, n := range aside {
+				diverted, divertedErr := row.Device.(*insnRouter).router.(interface {
+					Diverted() (map[string]uint64, error)
+				}).Diverted()
+				for where, n := range diverted {
 					if n > 0 {
 						t.Errorf("%d packets were %s", n, where)
 					}
 				}
-				err = asideErr
+				err = divertedErr
 			}
 			if err = errors.Join(err, row.Teardown()); err != nil {
 				t.Error(err)
@@ -50,7 +50,7 @@ func TestInsnRoutes(t *testing.T) {
 	for _, c := range paths {
 		t.Run("path/"+c.Name, func(t *testing.T) {
 			row := scenario.VethRows([]peer.Candidate{c}, scenario.Options{}, v)[0]
-			row.Device.(*insnRouter).Shape(&row.Opts)
+			row.Device.(*insnRouter).SetTraffic(&row.Opts)
 			err := row.Setup(t.Context())
 			if err == nil {
 				_, err = row.Gen.Run(t.Context(), 100)

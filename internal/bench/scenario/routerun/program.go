@@ -22,7 +22,7 @@ type programDevice struct {
 	prog    *ebpf.Program
 	passed  *ebpf.Variable
 	on      io.Closer
-	space   *load.Space
+	netns   *load.Netns
 }
 
 // Prepare loads the program.
@@ -40,7 +40,7 @@ func (d *programDevice) Prepare(_ context.Context, p peer.Path) error {
 		return fmt.Errorf("load %s: %w", d.program, err)
 	}
 	defer loaded.Close()
-	d.prog, d.passed, d.space = loaded.DetachProgram(d.program), loaded.Variables[load.BenchVarFibPassed], p.In.Space
+	d.prog, d.passed, d.netns = loaded.DetachProgram(d.program), loaded.Variables[load.BenchVarFibPassed], p.In.Netns
 	return nil
 }
 
@@ -57,10 +57,10 @@ func (d *programDevice) Attach(_ context.Context, p peer.Path) (err error) {
 func (*programDevice) Frames(_ peer.Path, common [][]byte) ([][]byte, error) { return common, nil }
 
 // Losses are the kernel's.
-func (d *programDevice) Losses() (map[string]uint64, error) { return peer.KernelLosses(d.space) }
+func (d *programDevice) Losses() (map[string]uint64, error) { return peer.KernelLosses(d.netns) }
 
 // Aside counts the packets that the program left to the kernel. The empty one is there to leave all.
-func (d *programDevice) Aside() (map[string]uint64, error) {
+func (d *programDevice) Diverted() (map[string]uint64, error) {
 	var packets uint64
 	if err := d.passed.Get(&packets); err != nil {
 		return nil, fmt.Errorf("read how many packets %s left to the kernel: %w", d.program, err)

@@ -48,7 +48,7 @@ func (r *Row) Run(ctx context.Context, round time.Duration) (s scenario.Sample, 
 	if err := r.Attach(ctx); err != nil {
 		return s, err
 	}
-	return scenario.NoteAside(r.Device, func() (s scenario.Sample, err error) {
+	return scenario.NoteDiverted(r.Device, func() (s scenario.Sample, err error) {
 		if r.group.churn {
 			s, err = r.underChurn(ctx, churnRounds*round)
 		} else {

@@ -26,17 +26,17 @@ var churnRows = []string{"linux", "fib", "mirror"}
 
 // candidates are the rows of scenario route, in the order of reports.
 func candidates() []peer.Candidate {
-	program := func(name string) func(peer.Terms) peer.Device {
-		return func(peer.Terms) peer.Device { return &programDevice{program: name} }
+	program := func(name string) func(peer.DeviceOptions) peer.Device {
+		return func(peer.DeviceOptions) peer.Device { return &programDevice{program: name} }
 	}
 	return []peer.Candidate{
 		{Name: "linux", Device: program(load.BenchProgBenchEmpty)},
 		{Name: "redirect", Device: program(load.BenchProgBenchRedirect)},
 		{Name: "fib", Device: program(load.BenchProgBenchFib)},
-		{Name: "mirror", Device: func(peer.Terms) peer.Device { return &culvert{} }},
-		{Name: "culvert-fib", Device: func(peer.Terms) peer.Device { return &culvert{noMirror: true} }},
+		{Name: "mirror", Device: func(peer.DeviceOptions) peer.Device { return &culvert{} }},
+		{Name: "culvert-fib", Device: func(peer.DeviceOptions) peer.Device { return &culvert{noMirror: true} }},
 		// Not in Debian 12.
-		{Name: "xdp-forward", Asked: true, Device: func(peer.Terms) peer.Device { return &xdpForward{} }},
+		{Name: "xdp-forward", ByNameOnly: true, Device: func(peer.DeviceOptions) peer.Device { return &xdpForward{} }},
 	}
 }
 
@@ -57,8 +57,8 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 	if err != nil {
 		return nil, err
 	}
-	there := slices.DeleteFunc(slices.Clone(chosen), func(c peer.Candidate) bool { return missing[c.Name] != nil })
-	beds, err := layBeds(ctx, o, groups, there)
+	available := slices.DeleteFunc(slices.Clone(chosen), func(c peer.Candidate) bool { return missing[c.Name] != nil })
+	beds, err := layBeds(ctx, o, groups, available)
 	defer func() {
 		for _, b := range beds {
 			err = errors.Join(err, b.Close())
@@ -82,7 +82,7 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 		if err := g.generator(b, cpu); err != nil {
 			return nil, err
 		}
-		for _, c := range there {
+		for _, c := range available {
 			switch {
 			case !g.churn:
 				steady = append(steady, newRow(c, g, b, cpu))
@@ -106,7 +106,7 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 
 // layBeds makes the routers with few routes and with a full table that the groups need, with the devices under test.
 // Close is called of all beds that are returned, also with an error.
-func layBeds(ctx context.Context, o scenario.Options, groups []*group, there []peer.Candidate) (map[bool]*bed, error) {
+func layBeds(ctx context.Context, o scenario.Options, groups []*group, available []peer.Candidate) (map[bool]*bed, error) {
 	beds := map[bool]*bed{}
 	for _, g := range groups {
 		if beds[g.full] != nil {
@@ -126,7 +126,7 @@ func layBeds(ctx context.Context, o scenario.Options, groups []*group, there []p
 			return beds, err
 		}
 		fmt.Fprintf(o.Progress, "installed in %s\n", b.install.Round(time.Millisecond))
-		for _, c := range there {
+		for _, c := range available {
 			if err := ctx.Err(); err != nil {
 				return beds, fmt.Errorf("interrupted: %w", err)
 			}

@@ -240,8 +240,8 @@ func TestFibForwards(t *testing.T) {
 			t.Errorf("a packet without hops left: verdict %d, % x", verdict, got)
 		}
 	}
-	if aside, err := d.Aside(); aside[leftToKernel] != 2 || err != nil {
-		t.Errorf("packets left to the kernel: %v, want 2, error %v", aside, err)
+	if diverted, err := d.Diverted(); diverted[leftToKernel] != 2 || err != nil {
+		t.Errorf("packets left to the kernel: %v, want 2, error %v", diverted, err)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"culvert/internal/lab/prefixes"
 )
 
-// gatewayCount is how many neighbours the routes of a family lead to, by turns.
+// gatewayCount is how many neighbors the routes of a family lead to, by turns.
 const gatewayCount = 8
 
 // The networks of the wires, which are for benchmarks (RFC 2544, RFC 5180). The first address of each is the
@@ -87,7 +87,7 @@ func (t *table) of(v6 bool) *[]netip.Prefix {
 	return &t.v4
 }
 
-// gateway is the neighbour that route number n of a family leads to.
+// gateway is the neighbor that route number n of a family leads to.
 func gateway(v6 bool, n int) netip.Addr {
 	a := netOut4.Addr()
 	if v6 {
@@ -113,7 +113,7 @@ func (t table) install(ctx context.Context, w *writer, v6 bool) error {
 	return w.flush()
 }
 
-// gatewaysOf are the neighbours of a family.
+// gatewaysOf are the neighbors of a family.
 func gatewaysOf(v6 bool) []netip.Addr {
 	all := make([]netip.Addr, gatewayCount)
 	for i := range all {

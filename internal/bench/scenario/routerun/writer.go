@@ -46,7 +46,7 @@ const (
 const batch = 96 << 10
 
 // newWriter opens a socket in a namespace, for routes that leave by an interface.
-func newWriter(s *load.Space, out int) (w *writer, err error) {
+func newWriter(s *load.Netns, out int) (w *writer, err error) {
 	w = &writer{fd: -1, out: out, batch: make([]byte, 0, batch+256), answer: make([]byte, 64<<10)}
 	err = s.Do(func() error {
 		if w.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE); err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // countRoutes reads a family's routes back that lead to gateways, and how many of them lead to each.
-func countRoutes(t *testing.T, s *load.Space, family int) (routes int, by map[string]int) {
+func countRoutes(t *testing.T, s *load.Netns, family int) (routes int, by map[string]int) {
 	t.Helper()
 	all, err := s.Netlink().RouteList(nil, family)
 	if err != nil {

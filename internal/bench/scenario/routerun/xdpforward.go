@@ -19,9 +19,9 @@ const xdpForwardProgram = "xdp-forward"
 type xdpForward struct {
 	// program is the file name, empty for the one in the PATH.
 	program string
-	space   *load.Space
+	netns   *load.Netns
 	names   []string
-	pins    peer.PinPlace
+	pins    peer.PrivateBPFFS
 	on      bool
 }
 
@@ -48,8 +48,8 @@ func (d *xdpForward) Prepare(_ context.Context, p peer.Path) error {
 	if _, err := d.find(); err != nil {
 		return err
 	}
-	d.space, d.names = p.In.Space, []string{p.In.Name, p.Out.Name}
-	return d.pins.Open(d.space)
+	d.netns, d.names = p.In.Netns, []string{p.In.Name, p.Out.Name}
+	return d.pins.Open(d.netns)
 }
 
 // run runs the program where its pins are.
@@ -71,7 +71,7 @@ func (d *xdpForward) Attach(context.Context, peer.Path) error {
 func (*xdpForward) Frames(_ peer.Path, common [][]byte) ([][]byte, error) { return common, nil }
 
 // Losses are the kernel's.
-func (d *xdpForward) Losses() (map[string]uint64, error) { return peer.KernelLosses(d.space) }
+func (d *xdpForward) Losses() (map[string]uint64, error) { return peer.KernelLosses(d.netns) }
 
 func (d *xdpForward) Detach() error {
 	if !d.on {

@@ -12,12 +12,12 @@ import (
 // dearest are the packets that take each stage longest of all that a stranger can send, as far as is known. None is to
 // take more than twice what the usual packet does that the stage has not seen before: culvert-cold, lb-new, route-fib4 and
 // filter-protect.
-func dearest() []peer.Candidate {
+func costliest() []peer.Candidate {
 	return []peer.Candidate{
 		// It changes segments, so there are two hop fields to verify; no path is like another.
-		{Name: "dear-scion", Device: func(peer.Terms) peer.Device {
+		{Name: "dear-scion", Device: func(peer.DeviceOptions) peer.Device {
 			return &peer.Culvert{Traffic: peer.SCIONTraffic{Cold: true, Crossing: true, Shapes: true, Size: peer.FrameSize}}
 		}},
-		lbrun.Dear(differentFrames), routerun.Dear(), filterrun.Dear(),
+		lbrun.Costliest(differentFrames), routerun.Costliest(), filterrun.Costliest(),
 	}
 }

@@ -12,16 +12,16 @@ import (
 
 // Dear is the packet that takes the filter longest, as far as is known: it has as many options to read as a SYN can
 // have.
-func Dear() peer.Candidate {
-	return peer.Candidate{Name: "dear-filter", Device: func(peer.Terms) peer.Device {
-		return &dearest{costDevice{rules: ruleSet{Protect: true}}}
+func Costliest() peer.Candidate {
+	return peer.Candidate{Name: "dear-filter", Device: func(peer.DeviceOptions) peer.Device {
+		return &costliest{costDevice{rules: ruleSet{Protect: true}}}
 	}}
 }
 
 // dearest has SYNs with as many options as there is room for.
-type dearest struct{ costDevice }
+type costliest struct{ costDevice }
 
-func (*dearest) Frames(p peer.Path, _ [][]byte) ([][]byte, error) {
+func (*costliest) Frames(p peer.Path, _ [][]byte) ([][]byte, error) {
 	frames := floodSYN(p)
 	for i, f := range frames {
 		const most, end = 60, scionpkt.EthernetLen + scionpkt.IPv4Len

@@ -11,17 +11,17 @@ import (
 )
 
 // Dear is the packet that takes the router longest, as far as is known: the kernel is asked for the way back as well.
-func Dear() peer.Candidate {
-	return peer.Candidate{Name: "dear-route4", Device: func(peer.Terms) peer.Device {
-		return &dearest{insnRouter{router: &culvert{noMirror: true}, size: peer.FrameSize}}
+func Costliest() peer.Candidate {
+	return peer.Candidate{Name: "dear-route4", Device: func(peer.DeviceOptions) peer.Device {
+		return &costliest{insnRouter{router: &culvert{noMirror: true}, size: peer.FrameSize}}
 	}}
 }
 
 // dearest has Linux look where packets come from (rp_filter).
-type dearest struct{ insnRouter }
+type costliest struct{ insnRouter }
 
-func (d *dearest) Attach(ctx context.Context, p peer.Path) error {
-	err := p.In.Space.Do(func() error {
+func (d *costliest) Attach(ctx context.Context, p peer.Path) error {
+	err := p.In.Netns.Do(func() error {
 		const loose = "2"
 		return os.WriteFile("/proc/sys/net/ipv4/conf/"+p.In.Name+"/rp_filter", []byte(loose), 0)
 	})

@@ -13,7 +13,7 @@ import (
 )
 
 // The dearest packets of each stage go the way that is dear.
-func TestInsnDear(t *testing.T) {
+func TestInsnCostliest(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
 	frames, err := load.UDPFrames(256, peer.FrameSize)
@@ -21,7 +21,7 @@ func TestInsnDear(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := scenario.VethOptions{Frames: frames, CPU: load.LastCPU()}
-	for _, c := range dearest() {
+	for _, c := range costliest() {
 		t.Run(c.Name, func(t *testing.T) {
 			row := scenario.VethRows([]peer.Candidate{c}, scenario.Options{}, v)[0]
 			s, err := row.Subject(t.Context())
@@ -29,7 +29,7 @@ func TestInsnDear(t *testing.T) {
 				_, err = load.Cost(t.Context(), load.CostOptions{Rounds: 1, Repeat: 64, Checked: 64, CPU: v.CPU}, s)
 			}
 			if err == nil {
-				err = scenario.DidItsWork(row)
+				err = scenario.CheckDevice(row)
 			}
 			if err = errors.Join(err, row.Teardown()); err != nil {
 				t.Error(err)

@@ -13,18 +13,18 @@ import (
 
 // Dear is the packet that takes the balancer longest, as far as is known: the first fragment of a new flow, which others
 // are to follow, in a table that is full. So many flows take turns.
-func Dear(flows int) peer.Candidate {
-	return peer.Candidate{Name: "dear-lb", Device: func(peer.Terms) peer.Device {
+func Costliest(flows int) peer.Candidate {
+	return peer.Candidate{Name: "dear-lb", Device: func(peer.DeviceOptions) peer.Device {
 		d := costDevice{culvert: culvert{encap: datapath.BalanceGUE, v6: true, flows: flows / 4, insertRate: unlimited}}
 		d.clients, d.fresh = flows, true
-		return &dearest{d}
+		return &costliest{d}
 	}}
 }
 
 // dearest has the packets of new flows be first fragments.
-type dearest struct{ costDevice }
+type costliest struct{ costDevice }
 
-func (d *dearest) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
+func (d *costliest) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
 	frames, err := d.costDevice.Frames(p, common)
 	for i, f := range frames {
 		const next, payload, behind = 6, 4, scionpkt.EthernetLen + scionpkt.IPv6Len

@@ -11,19 +11,19 @@ import (
 	"culvert/internal/bench/peer"
 )
 
-// straying is a device that packets may go through in another way than the row is named after.
-type straying interface {
+// diverter is a device that packets may go through in another way than the row is named after.
+type diverter interface {
 	// Aside counts such packets by where they went.
-	Aside() (map[string]uint64, error)
+	Diverted() (map[string]uint64, error)
 }
 
-// NoteAside measures a round, and notes how many packets of it went another way.
-func NoteAside(d peer.Device, round func() (Sample, error)) (Sample, error) {
-	counting, ok := d.(straying)
+// NoteDiverted measures a round, and notes how many packets of it went another way.
+func NoteDiverted(d peer.Device, round func() (Sample, error)) (Sample, error) {
+	counting, ok := d.(diverter)
 	if !ok {
 		return round()
 	}
-	before, err := counting.Aside()
+	before, err := counting.Diverted()
 	if err != nil {
 		return Sample{}, err
 	}
@@ -31,7 +31,7 @@ func NoteAside(d peer.Device, round func() (Sample, error)) (Sample, error) {
 	if err != nil {
 		return s, err
 	}
-	after, err := counting.Aside()
+	after, err := counting.Diverted()
 	if err != nil {
 		return s, err
 	}

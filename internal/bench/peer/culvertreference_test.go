@@ -33,8 +33,8 @@ func TestReferenceAnswersBehindCulvert(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	device := peer.DeviceOf(t, "veth", "culvert+reference", peer.Terms{Router: "../../../bin/peers/router"})
-	row := scenario.VethRow{Label: "culvert+reference", Device: device, Alone: true, Opts: scenario.VethOptions{Frames: frames, CPU: load.LastCPU()}}
+	device := peer.DeviceOf(t, "veth", "culvert+reference", peer.DeviceOptions{Router: "../../../bin/peers/router"})
+	row := scenario.VethRow{Label: "culvert+reference", Device: device, Exclusive: true, Opts: scenario.VethOptions{Frames: frames, CPU: load.LastCPU()}}
 	defer func() {
 		if err := row.Teardown(); err != nil {
 			t.Error(err)
@@ -108,7 +108,7 @@ func TestReferenceAnswersBehindCulvert(t *testing.T) {
 func askReference(t *testing.T, row *scenario.VethRow) (kind slayers.SCMPType, err error) {
 	t.Helper()
 	request := peer.TracerouteRequest(t, row.Path)
-	err = row.Path.Source.Space.Do(func() error {
+	err = row.Path.Source.Netns.Do(func() error {
 		const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
 		if err != nil {

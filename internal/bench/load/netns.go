@@ -15,15 +15,15 @@ import (
 
 // Space is a network namespace without a name: it lives as long as something holds it, so that nothing remains
 // of it when the process ends, however it ends.
-type Space struct {
+type Netns struct {
 	ns netns.NsHandle
 	nl *netlink.Handle
 }
 
-// NewSpace makes a namespace in which the kernel sends nothing of its own accord: IPv6 is off until a device is
+// NewNetns makes a namespace in which the kernel sends nothing of its own accord: IPv6 is off until a device is
 // given an address of it (see End.Assign), because its messages would mix with the traffic. lo is up.
-func NewSpace() (*Space, error) {
-	s := &Space{ns: netns.None()}
+func NewNetns() (*Netns, error) {
+	s := &Netns{ns: netns.None()}
 	err := OnThread(func() error {
 		var err error
 		if s.ns, err = netns.New(); err != nil {
@@ -50,26 +50,26 @@ func NewSpace() (*Space, error) {
 	return s, nil
 }
 
-// ThisSpace is the namespace of the calling thread, which should be locked to its goroutine.
-func ThisSpace() (*Space, error) {
+// CurrentNetns is the namespace of the calling thread, which should be locked to its goroutine.
+func CurrentNetns() (*Netns, error) {
 	ns, err := netns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("open the network namespace of the thread: %w", err)
 	}
-	s := &Space{ns: ns}
+	s := &Netns{ns: ns}
 	if s.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// NamedSpace opens a namespace by the name that ip-netns(8) knows it by.
-func NamedSpace(name string) (*Space, error) {
+// OpenNetns opens a namespace by the name that ip-netns(8) knows it by.
+func OpenNetns(name string) (*Netns, error) {
 	ns, err := netns.GetFromName(name)
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace %s: %w", name, err)
 	}
-	s := &Space{ns: ns}
+	s := &Netns{ns: ns}
 	if s.nl, err = netlink.NewHandleAt(ns, unix.NETLINK_ROUTE); err != nil {
 		return nil, errors.Join(fmt.Errorf("open netlink in %s: %w", name, err), s.Close())
 	}
@@ -88,7 +88,7 @@ func OnThread(fn func() error) error {
 }
 
 // Do runs fn on a thread that is in the namespace, and on no other goroutine's thread.
-func (s *Space) Do(fn func() error) error {
+func (s *Netns) Do(fn func() error) error {
 	return OnThread(func() error {
 		if err := s.Enter(); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (s *Space) Do(fn func() error) error {
 }
 
 // Enter moves the calling thread, which must be locked to its goroutine, into the namespace.
-func (s *Space) Enter() error {
+func (s *Netns) Enter() error {
 	if err := netns.Set(s.ns); err != nil {
 		return fmt.Errorf("enter a network namespace: %w", err)
 	}
@@ -106,13 +106,13 @@ func (s *Space) Enter() error {
 }
 
 // Netlink talks to the namespace's kernel tables.
-func (s *Space) Netlink() *netlink.Handle { return s.nl }
+func (s *Netns) Netlink() *netlink.Handle { return s.nl }
 
 // FD is the namespace's file descriptor, valid until Close.
-func (s *Space) FD() int { return int(s.ns) }
+func (s *Netns) FD() int { return int(s.ns) }
 
 // Close lets go of the namespace. It is gone, with its devices, once nothing else holds it.
-func (s *Space) Close() error {
+func (s *Netns) Close() error {
 	if s.nl != nil {
 		s.nl.Close()
 		s.nl = nil

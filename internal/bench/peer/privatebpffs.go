@@ -15,9 +15,9 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// PinPlace runs programs that pin what they load in /sys/fs/bpf, where that is a file system that nobody else sees, and
+// PrivateBPFFS runs programs that pin what they load in /sys/fs/bpf, where that is a file system that nobody else sees, and
 // that is gone with this process. The zero value is one that has not been opened.
-type PinPlace struct {
+type PrivateBPFFS struct {
 	commands chan []string
 	results  chan pinResult
 }
@@ -29,17 +29,17 @@ type pinResult struct {
 }
 
 // Open makes the place, in a network namespace.
-func (p *PinPlace) Open(s *load.Space) error {
+func (p *PrivateBPFFS) Open(s *load.Netns) error {
 	p.commands, p.results = make(chan []string), make(chan pinResult)
 	go p.serve(s)
 	return (<-p.results).err
 }
 
 // There tells whether the place has been opened and not closed.
-func (p *PinPlace) There() bool { return p.commands != nil }
+func (p *PrivateBPFFS) IsOpen() bool { return p.commands != nil }
 
 // serve runs commands on a thread with a /sys/fs/bpf of its own, until there are no more. The thread ends with it.
-func (p *PinPlace) serve(s *load.Space) {
+func (p *PrivateBPFFS) serve(s *load.Netns) {
 	runtime.LockOSThread()
 	err := s.Enter()
 	if err == nil {
@@ -75,15 +75,15 @@ func call(args []string) pinResult {
 }
 
 // Run has the thread run a program, and returns what it said.
-func (p *PinPlace) Run(args ...string) (string, error) {
+func (p *PrivateBPFFS) Run(args ...string) (string, error) {
 	p.commands <- args
 	r := <-p.results
 	return r.out, r.err
 }
 
 // Close lets the place go, with all pins in it.
-func (p *PinPlace) Close() {
-	if !p.There() {
+func (p *PrivateBPFFS) Close() {
+	if !p.IsOpen() {
 		return
 	}
 	close(p.commands)

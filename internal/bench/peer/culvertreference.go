@@ -18,18 +18,18 @@ import (
 	"culvert/internal/node"
 )
 
-// fronted is the reference router with culvert's data plane in front of it, as 'culvert attach' puts it there: what
+// culvertReference is the reference router with culvert's data plane in front of it, as 'culvert attach' puts it there: what
 // culvert does not forward itself goes on to the router's sockets.
-type fronted struct {
+type culvertReference struct {
 	Reference
 	inst *datapath.Instance
 }
 
-// Prepare starts the router and loads culvert, which both stay. Its neighbours' devices are made to take redirected frames, as those of a
+// Prepare starts the router and loads culvert, which both stay. Its neighbors' devices are made to take redirected frames, as those of a
 // network have to be before culvert sends there.
-func (d *fronted) Prepare(ctx context.Context, p Path) error {
+func (d *culvertReference) Prepare(ctx context.Context, p Path) error {
 	for _, far := range []load.End{p.Source, p.Sink} {
-		err := far.Space.Do(func() error {
+		err := far.Netns.Do(func() error {
 			_, err := netdev.Ethtool(far.Name, unix.ETHTOOL_SGRO, 1)
 			return err
 		})
@@ -47,7 +47,9 @@ func (d *fronted) Prepare(ctx context.Context, p Path) error {
 	return d.inst.Pause()
 }
 
-func (d *fronted) Attach(_ context.Context, p Path) error { return p.In.Space.Do(d.inst.Resume) }
+func (d *culvertReference) Attach(_ context.Context, p Path) error {
+	return p.In.Netns.Do(d.inst.Resume)
+}
 
 // attachInFront does what 'culvert attach' does, in front of the reference router with that configuration file. The
 // data plane is gone when the instance is closed, or with this process.
@@ -66,7 +68,7 @@ func attachInFront(ctx context.Context, routerConfig string, interfaces ...load.
 	for _, e := range interfaces {
 		names = append(names, e.Name)
 	}
-	err = interfaces[0].Space.Do(func() (err error) {
+	err = interfaces[0].Netns.Do(func() (err error) {
 		inst, err = node.AttachTemporary(ctx, config, names)
 		return err
 	})
@@ -74,7 +76,7 @@ func attachInFront(ctx context.Context, routerConfig string, interfaces ...load.
 }
 
 // Losses are those of the router, and what culvert itself drops.
-func (d *fronted) Losses() (map[string]uint64, error) {
+func (d *culvertReference) Losses() (map[string]uint64, error) {
 	lost, err := d.Reference.Losses()
 	if err != nil {
 		return nil, err
@@ -85,7 +87,7 @@ func (d *fronted) Losses() (map[string]uint64, error) {
 }
 
 // Detach takes culvert off.
-func (d *fronted) Detach() error {
+func (d *culvertReference) Detach() error {
 	if d.inst == nil {
 		return nil
 	}
@@ -93,7 +95,7 @@ func (d *fronted) Detach() error {
 }
 
 // Release unloads culvert and ends the router.
-func (d *fronted) Release() error {
+func (d *culvertReference) Release() error {
 	if d.inst != nil {
 		d.inst.Close()
 	}
