@@ -5,8 +5,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"culvert/internal/datapath"
 	"culvert/internal/decap"
+	"culvert/internal/decap/decapplane"
 )
 
 func newLBDecapCmd() *cobra.Command {
@@ -46,7 +46,7 @@ has to be given; --from any takes what anybody sends, and is warned of.`,
 			return decap.Attach(args, f, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().IntVar(&f.GUEPort, "gue-port", datapath.DecapGUEPort, "UDP port of GUE")
+	cmd.Flags().IntVar(&f.GUEPort, "gue-port", decapplane.DefaultGUEPort, "UDP port of GUE")
 	cmd.Flags().StringArrayVar(&f.From, "from", nil, "prefix that balancers send from (outer source), or any; may be repeated")
 	cmd.Flags().StringArrayVar(&f.VIP, "vip", nil, "address that clients send to (inner destination); may be repeated")
 	cmd.Flags().StringArrayVar(&f.Local, "local", nil, "address that balancers send to (outer destination; default: all of this host)")

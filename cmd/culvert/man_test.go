@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/datapath"
+	"culvert/internal/decap/decapplane"
 )
 
 // TestManKeepsTables looks for lines of tables in the pages, as literal text.
@@ -98,21 +99,21 @@ func TestManExplainsReasons(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := strings.NewReplacer(`\fB`, "", `\fP`, "", `\fR`, "", `\`, "", "\n", " ").Replace(string(text))
-	explains := func(r datapath.Reason) {
+	explains := func(verdict, name, text string) {
 		t.Helper()
-		if r.Name == "" {
+		if name == "" {
 			return // an index not in use
 		}
-		want := fmt.Sprintf(" .TP %s %s %s ", r.Verdict, r.Name, strings.ReplaceAll(r.Text, "`", ""))
+		want := fmt.Sprintf(" .TP %s %s %s ", verdict, name, strings.ReplaceAll(text, "`", ""))
 		if n := strings.Count(page, want); n != 1 {
 			t.Errorf("culvert-reasons(7) has %d times, want once: %s", n, want)
 		}
 	}
 	for _, r := range datapath.Reasons() {
-		explains(r)
+		explains(string(r.Verdict), r.Name, r.Text)
 	}
-	for _, r := range datapath.DecapReasons() {
-		explains(r)
+	for _, r := range decapplane.Reasons() {
+		explains(r.Verdict, r.Name, r.Text)
 	}
 	at := 0
 	for _, want := range []string{".SH NO STAGE ", ".TP pass other ", ".SH FILTER ", ".TP drop filter ", ".SH LB ", ".TP fwd lb-flow ", ".SH SCION ",

@@ -47,9 +47,10 @@ func (i *Instance) Unattached() []pins.Unattached {
 	return all
 }
 
-// AttachedPorts implements stats.AttachedSource, with the interfaces of its network namespace where tunnels end.
+// AttachedPorts implements stats.AttachedSource, with the interfaces of its network namespace that carry, or have lost, what
+// is attached without a data plane.
 func (i *Instance) AttachedPorts() map[string]bool {
-	all := i.decapPorts()
+	all := pins.Ports(i.meta.NetNS, i.Here())
 	for _, name := range i.meta.Attached {
 		all[name] = true
 	}

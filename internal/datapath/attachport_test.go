@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -16,52 +15,6 @@ import (
 	"culvert/internal/host/pins"
 	"culvert/internal/testbed"
 )
-
-// otherSpace makes another network namespace with bridges, which take the indexes up to one.
-func otherSpace(t *testing.T, upTo int) *os.File {
-	t.Helper()
-	own, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer own.Close()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
-	other, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { other.Close() })
-	for n := 2; n <= upTo; n++ {
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "b" + strconv.Itoa(n), Index: n}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
-	return other
-}
-
-func move(t *testing.T, name string, to *os.File) {
-	t.Helper()
-	l, err := netlink.LinkByName(name)
-	if err == nil {
-		err = netlink.LinkSetNsFd(l, int(to.Fd()))
-	}
-	if err != nil {
-		t.Fatalf("moving %s: %v", name, err)
-	}
-}
-
-// addVethAt makes a pair whose first end has an index.
-func addVethAt(t *testing.T, index int, name, peer string) {
-	t.Helper()
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index}, PeerName: peer}); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestCarriedByName renames interfaces under an instance on v0 and v2, moves them to other network namespaces and makes
 // others of their names: what it tells of each name is true, and AttachPort brings it to where it is missing.
@@ -94,29 +47,34 @@ func TestCarriedByName(t *testing.T) {
 		}, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
 		{"to the name of one that has gone", func(t *testing.T) { testbed.DeleteDevice(t, "v0"); rename(t, "v2", "v0") },
 			[]string{"v0"}, []pins.Unattached{{Interface: "v2", Why: pins.Gone, Renamed: "v0"}}, []string{"v0"}},
-		{"moved", func(t *testing.T) { move(t, "v0", otherSpace(t, 0)) },
+		{"moved", func(t *testing.T) { testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, 0)) },
 			[]string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}, []string{"v2"}},
-		{"moved, to the index of the other one", func(t *testing.T) { move(t, "v0", otherSpace(t, testbed.Device(t, "v2").Index-1)) },
+		{"moved, to the index of the other one", func(t *testing.T) {
+			testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, testbed.Device(t, "v2").Index-1))
+		},
 			[]string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}, []string{"v2"}},
-		{"moved, and another one", func(t *testing.T) { move(t, "v0", otherSpace(t, 0)); testbed.AddVeth(t, "v0", "v7") },
+		{"moved, and another one", func(t *testing.T) {
+			testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, 0))
+			testbed.AddVeth(t, "v0", "v7")
+		},
 			[]string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Replaced, Moved: true}}, []string{"v0", "v2"}},
 		{"moved, and another one with its index", func(t *testing.T) {
 			index := testbed.Device(t, "v0").Index
-			move(t, "v0", otherSpace(t, 0))
-			addVethAt(t, index, "v0", "v7")
+			testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, 0))
+			testbed.AddVethAt(t, index, "v0", "v7")
 		}, []string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Replaced, Moved: true}}, []string{"v0", "v2"}},
 		{"moved, and one of another name with its index", func(t *testing.T) {
 			index := testbed.Device(t, "v0").Index
-			move(t, "v0", otherSpace(t, 0))
-			addVethAt(t, index, "v9", "v7")
+			testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, 0))
+			testbed.AddVethAt(t, index, "v9", "v7")
 		}, []string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}, []string{"v2"}},
 		{"moved, and back", func(t *testing.T) {
-			here, there := own(t), otherSpace(t, 0)
-			move(t, "v0", there)
+			here, there := own(t), testbed.OtherSpace(t, 0)
+			testbed.MoveDevice(t, "v0", there)
 			if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
 				t.Fatal(err)
 			}
-			move(t, "v0", here)
+			testbed.MoveDevice(t, "v0", here)
 			if err := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); err != nil {
 				t.Fatal(err)
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/decap/decapplane"
 	"culvert/internal/host/netdev"
 	"culvert/internal/lb/health"
 	"culvert/internal/testbed"
@@ -56,6 +57,9 @@ type checkBed struct {
 	checks   *Checks
 	backends [3]*checkBackend // from 1
 }
+
+// checkVIPs are what clients send to, by IP version.
+var checkVIPs = map[int]netip.Addr{4: netip.MustParseAddr("192.0.2.1"), 6: netip.MustParseAddr("2001:db8::1")}
 
 // checkBackend serves the VIPs in a namespace of its own, which is the other end of tunnels too.
 type checkBackend struct {
@@ -96,7 +100,7 @@ func newCheckBed(t *testing.T) *checkBed {
 	t.Cleanup(b.inst.Close)
 	b.plane, err = b.inst.ViewBalance()
 	b.must(err)
-	for version, addr := range decapVIP {
+	for version, addr := range checkVIPs {
 		b.must(b.plane.SetVIP(BalanceVIPKey{Addr: addr, Proto: protoTCP, Port: checkHTTPPort}, BalanceVIP{Number: uint32(version % 4), Empty: true}))
 	}
 	b.checks = mustAttachChecks(t, b.inst)
@@ -127,7 +131,7 @@ func newCheckBackend(t *testing.T, n int) *checkBackend {
 				return err
 			}
 		}
-		if err := errors.Join(vipsOnLo(), testbed.PrepareEnd(name+"p", k.addr(n, 4).String()+"/24", k.addr(n, 6).String()+"/64")); err != nil {
+		if err := errors.Join(testbed.AddToLo(checkVIPs[4], checkVIPs[6]), testbed.PrepareEnd(name+"p", k.addr(n, 4).String()+"/24", k.addr(n, 6).String()+"/64")); err != nil {
 			return err
 		}
 		for _, gateway := range []string{fmt.Sprintf("10.1.%d.1", n), fmt.Sprintf("fd00:1:%d::1", n)} {
@@ -136,7 +140,7 @@ func newCheckBackend(t *testing.T, n int) *checkBackend {
 			}
 		}
 		pins = testbed.SpaceDir(t)
-		return AttachDecap([]string{name + "p"}, DecapOptions{GUEPort: DecapGUEPort})
+		return decapplane.Attach([]string{name + "p"}, decapplane.Options{GUEPort: decapplane.DefaultGUEPort})
 	})
 	t.Cleanup(func() { os.RemoveAll(pins) })
 	k.status.Store(200)
@@ -165,7 +169,7 @@ func (k *checkBackend) start(t *testing.T) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.space.Must(t, func() error {
-		for version, vip := range decapVIP {
+		for version, vip := range checkVIPs {
 			l, err := net.Listen("tcp"+strconv.Itoa(version), netip.AddrPortFrom(vip, checkHTTPPort).String())
 			if err != nil {
 				return err

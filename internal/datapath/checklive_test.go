@@ -30,8 +30,8 @@ func TestCheckLive(t *testing.T) {
 	}
 	var targets []health.Target
 	number := uint32(0)
-	for inner, vip := range decapVIP {
-		for outer := range decapVIP {
+	for inner, vip := range checkVIPs {
+		for outer := range checkVIPs {
 			for _, encap := range []BalanceEncap{BalanceL2, BalanceIPIP, BalanceGUE} {
 				mark := b.member(number, 1, outer, encap)
 				for n, c := range checks {
@@ -90,7 +90,7 @@ func TestCheckFailures(t *testing.T) {
 	}
 	b := newCheckBed(t)
 	one, two := b.member(1, 1, 4, BalanceIPIP), b.member(2, 2, 6, BalanceGUE)
-	vip := netip.AddrPortFrom(decapVIP[4], checkHTTPPort)
+	vip := netip.AddrPortFrom(checkVIPs[4], checkHTTPPort)
 	quick := health.Check{Type: health.HTTP, Interval: 300 * time.Millisecond, Timeout: 200 * time.Millisecond}
 	patient := health.Check{Type: health.HTTP, Interval: checkPatience, Timeout: checkPatience, Fall: 60}
 	ask := health.Check{Type: health.UDP, Port: checkUDPPort, Send: "ping", Expect: "pong", Interval: 300 * time.Millisecond, Timeout: 200 * time.Millisecond}
@@ -165,7 +165,7 @@ func TestCheckFailures(t *testing.T) {
 	// The VIP on the balancer itself would answer for everybody.
 	lo, err := netlink.LinkByName("lo")
 	b.must(err)
-	b.must(netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(decapVIP[4].AsSlice())}))
+	b.must(netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(checkVIPs[4].AsSlice())}))
 	until("the VIP is here", web, health.Down, "the VIP 192.0.2.1 is an address of this host: remove it")
 	if r := states[other]; r.State != health.Up {
 		t.Errorf("the other backend is %+v", r)

@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/cilium/ebpf"
-
 	"culvert/internal/testbed"
 )
 
@@ -16,28 +14,6 @@ A checksum that is patched (RFC 1624) or folded by the programs is compared with
 each of the 65,536 sums there are. In one's complement 0 and 0xffff stand for the same: which of them is written matters
 where nothing but zeros is covered, and where 0 has a meaning of its own, as in UDP.
 */
-
-func TestChecksumsOfDecap(t *testing.T) {
-	b := newDecapBed(t, decapDefaults())
-	for _, c := range []struct{ outer, inner uint8 }{{3, 1}, {3, 2}, {1, 2}} { // RFC 6040: 3, 3 and 1 arrive
-		s := tunnelled{kind: "ipip", outer: 4, inner: 4, payload: 10, outerTOS: c.outer, innerTOS: c.inner}
-		packet := s.packet()
-		testbed.Sums(t, func(n uint16) {
-			testbed.WithID(packet, n)
-			frame := s.around(packet)
-			testbed.WithID(frame[14:], n)
-			opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
-			if _, err := b.prog.Run(&opts); err != nil {
-				t.Fatal(err)
-			}
-			out := opts.DataOut
-			if len(out) != len(frame)-20 || out[15] == c.inner {
-				t.Fatalf("the mark did not arrive: %x", out)
-			}
-			testbed.RightIPv4(t, out[14:])
-		})
-	}
-}
 
 func TestChecksumsOfSYNAnswers(t *testing.T) {
 	v4, v6 := newSynStage(t, "2")

@@ -100,7 +100,7 @@ func newDeliverBed(t *testing.T) *deliverBed {
 	}
 	testbed.Sysctl(t, "ipv4/tcp_syncookies", "2")
 	for _, to := range []netip.Addr{synAddr4, synAddr6} {
-		startSynServer(t, netip.AddrPortFrom(to, 80))
+		testbed.StartWebServer(t, netip.AddrPortFrom(to, 80))
 	}
 	return b
 }

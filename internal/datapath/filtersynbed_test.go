@@ -3,12 +3,8 @@
 package datapath
 
 import (
-	"bufio"
 	"errors"
-	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"strings"
@@ -16,7 +12,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
@@ -76,127 +71,6 @@ func (f *synFilter) attach(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-}
-
-// synBody is what the server sends: more than fits windows that are not scaled.
-var synBody = strings.Repeat("0123456789abcde\n", 1<<18)
-
-// synInfo is what TCP_INFO says of the options of a connection.
-type synInfo struct {
-	Timestamps, SACK bool
-	// SndWscale and RcvWscale are -1 if windows are not scaled.
-	SndWscale, RcvWscale int
-	SndMSS               uint32
-}
-
-func tcpInfo(c net.Conn) (*synInfo, error) {
-	raw, err := c.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var b [104]byte // struct tcp_info of linux/tcp.h, as it was at first
-	var errno unix.Errno
-	if err := raw.Control(func(fd uintptr) {
-		size := uint32(len(b))
-		_, _, errno = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.IPPROTO_TCP, unix.TCP_INFO,
-			uintptr(unsafe.Pointer(&b)), uintptr(unsafe.Pointer(&size)), 0)
-	}); err != nil {
-		return nil, err
-	}
-	if errno != 0 {
-		return nil, errno
-	}
-	i := &synInfo{Timestamps: b[5]&1 != 0, SACK: b[5]&2 != 0, SndWscale: -1, RcvWscale: -1, SndMSS: bpfobj.Native.Uint32(b[16:])}
-	if b[5]&4 != 0 {
-		i.SndWscale, i.RcvWscale = int(b[6]&15), int(b[6]>>4)
-	}
-	return i, nil
-}
-
-// synServer answers GET and POST.
-type synServer struct {
-	mu    sync.Mutex
-	infos map[string]*synInfo // by the client's address
-}
-
-func startSynServer(t *testing.T, addr netip.AddrPort) *synServer {
-	t.Helper()
-	network := "tcp4"
-	if addr.Addr().Is6() {
-		network = "tcp6" // of its own: what "tcp" does depends on the namespace that first asked
-	}
-	l, err := net.Listen(network, addr.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &synServer{infos: make(map[string]*synInfo)}
-	h := &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPost {
-				n, err := io.Copy(io.Discard, r.Body)
-				fmt.Fprintln(w, n, err)
-				return
-			}
-			io.WriteString(w, synBody)
-		}),
-		ConnState: func(c net.Conn, state http.ConnState) {
-			if state == http.StateNew {
-				if info, err := tcpInfo(c); err == nil {
-					s.mu.Lock()
-					s.infos[c.RemoteAddr().String()] = info
-					s.mu.Unlock()
-				}
-			}
-		},
-	}
-	go h.Serve(l)
-	t.Cleanup(func() { h.Close() })
-	return s
-}
-
-// exchange gets the body from a server and sends it there, over one connection that it opens in this thread's
-// namespace. It returns the client's TCP_INFO and address.
-func exchange(to netip.AddrPort) (*synInfo, string, error) {
-	d := net.Dialer{Timeout: testbed.Patience}
-	c, err := d.Dial("tcp", to.String())
-	if err != nil {
-		return nil, "", err
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(testbed.Patience))
-	info, err := tcpInfo(c)
-	if err != nil {
-		return nil, "", err
-	}
-	r := bufio.NewReader(c)
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		var body io.Reader
-		if method == http.MethodPost {
-			body = strings.NewReader(synBody)
-		}
-		req, err := http.NewRequest(method, "http://"+to.String()+"/", body)
-		if err != nil {
-			return nil, "", err
-		}
-		if err := req.Write(c); err != nil {
-			return nil, "", fmt.Errorf("sending a %s: %w", method, err)
-		}
-		resp, err := http.ReadResponse(r, req)
-		if err != nil {
-			return nil, "", fmt.Errorf("answer to %s: %w", method, err)
-		}
-		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return nil, "", fmt.Errorf("body of the answer to %s: %w", method, err)
-		}
-		if method == http.MethodGet && string(b) != synBody {
-			return nil, "", fmt.Errorf("%d bytes of body, or wrong ones, not %d", len(b), len(synBody))
-		}
-		if want := fmt.Sprintln(len(synBody), error(nil)); method == http.MethodPost && string(b) != want {
-			return nil, "", fmt.Errorf("the server has read %q", b)
-		}
-	}
-	return info, c.LocalAddr().String(), nil
 }
 
 // flood sends SYNs from ever other sources out of the client's device until stop is called, which says how many.

@@ -19,7 +19,7 @@ func TestSynFloodUnprotected(t *testing.T) {
 		b := newSynBed(t)
 		testbed.Sysctl(t, "ipv4/tcp_syncookies", "0")
 		to := netip.AddrPortFrom(addr, 8080)
-		startSynServer(t, to)
+		testbed.StartWebServer(t, to)
 		stop := b.flood(t, to)
 		defer stop()
 		n := 0
@@ -52,19 +52,17 @@ func TestSynFloodProtected(t *testing.T) {
 				testbed.Sysctl(t, "ipv4/tcp_syncookies", "2")
 				testbed.Sysctl(t, "ipv4/tcp_timestamps", timestamps)
 				to := netip.AddrPortFrom(addr, 8080)
-				server := startSynServer(t, to)
+				server := testbed.StartWebServer(t, to)
 				f := loadSynFilter(t, b.server, FilterService{Addr: to})
 				f.attach(t)
 				stop := b.flood(t, to)
 				for range 3 {
 					err := b.client.Do(func() error {
-						cli, local, err := exchange(to)
+						cli, local, err := testbed.Exchange(to)
 						if err != nil {
 							return err
 						}
-						server.mu.Lock()
-						srv := server.infos[local]
-						server.mu.Unlock()
+						srv := server.Info(local)
 						if srv == nil {
 							return fmt.Errorf("no TCP_INFO of %s", local)
 						}

@@ -30,8 +30,8 @@ func newSynStage(t *testing.T, timestamps string) (v4, v6 synStage) {
 	in := testbed.AddVeth(t, "in", "inp")
 	testbed.Sysctl(t, "ipv4/tcp_syncookies", "2")
 	testbed.Sysctl(t, "ipv4/tcp_timestamps", timestamps)
-	startSynServer(t, netip.MustParseAddrPort("0.0.0.0:80"))
-	startSynServer(t, netip.MustParseAddrPort("[::]:80"))
+	testbed.StartWebServer(t, netip.MustParseAddrPort("0.0.0.0:80"))
+	testbed.StartWebServer(t, netip.MustParseAddrPort("[::]:80"))
 	to4, to6 := netip.AddrPortFrom(synAddr4, 80), netip.AddrPortFrom(synAddr6, 80)
 	f := loadSynFilter(t, in,
 		FilterService{Addr: to4}, FilterService{Addr: to6},
@@ -276,8 +276,8 @@ func TestFilterSynPassesThrough(t *testing.T) {
 		}
 	}
 	testbed.Sysctl(t, "ipv4/tcp_syncookies", "2")
-	startSynServer(t, netip.MustParseAddrPort("0.0.0.0:80"))
-	startSynServer(t, netip.MustParseAddrPort("[::]:80"))
+	testbed.StartWebServer(t, netip.MustParseAddrPort("0.0.0.0:80"))
+	testbed.StartWebServer(t, netip.MustParseAddrPort("[::]:80"))
 	command(t, "", "ip", "route", "add", "local", "198.51.100.9/32", "dev", "lo")
 	command(t, "", "ip", "route", "add", "blackhole", "198.51.100.10/32")
 	to := make(map[string]netip.AddrPort)

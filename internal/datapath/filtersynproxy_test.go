@@ -113,20 +113,18 @@ func TestSynFloodForwarded(t *testing.T) {
 				command(t, proxyRules4, "nft", "-f", "-")
 				command(t, proxyRules6, "ip6tables-restore")
 				to := netip.AddrPortFrom(addr, 8080)
-				var server *synServer
-				web.Must(t, func() error { server = startSynServer(t, to); return nil })
+				var server *testbed.WebServer
+				web.Must(t, func() error { server = testbed.StartWebServer(t, to); return nil })
 				f := loadSynFilter(t, b.server, FilterService{Addr: to, Forwarded: true})
 				f.attach(t)
 				stop := b.flood(t, to)
 				for range 3 {
 					err := b.client.Do(func() error {
-						cli, local, err := exchange(to)
+						cli, local, err := testbed.Exchange(to)
 						if err != nil {
 							return err
 						}
-						server.mu.Lock()
-						srv := server.infos[local]
-						server.mu.Unlock()
+						srv := server.Info(local)
 						if srv == nil {
 							return fmt.Errorf("no TCP_INFO of %s", local)
 						}

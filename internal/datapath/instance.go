@@ -286,15 +286,16 @@ func attachLink(inst *Instance, p *net.Interface, path string) error {
 	return pins.AttachPinned(inst.Entry(), p, inst.meta.Generic, path)
 }
 
-func init() {
-	pins.RegisterOwner(func(id ebpf.ProgramID) string {
-		all, _ := List()
-		defer closeAll(all)
-		for _, i := range all {
-			if pins.ProgramID(i.prog) == id || filterGeneration(i.dir, id) != 0 {
-				return "culvert's router " + i.Name()
-			}
+func init() { pins.RegisterOwner(pins.Owner{Whose: routerOf}) }
+
+// routerOf names the data plane that a program is of.
+func routerOf(id ebpf.ProgramID) string {
+	all, _ := List()
+	defer closeAll(all)
+	for _, i := range all {
+		if pins.ProgramID(i.prog) == id || filterGeneration(i.dir, id) != 0 {
+			return "culvert's router " + i.Name()
 		}
-		return ""
-	})
+	}
+	return ""
 }

@@ -58,7 +58,7 @@ func newPuntBed(t *testing.T) *puntBed {
 	c.Services = []netip.Addr{netip.MustParseAddr("10.0.0.50")}
 	b := &puntBed{t: t, inst: mustAttach(t, c, "a0", "b0")}
 	// One address, so that a frame is the same whatever interface it comes by.
-	setMAC(t, &net.Interface{Name: "b0", HardwareAddr: in.HardwareAddr})
+	testbed.SetMAC(t, &net.Interface{Name: "b0", HardwareAddr: in.HardwareAddr})
 	b.must(b.inst.Refresh())
 	b.must(b.inst.AddKey(0, testKey))
 	b.must(b.inst.SetLinkUp(linkIndex(t, c, "2"), true))

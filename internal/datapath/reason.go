@@ -31,15 +31,6 @@ type Reason struct {
 	number bpfobj.PipelineReason
 }
 
-// newReason describes a value of an enum of reasons: VERDICT_NAME. It is among those of bpf/*/reasons.h.
-func newReason(constant string, all map[string]reason.Reason) Reason {
-	r, ok := all[constant]
-	if !ok {
-		panic("no sentence for reason " + constant + ": run make generate")
-	}
-	return Reason{Name: r.Name, Verdict: Verdict(r.Verdict), Text: r.Text}
-}
-
 // Reasons returns all reasons by their index; an index that has no name is not in use.
 var Reasons = sync.OnceValue(func() []Reason {
 	all := reason.Pipeline()
@@ -48,8 +39,8 @@ var Reasons = sync.OnceValue(func() []Reason {
 		if value == 0 {
 			continue
 		}
-		r := newReason(name, all)
-		r.number = bpfobj.PipelineReason(value)
+		known := reason.Named(name, all)
+		r := Reason{Name: known.Name, Verdict: Verdict(known.Verdict), Text: known.Text, number: bpfobj.PipelineReason(value)}
 		reasons[r.number.Index()] = r
 	}
 	return reasons

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/scionproto/scion/pkg/addr"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
@@ -189,8 +188,8 @@ func sendMixture(t *testing.T, frames [][]byte, w Workers, generic bool) outcome
 	defer testbed.DeleteDevice(t, "v0")
 	defer testbed.DeleteDevice(t, "v2")
 	in.HardwareAddr, out.HardwareAddr = mixInMAC, mixOutMAC
-	setMAC(t, in)
-	setMAC(t, out)
+	testbed.SetMAC(t, in)
+	testbed.SetMAC(t, out)
 	testbed.AttachForeign(t, "v3")
 	inst := attachWorkers(t, testConfig(1, 2), w, generic, "v0", "v2")
 	defer inst.Close()
@@ -237,17 +236,6 @@ func sendMixture(t *testing.T, frames [][]byte, w Workers, generic bool) outcome
 	}
 	o.reasons, o.on = reasons, forwardedOn(t, inst, "v0")
 	return o
-}
-
-func setMAC(t *testing.T, dev *net.Interface) {
-	t.Helper()
-	l, err := netlink.LinkByName(dev.Name)
-	if err == nil {
-		err = netlink.LinkSetHardwareAddr(l, dev.HardwareAddr)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestWorkersGiveTheSameAnswers sends the same packets through no, one and two workers: the same

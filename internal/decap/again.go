@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"strings"
 
-	"culvert/internal/datapath"
+	"culvert/internal/decap/decapplane"
 	"culvert/internal/host/pins"
 )
 
 // Command is the one that attaches the end of tunnels as it is, or was before its interface was deleted.
-func Command(d datapath.Decap) string {
+func Command(d decapplane.End) string {
 	var b strings.Builder
 	o := d.Options
 	b.WriteString("culvert lb decap add " + d.Interface)
-	if o.GUEPort != datapath.DecapGUEPort {
+	if o.GUEPort != decapplane.DefaultGUEPort {
 		fmt.Fprintf(&b, " --gue-port %d", o.GUEPort)
 	}
 	for _, p := range o.From {

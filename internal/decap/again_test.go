@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"culvert/internal/datapath"
+	"culvert/internal/decap/decapplane"
 )
 
 // What a command line has attached attaches it again.
@@ -30,7 +30,7 @@ func TestCommand(t *testing.T) {
 		if len(o.Local) == 0 {
 			o.Local, o.OwnLocal = own, true
 		}
-		if got := Command(datapath.Decap{Interface: "v0", Options: o}); got != want {
+		if got := Command(decapplane.End{Interface: "v0", Options: o}); got != want {
 			t.Errorf("%+v: %q, want %q", f, got, want)
 		}
 	}

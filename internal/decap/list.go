@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"culvert/internal/datapath"
+	"culvert/internal/decap/decapplane"
 	"culvert/internal/show"
 	"culvert/internal/show/text"
 	"culvert/internal/stats"
@@ -39,7 +39,7 @@ type Interface struct {
 	Reasons []stats.Reason `json:"reasons"`
 }
 
-func report(all []datapath.Decap) Report {
+func report(all []decapplane.End) Report {
 	r := Report{Decap: []Interface{}}
 	for _, d := range all {
 		i := Interface{
@@ -60,7 +60,7 @@ func report(all []datapath.Decap) Report {
 
 // List writes where tunnels end in this network namespace, and what was counted there; verbose explains the reasons.
 func List(asJSON, verbose bool, out io.Writer) error {
-	all, err := datapath.Decaps()
+	all, err := decapplane.List()
 	if err != nil {
 		return err
 	}

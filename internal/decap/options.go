@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"culvert/internal/datapath"
+	"culvert/internal/decap/decapplane"
 	"culvert/internal/show/usage"
 )
 
@@ -29,7 +29,7 @@ const open = "anybody who reaches this host can put packets of any source and de
 	"say with --from where the balancers send from, or with --vip what they may send to"
 
 // options reads them.
-func (f Flags) options() (o datapath.DecapOptions, err error) {
+func (f Flags) options() (o decapplane.Options, err error) {
 	if f.GUEPort < 1 || f.GUEPort > 65535 {
 		return o, usage.Errorf("--gue-port %d: use 1 to 65535", f.GUEPort)
 	}
@@ -69,7 +69,7 @@ func (f Flags) options() (o datapath.DecapOptions, err error) {
 
 // families refuses sources that have no destination of their own family, and the other way round: no packet can have
 // both.
-func (f Flags) families(o datapath.DecapOptions) error {
+func (f Flags) families(o decapplane.Options) error {
 	if len(o.From) == 0 || len(o.Local) == 0 {
 		return nil
 	}
@@ -123,7 +123,7 @@ func Attach(interfaces []string, f Flags, out, warn io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := datapath.AttachDecap(interfaces, o); err != nil {
+	if err := decapplane.Attach(interfaces, o); err != nil {
 		return err
 	}
 	for _, name := range interfaces {
@@ -137,17 +137,17 @@ func Attach(interfaces []string, f Flags, out, warn io.Writer) error {
 
 // Off takes it off interfaces; nothing is touched if one of them does not carry it.
 func Off(interfaces []string, out io.Writer) error {
-	all, err := datapath.Decaps()
+	all, err := decapplane.List()
 	if err != nil {
 		return err
 	}
 	for _, name := range interfaces {
-		if !slices.ContainsFunc(all, func(d datapath.Decap) bool { return d.Interface == name }) {
+		if !slices.ContainsFunc(all, func(d decapplane.End) bool { return d.Interface == name }) {
 			return fmt.Errorf("no tunnels end on %s: see 'culvert lb decap show'", name)
 		}
 	}
 	for _, name := range interfaces {
-		if _, err := datapath.DetachDecap(name); err != nil {
+		if _, err := decapplane.Detach(name); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "taken off %s\n", name)
@@ -157,7 +157,7 @@ func Off(interfaces []string, out io.Writer) error {
 
 // Interfaces names those that carry it.
 func Interfaces() (names []string) {
-	all, _ := datapath.Decaps()
+	all, _ := decapplane.List()
 	for _, d := range all {
 		names = append(names, d.Interface)
 	}

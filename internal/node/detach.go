@@ -12,6 +12,7 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/decap/decapplane"
 	"culvert/internal/host/runstate"
 )
 
@@ -23,12 +24,12 @@ func Detach(interfaces []string, out io.Writer) error {
 		return err
 	}
 	defer closeAll(all)
-	ends, err := datapath.Decaps()
+	ends, err := decapplane.List()
 	if err != nil {
 		return err
 	}
 	isEnd := func(name string) bool {
-		return slices.ContainsFunc(ends, func(d datapath.Decap) bool { return d.Interface == name })
+		return slices.ContainsFunc(ends, func(d decapplane.End) bool { return d.Interface == name })
 	}
 	owners := make(map[string]*datapath.Instance)
 	for _, name := range interfaces {
@@ -51,7 +52,7 @@ func Detach(interfaces []string, out io.Writer) error {
 		if i := owners[name]; i != nil {
 			err = i.Detach(name)
 		} else {
-			_, err = datapath.DetachDecap(name)
+			_, err = decapplane.Detach(name)
 		}
 		if err != nil {
 			return err
@@ -135,7 +136,7 @@ func DetachAll(out io.Writer) error {
 	for _, i := range all {
 		errs = append(errs, detachOrForget(i, told))
 	}
-	err = errors.Join(append(errs, detachEnds(told), datapath.ForgetDecaps(), runstate.Sweep())...)
+	err = errors.Join(append(errs, detachEnds(told), decapplane.Forget(), runstate.Sweep())...)
 	if err == nil && !told.any {
 		fmt.Fprintln(out, "nothing of culvert is attached in this network namespace")
 	}
@@ -144,12 +145,12 @@ func DetachAll(out io.Writer) error {
 
 // detachEnds takes the ends of the load balancer's tunnels off.
 func detachEnds(out io.Writer) error {
-	ends, err := datapath.Decaps()
+	ends, err := decapplane.List()
 	if err != nil {
 		return err
 	}
 	for _, d := range ends {
-		if _, err := datapath.DetachDecap(d.Interface); err != nil {
+		if _, err := decapplane.Detach(d.Interface); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "the end of tunnels on %s detached\n", d.Interface)

@@ -8,6 +8,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/decap"
+	"culvert/internal/decap/decapplane"
 	"culvert/internal/doctor"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterstage"
@@ -173,7 +174,7 @@ func DoctorRunning(o *doctor.Options) {
 
 // decapsRunning adds where tunnels end, or did. Served tells whether a process is there that attaches again.
 func decapsRunning(o *doctor.Options, served bool) {
-	decaps, err := datapath.Decaps()
+	decaps, err := decapplane.List()
 	if err != nil {
 		o.Unread = err
 	}

@@ -5,14 +5,14 @@ package node
 import (
 	"slices"
 
-	"culvert/internal/datapath"
+	"culvert/internal/decap/decapplane"
 	"culvert/internal/host/pins"
 )
 
 // followEnds has tunnels end again at interfaces that were deleted and made again. A process of their network namespace
 // does so whatever its own stages are: 'culvert lb decap' leaves none behind that could. Of several the first does.
 func (f *follower) followEnds() {
-	lost, err := datapath.LostDecaps()
+	lost, err := decapplane.Lost()
 	if err != nil {
 		return // the next look reads them again; what keeps them from being read the commands say
 	}
@@ -31,7 +31,7 @@ func (f *follower) followEnds() {
 			tell(name, "the interface does not exist: tunnels end at it again when it does ('culvert lb decap del' if they are not to)")
 			continue
 		}
-		switch again, err := datapath.AttachDecapAgain(name); {
+		switch again, err := decapplane.AttachAgain(name); {
 		case err != nil:
 			tell(name, "the interface was made again, and no tunnel ends at it", "err", err)
 		case again:

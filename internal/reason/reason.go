@@ -50,3 +50,12 @@ func byConstant(of func(stage string) bool) map[string]Reason {
 	}
 	return all
 }
+
+// Named returns the one of a constant in an enum of reasons: VERDICT_NAME. It is among those of bpf/*/reasons.h.
+func Named(constant string, all map[string]Reason) Reason {
+	r, ok := all[constant]
+	if !ok {
+		panic("no sentence for reason " + constant + ": run make generate")
+	}
+	return r
+}

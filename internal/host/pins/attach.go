@@ -120,28 +120,6 @@ func CheckForeign(dir string, ports []*net.Interface) error {
 	return nil
 }
 
-var owners []func(ebpf.ProgramID) string
-
-// RegisterOwner has CheckForeign ask whose a program is: the answer is "" for one that is not the owner's. It is for
-// functions init of packages that attach programs.
-func RegisterOwner(whose func(ebpf.ProgramID) string) { owners = append(owners, whose) }
-
-// ownerOf says whose program it is, as well as the kernel can tell.
-func ownerOf(id ebpf.ProgramID) string {
-	for _, whose := range owners {
-		if owner := whose(id); owner != "" {
-			return owner
-		}
-	}
-	if p, err := ebpf.NewProgramFromID(id); err == nil {
-		defer p.Close()
-		if info, err := p.Info(); err == nil && info.Name != "" {
-			return "named " + info.Name
-		}
-	}
-	return "not culvert's"
-}
-
 // ProgramID is 0 if the kernel does not tell. It does not ask for all there is to know: of a program with thousands of
 // functions that is more than the kernel gives out.
 func ProgramID(prog *ebpf.Program) ebpf.ProgramID {

@@ -5,8 +5,8 @@ package status
 import (
 	"fmt"
 
-	"culvert/internal/datapath"
 	"culvert/internal/decap"
+	"culvert/internal/decap/decapplane"
 	"culvert/internal/show/text"
 	"culvert/internal/stats"
 )
@@ -26,7 +26,7 @@ type Decap struct {
 }
 
 func (r *Report) findDecap() error {
-	all, err := datapath.Decaps()
+	all, err := decapplane.List()
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"culvert/internal/bench/load"
 	"culvert/internal/bench/peer"
 	"culvert/internal/datapath"
+	"culvert/internal/decap/decapplane"
 	"culvert/internal/lb/maglev"
 )
 
@@ -63,7 +64,7 @@ func (d *culvert) fill(plane *datapath.BalancePlane, p peer.Path) error {
 	members := make([]datapath.BalanceMember, backendCount)
 	for n := range members {
 		m := datapath.BalanceMember{
-			Owner: datapath.NewBalanceOwner(uint32(n), 1), Addr: backend(n), Encap: d.encap, GUEPort: datapath.DecapGUEPort, Source: source,
+			Owner: datapath.NewBalanceOwner(uint32(n), 1), Addr: backend(n), Encap: d.encap, GUEPort: decapplane.DefaultGUEPort, Source: source,
 			Used: true, Hop: datapath.BalanceHop{Port: p.Out.Index, SrcMAC: [6]byte(p.Out.MAC), DstMAC: [6]byte(backendMAC(n)), MTU: 1500},
 		}
 		if d.host != nil {
@@ -192,7 +193,7 @@ func (d *dsr) place(_ context.Context, b *tcpBed) error {
 		func() error {
 			d.decap = true
 			return b.backends.Do(func() error {
-				return datapath.AttachDecap([]string{b.path.Sink.Name}, datapath.DecapOptions{GUEPort: datapath.DecapGUEPort})
+				return decapplane.Attach([]string{b.path.Sink.Name}, decapplane.Options{GUEPort: decapplane.DefaultGUEPort})
 			})
 		},
 		func() error { return d.attach(b.path) },
@@ -227,7 +228,7 @@ func (d *dsr) remove() error {
 	err := d.Detach()
 	if d.decap {
 		err = errors.Join(err, d.bed.backends.Do(func() error {
-			_, err := datapath.DetachDecap(d.bed.path.Sink.Name)
+			_, err := decapplane.Detach(d.bed.path.Sink.Name)
 			return err
 		}))
 	}

@@ -14,7 +14,7 @@ import (
 
 	"culvert/internal/bench/load"
 	"culvert/internal/bench/peer"
-	"culvert/internal/datapath"
+	"culvert/internal/decap/decapplane"
 	"culvert/internal/scion/scionpkt"
 )
 
@@ -200,7 +200,7 @@ func (a arrivalForm) inside(ip []byte) []byte {
 	}
 	// The checksum is 0, as tunnels may leave it.
 	port, length, sum := binary.BigEndian.Uint16(rest[2:]), binary.BigEndian.Uint16(rest[4:]), binary.BigEndian.Uint16(rest[6:])
-	if port != datapath.DecapGUEPort || int(length) != len(rest) || sum != 0 {
+	if port != decapplane.DefaultGUEPort || int(length) != len(rest) || sum != 0 {
 		return nil
 	}
 	return ip[outer:]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package decapplane
 
 import (
 	"bytes"
@@ -25,9 +25,9 @@ var (
 	decapVIP      = map[int]netip.Addr{4: netip.MustParseAddr("192.0.2.1"), 6: netip.MustParseAddr("2001:db8::1")}
 )
 
-// decapDefaults take off whatever comes to the backend.
-func decapDefaults() DecapOptions {
-	return DecapOptions{GUEPort: DecapGUEPort, Local: []netip.Addr{decapBackend[4], decapBackend[6]}}
+// defaults take off whatever comes to the backend.
+func defaults() Options {
+	return Options{GUEPort: DefaultGUEPort, Local: []netip.Addr{decapBackend[4], decapBackend[6]}}
 }
 
 // tunnelled describes a packet in a tunnel.
@@ -130,7 +130,7 @@ func (s tunnelled) around(inner []byte) []byte {
 func (s tunnelled) gue(src, dst netip.Addr, payload []byte) []byte {
 	port := s.port
 	if port == 0 {
-		port = DecapGUEPort
+		port = DefaultGUEPort
 	}
 	return decapUDP(s.outer, s.outerTOS, netip.AddrPortFrom(src, 0xc123), netip.AddrPortFrom(dst, port), payload, s.sum)
 }
@@ -160,25 +160,25 @@ func (s tunnelled) l2() int {
 // want is what the kernel is to get: the inner packet in a frame of its own, and what was behind it.
 func (s tunnelled) want() []byte { return s.framed(decapTypes[s.inner], s.packet()) }
 
-// decapBed is a loaded program.
-type decapBed struct {
-	*decapProgram
+// bed is a loaded program.
+type bed struct {
+	*program
 	total map[string]uint64 // by reason, what the counters are to say
 	bytes uint64
 }
 
-func newDecapBed(t testing.TB, o DecapOptions) *decapBed {
+func newBed(t testing.TB, o Options) *bed {
 	t.Helper()
-	p, err := loadDecapProgram(&net.Interface{Name: "test", HardwareAddr: decapMAC}, o, nil)
+	p, err := load(&net.Interface{Name: "test", HardwareAddr: decapMAC}, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.close)
-	return &decapBed{decapProgram: p, total: make(map[string]uint64)}
+	return &bed{program: p, total: make(map[string]uint64)}
 }
 
 // run puts a frame through the program. It returns why the frame went where, by what the counters have counted.
-func (b *decapBed) run(t testing.TB, frame []byte) (reason string, action uint32, out []byte) {
+func (b *bed) run(t testing.TB, frame []byte) (reason string, action uint32, out []byte) {
 	t.Helper()
 	before := b.counts(t)
 	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
@@ -196,7 +196,7 @@ func (b *decapBed) run(t testing.TB, frame []byte) (reason string, action uint32
 	return reason, action, opts.DataOut
 }
 
-func (b *decapBed) counts(t testing.TB) map[string]uint64 {
+func (b *bed) counts(t testing.TB) map[string]uint64 {
 	t.Helper()
 	all, err := b.reasons()
 	if err != nil {
@@ -210,7 +210,7 @@ func (b *decapBed) counts(t testing.TB) map[string]uint64 {
 }
 
 // passes checks that a frame comes through unchanged for a reason.
-func (b *decapBed) passes(t testing.TB, what any, frame []byte, want string) {
+func (b *bed) passes(t testing.TB, what any, frame []byte, want string) {
 	t.Helper()
 	reason, action, out := b.run(t, frame)
 	if reason != want || action != testbed.XDPPass || !bytes.Equal(out, frame) {
@@ -220,7 +220,7 @@ func (b *decapBed) passes(t testing.TB, what any, frame []byte, want string) {
 }
 
 // takesOff checks that a frame comes out as another one.
-func (b *decapBed) takesOff(t testing.TB, what any, frame, want []byte) {
+func (b *bed) takesOff(t testing.TB, what any, frame, want []byte) {
 	t.Helper()
 	reason, action, out := b.run(t, frame)
 	if reason != "decap ipip" && reason != "decap gue" || action != testbed.XDPPass || !bytes.Equal(out, want) {

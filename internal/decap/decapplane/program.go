@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+// Package decapplane is the end of tunnels on an interface: its program, which is attached without a data plane, what it has
+// counted, and what becomes of it when the interface goes and comes again.
+package decapplane
 
 import (
 	"encoding/json"
@@ -18,14 +20,11 @@ import (
 	"culvert/internal/reason"
 )
 
-// VerdictDecap is what a reason does that takes a tunnel's headers off (bpf/decap/tunnel.h).
-const VerdictDecap Verdict = "decap"
+// DefaultGUEPort is the UDP port of GUE that IANA has given out.
+const DefaultGUEPort = 6080
 
-// DecapGUEPort is the UDP port of GUE that IANA has given out.
-const DecapGUEPort = 6080
-
-// DecapOptions say which packets have their outer headers taken off.
-type DecapOptions struct {
+// Options say which packets have their outer headers taken off.
+type Options struct {
 	// GUEPort is the UDP port of GUE.
 	GUEPort uint16
 	// Local are the outer destinations; none stands for the addresses this host has when it is attached.
@@ -40,46 +39,46 @@ type DecapOptions struct {
 	Generic bool `json:",omitempty"`
 }
 
-// decapRecord is what is kept beside a program.
-type decapRecord struct {
-	DecapOptions
+// record is what is kept beside a program.
+type record struct {
+	Options
 	// Cookie is of the network namespace that it was attached in.
 	Cookie uint64 `json:",omitempty"`
 }
 
 // Open tells whether anybody's tunnels end there, with packets to anywhere in them.
-func (o DecapOptions) Open() bool { return len(o.From) == 0 && len(o.VIPs) == 0 }
+func (o Options) Open() bool { return len(o.From) == 0 && len(o.VIPs) == 0 }
 
-// DecapReasons returns the ways out of the program by their number (bpf/decap/tunnel.h); one without a name is not in use.
-var DecapReasons = sync.OnceValue(func() []Reason {
+// Reasons returns the ways out of the program by their number (bpf/decap/tunnel.h); one without a name is not in use.
+var Reasons = sync.OnceValue(func() []reason.Reason {
 	spec, err := bpfobj.LoadDecap()
 	if err != nil {
 		panic(err) // the object is part of the binary
 	}
 	all := reason.Decap()
-	reasons := make([]Reason, spec.Maps[bpfobj.DecapMapDecapCounters].MaxEntries)
+	reasons := make([]reason.Reason, spec.Maps[bpfobj.DecapMapDecapCounters].MaxEntries)
 	for name, value := range bpfobj.EnumNames(bpfobj.LoadDecap, "decap_reason") {
 		if value == uint64(bpfobj.DecapDecapReasonDECAP_REASON_COUNT) {
 			continue
 		}
-		reasons[value] = newReason(name, all)
+		reasons[value] = reason.Named(name, all)
 	}
 	return reasons
 })
 
-// decapProgram is a loaded program with its maps.
-type decapProgram struct {
+// program is a loaded program with its maps.
+type program struct {
 	prog     *ebpf.Program
 	counters *ebpf.Map
 }
 
-func (p *decapProgram) close() {
+func (p *program) close() {
 	p.prog.Close()
 	p.counters.Close()
 }
 
-// loadDecapProgram loads a program for an interface. It goes on with the counters of an earlier one, nil for none.
-func loadDecapProgram(dev *net.Interface, o DecapOptions, counters *ebpf.Map) (_ *decapProgram, err error) {
+// load loads a program for an interface. It goes on with the counters of an earlier one, nil for none.
+func load(dev *net.Interface, o Options, counters *ebpf.Map) (_ *program, err error) {
 	spec, err := bpfobj.LoadDecap()
 	if err != nil {
 		return nil, err
@@ -108,7 +107,7 @@ func loadDecapProgram(dev *net.Interface, o DecapOptions, counters *ebpf.Map) (_
 		return nil, bpfobj.LoadError(err)
 	}
 	defer coll.Close()
-	p := &decapProgram{prog: coll.DetachProgram(bpfobj.DecapProgDecap), counters: coll.DetachMap(bpfobj.DecapMapDecapCounters)}
+	p := &program{prog: coll.DetachProgram(bpfobj.DecapProgDecap), counters: coll.DetachMap(bpfobj.DecapMapDecapCounters)}
 	if err := o.bind(p.prog); err != nil {
 		p.close()
 		return nil, err
@@ -117,7 +116,7 @@ func loadDecapProgram(dev *net.Interface, o DecapOptions, counters *ebpf.Map) (_
 }
 
 // fill says what the sets hold. Addresses are in them once, whatever the options say.
-func (o DecapOptions) fill(spec *ebpf.CollectionSpec) {
+func (o Options) fill(spec *ebpf.CollectionSpec) {
 	addrs := func(name string, all []netip.Addr) {
 		m, seen := spec.Maps[name], make(map[netip.Addr]bool)
 		for _, a := range all {
@@ -143,21 +142,21 @@ func (o DecapOptions) fill(spec *ebpf.CollectionSpec) {
 	from.MaxEntries = uint32(max(len(from.Contents), 1))
 }
 
-// decapOptionsMap is the name of the map with the options as JSON. The program does not read it; it is bound to it, so
+// optionsMap is the name of the map with the options as JSON. The program does not read it; it is bound to it, so
 // whoever has the program has what it was loaded with.
-const decapOptionsMap = "decap_options"
+const optionsMap = "decap_options"
 
-func (o DecapOptions) bind(prog *ebpf.Program) error {
+func (o Options) bind(prog *ebpf.Program) error {
 	cookie, err := pins.Cookie()
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(decapRecord{DecapOptions: o, Cookie: cookie})
+	b, err := json.Marshal(record{Options: o, Cookie: cookie})
 	if err != nil {
 		return err
 	}
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: decapOptionsMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(b)), MaxEntries: 1,
+		Name: optionsMap, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(b)), MaxEntries: 1,
 	})
 	if err != nil {
 		return fmt.Errorf("creating the map of the options: %w", bpfobj.LoadError(err))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package decapplane
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 
 // Each way to encapsulate over both families, with and without a tag, padding, options of GUE and a checksum of UDP.
 func TestDecapKinds(t *testing.T) {
-	b := newDecapBed(t, decapDefaults())
+	b := newBed(t, defaults())
 	for _, s := range decapKinds() {
 		for _, change := range []func(*tunnelled){
 			func(*tunnelled) {},
@@ -77,7 +77,7 @@ func wellFormed(t *testing.T, s tunnelled, frame []byte) {
 }
 
 // countsAgree checks that every packet and byte was counted, once.
-func (b *decapBed) countsAgree(t testing.TB) {
+func (b *bed) countsAgree(t testing.TB) {
 	t.Helper()
 	all, err := b.reasons()
 	if err != nil {
@@ -101,7 +101,7 @@ func TestDecapECN(t *testing.T) {
 		ect0: {ect0, ect1, ect0, ce},
 		ce:   {ce, ce, ce, ce},
 	}
-	b := newDecapBed(t, decapDefaults())
+	b := newBed(t, defaults())
 	for _, s := range decapKinds() {
 		for inner, row := range becomes {
 			for outer, want := range row {
@@ -126,7 +126,7 @@ func TestDecapECN(t *testing.T) {
 
 // A checksum of IPv4 that was wrong before is wrong after the mark: nobody else's error is hidden.
 func TestDecapECNKeepsErrors(t *testing.T) {
-	b := newDecapBed(t, decapDefaults())
+	b := newBed(t, defaults())
 	s := tunnelled{kind: "ipip", outer: 6, inner: 4, outerTOS: 3, innerTOS: 2, payload: 10}
 	arrives := s
 	arrives.innerTOS = 3
@@ -142,7 +142,7 @@ func TestDecapECNKeepsErrors(t *testing.T) {
 
 // A packet longer than one buffer, of which only the first is looked at, but for the checksum of UDP.
 func TestDecapSeveralBuffers(t *testing.T) {
-	b := newDecapBed(t, decapDefaults())
+	b := newBed(t, defaults())
 	for _, s := range decapKinds() {
 		for _, size := range []int{5000, 8900, 16001} {
 			s.payload = size
@@ -162,7 +162,7 @@ func TestDecapSeveralBuffers(t *testing.T) {
 
 // What is not for it goes by, for a reason.
 func TestDecapPasses(t *testing.T) {
-	b := newDecapBed(t, decapDefaults())
+	b := newBed(t, defaults())
 	with := func(s tunnelled, change func(ip []byte)) []byte {
 		f := s.frame()
 		change(f[s.l2():])
@@ -277,11 +277,11 @@ func with6(s tunnelled, kind byte, header []byte) []byte {
 
 // Sources and inner destinations that are not among those given go by.
 func TestDecapSets(t *testing.T) {
-	o := decapDefaults()
+	o := defaults()
 	o.GUEPort = 7777
 	o.From = []netip.Prefix{netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("fd00:200::/64"), netip.MustParsePrefix("10.200.0.0/16")}
 	o.VIPs = []netip.Addr{decapVIP[4], decapVIP[6], decapVIP[4]}
-	b := newDecapBed(t, o)
+	b := newBed(t, o)
 	for _, s := range decapKinds() {
 		if s.kind != "ipip" {
 			b.passes(t, s, s.frame(), "pass other")
@@ -304,7 +304,7 @@ func TestDecapSets(t *testing.T) {
 
 // Cut off anywhere, a packet is left alone.
 func TestDecapCutAnywhere(t *testing.T) {
-	b := newDecapBed(t, decapDefaults())
+	b := newBed(t, defaults())
 	for _, s := range decapKinds() {
 		s.payload, s.words, s.vlan = 20, 2, 3
 		frame := s.frame()

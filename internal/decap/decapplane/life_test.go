@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package decapplane
 
 import (
 	"net"
@@ -14,18 +14,19 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
+	"culvert/internal/datapath"
 	"culvert/internal/host/pins"
 	"culvert/internal/testbed"
 )
 
-// decapsHere lists them by interface.
-func decapsHere(t *testing.T) map[string]Decap {
+// endsHere lists them by interface.
+func endsHere(t *testing.T) map[string]End {
 	t.Helper()
-	all, err := Decaps()
+	all, err := List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	byName := make(map[string]Decap)
+	byName := make(map[string]End)
 	for _, d := range all {
 		byName[d.Interface] = d
 	}
@@ -35,7 +36,7 @@ func decapsHere(t *testing.T) map[string]Decap {
 // throughKernel puts a frame into the program that is on an interface.
 func throughKernel(t *testing.T, iface string, frame []byte) {
 	t.Helper()
-	dir, ok, err := decapHere()
+	dir, ok, err := dirHere()
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -48,16 +49,16 @@ func throughKernel(t *testing.T, iface string, frame []byte) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	p, err := openDecap(l)
+	p, err := open(l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.close()
-	b := &decapBed{decapProgram: p, total: make(map[string]uint64)}
+	b := &bed{program: p, total: make(map[string]uint64)}
 	b.run(t, frame)
 }
 
-func packetsOf(d Decap) map[string]uint64 {
+func packetsOf(d End) map[string]uint64 {
 	n := make(map[string]uint64)
 	for _, r := range d.Reasons {
 		n[r.Name] = r.Packets
@@ -69,20 +70,20 @@ func TestDecapAttach(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
 	testbed.AddVeth(t, "v.2", "v3")
-	setMAC(t, &net.Interface{Name: "v0", HardwareAddr: decapMAC})
-	if got := decapsHere(t); len(got) != 0 {
+	testbed.SetMAC(t, &net.Interface{Name: "v0", HardwareAddr: decapMAC})
+	if got := endsHere(t); len(got) != 0 {
 		t.Fatalf("listed %v before anything was attached", got)
 	}
-	o := decapDefaults()
-	if err := AttachDecap([]string{"v0", "v.2"}, o); err != nil {
+	o := defaults()
+	if err := Attach([]string{"v0", "v.2"}, o); err != nil {
 		t.Fatal(err)
 	}
-	got := decapsHere(t)
+	got := endsHere(t)
 	if len(got) != 2 || !reflect.DeepEqual(got["v0"].Options, o) || len(got["v.2"].Reasons) != 0 {
 		t.Errorf("listed %+v", got)
 	}
 	// It is no instance.
-	if all, err := ListHere(); err != nil || len(all) != 0 {
+	if all, err := datapath.ListHere(); err != nil || len(all) != 0 {
 		t.Errorf("instances: %v, %v", all, err)
 	}
 	gue := tunnelled{kind: "gue1", outer: 4, inner: 4, port: 7000}.frame()
@@ -91,32 +92,32 @@ func TestDecapAttach(t *testing.T) {
 	// Other options come into force in place, and counters stay.
 	program := testbed.XDPProgram(t, "v0")
 	o.GUEPort, o.VIPs, o.From = 7000, []netip.Addr{decapVIP[4]}, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-	if err := AttachDecap([]string{"v0"}, o); err != nil {
+	if err := Attach([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
 	}
 	if now := testbed.XDPProgram(t, "v0"); now == 0 || now == program {
 		t.Errorf("program %d after %d", now, program)
 	}
 	throughKernel(t, "v0", gue)
-	got = decapsHere(t)
+	got = endsHere(t)
 	if n := packetsOf(got["v0"]); n["gue"] != 1 || n["other"] != 1 || len(n) != 2 || !reflect.DeepEqual(got["v0"].Options, o) {
 		t.Errorf("counted %v with %+v", n, got["v0"].Options)
 	}
 
 	o.Generic = true
-	if err := AttachDecap([]string{"v0"}, o); err == nil || !strings.Contains(err.Error(), "interface v0 has it in native mode") {
+	if err := Attach([]string{"v0"}, o); err == nil || !strings.Contains(err.Error(), "interface v0 has it in native mode") {
 		t.Errorf("attached in another mode: %v", err)
 	}
 
 	for _, name := range []string{"v0", "v.2"} {
-		if off, err := DetachDecap(name); !off || err != nil {
+		if off, err := Detach(name); !off || err != nil {
 			t.Errorf("detaching from %s: %v, %v", name, off, err)
 		}
 	}
-	if off, err := DetachDecap("v0"); off || err != nil {
+	if off, err := Detach("v0"); off || err != nil {
 		t.Errorf("detaching twice: %v, %v", off, err)
 	}
-	if off, err := DetachDecap("nosuch"); off || err != nil {
+	if off, err := Detach("nosuch"); off || err != nil {
 		t.Errorf("detaching from nothing: %v, %v", off, err)
 	}
 	if left := testbed.XDPProgram(t, "v0"); left != 0 {
@@ -131,8 +132,8 @@ func TestDecapAttach(t *testing.T) {
 func TestDecapGenericAndHost(t *testing.T) {
 	testbed.InNamespace(t)
 	dev := testbed.AddVeth(t, "v0", "v1")
-	o := DecapOptions{GUEPort: DecapGUEPort, Generic: true}
-	if err := AttachDecap([]string{"v0"}, o); err == nil || !strings.Contains(err.Error(), "no address") {
+	o := Options{GUEPort: DefaultGUEPort, Generic: true}
+	if err := Attach([]string{"v0"}, o); err == nil || !strings.Contains(err.Error(), "no address") {
 		t.Fatalf("attached without an address: %v", err)
 	}
 	l, err := netlink.LinkByName("lo")
@@ -145,10 +146,10 @@ func TestDecapGenericAndHost(t *testing.T) {
 	if err := testbed.PrepareEnd("v0", "10.0.0.11/24", "fd00::11/64"); err != nil {
 		t.Fatal(err)
 	}
-	if err := AttachDecap([]string{dev.Name}, o); err != nil {
+	if err := Attach([]string{dev.Name}, o); err != nil {
 		t.Fatal(err)
 	}
-	got := decapsHere(t)["v0"].Options
+	got := endsHere(t)["v0"].Options
 	local := make(map[netip.Addr]bool)
 	for _, a := range got.Local {
 		local[a] = true
@@ -156,7 +157,7 @@ func TestDecapGenericAndHost(t *testing.T) {
 	if !got.Generic || !local[decapBackend[4]] || !local[decapBackend[6]] || local[netip.MustParseAddr("127.0.0.1")] || local[netip.MustParseAddr("::1")] {
 		t.Errorf("attached with %+v", got)
 	}
-	if off, err := DetachDecap("v0"); !off || err != nil {
+	if off, err := Detach("v0"); !off || err != nil {
 		t.Error(off, err)
 	}
 }
@@ -165,7 +166,7 @@ func TestDecapRefuses(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
 	testbed.AddVeth(t, "v2", "v3")
-	o := decapDefaults()
+	o := defaults()
 	for _, tt := range []struct {
 		interfaces []string
 		want       string
@@ -174,7 +175,7 @@ func TestDecapRefuses(t *testing.T) {
 		{[]string{"v0", "lo"}, "lo has no Ethernet address"},
 		{nil, "interface"},
 	} {
-		if err := AttachDecap(tt.interfaces, o); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+		if err := Attach(tt.interfaces, o); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v: %v, want %q", tt.interfaces, err, tt.want)
 		}
 	}
@@ -182,25 +183,28 @@ func TestDecapRefuses(t *testing.T) {
 		t.Error("attached to v0 in spite of the error")
 	}
 	testbed.AttachForeign(t, "v0")
-	if err := AttachDecap([]string{"v2", "v0"}, o); err == nil || !strings.Contains(err.Error(), "interface v0 carries XDP program") ||
+	if err := Attach([]string{"v2", "v0"}, o); err == nil || !strings.Contains(err.Error(), "interface v0 carries XDP program") ||
 		!strings.Contains(err.Error(), "named foreign") {
 		t.Errorf("in the place of a foreign program: %v", err)
 	}
 	if testbed.XDPProgram(t, "v2") != 0 {
 		t.Error("attached to v2 in spite of the error")
 	}
-	inst := mustAttach(t, testConfig(1, 2), "v2")
-	if err := AttachDecap([]string{"v2"}, o); err == nil || !strings.Contains(err.Error(), "culvert's router br1") {
+	inst, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Attach([]string{"v2"}, o); err == nil || !strings.Contains(err.Error(), "culvert's router br1") {
 		t.Errorf("in the place of culvert's own: %v", err)
 	}
 	if err := inst.DetachAll(); err != nil {
 		t.Fatal(err)
 	}
 	inst.Close()
-	if err := AttachDecap([]string{"v2"}, o); err != nil {
+	if err := Attach([]string{"v2"}, o); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Attach(Options{Name: "br1", Interfaces: []string{"v2"}, Parts: []Part{NewSCIONPart(testConfig(1, 2))}}); err == nil ||
+	if _, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v2"}}); err == nil ||
 		!strings.Contains(err.Error(), "of 'culvert lb decap'") {
 		t.Errorf("a data plane in its place: %v", err)
 	}
@@ -214,20 +218,20 @@ func TestDecapAllOrNone(t *testing.T) {
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
 		t.Fatal(err)
 	}
-	before := decapDefaults()
-	if err := AttachDecap([]string{"v0"}, before); err != nil {
+	before := defaults()
+	if err := Attach([]string{"v0"}, before); err != nil {
 		t.Fatal(err)
 	}
 	program := testbed.XDPProgram(t, "v0")
 	o := before
 	o.GUEPort = 7
-	if err := AttachDecap([]string{"v0", "v2", "br0"}, o); err == nil || !strings.Contains(err.Error(), "attaching to br0: its driver has no native XDP") {
+	if err := Attach([]string{"v0", "v2", "br0"}, o); err == nil || !strings.Contains(err.Error(), "attaching to br0: its driver has no native XDP") {
 		t.Errorf("attached to a bridge: %v", err)
 	}
 	if now := testbed.XDPProgram(t, "v0"); now != program || testbed.XDPProgram(t, "v2") != 0 {
 		t.Errorf("program %d on v0 after %d, %d on v2", now, program, testbed.XDPProgram(t, "v2"))
 	}
-	if got := decapsHere(t); len(got) != 1 || !reflect.DeepEqual(got["v0"].Options, before) {
+	if got := endsHere(t); len(got) != 1 || !reflect.DeepEqual(got["v0"].Options, before) {
 		t.Errorf("listed %+v", got)
 	}
 }
@@ -236,8 +240,8 @@ func TestDecapAllOrNone(t *testing.T) {
 func TestDecapInterfacesChange(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
-	o := decapDefaults()
-	if err := AttachDecap([]string{"v0"}, o); err != nil {
+	o := defaults()
+	if err := Attach([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
 	}
 	rename := func(from, to string) {
@@ -255,31 +259,31 @@ func TestDecapInterfacesChange(t *testing.T) {
 	}
 	rename("v0", "w0")
 	testbed.AddVeth(t, "v0", "u1")
-	if err := AttachDecap([]string{"v0", "w0"}, o); err != nil {
+	if err := Attach([]string{"v0", "w0"}, o); err != nil {
 		t.Fatal(err)
 	}
-	if got := decapsHere(t); len(got) != 2 || got["v0"].Interface == "" || got["w0"].Interface == "" {
+	if got := endsHere(t); len(got) != 2 || got["v0"].Interface == "" || got["w0"].Interface == "" {
 		t.Errorf("listed %v\n%s", got, testbed.Tree(t))
 	}
-	if off, err := DetachDecap("w0"); !off || err != nil {
+	if off, err := Detach("w0"); !off || err != nil {
 		t.Error(off, err)
 	}
 	testbed.DeleteDevice(t, "v0")
-	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != pins.Gone {
+	if got := endsHere(t); len(got) != 1 || got["v0"].Unattached != pins.Gone {
 		t.Errorf("listed %v after the device has gone", got)
 	}
 	testbed.AddVeth(t, "v0", "u1")
-	if err := AttachDecap([]string{"v0"}, o); err != nil {
+	if err := Attach([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
 	}
-	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != "" {
+	if got := endsHere(t); len(got) != 1 || got["v0"].Unattached != "" {
 		t.Errorf("listed %v\n%s", got, testbed.Tree(t))
 	}
 	testbed.DeleteDevice(t, "v0")
-	if err := ForgetDecaps(); err != nil {
+	if err := Forget(); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(filepath.Join(testbed.SpaceDir(t), decapDir)); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(testbed.SpaceDir(t), pinDir)); !os.IsNotExist(err) {
 		t.Errorf("pins left: %v\n%s", err, testbed.Tree(t))
 	}
 }

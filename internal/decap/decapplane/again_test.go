@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package decapplane
 
 import (
 	"net/netip"
@@ -13,10 +13,10 @@ import (
 	"culvert/internal/testbed"
 )
 
-// lostDecaps lists the ends of tunnels whose interfaces were deleted.
-func lostDecaps(t *testing.T) []pins.Unattached {
+// lostHere lists the ends of tunnels whose interfaces were deleted.
+func lostHere(t *testing.T) []pins.Unattached {
 	t.Helper()
-	lost, err := LostDecaps()
+	lost, err := Lost()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,64 +27,64 @@ func lostDecaps(t *testing.T) []pins.Unattached {
 func TestDecapMadeAgain(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
-	o := decapDefaults()
-	if err := AttachDecap([]string{"v0"}, o); err != nil {
+	o := defaults()
+	if err := Attach([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
 	}
 	gue := tunnelled{kind: "gue1", outer: 4, inner: 4}.frame()
 	throughKernel(t, "v0", gue)
-	counted := packetsOf(decapsHere(t)["v0"])
-	if lost := lostDecaps(t); len(lost) != 0 || len(counted) == 0 {
+	counted := packetsOf(endsHere(t)["v0"])
+	if lost := lostHere(t); len(lost) != 0 || len(counted) == 0 {
 		t.Fatalf("lost %v, counted %v", lost, counted)
 	}
 	testbed.DeleteDevice(t, "v0")
 	want := []pins.Unattached{{Interface: "v0", Why: pins.Gone}}
-	if lost := lostDecaps(t); !reflect.DeepEqual(lost, want) {
+	if lost := lostHere(t); !reflect.DeepEqual(lost, want) {
 		t.Errorf("lost %v, want %v", lost, want)
 	}
-	if d := decapsHere(t)["v0"]; d.Unattached != pins.Gone || !reflect.DeepEqual(d.Options, o) || !reflect.DeepEqual(packetsOf(d), counted) {
+	if d := endsHere(t)["v0"]; d.Unattached != pins.Gone || !reflect.DeepEqual(d.Options, o) || !reflect.DeepEqual(packetsOf(d), counted) {
 		t.Errorf("known of it: %+v", d)
 	}
-	if _, err := AttachDecapAgain("v0"); err == nil {
+	if _, err := AttachAgain("v0"); err == nil {
 		t.Error("attached to nothing")
 	}
 
 	testbed.AddVeth(t, "v0", "u1")
 	want[0].Why = pins.Replaced
-	if lost := lostDecaps(t); !reflect.DeepEqual(lost, want) {
+	if lost := lostHere(t); !reflect.DeepEqual(lost, want) {
 		t.Errorf("lost %v, want %v", lost, want)
 	}
 	// What could not be attached is as it was.
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := AttachDecap([]string{"v0", "br0"}, o); err == nil {
+	if err := Attach([]string{"v0", "br0"}, o); err == nil {
 		t.Error("attached to a bridge")
 	}
-	if d := decapsHere(t)["v0"]; d.Unattached != pins.Replaced || !reflect.DeepEqual(packetsOf(d), counted) || testbed.XDPProgram(t, "v0") != 0 {
+	if d := endsHere(t)["v0"]; d.Unattached != pins.Replaced || !reflect.DeepEqual(packetsOf(d), counted) || testbed.XDPProgram(t, "v0") != 0 {
 		t.Errorf("after an error: %+v, program %d", d, testbed.XDPProgram(t, "v0"))
 	}
-	if again, err := AttachDecapAgain("v0"); !again || err != nil {
+	if again, err := AttachAgain("v0"); !again || err != nil {
 		t.Fatal(again, err)
 	}
-	if again, err := AttachDecapAgain("v0"); again || err != nil {
+	if again, err := AttachAgain("v0"); again || err != nil {
 		t.Error("attached a second time:", again, err)
 	}
-	d := decapsHere(t)["v0"]
+	d := endsHere(t)["v0"]
 	if d.Unattached != "" || !reflect.DeepEqual(d.Options, o) || !reflect.DeepEqual(packetsOf(d), counted) || testbed.XDPProgram(t, "v0") == 0 {
 		t.Errorf("attached again: %+v, program %d", d, testbed.XDPProgram(t, "v0"))
 	}
 	throughKernel(t, "v0", gue)
-	if now := packetsOf(decapsHere(t)["v0"]); reflect.DeepEqual(now, counted) {
+	if now := packetsOf(endsHere(t)["v0"]); reflect.DeepEqual(now, counted) {
 		t.Errorf("counted %v, as before", now)
 	}
 
 	// By hand too, and what is taken off is forgotten, on no interface too.
 	testbed.DeleteDevice(t, "v0")
-	if off, err := DetachDecap("v0"); !off || err != nil {
+	if off, err := Detach("v0"); !off || err != nil {
 		t.Error(off, err)
 	}
-	if got := decapsHere(t); len(got) != 0 {
+	if got := endsHere(t); len(got) != 0 {
 		t.Errorf("listed %v\n%s", got, testbed.Tree(t))
 	}
 }
@@ -109,19 +109,19 @@ func TestDecapMadeAgainAddresses(t *testing.T) {
 		}
 	}
 	addr("v0", "10.0.0.11/24")
-	o := decapDefaults()
+	o := defaults()
 	o.Local = nil
-	if err := AttachDecap([]string{"v0"}, o); err != nil {
+	if err := Attach([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
 	}
 	testbed.DeleteDevice(t, "v0")
 	testbed.AddVeth(t, "v0", "v1")
 	addr("w0", "10.0.1.11/24")
-	if again, err := AttachDecapAgain("v0"); !again || err != nil {
+	if again, err := AttachAgain("v0"); !again || err != nil {
 		t.Fatal(again, err)
 	}
 	want := []netip.Addr{netip.MustParseAddr("10.0.0.11"), netip.MustParseAddr("10.0.1.11")}
-	if got := decapsHere(t)["v0"].Options; !reflect.DeepEqual(got.Local, want) || !got.OwnLocal {
+	if got := endsHere(t)["v0"].Options; !reflect.DeepEqual(got.Local, want) || !got.OwnLocal {
 		t.Errorf("to %v (own: %v), want %v", got.Local, got.OwnLocal, want)
 	}
 }
@@ -131,31 +131,31 @@ func TestDecapMadeAgainAddresses(t *testing.T) {
 func TestDecapMoved(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
-	o := decapDefaults()
-	if err := AttachDecap([]string{"v0"}, o); err != nil {
+	o := defaults()
+	if err := Attach([]string{"v0"}, o); err != nil {
 		t.Fatal(err)
 	}
 	index := testbed.Device(t, "v0").Index
-	move(t, "v0", otherSpace(t, 0))
-	addVethAt(t, index, "v9", "v8") // which by its index alone would be taken for it
+	testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, 0))
+	testbed.AddVethAt(t, index, "v9", "v8") // which by its index alone would be taken for it
 	want := []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}
-	if lost := lostDecaps(t); !reflect.DeepEqual(lost, want) {
+	if lost := lostHere(t); !reflect.DeepEqual(lost, want) {
 		t.Errorf("lost %v, want %v", lost, want)
 	}
-	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != pins.Gone {
+	if got := endsHere(t); len(got) != 1 || got["v0"].Unattached != pins.Gone {
 		t.Errorf("listed %v", got)
 	}
 	testbed.AddVeth(t, "v0", "v7")
-	if again, err := AttachDecapAgain("v0"); !again || err != nil {
+	if again, err := AttachAgain("v0"); !again || err != nil {
 		t.Fatal(again, err)
 	}
-	if got := decapsHere(t); len(got) != 1 || got["v0"].Unattached != "" || !reflect.DeepEqual(got["v0"].Options, o) {
+	if got := endsHere(t); len(got) != 1 || got["v0"].Unattached != "" || !reflect.DeepEqual(got["v0"].Options, o) {
 		t.Errorf("listed %v", got)
 	}
-	if lost := lostDecaps(t); len(lost) != 0 || testbed.XDPProgram(t, "v0") == 0 {
+	if lost := lostHere(t); len(lost) != 0 || testbed.XDPProgram(t, "v0") == 0 {
 		t.Errorf("lost %v, program %d", lost, testbed.XDPProgram(t, "v0"))
 	}
-	if off, err := DetachDecap("v0"); !off || err != nil || testbed.XDPProgram(t, "v0") != 0 {
+	if off, err := Detach("v0"); !off || err != nil || testbed.XDPProgram(t, "v0") != 0 {
 		t.Error(off, err)
 	}
 }

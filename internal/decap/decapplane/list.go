@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package decapplane
 
 import (
 	"bytes"
@@ -19,10 +19,10 @@ import (
 	"culvert/internal/stats"
 )
 
-// Decap is the end of tunnels on an interface.
-type Decap struct {
+// End is the end of tunnels on an interface.
+type End struct {
 	Interface string
-	Options   DecapOptions
+	Options   Options
 	// Unattached is pins.Gone or pins.Replaced if the interface was deleted since, or moved to another network namespace, and
 	// empty otherwise.
 	Unattached string
@@ -30,14 +30,14 @@ type Decap struct {
 	Reasons []stats.Reason
 }
 
-// Decaps lists the ends of tunnels of this network namespace, by interface, with those whose interfaces were deleted or
+// List lists the ends of tunnels of this network namespace, by interface, with those whose interfaces were deleted or
 // moved to another one.
-func Decaps() ([]Decap, error) {
-	dir, ok, err := decapHere()
+func List() ([]End, error) {
+	dir, ok, err := dirHere()
 	if err != nil || !ok {
 		return nil, err
 	}
-	var all []Decap
+	var all []End
 	for _, p := range pins.Read(dir) {
 		l, err := link.LoadPinnedLink(p.Path, nil)
 		if bpfobj.NotExist(err) {
@@ -46,7 +46,7 @@ func Decaps() ([]Decap, error) {
 		if err != nil {
 			return nil, fmt.Errorf("opening %s: %w", p.Path, err)
 		}
-		d, err := readDecap(p, l)
+		d, err := readEnd(p, l)
 		l.Close()
 		if err != nil {
 			return nil, fmt.Errorf("reading the end of tunnels on %s: %w", p.Name, err)
@@ -55,25 +55,25 @@ func Decaps() ([]Decap, error) {
 			all = append(all, *d)
 		}
 	}
-	all = slices.DeleteFunc(all, func(d Decap) bool { // of an interface whose name another one has, and its own end
-		return d.Unattached != "" && slices.ContainsFunc(all, func(o Decap) bool { return o.Unattached == "" && o.Interface == d.Interface })
+	all = slices.DeleteFunc(all, func(d End) bool { // of an interface whose name another one has, and its own end
+		return d.Unattached != "" && slices.ContainsFunc(all, func(o End) bool { return o.Unattached == "" && o.Interface == d.Interface })
 	})
-	slices.SortFunc(all, func(a, b Decap) int { return strings.Compare(a.Interface, b.Interface) })
+	slices.SortFunc(all, func(a, b End) int { return strings.Compare(a.Interface, b.Interface) })
 	return all, nil
 }
 
-// readDecap returns nil for a link that is not of this network namespace.
-func readDecap(at pins.Pin, l link.Link) (*Decap, error) {
-	p, err := openDecap(l)
+// readEnd returns nil for a link that is not of this network namespace.
+func readEnd(at pins.Pin, l link.Link) (*End, error) {
+	p, err := open(l)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	var r decapRecord
+	var r record
 	if err := p.readRecord(&r); err != nil {
 		return nil, err
 	}
-	d := &Decap{Interface: at.Now, Options: r.DecapOptions}
+	d := &End{Interface: at.Now, Options: r.Options}
 	if at.Now != "" {
 		d.Options.Generic, err = xdpGeneric(&net.Interface{Index: at.Index, Name: at.Now})
 	} else {
@@ -88,7 +88,7 @@ func readDecap(at pins.Pin, l link.Link) (*Decap, error) {
 
 // lost tells which interface a link was for that is on none of this network namespace, and why none carries it. Both are
 // empty for a link of a namespace that is gone, whose inode this one has, and where the interface's name is not known.
-func (r *decapRecord) lost(at pins.Pin) (iface, why string, err error) {
+func (r *record) lost(at pins.Pin) (iface, why string, err error) {
 	cookie, err := pins.Cookie()
 	if err != nil || r.Cookie != cookie || at.Aside() {
 		return "", "", err
@@ -100,8 +100,8 @@ func (r *decapRecord) lost(at pins.Pin) (iface, why string, err error) {
 	return at.Name, why, nil
 }
 
-// openDecap opens the program of a link and its counters.
-func openDecap(l link.Link) (*decapProgram, error) {
+// open opens the program of a link and its counters.
+func open(l link.Link) (*program, error) {
 	info, err := l.Info()
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func openDecap(l link.Link) (*decapProgram, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening program %d: %w", info.Program, err)
 	}
-	p := &decapProgram{prog: prog}
+	p := &program{prog: prog}
 	if p.counters, err = p.mapNamed(bpfobj.DecapMapDecapCounters); err != nil {
 		prog.Close()
 		return nil, err
@@ -119,7 +119,7 @@ func openDecap(l link.Link) (*decapProgram, error) {
 }
 
 // mapNamed opens a map of the program.
-func (p *decapProgram) mapNamed(name string) (*ebpf.Map, error) {
+func (p *program) mapNamed(name string) (*ebpf.Map, error) {
 	info, err := p.prog.Info()
 	if err != nil {
 		return nil, err
@@ -138,8 +138,8 @@ func (p *decapProgram) mapNamed(name string) (*ebpf.Map, error) {
 	return nil, fmt.Errorf("its program has no map %s", name)
 }
 
-func (p *decapProgram) readRecord(r *decapRecord) error {
-	m, err := p.mapNamed(decapOptionsMap)
+func (p *program) readRecord(r *record) error {
+	m, err := p.mapNamed(optionsMap)
 	if err != nil {
 		return err
 	}
@@ -152,14 +152,14 @@ func (p *decapProgram) readRecord(r *decapRecord) error {
 }
 
 // reasons reads the counters; those without a packet are left out.
-func (p *decapProgram) reasons() ([]stats.Reason, error) {
+func (p *program) reasons() ([]stats.Reason, error) {
 	var all []stats.Reason
-	for n, r := range DecapReasons() {
+	for n, r := range Reasons() {
 		var each []bpfobj.DecapDecapCounter
 		if err := p.counters.Lookup(uint32(n), &each); err != nil {
 			return nil, fmt.Errorf("reading the counters: %w", err)
 		}
-		sum := stats.Reason{Name: r.Name, Verdict: string(r.Verdict), Text: r.Text}
+		sum := stats.Reason{Name: r.Name, Verdict: r.Verdict, Text: r.Text}
 		for _, c := range each {
 			sum.Packets += c.Packets
 			sum.Bytes += c.Bytes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package decapplane
 
 import (
 	"errors"
@@ -19,9 +19,9 @@ import (
 	"culvert/internal/testbed"
 )
 
-// decapLive is a backend in this namespace and in another a client that is its own load balancer: what it sends to the
+// live is a backend in this namespace and in another a client that is its own load balancer: what it sends to the
 // VIPs goes into a tunnel, what they answer comes back by itself.
-type decapLive struct {
+type live struct {
 	client *testbed.Namespace
 	// kind is how to encapsulate now; sent counts.
 	kind atomic.Pointer[tunnelled]
@@ -31,12 +31,12 @@ type decapLive struct {
 // decapTunMTU leaves room for all encapsulations: IPv6, UDP and GUE.
 const decapTunMTU = 40 + 8 + 4
 
-func newDecapLive(t *testing.T, mtu int) *decapLive {
+func newLive(t *testing.T, mtu int) *live {
 	t.Helper()
 	testbed.InNamespace(t)
-	d := &decapLive{client: testbed.NewNamespace(t)}
+	d := &live{client: testbed.NewNamespace(t)}
 	testbed.AddVeth(t, "srv", "cli")
-	setMAC(t, &net.Interface{Name: "srv", HardwareAddr: decapMAC})
+	testbed.SetMAC(t, &net.Interface{Name: "srv", HardwareAddr: decapMAC})
 	d.client.Take(t, "cli")
 	setMTU := func(name string) error {
 		l, err := netlink.LinkByName(name)
@@ -45,7 +45,7 @@ func newDecapLive(t *testing.T, mtu int) *decapLive {
 		}
 		return netlink.LinkSetMTU(l, mtu)
 	}
-	if err := errors.Join(setMTU("srv"), testbed.PrepareEnd("srv", "10.0.0.11/24", "fd00::11/64"), vipsOnLo()); err != nil {
+	if err := errors.Join(setMTU("srv"), testbed.PrepareEnd("srv", "10.0.0.11/24", "fd00::11/64"), testbed.AddToLo(decapVIP[4], decapVIP[6])); err != nil {
 		t.Fatal(err)
 	}
 	testbed.Sysctl(t, "ipv4/conf/all/rp_filter", "0")
@@ -77,21 +77,6 @@ func newDecapLive(t *testing.T, mtu int) *decapLive {
 		unix.Close(out)
 	})
 	return d
-}
-
-// vipsOnLo makes the VIPs addresses of this namespace.
-func vipsOnLo() error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(testbed.WriteSysctl("ipv6/conf/lo/disable_ipv6", "0"), netlink.LinkSetUp(lo))
-	for _, vip := range decapVIP {
-		err = errors.Join(err, netlink.AddrAdd(lo, &netlink.Addr{
-			IPNet: &net.IPNet{IP: vip.AsSlice(), Mask: net.CIDRMask(vip.BitLen(), vip.BitLen())}, Flags: unix.IFA_F_NODAD,
-		}))
-	}
-	return err
 }
 
 // decapTun makes a device for what is to go into a tunnel: the way to the VIPs.
@@ -138,7 +123,7 @@ func packetSocket(name string) (int, error) {
 	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: dev.Index})
 }
 
-func (d *decapLive) encapsulate(tun io.Reader, out int) {
+func (d *live) encapsulate(tun io.Reader, out int) {
 	b := make([]byte, 1<<16)
 	for {
 		n, err := tun.Read(b)
@@ -167,17 +152,17 @@ func (d *decapLive) encapsulate(tun io.Reader, out int) {
 // taken is how many packets were taken off on the backend.
 func taken(t *testing.T) (n uint64) {
 	t.Helper()
-	counts := packetsOf(decapsHere(t)["srv"])
+	counts := packetsOf(endsHere(t)["srv"])
 	return counts["ipip"] + counts["gue"]
 }
 
 // settle waits until as many packets were taken off as were sent.
-func (d *decapLive) settle(t *testing.T) {
+func (d *live) settle(t *testing.T) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for taken(t) != d.sent.Load() {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d packets taken off of %d that were sent: %v", taken(t), d.sent.Load(), decapsHere(t)["srv"].Reasons)
+			t.Fatalf("%d packets taken off of %d that were sent: %v", taken(t), d.sent.Load(), endsHere(t)["srv"].Reasons)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -249,18 +234,18 @@ func TestDecapLive(t *testing.T) {
 }
 
 func liveDecap(t *testing.T, mtu int, generic bool) {
-	d := newDecapLive(t, mtu)
-	o := DecapOptions{
-		GUEPort: DecapGUEPort, Generic: generic, Local: []netip.Addr{decapBackend[4], decapBackend[6]},
+	d := newLive(t, mtu)
+	o := Options{
+		GUEPort: DefaultGUEPort, Generic: generic, Local: []netip.Addr{decapBackend[4], decapBackend[6]},
 		From: []netip.Prefix{netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("fd00:200::/32")},
 		VIPs: []netip.Addr{decapVIP[4], decapVIP[6]},
 	}
-	if err := AttachDecap([]string{"srv"}, o); err != nil {
+	if err := Attach([]string{"srv"}, o); err != nil {
 		t.Fatal(err)
 	}
 	for version := range decapVIP {
 		at := netip.AddrPortFrom(decapVIP[version], 8080)
-		startSynServer(t, at)
+		testbed.StartWebServer(t, at)
 		echoUDP(t, at)
 	}
 	for _, s := range decapKinds() {
@@ -270,7 +255,7 @@ func liveDecap(t *testing.T, mtu int, generic bool) {
 			if err := askUDP(to, mtu-decapTunMTU-48); err != nil {
 				return fmt.Errorf("%v: %w", s, err)
 			}
-			if _, _, err := exchange(to); err != nil {
+			if _, _, err := testbed.Exchange(to); err != nil {
 				return fmt.Errorf("%v: %w", s, err)
 			}
 			return nil
@@ -281,20 +266,20 @@ func liveDecap(t *testing.T, mtu int, generic bool) {
 
 // Other options come into force under load, and no packet is lost or counted twice.
 func TestDecapSwapUnderLoad(t *testing.T) {
-	d := newDecapLive(t, 1500)
-	o := decapDefaults()
-	if err := AttachDecap([]string{"srv"}, o); err != nil {
+	d := newLive(t, 1500)
+	o := defaults()
+	if err := Attach([]string{"srv"}, o); err != nil {
 		t.Fatal(err)
 	}
 	to := netip.AddrPortFrom(decapVIP[4], 8080)
-	startSynServer(t, to)
+	testbed.StartWebServer(t, to)
 	d.kind.Store(&tunnelled{kind: "gue1", outer: 4, inner: 4})
 	over := make(chan error, 1)
 	var swaps atomic.Int32
 	go func() {
 		over <- d.client.Do(func() error {
 			for n := 0; n < 3 || swaps.Load() < 2; n++ {
-				if _, _, err := exchange(to); err != nil {
+				if _, _, err := testbed.Exchange(to); err != nil {
 					return err
 				}
 			}
@@ -303,7 +288,7 @@ func TestDecapSwapUnderLoad(t *testing.T) {
 	}()
 	for running := true; running; swaps.Add(1) {
 		o.VIPs = []netip.Addr{decapVIP[4], decapVIP[6]}[:1+swaps.Load()%2]
-		if err := AttachDecap([]string{"srv"}, o); err != nil {
+		if err := Attach([]string{"srv"}, o); err != nil {
 			t.Fatal(err)
 		}
 		select {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package decapplane
 
 import (
 	"bytes"
@@ -90,7 +90,7 @@ func openGUE(p ipPacket, port uint16) ([]byte, int) {
 
 // decapModel says in other words than the program what is to become of a frame that is in one buffer: what the kernel
 // gets, or nothing because of ECN. The capacity of frame has to be its length.
-func decapModel(frame []byte, o DecapOptions) (out []byte, dropped bool) {
+func decapModel(frame []byte, o Options) (out []byte, dropped bool) {
 	l2 := 14
 	if bytes.Equal(frame[12:14], []byte{0x81, 0}) {
 		l2 = 18
@@ -154,7 +154,7 @@ func setECN(ip []byte, version int, ecn byte) {
 }
 
 // agrees checks that a frame comes out as the model has it.
-func (b *decapBed) agrees(t *testing.T, frame []byte, o DecapOptions) {
+func (b *bed) agrees(t *testing.T, frame []byte, o Options) {
 	t.Helper()
 	frame = slices.Clip(bytes.Clone(frame))
 	reason, action, out := b.run(t, frame)
@@ -176,8 +176,8 @@ const maxFuzzed = 2000
 
 // Mutated packets: each is left alone, is exactly the inner packet, or is dropped because of ECN. And each is counted.
 func TestDecapMutated(t *testing.T) {
-	o := decapDefaults()
-	b := newDecapBed(t, o)
+	o := defaults()
+	b := newBed(t, o)
 	r := rand.New(rand.NewPCG(6040, 2003))
 	taken := 0
 	for range 300 {
@@ -222,8 +222,8 @@ func mutate(r *rand.Rand, frame []byte, l2 int) {
 }
 
 func FuzzDecap(f *testing.F) {
-	o := decapDefaults()
-	b := newDecapBed(f, o)
+	o := defaults()
+	b := newBed(f, o)
 	for _, s := range decapKinds() {
 		f.Add(s.frame())
 		s.vlan, s.words, s.outerTOS, s.innerTOS = 1, 3, 3, 1

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package decapplane
 
 import (
 	"errors"
@@ -20,15 +20,18 @@ import (
 )
 
 /*
-Pins: <bpffs>/culvert/<inode of the network namespace>/%decap/link-<interface>. pins.Escape gives such a name to no
-router. The link is all: it holds the program, the program its maps, among them the options. So there is no moment at
+Pins: <bpffs>/culvert/<inode of the network namespace>/%decap/link-<interface>, in a directory of a name that no data
+plane's has (pins.Reserved). The link is all: it holds the program, the program its maps, among them the options. So there is no moment at
 which what is pinned and what runs are not the same.
 */
-const decapDir = "%decap"
+const pinDir = "%decap"
 
-// AttachDecap attaches the end of the tunnels to interfaces, or puts other options in force where it is attached: at
+// dirOf is the directory of the pins in the network namespace of an inode.
+func dirOf(root string, inode uint32) string { return filepath.Join(pins.Dir(root, inode), pinDir) }
+
+// Attach attaches the end of the tunnels to interfaces, or puts other options in force where it is attached: at
 // once, and counters stay. Either all interfaces carry it in the end or nothing has changed.
-func AttachDecap(interfaces []string, o DecapOptions) error {
+func Attach(interfaces []string, o Options) error {
 	ports, err := pins.Interfaces(interfaces, false)
 	if err != nil {
 		return err
@@ -41,8 +44,8 @@ func AttachDecap(interfaces []string, o DecapOptions) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(pins.Dir(root, here.Inode), decapDir)
-	unlock, err := lockDecap(dir)
+	dir := dirOf(root, here.Inode)
+	unlock, err := lock(dir)
 	if err != nil {
 		return err
 	}
@@ -54,7 +57,7 @@ func AttachDecap(interfaces []string, o DecapOptions) error {
 		if len(p.HardwareAddr) != 6 {
 			return noEthernet(p.Name)
 		}
-		if err := checkDecapMode(dir, p, o.Generic); err != nil {
+		if err := checkMode(dir, p, o.Generic); err != nil {
 			return err
 		}
 	}
@@ -66,7 +69,7 @@ func AttachDecap(interfaces []string, o DecapOptions) error {
 	}
 	var undo []func()
 	for _, p := range ports {
-		back, err := attachDecap(dir, p, o)
+		back, err := attachOne(dir, p, o)
 		if err != nil {
 			for _, u := range slices.Backward(undo) {
 				u()
@@ -78,17 +81,17 @@ func AttachDecap(interfaces []string, o DecapOptions) error {
 	return nil
 }
 
-// lockDecap lets nobody else attach or detach below dir. What is empty in the end is removed.
-func lockDecap(dir string) (unlock func(), err error) {
-	unlock, err = pins.WaitForLock(func() (func(), error) { return tryLockDecap(dir) })
+// lock lets nobody else attach or detach below dir. What is empty in the end is removed.
+func lock(dir string) (unlock func(), err error) {
+	unlock, err = pins.WaitForLock(func() (func(), error) { return tryLock(dir) })
 	if err == nil && unlock == nil {
 		err = fmt.Errorf("another command has been attaching or detaching for %v: try again when it has ended", pins.LockWait)
 	}
 	return unlock, err
 }
 
-// tryLockDecap is lockDecap that does not wait: unlock is nil if somebody else has the lock.
-func tryLockDecap(dir string) (unlock func(), err error) {
+// tryLock is lock that does not wait: unlock is nil if somebody else has the lock.
+func tryLock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil && !errors.Is(err, os.ErrPermission) {
 		return nil, fmt.Errorf("making %s: %w", filepath.Dir(dir), err)
 	}
@@ -109,11 +112,11 @@ func tryLockDecap(dir string) (unlock func(), err error) {
 	}, nil
 }
 
-// attachDecap attaches to one interface, in the place of what runs there already. undo turns that back.
-func attachDecap(dir string, dev *net.Interface, o DecapOptions) (undo func(), err error) {
+// attachOne attaches to one interface, in the place of what runs there already. undo turns that back.
+func attachOne(dir string, dev *net.Interface, o Options) (undo func(), err error) {
 	path, running := pins.On(dir, dev.Index)
 	if running {
-		return swapDecap(path, dev, o)
+		return swap(path, dev, o)
 	}
 	// A pin of that name is left of a device that has gone, whose counters stay, or of one with another name or in
 	// another network namespace now.
@@ -124,13 +127,13 @@ func attachDecap(dir string, dev *net.Interface, o DecapOptions) (undo func(), e
 	}
 	var counters *ebpf.Map
 	if dead != nil {
-		if before, err := openDecap(dead); err == nil {
+		if before, err := open(dead); err == nil {
 			before.prog.Close()
 			counters = before.counters
 			defer counters.Close()
 		}
 	}
-	if err := newDecap(path, dev, o, counters); err != nil {
+	if err := attachNew(path, dev, o, counters); err != nil {
 		back()
 		return nil, err
 	}
@@ -140,9 +143,9 @@ func attachDecap(dir string, dev *net.Interface, o DecapOptions) (undo func(), e
 	}, nil
 }
 
-// newDecap attaches to an interface that carries nothing.
-func newDecap(path string, dev *net.Interface, o DecapOptions, counters *ebpf.Map) error {
-	p, err := loadDecapProgram(dev, o, counters)
+// attachNew attaches to an interface that carries nothing.
+func attachNew(path string, dev *net.Interface, o Options, counters *ebpf.Map) error {
+	p, err := load(dev, o, counters)
 	if err != nil {
 		return err
 	}
@@ -150,19 +153,19 @@ func newDecap(path string, dev *net.Interface, o DecapOptions, counters *ebpf.Ma
 	return pins.AttachPinned(p.prog, dev, o.Generic, path)
 }
 
-// swapDecap puts another program behind a link, with the counters of the one that runs.
-func swapDecap(path string, dev *net.Interface, o DecapOptions) (undo func(), err error) {
+// swap puts another program behind a link, with the counters of the one that runs.
+func swap(path string, dev *net.Interface, o Options) (undo func(), err error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", path, err)
 	}
 	defer l.Close()
-	before, err := openDecap(l)
+	before, err := open(l)
 	if err != nil {
 		return nil, fmt.Errorf("reading what runs on %s: %w", dev.Name, err)
 	}
 	defer before.counters.Close()
-	p, err := loadDecapProgram(dev, o, before.counters)
+	p, err := load(dev, o, before.counters)
 	if err == nil {
 		err = l.Update(p.prog)
 		p.close()
@@ -196,8 +199,8 @@ func makeRoom(dir, path string) (dead link.Link, undo func(), err error) {
 	return l, func() { _ = l.Pin(path) }, nil
 }
 
-// checkDecapMode refuses to change the mode of what is attached: no atomic swap leads from one to the other.
-func checkDecapMode(dir string, dev *net.Interface, generic bool) error {
+// checkMode refuses to change the mode of what is attached: no atomic swap leads from one to the other.
+func checkMode(dir string, dev *net.Interface, generic bool) error {
 	if _, running := pins.On(dir, dev.Index); !running {
 		return nil
 	}
@@ -219,14 +222,14 @@ func xdpGeneric(dev *net.Interface) (bool, error) {
 	return xdp != nil && xdp.AttachMode == nl.XDP_ATTACHED_SKB, nil
 }
 
-// DetachDecap takes the end of the tunnels off an interface of this network namespace, or of one that was moved out of it,
+// Detach takes the end of the tunnels off an interface of this network namespace, or of one that was moved out of it,
 // and forgets that of one that was deleted. It returns false if there is none.
-func DetachDecap(iface string) (bool, error) {
-	dir, ok, err := decapHere()
+func Detach(iface string) (bool, error) {
+	dir, ok, err := dirHere()
 	if err != nil || !ok {
 		return false, err
 	}
-	unlock, err := lockDecap(dir)
+	unlock, err := lock(dir)
 	if err != nil {
 		return false, err
 	}
@@ -246,26 +249,26 @@ func DetachDecap(iface string) (bool, error) {
 	return true, nil
 }
 
-// ForgetDecaps removes what is left, in whatever network namespace, of ends of tunnels whose interfaces have gone.
-func ForgetDecaps() error {
+// Forget removes what is left, in whatever network namespace, of ends of tunnels whose interfaces have gone.
+func Forget() error {
 	root, ok, err := pins.Root()
 	if !ok || err != nil {
 		return err
 	}
-	dirs, err := filepath.Glob(filepath.Join(root, "*", decapDir))
+	dirs, err := filepath.Glob(filepath.Join(root, "*", pinDir))
 	if err != nil {
 		return err
 	}
 	for _, dir := range dirs {
-		if err := forgetDecaps(dir); err != nil {
+		if err := forgetIn(dir); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func forgetDecaps(dir string) error {
-	unlock, err := lockDecap(dir)
+func forgetIn(dir string) error {
+	unlock, err := lock(dir)
 	if err != nil {
 		return err
 	}
@@ -286,8 +289,8 @@ func forgetDecaps(dir string) error {
 	return nil
 }
 
-// decapHere returns the directory of the pins of this network namespace; false if there is none.
-func decapHere() (string, bool, error) {
+// dirHere returns the directory of the pins of this network namespace; false if there is none.
+func dirHere() (string, bool, error) {
 	root, ok, err := pins.Root()
 	if !ok || err != nil {
 		return "", false, err
@@ -296,7 +299,7 @@ func decapHere() (string, bool, error) {
 	if err != nil {
 		return "", false, err
 	}
-	dir := filepath.Join(pins.Dir(root, here.Inode), decapDir)
+	dir := dirOf(root, here.Inode)
 	_, err = os.Stat(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -309,22 +312,22 @@ func decapHere() (string, bool, error) {
 	return dir, true, pins.TrustOwner(dir)
 }
 
-func init() {
-	pins.RegisterOwner(func(id ebpf.ProgramID) string {
-		if isDecap(id) {
-			return "of 'culvert lb decap'"
-		}
-		return ""
-	})
+func init() { pins.RegisterOwner(pins.Owner{Whose: whose, Ports: ports}) }
+
+func whose(id ebpf.ProgramID) string {
+	if isEnd(id) {
+		return "of 'culvert lb decap'"
+	}
+	return ""
 }
 
-// isDecap tells whether a program is the end of tunnels on an interface of this machine.
-func isDecap(id ebpf.ProgramID) bool {
+// isEnd tells whether a program is the end of tunnels on an interface of this machine.
+func isEnd(id ebpf.ProgramID) bool {
 	root, ok, err := pins.Root()
 	if !ok || err != nil {
 		return false
 	}
-	dirs, _ := filepath.Glob(filepath.Join(root, "*", decapDir))
+	dirs, _ := filepath.Glob(filepath.Join(root, "*", pinDir))
 	for _, dir := range dirs {
 		if pins.TrustOwner(dir) != nil {
 			continue // anybody's pins

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package decapplane
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/cilium/ebpf/link"
@@ -13,10 +12,10 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// LostDecaps are the ends of tunnels of this network namespace whose interfaces were deleted, or moved to another one. It
-// reads less than Decaps.
-func LostDecaps() ([]pins.Unattached, error) {
-	dir, ok, err := decapHere()
+// Lost are the ends of tunnels of this network namespace whose interfaces were deleted, or moved to another one. It
+// reads less than List.
+func Lost() ([]pins.Unattached, error) {
+	dir, ok, err := dirHere()
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -26,7 +25,7 @@ func LostDecaps() ([]pins.Unattached, error) {
 		if at.Now != "" {
 			continue
 		}
-		r, err := lostDecap(at)
+		r, err := recordAt(at)
 		if err != nil {
 			continue // taken off meanwhile
 		}
@@ -41,35 +40,35 @@ func LostDecaps() ([]pins.Unattached, error) {
 	return lost, nil
 }
 
-// lostDecap reads what a link was loaded with.
-func lostDecap(at pins.Pin) (*decapRecord, error) {
+// recordAt reads what a link was loaded with.
+func recordAt(at pins.Pin) (*record, error) {
 	l, err := link.LoadPinnedLink(at.Path, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	p, err := openDecap(l)
+	p, err := open(l)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	r := new(decapRecord)
+	r := new(record)
 	return r, p.readRecord(r)
 }
 
-// AttachDecapAgain attaches the end of tunnels that an interface had before it was deleted and made again, with its
+// AttachAgain attaches the end of tunnels that an interface had before it was deleted and made again, with its
 // options and counters. One that was moved to another network namespace keeps its own program and counters. Outer destinations that were the host's own are those of then, which the interface may not have
 // yet, and of now. It returns false if somebody else did so, or took it off.
-func AttachDecapAgain(iface string) (bool, error) {
+func AttachAgain(iface string) (bool, error) {
 	ports, err := pins.Interfaces([]string{iface}, false)
 	if err != nil {
 		return false, err
 	}
-	dir, ok, err := decapHere()
+	dir, ok, err := dirHere()
 	if err != nil || !ok {
 		return false, err
 	}
-	unlock, err := lockDecap(dir)
+	unlock, err := lock(dir)
 	if err != nil {
 		return false, err
 	}
@@ -78,7 +77,7 @@ func AttachDecapAgain(iface string) (bool, error) {
 	if at.Now != "" {
 		return false, nil
 	}
-	r, err := lostDecap(at)
+	r, err := recordAt(at)
 	if bpfobj.NotExist(err) {
 		return false, nil
 	}
@@ -91,7 +90,7 @@ func AttachDecapAgain(iface string) (bool, error) {
 	if len(ports[0].HardwareAddr) != 6 {
 		return false, noEthernet(iface)
 	}
-	o := r.DecapOptions
+	o := r.Options
 	if o.OwnLocal {
 		if now, err := hostAddrs(); err == nil {
 			for _, a := range now {
@@ -101,7 +100,7 @@ func AttachDecapAgain(iface string) (bool, error) {
 			}
 		}
 	}
-	_, err = attachDecap(dir, ports[0], o)
+	_, err = attachOne(dir, ports[0], o)
 	return err == nil, err
 }
 
@@ -109,11 +108,16 @@ func noEthernet(iface string) error {
 	return fmt.Errorf("interface %s has no Ethernet address: tunnels end on Ethernet interfaces only", iface)
 }
 
-// decapPorts tells of the interfaces where tunnels end, in the network namespace of an instance, whether they carry it.
-func (i *Instance) decapPorts() map[string]bool {
+// ports tells of the interfaces where tunnels end, in the network namespace of an inode, whether they carry it. Of another
+// one than the calling thread's no more is known than which carry it.
+func ports(inode uint32, here bool) map[string]bool {
 	all := make(map[string]bool)
-	dir := filepath.Join(filepath.Dir(i.dir), decapDir)
-	if !i.Here() { // all that is known is that there is an interface
+	root, ok, err := pins.Root()
+	if !ok || err != nil {
+		return all
+	}
+	dir := dirOf(root, inode)
+	if !here {
 		for _, path := range pins.Links(dir) {
 			if pins.Index(path) != 0 {
 				all[pins.LinkName(path)] = true
@@ -126,7 +130,7 @@ func (i *Instance) decapPorts() map[string]bool {
 			all[at.Now] = true
 			continue
 		}
-		r, err := lostDecap(at)
+		r, err := recordAt(at)
 		if err != nil {
 			continue
 		}
