@@ -27,9 +27,9 @@ func TestProcessDied(t *testing.T) {
 	}
 	const dies = "the process of router culvert has ended and its data plane goes on: "
 	for stages, want := range map[string]string{
-		smallRoute:                 "FAIL  host  process         " + dies + "the IP router asks the kernel for each packet, and does not see rules of netfilter that come\n",
+		smallRoute:                 "FAIL  host  process         " + dies + "the IP router asks the kernel for each packet, and does not notice new rules of netfilter\n",
 		"[lb]\nring_size = 1009\n": "FAIL  host  process         " + dies + "backends are not checked, and no VIP is announced\n",
-		"[filter]\n":               "warn  host  process         " + dies + "an interface that is made again goes without the filter\n",
+		"[filter]\n":               "warn  host  process         " + dies + "the filter is not attached to an interface that is made again\n",
 	} {
 		path := b.file("c.toml", "interfaces = ['ft0']\n"+stages)
 		p := runAttached(t, path)
@@ -109,13 +109,13 @@ func TestStatusOfPeer(t *testing.T) {
 	b.remake()
 	able("ft1", false)
 	p.waitFor(t, "attached to the interface\" interface=ft0")
-	says("  interface ft0\n    FAILS: no frames can be redirected into it, as peer ft1 has NAPI off: ")
+	says("  interface ft0\n    FAILS: no frames can be redirected into it, because peer ft1 has NAPI off: ")
 	b.expect(0, ": ethtool -K ft1 gro on\n", "status")
 	able("ft1", true)
 	says("interface ft0")
 	_, err := netdev.Ethtool("ft1", unix.ETHTOOL_STXCSUM, 1)
 	must(err)
-	says("  interface ft0\n    FAILS: what comes in is forwarded with unfinished checksums, and TCP hangs: tx offload is on at peer ft1: ethtool -K ft1 tx off\n")
+	says("  interface ft0\n    FAILS: packets that come in are forwarded with unfinished checksums, and TCP hangs: tx offload is on at peer ft1: ethtool -K ft1 tx off\n")
 	var report struct {
 		Routers []struct {
 			Interfaces []struct {

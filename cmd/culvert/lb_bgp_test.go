@@ -57,7 +57,7 @@ asn = 65000
 	if strings.Contains(log, "msg=announced") {
 		t.Errorf("the log says announced: %s", log)
 	}
-	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, "neighbor 10.0.0.1: the session is ") || !strings.Contains(out, "connection refused") {
+	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, "neighbor 10.0.0.1: the session has been ") || !strings.Contains(out, "connection refused") {
 		t.Errorf("doctor does not tell: %s", out)
 	}
 	var here unix.Stat_t

@@ -16,7 +16,8 @@ import (
 	"culvert/internal/host/trust"
 )
 
-// bpffsRoots are the places where pins are looked for: here, and where culvert has its own.
+// bpffsRoots returns the bpffs that are searched for pins: that of this mount namespace, and that of culvert's pins if it is
+// another one. It is a variable for tests.
 var bpffsRoots = func() []string {
 	roots := []string{bpffs.Path}
 	if path, ok := bpffs.Find(); ok && path != bpffs.Path {
@@ -25,18 +26,19 @@ var bpffsRoots = func() []string {
 	return roots
 }
 
-// pinFS is what is known of the file system that holds the pins.
+// pinFS holds the facts of the bpffs that has the pins.
 type pinFS struct {
-	// path leads to it from here, "" when there is none.
+	// path is the path of the bpffs, "" if there is none. It begins with /proc/PID/root if the bpffs is hidden in this mount
+	// namespace.
 	path     string
 	readOnly bool
-	// supported is true when the kernel can mount one.
+	// supported tells whether the kernel has bpffs.
 	supported bool
-	// mountable is true when culvert may do that itself.
+	// mountable tells whether culvert has the privilege to mount one.
 	mountable bool
-	// untrusted says why no pin in it is trusted, nil if it is root's alone.
+	// untrusted says which directory others than root can change, nil if there is none.
 	untrusted *trust.Error
-	// inside tells that this is about what is inside culvert's own directory.
+	// inside tells whether that directory is below culvert's own.
 	inside bool
 }
 
@@ -53,8 +55,8 @@ func readPinFS(capabilities uint64) pinFS {
 
 const pinDir = "culvert"
 
-// untrustedPins looks at all directories that pins are in, of whatever network namespace: the bpffs at path, culvert's own
-// directory there, and those inside, which it tells too.
+// untrustedPins looks for a directory of pins that others than root can change: the bpffs at path, culvert's directory there,
+// and those below it, which hold the pins of all network namespaces. inside tells whether the directory is below culvert's.
 func untrustedPins(path string) (found *trust.Error, inside bool) {
 	if errors.As(trust.DirAs(path+"/", bpffs.Path), &found) {
 		return found, false
@@ -65,9 +67,9 @@ func untrustedPins(path string) (found *trust.Error, inside bool) {
 	}
 	_ = filepath.WalkDir(root, func(at string, e fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // it has gone, or may not be read: the privileges are a check of their own
+			return nil // it was removed, or this process may not read it, which checkPrivileges reports
 		}
-		// A symbolic link, in the place of a directory, leads to pins of whoever made it.
+		// A symbolic link in the place of a directory leads to pins of whoever made the link.
 		if at != root && (e.IsDir() || e.Type()&fs.ModeSymlink != 0) {
 			below, _ := filepath.Rel(path, at)
 			if errors.As(trust.DirAs(at, filepath.Join(bpffs.Path, below)), &found) {
@@ -79,7 +81,7 @@ func untrustedPins(path string) (found *trust.Error, inside bool) {
 	return found, found != nil
 }
 
-// kernelHasFS looks into /proc/filesystems.
+// kernelHasFS tells whether the kernel lists a file system in /proc/filesystems.
 func kernelHasFS(name string) bool {
 	f, err := os.Open("/proc/filesystems")
 	if err != nil {
@@ -101,7 +103,7 @@ func checkPinFS(p pinFS) Finding {
 	switch {
 	case p.untrusted != nil && p.inside:
 		f.Status = Fail
-		f.Finding = p.untrusted.Finding + ": culvert trusts no pin in it, and refuses to work with what is there"
+		f.Finding = p.untrusted.Finding + ": culvert trusts no pin in it and refuses to work with those"
 		f.Command = p.untrusted.Command
 	case p.untrusted != nil:
 		f.Status = Fail

@@ -9,13 +9,12 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// maxOneBuffer is the largest MTU, in bytes of the IP packet, with which a frame, the headroom of XDP
-// and the kernel's bookkeeping still fit one page of 4 KiB. Drivers differ by a few bytes; this is
-// the smallest of them.
+// maxOneBuffer is the largest MTU, in bytes of the IP packet, with which the frame, the headroom of XDP and the kernel's
+// skb_shared_info fit into one page of 4 KiB. Drivers differ by a few bytes. This is the smallest of their limits.
 const maxOneBuffer = 3498
 
-// nativeDrivers are known to run XDP in the driver; asked only on kernels before 6.3, which do not
-// tell. The value says whether they take multi-buffer programs.
+// nativeDrivers lists the drivers that run XDP themselves, for kernels before 6.3, which do not report it. The value tells
+// whether the driver takes multi-buffer programs.
 var nativeDrivers = map[string]bool{
 	"atlantic": true, "bnxt_en": true, "dpaa_eth": false, "ena": false, "fsl_dpaa2_eth": false,
 	"fsl_enetc": true, "gve": false, "hv_netvsc": false, "i40e": false, "ice": false, "igb": false,
@@ -35,7 +34,7 @@ func checkUp(n netif) *Finding {
 	return &Finding{Status: Fail, Check: "link", Finding: "down", Command: "ip link set dev " + n.name + " up"}
 }
 
-// checkNative asks whether the driver runs XDP itself.
+// checkNative looks whether the driver runs XDP itself.
 func checkNative(n netif) *Finding {
 	f := &Finding{Check: "native"}
 	_, listed := nativeDrivers[n.driver]
@@ -60,7 +59,7 @@ func checkNative(n netif) *Finding {
 	return f
 }
 
-// checkProgram looks for somebody else's XDP program: an interface has one at most.
+// checkProgram looks for an XDP program that culvert has not attached. An interface carries one program at most.
 func checkProgram(n netif) *Finding {
 	f := &Finding{Check: "program"}
 	p := n.program
@@ -74,7 +73,7 @@ func checkProgram(n netif) *Finding {
 	}
 	name := p.name
 	if name == "" {
-		name = "without a name to be seen"
+		name = "whose name is not known"
 	}
 	f.Status = Fail
 	f.Finding = fmt.Sprintf("carries the XDP program %s (%s, program %d)", name, p.mode, p.id)
@@ -92,7 +91,7 @@ func checkProgram(n netif) *Finding {
 	return f
 }
 
-// checkMTU compares with what one buffer holds. The kernel looks at the peer's MTU of a veth.
+// checkMTU compares the MTU with what one buffer holds. For a veth the kernel compares the peer's MTU.
 func checkMTU(n netif) *Finding {
 	mtu := n.mtu
 	if n.peer != nil {
@@ -102,11 +101,11 @@ func checkMTU(n netif) *Finding {
 	if mtu <= maxOneBuffer {
 		return f
 	}
-	able := n.xdp.can(netdev.ActRxSG)
+	multiBuffer := n.xdp.can(netdev.ActRxSG)
 	if !n.xdp.known {
-		able = nativeDrivers[n.driver]
+		multiBuffer = nativeDrivers[n.driver]
 	}
-	if able {
+	if multiBuffer {
 		f.Finding += ", more than one buffer: the driver takes multi-buffer programs"
 		return f
 	}
@@ -119,14 +118,14 @@ func checkMTU(n netif) *Finding {
 	return f
 }
 
-// checkQueues compares receive queues with CPUs: a queue is served by one CPU at a time.
+// checkQueues compares the number of receive queues with that of CPUs. One CPU at a time serves a queue.
 func checkQueues(n netif) *Finding {
 	q := n.queues
 	if q.rx == 0 {
 		return nil
 	}
 	f := &Finding{Check: "queues", Finding: fmt.Sprintf("%d receive for %d CPUs", q.rx, n.cpus)}
-	// A veth fills as many receive queues as its peer has for sending; more would stay empty.
+	// A veth uses as many receive queues as its peer has transmit queues. More would stay empty.
 	if n.kind == "veth" || q.rx >= n.cpus {
 		return f
 	}
@@ -134,17 +133,17 @@ func checkQueues(n netif) *Finding {
 		f.Finding += ", all that the device has"
 		return f
 	}
-	sort := "rx"
+	option := "rx"
 	if q.combined {
-		sort = "combined"
+		option = "combined"
 	}
 	f.Status = Warn
 	f.Finding += ": the other CPUs stay idle"
-	f.Command = fmt.Sprintf("ethtool -L %s %s %d", n.name, sort, min(n.cpus, q.rxMax))
+	f.Command = fmt.Sprintf("ethtool -L %s %s %d", n.name, option, min(n.cpus, q.rxMax))
 	return f
 }
 
-// checkMerging looks for hardware that hands over several packets as one.
+// checkMerging looks for offloads that merge several packets into one: LRO and hardware GRO.
 func checkMerging(n netif) *Finding {
 	if n.offloads == nil {
 		return nil
@@ -162,18 +161,18 @@ func checkMerging(n netif) *Finding {
 	}
 	f := &Finding{
 		Status: Warn, Check: "merging",
-		Finding: strings.Join(on, " and ") + " on: XDP is refused, or meets merged packets",
+		Finding: strings.Join(on, " and ") + " on: XDP is refused, or sees merged packets",
 	}
 	if fixed {
-		f.Finding += "; only the other side of the device can turn it off"
+		f.Finding += "; only the hypervisor or the firmware of the device can turn it off"
 		return f
 	}
 	f.Command = fmt.Sprintf("ethtool -K %s %s off", n.name, strings.Join(on, " off "))
 	return f
 }
 
-// checkVLAN looks for tags taken off before XDP sees the frame: a tagged packet would then be taken
-// for one of the untagged network.
+// checkVLAN looks for VLAN tags that the device strips before XDP sees the frame. XDP would then take a tagged packet for
+// one of the untagged network.
 func checkVLAN(n netif) *Finding {
 	if len(n.vlans) == 0 {
 		return nil
@@ -187,7 +186,7 @@ func checkVLAN(n netif) *Finding {
 	return f
 }
 
-// checkSourceFilter takes strict reverse path filtering, which meets what goes up to the slow path.
+// checkSourceFilter warns of a strict rp_filter, which applies to packets that XDP passes to the slow path.
 func checkSourceFilter(n netif) *Finding {
 	f := &Finding{Check: "rp_filter"}
 	switch n.rpFilter {
@@ -195,7 +194,7 @@ func checkSourceFilter(n netif) *Finding {
 		return nil
 	case "1":
 		f.Status = Warn
-		f.Finding = "strict: the slow path loses packets whose way back is another interface"
+		f.Finding = "strict: the slow path loses packets whose reverse path is by another interface"
 		f.Command = "sysctl -w net.ipv4.conf." + n.name + ".rp_filter=2"
 	case "2":
 		f.Finding = "loose"

@@ -16,11 +16,13 @@ import (
 	"culvert/internal/host/trust"
 )
 
-// want is what a test expects of one finding.
+// want is the finding that a test wants.
 type want struct {
-	status  Status
-	finding string // a part of it
-	command string // all of it
+	status Status
+	// finding is a part of the sentence.
+	finding string
+	// command is the whole command.
+	command string
 }
 
 func (w want) check(t *testing.T, f *Finding) {
@@ -55,11 +57,11 @@ func TestHostChecks(t *testing.T) {
 		got  Finding
 		want want
 	}{
-		{"features there", checkKernel("6.12.1", featureSet{probed: 13}), want{OK, "6.12.1 has the 13 features", ""}},
+		{"all features", checkKernel("6.12.1", featureSet{probed: 13}), want{OK, "6.12.1 has the 13 features", ""}},
 		{"old kernel", checkKernel("5.10.0", lacking("bpf_ktime_get_tai_ns")),
 			want{Fail, "5.10.0 lacks bpf_ktime_get_tai_ns (since 6.1)", newKernel}},
 		{"no BTF", checkKernel("6.1.0", lacking("BTF")), want{Fail, "lacks BTF", newKernel}},
-		{"features not to be probed", checkKernel("6.1.0", featureSet{unknown: unix.EPERM}),
+		{"features cannot be probed", checkKernel("6.1.0", featureSet{unknown: unix.EPERM}),
 			want{Warn, "cannot be probed: operation not permitted", "sudo culvert doctor"}},
 
 		{"root", checkPrivileges(all), want{OK, "all capabilities", ""}},
@@ -71,33 +73,33 @@ func TestHostChecks(t *testing.T) {
 		{"interpreted", checkJIT(false, nil), want{Fail, "interpreted", "sysctl -w net.core.bpf_jit_enable=1"}},
 		{"not loadable", checkJIT(false, unix.EPERM), want{Warn, "operation not permitted", "sudo culvert doctor"}},
 
-		{"no statistics", checkBPFStats("0"), want{OK, "off", ""}},
-		{"statistics", checkBPFStats("1"), want{Warn, "on", "sysctl -w kernel.bpf_stats_enabled=0"}},
+		{"statistics off", checkBPFStats("0"), want{OK, "off", ""}},
+		{"statistics on", checkBPFStats("1"), want{Warn, "on", "sysctl -w kernel.bpf_stats_enabled=0"}},
 
 		{"bpffs", checkPinFS(pinFS{path: "/sys/fs/bpf"}), want{OK, "mounted at /sys/fs/bpf", ""}},
 		{"bpffs read-only", checkPinFS(pinFS{path: "/sys/fs/bpf", readOnly: true}),
 			want{Fail, "read-only", "mount -o remount,rw /sys/fs/bpf"}},
-		{"bpffs that anybody may write to", checkPinFS(pinFS{path: "/sys/fs/bpf",
+		{"bpffs that everybody may write to", checkPinFS(pinFS{path: "/sys/fs/bpf",
 			untrusted: &trust.Error{Finding: "others than root may write to /sys/fs/bpf (mode 1777)", Command: "chmod go-w /sys/fs/bpf"}}),
 			want{Fail, "(mode 1777): culvert trusts no pin", "chmod go-w /sys/fs/bpf"}},
 		{"bpffs hidden", checkPinFS(pinFS{path: "/proc/7/root/sys/fs/bpf", supported: true}), want{OK, "through /proc/7/root", ""}},
 		{"bpffs hidden, read-only", checkPinFS(pinFS{path: "/proc/7/root/sys/fs/bpf", readOnly: true}),
 			want{Fail, "read-only", "on the host: mount -o remount,rw /sys/fs/bpf"}},
-		{"bpffs to be mounted", checkPinFS(pinFS{supported: true, mountable: true}), want{OK, "culvert mounts it", ""}},
-		{"bpffs not to be mounted", checkPinFS(pinFS{supported: true}),
+		{"bpffs not mounted", checkPinFS(pinFS{supported: true, mountable: true}), want{OK, "culvert mounts it", ""}},
+		{"bpffs not mounted, without the privilege", checkPinFS(pinFS{supported: true}),
 			want{Fail, "cannot mount it", "sudo mount -t bpf -o mode=0700 bpf /sys/fs/bpf"}},
 		{"no bpffs", checkPinFS(pinFS{}), want{Fail, "cannot be pinned", ""}},
 
 		{"clock", checkClock(clock{tai: 37 * time.Second, synchronised: true, maxError: 1500 * time.Microsecond}),
 			want{OK, "synchronised within 2ms (TAI offset 37s)", ""}},
-		{"clock alone", checkClock(clock{}), want{Warn, "not synchronised", "timedatectl set-ntp true"}},
-		{"forwarding", checkForwarding("0", "", false), want{OK, "IPv4 off, IPv6 absent", ""}},
-		{"forwarding of IP", checkForwarding("1", "0", true), want{Warn, "IPv4 on, IPv6 off", "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"}},
-		{"all forwarding of IP", checkForwarding("1", "1", true), want{OK, "IPv4 on, IPv6 on", ""}},
+		{"clock not synchronised", checkClock(clock{}), want{Warn, "not synchronised", "timedatectl set-ntp true"}},
+		{"no forwarding, no IP router", checkForwarding("0", "", false), want{OK, "IPv4 off, IPv6 absent", ""}},
+		{"forwarding of IPv4 only", checkForwarding("1", "0", true), want{Warn, "IPv4 on, IPv6 off", "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"}},
+		{"forwarding of both families", checkForwarding("1", "1", true), want{OK, "IPv4 on, IPv6 on", ""}},
 
-		{"no route", checkNeighbour(neighbour{addr: netip.MustParseAddr("192.0.2.1"), noRoute: errors.New("no way")}),
+		{"no route", checkNeighbor(neighbor{addr: netip.MustParseAddr("192.0.2.1"), noRoute: errors.New("no way")}),
 			want{Fail, "no route to 192.0.2.1: no way", "ip route add 192.0.2.1 via GATEWAY"}},
-		{"own address", checkNeighbour(neighbour{addr: netip.MustParseAddr("192.0.2.1"), local: true}),
+		{"own address", checkNeighbor(neighbor{addr: netip.MustParseAddr("192.0.2.1"), local: true}),
 			want{OK, "of this host", ""}},
 	}
 	for _, tt := range tests {
@@ -105,20 +107,23 @@ func TestHostChecks(t *testing.T) {
 	}
 }
 
-// TestNoMemlockHint checks that the library's guess at a cause does not reach people.
-func TestBothWays(t *testing.T) {
-	if found := checkBothWays(""); len(found) != 0 {
-		t.Errorf("nothing to find, and found %+v", found)
+func TestMixedInterfaces(t *testing.T) {
+	if found := checkMixed(""); len(found) != 0 {
+		t.Errorf("without interfaces: %+v", found)
 	}
-	if found := checkBothWays("eth1,eth2"); len(found) != 1 || found[0].Status != Warn || !strings.HasPrefix(found[0].Finding, "eth1,eth2: ") {
+	if found := checkMixed("eth1,eth2"); len(found) != 1 || found[0].Status != Warn || !strings.HasPrefix(found[0].Finding, "eth1,eth2: ") {
 		t.Errorf("found %+v", found)
-	}
-	if found := checkStrays([]Stray{{Interface: "eth1", Router: "br1", Packets: 3}}); len(found) != 1 || found[0].Status != Warn ||
-		found[0].Interface != "eth1" || found[0].Check != "link-interface" || !strings.Contains(found[0].Finding, "router br1 is dropping") {
-		t.Errorf("datagrams by the wrong interface: %+v", found)
 	}
 }
 
+func TestStrays(t *testing.T) {
+	if found := checkStrays([]Stray{{Interface: "eth1", Router: "br1", Packets: 3}}); len(found) != 1 || found[0].Status != Warn ||
+		found[0].Interface != "eth1" || found[0].Check != "link-interface" || !strings.Contains(found[0].Finding, "router br1 is dropping") {
+		t.Errorf("found %+v", found)
+	}
+}
+
+// TestNoMemlockHint wants no word of the limit of locked memory, which the eBPF library adds to an EPERM.
 func TestNoMemlockHint(t *testing.T) {
 	f := checkJIT(false, fmt.Errorf("load program: %w (MEMLOCK may be too low)", unix.EPERM))
 	if !strings.HasSuffix(f.Finding, "failed: operation not permitted") {
@@ -151,7 +156,7 @@ func TestInterfaceChecks(t *testing.T) {
 			want{Fail, "r8169 does not run XDP", `culvert run -c FILE, with mode = "generic" in FILE`}},
 		{"not in the list", checkNative, netif{name: "e0", driver: "r8169"},
 			want{Fail, "r8169 does not run XDP", `culvert run -c FILE, with mode = "generic" in FILE`}},
-		{"the kernel's word goes before the list", checkNative, netif{name: "e0", driver: "ice", xdp: xdpSupport{known: true}},
+		{"reported by the kernel, and in the list", checkNative, netif{name: "e0", driver: "ice", xdp: xdpSupport{known: true}},
 			want{Fail, "ice does not run XDP", `culvert run -c FILE, with mode = "generic" in FILE`}},
 		{"VLAN device", checkNative, netif{name: "e0.5", kind: "vlan", driver: "802.1Q VLAN Support", parent: "e0"},
 			want{Fail, "attach to e0", "culvert doctor -i e0"}},
@@ -159,14 +164,14 @@ func TestInterfaceChecks(t *testing.T) {
 			netif{kind: "veth", xdp: xdpSupport{known: true}, queues: channels{rx: 1}, peer: away},
 			want{Fail, "fewer receive queues", "ip netns exec blue ethtool -L p0 tx 1"}},
 
-		{"free", checkProgram, netif{}, want{OK, "no XDP program", ""}},
-		{"ours", checkProgram, netif{program: &program{id: 5, name: "rx", mode: "xdp", link: 9, pin: "/sys/fs/bpf/culvert/1/br/link-e0"}}, want{OK, "culvert is attached", ""}},
-		{"another's", checkProgram, netif{name: "e0", program: &program{id: 5, name: "xdp_pass", mode: "xdpgeneric"}},
+		{"no program", checkProgram, netif{}, want{OK, "no XDP program", ""}},
+		{"culvert's program", checkProgram, netif{program: &program{id: 5, name: "rx", mode: "xdp", link: 9, pin: "/sys/fs/bpf/culvert/1/br/link-e0"}}, want{OK, "culvert is attached", ""}},
+		{"other program", checkProgram, netif{name: "e0", program: &program{id: 5, name: "xdp_pass", mode: "xdpgeneric"}},
 			want{Fail, "carries the XDP program xdp_pass (xdpgeneric, program 5)", "ip link set dev e0 xdpgeneric off"}},
-		{"another's, pinned", checkProgram,
+		{"other program, pinned", checkProgram,
 			netif{program: &program{id: 5, name: "rx", mode: "xdp", link: 9, pin: "/sys/fs/bpf/culvertish/l"}},
 			want{Fail, "carries the XDP program rx", "rm /sys/fs/bpf/culvertish/l"}},
-		{"another's by a link", checkProgram,
+		{"other program, held by a process", checkProgram,
 			netif{name: "e0", program: &program{id: 5, name: "x", mode: "xdp", link: 9, holders: []string{"xdpd[1]"}}},
 			want{Fail, "held by xdpd[1]", "bpftool link detach id 9"}},
 
@@ -191,8 +196,8 @@ func TestInterfaceChecks(t *testing.T) {
 		{"LRO", checkMerging, netif{name: "e0", offloads: offloads{"rx-lro": on}}, want{Warn, "lro on", "ethtool -K e0 lro off"}},
 		{"LRO and hardware GRO", checkMerging, netif{name: "e0", offloads: offloads{"rx-lro": on, "rx-gro-hw": on}},
 			want{Warn, "lro and rx-gro-hw on", "ethtool -K e0 lro off rx-gro-hw off"}},
-		{"hardware GRO for good", checkMerging, netif{name: "e0", offloads: offloads{"rx-gro-hw": fixed}},
-			want{Warn, "only the other side", ""}},
+		{"hardware GRO, fixed", checkMerging, netif{name: "e0", offloads: offloads{"rx-gro-hw": fixed}},
+			want{Warn, "only the hypervisor", ""}},
 
 		{"tags reach XDP", checkVLAN, netif{vlans: []string{"e0.5"}}, want{OK, "e0.5", ""}},
 		{"tags taken off", checkVLAN, netif{name: "e0", vlans: []string{"e0.5"}, offloads: offloads{"rx-vlan-hw-parse": on}},
@@ -215,13 +220,13 @@ func TestInterfaceChecks(t *testing.T) {
 			want{Fail, "peer p0 is down", "ip link set dev p0 up"}},
 
 		{"checksum", checkChecksum, netif{peer: here, offloads: offloads{}}, want{OK, "whole checksums", ""}},
-		{"checksum, rx on", checkChecksum, netif{peer: here, offloads: offloads{"rx-checksum": on}}, want{OK, "rx is on", ""}},
+		{"checksum, rx on", checkChecksum, netif{peer: here, offloads: offloads{"rx-checksum": on}}, want{OK, "rx offload is on", ""}},
 		{"checksum offload", checkChecksum, netif{name: "v0", peer: here, offloads: offloads{"tx-checksum-ip-generic": on}},
 			want{Warn, "unfinished", "ethtool -K v0 tx off"}},
 		{"peer's checksum", checkPeerChecksum, netif{peer: here}, want{OK, "whole checksums", ""}},
 		{"peer's checksum offload", checkPeerChecksum, netif{peer: away},
 			want{Warn, "unfinished", "ip netns exec blue ethtool -K p0 tx off"}},
-		{"peer's checksum not to be seen", checkPeerChecksum, netif{peer: hidden},
+		{"peer's checksum, peer hidden", checkPeerChecksum, netif{peer: hidden},
 			want{Warn, "ifindex 7", "in the peer's namespace: ethtool -K PEER tx off"}},
 	}
 	for _, tt := range tests {
@@ -229,8 +234,8 @@ func TestInterfaceChecks(t *testing.T) {
 	}
 }
 
-// TestNotAsked covers the checks that have nothing to say about an interface.
-func TestNotAsked(t *testing.T) {
+// TestNoFinding has an interface to which some checks do not apply.
+func TestNoFinding(t *testing.T) {
 	hardware := netif{name: "e0", kind: "device", driver: "ice", up: true}
 	for name, check := range map[string]func(netif) *Finding{
 		"queues": checkQueues, "merging": checkMerging, "vlan": checkVLAN, "napi": checkPeerNAPI,

@@ -18,19 +18,19 @@ import (
 	"culvert/internal/host/udpsock"
 )
 
-// Status is the weight of a finding.
+// Status is the severity of a finding.
 type Status int
 
 const (
-	// OK is a fact that helps or does no harm.
+	// OK is for a fact that does no harm.
 	OK Status = iota
-	// Warn is something that costs speed, or packets in some set-ups.
+	// Warn is for what costs speed, or packets in some set-ups.
 	Warn
-	// Fail is something that keeps culvert from attaching, or loses packets for certain.
+	// Fail is for what keeps culvert from attaching, or certainly loses packets.
 	Fail
 )
 
-// String gives the spelling of the table and of JSON.
+// String returns the word for the status in the table and in JSON: ok, warn or FAIL.
 func (s Status) String() string {
 	switch s {
 	case OK:
@@ -42,10 +42,11 @@ func (s Status) String() string {
 	}
 }
 
-// MarshalText makes a status a word in JSON.
+// MarshalText returns the word that String returns.
 func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads that word: what 'culvert status -j' prints has findings in it, and is read back.
+// UnmarshalText reads the word that String returns. Programs that read 'culvert status -j' need it, since that output has
+// findings in it.
 func (s *Status) UnmarshalText(text []byte) error {
 	for _, known := range []Status{OK, Warn, Fail} {
 		if string(text) == known.String() {
@@ -53,7 +54,7 @@ func (s *Status) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("status %q: it is ok, warn or FAIL", text)
+	return fmt.Errorf("status %q: use ok, warn or FAIL", text)
 }
 
 // Finding is the result of one check.
@@ -61,59 +62,66 @@ type Finding struct {
 	Status Status `json:"status"`
 	// Check is the short name of the check, the same on every host.
 	Check string `json:"check"`
-	// Interface is empty for what concerns the whole host.
+	// Interface is "" for a finding about the whole host.
 	Interface string `json:"interface,omitempty"`
-	Finding   string `json:"finding"`
-	// Command mends it; empty when there is nothing to mend or no command can.
+	// Finding is the result in a sentence.
+	Finding string `json:"finding"`
+	// Command mends what was found. It is "" if nothing is to be mended, or if no command can.
 	Command string `json:"command,omitempty"`
 }
 
-// Options choose what is looked at.
+// Options select what is examined.
 type Options struct {
-	// Interfaces are looked at whatever their state. When Interfaces and Local are empty, all that
-	// are up, carry no controller (bridge, bond) above them and are no loopback are looked at, and those of Attached,
-	// which carry a running data plane.
-	Interfaces, Attached []string
-	// Local are underlay addresses of this host; the interfaces that carry them are looked at.
+	// Interfaces are examined in any state. If Interfaces and Local are both empty, the interfaces of Attached are examined,
+	// and those that are up, are not the loopback and have no controller (bridge, bond).
+	Interfaces []string
+	// Attached are the interfaces that carry a running data plane.
+	Attached []string
+	// Local are underlay addresses of this host. The interfaces that have them are examined.
 	Local []netip.Addr
-	// Remote are addresses that packets will be sent to: routes and neighbours are looked at.
+	// Remote are addresses that packets will be sent to. Their routes and neighbors are examined.
 	Remote []netip.Addr
-	// Sockets are the addresses and ports that the router's UDP sockets are bound to; Server is the
-	// process that runs the router, 0 for none. No other process may have sockets there.
+	// Sockets are the addresses and ports to which the UDP sockets of the SCION router are bound.
 	Sockets []netip.AddrPort
-	Server  int
-	// BothWays names the interfaces that lead to other ASes and inside, with commas between them.
-	BothWays string
-	// Strays are interfaces by which datagrams come to running routers that belong to others.
+	// Server is the process that runs the SCION router, 0 for none. No other process may have sockets at Sockets.
+	Server int
+	// Mixed names the interfaces that lead both to other ASes and to the inside, separated by commas.
+	Mixed string
+	// Strays are interfaces by which running SCION routers receive datagrams of links that belong to other interfaces.
 	Strays []Stray
-	// Route is set when the IP router is configured: forwarding and netfilter's rules are looked at. Bypass says that
-	// these are not to matter, NoSCION that there is no SCION router.
-	Route, Bypass, NoSCION bool
-	// RouteRuns is set when an IP router runs already, on RouteDevices, with a process or without.
-	// RouteKernel is set when it leaves all packets to the kernel.
-	RouteRuns, RouteKernel bool
-	RouteDevices           []string
-	// Protected are services on this host whose SYNs are answered with cookies. Forwarded is set when those to services
-	// behind it are.
+	// Route tells whether the IP router is configured or runs. Forwarding and netfilter's rules are examined then.
+	Route bool
+	// Bypass tells whether forwarded packets may go past netfilter's rules, as configured.
+	Bypass bool
+	// NoSCION tells that there is no SCION router.
+	NoSCION bool
+	// RouteRuns tells whether an IP router runs already on RouteDevices, with or without a process.
+	RouteRuns    bool
+	RouteDevices []string
+	// RouteKernel tells whether that IP router leaves all packets to the kernel.
+	RouteKernel bool
+	// Protected are the services on this host whose SYNs are answered with cookies.
 	Protected []netip.AddrPort
+	// Forwarded tells whether SYNs to services behind this host are answered with cookies.
 	Forwarded bool
-	// Balance is the load balancer, nil for none.
-	Balance *Balance
-	// Forwards is set when packets that come in by the interfaces are to be redirected to others: by a SCION router, the IP
-	// router or the load balancer. Forwarding are the interfaces on which one of these runs.
-	Forwards   bool
+	// LB is what the load balancers need, nil if there are none.
+	LB *LB
+	// Forwards tells whether packets that come in by the interfaces are to be redirected, by a SCION router, the IP router
+	// or the load balancer.
+	Forwards bool
+	// Forwarding are the interfaces on which one of these three runs.
 	Forwarding []string
-	// StagesOut are those of running data planes that nobody keeps in step any more.
-	StagesOut []StageOut
-	// Unserved are data planes whose process has ended.
+	// FailedStages are the stages of running data planes that have failed in their process.
+	FailedStages []FailedStage
+	// Unserved are the running data planes whose process has ended.
 	Unserved []Unserved
-	// Missing are interfaces that running data planes were told to be on and are not.
+	// Missing are the interfaces to which running data planes should be attached and are not.
 	Missing []Missing
-	// Unread says why what runs could not be read, nil if it could.
+	// Unread is the error of reading the running data planes, nil if they could be read.
 	Unread error
-	// OpenDecaps are the interfaces where anybody's tunnels end.
+	// OpenDecaps are the interfaces that take tunnels from every source.
 	OpenDecaps []string
-	// LostDecaps are those where tunnels ended until they were deleted.
+	// LostDecaps are the interfaces that had the decapsulation program until they were deleted.
 	LostDecaps []LostDecap
 }
 
@@ -161,7 +169,7 @@ func Run(o Options) (*Report, error) {
 	r.add(checkJIT(probeJIT()), checkBPFStats(sysctl("kernel/bpf_stats_enabled")))
 	pins := checkPinFS(readPinFS(caps))
 	r.add(pins)
-	if privileges.Status != Fail && pins.Status != Fail { // else that is why
+	if privileges.Status != Fail && pins.Status != Fail { // those findings explain the error otherwise
 		r.add(checkUnread(o.Unread)...)
 	}
 	clock, err := readClock()
@@ -179,7 +187,7 @@ func Run(o Options) (*Report, error) {
 		}
 		found, err := netfilter.FindOn(devices)
 		r.add(checkNetfilter(found, err, o.Bypass, o.RouteRuns, o.RouteKernel)...)
-		programs, _ := netfilter.Programs() // what is not permitted was said before
+		programs, _ := netfilter.Programs() // a missing privilege has a finding already
 		r.add(checkNetfilterPrograms(programs)...)
 	}
 	r.add(checkSyn(readSyn(o), o.Protected, o.Forwarded)...)
@@ -198,7 +206,7 @@ func Run(o Options) (*Report, error) {
 	}
 	r.add(checkMissing(o.Missing)...)
 	r.add(checkUnserved(o.Unserved)...)
-	r.add(checkStagesOut(o.StagesOut)...)
+	r.add(checkFailedStages(o.FailedStages)...)
 	for _, link := range chosen.links {
 		facts, err := readInterface(link)
 		if err != nil {
@@ -207,32 +215,32 @@ func Run(o Options) (*Report, error) {
 		facts.forwards = o.Forwards || slices.Contains(o.Forwarding, facts.name)
 		r.add(checkInterface(facts)...)
 	}
-	r.add(checkBothWays(o.BothWays)...)
+	r.add(checkMixed(o.Mixed)...)
 	r.add(checkStrays(o.Strays)...)
-	if o.Balance != nil {
-		facts := readBalance(o.Balance)
-		r.add(checkBalance(facts, o.Balance)...)
-		if err := r.addExits(facts.devices(o.Balance), chosen.links); err != nil {
+	if o.LB != nil {
+		facts := readLB(o.LB)
+		r.add(checkLB(facts, o.LB)...)
+		if err := r.addEgress(facts.devices(o.LB), chosen.links); err != nil {
 			return nil, err
 		}
 	}
 	r.add(checkDecaps(o.OpenDecaps)...)
 	r.add(checkLostDecaps(o.LostDecaps)...)
 	for _, addr := range o.Remote {
-		r.add(checkNeighbour(readNeighbour(addr)))
+		r.add(checkNeighbor(readNeighbor(addr)))
 	}
 	return r, nil
 }
 
-// addExits looks at devices that frames are redirected to, but for those that were looked at already.
-func (r *Report) addExits(devices []string, seen []netlink.Link) error {
+// addEgress adds findings about devices that frames are redirected to, except those that were examined already.
+func (r *Report) addEgress(devices []string, seen []netlink.Link) error {
 	for _, name := range devices {
 		if slices.ContainsFunc(seen, func(l netlink.Link) bool { return l.Attrs().Name == name }) {
 			continue
 		}
 		link, err := netlink.LinkByName(name)
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // it was removed meanwhile
 		}
 		facts, err := readInterface(link)
 		if err != nil {

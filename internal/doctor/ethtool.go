@@ -11,38 +11,39 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// offload is one feature of a device as ethtool -k shows it.
+// offload is the state of one offload of a device, as ethtool -k shows it.
 type offload struct {
 	on bool
-	// fixed features cannot be changed.
+	// fixed tells whether the driver does not let it be changed.
 	fixed bool
 }
 
-// offloads are keyed by the kernel's names, such as "tx-checksum-ip-generic".
+// offloads has the offloads that are on, by the kernel's names, such as "tx-checksum-ip-generic".
 type offloads map[string]offload
 
-// txChecksum says whether the device leaves the checksums of UDP to be finished later.
+// txChecksum tells whether the stack hands packets with unfinished checksums to the device.
 func (o offloads) txChecksum() bool {
 	return o["tx-checksum-ip-generic"].on || o["tx-checksum-ipv4"].on || o["tx-checksum-ipv6"].on
 }
 
-// channels are the queue counts of a device, 0 when the driver does not tell.
+// channels are the counts of receive queues of a device, 0 if the driver does not report them.
 type channels struct {
 	rx, rxMax int
-	// combined is true when receive and transmit queues come in pairs.
+	// combined tells whether receive and transmit queues come in pairs.
 	combined bool
 }
 
-// xdpSupport is what the kernel says (since 6.3) that the driver can do now.
+// xdpSupport is what the driver can do with XDP in its present state. Kernels since 6.3 report it.
 type xdpSupport struct {
 	known bool
-	acts  uint64
+	// acts is a mask of netdev.Act*.
+	acts uint64
 }
 
 func (x xdpSupport) can(acts uint64) bool { return x.acts&acts == acts }
 
-// ask sends a command about one device to a generic netlink family.
-func ask(family string, command uint8, device *nl.RtAttr) ([]netdev.Attr, error) {
+// query sends a command about one device to a generic netlink family and returns the attributes of the answer.
+func query(family string, command uint8, device *nl.RtAttr) ([]netdev.Attr, error) {
 	c, err := netdev.Open(family)
 	if err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ func ethtoolHeader(kind int, device string) *nl.RtAttr {
 
 // readOffloads reads the features of a device in the calling thread's network namespace.
 func readOffloads(device string) (offloads, error) {
-	attrs, err := ask(unix.ETHTOOL_GENL_NAME, unix.ETHTOOL_MSG_FEATURES_GET,
+	attrs, err := query(unix.ETHTOOL_GENL_NAME, unix.ETHTOOL_MSG_FEATURES_GET,
 		ethtoolHeader(unix.ETHTOOL_A_FEATURES_HEADER, device))
 	if err != nil {
 		return nil, fmt.Errorf("read the offloads of %s: %w", device, err)
@@ -89,7 +90,8 @@ func parseBitset(b []byte) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without a mask only the bits that are set are listed; with one, all that the mask covers.
+	// A bitset without a mask lists the bits that are set. One with a mask lists all bits of the mask, and marks those that
+	// are set.
 	var listed []byte
 	listIsSet := false
 	for _, a := range attrs {
@@ -126,9 +128,9 @@ func parseBitset(b []byte) (map[string]bool, error) {
 	return set, nil
 }
 
-// readChannels reads the queue counts; a driver that does not tell gives zeros.
+// readChannels reads the counts of receive queues. They are 0 if the driver does not report them.
 func readChannels(device string) channels {
-	attrs, err := ask(unix.ETHTOOL_GENL_NAME, unix.ETHTOOL_MSG_CHANNELS_GET,
+	attrs, err := query(unix.ETHTOOL_GENL_NAME, unix.ETHTOOL_MSG_CHANNELS_GET,
 		ethtoolHeader(unix.ETHTOOL_A_CHANNELS_HEADER, device))
 	if err != nil {
 		return channels{}
@@ -146,7 +148,7 @@ func readChannels(device string) channels {
 	}
 }
 
-// readXDPSupport asks the kernel what the driver can do; kernels before 6.3 do not know.
+// readXDPSupport reads what the driver can do with XDP. On kernels before 6.3 that is not known.
 func readXDPSupport(index int) xdpSupport {
 	c, err := netdev.Open(netdev.XDPFamily)
 	if err != nil {
@@ -157,7 +159,7 @@ func readXDPSupport(index int) xdpSupport {
 	return xdpSupport{known: known, acts: acts}
 }
 
-// readDriver gives the name of the driver, or "" when the device has none.
+// readDriver returns the name of the driver, or "" if the device has none.
 func readDriver(device string) string {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

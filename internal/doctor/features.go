@@ -13,12 +13,13 @@ import (
 	"github.com/cilium/ebpf/features"
 )
 
-// feature is something of the kernel that the programs in bpf/ use.
+// feature is a feature of the kernel that the programs in bpf/ use.
 type feature struct {
 	name string
-	// since is the first kernel that has it.
+	// since is the version of the first kernel that has it.
 	since string
-	have  func() error
+	// probe returns ebpf.ErrNotSupported if this kernel does not have it.
+	probe func() error
 }
 
 func helper(name, since string, fn asm.BuiltinFunc) feature {
@@ -64,26 +65,26 @@ func haveMultiBuffer() error {
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
 	})
 	if err != nil {
-		// A kernel that does not know the flag refuses it with EINVAL; a program without it loads.
+		// A program without the flag has just been loaded, so the kernel refuses the flag.
 		return fmt.Errorf("%w: %w", ebpf.ErrNotSupported, err)
 	}
 	return prog.Close()
 }
 
-// featureSet is the outcome of the probes.
+// featureSet is the result of all probes.
 type featureSet struct {
-	// missing are those that the kernel has not.
+	// missing are the features that the kernel does not have.
 	missing []feature
-	// unknown is the error of a probe that could not tell, such as a lack of privileges.
+	// unknown is the first error that says nothing about the kernel, such as a missing privilege.
 	unknown error
-	// probed is the number of features asked for.
+	// probed is the number of features that were probed.
 	probed int
 }
 
 func probeFeatures() featureSet {
 	set := featureSet{probed: len(wantedFeatures)}
 	for _, f := range wantedFeatures {
-		err := f.have()
+		err := f.probe()
 		switch {
 		case err == nil:
 		case errors.Is(err, ebpf.ErrNotSupported):

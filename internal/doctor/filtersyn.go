@@ -10,15 +10,19 @@ import (
 	"culvert/internal/host/netfilter"
 )
 
-// synFacts are what answers to SYNs for protected services depend on: sysctls, what netfilter.Synproxy says, and the
-// addresses of this host.
+// synFacts are the facts that the answers to SYNs of protected services depend on.
 type synFacts struct {
+	// cookies and timestamps are the sysctls net.ipv4.tcp_syncookies and tcp_timestamps.
 	cookies, timestamps string
-	loose               string // empty without connection tracking
-	rule                bool
-	ruleErr             error
-	elsewhere           []netip.AddrPort // of the services said to be on this host, those whose address it has not
-	addrErr             error
+	// loose is the sysctl nf_conntrack_tcp_loose, "" without connection tracking.
+	loose string
+	// rule tells whether nftables has a synproxy rule. ruleErr is the error of looking for one.
+	rule    bool
+	ruleErr error
+	// notLocal are the services protected as services on this host whose address this host does not have. addrErr is the
+	// error of looking at the addresses.
+	notLocal []netip.AddrPort
+	addrErr  error
 }
 
 func readSyn(o Options) synFacts {
@@ -29,11 +33,12 @@ func readSyn(o Options) synFacts {
 	if o.Forwarded {
 		s.rule, s.ruleErr = netfilter.Synproxy()
 	}
-	s.elsewhere, s.addrErr = hostaddr.Elsewhere(o.Protected)
+	s.notLocal, s.addrErr = hostaddr.Elsewhere(o.Protected)
 	return s
 }
 
-// checkSyn looks at what protected services need: those on this host, and those behind a SYNPROXY rule.
+// checkSyn makes all checks of protected services. local are those on this host; forwarded tells whether there are others,
+// which need a synproxy rule.
 func checkSyn(s synFacts, local []netip.AddrPort, forwarded bool) []Finding {
 	var found []Finding
 	if len(local) > 0 {
@@ -54,9 +59,9 @@ func checkSyn(s synFacts, local []netip.AddrPort, forwarded bool) []Finding {
 
 func checkSynAddress(s synFacts) Finding {
 	f := Finding{Check: "syn-address", Finding: "this host has the addresses of its protected services"}
-	switch n := len(s.elsewhere); {
+	switch n := len(s.notLocal); {
 	case s.addrErr != nil:
-		f.Status, f.Finding = Warn, fmt.Sprintf("cannot be seen: %v", s.addrErr)
+		f.Status, f.Finding = Warn, fmt.Sprintf("the addresses of this host cannot be read: %v", s.addrErr)
 	case n == 0:
 		return f
 	default:
@@ -66,29 +71,30 @@ func checkSynAddress(s synFacts) Finding {
 		}
 		f.Status = Warn
 		f.Finding = fmt.Sprintf("%s is protected as a service on this host, which has no such address%s: "+
-			"give the host the address, or protect with --forwarded what is behind it", s.elsewhere[0], more)
+			"give the host the address, or use --forwarded for a service behind it", s.notLocal[0], more)
 	}
 	f.Command = "ip -brief address"
 	return f
 }
 
 func checkSynCookies(value string) Finding {
-	f := Finding{Check: "syn-cookies", Finding: "each SYN to a protected service gets one"}
+	f := Finding{Check: "syn-cookies", Finding: "each SYN to a protected service is answered with a cookie"}
 	switch value {
 	case "2":
 		return f
 	case "1":
 		f.Status = Warn
-		f.Finding = "on demand: SYNs fill the queue of a protected service before any is answered with one"
+		f.Finding = "on demand: SYNs fill the queue of a protected service before the kernel uses cookies"
 	default:
 		f.Status = Fail
-		f.Finding = "off: the kernel takes none back, protected services are not protected"
+		f.Finding = "off: the kernel accepts no cookies, so protected services are not protected"
 	}
 	f.Command = "sysctl -w net.ipv4.tcp_syncookies=2"
 	return f
 }
 
-// checkSynTimestamps has one answer for both kinds of service. Theirs on this host go without much, but rightly so.
+// checkSynTimestamps judges net.ipv4.tcp_timestamps for both kinds of service. For services on this host no value is a
+// mistake: without timestamps connections only lack SACK and scaled windows.
 func checkSynTimestamps(value string, local, forwarded bool) *Finding {
 	f := &Finding{Check: "syn-timestamps"}
 	switch {
@@ -108,32 +114,33 @@ func checkSynTimestamps(value string, local, forwarded bool) *Finding {
 }
 
 func checkSynproxy(s synFacts) Finding {
-	f := Finding{Check: "synproxy", Finding: "a rule takes cookies for forwarded services"}
+	f := Finding{Check: "synproxy", Finding: "a synproxy rule accepts the cookies of forwarded services"}
 	switch {
 	case s.ruleErr != nil:
-		f.Status, f.Finding = Warn, fmt.Sprintf("cannot be seen: %v", s.ruleErr)
+		f.Status, f.Finding = Warn, fmt.Sprintf("the rules of nftables cannot be read: %v", s.ruleErr)
 		f.Command = "sudo culvert doctor"
 	case !s.rule:
 		f.Status = Fail
-		f.Finding = "no synproxy rule in nftables: nothing takes the cookies for forwarded services, no client gets through: " +
+		f.Finding = "no synproxy rule in nftables: nothing accepts the cookies of forwarded services, and no client gets through: " +
 			"add one to a chain at forward, and to one at prerouting (priority raw) 'tcp flags syn / fin,syn,rst,ack notrack'"
 		f.Command = "nft add rule ip TABLE CHAIN tcp dport PORT ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm"
 	}
 	return f
 }
 
-// checkSynConntrack has one answer for both kinds of service, which want the opposite of each other.
+// checkSynConntrack judges nf_conntrack_tcp_loose for both kinds of service. Services behind a synproxy rule need it to be 0,
+// services on this host may need it to be 1.
 func checkSynConntrack(loose string, local []netip.AddrPort, forwarded bool) *Finding {
 	f := &Finding{Check: "syn-conntrack"}
 	switch {
 	case forwarded && loose != "0":
 		f.Status = Fail
-		f.Finding = "connection tracking takes a client's first packet for a connection: it goes past the synproxy rule"
+		f.Finding = "connection tracking takes a client's first packet for part of a connection, so the packet does not reach the synproxy rule"
 		f.Command = "sysctl -w net.netfilter.nf_conntrack_tcp_loose=0"
 	case forwarded && len(local) > 0:
 		f.Status = Warn
-		f.Finding = "0, as the synproxy rule needs it: to connection tracking the first packet of a client to a service on " +
-			"this host is invalid then, and rules may drop it: have a synproxy rule at input for these too, and protect them with --forwarded"
+		f.Finding = "0, as the synproxy rule needs it: connection tracking then calls the first packet of a client to a service on " +
+			"this host invalid, and rules may drop it: add a synproxy rule at input for these services, and protect them with --forwarded"
 		f.Command = fmt.Sprintf("culvert filter protect %s --forwarded", local[0])
 	case forwarded:
 		f.Finding = "connection tracking leaves packets of unknown connections to the synproxy rule"

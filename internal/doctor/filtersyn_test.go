@@ -16,7 +16,7 @@ func TestCheckSyn(t *testing.T) {
 	type result struct {
 		check  string
 		status Status
-		// command is part of what mends it, "" for no command at all.
+		// command is a part of the command, "" for no command.
 		command string
 	}
 	here := []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:80")}
@@ -33,47 +33,47 @@ func TestCheckSyn(t *testing.T) {
 		want      []result
 	}{
 		"nothing protected": {synFacts{cookies: "0", loose: "0"}, nil, false, nil},
-		"all right here":    {synFacts{cookies: "2", timestamps: "2"}, here, false, []result{address, cookies, stamps}},
-		"as distributed": {synFacts{cookies: "1", timestamps: "1", loose: "1"}, here, false,
+		"no problem, local": {synFacts{cookies: "2", timestamps: "2"}, here, false, []result{address, cookies, stamps}},
+		"defaults of Linux": {synFacts{cookies: "1", timestamps: "1", loose: "1"}, here, false,
 			[]result{address, {"syn-cookies", Warn, "syncookies=2"}, stamps}},
 		"no cookies": {synFacts{cookies: "0", timestamps: "2"}, here, false,
 			[]result{address, {"syn-cookies", Fail, "syncookies=2"}, stamps}},
-		"no such kernel": {synFacts{}, here, false, []result{address, {"syn-cookies", Fail, "syncookies=2"}, stamps}},
-		"strict tracking": {synFacts{cookies: "2", timestamps: "2", loose: "0"}, here, false,
+		"kernel without cookies": {synFacts{}, here, false, []result{address, {"syn-cookies", Fail, "syncookies=2"}, stamps}},
+		"strict connection tracking": {synFacts{cookies: "2", timestamps: "2", loose: "0"}, here, false,
 			[]result{address, cookies, stamps, {"syn-conntrack", Warn, "loose=1"}}},
-		"another host's address": {synFacts{cookies: "2", timestamps: "2", elsewhere: here}, here, false,
+		"address of another host": {synFacts{cookies: "2", timestamps: "2", notLocal: here}, here, false,
 			[]result{{"syn-address", Warn, "ip "}, cookies, stamps}},
-		"addresses not seen": {synFacts{cookies: "2", timestamps: "2", addrErr: errors.New("not permitted")}, here, false,
+		"addresses not readable": {synFacts{cookies: "2", timestamps: "2", addrErr: errors.New("not permitted")}, here, false,
 			[]result{{"syn-address", Warn, "ip "}, cookies, stamps}},
-		"all right behind": {synFacts{cookies: "1", timestamps: "1", loose: "0", rule: true}, nil, true,
+		"no problem, forwarded": {synFacts{cookies: "1", timestamps: "1", loose: "0", rule: true}, nil, true,
 			[]result{synproxy, {"syn-conntrack", OK, ""}}},
 		"no rule, no tracking": {synFacts{timestamps: "0"}, nil, true,
 			[]result{{"synproxy", Fail, "synproxy mss"}, {"syn-timestamps", Warn, "timestamps=1"}, {"syn-conntrack", Fail, "loose=0"}}},
-		"rules not seen": {synFacts{timestamps: "1", loose: "0", ruleErr: errors.New("not permitted")}, nil, true,
+		"rules not readable": {synFacts{timestamps: "1", loose: "0", ruleErr: errors.New("not permitted")}, nil, true,
 			[]result{{"synproxy", Warn, "sudo"}, {"syn-conntrack", OK, ""}}},
-		// What both kinds want of the same setting is in one finding.
-		"both, for those here": {synFacts{cookies: "2", timestamps: "2", loose: "1", rule: true}, here, true,
+		// Local and forwarded services have one finding for a setting that both depend on.
+		"local and forwarded, set for local": {synFacts{cookies: "2", timestamps: "2", loose: "1", rule: true}, here, true,
 			[]result{address, cookies, synproxy, stamps, {"syn-conntrack", Fail, "loose=0"}}},
-		"both, for those behind": {synFacts{cookies: "2", timestamps: "0", loose: "0", rule: true}, here, true,
+		"local and forwarded, set for forwarded": {synFacts{cookies: "2", timestamps: "0", loose: "0", rule: true}, here, true,
 			[]result{address, cookies, synproxy, {"syn-timestamps", Warn, "timestamps=1"}, {"syn-conntrack", Warn, "protect 192.0.2.1:80 --forwarded"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := checkSyn(c.facts, c.local, c.forwarded)
 			if len(found) != len(c.want) {
-				t.Fatalf("%+v", found)
+				t.Fatalf("got %+v, want %d findings", found, len(c.want))
 			}
 			for n, f := range found {
 				w := c.want[n]
 				if f.Check != w.check || f.Status != w.status || f.Finding == "" || (f.Command == "") != (w.command == "") ||
 					!strings.Contains(f.Command, w.command) {
-					t.Errorf("%+v, not %v", f, w)
+					t.Errorf("got %+v, want %+v", f, w)
 				}
 			}
 		})
 	}
 }
 
-// An address is this host's by an interface or by a route.
+// TestServicesNotHere has addresses that this host has by an interface or by a local route, and others.
 func TestServicesNotHere(t *testing.T) {
 	inNamespace(t)
 	sh(t, `ip link set lo up; ip address add 192.0.2.1/32 dev lo; ip address add 2001:db8::1/128 dev lo
@@ -87,6 +87,6 @@ func TestServicesNotHere(t *testing.T) {
 	}
 	got, err := hostaddr.Elsewhere(slices.Concat(services, want))
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v, not %v", got, err, want)
+		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
 }

@@ -14,8 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysctl reads a sysctl by its path below /proc/sys. Those of net/ are the calling thread's network
-// namespace's. A missing one is "".
+// rpFilter returns the effective value of rp_filter for a device: the kernel takes the larger of all's and the device's own.
+func rpFilter(device string) string {
+	return max(sysctl("net/ipv4/conf/all/rp_filter"), sysctl("net/ipv4/conf/"+device+"/rp_filter"))
+}
+
+// sysctl reads a sysctl by its path below /proc/sys. Those below net/ are read from the network namespace of the calling
+// thread. The value is "" if there is no such sysctl.
 func sysctl(path string) string {
 	b, err := os.ReadFile("/proc/sys/" + path)
 	if err != nil {
@@ -32,12 +37,13 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// capability is one that culvert uses.
+// capability is a capability that culvert uses.
 type capability struct {
-	bit   uint
-	name  string
-	use   string
-	least bool // nothing works without it
+	bit  uint
+	name string
+	use  string
+	// required is false for a capability without which only some functions are missing.
+	required bool
 }
 
 var wantedCapabilities = []capability{
@@ -47,7 +53,7 @@ var wantedCapabilities = []capability{
 	{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN", "mount bpffs, see whose XDP programs are attached", false},
 }
 
-// capabilities returns the effective set as a bit mask.
+// capabilities returns the effective capabilities of this process as a bit mask.
 func capabilities() (uint64, error) {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -66,7 +72,7 @@ func checkPrivileges(effective uint64) Finding {
 		}
 		missing = append(missing, fmt.Sprintf("%s (%s)", c.name, c.use))
 		f.Status = max(f.Status, Warn)
-		if c.least {
+		if c.required {
 			f.Status = Fail
 		}
 	}
@@ -77,8 +83,8 @@ func checkPrivileges(effective uint64) Finding {
 	return f
 }
 
-// probeJIT loads a program of two instructions and looks whether it was compiled. The sysctl
-// net.core.bpf_jit_enable would not do: it is not to be seen in other network namespaces.
+// probeJIT loads a program of two instructions and looks whether the kernel compiled it. Reading the sysctl
+// net.core.bpf_jit_enable is no substitute, because it exists in the initial network namespace only.
 func probeJIT() (compiled bool, err error) {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type:         ebpf.XDP,
@@ -97,8 +103,8 @@ func probeJIT() (compiled bool, err error) {
 	return err == nil && size > 0, nil
 }
 
-// plain leaves out what the eBPF library guesses at when it lacks a privilege: the limit of locked
-// memory does not count for eBPF since Linux 5.11.
+// plain replaces an EPERM of the eBPF library, whose text suggests that the limit of locked memory is too low. Since Linux
+// 5.11 that limit does not apply to eBPF, so a privilege is missing.
 func plain(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return unix.EPERM
@@ -111,7 +117,7 @@ func checkJIT(compiled bool, err error) Finding {
 	switch {
 	case err != nil:
 		f.Status = Warn
-		f.Finding = fmt.Sprintf("cannot be seen: loading a program failed: %v", plain(err))
+		f.Finding = fmt.Sprintf("not known: loading a program failed: %v", plain(err))
 		f.Command = "sudo culvert doctor"
 	case compiled:
 		f.Finding = "programs run as machine code"
@@ -123,7 +129,7 @@ func checkJIT(compiled bool, err error) Finding {
 	return f
 }
 
-// checkBPFStats takes the sysctl kernel.bpf_stats_enabled.
+// checkBPFStats judges the value of the sysctl kernel.bpf_stats_enabled.
 func checkBPFStats(value string) Finding {
 	f := Finding{Check: "bpf-stats", Finding: "run-time statistics of programs are off"}
 	if value != "" && value != "0" {
@@ -139,7 +145,7 @@ type clock struct {
 	// tai is CLOCK_TAI minus CLOCK_REALTIME.
 	tai          time.Duration
 	synchronised bool
-	// maxError is the kernel's bound of the error; meaningless when not synchronised.
+	// maxError is the kernel's bound of the error. It has no meaning unless synchronised is set.
 	maxError time.Duration
 }
 
@@ -158,7 +164,7 @@ func readClock() (clock, error) {
 	}, nil
 }
 
-// checkClock matters because hop fields expire by the wall clock.
+// checkClock judges the system clock. Hop fields expire by the wall clock.
 func checkClock(c clock) Finding {
 	f := Finding{Check: "clock"}
 	if !c.synchronised {
@@ -171,11 +177,12 @@ func checkClock(c clock) Finding {
 	return f
 }
 
-// checkForwarding informs: the SCION router does its own forwarding, IP routing needs its family's.
+// checkForwarding judges the kernel's forwarding of IPv4 and IPv6. The IP router forwards a family only if the kernel does;
+// the SCION router needs neither.
 func checkForwarding(v4, v6 string, route bool) Finding {
-	say := map[string]string{"0": "off", "1": "on", "": "absent"}
+	words := map[string]string{"0": "off", "1": "on", "": "absent"}
 	word := func(v string) string {
-		if s, ok := say[v]; ok {
+		if s, ok := words[v]; ok {
 			return s
 		}
 		return v

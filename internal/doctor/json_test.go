@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Findings in JSON are read as they were written, and other words are refused.
+// TestFindingsReadBack writes findings as JSON and reads them. An unknown status is refused.
 func TestFindingsReadBack(t *testing.T) {
 	for _, status := range []Status{OK, Warn, Fail} {
 		want := Finding{Status: status, Check: "link", Interface: "eth0", Finding: "down", Command: "ip link set dev eth0 up"}

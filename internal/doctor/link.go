@@ -22,17 +22,17 @@ func isLoopback(l netlink.Link) bool { return l.Attrs().Flags&net.FlagLoopback !
 type program struct {
 	id   uint32
 	name string
-	// mode is ip-link(8)'s word: xdp (the driver's), xdpgeneric or xdpoffload.
+	// mode is the mode in words of ip-link(8): xdp (native), xdpgeneric or xdpoffload.
 	mode string
-	// link is the BPF link that holds it, 0 when it was attached without one or cannot be seen.
+	// link is the ID of the BPF link that attaches it, 0 if it was attached without one or the link is not known.
 	link uint32
-	// pin is where that link is pinned, empty when it is not or cannot be seen.
+	// pin is the path where that link is pinned, "" if it is not pinned or the path is not known.
 	pin string
-	// holders are the processes that keep it open, as "comm[pid]".
+	// holders are the processes that have the program open, as "comm[pid]".
 	holders []string
 }
 
-// ours says whether culvert attached it: culvert pins its links in a directory of its own.
+// ours tells whether culvert attached the program. Culvert pins its links in a directory of its own.
 func (p *program) ours() bool {
 	for _, root := range bpffsRoots() {
 		if strings.HasPrefix(p.pin, filepath.Join(root, "culvert")+"/") {
@@ -42,7 +42,7 @@ func (p *program) ours() bool {
 	return false
 }
 
-// attachModes are the kernel's enum of IFLA_XDP_ATTACHED.
+// attachModes has the words of ip-link(8) for the values of IFLA_XDP_ATTACHED.
 var attachModes = map[uint32]string{1: "xdp", 2: "xdpgeneric", 3: "xdpoffload", 4: "xdp"}
 
 func readProgram(a *netlink.LinkAttrs) *program {
@@ -50,7 +50,7 @@ func readProgram(a *netlink.LinkAttrs) *program {
 		return nil
 	}
 	p := &program{id: a.Xdp.ProgId, mode: attachModes[a.Xdp.AttachMode]}
-	// What follows needs CAP_SYS_ADMIN; without it the program stays nameless.
+	// What follows needs CAP_SYS_ADMIN. Without it the name of the program is not known.
 	prog, err := ebpf.NewProgramFromID(ebpf.ProgramID(p.id))
 	if err != nil {
 		return p
@@ -59,7 +59,7 @@ func readProgram(a *netlink.LinkAttrs) *program {
 	if info, err := prog.Info(); err == nil {
 		p.name = info.Name
 	}
-	// From here on this process must not be found among the holders.
+	// This process must not be among the holders that are looked for below.
 	prog.Close()
 	if p.link = linkOf(p.id, a.Index); p.link != 0 {
 		p.pin = pinOf(p.link)
@@ -70,7 +70,7 @@ func readProgram(a *netlink.LinkAttrs) *program {
 	return p
 }
 
-// linkOf finds the BPF link by which the program is attached to the interface.
+// linkOf returns the ID of the BPF link by which the program is attached to the interface, 0 if there is none.
 func linkOf(programID uint32, ifindex int) uint32 {
 	var it link.Iterator
 	defer it.Close()
@@ -86,7 +86,7 @@ func linkOf(programID uint32, ifindex int) uint32 {
 	return 0
 }
 
-// pinOf looks for the pin of a BPF link.
+// pinOf returns the path where a BPF link is pinned, "" if it is not.
 func pinOf(id uint32) string {
 	for _, root := range bpffsRoots() {
 		found := ""

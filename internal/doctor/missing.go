@@ -4,30 +4,33 @@ package doctor
 
 import "fmt"
 
-// Missing is an interface that a running data plane was told to be on and is not.
+// Missing is an interface to which a running data plane should be attached and is not.
 type Missing struct {
 	Interface string
-	Router    string
-	// Exists tells whether there is an interface of that name, Detached whether the program was taken off it by hand.
-	Exists, Detached bool
-	// Renamed is what the interface that it is on instead is called now, Moved tells that this is in another network
-	// namespace.
+	// Router is the name of the data plane.
+	Router string
+	// Exists tells whether there is an interface of that name.
+	Exists bool
+	// Detached tells whether the program was detached by hand.
+	Detached bool
+	// Renamed is the present name of the interface that had this name when the program was attached to it, "" if it was not
+	// renamed. Moved tells whether that interface is in another network namespace now.
 	Renamed string
 	Moved   bool
-	// Served tells whether a process keeps the data plane, and attaches to interfaces that appear.
+	// Served tells whether a process serves the data plane, and attaches it to interfaces that appear.
 	Served bool
 }
 
-// checkMissing says what packets by an interface go without.
+// checkMissing has a finding for each missing interface.
 func checkMissing(missing []Missing) []Finding {
 	var found []Finding
 	for _, m := range missing {
 		f := Finding{Status: Fail, Check: "attached", Interface: m.Interface}
-		what := fmt.Sprintf("culvert is not on %s, as router %s was told to be: ", m.Interface, m.Router)
+		what := fmt.Sprintf("router %s is not attached to %s, as it should be: ", m.Router, m.Interface)
 		again := fmt.Sprintf("culvert run -c FILE, or culvert attach -c FILE %s", m.Interface)
 		switch {
 		case m.Detached:
-			f.Status = Warn // somebody wanted it so
+			f.Status = Warn // it was detached on purpose
 			f.Finding = what + "it was detached; no stage sees its packets"
 			f.Command = "restart the process of router " + m.Router
 			if !m.Served {
@@ -50,7 +53,7 @@ func checkMissing(missing []Missing) []Finding {
 	return found
 }
 
-// remade says how there came to be another interface of that name.
+// remade says why the interface of that name is another one than before.
 func (m Missing) remade() string {
 	switch {
 	case m.Renamed != "":
@@ -61,7 +64,7 @@ func (m Missing) remade() string {
 	return "it was deleted and made again"
 }
 
-// absent says why there is none.
+// absent says why there is no interface of that name.
 func (m Missing) absent() string {
 	if m.Moved {
 		return "it was moved to another network namespace, so here it does not exist"
@@ -69,10 +72,10 @@ func (m Missing) absent() string {
 	return "it does not exist"
 }
 
-// checkUnread says that a part of the other checks is missing.
+// checkUnread reports that the running data planes could not be read, so that the other checks know nothing of them.
 func checkUnread(err error) []Finding {
 	if err == nil {
 		return nil
 	}
-	return []Finding{{Status: Fail, Check: "attached", Finding: "what runs cannot be read, and was not looked at: " + err.Error()}}
+	return []Finding{{Status: Fail, Check: "attached", Finding: "the running data planes cannot be read, and were not examined: " + err.Error()}}
 }

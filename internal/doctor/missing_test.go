@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What could not be looked at is no good news.
+// TestUnread wants a finding with status Fail if the running data planes cannot be read.
 func TestUnread(t *testing.T) {
 	if got := checkUnread(nil); got != nil {
 		t.Errorf("without an error: %v", got)
@@ -19,7 +19,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestMissingNames tells a renamed interface, and one that was moved, from one that was deleted.
+// TestMissingNames has interfaces that were renamed, moved to another network namespace, and deleted.
 func TestMissingNames(t *testing.T) {
 	for want, m := range map[string]Missing{
 		"it was renamed to old0, and another interface made; no stage":                             {Exists: true, Renamed: "old0"},

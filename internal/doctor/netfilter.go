@@ -11,7 +11,8 @@ import (
 	"culvert/internal/host/netfilter"
 )
 
-// checkNetfilterPrograms is about programs of which the kernel does not tell where they are.
+// checkNetfilterPrograms warns of eBPF programs at netfilter's hooks. The kernel does not report in which network namespace
+// such a program is.
 func checkNetfilterPrograms(programs []netfilter.Finding) (found []Finding) {
 	for _, p := range programs {
 		found = append(found, Finding{
@@ -22,19 +23,20 @@ func checkNetfilterPrograms(programs []netfilter.Finding) (found []Finding) {
 	return found
 }
 
-// checkNetfilter takes what netfilter.Find answers. With rules the IP router does not start, unless bypass says that
-// they need not see what it forwards.
+// checkNetfilter has a finding for each chain of netfilter that forwarded packets pass. With such chains the IP router does
+// not start unless bypass is set. runs tells whether an IP router runs already, and kernel whether it leaves all packets to
+// the kernel. err is the error of looking for chains.
 func checkNetfilter(chains []netfilter.Finding, err error, bypass, runs, kernel bool) []Finding {
 	const check = "netfilter"
 	if err != nil {
-		f := Finding{Status: Warn, Check: check, Finding: fmt.Sprintf("cannot be seen: %v", err)}
+		f := Finding{Status: Warn, Check: check, Finding: fmt.Sprintf("the rules cannot be read: %v", err)}
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 			f.Command = "sudo culvert doctor"
 		}
 		return []Finding{f}
 	}
 	if len(chains) == 0 {
-		return []Finding{{Check: check, Finding: "no rules that forwarded packets pass"}}
+		return []Finding{{Check: check, Finding: "no rules apply to forwarded packets"}}
 	}
 	status, what := Fail, "the IP router does not start: what it forwards would go past it"
 	if runs {

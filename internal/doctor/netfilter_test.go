@@ -24,17 +24,17 @@ func TestCheckNetfilter(t *testing.T) {
 		bypass bool
 		want   []want
 	}{
-		{"none", nil, nil, false, []want{{OK, "no rules", ""}}},
-		{"two", []netfilter.Finding{forward, legacy}, nil, false, []want{
+		{"no chain", nil, nil, false, []want{{OK, "no rules apply", ""}}},
+		{"two chains", []netfilter.Finding{forward, legacy}, nil, false, []want{
 			{Fail, "nft inet filter forward (3 rules, policy drop): ", "nft list chain inet filter forward"},
 			{Fail, "the IP router does not start", "iptables-legacy -t nat -S POSTROUTING"},
 		}},
-		{"one that is bypassed", []netfilter.Finding{forward}, nil, true, []want{
+		{"one chain, bypassed", []netfilter.Finding{forward}, nil, true, []want{
 			{Warn, "goes past it, as configured", "nft list chain inet filter forward"},
 		}},
-		{"not allowed", nil, fmt.Errorf("list the rules: %w", unix.EPERM), false,
-			[]want{{Warn, "cannot be seen: list the rules: operation not permitted", "sudo culvert doctor"}}},
-		{"other error", nil, errors.New("no way"), false, []want{{Warn, "cannot be seen: no way", ""}}},
+		{"not permitted", nil, fmt.Errorf("list the rules: %w", unix.EPERM), false,
+			[]want{{Warn, "the rules cannot be read: list the rules: operation not permitted", "sudo culvert doctor"}}},
+		{"other error", nil, errors.New("no way"), false, []want{{Warn, "the rules cannot be read: no way", ""}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := checkNetfilter(tt.chains, tt.err, tt.bypass, false, false)
@@ -48,7 +48,7 @@ func TestCheckNetfilter(t *testing.T) {
 	}
 }
 
-// TestNetfilter has real rules; only an IP router cares about them.
+// TestNetfilter adds and deletes rules of nftables. They are examined for an IP router only.
 func TestNetfilter(t *testing.T) {
 	inNamespace(t)
 	run := func(route bool) (found []Finding) {
@@ -64,7 +64,7 @@ func TestNetfilter(t *testing.T) {
 		}
 		return found
 	}
-	one := func(w want) {
+	wantOne := func(w want) {
 		t.Helper()
 		found := run(true)
 		if len(found) != 1 {
@@ -75,11 +75,11 @@ func TestNetfilter(t *testing.T) {
 			t.Errorf("without an IP router: %+v", found)
 		}
 	}
-	one(want{OK, "no rules", ""})
+	wantOne(want{OK, "no rules apply", ""})
 	sh(t, "nft 'table ip guard { chain transit { type filter hook forward priority 0; counter; }; }'")
 	const command = "nft list chain ip guard transit"
-	one(want{Fail, "nft ip guard transit (1 rule)", command})
+	wantOne(want{Fail, "nft ip guard transit (1 rule)", command})
 	sh(t, command)
 	sh(t, "nft delete table ip guard")
-	one(want{OK, "no rules", ""})
+	wantOne(want{OK, "no rules apply", ""})
 }

@@ -14,19 +14,19 @@ import (
 // netif holds the facts of one interface.
 type netif struct {
 	name string
-	// kind is rtnetlink's kind of a software device ("veth", "vlan", ...), "device" for hardware.
+	// kind is the kind of a software device in rtnetlink ("veth", "vlan", ...), or "device" for hardware.
 	kind string
-	// driver is the kind where the kernel names no driver.
+	// driver is the name of the driver, or kind if the kernel names none.
 	driver string
 	up     bool
-	// carrier is off when the cable is out, or the peer of a veth down.
+	// carrier is false when the cable is unplugged, or when the peer of a veth is down.
 	carrier bool
-	// parent is the device that a VLAN or macvlan sits on.
+	// parent is the device below a VLAN or macvlan device, "" for other kinds.
 	parent string
 	mtu    int
 	cpus   int
 	queues channels
-	// offloads is nil when the driver does not tell.
+	// offloads is nil if the driver does not report them.
 	offloads offloads
 	xdp      xdpSupport
 	program  *program
@@ -34,20 +34,20 @@ type netif struct {
 	vlans []string
 	// peer is the other end of a veth, nil for other kinds.
 	peer *peer
-	// forwards is set when culvert redirects, or is to redirect, what comes in here.
+	// forwards tells whether culvert redirects packets that come in here, or will once it is started.
 	forwards bool
-	// rpFilter is the effective value of the sysctl rp_filter: the larger of all's and its own.
+	// rpFilter is the effective value of rp_filter.
 	rpFilter string
 }
 
 // peer holds the facts of the other end of a veth.
 type peer struct {
 	index int
-	// seen is false when the peer's network namespace cannot be found or entered; nothing below is
-	// known then.
+	// seen is false if the peer's network namespace cannot be found or entered. The fields below are not set then.
 	seen bool
 	name string
-	// where names its namespace, and enter comes before a command for it; empty when it is ours.
+	// where names the peer's network namespace. enter is the prefix of a command that runs there. Both are "" if the peer
+	// is in this network namespace.
 	where    string
 	enter    string
 	up       bool
@@ -56,7 +56,8 @@ type peer struct {
 	program  bool
 }
 
-// command builds one that is run where the peer is. NAME stands for what cannot be known.
+// command returns a command that runs in the peer's network namespace. The format has one %s for the peer's name, for which
+// PEER stands if the name is not known.
 func (p *peer) command(format string) string {
 	if !p.seen {
 		return "in the peer's namespace: " + fmt.Sprintf(format, "PEER")
@@ -75,7 +76,7 @@ func (p *peer) String() string {
 	}
 }
 
-// chosen are the interfaces to look at, and what is to say of those that are not looked at.
+// chosen has the interfaces to examine, and findings about interfaces that were asked for and are not examined.
 type chosen struct {
 	links    []netlink.Link
 	findings []Finding
@@ -107,7 +108,7 @@ func chooseInterfaces(o Options) (chosen, error) {
 		}
 		c.findings = append(c.findings, Finding{
 			Check: "interface", Interface: l.Attrs().Name,
-			Finding: "loopback: culvert is not attached to it, what crosses it takes the slow path",
+			Finding: "loopback: culvert is not attached to it, its packets take the slow path",
 		})
 	}
 	for _, name := range o.Interfaces {
@@ -125,7 +126,7 @@ func chooseInterfaces(o Options) (chosen, error) {
 		return c, err
 	}
 	for _, addr := range o.Local {
-		// Any address of 127/8 is good, though the loopback shows but one.
+		// The loopback has all addresses of 127.0.0.0/8, although the kernel lists only one of them.
 		if addr.IsLoopback() && loopback != nil {
 			take(loopback)
 			continue
@@ -190,12 +191,12 @@ func readInterface(l netlink.Link) (netif, error) {
 		queues:   readChannels(a.Name),
 		xdp:      readXDPSupport(a.Index),
 		program:  readProgram(a),
-		rpFilter: max(sysctl("net/ipv4/conf/all/rp_filter"), sysctl("net/ipv4/conf/"+a.Name+"/rp_filter")),
+		rpFilter: rpFilter(a.Name),
 	}
 	if n.driver == "" {
 		n.driver = n.kind
 	}
-	// Devices without ethtool have no offloads that could be in the way.
+	// A device without ethtool support has no offloads that XDP could not work with.
 	n.offloads, _ = readOffloads(a.Name)
 
 	links, err := netlink.LinkList()
@@ -217,7 +218,7 @@ func readInterface(l netlink.Link) (netif, error) {
 	return n, nil
 }
 
-// readPeer looks at the other end of a veth, in its own network namespace if need be.
+// readPeer collects the facts of the other end of a veth, which may be in another network namespace.
 func readPeer(a *netlink.LinkAttrs) *peer {
 	p := &peer{index: a.ParentIndex}
 	read := func() error {
@@ -231,7 +232,7 @@ func readPeer(a *netlink.LinkAttrs) *peer {
 		p.offloads, err = readOffloads(b.Name)
 		return err
 	}
-	// -1 says that the peer is in our own namespace.
+	// The kernel reports -1 for a peer in this network namespace.
 	if a.NetNsID == -1 {
 		p.seen = read() == nil
 		return p

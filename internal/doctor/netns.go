@@ -14,26 +14,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netnsDir is where ip-netns(8) keeps its names.
+// netnsDir is where ip-netns(8) keeps named network namespaces. It is a variable for tests.
 var netnsDir = "/run/netns"
 
-// namedNamespaces lists the files of ip-netns(8).
+// namedNamespaces returns the paths of the named network namespaces.
 func namedNamespaces() []string {
 	paths, _ := filepath.Glob(filepath.Join(netnsDir, "*"))
 	return paths
 }
 
-// namespace is a network namespace other than ours.
+// namespace is a network namespace other than that of this thread.
 type namespace struct {
 	path string
-	// name is for people: a name of ip-netns(8) or a process.
+	// name is its name in ip-netns(8), or the words "the namespace of process PID".
 	name string
-	// enter is what to write before a command so that it runs there, with a trailing space.
+	// enter is the prefix of a command that runs in it, with a trailing space.
 	enter string
 }
 
-// findNamespace looks for the namespace to which ours has given the number nsid: among the named
-// ones, then among those of all processes. It returns false when none can be seen.
+// findNamespace looks for the network namespace with the ID nsid, as this network namespace numbers others. It looks among
+// the named ones first, then among those of all processes. It returns false if it finds none.
 func findNamespace(nsid int) (namespace, bool) {
 	if nsid < 0 {
 		return namespace{}, false
@@ -60,7 +60,7 @@ func findNamespace(nsid int) (namespace, bool) {
 	return namespace{}, false
 }
 
-// namespaceID is the number that our network namespace has given to the one at path, or -1.
+// namespaceID returns the ID by which this network namespace knows the one at path, -1 if it has none.
 func namespaceID(path string) int {
 	f, err := os.Open(path)
 	if err != nil {
@@ -74,7 +74,7 @@ func namespaceID(path string) int {
 	return id
 }
 
-// in runs do on a thread of its own inside the network namespace.
+// in runs do inside the network namespace, on a thread of its own, and returns its error.
 func (n namespace) in(do func() error) error {
 	f, err := os.Open(n.path)
 	if err != nil {
@@ -83,7 +83,7 @@ func (n namespace) in(do func() error) error {
 	defer f.Close()
 	done := make(chan error)
 	go func() {
-		// Never unlocked: the runtime then ends the thread, which must not serve others.
+		// The thread is never unlocked, so that the runtime ends it instead of using it for other goroutines.
 		runtime.LockOSThread()
 		if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("enter network namespace %s: %w", n.path, err)
@@ -94,8 +94,7 @@ func (n namespace) in(do func() error) error {
 	return <-done
 }
 
-// holders names the processes that hold the BPF program open, as "comm[pid]". Only root sees those
-// of other users.
+// holders returns the processes that have the eBPF program open, as "comm[pid]". Only root sees processes of other users.
 func holders(programID uint32) []string {
 	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
 	want := fmt.Sprintf("prog_id:\t%d\n", programID)

@@ -23,14 +23,14 @@ import (
 	"culvert/internal/host/bpffs"
 )
 
-// inNamespace moves the test to a thread of its own with an empty network namespace, which goes away
-// with the thread, also when the test is interrupted.
+// inNamespace moves the test to a thread of its own with an empty network namespace. The kernel removes the namespace with
+// the thread, even when the test is interrupted.
 func inNamespace(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run 'make test-root'")
 	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked, so that the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("make a network namespace: %v", err)
 	}
@@ -44,8 +44,8 @@ func sh(t *testing.T, command string) {
 	}
 }
 
-// elsewhere starts a process in a network namespace of its own and gives its process ID.
-func elsewhere(t *testing.T) int {
+// processElsewhere starts a process in a network namespace of its own and returns its process ID.
+func processElsewhere(t *testing.T) int {
 	t.Helper()
 	c := exec.Command("sleep", "600")
 	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
@@ -59,7 +59,7 @@ func elsewhere(t *testing.T) int {
 	return c.Process.Pid
 }
 
-// diagnose looks at one interface and returns the finding of one check.
+// diagnose examines one interface and returns the finding of one check.
 func diagnose(t *testing.T, device, check string) *Finding {
 	t.Helper()
 	r, err := Run(Options{Interfaces: []string{device}})
@@ -75,7 +75,7 @@ func diagnose(t *testing.T, device, check string) *Finding {
 	return nil
 }
 
-// TestCommandsMend puts something in the way, runs the command that the finding shows, and looks again.
+// TestCommandsMend changes a setting for the worse, runs the command of the finding, and wants the check to pass again.
 func TestCommandsMend(t *testing.T) {
 	tests := []struct {
 		name, prepare, check string
@@ -103,7 +103,7 @@ func TestCommandsMend(t *testing.T) {
 				ip link set vb up
 				sysctl -qw net.ipv4.conf.all.rp_filter=0`)
 			if f := diagnose(t, "va", tt.check); f.Status != OK {
-				t.Fatalf("not well at first: %+v", *f)
+				t.Fatalf("before the change: %+v", *f)
 			}
 			sh(t, tt.prepare)
 			f := diagnose(t, "va", tt.check)
@@ -112,7 +112,7 @@ func TestCommandsMend(t *testing.T) {
 			}
 			sh(t, f.Command)
 			if f := diagnose(t, "va", tt.check); f.Status != OK {
-				t.Errorf("still after its command: %+v", *f)
+				t.Errorf("after its command: %+v", *f)
 			}
 		})
 	}
@@ -121,7 +121,7 @@ func TestCommandsMend(t *testing.T) {
 // TestPeerElsewhere has the peer in the namespace of another process.
 func TestPeerElsewhere(t *testing.T) {
 	inNamespace(t)
-	pid := elsewhere(t)
+	pid := processElsewhere(t)
 	sh(t, fmt.Sprintf(`ip link add va type veth peer name vb netns %d
 		ip link set va up
 		nsenter -t %[1]d -n ip link set vb up
@@ -136,11 +136,11 @@ func TestPeerElsewhere(t *testing.T) {
 		}
 		sh(t, f.Command)
 		if f := diagnose(t, "va", check); f.Status != OK {
-			t.Errorf("still after its command: %+v", *f)
+			t.Errorf("after its command: %+v", *f)
 		}
 	}
 
-	// The names of ip-netns(8) go before process IDs.
+	// A named network namespace is shown by its name and not by a process.
 	named := t.TempDir()
 	defer func(dir string) { netnsDir = dir }(netnsDir)
 	netnsDir = named
@@ -153,8 +153,8 @@ func TestPeerElsewhere(t *testing.T) {
 	}
 }
 
-// passing loads an XDP program of the given name that passes everything.
-func passing(t *testing.T, name string) *ebpf.Program {
+// loadPassProgram loads an XDP program of the given name that passes every packet.
+func loadPassProgram(t *testing.T, name string) *ebpf.Program {
 	t.Helper()
 	const xdpPass = 2
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -168,7 +168,7 @@ func passing(t *testing.T, name string) *ebpf.Program {
 	return p
 }
 
-// ownBPFFS mounts a bpffs that only the test's thread sees and makes it the place of the pins.
+// ownBPFFS mounts a bpffs in a mount namespace of the test's thread, and has pins looked for there. It returns the path.
 func ownBPFFS(t *testing.T) string {
 	t.Helper()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -190,8 +190,8 @@ func ownBPFFS(t *testing.T) string {
 	return dir
 }
 
-// TestHiddenBPFFS looks from a mount namespace with a /sys of its own, as 'ip netns exec' makes one, and where PID 1 is
-// out of reach: what doctor calls reachable must be where culvert pins.
+// TestHiddenBPFFS hides the host's bpffs by a /sys of this mount namespace, as 'ip netns exec' does, and then /proc/1 too.
+// doctor has to find the bpffs where culvert pins.
 func TestHiddenBPFFS(t *testing.T) {
 	inNamespace(t)
 	if _, ok := bpffs.Find(); !ok {
@@ -220,14 +220,14 @@ func TestHiddenBPFFS(t *testing.T) {
 		}
 	}
 	mount("sysfs", "/sys", "sysfs", 0)
-	hidden("nothing here")
+	hidden("without a bpffs in /sys")
 	mount("bpf", "/sys/fs/bpf", "bpf", 0)
-	hidden("one of this mount namespace alone")
+	hidden("with a bpffs of this mount namespace")
 	mount(t.TempDir(), "/proc/1", "none", unix.MS_BIND)
-	hidden("PID 1 out of reach")
+	hidden("with /proc/1 hidden")
 }
 
-// withoutCommand is for findings whose command depends on who else holds the program.
+// withoutCommand clears the command of a finding, for commands that depend on the processes that have the program open.
 func withoutCommand(f *Finding) *Finding {
 	f.Command = ""
 	return f
@@ -241,7 +241,7 @@ func TestAttachedPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := netlink.LinkSetXdpFd(va, passing(t, "other").FD()); err != nil {
+	if err := netlink.LinkSetXdpFd(va, loadPassProgram(t, "other").FD()); err != nil {
 		t.Fatal(err)
 	}
 	f := diagnose(t, "va", "program")
@@ -250,7 +250,7 @@ func TestAttachedPrograms(t *testing.T) {
 	want{OK, "no XDP program", ""}.check(t, diagnose(t, "va", "program"))
 
 	generic, err := link.AttachXDP(link.XDPOptions{
-		Program: passing(t, "by_link"), Interface: va.Attrs().Index, Flags: link.XDPGenericMode,
+		Program: loadPassProgram(t, "by_link"), Interface: va.Attrs().Index, Flags: link.XDPGenericMode,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +269,7 @@ func TestAttachedPrograms(t *testing.T) {
 	}
 
 	root := ownBPFFS(t)
-	pinned, err := link.AttachXDP(link.XDPOptions{Program: passing(t, "rx"), Interface: va.Attrs().Index})
+	pinned, err := link.AttachXDP(link.XDPOptions{Program: loadPassProgram(t, "rx"), Interface: va.Attrs().Index})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func TestAttachedPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	want{OK, "culvert is attached", ""}.check(t, diagnose(t, "va", "program"))
-	// A program on the peer is enough for NAPI.
+	// An XDP program on the peer turns its NAPI on.
 	f = diagnose(t, "vb", "peer-napi")
 	want{OK, "peer va has NAPI on", ""}.check(t, f)
 }
@@ -331,12 +331,12 @@ func TestWhichInterfaces(t *testing.T) {
 		}
 		slices.Sort(got)
 		if !slices.Equal(got, tt.want) || !slices.Equal(findings, tt.findings) {
-			t.Errorf("%s: got %v and said %v, want %v and %v", tt.name, got, findings, tt.want, tt.findings)
+			t.Errorf("%s: got %v and findings %v, want %v and %v", tt.name, got, findings, tt.want, tt.findings)
 		}
 	}
 }
 
-func TestNeighbours(t *testing.T) {
+func TestNeighbors(t *testing.T) {
 	inNamespace(t)
 	sh(t, `ip link add va type veth peer name vb
 		ip link set va up
@@ -344,17 +344,17 @@ func TestNeighbours(t *testing.T) {
 		ip address add 192.0.2.1/24 dev va
 		ip address add 2001:db8::1/64 dev va nodad
 		ip route add 198.51.100.0/24 via 192.0.2.2
-		ip neighbour add 192.0.2.2 lladdr 02:00:00:00:00:02 dev va
-		ip neighbour add 2001:db8::2 lladdr 02:00:00:00:00:02 dev va`)
+		ip neighbor add 192.0.2.2 lladdr 02:00:00:00:00:02 dev va
+		ip neighbor add 2001:db8::2 lladdr 02:00:00:00:00:02 dev va`)
 	for addr, w := range map[string]want{
 		"192.0.2.1":    {OK, "of this host", ""},
 		"192.0.2.2":    {OK, "192.0.2.2 is at 02:00:00:00:00:02", ""},
 		"198.51.100.7": {OK, "through 192.0.2.2 at 02:00:00:00:00:02", ""},
 		"2001:db8::2":  {OK, "02:00:00:00:00:02", ""},
-		"192.0.2.3":    {Warn, "not known yet", "ping -c 1 -I va 192.0.2.3"},
+		"192.0.2.3":    {Warn, "not resolved yet", "ping -c 1 -I va 192.0.2.3"},
 		"203.0.113.1":  {Fail, "network is unreachable", "ip route add 203.0.113.1 via GATEWAY"},
 	} {
-		f := checkNeighbour(readNeighbour(netip.MustParseAddr(addr)))
+		f := checkNeighbor(readNeighbor(netip.MustParseAddr(addr)))
 		t.Run(addr, func(t *testing.T) { w.check(t, &f) })
 	}
 }

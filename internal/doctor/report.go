@@ -14,15 +14,15 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return show.JSON(w, r)
 }
 
-// WriteTable writes the report for people: one finding a line, its command below it, ready to copy.
+// WriteTable writes the report as text: a line for each finding, and below it the command that mends it.
 func (r *Report) WriteTable(w io.Writer) error {
 	where, check := 4, 5
 	for _, f := range r.Findings {
-		where = max(where, len(f.place()))
+		where = max(where, len(f.subject()))
 		check = max(check, len(f.Check))
 	}
 	for _, f := range r.Findings {
-		if _, err := fmt.Fprintf(w, "%-4s  %-*s  %-*s  %s\n", f.Status, where, f.place(), check, f.Check, f.Finding); err != nil {
+		if _, err := fmt.Fprintf(w, "%-4s  %-*s  %-*s  %s\n", f.Status, where, f.subject(), check, f.Check, f.Finding); err != nil {
 			return err
 		}
 		if f.Command == "" {
@@ -36,8 +36,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// place says what the finding is about.
-func (f Finding) place() string {
+// subject returns the interface that the finding is about, or "host".
+func (f Finding) subject() string {
 	if f.Interface == "" {
 		return "host"
 	}

@@ -8,18 +8,18 @@ import (
 	"culvert/internal/host/udpsock"
 )
 
-// checkSockets takes the processes that have sockets on the router's addresses, and the process
-// that runs the router, 0 for none. Several processes may bind one address; the kernel then shares
-// the packets out among them.
+// checkSockets looks for processes other than server among those that have sockets at the SCION router's addresses. server is
+// the process that runs the router, 0 for none. Several processes may bind one address, and the kernel then distributes the
+// packets among them.
 func checkSockets(holders []udpsock.Holder, server int) []Finding {
 	const check = "sockets"
 	var found []Finding
-	told := map[int]bool{}
+	reported := map[int]bool{}
 	for _, h := range holders {
-		if h.PID == server && server != 0 || told[h.PID] {
+		if h.PID == server && server != 0 || reported[h.PID] {
 			continue
 		}
-		told[h.PID] = true
+		reported[h.PID] = true
 		f := Finding{
 			Status:  Fail,
 			Check:   check,

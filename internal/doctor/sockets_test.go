@@ -25,13 +25,13 @@ func TestCheckSockets(t *testing.T) {
 		server  int
 		want    []want
 	}{
-		{"nobody", nil, 0, []want{{OK, "no other process", ""}}},
-		{"culvert", []udpsock.Holder{{Addr: at, PID: 8, Name: "culvert"}}, 8, []want{{OK, "as process 8", ""}}},
-		{"both", []udpsock.Holder{router, {Addr: at, PID: 8, Name: "culvert"}}, 8,
+		{"no process", nil, 0, []want{{OK, "no other process", ""}}},
+		{"culvert only", []udpsock.Holder{{Addr: at, PID: 8, Name: "culvert"}}, 8, []want{{OK, "as process 8", ""}}},
+		{"culvert and another process", []udpsock.Holder{router, {Addr: at, PID: 8, Name: "culvert"}}, 8,
 			[]want{{Fail, "192.0.2.1:50000 is in use by router (process 7)", "kill 7"}}},
-		{"two addresses of one", []udpsock.Holder{router, router}, 0,
+		{"one process at two addresses", []udpsock.Holder{router, router}, 0,
 			[]want{{Fail, "192.0.2.1:50000 is in use by router (process 7)", "kill 7"}}},
-		{"out of sight", []udpsock.Holder{{Addr: at}}, 0, []want{{Fail, "cannot be seen", "ss -ulpn"}}},
+		{"unknown process", []udpsock.Holder{{Addr: at}}, 0, []want{{Fail, "cannot be seen", "ss -ulpn"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := checkSockets(tt.holders, tt.server)
@@ -59,7 +59,7 @@ func TestChildSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Println("holding")
-	_, _, _ = conn.ReadFrom(make([]byte, 1)) // keeps the socket, and the runtime from seeing a deadlock
+	_, _, _ = conn.ReadFrom(make([]byte, 1)) // blocks with the socket open; an empty select would be a deadlock to the runtime
 }
 
 func TestSocketsCommandMends(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// FailsAtPeer makes the checks of a veth's other end, for an interface of the calling thread's network namespace by which what
-// comes in is forwarded. It returns those that fail for certain.
+// FailsAtPeer checks the other end of a veth of the calling thread's network namespace, on which culvert forwards packets. It
+// returns the findings that have status Fail, and none for other kinds of interface.
 func FailsAtPeer(name string) (fails []Finding) {
 	l, err := netlink.LinkByName(name)
 	if err != nil || l.Type() != "veth" {
@@ -28,8 +28,8 @@ func FailsAtPeer(name string) (fails []Finding) {
 	return fails
 }
 
-// checkPeerNAPI asks whether frames redirected into a veth arrive. Without NAPI on the peer the
-// kernel drops them and no counter of the interface moves.
+// checkPeerNAPI looks whether frames that are redirected into a veth arrive. Unless the peer has NAPI on, the kernel drops
+// them, and no counter of the interface shows it.
 func checkPeerNAPI(n netif) *Finding {
 	if n.peer == nil || !n.up {
 		return nil
@@ -51,9 +51,9 @@ func checkPeerNAPI(n netif) *Finding {
 		f.Status = Warn
 		f.Finding = fmt.Sprintf("frames redirected into it are lost, uncounted, if GRO is off at its %s", p)
 		f.Command = p.command("ethtool -K %s gro on")
-	case n.xdp.known: // which the fast path asks, too
+	case n.xdp.known: // the fast path knows it too, and redirects nothing into the veth
 		f.Status = Fail
-		f.Finding = fmt.Sprintf("no frames can be redirected into it, as %s has NAPI off: the IP router leaves them to the kernel (route-egress), "+
+		f.Finding = fmt.Sprintf("no frames can be redirected into it, because %s has NAPI off: the IP router leaves them to the kernel (route-egress), "+
 			"SCION to the slow path (scion-next-hop), the load balancer drops them (lb-next-hop)", p)
 		f.Command = p.command("ethtool -K %s gro on")
 	default:
@@ -64,8 +64,8 @@ func checkPeerNAPI(n netif) *Finding {
 	return f
 }
 
-// checkChecksum looks at this end of a veth: what the local stack sends through it must be whole when
-// XDP at the far end sees it, since a veth never gets to finish a checksum.
+// checkChecksum looks at this end of a veth. Packets of the local stack need finished checksums when XDP at the far end sees
+// them, since a veth does not finish checksums.
 func checkChecksum(n netif) *Finding {
 	if n.peer == nil || n.offloads == nil {
 		return nil
@@ -78,12 +78,12 @@ func checkChecksum(n netif) *Finding {
 		return f
 	}
 	if n.offloads["rx-checksum"].on {
-		f.Finding += "; rx is on: wrong ones are not noticed on arrival"
+		f.Finding += "; rx offload is on: wrong checksums of received packets are not noticed"
 	}
 	return f
 }
 
-// checkPeerChecksum looks at the other end: what comes in here was given its checksum there.
+// checkPeerChecksum looks at the other end of a veth, whose stack makes the checksums of packets that come in here.
 func checkPeerChecksum(n netif) *Finding {
 	if n.peer == nil {
 		return nil
@@ -97,7 +97,7 @@ func checkPeerChecksum(n netif) *Finding {
 		f.Command = p.command("ethtool -K %s tx off")
 	case p.offloads.txChecksum() && n.forwards:
 		f.Status = Fail
-		f.Finding = fmt.Sprintf("what comes in is forwarded with unfinished checksums, and TCP hangs: tx offload is on at %s", p)
+		f.Finding = fmt.Sprintf("packets that come in are forwarded with unfinished checksums, and TCP hangs: tx offload is on at %s", p)
 		f.Command = p.command("ethtool -K %s tx off")
 	case p.offloads.txChecksum():
 		f.Status = Warn

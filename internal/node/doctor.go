@@ -85,7 +85,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	o.Sockets = r.Sockets()
 	o.Server = scion.ServerPID(r.ID())
 	if !loose {
-		if o.BothWays, err = scion.BothWays(r); err != nil {
+		if o.Mixed, err = scion.BothWays(r); err != nil {
 			return err
 		}
 	}
@@ -146,7 +146,7 @@ func DoctorRunning(o *doctor.Options) {
 		}
 		for _, s := range stages {
 			if s.State == datapath.StageOut {
-				o.StagesOut = append(o.StagesOut, doctor.StageOut{Router: inst.Name(), Stage: s.Stage, Why: s.Why})
+				o.FailedStages = append(o.FailedStages, doctor.FailedStage{Router: inst.Name(), Stage: s.Stage, Why: s.Why})
 			}
 		}
 		for _, u := range inst.Unattached() {
@@ -162,9 +162,9 @@ func DoctorRunning(o *doctor.Options) {
 			if s, err := lb.Load(plane); err == nil {
 				balances(o, s)
 				sessions, known, err := inst.BGPSessions()
-				o.Balance.Sessions = append(o.Balance.Sessions, sessions...)
+				o.LB.Sessions = append(o.LB.Sessions, sessions...)
 				if err != nil || !known {
-					o.Balance.Silent = append(o.Balance.Silent, inst.Name())
+					o.LB.Unreported = append(o.LB.Unreported, inst.Name())
 				}
 			}
 		}
@@ -192,18 +192,18 @@ func decapsRunning(o *doctor.Options, served bool) {
 
 // balances adds what a load balancer asks of the host.
 func balances(o *doctor.Options, s lb.State) {
-	if o.Balance == nil {
-		o.Balance = &doctor.Balance{}
+	if o.LB == nil {
+		o.LB = &doctor.LB{}
 	}
-	b := o.Balance
+	b := o.LB
 	b.Source4, b.Source6 = b.Source4 || s.Source4.IsValid(), b.Source6 || s.Source6.IsValid()
 	for _, v := range s.VIPs {
-		vip := doctor.BalanceVIP{Addr: v.Service.Addr, Checked: v.Check != nil}
+		vip := doctor.LBVIP{Addr: v.Service.Addr, Checked: v.Check != nil}
 		if !slices.Contains(b.VIPs, vip) {
 			b.VIPs = append(b.VIPs, vip)
 		}
 		for _, r := range v.Backends {
-			backend := doctor.BalanceBackend{Addr: r.Addr, Overhead: r.Overhead()}
+			backend := doctor.LBBackend{Addr: r.Addr, Overhead: r.Overhead()}
 			if !slices.Contains(b.Backends, backend) {
 				b.Backends = append(b.Backends, backend)
 			}

@@ -64,12 +64,12 @@ func TestDoctorOptions(t *testing.T) {
 	if err := DoctorOptions(balancer, &o); err != nil {
 		t.Fatal(err)
 	}
-	want := doctor.Balance{
-		VIPs: []doctor.BalanceVIP{{Addr: netip.MustParseAddr("192.0.2.1"), Checked: true}}, Source4: true,
-		Backends: []doctor.BalanceBackend{{Addr: netip.MustParseAddr("10.0.0.11"), Overhead: 20}, {Addr: netip.MustParseAddr("fd00::11"), Overhead: 48}},
+	want := doctor.LB{
+		VIPs: []doctor.LBVIP{{Addr: netip.MustParseAddr("192.0.2.1"), Checked: true}}, Source4: true,
+		Backends: []doctor.LBBackend{{Addr: netip.MustParseAddr("10.0.0.11"), Overhead: 20}, {Addr: netip.MustParseAddr("fd00::11"), Overhead: 48}},
 	}
-	if o.Balance == nil || !reflect.DeepEqual(*o.Balance, want) {
-		t.Errorf("a load balancer's file gives %+v", o.Balance)
+	if o.LB == nil || !reflect.DeepEqual(*o.LB, want) {
+		t.Errorf("a load balancer's file gives %+v", o.LB)
 	}
 
 	for path, want := range map[string]string{

@@ -92,8 +92,8 @@ func TestStageOut(t *testing.T) {
 	}
 	var o doctor.Options
 	DoctorRunning(&o)
-	if len(o.StagesOut) != 1 || o.StagesOut[0] != (doctor.StageOut{Router: "node-stage-test", Stage: "scion", Why: "no sockets"}) {
-		t.Errorf("doctor is told of %+v", o.StagesOut)
+	if len(o.FailedStages) != 1 || o.FailedStages[0] != (doctor.FailedStage{Router: "node-stage-test", Stage: "scion", Why: "no sockets"}) {
+		t.Errorf("doctor is told of %+v", o.FailedStages)
 	}
 	last := errors.New("no tables")
 	second <- last

@@ -4,22 +4,24 @@ package doctor
 
 import "fmt"
 
-// Stray is an interface by which datagrams of a router's links come in, and are dropped, that belong to another one.
+// Stray is an interface by which datagrams of a SCION link come in although the link belongs to another interface. The router
+// drops them.
 type Stray struct {
 	Interface string
-	Router    string
-	// Packets is how many came while there was somebody looking.
+	// Router is the name of the data plane.
+	Router string
+	// Packets is how many of them came in while doctor was looking.
 	Packets uint64
 }
 
-// checkStrays judges datagrams that come by an interface which does not lead to their link's far end.
+// checkStrays warns of datagrams that come in by an interface which does not lead to the far end of their link.
 func checkStrays(strays []Stray) []Finding {
 	var found []Finding
 	for _, s := range strays {
 		found = append(found, Finding{
 			Status: Warn, Check: "link-interface", Interface: s.Interface,
 			Finding: fmt.Sprintf("router %s is dropping datagrams of its links (scion-interface, %d within a second): they came "+
-				"by %s, and no route to their source leads there. Somebody forges them, or the ways to and fro differ: then "+
+				"by %s, and no route to their source leads there. Either they are forged, or routing is asymmetric: then "+
 				"the router needs link_interfaces = \"loose\"", s.Router, s.Packets, s.Interface),
 			Command: "ip route get ADDRESS of the link's far end",
 		})

@@ -10,21 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// neighbour is the way to an address.
-type neighbour struct {
+// neighbor is the kernel's route to an address, and the entry of the next hop in the neighbor table.
+type neighbor struct {
 	addr netip.Addr
-	// noRoute is the kernel's answer when it knows no way.
+	// noRoute is the kernel's error if there is no route.
 	noRoute error
-	local   bool
-	device  string
-	// nextHop is the address on the link: the gateway, or addr itself.
-	nextHop  netip.Addr
+	// local tells whether this host has the address.
+	local bool
+	// device is the name of the device that the route leaves by.
+	device string
+	// nextHop is the gateway, or addr itself if it is on the link.
+	nextHop netip.Addr
+	// resolved tells whether the link address of the next hop is known. mac is that address.
 	resolved bool
 	mac      string
 }
 
-func readNeighbour(addr netip.Addr) neighbour {
-	n := neighbour{addr: addr, nextHop: addr}
+func readNeighbor(addr netip.Addr) neighbor {
+	n := neighbor{addr: addr, nextHop: addr}
 	routes, err := netlink.RouteGet(addr.AsSlice())
 	if err != nil || len(routes) == 0 {
 		n.noRoute = err
@@ -60,8 +63,8 @@ func readNeighbour(addr netip.Addr) neighbour {
 	return n
 }
 
-func checkNeighbour(n neighbour) Finding {
-	f := Finding{Check: "neighbour", Interface: n.device}
+func checkNeighbor(n neighbor) Finding {
+	f := Finding{Check: "neighbor", Interface: n.device}
 	switch {
 	case n.noRoute != nil:
 		f.Status = Fail
@@ -76,7 +79,7 @@ func checkNeighbour(n neighbour) Finding {
 		}
 	default:
 		f.Status = Warn
-		f.Finding = fmt.Sprintf("%s: the link address of %s is not known yet; the first packets go by the slow path", n.addr, n.nextHop)
+		f.Finding = fmt.Sprintf("%s: the link address of %s is not resolved yet; the first packets take the slow path", n.addr, n.nextHop)
 		f.Command = fmt.Sprintf("ping -c 1 -I %s %s", n.device, n.nextHop)
 	}
 	return f
