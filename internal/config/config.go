@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads culvert's own configuration: one TOML file for a node. What is said of a stage stands in a table of
-// the stage's own.
+// Package config reads culvert's configuration: one TOML file for a node. Each stage has a table in it.
 package config
 
 import (
@@ -22,56 +21,57 @@ import (
 
 // Modes of attaching.
 const (
-	// ModeNative runs in the driver.
+	// ModeNative runs the programs in the driver.
 	ModeNative = "native"
-	// ModeGeneric runs in the kernel's generic hook, slowly, on any driver.
+	// ModeGeneric runs the programs in the kernel's generic hook, which is slower and works with any driver.
 	ModeGeneric = "generic"
 )
 
-// Node is what a file says of everything that culvert does on a host.
+// Node is a configuration file: all that culvert does on a host.
 type Node struct {
 	// Mode is ModeNative, the default, or ModeGeneric.
 	Mode string `toml:"mode"`
-	// Interfaces to attach to. Without them, those that carry the addresses of the stages.
+	// Interfaces are those to attach to. If there are none, a stage with a Namer finds them by its addresses.
 	Interfaces []string `toml:"interfaces"`
-	// Missing says what becomes of the start without some of the interfaces, Detached what the process does when the
-	// data plane is taken away from it.
-	Missing  string `toml:"missing"`
+	// Missing says what a start does if an interface does not exist: one of Missing*.
+	Missing string `toml:"missing"`
+	// Detached says what the process does if somebody else detaches its data plane: one of Detached*.
 	Detached string `toml:"detached"`
-	// Workers are nil if packets stay on the CPU that they come in on.
+	// Workers is nil if packets stay on the CPU that receives them.
 	Workers *Workers `toml:"workers"`
-	// Name tells a data plane from others, unless a table says it (Namer).
+	// Name is the name of the data plane. A file with a Namer has none.
 	Name string `toml:"name"`
-	// Metrics is the address that serves them, unless a table says it: "127.0.0.1:9441".
+	// Metrics is the address that serves metrics, such as "127.0.0.1:9441". A file with a Namer has none.
 	Metrics string `toml:"metrics"`
 
-	// Tables are those of the stages that the file has, by name.
+	// Tables are the tables of stages that the file has, by name.
 	Tables map[string]Table `toml:"-"`
 }
 
 // Table is the table of a stage: a pointer to a struct.
 type Table interface {
-	// Check fills in defaults, and refuses what contradicts itself, with its position.
+	// Check fills in defaults. It returns an error with its position for values that are not possible or contradict others.
 	Check(at Position) error
 }
 
-// Namer is a Table that leads to a file of its own, which says what the data plane is called and where its metrics are. Its
-// stage has a slow path in the process.
+// Namer is a Table that refers to a configuration file of the stage, which has the name of the data plane and the address of
+// its metrics. Such a stage has a slow path in the process.
 type Namer interface {
-	// NamedIn is that file.
+	// NamedIn returns the path of that file.
 	NamedIn() string
 }
 
 // Part is a table that a file may have.
 type Part struct {
 	Name string
-	New  func() Table
+	// New returns a new, empty table.
+	New func() Table
 }
 
-// DefaultName is what a data plane is called that nobody has named.
+// DefaultName is the name of a data plane for which the file has no name.
 const DefaultName = "culvert"
 
-// namer is the table that leads to a file of its own, and its name; nil for none.
+// namer returns the table that is a Namer, and its name in the file, nil if there is none.
 func (n *Node) namer() (name string, _ Namer) {
 	for name, t := range n.Tables {
 		if namer, ok := t.(Namer); ok {
@@ -81,8 +81,8 @@ func (n *Node) namer() (name string, _ Namer) {
 	return "", nil
 }
 
-// IsNode tells whether the TOML file at path looks like one for Load, and not like the reference
-// router's: that one has none of culvert's keys. A file that is no TOML is not one for Load.
+// IsNode tells whether the TOML file at path is one for Load, as opposed to the reference router's, which has none of
+// culvert's keys. It returns false for a file that is not TOML.
 func IsNode(path string, parts []Part) (bool, error) {
 	b, err := read(path)
 	if err != nil {
@@ -116,8 +116,8 @@ func read(path string) ([]byte, error) {
 	return b, nil
 }
 
-// Load reads and checks the file at path, which may have the tables of the parts. An error is one line with the file and,
-// where there is one, line and column.
+// Load reads and checks the file at path, which may have the tables of parts. Errors are one line, with the file and, if
+// there is a position, line and column in front.
 func Load(path string, parts []Part) (*Node, error) {
 	b, err := read(path)
 	if err != nil {
@@ -131,7 +131,7 @@ func Load(path string, parts []Part) (*Node, error) {
 	if err := n.check(at, parts); err != nil {
 		return nil, err
 	}
-	if err := n.checkLife(at); err != nil {
+	if err := n.checkLifecycle(at); err != nil {
 		return nil, err
 	}
 	if err := n.Workers.check(at.In("workers")); err != nil {
@@ -144,14 +144,15 @@ func Load(path string, parts []Part) (*Node, error) {
 			}
 		}
 	}
-	if err := n.checkAlone(at); err != nil {
+	if err := n.checkNames(at); err != nil {
 		return nil, err
 	}
 	return n, nil
 }
 
-// located puts file, line and column in front of what is wrong; keys is what could have been decoded into.
-func located(path string, document []byte, keys any, err error) error {
+// describe rewrites an error of the decoder: file, line and column in front, and words for people who do not know Go. keys is
+// the struct that the file was decoded into.
+func describe(path string, document []byte, keys any, err error) error {
 	var strict *toml.StrictMissingError
 	if errors.As(err, &strict) && len(strict.Errors) > 0 {
 		e := strict.Errors[0]
@@ -191,12 +192,12 @@ func (n *Node) check(at Position, parts []Part) error {
 	return at.Locate("", fmt.Errorf("no stage is on: add %s or %s table", strings.Join(names[:last], ", "), names[last]))
 }
 
-// checkAlone looks at what is said once for the node unless a stage's own file says it.
-func (n *Node) checkAlone(at Position) error {
+// checkNames checks name, interfaces and metrics. With a Namer the stage's own file has name and metrics.
+func (n *Node) checkNames(at Position) error {
 	if table, namer := n.namer(); namer != nil {
 		for key, value := range map[string]string{"name": n.Name, "metrics": n.Metrics} {
 			if value != "" {
-				return at.Locate(key, fmt.Errorf("%s = %q beside [%s]: the router's own file says it (%s)", key, value, table, namer.NamedIn()))
+				return at.Locate(key, fmt.Errorf("%s = %q beside [%s]: leave it out, the router's own file has it (%s)", key, value, table, namer.NamedIn()))
 			}
 		}
 		return nil
@@ -208,7 +209,7 @@ func (n *Node) checkAlone(at Position) error {
 		return at.Locate("name", fmt.Errorf("name = %q: leave out slashes, blanks and what cannot be printed", n.Name))
 	}
 	if len(n.Interfaces) == 0 {
-		return at.Locate("", errors.New("interfaces is missing: name those to attach to"))
+		return at.Locate("", errors.New("interfaces is missing: name the interfaces to attach to"))
 	}
 	if slices.Contains(n.Interfaces, "") {
 		return at.Locate("interfaces", errors.New("interfaces has an empty name: leave it out"))

@@ -8,34 +8,35 @@ import (
 	"reflect"
 )
 
-// decode reads a document into a Node and the tables of the parts that it has.
+// decode reads a document into a Node, with the tables of parts that the document has.
 func decode(path string, document []byte, parts []Part) (*Node, error) {
 	n := Node{Mode: ModeNative, Tables: make(map[string]Table)}
-	whole := wholeFile(parts)
-	own := reflect.ValueOf(&n).Elem()
+	file := newFile(parts)
+	node := reflect.ValueOf(&n).Elem()
 	for _, f := range nodeFields() {
-		whole.FieldByName(f.Name).Set(own.FieldByName(f.Name))
+		file.FieldByName(f.Name).Set(node.FieldByName(f.Name))
 	}
-	if err := strictDecoder(document).Decode(whole.Addr().Interface()); err != nil {
+	if err := strictDecoder(document).Decode(file.Addr().Interface()); err != nil {
 		var list *listError
 		if errors.As(err, &list) {
 			return nil, fmt.Errorf("%s%s: %w", path, position(document, "workers.cpus"), list)
 		}
-		return nil, located(path, document, whole.Interface(), err)
+		return nil, describe(path, document, file.Interface(), err)
 	}
 	for _, f := range nodeFields() {
-		own.FieldByName(f.Name).Set(whole.FieldByName(f.Name))
+		node.FieldByName(f.Name).Set(file.FieldByName(f.Name))
 	}
 	for i, p := range parts {
-		if t := whole.FieldByName(partField(i)); !t.IsNil() {
+		if t := file.FieldByName(partField(i)); !t.IsNil() {
 			n.Tables[p.Name] = t.Interface().(Table)
 		}
 	}
 	return &n, nil
 }
 
-// wholeFile is a struct for all that a file may have: the node's keys and the tables of the parts.
-func wholeFile(parts []Part) reflect.Value {
+// newFile returns an empty struct, made at run time, with a field for everything that a file may have: the keys of Node and
+// the tables of parts. The decoder needs one struct to tell unknown keys.
+func newFile(parts []Part) reflect.Value {
 	fields := nodeFields()
 	for i, p := range parts {
 		fields = append(fields, reflect.StructField{
@@ -45,7 +46,7 @@ func wholeFile(parts []Part) reflect.Value {
 	return reflect.New(reflect.StructOf(fields)).Elem()
 }
 
-// nodeFields are those of Node that a file has.
+// nodeFields returns the fields of Node that are keys of a file.
 func nodeFields() (fields []reflect.StructField) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Node]()) {
 		if f.Tag.Get("toml") != "-" {

@@ -11,26 +11,26 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Position is where a table stands in a file. A struct for a table has one embedded.
+// Position is the position of a table in a file. The struct of a table embeds it.
 type Position struct {
 	path     string
 	document []byte
 	prefix   string
 }
 
-// In is the position of a table in this one, or below it: "vip[0].check".
+// In returns the position of a table inside this one, at any depth: "vip[0].check".
 func (p Position) In(table string) Position {
 	p.prefix = strings.TrimPrefix(p.prefix+"."+table, ".")
 	return p
 }
 
-// Key is the whole name of the table.
+// Key returns the full name of the table: "lb.vip[0]".
 func (p Position) Key() string { return p.prefix }
 
-// Path is the file.
+// Path returns the path of the file.
 func (p Position) Path() string { return p.path }
 
-// Relative lets a relative path start at the file's directory.
+// Relative returns a path of the file's content, where a relative path is relative to the file's directory.
 func (p Position) Relative(path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
@@ -38,38 +38,38 @@ func (p Position) Relative(path string) string {
 	return filepath.Join(filepath.Dir(p.path), path)
 }
 
-// Locate puts file, line and column of a key in front of an error; "" is the table itself.
+// Locate puts file, line and column of a key of the table in front of an error. The key "" is the table itself. If the file
+// does not have the key, Locate uses the position of the nearest table around it that the file has.
 func (p Position) Locate(key string, err error) error {
 	for key = strings.Trim(p.prefix+"."+key, "."); key != ""; {
 		if at := position(p.document, key); at != "" {
 			return fmt.Errorf("%s%s: %w", p.path, at, err)
 		}
-		// Not there, or a table or a list in one line: what it is in.
+		// The key is not in the file, or is part of an inline table or list, which has no position of its own.
 		key = key[:max(strings.LastIndexAny(key, ".["), 0)]
 	}
 	return fmt.Errorf("%s: %w", p.path, err)
 }
 
-// Locator has a position.
+// Locator puts the position of a key in front of an error, as Position does.
 type Locator interface {
 	Locate(key string, err error) error
 }
 
-// Duration reads a time that a key of the table at l has, as "1m30s"; 0 for no text.
+// Duration parses the value of a key in the table at l, such as "1m30s". It returns 0 for "". The error has the position.
 func Duration(l Locator, key, text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
-		return 0, l.Locate(key, fmt.Errorf("%s = %q is no time: write it as 500ms, 1s or 15m", key, text))
+		return 0, l.Locate(key, fmt.Errorf("%s = %q is not a duration: write it as 500ms, 1s or 15m", key, text))
 	}
 	return d, nil
 }
 
-// position gives ":line:column" of the value of a key in a TOML document that has been decoded
-// without error, or "" if it is not there. The tables of an array are "filter.rule[0]" and so on, and what is in them
-// "filter.rule[0].name"; a table alone is where its head stands.
+// position returns ":line:column" of the value of a key in a TOML document that decodes without error, "" if the key is not
+// there. Tables of an array have an index: "filter.rule[0].name". The position of a table is that of its header.
 func position(document []byte, key string) string {
 	var p unstable.Parser
 	p.Reset(document)
@@ -81,21 +81,21 @@ func position(document []byte, key string) string {
 		case unstable.Table:
 			table = joinTables(seen, e.Key())
 			if table == key {
-				return lineColumn(&p, headOf(e))
+				return lineColumn(&p, header(e))
 			}
 		case unstable.ArrayTable:
 			name := joinTables(seen, e.Key())
 			table = fmt.Sprintf("%s[%d]", name, seen[name])
 			seen[name]++
 			if table == key {
-				return lineColumn(&p, headOf(e))
+				return lineColumn(&p, header(e))
 			}
 		case unstable.KeyValue:
 			if joinNodes(table, e.Key()) != key {
 				continue
 			}
 			at := e.Value().Raw
-			if at.Length == 0 { // a list has no place of its own
+			if at.Length == 0 { // the parser has no position for a list
 				keys := e.Key()
 				for keys.Next() {
 					at = keys.Node().Raw
@@ -107,7 +107,8 @@ func position(document []byte, key string) string {
 	return ""
 }
 
-// joinTables is joinNodes for the head of a table, which may be in the last ones of arrays of tables.
+// joinTables returns the name in the header of a table. A table inside an array of tables belongs to the array's last one so
+// far, whose index it adds. seen counts the tables of each array.
 func joinTables(seen map[string]int, keys unstable.Iterator) (path string) {
 	for keys.Next() {
 		if n := seen[path]; n > 0 {
@@ -121,8 +122,8 @@ func joinTables(seen map[string]int, keys unstable.Iterator) (path string) {
 	return path
 }
 
-// headOf is where the head of a table stands.
-func headOf(e *unstable.Node) unstable.Range {
+// header returns the range of the first key in the header of a table.
+func header(e *unstable.Node) unstable.Range {
 	keys := e.Key()
 	keys.Next()
 	return keys.Node().Raw

@@ -8,7 +8,7 @@ import (
 	"culvert/internal/host/cpus"
 )
 
-// Bounds of [workers], as internal/datapath and the kernel have them.
+// Upper bounds of [workers]: those of internal/datapath and the kernel.
 const (
 	maxWorkers = 64
 	maxQueue   = 16384
@@ -16,16 +16,16 @@ const (
 
 // Workers configures the CPUs that packets are spread over.
 type Workers struct {
-	// CPUs is a list of numbers or, in quotes, one as of taskset(1): "1-3,5".
+	// CPUs is an array of numbers, or a string in the form of taskset(1): "1-3,5".
 	CPUs CPUList `toml:"cpus"`
-	// Queue is how many packets may wait for each worker; 0 leaves it to the data plane.
+	// Queue is how many packets may wait for each worker. The data plane has a default for nil.
 	Queue *int `toml:"queue"`
 }
 
-// CPUList holds numbers of CPUs.
+// CPUList holds the numbers of CPUs.
 type CPUList []int
 
-// UnmarshalText reads the form in quotes.
+// UnmarshalText reads the string form.
 func (l *CPUList) UnmarshalText(text []byte) error {
 	list, err := cpus.Parse(string(text))
 	*l = list
@@ -35,11 +35,10 @@ func (l *CPUList) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// listError is the error of a list of CPUs. The decoder does not say where it is if the value is no
-// text at all.
+// listError marks the error of a list of CPUs, to which the decoder adds no position if the value is not a string.
 type listError struct{ error }
 
-// check refuses workers that the data plane would not start.
+// check returns an error for workers that the data plane would refuse.
 func (w *Workers) check(at Position) error {
 	switch {
 	case w == nil:
@@ -56,7 +55,7 @@ func (w *Workers) check(at Position) error {
 	return nil
 }
 
-// QueueLen is the queue configured, 0 if none is.
+// QueueLen returns the configured length of a worker's queue in packets, 0 for the default.
 func (w *Workers) QueueLen() int {
 	if w == nil || w.Queue == nil {
 		return 0
@@ -64,7 +63,7 @@ func (w *Workers) QueueLen() int {
 	return *w.Queue
 }
 
-// CPUNumbers are the CPUs configured, none without workers.
+// CPUNumbers returns the configured CPUs, nil without workers.
 func (w *Workers) CPUNumbers() []int {
 	if w == nil {
 		return nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command genreasons writes what bpf/*/reasons.h says of reasons into Go, for status, metrics and man pages, and into
-// the tables of docs/. It runs in internal/reason.
+// Command genreasons writes the reasons of bpf/*/reasons.h as Go code, for status, metrics and man pages, and into the tables
+// of docs/. It runs in the folder internal/reason.
 package main
 
 import (
@@ -19,7 +19,7 @@ type reason struct {
 	verdict, name, text string
 }
 
-// shownVerdict is the verdict as users see it. They need not know how an answer leaves.
+// shownVerdict returns the verdict as users see it. For them XMIT is no different from FWD.
 func (r reason) shownVerdict() string {
 	if r.verdict == "XMIT" {
 		return "fwd"
@@ -27,19 +27,19 @@ func (r reason) shownVerdict() string {
 	return strings.ToLower(r.verdict)
 }
 
-// shownName is the name as users see it.
+// shownName returns the name as users see it.
 func (r reason) shownName() string { return strings.ToLower(strings.ReplaceAll(r.name, "_", "-")) }
 
-// stages are the folders of bpf/, in the order of the tables.
+// stages are the folders of bpf/ that have reasons, in the order of the tables.
 var stages = []string{"core", "filter", "lb", "scion", "route", "decap"}
 
-// pages have tables of reasons.
+// pages are the pages of docs/ that have tables of reasons.
 var pages = []string{"filter", "lb", "lb-decap", "route", "scion"}
 
 var (
 	line = regexp.MustCompile(`(?m)^\tR\(([A-Z]+), ([A-Z0-9_]+), "((?:[^"\\]|\\.)*)"\)`)
-	// table is what a page has between two marks: a heading, and a row for each reason of some stages. The cells behind
-	// the third one are the page's own.
+	// table matches the part of a page between two marks: a heading, and a row for each reason of some stages. The first three
+	// cells of a row are generated; those behind them are written by hand.
 	table = regexp.MustCompile(`(?s)(<!-- reasons of ([a-z ]+): generated[^\n]*-->\n)(.*?)(<!-- end of reasons -->)`)
 )
 
@@ -103,7 +103,7 @@ func texts(all map[string][]reason) []byte {
 	return src
 }
 
-// fill writes the tables of a page anew.
+// fill generates the tables of a page and keeps the cells that are written by hand.
 func fill(page string, all map[string][]reason) (string, error) {
 	if !table.MatchString(page) {
 		return "", fmt.Errorf("no line <!-- reasons of STAGE: generated --> with a table behind it")
@@ -116,11 +116,11 @@ func fill(page string, all map[string][]reason) (string, error) {
 			failed = fmt.Errorf("the table of %s has no heading", m[2])
 			return s
 		}
-		own := make(map[string]string) // the cells of the page
+		byHand := make(map[string]string) // the cells written by hand, by the first two cells
 		for _, l := range lines[2:] {
 			cells := strings.SplitN(l, "|", 5)
 			if len(cells) == 5 {
-				own[cells[1]+cells[2]] = cells[4]
+				byHand[cells[1]+cells[2]] = cells[4]
 			}
 		}
 		width := strings.Count(lines[0], "|") - 1
@@ -128,7 +128,7 @@ func fill(page string, all map[string][]reason) (string, error) {
 		for stage := range strings.FieldsSeq(m[2]) {
 			for _, r := range all[stage] {
 				head := fmt.Sprintf(" `%s` | `%s` ", r.shownVerdict(), r.shownName())
-				rest, ok := own[strings.Replace(head, "|", "", 1)]
+				rest, ok := byHand[strings.Replace(head, "|", "", 1)]
 				if !ok {
 					rest = strings.Repeat(" |", width-3)
 				}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httpserve serves HTTP so that clients who are slow, or never ask, cost little and not for long.
+// Package httpserve serves HTTP with limits, so that clients that are slow or send no request take few resources.
 package httpserve
 
 import (
@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// Limits of a connection. A profile, which is the slowest answer there is, has to fit into writeTimeout.
+// Limits of a connection. writeTimeout has to be longer than the slowest answer, which is a profile.
 const (
 	writeTimeout   = 2 * time.Minute
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 )
 
-// requestTimeout is how long a request may take to arrive, its header and its body alike. Tests make it shorter.
+// requestTimeout is how long a request may take to arrive, header and body together. It is a variable for tests.
 var requestTimeout = 10 * time.Second
 
-// Serve answers on l until ctx ends, which is no error. What names the service in errors.
+// Serve answers requests on l until ctx ends, and returns nil then. what names the service in errors.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, what string) error {
 	server := &http.Server{
 		Handler:           h,

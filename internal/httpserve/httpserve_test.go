@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestSlowClients begins requests and does not end them: the server ends the connections.
+// TestSlowClients has clients that do not complete their requests. The server closes their connections.
 func TestSlowClients(t *testing.T) {
 	before := requestTimeout
 	requestTimeout = 100 * time.Millisecond
@@ -41,7 +41,7 @@ func TestSlowClients(t *testing.T) {
 		if _, err := io.WriteString(conn, c.send); err != nil {
 			t.Fatal(err)
 		}
-		// A server that waits for ever fails the test here, however slow the machine.
+		// The deadline is for a server that never closes the connection. No machine is so slow that it matters otherwise.
 		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		answer, err := io.ReadAll(conn)
 		conn.Close()

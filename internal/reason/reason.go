@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reason has what bpf/*/reasons.h says: the ways out of the programs, each with the sentence that explains it to
-// users.
+// Package reason has the reasons of bpf/*/reasons.h, by which packets leave the programs. Each has a sentence that explains
+// it to users.
 package reason
 
 //go:generate go run ../genreasons
@@ -18,34 +18,35 @@ type Reason struct {
 	Constant string
 	// Verdict is pass, punt, drop, fwd or decap.
 	Verdict string
-	// Name is in lower case with dashes, without the verdict: "scion-mac".
+	// Name is the name in lower case with dashes, without the verdict: "scion-mac".
 	Name string
 	// Text is the sentence.
 	Text string
 }
 
-// decap has a program of its own, and reasons that are no others'.
+// decap is the folder of the decapsulation program, which shares no reasons with the pipeline.
 const decap = "decap"
 
-// Stages lists all reasons: core's first, which is no stage, those of the stages in the order of a packet's way, and those
-// of tunnels' ends.
+// Stages returns the reasons of all folders: first those of core, which is no stage, then those of the stages in the order in
+// which a packet meets them, then those of decap.
 func Stages() []Stage { return stages }
 
-// Pipeline has the reasons of the pipeline, and of the filter in front of it, by their constants.
+// Pipeline returns the reasons of the pipeline and of the filter program in front of it, by Constant.
 func Pipeline() map[string]Reason {
 	return byConstant(func(stage string) bool { return stage != decap })
 }
 
-// Decap has those of tunnels' ends.
+// Decap returns the reasons of the decapsulation program, by Constant.
 func Decap() map[string]Reason { return byConstant(func(stage string) bool { return stage == decap }) }
 
-func byConstant(of func(stage string) bool) map[string]Reason {
+func byConstant(include func(stage string) bool) map[string]Reason {
 	all := make(map[string]Reason)
 	for _, s := range stages {
+		if !include(s.Name) {
+			continue
+		}
 		for _, r := range s.Reasons {
-			if of(s.Name) {
-				all[r.Constant] = r
-			}
+			all[r.Constant] = r
 		}
 	}
 	return all

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stage is the contract between a node and the stages of its pipeline. A node reads a file, has every stage plan and
-// prepare, attaches the data plane, and has every stage commit: all of them, or none. Then it has them serve.
+// Package stage is the contract between a node and the stages of its pipeline. A node reads a file and calls the methods
+// below for all stages, in this order. If one of them fails, up to the last Commit, nothing has changed.
 //
-//	Plan     reads a part of the file; nothing is touched
-//	Prepare  takes what can be refused: locks, sockets, addresses; Close gives it back
-//	Check    looks at what runs, and completes the plan with what was made by hand there
-//	Part     says what the program is to be loaded with
-//	Commit   fills what the interfaces carry from now on
-//	Serve    keeps that in step while the process lives; Settle does once what it would, where there is no process
+//	Plan     works out what the file asks for; it touches nothing
+//	Prepare  takes what can be refused: locks, sockets, addresses; Close releases it
+//	Check    compares the plan with what runs, and adds to the plan what was made there by hand
+//	Part     describes the stage's part of the program that is loaded
+//	Commit   brings the plan into force on the data plane, which is attached by then
+//	Serve    keeps the data plane in step with the host while the process runs
+//	Settle   takes the place of Serve if there is no process: it does that work once
 package stage
 
 import (
@@ -20,13 +21,13 @@ import (
 	"culvert/internal/datapath"
 )
 
-// File is a configuration file that has been read.
+// File is a configuration file that was read and checked.
 type File struct {
 	Path string
 	Node *config.Node
 }
 
-// Table is the table of a stage in the file, nil if the file has none.
+// Table returns the table of a stage in the file, nil if the file has none.
 func Table[T config.Table](f File, s Stage) T {
 	t, _ := f.Node.Tables[s.Name()].(T)
 	return t
@@ -35,73 +36,75 @@ func Table[T config.Table](f File, s Stage) T {
 // Stage is a function of the pipeline. Its name is that of its table in the file.
 type Stage interface {
 	Name() string
-	// Table is a new one, for the decoder.
+	// Table returns a new, empty table for the decoder.
 	Table() config.Table
-	// Plan works out what the file asks of the stage. It is nil if the stage has nothing to do with that file. Errors
-	// name file, line and column.
+	// Plan works out what the file asks of the stage. It returns nil if the file does not turn the stage on. Errors have
+	// file, line and column in front.
 	Plan(File) (Plan, error)
 }
 
 // Plan is what a file asks of a stage.
 type Plan interface {
 	Name() string
+	// Prepare takes locks, sockets and addresses for the stage. An error leaves nothing taken.
 	Prepare(context.Context, Start) (Prepared, error)
-	// Check refuses what does not go together with the host, with what runs and with other stages, before anything of
-	// that is touched.
+	// Check returns an error if the plan contradicts the host, the running data plane or the plans of other stages. It
+	// touches nothing of these.
 	Check(Situation) error
 }
 
-// Placer is a Plan that knows what the data plane is called, and on which interfaces it has to be.
+// Placer is a Plan that knows the name of the data plane and the interfaces that it needs.
 type Placer interface {
-	// Place takes the interfaces that were asked for, none for those that the plan finds itself. It returns none if there
-	// is no interface for a data plane.
+	// Place returns the name of the data plane and the interfaces to attach it to. interfaces are those that the user named;
+	// without any, the plan finds them itself. on is empty if no interface is suitable for a data plane.
 	Place(interfaces []string) (name string, on []string, err error)
 }
 
-// PortChecker is a Plan that does not bear every interface.
+// PortChecker is a Plan that does not work on every interface.
 type PortChecker interface {
-	// CheckPort refuses an interface that appears later.
+	// CheckPort returns an error if the stage does not work on an interface that has appeared after the start.
 	CheckPort(name string) error
 }
 
-// Start is how a data plane is brought up.
+// Start says how a data plane is started.
 type Start struct {
-	// Process tells whether a process stays, which serves the stages.
+	// Process tells whether this process goes on and serves the stages.
 	Process bool
 	Log     *slog.Logger
-	// Out is told what a person has to know who attaches without a process.
+	// Out receives what the user has to know if no process serves the data plane.
 	Out io.Writer
 }
 
-// Situation is what a plan meets.
+// Situation is what a plan is checked against.
 type Situation struct {
-	// Interfaces are those that the data plane is to be on.
+	// Interfaces are those to attach the data plane to.
 	Interfaces []string
-	// Running is the data plane of that name in this network namespace, nil if there is none.
+	// Running is the data plane of the same name in this network namespace, nil if there is none.
 	Running *datapath.Instance
-	// Plans are those of all stages.
+	// Plans are the plans of all stages.
 	Plans []Plan
 }
 
-// Prepared is a stage that has what it needs.
+// Prepared is a stage that has all that it needs.
 type Prepared interface {
 	Name() string
-	// Part is what the stage has in the program, nil if that is nothing.
+	// Part returns the stage's part of the program, nil if it has none.
 	Part() datapath.Part
-	// Commit brings the plan into force on a data plane that its interfaces carry already, and calls rest, which does
-	// the same for the stages behind this one. When rest fails, what Commit has changed in maps that an earlier program
-	// uses too is put back.
+	// Commit brings the plan into force on an attached data plane, and then calls rest, which does the same for the stages
+	// behind this one. If rest fails, Commit restores what it has changed in maps that an earlier program uses too, and
+	// returns the error.
 	Commit(ctx context.Context, inst *datapath.Instance, rest func() error) error
-	// Serve keeps the stage in step with the host until ctx ends, and calls ready once it is. It returns nil at once if
-	// there is nothing to keep. After an error the stage's packets go to the kernel, or where they went before.
+	// Serve keeps the data plane in step with the host until ctx ends, and calls ready once it is in step. It returns nil at
+	// once if the stage needs no serving. After an error the stage's packets go to the kernel, or where they went before.
 	Serve(ctx context.Context, ready func()) error
-	// Settle does once what Serve would go on doing, for a data plane without a process, and tells what it has not found.
+	// Settle does the work of Serve once, for a data plane without a process, and reports what it could not find.
 	Settle(context.Context) error
+	// Close releases what Prepare has taken.
 	Close() error
 }
 
-// Restorer is a Prepared stage whose part goes when somebody takes the data plane off all interfaces.
+// Restorer is a Prepared stage that loses its state when the data plane is detached from all interfaces.
 type Restorer interface {
-	// Restore brings the file's part back into force on the data plane, which is attached again.
+	// Restore brings the file's plan into force again on the data plane, which was detached and attached again.
 	Restore(inst *datapath.Instance) error
 }

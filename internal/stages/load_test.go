@@ -25,7 +25,7 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// table is one of the tables of a file, nil if it is not there.
+// table returns a table of a file, nil if the file does not have it.
 func table[T config.Table](n *config.Node, name string) T {
 	t, _ := n.Tables[name].(T)
 	return t
@@ -34,7 +34,7 @@ func table[T config.Table](n *config.Node, name string) T {
 func router(n *config.Node) *scion.Table        { return table[*scion.Table](n, "scion") }
 func ipRouter(n *config.Node) *routestage.Table { return table[*routestage.Table](n, "route") }
 
-func TestLoad(t *testing.T) {
+func TestLoadSCION(t *testing.T) {
 	path := write(t, "mode = \"generic\"\ninterfaces = [\"a\", \"b\"]\n[scion]\nconfig = \"br.toml\"\nbfd_min_ttl = 64\n")
 	n, err := Load(path)
 	if err != nil {
@@ -73,47 +73,48 @@ func TestLinkInterfaces(t *testing.T) {
 const (
 	lbHead     = "interfaces = [\"a\"]\n[lb]\n"
 	lbVIP      = "[[lb.vip]]\naddress = \"192.0.2.1:80\"\nprotocol = \"tcp\"\n"
-	lbReal     = "[[lb.vip.backend]]\naddress = \"10.0.0.11\"\n"
+	lbBackend  = "[[lb.vip.backend]]\naddress = \"10.0.0.11\"\n"
 	lbBGP      = "[lb.bgp]\nasn = 65001\nrouter_id = \"10.0.0.1\"\n"
 	filterHead = "interfaces = [\"a\"]\n"
 	drop       = "[[filter.rule]]\nname = \"a\"\naction = \"drop\"\n"
 )
 
-func TestBadInputIsLocated(t *testing.T) {
+// TestErrorPositions wants each error in one line, with line and column in front if it has a position.
+func TestErrorPositions(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"not TOML", "mode = \n", ":1:"},
 		{"wrong type", "[scion]\nconfig = 3\n", ":2:10: want text in quotes, found integer"},
 		{"unknown key", "[scion]\nconfig = \"x\"\nturbo = true\n", ":3:1: unknown key \"scion.turbo\""},
-		{"no TTL", "[scion]\nconfig = \"x\"\nbfd_min_ttl = 256\n", ":3:15: scion.bfd_min_ttl = 256: use 1 to 255"},
+		{"TTL too large", "[scion]\nconfig = \"x\"\nbfd_min_ttl = 256\n", ":3:15: scion.bfd_min_ttl = 256: use 1 to 255"},
 		{"unknown table", "[scion]\nconfig = \"x\"\n[warp]\n", "unknown key \"warp\""},
-		{"bad mode", "mode = \"offload\"\n[scion]\nconfig = \"x\"\n", "mode = \"offload\": use"},
+		{"unknown mode", "mode = \"offload\"\n[scion]\nconfig = \"x\"\n", "mode = \"offload\": use"},
 		{"neither strict nor loose", "[scion]\nconfig = \"x\"\nlink_interfaces = \"any\"\n", "scion.link_interfaces = \"any\": use"},
-		{"no quotes in a list", "interfaces = [eth1, 'eth2']\n[route]\n", ":1:15: eth1 is not quoted: write \"eth1\""},
-		{"no quotes", "interfaces = ['a']\n[lb]\n[[lb.vip]]\naddress = 192.0.2.1:80\n", ":4:16: 192.0.2.1:80 is not quoted: write \"192.0.2.1:80\""},
+		{"word without quotes in a list", "interfaces = [eth1, 'eth2']\n[route]\n", ":1:15: eth1 is not quoted: write \"eth1\""},
+		{"word without quotes", "interfaces = ['a']\n[lb]\n[[lb.vip]]\naddress = 192.0.2.1:80\n", ":4:16: 192.0.2.1:80 is not quoted: write \"192.0.2.1:80\""},
 		{"no such CPU", "[workers]\ncpus = \"4095\"\n[scion]\nconfig = \"x\"\n", ":2:8: workers.cpus: CPU 4095 is not online: there are "},
 		{"no such CPU in a list", "[scion]\nconfig = \"x\"\n[workers]\ncpus = [0, 4095]\n", ":4:1: workers.cpus: CPU 4095 is not online"},
 		{"CPU twice", "[workers]\ncpus = \"0,0\"\n[scion]\nconfig = \"x\"\n", ":2:8: workers.cpus: CPU 0 is given twice"},
-		{"no CPU", "[workers]\ncpus = []\n[scion]\nconfig = \"x\"\n", ":2:1: workers.cpus: the list of CPUs is empty"},
-		{"nothing in quotes", "[workers]\ncpus = \"\"\n[scion]\nconfig = \"x\"\n", ":2:8: the list of CPUs is empty"},
+		{"empty list of CPUs", "[workers]\ncpus = []\n[scion]\nconfig = \"x\"\n", ":2:1: workers.cpus: the list of CPUs is empty"},
+		{"empty string of CPUs", "[workers]\ncpus = \"\"\n[scion]\nconfig = \"x\"\n", ":2:8: the list of CPUs is empty"},
 		{"no CPU list", "[workers]\ncpus = \"all\"\n[scion]\nconfig = \"x\"\n", ":2:8: \"all\" is no list of CPUs"},
 		{"CPUs backwards", "[workers]\ncpus = \"3-1\"\n[scion]\nconfig = \"x\"\n", ":2:8: \"3-1\" is no list of CPUs"},
 		{"CPUs of the wrong type", "[workers]\ncpus = true\n[scion]\nconfig = \"x\"\n", ":2:8: \"true\" is no list of CPUs"},
 		{"CPUs missing", "[workers]\nqueue = 64\n[scion]\nconfig = \"x\"\n", "workers.cpus is missing"},
 		{"queue too long", "[workers]\ncpus = \"0\"\nqueue = 16385\n[scion]\nconfig = \"x\"\n", ":3:9: workers.queue = 16385: use 1 to 16384"},
-		{"queue of nothing", "[scion]\nconfig = \"x\"\n[workers]\ncpus = \"0\"\nqueue = 0\n", ":5:9: workers.queue = 0: use 1 to 16384"},
+		{"queue of 0", "[scion]\nconfig = \"x\"\n[workers]\ncpus = \"0\"\nqueue = 0\n", ":5:9: workers.queue = 0: use 1 to 16384"},
 		{"unknown key of workers", "[workers]\ncpus = \"0\"\nthreads = 2\n[scion]\nconfig = \"x\"\n", ":3:1: unknown key \"workers.threads\""},
 		{"no stage", "", "no stage is on"},
 		{"no interfaces", "[route]\n", "interfaces is missing"},
-		{"an interface twice", "interfaces = [\"a\", \"b\", \"a\"]\n[route]\n", ":1:1: interfaces names a twice"},
-		{"unknown mode", "mode = \"fast\"\n[route]\n", ":1:8: mode = \"fast\": use"},
+		{"interface twice", "interfaces = [\"a\", \"b\", \"a\"]\n[route]\n", ":1:1: interfaces names a twice"},
+		{"unknown mode of an IP router", "mode = \"fast\"\n[route]\n", ":1:8: mode = \"fast\": use"},
 		{"unknown key of route", "interfaces = [\"a\"]\n[route]\nturbo = 1\n", ":3:1: unknown key \"route.turbo\""},
 		{"too many blocks", "interfaces = [\"a\"]\n[route]\nblocks4 = 99999999\n", ":3:11: route.blocks4 = 99999999: use 1 to 8388608"},
-		{"no block", "interfaces = [\"a\"]\n[route]\nblocks6 = 0\n", ":3:11: route.blocks6 = 0: use 1 to"},
-		{"blocks of no mirror", "interfaces = [\"a\"]\n[route]\nmirror = false\nblocks6 = 9\n", ":4:11: route.blocks6 without a mirror"},
-		{"bad name", "name = \"a/b\"\ninterfaces = [\"a\"]\n[route]\n", ":1:8: name = \"a/b\": leave out"},
-		{"bad metrics", "metrics = \"9441\"\ninterfaces = [\"a\"]\n[route]\n", ":1:11: metrics = \"9441\": use address:port"},
-		{"metrics beside a router's", "metrics = \":9441\"\n[scion]\nconfig = \"x\"\n", ":1:11: metrics = \":9441\" beside [scion]"},
-		{"no file", "[scion]\n", "scion.config is missing"},
+		{"0 blocks", "interfaces = [\"a\"]\n[route]\nblocks6 = 0\n", ":3:11: route.blocks6 = 0: use 1 to"},
+		{"blocks without a mirror", "interfaces = [\"a\"]\n[route]\nmirror = false\nblocks6 = 9\n", ":4:11: route.blocks6 without a mirror"},
+		{"name with a slash", "name = \"a/b\"\ninterfaces = [\"a\"]\n[route]\n", ":1:8: name = \"a/b\": leave out"},
+		{"metrics without a colon", "metrics = \"9441\"\ninterfaces = [\"a\"]\n[route]\n", ":1:11: metrics = \"9441\": use address:port"},
+		{"metrics beside a SCION router", "metrics = \":9441\"\n[scion]\nconfig = \"x\"\n", ":1:11: metrics = \":9441\" beside [scion]"},
+		{"SCION router without a file", "[scion]\n", "scion.config is missing"},
 		{"filter without interfaces", "[filter]\n", "interfaces is missing"},
 		{"unknown key of filter", "interfaces = [\"a\"]\n[filter]\nturbo = 1\n", ":3:1: unknown key \"filter.turbo\""},
 		{"unknown key of a rule", filterHead + "[[filter.rule]]\nname = \"a\"\nport = 1\n", ":4:1: unknown key \"filter.rule.port\""},
@@ -129,26 +130,26 @@ func TestBadInputIsLocated(t *testing.T) {
 		{"set of another type", filterHead + "[[filter.set]]\nname = \"s\"\ntype = \"mac\"\n", ":4:8: set s: type = \"mac\": use"},
 		{"second set", filterHead + "[[filter.set]]\nname = \"s\"\n[[filter.set]]\nname = \"s\"\n", ":5:8: a second set s"},
 		{"file and entries", filterHead + "[[filter.set]]\nname = \"s\"\nfile = \"x\"\nentries = []\n", ":5:1: set s: entries beside file"},
-		{"timeout of nothing", filterHead + "[[filter.set]]\nname = \"s\"\ntimeout = \"1h\"\n", ":4:11: set s: timeout without"},
-		{"balance without interfaces", "[lb]\n", "interfaces is missing"},
+		{"timeout without entries from packets", filterHead + "[[filter.set]]\nname = \"s\"\ntimeout = \"1h\"\n", ":4:11: set s: timeout without"},
+		{"lb without interfaces", "[lb]\n", "interfaces is missing"},
 		{"unknown key of lb", lbHead + "turbo = 1\n", ":3:1: unknown key \"lb.turbo\""},
 		{"unknown key of a VIP", lbHead + lbVIP + "port = 1\n", ":6:1: unknown key \"lb.vip.port\""},
-		{"unknown key of a backend", lbHead + lbVIP + lbReal + "name = \"x\"\n", ":8:1: unknown key \"lb.vip.backend.name\""},
+		{"unknown key of a backend", lbHead + lbVIP + lbBackend + "name = \"x\"\n", ":8:1: unknown key \"lb.vip.backend.name\""},
 		{"unknown key of a check", lbHead + lbVIP + "[lb.vip.check]\nevery = \"1s\"\n", ":7:1: unknown key \"lb.vip.check.every\""},
 		{"ring that is no prime", lbHead + "ring_size = 65536\n", ":3:13: ring_size = 65536: use a prime"},
 		{"time without a unit", lbHead + "udp_timeout = 3\n", ":3:15: want text in quotes, found integer"},
 		{"VIP without an address", lbHead + "[[lb.vip]]\nprotocol = \"tcp\"\n", ":3:3: address is missing"},
 		{"VIP without a protocol", lbHead + lbVIP + "[[lb.vip]]\naddress = \"192.0.2.2\"\n", ":6:3: VIP 192.0.2.2: protocol is missing"},
-		{"backend without an address", lbHead + lbVIP + lbReal + lbVIP + lbReal + "[[lb.vip.backend]]\n",
+		{"backend without an address", lbHead + lbVIP + lbBackend + lbVIP + lbBackend + "[[lb.vip.backend]]\n",
 			":13:3: VIP 192.0.2.1:80/tcp: a backend's address is missing"},
 		{"inline backends", lbHead + lbVIP + "backend = [{address = \"10.0.0.11\"}, {weight = 2}]\n", ":6:1: VIP 192.0.2.1:80/tcp: a backend's"},
-		{"GUE port too large", lbHead + lbVIP + lbReal + "gue_port = 70000\n", ":8:12: 70000 is out of range"},
+		{"GUE port too large", lbHead + lbVIP + lbBackend + "gue_port = 70000\n", ":8:12: 70000 is out of range"},
 		{"BGP without an AS", lbHead + "[lb.bgp]\nrouter_id = \"10.0.0.1\"\n", ":3:2: lb.bgp.asn is missing"},
 		{"BGP without a router ID", lbHead + "[lb.bgp]\nasn = 65001\nrouter_id = \"fd00::1\"\n", ":5:13: lb.bgp.router_id is missing or no IPv4"},
-		{"BGP without neighbours", lbHead + lbBGP, ":3:2: lb.bgp has no neighbor"},
-		{"neighbour without an address", lbHead + lbBGP + "[[lb.bgp.neighbor]]\nasn = 65000\n", ":6:3: address of the neighbor is missing"},
-		{"neighbour without an AS", lbHead + lbBGP + "[[lb.bgp.neighbor]]\naddress = \"10.0.0.9\"\n", ":6:3: neighbor 10.0.0.9: asn is missing"},
-		{"protect nothing", filterHead + "[[filter.protect]]\nforwarded = true\n", ":2:3: address is missing"},
+		{"BGP without neighbors", lbHead + lbBGP, ":3:2: lb.bgp has no neighbor"},
+		{"neighbor without an address", lbHead + lbBGP + "[[lb.bgp.neighbor]]\nasn = 65000\n", ":6:3: address of the neighbor is missing"},
+		{"neighbor without an AS", lbHead + lbBGP + "[[lb.bgp.neighbor]]\naddress = \"10.0.0.9\"\n", ":6:3: neighbor 10.0.0.9: asn is missing"},
+		{"protected service without an address", filterHead + "[[filter.protect]]\nforwarded = true\n", ":2:3: address is missing"},
 		{"mss too large", filterHead + "[[filter.protect]]\naddress = \"a\"\nmss = 70000\n", ":4:7: 70000 is out of range: use 0 to 65535"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -225,13 +226,13 @@ func TestFilter(t *testing.T) {
 		}
 	}
 	if own, err := IsNode(path); !own || err != nil {
-		t.Errorf("not taken for culvert's own file: %v", err)
+		t.Errorf("IsNode: %t, %v", own, err)
 	}
 }
 
-func TestBalance(t *testing.T) {
-	path := write(t, lbHead+"flows = 5\nudp_timeout = \"90s\"\n"+lbVIP+"[lb.vip.check]\ntype = \"http\"\nrise = 3\n"+lbReal+lbReal+
-		"weight = 0\nencapsulation = \"gue\"\n"+lbVIP+lbReal+lbBGP+"[[lb.bgp.neighbor]]\naddress = \"10.0.0.9\"\nasn = 65000\n")
+func TestLB(t *testing.T) {
+	path := write(t, lbHead+"flows = 5\nudp_timeout = \"90s\"\n"+lbVIP+"[lb.vip.check]\ntype = \"http\"\nrise = 3\n"+lbBackend+lbBackend+
+		"weight = 0\nencapsulation = \"gue\"\n"+lbVIP+lbBackend+lbBGP+"[[lb.bgp.neighbor]]\naddress = \"10.0.0.9\"\nasn = 65000\n")
 	n, err := Load(path)
 	if err != nil {
 		t.Fatal(err)
@@ -242,23 +243,26 @@ func TestBalance(t *testing.T) {
 		b.BGP.Neighbor[0].ASN != 65000 {
 		t.Fatalf("got %+v", b)
 	}
-	at := func(l interface{ Locate(string, error) error }, key, want string) {
-		t.Helper()
-		if err := l.Locate(key, fmt.Errorf("x")); err.Error() != path+want {
-			t.Errorf("%s is at %v, want %s", key, err, want)
+	for _, c := range []struct {
+		table     config.Locator
+		key, want string
+	}{
+		{b, "flows", ":3:9: x"},
+		{b, "source4", ":2:2: x"},
+		{b.VIP[0], "hash", ":5:3: x"},
+		{b.VIP[0], "check", ":8:2: x"},
+		{b.VIP[0].Backend[0], "address", ":12:11: x"},
+		{b.VIP[0].Backend[1], "weight", ":15:10: x"},
+		{b.VIP[1], "", ":17:3: x"},
+		{b.VIP[1].Backend[0], "address", ":21:11: x"},
+		{b.BGP, "asn", ":23:7: x"},
+	} {
+		if err := c.table.Locate(c.key, fmt.Errorf("x")); err.Error() != path+c.want {
+			t.Errorf("%T, key %q: %v, want %s", c.table, c.key, err, c.want)
 		}
 	}
-	at(b, "flows", ":3:9: x")
-	at(b, "source4", ":2:2: x")
-	at(b.VIP[0], "hash", ":5:3: x")
-	at(b.VIP[0], "check", ":8:2: x")
-	at(b.VIP[0].Backend[0], "address", ":12:11: x")
-	at(b.VIP[0].Backend[1], "weight", ":15:10: x")
-	at(b.VIP[1], "", ":17:3: x")
-	at(b.VIP[1].Backend[0], "address", ":21:11: x")
-	at(b.BGP, "asn", ":23:7: x")
 	if own, err := IsNode(path); !own || err != nil {
-		t.Errorf("not taken for culvert's own file: %v", err)
+		t.Errorf("IsNode: %t, %v", own, err)
 	}
 }
 

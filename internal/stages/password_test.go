@@ -11,7 +11,7 @@ import (
 	"culvert/internal/lb/lbstage"
 )
 
-// TestPasswords reads BGP's password from files that only their owner may read.
+// TestPasswords wants the password of a BGP session to be in a file that only its owner can read.
 func TestPasswords(t *testing.T) {
 	const inline, file = `password = "s3cret"`, `password_file = "bgp.secret"`
 	for _, c := range []struct {
@@ -19,11 +19,11 @@ func TestPasswords(t *testing.T) {
 		mode, passwordMode os.FileMode
 		want, refused      string
 	}{
-		{"inline, secret", inline, 0o600, 0o600, "s3cret", ""},
-		{"inline, readable", inline, 0o644, 0o600, "", "culvert.toml:10:12: neighbor 10.0.0.254: password in a file that is not secret: others than its owner may use"},
-		{"in a file", file, 0o644, 0o600, "from file", ""},
-		{"in a file that others may read", file, 0o644, 0o640, "", "culvert.toml:10:17: neighbor 10.0.0.254: reading the password: others than its owner may use"},
-		{"in no file", `password_file = "none"`, 0o644, 0o600, "", "none: no such file"},
+		{"inline, file readable by its owner", inline, 0o600, 0o600, "s3cret", ""},
+		{"inline, file readable by all", inline, 0o644, 0o600, "", "culvert.toml:10:12: neighbor 10.0.0.254: password in a file that is not secret: others than its owner may use"},
+		{"password file readable by its owner", file, 0o644, 0o600, "from file", ""},
+		{"password file readable by its group", file, 0o644, 0o640, "", "culvert.toml:10:17: neighbor 10.0.0.254: reading the password: others than its owner may use"},
+		{"no such password file", `password_file = "none"`, 0o644, 0o600, "", "none: no such file"},
 		{"both", inline + "\n" + file, 0o600, 0o600, "", "give one of them"},
 		{"neither", "", 0o644, 0o600, "", ""},
 	} {
@@ -40,7 +40,7 @@ func TestPasswords(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(f.text), f.mode); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chmod(filepath.Join(dir, name), f.mode); err != nil { // whatever the umask
+			if err := os.Chmod(filepath.Join(dir, name), f.mode); err != nil { // WriteFile applies the umask
 				t.Fatal(err)
 			}
 		}

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestReadmeDrawing: the README draws the stages that there are, by their names and in their order, and is short.
+// TestReadmeDrawing wants the drawing in the README to have all stages, by their names and in their order. The README has to
+// be short.
 func TestReadmeDrawing(t *testing.T) {
 	b, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -18,7 +19,7 @@ func TestReadmeDrawing(t *testing.T) {
 	text := string(b)
 	const longest = 200
 	if n := strings.Count(text, "\n"); n > longest {
-		t.Errorf("README.md has %d lines: move some to docs/, %d are for a first look", n, longest)
+		t.Errorf("README.md has %d lines: move some to docs/, it is meant for a first look and has %d at most", n, longest)
 	}
 	var drawn []string
 	for line := range strings.Lines(text) {
@@ -33,6 +34,6 @@ func TestReadmeDrawing(t *testing.T) {
 		want = append(want, s.Name())
 	}
 	if want = append(want, "verdict"); !slices.Equal(drawn, want) {
-		t.Errorf("the way of a packet is drawn as %v, and is %v", drawn, want)
+		t.Errorf("the drawing has %v, want %v", drawn, want)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stages lists the stages that there are.
+// Package stages is the list of all stages.
 package stages
 
 import (
@@ -12,7 +12,7 @@ import (
 	"culvert/internal/stage"
 )
 
-// All are the stages in the order in which a packet meets them.
+// All returns the stages in the order in which a packet meets them.
 func All() []stage.Stage {
 	return []stage.Stage{
 		filterstage.Stage{},
@@ -22,7 +22,7 @@ func All() []stage.Stage {
 	}
 }
 
-// Parts are the tables of all stages.
+// Parts returns the tables of all stages.
 func Parts() (parts []config.Part) {
 	for _, s := range All() {
 		parts = append(parts, config.Part{Name: s.Name(), New: s.Table})
@@ -33,5 +33,5 @@ func Parts() (parts []config.Part) {
 // Load reads and checks a configuration file with the tables of all stages.
 func Load(path string) (*config.Node, error) { return config.Load(path, Parts()) }
 
-// IsNode tells whether the TOML file at path looks like culvert's own, and not like the reference router's.
+// IsNode tells whether the TOML file at path is culvert's configuration, as opposed to the reference router's.
 func IsNode(path string) (bool, error) { return config.IsNode(path, Parts()) }

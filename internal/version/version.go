@@ -12,23 +12,23 @@ import (
 // tag is set by the linker: -ldflags '-X culvert/internal/version.tag=v1.2.3'.
 var tag string
 
-// scionModule is the path of the reference's module, whose data plane is built in.
+// scionModule is the path of the module of the reference router, whose data plane is the slow path.
 const scionModule = "github.com/scionproto/scion"
 
-// Short is culvert's version in a word: what the linker was told, else the revision, else dev.
+// Short returns culvert's version in one word: the tag, or dev with the revision, or dev if that is not known.
 func Short() string {
 	info, _ := debug.ReadBuildInfo()
 	return short(tag, info)
 }
 
-// Long is Short with what there is to know about the build, in one line.
+// Long returns Short and what is known about the build, in one line.
 func Long() string {
 	info, _ := debug.ReadBuildInfo()
 	return long(tag, info)
 }
 
-// WithSCION names culvert's version and that of the reference in it. The reference's own log, pages
-// and metrics show it where they show theirs.
+// WithSCION returns culvert's version and that of the reference router in it. The log, pages and metrics of the reference
+// router show it in place of their own version.
 func WithSCION() string {
 	info, _ := debug.ReadBuildInfo()
 	return fmt.Sprintf("culvert %s, scionproto %s", short(tag, info), scion(info))
@@ -63,7 +63,7 @@ func long(tag string, info *debug.BuildInfo) string {
 	return fmt.Sprintf("culvert %s (%s)", short(tag, info), strings.Join(more, ", "))
 }
 
-// source returns the revision that was built, shortened, empty when the build does not know it.
+// source returns the first 12 digits of the revision that was built, "" if it is not known, and whether it was modified.
 func source(info *debug.BuildInfo) (revision string, modified bool) {
 	if info == nil {
 		return "", false
@@ -79,7 +79,7 @@ func source(info *debug.BuildInfo) (revision string, modified bool) {
 	return revision, modified
 }
 
-// scion returns the version of the reference's module.
+// scion returns the version of the reference router's module.
 func scion(info *debug.BuildInfo) string {
 	if info != nil {
 		for _, m := range info.Deps {

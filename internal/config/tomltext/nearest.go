@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Nearest returns a key that somebody may have meant by an unknown one: one of the same table of the structure that the
-// file is decoded into. Path has the tables' names and the key. It is "" if none is near.
+// Nearest returns the key that somebody may have meant by an unknown one, "" if none is similar. It looks in the same table
+// of the struct that the file is decoded into. path has the names of the tables and, last, the unknown key.
 func Nearest(into any, path []string) string {
 	if len(path) == 0 {
 		return ""
@@ -26,7 +26,7 @@ func Nearest(into any, path []string) string {
 		return ""
 	}
 	wrong := strings.ToLower(path[len(path)-1])
-	// What is further away than a third of the word is another word.
+	// A word that differs in more than a third of its letters is another word.
 	best, least := "", max(1, len(wrong)/3)+1
 	for _, name := range names(t) {
 		if d := distance(wrong, name); d < least {
@@ -36,7 +36,7 @@ func Nearest(into any, path []string) string {
 	return best
 }
 
-// DidYouMean is Nearest in parentheses, or "".
+// DidYouMean returns the key of Nearest as a question in parentheses, with a space in front, or "".
 func DidYouMean(into any, path []string) string {
 	if name := Nearest(into, path); name != "" {
 		return fmt.Sprintf(" (did you mean %q?)", name)
@@ -44,7 +44,7 @@ func DidYouMean(into any, path []string) string {
 	return ""
 }
 
-// table is the structure behind pointers and lists, nil if there is none.
+// table returns the struct type behind pointers and slices, nil if there is none.
 func table(t reflect.Type) reflect.Type {
 	for t != nil && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice) {
 		t = t.Elem()
@@ -88,7 +88,7 @@ func names(t reflect.Type) (all []string) {
 	return all
 }
 
-// distance is the edit distance of Levenshtein: insertions, deletions and substitutions.
+// distance returns the Levenshtein distance of two words.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tomltext puts the TOML decoder's errors into words for people who do not know Go.
+// Package tomltext rewrites errors of the TOML decoder for people who do not know Go.
 package tomltext
 
 import (
@@ -15,13 +15,13 @@ var (
 	badTime    = regexp.MustCompile(`Invalid duration string \{val=(.*)\}$`)
 )
 
-// ranges has the numbers that fit the small integer types.
+// ranges has the values of the small integer types.
 var ranges = map[string]string{
 	"int8": "-128 to 127", "int16": "-32768 to 32767",
 	"uint8": "0 to 255", "uint16": "0 to 65535", "uint32": "0 to 4294967295",
 }
 
-// Plain gives the text of a decoder's error, in one line and without the names of Go types.
+// Plain returns the text of a decoder's error in one line and without the names of Go types.
 func Plain(err error) string {
 	text := strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "toml: ")
 	if m := wrongType.FindStringSubmatch(text); m != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Unquoted says what to write where a document cannot be read because the value at a row and a column, from 1, is a word without
-// quotes; "" where it is something else.
+// Unquoted returns an error message for a document that the decoder refuses at row and col, which count from 1, because the
+// value there is a word without quotes. It returns "" if something else is wrong.
 func Unquoted(document []byte, row, col int) string {
 	lines := strings.Split(string(document), "\n")
 	if row < 1 || row > len(lines) {
@@ -18,21 +18,21 @@ func Unquoted(document []byte, row, col int) string {
 	}
 	line := lines[row-1]
 	start := min(max(col-1, 0), len(line))
-	for start > 0 && ofWord(line[start-1]) {
+	for start > 0 && isWordChar(line[start-1]) {
 		start--
 	}
 	end := start
-	for end < len(line) && ofWord(line[end]) {
+	for end < len(line) && isWordChar(line[end]) {
 		end++
 	}
 	word, before := line[start:end], strings.TrimSpace(line[:start])
-	if word == "" || strings.ContainsAny(before, "#\"'") && odd(before) {
+	if word == "" || strings.ContainsAny(before, "#\"'") && inCommentOrQuotes(before) {
 		return ""
 	}
 	after := strings.TrimSpace(line[end:])
 	switch {
 	case strings.HasSuffix(before, "="), strings.HasSuffix(before, "[") && strings.Contains(before, "="):
-	case before == "" || strings.HasSuffix(before, ","): // in a line of a list, perhaps
+	case before == "" || strings.HasSuffix(before, ","): // possibly a line of a list
 		if after != "" && !strings.ContainsAny(after[:1], ",]#") {
 			return ""
 		}
@@ -44,13 +44,13 @@ func Unquoted(document []byte, row, col int) string {
 		return ""
 	}
 	if low := strings.ToLower(word); low == "true" || low == "false" {
-		return fmt.Sprintf("%s is no value: write %s", word, low)
+		return fmt.Sprintf("%s is not a value: write %s", word, low)
 	}
 	return fmt.Sprintf("%s is not quoted: write %q", word, word)
 }
 
-// odd tells whether a text ends in a comment, or in quotes.
-func odd(text string) bool {
+// inCommentOrQuotes tells whether the end of a text is inside a comment or inside quotes.
+func inCommentOrQuotes(text string) bool {
 	var quote byte
 	for n := range len(text) {
 		switch c := text[n]; {
@@ -67,6 +67,6 @@ func odd(text string) bool {
 	return quote != 0
 }
 
-func ofWord(c byte) bool {
+func isWordChar(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_.:/@%+-", c) >= 0
 }

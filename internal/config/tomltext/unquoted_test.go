@@ -20,7 +20,7 @@ func TestUnquoted(t *testing.T) {
 		"interfaces = [10gbe]":              `10gbe is not quoted: write "10gbe"`,
 		"address = 192.0.2.1:80":            `192.0.2.1:80 is not quoted: write "192.0.2.1:80"`,
 		"file = /etc/x.txt":                 `/etc/x.txt is not quoted: write "/etc/x.txt"`,
-		"mirror = True":                     "True is no value: write true",
+		"mirror = True":                     "True is not a value: write true",
 		"[scion":                            "",
 		"a = [1, 2":                         "",
 		"a = \"x":                           "",

@@ -41,7 +41,7 @@ func compile(t *testing.T, text string) (*Plan, error) {
 func TestBalanceErrors(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"flows = -1\n", "c.toml:2:2: [lb]: -1 flows in the flow table"},
-		{"udp_timeout = \"soon\"\n", "c.toml:3:15: udp_timeout = \"soon\" is no time: write it as 500ms"},
+		{"udp_timeout = \"soon\"\n", "c.toml:3:15: udp_timeout = \"soon\" is not a duration: write it as 500ms"},
 		{"tcp_timeout = \"10h\"\n", "c.toml:2:2: [lb]: idle time of TCP of 10h0m0s"},
 		{"source4 = \"here\"\n", "c.toml:3:11: source4 = \"here\": use a prefix"},
 		{"source4 = \"fd00::/64\"\n", "c.toml:3:11: source4 = \"fd00::/64\": it is of the other family"},
@@ -57,7 +57,7 @@ func TestBalanceErrors(t *testing.T) {
 		{balanceVIP + "quic_server_id = 2\n", "c.toml:6:18: VIP 192.0.2.1:80/tcp: quic_server_id goes with UDP"},
 		{balanceVIP + "[lb.vip.check]\ntype = \"icmp\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: type \"icmp\" of check"},
 		{balanceVIP + "[lb.vip.check]\ntype = \"tcp\"\nrise = 0\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: rise 0 of check: use 1 to"},
-		{balanceVIP + "[lb.vip.check]\ntype = \"tcp\"\ninterval = \"1\"\n", "c.toml:8:12: VIP 192.0.2.1:80/tcp: interval = \"1\" is no time"},
+		{balanceVIP + "[lb.vip.check]\ntype = \"tcp\"\ninterval = \"1\"\n", "c.toml:8:12: VIP 192.0.2.1:80/tcp: interval = \"1\" is not a duration"},
 		{balanceVIP + "[lb.vip.check]\ntype = \"tcp\"\ntimeout = \"2s\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: timeout 2s of check: use 10ms to its interval of 1s"},
 		{balanceVIP + strings.Replace(balanceReal, "11", "11:80", 1), "c.toml:7:11: VIP 192.0.2.1:80/tcp: \"10.0.0.11:80\" is no address of a backend"},
 		{balanceVIP + balanceReal + "weight = -1\n", "c.toml:8:10: VIP 192.0.2.1:80/tcp: backend 10.0.0.11: weight -1: use 0 to 65535"},

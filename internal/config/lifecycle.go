@@ -4,26 +4,26 @@ package config
 
 import "fmt"
 
-// What becomes of a start when an interface does not exist.
+// What a start does if an interface does not exist.
 const (
-	// MissingWait attaches to the others, and to the missing one when it is there.
+	// MissingWait attaches to the other interfaces, and to the missing one when it appears.
 	MissingWait = "wait"
-	// MissingRefuse is an error.
+	// MissingRefuse fails.
 	MissingRefuse = "refuse"
 )
 
-// What a process does when its data plane is detached by somebody else.
+// What a process does if somebody else detaches its data plane.
 const (
-	// DetachedExit ends it.
+	// DetachedExit ends the process.
 	DetachedExit = "exit"
-	// DetachedAttach attaches again.
+	// DetachedAttach attaches the data plane again.
 	DetachedAttach = "attach"
-	// DetachedStay goes on with the SCION router's slow path alone.
+	// DetachedStay goes on with the slow path of the SCION router only.
 	DetachedStay = "stay"
 )
 
-// checkLife fills in defaults.
-func (n *Node) checkLife(at Position) error {
+// checkLifecycle checks missing and detached, and fills in their defaults.
+func (n *Node) checkLifecycle(at Position) error {
 	table, namer := n.namer()
 	if n.Detached == "" {
 		n.Detached = DetachedExit
@@ -35,7 +35,7 @@ func (n *Node) checkLife(at Position) error {
 	case DetachedExit, DetachedAttach:
 	case DetachedStay:
 		if namer == nil {
-			return at.Locate("detached", fmt.Errorf("detached = %q without [scion]: there is nothing to go on with, use %q or %q",
+			return at.Locate("detached", fmt.Errorf("detached = %q without [scion]: there is no slow path to go on with, use %q or %q",
 				n.Detached, DetachedExit, DetachedAttach))
 		}
 	default:
