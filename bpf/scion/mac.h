@@ -9,7 +9,7 @@
 
 #define SCION_KEYS 2
 
-/* Forwarding keys. A hop field is valid if it is valid under any of them. Writer: datapath. */
+/* Forwarding keys. A hop field is valid if it is valid under any of them. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SCION_KEYS);

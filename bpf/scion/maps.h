@@ -5,14 +5,14 @@
 #include "core/counters.h"
 #include "core/next_hop.h"
 
-/* Shared with datapath.LinkScope. */
+/* Shared with scionplane.LinkScope. */
 enum link_scope {
 	SCOPE_INTERNAL,
 	SCOPE_SIBLING,
 	SCOPE_EXTERNAL,
 };
 
-/* Shared with datapath.LinkType. */
+/* Shared with scionplane.LinkType. */
 enum link_type {
 	LINK_UNSET,
 	LINK_CORE,
@@ -62,7 +62,7 @@ struct scion_pair6 {
 	__be16 dport;
 };
 
-/* External and sibling links by the addresses their datagrams carry. Writer: datapath. */
+/* External and sibling links by the addresses their datagrams carry. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -82,7 +82,7 @@ struct scion_iface {
 	__u32 type; /* enum link_type */
 };
 
-/* Every interface of the AS by its ID. Writer: datapath. */
+/* Every interface of the AS by its ID. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -110,7 +110,7 @@ struct scion_link {
 	__u32 seq; /* of hop, see core/seqcount.h */
 };
 
-/* By link index. Writer: datapath. */
+/* By link index. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -120,7 +120,7 @@ struct {
 
 /*
  * Interfaces by which no datagrams of a link may come: a bit for each slot, from the lowest. By link index. Writer:
- * datapath.
+ * scionplane.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -142,7 +142,7 @@ struct scion_host {
 /* The unit is about a second: short enough to tell hosts in use from others, and so long that the store is rare. */
 #define HOST_USED_SHIFT 30
 
-/* End hosts of the AS. Writer: datapath; of used: the programs. */
+/* End hosts of the AS. Writer: scionplane; of used: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -154,7 +154,7 @@ struct {
 /* Whether the AS has services whose addresses are known. */
 const volatile bool scion_services_on;
 
-/* Hosts with services of the AS, above all its control service. Writer: datapath. */
+/* Hosts with services of the AS, above all its control service. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);

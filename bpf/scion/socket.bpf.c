@@ -12,7 +12,7 @@
  * without the program.
  */
 
-/* The link of a socket, by the socket's cookie. Writer: datapath. */
+/* The link of a socket, by the socket's cookie. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -27,7 +27,7 @@ struct socket_device {
 	__u32 ifindex;
 };
 
-/* The devices that are named for each link. Writer: datapath. */
+/* The devices that are named for each link. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -36,7 +36,7 @@ struct {
 	__type(value, __u8);
 } socket_devices SEC(".maps");
 
-/* By link: whether datagrams may come by all devices except for those (1), or by those only (0). Writer: datapath. */
+/* By link: whether datagrams may come by all devices except for those (1), or by those only (0). Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -1,175 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package datapath_test
 
 import (
-	"maps"
-	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
-	"culvert/internal/stats"
+	"culvert/internal/scion/scionplane/scionbed"
 	"culvert/internal/testbed"
 )
-
-// linkTraffic returns the packets of each link, in and out, by the link's name.
-func linkTraffic(t *testing.T, inst *Instance) (in, out map[string]uint64) {
-	t.Helper()
-	counters, err := inst.LinkCounters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	links := inst.Config().Links
-	if len(counters) != len(links) {
-		t.Fatalf("%d counters for %d links", len(counters), len(links))
-	}
-	in, out = make(map[string]uint64), make(map[string]uint64)
-	for n, c := range counters {
-		for class := range stats.SizeClasses {
-			in[links[n].Name] += c.In[class].Packets
-			for typ := range stats.TrafficTypes {
-				out[links[n].Name] += c.Out[typ][class].Packets
-			}
-		}
-	}
-	return in, out
-}
-
-// manyIDs counts up from 1.
-func manyIDs(n int) []uint16 {
-	ids := make([]uint16, n)
-	for i := range ids {
-		ids[i] = uint16(i + 1)
-	}
-	return ids
-}
-
-// TestAdopt attaches again with other configurations: counters stay with their names, and so do
-// keys, next hops and link states.
-func TestAdopt(t *testing.T) {
-	tests := map[string][]uint16{
-		"same":                          {1, 2},
-		"more links":                    {1, 2, 3, 4, 5},
-		"renumbered":                    {9, 2, 7, 1},
-		"more than the counters' room":  manyIDs(3 * minCounters),
-		"fewer links, those in use too": {2},
-		"other links altogether":        {5, 6},
-	}
-	for name, ids := range tests {
-		t.Run(name, func(t *testing.T) {
-			testbed.InNamespace(t)
-			v0 := testbed.AddVeth(t, "v0", "v1")
-			frame := transitFrame(t, v0, testKey)
-			first := testConfig(1, 2)
-			inst := mustAttach(t, first, "v0")
-			openWay(t, inst, v0)
-			if err := inst.AddKey(1, Key{4}); err != nil {
-				t.Fatal(err)
-			}
-			testbed.Feed(t, inst, frame, "v0", 5)
-			keys, err := inst.Keys()
-			if err != nil {
-				t.Fatal(err)
-			}
-			inst.Close()
-
-			c := testConfig(ids...)
-			inst = mustAttach(t, c, "v0")
-			if !inst.Adopted() {
-				t.Error("not adopted")
-			}
-			if now, err := inst.Keys(); err != nil || !slices.Equal(now, keys) {
-				t.Errorf("keys %v, %v, were %v", now, err, keys)
-			}
-			// The way from 1 to 2 is open, as it was, where both are there still.
-			testbed.Feed(t, inst, frame, "v0", 2)
-			want := map[string]uint64{"fwd scion-br-transit": 5}
-			wantIn, wantOut := make(map[string]uint64), make(map[string]uint64)
-			for _, l := range c.Links {
-				wantIn[l.Name], wantOut[l.Name] = 0, 0
-			}
-			if slices.Contains(ids, 1) {
-				wantIn["1"] = 5
-			}
-			if slices.Contains(ids, 2) {
-				wantOut["2"] = 5
-			}
-			if slices.Contains(ids, 1) && slices.Contains(ids, 2) {
-				wantIn["1"], wantOut["2"] = 7, 7
-				want["fwd scion-br-transit"] = 7
-			} else {
-				want["pass other"] = 2
-			}
-			_, got, _ := testbed.Counted(t, inst, "v0")
-			if !maps.Equal(got, want) {
-				t.Errorf("packets %v, want %v", got, want)
-			}
-			in, out := linkTraffic(t, inst)
-			if !maps.Equal(in, wantIn) || !maps.Equal(out, wantOut) {
-				t.Errorf("links in %v, out %v, want %v and %v", in, out, wantIn, wantOut)
-			}
-			inst.Close()
-
-			// And back: nothing is forgotten.
-			inst = mustAttach(t, first, "v0")
-			if now := wantOut["2"]; now == 0 {
-				wantOut["2"] = 5
-			}
-			if _, out := linkTraffic(t, inst); out["2"] != wantOut["2"] {
-				t.Errorf("link 2 has sent %d, want %d", out["2"], wantOut["2"])
-			}
-		})
-	}
-}
-
-// TestMovedLinkIsClosed changes the addresses of a link: its next hop does not hold any longer.
-func TestMovedLinkIsClosed(t *testing.T) {
-	testbed.InNamespace(t)
-	v0 := testbed.AddVeth(t, "v0", "v1")
-	inst := mustAttach(t, testConfig(1, 2), "v0")
-	openWay(t, inst, v0)
-	inst.Close()
-	moved := testConfig(1, 2)
-	moved.Links[2].Remote = testConfig(8).Links[1].Remote
-	inst = mustAttach(t, moved, "v0")
-	states, err := inst.LinkStates()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if states[2].Up || states[2].NextHop.IfIndex != 0 {
-		t.Errorf("link 2 is %+v", states[2])
-	}
-	if !states[0].Up {
-		t.Error("the internal link is down")
-	}
-}
 
 // TestOtherInterfaces attaches again to fewer and to other interfaces.
 func TestOtherInterfaces(t *testing.T) {
 	testbed.InNamespace(t)
 	v0, v2 := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
-	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
-	openWay(t, inst, v2)
-	testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
-	testbed.Feed(t, inst, transitFrame(t, v2, testKey), "v2", 4)
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0", "v2")
+	scionbed.Open(t, inst, v2)
+	testbed.Feed(t, inst, scionbed.TransitFrame(t, v0, scionbed.Key), "v0", 3)
+	testbed.Feed(t, inst, scionbed.TransitFrame(t, v2, scionbed.Key), "v2", 4)
 	inst.Close()
 
-	inst = mustAttach(t, testConfig(1, 2), "v2")
+	inst = scionbed.Attach(t, scionbed.Config(1, 2), "v2")
 	if got := inst.Attached(); !slices.Equal(got, []string{"v2"}) || testbed.XDPProgram(t, "v0") != 0 {
 		t.Errorf("attached to %v, v0 carries program %d", got, testbed.XDPProgram(t, "v0"))
 	}
 	for name, want := range map[string]uint64{"v0": 3, "v2": 4} {
 		port, by, _ := testbed.Counted(t, inst, name)
-		if by["fwd scion-br-transit"] != want || port.Attached != (name == "v2") {
+		if by[scionbed.Forwarded] != want || port.Attached != (name == "v2") {
 			t.Errorf("%s: attached %v, %v", name, port.Attached, by)
 		}
 	}
 	inst.Close()
 
-	inst = mustAttach(t, testConfig(1, 2), "v0")
-	testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 1)
-	if _, by, _ := testbed.Counted(t, inst, "v0"); by["fwd scion-br-transit"] != 4 {
+	inst = scionbed.Attach(t, scionbed.Config(1, 2), "v0")
+	testbed.Feed(t, inst, scionbed.TransitFrame(t, v0, scionbed.Key), "v0", 1)
+	if _, by, _ := testbed.Counted(t, inst, "v0"); by[scionbed.Forwarded] != 4 {
 		t.Errorf("v0 is back with %v", by)
 	}
 }
@@ -178,15 +43,15 @@ func TestOtherInterfaces(t *testing.T) {
 func TestDeviceComesBack(t *testing.T) {
 	testbed.InNamespace(t)
 	v0, v2 := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
-	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
-	openWay(t, inst, v2)
-	testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0", "v2")
+	scionbed.Open(t, inst, v2)
+	testbed.Feed(t, inst, scionbed.TransitFrame(t, v0, scionbed.Key), "v0", 3)
 
 	testbed.DeleteDevice(t, "v0")
 	if got := inst.Attached(); !slices.Equal(got, []string{"v2"}) {
 		t.Errorf("attached to %v", got)
 	}
-	if port, by, _ := testbed.Counted(t, inst, "v0"); port.Attached || by["fwd scion-br-transit"] != 3 {
+	if port, by, _ := testbed.Counted(t, inst, "v0"); port.Attached || by[scionbed.Forwarded] != 3 {
 		t.Errorf("v0 without its device: attached %v, %v", port.Attached, by)
 	}
 	inst.Close()
@@ -195,129 +60,9 @@ func TestDeviceComesBack(t *testing.T) {
 	if again.Index == v0.Index {
 		t.Fatal("the device has its old index")
 	}
-	inst = mustAttach(t, testConfig(1, 2), "v0", "v2")
-	testbed.Feed(t, inst, transitFrame(t, again, testKey), "v0", 2)
-	if port, by, _ := testbed.Counted(t, inst, "v0"); !port.Attached || by["fwd scion-br-transit"] != 5 {
+	inst = scionbed.Attach(t, scionbed.Config(1, 2), "v0", "v2")
+	testbed.Feed(t, inst, scionbed.TransitFrame(t, again, scionbed.Key), "v0", 2)
+	if port, by, _ := testbed.Counted(t, inst, "v0"); !port.Attached || by[scionbed.Forwarded] != 5 {
 		t.Errorf("v0 with its new device: attached %v, %v", port.Attached, by)
-	}
-}
-
-func TestKeys(t *testing.T) {
-	testbed.InNamespace(t)
-	v0 := testbed.AddVeth(t, "v0", "v1")
-	inst := mustAttach(t, testConfig(1, 2), "v0")
-	openWay(t, inst, v0) // with testKey at 0
-	other := Key{7}
-	fail := func(what string, err error, want string) {
-		t.Helper()
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want %q", what, err, want)
-		}
-	}
-	indexes := func(want ...int) (ids []string) {
-		t.Helper()
-		keys, err := inst.Keys()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []int
-		for _, k := range keys {
-			got = append(got, k.Index)
-			ids = append(ids, k.ID)
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("keys at %v, want %v", got, want)
-		}
-		return ids
-	}
-	forwards := func(key Key, want bool) {
-		t.Helper()
-		_, before, _ := testbed.Counted(t, inst, "v0")
-		testbed.Feed(t, inst, transitFrame(t, v0, key), "v0", 1)
-		_, after, _ := testbed.Counted(t, inst, "v0")
-		reason := "punt scion-mac"
-		if want {
-			reason = "fwd scion-br-transit"
-		}
-		if after[reason] != before[reason]+1 {
-			t.Errorf("key %x: no packet more for %s: %v, then %v", key, reason, before, after)
-		}
-	}
-	fail("index below", inst.AddKey(-1, other), "use 0 to 1")
-	fail("index above", inst.AddKey(MaxKeys, other), "use 0 to 1")
-	fail("index above, remove", inst.RemoveKey(MaxKeys), "use 0 to 1")
-	fail("occupied", inst.AddKey(0, other), "remove it first, or use index 1")
-	fail("no key", inst.RemoveKey(1), "no key 1")
-	if err := inst.AddKey(0, testKey); err != nil {
-		t.Errorf("the same key again: %v", err)
-	}
-	indexes(0)
-	forwards(testKey, true)
-	forwards(other, false)
-
-	if err := inst.AddKey(1, other); err != nil {
-		t.Fatal(err)
-	}
-	ids := indexes(0, 1)
-	if ids[0] == ids[1] {
-		t.Errorf("two keys have the ID %s", ids[0])
-	}
-	forwards(testKey, true)
-	forwards(other, true)
-
-	if err := inst.RemoveKey(0); err != nil {
-		t.Fatal(err)
-	}
-	fail("removed before", inst.RemoveKey(0), "no key 0")
-	indexes(1)
-	forwards(testKey, false)
-	forwards(other, true)
-
-	if err := inst.AddKey(0, other); err != nil {
-		t.Fatal(err)
-	}
-	if ids := indexes(0, 1); ids[0] != ids[1] {
-		t.Errorf("one key has the IDs %v", ids)
-	}
-}
-
-// TestDeadHopsAreForgotten attaches again after an interface was deleted and made again: what is known to be behind the
-// new one's index is no longer what was behind the old one.
-func TestDeadHopsAreForgotten(t *testing.T) {
-	testbed.InNamespace(t)
-	v0, v2 := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
-	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
-	openWay(t, inst, v2)
-	dead, alive, kernel := netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("10.0.0.8"), netip.MustParseAddr("10.0.0.9")
-	for addr, hop := range map[netip.Addr]NextHop{
-		dead: {IfIndex: v2.Index, DstMAC: [6]byte{2, 0, 0, 0, 0, 7}}, alive: {IfIndex: v0.Index, DstMAC: [6]byte{2, 0, 0, 0, 0, 8}}, kernel: {},
-	} {
-		if err := inst.SetHost(addr, hop); err != nil {
-			t.Fatal(err)
-		}
-	}
-	inst.Close()
-	testbed.DeleteDevice(t, "v2")
-	testbed.AddVeth(t, "v2", "v3")
-	inst = mustAttach(t, testConfig(1, 2), "v0", "v2")
-	if !inst.Adopted() {
-		t.Fatal("not adopted")
-	}
-	hosts, err := inst.Hosts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := slices.SortedFunc(maps.Keys(hosts), netip.Addr.Compare)
-	if want := []netip.Addr{alive, kernel}; !slices.Equal(got, want) {
-		t.Errorf("the hosts are %v, want %v", got, want)
-	}
-	states, err := inst.LinkStates()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n, s := range states {
-		if s.NextHop.IfIndex == v2.Index {
-			t.Errorf("link %d still leads to the interface that is gone", n)
-		}
 	}
 }

@@ -34,18 +34,22 @@ func TestCarriedByName(t *testing.T) {
 		want     []pins.Unattached
 		after    []string
 	}{
-		{"renamed", func(t *testing.T) { rename(t, "v0", "w0") }, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
-		{"swapped", func(t *testing.T) { rename(t, "v0", "x"); rename(t, "v2", "v0"); rename(t, "x", "v2") },
+		{"renamed", func(t *testing.T) { testbed.Rename(t, "v0", "w0") }, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
+		{"swapped", func(t *testing.T) {
+			testbed.Rename(t, "v0", "x")
+			testbed.Rename(t, "v2", "v0")
+			testbed.Rename(t, "x", "v2")
+		},
 			[]string{"v0", "v2"}, nil, []string{"v0", "v2"}},
-		{"renamed, and another one", func(t *testing.T) { rename(t, "v0", "w0"); testbed.AddVeth(t, "v0", "v7") },
+		{"renamed, and another one", func(t *testing.T) { testbed.Rename(t, "v0", "w0"); testbed.AddVeth(t, "v0", "v7") },
 			[]string{"v2", "w0"}, []pins.Unattached{{Interface: "v0", Why: pins.Replaced, Renamed: "w0"}}, []string{"v0", "v2", "w0"}},
 		{"renamed, and another one, that too", func(t *testing.T) {
-			rename(t, "v0", "w0")
+			testbed.Rename(t, "v0", "w0")
 			testbed.AddVeth(t, "v0", "v7")
-			rename(t, "v0", "u0")
-			rename(t, "w0", "v0")
+			testbed.Rename(t, "v0", "u0")
+			testbed.Rename(t, "w0", "v0")
 		}, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
-		{"to the name of one that has gone", func(t *testing.T) { testbed.DeleteDevice(t, "v0"); rename(t, "v2", "v0") },
+		{"to the name of one that has gone", func(t *testing.T) { testbed.DeleteDevice(t, "v0"); testbed.Rename(t, "v2", "v0") },
 			[]string{"v0"}, []pins.Unattached{{Interface: "v2", Why: pins.Gone, Renamed: "v0"}}, []string{"v0"}},
 		{"moved", func(t *testing.T) { testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, 0)) },
 			[]string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}, []string{"v2"}},
@@ -87,7 +91,7 @@ func TestCarriedByName(t *testing.T) {
 			testbed.InNamespace(t)
 			testbed.AddVeth(t, "v0", "v1")
 			testbed.AddVeth(t, "v2", "v3")
-			inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
+			inst := mustAttach(t, "v0", "v2")
 			tt.change(t)
 			// A process that has not attached sees the same.
 			seen, err := openInstance(inst.dir)
@@ -138,7 +142,7 @@ func TestCarriedByName(t *testing.T) {
 					names = append(names, name)
 				}
 			}
-			inst = mustAttach(t, testConfig(1, 2), names...)
+			inst = mustAttach(t, names...)
 			if got := inst.AttachedNow(); len(names) > 0 && !slices.Equal(got, names) {
 				t.Errorf("the next process is attached to %v, want %v", got, names)
 			}
@@ -160,8 +164,8 @@ func TestDetachRenamed(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
 	testbed.AddVeth(t, "v2", "v3")
-	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
-	rename(t, "v0", "w0")
+	inst := mustAttach(t, "v0", "v2")
+	testbed.Rename(t, "v0", "w0")
 	testbed.AddVeth(t, "v0", "v7")
 	if err := inst.Detach("v0"); err == nil || testbed.XDPProgram(t, "w0") == 0 {
 		t.Errorf("detached from v0, which is another one: %v; w0 carries program %d", err, testbed.XDPProgram(t, "w0"))
@@ -175,8 +179,8 @@ func TestDetachRenamed(t *testing.T) {
 func TestRefreshRenamed(t *testing.T) {
 	testbed.InNamespace(t)
 	v0 := testbed.AddVeth(t, "v0", "v1")
-	inst := mustAttach(t, testConfig(1, 2), "v0")
-	rename(t, "v0", "w0")
+	inst := mustAttach(t, "v0")
+	testbed.Rename(t, "v0", "w0")
 	l, err := netlink.LinkByName("w0")
 	if err != nil {
 		t.Fatal(err)

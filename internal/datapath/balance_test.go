@@ -18,6 +18,7 @@ import (
 
 const (
 	protoTCP = 6
+	protoUDP = 17
 	client4  = "203.0.113.7:1234"
 	client6  = "[2001:db8:7::7]:1234"
 	vip4     = "192.0.2.1:80"

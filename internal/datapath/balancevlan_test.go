@@ -116,11 +116,11 @@ func TestVLANsOfRenamed(t *testing.T) {
 	}
 	b.expect(b.packet(client4, vip4, syn(), nil), "fwd lb-new")
 	follow("as it was attached", true, b.in.Index, 7, 8)
-	rename(t, "lb0", "trunk0")
+	testbed.Rename(t, "lb0", "trunk0")
 	follow("renamed", false, b.in.Index, 7, 8)
-	rename(t, "trunk0", "lb0")
+	testbed.Rename(t, "trunk0", "lb0")
 	b.expect(tagged(b.packet(client4, vip4, ack(), nil), 7), "fwd lb-flow")
-	rename(t, "lb0", "trunk0")
+	testbed.Rename(t, "lb0", "trunk0")
 	testbed.AddVeth(t, "lb0", "lb1p")
 	follow("another one has its name", false, b.in.Index, 7, 8)
 	for _, u := range b.inst.Unattached() {

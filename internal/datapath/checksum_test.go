@@ -40,30 +40,3 @@ func TestChecksumsOfSYNAnswers(t *testing.T) {
 		}
 	}
 }
-
-func TestChecksumsOfSCION(t *testing.T) {
-	testbed.InNamespace(t)
-	in := testbed.AddVeth(t, "a0", "a1")
-	out := testbed.AddVeth(t, "b0", "b1")
-	inst := mustAttach(t, testConfig(1, 2), "a0", "b0")
-	openWay(t, inst, out)
-	frame := sizedTransitFrame(t, in, testKey, 64)
-	payload := len(frame) - 2
-	testbed.Sums(t, func(n uint16) {
-		binary.BigEndian.PutUint16(frame[payload:], n)
-		udp := frame[34:]
-		udp[6], udp[7] = 0, 0
-		size := binary.BigEndian.AppendUint16(nil, uint16(len(udp)))
-		check := ^testbed.OnesSum(frame[26:34], []byte{0, 17}, size, udp)
-		if check == 0 {
-			check = 0xffff
-		}
-		binary.BigEndian.PutUint16(udp[6:], check)
-		action, after, err := inst.TestRunIndex(frame, in.Index)
-		if err != nil || action != testbed.XDPRedirect {
-			t.Fatalf("action %d, %v", action, err)
-		}
-		testbed.RightIPv4(t, after[14:])
-		testbed.RightL4(t, after[14:], 6)
-	})
-}

@@ -18,6 +18,14 @@ import (
 	"culvert/internal/testbed"
 )
 
+// sum16 adds up the 16-bit words of b as they stand in memory (RFC 1071).
+func sum16(b []byte) (sum uint32) {
+	for ; len(b) > 1; b = b[2:] {
+		sum += uint32(bpfobj.Native.Uint16(b))
+	}
+	return sum
+}
+
 // wireSocket hears what comes in by a device.
 func wireSocket(t *testing.T, dev *net.Interface) int {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 func TestStarting(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
-	inst := mustAttach(t, testConfig(1), "v0")
+	inst := mustAttach(t, "v0")
 	defer func() {
 		if err := inst.DetachAll(); err != nil {
 			t.Error(err)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package datapath_test
 
 import (
-	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,8 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/datapath"
 	"culvert/internal/host/bpffs"
 	"culvert/internal/host/pins"
+	"culvert/internal/scion/scionplane"
+	"culvert/internal/scion/scionplane/scionbed"
 	"culvert/internal/testbed"
 )
 
@@ -27,8 +30,8 @@ func TestAttachAndDetach(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
 	testbed.AddVeth(t, "v2", "v3")
-	c := testConfig(1, 2)
-	inst := mustAttach(t, c, "v2", "v0", "v2")
+	c := scionbed.Config(1, 2)
+	inst := scionbed.Attach(t, c, "v2", "v0", "v2")
 	if got := inst.Attached(); !slices.Equal(got, []string{"v0", "v2"}) {
 		t.Errorf("attached to %v", got)
 	}
@@ -44,14 +47,14 @@ func TestAttachAndDetach(t *testing.T) {
 	}
 	inst.Close()
 
-	all, err := ListHere()
+	all, err := datapath.ListHere()
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%d instances listed, %v", len(all), err)
 	}
 	seen := all[0]
 	defer seen.Close()
-	if seen.Name() != "br1" || !seen.Config().equal(c) || seen.Served() || seen.ServerPID() != 0 {
-		t.Errorf("listed %s, served %v by %d, with %+v", seen.Name(), seen.Served(), seen.ServerPID(), seen.Config())
+	if seen.Name() != "br1" || !reflect.DeepEqual(scionplane.Of(seen).Config(), c) || seen.Served() || seen.ServerPID() != 0 {
+		t.Errorf("listed %s, served %v by %d, with %+v", seen.Name(), seen.Served(), seen.ServerPID(), scionplane.Of(seen).Config())
 	}
 	if testbed.XDPProgram(t, "v0") == 0 || testbed.XDPProgram(t, "v0") != testbed.XDPProgram(t, "v2") {
 		t.Errorf("programs %d and %d", testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"))
@@ -73,10 +76,10 @@ func TestAttachAndDetach(t *testing.T) {
 	if left := testbed.Tree(t); testbed.XDPProgram(t, "v2") != 0 || left != "" {
 		t.Errorf("after the last: program %d, pins %s", testbed.XDPProgram(t, "v2"), left)
 	}
-	if here, err := ListHere(); err != nil || len(here) != 0 {
+	if here, err := datapath.ListHere(); err != nil || len(here) != 0 {
 		t.Errorf("%d instances are left here, %v", len(here), err)
 	}
-	if inst, err := OpenHere("br1"); inst != nil || err != nil {
+	if inst, err := datapath.OpenHere("br1"); inst != nil || err != nil {
 		t.Errorf("opened what does not exist: %v", err)
 	}
 }
@@ -85,7 +88,7 @@ func TestDetachAll(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
 	testbed.AddVeth(t, "v2", "v3")
-	inst := mustAttach(t, testConfig(1), "v0", "v2")
+	inst := scionbed.Attach(t, scionbed.Config(1), "v0", "v2")
 	testbed.DeleteDevice(t, "v2") // and with it what was attached to it
 	if err := inst.DetachAll(); err != nil {
 		t.Fatal(err)
@@ -103,32 +106,32 @@ func TestOneServer(t *testing.T) {
 	running := testbed.XDPProgram(t, "v0")
 	refused := func() {
 		t.Helper()
-		_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Parts: []Part{NewSCIONPart(testConfig(1))}})
+		_, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0"}, Parts: scionbed.Parts(scionbed.Config(1))})
 		if err == nil || !strings.Contains(err.Error(), "served by another process") {
 			t.Errorf("second attach: %v", err)
 		}
 	}
 	refused()
-	seen, err := OpenHere("br1")
+	seen, err := datapath.OpenHere("br1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !seen.Served() || seen.ServerPID() != holder.Process.Pid {
 		t.Errorf("served %v by %d, should be by %d", seen.Served(), seen.ServerPID(), holder.Process.Pid)
 	}
-	openWay(t, seen, v0)
-	testbed.Feed(t, seen, transitFrame(t, v0, testKey), "v0", 3)
+	scionbed.Open(t, scionplane.Of(seen), v0)
+	testbed.Feed(t, seen, scionbed.TransitFrame(t, v0, scionbed.Key), "v0", 3)
 	seen.Close()
 
 	kill(holder)
 	if testbed.XDPProgram(t, "v0") != running {
 		t.Error("the program went with its process")
 	}
-	inst := mustAttach(t, testConfig(1, 2), "v0")
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0")
 	if !inst.Adopted() {
 		t.Error("not adopted")
 	}
-	if _, by, _ := testbed.Counted(t, inst, "v0"); by["fwd scion-br-transit"] != 3 {
+	if _, by, _ := testbed.Counted(t, inst, "v0"); by[scionbed.Forwarded] != 3 {
 		t.Errorf("counters %v", by)
 	}
 	refused()
@@ -138,9 +141,9 @@ func TestOneServer(t *testing.T) {
 func TestLookingDoesNotRefuse(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
-	inst := mustAttach(t, testConfig(1), "v0")
+	inst := scionbed.Attach(t, scionbed.Config(1), "v0")
 	inst.Close()
-	watcher, err := OpenHere("br1")
+	watcher, err := datapath.OpenHere("br1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +162,7 @@ func TestLookingDoesNotRefuse(t *testing.T) {
 		}
 	}()
 	for n := range 20_000 {
-		lock, err := lockInstance(inst.dir, "br1")
+		lock, err := datapath.LockInstance(inst.Dir(), "br1")
 		if err != nil {
 			t.Errorf("attempt %d: %v", n, err)
 			break
@@ -176,48 +179,48 @@ func TestRefused(t *testing.T) {
 	tests := []struct {
 		name    string
 		prepare func(t *testing.T)
-		options Options
-		config  Config
+		options datapath.Options
+		config  scionplane.Config
 		want    string
 	}{
 		{
-			name: "no interface", options: Options{Name: "br1"},
-			config: testConfig(1), want: "name at least one",
+			name: "no interface", options: datapath.Options{Name: "br1"},
+			config: scionbed.Config(1), want: "name at least one",
 		},
 		{
-			name: "no such interface", options: Options{Name: "br1", Interfaces: []string{"v0", "nope"}},
-			config: testConfig(1, 3), want: "interface nope does not exist",
+			name: "no such interface", options: datapath.Options{Name: "br1", Interfaces: []string{"v0", "nope"}},
+			config: scionbed.Config(1, 3), want: "interface nope does not exist",
 		},
 		{
-			name: "foreign program on the second", options: Options{Name: "br1", Interfaces: []string{"v0", "v2"}},
+			name: "foreign program on the second", options: datapath.Options{Name: "br1", Interfaces: []string{"v0", "v2"}},
 			prepare: func(t *testing.T) { testbed.AttachForeign(t, "v2") },
-			config:  testConfig(1, 3), want: "interface v2 carries XDP program",
+			config:  scionbed.Config(1, 3), want: "interface v2 carries XDP program",
 		},
 		{
 			// Nobody sees that one coming: it fails when the first is done.
-			name: "second without native XDP", options: Options{Name: "br1", Interfaces: []string{"v0", "bridge"}},
-			prepare: addBridge, config: testConfig(1, 3), want: "its driver has no native XDP",
+			name: "second without native XDP", options: datapath.Options{Name: "br1", Interfaces: []string{"v0", "bridge"}},
+			prepare: func(t *testing.T) { testbed.AddBridge(t, "bridge") }, config: scionbed.Config(1, 3), want: "its driver has no native XDP",
 		},
 		{
 			name:    "second without native XDP, same configuration",
-			options: Options{Name: "br1", Interfaces: []string{"v0", "bridge"}},
-			prepare: addBridge, config: testConfig(1, 2), want: "its driver has no native XDP",
+			options: datapath.Options{Name: "br1", Interfaces: []string{"v0", "bridge"}},
+			prepare: func(t *testing.T) { testbed.AddBridge(t, "bridge") }, config: scionbed.Config(1, 2), want: "its driver has no native XDP",
 		},
 		{
-			name: "no internal link", options: Options{Name: "br1", Interfaces: []string{"v0"}},
-			config: Config{Interfaces: testConfig(1, 2).Interfaces}, want: "no internal link",
+			name: "no internal link", options: datapath.Options{Name: "br1", Interfaces: []string{"v0"}},
+			config: scionplane.Config{Interfaces: scionbed.Config(1, 2).Interfaces}, want: "no internal link",
 		},
 		{
-			name: "two links over one pair of addresses", options: Options{Name: "br1", Interfaces: []string{"v0"}},
-			config: func() Config {
-				c := testConfig(1, 2)
+			name: "two links over one pair of addresses", options: datapath.Options{Name: "br1", Interfaces: []string{"v0"}},
+			config: func() scionplane.Config {
+				c := scionbed.Config(1, 2)
 				c.Links[2].Local, c.Links[2].Remote = c.Links[1].Local, c.Links[1].Remote
 				return c
 			}(), want: "both go from",
 		},
 		{
-			name: "name that is no file name", options: Options{Name: "../br1", Interfaces: []string{"v0"}},
-			config: testConfig(1), want: "cannot be used as a file name",
+			name: "name that is no file name", options: datapath.Options{Name: "../br1", Interfaces: []string{"v0"}},
+			config: scionbed.Config(1), want: "cannot be used as a file name",
 		},
 	}
 	for _, tt := range tests {
@@ -231,8 +234,8 @@ func TestRefused(t *testing.T) {
 			other := testbed.XDPProgram(t, "v2")
 			check := func(program uint32, pins string) {
 				t.Helper()
-				tt.options.Parts = []Part{NewSCIONPart(tt.config)}
-				inst, err := Attach(tt.options)
+				tt.options.Parts = scionbed.Parts(tt.config)
+				inst, err := datapath.Attach(tt.options)
 				if err == nil {
 					inst.Close()
 					t.Fatal("attached")
@@ -252,42 +255,35 @@ func TestRefused(t *testing.T) {
 			}
 			check(0, "")
 
-			inst := mustAttach(t, testConfig(1, 2), "v0")
-			openWay(t, inst, v0)
-			frame := transitFrame(t, v0, testKey)
+			inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0")
+			scionbed.Open(t, inst, v0)
+			frame := scionbed.TransitFrame(t, v0, scionbed.Key)
 			testbed.Feed(t, inst, frame, "v0", 2)
 			inst.Close()
 			check(testbed.XDPProgram(t, "v0"), testbed.Tree(t))
-			again, err := OpenHere("br1")
+			again, err := datapath.OpenHere("br1")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer again.Close()
 			testbed.Feed(t, again, frame, "v0", 1)
-			if _, by, total := testbed.Counted(t, again, "v0"); by["fwd scion-br-transit"] != 3 || total != 3 {
+			if _, by, total := testbed.Counted(t, again, "v0"); by[scionbed.Forwarded] != 3 || total != 3 {
 				t.Errorf("counters after it: %v", by)
 			}
-			if !again.Config().equal(testConfig(1, 2)) {
-				t.Errorf("configuration after it: %+v", again.Config())
+			if !reflect.DeepEqual(scionplane.Of(again).Config(), scionbed.Config(1, 2)) {
+				t.Errorf("configuration after it: %+v", scionplane.Of(again).Config())
 			}
 		})
-	}
-}
-
-func addBridge(t *testing.T) {
-	t.Helper()
-	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge"}}); err != nil {
-		t.Fatal(err)
 	}
 }
 
 func TestModeStays(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
-	inst := mustAttach(t, testConfig(1), "v0")
+	inst := scionbed.Attach(t, scionbed.Config(1), "v0")
 	inst.Close()
 	running := testbed.XDPProgram(t, "v0")
-	_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Generic: true, Parts: []Part{NewSCIONPart(testConfig(1))}})
+	_, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0"}, Generic: true, Parts: scionbed.Parts(scionbed.Config(1))})
 	if err == nil || !strings.Contains(err.Error(), "attached in native mode") || !strings.Contains(err.Error(), "culvert detach v0") {
 		t.Errorf("changing the mode of what runs: %v", err)
 	}
@@ -297,7 +293,7 @@ func TestModeStays(t *testing.T) {
 	if err := inst.Detach("v0"); err != nil {
 		t.Fatal(err)
 	}
-	inst, err = Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Generic: true, Parts: []Part{NewSCIONPart(testConfig(1))}})
+	inst.Instance, err = datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0"}, Generic: true, Parts: scionbed.Parts(scionbed.Config(1))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,14 +311,14 @@ func TestModeStays(t *testing.T) {
 func TestDiedBetweenGenerations(t *testing.T) {
 	testbed.InNamespace(t)
 	v0 := testbed.AddVeth(t, "v0", "v1")
-	inst := mustAttach(t, testConfig(1, 2), "v0")
-	openWay(t, inst, v0)
-	frame := transitFrame(t, v0, testKey)
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0")
+	scionbed.Open(t, inst, v0)
+	frame := scionbed.TransitFrame(t, v0, scionbed.Key)
 	testbed.Feed(t, inst, frame, "v0", 4)
 
 	// A whole generation that never came into force, with a configuration of its own, and a half one.
-	leaveDeadGeneration(t, inst, testConfig(7), v0)
-	if err := os.Mkdir(filepath.Join(inst.dir, "9"), 0o700); err != nil {
+	datapath.LeaveDeadGeneration(t, inst.Instance, scionbed.Parts(scionbed.Config(7)), v0)
+	if err := os.Mkdir(filepath.Join(inst.Dir(), "9"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
@@ -330,55 +326,27 @@ func TestDiedBetweenGenerations(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if err := m.Pin(filepath.Join(inst.dir, "9", bpfobj.PipelineMapCounters)); err != nil {
+	if err := m.Pin(filepath.Join(inst.Dir(), "9", bpfobj.PipelineMapCounters)); err != nil {
 		t.Fatal(err)
 	}
-	dir := inst.dir
+	dir := inst.Dir()
 	inst.Close()
 
-	seen, err := OpenHere("br1")
+	seen, err := datapath.OpenHere("br1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !seen.Config().equal(testConfig(1, 2)) {
-		t.Errorf("opened the generation that does not run: %+v", seen.Config())
+	if !reflect.DeepEqual(scionplane.Of(seen).Config(), scionbed.Config(1, 2)) {
+		t.Errorf("opened the generation that does not run: %+v", scionplane.Of(seen).Config())
 	}
 	seen.Close()
-	inst = mustAttach(t, testConfig(1, 2), "v0")
-	if gens := generations(dir); len(gens) != 1 {
+	inst = scionbed.Attach(t, scionbed.Config(1, 2), "v0")
+	if gens := datapath.Generations(dir); len(gens) != 1 {
 		t.Errorf("generations %v are left", gens)
 	}
 	testbed.Feed(t, inst, frame, "v0", 1)
-	if _, by, _ := testbed.Counted(t, inst, "v0"); by["fwd scion-br-transit"] != 5 {
+	if _, by, _ := testbed.Counted(t, inst, "v0"); by[scionbed.Forwarded] != 5 {
 		t.Errorf("counters %v", by)
-	}
-}
-
-// leaveDeadGeneration makes a generation whose process died before it came into force.
-func leaveDeadGeneration(t *testing.T, inst *Instance, c Config, ports ...*net.Interface) {
-	t.Helper()
-	here := pins.Space{Inode: inst.meta.NetNS, Cookie: inst.meta.Cookie}
-	o := Options{Name: inst.Name(), Parts: []Part{NewSCIONPart(c)}}
-	m, err := newMeta(inst, here, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead, err := load(inst, m, o, ports)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dead.Close()
-	dead.dir = inst.dir
-	gen, err := dead.pinGeneration()
-	if err != nil {
-		t.Fatal(err)
-	}
-	number, err := generationNumber(gen)
-	if err == nil {
-		err = dead.watchLosses(gen, number, nil)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -389,12 +357,12 @@ func TestNothingRuns(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(testbed.SpaceDir(t), "br1", "3"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := ListHere(); err != nil || len(all) != 0 {
+	if all, err := datapath.ListHere(); err != nil || len(all) != 0 {
 		t.Errorf("listed %d, %v", len(all), err)
 	}
-	inst := mustAttach(t, testConfig(1), "v0")
-	if inst.Adopted() || !slices.Equal(generations(inst.dir), []int{4}) {
-		t.Errorf("adopted %v, generations %v", inst.Adopted(), generations(inst.dir))
+	inst := scionbed.Attach(t, scionbed.Config(1), "v0")
+	if inst.Adopted() || !slices.Equal(datapath.Generations(inst.Dir()), []int{4}) {
+		t.Errorf("adopted %v, generations %v", inst.Adopted(), datapath.Generations(inst.Dir()))
 	}
 }
 
@@ -402,11 +370,11 @@ func TestNothingRuns(t *testing.T) {
 func TestNamespaceGone(t *testing.T) {
 	testbed.InNamespace(t)
 	v0 := testbed.AddVeth(t, "v0", "v1")
-	inst := mustAttach(t, testConfig(1, 2), "v0")
-	openWay(t, inst, v0)
-	testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 4)
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0")
+	scionbed.Open(t, inst, v0)
+	testbed.Feed(t, inst, scionbed.TransitFrame(t, v0, scionbed.Key), "v0", 4)
 	inst.Close()
-	dir, first := testbed.SpaceDir(t), inst.meta.Cookie
+	dir, first := testbed.SpaceDir(t), inst.Cookie()
 
 	testbed.DeleteDevice(t, "v0")
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -427,15 +395,13 @@ func TestNamespaceGone(t *testing.T) {
 		}
 		t.Cleanup(func() { os.RemoveAll(moved) })
 	}
-	stale := inst.meta
-	stale.NetNS = here.Inode
-	replaceMeta(t, filepath.Join(moved, "br1"), stale)
+	datapath.ReplaceNetNS(t, inst.Instance, filepath.Join(moved, "br1"), here.Inode)
 
-	if all, err := ListHere(); err != nil || len(all) != 0 {
+	if all, err := datapath.ListHere(); err != nil || len(all) != 0 {
 		t.Errorf("listed %d of another namespace, %v", len(all), err)
 	}
 	testbed.AddVeth(t, "v0", "v1")
-	inst = mustAttach(t, testConfig(1, 2), "v0")
+	inst = scionbed.Attach(t, scionbed.Config(1, 2), "v0")
 	if inst.Adopted() {
 		t.Error("adopted what another namespace has left")
 	}
@@ -446,28 +412,8 @@ func TestNamespaceGone(t *testing.T) {
 	if _, by, total := testbed.Counted(t, inst, "v0"); total != by["pass other"] {
 		t.Errorf("counters of another namespace: %v", by)
 	}
-	if gens := generations(inst.dir); len(gens) != 1 {
+	if gens := datapath.Generations(inst.Dir()); len(gens) != 1 {
 		t.Errorf("generations %v", gens)
-	}
-}
-
-// replaceMeta changes the description of the only generation in dir.
-func replaceMeta(t *testing.T, dir string, m meta) {
-	t.Helper()
-	metas, err := filepath.Glob(filepath.Join(dir, "*", metaMap))
-	if err != nil || len(metas) != 1 {
-		t.Fatalf("descriptions %v, %v", metas, err)
-	}
-	em, err := m.toMap()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer em.Close()
-	if err := os.Remove(metas[0]); err != nil {
-		t.Fatal(err)
-	}
-	if err := em.Pin(metas[0]); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -496,11 +442,11 @@ func attachWithFreshSys(t *testing.T, private bool) {
 	if private {
 		mount("bpf", bpffs.Path, "bpf", 0)
 	}
-	inst := mustAttach(t, testConfig(1), "v0")
+	inst := scionbed.Attach(t, scionbed.Config(1), "v0")
 	if _, err := os.Stat(filepath.Join(bpffs.Path, "culvert")); !os.IsNotExist(err) {
 		t.Errorf("pinned inside: %v", err)
 	}
-	seen, err := OpenHere("br1")
+	seen, err := datapath.OpenHere("br1")
 	if err != nil {
 		t.Fatalf("inside: %v", err)
 	}

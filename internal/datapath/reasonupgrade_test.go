@@ -17,26 +17,32 @@ import (
 func TestReasonsOfAnotherVersion(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "a0", "a1")
-	inst := mustAttach(t, testConfig(1), "a0")
-	mac, bfd := bpfobj.PipelineReasonPUNT_SCION_MAC.Index(), bpfobj.PipelineReasonPUNT_SCION_BFD.Index()
+	inst := mustAttach(t, "a0")
+	var some []int // reasons of whatever stage
+	for n, r := range Reasons() {
+		if r.Verdict == VerdictPunt {
+			some = append(some, n)
+		}
+	}
+	one, two := some[0], some[1]
 	other := inst.meta
 	other.Reasons = slices.Clone(other.Reasons)
-	other.Reasons[mac], other.Reasons[bfd] = other.Reasons[bfd], other.Reasons[mac]
+	other.Reasons[one], other.Reasons[two] = other.Reasons[two], other.Reasons[one]
 	other.Reasons[bpfobj.ReasonCount-1] = "punt no-more"
 	other.Layouts = map[string]string{}
-	slot := uint32(other.Ports["a0"] * 2 * bpfobj.ReasonCount)
-	put := func(index, packets uint32) {
+	slot := other.Ports["a0"] * 2 * bpfobj.ReasonCount
+	put := func(index int, packets uint64) {
 		t.Helper()
 		values := make([]bpfobj.PipelineCounter, ebpf.MustPossibleCPU())
-		values[0] = bpfobj.PipelineCounter{Packets: uint64(packets)}
-		if err := inst.maps[bpfobj.PipelineMapCounters].Put(slot+index, values); err != nil {
+		values[0] = bpfobj.PipelineCounter{Packets: packets}
+		if err := inst.maps[bpfobj.PipelineMapCounters].Put(uint32(slot+index), values); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put(mac, 3) // of BFD there
-	put(bfd, 5)
-	put(uint32(bpfobj.ReasonCount)+bfd, 7) // over the rate
-	put(uint32(bpfobj.ReasonCount-1), 9)
+	put(one, 3) // of the other one there
+	put(two, 5)
+	put(bpfobj.ReasonCount+two, 7) // over the rate
+	put(bpfobj.ReasonCount-1, 9)
 	dir := inst.dir
 	inst.Close()
 	replaceMeta(t, dir, other)
@@ -48,7 +54,7 @@ func TestReasonsOfAnotherVersion(t *testing.T) {
 		t.Error("counters were read by other numbers")
 	}
 	old.Close()
-	now := mustAttach(t, testConfig(1), "a0")
+	now := mustAttach(t, "a0")
 	ports, err := now.Ports()
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +67,8 @@ func TestReasonsOfAnotherVersion(t *testing.T) {
 		}
 		got[name] = r.Packets
 	}
-	for name, want := range map[string]uint64{"scion-bfd": 3, "scion-mac": 5, "scion-mac limited": 7} {
+	first, second := Reasons()[one].Name, Reasons()[two].Name
+	for name, want := range map[string]uint64{second: 3, first: 5, first + " limited": 7} {
 		if got[name] != want {
 			t.Errorf("%s: %d packets, want %d", name, got[name], want)
 		}

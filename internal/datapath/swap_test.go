@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package datapath_test
 
 import (
 	"testing"
@@ -8,6 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
+	"culvert/internal/scion/scionplane/scionbed"
 	"culvert/internal/testbed"
 )
 
@@ -17,10 +20,10 @@ func TestSwapUnderLoad(t *testing.T) {
 	testbed.InNamespace(t)
 	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
 	s := testbed.AddSink(t, "v3")
-	configs := []Config{testConfig(1, 2), testConfig(2, 3, 1)}
-	inst := mustAttach(t, configs[0], "v0", "v2")
-	openWay(t, inst, out)
-	snd := testbed.StartSender(t, testbed.Device(t, "v1"), s, transitFrame(t, in, testKey))
+	configs := []scionplane.Config{scionbed.Config(1, 2), scionbed.Config(2, 3, 1)}
+	inst := scionbed.Attach(t, configs[0], "v0", "v2")
+	scionbed.Open(t, inst, out)
+	snd := testbed.StartSender(t, testbed.Device(t, "v1"), s, scionbed.TransitFrame(t, in, scionbed.Key))
 	stop := func() {
 		if err := snd.Stop(); err != nil {
 			t.Fatalf("sending: %v", err)
@@ -34,7 +37,7 @@ func TestSwapUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The same configuration twice, then another: both ways of loading.
-		inst, err = Attach(Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Parts: []Part{NewSCIONPart(configs[n/2%2])}})
+		inst.Instance, err = datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Parts: scionbed.Parts(configs[n/2%2])})
 		if err != nil {
 			stop()
 			t.Fatal(err)
@@ -54,7 +57,7 @@ func TestSwapUnderLoad(t *testing.T) {
 	if arrived, err := s.Packets(); arrived != sent || err != nil {
 		t.Errorf("%d packets sent, %d arrived, %v", sent, arrived, err)
 	}
-	if total != sent || by["fwd scion-br-transit"] != sent {
+	if total != sent || by[scionbed.Forwarded] != sent {
 		t.Errorf("%d packets sent, counted %d: %v", sent, total, by)
 	}
 	for name, n := range port.Losses {
@@ -62,7 +65,7 @@ func TestSwapUnderLoad(t *testing.T) {
 			t.Errorf("%d packets lost: %s", n, name)
 		}
 	}
-	if linkIn, linkOut := linkTraffic(t, inst); linkIn["1"] != sent || linkOut["2"] != sent {
+	if linkIn, linkOut := scionbed.LinkTraffic(t, inst); linkIn["1"] != sent || linkOut["2"] != sent {
 		t.Errorf("%d packets sent, link 1 has received %d, link 2 has sent %d", sent, linkIn["1"], linkOut["2"])
 	}
 	t.Logf("%d packets through %d swaps", sent, swaps)
@@ -74,15 +77,15 @@ func TestLossesAreCounted(t *testing.T) {
 	testbed.InNamespace(t)
 	in := testbed.AddVeth(t, "v0", "v1")
 	out := testbed.AddVeth(t, "v2", "v3") // no XDP program on v3, no GRO
-	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
-	openWay(t, inst, out)
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0", "v2")
+	scionbed.Open(t, inst, out)
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
 	to := &unix.SockaddrLinklayer{Ifindex: testbed.Device(t, "v1").Index}
-	frame := transitFrame(t, in, testKey)
+	frame := scionbed.TransitFrame(t, in, scionbed.Key)
 	var sent uint64
 	lose := func() {
 		t.Helper()
@@ -98,7 +101,7 @@ func TestLossesAreCounted(t *testing.T) {
 			for _, n := range port.Losses {
 				lost += n
 			}
-			if by["fwd scion-br-transit"] == sent && lost == sent {
+			if by[scionbed.Forwarded] == sent && lost == sent {
 				return
 			}
 			if lost > sent || time.Now().After(end) {
@@ -107,19 +110,19 @@ func TestLossesAreCounted(t *testing.T) {
 		}
 	}
 	lose()
-	leaveDeadGeneration(t, inst, testConfig(1, 2), in, out)
+	datapath.LeaveDeadGeneration(t, inst.Instance, scionbed.Parts(scionbed.Config(1, 2)), in, out)
 	lose()
 	inst.Close()
 	// One that cannot succeed leaves the counting to the one that runs.
-	addBridge(t)
-	if _, err := Attach(Options{Name: "br1", Interfaces: []string{"v0", "bridge"}, Parts: []Part{NewSCIONPart(testConfig(1))}}); err == nil {
+	testbed.AddBridge(t, "bridge")
+	if _, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0", "bridge"}, Parts: scionbed.Parts(scionbed.Config(1))}); err == nil {
 		t.Fatal("attached to a bridge")
 	}
-	if inst, err = OpenHere("br1"); err != nil {
+	if inst.Instance, err = datapath.OpenHere("br1"); err != nil {
 		t.Fatal(err)
 	}
 	lose()
 	inst.Close()
-	inst = mustAttach(t, testConfig(2, 1), "v0", "v2")
+	inst = scionbed.Attach(t, scionbed.Config(2, 1), "v0", "v2")
 	lose()
 }

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package datapath_test
 
 import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
 
+	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
+	"culvert/internal/scion/scionplane/scionbed"
 	"culvert/internal/testbed"
 )
 
@@ -22,27 +26,27 @@ func TestBeginFails(t *testing.T) {
 		testbed.InNamespace(t)
 		v0, v2 := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
 		testbed.AddVeth(t, "v4", "v5")
-		inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
-		openWay(t, inst, v2)
+		inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0", "v2")
+		scionbed.Open(t, inst, v2)
 		if filtered {
-			err := inst.EditFilter(func(f *Filter) error {
-				f.Rules = append(f.Rules, FilterRule{Name: "all", Action: FilterCount, Interfaces: []string{"v2"}})
+			err := inst.EditFilter(func(f *datapath.Filter) error {
+				f.Rules = append(f.Rules, datapath.FilterRule{Name: "all", Action: datapath.FilterCount, Interfaces: []string{"v2"}})
 				return nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
+		testbed.Feed(t, inst, scionbed.TransitFrame(t, v0, scionbed.Key), "v0", 3)
 		inst.Close()
 		before := testbed.Tree(t)
 		was := [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}
 
 		no, during := errors.New("no"), [3]uint32{}
-		_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0", "v4"}, Begin: func(*Instance) error {
+		_, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0", "v4"}, Begin: func(*datapath.Instance) error {
 			during = [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}
 			return no
-		}, Parts: []Part{NewSCIONPart(testConfig(1))}})
+		}, Parts: scionbed.Parts(scionbed.Config(1))})
 		if !errors.Is(err, no) {
 			t.Fatalf("attached: %v", err)
 		}
@@ -56,11 +60,11 @@ func TestBeginFails(t *testing.T) {
 		if after := testbed.Tree(t); after != before {
 			t.Errorf("filtered %v: pins are now\n%sand were\n%s", filtered, after, before)
 		}
-		seen, err := OpenHere("br1")
+		seen, err := datapath.OpenHere("br1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c := received(t, seen); c["v0"] != 3 || !seen.Config().equal(testConfig(1, 2)) {
+		if c := received(t, seen); c["v0"] != 3 || !reflect.DeepEqual(scionplane.Of(seen).Config(), scionbed.Config(1, 2)) {
 			t.Errorf("filtered %v: counted %v", filtered, c)
 		}
 		if f, err := seen.Filter(); err != nil || filtered != (len(f.Rules) == 1) {
@@ -78,8 +82,8 @@ func TestDetachOthersFails(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
 	testbed.AddVeth(t, "v2", "v3")
-	inst := mustAttach(t, testConfig(1, 2), "v0", "v2")
-	dir := inst.dir
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0", "v2")
+	dir := inst.Dir()
 	inst.Close()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err != nil {
@@ -92,7 +96,7 @@ func TestDetachOthersFails(t *testing.T) {
 	}
 	before := testbed.Tree(t)
 	was := [2]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2")}
-	_, err = Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Parts: []Part{NewSCIONPart(testConfig(1))}})
+	_, err = datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0"}, Parts: scionbed.Parts(scionbed.Config(1))})
 	if err == nil || !strings.Contains(err.Error(), "link-v9") {
 		t.Fatalf("attached: %v", err)
 	}
@@ -105,7 +109,7 @@ func TestDetachOthersFails(t *testing.T) {
 	if err := os.Remove(odd); err != nil {
 		t.Fatal(err)
 	}
-	inst = mustAttach(t, testConfig(1), "v0")
+	inst = scionbed.Attach(t, scionbed.Config(1), "v0")
 	if got := inst.TakenOff(); !slices.Equal(got, []string{"v2"}) {
 		t.Errorf("taken off %v", got)
 	}

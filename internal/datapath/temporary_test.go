@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package datapath_test
 
 import (
 	"slices"
 	"testing"
 
+	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
+	"culvert/internal/scion/scionplane/scionbed"
 	"culvert/internal/testbed"
 )
 
@@ -14,32 +17,33 @@ func TestTemporary(t *testing.T) {
 	testbed.InNamespace(t)
 	v0 := testbed.AddVeth(t, "v0", "v1")
 	v2 := testbed.AddVeth(t, "v2", "v3")
-	o := Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Temporary: true}
+	o := datapath.Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Temporary: true}
 	testbed.AttachForeign(t, "v3")
 	o.Interfaces[1] = "v3"
-	o.Parts = []Part{NewSCIONPart(testConfig(1))}
-	if _, err := Attach(o); err == nil || testbed.XDPProgram(t, "v0") != 0 {
+	o.Parts = scionbed.Parts(scionbed.Config(1))
+	if _, err := datapath.Attach(o); err == nil || testbed.XDPProgram(t, "v0") != 0 {
 		t.Errorf("beside a foreign program: error %v, program %d", err, testbed.XDPProgram(t, "v0"))
 	}
 	o.Interfaces[1] = "v2"
-	o.Parts = []Part{NewSCIONPart(testConfig(1, 2))}
-	inst, err := Attach(o)
+	o.Parts = scionbed.Parts(scionbed.Config(1, 2))
+	loaded, err := datapath.Attach(o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	inst := scionplane.Of(loaded)
 	defer inst.Close()
-	if err := inst.AddKey(0, testKey); err != nil {
+	if err := inst.AddKey(0, scionbed.Key); err != nil {
 		t.Fatal(err)
 	}
-	openWay(t, inst, v2)
-	testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 3)
-	if port, by, _ := testbed.Counted(t, inst, "v0"); by["fwd scion-br-transit"] != 3 || !port.Attached {
+	scionbed.Open(t, inst, v2)
+	testbed.Feed(t, inst, scionbed.TransitFrame(t, v0, scionbed.Key), "v0", 3)
+	if port, by, _ := testbed.Counted(t, inst, "v0"); by[scionbed.Forwarded] != 3 || !port.Attached {
 		t.Errorf("counters %v, attached %v", by, port.Attached)
 	}
 	if got := inst.Attached(); !slices.Equal(got, []string{"v0", "v2"}) {
 		t.Errorf("attached to %v", got)
 	}
-	if all, err := ListHere(); err != nil || len(all) != 0 {
+	if all, err := datapath.ListHere(); err != nil || len(all) != 0 {
 		t.Errorf("%d instances are listed, error %v", len(all), err)
 	}
 	if left := testbed.Tree(t); left != "" {
@@ -53,8 +57,8 @@ func TestTemporary(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testbed.Feed(t, inst, transitFrame(t, v0, testKey), "v0", 2)
-	if port, by, _ := testbed.Counted(t, inst, "v0"); by["fwd scion-br-transit"] != 5 || !port.Attached {
+	testbed.Feed(t, inst, scionbed.TransitFrame(t, v0, scionbed.Key), "v0", 2)
+	if port, by, _ := testbed.Counted(t, inst, "v0"); by[scionbed.Forwarded] != 5 || !port.Attached {
 		t.Errorf("after a pause: counters %v, attached %v", by, port.Attached)
 	}
 	inst.Close()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package datapath_test
 
 import (
 	"encoding/binary"
@@ -13,13 +13,16 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
+	"culvert/internal/scion/scionplane/scionbed"
 	"culvert/internal/stats"
 	"culvert/internal/testbed"
 )
 
 // flood puts a frame through the program many times as the driver of an interface would, in batches
 // of a poll, on one CPU.
-func flood(t *testing.T, inst *Instance, frame []byte, iface string, cpu, count int) {
+func flood(t *testing.T, inst scionplane.Plane, frame []byte, iface string, cpu, count int) {
 	t.Helper()
 	var set, before unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
@@ -30,12 +33,7 @@ func flood(t *testing.T, inst *Instance, frame []byte, iface string, cpu, count 
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.SchedSetaffinity(0, &before) }()
-	_, err := inst.prog.Run(&ebpf.RunOptions{
-		Data:    frame,
-		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(testbed.Device(t, iface).Index)},
-		Repeat:  uint32(count),
-		Flags:   unix.BPF_F_TEST_XDP_LIVE_FRAMES,
-	})
+	err := inst.Flood(frame, testbed.Device(t, iface).Index, count)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,8 +47,8 @@ func TestFullQueueIsCounted(t *testing.T) {
 	cpu := two[1]
 	in, other, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v4", "v5"), testbed.AddVeth(t, "v2", "v3")
 	s := testbed.AddSink(t, "v3")
-	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}, Queue: 1}, false, "v0", "v2", "v4")
-	openWay(t, inst, out)
+	inst := attachWorkers(t, scionbed.Config(1, 2), datapath.Workers{CPUs: []int{cpu}, Queue: 1}, false, "v0", "v2", "v4")
+	scionbed.Open(t, inst, out)
 	want := map[string]uint64{}
 	check := func(when string) {
 		t.Helper()
@@ -58,7 +56,7 @@ func TestFullQueueIsCounted(t *testing.T) {
 			settled := true
 			for iface, sent := range want {
 				port, by, total := testbed.Counted(t, inst, iface)
-				lost, fwd := port.Losses[stats.LossWorkerQueue], by["fwd scion-br-transit"]
+				lost, fwd := port.Losses[stats.LossWorkerQueue], by[scionbed.Forwarded]
 				// Live frames come back as they were forwarded, and pass then.
 				if total == sent && fwd > 0 && lost > sent/2 {
 					continue
@@ -77,21 +75,21 @@ func TestFullQueueIsCounted(t *testing.T) {
 		flood(t, inst, frame, iface, cpu, 640)
 		want[iface] += 641
 	}
-	frame, otherFrame := transitFrame(t, in, testKey), transitFrame(t, other, testKey)
+	frame, otherFrame := scionbed.TransitFrame(t, in, scionbed.Key), scionbed.TransitFrame(t, other, scionbed.Key)
 	send("v0", frame)
 	check("at first")
 	send("v4", otherFrame)
 	check("with another interface")
 	// One that takes over counts on.
 	inst.Close()
-	inst = attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}, Queue: 2}, false, "v0", "v2", "v4")
+	inst = attachWorkers(t, scionbed.Config(1, 2), datapath.Workers{CPUs: []int{cpu}, Queue: 2}, false, "v0", "v2", "v4")
 	defer func() { inst.Close() }()
 	send("v0", frame)
 	check("after a swap")
 	var all uint64
 	for iface := range want {
 		_, by, _ := testbed.Counted(t, inst, iface)
-		all += by["fwd scion-br-transit"]
+		all += by[scionbed.Forwarded]
 	}
 	if err := s.Await(all); err != nil {
 		t.Error(err)
@@ -105,20 +103,20 @@ func TestWorkerLossesFromTracepoints(t *testing.T) {
 	two := online(t)
 	cpu := two[1]
 	in := testbed.AddVeth(t, "v0", "v1")
-	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}}, false, "v0")
+	inst := attachWorkers(t, scionbed.Config(1, 2), datapath.Workers{CPUs: []int{cpu}}, false, "v0")
 	defer func() { inst.Close() }()
-	flood(t, inst, transitFrame(t, in, testKey), "v0", two[0], 1)
-	first, err := inst.workerMap()
+	flood(t, inst, scionbed.TransitFrame(t, in, scionbed.Key), "v0", two[0], 1)
+	first, err := inst.WorkerMap()
 	if err != nil {
 		t.Fatal(err)
 	}
 	inst.Close()
-	inst = attachWorkers(t, testConfig(1, 2), Workers{CPUs: []int{cpu}}, false, "v0")
-	second, err := inst.workerMap()
+	inst = attachWorkers(t, scionbed.Config(1, 2), datapath.Workers{CPUs: []int{cpu}}, false, "v0")
+	second, err := inst.WorkerMap()
 	if err != nil {
 		t.Fatal(err)
 	}
-	gen := filepath.Join(inst.dir, strconv.Itoa(generations(inst.dir)[0]))
+	gen := filepath.Join(inst.Dir(), strconv.Itoa(datapath.Generations(inst.Dir())[0]))
 	want := uint64(0)
 	for _, c := range []struct {
 		mapID, drops uint32
@@ -137,7 +135,7 @@ func TestWorkerLossesFromTracepoints(t *testing.T) {
 // runTracepoint runs the program that a generation has on a tracepoint.
 func runTracepoint(t *testing.T, gen, tracepoint string, args ...uint64) {
 	t.Helper()
-	l, err := link.LoadPinnedLink(filepath.Join(gen, tracePrefix+tracepoint), nil)
+	l, err := link.LoadPinnedLink(filepath.Join(gen, datapath.TracePrefix+tracepoint), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,10 +165,10 @@ func TestWorkAtOnce(t *testing.T) {
 	two := online(t)
 	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
 	s := testbed.AddSink(t, "v3")
-	inst := attachWorkers(t, testConfig(1, 2), Workers{CPUs: two[1:], Queue: 1}, false, "v0", "v2")
+	inst := attachWorkers(t, scionbed.Config(1, 2), datapath.Workers{CPUs: two[1:], Queue: 1}, false, "v0", "v2")
 	defer func() { inst.Close() }()
-	openWay(t, inst, out)
-	frame := transitFrame(t, in, testKey)
+	scionbed.Open(t, inst, out)
+	frame := scionbed.TransitFrame(t, in, scionbed.Key)
 	flood(t, inst, frame, "v0", two[1], 64)
 	if port, by, total := testbed.Counted(t, inst, "v0"); total != 64 || port.Losses[stats.LossWorkerQueue] != 0 {
 		t.Errorf("at once: counted %v, lost %v", by, port.Losses)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package datapath_test
 
 import (
 	"bytes"
@@ -19,8 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/datapath"
 	"culvert/internal/host/cpus"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/scion/scionplane"
+	"culvert/internal/scion/scionplane/scionbed"
 	"culvert/internal/testbed"
 )
 
@@ -37,13 +40,13 @@ func online(t *testing.T) []int {
 	return list[:2]
 }
 
-func attachWorkers(t *testing.T, c Config, w Workers, generic bool, interfaces ...string) *Instance {
+func attachWorkers(t *testing.T, c scionplane.Config, w datapath.Workers, generic bool, interfaces ...string) scionplane.Plane {
 	t.Helper()
-	inst, err := Attach(Options{Name: "br1", Interfaces: interfaces, Workers: w, Generic: generic, Parts: []Part{NewSCIONPart(c)}})
+	inst, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: interfaces, Workers: w, Generic: generic, Parts: scionbed.Parts(c)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return inst
+	return scionplane.Of(inst)
 }
 
 // tap is everything that the kernel receives from a device, in order.
@@ -112,11 +115,11 @@ func mixture(t *testing.T) (frames [][]byte) {
 	t.Helper()
 	for n := range mixPackets {
 		for flow := range mixFlows {
-			key := testKey
+			key := scionbed.Key
 			if flow%8 == 7 {
 				key[0]++ // to the slow path
 			}
-			f := sizedTransitFrame(t, &net.Interface{HardwareAddr: mixInMAC}, key, 16+(n*37+flow*11)%200, func(s *scionpkt.Spec) {
+			f := scionbed.SizedTransitFrame(t, &net.Interface{HardwareAddr: mixInMAC}, key, 16+(n*37+flow*11)%200, func(s *scionpkt.Spec) {
 				switch flow % 4 {
 				case 0:
 					s.FlowID = uint32(flow)
@@ -153,16 +156,16 @@ func byFlow(frames []string) map[uint32][]string {
 }
 
 // forwardedOn returns how many packets each CPU has forwarded from a device.
-func forwardedOn(t *testing.T, inst *Instance, iface string) map[int]uint64 {
+func forwardedOn(t *testing.T, inst scionplane.Plane, iface string) map[int]uint64 {
 	t.Helper()
 	on := make(map[int]uint64)
-	for n, r := range Reasons() {
-		if r.Verdict != VerdictFwd {
+	for n, r := range datapath.Reasons() {
+		if r.Verdict != datapath.VerdictFwd {
 			continue
 		}
 		var values []bpfobj.PipelineCounter
-		key := uint32(inst.meta.Ports[iface]*2*bpfobj.ReasonCount + n)
-		if err := inst.maps[bpfobj.PipelineMapCounters].Lookup(key, &values); err != nil {
+		key := uint32(inst.PortSlot(iface)*2*bpfobj.ReasonCount + n)
+		if err := inst.Map(bpfobj.PipelineMapCounters).Lookup(key, &values); err != nil {
 			t.Fatal(err)
 		}
 		for cpu, v := range values {
@@ -182,7 +185,7 @@ type outcome struct {
 }
 
 // sendMixture sends it through a data plane of its own.
-func sendMixture(t *testing.T, frames [][]byte, w Workers, generic bool) outcome {
+func sendMixture(t *testing.T, frames [][]byte, w datapath.Workers, generic bool) outcome {
 	t.Helper()
 	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
 	defer testbed.DeleteDevice(t, "v0")
@@ -191,14 +194,14 @@ func sendMixture(t *testing.T, frames [][]byte, w Workers, generic bool) outcome
 	testbed.SetMAC(t, in)
 	testbed.SetMAC(t, out)
 	testbed.AttachForeign(t, "v3")
-	inst := attachWorkers(t, testConfig(1, 2), w, generic, "v0", "v2")
+	inst := attachWorkers(t, scionbed.Config(1, 2), w, generic, "v0", "v2")
 	defer inst.Close()
 	defer func() {
 		if err := inst.DetachAll(); err != nil {
 			t.Error(err)
 		}
 	}()
-	openWay(t, inst, out)
+	scionbed.Open(t, inst, out)
 	fwd, up := addTap(t, testbed.Device(t, "v3")), addTap(t, in)
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -245,10 +248,10 @@ func TestWorkersGiveTheSameAnswers(t *testing.T) {
 	two := online(t)
 	frames := mixture(t)
 	for _, generic := range []bool{false, true} {
-		direct := sendMixture(t, frames, Workers{}, generic)
+		direct := sendMixture(t, frames, datapath.Workers{}, generic)
 		for _, list := range [][]int{two[:1], two[1:], two} {
 			t.Logf("generic %v, workers on %s", generic, cpus.Format(list))
-			o := sendMixture(t, frames, Workers{CPUs: list}, generic)
+			o := sendMixture(t, frames, datapath.Workers{CPUs: list}, generic)
 			compareFlows(t, "forwarded", o.forwarded, direct.forwarded)
 			compareFlows(t, "passed up", o.passed, direct.passed)
 			if !maps.Equal(o.reasons, direct.reasons) {
@@ -317,15 +320,15 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 	two := online(t)
 	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
 	s := testbed.AddSink(t, "v3")
-	inst := attachWorkers(t, testConfig(1, 2), Workers{}, false, "v0", "v2")
+	inst := attachWorkers(t, scionbed.Config(1, 2), datapath.Workers{}, false, "v0", "v2")
 	defer func() { inst.Close() }()
-	openWay(t, inst, out)
+	scionbed.Open(t, inst, out)
 	var frames [][]byte
 	for flow := range 32 {
-		frames = append(frames, sizedTransitFrame(t, in, testKey, 64, func(s *scionpkt.Spec) { s.FlowID = uint32(flow) }))
+		frames = append(frames, scionbed.SizedTransitFrame(t, in, scionbed.Key, 64, func(s *scionpkt.Spec) { s.FlowID = uint32(flow) }))
 	}
 	snd := testbed.StartSender(t, testbed.Device(t, "v1"), s, frames...)
-	swaps := []Workers{
+	swaps := []datapath.Workers{
 		{CPUs: two[1:]}, {}, {CPUs: two}, {CPUs: two}, {CPUs: two[:1], Queue: 512}, {CPUs: two}, {},
 	}
 	var ids []uint32
@@ -335,14 +338,14 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		inst.Close()
-		if inst, err = Attach(Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Workers: w, Parts: []Part{NewSCIONPart(testConfig(1, 2))}}); err != nil {
+		if inst.Instance, err = datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Workers: w, Parts: scionbed.Parts(scionbed.Config(1, 2))}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Await(before + testbed.Window + 1); err != nil {
 			t.Errorf("after swap %d: %v", n, err)
 			break
 		}
-		id, err := inst.workerMap()
+		id, err := inst.WorkerMap()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -364,7 +367,7 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 	if arrived, err := s.Packets(); arrived != sent || err != nil {
 		t.Errorf("%d packets sent, %d arrived, %v", sent, arrived, err)
 	}
-	if total != sent || by["fwd scion-br-transit"] != sent {
+	if total != sent || by[scionbed.Forwarded] != sent {
 		t.Errorf("%d packets sent, counted %d: %v", sent, total, by)
 	}
 	for name, n := range port.Losses {
@@ -386,11 +389,12 @@ func TestWorkersOutliveTheProcess(t *testing.T) {
 	testbed.InNamespace(t)
 	two := online(t)
 	testbed.AddVeth(t, "v0", "v1")
-	w := Workers{CPUs: []int{two[1], two[0]}, Queue: 100}
-	inst := attachWorkers(t, testConfig(1), w, false, "v0")
-	key := inst.meta.FlowKey
+	w := datapath.Workers{CPUs: []int{two[1], two[0]}, Queue: 100}
+	inst := attachWorkers(t, scionbed.Config(1), w, false, "v0")
+	key := inst.FlowKey()
 	inst.Close()
-	inst, err := OpenHere("br1")
+	var err error
+	inst.Instance, err = datapath.OpenHere("br1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,12 +402,12 @@ func TestWorkersOutliveTheProcess(t *testing.T) {
 		t.Errorf("workers are %+v, want %+v in order", got, w)
 	}
 	inst.Close()
-	inst = attachWorkers(t, testConfig(1), Workers{CPUs: two}, false, "v0")
+	inst = attachWorkers(t, scionbed.Config(1), datapath.Workers{CPUs: two}, false, "v0")
 	defer inst.Close()
-	if !slices.Equal(inst.meta.FlowKey, key) || slices.Max(key) == 0 {
-		t.Errorf("flows were spread by %v, now by %v", key, inst.meta.FlowKey)
+	if !slices.Equal(inst.FlowKey(), key) || slices.Max(key) == 0 {
+		t.Errorf("flows were spread by %v, now by %v", key, inst.FlowKey())
 	}
-	if got := inst.Workers().Queue; got != DefaultQueue {
+	if got := inst.Workers().Queue; got != datapath.DefaultQueue {
 		t.Errorf("queue is %d", got)
 	}
 }
@@ -413,16 +417,16 @@ func TestWorkersRefused(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
 	for _, c := range []struct {
-		w    Workers
+		w    datapath.Workers
 		want string
 	}{
-		{Workers{CPUs: []int{4095}}, "workers: CPU 4095 is not online: there are "},
-		{Workers{CPUs: []int{0, 0}}, "workers: CPU 0 is given twice"},
-		{Workers{CPUs: []int{0}, Queue: 16385}, "queue of 16385 packets for each worker: use 1 to 16384"},
-		{Workers{CPUs: []int{0}, Queue: -1}, "queue of -1 packets"},
-		{Workers{CPUs: make([]int, 65)}, "workers: 65 CPUs: use at most 64"},
+		{datapath.Workers{CPUs: []int{4095}}, "workers: CPU 4095 is not online: there are "},
+		{datapath.Workers{CPUs: []int{0, 0}}, "workers: CPU 0 is given twice"},
+		{datapath.Workers{CPUs: []int{0}, Queue: 16385}, "queue of 16385 packets for each worker: use 1 to 16384"},
+		{datapath.Workers{CPUs: []int{0}, Queue: -1}, "queue of -1 packets"},
+		{datapath.Workers{CPUs: make([]int, 65)}, "workers: 65 CPUs: use at most 64"},
 	} {
-		_, err := Attach(Options{Name: "br1", Interfaces: []string{"v0"}, Workers: c.w, Parts: []Part{NewSCIONPart(testConfig(1))}})
+		_, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0"}, Workers: c.w, Parts: scionbed.Parts(scionbed.Config(1))})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error is %v, want %q", c.w, err, c.want)
 		}

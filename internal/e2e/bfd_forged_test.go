@@ -14,6 +14,7 @@ import (
 
 	"culvert/internal/lab"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/scion/scionplane"
 )
 
 // States as a BFD packet carries them (RFC 5880, 4.1).
@@ -141,7 +142,7 @@ func TestForgedBFD(t *testing.T) {
 	p := plane(t, l, "as2")
 	link := linkIndex(t, p, "203")
 	isUp := func() bool {
-		states, err := p.LinkStates()
+		states, err := scionplane.Of(p).LinkStates()
 		check(t, err)
 		now, err := interfaceUp(l, as2, "203")
 		check(t, err)

@@ -16,6 +16,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/lab"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/scion/scionplane"
 )
 
 const (
@@ -73,7 +74,7 @@ func follow(t *testing.T, l *lab.Lab, as lab.AS, p *datapath.Instance, id, other
 	t.Helper()
 	link := linkIndex(t, p, id)
 	fastPath := func() bool {
-		states, err := p.LinkStates()
+		states, err := scionplane.Of(p).LinkStates()
 		check(t, err)
 		return states[link].Up
 	}

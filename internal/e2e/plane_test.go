@@ -15,6 +15,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lab"
+	"culvert/internal/scion/scionplane"
 )
 
 // bpffs is where culvert pins.
@@ -88,7 +89,7 @@ func plane(t *testing.T, l *lab.Lab, ns string) *datapath.Instance {
 // linkIndex is the place of a link in the data plane's configuration.
 func linkIndex(t *testing.T, p *datapath.Instance, name string) int {
 	t.Helper()
-	for i, l := range p.Config().Links {
+	for i, l := range scionplane.Of(p).Config().Links {
 		if l.Name == name {
 			return i
 		}
@@ -100,7 +101,7 @@ func linkIndex(t *testing.T, p *datapath.Instance, name string) int {
 // ready tells whether every link but the internal one can be used.
 func ready(t *testing.T, p *datapath.Instance) bool {
 	t.Helper()
-	states, err := p.LinkStates()
+	states, err := scionplane.Of(p).LinkStates()
 	check(t, err)
 	for _, s := range states[1:] {
 		if !s.Up || s.NextHop.IfIndex == 0 {

@@ -15,6 +15,7 @@ import (
 
 	"culvert/internal/host/netdev"
 	"culvert/internal/lab"
+	"culvert/internal/scion/scionplane"
 )
 
 // TestInterfacesReplaced takes the interfaces away from under a router and gives it new ones of the
@@ -119,7 +120,7 @@ func TestInterfaceReplacedUnderRouter(t *testing.T) {
 		if _, err := netdev.Ethtool("far-to-b", unix.ETHTOOL_SGRO, 1); err != nil {
 			return err
 		}
-		for _, l := range running.Config().Links {
+		for _, l := range scionplane.Of(running).Config().Links {
 			if !l.Remote.IsValid() {
 				continue
 			}
@@ -137,7 +138,7 @@ func TestInterfaceReplacedUnderRouter(t *testing.T) {
 		return nil
 	}))
 	wait(t, "a next hop by the new interface", func() bool {
-		states, err := running.LinkStates()
+		states, err := scionplane.Of(running).LinkStates()
 		check(t, err)
 		for _, st := range states {
 			if st.NextHop.IfIndex == index {

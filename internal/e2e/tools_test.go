@@ -9,6 +9,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lab"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/stats"
 )
 
@@ -43,7 +44,7 @@ func ping(t *testing.T, l *lab.Lab, from, to string, size int) {
 // sent is how many packets of pingSize a router's fast path has sent on a link, by traffic type.
 func sent(t *testing.T, p *datapath.Instance, link string) [stats.TrafficTypes]uint64 {
 	t.Helper()
-	links, err := p.LinkCounters()
+	links, err := scionplane.Of(p).LinkCounters()
 	check(t, err)
 	var n [stats.TrafficTypes]uint64
 	for typ := range n {

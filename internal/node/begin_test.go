@@ -118,8 +118,6 @@ type afterwards struct {
 	failed func(*datapath.Instance)
 }
 
-func (a afterwards) Load(*datapath.Options, *datapath.Config) {}
-
 func (a afterwards) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
 	err := rest()
 	if err != nil {

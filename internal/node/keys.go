@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/trust"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/show"
 	"culvert/internal/show/planes"
 )
@@ -32,20 +32,20 @@ func AddKey(on, index, from string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	inst, err := openSCION(on)
+	router, err := openSCION(on)
 	if err != nil {
 		return err
 	}
-	defer inst.Close()
-	if err := inst.AddKey(n, key); err != nil {
+	defer router.Close()
+	if err := router.AddKey(n, key); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "key %d of router %s loaded\n", n, inst.Name())
+	fmt.Fprintf(out, "key %d of router %s loaded\n", n, router.Name())
 	return nil
 }
 
 // ReadKey reads a derived forwarding key, 16 bytes in base64, from a file that only root may read, or from in.
-func ReadKey(from string, in io.Reader) (key [datapath.KeySize]byte, err error) {
+func ReadKey(from string, in io.Reader) (key [scionplane.KeySize]byte, err error) {
 	text, err := readSecret(from, in)
 	if errors.Is(err, fs.ErrNotExist) && looksLikeKey(from) {
 		return key, errors.New("a key is not taken from the command line, where everybody sees it: " +
@@ -58,11 +58,11 @@ func ReadKey(from string, in io.Reader) (key [datapath.KeySize]byte, err error) 
 	switch {
 	case err != nil:
 		return key, fmt.Errorf("key is not base64: %w", err)
-	case len(b) != datapath.KeySize:
+	case len(b) != scionplane.KeySize:
 		return key, fmt.Errorf("key has %d bytes: a derived forwarding key has %d "+
-			"(master keys belong in the router's keys/ directory)", len(b), datapath.KeySize)
+			"(master keys belong in the router's keys/ directory)", len(b), scionplane.KeySize)
 	}
-	return [datapath.KeySize]byte(b), nil
+	return [scionplane.KeySize]byte(b), nil
 }
 
 func readSecret(from string, in io.Reader) ([]byte, error) {
@@ -75,14 +75,15 @@ func readSecret(from string, in io.Reader) ([]byte, error) {
 
 func looksLikeKey(text string) bool {
 	b, err := base64.StdEncoding.DecodeString(text)
-	return err == nil && len(b) == datapath.KeySize
+	return err == nil && len(b) == scionplane.KeySize
 }
 
 // openSCION opens the SCION router of a name, "" for the only one on this machine.
-func openSCION(name string) (*datapath.Instance, error) {
-	return planes.Open(name, planes.Kind{
+func openSCION(name string) (scionplane.Plane, error) {
+	inst, err := planes.Open(name, planes.Kind{
 		Name: "SCION router", Plural: "SCION routers", Is: isSCION, Anywhere: true, None: "see 'culvert status'",
 	})
+	return scionplane.Of(inst), err
 }
 
 // RemoveKey takes a forwarding key out of a router's data plane, and tells out. Without force it
@@ -92,28 +93,28 @@ func RemoveKey(on, index string, force bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	inst, err := openSCION(on)
+	router, err := openSCION(on)
 	if err != nil {
 		return err
 	}
-	defer inst.Close()
-	keys, err := inst.Keys()
+	defer router.Close()
+	keys, err := router.Keys()
 	if err != nil {
 		return err
 	}
-	own, _ := inst.SlowPathKey()
-	if !inst.Served() {
+	own, _ := router.SlowPathKey()
+	if !router.Served() {
 		own = ""
 	}
 	loss := removalLoss(keys, n, own)
 	if loss != nil && !force {
 		return fmt.Errorf("key %d of router %s is %s: without it %s: say --force to remove it all the same",
-			n, inst.Name(), loss.role, loss.follows)
+			n, router.Name(), loss.role, loss.follows)
 	}
-	if err := inst.RemoveKey(n); err != nil {
+	if err := router.RemoveKey(n); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "key %d of router %s removed\n", n, inst.Name())
+	fmt.Fprintf(out, "key %d of router %s removed\n", n, router.Name())
 	if loss != nil {
 		fmt.Fprintln(out, loss.follows)
 	}
@@ -125,8 +126,8 @@ type loss struct{ role, follows string }
 
 // removalLoss says what is lost with the key at an index, nil for nothing that anybody would miss.
 // own is the ID of the key that the serving process has, "" without a process.
-func removalLoss(keys []datapath.KeyInfo, index int, own string) *loss {
-	at := slices.IndexFunc(keys, func(k datapath.KeyInfo) bool { return k.Index == index })
+func removalLoss(keys []scionplane.KeyInfo, index int, own string) *loss {
+	at := slices.IndexFunc(keys, func(k scionplane.KeyInfo) bool { return k.Index == index })
 	switch {
 	case at < 0:
 		return nil
@@ -144,18 +145,18 @@ func removalLoss(keys []datapath.KeyInfo, index int, own string) *loss {
 
 // ListKeys writes which keys a router has loaded. The keys themselves are not shown.
 func ListKeys(on string, asJSON bool, out io.Writer) error {
-	inst, err := openSCION(on)
+	router, err := openSCION(on)
 	if err != nil {
 		return err
 	}
-	defer inst.Close()
-	keys, err := inst.Keys()
+	defer router.Close()
+	keys, err := router.Keys()
 	if err != nil {
 		return err
 	}
 	if asJSON {
 		if keys == nil {
-			keys = []datapath.KeyInfo{}
+			keys = []scionplane.KeyInfo{}
 		}
 		return show.JSON(out, keys)
 	}
@@ -163,15 +164,15 @@ func ListKeys(on string, asJSON bool, out io.Writer) error {
 		fmt.Fprintf(out, "%d  id %s\n", k.Index, k.ID)
 	}
 	if len(keys) == 0 {
-		fmt.Fprintf(out, "%s has no key: culvert key add 0 FILE --on %s\n", inst.Name(), inst.Name())
+		fmt.Fprintf(out, "%s has no key: culvert key add 0 FILE --on %s\n", router.Name(), router.Name())
 	}
 	return nil
 }
 
 func keyIndex(s string) (int, error) {
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 || n >= datapath.MaxKeys {
-		return 0, fmt.Errorf("key index %q: use 0 to %d", s, datapath.MaxKeys-1)
+	if err != nil || n < 0 || n >= scionplane.MaxKeys {
+		return 0, fmt.Errorf("key index %q: use 0 to %d", s, scionplane.MaxKeys-1)
 	}
 	return n, nil
 }

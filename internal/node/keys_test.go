@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 )
 
 func TestRemovalLoss(t *testing.T) {
-	one := []datapath.KeyInfo{{Index: 1, ID: "aa"}}
-	two := []datapath.KeyInfo{{Index: 0, ID: "aa"}, {Index: 1, ID: "bb"}}
+	one := []scionplane.KeyInfo{{Index: 1, ID: "aa"}}
+	two := []scionplane.KeyInfo{{Index: 0, ID: "aa"}, {Index: 1, ID: "bb"}}
 	for _, tc := range []struct {
 		name  string
-		keys  []datapath.KeyInfo
+		keys  []scionplane.KeyInfo
 		index int
 		own   string
 		role  string

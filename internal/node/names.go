@@ -8,6 +8,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/route/routeplane"
+	"culvert/internal/scion/scionplane"
 )
 
 // The functions below list names for a shell to complete. What cannot be read is left out.
@@ -79,7 +80,7 @@ func routersThat(fit func(*datapath.Instance) bool) []string {
 	})
 }
 
-func isSCION(i *datapath.Instance) bool { return len(i.Config().Links) > 0 }
+func isSCION(i *datapath.Instance) bool { return len(scionplane.Of(i).Config().Links) > 0 }
 
 // RouterInterfaces lists the interfaces that routers of an ID are attached to.
 func RouterInterfaces(id string) []string {

@@ -2,10 +2,10 @@
 
 package scion
 
-import "culvert/internal/datapath"
+import "culvert/internal/scion/scionplane"
 
 // plane is the eBPF data plane as the router wants it.
-type plane struct{ *datapath.Instance }
+type plane struct{ scionplane.Plane }
 
 func (p plane) SetOwnKey(key [16]byte) error {
 	if err := p.ReplaceKey(key); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/scionproto/scion/pkg/log"
 	"github.com/scionproto/scion/router/control"
 
-	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 )
 
 const (
@@ -43,8 +43,8 @@ type bfdMirror struct {
 	// gates are those of the links that have one; session tells the fast path of their sessions, and sessions is what it
 	// was told.
 	gates    map[int]*bfdGate
-	session  func(link int, s datapath.BFDSession) error
-	sessions map[int]datapath.BFDSession
+	session  func(link int, s scionplane.BFDSession) error
+	sessions map[int]scionplane.BFDSession
 }
 
 type linkState uint8
@@ -121,8 +121,8 @@ func (m *bfdMirror) sync() {
 }
 
 // watch has the fast path told which BFD packets can be of a session.
-func (m *bfdMirror) watch(gates map[int]*bfdGate, session func(link int, s datapath.BFDSession) error) {
-	m.gates, m.session, m.sessions = gates, session, map[int]datapath.BFDSession{}
+func (m *bfdMirror) watch(gates map[int]*bfdGate, session func(link int, s scionplane.BFDSession) error) {
+	m.gates, m.session, m.sessions = gates, session, map[int]scionplane.BFDSession{}
 }
 
 // syncSessions tells the fast path of every session that has changed. What fails is tried again at the next poll: until

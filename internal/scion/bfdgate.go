@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 )
 
 // A BFD control packet (RFC 5880, 4.1): offsets in bytes, bits of the second byte, states.
@@ -172,8 +172,8 @@ func (g *bfdGate) silent(now time.Time) bool {
 
 // forFastPath is what the fast path may know of the session. While that is not up the gate has to see what comes, or
 // silent would not know.
-func (g *bfdGate) forFastPath() datapath.BFDSession {
-	s := datapath.BFDSession{Refused: uint32(g.refused())}
+func (g *bfdGate) forFastPath() scionplane.BFDSession {
+	s := scionplane.BFDSession{Refused: uint32(g.refused())}
 	if far := g.far.Load(); far != 0 && g.up() {
 		s.Own, s.Far = g.own, far
 	}

@@ -30,7 +30,7 @@ import (
 	"github.com/scionproto/scion/router/bfd"
 	"github.com/scionproto/scion/router/control"
 
-	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/stats"
 )
 
@@ -419,7 +419,7 @@ func TestGatedSibling(t *testing.T) {
 	r, err := Load(writeTOML(t, "wire", "br1", ""))
 	check(t, err)
 	own, sibling := r.Datapath.Links[0].Local, netip.MustParseAddrPort("127.0.0.77:30042")
-	r.Datapath.Links = append(r.Datapath.Links, datapath.Link{Name: "sibling", Scope: datapath.ScopeSibling, Local: own, Remote: sibling})
+	r.Datapath.Links = append(r.Datapath.Links, scionplane.Link{Name: "sibling", Scope: scionplane.ScopeSibling, Local: own, Remote: sibling})
 	c := scionrouter.NewConnector(r.Config.Router, r.Config.Features)
 	gates, err := gateSessions(c, r)
 	check(t, err)
@@ -489,10 +489,10 @@ func TestMirrorBFDSessions(t *testing.T) {
 	check(t, err)
 	up := false
 	m := newBFDMirror(r, &fakeSessions{}, false, func(int, bool) error { return nil })
-	var told []datapath.BFDSession
+	var told []scionplane.BFDSession
 	var fail error
 	gate := testBFDGate(&up)
-	m.watch(map[int]*bfdGate{1: gate}, func(link int, s datapath.BFDSession) error {
+	m.watch(map[int]*bfdGate{1: gate}, func(link int, s scionplane.BFDSession) error {
 		if fail == nil {
 			told = append(told, s)
 		}
@@ -513,7 +513,7 @@ func TestMirrorBFDSessions(t *testing.T) {
 	gate.dropped[bfdDiscriminator].Add(2)
 	gate.dropped[bfdNoNews].Add(1)
 	m.sync()
-	want := []datapath.BFDSession{{}, {Own: ownDisc, Far: farDisc}, {Own: ownDisc, Far: otherDisc}, {}, {Refused: 2}}
+	want := []scionplane.BFDSession{{}, {Own: ownDisc, Far: farDisc}, {Own: ownDisc, Far: otherDisc}, {}, {Refused: 2}}
 	if !reflect.DeepEqual(told, want) {
 		t.Errorf("told %+v, want %+v", told, want)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/scionproto/scion/router/config"
 	"github.com/scionproto/scion/router/control"
 
-	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 )
 
 // Router is the checked configuration of one border router.
@@ -24,7 +24,7 @@ type Router struct {
 	// Control is what the reference data plane is configured with.
 	Control *control.Config
 	// Datapath is what the fast path is configured with.
-	Datapath datapath.Config
+	Datapath scionplane.Config
 	// BFD tells for each of Datapath.Links whether a BFD session watches it.
 	BFD []bool
 	// Key is the forwarding key derived from keys/master0.key; nil when there is no key file,

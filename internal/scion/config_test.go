@@ -14,7 +14,7 @@ import (
 	"github.com/scionproto/scion/pkg/addr"
 	"github.com/scionproto/scion/pkg/scrypto"
 
-	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 )
 
 // writeTOML writes a router's TOML file for one of testdata's ASes.
@@ -39,34 +39,34 @@ func ap(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 func TestLoad(t *testing.T) {
 	tests := []struct {
 		name, as, id, more string
-		want               datapath.Config
+		want               scionplane.Config
 		bfd                []bool
 	}{
 		{
 			name: "IPv4, siblings, peering, all sizes of interface ID", as: "v4", id: "br1",
-			want: datapath.Config{
+			want: scionplane.Config{
 				LocalIA: ia("1-ff00:0:110"), PortStart: 31000, PortEnd: 32767,
 				Services: []netip.Addr{netip.MustParseAddr("10.0.0.10")},
-				Links: []datapath.Link{
+				Links: []scionplane.Link{
 					{Name: "internal", Local: ap("10.0.0.1:30042")},
-					{Name: "1", Scope: datapath.ScopeExternal, IfID: 1, NeighborIA: ia("1-ff00:0:111"),
+					{Name: "1", Scope: scionplane.ScopeExternal, IfID: 1, NeighborIA: ia("1-ff00:0:111"),
 						Local: ap("192.0.2.1:50000"), Remote: ap("192.0.2.2:50001")},
-					{Name: "sibling->10.0.0.2:30042", Scope: datapath.ScopeSibling,
+					{Name: "sibling->10.0.0.2:30042", Scope: scionplane.ScopeSibling,
 						Local: ap("10.0.0.1:30042"), Remote: ap("10.0.0.2:30042")},
-					{Name: "sibling->10.0.0.3:30042", Scope: datapath.ScopeSibling,
+					{Name: "sibling->10.0.0.3:30042", Scope: scionplane.ScopeSibling,
 						Local: ap("10.0.0.1:30042"), Remote: ap("10.0.0.3:30042")},
-					{Name: "300", Scope: datapath.ScopeExternal, IfID: 300, NeighborIA: ia("2-ff00:0:210"),
+					{Name: "300", Scope: scionplane.ScopeExternal, IfID: 300, NeighborIA: ia("2-ff00:0:210"),
 						Local: ap("192.0.2.5:50000"), Remote: ap("192.0.2.6:50001")},
-					{Name: "65535", Scope: datapath.ScopeExternal, IfID: 65535, NeighborIA: ia("1-ff00:0:112"),
+					{Name: "65535", Scope: scionplane.ScopeExternal, IfID: 65535, NeighborIA: ia("1-ff00:0:112"),
 						Local: ap("192.0.2.9:50000"), Remote: ap("192.0.2.10:50001")},
 				},
-				Interfaces: []datapath.Interface{
-					{ID: 1, Link: 1, Type: datapath.LinkChild},
-					{ID: 2, Link: 2, Type: datapath.LinkChild},
-					{ID: 3, Link: 3, Type: datapath.LinkCore},
-					{ID: 20, Link: 2, Type: datapath.LinkChild},
-					{ID: 300, Link: 4, Type: datapath.LinkCore},
-					{ID: 65535, Link: 5, Type: datapath.LinkPeer},
+				Interfaces: []scionplane.Interface{
+					{ID: 1, Link: 1, Type: scionplane.LinkChild},
+					{ID: 2, Link: 2, Type: scionplane.LinkChild},
+					{ID: 3, Link: 3, Type: scionplane.LinkCore},
+					{ID: 20, Link: 2, Type: scionplane.LinkChild},
+					{ID: 300, Link: 4, Type: scionplane.LinkCore},
+					{ID: 65535, Link: 5, Type: scionplane.LinkPeer},
 				},
 			},
 			bfd: []bool{false, true, true, true, false, true},
@@ -74,60 +74,60 @@ func TestLoad(t *testing.T) {
 		{
 			name: "one sibling alone, BFD off", as: "v4", id: "br3",
 			more: "[router]\ndispatched_port_start = 40000\ndispatched_port_end = 40100\n[router.bfd]\ndisable = true",
-			want: datapath.Config{
+			want: scionplane.Config{
 				LocalIA: ia("1-ff00:0:110"), PortStart: 40000, PortEnd: 40100,
 				Services: []netip.Addr{netip.MustParseAddr("10.0.0.10")},
-				Links: []datapath.Link{
+				Links: []scionplane.Link{
 					{Name: "internal", Local: ap("10.0.0.3:30042")},
-					{Name: "sibling->10.0.0.1:30042", Scope: datapath.ScopeSibling,
+					{Name: "sibling->10.0.0.1:30042", Scope: scionplane.ScopeSibling,
 						Local: ap("10.0.0.3:30042"), Remote: ap("10.0.0.1:30042")},
-					{Name: "sibling->10.0.0.2:30042", Scope: datapath.ScopeSibling,
+					{Name: "sibling->10.0.0.2:30042", Scope: scionplane.ScopeSibling,
 						Local: ap("10.0.0.3:30042"), Remote: ap("10.0.0.2:30042")},
-					{Name: "3", Scope: datapath.ScopeExternal, IfID: 3, NeighborIA: ia("2-ff00:0:220"),
+					{Name: "3", Scope: scionplane.ScopeExternal, IfID: 3, NeighborIA: ia("2-ff00:0:220"),
 						Local: ap("203.0.113.1:50000"), Remote: ap("203.0.113.2:50000")},
 				},
-				Interfaces: []datapath.Interface{
-					{ID: 1, Link: 1, Type: datapath.LinkChild},
-					{ID: 2, Link: 2, Type: datapath.LinkChild},
-					{ID: 3, Link: 3, Type: datapath.LinkCore},
-					{ID: 20, Link: 2, Type: datapath.LinkChild},
-					{ID: 300, Link: 1, Type: datapath.LinkCore},
-					{ID: 65535, Link: 1, Type: datapath.LinkPeer},
+				Interfaces: []scionplane.Interface{
+					{ID: 1, Link: 1, Type: scionplane.LinkChild},
+					{ID: 2, Link: 2, Type: scionplane.LinkChild},
+					{ID: 3, Link: 3, Type: scionplane.LinkCore},
+					{ID: 20, Link: 2, Type: scionplane.LinkChild},
+					{ID: 300, Link: 1, Type: scionplane.LinkCore},
+					{ID: 65535, Link: 1, Type: scionplane.LinkPeer},
 				},
 			},
 			bfd: []bool{false, false, false, false},
 		},
 		{
 			name: "IPv6 inside, both outside, all ports", as: "v6", id: "br1",
-			want: datapath.Config{
+			want: scionplane.Config{
 				LocalIA: ia("1-ff00:0:111"), PortStart: 1, PortEnd: 65535,
-				Links: []datapath.Link{
+				Links: []scionplane.Link{
 					{Name: "internal", Local: ap("[fd00::1]:30042")},
-					{Name: "1", Scope: datapath.ScopeExternal, IfID: 1, NeighborIA: ia("1-ff00:0:110"),
+					{Name: "1", Scope: scionplane.ScopeExternal, IfID: 1, NeighborIA: ia("1-ff00:0:110"),
 						Local: ap("[2001:db8::1]:50000"), Remote: ap("[2001:db8::2]:50001")},
-					{Name: "4", Scope: datapath.ScopeExternal, IfID: 4, NeighborIA: ia("1-ff00:0:115"),
+					{Name: "4", Scope: scionplane.ScopeExternal, IfID: 4, NeighborIA: ia("1-ff00:0:115"),
 						Local: ap("192.0.2.1:50000"), Remote: ap("192.0.2.2:50001")},
-					{Name: "sibling->[fd00::2]:30042", Scope: datapath.ScopeSibling,
+					{Name: "sibling->[fd00::2]:30042", Scope: scionplane.ScopeSibling,
 						Local: ap("[fd00::1]:30042"), Remote: ap("[fd00::2]:30042")},
 				},
-				Interfaces: []datapath.Interface{
-					{ID: 1, Link: 1, Type: datapath.LinkParent},
-					{ID: 4, Link: 2, Type: datapath.LinkChild},
-					{ID: 5, Link: 3, Type: datapath.LinkPeer},
+				Interfaces: []scionplane.Interface{
+					{ID: 1, Link: 1, Type: scionplane.LinkParent},
+					{ID: 4, Link: 2, Type: scionplane.LinkChild},
+					{ID: 5, Link: 3, Type: scionplane.LinkPeer},
 				},
 			},
 			bfd: []bool{false, true, true, true},
 		},
 		{
 			name: "an old file with public addresses and no ports", as: "old", id: "br1",
-			want: datapath.Config{
+			want: scionplane.Config{
 				LocalIA: ia("1-ff00:0:112"), PortStart: 1, PortEnd: 0,
-				Links: []datapath.Link{
+				Links: []scionplane.Link{
 					{Name: "internal", Local: ap("127.0.0.9:31002")},
-					{Name: "1", Scope: datapath.ScopeExternal, IfID: 1, NeighborIA: ia("1-ff00:0:110"),
+					{Name: "1", Scope: scionplane.ScopeExternal, IfID: 1, NeighborIA: ia("1-ff00:0:110"),
 						Local: ap("127.0.0.4:50000"), Remote: ap("127.0.0.5:50000")},
 				},
-				Interfaces: []datapath.Interface{{ID: 1, Link: 1, Type: datapath.LinkCore}},
+				Interfaces: []scionplane.Interface{{ID: 1, Link: 1, Type: scionplane.LinkCore}},
 			},
 			bfd: []bool{false, true},
 		},

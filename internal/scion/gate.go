@@ -9,8 +9,8 @@ import (
 	"slices"
 	"sync"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
+	"culvert/internal/scion/scionplane"
 )
 
 // gate says by which interfaces datagrams of the links are taken, as the routes go: those of an
@@ -37,8 +37,8 @@ type gate struct {
 	waits int
 	none  chan struct{}
 
-	last []datapath.Accept // by link
-	told bool              // of last
+	last []scionplane.Accept // by link
+	told bool                // of last
 	// owed are links whose rule somebody did not take, failure what the log knows about that.
 	owed    []bool
 	failure string
@@ -50,7 +50,7 @@ type gate struct {
 
 // acceptor takes the rule of a link.
 type acceptor interface {
-	SetLinkAccept(link int, a datapath.Accept) error
+	SetLinkAccept(link int, a scionplane.Accept) error
 }
 
 // deviceTracker is the part of nexthop.Resolver that a gate uses.
@@ -62,7 +62,7 @@ type deviceTracker interface {
 func newGate(r *Router, loose bool, info, fault func(string, ...any)) *gate {
 	n := len(r.Datapath.Links)
 	return &gate{router: r, loose: loose, log: info, fault: fault, leads: make([][]int, n),
-		last: make([]datapath.Accept, n), owed: make([]bool, n), none: make(chan struct{})}
+		last: make([]scionplane.Accept, n), owed: make([]bool, n), none: make(chan struct{})}
 }
 
 // info writes to the log, when it is open.
@@ -221,7 +221,7 @@ func (g *gate) tell() error {
 		if g.owed[link] {
 			continue
 		}
-		if !g.loose && g.router.Datapath.Links[link].Scope == datapath.ScopeExternal {
+		if !g.loose && g.router.Datapath.Links[link].Scope == scionplane.ScopeExternal {
 			name := g.router.Datapath.Links[link].Name
 			if len(a.Devices) == 0 {
 				g.info("No route leads to the far end of a link: its datagrams are dropped", "link", name)
@@ -250,9 +250,9 @@ func (g *gate) say(both []int) {
 }
 
 // rules are those of all links, and the devices that lead both to a neighbour AS and inside.
-func (g *gate) rules() (rules []datapath.Accept, both []int) {
+func (g *gate) rules() (rules []scionplane.Accept, both []int) {
 	links := g.router.Datapath.Links
-	rules = make([]datapath.Accept, len(links))
+	rules = make([]scionplane.Accept, len(links))
 	if g.loose {
 		for i := range rules {
 			rules[i].Except = true
@@ -263,9 +263,9 @@ func (g *gate) rules() (rules []datapath.Accept, both []int) {
 	var outside []int
 	for i, l := range links {
 		switch l.Scope {
-		case datapath.ScopeExternal:
+		case scionplane.ScopeExternal:
 			outside = append(outside, g.leads[i]...)
-		case datapath.ScopeSibling:
+		case scionplane.ScopeSibling:
 			inside = append(inside, g.leads[i]...)
 		}
 	}
@@ -285,10 +285,10 @@ func (g *gate) rules() (rules []datapath.Accept, both []int) {
 		}
 	}
 	for i, l := range links {
-		if l.Scope == datapath.ScopeExternal {
-			rules[i] = datapath.Accept{Devices: g.leads[i]}
+		if l.Scope == scionplane.ScopeExternal {
+			rules[i] = scionplane.Accept{Devices: g.leads[i]}
 		} else {
-			rules[i] = datapath.Accept{Except: true, Devices: refused}
+			rules[i] = scionplane.Accept{Except: true, Devices: refused}
 		}
 	}
 	return rules, both
@@ -296,7 +296,7 @@ func (g *gate) rules() (rules []datapath.Accept, both []int) {
 
 // SetLinkInterfaces gives a data plane without a process the rules as the routes go now, and names the
 // interfaces that lead both to other ASes and inside.
-func SetLinkInterfaces(ctx context.Context, r *Router, plane *datapath.Instance, loose bool) (both string, err error) {
+func SetLinkInterfaces(ctx context.Context, r *Router, plane scionplane.Plane, loose bool) (both string, err error) {
 	return lookOnce(ctx, r, loose, plane)
 }
 

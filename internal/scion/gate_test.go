@@ -10,19 +10,19 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 )
 
 // ruleLog is told rules.
 type ruleLog struct {
 	links []int
-	rules map[int]datapath.Accept
+	rules map[int]scionplane.Accept
 }
 
-func (r *ruleLog) SetLinkAccept(link int, a datapath.Accept) error {
+func (r *ruleLog) SetLinkAccept(link int, a scionplane.Accept) error {
 	r.links = append(r.links, link)
 	if r.rules == nil {
-		r.rules = map[int]datapath.Accept{}
+		r.rules = map[int]scionplane.Accept{}
 	}
 	r.rules[link] = a
 	return nil
@@ -33,14 +33,14 @@ func testGate(internal string) (*gate, *ruleLog, *[]string) {
 	r := &Router{}
 	for _, l := range []struct {
 		name, local, remote string
-		scope               datapath.LinkScope
+		scope               scionplane.LinkScope
 	}{
-		{"internal", internal, "", datapath.ScopeInternal},
-		{"1", "192.0.2.1:50000", "192.0.2.2:50000", datapath.ScopeExternal},
-		{"2", "192.0.2.5:50000", "192.0.2.6:50000", datapath.ScopeExternal},
-		{"sibling", internal, "10.0.0.2:30042", datapath.ScopeSibling},
+		{"internal", internal, "", scionplane.ScopeInternal},
+		{"1", "192.0.2.1:50000", "192.0.2.2:50000", scionplane.ScopeExternal},
+		{"2", "192.0.2.5:50000", "192.0.2.6:50000", scionplane.ScopeExternal},
+		{"sibling", internal, "10.0.0.2:30042", scionplane.ScopeSibling},
 	} {
-		link := datapath.Link{Name: l.name, Local: netip.MustParseAddrPort(l.local), Scope: l.scope}
+		link := scionplane.Link{Name: l.name, Local: netip.MustParseAddrPort(l.local), Scope: l.scope}
 		if l.remote != "" {
 			link.Remote = netip.MustParseAddrPort(l.remote)
 		}
@@ -56,16 +56,16 @@ func testGate(internal string) (*gate, *ruleLog, *[]string) {
 
 // Devices 11 and 12 are outside, 21 and 22 inside; 1 is loopback.
 func TestGateRules(t *testing.T) {
-	only := func(d ...int) datapath.Accept { return datapath.Accept{Devices: d} }
-	except := func(d ...int) datapath.Accept { return datapath.Accept{Except: true, Devices: d} }
+	only := func(d ...int) scionplane.Accept { return scionplane.Accept{Devices: d} }
+	except := func(d ...int) scionplane.Accept { return scionplane.Accept{Except: true, Devices: d} }
 	for _, c := range []struct {
 		name             string
 		internal         string
 		one, two         []int // devices of the external links
 		sibling, service []int
 		inside           []int
-		first, second    datapath.Accept
-		others           datapath.Accept // of internal address and sibling
+		first, second    scionplane.Accept
+		others           scionplane.Accept // of internal address and sibling
 		both             []int
 	}{
 		{"apart", "10.0.0.1:30042", []int{11}, []int{12}, []int{21}, []int{1}, []int{21}, only(11), only(12), except(11, 12), nil},
@@ -88,7 +88,7 @@ func TestGateRules(t *testing.T) {
 			t.Errorf("%s: %v lead both ways, want %v", c.name, both, c.both)
 		}
 		check(t, g.tell())
-		for link, want := range []datapath.Accept{c.others, c.first, c.second, c.others} {
+		for link, want := range []scionplane.Accept{c.others, c.first, c.second, c.others} {
 			if got := told.rules[link]; !got.Equal(want) {
 				t.Errorf("%s: link %d is told %+v, want %+v", c.name, link, got, want)
 			}
@@ -131,7 +131,7 @@ type refusing struct {
 	link int
 }
 
-func (r *refusing) SetLinkAccept(link int, a datapath.Accept) error {
+func (r *refusing) SetLinkAccept(link int, a scionplane.Accept) error {
 	if link == r.link {
 		return errors.New("no")
 	}
@@ -148,7 +148,7 @@ func TestGateTellsAgain(t *testing.T) {
 	check(t, g.tell())
 	bad.link, g.waits, *said = 1, 0, nil
 	g.found(&g.leads[1], []int{13}, false)
-	want := datapath.Accept{Devices: []int{13}}
+	want := scionplane.Accept{Devices: []int{13}}
 	if !told.rules[1].Equal(want) || !bad.rules[3].Equal(told.rules[3]) || !slices.Contains(told.rules[3].Devices, 13) {
 		t.Errorf("told %v and %v, want all but the one rule that was not taken", told.rules, bad.rules)
 	}
@@ -198,7 +198,7 @@ func TestGateLoose(t *testing.T) {
 	g.loose = true
 	check(t, g.start(t.Context(), nil, nil))
 	for link := range g.leads {
-		if !told.rules[link].Equal(datapath.Accept{Except: true}) {
+		if !told.rules[link].Equal(scionplane.Accept{Except: true}) {
 			t.Errorf("link %d is told %+v", link, told.rules[link])
 		}
 	}

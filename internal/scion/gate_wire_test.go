@@ -23,6 +23,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/netdev"
+	"culvert/internal/scion/scionplane"
 )
 
 // childKernel names the environment variable that makes TestChildKernelRouter a router.
@@ -43,13 +44,13 @@ func TestChildKernelRouter(t *testing.T) {
 	}
 	err := runOn(ctx, file, func(r *Router, interfaces []string) (DataPlane, error) {
 		inst, err := datapath.Attach(datapath.Options{
-			Name: r.ID(), Interfaces: interfaces, Temporary: true, Parts: []datapath.Part{datapath.NewSCIONPart(r.Datapath)},
+			Name: r.ID(), Interfaces: interfaces, Temporary: true, Parts: []datapath.Part{scionplane.NewPart(r.Datapath)},
 		})
 		if err != nil {
 			return nil, err
 		}
 		t.Cleanup(inst.Close)
-		return plane{inst}, nil
+		return plane{scionplane.Of(inst)}, nil
 	})
 	if err != nil {
 		t.Fatal(err)

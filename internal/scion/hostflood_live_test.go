@@ -15,12 +15,13 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/scion/scionplane"
 )
 
 // floodNet is the real programs in a namespace, its peer with live hosts, and a table of hosts between them.
 type floodNet struct {
 	*twoHosts
-	inst     *datapath.Instance
+	plane    scionplane.Plane
 	hosts    *hostTable
 	resolver *nexthop.Resolver
 }
@@ -40,33 +41,33 @@ func newFloodNet(t *testing.T, limit int) *floodNet {
 		}
 	}
 	inside := netip.MustParseAddrPort("10.9.0.1:30042")
-	var err error
-	f.inst, err = datapath.Attach(datapath.Options{Name: "flood", Interfaces: []string{"cvs0"}, Temporary: true, Parts: []datapath.Part{datapath.NewSCIONPart(datapath.Config{
+	inst, err := datapath.Attach(datapath.Options{Name: "flood", Interfaces: []string{"cvs0"}, Temporary: true, Parts: []datapath.Part{scionplane.NewPart(scionplane.Config{
 		LocalIA: uint64(floodIA),
-		Links: []datapath.Link{{Name: "internal", Local: inside}, {
-			Name: "1", Scope: datapath.ScopeExternal, IfID: 1, NeighborIA: uint64(floodIA) + 1, Local: floodLocal, Remote: floodRemote}},
-		Interfaces: []datapath.Interface{{ID: 1, Link: 1, Type: datapath.LinkCore}},
+		Links: []scionplane.Link{{Name: "internal", Local: inside}, {
+			Name: "1", Scope: scionplane.ScopeExternal, IfID: 1, NeighborIA: uint64(floodIA) + 1, Local: floodLocal, Remote: floodRemote}},
+		Interfaces: []scionplane.Interface{{ID: 1, Link: 1, Type: scionplane.LinkCore}},
 		PortStart:  1, PortEnd: 65535,
 	})}})
 	check(t, err)
+	f.plane = scionplane.Of(inst)
 	ctx, stop := context.WithCancel(context.Background())
 	o := resolverOptions()
 	o.OnError = func(err error) { t.Error(err) }
 	f.resolver, err = nexthop.New(ctx, o)
 	check(t, err)
 	index := f.veth(0).Attrs().Index
-	f.hosts = newHostTable(inside.Addr(), resolverTracker{f.resolver}, plane{Instance: f.inst}, func(i int) bool { return i == index })
+	f.hosts = newHostTable(inside.Addr(), resolverTracker{f.resolver}, plane{f.plane}, func(i int) bool { return i == index })
 	f.hosts.limit = limit
-	check(t, f.inst.AddKey(0, datapath.Key{1}))
+	check(t, f.plane.AddKey(0, scionplane.Key{1}))
 	done := make(chan error, 1)
-	go func() { done <- f.inst.WantedHosts(ctx, func(a netip.Addr) { f.hosts.want(a, time.Now()) }) }()
+	go func() { done <- f.plane.WantedHosts(ctx, func(a netip.Addr) { f.hosts.want(a, time.Now()) }) }()
 	t.Cleanup(func() {
 		stop()
 		f.resolver.Wait()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		f.inst.Close()
+		f.plane.Close()
 	})
 	return f
 }
@@ -77,7 +78,7 @@ func (f *floodNet) frame(host netip.Addr) []byte {
 	s := scionpkt.Spec{
 		Outer:    scionpkt.Outer{DstMAC: [6]byte(f.veth(0).Attrs().HardwareAddr), Src: floodRemote, Dst: floodLocal},
 		External: true,
-		Key:      datapath.Key{1},
+		Key:      scionplane.Key{1},
 		SrcIA:    floodIA + 1,
 		DstIA:    floodIA,
 		SrcHost:  addr.MustParseHost("198.51.100.1"),
@@ -95,7 +96,7 @@ func (f *floodNet) frame(host netip.Addr) []byte {
 // forwarded puts a frame through the programs.
 func (f *floodNet) forwarded(frame []byte) bool {
 	f.t.Helper()
-	action, _, err := f.inst.TestRun(frame, "cvs0")
+	action, _, err := f.plane.TestRun(frame, "cvs0")
 	check(f.t, err)
 	return action == 4 // XDP_REDIRECT
 }

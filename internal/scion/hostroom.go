@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
+	"culvert/internal/scion/scionplane"
 )
 
 // A host on the wire has answered, but behind a gateway every address has a next hop, whether anybody has it or not. So
@@ -87,8 +87,8 @@ func (t *hostTable) makeRoom(now time.Time) {
 		t.errors.log("Hosts that are not in use cannot be found", "err", err)
 		return
 	}
-	all := t.guests(used, datapath.HostUsed(now))
-	busy := age(datapath.HostUsed(now.Add(-hostBusy)), datapath.HostUsed(now))
+	all := t.guests(used, scionplane.HostUsed(now))
+	busy := age(scionplane.HostUsed(now.Add(-hostBusy)), scionplane.HostUsed(now))
 	leaving, inUse := leave(all, busy, max(t.limit/roomShare, 1), max(t.limit/busyShare, 1))
 	if inUse > 0 {
 		via := leaving[0].via

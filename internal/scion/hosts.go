@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
+	"culvert/internal/scion/scionplane"
 )
 
 // Anybody who can send to the AS names end hosts to the fast path, as many as he likes. So hosts that do not answer are
@@ -47,7 +47,7 @@ func (r resolverTracker) TrackLow(addr, from netip.Addr, report func(nexthop.Nex
 // hostMap is the part of a DataPlane that hosts use.
 type hostMap interface {
 	Hosts() (used map[netip.Addr]uint32, err error)
-	SetHost(addr netip.Addr, nh datapath.NextHop) error
+	SetHost(addr netip.Addr, nh scionplane.NextHop) error
 	DeleteHost(addr netip.Addr) error
 }
 
@@ -182,7 +182,7 @@ func (t *hostTable) found(h *host, nh nexthop.NextHop) {
 func (t *hostTable) pass(h *host) {
 	hop := NextHop(h.last)
 	if !t.usable(h.last.IfIndex) {
-		hop = datapath.NextHop{} // the kernel's
+		hop = scionplane.NextHop{} // the kernel's
 	}
 	if err := t.plane.SetHost(h.addr, hop); err != nil {
 		t.errors.log("Fast path did not take a host", "host", h.addr, "err", err)

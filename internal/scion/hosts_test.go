@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
+	"culvert/internal/scion/scionplane"
 )
 
 // fakeTracker lets a test report next hops.
@@ -29,7 +29,7 @@ func (f *fakeTracker) TrackLow(addr, from netip.Addr, report func(nexthop.NextHo
 }
 
 // fakeHosts is the fast path's table of hosts.
-type fakeHosts map[netip.Addr]datapath.NextHop
+type fakeHosts map[netip.Addr]scionplane.NextHop
 
 // fakePlane is the fast path. Tests say when it has used its hosts.
 type fakePlane struct {
@@ -43,12 +43,12 @@ func (f *fakePlane) Hosts() (map[netip.Addr]uint32, error) {
 	f.listed++
 	used := make(map[netip.Addr]uint32)
 	for addr := range f.fakeHosts {
-		used[addr] = datapath.HostUsed(f.used[addr])
+		used[addr] = scionplane.HostUsed(f.used[addr])
 	}
 	return used, nil
 }
 
-func (f *fakePlane) SetHost(addr netip.Addr, nh datapath.NextHop) error {
+func (f *fakePlane) SetHost(addr netip.Addr, nh scionplane.NextHop) error {
 	f.fakeHosts[addr] = nh
 	return nil
 }
@@ -80,14 +80,14 @@ func TestHostFollowed(t *testing.T) {
 	}
 	nh := nexthop.NextHop{IfIndex: 7, SrcMAC: [6]byte{3}, DstMAC: [6]byte{2}, MTU: 1500, LinearOnly: true}
 	tracker.reports[hostAt(2)](nh)
-	if want := (datapath.NextHop{IfIndex: 7, SrcMAC: [6]byte{3}, DstMAC: [6]byte{2}, MTU: 1500, LinearOnly: true}); plane[hostAt(2)] != want {
+	if want := (scionplane.NextHop{IfIndex: 7, SrcMAC: [6]byte{3}, DstMAC: [6]byte{2}, MTU: 1500, LinearOnly: true}); plane[hostAt(2)] != want {
 		t.Errorf("fast path has %+v, want %+v", plane[hostAt(2)], want)
 	}
 	// The route moves to a device without fast path, then to this host, then away.
 	nh.IfIndex = 8
 	for _, kernels := range []nexthop.NextHop{nh, {Kernel: true}} {
 		tracker.reports[hostAt(2)](kernels)
-		if hop, there := plane[hostAt(2)]; !there || hop != (datapath.NextHop{}) {
+		if hop, there := plane[hostAt(2)]; !there || hop != (scionplane.NextHop{}) {
 			t.Errorf("%+v: fast path has %v, want a host that the kernel reaches", kernels, plane)
 		}
 	}
@@ -146,7 +146,7 @@ func TestHostsBounded(t *testing.T) {
 // The clock goes back an hour: hosts used since then go on being in use, the others are old.
 func TestAgeAfterAStepOfTheClock(t *testing.T) {
 	now := time.Now()
-	at := func(d time.Duration) uint32 { return age(datapath.HostUsed(now.Add(d)), datapath.HostUsed(now)) }
+	at := func(d time.Duration) uint32 { return age(scionplane.HostUsed(now.Add(d)), scionplane.HostUsed(now)) }
 	busy := at(-hostBusy)
 	for _, d := range []time.Duration{time.Hour, -time.Minute, -2 * time.Minute} {
 		if at(d) <= busy {
@@ -182,7 +182,7 @@ func TestUnresolvedHostsDropped(t *testing.T) {
 
 func TestAdoptedHostThatIsGone(t *testing.T) {
 	table, tracker, plane := newFakeTable()
-	plane[hostAt(2)] = datapath.NextHop{IfIndex: 7}
+	plane[hostAt(2)] = scionplane.NextHop{IfIndex: 7}
 	table.adopt(hostAt(2), time.Now())
 	tracker.reports[hostAt(2)](nexthop.NextHop{})
 	if len(plane) != 0 {

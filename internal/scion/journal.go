@@ -12,7 +12,7 @@ import (
 
 	"github.com/scionproto/scion/pkg/log"
 
-	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 )
 
 const (
@@ -106,7 +106,7 @@ func (j *journal) endWait() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for i, l := range j.router.Datapath.Links {
-		if l.Scope == datapath.ScopeInternal || j.hops[i] {
+		if l.Scope == scionplane.ScopeInternal || j.hops[i] {
 			continue
 		}
 		j.late[i] = true

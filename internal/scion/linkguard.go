@@ -15,7 +15,7 @@ import (
 	"github.com/scionproto/scion/pkg/log"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/stats"
 )
 
@@ -24,7 +24,7 @@ type linkGuard struct {
 	router *Router
 	// filter is nil if the process may not load it. The sockets have a simpler one then, that does not
 	// look at the interface.
-	filter *datapath.SocketGuard
+	filter *scionplane.SocketGuard
 	// bound are the devices that the links' sockets are bound to, by link, 0 for none.
 	bound []int
 }
@@ -33,7 +33,7 @@ type linkGuard struct {
 // them by which interfaces.
 func guardLinks(r *Router) (*linkGuard, error) {
 	g := &linkGuard{router: r, bound: make([]int, len(r.Datapath.Links))}
-	filter, err := datapath.NewSocketGuard(r.Datapath)
+	filter, err := scionplane.NewSocketGuard(r.Datapath)
 	if errors.Is(err, os.ErrPermission) {
 		return g, guardSockets(r.Control.IA, r.Datapath.BFDMinTTL, r.Sockets())
 	}
@@ -53,7 +53,7 @@ func (g *linkGuard) addSockets() error {
 	guarded := make([]bool, len(links))
 	err := eachUDPSocket(func(fd int, at netip.AddrPort) error {
 		far, _ := peerAddress(fd)
-		link := slices.IndexFunc(links, func(l datapath.Link) bool {
+		link := slices.IndexFunc(links, func(l scionplane.Link) bool {
 			return plain(l.Local) == plain(at) && plain(l.Remote) == plain(far)
 		})
 		if link < 0 {
@@ -118,14 +118,14 @@ func (g *linkGuard) watch(ctx context.Context, gate *gate) {
 // socketReasons are why sockets drop datagrams: the name in the metrics, and what the log says.
 var socketReasons = []struct {
 	name, message string
-	count         func(datapath.SocketDrops) uint64
+	count         func(scionplane.SocketDrops) uint64
 }{
 	{stats.ReasonSCIONInterface, "Datagrams dropped at a socket: they came by another interface than the link's",
-		func(d datapath.SocketDrops) uint64 { return d.Interface }},
+		func(d scionplane.SocketDrops) uint64 { return d.Interface }},
 	{"scion-src-service", "Datagrams dropped at a socket: a service address of this AS as source",
-		func(d datapath.SocketDrops) uint64 { return d.Service }},
+		func(d scionplane.SocketDrops) uint64 { return d.Service }},
 	{bfdReason, "BFD packets dropped at a socket: their TTL is below bfd_min_ttl",
-		func(d datapath.SocketDrops) uint64 { return d.BFD }},
+		func(d scionplane.SocketDrops) uint64 { return d.BFD }},
 }
 
 // socketWatch tells the log what sockets have dropped since it was told last, a line a minute for each link and reason.
@@ -140,7 +140,7 @@ type socketDrop struct {
 	reason string
 }
 
-func (w *socketWatch) look(links []datapath.Link, drops []datapath.SocketDrops, now time.Time, info func(string, ...any)) {
+func (w *socketWatch) look(links []scionplane.Link, drops []scionplane.SocketDrops, now time.Time, info func(string, ...any)) {
 	if w.said == nil {
 		w.said, w.quiet = map[socketDrop]uint64{}, map[socketDrop]time.Time{}
 	}

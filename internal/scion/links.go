@@ -12,7 +12,7 @@ import (
 
 	"github.com/scionproto/scion/private/topology"
 
-	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 )
 
 // ownRouter finds the router that the TOML file names.
@@ -33,17 +33,17 @@ func ownRouter(r *Router, topo topology.Topology) (*topology.BRInfo, error) {
 // plane: one link to the AS's own hosts, one to each sibling router, one per interface of ours.
 func (r *Router) fillDatapath() error {
 	topo, br := r.Control.Topo, r.Control.BR
-	r.Datapath = datapath.Config{LocalIA: uint64(topo.IA())}
+	r.Datapath = scionplane.Config{LocalIA: uint64(topo.IA())}
 	r.Datapath.PortStart, r.Datapath.PortEnd = r.dispatchedPorts()
 	r.Datapath.Services = serviceAddresses(topo.Writable())
-	r.addLink(datapath.Link{Name: "internal", Scope: datapath.ScopeInternal, Local: unmap(br.InternalAddr)},
+	r.addLink(scionplane.Link{Name: "internal", Scope: scionplane.ScopeInternal, Local: unmap(br.InternalAddr)},
 		false, "border_routers."+br.Name+".internal_addr")
 
 	remotes := map[netip.AddrPort]int{}
 	infos := topo.IFInfoMap()
 	for _, id := range slices.Sorted(maps.Keys(infos)) {
 		info := infos[id]
-		intf := datapath.Interface{ID: uint16(id), Type: datapath.LinkType(info.LinkType)}
+		intf := scionplane.Interface{ID: uint16(id), Type: scionplane.LinkType(info.LinkType)}
 		var err error
 		if _, own := br.IFs[id]; own {
 			intf.Link, err = r.externalLink(&info, remotes)
@@ -69,7 +69,7 @@ func serviceAddresses(topo *topology.RWTopology) []netip.Addr {
 	return slices.SortedFunc(maps.Keys(found), netip.Addr.Compare)
 }
 
-func (r *Router) addLink(l datapath.Link, bfd bool, field string) int {
+func (r *Router) addLink(l scionplane.Link, bfd bool, field string) int {
 	r.Datapath.Links = append(r.Datapath.Links, l)
 	r.BFD = append(r.BFD, bfd)
 	r.fields = append(r.fields, field)
@@ -94,9 +94,9 @@ func (r *Router) externalLink(info *topology.IFInfo, remotes map[netip.AddrPort]
 	if info.BFD.Disable != nil {
 		bfdOff = *info.BFD.Disable
 	}
-	link := r.addLink(datapath.Link{
+	link := r.addLink(scionplane.Link{
 		Name:       strconv.FormatUint(uint64(info.ID), 10),
-		Scope:      datapath.ScopeExternal,
+		Scope:      scionplane.ScopeExternal,
 		IfID:       uint16(info.ID),
 		NeighborIA: uint64(info.IA),
 		Local:      local,
@@ -120,15 +120,15 @@ func (r *Router) siblingLink(info *topology.IFInfo, remotes map[netip.AddrPort]i
 			remote, own.InternalAddr, own.Name)
 	}
 	if link, ok := remotes[remote]; ok {
-		if r.Datapath.Links[link].Scope != datapath.ScopeSibling {
+		if r.Datapath.Links[link].Scope != scionplane.ScopeSibling {
 			return 0, bad(field, "%s is the remote address of interface %s too",
 				remote, r.Datapath.Links[link].Name)
 		}
 		return link, nil
 	}
-	link := r.addLink(datapath.Link{
+	link := r.addLink(scionplane.Link{
 		Name:   "sibling->" + info.InternalAddr.String(),
-		Scope:  datapath.ScopeSibling,
+		Scope:  scionplane.ScopeSibling,
 		Local:  unmap(own.InternalAddr),
 		Remote: remote,
 	}, !r.Config.Router.BFD.Disable, "border_routers."+own.Name+".internal_addr")

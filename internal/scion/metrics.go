@@ -14,7 +14,7 @@ import (
 	"culvert/internal/stats"
 )
 
-// FastPathCounters gives the fast path's counters, one entry for each of datapath.Config.Links.
+// FastPathCounters gives the fast path's counters, one entry for each of scionplane.Config.Links.
 type FastPathCounters = stats.LinkSource
 
 // trafficTypes are the values of the reference's "type" label, indexed as LinkCounters.Out.

@@ -12,6 +12,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
 )
 
@@ -21,22 +22,22 @@ type once struct {
 	*plan
 	start stage.Start
 	lock  *Lock
-	inst  *datapath.Instance
+	plane scionplane.Plane
 
-	both    string          // interfaces that lead to other ASes and inside
-	missing []datapath.Link // whose neighbor was not found
+	both    string            // interfaces that lead to other ASes and inside
+	missing []scionplane.Link // whose neighbor was not found
 }
 
 // Part implements stage.Prepared.
-func (o *once) Part() datapath.Part { return datapath.NewSCIONPart(o.router.Datapath) }
+func (o *once) Part() datapath.Part { return scionplane.NewPart(o.router.Datapath) }
 
 // Commit implements stage.Prepared. It comes last, as an earlier program uses the same keys.
 func (o *once) Commit(ctx context.Context, inst *datapath.Instance, rest func() error) (err error) {
 	if err := rest(); err != nil {
 		return err
 	}
-	o.inst = inst
-	if o.both, err = SetLinkInterfaces(ctx, o.router, inst, o.file.Loose()); err != nil {
+	o.plane = scionplane.Of(inst)
+	if o.both, err = SetLinkInterfaces(ctx, o.router, o.plane, o.file.Loose()); err != nil {
 		return err
 	}
 	return o.fill(ctx)
@@ -45,13 +46,13 @@ func (o *once) Commit(ctx context.Context, inst *datapath.Instance, rest func() 
 // fill sets what a process would keep in step: key, link states and next hops.
 func (o *once) fill(ctx context.Context) error {
 	if o.router.Key != nil {
-		if err := o.inst.ReplaceKey(*o.router.Key); err != nil {
+		if err := o.plane.ReplaceKey(*o.router.Key); err != nil {
 			return err
 		}
 	}
 	links := o.router.Datapath.Links
 	for i := range links {
-		if err := errors.Join(o.inst.SetLinkUp(i, true), o.inst.SetLinkBFD(i, datapath.BFDSession{})); err != nil {
+		if err := errors.Join(o.plane.SetLinkUp(i, true), o.plane.SetLinkBFD(i, scionplane.BFDSession{})); err != nil {
 			return err
 		}
 	}
@@ -60,7 +61,7 @@ func (o *once) fill(ctx context.Context) error {
 		return err
 	}
 	for i, l := range links {
-		if l.Scope == datapath.ScopeInternal {
+		if l.Scope == scionplane.ScopeInternal {
 			continue
 		}
 		nh, ok := found[l.Remote.Addr()]
@@ -68,7 +69,7 @@ func (o *once) fill(ctx context.Context) error {
 			o.missing = append(o.missing, l)
 			continue
 		}
-		if err := o.inst.SetLinkNextHop(i, NextHop(nh)); err != nil {
+		if err := o.plane.SetLinkNextHop(i, NextHop(nh)); err != nil {
 			return err
 		}
 	}
@@ -79,7 +80,7 @@ func (o *once) fill(ctx context.Context) error {
 const neighborWait = 3 * time.Second
 
 // findNeighbors resolves the far ends of all links, as many as answer in time.
-func findNeighbors(ctx context.Context, links []datapath.Link) (map[netip.Addr]nexthop.NextHop, error) {
+func findNeighbors(ctx context.Context, links []scionplane.Link) (map[netip.Addr]nexthop.NextHop, error) {
 	ctx, cancel := context.WithTimeout(ctx, neighborWait)
 	defer cancel()
 	resolver, err := nexthop.New(ctx, nexthop.Options{})
@@ -92,12 +93,12 @@ func findNeighbors(ctx context.Context, links []datapath.Link) (map[netip.Addr]n
 		want  = make(map[netip.Addr]bool)
 	)
 	for _, l := range links {
-		if l.Scope != datapath.ScopeInternal {
+		if l.Scope != scionplane.ScopeInternal {
 			want[l.Remote.Addr()] = true
 		}
 	}
 	for _, l := range links {
-		if l.Scope == datapath.ScopeInternal {
+		if l.Scope == scionplane.ScopeInternal {
 			continue
 		}
 		resolver.Track(l.Remote.Addr(), l.Local.Addr(), func(nh nexthop.NextHop) {
@@ -130,7 +131,7 @@ func (o *once) Settle(context.Context) error {
 	for _, l := range o.missing {
 		fmt.Fprintf(out, "no neighbour for link %s yet: once %s answers, attach again\n", l.Name, l.Remote.Addr())
 	}
-	if keys, err := o.inst.Keys(); err == nil && len(keys) == 0 {
+	if keys, err := o.plane.Keys(); err == nil && len(keys) == 0 {
 		fmt.Fprintf(out, "no key yet: culvert key add 0 FILE --on %s\n", o.router.ID())
 	}
 	return nil

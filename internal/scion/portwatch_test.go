@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/stats"
 )
 
@@ -62,14 +62,14 @@ func TestStrayDropsAreLogged(t *testing.T) {
 
 // The log is told of all that the sockets drop, by link and reason.
 func TestSocketDropsAreLogged(t *testing.T) {
-	links := []datapath.Link{{Name: "internal"}, {Name: "7"}}
+	links := []scionplane.Link{{Name: "internal"}, {Name: "7"}}
 	var lines []string
 	info := func(message string, fields ...any) {
 		lines = append(lines, strings.TrimSpace(fmt.Sprintln(append([]any{message}, fields...)...)))
 	}
 	var w socketWatch
 	start := time.Now()
-	drops := []datapath.SocketDrops{{Service: 2}, {Interface: 1, BFD: 3}}
+	drops := []scionplane.SocketDrops{{Service: 2}, {Interface: 1, BFD: 3}}
 	w.look(links, drops, start, info)
 	want := []string{
 		"Datagrams dropped at a socket: a service address of this AS as source link internal packets 2",

@@ -22,6 +22,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/stats"
 	"culvert/internal/version"
 )
@@ -120,14 +121,14 @@ type fastPath struct {
 }
 
 // Part implements stage.Prepared.
-func (f *fastPath) Part() datapath.Part { return datapath.NewSCIONPart(f.router.Datapath) }
+func (f *fastPath) Part() datapath.Part { return scionplane.NewPart(f.router.Datapath) }
 
 // Commit implements stage.Prepared. It comes last, as an earlier program uses the same keys.
 func (f *fastPath) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
 	if err := rest(); err != nil {
 		return err
 	}
-	return f.commit(plane{inst})
+	return f.commit(plane{scionplane.Of(inst)})
 }
 
 // commit loads the key and starts following the far ends of all links.
@@ -214,7 +215,7 @@ func (f *fastPath) follow(t tracker) (*hostTable, error) {
 		return nil, err
 	}
 	for i, link := range f.router.Datapath.Links {
-		if link.Scope != datapath.ScopeInternal {
+		if link.Scope != scionplane.ScopeInternal {
 			t.Track(link.Remote.Addr(), link.Local.Addr(), func(nh nexthop.NextHop) { f.linkFound(i, nh) })
 		}
 	}

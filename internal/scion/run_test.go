@@ -29,8 +29,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/netdev"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
 	"culvert/internal/stats"
 )
@@ -125,26 +125,26 @@ func (p *printingPlane) Attached() []string { return []string{"cvs0"} }
 
 func (p *printingPlane) AttachedIndexes() []int { return nil }
 
-func (p *printingPlane) Keys() ([]datapath.KeyInfo, error) {
-	return []datapath.KeyInfo{{Index: 0, ID: "00112233"}}, nil
+func (p *printingPlane) Keys() ([]scionplane.KeyInfo, error) {
+	return []scionplane.KeyInfo{{Index: 0, ID: "00112233"}}, nil
 }
 
 func (p *printingPlane) SetOwnKey([16]byte) error { p.say("key"); return nil }
 
 func (p *printingPlane) SetLinkUp(link int, up bool) error { p.say("link", link, "up", up); return nil }
 
-func (p *printingPlane) SetLinkBFD(int, datapath.BFDSession) error { return nil }
+func (p *printingPlane) SetLinkBFD(int, scionplane.BFDSession) error { return nil }
 
-func (p *printingPlane) SetLinkNextHop(link int, nh datapath.NextHop) error {
+func (p *printingPlane) SetLinkNextHop(link int, nh scionplane.NextHop) error {
 	p.say("link", link, "via", net.HardwareAddr(nh.DstMAC[:]), nh.MTU)
 	return nil
 }
 
-func (p *printingPlane) SetLinkAccept(int, datapath.Accept) error { return nil }
+func (p *printingPlane) SetLinkAccept(int, scionplane.Accept) error { return nil }
 
 func (p *printingPlane) Hosts() (map[netip.Addr]uint32, error) { return nil, nil }
 
-func (p *printingPlane) SetHost(addr netip.Addr, _ datapath.NextHop) error {
+func (p *printingPlane) SetHost(addr netip.Addr, _ scionplane.NextHop) error {
 	p.say("host", addr)
 	return nil
 }

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/datapath"
 	"culvert/internal/httpserve"
+	"culvert/internal/scion/scionplane"
 )
 
 // counterPeriod is how often the fast path's counters reach the metrics between two scrapes.
@@ -78,7 +78,7 @@ func socketError(r *Router, err error) error {
 	text := oneLine(err)
 	for i, l := range r.Datapath.Links {
 		if !strings.Contains(text, "listen="+l.Local.String()) ||
-			l.Scope == datapath.ScopeExternal && !strings.Contains(text, l.Remote.String()) {
+			l.Scope == scionplane.ScopeExternal && !strings.Contains(text, l.Remote.String()) {
 			continue
 		}
 		bad := badField(r.TopologyPath())

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 )
 
 func TestUnderlay(t *testing.T) {
@@ -15,7 +15,7 @@ func TestUnderlay(t *testing.T) {
 	sibling := netip.MustParseAddrPort("192.0.2.2:30042")
 	external := netip.MustParseAddrPort("[2001:db8::1]:50000")
 	neighbour := netip.MustParseAddrPort("[2001:db8::2]:50000")
-	r := Router{Datapath: datapath.Config{Links: []datapath.Link{
+	r := Router{Datapath: scionplane.Config{Links: []scionplane.Link{
 		{Name: "internal", Local: internal},
 		{Name: "sibling", Local: internal, Remote: sibling},
 		{Name: "1", Local: external, Remote: neighbour},

@@ -49,7 +49,7 @@ type LinkCounters struct {
 	Limited [SizeClasses]uint64
 }
 
-// LinkSource has the counters of all links, indexed as datapath.Config.Links. Values only grow.
+// LinkSource has the counters of all links, indexed as scionplane.Config.Links. Values only grow.
 type LinkSource interface {
 	LinkCounters() ([]LinkCounters, error)
 }

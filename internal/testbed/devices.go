@@ -106,3 +106,29 @@ func AttachProgram(t testing.TB, name string, code asm.Instructions) {
 	}
 	t.Cleanup(func() { l.Close() })
 }
+
+// Rename gives a device another name.
+func Rename(t testing.TB, from, to string) {
+	t.Helper()
+	l, err := netlink.LinkByName(from)
+	if err == nil {
+		err = netlink.LinkSetDown(l)
+	}
+	if err == nil {
+		err = netlink.LinkSetName(l, to)
+	}
+	if err == nil {
+		err = netlink.LinkSetUp(l)
+	}
+	if err != nil {
+		t.Fatalf("rename %s to %s: %v", from, to, err)
+	}
+}
+
+// AddBridge makes a device without XDP of its own.
+func AddBridge(t testing.TB, name string) {
+	t.Helper()
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
+		t.Fatal(err)
+	}
+}

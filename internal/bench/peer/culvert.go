@@ -12,6 +12,7 @@ import (
 
 	"culvert/internal/bench/load"
 	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/stats"
 )
 
@@ -61,7 +62,7 @@ func (d *Culvert) load(p Path) error {
 		return err
 	}
 	d.in = p.In
-	part := datapath.NewSCIONPart(d.config())
+	part := scionplane.NewPart(d.config())
 	part.SkipMAC = d.SkipMAC
 	o := datapath.Options{
 		Name:       scionRouterID,
@@ -78,47 +79,48 @@ func (d *Culvert) load(p Path) error {
 	if err != nil {
 		return err
 	}
-	in := datapath.NextHop{
+	in := scionplane.NextHop{
 		IfIndex: p.In.Index,
 		SrcMAC:  [6]byte(p.In.MAC),
 		DstMAC:  [6]byte(p.Source.MAC),
 		MTU:     1500,
 	}
-	out := datapath.NextHop{
+	out := scionplane.NextHop{
 		IfIndex: p.Out.Index,
 		SrcMAC:  [6]byte(p.Out.MAC),
 		DstMAC:  [6]byte(p.Sink.MAC),
 		MTU:     1500,
 	}
+	plane := scionplane.Of(d.inst)
 	return errors.Join(
-		d.inst.AddKey(0, router.key),
-		d.inst.SetLinkNextHop(1, in),
-		d.inst.SetLinkNextHop(2, out),
-		d.inst.SetLinkUp(1, true),
-		d.inst.SetLinkUp(2, true),
+		plane.AddKey(0, router.key),
+		plane.SetLinkNextHop(1, in),
+		plane.SetLinkNextHop(2, out),
+		plane.SetLinkUp(1, true),
+		plane.SetLinkUp(2, true),
 	)
 }
 
-func (d *Culvert) config() datapath.Config {
+func (d *Culvert) config() scionplane.Config {
 	typeIn, typeOut := d.Traffic.linkTypes()
-	external := func(name string, id uint16, l scionLink) datapath.Link {
-		return datapath.Link{
+	external := func(name string, id uint16, l scionLink) scionplane.Link {
+		return scionplane.Link{
 			Name:       name,
-			Scope:      datapath.ScopeExternal,
+			Scope:      scionplane.ScopeExternal,
 			IfID:       id,
 			NeighborIA: uint64(l.ia),
 			Local:      l.local,
 			Remote:     l.remote,
 		}
 	}
-	return datapath.Config{
+	return scionplane.Config{
 		LocalIA: uint64(scionIA),
-		Links: []datapath.Link{
+		Links: []scionplane.Link{
 			{Name: "internal", Local: scionInternal},
 			external("1", 1, scionIn),
 			external("2", 2, scionOut),
 		},
-		Interfaces: []datapath.Interface{
+		Interfaces: []scionplane.Interface{
 			{ID: 1, Link: 1, Type: linkType(typeIn)},
 			{ID: 2, Link: 2, Type: linkType(typeOut)},
 		},
@@ -128,12 +130,12 @@ func (d *Culvert) config() datapath.Config {
 }
 
 // linkType is the data plane's number of a link type.
-func linkType(t topology.LinkType) datapath.LinkType {
+func linkType(t topology.LinkType) scionplane.LinkType {
 	switch t {
 	case topology.Core:
-		return datapath.LinkCore
+		return scionplane.LinkCore
 	case topology.Child:
-		return datapath.LinkChild
+		return scionplane.LinkChild
 	default:
 		panic(fmt.Sprintf("the bench has no links of type %s", t))
 	}

@@ -26,6 +26,7 @@ import (
 	"culvert/internal/filter/pcap"
 	"culvert/internal/route/routeplane"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/scion/scionplane"
 )
 
 // stages says which of them a bed has.
@@ -136,7 +137,7 @@ func (b *bed) setUp() error {
 	if b.on.scion {
 		c := scionjudge.Config(b.net)
 		c.Services = []netip.Addr{b.servicesAt()}
-		o.Parts = append(o.Parts, datapath.NewSCIONPart(c))
+		o.Parts = append(o.Parts, scionplane.NewPart(c))
 	}
 	if b.on.route {
 		o.Parts = append(o.Parts, routeplane.NewPart(routeplane.Options{Trusting: true, Blocks4: 64, Blocks6: 64}))

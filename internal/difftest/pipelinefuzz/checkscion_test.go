@@ -8,9 +8,9 @@ import (
 	"net/netip"
 	"strings"
 
-	"culvert/internal/datapath"
 	"culvert/internal/difftest/scionjudge"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/scion/scionplane"
 )
 
 // bfdOwn is the discriminator of a link's BFD session, 0 if the programs know none.
@@ -25,12 +25,13 @@ func bfdOwn(link int) uint32 {
 // known, nor of one host; another host only the kernel reaches. Links take datagrams by their own devices, and know the BFD
 // sessions of some.
 func (b *bed) fillSCION() error {
-	if err := b.inst.AddKey(0, b.net.Key); err != nil {
+	plane := scionplane.Of(b.inst)
+	if err := plane.AddKey(0, b.net.Key); err != nil {
 		return err
 	}
-	hop := func(device int, mac [6]byte) datapath.NextHop {
+	hop := func(device int, mac [6]byte) scionplane.NextHop {
 		d := b.net.Devices[device]
-		return datapath.NextHop{IfIndex: d.IfIndex, SrcMAC: d.MAC, DstMAC: mac, MTU: deviceMTU}
+		return scionplane.NextHop{IfIndex: d.IfIndex, SrcMAC: d.MAC, DstMAC: mac, MTU: deviceMTU}
 	}
 	var external []int
 	for i, l := range b.net.Links {
@@ -46,30 +47,30 @@ func (b *bed) fillSCION() error {
 			case 2:
 				nh.MTU = 700
 			case 3:
-				nh = datapath.NextHop{}
+				nh = scionplane.NextHop{}
 			}
 		}
-		if err := errors.Join(b.inst.SetLinkNextHop(i, nh), b.inst.SetLinkUp(i, true)); err != nil {
+		if err := errors.Join(plane.SetLinkNextHop(i, nh), plane.SetLinkUp(i, true)); err != nil {
 			return err
 		}
 	}
 	down := external[len(external)-1]
-	if err := errors.Join(b.inst.SetLinkUp(down, false), b.judge.SetLinkUp(down, false)); err != nil {
+	if err := errors.Join(plane.SetLinkUp(down, false), b.judge.SetLinkUp(down, false)); err != nil {
 		return err
 	}
 	for n, h := range b.net.Hosts[1:] {
 		nh := hop(b.net.Links[0].Device, h.MAC)
 		if n == 0 {
-			nh = datapath.NextHop{}
+			nh = scionplane.NextHop{}
 		}
-		if err := b.inst.SetHost(h.Addr, nh); err != nil {
+		if err := plane.SetHost(h.Addr, nh); err != nil {
 			return err
 		}
 	}
 	for i, l := range b.net.Links {
-		err := b.inst.SetLinkAccept(i, datapath.Accept{Devices: []int{b.net.Devices[l.Device].IfIndex}})
+		err := plane.SetLinkAccept(i, scionplane.Accept{Devices: []int{b.net.Devices[l.Device].IfIndex}})
 		if own := bfdOwn(i); own != 0 {
-			err = errors.Join(err, b.inst.SetLinkBFD(i, datapath.BFDSession{Own: own}))
+			err = errors.Join(err, plane.SetLinkBFD(i, scionplane.BFDSession{Own: own}))
 		}
 		if err != nil {
 			return err

@@ -15,12 +15,13 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/scion/scionplane"
 )
 
 // XDP is culvert's data plane in the kernel as a FastPath. Frames go through the program in test
 // runs: none is sent.
 type XDP struct {
-	inst *datapath.Instance
+	plane scionplane.Plane
 	// links hold the programs on the devices in place of the pins.
 	links []link.Link
 }
@@ -36,7 +37,7 @@ func NewXDP(n *scionpkt.Network, skipMAC bool) (*XDP, error) {
 	if err != nil {
 		return nil, err
 	}
-	part := datapath.NewSCIONPart(Config(n))
+	part := scionplane.NewPart(Config(n))
 	part.SkipMAC = skipMAC
 	o := datapath.Options{
 		Name: fmt.Sprintf("cv-judge-%d", os.Getpid()), Interfaces: names, Parts: []datapath.Part{part},
@@ -45,7 +46,7 @@ func NewXDP(n *scionpkt.Network, skipMAC bool) (*XDP, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &XDP{inst: inst}
+	x := &XDP{plane: scionplane.Of(inst)}
 	err = x.unpin()
 	if err == nil {
 		err = x.fill(n)
@@ -95,26 +96,26 @@ func makeDevices(n *scionpkt.Network) ([]string, error) {
 }
 
 // Config is the network as the data plane takes it.
-func Config(n *scionpkt.Network) datapath.Config {
-	c := datapath.Config{LocalIA: uint64(n.IA), PortStart: n.PortStart, PortEnd: n.PortEnd}
+func Config(n *scionpkt.Network) scionplane.Config {
+	c := scionplane.Config{LocalIA: uint64(n.IA), PortStart: n.PortStart, PortEnd: n.PortEnd}
 	if c.PortStart == 0 {
 		// None: the reference writes 0 to 0, the data plane a start above the end.
 		c.PortStart, c.PortEnd = 1, 0
 	}
 	for _, l := range n.Links {
-		dl := datapath.Link{Name: "internal", Local: l.Local, Remote: l.Remote}
+		dl := scionplane.Link{Name: "internal", Local: l.Local, Remote: l.Remote}
 		switch l.Scope {
 		case scionpkt.Sibling:
-			dl.Scope, dl.Name = datapath.ScopeSibling, "sibling->"+l.Remote.String()
+			dl.Scope, dl.Name = scionplane.ScopeSibling, "sibling->"+l.Remote.String()
 		case scionpkt.External:
-			dl.Scope, dl.Name = datapath.ScopeExternal, fmt.Sprint(l.IfID)
+			dl.Scope, dl.Name = scionplane.ScopeExternal, fmt.Sprint(l.IfID)
 			dl.IfID, dl.NeighborIA = l.IfID, uint64(n.Interface(l.IfID).Neighbor)
 		}
 		c.Links = append(c.Links, dl)
 	}
 	for _, intf := range n.Interfaces {
-		c.Interfaces = append(c.Interfaces, datapath.Interface{
-			ID: intf.ID, Link: intf.Link, Type: datapath.LinkType(intf.Type),
+		c.Interfaces = append(c.Interfaces, scionplane.Interface{
+			ID: intf.ID, Link: intf.Link, Type: scionplane.LinkType(intf.Type),
 		})
 	}
 	return c
@@ -122,26 +123,26 @@ func Config(n *scionpkt.Network) datapath.Config {
 
 // fill gives the data plane its key and next hops, takes all links up and the limits away.
 func (x *XDP) fill(n *scionpkt.Network) error {
-	if err := x.inst.AddKey(0, n.Key); err != nil {
+	if err := x.plane.AddKey(0, n.Key); err != nil {
 		return err
 	}
-	nextHop := func(device int, mac [6]byte) datapath.NextHop {
+	nextHop := func(device int, mac [6]byte) scionplane.NextHop {
 		d := n.Devices[device]
-		return datapath.NextHop{IfIndex: d.IfIndex, SrcMAC: d.MAC, DstMAC: mac, MTU: deviceMTU}
+		return scionplane.NextHop{IfIndex: d.IfIndex, SrcMAC: d.MAC, DstMAC: mac, MTU: deviceMTU}
 	}
 	for i, l := range n.Links {
 		if l.Scope == scionpkt.Internal {
 			continue
 		}
-		if err := x.inst.SetLinkNextHop(i, nextHop(l.Device, l.NextHop)); err != nil {
+		if err := x.plane.SetLinkNextHop(i, nextHop(l.Device, l.NextHop)); err != nil {
 			return err
 		}
-		if err := x.inst.SetLinkUp(i, true); err != nil {
+		if err := x.plane.SetLinkUp(i, true); err != nil {
 			return err
 		}
 	}
 	for _, h := range n.Hosts {
-		if err := x.inst.SetHost(h.Addr, nextHop(n.Links[0].Device, h.MAC)); err != nil {
+		if err := x.plane.SetHost(h.Addr, nextHop(n.Links[0].Device, h.MAC)); err != nil {
 			return err
 		}
 	}
@@ -152,7 +153,7 @@ func (x *XDP) fill(n *scionpkt.Network) error {
 // without a chance to clean up. The links are held open here and the pins are removed.
 func (x *XDP) unpin() error {
 	for _, root := range []string{"/sys/fs/bpf", "/proc/1/root/sys/fs/bpf"} {
-		dir := filepath.Join(root, "culvert", fmt.Sprint(x.inst.NetNS()), x.inst.Name())
+		dir := filepath.Join(root, "culvert", fmt.Sprint(x.plane.NetNS()), x.plane.Name())
 		paths, err := filepath.Glob(filepath.Join(dir, "link-*"))
 		if err != nil || len(paths) == 0 {
 			continue
@@ -177,7 +178,7 @@ func (x *XDP) unpin() error {
 // unlimit lets any number of packets up to the slow path. A limit drops packets, rightly, that the
 // reference answers; here each packet is judged for itself.
 func (x *XDP) unlimit() error {
-	info, err := x.inst.Program().Info()
+	info, err := x.plane.Program().Info()
 	if err != nil {
 		return fmt.Errorf("inspect the program: %w", err)
 	}
@@ -205,17 +206,17 @@ func (x *XDP) unlimit() error {
 
 // Run puts the frame through the program. Which device a redirect leads to is not known.
 func (x *XDP) Run(frame []byte, ifIndex int) (Outcome, error) {
-	action, out, err := x.inst.TestRunIndex(frame, ifIndex)
+	action, out, err := x.plane.TestRunIndex(frame, ifIndex)
 	return Outcome{Verdict: Verdict(action), Frame: out}, err
 }
 
 // SetLinkUp tells the data plane that BFD has declared the link up or down.
-func (x *XDP) SetLinkUp(link int, up bool) error { return x.inst.SetLinkUp(link, up) }
+func (x *XDP) SetLinkUp(link int, up bool) error { return x.plane.SetLinkUp(link, up) }
 
 // Close detaches the data plane. The devices go with the namespace.
 func (x *XDP) Close() error {
-	err := x.inst.DetachAll()
-	x.inst.Close()
+	err := x.plane.DetachAll()
+	x.plane.Close()
 	for _, l := range x.links {
 		err = errors.Join(err, l.Close())
 	}

@@ -16,6 +16,7 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/testbed"
 )
 
@@ -376,20 +377,20 @@ func attachBeside(t *testing.T, others ...datapath.Part) {
 	t.Helper()
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "west", "westp")
-	scion := datapath.NewSCIONPart(datapath.Config{
+	scion := scionplane.NewPart(scionplane.Config{
 		LocalIA: 0x1_ff00_0000_0110,
-		Links: []datapath.Link{
+		Links: []scionplane.Link{
 			{Name: "internal", Local: netip.MustParseAddrPort("10.0.0.1:30042")},
 			{
-				Name: "1", Scope: datapath.ScopeExternal, IfID: 1, NeighborIA: 0x1_ff00_0000_0111,
+				Name: "1", Scope: scionplane.ScopeExternal, IfID: 1, NeighborIA: 0x1_ff00_0000_0111,
 				Local: netip.MustParseAddrPort("10.0.1.1:50000"), Remote: netip.MustParseAddrPort("10.0.1.2:50000"),
 			},
 			{
-				Name: "2", Scope: datapath.ScopeExternal, IfID: 2, NeighborIA: 0x1_ff00_0000_0112,
+				Name: "2", Scope: scionplane.ScopeExternal, IfID: 2, NeighborIA: 0x1_ff00_0000_0112,
 				Local: netip.MustParseAddrPort("10.0.2.1:50000"), Remote: netip.MustParseAddrPort("10.0.2.2:50000"),
 			},
 		},
-		Interfaces: []datapath.Interface{{ID: 1, Link: 1, Type: datapath.LinkCore}, {ID: 2, Link: 2, Type: datapath.LinkCore}},
+		Interfaces: []scionplane.Interface{{ID: 1, Link: 1, Type: scionplane.LinkCore}, {ID: 2, Link: 2, Type: scionplane.LinkCore}},
 		PortStart:  31000, PortEnd: 32767,
 	})
 	inst, err := datapath.Attach(datapath.Options{

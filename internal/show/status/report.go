@@ -14,6 +14,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/doctor"
 	"culvert/internal/host/pins"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/stats"
 )
 
@@ -54,9 +55,9 @@ type Router struct {
 	// Stages are those of the process that serves, left out if there is none or it cannot be told.
 	Stages []datapath.StageState `json:"stages,omitempty"`
 	// Starting is true while a start has not attached it to anything yet.
-	Starting bool               `json:"starting,omitempty"`
-	Links    []Link             `json:"links"`
-	Keys     []datapath.KeyInfo `json:"keys"`
+	Starting bool                 `json:"starting,omitempty"`
+	Links    []Link               `json:"links"`
+	Keys     []scionplane.KeyInfo `json:"keys"`
 	// Route is the IP router, left out if there is none.
 	Route *Route `json:"route,omitempty"`
 	// Filter is the packet filter, left out if it has nothing to do.
@@ -172,6 +173,7 @@ func meant[R any](all []R, router string, id func(R) string, here func(R) bool) 
 }
 
 func describe(inst *datapath.Instance) (Router, error) {
+	router := scionplane.Of(inst)
 	r := Router{
 		ID:         inst.Name(),
 		NetNS:      inst.NetNS(),
@@ -181,8 +183,8 @@ func describe(inst *datapath.Instance) (Router, error) {
 		Pins:       inst.Pins(),
 		Interfaces: []Interface{},
 		Links:      []Link{},
-		Keys:       []datapath.KeyInfo{},
-		noSCION:    len(inst.Config().Links) == 0,
+		Keys:       []scionplane.KeyInfo{},
+		noSCION:    len(router.Config().Links) == 0,
 	}
 	if inst.Generic() {
 		r.Mode = "generic"
@@ -221,15 +223,15 @@ func describe(inst *datapath.Instance) (Router, error) {
 	if err := r.describeBalance(inst); err != nil {
 		return r, err
 	}
-	keys, err := inst.Keys()
+	keys, err := router.Keys()
 	if err != nil {
 		return r, err
 	}
 	r.Keys = append(r.Keys, keys...)
-	if own, known := inst.SlowPathKey(); known && r.Served {
-		r.ownKeyMissing = !slices.ContainsFunc(keys, func(k datapath.KeyInfo) bool { return k.ID == own })
+	if own, known := router.SlowPathKey(); known && r.Served {
+		r.ownKeyMissing = !slices.ContainsFunc(keys, func(k scionplane.KeyInfo) bool { return k.ID == own })
 	}
-	return r, r.describeLinks(inst)
+	return r, r.describeLinks(router)
 }
 
 func (i *Interface) describeDevice(all map[string]datapath.Device) {
@@ -264,16 +266,16 @@ func (r Report) findPeers() {
 	}
 }
 
-func (r *Router) describeLinks(inst *datapath.Instance) error {
-	states, err := inst.LinkStates()
+func (r *Router) describeLinks(router scionplane.Plane) error {
+	states, err := router.LinkStates()
 	if err != nil {
 		return err
 	}
-	counters, err := inst.LinkCounters()
+	counters, err := router.LinkCounters()
 	if err != nil {
 		return err
 	}
-	for n, l := range inst.Config().Links {
+	for n, l := range router.Config().Links {
 		out := Link{
 			Name:  l.Name,
 			Scope: scopeName(l.Scope),
@@ -308,11 +310,11 @@ func (l *Link) addTraffic(c *stats.LinkCounters) {
 	}
 }
 
-func scopeName(s datapath.LinkScope) string {
+func scopeName(s scionplane.LinkScope) string {
 	switch s {
-	case datapath.ScopeInternal:
+	case scionplane.ScopeInternal:
 		return "internal"
-	case datapath.ScopeSibling:
+	case scionplane.ScopeSibling:
 		return "sibling"
 	default:
 		return "external"

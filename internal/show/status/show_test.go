@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/scion/scionplane"
 )
 
 func testRouter() Router {
@@ -31,7 +32,7 @@ func testRouter() Router {
 				NextHop: &NextHop{IfIndex: 5, Interface: "eth2", MAC: "02:00:00:00:00:02", MTU: 1500}, Out: Traffic{1234, 99}},
 			{Name: "sibling->10.0.0.2:30042", Scope: "sibling", Local: "10.0.0.1:30042", Remote: "10.0.0.2:30042"},
 		},
-		Keys: []datapath.KeyInfo{{Index: 0, ID: "0123456789abcdef"}},
+		Keys: []scionplane.KeyInfo{{Index: 0, ID: "0123456789abcdef"}},
 	}
 }
 
@@ -76,7 +77,7 @@ func TestGoneLinks(t *testing.T) {
 }
 
 func TestKeyProblem(t *testing.T) {
-	loaded := []datapath.KeyInfo{{Index: 1, ID: "aa"}}
+	loaded := []scionplane.KeyInfo{{Index: 1, ID: "aa"}}
 	const own = "the process's own key is not loaded: packets that fail under the loaded keys are dropped"
 	for _, tc := range []struct {
 		r    Router

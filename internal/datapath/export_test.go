@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/host/pins"
+)
+
+// What the tests outside of the package need of it: those whose data planes have the part of a stage, which imports this
+// package.
+
+var (
+	// Generations is generations.
+	Generations = generations
+	// LockInstance is lockInstance.
+	LockInstance = lockInstance
+	// EditBalance is editBalance.
+	EditBalance = editBalance
+)
+
+// TracePrefix is tracePrefix.
+const TracePrefix = tracePrefix
+
+// BalanceEditorEnv is balanceEditorEnv.
+const BalanceEditorEnv = balanceEditorEnv
+
+// Dir is where an instance is pinned.
+func (i *Instance) Dir() string { return i.dir }
+
+// Cookie is that of the instance's network namespace.
+func (i *Instance) Cookie() uint64 { return i.meta.Cookie }
+
+// FlowKey is what decides which flow goes to which worker.
+func (i *Instance) FlowKey() []uint32 { return i.meta.FlowKey }
+
+// PortSlot is where the counters of an interface are.
+func (i *Instance) PortSlot(name string) int { return i.meta.Ports[name] }
+
+// WorkerMap is workerMap.
+func (i *Instance) WorkerMap() (uint32, error) { return i.workerMap() }
+
+// ReplaceNetNS has the description of the only generation in dir, which is that of an instance, tell of another network
+// namespace.
+func ReplaceNetNS(t *testing.T, i *Instance, dir string, inode uint32) {
+	t.Helper()
+	m := i.meta
+	m.NetNS = inode
+	replaceMeta(t, dir, m)
+}
+
+// Flood puts a frame through the program many times as the driver of an interface would, in batches of a poll.
+func (i *Instance) Flood(frame []byte, index, count int) error {
+	_, err := i.prog.Run(&ebpf.RunOptions{
+		Data:    frame,
+		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(index)},
+		Repeat:  uint32(count),
+		Flags:   unix.BPF_F_TEST_XDP_LIVE_FRAMES,
+	})
+	return err
+}
+
+// LeaveDeadGeneration makes a generation whose process died before it came into force.
+func LeaveDeadGeneration(t *testing.T, inst *Instance, parts []Part, ports ...*net.Interface) {
+	t.Helper()
+	here := pins.Space{Inode: inst.meta.NetNS, Cookie: inst.meta.Cookie}
+	o := Options{Name: inst.Name(), Parts: parts}
+	m, err := newMeta(inst, here, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead, err := load(inst, m, o, ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	dead.dir = inst.dir
+	gen, err := dead.pinGeneration()
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := generationNumber(gen)
+	if err == nil {
+		err = dead.watchLosses(gen, number, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// replaceMeta changes the description of the only generation in dir.
+func replaceMeta(t *testing.T, dir string, m meta) {
+	t.Helper()
+	metas, err := filepath.Glob(filepath.Join(dir, "*", metaMap))
+	if err != nil || len(metas) != 1 {
+		t.Fatalf("descriptions %v, %v", metas, err)
+	}
+	em, err := m.toMap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer em.Close()
+	if err := os.Remove(metas[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := em.Pin(metas[0]); err != nil {
+		t.Fatal(err)
+	}
+}

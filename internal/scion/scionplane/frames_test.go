@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scionplane_test
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"culvert/internal/scion/scionplane/scionbed"
+	"culvert/internal/testbed"
+)
+
+func TestChecksumsOfSCION(t *testing.T) {
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "a0", "a1")
+	out := testbed.AddVeth(t, "b0", "b1")
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "a0", "b0")
+	scionbed.Open(t, inst, out)
+	frame := scionbed.SizedTransitFrame(t, in, scionbed.Key, 64)
+	payload := len(frame) - 2
+	testbed.Sums(t, func(n uint16) {
+		binary.BigEndian.PutUint16(frame[payload:], n)
+		udp := frame[34:]
+		udp[6], udp[7] = 0, 0
+		size := binary.BigEndian.AppendUint16(nil, uint16(len(udp)))
+		check := ^testbed.OnesSum(frame[26:34], []byte{0, 17}, size, udp)
+		if check == 0 {
+			check = 0xffff
+		}
+		binary.BigEndian.PutUint16(udp[6:], check)
+		action, after, err := inst.TestRunIndex(frame, in.Index)
+		if err != nil || action != testbed.XDPRedirect {
+			t.Fatalf("action %d, %v", action, err)
+		}
+		testbed.RightIPv4(t, after[14:])
+		testbed.RightL4(t, after[14:], 6)
+	})
+}
+
+// What the SCION router does not read is the kernel's, and so the slow path's.
+func TestSCIONWrapped(t *testing.T) {
+	testbed.InNamespace(t)
+	v0 := testbed.AddVeth(t, "v0", "v1")
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0")
+	scionbed.Open(t, inst, v0)
+	if err := inst.AddKey(1, scionbed.Key); err != nil {
+		t.Fatal(err)
+	}
+	frame := scionbed.TransitFrame(t, v0, scionbed.Key)
+	if action, _, err := inst.TestRun(frame, "v0"); err != nil || action != testbed.XDPRedirect {
+		t.Fatalf("without anything: action %d, %v", action, err)
+	}
+	for name, wrap := range testbed.Wraps() {
+		testbed.GoesOn(t, inst, "v0", name, wrap(frame))
+	}
+}

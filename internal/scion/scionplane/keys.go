@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scionplane
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
+	"culvert/internal/datapath"
+)
+
+// MaxKeys is how many forwarding keys may be loaded at a time; the index of a key is below it.
+const MaxKeys = 2
+
+// KeyInfo tells of a loaded key without giving it away.
+type KeyInfo struct {
+	Index int `json:"index"`
+	// ID is the same for the same key, and can be compared across routers of an AS.
+	ID string `json:"id"`
+}
+
+// AddKey loads a forwarding key. Hop fields valid under any loaded key are good.
+func (p Plane) AddKey(index int, key Key) error {
+	m, err := p.keySlot(index)
+	if err != nil {
+		return err
+	}
+	var old bpfobj.PipelineAesCmacKey
+	if err := m.Lookup(uint32(index), &old); err != nil {
+		return fmt.Errorf("reading key %d of %s: %w", index, p.Name(), err)
+	}
+	k := cmacKey(key)
+	if old.Id == k.Id {
+		return nil
+	}
+	if old.Id != 0 {
+		return fmt.Errorf("key %d of %s is in use: remove it first, or use index %d",
+			index, p.Name(), 1-index)
+	}
+	// A slot counts once its ID is set, so write the ID last.
+	id := k.Id
+	k.Id = 0
+	if err := m.Put(uint32(index), k); err != nil {
+		return fmt.Errorf("writing key %d of %s: %w", index, p.Name(), err)
+	}
+	k.Id = id
+	if err := m.Put(uint32(index), k); err != nil {
+		return fmt.Errorf("enabling key %d of %s: %w", index, p.Name(), err)
+	}
+	return p.gateRefused(-1)
+}
+
+// ReplaceKey makes sure that the key from the router's files is loaded: where it is already, else in
+// place of the one that came from the files before, else at a free index. Keys that were loaded by
+// hand stay. While two keys change places both are good if there is an index to spare.
+func (p Plane) ReplaceKey(key Key) error {
+	loaded, err := p.keyIDs()
+	if err != nil || slices.Contains(loaded, keyID(key)) {
+		return err
+	}
+	free := slices.Index(loaded, 0)
+	former := -1
+	if part := datapath.PartOf[*Part](p.Instance); part != nil && part.formerKey != 0 {
+		former = slices.Index(loaded, part.formerKey)
+	}
+	switch {
+	case former < 0 && free < 0:
+		return fmt.Errorf("both keys of %s were loaded by hand, and neither is the one in its files: "+
+			"remove one with 'culvert key del'", p.Name())
+	case former < 0:
+		return p.AddKey(free, key)
+	case free >= 0:
+		if err := p.AddKey(free, key); err != nil {
+			return err
+		}
+	}
+	if err := p.RemoveKey(former); err != nil {
+		return err
+	}
+	if err := p.AddKey(former, key); err != nil || free < 0 {
+		return err
+	}
+	return p.RemoveKey(free)
+}
+
+// RemoveKey forgets a forwarding key.
+func (p Plane) RemoveKey(index int) error {
+	m, err := p.keySlot(index)
+	if err != nil {
+		return err
+	}
+	var k bpfobj.PipelineAesCmacKey
+	if err := m.Lookup(uint32(index), &k); err != nil {
+		return fmt.Errorf("reading key %d of %s: %w", index, p.Name(), err)
+	}
+	if k.Id == 0 {
+		return fmt.Errorf("%s has no key %d: see 'culvert key list --on %s'", p.Name(), index, p.Name())
+	}
+	if err := p.gateRefused(index); err != nil {
+		return err
+	}
+	k.Id = 0
+	if err := m.Put(uint32(index), k); err != nil {
+		return fmt.Errorf("disabling key %d of %s: %w", index, p.Name(), err)
+	}
+	if err := m.Put(uint32(index), bpfobj.PipelineAesCmacKey{}); err != nil {
+		return fmt.Errorf("clearing key %d of %s: %w", index, p.Name(), err)
+	}
+	return nil
+}
+
+// Keys lists the loaded keys.
+func (p Plane) Keys() ([]KeyInfo, error) {
+	ids, err := p.keyIDs()
+	if err != nil {
+		return nil, err
+	}
+	var keys []KeyInfo
+	for index, id := range ids {
+		if id != 0 {
+			keys = append(keys, KeyInfo{Index: index, ID: formatKeyID(id)})
+		}
+	}
+	return keys, nil
+}
+
+func formatKeyID(id uint64) string { return fmt.Sprintf("%016x", id) }
+
+// keyIDs returns what is loaded at each index, 0 for nothing.
+func (p Plane) keyIDs() ([]uint64, error) {
+	ids := make([]uint64, MaxKeys)
+	for index := range ids {
+		var k bpfobj.PipelineAesCmacKey
+		if err := p.Map(bpfobj.PipelineMapScionKeys).Lookup(uint32(index), &k); err != nil {
+			return nil, fmt.Errorf("reading key %d of %s: %w", index, p.Name(), err)
+		}
+		ids[index] = k.Id
+	}
+	return ids, nil
+}
+
+func (p Plane) keySlot(index int) (*ebpf.Map, error) {
+	if index < 0 || index >= MaxKeys {
+		return nil, fmt.Errorf("key index %d: use 0 to %d", index, MaxKeys-1)
+	}
+	return p.Map(bpfobj.PipelineMapScionKeys), nil
+}

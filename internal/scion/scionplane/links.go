@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scionplane
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+
+	"culvert/internal/bpfobj"
+)
+
+// sum16 adds up the 16-bit words of b as they stand in memory (RFC 1071).
+func sum16(b []byte) (sum uint32) {
+	for ; len(b) > 1; b = b[2:] {
+		sum += uint32(bpfobj.Native.Uint16(b))
+	}
+	return sum
+}
+
+const (
+	protoUDP = 17
+	// hopLimit is what Linux gives to packets of its own, the reference router's among them.
+	hopLimit = 64
+)
+
+// outerHeader writes the IP and UDP header of a link with lengths and checksums 0, and returns the
+// sums that the programs complete. The destination may be missing.
+func outerHeader(local, remote netip.AddrPort) (ip [48]byte, ipSum, l4Sum uint32) {
+	var udp []byte
+	if local.Addr().Is4() {
+		ip[0] = 0x45
+		ip[6] = 0x40 // don't fragment, as from a connected socket
+		ip[8] = hopLimit
+		ip[9] = protoUDP
+		copy(ip[12:], local.Addr().AsSlice())
+		copy(ip[16:], remote.Addr().AsSlice())
+		udp = ip[20:28]
+		ipSum = sum16(ip[:20])
+		l4Sum = sum16(ip[12:20])
+	} else {
+		ip[0] = 0x60
+		ip[6] = protoUDP
+		ip[7] = hopLimit
+		copy(ip[8:], local.Addr().AsSlice())
+		copy(ip[24:], remote.Addr().AsSlice())
+		udp = ip[40:48]
+		l4Sum = sum16(ip[8:40])
+	}
+	binary.BigEndian.PutUint16(udp, local.Port())
+	binary.BigEndian.PutUint16(udp[2:], remote.Port())
+	l4Sum += sum16(udp[:4])
+	return ip, ipSum, l4Sum
+}
+
+func (nh NextHop) raw() bpfobj.PipelineNextHop {
+	raw := bpfobj.PipelineNextHop{
+		Port: uint32(nh.IfIndex),
+		Mtu:  nh.MTU,
+		Dmac: nh.DstMAC,
+		Smac: nh.SrcMAC,
+	}
+	if nh.LinearOnly {
+		raw.LinearOnly = 1
+	}
+	return raw
+}
+
+func (p Plane) updateLink(link int, change func(*bpfobj.PipelineScionLink)) error {
+	return p.Locked(func() error {
+		if err := p.checkLink(link); err != nil {
+			return err
+		}
+		m := p.Map(bpfobj.PipelineMapScionLinks)
+		var l bpfobj.PipelineScionLink
+		if err := m.Lookup(uint32(link), &l); err != nil {
+			return fmt.Errorf("reading link %d of %s: %w", link, p.Name(), err)
+		}
+		change(&l)
+		if err := m.Put(uint32(link), l); err != nil {
+			return fmt.Errorf("writing link %d of %s: %w", link, p.Name(), err)
+		}
+		return nil
+	})
+}
+
+// SetLinkUp says whether a link, an index into Config.Links, may be used.
+func (p Plane) SetLinkUp(link int, up bool) error {
+	return p.updateLink(link, func(l *bpfobj.PipelineScionLink) {
+		l.Up = 0
+		if up {
+			l.Up = 1
+		}
+	})
+}
+
+// BFDSession tells packets of a link's BFD session from others. Discriminators are in host byte order.
+type BFDSession struct {
+	// Own is what packets for the session carry as theirs; 0 when it is not known, and nothing is dropped then.
+	Own uint32
+	// Far is the far end's own while the session is up, else 0, which is any.
+	Far uint32
+	// Refused counts packets that were passed up and did not get to the session, since the process started.
+	Refused uint32
+}
+
+// SetLinkBFD says which BFD packets that come over a link may be of its session.
+func (p Plane) SetLinkBFD(link int, s BFDSession) error {
+	return p.updateLink(link, func(l *bpfobj.PipelineScionLink) {
+		l.BfdOwn, l.BfdFar, l.BfdRefused = bpfobj.Wire32(s.Own), bpfobj.Wire32(s.Far), s.Refused
+	})
+}
+
+// SetLinkNextHop says where the far end of a sibling or external link is. The zero NextHop sends
+// the link's packets to the slow path.
+func (p Plane) SetLinkNextHop(link int, nh NextHop) error {
+	raw := nh.raw()
+	before, same := 0, false
+	// The steps of a writer: bpf/core/seqcount.h. The counter is odd after a process that died while writing.
+	for n, step := range []func(*bpfobj.PipelineScionLink){
+		func(l *bpfobj.PipelineScionLink) { l.Seq |= 1 },
+		func(l *bpfobj.PipelineScionLink) { l.Hop = raw },
+		func(l *bpfobj.PipelineScionLink) { l.Seq++ },
+	} {
+		err := p.updateLink(link, func(l *bpfobj.PipelineScionLink) {
+			if n == 0 {
+				before, same = int(l.Hop.Port), l.Hop == raw && l.Seq&1 == 0
+			}
+			if !same {
+				step(l)
+			}
+		})
+		if err != nil || same {
+			return err
+		}
+	}
+	if before == nh.IfIndex {
+		return nil
+	}
+	return errors.Join(p.updatePortPair(before), p.updatePortPair(nh.IfIndex))
+}
+
+// LinkState is what the programs know of a link.
+type LinkState struct {
+	Up      bool
+	NextHop NextHop
+	BFD     BFDSession
+}
+
+// LinkStates returns the state of each link of Config.Links.
+func (p Plane) LinkStates() ([]LinkState, error) {
+	states := make([]LinkState, len(p.Config().Links))
+	for n := range states {
+		var l bpfobj.PipelineScionLink
+		if err := p.Map(bpfobj.PipelineMapScionLinks).Lookup(uint32(n), &l); err != nil {
+			return nil, fmt.Errorf("reading link %d of %s: %w", n, p.Name(), err)
+		}
+		bfd := BFDSession{Own: bpfobj.Wire32(l.BfdOwn), Far: bpfobj.Wire32(l.BfdFar), Refused: l.BfdRefused}
+		states[n] = LinkState{Up: l.Up != 0, BFD: bfd, NextHop: NextHop{
+			IfIndex: int(l.Hop.Port),
+			SrcMAC:  l.Hop.Smac,
+			DstMAC:  l.Hop.Dmac,
+			MTU:     l.Hop.Mtu,
+
+			LinearOnly: l.Hop.LinearOnly != 0,
+		}}
+	}
+	return states, nil
+}
+
+// SetHost says where an end host of the AS is, the zero NextHop that only the kernel has a way to it. It counts as used
+// now.
+func (p Plane) SetHost(addr netip.Addr, nh NextHop) error {
+	raw := bpfobj.PipelineScionHost{Hop: nh.raw(), Used: HostUsed(time.Now())}
+	if err := p.Map(bpfobj.PipelineMapScionHosts).Put(bpfobj.AddrWords(addr), raw); err != nil {
+		return fmt.Errorf("writing the next hop of host %s: %w", addr, err)
+	}
+	return nil
+}
+
+// HostUsed returns the time as it stands in the entries of end hosts: in units of about a second (HOST_USED_SHIFT).
+func HostUsed(t time.Time) uint32 { return uint32(t.UnixNano() >> 30) }
+
+// Hosts lists the end hosts that the programs know, and when packets were last sent to each, as HostUsed gives it.
+func (p Plane) Hosts() (map[netip.Addr]uint32, error) {
+	m := p.Map(bpfobj.PipelineMapScionHosts)
+	var (
+		used   = make(map[netip.Addr]uint32)
+		keys   = make([][4]uint32, 4096)
+		values = make([]bpfobj.PipelineScionHost, len(keys))
+		cursor ebpf.MapBatchCursor
+	)
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for k := range n {
+			var b [16]byte
+			for w, word := range keys[k] {
+				bpfobj.Native.PutUint32(b[4*w:], word)
+			}
+			used[netip.AddrFrom16(b).Unmap()] = values[k].Used
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return used, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing the hosts of %s: %w", p.Name(), err)
+		}
+	}
+}
+
+// DeleteHost forgets an end host. It is no error if there is none.
+func (p Plane) DeleteHost(addr netip.Addr) error {
+	err := p.Map(bpfobj.PipelineMapScionHosts).Delete(bpfobj.AddrWords(addr))
+	if err != nil && !bpfobj.NotExist(err) {
+		return fmt.Errorf("deleting the next hop of host %s: %w", addr, err)
+	}
+	return nil
+}
+
+// forgetDeadHops takes next hops by interfaces that are gone from links and hosts that were taken over: what is sent
+// there would be lost.
+func (p Plane) forgetDeadHops() error {
+	dead := make(map[int]bool)
+	gone := func(index int) bool {
+		if _, asked := dead[index]; !asked {
+			_, err := netlink.LinkByIndex(index)
+			dead[index] = errors.As(err, &netlink.LinkNotFoundError{})
+		}
+		return index != 0 && dead[index]
+	}
+	states, err := p.LinkStates()
+	if err != nil {
+		return err
+	}
+	for n, s := range states {
+		if gone(s.NextHop.IfIndex) {
+			if err := p.SetLinkNextHop(n, NextHop{}); err != nil {
+				return err
+			}
+		}
+	}
+	var (
+		key    [4]uint32
+		value  bpfobj.PipelineScionHost
+		leaves [][4]uint32
+	)
+	it := p.Map(bpfobj.PipelineMapScionHosts).Iterate()
+	for it.Next(&key, &value) {
+		if gone(int(value.Hop.Port)) {
+			leaves = append(leaves, key)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("listing the hosts of %s: %w", p.Name(), err)
+	}
+	for _, key := range leaves {
+		if err := p.Map(bpfobj.PipelineMapScionHosts).Delete(key); err != nil && !bpfobj.NotExist(err) {
+			return fmt.Errorf("forgetting a host of %s: %w", p.Name(), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scionplane_test
+
+import (
+	"slices"
+	"testing"
+
+	"culvert/internal/scion/scionplane"
+	"culvert/internal/scion/scionplane/scionbed"
+	"culvert/internal/testbed"
+)
+
+// A start brings the key of the router's files in and takes the files' former key out. A key that
+// was loaded by hand is nobody's to take, whatever index it has.
+func TestReplaceKey(t *testing.T) {
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	hand, first, second := scionplane.Key{1}, scionplane.Key{2}, scionplane.Key{3}
+	restart := func(own scionplane.Key) (scionplane.Plane, error) {
+		inst := scionbed.Attach(t, scionbed.Config(1), "v0")
+		err := inst.ReplaceKey(own)
+		if err == nil {
+			err = inst.SetSlowPathKey(own)
+		}
+		return inst, err
+	}
+	expect := func(inst scionplane.Plane, err error, want ...scionplane.Key) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := inst.KeyIDs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, k := range want {
+			id := uint64(0)
+			if k != (scionplane.Key{}) {
+				id = scionplane.KeyID(k)
+			}
+			if ids[i] != id {
+				t.Fatalf("keys %x, want %x at index %d", ids, id, i)
+			}
+		}
+		inst.Close()
+	}
+	inst := scionbed.Attach(t, scionbed.Config(1), "v0")
+	if err := inst.AddKey(0, hand); err != nil {
+		t.Fatal(err)
+	}
+	inst.Close()
+	inst, err := restart(first)
+	expect(inst, err, hand, first)
+	inst, err = restart(first)
+	expect(inst, err, hand, first)
+	inst, err = restart(second) // new files: the former key of the files goes
+	expect(inst, err, hand, second)
+
+	inst, err = restart(hand) // what was loaded by hand has become the files' own
+	expect(inst, err, hand, second)
+	inst, err = restart(first)
+	expect(inst, err, first, second)
+
+	// Both by hand: there is no telling which one may go.
+	inst = scionbed.Attach(t, scionbed.Config(1), "v0")
+	if err := inst.RemoveKey(0); err != nil {
+		t.Fatal(err)
+	}
+	if err := inst.AddKey(0, hand); err != nil {
+		t.Fatal(err)
+	}
+	if err := inst.ReplaceKey(scionplane.Key{9}); err == nil {
+		t.Error("a key that was loaded by hand was replaced")
+	}
+	keys, err := inst.Keys()
+	if err != nil || !slices.Equal([]int{keys[0].Index, keys[1].Index}, []int{0, 1}) {
+		t.Errorf("keys %v, %v", keys, err)
+	}
+}

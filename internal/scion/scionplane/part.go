@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scionplane
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"culvert/internal/bpfobj"
+	"culvert/internal/datapath"
+)
+
+// Stage is the name of the stage.
+const Stage = "scion"
+
+// stateVersion is that of state.
+const stateVersion = 1
+
+// state is what the SCION router keeps with the data plane.
+type state struct {
+	Config Config
+	// Counters has the slot of each link's counters, by name. Slots are never given to another link while the instance
+	// lives.
+	Counters map[string]int
+}
+
+// Part is the SCION router's part of the program.
+type Part struct {
+	Config Config
+	// SkipMAC leaves out the verification of hop fields. It exists to measure what the verification costs; no configuration
+	// leads here.
+	SkipMAC bool
+
+	state      state
+	unattended bool
+	// formerKey is the ID of the key that the slow path of an earlier process had, 0 for none.
+	formerKey uint64
+	accept    map[int]Accept // by link, as far as this process has said
+}
+
+// NewPart turns the SCION router on.
+func NewPart(c Config) *Part { return &Part{Config: c, accept: make(map[int]Accept)} }
+
+// Name implements datapath.Part.
+func (p *Part) Name() string { return Stage }
+
+// Check implements datapath.Part.
+func (p *Part) Check() error { return p.Config.validate() }
+
+// State implements datapath.Part.
+func (p *Part) State(old *datapath.Instance) (datapath.State, error) {
+	p.state = state{Config: p.Config, Counters: make(map[string]int)}
+	maps.Copy(p.state.Counters, Of(old).linkSlots())
+	for _, l := range p.Config.Links {
+		if _, ok := p.state.Counters[l.Name]; !ok {
+			p.state.Counters[l.Name] = len(p.state.Counters)
+		}
+	}
+	if old != nil {
+		p.formerKey = Of(old).slowPathKey()
+	}
+	return datapath.State{Version: stateVersion, Value: p.state}, nil
+}
+
+// minCounters is how many links the traffic counters have room for at least. They are sized
+// generously because growing them means to copy them.
+const minCounters = 64
+
+// Load implements datapath.Part.
+func (p *Part) Load(l *datapath.Loading) error {
+	p.unattended = l.Unattended
+	c := p.Config
+	var pairs4, pairs6 int
+	for _, l := range c.Links {
+		switch {
+		case l.Scope == ScopeInternal:
+		case l.Local.Addr().Is4():
+			pairs4++
+		default:
+			pairs6++
+		}
+	}
+	maxID := 0
+	for _, i := range c.Interfaces {
+		maxID = max(maxID, int(i.ID))
+	}
+	l.Resize(map[string]int{
+		bpfobj.PipelineMapScionPairs4:   pairs4,
+		bpfobj.PipelineMapScionPairs6:   pairs6,
+		bpfobj.PipelineMapScionIfaces:   maxID + 1,
+		bpfobj.PipelineMapScionLinks:    len(c.Links),
+		bpfobj.PipelineMapScionRefused:  len(c.Links),
+		bpfobj.PipelineMapScionServices: len(c.Services),
+		bpfobj.PipelineMapScionTraffic:  1 << bits.Len(uint(max(len(p.state.Counters), minCounters)-1)),
+	})
+	internal := c.Links[0].Local
+	return bpfobj.SetVariables(l.Spec, map[string]any{
+		bpfobj.PipelineVarAesTe:                 aesTables(),
+		bpfobj.PipelineVarScionOn:               true,
+		bpfobj.PipelineVarScionSkipMac:          p.SkipMAC,
+		bpfobj.PipelineVarScionUseFib:           l.Unattended,
+		bpfobj.PipelineVarScionLocalIa:          bits.ReverseBytes64(c.LocalIA),
+		bpfobj.PipelineVarScionInternalV6:       internal.Addr().Is6(),
+		bpfobj.PipelineVarScionInternalPort:     bpfobj.Wire16(internal.Port()),
+		bpfobj.PipelineVarScionInternalAddr:     bpfobj.AddrWords(internal.Addr()),
+		bpfobj.PipelineVarScionInternalCounters: uint32(p.state.Counters[c.Links[0].Name]),
+		bpfobj.PipelineVarScionServicesOn:       len(c.Services) > 0,
+		bpfobj.PipelineVarScionPortFirst:        c.PortStart,
+		bpfobj.PipelineVarScionPortLast:         c.PortEnd,
+		bpfobj.PipelineVarScionBfdMinTtl:        c.BFDMinTTL,
+		bpfobj.PipelineVarScionUdpPorts:         udpPortBits(c),
+	})
+}
+
+// Maps of the SCION router: some keep their contents whatever changes, others while the configuration is the same.
+var (
+	kept = []string{
+		bpfobj.PipelineMapHopCache, bpfobj.PipelineMapScionHosts, bpfobj.PipelineMapScionKeys,
+		bpfobj.PipelineMapScionTraffic, bpfobj.PipelineMapScionWanted,
+	}
+	fixed = []string{
+		bpfobj.PipelineMapScionIfaces, bpfobj.PipelineMapScionLinks, bpfobj.PipelineMapScionPairs4,
+		bpfobj.PipelineMapScionPairs6, bpfobj.PipelineMapScionRefused, bpfobj.PipelineMapScionServices,
+	}
+)
+
+// Shared implements datapath.Part.
+func (p *Part) Shared(l *datapath.Loading) []string {
+	shared := l.Fitting(kept...)
+	// All or none: they are filled together.
+	if l.AllFit(fixed...) && Of(l.Old).Config().equal(p.Config) {
+		shared = append(shared, fixed...)
+	}
+	return shared
+}
+
+// Fill implements datapath.Part.
+func (p *Part) Fill(l *datapath.Loading, inst *datapath.Instance) error {
+	slow, err := newSlowKeyMap()
+	if err != nil {
+		return err
+	}
+	inst.AddMap(slowKeyMap, slow)
+	now, old := Of(inst), Of(l.Old)
+	if !l.Reused(bpfobj.PipelineMapScionLinks) {
+		if err := now.fillConfig(old); err != nil {
+			return err
+		}
+	}
+	if l.Old == nil {
+		return nil
+	}
+	if !l.Reused(bpfobj.PipelineMapScionTraffic) {
+		if err := now.carryCounters(old); err != nil {
+			return err
+		}
+	}
+	return now.forgetDeadHops()
+}
+
+// FillPort implements datapath.PortFiller.
+func (p *Part) FillPort(inst *datapath.Instance, index int, port bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error) {
+	return Of(inst).portPair(index, port)
+}
+
+// Refresh implements datapath.Refresher.
+func (p *Part) Refresh(inst *datapath.Instance) error {
+	for link, a := range p.accept {
+		if err := Of(inst).writeAccept(link, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unknownRate is for packets to end hosts that nobody has found yet. Each such host takes a place in the kernel's
+// neighbour table, which by default begins to throw out others at 512.
+const unknownRate = 1_000
+
+// Limits implements datapath.Limiter.
+func (p *Part) Limits() map[bpfobj.PipelineReason]uint64 {
+	limits := map[bpfobj.PipelineReason]uint64{
+		bpfobj.PipelineReasonPUNT_SCION_BFD:          datapath.TrafficRate,
+		bpfobj.PipelineReasonPUNT_SCION_NEXT_HOP:     datapath.TrafficRate,
+		bpfobj.PipelineReasonPUNT_SCION_HOST_KERNEL:  datapath.TrafficRate,
+		bpfobj.PipelineReasonPUNT_SCION_MTU:          datapath.TrafficRate,
+		bpfobj.PipelineReasonPUNT_SCION_CHECKSUM:     datapath.TrafficRate,
+		bpfobj.PipelineReasonPUNT_SCION_HOST_UNKNOWN: unknownRate,
+	}
+	if p.unattended { // nobody finds hosts: they are the kernel's for good
+		limits[bpfobj.PipelineReasonPUNT_SCION_HOST_UNKNOWN] = datapath.TrafficRate
+	}
+	return limits
+}
+
+// LimitDomains implements datapath.Limiter: the services behind each interface are one, and each link is (bpf/scion/limit.h).
+func (p *Part) LimitDomains() int { return datapath.MaxPorts + len(p.Config.Links) }
+
+// udpPortBits has one bit for each UDP port that a link ends at, as scion_udp_ports of bpf/scion/flow_hash.h.
+func udpPortBits(c Config) (ports [1024]uint64) {
+	for _, l := range c.Links {
+		port := l.Local.Port()
+		ports[port>>6] |= 1 << (port & 63)
+	}
+	return ports
+}
+
+func (c Config) equal(d Config) bool {
+	return reflect.DeepEqual(c, d)
+}
+
+func (c Config) linkType(id uint16) LinkType {
+	for _, i := range c.Interfaces {
+		if i.ID == id {
+			return i.Type
+		}
+	}
+	return LinkUnset
+}
+
+// validate refuses what would make the programs give wrong answers.
+func (c Config) validate() error {
+	if len(c.Links) == 0 || c.Links[0].Scope != ScopeInternal {
+		return errors.New("configuration has no internal link")
+	}
+	seen := make(map[[2]netip.AddrPort]string)
+	for n, l := range c.Links {
+		if !l.Local.Addr().IsValid() || l.Local.Addr().Is4In6() || l.Local.Addr().IsUnspecified() {
+			return fmt.Errorf("link %s: %s is no local address: give one of this host's", l.Name, l.Local)
+		}
+		if n == 0 {
+			continue
+		}
+		if l.Remote.Addr().BitLen() != l.Local.Addr().BitLen() {
+			return fmt.Errorf("link %s: %s and %s are of different families", l.Name, l.Local, l.Remote)
+		}
+		pair := [2]netip.AddrPort{l.Local, l.Remote}
+		if other, ok := seen[pair]; ok {
+			return fmt.Errorf("links %s and %s both go from %s to %s", other, l.Name, l.Local, l.Remote)
+		}
+		seen[pair] = l.Name
+	}
+	names := make([]string, 0, len(c.Links))
+	for _, l := range c.Links {
+		names = append(names, l.Name)
+	}
+	slices.Sort(names)
+	if len(slices.Compact(names)) != len(c.Links) {
+		return errors.New("configuration has two links of the same name")
+	}
+	for _, i := range c.Interfaces {
+		if i.ID == 0 || i.Link < 1 || i.Link >= len(c.Links) {
+			return fmt.Errorf("interface %d leads to link %d, which does not exist", i.ID, i.Link)
+		}
+	}
+	return nil
+}

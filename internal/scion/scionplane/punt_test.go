@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scionplane_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"culvert/internal/bpfobj"
+	"culvert/internal/scion/scionpkt"
+	"culvert/internal/scion/scionplane"
+	"culvert/internal/scion/scionplane/scionbed"
+	"culvert/internal/testbed"
+)
+
+// What its limit keeps from the slow path is counted where the reference counts what it is too busy
+// for, and nowhere else.
+func TestLimitedPunts(t *testing.T) {
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "a0", "a1")
+	out := testbed.AddVeth(t, "b0", "b1")
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "a0", "b0")
+	scionbed.Open(t, inst, out)
+	frame := scionbed.TransitFrame(t, in, scionplane.Key{0xff}) // a key that is not loaded
+	// A limit that lets two packets through, however long the test takes: one of the link's own share.
+	limit := bpfobj.PipelineLimit{Interval: 1 << 58, Burst: 0}
+	if err := inst.Map(bpfobj.PipelineMapLimits).Put(bpfobj.PipelineReasonPUNT_SCION_MAC.Index(), limit); err != nil {
+		t.Fatal(err)
+	}
+	const sent, passes = 50, 2
+	testbed.Feed(t, inst, frame, "a0", sent)
+	port, _, total := testbed.Counted(t, inst, "a0")
+	passed := make(map[bool]uint64)
+	for _, r := range port.Reasons {
+		if r.Name == "scion-mac" {
+			passed[!r.Limited] += r.Packets
+		}
+	}
+	if total != sent || passed[true] != passes || passed[false] != sent-passes {
+		t.Errorf("%d packets counted, %v", total, port.Reasons)
+	}
+	links, err := inst.LinkCounters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := links[scionbed.LinkIndex(t, inst.Config(), "1")]
+	var received, limited, dropped uint64
+	for class := range l.In {
+		received += l.In[class].Packets
+		limited += l.Limited[class]
+		dropped += l.Dropped[class]
+	}
+	// Those that went up are the slow path's to count.
+	if received != sent-passes || limited != sent-passes || dropped != 0 {
+		t.Errorf("link 1: received %d, limited %d, dropped %d", received, limited, dropped)
+	}
+}
+
+// A device that takes no frames of several buffers gets none; the slow path sends them.
+func TestFramesOfSeveralBuffers(t *testing.T) {
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "a0", "a1")
+	out := testbed.AddVeth(t, "b0", "b1")
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "a0", "b0")
+	scionbed.Open(t, inst, out)
+	small, large := scionbed.TransitFrame(t, in, scionbed.Key), scionbed.SizedTransitFrame(t, in, scionbed.Key, 8000)
+	hop := scionplane.NextHop{IfIndex: out.Index, SrcMAC: [6]byte(out.HardwareAddr), DstMAC: [6]byte{2, 0, 0, 0, 0, 9}, MTU: 9000}
+	for _, c := range []struct {
+		linearOnly bool
+		frame      []byte
+		forwarded  bool
+	}{{false, small, true}, {false, large, true}, {true, small, true}, {true, large, false}} {
+		hop.LinearOnly = c.linearOnly
+		if err := inst.SetLinkNextHop(scionbed.LinkIndex(t, inst.Config(), "2"), hop); err != nil {
+			t.Fatal(err)
+		}
+		action, after, err := inst.TestRunIndex(c.frame, in.Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (action == 4) != c.forwarded {
+			t.Errorf("frame of %d bytes, linear only %v: action %d", len(c.frame), c.linearOnly, action)
+		}
+		if !c.forwarded && !bytes.Equal(after, c.frame) {
+			t.Errorf("frame of %d bytes went up changed", len(c.frame))
+		}
+	}
+}
+
+// BFD of the links has a limit of its own, which nobody inside the AS can use up.
+func TestBFDFromInsideIsNotTheSessions(t *testing.T) {
+	testbed.InNamespace(t)
+	in := testbed.AddVeth(t, "a0", "a1")
+	inst := scionbed.Attach(t, scionbed.Config(1), "a0")
+	const (
+		protocol = scionpkt.EthernetLen + scionpkt.IPv4Len + scionpkt.UDPLen + 4 // next header
+		pathType = protocol + 4
+		srcIP    = scionpkt.EthernetLen + 12
+		dstIP    = srcIP + 4
+		dstPort  = scionpkt.EthernetLen + scionpkt.IPv4Len + 2
+	)
+	for _, c := range []struct {
+		inside bool
+		path   byte
+		want   string
+	}{
+		{false, 2, "punt scion-bfd"}, {false, 0, "punt scion-bfd"},
+		{true, 2, "punt scion-onehop"}, {true, 0, "punt scion-empty"},
+	} {
+		frame := scionbed.TransitFrame(t, in, scionbed.Key)
+		frame[protocol], frame[pathType] = 203, c.path
+		if c.inside {
+			internal := inst.Config().Links[0].Local
+			copy(frame[srcIP:], []byte{192, 0, 2, 77})
+			copy(frame[dstIP:], internal.Addr().AsSlice())
+			binary.BigEndian.PutUint16(frame[dstPort:], internal.Port())
+			scionpkt.FixOuter(frame)
+		}
+		_, before, _ := testbed.Counted(t, inst, "a0")
+		testbed.Feed(t, inst, frame, "a0", 1)
+		if _, after, _ := testbed.Counted(t, inst, "a0"); after[c.want] != before[c.want]+1 {
+			t.Errorf("inside %v, path type %d: %v, then %v, want one more %s", c.inside, c.path, before, after, c.want)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scionplane
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
+)
+
+// SocketGuard is the filter on the slow path's UDP sockets: they take datagrams of their link by the
+// interfaces that it is told, and none from a service of the AS. It goes with the sockets.
+type SocketGuard struct {
+	prog   *ebpf.Program
+	maps   map[string]*ebpf.Map
+	accept []Accept
+}
+
+// SocketDrops counts what the filter has dropped of one link.
+type SocketDrops struct {
+	// Interface is what came by the wrong interface, Service what had a service as its source, BFD what had too low a TTL.
+	Interface, Service, BFD uint64
+}
+
+// NewSocketGuard loads a filter for the links of c, which takes nothing yet. The error is an
+// os.ErrPermission without the privilege to load it.
+func NewSocketGuard(c Config) (*SocketGuard, error) {
+	spec, err := bpfobj.LoadSocket()
+	if err != nil {
+		return nil, err
+	}
+	n := uint32(len(c.Links))
+	for _, name := range []string{bpfobj.SocketMapSocketExcept, bpfobj.SocketMapSocketDropped} {
+		spec.Maps[name].MaxEntries = n
+	}
+	if err := spec.Variables[bpfobj.SocketVarSocketLocalIa].Set(bits.ReverseBytes64(c.LocalIA)); err != nil {
+		return nil, err
+	}
+	if err := spec.Variables[bpfobj.SocketVarSocketBfdMinTtl].Set(c.BFDMinTTL); err != nil {
+		return nil, err
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("loading the filter of the slow path's sockets: %w", err)
+	}
+	if err != nil {
+		return nil, bpfobj.LoadError(err)
+	}
+	defer coll.Close()
+	g := &SocketGuard{prog: coll.DetachProgram(bpfobj.SocketProgSocketGuard), maps: make(map[string]*ebpf.Map),
+		accept: make([]Accept, n)}
+	for name := range coll.Maps {
+		g.maps[name] = coll.DetachMap(name)
+	}
+	return g, nil
+}
+
+// Close lets go of the filter. It stays on the sockets.
+func (g *SocketGuard) Close() {
+	g.prog.Close()
+	for _, m := range g.maps {
+		m.Close()
+	}
+}
+
+// Add puts the filter on the socket of a link, and throws away what the socket has taken without it.
+func (g *SocketGuard) Add(fd, link int) error {
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	if err != nil {
+		return fmt.Errorf("asking for the cookie of a socket: %w", err)
+	}
+	if err := g.maps[bpfobj.SocketMapSocketLinks].Put(cookie, uint32(link)); err != nil {
+		return fmt.Errorf("writing the socket of link %d: %w", link, err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, g.prog.FD()); err != nil {
+		return fmt.Errorf("putting a filter on the socket of link %d: %w", link, err)
+	}
+	return drain(fd)
+}
+
+// drain throws away what a socket has received. It ends: nothing is taken meanwhile.
+func drain(fd int) error {
+	const mostErrors = 100 // answers to datagrams of ours, each of which goes with being read
+	for failed := 0; failed < mostErrors; {
+		_, _, err := unix.Recvfrom(fd, nil, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case err != nil:
+			failed++
+		}
+	}
+	return errors.New("a socket of the slow path has nothing but errors")
+}
+
+// SetLinkAccept says by which devices datagrams of a link are taken.
+func (g *SocketGuard) SetLinkAccept(link int, a Accept) error {
+	var one uint32
+	if a.Except {
+		one = 1
+	}
+	key := func(index int) bpfobj.SocketSocketDevice {
+		return bpfobj.SocketSocketDevice{Link: uint32(link), Ifindex: uint32(index)}
+	}
+	// Never a moment in which a device that is in both lists is in none.
+	wanted := make(map[int]bool)
+	for _, index := range a.Devices {
+		wanted[index] = true
+		if err := g.maps[bpfobj.SocketMapSocketDevices].Put(key(index), uint8(1)); err != nil {
+			return fmt.Errorf("writing the interfaces of the sockets of link %d: %w", link, err)
+		}
+	}
+	if err := g.maps[bpfobj.SocketMapSocketExcept].Put(uint32(link), one); err != nil {
+		return fmt.Errorf("writing the rule of the sockets of link %d: %w", link, err)
+	}
+	for _, index := range g.accept[link].Devices {
+		if wanted[index] {
+			continue
+		}
+		if err := g.maps[bpfobj.SocketMapSocketDevices].Delete(key(index)); err != nil && !bpfobj.NotExist(err) {
+			return fmt.Errorf("deleting an interface of the sockets of link %d: %w", link, err)
+		}
+	}
+	g.accept[link] = a
+	return nil
+}
+
+// Drops returns what was dropped, link by link.
+func (g *SocketGuard) Drops() ([]SocketDrops, error) {
+	drops := make([]SocketDrops, len(g.accept))
+	for link := range drops {
+		var perCPU []bpfobj.SocketSocketDrops
+		if err := g.maps[bpfobj.SocketMapSocketDropped].Lookup(uint32(link), &perCPU); err != nil {
+			return nil, fmt.Errorf("reading what the sockets of link %d have dropped: %w", link, err)
+		}
+		for _, c := range perCPU {
+			drops[link].Interface += c.Interface
+			drops[link].Service += c.Service
+			drops[link].BFD += c.Bfd
+		}
+	}
+	return drops, nil
+}
