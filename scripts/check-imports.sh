@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Fails when the folder of a stage imports that of another one: what two of them need moves down.
+# Fails when the folder of a stage imports that of another one: what two of them need moves down. And when the engine needs
+# a stage, of those whose part has left it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -13,3 +14,7 @@ bad=$(go list -f '{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}
       print $1 " imports " $2
   }')
 [[ -z $bad ]] || { echo "a stage may not import another: $bad" >&2; exit 1; }
+
+readonly left='scion|route|decap'
+bad=$(go list -deps ./internal/datapath | grep -E "^culvert/internal/($left)(/|$)" || true)
+[[ -z $bad ]] || { echo "internal/datapath may not import a stage: $bad" >&2; exit 1; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package datapath loads, attaches, pins and feeds the eBPF programs. It is the only package that
-// touches eBPF.
+// Package datapath is the engine: it loads the programs, attaches, pins, adopts and swaps them, and reads what they count.
+// What a stage has in them is a Part, of a package of the stage.
 package datapath
 
 import (

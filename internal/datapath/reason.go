@@ -22,7 +22,7 @@ const (
 
 // Reason describes one way out of the pipeline (bpf/core/reason.h).
 type Reason struct {
-	// Name is in lower case with dashes, without the verdict: "scion-mac".
+	// Name is in lower case with dashes, without the verdict: "other" of "pass other".
 	Name    string
 	Verdict Verdict
 	// Text is the sentence that explains it, of bpf/*/reasons.h.

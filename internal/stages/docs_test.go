@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package datapath
+package stages
 
 import (
 	"strings"
 	"testing"
 
+	"culvert/internal/datapath"
 	"culvert/internal/testbed"
 )
 
@@ -17,7 +18,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	for _, path := range []string{scion, route, filter, lb} {
 		explained[path] = testbed.ExplainedReasons(t, path)
 	}
-	for _, r := range Reasons() {
+	for _, r := range datapath.Reasons() {
 		if r.Name == "" {
 			continue // an index not in use
 		}
