@@ -623,7 +623,7 @@ func TestFilterWatch(t *testing.T) {
 	if strings.Count(out, "seen") != 2 || strings.Contains(out, "quiet") {
 		t.Errorf("got\n%s", out)
 	}
-	b.filter(2, "at least 100ms", "watch -n 1 --interval 0.01")
+	b.filter(2, "use 100ms or more", "watch -n 1 --interval 0.01")
 }
 
 func TestFilterServiceCommands(t *testing.T) {

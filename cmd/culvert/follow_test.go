@@ -243,9 +243,9 @@ func TestInterfaceNameTaken(t *testing.T) {
 			must(netlink.LinkSetName(l, "old0"))
 			must(netlink.LinkSetUp(l))
 		}, "the interface was renamed to old0, which still carries the program, and another one has its name",
-			"another interface has its name, it is old0 now", "fx0, old0"},
+			"it was renamed to old0, and another interface has its name", "fx0, old0"},
 		"moved": {func(t *testing.T, l netlink.Link) { must(netlink.LinkSetNsFd(l, otherSpace(t))) },
-			"the interface was moved to another network namespace", "another interface has its name, it is in another network namespace", "fx0"},
+			"the interface was moved to another network namespace", "it is in another network namespace, and another interface has its name", "fx0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newPairsBed(t)

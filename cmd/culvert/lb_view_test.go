@@ -39,7 +39,7 @@ func TestLBViews(t *testing.T) {
 	if err := json.Unmarshal([]byte(shown), &report); err != nil || len(report.VIPs) != 1 || report.VIPs[0].VIP != vip6 || report.VIPs[0].Packets != 3 || report.VIPs[0].Flows != 1 {
 		t.Errorf("%v: %s", err, shown)
 	}
-	b.expect(0, "\n  balance  2 VIPs, 3 backends  flow table for 1,048,576, 76.7MB  in use about 2\n", "status")
+	b.expect(0, "\n  lb  2 VIPs, 3 backends  flow table for 1,048,576, 76.7MB  in use about 2\n", "status")
 	b.expect(0, `"flows_used":2`, "status", "-j")
 
 	var flows struct {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package show writes what commands show: JSON, lines, and whether there is a terminal to write to.
+// Package show writes the output of commands as JSON or lines, and recognises terminals.
 package show
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/mattn/go-isatty"
 )
 
-// JSON writes a value as one JSON text, indented.
+// JSON writes a value as indented JSON.
 func JSON(out io.Writer, value any) error {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
@@ -20,13 +20,13 @@ func JSON(out io.Writer, value any) error {
 	return enc.Encode(value)
 }
 
-// Lines writes lines.
+// Lines writes lines with a newline behind each.
 func Lines(out io.Writer, lines []string) error {
 	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
 	return err
 }
 
-// Terminal returns the terminal that a writer is, if it is one.
+// Terminal returns out as a file if it is a terminal.
 func Terminal(out any) (*os.File, bool) {
 	f, ok := out.(*os.File)
 	return f, ok && isatty.IsTerminal(f.Fd())

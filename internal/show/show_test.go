@@ -30,7 +30,7 @@ func TestNoTerminal(t *testing.T) {
 	defer w.Close()
 	for _, out := range []any{nil, &bytes.Buffer{}, w} {
 		if _, ok := Terminal(out); ok {
-			t.Errorf("%T is taken for a terminal", out)
+			t.Errorf("%T is a terminal", out)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package planes opens running data planes for commands, which name one or mean the only one that there is.
+// Package planes opens running data planes for commands: the one that the user names, or the only one.
 package planes
 
 import (
@@ -12,26 +12,27 @@ import (
 	"culvert/internal/show/usage"
 )
 
-// Kind is what a command wants a data plane to be.
+// Kind is a kind of data plane that a command works on.
 type Kind struct {
-	// Name and Plural are its words: "load balancer", "load balancers".
+	// Name and Plural are the words for it in errors: "load balancer", "load balancers".
 	Name, Plural string
-	// Is tells whether a data plane is one; nil is for all.
+	// Is tells whether a data plane is of this kind. Without it all of them are.
 	Is func(*datapath.Instance) bool
-	// None says what to do when there is none.
+	// None says what to do if there is none.
 	None string
-	// Anywhere means those of other network namespaces, too.
+	// Anywhere includes the data planes of other network namespaces.
 	Anywhere bool
 }
 
-// candidate is a data plane to choose from.
+// candidate is a data plane to choose from. here tells whether it is in this network namespace, and is whether it is of the
+// kind.
 type candidate struct {
 	name     string
 	here, is bool
 }
 
-// Open opens the data plane of a name, "" for the only one. Of several of one name, the one in this network namespace is
-// meant.
+// Open opens the data plane with a name, or the only one for "". If several have the name, it opens the one in this network
+// namespace. Which one is meant may be unclear: that is a usage error.
 func Open(name string, k Kind) (*datapath.Instance, error) {
 	all, err := k.list()
 	if err != nil {
@@ -53,7 +54,7 @@ func Open(name string, k Kind) (*datapath.Instance, error) {
 	return all[chosen], nil
 }
 
-// All opens every data plane of a kind. That there is none is an error.
+// All opens every data plane of a kind. It returns an error if there is none.
 func All(k Kind) ([]*datapath.Instance, error) {
 	all, err := k.list()
 	if err != nil {
@@ -81,8 +82,8 @@ func (k Kind) list() ([]*datapath.Instance, error) {
 
 // choose returns the index of the data plane that a name stands for.
 func (k Kind) choose(all []candidate, name string) (int, error) {
-	var names []string // of the kind
-	var meant []int
+	var names []string // of all data planes of the kind
+	var matches []int  // indices of those of the kind with the name
 	named := false
 	for n, c := range all {
 		named = named || c.name == name
@@ -91,30 +92,30 @@ func (k Kind) choose(all []candidate, name string) (int, error) {
 		}
 		names = append(names, c.name)
 		if name == "" || c.name == name {
-			meant = append(meant, n)
+			matches = append(matches, n)
 		}
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
 	switch {
-	case len(meant) == 1:
-		return meant[0], nil
-	case name == "" && len(meant) == 0:
+	case len(matches) == 1:
+		return matches[0], nil
+	case name == "" && len(matches) == 0:
 		return 0, k.none()
-	case name == "" && len(names) == 1: // in several network namespaces
+	case name == "" && len(names) == 1: // one name in several network namespaces
 		return k.choose(all, names[0])
 	case name == "":
-		return 0, usage.Errorf("there are %d %s %s: say --on with one of %s", len(meant), k.Plural, k.where(), strings.Join(names, ", "))
+		return 0, usage.Errorf("there are %d %s %s: use --on with one of %s", len(matches), k.Plural, k.where(), strings.Join(names, ", "))
 	}
 	there := k.None
 	if len(names) > 0 {
 		there = "there is " + strings.Join(names, ", ")
 	}
-	switch here := slices.IndexFunc(meant, func(n int) bool { return all[n].here }); {
+	switch here := slices.IndexFunc(matches, func(n int) bool { return all[n].here }); {
 	case here >= 0:
-		return meant[here], nil
-	case len(meant) > 0:
-		return 0, fmt.Errorf("%d data planes are called %s: run the command in the network namespace of the one you mean", len(meant), name)
+		return matches[here], nil
+	case len(matches) > 0:
+		return 0, fmt.Errorf("%d data planes are called %s: run the command in the network namespace of the one you mean", len(matches), name)
 	case named:
 		return 0, fmt.Errorf("data plane %s is no %s: %s", name, k.Name, there)
 	default:

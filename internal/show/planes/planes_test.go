@@ -20,9 +20,9 @@ func TestChoose(t *testing.T) {
 		kind  Kind
 		all   []candidate
 		name  string
-		want  int    // without fail
-		fail  string // "" for none
-		usage bool
+		want  int    // the index, if fail is ""
+		fail  string // the error, "" for none
+		usage bool   // whether it is a usage error
 	}{
 		{"the only one", lb, []candidate{router, a}, "", 1, "", false},
 		{"the one that is named", lb, []candidate{router, a, b}, "b", 2, "", false},
@@ -30,8 +30,8 @@ func TestChoose(t *testing.T) {
 		{"one elsewhere, named", anywhere, []candidate{b, there}, "a", 1, "", false},
 		{"none", lb, []candidate{router}, "", 0, "no load balancer in this network namespace: start one", false},
 		{"none anywhere", anywhere, nil, "", 0, "no load balancer on this machine: start one", false},
-		{"several", lb, []candidate{b, router, a}, "", 0, "usage: there are 2 load balancers in this network namespace: say --on with one of a, b", true},
-		{"one here and one elsewhere, not named", anywhere, []candidate{there, b}, "", 0, "usage: there are 2 load balancers on this machine: say --on with one of a, b", true},
+		{"several", lb, []candidate{b, router, a}, "", 0, "usage: there are 2 load balancers in this network namespace: use --on with one of a, b", true},
+		{"one here and one elsewhere, not named", anywhere, []candidate{there, b}, "", 0, "usage: there are 2 load balancers on this machine: use --on with one of a, b", true},
 		{"one name here and elsewhere, not named", anywhere, []candidate{there, a}, "", 1, "", false},
 		{"no such name", lb, []candidate{b, router, a}, "c", 0, "no data plane c in this network namespace: there is a, b", false},
 		{"no such name, and none", lb, []candidate{router}, "c", 0, "no data plane c in this network namespace: start one", false},

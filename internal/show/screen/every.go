@@ -9,21 +9,22 @@ import (
 	"culvert/internal/show/usage"
 )
 
-// minInterval leaves the machine time for packets.
+// minInterval keeps the sampling from taking CPU time away from packets.
 const minInterval = 100 * time.Millisecond
 
-// Check refuses what a command cannot watch by: how often to look, and how many times, 0 for endless.
+// Check returns a usage error for an interval that is too short, or a negative count. The count 0 means without end.
 func Check(interval time.Duration, count int) error {
 	switch {
 	case interval < minInterval:
-		return usage.Errorf("interval %v: at least %v", interval, minInterval)
+		return usage.Errorf("interval %v: use %v or more", interval, minInterval)
 	case count < 0:
-		return usage.Errorf("count %d: 0 is endless", count)
+		return usage.Errorf("count %d: use 1 or more, or 0 for no end", count)
 	}
 	return nil
 }
 
-// Every calls look after each interval, count times or, with 0, until ctx ends: for lines in the place of a live table.
+// Every calls look after each interval, count times or, if count is 0, until ctx ends. It returns the first error of look, and
+// nil if ctx ends. It is for commands that write lines instead of a live table.
 func Every(ctx context.Context, interval time.Duration, count int, look func() error) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

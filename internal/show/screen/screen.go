@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package screen is the live table that commands show on a terminal: it looks again and again, draws what a view makes of
-// it, holds it, scrolls, and ends.
+// Package screen shows a live table on a terminal. It takes samples at an interval and draws a view of them, and it has keys
+// to pause, to scroll and to quit.
 package screen
 
 import (
@@ -17,13 +17,13 @@ import (
 	_ "culvert/internal/show/noquery"
 )
 
-// Theme holds the styles of a live table; without colours it is still readable.
-type Theme struct{ Plain, Title, Head, Chosen, Quiet, Bad lipgloss.Style }
+// Theme has the styles of a live table. They are distinguishable without colors.
+type Theme struct{ Plain, Title, Head, Selected, Quiet, Bad lipgloss.Style }
 
 func newTheme(r *lipgloss.Renderer) Theme {
 	s := r.NewStyle
 	return Theme{
-		Plain: s(), Title: s().Bold(true), Head: s().Underline(true), Chosen: s().Reverse(true), Quiet: s().Faint(true),
+		Plain: s(), Title: s().Bold(true), Head: s().Underline(true), Selected: s().Reverse(true), Quiet: s().Faint(true),
 		Bad: s().Foreground(lipgloss.Color("1")).Bold(true),
 	}
 }
@@ -34,22 +34,24 @@ type Line struct {
 	Text  string
 }
 
-// TitleLine has something at either end.
+// TitleLine returns a line with one text at the left end and one at the right end.
 func (t Theme) TitleLine(left, right string, width int) Line {
 	return Line{t.Title, left + strings.Repeat(" ", max(width-len(left)-len(right), 2)) + right}
 }
 
 // View is what a screen shows.
 type View struct {
-	// Lines draws into so many cells and lines. What is too wide is cut.
+	// Lines returns the lines of the view for a terminal of width cells and height lines. The screen cuts lines that are
+	// longer.
 	Lines func(t Theme, width, height int) []Line
-	// Fixed are the first lines, which stay while the others scroll, 0 for a view that always fits.
+	// Fixed is the number of lines at the top that stay while the others scroll. With 0 the view does not scroll.
 	Fixed int
-	// Look reads anew, and gives what puts the new figures in place.
+	// Look takes a sample. It runs on a goroutine of its own and must not change the view; take, which does, is called later
+	// and only if the screen is not paused.
 	Look func() (take func(), err error)
-	// Press is told of each key, and says whether the view has one for it; nil is for a view that has none.
+	// Press handles a key and tells whether the view has a use for it. It may be nil.
 	Press func(key string) bool
-	// Keys says what keys do, in the last line.
+	// Keys is the text of the last line, which explains the keys.
 	Keys string
 }
 
@@ -60,27 +62,30 @@ type Screen struct {
 	view     View
 	err      error
 	paused   bool
-	// at is how far it is scrolled. width and height are the terminal's in cells, 0 until it has told.
-	at, width, height int
+	// offset is the number of lines that are scrolled away.
+	offset int
+	// width and height are the size of the terminal in cells and lines, 0 until they are known.
+	width, height int
 }
 
-// New makes a screen that looks once an interval.
+// New returns a screen that takes a sample every interval.
 func New(r *lipgloss.Renderer, interval time.Duration, v View) *Screen {
 	return &Screen{interval: interval, theme: newTheme(r), view: v}
 }
 
-// Run shows a view on a terminal until ctx ends or the user leaves.
+// Run shows a view on a terminal until ctx ends or the user quits.
 func Run(ctx context.Context, terminal *os.File, interval time.Duration, v View) error {
 	s := New(lipgloss.NewRenderer(terminal), interval, v)
 	p := tea.NewProgram(s, tea.WithContext(ctx), tea.WithAltScreen(), tea.WithOutput(terminal), tea.WithoutSignalHandler())
 	_, err := p.Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
-		return nil // told to end
+		return nil
 	}
 	return err
 }
 
-type looked struct {
+// sampled is the message with the result of View.Look.
+type sampled struct {
 	take func()
 	err  error
 }
@@ -91,7 +96,7 @@ func (s *Screen) Init() tea.Cmd { return s.lookLater() }
 func (s *Screen) lookLater() tea.Cmd {
 	return tea.Tick(s.interval, func(time.Time) tea.Msg {
 		take, err := s.view.Look()
-		return looked{take, err}
+		return sampled{take, err}
 	})
 }
 
@@ -100,8 +105,8 @@ func (s *Screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		s.Resize(msg.Width, msg.Height)
-	case looked:
-		s.Looked(msg.take, msg.err)
+	case sampled:
+		s.Sampled(msg.take, msg.err)
 		return s, s.lookLater()
 	case tea.KeyMsg:
 		if s.Press(msg.String()) {
@@ -111,19 +116,19 @@ func (s *Screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return s, nil
 }
 
-// Resize tells how large the terminal is, in cells.
+// Resize sets the size of the terminal, in cells and lines.
 func (s *Screen) Resize(width, height int) { s.width, s.height = width, height }
 
-// Looked takes what a look has found, unless the figures are held.
-func (s *Screen) Looked(take func(), err error) {
+// Sampled handles the result of View.Look: it calls take unless the screen is paused, or shows the error.
+func (s *Screen) Sampled(take func(), err error) {
 	s.err = err
 	if err == nil && !s.paused {
 		take()
 	}
 }
 
-// Press does what a key is for, and tells whether that is to leave.
-func (s *Screen) Press(key string) (leave bool) {
+// Press handles a key and tells whether the user quits.
+func (s *Screen) Press(key string) (quit bool) {
 	if s.view.Press != nil && s.view.Press(key) {
 		return false
 	}
@@ -131,9 +136,9 @@ func (s *Screen) Press(key string) (leave bool) {
 	case "q", "ctrl+c", "esc":
 		return true
 	case "up", "k":
-		s.at = max(s.at-1, 0)
+		s.offset = max(s.offset-1, 0)
 	case "down", "j":
-		s.at++
+		s.offset++
 	case "p", " ":
 		s.paused = !s.paused
 	}
@@ -166,13 +171,13 @@ func (s *Screen) View() string {
 	return strings.Join(out, "\n")
 }
 
-// scroll returns the lines that there is room for.
+// scroll returns the lines that are visible: the fixed ones, and those at the offset as far as there is room.
 func (s *Screen) scroll(lines []Line, room int) []Line {
 	head := min(s.view.Fixed, len(lines))
 	if head == 0 || len(lines) <= room || head >= room {
-		s.at = 0
+		s.offset = 0
 		return lines[:min(len(lines), room)]
 	}
-	s.at = min(s.at, len(lines)-room)
-	return append(lines[:head:head], lines[head+s.at:head+s.at+room-head]...)
+	s.offset = min(s.offset, len(lines)-room)
+	return append(lines[:head:head], lines[head+s.offset:s.offset+room]...)
 }

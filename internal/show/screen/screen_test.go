@@ -58,21 +58,21 @@ func TestScreen(t *testing.T) {
 	shows("five", "!six")
 	s.Update(tea.WindowSizeMsg{Width: 40, Height: 20})
 	shows("one", "six")
-	s.Update(looked{take: func() { taken++ }})
+	s.Update(sampled{take: func() { taken++ }})
 	press("p")
 	shows("PAUSED")
-	s.Update(looked{take: func() { taken++ }})
+	s.Update(sampled{take: func() { taken++ }})
 	if taken != 1 {
 		t.Errorf("%d samples were taken, want 1", taken)
 	}
-	s.Update(looked{err: errors.New("no figures")})
+	s.Update(sampled{err: errors.New("no figures")})
 	shows("no figures", "!q quit")
 	if press("q") == nil {
 		t.Error("q does not quit")
 	}
 }
 
-// TestViewKeys has a view with keys of its own, among them one that otherwise leaves, and lines for the room that there is.
+// TestViewKeys has a view that handles keys itself, among them one that otherwise quits, and that draws the size it is given.
 func TestViewKeys(t *testing.T) {
 	helping, pressed := true, ""
 	s := New(lipgloss.NewRenderer(&bytes.Buffer{}), time.Second, View{
@@ -112,8 +112,11 @@ func TestCheck(t *testing.T) {
 		count    int
 		fail     string
 	}{
-		{time.Second, 0, ""}, {minInterval, 3, ""}, {minInterval - 1, 0, "usage: interval 99.999999ms: at least 100ms"},
-		{0, 0, "usage: interval 0s: at least 100ms"}, {time.Second, -1, "usage: count -1: 0 is endless"},
+		{time.Second, 0, ""},
+		{minInterval, 3, ""},
+		{minInterval - 1, 0, "usage: interval 99.999999ms: use 100ms or more"},
+		{0, 0, "usage: interval 0s: use 100ms or more"},
+		{time.Second, -1, "usage: count -1: use 1 or more, or 0 for no end"},
 	} {
 		if err := Check(tc.interval, tc.count); err == nil && tc.fail != "" || err != nil && err.Error() != tc.fail {
 			t.Errorf("every %v, %d times: %v, want %q", tc.interval, tc.count, err, tc.fail)
@@ -128,7 +131,7 @@ func TestEvery(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := Every(ctx, time.Millisecond, 0, func() error { cancel(); return nil }); err != nil {
-		t.Errorf("told to end: %v", err)
+		t.Errorf("ctx ends: %v", err)
 	}
 	broken := errors.New("broken")
 	if err := Every(t.Context(), time.Millisecond, 0, func() error { return broken }); err != broken {

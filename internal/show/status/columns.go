@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// column is a column of the live table; the first one stands left-aligned, the others right.
+// column is a column of the live table. The first column is left-aligned, the others right-aligned.
 type column struct {
-	// width is in cells.
+	// width is the width in cells.
 	width int
-	// rank says in which order columns go when there is no room: the highest first. Those of rank 0
-	// stay.
+	// rank is the order in which columns are left out of a narrow terminal, the highest rank first. Columns of rank 0 are
+	// never left out.
 	rank int
 }
 
-// All columns fit 80 cells. Trouble is what the narrowest terminal must show.
+// The columns of the live table. All of them fit into 80 cells. Those of rank 0 show drops and losses.
 var (
 	// name, received, bits, forward, slow path, kernel, drop, lost
 	listColumns = []column{{18, 0}, {10, 2}, {9, 5}, {9, 1}, {11, 3}, {8, 4}, {8, 0}, {7, 0}}
@@ -24,18 +24,18 @@ var (
 	detailColumns = []column{{34, 0}, {10, 0}, {10, 2}, {16, 1}, {10, 3}}
 )
 
-// columns writes the cells of the columns that fit a width.
+// columns returns a line with the cells of those columns that fit into a width.
 func columns(all []column, width int, cells ...string) string {
 	total, last := 0, 0
 	for _, c := range all {
 		total += c.width
 		last = max(last, c.rank)
 	}
-	gone := last + 1 // columns of this rank and above are left out
-	for total > width && gone > 1 {
-		gone--
+	leftOut := last + 1 // columns of this rank and above
+	for total > width && leftOut > 1 {
+		leftOut--
 		for _, c := range all {
-			if c.rank == gone {
+			if c.rank == leftOut {
 				total -= c.width
 			}
 		}
@@ -45,7 +45,7 @@ func columns(all []column, width int, cells ...string) string {
 		switch {
 		case n == 0:
 			fmt.Fprintf(&b, "%-*s", c.width, cells[n])
-		case c.rank < gone:
+		case c.rank < leftOut:
 			fmt.Fprintf(&b, "%*s", c.width, cells[n])
 		}
 	}

@@ -11,12 +11,12 @@ import (
 	"culvert/internal/stats"
 )
 
-// Decap is an interface at which tunnels end (culvert lb decap).
+// Decap is an interface that has the decapsulation program (culvert lb decap).
 type Decap struct {
 	Interface string `json:"interface"`
-	// Unattached is "gone" or "replaced" if the interface was deleted, and perhaps made again, since; left out otherwise.
+	// Unattached is "gone" if the interface was deleted since, "replaced" if it was also made again, and left out otherwise.
 	Unattached string `json:"unattached,omitempty"`
-	// again is the command that attaches it.
+	// again is the command that attaches the program again.
 	again string
 	// Mode is native or generic.
 	Mode    string         `json:"mode"`
@@ -45,7 +45,7 @@ func (r *Report) findDecap() error {
 	return nil
 }
 
-// decapLines are for people; verbose explains the reasons.
+// decapLines returns the lines of interfaces where tunnels end. verbose explains the reasons.
 func (r Report) decapLines(verbose bool) (lines []string) {
 	for _, d := range r.Decap {
 		if len(lines) > 0 || len(r.Routers) > 0 {

@@ -8,12 +8,13 @@ import (
 	"culvert/internal/show/text"
 )
 
-// Filter is the packet filter of a data plane: see 'culvert filter list' for more.
+// Filter sums up the packet filter of a data plane. 'culvert filter list' has more.
 type Filter struct {
 	Rules    int `json:"rules"`
 	Sets     int `json:"sets"`
 	Services int `json:"services"`
-	// Packets and Bytes are what the rules that drop have matched, and what was over the rates of limits.
+	// Packets and Bytes are what the filter has dropped: what rules with action drop have matched, and what was over the rate
+	// of rules with action limit.
 	Packets uint64 `json:"dropped_packets"`
 	Bytes   uint64 `json:"dropped_bytes"`
 }

@@ -13,7 +13,7 @@ import (
 
 const lineFormat = "%-8s  %-20s  %-15s  %-7s  %-22s  %12s  %14s  %14s%s\n"
 
-// watchLines writes a line for each reason that moved, interval by interval.
+// watchLines writes, after each interval, a line for each reason whose counter has changed.
 func watchLines(ctx context.Context, o WatchOptions, last sample, look func() (sample, error)) error {
 	explained := ""
 	if o.Verbose {
@@ -31,18 +31,18 @@ func watchLines(ctx context.Context, o WatchOptions, last sample, look func() (s
 		}
 		all := flows(last, now)
 		last = now
-		return writeMoved(o.Out, o.Verbose, now.at, all)
+		return writeChanged(o.Out, o.Verbose, now.at, all)
 	})
 }
 
-// gap stands in front of the sentence of a line.
+// gap separates the sentence from the other columns.
 const gap = "  "
 
-// writeMoved writes the reasons that moved; verbose explains them.
-func writeMoved(out io.Writer, verbose bool, at time.Time, all []flow) error {
+// writeChanged writes a line for each reason whose counter has changed. verbose explains the reasons.
+func writeChanged(out io.Writer, verbose bool, at time.Time, all []flow) error {
 	for _, f := range all {
 		for _, w := range f.rows {
-			if w.moved == 0 {
+			if w.delta == 0 {
 				continue
 			}
 			bytes := "-"

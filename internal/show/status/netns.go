@@ -12,8 +12,8 @@ import (
 // netnsDir is where ip-netns(8) keeps named network namespaces.
 const netnsDir = "/run/netns"
 
-// netnsNames maps the inodes of the named network namespaces to their names. A name that cannot be
-// read is left out: names are for the reader's convenience.
+// netnsNames returns the names of the named network namespaces by their inodes. It leaves out what it cannot read, since
+// the names are for convenience only.
 func netnsNames() map[uint32]string {
 	names := make(map[uint32]string)
 	entries, err := os.ReadDir(netnsDir)
@@ -24,7 +24,7 @@ func netnsNames() map[uint32]string {
 		path := filepath.Join(netnsDir, e.Name())
 		var fs unix.Statfs_t
 		var st unix.Stat_t
-		// One that is only half made is a plain file, whose inode means nothing.
+		// While ip-netns(8) makes a namespace, its name is a plain file, whose inode is not that of a namespace.
 		if unix.Statfs(path, &fs) == nil && fs.Type == unix.NSFS_MAGIC && unix.Stat(path, &st) == nil {
 			names[uint32(st.Ino)] = e.Name()
 		}

@@ -10,33 +10,33 @@ import (
 	"culvert/internal/stats"
 )
 
-// sample is what all data planes had counted at one time.
+// sample has the counters of all data planes at one time.
 type sample struct {
 	at      time.Time
 	routers []Router
 }
 
-// flowKey names an interface, also across the comings and goings of its data plane.
+// flowKey identifies an interface. It stays the same when the data plane is detached and attached again.
 type flowKey struct {
 	router string
 	netns  uint32
 	iface  string
 }
 
-// flow is what an interface did between two samples.
+// flow has the rates of an interface between two samples.
 type flow struct {
 	key    flowKey
 	router *Router
 	// shared is true when another router of the sample, in another network namespace, has the same ID.
 	shared bool
-	// attached is false for an interface that was served before and is not now.
+	// attached is false for an interface that carried the program once and does not now.
 	attached bool
-	// rows holds the reasons and losses, the fastest first.
+	// rows has the reasons and losses, the fastest first.
 	rows []row
-	// Rates in packets a second. Slow is for the slow path of a stage, kernel what no stage
-	// claimed; dropped includes what was limited.
+	// These are rates in packets a second. slow is what went to the slow path of a stage, kernel what no stage claimed, and
+	// dropped includes what was limited.
 	received, forwarded, slow, kernel, dropped, lost float64
-	// bits is the rate of what was received, in bits of whole frames a second.
+	// bits is the rate of received frames in bits a second.
 	bits float64
 }
 
@@ -48,16 +48,16 @@ type row struct {
 	sentence string
 	// packets and bytes are totals; losses have no bytes.
 	packets, bytes uint64
-	// moved is how many packets came since the last sample.
-	moved uint64
+	// delta is the number of packets since the last sample.
+	delta uint64
 	// packetRate and byteRate are per second.
 	packetRate, byteRate float64
 }
 
 const verdictLost = "lost"
 
-// flows compares two samples. Nothing moves on what the first one does not know: how long it took to
-// count that far is unknown, too.
+// flows returns the rates between two samples. They are 0 for an interface that the first sample does not have, because the
+// time in which it counted its packets is not known.
 func flows(last, now sample) []flow {
 	seconds := now.at.Sub(last.at).Seconds()
 	known := make(map[flowKey]map[[2]string]row)
@@ -113,31 +113,31 @@ func totals(p stats.Port) []row {
 	return rows
 }
 
-// since sets what has moved from an earlier total. A counter that went back belongs to a data plane
-// that was made anew, and started from 0.
+// since sets delta and the rates from an earlier total. A counter that is smaller than before belongs to a data plane that
+// was attached anew and started from 0.
 func (w *row) since(before row, seconds float64) {
 	if w.packets < before.packets {
 		before = row{}
 	}
-	w.moved = w.packets - before.packets
-	w.packetRate = float64(w.moved) / seconds
+	w.delta = w.packets - before.packets
+	w.packetRate = float64(w.delta) / seconds
 	if w.bytes >= before.bytes {
 		w.byteRate = float64(w.bytes-before.bytes) / seconds
 	}
 }
 
-// routerName is the router's ID, with its network namespace where the ID alone does not tell.
+// routerName returns the router's ID, with its network namespace if another router has the same ID.
 func (f *flow) routerName() string {
 	if f.shared {
-		return f.key.router + "@" + f.router.space()
+		return f.key.router + "@" + f.router.netnsLabel()
 	}
 	return f.key.router
 }
 
-// ifaceName is the interface, with its network namespace under the same condition.
+// ifaceName returns the interface's name, with its network namespace if another router has the same ID.
 func (f *flow) ifaceName() string {
 	if f.shared {
-		return f.key.iface + " in " + f.router.space()
+		return f.key.iface + " in " + f.router.netnsLabel()
 	}
 	return f.key.iface
 }
@@ -147,7 +147,7 @@ func (f *flow) add(w row) {
 	switch w.verdict {
 	case verdictLost:
 		f.lost += w.packetRate
-		return // the reason has counted it
+		return // the packet was counted under its reason already
 	case "fwd":
 		f.forwarded += w.packetRate
 	case "punt":

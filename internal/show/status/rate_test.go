@@ -34,10 +34,10 @@ func at(seconds int, routers ...Router) sample {
 	return sample{at: epoch.Add(time.Duration(seconds) * time.Second), routers: routers}
 }
 
-// table of one flow, in the order in which it is shown.
+// rowText returns the rows of a flow as text, in the order in which they are shown.
 func rowText(f flow) (s []string) {
 	for _, w := range f.rows {
-		s = append(s, fmt.Sprintf("%s %s %d +%d %.1f/s %.0fB/s", w.verdict, w.name, w.packets, w.moved, w.packetRate, w.byteRate))
+		s = append(s, fmt.Sprintf("%s %s %d +%d %.1f/s %.0fB/s", w.verdict, w.name, w.packets, w.delta, w.packetRate, w.byteRate))
 	}
 	return s
 }
@@ -76,14 +76,14 @@ func TestFlows(t *testing.T) {
 		f.received != f.forwarded+f.slow+f.kernel+f.dropped {
 		t.Errorf("sums %+v", f)
 	}
-	// The same name in another namespace is another router, and how long it took is not known.
+	// The same name in another network namespace is another router, for which there is no earlier sample.
 	if got := rowText(all[1]); len(got) != 1 || got[0] != "fwd out 100 +0 0.0/s 0B/s" {
-		t.Errorf("the new one: %q", got)
+		t.Errorf("the new router: %q", got)
 	}
 }
 
-// TestMadeAnew has a data plane detached and attached again between two looks.
-func TestMadeAnew(t *testing.T) {
+// TestCountersRestart has a data plane that is detached and attached again between two samples.
+func TestCountersRestart(t *testing.T) {
 	before := at(0, Router{ID: "br1", Interfaces: []Interface{port("eth1", 9, reason("fwd", "out", 1000))}})
 	now := at(1, Router{ID: "br1", Interfaces: []Interface{port("eth1", 0, reason("fwd", "out", 30))}})
 	f := flows(before, now)[0]

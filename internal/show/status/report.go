@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status shows what is attached and what it counts, once or live.
+// Package status shows the running data planes and their counters, once or live.
 package status
 
 import (
@@ -37,24 +37,24 @@ type Router struct {
 	Here bool `json:"here"`
 	// Mode is how the programs are attached: native or generic.
 	Mode string `json:"mode"`
-	// Served tells whether a process keeps the data plane in step and answers what the fast path
-	// passes up; PID is that process, 0 when it cannot be seen.
+	// Served tells whether a process serves the data plane: it keeps the data plane in step and runs the slow paths.
 	Served bool `json:"served"`
-	PID    int  `json:"pid,omitempty"`
+	// PID is that process, 0 if it is not visible from here.
+	PID int `json:"pid,omitempty"`
 	// Workers are the CPUs that packets are spread over, left out if there are none.
 	Workers *Workers `json:"workers,omitempty"`
-	// LoadedAt is when the program that runs was loaded.
+	// LoadedAt is when the running program was loaded.
 	LoadedAt *time.Time `json:"loaded_at,omitempty"`
 	// Pins is the directory of the pins in the host's mount namespace.
 	Pins string `json:"pins"`
-	// Problem says why not all of this could be read.
+	// Problem is the error because of which the fields below are missing, "" if there was none.
 	Problem    string      `json:"problem,omitempty"`
 	Interfaces []Interface `json:"interfaces"`
-	// Unattached are interfaces that the data plane was told to be on and is not, left out if there are none.
+	// Unattached are the interfaces to which the data plane should be attached and is not, left out if there are none.
 	Unattached []pins.Unattached `json:"unattached,omitempty"`
-	// Stages are those of the process that serves, left out if there is none or it cannot be told.
+	// Stages are the states of the stages in the process that serves, left out if there is no process or they are not known.
 	Stages []datapath.StageState `json:"stages,omitempty"`
-	// Starting is true while a start has not attached it to anything yet.
+	// Starting tells whether a start is going on that has not attached the data plane to anything yet.
 	Starting bool                 `json:"starting,omitempty"`
 	Links    []Link               `json:"links"`
 	Keys     []scionplane.KeyInfo `json:"keys"`
@@ -62,30 +62,31 @@ type Router struct {
 	Route *Route `json:"route,omitempty"`
 	// Filter is the packet filter, left out if it has nothing to do.
 	Filter *Filter `json:"filter,omitempty"`
-	// Balance is the load balancer, left out if there is none.
-	Balance *Balance `json:"balance,omitempty"`
-	// ownKeyMissing is true when the key of the process that serves is not among Keys.
+	// LB is the load balancer, left out if there is none.
+	LB *LB `json:"balance,omitempty"`
+	// ownKeyMissing tells whether the key of the process that serves is not among Keys.
 	ownKeyMissing bool
-	// noSCION is true for a data plane without a SCION router, which has no keys.
+	// noSCION tells that the data plane has no SCION router, and so no keys.
 	noSCION bool
 }
 
-// Workers are CPUs, and how many packets may wait for each.
+// Workers are the CPUs that packets are spread over.
 type Workers struct {
-	CPUs  []int `json:"cpus"`
-	Queue int   `json:"queue"`
+	CPUs []int `json:"cpus"`
+	// Queue is how many packets may wait for each CPU.
+	Queue int `json:"queue"`
 }
 
 // Interface holds the counters of a network interface that is or was attached.
 type Interface struct {
 	stats.Port
-	// State is "up", "down" or "no carrier" of an interface of this network namespace that is attached, and Renamed what
-	// it is called now if that is another name.
-	State   string `json:"state,omitempty"`
+	// State is "up", "down" or "no carrier". It is left out unless the interface is attached and in this network namespace.
+	State string `json:"state,omitempty"`
+	// Renamed is the present name of the interface, left out if that is Interface.
 	Renamed string `json:"renamed,omitempty"`
-	// Peer is what is wrong at the other end of a veth. It is known in the caller's own network namespace alone.
+	// Peer is what is wrong at the other end of a veth. It is known in the caller's own network namespace only.
 	Peer []doctor.Finding `json:"peer,omitempty"`
-	// Packets and Bytes are everything received, the sum over the reasons.
+	// Packets and Bytes are all that was received: the sum over the reasons.
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 }
@@ -96,7 +97,7 @@ type Link struct {
 	// Scope is internal, sibling or external.
 	Scope string `json:"scope"`
 	Local string `json:"local"`
-	// Remote is left out for the internal link, which leads to many.
+	// Remote is left out for the internal link, which has many far ends.
 	Remote  string   `json:"remote,omitempty"`
 	Up      bool     `json:"up"`
 	NextHop *NextHop `json:"next_hop,omitempty"`
@@ -105,17 +106,18 @@ type Link struct {
 	Out Traffic `json:"out"`
 	// Dropped counts packets that came over the link and were dropped as invalid.
 	Dropped uint64 `json:"dropped"`
-	// BFDRefused counts BFD packets that were passed up and are not of the link's session, since the process started.
+	// BFDRefused counts the BFD packets since the start of the process that went to the slow path and do not belong to the
+	// link's session.
 	BFDRefused uint32 `json:"bfd_refused,omitempty"`
 }
 
 // NextHop is where the fast path sends a link's packets.
 type NextHop struct {
 	IfIndex int `json:"ifindex"`
-	// Interface is the device's name, known for the caller's own network namespace alone.
+	// Interface is the device's name. It is known in the caller's own network namespace only.
 	Interface string `json:"interface,omitempty"`
 	MAC       string `json:"mac"`
-	// MTU is the device's, in bytes of the IP packet.
+	// MTU is the MTU of the device, in bytes of the IP packet.
 	MTU uint16 `json:"mtu"`
 }
 
@@ -125,9 +127,8 @@ type Traffic struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-// Collect reads every data plane on this machine, in whatever network namespace it is, by name, or
-// those of one router ID. Of several of that ID, the one in this network namespace is meant, if
-// there is one.
+// Collect reads the data planes of all network namespaces on this machine, sorted by ID, or only those with the ID router.
+// If several have that ID and one of them is in this network namespace, it reads that one only.
 func Collect(router string) (Report, error) {
 	all, err := datapath.List()
 	defer func() {
@@ -139,13 +140,13 @@ func Collect(router string) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	wanted := meant(all, router, (*datapath.Instance).Name, (*datapath.Instance).Here)
+	selected := selectRouters(all, router, (*datapath.Instance).Name, (*datapath.Instance).Here)
 	names := netnsNames()
-	for _, inst := range wanted {
+	for _, inst := range selected {
 		r, err := describe(inst)
 		if err != nil {
-			// One that another version has loaded must not hide the others.
-			r.Problem = fmt.Sprintf("cannot be read: %v: if another version of culvert has loaded it, "+
+			// A data plane of another version must not hide the others.
+			r.Problem = fmt.Sprintf("it cannot be read: %v: if another version of culvert has loaded it, "+
 				"restart its process, or use that version", err)
 		}
 		r.NetNSName = names[inst.NetNS()]
@@ -160,12 +161,13 @@ func Collect(router string) (Report, error) {
 	return report, nil
 }
 
-// meant picks the routers of an ID, "" for all of them: the one here if it is among them.
-func meant[R any](all []R, router string, id func(R) string, here func(R) bool) []R {
-	oneHere := slices.ContainsFunc(all, func(r R) bool { return id(r) == router && here(r) })
+// selectRouters returns the routers with an ID, or all of them for "". If one with that ID is in this network namespace, it
+// returns that one only.
+func selectRouters[R any](all []R, router string, id func(R) string, here func(R) bool) []R {
+	anyHere := slices.ContainsFunc(all, func(r R) bool { return id(r) == router && here(r) })
 	var kept []R
 	for _, r := range all {
-		if router == "" || id(r) == router && (here(r) || !oneHere) {
+		if router == "" || id(r) == router && (here(r) || !anyHere) {
 			kept = append(kept, r)
 		}
 	}
@@ -220,7 +222,7 @@ func describe(inst *datapath.Instance) (Router, error) {
 	if err := r.describeFilter(inst); err != nil {
 		return r, err
 	}
-	if err := r.describeBalance(inst); err != nil {
+	if err := r.describeLB(inst); err != nil {
 		return r, err
 	}
 	keys, err := router.Keys()
@@ -252,10 +254,10 @@ func (i *Interface) describeDevice(all map[string]datapath.Device) {
 	}
 }
 
-// findPeers looks at the other ends of veths by which what comes in is forwarded.
+// findPeers checks the other ends of veths on which culvert forwards packets.
 func (r Report) findPeers() {
 	for _, router := range r.Routers {
-		if !router.Here || router.noSCION && router.Route == nil && router.Balance == nil {
+		if !router.Here || router.noSCION && router.Route == nil && router.LB == nil {
 			continue
 		}
 		for n := range router.Interfaces {
@@ -321,7 +323,7 @@ func scopeName(s scionplane.LinkScope) string {
 	}
 }
 
-// deviceName returns "" for a device that is gone.
+// deviceName returns the name of a device, "" if it does not exist any more.
 func deviceName(index int) string {
 	dev, err := net.InterfaceByIndex(index)
 	if err != nil {

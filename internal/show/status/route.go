@@ -14,11 +14,12 @@ import (
 // Route is the IP router of a data plane.
 type Route struct {
 	routeview.State
-	// Netfilter is what forwarded packets would pass in the stack, and do not pass in the fast path. It is known
-	// in the caller's own network namespace alone, and NetfilterProblem says why if it is not known there.
-	Netfilter        []netfilter.Finding `json:"netfilter,omitempty"`
-	NetfilterProblem string              `json:"netfilter_problem,omitempty"`
-	// NetfilterPrograms are eBPF programs at netfilter's hooks, in whatever network namespace of the machine.
+	// Netfilter is what forwarded packets would pass in the stack, and go past in the fast path. It is known in the caller's
+	// own network namespace only.
+	Netfilter []netfilter.Finding `json:"netfilter,omitempty"`
+	// NetfilterProblem is the error of looking for it, "" if there was none.
+	NetfilterProblem string `json:"netfilter_problem,omitempty"`
+	// NetfilterPrograms are the eBPF programs at netfilter's hooks, of all network namespaces on the machine.
 	NetfilterPrograms []netfilter.Finding `json:"netfilter_programs,omitempty"`
 }
 
@@ -30,11 +31,11 @@ func (r *Router) describeRoute(inst *datapath.Instance) error {
 	return err
 }
 
-// findNetfilter looks for the rules that the IP routers of this network namespace go past.
+// findNetfilter looks for rules of netfilter that packets go past if an IP router of this network namespace forwards them.
 func (r Report) findNetfilter() {
 	for n := range r.Routers {
 		router := &r.Routers[n]
-		if !router.Here || router.Route == nil || router.gone() {
+		if !router.Here || router.Route == nil || router.detached() {
 			continue
 		}
 		var devices []string
@@ -71,7 +72,7 @@ func (r *Route) lines() []string {
 		lines = append(lines, "  netfilter  forwarded packets go past these, if they are in this network namespace: "+netfilter.Summary(r.NetfilterPrograms))
 	}
 	if r.NetfilterProblem != "" {
-		lines = append(lines, "  netfilter  cannot be seen: "+r.NetfilterProblem)
+		lines = append(lines, "  netfilter  cannot be read: "+r.NetfilterProblem)
 	}
 	return lines
 }

@@ -31,7 +31,7 @@ func TestRouteText(t *testing.T) {
 		{Route{State: routeview.State{IPv4: mirror, IPv6: routeview.Condition{By: routeview.Stale, Why: "because", StaleSeconds: 61}},
 			Netfilter: []netfilter.Finding{{Backend: "nft", Family: "ip", Table: "f", Chain: "c", Rules: 1}}, NetfilterProblem: "no"},
 			"  route  IPv4 by the mirror  IPv6 asks the kernel: because (for 1m01s)  memory 0B\n" +
-				"  netfilter  forwarded packets go past nft ip f c (1 rule)\n  netfilter  cannot be seen: no"},
+				"  netfilter  forwarded packets go past nft ip f c (1 rule)\n  netfilter  cannot be read: no"},
 	} {
 		if got := strings.Join(tt.r.lines(), "\n"); got != tt.want {
 			t.Errorf("got\n%s\nwant\n%s", got, tt.want)
@@ -39,12 +39,12 @@ func TestRouteText(t *testing.T) {
 	}
 }
 
-// TestIPRouterAlone shows a data plane without a SCION router, of which there are no links and no keys.
+// TestIPRouterAlone shows a data plane without a SCION router, which has no links and no keys.
 func TestIPRouterAlone(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run 'make test-root'")
 	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked, so that the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("make a network namespace: %v", err)
 	}
@@ -77,7 +77,7 @@ func TestIPRouterAlone(t *testing.T) {
 		strings.Contains(text, "netfilter") {
 		t.Errorf("got\n%s", text)
 	}
-	// Current for IPv4 for as long as the test takes.
+	// The mirror of IPv4 is current for longer than the test takes.
 	plane, err := routeplane.Open(inst)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestIPRouterAlone(t *testing.T) {
 			t.Errorf("no %s in %v", field, r.Routers[0].Route)
 		}
 	}
-	// What is watched is the same data plane.
+	// 'culvert watch' reads the same data plane.
 	s, err := WatchOptions{Router: o.Name, Interval: time.Second}.look()
 	if err != nil || len(s.routers) != 1 || len(s.routers[0].Interfaces) != 1 {
 		t.Errorf("%v: %+v", err, s.routers)

@@ -9,14 +9,14 @@ import (
 	"culvert/internal/show/screen"
 )
 
-// live is what the live table shows.
+// live is the state of the live table.
 type live struct {
 	opts WatchOptions
-	// last and now are the two latest samples, flows the rates between them.
+	// last and now are the two latest samples, and flows are the rates between them.
 	last, now sample
 	flows     []flow
 	started   time.Time
-	chosen    flowKey
+	selected  flowKey
 	help      bool
 	// sentences tells whether each reason is explained.
 	sentences bool
@@ -37,44 +37,44 @@ func (l *live) look() (func(), error) {
 	return func() { l.take(now) }, err
 }
 
-// take makes a sample the latest one.
+// take replaces the older of the two samples by a new one.
 func (l *live) take(now sample) {
 	l.last, l.now = l.now, now
 	l.flows = flows(l.last, l.now)
-	if l.chosenIndex() < 0 && len(l.flows) > 0 {
-		l.chosen = l.flows[0].key
+	if l.selectedIndex() < 0 && len(l.flows) > 0 {
+		l.selected = l.flows[0].key
 	}
 }
 
-// chosenIndex is where the chosen interface is in flows, -1 if it is gone.
-func (l *live) chosenIndex() int {
-	return slices.IndexFunc(l.flows, func(f flow) bool { return f.key == l.chosen })
+// selectedIndex returns the index of the selected interface in flows, -1 if it is not there any more.
+func (l *live) selectedIndex() int {
+	return slices.IndexFunc(l.flows, func(f flow) bool { return f.key == l.selected })
 }
 
-// press does what a key is for, if it has to do with what is shown.
+// press handles a key and tells whether the table has a use for it.
 func (l *live) press(key string) bool {
 	switch key {
 	case "up", "k", "shift+tab":
-		l.choose(-1)
+		l.move(-1)
 	case "down", "j", "tab":
-		l.choose(1)
+		l.move(1)
 	case "v":
 		l.sentences = !l.sentences
 	case "?", "h":
 		l.help = !l.help
 	case "esc":
-		had := l.help
+		closes := l.help
 		l.help = false
-		return had
+		return closes
 	default:
 		return false
 	}
 	return true
 }
 
-// choose moves the choice on, around the ends.
-func (l *live) choose(by int) {
+// move moves the selection by a number of interfaces, and on to the other end behind the last.
+func (l *live) move(by int) {
 	if n := len(l.flows); n > 0 {
-		l.chosen = l.flows[(max(l.chosenIndex(), 0)+by+n)%n].key
+		l.selected = l.flows[(max(l.selectedIndex(), 0)+by+n)%n].key
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"culvert/internal/stats"
 )
 
-// Options say what to show, and how.
+// Options select what Show writes.
 type Options struct {
 	// Router is the ID of the only one to show, "" for all.
 	Router string
@@ -26,7 +26,7 @@ type Options struct {
 	Verbose, JSON bool
 }
 
-// Show writes the state of every data plane on this machine, or of one router.
+// Show writes the state of every data plane on this machine, or of one.
 func Show(out io.Writer, o Options) error {
 	report, err := Collect(o.Router)
 	if err != nil {
@@ -53,13 +53,13 @@ func (r Report) WriteJSON(out io.Writer) error {
 	return show.JSON(out, r)
 }
 
-// WriteText writes the report for people; now is what times are shown relative to, and verbose explains each reason.
+// WriteText writes the report as text. Times are shown relative to now, and verbose explains each reason.
 func (r Report) WriteText(out io.Writer, now time.Time, verbose bool) error {
 	var lines []string
 	if len(r.Routers) == 0 && len(r.Decap) == 0 {
 		lines = append(lines, "culvert is not attached anywhere on this machine")
 	}
-	// The caller's own network namespace first; JSON keeps its order.
+	// Data planes of the caller's network namespace come first. JSON has the order of the names.
 	routers := slices.SortedStableFunc(slices.Values(r.Routers), func(a, b Router) int {
 		switch {
 		case a.Here == b.Here:
@@ -74,14 +74,15 @@ func (r Report) WriteText(out io.Writer, now time.Time, verbose bool) error {
 		if n > 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, router.text(now, r.forget(router), verbose)...)
+		lines = append(lines, router.text(now, r.removal(router), verbose)...)
 	}
 	lines = append(lines, r.decapLines(verbose)...)
 	return show.Lines(out, lines)
 }
 
-// text is one router; forget says how to get rid of it once its interfaces are gone, and verbose explains its reasons.
-func (r Router) text(now time.Time, forget string, verbose bool) []string {
+// text returns the lines of one router. removal says how to remove it if it is attached to nothing, and verbose explains its
+// reasons.
+func (r Router) text(now time.Time, removal string, verbose bool) []string {
 	lines := []string{fmt.Sprintf("router %s  netns %s  %s  %s", r.ID, r.netns(), r.Mode, r.service())}
 	if r.LoadedAt != nil {
 		lines[0] += "  loaded " + text.Ago(now.Sub(*r.LoadedAt)) + " ago"
@@ -100,32 +101,32 @@ func (r Router) text(now time.Time, forget string, verbose bool) []string {
 	if w := r.Workers; w != nil {
 		lines = append(lines, fmt.Sprintf("  workers on CPUs %s  queue %d packets each", cpus.Format(w.CPUs), w.Queue))
 	}
-	if r.Route != nil && !r.gone() {
+	if r.Route != nil && !r.detached() {
 		lines = append(lines, r.Route.lines()...)
 	}
-	if r.Filter != nil && (!r.gone() || r.Here) {
+	if r.Filter != nil && (!r.detached() || r.Here) {
 		lines = append(lines, r.Filter.line())
 	}
-	if r.Balance != nil && !r.gone() {
-		lines = append(lines, r.Balance.line())
+	if r.LB != nil && !r.detached() {
+		lines = append(lines, r.LB.line())
 	}
 	for _, i := range r.Interfaces {
-		lines = append(lines, i.text(r.whyNot(i.Interface), verbose)...)
+		lines = append(lines, i.text(r.unattachedReason(i.Interface), verbose)...)
 	}
 	switch {
-	case !r.gone():
+	case !r.detached():
 	case r.Starting:
-		lines = append(lines, "  it is being started: nothing is attached yet")
+		lines = append(lines, "  it is being started: it is not attached to anything yet")
 	case slices.ContainsFunc(r.Unattached, func(u pins.Unattached) bool { return u.Why != pins.Gone }):
 		line := "  it is attached to nothing"
 		if !r.Served {
-			line += ": attach again" + forget
+			line += ": attach again" + removal
 		}
 		lines = append(lines, line)
 	case r.Served:
 		lines = append(lines, "  none of its interfaces exists: the process attaches when they do")
 	default:
-		lines = append(lines, "  its interfaces are gone: attach again"+forget)
+		lines = append(lines, "  its interfaces are gone: attach again"+removal)
 	}
 	lines = append(lines, r.linkText()...)
 	for _, k := range r.Keys {
@@ -137,7 +138,7 @@ func (r Router) text(now time.Time, forget string, verbose bool) []string {
 	return lines
 }
 
-// keyProblem says what the keys that are not loaded mean for packets.
+// keyProblem says what happens to packets because of keys that are not loaded, "" if none is missing.
 func (r Router) keyProblem() string {
 	switch {
 	case r.noSCION, r.Route != nil && len(r.Links) == 0:
@@ -146,7 +147,7 @@ func (r Router) keyProblem() string {
 		return "the process's own key is not loaded: packets that fail under the loaded keys are dropped"
 	case len(r.Keys) > 0:
 		return ""
-	case r.Served: // it is about to load its own
+	case r.Served: // the process is about to load its key
 		return "no key: all packets go to the slow path"
 	default:
 		return "no key: nothing is forwarded"
@@ -154,24 +155,24 @@ func (r Router) keyProblem() string {
 }
 
 // gone tells whether the router is attached to nothing.
-func (r Router) gone() bool {
+func (r Router) detached() bool {
 	return !slices.ContainsFunc(r.Interfaces, func(i Interface) bool { return i.Attached })
 }
 
-// forget says how to get rid of a router whose interfaces are gone, without detaching what is
-// attached in this network namespace.
-func (r Report) forget(gone Router) string {
+// removal says how to remove a router whose interfaces are gone, without detaching what is attached in this network
+// namespace.
+func (r Report) removal(gone Router) string {
 	switch {
 	case gone.Served:
 		return ""
-	case slices.ContainsFunc(r.Routers, func(other Router) bool { return other.Here && !other.gone() }):
-		return ", or forget it with 'unshare -n culvert detach --all'"
+	case slices.ContainsFunc(r.Routers, func(other Router) bool { return other.Here && !other.detached() }):
+		return ", or remove it with 'unshare -n culvert detach --all'"
 	default:
-		return ", or forget it with 'culvert detach --all'"
+		return ", or remove it with 'culvert detach --all'"
 	}
 }
 
-// netns names a network namespace as well as it can.
+// netns returns the network namespace by its inode, and its name if it has one.
 func (r Router) netns() string {
 	switch {
 	case r.NetNSName != "":
@@ -183,8 +184,8 @@ func (r Router) netns() string {
 	}
 }
 
-// space is the network namespace in one word, its name or else its inode.
-func (r Router) space() string {
+// netnsLabel returns the network namespace in one word: its name, or else its inode.
+func (r Router) netnsLabel() string {
 	if r.NetNSName != "" {
 		return r.NetNSName
 	}
@@ -202,26 +203,26 @@ func (r Router) service() string {
 	}
 }
 
-// whyNot says why an interface that the router was told to be on does not carry it, "" for others.
-func (r Router) whyNot(name string) string {
+// reason says why an interface that the router was told to be on does not carry it, "" for others.
+func (r Router) unattachedReason(name string) string {
 	n := slices.IndexFunc(r.Unattached, func(u pins.Unattached) bool { return u.Interface == name })
 	if n < 0 {
 		return ""
 	}
 	if r.Starting {
-		return "it is being attached to"
+		return "it is about to be attached"
 	}
 	switch u := r.Unattached[n]; {
 	case u.Moved && u.Why == pins.Gone:
 		return "it is in another network namespace"
 	case u.Why == pins.Gone && r.Served:
-		return "it does not exist, and is attached to when it does"
+		return "it does not exist, and is attached when it does"
 	case u.Why == pins.Gone:
 		return "it does not exist"
 	case u.Renamed != "":
-		return "another interface has its name, it is " + u.Renamed + " now"
+		return "it was renamed to " + u.Renamed + ", and another interface has its name"
 	case u.Moved:
-		return "another interface has its name, it is in another network namespace"
+		return "it is in another network namespace, and another interface has its name"
 	case u.Why == pins.Replaced:
 		return "it was deleted and made again"
 	default:
@@ -229,20 +230,21 @@ func (r Router) whyNot(name string) string {
 	}
 }
 
-// unit stands behind the first number of a table, and noUnit in its place behind the others.
+// unit follows the first number of a table. noUnit has the same width and follows the other numbers.
 const (
 	unit   = " packets"
 	noUnit = "        "
 )
 
-// text is one interface; verbose explains its reasons.
-func (i Interface) text(whyNot string, verbose bool) []string {
+// text returns the lines of one interface. unattached says why it does not carry the program although it should, and verbose
+// explains its reasons.
+func (i Interface) text(unattached string, verbose bool) []string {
 	head := "  interface " + i.Interface
 	switch {
-	case !i.Attached && whyNot != "":
-		head += "  NOT ATTACHED: " + whyNot
+	case !i.Attached && unattached != "":
+		head += "  NOT ATTACHED: " + unattached
 	case !i.Attached:
-		head += "  not attached: these are the counters of before"
+		head += "  not attached: these are its counters so far"
 	case i.State == "down":
 		head += "  DOWN: ip link set dev " + cmp.Or(i.Renamed, i.Interface) + " up"
 	case i.State == "no carrier":
@@ -289,7 +291,7 @@ func (r Router) linkText() []string {
 		}
 		state := "down"
 		switch {
-		case r.gone(): // what was true when it was attached says nothing now
+		case r.detached(): // the map has the state from when it was attached
 			state = ""
 		case l.Up:
 			state = "up"
@@ -307,7 +309,7 @@ func (r Router) linkText() []string {
 	return t.Lines()
 }
 
-// via says how a link's packets leave.
+// via returns the next hop of a link as text, "" for the internal link, which has many.
 func (l Link) via() string {
 	switch hop := l.NextHop; {
 	case hop == nil && l.Scope == "internal":

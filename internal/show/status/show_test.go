@@ -44,7 +44,7 @@ func TestText(t *testing.T) {
 	}
 	const want = `
 router br2  netns 4026531840 (this one)  generic  not served
-  its interfaces are gone: attach again, or forget it with 'culvert detach --all'
+  its interfaces are gone: attach again, or remove it with 'culvert detach --all'
   no key: nothing is forwarded
 
 router br1-ff00_0_110-1  netns 4026532000 (red)  native  served by process 77  loaded 1m30s ago
@@ -54,7 +54,7 @@ router br1-ff00_0_110-1  netns 4026532000 (red)  native  served by process 77  l
     punt      scion-bfd                12          1.20kB
     limited   scion-mac                 5            500B
     lost      redirect                  3
-  interface eth2  not attached: these are the counters of before
+  interface eth2  not attached: these are its counters so far
     received    0 packets  0B
   link internal                 internal  10.0.0.1:30042                   up                                     fast in 0   out 0
   link 1                        external  10.1.0.1:50000 > 10.1.0.2:50000  up    via 02:00:00:00:00:01 ifindex 4  fast in 12  out 0      dropped 2  BFD refused 3
@@ -67,8 +67,8 @@ router br1-ff00_0_110-1  netns 4026532000 (red)  native  served by process 77  l
 	}
 }
 
-// TestGoneLinks has a router whose interfaces are gone: nobody knows the state of its links.
-func TestGoneLinks(t *testing.T) {
+// TestDetachedLinks has a router whose interfaces are gone. The state of its links is not known.
+func TestDetachedLinks(t *testing.T) {
 	r := Router{Links: []Link{{Name: "1", Scope: "external", Local: "10.1.0.1:50000", Remote: "10.1.0.2:50000", Up: true}}}
 	want := "  link 1  external  10.1.0.1:50000 > 10.1.0.2:50000    no next hop  fast in 0  out 0"
 	if got := r.linkText(); len(got) != 1 || got[0] != want {
@@ -96,8 +96,8 @@ func TestKeyProblem(t *testing.T) {
 	}
 }
 
-// TestForget has a router whose interfaces are gone beside others.
-func TestForget(t *testing.T) {
+// TestRemoval has a router whose interfaces are gone, alone and beside others.
+func TestRemoval(t *testing.T) {
 	dead := Router{ID: "dead"}
 	served := Router{ID: "dead", Served: true}
 	alive := Router{ID: "alive", Interfaces: []Interface{port("eth1", 1)}}
@@ -107,9 +107,9 @@ func TestForget(t *testing.T) {
 		all  []Router
 		want string
 	}{
-		{[]Router{dead}, "its interfaces are gone: attach again, or forget it with 'culvert detach --all'"},
-		{[]Router{dead, alive}, "its interfaces are gone: attach again, or forget it with 'culvert detach --all'"},
-		{[]Router{dead, here}, "its interfaces are gone: attach again, or forget it with 'unshare -n culvert detach --all'"},
+		{[]Router{dead}, "its interfaces are gone: attach again, or remove it with 'culvert detach --all'"},
+		{[]Router{dead, alive}, "its interfaces are gone: attach again, or remove it with 'culvert detach --all'"},
+		{[]Router{dead, here}, "its interfaces are gone: attach again, or remove it with 'unshare -n culvert detach --all'"},
 		{[]Router{served}, "none of its interfaces exists: the process attaches when they do"},
 	} {
 		var b bytes.Buffer
@@ -129,7 +129,7 @@ func TestTextWithoutInstances(t *testing.T) {
 	}
 }
 
-// TestFieldNames holds on to the names that others read.
+// TestFieldNames wants the names of JSON members to stay, since other programs read them.
 func TestFieldNames(t *testing.T) {
 	var b bytes.Buffer
 	r := testRouter()
@@ -164,7 +164,7 @@ func TestFieldNames(t *testing.T) {
 	}
 }
 
-// A router that cannot be read is shown with the reason, and with nothing that might be wrong.
+// TestProblem has a router that cannot be read. Its error is shown, and none of its fields.
 func TestProblem(t *testing.T) {
 	var b strings.Builder
 	r := Report{Routers: []Router{{ID: "br1", Mode: "native", Problem: "cannot be read: because"}}}
@@ -176,7 +176,7 @@ func TestProblem(t *testing.T) {
 	}
 }
 
-// TestStageText: a stage that is out, or not in step yet, has a line; one that is ready has none.
+// TestStageText wants a line for a stage that has failed and for one that is starting, and none for one that is ready.
 func TestStageText(t *testing.T) {
 	r := testRouter()
 	r.Stages = []datapath.StageState{
@@ -190,7 +190,7 @@ func TestStageText(t *testing.T) {
 	}
 }
 
-// TestDeviceText: what an interface is like that carries the program.
+// TestDeviceText has the states of an interface that carries the program.
 func TestDeviceText(t *testing.T) {
 	for want, change := range map[string]func(*Interface){
 		"  interface eth1": func(i *Interface) { i.State = "up" },

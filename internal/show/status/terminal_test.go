@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNothingIsAskedOfTheTerminal starts this package's own test program, with no test to run, on a terminal of its
-// own: what is written there comes from the start of the program alone.
-func TestNothingIsAskedOfTheTerminal(t *testing.T) {
+// TestNoTerminalQuery runs this package's test program on a terminal, without any test. What it writes there comes from the
+// initialisation of packages.
+func TestNoTerminalQuery(t *testing.T) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestNothingIsAskedOfTheTerminal(t *testing.T) {
 	defer terminal.Close()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
-	// Nothing is asked of terminals in CI, of those that understand nothing, or from the background.
+	// bubbletea asks nothing if CI is set, if TERM is dumb, or in the background.
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "CI=") && !strings.HasPrefix(kv, "TERM=") {
 			cmd.Env = append(cmd.Env, kv)

@@ -18,7 +18,7 @@ const (
 	tagSentence = "with more VLAN tags than the filter looks behind"
 )
 
-// explained is a router whose reasons have sentences; rates of the first packets after n others.
+// explained returns a router whose reasons have sentences and have counted multiples of n packets.
 func explained(n uint64) Router {
 	mac, tags, over := reason("punt", "scion-mac", 5*n), reason("drop", "filter-tags", 9*n), limited("scion-mac", 2*n)
 	mac.Text, tags.Text, over.Text = macSentence, tagSentence, macSentence
@@ -44,7 +44,7 @@ func TestVerboseText(t *testing.T) {
 	}
 	b.Reset()
 	if err := r.WriteText(&b, epoch, false); err != nil || strings.Contains(b.String(), "MAC") || strings.Contains(b.String(), "taken") {
-		t.Errorf("sentences that nobody asked for, or %v:\n%s", err, b.String())
+		t.Errorf("without verbose: %v\n%s", err, b.String())
 	}
 }
 
@@ -83,23 +83,23 @@ func TestVerboseLines(t *testing.T) {
 	}
 }
 
-// TestExplainedScreen has sentences below the reasons from the beginning with -v, and with key v as long as there is room.
+// TestExplainedScreen turns sentences below the reasons on with -v and with key v. They are shown as long as there is room.
 func TestExplainedScreen(t *testing.T) {
-	verbosely := func(verbose bool, width, height int) *shown {
+	newTable := func(verbose bool, width, height int) *testTable {
 		o := WatchOptions{Interval: time.Second, Verbose: verbose}
-		s := newShown(o, at(0, explained(1)))
+		s := newTestTable(o, at(0, explained(1)))
 		s.take(at(1, explained(2)))
 		return s.resized(width, height)
 	}
 	const wrapped = "\n          kept from the slow path by its limit: the MAC is wrong\n          under all keys\n"
-	trimmed := func(s *shown) string {
+	trimmed := func(s *testTable) string {
 		var lines []string
 		for line := range strings.Lines(s.View()) {
 			lines = append(lines, strings.TrimRight(line, " \n"))
 		}
 		return strings.Join(lines, "\n")
 	}
-	s := verbosely(true, 66, 24)
+	s := newTable(true, 66, 24)
 	if !strings.Contains(trimmed(s), wrapped) {
 		t.Errorf("no %s in\n%s", wrapped, s.View())
 	}
@@ -111,8 +111,8 @@ func TestExplainedScreen(t *testing.T) {
 	if !strings.Contains(trimmed(s), wrapped) {
 		t.Errorf("no %s after v twice in\n%s", wrapped, s.View())
 	}
-	// The fastest are explained first, and no reason goes for the sentence of another one.
-	view := verbosely(true, 80, 12).View()
+	// The fastest reason is explained first. No reason is left out to make room for the sentence of another.
+	view := newTable(true, 80, 12).View()
 	if !strings.Contains(view, tagSentence) || strings.Contains(view, macSentence) || !strings.Contains(view, "limited scion-mac") {
 		t.Errorf("12 lines:\n%s", view)
 	}

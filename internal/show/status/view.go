@@ -13,7 +13,7 @@ import (
 
 const keysLine = "q quit   up, down, tab interface   p pause   v explain   ? help"
 
-// lines draws the table.
+// lines returns the lines of the live table.
 func (l *live) lines(t screen.Theme, width, height int) []screen.Line {
 	lines := []screen.Line{l.title(t, width), {Style: t.Plain}}
 	room := height - len(lines)
@@ -40,7 +40,7 @@ func (l *live) title(t screen.Theme, width int) screen.Line {
 		text.Ago(l.now.at.Sub(l.started))), width)
 }
 
-// list is the table of interfaces, scrolled so that the chosen one is among at most room lines.
+// list returns the table of interfaces in at most room lines, scrolled so that the selected one is among them.
 func (l *live) list(t screen.Theme, width, room int) []screen.Line {
 	head := screen.Line{Style: t.Head, Text: columns(listColumns, width, "packets/s", "received", "bits/s", "forward",
 		"slow path", "kernel", "drop", "lost")}
@@ -52,9 +52,9 @@ func (l *live) list(t screen.Theme, width, room int) []screen.Line {
 		}
 		style := t.Plain
 		switch {
-		case f.key == l.chosen:
+		case f.key == l.selected:
 			at = len(rows)
-			style = t.Chosen
+			style = t.Selected
 		case f.lost > 0:
 			style = t.Bad
 		case f.received == 0:
@@ -71,9 +71,9 @@ func (l *live) list(t screen.Theme, width, room int) []screen.Line {
 	return append([]screen.Line{head}, rows[first:min(first+room-1, len(rows))]...)
 }
 
-// summary is a router in one line.
+// summary returns a router in one line.
 func (r *Router) summary(now time.Time) string {
-	space := r.space()
+	space := r.netnsLabel()
 	if r.NetNSName == "" {
 		space = "netns " + space
 	}
@@ -84,11 +84,11 @@ func (r *Router) summary(now time.Time) string {
 	return strings.Join(parts, ", ")
 }
 
-// detail shows the reasons of the chosen interface in at most room lines, the quiet ones last.
+// detail returns the reasons of the selected interface in at most room lines, the fastest first.
 func (l *live) detail(t screen.Theme, width, room int) []screen.Line {
-	n := l.chosenIndex()
+	n := l.selectedIndex()
 	if n < 0 {
-		return []screen.Line{{Style: t.Quiet, Text: l.chosen.iface + " is gone"}}
+		return []screen.Line{{Style: t.Quiet, Text: l.selected.iface + " is gone"}}
 	}
 	f := l.flows[n]
 	lines := []screen.Line{{Style: t.Head, Text: columns(detailColumns, width, "  "+f.ifaceName()+" by reason", "packets/s",
@@ -96,7 +96,7 @@ func (l *live) detail(t screen.Theme, width, room int) []screen.Line {
 	for n, w := range f.rows {
 		style := t.Plain
 		switch {
-		case w.moved == 0:
+		case w.delta == 0:
 			style = t.Quiet
 		case w.verdict != "fwd" && w.verdict != "pass" && w.verdict != "punt":
 			style = t.Bad
@@ -107,7 +107,7 @@ func (l *live) detail(t screen.Theme, width, room int) []screen.Line {
 		}
 		left := room - len(lines)
 		if n < len(f.rows)-1 {
-			left-- // a line to say that there are more
+			left-- // the last line says how many more there are
 		}
 		if left < 1 {
 			return append(lines, screen.Line{Style: t.Quiet, Text: fmt.Sprintf("  and %d more", len(f.rows)-n)})
@@ -124,7 +124,7 @@ func (l *live) detail(t screen.Theme, width, room int) []screen.Line {
 	return lines
 }
 
-// sentence explains a row, in lines that stand below its name, if the user wants to know.
+// sentence returns the sentence that explains a row, wrapped and indented. It returns none if sentences are off.
 func (l *live) sentence(t screen.Theme, width int, w row) (lines []screen.Line) {
 	if !l.sentences {
 		return nil
@@ -139,16 +139,16 @@ func (l *live) sentence(t screen.Theme, width int, w row) (lines []screen.Line) 
 func helpText(t screen.Theme) []screen.Line {
 	var lines []screen.Line
 	for _, text := range []string{
-		"received   all that came in: forward, slow path, kernel and drop together",
-		"forward    sent on by the fast path",
-		"slow path  passed up to a stage's slow path, which answers",
-		"kernel     nobody's packet: passed up as if culvert were not there",
-		"drop       dropped by the fast path, or kept from the slow path by its limit",
+		"received   all packets that came in: forward, slow path, kernel and drop together",
+		"forward    forwarded by the fast path",
+		"slow path  passed to the slow path of a stage",
+		"kernel     claimed by no stage: passed to the kernel as if culvert were not there",
+		"drop       dropped by the fast path, or over the limit of the slow path",
 		"lost       forwarded, and lost on the way out: see 'culvert doctor'",
 		"",
-		"up, k, shift+tab   interface above       p, space   hold the figures",
+		"up, k, shift+tab   interface above       p, space   pause",
 		"down, j, tab       interface below       v          explain each reason",
-		"                                         q          leave",
+		"                                         q          quit",
 	} {
 		lines = append(lines, screen.Line{Style: t.Plain, Text: text})
 	}

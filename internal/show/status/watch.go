@@ -14,30 +14,31 @@ import (
 	"culvert/internal/show/screen"
 )
 
-// WatchOptions say what to watch, and how.
+// WatchOptions select what Watch shows.
 type WatchOptions struct {
-	// Router and Interface narrow the view to one router ID and one interface; "" is all. The
-	// router has to be there at the beginning, the interface need not. Of several routers of that ID, the one in
-	// this network namespace is meant, if there is one.
-	Router, Interface string
-	// Interval is how often to look.
+	// Router is the ID of the only router to show, "" for all. It has to run when Watch is called. If several have that ID
+	// and one of them is in this network namespace, Watch shows that one only.
+	Router string
+	// Interface is the name of the only interface to show, "" for all. It need not exist.
+	Interface string
+	// Interval is the time between two samples.
 	Interval time.Duration
 	// Verbose explains each reason.
 	Verbose bool
-	// Count ends the watching after so many intervals and asks for lines; 0 is endless.
+	// Count is the number of intervals after which Watch ends, 0 for no end. With a count Watch writes lines.
 	Count int
-	// Out gets a full-screen table if it is a terminal, lines otherwise.
+	// Out receives a full-screen table if it is a terminal, and lines otherwise.
 	Out io.Writer
-	// Err is told when there is nothing to write lines of yet.
+	// Err receives a message if there is nothing to show yet.
 	Err io.Writer
 }
 
-// Watch shows what happens on the interfaces until ctx ends or the user leaves.
+// Watch shows the rates of interfaces and reasons until ctx ends or the user quits.
 func Watch(ctx context.Context, o WatchOptions) error {
 	if err := screen.Check(o.Interval, o.Count); err != nil {
 		return err
 	}
-	// What is wrong from the beginning is told at once, not in a table.
+	// An error of the first sample is returned, and not shown in the table.
 	first, err := o.look()
 	if err != nil {
 		return err
@@ -54,7 +55,7 @@ func Watch(ctx context.Context, o WatchOptions) error {
 	return watchLines(ctx, o, first, o.look)
 }
 
-// noRouter says which ones there are.
+// noRouter returns the error for a router that does not run. It names those that do.
 func noRouter(name string) error {
 	report, err := Collect("")
 	if err != nil {
@@ -72,7 +73,7 @@ func noRouter(name string) error {
 	return fmt.Errorf("no router %s on this machine: use one of %s", name, strings.Join(names, ", "))
 }
 
-// look reads the data planes that are asked for.
+// look takes a sample of the selected routers and interfaces.
 func (o WatchOptions) look() (sample, error) {
 	report, err := Collect(o.Router)
 	return sample{at: time.Now(), routers: o.narrow(report.Routers)}, err
@@ -81,7 +82,7 @@ func (o WatchOptions) look() (sample, error) {
 func (o WatchOptions) narrow(routers []Router) []Router {
 	var kept []Router
 	id, here := func(r Router) string { return r.ID }, func(r Router) bool { return r.Here }
-	for _, r := range meant(routers, o.Router, id, here) {
+	for _, r := range selectRouters(routers, o.Router, id, here) {
 		if o.Interface != "" {
 			r.Interfaces = slices.DeleteFunc(slices.Clone(r.Interfaces), func(i Interface) bool {
 				return i.Interface != o.Interface
@@ -92,7 +93,7 @@ func (o WatchOptions) narrow(routers []Router) []Router {
 	return kept
 }
 
-// waitingFor says what is missing when there is nothing to show.
+// waitingFor says what has to appear, if there is nothing to show.
 func (o WatchOptions) waitingFor() string {
 	switch {
 	case o.Interface != "" && o.Router != "":

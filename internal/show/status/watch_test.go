@@ -54,7 +54,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestRouterHere has two routers of one ID, as in two labs: seen from the namespace of one, that one is meant.
+// TestRouterHere has two routers with the same ID, as in two labs. In the network namespace of one the ID means that one.
 func TestRouterHere(t *testing.T) {
 	there, here := Router{ID: "br1", NetNS: 1}, Router{ID: "br1", NetNS: 2, Here: true}
 	for _, tc := range []struct {
@@ -94,7 +94,7 @@ func TestLines(t *testing.T) {
 	samples := []sample{at(1, br1(100)), at(2, br1(100), Router{ID: "br2"}), at(3), at(4, br1(20)), at(5, br1(50))}
 	look := func() (sample, error) {
 		if len(samples) == 0 {
-			return sample{}, errors.New("looked too often")
+			return sample{}, errors.New("too many samples taken")
 		}
 		s := samples[0]
 		samples = samples[1:]
@@ -120,7 +120,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestSharedID has two routers of one ID in two network namespaces, as in two labs.
+// TestSharedID has two routers with the same ID in two network namespaces, as in two labs.
 func TestSharedID(t *testing.T) {
 	routers := func(n uint64) []Router {
 		var all []Router
@@ -134,7 +134,7 @@ func TestSharedID(t *testing.T) {
 		return all
 	}
 	var b bytes.Buffer
-	if err := writeMoved(&b, false, epoch, flows(at(0, routers(1)...), at(1, routers(2)...))); err != nil {
+	if err := writeChanged(&b, false, epoch, flows(at(0, routers(1)...), at(1, routers(2)...))); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -144,7 +144,7 @@ func TestSharedID(t *testing.T) {
 	if want := "br1@red br1@2 br2"; strings.Join(got, " ") != want {
 		t.Errorf("lines of %v, want %s", got, want)
 	}
-	s := newShown(WatchOptions{Interval: time.Second}, at(0, routers(1)...))
+	s := newTestTable(WatchOptions{Interval: time.Second}, at(0, routers(1)...))
 	s.resized(80, 24)
 	for _, want := range [][]string{
 		{"br1 in red", "br1 in netns 2", "br2 in netns 3", "eth1 in red by reason"},
@@ -169,22 +169,22 @@ func TestLinesEndWithContext(t *testing.T) {
 	}
 }
 
-// shown is a live table on a screen.
-type shown struct {
+// testTable is a live table on a screen without a terminal.
+type testTable struct {
 	*live
 	*screen.Screen
 }
 
-func newShown(o WatchOptions, first sample) *shown {
+func newTestTable(o WatchOptions, first sample) *testTable {
 	l := newLive(o, first)
-	return &shown{l, screen.New(lipgloss.NewRenderer(&bytes.Buffer{}), o.Interval, l.view())}
+	return &testTable{l, screen.New(lipgloss.NewRenderer(&bytes.Buffer{}), o.Interval, l.view())}
 }
 
-// looks has the screen take a sample.
-func (s *shown) looks(now sample) { s.Looked(func() { s.take(now) }, nil) }
+// sample gives the screen a sample.
+func (s *testTable) sample(now sample) { s.Sampled(func() { s.take(now) }, nil) }
 
-// newTestScreen shows two routers with n interfaces each, and many reasons.
-func newTestScreen(n int) *shown {
+// newTestScreen returns a table of two routers with n interfaces each, and 30 reasons for each interface.
+func newTestScreen(n int) *testTable {
 	routers := func(packets uint64) (all []Router) {
 		for _, id := range []string{"br1", "br2"} {
 			r := testRouter()
@@ -200,17 +200,17 @@ func newTestScreen(n int) *shown {
 		}
 		return all
 	}
-	s := newShown(WatchOptions{Interval: time.Second}, at(0, routers(10)...))
+	s := newTestTable(WatchOptions{Interval: time.Second}, at(0, routers(10)...))
 	s.take(at(1, routers(20)...))
 	return s
 }
 
-func (s *shown) resized(width, height int) *shown {
+func (s *testTable) resized(width, height int) *testTable {
 	s.Resize(width, height)
 	return s
 }
 
-// TestViewFits draws in terminals of many sizes.
+// TestViewFits draws on terminals of several sizes.
 func TestViewFits(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 40} {
 		s := newTestScreen(n)
@@ -255,7 +255,7 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestNarrowView has less room than the columns want: what tells of trouble stays.
+// TestNarrowView has terminals that are narrower than all columns together. Drops and losses stay.
 func TestNarrowView(t *testing.T) {
 	for width, want := range map[int]string{
 		80: "packets/s received bits/s forward slow path kernel drop lost",
@@ -282,45 +282,45 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	}
-	chosen := func(want string) {
+	wantSelected := func(want string) {
 		t.Helper()
-		if got := s.chosen.router + " " + s.chosen.iface; got != want {
-			t.Errorf("%s is chosen, want %s", got, want)
+		if got := s.selected.router + " " + s.selected.iface; got != want {
+			t.Errorf("%s is selected, want %s", got, want)
 		}
 	}
-	chosen("br1 eth0")
+	wantSelected("br1 eth0")
 	press("down", "tab")
-	chosen("br2 eth0")
+	wantSelected("br2 eth0")
 	press("j", "j")
-	chosen("br1 eth0")
+	wantSelected("br1 eth0")
 	press("up")
-	chosen("br2 eth1")
+	wantSelected("br2 eth1")
 
 	press("?")
-	if !strings.Contains(s.View(), "nobody's packet") {
+	if !strings.Contains(s.View(), "claimed by no stage") {
 		t.Error("no help")
 	}
 	press("esc", "p")
-	if view := s.View(); strings.Contains(view, "nobody's packet") || !strings.Contains(view, "PAUSED") {
+	if view := s.View(); strings.Contains(view, "claimed by no stage") || !strings.Contains(view, "PAUSED") {
 		t.Errorf("help or no pause:\n%s", view)
 	}
 	before := s.flows
-	s.looks(at(2))
+	s.sample(at(2))
 	if len(s.flows) != len(before) {
-		t.Error("not held")
+		t.Error("a new sample is shown while paused")
 	}
 	press("p")
-	s.looks(at(3))
+	s.sample(at(3))
 	if view := s.View(); !strings.Contains(view, "not attached anywhere") {
-		t.Errorf("everything has gone:\n%s", view)
+		t.Errorf("after the last data plane was detached:\n%s", view)
 	}
-	press("down", "up") // with nothing to choose from
-	s.Looked(nil, errors.New("broken"))
+	press("down", "up") // without interfaces to select
+	s.Sampled(nil, errors.New("broken"))
 	if !strings.Contains(s.View(), "broken") {
 		t.Error("the error does not show")
 	}
 	s.take(newTestScreen(1).now)
-	chosen("br1 eth0")
+	wantSelected("br1 eth0")
 	for _, k := range []string{"q", "ctrl+c"} {
 		if !s.Press(k) {
 			t.Errorf("%s does not quit", k)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package text writes numbers and tables for people.
+// Package text formats numbers and tables for people.
 package text
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Grouped writes a number with commas between thousands.
+// Grouped formats a number with commas between thousands: 1,234,567.
 func Grouped(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -18,11 +18,11 @@ func Grouped(n uint64) string {
 	return s
 }
 
-// Short writes a quantity with three significant digits and a decimal prefix: 999, 1.23k, 45.6M.
+// Short formats a quantity with three significant digits and a decimal prefix: 999, 1.23k, 45.6M.
 func Short(v float64) string {
 	const prefixes = "kMGTPE"
 	if v < 999.5 {
-		// Less than one a second is not nothing.
+		// A small rate keeps a decimal, so that less than one packet a second is not shown as 0.
 		if v > 0 && v < 9.95 && v != float64(int(v)) {
 			return strconv.FormatFloat(v, 'f', 1, 64)
 		}
@@ -43,10 +43,10 @@ func Short(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64) + prefixes[n:n+1]
 }
 
-// ShortBytes writes a number of bytes with a decimal prefix.
+// ShortBytes formats a number of bytes with a decimal prefix: 1.23kB.
 func ShortBytes(n uint64) string { return Short(float64(n)) + "B" }
 
-// Ago writes a duration in its two largest units.
+// Ago formats a duration in its two largest units: 1m30s. A negative one is 0s.
 func Ago(d time.Duration) string {
 	s := max(int(d.Seconds()), 0)
 	switch {

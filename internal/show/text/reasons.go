@@ -4,8 +4,8 @@ package text
 
 import "culvert/internal/stats"
 
-// AddReasons adds a row for each reason: verdict, name, packets with a unit behind the number, bytes, and the sentence that
-// explains it if that is asked for.
+// AddReasons adds a row for each reason: verdict, name, packets followed by unit, bytes and, if sentences is set, the sentence
+// that explains it.
 func (t *Table) AddReasons(all []stats.Reason, unit string, sentences bool) {
 	for _, r := range all {
 		cells := []string{r.Outcome(), r.Name, Grouped(r.Packets) + unit, ShortBytes(r.Bytes)}

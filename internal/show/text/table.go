@@ -7,15 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// Table lines up cells in columns.
+// Table aligns cells in columns.
 type Table struct {
+	// Indent is put in front of each line.
 	Indent string
-	// Right tells which columns stand right-aligned: numbers.
+	// Right tells which columns are right-aligned. Columns beyond its end are not.
 	Right []bool
 	Rows  [][]string
 }
 
-// Add adds a row; rows may have different numbers of cells.
+// Add adds a row. Rows may have different numbers of cells.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
 // Lines returns a line for each row, without trailing blanks.
@@ -49,7 +50,7 @@ func (t *Table) Lines() []string {
 	return lines
 }
 
-// Wrap breaks a sentence between words into lines of at most width cells. A word that is longer stands alone.
+// Wrap breaks a sentence between words into lines of at most width cells. A longer word has a line of its own.
 func Wrap(sentence string, width int) (lines []string) {
 	room := 0
 	for word := range strings.FieldsSeq(sentence) {

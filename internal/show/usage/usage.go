@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage marks errors of a question, as opposed to those of the answer: culvert ends with status 2 for them.
+// Package usage marks errors of wrong usage, for which culvert exits with status 2 instead of 1.
 package usage
 
 import (
@@ -10,7 +10,7 @@ import (
 
 var errUsage = errors.New("usage")
 
-// Error marks an error.
+// Error marks an error as wrong usage and puts "usage: " in front, unless it is marked already.
 func Error(err error) error {
 	if Is(err) {
 		return err
@@ -18,8 +18,8 @@ func Error(err error) error {
 	return fmt.Errorf("%w: %w", errUsage, err)
 }
 
-// Errorf makes an error that is marked.
+// Errorf returns a marked error.
 func Errorf(format string, args ...any) error { return Error(fmt.Errorf(format, args...)) }
 
-// Is tells whether an error is marked.
+// Is tells whether an error, or one that it wraps, is marked.
 func Is(err error) bool { return errors.Is(err, errUsage) }

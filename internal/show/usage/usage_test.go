@@ -27,7 +27,7 @@ func TestError(t *testing.T) {
 		}
 	}
 	if !errors.Is(Error(fs.ErrNotExist), fs.ErrNotExist) {
-		t.Error("what was wrong is lost")
+		t.Error("the marked error does not wrap the cause")
 	}
 	if Is(nil) {
 		t.Error("nil is marked")

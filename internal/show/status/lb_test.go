@@ -9,12 +9,12 @@ import (
 	"culvert/internal/lb/lbview"
 )
 
-func TestBalanceLine(t *testing.T) {
+func TestLBLine(t *testing.T) {
 	r := Router{
 		ID: "edge", NetNS: 1, Mode: "native", Interfaces: []Interface{port("eth1", 0)}, noSCION: true,
-		Balance: &Balance{lbview.Counts{VIPs: 2, Backends: 5, Down: 1, Drained: 2, Flows: 1048576, Used: 1234, Memory: 76695552}},
+		LB: &LB{lbview.Counts{VIPs: 2, Backends: 5, Down: 1, Drained: 2, Flows: 1048576, Used: 1234, Memory: 76695552}},
 	}
-	const want = "  balance  2 VIPs, 5 backends, 1 down, 2 drained  flow table for 1,048,576, 76.7MB  in use about 1,234"
+	const want = "  lb  2 VIPs, 5 backends, 1 down, 2 drained  flow table for 1,048,576, 76.7MB  in use about 1,234"
 	if got := r.text(epoch, "", false); !slices.Contains(got, want) {
 		t.Errorf("got %q", got)
 	}

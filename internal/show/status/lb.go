@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+
+	"culvert/internal/datapath"
+	"culvert/internal/lb/lbview"
+	"culvert/internal/show/text"
+)
+
+// LB sums up the load balancer of a data plane. 'culvert lb show' has more.
+type LB struct {
+	lbview.Counts
+}
+
+func (r *Router) describeLB(inst *datapath.Instance) error {
+	c, err := lbview.Count(inst)
+	if err == nil && c != nil {
+		r.LB = &LB{*c}
+	}
+	return err
+}
+
+func (b *LB) line() string {
+	return fmt.Sprintf("  lb  %s  flow table for %s, %s  in use about %s", b.Counts, text.Grouped(uint64(b.Flows)),
+		text.ShortBytes(b.Memory), text.Grouped(b.Used))
+}
