@@ -84,7 +84,7 @@ func (f *flood) run(t *testing.T, name string, from load.End, ingress, egress in
 		arrived := n.Packets - (after.SendDropped - wire.SendDropped)
 		moved := count(t, p, iface).since(counted)
 		lost := moved.lost()
-		// The kernel's own packets, such as neighbour discovery, and what a full queue has lost.
+		// The kernel's own packets, such as neighbor discovery, and what a full queue has lost.
 		maps.DeleteFunc(moved, func(k string, _ uint64) bool { return k == "pass other" || k == "lost transmit" })
 		if want := (tally{reason: arrived}); !maps.Equal(moved, want) {
 			t.Errorf("counters moved by %v, want %v of %d sent", moved, want, n.Packets)

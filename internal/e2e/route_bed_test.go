@@ -195,7 +195,7 @@ func (r *routed) finish(reasons ...string) {
 	for _, reason := range reasons {
 		counted += moved[reason]
 	}
-	// The kernel's own packets, such as neighbour discovery, come by the same way.
+	// The kernel's own packets, such as neighbor discovery, come by the same way.
 	if counted < sent || counted > sent+100 || moved.lost() != 0 {
 		r.t.Errorf("counters moved by %v, want %d under %q", moved, sent, reasons)
 	}

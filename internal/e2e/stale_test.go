@@ -100,7 +100,7 @@ func TestInterfaceReplacedUnderRouter(t *testing.T) {
 			return xdpProgram(t, b.lab, "rut", "to-b") != 0 && xdpProgram(t, b.lab, "rut", "to-b") == xdpProgram(t, b.lab, "rut", "to-a")
 		})
 	}
-	// The neighbour is not behind it any more, until somebody says that it is.
+	// The neighbor is not behind it any more, until somebody says that it is.
 	var index int
 	running := plane(t, b.lab, "rut")
 	check(t, b.lab.Do("rut", func() error {

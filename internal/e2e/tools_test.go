@@ -75,7 +75,7 @@ func TestTools(t *testing.T) {
 			tool(t, l, "as1", []string{"scion", "traceroute", "1-ff00:0:3," + loopback},
 				"IfID=102", "IfID=201", "IfID=203", "IfID=302")
 			ping(t, l, "as1", "1-ff00:0:3,"+loopback, 100)
-			// The hosts' neighbours are known after the first packets, which take the slow path.
+			// The hosts' neighbors are known after the first packets, which take the slow path.
 			ping(t, l, "as1h", host, 100)
 
 			middle := plane(t, l, "as2")

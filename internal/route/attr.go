@@ -18,7 +18,7 @@ const (
 	rtaNexthopID = 30
 )
 
-// nextAttr splits the first attribute off; ok is false at the end or when the rest is malformed.
+// nextAttr splits the first attribute off. ok is false at the end, or if the rest is malformed.
 func nextAttr(b []byte) (kind uint16, value, rest []byte, ok bool) {
 	if len(b) < sizeofAttr {
 		return 0, nil, nil, false
@@ -30,6 +30,7 @@ func nextAttr(b []byte) (kind uint16, value, rest []byte, ok bool) {
 	return binary.NativeEndian.Uint16(b[2:]) & attrMask, b[sizeofAttr:size:size], b[min(align(size), len(b)):], true
 }
 
+// u32 reads a word in the byte order of the machine, 0 if b is too short.
 func u32(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0
@@ -37,7 +38,7 @@ func u32(b []byte) uint32 {
 	return binary.NativeEndian.Uint32(b)
 }
 
-// routeMessage is a route as netlink tells it.
+// routeMessage is a route as netlink describes it.
 type routeMessage struct {
 	is6    bool
 	prefix netip.Prefix
@@ -46,29 +47,29 @@ type routeMessage struct {
 	kind   uint8 // RTN_
 	proto  uint8
 	metric uint32
-	// gateway is of any family; dev is its device, or that of the connected network.
+	// gateway may be of either family. dev is the device of the gateway or of the connected network.
 	gateway netip.Addr
 	dev     int
 	nexthop uint32
 	mtu     uint32
 	realm   bool
-	// odd marks what makes the kernel's answer depend on more than the destination, or what the programs
-	// cannot do themselves.
-	odd bool
-	// source says that the route is for packets from some sources only.
+	// unsupported is true if the kernel's answer depends on more than the destination, or if the programs cannot
+	// do what the route asks for.
+	unsupported bool
+	// source is true if the route is for packets from some sources only.
 	source bool
-	// dead says that the kernel does not use the route at the moment.
+	// dead is true while the kernel does not use the route.
 	dead bool
-	// multi has several next hops of its own.
+	// multi is true if the route has several next hops of its own.
 	multi bool
-	// cloned marks what the kernel derived from routes for single destinations.
+	// cloned is true for an entry that the kernel derived from a route for one destination.
 	cloned bool
-	// identity tells routes apart that have prefix, table, tos and metric in common. It is the same in
-	// every message about a route.
+	// identity distinguishes routes that have prefix, table, tos and metric in common. It is the same in every
+	// message about a route.
 	identity uint32
 }
 
-// parseRoute reads an RTM_NEWROUTE or RTM_DELROUTE; ok is false for what is no route of IPv4 or IPv6.
+// parseRoute reads the payload of an RTM_NEWROUTE or RTM_DELROUTE. ok is false if it is no route of IPv4 or IPv6.
 func parseRoute(data []byte, m *routeMessage) (ok bool) {
 	if len(data) < unix.SizeofRtMsg {
 		return false
@@ -82,13 +83,13 @@ func parseRoute(data []byte, m *routeMessage) (ok bool) {
 	m.cloned = flags&unix.RTM_F_CLONED != 0
 	m.dead = flags&unix.RTNH_F_DEAD != 0
 	m.source = data[2] != 0
-	m.odd = m.source
+	m.unsupported = m.source
 	dstLen := int(data[1])
 
 	var dst, hops []byte
 	id := newIdentity()
 	if !m.is6 {
-		// IPv6 tells routes apart by the next hop only, IPv4 by everything.
+		// IPv6 distinguishes routes by the next hop only, IPv4 by everything.
 		id.add(uint32(data[5]) | uint32(data[6])<<8 | uint32(data[7])<<16)
 	}
 	for b := data[unix.SizeofRtMsg:]; ; {
@@ -110,7 +111,7 @@ func parseRoute(data []byte, m *routeMessage) (ok bool) {
 			m.gateway, _ = netip.AddrFromSlice(value)
 		case unix.RTA_VIA:
 			m.gateway = parseVia(value)
-			m.odd = m.odd || !m.gateway.IsValid()
+			m.unsupported = m.unsupported || !m.gateway.IsValid()
 			id.bytes(kind, value)
 		case rtaNexthopID:
 			m.nexthop = u32(value)
@@ -120,7 +121,7 @@ func parseRoute(data []byte, m *routeMessage) (ok bool) {
 			id.add(uint32(data[2]))
 			id.bytes(kind, value)
 		case unix.RTA_ENCAP, unix.RTA_ENCAP_TYPE:
-			m.odd = true
+			m.unsupported = true
 			id.bytes(kind, value)
 		case unix.RTA_METRICS:
 			m.mtu = parseMTU(value)
@@ -133,10 +134,10 @@ func parseRoute(data []byte, m *routeMessage) (ok bool) {
 				id.bytes(kind, value)
 			}
 		case unix.RTA_CACHEINFO:
-			// struct rta_cacheinfo: clntref, lastuse, expires. The kernel stops using a route when it
-			// expires and tells later.
+			// struct rta_cacheinfo has clntref, lastuse and expires first. The kernel stops using a route when
+			// it expires, and sends the notification later.
 			if len(value) >= 12 && u32(value[8:]) != 0 {
-				m.odd = true
+				m.unsupported = true
 			}
 		default:
 			if !m.is6 {
@@ -145,7 +146,7 @@ func parseRoute(data []byte, m *routeMessage) (ok bool) {
 		}
 	}
 	m.prefix, ok = makePrefix(m.is6, dst, dstLen)
-	// The next hop of an object changes with the object.
+	// A next hop object can change, so the route's identity has the object's number and not its gateway.
 	if m.nexthop != 0 {
 		id.add(m.nexthop)
 		m.gateway, m.dev, m.multi = netip.Addr{}, 0, false
@@ -189,8 +190,8 @@ func parseVia(b []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// parseMTU finds a route's own MTU among its metrics, 0 for none. Whether there is a lock on it does not matter: the
-// kernel holds forwarded packets to it without one too.
+// parseMTU returns the MTU among a route's metrics, 0 for none. It need not be locked: the kernel applies it to
+// forwarded packets in any case.
 func parseMTU(b []byte) uint32 {
 	for {
 		kind, value, rest, more := nextAttr(b)
@@ -201,13 +202,13 @@ func parseMTU(b []byte) uint32 {
 	}
 }
 
-// identity is a hash (FNV-1a, by words).
+// identity is a hash: FNV-1a over words, with an extra shift.
 type identity uint32
 
 func newIdentity() identity { return 2166136261 }
 
 func (id *identity) add(word uint32) {
-	// The shift brings the upper bits down, which a multiplication alone never does.
+	// Multiplication never carries upper bits into lower ones, so the shift does.
 	h := (uint32(*id) ^ word) * 16777619
 	*id = identity(h ^ h>>15)
 }
@@ -232,7 +233,7 @@ func (id *identity) address(a netip.Addr) {
 	id.bytes(unix.RTA_GATEWAY, b[:])
 }
 
-// hops takes in RTA_MULTIPATH, a row of struct rtnexthop, without the flags, which tell the state of devices.
+// hops adds RTA_MULTIPATH, an array of struct rtnexthop. It leaves the flags out, which change with the devices.
 func (id *identity) hops(b []byte) {
 	for len(b) >= sizeofNexthop {
 		size := int(binary.NativeEndian.Uint16(b))

@@ -29,25 +29,25 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// patience bounds every wait; a test that passes never comes near it.
+// patience bounds every wait. A test that passes does not wait nearly as long.
 const patience = 30 * time.Second
 
 // fakePlane is a data plane in this process's memory.
 type fakePlane struct {
 	root4, blocks4, root6, blocks6 []uint32
 
-	mu         sync.Mutex
-	hops       map[uint32]routeplane.Hop
-	used       map[uint32]time.Duration
-	neighbours map[routeplane.Neighbor]uint32
-	devs       map[int]routeplane.Dev
-	own        []netip.Addr
-	policy     routeplane.Policy
-	until      [2]time.Duration
-	attached   []string
-	indexes    []int // of those attached
-	asked      int   // how often they were asked for
-	// withdrawn counts how often a family was taken out of use.
+	mu        sync.Mutex
+	hops      map[uint32]routeplane.Hop
+	used      map[uint32]time.Duration
+	neighbors map[routeplane.Neighbor]uint32
+	devs      map[int]routeplane.Dev
+	own       []netip.Addr
+	policy    routeplane.Policy
+	until     [2]time.Duration
+	attached  []string
+	indexes   []int // returned by AttachedIndexes
+	asked     int   // calls of AttachedIndexes
+	// withdrawn counts how often the mirror of each family was disabled.
 	withdrawn [2]int
 }
 
@@ -56,7 +56,7 @@ func newFakePlane(blocks4, blocks6 int) *fakePlane {
 		root4: make([]uint32, 1<<16), blocks4: make([]uint32, blocks4*256),
 		root6: make([]uint32, 1<<16), blocks6: make([]uint32, blocks6*256),
 		hops: map[uint32]routeplane.Hop{}, used: map[uint32]time.Duration{},
-		neighbours: map[routeplane.Neighbor]uint32{}, devs: map[int]routeplane.Dev{},
+		neighbors: map[routeplane.Neighbor]uint32{}, devs: map[int]routeplane.Dev{},
 		attached: []string{"cv0", "cv1"},
 	}
 }
@@ -83,14 +83,14 @@ func (p *fakePlane) HopUsed(number uint32) time.Duration {
 func (p *fakePlane) SetNeighbor(n routeplane.Neighbor, number uint32) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.neighbours[n] = number
+	p.neighbors[n] = number
 	return nil
 }
 
 func (p *fakePlane) DeleteNeighbor(n routeplane.Neighbor) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.neighbours, n)
+	delete(p.neighbors, n)
 	return nil
 }
 
@@ -147,7 +147,7 @@ func (p *fakePlane) AttachedIndexes() []int {
 	return append([]int(nil), p.indexes...)
 }
 
-// ask reads the mirror as the programs do, whether it is current or not.
+// ask reads the mirror as the programs do, but whether or not it is current.
 func (p *fakePlane) ask(a netip.Addr) routeplane.Hop {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +173,7 @@ func (p *fakePlane) ask(a netip.Addr) routeplane.Hop {
 	return p.hops[e&lpm.EntryNumber]
 }
 
-// bed is a network namespace with two wires to another, and a Run in it.
+// bed is a network namespace with three veth pairs to another, and a Run in it.
 type bed struct {
 	t         testing.TB
 	own, peer *netlink.Handle
@@ -209,8 +209,8 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// newBed enters a fresh namespace for good: the thread ends with the test's goroutine, and with it both
-// namespaces and all that is in them.
+// newBed enters a fresh namespace and never leaves it. The thread ends with the test's goroutine, and both namespaces
+// with the thread.
 func newBed(t testing.TB, plane *fakePlane) *bed {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -256,7 +256,7 @@ func newBed(t testing.TB, plane *fakePlane) *bed {
 		addr add fd09:0::1/64 dev cv0 nodad
 		addr add fd09:1::1/64 dev cv1 nodad
 		addr add fd09:2::1/64 dev cv2 nodad`)
-	// The MAC address of a neighbour tells which one it is.
+	// The MAC address of a neighbor identifies it.
 	for dev := range 3 {
 		for host := 2; host < 10; host++ {
 			b.ip(fmt.Sprintf(`neigh add 10.9.%d.%d dev cv%d lladdr %s nud permanent
@@ -278,13 +278,14 @@ func macOf(a netip.Addr) net.HardwareAddr {
 	return net.HardwareAddr{2, 6, b[0], b[1], b[3], b[15]}
 }
 
-// start lets Run begin and waits until it has read the tables.
+// start starts Run and waits until it has read the tables.
 func (b *bed) start(o Options) {
 	b.t.Helper()
 	b.begin(o)
 	b.barrier()
 }
 
+// begin starts Run in a goroutine.
 func (b *bed) begin(o Options) {
 	b.t.Helper()
 	b.log, b.status = &lockedLog{}, &Status{}
@@ -357,7 +358,7 @@ func (b *bed) barrierOf(family int) {
 	})
 }
 
-// clear waits until no reading of the tables goes on or is due.
+// clear waits until no dump is running or scheduled.
 func (b *bed) clear() {
 	b.t.Helper()
 	b.barrier()
@@ -365,7 +366,7 @@ func (b *bed) clear() {
 	b.barrier()
 }
 
-// answer is what the kernel does with packets to an address, as far as it can be compared with a next hop.
+// answer is what the kernel does with packets to an address, reduced to what a next hop has too.
 type answer struct {
 	action routeplane.Action
 	dev    int
@@ -382,7 +383,7 @@ func answerOf(h routeplane.Hop) answer {
 	return answer{action: h.Action}
 }
 
-// kernel asks for the route of an address; odd says that the mirror need not know.
+// kernel asks the kernel for the route of an address.
 func (b *bed) kernel(a netip.Addr) (want answer, rt routeMessage) {
 	b.t.Helper()
 	family, size := unix.AF_INET, 32
@@ -409,7 +410,7 @@ func (b *bed) kernel(a netip.Addr) (want answer, rt routeMessage) {
 	if len(got) == 0 || !parseRoute(got[0], &rt) {
 		b.t.Fatalf("asking for the route to %s: no answer", a)
 	}
-	// The parser leaves out what belongs to the next hop object, which is what is wanted here.
+	// parseRoute leaves out the fields of a next hop object. They are needed here.
 	gateway, dev := hopOfMessage(got[0])
 	name := ""
 	if link, err := b.own.LinkByIndex(dev); err == nil {
@@ -446,8 +447,8 @@ func hopOfMessage(data []byte) (gateway netip.Addr, dev int) {
 	}
 }
 
-// compare checks the mirror against the kernel and returns how often it asked. It may only for addresses
-// for which askable holds.
+// compare checks the mirror against the kernel. It returns for how many addresses the mirror asks the kernel, which is
+// allowed only where askable returns true.
 func (b *bed) compare(addrs []netip.Addr, askable func(netip.Addr) bool) (asked int) {
 	b.t.Helper()
 	wrong := 0

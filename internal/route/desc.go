@@ -15,14 +15,14 @@ const descAsk = 0
 // severalDevices stands for the devices of a route with several next hops.
 const severalDevices = -1
 
-// numberGrace is how long a number of a next hop that is no longer used stays out of use: programs that have
-// found it in the mirror may be about to look it up.
+// numberGrace is how long the number of a removed next hop is not given out again. A program may have found it in the
+// mirror and be about to look it up.
 const numberGrace = time.Second
 
-// descKey is what routes to the same next hop have in common.
+// descKey identifies a next hop. Routes with equal keys share a descriptor.
 type descKey struct {
-	// action is Forward, Connected or that of a fixed number; for the next hop of an object, which
-	// can turn into any of them, it is Ask.
+	// action is Forward, Connected or that of a fixed number. For a next hop object, which can turn into any of
+	// them, it is Ask.
 	action routeplane.Action
 	is6    bool
 	// dev may be severalDevices.
@@ -32,7 +32,7 @@ type descKey struct {
 	mtu     uint32
 }
 
-// fixed gives the number of next hops that need none of their own.
+// fixed returns the fixed number of a next hop that needs none of its own.
 func (k descKey) fixed() (number uint32, ok bool) {
 	switch k.action {
 	case routeplane.Ask:
@@ -53,18 +53,18 @@ func (k descKey) fixed() (number uint32, ok bool) {
 type descriptor struct {
 	descKey
 	refs int
-	// value is the number in the mirror.
+	// value is the number of the next hop in the mirror.
 	value uint32
-	// condemned says that the kernel may have removed the routes with this next hop without telling. It asks
-	// until they are gone; routes that have come since have another descriptor.
+	// condemned means that the kernel may have removed the routes with this next hop without a notification. The
+	// programs ask until those routes are gone. Routes added since then have another descriptor.
 	condemned bool
-	// hop is what the number stands for, of those that are not fixed.
+	// hop is what the number means, unless it is a fixed one.
 	hop routeplane.Hop
-	// via is the gateway as a neighbour, if hop depends on one.
+	// via is the gateway that hop depends on, if any.
 	via gatewayKey
 }
 
-// descriptors gives equal next hops one descriptor, and descriptors their numbers.
+// descriptors assigns one descriptor to equal next hops, and numbers to descriptors.
 type descriptors struct {
 	all     []descriptor
 	free    []uint32
@@ -76,12 +76,13 @@ type descriptors struct {
 
 func newDescriptors(n *numbers) *descriptors {
 	d := &descriptors{known: map[descKey]uint32{}, numbers: n}
-	// Never released: descAsk.
+	// This is descAsk, which is never released.
 	d.all = append(d.all, descriptor{refs: 1, value: routeplane.HopAsk})
 	return d
 }
 
-// intern finds or makes the descriptor of a next hop. Unless a route holds it, it goes with drop.
+// intern finds or makes the descriptor of a next hop. The caller drops it after it has added the route, which may or
+// may not hold it.
 func (d *descriptors) intern(k descKey) uint32 {
 	if id, ok := d.known[k]; ok {
 		return id
@@ -110,7 +111,7 @@ func (d *descriptors) intern(k descKey) uint32 {
 	return id
 }
 
-// own tells whether the descriptor has a number whose meaning changes.
+// own reports whether the descriptor has a number of its own, whose meaning can change.
 func (d *descriptors) own(id uint32) bool { return d.all[id].value >= routeplane.HopFirst }
 
 func (d *descriptors) number(id uint32) uint32 { return d.all[id].value }
@@ -122,7 +123,7 @@ func (d *descriptors) release(id uint32) {
 	d.drop(id)
 }
 
-// drop forgets the descriptor if nothing holds it.
+// drop frees the descriptor if no route holds it.
 func (d *descriptors) drop(id uint32) {
 	one := &d.all[id]
 	if one.refs > 0 || id == descAsk {
@@ -135,12 +136,12 @@ func (d *descriptors) drop(id uint32) {
 		d.onGone(id)
 		d.numbers.give(one.value)
 	}
-	// A descriptor that is not in use says so by its number of references only.
+	// A free descriptor is recognized by its reference count of zero.
 	*one = descriptor{}
 	d.free = append(d.free, id)
 }
 
-// condemn has all descriptors ask that fn picks, as long as there are routes with them.
+// condemn marks the descriptors for which fn returns true, and returns those that were not condemned before.
 func (d *descriptors) condemn(fn func(*descriptor) bool) (changed []uint32) {
 	for id := range d.all {
 		one := &d.all[id]
@@ -163,14 +164,14 @@ func (d *descriptors) each(fn func(id uint32, one *descriptor)) {
 	}
 }
 
-// numbers gives out the numbers of next hops.
+// numbers allocates the numbers of next hops.
 type numbers struct {
 	next uint32
-	// freed are those given back, oldest first.
+	// freed are the numbers given back, oldest first.
 	freed []freedNumber
 	used  int
 	now   func() time.Duration
-	// exhausted says that numbers have been missing.
+	// exhausted is true once there was no number left.
 	exhausted bool
 }
 

@@ -14,23 +14,24 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// device is what matters of a network interface.
+// device holds the properties of a network interface that routing depends on.
 type device struct {
 	name  string
 	mac   [6]byte
 	mtu   int
 	flags uint32
-	// ethernet devices have neighbours with MAC addresses.
+	// ethernet is true for devices whose neighbors have MAC addresses.
 	ethernet bool
-	// master is the bridge, bond or VRF that it belongs to.
+	// master is the index of the bridge, bond or VRF that the device belongs to.
 	master int
-	vrf    bool // is one
-	// parent is the device below a VLAN device of 802.1Q, vlan its tag.
+	vrf    bool // the device is a VRF
+	// parent and vlan are set for an 802.1Q VLAN device: the index of the device below, and the tag.
 	parent int
 	vlan   uint16
-	// taker is the port below a device that takes the port's packets: ipvlan, macvlan in its mode passthru.
-	taker int
-	dump  uint64
+	// claims is the index of the device below whose packets this one takes: ipvlan, and macvlan in mode passthru.
+	claims int
+	// dump is the serial of the dump that last showed the device.
+	dump uint64
 }
 
 const readyFlags = unix.IFF_UP | unix.IFF_RUNNING
@@ -51,22 +52,22 @@ func deviceOf(l netlink.Link) device {
 	}
 	switch v := l.(type) {
 	case *netlink.IPVlan, *netlink.IPVtap:
-		d.taker = a.ParentIndex
+		d.claims = a.ParentIndex
 	case *netlink.Macvlan:
 		if v.Mode == netlink.MACVLAN_MODE_PASSTHRU {
-			d.taker = a.ParentIndex
+			d.claims = a.ParentIndex
 		}
 	case *netlink.Macvtap:
 		if v.Mode == netlink.MACVLAN_MODE_PASSTHRU {
-			d.taker = a.ParentIndex
+			d.claims = a.ParentIndex
 		}
 	}
 	return d
 }
 
-// handleLink takes in RTM_NEWLINK and RTM_DELLINK.
-func (f *feed) handleLink(m message, told bool) {
-	// Bridges send messages of family AF_BRIDGE about their ports, IPv6 some of its own about settings.
+// handleLink applies an RTM_NEWLINK or RTM_DELLINK.
+func (f *feed) handleLink(m message, notified bool) {
+	// Bridges send messages of family AF_BRIDGE about their ports, and IPv6 sends some of AF_INET6 about settings.
 	if len(m.data) < unix.SizeofIfInfomsg || m.data[0] != unix.AF_UNSPEC {
 		return
 	}
@@ -76,7 +77,7 @@ func (f *feed) handleLink(m message, told bool) {
 		return
 	}
 	index := link.Attrs().Index
-	if !f.fresh(touchKey{kind: unix.RTM_NEWLINK, number: uint32(index)}, told) {
+	if !f.fresh(touchKey{kind: unix.RTM_NEWLINK, number: uint32(index)}, notified) {
 		return
 	}
 	if m.kind == unix.RTM_DELLINK {
@@ -100,7 +101,7 @@ func (f *feed) setDevice(index int, d device) {
 		f.deviceLost(index)
 	}
 	if known && !before.ready() && d.ready() && f.refersTo(index) {
-		// Routes may have become alive that were dead, for which there is no message either.
+		// Dead routes may be alive again. The kernel sends no notification of that.
 		f.wantDump()
 	}
 	if known && before.name != d.name || d.vlan != 0 && before != d {
@@ -113,7 +114,7 @@ func (f *feed) removeDevice(index int) {
 	if !ok {
 		return
 	}
-	// Another device of its name does not carry the program before tickAttached has seen that it does.
+	// A new device of the same name counts as attached only once tickAttached has seen it.
 	delete(f.attached, d.name)
 	delete(f.carrying, index)
 	delete(f.devices, index)
@@ -123,18 +124,18 @@ func (f *feed) removeDevice(index int) {
 	f.deviceLost(index)
 }
 
-// deviceLost follows the loss of a device or its carrier, with which the kernel removes routes and next hop
-// objects without telling.
+// deviceLost handles the loss of a device or its carrier. The kernel then removes routes and next hop objects
+// without a notification.
 func (f *feed) deviceLost(index int) {
 	if !f.refersTo(index) {
 		return
 	}
 	f.condemn(func(one *descriptor) bool { return f.deviceOfDesc(one) == index })
-	// What a dump has in store may be from before.
+	// The rest of a running dump may have been put together before the loss.
 	f.abortDump()
 }
 
-// deviceOfDesc is the device by which a next hop leaves.
+// deviceOfDesc returns the index of the device by which a next hop leaves.
 func (f *feed) deviceOfDesc(one *descriptor) int {
 	if one.nexthop != 0 {
 		return f.nexthops[one.nexthop].dev
@@ -142,8 +143,8 @@ func (f *feed) deviceOfDesc(one *descriptor) int {
 	return one.dev
 }
 
-// refersTo tells whether the fate of routes or next hop objects depends on a device in a way that the
-// kernel does not report.
+// refersTo reports whether the kernel removes routes or next hop objects together with a device, without a
+// notification.
 func (f *feed) refersTo(index int) bool {
 	for id := range f.descs.all {
 		one := &f.descs.all[id]
@@ -162,7 +163,8 @@ func (f *feed) refersTo(index int) bool {
 	return false
 }
 
-// portOf finds the interface with the program on it that packets to a device leave by.
+// portOf returns the interface by which packets to a device leave, and the VLAN tag to add. ok is false if the
+// interface does not carry the program, or another device takes the packets.
 func (f *feed) portOf(index int) (port int, vlan uint16, ok bool) {
 	d, ok := f.devices[index]
 	if !ok || !d.ethernet || f.enslaved(d) {
@@ -178,17 +180,17 @@ func (f *feed) portOf(index int) (port int, vlan uint16, ok bool) {
 	return d.parent, d.vlan, true
 }
 
-// shared tells whether a device above takes packets to the port's own MAC address, before the kernel routes.
+// shared reports whether a device above takes packets to the port's own MAC address before the kernel routes them.
 func (f *feed) shared(port int) bool {
 	for _, d := range f.devices {
-		if d.taker == port {
+		if d.claims == port {
 			return true
 		}
 	}
 	return false
 }
 
-// hasAddress tells whether a device has an IPv4 address.
+// hasAddress reports whether a device has an IPv4 address.
 func (f *feed) hasAddress(index int) bool {
 	for key := range f.addresses {
 		if key.dev == index {
@@ -198,14 +200,14 @@ func (f *feed) hasAddress(index int) bool {
 	return false
 }
 
-// enslaved tells whether a device belongs to a bridge, bond or the like, which takes its packets.
+// enslaved reports whether a device belongs to a bridge, bond or the like, which takes its packets. A VRF does not.
 func (f *feed) enslaved(d device) bool { return d.master != 0 && !f.devices[d.master].vrf }
 
-// ability is how a device takes frames that XDP redirects to it. Some drivers never do, and a veth does
-// only while its peer listens with NAPI.
+// ability says which frames XDP can redirect to a device. Some drivers take none, and a veth takes them only while
+// its peer uses NAPI.
 type ability struct {
-	deaf       bool // not at all
-	linearOnly bool // only those of one buffer
+	noXmit     bool // takes none
+	linearOnly bool // takes only frames of one buffer
 }
 
 func (f *feed) ability(port int) ability {
@@ -213,20 +215,20 @@ func (f *feed) ability(port int) ability {
 	if !asked {
 		a = f.askAbility(port)
 		f.abilities[port] = a
-		f.tellAbility(port, a)
+		f.logAbility(port, a)
 	}
 	return a
 }
 
-// tellAbility logs that a device is left to the kernel, and that it is not any more.
-func (f *feed) tellAbility(port int, a ability) {
+// logAbility logs that a device stops or starts taking redirected frames.
+func (f *feed) logAbility(port int, a ability) {
 	name := f.devices[port].name
-	kind := "deaf " + name
+	kind := "xmit " + name
 	switch {
-	case a.deaf && !f.logged[kind]:
+	case a.noXmit && !f.logged[kind]:
 		f.logged[kind] = true
 		f.log.Warn("no frames can be redirected to an interface: the kernel forwards what leaves by it (route-egress); see 'culvert doctor'", "interface", name)
-	case !a.deaf && f.logged[kind]:
+	case !a.noXmit && f.logged[kind]:
 		delete(f.logged, kind)
 		f.log.Info("frames can be redirected to the interface again", "interface", name)
 	}
@@ -237,34 +239,34 @@ func (f *feed) askAbility(port int) ability {
 		return ability{}
 	}
 	acts, ok := f.xdp.XDPActs(port)
-	return ability{deaf: ok && acts&netdev.ActXmit == 0, linearOnly: ok && acts&netdev.ActXmitSG == 0}
+	return ability{noXmit: ok && acts&netdev.ActXmit == 0, linearOnly: ok && acts&netdev.ActXmitSG == 0}
 }
 
-// tickAbilities asks again, since the kernel tells nobody of changes.
+// tickAbilities asks again for all abilities, since the kernel does not notify of changes.
 func (f *feed) tickAbilities() {
 	for port, before := range f.abilities {
 		if now := f.askAbility(port); now != before {
 			f.abilities[port] = now
-			f.tellAbility(port, now)
+			f.logAbility(port, now)
 			f.devicesChanged = true
 		}
 	}
 }
 
-// tickAttached looks which interfaces carry the program now.
+// tickAttached reads which interfaces carry the program now, and logs those that have lost it.
 func (f *feed) tickAttached() {
 	now := map[string]bool{}
 	for _, name := range f.plane.Attached() {
 		now[name] = true
 		f.devicesChanged = f.devicesChanged || !f.attached[name]
 	}
-	// A device that was renamed carries it as before, so names do not tell what has lost it.
+	// A renamed device still carries the program, so compare indexes instead of names.
 	carrying := map[int]string{}
 	for _, index := range f.plane.AttachedIndexes() {
 		carrying[index] = f.devices[index].name
 	}
 	for index, name := range f.carrying {
-		// What has become of one that was deleted, or moved away, is for whoever attaches to it again to say.
+		// For a device that was deleted or moved away, whoever attaches the program again logs it.
 		if _, still := carrying[index]; !still && f.exists(index) {
 			f.log.Warn("an interface does not carry the program any more: the kernel forwards what comes in by it", "interface", cmp.Or(f.devices[index].name, name))
 		}
@@ -273,13 +275,14 @@ func (f *feed) tickAttached() {
 	f.attached, f.carrying = now, carrying
 }
 
-// exists asks the kernel for a device: one that is deleted loses the program before anybody is told.
+// exists asks the kernel for a device. A deleted device loses the program before the notification arrives, so
+// f.devices may still have it.
 func (f *feed) exists(index int) bool {
 	_, err := f.rtnl.LinkByIndex(index)
 	return !errors.As(err, &netlink.LinkNotFoundError{})
 }
 
-// syncDevices brings the data plane up to date with the devices and all that depends on them.
+// syncDevices updates the devices in the data plane, and the next hops and neighbors that depend on them.
 func (f *feed) syncDevices() {
 	f.devicesChanged = false
 	want := map[int]routeplane.Dev{}
@@ -310,8 +313,8 @@ func (f *feed) syncDevices() {
 	f.setAllConnected()
 }
 
-// routeDev describes a device that packets of the programs come in by or leave by. In contrast to portOf
-// this goes for those below a bridge too, for which it says that they do not forward.
+// routeDev describes a device by which the programs receive or send packets; ok is false for any other device. In
+// contrast to portOf it includes the ports of a bridge, for which it says that they do not forward.
 func (f *feed) routeDev(index int) (dev routeplane.Dev, ok bool) {
 	d := f.devices[index]
 	port, vlan := index, uint16(0)
@@ -325,7 +328,7 @@ func (f *feed) routeDev(index int) (dev routeplane.Dev, ok bool) {
 	a := f.ability(port)
 	up := d.flags&unix.IFF_UP != 0 && f.devices[port].flags&unix.IFF_UP != 0
 	own := d.ethernet && up && !f.enslaved(d) && !f.enslaved(f.devices[port]) && !f.shared(port)
-	// Above 2 is as 2. Without an address of its own a device takes only what would go back by it
+	// The kernel treats values above 2 as 2. On a device without an address, loose mode works as strict mode
 	// (__fib_validate_source).
 	rpFilter := min(max(f.all.rpFilter, conf.rpFilter), 2)
 	if rpFilter == 2 && !f.hasAddress(index) {
@@ -337,7 +340,7 @@ func (f *feed) routeDev(index int) (dev routeplane.Dev, ok bool) {
 		Forward6:   own && conf.forward6 && f.all.forward6,
 		RPFilter:   rpFilter,
 		Redirects:  f.all.redirects || conf.redirects,
-		Xmit:       own && d.ready() && f.devices[port].ready() && !a.deaf,
+		Xmit:       own && d.ready() && f.devices[port].ready() && !a.noXmit,
 		LinearOnly: a.linearOnly,
 	}, true
 }

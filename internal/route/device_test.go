@@ -23,11 +23,11 @@ func (p *fakePlane) dev(index int) (routeplane.Dev, bool) {
 	return d, ok
 }
 
-// neighbour gives the next hop of a neighbour on a connected network.
-func (p *fakePlane) neighbour(dev int, addr string) (number uint32, hop routeplane.Hop, ok bool) {
+// neighbor returns the next hop of a neighbor on a connected network, and its number.
+func (p *fakePlane) neighbor(dev int, addr string) (number uint32, hop routeplane.Hop, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	number, ok = p.neighbours[routeplane.Neighbor{Dev: dev, Addr: netip.MustParseAddr(addr)}]
+	number, ok = p.neighbors[routeplane.Neighbor{Dev: dev, Addr: netip.MustParseAddr(addr)}]
 	return number, p.hops[number], ok
 }
 
@@ -46,24 +46,26 @@ func TestSettings(t *testing.T) {
 	if _, ok := b.plane.dev(b.index("cv2")); ok {
 		t.Error("a device without the program is known")
 	}
-	step := func(name, value string, change func(*routeplane.Dev)) {
-		t.Helper()
-		b.sysctl(name, value)
-		change(&want)
-		b.wait(name+"="+value, func() bool { got, _ := b.plane.dev(index); return got == want })
+	sysctl := func(name, value string) func() { return func() { b.sysctl(name, value) } }
+	ip := func(batch string) func() { return func() { b.ip(batch) } }
+	for _, step := range []struct {
+		name   string
+		do     func()
+		change func(*routeplane.Dev)
+	}{
+		{"strict source check", sysctl("ipv4/conf/cv0/rp_filter", "1"), func(d *routeplane.Dev) { d.RPFilter = 1 }},
+		{"loose source check", sysctl("ipv4/conf/all/rp_filter", "2"), func(d *routeplane.Dev) { d.RPFilter = 2 }},
+		// On a device without an address the kernel's loose check works as the strict one.
+		{"strict without an address", ip("addr flush dev cv0 scope global"), func(d *routeplane.Dev) { d.RPFilter = 1 }},
+		{"loose with an address", ip("addr add 10.9.0.1/24 dev cv0"), func(d *routeplane.Dev) { d.RPFilter = 2 }},
+		{"no forwarding of IPv4", sysctl("ipv4/conf/cv0/forwarding", "0"), func(d *routeplane.Dev) { d.Forward4 = false }},
+		{"redirects", sysctl("ipv4/conf/all/send_redirects", "1"), func(d *routeplane.Dev) { d.Redirects = true }},
+		{"no forwarding of IPv6", sysctl("ipv6/conf/cv0/forwarding", "0"), func(d *routeplane.Dev) { d.Forward6 = false }},
+	} {
+		step.do()
+		step.change(&want)
+		b.wait(step.name, func() bool { got, _ := b.plane.dev(index); return got == want })
 	}
-	step("ipv4/conf/cv0/rp_filter", "1", func(d *routeplane.Dev) { d.RPFilter = 1 })
-	step("ipv4/conf/all/rp_filter", "2", func(d *routeplane.Dev) { d.RPFilter = 2 })
-	// Without an address the kernel takes only what would go back by the device, loose or not.
-	b.ip("addr flush dev cv0 scope global")
-	want.RPFilter = 1
-	b.wait("strictness", func() bool { got, _ := b.plane.dev(index); return got == want })
-	b.ip("addr add 10.9.0.1/24 dev cv0")
-	want.RPFilter = 2
-	b.wait("looseness", func() bool { got, _ := b.plane.dev(index); return got == want })
-	step("ipv4/conf/cv0/forwarding", "0", func(d *routeplane.Dev) { d.Forward4 = false })
-	step("ipv4/conf/all/send_redirects", "1", func(d *routeplane.Dev) { d.Redirects = true })
-	step("ipv6/conf/cv0/forwarding", "0", func(d *routeplane.Dev) { d.Forward6 = false })
 	b.sysctl("ipv6/conf/all/forwarding", "0")
 	b.wait("IPv6 to be left to the kernel", func() bool { p := b.plane.policyNow(); return p.Kernel6 && !p.Kernel4 })
 	b.sysctl("ipv4/fib_multipath_hash_policy", "1")
@@ -97,7 +99,7 @@ func TestDeviceChanges(t *testing.T) {
 	}
 	b.sysctl("ipv6/conf/cv0/mtu", "1300")
 	b.wait("the MTU of IPv6", func() bool { return hop("2001:db8:1::1").MTU == 1300 && hop("10.1.1.1").MTU == 1400 })
-	// This makes the kernel forget the device's neighbours.
+	// This makes the kernel forget the device's neighbors.
 	b.ip("link set cv0 address 02:00:00:00:00:77\nneigh replace 10.9.0.2 dev cv0 lladdr 02:04:0a:09:00:02 nud permanent")
 	if got := hop("10.1.1.1"); got.SrcMAC != [6]byte{2, 0, 0, 0, 0, 0x77} {
 		t.Errorf("%+v", got)
@@ -105,15 +107,15 @@ func TestDeviceChanges(t *testing.T) {
 	if dev, _ := b.plane.dev(index); dev.MAC != [6]byte{2, 0, 0, 0, 0, 0x77} {
 		t.Errorf("%+v", dev)
 	}
-	// Without the program on it, no frames can be redirected to it.
+	// No frames can be redirected to a device without the program.
 	b.plane.mu.Lock()
 	b.plane.attached = []string{"cv1"}
 	b.plane.mu.Unlock()
 	b.wait("the device to be elsewhere", func() bool {
 		h := hop("10.1.1.1")
 		_, known := b.plane.dev(index)
-		_, _, neighbour := b.plane.neighbour(index, "10.9.0.2")
-		return h == routeplane.Hop{Action: routeplane.Elsewhere, Dev: index} && !known && !neighbour
+		_, _, neighbor := b.plane.neighbor(index, "10.9.0.2")
+		return h == routeplane.Hop{Action: routeplane.Elsewhere, Dev: index} && !known && !neighbor
 	})
 	b.plane.mu.Lock()
 	b.plane.attached = []string{"cv0", "cv1"}
@@ -131,8 +133,8 @@ func TestDeviceChanges(t *testing.T) {
 	}
 }
 
-// A device that is renamed carries the program as before, and the log says nothing else; of one that carries it no more it
-// does, by its name of now.
+// A renamed device still carries the program, so nothing is logged. When it loses the program, that is logged under its
+// new name.
 func TestRenamedDeviceCarries(t *testing.T) {
 	b := newBed(t, newFakePlane(256, 1024))
 	b.start(Options{})
@@ -145,7 +147,7 @@ func TestRenamedDeviceCarries(t *testing.T) {
 		b.wait("it to be asked for", func() bool {
 			b.plane.mu.Lock()
 			defer b.plane.mu.Unlock()
-			return b.plane.asked > before+1 // the first answer has been taken in by the second question
+			return b.plane.asked > before+1 // by the second call, the first answer has been applied
 		})
 	}
 	known := func(index int) bool { _, ok := b.plane.dev(index); return ok }
@@ -156,22 +158,22 @@ func TestRenamedDeviceCarries(t *testing.T) {
 	carry([]int{first, second}, "was0", "cv1")
 	b.wait("the renamed device", func() bool { return known(first) && known(second) })
 	if text := b.log.String(); strings.Contains(text, lost) {
-		t.Errorf("said of a renamed device:\n%s", text)
+		t.Errorf("logged for a renamed device:\n%s", text)
 	}
 	carry([]int{second}, "cv1")
 	b.wait("the log", func() bool { return strings.Contains(b.log.String(), lost) })
 	if text := b.log.String(); !strings.Contains(text, "interface=was0") || strings.Count(text, lost) != 1 {
-		t.Errorf("said:\n%s", text)
+		t.Errorf("logged for a device that has lost the program:\n%s", text)
 	}
-	// Nor of one that is deleted: nothing comes in by that.
+	// A deleted device receives nothing, so nothing is logged for it.
 	b.ip("link del cv1")
 	carry(nil)
 	if text := b.log.String(); strings.Count(text, lost) != 1 {
-		t.Errorf("said of a deleted device:\n%s", text)
+		t.Errorf("logged for a deleted device:\n%s", text)
 	}
 }
 
-func TestNeighbours(t *testing.T) {
+func TestNeighbors(t *testing.T) {
 	b := newBed(t, newFakePlane(256, 1024))
 	b.ip("route add 10.1.0.0/16 via 10.9.0.2\nroute add 10.2.0.0/16 via 10.9.0.50")
 	peer, err := b.peer.LinkByName("cv0p")
@@ -183,12 +185,12 @@ func TestNeighbours(t *testing.T) {
 	}
 	b.start(Options{})
 	index := b.index("cv0")
-	number, hop, ok := b.plane.neighbour(index, "10.9.0.2")
+	number, hop, ok := b.plane.neighbor(index, "10.9.0.2")
 	want := b.plane.ask(netip.MustParseAddr("10.1.1.1"))
 	if !ok || hop != want || number < routeplane.HopFirst || want.Action != routeplane.Forward {
 		t.Fatalf("connected %+v, gateway %+v", hop, want)
 	}
-	// The gateway that is not known is asked for.
+	// Run asks the kernel for an unknown gateway.
 	b.wait("the gateway to be found", func() bool {
 		h := b.plane.ask(netip.MustParseAddr("10.2.1.1"))
 		return h.Action == routeplane.Forward && net.HardwareAddr(h.DstMAC[:]).String() == peer.Attrs().HardwareAddr.String()
@@ -196,26 +198,26 @@ func TestNeighbours(t *testing.T) {
 	// Changes are made in place.
 	b.ip("neigh replace 10.9.0.2 dev cv0 lladdr 02:00:00:00:00:99 nud permanent")
 	b.barrier()
-	again, hop, _ := b.plane.neighbour(index, "10.9.0.2")
+	again, hop, _ := b.plane.neighbor(index, "10.9.0.2")
 	if again != number || hop.DstMAC != [6]byte{2, 0, 0, 0, 0, 0x99} || b.plane.ask(netip.MustParseAddr("10.1.1.1")) != hop {
 		t.Errorf("%+v", hop)
 	}
 	b.ip("neigh del 10.9.0.2 dev cv0")
 	b.barrier()
-	if _, hop, ok := b.plane.neighbour(index, "10.9.0.2"); ok {
-		t.Errorf("a neighbour that is gone has %+v", hop)
+	if _, hop, ok := b.plane.neighbor(index, "10.9.0.2"); ok {
+		t.Errorf("a neighbor that is gone has %+v", hop)
 	}
 	if got := b.plane.ask(netip.MustParseAddr("10.1.1.1")); got != (routeplane.Hop{Action: routeplane.Resolve, Dev: index}) {
 		t.Errorf("%+v", got)
 	}
 	b.plane.mu.Lock()
 	if h := b.plane.hops[number]; h.Action != routeplane.Ask {
-		t.Errorf("the number of a neighbour that is gone still leads to %+v", h)
+		t.Errorf("the number of a neighbor that is gone still leads to %+v", h)
 	}
 	b.plane.mu.Unlock()
 }
 
-// TestConfirm looks that a stale neighbour is confirmed while the programs send to it, and else left alone.
+// TestConfirm checks that a stale neighbor is confirmed only while the programs send to it.
 func TestConfirm(t *testing.T) {
 	b := newBed(t, newFakePlane(256, 1024))
 	peer, err := b.peer.LinkByName("cv0p")
@@ -229,9 +231,9 @@ func TestConfirm(t *testing.T) {
 	b.ip("neigh add 10.9.0.51 dev cv0 lladdr " + mac + " nud stale\nneigh add 10.9.0.52 dev cv0 lladdr " + mac + " nud stale")
 	b.start(Options{})
 	index := b.index("cv0")
-	number, _, ok := b.plane.neighbour(index, "10.9.0.51")
+	number, _, ok := b.plane.neighbor(index, "10.9.0.51")
 	if !ok {
-		t.Fatal("a stale neighbour is not known")
+		t.Fatal("a stale neighbor is not known")
 	}
 	b.plane.mu.Lock()
 	b.plane.used[number] = monotonic()
@@ -246,9 +248,9 @@ func TestConfirm(t *testing.T) {
 		}
 		return 0
 	}
-	b.wait("the neighbour in use to be confirmed", func() bool { return state("10.9.0.51")&unix.NUD_STALE == 0 })
+	b.wait("the neighbor in use to be confirmed", func() bool { return state("10.9.0.51")&unix.NUD_STALE == 0 })
 	if got := state("10.9.0.52"); got != unix.NUD_STALE {
-		t.Errorf("the neighbour that is not in use has state %#x", got)
+		t.Errorf("the neighbor that is not in use has state %#x", got)
 	}
 }
 
@@ -275,12 +277,11 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestVLAN takes devices as netlink tells of them, since not every kernel has VLANs.
+// TestVLAN builds the devices in memory, since not every kernel has VLANs. The program is on the devices port and slave.
 func TestVLAN(t *testing.T) {
-	const readyNow = unix.IFF_UP | unix.IFF_RUNNING
 	link := func(name string, index, parent, master int) netlink.LinkAttrs {
 		return netlink.LinkAttrs{Name: name, Index: index, ParentIndex: parent, MasterIndex: master, MTU: 1500 - index, NetNsID: -1,
-			EncapType: "ether", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, byte(index)}, RawFlags: readyNow}
+			EncapType: "ether", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, byte(index)}, RawFlags: readyFlags}
 	}
 	vlan := func(a netlink.LinkAttrs, id int, protocol netlink.VlanProtocol) netlink.Link {
 		return &netlink.Vlan{LinkAttrs: a, VlanId: id, VlanProtocol: protocol}
@@ -290,53 +291,62 @@ func TestVLAN(t *testing.T) {
 	abroad.NetNsID = 3
 	plane := newFakePlane(1, 1)
 	f := &feed{plane: plane, attached: map[string]bool{"port": true, "slave": true}, devices: map[int]device{},
-		abilities: map[int]ability{}, neighbours: neigh.Table{}, confs: map[int]conf{}, numbers: newNumbers(monotonic),
+		abilities: map[int]ability{}, neighbors: neigh.Table{}, confs: map[int]conf{}, numbers: newNumbers(monotonic),
 		connected:  map[gatewayKey]*connected{},
 		pushedDevs: map[int]routeplane.Dev{}}
 	f.descs = newDescriptors(f.numbers)
-	for _, l := range []netlink.Link{
-		&netlink.Device{LinkAttrs: link("port", 1, 0, 0)},
-		&netlink.Device{LinkAttrs: link("other", 2, 0, 0)},
-		vlan(link("port.7", 3, 1, 0), 7, dot1q),
-		vlan(link("port.8", 4, 1, 0), 8, dot1ad),
-		vlan(link("port.7.9", 5, 3, 0), 9, dot1q),
-		vlan(link("other.7", 6, 2, 0), 7, dot1q),
-		&netlink.Device{LinkAttrs: link("slave", 7, 0, 2)},
-		vlan(link("slave.7", 8, 7, 0), 7, dot1q),
-		vlan(abroad, 7, dot1q),
-		vlan(link("port.10", 10, 1, 2), 10, dot1q),
-		&netlink.Vrf{LinkAttrs: link("vrf", 11, 0, 0)},
-		vlan(link("port.12", 12, 1, 11), 12, dot1q),
-	} {
-		f.setDevice(l.Attrs().Index, deviceOf(l))
+	const (
+		unknown  = iota // the programs do not know the device
+		receives        // they take packets from it, but do not send by it
+		forwards        // they do both
+	)
+	cases := []struct {
+		about string
+		link  netlink.Link
+		want  int
+		vlan  uint16 // of a device that packets leave by, which is always port 1
+	}{
+		{"carries the program", &netlink.Device{LinkAttrs: link("port", 1, 0, 0)}, forwards, 0},
+		{"without the program", &netlink.Device{LinkAttrs: link("other", 2, 0, 0)}, unknown, 0},
+		{"VLAN", vlan(link("port.7", 3, 1, 0), 7, dot1q), forwards, 0x1007},
+		{"provider VLAN", vlan(link("port.8", 4, 1, 0), 8, dot1ad), unknown, 0},
+		{"VLAN in a VLAN", vlan(link("port.7.9", 5, 3, 0), 9, dot1q), unknown, 0},
+		{"VLAN of a device without the program", vlan(link("other.7", 6, 2, 0), 7, dot1q), unknown, 0},
+		{"port of a bridge", &netlink.Device{LinkAttrs: link("slave", 7, 0, 2)}, receives, 0},
+		{"VLAN of a port of a bridge", vlan(link("slave.7", 8, 7, 0), 7, dot1q), receives, 0},
+		{"VLAN of a device in another namespace", vlan(abroad, 7, dot1q), unknown, 0},
+		{"VLAN in a bridge", vlan(link("port.10", 10, 1, 2), 10, dot1q), receives, 0},
+		{"VLAN in a VRF", vlan(link("port.12", 12, 1, 11), 12, dot1q), forwards, 0x100c},
 	}
+	for _, c := range cases {
+		f.setDevice(c.link.Attrs().Index, deviceOf(c.link))
+	}
+	vrf := &netlink.Vrf{LinkAttrs: link("vrf", 11, 0, 0)}
+	f.setDevice(vrf.Index, deviceOf(vrf))
 	via := netip.MustParseAddr("10.0.0.1")
 	for index := range f.devices {
-		f.neighbours[gatewayKey{IfIndex: index, Addr: via}] = neigh.Entry{State: unix.NUD_REACHABLE, MAC: [6]byte{9}}
-	}
-	for index, want := range map[int]routeplane.Hop{
-		1:  {Action: routeplane.Forward, Port: 1, MTU: 1499},
-		3:  {Action: routeplane.Forward, Port: 1, VLAN: 0x1007, MTU: 1497},
-		12: {Action: routeplane.Forward, Port: 1, VLAN: 0x100c, MTU: 1488},
-		2:  {}, 4: {}, 5: {}, 6: {}, 7: {}, 8: {}, 9: {}, 10: {},
-	} {
-		want.Dev = index
-		if want.Action == routeplane.Forward {
-			want.SrcMAC, want.DstMAC = [6]byte{2, 0, 0, 0, 0, byte(index)}, [6]byte{9}
-		} else {
-			want.Action = routeplane.Elsewhere
-		}
-		got, _ := f.hopOf(&descriptor{descKey: descKey{action: routeplane.Forward, dev: index, gateway: via}})
-		if got != want {
-			t.Errorf("%s: %+v, want %+v", f.devices[index].name, got, want)
-		}
+		f.neighbors[gatewayKey{IfIndex: index, Addr: via}] = neigh.Entry{State: unix.NUD_REACHABLE, MAC: [6]byte{9}}
 	}
 	f.syncDevices()
-	for index, want := range map[int]bool{1: true, 3: true, 12: true, 7: true, 8: true, 10: true, 2: false, 4: false, 5: false, 6: false, 9: false} {
-		if dev, ok := plane.dev(index); ok != want || ok && index == 3 && (dev.Port != 1 || dev.VLAN != 0x1007 || !dev.Xmit) {
-			t.Errorf("%s: known %v, want %v: %+v", f.devices[index].name, ok, want, dev)
-		} else if (index == 7 || index == 8 || index == 10) && dev.Xmit {
-			t.Errorf("%s is to be sent to", f.devices[index].name)
-		}
+	for _, c := range cases {
+		t.Run(c.about, func(t *testing.T) {
+			index := c.link.Attrs().Index
+			want := routeplane.Hop{Action: routeplane.Elsewhere, Dev: index}
+			if c.want == forwards {
+				want = routeplane.Hop{Action: routeplane.Forward, Dev: index, Port: 1, VLAN: c.vlan, MTU: uint16(1500 - index),
+					SrcMAC: [6]byte{2, 0, 0, 0, 0, byte(index)}, DstMAC: [6]byte{9}}
+			}
+			got, _ := f.hopOf(&descriptor{descKey: descKey{action: routeplane.Forward, dev: index, gateway: via}})
+			if got != want {
+				t.Errorf("next hop %+v, want %+v", got, want)
+			}
+			dev, known := plane.dev(index)
+			if known != (c.want != unknown) || dev.Xmit != (c.want == forwards) {
+				t.Errorf("known %v, %+v", known, dev)
+			}
+			if c.want == forwards && (dev.Port != 1 || dev.VLAN != c.vlan) {
+				t.Errorf("%+v, want port 1, VLAN %#x", dev, c.vlan)
+			}
+		})
 	}
 }

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// dumpGap spaces dumps: each one of a full table takes seconds of a CPU. While the mirror is right as it is,
-	// the pause is also idleFactor times as long as the last one took.
+	// dumpGap is the pause between dumps, since a dump of a full table takes seconds of a CPU. While the mirror
+	// may be believed, the pause is at least idleFactor times the duration of the last dump.
 	dumpGap    = time.Second
 	idleFactor = 4
-	// retryFirst and retryLast bound the pause before a dump is begun again that changes have spoiled.
+	// retryFirst and retryLast bound the pause before a step is repeated that changes have spoiled.
 	retryFirst = 20 * time.Millisecond
 	retryLast  = time.Second
-	// smallTries is how often a short table is read again before what has been read is taken.
+	// smallTries is how often a short table is read again before Run makes do with what it has read.
 	smallTries = 10
-	// shakyTries is how often a dump of routes is repeated during which others were removed. See spoil.
-	shakyTries = 4
+	// doubtfulTries is how often a dump of routes is read if routes are removed meanwhile. See spoil.
+	doubtfulTries = 4
 )
 
-// dumpStep is a table that is read.
+// dumpStep is one table that a dump reads.
 type dumpStep struct {
 	kind   uint16
 	family byte
@@ -42,7 +42,7 @@ var dumpSteps = []dumpStep{
 	{unix.RTM_GETROUTE, unix.AF_INET6, unix.SizeofRtMsg},
 }
 
-// touchKey names something that notifications and dumps tell about.
+// touchKey identifies what a notification or an entry of a dump is about.
 type touchKey struct {
 	kind   uint16
 	bits   int16
@@ -57,28 +57,30 @@ type dump struct {
 	serial uint64
 	step   int
 	seq    uint32
-	// asked says that the step's request has been sent, ended that its last message has come.
+	// asked is true once the step's request has been sent, ended once its last message has been read.
 	asked, ended bool
-	// spoiled says that the step has to be repeated, shaky that it better should.
-	spoiled, shaky bool
-	tries, shakes  int
-	// notBefore is when the step may begin, sweeping the next first byte of prefixes to sweep.
+	// spoiled means that the step has to be repeated. doubtful means that it may lack routes: it is repeated
+	// until doubts, which counts these cases, reaches doubtfulTries.
+	spoiled, doubtful bool
+	tries, doubts     int
+	// notBefore is when the step may begin.
 	notBefore time.Duration
-	sweeping  int
-	started   time.Duration
-	// last is the address of the latest prefix seen.
+	// sweeping is 0 while routes are read, and afterwards 1 + the first byte of the prefixes to sweep next.
+	sweeping int
+	started  time.Duration
+	// last is the address of the latest prefix that the dump has shown.
 	last netip.Addr
-	// touched names what notifications have told of since the kernel may have put together the part of the
-	// dump that is read next: a notification is news to it, or not.
+	// touched holds what notifications were about since the last part of the dump was read. The kernel may have
+	// put the next part together before or after any of them.
 	touched map[touchKey]struct{}
-	// neighbours are those that there were.
-	neighbours map[gatewayKey]struct{}
+	// neighbors are those that the dump has shown.
+	neighbors map[gatewayKey]struct{}
 }
 
 // wantDump schedules a dump.
 func (f *feed) wantDump() { f.dumpWanted = true }
 
-// dumpDue is when the next dump may begin.
+// dumpDue returns when the next dump may begin.
 func (f *feed) dumpDue() time.Duration {
 	switch {
 	case f.dumps == 0 || f.dumpAtOnce:
@@ -89,19 +91,19 @@ func (f *feed) dumpDue() time.Duration {
 	return f.dumpEnded + max(dumpGap, idleFactor*f.dumpTook)
 }
 
-// distrust takes a family's mirror for wrong until a dump is through that begins after now.
+// distrust disables a family's mirror until a dump is complete that begins after now.
 func (f *feed) distrust(i int) {
 	f.trustFrom[i] = f.dump.serial + 1
 	f.wantDump()
 	f.withdraw()
 }
 
-// fresh tells whether to believe a message: that of a dump may be older than what has been told since.
-func (f *feed) fresh(key touchKey, told bool) bool {
+// fresh reports whether to apply a message. An entry of a dump may be older than a notification about the same thing.
+func (f *feed) fresh(key touchKey, notified bool) bool {
 	if !f.dump.active {
-		return told
+		return notified
 	}
-	if told {
+	if notified {
 		f.dump.touched[key] = struct{}{}
 		return true
 	}
@@ -113,14 +115,14 @@ func (f *feed) startDump() {
 	f.dumpWanted, f.dumpAtOnce = f.dumpAlways, f.dumpAlways
 	serial, seq := f.dump.serial+1, f.dump.seq
 	f.dump = dump{active: true, serial: serial, seq: seq, started: f.now(),
-		touched: map[touchKey]struct{}{}, neighbours: map[gatewayKey]struct{}{}}
+		touched: map[touchKey]struct{}{}, neighbors: map[gatewayKey]struct{}{}}
 	f.dumps++
 	for _, r := range f.ribs {
 		r.epoch++
 	}
 }
 
-// abortDump gives up the dump that is being read; another one has to follow.
+// abortDump gives up the running dump, if there is one, and schedules another.
 func (f *feed) abortDump() {
 	f.wantDump()
 	if !f.dump.active {
@@ -130,7 +132,7 @@ func (f *feed) abortDump() {
 	f.reopenDumper()
 }
 
-// reopenDumper gets rid of the rest of a dump.
+// reopenDumper discards the rest of a dump by opening a new socket.
 func (f *feed) reopenDumper() {
 	f.dumper.close()
 	s, err := openDumper()
@@ -141,7 +143,7 @@ func (f *feed) reopenDumper() {
 	f.dumper = s
 }
 
-// continueDump does a part of the dump. All notifications must have been read.
+// continueDump does the next part of the dump. All notifications must have been read before.
 func (f *feed) continueDump() {
 	d := &f.dump
 	switch {
@@ -157,13 +159,13 @@ func (f *feed) continueDump() {
 		if f.now() < d.notBefore {
 			return
 		}
-		d.asked, d.spoiled, d.shaky = true, false, false
+		d.asked, d.spoiled, d.doubtful = true, false, false
 		d.seq++
 		step := dumpSteps[d.step]
 		header := make([]byte, step.header)
 		header[0] = step.family
 		if err := f.dumper.request(step.kind, d.seq, header); err != nil {
-			f.once("request", "a routing table could not be asked for; trying again", "err", err)
+			f.once("request", "a dump of a routing table could not be requested: trying again", "err", err)
 			d.spoiled, d.ended = true, true
 		}
 	default:
@@ -171,7 +173,7 @@ func (f *feed) continueDump() {
 	}
 }
 
-// readDump takes in the next part.
+// readDump applies the next datagram of the dump.
 func (f *feed) readDump() {
 	d := &f.dump
 	err := f.dumper.read(d.seq, func(m message) {
@@ -185,9 +187,9 @@ func (f *feed) readDump() {
 		case unix.NLMSG_ERROR:
 			d.ended = true
 			errno := unix.Errno(-int32(u32(m.data)))
-			// A kernel without the feature has nothing of the kind.
+			// A kernel without the feature has no such entries.
 			if errno != unix.EOPNOTSUPP && errno != unix.EAFNOSUPPORT {
-				f.once("dump", "a routing table could not be read; trying again", "err", errno)
+				f.once("dump", "a routing table could not be read: trying again", "err", errno)
 				d.spoiled = true
 			}
 		default:
@@ -196,23 +198,24 @@ func (f *feed) readDump() {
 	})
 	clear(d.touched)
 	if err != nil && !errors.Is(err, errAgain) {
-		f.once("dump", "a routing table could not be read; trying again", "err", err)
+		f.once("dump", "a routing table could not be read: trying again", "err", err)
 		d.spoiled, d.ended = true, true
 		f.reopenDumper()
 	}
 }
 
-// endStep judges what has been read, now that all notifications from before its end have been read too.
+// endStep decides whether a step is complete or has to be repeated. All notifications from before its end have been
+// read.
 func (f *feed) endStep() {
 	d := &f.dump
 	step := dumpSteps[d.step]
 	routes := step.kind == unix.RTM_GETROUTE
-	if d.shaky {
-		d.shakes++
-		d.spoiled = d.spoiled || d.shakes < shakyTries
+	if d.doubtful {
+		d.doubts++
+		d.spoiled = d.spoiled || d.doubts < doubtfulTries
 	}
 	if d.spoiled && (routes || d.tries < smallTries) {
-		// What one attempt has shown counts: had it gone since, a notification would have told.
+		// Keep what this attempt has shown: had it gone since, there would have been a notification.
 		d.tries++
 		d.asked, d.ended = false, false
 		d.notBefore = f.now() + min(retryFirst<<min(d.tries, 6), retryLast)
@@ -225,7 +228,7 @@ func (f *feed) endStep() {
 	if !d.spoiled {
 		f.sweepStep(step)
 	} else {
-		f.wantDump() // what is gone has not been told apart from what is not
+		f.wantDump() // this one cannot show what is gone
 	}
 	f.nextStep()
 }
@@ -237,7 +240,7 @@ func familyOf(step dumpStep) int {
 	return 0
 }
 
-// continueSweep removes the routes that the dump has not shown, some at a time.
+// continueSweep removes routes that the dump has not shown: in each call those with one first byte.
 func (f *feed) continueSweep() {
 	d := &f.dump
 	i := familyOf(dumpSteps[d.step])
@@ -252,18 +255,18 @@ func (f *feed) continueSweep() {
 func (f *feed) nextStep() {
 	d := &f.dump
 	d.step++
-	d.asked, d.ended, d.tries, d.shakes, d.notBefore, d.sweeping = false, false, 0, 0, 0, 0
+	d.asked, d.ended, d.tries, d.doubts, d.notBefore, d.sweeping = false, false, 0, 0, 0, 0
 	d.last = netip.Addr{}
 	if d.step < len(dumpSteps) {
 		return
 	}
 	d.active = false
-	d.touched, d.neighbours = nil, nil
+	d.touched, d.neighbors = nil, nil
 	f.dumpTook = f.now() - d.started
 	f.dumpEnded = f.now()
 }
 
-// sweepStep forgets what a dump of a short table has not shown.
+// sweepStep removes the entries of a short table that the dump has not shown.
 func (f *feed) sweepStep(step dumpStep) {
 	serial := f.dump.serial
 	switch step.kind {
@@ -281,8 +284,8 @@ func (f *feed) sweepStep(step dumpStep) {
 			}
 		}
 	case unix.RTM_GETNEIGH:
-		if step.family == unix.AF_INET6 { // the last of two
-			f.sweepNeighbours()
+		if step.family == unix.AF_INET6 { // the IPv4 step came before
+			f.sweepNeighbors()
 		}
 	case unix.RTM_GETNEXTHOP:
 		for id, object := range f.nexthops {
@@ -294,8 +297,8 @@ func (f *feed) sweepStep(step dumpStep) {
 	}
 }
 
-// handleRoute takes in RTM_NEWROUTE and RTM_DELROUTE.
-func (f *feed) handleRoute(m message, told bool) {
+// handleRoute applies an RTM_NEWROUTE or RTM_DELROUTE.
+func (f *feed) handleRoute(m message, notified bool) {
 	rt := &f.parsed
 	if !parseRoute(m.data, rt) || rt.cloned {
 		return
@@ -305,7 +308,7 @@ func (f *feed) handleRoute(m message, told bool) {
 		i = 1
 	}
 	if rt.realm && !f.realms4 && !rt.is6 {
-		f.realms4 = true // the kernel checks sources for their realm's sake
+		f.realms4 = true // to find a source's realm, the kernel looks its route up
 		f.setPolicy()
 	}
 	if rt.mtu != 0 && (f.lowestMTU[i] == 0 || rt.mtu < f.lowestMTU[i]) {
@@ -321,7 +324,7 @@ func (f *feed) handleRoute(m message, told bool) {
 		rank = rankDefault
 	}
 	if f.dump.active {
-		if told {
+		if notified {
 			f.spoil(i, m.kind == unix.RTM_DELROUTE, rt.prefix.Addr())
 		} else {
 			f.dump.last = rt.prefix.Addr()
@@ -338,7 +341,7 @@ func (f *feed) handleRoute(m message, told bool) {
 	r := f.ribs[i]
 	rec := record{metric: rt.metric, identity: rt.identity, tos: rt.tos}
 	if rt.is6 {
-		// IPv6 has no tos, but sources, which have the same effect: all routes of the prefix depend on it.
+		// IPv6 has no tos. A route for some sources has the same effect: the answer depends on the packet.
 		rec.tos = 0
 		if rt.source {
 			rec.tos = 1
@@ -359,16 +362,16 @@ func (f *feed) handleRoute(m message, told bool) {
 		f.touchRoute(rt.prefix)
 		sure = r.remove(rt.prefix, rec)
 	} else {
-		if told {
+		if notified {
 			f.touchRoute(rt.prefix)
 		} else if f.isTouched(rt.prefix) && !r.has(rt.prefix, rec) {
-			// It is gone, or has come: what has been told is newer than this, or older.
+			// The notification may be newer than this entry, or older, so the route may exist or not.
 			r.unsure(rt.prefix)
 			f.wantDump()
 			return
 		}
 		rec.desc = f.descs.intern(f.keyOf(rt))
-		sure = r.add(rt.prefix, rec, m.flags, told)
+		sure = r.add(rt.prefix, rec, m.flags, notified)
 		f.descs.drop(rec.desc)
 	}
 	if !sure {
@@ -376,15 +379,15 @@ func (f *feed) handleRoute(m message, told bool) {
 	}
 }
 
-// spoil marks a dump of routes that a removal may have kept from showing a route that is there: that of IPv6
-// goes on, after a change, behind as many routes as it had shown, and that of IPv4 does so among routes of one
-// address. Which route is left out depends on where the dump was. So such a dump is repeated; a route is in one of
-// several for all practical purposes, and routing daemons need not be quiet for a dump to end.
+// spoil marks a dump of routes as doubtful if a removal may have made it skip a route. After a change, the kernel
+// resumes an IPv6 dump by counting the routes shown so far, and an IPv4 dump likewise among routes of one address. A
+// removal shifts that count. Which route is skipped depends on where the dump was, so one of several dumps shows each
+// route for all practical purposes. The number of repetitions is bounded, because routing daemons may never be quiet.
 func (f *feed) spoil(i int, removed bool, addr netip.Addr) {
 	d := &f.dump
 	step := dumpSteps[d.step]
 	if removed && d.asked && d.sweeping == 0 && step.kind == unix.RTM_GETROUTE && familyOf(step) == i && (i == 1 || addr == d.last) {
-		d.shaky = true
+		d.doubtful = true
 	}
 }
 
@@ -406,19 +409,19 @@ func (f *feed) isTouched(p netip.Prefix) bool {
 	return ok
 }
 
-// handle takes in one message; told says that it is news and not part of a dump.
-func (f *feed) handle(m message, told bool) {
+// handle applies one message. notified is true for a notification and false for an entry of a dump.
+func (f *feed) handle(m message, notified bool) {
 	switch m.kind {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		f.handleRoute(m, told)
+		f.handleRoute(m, notified)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		f.handleNeighbour(m, told)
+		f.handleNeighbor(m, notified)
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		f.handleLink(m, told)
+		f.handleLink(m, notified)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		f.handleAddress(m, told)
+		f.handleAddress(m, notified)
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
-		f.handleNexthop(m, told)
+		f.handleNexthop(m, notified)
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
 		f.handleRule(m)
 	case unix.RTM_NEWNETCONF, unix.RTM_DELNETCONF:
@@ -426,7 +429,7 @@ func (f *feed) handle(m message, told bool) {
 	}
 }
 
-// overrun follows the loss of notifications.
+// overrun handles the loss of notifications: the mirror is out of use until a new dump is complete.
 func (f *feed) overrun() {
 	f.overruns++
 	f.abortDump()
@@ -434,10 +437,10 @@ func (f *feed) overrun() {
 		f.trustFrom[i] = f.dump.serial + 1
 	}
 	for i := range f.rulesDirty {
-		f.rulesOwn[i], f.rulesDirty[i] = false, true
+		f.rulesDefault[i], f.rulesDirty[i] = false, true
 	}
 	f.lastOverrun = f.now()
-	// Begin at once: the mirror is out of use until it is through.
+	// Do not wait for dumpGap, since the mirror is out of use.
 	f.dumpAtOnce = true
 	f.withdraw()
 }

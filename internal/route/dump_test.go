@@ -14,8 +14,8 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// routeText is a route message as the kernel puts it together.
-func routeText(p netip.Prefix, gateway netip.Addr, dev int) []byte {
+// routeMessageData is the payload of a route message as the kernel sends it.
+func routeMessageData(p netip.Prefix, gateway netip.Addr, dev int) []byte {
 	family, addr := byte(unix.AF_INET), p.Addr().AsSlice()
 	if p.Addr().Is6() {
 		family = unix.AF_INET6
@@ -42,14 +42,13 @@ func newStill(t *testing.T) (f *feed, plane *fakePlane, index int) {
 	return f, b.plane, b.index("cv0")
 }
 
-// TestStaleDump hands over a part of a dump that is older than what notifications have told.
+// TestStaleDump applies an entry of a dump that is older than the notifications before it.
 func TestStaleDump(t *testing.T) {
-	for _, route := range [][2]string{{"10.1.0.0/16", "10.9.0.2"}, {"2001:db8:1::/48", "fd09::2"}} {
-		prefix, gateway := route[0], route[1]
+	for prefix, gateway := range map[string]string{"10.1.0.0/16": "10.9.0.2", "2001:db8:1::/48": "fd09::2"} {
 		t.Run(prefix, func(t *testing.T) {
 			f, plane, index := newStill(t)
 			p := netip.MustParsePrefix(prefix)
-			data := routeText(p, netip.MustParseAddr(gateway), index)
+			data := routeMessageData(p, netip.MustParseAddr(gateway), index)
 			f.startDump()
 			f.handle(message{kind: unix.RTM_NEWROUTE, data: data}, true)
 			f.handle(message{kind: unix.RTM_DELROUTE, data: data}, true)
@@ -84,27 +83,27 @@ func TestFresh(t *testing.T) {
 	f := &feed{}
 	key, other := touchKey{kind: unix.RTM_NEWNEIGH, number: 1}, touchKey{kind: unix.RTM_NEWNEIGH, number: 2}
 	if !f.fresh(key, true) || f.fresh(key, false) {
-		t.Error("without a dump there is only news")
+		t.Error("without a dump, notifications and only they are fresh")
 	}
 	f.dump.active, f.dump.touched = true, map[touchKey]struct{}{}
 	if !f.fresh(key, true) || f.fresh(key, false) || !f.fresh(other, false) {
-		t.Error("a dump overrules news")
+		t.Error("an entry of a dump counts as newer than a notification")
 	}
-	// What comes next was put together later.
+	// The kernel put the next part of the dump together later.
 	clear(f.dump.touched)
 	if !f.fresh(key, false) {
-		t.Error("a dump is not believed")
+		t.Error("an entry of a dump is not fresh although no notification came")
 	}
 }
 
-// TestShakyDump looks which removals have a dump of routes repeated.
-func TestShakyDump(t *testing.T) {
+// TestDoubtfulDump checks which removals make a dump of routes doubtful, and how often such a dump is repeated.
+func TestDoubtfulDump(t *testing.T) {
 	f, _, index := newStill(t)
 	f.startDump()
-	text4 := routeText(netip.MustParsePrefix("10.1.0.0/16"), netip.MustParseAddr("10.9.0.2"), index)
-	longer4 := routeText(netip.MustParsePrefix("10.1.0.0/24"), netip.MustParseAddr("10.9.0.2"), index)
-	other4 := routeText(netip.MustParsePrefix("10.2.0.0/16"), netip.MustParseAddr("10.9.0.2"), index)
-	text6 := routeText(netip.MustParsePrefix("2001:db8:1::/48"), netip.MustParseAddr("fd09::2"), index)
+	text4 := routeMessageData(netip.MustParsePrefix("10.1.0.0/16"), netip.MustParseAddr("10.9.0.2"), index)
+	longer4 := routeMessageData(netip.MustParsePrefix("10.1.0.0/24"), netip.MustParseAddr("10.9.0.2"), index)
+	other4 := routeMessageData(netip.MustParsePrefix("10.2.0.0/16"), netip.MustParseAddr("10.9.0.2"), index)
+	text6 := routeMessageData(netip.MustParsePrefix("2001:db8:1::/48"), netip.MustParseAddr("fd09::2"), index)
 	for i, step := range dumpSteps {
 		if step.kind != unix.RTM_GETROUTE {
 			continue
@@ -120,26 +119,26 @@ func TestShakyDump(t *testing.T) {
 			{"IPv4 elsewhere", other4, false},
 			{"IPv6", text6, step.family == unix.AF_INET6},
 		} {
-			f.dump.shaky = false
+			f.dump.doubtful = false
 			f.handle(message{kind: unix.RTM_DELROUTE, data: c.data}, true)
-			if f.dump.shaky != c.want {
-				t.Errorf("step %d, removal of %s: %v, want %v", i, c.name, f.dump.shaky, c.want)
+			if f.dump.doubtful != c.want {
+				t.Errorf("step %d, removal of %s: %v, want %v", i, c.name, f.dump.doubtful, c.want)
 			}
 		}
 		f.dump.ended = true
 		for try := 1; f.dump.sweeping == 0; try++ {
-			f.dump.shaky, f.dump.spoiled = true, false
+			f.dump.doubtful, f.dump.spoiled = true, false
 			f.endStep()
-			if begun := f.dump.sweeping > 0; begun != (try == shakyTries) {
+			if begun := f.dump.sweeping > 0; begun != (try == doubtfulTries) {
 				t.Fatalf("step %d: ended %v after %d tries", i, begun, try)
 			}
 		}
 		f.dump.sweeping = 0
-		f.dump.shakes, f.dump.tries = 0, 0
+		f.dump.doubts, f.dump.tries = 0, 0
 	}
 }
 
-// brokenPlane does not take what the host has set.
+// brokenPlane is a data plane that refuses a policy.
 type brokenPlane struct{ *fakePlane }
 
 var errBroken = errors.New("broken")

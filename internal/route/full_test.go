@@ -20,7 +20,7 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// realPrefixes reads a full table of the Internet, which the tests of package bart bring along.
+// realPrefixes reads a full table of the Internet, which is part of the tests of package bart.
 func realPrefixes(b *testing.B) (list []netip.Prefix) {
 	b.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/gaissmai/bart").Output()
@@ -85,7 +85,7 @@ func BenchmarkFullTable(b *testing.B) {
 		bed.compare(some, never)
 		runtime.GC()
 		runtime.ReadMemStats(&memory)
-		// What the fake plane and the lists of this test take is not the router's.
+		// The memory of the fake plane and of this test's lists does not count.
 		b.ReportMetric(float64(memory.HeapAlloc-outside)/(1<<20), "MiB")
 
 		for _, step := range [][2]string{{"removing", remove.String()}, {"adding", again.String()}} {

@@ -13,30 +13,31 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// gatewayKey names a gateway by device and address.
+// gatewayKey identifies a gateway by device and address.
 type gatewayKey = neigh.Key
 
-// nexthopObject is a next hop that routes refer to by its number.
+// nexthopObject is a next hop that routes refer to by number (ip nexthop).
 type nexthopObject struct {
 	dev       int
 	gateway   netip.Addr
 	blackhole bool
-	// odd marks groups and others that the mirror cannot follow.
-	odd  bool
+	// unsupported marks groups, tunnels, dead next hops and others that the mirror cannot follow.
+	unsupported bool
+	// dump is the serial of the dump that last showed the object.
 	dump uint64
 }
 
-// handleNexthop takes in RTM_NEWNEXTHOP and RTM_DELNEXTHOP.
-func (f *feed) handleNexthop(m message, told bool) {
-	// struct nhmsg: family, scope, protocol, reserved, flags.
+// handleNexthop applies an RTM_NEWNEXTHOP or RTM_DELNEXTHOP.
+func (f *feed) handleNexthop(m message, notified bool) {
+	// struct nhmsg has a byte each for family, scope, protocol and padding, and a word of flags.
 	const sizeofNhMsg = 8
 	const nhaFDB = 11 // NHA_FDB
 	if len(m.data) < sizeofNhMsg {
 		return
 	}
 	id, object := uint32(0), nexthopObject{dump: f.dump.serial}
-	// A next hop that cannot be used for now may be dead; the kernel falls back to other routes.
-	object.odd = binary.NativeEndian.Uint32(m.data[4:])&unix.RTNH_F_DEAD != 0
+	// While a next hop is dead, the kernel falls back to other routes.
+	object.unsupported = binary.NativeEndian.Uint32(m.data[4:])&unix.RTNH_F_DEAD != 0
 	for b := m.data[sizeofNhMsg:]; ; {
 		kind, value, rest, more := nextAttr(b)
 		if !more {
@@ -53,16 +54,16 @@ func (f *feed) handleNexthop(m message, told bool) {
 		case unix.NHA_BLACKHOLE:
 			object.blackhole = true
 		case unix.NHA_GROUP, unix.NHA_GROUP_TYPE, unix.NHA_ENCAP, unix.NHA_ENCAP_TYPE, nhaFDB:
-			object.odd = true
+			object.unsupported = true
 		}
 	}
 	key := touchKey{kind: unix.RTM_NEWNEXTHOP, number: id}
-	if !f.fresh(key, told) {
+	if !f.fresh(key, notified) {
 		return
 	}
 	_, known := f.nexthops[id]
 	if m.kind == unix.RTM_DELNEXTHOP {
-		// The kernel removes the routes with it without a word.
+		// The kernel removes its routes without a notification.
 		delete(f.nexthops, id)
 		if f.condemn(func(one *descriptor) bool { return one.nexthop == id }) {
 			f.wantDump()
@@ -84,17 +85,18 @@ func (f *feed) handleNexthop(m message, told bool) {
 	})
 }
 
-// keyOf gives the next hop of a route.
+// keyOf returns the descriptor key of a route's next hop. The zero key, and any key with action Ask and no next hop
+// object, makes the programs ask.
 func (f *feed) keyOf(m *routeMessage) descKey {
 	ask := descKey{}
 	switch {
 	case m.multi:
 		return descKey{is6: m.is6, dev: severalDevices}
-	case m.odd || m.dead:
+	case m.unsupported || m.dead:
 		return descKey{is6: m.is6, dev: m.dev}
 	}
 	if m.is6 && m.prefix.Bits() >= 8 && m.prefix.Addr().IsMulticast() {
-		// One route for each device, and none is for forwarding.
+		// Each device has such a route, and none of them is for forwarding.
 		return descKey{action: routeplane.Local, is6: m.is6, dev: m.dev}
 	}
 	switch m.kind {
@@ -115,7 +117,7 @@ func (f *feed) keyOf(m *routeMessage) descKey {
 	}
 	switch {
 	case m.prefix.Addr().IsLinkLocalUnicast() && m.is6:
-		// Which one depends on the device.
+		// Every device has such a network. The packet does not say which is meant.
 		return ask
 	case m.nexthop != 0:
 		return descKey{is6: m.is6, nexthop: m.nexthop, mtu: m.mtu}
@@ -124,13 +126,13 @@ func (f *feed) keyOf(m *routeMessage) descKey {
 	case m.gateway.IsValid():
 		return descKey{action: routeplane.Forward, is6: m.is6, dev: m.dev, gateway: m.gateway, mtu: m.mtu}
 	case m.mtu != 0:
-		// The next hop is that of the neighbour, which other routes share.
+		// The neighbor's next hop cannot have this MTU, since other routes share it.
 		return ask
 	}
 	return descKey{action: routeplane.Connected, is6: m.is6, dev: m.dev}
 }
 
-// hopOf tells what a descriptor stands for now, and the gateway that this depends on.
+// hopOf returns what a descriptor means now, and the gateway that this depends on, if any.
 func (f *feed) hopOf(one *descriptor) (hop routeplane.Hop, via gatewayKey) {
 	ask := routeplane.Hop{}
 	if one.condemned {
@@ -140,7 +142,7 @@ func (f *feed) hopOf(one *descriptor) (hop routeplane.Hop, via gatewayKey) {
 	if k.nexthop != 0 {
 		object, ok := f.nexthops[k.nexthop]
 		switch {
-		case !ok || object.odd:
+		case !ok || object.unsupported:
 			return ask, via
 		case object.blackhole:
 			return routeplane.Hop{Action: routeplane.Blackhole}, via
@@ -164,7 +166,7 @@ func (f *feed) hopOf(one *descriptor) (hop routeplane.Hop, via gatewayKey) {
 		return hop, via
 	}
 	via = gatewayKey{IfIndex: k.dev, Addr: k.gateway}
-	n := f.neighbours[via]
+	n := f.neighbors[via]
 	if !n.Usable() {
 		return routeplane.Hop{Action: routeplane.Resolve, Dev: k.dev}, via
 	}
@@ -172,15 +174,15 @@ func (f *feed) hopOf(one *descriptor) (hop routeplane.Hop, via gatewayKey) {
 	return hop, via
 }
 
-// outOf fills in what every way out by a device has in common; ok is false if frames cannot be redirected
-// there. The device has to be ready.
+// outOf returns the fields that all next hops by a device have in common. ok is false if frames cannot be redirected
+// there. The device must be ready.
 func (f *feed) outOf(index int, is6 bool) (hop routeplane.Hop, ok bool) {
 	port, vlan, ok := f.portOf(index)
 	if !ok || !f.devices[port].ready() {
 		return hop, false
 	}
 	a := f.ability(port)
-	if a.deaf {
+	if a.noXmit {
 		return hop, false
 	}
 	dev := f.devices[index]
@@ -194,7 +196,7 @@ func (f *feed) outOf(index int, is6 bool) (hop routeplane.Hop, ok bool) {
 		LinearOnly: a.linearOnly}, true
 }
 
-// newHop gives the number of a new descriptor its meaning, before any route leads there.
+// newHop writes the next hop of a new descriptor, before any route refers to it.
 func (f *feed) newHop(id uint32) {
 	one := &f.descs.all[id]
 	one.hop, one.via = f.hopOf(one)
@@ -202,10 +204,10 @@ func (f *feed) newHop(id uint32) {
 	f.use(one.via, id)
 }
 
-// goneHop ends what newHop began.
+// goneHop is the opposite of newHop.
 func (f *feed) goneHop(id uint32) { f.unuse(f.descs.all[id].via, id) }
 
-// refresh derives the meaning of a descriptor anew.
+// refresh works out a descriptor's next hop again and writes it if it has changed.
 func (f *feed) refresh(id uint32) {
 	one := &f.descs.all[id]
 	hop, via := f.hopOf(one)
@@ -224,13 +226,13 @@ func (f *feed) refreshAll() {
 	f.descs.each(func(id uint32, _ *descriptor) { f.refresh(id) })
 }
 
-// condemn has descriptors ask whose routes the kernel may have removed without telling.
-// It returns whether there are any.
+// condemn makes the programs ask for descriptors that match, because the kernel may have removed their routes without
+// a notification. It reports whether there are any.
 func (f *feed) condemn(fn func(*descriptor) bool) bool {
 	condemned := f.descs.condemn(fn)
 	for _, id := range condemned {
-		// Those with a fixed number lead to the kernel, which knows better, or drop, and such routes do not
-		// depend on a device.
+		// Descriptors with a fixed number need nothing. They lead to the kernel, or they drop, and routes that
+		// drop do not depend on a device.
 		if f.descs.own(id) {
 			f.refresh(id)
 		}

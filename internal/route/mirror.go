@@ -11,16 +11,17 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// refillGap is how often at most the mirror is written anew to get back what it had no room for.
+// refillGap is the shortest time between two attempts to write the mirror anew because it had lost entries.
 const refillGap = time.Minute
 
-// mirrorTable is one family's mirror in the memory that the programs read. While it is being emptied, which
-// takes a while because programs may be reading it, it takes nothing in.
+// mirrorTable is one family's mirror in the memory that the programs read. Emptying it takes a while, because programs
+// may be reading it. Until it is empty, changes are ignored.
 type mirrorTable struct {
 	table *lpm.Table // nil without a mirror
-	// emptying is on from Reset until the blocks can be used again.
+	// emptying is true from Reset until the blocks can be used again.
 	emptying bool
-	emptied  time.Duration
+	// emptied is when it was last emptied.
+	emptied time.Duration
 }
 
 func newMirrorTable(root, blocks []uint32, addrBits int, now time.Duration) *mirrorTable {
@@ -29,7 +30,7 @@ func newMirrorTable(root, blocks []uint32, addrBits int, now time.Duration) *mir
 	}
 	m := &mirrorTable{table: lpm.New(root, blocks, addrBits)}
 	if slices.ContainsFunc(root, func(e uint32) bool { return e != 0 }) {
-		// Another process has left its mirror here.
+		// This is the mirror of an earlier process.
 		m.empty(now)
 	}
 	return m
@@ -50,7 +51,7 @@ func (m *mirrorTable) empty(now time.Duration) {
 	m.emptying, m.emptied = true, now
 }
 
-// tick returns true when the table is empty and has to be filled.
+// tick lets blocks come back into use. It returns true when emptying has ended, and the table has to be filled.
 func (m *mirrorTable) tick(now time.Duration) (refill bool) {
 	if m.table == nil {
 		return false
@@ -63,25 +64,25 @@ func (m *mirrorTable) tick(now time.Duration) (refill bool) {
 	return false
 }
 
-// roomy tells whether there was no room for something and is now.
-func (m *mirrorTable) roomy(now time.Duration) bool {
+// hasRoomAgain reports whether the table has lost entries and now has room for them.
+func (m *mirrorTable) hasRoomAgain(now time.Duration) bool {
 	return m.table != nil && !m.emptying && m.table.Lost() > 0 && now-m.emptied > refillGap &&
 		m.table.BlocksUsed() < m.table.BlocksTotal()*3/4
 }
 
 // refill writes all routes into an empty mirror.
 func (r *rib) refill() {
-	r.insert(r.everything(), routeplane.HopNone)
+	r.insert(r.defaultPrefix(), routeplane.HopNone)
 	for p, rec := range r.routes.All() {
 		r.insert(p, r.value(p, r.view(rec)))
 	}
 }
 
-// tickMirrors gives blocks back into use and repairs mirrors that have lost something.
+// tickMirrors lets blocks come back into use, and writes mirrors anew that have lost entries.
 func (f *feed) tickMirrors() {
 	now := f.now()
 	for i, m := range f.mirrors {
-		if m.roomy(now) {
+		if m.hasRoomAgain(now) {
 			m.empty(now)
 			f.withdraw()
 		}

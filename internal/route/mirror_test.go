@@ -10,7 +10,7 @@ import (
 	"culvert/internal/route/lpm"
 )
 
-// TestRoomAgain fills a mirror of two blocks and looks that it is written anew once there is room.
+// TestRoomAgain fills a mirror of four blocks, and checks that it is written anew once there is room.
 func TestRoomAgain(t *testing.T) {
 	now := time.Hour
 	m := newMirrorTable(make([]uint32, 1<<16), make([]uint32, 4*256), 32, now)
@@ -23,7 +23,7 @@ func TestRoomAgain(t *testing.T) {
 			t.Fatalf("prefix %d of 4: %v", i+1, ok)
 		}
 	}
-	if m.roomy(now) {
+	if m.hasRoomAgain(now) {
 		t.Error("a full mirror has room")
 	}
 	for _, p := range prefixes[:3] {
@@ -32,22 +32,22 @@ func TestRoomAgain(t *testing.T) {
 	m.tick(now)
 	now += lpm.Grace
 	m.tick(now)
-	if !m.roomy(now) {
+	if !m.hasRoomAgain(now) {
 		t.Error("there is no room with three of four blocks free")
 	}
 	m.empty(now)
-	if m.roomy(now) || m.tick(now) {
+	if m.hasRoomAgain(now) || m.tick(now) {
 		t.Error("a mirror that is being emptied is used")
 	}
 	m.Insert(prefixes[0], 20) // is left to the refill
 	now += lpm.Grace
 	if !m.tick(now) || m.tick(now) {
-		t.Error("the mirror is not to be filled once")
+		t.Error("tick does not ask exactly once for the mirror to be filled")
 	}
 	if n := m.table.BlocksUsed(); n != 0 || m.table.Lost() != 0 {
 		t.Errorf("%d blocks used, %d lost", n, m.table.Lost())
 	}
-	if !m.Insert(prefixes[4], 20) || m.roomy(now+2*refillGap) {
-		t.Error("a mirror in order is to be written anew")
+	if !m.Insert(prefixes[4], 20) || m.hasRoomAgain(now+2*refillGap) {
+		t.Error("a mirror that has lost nothing is to be written anew")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Parts of struct fib_rule_hdr, by their place.
+// Offsets in struct fib_rule_hdr, its size, and the values in it that matter here.
 const (
 	ruleDstLen   = 1
 	ruleSrcLen   = 2
@@ -25,7 +25,7 @@ const (
 	flagInvert   = 2 // FIB_RULE_INVERT
 )
 
-// Attributes that every rule has; any other narrows a rule down.
+// Attributes without a condition on packets. Any other attribute narrows a rule down.
 const (
 	fraPriority          = 6
 	fraSuppressPrefixLen = 14
@@ -34,27 +34,27 @@ const (
 	suppressNothing      = ^uint32(0)
 )
 
-// Attributes of rules that look at what is behind the IP header.
+// Attributes with conditions on the transport header.
 const (
 	fraIPProto    = 22
 	fraSportRange = 23
 	fraDportRange = 24
 )
 
-// Priorities of the kernel's own rules; that for table local has 0.
+// Priorities of the kernel's default rules. The rule for table local has priority 0.
 const (
 	priorityMain    = 32766
 	priorityDefault = 32767
 )
 
-// rule is what a policy rule without conditions says, and whether its conditions are about protocol or ports.
+// rule is a policy rule. ports is true if it has conditions on the transport protocol or ports.
 type rule struct {
 	priority, table uint32
 	ports           bool
 }
 
-// ownRules are those that the kernel makes.
-func ownRules(is6 bool) []rule {
+// defaultRules returns the rules that the kernel sets up in a new network namespace.
+func defaultRules(is6 bool) []rule {
 	own := []rule{{table: unix.RT_TABLE_LOCAL}, {priority: priorityMain, table: unix.RT_TABLE_MAIN}}
 	if !is6 {
 		own = append(own, rule{priority: priorityDefault, table: unix.RT_TABLE_DEFAULT})
@@ -62,7 +62,8 @@ func ownRules(is6 bool) []rule {
 	return own
 }
 
-// parseRule reads a rule; plain is false for one with conditions.
+// parseRule reads the payload of an RTM_NEWRULE. plain is false for a rule with conditions, or another action than
+// to look a table up.
 func parseRule(b []byte) (r rule, plain bool) {
 	if len(b) < sizeofRule {
 		return r, false
@@ -92,7 +93,8 @@ func parseRule(b []byte) (r rule, plain bool) {
 	}
 }
 
-// readRules looks whether the policy rules of a family are exactly those of the kernel.
+// readRules reports whether the policy rules of a family are exactly the default ones, and whether any has conditions
+// on the transport protocol or ports.
 func readRules(is6 bool) (own, ports bool, err error) {
 	family := unix.AF_INET
 	if is6 {
@@ -104,7 +106,7 @@ func readRules(is6 bool) (own, ports bool, err error) {
 	req.AddRawData(header)
 	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWRULE)
 	if err != nil {
-		return false, false, fmt.Errorf("listing the policy rules of routing: %w", err)
+		return false, false, fmt.Errorf("listing the policy rules: %w", err)
 	}
 	var found []rule
 	own = true
@@ -116,11 +118,11 @@ func readRules(is6 bool) (own, ports bool, err error) {
 		own, ports = own && plain, ports || r.ports
 		found = append(found, r)
 	}
-	return own && slices.Equal(found, ownRules(is6)), ports, nil
+	return own && slices.Equal(found, defaultRules(is6)), ports, nil
 }
 
-// handleRule takes in RTM_NEWRULE and RTM_DELRULE. Until the rules have been read again, they count as others
-// than the kernel's.
+// handleRule handles an RTM_NEWRULE or RTM_DELRULE. Until the rules have been read again, they count as not the
+// default ones.
 func (f *feed) handleRule(m message) {
 	if len(m.data) == 0 {
 		return
@@ -133,24 +135,24 @@ func (f *feed) handleRule(m message) {
 	default:
 		return
 	}
-	f.rulesOwn[i], f.rulesDirty[i] = false, true
+	f.rulesDefault[i], f.rulesDirty[i] = false, true
 	ports := false
 	if r, _ := parseRule(m.data); m.kind == unix.RTM_NEWRULE {
 		ports = r.ports
 	}
-	f.haveRules(i, ports)
+	f.noteRules(i, ports)
 	f.withdraw()
 }
 
-// haveRules keeps in mind that there were policy rules, and some that look at transport protocols or ports: from the
-// first one on the kernel looks at more, and does not go back.
-func (f *feed) haveRules(family int, ports bool) {
+// noteRules records that a family has had a rule beside the default ones, and whether one with conditions on the
+// transport protocol or ports. From the first such rule on the kernel checks more, even after the rule is removed.
+func (f *feed) noteRules(family int, ports bool) {
 	f.customRules[family] = true
 	f.portRules[family] = f.portRules[family] || ports
 	f.setPolicy()
 }
 
-// tickRules reads the rules again that have changed.
+// tickRules reads the policy rules of each family whose rules have changed.
 func (f *feed) tickRules() {
 	for i, dirty := range f.rulesDirty {
 		if !dirty {
@@ -158,25 +160,25 @@ func (f *feed) tickRules() {
 		}
 		own, ports, err := readRules(i == 1)
 		if err != nil {
-			// It stays dirty, and what it was, not the kernel's.
-			f.once("rules", "the policy rules could not be read; every packet asks the kernel", "err", err)
+			// The family stays dirty, and its rules still count as not the default ones.
+			f.once("rules", "the policy rules could not be read: every packet asks the kernel", "err", err)
 			continue
 		}
-		f.rulesOwn[i], f.rulesDirty[i] = own, false
+		f.rulesDefault[i], f.rulesDirty[i] = own, false
 		if !own {
-			f.haveRules(i, ports)
+			f.noteRules(i, ports)
 		}
 	}
 }
 
-// addressKey names an address of a device.
+// addressKey identifies an address of a device.
 type addressKey struct {
 	dev    int
 	prefix netip.Prefix
 }
 
-// handleAddress takes in RTM_NEWADDR and RTM_DELADDR.
-func (f *feed) handleAddress(m message, told bool) {
+// handleAddress applies an RTM_NEWADDR or RTM_DELADDR of IPv4.
+func (f *feed) handleAddress(m message, notified bool) {
 	if len(m.data) < unix.SizeofIfAddrmsg || m.data[0] != unix.AF_INET {
 		return
 	}
@@ -199,12 +201,12 @@ func (f *feed) handleAddress(m message, told bool) {
 		local = peer
 	}
 	key.prefix = netip.PrefixFrom(local, int(m.data[1]))
-	if !key.prefix.IsValid() || !f.fresh(touchKey{kind: unix.RTM_NEWADDR, number: uint32(key.dev), addr: local, bits: int16(key.prefix.Bits())}, told) {
+	if !key.prefix.IsValid() || !f.fresh(touchKey{kind: unix.RTM_NEWADDR, number: uint32(key.dev), addr: local, bits: int16(key.prefix.Bits())}, notified) {
 		return
 	}
 	if m.kind == unix.RTM_DELADDR {
 		delete(f.addresses, key)
-		// The kernel removes routes with this address as preferred source without telling.
+		// The kernel removes routes with this address as preferred source without a notification.
 		f.distrust(0)
 	} else {
 		f.addresses[key] = f.dump.serial
@@ -212,7 +214,7 @@ func (f *feed) handleAddress(m message, told bool) {
 	f.addressesChanged, f.devicesChanged = true, true
 }
 
-// pushAddresses gives the data plane the addresses of the host.
+// pushAddresses writes the IPv4 addresses of the host into the data plane, if they have changed.
 func (f *feed) pushAddresses() {
 	f.addressesChanged = false
 	seen := map[netip.Addr]struct{}{}

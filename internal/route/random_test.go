@@ -17,8 +17,8 @@ import (
 type churn struct {
 	rng *rand.Rand
 	is6 bool
-	// odd allows what the mirror has to ask for.
-	odd bool
+	// uncertain allows what the mirror has to ask for.
+	uncertain bool
 }
 
 func (c *churn) family() string {
@@ -40,7 +40,7 @@ func (c *churn) prefix() string {
 	return p.Masked().String()
 }
 
-// gateway picks a device and, mostly, a neighbour.
+// gateway picks a device and, mostly, a neighbor.
 func (c *churn) gateway() string {
 	dev, host := c.rng.IntN(3), 2+c.rng.IntN(8)
 	switch {
@@ -60,7 +60,7 @@ func (c *churn) way() (kind, way string) {
 		return []string{"blackhole", "unreachable", "prohibit"}[n], ""
 	case n < 6:
 		return "", fmt.Sprintf("nhid %d", c.objects()+c.rng.IntN(8))
-	case n < 8 && c.odd:
+	case n < 8 && c.uncertain:
 		return "", fmt.Sprintf("nexthop %s nexthop %s", c.gateway(), c.gateway())
 	}
 	return "", c.gateway()
@@ -99,15 +99,15 @@ func (c *churn) lines(n int) string {
 			continue
 		}
 		verb := []string{"add", "add", "replace", "replace", "append", "prepend", "del", "del", "del"}[c.rng.IntN(9)]
-		if !c.odd && (verb == "append" || verb == "prepend") {
+		if !c.uncertain && (verb == "append" || verb == "prepend") {
 			verb = "add"
 		}
 		kind, way := c.way()
 		more := fmt.Sprintf("metric %d", 1+c.rng.IntN(3))
-		if c.odd && !c.is6 && c.rng.IntN(10) == 0 {
+		if c.uncertain && !c.is6 && c.rng.IntN(10) == 0 {
 			more += " tos 0x10"
 		}
-		if c.odd && c.rng.IntN(20) == 0 {
+		if c.uncertain && c.rng.IntN(20) == 0 {
 			more += " mtu 1400"
 		}
 		if verb == "del" {
@@ -134,8 +134,8 @@ func (c *churn) look(n int) (list []netip.Addr) {
 	return list
 }
 
-// askable lists the routes of the kernel and returns for which addresses its answer depends on more than
-// the destination.
+// askable lists the kernel's routes, and returns a function that reports whether the answer for an address depends on
+// more than the destination.
 func (b *bed) askable(is6 bool) func(netip.Addr) bool {
 	b.t.Helper()
 	family := unix.AF_INET
@@ -147,9 +147,9 @@ func (b *bed) askable(is6 bool) func(netip.Addr) bool {
 	got, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE)
 	check(b.t, err)
 	type best struct {
-		metric uint32
-		routes int
-		odd    bool
+		metric    uint32
+		routes    int
+		uncertain bool
 	}
 	all := map[netip.Prefix]*best{}
 	for _, data := range got {
@@ -157,9 +157,9 @@ func (b *bed) askable(is6 bool) func(netip.Addr) bool {
 		if !parseRoute(data, &rt) || rt.table != unix.RT_TABLE_MAIN {
 			continue
 		}
-		// A connected route with its own MTU asks, since neighbours have one next hop for all routes.
+		// A connected route with its own MTU asks, since neighbors have one next hop for all routes.
 		gateway, _ := hopOfMessage(data)
-		odd := rt.odd || rt.multi || rt.mtu != 0 && !gateway.IsValid()
+		uncertain := rt.unsupported || rt.multi || rt.mtu != 0 && !gateway.IsValid()
 		one := all[rt.prefix]
 		if one == nil {
 			one = &best{metric: rt.metric}
@@ -167,9 +167,9 @@ func (b *bed) askable(is6 bool) func(netip.Addr) bool {
 		}
 		switch {
 		case rt.tos != 0 && !is6:
-			one.odd = true
+			one.uncertain = true
 		case one.routes == 0 || rt.metric < one.metric:
-			one.metric, one.routes, one.odd = rt.metric, 1, one.odd || odd
+			one.metric, one.routes, one.uncertain = rt.metric, 1, one.uncertain || uncertain
 		case rt.metric == one.metric:
 			one.routes++
 		}
@@ -178,7 +178,7 @@ func (b *bed) askable(is6 bool) func(netip.Addr) bool {
 		for length := a.BitLen(); length >= 0; length-- {
 			p, _ := a.Prefix(length)
 			if one := all[p]; one != nil {
-				return one.odd || one.routes > 1
+				return one.uncertain || one.routes > 1
 			}
 		}
 		return false
@@ -186,10 +186,10 @@ func (b *bed) askable(is6 bool) func(netip.Addr) bool {
 }
 
 func TestRandomRoutes(t *testing.T) {
-	for _, odd := range []bool{false, true} {
-		t.Run(fmt.Sprintf("odd=%v", odd), func(t *testing.T) {
+	for _, uncertain := range []bool{false, true} {
+		t.Run(fmt.Sprintf("uncertain=%v", uncertain), func(t *testing.T) {
 			b := newBed(t, newFakePlane(4096, 16384))
-			kinds := []*churn{{rng: rand.New(rand.NewPCG(1, 4)), odd: odd}, {rng: rand.New(rand.NewPCG(1, 6)), odd: odd, is6: true}}
+			kinds := []*churn{{rng: rand.New(rand.NewPCG(1, 4)), uncertain: uncertain}, {rng: rand.New(rand.NewPCG(1, 6)), uncertain: uncertain, is6: true}}
 			for _, c := range kinds {
 				for id := range 8 {
 					_, err := runIP(fmt.Sprintf("nexthop add id %d %s", c.objects()+id, c.object()), c.family())
@@ -213,21 +213,21 @@ func TestRandomRoutes(t *testing.T) {
 				t.Fatalf("too few routes to tell anything: %+v", s)
 			}
 			t.Logf("asked for %d of %d; %+v", asked, looked, b.status.Load())
-			// With what was unclear cleared up, only that remains which has to.
+			// Once the tables have been read again, only uncertain routes may ask.
 			b.clear()
 			for _, c := range kinds {
 				ok := b.askable(c.is6)
 				asked := b.compare(c.look(2000), ok)
-				if !odd && asked > 0 {
-					t.Errorf("%d addresses are asked for although no route is odd", asked)
+				if !uncertain && asked > 0 {
+					t.Errorf("%d addresses are asked for although the answer for every route is certain", asked)
 				}
 			}
 		})
 	}
 }
 
-// TestChurnDuringDumps changes routes while the tables are read over and over again: nothing may get lost
-// between what is read and what is told.
+// TestChurnDuringDumps changes routes while the tables are read over and over again. No change may get lost between
+// dumps and notifications.
 func TestChurnDuringDumps(t *testing.T) {
 	b := newBed(t, newFakePlane(4096, 32768))
 	for _, is6 := range []bool{false, true} {
@@ -245,7 +245,7 @@ func TestChurnDuringDumps(t *testing.T) {
 	b.start(Options{dumpAlways: true})
 	for seed := range uint64(3) {
 		for _, is6 := range []bool{false, true} {
-			c := &churn{rng: rand.New(rand.NewPCG(seed, 7)), is6: is6, odd: seed == 2}
+			c := &churn{rng: rand.New(rand.NewPCG(seed, 7)), is6: is6, uncertain: seed == 2}
 			_, _ = runIP(c.lines(4000), c.family(), "-force")
 			list := c.look(1000)
 			for i := range 1000 {
@@ -258,7 +258,7 @@ func TestChurnDuringDumps(t *testing.T) {
 			}
 			b.barrier()
 			b.compare(list, always)
-			// What was unclear is cleared up by the next dump, and the next but one begins after now.
+			// The dump after the running one begins after now, and settles all that is uncertain at the moment.
 			dumps := b.status.Load().Dumps
 			b.wait("another two dumps", func() bool { return b.status.Load().Dumps > dumps+2 })
 			b.barrier()

@@ -16,34 +16,34 @@ type mirror interface {
 	Remove(p netip.Prefix, coverBits int, coverValue uint32)
 }
 
-// Ranks of the routing tables: with the kernel's own rules the first with a route decides.
+// Ranks of the routing tables. With the default policy rules, the table of the highest rank that has a route decides.
 const (
 	rankNone uint8 = iota
 	rankDefault
 	rankMain
 	rankLocal
-	// rankUnsure is no table but the mark of a prefix of which it is not known what routes are left.
+	// rankUnsure is no table. It marks a prefix whose routes are not known for certain.
 	rankUnsure
 )
 
 // Flags of a record.
 const (
-	// recordList says that the prefix has several routes, in the side list that desc is the number of.
+	// recordList means that the prefix has several routes. They are in rib.lists, under the number in desc.
 	recordList uint8 = 1 << iota
-	// recordECMP is a single route of IPv6 that can become one next hop of several.
+	// recordECMP marks an IPv6 route with one next hop that can become one of several.
 	recordECMP
-	// recordMulti is a route with several next hops.
+	// recordMulti marks a route with several next hops.
 	recordMulti
 )
 
-// record is one route, as small as can be: there is one for each of a million prefixes.
+// record is one route. It is small, because a full table has a million of them.
 type record struct {
 	desc     uint32
 	metric   uint32
 	identity uint32
 	epoch    uint16
 	tos      uint8
-	// rank takes the low four bits, the flags the others.
+	// packed has the rank in its low four bits and the flags in its high four.
 	packed uint8
 }
 
@@ -51,17 +51,17 @@ func (r record) rank() uint8        { return r.packed & 15 }
 func (r record) is(f uint8) bool    { return r.packed>>4&f != 0 }
 func packed(rank, flags uint8) byte { return rank | flags<<4 }
 
-// rivals tells whether the kernel takes the two routes for competitors on equal terms.
+// rivals reports whether two routes of a prefix have the same table, tos and metric, so that neither takes precedence.
 func (r record) rivals(o record) bool {
 	return r.rank() == o.rank() && r.tos == o.tos && r.metric == o.metric
 }
 
-// same tells whether both are the same route, maybe in different states.
+// same reports whether both records are the same route, maybe in different states.
 func (r record) same(o record) bool {
 	return r.rivals(o) && r.identity == o.identity && r.is(recordMulti) == o.is(recordMulti)
 }
 
-// rib is what the kernel's tables of one family hold.
+// rib holds the routes of the kernel's tables of one family.
 type rib struct {
 	is6    bool
 	descs  *descriptors
@@ -70,31 +70,32 @@ type rib struct {
 	// lists are the routes of prefixes that have several.
 	lists    map[uint32][]record
 	nextList uint32
-	// locals are the prefixes of table local that are no single addresses: they have a say in what longer
-	// prefixes of other tables mean.
+	// locals are the prefixes of table local, except single addresses. They affect longer prefixes of other
+	// tables.
 	locals bart.Table[struct{}]
 	count  int
-	epoch  uint16
-	// lost says that the mirror has had no room for a prefix.
+	// epoch counts the dumps. Each record has the epoch of the dump or notification that last showed it.
+	epoch uint16
+	// lost is true if the mirror had no room for a prefix.
 	lost    bool
 	scratch [8]record
 }
 
 func newRIB(is6 bool, descs *descriptors, m mirror) *rib {
 	r := &rib{is6: is6, descs: descs, mirror: m, lists: map[uint32][]record{}}
-	r.insert(r.everything(), routeplane.HopNone)
+	r.insert(r.defaultPrefix(), routeplane.HopNone)
 	return r
 }
 
-// everything is the prefix of length 0.
-func (r *rib) everything() netip.Prefix {
+// defaultPrefix is the prefix of length 0.
+func (r *rib) defaultPrefix() netip.Prefix {
 	if r.is6 {
 		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
 	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
-// load copies the routes of a prefix, with room to append.
+// load copies the routes of a prefix into scratch memory, valid until the next load. There is room to append.
 func (r *rib) load(p netip.Prefix) []record {
 	rec, ok := r.routes.Get(p)
 	switch {
@@ -106,7 +107,7 @@ func (r *rib) load(p netip.Prefix) []record {
 	return append(r.scratch[:0], rec)
 }
 
-// view gives the routes of a stored record for reading.
+// view returns the routes that a stored record stands for. They must not be changed.
 func (r *rib) view(rec record) []record {
 	if rec.is(recordList) {
 		return r.lists[rec.desc]
@@ -114,7 +115,7 @@ func (r *rib) view(rec record) []record {
 	return []record{rec}
 }
 
-// touch writes routes back of which only the epoch has changed.
+// touch writes routes back if only their epoch has changed.
 func (r *rib) touch(p netip.Prefix, list []record) {
 	if len(list) == 1 {
 		r.routes.Insert(p, list[0])
@@ -169,10 +170,10 @@ func (r *rib) store(p netip.Prefix, list []record) {
 	}
 }
 
-// write keeps the routes of a prefix and returns where they are.
+// write stores the routes of a prefix, and returns the stored copy.
 func (r *rib) write(p netip.Prefix, old record, had bool, list []record) []record {
 	if had && old.is(recordList) && len(list) < 2 {
-		// The caller's defers have been given their descriptors already.
+		// The caller still releases the descriptors of the old list.
 		delete(r.lists, old.desc)
 	}
 	switch len(list) {
@@ -201,7 +202,7 @@ func (r *rib) insert(p netip.Prefix, value uint32) {
 	}
 }
 
-// cover finds what stands behind a prefix.
+// cover returns the length and the value of the longest other prefix around p, which decides once p is removed.
 func (r *rib) cover(p netip.Prefix) (bits int, value uint32) {
 	around, err := p.Addr().Prefix(p.Bits() - 1)
 	if err != nil {
@@ -214,14 +215,14 @@ func (r *rib) cover(p netip.Prefix) (bits int, value uint32) {
 	return found.Bits(), r.value(found, r.view(rec))
 }
 
-// value is what the mirror says for a prefix with the given routes.
+// value returns the number of the next hop that the mirror has for a prefix with the given routes.
 func (r *rib) value(p netip.Prefix, list []record) uint32 {
 	desc, rank := r.best(list)
 	if rank == rankMain || rank == rankDefault {
 		if local, ok := r.localAround(p); ok {
 			if !r.is6 {
 				// IPv4 looks in both tables at once until the host has had its first policy rule, and in table
-				// local first ever after. Nothing tells which it is.
+				// local first ever after. Nothing shows which of the two applies.
 				return routeplane.HopAsk
 			}
 			rec, _ := r.routes.Get(local)
@@ -231,7 +232,7 @@ func (r *rib) value(p netip.Prefix, list []record) uint32 {
 	return r.descs.number(desc)
 }
 
-// localAround finds the longest prefix of table local that has all of p and more.
+// localAround returns the longest prefix of table local that contains p and is shorter.
 func (r *rib) localAround(p netip.Prefix) (netip.Prefix, bool) {
 	if p.Bits() == 0 || r.locals.Size() == 0 {
 		return netip.Prefix{}, false
@@ -244,7 +245,8 @@ func (r *rib) localAround(p netip.Prefix) (netip.Prefix, bool) {
 	return found, ok
 }
 
-// best picks the route that the kernel takes, or descAsk where that depends on more than the destination.
+// best returns the descriptor and the rank of the route that the kernel uses. The descriptor is descAsk if that
+// depends on more than the destination.
 func (r *rib) best(list []record) (desc uint32, rank uint8) {
 	if len(list) == 1 {
 		rec := list[0]
@@ -256,7 +258,7 @@ func (r *rib) best(list []record) (desc uint32, rank uint8) {
 	var first record
 	alone := true
 	for _, rec := range list {
-		// In IPv6 one that asks may be for some sources alone, and comes before others whatever its metric.
+		// An IPv6 route with descAsk may be for some sources alone. It then precedes others whatever its metric.
 		if rec.tos != 0 || r.is6 && rec.desc == descAsk {
 			return descAsk, max(rank, rec.rank())
 		}
@@ -273,8 +275,8 @@ func (r *rib) best(list []record) (desc uint32, rank uint8) {
 	return first.desc, first.rank()
 }
 
-// slice calls fn for the prefixes that begin with the given byte, and for shorter ones around it. Fn must
-// not change the table.
+// slice calls fn for the prefixes that begin with the given byte, and for shorter ones that contain it. fn must not
+// change the table.
 func (r *rib) slice(first byte, fn func(netip.Prefix, record)) {
 	var p netip.Prefix
 	if r.is6 {
@@ -292,7 +294,7 @@ func (r *rib) slice(first byte, fn func(netip.Prefix, record)) {
 	}
 }
 
-// sweep removes the routes below a first byte that the last dump has not shown.
+// sweep removes the routes that the last dump has not shown, of prefixes for which slice calls its function.
 func (r *rib) sweep(first byte) {
 	var old []netip.Prefix
 	r.slice(first, func(p netip.Prefix, rec record) {

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// add takes in a route that the kernel reports, with the flags of the message; told says that it is news
-// and not part of a dump. It returns false when it is not clear what routes the prefix has now: then the
-// mirror says so until the next dump.
-func (r *rib) add(p netip.Prefix, rec record, flags uint16, told bool) bool {
+// add applies an RTM_NEWROUTE with the given flags of the netlink message. notified is true for a notification and
+// false for an entry of a dump. It returns false if it is not certain which routes the prefix has now. The programs
+// then ask the kernel for the prefix until the next dump is complete.
+func (r *rib) add(p netip.Prefix, rec record, flags uint16, notified bool) bool {
 	rec.epoch = r.epoch
 	list := r.load(p)
 	rivals := 0
@@ -21,7 +21,7 @@ func (r *rib) add(p netip.Prefix, rec record, flags uint16, told bool) bool {
 			rivals++
 		}
 	}
-	replace := told && flags&unix.NLM_F_REPLACE != 0
+	replace := notified && flags&unix.NLM_F_REPLACE != 0
 	for i := range list {
 		if !list[i].same(rec) {
 			continue
@@ -46,11 +46,11 @@ func (r *rib) add(p netip.Prefix, rec record, flags uint16, told bool) bool {
 			return r.unsure(p)
 		}
 	case rec.is(recordECMP | recordMulti):
-		// Messages tell all next hops of a route of IPv6 that has several, so this is the whole.
+		// Messages list all next hops of an IPv6 route with several, so this replaces what was known.
 		before := len(list)
-		list = without(list, succeeds, rec)
+		list = without(list, replacedBy, rec)
 		if replace && len(list) == before && rivals > 0 {
-			// It has taken the place of the first one.
+			// It has replaced the first of its rivals.
 			if rivals > 1 {
 				return r.unsure(p)
 			}
@@ -65,7 +65,7 @@ func (r *rib) add(p netip.Prefix, rec record, flags uint16, told bool) bool {
 	return true
 }
 
-// remove takes out a route that the kernel reports as gone. It returns as add does.
+// remove applies an RTM_DELROUTE. It returns the same as add.
 func (r *rib) remove(p netip.Prefix, rec record) bool {
 	list := r.load(p)
 	for i := range list {
@@ -75,13 +75,13 @@ func (r *rib) remove(p netip.Prefix, rec record) bool {
 		}
 	}
 	if rec.is(recordMulti) && r.is6 {
-		if left := without(slices.Clone(list), succeeds, rec); len(left) < len(list) {
+		if left := without(slices.Clone(list), replacedBy, rec); len(left) < len(list) {
 			r.store(p, left)
 			return true
 		}
 	}
 	for i := range list {
-		// One next hop of several, or a route that has changed unseen.
+		// This is one next hop of several, or a route that has changed without a notification.
 		if list[i].rivals(rec) {
 			return r.unsure(p)
 		}
@@ -89,7 +89,8 @@ func (r *rib) remove(p netip.Prefix, rec record) bool {
 	return true
 }
 
-// unsure has the mirror ask for a prefix until the next dump is through.
+// unsure makes the programs ask for a prefix until the next dump is complete. It always returns false, for add and
+// remove to return.
 func (r *rib) unsure(p netip.Prefix) bool {
 	list := r.load(p)
 	for i := range list {
@@ -103,17 +104,17 @@ func (r *rib) unsure(p netip.Prefix) bool {
 	return false
 }
 
-// has tells whether the very route is there.
+// has reports whether the prefix has this very route.
 func (r *rib) has(p netip.Prefix, rec record) bool {
 	return slices.ContainsFunc(r.load(p), rec.same)
 }
 
-// succeeds tells whether a route of IPv6 with next hops of rec's kind gives way to rec.
-func succeeds(old, rec record) bool {
+// replacedBy reports whether an IPv6 route with next hops of rec's kind is replaced by rec.
+func replacedBy(old, rec record) bool {
 	return old.rivals(rec) && old.is(recordECMP|recordMulti)
 }
 
-// without leaves out the routes that gives holds for.
-func without(list []record, gives func(old, rec record) bool, rec record) []record {
-	return slices.DeleteFunc(list, func(old record) bool { return gives(old, rec) })
+// without removes the routes for which drop returns true.
+func without(list []record, drop func(old, rec record) bool, rec record) []record {
+	return slices.DeleteFunc(list, func(old record) bool { return drop(old, rec) })
 }

@@ -20,18 +20,25 @@ import (
 )
 
 const (
-	// believeFor is how long the programs may believe the mirror after it was known to be right, and
-	// believeEvery how often they are told so.
+	// believeFor is how long the programs may believe the mirror after it was known to be right. believeEvery is
+	// how often that deadline moves.
 	believeFor   = 80 * time.Millisecond
 	believeEvery = 20 * time.Millisecond
-	// readsPerTurn bounds how many datagrams are read before anything else gets its turn.
+	// readsPerTurn bounds how many datagrams one turn reads before it does anything else.
 	readsPerTurn = 2048
+)
 
-	tickEvery        = 100 * time.Millisecond
-	tickSlowly       = 500 * time.Millisecond
-	tickNeighbourly  = 250 * time.Millisecond
-	tickSettings     = time.Second
-	rulesEvery       = 50 * time.Millisecond
+// Periods of the tasks in tick and settle.
+const (
+	tickEvery      = 100 * time.Millisecond
+	devicesEvery   = 500 * time.Millisecond
+	neighborsEvery = 250 * time.Millisecond
+	settingsEvery  = time.Second
+	rulesEvery     = 50 * time.Millisecond
+)
+
+// Reasons why the programs may not believe the mirror of a family.
+const (
 	reasonOff        = "off"
 	reasonReading    = "reading the tables"
 	reasonOverrun    = "overrun"
@@ -44,22 +51,21 @@ const (
 
 var familyNames = [2]string{"IPv4", "IPv6"}
 
-// Options tunes Run.
+// Options are the arguments of Run.
 type Options struct {
 	Plane Plane
 	Log   *slog.Logger
 	// ReceiveBuffer is the size in bytes of the netlink receive buffer, 64 MiB if zero.
 	ReceiveBuffer int
-	// Status, if there is one, is kept up to date.
+	// Status receives the Stats several times a second. It may be nil.
 	Status *Status
 	// OnSynced is called once, when the tables have been read for the first time. It may be nil.
 	OnSynced func()
-	// dumpAlways has the tables read over and over again, for tests.
+	// dumpAlways makes Run read the tables over and over again, for tests.
 	dumpAlways bool
 }
 
-// feed is the state of Run, all of which belongs to its goroutine. Where there is one of a thing for each
-// family, IPv4 is 0 and IPv6 is 1.
+// feed is the state of Run. Only Run's goroutine uses it. Arrays of two have IPv4 at index 0 and IPv6 at index 1.
 type feed struct {
 	plane            Plane
 	log              *slog.Logger
@@ -78,15 +84,15 @@ type feed struct {
 	devices    map[int]device
 	abilities  map[int]ability
 	attached   map[string]bool
-	carrying   map[int]string // the same by index, with the names that they had
+	carrying   map[int]string // the same by index, with their names at that time
 	pushedDevs map[int]routeplane.Dev
 	nexthops   map[uint32]nexthopObject
-	neighbours neigh.Table
+	neighbors  neigh.Table
 	uses       map[gatewayKey]*gatewayUse
 	connected  map[gatewayKey]*connected
 	addresses  map[addressKey]uint64
 	pushedOwn  []netip.Addr
-	// devicesChanged and addressesChanged say that the data plane has to be told.
+	// devicesChanged and addressesChanged mean that the data plane has to be updated.
 	devicesChanged, addressesChanged bool
 
 	confs        map[int]conf
@@ -94,55 +100,57 @@ type feed struct {
 	all          conf
 	hash4, hash6 uint8
 	pathMTU4     bool
-	// lowestMTU is the lowest that any route, of whatever table, has had of its own; 0 for none.
-	lowestMTU        [2]uint32
-	ipsec4, ipsec6   bool
-	ipsecCounts      [3]uint32
-	ipsecListed      time.Duration
-	customRules      [2]bool
-	portRules        [2]bool
-	realms4          bool
-	customLocal4     bool
-	policy           routeplane.Policy
-	policyPushed     bool
-	rulesOwn         [2]bool
-	rulesDirty       [2]bool
-	rulesRead        time.Duration
-	dump             dump
-	dumpWanted       bool
-	dumpSeen         bool // by the Stats
-	dumpEnded        time.Duration
-	dumpAtOnce       bool
-	dumpAlways       bool
-	lastOverrun      time.Duration
-	trustFrom        [2]uint64 // the mirror is right from the dump with this serial on
-	trusted          [2]uint64 // the latest dump that is through
-	reasons          [2]string // why the mirror is not believed
-	believed         time.Duration
-	drainedAt        time.Duration
-	status           *Status
-	published        time.Duration
-	onSynced         func()
-	dumps, overruns  uint64
-	dumpTook         time.Duration
-	ticked, slow     time.Duration
-	neighbourly, set time.Duration
+	// lowestMTU is the lowest MTU that a route of any table has had, 0 for none.
+	lowestMTU       [2]uint32
+	ipsec4, ipsec6  bool
+	ipsecCounts     [3]uint32
+	ipsecListed     time.Duration
+	customRules     [2]bool
+	portRules       [2]bool
+	realms4         bool
+	customLocal4    bool
+	policy          routeplane.Policy
+	policyPushed    bool
+	rulesDefault    [2]bool // the policy rules are the kernel's default ones
+	rulesDirty      [2]bool
+	rulesRead       time.Duration
+	dump            dump
+	dumpWanted      bool
+	dumpPublished   bool // the Stats say that a dump is wanted
+	dumpEnded       time.Duration
+	dumpAtOnce      bool
+	dumpAlways      bool
+	lastOverrun     time.Duration
+	trustFrom       [2]uint64 // serial of the first dump that makes the mirror right
+	trusted         [2]uint64 // serial of the latest complete dump
+	reasons         [2]string // why the programs may not believe the mirror, "" if they may
+	believed        time.Duration
+	drainedAt       time.Duration
+	status          *Status
+	published       time.Duration
+	onSynced        func()
+	dumps, overruns uint64
+	dumpTook        time.Duration
+	ticked          time.Duration
+	devicesTicked   time.Duration
+	neighborsTicked time.Duration
+	settingsTicked  time.Duration
 }
 
 // monotonic reads the clock that the programs read.
 func monotonic() time.Duration {
 	var now unix.Timespec
-	// It cannot fail for this clock.
+	// This clock exists everywhere, so there is no error.
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
 	return time.Duration(now.Nano())
 }
 
 func (f *feed) now() time.Duration { return monotonic() }
 
-// Run keeps the plane current with the network namespace of the caller until ctx ends. It returns an error
-// if it cannot begin, or cannot write to the plane.
+// Run keeps the plane in step with the network namespace of the caller until ctx ends. It returns an error if it
+// cannot start, or cannot write to the plane. When it returns, the programs no longer believe the mirror.
 func Run(ctx context.Context, o Options) error {
-	// Sockets and settings are those of the thread's network namespace.
+	// Sockets and sysctls belong to the network namespace of the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	f, err := newFeed(o)
@@ -165,7 +173,7 @@ func newFeed(o Options) (*feed, error) {
 		plane: o.Plane, log: o.Log, logged: map[string]bool{}, status: o.Status, onSynced: o.OnSynced,
 		devices: map[int]device{}, abilities: map[int]ability{}, attached: map[string]bool{},
 		pushedDevs: map[int]routeplane.Dev{}, nexthops: map[uint32]nexthopObject{},
-		neighbours: neigh.Table{}, uses: map[gatewayKey]*gatewayUse{}, connected: map[gatewayKey]*connected{},
+		neighbors: neigh.Table{}, uses: map[gatewayKey]*gatewayUse{}, connected: map[gatewayKey]*connected{},
 		addresses: map[addressKey]uint64{}, confs: map[int]conf{},
 		rulesDirty: [2]bool{true, true}, trustFrom: [2]uint64{1, 1}, dumpWanted: true, devicesChanged: true,
 		addressesChanged: true, dumpAlways: o.dumpAlways,
@@ -174,7 +182,7 @@ func newFeed(o Options) (*feed, error) {
 		f.log = slog.New(slog.DiscardHandler)
 	}
 	if err := f.plane.SetCurrent(0, 0); err != nil {
-		return nil, fmt.Errorf("taking the routing mirror out of use before filling it: %w", err)
+		return nil, fmt.Errorf("disabling the routing mirror before filling it: %w", err)
 	}
 	buffer := o.ReceiveBuffer
 	if buffer == 0 {
@@ -190,9 +198,9 @@ func newFeed(o Options) (*feed, error) {
 	}
 	if f.rtnl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		f.close()
-		return nil, fmt.Errorf("opening a netlink socket for neighbours: %w", err)
+		return nil, fmt.Errorf("opening a netlink socket for neighbors: %w", err)
 	}
-	// Without the family there is nothing to learn, and every device counts as able.
+	// A kernel without this netlink family cannot say what drivers take, so every device counts as able.
 	f.xdp, _ = netdev.Open(netdev.XDPFamily)
 
 	f.numbers = newNumbers(f.now)
@@ -211,7 +219,7 @@ func newFeed(o Options) (*feed, error) {
 	return f, f.err
 }
 
-// setFixedHops gives the fixed numbers their meaning.
+// setFixedHops writes the next hops with fixed numbers.
 func (f *feed) setFixedHops() {
 	for number, action := range map[uint32]routeplane.Action{
 		routeplane.HopAsk: routeplane.Ask, routeplane.HopNone: routeplane.None,
@@ -237,7 +245,8 @@ func (f *feed) close() {
 	}
 }
 
-// turn waits for something to do, and does it.
+// turn waits for something to do and does it. The mirror becomes current only in a turn that has read all
+// notifications.
 func (f *feed) turn() {
 	f.wait()
 	before := f.now()
@@ -251,11 +260,11 @@ func (f *feed) turn() {
 		return
 	}
 	if f.now()-f.drainedAt > believeFor {
-		f.judge()
+		f.assess()
 	}
 }
 
-// wait returns when there is something to read, or to tell.
+// wait returns when there is something to read, when the next step of a dump is due, or after believeEvery.
 func (f *feed) wait() {
 	timeout := believeEvery
 	d := &f.dump
@@ -270,12 +279,12 @@ func (f *feed) wait() {
 	case d.active:
 		fds = append(fds, unix.PollFd{Fd: int32(f.dumper.fd), Events: unix.POLLIN})
 	}
-	// Interruption is no reason to worry: whoever calls looks at everything anyway.
+	// An interruption does no harm, since the caller looks at everything anyway.
 	_, _ = unix.Poll(fds, int((timeout+time.Millisecond-1)/time.Millisecond))
 }
 
-// drain reads notifications until there are none, and returns whether it got there. At tells when that was:
-// what the kernel has told before has been applied.
+// drain reads notifications until there are none left, and reports whether it got that far. It sets at to a time:
+// notifications that the kernel sent before it have been applied.
 func (f *feed) drain(at *time.Duration) bool {
 	for range readsPerTurn {
 		*at = f.now()
@@ -294,14 +303,14 @@ func (f *feed) drain(at *time.Duration) bool {
 	return false
 }
 
-// settle tells the data plane what follows from the messages.
+// settle writes to the data plane what the messages have changed.
 func (f *feed) settle() {
 	now := f.now()
 	if (f.rulesDirty[0] || f.rulesDirty[1]) && now-f.rulesRead >= rulesEvery {
 		f.rulesRead = now
 		f.tickRules()
 	}
-	// Before the first dump has shown them, an answer about devices and addresses would be wrong.
+	// Until the first dump has shown all devices and addresses, the data plane would get an incomplete picture.
 	if f.dump.serial == 1 && f.dump.active && f.dump.step < 2 || f.dump.serial == 0 {
 		return
 	}
@@ -313,42 +322,43 @@ func (f *feed) settle() {
 	}
 }
 
+// tick runs the periodic tasks that are due.
 func (f *feed) tick() {
 	now := f.now()
-	if now-f.published > tickEvery || f.dumpWanted && !f.dumpSeen {
+	if now-f.published > tickEvery || f.dumpWanted && !f.dumpPublished {
 		f.publish()
 	}
-	f.dumpSeen = f.dumpWanted
+	f.dumpPublished = f.dumpWanted
 	if now-f.ticked >= tickEvery {
 		f.tickMirrors()
 		f.tickIPsec()
 		f.tickConfs(now - f.ticked)
 		f.ticked = now
 	}
-	if now-f.neighbourly >= tickNeighbourly {
-		f.neighbourly = now
-		f.tickNeighbours()
+	if now-f.neighborsTicked >= neighborsEvery {
+		f.neighborsTicked = now
+		f.tickNeighbors()
 	}
-	if now-f.slow >= tickSlowly {
-		f.slow = now
+	if now-f.devicesTicked >= devicesEvery {
+		f.devicesTicked = now
 		f.tickAttached()
 		f.tickAbilities()
 	}
-	if now-f.set >= tickSettings {
-		f.set = now
+	if now-f.settingsTicked >= settingsEvery {
+		f.settingsTicked = now
 		f.readAll()
 	}
 }
 
-// judge works out whether the mirror is right, apart from its age.
-func (f *feed) judge() (reasons [2]string) {
+// assess returns why the mirror of each family may not be believed, "" if it may. It stores and publishes changes.
+func (f *feed) assess() (reasons [2]string) {
 	for i := range reasons {
 		switch {
 		case f.mirrors[i].table == nil:
 			reasons[i] = reasonOff
 		case f.mirrors[i].emptying:
 			reasons[i] = reasonEmptying
-		case !f.rulesOwn[i]:
+		case !f.rulesDefault[i]:
 			reasons[i] = reasonRules
 		case f.trusted[i] < f.trustFrom[i] && f.lastOverrun > 0 && f.trusted[i] > 0:
 			reasons[i] = reasonOverrun
@@ -367,10 +377,10 @@ func (f *feed) judge() (reasons [2]string) {
 	return reasons
 }
 
-// believe lets the programs believe what was right at the given time.
+// believe moves the deadline until which the programs believe the mirror, which was right at the given time.
 func (f *feed) believe(at time.Duration) {
 	before := f.reasons
-	now := f.judge()
+	now := f.assess()
 	if now == before && f.now()-f.believed < believeEvery {
 		return
 	}
@@ -382,34 +392,34 @@ func (f *feed) believe(at time.Duration) {
 	}
 }
 
-// withdraw takes at once what is not right out of use.
+// withdraw disables at once the mirrors that are no longer right. The other keeps its deadline.
 func (f *feed) withdraw() {
-	f.judge()
-	// What is still right stays so for as long as was said before.
+	f.assess()
 	f.setCurrent(f.drainedAt + believeFor)
 }
 
+// setCurrent writes a deadline for the mirrors that may be believed, and zero for the others.
 func (f *feed) setCurrent(until time.Duration) {
 	var each [2]time.Duration
 	for i, reason := range f.reasons {
-		// What is behind has passed its deadline, and is no less right than it was.
+		// A mirror that is only behind keeps its deadline, which has passed already.
 		if reason == "" || reason == reasonBehind {
 			each[i] = until
 		}
 	}
 	if err := f.plane.SetCurrent(each[0], each[1]); err != nil {
-		f.fail(fmt.Errorf("telling the data plane until when the routing mirror is right: %w", err))
+		f.fail(fmt.Errorf("writing the deadline of the routing mirror into the data plane: %w", err))
 	}
 }
 
-// fail ends Run.
+// fail makes Run return the first error that it is given.
 func (f *feed) fail(err error) {
 	if f.err == nil {
 		f.err = err
 	}
 }
 
-// once logs the first of its kind.
+// once logs a warning the first time that its kind occurs.
 func (f *feed) once(kind, text string, args ...any) {
 	if !f.logged[kind] {
 		f.logged[kind] = true

@@ -41,7 +41,7 @@ func TestFewRoutes(t *testing.T) {
 	b.barrier()
 	b.compare(look, never)
 	if n := synced.Load(); n != 1 {
-		t.Errorf("synchronised %d times, want once", n)
+		t.Errorf("OnSynced was called %d times, want once", n)
 	}
 	if n := b.status.Load().Dumps; n != 1 {
 		t.Errorf("the tables were read %d times, want once", n)

@@ -12,7 +12,7 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// expect waits until the mirror is current and says what is wanted.
+// expect waits until the mirror is current, and checks the action that it has for an address.
 func (b *bed) expect(a string, want routeplane.Action) {
 	b.t.Helper()
 	b.barrier()
@@ -23,7 +23,7 @@ func (b *bed) expect(a string, want routeplane.Action) {
 
 func always(netip.Addr) bool { return true }
 
-// within picks addresses in 10.0.0.0/8 of the tests and 2001:db8::/32.
+// within lists addresses in the networks of the tests, in 10.0.0.0/8 and 2001:db8::/32.
 func within() (list []netip.Addr) {
 	for i := range 256 {
 		list = append(list, netip.AddrFrom4([4]byte{10, byte(i), 1, 1}), netip.AddrFrom4([4]byte{10, 9, byte(i), 7}),
@@ -57,7 +57,7 @@ func TestDeviceDown(t *testing.T) {
 		b.clear()
 		b.compare(within(), b.askable4and6())
 	}
-	// The kernel has dropped what led by cv0.
+	// The kernel has removed the routes by cv0.
 	b.expect("10.1.1.1", routeplane.None)
 	b.expect("10.2.1.1", routeplane.Forward)
 	b.expect("10.3.1.1", routeplane.Connected)
@@ -72,7 +72,7 @@ func TestDownAndUpAtOnce(t *testing.T) {
 	b := newBed(t, newFakePlane(256, 1024))
 	b.ip(someRoutes)
 	b.start(Options{})
-	// When Run gets to see it, the device is as before, and the routes are gone.
+	// When Run reads the notifications, the device is as before, but its routes are gone.
 	b.ip("link set cv0 down\nlink set cv0 up\nnexthop add id 1 via 10.9.0.4 dev cv0\nnexthop add id 2 via 10.9.0.5 dev cv0")
 	b.barrier()
 	b.compare(within(), always)
@@ -90,7 +90,7 @@ func TestCarrier(t *testing.T) {
 	b.waitReady("cv0", false)
 	b.barrier()
 	if got := b.plane.ask(netip.MustParseAddr("10.1.1.1")); got.Action == routeplane.Forward {
-		t.Errorf("a device without a carrier is sent to: %+v", got)
+		t.Errorf("packets are sent to a device without a carrier: %+v", got)
 	}
 	b.clear()
 	b.compare(within(), always)
@@ -102,8 +102,8 @@ func TestCarrier(t *testing.T) {
 	b.expect("10.1.1.1", routeplane.Forward)
 }
 
-// With the carrier gone the routes are still there, and are read again so; when the device then goes down they go,
-// which nobody tells of. A device that comes back has none of them.
+// Without a carrier the routes still exist, and a dump shows them. When the device then goes down, the kernel removes
+// them without a notification. They do not return with the device.
 func TestDownWithoutCarrier(t *testing.T) {
 	b := newBed(t, newFakePlane(256, 1024))
 	b.ip(someRoutes)
@@ -231,7 +231,7 @@ func TestLocalPrefix(t *testing.T) {
 	if !b.plane.policyNow().FullCheck4 {
 		t.Error("no full check of sources with a local route of our own")
 	}
-	// A route that comes later.
+	// This route is added after the local prefix around it.
 	b.ip("route add 10.60.3.0/24 via 10.9.0.2\nroute add 2001:db8:60:3::/64 via fd09:0::2")
 	b.expect("10.60.3.1", routeplane.Ask)
 	b.expect("2001:db8:60:3::1", routeplane.Local)
@@ -267,7 +267,7 @@ func TestOverrun(t *testing.T) {
 	}
 }
 
-// TestWithdrawnInTime removes routes and looks that none is followed later than it may be.
+// TestWithdrawnInTime removes routes, and checks that none is followed for more than 100 ms.
 func TestWithdrawnInTime(t *testing.T) {
 	b := newBed(t, newFakePlane(256, 1024))
 	b.start(Options{})
@@ -281,7 +281,7 @@ func TestWithdrawnInTime(t *testing.T) {
 			b.plane.mu.Lock()
 			until := b.plane.until[0]
 			b.plane.mu.Unlock()
-			// What a program would do that looks at the clock now, and at the table later.
+			// A program may look at the clock now and at the table later.
 			now := monotonic()
 			old := b.plane.ask(a).Action == routeplane.Forward
 			if old && now < until && now > gone+100*time.Millisecond {
@@ -306,7 +306,18 @@ func TestUnclear(t *testing.T) {
 		route add 2001:db8:5::/48 via fd09:0::2 metric 5
 		route add 2001:db8:5::/48 from 2001:db8:99::/64 via fd09:1::2 metric 9`)
 	b.start(Options{})
-	for _, a := range []string{"2001:db8:1::1", "2001:db8:2::1", "10.1.1.1", "10.2.1.1", "10.3.1.1", "10.5.1.1", "10.6.1.1", "fe80::1", "2001:db8:5::1"} {
+	for why, a := range map[string]string{
+		"several next hops":          "2001:db8:1::1",
+		"expires":                    "2001:db8:2::1",
+		"several routes":             "10.1.1.1",
+		"tos":                        "10.2.1.1",
+		"MTU but no gateway":         "10.3.1.1",
+		"table default":              "10.5.1.1",
+		"throw":                      "10.6.1.1",
+		"link-local":                 "fe80::1",
+		"another route has a source": "2001:db8:5::1",
+	} {
+		t.Log(why)
 		b.expect(a, routeplane.Ask)
 	}
 	if got := b.plane.ask(netip.MustParseAddr("10.4.1.1")); got.MTU != 1400 {
@@ -314,7 +325,7 @@ func TestUnclear(t *testing.T) {
 	}
 	b.ip("route del 2001:db8:5::/48 from 2001:db8:99::/64 metric 9")
 	b.expect("2001:db8:5::1", routeplane.Forward)
-	// The kernel tells which next hop is gone, and not what is left.
+	// The kernel reports which next hop is gone, and not which are left.
 	b.ip("route del 2001:db8:1::/48 via fd09:0::2\nroute del 10.1.0.0/16 via 10.9.0.2")
 	b.expect("10.1.1.1", routeplane.Forward)
 	b.clear()
@@ -325,13 +336,13 @@ func TestUnclear(t *testing.T) {
 		route replace 10.7.0.0/16 via 10.9.0.4
 		route del 10.7.0.0/16 via 10.9.0.3`)
 	b.barrier()
-	b.compare(addrs("10.7.1.1"), always) // until a dump, which may have been
+	b.compare(addrs("10.7.1.1"), always) // it may ask until the next dump, which may have ended already
 	b.ip("route del 10.7.0.0/16 via 10.9.0.4")
 	b.barrier()
 	b.compare(addrs("10.7.1.1"), always)
 	b.clear()
 	b.compare(addrs("10.7.1.1"), never)
-	// A sibling joins and takes over.
+	// A second next hop is added, and then replaces the first.
 	b.ip("route append 2001:db8:1::/48 via fd09:0::3")
 	b.barrier()
 	b.compare(addrs("2001:db8:1::1"), always)
@@ -351,7 +362,7 @@ func TestNexthopObject(t *testing.T) {
 	check(t, err)
 	b.barrier()
 	b.compare(look, never)
-	// The object's return does not bring its routes back.
+	// A next hop object that is added again does not bring its routes back.
 	b.ip("nexthop del id 1\nnexthop del id 2\nnexthop add id 1 via 10.9.1.5 dev cv1")
 	b.barrier()
 	b.compare(look, always)
@@ -370,7 +381,7 @@ func TestFewBlocks(t *testing.T) {
 		t.Errorf("nothing is lost: %+v", s)
 	}
 	logged := func() int { return strings.Count(b.log.String(), "larger than the mirror") }
-	b.wait("a word about it", func() bool { return logged() > 0 })
+	b.wait("the log to say so", func() bool { return logged() > 0 })
 	b.ip("route add 2001:db8:77::/48 via fd09:0::2")
 	b.barrier()
 	if n := logged(); n > 2 {
@@ -378,7 +389,7 @@ func TestFewBlocks(t *testing.T) {
 	}
 }
 
-// TestUsedMemory starts on a mirror that another process has left.
+// TestUsedMemory starts on the mirror of an earlier process.
 func TestUsedMemory(t *testing.T) {
 	p := newFakePlane(256, 1024)
 	for i := range p.root4 {

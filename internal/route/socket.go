@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// defaultBuffer holds the notifications of a routing daemon that withdraws a full table.
+	// defaultBuffer is large enough for the notifications of a routing daemon that withdraws a full table.
 	defaultBuffer = 64 << 20
-	// readBuffer holds the largest datagram of a dump: the kernel makes them as large as the last reader's
-	// buffer, up to 32 KiB.
+	// readBuffer is large enough for any datagram of a dump. The kernel makes them as large as the last reader's
+	// buffer, but 32 KiB at most.
 	readBuffer = 64 << 10
 	// sizeofHeader is the size of struct nlmsghdr.
 	sizeofHeader = unix.SizeofNlMsghdr
 )
 
-// groups are what the listener subscribes to.
+// groups are the multicast groups that the listener subscribes to.
 var groups = []uint32{
 	unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
 	unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
@@ -31,7 +31,7 @@ var groups = []uint32{
 	unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF,
 }
 
-// message is one netlink message; data is what follows the header, only valid until the next read.
+// message is one netlink message. data is the payload after struct nlmsghdr, valid until the next read.
 type message struct {
 	kind  uint16
 	flags uint16
@@ -68,8 +68,8 @@ func openListener(size int) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without the privilege to go past rmem_max the buffer stays smaller and losses, which are made good
-	// by reading the tables again, become more likely.
+	// Without the privilege to exceed rmem_max the buffer is smaller. Losses are then more likely, and each one
+	// makes Run read the tables again.
 	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size) != nil {
 		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size); err != nil {
 			s.close()
@@ -85,7 +85,7 @@ func openListener(size int) (*socket, error) {
 	return s, nil
 }
 
-// openDumper opens a socket for dumps that the kernel filters by what is asked for.
+// openDumper opens a socket for dumps. With strict checks the kernel filters a dump by the request's header.
 func openDumper() (*socket, error) {
 	s, err := openSocket()
 	if err != nil {
@@ -100,7 +100,7 @@ func openDumper() (*socket, error) {
 
 func (s *socket) close() { unix.Close(s.fd) }
 
-// request asks for a dump; body is the family's header.
+// request asks for a dump. body is the payload: the header of the message type, in the byte order of the machine.
 func (s *socket) request(kind uint16, seq uint32, body []byte) error {
 	b := make([]byte, sizeofHeader, sizeofHeader+len(body))
 	binary.NativeEndian.PutUint32(b[0:], uint32(sizeofHeader+len(body)))
@@ -110,8 +110,8 @@ func (s *socket) request(kind uint16, seq uint32, body []byte) error {
 	return unix.Sendto(s.fd, append(b, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 }
 
-// read passes on the messages of one datagram. It returns errAgain when there is none and errOverrun when
-// the kernel had to drop some. With a seq other than 0, messages of another request are left out.
+// read passes the messages of one datagram to handle. It returns errAgain if there is no datagram and errOverrun if
+// the kernel had to drop some. If seq is not 0, messages of other requests are left out.
 func (s *socket) read(seq uint32, handle func(message)) error {
 	n, pid, err := s.receive()
 	switch {
@@ -126,7 +126,7 @@ func (s *socket) read(seq uint32, handle func(message)) error {
 	case pid != 0:
 		return nil // not from the kernel
 	case n > len(s.buffer):
-		// What did not fit is gone.
+		// The datagram was truncated, so its messages are lost.
 		s.buffer = make([]byte, n+readBuffer)
 		return errOverrun
 	}
@@ -147,8 +147,8 @@ func (s *socket) read(seq uint32, handle func(message)) error {
 	return nil
 }
 
-// receive is recvfrom without the allocation of an address; with MSG_TRUNC, n is the datagram's size even if
-// it did not fit.
+// receive is recvfrom, without the allocation of an address. n is the datagram's size, even if that exceeds the
+// buffer (MSG_TRUNC); pid is the sender's port ID, 0 for the kernel.
 func (s *socket) receive() (n int, pid uint32, err error) {
 	var from unix.RawSockaddrNetlink
 	size := uint32(unsafe.Sizeof(from))

@@ -7,35 +7,35 @@ import (
 	"time"
 )
 
-// FamilyStats is about IPv4 or IPv6.
+// FamilyStats describes the mirror of IPv4 or IPv6.
 type FamilyStats struct {
-	// Routes counts those of the tables local, main and default.
+	// Routes counts the routes of the tables local, main and default.
 	Routes int
-	// BlocksUsed and BlocksTotal are the mirror's; Lost is how many of its entries should have led to a block
-	// when there was none.
+	// BlocksUsed and BlocksTotal count the mirror's blocks. Lost counts its entries that needed a block when none
+	// was free.
 	BlocksUsed, BlocksTotal, Lost int
-	// Current tells whether the programs may believe the mirror; Reason says why not.
+	// Current is true if the programs may believe the mirror. If not, Reason says why.
 	Current bool
 	Reason  string
 }
 
-// Stats is what Run has to tell.
+// Stats is the state of Run.
 type Stats struct {
 	IPv4, IPv6 FamilyStats
-	// HopsUsed counts the next hops in use, Neighbours those of neighbours on connected networks.
-	HopsUsed, Neighbours int
+	// HopsUsed counts the next hops in use. Neighbors counts those that belong to neighbors on connected networks.
+	HopsUsed, Neighbors int
 	// Dumps counts how often the tables were read, Overruns how often notifications were lost.
 	Dumps, Overruns uint64
-	// Dumping tells whether the tables are being read, or will be soon.
+	// Dumping is true while the tables are being read, or are about to be.
 	Dumping bool
-	// DumpTook is how long the latest reading took.
+	// DumpTook is how long the latest dump took.
 	DumpTook time.Duration
 }
 
-// Status makes Stats available to other goroutines.
+// Status makes the latest Stats available to other goroutines.
 type Status struct{ latest atomic.Pointer[Stats] }
 
-// Load returns the latest Stats.
+// Load returns the latest Stats, zero before the first.
 func (s *Status) Load() Stats {
 	if latest := s.latest.Load(); latest != nil {
 		return *latest
@@ -43,21 +43,21 @@ func (s *Status) Load() Stats {
 	return Stats{}
 }
 
-// publish renews the Stats.
+// publish stores the current Stats in the Status.
 func (f *feed) publish() {
 	f.published = f.now()
 	if f.status == nil {
 		return
 	}
-	s := &Stats{HopsUsed: f.numbers.used, Neighbours: len(f.connected), Dumps: f.dumps, Overruns: f.overruns,
+	s := &Stats{HopsUsed: f.numbers.used, Neighbors: len(f.connected), Dumps: f.dumps, Overruns: f.overruns,
 		Dumping: f.dump.active || f.dumpWanted, DumpTook: f.dumpTook}
-	for i, one := range []*FamilyStats{&s.IPv4, &s.IPv6} {
-		one.Routes = f.ribs[i].count
+	for i, family := range []*FamilyStats{&s.IPv4, &s.IPv6} {
+		family.Routes = f.ribs[i].count
 		if t := f.mirrors[i].table; t != nil {
-			one.BlocksUsed, one.BlocksTotal, one.Lost = t.BlocksUsed(), t.BlocksTotal(), t.Lost()
+			family.BlocksUsed, family.BlocksTotal, family.Lost = t.BlocksUsed(), t.BlocksTotal(), t.Lost()
 		}
-		one.Reason = f.reasons[i]
-		one.Current = one.Reason == ""
+		family.Reason = f.reasons[i]
+		family.Current = family.Reason == ""
 	}
 	f.status.latest.Store(s)
 }

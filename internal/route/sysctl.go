@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// confEvery is how old what is known of a device's settings may get. The kernel reports changes of some
-	// of them, and these are read at once.
+	// confEvery is the period in which each device's settings are read again. Those of which the kernel notifies
+	// are read at once besides.
 	confEvery = time.Second
-	// confsPerTick bounds how many devices are read before notifications are.
+	// confsPerTick bounds how many devices' settings are read in one tick, since notifications wait meanwhile.
 	confsPerTick = 64
-	// ipsecEvery is how often the policies of IPsec are listed whose number has not changed.
+	// ipsecEvery is how often IPsec policies are listed if their number has not changed.
 	ipsecEvery = 5 * time.Second
 	// netconfIfindex is NETCONFA_IFINDEX.
 	netconfIfindex = 1
 )
 
-// conf is the settings of one device, or of all.
+// conf holds the settings of one device, or of the pseudo device "all".
 type conf struct {
 	forward4, forward6 bool
 	rpFilter           uint8
@@ -37,8 +37,8 @@ type conf struct {
 	mtu6               int
 }
 
-// sysctl reads a number; a setting that the kernel does not have is 0. The directory shows the network
-// namespace of the thread that reads.
+// sysctl reads a number below /proc/sys/net, which shows the network namespace of the calling thread. A setting
+// that the kernel does not have is 0.
 func sysctl(name string) int {
 	text, err := os.ReadFile("/proc/sys/net/" + name)
 	if err != nil {
@@ -51,8 +51,8 @@ func sysctl(name string) int {
 	return value
 }
 
-// allDevices is a name beside those of devices. Its forwarding counts for all of them, its disable_ipv6 for none: that
-// only changes theirs.
+// allDevices is the pseudo device whose settings concern all devices. Its forwarding setting applies to all of them.
+// Its disable_ipv6 does not: writing it only changes the devices' own.
 const allDevices = "all"
 
 func readConf(name string) conf {
@@ -66,7 +66,7 @@ func readConf(name string) conf {
 	}
 }
 
-// conf gives the settings of a device.
+// conf returns the settings of a device, and reads them the first time.
 func (f *feed) conf(index int) conf {
 	c, ok := f.confs[index]
 	if !ok {
@@ -76,9 +76,9 @@ func (f *feed) conf(index int) conf {
 	return c
 }
 
-// handleNetconf takes in RTM_NEWNETCONF.
+// handleNetconf applies an RTM_NEWNETCONF: it reads the settings of the device again.
 func (f *feed) handleNetconf(m message) {
-	// struct netconfmsg: family, padded.
+	// The header is struct netconfmsg: the family, padded to 4 bytes.
 	if len(m.data) < 4 {
 		return
 	}
@@ -96,7 +96,7 @@ func (f *feed) handleNetconf(m message) {
 			f.rereadConf(index)
 		} else if index < 0 {
 			f.readAll()
-			// The kernel copies settings of all to every device.
+			// The kernel copies settings of "all" to every device.
 			for index := range f.confs {
 				f.rereadConf(index)
 			}
@@ -127,7 +127,7 @@ func (f *feed) readAll() {
 	f.setPolicy()
 }
 
-// tickConfs reads some devices' settings again, each about once in confEvery.
+// tickConfs reads the settings of some devices again, so that each device has its turn about once in confEvery.
 func (f *feed) tickConfs(sinceLast time.Duration) {
 	if len(f.confQueue) == 0 {
 		for index := range f.confs {
@@ -144,7 +144,7 @@ func (f *feed) tickConfs(sinceLast time.Duration) {
 	f.confQueue = f.confQueue[n:]
 }
 
-// setPolicy tells the data plane what the host has set that changes how routes are chosen.
+// setPolicy writes the settings that change how routes are chosen into the data plane.
 func (f *feed) setPolicy() {
 	p := routeplane.Policy{
 		Kernel4: f.ipsec4, Kernel6: f.ipsec6 || !f.all.forward6,
@@ -161,26 +161,26 @@ func (f *feed) setPolicy() {
 	}
 }
 
-// tickIPsec looks for policies of IPsec, which the programs would bypass.
+// tickIPsec looks for IPsec policies. The programs would bypass them, so a family that has any is left to the kernel.
 func (f *feed) tickIPsec() {
 	counts, err := countIPsec()
 	if err != nil {
-		f.once("ipsec", "whether there are policies of IPsec cannot be told; what was known of them stays", "err", err)
+		f.once("ipsec", "IPsec policies could not be counted: those known before stay in force", "err", err)
 		return
 	}
 	if counts == f.ipsecCounts && f.now()-f.ipsecListed < ipsecEvery {
 		return
 	}
 	f.ipsecCounts, f.ipsecListed = counts, f.now()
-	any := counts != [3]uint32{}
-	f.ipsec4 = any && listIPsec(f.rtnl, unix.AF_INET)
-	f.ipsec6 = any && listIPsec(f.rtnl, unix.AF_INET6)
+	found := counts != [3]uint32{}
+	f.ipsec4 = found && hasIPsec(f.rtnl, unix.AF_INET)
+	f.ipsec6 = found && hasIPsec(f.rtnl, unix.AF_INET6)
 	f.setPolicy()
 }
 
-// countIPsec asks for the number of policies of each direction only, since there can be many.
+// countIPsec returns the number of IPsec policies for each direction. Listing them all would take long.
 func countIPsec() (counts [3]uint32, err error) {
-	// struct of the request: flags. The answer has them again before its attributes.
+	// The request is a word of flags. The answer repeats it before its attributes.
 	const flagsSize, attrInfo = 4, 1 // XFRMA_SPD_INFO
 	req := nl.NewNetlinkRequest(nl.XFRM_MSG_GETSPDINFO, 0)
 	req.AddRawData(make([]byte, flagsSize))
@@ -189,7 +189,7 @@ func countIPsec() (counts [3]uint32, err error) {
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EINVAL):
 		return counts, nil // a kernel without IPsec
 	case err != nil:
-		return counts, fmt.Errorf("asking for the policies of IPsec: %w", err)
+		return counts, fmt.Errorf("counting IPsec policies: %w", err)
 	case len(answers) == 0 || len(answers[0]) < flagsSize:
 		return counts, nil
 	}
@@ -207,8 +207,8 @@ func countIPsec() (counts [3]uint32, err error) {
 	}
 }
 
-func listIPsec(h *netlink.Handle, family int) bool {
+// hasIPsec reports whether a family has IPsec policies. The caller has counted some, so an error counts as yes.
+func hasIPsec(h *netlink.Handle, family int) bool {
 	policies, err := h.XfrmPolicyList(family)
-	// There are some, even if not all can be read.
 	return err != nil || len(policies) > 0
 }

@@ -168,7 +168,7 @@ func (b *bed) setUp() error {
 // port is the name of a device of the network.
 func port(n int) string { return fmt.Sprint("fz", n) }
 
-// addDevices makes a veth pair for each device of the network, and the addresses and neighbours that the kernel has.
+// addDevices makes a veth pair for each device of the network, and the addresses and neighbors that the kernel has.
 func (b *bed) addDevices() (names []string, err error) {
 	for _, set := range []string{
 		"ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding", "ipv6/conf/default/forwarding", "ipv4/conf/default/forwarding",

@@ -29,7 +29,7 @@ const (
 	hopBack // out of device 0
 	hopResolve
 	hopConnected
-	hopNeighbour
+	hopNeighbor
 	hopKernel // what the kernel has for those that it is asked for
 )
 
@@ -75,7 +75,7 @@ func (b *bed) fillRoutes() (err error) {
 	b.hops = map[uint32]routeplane.Hop{
 		hopPlain: hop(1, routeplane.Hop{}), hopTagged: hop(2, routeplane.Hop{Dev: 1000, VLAN: 0x1000 | vlanOut}),
 		hopSmall: hop(1, routeplane.Hop{MTU: 600}), hopLinear: hop(2, routeplane.Hop{MTU: 9000, LinearOnly: true}),
-		hopBack: hop(0, routeplane.Hop{MTU: 9000}), hopNeighbour: hop(2, routeplane.Hop{DstMAC: [6]byte{2, 0, 0, 8, 0, 3}}),
+		hopBack: hop(0, routeplane.Hop{MTU: 9000}), hopNeighbor: hop(2, routeplane.Hop{DstMAC: [6]byte{2, 0, 0, 8, 0, 3}}),
 		hopResolve:   {Action: routeplane.Resolve, Dev: dev(1)},
 		hopConnected: {Action: routeplane.Connected, Dev: dev(2), MTU: 1500},
 	}
@@ -125,7 +125,7 @@ func (b *bed) fillRoutes() (err error) {
 		}
 	}
 	for _, a := range []string{"10.60.0.9", "2001:db8:60::9"} {
-		if err := b.router.SetNeighbor(routeplane.Neighbor{Dev: dev(2), Addr: addr(a)}, hopNeighbour); err != nil {
+		if err := b.router.SetNeighbor(routeplane.Neighbor{Dev: dev(2), Addr: addr(a)}, hopNeighbor); err != nil {
 			return err
 		}
 	}
@@ -189,7 +189,7 @@ func (b *bed) way(dst netip.Addr) (h routeplane.Hop, asked bool) {
 		if dst != addr("10.60.0.9") && dst != addr("2001:db8:60::9") {
 			return routeplane.Hop{}, true // the kernel has no route there
 		}
-		h = b.hops[hopNeighbour]
+		h = b.hops[hopNeighbor]
 	}
 	if h.Action == routeplane.Ask {
 		if within(kernelRouted, dst) {

@@ -21,7 +21,7 @@ func bfdOwn(link int) uint32 {
 	return 0x0bfd0000 | uint32(link)
 }
 
-// fillSCION gives the data plane its key and next hops. One link is down, one has a small MTU, and of one no neighbour is
+// fillSCION gives the data plane its key and next hops. One link is down, one has a small MTU, and of one no neighbor is
 // known, nor of one host; another host only the kernel reaches. Links take datagrams by their own devices, and know the BFD
 // sessions of some.
 func (b *bed) fillSCION() error {

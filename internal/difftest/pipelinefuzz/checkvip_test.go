@@ -115,7 +115,7 @@ func (b *bed) checkUnclaimed(tr trial, in *view, o outcome) error {
 	case !hostVLAN(tr, in):
 		return errors.New("a VLAN that this host does not have")
 	case in.discovers():
-		return errors.New("neighbour discovery is the kernel's")
+		return errors.New("neighbor discovery is the kernel's")
 	case o.reason == "drop lb-empty":
 		if about := b.about(in); about != nil {
 			service = about
@@ -147,7 +147,7 @@ func (b *bed) checkUnclaimed(tr trial, in *view, o outcome) error {
 	return checkUnreachable(tr.frame, in, o.frame)
 }
 
-// discovers tells of packets that are the kernel's alone: neighbours are found by them.
+// discovers tells of packets that are the kernel's alone: neighbors are found by them.
 func (v *view) discovers() bool {
 	return v.ip == 6 && v.proto == protoICMPv6 && (len(v.packet) <= 40 || v.packet[40] >= 133 && v.packet[40] <= 137)
 }

@@ -30,10 +30,10 @@ var changes = []change{
 	{name: "sources are not checked", sysctls: [][2]string{{"ipv4/conf/p1/rp_filter", "0"}, {"ipv4/conf/p2/rp_filter", "0"}}},
 	{name: "paths by ports", sysctls: [][2]string{{"ipv4/fib_multipath_hash_policy", "1"}, {"ipv6/fib_multipath_hash_policy", "1"}}},
 	{name: "paths by addresses", sysctls: [][2]string{{"ipv4/fib_multipath_hash_policy", "0"}, {"ipv6/fib_multipath_hash_policy", "0"}}},
-	{name: "a neighbour has another address", lines: "neigh replace 10.1.1.3 lladdr 02:00:00:00:11:77 dev p1 nud permanent\n" +
+	{name: "a neighbor has another address", lines: "neigh replace 10.1.1.3 lladdr 02:00:00:00:11:77 dev p1 nud permanent\n" +
 		"neigh replace fd00:1:1::3 lladdr 02:00:00:00:11:77 dev p1 nud permanent\n" +
 		"neigh replace fe80::2:3 lladdr 02:00:00:00:11:78 dev p2 nud permanent\n"},
-	{name: "neighbours are gone", lines: "neigh del 10.1.1.4 dev p1\nneigh del fd00:1:1::4 dev p1\nneigh del fe80::1:4 dev p1\n"},
+	{name: "neighbors are gone", lines: "neigh del 10.1.1.4 dev p1\nneigh del fd00:1:1::4 dev p1\nneigh del fe80::1:4 dev p1\n"},
 	{name: "a smaller MTU", lines: "link set p1 mtu 1300\n", small: 1},
 	{name: "another MAC of a port", lines: "link set p2 address 02:00:00:00:01:a2\n"},
 	{name: "the MAC of before", lines: "link set p2 address 02:00:00:00:01:02\n"},

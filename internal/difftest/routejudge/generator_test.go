@@ -86,8 +86,8 @@ func local6(port, n int) netip.Addr {
 
 func (g *generator) host() int { return firstHost + g.IntN(lastHost-firstHost+1) }
 
-// neighbour is a host of a port's network.
-func (g *generator) neighbour(port int, v6 bool) netip.Addr {
+// neighbor is a host of a port's network.
+func (g *generator) neighbor(port int, v6 bool) netip.Addr {
 	if v6 {
 		return host6(port, g.host())
 	}
@@ -97,12 +97,12 @@ func (g *generator) neighbour(port int, v6 bool) netip.Addr {
 // sources are where packets that come in by a port may well come from.
 func (g *generator) sources(port int, v6 bool) netip.Addr {
 	if g.IntN(3) > 0 {
-		return g.neighbour(port, v6)
+		return g.neighbor(port, v6)
 	}
 	if a := g.table.pick(g, v6); a.IsValid() && a.IsGlobalUnicast() {
 		return a
 	}
-	return g.neighbour(g.IntN(ports), v6)
+	return g.neighbor(g.IntN(ports), v6)
 }
 
 // destinations are addresses in, at the edges of and near the prefixes of the table, and hosts.
@@ -110,7 +110,7 @@ func (g *generator) destinations(port int, v6 bool) netip.Addr {
 	if a := g.table.pick(g, v6); a.IsValid() && !g.chance(8) {
 		return a
 	}
-	return g.neighbour((port+1+g.IntN(ports-1))%ports, v6)
+	return g.neighbor((port+1+g.IntN(ports-1))%ports, v6)
 }
 
 // ether puts the Ethernet header in front: to the port's own address unless that is given.
@@ -286,7 +286,7 @@ func (g *generator) transport(p *packet, family int) (proto byte, payload []byte
 }
 
 // icmp makes echoes, and errors about packets that never were. None of them tells the router itself of a route or a
-// neighbour: errors are about strangers' packets.
+// neighbor: errors are about strangers' packets.
 func (g *generator) icmp(p *packet, family int, data []byte) (proto byte, payload []byte) {
 	var inner []byte
 	about := &packet{id: uint16(g.Uint32())}

@@ -24,7 +24,7 @@ var kinds4 = []kind{
 	}},
 	{"4 connected", func(g *generator, p *packet) {
 		h := g.head4(p)
-		h.dst = g.neighbour(g.IntN(ports), false)
+		h.dst = g.neighbor(g.IntN(ports), false)
 		p.frame = h.build()
 	}},
 	{"4 ttl", func(g *generator, p *packet) {
@@ -122,7 +122,7 @@ var kinds4 = []kind{
 		p.ordinary = false
 		p.frame = h.build()
 	}},
-	{"4 no neighbour", func(g *generator, p *packet) {
+	{"4 no neighbor", func(g *generator, p *packet) {
 		h := g.head4(p)
 		h.dst = addr4(10, 1, g.IntN(ports), 100+g.IntN(4))
 		p.frame = h.build()
@@ -167,8 +167,8 @@ var kinds4 = []kind{
 	}},
 	{"4 back where it came from", func(g *generator, p *packet) {
 		h := g.head4(p)
-		h.dst = g.neighbour(p.port, false)
-		h.src = one(g, g.neighbour(p.port, false), g.src(p.port, false))
+		h.dst = g.neighbor(p.port, false)
+		h.src = one(g, g.neighbor(p.port, false), g.src(p.port, false))
 		p.frame = h.build()
 	}},
 	{"4 tagged", func(g *generator, p *packet) {

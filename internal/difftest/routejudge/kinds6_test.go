@@ -32,7 +32,7 @@ var kinds6 = []kind{
 	}},
 	{"6 connected", func(g *generator, p *packet) {
 		h := g.head6(p)
-		h.dst = g.neighbour(g.IntN(ports), true)
+		h.dst = g.neighbor(g.IntN(ports), true)
 		p.frame = h.build()
 	}},
 	{"6 hop limit", func(g *generator, p *packet) {
@@ -147,13 +147,13 @@ var kinds6 = []kind{
 		h.dst = one(g, host6(n, 1), host6(n, 0), local6(n, 1), local6(p.port, 1), local6(p.port, firstHost), addr6("ff02::1"), addr6("ff01::1"),
 			addr6("ff05::2"), addr6("ff0e::1234"), addr6("ff02::1:ff00:1"), addr6("::1"), addr6("::"), addr6("::ffff:10.1.1.2"),
 			addr6("::10.1.1.2"), addr6("fec0::1"), addr6("100::1"), addr6("2002:a01:102::1"))
-		// What would teach the router a neighbour is another protocol's.
+		// What would teach the router a neighbor is another protocol's.
 		if h.next == 58 {
 			h.next = 17
 		}
 		p.frame = h.build()
 	}},
-	{"6 no neighbour", func(g *generator, p *packet) {
+	{"6 no neighbor", func(g *generator, p *packet) {
 		h := g.head6(p)
 		h.dst = host6(g.IntN(ports), 0x100+g.IntN(4))
 		p.frame = h.build()
@@ -187,8 +187,8 @@ var kinds6 = []kind{
 	}},
 	{"6 back where it came from", func(g *generator, p *packet) {
 		h := g.head6(p)
-		h.dst = g.neighbour(p.port, true)
-		h.src = one(g, g.neighbour(p.port, true), g.src(p.port, true))
+		h.dst = g.neighbor(p.port, true)
+		h.src = one(g, g.neighbor(p.port, true), g.src(p.port, true))
 		p.frame = h.build()
 	}},
 	{"6 tagged", func(g *generator, p *packet) {

@@ -99,7 +99,7 @@ func TestJudge(t *testing.T) {
 			return honest(p, k)
 		}},
 		{"leaves the hop limit", lying(func(p *packet, f []byte) []byte { return append(f[:14], p.frame[14:]...) })},
-		{"sends to another neighbour", lying(func(_ *packet, f []byte) []byte {
+		{"sends to another neighbor", lying(func(_ *packet, f []byte) []byte {
 			f[5]++
 			return f
 		})},

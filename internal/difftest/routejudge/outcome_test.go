@@ -75,7 +75,7 @@ func attribute(batch []*packet, outputs []output) (of map[uint16]*outcome, stray
 		case known && packets[about.id] != nil && packets[about.id].src == h.dst:
 			of[about.id].answers = append(of[about.id].answers, o)
 		case known && late(kind == typeIPv6, h.payload[0]):
-		case kind == typeIPv6 && ownBusiness(h), kind == typeIPv4 && h.proto == 2: // MLD, neighbours; IGMP
+		case kind == typeIPv6 && ownBusiness(h), kind == typeIPv4 && h.proto == 2: // MLD, neighbors; IGMP
 		default:
 			strays = append(strays, o)
 		}
@@ -115,10 +115,10 @@ func redirected(options []byte) (inner, bool) {
 	return inner{}, false
 }
 
-// late tells whether an answer may belong to an earlier batch: a neighbour is given up after seconds.
+// late tells whether an answer may belong to an earlier batch: a neighbor is given up after seconds.
 func late(v6 bool, icmpType byte) bool { return v6 && icmpType == 1 || !v6 && icmpType == 3 }
 
-// ownBusiness is what a router says to its neighbours by itself.
+// ownBusiness is what a router says to its neighbors by itself.
 func ownBusiness(h inner) bool {
 	b := h.payload
 	if h.proto == 0 && len(b) > 8 { // router alert, before MLD

@@ -69,7 +69,7 @@ var scenarios = []scenario{
 		{"ipv4/fib_multipath_hash_policy", "1"}, {"ipv6/fib_multipath_hash_policy", "1"}}},
 	{name: "paths by inner headers or chosen fields", takes: flowNone, sysctls: [][2]string{
 		{"ipv4/fib_multipath_hash_policy", "2"}, {"ipv6/fib_multipath_hash_policy", "3"}, {"ipv6/fib_multipath_hash_fields", "42"}}},
-	{name: "paths with neighbours", takes: flowNone, sysctls: [][2]string{{"ipv4/fib_multipath_use_neigh", "1"}}},
+	{name: "paths with neighbors", takes: flowNone, sysctls: [][2]string{{"ipv4/fib_multipath_use_neigh", "1"}}},
 	{name: "strict sources, simple routes", simple: true, takes: flowInner, stays: stranger4,
 		sysctls: [][2]string{{"ipv4/conf/all/rp_filter", "1"}}},
 	{name: "sources by port", takes: flowAddresses, stays: stranger4, sysctls: [][2]string{

@@ -151,7 +151,7 @@ func (g *generator) anyRoute(v6 bool, tableID int) entry {
 		typ = one(g, "unreachable ", "prohibit ", "blackhole ", "throw ")
 	case n < 5 && g.table.locals:
 		typ, out = "local ", "dev lo"
-	case n < 7: // a network without a gateway, small, for each unknown neighbour costs the host an entry
+	case n < 7: // a network without a gateway, small, for each unknown neighbor costs the host an entry
 		prefix = g.prefix(v6, map[bool][]int{false: {30, 31, 32}, true: {126, 127, 128}}[v6]...)
 		out = fmt.Sprintf("dev p%d", g.IntN(ports))
 	case n < 13 && !g.table.simple:

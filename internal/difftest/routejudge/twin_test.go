@@ -30,7 +30,7 @@ const (
 	ports  = 4
 	plain  = ports - 1
 	served = ports - 1
-	// firstHost to lastHost are the hosts of each port's network with a neighbour entry.
+	// firstHost to lastHost are the hosts of each port's network with a neighbor entry.
 	firstHost, lastHost = 2, 9
 )
 
@@ -173,7 +173,7 @@ func (w *twin) addPort(i int) {
 	w.index[i] = p.Index
 }
 
-// addresses gives a port its networks, and neighbours that need not be asked for.
+// addresses gives a port its networks, and neighbors that need not be asked for.
 func (w *twin) addresses(b *strings.Builder, i int) {
 	p := portName(i)
 	fmt.Fprintf(b, "link set %s up\n", p)

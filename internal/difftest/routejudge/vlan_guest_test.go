@@ -99,7 +99,7 @@ func judgeTags(t *testing.T, lines string, kinds []kind, takes flow) {
 	for _, w := range []*twin{kernel, fast} {
 		w.enter()
 		w.ip(lines)
-		// Neighbours of VLAN devices say who they are without being asked; here they are too late for that.
+		// Neighbors of VLAN devices say who they are without being asked; here they are too late for that.
 		w.wire.drain()
 	}
 	c := newCourt(t, kernel, newGenerator(7))

@@ -52,7 +52,7 @@ type FastPath interface {
 // same frame. Three outcomes are right:
 //   - passed on unchanged: the slow path gives its own answer;
 //   - sent out, if the reference forwards, with the same SCION packet, between the same underlay
-//     addresses, from the right device to the right neighbour, with right outer headers. An absent
+//     addresses, from the right device to the right neighbor, with right outer headers. An absent
 //     UDP checksum stays absent on IPv4. One that was wrong must stay wrong by as much, so that
 //     the next receiver drops what the host's own stack would have dropped here;
 //   - dropped, if the reference drops without an answer.

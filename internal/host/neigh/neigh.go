@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package neigh reads entries of the kernel's neighbour tables and has the kernel resolve and confirm
+// Package neigh reads entries of the kernel's neighbor tables and has the kernel resolve and confirm
 // them in place of a fast path, whose packets the kernel does not see.
 package neigh
 
@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// ConfirmEvery keeps a neighbour in use: the kernel forgets those that nobody has used for
+	// ConfirmEvery keeps a neighbor in use: the kernel forgets those that nobody has used for
 	// gc_stale_time, 60 s by default.
 	ConfirmEvery = 15 * time.Second
-	// AskFirst and AskLast bound the pause before an unresolved neighbour is asked for again.
+	// AskFirst and AskLast bound the pause before an unresolved neighbor is asked for again.
 	AskFirst = time.Second
 	AskLast  = 8 * time.Second
 	// dumpTries is how often a listing is begun that other changes interrupt.
@@ -30,7 +30,7 @@ type Key struct {
 	Addr    netip.Addr
 }
 
-// Entry is what the kernel knows of a neighbour.
+// Entry is what the kernel knows of a neighbor.
 type Entry struct {
 	State int // NUD_ bits
 	MAC   [6]byte
@@ -59,16 +59,16 @@ func EntryOf(n *netlink.Neigh) Entry {
 	return e
 }
 
-// Usable tells whether the kernel itself would send to the neighbour's MAC address.
+// Usable tells whether the kernel itself would send to the neighbor's MAC address.
 func (e Entry) Usable() bool {
 	const valid = unix.NUD_PERMANENT | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE | unix.NUD_DELAY
 	return e.State&valid != 0 && e.MAC != [6]byte{}
 }
 
-// Stale tells whether the kernel would ask the neighbour again before relying on it.
+// Stale tells whether the kernel would ask the neighbor again before relying on it.
 func (e Entry) Stale() bool { return e.State&unix.NUD_STALE != 0 }
 
-// Pause returns how long to wait before the neighbour is asked for again, given the last pause, and
+// Pause returns how long to wait before the neighbor is asked for again, given the last pause, and
 // what to hand in as last pause then.
 func (e Entry) Pause(last time.Duration) (wait, pause time.Duration) {
 	if e.Usable() {
@@ -81,7 +81,7 @@ func (e Entry) Pause(last time.Duration) (wait, pause time.Duration) {
 // Table holds the entries that are known.
 type Table map[Key]Entry
 
-// Use has the kernel resolve or confirm a neighbour as if a packet were sent to it now, unless somebody
+// Use has the kernel resolve or confirm a neighbor as if a packet were sent to it now, unless somebody
 // else manages the entry. An entry that t lacks but the kernel has is added to t.
 func (t Table) Use(h *netlink.Handle, key Key) error {
 	entry, known := t[key]
@@ -136,7 +136,7 @@ func (t Table) read(h *netlink.Handle, key Key) error {
 	return err
 }
 
-// going leaves out the failures of a device that is going away and takes no neighbours; its removal is
+// going leaves out the failures of a device that is going away and takes no neighbors; its removal is
 // reported by itself.
 func going(err error) error {
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENETDOWN) || errors.Is(err, unix.EINVAL) {

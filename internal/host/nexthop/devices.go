@@ -22,7 +22,7 @@ type devices struct {
 
 // TrackDevices follows the devices that packets from a socket of this host at the local address from
 // would leave by to addr: all of them where there are several next hops, loopback where addr is this
-// host's own, none without a route. Neighbours do not matter. With a device goes the VRF that it is
+// host's own, none without a route. Neighbors do not matter. With a device goes the VRF that it is
 // in, which the kernel gives sockets as the device of what comes in. Bound is the index of the device that
 // the socket is bound to, 0 for none. Report gets the indexes in ascending order, at once and with
 // every change; see Track for what it may do.

@@ -47,7 +47,7 @@ func hostRoute(to string) *net.IPNet {
 	return &net.IPNet{IP: ip, Mask: net.CIDRMask(bits, bits)}
 }
 
-// The devices are known without an answer from any neighbour, and follow the routes.
+// The devices are known without an answer from any neighbor, and follow the routes.
 func TestDevicesFollowRoutes(t *testing.T) {
 	w := newWire(t, Options{})
 	nobody := netip.MustParseAddr("10.9.0.99")

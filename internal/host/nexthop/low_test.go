@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopbackAt gives the n-th of many addresses that are looked up without a neighbour.
+// loopbackAt gives the n-th of many addresses that are looked up without a neighbor.
 func loopbackAt(n int) netip.Addr { return netip.AddrFrom4([4]byte{127, 1, byte(n >> 8), byte(n)}) }
 
 // hold keeps the resolver from working until the function that it returns is called.
@@ -56,7 +56,7 @@ func TestLinksBeforeHosts(t *testing.T) {
 // TestFoundWhileNotificationsFlood never lets the queue of notifications become empty.
 func TestFoundWhileNotificationsFlood(t *testing.T) {
 	w := newWire(t, Options{})
-	// What the kernel says when a neighbour is asked for, over and over: one message takes longer to read than to hand over.
+	// What the kernel says when a neighbor is asked for, over and over: one message takes longer to read than to hand over.
 	msg := neighborMessage(t, w.link(w.own, "cv0").Attrs().Index, netip.MustParseAddr("10.9.0.77"))
 	batch := make([]syscall.NetlinkMessage, 5000)
 	for i := range batch {
@@ -100,7 +100,7 @@ func neighborMessage(t *testing.T, index int, addr netip.Addr) syscall.NetlinkMe
 	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_NEWNEIGH}, Data: data}
 }
 
-// entry returns the state of a neighbour of cv0, -1 if there is none.
+// entry returns the state of a neighbor of cv0, -1 if there is none.
 func (w *wire) entry(addr netip.Addr) int {
 	w.t.Helper()
 	entries, err := w.own.NeighList(w.link(w.own, "cv0").Attrs().Index, netlink.FAMILY_ALL)
@@ -113,12 +113,12 @@ func (w *wire) entry(addr netip.Addr) int {
 	return -1
 }
 
-// awaitEntry waits until a neighbour of cv0 has an entry, or none.
+// awaitEntry waits until a neighbor of cv0 has an entry, or none.
 func (w *wire) awaitEntry(addr netip.Addr, want bool) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); (w.entry(addr) >= 0) != want; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			w.t.Fatalf("neighbour %s: state %d, want an entry %v", addr, w.entry(addr), want)
+			w.t.Fatalf("neighbor %s: state %d, want an entry %v", addr, w.entry(addr), want)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func TestAnsweredStaysInTheTable(t *testing.T) {
 	low.Stop()
 	w.settle()
 	if state := w.entry(there); state < 0 {
-		t.Error("a neighbour that has answered was taken out of the table")
+		t.Error("a neighbor that has answered was taken out of the table")
 	}
 }
 
@@ -203,7 +203,7 @@ func TestKernelsWay(t *testing.T) {
 	w.expect(far)
 	w.listen("cv1p", 0)
 	w.expect(kernel)
-	// And one without neighbours.
+	// And one without neighbors.
 	tun := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "tun0"}, Mode: netlink.TUNTAP_MODE_TUN, NonPersist: true, Queues: 1}
 	check(t, w.own.LinkAdd(tun))
 	for _, file := range tun.Fds { // without a reader it has no carrier

@@ -108,7 +108,7 @@ func (r *Resolver) handleNeighbor(msg *syscall.NetlinkMessage) {
 	}
 	n, err := netlink.NeighDeserialize(msg.Data)
 	if err != nil {
-		r.onError(fmt.Errorf("reading a netlink neighbour notification: %w", err))
+		r.onError(fmt.Errorf("reading a netlink neighbor notification: %w", err))
 		return
 	}
 	key, ok := neigh.KeyOf(n)
@@ -159,7 +159,7 @@ func (r *Resolver) handleRoute(msg *syscall.NetlinkMessage) {
 	}
 }
 
-// resync reads all devices and neighbours anew and has every target evaluated.
+// resync reads all devices and neighbors anew and has every target evaluated.
 func (r *Resolver) resync() error {
 	r.resyncs.Add(1)
 	r.lastResync = time.Now()
@@ -169,7 +169,7 @@ func (r *Resolver) resync() error {
 	}
 	neighs, err := neigh.Dump(func() ([]netlink.Neigh, error) { return r.handle.NeighList(0, netlink.FAMILY_ALL) })
 	if err != nil {
-		return fmt.Errorf("listing neighbours: %w", err)
+		return fmt.Errorf("listing neighbors: %w", err)
 	}
 	r.devices = make(map[int]device, len(links))
 	for _, l := range links {

@@ -13,7 +13,7 @@ import (
 	"culvert/internal/host/neigh"
 )
 
-// neighborUse holds the targets that one neighbour leads to.
+// neighborUse holds the targets that one neighbor leads to.
 type neighborUse struct {
 	targets map[*Target]struct{}
 	urgent  int // targets that are not of low priority
@@ -21,7 +21,7 @@ type neighborUse struct {
 	pause   time.Duration
 }
 
-// setRoute moves the target from its old neighbour to the new one, which is asked for at once
+// setRoute moves the target from its old neighbor to the new one, which is asked for at once
 // unless it is known.
 func (r *Resolver) setRoute(t *Target, to route) {
 	old := t.route.via
@@ -56,8 +56,8 @@ func (r *Resolver) setRoute(t *Target, to route) {
 	}
 }
 
-// release takes a neighbour that has not answered out of the kernel's table, where strangers could fill the room
-// that others need. Neighbours of our own choice stay, and so do those that somebody else manages.
+// release takes a neighbor that has not answered out of the kernel's table, where strangers could fill the room
+// that others need. Neighbors of our own choice stay, and so do those that somebody else manages.
 func (r *Resolver) release(key neigh.Key, low bool) {
 	n, known := r.neighbors[key]
 	if !low || known && (n.Managed || n.Usable()) {
@@ -65,11 +65,11 @@ func (r *Resolver) release(key neigh.Key, low bool) {
 	}
 	err := r.handle.NeighDel(&netlink.Neigh{LinkIndex: key.IfIndex, IP: key.Addr.AsSlice()})
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
-		r.onError(fmt.Errorf("taking neighbour %s, which does not answer, out of the table: %w", key.Addr, err))
+		r.onError(fmt.Errorf("taking neighbor %s, which does not answer, out of the table: %w", key.Addr, err))
 	}
 }
 
-// askDue asks for the neighbours whose time has come, those of low priority last and not all at once.
+// askDue asks for the neighbors whose time has come, those of low priority last and not all at once.
 func (r *Resolver) askDue(now time.Time) {
 	low := 0
 	for _, urgent := range []bool{true, false} {
@@ -87,7 +87,7 @@ func (r *Resolver) askDue(now time.Time) {
 	}
 }
 
-// neighborChanged takes in a new state of a neighbour in use.
+// neighborChanged takes in a new state of a neighbor in use.
 func (r *Resolver) neighborChanged(key neigh.Key, use *neighborUse) {
 	n, known := r.neighbors[key]
 	switch {
@@ -104,7 +104,7 @@ func (r *Resolver) neighborChanged(key neigh.Key, use *neighborUse) {
 	}
 }
 
-// askFor has the kernel resolve or confirm a neighbour as if a packet were sent to it now.
+// askFor has the kernel resolve or confirm a neighbor as if a packet were sent to it now.
 func (r *Resolver) askFor(key neigh.Key, use *neighborUse, now time.Time) {
 	wait, pause := r.neighbors[key].Pause(use.pause)
 	use.pause, use.next = pause, now.Add(wait)
@@ -116,6 +116,6 @@ func (r *Resolver) askFor(key neigh.Key, use *neighborUse, now time.Time) {
 		ask = r.neighbors.Begin
 	}
 	if err := ask(r.handle, key); err != nil {
-		r.onError(fmt.Errorf("asking for neighbour %s: %w", key.Addr, err))
+		r.onError(fmt.Errorf("asking for neighbor %s: %w", key.Addr, err))
 	}
 }

@@ -24,13 +24,13 @@ import (
 )
 
 // NextHop is how packets to an address leave this host. The zero value says that they must not
-// bypass the kernel: there is no route, no neighbour, or the address is this host's own.
+// bypass the kernel: there is no route, no neighbor, or the address is this host's own.
 type NextHop struct {
 	// IfIndex is the device that frames are redirected to: below a VLAN device, the one below it.
 	IfIndex int
 	// VLAN is the 802.1Q tag that frames need: 0x1000 + VLAN ID, or 0 for none. See Options.VLAN.
 	VLAN uint16
-	// SrcMAC is the address of the device, or of the VLAN device above it; DstMAC that of the neighbour or
+	// SrcMAC is the address of the device, or of the VLAN device above it; DstMAC that of the neighbor or
 	// gateway.
 	SrcMAC, DstMAC [6]byte
 	// MTU is the largest IP packet in bytes that the device (the VLAN device if there is one) and the route
@@ -52,9 +52,9 @@ type NextHop struct {
 type Via struct {
 	// IfIndex is the device that the route leads to.
 	IfIndex int
-	// MAC is the address of the neighbour, zero on devices without neighbours.
+	// MAC is the address of the neighbor, zero on devices without neighbors.
 	MAC [6]byte
-	// Gateway says that the neighbour is to pass the packets on.
+	// Gateway says that the neighbor is to pass the packets on.
 	Gateway bool
 }
 
@@ -70,7 +70,7 @@ const (
 	lowBatch      = 32
 	// messageBatch bounds how many messages are read before routes are looked up.
 	messageBatch = 64
-	// lowAsks bounds how many neighbours of low priority are asked for at a time.
+	// lowAsks bounds how many neighbors of low priority are asked for at a time.
 	lowAsks = 1024
 	// refreshAfter is when a route is looked up again though nothing was reported. It picks up
 	// path MTUs, which the kernel learns without telling.
@@ -193,14 +193,14 @@ func (r *Resolver) Wait() { <-r.stopped }
 
 // Track follows addr as a destination of packets from the local address from, which may be
 // invalid for any. Report is called with the first finding and with every change. While a
-// neighbour is still being asked for the first time nothing is reported. Report must not block;
+// neighbor is still being asked for the first time nothing is reported. Report must not block;
 // it may call Track and Stop. After Stop it may be called once more.
 func (r *Resolver) Track(addr, from netip.Addr, report func(NextHop)) *Target {
 	return r.track(&Target{resolver: r, addr: addr.Unmap(), from: from.Unmap(), report: report})
 }
 
 // TrackLow is Track for addresses that strangers choose, any number of them. Those of Track come first in
-// everything, and when an address is stopped that nobody has answered for, it leaves the kernel's neighbour table.
+// everything, and when an address is stopped that nobody has answered for, it leaves the kernel's neighbor table.
 func (r *Resolver) TrackLow(addr, from netip.Addr, report func(NextHop)) *Target {
 	return r.track(&Target{resolver: r, addr: addr.Unmap(), from: from.Unmap(), low: true, report: report})
 }
@@ -266,7 +266,7 @@ func (r *Resolver) run(ctx context.Context) {
 		var more <-chan struct{}
 		if len(r.dirty)+len(r.dirtyLow) > 0 {
 			more = ready
-			// Messages never end while strangers have new neighbours asked for.
+			// Messages never end while strangers have new neighbors asked for.
 			if read >= messageBatch {
 				r.evaluateSome()
 				read = 0
@@ -337,7 +337,7 @@ func (r *Resolver) evaluate(t *Target) {
 	r.update(t)
 }
 
-// update derives the target's next hop from its route, the devices and the neighbours.
+// update derives the target's next hop from its route, the devices and the neighbors.
 func (r *Resolver) update(t *Target) {
 	next, pending := r.nextHop(&t.route)
 	if pending && !t.known {
@@ -397,7 +397,7 @@ func kernelHop(has bool, via Via) NextHop {
 	return NextHop{Kernel: true, Via: via}
 }
 
-// tick looks after neighbours and renews old findings.
+// tick looks after neighbors and renews old findings.
 func (r *Resolver) tick(now time.Time) {
 	r.askDue(now)
 	r.askDevices()

@@ -206,7 +206,7 @@ func TestOwnMACAndMTUChange(t *testing.T) {
 	w.expect(w.via("cv0", "cv0p"))
 }
 
-// forget deletes a neighbour entry of cv0.
+// forget deletes a neighbor entry of cv0.
 func (w *wire) forget(addr netip.Addr) {
 	w.t.Helper()
 	check(w.t, w.own.NeighDel(&netlink.Neigh{LinkIndex: w.link(w.own, "cv0").Attrs().Index, IP: addr.AsSlice()}))
@@ -321,7 +321,7 @@ func TestStaleIsConfirmed(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("neighbour entries %+v, want one being confirmed", neighs)
+			t.Fatalf("neighbor entries %+v, want one being confirmed", neighs)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -344,7 +344,7 @@ func TestPermanentIsLeftAlone(t *testing.T) {
 	neighs, err := w.own.NeighList(index, netlink.FAMILY_V4)
 	check(t, err)
 	if len(neighs) != 1 || neighs[0].State != unix.NUD_PERMANENT {
-		t.Errorf("neighbour entries %+v, want one permanent", neighs)
+		t.Errorf("neighbor entries %+v, want one permanent", neighs)
 	}
 }
 
@@ -358,6 +358,6 @@ func TestStop(t *testing.T) {
 		done <- [3]int{len(w.resolver.targets), len(w.resolver.uses), len(w.resolver.dirty)}
 	})
 	if left := <-done; left != [3]int{} {
-		t.Errorf("after Stop %v targets, neighbours and dirty targets are left", left)
+		t.Errorf("after Stop %v targets, neighbors and dirty targets are left", left)
 	}
 }

@@ -16,9 +16,9 @@ import (
 
 // route is where the kernel would send packets to a target. The zero value is no usable route.
 type route struct {
-	// via is the neighbour. Without an address only the kernel has a way, by the device if there is one.
+	// via is the neighbor. Without an address only the kernel has a way, by the device if there is one.
 	via neigh.Key
-	// gateway says that the neighbour is not the target itself.
+	// gateway says that the neighbor is not the target itself.
 	gateway bool
 	// mtu is the route's own, 0 for none.
 	mtu int
@@ -35,7 +35,7 @@ type device struct {
 	name   string
 	mac    [6]byte
 	mtu    int
-	usable bool // Ethernet with neighbours, up and with carrier
+	usable bool // Ethernet with neighbors, up and with carrier
 	ready  bool // of whatever kind, up and with carrier
 	// master is the bridge, bond or VRF that it belongs to.
 	master int

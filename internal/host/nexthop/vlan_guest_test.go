@@ -92,7 +92,7 @@ func TestVLAN(t *testing.T) {
 // TestVLANAboveDeaf: before Linux 6.3 nobody tells, and every device counts as able.
 func TestVLANAboveDeaf(t *testing.T) {
 	w := newVLANWire(t, Options{VLAN: true})
-	// Nothing happens to the neighbour that would have the target looked at.
+	// Nothing happens to the neighbor that would have the target looked at.
 	mac := w.mac(w.peer, "v7p")
 	check(t, w.own.NeighSet(&netlink.Neigh{LinkIndex: w.link(w.own, "v7").Attrs().Index, IP: far7.AsSlice(),
 		State: unix.NUD_PERMANENT, HardwareAddr: mac[:]}))

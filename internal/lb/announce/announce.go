@@ -22,10 +22,10 @@ type Options struct {
 	RouterID netip.Addr // IPv4; different on each machine
 	// Neighbors are the routers; at least one. All connections are opened from here, nothing listens.
 	Neighbors []Neighbor
-	// HoldTime is how long a neighbour keeps the prefixes when it hears nothing, in whole seconds, at least 3; 9 s
-	// if zero. A neighbour may ask for less. Keepalives go out three times as often.
+	// HoldTime is how long a neighbor keeps the prefixes when it hears nothing, in whole seconds, at least 3; 9 s
+	// if zero. A neighbor may ask for less. Keepalives go out three times as often.
 	HoldTime time.Duration
-	// GracefulRestart is how long the neighbours are to keep the prefixes when a session ends unless they are withdrawn before, in
+	// GracefulRestart is how long the neighbors are to keep the prefixes when a session ends unless they are withdrawn before, in
 	// whole seconds, 4095 at most (RFC 4724). If it is zero they are withdrawn with the end.
 	GracefulRestart time.Duration
 	// Communities (RFC 1997) are given to every prefix, upper half the autonomous system.
@@ -47,14 +47,14 @@ type Neighbor struct {
 	// on the link. Routers of our own system may be anywhere.
 	Multihop uint8
 	// TTLSecurity takes only packets with TTL 255, which no router has forwarded, and sends such (GTSM, RFC 5082). The
-	// neighbour has to do so too, and be on the link.
+	// neighbor has to do so too, and be on the link.
 	TTLSecurity bool
 	// NextHop4 and NextHop6 are where it is to send the traffic. If not set that is the session's own local address, and for
 	// the other family an address of the interface that has the local address.
 	NextHop4, NextHop6 netip.Addr
 }
 
-// State tells of the session with a neighbour.
+// State tells of the session with a neighbor.
 type State struct {
 	Address netip.Addr
 	ASN     uint32
@@ -72,7 +72,7 @@ type State struct {
 	LastError string
 }
 
-// Speaker announces prefixes to its neighbours until it is closed. Its methods may be called at any time from anywhere.
+// Speaker announces prefixes to its neighbors until it is closed. Its methods may be called at any time from anywhere.
 type Speaker struct {
 	sessions []*session
 	cancel   context.CancelFunc
@@ -85,8 +85,8 @@ type Speaker struct {
 
 var errClosed = errors.New("announce prefixes: the speaker is closed")
 
-// Start begins to connect to the neighbours, and returns at once. With a graceful restart it waits for the first Set before it
-// connects: a neighbour drops, once it has been told everything, what it has kept and was not told of again. The
+// Start begins to connect to the neighbors, and returns at once. With a graceful restart it waits for the first Set before it
+// connects: a neighbor drops, once it has been told everything, what it has kept and was not told of again. The
 // sessions end with Close or when ctx is done; both withdraw all that was announced unless the restart is graceful. It fails
 // if the options are wrong or ctx is done. The sockets are made in the process's own network namespace.
 func Start(ctx context.Context, o Options) (*Speaker, error) {
@@ -184,8 +184,8 @@ func (s *Speaker) Neighbors() []State {
 	return all
 }
 
-// Close ends the sessions with a notification, upon which the neighbours drop the prefixes at once, and returns when that
-// is done or ctx is. Neighbours that take part in a graceful restart are not notified, and keep them for its time.
+// Close ends the sessions with a notification, upon which the neighbors drop the prefixes at once, and returns when that
+// is done or ctx is. Neighbors that take part in a graceful restart are not notified, and keep them for its time.
 // Closing again waits for the same end.
 func (s *Speaker) Close(ctx context.Context) error {
 	s.cancel()

@@ -22,7 +22,7 @@ const (
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// options are those of machine n (1 or 2) with this neighbour.
+// options are those of machine n (1 or 2) with this neighbor.
 func options(n int, neighbor string, as uint32) Options {
 	return Options{ASN: asMachine, RouterID: addr(fmt.Sprintf("10.9.%d.1", n)), HoldTime: long,
 		Neighbors: []Neighbor{{Address: addr(neighbor), ASN: as}}}

@@ -318,7 +318,7 @@ func (b *bed) speak(h host, o Options) *speaker {
 	return s
 }
 
-// kill ends the process with nothing said to the neighbours.
+// kill ends the process with nothing said to the neighbors.
 func (s *speaker) kill() {
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
@@ -349,7 +349,7 @@ func (s *speaker) set(prefixes ...string) {
 	}
 }
 
-// state tells of the only neighbour: its state, the number of prefixes, and the last error.
+// state tells of the only neighbor: its state, the number of prefixes, and the last error.
 func (s *speaker) state() string {
 	s.t.Helper()
 	n := s.tell("state").Neighbors[0]

@@ -37,9 +37,9 @@ func (l *gobgpLog) Handle(ctx context.Context, r slog.Record) error {
 		sub, _ := attr(r, "Subcode").Any().(int64)
 		switch {
 		case code == bgp.BGP_ERROR_OPEN_MESSAGE_ERROR && sub == bgp.BGP_ERROR_SUB_BAD_PEER_AS:
-			l.failed("the neighbour has another AS number than it should: compare both sides")
+			l.failed("the neighbor has another AS number than it should: compare both sides")
 		case code == bgp.BGP_ERROR_MESSAGE_HEADER_ERROR, code == bgp.BGP_ERROR_OPEN_MESSAGE_ERROR, code == bgp.BGP_ERROR_FSM_ERROR:
-			l.failed("the neighbour is refused: " + bgp.NewNotificationErrorCode(uint8(code), uint8(sub)).String())
+			l.failed("the neighbor is refused: " + bgp.NewNotificationErrorCode(uint8(code), uint8(sub)).String())
 		}
 	}
 	if r.Level == slog.LevelInfo {

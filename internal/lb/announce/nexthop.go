@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nextHops are where a neighbour is to send the traffic, by family. A family that cannot be announced has none.
+// nextHops are where a neighbor is to send the traffic, by family. A family that cannot be announced has none.
 type nextHops struct{ v4, v6 netip.Addr }
 
 func (h nextHops) of(a netip.Addr) netip.Addr {
@@ -32,7 +32,7 @@ func (x *session) nextHops(peer *api.Peer) (hops nextHops, problem string) {
 	return x.nextHopsFrom(local.Unmap(), func(v4 bool) bool { return takes(peer, v4) })
 }
 
-// nextHopsFrom finds them for a local address and the families that the neighbour takes.
+// nextHopsFrom finds them for a local address and the families that the neighbor takes.
 func (x *session) nextHopsFrom(local netip.Addr, takes func(v4 bool) bool) (hops nextHops, problem string) {
 	for _, f := range []struct {
 		name       string
@@ -45,7 +45,7 @@ func (x *session) nextHopsFrom(local netip.Addr, takes func(v4 bool) bool) (hops
 		case !wanted:
 		case !takes(f.v4) && x.elsewhere(f.v4) && !f.configured.IsValid():
 		case !takes(f.v4):
-			problem = fmt.Sprintf("the neighbour does not take %s prefixes: enable that family in its session", f.name)
+			problem = fmt.Sprintf("the neighbor does not take %s prefixes: enable that family in its session", f.name)
 		case f.configured.IsValid():
 			*f.found = f.configured
 		case local.Is4() == f.v4:
@@ -60,7 +60,7 @@ func (x *session) nextHopsFrom(local netip.Addr, takes func(v4 bool) bool) (hops
 	return hops, problem
 }
 
-// elsewhere tells whether a family is not this session's own, and there is a neighbour with a session of its own for it:
+// elsewhere tells whether a family is not this session's own, and there is a neighbor with a session of its own for it:
 // a session of each family that carries that family alone is as usual as one that carries both.
 func (x *session) elsewhere(v4 bool) bool {
 	return x.Address.Is4() != v4 && slices.ContainsFunc(x.neighbors, func(n Neighbor) bool { return n.Address.Is4() == v4 })
@@ -75,7 +75,7 @@ func (x *session) carries(v4 bool) bool {
 	return !x.elsewhere(v4) || configured.IsValid() || x.state == established && found.IsValid()
 }
 
-// takes tells whether the neighbour offered a family (RFC 4760). One that offered none takes IPv4.
+// takes tells whether the neighbor offered a family (RFC 4760). One that offered none takes IPv4.
 func takes(peer *api.Peer, v4 bool) bool {
 	offered := false
 	for _, c := range peer.State.RemoteCap {

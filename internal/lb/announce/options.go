@@ -40,15 +40,15 @@ func (o *Options) check() error {
 	case o.GracefulRestart%time.Second != 0 || o.GracefulRestart < 0 || o.GracefulRestart > MaxRestart:
 		return fmt.Errorf("BGP: graceful restart within %v: give whole seconds from 1 to %d, or 0 for none", o.GracefulRestart, MaxRestart/time.Second)
 	case len(o.Neighbors) == 0:
-		return errors.New("BGP: no neighbours: give at least one")
+		return errors.New("BGP: no neighbors: give at least one")
 	}
 	seen := make(map[netip.Addr]bool)
 	for _, n := range o.Neighbors {
 		if err := n.check(o.ASN); err != nil {
-			return fmt.Errorf("BGP neighbour %v: %w", n.Address, err)
+			return fmt.Errorf("BGP neighbor %v: %w", n.Address, err)
 		}
 		if seen[n.Address] {
-			return fmt.Errorf("BGP neighbour %v: it is there twice", n.Address)
+			return fmt.Errorf("BGP neighbor %v: it is there twice", n.Address)
 		}
 		seen[n.Address] = true
 	}

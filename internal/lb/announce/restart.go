@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// deferral is how long a neighbour's own prefixes are waited for before it is told ours, in seconds; they are not used.
+	// deferral is how long a neighbor's own prefixes are waited for before it is told ours, in seconds; they are not used.
 	deferral = 1
-	// writeWait bounds how long the end of a session waits for its withdrawals to be written. A neighbour that reads takes
+	// writeWait bounds how long the end of a session waits for its withdrawals to be written. A neighbor that reads takes
 	// them at once; a busy machine may need seconds.
 	writeWait = 5 * time.Second
 )
 
-// graceful tells whether the neighbour is to keep the prefixes when the session ends.
+// graceful tells whether the neighbor is to keep the prefixes when the session ends.
 func (x *session) graceful() bool { return x.restartTime > 0 }
 
-// addRestart offers the neighbour a graceful restart. gobgp says that packets were forwarded all the time only when it takes
+// addRestart offers the neighbor a graceful restart. gobgp says that packets were forwarded all the time only when it takes
 // itself for restarted, and then only in the first session of a peer: so that is what it is told, and again makes every
 // session a first one.
 func (x *session) addRestart(peer *api.Peer) {
@@ -44,7 +44,7 @@ func (x *session) again() error {
 }
 
 // expected are the next hops that the next session will have: what it announces has to be there before it is, for gobgp tells
-// the neighbour at once that this was all. If the guess is wrong the session puts it right.
+// the neighbor at once that this was all. If the guess is wrong the session puts it right.
 func (x *session) expected() nextHops {
 	local := x.LocalAddress
 	if !local.IsValid() {
@@ -64,12 +64,12 @@ func (x *session) sent(withdrawn int) {
 	x.unsent.Add(int64(-withdrawn))
 }
 
-// leave closes the connection without a word, once what was withdrawn has been. A neighbour that offers no graceful restart is
+// leave closes the connection without a word, once what was withdrawn has been. A neighbor that offers no graceful restart is
 // notified all the same.
 func (x *session) leave() {
 	for end := time.Now().Add(writeWait); x.unsent.Load() > 0 && x.isEstablished(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			x.log.Warn("not all withdrawals were sent before the BGP session ended: the neighbour keeps these prefixes for the restart time",
+			x.log.Warn("not all withdrawals were sent before the BGP session ended: the neighbor keeps these prefixes for the restart time",
 				"prefixes", x.unsent.Load(), "restart_time", x.restartTime)
 			break
 		}

@@ -29,8 +29,8 @@ const (
 	gtsmTTL = 255
 )
 
-// session is what one neighbour is told. Each has a BGP server of its own: the same prefix has another next hop for each
-// neighbour, and nothing can pass from one to another.
+// session is what one neighbor is told. Each has a BGP server of its own: the same prefix has another next hop for each
+// neighbor, and nothing can pass from one to another.
 type session struct {
 	Neighbor
 
@@ -64,14 +64,14 @@ type session struct {
 func newSession(o *Options, n Neighbor) *session {
 	x := &session{Neighbor: n, asn: o.ASN, routerID: o.RouterID, holdTime: o.HoldTime, restartTime: o.GracefulRestart, communities: o.Communities, med: o.MED,
 		neighbors: o.Neighbors,
-		log:       o.Log.With("neighbour", n.Address, "as", n.ASN),
+		log:       o.Log.With("neighbor", n.Address, "as", n.ASN),
 		state:     "idle", since: time.Now(), told: make(map[netip.Prefix]netip.Addr)}
 	x.bgp = server.NewBgpServer(server.LoggerOption(slog.New(&gobgpLog{out: x.log.Handler(), failed: x.failed, sent: x.sent}), nil))
 	go x.bgp.Serve()
 	return x
 }
 
-// start makes a BGP server that does not listen and takes nothing from its neighbour.
+// start makes a BGP server that does not listen and takes nothing from its neighbor.
 func (x *session) start(ctx context.Context) error {
 	err := x.bgp.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
 		Asn: x.asn, RouterId: x.routerID.String(), ListenPort: -1}})
@@ -86,7 +86,7 @@ func (x *session) start(ctx context.Context) error {
 	if err := x.bgp.AddPolicy(ctx, &api.AddPolicyRequest{Policy: own}); err != nil {
 		return err
 	}
-	// Or the neighbour's route for one of our prefixes might be the better one, and ours not announced.
+	// Or the neighbor's route for one of our prefixes might be the better one, and ours not announced.
 	return x.bgp.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
 		Name:          "global",
 		Direction:     api.PolicyDirection_POLICY_DIRECTION_IMPORT,
@@ -135,7 +135,7 @@ func unicast(afi api.Family_Afi) *api.AfiSafi {
 	return &api.AfiSafi{Config: &api.AfiSafiConfig{Family: &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}, Enabled: true}}
 }
 
-// end tells the neighbour that the session is over, unless it is to take it for a graceful restart, and ends the server.
+// end tells the neighbor that the session is over, unless it is to take it for a graceful restart, and ends the server.
 func (x *session) end() {
 	x.mu.Lock()
 	x.ended = true
@@ -183,11 +183,11 @@ func (x *session) enter(state string, at time.Time) {
 
 // reasons are ours where gobgp's words for the end of a session say little.
 var reasons = map[string]string{
-	"read-failed":        "the neighbour closed the connection",
+	"read-failed":        "the neighbor closed the connection",
 	"write-failed":       "the connection broke",
 	"graceful-restart":   "the connection broke, or nothing was heard for the hold time",
-	"hold-timer-expired": "nothing was heard from the neighbour for the hold time",
-	"invalid-msg":        "the neighbour refused the session: compare the AS numbers on both sides",
+	"hold-timer-expired": "nothing was heard from the neighbor for the hold time",
+	"invalid-msg":        "the neighbor refused the session: compare the AS numbers on both sides",
 }
 
 // changed is called one after the other for the states that the session enters.
@@ -229,7 +229,7 @@ func (x *session) changed(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	}
 }
 
-// set changes what the neighbour is told.
+// set changes what the neighbor is told.
 func (x *session) set(wanted []netip.Prefix) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -298,7 +298,7 @@ func (x *session) update() error {
 	return nil
 }
 
-// logChange says what a neighbour with an established session is told, which is nobody else.
+// logChange says what a neighbor with an established session is told, which is nobody else.
 func (x *session) logChange(peer *api.Peer, announced, withdrawn []netip.Prefix) {
 	if peer == nil {
 		return

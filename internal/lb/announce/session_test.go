@@ -102,7 +102,7 @@ func TestTwoNeighbors(t *testing.T) {
 		t.Errorf("the far router has heard of the near one's prefix:\n%s", got)
 	}
 	if got := s.tell("state").Neighbors[1]; got.Address != addr("10.9.2.1") || got.ASN != 65002 || got.State != established || got.Announced != 2 {
-		t.Errorf("second neighbour: %+v", got)
+		t.Errorf("second neighbor: %+v", got)
 	}
 	check(t, netns.Set(b.machines[0].ns))
 	for _, table := range []string{"tcp", "tcp6", "udp", "udp6"} {
@@ -177,8 +177,8 @@ func TestWrongASN(t *testing.T) {
 		asn, machine int
 		want         string
 	}{
-		{"the neighbour's", 65099, asMachine, "active 0 the neighbour has another AS number than it should: compare both sides"},
-		{"ours", asRouter, 65098, "active 0 the neighbour refused the session: compare the AS numbers on both sides"},
+		{"the neighbor's", 65099, asMachine, "active 0 the neighbor has another AS number than it should: compare both sides"},
+		{"ours", asRouter, 65098, "active 0 the neighbor refused the session: compare the AS numbers on both sides"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBed(t)
@@ -199,7 +199,7 @@ func TestWrongASN(t *testing.T) {
 	}
 }
 
-// TestFamilies has prefixes that cannot be announced to a neighbour, and says so.
+// TestFamilies has prefixes that cannot be announced to a neighbor, and says so.
 func TestFamilies(t *testing.T) {
 	notTaken := func(t *testing.T, restart time.Duration) {
 		b := newBed(t)
@@ -207,7 +207,7 @@ func TestFamilies(t *testing.T) {
 		router := b.bird(b.router, "10.9.1.254", session)
 		s := b.speak(b.machines[0], restarting("10.9.1.254", restart))
 		s.set(vip4, vip6)
-		s.await("established 1 the neighbour does not take IPv6 prefixes: enable that family in its session")
+		s.await("established 1 the neighbor does not take IPv6 prefixes: enable that family in its session")
 		router.wantRoutes(vip4, "10.9.1.1")
 		s.set(vip4)
 		s.await("established 1")
@@ -247,7 +247,7 @@ func TestFamilies(t *testing.T) {
 		o.Neighbors[0].NextHop6 = netip.MustParseAddr("fd09:1::1")
 		s = b.speak(b.machines[0], o)
 		s.set(vip4, vip6)
-		s.await("established 1 the neighbour does not take IPv6 prefixes: enable that family in its session")
+		s.await("established 1 the neighbor does not take IPv6 prefixes: enable that family in its session")
 		carries(" true/true false/true")
 	})
 	t.Run("no next hop", func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"culvert/internal/lb/bgpstate"
 )
 
-// withdrawWait bounds how long neighbours are told that nothing is announced any more.
+// withdrawWait bounds how long neighbors are told that nothing is announced any more.
 const withdrawWait = 3 * time.Second
 
 // compileBGP reads a [lb.bgp] table; nil for a file without one.
@@ -54,7 +54,7 @@ func compileBGP(c *BGPTable) (*announce.Options, error) {
 	return o, nil
 }
 
-// restartTime reads how long neighbours are to keep what a process that has ended had announced; 0 if not at all.
+// restartTime reads how long neighbors are to keep what a process that has ended had announced; 0 if not at all.
 func restartTime(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil

@@ -71,7 +71,7 @@ func TestBalanceErrors(t *testing.T) {
 		{balanceBGP + "graceful_restart = \"-1s\"\n" + neighbor, "c.toml:6:20: graceful_restart = \"-1s\""},
 		{balanceBGP + "graceful_restart = \"60\"\n" + neighbor, "c.toml:6:20: graceful_restart = \"60\""},
 		{balanceBGP + "communities = [\"no\"]\n" + neighbor, "c.toml:6:1: \"no\" is no community: write it as 65001:100"},
-		{balanceBGP + neighbor + neighbor, "c.toml:3:2: BGP neighbour 10.0.0.9: it is there twice"},
+		{balanceBGP + neighbor + neighbor, "c.toml:3:2: BGP neighbor 10.0.0.9: it is there twice"},
 	} {
 		_, err := compile(t, balanceHead+tt.text)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {

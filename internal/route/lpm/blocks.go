@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// Grace is how long a block keeps its contents after the last entry that led to it is gone. A program reads for far
-// less than that: it neither sleeps nor waits on its way through the table.
+// Grace is how long a block keeps its contents after the last entry that led to it was replaced. A program reads for far
+// less than that, because it neither sleeps nor waits during a lookup.
 const Grace = time.Second
 
-// Tick tells the time, on any clock that never goes back, read right before the call. Superfluous blocks come back into
-// use only here: at the first Tick at least Grace after the first Tick that followed their removal. A late Tick thus
-// delays their use and never makes it early.
+// Tick lets blocks that are no longer needed come back into use. now is read right before the call, from any clock that
+// never goes back. Grace counts from the first Tick after a block's removal, so a late Tick only delays its use.
 func (t *Table) Tick(now time.Duration) {
 	for t.waiting > 0 && now-t.since[t.at(t.free)] >= Grace {
 		t.free++
@@ -26,9 +25,9 @@ func (t *Table) Tick(now time.Duration) {
 	}
 }
 
-// Reset empties the table: every address has the answer 0, and nothing is lost any more. Since it may follow New in
-// memory that readers know already, no block counts as unused before Grace has passed, in two calls of Tick; what needs
-// a block until then is lost. So wait until BlocksUsed is 0.
+// Reset empties the table: every address has the value 0, and none is lost. Readers may be in any block, because Reset
+// may follow New in memory that was in use before. So all blocks count as used until two calls of Tick, Grace apart, have
+// followed. An Insert that needs a block before that loses its addresses: wait until BlocksUsed returns 0.
 func (t *Table) Reset() {
 	for i := range t.root {
 		if t.root[i] != 0 {
@@ -42,13 +41,13 @@ func (t *Table) Reset() {
 	t.head, t.free, t.waiting, t.fresh = 0, 0, 0, len(t.queue)
 }
 
-// BlocksUsed is how many blocks are in use or must not be used again yet.
+// BlocksUsed returns how many blocks are in use, or must not be used again yet.
 func (t *Table) BlocksUsed() int { return len(t.queue) - t.free }
 
-// BlocksTotal is how many blocks there are.
+// BlocksTotal returns how many blocks there are.
 func (t *Table) BlocksTotal() int { return len(t.queue) }
 
-// take gives a free block.
+// take allocates a free block.
 func (t *Table) take() (number uint32, ok bool) {
 	if t.free == 0 {
 		return 0, false
@@ -65,7 +64,7 @@ func (t *Table) retire(number uint32) {
 	t.fresh++
 }
 
-// at is the place in the ring that is i after the head.
+// at returns the index in the ring that is i after the head.
 func (t *Table) at(i int) int {
 	if i += t.head; i >= len(t.queue) {
 		i -= len(t.queue)

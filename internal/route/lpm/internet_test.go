@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// family is how the programs have a table of one family, with room for the routes of the Internet.
+// family has the sizes of one family's table, as in the programs, with room for the routes of the Internet.
 type family struct {
 	name                       string
 	rootBits, addrBits, blocks int
@@ -26,7 +26,7 @@ type family struct {
 
 var families = []family{{"IPv4", 24, 32, 1 << 14}, {"IPv6", 16, 128, 1 << 16}}
 
-// internet gives the routes of the Internet, as bart has them for its own tests, in order.
+// internet returns the routes of the Internet in order, from the test data of package bart.
 var internet = sync.OnceValues(func() ([]netip.Prefix, error) {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/gaissmai/bart").Output()
 	if err != nil {
@@ -42,7 +42,7 @@ var internet = sync.OnceValues(func() ([]netip.Prefix, error) {
 		return nil, err
 	}
 	var prefixes []netip.Prefix
-	lines := bufio.NewScanner(z) // which takes off the end of a line in DOS style too
+	lines := bufio.NewScanner(z) // the file has DOS line ends, which it removes
 	for lines.Scan() {
 		p, err := netip.ParsePrefix(lines.Text())
 		if err != nil {
@@ -72,7 +72,7 @@ func TestInternet(t *testing.T) {
 			}
 			load := func(order string) *model {
 				m := newModel(t, f.rootBits, f.blocks, f.addrBits)
-				// The maps' pages are there from the beginning; these come with the first store.
+				// A map's pages exist from the beginning. Touch these, so that page faults do not count.
 				clear(m.table.root)
 				clear(m.table.blocks)
 				begin := time.Now()
@@ -147,7 +147,7 @@ func BenchmarkLookup(b *testing.B) {
 	}
 }
 
-// A route comes and goes in a full table.
+// BenchmarkChange adds a route to a full table and removes it.
 func BenchmarkChange(b *testing.B) {
 	for _, f := range families {
 		b.Run(f.name, func(b *testing.B) {
@@ -168,7 +168,7 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// The default route changes its next hop, which goes through all of the table.
+// BenchmarkDefaultRoute changes the default route's next hop, which looks at every entry.
 func BenchmarkDefaultRoute(b *testing.B) {
 	for _, f := range families {
 		b.Run(f.name, func(b *testing.B) {

@@ -10,7 +10,7 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// model is a table together with the routes that belong into it.
+// model is a table together with the routes that it should have.
 type model struct {
 	t     *testing.T
 	table *Table
@@ -52,7 +52,7 @@ func (m *model) want(a netip.Addr) (value uint32, length int, lost bool) {
 func (m *model) check(addrs ...netip.Addr) {
 	for _, a := range addrs {
 		if a.BitLen() != m.table.addrBits {
-			continue // the neighbour of an address at the end
+			continue // Prev of the first address, or Next of the last
 		}
 		value, length, lost := m.table.Lookup(a)
 		if v, l, gone := m.want(a); v != value || l != length || gone != lost {
@@ -62,14 +62,14 @@ func (m *model) check(addrs ...netip.Addr) {
 	}
 }
 
-// around checks where a change to p shows, and where it must not.
+// around checks addresses in p, which a change to p may affect, and next to p, which it must not.
 func (m *model) around(rng *rand.Rand, p netip.Prefix) {
 	first, last := p.Addr(), lastOf(p)
 	m.check(first, last, first.Prev(), last.Next(), randomIn(rng, p), randomIn(rng, p))
 }
 
-// audit goes through all of the table: every answer is right, every block is in one place, none is superfluous, and what
-// is lost has been counted.
+// audit checks all of the table: every answer is right, every block is in one place and needed, and every lost entry is
+// counted.
 func (m *model) audit() {
 	m.t.Helper()
 	t := m.table
@@ -101,7 +101,7 @@ func (m *model) audit() {
 			places[e&EntryNumber]++
 			b := t.block(e)
 			if uniform(b) && b[0]&EntryBlock == 0 && lengthOf(b[0]) <= done {
-				m.t.Fatalf("a superfluous block at %v/%d", m.addr(at), done)
+				m.t.Fatalf("a block that is not needed at %v/%d", m.addr(at), done)
 			}
 			walk(b, at, done+BlockBits)
 		}
@@ -138,7 +138,7 @@ func addrOf(b [16]byte, addrBits int) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// bytesOf has the bits of an address from the first byte on.
+// bytesOf returns an address in network byte order, starting at the first byte for both families.
 func bytesOf(a netip.Addr) (b [16]byte) {
 	copy(b[:], a.AsSlice())
 	return b
@@ -161,7 +161,7 @@ func randomIn(rng *rand.Rand, p netip.Prefix) netip.Addr {
 	return addrOf(b, p.Addr().BitLen())
 }
 
-// randomPrefix gives prefixes all over the place or, if they are to be dense, many in the same blocks and in each other.
+// randomPrefix returns a prefix anywhere or, if dense, one of a set in which many share blocks and contain each other.
 func randomPrefix(rng *rand.Rand, addrBits int, dense bool) netip.Prefix {
 	var b [16]byte
 	for i := range b {

@@ -27,7 +27,7 @@ func newWalker(t *Table, a netip.Addr) walker {
 	return walker{t, key, t.root, t.rootIndex(&key), t.rootBits}
 }
 
-// step reads an entry and tells whether it is the answer.
+// step reads an entry. end is true if it is the answer.
 func (w *walker) step() (e uint32, end bool) {
 	if e = atomic.LoadUint32(&w.entries[w.index]); e&EntryBlock == 0 {
 		return e, true
@@ -37,8 +37,7 @@ func (w *walker) step() (e uint32, end bool) {
 	return e, false
 }
 
-// Readers that are stopped anywhere on their way, for less than Grace, get an answer that was right at some time since
-// they began.
+// Readers that pause anywhere in a lookup, for less than Grace, get an answer that was right at some time since they began.
 func TestSlowReaders(t *testing.T) {
 	for addrBits, blocks := range map[int]int{32: 200, 128: 1000} {
 		rng := rand.New(rand.NewPCG(4, uint64(addrBits)))
@@ -50,7 +49,7 @@ func TestSlowReaders(t *testing.T) {
 			right []uint32
 		}
 		var readers []*reader
-		// advance lets a reader read an entry, and tells whether it is through.
+		// advance makes a reader read one entry, and reports whether it has the answer.
 		advance := func(r *reader) bool {
 			e, end := r.step()
 			if end && !slices.Contains(r.right, e) {
@@ -65,7 +64,7 @@ func TestSlowReaders(t *testing.T) {
 		var present []netip.Prefix
 		reused, now := 0, time.Duration(0)
 		for step := range 10000 {
-			// By turns many and few, so that blocks come and go.
+			// Alternate between many and few prefixes, so that blocks are taken and given back.
 			if len(present) < 1+step/40%2*30 {
 				p := randomPrefix(rng, addrBits, true)
 				m.insert(p, uint32(step))
@@ -80,11 +79,11 @@ func TestSlowReaders(t *testing.T) {
 			}
 			now += time.Duration(rng.Int64N(int64(Grace / 4)))
 			readers = slices.DeleteFunc(readers, func(r *reader) bool {
-				through := rng.IntN(4) == 0 && advance(r)
-				for !through && now-r.begin >= Grace {
-					through = advance(r)
+				done := rng.IntN(4) == 0 && advance(r)
+				for !done && now-r.begin >= Grace {
+					done = advance(r)
 				}
-				return through
+				return done
 			})
 			free := m.table.free
 			m.table.Tick(now)
@@ -103,13 +102,13 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// Readers at the same time, also in the middle of changes, get a prefix that contains the address, and never a shorter
-// one than the longest that is always there.
+// Concurrent readers get the value of a prefix that contains the address, even in the middle of a change. The prefix is
+// never shorter than the longest one that is always in the table.
 func TestConcurrentReaders(t *testing.T) {
 	for addrBits, blocks := range map[int]int{32: 200, 128: 1000} {
 		rng := rand.New(rand.NewPCG(5, uint64(addrBits)))
 		m := newModel(t, 8, blocks, addrBits)
-		// A prefix's number is its value. The first ones stay, and so does the one around all of them.
+		// A prefix's index is its value. The first ones are always in the table, among them one that contains all others.
 		const stay = 4
 		var prefixes []netip.Prefix
 		for len(prefixes) < 16 {
@@ -124,7 +123,7 @@ func TestConcurrentReaders(t *testing.T) {
 		for i, p := range prefixes[:stay] {
 			m.insert(p, uint32(i))
 		}
-		// least is, for each address that is asked for, the length that an answer has at least.
+		// least is the shortest prefix length that an answer for each of addrs may have.
 		addrs, least := make([]netip.Addr, 1000), make([]int, 1000)
 		for i := range addrs {
 			addrs[i] = randomIn(rng, prefixes[rng.IntN(len(prefixes))])
@@ -143,7 +142,7 @@ func TestConcurrentReaders(t *testing.T) {
 					e, end := w.step()
 					for !end {
 						if rng.IntN(8) == 0 {
-							runtime.Gosched() // so that much may happen until it gets to the next level
+							runtime.Gosched() // let changes happen before it reads the next level
 						}
 						e, end = w.step()
 					}
@@ -171,7 +170,7 @@ func TestConcurrentReaders(t *testing.T) {
 			if m.table.free > blocks/4 {
 				continue
 			}
-			// Grace has passed when every reader has got to the end that was on its way.
+			// Instead of waiting for Grace, wait until every reader has ended the lookup that was running.
 			m.table.Tick(now)
 			for k := range rounds {
 				for n := rounds[k].Load(); n == rounds[k].Load() && !wrong.Load(); {
@@ -190,8 +189,8 @@ func TestConcurrentReaders(t *testing.T) {
 	}
 }
 
-// Once an answer holds for an address, readers do not get an earlier one again, also not from a block that is only just
-// beginning to be used.
+// Once a reader may get an answer for an address, no reader gets an earlier one, not even from a block that has just come
+// into use.
 func TestAnswersDoNotGoBack(t *testing.T) {
 	m := newModel(t, 8, 4096, 32)
 	around, host := netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.255.255.0/32")

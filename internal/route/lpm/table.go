@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lpm writes a table for longest-prefix match into memory that others read without locks while it changes:
-// the XDP programs, through two array maps that are mapped into this process.
+// Package lpm writes a table for longest-prefix match into memory that XDP programs read, without locks, while it
+// changes. The memory is that of two array maps, which are mapped into this process.
 //
-// A packet costs as few reads as possible, each depending on the one before: a first level, the root, is indexed by
-// the top bits of the address, and each further level is a block of 256 entries for the next 8 bits. With a root of
-// 2^24 entries for IPv4 (DIR-24-8; Gupta, Lin and McKeown, Infocom 1998) nearly all addresses take one read and the
-// others two. IPv6 has a root of 2^16 entries and takes four for a typical /48, at most fifteen.
+// A lookup is a chain of dependent reads, and the layout keeps it short. The first level, the root, is indexed by the
+// top bits of the address. Each further level is a block of 256 entries for the next 8 bits. IPv4 has a root of 2^24
+// entries (DIR-24-8; Gupta, Lin and McKeown, Infocom 1998): nearly all addresses take one read and the others two. IPv6
+// has a root of 2^16 entries and takes four reads for a typical /48, fifteen at most.
 //
 // An entry is 32 bits, in the byte order of the machine:
 //
-//	bit 31    EntryBlock: go on in the block with the number in bits 0 to 22. The last level has no such entry.
-//	          Otherwise the answer is here, and
-//	bits 30-23  is the length of the prefix that it comes from, 0 to 128, or LengthLost
-//	bits 22-0   is the value.
+//	bit 31      EntryBlock: the lookup goes on in the block whose number is in bits 0 to 22. The last level has no
+//	            such entry. In an entry without this bit,
+//	bits 30-23  are the length of the prefix that the answer comes from, 0 to 128, or LengthLost, and
+//	bits 22-0   are the value.
 //
-// All bits zero is the value 0 of no prefix: memory that nobody has written to has that answer everywhere. It stands
-// for "ask the kernel", as does a lost entry, whose value is 0 too, so that readers need not look at the length. It is
-// there for the writer: it says which entries a prefix may overwrite, so that the writer keeps nothing for each prefix
-// and its caller, who has the routes anyway, only says which prefix becomes visible behind a removed one.
+// An entry of zero has the value 0 and comes from no prefix, so memory that has never been written has that answer
+// everywhere. The value 0 means "ask the kernel". A lost entry has it too, so readers need not look at the length. The
+// writer does: the length says which entries a prefix may overwrite. So the writer stores nothing for each prefix. Its
+// caller, which has the routes anyway, says which prefix becomes visible when one is removed.
 //
-// At every instant a reader gets for each address the answer from before a change or from after it. An entry is stored
-// whole. A block is full before an entry leads to it, and its entries then say what that entry said. A block that has
-// become superfluous keeps its contents for Grace: no reader that has found the way into it is still there by then.
-// Between addresses a change is not atomic.
+// For each address a reader always gets the answer from before a change or from after it. An entry is stored
+// atomically. A block is filled before an entry leads to it, and its entries then repeat that entry's answer. A block
+// that is no longer needed keeps its contents for Grace, by when no reader is left in it. A change is not atomic across
+// several addresses.
 package lpm
 
 import (
@@ -51,7 +51,7 @@ const (
 	BlockBits = 8
 	// BlockSize is the number of entries of a block.
 	BlockSize = 1 << BlockBits
-	// MaxBlocks is how many blocks entries can tell apart.
+	// MaxBlocks is how many blocks entries can refer to.
 	MaxBlocks = EntryNumber + 1
 	// MaxValue is the highest value.
 	MaxValue = EntryNumber
@@ -63,24 +63,24 @@ const (
 	maxLevels = 128 / BlockBits
 )
 
-// Table is the writer of one table. Only Lookup may be called while another call is being made.
+// Table is the writer of one table. No method but Lookup may be called while another call is running.
 type Table struct {
 	root, blocks       []uint32
 	rootBits, addrBits int
 	lost               int
 
-	// queue is a ring of the numbers of all blocks that no entry leads to, from head: first those that are free,
-	// then those that wait for Grace to pass, then those that wait for a Tick. since has the time, beside the
-	// number, from which Grace counts. The block that was left longest ago is taken first.
+	// queue is a ring that starts at head. It has the numbers of all blocks that no entry leads to: first those that
+	// are free, then those for which Grace has not passed (waiting), then those that wait for a Tick (fresh). since
+	// has the start of Grace at the same position. The block that has been unused for longest is taken first.
 	queue                      []uint32
 	since                      []time.Duration
 	head, free, waiting, fresh int
 }
 
-// New makes a table in the given memory, for addresses of addrBits bits: 32 is IPv4, 128 is IPv6. The root takes the
-// first 0, 8, 16 or 24 bits of an address, by its size; blocks has room for any number of blocks of BlockSize entries,
-// of which at most MaxBlocks are used. The memory has to be zero; if it may have been used before, call Reset. Another
-// geometry is a mistake of the caller's, and panics.
+// New makes a table in the given memory, for addresses of addrBits bits: 32 for IPv4, 128 for IPv6. root has 1, 2^8, 2^16
+// or 2^24 entries and is indexed by the first 0, 8, 16 or 24 bits of an address. blocks has any number of blocks of
+// BlockSize entries, of which at most MaxBlocks are used. The memory must be zero; if it may not be, call Reset. New
+// panics on other sizes.
 func New(root, blocks []uint32, addrBits int) *Table {
 	rootBits := bits.Len(uint(len(root))) - 1
 	switch {
@@ -100,9 +100,9 @@ func New(root, blocks []uint32, addrBits int) *Table {
 	return t
 }
 
-// Insert gives a value to the addresses of p that no longer prefix covers. A prefix that is there already changes its
-// value. It returns false if p has found no room: then the addresses of p, and maybe others that share the entry, are
-// lost (see Lost). A value above MaxValue and a prefix of the other family panic.
+// Insert sets the value of the addresses in p that are in no longer prefix. If p is in the table already, its value
+// changes. Insert returns false if there is no room: the addresses of p, and maybe others that share its entry, are then
+// lost (see Lost). It panics on a value above MaxValue and on a prefix of the other family.
 //
 // A prefix shorter than the root takes time in proportion to its share of the table.
 func (t *Table) Insert(p netip.Prefix, value uint32) bool {
@@ -125,14 +125,15 @@ func (t *Table) Insert(p netip.Prefix, value uint32) bool {
 	return true
 }
 
-// Remove gives the addresses that have their value from p the one of the longest prefix around p that remains, of
-// coverBits bits, shorter than p's; or, with 0 and 0, of none. Nothing happens if p is not there.
+// Remove removes p. Addresses whose value comes from p get that of the longest prefix around p that remains: coverBits is
+// its length, which is shorter than p's, and coverValue its value. Both are 0 if there is none. Remove does nothing if p
+// is not in the table.
 func (t *Table) Remove(p netip.Prefix, coverBits int, coverValue uint32) {
 	key, length := t.key(p.Addr()), prefixLen(p)
 	if coverBits < 0 || coverBits >= max(length, 1) || coverValue > MaxValue {
 		panic(fmt.Sprintf("lpm: remove %v, in a prefix of length %d with value %d", p, coverBits, coverValue))
 	}
-	var way [maxLevels]*uint32 // the entries that lead to where p is
+	var path [maxLevels]*uint32 // the entries that lead to the block with p
 	depth := 0
 	entries, index, done := t.root, t.rootIndex(&key), t.rootBits
 	for length > done {
@@ -140,7 +141,7 @@ func (t *Table) Remove(p netip.Prefix, coverBits int, coverValue uint32) {
 		if *slot&EntryBlock == 0 {
 			return
 		}
-		way[depth] = slot
+		path[depth] = slot
 		depth++
 		entries, index = t.block(*slot), int(key[done/8])
 		done += BlockBits
@@ -149,17 +150,17 @@ func (t *Table) Remove(p netip.Prefix, coverBits int, coverValue uint32) {
 	from := index >> rest << rest
 	t.overwrite(entries[from:from+1<<rest], length, length, pack(coverBits, coverValue))
 
-	// Blocks inside p are there for longer prefixes, so only those on the way to it can have become superfluous.
+	// Blocks inside p exist for longer prefixes, so only those on the path to p may no longer be needed.
 	for depth > 0 {
 		depth--
-		if !t.fold(way[depth], t.rootBits+depth*BlockBits) {
+		if !t.fold(path[depth], t.rootBits+depth*BlockBits) {
 			return
 		}
 	}
 }
 
-// Lookup reads the table as the programs do. It gives the value for an address and the length of the prefix that it is
-// from. For addresses that are lost both are 0.
+// Lookup reads the table as the programs do. It returns the value for an address and the length of the prefix that the
+// value comes from. Both are 0 for a lost address.
 func (t *Table) Lookup(a netip.Addr) (value uint32, length int, lost bool) {
 	key := t.key(a)
 	done := t.rootBits
@@ -174,15 +175,15 @@ func (t *Table) Lookup(a netip.Addr) (value uint32, length int, lost bool) {
 	return e & EntryNumber, length, false
 }
 
-// Lost is how many entries should have led to a block when there was none. All addresses under such an entry have the
-// answer 0, to ask the kernel, until Reset: the writer does not know what is missing there.
+// Lost returns how many entries needed a block when none was free. All addresses under such an entry have the value 0,
+// which means to ask the kernel, until Reset: the writer does not know which prefixes are missing there.
 func (t *Table) Lost() int { return t.lost }
 
-// overwrite stores e in all entries, down to the last level, that come from prefixes of the given lengths. No such
-// range has LengthLost.
+// overwrite stores e in all entries, down to the last level, that come from prefixes of from to to bits. It leaves lost
+// entries alone, since to is less than LengthLost.
 func (t *Table) overwrite(entries []uint32, from, to int, e uint32) {
 	for i := range entries {
-		// Only this goroutine stores entries, so it may load them as it likes.
+		// Only this goroutine stores entries, so the load need not be atomic.
 		old := entries[i]
 		if old&EntryBlock != 0 {
 			t.overwrite(t.block(old), from, to, e)
@@ -192,8 +193,8 @@ func (t *Table) overwrite(entries []uint32, from, to int, e uint32) {
 	}
 }
 
-// split makes an entry lead to a block that says the same. Without a block left, or below an entry for which there was
-// none, it returns false.
+// split replaces an entry by one that leads to a block with the same answer. It returns false if no block is free, or if
+// the entry is lost.
 func (t *Table) split(slot *uint32) bool {
 	e := *slot
 	if e == entryLost {
@@ -205,7 +206,7 @@ func (t *Table) split(slot *uint32) bool {
 		atomic.StoreUint32(slot, entryLost)
 		return false
 	}
-	// Nobody reads the block yet, and the atomic store below comes after these.
+	// No reader is in the block yet, and the atomic store below is ordered after these.
 	b := t.block(n)
 	for i := range b {
 		b[i] = e
@@ -214,8 +215,9 @@ func (t *Table) split(slot *uint32) bool {
 	return true
 }
 
-// fold is the opposite of split: it puts the answer in place of a block that has only one, unless the answer is from a
-// prefix that is too long for the level above, which has done bits. That goes for lost entries too.
+// fold is the opposite of split: if all entries of a block are the same answer, the answer replaces the entry that leads
+// to the block. done is how many bits of the address the levels above take. An answer from a longer prefix stays, and so
+// does a lost one.
 func (t *Table) fold(slot *uint32, done int) bool {
 	b := t.block(*slot)
 	e := b[0]
@@ -233,17 +235,18 @@ func (t *Table) fold(slot *uint32, done int) bool {
 	return true
 }
 
-// block gives the block that an entry leads to, or that has a number.
+// block returns the block that an entry leads to. A block's number works too.
 func (t *Table) block(e uint32) []uint32 {
 	i := int(e&EntryNumber) * BlockSize
 	return t.blocks[i : i+BlockSize : i+BlockSize]
 }
 
+// rootIndex returns the index of a key in the root.
 func (t *Table) rootIndex(key *[16]byte) int {
 	return int(binary.BigEndian.Uint32(key[:]) >> (32 - t.rootBits))
 }
 
-// key gives the bits of an address from the first byte on, for both families.
+// key returns an address in network byte order. An IPv4 address is in the first four bytes.
 func (t *Table) key(a netip.Addr) (key [16]byte) {
 	if a.BitLen() != t.addrBits {
 		panic(fmt.Sprintf("lpm: address %v in a table for addresses of %d bits", a, t.addrBits))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The numbers here are those that the programs go by.
+// TestLayout has the constants of the layout as numbers, since the programs rely on them.
 func TestLayout(t *testing.T) {
 	root, blocks := make([]uint32, 1<<24), make([]uint32, 2*256)
 	table := New(root, blocks, 32)
@@ -75,11 +75,11 @@ func TestRandomChanges(t *testing.T) {
 						present = append(present, p)
 					}
 				case k == 9:
-					// Another value, or the same.
+					// Set a value that may be the same as before.
 					p = present[rng.IntN(len(present))]
 					m.insert(p, uint32(rng.IntN(2)))
 				case k == 8:
-					// Maybe not there.
+					// Remove a prefix that may not be in the table.
 					p = randomPrefix(rng, g.addrBits, g.dense)
 					m.remove(p)
 					present = slices.DeleteFunc(present, func(q netip.Prefix) bool { return p == q })
@@ -93,7 +93,7 @@ func TestRandomChanges(t *testing.T) {
 				if len(present) > 0 {
 					m.around(rng, present[rng.IntN(len(present))])
 				}
-				// Sparse tables have much to go through.
+				// Auditing a sparse table takes long.
 				if step%500 == 499 || g.dense && step%100 == 99 {
 					m.audit()
 				}
@@ -117,7 +117,7 @@ func TestRandomChanges(t *testing.T) {
 	}
 }
 
-// What there is no block for has the answer 0 from then on, everything else the right one.
+// Addresses for which there is no block get the answer 0 from then on, and all others the right one.
 func TestExhaustion(t *testing.T) {
 	for _, blocks := range []int{0, 1, 2, 20} {
 		rng := rand.New(rand.NewPCG(2, uint64(blocks)))
@@ -130,8 +130,8 @@ func TestExhaustion(t *testing.T) {
 				m.remove(p)
 			} else {
 				all = append(all, p)
-				// The change is in the table only if no entry on the way to it is lost, or becomes so because no
-				// block is left.
+				// Insert succeeds unless an entry on the path to p is lost already, or becomes lost because no
+				// block is free.
 				before := len(m.lost)
 				if ok := m.insert(p, uint32(step+1)); ok == m.lose(p) || len(m.lost) > before && m.table.free > 0 {
 					t.Fatalf("insert %v: %v, %d blocks free", p, ok, m.table.free)
@@ -171,7 +171,7 @@ func TestExhaustion(t *testing.T) {
 	}
 }
 
-// lose tells whether p lies in an entry that is lost, and notes the entry's range if it is new.
+// lose reports whether p lies in a lost entry, and records the entry's range if it is new.
 func (m *model) lose(p netip.Prefix) bool {
 	t, b := m.table, bytesOf(p.Addr())
 	e, done := t.root[t.rootIndex(&b)], t.rootBits
@@ -188,7 +188,8 @@ func (m *model) lose(p netip.Prefix) bool {
 	return true
 }
 
-// A block that says the same everywhere is still needed if that comes from more than one prefix, or is lost.
+// A block whose entries are all the same is still needed if they come from a longer prefix than the level above has, or are
+// lost.
 func TestBlocksThatStay(t *testing.T) {
 	m := newModel(t, 24, 1, 32)
 	m.insert(netip.MustParsePrefix("10.0.0.0/8"), 1)
@@ -228,7 +229,7 @@ func TestRemoveWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// A block stays out of use, with its contents, until the clock has been seen to go on by Grace after its removal.
+// A block stays out of use and keeps its contents until Grace after the first Tick that follows its removal.
 func TestGrace(t *testing.T) {
 	m := newModel(t, 8, 3, 32)
 	p := netip.MustParsePrefix("10.1.2.3/32")
@@ -262,7 +263,7 @@ func TestGrace(t *testing.T) {
 	m.audit()
 }
 
-// A table may be made in memory that an earlier one has left.
+// A table can be made in the memory of an earlier one.
 func TestResetOfUsedMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	old := newModel(t, 8, 64, 32)

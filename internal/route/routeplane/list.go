@@ -9,7 +9,7 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// Neighbors lists the neighbours on connected networks with the numbers of their next hops.
+// Neighbors lists the neighbors on connected networks with the numbers of their next hops.
 func (p *Plane) Neighbors() (map[Neighbor]uint32, error) {
 	all := make(map[Neighbor]uint32)
 	var (
@@ -26,12 +26,12 @@ func (p *Plane) Neighbors() (map[Neighbor]uint32, error) {
 		all[Neighbor{Dev: int(key.Dev), Addr: netip.AddrFrom16(b).Unmap()}] = number
 	}
 	if err := it.Err(); err != nil {
-		return nil, fmt.Errorf("listing the neighbours of %s: %w", p.inst.Name(), err)
+		return nil, fmt.Errorf("listing the neighbors of %s: %w", p.inst.Name(), err)
 	}
 	return all, nil
 }
 
-// Own4 tells whether the programs take an IPv4 address for one of this host.
+// Own4 reports whether the programs treat an IPv4 address as one of this host.
 func (p *Plane) Own4(addr netip.Addr) (bool, error) {
 	m := p.inst.Map(bpfobj.PipelineMapRouteOwn4)
 	var value uint32

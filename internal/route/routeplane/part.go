@@ -13,7 +13,7 @@ import (
 // Stage is the name of the stage.
 const Stage = "route"
 
-// stateVersion is that of what the part keeps: its options.
+// stateVersion is the version of the part's saved state, which is its Options.
 const stateVersion = 1
 
 // Part is the IP router's part of the program.
@@ -22,7 +22,7 @@ type Part struct{ options Options }
 // NewPart turns the IP router on.
 func NewPart(o Options) *Part { return &Part{o} }
 
-// OptionsOf returns what the IP router of a data plane was loaded with, nil if it is off.
+// OptionsOf returns the options with which the IP router of a data plane was loaded, nil if it is off.
 func OptionsOf(inst *datapath.Instance) *Options {
 	return datapath.Saved[Options](inst, Stage, stateVersion)
 }
@@ -30,7 +30,7 @@ func OptionsOf(inst *datapath.Instance) *Options {
 // Name implements datapath.Part.
 func (p *Part) Name() string { return Stage }
 
-// maxBlocks is what a block number in an entry has room for.
+// maxBlocks is how many blocks an entry can refer to: it has 23 bits for the number.
 const maxBlocks = 1 << 23
 
 // Check implements datapath.Part.
@@ -48,7 +48,7 @@ func (p *Part) State(*datapath.Instance) (datapath.State, error) {
 	return datapath.State{Version: stateVersion, Value: p.options}, nil
 }
 
-// The first levels: 2^24 entries for IPv4, 2^16 for IPv6, 256 to a block.
+// Sizes of the first levels, in map values of 256 entries: 2^24 entries for IPv4 and 2^16 for IPv6.
 const (
 	roots4 = 1 << 16
 	roots6 = 1 << 8
@@ -83,10 +83,11 @@ func orDefault(n, otherwise int) int {
 	return n
 }
 
-// Shared implements datapath.Part: a process that begins reads the tables anew.
+// Shared implements datapath.Part. No map is shared with the next program, since a process that starts reads the tables
+// anew.
 func (p *Part) Shared(*datapath.Loading) []string { return nil }
 
-// Fill implements datapath.Part: the next hops with fixed numbers.
+// Fill implements datapath.Part: it writes the next hops with fixed numbers.
 func (p *Part) Fill(_ *datapath.Loading, inst *datapath.Instance) error {
 	plane, err := Open(inst)
 	if err != nil {

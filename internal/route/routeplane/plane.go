@@ -13,8 +13,8 @@ import (
 	"culvert/internal/datapath"
 )
 
-// Plane is the IP router of an instance with the memory that this process shares with the programs: the contents of maps
-// that can be mapped. It goes before the instance does.
+// Plane is the IP router of an instance. Maps that can be memory-mapped are mapped into this process, which shares their
+// contents with the programs. Close it before the instance.
 type Plane struct {
 	inst     *datapath.Instance
 	writable bool
@@ -26,15 +26,15 @@ type Plane struct {
 	state          *bpfobj.PipelineRouteState
 }
 
-// errReadOnly is for changes by View.
+// errReadOnly is the error of writes to a Plane from View.
 var errReadOnly = errors.New("the IP router is open for reading only")
 
-// Open opens the IP router for the process that keeps it.
+// Open opens the IP router of an instance for reading and writing. Only the process that serves it may write.
 func Open(inst *datapath.Instance) (*Plane, error) {
 	return open(inst, unix.PROT_READ|unix.PROT_WRITE)
 }
 
-// View opens the IP router of an instance that another process serves; nothing of it can be written.
+// View opens the IP router of an instance for reading. Writes return an error.
 func View(inst *datapath.Instance) (*Plane, error) { return open(inst, unix.PROT_READ) }
 
 func open(inst *datapath.Instance, prot int) (*Plane, error) {
@@ -50,7 +50,7 @@ func open(inst *datapath.Instance, prot int) (*Plane, error) {
 	return p, nil
 }
 
-// Close gives the memory back, and with it what Table4 and Table6 have returned.
+// Close unmaps the memory, including that which Table4 and Table6 have returned.
 func (p *Plane) Close() {
 	for _, b := range p.mapped {
 		_ = unix.Munmap(b)
@@ -61,7 +61,7 @@ func (p *Plane) Close() {
 // Attached names the interfaces that carry the program now.
 func (p *Plane) Attached() []string { return p.inst.Attached() }
 
-// AttachedIndexes gives their indexes.
+// AttachedIndexes returns the indexes of the interfaces that carry the program now.
 func (p *Plane) AttachedIndexes() []int { return p.inst.AttachedIndexes() }
 
 func (p *Plane) mapAll(o *Options, prot int) (err error) {
@@ -93,7 +93,7 @@ func (p *Plane) mapAll(o *Options, prot int) (err error) {
 func mapArray[T any](p *Plane, name string, prot int) ([]T, error) {
 	m := p.inst.Map(name)
 	var value T
-	// Values stand at multiples of 8 bytes; those here are such sizes (TestRouteLayout).
+	// The kernel aligns values to 8 bytes. The sizes of these are multiples of 8 (TestRouteLayout).
 	size := int(unsafe.Sizeof(value)) * int(m.MaxEntries())
 	page := unix.Getpagesize()
 	b, err := unix.Mmap(m.FD(), 0, (size+page-1)/page*page, prot, unix.MAP_SHARED)
@@ -104,7 +104,7 @@ func mapArray[T any](p *Plane, name string, prot int) ([]T, error) {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), m.MaxEntries()), nil
 }
 
-// Memory returns how many bytes the maps of the mirrored table take.
+// Memory returns the size of the mirror's maps in bytes.
 func Memory(inst *datapath.Instance) (n uint64) {
 	for _, name := range []string{
 		bpfobj.PipelineMapRouteRoot4, bpfobj.PipelineMapRouteBlocks4, bpfobj.PipelineMapRouteRoot6, bpfobj.PipelineMapRouteBlocks6, bpfobj.PipelineMapRouteHops,

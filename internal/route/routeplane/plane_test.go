@@ -20,7 +20,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// routeBed is a router with two interfaces, east and west, a network on each and a neighbour there.
+// routeBed is a router with two interfaces, east and west, a network on each and a neighbor there.
 type routeBed struct {
 	t          *testing.T
 	inst       *datapath.Instance
@@ -28,7 +28,7 @@ type routeBed struct {
 	west, east *net.Interface
 }
 
-var neighbourMAC = [6]byte{2, 0, 0, 0, 0, 9}
+var neighborMAC = [6]byte{2, 0, 0, 0, 0, 9}
 
 func newRouteBed(t *testing.T, o Options) *routeBed {
 	testbed.InNamespace(t)
@@ -75,7 +75,7 @@ func (b *routeBed) must(err error) {
 	}
 }
 
-// packet is a UDP packet that comes in by west, with a tag if vlan is not 0.
+// packet returns a UDP packet to the MAC address of west, with a tag if vlan is not 0.
 func (b *routeBed) packet(src, dst string, vlan uint16, ttl uint8) []byte {
 	b.t.Helper()
 	eth := &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: b.west.HardwareAddr}
@@ -104,14 +104,14 @@ func (b *routeBed) packet(src, dst string, vlan uint16, ttl uint8) []byte {
 	return buf.Bytes()
 }
 
-// expect runs a packet and compares what becomes of it.
+// expect sends a packet in by west, and checks under which verdict and reason it is counted, and what becomes of it.
 func (b *routeBed) expect(in []byte, reason string) []byte {
 	b.t.Helper()
 	before := b.count(reason)
 	action, out, err := b.inst.TestRun(in, "west")
 	b.must(err)
 	if b.count(reason) != before+1 {
-		b.t.Fatalf("action %d, and %s has not counted it: %+v", action, reason, b.reasons())
+		b.t.Fatalf("action %d, not counted as %s: %+v", action, reason, b.reasons())
 	}
 	verdict := map[string]uint32{"pass": testbed.XDPPass, "punt": testbed.XDPPass, "drop": testbed.XDPDrop, "fwd": testbed.XDPRedirect}
 	name, _, _ := strings.Cut(reason, " ")
@@ -138,7 +138,7 @@ func (b *routeBed) reasons() map[string]uint64 {
 	return all
 }
 
-// forwarded is what Linux makes of a packet on its way from west to the neighbour.
+// forwarded returns a packet as Linux forwards it from west to the neighbor on east, with a tag if vlan is not 0.
 func (b *routeBed) forwarded(in []byte, vlan uint16) []byte {
 	l3 := 14
 	if binary.BigEndian.Uint16(in[12:]) == 0x8100 {
@@ -158,7 +158,7 @@ func (b *routeBed) forwarded(in []byte, vlan uint16) []byte {
 	} else {
 		packet[7]--
 	}
-	out := append(neighbourMAC[:6:6], b.east.HardwareAddr...)
+	out := append(neighborMAC[:6:6], b.east.HardwareAddr...)
 	if vlan != 0 {
 		out = append(out, 0x81, 0, byte(vlan>>8), byte(vlan))
 	}
@@ -175,7 +175,7 @@ func TestRouteByKernel(t *testing.T) {
 			t.Errorf("forwarded as\n%x, want\n%x", out, b.forwarded(in, 0))
 		}
 	}
-	// The neighbours that the kernel has named count as used.
+	// A neighbor counts as used when the kernel's answer has named it.
 	for number, addr := range map[uint32]string{20: "10.2.0.9", 21: "fd02::9"} {
 		b.must(b.plane.SetNeighbor(Neighbor{Dev: b.east.Index, Addr: netip.MustParseAddr(addr)}, number))
 		if b.plane.HopUsed(number) != 0 {
@@ -189,33 +189,42 @@ func TestRouteByKernel(t *testing.T) {
 			t.Errorf("next hop %d was not used", number)
 		}
 	}
-	b.expect(b.packet("10.1.0.2", "192.0.2.5", 0, 1), "punt route-ttl")
-	b.expect(b.packet("fd01::2", "2001:db8::5", 0, 1), "punt route-ttl")
-	b.expect(b.packet("10.1.0.2", "198.51.100.1", 0, 64), "drop route-blackhole")
-	// Without a mirror nobody tells what is nowhere from what is here.
-	b.expect(b.packet("10.1.0.2", "203.0.113.1", 0, 64), "pass route-local")
-	b.expect(b.packet("10.1.0.2", "10.2.0.1", 0, 1), "pass route-local")
-	b.expect(b.packet("fe80::2", "fe80::1", 0, 255), "pass route-local")
-	b.expect(b.packet("10.1.0.2", "10.2.0.7", 0, 64), "punt route-neighbor")
-	b.expect(b.packet("127.0.0.1", "192.0.2.5", 0, 64), "punt route-martian")
-	b.expect(b.packet("fe80::1", "2001:db8::5", 0, 64), "pass route-kernel") // it might be to this host
-	b.expect(b.packet("10.1.0.2", "224.0.0.5", 0, 64), "punt route-multicast")
+	for _, tt := range []struct {
+		name, src, dst string
+		ttl            uint8
+		reason         string
+	}{
+		{"IPv4 hop limit", "10.1.0.2", "192.0.2.5", 1, "punt route-ttl"},
+		{"IPv6 hop limit", "fd01::2", "2001:db8::5", 1, "punt route-ttl"},
+		{"blackhole", "10.1.0.2", "198.51.100.1", 64, "drop route-blackhole"},
+		// bpf_fib_lookup does not distinguish no route from a local destination.
+		{"no route", "10.1.0.2", "203.0.113.1", 64, "pass route-local"},
+		{"to this host", "10.1.0.2", "10.2.0.1", 1, "pass route-local"},
+		{"link-local", "fe80::2", "fe80::1", 255, "pass route-local"},
+		{"unknown neighbor", "10.1.0.2", "10.2.0.7", 64, "punt route-neighbor"},
+		{"martian source", "127.0.0.1", "192.0.2.5", 64, "punt route-martian"},
+		{"link-local source, maybe to this host", "fe80::1", "2001:db8::5", 64, "pass route-kernel"},
+		{"multicast", "10.1.0.2", "224.0.0.5", 64, "punt route-multicast"},
+	} {
+		t.Log(tt.name)
+		b.expect(b.packet(tt.src, tt.dst, 0, tt.ttl), tt.reason)
+	}
 }
 
-// With the mirror trusted the tables of the kernel do not matter: here they are empty.
+// A program that trusts the mirror does not need the kernel's tables, which are empty here.
 func TestRouteByMirror(t *testing.T) {
 	b := newRouteBed(t, Options{Trusting: true, Blocks4: 4, Blocks6: 16})
 	const hop, tagged = HopFirst, HopFirst + 1
 	b.must(b.plane.SetHop(hop, Hop{
 		Action: Forward, Dev: b.east.Index, Port: b.east.Index, MTU: 1500,
-		SrcMAC: [6]byte(b.east.HardwareAddr), DstMAC: neighbourMAC,
+		SrcMAC: [6]byte(b.east.HardwareAddr), DstMAC: neighborMAC,
 	}))
 	b.must(b.plane.SetHop(tagged, Hop{
 		Action: Forward, Dev: 1000, Port: b.east.Index, MTU: 1500, VLAN: 0x1000 | 20,
-		SrcMAC: [6]byte(b.east.HardwareAddr), DstMAC: neighbourMAC,
+		SrcMAC: [6]byte(b.east.HardwareAddr), DstMAC: neighborMAC,
 	}))
 	root, blocks := b.plane.Table4()
-	root[203<<16|113] = 1<<31 | 3 // 203.0.113.0/24 goes on in block 3
+	root[203<<16|113] = 1<<31 | 3 // 203.0.113.0/24 leads to block 3
 	blocks[3*256+7] = 32<<23 | hop
 	blocks[3*256+8] = 32<<23 | tagged
 	blocks[3*256+9] = 32<<23 | HopBlackhole
@@ -239,19 +248,23 @@ func TestRouteByMirror(t *testing.T) {
 	if out := b.expect(in, "fwd route"); !bytes.Equal(out, b.forwarded(in, 0)) {
 		t.Errorf("forwarded as\n%x, want\n%x", out, b.forwarded(in, 0))
 	}
-	b.expect(b.packet("10.1.0.2", "203.0.113.9", 0, 64), "drop route-blackhole")
-	b.expect(b.packet("fd01::2", "2003::6", 0, 64), "pass route-local") // 0 asks, and the kernel has no route
-	// Neighbours talk to this host from where nothing is forwarded from.
 	root6[0x2004] = 16<<23 | HopLocal
 	root6[0x2005] = 16<<23 | HopNone
-	b.expect(b.packet("fe80::2", "2004::1", 0, 255), "pass route-local")
-	b.expect(b.packet("fe80::2", "2005::1", 0, 255), "punt route-martian")
-	b.expect(b.packet("fd01::2", "2005::1", 0, 255), "punt route-none")
+	for _, tt := range []struct{ name, src, dst, reason string }{
+		{"blackhole", "10.1.0.2", "203.0.113.9", "drop route-blackhole"},
+		{"the mirror asks, and the kernel has no route", "fd01::2", "2003::6", "pass route-local"},
+		{"link-local source to this host", "fe80::2", "2004::1", "pass route-local"},
+		{"link-local source elsewhere", "fe80::2", "2005::1", "punt route-martian"},
+		{"no route", "fd01::2", "2005::1", "punt route-none"},
+	} {
+		t.Log(tt.name)
+		b.expect(b.packet(tt.src, tt.dst, 0, 64), tt.reason)
+	}
 	if used := b.plane.HopUsed(hop); used == 0 {
 		t.Error("the next hop counts as never used")
 	}
 
-	// A tag that no device takes, then one that a device takes, to the same and to another VLAN.
+	// Tag 30 belongs to no device at first, and then to one that forwards to a network without and with a tag.
 	in = b.packet("10.1.0.2", "203.0.113.7", 30, 64)
 	b.expect(in, "pass route-off")
 	b.must(b.plane.SetDev(1001, Dev{
@@ -267,15 +280,14 @@ func TestRouteByMirror(t *testing.T) {
 	b.must(b.plane.DeleteDev(1001))
 	b.expect(in, "pass route-off")
 
-	// Own addresses are no sources.
+	// No forwarded packet comes from an address of this host.
 	b.must(b.plane.SetOwn4([]netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.2.0.1")}))
 	b.expect(b.packet("10.2.0.1", "203.0.113.7", 0, 64), "punt route-martian")
 	b.must(b.plane.SetOwn4([]netip.Addr{netip.MustParseAddr("10.1.0.1")}))
 	b.expect(b.packet("10.2.0.1", "203.0.113.7", 0, 64), "fwd route")
 }
 
-// Neighbour discovery is the kernel's, which may answer for another. What is behind the program's former address is
-// nobody's.
+// Neighbor discovery goes to the kernel, which may be a proxy. Frames to a device's former MAC address are for no one here.
 func TestRouteByAddress(t *testing.T) {
 	b := newRouteBed(t, Options{NoMirror: true})
 	in := b.packet("fd01::2", "2001:db8::5", 0, 64)
@@ -285,18 +297,18 @@ func TestRouteByAddress(t *testing.T) {
 	}
 	in = b.packet("10.1.0.2", "192.0.2.5", 0, 64)
 	b.expect(in, "fwd route-fib")
-	b.must(b.plane.SetDev(b.west.Index, Dev{Port: b.west.Index, MAC: neighbourMAC, Forward4: true, Xmit: true}))
+	b.must(b.plane.SetDev(b.west.Index, Dev{Port: b.west.Index, MAC: neighborMAC, Forward4: true, Xmit: true}))
 	b.expect(in, "pass other")
-	copy(in, neighbourMAC[:])
+	copy(in, neighborMAC[:])
 	b.expect(in, "fwd route-fib")
-	// Interfaces that do not carry the program are none of its business.
+	// SetDev ignores interfaces that do not carry the program.
 	b.must(b.plane.SetDev(9999, Dev{Port: 9999, Xmit: true}))
 	if devs, err := b.plane.Devs(); err != nil || len(devs) != 2 {
 		t.Errorf("devices %v, %v", devs, err)
 	}
 }
 
-// What follows the packet in its frame is taken off, as the kernel does, but for what fills it up.
+// A trailer after the packet is removed, as the kernel does, but not padding.
 func TestRouteTrims(t *testing.T) {
 	b := newRouteBed(t, Options{NoMirror: true})
 	in := b.packet("10.1.0.2", "192.0.2.5", 0, 64)
@@ -306,7 +318,7 @@ func TestRouteTrims(t *testing.T) {
 	}
 }
 
-// The maps are mapped as arrays of these, so their sizes have to be what the kernel rounds them to.
+// Maps are mapped as arrays of these types, so their sizes must be multiples of 8, to which the kernel rounds them.
 func TestRouteLayout(t *testing.T) {
 	for name, size := range map[string]uintptr{
 		"hop": unsafe.Sizeof(bpfobj.PipelineRouteHop{}), "state": unsafe.Sizeof(bpfobj.PipelineRouteState{}),
@@ -338,7 +350,7 @@ func TestChecksumsOfRouter(t *testing.T) {
 	}
 }
 
-// What comes by one interface of the IP router does not use up what others may pass to the kernel.
+// Packets from one interface do not use up the limit of what others may pass to the kernel.
 func TestRouteLimitsByInterface(t *testing.T) {
 	b := newRouteBed(t, Options{NoMirror: true})
 	b.must(b.inst.SetLimit(bpfobj.PipelineReasonPUNT_ROUTE_TTL, bpfobj.PipelineLimit{Interval: 1 << 58}))
@@ -350,7 +362,7 @@ func TestRouteLimitsByInterface(t *testing.T) {
 		b.must(err)
 		return action
 	}
-	// One of its own, one of what all share, no more.
+	// The first packet is within the interface's own limit, the second within the shared one.
 	for n, want := range []uint32{testbed.XDPPass, testbed.XDPPass, testbed.XDPDrop, testbed.XDPDrop} {
 		if got := run(b.west); got != want {
 			t.Errorf("packet %d by west: action %d, want %d", n+1, got, want)
@@ -361,13 +373,13 @@ func TestRouteLimitsByInterface(t *testing.T) {
 	}
 }
 
-// Both stages in one program are more for the verifier than each by itself.
+// The verifier must accept both stages in one program, which is larger than each by itself.
 func TestRouteBesideSCION(t *testing.T) {
 	attachBeside(t)
 }
 
-// TestBalanceBesideAll has all stages in one program, which the verifier has to take: older ones count its stack and its
-// ways differently.
+// TestBalanceBesideAll puts all stages in one program, which the verifier must accept. Older verifiers count stack and
+// paths differently.
 func TestBalanceBesideAll(t *testing.T) {
 	attachBeside(t, datapath.NewBalancePart(datapath.BalanceOptions{}))
 }

@@ -6,13 +6,13 @@ import "net/netip"
 
 // Options turn the IP router on.
 type Options struct {
-	// NoMirror leaves the mirrored table out: every packet asks the kernel with bpf_fib_lookup.
+	// NoMirror leaves the mirror out. The programs ask the kernel for each packet with bpf_fib_lookup.
 	NoMirror bool
-	// Blocks4 and Blocks6 are how many blocks of 256 entries the mirror has below its first level, 1 KiB
-	// each; 0 for the defaults.
+	// Blocks4 and Blocks6 are how many blocks of 256 entries, 1 KiB each, the mirror has below its first level.
+	// 0 means the default.
 	Blocks4, Blocks6 int
-	// Trusting takes the mirror for current without a heartbeat. It exists to measure a data plane that no
-	// process serves; no configuration leads here.
+	// Trusting makes the programs believe the mirror without a deadline. It exists to measure a data plane that no
+	// process serves. No configuration sets it.
 	Trusting bool
 }
 
@@ -20,41 +20,41 @@ type Options struct {
 const (
 	// MaxHops is how many next hops the mirror can tell apart.
 	MaxHops = 65536
-	// DefaultBlocks4 and DefaultBlocks6 hold a full table of 2026 and half as much again.
+	// DefaultBlocks4 and DefaultBlocks6 have room for one and a half full tables of 2026.
 	DefaultBlocks4 = 16384
 	DefaultBlocks6 = 98304
-	// MaxNeighbors is how many neighbours on connected networks have a next hop of their own.
+	// MaxNeighbors is how many neighbors on connected networks have a next hop of their own.
 	MaxNeighbors = 65536
 )
 
-// Action is what becomes of packets to a next hop of the mirror.
+// Action is what the programs do with packets to a next hop of the mirror.
 type Action uint8
 
 // The values are shared with enum route_action in bpf/route/maps.h.
 const (
-	// Ask has the program ask the kernel: the answer depends on more than the destination, or the
-	// mirror does not know. It is what an empty mirror says.
+	// Ask makes the program ask the kernel: the answer depends on more than the destination, or the mirror does not
+	// know it. An empty mirror has Ask everywhere.
 	Ask Action = iota
-	// Forward sends to the neighbour.
+	// Forward sends to the neighbor.
 	Forward
-	// Connected looks for the neighbour of the destination itself on device Dev.
+	// Connected sends to the destination itself, a neighbor on device Dev.
 	Connected
-	// Local is for addresses of this host, broadcast and multicast: to the kernel.
+	// Local is for addresses of this host, broadcast and multicast. The packets go to the kernel.
 	Local
-	// None, Unreachable and Prohibit go to the kernel, which answers.
+	// None, Unreachable and Prohibit go to the kernel, which answers with an ICMP error.
 	None
 	Unreachable
 	Prohibit
 	// Blackhole drops.
 	Blackhole
-	// Resolve goes to the kernel, which has to find the neighbour first.
+	// Resolve goes to the kernel, which has to resolve the neighbor first.
 	Resolve
-	// Elsewhere goes to the kernel: the device that it leaves by does not carry culvert, or takes no
+	// Elsewhere goes to the kernel, because the packet leaves by a device that does not carry culvert, or takes no
 	// frames from XDP.
 	Elsewhere
 )
 
-// Next hops with a fixed number. Those of other numbers are for the control plane to give.
+// Numbers of next hops that are fixed. The control plane assigns the numbers from HopFirst on.
 const (
 	HopAsk = iota
 	HopNone
@@ -66,61 +66,62 @@ const (
 	HopFirst = 16
 )
 
-// Hop is one way out of the mirror.
+// Hop is a next hop of the mirror.
 type Hop struct {
 	Action Action
-	// Dev is the logical device of the route: a VLAN device where there is one. Set for Forward,
-	// Connected, Resolve and Elsewhere; the check of the source goes by it.
+	// Dev is the index of the route's device, which may be a VLAN device. It is set for Forward, Connected, Resolve
+	// and Elsewhere. The source check compares it with the device by which a packet came in.
 	Dev int
-	// Port is the interface that frames leave by, Dev itself without a VLAN.
+	// Port is the index of the interface by which frames leave: the one below a VLAN device, and else Dev.
 	Port int
-	// VLAN is the 802.1Q tag to put on: 0x1000 + VLAN ID, or 0 for none.
+	// VLAN is the 802.1Q tag to add: 0x1000 + VLAN ID, or 0 for none.
 	VLAN uint16
-	// MTU is the largest IP packet, bytes.
+	// MTU is the size of the largest IP packet in bytes.
 	MTU            uint16
 	SrcMAC, DstMAC [6]byte
-	// LinearOnly says that Port takes no redirected frames of several buffers.
+	// LinearOnly is true if Port takes no redirected frames of several buffers.
 	LinearOnly bool
 }
 
-// Dev is what the program knows of a device by which packets come in or leave: an interface with
-// the program on it, or a VLAN device above one.
+// Dev is what the programs know of a device by which packets come in or leave: an interface that carries the program, or
+// a VLAN device above one.
 type Dev struct {
-	// Port is the interface below, Dev itself without a VLAN; VLAN is as in Hop.
+	// Port is the index of the interface below a VLAN device, and else the device's own. VLAN is as in Hop.
 	Port int
 	VLAN uint16
-	// MAC is where packets for this host are sent to on this device.
+	// MAC is the device's address, to which packets for this host are sent.
 	MAC [6]byte
-	// Forward4 and Forward6 tell whether the kernel would forward packets that come in here. A device below
-	// a bridge, bond or the like has neither.
+	// Forward4 and Forward6 are true if the kernel would forward packets that come in here. Both are false for a
+	// port of a bridge, bond or the like.
 	Forward4, Forward6 bool
-	// RPFilter is the source check in force here, rp_filter of ip-sysctl: 0 none, 1 strict, 2 loose.
+	// RPFilter is the source check in force here (sysctl rp_filter): 0 none, 1 strict, 2 loose.
 	RPFilter uint8
-	// Redirects tells whether the kernel answers IPv4 packets that leave where they came in (send_redirects).
+	// Redirects is true if the kernel sends ICMP redirects for IPv4 packets that leave where they came in
+	// (send_redirects).
 	Redirects bool
-	// Xmit tells whether frames may be redirected to Port; LinearOnly is as in Hop. For next hops that
-	// the kernel is asked for.
+	// Xmit is true if frames may be redirected to Port. LinearOnly is as in Hop. The programs use both for next hops
+	// that they ask the kernel for.
 	Xmit, LinearOnly bool
 }
 
-// Policy is what the host has set that changes how routes are chosen.
+// Policy holds the host's settings that change how routes are chosen.
 type Policy struct {
-	// Kernel4 and Kernel6 leave every packet of the family to the kernel, for settings that neither mirror nor
-	// bpf_fib_lookup honours.
+	// Kernel4 and Kernel6 leave every packet of the family to the kernel, because of settings that neither the
+	// mirror nor bpf_fib_lookup honors.
 	Kernel4, Kernel6 bool
-	// Hash4 and Hash6 are fib_multipath_hash_policy.
+	// Hash4 and Hash6 are the sysctl fib_multipath_hash_policy.
 	Hash4, Hash6 uint8
-	// FullCheck4 is set when the kernel checks IPv4 sources though rp_filter is 0: with policy rules, or with
-	// routes of type local that do not come from addresses.
+	// FullCheck4 is true if the kernel checks IPv4 sources although rp_filter is 0: because of policy rules, realms,
+	// or routes of type local that do not come from addresses.
 	FullCheck4 bool
-	// Rules4 and Rules6 are set with policy rules that look at transport protocols or ports.
+	// Rules4 and Rules6 are true if a policy rule has conditions on the transport protocol or ports.
 	Rules4, Rules6 bool
-	// MTU4 and MTU6 are the lowest MTU that a route has of its own, 0 for none: bpf_fib_lookup does not heed them
-	// as forwarding does.
+	// MTU4 and MTU6 are the lowest MTU that a route has of its own, 0 for none. The programs need them because
+	// bpf_fib_lookup does not apply such an MTU as forwarding does.
 	MTU4, MTU6 uint16
 }
 
-// Neighbor is a neighbour on a connected network.
+// Neighbor identifies a neighbor on a connected network by the index of the device and the address.
 type Neighbor struct {
 	Dev  int
 	Addr netip.Addr

@@ -16,13 +16,14 @@ import (
 	"culvert/internal/datapath"
 )
 
-// Table4 and Table6 return the memory of the mirror, nil without one. It is gone with Close.
+// Table4 returns the memory of the IPv4 mirror, in the layout of package lpm, nil without a mirror. It is valid until
+// Close.
 func (p *Plane) Table4() (root, blocks []uint32) { return p.root4, p.blocks4 }
 
 // Table6 is Table4 for IPv6.
 func (p *Plane) Table6() (root, blocks []uint32) { return p.root6, p.blocks6 }
 
-// SetHop says what a number in the mirror stands for. Programs see the old or the new meaning.
+// SetHop sets the next hop that a number in the mirror stands for. Programs see the old or the new one, never a mixture.
 func (p *Plane) SetHop(number uint32, hop Hop) error {
 	switch {
 	case !p.writable:
@@ -34,8 +35,9 @@ func (p *Plane) SetHop(number uint32, hop Hop) error {
 	raw := bpfobj.PipelineRouteHop{Dev: uint32(hop.Dev), Action: uint8(hop.Action), Hop: bpfobj.PipelineNextHop{
 		Port: uint32(hop.Port), Mtu: hop.MTU, Vlan: hop.VLAN, Dmac: hop.DstMAC, Smac: hop.SrcMAC, LinearOnly: bpfobj.Flag(hop.LinearOnly),
 	}}
-	// The steps of a writer: bpf/core/seqcount.h. The programs write the first word's other half.
-	seq := to.Seq &^ 1 // odd after a process that died while writing
+	// This is a writer of bpf/core/seqcount.h. The loop leaves the first word out, because it consists of the
+	// sequence count and of a field that the programs write.
+	seq := to.Seq &^ 1 // the count is odd if a process died while writing
 	atomic.StoreUint32(&to.Seq, seq+1)
 	words := (*[unsafe.Sizeof(raw) / 8]uint64)(unsafe.Pointer(to))
 	for n, w := range (*[unsafe.Sizeof(raw) / 8]uint64)(unsafe.Pointer(&raw))[1:] {
@@ -45,7 +47,7 @@ func (p *Plane) SetHop(number uint32, hop Hop) error {
 	return nil
 }
 
-// Hop returns what a number in the mirror stands for.
+// Hop returns the next hop that a number in the mirror stands for.
 func (p *Plane) Hop(number uint32) (Hop, error) {
 	var raw bpfobj.PipelineRouteHop
 	m := p.inst.Map(bpfobj.PipelineMapRouteHops)
@@ -66,7 +68,7 @@ func (p *Plane) Hop(number uint32) (Hop, error) {
 // usedShift is ROUTE_USED_SHIFT of bpf/route/maps.h.
 const usedShift = 30
 
-// HopUsed tells when the program last sent to a next hop, on CLOCK_MONOTONIC; 0 for never.
+// HopUsed returns when the programs last sent to a next hop, on CLOCK_MONOTONIC in steps of 2^30 ns; 0 means never.
 func (p *Plane) HopUsed(number uint32) time.Duration {
 	if int(number) >= len(p.hops) {
 		return 0
@@ -80,24 +82,24 @@ func neighborKey(n Neighbor) bpfobj.PipelineRouteNeighbor {
 	return key
 }
 
-// SetNeighbor gives a neighbour on a connected network its next hop's number.
+// SetNeighbor assigns a next hop's number to a neighbor on a connected network.
 func (p *Plane) SetNeighbor(n Neighbor, number uint32) error {
 	if err := p.inst.Map(bpfobj.PipelineMapRouteNeighbors).Put(neighborKey(n), number); err != nil {
-		return fmt.Errorf("writing neighbour %s of %s: %w", n.Addr, p.inst.Name(), err)
+		return fmt.Errorf("writing neighbor %s of %s: %w", n.Addr, p.inst.Name(), err)
 	}
 	return nil
 }
 
-// DeleteNeighbor is no error if there is none.
+// DeleteNeighbor removes a neighbor. A missing one is no error.
 func (p *Plane) DeleteNeighbor(n Neighbor) error {
 	err := p.inst.Map(bpfobj.PipelineMapRouteNeighbors).Delete(neighborKey(n))
 	if err != nil && !bpfobj.NotExist(err) {
-		return fmt.Errorf("deleting neighbour %s of %s: %w", n.Addr, p.inst.Name(), err)
+		return fmt.Errorf("deleting neighbor %s of %s: %w", n.Addr, p.inst.Name(), err)
 	}
 	return nil
 }
 
-// NeighborHop returns the number of a neighbour's next hop, HopAsk if it has none.
+// NeighborHop returns the number of a neighbor's next hop, HopAsk if it has none.
 func (p *Plane) NeighborHop(n Neighbor) uint32 {
 	var number uint32
 	if p.inst.Map(bpfobj.PipelineMapRouteNeighbors).Lookup(neighborKey(n), &number) != nil {
@@ -131,8 +133,8 @@ func (d Dev) raw(index int) bpfobj.PipelineRouteDev {
 	return raw
 }
 
-// SetDev describes a device that packets come in by or leave by. Nothing happens to those whose interface does
-// not carry the program.
+// SetDev describes a device by which packets come in or leave. It does nothing if the device's interface does not carry
+// the program.
 func (p *Plane) SetDev(index int, dev Dev) error {
 	err := p.setIn(index, dev)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -148,6 +150,7 @@ func (p *Plane) SetDev(index int, dev Dev) error {
 	return nil
 }
 
+// setIn writes what the programs need for packets that come in by a device.
 func (p *Plane) setIn(index int, dev Dev) error {
 	if dev.VLAN == 0 {
 		return p.setPort(dev.Port, dev.raw(index))
@@ -158,11 +161,11 @@ func (p *Plane) setIn(index int, dev Dev) error {
 	return p.inst.Map(bpfobj.PipelineMapRouteVlans).Put(bpfobj.PipelineRouteVlan{Port: uint32(dev.Port), Tag: uint32(dev.VLAN)}, dev.raw(index))
 }
 
-// setPort changes what the programs know of an interface for the IP router alone.
+// setPort changes the IP router's fields of an interface's entry, and its MAC address.
 func (p *Plane) setPort(index int, raw bpfobj.PipelineRouteDev) error {
 	return p.inst.EditPort(index, func(port bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error) {
 		mac := port.Mac
-		if raw.Mac != [3]uint16{} { // frames to the device's former address are nobody's
+		if raw.Mac != [3]uint16{} { // the former address is no longer this host's
 			mac = raw.Mac
 		}
 		if port.Route == raw && port.Mac == mac {
@@ -173,7 +176,7 @@ func (p *Plane) setPort(index int, raw bpfobj.PipelineRouteDev) error {
 	})
 }
 
-// forgetVLAN takes the tag of a VLAN device out, whatever tag that is.
+// forgetVLAN removes the tag of a VLAN device, whichever it is.
 func (p *Plane) forgetVLAN(index int) error {
 	var (
 		key  bpfobj.PipelineRouteVlan
@@ -198,7 +201,7 @@ func (p *Plane) forgetVLAN(index int) error {
 	return nil
 }
 
-// DeleteDev is no error if there is none.
+// DeleteDev removes a device. A missing one is no error.
 func (p *Plane) DeleteDev(index int) error {
 	errs := []error{p.forgetVLAN(index), p.setPort(index, bpfobj.PipelineRouteDev{Index: uint32(index)})}
 	errs = append(errs, p.inst.Map(bpfobj.PipelineMapRouteWays).Delete(uint32(index)))
@@ -210,10 +213,10 @@ func (p *Plane) DeleteDev(index int) error {
 	return nil
 }
 
-// ownBit is the bit of an address in route_state.own (bpf/core/bloom.h).
+// ownBit returns the number of an address's bit in the filter route_state.own (bpf/core/bloom.h).
 func ownBit(addr uint32) uint32 { return addr * 0x9e3779b1 >> 20 }
 
-// SetOwn4 gives all IPv4 addresses of this host.
+// SetOwn4 replaces the IPv4 addresses of this host.
 func (p *Plane) SetOwn4(addrs []netip.Addr) error {
 	if !p.writable {
 		return errReadOnly
@@ -252,7 +255,7 @@ func (p *Plane) SetOwn4(addrs []netip.Addr) error {
 	return nil
 }
 
-// SetPolicy says what the host has set that changes how routes are chosen.
+// SetPolicy replaces the host's settings that change how routes are chosen.
 func (p *Plane) SetPolicy(policy Policy) error {
 	if !p.writable {
 		return errReadOnly
@@ -265,7 +268,8 @@ func (p *Plane) SetPolicy(policy Policy) error {
 	return nil
 }
 
-// SetCurrent says until when, on CLOCK_MONOTONIC, the programs may believe the mirror.
+// SetCurrent sets until when, on CLOCK_MONOTONIC, the programs may believe the mirror of IPv4 and of IPv6. Zero ends that
+// at once.
 func (p *Plane) SetCurrent(until4, until6 time.Duration) error {
 	if !p.writable {
 		return errReadOnly
@@ -275,14 +279,14 @@ func (p *Plane) SetCurrent(until4, until6 time.Duration) error {
 	return nil
 }
 
-// State is what programs go by beside tables and devices.
+// State is what the programs use besides tables and devices.
 type State struct {
-	// Until4 and Until6 are until when, on CLOCK_MONOTONIC, the mirror may be believed.
+	// Until4 and Until6 are until when, on CLOCK_MONOTONIC, the programs may believe the mirror.
 	Until4, Until6 time.Duration
 	Policy         Policy
 }
 
-// ReadState returns what the programs go by now.
+// ReadState returns the State that the programs use now.
 func ReadState(inst *datapath.Instance) (State, error) {
 	var st bpfobj.PipelineRouteState
 	if err := inst.Map(bpfobj.PipelineMapRouteStates).Lookup(uint32(0), &st); err != nil {
@@ -298,7 +302,7 @@ func ReadState(inst *datapath.Instance) (State, error) {
 	}, nil
 }
 
-// Devs returns the devices that the programs take IP packets from, by index.
+// Devs returns the devices from which the programs take IP packets, by index.
 func (p *Plane) Devs() (map[int]Dev, error) {
 	devs := make(map[int]Dev)
 	var (

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// watchForwarding says on which interfaces the kernel does not forward, and the IP router therefore neither.
+// watchForwarding logs on which interfaces the kernel does not forward, since the IP router does not forward there either.
 func watchForwarding(ctx context.Context, interfaces func() []string, log *slog.Logger) error {
 	tick := time.NewTicker(watchPeriod)
 	defer tick.Stop()
@@ -41,7 +41,8 @@ func watchForwarding(ctx context.Context, interfaces func() []string, log *slog.
 	}
 }
 
-// forwardingOff reads the sysctl of the thread's network namespace. It is not known where there is no such protocol.
+// forwardingOff reads the sysctl in the network namespace of the calling thread. known is false if the kernel lacks the
+// protocol or the interface.
 func forwardingOff(family, name string) (off, known bool) {
 	b, err := os.ReadFile("/proc/sys/net/" + family + "/conf/" + name + "/forwarding")
 	if err != nil {

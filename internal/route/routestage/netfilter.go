@@ -19,7 +19,8 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// checkNetfilter refuses to forward past rules that the kernel would apply, on the interfaces or on all packets.
+// checkNetfilter returns an error if netfilter has rules for forwarded packets, on the interfaces or in general. The fast
+// path would bypass them.
 func checkNetfilter(interfaces []string) error {
 	found, err := netfilter.FindOn(interfaces)
 	if err != nil {
@@ -44,7 +45,8 @@ type guardedPlane struct {
 	policy  routeplane.Policy
 	guarded bool
 
-	// What follows is look's: whether there were rules, and whether that could not be told.
+	// on and failed are the results of the last look: whether packets were left to the kernel, and whether the
+	// rules could not be read. Only look uses them.
 	on, failed bool
 }
 
@@ -56,9 +58,11 @@ func (g *guardedPlane) SetPolicy(p routeplane.Policy) error {
 	return g.apply()
 }
 
-// Attached implements route.Plane: an interface may get another name while it carries the program.
+// Attached implements route.Plane. It returns current names, since an interface may be renamed while it carries the
+// program.
 func (g *guardedPlane) Attached() []string { return g.inst.AttachedNow() }
 
+// apply writes the policy, with both families left to the kernel if guarded. The caller holds mu.
 func (g *guardedPlane) apply() error {
 	p := g.policy
 	if g.guarded {
@@ -67,6 +71,7 @@ func (g *guardedPlane) apply() error {
 	return g.Plane.SetPolicy(p)
 }
 
+// guard leaves all packets to the kernel, or no longer does.
 func (g *guardedPlane) guard(on bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -74,11 +79,10 @@ func (g *guardedPlane) guard(on bool) error {
 	return g.apply()
 }
 
-// watchPeriod is how often netfilter is looked at.
+// watchPeriod is the period in which netfilter and forwarding are looked at.
 const watchPeriod = 2 * time.Second
 
-// watch looks for rules that come while the router runs: the first time before the first tick, as some may have come since
-// the start looked.
+// watch looks for rules while the router runs. It looks at once, since rules may have been added after Check.
 func (g *guardedPlane) watch(ctx context.Context, log *slog.Logger) error {
 	tick := time.NewTicker(watchPeriod)
 	defer tick.Stop()
@@ -94,11 +98,11 @@ func (g *guardedPlane) watch(ctx context.Context, log *slog.Logger) error {
 	}
 }
 
-// look leaves all packets to the kernel if there are rules now, or takes them back.
+// look leaves all packets to the kernel if netfilter has rules now, and ends that if it has none.
 func (g *guardedPlane) look(log *slog.Logger) error {
 	found, err := netfilter.FindOn(g.inst.AttachedNow())
 	if err != nil && !g.failed {
-		log.Warn("whether netfilter has rules cannot be told: the kernel forwards all packets until it can", "err", err)
+		log.Warn("the rules of netfilter cannot be read: the kernel forwards all packets until they can", "err", err)
 	}
 	g.failed = err != nil
 	if on := len(found) > 0 || g.failed; on == g.on {
@@ -119,11 +123,11 @@ func (g *guardedPlane) look(log *slog.Logger) error {
 	return nil
 }
 
-// ethtool's flag for tags that the device takes off (ETH_FLAG_RXVLAN of linux/ethtool.h).
+// rxVLAN is the ethtool flag of devices that strip VLAN tags (ETH_FLAG_RXVLAN of linux/ethtool.h).
 const rxVLAN = 1 << 8
 
-// checkTags refuses a device that takes the VLAN tag off before the program runs, which would route packets as if they had
-// none. A veth never does: what comes without its tag there was sent so by the other end.
+// checkTags returns an error for a device that strips VLAN tags before the program runs. The program would route such
+// packets as untagged. A veth never strips tags, whatever its flag says.
 func checkTags(name string) error {
 	l, err := netlink.LinkByName(name)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// TestWatchLooksAtOnce has rules that were not there when the start looked: no packet goes past them until the first tick.
+// TestWatchLooksAtOnce adds rules after the start has looked for some. watch finds them at once, and not at the first tick.
 func TestWatchLooksAtOnce(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run 'make test-root'")
@@ -69,7 +69,7 @@ func TestWatchLooksAtOnce(t *testing.T) {
 	looks(true)
 	looks(true)
 	if n := strings.Count(log.String(), "the kernel forwards them all from now on"); n != 1 {
-		t.Errorf("told %d times: %s", n, &log)
+		t.Errorf("logged %d times: %s", n, &log)
 	}
 	if out, err := exec.Command("tc", "qdisc", "del", "dev", "nw0", "clsact").CombinedOutput(); err != nil {
 		t.Fatalf("tc: %v: %s", err, out)

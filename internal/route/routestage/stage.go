@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package routestage is the IP router as a stage: what it does not bear on a host, and what keeps it in step with one.
+// Package routestage is the IP router as a stage: its configuration, the checks of the host that it needs, and the
+// process that keeps it in step with the kernel.
 package routestage
 
 import (
@@ -51,7 +52,7 @@ func (p *plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, er
 	return &prepared{plan: p, start: start}, nil
 }
 
-// Check implements stage.Plan: it refuses what would make the IP router do otherwise than the kernel.
+// Check implements stage.Plan: it returns an error if the IP router would act differently from the kernel on this host.
 func (p *plan) Check(s stage.Situation) error {
 	if !p.file.BypassNetfilter {
 		if err := checkNetfilter(s.Interfaces); err != nil {
@@ -72,14 +73,14 @@ func (p *plan) Check(s stage.Situation) error {
 // CheckPort implements stage.PortChecker.
 func (p *plan) CheckPort(name string) error { return checkTags(name) }
 
-// prepared is an IP router, which needs nothing but a data plane.
+// prepared is a prepared IP router. It reserves nothing: all that it needs is a data plane.
 type prepared struct {
 	*plan
 	start stage.Start
 	inst  *datapath.Instance
 }
 
-// Part implements stage.Prepared. Without a process there is no mirror: the kernel is asked for each packet.
+// Part implements stage.Prepared. Without a process there is no mirror, and the programs ask the kernel for each packet.
 func (p *prepared) Part() datapath.Part {
 	if !p.start.Process {
 		return routeplane.NewPart(routeplane.Options{NoMirror: true})
@@ -97,7 +98,8 @@ func (p *prepared) Part() datapath.Part {
 // syncWait bounds how long Commit waits for devices and tables to be read.
 const syncWait = 30 * time.Second
 
-// Commit implements stage.Prepared. Without a process, what devices and sysctls are like now stays what the data plane knows.
+// Commit implements stage.Prepared. Without a process it reads devices and sysctls once, and the data plane does not
+// learn of later changes.
 func (p *prepared) Commit(ctx context.Context, inst *datapath.Instance, rest func() error) error {
 	p.inst = inst
 	if !p.start.Process {
@@ -108,7 +110,7 @@ func (p *prepared) Commit(ctx context.Context, inst *datapath.Instance, rest fun
 	return rest()
 }
 
-// readOnce tells a data plane what devices and routes of this host are like now.
+// readOnce writes the present devices and settings of this host into a data plane.
 func readOnce(ctx context.Context, inst *datapath.Instance) error {
 	ctx, cancel := context.WithTimeout(ctx, syncWait)
 	defer cancel()
@@ -128,7 +130,8 @@ func readOnce(ctx context.Context, inst *datapath.Instance) error {
 	return fmt.Errorf("reading devices and routes of this host: %w", err)
 }
 
-// Serve implements stage.Prepared. When it fails the kernel forwards all packets: nobody follows what the host does.
+// Serve implements stage.Prepared. If it fails, it leaves all packets to the kernel, since nothing follows the host's
+// changes any more.
 func (p *prepared) Serve(ctx context.Context, ready func()) error {
 	plane, err := routeplane.Open(p.inst)
 	if err != nil {

@@ -8,25 +8,25 @@ import (
 	"culvert/internal/config"
 )
 
-// maxBlocks bounds the mirror, as internal/datapath has it.
+// maxBlocks bounds the mirror: an entry has 23 bits for the number of a block.
 const maxBlocks = 1 << 23
 
-// Table is [route].
+// Table is the table [route] of the configuration file.
 type Table struct {
 	// BypassNetfilter starts the router though netfilter has rules that forwarded packets will not pass.
 	BypassNetfilter bool `toml:"bypass_netfilter"`
 	// Mirror keeps a copy of the routing tables for the fast path; true unless configured.
 	Mirror *bool `toml:"mirror"`
-	// Blocks4 and Blocks6 are the sizes of the copies, 1 KiB each block beside the first level; nil leaves
-	// them to the data plane.
+	// Blocks4 and Blocks6 are the sizes of the copies in blocks of 1 KiB, without the first level; nil means the
+	// data plane's default.
 	Blocks4 *int `toml:"blocks4"`
 	Blocks6 *int `toml:"blocks6"`
 }
 
-// MirrorOn tells whether there is a mirror.
+// MirrorOn reports whether there is a mirror.
 func (r *Table) MirrorOn() bool { return r.Mirror == nil || *r.Mirror }
 
-// Check implements config.Table: it refuses what the data plane would not start.
+// Check implements config.Table: it returns an error for sizes that the data plane would refuse.
 func (r *Table) Check(in config.Position) error {
 	for key, n := range map[string]*int{"blocks4": r.Blocks4, "blocks6": r.Blocks6} {
 		name := in.In(key).Key()

@@ -27,10 +27,10 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// patience bounds every wait; a test that passes never comes near it.
+// patience bounds every wait. A test that passes does not wait nearly as long.
 const patience = 30 * time.Second
 
-// bed is a router in a network namespace: west and east carry culvert, south does not.
+// bed is a router in a network namespace. The interfaces west and east carry culvert, south does not.
 type bed struct {
 	t      *testing.T
 	inst   *datapath.Instance
@@ -39,7 +39,7 @@ type bed struct {
 	stop   func()
 }
 
-// pins are those of the tests that run, for when they are interrupted.
+// pins are the pin directories of running tests, which TestMain removes on an interrupt.
 var pins sync.Map
 
 func TestMain(m *testing.M) {
@@ -106,7 +106,7 @@ func addVeth(t *testing.T, name string) {
 		must(t, err)
 		must(t, netlink.LinkSetUp(l))
 	}
-	// With NAPI the peer takes what is redirected to it. It has to be up for the kernel to note that.
+	// With GRO the peer uses NAPI, and takes redirected frames. It must be up for the kernel to apply that.
 	_, err := netdev.Ethtool(name+"p", unix.ETHTOOL_SGRO, 1)
 	must(t, err)
 }
@@ -131,7 +131,7 @@ func newBed(t *testing.T, o routeplane.Options) *bed {
 		"neigh replace fd02::9 lladdr 02:00:00:00:00:09 dev east nud permanent",
 		"route add 192.0.2.0/24 via 10.2.0.9",
 		"route add 192.0.2.128/25 via 10.2.0.8",
-		"route add 203.0.113.0/24 via 10.2.0.77", // nobody there
+		"route add 203.0.113.0/24 via 10.2.0.77", // a gateway that does not exist
 		"route add 10.50.0.0/16 via 10.3.0.9",
 		"route add 10.60.0.0/16 via 10.1.0.9",
 		"route add 10.70.0.0/16 nexthop via 10.2.0.9 nexthop via 10.2.0.8",
@@ -197,15 +197,15 @@ func (b *bed) feed() {
 	case <-time.After(patience):
 		b.t.Fatal("the tables are not read")
 	}
-	// What neighbours are behind the connected networks comes a little later.
-	b.until("neighbours", func() bool {
+	// Neighbors on connected networks follow a little later.
+	b.until("neighbors", func() bool {
 		all, err := b.plane.Neighbors()
 		must(b.t, err)
 		return len(all) >= 4
 	})
 }
 
-// mirror fills the mirror and leaves it as it is, current for good: no load on the machine can change that.
+// mirror fills the mirror and makes it current forever, so that load on the machine cannot make it stale.
 func (b *bed) mirror() {
 	b.t.Helper()
 	b.feed()

@@ -16,25 +16,25 @@ import (
 	"culvert/internal/show"
 )
 
-// DefaultSamples is how many addresses of each family are asked for unless said otherwise.
+// DefaultSamples is the default of CheckOptions.Samples.
 const DefaultSamples = 10000
 
 // mostShown is how many differences are shown one by one.
 const mostShown = 20
 
-// mostCandidates bounds the differences of a family that are looked into: a mirror with so much wrong is wrong.
+// mostCandidates bounds the suspects of a family. With more, the mirror is wrong anyway.
 const mostCandidates = 100000
 
-// readTime is how long it is waited for a mirror that is not current: its tables may be being read.
+// readTime is how long to wait for a mirror that is not current, since its process may be reading the tables.
 const readTime = time.Second
 
 // CheckOptions say what to check.
 type CheckOptions struct {
-	// Name is that of the data plane; "" is the only IP router of this network namespace.
+	// Name is the data plane's; "" means the only IP router of this network namespace.
 	Name string
-	// Samples is how many addresses of each family the kernel is asked for one by one.
+	// Samples is for how many addresses of each family the kernel is asked, one by one.
 	Samples int
-	// Progress gets a line that is written over, if it is not nil.
+	// Progress gets a progress line that is updated in place. It may be nil.
 	Progress io.Writer
 }
 
@@ -45,17 +45,17 @@ type Checked struct {
 	IPv6   FamilyChecked `json:"ipv6"`
 	// OK is true if both mirrors are current and nothing differs.
 	OK bool `json:"ok"`
-	// Differences are the first of them.
+	// Differences are the first few. FamilyChecked counts all.
 	Differences []Difference `json:"differences"`
 }
 
 // FamilyChecked counts what was compared of a family.
 type FamilyChecked struct {
 	Condition
-	// Prefixes are those of the kernel's tables local, main and default.
+	// Prefixes counts those of the kernel's tables local, main and default.
 	Prefixes int `json:"prefixes"`
-	// Addresses were compared with the tables, Samples with the kernel's own answer. For Asked of them the fast
-	// path asks the kernel itself. Changed differed at first, and shortly after did not.
+	// Addresses counts the addresses that were compared with the tables, and Samples those that were compared with
+	// the kernel's answer. For Asked of them the programs ask the kernel. Changed differed only for a moment.
 	Addresses   int `json:"addresses"`
 	Samples     int `json:"samples"`
 	Asked       int `json:"asked"`
@@ -71,8 +71,8 @@ type Difference struct {
 	Text     string `json:"text"`
 }
 
-// Check compares the mirror with the kernel, and writes what differs. A difference is an error, and so is a mirror
-// that is not current.
+// Check compares the mirror with the kernel, and writes what differs. It returns an error if anything differs or a mirror
+// is not current.
 func Check(o CheckOptions, asJSON bool, out io.Writer) error {
 	inst, err := openHere(o.Name)
 	if err != nil {
@@ -107,7 +107,7 @@ type checker struct {
 	result   *FamilyChecked
 	shown    *[]Difference
 	progress *progress
-	// suspects are addresses for which mirror and kernel do not agree at first sight.
+	// suspects are addresses for which mirror and kernel seemed to differ.
 	suspects map[netip.Addr]bool
 }
 
@@ -142,7 +142,7 @@ func check(inst *datapath.Instance, o CheckOptions) (*Checked, error) {
 	return c, nil
 }
 
-// good tells whether nothing is wrong with a family. What is left to the kernel as a whole cannot be wrong.
+// good reports whether nothing is wrong with a family. A family that is left to the kernel cannot be wrong.
 func (f FamilyChecked) good() bool {
 	return f.Differences == 0 && f.By != Stale
 }
@@ -167,18 +167,17 @@ func (c *checker) run(samples int) error {
 	if err := c.settle(); err != nil {
 		return err
 	}
-	// What was found while the mirror went stale says nothing.
+	// If the mirror has gone stale meanwhile, the results mean nothing.
 	c.result.Condition, err = c.v.condition(c.is6)
 	return err
 }
 
-// packet makes up what a forwarded packet comes in by and from. Without such a device the kernel is asked as for
-// packets of this host.
+// packet chooses a device and a source for forwarded packets. Without a suitable device, the kernel is asked as for
+// packets that this host sends.
 func (c *checker) packet() {
-	to := map[bool]netip.Addr{false: someSource4, true: someSource6}[c.is6]
-	in := c.v.someDevice(to, c.k)
+	in := c.v.inputDevice(exampleSource(c.is6), c.k)
 	if dev := c.v.devs[in]; c.is6 && dev.Forward6 || !c.is6 && dev.Forward4 {
-		if from := c.k.guest(in, c.is6); from.IsValid() {
+		if from := c.k.onLinkAddr(in, c.is6); from.IsValid() {
 			c.in, c.from = in, from
 		}
 	}
@@ -189,10 +188,11 @@ func (c *checker) ask(to netip.Addr) (kernelRoute, error) {
 	if err != nil || r.kind != refused {
 		return r, err
 	}
-	return c.k.ask(to, netip.Addr{}, 0) // the source is not what is checked
+	return c.k.ask(to, netip.Addr{}, 0) // the kernel refused the source, which is not checked here
 }
 
-// tables compares the ends of each prefix, what prefixes the mirror has, and the neighbours, with the kernel's tables.
+// tables compares the mirror with the kernel's tables at the ends of the kernel's prefixes, in each prefix of the mirror,
+// and at each neighbor.
 func (c *checker) tables(e *expected) error {
 	for n, p := range e.prefixes {
 		if n%4096 == 0 {
@@ -204,7 +204,7 @@ func (c *checker) tables(e *expected) error {
 			}
 		}
 	}
-	// What the kernel has no prefix for may be left in the mirror.
+	// The mirror may have prefixes that the kernel no longer has.
 	var err error
 	c.v.tables[c.is6].walk(func(addr netip.Addr) {
 		if err == nil {
@@ -224,11 +224,12 @@ func (c *checker) tables(e *expected) error {
 	return nil
 }
 
+// table compares the mirror with the kernel's tables at one address.
 func (c *checker) table(e *expected, addr netip.Addr) error {
 	if !addr.IsValid() {
 		return nil
 	}
-	if _, never := noDestination(addr); never {
+	if _, never := neverForwarded(addr); never {
 		return nil
 	}
 	found, err := c.v.find(addr)
@@ -252,7 +253,7 @@ func (c *checker) suspect(addr netip.Addr) {
 	}
 }
 
-// samples asks the kernel for addresses in and around prefixes.
+// samples compares the mirror with the kernel's answer for n random addresses in and next to prefixes.
 func (c *checker) samples(prefixes []netip.Prefix, n int) error {
 	if len(prefixes) == 0 {
 		return nil
@@ -269,7 +270,7 @@ func (c *checker) samples(prefixes []netip.Prefix, n int) error {
 		if !addr.IsValid() {
 			continue
 		}
-		if _, never := noDestination(addr); never {
+		if _, never := neverForwarded(addr); never {
 			continue
 		}
 		text, asked, err := c.compare(addr)
@@ -287,7 +288,8 @@ func (c *checker) samples(prefixes []netip.Prefix, n int) error {
 	return nil
 }
 
-// compare looks an address up in the mirror and asks the kernel. There is no difference if nil is returned.
+// compare looks an address up in the mirror and asks the kernel. It returns nil if they do not differ. asked is true if
+// the programs ask the kernel.
 func (c *checker) compare(addr netip.Addr) (d *Difference, asked bool, err error) {
 	found, err := c.v.find(addr)
 	if err != nil || found.asks() {
@@ -306,8 +308,8 @@ func (c *checker) compare(addr netip.Addr) (d *Difference, asked bool, err error
 	}, false, nil
 }
 
-// settle judges the suspects: the kernel is asked, and what still differs once more after a while, in which a change
-// gets from the kernel to the mirror.
+// settle compares each suspect with the kernel's answer. Those that still differ are compared once more after the time that
+// a change takes from the kernel to the mirror, and then counted as differences or as changed.
 func (c *checker) settle() error {
 	for round := range 2 {
 		if len(c.suspects) == 0 {
@@ -319,10 +321,10 @@ func (c *checker) settle() error {
 				return err
 			}
 		}
-		left := slices.SortedFunc(maps.Keys(c.suspects), netip.Addr.Compare)
-		for n, addr := range left {
+		suspects := slices.SortedFunc(maps.Keys(c.suspects), netip.Addr.Compare)
+		for n, addr := range suspects {
 			if n%512 == 0 {
-				c.progress.judging(n, len(left))
+				c.progress.settling(n, len(suspects))
 			}
 			d, _, err := c.compare(addr)
 			switch {

@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("got\n%s", text)
 	}
 
-	// An entry that asks is no difference, one that says another thing is.
+	// An entry that asks the kernel is no difference. A wrong entry is.
 	root, _ := b.plane.Table4()
 	root[10<<16|50<<8] = 0
 	root[192<<16|2] = 24<<23 | routeplane.HopNone
@@ -66,7 +66,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("%+v is not among %+v", want, c.Differences)
 	}
 
-	// Many are counted, and the first of them shown.
+	// All differences are counted, and only the first are shown.
 	for i := range 1000 {
 		root[10<<16|80<<8+i] = 24<<23 | routeplane.HopBlackhole
 	}

@@ -64,10 +64,10 @@ func addresses(n int) string {
 	return text.Grouped(uint64(n)) + " addresses"
 }
 
-// progressGap is how often the line is written, at most.
+// progressGap is the shortest time between two updates of the progress line.
 const progressGap = 200 * time.Millisecond
 
-// progress is a line on a terminal, written over. A nil one writes nothing.
+// progress is a line on a terminal that is updated in place. A nil progress writes nothing.
 type progress struct {
 	out    io.Writer
 	family string
@@ -98,11 +98,11 @@ func (p *progress) reading(n int) {
 
 func (p *progress) comparing(n, of int) { p.write("%d of %d prefixes compared", n, of) }
 
-func (p *progress) judging(n, of int) { p.write("%d of %d differences looked into", n, of) }
+func (p *progress) settling(n, of int) { p.write("%d of %d differences looked into", n, of) }
 
 func (p *progress) sampling(n, of int) { p.write("%d of %d samples asked for", n, of) }
 
-// end wipes the line out.
+// end erases the line.
 func (p *progress) end() {
 	if p != nil && p.wrote {
 		fmt.Fprint(p.out, "\r\x1b[K")

@@ -10,8 +10,8 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// differs says how what the mirror says of a destination goes against the kernel; it is empty if it does not. What
-// the program asks the kernel for cannot differ.
+// differs describes how the mirror's answer for a destination contradicts the kernel's route, "" if it does not. Entries
+// for which the programs ask the kernel cannot differ.
 func (k *kernel) differs(to netip.Addr, e entry, r way) string {
 	hop := e.hop
 	switch hop.Action {
@@ -63,7 +63,7 @@ func (k *kernel) differsForward(to netip.Addr, hop routeplane.Hop, r way) string
 	link, there := k.links[r.dev]
 	switch {
 	case !known:
-		return fmt.Sprintf("the kernel knows no neighbour %s", at)
+		return fmt.Sprintf("the kernel knows no neighbor %s", at)
 	case [6]byte(mac) != hop.DstMAC:
 		return fmt.Sprintf("the kernel has %s at %s", at, mac)
 	case !there:
@@ -79,7 +79,7 @@ func (k *kernel) differsForward(to netip.Addr, hop routeplane.Hop, r way) string
 	return ""
 }
 
-// text is a route in the words of ip-route(8).
+// text describes a route in the words of ip-route(8).
 func (k *kernel) text(r kernelRoute) string {
 	switch r.kind {
 	case none:
@@ -95,7 +95,7 @@ func (k *kernel) text(r kernelRoute) string {
 	}
 	prefix := r.prefix.String()
 	switch {
-	case r.prefix.Bits() == 0 && r.kind != unicast && r.table == 0: // told by an error alone
+	case r.prefix.Bits() == 0 && r.kind != unicast && r.table == 0: // the kernel answered with an error, and no prefix
 		prefix = ""
 	case r.prefix.Bits() == 0:
 		prefix = "default"
@@ -120,7 +120,7 @@ func (k *kernel) text(r kernelRoute) string {
 	return strings.Join(words, " ")
 }
 
-// text is what the mirror says of a destination, in a few words.
+// text describes the mirror's answer for a destination.
 func (v *view) text(to netip.Addr, e entry, k *kernel) string {
 	if e.hop.Action == routeplane.Forward {
 		return fmt.Sprintf("forward to %s%s", v.nextHop(e.hop, to, k), e.inBrackets())

@@ -11,36 +11,37 @@ import (
 	"culvert/internal/show/text"
 )
 
-// What a family of packets is forwarded by.
+// Values of Condition.By: how packets of a family are forwarded.
 const (
-	// Mirror is the mirrored table, for all that it knows.
+	// Mirror means by the mirror, as far as it knows the route.
 	Mirror = "mirror"
-	// Stale is the kernel's answer for each packet, because nobody has said lately that the mirror is current.
+	// Stale means that the programs ask the kernel for each packet, because the mirror is not current.
 	Stale = "stale"
-	// NoMirror is the kernel's answer for each packet, as configured, or because there is no process to keep a mirror.
+	// NoMirror means that the programs ask the kernel for each packet, because there is no mirror: it is configured so,
+	// or no process keeps one.
 	NoMirror = "none"
-	// Kernel is the kernel itself: the host has settings that the fast path does not honour.
+	// Kernel means that the kernel forwards all packets, because the fast path does not honor some setting of the host.
 	Kernel = "kernel"
 )
 
-// Condition is how a family of packets is forwarded now.
+// Condition is how packets of a family are forwarded now.
 type Condition struct {
 	By string `json:"by"`
-	// StaleSeconds is since when the mirror is not believed any more, left out if it never was.
+	// StaleSeconds is for how long the mirror has not been current. It is left out if it never was.
 	StaleSeconds float64 `json:"stale_seconds,omitempty"`
-	// Why says why it is not the mirror, as far as is known.
+	// Why is the reason if By is not Mirror, as far as is known.
 	Why string `json:"why,omitempty"`
 }
 
-// State is what the IP router of a data plane is like.
+// State is the state of a data plane's IP router.
 type State struct {
 	IPv4 Condition `json:"ipv4"`
 	IPv6 Condition `json:"ipv6"`
-	// Memory is that of the mirror, bytes.
+	// Memory is the size of the mirror in bytes.
 	Memory uint64 `json:"memory_bytes"`
 }
 
-// Describe tells the state of a data plane's IP router, nil if it is off.
+// Describe returns the state of a data plane's IP router, nil if it is off.
 func Describe(inst *datapath.Instance) (*State, error) {
 	o := routeplane.OptionsOf(inst)
 	if o == nil {
@@ -74,7 +75,7 @@ func condition(o routeplane.Options, kernel bool, until time.Duration) Condition
 	return Condition{By: Stale, StaleSeconds: (now - until).Round(time.Millisecond).Seconds()}
 }
 
-// String says it in words that follow the name of the family.
+// String describes the condition in words that fit after the name of the family.
 func (c Condition) String() string {
 	words := "asks the kernel"
 	switch c.By {
@@ -99,7 +100,8 @@ func familyName(is6 bool) string {
 	return "IPv4"
 }
 
-// condition is that of a family. A mirror that is not believed for a moment, as when the machine is busy, is waited for.
+// condition returns the condition of a family. A mirror may be stale for a moment when the machine is busy, so condition
+// waits up to v.patience for it to be current.
 func (v *view) condition(is6 bool) (c Condition, err error) {
 	const gap = 10 * time.Millisecond
 	for waited := time.Duration(0); ; waited += gap {

@@ -9,43 +9,44 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// query is a plain packet: TCP or UDP, no options, short enough, with hops left.
+// query is a plain packet: TCP or UDP, without options, within the MTU, with hops left.
 type query struct {
 	to, from netip.Addr
-	// in is the device that it comes in by, 0 for none that is known.
+	// in is the index of the device by which it comes in, 0 if unknown.
 	in int
 }
 
 // decision is what the fast path does with a packet.
 type decision struct {
-	// verdict and reason are those that the packet is counted under.
+	// verdict and reason are what the packet is counted under.
 	verdict, reason string
-	// entry is what the mirror says, if it was asked.
+	// entry is the mirror's answer, if it was asked.
 	entry entry
-	// mirrored tells that the mirror decided: it is what can be wrong. asked tells that bpf_fib_lookup is called.
+	// mirrored is true if the mirror decided, so that the decision can be wrong. asked is true if the program calls
+	// bpf_fib_lookup.
 	mirrored, asked bool
-	// hop is the way out, if there is one.
+	// hop is the next hop of a forwarded packet.
 	hop routeplane.Hop
-	// why says it in words.
+	// why describes the decision in words.
 	why string
 }
 
-// hopReasons are those of next hops that are no way out (route_hop_reason of bpf/route/stage.h).
+// hopReasons are the decisions for next hops to which nothing is forwarded (route_hop_reason of bpf/route/stage.h).
 var hopReasons = map[routeplane.Action]decision{
 	routeplane.Local:       {verdict: "pass", reason: "route-local", why: "to this host"},
 	routeplane.None:        {verdict: "punt", reason: "route-none", why: "no route, to the kernel"},
 	routeplane.Unreachable: {verdict: "punt", reason: "route-unreachable", why: "unreachable, to the kernel"},
 	routeplane.Prohibit:    {verdict: "punt", reason: "route-prohibit", why: "prohibited, to the kernel"},
 	routeplane.Blackhole:   {verdict: "drop", reason: "route-blackhole", why: "blackhole, dropped"},
-	routeplane.Resolve:     {verdict: "punt", reason: "route-neighbor", why: "no neighbour known, to the kernel"},
+	routeplane.Resolve:     {verdict: "punt", reason: "route-neighbor", why: "no neighbor known, to the kernel"},
 	routeplane.Elsewhere: {verdict: "pass", reason: "route-egress",
 		why: "to the kernel, because it leaves by a device that frames cannot be redirected to"},
 }
 
-// noDestination tells of addresses that are never forwarded to, whatever the tables say (route_check4 and
-// route_check6_dst of bpf/route/stage.h).
-func noDestination(to netip.Addr) (d decision, found bool) {
-	martian := decision{verdict: "punt", reason: "route-martian", why: "no destination that is forwarded to, to the kernel"}
+// neverForwarded returns the decision for a destination to which nothing is forwarded, whatever the tables say
+// (route_check4 and route_check6_dst of bpf/route/stage.h).
+func neverForwarded(to netip.Addr) (d decision, found bool) {
+	martian := decision{verdict: "punt", reason: "route-martian", why: "martian destination, to the kernel"}
 	switch {
 	case to.IsMulticast():
 		return decision{verdict: "punt", reason: "route-multicast", why: "multicast, to the kernel"}, true
@@ -64,8 +65,8 @@ func noDestination(to netip.Addr) (d decision, found bool) {
 	return d, false
 }
 
-// noSource is the same for the source.
-func noSource(from netip.Addr) bool {
+// martianSource reports whether packets from an address are never forwarded.
+func martianSource(from netip.Addr) bool {
 	if from.Is4() {
 		b := from.As4()
 		return b == [4]byte{} || b[0] == 127 || from.IsMulticast() || b == [4]byte{255, 255, 255, 255}
@@ -73,12 +74,14 @@ func noSource(from netip.Addr) bool {
 	return from.IsMulticast() || from.IsLinkLocalUnicast() || upper(from) == [8]byte{}
 }
 
+// upper returns the upper half of an IPv6 address.
 func upper(a netip.Addr) [8]byte {
 	b := a.As16()
 	return [8]byte(b[:8])
 }
 
-// decide follows route of bpf/route/stage.h.
+// decide works out what the fast path does with a packet, in the order of route in bpf/route/stage.h. It also returns the
+// kernel's route.
 func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err error) {
 	is6 := q.to.Is6()
 	if answer, err = k.ask(q.to, q.from, q.in); err != nil {
@@ -98,11 +101,11 @@ func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err e
 	case state.By == Kernel:
 		return decision{verdict: "pass", reason: "route-kernel", why: state.String()}, answer, nil
 	}
-	if d, found := noDestination(q.to); found {
+	if d, found := neverForwarded(q.to); found {
 		return d, answer, nil
 	}
-	martian := &decision{verdict: "punt", reason: "route-martian", why: "no source that is forwarded, to the kernel"}
-	if !is6 && noSource(q.from) {
+	martian := &decision{verdict: "punt", reason: "route-martian", why: "martian source, to the kernel"}
+	if !is6 && martianSource(q.from) {
 		return *martian, answer, nil
 	}
 	if d.entry, err = v.find(q.to); err != nil {
@@ -119,10 +122,10 @@ func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err e
 		if refusal, err = v.source(q, dev, current, k); err != nil {
 			return d, answer, err
 		}
-	case noSource(q.from):
+	case martianSource(q.from):
 		refusal = martian
 	}
-	if refusal != nil && d.asked { // it may be to this host, for all that the program knows
+	if refusal != nil && d.asked { // the program does not know whether the packet is for this host
 		refusal.verdict, refusal.reason = "pass", "route-kernel"
 	}
 	if refusal != nil {
@@ -135,7 +138,7 @@ func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err e
 	return v.byKernel(q, d, k, answer), answer, nil
 }
 
-// byMirror is the end of route_find for what the mirror knows.
+// byMirror returns the decision for a next hop of the mirror, as the end of route_find does.
 func (v *view) byMirror(q query, d decision, k *kernel) decision {
 	d.mirrored, d.hop = true, d.entry.hop
 	if r, ok := hopReasons[d.hop.Action]; ok {
@@ -151,7 +154,7 @@ func (v *view) byMirror(q query, d decision, k *kernel) decision {
 	return v.redirect(q, d, k)
 }
 
-// redirect is for packets that leave where they came in.
+// redirect passes a packet to the kernel if it would leave where it came in and the kernel sends redirects.
 func (v *view) redirect(q query, d decision, k *kernel) decision {
 	if d.hop.Dev == q.in && (q.to.Is6() || v.devs[q.in].Redirects) {
 		d.verdict, d.reason = "pass", "route-redirect"
@@ -160,14 +163,14 @@ func (v *view) redirect(q query, d decision, k *kernel) decision {
 	return d
 }
 
-// nextHop names the neighbour of a next hop. The mirror has its link address only.
+// nextHop describes the neighbor of a next hop. The mirror has only its MAC address.
 func (v *view) nextHop(hop routeplane.Hop, to netip.Addr, k *kernel) string {
 	name := ""
 	for n, mac := range k.neighs {
 		if n.dev != hop.Dev || [6]byte(mac) != hop.DstMAC {
 			continue
 		}
-		// The destination itself if it is one of several addresses, else the first of the same family.
+		// A neighbor may have several addresses. Prefer the destination itself, then the first of its family.
 		addr := n.addr.String()
 		switch {
 		case n.addr == to:
@@ -182,7 +185,7 @@ func (v *view) nextHop(hop routeplane.Hop, to netip.Addr, k *kernel) string {
 	return fmt.Sprintf("%s%s dev %s", name, hardware(hop.DstMAC), k.name(hop.Dev))
 }
 
-// byKernel is route_by_kernel: the program gets the kernel's answer, and does what it can of it.
+// byKernel returns the decision for the kernel's answer, as route_by_kernel does.
 func (v *view) byKernel(q query, d decision, k *kernel, answer kernelRoute) decision {
 	hash := v.state.Policy.Hash4
 	if q.to.Is6() {
@@ -202,7 +205,7 @@ func (v *view) byKernel(q query, d decision, k *kernel, answer kernelRoute) deci
 	switch answer.kind {
 	case local, broadcast:
 		return done("pass", "route-local", "to this host")
-	case none: // which the program is not told from the above
+	case none: // bpf_fib_lookup does not distinguish this from the above
 		return done("pass", "route-local", hopReasons[routeplane.None].why)
 	case unreachable:
 		return done("punt", "route-unreachable", hopReasons[routeplane.Unreachable].why)
@@ -225,7 +228,7 @@ func (v *view) byKernel(q query, d decision, k *kernel, answer kernelRoute) deci
 	}
 	mac, known := k.neighs[gateway{answer.dev, at}]
 	if !known {
-		return done("punt", "route-neighbor", fmt.Sprintf("no neighbour %s known (dev %s), to the kernel", at, k.name(answer.dev)))
+		return done("punt", "route-neighbor", fmt.Sprintf("no neighbor %s known (dev %s), to the kernel", at, k.name(answer.dev)))
 	}
 	out, ok := v.devs[answer.dev]
 	if !ok || !out.Xmit {
@@ -235,7 +238,7 @@ func (v *view) byKernel(q query, d decision, k *kernel, answer kernelRoute) deci
 	return v.redirect(q, done("fwd", "route-fib", fmt.Sprintf("forward to %s %s dev %s", at, mac, k.name(answer.dev))), k)
 }
 
-// whyAsked says why the program asks the kernel, as far as can be told.
+// whyAsked returns why the program asks the kernel, as far as is known.
 func (v *view) whyAsked(e entry, answer kernelRoute, c Condition) string {
 	if c.By != Mirror {
 		return c.String()
@@ -245,7 +248,7 @@ func (v *view) whyAsked(e entry, answer kernelRoute, c Condition) string {
 	case e.lost:
 		return asks + "the mirror has no room for it (blocks4 and blocks6 of [route])"
 	case e.connected:
-		return asks + "the mirror knows no neighbour of that address"
+		return asks + "the mirror knows no neighbor of that address"
 	case !e.prefix.IsValid():
 		return asks + "the mirror does not know the route"
 	case answer.several:

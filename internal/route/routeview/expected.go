@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// expected is what the kernel's tables lead to by the rules that every host has at first: table local, then main, then
-// default. It exists to not ask the kernel for each of a million prefixes: what the mirror says otherwise, or what is
-// not sure here, is asked.
+// expected holds the kernel's tables, to be looked up in the order of the default policy rules: local, main, default.
+// Asking the kernel for each of a million prefixes would take too long. It is asked only where the mirror differs from
+// expected, or where expected is not sure.
 type expected struct {
 	prefixes []netip.Prefix
 	local    bart.Table[uint32]
 	main     bart.Table[uint32]
 	def      bart.Table[uint32]
-	// ways are those that the tables refer to by number, best says how good the route is that a table has.
+	// ways are the distinct ways, which the tables refer to by index. numbers is the reverse.
 	ways    []expectedWay
 	numbers map[expectedWay]uint32
 }
@@ -82,7 +82,7 @@ func (e *expected) intern(w expectedWay) uint32 {
 	return number
 }
 
-// find is the way to an address; sure is false if the kernel has to be asked for it.
+// find returns the way to an address. sure is false if the kernel has to be asked.
 func (e *expected) find(addr netip.Addr) (w way, sure bool) {
 	for _, t := range []*bart.Table[uint32]{&e.local, &e.main, &e.def} {
 		if number, ok := t.Lookup(addr); ok {
@@ -92,7 +92,7 @@ func (e *expected) find(addr netip.Addr) (w way, sure bool) {
 	return way{kind: none}, true
 }
 
-// around lists the addresses at which a prefix begins and ends, and those just outside.
+// around returns the first and the last address of a prefix, and the addresses before and after it, which may be invalid.
 func around(p netip.Prefix) [4]netip.Addr {
 	first := p.Addr()
 	last := lastOf(p)

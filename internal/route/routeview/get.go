@@ -17,15 +17,15 @@ import (
 	"culvert/internal/show/usage"
 )
 
-// errDiffers is for the exit status: the difference itself has been shown.
+// errDiffers makes the command fail. The difference itself has been shown.
 var errDiffers = errors.New("the fast path and the kernel differ")
 
-// GetOptions say which packet is meant.
+// GetOptions describe the packet to ask about.
 type GetOptions struct {
-	// Name is that of the data plane; "" is the only IP router of this network namespace.
+	// Name is the data plane's; "" means the only IP router of this network namespace.
 	Name string
-	// To is where it goes. From, where it comes from, and In, the interface that it comes in by, are made up if
-	// they are missing.
+	// To is the destination and From the source. In is the name of the interface by which the packet comes in.
+	// A suitable source or interface is chosen if it is missing.
 	To, From netip.Addr
 	In       string
 }
@@ -45,12 +45,12 @@ type Got struct {
 
 // Fast is what the fast path does with a packet.
 type Fast struct {
-	// Verdict and Reason are what it is counted under; empty where no fast path is.
+	// Verdict and Reason are what the packet is counted under. They are empty if the interface does not carry culvert.
 	Verdict string `json:"verdict,omitempty"`
 	Reason  string `json:"reason,omitempty"`
-	// By is mirror or kernel: who has decided on the destination; empty if it was not looked at.
+	// By says what has decided on the destination: "mirror" or "kernel", or "" if it was not looked up.
 	By string `json:"by,omitempty"`
-	// Prefix is the one of the mirror that has the destination.
+	// Prefix is the mirror's longest prefix with the destination.
 	Prefix    string `json:"prefix,omitempty"`
 	Interface string `json:"interface,omitempty"`
 	MAC       string `json:"mac,omitempty"`
@@ -69,7 +69,7 @@ type Route struct {
 	Text      string `json:"text"`
 }
 
-// Get writes what the fast path does with a packet, and what the kernel does. A difference is an error.
+// Get writes what the fast path and the kernel do with a packet. It returns an error if they differ.
 func Get(o GetOptions, asJSON bool, out io.Writer) error {
 	inst, err := openHere(o.Name)
 	if err != nil {
@@ -110,7 +110,7 @@ func get(inst *datapath.Instance, o GetOptions) (*Got, error) {
 	if err != nil || got.Agree {
 		return got, err
 	}
-	// A change may be on its way.
+	// A change may be on its way from the kernel to the mirror.
 	time.Sleep(settleTime)
 	if err := errors.Join(v.refresh(), k.refresh()); err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func get(inst *datapath.Instance, o GetOptions) (*Got, error) {
 	return v.compare(q, k)
 }
 
-// settleTime is how long a change takes from the kernel's tables to the mirror at most, by any reckoning.
+// settleTime is more than a change takes from the kernel's tables to the mirror.
 const settleTime = 200 * time.Millisecond
 
 func (v *view) compare(q query, k *kernel) (*Got, error) {
@@ -137,8 +137,8 @@ func (v *view) compare(q query, k *kernel) (*Got, error) {
 	return got, nil
 }
 
-// query makes up what was not said of the packet, so that it is one to be forwarded: it comes from a neighbour, and
-// not by the device that it leaves by.
+// query completes the options to a packet that can be forwarded: it comes from an address on the network of the device by
+// which it comes in, and does not leave by that device.
 func (v *view) query(o GetOptions, k *kernel) (q query, err error) {
 	q = query{to: o.To, from: o.From}
 	if o.From.IsValid() && o.From.Is4() != o.To.Is4() {
@@ -151,25 +151,28 @@ func (v *view) query(o GetOptions, k *kernel) (q query, err error) {
 		}
 		q.in = index
 	} else {
-		q.in = v.someDevice(o.To, k)
+		q.in = v.inputDevice(o.To, k)
 	}
 	if !q.from.IsValid() {
-		if q.from = k.guest(q.in, o.To.Is6()); !q.from.IsValid() {
-			q.from = map[bool]netip.Addr{false: someSource4, true: someSource6}[o.To.Is6()]
+		if q.from = k.onLinkAddr(q.in, o.To.Is6()); !q.from.IsValid() {
+			q.from = exampleSource(o.To.Is6())
 		}
 	}
 	return q, nil
 }
 
-// Sources for packets that come in where no network is: addresses for documentation (RFC 5737, RFC 3849).
-var (
-	someSource4 = netip.MustParseAddr("192.0.2.1")
-	someSource6 = netip.MustParseAddr("2001:db8::1")
-)
+// exampleSource is the source of packets that come in by a device without a network: an address for documentation
+// (RFC 5737, RFC 3849).
+func exampleSource(is6 bool) netip.Addr {
+	if is6 {
+		return netip.MustParseAddr("2001:db8::1")
+	}
+	return netip.MustParseAddr("192.0.2.1")
+}
 
-// someDevice is the first by name that forwards the family, not the one that the kernel would send by if there is
-// another.
-func (v *view) someDevice(to netip.Addr, k *kernel) int {
+// inputDevice returns the index of a device by which a packet to an address can come in: the first by name that forwards
+// the family. It avoids the device by which the packet would leave, unless there is no other.
+func (v *view) inputDevice(to netip.Addr, k *kernel) int {
 	out := 0
 	if r, err := k.ask(to, netip.Addr{}, 0); err == nil {
 		out = r.dev
@@ -200,6 +203,7 @@ func (v *view) someDevice(to netip.Addr, k *kernel) int {
 	return fit[0]
 }
 
+// shown converts a decision for output.
 func (d decision) shown(k *kernel) Fast {
 	f := Fast{Verdict: d.verdict, Reason: d.reason, Text: d.why}
 	switch {
@@ -217,6 +221,7 @@ func (d decision) shown(k *kernel) Fast {
 	return f
 }
 
+// shown converts a route for output.
 func (k *kernel) shown(r kernelRoute) Route {
 	s := Route{Type: string(r.kind), Multipath: r.several, Text: k.text(r)}
 	if r.prefix.IsValid() && r.kind != none {

@@ -39,17 +39,17 @@ agree`},
 		{"10.2.0.9", "", "", "forward to 10.2.0.9 02:00:00:00:00:09 dev east, by the mirror (10.2.0.0/24)\nkernel: 10.2.0.0/24 dev east"},
 		{"10.2.0.1", "", "", "to this host, by the mirror (10.2.0.1/32)\nkernel: local 10.2.0.1\n"},
 		{"10.2.0.255", "", "", "to this host, by the mirror (10.2.0.255/32)\nkernel: broadcast 10.2.0.255\n"},
-		{"203.0.113.1", "", "", "no neighbour known, to the kernel (dev east), by the mirror (203.0.113.0/24)\nkernel: 203.0.113.0/24 via 10.2.0.77 dev east"},
-		{"10.2.0.66", "", "", "no neighbour 10.2.0.66 known (dev east), to the kernel, asks the kernel: the mirror knows no neighbour of that address\n"},
+		{"203.0.113.1", "", "", "no neighbor known, to the kernel (dev east), by the mirror (203.0.113.0/24)\nkernel: 203.0.113.0/24 via 10.2.0.77 dev east"},
+		{"10.2.0.66", "", "", "no neighbor 10.2.0.66 known (dev east), to the kernel, asks the kernel: the mirror knows no neighbor of that address\n"},
 		{"10.50.0.1", "", "", "to the kernel, because it leaves by a device that frames cannot be redirected to (dev south), by the mirror (10.50.0.0/16)\nkernel: 10.50.0.0/16 via 10.3.0.9 dev south"},
 		{"10.70.0.1", "", "", "forward to one of several next hops, asks the kernel: several next hops\nkernel: 10.70.0.0/16 by several next hops"},
 		{"198.51.100.1", "", "", "blackhole, dropped, by the mirror (198.51.100.0/25)\nkernel: blackhole"},
 		{"198.51.100.130", "", "", "unreachable, to the kernel, by the mirror (198.51.100.128/26)\nkernel: unreachable"},
 		{"198.51.100.200", "", "", "prohibited, to the kernel, by the mirror (198.51.100.192/26)\nkernel: prohibit"},
 		{"172.16.0.1", "", "", "no route, to the kernel, by the mirror\nkernel: no route"},
-		{"127.0.0.1", "", "", "no destination that is forwarded to, to the kernel\nkernel: refused: 127.0.0.1 is a loopback address, and packets to it come from this host alone (martian)\n"},
+		{"127.0.0.1", "", "", "martian destination, to the kernel\nkernel: refused: 127.0.0.1 is a loopback address, and packets to it come from this host alone (martian)\n"},
 		{"0.0.0.0", "", "", "kernel: refused: 0.0.0.0 is no destination (martian)\n"},
-		{"192.0.2.7", "127.0.0.3", "west", "kernel: refused: 127.0.0.3 is no source of a packet that comes in (martian)\n"},
+		{"192.0.2.7", "127.0.0.3", "west", "kernel: refused: no packet may come in from 127.0.0.3 (martian)\n"},
 		{"224.0.0.5", "", "", "multicast, to the kernel\n"},
 		{"10.60.0.1", "10.1.0.9", "west", "to the kernel, because it leaves by west, where it came in: would forward to 10.1.0.9"},
 		{"192.0.2.7", "10.2.0.1", "west", "from an address of this host, to the kernel\nkernel: refused: the source 10.2.0.1 is an address of this host (martian)\n"},
@@ -85,7 +85,7 @@ agree`},
 		}
 	}
 
-	// rp_filter, which goes by the way back.
+	// rp_filter looks at the route back to the source.
 	sysctl(t, "ipv4/conf/west/rp_filter", "1")
 	b.setDev("west", func(d *routeplane.Dev) { d.RPFilter = 1 })
 	if got, err := answer(GetOptions{To: addr("192.0.2.7"), From: addr("10.2.0.5"), In: "west"}); err != nil ||
@@ -103,7 +103,7 @@ agree`},
 	}
 	b.setDev("west", func(d *routeplane.Dev) { d.Forward4 = true })
 
-	// Policy rules take the mirror out of use; the feed would do that.
+	// With policy rules, Run would disable the mirror. It does not run, so the test does.
 	ip(t, "rule add from 10.1.0.99 table 100")
 	must(t, b.plane.SetCurrent(0, 0))
 	text, err := answer(GetOptions{To: addr("192.0.2.7"), In: "west"})
@@ -134,7 +134,7 @@ func from(s string) (a netip.Addr) {
 	return addr(s)
 }
 
-// A mirror that is wrong is found out, and only where it is in use.
+// Get reports a wrong entry of the mirror, but only while the mirror is in use.
 func TestGetDiffers(t *testing.T) {
 	b := newBed(t, routeplane.Options{Blocks4: 64, Blocks6: 1024})
 	b.mirror()

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel is what the kernel knows, in the network namespace of the calling thread.
+// kernel reads the kernel's tables in the network namespace of the calling thread.
 type kernel struct {
 	socket *nl.SocketHandle
 	links  map[int]netlink.Link
 	neighs map[gateway]net.HardwareAddr
 }
 
-// gateway is a neighbour by device and address.
+// gateway identifies a neighbor by device and address.
 type gateway struct {
 	dev  int
 	addr netip.Addr
@@ -41,7 +41,7 @@ func newKernel() (*kernel, error) {
 
 func (k *kernel) close() { k.socket.Close() }
 
-// listed forgives a listing that changed while it was made: whatever it lacks is looked at again later.
+// listed ignores that a listing changed while it was made. Differences are checked again later, with a new listing.
 func listed(what string, err error) error {
 	if err == nil || errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil
@@ -49,7 +49,7 @@ func listed(what string, err error) error {
 	return fmt.Errorf("listing %s: %w", what, err)
 }
 
-// refresh reads devices and neighbours.
+// refresh reads devices and neighbors.
 func (k *kernel) refresh() error {
 	links, err := netlink.LinkList()
 	if err := listed("devices", err); err != nil {
@@ -60,7 +60,7 @@ func (k *kernel) refresh() error {
 		k.links[l.Attrs().Index] = l
 	}
 	neighs, err := netlink.NeighList(0, netlink.FAMILY_ALL)
-	if err := listed("neighbours", err); err != nil {
+	if err := listed("neighbors", err); err != nil {
 		return err
 	}
 	k.neighs = make(map[gateway]net.HardwareAddr)
@@ -76,7 +76,7 @@ func (k *kernel) refresh() error {
 	return nil
 }
 
-// name is that of a device, as well as it is known.
+// name returns the name of a device, or words with its index if the name is not known.
 func (k *kernel) name(index int) string {
 	if l, ok := k.links[index]; ok {
 		return l.Attrs().Name
@@ -84,7 +84,7 @@ func (k *kernel) name(index int) string {
 	return fmt.Sprintf("index %d", index)
 }
 
-// index finds a device by its name.
+// index returns the index of the device with a name.
 func (k *kernel) index(name string) (int, bool) {
 	for index, l := range k.links {
 		if l.Attrs().Name == name {
@@ -110,7 +110,7 @@ func family(is6 bool) uint8 {
 	return unix.AF_INET
 }
 
-// dump calls fn for each route of a family that is in force.
+// dump calls fn for each route of a family, without cached exceptions.
 func (k *kernel) dump(is6 bool, fn func(kernelRoute)) error {
 	req, _ := k.request(unix.NLM_F_DUMP, family(is6))
 	err := req.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE, func(b []byte) bool {
@@ -122,15 +122,15 @@ func (k *kernel) dump(is6 bool, fn func(kernelRoute)) error {
 	return listed(familyName(is6)+" routes", err)
 }
 
-// ask is what the kernel would do with a packet that comes in by a device from an address. Without a device it is one
-// that this host sends.
+// ask returns what the kernel would do with a packet that comes in by device in from an address. If in is 0, this host
+// sends the packet.
 func (k *kernel) ask(to, from netip.Addr, in int) (kernelRoute, error) {
-	if to.IsMulticast() { // by other tables
+	if to.IsMulticast() { // other tables decide
 		return kernelRoute{way: way{kind: multicast}}, nil
 	}
 	r, err := k.lookup(to, from, in, unix.RTM_F_FIB_MATCH)
 	if err == nil && r.kind == blackhole && in != 0 && !to.Is6() {
-		// For IPv4 this is the kernel's word for a source that it does not like, too.
+		// For IPv4 the kernel also returns this error for a source that it does not accept.
 		own, err := k.lookup(to, netip.Addr{}, 0, unix.RTM_F_FIB_MATCH)
 		if err != nil {
 			return r, err
@@ -145,7 +145,7 @@ func (k *kernel) ask(to, from netip.Addr, in int) (kernelRoute, error) {
 	if err != nil || r.kind != unicast || r.dev != 0 || r.several {
 		return r, err
 	}
-	// The route has a next hop by number, and the kernel is told to say no more. The way of a packet it does say.
+	// With RTM_F_FIB_MATCH the kernel does not resolve a next hop object. Without the flag it does.
 	taken, err := k.lookup(to, from, in, 0)
 	if err == nil && taken.kind == unicast {
 		r.dev, r.gateway = taken.dev, taken.gateway
@@ -153,11 +153,11 @@ func (k *kernel) ask(to, from netip.Addr, in int) (kernelRoute, error) {
 	return r, err
 }
 
-// whyRefused says what the kernel does not like about addresses, in the order in which it looks (ip_route_input_slow).
+// whyRefused returns why the kernel refuses a packet, in the order of its checks (ip_route_input_slow).
 func (k *kernel) whyRefused(to, from netip.Addr) string {
 	switch {
-	case from.Is4() && noSource(from):
-		return fmt.Sprintf("%s is no source of a packet that comes in (martian)", from)
+	case from.Is4() && martianSource(from):
+		return fmt.Sprintf("no packet may come in from %s (martian)", from)
 	case to.IsLoopback():
 		return fmt.Sprintf("%s is a loopback address, and packets to it come from this host alone (martian)", to)
 	case to == netip.IPv4Unspecified():
@@ -206,8 +206,9 @@ func (k *kernel) lookup(to, from netip.Addr, in int, flags uint32) (kernelRoute,
 	return kernelRoute{}, fmt.Errorf("asking the kernel for the way to %s: no answer: try again", to)
 }
 
-// guest is an address that a packet may come from by a device: one beside the device's own. It is invalid without one.
-func (k *kernel) guest(dev int, is6 bool) netip.Addr {
+// onLinkAddr returns an address from which a packet may come in by a device: one on its network that is not its own. It
+// is invalid if the device has no network.
+func (k *kernel) onLinkAddr(dev int, is6 bool) netip.Addr {
 	l, ok := k.links[dev]
 	if !ok {
 		return netip.Addr{}

@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kind is what a route does with packets. The names are ip-route(8)'s.
+// kind is the type of a route. The names are those of ip-route(8), except the last four.
 type kind string
 
 const (
 	unicast     kind = "unicast"
 	local       kind = "local"
-	broadcast   kind = "broadcast" // and other addresses that are the host's in a wider sense
+	broadcast   kind = "broadcast" // also anycast, and multicast that the host receives
 	unreachable kind = "unreachable"
 	prohibit    kind = "prohibit"
 	blackhole   kind = "blackhole"
 	none        kind = "none"    // no route
-	refused     kind = "refused" // the kernel takes no such packet
+	refused     kind = "refused" // the kernel does not accept such a packet
 	multicast   kind = "multicast"
 	otherKind   kind = "other"
 )
@@ -31,27 +31,27 @@ var kinds = map[uint8]kind{
 	unix.RTN_BLACKHOLE: blackhole,
 }
 
-// way is where a route leads. Equal ways are equal values.
+// way is where a route leads. It is comparable.
 type way struct {
 	kind    kind
 	dev     int
 	gateway netip.Addr
-	// several means more than one next hop, tunnel that packets are wrapped, object that the next hop is one by
-	// number, and down that it cannot be used now.
+	// several means more than one next hop, tunnel that packets are encapsulated, object that the route refers to a
+	// next hop object, and down that the next hop cannot be used now.
 	several, tunnel, object, down bool
 	mtu                           uint32
 }
 
-// kernelRoute is a route as the kernel tells of it.
+// kernelRoute is a route as the kernel describes it.
 type kernelRoute struct {
 	way
 	prefix netip.Prefix
 	table  uint32
 	metric uint32
 	tos    uint8
-	// why says what the kernel does not like about a packet that it refuses.
+	// why says why the kernel refuses a packet.
 	why string
-	// bySource means that the route is for some sources only, cached that it is no route but an exception.
+	// bySource means that the route is for some sources only, cached that it is an exception for one destination.
 	bySource, cached bool
 }
 
@@ -89,7 +89,7 @@ func parseRoute(b []byte) (r kernelRoute, ok bool) {
 			addr, _ = netip.AddrFromSlice(value)
 		case typ == unix.RTA_GATEWAY:
 			r.gateway, _ = netip.AddrFromSlice(value)
-		case typ == unix.RTA_VIA && len(value) > 2: // behind the family
+		case typ == unix.RTA_VIA && len(value) > 2: // the family comes first
 			r.gateway, _ = netip.AddrFromSlice(value[2:])
 		case typ == unix.RTA_MULTIPATH:
 			r.several = true
@@ -110,7 +110,7 @@ func parseRoute(b []byte) (r kernelRoute, ok bool) {
 		b = b[min((size+3)&^3, len(b)):]
 	}
 	if r.kind != unicast {
-		// Where the kernel hangs such routes up says nothing.
+		// The kernel attaches such routes to some device, which does not matter.
 		r.dev, r.gateway = 0, netip.Addr{}
 	}
 	if family == unix.AF_INET6 && addr.IsMulticast() {
@@ -120,8 +120,8 @@ func parseRoute(b []byte) (r kernelRoute, ok bool) {
 	return r, r.prefix.IsValid()
 }
 
-// metricMTU finds the MTU among the metrics of a route, 0 for none. IPv6 honours one for forwarded packets only if it
-// is locked (ip6_dst_mtu_maybe_forward).
+// metricMTU returns the MTU among the metrics of a route, 0 for none. IPv6 applies it to forwarded packets only if it is
+// locked (ip6_dst_mtu_maybe_forward).
 func metricMTU(b []byte, is6 bool) (mtu uint32) {
 	locked := false
 	for len(b) >= unix.SizeofRtAttr+4 {

@@ -54,7 +54,7 @@ func (b *bed) reasons() map[string]uint64 {
 	return all
 }
 
-// TestProgram has the program itself forward what get has foretold: the reason and the way out must be the same.
+// TestProgram runs the program on packets for which decide has predicted the result. Reason and next hop must be the same.
 func TestProgram(t *testing.T) {
 	b := newBed(t, routeplane.Options{Blocks4: 4096, Blocks6: 4096})
 	addRoutes(t)
@@ -75,35 +75,42 @@ func TestProgram(t *testing.T) {
 		true:  {addr("fd01::2"), addr("fe80::1"), addr("ff02::1"), addr("2003::9"), addr("::")},
 	}
 	seen := make(map[string]bool)
-	// With the mirror as it is, with the kernel asked, and with rp_filter, which the kernel has to have as well.
-	for _, phase := range []string{"current", "stale", "strict", "loose", "full", "VLAN", "off"} {
-		switch phase {
-		case "current":
-			must(t, b.plane.SetCurrent(1<<62, 1<<62))
-		case "stale":
-			must(t, b.plane.SetCurrent(0, 0))
-		case "strict", "loose":
-			must(t, b.plane.SetCurrent(1<<62, 1<<62))
-			b.setDev("west", func(d *routeplane.Dev) { d.RPFilter = map[string]uint8{"strict": 1, "loose": 2}[phase] })
-		case "full":
-			must(t, b.plane.SetPolicy(routeplane.Policy{FullCheck4: true}))
-		case "VLAN": // south as one on west: not every kernel has devices for VLANs
+	const forever = 1 << 62
+	rpFilter := func(mode uint8) func() {
+		return func() {
+			must(t, b.plane.SetCurrent(forever, forever))
+			b.setDev("west", func(d *routeplane.Dev) { d.RPFilter = mode })
+		}
+	}
+	// Each phase changes the state that the previous one has left.
+	for _, phase := range []struct {
+		name  string
+		setUp func()
+		vlan  bool // south is a VLAN device on west
+	}{
+		{"current mirror", func() { must(t, b.plane.SetCurrent(forever, forever)) }, false},
+		{"stale mirror", func() { must(t, b.plane.SetCurrent(0, 0)) }, false},
+		{"strict source check", rpFilter(1), false},
+		{"loose source check", rpFilter(2), false},
+		{"full source check", func() { must(t, b.plane.SetPolicy(routeplane.Policy{FullCheck4: true})) }, false},
+		// Not every kernel has VLAN devices, so south only poses as one.
+		{"VLAN device", func() {
 			must(t, b.plane.SetPolicy(routeplane.Policy{}))
-			must(t, b.plane.SetCurrent(0, 1<<62))
+			must(t, b.plane.SetCurrent(0, forever))
 			must(t, b.plane.SetDev(b.index("south"), routeplane.Dev{
 				Port: b.index("west"), VLAN: 0x1000 | 20, MAC: [6]byte(mac(t, "west")), Forward4: true, Forward6: true, Xmit: true,
 			}))
-		}
-		if phase == "off" {
-			b.setDev("east", func(d *routeplane.Dev) { d.Forward4 = false })
-		}
+		}, true},
+		{"forwarding off", func() { b.setDev("east", func(d *routeplane.Dev) { d.Forward4 = false }) }, true},
+	} {
+		phase.setUp()
 		v, err := newView(b.inst)
 		must(t, err)
 		v.patience = 0
 		k, err := newKernel()
 		must(t, err)
 		defer k.close()
-		f := foreteller{b, v, k, phase, seen}
+		f := predictor{b, v, k, phase.name, phase.vlan, seen}
 		for n, dst := range to {
 			sources := from[dst.Is6()]
 			for _, in := range []string{"west", "east", "south"} {
@@ -129,50 +136,52 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-type foreteller struct {
+// predictor compares the predictions of decide with what the program does.
+type predictor struct {
 	*bed
 	v     *view
 	k     *kernel
 	phase string
-	seen  map[string]bool
+	vlan  bool            // south is a VLAN device on west
+	seen  map[string]bool // verdicts and reasons that were counted
 }
 
-// packet foretells what becomes of one, and runs it.
-func (b foreteller) packet(to, from netip.Addr, in string) {
+// packet predicts what the program does with a packet, and runs it.
+func (b predictor) packet(to, from netip.Addr, in string) {
 	b.t.Helper()
 	d, answer, err := b.v.decide(query{to: to, from: from, in: b.index(in)}, b.k)
 	must(b.t, err)
 	port, vlan := in, uint16(0)
 	if in == "south" {
-		if b.phase != "VLAN" && b.phase != "off" {
+		if !b.vlan {
 			if d.verdict != "" {
-				b.t.Errorf("%s %s foretold on a device without culvert", d.verdict, d.reason)
+				b.t.Errorf("%s %s predicted on a device without culvert", d.verdict, d.reason)
 			}
 			return
 		}
 		port, vlan = "west", 20
 	}
 	if answer.several && in == "east" {
-		return // where both of them are: whichever is taken leads back
+		return // all next hops are on this device, so the packet would leave where it came in
 	}
 	frame := frame(b.t, to, from, mac(b.t, port), vlan)
 	got, out := b.run(frame, port)
-	for tries := 0; strings.Contains(got, ",") && tries < 10; tries++ { // the host's own packets have come as well: ARP, for example
+	for tries := 0; strings.Contains(got, ",") && tries < 10; tries++ { // the host sent packets of its own meanwhile, such as ARP
 		got, out = b.run(frame, port)
 	}
 	want := d.verdict + " " + d.reason
 	b.seen[got] = true
 	if got != want {
-		b.t.Errorf("%s: from %s to %s by %s: %s, foretold was %s (%s), kernel: %s", b.phase, from, to, in, got, want, d.why, b.k.text(answer))
+		b.t.Errorf("%s: from %s to %s by %s: %s, predicted was %s (%s), kernel: %s", b.phase, from, to, in, got, want, d.why, b.k.text(answer))
 		return
 	}
 	if d.verdict == "fwd" && d.hop.Action == routeplane.Forward && [6]byte(out[:6]) != d.hop.DstMAC {
-		b.t.Errorf("%s: from %s to %s by %s: to %s, foretold was %s", b.phase, from, to, in, net.HardwareAddr(out[:6]), hardware(d.hop.DstMAC))
+		b.t.Errorf("%s: from %s to %s by %s: to %s, predicted was %s", b.phase, from, to, in, net.HardwareAddr(out[:6]), hardware(d.hop.DstMAC))
 	}
 }
 
-// run returns what was counted meanwhile, and what has become of the frame.
-func (b foreteller) run(frame []byte, port string) (counted string, out []byte) {
+// run sends a frame through the program. It returns the verdicts and reasons counted meanwhile, and the resulting frame.
+func (b predictor) run(frame []byte, port string) (counted string, out []byte) {
 	b.t.Helper()
 	before := b.reasons()
 	_, out, err := b.inst.TestRun(frame, port)

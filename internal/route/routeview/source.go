@@ -9,7 +9,8 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// source follows route_source4 and route_way_back of bpf/route/source.h. It returns nil for a source that passes.
+// source checks an IPv4 source as route_source4 and route_way_back of bpf/route/source.h do. It returns nil for a source
+// that passes.
 func (v *view) source(q query, in routeplane.Dev, current bool, k *kernel) (*decision, error) {
 	own, err := v.plane.Own4(q.from)
 	full := v.state.Policy.FullCheck4
@@ -31,7 +32,7 @@ func (v *view) source(q query, in routeplane.Dev, current bool, k *kernel) (*dec
 		q.from.String() + " is not as rp_filter wants it"}
 	hop := routeplane.Hop{Action: routeplane.Ask}
 	if t := v.tables[false]; current && t != nil {
-		// The program looks in the table only: a neighbour of its own need not be known.
+		// The program looks only in the table: the source need not be a known neighbor.
 		number, _, _ := t.reader.Lookup(q.from)
 		if hop, err = v.hop(number); err != nil {
 			return nil, err
@@ -49,7 +50,7 @@ func (v *view) source(q query, in routeplane.Dev, current bool, k *kernel) (*dec
 			return nil, err
 		case r.kind != unicast || r.tunnel:
 			return &unsure, nil
-		case r.several: // one of them, nobody knows which
+		case r.several: // which one is not known
 			return nil, nil
 		}
 		back, refusal = r.dev, &unsure

@@ -25,35 +25,35 @@ type RouterStats struct {
 	Router string `json:"router"`
 	NetNS  uint32 `json:"netns"`
 	Here   bool   `json:"here"`
-	// IPv4 and IPv6 are the families; MemoryBytes is that of the mirror.
+	// IPv4 and IPv6 describe the mirror of each family, and MemoryBytes is the size of both.
 	IPv4        FamilyStats `json:"ipv4"`
 	IPv6        FamilyStats `json:"ipv6"`
 	MemoryBytes uint64      `json:"memory_bytes"`
-	// Hops are the next hops that mirror and neighbours refer to, by action.
+	// Hops counts the next hops that the mirror and the neighbors refer to, by action.
 	Hops map[string]int `json:"hops"`
-	// Neighbours are those on connected networks that the fast path knows.
-	Neighbours int      `json:"neighbours"`
-	Devices    []Device `json:"devices"`
-	// Reasons are the packets by reason, over all interfaces.
+	// Neighbors counts the neighbors on connected networks that the fast path knows.
+	Neighbors int      `json:"neighbours"`
+	Devices   []Device `json:"devices"`
+	// Reasons counts packets by reason, summed over all interfaces.
 	Reasons []stats.Reason `json:"reasons"`
 }
 
-// FamilyStats is the mirror of a family.
+// FamilyStats describes the mirror of a family.
 type FamilyStats struct {
 	Condition
-	// Prefixes are those that are the longest for at least one address.
+	// Prefixes counts the prefixes that are the longest for at least one address.
 	Prefixes    int `json:"prefixes"`
 	BlocksUsed  int `json:"blocks_used"`
 	BlocksTotal int `json:"blocks_total"`
-	// Lost are entries that there was no block for: their addresses ask the kernel.
+	// Lost counts the entries that needed a block when none was free. The programs ask the kernel for their addresses.
 	Lost int `json:"lost"`
 }
 
-// Device is an interface, or a VLAN device, that IP packets come in by.
+// Device is an interface, or a VLAN device, by which IP packets come in.
 type Device struct {
 	IfIndex int `json:"ifindex"`
-	// Interface is known in the caller's own network namespace alone. Port is the index of the interface below a
-	// VLAN device, and VLAN its ID.
+	// Interface is only set in the caller's network namespace. Port is the index of the interface below a VLAN
+	// device and else the device's own, and VLAN is the VLAN ID, 0 for none.
 	Interface  string `json:"interface,omitempty"`
 	Port       int    `json:"port"`
 	VLAN       int    `json:"vlan,omitempty"`
@@ -66,7 +66,7 @@ type Device struct {
 	LinearOnly bool   `json:"linear_only"`
 }
 
-// WriteStats writes the state of every IP router on this machine, or of one; verbose explains the reasons.
+// WriteStats writes the state of the named IP router, or of all on this machine. verbose explains the reasons.
 func WriteStats(name string, asJSON, verbose bool, out io.Writer) error {
 	all, err := routers(name)
 	if err != nil {
@@ -118,13 +118,13 @@ func routerStats(inst *datapath.Instance) (*RouterStats, error) {
 		Router: inst.Name(), NetNS: inst.NetNS(), Here: inst.Here(), MemoryBytes: state.Memory,
 		Hops: make(map[string]int), Reasons: []stats.Reason{},
 	}
-	neighbours, err := v.plane.Neighbors()
+	neighbors, err := v.plane.Neighbors()
 	if err != nil {
 		return nil, err
 	}
-	r.Neighbours = len(neighbours)
+	r.Neighbors = len(neighbors)
 	numbers := make(map[uint32]bool)
-	for _, number := range neighbours {
+	for _, number := range neighbors {
 		numbers[number] = true
 	}
 	r.IPv4 = v.familyStats(false, state.IPv4, numbers)

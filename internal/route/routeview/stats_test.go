@@ -23,22 +23,22 @@ func TestStats(t *testing.T) {
 	must(t, WriteStats("", true, false, &out))
 	var s Stats
 	must(t, json.Unmarshal(out.Bytes(), &s))
-	// There may be others on this machine.
+	// The machine may have other routers.
 	i := slices.IndexFunc(s.Routers, func(r RouterStats) bool { return r.Here })
 	if i < 0 {
 		t.Fatalf("got %s", out.Bytes())
 	}
 	r := s.Routers[i]
-	told := b.status.Load()
+	feed := b.status.Load()
 	if r.Router != "culvert" || !r.Here || r.MemoryBytes != routeplane.Memory(b.inst) || r.IPv4.By != Mirror || r.IPv6.By != Mirror {
 		t.Errorf("got %s", out.Bytes())
 	}
-	if r.IPv4.BlocksUsed == 0 || r.IPv4.BlocksUsed != told.IPv4.BlocksUsed || r.IPv4.BlocksTotal != 64 || r.IPv4.Lost != 0 ||
-		r.IPv6.BlocksUsed != told.IPv6.BlocksUsed || r.IPv6.BlocksTotal != 1024 {
-		t.Errorf("got %s, the feed has %+v", out.Bytes(), told)
+	if r.IPv4.BlocksUsed == 0 || r.IPv4.BlocksUsed != feed.IPv4.BlocksUsed || r.IPv4.BlocksTotal != 64 || r.IPv4.Lost != 0 ||
+		r.IPv6.BlocksUsed != feed.IPv6.BlocksUsed || r.IPv6.BlocksTotal != 1024 {
+		t.Errorf("got %s, the feed has %+v", out.Bytes(), feed)
 	}
-	if r.Neighbours != told.Neighbours || r.Hops["forward"] == 0 || r.Hops["blackhole"] != 1 || r.Hops["connected"] == 0 {
-		t.Errorf("neighbours %d, hops %v; the feed has %+v", r.Neighbours, r.Hops, told)
+	if r.Neighbors != feed.Neighbors || r.Hops["forward"] == 0 || r.Hops["blackhole"] != 1 || r.Hops["connected"] == 0 {
+		t.Errorf("neighbors %d, hops %v; the feed has %+v", r.Neighbors, r.Hops, feed)
 	}
 	var west *Device
 	for n := range r.Devices {
@@ -53,7 +53,7 @@ func TestStats(t *testing.T) {
 	must(t, WriteStats("culvert", false, false, &out))
 	for _, want := range []string{
 		"router culvert  netns ", "\n  IPv4 by the mirror\n    prefixes ", " of 64\n", "\n  device west  ", "  forwarding send_redirects\n",
-		"\n  neighbours 4\n",
+		"\n  neighbors 4\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
@@ -64,13 +64,14 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// The prefixes that have an address of their own are counted, whatever the order of their coming.
+// Every prefix that is the longest for some address is counted, in whatever order prefixes are added.
 func TestUsage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, f := range []struct {
-		name                        string
-		rootBits, width, base, deep int
-	}{{"IPv4", 24, 32, 10, 33}, {"IPv6", 16, 128, 32, 129}} {
+		name            string
+		rootBits, width int
+		first           byte // of all addresses
+	}{{"IPv4", 24, 32, 10}, {"IPv6", 16, 128, 32}} {
 		t.Run(f.name, func(t *testing.T) {
 			root, blocks := make([]uint32, 1<<f.rootBits), make([]uint32, 16384*lpm.BlockSize)
 			w := lpm.New(root, blocks, f.width)
@@ -80,13 +81,13 @@ func TestUsage(t *testing.T) {
 				for n := range b {
 					b[n] = byte(rng.UintN(256))
 				}
-				b[0] = byte(f.base)
+				b[0] = f.first
 				addr, _ := netip.AddrFromSlice(b)
-				p, _ := addr.Prefix(20 + rng.IntN(f.deep-20))
+				p, _ := addr.Prefix(20 + rng.IntN(f.width-19))
 				prefixes[p] = true
 				w.Insert(p, routeplane.HopFirst+uint32(rng.UintN(3)))
 			}
-			// Those that others have taken all addresses of do not show; among 300 of random there are none such.
+			// Prefixes that longer ones cover completely are not counted. There are none among these 300.
 			u := newTable(root, blocks, f.rootBits/8, f.width).content()
 			if u.prefixes != len(prefixes) || u.blocks != w.BlocksUsed() || u.lost != 0 || len(u.numbers) != 3 || u.total != 16384 {
 				t.Errorf("counted %d prefixes, %d of %d blocks, %d lost, %d next hops; there are %d and %d",
@@ -94,7 +95,7 @@ func TestUsage(t *testing.T) {
 			}
 		})
 	}
-	// Two networks of one length and next hop side by side, and one that there is no room for.
+	// Two adjacent networks have the same length and next hop. For the last one there is no room.
 	root := make([]uint32, 1<<24)
 	w := lpm.New(root, nil, 32)
 	for _, p := range []string{"10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/24", "10.3.0.0/25"} {

@@ -24,7 +24,7 @@ func (s Stats) writeText(out io.Writer, verbose bool) error {
 	return err
 }
 
-// lines are for people; verbose explains the reasons.
+// lines returns the text output. verbose explains the reasons.
 func (r RouterStats) lines(verbose bool) []string {
 	lines := []string{fmt.Sprintf("router %s  netns %d  memory %s", r.Router, r.NetNS, text.ShortBytes(r.MemoryBytes))}
 	for _, is6 := range []bool{false, true} {
@@ -49,7 +49,7 @@ func (r RouterStats) lines(verbose bool) []string {
 	if len(r.Hops) == 0 {
 		hops += "  none"
 	}
-	lines = append(lines, hops, fmt.Sprintf("  neighbours %s", text.Grouped(uint64(r.Neighbours))))
+	lines = append(lines, hops, fmt.Sprintf("  neighbors %s", text.Grouped(uint64(r.Neighbors))))
 	lines = append(lines, deviceLines(r.Devices)...)
 	t := text.Table{Indent: "  ", Right: []bool{false, false, true, true}}
 	t.AddReasons(r.Reasons, " packets", verbose)
@@ -71,7 +71,7 @@ func deviceLines(devices []Device) []string {
 	return t.Lines()
 }
 
-// flags are what a device does with packets, in the words of the sysctls where there is one.
+// flags describes what a device does with packets, by the name of the sysctl if there is one.
 func (d Device) flags() []string {
 	forwarding := "forwarding"
 	switch {

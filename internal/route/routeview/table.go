@@ -9,10 +9,10 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// table is the mirror of one family, which another process writes (package lpm has the layout).
+// table is the mirror of one family in the layout of package lpm. Another process may be writing it.
 type table struct {
 	root, blocks []uint32
-	// rootLen is how many bytes of an address the root is indexed by; width is an address's, bits.
+	// rootLen is how many bytes of an address index the root, and width is the length of an address in bits.
 	rootLen, width int
 	reader         *lpm.Table
 }
@@ -21,13 +21,14 @@ func newTable(root, blocks []uint32, rootLen, width int) *table {
 	return &table{root: root, blocks: blocks, rootLen: rootLen, width: width, reader: lpm.New(root, blocks, width)}
 }
 
-// content is what the image of a table has in it.
+// content describes what is in a table.
 type content struct {
-	// blocks are those that entries lead to; lost are entries that should lead to one.
+	// blocks counts the blocks that entries lead to, of total. lost counts the entries that needed a block when none
+	// was free.
 	blocks, total, lost int
-	// prefixes are those that are the longest for at least one address.
+	// prefixes counts the prefixes that are the longest for at least one address.
 	prefixes int
-	// numbers are the next hops referred to.
+	// numbers are the numbers of the next hops that entries refer to.
 	numbers map[uint32]bool
 }
 
@@ -35,25 +36,26 @@ type content struct {
 type counter struct {
 	of *table
 	content
-	// last is the network counted last, by its length: what follows within it is not counted again.
+	// last is the network counted last, by prefix length. Further entries in it are not counted again.
 	last [129]netip.Addr
 	key  [16]byte
-	// entry is the one that was looked at before.
+	// entry is the previous entry.
 	entry uint32
-	// visit gets the first address that is from each prefix; it may be nil.
+	// visit is called with the first address whose answer comes from each prefix. It may be nil.
 	visit func(netip.Addr)
 }
 
 func (t *table) content() content { return t.walk(nil) }
 
-// walk looks at all of the table, and calls visit with an address for each prefix that has one to itself.
+// walk looks at all entries. It calls visit, unless it is nil, with one address for each prefix that is the longest for
+// some address.
 func (t *table) walk(visit func(netip.Addr)) content {
 	c := &counter{of: t, visit: visit}
 	c.numbers = make(map[uint32]bool)
 	c.total = len(t.blocks) / lpm.BlockSize
 	step := t.rootLen * 8
 	for i, e := range t.root {
-		// Most of the root repeats what stood before, within one network.
+		// Most entries of the root repeat the previous one, in the same network.
 		if e == c.entry && e&lpm.EntryBlock == 0 {
 			if bits := lengthOf(e); bits < step && i&(1<<(step-bits)-1) != 0 {
 				continue
@@ -73,7 +75,7 @@ func (c *counter) look(e uint32, depth int) {
 	if e&lpm.EntryBlock != 0 {
 		from := int(e&lpm.EntryNumber) * lpm.BlockSize
 		if depth == c.of.width/8 || from+lpm.BlockSize > len(c.of.blocks) {
-			return // of a change under way
+			return // a change is under way
 		}
 		c.blocks++
 		for i, below := range c.of.blocks[from : from+lpm.BlockSize] {
@@ -89,7 +91,7 @@ func (c *counter) look(e uint32, depth int) {
 		return
 	case bits > c.of.width:
 		return
-	case bits == 0 && number <= routeplane.HopNone: // stands for the lack of a route
+	case bits == 0 && number <= routeplane.HopNone: // no route
 		return
 	}
 	c.numbers[number] = true

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package routeview shows what the IP router's fast path does, beside what the kernel would do. It reads and asks;
-// nothing is changed, and no packet is sent.
+// Package routeview shows what the IP router's fast path does with packets, and compares it with what the kernel would
+// do. It changes nothing, and sends no packets.
 package routeview
 
 import (
@@ -16,33 +16,33 @@ import (
 	"culvert/internal/show/planes"
 )
 
-// view is the state of one data plane's IP router. What does not change with each packet is read once.
+// view is the state of one data plane's IP router. Settings, devices and next hops are read once, until refresh.
 type view struct {
 	inst   *datapath.Instance
 	plane  *routeplane.Plane
 	state  routeplane.State
 	devs   map[int]routeplane.Dev
-	tables map[bool]*table // by whether it is IPv6; none without a mirror
+	tables map[bool]*table // the key is true for IPv6; empty without a mirror
 	hops   map[uint32]routeplane.Hop
-	// patience is how long it is waited for a mirror that is not current.
+	// patience is how long to wait for a mirror that is not current.
 	patience time.Duration
 }
 
-// router is what these commands want a data plane to be.
+// router describes the data planes that these commands work on.
 var router = planes.Kind{
 	Name: "IP router", Plural: "IP routers",
 	Is:   func(i *datapath.Instance) bool { return routeplane.OptionsOf(i) != nil },
 	None: "see 'culvert status'",
 }
 
-// open finds the IP router of a name on this machine, or the only one of this network namespace.
+// open opens the named data plane, in whichever network namespace, or without a name the only IP router of this one.
 func open(name string) (*datapath.Instance, error) {
 	k := router
 	k.Anywhere = name != ""
 	return planes.Open(name, k)
 }
 
-// openHere is open for what compares with the kernel's tables, which are those of this network namespace.
+// openHere is open for commands that read the kernel's tables. They need a data plane of this network namespace.
 func openHere(name string) (*datapath.Instance, error) {
 	inst, err := open(name)
 	if err == nil && !inst.Here() {
@@ -74,7 +74,7 @@ func newView(inst *datapath.Instance) (*view, error) {
 
 func (v *view) close() { v.plane.Close() }
 
-// refresh reads anew what is not read for each address.
+// refresh reads settings and devices again, and forgets the next hops.
 func (v *view) refresh() (err error) {
 	v.hops = make(map[uint32]routeplane.Hop)
 	if v.state, err = routeplane.ReadState(v.inst); err != nil {
@@ -97,17 +97,17 @@ func (v *view) hop(number uint32) (routeplane.Hop, error) {
 	return hop, nil
 }
 
-// entry is what the mirror says of an address.
+// entry is the mirror's answer for an address.
 type entry struct {
-	// prefix is the one that the answer is from; invalid without an answer.
+	// prefix is where the answer comes from; invalid without an answer.
 	prefix netip.Prefix
 	hop    routeplane.Hop
-	// lost means that the mirror had no room, connected that the answer is for a neighbour of its own, and
-	// unknown that there is none known.
+	// lost is true if the mirror had no room. connected is true for an address on a connected network, and unknown
+	// if that address is no known neighbor.
 	lost, connected, unknown bool
 }
 
-// inBrackets is the prefix behind a blank, "" without one.
+// inBrackets returns the prefix in brackets after a space, "" without a prefix.
 func (e entry) inBrackets() string {
 	if !e.prefix.IsValid() {
 		return ""
@@ -115,12 +115,12 @@ func (e entry) inBrackets() string {
 	return " (" + e.prefix.String() + ")"
 }
 
-// asks tells whether the program asks the kernel, with a mirror that is current.
+// asks reports whether the programs ask the kernel even with a current mirror.
 func (e entry) asks() bool {
 	return e.hop.Action == routeplane.Ask || e.hop.Action == routeplane.Connected
 }
 
-// find is route_number4 and route_number6 of bpf/route/stage.h.
+// find looks an address up in the mirror. It mirrors route_number4 and route_number6 of bpf/route/stage.h.
 func (v *view) find(addr netip.Addr) (e entry, err error) {
 	t := v.tables[addr.Is6()]
 	if t == nil {
@@ -128,7 +128,7 @@ func (v *view) find(addr netip.Addr) (e entry, err error) {
 	}
 	number, bits, lost := t.reader.Lookup(addr)
 	e.lost = lost
-	if number > routeplane.HopNone || bits > 0 { // else it stands for the lack of a route
+	if number > routeplane.HopNone || bits > 0 { // otherwise there is no route
 		e.prefix, _ = addr.Prefix(bits)
 	}
 	if e.hop, err = v.hop(number); err != nil || e.hop.Action != routeplane.Connected {
@@ -139,12 +139,12 @@ func (v *view) find(addr netip.Addr) (e entry, err error) {
 	number = v.plane.NeighborHop(routeplane.Neighbor{Dev: dev, Addr: addr})
 	e.unknown = number == routeplane.HopAsk
 	if e.hop, err = v.hop(number); err == nil && e.unknown {
-		e.hop.Dev = dev // for the eye alone
+		e.hop.Dev = dev // only for output
 	}
 	return e, err
 }
 
-// monotonic is the clock that the heartbeat goes by.
+// monotonic reads CLOCK_MONOTONIC, the clock of the mirror's deadline.
 func monotonic() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {

@@ -12,8 +12,8 @@ import (
 	"culvert/internal/host/netfilter"
 )
 
-// why says why a family is not forwarded by the mirror. What the host has set is known for its own network namespace
-// alone.
+// why returns why a family is not forwarded by the mirror. The host's settings are known only in the caller's network
+// namespace.
 func why(inst *datapath.Instance, by string, is6 bool) string {
 	switch by {
 	case NoMirror:
@@ -25,7 +25,7 @@ func why(inst *datapath.Instance, by string, is6 bool) string {
 		if inst.Here() {
 			return whyKernel(is6)
 		}
-		return "what its host has set: see there"
+		return "settings of its network namespace: look there"
 	case Stale:
 		switch {
 		case !inst.Served():
@@ -41,7 +41,7 @@ func why(inst *datapath.Instance, by string, is6 bool) string {
 	return ""
 }
 
-// whyKernel looks for what has a family left to the kernel as a whole.
+// whyKernel looks for the setting because of which a whole family is left to the kernel.
 func whyKernel(is6 bool) string {
 	if is6 && !sysctlOn("ipv6/conf/all/forwarding") {
 		return "net.ipv6.conf.all.forwarding is 0"
@@ -60,12 +60,15 @@ func sysctlOn(name string) bool {
 	return err == nil && strings.TrimSpace(string(value)) != "0"
 }
 
-// otherRules tells whether there are policy rules beside those that every host has.
+// otherRules reports whether there are policy rules besides the default ones.
 func otherRules(is6 bool) bool {
 	rules, err := netlink.RuleList(int(family(is6)))
 	if err != nil {
 		return false
 	}
-	own := map[bool]int{false: 3, true: 2}[is6] // local, main, and of IPv4 default
-	return len(rules) != own
+	defaults := 3 // for the tables local, main and default
+	if is6 {
+		defaults = 2 // local and main
+	}
+	return len(rules) != defaults
 }

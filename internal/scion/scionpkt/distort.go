@@ -195,7 +195,7 @@ func otherUnderlaySource(rng *rand.Rand, n *Network, s *Spec) {
 	}
 }
 
-// otherCurrent makes a neighbouring hop the current one, with a MAC that is right for it.
+// otherCurrent makes a neighboring hop the current one, with a MAC that is right for it.
 func otherCurrent(rng *rand.Rand, _ *Network, s *Spec) {
 	step := uint8(1)
 	if rng.IntN(2) == 0 {

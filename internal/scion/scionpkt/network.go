@@ -53,11 +53,11 @@ type Interface struct {
 	ID       uint16
 	Type     topology.LinkType
 	Neighbor addr.IA
-	// RemoteID is the interface's ID at the neighbour.
+	// RemoteID is the interface's ID at the neighbor.
 	RemoteID uint16
 	// Link indexes Network.Links: the link that leads towards the interface.
 	Link int
-	// Local and Remote are the ends of the link to the neighbour, at whichever router owns it.
+	// Local and Remote are the ends of the link to the neighbor, at whichever router owns it.
 	Local, Remote netip.AddrPort
 }
 

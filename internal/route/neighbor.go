@@ -14,28 +14,30 @@ import (
 )
 
 const (
-	// recentUse is how long ago the programs may have sent to a neighbour that is still kept alive.
+	// recentUse is how long the kernel keeps confirming a neighbor after the programs last sent to it.
 	recentUse = 30 * time.Second
-	// idleCheck is how often a neighbour that was not in use is looked at again.
+	// idleCheck is the period in which Run looks whether an idle neighbor is in use again.
 	idleCheck = time.Second
-	// asksPerTick bounds how many neighbours are asked for before notifications are read again.
+	// asksPerTick bounds how many neighbors the kernel is asked for in one tick, since notifications wait meanwhile.
 	asksPerTick = 1000
 )
 
-// gatewayUse holds the descriptors that one gateway is behind.
+// gatewayUse holds the descriptors that lead to one gateway. next is when the kernel is asked for it again, pause the
+// time that the previous attempt waited.
 type gatewayUse struct {
 	descs map[uint32]struct{}
 	next  time.Duration
 	pause time.Duration
 }
 
-// connected is a neighbour that has a next hop of its own.
+// connected is a neighbor that has a next hop of its own. next is when to look whether it has to be confirmed.
 type connected struct {
 	number uint32
 	hop    routeplane.Hop
 	next   time.Duration
 }
 
+// use records that a descriptor leads to a gateway.
 func (f *feed) use(via gatewayKey, id uint32) {
 	if !via.Addr.IsValid() {
 		return
@@ -44,7 +46,7 @@ func (f *feed) use(via gatewayKey, id uint32) {
 	if u == nil {
 		u = &gatewayUse{descs: map[uint32]struct{}{}}
 		f.uses[via] = u
-		// The tick asks for it: a dump may bring its entry soon.
+		// tickNeighbors asks the kernel for it later, because a running dump may show its entry before that.
 	}
 	u.descs[id] = struct{}{}
 }
@@ -58,42 +60,42 @@ func (f *feed) unuse(via gatewayKey, id uint32) {
 	}
 }
 
-// handleNeighbour takes in RTM_NEWNEIGH and RTM_DELNEIGH.
-func (f *feed) handleNeighbour(m message, told bool) {
+// handleNeighbor applies an RTM_NEWNEIGH or RTM_DELNEIGH.
+func (f *feed) handleNeighbor(m message, notified bool) {
 	if len(m.data) < unix.SizeofNdMsg || m.data[0] != unix.AF_INET && m.data[0] != unix.AF_INET6 {
 		return
 	}
 	n, err := netlink.NeighDeserialize(m.data)
 	if err != nil {
-		f.log.Warn("a netlink neighbour notification cannot be read", "err", err)
+		f.log.Warn("a netlink neighbor notification cannot be read", "err", err)
 		return
 	}
 	key, ok := neigh.KeyOf(n)
-	if !ok || key.Addr.IsMulticast() || !f.fresh(touchKey{kind: unix.RTM_NEWNEIGH, number: uint32(key.IfIndex), addr: key.Addr}, told) {
+	if !ok || key.Addr.IsMulticast() || !f.fresh(touchKey{kind: unix.RTM_NEWNEIGH, number: uint32(key.IfIndex), addr: key.Addr}, notified) {
 		return
 	}
 	if m.kind == unix.RTM_DELNEIGH {
-		delete(f.neighbours, key)
+		delete(f.neighbors, key)
 	} else {
-		f.neighbours[key] = neigh.EntryOf(n)
+		f.neighbors[key] = neigh.EntryOf(n)
 		if f.dump.active {
-			f.dump.neighbours[key] = struct{}{}
+			f.dump.neighbors[key] = struct{}{}
 		}
 	}
-	f.neighbourChanged(key)
+	f.neighborChanged(key)
 }
 
-// neighbourChanged brings the data plane up to date.
-func (f *feed) neighbourChanged(key gatewayKey) {
-	n, known := f.neighbours[key]
+// neighborChanged updates the data plane after a change of a neighbor, and asks the kernel for it where needed.
+func (f *feed) neighborChanged(key gatewayKey) {
+	n, known := f.neighbors[key]
 	if u := f.uses[key]; u != nil {
 		for id := range u.descs {
 			f.refresh(id)
 		}
 		switch {
 		case !known || n.Stale():
-			// The kernel would ask again with the next packet that it sends. The programs send without
-			// the kernel noticing, so ask in its place.
+			// The kernel resolves a neighbor when it sends a packet there. It does not notice the programs'
+			// packets, so ask for it explicitly.
 			f.ask(key, u)
 		case n.Usable():
 			u.pause, u.next = 0, f.now()+neigh.ConfirmEvery
@@ -106,9 +108,9 @@ func (f *feed) neighbourChanged(key gatewayKey) {
 	}
 }
 
-// setConnected gives a neighbour a next hop, changes it, or takes it back.
+// setConnected adds, changes or removes the next hop of a neighbor on a connected network.
 func (f *feed) setConnected(key gatewayKey) {
-	n := f.neighbours[key]
+	n := f.neighbors[key]
 	c := f.connected[key]
 	hop, ok := routeplane.Hop{}, n.Usable()
 	if ok {
@@ -124,16 +126,16 @@ func (f *feed) setConnected(key gatewayKey) {
 	case !ok:
 		delete(f.connected, key)
 		if err := f.plane.DeleteNeighbor(at); err != nil {
-			f.fail(fmt.Errorf("taking neighbour %s out of the data plane: %w", key.Addr, err))
+			f.fail(fmt.Errorf("removing neighbor %s from the data plane: %w", key.Addr, err))
 		}
-		// A program that has just found the number must not send there any more.
+		// A program may just have found the number. It must not send there any more.
 		f.setHop(c.number, routeplane.Hop{})
 		f.numbers.give(c.number)
 	case c != nil:
 		c.hop = hop
 		f.setHop(c.number, hop)
 	case len(f.connected) >= routeplane.MaxNeighbors:
-		f.once("neighbours", "too many neighbours: packets to some wait for the kernel", "limit", routeplane.MaxNeighbors)
+		f.once("neighbors", "too many neighbors: the kernel forwards packets to some", "limit", routeplane.MaxNeighbors)
 	default:
 		number, found := f.numbers.take()
 		if !found {
@@ -142,33 +144,33 @@ func (f *feed) setConnected(key gatewayKey) {
 		f.setHop(number, hop)
 		if err := f.plane.SetNeighbor(at, number); err != nil {
 			f.numbers.give(number)
-			f.once("neighbour", "a neighbour could not be written into the data plane", "neighbour", key.Addr, "err", err)
+			f.once("neighbor", "a neighbor could not be written into the data plane", "neighbor", key.Addr, "err", err)
 			return
 		}
 		f.connected[key] = &connected{number: number, hop: hop, next: f.now() + idleCheck}
 	}
 }
 
-// setAllConnected follows a change of devices.
+// setAllConnected calls setConnected for all neighbors, after a change of devices.
 func (f *feed) setAllConnected() {
-	for key := range f.neighbours {
+	for key := range f.neighbors {
 		f.setConnected(key)
 	}
 	for key := range f.connected {
-		if _, ok := f.neighbours[key]; !ok {
+		if _, ok := f.neighbors[key]; !ok {
 			f.setConnected(key)
 		}
 	}
 }
 
-// ask has the kernel resolve or confirm a gateway.
+// ask makes the kernel resolve or confirm a gateway.
 func (f *feed) ask(key gatewayKey, u *gatewayUse) {
-	wait, pause := f.neighbours[key].Pause(u.pause)
+	wait, pause := f.neighbors[key].Pause(u.pause)
 	u.next, u.pause = f.now()+wait, pause
-	f.useNeighbour(key)
+	f.useNeighbor(key)
 }
 
-// confirm has the kernel confirm a neighbour that the programs send to, and returns whether it has.
+// confirm makes the kernel confirm a neighbor if that is due and the programs send to it. It reports whether it did.
 func (f *feed) confirm(key gatewayKey, c *connected) bool {
 	now := f.now()
 	if now < c.next {
@@ -180,20 +182,21 @@ func (f *feed) confirm(key gatewayKey, c *connected) bool {
 		return false
 	}
 	c.next = now + neigh.ConfirmEvery
-	f.useNeighbour(key)
+	f.useNeighbor(key)
 	return true
 }
 
-func (f *feed) useNeighbour(key gatewayKey) {
+// useNeighbor makes the kernel resolve or confirm a neighbor on a device that is ready.
+func (f *feed) useNeighbor(key gatewayKey) {
 	if dev, ok := f.devices[key.IfIndex]; !ok || !dev.ready() {
 		return
 	}
-	_, known := f.neighbours[key]
-	if err := f.neighbours.Use(f.rtnl, key); err != nil {
-		f.once("ask", "the kernel could not be asked for a neighbour", "neighbour", key.Addr, "err", err)
+	_, known := f.neighbors[key]
+	if err := f.neighbors.Use(f.rtnl, key); err != nil {
+		f.once("ask", "the kernel could not be asked for a neighbor", "neighbor", key.Addr, "err", err)
 	}
-	if n, found := f.neighbours[key]; !known && found && n.Usable() {
-		// One that had not been reported yet.
+	if n, found := f.neighbors[key]; !known && found && n.Usable() {
+		// The kernel has an entry for which no notification has come.
 		for id := range f.descriptorsOf(key) {
 			f.refresh(id)
 		}
@@ -208,8 +211,8 @@ func (f *feed) descriptorsOf(key gatewayKey) map[uint32]struct{} {
 	return nil
 }
 
-// tickNeighbours asks for what is due.
-func (f *feed) tickNeighbours() {
+// tickNeighbors makes the kernel resolve or confirm the gateways and neighbors that are due.
+func (f *feed) tickNeighbors() {
 	now, asked := f.now(), 0
 	for key, u := range f.uses {
 		if now >= u.next && asked < asksPerTick {
@@ -224,12 +227,12 @@ func (f *feed) tickNeighbours() {
 	}
 }
 
-// sweepNeighbours forgets those that a dump has not shown.
-func (f *feed) sweepNeighbours() {
-	for key := range f.neighbours {
-		if _, ok := f.dump.neighbours[key]; !ok {
-			delete(f.neighbours, key)
-			f.neighbourChanged(key)
+// sweepNeighbors removes the neighbors that a dump has not shown.
+func (f *feed) sweepNeighbors() {
+	for key := range f.neighbors {
+		if _, ok := f.dump.neighbors[key]; !ok {
+			delete(f.neighbors, key)
+			f.neighborChanged(key)
 		}
 	}
 }
