@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench lists the scenarios, in which culvert and its peers are measured beside each other. Every figure is
-// taken in interleaved rounds and reported as a median with its extremes, and every packet of a run is accounted for.
+// Package bench lists the scenarios, which measure culvert beside its peers. Every figure is taken in interleaved rounds
+// and reported as a median with its extremes. Every packet of a run is accounted for.
 package bench
 
 import (
@@ -18,7 +18,7 @@ import (
 	"culvert/internal/bench/scenario/routerun"
 )
 
-// scenarios are all there are, in the order of help texts.
+// scenarios lists all scenarios, in the order of help texts.
 func scenarios() []scenario.Scenario {
 	return []scenario.Scenario{
 		scenario.Veth(), scenario.Workers(), scenario.Cost(), scenario.Scion3(),
@@ -36,15 +36,15 @@ func Scenarios() []string {
 	return names
 }
 
-// Defaults says how often each scenario measures a row, and for how many seconds each time, unless told otherwise:
-// text for a person.
+// Defaults describes the defaults of all scenarios for help texts: how often each measures a row, and for how many
+// seconds each time.
 func Defaults() (rounds, seconds string) {
-	var often, long []string
+	var counts, lengths []string
 	for _, s := range scenarios() {
-		often = append(often, fmt.Sprintf("%d for %s", s.Rounds, s.Name))
-		long = append(long, fmt.Sprintf("%v for %s", s.Round.Seconds(), s.Name))
+		counts = append(counts, fmt.Sprintf("%d for %s", s.Rounds, s.Name))
+		lengths = append(lengths, fmt.Sprintf("%v for %s", s.Round.Seconds(), s.Name))
 	}
-	return strings.Join(often, ", "), strings.Join(long, ", ")
+	return strings.Join(counts, ", "), strings.Join(lengths, ", ")
 }
 
 // RowNames lists the names of a scenario's rows, in the order of reports.
@@ -57,7 +57,7 @@ func RowNames(scenario string) []string {
 	return nil
 }
 
-// Run measures the rows of a scenario beside each other. Nothing is left of it afterwards, also when ctx ends.
+// Run measures the rows of a scenario beside each other. It leaves nothing behind, also when ctx ends.
 func Run(ctx context.Context, name string, o scenario.Options) (*report.Report, error) {
 	known := scenarios()
 	i := slices.IndexFunc(known, func(s scenario.Scenario) bool { return s.Name == name })

@@ -32,8 +32,8 @@ func TestUnknownNames(t *testing.T) {
 	}
 }
 
-// What a scenario does not have cannot be asked of it.
-func TestOptionsOfOthers(t *testing.T) {
+// A scenario refuses the options that only other scenarios have.
+func TestOptionsOfOtherScenarios(t *testing.T) {
 	for _, tc := range []struct {
 		scenario string
 		o        scenario.Options

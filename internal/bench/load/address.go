@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Assign gives the device an address with its subnet. An IPv6 address is usable at once, and the device gets no
-// link-local one.
+// Assign gives the device an address with its subnet. An IPv6 address is usable when Assign returns. The device gets no
+// link-local address.
 func (e End) Assign(p netip.Prefix) error {
 	if p.Addr().Is6() {
 		if err := e.enableIPv6(); err != nil {
@@ -38,8 +38,8 @@ func (e End) Assign(p netip.Prefix) error {
 	return e.waitLocal(p.Addr())
 }
 
-// waitLocal waits until packets to the address are taken: the kernel does the last step for IPv6 in the background,
-// also when no duplicates are looked for.
+// waitLocal waits until the kernel accepts packets to the address. For IPv6 it finishes the assignment in the background,
+// even without duplicate address detection.
 func (e End) waitLocal(addr netip.Addr) error {
 	const limit = 5 * time.Second
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -51,7 +51,7 @@ func (e End) waitLocal(addr netip.Addr) error {
 	return fmt.Errorf("wait for the address %s on %s: the kernel does not take packets to it after %s", addr, e.Name, limit)
 }
 
-// enableIPv6 turns IPv6 on, with as few messages as possible.
+// enableIPv6 turns IPv6 on. It turns link-local addresses off first, because they make the kernel send messages.
 func (e End) enableIPv6() error {
 	return e.Netns.Do(func() error {
 		for _, set := range []struct{ name, value string }{{"addr_gen_mode", "1"}, {"disable_ipv6", "0"}} {
@@ -64,7 +64,7 @@ func (e End) enableIPv6() error {
 	})
 }
 
-// SetNeighbor makes the device's kernel know the Ethernet address of a neighbor, for good and without asking.
+// SetNeighbor adds a permanent neighbor entry to the device, so that the kernel never resolves the address.
 func (e End) SetNeighbor(addr netip.Addr, mac net.HardwareAddr) error {
 	n := &netlink.Neigh{
 		LinkIndex:    e.Index,

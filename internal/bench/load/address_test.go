@@ -11,7 +11,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// A packet gets across with the addresses and neighbors given and without any question asked.
+// With assigned addresses and neighbors a packet arrives without any neighbor resolution.
 func TestAddresses(t *testing.T) {
 	testbed.NeedRoot(t)
 	for _, pair := range [][2]string{{"198.18.0.1/24", "198.18.0.2/24"}, {"2001:db8::1/64", "2001:db8::2/64"}} {

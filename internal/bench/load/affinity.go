@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pin binds the calling thread, which must be locked to its goroutine, to CPUs for good. Without any it does nothing.
+// Pin binds the calling thread to CPUs for good. The thread must be locked to its goroutine. Without CPUs Pin does nothing.
 func Pin(cpus ...int) error {
 	if len(cpus) == 0 {
 		return nil
@@ -30,7 +30,7 @@ func LastCPU() int {
 	return max(PickCPU(func(int) bool { return true }), 0)
 }
 
-// AnotherCPU is the highest-numbered CPU that is not the one given, or that one if there is no other.
+// AnotherCPU is the highest-numbered CPU other than the one given. If there is no other, it is the one given.
 func AnotherCPU(not int) int {
 	if cpu := PickCPU(func(cpu int) bool { return cpu != not }); cpu >= 0 {
 		return cpu
@@ -45,7 +45,8 @@ func AllowedCPUs() int {
 	return max(n, 1)
 }
 
-// PickCPU finds the highest-numbered CPU that the process may use and that suits, or -1.
+// PickCPU returns the highest-numbered CPU that the process may use and for which suits is true, or -1 if there is none. It
+// calls suits for each CPU that the process may use, in ascending order.
 func PickCPU(suits func(cpu int) bool) int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {

@@ -17,7 +17,7 @@ type Attachment struct {
 	link io.Closer
 }
 
-// Close of nothing does nothing.
+// Close detaches and unloads the program. Closing nil does nothing.
 func (a *Attachment) Close() error {
 	if a == nil {
 		return nil
@@ -25,7 +25,7 @@ func (a *Attachment) Close() error {
 	return errors.Join(a.link.Close(), a.Prog.Close())
 }
 
-// AttachBench loads one program of the bench and attaches it.
+// AttachBench loads one of the bench's programs, sets its variables and attaches it to a device in native mode.
 func AttachBench(e End, program string, variables map[string]any) (*Attachment, error) {
 	spec, err := LoadBench()
 	if err != nil {
@@ -49,8 +49,8 @@ func AttachBench(e End, program string, variables map[string]any) (*Attachment, 
 	return a, nil
 }
 
-// Listen makes a veth take packets that are redirected into it and hand them to the stack. Without NAPI, which an
-// XDP program turns on, it would lose them without counting.
+// Listen makes a veth accept packets that its peer redirects into it, and pass them to the stack. A veth needs NAPI for
+// that, which an XDP program turns on. Without it packets are lost and not counted.
 func Listen(e End) (io.Closer, error) {
 	a, err := AttachBench(e, BenchProgBenchEmpty, nil)
 	if err != nil {

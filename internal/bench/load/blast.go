@@ -15,7 +15,7 @@ import (
 	"culvert/internal/show"
 )
 
-// OptionError is the error for options that make no sense, whatever the machine is like.
+// OptionError is an error in the options themselves, whatever the machine.
 type OptionError string
 
 // Error implements error.
@@ -27,30 +27,30 @@ func optionErrorf(format string, args ...any) error { return OptionError(fmt.Spr
 type BlastOptions struct {
 	// Device is an interface of the calling thread's network namespace.
 	Device string
-	// File is a pcap file with the frames. Without one they are UDP packets: see UDPTraffic.
+	// File is a pcap file with the frames. If it is empty, UDP describes them.
 	File string
 	UDP  UDPTraffic
-	// DstMAC and SrcMAC replace the addresses in the frames of a file, if given.
+	// DstMAC and SrcMAC, if given, replace the addresses in the frames of File.
 	DstMAC, SrcMAC net.HardwareAddr
-	// Rate is packets a second, 0 for as many as possible.
+	// Rate is in packets a second, 0 for as many as possible.
 	Rate float64
-	// Count is how many packets to send, 0 for any number.
+	// Count is the number of packets to send, 0 for no limit.
 	Count uint64
 	// Duration is how long to send, 0 for until ctx ends.
 	Duration time.Duration
-	// Stamp leaves a stamp in each frame, for a sink. Every frame of a file is a flow of its own.
+	// Stamp puts a stamp into each frame, for a sink. Every frame of a file is a flow of its own.
 	Stamp bool
-	// CPU is where the generator runs, negative for the last one.
+	// CPU is the CPU that the generator runs on, negative for the last one.
 	CPU int
-	// Generator is "kernel" or "tcpreplay", empty for kernel.
+	// Generator is "kernel" or "tcpreplay". Empty stands for kernel.
 	Generator string
-	// Force allows a device that the default route uses.
+	// Force allows sending from a device that a default route uses.
 	Force bool
-	// Progress takes a line a second.
+	// Progress receives a line a second.
 	Progress io.Writer
 }
 
-// BlastReport is what Blast sent.
+// BlastReport says what Blast sent.
 type BlastReport struct {
 	Interface string  `json:"interface"`
 	Generator string  `json:"generator"`
@@ -59,21 +59,22 @@ type BlastReport struct {
 	Packets   uint64  `json:"packets"`
 	Bytes     uint64  `json:"bytes"`
 	Seconds   float64 `json:"seconds"`
-	// Mpps is millions of packets a second, from the first to the last. Asked is what Rate asked for.
+	// Mpps is the rate in millions of packets a second, from the first packet to the last. Asked is the rate that was asked
+	// for, in the same unit.
 	Mpps  float64 `json:"mpps"`
 	Asked float64 `json:"asked_mpps,omitempty"`
 	// Reached is false if Mpps is less than reachedShare of Asked.
 	Reached bool `json:"reached"`
-	// Dropped is how many packets the device did not take, as it counts them.
+	// Dropped is the number of packets that the device did not take, by its own counter.
 	Dropped uint64 `json:"dropped"`
 }
 
-// Blast sends packets out of a device until enough are sent or ctx ends, which is no failure.
+// Blast sends packets out of a device until o.Count or o.Duration is reached or ctx ends. The end of ctx is no error.
 func Blast(ctx context.Context, o BlastOptions) (r *BlastReport, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	// The thread's namespace is the one that the device is in.
+	// The device is in the network namespace of this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	netns, err := CurrentNetns()
@@ -128,13 +129,13 @@ func (o *BlastOptions) check() error {
 	return nil
 }
 
-// frames reads or makes the frames, and checks that the device takes them.
+// frames reads or makes the frames, and checks that they fit the device's MTU.
 func (o *BlastOptions) frames(from End) (frames [][]byte, err error) {
 	if o.File == "" {
 		o.UDP.DstMAC, o.UDP.SrcMAC = o.DstMAC, o.SrcMAC
 		frames, err = o.UDP.Frames(from)
 	} else if frames, err = ReadFrames(o.File); err == nil {
-		frames = readdressed(frames, o.DstMAC, o.SrcMAC)
+		replaceMACs(frames, o.DstMAC, o.SrcMAC)
 	}
 	if err != nil {
 		return nil, err
@@ -144,32 +145,31 @@ func (o *BlastOptions) frames(from End) (frames [][]byte, err error) {
 		return nil, fmt.Errorf("find %s: %w", from.Name, err)
 	}
 	for i, f := range frames {
-		if most := dev.Attrs().MTU + MinFrame; len(f) > most {
-			return nil, fmt.Errorf("frame %d has %d bytes: %s takes %d, for its MTU is %d", i, len(f), from.Name, most,
+		if limit := dev.Attrs().MTU + MinFrame; len(f) > limit {
+			return nil, fmt.Errorf("frame %d has %d bytes: %s takes %d, for its MTU is %d", i, len(f), from.Name, limit,
 				dev.Attrs().MTU)
 		}
 	}
 	return frames, nil
 }
 
-// readdressed changes the Ethernet addresses that are given.
-func readdressed(frames [][]byte, dst, src net.HardwareAddr) [][]byte {
+// replaceMACs replaces the Ethernet addresses of frames by those that are given. It leaves an address that is nil.
+func replaceMACs(frames [][]byte, dst, src net.HardwareAddr) {
 	for _, f := range frames {
 		if len(f) >= MinFrame {
 			copy(f[0:6], dst)
 			copy(f[6:12], src)
 		}
 	}
-	return frames
 }
 
-// outcome is how a run of a source ended.
+// outcome is the result of a source's run.
 type outcome struct {
 	sent Sent
 	err  error
 }
 
-// send runs the source, tells about it each second, and fills in what was sent.
+// send runs the source, reports progress each second, and fills in what was sent.
 func (r *BlastReport) send(ctx context.Context, o BlastOptions, source Source, from End) error {
 	before, err := readTransmit(from)
 	if err != nil {
@@ -200,7 +200,7 @@ func (r *BlastReport) send(ctx context.Context, o BlastOptions, source Source, f
 	}
 	r.Packets, r.Bytes, r.Seconds = end.sent.Packets, end.sent.Bytes, end.sent.Elapsed.Seconds()
 	if r.Packets > 1 && r.Seconds > 0 {
-		// So many packets have one interval less between them.
+		// N packets have N-1 intervals between them.
 		r.Mpps = float64(r.Packets-1) / r.Seconds / 1e6
 	}
 	r.Reached = r.Asked == 0 || r.Packets == 1 || r.Mpps >= reachedShare*r.Asked
@@ -209,7 +209,7 @@ func (r *BlastReport) send(ctx context.Context, o BlastOptions, source Source, f
 	return errors.Join(end.err, err)
 }
 
-// Err is the error of not having done what was asked.
+// Err returns an error if the rate that was asked for was not reached.
 func (r *BlastReport) Err() error {
 	if r.Reached {
 		return nil

@@ -25,7 +25,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// blast runs Blast in the namespace of an end, out of which it sends.
+// blast runs Blast out of a device, on a thread in its namespace.
 func blast(from End, o BlastOptions) (r *BlastReport, err error) {
 	o.Device = from.Name
 	if o.Progress == nil {
@@ -38,12 +38,12 @@ func blast(from End, o BlastOptions) (r *BlastReport, err error) {
 	return r, err
 }
 
-// What Blast says it sent is what ListenOn says arrived.
+// Blast and ListenOn report the same packets.
 func TestBlastIntoListenOn(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
 	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
-	heard := make(chan *ListenReport, 1)
+	reports := make(chan *ListenReport, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	progress, ready := io.Pipe()
@@ -57,7 +57,7 @@ func TestBlastIntoListenOn(t *testing.T) {
 			t.Error(err)
 		}
 		ready.CloseWithError(io.EOF)
-		heard <- r
+		reports <- r
 	}()
 	if _, err := progress.Read(make([]byte, 100)); err != nil {
 		t.Fatal(err)
@@ -80,13 +80,13 @@ func TestBlastIntoListenOn(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	stop()
-	got := <-heard
+	got := <-reports
 	if sent.Packets != 50_000 || got.Packets+sent.Dropped != sent.Packets || got.Order == nil || got.Latency == nil {
-		t.Fatalf("sent %+v, heard %+v", sent, got)
+		t.Fatalf("sent %+v, received %+v", sent, got)
 	}
 	if sent.Dropped == 0 && (got.Bytes != sent.Bytes || got.Order.Missing != 0) || got.Order.Packets != got.Packets ||
 		got.Order.Reordered+got.Order.Duplicates != 0 || got.Latency.P50 <= 0 || got.Latency.Packets != got.Packets {
-		t.Errorf("sent %+v, heard %+v", sent, got)
+		t.Errorf("sent %+v, received %+v", sent, got)
 	}
 	for _, write := range []func(io.Writer) error{sent.WriteText, got.WriteText} {
 		var text bytes.Buffer
@@ -103,7 +103,7 @@ func TestBlastIntoListenOn(t *testing.T) {
 	}
 }
 
-// All frames of a file are sent, with the addresses that are asked for.
+// Both generators send all frames of a file, with the Ethernet addresses in the options.
 func TestBlastSendsAFile(t *testing.T) {
 	testbed.NeedRoot(t)
 	from, to, sink := testSink(t, SinkOptions{Tags: 30, TagOffset: tagAt})
@@ -133,8 +133,8 @@ func TestBlastSendsAFile(t *testing.T) {
 	}
 }
 
-// A rate that no machine reaches is said not to be reached.
-func TestBlastAdmitsAMissedRate(t *testing.T) {
+// Blast reports that it has not reached a rate that no machine reaches.
+func TestBlastReportsAMissedRate(t *testing.T) {
 	testbed.NeedRoot(t)
 	from, _, _ := testSink(t, SinkOptions{})
 	u := UDPTraffic{Sizes: []int{60}}
@@ -155,36 +155,46 @@ func TestBlastRefusals(t *testing.T) {
 	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
 	udp := func(u UDPTraffic) BlastOptions { return BlastOptions{UDP: u, Count: 1} }
 	short := UDPTraffic{Sizes: []int{60}}
-	refused := func(name string, o BlastOptions, option bool) {
+	// checkRefused checks that Blast refuses options with one line. option tells whether it must be an OptionError.
+	checkRefused := func(t *testing.T, o BlastOptions, option bool) {
 		t.Helper()
 		_, err := blast(from, o)
 		if kind := OptionError(""); err == nil || errors.As(err, &kind) != option || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: error %v", name, err)
+			t.Errorf("error %v", err)
 		}
 	}
-	refused("peer takes no frames", udp(short), false)
+	t.Run("peer takes no frames", func(t *testing.T) { checkRefused(t, udp(short), false) })
 	l, err := Listen(to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	refused("too short", udp(UDPTraffic{Sizes: []int{41}}), true)
-	refused("too long for anything", udp(UDPTraffic{Sizes: []int{70_000}}), true)
-	refused("longer than the MTU", udp(UDPTraffic{Sizes: []int{1515}}), false)
-	refused("no sizes", udp(UDPTraffic{}), true)
-	refused("flows", udp(UDPTraffic{Sizes: []int{60}, Flows: -1}), true)
-	refused("memory", udp(UDPTraffic{Sizes: []int{1500}, Flows: 1 << 20}), true)
-	refused("families", udp(UDPTraffic{Sizes: []int{60}, Src: netip.MustParseAddr("::1"), Dst: netip.MustParseAddr("1.2.3.4")}), true)
-	refused("no IPv6 source", udp(UDPTraffic{Sizes: []int{80}, Dst: netip.MustParseAddr("::1")}), true)
-	refused("rate", BlastOptions{UDP: short, Rate: -1}, true)
-	refused("slow rate", BlastOptions{UDP: short, Rate: 0.5}, true)
-	refused("time", BlastOptions{UDP: short, Duration: -1}, true)
-	refused("CPU", BlastOptions{UDP: short, CPU: 4096}, true)
-	refused("MAC", BlastOptions{UDP: short, DstMAC: make([]byte, 8)}, true)
-	refused("generator", BlastOptions{UDP: short, Generator: "trafgen"}, true)
-	refused("stamps of tcpreplay", BlastOptions{UDP: short, Generator: "tcpreplay", Stamp: true}, true)
-	refused("room for a stamp", BlastOptions{UDP: UDPTraffic{Sizes: []int{57}}, Stamp: true}, false)
-	refused("file", BlastOptions{File: "/nonexistent"}, false)
+	loopback6, public4 := netip.MustParseAddr("::1"), netip.MustParseAddr("1.2.3.4")
+	for _, tc := range []struct {
+		name   string
+		o      BlastOptions
+		option bool
+	}{
+		{"frames shorter than their headers", udp(UDPTraffic{Sizes: []int{41}}), true},
+		{"frames longer than any device takes", udp(UDPTraffic{Sizes: []int{70_000}}), true},
+		{"frames longer than the MTU", udp(UDPTraffic{Sizes: []int{1515}}), false},
+		{"no frame size", udp(UDPTraffic{}), true},
+		{"negative number of flows", udp(UDPTraffic{Sizes: []int{60}, Flows: -1}), true},
+		{"flows that take too much memory", udp(UDPTraffic{Sizes: []int{1500}, Flows: 1 << 20}), true},
+		{"addresses of two families", udp(UDPTraffic{Sizes: []int{60}, Src: loopback6, Dst: public4}), true},
+		{"IPv6 destination without a source", udp(UDPTraffic{Sizes: []int{80}, Dst: loopback6}), true},
+		{"negative rate", BlastOptions{UDP: short, Rate: -1}, true},
+		{"rate below one packet a second", BlastOptions{UDP: short, Rate: 0.5}, true},
+		{"negative duration", BlastOptions{UDP: short, Duration: -1}, true},
+		{"CPU that does not exist", BlastOptions{UDP: short, CPU: 4096}, true},
+		{"Ethernet address of 8 bytes", BlastOptions{UDP: short, DstMAC: make([]byte, 8)}, true},
+		{"unknown generator", BlastOptions{UDP: short, Generator: "trafgen"}, true},
+		{"tcpreplay with stamps", BlastOptions{UDP: short, Generator: "tcpreplay", Stamp: true}, true},
+		{"frames without room for a stamp", BlastOptions{UDP: UDPTraffic{Sizes: []int{57}}, Stamp: true}, false},
+		{"file that does not exist", BlastOptions{File: "/nonexistent"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) { checkRefused(t, tc.o, tc.option) })
+	}
 	if _, err := blast(End{Netns: from.Netns, Name: "cvnone"}, udp(short)); err == nil {
 		t.Error("no device, no error")
 	}
@@ -226,6 +236,7 @@ func TestBlastSparesTheDefaultRoute(t *testing.T) {
 	}
 }
 
+// Each flow has one frame of each size, all with valid checksums.
 func TestUDPTraffic(t *testing.T) {
 	for _, u := range []UDPTraffic{
 		{Sizes: IMIX(), Flows: 24},

@@ -15,7 +15,8 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// blastDevice finds the device to send from and refuses those that would do harm or lose everything.
+// blastDevice finds the device to send from. It refuses a device that is down, that would lose all frames, or that the
+// machine is reached by.
 func blastDevice(netns *Netns, o BlastOptions) (End, error) {
 	from, err := FindEnd(netns, o.Device)
 	if err != nil {
@@ -39,11 +40,11 @@ func blastDevice(netns *Netns, o BlastOptions) (End, error) {
 	return from, nil
 }
 
-// inHostNetns is a variable for the tests, which are in namespaces of their own.
+// inHostNetns is a variable because tests run in namespaces of their own and replace it.
 var inHostNetns = isHostNetns
 
-// isHostNetns tells whether the thread's network namespace is that of PID 1, or of the oldest process that can be looked
-// at, which the machine is reached by. In doubt it is.
+// isHostNetns tells whether the thread is in the network namespace that the machine is reached by: that of PID 1, or of the
+// oldest process that is visible (see bpffs.HostProcess). It is true if that cannot be found out.
 func isHostNetns() bool {
 	var own, host unix.Stat_t
 	if unix.Stat("/proc/thread-self/ns/net", &own) != nil || unix.Stat(bpffs.HostProcess()+"/ns/net", &host) != nil {
@@ -52,7 +53,7 @@ func isHostNetns() bool {
 	return own.Ino == host.Ino
 }
 
-// refuseDefaultRoute keeps a flood from the device that the machine is reached by.
+// refuseDefaultRoute returns an error if a default route uses the device: a flood there could cut the machine off.
 func refuseDefaultRoute(e End) error {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := e.Netns.nl.RouteList(nil, family)
@@ -78,8 +79,8 @@ func refuseDefaultRoute(e End) error {
 	return nil
 }
 
-// checkTakesFrames refuses devices that XDP programs cannot send from: the kernel would lose every frame without
-// counting it. Kernels before 6.3 do not tell.
+// checkTakesFrames returns an error if XDP programs cannot send from the device: the kernel would lose every frame without
+// counting it. Kernels before 6.3 do not say, so there it returns nil.
 func checkTakesFrames(e End, dev netlink.Link) error {
 	return e.Netns.Do(func() error {
 		c, err := netdev.Open(netdev.XDPFamily)
@@ -100,7 +101,7 @@ func checkTakesFrames(e End, dev netlink.Link) error {
 	})
 }
 
-// transmit is what a device counted of packets that it sends.
+// transmit holds a device's counters of packets that it sends.
 type transmit struct {
 	packets, dropped uint64
 }
@@ -117,7 +118,7 @@ func readTransmit(e End) (transmit, error) {
 	return transmit{packets: s.TxPackets, dropped: s.TxDropped}, nil
 }
 
-// watchTransmit writes a line a second about what the device has sent, until the run ends.
+// watchTransmit writes a line a second with the rate of the device, until the run ends. It returns the run's outcome.
 func watchTransmit(e End, last transmit, progress io.Writer, done <-chan outcome) outcome {
 	const interval = time.Second
 	tick := time.NewTicker(interval)

@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command runs a program in the namespace, with input, and returns what it says. An error has the last line of that.
+// Command runs a program in the namespace with input on its standard input. It returns its output, both streams. An error
+// has the last line of it.
 func (s *Netns) Command(ctx context.Context, input, program string, args ...string) (string, error) {
 	var out []byte
 	err := s.Do(func() error {
 		cmd := exec.CommandContext(ctx, program, args...)
 		cmd.Stdin = strings.NewReader(input)
-		// An interruption from the keyboard reaches only us.
+		// A session of its own keeps an interrupt from the keyboard away from the program.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
 		var err error
 		out, err = cmd.CombinedOutput()

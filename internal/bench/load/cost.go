@@ -21,47 +21,47 @@ const (
 	XDPRedirect = 4
 )
 
-// Subject is a program whose cost is to be measured, with the packets to measure it on.
+// Subject is a program to measure the cost of, with its packets.
 type Subject struct {
 	Name string
-	// Program is an XDP program. It must have been loaded for multi-buffer packets, or for none of them: both work.
+	// Program is an XDP program, loaded with or without support for multi-buffer packets.
 	Program *ebpf.Program
-	// Frames are given to the program in turn: one is a warm flow, many are cold ones.
+	// Frames take turns: one frame is a warm flow, many are cold ones.
 	Frames [][]byte
-	// From is the device that packets seem to come from; the zero value is none. XDP must know its receive queue:
-	// a veth with a program attached or with GRO on.
+	// From is the device that packets seem to arrive on. The zero value stands for none. The device must have a registered
+	// receive queue, as a veth has with an XDP program or with GRO on.
 	From End
-	// Verdict is what the program must answer to every frame, such as 4 for XDP_REDIRECT.
+	// Verdict is the verdict that the program must return for every frame, such as XDPRedirect.
 	Verdict uint32
-	// Learns says that the program learns from frames: it gets each of them once more before it is measured.
+	// Learns is set if the program keeps state of frames. It gets each frame once more before it is measured.
 	Learns bool
 }
 
 // CostOptions says how long to measure.
 type CostOptions struct {
-	// Rounds is how often each subject is measured, in turn with the others; 0 means 21.
+	// Rounds is how often each subject is measured, in turn with the others. 0 stands for 21.
 	Rounds int
-	// Repeat is how many packets a round puts through each subject; 0 means 100,000.
+	// Repeat is the number of packets that each subject gets in a round. 0 stands for 100,000.
 	Repeat int
-	// Checked is how many frames are put through each subject beforehand to compare its verdict; 0 means all, once each. The
-	// rounds go on with those that follow.
+	// Checked is the number of frames that each subject gets once beforehand to check its verdict. 0 stands for all. The
+	// rounds continue with the frame after them.
 	Checked int
-	// CPU is where all of it runs.
+	// CPU is the CPU that everything runs on.
 	CPU int
-	// Progress is called before each round, if set.
+	// Progress, if set, is called before each round.
 	Progress func(round, rounds int)
 }
 
-// CostRow is what a subject costs, in nanoseconds a packet.
+// CostRow is the cost of a subject, in nanoseconds a packet.
 type CostRow struct {
 	Name   string `json:"name"`
 	Frames int    `json:"frames"`
 	// Net is the subject's time less the empty program's in the same round.
 	Net report.Spread `json:"ns_per_packet"`
-	// Best is the shortest time of the subject less the shortest of the empty program: what remains when the
-	// machine is not disturbed.
+	// Best is the shortest time of the subject less the shortest of the empty program. Disturbances of the machine affect it
+	// least.
 	Best float64 `json:"best_ns_per_packet"`
-	// Gross and Empty are the two times, each with the restoring of the packet.
+	// Gross and Empty are the times of the subject and of the empty program. Both include restoring the packet.
 	Gross report.Spread `json:"gross_ns_per_packet"`
 	Empty report.Spread `json:"empty_ns_per_packet"`
 	// NetRounds and EmptyRounds are Net and Empty round by round.
@@ -69,9 +69,9 @@ type CostRow struct {
 	EmptyRounds []float64 `json:"-"`
 }
 
-// Cost measures subjects in interleaved rounds. Before each run of a program the packet is restored from the
-// subject's frames; the same is done for an empty program and taken off. It fails if a subject's verdict is not the
-// one wanted.
+// Cost measures subjects in interleaved rounds. It restores the packet from the subject's frames before each run of the
+// program. It does the same for an empty program and subtracts that time. It fails if a subject returns another verdict
+// than Subject.Verdict.
 func Cost(ctx context.Context, o CostOptions, subjects ...Subject) (rows []CostRow, err error) {
 	err = OnThread(func() error {
 		rows, err = cost(ctx, o, subjects)
@@ -125,17 +125,20 @@ func cost(ctx context.Context, o CostOptions, subjects []Subject) (rows []CostRo
 
 // trial is a subject under measurement.
 type trial struct {
-	subject  Subject
-	cpu      int
-	table    *table
-	with     *wrapper
-	without  *wrapper
+	subject Subject
+	cpu     int
+	table   *table
+	// with calls the subject, without an empty program.
+	with    *wrapper
+	without *wrapper
+	// gross and baseline are the times of the two, round by round, in nanoseconds a packet.
 	gross    []float64
 	baseline []float64
-	next     int
+	// next is the frame that the next round begins with.
+	next int
 }
 
-// wrapper is a restoring program, bound to the program that it calls.
+// wrapper is a program that restores the packet before each call of another program.
 type wrapper struct {
 	Cost      *ebpf.Program `ebpf:"bench_cost"`
 	Empty     *ebpf.Program `ebpf:"bench_empty"`
@@ -150,8 +153,8 @@ func newTrial(s Subject, o CostOptions) (*trial, error) {
 		return nil, err
 	}
 	t := &trial{subject: s, cpu: o.CPU, table: tab}
-	// The kernel lets a program call another only if both were loaded for the same kind of packets, and does not
-	// tell which kind that is.
+	// A program can call another only if both support multi-buffer packets or neither does. The kernel does not say whether
+	// a loaded program supports them, so both are tried.
 	t.with, err = loadWrapper(tab, s.Program, unix.BPF_F_XDP_HAS_FRAGS)
 	if errors.Is(err, unix.EINVAL) {
 		t.with, err = loadWrapper(tab, s.Program, 0)
@@ -199,8 +202,8 @@ func loadWrapper(tab *table, prog *ebpf.Program, flags uint32) (*wrapper, error)
 	return w, nil
 }
 
-// run puts packets through the wrapper and returns nanoseconds of CPU time for each and the last verdict.
-// Frames are taken in turn, starting from first.
+// run puts packets through the wrapper. Frames take turns, beginning with number first. It returns the CPU time in
+// nanoseconds a packet, and the last verdict.
 func (t *trial) run(w *wrapper, first, packets int) (float64, uint32, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -230,14 +233,16 @@ func (t *trial) run(w *wrapper, first, packets int) (float64, uint32, error) {
 	return float64(end-start) / float64(packets), verdict, err
 }
 
-// XDPContext is struct xdp_md as a test run takes it.
+// XDPContext is struct xdp_md of include/uapi/linux/bpf.h, the context of a test run.
 type XDPContext struct {
-	// Data and DataEnd are where the packet begins and ends, DataMeta where what is in front of it begins; the others are
-	// devices and a queue.
-	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
+	// Data, DataEnd and DataMeta are offsets into the run's input: the beginning and the end of the packet, and the beginning
+	// of the metadata in front of it.
+	Data, DataEnd, DataMeta uint32
+	// IngressIfindex and EgressIfindex are interface indexes, RxQueueIndex is a queue of the former.
+	IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }
 
-// check puts the first frames, all if 0, through the subject once and compares the verdict.
+// check puts the first frames through the subject once each, all of them if frames is 0, and compares the verdicts.
 func (t *trial) check(frames int) error {
 	if frames == 0 || frames > len(t.table.frames) {
 		frames = len(t.table.frames)
@@ -256,7 +261,7 @@ func (t *trial) check(frames int) error {
 	return nil
 }
 
-// round measures the subject and the empty program once each.
+// round measures the subject and the empty program once each, in the given order.
 func (t *trial) round(packets int, subjectFirst bool) error {
 	order := []*wrapper{t.without, t.with}
 	if subjectFirst {

@@ -41,7 +41,8 @@ const (
 	mdIngress = 12
 )
 
-// wantLength begins a program: context in R6, packet in R2, XDP_DROP unless it has exactly n bytes.
+// wantLength begins a program that returns XDP_DROP unless the packet has exactly n bytes. It leaves the context in R6 and
+// the packet in R2.
 func wantLength(n int32) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
@@ -54,7 +55,7 @@ func wantLength(n int32) asm.Instructions {
 	}
 }
 
-// pass ends a program with XDP_PASS, and with XDP_DROP at the label "drop".
+// pass ends a program with XDP_PASS, or with XDP_DROP at the label "drop".
 func pass() asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Imm(asm.R0, XDPPass),
@@ -64,12 +65,12 @@ func pass() asm.Instructions {
 	}
 }
 
-// Each program passes a packet only if it is as it was sent, and then spoils it. A run puts thousands of packets
-// through it and sees the last verdict, which is XDP_DROP unless each was restored.
+// Each program passes a packet only if it is as it was sent, and then modifies it. The last verdict of a run with thousands
+// of packets is XDP_DROP unless each packet was restored.
 func TestCostRestoresThePacket(t *testing.T) {
 	testbed.NeedRoot(t)
 	const length, at = 100, 20
-	spoil := map[string]asm.Instructions{
+	modifications := map[string]asm.Instructions{
 		"a byte counted down": {
 			asm.LoadMem(asm.R5, asm.R2, at, asm.Byte),
 			asm.JNE.Imm(asm.R5, 64, "drop"),
@@ -84,7 +85,7 @@ func TestCostRestoresThePacket(t *testing.T) {
 	}
 	frame := make([]byte, length)
 	frame[at] = 64
-	for name, code := range spoil {
+	for name, code := range modifications {
 		for kind, flags := range map[string]uint32{"": 0, ", multi-buffer": unix.BPF_F_XDP_HAS_FRAGS} {
 			t.Run(name+kind, func(t *testing.T) {
 				var all asm.Instructions
@@ -109,7 +110,7 @@ func TestCostRestoresThePacket(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				// The same program on its own output must fail, or the test shows nothing.
+				// Without the wrapper the program must see its own modification, or the test shows nothing.
 				if verdict, err := prog.Run(&ebpf.RunOptions{Data: frame, Repeat: 5000}); err != nil || verdict != XDPDrop {
 					t.Errorf("verdict %d without the wrapper, error %v", verdict, err)
 				}
@@ -128,7 +129,7 @@ func adjust(fn asm.BuiltinFunc, by int32) asm.Instructions {
 	}
 }
 
-// Every frame takes its turn: the program passes only the numbers 0 to 6 and counts each in a map.
+// Every frame takes its turn: the program passes only frames with the numbers 0 to 6, and counts each number in a map.
 func TestCostUsesEveryFrame(t *testing.T) {
 	testbed.NeedRoot(t)
 	const frames, rounds, repeat = 7, 3, 1000
@@ -165,7 +166,7 @@ func TestCostUsesEveryFrame(t *testing.T) {
 		if err := counts.Lookup(i, &got); err != nil {
 			t.Fatal(err)
 		}
-		// Once for the check of the verdict; an interrupted run starts again and makes it more.
+		// One use is the check of the verdict. A run that a signal interrupts starts again, so there may be more.
 		if want := uint64(1 + rounds*repeat/frames); got < want {
 			t.Errorf("frame %d was used %d times, want %d", i, got, want)
 		}
@@ -181,7 +182,7 @@ func TestCostRefusesTheWrongVerdict(t *testing.T) {
 	}
 }
 
-// The program passes only packets that seem to come from the device.
+// The packets of a subject seem to arrive on the device in From: the program passes no others.
 func TestCostComesFromTheDevice(t *testing.T) {
 	testbed.NeedRoot(t)
 	netns := testNetns(t)

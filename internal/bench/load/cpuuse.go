@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// cpuTime is what a CPU has done since the machine started, in ticks of the kernel.
+// cpuTime holds the times of a CPU since the machine started, in ticks of the kernel: not idle, in soft interrupts, and
+// in all.
 type cpuTime struct{ busy, soft, all uint64 }
 
-// WatchCPUs runs fn and returns how busy each CPU was meanwhile, from 0 to 1, with whatever else ran on it. The kernel
-// counts in ticks of 10 ms, so a short run shows little.
+// WatchCPUs runs fn and returns how busy each CPU was meanwhile, from 0 to 1. This includes all other work of the machine.
+// The kernel counts in ticks of 10 ms, so a short run shows little.
 func WatchCPUs(fn func() error) (map[int]float64, error) {
 	before, err := readCPUs()
 	if err != nil {
@@ -44,8 +45,8 @@ func readCPUs() (map[int]cpuTime, error) {
 	return parseCPUs(string(b))
 }
 
-// parseCPUs reads the lines "cpuN user nice system idle iowait irq softirq steal guest guest_nice" of proc(5). Guest
-// times are part of the first two.
+// parseCPUs reads the lines "cpuN user nice system idle iowait irq softirq steal guest guest_nice" of /proc/stat, see
+// proc(5). It leaves the guest times out, because they are part of the first two.
 func parseCPUs(stat string) (map[int]cpuTime, error) {
 	const idle, iowait, softirq, steal, counted = 3, 4, 6, 7, 8
 	times := map[int]cpuTime{}
@@ -64,7 +65,7 @@ func parseCPUs(stat string) (map[int]cpuTime, error) {
 			if err != nil {
 				return nil, fmt.Errorf("read how busy the CPUs are: /proc/stat has the line %q", strings.TrimSpace(line))
 			}
-			// Stolen time is another machine's: it is neither idle nor ours.
+			// Stolen time belongs to another virtual machine: this CPU was neither idle nor busy.
 			if i == steal {
 				continue
 			}

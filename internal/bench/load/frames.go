@@ -9,11 +9,11 @@ import (
 	"net"
 )
 
-// MinUDPFrame is Ethernet, IPv4 and UDP without payload.
+// MinUDPFrame is the length of Ethernet, IPv4 and UDP headers, in bytes.
 const MinUDPFrame = 14 + 20 + 8
 
-// UDPFrames makes n Ethernet frames of sizes bytes by turns, each another UDP flow over IPv4, with valid checksums (UDP: none)
-// and without Ethernet addresses.
+// UDPFrames makes n Ethernet frames whose lengths in bytes take turns, each of another UDP flow over IPv4. The IPv4 checksum
+// is valid, the UDP checksum 0, and so are the Ethernet addresses.
 func UDPFrames(n int, sizes ...int) ([][]byte, error) {
 	for _, size := range sizes {
 		if size < MinUDPFrame || size > MinFrame+0xffff {
@@ -30,8 +30,8 @@ func UDPFrames(n int, sizes ...int) ([][]byte, error) {
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
 		ip[8] = 64
 		ip[9] = 17
-		// 198.18.0.0/15 is for benchmarks (RFC 2544). The flow's number is in the source's last two bytes and in
-		// the source port.
+		// 198.18.0.0/15 is for benchmarks (RFC 2544). The low 16 bits of the flow's number are in the source address, the
+		// others in the source port.
 		binary.BigEndian.PutUint32(ip[12:], 198<<24|18<<16|uint32(i)&0xffff)
 		binary.BigEndian.PutUint32(ip[16:], 198<<24|19<<16|1)
 		binary.BigEndian.PutUint16(ip[10:], ^OnesSum(ip[:20]))
@@ -44,7 +44,7 @@ func UDPFrames(n int, sizes ...int) ([][]byte, error) {
 	return frames, nil
 }
 
-// Addressed copies frames and gives them Ethernet addresses.
+// Addressed returns copies of frames with the given Ethernet addresses.
 func Addressed(frames [][]byte, dst, src net.HardwareAddr) [][]byte {
 	out := make([][]byte, len(frames))
 	for i, f := range frames {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package load generates packets in the kernel, counts them at the far end, in order and with the time that they took, and
-// measures what a program takes for a packet by itself.
+// Package load generates packets in the kernel and counts them at the far end, with their order and latency. It also
+// measures the cost of an XDP program by itself.
 package load
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -no-global-types -type cost_state -target bpfel -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I../../../bpf -I/usr/include/x86_64-linux-gnu" Bench ../../../bpf/bench/cost.bpf.c

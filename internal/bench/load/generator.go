@@ -14,58 +14,61 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packetsPerCall bounds a call to the kernel, of which each costs some 27 ms to set up. A call that is stopped still
-// runs the program for what is left of it, only without sending.
+// packetsPerCall bounds the packets of one system call. Each call takes some 27 ms to set up, so there should be few. A call
+// that is stopped still runs the program for all its packets, only without sending.
 const packetsPerCall = 1 << 22
 
-// pacedCall is how long a call lasts at most when packets are paced.
+// pacedCall bounds the duration of a call when packets are paced.
 const pacedCall = 10 * time.Second
 
-// pacedHold is how long one run of the program waits for its packet at least, before it takes another run.
+// pacedHold is the shortest time that one run of the program waits for its packet to be due. A packet that is due later
+// takes several runs.
 const pacedHold = 500 * time.Microsecond
 
-// idleCalls is how many calls in a row may send nothing.
+// idleCalls is the number of calls in a row that may send nothing.
 const idleCalls = 3
 
-// GeneratorOptions says what to send from where.
+// GeneratorOptions says what a Generator sends, and how.
 type GeneratorOptions struct {
-	// Frames are sent in turn, whole Ethernet frames without checksum.
+	// Frames are whole Ethernet frames without frame check sequence. They take turns.
 	Frames [][]byte
-	// Header is how many bytes of each frame are rewritten for each packet, 0 for all of them. Give it when
-	// frames are long: it must cover all that the device under test may change. After it all frames are alike.
+	// Header is the number of bytes of each frame that are written for each packet, 0 for all of them. A short header makes
+	// long frames cheaper. It must cover all bytes that the device under test may change. The bytes after it must be the
+	// same in all frames.
 	Header int
-	// From is the veth end that frames leave by. Its peer needs an XDP program or GRO on, or the frames are lost.
+	// From is the veth end that frames leave by. The far end needs an XDP program or GRO on, or it loses the frames.
 	From End
-	// Stamp leaves flow, sequence number and time in the last 16 bytes of each frame, for a Sink to read. All
-	// checksums stay right. With frames of different lengths, Header is not heeded then.
+	// Stamp puts flow, sequence number and time into the last 16 bytes of each frame, for a Sink to read. Checksums remain
+	// valid. Stamped frames of different lengths are written as a whole, whatever Header is.
 	Stamp bool
-	// Flows is how many flows the stamps tell apart, 0 for one for each frame. Frame i belongs to flow i mod Flows.
+	// Flows is the number of flows that the stamps tell apart, 0 for one for each frame. Frame i belongs to flow i mod Flows.
 	Flows int
-	// Vary, if not 0, is how many flows take turns in place of those of Frames: the source of each packet, which must be
-	// TCP over IPv4 without options, is made from the number of its flow (see clientAddr). VaryFrom is the first.
+	// Vary, if not 0, is the number of flows that take turns in place of the flows of Frames. The generator makes the source
+	// address and port of each packet from the number of its flow (VARY_SPREAD in bpf/bench/vary.h). Frames must be TCP over
+	// IPv4 without IPv4 options. VaryFrom is the number of the first flow.
 	Vary, VaryFrom uint32
-	// Untimed leaves the time out, which is cheaper. The Sink must be told too.
+	// Untimed leaves the time out of stamps, which is cheaper. SinkOptions.Untimed has to be set as well.
 	Untimed bool
-	// CPU is where the generator runs, and with it whatever it hands its packets to.
+	// CPU is the CPU that the generator runs on. A receiver without a thread of its own runs there as well.
 	CPU int
-	// Hold is how long a paced packet may wait to leave in a batch with others, 0 for 2 microseconds. On another CPU
-	// than the generator's each batch wakes the receiver, which takes the generator a microsecond or more.
+	// Hold is how long a paced packet may wait to leave in a batch with others, 0 for 2 microseconds. Each batch wakes a
+	// receiver on another CPU, and that takes the generator a microsecond or more.
 	Hold time.Duration
-	// Nice is the generator's nice value.
+	// Nice is the nice value of the generator's thread.
 	Nice int
-	// Urgent generators run before all else on their CPU.
+	// Realtime gives the generator's thread real-time priority, before all ordinary threads on its CPU.
 	Realtime bool
 }
 
-// Sent is what a generator handed over to its device.
+// Sent says what a generator passed to its device.
 type Sent struct {
 	Packets uint64
 	Bytes   uint64
-	// Elapsed runs from the first packet of a call to the last, summed over calls.
+	// Elapsed is the time from the first packet of a system call to the last, summed over calls.
 	Elapsed time.Duration
 }
 
-// Generator sends frames from a table out of a device, as fast as one CPU can, each rewritten before it is sent.
+// Generator sends frames from a table out of a device, as fast as one CPU can. It writes each frame anew before sending.
 type Generator struct {
 	objs struct {
 		Generate  *ebpf.Program `ebpf:"bench_generate"`
@@ -76,9 +79,10 @@ type Generator struct {
 	}
 	opts  GeneratorOptions
 	table *table
-	// next is the frame that is sent next, flow the number of the next flow with GeneratorOptions.Vary.
+	// next is the number of the next frame. flow is the number of the next flow with GeneratorOptions.Vary.
 	next, flow uint32
-	gap        time.Duration
+	// gap is the time between paced packets, 0 without a pace.
+	gap time.Duration
 	// due is when the next packet may go, in CLOCK_MONOTONIC nanoseconds.
 	due uint64
 }
@@ -119,8 +123,9 @@ func NewGenerator(o GeneratorOptions) (*Generator, error) {
 	return g, nil
 }
 
-// Pace sets how many packets a second the next runs send at most, 0 for as many as possible. The CPU is busy either
-// way. The time between packets is in whole nanoseconds, rounded up. Packets leave in batches of those due within GeneratorOptions.Hold, 16 at most: so long the first may wait for the last.
+// Pace bounds the rate of the next runs, in packets a second; 0 stands for as many as possible. The CPU is busy either
+// way. The time between packets is rounded up to whole nanoseconds. Packets that are due within GeneratorOptions.Hold leave
+// in one batch of at most 16, so the first packet of a batch may leave that much later.
 func (g *Generator) Pace(packets float64) {
 	g.gap = 0
 	if packets > 0 {
@@ -128,18 +133,18 @@ func (g *Generator) Pace(packets float64) {
 	}
 }
 
-// pacedBatch is how many packets leave together when they are paced. Small batches cost more, up to a tenth of the
-// time between packets.
+// pacedBatch is the number of paced packets that leave in one batch: those that are due within hold. Small batches take more
+// time for each packet.
 func pacedBatch(gap, hold time.Duration) uint32 {
-	const most = 16
-	return uint32(min(max(hold/max(gap, 1), 1), most))
+	const largest = 16
+	return uint32(min(max(hold/max(gap, 1), 1), largest))
 }
 
 // batchHold is the default of GeneratorOptions.Hold.
 const batchHold = 2 * time.Microsecond
 
-// Run sends that many packets, going on in the table where the last run ended. It returns what was sent up to
-// then when ctx ends or something fails.
+// Run sends packets, beginning with the frame after the last one of the previous run. When ctx ends or something fails, it
+// returns what was sent until then, with the error.
 func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 	var total Sent
 	if err := g.objs.Stop.Set(false); err != nil {
@@ -148,7 +153,7 @@ func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 	stopped := make(chan struct{})
 	keep := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		// If it fails, the call takes its time.
+		// On an error the call sends all of its packets.
 		_ = g.objs.Stop.Set(true)
 	})
 	defer func() {
@@ -186,7 +191,7 @@ func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 			if err != nil {
 				return err
 			}
-			// Paced calls may end before a packet is due, but each lasts about as long as the gap at least.
+			// A paced call may end before its packet is due. It lasts about as long as the gap, so few calls in a row can.
 			idle++
 			if sent.Packets > 0 {
 				idle = 0
@@ -201,7 +206,7 @@ func (g *Generator) Run(ctx context.Context, packets uint64) (Sent, error) {
 	return total, err
 }
 
-// call sends up to quota packets in one system call on the calling thread. It may send fewer when they are paced.
+// call sends up to quota packets in one system call on the calling thread. With a pace it may send fewer.
 func (g *Generator) call(quota uint64) (Sent, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -231,7 +236,7 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 	sent.Elapsed = s.elapsed()
 	const page = 4096
 	if errors.Is(runErr, unix.EINVAL) && len(g.table.base) > page/2 {
-		runErr = fmt.Errorf("%w: the kernel makes such frames out of one page, which leaves some 3400 bytes; "+
+		runErr = fmt.Errorf("%w: the kernel makes such frames in one page, which leaves some 3400 bytes; "+
 			"tcpreplay sends longer ones", runErr)
 	}
 	if runErr != nil {
@@ -240,7 +245,7 @@ func (g *Generator) call(quota uint64) (Sent, error) {
 	return sent, nil
 }
 
-// elapsed is the time from the first packet to the last. A call that was to stop before its first packet has none.
+// elapsed is the time from the first packet to the last. It is 0 for a call that was stopped before its first packet.
 func (s benchGenProgress) elapsed() time.Duration {
 	if s.FirstNs == 0 || s.LastNs < s.FirstNs {
 		return 0
@@ -248,10 +253,10 @@ func (s benchGenProgress) elapsed() time.Duration {
 	return time.Duration(s.LastNs - s.FirstNs)
 }
 
-// Frames are what the generator sends, by turns.
+// Frames are the frames that take turns.
 func (g *Generator) Frames() [][]byte { return g.table.frames }
 
-// CPU is the one that it sends on.
+// CPU is the CPU that the generator runs on.
 func (g *Generator) CPU() int { return g.opts.CPU }
 
 // Close unloads the generator.

@@ -11,7 +11,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// The number of packets is no multiple of the number of frames or of a kernel batch.
+// testPackets is no multiple of the number of frames in any test, nor of the kernel's batch.
 const testPackets = 100_003
 
 func TestGeneratorSinkAccountsForEveryPacket(t *testing.T) {
@@ -43,7 +43,7 @@ func TestGeneratorSinkAccountsForEveryPacket(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Two runs: the second goes on in the table where the first ended.
+			// The second run continues with the frame after the last one of the first run.
 			var sent Sent
 			for _, n := range []uint64{testPackets - 1000, 1000} {
 				s, err := gen.Run(context.Background(), n)
@@ -71,7 +71,7 @@ func TestGeneratorSinkAccountsForEveryPacket(t *testing.T) {
 	}
 }
 
-// checkTags compares what arrived of each frame with its turns.
+// checkTags checks how often each frame arrived: as often as it was sent, but for the packets lost.
 func checkTags(t *testing.T, sink *Sink, frames [][]byte, sent Sent, seen Seen, lost uint64) {
 	t.Helper()
 	tags, err := sink.Tags()
@@ -131,7 +131,7 @@ func TestSinkLeavesFramesWithoutTheMarkToTheStack(t *testing.T) {
 	}
 	defer sink.Close()
 	frames := taggedFrames(3, 100, 101, 102)
-	// One ends before the mark does.
+	// This frame ends before the mark does.
 	frames[0] = frames[0][:tagAt+3]
 	gen, err := NewGenerator(GeneratorOptions{Frames: frames, From: from, CPU: LastCPU()})
 	if err != nil {
@@ -186,7 +186,7 @@ func TestGeneratorEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A run that is interrupted ends, which would take it days, and tells what it sent, and the next one is not disturbed.
+// A run that would take days ends when it is interrupted, and returns what it sent. The next run works as usual.
 func TestGeneratorIsInterrupted(t *testing.T) {
 	testbed.NeedRoot(t)
 	from, _, sink := testSink(t, SinkOptions{})
@@ -220,7 +220,7 @@ func TestGeneratorIsInterrupted(t *testing.T) {
 	}
 }
 
-// A veth whose peer does not listen loses frames without a word: the accounts must not close then.
+// A veth whose peer does not listen loses frames without counting them. No counter may hide that loss.
 func TestUncountedLossIsNoticed(t *testing.T) {
 	testbed.NeedRoot(t)
 	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
@@ -246,8 +246,8 @@ func TestUncountedLossIsNoticed(t *testing.T) {
 	}
 }
 
-// A veth does not take frames longer than its MTU, nor what follows them in one bulk, just as when its queue is full.
-// The loss must be counted, and counted once.
+// A veth takes neither a frame longer than its MTU nor those after it in one bulk, as if its queue were full. Each lost
+// frame must be counted exactly once.
 func TestRefusedFramesAreAccountedFor(t *testing.T) {
 	testbed.NeedRoot(t)
 	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
@@ -289,7 +289,7 @@ func TestRefusedFramesAreAccountedFor(t *testing.T) {
 	}
 }
 
-// A paced generator is never faster than asked for; how much slower depends on the machine.
+// A paced generator is never faster than its pace. How much slower it is depends on the machine.
 func TestGeneratorKeepsItsPace(t *testing.T) {
 	testbed.NeedRoot(t)
 	from, to := testWire(t, testNetns(t), testNetns(t), "cvg0", "cvg1")
@@ -309,12 +309,12 @@ func TestGeneratorKeepsItsPace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The first packet waits for nothing, and a burst of 64 may go early after a delay.
+	// The first packet does not wait, and after a delay a burst of 64 may leave early.
 	const least = (packets - 100) * time.Second / rate
 	if sent.Packets != packets || sent.Elapsed < least {
 		t.Errorf("sent %d in %v, at %d a second it takes at least %v", sent.Packets, sent.Elapsed, rate, least)
 	}
-	// A slow pace that is taken back. A run that others disturb may take as long as with it, but not each one.
+	// A pace that was reset has no effect. Other work may make a run as slow as the pace would, but not each of many.
 	const few, slow = 1000, 2000
 	const leastSlow = (few - 100) * time.Second / slow
 	gen.Pace(slow)
@@ -332,8 +332,8 @@ func TestGeneratorKeepsItsPace(t *testing.T) {
 	}
 }
 
-// TestElapsedOfNothing is for a call that ends before its first packet: all it has is the time of its end, since the start
-// of the machine.
+// A call that ends before its first packet has only the time of its end, since the start of the machine. That is no elapsed
+// time.
 func TestElapsedOfNothing(t *testing.T) {
 	for want, p := range map[time.Duration]benchGenProgress{
 		0:   {LastNs: 4819e9},

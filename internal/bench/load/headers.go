@@ -8,7 +8,7 @@ import (
 	"net/netip"
 )
 
-// Fields of a SYN (RFC 9293, 3.1) with the option that tells the longest segment.
+// Fields of a SYN with the option for the maximum segment size (RFC 9293, 3.1). Lengths are in bytes.
 const (
 	ProtoTCP   = 6
 	SYNLen     = 24
@@ -19,7 +19,8 @@ const (
 	SYNSegment = 1460
 )
 
-// OnesSum is the sum that Internet checksums are the complement of (RFC 1071), of an even number of bytes.
+// OnesSum is the one's complement sum of 16-bit big-endian words (RFC 1071). Its complement is the Internet checksum. The
+// number of bytes must be even.
 func OnesSum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {
@@ -31,10 +32,10 @@ func OnesSum(b []byte) uint16 {
 	return uint16(sum)
 }
 
-// Seed makes the same traffic each time.
+// Seed is the seed of all random traffic, so that it is the same each time.
 const Seed = 0x63756c76657274
 
-// AddressIn is a random address of a prefix.
+// AddressIn returns a random address of a prefix.
 func AddressIn(r *rand.Rand, p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for i := range b {

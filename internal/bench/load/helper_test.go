@@ -30,10 +30,11 @@ func testWire(t *testing.T, a, b *Netns, nameA, nameB string) (End, End) {
 	return endA, endB
 }
 
-// tagAt is where taggedFrames puts the number of a frame: after Ethernet, IPv4 and UDP headers.
+// tagAt is the offset in bytes where taggedFrames puts the number of a frame. It is that of the payload of UDP over IPv4.
 const tagAt = 14 + 20 + 8
 
-// taggedFrames gives n frames of a made-up protocol, each with its number inside and with one of sizes.
+// taggedFrames makes n frames of an experimental protocol (EtherType 0x88b5), each with its number at tagAt. Their lengths
+// in bytes take turns.
 func taggedFrames(n int, sizes ...int) [][]byte {
 	frames := make([][]byte, n)
 	for i := range frames {

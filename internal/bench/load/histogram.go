@@ -11,19 +11,19 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// Histogram counts packets by the time they took. Below 128 ns each nanosecond has a bucket, above that there are 64
-// for each power of two, so a value read from it is too large by at most 1/64.
+// Histogram counts packets by their latency. Below 128 ns each nanosecond has a bucket. Above that there are 64 buckets for
+// each power of two, so a quantile is too large by at most 1/64.
 type Histogram struct {
-	// Buckets are how many packets fall into each.
+	// Buckets has the number of packets in each bucket.
 	Buckets []uint64
-	// Longest is the longest time, in nanoseconds.
+	// Longest is the longest latency, in nanoseconds.
 	Longest uint64
 }
 
 // delayBits is DELAY_BITS of bpf/bench/delay.h.
 const delayBits = 6
 
-// bucketOf is delay_bucket of bpf/bench/delay.h.
+// bucketOf is the bucket of a latency, as delay_bucket of bpf/bench/delay.h computes it.
 func bucketOf(ns uint64) int {
 	shift := bits.Len64(ns >> delayBits)
 	if shift < 2 {
@@ -41,9 +41,8 @@ func bucketTop(i int) uint64 {
 	return uint64(i-shift<<delayBits+1)<<shift - 1
 }
 
-// Latency reads how long packets took from the generator to the sink, since the sink was attached or Reset. The clock
-// is read when the generator makes a packet and when the sink sees it, so time in the batch that live frames leave in
-// counts too (see Generator.Pace).
+// Latency reads the latencies from the generator to the sink, since the sink was attached or Reset. The generator reads the
+// clock when it makes a packet, so the time that a packet waits for the rest of its batch counts too (see Generator.Pace).
 func (s *Sink) Latency() (Histogram, error) {
 	if !s.timed {
 		return Histogram{}, errNoTimes
@@ -65,7 +64,7 @@ func (s *Sink) Latency() (Histogram, error) {
 // errNoTimes is the error for reading latencies from a sink that does not read times.
 var errNoTimes = errors.New("the sink does not read times from stamps: set SinkOptions.Flows and not Untimed")
 
-// Packets is how many packets were counted.
+// Packets is the number of packets in all buckets.
 func (h Histogram) Packets() uint64 {
 	sum := uint64(0)
 	for _, n := range h.Buckets {
@@ -74,11 +73,11 @@ func (h Histogram) Packets() uint64 {
 	return sum
 }
 
-// Max is the longest time that a packet took, in nanoseconds, to the nanosecond.
+// Max is the longest latency, in nanoseconds. It is exact.
 func (h Histogram) Max() float64 { return float64(h.Longest) }
 
-// Quantile is the shortest time, in nanoseconds, within which at least that share of the packets arrived, 0 to 1. It
-// is 0 without packets.
+// Quantile is the shortest time, in nanoseconds, within which at least the given share of the packets arrived. share is 0 to
+// 1. Without packets Quantile is 0.
 func (h Histogram) Quantile(share float64) float64 {
 	need := share * float64(h.Packets())
 	var below uint64
@@ -91,8 +90,8 @@ func (h Histogram) Quantile(share float64) float64 {
 	return h.Max()
 }
 
-// Report sums up what was measured at an offered rate of so many million packets a second, which is the share load of
-// the highest rate without loss.
+// Report sums the histogram up. offered is the rate at which packets were sent, in millions a second. load is that rate as a
+// share of the highest rate without loss.
 func (h Histogram) Report(load, offered float64) report.Latency {
 	return report.Latency{
 		Load:    load,
@@ -107,7 +106,8 @@ func (h Histogram) Report(load, offered float64) report.Latency {
 	}
 }
 
-// curve has points at 0, 10 ... 80, 90, 91 ... 98, 99, 99.1 % and so on, as far as there are packets to tell, and the
+// curve has points at 0, 10 ... 80, 90, 91 ... 98, 99, 99.1 % and so on, as far as there are packets beyond them, and a last
+// one at 100 %.
 func (h Histogram) curve() []report.Point {
 	const perNine = 10
 	if h.Packets() == 0 {
@@ -123,7 +123,7 @@ func (h Histogram) curve() []report.Point {
 	return append(points, report.Point{Share: 1, Ns: h.Max()})
 }
 
-// Add counts the packets of another histogram too.
+// Add adds the packets of another histogram.
 func (h *Histogram) Add(other Histogram) {
 	if h.Buckets == nil {
 		h.Buckets = slices.Clone(other.Buckets)

@@ -11,7 +11,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Every value falls into a bucket that holds it, no bucket is wider than 1/64 of its values, and none is left out.
+// The bucket of each value holds it and is no wider than 1/64 of it. The buckets cover all values up to 2^36-1 ns.
 func TestBuckets(t *testing.T) {
 	const last = 1<<36 - 1
 	if got, want := bucketOf(last), len(benchSinkDelayCount{}.Packets)-1; got != want {
@@ -72,11 +72,11 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// The program's buckets are those of this file, and delays come out as long as they were.
+// The program and Histogram agree about buckets, and known delays are measured as long as they were.
 func TestLatencyOfKnownDelays(t *testing.T) {
 	testbed.NeedRoot(t)
 	_, _, sink := testSink(t, SinkOptions{Flows: 1})
-	// What the test itself takes comes on top.
+	// The time that the test takes adds to the delay.
 	const slack = 2e9
 	delays := []uint64{0, 5_000_000_000, 20_000_000_000, 30_000_000_000}
 	for ns := uint64(1000); ns < 4_000_000_000; ns *= 2 {
@@ -102,7 +102,7 @@ func TestLatencyOfKnownDelays(t *testing.T) {
 			t.Errorf("%d packets in the bucket of %v", n, got)
 		}
 	}
-	// A stamp of the future is that of a clock a little ahead.
+	// A stamp from the future, of a CPU whose clock is a little ahead, counts as no delay.
 	if err := sink.Reset(); err != nil {
 		t.Fatal(err)
 	}

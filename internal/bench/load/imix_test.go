@@ -10,7 +10,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Frames of all lengths of the mix come through whole and in order, stamped or not.
+// Frames of all lengths of an IMIX arrive whole and in order, with and without stamps.
 func TestIMIXThroughAVeth(t *testing.T) {
 	testbed.NeedRoot(t)
 	const flows, packets = 12 * 5, 12 * 5 * 400

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReceiveOn makes a veth that has an XDP program receive in a kernel thread bound to a CPU. Otherwise the CPU that
-// sends into the wire also receives at its end. The thread goes with the program. No other device on the machine may
-// have the same name, in whatever namespace, because the thread is found by it.
+// ReceiveOn makes a veth receive in a kernel thread that is bound to a CPU. Without it the CPU that sends into the wire also
+// receives at its far end. The veth must have an XDP program, and the thread ends with that. The name of the device must be
+// unique on the machine, across all namespaces, because ReceiveOn finds the thread by it.
 func ReceiveOn(e End, cpu int) error {
-	// The kernel has threads for what NAPI the device has now, and refuses if it has none.
+	// The kernel makes a thread for each NAPI instance of the device. It refuses if there is none.
 	if err := e.setAttribute("threaded", "1"); err != nil {
 		return fmt.Errorf("receive on %s in a kernel thread (an XDP program must be on it): %w", e.Name, err)
 	}
@@ -50,7 +50,7 @@ func NAPIThreads(device string) ([]int, error) {
 	}
 	var pids []int
 	for _, name := range names {
-		// What ends meanwhile cannot be read.
+		// A process that has ended meanwhile cannot be read.
 		comm, err := os.ReadFile(name)
 		if err != nil || !strings.HasPrefix(string(comm), "napi/"+device+"-") {
 			continue
@@ -64,8 +64,8 @@ func NAPIThreads(device string) ([]int, error) {
 	return pids, nil
 }
 
-// setAttribute writes a file of the device below class/net of a sysfs. One shows the network namespace that it was
-// made in, so it takes one of our own, which is mounted nowhere.
+// setAttribute writes a file of the device below class/net of a sysfs. A sysfs shows the network namespace that it was
+// mounted in, so setAttribute makes one in the device's namespace, without a mount point.
 func (e End) setAttribute(name, value string) error {
 	return e.Netns.Do(func() (err error) {
 		made, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)

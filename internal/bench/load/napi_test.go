@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The thread that receives on a veth is bound to the CPU asked for, receives, and goes with the program, and a device
-// that cannot have one says so.
+// The thread that receives on a veth is bound to its CPU and ends with the XDP program. Without a program ReceiveOn fails.
 func TestReceiveOn(t *testing.T) {
 	testbed.NeedRoot(t)
 	name := fmt.Sprintf("cvn%d", os.Getpid())

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is a network namespace without a name: it lives as long as something holds it, so that nothing remains
-// of it when the process ends, however it ends.
+// Netns is a network namespace, with a netlink socket in it. A namespace that NewNetns makes has no name, so the kernel
+// removes it when the process ends, however it ends.
 type Netns struct {
 	ns netns.NsHandle
 	nl *netlink.Handle
 }
 
-// NewNetns makes a namespace in which the kernel sends nothing of its own accord: IPv6 is off until a device is
-// given an address of it (see End.Assign), because its messages would mix with the traffic. lo is up.
+// NewNetns makes a namespace in which the kernel sends nothing of its own accord. IPv6 is off until a device gets an IPv6
+// address (see End.Assign), because its messages would mix with the traffic. lo is up.
 func NewNetns() (*Netns, error) {
 	s := &Netns{ns: netns.None()}
 	err := OnThread(func() error {
@@ -50,7 +50,7 @@ func NewNetns() (*Netns, error) {
 	return s, nil
 }
 
-// CurrentNetns is the namespace of the calling thread, which should be locked to its goroutine.
+// CurrentNetns opens the namespace of the calling thread, which should be locked to its goroutine.
 func CurrentNetns() (*Netns, error) {
 	ns, err := netns.Get()
 	if err != nil {
@@ -63,7 +63,7 @@ func CurrentNetns() (*Netns, error) {
 	return s, nil
 }
 
-// OpenNetns opens a namespace by the name that ip-netns(8) knows it by.
+// OpenNetns opens a namespace by its name in ip-netns(8).
 func OpenNetns(name string) (*Netns, error) {
 	ns, err := netns.GetFromName(name)
 	if err != nil {
@@ -76,18 +76,19 @@ func OpenNetns(name string) (*Netns, error) {
 	return s, nil
 }
 
-// OnThread runs fn on an operating system thread of its own, which ends with it and so takes along whatever fn
-// changed about it.
+// OnThread runs fn on an operating system thread of its own. The thread ends with fn, so fn may change its namespace, CPUs
+// and priority.
 func OnThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
+		// A goroutine that ends while it is locked to its thread ends the thread.
 		runtime.LockOSThread()
 		done <- fn()
 	}()
 	return <-done
 }
 
-// Do runs fn on a thread that is in the namespace, and on no other goroutine's thread.
+// Do runs fn on a thread of its own in the namespace (see OnThread).
 func (s *Netns) Do(fn func() error) error {
 	return OnThread(func() error {
 		if err := s.Enter(); err != nil {
@@ -105,13 +106,13 @@ func (s *Netns) Enter() error {
 	return nil
 }
 
-// Netlink talks to the namespace's kernel tables.
+// Netlink is a netlink socket in the namespace, valid until Close.
 func (s *Netns) Netlink() *netlink.Handle { return s.nl }
 
 // FD is the namespace's file descriptor, valid until Close.
 func (s *Netns) FD() int { return int(s.ns) }
 
-// Close lets go of the namespace. It is gone, with its devices, once nothing else holds it.
+// Close closes the namespace. The kernel removes it, with its devices, once nothing else holds it.
 func (s *Netns) Close() error {
 	if s.nl != nil {
 		s.nl.Close()

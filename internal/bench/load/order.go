@@ -11,17 +11,17 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// OrderWindow is how far below a flow's largest number a Sink knows which numbers have come. A packet from further
-// below counts as reordered and as late, never as a duplicate. Numbers have 28 bits: a flow that loses 134 million
-// packets in a row is taken for one that went back.
+// OrderWindow is how far below a flow's largest sequence number a Sink remembers which numbers have arrived. A packet with a
+// smaller number counts as reordered and late, never as a duplicate. Sequence numbers have 28 bits, so the loss of 134
+// million packets in a row looks like a step back.
 const OrderWindow = 960
 
-// errNoStamps is the error for reading what only stamps tell from a sink that does not read them.
+// errNoStamps is the error for reading the order of packets from a sink that does not read stamps.
 var errNoStamps = errors.New("the sink does not read stamps: set SinkOptions.Flows")
 
-// Order reads what the stamps tell of all flows together, since the sink was attached or Reset. Missing is what the
-// gaps in the numbers show, and so not what was lost after the last packet of a flow that arrived: call Missing with
-// the number of packets sent if it is known.
+// Order reads the order of the packets of all flows together, since the sink was attached or Reset. Its Missing counts the
+// gaps in the sequence numbers. Packets lost at the end of a flow leave no gap: if the number of packets sent is known, use
+// the function Missing.
 func (s *Sink) Order() (report.Order, error) {
 	flows, err := s.FlowOrders()
 	var sum report.Order
@@ -35,14 +35,14 @@ func (s *Sink) Order() (report.Order, error) {
 	return sum, err
 }
 
-// FlowOrders reads the same as Order for each flow, by its number.
+// FlowOrders reads the same as Order for each flow, indexed by its number.
 func (s *Sink) FlowOrders() ([]report.Order, error) {
 	if s.flows == 0 {
 		return nil, errNoStamps
 	}
 	keys, states := make([]uint32, s.flows), make([]benchSinkFlowState, s.flows)
 	var cursor ebpf.MapBatchCursor
-	// A batch of the whole map ends with ErrKeyNotExist, because nothing is left.
+	// A batch that reads the whole map ends with ErrKeyNotExist.
 	n, err := s.objs.Flows.BatchLookup(&cursor, keys, states, nil)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || n != s.flows {
 		return nil, fmt.Errorf("read %d flows of the sink, got %d: %w", s.flows, n, err)
@@ -60,23 +60,25 @@ func (s *Sink) FlowOrders() ([]report.Order, error) {
 	return orders, nil
 }
 
-// gaps is how many numbers from the first that arrived to the largest did not come.
+// gaps is the number of sequence numbers, from that of the first packet to the largest, that did not arrive.
 func (f *benchSinkFlowState) gaps() uint64 {
 	if f.Packets == 0 {
 		return 0
 	}
-	// Those of before the first are in no gap. A late packet may be a duplicate that was not recognised.
-	span, came := f.Advance+1, f.Packets-f.Duplicates-f.Early
-	return span - min(span, came)
+	// Packets with numbers below the first fill no gap. A late packet may be a duplicate that was not recognized, so more may
+	// have arrived than there are numbers.
+	span, arrived := f.Advance+1, f.Packets-f.Duplicates-f.Early
+	return span - min(span, arrived)
 }
 
-// Missing is o with those missing that were sent and did not arrive.
+// Missing returns o with Missing set to the number of packets sent that did not arrive.
 func Missing(o report.Order, sent uint64) report.Order {
 	o.Missing = sent - min(sent, o.Packets-o.Duplicates)
 	return o
 }
 
-// Reset forgets what the stamps told, so that Order and Latency begin anew. Nothing should be on its way.
+// Reset clears what the sink has read from stamps, so that Order and Latency begin anew. No packets should be on their way
+// meanwhile.
 func (s *Sink) Reset() error {
 	if s.flows == 0 {
 		return errNoStamps

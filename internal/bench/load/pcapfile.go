@@ -28,7 +28,7 @@ func ReadFrames(path string) ([][]byte, error) {
 	return frames, nil
 }
 
-// pcapReader is what readers of either format have.
+// pcapReader is a reader of a pcap or a pcapng file.
 type pcapReader interface {
 	LinkType() layers.LinkType
 	ReadPacketData() ([]byte, gopacket.CaptureInfo, error)

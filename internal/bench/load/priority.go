@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// urgent lets a thread, 0 for the calling one, run before all ordinary ones on its CPU: as a packet's interrupt would,
-// and so that what else the machine does is not taken for the device's loss. Where the kernel gives a group of
-// processes no real-time share, a high ordinary priority has to do.
+// setRealtime gives a thread real-time priority, 0 for the calling thread. It then runs before all ordinary threads on its
+// CPU, as a packet's interrupt would, so that other work of the machine does not look like loss of the device. If the
+// process group has no share of real time, the thread gets the highest ordinary priority instead.
 func setRealtime(thread int) error {
 	attr := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
 	err := unix.SchedSetAttr(thread, attr, 0)
@@ -25,8 +25,8 @@ func setRealtime(thread int) error {
 	return nil
 }
 
-// SetNice gives a thread, 0 for the calling one, a high ordinary priority. Threads that run much Go must not be urgent:
-// its runtime may spin until another thread of ours has run, which an urgent one on the same CPU never lets happen.
+// SetNice sets the nice value of a thread, 0 for the calling thread. Threads that run much Go code must not have real-time
+// priority: Go's runtime may spin until another thread of the process has run, and on the same CPU that thread never would.
 func SetNice(thread int, nice int) error {
 	if err := unix.Setpriority(unix.PRIO_PROCESS, thread, nice); err != nil {
 		return fmt.Errorf("give thread %d priority: %w", thread, err)
@@ -34,7 +34,7 @@ func SetNice(thread int, nice int) error {
 	return nil
 }
 
-// SetReceiverRealtime makes the thread that receives on a device urgent (see ReceiveOn).
+// SetReceiverRealtime gives real-time priority to the kernel threads that receive on a device (see ReceiveOn).
 func SetReceiverRealtime(e End) error {
 	threads, err := NAPIThreads(e.Name)
 	for _, thread := range threads {

@@ -10,7 +10,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// An urgent thread runs before ordinary ones.
+// The thread has real-time priority, or the highest ordinary one where the kernel allows no other.
 func TestRealtime(t *testing.T) {
 	testbed.NeedRoot(t)
 	err := OnThread(func() error {

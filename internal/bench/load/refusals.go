@@ -11,15 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refusals counts the frames that devices did not take from XDP programs, exactly. It costs a moment for each
-// batch that any XDP program on the machine sends, so it is there only while something is measured.
+// Refusals counts exactly the frames that devices refused to take from XDP programs. It slows down every XDP program on the
+// machine that sends, so it should be open only during a measurement.
 type Refusals struct {
 	counts *ebpf.Map
 	link   link.Link
+	// places are the keys of the devices in counts.
 	places []refusalPlace
 }
 
-// WatchRefusals counts for each device from now on.
+// WatchRefusals counts the frames that devices refuse from now on.
 func WatchRefusals(devices ...End) (*Refusals, error) {
 	spec, err := loadRefusal()
 	if err != nil {
@@ -51,7 +52,7 @@ func WatchRefusals(devices ...End) (*Refusals, error) {
 	return w, nil
 }
 
-// Of reads how many frames the device did not take. The number is the position in what WatchRefusals was given.
+// Of reads the number of frames that a device has refused. device is its index in the arguments of WatchRefusals.
 func (w *Refusals) Of(device int) (packets uint64, err error) {
 	if err := w.counts.Lookup(w.places[device], &packets); err != nil {
 		return 0, fmt.Errorf("read the count of refused frames: %w", err)
@@ -59,7 +60,7 @@ func (w *Refusals) Of(device int) (packets uint64, err error) {
 	return packets, nil
 }
 
-// Close stops counting. Close of nothing does nothing.
+// Close stops counting. Closing nil does nothing.
 func (w *Refusals) Close() error {
 	if w == nil {
 		return nil
@@ -71,11 +72,11 @@ func (w *Refusals) Close() error {
 	return errors.Join(err, w.counts.Close())
 }
 
-// Inode is the number by which the kernel's tools show the namespace.
+// Inode is the inode number of the namespace, by which the kernel's tools show it.
 func (s *Netns) Inode() (uint32, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(s.FD(), &st); err != nil {
-		return 0, fmt.Errorf("tell the network namespace: %w", err)
+		return 0, fmt.Errorf("read the inode of a network namespace: %w", err)
 	}
 	return uint32(st.Ino), nil
 }

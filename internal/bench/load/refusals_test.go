@@ -9,8 +9,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Of frames that two CPUs send into one wire at a time, each is received or counted as refused, and other wires do not
-// count.
+// Two CPUs send into one wire at the same time. Each frame is received or counted as refused, and none is counted for
+// another wire.
 func TestRefusalsAreExact(t *testing.T) {
 	testbed.NeedRoot(t)
 	a, b := testNetns(t), testNetns(t)
@@ -55,7 +55,7 @@ func TestRefusalsAreExact(t *testing.T) {
 	if n, err := w.Of(0); err != nil || n != 0 {
 		t.Errorf("%d refused by a wire that nothing was sent to, error %v", n, err)
 	}
-	// Those that the kernel counts at the device itself are no others.
+	// The device's own counter counts no frames besides these.
 	if s, err := source.Stats(); err != nil || s.StackDropped != 0 || s.SendDropped > refused {
 		t.Errorf("counters %+v, %d refused, error %v", s, refused, err)
 	}

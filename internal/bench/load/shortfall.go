@@ -4,11 +4,11 @@ package load
 
 import "fmt"
 
-// reachedShare is how much of the rate asked for a generator has to send for the rate to count as reached.
+// reachedShare is the share of the rate asked for that a generator has to reach.
 const reachedShare = 0.98
 
-// Shortfall says by how much a generator has failed to reach the rate it was asked for, in packets a second; nothing
-// if it has reached it, or was not asked for a rate.
+// Shortfall describes by how much a generator has missed the rate it was asked for. Both rates are in packets a second. It is
+// empty if the rate was reached or asked is 0.
 func Shortfall(asked, reached float64) string {
 	if asked == 0 || reached >= reachedShare*asked {
 		return ""

@@ -13,34 +13,34 @@ import (
 
 // SinkOptions says what a sink counts.
 type SinkOptions struct {
-	// MinLen is the shortest frame that is counted and dropped. Shorter ones are left to the stack.
+	// MinLen is the length in bytes of the shortest frame that is counted and dropped. Shorter ones go to the stack.
 	MinLen int
-	// MarkOffset, if not 0, is how many bytes into a frame the 32-bit big-endian number Mark tells the frames that
-	// are counted and dropped from those that are left to the stack.
+	// MarkOffset, if not 0, restricts the sink to frames that have the 32-bit big-endian number Mark at that offset in
+	// bytes. Others go to the stack.
 	MarkOffset int
 	Mark       uint32
-	// Port, if not 0, has only UDP packets for that port counted and dropped, over IPv4 or IPv6 without VLAN tags and
-	// extension headers.
+	// Port, if not 0, restricts the sink to UDP packets for that port, over IPv4 or IPv6 without VLAN tags and extension
+	// headers.
 	Port uint16
-	// Tags, if not 0, makes the sink also count by a 32-bit big-endian number below Tags that it finds
-	// TagOffset bytes into each frame.
+	// Tags, if not 0, makes the sink also count frames by the 32-bit big-endian number at TagOffset, in bytes, which has to
+	// be below Tags.
 	Tags, TagOffset int
 	// Flows, if not 0, makes the sink read the stamps of a Generator with that many flows (see Order and Latency).
-	// Frames without a stamp, or of another flow, are left to the stack.
+	// Frames without a stamp, or of another flow, go to the stack.
 	Flows int
-	// Untimed says that the stamps have no time. There is no Latency then.
+	// Untimed is set if stamps have no time. There is no Latency then.
 	Untimed bool
 }
 
-// Seen is what arrived at a sink.
+// Seen are the counters of a sink.
 type Seen struct {
 	Packets uint64
 	Bytes   uint64
-	// Other counts frames that were left to the stack.
+	// Other counts frames that went to the stack.
 	Other uint64
 }
 
-// Sink counts and drops what arrives at a device.
+// Sink counts and drops the frames that arrive at a device.
 type Sink struct {
 	objs struct {
 		Sink   *ebpf.Program `ebpf:"bench_sink"`
@@ -107,7 +107,7 @@ func (s *Sink) Seen() (Seen, error) {
 	return sum, nil
 }
 
-// Settled waits until nothing has arrived for a while, or at most for limit, and reads the counters.
+// Settled waits until nothing has arrived for quiet, at most for limit, and reads the counters.
 func (s *Sink) Settled(quiet, limit time.Duration) (Seen, error) {
 	end := time.Now().Add(limit)
 	last, err := s.Seen()
@@ -122,7 +122,7 @@ func (s *Sink) Settled(quiet, limit time.Duration) (Seen, error) {
 	return last, err
 }
 
-// Tags reads how many packets carried each tag, since the sink was attached.
+// Tags reads the number of packets with each tag, since the sink was attached.
 func (s *Sink) Tags() ([]uint64, error) {
 	counts := make([]uint64, s.tags)
 	if s.tags == 0 {
@@ -132,10 +132,10 @@ func (s *Sink) Tags() ([]uint64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the sink's counts: %w", err)
 	}
-	// A call for each tag would take longer than the packets took.
-	const most = 1 << 14
+	// A system call for each tag would take too long.
+	const batch = 1 << 14
 	var cursor ebpf.MapBatchCursor
-	keys, values := make([]uint32, most), make([]uint64, most*cpus)
+	keys, values := make([]uint32, batch), make([]uint64, batch*cpus)
 	for done := false; !done; {
 		n, err := s.objs.Tags.BatchLookup(&cursor, keys, values, nil)
 		if done = errors.Is(err, ebpf.ErrKeyNotExist); err != nil && !done {

@@ -18,32 +18,32 @@ import (
 type ListenOptions struct {
 	// Device is an interface of the calling thread's network namespace.
 	Device string
-	// Flows is how many flows there are at most, if frames are told by their stamps.
+	// Flows is the largest number of flows, if Port is 0: only stamped frames are counted then.
 	Flows int
-	// Port, if not 0, has UDP packets for that port counted instead, with or without stamps.
+	// Port, if not 0, selects UDP packets for that port instead, with or without stamps.
 	Port uint16
 	// Duration is how long to count, 0 for until ctx ends.
 	Duration time.Duration
-	// Progress takes a line a second.
+	// Progress receives a line a second.
 	Progress io.Writer
 }
 
-// ListenReport is what came in.
+// ListenReport says what arrived.
 type ListenReport struct {
 	Interface string `json:"interface"`
 	// Seconds is from the attachment of the sink to the end.
 	Seconds float64 `json:"seconds"`
 	Packets uint64  `json:"packets"`
 	Bytes   uint64  `json:"bytes"`
-	// Other counts frames that were left to the stack.
+	// Other counts frames that went to the stack.
 	Other uint64 `json:"other"`
-	// Order and Latency are there if frames have stamps.
+	// Order and Latency are nil if stamps were not read.
 	Order   *report.Order   `json:"order,omitempty"`
 	Latency *report.Latency `json:"latency,omitempty"`
 }
 
-// ListenOn attaches a sink to a device until ctx ends, which is no failure. The frames that it counts are dropped, all
-// others go to the stack.
+// ListenOn attaches a sink to a device until o.Duration is over or ctx ends, which is no error. The sink drops the frames
+// that it counts. All others go to the stack.
 func ListenOn(ctx context.Context, o ListenOptions) (r *ListenReport, err error) {
 	if o.Duration < 0 {
 		return nil, optionErrorf("listen for %v: give a time above 0", o.Duration)
@@ -55,7 +55,7 @@ func ListenOn(ctx context.Context, o ListenOptions) (r *ListenReport, err error)
 	if o.Port != 0 {
 		s = SinkOptions{Port: o.Port}
 	}
-	// The thread's namespace is the one that the device is in.
+	// The device is in the network namespace of this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	netns, err := CurrentNetns()
@@ -85,7 +85,7 @@ func ListenOn(ctx context.Context, o ListenOptions) (r *ListenReport, err error)
 	return listenReport(sink, at, time.Since(start))
 }
 
-// watchSink writes a line a second about what has arrived, until ctx ends.
+// watchSink writes a line a second with the rate and the counters of the sink, until ctx ends.
 func watchSink(ctx context.Context, sink *Sink, at End, progress io.Writer) error {
 	const interval = time.Second
 	tick := time.NewTicker(interval)

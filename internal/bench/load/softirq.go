@@ -14,23 +14,24 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// SoftUse is what a CPU did in soft interrupts while something ran.
+// SoftUse says how busy a CPU was with soft interrupts during a call of During.
 type SoftUse struct {
-	// Time was spent in the one that receives packets, to the nanosecond; Elapsed is what passed meanwhile.
+	// Time is the time spent in NET_RX, the soft interrupt that receives packets. It is exact to the nanosecond. Elapsed is
+	// the duration of the call.
 	Time, Elapsed time.Duration
-	// Share is that of all soft interrupts as the kernel counts it at its ticks, from 0 to 1.
+	// Share is the share of time spent in all soft interrupts, from 0 to 1, as the kernel samples it at its ticks.
 	Share float64
-	// Runs is how often the one that receives packets was raised and run: NET_RX of /proc/softirqs.
+	// Runs is how often NET_RX ran, from /proc/softirqs.
 	Runs uint64
 }
 
-// Softirqs adds up the time that CPUs spend receiving packets. It takes a moment for each soft interrupt.
+// Softirqs adds up the time that CPUs spend receiving packets. It slows every soft interrupt down a little.
 type Softirqs struct {
 	times *ebpf.Map
 	links []link.Link
 }
 
-// WatchSoftirqs adds up from now on.
+// WatchSoftirqs adds up the time from now on.
 func WatchSoftirqs() (*Softirqs, error) {
 	spec, err := loadSoftirq()
 	if err != nil {
@@ -54,7 +55,7 @@ func WatchSoftirqs() (*Softirqs, error) {
 	return w, nil
 }
 
-// During runs fn and says what a CPU did in soft interrupts meanwhile.
+// During runs fn and returns how busy a CPU was with soft interrupts meanwhile.
 func (w *Softirqs) During(cpu int, fn func() error) (SoftUse, error) {
 	before, err := w.read(cpu)
 	if err != nil {
@@ -76,7 +77,7 @@ func (w *Softirqs) During(cpu int, fn func() error) (SoftUse, error) {
 	return use, nil
 }
 
-// softState is what there was of all figures at one moment.
+// softState has the counters that SoftUse is computed from, at one moment.
 type softState struct {
 	time  time.Duration
 	ticks cpuTime
@@ -101,8 +102,8 @@ func (w *Softirqs) read(cpu int) (s softState, err error) {
 	return s, err
 }
 
-// netRX finds the count of a CPU in proc(5)'s softirqs: a head with the names of CPUs, and lines such as
-// "NET_RX: 1 2".
+// netRX returns the count of NET_RX of a CPU in the text of /proc/softirqs, see proc(5). It has a header with the names of
+// CPUs, and lines such as "NET_RX: 1 2".
 func netRX(text string, cpu int) (uint64, error) {
 	column := -1
 	for line := range strings.Lines(text) {
@@ -125,7 +126,7 @@ func netRX(text string, cpu int) (uint64, error) {
 	return 0, fmt.Errorf("count soft interrupts: /proc/softirqs has no NET_RX of CPU %d", cpu)
 }
 
-// Close stops adding up. Close of nothing does nothing.
+// Close stops adding up. Closing nil does nothing.
 func (w *Softirqs) Close() error {
 	if w == nil {
 		return nil

@@ -8,14 +8,14 @@ import (
 	"fmt"
 )
 
-// ErrUnknown marks the name of something that does not exist.
+// ErrUnknown marks a name that does not exist.
 var ErrUnknown = errors.New("unknown")
 
-// Source is something that sends packets: a Generator or a Tcpreplay.
+// Source sends packets: it is a Generator or a Tcpreplay.
 type Source interface {
-	// Pace sets how many packets a second the next runs send at most, 0 for as many as possible.
+	// Pace bounds the rate of the next runs, in packets a second; 0 stands for as many as possible.
 	Pace(packets float64)
-	// Run sends that many packets. It returns what was sent up to then when ctx ends or something fails.
+	// Run sends packets. When ctx ends or something fails, it returns what was sent until then, with the error.
 	Run(ctx context.Context, packets uint64) (Sent, error)
 	Close() error
 }
@@ -26,7 +26,7 @@ const (
 	TcpreplaySource = "tcpreplay"
 )
 
-// NewSource makes a source of a kind: kernel or tcpreplay.
+// NewSource makes a source of a kind, KernelSource or TcpreplaySource.
 func NewSource(kind string, o GeneratorOptions) (Source, error) {
 	switch kind {
 	case KernelSource:

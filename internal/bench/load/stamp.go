@@ -12,33 +12,33 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// StampLen is the length of a stamp, the last bytes of a frame. bpf/bench/stamp.h says what is in it.
+// StampLen is the length of a stamp in bytes. The stamp is at the end of a frame; bpf/bench/stamp.h describes its layout.
 const StampLen = 16
 
-// maxFlows is how many flows stamps can tell apart.
+// maxFlows is the number of flows that stamps can tell apart.
 const maxFlows = 1 << 24
 
-// stampRoom says how many bytes of a frame are neither headers of Ethernet, IP and UDP, nor of SCION and what it
-// carries if the frame is a SCION packet.
+// stampRoom is the number of bytes after the headers of a frame: Ethernet, IP and UDP, and for a SCION packet also SCION
+// and the UDP or SCMP header in it.
 func stampRoom(frame []byte) int {
 	l, ok := scionpkt.Locate(frame)
 	if !ok {
 		return len(frame) - MinFrame
 	}
 	room := len(frame) - l.SCION
-	// The layer keeps pointers into what it decodes, so it is made afresh.
+	// The layer keeps pointers into the frame that it decodes, so it cannot be reused.
 	var s slayers.SCION
 	if s.DecodeFromBytes(frame[l.SCION:], gopacket.NilDecodeFeedback) != nil {
 		return room
 	}
 	if header := int(s.HdrLen) * slayers.LineLen; int(s.PayloadLen) == room-header {
-		// UDP and SCMP have headers of 8 bytes.
+		// The headers of UDP and SCMP both have 8 bytes.
 		room = int(s.PayloadLen) - scionpkt.UDPLen
 	}
 	return room
 }
 
-// CheckStampRoom refuses frames whose headers a stamp would overwrite.
+// CheckStampRoom returns an error if a stamp would overwrite the headers of a frame.
 func CheckStampRoom(frames [][]byte) error {
 	for i, f := range frames {
 		if room := stampRoom(f); room < StampLen {
@@ -49,16 +49,17 @@ func CheckStampRoom(frames [][]byte) error {
 	return nil
 }
 
-// stamping is what the generator needs to know of one frame to stamp it.
+// stamping has the values by which the generator stamps the packets of one frame.
 type stamping struct {
 	flow uint32
-	// first is the number of the first packet made from the frame, step how much later ones have more.
+	// first is the sequence number of the first packet of the frame. Each further packet has a number larger by step.
 	first, step uint32
-	// sum is the one's complement sum of the bytes that make room, which the stamp keeps.
+	// sum is the one's complement sum of the bytes that the stamp overwrites. The stamp has the same sum, so that checksums
+	// remain valid.
 	sum uint16
 }
 
-// stampings numbers frames through: frame i is of flow i mod flows, and each flow counts its own packets.
+// stampings assigns flows and sequence numbers: frame i belongs to flow i mod flows, and each flow counts its own packets.
 func stampings(frames [][]byte, flows int) []stamping {
 	out := make([]stamping, len(frames))
 	for i, f := range frames {
@@ -73,7 +74,7 @@ func stampings(frames [][]byte, flows int) []stamping {
 	return out
 }
 
-// put writes s into a template, after the lengths.
+// put writes s into the part of struct frame_template after the lengths, in native byte order.
 func (s stamping) put(value []byte) {
 	binary.NativeEndian.PutUint32(value[0:], s.flow)
 	binary.NativeEndian.PutUint32(value[4:], s.first)

@@ -63,7 +63,7 @@ func testSink(t *testing.T, o SinkOptions) (from, to End, sink *Sink) {
 // patience bounds every wait; a test that passes never comes near it.
 const patience = time.Minute
 
-// settled waits until a sink has seen as many packets as are to arrive, others included, and reads it once no more come.
+// settled waits until a sink has seen the given number of packets, including those for the stack, and until no more arrive.
 func settled(t *testing.T, sink *Sink, arriving uint64) Seen {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -82,7 +82,7 @@ func settled(t *testing.T, sink *Sink, arriving uint64) Seen {
 	return seen
 }
 
-// feed puts a frame through the sink's program.
+// feed puts a frame through the sink's program and checks its verdict.
 func feed(t *testing.T, s *Sink, f []byte, want uint32) {
 	t.Helper()
 	got, err := s.objs.Sink.Run(&ebpf.RunOptions{Data: f, Repeat: 1})
@@ -159,7 +159,7 @@ func TestOrderOfEachSequence(t *testing.T) {
 	}
 }
 
-// Frames of several buffers have their stamp in a fragment, or across two.
+// A multi-buffer frame has its stamp in one fragment or across two.
 func TestSinkReadsStampsInFragments(t *testing.T) {
 	testbed.NeedRoot(t)
 	_, _, sink := testSink(t, SinkOptions{Flows: 1})
@@ -185,7 +185,7 @@ func TestSinkLeavesFramesWithoutAStampToTheStack(t *testing.T) {
 	}
 }
 
-// Flows of unlike numbers of frames, over several runs: all come in order, each with its own count.
+// Packets arrive in order over several runs, also if flows have different numbers of frames.
 func TestGeneratorStampsInOrder(t *testing.T) {
 	testbed.NeedRoot(t)
 	for _, tc := range []struct{ frames, flows int }{{1, 1}, {7, 3}, {3000, 0}, {3000, 1}, {3000, 7}} {
@@ -223,7 +223,7 @@ func TestGeneratorStampsInOrder(t *testing.T) {
 	}
 }
 
-// Packets of one flow that arrive on several CPUs at once are all counted, each once.
+// Packets of one flow that arrive on several CPUs at the same time are counted exactly once each.
 func TestOrderOnSeveralCPUs(t *testing.T) {
 	testbed.NeedRoot(t)
 	_, _, sink := testSink(t, SinkOptions{Flows: 1})
@@ -251,15 +251,15 @@ func TestOrderOnSeveralCPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An interrupted test run begins again and makes them more.
+	// A test run that a signal interrupts begins again, so there may be more.
 	order, err := sink.Order()
 	if err != nil || seen.Packets < 2*repeat || order.Packets != seen.Packets || order.Duplicates != seen.Packets-1 {
 		t.Errorf("%d packets seen, order %+v, error %v", seen.Packets, order, err)
 	}
 }
 
-// The kernel makes live frames of one page only; that is said, not left to "invalid argument".
-func TestGeneratorSaysHowLongFramesCanBe(t *testing.T) {
+// The kernel makes live frames of at most one page. The error explains that instead of "invalid argument" alone.
+func TestGeneratorExplainsTheLongestFrame(t *testing.T) {
 	testbed.NeedRoot(t)
 	from, _, _ := testSink(t, SinkOptions{})
 	gen, err := NewGenerator(GeneratorOptions{Frames: taggedFrames(1, 9000), From: from, CPU: LastCPU()})
@@ -272,9 +272,9 @@ func TestGeneratorSaysHowLongFramesCanBe(t *testing.T) {
 	}
 }
 
-// spoiler drops, doubles and swaps packets by the last three bits of their number, which is in the stamp of a frame of
-// 60 bytes, and sends them on.
-func spoiler(t *testing.T, out int) *ebpf.Program {
+// disorder is a program that redirects stamped frames of 60 bytes. By the last three bits of the sequence number it drops,
+// duplicates or swaps packets.
+func disorder(t *testing.T, out int) *ebpf.Program {
 	t.Helper()
 	const at = 60 - 8 + 3 // the low four bits of the number are the high ones of this byte
 	return loadXDP(t, unix.BPF_F_XDP_HAS_FRAGS, asm.Instructions{
@@ -301,12 +301,12 @@ func spoiler(t *testing.T, out int) *ebpf.Program {
 	})
 }
 
-func TestSpoiledOrderIsFound(t *testing.T) {
+func TestDisorderIsFound(t *testing.T) {
 	testbed.NeedRoot(t)
 	tester, under := testNetns(t), testNetns(t)
 	source, in := testWire(t, tester, under, "cvg0", "cvg1")
 	to, out := testWire(t, tester, under, "cvg2", "cvg3")
-	l, err := in.AttachXDP(spoiler(t, out.Index))
+	l, err := in.AttachXDP(disorder(t, out.Index))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func TestGeneratorRefusesFramesWithoutRoomForAStamp(t *testing.T) {
 	}
 }
 
-func TestUnstampedSinkTellsNothing(t *testing.T) {
+func TestSinkWithoutFlowsHasNeitherOrderNorLatency(t *testing.T) {
 	testbed.NeedRoot(t)
 	_, _, sink := testSink(t, SinkOptions{})
 	_, orderErr := sink.Order()

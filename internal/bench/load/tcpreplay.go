@@ -20,18 +20,19 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// Tcpreplay sends frames with the program of that name, for comparison: from a packet socket, out of memory.
+// Tcpreplay sends frames with tcpreplay(1), for comparison: from memory, through a packet socket.
 type Tcpreplay struct {
 	opts    GeneratorOptions
 	program string
 	// dir holds the pcap file.
-	dir  string
+	dir string
+	// rate is in packets a second, 0 for as many as possible.
 	rate float64
 }
 
-// NewTcpreplay writes a pcap file for tcpreplay and turns checksum offload of the device off, because frames from
-// packet sockets carry marks of it that devices under test would heed. It writes no stamps and always whole frames:
-// Stamp is refused, Header not heeded. Every run begins with the first frame.
+// NewTcpreplay writes a pcap file for tcpreplay. It also turns checksum offload of the device off: with it, frames from
+// packet sockets carry offload marks, on which the device under test would act. It refuses o.Stamp. o.Header has no effect,
+// because tcpreplay sends whole frames. Every run begins with the first frame.
 func NewTcpreplay(o GeneratorOptions) (_ *Tcpreplay, err error) {
 	if o.Stamp {
 		return nil, errors.New("tcpreplay cannot stamp packets: use the kernel generator")
@@ -55,7 +56,8 @@ func NewTcpreplay(o GeneratorOptions) (_ *Tcpreplay, err error) {
 	return t, nil
 }
 
-// ChecksumOffloadOff has a device of the calling thread's namespace finish checksums by itself.
+// ChecksumOffloadOff turns checksum offload off for a device in the calling thread's namespace, so that the kernel computes
+// all checksums of its packets itself.
 func ChecksumOffloadOff(name string) error {
 	for _, cmd := range []uint32{unix.ETHTOOL_SRXCSUM, unix.ETHTOOL_STXCSUM} {
 		if _, err := netdev.Ethtool(name, cmd, 0); err != nil {
@@ -75,23 +77,23 @@ func (t *Tcpreplay) write() error {
 	return errors.Join(writeFrames(f, t.opts.Frames), f.Close())
 }
 
-// Pace sets how many packets a second the next runs send at most, 0 for as many as possible.
+// Pace implements Source.
 func (t *Tcpreplay) Pace(packets float64) { t.rate = packets }
 
-// Run sends that many packets, starting at the first. It returns what was sent up to then when ctx ends.
+// Run implements Source. It begins with the first frame.
 func (t *Tcpreplay) Run(ctx context.Context, packets uint64) (Sent, error) {
 	speed := "--topspeed"
 	if t.rate > 0 {
 		speed = "--pps=" + strconv.FormatFloat(t.rate, 'f', -1, 64)
 	}
-	// It counts in 32 bits, and takes 0 for no limit.
-	const most = 1 << 31
+	// tcpreplay counts packets in 32 bits, and 0 stands for no limit.
+	const maxPackets = 1 << 31
 	var total Sent
 	for total.Packets < packets {
 		if err := ctx.Err(); err != nil {
 			return total, err
 		}
-		limit := strconv.FormatUint(min(packets-total.Packets, most), 10)
+		limit := strconv.FormatUint(min(packets-total.Packets, maxPackets), 10)
 		sent, err := t.run(ctx, "--preload-pcap", speed, "--loop=0", "--limit="+limit, "--intf1="+t.opts.From.Name, t.file())
 		total.Packets += sent.Packets
 		total.Bytes += sent.Bytes
@@ -106,12 +108,12 @@ func (t *Tcpreplay) Run(ctx context.Context, packets uint64) (Sent, error) {
 	return total, nil
 }
 
-// run runs the program once. When ctx ends it is interrupted, and tells what it has sent.
+// run runs tcpreplay once and reads what it sent from its output. When ctx ends, run interrupts it and still reads that.
 func (t *Tcpreplay) run(ctx context.Context, args ...string) (sent Sent, err error) {
 	const grace = 5 * time.Second
 	var out []byte
 	err = t.opts.From.Netns.Do(func() error {
-		// The program inherits the CPU of the thread that starts it, and is ended with it.
+		// The program inherits the CPU of the thread that starts it. The kernel kills it when that thread ends.
 		if err := Pin(t.opts.CPU); err != nil {
 			return err
 		}
@@ -123,14 +125,14 @@ func (t *Tcpreplay) run(ctx context.Context, args ...string) (sent Sent, err err
 		out, err = cmd.CombinedOutput()
 		return err
 	})
-	sent, told := parseTcpreplay(string(out))
+	sent, ok := parseTcpreplay(string(out))
 	switch {
 	case ctx.Err() != nil:
 		return sent, ctx.Err()
 	case err != nil:
 		return sent, fmt.Errorf("tcpreplay on %s: %w: %s", t.opts.From.Name, err, lastLine(string(out)))
-	case !told:
-		return sent, fmt.Errorf("tcpreplay on %s did not tell what it sent: %s", t.opts.From.Name, lastLine(string(out)))
+	case !ok:
+		return sent, fmt.Errorf("tcpreplay on %s printed no statistics: %s", t.opts.From.Name, lastLine(string(out)))
 	}
 	return sent, nil
 }
@@ -140,7 +142,7 @@ var (
 	tcpreplayDone   = regexp.MustCompile(`(?m)^\s*Successful packets:\s+(\d+)`)
 )
 
-// parseTcpreplay reads the statistics that tcpreplay 4 prints at its end.
+// parseTcpreplay reads the statistics that tcpreplay 4 prints when it ends. ok is false if there are none.
 func parseTcpreplay(out string) (s Sent, ok bool) {
 	actual, done := tcpreplayActual.FindStringSubmatch(out), tcpreplayDone.FindStringSubmatch(out)
 	if actual == nil || done == nil {
@@ -153,7 +155,7 @@ func parseTcpreplay(out string) (s Sent, ok bool) {
 	return s, errors.Join(err1, err2, err3) == nil
 }
 
-// lastLine is the last line of a text that is not empty.
+// lastLine is the last line of a text, without blank lines at the end.
 func lastLine(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.TrimSpace(lines[len(lines)-1])

@@ -15,7 +15,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// What tcpreplay says it sent is what arrives, whole and with finished checksums.
+// The packets that tcpreplay reports arrive, whole and with valid checksums.
 func TestTcpreplay(t *testing.T) {
 	testbed.NeedRoot(t)
 	tmp := t.TempDir()
@@ -57,7 +57,7 @@ func TestTcpreplay(t *testing.T) {
 	if least := 95 * time.Millisecond; err != nil || paced.Packets != 1000 || paced.Elapsed < least {
 		t.Errorf("paced: %+v, error %v", paced, err)
 	}
-	// Interrupted, it tells what it sent.
+	// An interrupted run ends at once.
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := source.Run(ctx, 1<<40); !errors.Is(err, context.DeadlineExceeded) {

@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	// MinFrame is the shortest frame that the kernel lets an XDP program run on: an Ethernet header.
+	// MinFrame is the length in bytes of the shortest frame that the kernel runs an XDP program on: an Ethernet header.
 	MinFrame = 14
-	// templateHead is the size of struct frame_template without its header bytes.
+	// templateHead is the size of struct frame_template in bytes, without the frame's header in it.
 	templateHead = 24
 )
 
-// table is a set of frames, ready to be loaded into the map "templates".
+// table is a set of frames for the map "templates".
 type table struct {
 	frames [][]byte
-	// base is the longest frame: what a test run starts from.
+	// base is the longest frame, which a test run gets as its input.
 	base []byte
-	// header is how many bytes of each frame are rewritten, at most.
+	// header is the number of bytes of each frame that are written for each packet, or fewer in a shorter frame.
 	header int
-	// stamps says how each frame is stamped, nil if frames are not.
+	// stamps has the stamping of each frame. It is nil without stamps.
 	stamps []stamping
 }
 
-// newTable checks frames. Of each frame the first header bytes are rewritten for every packet, all of them if
-// header is 0. What follows is never written, so it has to be the same in all frames.
+// newTable checks frames and makes a table of them. The first header bytes of a frame are written for every packet, or all
+// bytes if header is 0. The bytes after them are never written, so they must be the same in all frames.
 func newTable(frames [][]byte, header int) (*table, error) {
 	if len(frames) == 0 {
 		return nil, errors.New("no frames given: at least one is needed")
@@ -56,7 +56,7 @@ func newTable(frames [][]byte, header int) (*table, error) {
 	return t, nil
 }
 
-// stamp has frames stamped: frame i of flow i mod flows, 0 for a flow of its own for each frame.
+// stamp turns stamps on: frame i belongs to flow i mod flows. If flows is 0, each frame is a flow of its own.
 func (t *table) stamp(flows int) error {
 	if flows == 0 {
 		flows = len(t.frames)
@@ -70,7 +70,7 @@ func (t *table) stamp(flows int) error {
 	}
 	for _, f := range t.frames {
 		if len(f) != len(t.base) {
-			// The stamp of a short frame stays where a longer one has its payload.
+			// The stamp of a short frame lies where a longer one has its payload, so longer ones have to be written whole.
 			t.header = len(t.base)
 		}
 	}
@@ -78,12 +78,12 @@ func (t *table) stamp(flows int) error {
 	return nil
 }
 
-// size gives the map and the programs of spec the dimensions of the table.
+// size sets the size of the map "templates" in spec, and the constants of its programs that depend on the table.
 func (t *table) size(spec *ebpf.CollectionSpec) error {
 	m := spec.Maps[BenchMapTemplates]
 	m.MaxEntries = uint32(len(t.frames))
 	m.ValueSize = uint32(templateHead + (t.header+7)/8*8)
-	// The description of the value is that of a template without any bytes.
+	// The BTF type of the value describes a template without frame bytes, so it does not fit.
 	m.Key, m.Value = nil, nil
 	oneLength := true
 	for _, f := range t.frames {
@@ -96,7 +96,7 @@ func (t *table) size(spec *ebpf.CollectionSpec) error {
 	)
 }
 
-// fill writes the table into the map that size has described.
+// fill writes the table into the map "templates".
 func (t *table) fill(m *ebpf.Map) error {
 	value := make([]byte, m.ValueSize())
 	for i, f := range t.frames {

@@ -9,29 +9,29 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// UDPTraffic says what UDP packets to make. The zero value of a field but Sizes is its default.
+// UDPTraffic describes UDP packets. The zero value of each field but Sizes stands for its default.
 type UDPTraffic struct {
-	// Sizes are the lengths of the frames in bytes, which each flow takes by turns; without the frame check sequence.
+	// Sizes are the lengths of the frames in bytes, without the frame check sequence. They take turns in each flow.
 	Sizes []int
-	// Flows is how many flows there are, 1 by default. They differ in the source port, and in the source address
-	// when ports do not suffice.
+	// Flows is the number of flows, 1 by default. They differ in the source port, and beyond 64512 flows in the source
+	// address too.
 	Flows int
-	// Src and Dst are the addresses, of one family: by default 198.18.0.1 and 198.19.0.1, which are for benchmarks
-	// (RFC 2544, appendix C).
+	// Src and Dst are addresses of one family. The defaults are 198.18.0.1 and 198.19.0.1, which are for benchmarks
+	// (RFC 2544, appendix C). IPv6 has no defaults.
 	Src, Dst netip.Addr
-	// Port is the destination port, by default 9, where packets are to be discarded (RFC 863).
+	// Port is the destination port, DiscardPort by default.
 	Port uint16
-	// DstMAC and SrcMAC are the Ethernet addresses, by default the made-up 02:00:00:00:00:02 and the device's own.
+	// DstMAC and SrcMAC are the Ethernet addresses. The defaults are 02:00:00:00:00:02 and the device's own address.
 	DstMAC, SrcMAC net.HardwareAddr
 }
 
-// DiscardPort is the default destination port.
+// DiscardPort is the port of the discard service (RFC 863).
 const DiscardPort = 9
 
-// mostTemplates bounds the memory that frames take, in bytes: it is kernel memory too.
-const mostTemplates = 1 << 30
+// maxTemplateBytes bounds the memory of the frames, in bytes. They take as much kernel memory again.
+const maxTemplateBytes = 1 << 30
 
-// Check fills in defaults, and refuses what cannot be sent.
+// Check fills in defaults, and returns an OptionError for packets that cannot be sent.
 func (u *UDPTraffic) Check() error {
 	if u.Flows == 0 {
 		u.Flows = 1
@@ -59,16 +59,16 @@ func (u *UDPTraffic) Check() error {
 	if len(u.Sizes) == 0 {
 		return optionErrorf("no frame size: give one")
 	}
-	most := 0
+	longest := 0
 	for _, size := range u.Sizes {
 		if size < u.headers() || size > MinFrame+0xffff {
 			return optionErrorf("frames of %d bytes: these UDP packets take %d to %d", size, u.headers(), MinFrame+0xffff)
 		}
-		most = max(most, size)
+		longest = max(longest, size)
 	}
-	if sum := u.Flows * len(u.Sizes) * most; sum > mostTemplates {
+	if sum := u.Flows * len(u.Sizes) * longest; sum > maxTemplateBytes {
 		return optionErrorf("%d flows of %d frames up to %d bytes take %d MiB: there is room for %d; make them fewer",
-			u.Flows, len(u.Sizes), most, sum>>20, mostTemplates>>20)
+			u.Flows, len(u.Sizes), longest, sum>>20, maxTemplateBytes>>20)
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ func (u *UDPTraffic) headers() int {
 	return MinUDPFrame
 }
 
-// Frames makes one frame for each flow and size. Frame i is of flow i mod Flows.
+// Frames makes one frame for each flow and size. Frame i belongs to flow i mod Flows.
 func (u *UDPTraffic) Frames(from End) ([][]byte, error) {
 	const firstPort, ports = 1024, 1<<16 - 1024
 	o := scionpkt.Outer{DstMAC: [6]byte{2, 0, 0, 0, 0, 2}, Dst: netip.AddrPortFrom(u.Dst, u.Port)}
@@ -96,7 +96,7 @@ func (u *UDPTraffic) Frames(from End) ([][]byte, error) {
 	for i := range frames {
 		flow, lap := i%u.Flows, i/u.Flows
 		o.Src = netip.AddrPortFrom(sources[flow/ports], uint16(firstPort+flow%ports))
-		// Sizes take turns from frame to frame and within a flow.
+		// Sizes take turns from one frame to the next, and within each flow.
 		size := u.Sizes[(lap+flow)%len(u.Sizes)]
 		f, err := o.Frame(make([]byte, size-u.headers()))
 		if err != nil {

@@ -24,27 +24,27 @@ type End struct {
 	MAC   net.HardwareAddr
 }
 
-// EndStats is what the kernel counted at a veth, in packets since it was made.
+// EndStats are the kernel's counters of a veth, in packets since it was made.
 type EndStats struct {
 	// Received counts packets that arrived.
 	Received uint64
 	// OwnDropped counts packets that arrived and that this end could not handle: failed redirects, no memory.
 	OwnDropped uint64
-	// SendDropped counts packets that the far end did not take: its queue was full, or the packet longer than its
-	// MTU. When several CPUs send to one queue from XDP programs, the kernel may count too few: see WatchRefusals.
+	// SendDropped counts packets that the far end refused because its queue was full, or because they were longer than its
+	// MTU. If several CPUs send into one queue from XDP programs, the kernel counts too few; Refusals counts all.
 	SendDropped uint64
-	// StackDropped counts those of them that no XDP program sent. The kernel misses none.
+	// StackDropped counts those of SendDropped that the stack sent. It is exact.
 	StackDropped uint64
 }
 
-// NewWire connects two namespaces, which may be the same, with a veth pair and sets both ends up. The MTU is in
+// NewWire connects two namespaces with a veth pair and sets both ends up. The namespaces may be the same. The MTU is in
 // bytes of the IP packet, 0 for 1500.
 func NewWire(a, b *Netns, nameA, nameB string, mtu int) (endA, endB End, err error) {
 	return NewQueuedWire(a, b, nameA, nameB, mtu, 0)
 }
 
-// NewQueuedWire is NewWire with so many queues at each end, one for 0. What a CPU sends by XDP goes to a queue by the number of
-// the CPU, and is received on it.
+// NewQueuedWire is NewWire with the given number of queues at each end, 0 for one. The queue of a packet that an XDP program
+// sends follows from the number of the CPU, and the same CPU receives it.
 func NewQueuedWire(a, b *Netns, nameA, nameB string, mtu, queues int) (endA, endB End, err error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = nameA
@@ -76,7 +76,7 @@ func NewQueuedWire(a, b *Netns, nameA, nameB string, mtu, queues int) (endA, end
 	return endA, endB, nil
 }
 
-// waitUp waits until the kernel has taken note that both ends are up, before which it loses packets.
+// waitUp waits until the kernel considers the device operational. Before that it loses packets.
 func (e End) waitUp() error {
 	const limit = 5 * time.Second
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -91,7 +91,7 @@ func (e End) waitUp() error {
 	return fmt.Errorf("wait for %s to come up: it has not in %s", e.Name, limit)
 }
 
-// openEnd sets a device up and describes it.
+// openEnd finds a device and sets it up.
 func openEnd(s *Netns, name string) (End, error) {
 	e, err := FindEnd(s, name)
 	if err != nil {
@@ -103,7 +103,7 @@ func openEnd(s *Netns, name string) (End, error) {
 	return e, nil
 }
 
-// FindEnd describes a device that is there already.
+// FindEnd finds an existing device.
 func FindEnd(s *Netns, name string) (End, error) {
 	dev, err := s.nl.LinkByName(name)
 	if err != nil {
@@ -136,7 +136,7 @@ func (e End) Stats() (EndStats, error) {
 	if common == nil {
 		return EndStats{}, fmt.Errorf("read the counters of %s: the kernel gave none", e.Name)
 	}
-	// The common counters add up losses of both ends. The driver's own tell them apart, for each queue.
+	// The common counters add up the losses of both ends. The driver's counters have them separately, for each queue.
 	own := map[string]uint64{}
 	err = e.Netns.Do(func() error {
 		byQueue, err := netdev.EthtoolStats(e.Name)

@@ -10,46 +10,48 @@ import (
 )
 
 const (
-	// FrameSize is that of the published figures, in bytes with the Ethernet header.
+	// FrameSize is the length of frames in the published figures, in bytes with the Ethernet header.
 	FrameSize = 138
-	// ColdFrames is how many different packets take turns: eight times as many as culvert's cache of hop fields has
-	// entries, so that a packet of the same kind is long forgotten when its turn comes again.
+	// ColdFrames is the number of different packets that take turns. It is eight times the number of entries in culvert's
+	// cache of hop fields, so that the cache has evicted a packet's hop field when its turn comes again.
 	ColdFrames = 32768
 )
 
-// Terms are what a scenario says to a device that it has made.
+// DeviceOptions are a scenario's options for the devices that it makes.
 type DeviceOptions struct {
-	// Router is the file name of the reference router, by default what 'culvert lab build' has built.
+	// Router is the path of the reference router. Empty stands for the one that 'culvert lab build' has built.
 	Router string
 	// Size is the length of frames in bytes, 0 for FrameSize.
 	Size int
-	// On are the CPUs that a process under test may use, all if there are none.
+	// CPUs are the CPUs that a process under test may use. Empty stands for all.
 	CPUs []int
 	// Lab is the lab that scenario scion3 measures in.
 	Lab *LabPath
 }
 
-// Candidate is a row that scenarios can have.
+// Candidate is a row that scenarios can measure.
 type Candidate struct {
 	// Name is stable: reports are compared by it.
 	Name string
-	// Device makes the device under test, nil for none.
+	// Device makes the device under test. It is nil for a row without one.
 	Device func(o DeviceOptions) Device
-	// scenarios lists those that measure it.
+	// scenarios lists the scenarios that measure the row.
 	scenarios []string
-	// SCION rows forward SCION packets, which cannot be as short as others.
+	// SCION is set for rows that forward SCION packets, which cannot be as short as others.
 	SCION bool
-	// Once is set for rows that only the first group of scenario veth has, unless they are asked for.
+	// MainGroupOnly is set for rows that scenario veth measures only in its main group, unless they are named.
 	MainGroupOnly bool
-	// Asked is set for rows that are measured only if they are asked for by name.
+	// ByNameOnly is set for rows that are measured only if they are named.
 	ByNameOnly bool
-	// Alone is set for rows whose device is attached for their own rounds only, Paced for those whose best rate is looked
-	// for, and Note goes with each sample.
-	Exclusive, Paced bool
-	Note             string
+	// Exclusive is set for rows whose device is attached only during their own rounds.
+	Exclusive bool
+	// Paced is set for rows whose best rate has to be searched for, because they forward less when they are flooded.
+	Paced bool
+	// Note goes into each sample.
+	Note string
 }
 
-// candidates are the rows of scenarios that have no room of their own, in the order of reports. Names are stable.
+// candidates are the rows of the scenarios in package scenario and of scenario cost, in the order of reports.
 var candidates = []Candidate{
 	{Name: "direct", scenarios: []string{"veth", "ndr", "latency"}},
 	{Name: "bridge", scenarios: []string{"veth", "ndr", "latency"}, Device: func(DeviceOptions) Device { return &Bridge{} }},
@@ -58,7 +60,7 @@ var candidates = []Candidate{
 	{Name: "rewrite", scenarios: []string{"veth", "cost"}, SCION: true, MainGroupOnly: true, Device: func(o DeviceOptions) Device {
 		return &rewrite{traffic: o.traffic(true)}
 	}},
-	// culvert watches tracepoints that all devices pass through.
+	// culvert's rows are exclusive because it watches tracepoints that the packets of all devices pass.
 	{Name: "culvert-nomac", scenarios: []string{"veth", "cost", "ndr", "latency"}, SCION: true, Exclusive: true, Device: func(o DeviceOptions) Device {
 		return &Culvert{Traffic: o.traffic(true), SkipMAC: true}
 	}},
@@ -97,10 +99,11 @@ var candidates = []Candidate{
 	{Name: load.TcpreplaySource, scenarios: []string{"generator"}},
 }
 
-// The device's veth is received from where something was first sent to it, which may be the lab's own traffic.
+// floodedNote is the note of rows in a lab that are not paced. A veth receives on the CPU where a packet was first sent to it,
+// and that packet may be the lab's own.
 const floodedNote = "flooded with all that the generator can send; runs on its CPU, or on that where the lab's own packets arrive"
 
-// traffic is SCION packets of the length that the terms say, with a hop field of its own in each or always the same.
+// traffic describes SCION packets of length o.Size. Cold packets each have a hop field of their own. Others share one.
 func (o DeviceOptions) traffic(cold bool) SCIONTraffic {
 	size := o.Size
 	if size == 0 {
@@ -109,7 +112,7 @@ func (o DeviceOptions) traffic(cold bool) SCIONTraffic {
 	return SCIONTraffic{Cold: cold, Size: size}
 }
 
-// CandidatesOf are the rows of a scenario, in the order of reports.
+// CandidatesOf returns the rows of a scenario, in the order of reports.
 func CandidatesOf(scenario string) []Candidate {
 	return slices.DeleteFunc(slices.Clone(candidates), func(c Candidate) bool { return !slices.Contains(c.scenarios, scenario) })
 }

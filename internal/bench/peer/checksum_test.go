@@ -15,7 +15,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Stamps leave UDP checksums right, at even and at odd offsets, over IPv4 and around SCION.
+// Stamps keep UDP checksums valid, at even and at odd offsets, over IPv4 and with SCION in the payload.
 func TestStampsKeepChecksums(t *testing.T) {
 	testbed.NeedRoot(t)
 	from, to := wire(t)
@@ -57,7 +57,7 @@ func TestStampsKeepChecksums(t *testing.T) {
 	defer gen.Close()
 	stamps := map[uint64]bool{}
 	for range 3 * len(frames) {
-		// One at a time, for the socket's buffer is short.
+		// One packet at a time, because the socket's buffer is small.
 		if _, err := gen.Run(context.Background(), 1); err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestGeneratorRefusesSCIONHeadersWithoutRoomForAStamp(t *testing.T) {
 	}
 }
 
-// wire leads from one namespace to another.
+// wire connects two new namespaces.
 func wire(t *testing.T) (from, to load.End) {
 	t.Helper()
 	var ends [2]*load.Netns

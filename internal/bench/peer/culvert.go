@@ -18,44 +18,45 @@ import (
 
 // Culvert is culvert's own data plane, without a slow path.
 type Culvert struct {
-	// Traffic is what it forwards.
+	// Traffic describes the packets that it forwards.
 	Traffic SCIONTraffic
-	// SkipMAC leaves the verification of hop fields out.
+	// SkipMAC turns the verification of hop field MACs off.
 	SkipMAC bool
-	// Workers are the CPUs that packets are spread over, by turns if Turns is set.
+	// Workers are the CPUs that packets are spread over: by flow, or round-robin if Turns is set.
 	Workers []int
 	Turns   bool
 	queue   int
 	in      load.End
 	inst    *datapath.Instance
-	// stays is set while the data plane is only paused between rounds: loading it takes longer than a round.
-	stays bool
+	// prepared is set between Prepare and Release. Detach only pauses the data plane then, because loading it takes longer
+	// than a round.
+	prepared bool
 }
 
-// Prepare loads the data plane.
+// Prepare implements Preparer: it loads the data plane and pauses it.
 func (d *Culvert) Prepare(_ context.Context, p Path) error {
-	d.stays = true
+	d.prepared = true
 	if err := d.load(p); err != nil {
 		return err
 	}
 	return d.inst.Pause()
 }
 
-// Release unloads it.
+// Release implements Preparer: it unloads the data plane.
 func (d *Culvert) Release() error {
-	d.stays = false
+	d.prepared = false
 	return d.Detach()
 }
 
 // Attach implements Device.
 func (d *Culvert) Attach(_ context.Context, p Path) error {
-	if d.stays {
+	if d.prepared {
 		return p.In.Netns.Do(d.inst.Resume)
 	}
 	return d.load(p)
 }
 
-// load loads, sets up and attaches the data plane.
+// load loads, configures and attaches the data plane.
 func (d *Culvert) load(p Path) error {
 	router, err := benchRouter()
 	if err != nil {
@@ -129,7 +130,7 @@ func (d *Culvert) config() scionplane.Config {
 	}
 }
 
-// linkType is the data plane's number of a link type.
+// linkType is the data plane's value of a link type.
 func linkType(t topology.LinkType) scionplane.LinkType {
 	switch t {
 	case topology.Core:
@@ -150,11 +151,11 @@ func (d *Culvert) Frames(p Path, common [][]byte) ([][]byte, error) {
 	return d.Traffic.frames(router, p, len(common))
 }
 
-// Losses are all packets that were not forwarded, by reason: there is nobody to pass them to.
+// Losses counts all packets that were not forwarded, by reason: there is no slow path to pass them to.
 func (d *Culvert) Losses() (map[string]uint64, error) { return CulvertLosses(d.inst, d.in, true) }
 
-// CulvertLosses counts the packets that arrived at a device and that culvert did not forward, by reason. Alone it has
-// lost those too that it left to others.
+// CulvertLosses counts the packets that arrived at a device and that culvert dropped, by reason. If alone is set there is no
+// slow path, and the packets that culvert passed are lost too.
 func CulvertLosses(inst *datapath.Instance, in load.End, alone bool) (map[string]uint64, error) {
 	ports, err := inst.Ports()
 	if err != nil {
@@ -175,7 +176,7 @@ func CulvertLosses(inst *datapath.Instance, in load.End, alone bool) (map[string
 	return lost, nil
 }
 
-// Program implements Costed.
+// Program implements SingleProgram.
 func (d *Culvert) Program() (*ebpf.Program, uint32) { return d.inst.Program(), load.XDPRedirect }
 
 // Detach implements Device.
@@ -183,7 +184,7 @@ func (d *Culvert) Detach() error {
 	if d.inst == nil {
 		return nil
 	}
-	if d.stays {
+	if d.prepared {
 		return d.inst.Pause()
 	}
 	defer d.inst.Close()

@@ -14,7 +14,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// What culvert is measured with is not pinned, so that nothing is left of it even when the process is killed.
+// A data plane under test is not pinned, so that it does not outlive the process even if that is killed.
 func TestCulvertPinsNothing(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)

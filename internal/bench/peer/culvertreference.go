@@ -18,15 +18,15 @@ import (
 	"culvert/internal/node"
 )
 
-// culvertReference is the reference router with culvert's data plane in front of it, as 'culvert attach' puts it there: what
-// culvert does not forward itself goes on to the router's sockets.
+// culvertReference is the reference router with culvert's data plane in front of it, as 'culvert attach' sets it up. Packets
+// that culvert does not forward go on to the router's sockets.
 type culvertReference struct {
 	Reference
 	inst *datapath.Instance
 }
 
-// Prepare starts the router and loads culvert, which both stay. Its neighbors' devices are made to take redirected frames, as those of a
-// network have to be before culvert sends there.
+// Prepare implements Preparer: it starts the router, and loads and pauses culvert. It turns GRO on at the far ends first,
+// because culvert redirects only to devices whose peers accept redirected frames.
 func (d *culvertReference) Prepare(ctx context.Context, p Path) error {
 	for _, far := range []load.End{p.Source, p.Sink} {
 		err := far.Netns.Do(func() error {
@@ -51,8 +51,8 @@ func (d *culvertReference) Attach(_ context.Context, p Path) error {
 	return p.In.Netns.Do(d.inst.Resume)
 }
 
-// attachInFront does what 'culvert attach' does, in front of the reference router with that configuration file. The
-// data plane is gone when the instance is closed, or with this process.
+// attachInFront does what 'culvert attach' does, in front of the reference router with the given configuration file. The
+// data plane ends when the instance is closed or the process ends.
 func attachInFront(ctx context.Context, routerConfig string, interfaces ...load.End) (inst *datapath.Instance, err error) {
 	files, err := NewScratch()
 	if err != nil {
@@ -75,7 +75,7 @@ func attachInFront(ctx context.Context, routerConfig string, interfaces ...load.
 	return inst, err
 }
 
-// Losses are those of the router, and what culvert itself drops.
+// Losses counts the losses of the router, and the packets that culvert drops.
 func (d *culvertReference) Losses() (map[string]uint64, error) {
 	lost, err := d.Reference.Losses()
 	if err != nil {
@@ -86,7 +86,7 @@ func (d *culvertReference) Losses() (map[string]uint64, error) {
 	return lost, err
 }
 
-// Detach takes culvert off.
+// Detach pauses culvert.
 func (d *culvertReference) Detach() error {
 	if d.inst == nil {
 		return nil

@@ -24,8 +24,8 @@ import (
 // patience bounds every wait; a test that passes never comes near it.
 const patience = time.Minute
 
-// With culvert in front of it, the reference router still answers what culvert leaves to it, here a traceroute request
-// with a router alert, while culvert forwards a flood.
+// The reference router behind culvert answers a traceroute request with a router alert, which culvert passes to it, while
+// culvert forwards a flood.
 func TestReferenceAnswersBehindCulvert(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -55,7 +55,7 @@ func TestReferenceAnswersBehindCulvert(t *testing.T) {
 	flood := make(chan outcome, 1)
 	flooding := make(chan struct{})
 	go func() {
-		// Until it is interrupted, which it is between calls of a limited length.
+		// The runs are short, so that the flood ends soon after it is interrupted.
 		row.Gen.Pace(100_000)
 		var total outcome
 		first := sync.OnceFunc(func() { close(flooding) })
@@ -149,7 +149,7 @@ func askReference(t *testing.T, row *scenario.VethRow) (kind slayers.SCMPType, e
 	return kind, err
 }
 
-// scmpType finds the type of the SCMP message that a frame with a SCION packet carries.
+// scmpType is the type of the SCMP message in a frame. It returns false if the frame has none.
 func scmpType(frame []byte) (slayers.SCMPType, bool) {
 	outer := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 	udp, ok := outer.Layer(layers.LayerTypeUDP).(*layers.UDP)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package peer holds what is measured: culvert, what it is compared with, and the rows that they have in scenarios.
+// Package peer has the devices under test: culvert and the devices that it is compared with. It also lists their rows in
+// scenarios.
 package peer
 
 import (
@@ -11,49 +12,49 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// Path is the way of packets through a device under test:
+// Path is the path of packets through a device under test:
 //
 //	Source -> In, the device, Out -> Sink
 //
-// Source and In are the ends of one wire, Out and Sink those of another. Source and Sink are in the tester's
-// namespace, In and Out in the device's. Without a device the only wire leads from Source to Sink.
+// Source and In are the ends of one wire, Out and Sink those of another. Source and Sink are in the tester's namespace, In
+// and Out in the device's. Without a device one wire connects Source and Sink, and Sink is in the device's namespace.
 type Path struct {
 	Source, In, Out, Sink load.End
 }
 
-// Device is something that forwards packets from Path.In to Path.Out.
+// Device forwards packets from Path.In to Path.Out.
 type Device interface {
-	// Attach puts the device into the path. An XDP program must be on In afterwards, because that is what makes a
-	// veth take packets (see Listen). Detach is called after it, even when it failed.
+	// Attach puts the device into the path. Afterwards an XDP program must be on In, because a veth needs one to accept
+	// packets (see load.Listen). The caller must call Detach, also after an error.
 	Attach(ctx context.Context, p Path) error
-	// Frames gives what to send through the device, which may not be attached yet: its own frames, or the
-	// scenario's common ones with the Ethernet addresses that it needs.
+	// Frames returns the frames to send through the device: its own, or the scenario's common frames with the Ethernet
+	// addresses that the device needs. It may be called before Attach.
 	Frames(p Path, common [][]byte) ([][]byte, error)
-	// Losses counts the packets that the device itself dropped since Attach, by reason.
+	// Losses counts the packets that the device itself has dropped since Attach, by reason.
 	Losses() (map[string]uint64, error)
-	// Detach removes all that Attach made and that closing the namespaces does not.
+	// Detach removes what Attach made and what does not disappear with the namespaces.
 	Detach() error
 }
 
-// Standing is a Device with a part that stays in the path when the rest is taken out between rounds.
+// Preparer is a Device that keeps a part of itself in place between rounds, while it is detached.
 type Preparer interface {
 	Device
-	// Prepare puts the part that stays into the path. Release is called after it, even when it failed.
+	// Prepare makes the part that remains. The caller must call Release, also after an error.
 	Prepare(ctx context.Context, p Path) error
 	// Release removes what Prepare made, after the last Detach.
 	Release() error
 }
 
-// Costed is a Device that is one XDP program, whose cost can be measured by itself.
+// SingleProgram is a Device that consists of one XDP program, so that the cost of the program can be measured by itself.
 type SingleProgram interface {
 	Device
-	// Program is the program that Attach put on Path.In, and the verdict that it gives to the device's frames.
+	// Program returns the program that Attach put on Path.In, and the verdict that it returns for the device's frames.
 	Program() (prog *ebpf.Program, verdict uint32)
 }
 
-// Optional is a Device that a machine may lack.
+// Optional is a Device that needs something a machine may lack.
 type Optional interface {
 	Device
-	// Available returns an error that says what is missing and how to get it.
+	// Available returns nil if the device can be used. Otherwise the error says what is missing and how to get it.
 	Available() error
 }

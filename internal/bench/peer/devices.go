@@ -15,7 +15,7 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// Redirect is the least that can forward: an XDP program of one call.
+// Redirect is the smallest device that forwards: an XDP program that only calls bpf_redirect.
 type Redirect struct {
 	on *load.Attachment
 }
@@ -34,13 +34,13 @@ func (*Redirect) Frames(p Path, common [][]byte) ([][]byte, error) {
 // Losses implements Device.
 func (*Redirect) Losses() (map[string]uint64, error) { return nil, nil }
 
-// Program implements Costed.
+// Program implements SingleProgram.
 func (d *Redirect) Program() (*ebpf.Program, uint32) { return d.on.Prog, load.XDPRedirect }
 
 // Detach implements Device.
 func (d *Redirect) Detach() error { return d.on.Close() }
 
-// Bridge is the kernel's own bridge, with the sink's address known to it.
+// Bridge is the kernel's bridge, with static entries for source and sink.
 type Bridge struct {
 	on io.Closer
 }
@@ -65,15 +65,15 @@ func (d *Bridge) Attach(_ context.Context, p Path) (err error) {
 		}
 	}
 	for port, mac := range map[int][]byte{p.In.Index: p.Source.MAC, p.Out.Index: p.Sink.MAC} {
-		known := &netlink.Neigh{
+		entry := &netlink.Neigh{
 			LinkIndex:    port,
 			Family:       unix.AF_BRIDGE,
 			State:        netlink.NUD_NOARP,
 			Flags:        netlink.NTF_MASTER,
 			HardwareAddr: mac,
 		}
-		if err := nl.NeighSet(known); err != nil {
-			return fmt.Errorf("tell the bridge an address: %w", err)
+		if err := nl.NeighSet(entry); err != nil {
+			return fmt.Errorf("add an address to the bridge: %w", err)
 		}
 	}
 	if err := nl.LinkSetUp(br); err != nil {
@@ -99,7 +99,7 @@ func (d *Bridge) Detach() error {
 	return d.on.Close()
 }
 
-// Available tells whether the kernel has bridges, by making one.
+// Available implements Optional: it makes a bridge to see whether the kernel has them.
 func (*Bridge) Available() (err error) {
 	s, err := load.NewNetns()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// The kernel that the tests run on has bridges: the check itself leaves nothing and finds one.
+// The kernel that the tests run on has bridges, and the check leaves nothing behind.
 func TestBridgeAvailable(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)

@@ -25,7 +25,7 @@ func DeviceOf(t *testing.T, scenario, name string, o DeviceOptions) Device {
 	return nil
 }
 
-// InstanceOf is culvert's data plane in a device.
+// InstanceOf is culvert's data plane in a device, nil if it has none.
 func InstanceOf(d Device) *datapath.Instance {
 	switch d := d.(type) {
 	case *Culvert:
@@ -36,7 +36,7 @@ func InstanceOf(d Device) *datapath.Instance {
 	return nil
 }
 
-// ForwardNothing has a namespace forward no packets.
+// ForwardNothing turns IPv4 forwarding off in a namespace.
 func ForwardNothing(s *load.Netns) error { return s.Do(func() error { return setForwarding("0") }) }
 
 // TracerouteRequest is a packet that the router under test has to answer itself.

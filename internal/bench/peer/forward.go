@@ -15,7 +15,7 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// Forward is the kernel's own IP forwarding, with a route for each direction and the neighbors known to it.
+// Forward is the kernel's IP forwarding, with a route for each direction and static neighbor entries.
 type Forward struct {
 	on io.Closer
 }
@@ -25,7 +25,7 @@ func (d *Forward) Attach(_ context.Context, p Path) (err error) {
 	if err := p.In.Netns.Do(func() error { return setForwarding("1") }); err != nil {
 		return err
 	}
-	// The networks of UDPFrames, and an address in each for the neighbor that they are routed to.
+	// The networks of load.UDPFrames, each with an address of it for the neighbor that it is routed to.
 	for _, side := range []struct {
 		near, far load.End
 		network   net.IPNet
@@ -35,15 +35,15 @@ func (d *Forward) Attach(_ context.Context, p Path) (err error) {
 		{p.Out, p.Sink, net.IPNet{IP: net.IPv4(198, 19, 0, 0), Mask: net.CIDRMask(16, 32)}, net.IPv4(198, 19, 255, 254)},
 	} {
 		nl := side.near.Netns.Netlink()
-		known := &netlink.Neigh{
+		entry := &netlink.Neigh{
 			LinkIndex:    side.near.Index,
 			Family:       unix.AF_INET,
 			State:        netlink.NUD_PERMANENT,
 			IP:           side.via,
 			HardwareAddr: side.far.MAC,
 		}
-		if err := nl.NeighSet(known); err != nil {
-			return fmt.Errorf("make %s a neighbour of %s: %w", side.far.Name, side.near.Name, err)
+		if err := nl.NeighSet(entry); err != nil {
+			return fmt.Errorf("make %s a neighbor of %s: %w", side.far.Name, side.near.Name, err)
 		}
 		route := &netlink.Route{
 			LinkIndex: side.near.Index,
@@ -59,10 +59,10 @@ func (d *Forward) Attach(_ context.Context, p Path) (err error) {
 	return err
 }
 
-// setForwarding turns IPv4 forwarding on, "1", or off, "0", in the namespace of the calling thread.
-func setForwarding(to string) error {
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte(to), 0); err != nil {
-		return fmt.Errorf("set IPv4 forwarding to %s: %w", to, err)
+// setForwarding turns IPv4 forwarding on ("1") or off ("0") in the namespace of the calling thread.
+func setForwarding(value string) error {
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte(value), 0); err != nil {
+		return fmt.Errorf("set IPv4 forwarding to %s: %w", value, err)
 	}
 	return nil
 }

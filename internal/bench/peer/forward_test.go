@@ -12,7 +12,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Linux forwards all packets, and none arrives when it may not.
+// Linux forwards all packets. With forwarding off none arrives, so nothing else forwards them.
 func TestForward(t *testing.T) {
 	testbed.NeedRoot(t)
 	frames, err := load.UDPFrames(16, peer.FrameSize)

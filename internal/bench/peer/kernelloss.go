@@ -12,8 +12,8 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// kernelDrops are the counters of IP packets that a kernel drops when it forwards, with the files of proc(5) that have
-// them. The rest of what it counts, such as what it sends of its own, is none of ours.
+// kernelDrops are the counters of IP packets that the kernel drops when it forwards, by their file in /proc/net. Other
+// counters, such as those of packets that the kernel sends itself, are not about the traffic.
 var kernelDrops = map[string][]string{
 	"snmp":    {"Ip:InHdrErrors", "Ip:InAddrErrors", "Ip:InDiscards", "Ip:OutDiscards", "Ip:OutNoRoutes"},
 	"netstat": {"IpExt:InNoRoutes", "TcpExt:IPReversePathFilter"},
@@ -23,7 +23,7 @@ var kernelDrops = map[string][]string{
 	},
 }
 
-// KernelLosses counts the packets that the kernel of a namespace dropped, by reason.
+// KernelLosses counts the IP packets that the kernel has dropped in a namespace, by reason.
 func KernelLosses(s *load.Netns) (map[string]uint64, error) {
 	lost := map[string]uint64{}
 	err := s.Do(func() error {
@@ -42,7 +42,8 @@ func KernelLosses(s *load.Netns) (map[string]uint64, error) {
 	return lost, err
 }
 
-// ParseSNMP reads counters: pairs of lines "Ip: NAME ..." and "Ip: 1 ...", which become Ip:NAME, or lines "NAME 1".
+// ParseSNMP reads the counters in a file such as /proc/net/snmp: pairs of lines "Ip: NAME ..." and "Ip: 1 ...", or lines
+// "NAME 1". The keys are "Ip:NAME" and "NAME".
 func ParseSNMP(text string) map[string]uint64 {
 	counters := map[string]uint64{}
 	var heads []string

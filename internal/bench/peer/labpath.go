@@ -20,30 +20,30 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// Namespaces of topology scion3: traffic goes from the first AS through the router of the second to the third.
+// Namespaces of topology scion3. Traffic goes from the first AS through the router of the second to the third.
 const (
 	labFrom    = "as1"
 	labThrough = "as2"
 	labTo      = "as3"
 )
 
-// labPathTimeout is how long paths may take to come back after a change of routers.
+// labPathTimeout bounds the time until there are paths again after a change of routers.
 const labPathTimeout = time.Minute
 
-// LabPath is the way through the middle AS of a lab that is up, beside the lab's own traffic.
+// LabPath is the path through the middle AS of a running lab, which also carries the lab's own traffic.
 type LabPath struct {
 	Path
 	lab    *lab.Lab
 	as     lab.AS
 	router scionRouter
-	// crossing is set if segments meet at the router.
+	// crossing is set if packets change segments at the router.
 	crossing bool
-	// Ours tells our packets from others at the far end.
+	// SinkOptions make a sink count only the packets of the benchmark.
 	SinkOptions load.SinkOptions
 	namespaces  []*load.Netns
 }
 
-// OpenLabPath finds the path in the lab of that name, scion3 if empty.
+// OpenLabPath opens the path in the lab of that name. Empty stands for scion3.
 func OpenLabPath(name string) (p *LabPath, err error) {
 	if name == "" {
 		name = "scion3"
@@ -75,7 +75,7 @@ func OpenLabPath(name string) (p *LabPath, err error) {
 	return p, p.findEnds()
 }
 
-// findRouter learns from the AS's files and from the state of the lab what packets through its router have to be like.
+// findRouter reads key, links and link types of the middle router from the AS's files and the state of the lab.
 func (p *LabPath) findRouter() error {
 	name := filepath.Join(p.as.Keys, "master0.key")
 	text, err := os.ReadFile(name)
@@ -105,7 +105,7 @@ func (p *LabPath) findRouter() error {
 	return err
 }
 
-// link finds the router's link to the AS of another namespace.
+// link is the middle router's link to the AS in another namespace.
 func (p *LabPath) link(ns string) (lab.ASLink, error) {
 	as, err := p.lab.AS(ns)
 	if err != nil {
@@ -148,27 +148,27 @@ func (p *LabPath) findEnds() error {
 			return err
 		}
 	}
-	// The SCION address header begins 12 bytes into the SCION header, with two ISD-AS numbers of 8 bytes each before
-	// the destination host.
+	// The destination host follows the common header of 12 bytes and two ISD-AS numbers of 8 bytes each.
 	const hostAt = 12 + 2*8
-	before := scionpkt.EthernetLen + scionpkt.IPv4Len + scionpkt.UDPLen
+	outer := scionpkt.EthernetLen + scionpkt.IPv4Len + scionpkt.UDPLen
 	if p.router.in.local.Addr().Is6() {
-		before += scionpkt.IPv6Len - scionpkt.IPv4Len
+		outer += scionpkt.IPv6Len - scionpkt.IPv4Len
 	}
 	host := scionSink.As4()
-	p.SinkOptions = load.SinkOptions{MarkOffset: before + hostAt, Mark: binary.BigEndian.Uint32(host[:])}
+	p.SinkOptions = load.SinkOptions{MarkOffset: outer + hostAt, Mark: binary.BigEndian.Uint32(host[:])}
 	return nil
 }
 
-// use puts a router of that kind in the middle, unless it is there, and waits for paths through it.
+// use starts a router of that kind in the middle, unless it runs already, and waits for paths through it.
 func (p *LabPath) use(ctx context.Context, kind lab.Router) error {
-	if err := p.put(kind); err != nil {
+	if err := p.ensureRouter(kind); err != nil {
 		return err
 	}
 	return p.lab.WaitPaths(ctx, labPathTimeout, nil)
 }
 
-func (p *LabPath) put(kind lab.Router) error {
+// ensureRouter starts a router of that kind in the middle, unless it runs already.
+func (p *LabPath) ensureRouter(kind lab.Router) error {
 	as, err := p.lab.AS(labThrough)
 	if err != nil {
 		return err
@@ -179,9 +179,9 @@ func (p *LabPath) put(kind lab.Router) error {
 	return p.lab.RestartRouter(labThrough, kind)
 }
 
-// Close puts back the router that was there at first and lets go of the lab.
+// Close restores the router that ran before and closes the lab.
 func (p *LabPath) Close() error {
-	return errors.Join(p.put(p.as.Router), p.closeNamespaces())
+	return errors.Join(p.ensureRouter(p.as.Router), p.closeNamespaces())
 }
 
 func (p *LabPath) closeNamespaces() error {

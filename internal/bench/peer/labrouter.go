@@ -11,7 +11,7 @@ import (
 	"culvert/internal/show/planes"
 )
 
-// labRouter is a lab's router in the middle, of one kind or the other.
+// labRouter is the middle router of a lab: culvert, the reference router, or the latter with culvert in front of it.
 type labRouter struct {
 	at   *LabPath
 	kind lab.Router
@@ -48,7 +48,8 @@ func (d *labRouter) Losses() (map[string]uint64, error) {
 		if lost, err = CulvertLosses(d.inst, d.at.In, !d.inFront); err != nil {
 			return nil, err
 		}
-		// The lab's own: what is not SCION, BFD, beacons, and messages to the control service on the same host.
+		// These are the lab's own packets: packets that are not SCION, BFD, beacons, and messages to the control service on
+		// the same host.
 		for _, reason := range []string{"pass_other", "punt_scion-bfd", "punt_scion-onehop", "punt_scion-next-hop",
 			"punt_scion-host-unknown", "punt_scion-host-kernel"} {
 			delete(lost, "culvert_"+reason)
@@ -62,13 +63,12 @@ func (d *labRouter) Losses() (map[string]uint64, error) {
 	return lost, err
 }
 
-// Detach takes off what Attach put in front of the router, which it leaves where it is: the next row puts its own
-// there.
+// Detach removes culvert's data plane from in front of the router. The router remains until the next row starts its own.
 func (d *labRouter) Detach() error {
 	if d.inst == nil {
 		return nil
 	}
-	// One that is not ours goes on.
+	// The data plane of a culvert that runs as the router itself goes on.
 	d.inst.Close()
 	d.inst = nil
 	return nil

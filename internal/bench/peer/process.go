@@ -16,15 +16,15 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// Process is a program that runs in a namespace, and that the kernel ends when this process ends.
+// Process is a program that runs in a namespace. The kernel kills it when this process ends.
 type Process struct {
 	cmd    *exec.Cmd
 	output string
 	done   chan struct{}
 }
 
-// Start runs a program in a namespace and in a directory, where its output goes to output.log. It runs on the given
-// CPUs, on any if there are none.
+// Start starts a program in a namespace, with dir as its directory. Its output goes to output.log there. It runs on the given
+// CPUs; none stands for all.
 func Start(s *load.Netns, dir string, cpus []int, program string, args ...string) (*Process, error) {
 	log, err := os.Create(filepath.Join(dir, "output.log"))
 	if err != nil {
@@ -32,8 +32,8 @@ func Start(s *load.Netns, dir string, cpus []int, program string, args ...string
 	}
 	p := &Process{cmd: exec.Command(program, args...), output: log.Name(), done: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
-	// A session of its own, so that an interruption from the keyboard reaches only us. The signal comes when the
-	// thread that started the program ends: that thread stays until the program has ended.
+	// A session of its own keeps an interrupt from the keyboard away from the program. The kernel sends the signal when the
+	// thread that started the program ends, so that thread waits for the program.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	go func() {
@@ -81,7 +81,7 @@ func (p *Process) LastLine() string {
 	return strings.TrimSpace(string(lines[len(lines)-1]))
 }
 
-// Stop ends the program, by force if it does not end by itself in time.
+// Stop ends the program with SIGTERM, and with SIGKILL if it has not ended after grace.
 func (p *Process) Stop(grace time.Duration) error {
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -25,17 +25,17 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// referenceAPI is where the reference router serves its metrics, inside its namespace.
+// referenceAPI is the address where the reference router serves its metrics, in its namespace.
 const referenceAPI = "127.0.0.1:30442"
 
-// Reference is scionproto's border router, a process of its own.
+// Reference is scionproto's border router, in a process of its own.
 type Reference struct {
 	traffic SCIONTraffic
-	// program is the router's file name, empty for the one that 'culvert lab build' builds.
+	// program is the router's path. Empty stands for the one that 'culvert lab build' builds.
 	program string
-	// CPUs are those that it may use, all if there are none.
+	// CPUs are the CPUs that it may use. Empty stands for all.
 	CPUs []int
-	// files is where the router's configuration is.
+	// files has the router's configuration.
 	files   *Scratch
 	in      load.End
 	listen  io.Closer
@@ -51,7 +51,7 @@ func (d *Reference) Attach(ctx context.Context, p Path) (err error) {
 	return err
 }
 
-// startIn starts the router in the path. What it needs on Path.In besides is left out.
+// startIn starts the router in the path. It leaves out the XDP program that Path.In needs.
 func (d *Reference) startIn(ctx context.Context, p Path) (err error) {
 	program, err := d.find()
 	if err != nil {
@@ -80,13 +80,13 @@ func (d *Reference) startIn(ctx context.Context, p Path) (err error) {
 	return nil
 }
 
-// Available tells whether the router's program is there.
+// Available implements Optional: it checks that the router's program exists.
 func (d *Reference) Available() error {
 	_, err := d.find()
 	return err
 }
 
-// find returns the file name of the router.
+// find returns the absolute path of the router.
 func (d *Reference) find() (string, error) {
 	program := d.program
 	if program == "" {
@@ -100,12 +100,11 @@ func (d *Reference) find() (string, error) {
 		return "", fmt.Errorf("find the reference router: %w: build it with 'culvert lab build', or leave the row out",
 			err)
 	}
-	// It is started in another directory.
 	return filepath.Abs(program)
 }
 
-// configure writes topology, keys and configuration of the router into a directory. BFD is off, because nobody
-// answers it.
+// configure writes topology, keys and configuration of the router into a directory. BFD is off, because the far ends do not
+// answer it.
 func (d *Reference) configure(dir string) error {
 	typeIn, typeOut := d.traffic.linkTypes()
 	network := scionpkt.Network{
@@ -160,10 +159,10 @@ func (d *Reference) waitReady(ctx context.Context) error {
 	}
 }
 
-// metricsWait bounds how long the metrics of a router are waited for that has just been flooded, on a busy machine.
+// metricsWait bounds the wait for the metrics of a router. It is long because the router may just have been flooded.
 const metricsWait = time.Minute
 
-// readMetrics reads the metrics of a reference router, as text. api is its address within its namespace.
+// readMetrics reads the metrics of a reference router, as text. api is its address in namespace s.
 func readMetrics(s *load.Netns, api string) (text []byte, err error) {
 	client := http.Client{Timeout: metricsWait, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -195,13 +194,13 @@ func (d *Reference) Frames(p Path, common [][]byte) ([][]byte, error) {
 	return d.traffic.frames(router, p, len(common))
 }
 
-// Losses are the packets that the router's sockets had no room for, and those that it dropped itself.
+// Losses counts the packets that the router dropped, and those that its sockets had no room for.
 func (d *Reference) Losses() (map[string]uint64, error) {
 	return referenceLosses(d.in.Netns, referenceAPI)
 }
 
-// referenceLosses counts the packets that a reference router dropped, and those that the sockets of its namespace
-// had no room for.
+// referenceLosses counts the packets that a reference router dropped, and those that the sockets in its namespace had no
+// room for.
 func referenceLosses(s *load.Netns, api string) (map[string]uint64, error) {
 	text, err := readMetrics(s, api)
 	if err != nil {
@@ -229,7 +228,7 @@ func referenceLosses(s *load.Netns, api string) (map[string]uint64, error) {
 	return lost, err
 }
 
-// droppedByReference reads a line of metrics if it counts dropped packets.
+// droppedByReference reads a line of metrics that counts dropped packets. ok is false for all other lines.
 func droppedByReference(line string) (reason string, packets uint64, ok bool) {
 	labels, value, ok := strings.Cut(strings.TrimSpace(line), "} ")
 	if !ok || !strings.HasPrefix(labels, "router_dropped_pkts_total{") {
@@ -242,8 +241,8 @@ func droppedByReference(line string) (reason string, packets uint64, ok bool) {
 	return strings.ReplaceAll(reason, " ", "_"), uint64(n), err == nil
 }
 
-// udpCounter finds a counter in the text of /proc/net/snmp, a line of names and one of values, or in that of
-// /proc/net/snmp6, a line of a name and a value. It is 0 if absent.
+// udpCounter returns a UDP counter from the text of /proc/net/snmp, which has a line of names and one of values, or of
+// /proc/net/snmp6, which has a name and a value on each line. It is 0 if absent.
 func udpCounter(text, name string) uint64 {
 	var names []string
 	for line := range strings.Lines(text) {

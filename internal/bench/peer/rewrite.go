@@ -12,8 +12,8 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// rewrite does to SCION packets what no router can leave undone, and nothing else: it tells how much of culvert's
-// cost could be saved at all.
+// rewrite makes only those changes to SCION packets that every router has to make, without any checks. The difference to it
+// is the part of culvert's cost that could be saved at best.
 type rewrite struct {
 	traffic SCIONTraffic
 	on      *load.Attachment
@@ -28,14 +28,14 @@ func (d *rewrite) Attach(_ context.Context, p Path) (err error) {
 	copy(header[6:], p.Out.MAC)
 	binary.BigEndian.PutUint16(header[12:], 0x0800)
 	ip := header[scionpkt.EthernetLen:]
-	// As culvert's: version 4, five words, not to be fragmented, 64 hops, UDP.
+	// The same as culvert's: version 4, header of five words, don't fragment, TTL 64, UDP.
 	ip[0], ip[6], ip[8], ip[9] = 0x45, 0x40, 64, 17
 	copy(ip[12:], scionOut.local.Addr().AsSlice())
 	copy(ip[16:], scionOut.remote.Addr().AsSlice())
 	binary.BigEndian.PutUint16(header[udpOverhead:], scionOut.local.Port())
 	binary.BigEndian.PutUint16(header[udpOverhead+2:], scionOut.remote.Port())
 
-	// What takes the addresses and ports of the old header out of a sum, and puts those of the new one in.
+	// change removes the addresses and ports of the old header from a one's complement sum, and adds those of the new one.
 	change := wordSum(header[26:38])
 	for _, old := range [][]byte{scionIn.remote.Addr().AsSlice(), scionIn.local.Addr().AsSlice()} {
 		change += 2*0xffff - wordSum(old)
@@ -50,7 +50,7 @@ func (d *rewrite) Attach(_ context.Context, p Path) (err error) {
 	return err
 }
 
-// wordSum adds 16-bit words as they stand in memory.
+// wordSum adds 16-bit words in native byte order.
 func wordSum(b []byte) (sum uint32) {
 	for ; len(b) >= 2; b = b[2:] {
 		sum += uint32(binary.NativeEndian.Uint16(b))
@@ -58,7 +58,7 @@ func wordSum(b []byte) (sum uint32) {
 	return sum
 }
 
-// bigToNative is how a number in network byte order reads in the machine's.
+// bigToNative is the value of n's big-endian bytes in native byte order.
 func bigToNative(n uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
 }

@@ -23,45 +23,45 @@ var (
 	scionIA = addr.MustParseIA("1-ff00:0:1")
 	scionIn = scionLink{
 		ia: addr.MustParseIA("1-ff00:0:2"), id: 1, remoteID: 1,
-		local: at("198.18.1.1:50000"), remote: at("198.18.1.2:50000"),
+		local: addrPort("198.18.1.1:50000"), remote: addrPort("198.18.1.2:50000"),
 	}
 	scionOut = scionLink{
 		ia: addr.MustParseIA("1-ff00:0:3"), id: 2, remoteID: 1,
-		local: at("198.18.2.1:50000"), remote: at("198.18.2.2:50000"),
+		local: addrPort("198.18.2.1:50000"), remote: addrPort("198.18.2.2:50000"),
 	}
 	// scionInternal is the router's address inside the AS.
-	scionInternal = at("198.18.20.1:30042")
+	scionInternal = addrPort("198.18.20.1:30042")
 )
 
 const (
 	scionRouterID = "br1-ff00_0_1-1"
-	// scionMTU is what is left of 1500 bytes for a SCION packet, after IPv4 and UDP headers.
+	// scionMTU is the length in bytes of the longest SCION packet: 1500 less IPv4 and UDP headers.
 	scionMTU = 1472
-	// scionMasterKey is the AS's master key: any will do.
+	// scionMasterKey is the AS's master key, an arbitrary one.
 	scionMasterKey = "culvert bench 16"
 )
 
 // scionLink is one external link of the router.
 type scionLink struct {
 	ia addr.IA
-	// id and remoteID are the interface's numbers, at the router and at the neighbor.
+	// id and remoteID are the interface IDs of the link, at the router and at the neighbor.
 	id, remoteID  uint16
 	local, remote netip.AddrPort
 }
 
-// scionRouter is what packets have to know of the router that they go through.
+// scionRouter has the properties of a router that packets through it depend on.
 type scionRouter struct {
-	// key makes the MACs of its hop fields.
+	// key is the key of its hop field MACs.
 	key     [16]byte
 	in, out scionLink
 }
 
-// scionSink is the host that all packets are for. It is nowhere, and routers on the way do not look at it.
+// scionSink is the destination host of all packets. It does not exist, and transit routers do not look at it.
 var scionSink = netip.MustParseAddr("10.255.0.1")
 
-func at(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// forwardingKey derives the key of hop fields from a master key, as scionproto's pkg/scrypto does.
+// forwardingKey derives the key of hop field MACs from a master key, as scionproto's pkg/scrypto does.
 func forwardingKey(master string) (key [16]byte, err error) {
 	derived, err := pbkdf2.Key(sha256.New, master, []byte("Derive OF Key"), 1000, len(key))
 	if err != nil {
@@ -77,24 +77,25 @@ func benchRouter() (scionRouter, error) {
 	return scionRouter{key: key, in: scionIn, out: scionOut}, err
 }
 
-// SCIONTraffic says what packets for the router under test look like.
+// SCIONTraffic describes the packets for a SCION router under test.
 type SCIONTraffic struct {
-	// Cold gives each packet a hop field of its own; otherwise all have the same.
+	// Cold gives each packet a hop field of its own. Without it all packets have the same.
 	Cold bool
-	// Crossing packets change segments at the router, which has two hop fields to verify; others go on in theirs.
+	// Crossing makes packets change segments at the router, which has to verify two hop fields then. Without it they
+	// continue in their segment.
 	Crossing bool
-	// Shapes gives paths of crossing packets different numbers of hop fields, and extension headers in front of the payload.
+	// Shapes gives packets paths with different numbers of hop fields, and extension headers in front of the payload.
 	Shapes bool
-	// Size is the length of each frame in bytes, or IMIX. It is more if the headers alone take more.
+	// Size is the length of each frame in bytes, or IMIX. Frames whose headers alone are longer are as long as the headers.
 	Size int
-	// Flows is how many flows there are, by turns; 0 for one for each frame.
+	// Flows is the number of flows that take turns, 0 for one for each frame.
 	Flows int
-	// Payload is how many bytes there are behind all headers at least. The headers take 134 bytes, or 146 when
-	// crossing, so with a stamp no frame is shorter than 150 or 162.
+	// Payload is the minimum length of the payload in bytes. The headers have 134 bytes, or 146 with Crossing, so with a
+	// stamp no frame is shorter than 150 or 162.
 	Payload int
 }
 
-// linkType is what both links of the router are to it.
+// linkTypes are the types of the router's two links.
 func (t SCIONTraffic) linkTypes() (in, out topology.LinkType) {
 	if t.Crossing {
 		return topology.Child, topology.Core
@@ -107,7 +108,8 @@ func (t SCIONTraffic) frames(r scionRouter, p Path, n int) (frames [][]byte, err
 	if t.Size == int(IMIX) {
 		return t.mix(r, p, n, load.IMIX())
 	}
-	// An hour ago, so that no clock finds the hop fields to be of the future. They last for six hours.
+	// Segments are an hour old, so that no clock considers them to be from the future. Their hop fields expire after six
+	// hours.
 	start := uint32(time.Now().Add(-time.Hour).Unix())
 	payload := t.Payload
 	frames = make([][]byte, n)
@@ -150,7 +152,7 @@ func (t SCIONTraffic) frames(r scionRouter, p Path, n int) (frames [][]byte, err
 	return frames, nil
 }
 
-// segments are those of a path with the router's hop fields made different by timestamp and beta.
+// segments are the segments of a path. The MACs of the router's hop fields depend on timestamp and beta.
 func (t SCIONTraffic) segments(r scionRouter, timestamp uint32, beta uint16) []scionpkt.Segment {
 	const sixHours = 63
 	hop := func(in, out uint16, own bool) scionpkt.Hop {
@@ -169,11 +171,11 @@ func (t SCIONTraffic) segments(r scionRouter, timestamp uint32, beta uint16) []s
 	}
 }
 
-// shapePath puts hop fields of others around the router's own, another number for each i up to 400, and extension headers
-// in front of the payload.
+// shapePath adds hop fields of other ASes before and after the router's own, in another combination for each i below 400. It
+// also adds extension headers in front of the payload.
 func shapePath(s *scionpkt.Spec, i int) {
-	const most = 20
-	before, behind := i%most, i/most%most
+	const counts = 20
+	before, behind := i%counts, i/counts%counts
 	others := func(n int) (hops []scionpkt.Hop) {
 		for range n {
 			hops = append(hops, scionpkt.Hop{ConsIngress: 7, ConsEgress: 8, ExpTime: 63})
@@ -187,8 +189,8 @@ func shapePath(s *scionpkt.Spec, i int) {
 	s.Payload.HopByHop, s.Payload.EndToEnd = 0, 0
 }
 
-// mix makes n frames as frames does, of sizes by turns. Frames whose headers alone take more than their size are as
-// long as these: of an IMIX those of 64 bytes.
+// mix makes n frames as frames does, whose sizes take turns. Frames whose headers alone are longer, such as the shortest of
+// an IMIX, are as long as the headers.
 func (t SCIONTraffic) mix(r scionRouter, p Path, n int, sizes []int) ([][]byte, error) {
 	mixed := make([][]byte, n)
 	unique := slices.Clone(sizes)

@@ -61,7 +61,7 @@ func TestScionFrames(t *testing.T) {
 				macs[hop.Mac] = true
 				sources[string(s.RawSrcAddr)] = true
 			}
-			// 48 bits of 70,000 hop fields are different with all but certainty.
+			// MACs of 48 bits, 70,000 of them, are almost certainly different.
 			if len(macs) != tc.paths || len(sources) != tc.sourceAddrs {
 				t.Errorf("%d hop fields and %d sources, want %d and %d", len(macs), len(sources), tc.paths, tc.sourceAddrs)
 			}

@@ -9,35 +9,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Scratch is a directory in memory that is mounted nowhere, so that it ends with this process, however that ends.
+// Scratch is a directory in memory without a mount point. The kernel removes it when this process ends, however it ends.
 type Scratch struct {
 	root int
 }
 
-// NewScratch makes one. Nothing is left of it when the process ends.
+// NewScratch makes an empty directory that only root can enter.
 func NewScratch() (*Scratch, error) {
-	made, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	fsContext, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("open a tmpfs for configuration files: %w", err)
 	}
-	defer unix.Close(made)
-	if err := unix.FsconfigSetString(made, "mode", "0700"); err != nil {
+	defer unix.Close(fsContext)
+	if err := unix.FsconfigSetString(fsContext, "mode", "0700"); err != nil {
 		return nil, fmt.Errorf("set the mode of a tmpfs: %w", err)
 	}
-	if err := unix.FsconfigCreate(made); err != nil {
+	if err := unix.FsconfigCreate(fsContext); err != nil {
 		return nil, fmt.Errorf("make a tmpfs for configuration files: %w", err)
 	}
-	root, err := unix.Fsmount(made, unix.FSMOUNT_CLOEXEC, 0)
+	root, err := unix.Fsmount(fsContext, unix.FSMOUNT_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("mount a tmpfs for configuration files: %w", err)
 	}
 	return &Scratch{root: root}, nil
 }
 
-// Path leads to the directory until Close, in this process and in those that it starts.
+// Path is the path of the directory until Close. It is valid in this process and in those that it starts.
 func (s *Scratch) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), s.root) }
 
-// Close lets go of the directory. Close of nothing does nothing.
+// Close removes the directory. Closing nil does nothing.
 func (s *Scratch) Close() error {
 	if s == nil {
 		return nil

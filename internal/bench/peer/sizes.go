@@ -10,7 +10,7 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// FrameLength says how long the frames of a row are, in bytes without the frame check sequence.
+// FrameLength is the length of a row's frames, in bytes without the frame check sequence, or IMIX.
 type FrameLength int
 
 const (
@@ -20,7 +20,7 @@ const (
 	MaxSize = load.MinFrame + 1500
 )
 
-// String is what users call it.
+// String is the length as it is given in options and reports.
 func (l FrameLength) String() string {
 	if l == IMIX {
 		return load.IMIXWord
@@ -28,7 +28,7 @@ func (l FrameLength) String() string {
 	return strconv.Itoa(int(l))
 }
 
-// Sizes are the lengths that frames have by turns.
+// Sizes are the lengths that take turns, in bytes.
 func (l FrameLength) Sizes() []int {
 	if l == IMIX {
 		return load.IMIX()
@@ -36,8 +36,8 @@ func (l FrameLength) Sizes() []int {
 	return []int{int(l)}
 }
 
-// ParseSizes reads frame lengths as the user gives them: a number of bytes without the frame check sequence, imix, or
-// min for the shortest SCION packet.
+// ParseSizes reads frame lengths from options: a number of bytes without the frame check sequence, imix, or min for the
+// shortest SCION packet.
 func ParseSizes(words []string) ([]FrameLength, error) {
 	lengths := make([]FrameLength, len(words))
 	for i, word := range words {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// class is what the trials at a load say about it (RFC 9971, Load Classification).
+// class is the classification of a load by its trials (RFC 9971, Load Classification).
 type class int
 
 const (
@@ -17,7 +17,7 @@ const (
 	upperBound
 )
 
-// failed tells whether a trial was outside the goal: it lost too much, or the load was not offered.
+// failed tells whether a trial missed the goal: it lost too much, or the load was not offered.
 func (s *searcher) failed(g Goal, t Trial) bool {
 	return t.lossRatio() > g.LossRatio || s.short(t)
 }
@@ -27,9 +27,9 @@ func (s *searcher) short(t Trial) bool {
 	return t.Offered < t.Load*(1-s.limits.Shortfall)
 }
 
-// classify applies the Load Classification Logic of RFC 9971: a load is decided once nothing that the time left until
-// the sum of durations could bring would change it. A short trial without loss proves nothing, because a queue may have
-// hidden the loss; it only makes up for short trials with loss. Those count against the load.
+// classify applies the Load Classification Logic of RFC 9971. A load is decided once no outcome of the remaining trials, up to
+// the sum of durations, could change its class. A short trial with loss counts against the load. A short trial without loss
+// does not count for it, because a queue may have hidden the loss; it only offsets short trials with loss.
 func (s *searcher) classify(g Goal, trials []Trial) class {
 	var fullGood, fullBad, shortGood, shortBad time.Duration
 	for _, t := range trials {
@@ -45,9 +45,9 @@ func (s *searcher) classify(g Goal, trials []Trial) class {
 			shortGood += t.Duration
 		}
 	}
-	// In nanoseconds, which are whole numbers: sums are exact.
-	made := float64(shortGood) * g.ExceedRatio / (1 - g.ExceedRatio)
-	bad := float64(fullBad) + max(0, float64(shortBad)-made)
+	// Durations are whole nanoseconds, so their sums are exact.
+	offset := float64(shortGood) * g.ExceedRatio / (1 - g.ExceedRatio)
+	bad := float64(fullBad) + max(0, float64(shortBad)-offset)
 	whole := max(bad+float64(fullGood), float64(g.DurationSum))
 	allowed := whole * g.ExceedRatio
 	switch {
@@ -60,12 +60,13 @@ func (s *searcher) classify(g Goal, trials []Trial) class {
 	}
 }
 
-// forwarded is the rate at which packets came through, from the rate really offered up to the load.
+// forwarded is the forwarding rate, in packets a second. It is computed from the rate that was really offered, but at most
+// from the load.
 func (t Trial) forwarded() float64 { return min(t.Offered, t.Load) * (1 - t.lossRatio()) }
 
-// throughput is the conditional throughput of a load (RFC 9971, Conditional Throughput Logic): the forwarding rate that
-// trials of full length had at least for all of the time but the exceed ratio. Unlike the RFC's it follows from the rate
-// really offered, so that a generator that falls a little short of the load does not better it.
+// throughput is the conditional throughput of a load (RFC 9971, Conditional Throughput Logic), in packets a second: trials of
+// full length had at least this forwarding rate, except for a share of their time that is the exceed ratio. Unlike in the
+// RFC it depends on the rate that was really offered, so that a generator that falls short of the load does not raise it.
 func throughput(g Goal, trials []Trial) float64 {
 	full := slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool { return t.Duration < g.FinalDuration })
 	slices.SortFunc(full, func(a, b Trial) int { return cmp.Compare(b.forwarded(), a.forwarded()) })
@@ -79,12 +80,12 @@ func throughput(g Goal, trials []Trial) float64 {
 			return t.forwarded()
 		}
 	}
-	// What was not measured counts as lost.
+	// Time that was not measured counts as time without a packet forwarded.
 	return 0
 }
 
-// bounds finds the relevant bounds (RFC 9971, Result Terms). An upper bound below a lower one is the one that
-// counts.
+// bounds finds the relevant bounds (RFC 9971, Result Terms), 0 where there is none. Lower bounds above an upper bound do not
+// count.
 func (s *searcher) bounds(g Goal) (lower, upper float64) {
 	classes := map[float64]class{}
 	for load, trials := range s.trials {
@@ -101,7 +102,7 @@ func (s *searcher) bounds(g Goal) (lower, upper float64) {
 	return lower, upper
 }
 
-// limit tells what made a load an upper bound: the generator, if more trials fell short of it than lost too much.
+// limit tells what made a load an upper bound. It is the generator if more trials fell short of the load than lost too much.
 func (s *searcher) limit(g Goal, load float64) Limit {
 	if load == 0 {
 		return NoLimit

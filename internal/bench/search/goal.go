@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package search finds the highest load that a device takes within a goal for its losses, after RFC 2544, 26.1, and
-// RFC 9971 (Multiple Loss Ratio Search), with one goal. It sends nothing itself: a Measurer does.
+// Package search finds the highest load at which a device meets a goal for its losses, after RFC 2544, 26.1, and RFC 9971
+// (Multiple Loss Ratio Search) with one goal. It sends nothing itself: a Measurer does.
 package search
 
 import (
@@ -11,38 +11,38 @@ import (
 	"time"
 )
 
-// Goal is what a load has to fulfil, and how surely. The terms are those of RFC 9971 (Goal Terms).
+// Goal is the condition that a load has to meet, and with what certainty. The terms are those of RFC 9971 (Goal Terms).
 type Goal struct {
 	// LossRatio is the share of a trial's packets that may be lost, 0 to less than 1. It is 0 for the no drop rate.
 	LossRatio float64
-	// ExceedRatio is the share of the time of all trials at a load that may lose more, 0 to less than 1. It
-	// keeps a few disturbed trials from deciding. The RFC advises 0.5.
+	// ExceedRatio is the share of the time of all trials at a load that may lose more than LossRatio, 0 to less than 1. With
+	// it a few disturbed trials do not decide. The RFC advises 0.5.
 	ExceedRatio float64
-	// FinalDuration is how long a trial lasts that counts in favour of a load.
+	// FinalDuration is the length of a trial of full length. Only such trials count for a load.
 	FinalDuration time.Duration
-	// DurationSum is how much time in trials of full length decides about a load, at the latest.
+	// DurationSum is the time in trials of full length after which a load is decided at the latest.
 	DurationSum time.Duration
-	// InitialDuration is the length of the first, rough trials, FinalDuration if it is 0.
+	// InitialDuration is the length of the first, rough trials. 0 stands for FinalDuration.
 	InitialDuration time.Duration
-	// Width is how far apart the bounds may be in the end, as a share of the upper one.
+	// Width is the largest difference of the final bounds, as a share of the upper one.
 	Width float64
 }
 
-// Range is where to search and how much to spend on it.
+// Range bounds a search: the loads to try, and the effort.
 type Range struct {
 	// MinLoad and MaxLoad bound the loads that are tried, in packets a second.
 	MinLoad, MaxLoad float64
-	// Start is the first load that is tried, MaxLoad if it is 0.
+	// Start is the first load that is tried. 0 stands for MaxLoad.
 	Start float64
-	// Trials and Time end a search that does not come to an end by itself, by their number and their summed length.
+	// Trials bounds the number of trials, Time their summed length.
 	Trials int
 	Time   time.Duration
-	// Shortfall is the share of a load by which the offered rate may miss it. A trial that misses by more shows
-	// nothing about the device, and its load is too high.
+	// Shortfall is the share of a load by which the offered rate may miss it. A trial that misses by more says nothing about
+	// the device, and its load counts as too high.
 	Shortfall float64
 }
 
-// Result is what a trial showed.
+// Result is the result of a trial.
 type Result struct {
 	// Offered is the rate at which packets were sent, in packets a second.
 	Offered float64
@@ -50,7 +50,7 @@ type Result struct {
 	Sent, Lost uint64
 }
 
-// Measurer offers a load, in packets a second, for a time.
+// Measurer offers a load, in packets a second, for a time, and counts the losses.
 type Measurer func(ctx context.Context, load float64, duration time.Duration) (Result, error)
 
 // Trial is one trial and its result.
@@ -60,7 +60,7 @@ type Trial struct {
 	Result
 }
 
-// lossRatio is the Trial Loss Ratio of RFC 9971. A trial without packets has lost all.
+// lossRatio is the Trial Loss Ratio of RFC 9971. It is 1 for a trial without packets.
 func (t Trial) lossRatio() float64 {
 	if t.Sent == 0 {
 		return 1
@@ -68,14 +68,14 @@ func (t Trial) lossRatio() float64 {
 	return float64(t.Lost) / float64(t.Sent)
 }
 
-// Limit says what keeps the load from being higher.
+// Limit says what the upper bound is due to.
 type Limit int
 
-// What the upper bound is due to.
+// All limits.
 const (
-	// NoLimit means that there is no upper bound: the highest load allowed was within the goal.
+	// NoLimit means that there is no upper bound: Range.MaxLoad met the goal.
 	NoLimit Limit = iota
-	// DeviceLimit means that the device lost more than the goal.
+	// DeviceLimit means that the device lost more than the goal allows.
 	DeviceLimit
 	// GeneratorLimit means that a higher load could not be offered, so the device may be able to do more.
 	GeneratorLimit
@@ -83,24 +83,24 @@ const (
 
 // Outcome is the end of a search, a Goal Result in terms of RFC 9971.
 type Outcome struct {
-	// Lower is the relevant lower bound, in packets a second: the highest load found to be within the goal, below
-	// every load that was found not to be. 0 if there is none.
+	// Lower is the relevant lower bound, in packets a second: the highest load that met the goal and is below Upper. It is 0
+	// if there is none.
 	Lower float64
-	// Upper is the relevant upper bound: the lowest load found not to be within the goal. 0 if there is none.
+	// Upper is the relevant upper bound, in packets a second: the lowest load that missed the goal. It is 0 if there is none.
 	Upper float64
-	// Throughput is the conditional throughput: the forwarding rate at Lower, in packets a second. It is less than Lower
-	// by what was lost and by what the generator fell short.
+	// Throughput is the conditional throughput: the forwarding rate at Lower, in packets a second. It is below Lower because
+	// of losses, and because the generator may fall short of the load.
 	Throughput float64
-	// Limit is what Upper is due to.
+	// Limit says what Upper is due to.
 	Limit Limit
-	// Trials is how many trials there were, Spent their summed length.
+	// Trials is the number of trials, Spent their summed length.
 	Trials int
 	Spent  time.Duration
-	// Irregular says why the bounds are not both there and as close as the goal demands. It is empty if they are.
+	// Irregular says why a bound is missing or the bounds are further apart than Goal.Width. It is empty if neither is so.
 	Irregular string
 }
 
-// Regular tells whether both bounds were found, as close as the goal demands.
+// Regular tells whether both bounds were found, no further apart than Goal.Width.
 func (o Outcome) Regular() bool { return o.Irregular == "" }
 
 func (g Goal) check() error {

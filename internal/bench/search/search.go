@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// roughly is how many times as far apart as the goal's the bounds are when the short trials end.
-const roughly = 4
+// roughWidth is the width at which short trials end, as a multiple of the goal's.
+const roughWidth = 4
 
 // errSpent ends a search that has used up its trials or its time.
 var errSpent = errors.New("spent")
@@ -22,15 +22,15 @@ type searcher struct {
 	trials  map[float64][]Trial
 	count   int
 	spent   time.Duration
-	// why says what was used up.
+	// why says why the search ended early. It is empty if it did not.
 	why string
 }
 
-// Find searches. It returns what it has found also when ctx ends or a trial fails, with the error.
+// Find searches for the highest load that meets a goal. When ctx ends or a trial fails, it returns what it has found until
+// then, with the error.
 //
-// Short trials, one at a load, find out about where the limit is. Then loads next to it are tried in full length,
-// again and again until they are decided: going up or down in growing steps until there are bounds, and then halving
-// between them.
+// Short trials, one for each load, find about where the limit is. Then loads near it get trials of full length until they are
+// decided. Loads go up or down in growing steps until there are two bounds, and then halve the distance between them.
 func Find(ctx context.Context, g Goal, r Range, measure Measurer) (Outcome, error) {
 	if err := errors.Join(g.check(), r.check()); err != nil {
 		return Outcome{}, err
@@ -54,7 +54,7 @@ func (s *searcher) find(ctx context.Context, g Goal, start float64) error {
 	if short := g.InitialDuration; short > 0 && short < g.FinalDuration {
 		rough := g
 		rough.FinalDuration, rough.DurationSum = short, short
-		rough.Width = min(roughly*g.Width, 0.5)
+		rough.Width = min(roughWidth*g.Width, 0.5)
 		if err := s.narrow(ctx, rough, start); err != nil {
 			return err
 		}
@@ -67,13 +67,14 @@ func (s *searcher) find(ctx context.Context, g Goal, start float64) error {
 	return s.narrow(ctx, g, start)
 }
 
-// narrow tries loads, beginning with start, until the bounds are as close as the goal demands or cannot be found.
+// narrow decides loads, beginning with start, until the bounds are no further apart than the goal's width, or until one of
+// them cannot be found within the range.
 func (s *searcher) narrow(ctx context.Context, g Goal, start float64) error {
-	step, going := 0.0, 0
-	// grow gives the next step up (1) or down (-1), which is twice as long as the last if that went the same way.
-	grow := func(way int) float64 {
-		if step *= step; way != going {
-			step, going = 1+g.Width, way
+	step, direction := 0.0, 0
+	// grow returns the factor of the next step up (1) or down (-1). It is the square of the last one in the same direction.
+	grow := func(next int) float64 {
+		if step *= step; next != direction {
+			step, direction = 1+g.Width, next
 		}
 		return step
 	}
@@ -92,22 +93,22 @@ func (s *searcher) narrow(ctx context.Context, g Goal, start float64) error {
 		case (upper-lower)/upper <= g.Width:
 			return nil
 		default:
-			// An upper bound far above, as that of a flood, is approached from below.
+			// The upper bound may be far too high, as that of a flood is. The step keeps the load near the lower bound then.
 			load = min(math.Sqrt(lower*upper), lower*grow(1))
 		}
 	}
 }
 
-// below picks a load below an upper bound: what came through there, which a device that keeps up under overload can
-// take, or a step less.
+// below picks a load below an upper bound. It is the forwarding rate at the upper bound, which a device that does not suffer
+// from overload can forward, or a step less if that rate is higher or has been tried.
 func (s *searcher) below(upper, step float64) float64 {
 	load := upper / step
-	var through float64
+	var forwarded float64
 	for _, t := range s.trials[upper] {
-		through = max(through, t.forwarded())
+		forwarded = max(forwarded, t.forwarded())
 	}
-	if through < load && len(s.trials[through]) == 0 {
-		return through
+	if forwarded < load && len(s.trials[forwarded]) == 0 {
+		return forwarded
 	}
 	return load
 }

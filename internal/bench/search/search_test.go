@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// device is a made-up device behind a made-up generator.
+// device simulates a device and a generator.
 type device struct {
-	// limit is the highest load without loss, in packets a second. What exceeds it is lost.
+	// limit is the highest load without loss, in packets a second. Packets beyond it are lost.
 	limit float64
 	// generator is the highest load that can be offered, 0 for any.
 	generator float64
-	// disturb decides whether a trial loses a packet for no reason.
+	// disturb, if set, decides whether a trial loses a packet whatever its load.
 	disturb func() bool
-	// behave, if set, gives the packets lost instead.
-	behave func(load, sent float64) float64
+	// losses, if set, replaces limit: it returns the number of packets lost.
+	losses func(load, sent float64) float64
 	trials []Trial
 }
 
@@ -32,8 +32,8 @@ func (d *device) measure(_ context.Context, load float64, duration time.Duration
 	}
 	sent := math.Round(offered * duration.Seconds())
 	lost := math.Ceil(sent * max(0, 1-d.limit/offered))
-	if d.behave != nil {
-		lost = d.behave(offered, sent)
+	if d.losses != nil {
+		lost = d.losses(offered, sent)
 	}
 	if d.disturb != nil && d.disturb() {
 		lost = max(lost, 1)
@@ -51,7 +51,7 @@ var (
 	testRange = Range{MinLoad: 1e3, MaxLoad: 20e6, Trials: 200, Time: time.Minute, Shortfall: 0.01}
 )
 
-// checkFound fails the test unless the search ended regularly, around a limit.
+// checkFound checks that a search ended regularly, with its bounds around a limit.
 func checkFound(t *testing.T, o Outcome, limit float64) {
 	t.Helper()
 	if !o.Regular() || o.Lower > limit || o.Upper < limit || (o.Upper-o.Lower)/o.Upper > testGoal.Width {
@@ -83,19 +83,19 @@ func TestSharpLimit(t *testing.T) {
 // A device with a queue of its own hides losses from short trials.
 func TestQueueHidesLossFromShortTrials(t *testing.T) {
 	const limit, queue = 1e6, 5000
-	d := device{behave: func(load, sent float64) float64 {
+	d := device{losses: func(load, sent float64) float64 {
 		return max(0, math.Floor(sent*max(0, 1-limit/load))-queue)
 	}}
 	o, err := Find(context.Background(), testGoal, testRange, d.measure)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The queue takes that much more in a trial of full length, and what is lost is whole packets.
+	// In a trial of full length the queue takes more packets than the limit, and a fraction of a packet is not lost.
 	checkFound(t, o, limit+(queue+1)/testGoal.FinalDuration.Seconds())
 }
 
-// One trial in ten is disturbed and loses a packet. The limit is found nevertheless, and would not be by a search that
-// one disturbed trial can mislead.
+// One trial in ten is disturbed and loses a packet. The search finds the limit nevertheless. A search in which one disturbed
+// trial decides does not.
 func TestNoise(t *testing.T) {
 	const limit = 1.234e6
 	strict := testGoal
@@ -158,7 +158,7 @@ func TestAlwaysLoses(t *testing.T) {
 	}
 }
 
-// A device faster than the generator: the value is the generator's, and is said to be.
+// If the device is faster than the generator, the result is the generator's limit, and the outcome says so.
 func TestGeneratorLimit(t *testing.T) {
 	d := device{limit: math.Inf(1), generator: 3e6}
 	o, err := Find(context.Background(), testGoal, testRange, d.measure)
@@ -171,7 +171,7 @@ func TestGeneratorLimit(t *testing.T) {
 	}
 }
 
-// A generator that fails below the device's limit must not hide that the device loses too.
+// The device is the limit even if the generator cannot offer much more.
 func TestLossAtTheGeneratorsLimitIsTheDevices(t *testing.T) {
 	d := device{limit: 2.5e6, generator: 3e6}
 	o, err := Find(context.Background(), testGoal, testRange, d.measure)
@@ -196,9 +196,9 @@ func TestNeverLoses(t *testing.T) {
 	}
 }
 
-// The device loses in a window of loads, and not above it: the limit is below the window.
+// The device loses packets in a range of loads but not directly above it. The limit is below that range.
 func TestNonMonotonic(t *testing.T) {
-	d := device{behave: func(load, sent float64) float64 {
+	d := device{losses: func(load, sent float64) float64 {
 		if load > 1e6 && load < 1.5e6 || load > 4e6 {
 			return sent / 100
 		}
@@ -211,7 +211,7 @@ func TestNonMonotonic(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkFound(t, o, 1e6)
-	// Begun above the window, the search does not know of it, but still gives bounds that hold.
+	// A search that begins above the range does not find it, but its bounds are valid.
 	r.Start = 3e6
 	d.trials = nil
 	if o, err = Find(context.Background(), testGoal, r, d.measure); err != nil {
@@ -220,7 +220,7 @@ func TestNonMonotonic(t *testing.T) {
 	checkFound(t, o, 4e6)
 }
 
-// An upper bound that turns up below a lower one is the one that counts.
+// An upper bound below a lower bound is the relevant one.
 func TestLateUpperBound(t *testing.T) {
 	s := searcher{limits: testRange, trials: map[float64][]Trial{}}
 	add := func(load float64, lost uint64) {
@@ -237,22 +237,22 @@ func TestLateUpperBound(t *testing.T) {
 	}
 }
 
-// After an overload the device goes on losing for a while.
+// After a trial with overload the device loses packets in the next trial too, at any load.
 func TestHysteresis(t *testing.T) {
 	const limit = 1e6
-	sick := 0
-	d := device{}
-	d.behave = func(load, sent float64) float64 {
-		if load > limit {
-			sick = 1
+	overloaded := false
+	d := device{losses: func(load, sent float64) float64 {
+		before := overloaded
+		overloaded = load > limit
+		switch {
+		case overloaded:
 			return sent * (1 - 0.3*limit/load)
-		}
-		if sick > 0 {
-			sick--
+		case before:
 			return sent / 2
+		default:
+			return 0
 		}
-		return 0
-	}
+	}}
 	o, err := Find(context.Background(), testGoal, testRange, d.measure)
 	if err != nil {
 		t.Fatal(err)
