@@ -23,7 +23,7 @@
 
 /*
  * The buckets to work on. It comes as the packet, which has to be as long as an Ethernet header. Shared with
- * sweepRange of internal/datapath/balancesweep.go.
+ * sweepRange of internal/lb/lbplane/sweep.go.
  */
 struct lb_gc_range {
 	__u32 first;

@@ -85,7 +85,7 @@ struct {
 	__array(values, struct lb_ring);
 } lb_rings SEC(".maps");
 
-/* How packets get to a backend. Shared with datapath.BalanceEncap. */
+/* How packets get to a backend. Shared with lbplane.Encap. */
 enum lb_encap {
 	LB_L2, /* without outer headers */
 	LB_IPIP,

@@ -20,7 +20,7 @@
  * one.
  */
 
-/* The flow, which comes as the packet. Shared with balanceEntry.bytes of internal/datapath/balancecarrier.go. */
+/* The flow, which comes as the packet. Shared with flowEntry.bytes of internal/lb/lbplane/migrate.go. */
 struct lb_migrate_entry {
 	struct lb_flow flow;
 	__u32 backend;
@@ -29,7 +29,7 @@ struct lb_migrate_entry {
 };
 
 /*
- * What would be lost with an entry, as in balanceClock.worth of internal/datapath/balancetable.go. It is 0 for an
+ * What would be lost with an entry, as in flowClock.worth of internal/lb/lbplane/table.go. It is 0 for an
  * expired flow, less for a flow that has had one packet than for others, and more the later the last packet came.
  * There is no branch, which the verifier would follow for each way of a bucket.
  */

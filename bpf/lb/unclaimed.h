@@ -19,7 +19,7 @@ enum lb_unclaimed {
 	LB_UNCLAIMED_PASS,
 };
 
-/* enum lb_unclaimed, fixed at load time. Shared with datapath.BalanceUnclaimed. */
+/* enum lb_unclaimed, fixed at load time. Shared with lbplane.Unclaimed. */
 const volatile __u8 lb_unclaimed;
 
 #define ICMP4_BAD_PROTOCOL 2 /* codes */

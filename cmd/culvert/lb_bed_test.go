@@ -23,6 +23,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/host/netdev"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 )
 
 // lbBed is a network namespace with a load balancer on lb0. Clients are behind lb0, on lb1; backends .11, .12 and .13 of
@@ -239,7 +240,7 @@ func (b *lbBed) state() lb.State {
 		b.t.Fatalf("%d data planes", len(all))
 	}
 	defer all[0].Close()
-	p, err := all[0].ViewBalance()
+	p, err := lbplane.View(all[0])
 	must(err)
 	s, err := lb.Load(p)
 	must(err)

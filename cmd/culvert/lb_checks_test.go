@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // host makes backend 10.0.0.11 a host of its own, with 192.0.2.1 on its loopback interface. The function that it returns
@@ -80,19 +81,19 @@ func TestLBChecks(t *testing.T) {
 		"on_failure = \"move\"\n" + check + "[[lb.vip.backend]]\naddress = \"10.0.0.11\"\n")
 	run := startCulvert(t, "run", "-c", path)
 	const vip = "192.0.2.1:80/tcp"
-	health := func(want datapath.BalanceState, down bool) datapath.BalanceHealth {
+	health := func(want lbplane.HealthState, down bool) lbplane.Health {
 		t.Helper()
-		var h datapath.BalanceHealth
+		var h lbplane.Health
 		b.wait("the backend is "+want.String(), func() bool {
 			all, err := datapath.ListHere()
 			must(err)
 			defer all[0].Close()
-			p, err := all[0].ViewBalance()
+			p, err := lbplane.View(all[0])
 			must(err)
-			owner := b.backend(vip, "10.0.0.11").Owner
-			h, err = p.Health(owner.Number())
+			id := b.backend(vip, "10.0.0.11").ID
+			h, err = p.Health(id.Number())
 			must(err)
-			m, err := p.Member(owner.Number())
+			m, err := p.Backend(id.Number())
 			must(err)
 			vips, err := p.VIPs()
 			must(err)
@@ -100,16 +101,16 @@ func TestLBChecks(t *testing.T) {
 			for _, v := range vips {
 				empty = v.Empty
 			}
-			return h.State == want && h.Owner == owner && m.Down == down && empty == down
+			return h.State == want && h.Backend == id && m.Down == down && empty == down
 		})
 		return h
 	}
 	run.waitFor(t, `msg="backend is up" vip=`+vip)
-	health(datapath.BalanceUp, false)
+	health(lbplane.Up, false)
 	service.Close()
 	run.waitFor(t, `msg="backend is down" vip=192.0.2.1:80/tcp backend=10.0.0.11 why="its checks fail" check="`)
 	run.waitFor(t, `msg="no backend takes new flows" vip=`+vip)
-	before := health(datapath.BalanceDown, true)
+	before := health(lbplane.Down, true)
 	if !strings.Contains(before.Text, "refused") {
 		t.Errorf("it says %q", before.Text)
 	}
@@ -118,15 +119,15 @@ func TestLBChecks(t *testing.T) {
 	run.interrupt(t)
 	run = startCulvert(t, "run", "-c", path)
 	run.waitFor(t, "adopted=true")
-	b.wait("checks go on", func() bool { return health(datapath.BalanceDown, true).Checks > before.Checks+2 })
+	b.wait("checks go on", func() bool { return health(lbplane.Down, true).Checks > before.Checks+2 })
 	listen()
 	run.waitFor(t, `msg="backend is up" vip=`+vip)
-	health(datapath.BalanceUp, false)
+	health(lbplane.Up, false)
 
 	// Nobody is down who is not checked.
 	service.Close()
 	run.waitFor(t, `msg="backend is down"`)
 	b.lb(0, "VIP "+vip+" changed\n", "vip set "+vip+" --check none")
-	health(datapath.BalanceDown, false)
+	health(lbplane.Down, false)
 	run.interrupt(t)
 }

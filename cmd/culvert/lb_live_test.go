@@ -69,7 +69,7 @@ func TestLBEdits(t *testing.T) {
 	}
 
 	// What is made by hand, and what is drained, stays; what the file says comes back.
-	owner, before := b.backend(vip4, "10.0.0.12").Owner, b.all.Load()
+	id, before := b.backend(vip4, "10.0.0.12").ID, b.all.Load()
 	stop4 = b.load("192.0.2.1:80")
 	run.interrupt(t)
 	b.lb(0, "VIP 192.0.2.7:443/tcp added", "vip add 192.0.2.7:443/tcp")
@@ -79,7 +79,7 @@ func TestLBEdits(t *testing.T) {
 	if r := b.backend(vip4, "10.0.0.11"); !r.Drained || !r.File || r.Encap != "ipip" || r.GUEPort != 0 {
 		t.Errorf("got %+v", r)
 	}
-	if r := b.backend(vip4, "10.0.0.13"); r.Owner == 0 || r.File || b.backend(vip4, "10.0.0.12").Owner != owner {
+	if r := b.backend(vip4, "10.0.0.13"); r.ID == 0 || r.File || b.backend(vip4, "10.0.0.12").ID != id {
 		t.Errorf("got %+v", r)
 	}
 	if s := b.state(); len(s.VIPs) != 3 || s.VIPs[2].File || !s.VIPs[1].Drained {

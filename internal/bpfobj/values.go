@@ -50,3 +50,8 @@ func Flag(on bool) uint8 {
 	}
 	return 0
 }
+
+// XDPMD is struct xdp_md of linux/bpf.h: where a frame comes from, for ebpf.RunOptions. DataEnd is its length.
+type XDPMD struct {
+	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
+}

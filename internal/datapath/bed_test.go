@@ -3,7 +3,6 @@
 package datapath
 
 import (
-	"os/exec"
 	"testing"
 )
 
@@ -16,9 +15,4 @@ func mustAttach(t *testing.T, interfaces ...string) *Instance {
 	}
 	t.Cleanup(inst.Close)
 	return inst
-}
-
-func kill(c *exec.Cmd) {
-	_ = c.Process.Kill()
-	_ = c.Wait()
 }

@@ -11,7 +11,7 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// lockEdits lets nobody else change filter, load balancer or interfaces of the instance in dir. The lock is on the
+// lockEdits lets nobody else change filter, stages or interfaces of the instance in dir. The lock is on the
 // filter's directory: the instance's own is held by the process that serves it.
 func lockEdits(dir string) (unlock func(), err error) {
 	unlock, err = pins.WaitForLock(func() (func(), error) { return tryEdits(dir) })

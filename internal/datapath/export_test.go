@@ -22,15 +22,10 @@ var (
 	Generations = generations
 	// LockInstance is lockInstance.
 	LockInstance = lockInstance
-	// EditBalance is editBalance.
-	EditBalance = editBalance
 )
 
 // TracePrefix is tracePrefix.
 const TracePrefix = tracePrefix
-
-// BalanceEditorEnv is balanceEditorEnv.
-const BalanceEditorEnv = balanceEditorEnv
 
 // Dir is where an instance is pinned.
 func (i *Instance) Dir() string { return i.dir }
@@ -40,9 +35,6 @@ func (i *Instance) Cookie() uint64 { return i.meta.Cookie }
 
 // FlowKey is what decides which flow goes to which worker.
 func (i *Instance) FlowKey() []uint32 { return i.meta.FlowKey }
-
-// PortSlot is where the counters of an interface are.
-func (i *Instance) PortSlot(name string) int { return i.meta.Ports[name] }
 
 // WorkerMap is workerMap.
 func (i *Instance) WorkerMap() (uint32, error) { return i.workerMap() }

@@ -101,7 +101,7 @@ func describePort(raw *bpfobj.PipelinePort, p *net.Interface) {
 
 // refreshPorts follows interfaces whose address or abilities have changed.
 func (i *Instance) refreshPorts() error {
-	for name, index := range i.portIndexes() {
+	for name, index := range i.PortIndexes() {
 		p, err := net.InterfaceByIndex(index)
 		if err != nil {
 			continue // gone; its counters stay

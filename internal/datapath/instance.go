@@ -27,7 +27,7 @@ type Options struct {
 	Interfaces []string
 	// Wait leaves out the interfaces that do not exist: AttachPort attaches them when they do.
 	Wait bool
-	// Begin is called once the interfaces carry the new program, and may change filter and load balancer. If it fails,
+	// Begin is called once the interfaces carry the new program, and may change filter and stages. If it fails,
 	// they carry what they carried before. It may be nil.
 	Begin func(*Instance) error
 	// Generic attaches in the kernel's generic mode, for drivers without native XDP.

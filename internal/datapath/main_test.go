@@ -20,9 +20,6 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(holderEnv); role != "" {
 		os.Exit(hold(role))
 	}
-	if times := os.Getenv(datapath.BalanceEditorEnv); times != "" {
-		os.Exit(datapath.EditBalance(times))
-	}
 	testbed.Main(m)
 }
 

@@ -7,8 +7,10 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/pins"
 )
 
 // Part is what a stage has in the program: sizes of its maps, constants, what it keeps from program to program, and what
@@ -58,6 +60,12 @@ type Carrier interface {
 	// Carry takes over what there is, before the new program is on the interfaces, and with last once more behind that.
 	// Until then the program before is open. An error of the last time is for nobody.
 	Carry(inst *Instance, last bool) error
+}
+
+// Metered is a Part with metrics of its own.
+type Metered interface {
+	// Collectors are for the metrics of the process that has loaded the data plane.
+	Collectors(inst *Instance) []prometheus.Collector
 }
 
 // State is what a part keeps with the data plane.
@@ -120,6 +128,16 @@ func PartOf[P Part](i *Instance) (part P) {
 		}
 	}
 	return part
+}
+
+// Collectors implements stats.CollectorSource: they are those of the parts that this process has loaded the instance with.
+func (i *Instance) Collectors() (all []prometheus.Collector) {
+	for _, p := range i.parts {
+		if m, ok := p.(Metered); ok {
+			all = append(all, m.Collectors(i)...)
+		}
+	}
+	return all
 }
 
 // Loading is a data plane that is being loaded.
@@ -194,10 +212,25 @@ func (i *Instance) Edit(change func(now *Instance) error) error {
 		return err
 	}
 	defer unlock()
-	now, err := openInstance(i.dir)
+	now, err := i.Now()
 	if err != nil {
 		return fmt.Errorf("changing %s: %w", i.Name(), err)
 	}
 	defer now.Close()
 	return change(now)
 }
+
+// Temporary tells whether the data plane has nothing pinned, and ends with the process that has loaded it.
+func (i *Instance) Temporary() bool { return i.temporary }
+
+// Now opens the data plane of this name that runs, for one that is not Temporary: another process may have brought a new
+// generation in since i was opened.
+func (i *Instance) Now() (*Instance, error) { return openInstance(i.dir) }
+
+// RunningProgram is the program that packets meet first on the interfaces, whoever has put it there; 0 while there is none,
+// and for a Temporary one.
+func (i *Instance) RunningProgram() ebpf.ProgramID { return pins.Running(i.dir) }
+
+// PortSlot is where parts that keep something for each interface have that of one which the instance has ever been on: a
+// number below Loading.PortSlots, which stays.
+func (i *Instance) PortSlot(name string) int { return i.meta.Ports[name] }

@@ -35,9 +35,9 @@ func (i *Instance) livePins() map[string]pins.Pin {
 	return live
 }
 
-// portIndexes gives the index of each interface that the instance was told to be on: of the one that carries it for that
+// PortIndexes gives the index of each interface that the instance was told to be on: of the one that carries it for that
 // name, whatever that is called now, else of the one that has the name, if there is one.
-func (i *Instance) portIndexes() map[string]int {
+func (i *Instance) PortIndexes() map[string]int {
 	all := make(map[string]int)
 	live := i.livePins()
 	byPath := make(map[string]int)

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/host/trust"
-	"culvert/internal/lb/bgpstate"
 )
 
 // ServerPID returns the process that keeps the instance in step, 0 if there is none or if it is in
@@ -19,16 +18,6 @@ func (i *Instance) ServerPID() int {
 		return os.Getpid()
 	}
 	return trust.LockHolder(i.dir)
-}
-
-// BGPSessions returns the BGP sessions of the process that serves the instance, none if there is none; known is false where
-// that process has told nothing that can be seen here.
-func (i *Instance) BGPSessions() (sessions []bgpstate.Session, known bool, err error) {
-	id := i.ID()
-	if id == 0 || !i.Served() {
-		return nil, true, nil
-	}
-	return bgpstate.Read(i.NetNS(), i.Name(), id)
 }
 
 // ID tells the instance from others that have had its name, by the inode of its directory: the same in all namespaces.

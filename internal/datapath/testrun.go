@@ -7,15 +7,13 @@ import (
 	"net"
 	"sync"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/host/pins"
 
 	"github.com/cilium/ebpf"
 )
 
-// xdpMD is struct xdp_md of linux/bpf.h.
-type xdpMD struct {
-	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
-}
+type xdpMD = bpfobj.XDPMD
 
 // TestRun puts one frame through the program as if it came from an interface, and returns the XDP
 // action and the frame as it came out. It counts like any other packet.

@@ -14,6 +14,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/lab"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 )
 
 // balanced is a lab of topology lb: two load balancers in front of four web servers.
@@ -60,7 +61,7 @@ func (b *balanced) lbOn(ns string, args ...string) {
 }
 
 // view looks at the data plane of a balancer.
-func (b *balanced) view(ns string, look func(*datapath.BalancePlane, lb.State) error) {
+func (b *balanced) view(ns string, look func(*lbplane.Plane, lb.State) error) {
 	b.Helper()
 	var here []*datapath.Instance
 	check(b.T, b.lab.Do(ns, func() (err error) {
@@ -75,7 +76,7 @@ func (b *balanced) view(ns string, look func(*datapath.BalancePlane, lb.State) e
 	if len(here) != 1 {
 		b.Fatalf("%d data planes in %s, want one", len(here), ns)
 	}
-	p, err := here[0].ViewBalance()
+	p, err := lbplane.View(here[0])
 	check(b.T, err)
 	s, err := lb.Load(p)
 	check(b.T, err)
@@ -83,9 +84,9 @@ func (b *balanced) view(ns string, look func(*datapath.BalancePlane, lb.State) e
 }
 
 // eachMember visits what a balancer makes of a backend, for each VIP.
-func (b *balanced) eachMember(ns, backend string, visit func(*datapath.BalancePlane, lb.Backend) error) {
+func (b *balanced) eachMember(ns, backend string, visit func(*lbplane.Plane, lb.Backend) error) {
 	b.Helper()
-	b.view(ns, func(p *datapath.BalancePlane, s lb.State) error {
+	b.view(ns, func(p *lbplane.Plane, s lb.State) error {
 		for _, v := range s.VIPs {
 			for _, m := range v.Backends {
 				if m.Addr == backendAddrs[backend] {
@@ -103,8 +104,8 @@ func (b *balanced) eachMember(ns, backend string, visit func(*datapath.BalancePl
 func (b *balanced) newFlows(backend string) (n uint64) {
 	b.Helper()
 	for _, ns := range balancers {
-		b.eachMember(ns, backend, func(p *datapath.BalancePlane, m lb.Backend) error {
-			traffic, err := p.Traffic(m.Owner.Number())
+		b.eachMember(ns, backend, func(p *lbplane.Plane, m lb.Backend) error {
+			traffic, err := p.Traffic(m.ID.Number())
 			n += traffic.Flows
 			return err
 		})
@@ -114,18 +115,18 @@ func (b *balanced) newFlows(backend string) (n uint64) {
 
 // judged tells whether a balancer has found out for all VIPs that a backend is in a state, and has it in its rings
 // accordingly, or else gives them to the kernel.
-func (b *balanced) judged(ns, backend string, state datapath.BalanceState) bool {
+func (b *balanced) judged(ns, backend string, state lbplane.HealthState) bool {
 	b.Helper()
 	same := true
-	b.view(ns, func(p *datapath.BalancePlane, s lb.State) error {
+	b.view(ns, func(p *lbplane.Plane, s lb.State) error {
 		vips, err := p.VIPs()
 		if err != nil {
 			return err
 		}
 		for _, v := range s.VIPs {
 			n := slices.IndexFunc(v.Backends, func(m lb.Backend) bool { return m.Addr == backendAddrs[backend] })
-			owner := v.Backends[n].Owner
-			h, err := p.Health(owner.Number())
+			id := v.Backends[n].ID
+			h, err := p.Health(id.Number())
 			if err != nil {
 				return err
 			}
@@ -133,8 +134,8 @@ func (b *balanced) judged(ns, backend string, state datapath.BalanceState) bool 
 			if err != nil {
 				return err
 			}
-			takes := !vips[v.Service.Key()].Empty && slices.Contains(ring, owner)
-			same = same && h.Owner == owner && h.State == state && takes == (state == datapath.BalanceUp)
+			takes := !vips[v.Service.Key()].Empty && slices.Contains(ring, id)
+			same = same && h.Backend == id && h.State == state && takes == (state == lbplane.Up)
 		}
 		return nil
 	})
@@ -142,7 +143,7 @@ func (b *balanced) judged(ns, backend string, state datapath.BalanceState) bool 
 }
 
 // await waits for a state of backends. It may be some intervals away, on a busy machine many.
-func (b *balanced) await(state datapath.BalanceState, backends ...string) {
+func (b *balanced) await(state lbplane.HealthState, backends ...string) {
 	b.Helper()
 	for _, ns := range balancers {
 		b.awaitOn(ns, state, backends...)
@@ -150,7 +151,7 @@ func (b *balanced) await(state datapath.BalanceState, backends ...string) {
 }
 
 // awaitOn is await on one balancer.
-func (b *balanced) awaitOn(ns string, state datapath.BalanceState, backends ...string) {
+func (b *balanced) awaitOn(ns string, state lbplane.HealthState, backends ...string) {
 	b.Helper()
 	for _, name := range backends {
 		b.wait(fmt.Sprintf("%s to be %s on %s", name, state, ns), func() bool { return b.judged(ns, name, state) })
@@ -181,7 +182,7 @@ func (b *balanced) awaitWays(v4, v6 int) {
 // normal waits until everything is as at the start.
 func (b *balanced) normal() {
 	b.Helper()
-	b.await(datapath.BalanceUp, providers...)
+	b.await(lbplane.Up, providers...)
 	b.awaitWays(len(balancers), len(balancers))
 }
 
@@ -262,13 +263,13 @@ func (b *balanced) awaitHops(ns string, vip netip.AddrPort) {
 	b.Helper()
 	b.wait("next hops of "+vip.String(), func() bool {
 		missing := false
-		b.view(ns, func(p *datapath.BalancePlane, s lb.State) error {
+		b.view(ns, func(p *lbplane.Plane, s lb.State) error {
 			for _, v := range s.VIPs {
 				if v.Service.Addr != vip.Addr() || v.Service.Port != vip.Port() {
 					continue
 				}
 				for _, m := range v.Backends {
-					member, err := p.Member(m.Owner.Number())
+					member, err := p.Backend(m.ID.Number())
 					if err != nil {
 						return err
 					}

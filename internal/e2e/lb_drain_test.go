@@ -5,8 +5,8 @@ package e2e
 import (
 	"slices"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 )
 
 // testDrain drains a backend under load: connections go on to their ends, new ones go elsewhere, until it is taken back.
@@ -56,7 +56,7 @@ func (b *balanced) share(backend string) float64 {
 	b.Helper()
 	has, all := 0, 0
 	for _, ns := range balancers {
-		b.view(ns, func(p *datapath.BalancePlane, s lb.State) error {
+		b.view(ns, func(p *lbplane.Plane, s lb.State) error {
 			for _, v := range s.VIPs {
 				ring, err := p.Ring(v.Number)
 				if err != nil {
@@ -64,8 +64,8 @@ func (b *balanced) share(backend string) float64 {
 				}
 				all += len(ring)
 				n := slices.IndexFunc(v.Backends, func(m lb.Backend) bool { return m.Addr == backendAddrs[backend] })
-				for _, owner := range ring {
-					if n >= 0 && owner == v.Backends[n].Owner {
+				for _, id := range ring {
+					if n >= 0 && id == v.Backends[n].ID {
 						has++
 					}
 				}

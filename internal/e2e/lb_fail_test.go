@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 )
 
 // testBalancerDies kills culvert on a balancer, and then takes the whole balancer off the network, under load: connections
@@ -36,7 +36,7 @@ func (b *balanced) testBalancerDies() {
 	b.setLink("to-lb2", false)
 	b.awaitWays(1, 1)
 	w.moves()
-	b.awaitOn("lb2", datapath.BalanceDown, providers...)
+	b.awaitOn("lb2", lbplane.Down, providers...)
 	b.Log("the balancer is back")
 	late := b.load() // it has never seen those
 	b.setLink("to-lb2", true)
@@ -53,7 +53,7 @@ func (b *balanced) testAgree() {
 	const clients = 4000
 	choices := make(map[string][]netip.Addr)
 	for _, ns := range balancers {
-		b.view(ns, func(p *datapath.BalancePlane, s lb.State) error {
+		b.view(ns, func(p *lbplane.Plane, s lb.State) error {
 			for _, vip := range b.webVIPs() {
 				k := lb.Service{Addr: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP}
 				for _, v := range s.VIPs {
@@ -64,14 +64,14 @@ func (b *balanced) testAgree() {
 					if err != nil {
 						return err
 					}
-					owners := make(map[datapath.BalanceOwner]netip.Addr)
+					ids := make(map[lbplane.BackendID]netip.Addr)
 					for _, m := range v.Backends {
-						owners[m.Owner] = m.Addr
+						ids[m.ID] = m.Addr
 					}
 					for n := range clients {
 						client := netip.AddrPortFrom(numbered(vip.Addr().Is6(), n), uint16(1024+n*13))
-						at := p.Options().Position(datapath.BalanceVIP{}, uint8(lb.TCP), client, vip.Port())
-						choices[ns] = append(choices[ns], owners[ring[at]])
+						at := p.Options().Position(lbplane.VIP{}, uint8(lb.TCP), client, vip.Port())
+						choices[ns] = append(choices[ns], ids[ring[at]])
 					}
 				}
 			}
@@ -159,7 +159,7 @@ func (b *balanced) testUpgrade() {
 		check(b.T, b.lab.StartBalancer("lb1"))
 		b.awaitWays(2, 2)
 		w.moves()
-		b.view("lb1", func(p *datapath.BalancePlane, _ lb.State) error {
+		b.view("lb1", func(p *lbplane.Plane, _ lb.State) error {
 			if got := p.Options().RingSize; got != size {
 				b.Errorf("rings have %d positions, want %d", got, size)
 			}

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"syscall"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lab"
+	"culvert/internal/lb/lbplane"
 )
 
 // testHealth has backends fail in three ways under load. Each leaves the rings and comes back; the others' connections do
@@ -21,14 +21,14 @@ func (b *balanced) testHealth() {
 	w.spare("b1")
 	w.refusals.Store(true)
 	check(b.T, b.lab.Stop(lab.WebProcess("b1"), syscall.SIGKILL))
-	b.await(datapath.BalanceDown, "b1")
+	b.await(lbplane.Down, "b1")
 	w.refusals.Store(false)
 	b.wantWithout("b1")
 	w.moves()
 
 	b.Log("b2 says that it is ill")
 	b.setHealth(503, "b2")
-	b.await(datapath.BalanceDown, "b2")
+	b.await(lbplane.Down, "b2")
 	b.wantWithout("b1", "b2")
 	w.moves() // those of b2, too
 
@@ -36,7 +36,7 @@ func (b *balanced) testHealth() {
 	w.spare("b3")
 	w.refusals.Store(true)
 	b.setLink("to-b3", false)
-	b.await(datapath.BalanceDown, "b3")
+	b.await(lbplane.Down, "b3")
 	w.refusals.Store(false)
 	b.wantWithout("b1", "b2", "b3")
 	w.moves()
@@ -54,7 +54,7 @@ func (b *balanced) testHealth() {
 // testNobody has all backends fail: the VIPs are withdrawn until somebody is there.
 func (b *balanced) testNobody() {
 	b.setHealth(503, providers...)
-	b.await(datapath.BalanceDown, providers...)
+	b.await(lbplane.Down, providers...)
 	b.awaitWays(0, 0)
 	b.wantInBIRD(0)
 	b.setHealth(200, "b3")

@@ -10,6 +10,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lb/health"
+	"culvert/internal/lb/lbplane"
 )
 
 // checks has the backends of VIPs with a check checked.
@@ -17,17 +18,17 @@ type checks struct {
 	inst    *datapath.Instance
 	wake    func() // a state has changed
 	checker *health.Checker
-	packets *datapath.Checks // nil while nothing is checked
+	packets *lbplane.Checks // nil while nothing is checked
 
 	mu      sync.Mutex
-	results map[datapath.BalanceOwner]health.Result
-	fresh   map[datapath.BalanceOwner]bool // not kept yet
+	results map[lbplane.BackendID]health.Result
+	fresh   map[lbplane.BackendID]bool // not kept yet
 }
 
 func newChecks(ctx context.Context, o Options, wake func()) *checks {
 	c := &checks{
 		inst: o.Instance, wake: wake,
-		results: make(map[datapath.BalanceOwner]health.Result), fresh: make(map[datapath.BalanceOwner]bool),
+		results: make(map[lbplane.BackendID]health.Result), fresh: make(map[lbplane.BackendID]bool),
 	}
 	c.checker = health.New(ctx, health.Options{
 		Report: c.report,
@@ -45,12 +46,12 @@ func (c *checks) close() {
 }
 
 func (c *checks) report(id uint32, r health.Result, changed bool) {
-	owner := datapath.BalanceOwner(id)
+	backend := lbplane.BackendID(id)
 	c.mu.Lock()
-	_, wanted := c.results[owner]
+	_, wanted := c.results[backend]
 	if wanted {
-		c.results[owner] = r
-		c.fresh[owner] = true
+		c.results[backend] = r
+		c.fresh[backend] = true
 	}
 	c.mu.Unlock()
 	if wanted && changed {
@@ -59,9 +60,9 @@ func (c *checks) report(id uint32, r health.Result, changed bool) {
 }
 
 // set says who is to be checked. What an earlier process has found goes on.
-func (c *checks) set(p *datapath.BalancePlane, s *State) error {
+func (c *checks) set(p *lbplane.Plane, s *State) error {
 	var targets []health.Target
-	results := make(map[datapath.BalanceOwner]health.Result)
+	results := make(map[lbplane.BackendID]health.Result)
 	c.mu.Lock()
 	known := maps.Clone(c.results)
 	c.mu.Unlock()
@@ -70,34 +71,34 @@ func (c *checks) set(p *datapath.BalancePlane, s *State) error {
 			continue
 		}
 		for _, b := range v.Backends {
-			r, ok := known[b.Owner]
+			r, ok := known[b.ID]
 			if !ok {
-				kept, err := p.Health(b.Owner.Number())
+				kept, err := p.Health(b.ID.Number())
 				if err != nil {
 					return err
 				}
-				if kept.Owner == b.Owner {
+				if kept.Backend == b.ID {
 					r = resultOf(kept)
 				}
 			}
-			results[b.Owner] = r
+			results[b.ID] = r
 			targets = append(targets, health.Target{
-				ID: uint32(b.Owner), Addr: netip.AddrPortFrom(v.Service.Addr, v.Service.Port), Mark: datapath.CheckMark(b.Owner), Check: *v.Check,
+				ID: uint32(b.ID), Addr: netip.AddrPortFrom(v.Service.Addr, v.Service.Port), Mark: lbplane.CheckMark(b.ID), Check: *v.Check,
 				Known: r,
 			})
 		}
 	}
 	if len(targets) > 0 && c.packets == nil {
-		packets, err := c.inst.AttachChecks()
+		packets, err := lbplane.AttachChecks(c.inst)
 		if err != nil {
 			return err
 		}
 		c.packets = packets
 	}
 	c.mu.Lock()
-	for owner := range results { // reports may have come meanwhile
-		if r, ok := c.results[owner]; ok {
-			results[owner] = r
+	for backend := range results { // reports may have come meanwhile
+		if r, ok := c.results[backend]; ok {
+			results[backend] = r
 		}
 	}
 	c.results = results
@@ -106,41 +107,41 @@ func (c *checks) set(p *datapath.BalancePlane, s *State) error {
 	return nil
 }
 
-func resultOf(h datapath.BalanceHealth) health.Result {
-	states := map[datapath.BalanceState]health.State{datapath.BalanceUp: health.Up, datapath.BalanceDown: health.Down}
+func resultOf(h lbplane.Health) health.Result {
+	states := map[lbplane.HealthState]health.State{lbplane.Up: health.Up, lbplane.Down: health.Down}
 	return health.Result{State: states[h.State], Since: h.Since, Checks: h.Checks, Failures: h.Failures, Text: h.Text}
 }
 
-func healthOf(owner datapath.BalanceOwner, r health.Result) datapath.BalanceHealth {
-	states := map[health.State]datapath.BalanceState{health.Up: datapath.BalanceUp, health.Down: datapath.BalanceDown}
-	return datapath.BalanceHealth{Owner: owner, State: states[r.State], Since: r.Since, Checks: r.Checks, Failures: r.Failures, Text: r.Text}
+func healthOf(backend lbplane.BackendID, r health.Result) lbplane.Health {
+	states := map[health.State]lbplane.HealthState{health.Up: lbplane.Up, health.Down: lbplane.Down}
+	return lbplane.Health{Backend: backend, State: states[r.State], Since: r.Since, Checks: r.Checks, Failures: r.Failures, Text: r.Text}
 }
 
 // down is who fails: of those that are not checked, as it was.
-func (c *checks) down(was map[datapath.BalanceOwner]bool) map[datapath.BalanceOwner]bool {
+func (c *checks) down(was map[lbplane.BackendID]bool) map[lbplane.BackendID]bool {
 	now := maps.Clone(was)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for owner, r := range c.results {
-		now[owner] = r.State == health.Down
+	for backend, r := range c.results {
+		now[backend] = r.State == health.Down
 	}
 	return now
 }
 
 // result is what is known of a backend.
-func (c *checks) result(owner datapath.BalanceOwner) health.Result {
+func (c *checks) result(backend lbplane.BackendID) health.Result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.results[owner]
+	return c.results[backend]
 }
 
 // keep writes what has been found for others to read. What cannot be written is lost: the next finding comes soon.
-func (c *checks) keep(p *datapath.BalancePlane) {
+func (c *checks) keep(p *lbplane.Plane) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for owner := range c.fresh {
-		if r, ok := c.results[owner]; ok {
-			_ = p.SetHealth(healthOf(owner, r))
+	for backend := range c.fresh {
+		if r, ok := c.results[backend]; ok {
+			_ = p.SetHealth(healthOf(backend, r))
 		}
 	}
 	clear(c.fresh)

@@ -11,10 +11,11 @@ import (
 	"slices"
 
 	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // Load returns what the load balancer of an instance does.
-func Load(p *datapath.BalancePlane) (State, error) {
+func Load(p *lbplane.Plane) (State, error) {
 	var s State
 	b, err := p.State()
 	if err != nil || b == nil {
@@ -56,7 +57,7 @@ func (s *State) clone() State {
 }
 
 // Edit has the load balancer of an instance changed, by nobody else meanwhile. What change leaves is refused with an *Error
-// if it makes no sense; then nothing has changed. Numbers and owners are not for change to set.
+// if it makes no sense; then nothing has changed. Numbers and ids are not for change to set.
 func Edit(inst *datapath.Instance, change func(*State) error) error {
 	return EditThen(inst, change, nothing)
 }
@@ -66,10 +67,10 @@ func nothing() error { return nil }
 // EditThen is Edit, of which nothing is left if then fails, which is called when it is in force: backends keep their numbers
 // and next hops, and so their flows.
 func EditThen(inst *datapath.Instance, change func(*State) error, then func() error) error {
-	return inst.EditBalance(func(p *datapath.BalancePlane) error { return edit(p, change, then) })
+	return lbplane.Edit(inst, func(p *lbplane.Plane) error { return edit(p, change, then) })
 }
 
-func edit(p *datapath.BalancePlane, change func(*State) error, then func() error) error {
+func edit(p *lbplane.Plane, change func(*State) error, then func() error) error {
 	old, before, l, err := read(p)
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func edit(p *datapath.BalancePlane, change func(*State) error, then func() error
 }
 
 // read returns the state, what the programs know, and what comes and goes as it stands in their maps.
-func read(p *datapath.BalancePlane) (s State, i image, l live, err error) {
+func read(p *lbplane.Plane) (s State, i image, l live, err error) {
 	if s, err = Load(p); err != nil {
 		return s, i, l, err
 	}
@@ -104,11 +105,11 @@ func read(p *datapath.BalancePlane) (s State, i image, l live, err error) {
 }
 
 // unknown is an image of what may be there, whatever it is.
-func unknown(p *datapath.BalancePlane) (image, error) {
+func unknown(p *lbplane.Plane) (image, error) {
 	i := image{
-		rings:   make(map[uint32][]place),
-		members: make(map[uint32]datapath.BalanceMember),
-		ids:     make(map[uint32]map[string]datapath.BalanceOwner),
+		rings:    make(map[uint32][]place),
+		backends: make(map[uint32]lbplane.Backend),
+		ids:      make(map[uint32]map[string]lbplane.BackendID),
 	}
 	var err error
 	if i.vips, err = p.VIPs(); err != nil {
@@ -118,7 +119,7 @@ func unknown(p *datapath.BalancePlane) (image, error) {
 		return i, err
 	}
 	for k := range i.vips {
-		i.vips[k] = datapath.BalanceVIP{Number: ^uint32(0)}
+		i.vips[k] = lbplane.VIP{Number: ^uint32(0)}
 	}
 	for n := range uint32(p.Options().VIPs) {
 		i.rings[n] = nil
@@ -129,30 +130,30 @@ func unknown(p *datapath.BalancePlane) (image, error) {
 			i.ids[n][id] = 0
 		}
 	}
-	for n := range uint32(p.Options().Members) {
-		m, err := p.Member(n)
+	for n := range uint32(p.Options().Backends) {
+		m, err := p.Backend(n)
 		if err != nil {
 			return i, err
 		}
 		if m.Used {
-			i.members[n] = datapath.BalanceMember{Owner: m.Owner}
+			i.backends[n] = lbplane.Backend{ID: m.ID}
 		}
 	}
 	return i, nil
 }
 
-func readLive(p *datapath.BalancePlane, s *State) (live, error) {
-	l := live{ways: make(map[netip.Addr]way), down: make(map[datapath.BalanceOwner]bool)}
+func readLive(p *lbplane.Plane, s *State) (live, error) {
+	l := live{ways: make(map[netip.Addr]way), down: make(map[lbplane.BackendID]bool)}
 	for _, v := range s.VIPs {
 		for _, b := range v.Backends {
-			m, err := p.Member(b.Owner.Number())
+			m, err := p.Backend(b.ID.Number())
 			if err != nil {
 				return l, err
 			}
-			if !m.Used || m.Owner != b.Owner {
+			if !m.Used || m.ID != b.ID {
 				continue
 			}
-			l.down[b.Owner] = m.Down
+			l.down[b.ID] = m.Down
 			w := way{hop: m.Hop}
 			if m.Source.IsSingleIP() {
 				w.source = m.Source.Addr()
@@ -167,7 +168,7 @@ func readLive(p *datapath.BalancePlane, s *State) (live, error) {
 }
 
 // finish brings a state into force in place of another one, whose image the programs' maps hold, and then what comes next.
-func finish(p *datapath.BalancePlane, old, now State, before image, l live, then func() error) error {
+func finish(p *lbplane.Plane, old, now State, before image, l live, then func() error) error {
 	if err := clearNew(p, old, now); err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func finish(p *datapath.BalancePlane, old, now State, before image, l live, then
 	if err != nil {
 		back := write(p, size, image, old.image(l))
 		if back == nil {
-			// Flows may have gone to backends of now: no other one may have their owners.
+			// Flows may have gone to backends of now: no other one may have their IDs.
 			old.Generations = now.Generations
 			back = old.keep(p)
 		}
@@ -194,7 +195,7 @@ func finish(p *datapath.BalancePlane, old, now State, before image, l live, then
 }
 
 // follow brings what has come and gone into force for a state that stays. What rings and VIPs are cannot be read from
-// members, which are written first: so a process that dies over them, or fails, has them written again.
+// backends, which are written first: so a process that dies over them, or fails, has them written again.
 func follow(p interface {
 	plane
 	keeper
@@ -215,13 +216,13 @@ func follow(p interface {
 }
 
 // clearNew clears what is counted by numbers that begin a new life.
-func clearNew(p *datapath.BalancePlane, old, now State) error {
-	had := make(map[datapath.BalanceOwner]bool)
+func clearNew(p *lbplane.Plane, old, now State) error {
+	had := make(map[lbplane.BackendID]bool)
 	vips := make(map[Service]uint32)
 	for _, v := range old.VIPs {
 		vips[v.Service] = v.Number
 		for _, b := range v.Backends {
-			had[b.Owner] = true
+			had[b.ID] = true
 		}
 	}
 	for _, v := range now.VIPs {
@@ -231,13 +232,13 @@ func clearNew(p *datapath.BalancePlane, old, now State) error {
 			}
 		}
 		for _, b := range v.Backends {
-			if had[b.Owner] {
+			if had[b.ID] {
 				continue
 			}
-			if err := p.ClearTraffic(b.Owner.Number()); err != nil {
+			if err := p.ClearTraffic(b.ID.Number()); err != nil {
 				return err
 			}
-			if err := p.SetHealth(datapath.BalanceHealth{Owner: b.Owner}); err != nil {
+			if err := p.SetHealth(lbplane.Health{Backend: b.ID}); err != nil {
 				return err
 			}
 		}
@@ -247,8 +248,8 @@ func clearNew(p *datapath.BalancePlane, old, now State) error {
 
 // Fill is for Attach: it writes what the configuration file says into maps that no program uses yet. Others are left
 // alone: Edit changes them once the programs have been exchanged.
-func Fill(file State) func(*datapath.BalancePlane) error {
-	return func(p *datapath.BalancePlane) error {
+func Fill(file State) func(*lbplane.Plane) error {
+	return func(p *lbplane.Plane) error {
 		old, before, l, err := read(p)
 		if err != nil {
 			return err
@@ -272,7 +273,7 @@ func Fill(file State) func(*datapath.BalancePlane) error {
 }
 
 // ringMissing tells whether a VIP has no ring: they do not stay when their size changes.
-func ringMissing(p *datapath.BalancePlane, i image) (bool, error) {
+func ringMissing(p *lbplane.Plane, i image) (bool, error) {
 	for n, places := range i.rings {
 		if len(places) == 0 {
 			continue

@@ -10,14 +10,14 @@ import (
 	"net/netip"
 	"slices"
 
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/maglev"
 )
 
 // way is how packets get to an address.
 type way struct {
 	// hop has no port while there is no way.
-	hop datapath.BalanceHop
+	hop lbplane.Hop
 	// source is the address that this host sends from, where none is configured.
 	source netip.Addr
 }
@@ -25,23 +25,23 @@ type way struct {
 // live is what the state does not say, because it comes and goes.
 type live struct {
 	ways map[netip.Addr]way
-	down map[datapath.BalanceOwner]bool
+	down map[lbplane.BackendID]bool
 }
 
 // image is what the programs' maps hold.
 type image struct {
-	vips    map[datapath.BalanceVIPKey]datapath.BalanceVIP
-	rings   map[uint32][]place // by number of the VIP
-	members map[uint32]datapath.BalanceMember
-	ids     map[uint32]map[string]datapath.BalanceOwner
-	vlans   map[datapath.BalanceNamedVLAN]bool
+	vips     map[lbplane.VIPKey]lbplane.VIP
+	rings    map[uint32][]place // by number of the VIP
+	backends map[uint32]lbplane.Backend
+	ids      map[uint32]map[string]lbplane.BackendID
+	vlans    map[lbplane.NamedVLAN]bool
 }
 
 // place is a backend in a ring.
 type place struct {
-	addr   netip.Addr
-	weight uint32
-	owner  datapath.BalanceOwner
+	addr    netip.Addr
+	weight  uint32
+	backend lbplane.BackendID
 }
 
 // Share is the weight that new flows go by.
@@ -54,7 +54,7 @@ func (b *Backend) Share() uint32 {
 
 // Overhead is how many bytes longer packets to the backend become.
 func (b *Backend) Overhead() int {
-	return datapath.BalanceMember{Addr: b.Addr, Encap: encaps[b.Encap]}.Overhead()
+	return lbplane.Backend{Addr: b.Addr, Encap: encaps[b.Encap]}.Overhead()
 }
 
 // source is that of outer headers to a backend, invalid if there is none.
@@ -78,7 +78,7 @@ func (s *State) source(b *Backend, w way) netip.Prefix {
 func (s *State) obstacle(v *VIP, b *Backend, l live) string {
 	w := l.ways[b.Addr]
 	switch {
-	case v.Check != nil && l.down[b.Owner]:
+	case v.Check != nil && l.down[b.ID]:
 		return "its checks fail"
 	case w.hop.Port == 0:
 		return "there is no way to it"
@@ -93,38 +93,38 @@ func (s *State) takes(v *VIP, l live) bool {
 	return slices.ContainsFunc(v.Backends, func(b Backend) bool { return b.Share() > 0 && s.obstacle(v, &b, l) == "" })
 }
 
-var encaps = map[string]datapath.BalanceEncap{EncapIPIP: datapath.BalanceIPIP, EncapGUE: datapath.BalanceGUE, EncapL2: datapath.BalanceL2}
+var encaps = map[string]lbplane.Encap{EncapIPIP: lbplane.IPIP, EncapGUE: lbplane.GUE, EncapL2: lbplane.L2}
 
 // image derives what the programs are to know.
 func (s *State) image(l live) image {
 	i := image{
-		vips:    make(map[datapath.BalanceVIPKey]datapath.BalanceVIP),
-		rings:   make(map[uint32][]place),
-		members: make(map[uint32]datapath.BalanceMember),
-		ids:     make(map[uint32]map[string]datapath.BalanceOwner),
-		vlans:   s.namedVLANs(),
+		vips:     make(map[lbplane.VIPKey]lbplane.VIP),
+		rings:    make(map[uint32][]place),
+		backends: make(map[uint32]lbplane.Backend),
+		ids:      make(map[uint32]map[string]lbplane.BackendID),
+		vlans:    s.namedVLANs(),
 	}
 	for _, v := range s.VIPs {
 		var ring []place
 		for _, b := range v.Backends {
 			w := l.ways[b.Addr]
-			i.members[b.Owner.Number()] = datapath.BalanceMember{
-				Owner: b.Owner, VIP: v.Number, Addr: b.Addr, Encap: encaps[b.Encap], GUEPort: b.GUEPort, Source: s.source(&b, w),
-				Down: v.Check != nil && l.down[b.Owner], Used: true, Hop: w.hop,
+			i.backends[b.ID.Number()] = lbplane.Backend{
+				ID: b.ID, VIP: v.Number, Addr: b.Addr, Encap: encaps[b.Encap], GUEPort: b.GUEPort, Source: s.source(&b, w),
+				Down: v.Check != nil && l.down[b.ID], Used: true, Hop: w.hop,
 			}
 			if b.Share() > 0 && s.obstacle(&v, &b, l) == "" {
-				ring = append(ring, place{b.Addr, b.Share(), b.Owner})
+				ring = append(ring, place{b.Addr, b.Share(), b.ID})
 			}
 			if id, err := hex.DecodeString(b.ServerID); err == nil && len(id) > 0 {
 				if i.ids[v.Number] == nil {
-					i.ids[v.Number] = make(map[string]datapath.BalanceOwner)
+					i.ids[v.Number] = make(map[string]lbplane.BackendID)
 				}
-				i.ids[v.Number][string(id)] = b.Owner
+				i.ids[v.Number][string(id)] = b.ID
 			}
 		}
 		slices.SortFunc(ring, func(a, b place) int { return a.addr.Compare(b.addr) })
 		i.rings[v.Number] = ring
-		i.vips[v.Service.Key()] = datapath.BalanceVIP{
+		i.vips[v.Service.Key()] = lbplane.VIP{
 			Number: v.Number, Source: v.Hash == HashSource, SourcePort: v.Hash == HashSourcePort,
 			Move: v.OnFailure == FailMove, Empty: len(ring) == 0, ServerID: v.ServerID, IDConfig: v.IDConfig,
 		}
@@ -134,23 +134,23 @@ func (s *State) image(l live) image {
 
 // plane is the data plane as far as it is written.
 type plane interface {
-	SetMember(datapath.BalanceMember) error
-	SetRing(vip uint32, ring []datapath.BalanceOwner) error
+	SetBackend(lbplane.Backend) error
+	SetRing(vip uint32, ring []lbplane.BackendID) error
 	DeleteRing(vip uint32) error
-	SetVIP(datapath.BalanceVIPKey, datapath.BalanceVIP) error
-	DeleteVIP(datapath.BalanceVIPKey) error
-	SetServerID(vip uint32, id []byte, owner datapath.BalanceOwner) error
+	SetVIP(lbplane.VIPKey, lbplane.VIP) error
+	DeleteVIP(lbplane.VIPKey) error
+	SetServerID(vip uint32, id []byte, backend lbplane.BackendID) error
 	DeleteServerID(vip uint32, id []byte) error
-	SetNamedVLAN(datapath.BalanceNamedVLAN) error
-	DeleteNamedVLAN(datapath.BalanceNamedVLAN) error
+	SetNamedVLAN(lbplane.NamedVLAN) error
+	DeleteNamedVLAN(lbplane.NamedVLAN) error
 }
 
 // writeIDs says who has which server ID.
-func writeIDs(p plane, old, now map[uint32]map[string]datapath.BalanceOwner) error {
+func writeIDs(p plane, old, now map[uint32]map[string]lbplane.BackendID) error {
 	for _, vip := range slices.Sorted(maps.Keys(now)) {
 		for _, id := range slices.Sorted(maps.Keys(now[vip])) {
-			if owner := now[vip][id]; old[vip][id] != owner {
-				if err := p.SetServerID(vip, []byte(id), owner); err != nil {
+			if backend := now[vip][id]; old[vip][id] != backend {
+				if err := p.SetServerID(vip, []byte(id), backend); err != nil {
 					return err
 				}
 			}
@@ -160,7 +160,7 @@ func writeIDs(p plane, old, now map[uint32]map[string]datapath.BalanceOwner) err
 }
 
 // dropIDs takes those out that nobody has any more.
-func dropIDs(p plane, old, now map[uint32]map[string]datapath.BalanceOwner) error {
+func dropIDs(p plane, old, now map[uint32]map[string]lbplane.BackendID) error {
 	for _, vip := range slices.Sorted(maps.Keys(old)) {
 		for _, id := range slices.Sorted(maps.Keys(old[vip])) {
 			if _, stays := now[vip][id]; !stays {
@@ -176,9 +176,9 @@ func dropIDs(p plane, old, now map[uint32]map[string]datapath.BalanceOwner) erro
 // write takes the programs from an image to another one, so that a packet meets nothing half made: who is named is there
 // first, and goes last.
 func write(p plane, size int, old, now image) error {
-	for _, n := range slices.Sorted(maps.Keys(now.members)) {
-		if m := now.members[n]; old.members[n] != m {
-			if err := p.SetMember(m); err != nil {
+	for _, n := range slices.Sorted(maps.Keys(now.backends)) {
+		if m := now.backends[n]; old.backends[n] != m {
+			if err := p.SetBackend(m); err != nil {
 				return err
 			}
 		}
@@ -221,9 +221,9 @@ func write(p plane, size int, old, now image) error {
 	if err := dropIDs(p, old.ids, now.ids); err != nil {
 		return err
 	}
-	for _, n := range slices.Sorted(maps.Keys(old.members)) {
-		if _, stays := now.members[n]; !stays {
-			if err := p.SetMember(datapath.BalanceMember{Owner: old.members[n].Owner}); err != nil {
+	for _, n := range slices.Sorted(maps.Keys(old.backends)) {
+		if _, stays := now.backends[n]; !stays {
+			if err := p.SetBackend(lbplane.Backend{ID: old.backends[n].ID}); err != nil {
 				return err
 			}
 		}
@@ -231,8 +231,8 @@ func write(p plane, size int, old, now image) error {
 	return nil
 }
 
-func sortedKeys(vips map[datapath.BalanceVIPKey]datapath.BalanceVIP) []datapath.BalanceVIPKey {
-	return slices.SortedFunc(maps.Keys(vips), func(a, b datapath.BalanceVIPKey) int {
+func sortedKeys(vips map[lbplane.VIPKey]lbplane.VIP) []lbplane.VIPKey {
+	return slices.SortedFunc(maps.Keys(vips), func(a, b lbplane.VIPKey) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 	})
 }
@@ -246,9 +246,9 @@ func setRing(p plane, size int, vip uint32, places []place) error {
 	if err != nil {
 		return fmt.Errorf("making the ring of a VIP: %w", err)
 	}
-	ring := make([]datapath.BalanceOwner, size)
+	ring := make([]lbplane.BackendID, size)
 	for n, at := range table {
-		ring[n] = places[at].owner
+		ring[n] = places[at].backend
 	}
 	return p.SetRing(vip, ring)
 }

@@ -9,19 +9,19 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // recorder is a data plane that writes down what is written.
 type recorder struct {
-	done    []string
-	rings   map[uint32][]datapath.BalanceOwner
-	members map[uint32]datapath.BalanceMember
-	failAt  string
+	done     []string
+	rings    map[uint32][]lbplane.BackendID
+	backends map[uint32]lbplane.Backend
+	failAt   string
 }
 
 func newRecorder() *recorder {
-	return &recorder{rings: make(map[uint32][]datapath.BalanceOwner), members: make(map[uint32]datapath.BalanceMember)}
+	return &recorder{rings: make(map[uint32][]lbplane.BackendID), backends: make(map[uint32]lbplane.Backend)}
 }
 
 func (r *recorder) note(format string, args ...any) error {
@@ -32,36 +32,36 @@ func (r *recorder) note(format string, args ...any) error {
 	return nil
 }
 
-func (r *recorder) SetMember(m datapath.BalanceMember) error {
-	r.members[m.Owner.Number()] = m
+func (r *recorder) SetBackend(m lbplane.Backend) error {
+	r.backends[m.ID.Number()] = m
 	if !m.Used {
-		return r.note("member %d gone", m.Owner.Number())
+		return r.note("backend %d gone", m.ID.Number())
 	}
-	return r.note("member %d", m.Owner.Number())
+	return r.note("backend %d", m.ID.Number())
 }
 
-func (r *recorder) SetRing(vip uint32, ring []datapath.BalanceOwner) error {
+func (r *recorder) SetRing(vip uint32, ring []lbplane.BackendID) error {
 	r.rings[vip] = ring
 	return r.note("ring %d", vip)
 }
 
 func (r *recorder) DeleteRing(vip uint32) error { return r.note("ring %d gone", vip) }
 
-func (r *recorder) SetVIP(k datapath.BalanceVIPKey, v datapath.BalanceVIP) error {
+func (r *recorder) SetVIP(k lbplane.VIPKey, v lbplane.VIP) error {
 	return r.note("VIP %d empty %t", v.Number, v.Empty)
 }
 
-func (r *recorder) DeleteVIP(k datapath.BalanceVIPKey) error { return r.note("VIP %v gone", k.Addr) }
+func (r *recorder) DeleteVIP(k lbplane.VIPKey) error { return r.note("VIP %v gone", k.Addr) }
 
-func (r *recorder) SetServerID(vip uint32, id []byte, owner datapath.BalanceOwner) error {
-	return r.note("ID %x of %d is %d", id, vip, owner.Number())
+func (r *recorder) SetServerID(vip uint32, id []byte, backend lbplane.BackendID) error {
+	return r.note("ID %x of %d is %d", id, vip, backend.Number())
 }
 
-func (r *recorder) SetNamedVLAN(v datapath.BalanceNamedVLAN) error {
+func (r *recorder) SetNamedVLAN(v lbplane.NamedVLAN) error {
 	return r.note("VLAN %d of %v", v.ID, v.Addr)
 }
 
-func (r *recorder) DeleteNamedVLAN(v datapath.BalanceNamedVLAN) error {
+func (r *recorder) DeleteNamedVLAN(v lbplane.NamedVLAN) error {
 	return r.note("VLAN %d of %v gone", v.ID, v.Addr)
 }
 
@@ -84,12 +84,12 @@ func (r *recorder) took() string {
 
 // allUp knows ways to all backends.
 func allUp(s *State) live {
-	l := live{ways: make(map[netip.Addr]way), down: make(map[datapath.BalanceOwner]bool)}
+	l := live{ways: make(map[netip.Addr]way), down: make(map[lbplane.BackendID]bool)}
 	for _, v := range s.VIPs {
 		for _, b := range v.Backends {
-			l.ways[b.Addr] = way{hop: datapath.BalanceHop{Port: 7, MTU: 1500}, source: netip.MustParseAddr("10.0.0.1")}
+			l.ways[b.Addr] = way{hop: lbplane.Hop{Port: 7, MTU: 1500}, source: netip.MustParseAddr("10.0.0.1")}
 			if b.Addr.Is6() {
-				l.ways[b.Addr] = way{hop: datapath.BalanceHop{Port: 7, MTU: 1500}, source: netip.MustParseAddr("fd00::1")}
+				l.ways[b.Addr] = way{hop: lbplane.Hop{Port: 7, MTU: 1500}, source: netip.MustParseAddr("fd00::1")}
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func TestWrite(t *testing.T) {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}
 	}
-	step("a VIP", image{}, first.image(l), "member 0, member 1, ring 0, VIP 0 empty false")
+	step("a VIP", image{}, first.image(l), "backend 0, backend 1, ring 0, VIP 0 empty false")
 	if c := r.counts(0); c[0]+c[1] != 17 || c[0] < 8 || c[1] < 8 {
 		t.Errorf("positions: %v", c)
 	}
@@ -142,7 +142,7 @@ func TestWrite(t *testing.T) {
 	}
 	moved := heavier.clone()
 	moved.VIPs[0].Backends[0].Encap, moved.VIPs[0].Backends[0].GUEPort = EncapGUE, 6080
-	step("an encapsulation", heavier.image(l), moved.image(l), "member 0")
+	step("an encapsulation", heavier.image(l), moved.image(l), "backend 0")
 
 	drained := moved.clone()
 	drained.VIPs[0].Backends[1].Drained = true
@@ -157,8 +157,8 @@ func TestWrite(t *testing.T) {
 	// The last one loses its way: the VIP says so before the ring goes.
 	lost := allUp(&source)
 	delete(lost.ways, netip.MustParseAddr("10.0.0.11"))
-	step("no way", source.image(l), source.image(lost), "member 0, VIP 0 empty true, ring 0 gone")
-	step("the way again", source.image(lost), source.image(l), "member 0, ring 0, VIP 0 empty false")
+	step("no way", source.image(l), source.image(lost), "backend 0, VIP 0 empty true, ring 0 gone")
+	step("the way again", source.image(lost), source.image(l), "backend 0, ring 0, VIP 0 empty false")
 
 	// Who comes is there before he is named, who goes goes last.
 	next := numbered(t, source, vip(t, "192.0.2.1:80/tcp", "10.0.0.12", "10.0.0.13"), vip(t, "192.0.2.2:80/tcp", "10.0.0.11"))
@@ -166,8 +166,8 @@ func TestWrite(t *testing.T) {
 	for addr, w := range allUp(&source).ways {
 		l.ways[addr] = w
 	}
-	step("others", source.image(l), next.image(l), "member 2, member 3, ring 0, ring 1, VIP 0 empty false, VIP 1 empty false, member 0 gone")
-	step("none", next.image(l), image{}, "VIP 192.0.2.1 gone, VIP 192.0.2.2 gone, ring 0 gone, ring 1 gone, member 1 gone, member 2 gone, member 3 gone")
+	step("others", source.image(l), next.image(l), "backend 2, backend 3, ring 0, ring 1, VIP 0 empty false, VIP 1 empty false, backend 0 gone")
+	step("none", next.image(l), image{}, "VIP 192.0.2.1 gone, VIP 192.0.2.2 gone, ring 0 gone, ring 1 gone, backend 1 gone, backend 2 gone, backend 3 gone")
 }
 
 func TestWriteServerIDs(t *testing.T) {
@@ -183,9 +183,9 @@ func TestWriteServerIDs(t *testing.T) {
 		from, to image
 		want     string
 	}{
-		{image{}, first.image(l), "member 0, member 1, ring 0, ID 0a01 of 0 is 0, ID 0a02 of 0 is 1, VIP 0 empty false"},
+		{image{}, first.image(l), "backend 0, backend 1, ring 0, ID 0a01 of 0 is 0, ID 0a02 of 0 is 1, VIP 0 empty false"},
 		{first.image(l), next.image(l), "ID 0a02 of 0 is 0, ID 0a03 of 0 is 1, ID 0a01 of 0 gone"},
-		{next.image(l), gone.image(l), "ring 0, VIP 0 empty false, ID 0a02 of 0 gone, ID 0a03 of 0 gone, member 0 gone"},
+		{next.image(l), gone.image(l), "ring 0, VIP 0 empty false, ID 0a02 of 0 gone, ID 0a03 of 0 gone, backend 0 gone"},
 	} {
 		if err := write(r, small.RingSize, tt.from, tt.to); err != nil {
 			t.Fatal(err)
@@ -198,7 +198,7 @@ func TestWriteServerIDs(t *testing.T) {
 
 func TestWriteStopsAtErrors(t *testing.T) {
 	s := numbered(t, State{}, vip(t, "192.0.2.1:80/tcp", "10.0.0.11"))
-	for _, at := range []string{"member", "ring", "VIP"} {
+	for _, at := range []string{"backend", "ring", "VIP"} {
 		r := newRecorder()
 		r.failAt = at
 		if err := write(r, small.RingSize, image{}, s.image(allUp(&s))); err == nil || !strings.HasPrefix(r.done[len(r.done)-1], at) {
@@ -207,13 +207,13 @@ func TestWriteStopsAtErrors(t *testing.T) {
 	}
 }
 
-// TestFollow: who dies over a ring, or fails, leaves word that it is to be written again. A member alone says itself what it is.
+// TestFollow: who dies over a ring, or fails, leaves word that it is to be written again. A backend alone says itself what it is.
 func TestFollow(t *testing.T) {
 	v := vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")
 	v.Check = &Check{Type: "tcp"}
 	s := numbered(t, State{}, v)
 	l, down, near := allUp(&s), allUp(&s), allUp(&s)
-	down.down[s.VIPs[0].Backends[0].Owner] = true
+	down.down[s.VIPs[0].Backends[0].ID] = true
 	w := near.ways[netip.MustParseAddr("10.0.0.12")]
 	w.hop.MTU = 1400
 	near.ways[netip.MustParseAddr("10.0.0.12")] = w
@@ -226,11 +226,11 @@ func TestFollow(t *testing.T) {
 		want         string
 	}{
 		{"nothing", "", s, l, ""},
-		{"another way", "", s, near, "member 1"},
-		{"a failing backend", "", s, down, "unfinished true, member 0, ring 0, unfinished false"},
-		{"a failing ring", "ring", s, down, "unfinished true, member 0, ring 0"},
+		{"another way", "", s, near, "backend 1"},
+		{"a failing backend", "", s, down, "unfinished true, backend 0, ring 0, unfinished false"},
+		{"a failing ring", "ring", s, down, "unfinished true, backend 0, ring 0"},
 		{"after somebody who died", "", unfinished, l, "unfinished false"},
-		{"and failing again", "ring", unfinished, down, "member 0, ring 0"},
+		{"and failing again", "ring", unfinished, down, "backend 0, ring 0"},
 	} {
 		r := newRecorder()
 		r.failAt = tt.failAt
@@ -253,7 +253,7 @@ func TestOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, o := range r.rings[0] {
-			backends = append(backends, r.members[o.Number()].Addr)
+			backends = append(backends, r.backends[o.Number()].Addr)
 		}
 		return backends
 	}
@@ -281,14 +281,14 @@ func TestObstacles(t *testing.T) {
 		}
 	}
 	expect("")
-	l.down[b.Owner] = true
+	l.down[b.ID] = true
 	expect("") // nobody checks it
 	v.Check = &Check{Type: "tcp"}
 	expect("its checks fail")
-	if m := s.image(l).members[0]; !m.Down {
+	if m := s.image(l).backends[0]; !m.Down {
 		t.Error("the programs do not hear of it")
 	}
-	l.down[b.Owner] = false
+	l.down[b.ID] = false
 	w := l.ways[b.Addr]
 	l.ways[b.Addr] = way{hop: w.hop}
 	expect("there is no source address to send from")

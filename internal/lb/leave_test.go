@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // toldLast is the last that routers were told.
@@ -24,9 +25,9 @@ func (a *toldLast) Set(ctx context.Context, prefixes []netip.Prefix) error {
 // TestLeave ends a process right after something has changed that it has not seen.
 func TestLeave(t *testing.T) {
 	one, two, six := vip(t, "192.0.2.1:80/tcp", "10.0.0.11"), vip(t, "192.0.2.1:53/udp", "10.0.0.12"), vip(t, "[2001:db8::1]:80/tcp", "10.0.0.11")
-	_ = newInstance(t, datapath.BalanceOptions{RingSize: 17}) // for its namespace
+	_ = newInstance(t, lbplane.Options{RingSize: 17}) // for its namespace
 	inst, err := datapath.Attach(datapath.Options{Name: fmt.Sprintf("leave%d", os.Getpid()), Interfaces: []string{"lb1"}, Parts: []datapath.Part{
-		datapath.NewBalancePart(datapath.BalanceOptions{RingSize: 17, Fill: Fill(State{VIPs: []VIP{one, two, six}})}),
+		lbplane.NewPart(lbplane.Options{RingSize: 17, Fill: Fill(State{VIPs: []VIP{one, two, six}})}),
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -19,10 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // newInstance attaches a load balancer to an interface of a namespace of its own. It is gone with the test.
-func newInstance(t testing.TB, o datapath.BalanceOptions) *datapath.Instance {
+func newInstance(t testing.TB, o lbplane.Options) *datapath.Instance {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run 'make test-root'")
@@ -34,7 +35,7 @@ func newInstance(t testing.TB, o datapath.BalanceOptions) *datapath.Instance {
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lb0"}, PeerName: "lb1"}); err != nil {
 		t.Fatal(err)
 	}
-	inst, err := datapath.Attach(datapath.Options{Name: "balance", Interfaces: []string{"lb0"}, Temporary: true, Parts: []datapath.Part{datapath.NewBalancePart(o)}})
+	inst, err := datapath.Attach(datapath.Options{Name: "balance", Interfaces: []string{"lb0"}, Temporary: true, Parts: []datapath.Part{lbplane.NewPart(o)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func newInstance(t testing.TB, o datapath.BalanceOptions) *datapath.Instance {
 // resolve lets ways be known.
 func resolve(t testing.TB, inst *datapath.Instance) {
 	t.Helper()
-	err := inst.EditBalance(func(p *datapath.BalancePlane) error {
+	err := lbplane.Edit(inst, func(p *lbplane.Plane) error {
 		s, before, _, err := read(p)
 		if err != nil {
 			return err
@@ -57,9 +58,9 @@ func resolve(t testing.TB, inst *datapath.Instance) {
 	}
 }
 
-func view(t testing.TB, inst *datapath.Instance) (*datapath.BalancePlane, State) {
+func view(t testing.TB, inst *datapath.Instance) (*lbplane.Plane, State) {
 	t.Helper()
-	p, err := inst.ViewBalance()
+	p, err := lbplane.View(inst)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestUnfinished(t *testing.T) {
 	v := vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")
 	gone := vip(t, "192.0.2.2:443/udp", "10.0.0.11")
 	gone.ServerID, gone.Backends[0].ServerID = 1, "0a"
-	inst := newInstance(t, datapath.BalanceOptions{RingSize: 17, Fill: Fill(State{VIPs: []VIP{v, gone}})})
+	inst := newInstance(t, lbplane.Options{RingSize: 17, Fill: Fill(State{VIPs: []VIP{v, gone}})})
 	resolve(t, inst)
 	p, s := view(t, inst)
 	before := s.clone()
@@ -102,7 +103,7 @@ func TestUnfinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n, o := range ring {
-		if o != before.VIPs[0].Backends[0].Owner {
+		if o != before.VIPs[0].Backends[0].ID {
 			t.Fatalf("position %d is %x's", n, o)
 		}
 	}
@@ -110,7 +111,7 @@ func TestUnfinished(t *testing.T) {
 		t.Error("still unfinished")
 	}
 	left := before.VIPs[1]
-	if m, err := p.Member(left.Backends[0].Owner.Number()); err != nil || m.Used {
+	if m, err := p.Backend(left.Backends[0].ID.Number()); err != nil || m.Used {
 		t.Errorf("the backend of the VIP that has gone keeps its flows: %v: %+v", err, m)
 	}
 	if ring, err := p.Ring(left.Number); err != nil || ring != nil {
@@ -124,10 +125,10 @@ func TestUnfinished(t *testing.T) {
 // TestUnfinishedLeftovers: somebody has died while taking a backend out. Who comes next takes it out.
 func TestUnfinishedLeftovers(t *testing.T) {
 	v := vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")
-	inst := newInstance(t, datapath.BalanceOptions{RingSize: 17, Fill: Fill(State{VIPs: []VIP{v}})})
+	inst := newInstance(t, lbplane.Options{RingSize: 17, Fill: Fill(State{VIPs: []VIP{v}})})
 	resolve(t, inst)
 	p, s := view(t, inst)
-	gone := s.VIPs[0].Backends[1].Owner
+	gone := s.VIPs[0].Backends[1].ID
 	s.VIPs[0].Backends = s.VIPs[0].Backends[:1]
 	s.Unfinished = true
 	if err := s.keep(p); err != nil {
@@ -136,7 +137,7 @@ func TestUnfinishedLeftovers(t *testing.T) {
 	if err := Edit(inst, func(*State) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	m, err := p.Member(gone.Number())
+	m, err := p.Backend(gone.Number())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +148,7 @@ func TestUnfinishedLeftovers(t *testing.T) {
 
 // TestRefusedEdit leaves everything as it was.
 func TestRefusedEdit(t *testing.T) {
-	inst := newInstance(t, datapath.BalanceOptions{RingSize: 17, Fill: Fill(State{VIPs: []VIP{vip(t, "192.0.2.1:80/tcp", "10.0.0.11")}})})
+	inst := newInstance(t, lbplane.Options{RingSize: 17, Fill: Fill(State{VIPs: []VIP{vip(t, "192.0.2.1:80/tcp", "10.0.0.11")}})})
 	p, before := view(t, inst)
 	serial, err := p.Serial()
 	if err != nil {
@@ -170,10 +171,10 @@ func TestRefusedEdit(t *testing.T) {
 // TestCountersAreNew lets a backend's number be used again.
 func TestCountersAreNew(t *testing.T) {
 	v := vip(t, "192.0.2.1:80/tcp", "10.0.0.11")
-	inst := newInstance(t, datapath.BalanceOptions{RingSize: 17, Fill: Fill(State{VIPs: []VIP{v}})})
+	inst := newInstance(t, lbplane.Options{RingSize: 17, Fill: Fill(State{VIPs: []VIP{v}})})
 	p, s := view(t, inst)
-	owner := s.VIPs[0].Backends[0].Owner
-	if err := p.SetHealth(datapath.BalanceHealth{Owner: owner, State: datapath.BalanceDown, Checks: 7}); err != nil {
+	backend := s.VIPs[0].Backends[0].ID
+	if err := p.SetHealth(lbplane.Health{Backend: backend, State: lbplane.Down, Checks: 7}); err != nil {
 		t.Fatal(err)
 	}
 	edit := func(change func(*State) error) {
@@ -183,20 +184,20 @@ func TestCountersAreNew(t *testing.T) {
 		}
 	}
 	edit(func(s *State) error { return s.setWeight(v.Service, 0) })
-	if h, err := p.Health(owner.Number()); err != nil || h.Checks != 7 {
+	if h, err := p.Health(backend.Number()); err != nil || h.Checks != 7 {
 		t.Errorf("%v: %+v", err, h)
 	}
 	edit(func(s *State) error { _, err := s.DeleteVIP(v.Service); return err })
-	if m, err := p.Member(owner.Number()); err != nil || m.Used {
+	if m, err := p.Backend(backend.Number()); err != nil || m.Used {
 		t.Errorf("%v: %+v", err, m)
 	}
 	edit(func(s *State) error { s.VIPs = []VIP{v}; return nil })
 	_, s = view(t, inst)
-	again := s.VIPs[0].Backends[0].Owner
-	if again != datapath.NewBalanceOwner(owner.Number(), owner.Generation()+1) {
-		t.Errorf("owner %x after %x", again, owner)
+	again := s.VIPs[0].Backends[0].ID
+	if again != lbplane.NewBackendID(backend.Number(), backend.Generation()+1) {
+		t.Errorf("backend %x after %x", again, backend)
 	}
-	if h, err := p.Health(owner.Number()); err != nil || h.Checks != 0 || h.Owner != again {
+	if h, err := p.Health(backend.Number()); err != nil || h.Checks != 0 || h.Backend != again {
 		t.Errorf("%v: %+v", err, h)
 	}
 }
@@ -215,7 +216,7 @@ func BenchmarkEdit(b *testing.B) {
 	for n := range 1000 {
 		v.Backends = append(v.Backends, Backend{Addr: netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), Encap: EncapIPIP, Weight: 1})
 	}
-	inst := newInstance(b, datapath.BalanceOptions{Flows: 1000, Fill: Fill(State{VIPs: []VIP{v}})})
+	inst := newInstance(b, lbplane.Options{Flows: 1000, Fill: Fill(State{VIPs: []VIP{v}})})
 	resolve(b, inst)
 	var weight uint32 = 1
 	for b.Loop() {
@@ -232,7 +233,7 @@ func BenchmarkEdit(b *testing.B) {
 
 // TestRunSweeps has Run sweep the flow table, from its start on, and let go of that in the end.
 func TestRunSweeps(t *testing.T) {
-	inst := newInstance(t, datapath.BalanceOptions{RingSize: 17})
+	inst := newInstance(t, lbplane.Options{RingSize: 17})
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
 		t.Fatal(err)

@@ -85,7 +85,7 @@ func sameVIP(a, b VIP) bool {
 
 func sameBackend(a, b Backend) bool {
 	for _, b := range []*Backend{&a, &b} {
-		b.File, b.Drained, b.Owner = false, false, 0
+		b.File, b.Drained, b.ID = false, false, 0
 	}
 	return a == b
 }

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"net/netip"
 
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // generations is how many generations of a number there are; 0 is none.
@@ -19,17 +19,17 @@ type provider struct {
 	addr netip.Addr
 }
 
-// number gives VIPs their numbers and backends their owners: those that they had in old, or new ones. Numbers that old
+// number gives VIPs their numbers and backends their IDs: those that they had in old, or new ones. Numbers that old
 // has are given to others only when nothing else is left: a flow would meet them before their ring is there.
-func (s *State) number(old State, o datapath.BalanceOptions) error {
-	vips, owners := make(map[Service]uint32), make(map[provider]datapath.BalanceOwner)
-	freeVIPs, freeMembers := newNumbers(o.VIPs), newNumbers(o.Members)
+func (s *State) number(old State, o lbplane.Options) error {
+	vips, ids := make(map[Service]uint32), make(map[provider]lbplane.BackendID)
+	freeVIPs, freeBackends := newNumbers(o.VIPs), newNumbers(o.Backends)
 	for _, v := range old.VIPs {
 		vips[v.Service] = v.Number
 		freeVIPs.take(v.Number)
 		for _, b := range v.Backends {
-			owners[provider{v.Service, b.Addr}] = b.Owner
-			freeMembers.take(b.Owner.Number())
+			ids[provider{v.Service, b.Addr}] = b.ID
+			freeBackends.take(b.ID.Number())
 		}
 	}
 	s.Generations = maps.Clone(old.Generations)
@@ -43,11 +43,11 @@ func (s *State) number(old State, o datapath.BalanceOptions) error {
 			freeVIPs.keep(number)
 		}
 		for m := range v.Backends {
-			if owner, ok := owners[provider{v.Service, v.Backends[m].Addr}]; ok && int(owner.Number()) < o.Members {
-				v.Backends[m].Owner = owner
-				freeMembers.keep(owner.Number())
+			if backend, ok := ids[provider{v.Service, v.Backends[m].Addr}]; ok && int(backend.Number()) < o.Backends {
+				v.Backends[m].ID = backend
+				freeBackends.keep(backend.Number())
 			} else {
-				v.Backends[m].Owner = 0
+				v.Backends[m].ID = 0
 			}
 		}
 	}
@@ -62,15 +62,15 @@ func (s *State) number(old State, o datapath.BalanceOptions) error {
 		}
 		for m := range v.Backends {
 			b := &v.Backends[m]
-			if b.Owner != 0 {
+			if b.ID != 0 {
 				continue
 			}
-			number, ok := freeMembers.next()
+			number, ok := freeBackends.next()
 			if !ok {
 				return fmt.Errorf("no number is left for backend %s of VIP %s", b.Addr, v.Service)
 			}
 			s.Generations[number] = s.Generations[number]%generations + 1
-			b.Owner = datapath.NewBalanceOwner(number, s.Generations[number])
+			b.ID = lbplane.NewBackendID(number, s.Generations[number])
 		}
 	}
 	return nil

@@ -5,15 +5,15 @@ package lb
 import (
 	"testing"
 
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
-func (s *State) owner(t *testing.T, k, b string) datapath.BalanceOwner {
+func (s *State) backend(t *testing.T, k, b string) lbplane.BackendID {
 	t.Helper()
 	for _, v := range s.VIPs {
 		for _, r := range v.Backends {
 			if v.Service.String() == k && r.Addr.String() == b {
-				return r.Owner
+				return r.ID
 			}
 		}
 	}
@@ -23,42 +23,42 @@ func (s *State) owner(t *testing.T, k, b string) datapath.BalanceOwner {
 
 func TestNumbers(t *testing.T) {
 	const a, c = "192.0.2.1:80/tcp", "192.0.2.3:80/tcp"
-	own := datapath.NewBalanceOwner
+	own := lbplane.NewBackendID
 	first := numbered(t, State{}, vip(t, a, "10.0.0.11", "10.0.0.12"))
-	if first.owner(t, a, "10.0.0.11") != own(0, 1) || first.owner(t, a, "10.0.0.12") != own(1, 1) {
+	if first.backend(t, a, "10.0.0.11") != own(0, 1) || first.backend(t, a, "10.0.0.12") != own(1, 1) {
 		t.Errorf("got %+v", first)
 	}
-	// Owners go by name, whatever the order, and whatever else changes.
+	// IDs go by name, whatever the order, and whatever else changes.
 	second := numbered(t, first, vip(t, c, "10.0.0.12"), vip(t, a, "10.0.0.13", "10.0.0.12"))
-	if second.owner(t, a, "10.0.0.12") != own(1, 1) || second.VIPs[1].Number != 0 || second.VIPs[0].Number != 1 {
+	if second.backend(t, a, "10.0.0.12") != own(1, 1) || second.VIPs[1].Number != 0 || second.VIPs[0].Number != 1 {
 		t.Errorf("got %+v", second)
 	}
 	// 0 is not free before its ring has gone.
-	if second.owner(t, c, "10.0.0.12") != own(2, 1) || second.owner(t, a, "10.0.0.13") != own(3, 1) {
+	if second.backend(t, c, "10.0.0.12") != own(2, 1) || second.backend(t, a, "10.0.0.13") != own(3, 1) {
 		t.Errorf("got %+v", second)
 	}
 	// Now it is, with another generation.
 	third := numbered(t, second, vip(t, a, "10.0.0.13", "10.0.0.12", "10.0.0.11"))
-	if third.owner(t, a, "10.0.0.11") != own(0, 2) || third.owner(t, a, "10.0.0.13") != own(3, 1) {
+	if third.backend(t, a, "10.0.0.11") != own(0, 2) || third.backend(t, a, "10.0.0.13") != own(3, 1) {
 		t.Errorf("got %+v", third)
 	}
 	// Generations go round, and leave out 0.
 	third.Generations[2] = generations
 	fourth := numbered(t, third, vip(t, a, "10.0.0.14"))
-	if fourth.owner(t, a, "10.0.0.14") != own(2, 1) {
+	if fourth.backend(t, a, "10.0.0.14") != own(2, 1) {
 		t.Errorf("got %+v", fourth)
 	}
 	// What the change says of numbers counts for nothing.
 	wrong := vip(t, a, "10.0.0.14")
-	wrong.Number, wrong.Backends[0].Owner = 9, own(9, 9)
-	if fifth := numbered(t, fourth, wrong); fifth.VIPs[0].Number != 0 || fifth.owner(t, a, "10.0.0.14") != own(2, 1) {
+	wrong.Number, wrong.Backends[0].ID = 9, own(9, 9)
+	if fifth := numbered(t, fourth, wrong); fifth.VIPs[0].Number != 0 || fifth.backend(t, a, "10.0.0.14") != own(2, 1) {
 		t.Errorf("got %+v", fifth)
 	}
 }
 
 // TestNumbersRunOut exchanges everything when there is no room for both.
 func TestNumbersRunOut(t *testing.T) {
-	o := datapath.BalanceOptions{RingSize: 17, VIPs: 1, Members: 2}
+	o := lbplane.Options{RingSize: 17, VIPs: 1, Backends: 2}
 	var first State
 	first.VIPs = []VIP{vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")}
 	if err := first.number(State{}, o); err != nil {
@@ -68,7 +68,7 @@ func TestNumbersRunOut(t *testing.T) {
 	if err := next.number(first, o); err != nil {
 		t.Fatal(err)
 	}
-	if next.VIPs[0].Number != 0 || next.owner(t, "192.0.2.2:80/tcp", "10.0.0.12") != datapath.NewBalanceOwner(1, 2) {
+	if next.VIPs[0].Number != 0 || next.backend(t, "192.0.2.2:80/tcp", "10.0.0.12") != lbplane.NewBackendID(1, 2) {
 		t.Errorf("got %+v", next)
 	}
 	next.VIPs[0].Backends = append(next.VIPs[0].Backends, vip(t, "192.0.2.2:80/tcp", "10.0.0.13").Backends...)

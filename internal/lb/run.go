@@ -15,6 +15,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
 	"culvert/internal/lb/health"
+	"culvert/internal/lb/lbplane"
 )
 
 // Options of Run.
@@ -43,7 +44,7 @@ const (
 // runner keeps a load balancer in step with what comes and goes.
 type runner struct {
 	Options
-	plane    *datapath.BalancePlane
+	plane    *lbplane.Plane
 	resolver *nexthop.Resolver
 	changed  chan struct{}
 
@@ -52,7 +53,7 @@ type runner struct {
 
 	// What follows belongs to the goroutine of run.
 	health    *checks
-	sweeper   *datapath.Sweeper
+	sweeper   *lbplane.Sweeper
 	targets   map[netip.Addr]*nexthop.Target
 	settling  settling
 	announced []netip.Prefix
@@ -67,12 +68,12 @@ type runner struct {
 // Run keeps next hops, rings and announcements in step with the routing table, and with changes that others make by Edit,
 // and sweeps the flow table, until ctx ends. What the programs know stays.
 func Run(ctx context.Context, o Options) error {
-	plane, err := o.Instance.ViewBalance()
+	plane, err := lbplane.View(o.Instance)
 	if err != nil {
 		return err
 	}
 	r := &runner{
-		Options: o, plane: plane, changed: make(chan struct{}, 1), sweeper: o.Instance.Sweeper(),
+		Options: o, plane: plane, changed: make(chan struct{}, 1), sweeper: lbplane.NewSweeper(o.Instance),
 		found: make(map[netip.Addr]way), targets: make(map[netip.Addr]*nexthop.Target), failed: make(map[string]string),
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -157,12 +158,12 @@ func (r *runner) step(ctx context.Context) error {
 	if r.detached {
 		return nil // until it is attached again, by another process
 	}
-	err := r.Instance.EditBalance(func(p *datapath.BalancePlane) error { return r.sync(ctx, p) })
+	err := lbplane.Edit(r.Instance, func(p *lbplane.Plane) error { return r.sync(ctx, p) })
 	r.failing(ctx, "the load balancer does not follow", err)
 	return err
 }
 
-func (r *runner) sync(ctx context.Context, p *datapath.BalancePlane) error {
+func (r *runner) sync(ctx context.Context, p *lbplane.Plane) error {
 	s, before, old, err := read(p)
 	if err != nil {
 		return err
@@ -213,7 +214,7 @@ func (r *runner) track(s *State) {
 
 func wayOf(nh nexthop.NextHop) way {
 	return way{
-		hop: datapath.BalanceHop{
+		hop: lbplane.Hop{
 			Port: nh.IfIndex, SrcMAC: nh.SrcMAC, DstMAC: nh.DstMAC, MTU: nh.MTU, VLAN: nh.VLAN, LinearOnly: nh.LinearOnly,
 		},
 		source: nh.Source,
@@ -239,7 +240,7 @@ func (r *runner) checkWord(v *VIP, b *Backend) string {
 	switch {
 	case v.Check == nil:
 		return "none: it is taken to be up"
-	case r.health.result(b.Owner).State == health.Up:
+	case r.health.result(b.ID).State == health.Up:
 		return "answered"
 	default:
 		return "has not answered yet: it is taken to be up"
@@ -281,7 +282,7 @@ func (r *runner) tell(s *State, old, now live) {
 			case is == "":
 				r.Log.Info("backend is up", "vip", v.Service, "backend", b.Addr, "check", r.checkWord(&v, &b))
 			default:
-				r.Log.Warn("backend is down", "vip", v.Service, "backend", b.Addr, "why", is, "check", r.health.result(b.Owner).Text)
+				r.Log.Warn("backend is down", "vip", v.Service, "backend", b.Addr, "why", is, "check", r.health.result(b.ID).Text)
 			}
 		}
 		if was, is := s.takes(&v, old), s.takes(&v, now); was && !is {
@@ -293,7 +294,7 @@ func (r *runner) tell(s *State, old, now live) {
 // Resolve finds the ways to all backends once, as far as they answer until ctx ends, for a data plane that nobody keeps in
 // step. It returns those that did not.
 func Resolve(ctx context.Context, inst *datapath.Instance) (missing []netip.Addr, err error) {
-	plane, err := inst.ViewBalance()
+	plane, err := lbplane.View(inst)
 	if err != nil {
 		return nil, err
 	}
@@ -305,7 +306,7 @@ func Resolve(ctx context.Context, inst *datapath.Instance) (missing []netip.Addr
 	if err != nil {
 		return nil, err
 	}
-	return missing, inst.EditBalance(func(p *datapath.BalancePlane) error {
+	return missing, lbplane.Edit(inst, func(p *lbplane.Plane) error {
 		s, before, l, err := read(p)
 		if err != nil {
 			return err

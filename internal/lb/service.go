@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 func (p Protocol) String() string {
@@ -87,6 +87,6 @@ func (s Service) Compare(o Service) int {
 }
 
 // Key is what the programs find it by.
-func (s Service) Key() datapath.BalanceVIPKey {
-	return datapath.BalanceVIPKey{Addr: s.Addr, Proto: uint8(s.Protocol), Port: s.Port}
+func (s Service) Key() lbplane.VIPKey {
+	return lbplane.VIPKey{Addr: s.Addr, Proto: uint8(s.Protocol), Port: s.Port}
 }

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lb/health"
+	"culvert/internal/lb/lbplane"
 )
 
 /*
@@ -32,7 +32,7 @@ type candidate struct {
 	service Service
 	drained bool
 	since   time.Time // when it has begun to have somebody who takes new flows, zero if before the process
-	checked []datapath.BalanceOwner
+	checked []lbplane.BackendID
 }
 
 // update takes in a new state; old is what was known before.
@@ -54,7 +54,7 @@ func (w *settling) update(s *State, old, now live) {
 		if v.Check != nil {
 			for _, b := range v.Backends {
 				if b.Share() > 0 {
-					c.checked = append(c.checked, b.Owner)
+					c.checked = append(c.checked, b.ID)
 				}
 			}
 		}
@@ -65,7 +65,7 @@ func (w *settling) update(s *State, old, now live) {
 }
 
 // prefixes are the addresses that may be announced now.
-func (w *settling) prefixes(result func(datapath.BalanceOwner) health.Result) []netip.Prefix {
+func (w *settling) prefixes(result func(lbplane.BackendID) health.Result) []netip.Prefix {
 	var all []netip.Prefix
 	for _, c := range w.vips {
 		if !w.open[c.service] {
@@ -81,9 +81,9 @@ func (w *settling) prefixes(result func(datapath.BalanceOwner) health.Result) []
 
 // settled tells whether all backends have been found up, or down by a check that has begun since somebody takes new flows: one
 // that began before may have failed for what kept all of them away.
-func (c *candidate) settled(result func(datapath.BalanceOwner) health.Result) bool {
-	return !slices.ContainsFunc(c.checked, func(owner datapath.BalanceOwner) bool {
-		r := result(owner)
+func (c *candidate) settled(result func(lbplane.BackendID) health.Result) bool {
+	return !slices.ContainsFunc(c.checked, func(backend lbplane.BackendID) bool {
+		r := result(backend)
 		return r.State == health.Unknown || r.Rising || r.State == health.Down && r.Asked.Before(c.since)
 	})
 }
@@ -92,7 +92,7 @@ func (c *candidate) settled(result func(datapath.BalanceOwner) health.Result) bo
 func (r *runner) settle() {
 	result := r.health.result
 	if r.unchecked { // which has been told: nothing will be found
-		result = func(datapath.BalanceOwner) health.Result { return health.Result{State: health.Up} }
+		result = func(lbplane.BackendID) health.Result { return health.Result{State: health.Up} }
 	}
 	if all := r.settling.prefixes(result); !slices.Equal(all, r.announced) {
 		r.announced, r.told = all, false

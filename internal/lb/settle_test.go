@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lb/health"
+	"culvert/internal/lb/lbplane"
 )
 
 // settleBed is a VIP with two backends that are checked.
@@ -18,32 +18,32 @@ type settleBed struct {
 	w        settling
 	s        State
 	was      live
-	findings map[datapath.BalanceOwner]health.Result
+	findings map[lbplane.BackendID]health.Result
 }
 
 func newSettleBed(t *testing.T) *settleBed {
 	v := vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")
 	v.Check = &health.Check{Type: health.TCP}
-	return &settleBed{t: t, s: numbered(t, State{}, v), findings: make(map[datapath.BalanceOwner]health.Result)}
+	return &settleBed{t: t, s: numbered(t, State{}, v), findings: make(map[lbplane.BackendID]health.Result)}
 }
 
-func (b *settleBed) owner(n int) datapath.BalanceOwner { return b.s.VIPs[0].Backends[n].Owner }
+func (b *settleBed) backend(n int) lbplane.BackendID { return b.s.VIPs[0].Backends[n].ID }
 
 // found is told what a check has found.
 func (b *settleBed) found(n int, state health.State, rising bool) {
-	b.findings[b.owner(n)] = health.Result{State: state, Rising: rising, Asked: time.Now()}
+	b.findings[b.backend(n)] = health.Result{State: state, Rising: rising, Asked: time.Now()}
 }
 
 // want brings the state up to what has been found, and wants the VIP announced or not.
 func (b *settleBed) want(announced bool) {
 	b.t.Helper()
 	now := allUp(&b.s)
-	for owner, r := range b.findings {
-		now.down[owner] = r.State == health.Down
+	for backend, r := range b.findings {
+		now.down[backend] = r.State == health.Down
 	}
 	b.w.update(&b.s, b.was, now)
 	b.was = now
-	got := b.w.prefixes(func(owner datapath.BalanceOwner) health.Result { return b.findings[owner] })
+	got := b.w.prefixes(func(backend lbplane.BackendID) health.Result { return b.findings[backend] })
 	want := []netip.Prefix{}
 	if announced {
 		want = append(want, netip.MustParsePrefix("192.0.2.1/32"))
@@ -91,10 +91,10 @@ func TestSettlingStart(t *testing.T) {
 // TestSettlingAfterRestart: what an earlier process has found is enough.
 func TestSettlingAfterRestart(t *testing.T) {
 	b := newSettleBed(t)
-	b.findings[b.owner(0)] = health.Result{State: health.Up}
-	b.findings[b.owner(1)] = health.Result{State: health.Down}
+	b.findings[b.backend(0)] = health.Result{State: health.Up}
+	b.findings[b.backend(1)] = health.Result{State: health.Down}
 	b.was = allUp(&b.s)
-	b.was.down[b.owner(1)] = true
+	b.was.down[b.backend(1)] = true
 	b.want(true)
 }
 

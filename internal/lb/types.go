@@ -7,8 +7,8 @@ package lb
 import (
 	"net/netip"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lb/health"
+	"culvert/internal/lb/lbplane"
 )
 
 // Protocol is that of a VIP.
@@ -96,8 +96,8 @@ type Backend struct {
 	ServerID string `json:"server_id,omitempty"`
 	// File says that it comes from the configuration file.
 	File bool `json:"file,omitempty"`
-	// Owner is what rings and flows call it.
-	Owner datapath.BalanceOwner `json:"owner"`
+	// ID is what rings and flows call it.
+	ID lbplane.BackendID `json:"owner"`
 }
 
 // Check is how the backends of a VIP are asked whether they live.
@@ -110,7 +110,7 @@ type State struct {
 	Source4 netip.Prefix `json:"source4"`
 	Source6 netip.Prefix `json:"source6"`
 	VIPs    []VIP        `json:"vips"`
-	// Generations has the generation of the last owner of each number.
+	// Generations has the generation of the last backend of each number.
 	Generations map[uint32]uint32 `json:"generations,omitempty"`
 	// Unfinished says that somebody is writing this into the programs' maps, or has died meanwhile.
 	Unfinished bool `json:"unfinished,omitempty"`

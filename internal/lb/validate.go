@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // Parts of VIPs and backends that an error is about, as the configuration file calls them.
@@ -58,7 +58,7 @@ const maxServerID = 8
 const maxIDConfig = 6
 
 // Validate refuses what the programs would not carry out, or not as it is meant. Errors are of type *Error.
-func (s *State) Validate(o datapath.BalanceOptions) error {
+func (s *State) Validate(o lbplane.Options) error {
 	if err := s.checkSources(); err != nil {
 		return err
 	}
@@ -81,8 +81,8 @@ func (s *State) Validate(o datapath.BalanceOptions) error {
 	if len(s.VIPs) > o.VIPs {
 		return &Error{VIP: s.VIPs[o.VIPs].Service, Err: fmt.Errorf("one VIP more than the %d there is room for: set balance.vips", o.VIPs)}
 	}
-	if members > o.Members {
-		return &Error{Err: fmt.Errorf("%d backends of all VIPs are more than the %d there is room for: set balance.backends", members, o.Members)}
+	if members > o.Backends {
+		return &Error{Err: fmt.Errorf("%d backends of all VIPs are more than the %d there is room for: set balance.backends", members, o.Backends)}
 	}
 	for _, v := range s.VIPs {
 		if len(v.Backends) > o.RingSize {

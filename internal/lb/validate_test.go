@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lb/health"
+	"culvert/internal/lb/lbplane"
 )
 
 func service(t *testing.T, s string) Service {
@@ -31,7 +31,7 @@ func vip(t *testing.T, s string, backends ...string) VIP {
 	return v
 }
 
-var small = datapath.BalanceOptions{RingSize: 17, VIPs: 3, Members: 20}
+var small = lbplane.Options{RingSize: 17, VIPs: 3, Backends: 20}
 
 func TestParseService(t *testing.T) {
 	for text, want := range map[string]string{

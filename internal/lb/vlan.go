@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // noVLANs stands in the place of a list of VLANs.
@@ -40,8 +40,8 @@ func VLANWords(ids []uint16) string {
 }
 
 func checkVLANs(ids []uint16) error {
-	if len(ids) > datapath.BalanceMaxVLANs {
-		return fmt.Errorf("%d VLANs: use %d at most", len(ids), datapath.BalanceMaxVLANs)
+	if len(ids) > lbplane.MaxVLANs {
+		return fmt.Errorf("%d VLANs: use %d at most", len(ids), lbplane.MaxVLANs)
 	}
 	for n, id := range ids {
 		if id < 1 || id > 4094 {
@@ -55,18 +55,18 @@ func checkVLANs(ids []uint16) error {
 }
 
 // namedVLANs are what VIPs name, by their addresses.
-func (s *State) namedVLANs() map[datapath.BalanceNamedVLAN]bool {
-	all := make(map[datapath.BalanceNamedVLAN]bool)
+func (s *State) namedVLANs() map[lbplane.NamedVLAN]bool {
+	all := make(map[lbplane.NamedVLAN]bool)
 	for _, v := range s.VIPs {
 		for _, id := range v.VLANs {
-			all[datapath.BalanceNamedVLAN{Addr: v.Service.Addr, ID: id}] = true
+			all[lbplane.NamedVLAN{Addr: v.Service.Addr, ID: id}] = true
 		}
 	}
 	return all
 }
 
 // writeVLANs takes the programs from what VIPs have named to what they name.
-func writeVLANs(p plane, old, now map[datapath.BalanceNamedVLAN]bool) error {
+func writeVLANs(p plane, old, now map[lbplane.NamedVLAN]bool) error {
 	for v := range now {
 		if !old[v] {
 			if err := p.SetNamedVLAN(v); err != nil {

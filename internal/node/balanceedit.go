@@ -10,6 +10,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/lb/lbview"
 )
@@ -101,7 +102,7 @@ func (b Balancer) Drain(ctx context.Context, k lb.Service, a netip.Addr, drained
 // Balancers lists the data planes of this network namespace that balance load, for a shell to complete.
 func Balancers() []string {
 	return collect(datapath.ListHere, func(i *datapath.Instance) []string {
-		if i.Balance() == nil {
+		if lbplane.OptionsOf(i) == nil {
 			return nil
 		}
 		return []string{i.Name()}
@@ -127,7 +128,7 @@ func BalanceBackends(vip string) []string {
 
 func ofBalance(names func(lb.VIP) []string) []string {
 	return collect(datapath.ListHere, func(i *datapath.Instance) (all []string) {
-		p, err := i.ViewBalance()
+		p, err := lbplane.View(i)
 		if err != nil {
 			return nil
 		}

@@ -24,6 +24,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/stage"
 	"culvert/internal/stages"
@@ -142,7 +143,7 @@ func (b *beginBed) open() *datapath.Instance {
 
 func (b *beginBed) state(inst *datapath.Instance) lb.State {
 	b.t.Helper()
-	plane, err := inst.ViewBalance()
+	plane, err := lbplane.View(inst)
 	b.must(err)
 	s, err := lb.Load(plane)
 	b.must(err)
@@ -154,7 +155,7 @@ func (b *beginBed) picture() string {
 	b.t.Helper()
 	inst := b.open()
 	defer inst.Close()
-	plane, err := inst.ViewBalance()
+	plane, err := lbplane.View(inst)
 	b.must(err)
 	vips, err := plane.VIPs()
 	b.must(err)
@@ -165,7 +166,7 @@ func (b *beginBed) picture() string {
 		text += fmt.Sprintf("%v: %v\n", k, ring)
 	}
 	for n := range uint32(8) {
-		m, err := plane.Member(n)
+		m, err := plane.Backend(n)
 		b.must(err)
 		if m.Used {
 			text += fmt.Sprintf("%+v\n", m)

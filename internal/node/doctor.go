@@ -14,6 +14,8 @@ import (
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/host/pins"
 	"culvert/internal/lb"
+	"culvert/internal/lb/bgpstate"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/route/routeplane"
 	"culvert/internal/route/routestage"
@@ -117,7 +119,7 @@ func DoctorRunning(o *doctor.Options) {
 	for _, inst := range all {
 		served = served || inst.Served()
 		o.Attached = append(o.Attached, inst.AttachedNow()...)
-		if isSCION(inst) || routeplane.OptionsOf(inst) != nil || inst.Balance() != nil {
+		if isSCION(inst) || routeplane.OptionsOf(inst) != nil || lbplane.OptionsOf(inst) != nil {
 			o.Forwarding = append(o.Forwarding, inst.AttachedNow()...)
 		}
 		if isSCION(inst) {
@@ -137,7 +139,7 @@ func DoctorRunning(o *doctor.Options) {
 		}
 		if !inst.Served() && !inst.Unattended() {
 			o.Unserved = append(o.Unserved, doctor.Unserved{
-				Router: inst.Name(), SCION: isSCION(inst), Route: routeplane.OptionsOf(inst) != nil, LB: inst.Balance() != nil,
+				Router: inst.Name(), SCION: isSCION(inst), Route: routeplane.OptionsOf(inst) != nil, LB: lbplane.OptionsOf(inst) != nil,
 			})
 		}
 		stages, _, err := inst.Stages()
@@ -158,10 +160,10 @@ func DoctorRunning(o *doctor.Options) {
 				Detached: u.Why == pins.Detached, Served: inst.Served(), Renamed: u.Renamed, Moved: u.Moved,
 			})
 		}
-		if plane, err := inst.ViewBalance(); err == nil {
+		if plane, err := lbplane.View(inst); err == nil {
 			if s, err := lb.Load(plane); err == nil {
 				balances(o, s)
-				sessions, known, err := inst.BGPSessions()
+				sessions, known, err := bgpstate.Of(inst)
 				o.LB.Sessions = append(o.LB.Sessions, sessions...)
 				if err != nil || !known {
 					o.LB.Unreported = append(o.LB.Unreported, inst.Name())

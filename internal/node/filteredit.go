@@ -14,6 +14,7 @@ import (
 	"culvert/internal/filter/filterview"
 	"culvert/internal/host/hostaddr"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/lbstage"
 )
 
@@ -132,8 +133,8 @@ func Flush(on string, all bool, out io.Writer) error {
 func Protect(on string, s datapath.FilterService, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
 		err := inst.EditFilter(func(f *datapath.Filter) error {
-			if inst.Balance() != nil {
-				plane, err := inst.ViewBalance()
+			if lbplane.OptionsOf(inst) != nil {
+				plane, err := lbplane.View(inst)
 				if err != nil {
 					return err
 				}

@@ -42,7 +42,7 @@ func collectStages(source any, ch chan<- prometheus.Metric) {
 		return
 	}
 	for name, is := range out {
-		ch <- prometheus.MustNewConstMetric(stageDesc, prometheus.GaugeValue, float64(oneIf(is)), name)
+		ch <- prometheus.MustNewConstMetric(stageDesc, prometheus.GaugeValue, float64(OneIf(is)), name)
 	}
 }
 
@@ -57,6 +57,6 @@ func collectAttached(source any, ch chan<- prometheus.Metric) {
 
 func collectFlags(desc *prometheus.Desc, on map[string]bool, ch chan<- prometheus.Metric) {
 	for name, is := range on {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(oneIf(is)), name)
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(OneIf(is)), name)
 	}
 }

@@ -19,11 +19,25 @@ var (
 		[]string{"interface", "loss"}, nil)
 )
 
-type collector struct{ source PortSource }
+type collector struct {
+	source PortSource
+	others []prometheus.Collector
+}
 
 // NewCollector returns a collector for the counters of all interfaces. It adds the metrics of each interface that source also
-// implements: AttachedSource, UpSource, StageSource, FilterSource, BalanceSource, BGPSource.
-func NewCollector(source PortSource) prometheus.Collector { return collector{source} }
+// implements: AttachedSource, UpSource, StageSource, FilterSource, CollectorSource.
+func NewCollector(source PortSource) prometheus.Collector {
+	c := collector{source: source}
+	if s, ok := source.(CollectorSource); ok {
+		c.others = s.Collectors()
+	}
+	return c
+}
+
+// CollectorSource is a PortSource that also has metrics of its own.
+type CollectorSource interface {
+	Collectors() []prometheus.Collector
+}
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
@@ -35,8 +49,9 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- upDesc
 	ch <- stageDesc
 	describeFilter(ch)
-	describeBalance(ch)
-	describeBGP(ch)
+	for _, other := range c.others {
+		other.Describe(ch)
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -44,8 +59,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	collectAttached(c.source, ch)
 	collectStages(c.source, ch)
 	collectFilter(c.source, ch)
-	collectBalance(c.source, ch)
-	collectBGP(c.source, ch)
+	for _, other := range c.others {
+		other.Collect(ch)
+	}
 	ports, err := c.source.Ports()
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(packetsDesc, err)
@@ -69,4 +85,12 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for key, sentence := range explained {
 		ch <- prometheus.MustNewConstMetric(explainedDesc, prometheus.GaugeValue, 1, key[0], key[1], sentence)
 	}
+}
+
+// OneIf is the value of a metric that tells whether something is so.
+func OneIf(is bool) uint64 {
+	if is {
+		return 1
+	}
+	return 0
 }

@@ -24,6 +24,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/difftest/scionjudge"
 	"culvert/internal/filter/pcap"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/route/routeplane"
 	"culvert/internal/scion/scionpkt"
 	"culvert/internal/scion/scionplane"
@@ -51,11 +52,11 @@ type bed struct {
 	counters
 
 	vips    []vip
-	members []datapath.BalanceMember
-	plane   *datapath.BalancePlane
+	members []lbplane.Backend
+	plane   *lbplane.Plane
 	router  *routeplane.Plane
-	owners  map[flow]datapath.BalanceOwner
-	kept    map[flow]datapath.BalanceOwner // of flows that a VIP keeps together
+	owners  map[flow]lbplane.BackendID
+	kept    map[flow]lbplane.BackendID // of flows that a VIP keeps together
 	strays  map[fragments]bool
 
 	routes []prefix
@@ -80,7 +81,7 @@ func newBed(t testing.TB, on stages) *bed {
 	rng := rand.New(rand.NewPCG(14, 14))
 	b := &bed{
 		on: on, net: scionpkt.RandomNetwork(rng, scionpkt.Mixes()[0], uint32(time.Now().Unix())), calls: make(chan func()),
-		owners: make(map[flow]datapath.BalanceOwner), kept: make(map[flow]datapath.BalanceOwner),
+		owners: make(map[flow]lbplane.BackendID), kept: make(map[flow]lbplane.BackendID),
 		strays: make(map[fragments]bool), seen: make(map[string]int),
 	}
 	if on.scion {
@@ -143,7 +144,7 @@ func (b *bed) setUp() error {
 		o.Parts = append(o.Parts, routeplane.NewPart(routeplane.Options{Trusting: true, Blocks4: 64, Blocks6: 64}))
 	}
 	if b.on.lb {
-		o.Parts = append(o.Parts, datapath.NewBalancePart(datapath.BalanceOptions{RingSize: ringSize, Flows: 4096, Members: 64}))
+		o.Parts = append(o.Parts, lbplane.NewPart(lbplane.Options{RingSize: ringSize, Flows: 4096, Backends: 64}))
 	}
 	if b.inst, err = datapath.Attach(o); err != nil {
 		return err

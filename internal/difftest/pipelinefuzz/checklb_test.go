@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // ringSize is a small prime.
@@ -21,12 +21,12 @@ type vip struct {
 	addr   netip.Addr
 	proto  byte
 	port   uint16 // 0 for all
-	ring   []datapath.BalanceMember
+	ring   []lbplane.Backend
 	// source sends all flows of a client to one backend, sourcePort those of a client's port.
 	source, sourcePort bool
 	// id names the one server that connection IDs of QUIC can name.
 	id []byte
-	of datapath.BalanceOwner
+	of lbplane.BackendID
 }
 
 // flow is what the load balancer tells packets apart by.
@@ -42,30 +42,30 @@ const gueBase = 6080
 // fillBalance makes VIPs of all kinds with backends of all kinds.
 func (b *bed) fillBalance() error {
 	var err error
-	if b.plane, err = b.inst.ViewBalance(); err != nil {
+	if b.plane, err = lbplane.View(b.inst); err != nil {
 		return err
 	}
 	out := b.net.Devices[1]
-	add := func(a string, change func(*datapath.BalanceMember)) error {
+	add := func(a string, change func(*lbplane.Backend)) error {
 		n := uint32(len(b.members) + 1)
-		m := datapath.BalanceMember{
-			Owner: datapath.NewBalanceOwner(n, 1), Addr: addr(a), Encap: datapath.BalanceIPIP, GUEPort: gueBase + uint16(n), Used: true,
+		m := lbplane.Backend{
+			ID: lbplane.NewBackendID(n, 1), Addr: addr(a), Encap: lbplane.IPIP, GUEPort: gueBase + uint16(n), Used: true,
 			Source: netip.MustParsePrefix("10.200.0.0/16"),
-			Hop:    datapath.BalanceHop{Port: out.IfIndex, SrcMAC: out.MAC, DstMAC: [6]byte{2, 0, 0, 9, 0, byte(n)}, MTU: 1500},
+			Hop:    lbplane.Hop{Port: out.IfIndex, SrcMAC: out.MAC, DstMAC: [6]byte{2, 0, 0, 9, 0, byte(n)}, MTU: 1500},
 		}
 		if m.Addr.Is6() {
 			m.Source = netip.MustParsePrefix("fd00:200::/64")
 		}
 		change(&m)
 		b.members = append(b.members, m)
-		return b.plane.SetMember(m)
+		return b.plane.SetBackend(m)
 	}
 	for f := range 2 {
-		for n, encap := range []datapath.BalanceEncap{datapath.BalanceIPIP, datapath.BalanceGUE, datapath.BalanceL2, datapath.BalanceIPIP} {
+		for n, encap := range []lbplane.Encap{lbplane.IPIP, lbplane.GUE, lbplane.L2, lbplane.IPIP} {
 			for v, vlan := range []uint16{0, 0x1000 | 7} {
 				for s := range 2 {
 					a := []string{"10.88.0.%d", "fd00:88::%d"}[f]
-					if err := add(fmt.Sprintf(a, 1+n*4+v*2+s), func(m *datapath.BalanceMember) {
+					if err := add(fmt.Sprintf(a, 1+n*4+v*2+s), func(m *lbplane.Backend) {
 						m.Encap, m.Hop.VLAN = encap, vlan
 						m.Hop.MTU = []uint16{1500, 9000, 1280}[(n+v+s)%3]
 						if s == 1 {
@@ -81,8 +81,8 @@ func (b *bed) fillBalance() error {
 	}
 	all := b.members
 	if err := errors.Join(
-		add("10.88.0.100", func(m *datapath.BalanceMember) { m.Hop.Port = 0 }),
-		add("10.88.0.101", func(m *datapath.BalanceMember) { m.Down = true }),
+		add("10.88.0.100", func(m *lbplane.Backend) { m.Hop.Port = 0 }),
+		add("10.88.0.101", func(m *lbplane.Backend) { m.Down = true }),
 	); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (b *bed) fillBalance() error {
 	for _, v := range []struct {
 		to      string
 		proto   byte
-		ring    []datapath.BalanceMember
+		ring    []lbplane.Backend
 		source  bool
 		move    bool
 		rotated uint8 // config rotation, 0 for none of QUIC
@@ -102,8 +102,8 @@ func (b *bed) fillBalance() error {
 		{"192.0.2.1:443", protoUDP, all[:ringSize], false, false, 2},
 		{"[2001:db8::1]:443", protoUDP, all[9 : 9+ringSize], false, false, 2},
 		{"192.0.2.2:80", protoTCP, nil, false, false, 0},
-		{"192.0.2.3:80", protoTCP, []datapath.BalanceMember{lost}, false, false, 0},
-		{"192.0.2.4:0", protoTCP, append([]datapath.BalanceMember{down}, all[:6]...), false, true, 0},
+		{"192.0.2.3:80", protoTCP, []lbplane.Backend{lost}, false, false, 0},
+		{"192.0.2.4:0", protoTCP, append([]lbplane.Backend{down}, all[:6]...), false, true, 0},
 		{"192.0.2.5:53", protoUDP, all[:4], false, false, 0},
 		{"[2001:db8::5]:53", protoUDP, all[:4], false, false, 0},
 		{"192.0.2.6:80", protoTCP, nil, false, false, 0},
@@ -113,22 +113,22 @@ func (b *bed) fillBalance() error {
 	} {
 		to := netip.MustParseAddrPort(v.to)
 		s := vip{number: uint32(len(b.vips)), addr: to.Addr(), proto: v.proto, port: to.Port(), ring: v.ring, source: v.source}
-		ring := make([]datapath.BalanceOwner, ringSize)
+		ring := make([]lbplane.BackendID, ringSize)
 		for n := range ring {
 			if len(v.ring) > 0 {
-				ring[n] = v.ring[n%len(v.ring)].Owner
+				ring[n] = v.ring[n%len(v.ring)].ID
 			}
 		}
 		s.sourcePort = s.addr == sourcePortVIP4 || s.addr == sourcePortVIP6
-		conf := datapath.BalanceVIP{Number: s.number, Source: v.source, SourcePort: s.sourcePort, Move: v.move, Empty: len(v.ring) == 0}
+		conf := lbplane.VIP{Number: s.number, Source: v.source, SourcePort: s.sourcePort, Move: v.move, Empty: len(v.ring) == 0}
 		if v.rotated > 0 {
-			s.id, s.of = []byte{7, 8}, v.ring[2].Owner
+			s.id, s.of = []byte{7, 8}, v.ring[2].ID
 			conf.ServerID, conf.IDConfig = uint8(len(s.id)), v.rotated
 			if err := b.plane.SetServerID(s.number, s.id, s.of); err != nil {
 				return err
 			}
 		}
-		key := datapath.BalanceVIPKey{Addr: s.addr, Proto: s.proto, Port: s.port}
+		key := lbplane.VIPKey{Addr: s.addr, Proto: s.proto, Port: s.port}
 		if err := errors.Join(b.plane.SetRing(s.number, ring), b.plane.SetVIP(key, conf)); err != nil {
 			return err
 		}
@@ -227,48 +227,48 @@ func (b *bed) checkFlow(tr trial, in *view, o outcome) error {
 	}
 	f := flow{netip.AddrPortFrom(in.src, sport), service.number, dport, in.l4proto}
 	// Rings stay as they are here, so that no flow moves, whatever a segment says of it.
-	if has, ok := b.owners[f]; ok && has != m.Owner && service.id == nil {
-		return fmt.Errorf("a flow of backend %d went to %d", has.Number(), m.Owner.Number())
+	if has, ok := b.owners[f]; ok && has != m.ID && service.id == nil {
+		return fmt.Errorf("a flow of backend %d went to %d", has.Number(), m.ID.Number())
 	}
 	if o.reason != "fwd lb-quic" && service.id == nil {
-		if err := b.together(f, service, m.Owner); err != nil {
+		if err := b.together(f, service, m.ID); err != nil {
 			return err
 		}
 	}
 	switch o.reason {
 	case "fwd lb-new":
-		b.owners[f] = m.Owner
+		b.owners[f] = m.ID
 	case "fwd lb-quic":
-		if m.Owner != service.of {
-			return fmt.Errorf("it went to backend %d, its connection ID names %d", m.Owner.Number(), service.of.Number())
+		if m.ID != service.of {
+			return fmt.Errorf("it went to backend %d, its connection ID names %d", m.ID.Number(), service.of.Number())
 		}
 		if _, ok := b.owners[f]; !ok { // a flow that the table has stays where it is
-			b.owners[f] = m.Owner
+			b.owners[f] = m.ID
 		}
 	case "fwd lb-flow":
 		// An entry that has expired goes to whom an ID names, which is not seen here.
-		if has, ok := b.owners[f]; ok && has != m.Owner && (service.id == nil || m.Owner != service.of) {
-			return fmt.Errorf("a flow of backend %d went to %d", has.Number(), m.Owner.Number())
+		if has, ok := b.owners[f]; ok && has != m.ID && (service.id == nil || m.ID != service.of) {
+			return fmt.Errorf("a flow of backend %d went to %d", has.Number(), m.ID.Number())
 		}
 	}
 	return nil
 }
 
 // sent finds the backend that a packet was sent to, in the way that is right for it. It has to be in the ring of a VIP.
-func (b *bed) sent(tr trial, in *view, out []byte, of func(*vip) bool) (m datapath.BalanceMember, err error) {
+func (b *bed) sent(tr trial, in *view, out []byte, of func(*vip) bool) (m lbplane.Backend, err error) {
 	o := decode(out)
-	at := slices.IndexFunc(b.members, func(m datapath.BalanceMember) bool { return bytes.Equal(out[:6], m.Hop.DstMAC[:]) })
+	at := slices.IndexFunc(b.members, func(m lbplane.Backend) bool { return bytes.Equal(out[:6], m.Hop.DstMAC[:]) })
 	if at < 0 {
 		return m, fmt.Errorf("it was sent to %x, where no backend is", out[:6])
 	}
 	m = b.members[at]
 	found := false
 	for n := range b.vips {
-		found = found || of(&b.vips[n]) && slices.ContainsFunc(b.vips[n].ring, func(r datapath.BalanceMember) bool { return r.Owner == m.Owner })
+		found = found || of(&b.vips[n]) && slices.ContainsFunc(b.vips[n].ring, func(r lbplane.Backend) bool { return r.ID == m.ID })
 	}
 	switch {
 	case !found:
-		return m, fmt.Errorf("backend %d is of no such VIP", m.Owner.Number())
+		return m, fmt.Errorf("backend %d is of no such VIP", m.ID.Number())
 	case !bytes.Equal(out[6:12], m.Hop.SrcMAC[:]):
 		return m, fmt.Errorf("source MAC %x", out[6:12])
 	case o.tag(out) != int(m.Hop.VLAN&0xfff):
@@ -277,7 +277,7 @@ func (b *bed) sent(tr trial, in *view, out []byte, of func(*vip) bool) (m datapa
 		return m, fmt.Errorf("%d bytes to a backend with MTU %d", len(o.packet), m.Hop.MTU)
 	}
 	inner := o.packet
-	if m.Encap != datapath.BalanceL2 {
+	if m.Encap != lbplane.L2 {
 		if inner, err = outerRight(in, &o, m); err != nil {
 			return m, err
 		}
@@ -292,7 +292,7 @@ func (b *bed) sent(tr trial, in *view, out []byte, of func(*vip) bool) (m datapa
 }
 
 // outerRight checks the outer headers and returns what is in them.
-func outerRight(in, o *view, m datapath.BalanceMember) ([]byte, error) {
+func outerRight(in, o *view, m lbplane.Backend) ([]byte, error) {
 	tos := func(v *view) byte {
 		if v.ip == 6 {
 			return v.packet[0]<<4 | v.packet[1]>>4
@@ -310,7 +310,7 @@ func outerRight(in, o *view, m datapath.BalanceMember) ([]byte, error) {
 		return nil, fmt.Errorf("outer TOS %#x, want %#x", tos(o), tos(in))
 	case o.ip == 4 && (o.head != 20 || !bytes.Equal(o.packet[4:8], []byte{0, 0, 0x40, 0})):
 		return nil, fmt.Errorf("outer header %x", o.packet[:20])
-	case (o.l4proto == protoUDP) != (m.Encap == datapath.BalanceGUE):
+	case (o.l4proto == protoUDP) != (m.Encap == lbplane.GUE):
 		return nil, fmt.Errorf("outer protocol %d", o.l4proto)
 	}
 	return tunnelled(o, m.GUEPort)
@@ -357,8 +357,8 @@ func (b *bed) checkError(tr trial, in *view, o outcome) error {
 	}
 	m, err := b.sent(tr, in, o.frame, func(v *vip) bool { return v == service })
 	f := flow{netip.AddrPortFrom(q.dst, q.dport), service.number, q.sport, q.proto}
-	if has, ok := b.owners[f]; ok && err == nil && has != m.Owner && !b.flowIsGone(f) {
-		return fmt.Errorf("about a flow of backend %d it went to %d", has.Number(), m.Owner.Number())
+	if has, ok := b.owners[f]; ok && err == nil && has != m.ID && !b.flowIsGone(f) {
+		return fmt.Errorf("about a flow of backend %d it went to %d", has.Number(), m.ID.Number())
 	}
 	return err
 }
@@ -437,7 +437,7 @@ func (b *bed) checkTooBig(frame []byte, in *view, out []byte) error {
 	if !right || len(o.packet) > most || len(quote) < 28 || !bytes.HasPrefix(in.packet, quote) {
 		return fmt.Errorf("the answer is %x", icmp)
 	}
-	if !slices.ContainsFunc(service.ring, func(m datapath.BalanceMember) bool {
+	if !slices.ContainsFunc(service.ring, func(m lbplane.Backend) bool {
 		room := int(m.Hop.MTU) - overhead(m)
 		fits := len(in.packet) <= room
 		if in.ip == 6 {
@@ -450,8 +450,8 @@ func (b *bed) checkTooBig(frame []byte, in *view, out []byte) error {
 	return nil
 }
 
-func overhead(m datapath.BalanceMember) int {
-	n := map[datapath.BalanceEncap]int{datapath.BalanceL2: 0, datapath.BalanceIPIP: 20, datapath.BalanceGUE: 28}[m.Encap]
+func overhead(m lbplane.Backend) int {
+	n := map[lbplane.Encap]int{lbplane.L2: 0, lbplane.IPIP: 20, lbplane.GUE: 28}[m.Encap]
 	if n > 0 && m.Addr.Is6() {
 		n += 20
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // VIPs whose clients' ports each have one backend, whatever port of the VIP they ask for.
@@ -61,7 +61,7 @@ func (b *bed) fillVLANs() error {
 			return fmt.Errorf("write VLAN %d: %w", id, err)
 		}
 	}
-	return b.plane.SetNamedVLAN(datapath.BalanceNamedVLAN{Addr: vlanVIP, ID: vlanNamed})
+	return b.plane.SetNamedVLAN(lbplane.NamedVLAN{Addr: vlanVIP, ID: vlanNamed})
 }
 
 // hostVLAN tells whether the kernel takes packets of a VLAN in, or without a tag.
@@ -234,7 +234,7 @@ func checkUnreachable(frame []byte, in *view, out []byte) error {
 }
 
 // together tells whether a flow has gone where others have that the VIP keeps together with it.
-func (b *bed) together(f flow, service *vip, owner datapath.BalanceOwner) error {
+func (b *bed) together(f flow, service *vip, owner lbplane.BackendID) error {
 	with := flow{client: f.client, vip: service.number}
 	switch {
 	case service.source:

@@ -63,7 +63,7 @@ func findIPVS(path string) ([]Finding, error) {
 	return []Finding{{Backend: IPVS, Rules: services}}, nil
 }
 
-// The culvert's own way to send checks: see internal/datapath/checkattach.go.
+// The culvert's own way to send checks: see internal/lb/lbplane/checkattach.go.
 const (
 	ownFilter   = "culvert_check"
 	ownPriority = 0xc01

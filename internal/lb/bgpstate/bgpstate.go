@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"culvert/internal/datapath"
 	"culvert/internal/host/runstate"
 )
 
@@ -46,6 +47,16 @@ func (s Session) Carries(a netip.Addr) bool {
 
 // Established tells whether there is a session.
 func (s Session) Established() bool { return s.State == "established" }
+
+// Of returns the BGP sessions of the process that serves a data plane, none if there is none; known is false where that
+// process has told nothing that can be seen here.
+func Of(inst *datapath.Instance) (sessions []Session, known bool, err error) {
+	id := inst.ID()
+	if id == 0 || !inst.Served() {
+		return nil, true, nil
+	}
+	return Read(inst.NetNS(), inst.Name(), id)
+}
 
 // Read returns the sessions of the process that serves a data plane. They are not known while it has told nothing.
 func Read(netns uint32, name string, plane uint64) (sessions []Session, known bool, err error) {

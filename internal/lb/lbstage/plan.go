@@ -12,16 +12,16 @@ import (
 	"time"
 
 	"culvert/internal/config"
-	"culvert/internal/datapath"
 	"culvert/internal/lb"
 	"culvert/internal/lb/announce"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/stage"
 )
 
 // Plan is the [lb] table of a file: nothing in it can be wrong in itself any more.
 type Plan struct {
 	state   lb.State
-	options datapath.BalanceOptions
+	options lbplane.Options
 	bgp     *announce.Options // nil if nothing is announced
 	file    *Table            // nil for a file without the table
 	kept    bool              // without the table: there are VIPs made by hand
@@ -34,8 +34,8 @@ func Compile(f stage.File) (*Plan, error) {
 	if c == nil {
 		return &Plan{}, nil
 	}
-	p := &Plan{file: c, options: datapath.BalanceOptions{
-		RingSize: c.RingSize, Flows: c.Flows, InsertRate: c.InsertRate, VIPs: c.VIPs, Members: c.Backends,
+	p := &Plan{file: c, options: lbplane.Options{
+		RingSize: c.RingSize, Flows: c.Flows, InsertRate: c.InsertRate, VIPs: c.VIPs, Backends: c.Backends,
 	}}
 	err := durations(c, map[string]said{
 		"tcp_timeout": {c.TCPTimeout, &p.options.IdleTCP}, "udp_timeout": {c.UDPTimeout, &p.options.IdleUDP},

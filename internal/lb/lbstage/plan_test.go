@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"culvert/internal/config"
-	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/stage"
 )
 
@@ -86,8 +86,8 @@ func TestBalanceCompiled(t *testing.T) {
 			t.Errorf("%q: %+v, %v", text, w, err)
 		}
 	}
-	for text, want := range map[string]datapath.BalanceUnclaimed{
-		"": datapath.BalanceReject, "reject": datapath.BalanceReject, "drop": datapath.BalanceDrop, "pass": datapath.BalancePass,
+	for text, want := range map[string]lbplane.Unclaimed{
+		"": lbplane.Reject, "reject": lbplane.Reject, "drop": lbplane.Drop, "pass": lbplane.Pass,
 	} {
 		line := ""
 		if text != "" {

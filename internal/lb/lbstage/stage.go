@@ -12,6 +12,7 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/stage"
 )
 
@@ -63,11 +64,11 @@ func (p *Plan) Check(s stage.Situation) error {
 }
 
 // running reads the load balancer of a data plane.
-func running(inst *datapath.Instance) (s lb.State, o datapath.BalanceOptions, err error) {
-	if inst == nil || inst.Balance() == nil {
+func running(inst *datapath.Instance) (s lb.State, o lbplane.Options, err error) {
+	if inst == nil || lbplane.OptionsOf(inst) == nil {
 		return s, o, nil
 	}
-	plane, err := inst.ViewBalance()
+	plane, err := lbplane.View(inst)
 	if err != nil {
 		return s, o, err
 	}
@@ -76,7 +77,7 @@ func running(inst *datapath.Instance) (s lb.State, o datapath.BalanceOptions, er
 }
 
 // keep plans for VIPs made by hand, where the file has no [lb].
-func (p *Plan) keep(now lb.State, options datapath.BalanceOptions) error {
+func (p *Plan) keep(now lb.State, options lbplane.Options) error {
 	merged, err := lb.Merge(now, lb.State{})
 	if err != nil {
 		return err
@@ -104,7 +105,7 @@ func (p *prepared) Part() datapath.Part {
 	}
 	options := p.options
 	options.Fill = lb.Fill(p.state)
-	return datapath.NewBalancePart(options)
+	return lbplane.NewPart(options)
 }
 
 // Commit implements stage.Prepared: if rest fails backends keep their numbers and next hops, and so their flows.

@@ -23,6 +23,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 )
 
 // patience bounds every wait; a test that passes never comes near it.
@@ -72,7 +73,7 @@ func ipOut(t *testing.T, args string) string {
 	return string(out)
 }
 
-func newBed(t *testing.T, o datapath.BalanceOptions, vips ...lb.VIP) *bed {
+func newBed(t *testing.T, o lbplane.Options, vips ...lb.VIP) *bed {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run 'make test-root'")
@@ -101,7 +102,7 @@ func newBed(t *testing.T, o datapath.BalanceOptions, vips ...lb.VIP) *bed {
 	}
 	b := &bed{t: t}
 	var err error
-	b.inst, err = datapath.Attach(datapath.Options{Name: "edge", Interfaces: []string{"lb0"}, Parts: []datapath.Part{datapath.NewBalancePart(o)}})
+	b.inst, err = datapath.Attach(datapath.Options{Name: "edge", Interfaces: []string{"lb0"}, Parts: []datapath.Part{lbplane.NewPart(o)}})
 	must(t, err)
 	pins.Store(b.inst.Pins(), true)
 	t.Cleanup(func() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // Counts sums a load balancer up, for 'culvert status'.
@@ -24,7 +25,7 @@ type Counts struct {
 func (c *Counts) add(b Backend) {
 	c.Backends++
 	switch {
-	case b.Problem != "" || b.Health.State == datapath.BalanceDown.String():
+	case b.Problem != "" || b.Health.State == lbplane.Down.String():
 		c.Down++
 	case b.Weight == 0 || b.Drained:
 		c.Drained++
@@ -55,14 +56,14 @@ func plural(n int, what string) string {
 
 // Count sums the load balancer of a data plane up, nil if it has none.
 func Count(inst *datapath.Instance) (*Counts, error) {
-	if inst.Balance() == nil {
+	if lbplane.OptionsOf(inst) == nil {
 		return nil, nil
 	}
 	v, err := newView(inst)
 	if err != nil {
 		return nil, err
 	}
-	c := &Counts{VIPs: len(v.state.VIPs), Flows: v.plane.Options().Flows, Memory: inst.BalanceMemory()}
+	c := &Counts{VIPs: len(v.state.VIPs), Flows: v.plane.Options().Flows, Memory: lbplane.Memory(inst)}
 	if c.Used, err = v.plane.FlowEstimate(); err != nil {
 		return nil, err
 	}

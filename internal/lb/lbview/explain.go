@@ -6,8 +6,8 @@ import (
 	"io"
 	"net/netip"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/show"
 	"culvert/internal/show/usage"
 )
@@ -49,7 +49,7 @@ type Explanation struct {
 	// Fits is the largest packet of the client that can be sent on, bytes.
 	Fits int `json:"fits,omitempty"`
 
-	hash datapath.BalanceVIP
+	hash lbplane.VIP
 }
 
 // Place is the flow's place in the ring of its VIP.
@@ -171,20 +171,20 @@ func (v *view) match(e *Explanation, to lb.Service) error {
 	return nil
 }
 
-// member returns the member that an owner still names, nil for one that has gone.
-func (v *view) member(owner datapath.BalanceOwner) (*datapath.BalanceMember, error) {
-	if owner == 0 || int(owner.Number()) >= v.plane.Options().Members {
+// known returns the backend that an ID still names, nil for one that has gone.
+func (v *view) known(id lbplane.BackendID) (*lbplane.Backend, error) {
+	if id == 0 || int(id.Number()) >= v.plane.Options().Backends {
 		return nil, nil
 	}
-	m, err := v.plane.Member(owner.Number())
-	if err != nil || m.Owner != owner || !m.Used {
+	m, err := v.plane.Backend(id.Number())
+	if err != nil || m.ID != id || !m.Used {
 		return nil, err
 	}
 	return &m, nil
 }
 
 // place looks into the ring.
-func (v *view) place(e *Explanation, to lb.Service, client netip.AddrPort) (*datapath.BalanceMember, error) {
+func (v *view) place(e *Explanation, to lb.Service, client netip.AddrPort) (*lbplane.Backend, error) {
 	o := v.plane.Options()
 	e.Ring = &Place{Position: o.Position(e.hash, uint8(to.Protocol), client, to.Port), Size: o.RingSize}
 	if e.hash.Empty {
@@ -194,7 +194,7 @@ func (v *view) place(e *Explanation, to lb.Service, client netip.AddrPort) (*dat
 	if err != nil || ring == nil {
 		return nil, err
 	}
-	m, err := v.member(ring[e.Ring.Position])
+	m, err := v.known(ring[e.Ring.Position])
 	if m != nil {
 		e.Ring.Backend = m.Addr.String()
 	}
@@ -202,13 +202,13 @@ func (v *view) place(e *Explanation, to lb.Service, client netip.AddrPort) (*dat
 }
 
 // entry looks into the flow table; it returns the member if packets go by it.
-func (v *view) entry(e *Explanation, to lb.Service, client netip.AddrPort) (*datapath.BalanceMember, error) {
+func (v *view) entry(e *Explanation, to lb.Service, client netip.AddrPort) (*lbplane.Backend, error) {
 	f, ok, err := v.plane.FindFlow(e.hash.Number, client, to.Port)
 	if err != nil || !ok {
 		return nil, err
 	}
 	e.Flow = &Entry{State: f.State, Idle: f.Idle.Seconds()}
-	m, err := v.member(f.Owner)
+	m, err := v.known(f.Backend)
 	if m != nil {
 		e.Flow.Backend = m.Addr.String()
 	}
@@ -231,21 +231,21 @@ func (v *view) entry(e *Explanation, to lb.Service, client netip.AddrPort) (*dat
 }
 
 // send tells how the packet leaves.
-func (v *view) send(e *Explanation, m datapath.BalanceMember, to lb.Service, client netip.AddrPort) error {
-	b, checked := v.named(m.Owner)
+func (v *view) send(e *Explanation, m lbplane.Backend, to lb.Service, client netip.AddrPort) error {
+	b, checked := v.named(m.ID)
 	b.Addr = m.Addr
 	backend, err := v.backend(b, checked)
 	if err != nil {
 		return err
 	}
 	e.Backend = &backend
-	if backend.Share, err = v.share(e.hash, m.Owner); err != nil {
+	if backend.Share, err = v.share(e.hash, m.ID); err != nil {
 		return err
 	}
-	if m.Encap != datapath.BalanceL2 {
+	if m.Encap != lbplane.L2 {
 		source := v.plane.Outer(m, client, to.Port)
 		e.Outer = &Outer{Source: source.Addr().String(), To: m.Addr.String(), Bytes: m.Overhead()}
-		if m.Encap == datapath.BalanceGUE {
+		if m.Encap == lbplane.GUE {
 			e.Outer.SourcePort, e.Outer.Port = source.Port(), m.GUEPort
 		}
 	}
@@ -262,20 +262,20 @@ func (v *view) send(e *Explanation, m datapath.BalanceMember, to lb.Service, cli
 	return nil
 }
 
-// named returns the backend that an owner is, and whether its VIP is checked.
-func (v *view) named(owner datapath.BalanceOwner) (lb.Backend, bool) {
+// named returns the backend that has an ID, and whether its VIP is checked.
+func (v *view) named(id lbplane.BackendID) (lb.Backend, bool) {
 	for _, vip := range v.state.VIPs {
 		for _, b := range vip.Backends {
-			if b.Owner == owner {
+			if b.ID == id {
 				return b, vip.Check != nil
 			}
 		}
 	}
-	return lb.Backend{Owner: owner}, false
+	return lb.Backend{ID: id}, false
 }
 
-// share is what an owner has of a VIP's ring, percent.
-func (v *view) share(vip datapath.BalanceVIP, owner datapath.BalanceOwner) (float64, error) {
+// share is what a backend has of a VIP's ring, percent.
+func (v *view) share(vip lbplane.VIP, id lbplane.BackendID) (float64, error) {
 	if vip.Empty {
 		return 0, nil
 	}
@@ -285,7 +285,7 @@ func (v *view) share(vip datapath.BalanceVIP, owner datapath.BalanceOwner) (floa
 	}
 	n := 0
 	for _, o := range ring {
-		if o == owner {
+		if o == id {
 			n++
 		}
 	}

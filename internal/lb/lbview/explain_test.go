@@ -16,8 +16,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/show/usage"
 )
 
@@ -47,7 +47,7 @@ func decode(t *testing.T, frame []byte) (l left) {
 
 // TestExplainIsWhatHappens asks first, then sends: over random clients, while backends come and go.
 func TestExplainIsWhatHappens(t *testing.T) {
-	b := newBed(t, datapath.BalanceOptions{RingSize: 251, Flows: 5000},
+	b := newBed(t, lbplane.Options{RingSize: 251, Flows: 5000},
 		vip(t, "192.0.2.1:80/tcp", nil, "10.0.0.11 ipip 1", "10.0.0.12 gue 3", "10.0.0.13 l2 1", "fd00::11 gue 1", "fd00::12 ipip 1"),
 		vip(t, "192.0.2.1/tcp", func(v *lb.VIP) { v.Hash, v.OnFailure = lb.HashSource, lb.FailMove },
 			"10.0.0.14 ipip 1", "10.0.0.15 gue 1"),
@@ -123,8 +123,8 @@ func (b *bed) disturb(rng *rand.Rand) {
 	if len(v.Backends) == 0 {
 		return
 	}
-	owner := v.Backends[rng.IntN(len(v.Backends))].Owner
-	m, err := b.view.plane.Member(owner.Number())
+	id := v.Backends[rng.IntN(len(v.Backends))].ID
+	m, err := b.view.plane.Backend(id.Number())
 	must(b.t, err)
 	switch rng.IntN(6) {
 	case 0:
@@ -134,12 +134,12 @@ func (b *bed) disturb(rng *rand.Rand) {
 	case 2:
 		m.Hop.Port = 0
 	case 3: // another one has its number now
-		m.Owner = datapath.NewBalanceOwner(owner.Number(), m.Owner.Generation()%4095+1)
+		m.ID = lbplane.NewBackendID(id.Number(), m.ID.Generation()%4095+1)
 	default: // as it was
-		b.resolve1(v, owner)
+		b.resolve1(v, id)
 		return
 	}
-	must(b.t, b.view.plane.SetMember(m))
+	must(b.t, b.view.plane.SetBackend(m))
 	ring, err := b.view.plane.Ring(v.Number)
 	must(b.t, err)
 	if ring != nil { // a ring as it may stand while others are at it
@@ -156,14 +156,14 @@ func (b *bed) disturb(rng *rand.Rand) {
 }
 
 // resolve1 sets a backend right.
-func (b *bed) resolve1(v lb.VIP, owner datapath.BalanceOwner) {
+func (b *bed) resolve1(v lb.VIP, id lbplane.BackendID) {
 	b.t.Helper()
-	m, err := b.view.plane.Member(owner.Number())
+	m, err := b.view.plane.Backend(id.Number())
 	must(b.t, err)
 	out, err := net.InterfaceByName("out0")
 	must(b.t, err)
-	m.Owner, m.Used, m.Down, m.VIP, m.Hop.Port = owner, true, false, v.Number, out.Index
-	must(b.t, b.view.plane.SetMember(m))
+	m.ID, m.Used, m.Down, m.VIP, m.Hop.Port = id, true, false, v.Number, out.Index
+	must(b.t, b.view.plane.SetBackend(m))
 }
 
 // TestExplainFits sends packets of the size that fits, and one byte more.
@@ -171,7 +171,7 @@ func TestExplainFits(t *testing.T) {
 	for _, encap := range []string{"ipip", "gue"} {
 		for _, addr := range []string{"10.0.0.11", "fd00::11"} {
 			t.Run(encap+" "+addr, func(t *testing.T) {
-				b := newBed(t, datapath.BalanceOptions{RingSize: 17, Flows: 100}, vip(t, "192.0.2.1:80/tcp", nil, fmt.Sprintf("%s %s 1", addr, encap)))
+				b := newBed(t, lbplane.Options{RingSize: 17, Flows: 100}, vip(t, "192.0.2.1:80/tcp", nil, fmt.Sprintf("%s %s 1", addr, encap)))
 				to, client := service(t, "192.0.2.1:80/tcp"), netip.MustParseAddrPort("203.0.113.7:1234")
 				e, err := b.view.explain(to, client, "")
 				must(t, err)
@@ -188,7 +188,7 @@ func TestExplainFits(t *testing.T) {
 
 // TestExplainExpired waits until a flow's time is over.
 func TestExplainExpired(t *testing.T) {
-	b := newBed(t, datapath.BalanceOptions{RingSize: 17, Flows: 100, IdleNew: datapath.BalanceTick},
+	b := newBed(t, lbplane.Options{RingSize: 17, Flows: 100, IdleNew: lbplane.Tick},
 		vip(t, "192.0.2.1:80/tcp", nil, "10.0.0.11 ipip 1"))
 	to, client := service(t, "192.0.2.1:80/tcp"), netip.MustParseAddrPort("203.0.113.7:1234")
 	b.run(b.packet(client, to, &layers.TCP{SYN: true}, 0))
@@ -211,7 +211,7 @@ func TestExplainExpired(t *testing.T) {
 }
 
 func TestExplainOutput(t *testing.T) {
-	b := newBed(t, datapath.BalanceOptions{RingSize: 17, Flows: 100},
+	b := newBed(t, lbplane.Options{RingSize: 17, Flows: 100},
 		vip(t, "192.0.2.1/tcp", nil, "10.0.0.12 gue 3"), vip(t, "192.0.2.9:53/udp", func(v *lb.VIP) { v.ServerID = 2 }, "10.0.0.17 ipip 0"))
 	client := netip.MustParseAddrPort("203.0.113.7:1234")
 	b.run(b.packet(client, service(t, "192.0.2.1:80/tcp"), &layers.TCP{SYN: true}, 0))

@@ -11,8 +11,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/show"
 	"culvert/internal/show/text"
 	"culvert/internal/show/usage"
@@ -76,7 +76,7 @@ func Flows(o FlowsOptions, out io.Writer) error {
 }
 
 // keeper returns what tells whether a flow is meant.
-func (v *view) keeper(o FlowsOptions) (func(datapath.BalanceFlow) bool, error) {
+func (v *view) keeper(o FlowsOptions) (func(lbplane.Flow) bool, error) {
 	vip, port, anyVIP := uint32(0), uint16(0), true
 	if o.Service != nil {
 		found, p, err := v.find(*o.Service)
@@ -85,19 +85,19 @@ func (v *view) keeper(o FlowsOptions) (func(datapath.BalanceFlow) bool, error) {
 		}
 		vip, port, anyVIP = found.Number, p, false
 	}
-	owners := make(map[datapath.BalanceOwner]bool)
+	ids := make(map[lbplane.BackendID]bool)
 	for _, s := range v.state.VIPs {
 		for _, b := range s.Backends {
 			if b.Addr == o.Backend {
-				owners[b.Owner] = true
+				ids[b.ID] = true
 			}
 		}
 	}
-	if o.Backend.IsValid() && len(owners) == 0 {
+	if o.Backend.IsValid() && len(ids) == 0 {
 		return nil, fmt.Errorf("no backend %s on %s: 'culvert lb show' lists those that are there", o.Backend, v.inst.Name())
 	}
-	return func(f datapath.BalanceFlow) bool {
-		return !f.Expired && (anyVIP || f.VIP == vip && (port == 0 || f.Port == port)) && (len(owners) == 0 || owners[f.Owner]) &&
+	return func(f lbplane.Flow) bool {
+		return !f.Expired && (anyVIP || f.VIP == vip && (port == 0 || f.Port == port)) && (len(ids) == 0 || ids[f.Backend]) &&
 			(!o.Client.IsValid() || o.Client.Contains(f.Client.Addr()))
 	}, nil
 }
@@ -105,22 +105,22 @@ func (v *view) keeper(o FlowsOptions) (func(datapath.BalanceFlow) bool, error) {
 // names are those of VIPs and backends.
 type names struct {
 	vips     map[uint32]lb.Service
-	backends map[datapath.BalanceOwner]string
+	backends map[lbplane.BackendID]string
 }
 
 func (v *view) names() names {
-	n := names{make(map[uint32]lb.Service), make(map[datapath.BalanceOwner]string)}
+	n := names{make(map[uint32]lb.Service), make(map[lbplane.BackendID]string)}
 	for _, vip := range v.state.VIPs {
 		n.vips[vip.Number] = vip.Service
 		for _, b := range vip.Backends {
-			n.backends[b.Owner] = b.Addr.String()
+			n.backends[b.ID] = b.Addr.String()
 		}
 	}
 	return n
 }
 
-func (n names) flow(f datapath.BalanceFlow) Flow {
-	out := Flow{Client: f.Client.String(), Backend: n.backends[f.Owner], State: f.State, Idle: f.Idle.Seconds()}
+func (n names) flow(f lbplane.Flow) Flow {
+	out := Flow{Client: f.Client.String(), Backend: n.backends[f.Backend], State: f.State, Idle: f.Idle.Seconds()}
 	if s, ok := n.vips[f.VIP]; ok {
 		s.Port = f.Port
 		out.Service = s.String()
@@ -131,10 +131,10 @@ func (n names) flow(f datapath.BalanceFlow) Flow {
 }
 
 // list calls write for the flows that are meant; an error ends it.
-func (v *view) list(keep func(datapath.BalanceFlow) bool, limit int, write func(Flow) error) error {
+func (v *view) list(keep func(lbplane.Flow) bool, limit int, write func(Flow) error) error {
 	names, left := v.names(), limit
 	var failed error
-	err := v.plane.Flows(func(f datapath.BalanceFlow) bool {
+	err := v.plane.Flows(func(f lbplane.Flow) bool {
 		if !keep(f) {
 			return true
 		}
@@ -147,7 +147,7 @@ func (v *view) list(keep func(datapath.BalanceFlow) bool, limit int, write func(
 
 const flowFormat = "%-24s  %-24s  %-20s  %-7s  %s\n"
 
-func (v *view) writeFlows(out *bufio.Writer, keep func(datapath.BalanceFlow) bool, limit int) error {
+func (v *view) writeFlows(out *bufio.Writer, keep func(lbplane.Flow) bool, limit int) error {
 	if _, err := fmt.Fprintf(out, flowFormat, "CLIENT", "SERVICE", "BACKEND", "STATE", "IDLE"); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func gone(backend string) string {
 func idle(seconds float64) string { return fmt.Sprintf("%.0fs", seconds) }
 
 // writeJSON writes {"flows": [...]}, a line for each.
-func (v *view) writeJSON(out *bufio.Writer, keep func(datapath.BalanceFlow) bool, limit int) error {
+func (v *view) writeJSON(out *bufio.Writer, keep func(lbplane.Flow) bool, limit int) error {
 	before := "{\"flows\": [\n"
 	err := v.list(keep, limit, func(f Flow) error {
 		line, err := json.Marshal(f)
@@ -191,24 +191,24 @@ func (v *view) writeJSON(out *bufio.Writer, keep func(datapath.BalanceFlow) bool
 }
 
 // count sums up by VIP and backend, those without flows too.
-func (v *view) count(keep func(datapath.BalanceFlow) bool) ([]FlowCount, error) {
+func (v *view) count(keep func(lbplane.Flow) bool) ([]FlowCount, error) {
 	type key struct {
-		vip   uint32
-		owner datapath.BalanceOwner
+		vip uint32
+		id  lbplane.BackendID
 	}
 	sums, names := make(map[key]uint64), v.names()
-	err := v.plane.Flows(func(f datapath.BalanceFlow) bool {
+	err := v.plane.Flows(func(f lbplane.Flow) bool {
 		if keep(f) {
-			if names.backends[f.Owner] == "" {
-				f.Owner = 0
+			if names.backends[f.Backend] == "" {
+				f.Backend = 0
 			}
-			sums[key{f.VIP, f.Owner}]++
+			sums[key{f.VIP, f.Backend}]++
 		}
 		return true
 	})
 	counts := []FlowCount{}
 	for k, n := range sums {
-		c := FlowCount{Backend: names.backends[k.owner], Flows: n}
+		c := FlowCount{Backend: names.backends[k.id], Flows: n}
 		if s, ok := names.vips[k.vip]; ok {
 			c.VIP = s.String()
 		}
@@ -220,7 +220,7 @@ func (v *view) count(keep func(datapath.BalanceFlow) bool) ([]FlowCount, error) 
 	return counts, err
 }
 
-func (v *view) writeCounts(out *bufio.Writer, keep func(datapath.BalanceFlow) bool, asJSON bool) error {
+func (v *view) writeCounts(out *bufio.Writer, keep func(lbplane.Flow) bool, asJSON bool) error {
 	counts, err := v.count(keep)
 	if err != nil {
 		return err

@@ -10,13 +10,14 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/show/planes"
 )
 
 // kind is what these commands want a data plane to be.
 var kind = planes.Kind{
 	Name: "load balancer", Plural: "load balancers",
-	Is:   func(i *datapath.Instance) bool { return i.Balance() != nil },
+	Is:   func(i *datapath.Instance) bool { return lbplane.OptionsOf(i) != nil },
 	None: "start one with 'culvert run -c FILE' or 'culvert attach -c FILE IFACE...', where FILE has a [lb] table",
 }
 
@@ -26,12 +27,12 @@ func Open(name string) (*datapath.Instance, error) { return planes.Open(name, ki
 // view is the load balancer of a data plane as it stands.
 type view struct {
 	inst  *datapath.Instance
-	plane *datapath.BalancePlane
+	plane *lbplane.Plane
 	state lb.State
 }
 
 func newView(inst *datapath.Instance) (*view, error) {
-	plane, err := inst.ViewBalance()
+	plane, err := lbplane.View(inst)
 	if err != nil {
 		return nil, err
 	}

@@ -7,9 +7,9 @@ import (
 	"net/netip"
 	"time"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lb"
 	"culvert/internal/lb/bgpstate"
+	"culvert/internal/lb/lbplane"
 )
 
 // States of a VIP.
@@ -74,9 +74,9 @@ type VIP struct {
 	From        string       `json:"from"`
 	Traffic
 	// Open is how many flows the flow table has now, if that was asked for.
-	Open     *uint64                `json:"open_flows,omitempty"`
-	Events   datapath.BalanceEvents `json:"events"`
-	Backends []Backend              `json:"backends"`
+	Open     *uint64        `json:"open_flows,omitempty"`
+	Events   lbplane.Events `json:"events"`
+	Backends []Backend      `json:"backends"`
 }
 
 // Backend is one provider of a VIP.
@@ -131,7 +131,7 @@ func from(file bool) string {
 }
 
 // newHop returns nil for a next hop that is not known. Names of interfaces are those of this network namespace.
-func newHop(h datapath.BalanceHop, here bool) *Hop {
+func newHop(h lbplane.Hop, here bool) *Hop {
 	if h.Port == 0 {
 		return nil
 	}
@@ -151,7 +151,7 @@ const (
 )
 
 // problem says why packets cannot be sent to a backend, "" if they can.
-func problem(m datapath.BalanceMember) string {
+func problem(m lbplane.Backend) string {
 	switch {
 	case m.Hop.Port == 0:
 		return problemHop
@@ -162,6 +162,6 @@ func problem(m datapath.BalanceMember) string {
 }
 
 // hasSource is true where none is needed, too.
-func hasSource(m datapath.BalanceMember) bool {
-	return m.Encap == datapath.BalanceL2 || m.Source.IsValid() && !(m.Source.IsSingleIP() && m.Source.Addr().IsUnspecified())
+func hasSource(m lbplane.Backend) bool {
+	return m.Encap == lbplane.L2 || m.Source.IsValid() && !(m.Source.IsSingleIP() && m.Source.Addr().IsUnspecified())
 }

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
 	"culvert/internal/lb"
 	"culvert/internal/lb/bgpstate"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/show"
 )
 
@@ -52,7 +52,7 @@ func (v *view) report(countFlows bool) (r Report, err error) {
 		Router: v.inst.Name(), NetNS: v.inst.NetNS(), Interfaces: append([]string{}, v.inst.Attached()...), Served: v.inst.Served(),
 		RingSize: v.plane.Options().RingSize, SeedID: v.plane.Options().SeedID(), VIPs: []VIP{},
 	}
-	r.FlowTable = FlowTable{Flows: v.plane.Options().Flows, Memory: v.inst.BalanceMemory()}
+	r.FlowTable = FlowTable{Flows: v.plane.Options().Flows, Memory: lbplane.Memory(v.inst)}
 	if r.FlowTable.Used, err = v.plane.FlowEstimate(); err != nil {
 		return r, err
 	}
@@ -60,13 +60,13 @@ func (v *view) report(countFlows bool) (r Report, err error) {
 	if err != nil {
 		return r, err
 	}
-	var open map[datapath.BalanceOwner]uint64
+	var open map[lbplane.BackendID]uint64
 	if countFlows {
 		if open, err = v.plane.FlowCounts(); err != nil {
 			return r, err
 		}
 	}
-	if r.BGP, r.BGPKnown, err = v.inst.BGPSessions(); err != nil {
+	if r.BGP, r.BGPKnown, err = bgpstate.Of(v.inst); err != nil {
 		return r, err
 	}
 	for _, vip := range v.state.VIPs {
@@ -91,7 +91,7 @@ func announcedTo(sessions []bgpstate.Session, addr netip.Addr) []netip.Addr {
 	return told
 }
 
-func (v *view) vip(vip lb.VIP, known datapath.BalanceVIP, open map[datapath.BalanceOwner]uint64) (out VIP, err error) {
+func (v *view) vip(vip lb.VIP, known lbplane.VIP, open map[lbplane.BackendID]uint64) (out VIP, err error) {
 	out = VIP{
 		Service: vip.Service.String(), Hash: vip.Hash, OnFailure: vip.OnFailure, Encap: vip.Encap, ServerID: vip.ServerID,
 		Check: vip.Check, From: from(vip.File), State: vipState(vip, known.Empty), Backends: []Backend{},
@@ -100,14 +100,14 @@ func (v *view) vip(vip lb.VIP, known datapath.BalanceVIP, open map[datapath.Bala
 	if out.Events, err = v.plane.Events(vip.Number); err != nil {
 		return out, err
 	}
-	positions := make(map[datapath.BalanceOwner]int)
+	positions := make(map[lbplane.BackendID]int)
 	if !known.Empty {
 		ring, err := v.plane.Ring(vip.Number)
 		if err != nil {
 			return out, err
 		}
-		for _, owner := range ring {
-			positions[owner]++
+		for _, id := range ring {
+			positions[id]++
 		}
 	}
 	if open != nil {
@@ -118,9 +118,9 @@ func (v *view) vip(vip lb.VIP, known datapath.BalanceVIP, open map[datapath.Bala
 		if err != nil {
 			return out, err
 		}
-		backend.Share = 100 * float64(positions[b.Owner]) / float64(v.plane.Options().RingSize)
+		backend.Share = 100 * float64(positions[b.ID]) / float64(v.plane.Options().RingSize)
 		if open != nil {
-			n := open[b.Owner]
+			n := open[b.ID]
 			backend.Open = &n
 			*out.Open += n
 		}
@@ -154,12 +154,12 @@ func (v *view) backend(b lb.Backend, checked bool) (out Backend, err error) {
 		Addr: b.Addr.String(), Encap: b.Encap, GUEPort: b.GUEPort, Weight: b.Weight, Drained: b.Drained, ServerID: b.ServerID,
 		From: from(b.File),
 	}
-	m, err := v.plane.Member(b.Owner.Number())
+	m, err := v.plane.Backend(b.ID.Number())
 	if err != nil {
 		return out, err
 	}
-	if !m.Used || m.Owner != b.Owner {
-		m = datapath.BalanceMember{}
+	if !m.Used || m.ID != b.ID {
+		m = lbplane.Backend{}
 	}
 	out.NextHop, out.Problem = newHop(m.Hop, v.inst.Here()), problem(m)
 	if out.Problem == problemHop && v.inst.Here() {
@@ -171,23 +171,23 @@ func (v *view) backend(b lb.Backend, checked bool) (out Backend, err error) {
 			out.Source = m.Source.Addr().String()
 		}
 	}
-	sum, err := v.plane.Traffic(b.Owner.Number())
+	sum, err := v.plane.Traffic(b.ID.Number())
 	if err != nil {
 		return out, err
 	}
 	out.Traffic = Traffic(sum)
-	out.Health, err = v.health(b.Owner, checked)
+	out.Health, err = v.health(b.ID, checked)
 	return out, err
 }
 
 // health is what the checks of a backend have found; what they found before there were none any more says nothing.
-func (v *view) health(owner datapath.BalanceOwner, checked bool) (Health, error) {
-	h, err := v.plane.Health(owner.Number())
+func (v *view) health(id lbplane.BackendID, checked bool) (Health, error) {
+	h, err := v.plane.Health(id.Number())
 	if err != nil {
 		return Health{}, err
 	}
-	out := Health{State: datapath.BalanceUnknown.String()}
-	if !checked || h.Owner != owner {
+	out := Health{State: lbplane.Unknown.String()}
+	if !checked || h.Backend != id {
 		return out, nil
 	}
 	out = Health{State: h.State.String(), Checks: h.Checks, Failures: h.Failures, Why: h.Text}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lb"
 	"culvert/internal/lb/bgpstate"
+	"culvert/internal/lb/lbplane"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -39,7 +39,7 @@ func testReport(at time.Time) Report {
 			Service: "192.0.2.1:80/tcp", State: Active, Hash: "flow", OnFailure: "keep", Encap: "ipip", Announce: true,
 			AnnouncedTo: []netip.Addr{netip.MustParseAddr("10.0.0.254")},
 			Check:       &lb.Check{Type: "http", Interval: time.Second},
-			Events:      datapath.BalanceEvents{"untracked": 1234, "icmp": 2}, Backends: []Backend{
+			Events:      lbplane.Events{"untracked": 1234, "icmp": 2}, Backends: []Backend{
 				{Addr: "10.0.0.11", Encap: "ipip", Weight: 1, Share: 66.7, Health: Health{State: "up", Since: &since}, NextHop: hop,
 					Traffic: Traffic{1234567, 121e6, 4567}},
 				{Addr: "10.0.0.12", Encap: "gue", Weight: 100, Health: Health{State: "down", Since: ptr(at.Add(-time.Second)), Why: "connection refused"}, NextHop: hop},
@@ -102,7 +102,7 @@ bgp fd00::fe as 65000  established 3h12m  announced 0
 
 // TestShow looks at a load balancer that has had packets, of which one backend is down and one is not reached.
 func TestShow(t *testing.T) {
-	b := newBed(t, datapath.BalanceOptions{RingSize: 1009, Flows: 1000},
+	b := newBed(t, lbplane.Options{RingSize: 1009, Flows: 1000},
 		vip(t, "192.0.2.1:80/tcp", func(v *lb.VIP) {
 			v.Check = &lb.Check{Type: "tcp", Interval: time.Second, Timeout: time.Second / 2, Rise: 2, Fall: 2}
 		},
@@ -117,18 +117,18 @@ func TestShow(t *testing.T) {
 	if first.Service != to {
 		t.Fatalf("got %v first", first.Service)
 	}
-	broken := first.Backends[0].Owner
-	must(t, b.view.plane.SetHealth(datapath.BalanceHealth{Owner: broken, State: datapath.BalanceDown, Since: time.Now(), Checks: 9, Failures: 2, Text: "refused"}))
-	m, err := b.view.plane.Member(broken.Number())
+	broken := first.Backends[0].ID
+	must(t, b.view.plane.SetHealth(lbplane.Health{Backend: broken, State: lbplane.Down, Since: time.Now(), Checks: 9, Failures: 2, Text: "refused"}))
+	m, err := b.view.plane.Backend(broken.Number())
 	must(t, err)
-	m.Hop = datapath.BalanceHop{}
-	must(t, b.view.plane.SetMember(m))
+	m.Hop = lbplane.Hop{}
+	must(t, b.view.plane.SetBackend(m))
 
 	var out bytes.Buffer
 	must(t, Show(ShowOptions{Flows: true, JSON: true}, &out))
 	var r Report
 	must(t, json.Unmarshal(out.Bytes(), &r))
-	if r.Router != "edge" || r.RingSize != 1009 || r.FlowTable.Flows != 1000 || r.FlowTable.Memory != b.inst.BalanceMemory() ||
+	if r.Router != "edge" || r.RingSize != 1009 || r.FlowTable.Flows != 1000 || r.FlowTable.Memory != lbplane.Memory(b.inst) ||
 		r.FlowTable.Used != 20 || len(r.VIPs) != 3 {
 		t.Fatalf("got %+v", r)
 	}
@@ -173,7 +173,7 @@ func TestShow(t *testing.T) {
 }
 
 func TestFlows(t *testing.T) {
-	b := newBed(t, datapath.BalanceOptions{RingSize: 1009, Flows: 1000},
+	b := newBed(t, lbplane.Options{RingSize: 1009, Flows: 1000},
 		vip(t, "192.0.2.1/tcp", nil, "10.0.0.11 ipip 1", "10.0.0.12 ipip 1"), vip(t, "[2001:db8::1]:53/udp", nil, "10.0.0.11 gue 1"))
 	web, dns := service(t, "192.0.2.1:80/tcp"), service(t, "[2001:db8::1]:53/udp")
 	for n := range 30 {

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"culvert/internal/datapath"
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/show/usage"
 )
 
@@ -25,7 +25,7 @@ func (v *view) unserved(e *Explanation, to lb.Service, client netip.AddrPort, if
 	}
 	const noBackend = "the VIP has no backend for new flows"
 	var on map[string]bool
-	if v.plane.Options().Unclaimed != datapath.BalancePass {
+	if v.plane.Options().Unclaimed != lbplane.Pass {
 		var err error
 		if on, err = v.plane.GoesOn(uint8(to.Protocol), client.Addr(), to.Addr, interfaces); err != nil {
 			return err

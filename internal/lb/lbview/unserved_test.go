@@ -13,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/show/usage"
 )
 
@@ -23,11 +24,11 @@ func sysctl(t *testing.T, name, value string) {
 
 // TestExplainUnserved has VIPs without backends, whose addresses lead here and there: what is said is what happens.
 func TestExplainUnserved(t *testing.T) {
-	for mode, unclaimed := range map[string]datapath.BalanceUnclaimed{
-		"reject": datapath.BalanceReject, "drop": datapath.BalanceDrop, "pass": datapath.BalancePass,
+	for mode, unclaimed := range map[string]lbplane.Unclaimed{
+		"reject": lbplane.Reject, "drop": lbplane.Drop, "pass": lbplane.Pass,
 	} {
 		t.Run(mode, func(t *testing.T) {
-			b := newBed(t, datapath.BalanceOptions{RingSize: 17, Flows: 100, Unclaimed: unclaimed},
+			b := newBed(t, lbplane.Options{RingSize: 17, Flows: 100, Unclaimed: unclaimed},
 				vip(t, "192.0.2.10:80/tcp", nil), vip(t, "[2001:db8::10]:53/udp", nil))
 			sysctl(t, "ipv6/conf/lb0/disable_ipv6", "0")
 			drop := map[bool]string{true: "pass lb-empty", false: "drop lb-empty"}[mode == "pass"]
@@ -84,11 +85,11 @@ func TestExplainUnserved(t *testing.T) {
 
 // TestExplainByInterface has one interface that the kernel forwards from, and one that it does not.
 func TestExplainByInterface(t *testing.T) {
-	o := datapath.BalanceOptions{RingSize: 17, Flows: 100}
+	o := lbplane.Options{RingSize: 17, Flows: 100}
 	b := newBed(t, o, vip(t, "192.0.2.10:80/tcp", nil))
 	b.inst.Close()
 	var err error
-	b.inst, err = datapath.Attach(datapath.Options{Name: "edge", Interfaces: []string{"lb0", "out0"}, Parts: []datapath.Part{datapath.NewBalancePart(o)}})
+	b.inst, err = datapath.Attach(datapath.Options{Name: "edge", Interfaces: []string{"lb0", "out0"}, Parts: []datapath.Part{lbplane.NewPart(o)}})
 	must(t, err)
 	b.read()
 	ip(t, "route add 192.0.2.10 via 10.0.0.11 dev out0")

@@ -16,6 +16,7 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/testbed"
 )
@@ -381,7 +382,7 @@ func TestRouteBesideSCION(t *testing.T) {
 // TestBalanceBesideAll puts all stages in one program, which the verifier must accept. Older verifiers count stack and
 // paths differently.
 func TestBalanceBesideAll(t *testing.T) {
-	attachBeside(t, datapath.NewBalancePart(datapath.BalanceOptions{}))
+	attachBeside(t, lbplane.NewPart(lbplane.Options{}))
 }
 
 // attachBeside attaches the IP router with the SCION router and other parts.

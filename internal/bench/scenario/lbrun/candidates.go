@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"culvert/internal/bench/peer"
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // kernelPeers are the load balancers that culvert is compared with, each new.
@@ -45,8 +45,8 @@ func newIPVS(scheduler, forward string, arrival arrivalForm) *kernelPeer {
 // encaps are culvert's rows of scenario lb, by how packets get to a backend.
 var encaps = []struct {
 	name  string
-	encap datapath.BalanceEncap
-}{{rowCulvert, datapath.BalanceIPIP}, {rowCulvert + "-gue", datapath.BalanceGUE}, {rowCulvert + "-l2", datapath.BalanceL2}}
+	encap lbplane.Encap
+}{{rowCulvert, lbplane.IPIP}, {rowCulvert + "-gue", lbplane.GUE}, {rowCulvert + "-l2", lbplane.L2}}
 
 // rowCulvert is the name of the row that group cost belongs to.
 const rowCulvert = "culvert"

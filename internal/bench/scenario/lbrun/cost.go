@@ -13,7 +13,7 @@ import (
 	"culvert/internal/bench/peer"
 	"culvert/internal/bench/report"
 	"culvert/internal/bench/scenario"
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // costDevice is culvert's load balancer alone, whose cost is to be measured.
@@ -38,19 +38,19 @@ func Costs(size CostSize) []peer.Candidate {
 	add := func(name string, d costDevice) {
 		all = append(all, peer.Candidate{Name: "lb-" + name, Device: func(peer.DeviceOptions) peer.Device { one := d; return &one }})
 	}
-	known := func(encap datapath.BalanceEncap, v6 bool) costDevice {
+	known := func(encap lbplane.Encap, v6 bool) costDevice {
 		return costDevice{culvert: culvert{encap: encap, v6: v6}, clients: clients}
 	}
-	add("known", known(datapath.BalanceIPIP, false))
-	add("known-gue", known(datapath.BalanceGUE, false))
-	add("known-l2", known(datapath.BalanceL2, false))
-	add("known6", known(datapath.BalanceIPIP, true))
+	add("known", known(lbplane.IPIP, false))
+	add("known-gue", known(lbplane.GUE, false))
+	add("known-l2", known(lbplane.L2, false))
+	add("known6", known(lbplane.IPIP, true))
 	if size.cold > 0 {
-		cold := known(datapath.BalanceIPIP, false)
+		cold := known(lbplane.IPIP, false)
 		cold.clients, cold.flows, cold.insertRate = size.cold, size.table, unlimited
 		add("cold", cold)
 	}
-	fresh := known(datapath.BalanceIPIP, false)
+	fresh := known(lbplane.IPIP, false)
 	fresh.clients, fresh.fresh, fresh.insertRate = size.Fresh, true, unlimited
 	add("new", fresh)
 	return all
@@ -136,9 +136,9 @@ func runCosts(ctx context.Context, _ []peer.Candidate, g *group, o scenario.Opti
 			return nil, fmt.Errorf("measure %s: %w", row.Label, err)
 		}
 		d := row.Device.(*costDevice)
-		options := d.inst.Balance()
+		options := lbplane.OptionsOf(d.inst)
 		r.Rows[i].FrameSize = len(subjects[i].Frames[0])
-		r.Rows[i].Note = fmt.Sprintf("the table has room for %d flows and takes %.0f MB", options.Flows, float64(d.inst.BalanceMemory())/1e6)
+		r.Rows[i].Note = fmt.Sprintf("the table has room for %d flows and takes %.0f MB", options.Flows, float64(lbplane.Memory(d.inst))/1e6)
 	}
 	ring, err := runRingChanges(ctx, "lb-ring@"+g.name, o)
 	r.Rows = append(r.Rows, ring)

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"culvert/internal/bench/peer"
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/scion/scionpkt"
 )
 
@@ -15,7 +15,7 @@ import (
 // are to follow, in a table that is full. So many flows take turns.
 func Costliest(flows int) peer.Candidate {
 	return peer.Candidate{Name: "dear-lb", Device: func(peer.DeviceOptions) peer.Device {
-		d := costDevice{culvert: culvert{encap: datapath.BalanceGUE, v6: true, flows: flows / 4, insertRate: unlimited}}
+		d := costDevice{culvert: culvert{encap: lbplane.GUE, v6: true, flows: flows / 4, insertRate: unlimited}}
 		d.clients, d.fresh = flows, true
 		return &costliest{d}
 	}}

@@ -13,12 +13,13 @@ import (
 	"culvert/internal/bench/peer"
 	"culvert/internal/datapath"
 	"culvert/internal/decap/decapplane"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/maglev"
 )
 
 // culvert is culvert's load balancer, with the service and the backends of all balancers.
 type culvert struct {
-	encap datapath.BalanceEncap
+	encap lbplane.Encap
 	// v6 has service, clients and backends in IPv6.
 	v6 bool
 	// flows is the size of its flow table, insertRate how many a second it takes; 0 for the defaults.
@@ -39,12 +40,12 @@ var (
 )
 
 // load attaches the data plane to In and Out, and has it filled.
-func (d *culvert) load(p peer.Path, fill func(*datapath.BalancePlane) error) error {
+func (d *culvert) load(p peer.Path, fill func(*lbplane.Plane) error) error {
 	d.in = p.In
 	return p.In.Netns.Do(func() (err error) {
 		d.inst, err = datapath.Attach(datapath.Options{
 			Name: "bench", Interfaces: []string{p.In.Name, p.Out.Name}, Temporary: true,
-			Parts: []datapath.Part{datapath.NewBalancePart(datapath.BalanceOptions{Flows: d.flows, InsertRate: d.insertRate, Fill: fill})},
+			Parts: []datapath.Part{lbplane.NewPart(lbplane.Options{Flows: d.flows, InsertRate: d.insertRate, Fill: fill})},
 		})
 		return err
 	})
@@ -52,25 +53,25 @@ func (d *culvert) load(p peer.Path, fill func(*datapath.BalancePlane) error) err
 
 // attach gives the data plane the service, and the backends that are behind Out.
 func (d *culvert) attach(p peer.Path) error {
-	return d.load(p, func(plane *datapath.BalancePlane) error { return d.fill(plane, p) })
+	return d.load(p, func(plane *lbplane.Plane) error { return d.fill(plane, p) })
 }
 
-func (d *culvert) fill(plane *datapath.BalancePlane, p peer.Path) error {
+func (d *culvert) fill(plane *lbplane.Plane, p peer.Path) error {
 	vip, backend, source := vip4, backendAddr, sources
 	if d.v6 {
 		vip, backend, source = vip6, backendAddr6, source6
 	}
 	backends := make([]maglev.Backend, backendCount)
-	members := make([]datapath.BalanceMember, backendCount)
+	members := make([]lbplane.Backend, backendCount)
 	for n := range members {
-		m := datapath.BalanceMember{
-			Owner: datapath.NewBalanceOwner(uint32(n), 1), Addr: backend(n), Encap: d.encap, GUEPort: decapplane.DefaultGUEPort, Source: source,
-			Used: true, Hop: datapath.BalanceHop{Port: p.Out.Index, SrcMAC: [6]byte(p.Out.MAC), DstMAC: [6]byte(backendMAC(n)), MTU: 1500},
+		m := lbplane.Backend{
+			ID: lbplane.NewBackendID(uint32(n), 1), Addr: backend(n), Encap: d.encap, GUEPort: decapplane.DefaultGUEPort, Source: source,
+			Used: true, Hop: lbplane.Hop{Port: p.Out.Index, SrcMAC: [6]byte(p.Out.MAC), DstMAC: [6]byte(backendMAC(n)), MTU: 1500},
 		}
 		if d.host != nil {
 			m.Hop.DstMAC = [6]byte(d.host)
 		}
-		if err := plane.SetMember(m); err != nil {
+		if err := plane.SetBackend(m); err != nil {
 			return err
 		}
 		members[n], backends[n] = m, maglev.Backend{Key: m.Addr.AsSlice(), Weight: 1}
@@ -79,14 +80,14 @@ func (d *culvert) fill(plane *datapath.BalancePlane, p peer.Path) error {
 	if err != nil {
 		return err
 	}
-	ring := make([]datapath.BalanceOwner, len(table))
+	ring := make([]lbplane.BackendID, len(table))
 	for i, n := range table {
-		ring[i] = members[n].Owner
+		ring[i] = members[n].ID
 	}
 	if err := plane.SetRing(0, ring); err != nil {
 		return err
 	}
-	return plane.SetVIP(datapath.BalanceVIPKey{Addr: vip.Addr(), Proto: load.ProtoTCP, Port: vip.Port()}, datapath.BalanceVIP{})
+	return plane.SetVIP(lbplane.VIPKey{Addr: vip.Addr(), Proto: load.ProtoTCP, Port: vip.Port()}, lbplane.VIP{})
 }
 
 // reasons counts packets that arrived, by what became of them.
@@ -140,8 +141,8 @@ func (d *balancer) Prepare(ctx context.Context, p peer.Path) error {
 }
 
 // arrivals says what becomes of packets.
-var arrivals = map[datapath.BalanceEncap]arrivalForm{
-	datapath.BalanceIPIP: arrivesTunnelled, datapath.BalanceGUE: arrivesInUDP, datapath.BalanceL2: arrivesSent,
+var arrivals = map[lbplane.Encap]arrivalForm{
+	lbplane.IPIP: arrivesTunnelled, lbplane.GUE: arrivesInUDP, lbplane.L2: arrivesSent,
 }
 
 func (d *balancer) Attach(_ context.Context, p peer.Path) error { return p.In.Netns.Do(d.inst.Resume) }
@@ -208,7 +209,7 @@ func (d *dsr) place(_ context.Context, b *tcpBed) error {
 
 // reached is how many backends have got packets.
 func (d *dsr) reached() (backends int, err error) {
-	plane, err := d.inst.ViewBalance()
+	plane, err := lbplane.View(d.inst)
 	if err != nil {
 		return 0, err
 	}

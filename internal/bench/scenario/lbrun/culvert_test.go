@@ -13,7 +13,7 @@ import (
 	"culvert/internal/bench/load"
 	"culvert/internal/bench/peer"
 	"culvert/internal/bench/scenario"
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/testbed"
 )
 
@@ -86,9 +86,9 @@ func TestCulvertThatBalancesNothing(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
 	// Its backends are reached in another way than the row's name says.
-	was := arrivals[datapath.BalanceIPIP]
-	arrivals[datapath.BalanceIPIP] = arrivesInUDP
-	defer func() { arrivals[datapath.BalanceIPIP] = was }()
+	was := arrivals[lbplane.IPIP]
+	arrivals[lbplane.IPIP] = arrivesInUDP
+	defer func() { arrivals[lbplane.IPIP] = was }()
 	row := newRow(culvertRow(t), &group{flows: clients, cores: 1}, scenario.Options{})
 	if err := row.Setup(t.Context()); err == nil || !strings.Contains(err.Error(), "no other packet") {
 		t.Errorf("error %v", err)
@@ -122,7 +122,7 @@ func TestCulvertNotesFlows(t *testing.T) {
 	} {
 		c := culvertRow(t)
 		c.Device = func(peer.DeviceOptions) peer.Device {
-			return &balancer{culvert{encap: datapath.BalanceIPIP, insertRate: tc.rate}}
+			return &balancer{culvert{encap: lbplane.IPIP, insertRate: tc.rate}}
 		}
 		row := newRow(c, tc.g, scenario.Options{})
 		err := row.Setup(t.Context())

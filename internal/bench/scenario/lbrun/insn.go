@@ -9,7 +9,7 @@ import (
 
 	"culvert/internal/bench/peer"
 	"culvert/internal/bench/scenario"
-	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 )
 
 // insnPeer is a load balancer whose instructions are to be counted.
@@ -31,15 +31,15 @@ type insnCulvert struct {
 // InsnCulverts are culvert's load balancers from end to end.
 func InsnCulverts() []peer.Candidate {
 	var all []peer.Candidate
-	add := func(name string, encap datapath.BalanceEncap, fresh bool) {
+	add := func(name string, encap lbplane.Encap, fresh bool) {
 		all = append(all, peer.Candidate{Name: "lb-culvert-" + name, Device: func(peer.DeviceOptions) peer.Device {
 			return &insnCulvert{balancer{culvert{encap: encap, insertRate: unlimited}}, fresh}
 		}})
 	}
-	add("ipip", datapath.BalanceIPIP, false)
-	add("ipip"+insnFresh, datapath.BalanceIPIP, true)
-	add("gue", datapath.BalanceGUE, false)
-	add("l2", datapath.BalanceL2, false)
+	add("ipip", lbplane.IPIP, false)
+	add("ipip"+insnFresh, lbplane.IPIP, true)
+	add("gue", lbplane.GUE, false)
+	add("l2", lbplane.L2, false)
 	return all
 }
 

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbplane
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"culvert/internal/bpfobj"
+	"culvert/internal/datapath"
+	"culvert/internal/host/pins"
+	"culvert/internal/testbed"
+)
+
+// attach lets go of the load balancer, as a process does that is killed, and attaches it again with other options.
+func (b *bed) attach(change ...func(*Options)) {
+	b.t.Helper()
+	o := b.plane.Options()
+	o.Fill = nil
+	for _, c := range change {
+		c(&o)
+	}
+	b.inst.Close()
+	inst, err := datapath.Attach(datapath.Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []datapath.Part{NewPart(o)}})
+	b.must(err)
+	b.t.Cleanup(inst.Close)
+	b.inst = inst
+	b.plane, err = View(inst)
+	b.must(err)
+}
+
+// backends are what world has.
+var testBackends = []string{"10.0.0.11", "10.0.0.12", "10.0.0.13"}
+
+// world is a bed with two VIPs, and flows that a ring of now would give to other backends.
+type world struct {
+	*bed
+	backends []Backend
+	clients  []netip.AddrPort
+	has      map[netip.AddrPort]netip.Addr // the backend of each client
+	sent     uint64
+}
+
+const worldVIP, worldPort = "192.0.2.1:80", 80
+
+func newWorld(t *testing.T, flows int, o Options) *world {
+	w := &world{bed: newBed(t, o), has: make(map[netip.AddrPort]netip.Addr)}
+	for n, addr := range testBackends {
+		w.backends = append(w.backends, w.backend(uint32(n+1), 0, addr))
+	}
+	w.vip(0, worldVIP, 6, w.backends)
+	w.must(w.plane.SetState([]byte("what user space knows")))
+	w.must(w.plane.SetHealth(Health{Backend: w.backends[1].ID, State: Down, Failures: 3, Text: "refused"}))
+	r := rand.New(rand.NewPCG(3, 4))
+	for range flows {
+		c := randomClient(r, false)
+		w.clients = append(w.clients, c)
+		w.has[c] = w.send(c, &layers.TCP{SYN: true})
+		w.send(c, &layers.TCP{ACK: true})
+	}
+	return w
+}
+
+// send puts a packet of a client's flow through the program and returns the backend that it left to.
+func (w *world) send(c netip.AddrPort, tcp *layers.TCP) netip.Addr {
+	w.t.Helper()
+	_, out, err := w.inst.TestRun(w.packet(c.String(), worldVIP, tcp, nil), "lb0")
+	w.must(err)
+	w.sent++
+	_, dst, _ := outer(w.t, out)
+	return dst
+}
+
+// fill makes the ring of a configuration that has only the last backend for new flows.
+func (w *world) fill(p *Plane) error {
+	ring := make([]BackendID, p.Options().RingSize)
+	for n := range ring {
+		ring[n] = w.backends[len(w.backends)-1].ID
+	}
+	return p.SetRing(0, ring)
+}
+
+// check sends a packet of each flow and looks at all that has to have stayed.
+func (w *world) check() {
+	w.t.Helper()
+	moved := 0
+	for c, addr := range w.has {
+		if w.send(c, &layers.TCP{ACK: true}) != addr {
+			moved++
+		}
+	}
+	if moved > 0 {
+		w.t.Errorf("%d of %d flows have got another backend", moved, len(w.has))
+	}
+	state, err := w.plane.State()
+	if err != nil || string(state) != "what user space knows" {
+		w.t.Errorf("the state is %q, %v", state, err)
+	}
+	var sum uint64
+	for _, m := range w.backends {
+		if got, err := w.plane.Backend(m.ID.Number()); err != nil || got != m {
+			w.t.Errorf("backend %+v, %v, was %+v", got, err, m)
+		}
+		traffic, err := w.plane.Traffic(m.ID.Number())
+		w.must(err)
+		sum += traffic.Packets
+	}
+	if sum != w.sent {
+		w.t.Errorf("the backends have got %d packets, %d were sent", sum, w.sent)
+	}
+	if h, err := w.plane.Health(w.backends[1].ID.Number()); err != nil || h.Text != "refused" || h.State != Down || h.Failures != 3 {
+		w.t.Errorf("health %+v, %v", h, err)
+	}
+	want := map[VIPKey]VIP{{Addr: netip.MustParseAddr("192.0.2.1"), Proto: 6, Port: worldPort}: {}}
+	if vips, err := w.plane.VIPs(); err != nil || !maps.Equal(vips, want) {
+		w.t.Errorf("VIPs %+v, %v", vips, err)
+	}
+	_, by, _ := testbed.Counted(w.t, w.inst, "lb0")
+	if by["fwd lb-flow"]+by["fwd lb-new"] != w.sent {
+		w.t.Errorf("%d packets sent, counted %v", w.sent, by)
+	}
+}
+
+// TestGoesOn attaches again with other options, over and over: each flow keeps its backend, though the ring would
+// give it to another one by then.
+func TestGoesOn(t *testing.T) {
+	const flows = 100
+	for _, tt := range []struct {
+		name   string
+		change func(*Options)
+		rings  bool // they stay
+	}{
+		{"same", func(*Options) {}, true},
+		{"larger flow table", func(o *Options) { o.Flows = 9999 }, true},
+		{"smaller flow table", func(o *Options) { o.Flows = 1000 }, true},
+		{"larger rings", func(o *Options) { o.RingSize = 1009 }, false},
+		{"smaller rings", func(o *Options) { o.RingSize = 11 }, false},
+		{"more VIPs", func(o *Options) { o.VIPs = 300 }, true},
+		{"fewer VIPs", func(o *Options) { o.VIPs = 2 }, true},
+		{"more backends", func(o *Options) { o.Backends = 20000 }, true},
+		{"fewer backends", func(o *Options) { o.Backends = 4 }, true},
+		{"another seed", func(o *Options) { o.Seed = [6]uint32{9, 8, 7} }, true},
+		{"other times", func(o *Options) { o.IdleTCP, o.IdleUDP, o.InsertRate = MaxIdle, MaxIdle, 77 }, true},
+		{"everything", func(o *Options) {
+			*o = Options{Flows: 1234, RingSize: 13, VIPs: 3, Backends: 9, InsertRate: 5000, IdleTCP: MaxIdle}
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, flows, Options{Flows: 5000})
+			w.must(w.fill(w.plane)) // the ring turns
+			w.check()
+			w.attach(tt.change, func(o *Options) {
+				o.Fill = func(p *Plane) error {
+					ring, err := p.Ring(0)
+					w.must(err)
+					if there := len(ring) > 0; there != tt.rings {
+						t.Errorf("a ring is there: %v", there)
+					}
+					return w.fill(p)
+				}
+			})
+			if !w.inst.Adopted() {
+				t.Error("not adopted")
+			}
+			w.check()
+			if addr := w.send(netip.MustParseAddrPort("198.51.100.1:1"), &layers.TCP{SYN: true}); addr != w.backends[2].Addr {
+				t.Errorf("a new flow went to %v", addr)
+			}
+			w.attach() // and once more as it is
+			w.check()
+		})
+	}
+}
+
+// A forged RST, a minute of silence and a flow table of another size, one after the other, move no flow.
+func TestForgedEndGoesOn(t *testing.T) {
+	for _, flows := range []int{9999, 1000} {
+		w := newWorld(t, 100, Options{Flows: 5000})
+		for _, c := range w.clients {
+			w.send(c, ends["RST"])
+		}
+		w.must(w.fill(w.plane)) // the ring turns
+		w.age(DefaultIdleClosing + 2*Tick)
+		w.attach(func(o *Options) { o.Flows, o.Fill = flows, w.fill })
+		w.check()
+	}
+}
+
+// TestOffAndOn switches the load balancer off and on: it begins afresh. So it does for a data plane that ran
+// without.
+func TestOffAndOn(t *testing.T) {
+	w := newWorld(t, 5, Options{})
+	o := w.plane.Options()
+	w.inst.Close()
+	inst, err := datapath.Attach(datapath.Options{Name: "lb", Interfaces: []string{"lb0"}})
+	w.must(err)
+	if _, err := View(inst); err == nil {
+		t.Error("a load balancer that is off")
+	}
+	if err := Edit(inst, func(*Plane) error { return nil }); !errors.Is(err, errOff) {
+		t.Errorf("changing it: %v", err)
+	}
+	inst.Close()
+	calls := 0
+	o.Fill = func(p *Plane) error {
+		calls++
+		if b, err := p.State(); err != nil || b != nil {
+			t.Errorf("state %q, %v", b, err)
+		}
+		if vips, err := p.VIPs(); err != nil || len(vips) != 0 {
+			t.Errorf("VIPs %v, %v", vips, err)
+		}
+		if m, err := p.Backend(1); err != nil || m.Used {
+			t.Errorf("backend %+v, %v", m, err)
+		}
+		return p.Flows(func(f Flow) bool { t.Errorf("flow %+v", f); return true })
+	}
+	inst, err = datapath.Attach(datapath.Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []datapath.Part{NewPart(o)}})
+	w.must(err)
+	w.inst = inst
+	defer inst.Close()
+	w.plane, err = View(inst)
+	w.must(err)
+	if calls != 1 || !inst.Adopted() {
+		t.Errorf("filled %d times, adopted %v", calls, inst.Adopted())
+	}
+	one := w.backend(1, 0, "10.0.0.99")
+	w.vip(0, worldVIP, 6, []Backend{one})
+	if addr := w.send(w.clients[0], &layers.TCP{ACK: true}); addr != one.Addr {
+		t.Errorf("left to %v", addr)
+	}
+}
+
+// TestRefusedSizes has no room for what is there: nothing changes.
+func TestRefusedSizes(t *testing.T) {
+	w := newWorld(t, 5, Options{})
+	w.vip(7, "192.0.2.7:80", 6, w.backends)
+	refused := func(want string, change func(*Options)) {
+		t.Helper()
+		o := w.plane.Options()
+		change(&o)
+		w.inst.Close()
+		before := testbed.XDPProgram(t, "lb0")
+		inst, err := datapath.Attach(datapath.Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []datapath.Part{NewPart(o)}})
+		if err == nil {
+			inst.Close()
+			t.Fatal("attached")
+		}
+		if s := err.Error(); !strings.Contains(s, want) || strings.Contains(s, "\n") {
+			t.Errorf("error %q, want one line with %q", s, want)
+		}
+		if now := testbed.XDPProgram(t, "lb0"); now != before {
+			t.Errorf("lb0 carries program %d, carried %d", now, before)
+		}
+		w.inst, err = datapath.OpenHere("lb")
+		w.must(err)
+		w.t.Cleanup(w.inst.Close)
+		w.plane, err = View(w.inst)
+		w.must(err)
+	}
+	refused("VIP 192.0.2.7 has number 7, and there is to be room for 7", func(o *Options) { o.VIPs = 7 })
+	refused("backend 10.0.0.13 has number 3, and there is to be room for 3", func(o *Options) { o.Backends = 3 })
+	refused("no rings for you", func(o *Options) {
+		o.RingSize, o.Fill = 19, func(p *Plane) error {
+			// All of it is the new program's.
+			return errors.Join(p.SetState([]byte("other")), p.SetBackend(Backend{ID: w.backends[0].ID}),
+				p.DeleteVIP(VIPKey{Addr: netip.MustParseAddr("192.0.2.1"), Proto: 6, Port: worldPort}), errors.New("no rings for you"))
+		}
+	})
+	w.must(w.plane.DeleteVIP(VIPKey{Addr: netip.MustParseAddr("192.0.2.7"), Proto: 6, Port: 80}))
+	w.check()
+	// Where all sizes stay, what was written before the error is in force.
+	refused("not today", func(o *Options) {
+		o.Flows, o.Fill = 77, func(p *Plane) error {
+			return errors.Join(p.SetState([]byte("other")), errors.New("not today"))
+		}
+	})
+	if state, err := w.plane.State(); err != nil || string(state) != "other" {
+		t.Errorf("the state is %q, %v", state, err)
+	}
+}
+
+// TestOtherLayouts has another version's maps of another meaning: nothing of them is taken over.
+func TestOtherLayouts(t *testing.T) {
+	for _, name := range []string{bpfobj.PipelineMapLbBackends, bpfobj.PipelineMapLbFlows, bpfobj.PipelineMapLbRings, bpfobj.PipelineMapLbVips, bpfobj.PipelineMapLbState} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 20, Options{})
+			w.must(w.fill(w.plane))
+			w.inst.Close()
+			testbed.Describe(t, "lb", func(d map[string]any) { d["Layouts"].(map[string]any)[name] = "another" })
+			w.attach(func(o *Options) {
+				o.Fill = func(p *Plane) error {
+					state, err := p.State()
+					w.must(err)
+					if lost := name == bpfobj.PipelineMapLbState; lost != (state == nil) {
+						t.Errorf("state %q", state)
+					}
+					m, err := p.Backend(1)
+					w.must(err)
+					if lost := name == bpfobj.PipelineMapLbState || name == bpfobj.PipelineMapLbBackends; m.Used == lost {
+						t.Errorf("backend %+v", m)
+					}
+					flows := 0
+					w.must(p.Flows(func(Flow) bool { flows++; return true }))
+					if lost := name == bpfobj.PipelineMapLbState || name == bpfobj.PipelineMapLbFlows; lost != (flows == 0) {
+						t.Errorf("%d flows", flows)
+					}
+					ring, err := p.Ring(0)
+					w.must(err)
+					if lost := name == bpfobj.PipelineMapLbState || name == bpfobj.PipelineMapLbRings; lost != (ring == nil) {
+						t.Errorf("ring %v", ring)
+					}
+					vips, err := p.VIPs()
+					w.must(err)
+					if lost := name == bpfobj.PipelineMapLbState || name == bpfobj.PipelineMapLbVips; lost != (len(vips) == 0) {
+						t.Errorf("VIPs %v", vips)
+					}
+					return nil
+				}
+			})
+		})
+	}
+}
+
+// TestStateDied lets the process die after each step of SetState, and within each: what was kept stays until the
+// last step is done.
+func TestStateDied(t *testing.T) {
+	b := newBed(t, Options{})
+	m := b.inst.Map(bpfobj.PipelineMapLbState)
+	r := rand.New(rand.NewPCG(5, 6))
+	noise := func(size int) []byte { // which gzip cannot shrink
+		state := make([]byte, size)
+		for n := range state {
+			state[n] = byte(r.Uint32())
+		}
+		return state
+	}
+	var kept []byte
+	read := func(what string, want []byte) {
+		t.Helper()
+		if got, err := b.plane.State(); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%s: %d bytes, %v, want %d", what, len(got), err, len(want))
+		}
+	}
+	read("nothing", nil)
+	for round, size := range []int{100_000, 300_000, 1, 2_000_000, 0, 200_000} {
+		state := noise(size)
+		writes, err := b.plane.stateWrites(state)
+		b.must(err)
+		for n, w := range writes {
+			half := w
+			var before bpfobj.PipelineLbChunk
+			b.must(m.Lookup(w.key, &before))
+			copy(half.chunk.Bytes[len(half.chunk.Bytes)/2:], before.Bytes[len(before.Bytes)/2:])
+			if n < len(writes)-1 {
+				b.must(m.Put(half.key, half.chunk))
+				read(fmt.Sprintf("round %d, within step %d", round, n), kept)
+			}
+			b.must(m.Put(w.key, w.chunk))
+			if n < len(writes)-1 {
+				read(fmt.Sprintf("round %d, after step %d", round, n), kept)
+			}
+			if n == len(writes)/2 { // another process does it from the beginning
+				other := noise(size / 2)
+				b.must(b.plane.SetState(other))
+				kept = other
+				read("another process's", kept)
+				break
+			}
+		}
+		before, err := b.plane.Serial()
+		b.must(err)
+		b.must(b.plane.SetState(state))
+		kept = state
+		read("done", kept)
+		if after, err := b.plane.Serial(); err != nil || after != before+1 {
+			t.Errorf("serial %d after %d, %v", after, before, err)
+		}
+	}
+	if err := b.plane.SetState(noise(3_000_000)); err == nil || !strings.Contains(err.Error(), "too many") {
+		t.Errorf("too much: %v", err)
+	}
+	read("after too much", kept)
+}
+
+// TestDetached looks for what is left.
+func TestDetached(t *testing.T) {
+	for name, detach := range map[string]func(*datapath.Instance) error{
+		"the last interface": func(i *datapath.Instance) error { return i.Detach("lb0") },
+		"all":                (*datapath.Instance).DetachAll,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 3, Options{})
+			var ids []ebpf.MapID
+			spec, err := bpfobj.LoadPipeline()
+			w.must(err)
+			for name := range spec.Maps {
+				m := w.inst.Map(name)
+				if m == nil || !strings.HasPrefix(name, "lb_") {
+					continue
+				}
+				if info, err := m.Info(); err == nil {
+					id, _ := info.ID()
+					ids = append(ids, id)
+				}
+			}
+			w.must(detach(w.inst))
+			if left := testbed.Tree(t); left != "" || testbed.XDPProgram(t, "lb0") != 0 {
+				t.Errorf("program %d, pins %s", testbed.XDPProgram(t, "lb0"), left)
+			}
+			w.inst.Close()
+			if len(ids) < len(stageMaps) {
+				t.Fatalf("%d maps", len(ids))
+			}
+			for _, id := range ids {
+				awaitGone(t, id)
+			}
+			if err := Edit(w.inst, func(*Plane) error { return nil }); !errors.Is(err, pins.ErrGone) {
+				t.Errorf("changing what is gone: %v", err)
+			}
+		})
+	}
+}
+
+// awaitGone waits until the kernel has freed a map.
+func awaitGone(t *testing.T, id ebpf.MapID) {
+	t.Helper()
+	for end := time.Now().Add(testbed.Patience); ; time.Sleep(10 * time.Millisecond) {
+		m, err := ebpf.NewMapFromID(id)
+		if errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		if err == nil {
+			m.Close()
+		}
+		if time.Now().After(end) {
+			t.Fatalf("map %d is still there, %v", id, err)
+		}
+	}
+}
+
+// outer decodes what left, and returns its outer header's addresses and what is behind it.
+func outer(t testing.TB, frame []byte) (src, dst netip.Addr, inner []byte) {
+	t.Helper()
+	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
+	if e := p.ErrorLayer(); e != nil {
+		t.Fatalf("what left does not decode: %v\n%x", e.Error(), frame)
+	}
+	n := p.NetworkLayer()
+	if n == nil {
+		t.Fatalf("what left is no IP: %x", frame)
+	}
+	src, _ = netip.AddrFromSlice(n.NetworkFlow().Src().Raw())
+	dst, _ = netip.AddrFromSlice(n.NetworkFlow().Dst().Raw())
+	return src, dst, n.LayerPayload()
+}

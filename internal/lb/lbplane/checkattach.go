@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbplane
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// attachCheck puts the program on the way out of an interface, in front of others. It passes all packets but its own.
+func attachCheck(h *netlink.Handle, prog *ebpf.Program, ifIndex int) (io.Closer, error) {
+	l, err := link.AttachTCX(link.TCXOptions{
+		Interface: ifIndex, Program: prog, Attach: ebpf.AttachTCXEgress, Anchor: link.Head(),
+	})
+	if errors.Is(err, ebpf.ErrNotSupported) { // before Linux 6.6
+		return attachCheckFilter(h, prog, ifIndex)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("attaching to egress of interface %d: %w", ifIndex, err)
+	}
+	return l, nil
+}
+
+// checkPriority of the filter comes before those that the kernel chooses, and is one that nobody else is likely to have.
+const checkPriority = 0xc01
+
+// checkFilter is a classifier of tc(8). One that a killed process has left is replaced by the next.
+type checkFilter struct {
+	h      *netlink.Handle
+	filter netlink.BpfFilter
+	id     ebpf.ProgramID
+	made   bool // the qdisc too
+}
+
+func attachCheckFilter(h *netlink.Handle, prog *ebpf.Program, ifIndex int) (io.Closer, error) {
+	info, err := prog.Info()
+	if err != nil {
+		return nil, fmt.Errorf("attaching to egress of interface %d: %w", ifIndex, err)
+	}
+	c := &checkFilter{h: h, filter: netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: ifIndex, Parent: netlink.HANDLE_MIN_EGRESS, Handle: 1, Priority: checkPriority, Protocol: unix.ETH_P_ALL,
+		},
+		Fd: prog.FD(), Name: "culvert_check", DirectAction: true,
+	}}
+	c.id, _ = info.ID()
+	err = h.QdiscAdd(c.qdisc())
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("adding a clsact qdisc to interface %d: %w (it takes the modules sch_ingress and cls_bpf)", ifIndex, err)
+	}
+	c.made = err == nil
+	if err := h.FilterReplace(&c.filter); err != nil {
+		return nil, errors.Join(fmt.Errorf("adding a filter to egress of interface %d, which takes a clsact qdisc: %w", ifIndex, err), c.Close())
+	}
+	return c, nil
+}
+
+func (c *checkFilter) qdisc() netlink.Qdisc {
+	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: c.filter.LinkIndex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}
+}
+
+// Close takes the filter off unless it has been replaced, and the qdisc if it was made for the filter and has no other.
+func (c *checkFilter) Close() error {
+	dev := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: c.filter.LinkIndex}}
+	var left int
+	for _, parent := range []uint32{netlink.HANDLE_MIN_EGRESS, netlink.HANDLE_MIN_INGRESS} {
+		filters, err := c.h.FilterList(dev, parent)
+		if errors.Is(err, unix.ENODEV) {
+			return nil // gone with the interface
+		}
+		if err != nil {
+			return fmt.Errorf("listing the filters of interface %d: %w", c.filter.LinkIndex, err)
+		}
+		for _, f := range filters {
+			ours, ok := f.(*netlink.BpfFilter)
+			if !ok || ours.Id != int(c.id) || ours.Priority != checkPriority || parent != netlink.HANDLE_MIN_EGRESS {
+				left++
+				continue
+			}
+			if err := c.h.FilterDel(&c.filter); err != nil {
+				return fmt.Errorf("deleting the filter of interface %d: %w", c.filter.LinkIndex, err)
+			}
+		}
+	}
+	if !c.made || left > 0 {
+		return nil
+	}
+	if err := c.h.QdiscDel(c.qdisc()); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("deleting the clsact qdisc of interface %d: %w", c.filter.LinkIndex, err)
+	}
+	return nil
+}

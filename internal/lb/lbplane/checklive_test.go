@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbplane
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"culvert/internal/lb/health"
+	"culvert/internal/testbed"
+)
+
+// checkPatience is a time that nothing but a fault takes.
+const checkPatience = 30 * time.Second
+
+// Checks of all kinds, by every way to a backend, with checksums finished by the socket, by the program's device, and by
+// nobody, as is usual from one veth to another.
+func TestCheckLive(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	b := newCheckBed(t)
+	checks := []health.Check{
+		{Type: health.TCP, Port: checkHTTPPort},
+		{Type: health.HTTP, Port: checkHTTPPort, Path: "/health"},
+		{Type: health.UDP, Port: checkUDPPort, Send: "ping", Expect: "pong"},
+	}
+	var targets []health.Target
+	number := uint32(0)
+	for inner, vip := range checkVIPs {
+		for outer := range checkVIPs {
+			for _, encap := range []Encap{L2, IPIP, GUE} {
+				mark := b.backend(number, 1, outer, encap)
+				for n, c := range checks {
+					c.Interval, c.Timeout = checkPatience, checkPatience
+					targets = append(targets, health.Target{ID: number*10 + uint32(n), Addr: netip.AddrPortFrom(vip, 1), Mark: mark, Check: c})
+				}
+				t.Logf("%d: %d in %d, encapsulation %d", number, inner, outer, encap)
+				number++
+			}
+		}
+	}
+	for n, tt := range []struct{ route, backend uint32 }{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {1, 1}} {
+		if n == 4 { // and on a kernel without tcx
+			up := testbed.Device(t, "up0").Index
+			b.must(b.checks.on[up].Close())
+			var err error
+			b.checks.on[up], err = attachCheckFilter(b.checks.link, b.checks.prog, up)
+			b.must(err)
+		}
+		offload(t, "up0", tt.route)
+		offload(t, "b1", tt.backend)
+		// One round, at once.
+		var round []health.Target
+		for _, one := range targets {
+			one.Check.Fall = 100
+			one.Check.Timeout = checkPatience
+			if one.Check.Type == health.UDP { // nobody sends again what a busy veth has lost, but the next check
+				one.Check.Interval, one.Check.Timeout = time.Second, time.Second
+			}
+			round = append(round, one)
+		}
+		reports, stop := b.start(round)
+		up := make(map[uint32]bool)
+		for deadline := time.After(checkPatience); len(up) < len(targets); {
+			select {
+			case r := <-reports:
+				if r.id%10 == 2 && r.result.State != health.Up { // UDP, to be tried again
+					continue
+				}
+				if r.id%10 != 2 && r.result.Failures > 0 || r.result.State != health.Up {
+					t.Fatalf("offload %+v: check %d: %+v", tt, r.id, r.result)
+				}
+				up[r.id] = true
+			case <-deadline:
+				t.Fatalf("offload %+v: %d of %d answer", tt, len(up), len(targets))
+			}
+		}
+		stop()
+	}
+}
+
+// TestCheckFailures breaks one backend in many ways, and looks at what is said of it and of the other one.
+func TestCheckFailures(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	b := newCheckBed(t)
+	one, two := b.backend(1, 1, 4, IPIP), b.backend(2, 2, 6, GUE)
+	vip := netip.AddrPortFrom(checkVIPs[4], checkHTTPPort)
+	quick := health.Check{Type: health.HTTP, Interval: 300 * time.Millisecond, Timeout: 200 * time.Millisecond}
+	patient := health.Check{Type: health.HTTP, Interval: checkPatience, Timeout: checkPatience, Fall: 60}
+	ask := health.Check{Type: health.UDP, Port: checkUDPPort, Send: "ping", Expect: "pong", Interval: 300 * time.Millisecond, Timeout: 200 * time.Millisecond}
+	const web, udp, other = 1, 2, 3
+	reports, _ := b.start([]health.Target{
+		{ID: web, Addr: vip, Mark: one, Check: quick},
+		{ID: udp, Addr: vip, Mark: one, Check: ask},
+		{ID: other, Addr: vip, Mark: two, Check: patient},
+	})
+	states := make(map[uint32]health.Result)
+	// until waits for the state of a target, and for the reason given if it is down.
+	until := func(what string, id uint32, state health.State, text string) {
+		t.Helper()
+		for deadline := time.After(checkPatience); ; {
+			r := states[id]
+			if r.State == state && (text == "" || r.Text == text) {
+				return
+			}
+			select {
+			case r := <-reports:
+				states[r.id] = r.result
+			case <-deadline:
+				t.Fatalf("%s: target %d is %v: %+v", what, id, r.State, r)
+			}
+		}
+	}
+	well := func() {
+		t.Helper()
+		until("at rest", web, health.Up, "")
+		until("at rest", udp, health.Up, "")
+	}
+	k := b.backends[1]
+	well()
+	until("at rest", other, health.Up, "")
+
+	k.status.Store(503)
+	until("HTTP 503", web, health.Down, "HTTP status 503, not 200-399")
+	k.status.Store(0)
+	until("slow", web, health.Down, "connected, but no answer in 200ms")
+	k.status.Store(200)
+	k.udp.Store("nope")
+	until("a wrong answer", udp, health.Down, `the answer begins with "nope", not with "pong"`)
+	k.udp.Store("pong")
+	well()
+
+	k.kill()
+	until("killed", web, health.Down, "connection refused")
+	until("killed", udp, health.Down, "port unreachable")
+	k.start(t)
+	well()
+
+	// The way there is lost.
+	m, err := b.plane.Backend(1)
+	b.must(err)
+	lost := m
+	lost.Hop = Hop{}
+	b.must(b.plane.SetBackend(lost))
+	until("no next hop", web, health.Down, "no next hop of the backend is known")
+	b.must(b.plane.SetBackend(m))
+	well()
+
+	k.space.Must(t, func() error {
+		l, err := netlink.LinkByName("b1p")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetDown(l)
+	})
+	until("link down", web, health.Down, "no answer in 200ms")
+	until("link down", udp, health.Down, "no answer in 200ms")
+
+	// The VIP on the balancer itself would answer for everybody.
+	lo, err := netlink.LinkByName("lo")
+	b.must(err)
+	b.must(netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(checkVIPs[4].AsSlice())}))
+	until("the VIP is here", web, health.Down, "the VIP 192.0.2.1 is an address of this host: remove it")
+	if r := states[other]; r.State != health.Up {
+		t.Errorf("the other backend is %+v", r)
+	}
+}

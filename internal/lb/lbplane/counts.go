@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbplane
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/datapath"
+)
+
+// Counts holds the counters of a load balancer.
+type Counts struct {
+	VIPs []VIPCounts
+	// Flows is the number of flows that the flow table is made for, Used an estimate of the number in it, Memory its size in
+	// bytes.
+	Flows, Used, Memory uint64
+	// Nowhere is set while no interface carries the load balancer. No VIP is served then, and the health of backends is
+	// unknown.
+	Nowhere bool
+}
+
+// VIPCounts holds the counters of a VIP.
+type VIPCounts struct {
+	// Name has address, port and protocol: "192.0.2.1:80/tcp".
+	Name string
+	// Empty is set if no backend takes new flows.
+	Empty bool
+	// Events counts packets or flows, by what has happened to them.
+	Events   map[string]uint64
+	Backends []BackendCounts
+}
+
+// BackendCounts holds the counters of a backend of a VIP.
+type BackendCounts struct {
+	Addr string
+	// Packets counts packets sent to the backend, Bytes their IP packets as received, Flows the flows that entered the flow
+	// table.
+	Packets, Bytes, Flows uint64
+	// Failing is set if its health checks fail, Resolved if its next hop is known.
+	Failing, Resolved bool
+}
+
+// Count returns the counters of the load balancer of a data plane, nil if it is off there.
+func Count(i *datapath.Instance) (*Counts, error) {
+	if OptionsOf(i) == nil {
+		return nil, nil
+	}
+	p := &Plane{inst: i}
+	used, err := p.FlowEstimate()
+	if err != nil {
+		return nil, err
+	}
+	out := &Counts{Flows: uint64(p.Options().Flows), Used: used, Memory: Memory(i), Nowhere: !i.Temporary() && len(i.Attached()) == 0}
+	backends, err := p.backendCounts()
+	if err != nil {
+		return nil, err
+	}
+	vips, err := p.VIPs()
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range vips {
+		events, err := p.Events(v.Number)
+		if err != nil {
+			return nil, err
+		}
+		out.VIPs = append(out.VIPs, VIPCounts{Name: k.String(), Empty: v.Empty, Events: events, Backends: backends[v.Number]})
+	}
+	slices.SortFunc(out.VIPs, func(a, b VIPCounts) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// backendCounts returns what is counted of backends, by the number of the VIP.
+func (p *Plane) backendCounts() (map[uint32][]BackendCounts, error) {
+	all := make(map[uint32][]BackendCounts)
+	for n := range uint32(p.Options().Backends) {
+		m, err := p.Backend(n)
+		if err != nil {
+			return nil, err
+		}
+		if !m.Used {
+			continue
+		}
+		sum, err := p.Traffic(n)
+		if err != nil {
+			return nil, err
+		}
+		all[m.VIP] = append(all[m.VIP], BackendCounts{
+			Addr: m.Addr.String(), Packets: sum.Packets, Bytes: sum.Bytes, Flows: sum.Flows, Failing: m.Down, Resolved: m.Hop.Port != 0,
+		})
+	}
+	return all, nil
+}
+
+// String is as people write it: "192.0.2.1:80/tcp", "192.0.2.1/udp" for all ports.
+func (k VIPKey) String() string {
+	protocol := "tcp"
+	if k.Proto == unix.IPPROTO_UDP {
+		protocol = "udp"
+	}
+	if k.Port == 0 {
+		return fmt.Sprintf("%s/%s", k.Addr, protocol)
+	}
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(k.Addr, k.Port), protocol)
+}

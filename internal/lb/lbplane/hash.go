@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbplane
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"net/netip"
+
+	"culvert/internal/bpfobj"
+)
+
+// flowKey is what the programs know a flow by (struct lb_flow of bpf/lb/flow.h).
+type flowKey struct {
+	src        [2]uint64
+	ports, vip uint32
+}
+
+// newFlowKey is for a client that sends to a port.
+func newFlowKey(vip uint32, client netip.AddrPort, port uint16) flowKey {
+	addr := client.Addr().As16()
+	var ports [4]byte
+	binary.BigEndian.PutUint16(ports[:], client.Port())
+	binary.BigEndian.PutUint16(ports[2:], port)
+	return flowKey{src: [2]uint64{bpfobj.Native.Uint64(addr[:]), bpfobj.Native.Uint64(addr[8:])}, ports: bpfobj.Native.Uint32(ports[:]), vip: vip}
+}
+
+// client turns newFlowKey back.
+func (k flowKey) client() (client netip.AddrPort, port uint16) {
+	var addr [16]byte
+	bpfobj.Native.PutUint64(addr[:], k.src[0])
+	bpfobj.Native.PutUint64(addr[8:], k.src[1])
+	var ports [4]byte
+	bpfobj.Native.PutUint32(ports[:], k.ports)
+	ap := netip.AddrPortFrom(netip.AddrFrom16(addr).Unmap(), binary.BigEndian.Uint16(ports[:]))
+	return ap, binary.BigEndian.Uint16(ports[2:])
+}
+
+// hashWord and hashMix are those of bpf/core/hash.h.
+func hashWord(a, b uint32, w uint64) uint64 {
+	return uint64(uint32(w)+a) * uint64(uint32(w>>32)+b)
+}
+
+func hashMix(h uint64) uint64 {
+	h ^= h >> 32
+	h *= 0x9e3779b97f4a7c15
+	h ^= h >> 29
+	h *= 0xd6e8feb86659fd93
+	return h ^ h>>32
+}
+
+// hash decides where a flow stands in the flow table (lb_flow_hash).
+func (k flowKey) hash(secret [secretWords]uint32) uint64 {
+	return hashMix(hashWord(secret[0], secret[1], k.src[0]) + hashWord(secret[2], secret[3], k.src[1]) +
+		hashWord(secret[4], secret[5], uint64(k.ports)|uint64(k.vip)<<32))
+}
+
+// flowTag is what a bucket keeps of a flow's hash (lb_tag).
+func flowTag(hash uint64) uint16 { return max(uint16(hash>>48), 1) }
+
+// scaled turns the lower half of a hash into a number below n.
+func scaled(hash uint64, n uint32) uint32 {
+	return uint32(uint64(uint32(hash)) * uint64(n) >> 32)
+}
+
+// Position returns the position of a VIP's ring that decides which backend gets packets of a protocol from a client to
+// a port, while the flow table has no entry of that flow. It is the same on all machines with the same seed and size
+// of rings, which has to be given. Neither ports nor protocol count with Source, and of both only the client's port with
+// SourcePort.
+func (o Options) Position(v VIP, proto uint8, client netip.AddrPort, port uint16) uint32 {
+	if v.SourcePort {
+		proto, port = 0, 0
+	}
+	k := newFlowKey(0, client, port)
+	h := hashWord(o.Seed[0], o.Seed[1], k.src[0]) + hashWord(o.Seed[2], o.Seed[3], k.src[1])
+	if !v.Source {
+		h += hashWord(o.Seed[4], o.Seed[5], uint64(k.ports)|uint64(proto)<<32)
+	}
+	return scaled(hashMix(h), uint32(o.RingSize))
+}
+
+// SeedID tells seeds apart without giving them away: a hash of the seed, in hex.
+func (o Options) SeedID() string {
+	h := sha256.New()
+	_ = binary.Write(h, binary.BigEndian, o.Seed) // to a hash it cannot fail
+	return hex.EncodeToString(h.Sum(nil)[:6])
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbplane
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
+)
+
+// carrier takes flows into a flow table that programs work on, one at a time.
+type migrator struct{ prog *ebpf.Program }
+
+// migratorTries bounds how often a carrier tries for a bucket that the programs are at.
+const migratorTries = 100
+
+// loadCarrier loads it for the flow table of an instance.
+func (f flowMap) loadMigrator() (*migrator, error) {
+	spec, err := bpfobj.LoadMigrate()
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range map[string]any{
+		bpfobj.MigrateVarLbIdle:    f.options.idle(),
+		bpfobj.MigrateVarLbBuckets: f.buckets(),
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	spec.Maps[bpfobj.MigrateMapLbFlows].MaxEntries = f.buckets()
+	var loaded bpfobj.MigratePrograms // the other maps of the object are the stage's, and are not made
+	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
+		MapReplacements: map[string]*ebpf.Map{bpfobj.MigrateMapLbFlows: f.flows},
+	})
+	if err != nil {
+		return nil, bpfobj.LoadError(err)
+	}
+	return &migrator{loaded.LbMigrate}, nil
+}
+
+// take takes a flow in, unless the table has it or no room for it. One whose bucket stays busy is left behind.
+func (c *migrator) take(e flowEntry) error {
+	for range migratorTries {
+		done, err := c.prog.Run(&ebpf.RunOptions{Data: e.bytes()})
+		if err != nil || done != 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *migrator) Close() { c.prog.Close() }
+
+// bytes is struct lb_migrate_entry of bpf/lb/migrate.bpf.c.
+func (e flowEntry) bytes() []byte {
+	b := make([]byte, 40)
+	bpfobj.Native.PutUint64(b, e.src[0])
+	bpfobj.Native.PutUint64(b[8:], e.src[1])
+	bpfobj.Native.PutUint32(b[16:], e.ports)
+	bpfobj.Native.PutUint32(b[20:], e.vip)
+	bpfobj.Native.PutUint64(b[24:], e.hash)
+	bpfobj.Native.PutUint32(b[32:], uint32(e.backend))
+	bpfobj.Native.PutUint16(b[36:], e.time)
+	return b
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lbplane is the load balancer's part of the data plane: its maps, their sizes and their meaning.
+package lbplane
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
+	"culvert/internal/datapath"
+)
+
+// Stage is the name of the stage.
+const Stage = "lb"
+
+// stateVersion is that of savedState.
+const stateVersion = 1
+
+// savedState is what the load balancer keeps with the data plane.
+type savedState struct {
+	Options Options
+	// Secret decides where a flow stands in the flow table.
+	Secret []uint32
+}
+
+// Part is the load balancer's part of the program.
+type Part struct {
+	options Options
+	secret  []uint32
+	// copied names the maps that get the contents of those before, and are not shared.
+	copied []string
+	// flowsFrom is the flow table before this one, while its flows are brought over.
+	flowsFrom *ebpf.Map
+}
+
+// NewPart turns the load balancer on.
+func NewPart(o Options) *Part { return &Part{options: o} }
+
+// Name implements datapath.Part.
+func (p *Part) Name() string { return Stage }
+
+// Check implements datapath.Part.
+func (p *Part) Check() error {
+	o, err := p.options.Normal()
+	if err == nil {
+		p.options = *o
+	}
+	return err
+}
+
+// State implements datapath.Part.
+func (p *Part) State(old *datapath.Instance) (datapath.State, error) {
+	before := stateOf(old)
+	if before != nil && len(before.Secret) == secretWords {
+		p.secret = before.Secret
+	} else {
+		p.secret = newSecret()
+	}
+	return datapath.State{Version: stateVersion, Value: savedState{p.options, p.secret}}, nil
+}
+
+func stateOf(i *datapath.Instance) *savedState {
+	return datapath.Saved[savedState](i, Stage, stateVersion)
+}
+
+// OptionsOf returns what the load balancer of a data plane was loaded with, nil if it is off.
+func OptionsOf(i *datapath.Instance) *Options {
+	if s := stateOf(i); s != nil {
+		return &s.Options
+	}
+	return nil
+}
+
+func secretOf(i *datapath.Instance) [secretWords]uint32 {
+	return [secretWords]uint32(stateOf(i).Secret)
+}
+
+// Load implements datapath.Part.
+func (p *Part) Load(l *datapath.Loading) error {
+	o := &p.options
+	l.Resize(map[string]int{
+		bpfobj.PipelineMapLbFlows:      bucketsFor(o.Flows),
+		bpfobj.PipelineMapLbVipCache:   1 << vipCacheBits,
+		bpfobj.PipelineMapLbBackends:   o.Backends,
+		bpfobj.PipelineMapLbTraffic:    o.Backends,
+		bpfobj.PipelineMapLbHealth:     o.Backends,
+		bpfobj.PipelineMapLbEvents:     o.VIPs * int(eventCount),
+		bpfobj.PipelineMapLbRings:      o.VIPs,
+		bpfobj.PipelineMapLbState:      stateChunks,
+		bpfobj.PipelineMapLbServers:    o.Backends,
+		bpfobj.PipelineMapLbFragments:  fragmentedDatagrams,
+		bpfobj.PipelineMapLbNamedVlans: o.VIPs * MaxVLANs,
+		bpfobj.PipelineMapLbVlans:      max(l.PortSlots, 1) * vlanIDs,
+	})
+	l.Spec.Maps[bpfobj.PipelineMapLbRings].InnerMap.MaxEntries = ringLines(o.RingSize)
+	return bpfobj.SetVariables(l.Spec, map[string]any{
+		bpfobj.PipelineVarLbOn:        true,
+		bpfobj.PipelineVarLbRingSize:  uint32(o.RingSize),
+		bpfobj.PipelineVarLbBuckets:   uint32(bucketsFor(o.Flows)),
+		bpfobj.PipelineVarLbSeed:      o.Seed,
+		bpfobj.PipelineVarLbSecret:    [secretWords]uint32(p.secret),
+		bpfobj.PipelineVarLbIdle:      o.idle(),
+		bpfobj.PipelineVarLbUnclaimed: uint8(o.Unclaimed),
+	})
+}
+
+// Fill implements datapath.Part.
+func (p *Part) Fill(l *datapath.Loading, inst *datapath.Instance) error {
+	if err := p.copyMaps(l.Old, inst); err != nil {
+		return err
+	}
+	limit := bpfobj.PipelineLimit{Interval: 1e9 / uint64(p.options.InsertRate), Burst: insertBurst}
+	for n := range uint32(2) {
+		if err := inst.Map(bpfobj.PipelineMapLbLimits).Put(n, limit); err != nil {
+			return fmt.Errorf("writing how fast flows are taken in: %w", err)
+		}
+	}
+	plane := &Plane{inst: inst}
+	if err := plane.fillVIPCache(); err != nil {
+		return err
+	}
+	if _, err := plane.FollowVLANs(); err != nil {
+		return err
+	}
+	if p.options.Fill != nil {
+		if err := p.options.Fill(plane); err != nil {
+			return err
+		}
+	}
+	return p.Carry(inst, false)
+}
+
+// Carry implements datapath.Carrier: the flows of a table of another size.
+func (p *Part) Carry(inst *datapath.Instance, last bool) error {
+	if p.flowsFrom == nil {
+		return nil
+	}
+	if last {
+		datapath.UntilUnused()
+	}
+	err := flowsOf(inst).carryFlows(p.flowsFrom, last)
+	if last {
+		p.flowsFrom = nil // without what has failed a few go by the ring
+	}
+	return err
+}
+
+// unreachableRate is how many packets a second are told that nobody takes them: as many errors as Linux sends
+// (net.ipv4.icmp_msgs_per_sec).
+const unreachableRate = 1_000
+
+// Limits implements datapath.Limiter: how often clients are told that packets do not fit, or are for nobody.
+func (p *Part) Limits() map[bpfobj.PipelineReason]uint64 {
+	return map[bpfobj.PipelineReason]uint64{
+		bpfobj.PipelineReasonXMIT_LB_TOO_BIG:     datapath.PuntRate,
+		bpfobj.PipelineReasonXMIT_LB_UNREACHABLE: unreachableRate,
+	}
+}
+
+// LimitDomains implements datapath.Limiter.
+func (p *Part) LimitDomains() int { return 0 }

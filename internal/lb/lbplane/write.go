@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbplane
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/bpfobj"
+	"culvert/internal/datapath"
+)
+
+// Flags of struct lb_vip and of struct lb_backend (bpf/lb/maps.h).
+const (
+	vipSource = 1 << iota
+	vipMove
+	vipEmpty
+	vipSeveral
+	vipSourcePort
+
+	backendUsed  = 1
+	backendDown  = 2
+	backendPlain = 4
+)
+
+// SetVIP says what a VIP is. Its ring has to be there before.
+func (p *Plane) SetVIP(k VIPKey, v VIP) error {
+	raw := bpfobj.PipelineLbVip{Number: v.Number, IdLen: v.ServerID, IdConfig: v.IDConfig}
+	for bit, on := range map[uint8]bool{
+		vipSource: v.Source, vipSourcePort: v.SourcePort, vipMove: v.Move, vipEmpty: v.Empty,
+	} {
+		if on {
+			raw.Flags |= bit
+		}
+	}
+	if err := p.setAddr(k.Addr); err != nil {
+		return err
+	}
+	if err := p.setAny(k, raw); err != nil {
+		return err
+	}
+	if err := p.inst.Map(bpfobj.PipelineMapLbVips).Put(k.raw(), raw); err != nil {
+		return fmt.Errorf("writing a VIP of %s: %w", p.Name(), err)
+	}
+	return p.fillVIPCache()
+}
+
+// anyPort is the key of what is known of all VIPs of an address and protocol.
+func (k VIPKey) anyPort() bpfobj.PipelineLbVipKey {
+	k.Port = 0
+	raw := k.raw()
+	raw.Any = 1
+	return raw
+}
+
+// setAny tells the programs that the address and protocol have a VIP: raw, or several.
+func (p *Plane) setAny(k VIPKey, raw bpfobj.PipelineLbVip) error {
+	var old bpfobj.PipelineLbVip
+	m, key := p.inst.Map(bpfobj.PipelineMapLbVips), k.anyPort()
+	err := m.Lookup(key, &old)
+	switch {
+	case bpfobj.NotExist(err):
+		err = nil
+	case err == nil && (old.Flags&vipSeveral != 0 || old.Number != raw.Number):
+		raw = bpfobj.PipelineLbVip{Number: old.Number, Flags: vipSeveral}
+	}
+	if err == nil {
+		err = m.Put(key, raw)
+	}
+	if err != nil {
+		return fmt.Errorf("writing a VIP of %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// DeleteVIP is no error if there is none. No packet is on its way to the VIP any more when it returns: its ring may be
+// another VIP's then, and so may its number if its backends have gone, to which the table's flows belong.
+func (p *Plane) DeleteVIP(k VIPKey) error {
+	if err := p.inst.Map(bpfobj.PipelineMapLbVips).Delete(k.raw()); err != nil && !bpfobj.NotExist(err) {
+		return fmt.Errorf("deleting a VIP of %s: %w", p.Name(), err)
+	}
+	if err := p.fillVIPCache(); err != nil {
+		return err
+	}
+	if err := p.fillAny(k); err != nil {
+		return err
+	}
+	datapath.UntilUnused()
+	return nil
+}
+
+// fillAny takes out what is known of a VIP's address, after the VIP has gone, as far as other VIPs do not need it.
+func (p *Plane) fillAny(k VIPKey) error {
+	var (
+		filter   bpfobj.PipelineBloom
+		key      bpfobj.PipelineLbVipKey
+		raw, all bpfobj.PipelineLbVip
+		n        int
+	)
+	m, anyPort := p.inst.Map(bpfobj.PipelineMapLbVips), k.anyPort()
+	it := m.Iterate()
+	for it.Next(&key, &raw) {
+		if key.Any != 0 {
+			continue
+		}
+		bit := addrBit(bpfobj.WordsAddr(key.Addr.W))
+		filter.Bits[bit>>6] |= 1 << (bit & 63)
+		if key.Addr == anyPort.Addr && key.Proto == k.Proto {
+			n++
+			all = raw
+		}
+	}
+	err := it.Err()
+	if err == nil {
+		err = p.inst.Map(bpfobj.PipelineMapLbAddrs).Put(uint32(0), filter)
+	}
+	if n > 1 {
+		all = bpfobj.PipelineLbVip{Number: all.Number, Flags: vipSeveral}
+	}
+	if err == nil && n > 0 {
+		err = m.Put(anyPort, all)
+	} else if err == nil {
+		err = m.Delete(anyPort)
+	}
+	if err != nil && !bpfobj.NotExist(err) {
+		return fmt.Errorf("deleting a VIP of %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// addrBit is the bit of an address in lb_addrs (lb_vip_addr_hash of bpf/lb/vip.h, bpf/core/bloom.h).
+func addrBit(addr netip.Addr) uint32 {
+	const mult = 0x9e3779b1
+	w := bpfobj.AddrWords(addr)
+	h := (w[0]*mult+w[1])*mult + w[2]
+	return (h*mult + w[3]) * mult >> 20
+}
+
+func (p *Plane) setAddr(addr netip.Addr) error {
+	m := p.inst.Map(bpfobj.PipelineMapLbAddrs)
+	var f bpfobj.PipelineBloom
+	if err := m.Lookup(uint32(0), &f); err != nil {
+		return fmt.Errorf("reading the addresses of the VIPs of %s: %w", p.Name(), err)
+	}
+	bit := addrBit(addr)
+	f.Bits[bit>>6] |= 1 << (bit & 63)
+	if err := m.Put(uint32(0), f); err != nil {
+		return fmt.Errorf("writing the addresses of the VIPs of %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// VIPs returns what the programs know.
+func (p *Plane) VIPs() (map[VIPKey]VIP, error) {
+	var (
+		key bpfobj.PipelineLbVipKey
+		raw bpfobj.PipelineLbVip
+	)
+	vips := make(map[VIPKey]VIP)
+	it := p.inst.Map(bpfobj.PipelineMapLbVips).Iterate()
+	for it.Next(&key, &raw) {
+		if key.Any != 0 {
+			continue
+		}
+		k := VIPKey{Addr: bpfobj.WordsAddr(key.Addr.W), Proto: key.Proto, Port: bits.ReverseBytes16(key.Port)}
+		vips[k] = VIP{
+			Number: raw.Number, ServerID: raw.IdLen, IDConfig: raw.IdConfig, Source: raw.Flags&vipSource != 0,
+			SourcePort: raw.Flags&vipSourcePort != 0, Move: raw.Flags&vipMove != 0, Empty: raw.Flags&vipEmpty != 0,
+		}
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("listing the VIPs of %s: %w", p.Name(), err)
+	}
+	return vips, nil
+}
+
+// SetRing exchanges a VIP's ring in one step. It has as many positions as the options say.
+func (p *Plane) SetRing(vip uint32, ring []BackendID) error {
+	size := p.Options().RingSize
+	if len(ring) != size {
+		return fmt.Errorf("ring of %d positions for %s: it takes %d", len(ring), p.Name(), size)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "lb_ring", Type: ebpf.Array, KeySize: 4, ValueSize: 4 * linePositions, MaxEntries: ringLines(size),
+		Flags: unix.BPF_F_MMAPABLE,
+	})
+	if err != nil {
+		return fmt.Errorf("making a ring for %s: %w", p.Name(), err)
+	}
+	defer m.Close()
+	if err := withRing(m, unix.PROT_READ|unix.PROT_WRITE, func(ids []BackendID) { copy(ids, ring) }); err != nil {
+		return fmt.Errorf("filling a ring of %s: %w", p.Name(), err)
+	}
+	if err := p.inst.Map(bpfobj.PipelineMapLbRings).Put(vip, m); err != nil {
+		return fmt.Errorf("writing a ring of %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// DeleteRing is no error if there is none. No packet may need it any more.
+func (p *Plane) DeleteRing(vip uint32) error {
+	if err := p.inst.Map(bpfobj.PipelineMapLbRings).Delete(vip); err != nil && !bpfobj.NotExist(err) {
+		return fmt.Errorf("deleting a ring of %s: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// Ring returns a VIP's ring, nil if it has none.
+func (p *Plane) Ring(vip uint32) ([]BackendID, error) {
+	var m *ebpf.Map
+	err := p.inst.Map(bpfobj.PipelineMapLbRings).Lookup(vip, &m)
+	if bpfobj.NotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening a ring of %s: %w", p.Name(), err)
+	}
+	defer m.Close()
+	ring := make([]BackendID, p.Options().RingSize)
+	if err := withRing(m, unix.PROT_READ, func(ids []BackendID) { copy(ring, ids) }); err != nil {
+		return nil, fmt.Errorf("reading a ring of %s: %w", p.Name(), err)
+	}
+	return ring, nil
+}
+
+// linePositions is LB_POSITIONS of bpf/lb/maps.h: what a value of a ring's map holds.
+const linePositions = 16
+
+func ringLines(size int) uint32 { return uint32((size + linePositions - 1) / linePositions) }
+
+// withRing maps a ring into memory for as long as do takes.
+func withRing(m *ebpf.Map, prot int, do func([]BackendID)) error {
+	n := int(m.MaxEntries()) * linePositions
+	page := unix.Getpagesize()
+	b, err := unix.Mmap(m.FD(), 0, (4*n+page-1)/page*page, prot, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	do(unsafe.Slice((*BackendID)(unsafe.Pointer(unsafe.SliceData(b))), n))
+	return unix.Munmap(b)
+}
+
+func (m Backend) raw() bpfobj.PipelineLbBackend {
+	raw := bpfobj.PipelineLbBackend{
+		Id: uint32(m.ID), Vip: uint16(m.VIP), Encap: uint8(m.Encap), GuePort: bpfobj.Wire16(m.GUEPort),
+		V6: bpfobj.Flag(m.Addr.Is6()),
+		Hop: bpfobj.PipelineNextHop{
+			Port: uint32(m.Hop.Port), Mtu: m.Hop.MTU, Vlan: m.Hop.VLAN, Dmac: m.Hop.DstMAC, Smac: m.Hop.SrcMAC,
+			LinearOnly: bpfobj.Flag(m.Hop.LinearOnly),
+		},
+	}
+	raw.Addr.W = bpfobj.AddrWords(m.Addr)
+	if m.Source.IsValid() {
+		raw.Src.W = bpfobj.AddrWords(m.Source.Masked().Addr())
+		if free := m.Source.Addr().BitLen() - m.Source.Bits(); free < 32 {
+			raw.SrcMask = bits.ReverseBytes32(1<<free - 1)
+		} else {
+			raw.SrcMask = ^uint32(0)
+		}
+		if m.Source.IsSingleIP() {
+			raw.Src.W = bpfobj.AddrWords(m.Source.Addr())
+		}
+	}
+	if m.Used {
+		raw.Flags |= backendUsed
+	}
+	if m.Down {
+		raw.Flags |= backendDown
+	}
+	if m.plain() {
+		raw.Flags |= backendPlain
+	}
+	return raw
+}
+
+// plain says whether the programs can send to a backend in the short way: bpf/lb/send_fast.h.
+func (m Backend) plain() bool {
+	return m.Encap == IPIP && m.Addr.Is4() && m.Hop.Port != 0 && m.Hop.VLAN == 0 && !m.Hop.LinearOnly
+}
+
+// SetBackend says what a backend is. Programs see the old one or the new one.
+func (p *Plane) SetBackend(m Backend) error {
+	var slot bpfobj.PipelineLbBackendLatch
+	backends, number := p.inst.Map(bpfobj.PipelineMapLbBackends), m.ID.Number()
+	if err := backends.Lookup(number, &slot); err != nil {
+		return fmt.Errorf("reading backend %d of %s: %w", number, p.Name(), err)
+	}
+	raw := m.raw()
+	if slot.Version[slot.Seq&1] == raw {
+		return nil
+	}
+	// The programs read the version that the lowest bit names; the other one may be anything, after a process that
+	// died while writing.
+	for range 2 {
+		slot.Version[^slot.Seq&1] = raw
+		if err := backends.Put(number, slot); err != nil {
+			return fmt.Errorf("writing backend %d of %s: %w", number, p.Name(), err)
+		}
+		slot.Seq++
+		if err := backends.Put(number, slot); err != nil {
+			return fmt.Errorf("writing backend %d of %s: %w", number, p.Name(), err)
+		}
+	}
+	return nil
+}
+
+// Backend returns what the programs know of a backend; Used is false if there is none.
+func (p *Plane) Backend(number uint32) (Backend, error) {
+	var slot bpfobj.PipelineLbBackendLatch
+	if err := p.inst.Map(bpfobj.PipelineMapLbBackends).Lookup(number, &slot); err != nil {
+		return Backend{}, fmt.Errorf("reading backend %d of %s: %w", number, p.Name(), err)
+	}
+	raw := slot.Version[slot.Seq&1]
+	m := Backend{
+		ID: BackendID(raw.Id), VIP: uint32(raw.Vip), Addr: bpfobj.WordsAddr(raw.Addr.W), Encap: Encap(raw.Encap),
+		GUEPort: bpfobj.Wire16(raw.GuePort), Used: raw.Flags&backendUsed != 0, Down: raw.Flags&backendDown != 0,
+		Hop: Hop{
+			Port: int(raw.Hop.Port), SrcMAC: raw.Hop.Smac, DstMAC: raw.Hop.Dmac, MTU: raw.Hop.Mtu, VLAN: raw.Hop.Vlan,
+			LinearOnly: raw.Hop.LinearOnly != 0,
+		},
+	}
+	if src := bpfobj.WordsAddr(raw.Src.W); m.Used && m.Encap != L2 {
+		m.Source = netip.PrefixFrom(src, src.BitLen()-bits.OnesCount32(raw.SrcMask))
+	}
+	return m, nil
+}
+
+// Traffic returns what a backend has got.
+func (p *Plane) Traffic(number uint32) (sum Traffic, err error) {
+	var perCPU []bpfobj.PipelineLbBackendCounters
+	if err := p.inst.Map(bpfobj.PipelineMapLbTraffic).Lookup(number, &perCPU); err != nil {
+		return sum, fmt.Errorf("reading the counters of backend %d of %s: %w", number, p.Name(), err)
+	}
+	for _, c := range perCPU {
+		sum.Packets += c.Packets
+		sum.Bytes += c.Bytes
+		sum.Flows += c.Flows
+	}
+	return sum, nil
+}
+
+// ClearTraffic sets a backend's counters to 0, before its number is used again.
+func (p *Plane) ClearTraffic(number uint32) error {
+	zero := make([]bpfobj.PipelineLbBackendCounters, ebpf.MustPossibleCPU())
+	if err := p.inst.Map(bpfobj.PipelineMapLbTraffic).Put(number, zero); err != nil {
+		return fmt.Errorf("clearing the counters of backend %d of %s: %w", number, p.Name(), err)
+	}
+	return nil
+}
+
+// Health returns what a backend's checks have found.
+func (p *Plane) Health(number uint32) (h Health, err error) {
+	var raw bpfobj.PipelineLbFinding
+	if err := p.inst.Map(bpfobj.PipelineMapLbHealth).Lookup(number, &raw); err != nil {
+		return h, fmt.Errorf("reading the checks of backend %d of %s: %w", number, p.Name(), err)
+	}
+	h = Health{Backend: BackendID(raw.Backend), State: HealthState(raw.State), Checks: raw.Checks, Failures: raw.Failures}
+	if raw.Since != 0 {
+		h.Since = time.Unix(0, int64(raw.Since))
+	}
+	for _, c := range raw.Text {
+		if c == 0 {
+			break
+		}
+		h.Text += string([]byte{byte(c)})
+	}
+	return h, nil
+}
+
+// SetHealth keeps what a backend's checks have found, for others to read.
+func (p *Plane) SetHealth(h Health) error {
+	raw := bpfobj.PipelineLbFinding{Backend: uint32(h.Backend), State: uint8(h.State), Checks: h.Checks, Failures: h.Failures}
+	if !h.Since.IsZero() {
+		raw.Since = uint64(h.Since.UnixNano())
+	}
+	for n := 0; n < len(h.Text) && n < len(raw.Text)-1; n++ {
+		raw.Text[n] = int8(h.Text[n])
+	}
+	if err := p.inst.Map(bpfobj.PipelineMapLbHealth).Put(h.Backend.Number(), raw); err != nil {
+		return fmt.Errorf("writing the checks of backend %d of %s: %w", h.Backend.Number(), p.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testbed
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// Describe changes what is told beside the pins of a data plane of this network namespace, which has one generation, to
+// whoever opens it: as another version would have told it.
+func Describe(t testing.TB, name string, change func(map[string]any)) {
+	t.Helper()
+	pins, err := filepath.Glob(filepath.Join(SpaceDir(t), name, "*", "meta"))
+	if err != nil || len(pins) != 1 {
+		t.Fatalf("descriptions %v, %v", pins, err)
+	}
+	old, err := ebpf.LoadPinnedMap(pins[0], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	b, err := old.LookupBytes(uint32(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := make(map[string]any)
+	decoder := json.NewDecoder(bytes.NewReader(bytes.TrimRight(b, "\x00")))
+	decoder.UseNumber()
+	if err := decoder.Decode(&d); err != nil {
+		t.Fatal(err)
+	}
+	change(d)
+	if b, err = json.Marshal(d); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "meta", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(b)), MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Put(uint32(0), b); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(pins[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Pin(pins[0]); err != nil {
+		t.Fatal(err)
+	}
+}
