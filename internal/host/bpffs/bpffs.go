@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bpffs finds the BPF file system in which culvert pins what outlives its processes.
+// Package bpffs finds the BPF file system in which culvert pins the objects that outlive its processes.
 package bpffs
 
 import (
@@ -18,10 +18,11 @@ import (
 // Path is where bpffs is mounted by convention.
 const Path = "/sys/fs/bpf"
 
-// Find returns a way to the bpffs for the pins: Path, or what it is in the host's mount namespace.
-// The host's goes before one of this mount namespace: pins in that would be gone with the last
-// process in it. The result is false when there is none, and see Hold for how long it is good.
-func Find() (string, bool) {
+// Find returns a path to the bpffs for pins: Path, or a path through which Path in the host's mount
+// namespace can be reached. The host's bpffs takes precedence over one of this mount namespace, whose
+// pins would vanish with the last process in it. ok is false if there is none. Hold says how long the
+// path is valid.
+func Find() (path string, ok bool) {
 	own, hasOwn := device(Path)
 	atHost := hostRoot() + Path
 	host, hasHost := device(atHost)
@@ -35,19 +36,19 @@ func Find() (string, bool) {
 	}
 }
 
-// held is the bpffs that Hold keeps.
+// held is the bpffs that Hold keeps open.
 var held struct {
 	sync.Mutex
 	dir *os.File
 	dev uint64
 }
 
-// Hold returns a way to the bpffs found at path that does not end with the process through which
-// it was found. It is kept open for the rest of this process.
+// Hold returns a path to the bpffs at path that stays valid for the rest of this process. A path from
+// Find may lead through another process, and is valid only while that process lives.
 func Hold(path string) string {
 	dev, ok := device(path)
 	if path == Path || !ok {
-		return path // what is done with it will say what is wrong
+		return path // whoever uses the path gets the error
 	}
 	held.Lock()
 	defer held.Unlock()
@@ -61,7 +62,7 @@ func Hold(path string) string {
 	return fmt.Sprintf("/proc/self/fd/%d", held.dir.Fd())
 }
 
-// device tells whether a bpffs is mounted at path, and which one.
+// device returns the device number of the bpffs that is mounted at path. ok is false if there is none.
 func device(path string) (dev uint64, ok bool) {
 	var fs unix.Statfs_t
 	var st unix.Stat_t
@@ -71,10 +72,10 @@ func device(path string) (dev uint64, ok bool) {
 	return st.Dev, true
 }
 
-// hostRoot leads into the host's mount namespace: that of PID 1 or, where PID 1 is out of reach, of
-// the oldest ancestor that is not. It is "" when not even
-// our own is in reach. `ip netns exec` hides the host's bpffs behind a fresh /sys; what
-// is done through here is done to the host's and outlives the command.
+// hostRoot returns a directory through which the root of the host's mount namespace can be reached: that
+// of PID 1 or, if this process may not access it, that of the oldest ancestor that it may. It is "" if it
+// may not even access its own. `ip netns exec` hides the host's bpffs behind a fresh /sys, and pins made
+// there would vanish with the command.
 func hostRoot() string {
 	root := ""
 	for pid := os.Getpid(); pid > 1; pid = parentOf(pid) {
@@ -83,7 +84,8 @@ func hostRoot() string {
 	return reachable(1, root)
 }
 
-// HostProcess is the directory in /proc of a process that is in the host's namespaces, as hostRoot finds it; "" if there is none.
+// HostProcess returns the directory in /proc of the process whose root hostRoot returns, which is in the host's namespaces,
+// or "" if there is none.
 func HostProcess() string {
 	if root := hostRoot(); root != "" {
 		return filepath.Dir(root)
@@ -91,6 +93,7 @@ func HostProcess() string {
 	return ""
 }
 
+// reachable returns the root directory of a process, or otherwise if it cannot be accessed.
 func reachable(pid int, otherwise string) string {
 	root := fmt.Sprintf("/proc/%d/root", pid)
 	if _, err := os.Stat(root + "/"); err != nil {
@@ -99,13 +102,13 @@ func reachable(pid int, otherwise string) string {
 	return root
 }
 
-// parentOf returns 0 when there is no parent in this PID namespace.
+// parentOf returns the parent of a process, 0 if it has none in this PID namespace.
 func parentOf(pid int) int {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	// The name in parentheses may hold anything (proc_pid_stat(5)).
+	// The name in parentheses may contain spaces and parentheses (proc_pid_stat(5)).
 	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
 	if len(fields) < 2 {
 		return 0
@@ -114,8 +117,8 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// Mount mounts bpffs at Path in the host's mount namespace, where it outlives this process. A thread that
-// has changed its mount namespace is of no further use, so it ends with its goroutine.
+// Mount mounts bpffs at Path in the host's mount namespace, where it outlives this process. It changes the mount
+// namespace of a thread that then ends with its goroutine, since no other may run on it.
 func Mount() error {
 	done := make(chan error)
 	go func() {

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// maxNumber bounds what is expanded: no kernel has more CPUs.
+// maxNumber bounds CPU numbers, so that a range cannot expand to a huge list. No kernel has more CPUs.
 const maxNumber = 8192
 
-// Parse reads a list as taskset(1) and cpuset(7) write it: "0-2,5". Numbers are in the order given.
+// Parse reads a list in the form of taskset(1) and cpuset(7), such as "0-2,5". It keeps the order of the list.
 func Parse(list string) ([]int, error) {
 	var all []int
 	if strings.TrimSpace(list) == "" {
@@ -65,7 +65,7 @@ func Format(list []int) string {
 	return b.String()
 }
 
-// Online returns the CPUs that run, in ascending order.
+// Online returns the CPUs that are online, in ascending order.
 func Online() ([]int, error) {
 	const path = "/sys/devices/system/cpu/online"
 	b, err := os.ReadFile(path)
@@ -79,8 +79,8 @@ func Online() ([]int, error) {
 	return list, nil
 }
 
-// Check refuses an empty list, one of more than limit CPUs, a CPU given twice, and one that is not
-// online.
+// Check returns an error for an empty list, more than limit CPUs, a CPU that is in the list twice, and one
+// that is not online.
 func Check(list []int, limit int) error {
 	if len(list) == 0 {
 		return errors.New("the list of CPUs is empty: name at least one")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostaddr tells which addresses are those of this network namespace.
+// Package hostaddr says which addresses belong to this network namespace.
 package hostaddr
 
 import (
@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Elsewhere returns the services whose address the calling thread's network namespace has not.
-func Elsewhere(services []netip.AddrPort) (not []netip.AddrPort, err error) {
+// Elsewhere returns the services whose address does not belong to the calling thread's network namespace.
+func Elsewhere(services []netip.AddrPort) (elsewhere []netip.AddrPort, err error) {
 	if len(services) == 0 {
 		return nil, nil
 	}
@@ -31,11 +31,11 @@ func Elsewhere(services []netip.AddrPort) (not []netip.AddrPort, err error) {
 		if here[addr] {
 			continue
 		}
-		// A route of type local gives it addresses, too.
+		// Routes of type local also make addresses belong to the namespace.
 		routes, err := netlink.RouteGet(addr.AsSlice())
 		if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
-			not = append(not, s)
+			elsewhere = append(elsewhere, s)
 		}
 	}
-	return not, nil
+	return elsewhere, nil
 }

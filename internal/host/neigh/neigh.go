@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package neigh reads entries of the kernel's neighbor tables and has the kernel resolve and confirm
-// them in place of a fast path, whose packets the kernel does not see.
+// Package neigh reads the kernel's neighbor tables. It makes the kernel resolve and confirm neighbors on
+// behalf of a fast path, whose packets the kernel does not see.
 package neigh
 
 import (
@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// ConfirmEvery keeps a neighbor in use: the kernel forgets those that nobody has used for
-	// gc_stale_time, 60 s by default.
+	// ConfirmEvery is how often a neighbor has to be used to stay in the kernel's table. The kernel
+	// removes those that have not been used for gc_stale_time, 60 s by default.
 	ConfirmEvery = 15 * time.Second
-	// AskFirst and AskLast bound the pause before an unresolved neighbor is asked for again.
+	// AskFirst and AskLast bound the pause before the kernel is asked again for an unresolved neighbor.
 	AskFirst = time.Second
 	AskLast  = 8 * time.Second
-	// dumpTries is how often a listing is begun that other changes interrupt.
+	// dumpTries is how often Dump tries a listing that changes interrupt.
 	dumpTries = 10
 )
 
-// Key names an entry.
+// Key identifies an entry by the index of its device and its address.
 type Key struct {
 	IfIndex int
 	Addr    netip.Addr
@@ -34,11 +34,11 @@ type Key struct {
 type Entry struct {
 	State int // NUD_ bits
 	MAC   [6]byte
-	// Managed says that somebody else maintains the entry, which must not be touched.
+	// Managed is true if an administrator or a daemon maintains the entry. It must not be changed.
 	Managed bool
 }
 
-// KeyOf names the entry; ok is false for those of proxies and without an IP address.
+// KeyOf returns the key of an entry. ok is false for proxy entries and for those without an IP address.
 func KeyOf(n *netlink.Neigh) (key Key, ok bool) {
 	addr, ok := netip.AddrFromSlice(n.IP)
 	if !ok || n.Flags&unix.NTF_PROXY != 0 {
@@ -47,7 +47,7 @@ func KeyOf(n *netlink.Neigh) (key Key, ok bool) {
 	return Key{IfIndex: n.LinkIndex, Addr: addr.Unmap()}, true
 }
 
-// EntryOf takes over what matters.
+// EntryOf converts an entry of the netlink package.
 func EntryOf(n *netlink.Neigh) Entry {
 	e := Entry{
 		State:   n.State,
@@ -59,17 +59,17 @@ func EntryOf(n *netlink.Neigh) Entry {
 	return e
 }
 
-// Usable tells whether the kernel itself would send to the neighbor's MAC address.
+// Usable reports whether the kernel itself would send to the neighbor's MAC address.
 func (e Entry) Usable() bool {
 	const valid = unix.NUD_PERMANENT | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE | unix.NUD_DELAY
 	return e.State&valid != 0 && e.MAC != [6]byte{}
 }
 
-// Stale tells whether the kernel would ask the neighbor again before relying on it.
+// Stale reports whether the kernel would probe the neighbor after sending to it.
 func (e Entry) Stale() bool { return e.State&unix.NUD_STALE != 0 }
 
-// Pause returns how long to wait before the neighbor is asked for again, given the last pause, and
-// what to hand in as last pause then.
+// Pause returns how long to wait before asking for the neighbor again. last is the pause that the previous
+// call returned, 0 at first.
 func (e Entry) Pause(last time.Duration) (wait, pause time.Duration) {
 	if e.Usable() {
 		return ConfirmEvery, 0
@@ -78,11 +78,11 @@ func (e Entry) Pause(last time.Duration) (wait, pause time.Duration) {
 	return pause, pause
 }
 
-// Table holds the entries that are known.
+// Table is a copy of the kernel's neighbor tables.
 type Table map[Key]Entry
 
-// Use has the kernel resolve or confirm a neighbor as if a packet were sent to it now, unless somebody
-// else manages the entry. An entry that t lacks but the kernel has is added to t.
+// Use makes the kernel resolve or confirm a neighbor as if a packet were sent to it now, unless the entry
+// is managed. An entry that the kernel has and t lacks is added to t.
 func (t Table) Use(h *netlink.Handle, key Key) error {
 	entry, known := t[key]
 	if entry.Managed {
@@ -92,30 +92,30 @@ func (t Table) Use(h *netlink.Handle, key Key) error {
 	if !known {
 		err := h.NeighAdd(use)
 		if !errors.Is(err, unix.EEXIST) {
-			return going(err)
+			return ignoreGoing(err)
 		}
-		// There is one that has not been reported yet. If somebody manages it, asking would take
-		// that mark off.
+		// The kernel has an entry for which no notification has come. If it is managed, the request
+		// below would clear that mark.
 		if err := t.read(h, key); err != nil {
-			return going(err)
+			return ignoreGoing(err)
 		}
 		if t[key].Managed {
 			return nil
 		}
 	}
-	return going(h.NeighAppend(use))
+	return ignoreGoing(h.NeighAppend(use))
 }
 
-// Begin is a cheaper Use for an entry that t lacks: if the kernel has it already, nothing is done, since what
-// becomes of it will be reported.
+// Begin is a cheaper Use for an entry that t lacks. If the kernel has the entry already, it does nothing, since a
+// notification of it is on its way.
 func (t Table) Begin(h *netlink.Handle, key Key) error {
 	if err := h.NeighAdd(useOf(key)); !errors.Is(err, unix.EEXIST) {
-		return going(err)
+		return ignoreGoing(err)
 	}
 	return nil
 }
 
-// useOf is the request that stands for a packet being sent.
+// useOf is the request with the effect of sending a packet (NTF_USE).
 func useOf(key Key) *netlink.Neigh {
 	return &netlink.Neigh{
 		LinkIndex: key.IfIndex,
@@ -125,7 +125,7 @@ func useOf(key Key) *netlink.Neigh {
 	}
 }
 
-// read takes one entry over from the kernel's table.
+// read copies one entry from the kernel's table.
 func (t Table) read(h *netlink.Handle, key Key) error {
 	entries, err := Dump(func() ([]netlink.Neigh, error) { return h.NeighList(key.IfIndex, netlink.FAMILY_ALL) })
 	for i := range entries {
@@ -136,16 +136,16 @@ func (t Table) read(h *netlink.Handle, key Key) error {
 	return err
 }
 
-// going leaves out the failures of a device that is going away and takes no neighbors; its removal is
-// reported by itself.
-func going(err error) error {
+// ignoreGoing returns nil for the errors of a device that is going away. A notification of its removal follows.
+func ignoreGoing(err error) error {
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENETDOWN) || errors.Is(err, unix.EINVAL) {
 		return nil
 	}
 	return err
 }
 
-// Dump repeats a listing that was interrupted by a change and may be incomplete.
+// Dump calls list, and repeats it while changes interrupt the listing, which may then be incomplete. After several
+// attempts it returns the last one with its error.
 func Dump[T any](list func() ([]T, error)) ([]T, error) {
 	for try := 1; ; try++ {
 		items, err := list()

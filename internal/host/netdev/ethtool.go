@@ -22,8 +22,8 @@ type ethtoolRequest struct {
 	_    [24 - unsafe.Sizeof(uintptr(0))]byte
 }
 
-// Ethtool runs one of the commands of linux/ethtool.h that set or get a number,
-// and returns that number.
+// Ethtool runs a command of linux/ethtool.h that sets or gets a number, and returns the number. data is
+// the number to set. The device is in the network namespace of the calling thread.
 func Ethtool(ifname string, cmd, data uint32) (uint32, error) {
 	if len(ifname) >= unix.IFNAMSIZ {
 		return 0, unix.ENAMETOOLONG

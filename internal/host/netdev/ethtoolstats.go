@@ -13,12 +13,12 @@ import (
 const (
 	// statisticsSet is ETH_SS_STATS of linux/ethtool.h.
 	statisticsSet = 1
-	// nameLen is ETH_GSTRING_LEN, how many bytes the name of a statistic takes.
+	// nameLen is ETH_GSTRING_LEN, the size in bytes of a statistic's name.
 	nameLen = 32
 )
 
-// EthtoolStats reads the statistics that a driver keeps beside the common ones, as "ethtool -S" shows them, by name.
-// The device is looked for in the network namespace of the calling thread.
+// EthtoolStats returns the statistics of a device's driver by name, as "ethtool -S" shows them. The device is in the
+// network namespace of the calling thread.
 func EthtoolStats(ifname string) (map[string]uint64, error) {
 	if len(ifname) >= unix.IFNAMSIZ {
 		return nil, unix.ENAMETOOLONG
@@ -29,7 +29,7 @@ func EthtoolStats(ifname string) (map[string]uint64, error) {
 	}
 	defer unix.Close(fd)
 	ne := binary.NativeEndian
-	// struct ethtool_sset_info: command, reserved, a mask of 64 bits, and a number for each bit set.
+	// struct ethtool_sset_info has the command, a reserved word, a 64-bit mask of sets, and the size of each set.
 	info := make([]byte, 4+4+8+4)
 	ne.PutUint32(info, unix.ETHTOOL_GSSET_INFO)
 	ne.PutUint64(info[8:], 1<<statisticsSet)
@@ -40,7 +40,7 @@ func EthtoolStats(ifname string) (map[string]uint64, error) {
 	if ne.Uint64(info[8:]) == 0 || n == 0 {
 		return nil, unix.EOPNOTSUPP
 	}
-	// struct ethtool_gstrings: command, set, how many, and names.
+	// struct ethtool_gstrings has the command, the set, the number of names, and the names.
 	names := make([]byte, 12+n*nameLen)
 	ne.PutUint32(names, unix.ETHTOOL_GSTRINGS)
 	ne.PutUint32(names[4:], statisticsSet)
@@ -48,7 +48,7 @@ func EthtoolStats(ifname string) (map[string]uint64, error) {
 	if err := ethtoolBuffer(fd, ifname, names); err != nil {
 		return nil, err
 	}
-	// struct ethtool_stats: command, how many, and values of 64 bits.
+	// struct ethtool_stats has the command, the number of values, and the values of 64 bits.
 	values := make([]byte, 8+n*8)
 	ne.PutUint32(values, unix.ETHTOOL_GSTATS)
 	ne.PutUint32(values[4:], uint32(n))
@@ -63,7 +63,7 @@ func EthtoolStats(ifname string) (map[string]uint64, error) {
 	return stats, nil
 }
 
-// ethtoolBuffer runs the command that the buffer begins with. The kernel writes its answer into the buffer.
+// ethtoolBuffer runs the ethtool command at the start of the buffer. The kernel writes its answer into the buffer.
 func ethtoolBuffer(fd int, ifname string, buffer []byte) error {
 	req := ethtoolRequest{data: unsafe.Pointer(&buffer[0])}
 	copy(req.name[:], ifname)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netdev asks the kernel about network devices over generic netlink, where rtnetlink has no
-// answer, and tells VLAN devices that frames can be made for from others.
+// Package netdev asks the kernel about network devices what rtnetlink does not answer: over generic
+// netlink and ethtool. It also says for which VLAN devices a fast path can tag frames.
 package netdev
 
 import (
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Client speaks with one generic netlink family in the network namespace it was opened in.
+// Client sends requests to one generic netlink family, in the network namespace in which it was opened.
 type Client struct {
 	family  uint16
 	sockets map[int]*nl.SocketHandle
@@ -39,8 +39,8 @@ func Open(family string) (*Client, error) {
 // Close closes the connection.
 func (c *Client) Close() { c.sockets[unix.NETLINK_GENERIC].Close() }
 
-// header is command, version and two reserved bytes. The netlink package's own leaves what happens
-// to be in memory in the reserved ones, which newer families refuse with EINVAL.
+// header is struct genlmsghdr: command, version and two reserved bytes. The netlink package's own type
+// does not clear the reserved bytes, and newer families return EINVAL if they are not zero.
 type header [nl.SizeofGenlmsg]byte
 
 func (h header) Len() int          { return len(h) }
@@ -62,7 +62,7 @@ func (c *Client) Get(command uint8, device *nl.RtAttr) ([]Attr, error) {
 	return ParseAttrs(messages[0][nl.SizeofGenlmsg:])
 }
 
-// Attr is a netlink attribute without its flags.
+// Attr is a netlink attribute. Kind is its type without the flags.
 type Attr struct {
 	Kind  uint16
 	Value []byte
@@ -76,7 +76,7 @@ func (a Attr) Uint32() int {
 	return int(nl.NativeEndian().Uint32(a.Value))
 }
 
-// ParseAttrs reads a list of attributes, which may be the value of another one.
+// ParseAttrs reads a list of attributes, such as the value of a nested one.
 func ParseAttrs(b []byte) ([]Attr, error) {
 	raw, err := nl.ParseRouteAttr(b)
 	if err != nil {

@@ -4,10 +4,10 @@ package netdev
 
 import "github.com/vishvananda/netlink/nl"
 
-// XDPFamily is the generic netlink family that knows what drivers can do with XDP, since Linux 6.3.
+// XDPFamily is the generic netlink family that says what drivers can do with XDP. It exists since Linux 6.3.
 const XDPFamily = "netdev"
 
-// What a driver can do, enum netdev_xdp_act of linux/netdev.h.
+// Bits of what a driver can do: enum netdev_xdp_act of linux/netdev.h.
 const (
 	ActBasic    = 1 << 0 // pass, drop, abort, send back
 	ActRedirect = 1 << 1 // redirect from this device
@@ -22,8 +22,8 @@ const (
 	attrXDPFeatures = 3
 )
 
-// XDPActs returns what the driver of a device can do; ok is false when the kernel does not tell.
-// The client is of XDPFamily.
+// XDPActs returns what the driver of a device can do, as bits such as ActXmit. ok is false if the kernel
+// does not say. The client must be of XDPFamily.
 func (c *Client) XDPActs(ifindex int) (acts uint64, ok bool) {
 	attrs, err := c.Get(cmdDevGet, nl.NewRtAttr(attrIfindex, nl.Uint32Attr(uint32(ifindex))))
 	if err != nil {

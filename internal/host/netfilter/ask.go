@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes are those of a message or of a nested attribute, by type.
+// attributes are the attributes of a message, or in a nested attribute, by type.
 type attributes map[uint16][]byte
 
 func (a attributes) text(kind uint16) string { return text(a[kind]) }
 
-// number is in network byte order, as all of nfnetlink. A missing one is 0.
+// number returns a 32-bit number, 0 if it is missing. Numbers of nfnetlink are in network byte order.
 func (a attributes) number(kind uint16) uint32 {
 	if len(a[kind]) != 4 {
 		return 0
@@ -31,7 +31,7 @@ func parse(b []byte) attributes {
 	return a
 }
 
-// each walks over attributes and ends at one that does not fit.
+// each calls visit for each attribute, and stops at a malformed one.
 func each(b []byte, visit func(kind uint16, value []byte)) {
 	// The upper two bits of the type say that the attribute is nested, or in network byte order.
 	const kindMask = 1<<14 - 1
@@ -45,13 +45,13 @@ func each(b []byte, visit func(kind uint16, value []byte)) {
 	}
 }
 
-// ask sends a request of nf_tables to the kernel and hands over what it answers. The texts go along
-// as attributes, with their index as type, those that are empty excepted.
+// ask sends a request of nf_tables to the kernel, and calls answer for each message of the answer. Each text
+// that is not empty becomes an attribute of the request. Its index is the attribute's type.
 func ask(message int, family uint8, texts []string, answer func(family uint8, a attributes)) error {
 	return request(message, 0, family, texts, answer)
 }
 
-// dump asks for all there are of something.
+// dump is ask for a listing.
 func dump(message int, family uint8, texts []string, answer func(family uint8, a attributes)) error {
 	return request(message, unix.NLM_F_DUMP, family, texts, answer)
 }

@@ -15,17 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// More that forwarded packets pass in the stack, as the Backend of a Finding.
+// More values of Finding.Backend: other parts of the network stack that forwarded packets pass.
 const (
 	IPVS = "ipvs"
 	TC   = "tc"
-	// TCX are programs of tc that are attached by a link, from Linux 6.6.
+	// TCX is for programs of tc that are attached by a link, since Linux 6.6.
 	TCX = "tcx"
 	BPF = "bpf"
 )
 
-// FindOn is Find, and looks for services of IPVS, and for filters and programs of tc at ingress and egress of devices that
-// packets come in or leave by, and of the VLAN devices above them.
+// FindOn is Find, and also looks for services of IPVS, and for filters and programs of tc at ingress and egress of the named
+// devices and of the VLAN devices above them.
 func FindOn(devices []string) ([]Finding, error) {
 	found, err := Find()
 	if err != nil {
@@ -39,8 +39,8 @@ func FindOn(devices []string) ([]Finding, error) {
 	return slices.Concat(found, services, filters), err
 }
 
-// findIPVS counts the services of this network namespace. A kernel without IPVS has no such file, and no module is loaded
-// by looking for it.
+// findIPVS counts the services in a file of the form of /proc/net/ip_vs. A kernel without IPVS has no such file, and looking
+// for it loads no module.
 func findIPVS(path string) ([]Finding, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -51,7 +51,7 @@ func findIPVS(path string) ([]Finding, error) {
 	}
 	services := 0
 	for line := range strings.Lines(string(text)) {
-		// Servers follow behind "  ->", and the head begins with "IP Virtual Server" and "Prot".
+		// The lines of servers begin with "  ->", and those of the header with "IP Virtual Server" and "Prot".
 		switch name, _, _ := strings.Cut(line, " "); name {
 		case "TCP", "UDP", "SCTP", "FWM":
 			services++
@@ -63,13 +63,14 @@ func findIPVS(path string) ([]Finding, error) {
 	return []Finding{{Backend: IPVS, Rules: services}}, nil
 }
 
-// The culvert's own way to send checks: see internal/lb/lbplane/checkattach.go.
+// The filter and the program with which culvert itself sends health checks (internal/lb/lbplane/checkattach.go) do not count.
 const (
 	ownFilter   = "culvert_check"
 	ownPriority = 0xc01
 	ownProgram  = "lb_probe"
 )
 
+// findTC counts the filters and programs of tc on the devices and on the VLAN devices above them.
 func findTC(devices []string) (found []Finding, err error) {
 	if len(devices) == 0 {
 		return nil, nil
@@ -78,15 +79,15 @@ func findTC(devices []string) (found []Finding, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing interfaces for tc: %w", err)
 	}
-	var wanted []int
+	var indexes []int
 	for _, l := range links {
 		if slices.Contains(devices, l.Attrs().Name) {
-			wanted = append(wanted, l.Attrs().Index)
+			indexes = append(indexes, l.Attrs().Index)
 		}
 	}
 	for _, l := range links {
 		a := l.Attrs()
-		if !slices.Contains(wanted, a.Index) && (l.Type() != "vlan" || !slices.Contains(wanted, a.ParentIndex)) {
+		if !slices.Contains(indexes, a.Index) && (l.Type() != "vlan" || !slices.Contains(indexes, a.ParentIndex)) {
 			continue
 		}
 		for _, side := range []struct {
@@ -109,16 +110,16 @@ func findTC(devices []string) (found []Finding, err error) {
 	return found, nil
 }
 
-// tcFilters counts the classifiers at one side of a device.
+// tcFilters counts the filters at ingress or egress of a device, without culvert's own.
 func tcFilters(l netlink.Link, parent uint32) (n int, err error) {
 	filters, err := netlink.FilterList(l, parent)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP) {
-		return 0, nil // no such qdisc, or the device has gone
+		return 0, nil // there is no such qdisc, or the device is gone
 	}
 	for _, f := range filters {
 		a := f.Attrs()
 		if a.Parent != parent || a.Handle == 0 || f.Type() == "u32" && a.Handle&0xfffff == 0 {
-			continue // the head of a list, or a table of u32
+			continue // not a filter, but the head of a list or a hash table of u32
 		}
 		if own, ok := f.(*netlink.BpfFilter); ok && a.Priority == ownPriority && strings.HasPrefix(own.Name, ownFilter) {
 			continue
@@ -128,7 +129,8 @@ func tcFilters(l netlink.Link, parent uint32) (n int, err error) {
 	return n, err
 }
 
-// tcxPrograms counts programs; a kernel that has none of them cannot be asked.
+// tcxPrograms counts the programs at ingress or egress of a device, without culvert's own. A kernel without TCX returns an
+// error, and counts as having none.
 func tcxPrograms(index int, attach ebpf.AttachType) (n int) {
 	all, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: attach})
 	if err != nil {
@@ -142,6 +144,7 @@ func tcxPrograms(index int, attach ebpf.AttachType) (n int) {
 	return n
 }
 
+// named reports whether a program has a name.
 func named(id ebpf.ProgramID, name string) bool {
 	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {
@@ -152,8 +155,8 @@ func named(id ebpf.ProgramID, name string) bool {
 	return err == nil && info.Name == name
 }
 
-// Programs finds eBPF programs at netfilter's hooks that forwarded packets pass, from Linux 6.4. The kernel does not tell in
-// which network namespace they are: it may be another one.
+// Programs finds eBPF programs at netfilter's hooks that forwarded packets pass. They exist since Linux 6.4. The kernel does
+// not report their network namespace, which may be another one.
 func Programs() (found []Finding, err error) {
 	hooks := map[link.NetfilterInetHook]string{
 		link.NetfilterInetPreRouting: "prerouting", link.NetfilterInetForward: "forward", link.NetfilterInetPostRouting: "postrouting",

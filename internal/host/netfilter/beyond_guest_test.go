@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestIPVSOfTheKernel has services in it. Kernels without IPVS have only the text of TestIPVS.
+// TestIPVSOfTheKernel adds services. On kernels without IPVS, TestIPVS reads a text instead.
 func TestIPVSOfTheKernel(t *testing.T) {
 	inNamespace(t)
 	admin := func(line string) {
@@ -31,7 +31,8 @@ func TestIPVSOfTheKernel(t *testing.T) {
 		expect(t, found, want...)
 	}
 	on()
-	// A namespace without a table of local addresses takes no server: none is of one host there.
+	// IPVS checks that a server is a unicast address, and needs the table of local addresses for that. The loopback device
+	// makes the kernel create it.
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
 		err = netlink.LinkSetUp(lo)
@@ -46,11 +47,12 @@ func TestIPVSOfTheKernel(t *testing.T) {
 	admin("-A -u [2001:db8::1]:53 -s mh")
 	admin("-A -f 7 -s sh")
 	on(Finding{Backend: IPVS, Rules: 3})
-	inNamespace(t) // another one's are none of ours
+	inNamespace(t) // services of another namespace do not count
 	on()
 }
 
-// TestNetfilterProgramOfTheKernel is TestNetfilterProgram but on Linux 6.1, which has no such programs: that is no error.
+// TestNetfilterProgramOfTheKernel is TestNetfilterProgram, except on Linux 6.1, which has no such programs. There Programs
+// must return no error.
 func TestNetfilterProgramOfTheKernel(t *testing.T) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {

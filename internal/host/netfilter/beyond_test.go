@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestTC has filters at ingress and egress of a device, and at one that nobody asks about.
+// TestTC adds filters at ingress and egress of a device, and at another device, which does not count.
 func TestTC(t *testing.T) {
 	inNamespace(t)
 	sh(t, "ip link add tc0 type veth peer name tc1\nip link set tc0 up\nip link set tc1 up")
@@ -27,7 +27,7 @@ func TestTC(t *testing.T) {
 	}
 	on()
 	sh(t, "tc qdisc add dev tc0 clsact\ntc qdisc add dev tc1 clsact")
-	on() // a qdisc alone does nothing
+	on() // a qdisc alone does not count
 	sh(t, "tc filter add dev tc1 ingress protocol ip u32 match u32 0 0 flowid 1:1")
 	on()
 	sh(t, "tc filter add dev tc0 ingress protocol ip u32 match u32 0 0 flowid 1:1")
@@ -37,14 +37,14 @@ func TestTC(t *testing.T) {
 		t.Errorf("shown as %q", in)
 	}
 	sh(t, in.Show())
-	sh(t, "tc filter del dev tc0 ingress") // filters of u32 at either side are listed at both
+	sh(t, "tc filter del dev tc0 ingress") // tc lists u32 filters of one side at both
 	sh(t, "tc filter add dev tc0 egress protocol ip u32 match u32 0 0 flowid 1:1")
 	on(Finding{Backend: TC, Chain: "egress", Hook: "egress", Devices: []string{"tc0"}, Rules: 1})
 	sh(t, "tc qdisc del dev tc0 clsact")
 	on()
 }
 
-// TestTCX has a program that tc does not list.
+// TestTCX attaches a program that tc does not list.
 func TestTCX(t *testing.T) {
 	inNamespace(t)
 	sh(t, "ip link add tc0 type veth peer name tc1")
@@ -61,7 +61,7 @@ func TestTCX(t *testing.T) {
 	expect(t, found, Finding{Backend: TCX, Chain: "ingress", Hook: "ingress", Devices: []string{"tc0"}, Rules: 1})
 }
 
-// TestNetfilterProgram has an eBPF program at a hook.
+// TestNetfilterProgram attaches an eBPF program to a hook.
 func TestNetfilterProgram(t *testing.T) {
 	inNamespace(t)
 	prog := program(t, ebpf.Netfilter, ebpf.AttachNetfilter)
@@ -95,7 +95,7 @@ func TestNetfilterProgram(t *testing.T) {
 	}
 }
 
-// TestIPVS reads what the kernel writes (net/netfilter/ipvs/ip_vs_ctl.c).
+// TestIPVS reads text in the kernel's format (net/netfilter/ipvs/ip_vs_ctl.c).
 func TestIPVS(t *testing.T) {
 	const head = "IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n" +
 		"  -> RemoteAddress:Port Forward Weight ActiveConn InActConn\n"
@@ -115,7 +115,7 @@ func TestIPVS(t *testing.T) {
 	}
 }
 
-// program loads one that lets everything pass.
+// program loads a program that lets everything pass.
 func program(t *testing.T, typ ebpf.ProgramType, attach ebpf.AttachType) *ebpf.Program {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{

@@ -15,8 +15,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// inNamespace moves the test to a thread of its own with an empty network namespace, which goes away
-// with the thread.
+// inNamespace moves the test to a thread of its own with an empty network namespace, which ends with the
+// thread.
 func inNamespace(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -40,7 +40,7 @@ func sh(t *testing.T, commands string) string {
 	return string(out)
 }
 
-// file makes one for a command to read; an argument cannot be as long as a large ruleset.
+// file makes a file for a command to read. A large ruleset does not fit into an argument.
 func file(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules")
@@ -50,7 +50,7 @@ func file(t *testing.T, content string) string {
 	return path
 }
 
-// start runs commands in the test's network namespace until the test calls what it returns, or ends.
+// start runs commands in the test's network namespace until the test calls stop, or ends.
 func start(t *testing.T, commands string) (stop func()) {
 	t.Helper()
 	c := exec.Command("sh", "-ec", commands)
@@ -86,7 +86,7 @@ func generation(t *testing.T) uint32 {
 
 func expect(t *testing.T, got []Finding, want ...Finding) {
 	t.Helper()
-	// reflect tells nil from empty, which is no difference here.
+	// DeepEqual distinguishes nil from empty, which makes no difference here.
 	if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}

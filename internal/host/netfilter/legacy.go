@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options of getsockopt, the same for both families (linux/netfilter_ipv4/ip_tables.h).
+// Options of getsockopt, which are the same for both families (linux/netfilter_ipv4/ip_tables.h).
 const (
 	soGetInfo    = 64
 	soGetEntries = 65
@@ -21,7 +21,7 @@ const (
 	maxTableName = 32
 )
 
-// Verdicts: those of a built-in target are -verdict-1.
+// Verdicts. A built-in target has -verdict-1.
 const (
 	nfDrop   = 0
 	nfAccept = 1
@@ -31,10 +31,10 @@ const (
 type legacy struct {
 	backend, family string
 	domain, level   int
-	// names lists the tables that there are: to ask for one that is not listed would make it. It is
-	// the thread's, not /proc/net, which belongs to the process.
+	// names is the file with the names of the existing tables. Reading a table that is not in it would
+	// create the table. The file is the thread's, since /proc/net belongs to the process.
 	names string
-	// targetOffset is where struct ipt_entry, or ip6t_entry, has target_offset; next_offset follows.
+	// targetOffset is the offset of target_offset in struct ipt_entry or ip6t_entry. next_offset follows.
 	targetOffset int
 }
 
@@ -45,7 +45,7 @@ var (
 
 const procNet = "/proc/thread-self/net"
 
-// legacyHooks are those that forwarded packets pass, in the order of a packet.
+// legacyHooks are the hooks that forwarded packets pass, in this order.
 var legacyHooks = []struct {
 	number      int
 	hook, chain string
@@ -55,8 +55,8 @@ var legacyHooks = []struct {
 	{unix.NF_INET_POST_ROUTING, "postrouting", "POSTROUTING"},
 }
 
-// tableInfo is struct ipt_getinfo. Offsets are those of entries in the table: a hook's chain goes
-// from hookEntry to its policy at underflow.
+// tableInfo is struct ipt_getinfo. A hook's chain begins at offset hookEntry in the table, and ends with
+// its policy at offset underflow.
 type tableInfo struct {
 	name       [maxTableName]byte
 	validHooks uint32
@@ -66,13 +66,14 @@ type tableInfo struct {
 	size       uint32
 }
 
+// find looks at all tables of the family.
 func (l legacy) find() ([]Finding, error) {
 	if _, err := os.Stat(procNet); err != nil {
 		return nil, failed("look for the tables of "+l.backend, err)
 	}
 	list, err := os.ReadFile(l.names)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil // no ip_tables in this kernel, or not loaded
+		return nil, nil // the kernel has no ip_tables, or has not loaded it
 	}
 	if err != nil {
 		return nil, failed("list the tables of "+l.backend, err)
@@ -97,13 +98,13 @@ func (l legacy) table(name string) ([]Finding, error) {
 	return l.settled(name, func() (tableInfo, []byte, error) { return l.read(fd, name) })
 }
 
-// settled reads until a table has not changed between its description and its entries.
+// settled reads a table until it has not changed between the reading of its description and of its entries.
 func (l legacy) settled(name string, read func() (tableInfo, []byte, error)) ([]Finding, error) {
 	const attempts = 20
 	for range attempts {
 		info, entries, err := read()
 		switch {
-		case errors.Is(err, unix.EAGAIN): // its size has changed meanwhile
+		case errors.Is(err, unix.EAGAIN): // the table's size has changed meanwhile
 			continue
 		case errors.Is(err, unix.ENOENT):
 			return nil, nil
@@ -112,16 +113,16 @@ func (l legacy) settled(name string, read func() (tableInfo, []byte, error)) ([]
 		}
 		return l.chains(name, info, entries)
 	}
-	return nil, fmt.Errorf("it changed during each of %d attempts: try again when it rests", attempts)
+	return nil, fmt.Errorf("it changed during each of %d attempts: try again when nothing changes it", attempts)
 }
 
-// read gets the description of a table, and its entries.
+// read returns the description of a table, and its entries.
 func (l legacy) read(fd int, name string) (info tableInfo, entries []byte, err error) {
 	copy(info.name[:len(info.name)-1], name)
 	if err := getsockopt(fd, l.level, soGetInfo, unsafe.Pointer(&info), unsafe.Sizeof(info)); err != nil {
 		return info, nil, err
 	}
-	// struct ipt_get_entries: name, size, and entries that are aligned to 8 bytes.
+	// struct ipt_get_entries has the name, the size, and the entries, aligned to 8 bytes.
 	const sizeAt, header = maxTableName, maxTableName + 8
 	b := make([]byte, header+int(info.size))
 	copy(b, info.name[:])
@@ -130,7 +131,8 @@ func (l legacy) read(fd int, name string) (info tableInfo, entries []byte, err e
 	return info, b[header:], err
 }
 
-// chains looks at those built-in chains of a table that forwarded packets pass.
+// chains returns the built-in chains of a table that forwarded packets pass, if they have a rule or a policy
+// other than accept.
 func (l legacy) chains(name string, info tableInfo, entries []byte) ([]Finding, error) {
 	var found []Finding
 	for _, h := range legacyHooks {
@@ -166,7 +168,7 @@ func (l legacy) chains(name string, info tableInfo, entries []byte) ([]Finding, 
 	return found, nil
 }
 
-// entry gives the offsets of an entry's target and of the next entry.
+// entry returns the offsets of an entry's target and of the next entry.
 func (l legacy) entry(entries []byte, at int) (target, next int, err error) {
 	if at+l.targetOffset+4 <= len(entries) {
 		target = at + int(binary.NativeEndian.Uint16(entries[at+l.targetOffset:]))

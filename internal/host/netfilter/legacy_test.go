@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLegacy goes through each table and chain of both families.
+// TestLegacy adds rules to each chain of each table of both families.
 func TestLegacy(t *testing.T) {
 	tables := map[string][]string{
 		"filter":   {"INPUT", "FORWARD", "OUTPUT"},
@@ -27,29 +27,29 @@ func TestLegacy(t *testing.T) {
 					tool := l.backend + "-legacy -t " + table
 					f := Finding{Backend: l.backend, Family: l.family, Table: table, Chain: chain,
 						Hook: strings.ToLower(chain), Policy: "accept"}
-					wanted := func(policy string, rules int) []Finding {
+					finding := func(policy string, rules int) []Finding {
 						if chain == "INPUT" || chain == "OUTPUT" {
 							return nil
 						}
 						f.Policy, f.Rules = policy, rules
 						return []Finding{f}
 					}
-					sh(t, tool+" -N own\n"+tool+" -A own -j RETURN") // a chain that nothing goes to
+					sh(t, tool+" -N own\n"+tool+" -A own -j RETURN") // no rule leads to this chain
 					expect(t, find(t))
 					sh(t, tool+" -A "+chain+" -p tcp -m tcp --dport 80 -j ACCEPT")
-					expect(t, find(t), wanted("accept", 1)...)
+					expect(t, find(t), finding("accept", 1)...)
 					sh(t, tool+" -A "+chain+" -j own\n"+tool+" -A "+chain+" -m comment --comment why -m mark --mark 1")
-					expect(t, find(t), wanted("accept", 3)...)
-					if want := wanted("accept", 3); want != nil {
+					expect(t, find(t), finding("accept", 3)...)
+					if want := finding("accept", 3); want != nil {
 						if out := sh(t, want[0].Show()); strings.Count(out, "-A "+chain) != 3 {
 							t.Errorf("%q shows %s", want[0].Show(), out)
 						}
 					}
 					sh(t, tool+" -F\n"+tool+" -X")
 					expect(t, find(t))
-					if table != "nat" { // NAT has no other policy
+					if table != "nat" { // nat chains accept no other policy
 						sh(t, tool+" -P "+chain+" DROP")
-						expect(t, find(t), wanted("drop", 0)...)
+						expect(t, find(t), finding("drop", 0)...)
 						sh(t, tool+" -P "+chain+" ACCEPT")
 					}
 				})
@@ -58,7 +58,7 @@ func TestLegacy(t *testing.T) {
 	}
 }
 
-// TestManyLegacy has a table of some hundred kilobytes.
+// TestManyLegacy reads a table of some hundred kilobytes.
 func TestManyLegacy(t *testing.T) {
 	inNamespace(t)
 	const rules = 2000
@@ -73,7 +73,7 @@ func TestManyLegacy(t *testing.T) {
 		Policy: "drop", Rules: rules})
 }
 
-// TestChangingLegacy looks while a table's size changes over and over.
+// TestChangingLegacy reads a table whose size changes over and over.
 func TestChangingLegacy(t *testing.T) {
 	inNamespace(t)
 	forward := func(rules int) Finding {
@@ -102,7 +102,7 @@ func TestChangingLegacy(t *testing.T) {
 	stop()
 }
 
-// TestSettled meets each answer of a table that changes, goes or cannot be read.
+// TestSettled checks the results for a table that changes, vanishes or cannot be read.
 func TestSettled(t *testing.T) {
 	inNamespace(t)
 	sh(t, "iptables-legacy -A FORWARD -j ACCEPT")
@@ -113,7 +113,7 @@ func TestSettled(t *testing.T) {
 	defer unix.Close(fd)
 	for _, tt := range []struct {
 		name   string
-		times  int // so often there is failure, then the table is read
+		times  int // how often reading fails before it succeeds
 		fail   error
 		found  int
 		errors bool
@@ -137,7 +137,7 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestMalformed has tables that do not follow the layout: an error, no crash and no end of the search.
+// TestMalformed reads tables that do not follow the layout. They must cause an error, and neither a crash nor an endless loop.
 func TestMalformed(t *testing.T) {
 	entries := func() []byte { // two entries with the standard target, the second is the policy
 		b := make([]byte, 2*152)
@@ -159,7 +159,7 @@ func TestMalformed(t *testing.T) {
 	for name, spoil := range map[string]func(b []byte) []byte{
 		"empty":                func([]byte) []byte { return nil },
 		"short":                func(b []byte) []byte { return b[:200] },
-		"no way on":            func(b []byte) []byte { b[90] = 0; return b },
+		"entry without length": func(b []byte) []byte { b[90] = 0; return b },
 		"beyond the policy":    func(b []byte) []byte { b[90] = 160; return b },
 		"beyond the end":       func(b []byte) []byte { b[91] = 255; return b },
 		"policy beyond itself": func(b []byte) []byte { b[152+88] = 153; return b },

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// askable says whether nf_tables can be asked without loading it: the kernel loads the module at the
-// first question. It is false only when it is certain that nf_tables is neither loaded nor built in:
-// then there are no rules. Without a list of what is built in, as in many containers, the question is
-// put: a loaded module does less harm than a rule not seen. root is where /proc and /lib are.
+// askable reports whether to ask nf_tables for its rules. The first request would load the module, so askable
+// returns false if nf_tables is certainly neither loaded nor built in, and there are no rules. Many
+// containers have no list of built-in modules. askable then returns true, since a loaded module does less harm
+// than a rule that is not found. root is the directory with proc and lib.
 func askable(root string) bool {
 	loaded, err := os.ReadFile(filepath.Join(root, "proc/modules"))
 	if err != nil || strings.HasPrefix(string(loaded), "nf_tables ") || strings.Contains(string(loaded), "\nnf_tables ") {

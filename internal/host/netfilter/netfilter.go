@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netfilter finds what in netfilter forwarded IP packets pass, in the network namespace of
-// the calling thread: a forwarding path below the stack, such as XDP, goes past all of it.
+// Package netfilter finds the netfilter rules that apply to forwarded IP packets, in the network namespace
+// of the calling thread. A forwarding path below the network stack, such as XDP, bypasses them.
 //
-// Found are
-//   - nftables: base chains at the hooks prerouting, forward and postrouting of the families ip, ip6
-//     and inet, and at ingress and egress of a device, that have a rule or a policy other than
-//     accept; and flowtables. What iptables-nft makes is among them.
-//   - legacy iptables and ip6tables: PREROUTING, FORWARD and POSTROUTING of each table, by the same
-//     measure.
+// It finds
+//   - nftables: flowtables, and base chains with a rule or with a policy other than accept, at the hooks
+//     prerouting, forward and postrouting of the families ip, ip6 and inet, and at ingress and egress of
+//     a device. This includes the chains of iptables-nft.
+//   - legacy iptables and ip6tables: the chains PREROUTING, FORWARD and POSTROUTING of each table with a
+//     rule or with a policy other than accept.
 //
-// Any rule counts, also one that only counts or accepts: whether a rule changes what becomes of a
-// packet cannot be told without running it. Not found are chains at input and output, which
-// forwarded packets do not pass, tables of the families arp and bridge, and dormant tables. FindOn adds
-// IPVS and tc, Programs eBPF programs at netfilter's hooks, of which the kernel does not tell the namespace.
+// Every rule counts, even one that only counts packets or accepts them, because only running a rule shows
+// what it does to a packet. The package leaves out chains at input and output, which forwarded packets do
+// not pass, tables of the families arp and bridge, and dormant tables. FindOn adds IPVS and tc. Programs
+// finds eBPF programs at netfilter's hooks, whose network namespace the kernel does not report.
 //
-// Nothing but system calls is used: neither nft nor iptables need be installed. Nothing is created by
-// looking, and no kernel module is loaded where /proc and /lib/modules tell which ones are there.
+// The package uses only system calls, so neither nft nor iptables need be installed. It creates nothing. It
+// loads no kernel module if /proc and /lib/modules show which ones there are.
 package netfilter
 
 import (
@@ -27,40 +27,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What keeps rules, as the Backend of a Finding.
+// Values of Finding.Backend: the kernel's part that has the rules.
 const (
 	NFT       = "nft"
 	IPTables  = "iptables"
 	IP6Tables = "ip6tables"
 )
 
-// Finding is a chain, or a flowtable, that forwarded packets pass.
+// Finding is a chain or flowtable that forwarded packets pass, or something else with that effect.
 type Finding struct {
-	// Backend is NFT, IPTables or IP6Tables; the latter two are the legacy ones. FindOn and Programs add IPVS, TC, TCX and BPF.
+	// Backend is NFT, or IPTables or IP6Tables for the legacy tables. FindOn also returns IPVS, TC and TCX, and Programs BPF.
 	Backend string `json:"backend"`
 	// Family is ip, ip6, inet or netdev.
 	Family string `json:"family"`
 	Table  string `json:"table"`
 	// Chain is the name of the chain or of the flowtable.
 	Chain string `json:"chain"`
-	// Flowtable is set for a flowtable; Rules counts those that add flows to it then.
+	// Flowtable is true for a flowtable. Rules then counts the rules that add flows to it.
 	Flowtable bool `json:"flowtable,omitempty"`
 	// Hook is prerouting, forward, postrouting, ingress or egress.
 	Hook string `json:"hook"`
-	// Devices are those that an ingress or egress hook is at; a name that ends in * is a prefix.
+	// Devices are the devices of an ingress or egress hook. A name that ends in * is a prefix.
 	Devices []string `json:"devices,omitempty"`
-	// Policy is accept or drop, and empty for a flowtable.
+	// Policy is accept or drop for a chain, and otherwise empty.
 	Policy string `json:"policy,omitempty"`
-	Rules  int    `json:"rules"`
+	// Rules counts rules, services of IPVS, filters or programs.
+	Rules int `json:"rules"`
 }
 
-// The policies.
+// Values of Finding.Policy.
 const (
 	accept = "accept"
 	drop   = "drop"
 )
 
-// String names it in the words of the tool that made it.
+// String describes the finding in the words of the tool that manages it.
 func (f Finding) String() string {
 	words := []string{f.Backend}
 	if f.Backend == NFT || f.Backend == BPF {
@@ -98,7 +99,7 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s (%s)", strings.Join(words, " "), size)
 }
 
-// Show is the command that prints the rules.
+// Show returns the command that prints the rules.
 func (f Finding) Show() string {
 	switch {
 	case f.Backend == IPVS:
@@ -112,14 +113,14 @@ func (f Finding) Show() string {
 	case f.Backend != NFT:
 		return fmt.Sprintf("%s-legacy -t %s -S %s", f.Backend, f.Table, f.Chain)
 	case f.Flowtable:
-		// A flowtable itself says little; the rules that add to it may be in any chain of its table.
+		// The rules that add flows may be in any chain of the flowtable's table.
 		return fmt.Sprintf("nft list table %s %s", f.Family, f.Table)
 	default:
 		return fmt.Sprintf("nft list chain %s %s %s", f.Family, f.Table, f.Chain)
 	}
 }
 
-// Summary names the first three for a message of one line; it is empty when there are none.
+// Summary describes the first three findings, and how many more there are, in one line. It is empty without findings.
 func Summary(findings []Finding) string {
 	const most = 3
 	var names []string
@@ -133,9 +134,9 @@ func Summary(findings []Finding) string {
 	return s
 }
 
-// Find looks at nftables, then at legacy iptables and ip6tables. A kernel without one of them has
-// nothing of it. It needs CAP_NET_ADMIN over the namespace, and the calling goroutine locked to its
-// thread when that is not in the namespace of the process.
+// Find looks at nftables, then at legacy iptables and ip6tables. A kernel without one of them has no rules
+// of it. Find needs CAP_NET_ADMIN in the namespace. If the calling thread is in another namespace than the
+// process, the goroutine must be locked to it.
 func Find() ([]Finding, error) {
 	found, err := findNFT()
 	if err != nil {
@@ -151,7 +152,7 @@ func Find() ([]Finding, error) {
 	return found, nil
 }
 
-// failed adds to err what was tried and, where the privilege lacks, what to do.
+// failed adds to err what was tried and, if a privilege is missing, what to do.
 func failed(what string, err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("%s: %w: needs CAP_NET_ADMIN, run as root", what, err)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUntouched checks that nothing is found where nothing is, and that looking makes nothing.
+// TestUntouched checks that Find finds nothing in an empty namespace, and creates nothing.
 func TestUntouched(t *testing.T) {
 	inNamespace(t)
 	state := func() string {
@@ -26,7 +26,7 @@ func TestUntouched(t *testing.T) {
 	if after := state(); after != before {
 		t.Errorf("after looking there is %q", after)
 	}
-	// The counterpart: a table that is asked for comes into being, so the comparison can fail.
+	// Listing a table creates it. This shows that the comparison above can fail.
 	sh(t, "iptables-legacy -L -n")
 	if state() == before {
 		t.Error("the state does not show a table that was made")
@@ -34,7 +34,7 @@ func TestUntouched(t *testing.T) {
 	expect(t, find(t))
 }
 
-// TestOwnNamespace checks that it is the thread's namespace that is looked at, not the process's.
+// TestOwnNamespace checks that Find looks at the thread's namespace, and not at the process's.
 func TestOwnNamespace(t *testing.T) {
 	inNamespace(t)
 	sh(t, "nft 'table ip t { chain c { type filter hook forward priority 0; drop; }; }'\niptables-legacy -A FORWARD -j DROP")
@@ -53,7 +53,7 @@ func TestOwnNamespace(t *testing.T) {
 	expect(t, <-elsewhere)
 }
 
-// TestAll has both kinds side by side, and the message that comes of them.
+// TestAll finds rules of nftables and of legacy tables, and checks their summary.
 func TestAll(t *testing.T) {
 	inNamespace(t)
 	sh(t, `nft 'table inet filter { chain forward { type filter hook forward priority 0; policy drop; counter; counter; counter; }; }'
@@ -92,7 +92,7 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// TestPrivilege takes CAP_NET_ADMIN from the test's thread.
+// TestPrivilege drops CAP_NET_ADMIN from the test's thread, and checks the errors.
 func TestPrivilege(t *testing.T) {
 	inNamespace(t)
 	sh(t, "iptables-legacy -A FORWARD -j DROP\nip6tables-legacy -A FORWARD -j DROP")
@@ -118,7 +118,7 @@ func TestPrivilege(t *testing.T) {
 	}
 }
 
-// TestNoIPTables has a kernel that does not list tables.
+// TestNoIPTables checks that a kernel without the list of tables has no tables.
 func TestNoIPTables(t *testing.T) {
 	l := ip4
 	l.names = filepath.Join(t.TempDir(), "ip_tables_names")
@@ -145,7 +145,7 @@ func TestAskable(t *testing.T) {
 		{"loaded", map[string]string{"proc/modules": "veth 1 0\nnf_tables 1 0 - Live 0x0\n", builtIn: ""}, true},
 		{"not loaded", map[string]string{"proc/modules": "veth 1 0 nf_tables, Live 0x0\n", builtIn: "kernel/fs/ext4/ext4.ko\n"}, false},
 		{"built in", map[string]string{"proc/modules": "veth 1 0\n", builtIn: "kernel/net/netfilter/nf_tables.ko\n"}, true},
-		{"not to be known", map[string]string{"proc/modules": "veth 1 0\n"}, true},
+		{"no list of built-in modules", map[string]string{"proc/modules": "veth 1 0\n"}, true},
 	} {
 		root := t.TempDir()
 		for name, content := range tt.files {

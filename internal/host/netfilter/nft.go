@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What linux/netfilter.h and nf_tables.h have beyond the unix package.
+// Constants of linux/netfilter.h and nf_tables.h that the unix package lacks.
 const (
 	nfInetIngress = 5
 
@@ -30,7 +30,7 @@ var families = map[uint8]string{
 	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_NETDEV: "netdev",
 }
 
-// hookName is empty for hooks that forwarded packets do not pass. Numbers are the family's.
+// hookName returns the name of a hook by its number in a family, "" for hooks that forwarded packets do not pass.
 func hookName(family uint8, hook uint32) string {
 	if family == unix.NFPROTO_NETDEV {
 		switch hook {
@@ -54,21 +54,21 @@ func hookName(family uint8, hook uint32) string {
 	return ""
 }
 
-// nftTable is what distinguishes a table.
+// nftTable identifies a table.
 type nftTable struct {
 	family uint8
 	name   string
 }
 
-// Generation changes with each change of nftables' rules in this network namespace: as long as it
-// stays, nftables need not be looked at again. It is 0 on a kernel without nftables. Legacy tables
-// have nothing of the kind.
+// Generation returns a number that changes with each change of nftables' rules in this network namespace.
+// While it is the same, nftables need not be looked at again. It is 0 on a kernel without nftables. Legacy
+// tables have no such number.
 func Generation() (uint32, error) {
 	generation, _, err := nftGeneration()
 	return generation, err
 }
 
-// nftGeneration also says whether there is nftables at all.
+// nftGeneration is Generation, and also reports whether the kernel has nftables.
 func nftGeneration() (generation uint32, present bool, err error) {
 	if !askable("/") {
 		return 0, false, nil
@@ -85,16 +85,16 @@ func nftGeneration() (generation uint32, present bool, err error) {
 	return generation, true, nil
 }
 
-// missing takes what the kernel answers, before all else that it checks but the privilege, when it
-// has no nf_tables or no nfnetlink.
+// missing reports whether an error is the kernel's answer to any request if it has no nf_tables or no
+// nfnetlink. Only the privilege is checked before.
 func missing(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT)
 }
 
 func findNFT() ([]Finding, error) { return settledNFT(readNFT) }
 
-// settledNFT reads until all is of one moment: tables, chains, rules and flowtables are asked for one
-// after the other, and the generation tells when something has changed meanwhile.
+// settledNFT reads until the result is consistent. Tables, chains, rules and flowtables are separate
+// requests, and the generation shows whether something has changed in between.
 func settledNFT(read func() ([]Finding, error)) ([]Finding, error) {
 	const attempts = 20
 	for range attempts {
@@ -117,7 +117,7 @@ func settledNFT(read func() ([]Finding, error)) ([]Finding, error) {
 			return found, nil
 		}
 	}
-	return nil, fmt.Errorf("list the nftables rules: they changed during each of %d attempts: try again when they rest", attempts)
+	return nil, fmt.Errorf("list the nftables rules: they changed during each of %d attempts: try again when nothing changes them", attempts)
 }
 
 func readNFT() ([]Finding, error) {
@@ -142,7 +142,7 @@ func readNFT() ([]Finding, error) {
 	}
 	var found []Finding
 	for i, f := range chains {
-		// The chain's own counter of uses would do, but it shows changes that are not committed.
+		// The chain's use count is no substitute, because it includes changes that are not committed.
 		of := []string{unix.NFTA_RULE_TABLE: f.Table, unix.NFTA_RULE_CHAIN: f.Chain}
 		err := dump(unix.NFT_MSG_GETRULE, numbers[i], of, func(uint8, attributes) { f.Rules++ })
 		if err != nil {
@@ -160,8 +160,8 @@ func readNFT() ([]Finding, error) {
 	return found, err
 }
 
-// baseChain takes the kernel's description of a chain; ok is false for one that forwarded packets do
-// not enter from a hook.
+// baseChain reads the kernel's description of a chain. ok is false if no hook that forwarded packets pass
+// leads to it.
 func baseChain(family uint8, a attributes) (f Finding, ok bool) {
 	name, known := families[family]
 	if !known || a[unix.NFTA_CHAIN_HOOK] == nil {
@@ -184,6 +184,7 @@ func baseChain(family uint8, a attributes) (f Finding, ok bool) {
 	return f, f.Hook != ""
 }
 
+// flowtable reads the kernel's description of a flowtable.
 func flowtable(family uint8, a attributes) (f Finding, ok bool) {
 	name, known := families[family]
 	hook := parse(a[nftaFlowtableHook])
@@ -194,6 +195,7 @@ func flowtable(family uint8, a attributes) (f Finding, ok bool) {
 	}, known
 }
 
+// devices reads a list of device names.
 func devices(list []byte) []string {
 	var names []string
 	each(list, func(kind uint16, value []byte) {
@@ -204,6 +206,6 @@ func devices(list []byte) []string {
 			names = append(names, text(value)+"*")
 		}
 	})
-	slices.Sort(names) // the kernel's order is not the same each time
+	slices.Sort(names) // the kernel's order varies
 	return names
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNFTHooks makes one chain at a time and looks what is found of it.
+// TestNFTHooks makes one chain at a time, and checks whether it is found.
 func TestNFTHooks(t *testing.T) {
 	const rule = "counter"
 	for _, tt := range []struct {
@@ -58,7 +58,7 @@ func TestNFTHooks(t *testing.T) {
 				return fmt.Sprintf("nft 'add table %s t; add chain %s t c { type %s %s; policy %s; }'\n",
 					tt.family, tt.family, tt.kind, tt.hook, policy)
 			}
-			wanted := func(policy string, rules int) []Finding {
+			finding := func(policy string, rules int) []Finding {
 				if !tt.found {
 					return nil
 				}
@@ -67,12 +67,12 @@ func TestNFTHooks(t *testing.T) {
 			sh(t, chain("accept"))
 			expect(t, find(t))
 			sh(t, fmt.Sprintf("nft add rule %s t c %s", tt.family, rule))
-			expect(t, find(t), wanted("accept", 1)...)
+			expect(t, find(t), finding("accept", 1)...)
 			sh(t, fmt.Sprintf("nft 'add rule %s t c %s; add rule %s t c accept'", tt.family, rule, tt.family))
-			expect(t, find(t), wanted("accept", 3)...)
-			if tt.kind != "nat" { // NAT has no other policy
+			expect(t, find(t), finding("accept", 3)...)
+			if tt.kind != "nat" { // nat chains accept no other policy
 				sh(t, "nft flush chain "+tt.family+" t c\n"+chain("drop"))
-				expect(t, find(t), wanted("drop", 0)...)
+				expect(t, find(t), finding("drop", 0)...)
 			}
 			sh(t, "nft delete table "+tt.family+" t")
 			expect(t, find(t))
@@ -80,7 +80,7 @@ func TestNFTHooks(t *testing.T) {
 	}
 }
 
-// TestNFTOther has what is no chain at a hook with rules.
+// TestNFTOther checks rulesets with chains without a hook, with sets, and with dormant tables.
 func TestNFTOther(t *testing.T) {
 	const forward = "type filter hook forward priority 0; counter;"
 	for _, tt := range []struct {
@@ -106,7 +106,7 @@ func TestNFTOther(t *testing.T) {
 	}
 }
 
-// TestFlowtable takes a message as the kernel makes it: not every kernel that tests run on has
+// TestFlowtable reads a message in the kernel's format, since not every kernel that tests run on has
 // flowtables.
 func TestFlowtable(t *testing.T) {
 	attribute := func(kind int, value []byte) []byte { return nl.NewRtAttr(kind, value).Serialize() }
@@ -120,7 +120,7 @@ func TestFlowtable(t *testing.T) {
 		attribute(nftaFlowtableUse, nl.BEUint32Attr(2)), attribute(nftaFlowtableHook|unix.NLA_F_NESTED, hook)))
 	f, ok := flowtable(unix.NFPROTO_INET, message)
 	if !ok {
-		t.Error("taken for none")
+		t.Error("not recognized as a flowtable")
 	}
 	expect(t, []Finding{f}, Finding{Backend: NFT, Family: "inet", Table: "t", Chain: "f", Flowtable: true, Hook: "ingress",
 		Devices: []string{"eth*", "va", "vb"}, Rules: 2})
@@ -132,7 +132,7 @@ func TestFlowtable(t *testing.T) {
 	}
 }
 
-// TestIPTablesNFT has what iptables and ip6tables of today make.
+// TestIPTablesNFT checks rules that iptables-nft and ip6tables-nft have made.
 func TestIPTablesNFT(t *testing.T) {
 	inNamespace(t)
 	sh(t, `iptables-nft -P FORWARD DROP
@@ -145,7 +145,7 @@ func TestIPTablesNFT(t *testing.T) {
 		nftChain("ip6", "filter", "FORWARD", "forward", "accept", 1))
 }
 
-// TestManyNFT has more chains, and more rules in one, than one message of a dump holds.
+// TestManyNFT has more chains, and more rules in one chain, than one message of a dump holds.
 func TestManyNFT(t *testing.T) {
 	inNamespace(t)
 	const chains, rules = 300, 3000
@@ -187,7 +187,7 @@ func TestGeneration(t *testing.T) {
 	}
 }
 
-// TestSettledNFT has rules that change after they were read.
+// TestSettledNFT changes rules after they were read.
 func TestSettledNFT(t *testing.T) {
 	inNamespace(t)
 	sh(t, "nft 'table ip t { chain c { type filter hook forward priority 0; counter; }; }'")
@@ -215,7 +215,7 @@ func TestSettledNFT(t *testing.T) {
 	}
 }
 
-// TestChanging looks while a whole ruleset is replaced over and over: half a ruleset is never seen.
+// TestChanging reads a ruleset that is replaced over and over. Find must never return half a ruleset.
 func TestChanging(t *testing.T) {
 	inNamespace(t)
 	ruleset := "flush ruleset\ntable ip t { chain c { type filter hook forward priority 0;\n" +
@@ -229,7 +229,7 @@ func TestChanging(t *testing.T) {
 			if !strings.Contains(err.Error(), "changed during") {
 				t.Fatal(err)
 			}
-			continue // the machine is too slow to look between two changes, and that is said
+			continue // the machine is too slow to read between two changes, and the error says so
 		}
 		expect(t, found, nftChain("ip", "t", "c", "forward", "accept", 500))
 	}
@@ -237,7 +237,7 @@ func TestChanging(t *testing.T) {
 	expect(t, find(t), nftChain("ip", "t", "c", "forward", "accept", 500))
 }
 
-// TestNoNFT asks for a subsystem that no kernel has, as nf_tables is in a kernel without it.
+// TestNoNFT sends a request to a subsystem that no kernel has. A kernel without nf_tables answers the same.
 func TestNoNFT(t *testing.T) {
 	inNamespace(t)
 	const unknown = 200 - unix.NFNL_SUBSYS_NFTABLES
@@ -246,6 +246,6 @@ func TestNoNFT(t *testing.T) {
 		t.Errorf("got %v, want what is taken for no nf_tables", err)
 	}
 	if missing(unix.EPERM) || missing(nil) {
-		t.Error("a lacking privilege, or nothing, is taken for no nf_tables")
+		t.Error("a missing privilege, or no error, is taken for no nf_tables")
 	}
 }

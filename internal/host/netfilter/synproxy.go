@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Synproxy says whether a rule of nftables answers for servers behind this host: nft's synproxy, or the SYNPROXY of
-// iptables-nft. Legacy iptables is not looked at.
+// Synproxy reports whether a rule of nftables answers SYNs for servers behind this host: nft's synproxy, or SYNPROXY of
+// iptables-nft. It does not look at legacy iptables.
 func Synproxy() (bool, error) {
 	_, present, err := nftGeneration()
 	if err != nil || !present {

@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// devices is what is followed of a target whose answers come by the devices that its routes lead by.
+// devices is the part of a Target that belongs to TrackDevices.
 type devices struct {
 	bound  int
 	report func([]int)
 	last   []int
 }
 
-// TrackDevices follows the devices that packets from a socket of this host at the local address from
-// would leave by to addr: all of them where there are several next hops, loopback where addr is this
-// host's own, none without a route. Neighbors do not matter. With a device goes the VRF that it is
-// in, which the kernel gives sockets as the device of what comes in. Bound is the index of the device that
-// the socket is bound to, 0 for none. Report gets the indexes in ascending order, at once and with
-// every change; see Track for what it may do.
+// TrackDevices follows the devices by which packets to addr leave if a socket of this host sends them
+// from the local address from. These are the devices of all next hops, the loopback device if addr is
+// this host's own, and none without a route. If a device is in a VRF, the VRF is included, because the
+// kernel reports it to sockets as the device of incoming packets. Neighbors do not matter. bound is the
+// index of the device to which the socket is bound, 0 for none. report is called with the indexes in
+// ascending order, at once and with every change. See Track for what it may do.
 func (r *Resolver) TrackDevices(addr, from netip.Addr, bound int, report func([]int)) *Target {
 	t := &Target{resolver: r, addr: addr.Unmap(), from: from.Unmap(), devices: &devices{bound: bound, report: report}}
 	r.do(func() {
@@ -39,7 +39,7 @@ func (r *Resolver) evaluateDevices(t *Target) {
 	found, err := r.lookupDevices(t.addr, t.from, t.devices.bound)
 	t.evaluated = time.Now()
 	if err != nil {
-		r.onError(err) // what was found before stays, until the next look
+		r.onError(err) // the last result stays until the next lookup
 		if t.known {
 			return
 		}
@@ -51,7 +51,7 @@ func (r *Resolver) evaluateDevices(t *Target) {
 	t.devices.report(slices.Clone(found))
 }
 
-// lookupDevices asks the kernel for the route as a socket would take it, and for all of its next hops.
+// lookupDevices asks the kernel for the next hop that a socket would use, and for all next hops of that route.
 func (r *Resolver) lookupDevices(addr, from netip.Addr, bound int) ([]int, error) {
 	if !addr.IsValid() {
 		return nil, nil
@@ -78,9 +78,9 @@ func (r *Resolver) lookupDevices(addr, from netip.Addr, bound int) ([]int, error
 			return nil, fmt.Errorf("looking up the route to %s: %w", addr, err)
 		}
 		for i := range routes {
-			found = append(found, leads(&routes[i])...)
+			found = append(found, devicesOf(&routes[i])...)
 		}
-		// The entry that a local address was found by names the device which has it.
+		// For a local address, the entry with FIBMatch has the device that has the address. It does not count.
 		if slices.ContainsFunc(routes, func(rt netlink.Route) bool { return rt.Type != unix.RTN_UNICAST }) {
 			break
 		}
@@ -94,8 +94,8 @@ func (r *Resolver) lookupDevices(addr, from netip.Addr, bound int) ([]int, error
 	return slices.Compact(found), nil
 }
 
-// leads lists the devices that a route names.
-func leads(rt *netlink.Route) (found []int) {
+// devicesOf lists the devices of a route's next hops.
+func devicesOf(rt *netlink.Route) (found []int) {
 	if rt.Type != unix.RTN_UNICAST && rt.Type != unix.RTN_LOCAL {
 		return nil
 	}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leading follows the devices to an address; expect waits until they are those named.
-func (w *wire) leading(to, from netip.Addr, bound int) (expect func(step string, names ...string)) {
+// trackDevices follows the devices to an address. expect waits until they are those named.
+func (w *wire) trackDevices(to, from netip.Addr, bound int) (expect func(step string, names ...string)) {
 	found := make(chan []int, 1000)
 	w.resolver.TrackDevices(to, from, bound, func(devices []int) { found <- devices })
 	return func(step string, names ...string) {
@@ -47,11 +47,11 @@ func hostRoute(to string) *net.IPNet {
 	return &net.IPNet{IP: ip, Mask: net.CIDRMask(bits, bits)}
 }
 
-// The devices are known without an answer from any neighbor, and follow the routes.
+// The devices follow the routes, and do not depend on an answer from a neighbor.
 func TestDevicesFollowRoutes(t *testing.T) {
 	w := newWire(t, Options{})
 	nobody := netip.MustParseAddr("10.9.0.99")
-	expect := w.leading(nobody, here, 0)
+	expect := w.trackDevices(nobody, here, 0)
 	expect("connected", "cv0")
 	route := &netlink.Route{Dst: hostRoute("10.9.0.99"), LinkIndex: w.link(w.own, "cv1").Attrs().Index, Scope: netlink.SCOPE_LINK}
 	check(t, w.own.RouteReplace(route))
@@ -77,7 +77,7 @@ func TestDevicesOfSeveralNextHops(t *testing.T) {
 		{"198.51.100.7", "10.9.0.1", "10.9.0.2", "10.9.1.2"},
 		{"2001:db8::7", "fd09::1", "fd09::2", "fd09:1::2"},
 	} {
-		expect := w.leading(netip.MustParseAddr(to.addr), netip.MustParseAddr(to.from), 0)
+		expect := w.trackDevices(netip.MustParseAddr(to.addr), netip.MustParseAddr(to.from), 0)
 		expect("no route")
 		route := &netlink.Route{Dst: hostRoute(to.addr), MultiPath: []*netlink.NexthopInfo{
 			{LinkIndex: w.link(w.own, "cv0").Attrs().Index, Gw: net.ParseIP(to.one)},
@@ -94,15 +94,15 @@ func TestDevicesOfThisHost(t *testing.T) {
 	w := newWire(t, Options{})
 	lo := w.link(w.own, "lo")
 	check(t, w.own.LinkSetUp(lo))
-	w.leading(here, here, 0)("own address", "lo")
-	w.leading(netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.1"), 0)("loopback", "lo")
+	w.trackDevices(here, here, 0)("own address", "lo")
+	w.trackDevices(netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.1"), 0)("loopback", "lo")
 }
 
-// A socket that is bound to a device goes by the routes of that device.
+// A socket that is bound to a device uses the routes of that device.
 func TestDevicesOfBoundSockets(t *testing.T) {
 	w := newWire(t, Options{})
 	far := netip.MustParseAddr("198.51.100.7")
-	expect := w.leading(far, netip.MustParseAddr("10.9.1.1"), w.link(w.own, "cv1").Attrs().Index)
+	expect := w.trackDevices(far, netip.MustParseAddr("10.9.1.1"), w.link(w.own, "cv1").Attrs().Index)
 	add := func(dev, gateway string, metric int) {
 		check(t, w.own.RouteAdd(&netlink.Route{Dst: hostRoute("198.51.100.7"), Gw: net.ParseIP(gateway),
 			LinkIndex: w.link(w.own, dev).Attrs().Index, Priority: metric}))

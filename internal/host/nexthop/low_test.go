@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopbackAt gives the n-th of many addresses that are looked up without a neighbor.
+// loopbackAt returns the n-th of many addresses whose lookup needs no neighbor.
 func loopbackAt(n int) netip.Addr { return netip.AddrFrom4([4]byte{127, 1, byte(n >> 8), byte(n)}) }
 
-// hold keeps the resolver from working until the function that it returns is called.
+// hold stops the resolver until release is called.
 func (w *wire) hold() (release func()) {
 	held, free := make(chan struct{}), make(chan struct{})
 	w.resolver.do(func() { close(held); <-free })
@@ -25,7 +25,7 @@ func (w *wire) hold() (release func()) {
 	return func() { close(free) }
 }
 
-// TestLinksBeforeHosts has thousands of hosts wanted before a link: they must not come before it.
+// TestLinksBeforeHosts tracks thousands of hosts of low priority, and then a link. The link must be reported first.
 func TestLinksBeforeHosts(t *testing.T) {
 	w := newWire(t, Options{})
 	release := w.hold()
@@ -40,9 +40,9 @@ func TestLinksBeforeHosts(t *testing.T) {
 	select {
 	case <-found:
 	case <-time.After(patience):
-		t.Fatal("nothing found of the link")
+		t.Fatal("the link was not reported")
 	}
-	// The resolver may have found time for a batch of hosts before the link was there.
+	// The resolver may look up a batch of hosts before it learns of the link.
 	if n := before.Load(); n > lowBatch {
 		t.Errorf("%d of %d hosts came before the link, want %d at most", n, hosts, lowBatch)
 	}
@@ -53,10 +53,10 @@ func TestLinksBeforeHosts(t *testing.T) {
 	}
 }
 
-// TestFoundWhileNotificationsFlood never lets the queue of notifications become empty.
+// TestFoundWhileNotificationsFlood keeps the queue of notifications full. The resolver must resolve an address all the same.
 func TestFoundWhileNotificationsFlood(t *testing.T) {
 	w := newWire(t, Options{})
-	// What the kernel says when a neighbor is asked for, over and over: one message takes longer to read than to hand over.
+	// A batch repeats one notification, because handling a message takes longer than sending it to the resolver.
 	msg := neighborMessage(t, w.link(w.own, "cv0").Attrs().Index, netip.MustParseAddr("10.9.0.77"))
 	batch := make([]syscall.NetlinkMessage, 5000)
 	for i := range batch {
@@ -82,7 +82,7 @@ func TestFoundWhileNotificationsFlood(t *testing.T) {
 	w.expect(w.via("cv0", "cv0p"))
 }
 
-// neighborMessage is the notification of an entry that is being asked for.
+// neighborMessage returns the notification of an entry that the kernel is resolving.
 func neighborMessage(t *testing.T, index int, addr netip.Addr) syscall.NetlinkMessage {
 	t.Helper()
 	// struct ndmsg and NDA_DST, see rtnetlink(7)
@@ -123,7 +123,7 @@ func (w *wire) awaitEntry(addr netip.Addr, want bool) {
 	}
 }
 
-// TestUnansweredLeavesTheTable: who names addresses that nobody has must not fill the kernel's table.
+// TestUnansweredLeavesTheTable checks that addresses of low priority that do not exist cannot fill the kernel's table.
 func TestUnansweredLeavesTheTable(t *testing.T) {
 	for _, nobody := range []string{"10.9.0.99", "fd09::99"} {
 		t.Run(nobody, func(t *testing.T) {
@@ -134,10 +134,10 @@ func TestUnansweredLeavesTheTable(t *testing.T) {
 			high := w.track(addr, netip.Addr{})
 			low.Stop()
 			w.settle()
-			w.awaitEntry(addr, true) // somebody else follows it
+			w.awaitEntry(addr, true) // another target still follows it
 			high.Stop()
 			w.settle()
-			w.awaitEntry(addr, true) // of our own choice
+			w.awaitEntry(addr, true) // that target was not of low priority
 			low = w.resolver.TrackLow(addr, netip.Addr{}, func(NextHop) {})
 			w.settle()
 			low.Stop()
@@ -146,7 +146,7 @@ func TestUnansweredLeavesTheTable(t *testing.T) {
 	}
 }
 
-// settle waits until the resolver has done what it was told.
+// settle waits until the resolver has run all commands and looked up the routes that they concern.
 func (w *wire) settle() {
 	done := make(chan struct{})
 	for range 2 { // routes are looked up after commands
@@ -167,8 +167,9 @@ func TestAnsweredStaysInTheTable(t *testing.T) {
 	}
 }
 
-// TestKernelsWay tells what only the kernel can send from what nobody can, and whom packets are handed to.
-func TestKernelsWay(t *testing.T) {
+// TestKernelOption checks that addresses to which only the kernel can send differ from those that do not resolve, and who
+// receives the packets.
+func TestKernelOption(t *testing.T) {
 	w := newWire(t, Options{Kernel: true})
 	lo := w.link(w.own, "lo")
 	check(t, w.own.LinkSetUp(lo))
@@ -181,18 +182,24 @@ func TestKernelsWay(t *testing.T) {
 	_, dst, _ := net.ParseCIDR("192.0.2.0/24")
 	check(t, w.own.RouteAdd(&netlink.Route{Dst: dst, Gw: net.IP{10, 9, 0, 2}}))
 	for _, c := range []struct {
-		addr string
-		want NextHop
+		about, addr string
+		want        NextHop
 	}{
-		{"10.9.0.1", kernel}, {"127.0.0.1", kernel}, {"fd09::1", kernel},
-		{"10.9.0.2", there}, {"192.0.2.7", behind}, {"203.0.113.1", NextHop{}}, {"10.9.0.99", NextHop{}},
+		{"own address", "10.9.0.1", kernel},
+		{"loopback", "127.0.0.1", kernel},
+		{"own address, IPv6", "fd09::1", kernel},
+		{"neighbor", "10.9.0.2", there},
+		{"behind a gateway", "192.0.2.7", behind},
+		{"no route", "203.0.113.1", NextHop{}},
+		{"no such neighbor", "10.9.0.99", NextHop{}},
 	} {
+		t.Log(c.about)
 		target := w.track(netip.MustParseAddr(c.addr), netip.Addr{})
 		w.expect(c.want)
 		target.Stop()
 		w.settle()
 	}
-	// A device that takes no frames from others: the kernel's way, if there is anybody.
+	// Only the kernel can send to a neighbor on a device that takes no redirected frames.
 	w.listen("cv1p", 0)
 	w.track(netip.MustParseAddr("10.9.1.2"), netip.Addr{})
 	far := w.via("cv1", "cv1p")
@@ -203,10 +210,10 @@ func TestKernelsWay(t *testing.T) {
 	w.expect(far)
 	w.listen("cv1p", 0)
 	w.expect(kernel)
-	// And one without neighbors.
+	// So it is on a device without neighbors.
 	tun := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "tun0"}, Mode: netlink.TUNTAP_MODE_TUN, NonPersist: true, Queues: 1}
 	check(t, w.own.LinkAdd(tun))
-	for _, file := range tun.Fds { // without a reader it has no carrier
+	for _, file := range tun.Fds { // the device has a carrier while they are open
 		t.Cleanup(func() { file.Close() })
 	}
 	w.address(w.own, "tun0", "10.9.2.1/24")
@@ -217,7 +224,7 @@ func TestKernelsWay(t *testing.T) {
 	w.expect(NextHop{})
 }
 
-// TestAskedForByAnother: the slow path has sent a packet, so that the kernel asks already.
+// TestAskedForByAnother tracks neighbors that the kernel is resolving already, because the slow path has sent a packet.
 func TestAskedForByAnother(t *testing.T) {
 	w := newWire(t, Options{})
 	release := w.hold()
@@ -229,7 +236,7 @@ func TestAskedForByAnother(t *testing.T) {
 	w.resolver.TrackLow(there, here, func(n NextHop) { w.findings <- n })
 	release()
 	w.expect(w.via("cv0", "cv0p"))
-	// And one that is there, but that nobody answers for.
+	// Nobody answers for this address.
 	nobody := netip.MustParseAddr("10.9.0.98")
 	conn, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: nobody.AsSlice(), Port: 9})
 	check(t, err)

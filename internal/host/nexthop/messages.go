@@ -15,13 +15,13 @@ import (
 	"culvert/internal/host/neigh"
 )
 
-// message is what the reader hands over: notifications, or word that some were lost.
+// message is what read passes to run: notifications, or that some were lost.
 type message struct {
 	batch  []syscall.NetlinkMessage
 	resync bool
 }
 
-// resyncGap spaces full dumps while notifications keep being lost.
+// resyncGap is the shortest time between full dumps, since notifications may be lost again and again.
 const resyncGap = 50 * time.Millisecond
 
 func subscribe(buffer int) (*nl.NetlinkSocket, error) {
@@ -34,8 +34,8 @@ func subscribe(buffer int) (*nl.NetlinkSocket, error) {
 	if buffer == 0 {
 		buffer = defaultBuffer
 	}
-	// Without the privilege to go past rmem_max the buffer stays smaller and losses, which are
-	// made good by a full dump, become more likely.
+	// Without the privilege to exceed rmem_max the buffer is smaller. Losses are then more likely, and
+	// each one makes the Resolver read everything again.
 	if socket.SetReceiveBufferSize(buffer, true) != nil {
 		if err := socket.SetReceiveBufferSize(buffer, false); err != nil {
 			socket.Close()
@@ -72,10 +72,10 @@ func (r *Resolver) handleMessage(m message) {
 	}
 }
 
-// handleLink takes in the change of a device. Routes are looked up again in every case: the kernel
-// drops IPv4 routes of a device that goes down without a notification of their own.
+// handleLink applies the change of a device. All routes are looked up again, because the kernel
+// removes the IPv4 routes of a device that goes down without a notification.
 func (r *Resolver) handleLink(msg *syscall.NetlinkMessage) {
-	// Bridges send messages of family AF_BRIDGE about their ports. Those say nothing of the device.
+	// Bridges send messages of family AF_BRIDGE about their ports, which do not describe the device.
 	if msg.Data[0] != unix.AF_UNSPEC {
 		return
 	}
@@ -152,14 +152,14 @@ func (r *Resolver) handleRoute(msg *syscall.NetlinkMessage) {
 		}
 	}
 	for t := range r.targets {
-		// The route may be that of a gateway which the target reaches by another family.
+		// The changed route may be that to the target's gateway, which may be of the other family.
 		if prefix.Contains(t.addr.WithZone("")) || t.addr.Is4() != prefix.Addr().Is4() && t.route.viaOtherFamily {
 			r.mark(t)
 		}
 	}
 }
 
-// resync reads all devices and neighbors anew and has every target evaluated.
+// resync reads all devices and neighbors again, and marks all targets.
 func (r *Resolver) resync() error {
 	r.resyncs.Add(1)
 	r.lastResync = time.Now()

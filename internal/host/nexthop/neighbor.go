@@ -13,7 +13,8 @@ import (
 	"culvert/internal/host/neigh"
 )
 
-// neighborUse holds the targets that one neighbor leads to.
+// neighborUse holds the targets whose next hop is one neighbor. next is when the kernel is asked for it
+// again, pause the time that the previous attempt waited.
 type neighborUse struct {
 	targets map[*Target]struct{}
 	urgent  int // targets that are not of low priority
@@ -21,8 +22,8 @@ type neighborUse struct {
 	pause   time.Duration
 }
 
-// setRoute moves the target from its old neighbor to the new one, which is asked for at once
-// unless it is known.
+// setRoute moves the target from its old neighbor to the new one. It asks the kernel for a neighbor
+// that no other target uses.
 func (r *Resolver) setRoute(t *Target, to route) {
 	old := t.route.via
 	t.route = to
@@ -56,8 +57,8 @@ func (r *Resolver) setRoute(t *Target, to route) {
 	}
 }
 
-// release takes a neighbor that has not answered out of the kernel's table, where strangers could fill the room
-// that others need. Neighbors of our own choice stay, and so do those that somebody else manages.
+// release removes a neighbor of low priority that has not answered from the kernel's table, which strangers could
+// otherwise fill up. Permanent entries and those that someone else manages stay.
 func (r *Resolver) release(key neigh.Key, low bool) {
 	n, known := r.neighbors[key]
 	if !low || known && (n.Managed || n.Usable()) {
@@ -65,11 +66,11 @@ func (r *Resolver) release(key neigh.Key, low bool) {
 	}
 	err := r.handle.NeighDel(&netlink.Neigh{LinkIndex: key.IfIndex, IP: key.Addr.AsSlice()})
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
-		r.onError(fmt.Errorf("taking neighbor %s, which does not answer, out of the table: %w", key.Addr, err))
+		r.onError(fmt.Errorf("removing neighbor %s, which does not answer, from the kernel's table: %w", key.Addr, err))
 	}
 }
 
-// askDue asks for the neighbors whose time has come, those of low priority last and not all at once.
+// askDue asks the kernel for the neighbors that are due: first the urgent ones, then at most lowAsks of low priority.
 func (r *Resolver) askDue(now time.Time) {
 	low := 0
 	for _, urgent := range []bool{true, false} {
@@ -87,13 +88,13 @@ func (r *Resolver) askDue(now time.Time) {
 	}
 }
 
-// neighborChanged takes in a new state of a neighbor in use.
+// neighborChanged handles a new state of a neighbor in use.
 func (r *Resolver) neighborChanged(key neigh.Key, use *neighborUse) {
 	n, known := r.neighbors[key]
 	switch {
 	case !known || n.Stale():
-		// The kernel would ask again with the next packet that it sends. The fast path sends
-		// without the kernel noticing, so ask in its place.
+		// The kernel resolves a neighbor when it sends a packet there. It does not notice the fast
+		// path's packets, so ask for it explicitly.
 		r.askFor(key, use, time.Now())
 	case n.Usable():
 		use.pause = 0
@@ -104,7 +105,7 @@ func (r *Resolver) neighborChanged(key neigh.Key, use *neighborUse) {
 	}
 }
 
-// askFor has the kernel resolve or confirm a neighbor as if a packet were sent to it now.
+// askFor makes the kernel resolve or confirm a neighbor as if a packet were sent to it now.
 func (r *Resolver) askFor(key neigh.Key, use *neighborUse, now time.Time) {
 	wait, pause := r.neighbors[key].Pause(use.pause)
 	use.pause, use.next = pause, now.Add(wait)

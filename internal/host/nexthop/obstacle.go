@@ -11,8 +11,8 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// Obstacle says why an address has no next hop as far as it is neither the route's nor the neighbor's fault: the device
-// takes no frames that XDP redirects to it. It is "" if that is not so, or cannot be told (before Linux 6.3).
+// Obstacle says why an address has no next hop if the reason is that its device takes no frames that XDP redirects to it.
+// It returns "" if the device does, or if the kernel (before Linux 6.3) cannot say.
 func Obstacle(addr netip.Addr) string {
 	routes, err := netlink.RouteGet(addr.AsSlice())
 	if err != nil || len(routes) == 0 {

@@ -4,18 +4,16 @@ package nexthop
 
 import "culvert/internal/host/netdev"
 
-// Not every device takes frames that XDP redirects to it: some drivers never do, and a veth does
-// only while its peer listens with NAPI. Such a device is no way to go, or frames would be lost
-// that the kernel could have sent. The kernel sends no notification over rtnetlink when this
-// changes, so it is asked now and then.
-
-// ability is how a device takes redirected frames.
+// ability says which frames XDP can redirect to a device. Some drivers take none, and a veth takes
+// them only while its peer uses NAPI. Frames redirected to such a device would be lost, so the kernel
+// has to send them. It sends no rtnetlink notification when this changes, so the Resolver asks again
+// periodically.
 type ability struct {
-	deaf       bool // not at all
-	linearOnly bool // only those of one buffer
+	noXmit     bool // takes none
+	linearOnly bool // takes only frames of one buffer
 }
 
-// ability tells how the device takes redirected frames.
+// ability returns which frames can be redirected to a device.
 func (r *Resolver) ability(ifIndex int) ability {
 	a, asked := r.abilities[ifIndex]
 	if !asked {
@@ -31,12 +29,12 @@ func (r *Resolver) askDevice(ifIndex int) ability {
 	}
 	acts, ok := r.xdp.XDPActs(ifIndex)
 	return ability{
-		deaf:       ok && acts&netdev.ActXmit == 0,
+		noXmit:     ok && acts&netdev.ActXmit == 0,
 		linearOnly: ok && acts&netdev.ActXmitSG == 0,
 	}
 }
 
-// askDevices renews what is known of the devices in use.
+// askDevices asks again for the abilities of the devices in use.
 func (r *Resolver) askDevices() {
 	for ifIndex, before := range r.abilities {
 		if _, ok := r.devices[ifIndex]; !ok {

@@ -4,12 +4,12 @@ package nexthop
 
 import "testing"
 
-// A veth takes redirected frames only while its peer has NAPI on. Without it there is no way to go,
-// and the slow path has to do.
-func TestDeafDevice(t *testing.T) {
+// A veth takes redirected frames only while its peer uses NAPI. Otherwise the address does not resolve,
+// and the slow path sends the packets.
+func TestDeviceWithoutXmit(t *testing.T) {
 	w := newWire(t, Options{})
 	if w.resolver.xdp == nil {
-		t.Fatal("this kernel does not tell what a driver can do with XDP: Linux 6.3 or later is needed")
+		t.Fatal("this kernel does not say what a driver can do with XDP: Linux 6.3 or later is needed")
 	}
 	w.listen("cv0p", 0)
 	w.track(there, here)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nexthop finds the device and the layer-2 addresses that lead to an IP address, and
-// follows every change. It asks the kernel's routing table over netlink the way a socket of this
-// host would be routed, so it does not depend on forwarding being switched on.
+// Package nexthop finds the device and the MAC addresses that lead to an IP address, and follows
+// every change. It asks the kernel over netlink for the route of packets that this host sends, so it
+// does not depend on forwarding being on.
 package nexthop
 
 import (
@@ -23,78 +23,78 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// NextHop is how packets to an address leave this host. The zero value says that they must not
+// NextHop is how packets to an address leave this host. The zero value means that they must not
 // bypass the kernel: there is no route, no neighbor, or the address is this host's own.
 type NextHop struct {
-	// IfIndex is the device that frames are redirected to: below a VLAN device, the one below it.
+	// IfIndex is the device to which frames are redirected. For a VLAN device it is the one below.
 	IfIndex int
 	// VLAN is the 802.1Q tag that frames need: 0x1000 + VLAN ID, or 0 for none. See Options.VLAN.
 	VLAN uint16
-	// SrcMAC is the address of the device, or of the VLAN device above it; DstMAC that of the neighbor or
-	// gateway.
+	// SrcMAC is the address of the device, or of the VLAN device above it. DstMAC is the address of the
+	// neighbor or gateway.
 	SrcMAC, DstMAC [6]byte
-	// MTU is the largest IP packet in bytes that the device (the VLAN device if there is one) and the route
-	// allow.
+	// MTU is the size in bytes of the largest IP packet that the device (the VLAN device if there is one)
+	// and the route allow.
 	MTU uint16
-	// LinearOnly says that the device takes no redirected frames of several buffers.
+	// LinearOnly is true if the device takes no redirected frames of several buffers.
 	LinearOnly bool
-	// Source is the address that the kernel would send from, invalid if it has none. See Options.Source.
+	// Source is the address from which the kernel would send, invalid if it has none. See Options.Source.
 	Source netip.Addr
-	// Kernel says of a next hop that is not resolved that the kernel has a way all the same: to this host, or by a
-	// device that takes no frames from others. See Options.Kernel.
+	// Kernel is true for a next hop that is not resolved, but to which the kernel can send: it is this host, or
+	// frames cannot be redirected to the device. See Options.Kernel.
 	Kernel bool
-	// Via is whom packets are handed to, the zero value for this host itself. See Options.Kernel.
+	// Via is who receives the packets, zero for this host itself. See Options.Kernel.
 	Via Via
 }
 
-// Via tells addresses that somebody has been found to have from those that another one would be handed packets for,
-// whether anybody has them or not.
+// Via is the neighbor that receives packets to an address. Gateway distinguishes a neighbor that has the
+// address from one that passes packets on, so that nobody knows whether the address exists.
 type Via struct {
-	// IfIndex is the device that the route leads to.
+	// IfIndex is the route's device.
 	IfIndex int
 	// MAC is the address of the neighbor, zero on devices without neighbors.
 	MAC [6]byte
-	// Gateway says that the neighbor is to pass the packets on.
+	// Gateway is true if the neighbor passes the packets on.
 	Gateway bool
 }
 
-// Resolved tells whether packets can be sent.
+// Resolved reports whether packets can be sent.
 func (n NextHop) Resolved() bool { return n.IfIndex != 0 }
 
 const (
-	// defaultBuffer holds the notifications of a routing daemon that installs a full table.
+	// defaultBuffer is large enough for the notifications of a routing daemon that installs a full table.
 	defaultBuffer = 16 << 20
-	// evaluateBatch bounds how many routes are looked up before new messages are read, lowBatch those of low priority
-	// among them.
+	// evaluateBatch bounds how many routes are looked up before new messages are read. lowBatch bounds those of
+	// low priority among them.
 	evaluateBatch = 128
 	lowBatch      = 32
 	// messageBatch bounds how many messages are read before routes are looked up.
 	messageBatch = 64
-	// lowAsks bounds how many neighbors of low priority are asked for at a time.
+	// lowAsks bounds for how many neighbors of low priority one tick asks the kernel.
 	lowAsks = 1024
-	// refreshAfter is when a route is looked up again though nothing was reported. It picks up
-	// path MTUs, which the kernel learns without telling.
+	// refreshAfter is when a route is looked up again without a notification. This picks up path MTUs,
+	// of which the kernel does not notify.
 	refreshAfter = 30 * time.Second
 	tickPeriod   = 500 * time.Millisecond
 )
 
-// Options tunes a Resolver. The zero value is useful.
+// Options are the options of a Resolver. The zero value is useful.
 type Options struct {
 	// ReceiveBuffer is the size in bytes of the netlink receive buffer, 16 MiB if zero.
 	ReceiveBuffer int
-	// OnError is told of failures that a Resolver survives. It may be nil.
+	// OnError is called with errors after which the Resolver goes on. It may be nil.
 	OnError func(error)
-	// VLAN is for those who write tags: addresses behind an 802.1Q device resolve to the device below it and a
-	// tag. Without it they do not resolve.
+	// VLAN is for callers that can write tags. Addresses behind an 802.1Q device then resolve to the device
+	// below it and a tag. Otherwise they do not resolve.
 	VLAN bool
-	// Source has NextHop.Source filled in, and changes of it reported.
+	// Source makes the Resolver fill in NextHop.Source, and report changes of it.
 	Source bool
-	// Kernel has NextHop.Kernel and NextHop.Via filled in.
+	// Kernel makes the Resolver fill in NextHop.Kernel and NextHop.Via.
 	Kernel bool
 }
 
-// Resolver keeps the next hops of its targets current. All its work happens on one goroutine,
-// which also makes the calls to the targets' functions, one at a time.
+// Resolver keeps the next hops of its targets current. One goroutine does all its work. It also calls
+// the targets' report functions, one at a time.
 type Resolver struct {
 	handle   *netlink.Handle
 	socket   *nl.NetlinkSocket
@@ -111,35 +111,35 @@ type Resolver struct {
 	commands []func()
 	wake     chan struct{}
 
-	// What follows belongs to the goroutine of run.
+	// Only the goroutine of run uses the following fields.
 	devices   map[int]device
 	neighbors neigh.Table
 	targets   map[*Target]struct{}
 	uses      map[neigh.Key]*neighborUse
-	// dirty holds targets whose route is to be looked up, dirtyLow those of low priority.
+	// dirty and dirtyLow hold the targets, of normal and of low priority, whose route has to be looked up.
 	dirty, dirtyLow map[*Target]struct{}
 
 	lastResync time.Time
-	// abilities holds what is known of the devices that were asked about.
+	// abilities has the answers for devices about which the kernel has been asked.
 	abilities map[int]ability
 }
 
-// Target is one address being followed.
+// Target is one address whose next hop is followed.
 type Target struct {
 	resolver   *Resolver
 	addr, from netip.Addr
 	low        bool
 	report     func(NextHop)
-	devices    *devices // of a target whose next hop nobody asks for
+	devices    *devices // set for a target of TrackDevices, which has no next hop
 	route      route
 	evaluated  time.Time
-	// known says that current has been reported.
+	// known is true once current has been reported.
 	known   bool
 	current NextHop
 }
 
-// New starts a Resolver in the current network namespace. It stops when ctx ends; Wait returns
-// when it has.
+// New starts a Resolver in the network namespace of the calling thread. It stops when ctx ends. Wait
+// returns when it has stopped.
 func New(ctx context.Context, o Options) (*Resolver, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -166,7 +166,7 @@ func New(ctx context.Context, o Options) (*Resolver, error) {
 		dirtyLow:  map[*Target]struct{}{},
 		abilities: map[int]ability{},
 	}
-	// Without the family there is nothing to learn, and every device counts as able.
+	// A kernel without this netlink family cannot say what drivers take, so every device counts as able.
 	r.xdp, _ = netdev.Open(netdev.XDPFamily)
 	if r.onError == nil {
 		r.onError = func(error) {}
@@ -191,16 +191,17 @@ func (r *Resolver) close() {
 // Wait blocks until the Resolver has stopped.
 func (r *Resolver) Wait() { <-r.stopped }
 
-// Track follows addr as a destination of packets from the local address from, which may be
-// invalid for any. Report is called with the first finding and with every change. While a
-// neighbor is still being asked for the first time nothing is reported. Report must not block;
-// it may call Track and Stop. After Stop it may be called once more.
+// Track follows the next hop of packets to addr from the local address from. An invalid from means
+// any. report is called with the first result and with every change, but not before the neighbor has
+// been resolved, or has failed to resolve. It must not block. It may call Track and Stop. It may be
+// called once more after Stop.
 func (r *Resolver) Track(addr, from netip.Addr, report func(NextHop)) *Target {
 	return r.track(&Target{resolver: r, addr: addr.Unmap(), from: from.Unmap(), report: report})
 }
 
-// TrackLow is Track for addresses that strangers choose, any number of them. Those of Track come first in
-// everything, and when an address is stopped that nobody has answered for, it leaves the kernel's neighbor table.
+// TrackLow is Track for addresses that strangers choose, of which there may be any number. Addresses of Track
+// always come first. When the target is stopped and its neighbor has not answered, the neighbor is removed from
+// the kernel's table.
 func (r *Resolver) TrackLow(addr, from netip.Addr, report func(NextHop)) *Target {
 	return r.track(&Target{resolver: r, addr: addr.Unmap(), from: from.Unmap(), low: true, report: report})
 }
@@ -213,7 +214,7 @@ func (r *Resolver) track(t *Target) *Target {
 	return t
 }
 
-// mark has a target's route looked up soon.
+// mark makes run look up a target's route soon.
 func (r *Resolver) mark(t *Target) {
 	if t.low {
 		r.dirtyLow[t] = struct{}{}
@@ -222,7 +223,7 @@ func (r *Resolver) mark(t *Target) {
 	}
 }
 
-// Stop ends the following of the target.
+// Stop stops following the target.
 func (t *Target) Stop() {
 	t.resolver.do(func() {
 		t.resolver.setRoute(t, route{})
@@ -232,7 +233,7 @@ func (t *Target) Stop() {
 	})
 }
 
-// do has fn called on the Resolver's goroutine.
+// do makes the Resolver's goroutine call fn.
 func (r *Resolver) do(fn func()) {
 	r.mu.Lock()
 	r.commands = append(r.commands, fn)
@@ -266,7 +267,7 @@ func (r *Resolver) run(ctx context.Context) {
 		var more <-chan struct{}
 		if len(r.dirty)+len(r.dirtyLow) > 0 {
 			more = ready
-			// Messages never end while strangers have new neighbors asked for.
+			// Strangers can keep messages coming by making the host ask for new neighbors.
 			if read >= messageBatch {
 				r.evaluateSome()
 				read = 0
@@ -303,7 +304,7 @@ func (r *Resolver) evaluateSome() {
 	r.evaluateOf(r.dirtyLow, min(lowBatch, evaluateBatch-n))
 }
 
-// evaluateOf evaluates targets of a set, at most so many, and takes them out of it.
+// evaluateOf evaluates at most most targets of a set and removes them from it. It returns how many.
 func (r *Resolver) evaluateOf(set map[*Target]struct{}, most int) (n int) {
 	for t := range set {
 		if n == most {
@@ -322,7 +323,7 @@ func (r *Resolver) markAll() {
 	}
 }
 
-// evaluate looks the target's route up and reports what has changed.
+// evaluate looks up the target's route, and reports its next hop if that has changed.
 func (r *Resolver) evaluate(t *Target) {
 	if t.devices != nil {
 		r.evaluateDevices(t)
@@ -337,7 +338,7 @@ func (r *Resolver) evaluate(t *Target) {
 	r.update(t)
 }
 
-// update derives the target's next hop from its route, the devices and the neighbors.
+// update works out the target's next hop from its route, the devices and the neighbors, and reports a change.
 func (r *Resolver) update(t *Target) {
 	next, pending := r.nextHop(&t.route)
 	if pending && !t.known {
@@ -350,6 +351,7 @@ func (r *Resolver) update(t *Target) {
 	t.report(next)
 }
 
+// nextHop works out the next hop of a route. pending is true while the kernel resolves the neighbor.
 func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 	var via Via
 	if r.kernel {
@@ -363,7 +365,7 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 		return kernelHop(r.kernel && dev.ready, via), false
 	}
 	port, vlan, ok := r.portOf(rt.via.IfIndex)
-	ok = ok && !r.ability(port).deaf
+	ok = ok && !r.ability(port).noXmit
 	if !ok && !r.kernel {
 		return NextHop{}, false
 	}
@@ -389,15 +391,15 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 	return next, false
 }
 
-// kernelHop is the next hop of what the kernel has a way to, or of what nobody has.
-func kernelHop(has bool, via Via) NextHop {
-	if !has {
+// kernelHop is a next hop that is not resolved. kernel is true if the kernel can send there.
+func kernelHop(kernel bool, via Via) NextHop {
+	if !kernel {
 		return NextHop{}
 	}
 	return NextHop{Kernel: true, Via: via}
 }
 
-// tick looks after neighbors and renews old findings.
+// tick asks for the neighbors that are due, and marks the targets that have not been looked up for long.
 func (r *Resolver) tick(now time.Time) {
 	r.askDue(now)
 	r.askDevices()
@@ -408,7 +410,7 @@ func (r *Resolver) tick(now time.Time) {
 	}
 }
 
-// read passes the kernel's notifications on until ctx ends.
+// read passes the kernel's notifications to run until ctx ends.
 func (r *Resolver) read(ctx context.Context) {
 	stop := context.AfterFunc(ctx, r.socket.Close)
 	defer stop()

@@ -19,7 +19,7 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// patience bounds every wait; a test that passes never comes near it.
+// patience bounds every wait. A test that passes does not wait nearly as long.
 const patience = 20 * time.Second
 
 var (
@@ -32,16 +32,17 @@ var (
 // wire is two veth pairs between the test's network namespace and that of its peer.
 type wire struct {
 	t *testing.T
-	// own and peer reach into the two namespaces.
+	// own and peer are handles of the two namespaces.
 	own, peer *netlink.Handle
 	resolver  *Resolver
 	findings  chan NextHop
-	// listen turns GRO of a peer's device on or off: with it, frames can be redirected to its peer.
+	// listen turns GRO of a device of the peer on or off. While it is on, frames can be redirected to the
+	// other end of the pair.
 	listen func(name string, on uint32)
 }
 
-// newWire enters a fresh namespace for good: the thread ends with the test's goroutine, and with
-// it both namespaces and all that is in them.
+// newWire enters a fresh namespace and never leaves it. The thread ends with the test's goroutine, and
+// both namespaces with the thread.
 func newWire(t *testing.T, o Options) *wire {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -95,7 +96,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// address gives a device addresses and takes it up.
+// address adds addresses to a device and sets it up.
 func (w *wire) address(h *netlink.Handle, name string, prefixes ...string) {
 	w.t.Helper()
 	link := w.link(h, name)
@@ -124,7 +125,7 @@ func (w *wire) track(addr, from netip.Addr) *Target {
 	return w.resolver.Track(addr, from, func(n NextHop) { w.findings <- n })
 }
 
-// expect waits until the latest finding is the one wanted.
+// expect waits for a next hop to be reported.
 func (w *wire) expect(want NextHop) {
 	w.t.Helper()
 	deadline := time.After(patience)
@@ -190,7 +191,7 @@ func TestPeerMACChange(t *testing.T) {
 	w.expect(w.via("cv0", "cv0p"))
 	peer := w.link(w.peer, "cv0p")
 	check(t, w.peer.LinkSetHardwareAddr(peer, net.HardwareAddr{2, 0, 0, 0, 0, 9}))
-	// The kernel would find out by a gratuitous ARP; deleting the entry stands in for that.
+	// A gratuitous ARP would announce the change. Deleting the entry has the same effect.
 	w.forget(there)
 	w.expect(w.via("cv0", "cv0p"))
 }
@@ -281,8 +282,8 @@ func TestNeverResolved(t *testing.T) {
 	}
 }
 
-// TestLostNotifications blocks the resolver until the kernel has dropped notifications, among them
-// the one that matters.
+// TestLostNotifications blocks the resolver until the kernel has dropped notifications, among them that
+// of the change to find.
 func TestLostNotifications(t *testing.T) {
 	w := newWire(t, Options{ReceiveBuffer: 1})
 	w.track(there, here)
@@ -303,8 +304,8 @@ func TestLostNotifications(t *testing.T) {
 	}
 }
 
-// TestStaleIsConfirmed makes the entry stale and waits for the resolver to have the kernel ask, at
-// once and not when it would confirm the entry anyway.
+// TestStaleIsConfirmed makes the entry stale. The resolver must make the kernel confirm it at once, and not
+// only when it would do so anyway.
 func TestStaleIsConfirmed(t *testing.T) {
 	w := newWire(t, Options{})
 	w.track(there, here)
@@ -327,7 +328,7 @@ func TestStaleIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestPermanentIsLeftAlone checks that confirming does not take the mark off a permanent entry.
+// TestPermanentIsLeftAlone checks that a permanent entry stays permanent.
 func TestPermanentIsLeftAlone(t *testing.T) {
 	w := newWire(t, Options{})
 	index := w.link(w.own, "cv0").Attrs().Index

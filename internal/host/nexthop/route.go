@@ -14,33 +14,33 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// route is where the kernel would send packets to a target. The zero value is no usable route.
+// route is where the kernel would send packets to a target. The zero value means that there is no usable route.
 type route struct {
-	// via is the neighbor. Without an address only the kernel has a way, by the device if there is one.
+	// via is the neighbor. If its address is invalid, only the kernel can send there, by its device if that is set.
 	via neigh.Key
-	// gateway says that the neighbor is not the target itself.
+	// gateway is true if the neighbor is not the target itself.
 	gateway bool
-	// mtu is the route's own, 0 for none.
+	// mtu is the route's own MTU, 0 for none.
 	mtu int
-	// viaOtherFamily marks an IPv4 route with an IPv6 gateway.
+	// viaOtherFamily is true for an IPv4 route with an IPv6 gateway.
 	viaOtherFamily bool
-	// kernel marks a way that only the kernel can take: to this host, or into a tunnel.
+	// kernel is true for a route that only the kernel can use: to this host, or into a tunnel.
 	kernel bool
 	// source is the local address of packets, invalid if there is none.
 	source netip.Addr
 }
 
-// device is what matters of a network interface.
+// device holds the properties of a network interface that next hops depend on.
 type device struct {
 	name   string
 	mac    [6]byte
 	mtu    int
-	usable bool // Ethernet with neighbors, up and with carrier
-	ready  bool // of whatever kind, up and with carrier
-	// master is the bridge, bond or VRF that it belongs to.
+	usable bool // ready, and Ethernet with neighbors
+	ready  bool // up and with carrier
+	// master is the index of the bridge, bond or VRF that the device belongs to.
 	master int
-	kind   string // as netlink names it: vlan, vrf ...
-	// parent is the device below a VLAN device, vlan its tag (netdev.VLANOf).
+	kind   string // type in netlink: vlan, vrf and so on
+	// parent is the index of the device below a VLAN device, and vlan the tag (netdev.VLANOf).
 	parent int
 	vlan   uint16
 }
@@ -56,13 +56,13 @@ func deviceOf(l netlink.Link) device {
 	return d
 }
 
-// noRoute lists the errors by which the kernel says that it has no way to an address.
+// noRoute lists the errors by which the kernel says that it has no route to an address.
 var noRoute = []error{
 	unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EPERM, unix.EINVAL, unix.ENODEV, unix.ENETDOWN,
 }
 
-// lookup asks the kernel for the route of a packet that this host sends from one address to
-// another. Everything but unicast through an Ethernet device gives no route.
+// lookup asks the kernel for the route of a packet that this host sends from from to addr. It returns
+// the zero route if there is none.
 func (r *Resolver) lookup(addr, from netip.Addr) (route, error) {
 	if !addr.IsValid() || addr.IsMulticast() || addr.IsUnspecified() {
 		return route{}, nil
@@ -118,7 +118,7 @@ func routeOf(got *netlink.Route, addr, from netip.Addr) route {
 	return rt
 }
 
-// indexOf finds the device of an IPv6 zone.
+// indexOf returns the index of the device that an IPv6 zone names.
 func (r *Resolver) indexOf(zone string) (int, bool) {
 	for index, d := range r.devices {
 		if d.name == zone {

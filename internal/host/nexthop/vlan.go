@@ -2,10 +2,10 @@
 
 package nexthop
 
-// A VLAN device takes no redirected frames. They go to the device below it, with the tag in them that
-// the VLAN device would have put on, and as long as nothing between the two has a say in it.
-
-// portOf finds the device that frames by a device are redirected to, and the tag that they need.
+// portOf returns the device to which frames that leave by a device are redirected, and the tag to add.
+// A VLAN device takes no redirected frames. They go to the device below it, with the tag that the VLAN
+// device would have added. ok is false if tags are off, or if a bridge, bond or the like takes the
+// frames of either device.
 func (r *Resolver) portOf(index int) (port int, vlan uint16, ok bool) {
 	dev := r.devices[index]
 	if dev.kind != "vlan" {
@@ -18,12 +18,11 @@ func (r *Resolver) portOf(index int) (port int, vlan uint16, ok bool) {
 	return dev.parent, dev.vlan, true
 }
 
-// enslaved tells whether a device belongs to a bridge, bond or the like, which has its packets. A VRF
-// is only about routes.
+// enslaved reports whether a device belongs to a bridge, bond or the like, which takes its packets. A
+// VRF does not.
 func (r *Resolver) enslaved(d device) bool { return d.master != 0 && r.devices[d.master].kind != "vrf" }
 
-// leavesBy tells whether packets to a target go through a device, also if that is the one below a
-// VLAN device.
+// leavesBy reports whether packets to a target leave by a device, or by a VLAN device above it.
 func (r *Resolver) leavesBy(t *Target, index int) bool {
 	via := t.route.via.IfIndex
 	return via == index || r.devices[via].parent == index

@@ -15,7 +15,7 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// Kernels without VLAN devices cannot show these; Debian's, in guests, can.
+// These tests need VLAN devices, which Debian's kernels in guests have.
 
 var far7 = netip.MustParseAddr("10.9.7.2")
 
@@ -28,7 +28,7 @@ func newVLANWire(t *testing.T, o Options) *wire {
 	return w
 }
 
-// newV7 makes the near end. A MAC address of its own tells it from the device below.
+// newV7 makes the near end. Its MAC address differs from that of the device below.
 func (w *wire) newV7() {
 	w.t.Helper()
 	mac := net.HardwareAddr{2, 0, 0, 0, 7, 1}
@@ -52,8 +52,8 @@ func (w *wire) via7() NextHop {
 	return hop
 }
 
-// TestVLAN takes the way through the VLAN away, each time from a new one: findings of an earlier change must not
-// pass for those of the next.
+// TestVLAN loses and restores the next hop through the VLAN. Each case has a wire of its own, so that a report of an earlier
+// change cannot pass for one of the next.
 func TestVLAN(t *testing.T) {
 	for name, c := range map[string]struct{ lose, restore func(w *wire) }{
 		"below down": {
@@ -89,10 +89,11 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
-// TestVLANAboveDeaf: before Linux 6.3 nobody tells, and every device counts as able.
-func TestVLANAboveDeaf(t *testing.T) {
+// TestVLANAboveDeviceWithoutXmit checks a VLAN above a device that takes no frames. Before Linux 6.3 every device counts as
+// able.
+func TestVLANAboveDeviceWithoutXmit(t *testing.T) {
 	w := newVLANWire(t, Options{VLAN: true})
-	// Nothing happens to the neighbor that would have the target looked at.
+	// The entry is permanent, so that no change of the neighbor triggers an update of the target.
 	mac := w.mac(w.peer, "v7p")
 	check(t, w.own.NeighSet(&netlink.Neigh{LinkIndex: w.link(w.own, "v7").Attrs().Index, IP: far7.AsSlice(),
 		State: unix.NUD_PERMANENT, HardwareAddr: mac[:]}))
@@ -125,8 +126,8 @@ func TestVLANV6AndGateway(t *testing.T) {
 	w.expect(want)
 }
 
-// TestVLANNotAskedFor: who does not write tags must not send by these devices at all.
-func TestVLANNotAskedFor(t *testing.T) {
+// TestVLANWithoutOption checks that addresses behind a VLAN device do not resolve for callers that do not write tags.
+func TestVLANWithoutOption(t *testing.T) {
 	w := newVLANWire(t, Options{})
 	w.track(far7, netip.Addr{})
 	w.expect(NextHop{})
@@ -146,21 +147,21 @@ func TestVLANRefused(t *testing.T) {
 		check(t, w.own.NeighSet(&netlink.Neigh{LinkIndex: w.link(w.own, v.Name).Attrs().Index, IP: there.AsSlice(),
 			State: unix.NUD_PERMANENT, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 3}}))
 		w.track(there, netip.Addr{})
-		// The first finding is the one that stays: nothing is being asked for.
+		// The neighbor is known, so the first report is final.
 		if got := <-w.findings; got != (NextHop{}) {
 			t.Errorf("VLAN %d above %s: %+v, want none", v.VlanId, name, got)
 		}
 	}
 }
 
-// TestVLANLeads has the kernel's way through a VLAN device, which the sockets see, and a VRF, which
-// they see in place of what is in it.
-func TestVLANLeads(t *testing.T) {
+// TestVLANTrackDevices checks that a VLAN device is reported as the kernel reports it to sockets, and with
+// it the VRF that it is in.
+func TestVLANTrackDevices(t *testing.T) {
 	w := newVLANWire(t, Options{})
-	w.leading(far7, netip.MustParseAddr("10.9.7.1"), 0)("VLAN", "v7")
+	w.trackDevices(far7, netip.MustParseAddr("10.9.7.1"), 0)("VLAN", "v7")
 	vrf := &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: "vrf1"}, Table: 100}
 	check(t, w.own.LinkAdd(vrf))
 	check(t, w.own.LinkSetUp(vrf))
 	check(t, w.own.LinkSetMaster(w.link(w.own, "v7"), w.link(w.own, "vrf1")))
-	w.leading(far7, netip.MustParseAddr("10.9.7.1"), w.link(w.own, "vrf1").Attrs().Index)("socket in the VRF", "v7", "vrf1")
+	w.trackDevices(far7, netip.MustParseAddr("10.9.7.1"), w.link(w.own, "vrf1").Attrs().Index)("socket in the VRF", "v7", "vrf1")
 }

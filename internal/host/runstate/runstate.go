@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runstate passes what a process that serves a data plane knows to commands, by files of root's in /run/culvert.
+// Package runstate passes the state of a process that serves a data plane to commands. The state is in files in
+// /run/culvert, which belongs to root.
 package runstate
 
 import (
@@ -18,9 +19,9 @@ import (
 	"culvert/internal/host/trust"
 )
 
-// file is what is in a file.
+// file is the content of a file, as JSON.
 type file struct {
-	// Plane is the data plane that the rest is about.
+	// Plane identifies the data plane that the state belongs to.
 	Plane uint64 `json:"plane"`
 	State any    `json:"state"`
 }
@@ -29,20 +30,21 @@ func path(kind string, netns uint32, name string) string {
 	return filepath.Join(trust.RunDir, fmt.Sprintf("%s-%d-%s.json", kind, netns, url.PathEscape(name)))
 }
 
-// Writer is the process that knows. It holds a lock on the file that it has left, which the kernel drops with the
-// process: so it can be told from one that was killed, in whatever PID namespace it is.
+// Writer writes the state of this process. It holds a lock on the file, which the kernel drops when the process ends. So
+// readers recognize the file of a killed process, whatever PID namespace it was in.
 type Writer struct {
 	kind string
 	path string
 	file *os.File
 }
 
-// NewWriter is for what is known of one kind, "bgp" say, about the data planes of a name. Nothing is written yet.
+// NewWriter makes a Writer for state of one kind, such as "bgp", about the data planes of a name in a network namespace. It
+// writes nothing yet.
 func NewWriter(kind string, netns uint32, name string) *Writer {
 	return &Writer{kind: kind, path: path(kind, netns, name)}
 }
 
-// Write leaves the state for a data plane, as JSON, in one step.
+// Write atomically replaces the state for a data plane. state is marshaled as JSON.
 func (w *Writer) Write(plane uint64, state any) error {
 	if err := w.write(plane, state); err != nil {
 		return fmt.Errorf("writing the state %q of a data plane: %w", w.kind, err)
@@ -68,7 +70,7 @@ func (w *Writer) write(plane uint64, state any) error {
 	if err != nil {
 		return err
 	}
-	// The lock comes before the name, and the old one goes after it.
+	// Lock the new file before it gets the name, and unlock the old one afterwards.
 	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 		_, err = f.Write(text)
 	}
@@ -86,7 +88,7 @@ func (w *Writer) write(plane uint64, state any) error {
 	return nil
 }
 
-// Close takes away what was written. It leaves alone what another process has written meanwhile.
+// Close removes the file, unless another process has replaced it meanwhile.
 func (w *Writer) Close() {
 	if w.file == nil {
 		return
@@ -98,6 +100,7 @@ func (w *Writer) Close() {
 	w.file = nil
 }
 
+// same reports whether path is the name of f.
 func same(f *os.File, path string) bool {
 	mine, err := f.Stat()
 	if err != nil {
@@ -107,8 +110,8 @@ func same(f *os.File, path string) bool {
 	return err == nil && os.SameFile(mine, there)
 }
 
-// Read puts what the process that serves a data plane has written into state. It is not known while it has written nothing,
-// and where /run/culvert is not the process's. What another process has left, because it was killed, is not read.
+// Read unmarshals into state what the process that serves a data plane has written. known is false if the process has written
+// nothing, or if it has another /run/culvert. Files of killed processes are ignored.
 func Read(kind string, netns uint32, name string, plane uint64, state any) (known bool, err error) {
 	known, err = read(path(kind, netns, name), plane, state)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -120,7 +123,7 @@ func Read(kind string, netns uint32, name string, plane uint64, state any) (know
 	return known, nil
 }
 
-// readTries bounds how often a file may be replaced while it is being read.
+// readTries is how often read opens a file that is replaced meanwhile.
 const readTries = 100
 
 func read(path string, plane uint64, state any) (known bool, err error) {
@@ -144,7 +147,8 @@ func read(path string, plane uint64, state any) (known bool, err error) {
 	return false, nil
 }
 
-// readHeld returns what a file has and whether its writer lives: no text if the file was replaced meanwhile.
+// readHeld returns the content of a file. held is false if its writer no longer runs. text is nil, and held true, if the
+// file was replaced meanwhile.
 func readHeld(path string) (text []byte, held bool, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"culvert/internal/host/trust"
 )
 
-// TestRead has a process tell, another one be killed, and a data plane detached and attached again.
+// TestRead checks what a reader sees of a running process, of a killed one, and after another process has replaced it.
 func TestRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run 'make test-root'")
@@ -39,7 +39,7 @@ func TestRead(t *testing.T) {
 	check(w.Write(plane, []string{session}))
 	expect(plane, true, session)
 	if known, err := Read(kind, netns, name, plane+1, new([]string)); known || err != nil {
-		t.Errorf("it tells of a data plane that another process serves: %v", err)
+		t.Errorf("the state of another data plane is known: %v, %v", known, err)
 	}
 
 	done := make(chan error)
@@ -66,18 +66,18 @@ func TestRead(t *testing.T) {
 	w.Close()
 	expect(plane, false)
 	check(trust.MakeDir(trust.RunDir))
-	check(os.WriteFile(w.path, text, 0o600)) // as one that was killed leaves it
+	check(os.WriteFile(w.path, text, 0o600)) // like the file of a killed process, it is not locked
 	expect(plane, false)
-	half := w.path + ".1"
+	temporary := w.path + ".1"
 	other := trust.RunDir + "/runstate-test.lock"
-	for _, path := range []string{half, other} {
+	for _, path := range []string{temporary, other} {
 		check(os.WriteFile(path, nil, 0o600))
 	}
 	defer os.Remove(other)
 	check(Sweep())
-	for path, there := range map[string]bool{w.path: false, half: false, other: true} {
-		if _, err := os.Stat(path); (err == nil) != there {
-			t.Errorf("swept, and %s is there: %v", path, !there)
+	for path, want := range map[string]bool{w.path: false, temporary: false, other: true} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("after Sweep %s exists: %v, want %v", path, err == nil, want)
 		}
 	}
 	check(w.Write(plane, []string{session}))
@@ -89,6 +89,6 @@ func TestRead(t *testing.T) {
 	expect(plane+1, true)
 	next.Close()
 	if _, err := os.Stat(next.path); !os.IsNotExist(err) {
-		t.Errorf("left is %s", next.path)
+		t.Errorf("%s still exists", next.path)
 	}
 }

@@ -15,10 +15,11 @@ import (
 	"culvert/internal/host/trust"
 )
 
-// names are those of files that path gives, and those that they are written under.
+// names matches the names of files, and the temporary names under which they are written.
 var names = regexp.MustCompile(`^[a-z]+-[0-9]+-.*\.json(\.[0-9]+)?$`)
 
-// lockDir keeps Sweep from a file that has its name and no lock yet, or has a lock and no name. It is held for moments.
+// lockDir locks /run/culvert. So Sweep cannot run while a file has a name but no lock yet, or a lock but no name. The lock
+// is held for moments only.
 func lockDir() (unlock func(), err error) {
 	dir, err := os.Open(trust.RunDir)
 	if err != nil {
@@ -36,7 +37,7 @@ func lockDir() (unlock func(), err error) {
 	return func() { dir.Close() }, nil
 }
 
-// Sweep removes what processes have left that were killed.
+// Sweep removes the files of killed processes.
 func Sweep() error {
 	if err := trust.Dir(trust.RunDir); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -62,7 +63,7 @@ func Sweep() error {
 	return errors.Join(errs...)
 }
 
-// sweep removes a file whose writer does not live.
+// sweep removes a file whose writer no longer runs.
 func sweep(path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,19 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RunDir is where locks are, and what processes tell commands: root's, as /run is.
+// RunDir is the directory of locks and of files with the state of processes. Like /run it belongs to root.
 const RunDir = "/run/culvert"
 
 // ErrLocked is the error of a lock that another process holds.
 var ErrLocked = errors.New("another process holds it")
 
-// Lock is a file under flock(2). The kernel drops the lock with the process, so none is ever stale.
+// Lock is a file that is locked by flock(2). The kernel drops the lock when the process ends, so no lock is ever stale.
 type Lock struct {
 	file *os.File
 	path string
 }
 
-// MakeDir makes a directory if need be. It has to be root's.
+// MakeDir makes a directory unless it exists, and returns the error of Dir for it.
 func MakeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return asRoot(fmt.Errorf("making a directory of root's: %w", err))
@@ -35,8 +35,8 @@ func MakeDir(dir string) error {
 	return Dir(dir)
 }
 
-// TakeLock makes the file at path and locks it, or returns an error that matches ErrLocked. The file's directory is
-// made if need be, and has to be root's.
+// TakeLock makes the file at path and locks it. The error matches ErrLocked if another process holds the lock. TakeLock
+// makes the file's directory unless it exists, and checks it with Dir.
 func TakeLock(path string) (*Lock, error) {
 	if err := MakeDir(filepath.Dir(path)); err != nil {
 		return nil, err
@@ -56,16 +56,17 @@ func TakeLock(path string) (*Lock, error) {
 		if sameFile(f, path) {
 			return &Lock{file: f, path: path}, nil
 		}
-		f.Close() // its last holder has removed it meanwhile
+		f.Close() // the last holder has removed this file meanwhile
 	}
 }
 
-// Release gives the lock up and removes its file.
+// Release releases the lock and removes its file.
 func (l *Lock) Release() error {
-	err := os.Remove(l.path) // first, or the next holder's file would go
+	err := os.Remove(l.path) // after Close, it could be the next holder's file
 	return errors.Join(err, l.file.Close())
 }
 
+// sameFile reports whether path is the name of f.
 func sameFile(f *os.File, path string) bool {
 	locked, err := f.Stat()
 	if err != nil {
@@ -75,8 +76,8 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && os.SameFile(locked, there)
 }
 
-// LockHolder returns the process that holds a lock on the file or directory at path: 0 if there is none, or if it is
-// in a PID namespace that cannot be seen from here.
+// LockHolder returns the PID of the process that holds a lock on the file or directory at path. It is 0 if there is none, or
+// if the process is in a PID namespace that cannot be seen from here.
 func LockHolder(path string) int {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil {
@@ -90,14 +91,14 @@ func LockHolder(path string) int {
 	return flockHolder(f, &st)
 }
 
-// flockHolder finds the holder of a flock(2) in the form of /proc/locks (proc_locks(5)): the fields
-// are number, kind, mode, access, PID, device and inode, and the range.
+// flockHolder finds the holder of a flock(2) lock in the text of /proc/locks (proc_locks(5)). Its fields are
+// number, kind, mode, access, PID, device and inode, and the range.
 func flockHolder(locks io.Reader, file *unix.Stat_t) int {
 	id := fmt.Sprintf("%02x:%02x:%d", unix.Major(file.Dev), unix.Minor(file.Dev), file.Ino)
 	s := bufio.NewScanner(locks)
 	for s.Scan() {
 		f := strings.Fields(s.Text())
-		// Somebody who waits for a lock has an arrow in place of the kind.
+		// A process that waits for a lock has an arrow in place of the kind.
 		if len(f) < 6 || f[1] != "FLOCK" || f[3] != "WRITE" || f[5] != id {
 			continue
 		}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trust tells whether files and directories are root's alone, and keeps locks where only root may make them.
+// Package trust checks that only root can change a directory or read a secret, and keeps locks where only root can make
+// them.
 package trust
 
 import (
@@ -12,23 +13,23 @@ import (
 	"syscall"
 )
 
-// Rights that let others than the owner change a directory, or read a secret.
+// Mode bits with which others than the owner may change a directory, or use a secret.
 const (
 	writeByOthers = 0o022
 	anyByOthers   = 0o077
 )
 
-// Error says what is not root's alone, and the command that mends it.
+// Error says what others than root can change or read, and which command mends it.
 type Error struct{ Finding, Command string }
 
 func (e *Error) Error() string { return e.Finding + ": " + e.Command }
 
-// Dir returns an error unless the directory is root's (or this process's user's) and nobody else may write to it.
-// A symbolic link is refused: who made it decides where it leads. The error of a directory that does not exist, or
-// that this process may not look at, matches fs.ErrNotExist and fs.ErrPermission.
+// Dir returns an error unless the directory belongs to root (or to this process's user) and no one else may write to it.
+// A symbolic link is an error, because whoever made it decides where it leads. The error matches fs.ErrNotExist if the
+// directory does not exist, and fs.ErrPermission if this process may not look at it.
 func Dir(path string) error { return DirAs(path, path) }
 
-// DirAs is Dir for a directory that people know by another name than path.
+// DirAs is Dir for a directory that errors call name instead of path.
 func DirAs(path, name string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -46,9 +47,9 @@ func DirAs(path, name string) error {
 	return nil
 }
 
-// Secret returns the content of a file that only root (or this process's user) may read.
+// Secret returns the content of a file, at most 64 KiB, or an error unless only root (or this process's user) may read it.
 func Secret(path string) ([]byte, error) {
-	// To open a FIFO would wait for somebody to write to it.
+	// Without O_NONBLOCK, opening a FIFO would wait for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, asRoot(err)
@@ -62,7 +63,7 @@ func Secret(path string) ([]byte, error) {
 		return nil, err
 	}
 	const most = 64 << 10
-	// From the file that was checked: another one may have its name by now.
+	// Read the file that was checked. Another one may have its name by now.
 	b, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func Secret(path string) ([]byte, error) {
 	return b, nil
 }
 
-// asRoot says what to do about a right that is missing.
+// asRoot adds to an error of missing permission what to do.
 func asRoot(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: run as root", err)
@@ -114,7 +115,7 @@ func owned(info fs.FileInfo, name string) error {
 	return nil
 }
 
-// mode is what chmod(1) calls the mode.
+// mode returns the mode in the form of chmod(1).
 func mode(info fs.FileInfo) uint32 {
 	m := uint32(info.Mode().Perm())
 	if info.Mode()&fs.ModeSticky != 0 {

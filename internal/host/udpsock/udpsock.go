@@ -20,14 +20,14 @@ import (
 // Holder is a process with a UDP socket on an address.
 type Holder struct {
 	Addr netip.AddrPort
-	// PID is 0 when the process cannot be seen: it is in another PID namespace, of another user, or
-	// about to end.
+	// PID is 0 if the process cannot be seen: it is in another PID namespace, belongs to another user, or
+	// is about to end.
 	PID int
-	// Name is the process's, as ps shows it; empty when PID is 0.
+	// Name is the process's name as ps shows it, empty if PID is 0.
 	Name string
 }
 
-// String names the process in a sentence.
+// String describes the process in words that fit into a sentence.
 func (h Holder) String() string {
 	if h.PID == 0 {
 		return "a process that cannot be seen from here"
@@ -35,12 +35,12 @@ func (h Holder) String() string {
 	return fmt.Sprintf("%s (process %d)", h.Name, h.PID)
 }
 
-// Others lists the processes but this one that have sockets bound to exactly one of the addresses,
-// in the network namespace of the calling thread. The order is that of the addresses.
+// Others lists the other processes that have a socket bound to exactly one of the addresses, in the
+// network namespace of the calling thread. It keeps the order of the addresses.
 func Others(addrs []netip.AddrPort) ([]Holder, error) {
 	inodes := map[uint64]netip.AddrPort{}
 	for _, name := range []string{"udp", "udp6"} {
-		// Not /proc/net, which is that of the process's first thread.
+		// /proc/net is that of the process's first thread.
 		text, err := os.ReadFile("/proc/thread-self/net/" + name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // a kernel without IPv6
@@ -67,7 +67,7 @@ func Others(addrs []netip.AddrPort) ([]Holder, error) {
 	return slices.Compact(holders), nil
 }
 
-// parseSockets reads the table of /proc/net/udp or udp6: the address of each socket by its inode.
+// parseSockets reads the table of /proc/net/udp or udp6. It returns the address of each socket by inode.
 func parseSockets(text string) map[uint64]netip.AddrPort {
 	const local, inode = 1, 9 // columns
 	sockets := map[uint64]netip.AddrPort{}
@@ -85,7 +85,7 @@ func parseSockets(text string) map[uint64]netip.AddrPort {
 	return sockets
 }
 
-// parseAddress reads HEX:PORT, where HEX is the address as the host's 32-bit words.
+// parseAddress reads HEX:PORT, where HEX is the address as 32-bit words in the byte order of the machine.
 func parseAddress(text string) (netip.AddrPort, bool) {
 	host, port, _ := strings.Cut(text, ":")
 	raw, err := hex.DecodeString(host)
@@ -100,8 +100,8 @@ func parseAddress(text string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), ok && err == nil
 }
 
-// findHolders looks for the sockets in the files that each process has open. Sockets of this
-// process are left out, those of no visible process get a Holder without PID.
+// findHolders looks for the sockets among the open files of each process. It leaves out sockets of this
+// process. A socket of no visible process gets a Holder without PID.
 func findHolders(inodes map[uint64]netip.AddrPort) []Holder {
 	var holders []Holder
 	seen := map[uint64]bool{}
@@ -115,8 +115,8 @@ func findHolders(inodes map[uint64]netip.AddrPort) []Holder {
 		for _, fd := range fds {
 			target, _ := os.Readlink(process + "/fd/" + fd.Name())
 			inode, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]"), 10, 64)
-			at, wanted := inodes[inode]
-			if err != nil || !wanted {
+			at, found := inodes[inode]
+			if err != nil || !found {
 				continue
 			}
 			seen[inode] = true
