@@ -4,7 +4,7 @@ package testbed
 
 import "strings"
 
-// CancelOn cancels when it is given a line that begins with Prefix.
+// CancelOn is a writer that calls Cancel for each line that begins with Prefix.
 type CancelOn struct {
 	Prefix string
 	Cancel func()

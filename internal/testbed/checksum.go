@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Sums calls do for each of them, until the test has failed.
+// Sums calls do with each 16-bit number, such as a checksum, until the test has failed.
 func Sums(t testing.TB, do func(n uint16)) {
 	for n := range 1 << 16 {
 		if do(uint16(n)); t.Failed() {
@@ -17,7 +17,8 @@ func Sums(t testing.TB, do func(n uint16)) {
 	}
 }
 
-// RightIPv4 checks the header checksum: the very bytes that whoever makes a header writes.
+// RightIPv4 checks the checksum of an IPv4 header without options. It must be the value that a sender computes, and not the
+// other representation of zero.
 func RightIPv4(t testing.TB, ip []byte) {
 	t.Helper()
 	if got, want := binary.BigEndian.Uint16(ip[10:]), ^OnesSum(ip[:10], ip[12:20]); got != want {
@@ -25,7 +26,7 @@ func RightIPv4(t testing.TB, ip []byte) {
 	}
 }
 
-// RightICMP is RightIPv4 for ICMP and ICMPv6.
+// RightICMP is RightIPv4 for the ICMP or ICMPv6 checksum of an IP packet without options or extension headers.
 func RightICMP(t testing.TB, packet []byte) {
 	t.Helper()
 	at := 22
@@ -39,7 +40,7 @@ func RightICMP(t testing.TB, packet []byte) {
 	}
 }
 
-// RightL4 is RightIPv4 for UDP and TCP, whose checksum is so far into the header; UDP writes 0xffff for 0.
+// RightL4 is RightIPv4 for the UDP or TCP checksum, which is at bytes into the header. UDP sends 0xffff for 0.
 func RightL4(t testing.TB, packet []byte, at int) {
 	t.Helper()
 	src, l4, proto := packet[12:20], packet[20:], packet[9]
@@ -56,14 +57,15 @@ func RightL4(t testing.TB, packet []byte, at int) {
 	}
 }
 
-// WithID gives an IPv4 header a number, and so any sum.
+// WithID sets the identification of an IPv4 header, and with it a different checksum.
 func WithID(ip []byte, id uint16) {
 	binary.BigEndian.PutUint16(ip[4:], id)
 	ip[10], ip[11] = 0, 0
 	binary.BigEndian.PutUint16(ip[10:], ^OnesSum(ip[:20]))
 }
 
-// OnesSum adds up words as RFC 1071 says, with nothing of the code under test: 0xffff over what has its checksum.
+// OnesSum returns the one's complement sum of RFC 1071 over the parts, each padded to whole words. It is 0xffff over data with
+// a right checksum. It shares no code with the programs under test.
 func OnesSum(parts ...[]byte) uint16 {
 	sum := 0
 	for _, b := range parts {

@@ -23,7 +23,7 @@ func IP(t testing.TB, args string) {
 	}
 }
 
-// Sysctl sets a value below net.
+// Sysctl sets a sysctl below net, in the network namespace of the thread.
 func Sysctl(t testing.TB, name, value string) {
 	t.Helper()
 	if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
@@ -31,10 +31,10 @@ func Sysctl(t testing.TB, name, value string) {
 	}
 }
 
-// AddVeth makes a pair that is up and returns its first end.
+// AddVeth adds a veth pair, sets both ends up and returns the first.
 func AddVeth(t testing.TB, name, peer string) *net.Interface {
 	t.Helper()
-	// One queue, and in it no reordering.
+	// With one queue, packets are not reordered.
 	attrs := netlink.LinkAttrs{Name: name, NumTxQueues: 1, NumRxQueues: 1}
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: peer}); err != nil {
 		t.Fatalf("add veth %s: %v", name, err)
@@ -51,7 +51,7 @@ func AddVeth(t testing.TB, name, peer string) *net.Interface {
 	return Device(t, name)
 }
 
-// Device finds an interface.
+// Device returns an interface by name.
 func Device(t testing.TB, name string) *net.Interface {
 	t.Helper()
 	p, err := net.InterfaceByName(name)
@@ -86,13 +86,13 @@ func XDPProgram(t testing.TB, name string) uint32 {
 	return 0
 }
 
-// AttachForeign puts a program that is not culvert's on an interface, which passes everything.
+// AttachForeign attaches a program that is not culvert's to an interface. It passes everything.
 func AttachForeign(t testing.TB, name string) {
 	t.Helper()
 	AttachProgram(t, name, asm.Instructions{asm.Mov.Imm(asm.R0, XDPPass), asm.Return()})
 }
 
-// AttachProgram puts a program on an interface for the length of the test.
+// AttachProgram attaches an XDP program to an interface until the test ends.
 func AttachProgram(t testing.TB, name string, code asm.Instructions) {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "foreign", Type: ebpf.XDP, Instructions: code, License: "GPL"})
@@ -107,7 +107,7 @@ func AttachProgram(t testing.TB, name string, code asm.Instructions) {
 	t.Cleanup(func() { l.Close() })
 }
 
-// Rename gives a device another name.
+// Rename renames a device, which is down for a moment.
 func Rename(t testing.TB, from, to string) {
 	t.Helper()
 	l, err := netlink.LinkByName(from)
@@ -125,7 +125,7 @@ func Rename(t testing.TB, from, to string) {
 	}
 }
 
-// AddBridge makes a device without XDP of its own.
+// AddBridge adds a bridge, a device whose driver has no XDP.
 func AddBridge(t testing.TB, name string) {
 	t.Helper()
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {

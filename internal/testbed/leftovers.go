@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// held lists the namespaces, programs, maps and links that the process holds: what could outlive a measurement.
+// held lists the namespaces, programs, maps and links of which the process has file descriptors.
 func held(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/self/fd/*")
@@ -28,7 +28,7 @@ func held(t *testing.T) []string {
 	return kept
 }
 
-// CheckLeftovers fails the test if it leaves files, programs or namespaces behind.
+// CheckLeftovers makes the test fail if it leaves temporary files, programs or namespaces behind.
 func CheckLeftovers(t *testing.T) {
 	t.Helper()
 	tmp := t.TempDir()

@@ -19,13 +19,13 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// Namespace is a network namespace beside that of the test, with a thread in it.
+// Namespace is a network namespace besides that of the test, with a thread in it.
 type Namespace struct {
 	jobs chan func()
 	tid  int
 }
 
-// NewNamespace makes one, which ends with the test.
+// NewNamespace makes a network namespace that ends with the test.
 func NewNamespace(t testing.TB) *Namespace {
 	t.Helper()
 	s := &Namespace{jobs: make(chan func())}
@@ -57,7 +57,7 @@ func (s *Namespace) Do(f func() error) error {
 	return <-done
 }
 
-// Must runs f in the namespace and ends the test when it fails.
+// Must runs f in the namespace, and ends the test if f returns an error.
 func (s *Namespace) Must(t testing.TB, f func() error) {
 	t.Helper()
 	if err := s.Do(f); err != nil {
@@ -65,7 +65,7 @@ func (s *Namespace) Must(t testing.TB, f func() error) {
 	}
 }
 
-// Take moves a device of the calling thread's namespace into this one.
+// Take moves a device from the calling thread's namespace into this one.
 func (s *Namespace) Take(t testing.TB, name string) {
 	t.Helper()
 	l, err := netlink.LinkByName(name)
@@ -77,13 +77,13 @@ func (s *Namespace) Take(t testing.TB, name string) {
 	}
 }
 
-// WriteSysctl sets a value below net in the calling thread's namespace.
+// WriteSysctl sets a sysctl below net in the calling thread's namespace.
 func WriteSysctl(name, value string) error {
 	return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0)
 }
 
-// PrepareEnd gives a device of the calling thread's namespace addresses and takes from it what a wire has not: unfinished
-// checksums and several segments in one.
+// PrepareEnd prepares a device of the calling thread's namespace: it adds addresses, and turns off offloads, so that packets
+// have complete checksums and one segment each as on a wire.
 func PrepareEnd(name string, addrs ...string) error {
 	for _, c := range []struct{ cmd, data uint32 }{
 		{unix.ETHTOOL_SRXCSUM, 0}, {unix.ETHTOOL_STXCSUM, 0}, {unix.ETHTOOL_STSO, 0}, {unix.ETHTOOL_SGSO, 0},
@@ -112,9 +112,9 @@ func PrepareEnd(name string, addrs ...string) error {
 	return netlink.LinkSetUp(l)
 }
 
-// PassAll puts a program on a device of the calling thread's namespace that passes everything. Without one what XDP_TX
-// sends at its peer stays in the ring of the device until another packet comes: GRO is enough for redirected frames alone
-// (veth_xdp_flush).
+// PassAll attaches a program that passes everything to a device of the calling thread's namespace. Frames that a program on
+// the veth's peer sends with XDP_TX need it: without a program they stay in the device's ring until another packet comes. For
+// redirected frames GRO is enough (veth_xdp_flush).
 func PassAll(t testing.TB, index int) error {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.XDP, License: "GPL",
@@ -132,7 +132,7 @@ func PassAll(t testing.TB, index int) error {
 	return nil
 }
 
-// AddRoute adds one to the calling thread's namespace.
+// AddRoute adds a route to the calling thread's namespace.
 func AddRoute(dst, via string) error {
 	_, n, err := net.ParseCIDR(dst)
 	if err != nil {

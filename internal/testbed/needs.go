@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// NeedRoot fails a test that cannot be run, so that it is never taken for one that passed.
+// NeedRoot makes a test fail without root, since a skipped test could pass for one that succeeded.
 func NeedRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testbed is what tests of several packages are made of.
+// Package testbed has network namespaces, devices, frames and traffic for the tests of several packages.
 package testbed
 
 import (
@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Output keeps what is written to it. It may be read while others write; the zero value is empty.
+// Output is a writer that keeps the text. It may be read and written concurrently. The zero value is empty.
 type Output struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -21,7 +21,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.text.Write(p)
 }
 
-// String is all that was written so far.
+// String returns all text that was written so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"culvert/internal/stats"
 )
 
-// What a program says of a packet (enum xdp_action of linux/bpf.h).
+// Return values of an XDP program (enum xdp_action of linux/bpf.h).
 const (
 	XDPAborted = iota
 	XDPDrop
@@ -17,13 +17,13 @@ const (
 	XDPRedirect
 )
 
-// Plane is a data plane that packets can be put through.
+// Plane is a data plane that can be run on single packets.
 type Plane interface {
 	TestRun(frame []byte, iface string) (action uint32, out []byte, err error)
 	Ports() ([]stats.Port, error)
 }
 
-// Feed puts a frame through the program count times, as if it came from an interface.
+// Feed runs the program count times on a frame that comes in by an interface.
 func Feed(t testing.TB, plane Plane, frame []byte, iface string, count int) {
 	t.Helper()
 	for range count {
@@ -33,7 +33,7 @@ func Feed(t testing.TB, plane Plane, frame []byte, iface string, count int) {
 	}
 }
 
-// Counted returns an interface's packets by verdict and reason, and all of them together.
+// Counted returns an interface's counters, its packets by "verdict reason", and their total.
 func Counted(t testing.TB, plane Plane, iface string) (port stats.Port, byReason map[string]uint64, total uint64) {
 	t.Helper()
 	ports, err := plane.Ports()

@@ -19,13 +19,13 @@ import (
 	"culvert/internal/host/bpffs"
 )
 
-// leftovers are the directories of pins that tests have made, for when they are interrupted.
+// leftovers are the pin directories of running tests, which Main removes on an interrupt.
 var leftovers = struct {
 	sync.Mutex
 	dirs map[string]bool
 }{dirs: make(map[string]bool)}
 
-// Main runs the tests of a package that use InNamespace, and removes what they have pinned when they are interrupted.
+// Main runs the tests of a package that uses InNamespace. If they are interrupted, it removes their pins.
 func Main(m *testing.M) {
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -40,8 +40,8 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// InNamespace moves the test to a thread of its own with an empty network namespace. It ends with
-// the thread, what is pinned for it with the test.
+// InNamespace moves the test to a thread of its own with an empty network namespace. The namespace ends
+// with the thread. Its pins are removed when the test ends.
 func InNamespace(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -65,13 +65,13 @@ func InNamespace(t testing.TB) {
 		delete(leftovers.dirs, dir)
 		leftovers.Unlock()
 	})
-	// Nothing but the tests' own packets.
+	// IPv6 would send packets of its own.
 	for _, which := range []string{"all", "default"} {
 		Sysctl(t, "ipv6/conf/"+which+"/disable_ipv6", "1")
 	}
 }
 
-// SpaceDir is where the pins of this network namespace are.
+// SpaceDir returns the directory of the pins of this network namespace.
 func SpaceDir(t testing.TB) string {
 	t.Helper()
 	root, ok := bpffs.Find()
@@ -90,7 +90,7 @@ func SpaceDir(t testing.TB) string {
 	return filepath.Join(bpffs.Hold(root), "culvert", strconv.FormatUint(st.Ino, 10))
 }
 
-// Tree lists what is pinned for this network namespace.
+// Tree lists the pins of this network namespace, one a line.
 func Tree(t testing.TB) string {
 	t.Helper()
 	var b strings.Builder

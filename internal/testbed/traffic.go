@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Patience bounds waiting for what has to come; how long it takes is not measured.
+// Patience bounds every wait. A test that passes does not wait nearly as long.
 const Patience = 60 * time.Second
 
-// Sink counts and drops what comes in at an interface.
+// Sink counts and drops the packets that come in by an interface.
 type Sink struct{ count *ebpf.Map }
 
-// AddSink puts one on a device.
+// AddSink attaches a Sink to a device.
 func AddSink(t testing.TB, name string) *Sink {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -43,13 +43,13 @@ func AddSink(t testing.TB, name string) *Sink {
 	return &Sink{m}
 }
 
-// Packets is how many have come.
+// Packets returns how many packets have come.
 func (s *Sink) Packets() (n uint64, err error) {
 	err = s.count.Lookup(uint32(0), &n)
 	return n, err
 }
 
-// Await waits until that many packets have come.
+// Await waits until at least want packets have come.
 func (s *Sink) Await(want uint64) error {
 	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
 		n, err := s.Packets()
@@ -62,8 +62,8 @@ func (s *Sink) Await(want uint64) error {
 	}
 }
 
-// Sender sends frames over and over, a window at a time when the last one has come: no queue on the
-// way overflows, however slow the machine is.
+// Sender sends frames over and over. It sends a window of frames only after the previous one has arrived, so
+// that no queue on the way overflows on a slow machine.
 type Sender struct {
 	sent atomic.Uint64
 	stop atomic.Bool
@@ -73,7 +73,7 @@ type Sender struct {
 // Window is how many frames a Sender sends at a time.
 const Window = 64
 
-// StartSender sends frames in turn, out of a device and on to a sink, until Stop.
+// StartSender sends the frames in turn, by a device from which they reach the sink, until Stop.
 func StartSender(t testing.TB, out *net.Interface, s *Sink, frames ...[]byte) *Sender {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -103,11 +103,11 @@ func StartSender(t testing.TB, out *net.Interface, s *Sink, frames ...[]byte) *S
 	return snd
 }
 
-// Stop ends it, and returns what has failed.
+// Stop stops sending, and returns the error that has ended it before, if any.
 func (s *Sender) Stop() error {
 	s.stop.Store(true)
 	return <-s.done
 }
 
-// Sent is how many frames it has sent.
+// Sent returns how many frames were sent.
 func (s *Sender) Sent() uint64 { return s.sent.Load() }

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Wraps are other ways to put the packet of an Ethernet frame into one, by which the kernel may take it in.
+// Wraps returns functions, by description, that carry the packet of an untagged Ethernet frame in another kind of frame. The
+// kernel may accept some of these.
 func Wraps() map[string]func(frame []byte) []byte {
 	tag := func(tags ...byte) func([]byte) []byte {
 		return func(f []byte) []byte { return slices.Concat(f[:12], tags, f[12:]) }
@@ -40,7 +41,7 @@ func Wraps() map[string]func(frame []byte) []byte {
 	}
 }
 
-// GoesOn fails unless a frame goes to the kernel as it is, as nobody's.
+// GoesOn makes the test fail unless the program passes a frame to the kernel unchanged, counted as "pass other".
 func GoesOn(t testing.TB, plane Plane, iface, name string, frame []byte) {
 	t.Helper()
 	_, before, _ := Counted(t, plane, iface)

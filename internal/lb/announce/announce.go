@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package announce tells routers by BGP that this machine takes the traffic for some prefixes, and withdraws them.
-// It only announces: what routers announce is not used, nor passed on. Routers that hear the same prefix
-// from several machines spread the traffic over them.
+// Package announce announces prefixes to routers by BGP, and withdraws them, so that the routers send their traffic to
+// this machine. It does not use or pass on what routers announce. Routers that receive the same prefix from several
+// machines spread the traffic over them.
 package announce
 
 import (
@@ -16,79 +16,81 @@ import (
 	"time"
 )
 
-// Options says who speaks, and to whom.
+// Options are the options of a Speaker.
 type Options struct {
-	ASN      uint32     // our autonomous system
-	RouterID netip.Addr // IPv4; different on each machine
-	// Neighbors are the routers; at least one. All connections are opened from here, nothing listens.
+	ASN      uint32     // of this machine's autonomous system
+	RouterID netip.Addr // an IPv4 address, different on each machine
+	// Neighbors are the routers, at least one. The Speaker opens all connections and does not listen.
 	Neighbors []Neighbor
-	// HoldTime is how long a neighbor keeps the prefixes when it hears nothing, in whole seconds, at least 3; 9 s
-	// if zero. A neighbor may ask for less. Keepalives go out three times as often.
+	// HoldTime is how long a neighbor keeps the prefixes without hearing from the Speaker. It is in whole seconds, at
+	// least 3 s, and 9 s if zero. A neighbor may ask for less. Keepalives are sent three times as often.
 	HoldTime time.Duration
-	// GracefulRestart is how long the neighbors are to keep the prefixes when a session ends unless they are withdrawn before, in
-	// whole seconds, 4095 at most (RFC 4724). If it is zero they are withdrawn with the end.
+	// GracefulRestart is how long the neighbors keep prefixes that have not been withdrawn after a session has ended, in
+	// whole seconds, 4095 s at most (RFC 4724). If it is zero, they drop them at once.
 	GracefulRestart time.Duration
-	// Communities (RFC 1997) are given to every prefix, upper half the autonomous system.
+	// Communities (RFC 1997) are added to every prefix. The upper half of each is an AS number.
 	Communities []uint32
-	// MED is given to every prefix unless zero: a router prefers the machine with the lowest one.
+	// MED is added to every prefix unless it is zero. A router prefers the machine with the lowest MED.
 	MED uint32
-	Log *slog.Logger // nothing is logged if nil
+	Log *slog.Logger // nil for no log
 }
 
-// Neighbor is a router. Prefixes of both families are announced to it if it takes them.
+// Neighbor is a router. It gets prefixes of both families if it accepts them.
 type Neighbor struct {
 	Address netip.Addr
 	ASN     uint32
-	// LocalAddress is where the connection comes from. The kernel chooses if it is not set.
+	// LocalAddress is the source of the connection. If it is invalid, the kernel chooses one.
 	LocalAddress netip.Addr
-	// Password signs the connection's segments (TCP MD5, RFC 2385), 80 bytes at most, unless it is empty.
+	// Password signs the connection's segments (TCP MD5, RFC 2385) unless it is empty. It has at most 80 bytes.
 	Password string
-	// Multihop is the TTL towards a router of another autonomous system that is not on the link, at least 2. 0: it is
-	// on the link. Routers of our own system may be anywhere.
+	// Multihop is the TTL of packets to a router of another AS that is not on the link, at least 2. It is 0 for a router
+	// on the link. Routers of this machine's AS may be anywhere.
 	Multihop uint8
-	// TTLSecurity takes only packets with TTL 255, which no router has forwarded, and sends such (GTSM, RFC 5082). The
-	// neighbor has to do so too, and be on the link.
+	// TTLSecurity accepts only packets with TTL 255, which no router has forwarded, and sends such packets (GTSM, RFC
+	// 5082). The neighbor must be on the link and do the same.
 	TTLSecurity bool
-	// NextHop4 and NextHop6 are where it is to send the traffic. If not set that is the session's own local address, and for
-	// the other family an address of the interface that has the local address.
+	// NextHop4 and NextHop6 are the addresses to which the neighbor sends the traffic. The default is the session's local
+	// address for its family, and for the other family an address of the same interface.
 	NextHop4, NextHop6 netip.Addr
 }
 
-// State tells of the session with a neighbor.
+// State is the state of the session with a neighbor.
 type State struct {
 	Address netip.Addr
 	ASN     uint32
-	// State is the name in RFC 4271, lower case: idle, active, opensent, openconfirm, established. Connecting is active.
+	// State is the state's name in RFC 4271, in lower case: idle, active, opensent, openconfirm or established. It is
+	// active while connecting.
 	State string
-	Since time.Time // of the state
-	// Announced is how many prefixes it has been told of, and Prefixes which, sorted. They may be fewer than are to be
-	// announced: see LastError.
+	Since time.Time // when the session entered the state
+	// Prefixes are the announced prefixes, sorted, and Announced is their number. They may be fewer than those of Set:
+	// LastError says why.
 	Announced int
 	Prefixes  []netip.Prefix
-	// Carries4 and Carries6 tell for which families it is, or will be once it is established: with a session of each family
-	// one may be for its own alone.
+	// Carries4 and Carries6 say which families the session announces, or will announce once it is established. A neighbor
+	// may have a session for each family.
 	Carries4, Carries6 bool
-	// LastError says why the session is not established, or why prefixes are not announced over it. One line, or empty.
+	// LastError says in one line why the session is not established, or why prefixes are not announced. It is empty
+	// without an error.
 	LastError string
 }
 
-// Speaker announces prefixes to its neighbors until it is closed. Its methods may be called at any time from anywhere.
+// Speaker announces prefixes to its neighbors until it is closed. Its methods may be called concurrently.
 type Speaker struct {
 	sessions []*session
 	cancel   context.CancelFunc
 	ended    chan struct{} // closed when all sessions have ended
 
-	mu     sync.Mutex
-	wanted []netip.Prefix // sorted
-	closed bool
+	mu       sync.Mutex
+	prefixes []netip.Prefix // sorted
+	closed   bool
 }
 
 var errClosed = errors.New("announce prefixes: the speaker is closed")
 
-// Start begins to connect to the neighbors, and returns at once. With a graceful restart it waits for the first Set before it
-// connects: a neighbor drops, once it has been told everything, what it has kept and was not told of again. The
-// sessions end with Close or when ctx is done; both withdraw all that was announced unless the restart is graceful. It fails
-// if the options are wrong or ctx is done. The sockets are made in the process's own network namespace.
+// Start starts connecting to the neighbors, and returns at once. With a graceful restart it connects only after the first
+// Set: once a neighbor has received everything, it drops the prefixes that it has kept and that were not announced again.
+// The sessions end with Close or when ctx is done. Both withdraw all prefixes unless the restart is graceful. Start returns
+// an error if the options are wrong or ctx is done. The sockets are in the network namespace of the process.
 func Start(ctx context.Context, o Options) (*Speaker, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -101,7 +103,7 @@ func Start(ctx context.Context, o Options) (*Speaker, error) {
 	for _, n := range o.Neighbors {
 		s.sessions = append(s.sessions, newSession(&o, n))
 	}
-	// gobgp keeps settings of all its servers in common, so all are there before the first does anything.
+	// gobgp's servers share settings, so start all of them before the first one connects.
 	err := s.each(func(x *session) error { return x.start(ctx) })
 	if err == nil {
 		err = s.each(func(x *session) error { return x.connect(ctx) })
@@ -115,6 +117,7 @@ func Start(ctx context.Context, o Options) (*Speaker, error) {
 	return s, nil
 }
 
+// each calls f for each session until one fails.
 func (s *Speaker) each(f func(*session) error) error {
 	for _, x := range s.sessions {
 		if err := f(x); err != nil {
@@ -128,7 +131,7 @@ func (s *Speaker) each(f func(*session) error) error {
 func (s *Speaker) end() {
 	s.mu.Lock()
 	s.closed = true
-	s.wanted = nil
+	s.prefixes = nil
 	s.mu.Unlock()
 	var all sync.WaitGroup
 	for _, x := range s.sessions {
@@ -138,18 +141,18 @@ func (s *Speaker) end() {
 	close(s.ended)
 }
 
-// Set says what is to be announced from now on, in place of what was: what is new goes to the established sessions
-// before it returns, what is gone is withdrawn. Sessions that are established later announce it then. If it fails the
-// prefixes are as before, except when a session failed: then the next Set makes good what is missing.
+// Set replaces the prefixes to announce. Before it returns, it announces the new ones on established sessions and withdraws
+// the others. Other sessions announce them once they are established. If Set returns an error, the prefixes are as before,
+// unless the error is that of a session: then the next Set does what is missing there.
 func (s *Speaker) Set(ctx context.Context, prefixes []netip.Prefix) error {
-	wanted := slices.Clone(prefixes)
-	for _, p := range wanted {
+	prefixes = slices.Clone(prefixes)
+	for _, p := range prefixes {
 		if err := checkPrefix(p); err != nil {
 			return err
 		}
 	}
-	slices.SortFunc(wanted, netip.Prefix.Compare)
-	wanted = slices.Compact(wanted)
+	slices.SortFunc(prefixes, netip.Prefix.Compare)
+	prefixes = slices.Compact(prefixes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -158,24 +161,24 @@ func (s *Speaker) Set(ctx context.Context, prefixes []netip.Prefix) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("announce prefixes: %w", err)
 	}
-	s.wanted = wanted
+	s.prefixes = prefixes
 	var errs []error
 	for _, x := range s.sessions {
-		if err := x.set(wanted); err != nil {
+		if err := x.set(prefixes); err != nil {
 			errs = append(errs, fmt.Errorf("announce prefixes to %s: %w", x.Address, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Announced returns what is to be announced, sorted.
+// Announced returns the prefixes of the last Set, sorted.
 func (s *Speaker) Announced() []netip.Prefix {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.wanted)
+	return slices.Clone(s.prefixes)
 }
 
-// Neighbors tells of the sessions, in the order of the options.
+// Neighbors returns the states of the sessions, in the order of Options.Neighbors.
 func (s *Speaker) Neighbors() []State {
 	all := make([]State, 0, len(s.sessions))
 	for _, x := range s.sessions {
@@ -184,9 +187,9 @@ func (s *Speaker) Neighbors() []State {
 	return all
 }
 
-// Close ends the sessions with a notification, upon which the neighbors drop the prefixes at once, and returns when that
-// is done or ctx is. Neighbors that take part in a graceful restart are not notified, and keep them for its time.
-// Closing again waits for the same end.
+// Close ends the sessions with a notification, which makes the neighbors drop the prefixes at once. It returns when the
+// sessions have ended or ctx is done. Neighbors with a graceful restart get no notification, and keep the prefixes for the
+// restart time. Another Close waits for the same sessions.
 func (s *Speaker) Close(ctx context.Context) error {
 	s.cancel()
 	select {

@@ -10,8 +10,9 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// gobgpLog passes gobgp's log on. What happens to sessions is logged in our words, so gobgp's news are
-// details. Some errors of a session are nowhere but in this log.
+// gobgpLog is a handler for gobgp's log. This package logs what happens to sessions itself, so gobgp's messages of level info
+// become debug messages. Some errors of a session are only in this log: failed gets them. sent gets the number of prefixes
+// that each update has withdrawn.
 type gobgpLog struct {
 	out    slog.Handler
 	failed func(text string)
@@ -24,7 +25,7 @@ func (l *gobgpLog) Handle(ctx context.Context, r slog.Record) error {
 	switch r.Message {
 	case "failed to connect":
 		text := attr(r, "Error").String()
-		// The dialer's words name both ends.
+		// Cut off the dialer's prefix, which names both ends.
 		if _, why, ok := strings.Cut(text, ":179: "); ok {
 			text = strings.TrimPrefix(why, "connect: ")
 		}
@@ -32,7 +33,7 @@ func (l *gobgpLog) Handle(ctx context.Context, r slog.Record) error {
 	case "sent update":
 		l.sent(withdrawn(r))
 	case "sent notification":
-		// The others end sessions that were established, which gobgp tells of by events.
+		// Other notifications end established sessions, for which gobgp sends events.
 		code, _ := attr(r, "Code").Any().(int64)
 		sub, _ := attr(r, "Subcode").Any().(int64)
 		switch {
@@ -51,7 +52,7 @@ func (l *gobgpLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.out.Handle(ctx, r)
 }
 
-// withdrawn counts the prefixes that an update of either family withdraws.
+// withdrawn returns how many prefixes of both families an update withdraws.
 func withdrawn(r slog.Record) int {
 	routes, _ := attr(r, "withdrawals").Any().([]bgp.PathNLRI)
 	n := len(routes)
@@ -64,6 +65,7 @@ func withdrawn(r slog.Record) int {
 	return n
 }
 
+// attr returns the attribute of a record with a key.
 func attr(r slog.Record, key string) (v slog.Value) {
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == key {

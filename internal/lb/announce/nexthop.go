@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nextHops are where a neighbor is to send the traffic, by family. A family that cannot be announced has none.
+// nextHops are the addresses to which a neighbor sends the traffic of each family. The address is invalid for a family that
+// cannot be announced.
 type nextHops struct{ v4, v6 netip.Addr }
 
 func (h nextHops) of(a netip.Addr) netip.Addr {
@@ -22,29 +23,30 @@ func (h nextHops) of(a netip.Addr) netip.Addr {
 	return h.v6
 }
 
-// nextHops finds them for an established session. If prefixes that are wanted cannot be announced, problem says why
-// and what to do.
+// nextHops returns the next hops of an established session. If prefixes cannot be announced, problem says why and what to
+// do.
 func (x *session) nextHops(peer *api.Peer) (hops nextHops, problem string) {
 	local, err := netip.ParseAddr(peer.Transport.LocalAddress)
 	if err != nil {
 		return hops, fmt.Sprintf("the session's local address is not known: %v", err)
 	}
-	return x.nextHopsFrom(local.Unmap(), func(v4 bool) bool { return takes(peer, v4) })
+	return x.nextHopsFrom(local.Unmap(), func(v4 bool) bool { return accepts(peer, v4) })
 }
 
-// nextHopsFrom finds them for a local address and the families that the neighbor takes.
-func (x *session) nextHopsFrom(local netip.Addr, takes func(v4 bool) bool) (hops nextHops, problem string) {
+// nextHopsFrom returns the next hops for a session with a local address, if the neighbor accepts the families for which
+// accepts returns true.
+func (x *session) nextHopsFrom(local netip.Addr, accepts func(v4 bool) bool) (hops nextHops, problem string) {
 	for _, f := range []struct {
 		name       string
 		v4         bool
 		configured netip.Addr
 		found      *netip.Addr
 	}{{"IPv4", true, x.NextHop4, &hops.v4}, {"IPv6", false, x.NextHop6, &hops.v6}} {
-		wanted := slices.ContainsFunc(x.wanted, func(p netip.Prefix) bool { return p.Addr().Is4() == f.v4 })
+		needed := slices.ContainsFunc(x.prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() == f.v4 })
 		switch {
-		case !wanted:
-		case !takes(f.v4) && x.elsewhere(f.v4) && !f.configured.IsValid():
-		case !takes(f.v4):
+		case !needed:
+		case !accepts(f.v4) && x.elsewhere(f.v4) && !f.configured.IsValid():
+		case !accepts(f.v4):
 			problem = fmt.Sprintf("the neighbor does not take %s prefixes: enable that family in its session", f.name)
 		case f.configured.IsValid():
 			*f.found = f.configured
@@ -52,7 +54,7 @@ func (x *session) nextHopsFrom(local netip.Addr, takes func(v4 bool) bool) (hops
 			*f.found = local
 		default:
 			var err error
-			if *f.found, err = beside(local, f.v4); err != nil && !x.elsewhere(f.v4) {
+			if *f.found, err = addressBeside(local, f.v4); err != nil && !x.elsewhere(f.v4) {
 				problem = fmt.Sprintf("no next hop for %s prefixes: %v: set it", f.name, err)
 			}
 		}
@@ -60,13 +62,14 @@ func (x *session) nextHopsFrom(local netip.Addr, takes func(v4 bool) bool) (hops
 	return hops, problem
 }
 
-// elsewhere tells whether a family is not this session's own, and there is a neighbor with a session of its own for it:
-// a session of each family that carries that family alone is as usual as one that carries both.
+// elsewhere reports whether another neighbor's session may carry a family instead of this one: the family is not that of this
+// session's addresses, and another session has addresses of it. One session for both families is as usual as one for each.
 func (x *session) elsewhere(v4 bool) bool {
 	return x.Address.Is4() != v4 && slices.ContainsFunc(x.neighbors, func(n Neighbor) bool { return n.Address.Is4() == v4 })
 }
 
-// carries tells whether prefixes of a family are to be announced over the session, or might have to be. The caller holds the lock.
+// carries reports whether the session announces prefixes of a family, or will announce them once it is established. The caller
+// holds the lock.
 func (x *session) carries(v4 bool) bool {
 	configured, found := x.NextHop6, x.hops.v6
 	if v4 {
@@ -75,8 +78,8 @@ func (x *session) carries(v4 bool) bool {
 	return !x.elsewhere(v4) || configured.IsValid() || x.state == established && found.IsValid()
 }
 
-// takes tells whether the neighbor offered a family (RFC 4760). One that offered none takes IPv4.
-func takes(peer *api.Peer, v4 bool) bool {
+// accepts reports whether the neighbor offered a family (RFC 4760). A neighbor that offered none accepts IPv4.
+func accepts(peer *api.Peer, v4 bool) bool {
 	offered := false
 	for _, c := range peer.State.RemoteCap {
 		mp := c.GetMultiProtocol()
@@ -91,8 +94,8 @@ func takes(peer *api.Peer, v4 bool) bool {
 	return v4 && !offered
 }
 
-// beside returns an address of the other family on the interface that has local.
-func beside(local netip.Addr, v4 bool) (netip.Addr, error) {
+// addressBeside returns an address of the other family, which v4 names, on the interface that has the address local.
+func addressBeside(local netip.Addr, v4 bool) (netip.Addr, error) {
 	all, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("list this machine's addresses: %w", err)
@@ -106,7 +109,7 @@ func beside(local netip.Addr, v4 bool) (netip.Addr, error) {
 			continue
 		}
 		for _, a := range all {
-			// For IPv4 the bit of temporary addresses says that one is secondary.
+			// For IPv4 the bit of temporary addresses marks secondary ones, which are fine.
 			const bad = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED | unix.IFA_F_DEPRECATED | unix.IFA_F_TEMPORARY
 			if addr := at(a); a.LinkIndex == own.LinkIndex && addr.Is4() == v4 && addr.IsGlobalUnicast() && (v4 || a.Flags&bad == 0) {
 				return addr, nil

@@ -19,10 +19,10 @@ const (
 	MaxRestart = 4095 * time.Second
 )
 
-// Check refuses what Start would refuse.
+// Check returns the error that Start would return for these options.
 func (o Options) Check() error { return o.check() }
 
-// check refuses wrong options and fills in what is left out.
+// check returns an error for wrong options, and sets defaults.
 func (o *Options) check() error {
 	if o.HoldTime == 0 {
 		o.HoldTime = defaultHoldTime

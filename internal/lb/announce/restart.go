@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// deferral is how long a neighbor's own prefixes are waited for before it is told ours, in seconds; they are not used.
+	// deferral is how long gobgp waits for a neighbor's prefixes before it announces, in seconds. The Speaker does not use
+	// them.
 	deferral = 1
-	// writeWait bounds how long the end of a session waits for its withdrawals to be written. A neighbor that reads takes
-	// them at once; a busy machine may need seconds.
+	// writeWait bounds how long the end of a session waits for its withdrawals to be written. It takes no time unless the
+	// machine is busy or the neighbor does not read.
 	writeWait = 5 * time.Second
 )
 
-// graceful tells whether the neighbor is to keep the prefixes when the session ends.
+// graceful reports whether the neighbor keeps the prefixes when the session ends.
 func (x *session) graceful() bool { return x.restartTime > 0 }
 
-// addRestart offers the neighbor a graceful restart. gobgp says that packets were forwarded all the time only when it takes
-// itself for restarted, and then only in the first session of a peer: so that is what it is told, and again makes every
-// session a first one.
+// addRestart offers the neighbor a graceful restart. gobgp declares that forwarding went on only if it has been restarted, and
+// only in the first session of a peer. So LocalRestarting is set, and reconnect makes every session the first one.
 func (x *session) addRestart(peer *api.Peer) {
 	peer.GracefulRestart = &api.GracefulRestart{
 		Enabled: true, RestartTime: uint32(x.restartTime / time.Second), DeferralTime: deferral, LocalRestarting: true,
@@ -34,8 +34,8 @@ func (x *session) addRestart(peer *api.Peer) {
 	}
 }
 
-// again connects anew after a session was lost. The caller holds the lock.
-func (x *session) again() error {
+// reconnect replaces the peer after a session was lost. The caller holds the lock.
+func (x *session) reconnect() error {
 	err := x.bgp.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: x.Address.String()})
 	if err != nil {
 		return err
@@ -43,9 +43,10 @@ func (x *session) again() error {
 	return x.addPeer()
 }
 
-// expected are the next hops that the next session will have: what it announces has to be there before it is, for gobgp tells
-// the neighbor at once that this was all. If the guess is wrong the session puts it right.
-func (x *session) expected() nextHops {
+// expectedHops returns the next hops that the next session will probably have. The prefixes must be there before the session
+// is, because gobgp tells the neighbor at once that it has announced everything. If the guess is wrong, update corrects it
+// later.
+func (x *session) expectedHops() nextHops {
 	local := x.LocalAddress
 	if !local.IsValid() {
 		routes, err := netlink.RouteGet(x.Address.AsSlice())
@@ -59,13 +60,13 @@ func (x *session) expected() nextHops {
 	return hops
 }
 
-// sent notes how many withdrawals have been written.
+// sent records that withdrawals have been written.
 func (x *session) sent(withdrawn int) {
 	x.unsent.Add(int64(-withdrawn))
 }
 
-// leave closes the connection without a word, once what was withdrawn has been. A neighbor that offers no graceful restart is
-// notified all the same.
+// leave closes the connection without a notification, once all withdrawals have been written. gobgp notifies a neighbor that
+// offers no graceful restart all the same.
 func (x *session) leave() {
 	for end := time.Now().Add(writeWait); x.unsent.Load() > 0 && x.isEstablished(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -74,7 +75,7 @@ func (x *session) leave() {
 			break
 		}
 	}
-	// It fails only when it has not been started.
+	// It returns an error only if the server was not started.
 	_ = x.bgp.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: true})
 }
 

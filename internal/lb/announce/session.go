@@ -22,56 +22,57 @@ import (
 )
 
 const (
-	// connectRetry is the time between two attempts to connect, in seconds. gobgp gives up an attempt a second before.
+	// connectRetry is the time between two attempts to connect, in seconds. gobgp gives up an attempt a second earlier.
 	connectRetry = 3
 	established  = "established"
-	// gtsmTTL is what a packet has that no router has forwarded (RFC 5082, 3).
+	// gtsmTTL is the TTL of a packet that no router has forwarded (RFC 5082, section 3).
 	gtsmTTL = 255
 )
 
-// session is what one neighbor is told. Each has a BGP server of its own: the same prefix has another next hop for each
-// neighbor, and nothing can pass from one to another.
+// session is the session with one neighbor. Each session has its own BGP server, because the same prefix has a different
+// next hop for each neighbor, and nothing may pass from one neighbor to another.
 type session struct {
 	Neighbor
 
-	asn         uint32 // ours
+	asn         uint32 // of this machine
 	routerID    netip.Addr
 	holdTime    time.Duration
-	restartTime time.Duration // 0: without a graceful restart
+	restartTime time.Duration // 0 without a graceful restart
 	communities []uint32
 	med         uint32
 	neighbors   []Neighbor // all of them
 	log         *slog.Logger
 	bgp         *server.BgpServer
 
-	// lastError is apart because gobgp's log sets it, under locks of gobgp's.
+	// lastError is not under mu, because gobgp's log sets it while gobgp holds locks.
 	lastError atomic.Pointer[string]
-	// unsent is how many withdrawals gobgp has been given and not written. Its log counts them down.
+	// unsent counts the withdrawals that gobgp has not written yet. Its log counts them down.
 	unsent atomic.Int64
 
-	mu     sync.Mutex
-	state  string
-	since  time.Time
-	wanted []netip.Prefix
-	// told is what the server announces, by prefix. It is empty unless the session is established or the restart graceful.
-	told map[netip.Prefix]netip.Addr
+	mu       sync.Mutex
+	state    string
+	since    time.Time
+	prefixes []netip.Prefix
+	// advertised are the next hops of the prefixes that the server announces. It is empty unless the session is established
+	// or the restart is graceful.
+	advertised map[netip.Prefix]netip.Addr
 	// hops are the next hops of the established session.
 	hops nextHops
-	// held says that the first prefixes are waited for, ended that the session is over for good.
-	held, ended bool
+	// waiting is true until the first set if the restart is graceful. ended is true when the session is over for good.
+	waiting, ended bool
 }
 
 func newSession(o *Options, n Neighbor) *session {
 	x := &session{Neighbor: n, asn: o.ASN, routerID: o.RouterID, holdTime: o.HoldTime, restartTime: o.GracefulRestart, communities: o.Communities, med: o.MED,
 		neighbors: o.Neighbors,
 		log:       o.Log.With("neighbor", n.Address, "as", n.ASN),
-		state:     "idle", since: time.Now(), told: make(map[netip.Prefix]netip.Addr)}
+		state:     "idle", since: time.Now(), advertised: make(map[netip.Prefix]netip.Addr)}
 	x.bgp = server.NewBgpServer(server.LoggerOption(slog.New(&gobgpLog{out: x.log.Handler(), failed: x.failed, sent: x.sent}), nil))
 	go x.bgp.Serve()
 	return x
 }
 
-// start makes a BGP server that does not listen and takes nothing from its neighbor.
+// start starts a BGP server that does not listen, and accepts no prefixes from its neighbor.
 func (x *session) start(ctx context.Context) error {
 	err := x.bgp.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
 		Asn: x.asn, RouterId: x.routerID.String(), ListenPort: -1}})
@@ -86,7 +87,7 @@ func (x *session) start(ctx context.Context) error {
 	if err := x.bgp.AddPolicy(ctx, &api.AddPolicyRequest{Policy: own}); err != nil {
 		return err
 	}
-	// Or the neighbor's route for one of our prefixes might be the better one, and ours not announced.
+	// Otherwise the neighbor's route for a prefix might be better than the local one, which would not be announced then.
 	return x.bgp.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
 		Name:          "global",
 		Direction:     api.PolicyDirection_POLICY_DIRECTION_IMPORT,
@@ -95,7 +96,7 @@ func (x *session) start(ctx context.Context) error {
 	}})
 }
 
-// connect begins to connect, again and again, until the session ends.
+// connect starts connecting, which gobgp repeats until the session ends. With a graceful restart it waits for the first set.
 func (x *session) connect(ctx context.Context) error {
 	err := x.bgp.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: x.changed}, server.WatchPeer())
 	if err != nil {
@@ -103,7 +104,7 @@ func (x *session) connect(ctx context.Context) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.held = x.graceful(); x.held {
+	if x.waiting = x.graceful(); x.waiting {
 		return nil
 	}
 	return x.addPeer()
@@ -135,7 +136,7 @@ func unicast(afi api.Family_Afi) *api.AfiSafi {
 	return &api.AfiSafi{Config: &api.AfiSafiConfig{Family: &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}, Enabled: true}}
 }
 
-// end tells the neighbor that the session is over, unless it is to take it for a graceful restart, and ends the server.
+// end ends the session and its server. It notifies the neighbor unless the restart is graceful.
 func (x *session) end() {
 	x.mu.Lock()
 	x.ended = true
@@ -148,7 +149,7 @@ func (x *session) end() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.enter("idle", time.Now())
-	clear(x.told)
+	clear(x.advertised)
 }
 
 func (x *session) status() State {
@@ -156,8 +157,8 @@ func (x *session) status() State {
 	defer x.mu.Unlock()
 	s := State{Address: x.Address, ASN: x.ASN, State: x.state, Since: x.since}
 	if x.state == established {
-		s.Announced = len(x.told)
-		s.Prefixes = slices.SortedFunc(maps.Keys(x.told), netip.Prefix.Compare)
+		s.Announced = len(x.advertised)
+		s.Prefixes = slices.SortedFunc(maps.Keys(x.advertised), netip.Prefix.Compare)
 	}
 	s.Carries4, s.Carries6 = x.carries(true), x.carries(false)
 	if last := x.lastError.Load(); last != nil {
@@ -166,7 +167,7 @@ func (x *session) status() State {
 	return s
 }
 
-// failed notes what is wrong, and logs it when it is something new. An empty text says that all is well.
+// failed records an error, and logs it if it differs from the last one. An empty text means that there is no error.
 func (x *session) failed(text string) {
 	before := x.lastError.Swap(&text)
 	if text != "" && (before == nil || *before != text) {
@@ -174,14 +175,14 @@ func (x *session) failed(text string) {
 	}
 }
 
-// enter notes the state. The caller holds the lock.
+// enter records the state. The caller holds the lock.
 func (x *session) enter(state string, at time.Time) {
 	if x.state != state {
 		x.state, x.since = state, at
 	}
 }
 
-// reasons are ours where gobgp's words for the end of a session say little.
+// reasons explains gobgp's names for the end of a session.
 var reasons = map[string]string{
 	"read-failed":        "the neighbor closed the connection",
 	"write-failed":       "the connection broke",
@@ -190,7 +191,7 @@ var reasons = map[string]string{
 	"invalid-msg":        "the neighbor refused the session: compare the AS numbers on both sides",
 }
 
-// changed is called one after the other for the states that the session enters.
+// changed handles a new state of the session. gobgp calls it for one state after the other.
 func (x *session) changed(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	if e.Type != apiutil.PEER_EVENT_STATE {
 		return
@@ -201,10 +202,10 @@ func (x *session) changed(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	lost := x.state == established && state != established
 	x.enter(state, at)
 	reason := e.Peer.State.DisconnectMessage
-	if ours := reasons[reason]; ours != "" {
-		reason = ours
+	if text := reasons[reason]; text != "" {
+		reason = text
 	} else if !lost && !strings.HasPrefix(reason, "notification-") {
-		reason = "" // why there is a session, or another attempt
+		reason = "" // not an error, but why there is a session or another attempt
 	}
 	switch {
 	case state == established:
@@ -219,33 +220,34 @@ func (x *session) changed(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	if x.ended || !x.graceful() && state != established && !lost {
 		return
 	}
-	// A new session has to be told everything, and the next one may have other next hops.
+	// A new session has to announce everything, and the next one may have other next hops.
 	err := x.update()
 	if lost && x.graceful() {
-		err = errors.Join(err, x.again())
+		err = errors.Join(err, x.reconnect())
 	}
 	if err != nil {
 		x.failed(err.Error())
 	}
 }
 
-// set changes what the neighbor is told.
-func (x *session) set(wanted []netip.Prefix) error {
+// set replaces the prefixes to announce.
+func (x *session) set(prefixes []netip.Prefix) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.wanted = wanted
+	x.prefixes = prefixes
 	if x.state != established && !x.graceful() {
 		return nil
 	}
-	if err := x.update(); err != nil || !x.held {
+	if err := x.update(); err != nil || !x.waiting {
 		return err
 	}
-	x.held = false
+	x.waiting = false
 	return x.addPeer()
 }
 
-// update has the server announce what is wanted if the session is established. If it is not, that is nothing, or what it will be
-// if the restart is graceful. The caller holds the lock.
+// update makes the server announce the prefixes with the next hops of the established session. Without a session it announces
+// nothing, or if the restart is graceful, the prefixes with the next hops that the next session is expected to have. The
+// caller holds the lock.
 func (x *session) update() error {
 	var (
 		hops nextHops
@@ -262,43 +264,43 @@ func (x *session) update() error {
 		x.hops = hops
 		x.failed(problem)
 	case x.graceful():
-		hops = x.expected()
+		hops = x.expectedHops()
 	}
 	want := make(map[netip.Prefix]netip.Addr)
-	for _, p := range x.wanted {
+	for _, p := range x.prefixes {
 		if hop := hops.of(p.Addr()); hop.IsValid() {
 			want[p] = hop
 		}
 	}
 	var announced, withdrawn []netip.Prefix
 	defer func() { x.logChange(peer, announced, withdrawn) }()
-	for p, hop := range x.told {
+	for p, hop := range x.advertised {
 		if want[p].IsValid() {
 			continue
 		}
 		if err := x.bgp.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{x.path(p, hop)}}); err != nil {
 			return fmt.Errorf("withdraw %v: %w", p, err)
 		}
-		if peer != nil && takes(peer, p.Addr().Is4()) {
+		if peer != nil && accepts(peer, p.Addr().Is4()) {
 			x.unsent.Add(1)
 		}
 		withdrawn = append(withdrawn, p)
-		delete(x.told, p)
+		delete(x.advertised, p)
 	}
 	for p, hop := range want {
-		if x.told[p] == hop {
+		if x.advertised[p] == hop {
 			continue
 		}
 		if _, err := x.bgp.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{x.path(p, hop)}}); err != nil {
 			return fmt.Errorf("announce %v: %w", p, err)
 		}
 		announced = append(announced, p)
-		x.told[p] = hop
+		x.advertised[p] = hop
 	}
 	return nil
 }
 
-// logChange says what a neighbor with an established session is told, which is nobody else.
+// logChange logs what has been announced and withdrawn on an established session. Without one, peer is nil.
 func (x *session) logChange(peer *api.Peer, announced, withdrawn []netip.Prefix) {
 	if peer == nil {
 		return
@@ -311,9 +313,9 @@ func (x *session) logChange(peer *api.Peer, announced, withdrawn []netip.Prefix)
 	}
 }
 
-// peer asks gobgp for what it knows of the session, which the state says is established. The event comes before gobgp
-// itself takes the session as established, and what it were given in between would never be sent: so this waits
-// for that. There is no peer if the session ended meanwhile.
+// peer returns gobgp's description of the session, whose state is established, or nil if the session has ended meanwhile.
+// gobgp sends the event of an established session before it treats the session as established. It would never send prefixes
+// that were added in between, so peer waits for that.
 func (x *session) peer() (peer *api.Peer, err error) {
 	for end := time.Now().Add(x.holdTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		err = x.bgp.ListPeer(context.Background(), &api.ListPeerRequest{}, func(p *api.Peer) { peer = p })
@@ -322,15 +324,15 @@ func (x *session) peer() (peer *api.Peer, err error) {
 		}
 		switch peer.State.SessionState {
 		case api.PeerState_SESSION_STATE_IDLE, api.PeerState_SESSION_STATE_CONNECT, api.PeerState_SESSION_STATE_ACTIVE:
-			return nil, nil // it may be long since it was idle: nobody is to wait for the next one
+			return nil, nil // the session has ended, and the next one may be long in coming
 		}
 	}
 	return nil, nil
 }
 
-// path is the route for a prefix.
+// path returns the route for a prefix with a next hop of the same family.
 func (x *session) path(p netip.Prefix, hop netip.Addr) *apiutil.Path {
-	// None of these fails for a valid prefix and a next hop of its family.
+	// These functions return no error for a valid prefix and a next hop of its family.
 	nlri, _ := bgp.NewIPAddrPrefix(p)
 	path := &apiutil.Path{Family: bgp.RF_IPv4_UC, Nlri: nlri, Age: time.Now().Unix(),
 		Attrs: []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)}}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bgpstate is what the process that has BGP sessions tells commands of them.
+// Package bgpstate has the state of BGP sessions that the process with the sessions passes to commands.
 package bgpstate
 
 import (
@@ -12,32 +12,32 @@ import (
 	"culvert/internal/host/runstate"
 )
 
-// Kind is what runstate has it as.
+// Kind is the kind of this state in runstate.
 const Kind = "bgp"
 
-// Session is the one with a neighbor.
+// Session is the state of the session with a neighbor.
 type Session struct {
 	Neighbor netip.Addr `json:"neighbor"`
 	ASN      uint32     `json:"asn"`
-	// State is RFC 4271's name in lower case.
+	// State is the state's name in RFC 4271, in lower case. Since is when the session entered it.
 	State string    `json:"state"`
 	Since time.Time `json:"since"`
-	// Announced are the prefixes that it has been told of, and has not refused with the session. Whether it uses them BGP
-	// does not tell.
+	// Announced are the prefixes that have been announced to the neighbor. BGP does not say whether it uses them.
 	Announced []netip.Prefix `json:"announced"`
-	// Families are those that it carries, FamilyIPv4 and FamilyIPv6: with a session of each one may be for its own alone.
+	// Families are the families that the session carries: FamilyIPv4, FamilyIPv6 or both. A neighbor may have a session
+	// for each.
 	Families []string `json:"families"`
-	// Error says why there is no session, or why prefixes are not announced. One line, or empty.
+	// Error says in one line why there is no session, or why prefixes are not announced. It is empty without an error.
 	Error string `json:"error,omitempty"`
 }
 
-// Families of a Session.
+// Values of Session.Families.
 const (
 	FamilyIPv4 = "ipv4"
 	FamilyIPv6 = "ipv6"
 )
 
-// Carries tells whether prefixes of an address's family are announced over it.
+// Carries reports whether the session announces prefixes of an address's family.
 func (s Session) Carries(a netip.Addr) bool {
 	if a.Is4() {
 		return slices.Contains(s.Families, FamilyIPv4)
@@ -45,11 +45,11 @@ func (s Session) Carries(a netip.Addr) bool {
 	return slices.Contains(s.Families, FamilyIPv6)
 }
 
-// Established tells whether there is a session.
+// Established reports whether the session is established.
 func (s Session) Established() bool { return s.State == "established" }
 
-// Of returns the BGP sessions of the process that serves a data plane, none if there is none; known is false where that
-// process has told nothing that can be seen here.
+// Of returns the BGP sessions of the process that serves a data plane, none if no process does. known is false until the process
+// has written them, or if they cannot be seen from here.
 func Of(inst *datapath.Instance) (sessions []Session, known bool, err error) {
 	id := inst.ID()
 	if id == 0 || !inst.Served() {
@@ -58,7 +58,7 @@ func Of(inst *datapath.Instance) (sessions []Session, known bool, err error) {
 	return Read(inst.NetNS(), inst.Name(), id)
 }
 
-// Read returns the sessions of the process that serves a data plane. They are not known while it has told nothing.
+// Read returns the sessions of the process that serves a data plane. known is false until the process has written them.
 func Read(netns uint32, name string, plane uint64) (sessions []Session, known bool, err error) {
 	known, err = runstate.Read(Kind, netns, name, plane, &sessions)
 	if err != nil || !known {

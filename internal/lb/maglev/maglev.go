@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maglev spreads the entries of a table over backends by Maglev hashing (Eisenbud et al., NSDI 2016,
-// section 3.4), with weights. The table depends on nothing but its size and the set of keys and weights: every
-// machine that is told of the same backends has the same owner at every position.
+// Package maglev assigns the entries of a table to backends by Maglev hashing (Eisenbud et al., NSDI 2016,
+// section 3.4), with weights. The table depends only on its size and the set of keys and weights, so machines with
+// the same backends have equal tables.
 package maglev
 
 import (
@@ -16,28 +16,29 @@ import (
 	"slices"
 )
 
-// Backend is one that may own entries.
+// Backend is a backend to which entries may be assigned.
 type Backend struct {
-	// Key is what the backend is on every machine, as its address; not its number.
+	// Key identifies the backend on every machine. It is its address, for example, and not a local number.
 	Key []byte
-	// Weight is its share among the sum of all weights. With 0 it owns nothing.
+	// Weight is its share of the sum of all weights. A backend of weight 0 gets no entries.
 	Weight uint32
 }
 
-// ErrNoBackend says that no backend has a weight above 0.
+// ErrNoBackend is the error of a table without a backend of a weight above 0.
 var ErrNoBackend = errors.New("no backend has a weight above 0")
 
-// Table gives the owner of each of size entries, as an index into backends.
+// Table returns the backend of each of size entries, as an index into backends.
 //
-// Backends of equal weights own numbers of entries that differ by one at most, which is within 1 % of the mean
-// while there are at most size/100 of them. Shares of other weights are rounded to the nearest number of entries,
-// but not to 0. What that comes to goes to the heaviest or is taken from them: up to an entry for each of the
-// others, so less than 1 % of the table while there are at most size/100.
+// The numbers of entries of backends with equal weights differ by one at most, which is within 1 % of the mean for
+// up to size/100 backends. Shares of other weights are rounded to the nearest number of entries, but not to 0. The
+// heaviest backends get the difference, or give it: up to one entry for each of the others, so less than 1 % of the
+// table for up to size/100 backends.
 //
-// When a backend goes, comes or has another weight, a few entries change that would not have to: at 65,537 entries
-// and 1,000 backends about 0.6 % of the table for one of them, 2.4 % for ten at once.
+// When a backend is added or removed or its weight changes, a few more entries change than necessary: with 65,537
+// entries and 1,000 backends about 0.6 % of the table for one backend, 2.4 % for ten at once.
 //
-// Errors: ErrNoBackend; a size that is no prime, or is less than the number of backends; a key used twice.
+// The error is ErrNoBackend without backends, or it describes a size that is not prime or less than the number of
+// backends, or a key that occurs twice.
 func Table(size int, backends []Backend) ([]int32, error) {
 	if size > math.MaxInt32 || !Prime(size) {
 		return nil, fmt.Errorf("a table of %d entries: the size has to be a prime below 2^31: use %d",
@@ -57,20 +58,21 @@ func Table(size int, backends []Backend) ([]int32, error) {
 	return fill(size, walks), nil
 }
 
-// walk is the way of a backend through the table: every position once, in an order of its own.
+// walk is a backend's permutation of the table's positions: it starts at at and goes on in steps of skip.
 type walk struct {
-	order    uint64 // who goes first among those of one weight
+	order    uint64 // position in the order of backends of one weight
 	at, skip uint32
 	weight   uint32
 	backend  int32
 	key      []byte
 }
 
-// walksOf gives the walks of those with a weight, the heaviest first, in an order that is not the input's.
+// walksOf returns the walks of the backends with a weight, the heaviest first. Their order does not depend on that of
+// backends.
 func walksOf(size uint32, backends []Backend) ([]walk, error) {
 	walks := make([]walk, len(backends))
 	for i, b := range backends {
-		// Any change here gives the entries other owners, and machines of two versions would not agree.
+		// Any change here changes tables, and machines with different versions would no longer agree.
 		sum := sha256.Sum256(b.Key)
 		walks[i] = walk{
 			at:      uint32(binary.BigEndian.Uint64(sum[0:]) % uint64(size)),
@@ -92,10 +94,10 @@ func walksOf(size uint32, backends []Backend) ([]walk, error) {
 	return slices.DeleteFunc(walks, func(w walk) bool { return w.weight == 0 }), nil
 }
 
-// free marks an entry that nobody has taken yet.
+// free marks an entry that is not assigned yet.
 const free = -1
 
-// fill lets the backends take entries in turns: each takes the first free one on its walk.
+// fill makes the backends take entries in turns. In each turn a backend takes the next free entry of its walk.
 func fill(size int, walks []walk) []int32 {
 	table := make([]int32, size)
 	for i := range table {
@@ -112,10 +114,11 @@ func fill(size int, walks []walk) []int32 {
 	return table
 }
 
+// take assigns the next free entry of the walk to its backend.
 func (w *walk) take(table []int32) {
 	at, size := w.at, uint32(len(table))
 	for table[at] != free {
-		// Neither is above 2^31, so nothing wraps.
+		// Both numbers are below 2^31, so the sum does not wrap.
 		if at += w.skip; at >= size {
 			at -= size
 		}

@@ -2,7 +2,7 @@
 
 package maglev
 
-// Prime tells whether a table can have n entries: only then does every step size lead through all of them.
+// Prime reports whether n is prime. Only in a table of a prime size does every step size visit all entries.
 func Prime(n int) bool {
 	if n < 2 {
 		return false
@@ -15,7 +15,7 @@ func Prime(n int) bool {
 	return true
 }
 
-// nextPrime is the first prime from n on.
+// nextPrime returns the smallest prime that is not less than n.
 func nextPrime(n int) int {
 	for !Prime(n) {
 		n++

@@ -2,18 +2,18 @@
 
 package maglev
 
-// turns are the next turns of the backends of one weight. Their time is half/weight: 0 for the first, so that
-// everybody has one, then 3, 5, 7 ... halves of 1/weight. Spread over time like this, a backend of weight 1 does
-// not wait until one of weight 1,000 has had 1,000 turns, and shares come out rounded to the nearest (the method
-// of Sainte-Laguë). Times do not depend on the other backends: who comes or goes does not change the order of the
-// others.
+// turns are the next turns of the backends of one weight. Turns are in the order of their times. The time of a
+// backend's first turn is 0, so that every backend has one. The following times are 3, 5, 7 ... halves of 1/weight.
+// So a backend of weight 1 need not wait until one of weight 1,000 has had 1,000 turns, and shares are rounded to
+// the nearest number (the method of Sainte-Laguë). Times do not depend on other backends, so adding or removing one
+// does not change the order of the others.
 type turns struct {
-	half   uint32
+	half   uint32 // the time in halves of 1/weight
 	weight uint32
 	walks  []walk
 }
 
-// before tells who is earlier; at one time the heavier are.
+// before reports whether t comes before o. At equal times, heavier backends come first.
 func (t turns) before(o turns) bool {
 	a, b := uint64(t.half)*uint64(o.weight), uint64(o.half)*uint64(t.weight)
 	return a < b || a == b && t.weight > o.weight
@@ -22,7 +22,8 @@ func (t turns) before(o turns) bool {
 // queue is a heap with the earliest turns on top.
 type queue []turns
 
-// queueOf takes walks with the heaviest first. With all times 0, in this order they are a heap.
+// queueOf returns the queue of the first turns of walks, which are sorted with the heaviest first. All times are 0, so
+// in this order the queue is a heap.
 func queueOf(walks []walk) queue {
 	var q queue
 	for from := 0; from < len(walks); {
@@ -36,7 +37,7 @@ func queueOf(walks []walk) queue {
 	return q
 }
 
-// advance replaces the earliest turns by those of the same backends after them.
+// advance replaces the earliest turns by the next turns of the same backends.
 func (q queue) advance() {
 	t := q[0]
 	t.half += 2
