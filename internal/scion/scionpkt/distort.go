@@ -10,8 +10,8 @@ import (
 	"github.com/scionproto/scion/pkg/addr"
 )
 
-// distortion changes one thing about a packet that Mutate cannot, because the MACs have to follow
-// or because it takes knowledge of the network.
+// distortion makes a change to a packet that Mutate cannot make, because it needs new MACs or knowledge
+// of the network.
 type distortion struct {
 	name  string
 	apply func(*rand.Rand, *Network, *Spec)
@@ -47,8 +47,8 @@ var distortions = []distortion{
 	{"hop removed", removeHop},
 }
 
-// Distort changes one random thing about a packet and says which. What comes out mostly must not
-// be forwarded, but now and then it must: the judge decides. MustForward is cleared.
+// Distort makes one random change to a packet, and returns the new packet and the name of the change. Most
+// such packets must not be forwarded, but some must. The judge decides, and MustForward is false.
 func Distort(rng *rand.Rand, n *Network, s Spec) (Spec, string) {
 	s.Segments = slices.Clone(s.Segments)
 	for i := range s.Segments {
@@ -60,7 +60,7 @@ func Distort(rng *rand.Rand, n *Network, s Spec) (Spec, string) {
 	return s, d.name
 }
 
-// ownHops lists the hops whose MACs the router under test checks.
+// ownHops returns the hops whose MACs the router under test checks.
 func (s *Spec) ownHops() []*Hop {
 	var own []*Hop
 	for i := range s.Segments {
@@ -73,7 +73,7 @@ func (s *Spec) ownHops() []*Hop {
 	return own
 }
 
-// expireHop ages a segment so that its own hop has expired at least 100 s ago.
+// expireHop sets lifetimes so that an own hop has expired at least 100 s ago.
 func expireHop(rng *rand.Rand, n *Network, s *Spec) {
 	for i := range s.Segments {
 		seg := &s.Segments[i]
@@ -90,7 +90,7 @@ func expireHop(rng *rand.Rand, n *Network, s *Spec) {
 	}
 }
 
-// interfaceField is the field of the hop that names where the packet leaves or enters.
+// interfaceField returns the field of the hop with the interface by which the packet leaves or enters.
 func interfaceField(s *Spec, h *Hop, egress bool) *uint16 {
 	for i := range s.Segments {
 		for k := range s.Segments[i].Hops {
@@ -107,7 +107,7 @@ func otherEgress(rng *rand.Rand, n *Network, s *Spec) {
 	*interfaceField(s, own[len(own)-1], true) = n.Interfaces[rng.IntN(len(n.Interfaces))].ID
 }
 
-// otherIngress makes the packet arrive properly from some interface that it may not have come from.
+// otherIngress replaces the ingress interface by another one, by whose link the packet then arrives.
 func otherIngress(rng *rand.Rand, n *Network, s *Spec) {
 	intf := &n.Interfaces[rng.IntN(len(n.Interfaces))]
 	*interfaceField(s, s.ownHops()[0], false) = intf.ID
@@ -195,7 +195,7 @@ func otherUnderlaySource(rng *rand.Rand, n *Network, s *Spec) {
 	}
 }
 
-// otherCurrent makes a neighboring hop the current one, with a MAC that is right for it.
+// otherCurrent makes the next or the previous hop the current one, with a right MAC.
 func otherCurrent(rng *rand.Rand, _ *Network, s *Spec) {
 	step := uint8(1)
 	if rng.IntN(2) == 0 {
@@ -216,7 +216,7 @@ func otherCurrent(rng *rand.Rand, _ *Network, s *Spec) {
 	s.CurrHF -= step
 }
 
-// forgeSecond breaks the MAC of the hop that a segment change leads to, or else of the only one.
+// forgeSecond replaces the MAC of the last own hop: the second one at a change of segments, else the only one.
 func forgeSecond(rng *rand.Rand, _ *Network, s *Spec) {
 	own := s.ownHops()
 	h := own[len(own)-1]
@@ -226,7 +226,7 @@ func forgeSecond(rng *rand.Rand, _ *Network, s *Spec) {
 	}
 }
 
-// removeHop shortens a segment by a foreign hop, as far as to a segment of a single hop.
+// removeHop removes the foreign hops at the end of a segment, down to a single hop.
 func removeHop(rng *rand.Rand, _ *Network, s *Spec) {
 	i := rng.IntN(len(s.Segments))
 	hops := s.Segments[i].Hops

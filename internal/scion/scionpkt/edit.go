@@ -4,12 +4,15 @@ package scionpkt
 
 import "encoding/binary"
 
-// Edit carries out a script of changes on a copy of a frame, for fuzzing: any script is valid. The
-// first byte says what is mended afterwards: with bit 0 set nothing, else the outer lengths and
-// checksums; with bit 1 set an absent UDP checksum is left absent. Each three bytes after it are
-// an offset and a value: the value is XORed into the byte at the offset from the start of the
-// SCION header, or with the top bit of the offset set, from the start of the frame. With the next
-// bit set the frame is cut there instead, or lengthened by the value if it ends before.
+// Edit applies a script of changes to a copy of a frame, for fuzzing. Every script is valid.
+//
+// The first byte has flags. Unless bit 0 is set, Edit fixes the outer lengths and checksums at the end.
+// If bit 1 is set, it then leaves an absent UDP checksum absent.
+//
+// Each following group of three bytes is an offset, in network byte order, and a value. The lower 14 bits
+// of the offset count from the start of the SCION header or, if the top bit is set, of the frame. The
+// value is XORed into the byte there. If the second bit from the top is set, the frame is cut there
+// instead or, if it ends before, lengthened by value bytes.
 func Edit(frame, script []byte) []byte {
 	f := append(make([]byte, 0, len(frame)+256), frame...)
 	l, ok := Locate(f)

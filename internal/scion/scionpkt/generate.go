@@ -20,37 +20,37 @@ import (
 	"github.com/scionproto/scion/router/control"
 )
 
-// GenerateOptions says which packets GenerateFile writes.
+// GenerateOptions say which packets GenerateFile writes.
 type GenerateOptions struct {
-	// Topology is the name of a topology.json, Router the border router that the packets are for.
+	// Topology is the name of a topology.json file. Router is the name of the border router in it.
 	Topology, Router string
 	// Key is a forwarding key in base64. Keys is a directory with master0.key and master1.key, from
-	// which the forwarding key is derived. One of the two is given.
+	// which the forwarding key is derived. One of the two must be set.
 	Key, Keys string
-	// Flows is the number of flows: each has its own flow label, source host and source port. A
-	// flow gets one packet of each size.
+	// Flows is the number of flows. Each has its own flow label, source host and source port, and one
+	// packet of each size.
 	Flows int
 	// HopFields is the number of hop fields in the path.
 	HopFields int
-	// Sizes are the lengths of the Ethernet frames in bytes, without check sequence.
+	// Sizes are the lengths of the Ethernet frames in bytes, without the frame check sequence.
 	Sizes []int
-	// Family is the one of the SCION host addresses: "4", "6" or "both". The underlay's follows
-	// from the topology.
+	// Family is the family of the SCION host addresses: "4", "6" or "both". The topology determines the
+	// underlay's family.
 	Family string
-	// Directions are the names of the directions wanted, none for all that the topology has.
+	// Directions are the names of directions. Empty means all that the topology has.
 	Directions []string
-	// Ingress and Egress are the interface IDs wanted, 0 being the inside; negative for any.
+	// Ingress and Egress are interface IDs. 0 means the inside of the AS, negative any interface.
 	Ingress, Egress int
-	// Hosts are the end hosts of the AS, none for the address after the router's own.
+	// Hosts are the end hosts of the AS. Empty means the address after the router's own.
 	Hosts []string
-	// SrcMAC and DstMAC are the MAC addresses of every frame, empty for made-up ones.
+	// SrcMAC and DstMAC are the MAC addresses of every frame. Empty means made-up ones.
 	SrcMAC, DstMAC string
-	// Output is the name of the pcap file, of a device or of a FIFO; "-" for standard output.
+	// Output is the name of the pcap file, of a device or of a FIFO, or "-" for standard output.
 	Output string
 }
 
-// GenerateFile writes a pcap file as the options say. If it fails there is no file, or the one that
-// was there before; a device or FIFO may have got a part.
+// GenerateFile writes packets to a pcap file. If it returns an error, an existing file is unchanged, and
+// no new one exists. A device or FIFO may have received a part.
 func GenerateFile(o GenerateOptions, stdout io.Writer) error {
 	n, err := o.network()
 	if err != nil {
@@ -132,7 +132,7 @@ func parseMAC(s string) (*[6]byte, error) {
 	return (*[6]byte)(mac), nil
 }
 
-// write writes all packets, a microsecond apart.
+// write writes all packets, with timestamps a microsecond apart.
 func (g *generator) write(w io.Writer) error {
 	pcap := pcapgo.NewWriter(w)
 	if err := pcap.WriteFileHeader(65536, layers.LinkTypeEthernet); err != nil {

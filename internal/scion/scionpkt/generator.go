@@ -13,13 +13,13 @@ import (
 	"github.com/scionproto/scion/private/topology"
 )
 
-// way is one pair of ends that packets can take through the AS.
+// way is a pair of interfaces by which packets enter and leave the AS; nil is the inside.
 type way struct {
 	dir     Direction
 	in, out *Interface
 }
 
-// generator makes the packets of one pcap file. Equal options make equal packets, but for the
+// generator makes the packets of one pcap file. Equal options make packets that differ only in the
 // timestamps of the paths.
 type generator struct {
 	net      *Network
@@ -50,7 +50,7 @@ func newGenerator(n *Network, o GenerateOptions) (*generator, error) {
 	if err := g.findWays(); err != nil {
 		return nil, err
 	}
-	// A packet that cannot be made is found before anything is written.
+	// Find packets that cannot be made before anything is written.
 	for i := range min(o.Flows, 2*len(g.ways)) {
 		for _, size := range o.Sizes {
 			if _, err := g.packet(i, size); err != nil {
@@ -61,16 +61,16 @@ func newGenerator(n *Network, o GenerateOptions) (*generator, error) {
 	return g, nil
 }
 
-// findWays lists the ways that the options leave.
+// findWays lists the ways that match the options.
 func (g *generator) findWays() error {
-	var wanted [NumDirections]bool
+	var chosen [NumDirections]bool
 	for _, name := range g.opts.Directions {
 		d, ok := directionByName(name)
 		if !ok {
 			return fmt.Errorf("direction %q: want external->external, external->sibling, "+
 				"sibling->external, inside->external or external->host", name)
 		}
-		wanted[d] = true
+		chosen[d] = true
 	}
 	mine, others := g.net.owned()
 	inside := []*Interface{nil}
@@ -80,7 +80,7 @@ func (g *generator) findWays() error {
 		ExternalToHost: {mine, inside},
 	}
 	for d := range NumDirections {
-		if len(g.opts.Directions) > 0 && !wanted[d] {
+		if len(g.opts.Directions) > 0 && !chosen[d] {
 			continue
 		}
 		for _, in := range ends[d][0] {
@@ -107,6 +107,8 @@ func directionByName(name string) (Direction, bool) {
 	return 0, false
 }
 
+// allowed reports whether packets can go from in to out, with the options' number of hop fields and
+// family, and whether the options' interfaces match.
 func (g *generator) allowed(d Direction, in, out *Interface) bool {
 	fewest := 2
 	if in != nil && out != nil {
@@ -116,7 +118,7 @@ func (g *generator) allowed(d Direction, in, out *Interface) bool {
 		}
 		fewest = map[passage]int{within: 3, overPeer: 3, crossing: 4}[p]
 	}
-	// A host has an address of the family that the inside of the AS speaks.
+	// Hosts have addresses of the family of the AS-internal network.
 	other := "4"
 	if g.net.Links[0].Local.Addr().Is4() {
 		other = "6"
@@ -126,6 +128,7 @@ func (g *generator) allowed(d Direction, in, out *Interface) bool {
 		matches(g.opts.Ingress, in) && matches(g.opts.Egress, out)
 }
 
+// matches reports whether an interface is the wanted one: negative for any, 0 for the inside.
 func matches(want int, intf *Interface) bool {
 	return want < 0 || want == 0 && intf == nil || intf != nil && int(intf.ID) == want
 }
@@ -163,7 +166,7 @@ func (g *generator) packet(flow, size int) ([]byte, error) {
 	return s.Build()
 }
 
-// ends gives the packet its source and destination. Numbered flows get numbered hosts.
+// ends sets the packet's source and destination. Their addresses depend on number.
 func (g *generator) ends(number int, s *Spec) {
 	s.SrcIA, s.DstIA = g.net.foreignIA(1), g.net.foreignIA(2)
 	six := g.opts.Family == "6" || g.opts.Family == "both" && number%2 == 1

@@ -16,8 +16,8 @@ type MACVector struct {
 	Info path.InfoField
 	// Hop.Mac is the MAC of the hop field.
 	Hop path.HopField
-	// Input is the block that the MAC is computed over. Full is the whole CMAC, of which the MAC
-	// is the first 6 bytes.
+	// Input is the block over which the MAC is computed. Full is the whole CMAC. Its first 6 bytes are
+	// the MAC.
 	Input, Full [16]byte
 }
 

@@ -7,14 +7,14 @@ import (
 	"math/rand/v2"
 )
 
-// mutator damages one field of the SCION packet of a frame. It returns the frame, which may have
-// another length.
+// mutator damages one field of the SCION packet in a frame. It returns the frame, whose length may
+// change.
 type mutator struct {
 	name  string
 	apply func(rng *rand.Rand, f []byte, p *parts) []byte
 }
 
-// parts says where the fields of a SCION packet are, as offsets into the frame.
+// parts has the offsets of a SCION packet's fields in a frame.
 type parts struct {
 	Layout
 	// hosts, path, infos, hops and payload are the starts of these parts.
@@ -23,7 +23,8 @@ type parts struct {
 	currINF, currHF                   int
 }
 
-// dissect finds the parts of a frame that Build has made.
+// dissect finds the parts of a frame with a SCION path, such as Build makes. ok is false if they do
+// not fit.
 func dissect(f []byte) (parts, bool) {
 	l, ok := Locate(f)
 	p := parts{Layout: l}
@@ -50,7 +51,7 @@ func dissect(f []byte) (parts, bool) {
 	return p, p.hops+12*p.numHF <= p.payload && p.currINF < p.numINF && p.currHF < p.numHF
 }
 
-// info is the offset of the current info field, or now and then of another one.
+// info returns the offset of the current info field, and sometimes of another one.
 func (p *parts) info(rng *rand.Rand) int {
 	i := p.currINF
 	if rng.IntN(4) == 0 {
@@ -59,7 +60,7 @@ func (p *parts) info(rng *rand.Rand) int {
 	return p.infos + 8*i
 }
 
-// hop is the offset of the current hop field, of the one after it, or of any other.
+// hop returns the offset of the current hop field, and sometimes of the next or any other.
 func (p *parts) hop(rng *rand.Rand) int {
 	i := p.currHF
 	switch rng.IntN(6) {
@@ -71,7 +72,7 @@ func (p *parts) hop(rng *rand.Rand) int {
 	return p.hops + 12*i
 }
 
-// field makes a mutator that overwrites the bits of mask in the byte at an offset.
+// field returns a mutator that changes the bits of mask in the byte at an offset.
 func field(name string, mask byte, at func(*rand.Rand, *parts) int) mutator {
 	return mutator{name, func(rng *rand.Rand, f []byte, p *parts) []byte {
 		o := at(rng, p)
@@ -83,7 +84,7 @@ func field(name string, mask byte, at func(*rand.Rand, *parts) int) mutator {
 	}}
 }
 
-// header addresses a byte of the common header.
+// header returns the offset of byte o of the common header.
 func header(o int) func(*rand.Rand, *parts) int {
 	return func(_ *rand.Rand, p *parts) int { return p.SCION + o }
 }
@@ -169,7 +170,7 @@ var mutators = []mutator{
 	}},
 }
 
-// nextHeader picks one of the protocols that mean something, or any.
+// nextHeader sets the next header to a known protocol or any number.
 func nextHeader(rng *rand.Rand, f []byte, p *parts) []byte {
 	f[p.SCION+4] = []byte{
 		0, 6, 17, 200, 201, 202, 203, 253, 254, byte(rng.Uint32()),
@@ -177,7 +178,7 @@ func nextHeader(rng *rand.Rand, f []byte, p *parts) []byte {
 	return f
 }
 
-// hostAddress writes an address with a meaning over the destination or the source host.
+// hostAddress replaces the destination or the source host by a special address or the next one.
 func hostAddress(rng *rand.Rand, f []byte, p *parts) []byte {
 	dstLen := 4 * (int(f[p.SCION+9]>>4&3) + 1)
 	host := f[p.hosts : p.hosts+dstLen]
@@ -197,7 +198,7 @@ func hostAddress(rng *rand.Rand, f []byte, p *parts) []byte {
 	return f
 }
 
-// segmentLengths moves the border between two segments or changes one length.
+// segmentLengths moves the boundary between two segments, or changes one length.
 func segmentLengths(rng *rand.Rand, f []byte, p *parts) []byte {
 	meta := binary.BigEndian.Uint32(f[p.path:])
 	switch i := 6 * rng.IntN(3); rng.IntN(3) {
@@ -212,16 +213,16 @@ func segmentLengths(rng *rand.Rand, f []byte, p *parts) []byte {
 	return f
 }
 
-// shortPayload leaves a few bytes of payload, and a payload length that is right.
+// shortPayload cuts the payload to a few bytes, and sets the payload length accordingly.
 func shortPayload(rng *rand.Rand, f []byte, p *parts) []byte {
 	n := min(len(f)-p.payload, rng.IntN(24))
 	binary.BigEndian.PutUint16(f[p.SCION+6:], uint16(n))
 	return f[:p.payload+n]
 }
 
-// Mutate damages a copy of a frame in one to three places and names them. Most frames get right
-// outer lengths and checksums afterwards, so that it is the SCION packet that is judged; the rest
-// are damaged outside too.
+// Mutate returns a damaged copy of a frame, and the name of the damage: one or two fields of the SCION
+// packet, and sometimes one of the outer headers. Most frames get right outer lengths and checksums, so
+// that the router looks at the SCION packet at all.
 func Mutate(rng *rand.Rand, frame []byte) ([]byte, string) {
 	f := append(make([]byte, 0, len(frame)+16), frame...)
 	name := ""
@@ -257,6 +258,7 @@ func Mutate(rng *rand.Rand, frame []byte) ([]byte, string) {
 	return f, name
 }
 
+// absentChecksum reports whether a frame is an IPv4 datagram without a UDP checksum.
 func absentChecksum(f []byte) bool {
 	l, ok := Locate(f)
 	return ok && !l.IPv6 && f[l.UDP+6] == 0 && f[l.UDP+7] == 0

@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 )
 
-// mutateOuter damages the Ethernet, IP or UDP header. For some of the fields the checksums are
-// made right again, so that it is the field that is judged.
+// mutateOuter damages the Ethernet, IP or UDP header, and returns the name of the damage. After some
+// changes it fixes the checksums, so that the router looks at the field at all.
 func mutateOuter(rng *rand.Rand, f []byte) ([]byte, string) {
 	l, ok := Locate(f)
 	if !ok {
@@ -83,6 +83,7 @@ func mutateOuter(rng *rand.Rand, f []byte) ([]byte, string) {
 	return f, name
 }
 
+// fixIPv4Sum sets the checksum of an IPv4 header, which may have options.
 func fixIPv4Sum(ip []byte) {
 	n := min(int(ip[0]&15)*4, len(ip))
 	if n < IPv4Len {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scionpkt builds SCION packets inside whole Ethernet frames, as they arrive at a border
-// router, with hop fields that this router accepts. It also damages such frames on purpose.
+// Package scionpkt builds SCION packets in Ethernet frames, as they arrive at a border router, with hop
+// fields that the router accepts. It also damages such frames on purpose.
 package scionpkt
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/scionproto/scion/private/topology"
 )
 
-// Scope says what is at the far end of a link of the router under test.
+// Scope is what is at the far end of a link of the router under test.
 type Scope uint8
 
 const (
@@ -23,14 +23,14 @@ const (
 	External
 )
 
-// String gives the scope's name in lower case.
+// String returns the scope's name in lower case.
 func (s Scope) String() string {
 	return [...]string{"internal", "sibling", "external"}[s]
 }
 
 // Device is a network interface of the router under test.
 type Device struct {
-	// IfIndex is the kernel's index of the device. It is opaque here: the caller may set it.
+	// IfIndex is the kernel's index of the device. This package does not use it, so the caller may change it.
 	IfIndex int
 	MAC     [6]byte
 }
@@ -40,24 +40,24 @@ type Link struct {
 	Scope Scope
 	// IfID is the SCION interface ID of an external link, 0 otherwise.
 	IfID uint16
-	// Local is our underlay address. Remote is the far end's, invalid for the internal link.
+	// Local is the router's underlay address. Remote is that of the far end, invalid for the internal link.
 	Local, Remote netip.AddrPort
 	// Device indexes Network.Devices.
 	Device int
-	// NextHop is the MAC address that leads to Remote. Unused for the internal link.
+	// NextHop is the MAC address of the next hop to Remote. It is unused for the internal link.
 	NextHop [6]byte
 }
 
-// Interface is a SCION interface of the AS, of the router under test or of a sibling.
+// Interface is a SCION interface of the AS. It belongs to the router under test or to a sibling.
 type Interface struct {
 	ID       uint16
 	Type     topology.LinkType
 	Neighbor addr.IA
 	// RemoteID is the interface's ID at the neighbor.
 	RemoteID uint16
-	// Link indexes Network.Links: the link that leads towards the interface.
+	// Link indexes Network.Links. It is the interface's own link, or that to the sibling.
 	Link int
-	// Local and Remote are the ends of the link to the neighbor, at whichever router owns it.
+	// Local and Remote are the underlay addresses of the link to the neighbor, of whichever router owns it.
 	Local, Remote netip.AddrPort
 }
 
@@ -67,12 +67,12 @@ type Host struct {
 	MAC  [6]byte
 }
 
-// Network is the surroundings of one border router: everything that decides what it does with a
-// packet. Links[0] is the internal link.
+// Network is one border router with its links, interfaces, hosts and services: everything that determines
+// what it does with a packet. Links[0] is the internal link.
 type Network struct {
 	IA   addr.IA
 	Core bool
-	// MTU is the AS-internal one, in bytes.
+	// MTU is the MTU of the AS-internal network in bytes.
 	MTU int
 	// RouterID is the router's name in the topology file.
 	RouterID string
@@ -84,13 +84,13 @@ type Network struct {
 	Hosts      []Host
 	// Control and Discovery are the AS's services of these kinds.
 	Control, Discovery []netip.AddrPort
-	// PortStart and PortEnd bound the dispatched ports, both included. As in the reference's
-	// topology, 0 and 0 mean that no port is dispatched.
+	// PortStart and PortEnd are the first and the last dispatched port. As in the reference's topology,
+	// no port is dispatched if both are 0.
 	PortStart, PortEnd uint16
 	// Now is the Unix time in seconds at which generated packets must be valid.
 	Now uint32
-	// MaxPacket bounds the SCION packets that Random makes, in bytes. 0 means the default: the
-	// reference router's buffers hold no more than 8488 bytes.
+	// MaxPacket bounds the size in bytes of the SCION packets that Random makes. 0 means 8488, the size of
+	// the reference router's buffers.
 	MaxPacket int
 }
 
@@ -114,13 +114,13 @@ func (n *Network) Host(a netip.Addr) *Host {
 	return nil
 }
 
-// Dispatched tells whether an end host receives the UDP port itself. Packets for other ports go
-// to port 30041.
+// Dispatched reports whether packets for a UDP port go to that port of an end host. Packets for other
+// ports go to port 30041.
 func (n *Network) Dispatched(port uint16) bool {
 	return port != 0 && n.PortStart <= port && port <= n.PortEnd
 }
 
-// owned lists the interfaces of the router under test, others those of its siblings.
+// owned returns the interfaces of the router under test, and those of its siblings.
 func (n *Network) owned() (mine, others []*Interface) {
 	for i := range n.Interfaces {
 		intf := &n.Interfaces[i]

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 )
 
-// Sizes in bytes of the headers that every frame begins with.
+// Sizes of the outer headers in bytes.
 const (
 	EthernetLen = 14
 	IPv4Len     = 20
@@ -24,7 +24,7 @@ const (
 
 const protoUDP = 17
 
-// Outer is the Ethernet, IP and UDP headers around a SCION packet.
+// Outer has the fields of the Ethernet, IP and UDP headers of a frame.
 type Outer struct {
 	DstMAC, SrcMAC [6]byte
 	// Src and Dst must be of one family.
@@ -33,7 +33,7 @@ type Outer struct {
 	ZeroChecksum bool
 }
 
-// Frame puts the headers in front of a SCION packet. Lengths and checksums are right.
+// Frame returns a frame with a SCION packet as payload, and with right lengths and checksums.
 func (o *Outer) Frame(payload []byte) ([]byte, error) {
 	src, dst := o.Src.Addr().Unmap(), o.Dst.Addr().Unmap()
 	if !src.IsValid() || !dst.IsValid() || src.Is4() != dst.Is4() {
@@ -71,8 +71,8 @@ func (o *Outer) Frame(payload []byte) ([]byte, error) {
 	return f, nil
 }
 
-// FixOuter sets the IP and UDP lengths of a frame with the plain headers of Frame to what the
-// frame holds, and makes the checksums right. It does nothing to a frame too short for them.
+// FixOuter sets the IP and UDP lengths and checksums of a frame with plain headers, such as Frame makes, to
+// match the frame. It does nothing if Locate does not find the headers.
 func FixOuter(f []byte) {
 	l, ok := Locate(f)
 	if !ok {
@@ -90,27 +90,26 @@ func FixOuter(f []byte) {
 	udp[6], udp[7] = 0, 0
 	sum := ^UDPSum(f, l)
 	if sum == 0 {
-		// RFC 768: a computed 0 is sent as all ones, as 0 means that there is none.
+		// A computed 0 is sent as all ones, because 0 means that there is no checksum (RFC 768).
 		sum = 0xffff
 	}
 	binary.BigEndian.PutUint16(udp[6:], sum)
 }
 
-// Layout says where the parts of a frame begin, as offsets in bytes from its start.
+// Layout has the offsets of a frame's headers in bytes.
 type Layout struct {
 	IPv6 bool
-	// UDP is the UDP header, SCION what follows it.
+	// UDP is the offset of the UDP header, SCION that of its payload.
 	UDP, SCION int
 }
 
-// Locate finds the parts of a frame with plain IPv4 or IPv6 and UDP headers: no VLAN tag, no IP
-// options, no extension headers. It looks at nothing but the EtherType, the header length and
-// the protocol.
-func Locate(f []byte) (Layout, bool) {
+// Locate finds the headers of a frame with plain IPv4 or IPv6 and UDP headers: without a VLAN tag, IP options
+// and extension headers. It looks only at the EtherType, the IP header length and the protocol. ok is false
+// for other frames.
+func Locate(f []byte) (l Layout, ok bool) {
 	if len(f) < EthernetLen+IPv4Len+UDPLen {
 		return Layout{}, false
 	}
-	var l Layout
 	ip := f[EthernetLen:]
 	switch binary.BigEndian.Uint16(f[12:]) {
 	case EtherTypeIPv4:
@@ -130,12 +129,12 @@ func Locate(f []byte) (Layout, bool) {
 	return l, true
 }
 
-// Sum is the 16-bit one's complement sum of b, not inverted.
+// Sum returns the 16-bit one's complement sum of b in network byte order, not inverted.
 func Sum(b []byte) uint16 { return fold(add(0, b)) }
 
-// UDPSum is the one's complement sum over the UDP datagram of a frame and its pseudo header, not
-// inverted: 0xffff for a datagram whose checksum is right. The datagram's own length field
-// bounds it; one that is too large is cut to the frame.
+// UDPSum returns the one's complement sum over the UDP datagram of a frame and its pseudo header, not
+// inverted. It is 0xffff if the checksum is right. The datagram ends where its length field says, or with the
+// frame.
 func UDPSum(f []byte, l Layout) uint16 {
 	udp := f[l.UDP:]
 	length := int(binary.BigEndian.Uint16(udp[4:]))

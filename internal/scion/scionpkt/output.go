@@ -11,10 +11,9 @@ import (
 	"syscall"
 )
 
-// writeOutput lets write fill what path leads to, symbolic links followed. A regular file changes
-// only when all has been written: a new one takes its place under its name. Devices, FIFOs and
-// the file behind stdout are written to as they are, because taking their place would destroy
-// them.
+// writeOutput makes write fill the file at path, and follows symbolic links. If it is a regular file, a new
+// file replaces it once everything has been written. Devices, FIFOs and the file behind stdout are written
+// to directly, because replacing would destroy them.
 func writeOutput(path string, stdout io.Writer, write func(io.Writer) error) error {
 	info, err := os.Stat(path)
 	switch {
@@ -40,7 +39,7 @@ func writeOutput(path string, stdout io.Writer, write func(io.Writer) error) err
 	return err
 }
 
-// isOpen tells whether w writes to the file that info is of, as it does for /dev/stdout.
+// isOpen reports whether w is the file of info, as it is for /dev/stdout.
 func isOpen(w io.Writer, info fs.FileInfo) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -50,7 +49,7 @@ func isOpen(w io.Writer, info fs.FileInfo) bool {
 	return err == nil && os.SameFile(open, info)
 }
 
-// replaceFile writes a file beside the one that path leads to and renames it.
+// replaceFile writes a temporary file in the directory of the file at path, and renames it.
 func replaceFile(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	path, err := followLinks(path)
 	if err != nil {
@@ -78,16 +77,16 @@ func replaceFile(path string, mode fs.FileMode, write func(io.Writer) error) err
 	return os.Rename(tmp.Name(), path)
 }
 
-// followLinks gives the name at the end of a chain of symbolic links. Nothing needs to be there.
+// followLinks returns the name at the end of a chain of symbolic links. The file need not exist.
 func followLinks(path string) (string, error) {
 	const most = 40 // as many as the kernel follows
 	for range most {
 		target, err := os.Readlink(path)
 		if err != nil {
-			return path, nil // no link
+			return path, nil // not a link
 		}
 		if !filepath.IsAbs(target) {
-			// not Join, which takes away ".." as if no directory were a link
+			// Join would remove "..", which is wrong if the directory is a link.
 			dir, _ := filepath.Split(path)
 			target = dir + target
 		}

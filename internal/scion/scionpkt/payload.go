@@ -21,7 +21,7 @@ const (
 	TCP
 	// Raw is a protocol without ports: 253.
 	Raw
-	// EchoRequest and the next three are SCMP informational messages.
+	// EchoRequest and the next three are informational SCMP messages.
 	EchoRequest
 	EchoReply
 	TracerouteRequest
@@ -34,7 +34,7 @@ const (
 	NumKinds
 )
 
-// String names the kind.
+// String returns the kind's name.
 func (k Kind) String() string {
 	return [...]string{
 		"UDP", "TCP", "raw", "echo request", "echo reply", "traceroute request",
@@ -45,13 +45,13 @@ func (k Kind) String() string {
 // Payload is what follows the SCION header.
 type Payload struct {
 	Kind Kind
-	// Size is the number of bytes behind the innermost header.
+	// Size is the number of bytes after the innermost header.
 	Size int
-	// SrcPort and DstPort are the ports of UDP and TCP. DstPort is the identifier in replies,
-	// SrcPort in requests and in what an error quotes.
+	// SrcPort and DstPort are the ports of UDP and TCP. For SCMP, the identifier is DstPort in replies, and
+	// SrcPort in requests and in the packet that an error quotes.
 	SrcPort, DstPort uint16
-	// HopByHop and EndToEnd put extension headers with one padding option in front. The values
-	// are the lengths of that option's data in bytes, negative for no header.
+	// HopByHop and EndToEnd add extension headers with one padding option. The values are the lengths of
+	// that option's data in bytes. Negative means no header.
 	HopByHop, EndToEnd int
 	// ErrorType is the SCMP type of an error: 1, 2, 4, 5 or 6.
 	ErrorType slayers.SCMPType
@@ -166,7 +166,7 @@ func errorMessage(t slayers.SCMPType, hdr *slayers.SCION) gopacket.SerializableL
 	}
 }
 
-// quote builds the packet that an SCMP error is about: one that the receiver of the error sent.
+// quote returns the packet that an SCMP error quotes, as the receiver of the error could have sent it.
 func (p *Payload) quote(hdr *slayers.SCION) (gopacket.Payload, error) {
 	offending := &slayers.SCION{
 		FlowID: 1, PathType: scion.PathType,
@@ -193,7 +193,7 @@ func (p *Payload) quote(hdr *slayers.SCION) (gopacket.Payload, error) {
 	if err := offending.SerializeTo(b, opts); err != nil {
 		return nil, err
 	}
-	// A quote is cut where the whole error would grow beyond what SCMP allows.
+	// The quote is cut so that the whole error does not exceed the limit of SCMP.
 	limit := slayers.MaxSCMPPacketLen - slayers.CmnHdrLen - hdr.AddrHdrLen() - hdr.Path.Len() - 32
 	return gopacket.Payload(b.Bytes()[:min(len(b.Bytes()), max(limit, 0))]), nil
 }

@@ -11,24 +11,24 @@ import (
 	"github.com/scionproto/scion/private/topology"
 )
 
-// defaultMaxPacket is what the reference router's packet buffers hold: 9000 bytes less the 512
-// that it keeps free in front.
+// defaultMaxPacket is the size of the reference router's packet buffers: 9000 bytes less the 512 that it
+// keeps free in front.
 const defaultMaxPacket = 9000 - 512
 
-// passage is the kind of step that a packet makes from one interface of an AS to another.
+// passage is the kind of step of a path from one interface of an AS to another.
 type passage uint8
 
 const (
 	forbidden passage = iota
-	// within is a hop inside a segment.
+	// within stays in a segment.
 	within
 	// crossing changes to the next segment.
 	crossing
-	// overPeer has a peering link on one side.
+	// overPeer enters or leaves by a peering link.
 	overPeer
 )
 
-// passageOf says which step, if any, leads from one type of interface to the other.
+// passageOf returns the step that leads from one type of interface to another.
 func passageOf(in, out topology.LinkType) passage {
 	const core, parent, child, peer = topology.Core, topology.Parent, topology.Child, topology.Peer
 	switch [2]topology.LinkType{in, out} {
@@ -45,8 +45,8 @@ func passageOf(in, out topology.LinkType) passage {
 	}
 }
 
-// Random makes a packet that the network's router must forward. All directions that the network
-// allows are equally likely.
+// Random makes a packet that the network's router must forward. All directions that the network allows
+// are equally likely. It panics if the router has no interface of its own.
 func Random(rng *rand.Rand, n *Network) Spec {
 	mine, _ := n.owned()
 	if len(mine) == 0 {
@@ -60,13 +60,13 @@ func Random(rng *rand.Rand, n *Network) Spec {
 	}
 }
 
-// RandomIn makes a packet in the given direction. It fails if the network has no way for it.
-func RandomIn(rng *rand.Rand, n *Network, d Direction) (Spec, bool) {
+// RandomIn makes a packet in the given direction. ok is false if the network has no interfaces for it.
+func RandomIn(rng *rand.Rand, n *Network, d Direction) (s Spec, ok bool) {
 	in, out, ok := pickInterfaces(rng, n, d)
 	if !ok {
 		return Spec{}, false
 	}
-	s := Spec{Direction: d, Key: n.Key}
+	s = Spec{Direction: d, Key: n.Key}
 	b := pathBuilder{rng: rng, net: n, spec: &s, in: in, out: out}
 	b.build()
 	s.TrafficClass = uint8(rng.Uint32())
@@ -78,7 +78,7 @@ func RandomIn(rng *rand.Rand, n *Network, d Direction) (Spec, bool) {
 	return s, true
 }
 
-// pickInterfaces picks where the packet enters and leaves the AS: nil is the inside.
+// pickInterfaces picks the interfaces by which the packet enters and leaves the AS; nil is the inside.
 func pickInterfaces(rng *rand.Rand, n *Network, d Direction) (in, out *Interface, ok bool) {
 	mine, others := n.owned()
 	ins, outs := mine, mine
@@ -100,7 +100,7 @@ func pickInterfaces(rng *rand.Rand, n *Network, d Direction) (in, out *Interface
 	case len(ins) == 0 || len(outs) == 0:
 		return nil, nil, false
 	}
-	// Start anywhere and take the first pair that is allowed, so that a rare one is found too.
+	// Start at a random pair and take the first one that is allowed, so that rare ones are found too.
 	offset := rng.IntN(len(ins) * len(outs))
 	for i := range len(ins) * len(outs) {
 		k := (i + offset) % (len(ins) * len(outs))
@@ -112,7 +112,7 @@ func pickInterfaces(rng *rand.Rand, n *Network, d Direction) (in, out *Interface
 	return nil, nil, false
 }
 
-// randomOuter lets the frame arrive over the right link.
+// randomOuter sets the link by which the frame arrives, and its outer headers.
 func randomOuter(rng *rand.Rand, n *Network, s *Spec, in *Interface) {
 	if in != nil {
 		s.Link = in.Link
@@ -130,14 +130,14 @@ func randomOuter(rng *rand.Rand, n *Network, s *Spec, in *Interface) {
 	}
 }
 
-// randomEnds picks source and destination.
+// randomEnds picks the SCION source and destination.
 func randomEnds(rng *rand.Rand, n *Network, s *Spec) {
 	s.SrcIA, s.DstIA = n.foreignIA(rng.Uint64N(1000)), n.foreignIA(rng.Uint64N(1000))
 	s.SrcHost, s.DstHost = randomHost(rng), randomHost(rng)
 	switch s.Direction {
 	case InsideToExternal:
 		s.SrcIA = n.IA
-		// Usually a host names its own underlay address. The router does not insist.
+		// Usually a host's SCION address is its underlay address. The router does not check that.
 		if s.SrcHost.Type() == addr.HostTypeSVC || rng.IntN(4) > 0 {
 			s.SrcHost = addr.HostIP(s.Outer.Src.Addr())
 		}
@@ -174,7 +174,7 @@ func randomPayload(rng *rand.Rand, n *Network, s *Spec) {
 		p.Kind = Kind(rng.IntN(int(NumKinds)))
 	}
 	if p.Kind >= ErrorUDP && s.numHops() > 40 {
-		// The quoted header, which has the path in it, would not fit an SCMP message.
+		// The quoted header contains the path, so it would not fit into an SCMP message.
 		p.Kind = UDP
 	}
 	if p.Kind >= ErrorUDP {
@@ -198,8 +198,8 @@ func randomPayload(rng *rand.Rand, n *Network, s *Spec) {
 	if limit == 0 {
 		limit = defaultMaxPacket
 	}
-	// 232 bytes are more than the common and address headers, the meta field, three info
-	// fields, two extension headers and the layer-4 header of any packet made here.
+	// 232 bytes are enough for the common and address headers, the meta field, three info fields, two
+	// extension headers and the layer-4 header of any packet made here.
 	p.Size = max(0, min(p.Size, limit-232-12*s.numHops()))
 	if p.Kind >= ErrorUDP {
 		// The quote repeats the path.
@@ -215,7 +215,7 @@ func (s *Spec) numHops() int {
 	return hops
 }
 
-// randomPort is a port on either side of every bound that matters.
+// randomPort returns a port that is often next to a bound of the dispatched ports.
 func randomPort(rng *rand.Rand, n *Network) uint16 {
 	switch rng.IntN(6) {
 	case 0:
@@ -229,9 +229,9 @@ func randomPort(rng *rand.Rand, n *Network) uint16 {
 	}
 }
 
-// inScope tells whether a fast path has to forward a valid packet itself. The exceptions: a
-// service address stands for a random backend; the port of an SCMP error is found deep inside its
-// quote; and a datagram without checksum that leaves on IPv6 needs one over all its bytes.
+// inScope reports whether a fast path has to forward a valid packet itself. There are three exceptions. A
+// service address stands for a random server. The port of an SCMP error is deep inside its quote. A
+// datagram without a checksum that leaves over IPv6 needs one over all its bytes.
 func inScope(n *Network, s *Spec, out *Interface) bool {
 	leavesOn := n.Links[0].Local.Addr()
 	if out != nil {

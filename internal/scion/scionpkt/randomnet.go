@@ -11,7 +11,7 @@ import (
 	"github.com/scionproto/scion/private/topology"
 )
 
-// Mix says what a generated network is made of.
+// Mix describes a network for RandomNetwork.
 type Mix struct {
 	Core bool
 	// Own and Siblings are the link types of the router's own interfaces and of its siblings'.
@@ -19,17 +19,16 @@ type Mix struct {
 	Own, Siblings []topology.LinkType
 	// SiblingRouters is the number of routers that share the sibling interfaces.
 	SiblingRouters int
-	// Internal6 puts the inside of the AS on IPv6. External6 picks the family of the external
-	// links: never, always, or every other one.
+	// Internal6 makes the AS-internal network IPv6. External6 says which external links are IPv6.
 	Internal6 bool
 	External6 Share
-	// SharedAddress lets all external links of one family use one local address and port.
+	// SharedAddress makes all external links of one family use one local address and port.
 	SharedAddress bool
-	// PortStart and PortEnd are those of Network.
+	// PortStart and PortEnd are as in Network.
 	PortStart, PortEnd uint16
 }
 
-// Share is how many of a kind have a property.
+// Share says how many of a set have a property.
 type Share uint8
 
 const (
@@ -37,12 +36,12 @@ const (
 	None Share = iota
 	// All of them have it.
 	All
-	// Half of them have it, every other one.
+	// Half of them have it: every other one.
 	Half
 )
 
-// Mixes are the networks that the differential test goes through. Together they have every link
-// type, both families on each side and both pure and mixed, no siblings and several.
+// Mixes returns the networks of the differential test. Together they have every link type, IPv4 and
+// IPv6 inside and outside, alone and mixed, and none, one and several siblings.
 func Mixes() []Mix {
 	const core, parent, child, peer = topology.Core, topology.Parent, topology.Child, topology.Peer
 	type types = []topology.LinkType
@@ -87,8 +86,8 @@ func manyOf(t topology.LinkType, n int) []topology.LinkType {
 	return s
 }
 
-// RandomNetwork makes a network of the given mix. Interface IDs, keys and ports are random,
-// addresses are not, so that a packet dump can be read.
+// RandomNetwork makes a network of the given mix. Interface IDs, keys and ports are random. Addresses
+// are not, which makes packet dumps readable.
 func RandomNetwork(rng *rand.Rand, mix Mix, now uint32) *Network {
 	n := &Network{
 		IA: addr.MustIAFrom(1, 0xff00_0000_0110), Core: mix.Core, MTU: 1472, RouterID: "br-1",
@@ -127,7 +126,7 @@ func RandomNetwork(rng *rand.Rand, mix Mix, now uint32) *Network {
 		routers[i] = n.addLink(Link{
 			Scope: Sibling, Local: n.Links[0].Local, Remote: inside(byte(100+i), 30001+uint16(i%2)),
 		})
-		// Siblings sit on the same network as the hosts.
+		// Siblings are on the same network as the hosts.
 		n.Links[routers[i]].Device = 0
 	}
 	for i, t := range mix.Siblings {
@@ -154,7 +153,7 @@ func insideAddr(six bool, host byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 0, 0, host})
 }
 
-// linkAddrs gives the i-th external link its two underlay addresses.
+// linkAddrs returns the two underlay addresses of the i-th external link.
 func linkAddrs(rng *rand.Rand, i int, six, shared bool) (local, remote netip.AddrPort) {
 	net, port := byte(i), uint16(50000+rng.IntN(100))
 	if shared {

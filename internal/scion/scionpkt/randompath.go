@@ -8,14 +8,14 @@ import (
 	"github.com/scionproto/scion/private/topology"
 )
 
-// pathBuilder fills in the path of a packet that enters the AS at in and leaves it at out, where
-// nil is the inside of the AS.
+// pathBuilder builds the path of a packet that enters the AS by in and leaves it by out; nil is the
+// inside of the AS.
 type pathBuilder struct {
 	rng     *rand.Rand
 	net     *Network
 	spec    *Spec
 	in, out *Interface
-	// shortest makes the shortest path there is, valid for a day.
+	// shortest makes the path as short as possible, and valid for a day.
 	shortest bool
 }
 
@@ -42,14 +42,14 @@ func (b *pathBuilder) passage() passage {
 	}
 }
 
-// within puts the own hop inside one segment: first on the path for a packet from inside, last
-// for one to a host, else with a hop on either side.
+// within puts the own hop inside one segment. It is first on the path of a packet from inside, last on that
+// of a packet to a host, and otherwise has hops on both sides.
 func (b *pathBuilder) within() {
 	count := 1 + b.upTo(2)
 	at := b.rng.IntN(count)
 	before, after := b.someHops(), b.someHops()
 	if count == 1 && !b.shortest && b.rng.IntN(20) == 0 {
-		// Up to 63 hop fields, the most that a segment can have.
+		// A segment can have up to 63 hop fields.
 		before, after = 1+b.rng.IntN(31), 1+b.rng.IntN(31)
 	}
 	typ := topology.Core
@@ -67,7 +67,7 @@ func (b *pathBuilder) within() {
 	if typ == topology.Core {
 		consDir = b.rng.IntN(2) == 0
 	}
-	// Peering flags change nothing for a hop away from the peering link.
+	// A peering flag does not matter for a hop that is not next to the peering link.
 	peering := count == 2 && b.rng.IntN(4) == 0
 	for i := range count {
 		seg := b.segment(b.rng.IntN(2) == 0)
@@ -86,8 +86,8 @@ func (b *pathBuilder) within() {
 func (b *pathBuilder) crossing() {
 	count := 2 + b.upTo(1)
 	at := b.rng.IntN(count - 1)
-	// Where two segments that run through the AS are cut short, the unused sides of the two
-	// hop fields name an interface towards the core. Where they end here, they name none.
+	// A shortcut joins two segments that continue towards the core. The unused sides of the two hop fields
+	// then have an interface towards the core. Otherwise the segments end here, and they have none.
 	var stub *Interface
 	if b.in.Type == topology.Child && b.out.Type == topology.Child {
 		stub = b.parent()
@@ -109,7 +109,7 @@ func (b *pathBuilder) crossing() {
 	}
 }
 
-// parent is some interface towards the core, or nil.
+// parent returns an interface towards the core, or nil.
 func (b *pathBuilder) parent() *Interface {
 	for i := range b.net.Interfaces {
 		if intf := &b.net.Interfaces[i]; intf.Type == topology.Parent && b.rng.IntN(2) == 0 {
@@ -119,7 +119,7 @@ func (b *pathBuilder) parent() *Interface {
 	return nil
 }
 
-// overPeer puts the own hop next to the border between two segments joined by a peering link.
+// overPeer puts the own hop next to the boundary of two segments that a peering link joins.
 func (b *pathBuilder) overPeer() {
 	up, down := b.segment(b.flip(false)), b.segment(b.flip(true))
 	up.Peer, down.Peer = true, true
@@ -141,8 +141,8 @@ func (b *pathBuilder) overPeer() {
 	b.spec.Segments = []Segment{up, down}
 }
 
-// point sets the current hop: the first own one, or the second if another router of the AS has
-// already taken the packet into the next segment.
+// point sets the current hop: the first own one, or the second if a sibling has already moved the packet
+// to the next segment.
 func (b *pathBuilder) point() {
 	hf := 0
 	for i, seg := range b.spec.Segments {
@@ -158,12 +158,12 @@ func (b *pathBuilder) point() {
 	}
 }
 
-// flip turns a natural construction direction round now and then: routers do not insist on it.
+// flip sometimes reverses the usual construction direction, which routers do not check.
 func (b *pathBuilder) flip(consDir bool) bool {
 	return consDir != (!b.shortest && b.rng.IntN(8) == 0)
 }
 
-// upTo is a random number from 0 to n, or 0 for the shortest path.
+// upTo returns a random number from 0 to n, or 0 for the shortest path.
 func (b *pathBuilder) upTo(n int) int {
 	if b.shortest {
 		return 0
@@ -171,8 +171,8 @@ func (b *pathBuilder) upTo(n int) int {
 	return b.rng.IntN(n + 1)
 }
 
-// someHops is the number of hops beside the own one: mostly few, sometimes many. Three segments
-// with the largest numbers still fit 64 hop fields.
+// someHops returns a number of hops on one side of the own one: mostly few, sometimes many. Three segments
+// with the largest numbers still fit into 64 hop fields.
 func (b *pathBuilder) someHops() int {
 	if b.shortest {
 		return 1
@@ -183,8 +183,8 @@ func (b *pathBuilder) someHops() int {
 	return 1 + b.rng.IntN(3)
 }
 
-// Hop field lifetimes are counted in units of 337.5 s. To keep generated packets away from the
-// moment of expiry, every timestamp lies ageMargin to 230 s before a multiple of the unit.
+// Lifetimes of hop fields are in units of 337.5 s. So that no packet expires during a test, every timestamp is
+// ageMargin to 230 s before a multiple of twice the unit.
 const (
 	halfUnit  = 675
 	ageMargin = 100
@@ -196,7 +196,7 @@ func (b *pathBuilder) segment(consDir bool) Segment {
 	return Segment{ConsDir: consDir, Timestamp: b.net.Now - age, Beta: uint16(b.rng.Uint32())}
 }
 
-// hop makes the own hop of a segment, travelled from in to out.
+// hop makes the own hop of a segment, for a packet from in to out.
 func (b *pathBuilder) hop(seg Segment, in, out *Interface) Hop {
 	if b.shortest {
 		return b.ends(Hop{Own: true, ExpTime: 255}, seg, in, out)
@@ -206,7 +206,7 @@ func (b *pathBuilder) hop(seg Segment, in, out *Interface) Hop {
 	return b.ends(Hop{Own: true, ExpTime: exp}, seg, in, out)
 }
 
-// ends puts the interfaces into a hop field.
+// ends sets the interfaces of a hop field.
 func (b *pathBuilder) ends(h Hop, seg Segment, in, out *Interface) Hop {
 	if in != nil {
 		h.ConsIngress = in.ID
@@ -224,7 +224,7 @@ func (b *pathBuilder) around(before int, own Hop, after int) []Hop {
 	return append(append(b.foreign(before), own), b.foreign(after)...)
 }
 
-// foreign makes hops of other ASes, which the router under test does not look into.
+// foreign makes n hops of other ASes, at which the router under test does not look.
 func (b *pathBuilder) foreign(n int) []Hop {
 	hops := make([]Hop, n)
 	for i := range hops {
@@ -239,14 +239,13 @@ func (b *pathBuilder) foreign(n int) []Hop {
 	return hops
 }
 
-// lengthen adds foreign hops until the path has the given number. The own hops keep their places
-// as first, last or in between.
+// lengthen adds foreign hops until the path has the given number. An own hop that is first or last stays so.
 func (b *pathBuilder) lengthen(hops int) {
 	for i := 0; b.spec.numHops() < hops; i++ {
 		seg := &b.spec.Segments[i%len(b.spec.Segments)]
 		switch {
 		case seg.Hops[0].Own && len(seg.Hops) == 1:
-			// First or last on the path and next to a peering link: there is no room.
+			// The hop is first or last on the path and next to a peering link, so no hop can be added.
 		case seg.Hops[0].Own:
 			seg.Hops = append(seg.Hops, b.foreign(1)...)
 		default:

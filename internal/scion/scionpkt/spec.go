@@ -13,17 +13,17 @@ import (
 	"github.com/scionproto/scion/pkg/slayers/path/scion"
 )
 
-// Direction is the way a packet takes through the router under test.
+// Direction says where a packet enters and leaves at the router under test.
 type Direction uint8
 
 const (
 	// ExternalToExternal leaves for another AS on an interface of this router.
 	ExternalToExternal Direction = iota
-	// ExternalToSibling leaves for another AS by way of a sibling router.
+	// ExternalToSibling leaves for another AS by a sibling router.
 	ExternalToSibling
 	// SiblingToExternal has entered the AS at a sibling router.
 	SiblingToExternal
-	// InsideToExternal was sent by a host of the local AS.
+	// InsideToExternal is from a host of the local AS.
 	InsideToExternal
 	// ExternalToHost is for a host of the local AS.
 	ExternalToHost
@@ -31,7 +31,7 @@ const (
 	NumDirections
 )
 
-// String names the direction, as "external->sibling".
+// String returns the direction's name, such as "external->sibling".
 func (d Direction) String() string {
 	return [...]string{
 		"external->external", "external->sibling", "sibling->external", "inside->external",
@@ -44,7 +44,7 @@ type Hop struct {
 	ConsIngress, ConsEgress   uint16
 	ExpTime                   uint8
 	IngressAlert, EgressAlert bool
-	// Own marks a hop of the AS under test: Build computes its MAC. Otherwise MAC is used.
+	// Own is true for a hop of the local AS. Build computes its MAC. For other hops it uses MAC.
 	Own bool
 	MAC [path.MacLen]byte
 }
@@ -54,25 +54,25 @@ type Segment struct {
 	ConsDir, Peer bool
 	// Timestamp is in seconds of Unix time.
 	Timestamp uint32
-	// Beta is the SegID that goes into the MAC of the own hop. In a segment without one it is
-	// the SegID in the packet.
+	// Beta is the SegID for the MAC of the own hop. In a segment without an own hop, it is the SegID in the
+	// packet.
 	Beta uint16
 	Hops []Hop
 }
 
 // Spec describes a packet as it arrives at the router under test. Equal specs build equal frames.
 type Spec struct {
-	// Direction and MustForward say what the packet is for. They do not change the frame.
-	// MustForward is set if a fast path has to forward the packet itself.
+	// Direction and MustForward do not change the frame. MustForward is true if a fast path has to
+	// forward the packet itself.
 	Direction   Direction
 	MustForward bool
-	// Link indexes Network.Links: where the frame arrives.
+	// Link indexes Network.Links. The frame arrives by this link.
 	Link  int
 	Outer Outer
-	// External says that the packet has just crossed from another AS: a segment travelled
-	// against its construction direction then carries the SegID of the hop before.
+	// External is true if the packet has just come from another AS. A segment against its construction
+	// direction then has the SegID of the previous hop.
 	External bool
-	// Key makes the MACs of own hops.
+	// Key is the forwarding key for the MACs of own hops.
 	Key [16]byte
 
 	TrafficClass     uint8
@@ -85,7 +85,7 @@ type Spec struct {
 	Payload         Payload
 }
 
-// peering tells whether the current hop field is next to a peering link.
+// peering reports whether the current hop field is next to a peering link.
 func (s *Spec) peering() bool {
 	if len(s.Segments) != 2 || !s.Segments[s.CurrINF].Peer {
 		return false
@@ -94,8 +94,8 @@ func (s *Spec) peering() bool {
 	return int(s.CurrHF) == boundary-1 || int(s.CurrHF) == boundary
 }
 
-// Build makes the frame. It fails for what has no encoding: more than 64 hop fields, a header of
-// more than 1020 bytes, a datagram of more than 65535.
+// Build makes the frame. It returns an error for packets that have no encoding: with more than 64 hop
+// fields, a header of more than 1020 bytes, or a datagram of more than 65535 bytes.
 func (s *Spec) Build() ([]byte, error) {
 	p, err := s.path()
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Spec) Build() ([]byte, error) {
 	return s.Outer.Frame(buf.Bytes())
 }
 
-// path computes the MACs and the SegIDs that the packet carries where it is now.
+// path returns the packet's path, with the MACs of own hops and the SegIDs at the current hop.
 func (s *Spec) path() (*scion.Decoded, error) {
 	if len(s.Segments) == 0 || len(s.Segments) > scion.MaxINFs {
 		return nil, fmt.Errorf("packet: %d segments, want 1 to 3", len(s.Segments))
@@ -149,7 +149,7 @@ func (s *Spec) path() (*scion.Decoded, error) {
 				ExpTime: h.ExpTime, ConsIngress: h.ConsIngress, ConsEgress: h.ConsEgress, Mac: h.MAC,
 			}
 			if h.Own {
-				// A segment has at most one own hop, so the MAC is made before SegID moves.
+				// A segment has at most one own hop, so SegID is still Beta here.
 				hop.Mac = path.MAC(mac, info, hop, buf)
 				if len(p.HopFields) == int(s.CurrHF) && s.External && !seg.ConsDir && !s.peering() {
 					info.UpdateSegID(hop.Mac)

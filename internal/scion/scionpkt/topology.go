@@ -14,8 +14,8 @@ import (
 	jsontopo "github.com/scionproto/scion/private/topology/json"
 )
 
-// TopologyJSON writes the network as the text of a topology.json file, which the reference router
-// and culvert read alike. BFD is not mentioned: the router's own configuration decides.
+// TopologyJSON returns the network as the text of a topology.json file, which both the reference router and
+// culvert read. It has no BFD settings, which the router's own configuration has.
 func (n *Network) TopologyJSON() ([]byte, error) {
 	t := jsontopo.Topology{
 		IA:               n.IA.String(),
@@ -80,14 +80,14 @@ func services(prefix string, at []netip.AddrPort) map[string]*jsontopo.ServerInf
 	return m
 }
 
-// placeholderMAC is a locally administered address that no topology knows better.
+// placeholderMAC returns a made-up, locally administered address.
 func placeholderMAC(n int) [6]byte {
 	return [6]byte{0x02, 0xcf, 0, 0, byte(n >> 8), byte(n)}
 }
 
-// FromTopology reads the surroundings of the given router from the text of a topology.json. A
-// topology says nothing of MAC addresses, devices, hosts and keys: MAC addresses are made up,
-// every link has a device of its own, and Hosts and Key are left for the caller to fill.
+// FromTopology reads the network of the given router from the text of a topology.json file. A topology has no
+// MAC addresses, devices, hosts or keys. FromTopology makes up MAC addresses, and a device for each link. The
+// caller has to set Hosts and Key.
 func FromTopology(text []byte, routerID string) (*Network, error) {
 	topo, err := topology.RWTopologyFromJSONBytes(text)
 	if err != nil {
@@ -145,7 +145,7 @@ func FromTopology(text []byte, routerID string) (*Network, error) {
 	return n, nil
 }
 
-// addLink appends the link with a device and MAC addresses of its own and returns its index.
+// addLink appends the link, with a device and MAC addresses of its own, and returns its index.
 func (n *Network) addLink(l Link) int {
 	index := len(n.Links)
 	l.Device = len(n.Devices)
@@ -165,7 +165,7 @@ func serviceAddresses(m topology.IDAddrMap) []netip.AddrPort {
 	return at
 }
 
-// foreignIA makes an AS number that is not the local one from a small number.
+// foreignIA returns the i-th of a set of ISD-AS numbers without the local one.
 func (n *Network) foreignIA(i uint64) addr.IA {
 	ia := addr.MustIAFrom(addr.ISD(1+i%3), addr.AS(0xff00_0000_1000+i))
 	if ia == n.IA {
