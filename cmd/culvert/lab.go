@@ -70,7 +70,7 @@ func newLabUpCmd() *cobra.Command {
 	f.StringVar(&o.Name, "name", "", "name of the lab (default the topology's name)")
 	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veths in bytes")
 	f.BoolVar(&o.IPv6, "ipv6", false, "carry SCION over IPv6")
-	f.BoolVar(&o.StaticNeighbours, "static-neighbors", false, "veth, filter: fill in the neighbors for good")
+	f.BoolVar(&o.StaticNeighbors, "static-neighbors", false, "veth, filter: fill in the neighbors for good")
 	f.BoolVar(&o.Forward, "forward", false, "veth: turn IP forwarding on in rut")
 	f.StringVar(&culvert, "culvert", "", "who runs culvert: in scion3 all, none, or names of ASes with commas (default as2); in bgp rut or none (default rut)")
 	f.BoolVar(&o.SegmentSwitch, "switch", false, "scion3: make AS 2 the parent of the others, so that segments meet there")

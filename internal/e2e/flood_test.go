@@ -30,7 +30,7 @@ const floodPackets = 200_003
 // the kernel can, and accounts for every packet.
 func TestFlood(t *testing.T) {
 	for _, o := range []lab.Options{{Name: "f4"}, {Name: "f6", IPv6: true, MTU: 9000}} {
-		o.StaticNeighbours, o.Forward = true, true
+		o.StaticNeighbors, o.Forward = true, true
 		family := map[bool]string{false: "IPv4", true: "IPv6"}[o.IPv6]
 		t.Run(family, func(t *testing.T) {
 			l := up(t, "veth", o)

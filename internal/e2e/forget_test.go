@@ -14,7 +14,7 @@ import (
 // interfaces are deleted and whose process goes on. The script has a bpffs and names of namespaces
 // of its own, as the command under test looks at the whole machine.
 func TestDetachAllForgets(t *testing.T) {
-	l := up(t, "veth", lab.Options{Name: "fgt", StaticNeighbours: true})
+	l := up(t, "veth", lab.Options{Name: "fgt", StaticNeighbors: true})
 	as, err := l.AS("rut")
 	check(t, err)
 	const script = `

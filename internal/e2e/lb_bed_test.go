@@ -172,7 +172,7 @@ func (b *balanced) awaitWays(v4, v6 int) {
 	b.Helper()
 	for vip, want := range map[netip.Addr]int{b.lab.LB.VIP4: v4, b.lab.LB.VIP6: v6} {
 		b.wait(fmt.Sprintf("%d ways to %s", want, vip), func() bool {
-			n, err := b.lab.WaysTo("router", vip)
+			n, err := b.lab.NextHops("router", vip)
 			check(b.T, err)
 			return n == want
 		})

@@ -30,7 +30,7 @@ const streamSize = 400
 
 func newBetween(t *testing.T, o lab.Options) *between {
 	t.Helper()
-	o.StaticNeighbours = true
+	o.StaticNeighbors = true
 	b := &between{lab: up(t, "veth", o)}
 	var err error
 	b.as, err = b.lab.AS("rut")

@@ -97,7 +97,7 @@ func TestPrivateMounts(t *testing.T) {
 // TestNoBPFFS starts culvert on a host, as far as it can see, on which nobody has mounted bpffs.
 // It mounts one, and where it may not, it says so and changes nothing.
 func TestNoBPFFS(t *testing.T) {
-	l := up(t, "veth", lab.Options{Name: "nob2", StaticNeighbours: true})
+	l := up(t, "veth", lab.Options{Name: "nob2", StaticNeighbors: true})
 	node := nodeConfig(t, l, "rut")
 	host := []string{"unshare", "--mount", "--pid", "--fork", "--kill-child"}
 	const bare = "mount -t proc proc /proc; umount /sys/fs/bpf"

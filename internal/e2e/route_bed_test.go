@@ -47,7 +47,7 @@ type routed struct {
 // newRouted makes the router and the streams from a to b; the sink has room for as many streams as are asked for.
 func newRouted(t *testing.T, name string, o lab.Options) *routed {
 	t.Helper()
-	o.Name, o.StaticNeighbours, o.Forward = name, true, true
+	o.Name, o.StaticNeighbors, o.Forward = name, true, true
 	r := &routed{t: t, lab: up(t, "veth", o)}
 	r.from, r.into = end(t, r.lab, "a", "to-rut"), end(t, r.lab, "rut", "to-a")
 	r.sink = newSink(t, end(t, r.lab, "b", "to-rut"),

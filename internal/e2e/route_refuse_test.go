@@ -13,7 +13,7 @@ import (
 
 // TestRouteBadInput wants one line for whatever cannot be, and nothing changed.
 func TestRouteBadInput(t *testing.T) {
-	l := up(t, "veth", lab.Options{Name: "rbad", StaticNeighbours: true, Forward: true})
+	l := up(t, "veth", lab.Options{Name: "rbad", StaticNeighbors: true, Forward: true})
 	as, err := l.AS("rut")
 	check(t, err)
 	s := observe(t, l)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The topology bgp: a router under test that gets a full table from a neighbour.
+// The topology bgp: a router under test that receives a full table from a neighbor.
 //
 //	left             rut                    peer                    right
 //	to-rut ------ to-left  to-peer ------ to-rut  to-right ------ to-peer
@@ -22,9 +22,9 @@ import (
 //	                  to-rpki
 //	                     13.1 ------ 13.2 to-rut, in rpki
 //
-// and the same with 2001:db8:1:: and so on. BIRD in peer announces real prefixes to BIRD in rut, by eBGP over
-// both families. Stayrtr in rpki tells rut which origins are right. All that peer gets goes on to right, which
-// takes every address for its own: what rut has a route for answers.
+// IPv6 has 2001:db8:1:: and so on. BIRD in peer announces real prefixes to BIRD in rut, by eBGP in both families. Stayrtr in
+// rpki serves route origin authorizations to rut. peer forwards all packets to right, where every address is local. So every
+// address answers that rut has a route to.
 var bgpTopology = topology{
 	about:      "a router, rut, with a full table by BGP, between the endpoints left and right",
 	namespaces: []string{"rut", "peer", "rpki", "left", "right"},
@@ -32,7 +32,7 @@ var bgpTopology = topology{
 	build:      buildBGP,
 }
 
-// What the interfaces of the topology bgp have for the third number of their addresses.
+// Numbers of the networks of the topology bgp, for net18.
 const (
 	netLeft  = 1
 	netPeer  = 12
@@ -40,32 +40,32 @@ const (
 	netRight = 23
 )
 
-// bgpTimeout is for a full table on a machine that has more to do.
+// bgpTimeout is long enough for a full table on a busy machine.
 const bgpTimeout = 5 * time.Minute
 
 // BGP describes what the topology bgp has built.
 type BGP struct {
 	Router        Router   `json:"router"`         // what forwards in rut: Culvert or Linux
 	Plain         bool     `json:"plain"`          // routes by ip(8), without BGP
-	CulvertConfig string   `json:"culvert_config"` // what culvert runs with, or would
+	CulvertConfig string   `json:"culvert_config"` // a configuration file for culvert in rut, whether it runs or not
 	IPv4          BGPTable `json:"ipv4"`
 	IPv6          BGPTable `json:"ipv6"`
 }
 
-// BGPTable tells of one family.
+// BGPTable describes the table of one family.
 type BGPTable struct {
-	Announced int        `json:"announced"`  // prefixes that peer announces
-	Wrong     int        `json:"wrong"`      // of these, with an origin that RPKI says is wrong
-	ROAs      int        `json:"roas"`       // route origin authorizations that rpki serves
-	Filtered  int        `json:"filtered"`   // prefixes that rut's BIRD has rejected
-	Routes    int        `json:"routes"`     // in rut's kernel
-	Target    netip.Addr `json:"target"`     // an address in right, by one of the routes
-	WrongAddr netip.Addr `json:"wrong_addr"` // an address in one of the wrong prefixes
+	Announced   int        `json:"announced"`  // prefixes that peer announces
+	Invalid     int        `json:"wrong"`      // announced prefixes with an invalid origin
+	ROAs        int        `json:"roas"`       // route origin authorizations that rpki serves
+	Filtered    int        `json:"filtered"`   // prefixes that rut's BIRD has rejected
+	Routes      int        `json:"routes"`     // routes in rut's kernel
+	Target      netip.Addr `json:"target"`     // an address in right, reached by one of the routes
+	InvalidAddr netip.Addr `json:"wrong_addr"` // an address in one of the prefixes with an invalid origin
 }
 
 func checkBGP(o Options) error {
-	if o.Forward || o.StaticNeighbours || o.SegmentSwitch || o.BFD != 0 || o.IPv6 {
-		return errors.New("it always forwards, in both families; static neighbours, the segment switch, BFD and SCION over IPv6 are for the other topologies")
+	if o.Forward || o.StaticNeighbors || o.SegmentSwitch || o.BFD != 0 || o.IPv6 {
+		return errors.New("it always forwards, in both families; static neighbors, the segment switch, BFD and SCION over IPv6 are for other topologies")
 	}
 	for ns, router := range o.Routers {
 		if ns != "rut" || router != Culvert && router != Linux {
@@ -123,7 +123,7 @@ func buildBGP(ctx context.Context, l *Lab, o Options) error {
 	return l.waitPings(ctx, w)
 }
 
-// rut returns what forwards in the router under test of the topology bgp.
+// rut returns what forwards in the namespace rut of the topology bgp.
 func (o Options) rut() Router {
 	if r, ok := o.Routers["rut"]; ok {
 		return r
@@ -131,7 +131,7 @@ func (o Options) rut() Router {
 	return Culvert
 }
 
-// needPrograms looks for programs that Debian has, before anything waits for them.
+// needPrograms returns an error if a program of Debian is not installed.
 func (l *Lab) needPrograms(names ...string) error {
 	debian := map[string]string{"ping": "iputils-ping", "ip": "iproute2", "bird": "bird2", "birdcl": "bird2", "stayrtr": "stayrtr"}
 	for _, name := range names {
@@ -142,7 +142,7 @@ func (l *Lab) needPrograms(names ...string) error {
 	return nil
 }
 
-// wireBGP makes the links, with addresses, and the routes that are there without BGP.
+// wireBGP makes the links with their addresses, and the routes that do not come by BGP.
 func (l *Lab) wireBGP(o Options) error {
 	for _, p := range [][2]end{
 		{{ns: "rut", name: "to-left", addrs: both(netLeft, 1)}, {ns: "left", name: "to-rut", addrs: both(netLeft, 2)}},
@@ -156,7 +156,7 @@ func (l *Lab) wireBGP(o Options) error {
 		if p[0].ns != "rut" {
 			continue
 		}
-		// A tag that a sender leaves to the device is not in the packet that XDP sees at the other end.
+		// XDP in rut does not see a VLAN tag that the sender leaves to the device.
 		if err := l.Do(p[1].ns, func() error { return vlanOffloadOff(p[1].name) }); err != nil {
 			return err
 		}
@@ -173,14 +173,14 @@ func (l *Lab) wireBGP(o Options) error {
 	)
 }
 
-// routerSettings sets the calling thread's namespace up as a router, or as a host that is as patient with
-// packets from anywhere.
+// routerSettings sets sysctls of the calling thread's namespace: a router forwards, and routers and hosts accept packets from
+// any source.
 func routerSettings(ns Namespace) error {
 	var errs []error
 	if ns.Name == "rut" || ns.Name == "peer" {
 		errs = append(errs, writeSysctl("ipv4/ip_forward", "1"), writeSysctl("ipv6/conf/all/forwarding", "1"))
 	}
-	// What the host has for its own interfaces may be the default here.
+	// A new namespace may have the host's values for the defaults and for interfaces.
 	names := []string{"all", "default"}
 	for _, i := range ns.Interfaces {
 		names = append(names, i.Name)
@@ -188,7 +188,7 @@ func routerSettings(ns Namespace) error {
 	for _, name := range names {
 		errs = append(errs, writeSysctl("ipv4/conf/"+name+"/rp_filter", "0"))
 	}
-	// One traceroute after the other sees every hop.
+	// Without a limit for ICMP every traceroute sees all hops.
 	errs = append(errs, writeSysctl("ipv4/icmp_ratemask", "0"), writeSysctl("ipv6/icmp/ratelimit", "0"))
 	return join(errs...)
 }
@@ -198,17 +198,16 @@ func defaultRoutes(k, n int) error {
 	return join(addDefaultRoute(net18(k, n, false).Addr()), addDefaultRoute(net18(k, n, true).Addr()))
 }
 
-// anyAddress makes the calling thread's namespace take every address for its own, other than those of the
-// lab, which are behind peer. The routes are in the main table: in the local one they would come before
-// those of the lab. The kernel sends no errors from addresses that it has by such a route alone, so the widely
-// known ones are on the loopback too.
+// anyAddress makes every address local in the calling thread's namespace, except those of the lab, which are behind peer. The
+// routes are in the main table, since those in the local table have precedence over the routes to the lab. The kernel sends no
+// ICMP errors from an address that is local only by such a route, so the loopback has the well-known addresses too.
 func anyAddress() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("find the loopback interface: %w", err)
 	}
 	var known []netip.Prefix
-	for _, f := range []bgpFamily{handful4, handful6} {
+	for _, f := range []bgpFamily{wellKnown4, wellKnown6} {
 		for _, a := range append(f.known, f.target) {
 			known = append(known, netip.PrefixFrom(a, a.BitLen()))
 		}
@@ -244,23 +243,23 @@ func anyAddress() error {
 	return nil
 }
 
-// ParseRoutes reads how many prefixes peer announces: "full", a number of IPv4 prefixes, to which as many of
-// IPv6 belong as in the full table, or both numbers with a comma.
+// ParseRoutes parses the number of prefixes that peer announces: "full", a number of IPv4 prefixes, or the numbers of IPv4
+// and IPv6 prefixes, separated by a comma. With one number the proportion of IPv6 is that of the full table.
 func ParseRoutes(s string) (Routes, error) {
 	if s == "full" {
 		return Routes{}, nil
 	}
 	r := Routes{Limited: true}
-	n4, n6, two := strings.Cut(s, ",")
+	n4, n6, found := strings.Cut(s, ",")
 	var err4, err6 error
 	r.V4, err4 = parseCount(n4)
-	// The full table has so many of either.
+	// The full table has 901,899 IPv4 prefixes and 160,147 IPv6 prefixes.
 	r.V6 = int(int64(r.V4) * 160_147 / 901_899)
-	if two {
+	if found {
 		r.V6, err6 = parseCount(n6)
 	}
 	if err4 != nil || err6 != nil {
-		return r, fmt.Errorf("%w: %q is no number of routes: give full, a number, or two with a comma, for IPv4 and IPv6", ErrOptions, s)
+		return r, fmt.Errorf("%w: %q is no number of routes: use full, a number, or two with a comma for IPv4 and IPv6", ErrOptions, s)
 	}
 	return r, nil
 }

@@ -26,7 +26,7 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// bgpPeers is where the table of prefixes is, without the reference programs.
+// bgpPeers returns the directories of the table of prefixes. It does not build the reference programs.
 func bgpPeers(t *testing.T) Peers {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -36,13 +36,13 @@ func bgpPeers(t *testing.T) Peers {
 	return Peers{Module: filepath.Join(root, "peers"), Bin: filepath.Join(root, "bin", "peers")}
 }
 
-// upBGP sets up a lab of topology bgp in which that router forwards.
+// upBGP sets up a lab of topology bgp, in which router forwards in rut.
 func upBGP(t *testing.T, suffix string, router Router, o Options) *Lab {
 	t.Helper()
 	o.Name, o.Peers, o.Out = testName(t, suffix), bgpPeers(t), t.Output()
 	o.Routers = map[string]Router{"rut": router}
 	if router == Culvert {
-		// Not this test's own executable.
+		// The default is the running executable, which is the test.
 		o.Culvert = filepath.Join(filepath.Dir(o.Peers.Bin), "culvert")
 	}
 	return up(t, "bgp", o)
@@ -51,44 +51,44 @@ func upBGP(t *testing.T, suffix string, router Router, o Options) *Lab {
 func TestBGP(t *testing.T)        { testBGP(t, Linux) }
 func TestBGPCulvert(t *testing.T) { testBGP(t, Culvert) }
 
-// transferSize is how much testBGP sends over TCP in each family, in bytes.
+// transferSize is the number of bytes that testBGP sends over TCP in each family.
 const transferSize = 8 << 20
 
-// testBGP looks at a lab with a small table from all sides, with either router.
+// testBGP checks routes, pings, traceroutes and TCP in a lab with a small table.
 func testBGP(t *testing.T, router Router) {
 	l := upBGP(t, "bgp", router, Options{Routes: Routes{Limited: true, V4: 2000, V6: 355}})
 	for _, f := range []struct {
-		flag, bird       string
-		table            BGPTable
-		announced, wrong int
-		hops             []string
-		unreachable      string
+		flag, bird         string
+		table              BGPTable
+		announced, invalid int
+		hops               []string
+		unreachable        string
 	}{
 		{"-4", "4", l.BGP.IPv4, 2000, 3, []string{"198.18.1.1", "198.18.12.2"}, "Destination Net Unreachable"},
 		{"-6", "6", l.BGP.IPv6, 355, 2, []string{"2001:db8:1::1", "2001:db8:12::2"}, "No route"},
 	} {
-		if f.table.Announced != f.announced || f.table.Filtered != f.wrong || f.table.Routes != f.announced-f.wrong {
+		if f.table.Announced != f.announced || f.table.Filtered != f.invalid || f.table.Routes != f.announced-f.invalid {
 			t.Errorf("IPv%s: the state says %+v", f.bird, f.table)
 		}
 		nets := birdRoutes(t, l, f.flag)
-		if len(nets) != f.announced-f.wrong {
-			t.Errorf("IPv%s: rut's kernel has %d routes from BIRD, want %d", f.bird, len(nets), f.announced-f.wrong)
+		if len(nets) != f.announced-f.invalid {
+			t.Errorf("IPv%s: rut's kernel has %d routes from BIRD, want %d", f.bird, len(nets), f.announced-f.invalid)
 		}
-		for addr, want := range map[netip.Addr]bool{f.table.Target: true, f.table.WrongAddr: false} {
+		for addr, want := range map[netip.Addr]bool{f.table.Target: true, f.table.InvalidAddr: false} {
 			if got := slices.ContainsFunc(nets, func(p netip.Prefix) bool { return p.Contains(addr) }); got != want {
 				t.Errorf("IPv%s: a route to %s: %v", f.bird, addr, got)
 			}
 		}
 		wantOutput(t, l, "rut", []string{"birdcl", "-s", l.birdSocket("rut"), "show", "protocols", "peer" + f.bird}, "Established")
 
-		// Any address by any route answers, from where the lab ends.
+		// Every address in the table answers.
 		last := nets[len(nets)-1].Addr().Next()
 		for _, addr := range []netip.Addr{f.table.Target, last} {
 			wantOutput(t, l, "left", []string{"ping", "-n", "-c", "2", "-i", "0.2", addr.String()}, "2 received, 0% packet loss")
 		}
-		out, err := l.Run(t.Context(), "left", "ping", "-n", "-c", "1", "-W", "10", f.table.WrongAddr.String())
+		out, err := l.Run(t.Context(), "left", "ping", "-n", "-c", "1", "-W", "10", f.table.InvalidAddr.String())
 		if err == nil || !strings.Contains(string(out), f.unreachable) {
-			t.Errorf("IPv%s: what is filtered: %v, %s", f.bird, err, out)
+			t.Errorf("IPv%s: ping to a filtered prefix: %v, %s", f.bird, err, out)
 		}
 		if got, want := hops(t, l, f.table.Target), append(f.hops, f.table.Target.String()); !slices.Equal(got, want) {
 			t.Errorf("IPv%s: traceroute sees %v, want %v", f.bird, got, want)
@@ -113,7 +113,7 @@ func testBGP(t *testing.T, router Router) {
 	}
 }
 
-// checkForwarded checks that it was culvert that forwarded what testBGP sends over TCP.
+// checkForwarded wants culvert, and not the kernel, to have forwarded the TCP packets of testBGP.
 func checkForwarded(t *testing.T, l *Lab) {
 	t.Helper()
 	out, err := l.Run(t.Context(), "rut", "culvert", "status", "-j")
@@ -135,8 +135,8 @@ func checkForwarded(t *testing.T, l *Lab) {
 	if err := json.Unmarshal(out, &status); err != nil {
 		t.Fatal(err)
 	}
-	type place struct{ ifname, reason string }
-	forwarded := make(map[place]int)
+	type counter struct{ ifname, reason string }
+	forwarded := make(map[counter]int)
 	for _, r := range status.Routers {
 		if r.NetNS != netnsName(l.Name, "rut") {
 			continue
@@ -144,18 +144,18 @@ func checkForwarded(t *testing.T, l *Lab) {
 		for _, i := range r.Interfaces {
 			for _, reason := range i.Reasons {
 				if reason.Verdict == "fwd" {
-					forwarded[place{i.Interface, reason.Reason}] += reason.Packets
-					forwarded[place{i.Interface, ""}] += reason.Packets
+					forwarded[counter{i.Interface, reason.Reason}] += reason.Packets
+					forwarded[counter{i.Interface, ""}] += reason.Packets
 				}
 			}
 		}
 	}
-	// Full segments are the fewest that carry the data, in both families.
-	if n, want := forwarded[place{"to-left", ""}], 2*transferSize/1460; n < want {
+	// Full segments carry the data of both families in the fewest packets.
+	if n, want := forwarded[counter{"to-left", ""}], 2*transferSize/1460; n < want {
 		t.Errorf("culvert forwarded %d packets of left, want %d at least: %s", n, want, out)
 	}
 	for _, ifname := range []string{"to-left", "to-peer"} {
-		if forwarded[place{ifname, "route"}] == 0 {
+		if forwarded[counter{ifname, "route"}] == 0 {
 			t.Errorf("no packet from %s went by culvert's mirror of the table: %s", ifname, out)
 		}
 	}
@@ -189,7 +189,7 @@ func birdRoutes(t *testing.T, l *Lab, family string) []netip.Prefix {
 
 var traceHop = regexp.MustCompile(`(?m)^ *\d+  (\S+)`)
 
-// hops lists who answers to a traceroute from left.
+// hops returns the addresses that answer to a traceroute from left.
 func hops(t *testing.T, l *Lab, to netip.Addr) (all []string) {
 	t.Helper()
 	out, err := l.Run(t.Context(), "left", "traceroute", "-n", "-q", "1", "-w", "10", "-m", "6", to.String())
@@ -202,7 +202,7 @@ func hops(t *testing.T, l *Lab, to netip.Addr) (all []string) {
 	return all
 }
 
-// transfer sends bytes from left to an address in right over TCP, and tells how many arrive as they were.
+// transfer sends bytes from left to an address in right over TCP, and returns how many arrive unchanged.
 func transfer(t *testing.T, l *Lab, to netip.Addr, size int64) int64 {
 	t.Helper()
 	var server net.Listener
@@ -216,8 +216,8 @@ func transfer(t *testing.T, l *Lab, to netip.Addr, size int64) int64 {
 	defer server.Close()
 	received := make(chan int64, 1)
 	go func() {
-		var right int64
-		defer func() { received <- right }()
+		var unchanged int64
+		defer func() { received <- unchanged }()
 		conn, err := server.Accept()
 		if err != nil {
 			return
@@ -228,11 +228,11 @@ func transfer(t *testing.T, l *Lab, to netip.Addr, size int64) int64 {
 		for {
 			n, err := conn.Read(buf)
 			for i, b := range buf[:n] {
-				if b != pattern(right+int64(i)) {
+				if b != pattern(unchanged+int64(i)) {
 					return
 				}
 			}
-			right += int64(n)
+			unchanged += int64(n)
 			if err != nil {
 				return
 			}
@@ -260,10 +260,10 @@ func transfer(t *testing.T, l *Lab, to netip.Addr, size int64) int64 {
 	return <-received
 }
 
-// pattern is the byte at a place of what transfer sends.
-func pattern(at int64) byte { return byte(at ^ at>>8 ^ at>>16) }
+// pattern returns the byte at an offset of what transfer sends.
+func pattern(offset int64) byte { return byte(offset ^ offset>>8 ^ offset>>16) }
 
-// checkBGPInterfaces checks what the router under test needs of the links and of its namespace.
+// checkBGPInterfaces checks the offloads of the links, and the sysctls of rut.
 func checkBGPInterfaces(t *testing.T, l *Lab) {
 	t.Helper()
 	rut, err := l.Namespace("rut")
@@ -277,7 +277,7 @@ func checkBGPInterfaces(t *testing.T, l *Lab) {
 		err := l.Do(i.PeerNS, func() error {
 			flags, err := netdev.Ethtool(i.Peer, unix.ETHTOOL_GFLAGS, 0)
 			if flags&ethFlagTxVLAN != 0 {
-				t.Errorf("%s/%s keeps VLAN tags beside the packets", i.PeerNS, i.Peer)
+				t.Errorf("tx VLAN offload of %s/%s is on", i.PeerNS, i.Peer)
 			}
 			if gro, err := netdev.Ethtool(i.Peer, unix.ETHTOOL_GGRO, 0); err != nil || gro != 1 {
 				t.Errorf("gro of %s/%s: %d, %v", i.PeerNS, i.Peer, gro, err)
@@ -304,18 +304,18 @@ func checkBGPInterfaces(t *testing.T, l *Lab) {
 	}
 }
 
-// eventually waits for what must become true, however long it takes on a busy machine.
+// eventually waits until is returns true. what describes it in the error. The limit is for machines that hang, not for busy
+// ones.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !is(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("it does not happen that %s", what)
+			t.Fatalf("not within two minutes: %s", what)
 		}
 	}
 }
 
-// TestBGPOriginChanges takes the right to announce a prefix from its origin, and gives it back: the route goes
-// and comes.
+// TestBGPOriginChanges moves the authorization for a prefix to another AS and back. rut loses the route and gets it again.
 func TestBGPOriginChanges(t *testing.T) {
 	l := upBGP(t, "roa", Linux, Options{Routes: Routes{Limited: true}})
 	before, err := os.ReadFile(l.roaFile())
@@ -364,7 +364,7 @@ func TestBGPPlain(t *testing.T) {
 	}
 }
 
-// TestInterruptedBGPLeavesNothing cancels on the way, while programs run.
+// TestInterruptedBGPLeavesNothing cancels the context of Up at several steps.
 func TestInterruptedBGPLeavesNothing(t *testing.T) {
 	for i, text := range []string{"veth pairs", "RPKI by RTR", "BGP between", "filter in rut"} {
 		t.Run(text, func(t *testing.T) {
@@ -376,7 +376,7 @@ func TestInterruptedBGPLeavesNothing(t *testing.T) {
 			}
 			_, err := Up(ctx, "bgp", o)
 			if !o.Out.(*cancelAt).hit || !errors.Is(err, context.Canceled) {
-				t.Errorf("up said %v", err)
+				t.Errorf("Up returned %v", err)
 			}
 			if err == nil {
 				_ = Down(o.Name)
@@ -386,7 +386,7 @@ func TestInterruptedBGPLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestBGPFailuresLeaveNothing has each of the ways end early, and reads what is said of it.
+// TestBGPFailuresLeaveNothing lets Up fail for several causes, and wants one line that names the cause.
 func TestBGPFailuresLeaveNothing(t *testing.T) {
 	fail := func(o Options, words ...string) {
 		t.Helper()
@@ -394,7 +394,7 @@ func TestBGPFailuresLeaveNothing(t *testing.T) {
 		_, err := Up(t.Context(), "bgp", o)
 		for _, want := range words {
 			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("up said %v, want a word on %q", err, want)
+				t.Errorf("Up returned %v, want one line with %q", err, want)
 			}
 		}
 		if err == nil {
@@ -402,7 +402,7 @@ func TestBGPFailuresLeaveNothing(t *testing.T) {
 		}
 		wantNothingLeft(t, o.Name)
 	}
-	// It may end while it is being started, or a moment later.
+	// The program ends during its start or a moment later.
 	fail(Options{Name: testName(t, "fc"), Culvert: "/bin/false"}, "rut-culvert", "ended")
 	fail(Options{
 		Name: testName(t, "ft"), Routers: map[string]Router{"rut": Linux}, Timeout: time.Nanosecond,

@@ -11,20 +11,20 @@ import (
 	"strings"
 )
 
-// rtrPort is where stayrtr serves its table (RFC 8210 without TLS has 323, which needs more than an example).
+// rtrPort is the port of stayrtr. The port of RFC 8210, 323, is privileged.
 const rtrPort = 8282
 
-// file is the path of one of the lab's files.
+// file returns the path of one of the lab's files.
 func (l *Lab) file(name string) string { return filepath.Join(l.Dir, name) }
 
-// birdSocket is where the BIRD in a namespace takes commands, for birdc -s.
+// birdSocket returns the path of the control socket of the BIRD in a namespace, for birdc -s.
 func (l *Lab) birdSocket(ns string) string { return l.file(ns + ".ctl") }
 
 func (l *Lab) birdConfig(ns string) string { return l.file(ns + "-bird.conf") }
 
-// birdCommon begins every configuration. The kernel is asked for its routes seldom, since a full table takes
-// BIRD seconds to go through. What it says of itself must have room until BIRD has put the table in: what has
-// none, under load, is news of BIRD's own routes, and its log has a warning of that.
+// birdCommon is the beginning of every configuration. BIRD seldom reads the kernel's routes, since a full table takes it
+// seconds. The netlink buffer has room for the notifications of a full table, which BIRD reads only when it has added all
+// routes. Without that room BIRD would log that it has lost notifications of its own routes.
 const birdCommon = `# Made by 'culvert lab'; 'birdc -s %[1]s configure' reads it again.
 log stderr all;
 router id %[2]s;
@@ -41,7 +41,7 @@ protocol kernel kernel6 {
 }
 `
 
-// birdRut gets origins from rpki and routes from peer, for one family each time.
+// birdRut is rut's configuration for one family. BIRD receives route origin authorizations from rpki and routes from peer.
 const birdRut = `
 roa%[1]s table origins%[1]s;
 protocol rpki rpki%[1]s {
@@ -72,7 +72,8 @@ protocol bgp peer%[1]s {
 }
 `
 
-// birdPeer announces static routes that it does not give to its own kernel, which has a default route.
+// birdPeer is peer's configuration for one family. BIRD announces static routes. It does not export them to peer's kernel,
+// which has a default route.
 const birdPeer = `
 protocol static table%[1]s {
 	ipv%[1]s;
@@ -101,7 +102,7 @@ protocol bgp rut%[1]s {
 
 const birdRoute = "\troute %s blackhole;\n"
 
-// writeBGPConfigs writes what BIRD reads in rut and in peer.
+// writeBGPConfigs writes the configuration files of BIRD in rut and in peer.
 func (l *Lab) writeBGPConfigs(plan bgpPlan) error {
 	var rut, peer strings.Builder
 	fmt.Fprintf(&rut, birdCommon, l.birdSocket("rut"), net18(netPeer, 1, false).Addr())
@@ -114,15 +115,15 @@ func (l *Lab) writeBGPConfigs(plan bgpPlan) error {
 		own, far := net18(netPeer, 1, f.ipv6).Addr(), net18(netPeer, 2, f.ipv6).Addr()
 		fmt.Fprintf(&rut, birdRut, f.name, net18(netRPKI, 2, f.ipv6).Addr(), rtrPort, own, asRut, far, asPeer)
 		table := l.file("table" + f.name + ".conf")
-		fmt.Fprintf(&peer, birdPeer, f.name, table, lines(f.plan.wrong, birdRoute), asImpostor, asOrigin, far, asPeer, own, asRut)
-		if err := writeFile(table, lines(f.plan.right, birdRoute)); err != nil {
+		fmt.Fprintf(&peer, birdPeer, f.name, table, lines(f.plan.invalid, birdRoute), asImpostor, asOrigin, far, asPeer, own, asRut)
+		if err := writeFile(table, lines(f.plan.valid, birdRoute)); err != nil {
 			return err
 		}
 	}
 	return join(writeFile(l.birdConfig("rut"), rut.String()), writeFile(l.birdConfig("peer"), peer.String()))
 }
 
-// roa is a validated authorization as RPKI validators write it in JSON.
+// roa is a validated route origin authorization in the JSON of RPKI validators.
 type roa struct {
 	Prefix    netip.Prefix `json:"prefix"`
 	MaxLength int          `json:"maxLength"`
@@ -132,8 +133,8 @@ type roa struct {
 
 func (l *Lab) roaFile() string { return l.file("vrps.json") }
 
-// writeROAs writes what stayrtr serves. An authorization holds for all inside of its prefix, or those would be
-// invalid too.
+// writeROAs writes the authorizations that stayrtr serves. Each includes all longer prefixes inside its own, which would be
+// invalid otherwise.
 func (l *Lab) writeROAs(plan bgpPlan) error {
 	var all struct {
 		ROAs []roa `json:"roas"`
@@ -150,7 +151,7 @@ func (l *Lab) writeROAs(plan bgpPlan) error {
 	return writeFile(l.roaFile(), string(b))
 }
 
-// writeCulvertConfig writes what 'culvert run' reads in rut. The link to rpki carries no traffic.
+// writeCulvertConfig writes a configuration file for 'culvert run' in rut. The link to rpki needs no fast path.
 func (l *Lab) writeCulvertConfig() error {
 	l.BGP.CulvertConfig = l.file("culvert.toml")
 	return writeFile(l.BGP.CulvertConfig, "interfaces = [\"to-left\", \"to-peer\"]\n\n[route]\n")

@@ -15,7 +15,7 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// startCulvert starts culvert in a namespace and waits until it is on the interfaces.
+// startCulvert starts culvert in a namespace and waits until it is attached to the interfaces.
 func (l *Lab) startCulvert(ctx context.Context, w waiter, ns, config string, interfaces ...string) error {
 	if err := l.spawn(CulvertProcess(ns), ns, l.Culvert, "run", "-c", config); err != nil {
 		return err
@@ -44,12 +44,12 @@ func (l *Lab) startCulvert(ctx context.Context, w waiter, ns, config string, int
 	})
 }
 
-// waitMirror waits until culvert's copy of the table is current.
+// waitMirror waits until culvert's mirror of rut's routing tables is current.
 func (l *Lab) waitMirror(ctx context.Context, w waiter) error {
 	return w.until(ctx, "culvert's mirror of the table", func(context.Context) (bool, string) {
 		var current4, current6 bool
 		err := l.Do("rut", func() (err error) {
-			current4, current6, err = mirrorHere()
+			current4, current6, err = mirrorCurrent()
 			return err
 		})
 		if err != nil {
@@ -60,8 +60,8 @@ func (l *Lab) waitMirror(ctx context.Context, w waiter) error {
 	})
 }
 
-// mirrorHere tells whether the programs in the calling thread's namespace may believe their copy of the table.
-func mirrorHere() (current4, current6 bool, err error) {
+// mirrorCurrent tells whether culvert's mirror of the routing tables in the calling thread's namespace is current.
+func mirrorCurrent() (current4, current6 bool, err error) {
 	all, err := datapath.ListHere()
 	if err != nil {
 		return false, false, err
@@ -73,7 +73,7 @@ func mirrorHere() (current4, current6 bool, err error) {
 		return false, false, fmt.Errorf("%d data planes in rut", len(all))
 	}
 	if routeplane.OptionsOf(all[0]) == nil {
-		return false, false, fmt.Errorf("the data plane %s in rut routes nothing", all[0].Name())
+		return false, false, fmt.Errorf("the data plane %s in rut has no IP router", all[0].Name())
 	}
 	state, err := routeplane.ReadState(all[0])
 	if err != nil {

@@ -13,24 +13,24 @@ import (
 	"culvert/internal/lab/prefixes"
 )
 
-// Routes says how many prefixes peer announces in the topology bgp. The zero value stands for the full table;
-// with Limited, so many of either family, but a handful at least.
+// Routes is the number of prefixes that peer announces in the topology bgp. The zero value stands for the full table. With
+// Limited it is V4 and V6, but not less than the well-known prefixes, which are always announced.
 type Routes struct {
 	Limited bool
 	V4, V6  int
 }
 
-// mostRoutes is what the table can be split into, roughly.
-const mostRoutes = 4_000_000
+// maxRoutes is about the largest table into which prefixes.Grow can split the full one.
+const maxRoutes = 4_000_000
 
 func (r Routes) check() error {
-	if r.V4 < 0 || r.V6 < 0 || r.V4 > mostRoutes || r.V6 > mostRoutes {
-		return fmt.Errorf("%d and %d routes: choose 0 to %d", r.V4, r.V6, mostRoutes)
+	if r.V4 < 0 || r.V6 < 0 || r.V4 > maxRoutes || r.V6 > maxRoutes {
+		return fmt.Errorf("%d and %d routes: choose 0 to %d", r.V4, r.V6, maxRoutes)
 	}
 	return nil
 }
 
-// none tells that nothing but the handful is announced.
+// none tells whether only the well-known prefixes are announced.
 func (r Routes) none() bool { return r.Limited && r.V4 == 0 && r.V6 == 0 }
 
 func parseCount(s string) (int, error) {
@@ -38,49 +38,52 @@ func parseCount(s string) (int, error) {
 	return int(n), err
 }
 
-// The ASes of the topology bgp are numbers for documentation.
+// AS numbers of the topology bgp, from those for documentation (RFC 5398).
 const (
 	asRut      = 64496
 	asPeer     = 64497
-	asOrigin   = 64498 // of all prefixes
-	asImpostor = 64499 // who announces some of them too
+	asOrigin   = 64498 // the origin of the valid prefixes
+	asImpostor = 64499 // the origin of the invalid ones
 )
 
-// bgpPlan is what peer announces and rpki says about it.
+// bgpPlan has what peer announces and what rpki serves.
 type bgpPlan struct{ v4, v6 bgpFamily }
 
-// bgpFamily is the plan for one family.
+// bgpFamily is the plan for one family. A prefix is valid or invalid by its origin AS (RFC 6811).
 type bgpFamily struct {
-	right, wrong []netip.Prefix // announced, by their origin
-	roas         []netip.Prefix // these may be announced by asOrigin, and all inside of them
-	target       netip.Addr     // in the first of right
-	known        []netip.Addr   // in the next of right, known as well
-	wrongAddr    netip.Addr     // in one of wrong
+	// valid and invalid are the prefixes that peer announces.
+	valid, invalid []netip.Prefix
+	// roas are the prefixes that asOrigin is authorized to announce, with all longer ones inside them.
+	roas []netip.Prefix
+	// target is an address in valid[0], and invalidAddr one in a prefix of invalid.
+	target, invalidAddr netip.Addr
+	// known are well-known addresses in other prefixes of valid.
+	known []netip.Addr
 }
 
-// The handful that is always announced: networks that are widely known, so that one can type their addresses.
-// The target is in the first. No other prefix of the table leads to those with a wrong origin.
+// The well-known prefixes are always announced, so that users have familiar addresses to type. The target is in the first
+// one. No other announced prefix contains an invalid one.
 var (
-	handful4 = bgpFamily{
-		right:  mustPrefixes("1.1.1.0/24", "8.8.8.0/24", "9.9.9.0/24"),
-		wrong:  mustPrefixes("192.33.4.0/24", "193.0.0.0/21", "198.41.0.0/24"),
-		target: netip.MustParseAddr("1.1.1.1"), wrongAddr: netip.MustParseAddr("192.33.4.12"),
+	wellKnown4 = bgpFamily{
+		valid:   mustPrefixes("1.1.1.0/24", "8.8.8.0/24", "9.9.9.0/24"),
+		invalid: mustPrefixes("192.33.4.0/24", "193.0.0.0/21", "198.41.0.0/24"),
+		target:  netip.MustParseAddr("1.1.1.1"), invalidAddr: netip.MustParseAddr("192.33.4.12"),
 		known: []netip.Addr{netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr("9.9.9.9")},
 	}
-	handful6 = bgpFamily{
-		right:  mustPrefixes("2606:4700:4700::/48", "2001:4860::/32", "2620:fe::/48"),
-		wrong:  mustPrefixes("2001:500:2::/48", "2001:67c:2e8::/48"),
-		target: netip.MustParseAddr("2606:4700:4700::1111"), wrongAddr: netip.MustParseAddr("2001:500:2::c"),
+	wellKnown6 = bgpFamily{
+		valid:   mustPrefixes("2606:4700:4700::/48", "2001:4860::/32", "2620:fe::/48"),
+		invalid: mustPrefixes("2001:500:2::/48", "2001:67c:2e8::/48"),
+		target:  netip.MustParseAddr("2606:4700:4700::1111"), invalidAddr: netip.MustParseAddr("2001:500:2::c"),
 		known: []netip.Addr{netip.MustParseAddr("2001:4860:4860::8888"), netip.MustParseAddr("2620:fe::fe")},
 	}
 )
 
-// reserved is what no announced prefix may reach into: the lab's own addresses, and what is never routed.
+// reserved has the prefixes that no announced prefix may overlap: the lab's addresses, and addresses that are never routed.
 var reserved = mustPrefixes(
 	"198.18.0.0/15", "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3",
 	"2001:db8::/32", "::/8", "fe80::/10", "ff00::/8")
 
-// roaShare is how many announced prefixes there are for each that has an authorization. Real tables have more.
+// roaShare is the number of announced prefixes for each route origin authorization. In the Internet more prefixes have one.
 const roaShare = 10
 
 func mustPrefixes(list ...string) []netip.Prefix {
@@ -91,7 +94,7 @@ func mustPrefixes(list ...string) []netip.Prefix {
 	return all
 }
 
-// planBGP decides what is announced.
+// planBGP decides which prefixes are announced.
 func planBGP(ctx context.Context, o Options) (plan bgpPlan, err error) {
 	var v4, v6 []netip.Prefix
 	if !o.Routes.none() {
@@ -106,50 +109,51 @@ func planBGP(ctx context.Context, o Options) (plan bgpPlan, err error) {
 	if !o.Routes.Limited {
 		n4, n6 = -1, -1
 	}
-	if plan.v4, err = handful4.extend(v4, n4); err != nil {
+	if plan.v4, err = wellKnown4.extend(v4, n4); err != nil {
 		return plan, err
 	}
-	if plan.v6, err = handful6.extend(v6, n6); err != nil {
+	if plan.v6, err = wellKnown6.extend(v6, n6); err != nil {
 		return plan, err
 	}
-	progress(o.Out, "prefixes: %d IPv4, %d IPv6; with a wrong origin: %d and %d",
-		plan.v4.announced(), plan.v6.announced(), len(plan.v4.wrong), len(plan.v6.wrong))
+	progress(o.Out, "prefixes: %d IPv4, %d IPv6; with an invalid origin: %d and %d",
+		plan.v4.announced(), plan.v6.announced(), len(plan.v4.invalid), len(plan.v6.invalid))
 	return plan, nil
 }
 
-// extend makes a plan of n prefixes from the handful and a table, or of all that there are if n is negative.
+// extend returns a plan with n prefixes, the well-known ones of f and others of a table, or with the whole table if n is
+// negative.
 func (f bgpFamily) extend(table []netip.Prefix, n int) (bgpFamily, error) {
-	table = prefixes.Without(table, slices.Concat(reserved, f.wrong))
-	isHandful := func(p netip.Prefix) bool { return slices.Contains(f.right, p) }
-	table = slices.DeleteFunc(table, isHandful)
-	more := n - len(f.right) - len(f.wrong)
+	table = prefixes.Without(table, slices.Concat(reserved, f.invalid))
+	isWellKnown := func(p netip.Prefix) bool { return slices.Contains(f.valid, p) }
+	table = slices.DeleteFunc(table, isWellKnown)
+	more := n - len(f.valid) - len(f.invalid)
 	if more > len(table) {
-		// Growing keeps all that is in the table, and could find some of the handful.
-		grown, err := prefixes.Grow(append(table, f.right...), n-len(f.wrong))
+		// Grow needs the well-known prefixes in the table. Otherwise it could make them a second time.
+		grown, err := prefixes.Grow(append(table, f.valid...), n-len(f.invalid))
 		if err != nil {
 			return f, err
 		}
-		table = slices.DeleteFunc(grown, isHandful)
+		table = slices.DeleteFunc(grown, isWellKnown)
 	} else if n >= 0 {
 		table = prefixes.Sample(table, more)
 	}
-	f.right = slices.Concat(f.right, table)
-	// The first of them, which has the target, is in every sample.
-	f.roas = slices.Concat(f.wrong, prefixes.Sample(f.right, max(len(f.right)/roaShare, 1)))
+	f.valid = slices.Concat(f.valid, table)
+	// Every sample has the first prefix, which contains the target.
+	f.roas = slices.Concat(f.invalid, prefixes.Sample(f.valid, max(len(f.valid)/roaShare, 1)))
 	return f, nil
 }
 
-func (f bgpFamily) announced() int { return len(f.right) + len(f.wrong) }
+func (f bgpFamily) announced() int { return len(f.valid) + len(f.invalid) }
 
-// summary is what the state says about the plan before it is carried out.
+// summary returns what the lab's state says about the plan before it is carried out.
 func (f bgpFamily) summary() BGPTable {
 	return BGPTable{
-		Announced: f.announced(), Wrong: len(f.wrong), ROAs: len(f.roas),
-		Target: f.target, WrongAddr: f.wrongAddr,
+		Announced: f.announced(), Invalid: len(f.invalid), ROAs: len(f.roas),
+		Target: f.target, InvalidAddr: f.invalidAddr,
 	}
 }
 
-// lines formats each prefix and joins them.
+// lines formats each prefix and joins the results.
 func lines(all []netip.Prefix, format string) string {
 	var b strings.Builder
 	for _, p := range all {

@@ -10,26 +10,26 @@ import (
 )
 
 func TestPlanBGP(t *testing.T) {
-	for _, try := range []struct {
+	for _, tc := range []struct {
 		name   string
 		routes Routes
 		v4, v6 int
 	}{
 		{"none", Routes{Limited: true}, 6, 5},
-		{"fewer than always", Routes{Limited: true, V4: 1, V6: 2}, 6, 5},
+		{"fewer than well-known", Routes{Limited: true, V4: 1, V6: 2}, 6, 5},
 		{"small", Routes{Limited: true, V4: 2000, V6: 355}, 2000, 355},
-		{"IPv4 alone", Routes{Limited: true, V4: 100}, 100, 5},
+		{"IPv4 only", Routes{Limited: true, V4: 100}, 100, 5},
 		{"full", Routes{}, 901_899, 160_147},
-		{"as many as there are", Routes{Limited: true, V4: 901_899, V6: 160_147}, 901_899, 160_147},
-		{"grown", Routes{Limited: true, V4: 1_050_000, V6: 240_000}, 1_050_000, 240_000},
+		{"numbers of the full table", Routes{Limited: true, V4: 901_899, V6: 160_147}, 901_899, 160_147},
+		{"more than the full table", Routes{Limited: true, V4: 1_050_000, V6: 240_000}, 1_050_000, 240_000},
 	} {
-		t.Run(try.name, func(t *testing.T) {
-			plan, err := planBGP(t.Context(), Options{Routes: try.routes, Peers: bgpPeers(t)})
+		t.Run(tc.name, func(t *testing.T) {
+			plan, err := planBGP(t.Context(), Options{Routes: tc.routes, Peers: bgpPeers(t)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if plan.v4.announced() != try.v4 || plan.v6.announced() != try.v6 {
-				t.Errorf("%d and %d prefixes, want %d and %d", plan.v4.announced(), plan.v6.announced(), try.v4, try.v6)
+			if plan.v4.announced() != tc.v4 || plan.v6.announced() != tc.v6 {
+				t.Errorf("%d and %d prefixes, want %d and %d", plan.v4.announced(), plan.v6.announced(), tc.v4, tc.v6)
 			}
 			for _, f := range []bgpFamily{plan.v4, plan.v6} {
 				checkFamily(t, f)
@@ -41,30 +41,30 @@ func TestPlanBGP(t *testing.T) {
 func checkFamily(t *testing.T, f bgpFamily) {
 	t.Helper()
 	seen := make(map[netip.Prefix]bool)
-	for _, p := range slices.Concat(f.right, f.wrong) {
+	for _, p := range slices.Concat(f.valid, f.invalid) {
 		if seen[p] {
 			t.Fatalf("%v is announced twice", p)
 		}
 		seen[p] = true
 		if slices.ContainsFunc(reserved, p.Overlaps) || p.Bits() == 0 {
-			t.Fatalf("%v reaches into what is reserved", p)
+			t.Fatalf("%v overlaps a reserved prefix", p)
 		}
 	}
-	for _, p := range f.right {
-		if slices.ContainsFunc(f.wrong, p.Overlaps) {
-			t.Fatalf("%v leads to one of %v, which are filtered", p, f.wrong)
+	for _, p := range f.valid {
+		if slices.ContainsFunc(f.invalid, p.Overlaps) {
+			t.Fatalf("%v overlaps one of %v, which are filtered", p, f.invalid)
 		}
 	}
-	for _, p := range f.wrong {
+	for _, p := range f.invalid {
 		if !slices.Contains(f.roas, p) {
-			t.Errorf("nothing says that the origin of %v is wrong", p)
+			t.Errorf("no authorization makes the origin of %v invalid", p)
 		}
 	}
-	if !f.right[0].Contains(f.target) || !slices.Contains(f.roas, f.right[0]) {
-		t.Errorf("the target %v is not in the first prefix, %v, or that has no authorization", f.target, f.right[0])
+	if !f.valid[0].Contains(f.target) || !slices.Contains(f.roas, f.valid[0]) {
+		t.Errorf("target %v: it is not in the first prefix, %v, or that has no authorization", f.target, f.valid[0])
 	}
-	if !slices.ContainsFunc(f.wrong, func(p netip.Prefix) bool { return p.Contains(f.wrongAddr) }) {
-		t.Errorf("%v is in none of %v", f.wrongAddr, f.wrong)
+	if !slices.ContainsFunc(f.invalid, func(p netip.Prefix) bool { return p.Contains(f.invalidAddr) }) {
+		t.Errorf("%v is in none of %v", f.invalidAddr, f.invalid)
 	}
 }
 
@@ -88,40 +88,40 @@ func TestParseRoutes(t *testing.T) {
 	}
 }
 
-func TestMainPrefixes(t *testing.T) {
+func TestMainTablePrefixes(t *testing.T) {
 	const text = "Basic info: size of leaf: 48 bytes.\nLocal:\n\tPrefixes:       7\nMain:\n\tLeaves: 3\n\tPrefixes:       12\n\tNull ptrs: 1\n"
-	if n, err := mainPrefixes(text); n != 12 || err != nil {
+	if n, err := mainTablePrefixes(text); n != 12 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	if n, err := mainPrefixes("Basic info\n"); n != 0 || err != nil {
+	if n, err := mainTablePrefixes("Basic info\n"); n != 0 || err != nil {
 		t.Errorf("no table: %d, %v", n, err)
 	}
-	if n, err := mainPrefixes("Main:\n"); err == nil {
+	if n, err := mainTablePrefixes("Main:\n"); err == nil {
 		t.Errorf("a table without a number: %d", n)
 	}
 }
 
-// TestPlanLeavesOut gives a table what the real one does not have.
+// TestPlanLeavesOut has tables with prefixes that must not be announced, which the real table does not have.
 func TestPlanLeavesOut(t *testing.T) {
-	for _, try := range []struct {
-		handful     bgpFamily
+	for _, tc := range []struct {
+		wellKnown   bgpFamily
 		table, want []netip.Prefix
 	}{
 		{
-			handful4,
+			wellKnown4,
 			mustPrefixes("0.0.0.0/0", "0.0.0.0/8", "10.0.0.0/8", "127.0.0.0/16", "198.0.0.0/8", "198.18.1.0/24",
 				"198.41.0.0/16", "198.41.0.0/25", "224.0.0.0/4", "9.9.9.0/24"),
 			mustPrefixes("10.0.0.0/8"),
 		},
 		{
-			handful6,
+			wellKnown6,
 			mustPrefixes("::/0", "::/96", "2001:db8:1::/64", "2001::/16", "2001:500:2::/56", "2400::/12", "fe80::/64", "ff00::/8"),
 			mustPrefixes("2400::/12"),
 		},
 	} {
-		f, err := try.handful.extend(try.table, -1)
-		if got := f.right[len(try.handful.right):]; err != nil || !slices.Equal(got, try.want) {
-			t.Errorf("of %v there are %v, want %v; %v", try.table, got, try.want, err)
+		f, err := tc.wellKnown.extend(tc.table, -1)
+		if got := f.valid[len(tc.wellKnown.valid):]; err != nil || !slices.Equal(got, tc.want) {
+			t.Errorf("of %v there are %v, want %v; %v", tc.table, got, tc.want, err)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// about tells in a few words what a namespace of the topology bgp does.
+// about describes a namespace of the topology bgp in a few words.
 func (b *BGP) about(ns string) string {
 	switch {
 	case ns == "rut" && b.Plain:
@@ -22,7 +22,7 @@ func (b *BGP) about(ns string) string {
 	return ""
 }
 
-// showBGP tells what a lab of the topology bgp has, and what to do with it.
+// showBGP returns the summary of a lab of the topology bgp, with commands to try.
 func (l *Lab) showBGP() string {
 	b := l.BGP
 	var s strings.Builder
@@ -32,7 +32,7 @@ func (l *Lab) showBGP() string {
 	}
 	fmt.Fprintf(&s, "rut has %d IPv4 and %d IPv6 routes from %s", b.IPv4.Routes, b.IPv6.Routes, from)
 	if !b.Plain {
-		fmt.Fprintf(&s, "; %d and %d with a wrong origin are filtered", b.IPv4.Filtered, b.IPv6.Filtered)
+		fmt.Fprintf(&s, "; %d and %d with an invalid origin are filtered", b.IPv4.Filtered, b.IPv6.Filtered)
 	}
 	s.WriteString("\nto try:\n")
 	try := func(ns, command string) { fmt.Fprintf(&s, "  culvert lab exec %s %s %s\n", l.Name, ns, command) }
@@ -48,7 +48,7 @@ func (l *Lab) showBGP() string {
 		birdc := "birdc -s " + l.birdSocket("rut")
 		try("rut", birdc+" show route for "+b.IPv4.Target.String())
 		try("rut", birdc+" show route filtered")
-		try("left", "ping -c 3 "+b.IPv4.WrongAddr.String()+"   # filtered: no route")
+		try("left", "ping -c 3 "+b.IPv4.InvalidAddr.String()+"   # filtered: no route")
 	}
 	if b.Router != Culvert {
 		try("rut", "culvert run -c "+b.CulvertConfig)

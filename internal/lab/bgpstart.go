@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startBGP brings the table into rut's kernel by BGP. Peer begins when rut knows the origins: it would look at
-// the whole table again for each of them otherwise.
+// startBGP starts the programs that bring the table into rut's kernel. BIRD in peer starts when rut has all route origin
+// authorizations. Otherwise rut would check the whole table again for each of them.
 func (l *Lab) startBGP(ctx context.Context, plan bgpPlan, w waiter) error {
 	before, err := l.kernelCount("rut")
 	if err != nil {
@@ -56,7 +56,7 @@ func firstError(steps ...func() error) error {
 	return nil
 }
 
-// startPlain gives rut's kernel the table without BGP.
+// startPlain adds the table to rut's kernel with ip(8).
 func (l *Lab) startPlain(ctx context.Context, plan bgpPlan, w waiter) error {
 	before, err := l.kernelCount("rut")
 	if err != nil {
@@ -78,21 +78,21 @@ func (l *Lab) startPlain(ctx context.Context, plan bgpPlan, w waiter) error {
 		return err
 	}
 	for _, f := range []struct {
-		name  string
-		right []netip.Prefix
-		gw    netip.Addr
+		name string
+		nets []netip.Prefix
+		gw   netip.Addr
 	}{
-		{"-4", plan.v4.right, net18(netPeer, 2, false).Addr()},
-		{"-6", plan.v6.right, net18(netPeer, 2, true).Addr()},
+		{"-4", plan.v4.valid, net18(netPeer, 2, false).Addr()},
+		{"-6", plan.v6.valid, net18(netPeer, 2, true).Addr()},
 	} {
 		batch := l.file("table" + strings.TrimPrefix(f.name, "-") + ".ip")
-		if err := writeFile(batch, lines(f.right, "route add %s via "+f.gw.String()+" dev to-peer proto static\n")); err != nil {
+		if err := writeFile(batch, lines(f.nets, "route add %s via "+f.gw.String()+" dev to-peer proto static\n")); err != nil {
 			return err
 		}
 		if _, err := l.Run(ctx, "rut", "ip", f.name, "-batch", batch); err != nil {
 			return err
 		}
-		progress(w.out, "rut: %d routes with ip %s -batch", len(f.right), f.name)
+		progress(w.out, "rut: %d routes with ip %s -batch", len(f.nets), f.name)
 	}
 	return l.waitTable(ctx, w, before, unix.RTPROT_STATIC)
 }

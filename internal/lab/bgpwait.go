@@ -16,22 +16,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiter waits for one thing after the other.
+// waiter waits for conditions of a lab and reports progress.
 type waiter struct {
 	lab     *Lab
 	out     io.Writer
-	timeout time.Duration // for each thing
+	timeout time.Duration // for each condition
 }
 
 var errTooLate = errors.New("not in time")
 
-// until asks again and again how far something is, and shows the answers, until it is done. It fails as soon as
-// one of the lab's processes ends, and after the timeout.
+// until calls ask until it returns done, and writes how far it is every two seconds. It returns an error if one of the lab's
+// processes ends, and after the timeout.
 func (w waiter) until(ctx context.Context, what string, ask func(context.Context) (done bool, how string)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, w.timeout, errTooLate)
 	defer cancel()
 	start := time.Now()
-	said := start
+	reported := start
 	for {
 		asked := time.Now()
 		done, how := ask(ctx)
@@ -39,11 +39,11 @@ func (w waiter) until(ctx context.Context, what string, ask func(context.Context
 			progress(w.out, "%s: %s after %.1f s", what, how, time.Since(start).Seconds())
 			return nil
 		}
-		if dead := w.lab.dead(); dead != nil {
-			return fmt.Errorf("%s has ended: %s", dead.Name, w.lab.complaint(*dead))
+		if ended := w.lab.endedProcess(); ended != nil {
+			return fmt.Errorf("%s has ended: %s", ended.Name, w.lab.lastProblem(*ended))
 		}
-		if time.Since(said) >= 2*time.Second {
-			said = time.Now()
+		if time.Since(reported) >= 2*time.Second {
+			reported = time.Now()
 			progress(w.out, "waiting for %s: %s, %d s", what, how, int(time.Since(start).Seconds()))
 		}
 		select {
@@ -52,18 +52,18 @@ func (w waiter) until(ctx context.Context, what string, ask func(context.Context
 				return fmt.Errorf("wait for %s: %s after %s: a slow or busy machine needs more --timeout", what, how, w.timeout)
 			}
 			return ctx.Err()
-		// Counting a million routes takes time that those who bring them want too.
+		// Counting a million routes takes CPU time that the programs of the lab need.
 		case <-time.After(max(200*time.Millisecond, 10*time.Since(asked))):
 		}
 	}
 }
 
-// oneLine makes one line of an error or of what a program wrote.
+// oneLine joins the lines of a text with spaces.
 func oneLine(text string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// birdAsk gives the BIRD in a namespace a command and returns its answer.
+// birdAsk sends a command to the BIRD in a namespace and returns its answer.
 func (l *Lab) birdAsk(ctx context.Context, ns string, command ...string) (string, error) {
 	out, err := l.Run(ctx, ns, append([]string{"birdcl", "-s", l.birdSocket(ns)}, command...)...)
 	return string(out), err
@@ -74,7 +74,7 @@ var (
 	birdFiltered = regexp.MustCompile(`(?m)^\s+Routes:\s+(\d+) imported, (\d+) filtered`)
 )
 
-// origins counts the route origin authorizations that rut's BIRD has from rpki, of one family.
+// origins returns the number of route origin authorizations of one family that BIRD in rut has.
 func (l *Lab) origins(ctx context.Context, family string) (int, error) {
 	out, err := l.birdAsk(ctx, "rut", "show", "route", "table", "origins"+family, "count")
 	if err != nil {
@@ -82,12 +82,12 @@ func (l *Lab) origins(ctx context.Context, family string) (int, error) {
 	}
 	m := birdCount.FindStringSubmatch(out)
 	if m == nil {
-		return 0, fmt.Errorf("BIRD in rut does not count: %s", oneLine(out))
+		return 0, fmt.Errorf("BIRD in rut answers without a count: %s", oneLine(out))
 	}
 	return strconv.Atoi(m[1])
 }
 
-// session tells of rut's BGP session for one family: whether it is up, and how many prefixes it has brought.
+// session returns whether rut's BGP session of one family is up, and the numbers of prefixes imported and filtered.
 func (l *Lab) session(ctx context.Context, family string) (up bool, imported, filtered int, err error) {
 	out, err := l.birdAsk(ctx, "rut", "show", "protocols", "all", "peer"+family)
 	if err != nil {
@@ -101,7 +101,7 @@ func (l *Lab) session(ctx context.Context, family string) (up bool, imported, fi
 	return up, imported, filtered, nil
 }
 
-// waitOrigins waits until rut knows all origins.
+// waitOrigins waits until rut has all route origin authorizations.
 func (l *Lab) waitOrigins(ctx context.Context, w waiter) error {
 	return w.until(ctx, "RPKI by RTR from rpki", func(ctx context.Context) (bool, string) {
 		n4, err4 := l.origins(ctx, "4")
@@ -127,7 +127,7 @@ func (l *Lab) waitSessions(ctx context.Context, w waiter) error {
 	})
 }
 
-// waitFiltered waits until rut has rejected what it has to, and notes how much that is.
+// waitFiltered waits until rut has rejected all invalid prefixes, and records their number in the state.
 func (l *Lab) waitFiltered(ctx context.Context, w waiter) error {
 	return w.until(ctx, "filter in rut", func(ctx context.Context) (bool, string) {
 		_, _, n4, err4 := l.session(ctx, "4")
@@ -136,14 +136,15 @@ func (l *Lab) waitFiltered(ctx context.Context, w waiter) error {
 			return false, oneLine(err.Error())
 		}
 		l.BGP.IPv4.Filtered, l.BGP.IPv6.Filtered = n4, n6
-		return n4 == l.BGP.IPv4.Wrong && n6 == l.BGP.IPv6.Wrong,
-			fmt.Sprintf("%d of %d IPv4 and %d of %d IPv6 prefixes with a wrong origin rejected", n4, l.BGP.IPv4.Wrong, n6, l.BGP.IPv6.Wrong)
+		return n4 == l.BGP.IPv4.Invalid && n6 == l.BGP.IPv6.Invalid,
+			fmt.Sprintf("%d of %d IPv4 and %d of %d IPv6 prefixes with an invalid origin rejected", n4, l.BGP.IPv4.Invalid, n6, l.BGP.IPv6.Invalid)
 	})
 }
 
-// waitTable waits until rut's kernel has the table, from routes of that protocol (rtnetlink(7)).
+// waitTable waits until rut's kernel has the table, as routes of a protocol of rtnetlink(7). before is the count of routes
+// before the table came.
 func (l *Lab) waitTable(ctx context.Context, w waiter, before kernelCount, protocol uint8) error {
-	want4, want6 := l.BGP.IPv4.Announced-l.BGP.IPv4.Wrong, l.BGP.IPv6.Announced-l.BGP.IPv6.Wrong
+	want4, want6 := l.BGP.IPv4.Announced-l.BGP.IPv4.Invalid, l.BGP.IPv6.Announced-l.BGP.IPv6.Invalid
 	return w.until(ctx, "table in rut's kernel", func(context.Context) (bool, string) {
 		now, err := l.kernelCount("rut")
 		if err != nil {
@@ -151,7 +152,7 @@ func (l *Lab) waitTable(ctx context.Context, w waiter, before kernelCount, proto
 		}
 		n4, n6 := now.v4-before.v4, now.v6-before.v6
 		if n4 >= want4 && n6 >= want6 {
-			// Those numbers are cheap and of all routes. These are exact.
+			// The counters are cheap and include other routes. Listing the routes gives the exact numbers.
 			err = l.Do("rut", func() (err error) {
 				if n4, err = countRoutes(unix.AF_INET, protocol); err == nil {
 					n6, err = countRoutes(unix.AF_INET6, protocol)
@@ -167,7 +168,7 @@ func (l *Lab) waitTable(ctx context.Context, w waiter, before kernelCount, proto
 	})
 }
 
-// waitPings waits until left reaches right by a route of the table, in both families.
+// waitPings waits until pings from left to a target in the table are answered, in both families.
 func (l *Lab) waitPings(ctx context.Context, w waiter) error {
 	targets := []netip.Addr{l.BGP.IPv4.Target, l.BGP.IPv6.Target}
 	return w.until(ctx, fmt.Sprintf("ping from left to %s and %s", targets[0], targets[1]), func(ctx context.Context) (bool, string) {

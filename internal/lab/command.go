@@ -23,10 +23,10 @@ type Cmd struct {
 	ns  string
 }
 
-// Command returns the command to run a program in a namespace. A bare program
-// name is looked for among the reference programs, beside culvert and in PATH,
-// in this order. The environment names the daemon of the namespace's AS, so the
-// scion tools work without options. When ctx ends the program is killed.
+// Command returns a command that runs a program in a namespace. A program name
+// without a slash is looked up among the reference programs, beside culvert and in
+// PATH, in this order. The environment has the address of the AS's daemon, so that
+// the scion tools work without options. The program is killed when ctx ends.
 func (l *Lab) Command(ctx context.Context, ns string, argv ...string) (*Cmd, error) {
 	if _, err := l.Namespace(ns); err != nil {
 		return nil, err
@@ -69,8 +69,8 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Run runs a program in a namespace and returns what it wrote. The error quotes
-// the last line of that.
+// Run runs a program in a namespace and returns its output, standard error
+// included. The error quotes the last line of it.
 func (l *Lab) Run(ctx context.Context, ns string, argv ...string) ([]byte, error) {
 	cmd, err := l.Command(ctx, ns, argv...)
 	if err != nil {
@@ -84,12 +84,12 @@ func (l *Lab) Run(ctx context.Context, ns string, argv ...string) ([]byte, error
 	return out, nil
 }
 
-// ErrNoCommand says that a program is neither among the lab's nor in PATH.
+// ErrNoCommand is the error for a program that is neither among the lab's nor in PATH.
 var ErrNoCommand = errors.New("no such command: give a path, or a name that is in PATH")
 
-// Exec replaces the calling process with a program in a namespace, so that its
-// exit status, signals and terminal are the program's own. It returns only when
-// that fails.
+// Exec replaces the calling process with a program in a namespace. So the program
+// has the terminal, and the caller sees its signals and exit status. Exec returns
+// only on an error.
 func (l *Lab) Exec(ns string, argv ...string) error {
 	if err := needRoot(); err != nil {
 		return err
@@ -99,14 +99,14 @@ func (l *Lab) Exec(ns string, argv ...string) error {
 		return err
 	}
 	return l.Do(ns, func() error {
-		if err := ownSys(); err != nil {
+		if err := mountOwnSys(); err != nil {
 			return err
 		}
 		return fmt.Errorf("run %s: %w", path, syscall.Exec(path, argv, l.environ(ns)))
 	})
 }
 
-// searchPath lists where a lab's commands come from before PATH.
+// searchPath returns the directories in which commands are looked up before PATH.
 func (l *Lab) searchPath() []string {
 	return []string{l.Peers, filepath.Dir(l.Culvert)}
 }
@@ -132,8 +132,8 @@ func (l *Lab) lookPath(argv []string) (string, error) {
 	return path, nil
 }
 
-// environ is this process's environment with the search path in front of PATH
-// and the daemon of the namespace's AS (both read by the scion tools).
+// environ returns this process's environment with the search path in front of
+// PATH, and with the address of the AS's daemon for the scion tools.
 func (l *Lab) environ(ns string) []string {
 	set := map[string]string{
 		"PATH": strings.Join(append(l.searchPath(), os.Getenv("PATH")), string(os.PathListSeparator)),
@@ -143,8 +143,7 @@ func (l *Lab) environ(ns string) []string {
 			set["SCION_DAEMON"] = as.Daemon
 		}
 	}
-	// A name must be there once only: execve passes on what it gets, and a
-	// program reads the first.
+	// Each name must occur once: a program reads the first of several.
 	var env []string
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")

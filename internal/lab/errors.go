@@ -4,10 +4,10 @@ package lab
 
 import "strings"
 
-// joined holds several errors and shows them in one line.
+// joined is several errors, shown in one line.
 type joined []error
 
-// join returns the errors that are not nil as one error, nil when there is none.
+// join returns the errors that are not nil as one error, or nil if there is none.
 func join(errs ...error) error {
 	var all joined
 	for _, err := range errs {

@@ -10,14 +10,14 @@ import (
 	"path/filepath"
 )
 
-// The topology filter: a host behind culvert's filter, and a client of it.
+// The topology filter: a host behind culvert's filter, and a client.
 //
 //	client               host
 //	to-host --------- to-client
 //	198.18.1.2       198.18.1.1
 //
-// and the same with 2001:db8:1::. Culvert runs in host with an empty filter. Its metrics, on port 9441 of every
-// address, are an HTTP server to try things with.
+// IPv6 has 2001:db8:1::. Culvert runs in host with an empty filter. Its metrics, on port 9441 of every address, are an HTTP
+// server for experiments.
 var filterTopology = topology{
 	about:      "a host behind an empty filter, and a client",
 	namespaces: []string{"host", "client"},
@@ -27,7 +27,7 @@ var filterTopology = topology{
 
 func checkFilter(o Options) error {
 	if len(o.Routers) > 0 || o.SegmentSwitch || o.BFD != 0 || o.Forward || o.IPv6 || o.Routes != (Routes{}) || o.Plain {
-		return errors.New("it has no router: options of the other topologies have no place in it")
+		return errors.New("it has no router: leave out the options of other topologies")
 	}
 	if o.Timeout < 0 {
 		return errors.New("a time must not be negative")
@@ -57,7 +57,7 @@ func buildFilter(ctx context.Context, l *Lab, o Options) error {
 	progress(o.Out, "veth pair host/to-client to client/to-host")
 	err = join(
 		l.Do("client", func() error { return join(vlanOffloadOff("to-host"), defaultRoutes(netLeft, 1)) }),
-		// What protected services want (docs/filter-syn.md).
+		// Protected services need these settings (docs/filter-syn.md).
 		l.Do("host", func() error {
 			return join(writeSysctl("ipv4/tcp_syncookies", "2"), writeSysctl("ipv4/tcp_timestamps", "2"))
 		}),
@@ -65,8 +65,8 @@ func buildFilter(ctx context.Context, l *Lab, o Options) error {
 	if err != nil {
 		return err
 	}
-	if o.StaticNeighbours {
-		if err := l.fixNeighbours(); err != nil {
+	if o.StaticNeighbors {
+		if err := l.setNeighbors(); err != nil {
 			return err
 		}
 	}

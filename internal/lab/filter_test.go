@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// upFilter sets up a lab of topology filter, with the culvert that was built.
+// upFilter sets up a lab of topology filter with bin/culvert.
 func upFilter(t *testing.T) (l *Lab, culvert string) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -28,8 +28,8 @@ func upFilter(t *testing.T) (l *Lab, culvert string) {
 	return up(t, "filter", Options{Name: testName(t, "filter"), Culvert: culvert, Out: t.Output()}), culvert
 }
 
-// in runs culvert in a namespace of the lab, and returns what it says.
-func in(t *testing.T, l *Lab, ns, stdin string, args ...string) (string, error) {
+// labExec runs a command in a namespace with 'culvert lab exec' and returns its output.
+func labExec(t *testing.T, l *Lab, ns, stdin string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), l.Culvert, append([]string{"lab", "exec", l.Name, ns}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -37,10 +37,10 @@ func in(t *testing.T, l *Lab, ns, stdin string, args ...string) (string, error) 
 	return string(out), err
 }
 
-// rulePackets is what a rule has counted.
+// rulePackets returns the packets that a rule has counted.
 func rulePackets(t *testing.T, l *Lab, rule string) int {
 	t.Helper()
-	out, err := in(t, l, "host", "", "culvert", "filter", "list", "-j")
+	out, err := labExec(t, l, "host", "", "culvert", "filter", "list", "-j")
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -62,13 +62,13 @@ func rulePackets(t *testing.T, l *Lab, rule string) int {
 	return 0
 }
 
-// A program from tcpdump stops pings, its counter moves; without it pings are answered again. The process comes and goes
-// meanwhile.
+// TestFilterLab adds a rule with a program of tcpdump that drops pings, and deletes it again. Rules that are refused change
+// nothing.
 func TestFilterLab(t *testing.T) {
 	l, _ := upFilter(t)
 	ping := func(addr string) bool {
 		t.Helper()
-		out, err := in(t, l, "client", "", "ping", "-c", "2", "-i", "0.1", "-W", "1", addr)
+		out, err := labExec(t, l, "client", "", "ping", "-c", "2", "-i", "0.1", "-W", "1", addr)
 		if err != nil && !strings.Contains(out, "100% packet loss") {
 			t.Fatalf("ping %s: %v: %s", addr, err, out)
 		}
@@ -83,7 +83,7 @@ func TestFilterLab(t *testing.T) {
 	if err := dump.Run(); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := in(t, l, "host", program.String(), "culvert", "filter", "add", "--name", "noicmp", "drop", "-"); err != nil {
+	if out, err := labExec(t, l, "host", program.String(), "culvert", "filter", "add", "--name", "noicmp", "drop", "-"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if ping("198.18.1.1") {
@@ -102,15 +102,15 @@ func TestFilterLab(t *testing.T) {
 		{"", "--src @none drop", "none"},
 		{"", "-i to-nowhere drop icmp", "to-nowhere"},
 	} {
-		out, err := in(t, l, "host", bad.stdin, append([]string{"culvert", "filter", "add"}, strings.Fields(bad.args)...)...)
+		out, err := labExec(t, l, "host", bad.stdin, append([]string{"culvert", "filter", "add"}, strings.Fields(bad.args)...)...)
 		if err == nil || !strings.Contains(out, bad.want) || strings.Count(out, "\n") != 1 {
 			t.Errorf("add %s: %v: %q, want a line with %q", bad.args, err, out, bad.want)
 		}
 	}
 	if ping("198.18.1.1") || rulePackets(t, l, "noicmp") != 4 {
-		t.Error("what was refused has changed the filter")
+		t.Error("a rule that was refused has changed the filter")
 	}
-	if out, err := in(t, l, "host", "", "culvert", "filter", "del", "noicmp"); err != nil {
+	if out, err := labExec(t, l, "host", "", "culvert", "filter", "del", "noicmp"); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if !ping("198.18.1.1") {
@@ -118,15 +118,15 @@ func TestFilterLab(t *testing.T) {
 	}
 }
 
-// A real HTTP client gets its page from a protected service.
+// TestFilterLabProtect has a real HTTP client of a protected service.
 func TestFilterLabProtect(t *testing.T) {
 	l, _ := upFilter(t)
 	for _, addr := range []string{"198.18.1.1:9441", "[2001:db8:1::1]:9441"} {
-		if out, err := in(t, l, "host", "", "culvert", "filter", "protect", addr); err != nil {
+		if out, err := labExec(t, l, "host", "", "culvert", "filter", "protect", addr); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		err := l.Do("client", func() error {
-			conn, err := net.DialTimeout("tcp", addr, 20*time.Second) // by this thread
+			conn, err := net.DialTimeout("tcp", addr, 20*time.Second) // here, since this thread is in the namespace
 			if err != nil {
 				return err
 			}
@@ -142,7 +142,7 @@ func TestFilterLabProtect(t *testing.T) {
 			defer resp.Body.Close()
 			page, err := io.ReadAll(resp.Body)
 			if err == nil && !bytes.Contains(page, []byte(`reason="filter-synack"`)) {
-				err = fmt.Errorf("the page does not tell of an answer to a SYN: %s", page)
+				err = fmt.Errorf("the page has no reason filter-synack: %s", page)
 			}
 			return err
 		})

@@ -14,8 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestMain lets a test run Exec, which replaces its process, in a copy of the
-// test binary.
+// TestMain calls Exec in a copy of the test binary for TestExec, since Exec
+// replaces the process.
 func TestMain(m *testing.M) {
 	if name := os.Getenv("CULVERT_TEST_EXEC"); name != "" {
 		l, err := Open(name)
@@ -28,13 +28,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testName gives a lab a name that no other run of the tests uses.
+// testName returns a name for a lab that no other run of the tests uses.
 func testName(t *testing.T, suffix string) string {
 	t.Helper()
 	return fmt.Sprintf("t%d%s", os.Getpid(), suffix)
 }
 
-// up sets up a lab that is taken down with the test.
+// up sets up a lab, which is taken down at the end of the test.
 func up(t *testing.T, kind string, o Options) *Lab {
 	t.Helper()
 	l, err := Up(t.Context(), kind, o)
@@ -52,8 +52,8 @@ func up(t *testing.T, kind string, o Options) *Lab {
 	return l
 }
 
-// leftovers lists what a lab of that name has left on the machine: namespaces,
-// files, processes, and links in the namespace of the host.
+// leftovers returns what a lab has left on the machine: namespaces, files,
+// processes, and links in the host's namespace.
 func leftovers(t *testing.T, name string) []string {
 	t.Helper()
 	var found []string
@@ -95,8 +95,8 @@ func wantNothingLeft(t *testing.T, name string) {
 	}
 }
 
-// cancelAt is a progress writer that cancels a context at the line that holds a
-// text, and keeps what it was given.
+// cancelAt is a writer for progress that cancels a context at the first line with
+// a text, and records all lines.
 type cancelAt struct {
 	text   string
 	cancel context.CancelFunc
@@ -113,7 +113,7 @@ func (c *cancelAt) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// testPeers has the reference programs built where 'make' has them built too.
+// testPeers builds the reference programs in the directory that 'make peers' uses.
 func testPeers(t *testing.T) Peers {
 	t.Helper()
 	root, err := filepath.Abs("../..")

@@ -13,25 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelCount is how many routes a namespace's kernel has: those of its main table of IPv4, with the local ones
-// as long as the two share a trie, and all of IPv6. Good for telling how many have come, and cheap.
+// kernelCount is the number of routes in a namespace, from the kernel's statistics. v4 counts the main table, and the local
+// table too as long as they share a trie. v6 counts all tables. Differences of the counts are cheap and good enough to follow
+// the growth of a table.
 type kernelCount struct{ v4, v6 int }
 
 func (l *Lab) kernelCount(ns string) (n kernelCount, err error) {
 	err = l.Do(ns, func() error {
-		// /proc/net shows the namespace of the process's first thread.
+		// /proc/net would show the namespace of the process's first thread.
 		trie, err := os.ReadFile("/proc/thread-self/net/fib_triestat")
 		if err != nil {
 			return fmt.Errorf("count the routes of %s: %w", ns, err)
 		}
-		if n.v4, err = mainPrefixes(string(trie)); err != nil {
+		if n.v4, err = mainTablePrefixes(string(trie)); err != nil {
 			return fmt.Errorf("count the routes of %s: %w", ns, err)
 		}
 		stats, err := os.ReadFile("/proc/thread-self/net/rt6_stats")
 		if err != nil {
 			return fmt.Errorf("count the routes of %s: %w", ns, err)
 		}
-		// The fourth of the hexadecimal numbers is of the entries in all tables.
+		// The fourth hexadecimal number counts the entries of all tables.
 		fields := bytes.Fields(stats)
 		if len(fields) < 4 {
 			return fmt.Errorf("count the routes of %s: rt6_stats has %q", ns, stats)
@@ -43,11 +44,11 @@ func (l *Lab) kernelCount(ns string) (n kernelCount, err error) {
 	return n, err
 }
 
-// mainPrefixes finds the number of prefixes of the main table in fib_triestat.
-func mainPrefixes(text string) (int, error) {
+// mainTablePrefixes returns the number of prefixes of the main table in a text of fib_triestat.
+func mainTablePrefixes(text string) (int, error) {
 	_, main, ok := strings.Cut(text, "Main:")
 	if !ok {
-		return 0, nil // the table is made with its first route
+		return 0, nil // the kernel makes the table with its first route
 	}
 	_, number, _ := strings.Cut(main, "Prefixes:")
 	fields := strings.Fields(number)
@@ -57,9 +58,8 @@ func mainPrefixes(text string) (int, error) {
 	return strconv.Atoi(fields[0])
 }
 
-// countRoutes counts the routes of one protocol (rtnetlink(7)) in all tables of a family, in the calling
-// thread's namespace. It does not build them in memory, as there may be a million. While the table changes the
-// number is near enough.
+// countRoutes returns the number of routes of one protocol (rtnetlink(7)) in all tables of a family, in the calling thread's
+// namespace. It does not keep the routes, of which there may be a million. The number is approximate while the tables change.
 func countRoutes(family int, protocol uint8) (int, error) {
 	n, err := dumpRoutes(family, protocol)
 	if err != nil {
@@ -74,7 +74,7 @@ func dumpRoutes(family int, protocol uint8) (int, error) {
 		return 0, err
 	}
 	defer unix.Close(fd)
-	// The kernel then leaves out what is of other protocols, and the exceptions to routes.
+	// With this option the kernel leaves out routes of other protocols, and exceptions to routes.
 	if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
 		return 0, err
 	}
@@ -85,8 +85,8 @@ func dumpRoutes(family int, protocol uint8) (int, error) {
 	request.Len = uint32(unsafe.Sizeof(request))
 	request.NlMsghdr.Type, request.NlMsghdr.Flags = unix.RTM_GETROUTE, unix.NLM_F_REQUEST|unix.NLM_F_DUMP
 	request.Family, request.Protocol = uint8(family), protocol
-	bytesOf := unsafe.Slice((*byte)(unsafe.Pointer(&request)), request.Len)
-	if err := unix.Sendto(fd, bytesOf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	message := unsafe.Slice((*byte)(unsafe.Pointer(&request)), request.Len)
+	if err := unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return 0, err
 	}
 	count := 0

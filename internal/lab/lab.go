@@ -4,9 +4,9 @@
 // for the demo, the tests and the benchmarks.
 //
 // A lab has a name. Its namespaces are called cv-NAME-..., its files are in
-// /run/culvert/lab/NAME and its state in /run/culvert/lab/NAME.json, so that
-// several labs run side by side and one process can take down what another
-// set up. Nothing outside those namespaces is touched.
+// /run/culvert/lab/NAME, and its state is in /run/culvert/lab/NAME.json. So
+// several labs can be up at once, and one process can take down what another
+// has set up. A lab touches nothing outside its namespaces.
 package lab
 
 import (
@@ -23,53 +23,54 @@ import (
 	"time"
 )
 
-// Options say how a lab is set up. The zero value gives each topology's
-// defaults.
+// Options say how a lab is set up. The zero value has the defaults of each
+// topology.
 type Options struct {
-	// Name of the lab, the topology's name when empty.
+	// Name is the name of the lab, by default that of the topology.
 	Name string
-	// Out receives a line for each step. Nothing is written when it is nil.
+	// Out receives a line for each step. It may be nil.
 	Out io.Writer
-	// MTU of every veth in bytes, 1500 when zero.
+	// MTU is the MTU of every veth in bytes, by default 1500.
 	MTU int
-	// Queues of every veth in each direction, the kernel's choice when zero.
+	// Queues is the number of queues of every veth in each direction, by default
+	// the kernel's choice.
 	Queues int
 	// IPv6 puts the SCION underlay on IPv6 addresses.
 	IPv6 bool
 
-	// StaticNeighbours fills in permanent ARP and ND entries (topology veth).
-	StaticNeighbours bool
+	// StaticNeighbors adds permanent neighbor entries (topologies veth and filter).
+	StaticNeighbors bool
 	// Forward turns IP forwarding on in the router under test (topology veth).
 	Forward bool
 
-	// Routers names the router of each AS by its namespace. In scion3,
-	// what is not named stays on the default: as2 on culvert, the others on
-	// the reference router. In bgp it is culvert or Linux for rut, by default
-	// culvert.
+	// Routers is the kind of router by namespace. In scion3 the default is Culvert
+	// for as2 and Reference for the others. In bgp it is Culvert or Linux for rut,
+	// by default Culvert.
 	Routers map[string]Router
 	// SegmentSwitch makes AS 2 the core AS of the other two, so that a path
 	// from AS 1 to AS 3 is an up segment and a down segment joined at AS 2.
 	// Without it all three are core ASes, joined by a core segment
 	// (topology scion3).
 	SegmentSwitch bool
-	// BFD is the interval of the routers' BFD sessions, 200 ms when zero. A
+	// BFD is the interval of the routers' BFD sessions, by default 200 ms. A
 	// session is down after five missed packets (topology scion3).
 	BFD time.Duration
-	// Routes says how many prefixes are announced (topology bgp).
+	// Routes is the number of prefixes that are announced (topology bgp).
 	Routes Routes
-	// Plain puts the routes into the kernel without BGP (topology bgp).
+	// Plain adds the routes to the kernel without BGP (topology bgp).
 	Plain bool
-	// Timeout is how long to wait for paths, 90 s when zero (topology scion3),
-	// or for each thing on the way to a full table, 5 min when zero (bgp).
+	// Timeout is how long to wait for paths (topology scion3), or for each step
+	// (other topologies), by default 5 min.
 	Timeout time.Duration
-	// Peers tells where the reference programs and the table of prefixes are,
-	// DefaultPeers when zero (topologies scion3 and bgp).
+	// Peers has the directories of the reference programs and of the table of
+	// prefixes, by default those of DefaultPeers (topologies scion3 and bgp).
 	Peers Peers
-	// Culvert is the culvert binary, the running executable when empty.
+	// Culvert is the path of the culvert binary, by default the running
+	// executable.
 	Culvert string
 }
 
-// topology knows how to build one kind of lab.
+// topology is one kind of lab.
 type topology struct {
 	about      string
 	namespaces []string
@@ -85,8 +86,8 @@ var topologies = map[string]topology{
 	"lb":     lbTopology,
 }
 
-// Topologies returns the names of what Up can build, each with a line that
-// describes it.
+// Topologies returns the names of the topologies, each with a description in one
+// line.
 func Topologies() map[string]string {
 	about := make(map[string]string, len(topologies))
 	for name, t := range topologies {
@@ -95,19 +96,19 @@ func Topologies() map[string]string {
 	return about
 }
 
-// ErrOptions marks an error in the topology's name or in the options of a lab,
-// found before anything was made.
+// ErrOptions marks an error in the name of a topology or in the options of a lab.
+// Nothing has been made then.
 var ErrOptions = errors.New("lab")
 
-// Lab is a network that is up. Its exported fields are what the state file
-// holds.
+// Lab is a network that is up. Its exported fields are the content of the state
+// file.
 type Lab struct {
 	Name       string      `json:"name"`
 	Topology   string      `json:"topology"`
 	Created    time.Time   `json:"created"`
-	Ready      bool        `json:"ready"`   // false while Up is at work
+	Ready      bool        `json:"ready"`   // false until Up is done
 	Dir        string      `json:"dir"`     // configuration, logs and databases
-	Culvert    string      `json:"culvert"` // the binary behind a culvert router
+	Culvert    string      `json:"culvert"` // path of the culvert binary
 	Peers      string      `json:"peers"`   // directory of the reference programs
 	Namespaces []Namespace `json:"namespaces"`
 	ASes       []AS        `json:"ases,omitempty"`
@@ -125,8 +126,8 @@ type Namespace struct {
 	Interfaces []Interface `json:"interfaces,omitempty"`
 }
 
-// Up sets up a lab. When it fails or ctx ends before the lab is complete,
-// everything made so far is removed again.
+// Up sets up a lab. If it fails, or if ctx ends before the lab is complete, it
+// removes everything that it has made.
 func Up(ctx context.Context, kind string, o Options) (lab *Lab, err error) {
 	t, o, err := prepare(kind, o)
 	if err != nil {
@@ -150,7 +151,7 @@ func Up(ctx context.Context, kind string, o Options) (lab *Lab, err error) {
 			return
 		}
 		if ctx.Err() != nil {
-			err = fmt.Errorf("lab %s: interrupted, what it had made is removed: %w", l.Name, ctx.Err())
+			err = fmt.Errorf("lab %s: interrupted and removed: %w", l.Name, ctx.Err())
 		}
 		lab, err = nil, join(err, l.remove())
 	}()
@@ -170,7 +171,8 @@ func Up(ctx context.Context, kind string, o Options) (lab *Lab, err error) {
 	return l, l.save()
 }
 
-// prepare fills in the defaults and refuses what does not fit together.
+// prepare fills in the defaults and returns an error for options that contradict
+// each other.
 func prepare(kind string, o Options) (topology, Options, error) {
 	t, ok := topologies[kind]
 	if !ok {
@@ -213,9 +215,8 @@ func prepare(kind string, o Options) (topology, Options, error) {
 	return t, o, nil
 }
 
-// Down removes the lab of that name: its processes, namespaces, files, and what
-// culvert has pinned for those namespaces. It also clears up after an Up that
-// was killed.
+// Down removes a lab: its processes, namespaces and files, and culvert's pins of
+// those namespaces. It also removes what a killed Up has left.
 func Down(name string) error {
 	l, err := Open(name)
 	if err != nil {
@@ -239,15 +240,16 @@ func needRoot() error {
 	return nil
 }
 
-// remove takes everything down that the lab may have made, in the reverse
-// order, and goes on after an error.
+// remove removes everything that the lab may have made, in the reverse order. It
+// goes on after an error.
 func (l *Lab) remove() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var errs []error
 	inodes := l.inodes()
 	errs = append(errs, endAll(l.Processes, syscall.SIGTERM, stopGrace))
-	// What somebody else started in the namespaces would keep them alive.
+	// Processes that somebody else has started in the namespaces would keep those
+	// alive.
 	for range 3 {
 		errs = append(errs, endAll(processesIn(inodes), syscall.SIGTERM, stopGrace))
 	}
@@ -259,12 +261,12 @@ func (l *Lab) remove() error {
 	}
 	errs = append(errs, os.RemoveAll(l.Dir))
 	if err := join(errs...); err != nil {
-		return fmt.Errorf("lab %s is not all gone, run 'culvert lab down %s' again: %w", l.Name, l.Name, err)
+		return fmt.Errorf("lab %s is not removed completely, run 'culvert lab down %s' again: %w", l.Name, l.Name, err)
 	}
 	return l.release()
 }
 
-// Namespace returns the namespace of that name within the lab.
+// Namespace returns a namespace of the lab by its name.
 func (l *Lab) Namespace(name string) (Namespace, error) {
 	var names []string
 	for _, ns := range l.Namespaces {
@@ -277,7 +279,7 @@ func (l *Lab) Namespace(name string) (Namespace, error) {
 		l.Name, name, strings.Join(names, ", "))
 }
 
-// Interface returns the interface of that name in the namespace.
+// Interface returns an interface of the namespace by its name.
 func (n Namespace) Interface(name string) (Interface, error) {
 	for _, i := range n.Interfaces {
 		if i.Name == name {

@@ -25,15 +25,15 @@ func readSysctl(t *testing.T, key string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// TestDownLeavesNothing takes a lab down, from its name alone, that holds a
-// stranger's process and pins of culvert.
+// TestDownLeavesNothing takes a lab down by its name. A process that the lab has
+// not started runs in it, and culvert has pins for its namespaces.
 func TestDownLeavesNothing(t *testing.T) {
 	defer func(dir string) { pinDir = dir }(pinDir)
 	pinDir = t.TempDir()
 	name := testName(t, "d")
 	l := up(t, "veth", Options{Name: name})
 	if found := leftovers(t, name); len(found) < 5 {
-		t.Fatalf("a lab that is up shows only %q: this test would not see what stays behind", found)
+		t.Fatalf("leftovers finds only %q of a lab that is up", found)
 	}
 
 	cmd, err := l.Command(t.Context(), "a", "sleep", "1000")
@@ -78,7 +78,7 @@ func TestTwoLabsAtOnce(t *testing.T) {
 	one := up(t, "veth", Options{Name: testName(t, "one")})
 	two := up(t, "veth", Options{Name: testName(t, "two"), Forward: true})
 	if _, err := Up(t.Context(), "veth", Options{Name: one.Name}); err == nil {
-		t.Error("a name was given away twice")
+		t.Error("two labs have one name")
 	}
 	labs, err := List()
 	if err != nil {
@@ -102,7 +102,7 @@ func TestTwoLabsAtOnce(t *testing.T) {
 	}
 }
 
-// TestInterruptedUpLeavesNothing cancels at each step of which a line is shown.
+// TestInterruptedUpLeavesNothing cancels the context of Up at each step.
 func TestInterruptedUpLeavesNothing(t *testing.T) {
 	for i, text := range []string{"namespaces", "rut/to-a", "rut/to-b", "router configuration"} {
 		t.Run(text, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 			out := &cancelAt{text: text, cancel: cancel}
 			_, err := Up(ctx, "veth", Options{Name: name, Out: out})
 			if !out.hit || !errors.Is(err, context.Canceled) {
-				t.Errorf("up said %v, shown: %s", err, out.lines.String())
+				t.Errorf("Up returned %v, and wrote: %s", err, out.lines.String())
 			}
 			if err == nil {
 				_ = Down(name)
@@ -122,8 +122,8 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestUpRefusesForeignNamespace checks that the clean-up cannot hit a namespace
-// which no lab has made.
+// TestUpRefusesForeignNamespace has a namespace that no lab has made, under the
+// name of one. Up must neither use nor remove it.
 func TestUpRefusesForeignNamespace(t *testing.T) {
 	name := testName(t, "f")
 	foreign := netnsName(name, "a")
@@ -136,10 +136,10 @@ func TestUpRefusesForeignNamespace(t *testing.T) {
 		}
 	}()
 	if _, err := Up(t.Context(), "veth", Options{Name: name}); err == nil || !strings.Contains(err.Error(), foreign) {
-		t.Errorf("up said %v", err)
+		t.Errorf("Up returned %v", err)
 	}
 	if got := leftovers(t, name); len(got) != 1 || got[0] != netnsPath(foreign) {
-		t.Errorf("left: %v, want the foreign namespace alone", got)
+		t.Errorf("left: %v, want only the foreign namespace", got)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestWriteList(t *testing.T) {
 }
 
 func TestWrongOptions(t *testing.T) {
-	for want, try := range map[string]struct {
+	for want, tc := range map[string]struct {
 		kind string
 		o    Options
 	}{
@@ -238,10 +238,10 @@ func TestWrongOptions(t *testing.T) {
 		"are for bgp":  {"scion3", Options{Routes: Routes{Limited: true}}},
 		"always":       {"bgp", Options{Forward: true}},
 		"runs culvert": {"bgp", Options{Routers: map[string]Router{"rut": Reference}}},
-		"choose 0 to":  {"bgp", Options{Routes: Routes{Limited: true, V6: mostRoutes + 1}}},
+		"choose 0 to":  {"bgp", Options{Routes: Routes{Limited: true, V6: maxRoutes + 1}}},
 	} {
-		if _, err := Up(t.Context(), try.kind, try.o); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s %+v: %v, want a word on %q", try.kind, try.o, err, want)
+		if _, err := Up(t.Context(), tc.kind, tc.o); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s %+v: %v, want an error with %q", tc.kind, tc.o, err, want)
 		}
 	}
 	if _, err := Open(".."); !errors.Is(err, ErrOptions) {

@@ -19,12 +19,12 @@ import (
 //	               \   /
 //	client ------- router ------- b1, b2, b3, b4
 //
-// Router is Linux with BIRD. Both balancers run culvert and announce the VIPs to it by BGP; it spreads flows over
-// both (ECMP). Each backend has the VIPs on its loopback, takes the balancers' encapsulation off with 'culvert lb
-// decap' and answers to the client directly. The backends are reached in four ways: IPIP and GUE, over IPv4 and IPv6.
+// router is Linux with BIRD. Both load balancers run culvert and announce the VIPs to router by BGP. router spreads flows
+// over both (ECMP). Each backend has the VIPs on its loopback, decapsulates packets with 'culvert lb decap', and answers the
+// client directly. Each backend has another encapsulation: IPIP or GUE, over IPv4 or IPv6.
 var lbTopology = topology{
 	about:      "two load balancers that announce VIPs by BGP, four web servers, and a client",
-	namespaces: append([]string{"client", "router"}, append(slicesOf("lb", lbBalancers), slicesOf("b", lbBackends)...)...),
+	namespaces: append([]string{"client", "router"}, append(numbered("lb", lbBalancers), numbered("b", lbBackends)...)...),
 	check:      checkLB,
 	build:      buildLB,
 }
@@ -32,12 +32,12 @@ var lbTopology = topology{
 const (
 	lbBalancers = 2
 	lbBackends  = 4
-	// Numbers of the networks: of the client, and the ones before the first balancer's and the first backend's.
+	// Numbers of the networks, for net18. The first balancer and the first backend have the next number.
 	lbNetClient    = 1
 	lbNetBalancers = 10
 	lbNetBackends  = 20
-	// lbRoom is how much longer packets may be where they are encapsulated: IPv6 and UDP.
-	lbRoom = 48
+	// lbOverhead is the largest overhead of an encapsulation in bytes: that of GUE over IPv6.
+	lbOverhead = 48
 	// lbTimeout bounds each step.
 	lbTimeout = 5 * time.Minute
 	// AS numbers (RFC 5398).
@@ -55,12 +55,12 @@ var (
 type LB struct {
 	VIP4 netip.Addr `json:"vip4"`
 	VIP6 netip.Addr `json:"vip6"`
-	// Configs are the configuration files of the balancers, by namespace.
+	// Configs are the paths of the balancers' configuration files, by namespace.
 	Configs map[string]string `json:"configs"`
 }
 
-// slicesOf numbers a name from 1.
-func slicesOf(name string, n int) []string {
+// numbered returns a name with each number from 1 to n behind it.
+func numbered(name string, n int) []string {
 	var all []string
 	for i := range n {
 		all = append(all, fmt.Sprintf("%s%d", name, i+1))
@@ -69,19 +69,19 @@ func slicesOf(name string, n int) []string {
 }
 
 func checkLB(o Options) error {
-	if len(o.Routers) > 0 || o.SegmentSwitch || o.BFD != 0 || o.Forward || o.IPv6 || o.Routes != (Routes{}) || o.Plain || o.StaticNeighbours {
-		return errors.New("options of the other topologies have no place in it")
+	if len(o.Routers) > 0 || o.SegmentSwitch || o.BFD != 0 || o.Forward || o.IPv6 || o.Routes != (Routes{}) || o.Plain || o.StaticNeighbors {
+		return errors.New("leave out the options of other topologies")
 	}
 	if o.Timeout < 0 {
 		return errors.New("a time must not be negative")
 	}
-	if o.MTU > 3400 { // above it veths take programs for frames of several buffers only, and no redirects between them
+	if o.MTU > 3400 { // with a larger MTU a veth takes multi-buffer programs only, and no redirects to other veths
 		return fmt.Errorf("MTU %d: choose 1280 to 3400", o.MTU)
 	}
 	return nil
 }
 
-// lbNet is the network of a namespace's link to router.
+// lbNet returns the number of the network between a namespace and router.
 func lbNet(ns string) int {
 	switch {
 	case ns == "client":
@@ -111,7 +111,8 @@ func buildLB(ctx context.Context, l *Lab, o Options) error {
 	)
 }
 
-// wireLB joins everybody to router. Encapsulated packets are longer than the client's.
+// wireLB makes a link from router to every other namespace. Those of balancers and backends have a larger MTU, for
+// encapsulated packets.
 func (l *Lab) wireLB(o Options) error {
 	for _, ns := range l.Namespaces {
 		if ns.Name == "router" {
@@ -120,7 +121,7 @@ func (l *Lab) wireLB(o Options) error {
 		k := lbNet(ns.Name)
 		wire := o
 		if ns.Name != "client" {
-			wire.MTU += lbRoom
+			wire.MTU += lbOverhead
 		}
 		err := l.addPair(
 			end{ns: "router", name: "to-" + ns.Name, addrs: both(k, 1)},
@@ -132,17 +133,17 @@ func (l *Lab) wireLB(o Options) error {
 			return err
 		}
 	}
-	progress(o.Out, "veth pairs from router to everybody")
+	progress(o.Out, "veth pairs from router to all others")
 	return l.Do("router", func() error {
 		return join(writeSysctl("ipv4/ip_forward", "1"), writeSysctl("ipv6/conf/all/forwarding", "1"),
-			// Flows are spread by ports as well, by what packets say. Policy 1 would go by the sender's mark on them: that has come
-			// over the veth, and is another one after a retransmission.
+			// Policy 3 hashes the fields of the packet. Policy 1 would use the hash that the client's stack has put into the skb,
+			// which a veth keeps and which changes when TCP retransmits.
 			writeSysctl("ipv4/fib_multipath_hash_policy", "3"), writeSysctl("ipv6/fib_multipath_hash_policy", "3"),
 			writeSysctl("ipv4/fib_multipath_hash_fields", hashFields), writeSysctl("ipv6/fib_multipath_hash_fields", hashFields))
 	})
 }
 
-// hashFields are addresses, protocol and ports.
+// hashFields selects the addresses, the protocol and the ports, as a mask.
 const hashFields = "55"
 
 func (l *Lab) startLBRouter() error {
@@ -152,12 +153,12 @@ func (l *Lab) startLBRouter() error {
 	return l.startBIRD("router")
 }
 
-// lbHTTPPort is that of the service.
+// lbHTTPPort is the port of the service.
 const lbHTTPPort = 80
 
-// startLBBackends gives each backend the VIPs, the end of the tunnels and a web server.
+// startLBBackends gives each backend the VIPs as addresses, the decapsulation program and a web server.
 func (l *Lab) startLBBackends(ctx context.Context, w waiter) error {
-	for _, ns := range slicesOf("b", lbBackends) {
+	for _, ns := range numbered("b", lbBackends) {
 		err := l.Do(ns, func() error {
 			lo, err := netlink.LinkByName("lo")
 			if err != nil {
@@ -176,7 +177,7 @@ func (l *Lab) startLBBackends(ctx context.Context, w waiter) error {
 			return err
 		}
 	}
-	for _, ns := range slicesOf("b", lbBackends) {
+	for _, ns := range numbered("b", lbBackends) {
 		err := w.until(ctx, "web server in "+ns, func(ctx context.Context) (bool, string) {
 			answer, err := l.Run(ctx, ns, "curl", "-sS", "-m", "1", "http://127.0.0.1/")
 			if err != nil {
@@ -192,8 +193,10 @@ func (l *Lab) startLBBackends(ctx context.Context, w waiter) error {
 	return nil
 }
 
-// WebProcess is the name of a backend's web server among the processes, CulvertProcess that of a balancer's culvert.
-func WebProcess(ns string) string     { return ns + "-web" }
+// WebProcess returns the name of the process of a backend's web server.
+func WebProcess(ns string) string { return ns + "-web" }
+
+// CulvertProcess returns the name of the process of culvert in a namespace.
 func CulvertProcess(ns string) string { return ns + "-culvert" }
 
 // StartWebServer starts the web server of a backend, which answers with the backend's name.
@@ -202,7 +205,7 @@ func (l *Lab) StartWebServer(ns string) error {
 }
 
 func (l *Lab) startLBBalancers(ctx context.Context, w waiter) error {
-	for _, ns := range slicesOf("lb", lbBalancers) {
+	for _, ns := range numbered("lb", lbBalancers) {
 		config := l.file(ns + ".toml")
 		l.LB.Configs[ns] = config
 		if err := writeFile(config, lbConfig(ns)); err != nil {
@@ -215,16 +218,16 @@ func (l *Lab) startLBBalancers(ctx context.Context, w waiter) error {
 	return nil
 }
 
-// StartBalancer starts culvert again in the namespace of a balancer.
+// StartBalancer starts culvert in the namespace of a balancer after it was stopped. It does not wait.
 func (l *Lab) StartBalancer(ns string) error {
 	return l.spawn(CulvertProcess(ns), ns, l.Culvert, "run", "-c", l.LB.Configs[ns])
 }
 
-// waitVIPs waits until router has a way to each VIP over both balancers.
+// waitVIPs waits until router has a route to each VIP over both balancers.
 func (l *Lab) waitVIPs(ctx context.Context, w waiter) error {
 	for _, vip := range []netip.Addr{lbVIP4, lbVIP6} {
 		err := w.until(ctx, "routes to "+vip.String(), func(context.Context) (bool, string) {
-			n, err := l.WaysTo("router", vip)
+			n, err := l.NextHops("router", vip)
 			if err != nil {
 				return false, oneLine(err.Error())
 			}
@@ -237,8 +240,8 @@ func (l *Lab) waitVIPs(ctx context.Context, w waiter) error {
 	return nil
 }
 
-// WaysTo counts the next hops of the route to exactly one address in a namespace.
-func (l *Lab) WaysTo(ns string, addr netip.Addr) (n int, err error) {
+// NextHops returns the number of next hops of the host route to an address in a namespace, 0 if there is no such route.
+func (l *Lab) NextHops(ns string, addr netip.Addr) (n int, err error) {
 	err = l.Do(ns, func() error {
 		family := netlink.FAMILY_V4
 		if addr.Is6() {
@@ -256,7 +259,7 @@ func (l *Lab) WaysTo(ns string, addr netip.Addr) (n int, err error) {
 	return n, err
 }
 
-// waitAnswers waits until the client is served by all backends, over both families.
+// waitAnswers waits until all backends have answered the client, in both families.
 func (l *Lab) waitAnswers(ctx context.Context, w waiter) error {
 	for _, url := range []string{lbURL(lbVIP4), lbURL(lbVIP6)} {
 		seen := map[string]bool{}

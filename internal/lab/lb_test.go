@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// A lab of topology lb is served over both families by all backends, says what it is, and leaves nothing.
+// TestLB wants all backends to answer in both families, and checks the state, the summary and that nothing is left.
 func TestLB(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -34,7 +34,7 @@ func TestLB(t *testing.T) {
 			names[strings.TrimSpace(string(out))] = true
 			return len(names) == lbBackends
 		})
-		for _, ns := range slicesOf("b", lbBackends) {
+		for _, ns := range numbered("b", lbBackends) {
 			if !names[ns] {
 				t.Errorf("%s: %v have answered, %s has not", url, names, ns)
 			}
@@ -46,7 +46,7 @@ func TestLB(t *testing.T) {
 		want := make([]byte, 3000000)
 		_, _ = (&WebBytes{}).Read(want)
 		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s: %d bytes, %v: not those that were asked for", url, len(got), err)
+			t.Errorf("%s: %d bytes, %v: not the bytes of the server", url, len(got), err)
 		}
 	}
 	checkLBState(t, l)
@@ -72,7 +72,7 @@ func TestLB(t *testing.T) {
 	}
 }
 
-// checkLBState looks at what a lab of MTU 1400 says of itself.
+// checkLBState checks the state, the configuration files and the summary of a lab with an MTU of 1400.
 func checkLBState(t *testing.T, l *Lab) {
 	t.Helper()
 	again, err := Open(l.Name)
@@ -83,7 +83,7 @@ func checkLBState(t *testing.T, l *Lab) {
 		t.Errorf("the state says %+v", again.LB)
 	}
 	var orders [lbBalancers][]string
-	for n, ns := range slicesOf("lb", lbBalancers) {
+	for n, ns := range numbered("lb", lbBalancers) {
 		text, err := os.ReadFile(again.LB.Configs[ns])
 		if err != nil {
 			t.Fatal(err)
@@ -105,7 +105,7 @@ func checkLBState(t *testing.T, l *Lab) {
 	}
 	for _, ns := range l.Namespaces {
 		for _, i := range ns.Interfaces {
-			want := 1400 + lbRoom
+			want := 1400 + lbOverhead
 			if ns.Name == "client" || i.PeerNS == "client" {
 				want = 1400
 			}
@@ -133,7 +133,7 @@ func checkLBState(t *testing.T, l *Lab) {
 	if err := WriteList(&list, true); err != nil {
 		t.Fatal(err)
 	}
-	var all []listed
+	var all []listEntry
 	if err := json.Unmarshal(list.Bytes(), &all); err != nil {
 		t.Fatal(err)
 	}
@@ -147,12 +147,12 @@ func checkLBState(t *testing.T, l *Lab) {
 	}
 	for _, want := range []string{CulvertProcess("lb1"), CulvertProcess("lb2"), WebProcess("b1"), WebProcess("b4")} {
 		if !alive[want] {
-			t.Errorf("the list says of processes %v: not that %s runs", alive, want)
+			t.Errorf("process %s does not run, by the list: %v", want, alive)
 		}
 	}
 }
 
-// checkLBBirds wants the VIPs, and nothing else, to have come by BGP from both balancers.
+// checkLBBirds wants BIRD in router to have routes to the VIPs, and no others, from both balancers.
 func checkLBBirds(t *testing.T, l *Lab) {
 	t.Helper()
 	for _, vip := range []string{lbVIP4.String() + "/32", lbVIP6.String() + "/128"} {
@@ -169,15 +169,15 @@ func checkLBBirds(t *testing.T, l *Lab) {
 
 func TestLBOptionsRefused(t *testing.T) {
 	for name, o := range map[string]Options{
-		"routers":    {Routers: map[string]Router{"lb1": Culvert}},
-		"routes":     {Routes: Routes{Limited: true, V4: 3}},
-		"plain":      {Plain: true},
-		"neighbours": {StaticNeighbours: true},
-		"IPv6":       {IPv6: true},
-		"time":       {Timeout: -time.Second},
-		"MTU":        {MTU: 3401},
-		"small MTU":  {MTU: 1279},
-		"queues":     {Queues: -1},
+		"routers":   {Routers: map[string]Router{"lb1": Culvert}},
+		"routes":    {Routes: Routes{Limited: true, V4: 3}},
+		"plain":     {Plain: true},
+		"neighbors": {StaticNeighbors: true},
+		"IPv6":      {IPv6: true},
+		"time":      {Timeout: -time.Second},
+		"MTU":       {MTU: 3401},
+		"small MTU": {MTU: 1279},
+		"queues":    {Queues: -1},
 	} {
 		o.Name = testName(t, "bad")
 		l, err := Up(t.Context(), "lb", o)

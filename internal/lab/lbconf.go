@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// birdLB takes the VIPs of both balancers and gives the kernel all ways to them.
+// birdLB is router's configuration of BIRD. It accepts the VIPs from both balancers and exports all paths to the kernel.
 const birdLB = `# Made by 'culvert lab'; 'birdc -s %[1]s configure' reads it again.
 log stderr all;
 router id %[2]s;
@@ -26,7 +26,7 @@ filter vips4 { if net ~ [ %[3]s/32 ] then accept; reject; }
 filter vips6 { if net ~ [ %[4]s/128 ] then accept; reject; }
 `
 
-const birdLBNeighbour = `protocol bgp %[1]s_%[2]s {
+const birdLBNeighbor = `protocol bgp %[1]s_%[2]s {
 	local %[3]s as %[4]d;
 	neighbor %[5]s as %[6]d;
 	passive on;
@@ -35,20 +35,20 @@ const birdLBNeighbour = `protocol bgp %[1]s_%[2]s {
 }
 `
 
-// lbRouterConfig is what BIRD reads in router. Each family has a session of its own.
+// lbRouterConfig returns the configuration of BIRD in router. Each family has a session of its own.
 func lbRouterConfig(socket string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, birdLB, socket, net18(lbNetClient, 1, false).Addr(), lbVIP4, lbVIP6)
-	for _, ns := range slicesOf("lb", lbBalancers) {
+	for _, ns := range numbered("lb", lbBalancers) {
 		for _, v6 := range []bool{false, true} {
 			family := map[bool]string{false: "4", true: "6"}[v6]
-			fmt.Fprintf(&s, birdLBNeighbour, ns, family, net18(lbNet(ns), 1, v6).Addr(), asLBRouter, net18(lbNet(ns), 2, v6).Addr(), asLBBalancers)
+			fmt.Fprintf(&s, birdLBNeighbor, ns, family, net18(lbNet(ns), 1, v6).Addr(), asLBRouter, net18(lbNet(ns), 2, v6).Addr(), asLBBalancers)
 		}
 	}
 	return s.String()
 }
 
-const lbConfigHead = `# Made by 'culvert lab'; all balancers have the same but for order, router_id and the neighbours.
+const lbConfigHead = `# Made by 'culvert lab'; the balancers' files differ only in order, router_id and neighbors.
 name = "%[1]s"
 interfaces = ["to-router"]
 metrics = "127.0.0.1:9441"
@@ -87,27 +87,27 @@ address = "%s"
 encapsulation = "%s"
 `
 
-// lbWays are how the backends are reached: with what, and whether over IPv6.
-var lbWays = [lbBackends]struct {
+// lbTunnels has the encapsulation of each backend, and whether the outer header is IPv6.
+var lbTunnels = [lbBackends]struct {
 	encap string
 	v6    bool
 }{{"ipip", false}, {"gue", false}, {"ipip", true}, {"gue", true}}
 
-// lbBackendAddr is where the n-th backend, from 0, takes encapsulated packets.
+// lbBackendAddr returns the address to which encapsulated packets for backend n are sent. Backends count from 0.
 func lbBackendAddr(n int) netip.Addr {
-	return net18(lbNetBackends+n+1, 2, lbWays[n].v6).Addr()
+	return net18(lbNetBackends+n+1, 2, lbTunnels[n].v6).Addr()
 }
 
-// lbConfig is what 'culvert run' reads in the namespace of a balancer. Balancers choose the same backends whatever the
-// order is in which they are told of them: the second one is told the other way round.
+// lbConfig returns the configuration of culvert in the namespace of a balancer. The second balancer has VIPs and backends in
+// the reverse order, since balancers must choose the same backends whatever the order is.
 func lbConfig(ns string) string {
 	var s strings.Builder
 	k, reversed := lbNet(ns), ns == "lb2"
 	fmt.Fprintf(&s, lbConfigHead, ns, asLBBalancers, net18(k, 2, false).Addr(), net18(k, 1, false).Addr(), asLBRouter, net18(k, 1, true).Addr())
 	vips := []netip.Addr{lbVIP4, lbVIP6}
 	var backends []string
-	for n, way := range lbWays {
-		backends = append(backends, fmt.Sprintf(lbConfigBackend, lbBackendAddr(n), way.encap))
+	for n, tunnel := range lbTunnels {
+		backends = append(backends, fmt.Sprintf(lbConfigBackend, lbBackendAddr(n), tunnel.encap))
 	}
 	if reversed {
 		slices.Reverse(vips)
@@ -120,7 +120,7 @@ func lbConfig(ns string) string {
 	return s.String()
 }
 
-// about tells in a few words what a namespace of the topology lb does.
+// about describes a namespace of the topology lb in a few words.
 func (b *LB) about(ns string) string {
 	switch {
 	case ns == "router":
@@ -128,13 +128,13 @@ func (b *LB) about(ns string) string {
 	case b.Configs[ns] != "":
 		return fmt.Sprintf("AS %d, culvert", asLBBalancers)
 	case ns != "client":
-		way := lbWays[ns[1]-'1']
-		return "web server, " + way.encap + map[bool]string{false: " over IPv4", true: " over IPv6"}[way.v6]
+		tunnel := lbTunnels[ns[1]-'1']
+		return "web server, " + tunnel.encap + map[bool]string{false: " over IPv4", true: " over IPv6"}[tunnel.v6]
 	}
 	return ""
 }
 
-// showLB tells what to do with a lab of the topology lb.
+// showLB returns the summary of a lab of the topology lb, with commands to try.
 func (l *Lab) showLB() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "the VIPs are %s and %s, port %d\nto try:\n", l.LB.VIP4, l.LB.VIP6, lbHTTPPort)

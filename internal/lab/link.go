@@ -34,16 +34,16 @@ func (i Interface) HardwareAddr() net.HardwareAddr {
 	return mac
 }
 
-// end is one end of a pair to be made.
+// end describes one end of a veth pair that is to be made.
 type end struct {
 	ns    string
 	name  string
 	addrs []netip.Prefix
 }
 
-// addPair joins two namespaces with a veth pair that is up at both ends, with
-// addresses, without checksum offload and with GRO on. It is made inside the
-// namespaces, so that it never shows in the namespace of the host.
+// addPair joins two namespaces with a veth pair. Both ends are up, with addresses,
+// without checksum offload, and with GRO on. The pair is made inside the
+// namespaces, so that it never appears in the host's.
 func (l *Lab) addPair(a, b end, o Options) error {
 	nsB, err := l.Namespace(b.ns)
 	if err != nil {
@@ -76,13 +76,15 @@ func (l *Lab) addPair(a, b end, o Options) error {
 	return nil
 }
 
-// setUp configures one end, on a thread in its namespace, and records it.
+// setUp configures one end of a pair and records it. The calling thread has to be in
+// its namespace.
 func (l *Lab) setUp(here, there end) error {
 	if err := checksumOffloadOff(here.name); err != nil {
 		return err
 	}
-	// The addresses must be usable at once, the link-local one too, from which
-	// a router solicits its neighbours, and the wire be as quiet as it can.
+	// Without duplicate address detection the link-local address, from which a
+	// router solicits its neighbors, is usable at once. Without router
+	// solicitations the link is quieter.
 	for _, key := range []string{"accept_dad", "router_solicitations"} {
 		if err := writeSysctl("ipv6/conf/"+here.name+"/"+key, "0"); err != nil {
 			return err
@@ -113,7 +115,8 @@ func (l *Lab) setUp(here, there end) error {
 	return nil
 }
 
-// addAddrs adds addresses that are usable at once, without duplicate detection.
+// addAddrs adds addresses without duplicate address detection, so that they are
+// usable at once.
 func addAddrs(link netlink.Link, addrs []netip.Prefix) error {
 	for _, p := range addrs {
 		addr := &netlink.Addr{IPNet: &net.IPNet{
@@ -141,8 +144,9 @@ func loopbackUp(addrs ...netip.Prefix) error {
 	return addAddrs(lo, addrs)
 }
 
-// nextMACs returns addresses for the next pair. They are locally administered,
-// the same each time for the same lab, and differ between labs.
+// nextMACs returns locally administered MAC addresses for the next pair. They
+// depend on the name of the lab and on the number of interfaces only, and differ
+// between labs.
 func (l *Lab) nextMACs() (a, b net.HardwareAddr) {
 	ends := 0
 	for _, ns := range l.Namespaces {
@@ -157,8 +161,7 @@ func (l *Lab) nextMACs() (a, b net.HardwareAddr) {
 	return mac(ends + 1), mac(ends + 2)
 }
 
-// writeSysctl sets a value under /proc/sys/net, which shows the network
-// namespace of the calling thread.
+// writeSysctl sets a sysctl below /proc/sys/net in the calling thread's namespace.
 func writeSysctl(key, value string) error {
 	if err := os.WriteFile("/proc/sys/net/"+key, []byte(value), 0); err != nil {
 		return fmt.Errorf("set net/%s: %w", key, err)
@@ -166,9 +169,9 @@ func writeSysctl(key, value string) error {
 	return nil
 }
 
-// setNeighbour adds a permanent neighbour entry in the calling thread's
+// setNeighbor adds a permanent neighbor entry in the calling thread's
 // namespace.
-func setNeighbour(ifname string, addr netip.Addr, mac net.HardwareAddr) error {
+func setNeighbor(ifname string, addr netip.Addr, mac net.HardwareAddr) error {
 	link, err := netlink.LinkByName(ifname)
 	if err != nil {
 		return err
@@ -177,7 +180,7 @@ func setNeighbour(ifname string, addr netip.Addr, mac net.HardwareAddr) error {
 		LinkIndex: link.Attrs().Index, IP: addr.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT,
 	})
 	if err != nil {
-		return fmt.Errorf("set neighbour %s on %s: %w", addr, ifname, err)
+		return fmt.Errorf("set neighbor %s on %s: %w", addr, ifname, err)
 	}
 	return nil
 }

@@ -17,16 +17,16 @@ import (
 
 const netnsDir = "/run/netns"
 
-// pinDir holds what culvert has pinned, a directory for each network namespace,
-// named by the namespace's inode number. Tests put another in its place.
+// pinDir has culvert's pins, in a directory for each network namespace that is named
+// by the namespace's inode number. It is a variable for tests.
 var pinDir = "/sys/fs/bpf/culvert"
 
 func netnsName(lab, ns string) string { return "cv-" + lab + "-" + ns }
 func netnsPath(name string) string    { return filepath.Join(netnsDir, name) }
 
-// onThread runs f on an OS thread of its own and then takes that thread back to
-// the network namespace it came from. A thread that cannot go back stays locked,
-// so the runtime ends it with the goroutine.
+// onThread runs f on an OS thread of its own, which afterwards returns to the
+// network namespace it came from. A thread that cannot return stays locked, so that
+// the runtime ends it with the goroutine.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -49,9 +49,9 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// Do runs f on a thread that is in the namespace. Only the network namespace
-// changes: mounts stay visible. A process that f starts is born in the
-// namespace, a goroutine that f starts is not.
+// Do runs f on a thread that is in a namespace. Only the network namespace changes,
+// mounts stay visible. A process that f starts is in the namespace, a goroutine that
+// f starts is not.
 func (l *Lab) Do(ns string, f func() error) error {
 	n, err := l.Namespace(ns)
 	if err != nil {
@@ -78,7 +78,7 @@ func enter(name string) error {
 	return nil
 }
 
-// createNamespace makes a named namespace with its loopback up.
+// createNamespace makes a named namespace and sets its loopback up.
 func createNamespace(name string) error {
 	if err := shareNetnsDir(); err != nil {
 		return err
@@ -97,9 +97,9 @@ func createNamespace(name string) error {
 	return nil
 }
 
-// shareNetnsDir makes /run/netns a shared mount, as ip-netns(8) does before it
-// adds its first namespace. Otherwise that command would do it later, on top of
-// ours, and leave mounts that cannot be removed.
+// shareNetnsDir makes /run/netns a shared mount, as ip-netns(8) does before it adds
+// its first namespace. If that command did it later, it would cover the mounts of
+// the lab, and they could not be removed.
 func shareNetnsDir() error {
 	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
 		return fmt.Errorf("make %s: %w", netnsDir, err)
@@ -125,8 +125,8 @@ func shareNetnsDir() error {
 	return nil
 }
 
-// deleteNamespace removes a named namespace. One that is not there, or only half
-// made, is no error.
+// deleteNamespace removes a named namespace. It returns nil if there is none, or if
+// one was made only in part.
 func deleteNamespace(name string) error {
 	err := netns.DeleteNamed(name)
 	if errors.Is(err, unix.EINVAL) {
@@ -138,8 +138,8 @@ func deleteNamespace(name string) error {
 	return nil
 }
 
-// inodes returns the inode numbers of the lab's namespaces, which is how the
-// kernel and culvert's pins name them.
+// inodes returns the names of the lab's namespaces by inode number, by which the
+// kernel and culvert's pins identify them.
 func (l *Lab) inodes() map[uint64]string {
 	found := make(map[uint64]string)
 	for _, ns := range l.Namespaces {
@@ -149,7 +149,8 @@ func (l *Lab) inodes() map[uint64]string {
 		}
 		var fsys unix.Statfs_t
 		var st unix.Stat_t
-		// A half-made namespace is a plain file, whose inode means nothing.
+		// A namespace that was made only in part is a plain file, whose inode is
+		// not that of a namespace.
 		if unix.Fstatfs(int(h), &fsys) == nil && fsys.Type == unix.NSFS_MAGIC && unix.Fstat(int(h), &st) == nil {
 			found[st.Ino] = ns.Name
 		}
@@ -158,8 +159,8 @@ func (l *Lab) inodes() map[uint64]string {
 	return found
 }
 
-// removePins removes what culvert has pinned for a namespace. Its XDP programs
-// are detached with the last reference to their links.
+// removePins removes culvert's pins of a namespace. The kernel detaches its XDP
+// programs with the last reference to their links.
 func removePins(inode uint64) error {
 	if err := os.RemoveAll(filepath.Join(pinDir, strconv.FormatUint(inode, 10))); err != nil {
 		return fmt.Errorf("remove culvert's pins: %w", err)

@@ -10,8 +10,8 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// checksumOffloadOff makes a veth finish its checksums: it hands packets over with them unfinished
-// otherwise, and an XDP program sees that.
+// checksumOffloadOff makes the stack finish checksums before a packet enters a veth. Otherwise XDP at the other end sees
+// unfinished ones.
 func checksumOffloadOff(ifname string) error {
 	for name, cmd := range map[string]uint32{
 		"rx checksum offload": unix.ETHTOOL_SRXCSUM,
@@ -24,8 +24,8 @@ func checksumOffloadOff(ifname string) error {
 	return nil
 }
 
-// groOn turns on NAPI with GRO: a frame that XDP redirects into a veth whose peer has no NAPI is
-// lost. The device has to be up, or the kernel does not note that its peer may be redirected to.
+// groOn turns on GRO, and NAPI with it. A frame that XDP redirects into a veth is lost unless the peer has NAPI. The device has
+// to be up, since the kernel otherwise does not mark its peer as a target of redirects.
 func groOn(ifname string) error {
 	if _, err := netdev.Ethtool(ifname, unix.ETHTOOL_SGRO, 1); err != nil {
 		return fmt.Errorf("switch gro of %s on: %w", ifname, err)
@@ -33,11 +33,11 @@ func groOn(ifname string) error {
 	return nil
 }
 
-// The bits of ETHTOOL_GFLAGS, of linux/ethtool.h.
+// ethFlagTxVLAN is ETH_FLAG_TXVLAN of linux/ethtool.h, a bit of ETHTOOL_GFLAGS.
 const ethFlagTxVLAN = 1 << 7
 
-// vlanOffloadOff makes a device put the tag of a VLAN into the packet before it sends it. A veth hands it over
-// beside the packet otherwise, and an XDP program at the other end does not see it.
+// vlanOffloadOff makes the stack put VLAN tags into packets. A veth otherwise passes the tag beside the packet, where XDP at
+// the other end does not see it.
 func vlanOffloadOff(ifname string) error {
 	flags, err := netdev.Ethtool(ifname, unix.ETHTOOL_GFLAGS, 0)
 	if err == nil {

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peers tells where the reference programs are.
+// Peers has the directories of the reference programs.
 type Peers struct {
-	// Module is the directory of the Go module that pins them. When it is
-	// empty nothing can be built, and what is in Bin is used as it is.
+	// Module is the directory of the Go module that pins their versions. If it is
+	// empty, nothing can be built, and the programs in Bin are used as they are.
 	Module string
 	// Bin is the directory of the built programs.
 	Bin string
@@ -31,7 +31,7 @@ type Peers struct {
 type peerProgram struct {
 	name string
 	pkg  string
-	cgo  bool // its database is SQLite, through a C library
+	cgo  bool // whether it needs a C compiler, for SQLite
 }
 
 var peerPrograms = []peerProgram{
@@ -43,12 +43,12 @@ var peerPrograms = []peerProgram{
 	{"daemon", "github.com/scionproto/scion/daemon/cmd/daemon", true},
 }
 
-// stampFile says in Bin what each program was built from.
+// stampFile is a file in Bin that records what each program was built from.
 const stampFile = ".built-from.json"
 
-// DefaultPeers finds the reference programs of the running executable: built
-// into the directory peers beside it, from the module ../peers seen from there,
-// or ./peers.
+// DefaultPeers returns the directories for the running executable: the programs are
+// in the directory peers beside it. The module is in ../peers of the executable's
+// directory, or in ./peers.
 func DefaultPeers() (Peers, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -68,8 +68,8 @@ func DefaultPeers() (Peers, error) {
 	return p, nil
 }
 
-// BuildPeers builds the reference programs of DefaultPeers, and puts the table
-// of prefixes beside them.
+// BuildPeers builds the reference programs of DefaultPeers, and copies the table of
+// prefixes beside them.
 func BuildPeers(ctx context.Context, out io.Writer) error {
 	p, err := DefaultPeers()
 	if err != nil {
@@ -81,9 +81,9 @@ func BuildPeers(ctx context.Context, out io.Writer) error {
 	return p.BuildPrefixes(ctx, out)
 }
 
-// Build builds the programs that are missing or older than their module, with a
-// line on out for each of them. It needs the go command, and gcc for two of the
-// programs. Two builds into one directory wait for each other.
+// Build builds the programs that are missing or older than their module, and writes
+// a line to out for each of them. It needs the go command, and gcc for two of the
+// programs. Only one build at a time uses a directory; others wait.
 func (p Peers) Build(ctx context.Context, out io.Writer) error {
 	if p.Module == "" {
 		if missing := p.missing(); len(missing) > 0 {
@@ -134,9 +134,9 @@ func (p Peers) build(ctx context.Context, prog peerProgram) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath",
 		"-o", filepath.Join(p.Bin, prog.name), prog.pkg)
 	cmd.Dir = p.Module
-	// The linter's or a test's own flags and workspace must not leak in.
+	// Flags and workspace of the caller must not apply to this build.
 	cmd.Env = append(os.Environ(), cgo, "GOWORK=off", "GOFLAGS=")
-	// The go command ends its compilers when it is interrupted, not when killed.
+	// The go command ends its compilers when it is interrupted, but not when it is killed.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
@@ -150,8 +150,8 @@ func (p Peers) build(ctx context.Context, prog peerProgram) error {
 	return nil
 }
 
-// lock takes the directory of the programs, and makes it if need be. Who else
-// wants it waits until the function that it returns is called.
+// lock makes the directory of the programs if there is none, and locks it until
+// unlock is called.
 func (p Peers) lock() (unlock func() error, err error) {
 	if err := os.MkdirAll(p.Bin, 0o755); err != nil {
 		return nil, fmt.Errorf("build the reference programs: %w", err)
@@ -166,7 +166,8 @@ func (p Peers) lock() (unlock func() error, err error) {
 	return dir.Close, nil
 }
 
-// digest tells what is built from a module: the module pins every source file.
+// digest returns a hash of a module's go.mod and go.sum, which determine all that
+// is built from it.
 func digest(module string) (string, error) {
 	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -179,8 +180,8 @@ func digest(module string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// stamps reads the stamp file. One that is missing or damaged means that
-// everything is built again.
+// stamps reads the stamp file. It returns an empty map if the file is missing or
+// damaged, so that everything is built again.
 func (p Peers) stamps() map[string]string {
 	built := make(map[string]string)
 	b, err := os.ReadFile(filepath.Join(p.Bin, stampFile))

@@ -14,7 +14,7 @@ func TestPeersBuildIsIdempotent(t *testing.T) {
 	before := modTimes(t, p)
 	var out strings.Builder
 	if err := p.Build(t.Context(), &out); err != nil || out.Len() != 0 {
-		t.Errorf("a second build said %v and %q", err, out.String())
+		t.Errorf("a second build returned %v and wrote %q", err, out.String())
 	}
 	for name, at := range modTimes(t, p) {
 		if before[name] != at {
@@ -39,11 +39,11 @@ func modTimes(t *testing.T, p Peers) map[string]string {
 func TestPeersWithoutModule(t *testing.T) {
 	built := testPeers(t)
 	if err := (Peers{Bin: built.Bin}).Build(t.Context(), nil); err != nil {
-		t.Errorf("what is built needs no module: %v", err)
+		t.Errorf("all programs built, without a module: %v", err)
 	}
 	err := Peers{Bin: t.TempDir()}.Build(t.Context(), nil)
 	if err == nil || !strings.Contains(err.Error(), "checkout") || !strings.Contains(err.Error(), "scion-pki") {
-		t.Errorf("nothing built and no module: %v", err)
+		t.Errorf("no program built, without a module: %v", err)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestPeersBuildFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := Peers{Module: module, Bin: t.TempDir()}
-	for range 2 { // the second must not take the failed build for done
+	for range 2 { // the second build must not take the first for successful
 		err := p.Build(t.Context(), nil)
 		if err == nil || !strings.Contains(err.Error(), "router") || strings.Contains(err.Error(), "\n") {
 			t.Fatalf("a module without the programs: %v", err)

@@ -12,8 +12,8 @@ import (
 	"culvert/internal/lab/prefixes"
 )
 
-// BuildPrefixes copies the table of real prefixes beside the reference programs, unless it is there, with a
-// line on out. It needs the go command, which knows where the module is that has it.
+// BuildPrefixes copies the table of real prefixes beside the reference programs, unless it is there already, and writes a line
+// to out. It needs the go command, which knows the directory of the module that has the table.
 func (p Peers) BuildPrefixes(ctx context.Context, out io.Writer) error {
 	path := filepath.Join(p.Bin, prefixes.File)
 	if p.Module == "" {
@@ -27,7 +27,7 @@ func (p Peers) BuildPrefixes(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer unlock()
-	// The table is a dependency of culvert itself, whose module the other one is in.
+	// The table is in a dependency of culvert's own module, which is in the parent directory of the reference programs' module.
 	module := filepath.Dir(p.Module)
 	want, err := digest(module)
 	if err != nil {
@@ -45,7 +45,7 @@ func (p Peers) BuildPrefixes(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("copy the table of prefixes: %w", err)
 	}
-	// Renamed in one step, so that nobody reads half of it.
+	// Renaming replaces the file in one step, so that nobody reads a part of it.
 	if err := os.WriteFile(path+".new", b, 0o644); err != nil {
 		return fmt.Errorf("copy the table of prefixes: %w", err)
 	}

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// certValidity is longer than the three days that scion-pki gives AS
-// certificates by itself: a lab may stay up.
+// certValidity is the validity of AS certificates. The default of scion-pki is three
+// days, and a lab may be up for longer.
 const certValidity = "30d"
 
-// makePKI has scion-pki make the certificates of all ASes under the lab's
-// directory and gives each AS the TRC. Core ASes issue their own certificate,
-// AS 2 issues those of the others.
+// makePKI makes the certificates of all ASes with scion-pki in the lab's directory,
+// and copies the TRC to each AS. Core ASes issue their own certificates. AS 2 issues
+// those of the others.
 func (l *Lab) makePKI(ctx context.Context) error {
 	var conf strings.Builder
 	conf.WriteString("ASes:\n")

@@ -17,27 +17,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopGrace is how long a process has after SIGTERM before SIGKILL when its lab
-// goes down. It has nothing to save.
+// stopGrace is the time between SIGTERM and SIGKILL for a process of a lab that is
+// taken down. It is short because the process has nothing to save.
 const stopGrace = time.Second
 
 // Process is a program that the lab started. Nothing restarts it.
 type Process struct {
-	Name    string `json:"name"` // as in its log file's name: as1-control, ...
+	Name    string `json:"name"` // also the name of its log file: as1-control, ...
 	NS      string `json:"ns"`
 	PID     int    `json:"pid"`
-	Started uint64 `json:"started"` // in clock ticks after boot: a reused PID differs
+	Started uint64 `json:"started"` // in clock ticks after boot, to recognise a reused PID
 	Log     string `json:"log"`
 }
 
-// Alive tells whether the process still runs. A zombie does not.
+// Alive tells whether the process runs. A zombie does not.
 func (p Process) Alive() bool {
 	started, ok := startTime(p.PID)
 	return ok && started == p.Started
 }
 
-// startTime reads when a process started, in clock ticks after boot (field 22
-// of proc_pid_stat(5)). It answers false for one that has ended.
+// startTime returns when a process started, in clock ticks after boot (field 22 of
+// proc_pid_stat(5)). It returns false if the process has ended.
 func startTime(pid int) (uint64, bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -52,15 +52,15 @@ func startTime(pid int) (uint64, bool) {
 	return ticks, err == nil
 }
 
-// hasThreads tells whether threads of a process are left. The first one may be a zombie long before
-// the last one has let go of the process's sockets.
+// hasThreads tells whether a process has threads besides its first one. The first may be a zombie while others still have the
+// sockets of the process open.
 func hasThreads(pid int) bool {
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	return err == nil && len(tasks) > 1
 }
 
-// spawn starts a program in a namespace, in a session of its own so that a
-// Ctrl-C at the terminal does not reach it, and records it in the state. Its
+// spawn starts a program in a namespace and records it in the state. The program has
+// a session of its own, so that a Ctrl-C at the terminal does not reach it. Its
 // output is appended to logs/NAME.log.
 func (l *Lab) spawn(name, ns string, argv ...string) error {
 	log, err := os.OpenFile(filepath.Join(l.Dir, "logs", name+".log"),
@@ -79,7 +79,7 @@ func (l *Lab) spawn(name, ns string, argv ...string) error {
 	}
 	started, ok := startTime(cmd.Process.Pid)
 	p := Process{Name: name, NS: ns, PID: cmd.Process.Pid, Started: started, Log: log.Name()}
-	// The process is our child only as long as we live: reap it meanwhile.
+	// While this process runs, it has to reap the new one.
 	go func() { _ = cmd.Wait() }()
 	if !ok {
 		return fmt.Errorf("start %s: it ended at once: %s", name, lastLine(p.Log))
@@ -91,7 +91,7 @@ func (l *Lab) spawn(name, ns string, argv ...string) error {
 	return l.save()
 }
 
-// forget drops a process from the state. The caller holds the lock.
+// forget removes a process from the state. The caller holds the lock.
 func (l *Lab) forget(name string) {
 	for i, p := range l.Processes {
 		if p.Name == name {
@@ -101,7 +101,7 @@ func (l *Lab) forget(name string) {
 	}
 }
 
-// Process returns the lab's process of that name.
+// Process returns a process of the lab by its name.
 func (l *Lab) Process(name string) (Process, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,8 +123,8 @@ func running(all []Process) []Process {
 	return alive
 }
 
-// processesIn finds the processes in the namespaces of these inode numbers,
-// whoever started them, except this one.
+// processesIn returns all processes in the namespaces with these inode numbers,
+// except this process.
 func processesIn(inodes map[uint64]string) []Process {
 	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
 	if err != nil {
@@ -149,8 +149,8 @@ func processesIn(inodes map[uint64]string) []Process {
 	return found
 }
 
-// endAll ends processes with a signal and, after the grace, SIGKILL, and returns
-// when all are gone.
+// endAll ends processes with a signal, or with SIGKILL after grace, and waits until
+// all have ended.
 func endAll(procs []Process, sig syscall.Signal, grace time.Duration) error {
 	procs = running(procs)
 	for _, step := range []struct {
@@ -171,8 +171,8 @@ func endAll(procs []Process, sig syscall.Signal, grace time.Duration) error {
 	return fmt.Errorf("process %d (%s) does not end", procs[0].PID, procs[0].Name)
 }
 
-// signal sends a signal through a pidfd, opened before the last look at the
-// start time, so that it cannot hit a process that took over the PID.
+// signal sends a signal through a pidfd. It opens the pidfd before it compares the
+// start time, so that the signal cannot reach another process with the same PID.
 func (p Process) signal(sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -191,7 +191,7 @@ func (p Process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// lastLine returns the last line of a log that is not empty.
+// lastLine returns the last line of a log, or a remark if the log is empty or missing.
 func lastLine(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Router is a kind of border router.
+// Router is a kind of router.
 type Router string
 
 const (
@@ -19,7 +19,7 @@ const (
 	Reference Router = "reference"
 	// Culvert is culvert, as 'culvert scion run'.
 	Culvert Router = "culvert"
-	// Linux is the kernel's own forwarding, with no program of ours (topology bgp).
+	// Linux is forwarding by the kernel, without culvert (topology bgp).
 	Linux Router = "linux"
 )
 
@@ -30,13 +30,14 @@ func (r Router) check() error {
 	return nil
 }
 
-// routerGrace is how long a router has to end after a signal before SIGKILL.
+// routerGrace is the time between a signal to a router and SIGKILL.
 const routerGrace = 10 * time.Second
 
 // routedASes are the namespaces of topology scion3 that have a router.
 var routedASes = []string{"as1", "as2", "as3"}
 
-// router returns the router of an AS, by default culvert in the middle.
+// router returns the kind of router of an AS. The default is Culvert for the AS in the
+// middle and Reference for the others.
 func (o Options) router(ns string) Router {
 	if r, ok := o.Routers[ns]; ok {
 		return r
@@ -47,9 +48,9 @@ func (o Options) router(ns string) Router {
 	return Reference
 }
 
-// ParseCulvert reads which routers of a topology run culvert. In bgp that is
-// "rut" or "none". In scion3 it is "all", "none", or names of ASes separated by
-// commas; the others get the reference router.
+// ParseCulvert parses which routers of a topology are culvert. In bgp that is "rut"
+// or "none". In scion3 it is "all", "none", or names of ASes separated by commas; the
+// others have the reference router.
 func ParseCulvert(kind, list string) (map[string]Router, error) {
 	if kind == "bgp" {
 		switch list {
@@ -86,7 +87,7 @@ func (l *Lab) ases() []AS {
 	return slices.Clone(l.ASes)
 }
 
-// AS returns the AS whose router is in the namespace.
+// AS returns the AS whose router is in a namespace.
 func (l *Lab) AS(ns string) (AS, error) {
 	for _, as := range l.ases() {
 		if as.NS == ns {
@@ -96,7 +97,7 @@ func (l *Lab) AS(ns string) (AS, error) {
 	return AS{}, fmt.Errorf("lab %s has no AS in namespace %q", l.Name, ns)
 }
 
-// routerProcess is the name of an AS's router among the processes.
+// routerProcess returns the name of the process of an AS's router.
 func routerProcess(ns string) string { return ns + "-router" }
 
 // RouterPID returns the process ID of an AS's router.
@@ -111,7 +112,7 @@ func (l *Lab) RouterPID(ns string) (int, error) {
 	return p.PID, nil
 }
 
-// StartRouter starts a router in an AS. It does not wait for its links.
+// StartRouter starts a router in an AS. It does not wait until its links are up.
 func (l *Lab) StartRouter(ns string, kind Router) error {
 	if err := kind.check(); err != nil {
 		return err
@@ -137,11 +138,11 @@ func (l *Lab) StartRouter(ns string, kind Router) error {
 	return l.spawn(routerProcess(ns), ns, argv...)
 }
 
-// StopRouter sends the router of an AS a signal that ends it and waits for the
-// end. What culvert has pinned stays and goes on forwarding.
+// StopRouter ends the router of an AS with a signal and waits for the end. Culvert's
+// pinned data plane stays and goes on forwarding.
 func (l *Lab) StopRouter(ns string, sig syscall.Signal) error { return l.Stop(routerProcess(ns), sig) }
 
-// Stop sends a process of the lab a signal that ends it and waits for the end.
+// Stop ends a process of the lab with a signal and waits for the end.
 func (l *Lab) Stop(process string, sig syscall.Signal) error {
 	p, err := l.Process(process)
 	if err != nil {
@@ -150,10 +151,10 @@ func (l *Lab) Stop(process string, sig syscall.Signal) error {
 	return endAll([]Process{p}, sig, routerGrace)
 }
 
-// RestartRouter kills the router of an AS, if it runs, and starts one of that
-// kind. When culvert's place is taken by the reference router, culvert's data
-// plane is taken off the interfaces; otherwise it stays for culvert to adopt.
-// It does not wait for the links: see WaitPaths.
+// RestartRouter kills the router of an AS, if it runs, and starts one of a kind. If
+// the reference router replaces culvert, RestartRouter detaches culvert's data plane.
+// Otherwise the data plane stays, and culvert adopts it. RestartRouter does not wait
+// until the links are up; WaitPaths does.
 func (l *Lab) RestartRouter(ns string, kind Router) error {
 	as, err := l.AS(ns)
 	if err != nil {
@@ -175,7 +176,7 @@ func (l *Lab) RestartRouter(ns string, kind Router) error {
 	return l.StartRouter(ns, kind)
 }
 
-// dropPins removes what culvert has pinned for one namespace.
+// dropPins removes culvert's pins of one namespace.
 func (l *Lab) dropPins(ns string) error {
 	var errs []error
 	for inode, name := range l.inodes() {

@@ -18,10 +18,10 @@ import (
 //	as1h --- as1 --------------- as2 --------------- as3 --- as3h
 //	  101.2  101.1  12.1     12.2   23.2     23.3   103.1  103.2    198.18.x.x
 //
-// Each AS has a border router, a control service, a daemon and a dispatcher in
-// the namespace asN. AS 1 and AS 3 have a host asNh on their internal network,
-// with a dispatcher, so that packets from inside and to an end host cross a
-// wire. The internal addresses of AS 2 are on its loopback.
+// Each AS has a border router, a control service, a daemon and a dispatcher in the
+// namespace asN. AS 1 and AS 3 have a host asNh on their internal network, with a
+// dispatcher, so that packets from and to end hosts cross a link. The internal
+// addresses of AS 2 are on its loopback.
 var scion3Topology = topology{
 	about:      "ASes 1-ff00:0:1, 1-ff00:0:2 and 1-ff00:0:3 in a row, with real SCION services",
 	namespaces: []string{"as1", "as1h", "as2", "as3", "as3h"},
@@ -35,8 +35,8 @@ const (
 )
 
 func checkScion3(o Options) error {
-	if o.Forward || o.StaticNeighbours {
-		return errors.New("forwarding and static neighbours are for veth")
+	if o.Forward || o.StaticNeighbors {
+		return errors.New("forwarding and static neighbors are for veth")
 	}
 	if o.Routes != (Routes{}) || o.Plain {
 		return errors.New("routes are for bgp")
@@ -91,7 +91,7 @@ func buildScion3(ctx context.Context, l *Lab, o Options) error {
 	return l.WaitPaths(ctx, o.Timeout, o.Out)
 }
 
-// wireScion3 makes the links between the ASes and to the hosts.
+// wireScion3 makes the links between the ASes and those to the hosts.
 func (l *Lab) wireScion3(o Options) error {
 	for _, p := range [][2]end{
 		{
@@ -118,8 +118,8 @@ func (l *Lab) wireScion3(o Options) error {
 	return l.Do("as2", func() error { return loopbackUp(both(102, 1)...) })
 }
 
-// planScion3 lays out the three ASes. Interface numbers name both ends, 102
-// leads from AS 1 to AS 2.
+// planScion3 returns the three ASes. The ID of an interface names both ends: 102 is
+// in AS 1 and leads to AS 2.
 func (l *Lab) planScion3(o Options) []AS {
 	ases := make([]AS, 3)
 	for i := range ases {
@@ -155,21 +155,21 @@ func (l *Lab) planScion3(o Options) []AS {
 			Remote: netip.AddrPortFrom(net18(network, to, o.IPv6).Addr(), externalPort),
 		}
 	}
-	// A link_to says what the other side is.
+	// link_to is the role of the other side.
 	ases[0].Links = []ASLink{link(1, 2, toMiddle)}
 	ases[1].Links = []ASLink{link(2, 1, toEdge), link(2, 3, toEdge)}
 	ases[2].Links = []ASLink{link(3, 2, toMiddle)}
 	return ases
 }
 
-// writeASConfig writes what an AS's programs read, into its ConfigDir.
+// writeASConfig writes the configuration files of an AS's programs into its ConfigDir.
 func (l *Lab) writeASConfig(as AS, o Options) error {
 	local := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(loopbackAddr, port) }
 	control := netip.AddrPortFrom(as.Internal.Addr(), controlPort)
 	db := func(name string) section {
 		return section{"connection": filepath.Join(l.Dir, "db", as.NS+"-"+name+".db")}
 	}
-	fast := "1s" // beacons every second instead of five, so that paths are there soon
+	interval := "1s" // the default is 5 s, after which paths take longer to appear
 	services := section{as.IA + ",CS": control.String(), as.IA + ",DS": control.String()}
 	return join(
 		writeKeys(as.Keys),
@@ -178,7 +178,7 @@ func (l *Lab) writeASConfig(as AS, o Options) error {
 		writeConfig(filepath.Join(as.ConfigDir, "cs.toml"), controlID(as.IA), as, local(controlMetrics), map[string]section{
 			"trust_db": db("control-trust"), "beacon_db": db("control-beacon"), "path_db": db("control-path"),
 			"beaconing": {
-				"origination_interval": fast, "propagation_interval": fast, "registration_interval": fast,
+				"origination_interval": interval, "propagation_interval": interval, "registration_interval": interval,
 			},
 		}),
 		writeConfig(filepath.Join(as.ConfigDir, "sd.toml"), "sd"+fileIA(as.IA), as, local(daemonMetrics), map[string]section{

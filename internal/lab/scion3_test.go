@@ -16,7 +16,7 @@ import (
 
 var allReference = map[string]Router{"as1": Reference, "as2": Reference, "as3": Reference}
 
-// wantOutput runs a command in a lab and looks for texts in what it writes.
+// wantOutput runs a command in a namespace and wants texts in its output.
 func wantOutput(t *testing.T, l *Lab, ns string, argv []string, texts ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -64,9 +64,9 @@ func TestScion3(t *testing.T) {
 	}
 }
 
-// standIn makes a program that takes culvert's command line and runs the
-// reference router, so that this room is tested without the others.
-func standIn(t *testing.T, p Peers) string {
+// fakeCulvert returns the path of a program that has culvert's command line and runs
+// the reference router. With it the tests of this package do not depend on culvert.
+func fakeCulvert(t *testing.T, p Peers) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "culvert")
 	script := "#!/bin/sh\n[ \"$1 $2 $3\" = 'scion run --config' ] || exit 2\nshift 2\nexec '" + p.Bin + "/router' \"$@\"\n"
@@ -76,13 +76,13 @@ func standIn(t *testing.T, p Peers) string {
 	return path
 }
 
-// TestScion3RestartRouter opens a lab that another Lab value has set up with its
-// defaults, kills culvert in the middle and puts the reference router there.
+// TestScion3RestartRouter opens a lab with the default routers, kills culvert in the
+// middle, and starts the reference router there.
 func TestScion3RestartRouter(t *testing.T) {
 	defer func(dir string) { pinDir = dir }(pinDir)
 	pinDir = t.TempDir()
 	name, peers := testName(t, "rr"), testPeers(t)
-	up(t, "scion3", Options{Name: name, Peers: peers, Culvert: standIn(t, peers), Out: t.Output()})
+	up(t, "scion3", Options{Name: name, Peers: peers, Culvert: fakeCulvert(t, peers), Out: t.Output()})
 	l, err := Open(name)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestScion3RestartRouter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pins, err := os.ReadDir(pinDir); err != nil || len(pins) != 4 {
-		t.Errorf("putting the reference in culvert's place left %d pin directories, want 4: %v", len(pins), err)
+		t.Errorf("replacing culvert by the reference router left %d pin directories, want 4: %v", len(pins), err)
 	}
 	if after, err := l.RouterPID("as2"); err != nil || after == before {
 		t.Errorf("the new router is process %d, the old one was %d: %v", after, before, err)
@@ -140,7 +140,7 @@ func TestScion3InterruptedUpLeavesNothing(t *testing.T) {
 			out := &cancelAt{text: text, cancel: cancel}
 			_, err := Up(ctx, "scion3", Options{Name: name, Routers: allReference, Peers: peers, Out: out})
 			if !out.hit || !errors.Is(err, context.Canceled) {
-				t.Errorf("up said %v, shown: %s", err, out.lines.String())
+				t.Errorf("Up returned %v, and wrote: %s", err, out.lines.String())
 			}
 			if err == nil {
 				_ = Down(name)
@@ -150,8 +150,8 @@ func TestScion3InterruptedUpLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestScion3FailsWithItsRouter has a router that ends at once: up must say which
-// and why, and leave nothing.
+// TestScion3FailsWithItsRouter has a router that ends at once. The error of Up has to
+// name it, and nothing may be left.
 func TestScion3FailsWithItsRouter(t *testing.T) {
 	name := testName(t, "b")
 	_, err := Up(t.Context(), "scion3", Options{
@@ -161,7 +161,7 @@ func TestScion3FailsWithItsRouter(t *testing.T) {
 		_ = Down(name)
 	}
 	if err == nil || !strings.Contains(err.Error(), "as2-router") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("up said %v", err)
+		t.Errorf("Up returned %v", err)
 	}
 	wantNothingLeft(t, name)
 }

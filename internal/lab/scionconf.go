@@ -20,7 +20,7 @@ import (
 	topojson "github.com/scionproto/scion/private/topology/json"
 )
 
-// Ports, the customary ones of SCION.
+// Ports of the SCION programs, as their documentation has them.
 const (
 	internalPort   = 30042 // border router, inside the AS
 	externalPort   = 50000 // border router, on a link to another AS
@@ -31,7 +31,7 @@ const (
 	daemonMetrics  = 30455
 )
 
-// bfdMultiplier is after how many missed packets a BFD session is down.
+// bfdMultiplier is the number of missed packets after which a BFD session is down.
 const bfdMultiplier = 5
 
 // AS is one SCION AS of a lab.
@@ -40,25 +40,25 @@ type AS struct {
 	HostNS string `json:"host_ns,omitempty"` // namespace of an end host on its internal network
 	IA     string `json:"isd_as"`
 	Core   bool   `json:"core"`
-	// Router says which router is in use. Empty in topology veth, which
+	// Router is the kind of router in use. It is empty in topology veth, which
 	// starts none.
 	Router Router `json:"router,omitempty"`
 	// RouterID is the router's name in topology.json.
 	RouterID string `json:"router_id"`
-	// ConfigDir holds topology.json, keys, certs and crypto.
+	// ConfigDir is the directory of topology.json, keys, certs and crypto.
 	ConfigDir string `json:"config_dir"`
-	// RouterConfig is the router's own TOML file.
+	// RouterConfig is the path of the router's TOML file.
 	RouterConfig string `json:"router_config"`
 	// Keys is the directory of master0.key and master1.key.
 	Keys string `json:"keys"`
 	// Internal is the address of the router inside the AS.
 	Internal netip.AddrPort `json:"internal"`
-	// RouterAPI is where the router serves its metrics and its status, within
-	// the namespace.
+	// RouterAPI is the address of the router's metrics and status pages, in its
+	// namespace.
 	RouterAPI netip.AddrPort `json:"router_api"`
-	// Host is the end host's address inside the AS, in the namespace HostNS.
+	// Host is the address of an end host of the AS, in the namespace HostNS.
 	Host netip.Addr `json:"host"`
-	// Daemon is where the tools find the AS's daemon.
+	// Daemon is the address of the AS's daemon.
 	Daemon string `json:"daemon,omitempty"`
 	// Links are the router's external interfaces.
 	Links []ASLink `json:"links"`
@@ -67,7 +67,7 @@ type AS struct {
 // ASLink is an external SCION interface of a router.
 type ASLink struct {
 	ID        uint16         `json:"id"`
-	Interface string         `json:"interface"` // the veth that carries it, empty for a sibling's
+	Interface string         `json:"interface"` // the veth of the link, "" for an interface of a sibling
 	Local     netip.AddrPort `json:"local"`
 	Remote    netip.AddrPort `json:"remote"`
 	RemoteIA  string         `json:"remote_isd_as"`
@@ -75,21 +75,21 @@ type ASLink struct {
 	LinkTo    string         `json:"link_to"` // core, parent, child or peer
 }
 
-// sibling is another router of the AS, with the interfaces that it owns.
+// sibling is another router of the AS, with its external interfaces.
 type sibling struct {
 	id       string
 	internal netip.AddrPort
 	links    []ASLink
 }
 
-// fileIA is an ISD-AS as it is written in names: 1-ff00_0_1.
+// fileIA returns an ISD-AS as it is written in names of files and routers: 1-ff00_0_1.
 func fileIA(ia string) string { return strings.ReplaceAll(ia, ":", "_") }
 
 func routerID(ia string, n int) string { return fmt.Sprintf("br%s-%d", fileIA(ia), n) }
 func controlID(ia string) string       { return "cs" + fileIA(ia) + "-1" }
 
-// scionMTU is the largest SCION packet that fits an underlay packet of mtu
-// bytes, after the IP and UDP headers.
+// scionMTU returns the size in bytes of the largest SCION packet that fits into an
+// underlay packet of mtu bytes, behind the IP and UDP headers.
 func scionMTU(mtu int, ipv6 bool) int {
 	if ipv6 {
 		return mtu - 40 - 8
@@ -97,8 +97,7 @@ func scionMTU(mtu int, ipv6 bool) int {
 	return mtu - 20 - 8
 }
 
-// writeTopology writes topology.json. A bfd interval of zero turns BFD off on
-// the links.
+// writeTopology writes topology.json. With a bfd interval of 0 the links have no BFD.
 func writeTopology(as AS, siblings []sibling, control netip.AddrPort, mtu int, bfd time.Duration) error {
 	interfaces := func(links []ASLink) map[iface.ID]*topojson.BRInterface {
 		m := make(map[iface.ID]*topojson.BRInterface)
@@ -152,8 +151,8 @@ func bfdConfig(interval time.Duration) *topojson.BFD {
 	}
 }
 
-// writeKeys writes two random master keys of 16 bytes, in base64, the older of
-// which the routers derive their forwarding key from.
+// writeKeys writes two random master keys of 16 bytes in base64. Routers derive their
+// forwarding key from master0.key.
 func writeKeys(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -174,8 +173,8 @@ func writeKeys(dir string) error {
 // section is a table of a TOML file.
 type section = map[string]any
 
-// writeConfig writes the TOML file of an AS's program that has a name in the
-// topology and serves its metrics at api.
+// writeConfig writes the TOML file of a program of an AS. id is the program's name,
+// and api the address of its metrics.
 func writeConfig(path, id string, as AS, api netip.AddrPort, more map[string]section) error {
 	conf := map[string]section{
 		"general": {"id": id, "config_dir": as.ConfigDir},
@@ -185,7 +184,8 @@ func writeConfig(path, id string, as AS, api netip.AddrPort, more map[string]sec
 	return writeTOML(path, conf)
 }
 
-// writeTOML writes the TOML file of a SCION program, all of which log alike.
+// writeTOML writes the TOML file of a SCION program, with the same settings for the
+// log in all of them.
 func writeTOML(path string, conf map[string]section) error {
 	conf["log"] = section{"console": section{"level": "info"}}
 	b, err := toml.Marshal(conf)
@@ -195,8 +195,8 @@ func writeTOML(path string, conf map[string]section) error {
 	return os.WriteFile(path, b, 0o644)
 }
 
-// writeRouterConfig writes the router's TOML file. Without BFD on the links it
-// is turned off towards siblings too.
+// writeRouterConfig writes the router's TOML file. If the links have no BFD, it turns
+// BFD to siblings off too.
 func writeRouterConfig(as AS, bfd time.Duration) error {
 	more := map[string]section{}
 	if bfd == 0 {

@@ -11,9 +11,9 @@ import (
 	"culvert/internal/show/text"
 )
 
-// listed is what 'culvert lab list -j' prints for a lab: its state, and which
-// of its processes run.
-type listed struct {
+// listEntry is what 'culvert lab list -j' prints for a lab: its state, and which of
+// its processes run.
+type listEntry struct {
 	*Lab
 	Processes []listedProcess `json:"processes"`
 }
@@ -23,17 +23,16 @@ type listedProcess struct {
 	Alive bool `json:"alive"`
 }
 
-// WriteList prints the labs that are up, as a table or as a JSON array of their
-// states.
+// WriteList writes the labs that are up, as a table or as a JSON array.
 func WriteList(w io.Writer, asJSON bool) error {
 	labs, err := List()
 	if err != nil {
 		return err
 	}
 	if asJSON {
-		list := make([]listed, 0, len(labs))
+		list := make([]listEntry, 0, len(labs))
 		for _, l := range labs {
-			entry := listed{Lab: l, Processes: []listedProcess{}}
+			entry := listEntry{Lab: l, Processes: []listedProcess{}}
 			for _, p := range l.Processes {
 				entry.Processes = append(entry.Processes, listedProcess{p, p.Alive()})
 			}
@@ -57,7 +56,8 @@ func WriteList(w io.Writer, asJSON bool) error {
 	return show.Lines(w, t.Lines())
 }
 
-// WriteSummary prints what a user needs to work in a lab that has come up.
+// WriteSummary writes the namespaces of a lab with their interfaces, and commands to
+// try.
 func (l *Lab) WriteSummary(w io.Writer) error {
 	t := text.Table{Indent: "  "}
 	for _, ns := range l.Namespaces {
@@ -95,7 +95,7 @@ func (l *Lab) WriteSummary(w io.Writer) error {
 	return err
 }
 
-// showSCION says what can be done between the first AS and a host of the last one.
+// showSCION returns commands to try between the first AS and a host of the last one.
 func (l *Lab) showSCION() string {
 	first, last := l.ASes[0], l.ASes[len(l.ASes)-1]
 	host := last.IA + "," + last.Host.String()
@@ -108,7 +108,7 @@ func (l *Lab) showSCION() string {
 	return s.String()
 }
 
-// summary is an interface with its first address of each family.
+// summary returns the name of an interface and its first address of each family.
 func (i Interface) summary() string {
 	words := []string{i.Name}
 	v4, v6 := false, false

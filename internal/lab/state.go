@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// stateDir holds NAME.json and the directory NAME of each lab.
+// stateDir has the file NAME.json and the directory NAME of each lab.
 const stateDir = "/run/culvert/lab"
 
-// A name becomes part of a namespace's name and of a path.
+// nameRule keeps names usable as a part of a namespace's name and of a path.
 var nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
 func checkName(name string) error {
@@ -30,9 +30,9 @@ func checkName(name string) error {
 func labDir(name string) string    { return filepath.Join(stateDir, name) }
 func stateFile(name string) string { return filepath.Join(stateDir, name+".json") }
 
-// claim takes the lab's name by creating its state file, which only one process
-// can do. It also refuses a name under which a stranger's namespaces exist, so
-// that remove never deletes those.
+// claim reserves the lab's name by creating its state file, which only one process
+// can do. It returns an error if a namespace of that name exists that no lab has
+// made, so that remove never deletes such a namespace.
 func (l *Lab) claim() error {
 	for _, ns := range l.Namespaces {
 		if _, err := os.Lstat(netnsPath(ns.NetNS)); err == nil {
@@ -90,7 +90,7 @@ func (l *Lab) release() error {
 
 var errNoLab = errors.New("no lab")
 
-// Open returns a lab that was set up earlier, also by another process.
+// Open returns a lab that is up, whichever process has set it up.
 func Open(name string) (*Lab, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
@@ -102,8 +102,8 @@ func Open(name string) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lab %s: %w", name, err)
 	}
-	// An Up that was killed between taking the name and writing the state
-	// leaves an empty file: nothing else was made by then.
+	// The file is empty if Up was killed before it wrote the state. Nothing else
+	// had been made by then.
 	l := &Lab{Name: name, Dir: labDir(name)}
 	if len(b) == 0 {
 		return l, nil

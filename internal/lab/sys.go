@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownSys gives the calling thread a mount namespace whose /sys shows the devices of the thread's network namespace: sysfs
-// shows those of the one that it was mounted in. What is mounted below /sys, bpffs with culvert's pins among it, is there
-// as before. The thread is to run nothing afterwards but the command.
-func ownSys() error {
+// mountOwnSys gives the calling thread a mount namespace with a /sys of its network namespace: sysfs shows the devices of the
+// network namespace in which it was mounted. What was mounted below /sys, such as bpffs with culvert's pins, stays there.
+// Afterwards the thread must do nothing but run the command.
+func mountOwnSys() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("making a mount namespace: %w", err)
 	}
-	// What is mounted on the host later is seen, and what is mounted here stays here.
+	// Later mounts of the host appear here. Mounts made here do not appear on the host.
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("keeping mounts apart from the host's: %w", err)
 	}
@@ -38,7 +38,7 @@ func ownSys() error {
 		return fmt.Errorf("mounting /sys: %w", err)
 	}
 	for _, path := range below {
-		// Some have no directory to be mounted on any more, and are not missed.
+		// Some have no directory in the new sysfs. Commands in a lab do not need them.
 		if fd, ok := kept[path]; ok {
 			_ = unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), path, "", unix.MS_BIND, "")
 		}
@@ -46,7 +46,7 @@ func ownSys() error {
 	return nil
 }
 
-// mountsBelow lists where something is mounted below a directory, the outer ones first (proc_pid_mountinfo(5)).
+// mountsBelow returns the mount points below a directory, outer ones first (proc_pid_mountinfo(5)).
 func mountsBelow(dir string) (paths []string, err error) {
 	f, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {

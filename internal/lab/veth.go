@@ -12,17 +12,17 @@ import (
 	"strings"
 )
 
-// The topology veth: one router under test between two neighbours.
+// The topology veth: one router under test between two neighbors.
 //
 //	a                      rut                       b
 //	to-rut ----------- to-a   to-b ------------ to-rut
 //	198.18.1.2   198.18.1.1   198.18.2.1    198.18.2.2   towards another AS
 //	                         198.18.20.1   198.18.20.2   inside the AS
 //
-// and the same with 2001:db8:1::, 2001:db8:2:: and 2001:db8:20::. As a SCION
-// router rut owns interface 1 towards a and interface 2 towards b. Its internal
-// network is on the side of b, where an end host and the control service have
-// .2 and a sibling router, the owner of interface 3, has .3.
+// IPv6 has 2001:db8:1::, 2001:db8:2:: and 2001:db8:20::. As a SCION router rut has
+// interface 1 towards a and interface 2 towards b. Its internal network is on the
+// side of b: an end host and the control service have address .2, and a sibling
+// router, which has interface 3, has address .3.
 var vethTopology = topology{
 	about:      "one router under test, rut, between the endpoints a and b",
 	namespaces: []string{"rut", "a", "b"},
@@ -40,7 +40,8 @@ func checkVeth(o Options) error {
 	return nil
 }
 
-// net18 gives host n of network k: 198.18.k.n/24 or 2001:db8:k::n/64.
+// net18 returns the address of host n in network k: 198.18.k.n/24 or
+// 2001:db8:k::n/64.
 func net18(k, n int, ipv6 bool) netip.Prefix {
 	if ipv6 {
 		return netip.MustParsePrefix(fmt.Sprintf("2001:db8:%d::%d/64", k, n))
@@ -48,7 +49,7 @@ func net18(k, n int, ipv6 bool) netip.Prefix {
 	return netip.MustParsePrefix(fmt.Sprintf("198.18.%d.%d/24", k, n))
 }
 
-// both gives host n of network k in both families.
+// both returns the addresses of host n in network k in both families.
 func both(k, n int) []netip.Prefix {
 	return []netip.Prefix{net18(k, n, false), net18(k, n, true)}
 }
@@ -84,8 +85,8 @@ func buildVeth(ctx context.Context, l *Lab, o Options) error {
 			return err
 		}
 	}
-	if o.StaticNeighbours {
-		if err := l.fixNeighbours(); err != nil {
+	if o.StaticNeighbors {
+		if err := l.setNeighbors(); err != nil {
 			return err
 		}
 	}
@@ -99,9 +100,9 @@ func buildVeth(ctx context.Context, l *Lab, o Options) error {
 	return nil
 }
 
-// fixNeighbours gives each interface permanent entries for the addresses at the
-// other end of its pair.
-func (l *Lab) fixNeighbours() error {
+// setNeighbors adds permanent neighbor entries to each interface, for the addresses
+// at the other end of its pair.
+func (l *Lab) setNeighbors() error {
 	for _, ns := range l.Namespaces {
 		for _, i := range ns.Interfaces {
 			far, err := l.Namespace(i.PeerNS)
@@ -115,7 +116,7 @@ func (l *Lab) fixNeighbours() error {
 			err = l.Do(ns.Name, func() error {
 				var errs []error
 				for _, p := range peer.Addrs {
-					errs = append(errs, setNeighbour(i.Name, p.Addr(), peer.HardwareAddr()))
+					errs = append(errs, setNeighbor(i.Name, p.Addr(), peer.HardwareAddr()))
 				}
 				return join(errs...)
 			})
@@ -127,8 +128,8 @@ func (l *Lab) fixNeighbours() error {
 	return nil
 }
 
-// writeVethAS writes the files of a SCION router for rut. BFD is off: nobody
-// answers it in the endpoints.
+// writeVethAS writes the configuration files of a SCION router for rut. BFD is off,
+// since the endpoints have no routers that answer it.
 func (l *Lab) writeVethAS(o Options) error {
 	const ia = "1-ff00:0:1"
 	at := func(k, n int, port uint16) netip.AddrPort {

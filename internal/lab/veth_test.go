@@ -17,8 +17,8 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// TestVethCarriesAcross sends a datagram from a through rut to b and back, in
-// both families, with nothing but Linux forwarding in rut.
+// TestVethCarriesAcross sends a datagram from a through rut to b and back, in both
+// families. Linux forwards in rut.
 func TestVethCarriesAcross(t *testing.T) {
 	l := up(t, "veth", Options{Name: testName(t, "x"), Forward: true})
 	for _, ipv6 := range []bool{false, true} {
@@ -29,8 +29,8 @@ func TestVethCarriesAcross(t *testing.T) {
 	}
 }
 
-// echo sends size bytes over UDP from one address, in a, to another, in b, which
-// returns them, and tells how many came back.
+// echo sends size bytes over UDP from an address in a to an echo server at an address
+// in b, and returns how many bytes come back.
 func echo(t *testing.T, l *Lab, from, to netip.Addr, size int) int {
 	t.Helper()
 	var server, client *net.UDPConn
@@ -86,8 +86,8 @@ func TestVethDoesNotForwardByDefault(t *testing.T) {
 	}
 }
 
-// TestVethInterfaces checks what XDP needs of every interface, and that the
-// state describes them as they are.
+// TestVethInterfaces checks the settings that XDP needs, and compares the lab's state
+// with the kernel.
 func TestVethInterfaces(t *testing.T) {
 	l := up(t, "veth", Options{Name: testName(t, "i"), MTU: 9000, Queues: 1})
 	seen := 0
@@ -114,7 +114,7 @@ func TestVethInterfaces(t *testing.T) {
 					t.Errorf("the state says %+v, the kernel %+v", i, a)
 				}
 				addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
-				if len(addrs) != len(i.Addrs)+1 { // and the link-local one
+				if len(addrs) != len(i.Addrs)+1 { // with the link-local address
 					t.Errorf("%s/%s has addresses %v, want %v", ns.Name, i.Name, addrs, i.Addrs)
 				}
 				return err
@@ -129,8 +129,8 @@ func TestVethInterfaces(t *testing.T) {
 	}
 }
 
-func TestVethStaticNeighbours(t *testing.T) {
-	l := up(t, "veth", Options{Name: testName(t, "s"), StaticNeighbours: true})
+func TestVethStaticNeighbors(t *testing.T) {
+	l := up(t, "veth", Options{Name: testName(t, "s"), StaticNeighbors: true})
 	b, err := l.Namespace("b")
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestVethStaticNeighbours(t *testing.T) {
 			}
 		}
 		if permanent != len(far.Addrs) {
-			t.Errorf("neighbours on to-b: %v, want one for each of %v", neighs, far.Addrs)
+			t.Errorf("neighbors on to-b: %v, want one for each of %v", neighs, far.Addrs)
 		}
 		return err
 	})
@@ -161,7 +161,7 @@ func TestVethStaticNeighbours(t *testing.T) {
 	}
 }
 
-// TestVethRouterConfiguration reads the files with the reference's own readers.
+// TestVethRouterConfiguration reads the files with the parsers of the reference router.
 func TestVethRouterConfiguration(t *testing.T) {
 	for _, ipv6 := range []bool{false, true} {
 		l := up(t, "veth", Options{Name: testName(t, map[bool]string{false: "c4", true: "c6"}[ipv6]), IPv6: ipv6})

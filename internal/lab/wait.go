@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// WaitPaths waits until the two ends of topology scion3 have a path to each
-// other that answers a probe. It fails as soon as one of the lab's processes
-// ends, and after the timeout, quoting the log that says most about the cause.
+// WaitPaths waits until the two ends of topology scion3 have a path to each other
+// that answers a probe. It returns an error if one of the lab's processes ends, and
+// after the timeout. The error quotes the log that is closest to the cause.
 func (l *Lab) WaitPaths(ctx context.Context, timeout time.Duration, out io.Writer) error {
 	ases := l.ases()
 	if len(ases) < 2 {
@@ -24,7 +24,7 @@ func (l *Lab) WaitPaths(ctx context.Context, timeout time.Duration, out io.Write
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNoPaths)
 	defer cancel()
 	start := time.Now()
-	said := start
+	reported := start
 	for {
 		err := l.probe(ctx, first.NS, last.IA)
 		if err == nil {
@@ -34,17 +34,17 @@ func (l *Lab) WaitPaths(ctx context.Context, timeout time.Duration, out io.Write
 			progress(out, "paths between %s and %s after %d s", first.NS, last.NS, int(time.Since(start).Seconds()))
 			return nil
 		}
-		if dead := l.dead(); dead != nil {
-			return fmt.Errorf("%s has ended: %s", dead.Name, l.complaint(*dead))
+		if ended := l.endedProcess(); ended != nil {
+			return fmt.Errorf("%s has ended: %s", ended.Name, l.lastProblem(*ended))
 		}
-		if time.Since(said) >= 2*time.Second {
-			said = time.Now()
+		if time.Since(reported) >= 2*time.Second {
+			reported = time.Now()
 			progress(out, "waiting for paths between %s and %s, %d s", first.NS, last.NS, int(time.Since(start).Seconds()))
 		}
 		select {
 		case <-ctx.Done():
 			if context.Cause(ctx) == errNoPaths {
-				return fmt.Errorf("no path between %s and %s after %s: %w%s", first.NS, last.NS, timeout, err, l.worstComplaint())
+				return fmt.Errorf("no path between %s and %s after %s: %w%s", first.NS, last.NS, timeout, err, l.likelyCause())
 			}
 			return ctx.Err()
 		case <-time.After(200 * time.Millisecond):
@@ -54,14 +54,14 @@ func (l *Lab) WaitPaths(ctx context.Context, timeout time.Duration, out io.Write
 
 var errNoPaths = errors.New("no paths in time")
 
-// probe asks the AS's daemon for paths and probes them.
+// probe asks the daemon of an AS for paths to another AS, and probes them.
 func (l *Lab) probe(ctx context.Context, ns, ia string) error {
 	_, err := l.Run(ctx, ns, "scion", "showpaths", ia, "--refresh", "--timeout", "2s", "--no-color")
 	return err
 }
 
 // dead returns a process of the lab that has ended, if there is one.
-func (l *Lab) dead() *Process {
+func (l *Lab) endedProcess() *Process {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range l.Processes {
@@ -72,17 +72,17 @@ func (l *Lab) dead() *Process {
 	return nil
 }
 
-// complaint returns the last error in a process's log, or else its last line.
-func (l *Lab) complaint(p Process) string {
+// lastProblem returns the last error in a process's log, or the last line if it has none.
+func (l *Lab) lastProblem(p Process) string {
 	if line := lastError(p.Log); line != "" {
 		return line
 	}
 	return lastLine(p.Log)
 }
 
-// worstComplaint looks for the log that explains why there are no paths:
-// routers before control services before the rest.
-func (l *Lab) worstComplaint() string {
+// likelyCause quotes an error from the logs that may explain why there are no paths.
+// It prefers routers, then control services.
+func (l *Lab) likelyCause() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, kind := range []string{"-router", "-control", "-daemon", "-dispatcher"} {
@@ -98,7 +98,7 @@ func (l *Lab) worstComplaint() string {
 	return "; no log has an error"
 }
 
-// lastError returns the last line of a log that reports an error, or nothing.
+// lastError returns the last line of a log that reports an error, "" if there is none.
 func lastError(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {

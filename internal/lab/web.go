@@ -16,21 +16,21 @@ import (
 	"time"
 )
 
-// webPatience bounds how long a client may take for its headers.
-const webPatience = 10 * time.Second
+// headerTimeout is how long a client may take to send its header.
+const headerTimeout = 10 * time.Second
 
-// ServeWeb is the web server of the topology lb, until ctx ends. It answers
+// ServeWeb runs the web server of the topology lb until ctx ends. It answers
 //
 //	GET /           with its name
-//	GET /bytes/N    with N bytes, which depend on nothing but their place
-//	POST /          with how many bytes came, and their SHA-256
-//	GET /health     with the status that PUT /health has set, 200 at first
+//	GET /bytes/N    with N bytes, each of which depends on its offset only
+//	POST /          with its name, the number of bytes received and their SHA-256
+//	GET /health     with the status that PUT /health has set, by default 200
 func ServeWeb(ctx context.Context, listen, name string) error {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", listen, err)
 	}
-	server := &http.Server{Handler: webHandler(name), ReadHeaderTimeout: webPatience}
+	server := &http.Server{Handler: webHandler(name), ReadHeaderTimeout: headerTimeout}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(listener); ctx.Err() == nil && !errors.Is(err, http.ErrServerClosed) {
@@ -48,18 +48,18 @@ func webHandler(name string) http.Handler {
 		sum := sha256.New()
 		n, err := io.Copy(sum, r.Body)
 		if err != nil {
-			return // the client has gone
+			return // the client has closed the connection
 		}
 		fmt.Fprintf(w, "%s %d %x\n", name, n, sum.Sum(nil))
 	})
 	mux.HandleFunc("GET /bytes/{n}", func(w http.ResponseWriter, r *http.Request) {
 		n, err := strconv.ParseInt(r.PathValue("n"), 10, 64)
 		if err != nil || n < 0 {
-			http.Error(w, "how many bytes?", http.StatusBadRequest)
+			http.Error(w, "give a number of bytes", http.StatusBadRequest)
 			return
 		}
 		w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
-		_, _ = io.CopyN(w, &WebBytes{}, n) // fails when the client has gone
+		_, _ = io.CopyN(w, &WebBytes{}, n) // fails if the client has closed the connection
 	})
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(status.Load())) })
 	mux.HandleFunc("PUT /health", func(w http.ResponseWriter, r *http.Request) {
@@ -74,14 +74,14 @@ func webHandler(name string) http.Handler {
 	return mux
 }
 
-// WebBytes reads what GET /bytes/N answers, without an end.
-type WebBytes struct{ at uint64 }
+// WebBytes is a reader of the bytes that GET /bytes/N answers with. It has no end.
+type WebBytes struct{ offset uint64 }
 
 // Read fills p.
 func (b *WebBytes) Read(p []byte) (int, error) {
 	for i := range p {
-		p[i] = byte(b.at * 2654435761 >> 24)
-		b.at++
+		p[i] = byte(b.offset * 2654435761 >> 24)
+		b.offset++
 	}
 	return len(p), nil
 }

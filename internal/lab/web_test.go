@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestWebHealth: a status may come with the end of a line, as a shell gives it.
+// TestWebHealth sets the status of GET /health, also with a newline behind it, as a shell sends it.
 func TestWebHealth(t *testing.T) {
 	h := webHandler("b1")
 	ask := func(method, body string) int {
@@ -21,7 +21,10 @@ func TestWebHealth(t *testing.T) {
 		body      string
 		put, then int
 	}{
-		{"503", http.StatusOK, 503}, {"204\n", http.StatusOK, 204}, {"x", http.StatusBadRequest, 204}, {"100", http.StatusBadRequest, 204},
+		{"503", http.StatusOK, 503},
+		{"204\n", http.StatusOK, 204},
+		{"x", http.StatusBadRequest, 204},
+		{"100", http.StatusBadRequest, 204},
 	} {
 		if got := ask(http.MethodPut, tt.body); got != tt.put {
 			t.Errorf("PUT %q: status %d, want %d", tt.body, got, tt.put)

@@ -14,8 +14,8 @@ import (
 // Module is the Go module that has the table among its test data.
 const Module = "github.com/gaissmai/bart"
 
-// Find returns the path of the table in the module cache, as the go command finds it for the checkout of
-// culvert that dir is in. It fetches the module if it is not there.
+// Find returns the path of the table in the module cache, for the checkout of culvert that dir is in. It downloads the module
+// if the cache does not have it.
 func Find(ctx context.Context, dir string) (string, error) {
 	where, err := goCommand(ctx, dir, "list", "-m", "-f", "{{.Dir}}", Module)
 	if err == nil && where == "" {
@@ -37,7 +37,7 @@ func Find(ctx context.Context, dir string) (string, error) {
 func goCommand(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
-	// A caller's own flags and workspace must not leak in.
+	// Flags and workspace of the caller must not apply to this command.
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	var errors strings.Builder
 	cmd.Stderr = &errors

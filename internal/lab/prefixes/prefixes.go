@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package prefixes reads a full table of real prefixes, as the routers of the Internet carry it, and makes
-// smaller and larger tables from it.
+// Package prefixes reads a full table of real prefixes, as routers of the Internet have it, and makes smaller and larger
+// tables from it.
 //
-// The table is test data of the module github.com/gaissmai/bart, which culvert's go.mod names anyway: it is
-// read where that module is, and never copied into this one.
+// The table is test data of the module github.com/gaissmai/bart, on which culvert depends anyway. It is not copied into
+// culvert's sources.
 package prefixes
 
 import (
@@ -18,11 +18,11 @@ import (
 	"strings"
 )
 
-// File is the table's name, in the module and where 'culvert lab build' copies it.
+// File is the name of the table's file, in the module and beside the reference programs.
 const File = "prefixes.txt.gz"
 
-// Load reads a table: gzip, one prefix a line. The path is the file's, or that of a directory with File in
-// it. Both lists are in the order of their addresses, shorter prefixes first, without doubles.
+// Load reads a table: a gzip file with one prefix a line. path is that of the file, or of a directory with File in it. Both
+// lists are sorted by address, shorter prefixes first, and have no duplicates.
 func Load(path string) (v4, v6 []netip.Prefix, err error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		path = filepath.Join(path, File)
@@ -58,14 +58,14 @@ func Load(path string) (v4, v6 []netip.Prefix, err error) {
 	return order(v4), order(v6), nil
 }
 
-// order sorts prefixes by address and length and drops doubles. It works in place.
+// order sorts prefixes by address and length and drops duplicates, in place.
 func order(all []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(all, netip.Prefix.Compare)
 	return slices.Compact(all)
 }
 
-// Without returns the prefixes that share no address with any of the others, which are for what a table must
-// not reach into: the addresses of a test network, loopback, multicast. A default route shares with everything.
+// Without returns the prefixes that overlap none of the others, such as the addresses of a test network, loopback and
+// multicast. A default route overlaps every prefix.
 func Without(all, others []netip.Prefix) []netip.Prefix {
 	kept := make([]netip.Prefix, 0, len(all))
 	for _, p := range all {
@@ -76,8 +76,8 @@ func Without(all, others []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// Sample returns n of the prefixes, the same ones each time, evenly spread over the list; all when there are
-// not more than n.
+// Sample returns n of the prefixes, evenly spread over the list and the same ones each time, or all if there are not more
+// than n.
 func Sample(all []netip.Prefix, n int) []netip.Prefix {
 	if n >= len(all) {
 		return slices.Clone(all)

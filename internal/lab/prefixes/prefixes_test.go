@@ -37,7 +37,7 @@ func table(t *testing.T) (v4, v6 []netip.Prefix) {
 	return lists[0], lists[1]
 }
 
-// write makes a directory with a table in it.
+// write returns a directory with a table in it.
 func write(t *testing.T, text string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -66,7 +66,7 @@ func parse(words string) []netip.Prefix {
 	return list
 }
 
-// TestLoadFullTable counts the table as its module documents it.
+// TestLoadFullTable wants the numbers of prefixes that the module documents.
 func TestLoadFullTable(t *testing.T) {
 	v4, v6 := table(t)
 	if len(v4) != 901_899 || len(v6) != 160_147 {
@@ -107,7 +107,7 @@ func TestLoadRefuses(t *testing.T) {
 		filepath.Join(t.TempDir(), "never"): "lab build",
 	} {
 		if _, _, err := Load(path); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%v, want a word on %q", err, want)
+			t.Errorf("%v, want one line with %q", err, want)
 		}
 	}
 }
@@ -127,28 +127,28 @@ func TestSample(t *testing.T) {
 			t.Errorf("a sample of %d has %d", n, len(some))
 		}
 		if !slices.IsSortedFunc(some, netip.Prefix.Compare) || len(slices.Compact(slices.Clone(some))) != len(some) {
-			t.Errorf("a sample of %d has doubles or is not in order", n)
+			t.Errorf("a sample of %d has duplicates or is not in order", n)
 		}
 		if !slices.Equal(some, Sample(v4, n)) {
 			t.Errorf("two samples of %d differ", n)
 		}
 	}
-	// Both ends of the address space are in it.
+	// The sample has both ends of the address space.
 	some := Sample(v4, 2000)
 	if some[0].Addr().As4()[0] > 8 || some[1999].Addr().As4()[0] < 216 {
 		t.Errorf("a sample from %v to %v", some[0], some[1999])
 	}
 }
 
-// TestGrowForCapacity makes the tables of the capacity tests.
+// TestGrowForCapacity makes tables of the sizes that the capacity tests use.
 func TestGrowForCapacity(t *testing.T) {
 	v4, v6 := table(t)
-	for _, try := range []struct {
+	for _, tc := range []struct {
 		list       []netip.Prefix
 		n, longest int
 	}{{v4, 1_050_000, 24}, {v6, 240_000, 48}} {
-		grown, err := Grow(try.list, try.n)
-		if err != nil || len(grown) != try.n {
+		grown, err := Grow(tc.list, tc.n)
+		if err != nil || len(grown) != tc.n {
 			t.Fatalf("%d prefixes: %v", len(grown), err)
 		}
 		have := make(map[netip.Prefix]bool)
@@ -159,13 +159,13 @@ func TestGrowForCapacity(t *testing.T) {
 			have[p] = true
 		}
 		old := make(map[netip.Prefix]bool)
-		for _, p := range try.list {
+		for _, p := range tc.list {
 			if old[p] = true; !have[p] {
 				t.Fatalf("%v is lost", p)
 			}
 		}
 		for _, p := range grown {
-			if !old[p] && (p.Bits() > try.longest || p != p.Masked() || !have[netip.PrefixFrom(p.Addr(), p.Bits()-1).Masked()]) {
+			if !old[p] && (p.Bits() > tc.longest || p != p.Masked() || !have[netip.PrefixFrom(p.Addr(), p.Bits()-1).Masked()]) {
 				t.Fatalf("%v is no half of a prefix that is there, or too long", p)
 			}
 		}
@@ -177,7 +177,7 @@ func TestGrow(t *testing.T) {
 	if want := parse("10.0.0.0/23 10.0.0.0/24 10.0.1.0/24 10.2.0.0/22 10.2.0.0/23"); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
-	// Halves of halves: 1 + 2 + 4 are all there are.
+	// A /46 has 1 + 2 + 4 prefixes up to /48.
 	got, err = Grow(parse("2001:db8::/46"), 7)
 	if err != nil || len(got) != 7 || got[6] != netip.MustParsePrefix("2001:db8:3::/48") {
 		t.Errorf("%v, %v", got, err)

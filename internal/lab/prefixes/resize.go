@@ -8,14 +8,15 @@ import (
 	"slices"
 )
 
-// The longest prefixes that networks accept from each other. Growth stops there, as it does in the real table.
+// The lengths of the longest prefixes that networks accept from each other. Grow makes no longer ones, and the real table has
+// none.
 const (
 	longest4 = 24
 	longest6 = 48
 )
 
-// Resize makes a table of exactly n prefixes out of one family's list: a sample when there are more, or more
-// specific prefixes beside those that are there when there are fewer.
+// Resize returns a table of exactly n prefixes, made from the list of one family: a sample of the list, or the list with more
+// specific prefixes added.
 func Resize(all []netip.Prefix, n int) ([]netip.Prefix, error) {
 	if n <= len(all) {
 		return Sample(all, n), nil
@@ -23,9 +24,9 @@ func Resize(all []netip.Prefix, n int) ([]netip.Prefix, error) {
 	return Grow(all, n)
 }
 
-// Grow returns the prefixes and as many more that there are n. Each new one is half of one that stays, as
-// networks split what they have to steer their traffic. The prefixes that are split are evenly spread, and the
-// same ones each time. The result is in order.
+// Grow returns a table of n prefixes: all of the list, and more specific ones. Each new prefix is half of another one in the
+// table, as networks split their prefixes to steer traffic. The prefixes to split are evenly spread, and the same ones each
+// time. The table is sorted. Grow returns an error if the list cannot be split into n prefixes.
 func Grow(all []netip.Prefix, n int) ([]netip.Prefix, error) {
 	table := order(slices.Clone(all))
 	have := make(map[netip.Prefix]bool, n)
@@ -33,7 +34,7 @@ func Grow(all []netip.Prefix, n int) ([]netip.Prefix, error) {
 		have[p] = true
 	}
 	for len(table) < n {
-		// Halves of halves come only when all else is split.
+		// A round splits every prefix once. Halves of halves come with the next round.
 		var halves []netip.Prefix
 		for _, p := range table {
 			for _, h := range halve(p) {
@@ -55,7 +56,7 @@ func Grow(all []netip.Prefix, n int) ([]netip.Prefix, error) {
 	return table, nil
 }
 
-// halve returns the two halves of a prefix, or nothing if they would be longer than networks accept.
+// halve returns the two halves of a prefix, or nil if networks accept no prefixes of that length.
 func halve(p netip.Prefix) []netip.Prefix {
 	longest := longest4
 	if p.Addr().Is6() {
