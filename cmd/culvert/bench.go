@@ -44,7 +44,7 @@ func newBenchRunCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO",
 		Short: "run a scenario: " + strings.Join(bench.Scenarios(), ", "),
-		Long: `Run a scenario. All but scion3 have namespaces of their own, which are gone
+		Long: `Run a scenario. All but scion3 make namespaces of their own and remove them
 afterwards. The scenarios are:
 
   veth    packets a second from a generator in the kernel, through a device
@@ -57,9 +57,8 @@ afterwards. The scenarios are:
   cost    nanoseconds that a program takes for a packet, without those that an
           empty program takes
   scion3  packets a second from AS 1 through the router of AS 2 to AS 3, in a
-          lab that is up; culvert, the reference router and culvert in front of
-          it take turns there, and the one that was there at first is there
-          again at the end
+          lab that is up; the router is culvert, the reference router, or culvert
+          in front of it, by turns; at the end the lab has its first router again
   ndr     the highest rate without loss (no drop rate), for several frame
           lengths; generator on one CPU, device and sink on another
   latency percentiles of the time from generator to sink at 10, 50 and 90 % of
@@ -68,10 +67,10 @@ afterwards. The scenarios are:
           by an XDP program that asks the kernel for each, and by culvert; with
           few routes and with a full table of real prefixes, to one and to many
           destinations, and while routes change. --groups chooses among these
-  filter  packets of a flood dropped a second by packet filters, and what that
-          takes of the CPU: iptables, nftables, ipset, xdp-filter and culvert;
-          with 1 to 1000 rules, with sets of up to a million prefixes, and what
-          is left of a TCP client's transactions. --groups chooses among these
+  filter  packets of a flood that packet filters drop a second, and the CPU time
+          for it: iptables, nftables, ipset, xdp-filter and culvert; with 1 to
+          1000 rules, with sets of up to a million prefixes, and how many
+          transactions a TCP client still makes. --groups chooses among these
   lb      packets a second that are spread over 100 backends: by culvert, nftables
           and iptables; of known flows, of a million, of a flood of SYNs, on one
           and on all CPUs; and real connections, there beside haproxy. --groups
@@ -144,12 +143,12 @@ row by name.`,
 	return cmd
 }
 
-// benchGroups lists the groups of scenarios that have some.
+// benchGroups lists the groups of the scenarios that have groups.
 func benchGroups() string {
 	return wrapped("route", routerun.Groups()) + wrapped("filter", filterrun.Groups()) + wrapped("lb", lbrun.Groups())
 }
 
-// wrapped is a row of a table, whose words go on in lines of at most 80 columns.
+// wrapped returns a row of a table: a head, and words that are wrapped at 80 columns.
 func wrapped(head string, words []string) string {
 	var b strings.Builder
 	line := fmt.Sprintf("  %-7s", head)

@@ -19,17 +19,17 @@ func newBenchInsnCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "insn",
 		Short: "count the instructions that a packet takes, on Debian's kernels",
-		Long: `Boot Debian's kernels in QEMU, with a clock that counts instructions, and count
-there how many a packet takes: the same on every run, whatever else this machine
-does. Kernels are downloaded and kept. No root is needed, but the Debian packages
-qemu-system-x86 and xz-utils. The rows are:
+		Long: `Boot Debian's kernels in QEMU, whose clock counts instructions, and count how
+many a packet takes. The result is the same on every run, whatever else this
+machine does. Kernels are downloaded and kept. Needs the Debian packages
+qemu-system-x86 and xz-utils, and no root. The rows are:
 
   cost/NAME  a program by itself, as in 'culvert bench run cost'
   path/NAME  from a generator through a device to a sink, with all that the
              kernel does between them
 
-With --baseline more instructions than in that file, by over 2 %, are a failure.
-The kernels that it names are taken as long as Debian has them.`,
+With --baseline, over 2 % more instructions than in that file are a failure. The
+kernels are those of the file, as long as Debian has them.`,
 		Example: "  culvert bench insn --kernel 6.12 --rows cost/culvert-cold\n" +
 			"  culvert bench insn --write-baseline insn.json\n  culvert bench insn --baseline insn.json",
 		Args: usageArgs(cobra.NoArgs),

@@ -12,7 +12,7 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// checkReportPrefix refuses a prefix that no files can be written for; none is fine.
+// checkReportPrefix returns an error if no files can be written under a prefix. "" is for no files.
 func checkReportPrefix(prefix string) error {
 	if prefix == "" {
 		return nil
@@ -20,8 +20,8 @@ func checkReportPrefix(prefix string) error {
 	return report.CheckPrefix(prefix)
 }
 
-// showReport prints a report, and writes it to files if there is a prefix for their names. Invalid rows are an error,
-// once everything is written.
+// showReport prints a report, and writes it to files if prefix is not "". If rows are invalid it returns an error after it has
+// written everything.
 func showReport(cmd *cobra.Command, r *report.Report, asJSON bool, prefix string) error {
 	write := r.WriteTable
 	if asJSON {
@@ -43,7 +43,7 @@ func showReport(cmd *cobra.Command, r *report.Report, asJSON bool, prefix string
 	return nil
 }
 
-// errBase marks a wrong --base as wrong usage.
+// errBase marks an error of --base as wrong usage.
 func errBase(err error) error {
 	if errors.Is(err, report.ErrNoBase) {
 		return usageError(err)
@@ -65,8 +65,8 @@ func newBenchCompareCmd() *cobra.Command {
 multiples of a peer's rate in the same round, costs as multiples of an empty
 program's, so that the speed of the machine cancels out. The verdict is faster
 or slower if the median moved by 2 % or more and the test of Mann and Whitney
-on the rounds gives p < 0.01; otherwise it is same. Instructions do not wobble:
-any difference counts. The row that others are compared with is called base.`,
+on the rounds gives p < 0.01; otherwise it is same. Instructions are exact, so any
+difference counts. The row that others are compared with is called base.`,
 		Example: "  culvert bench run veth -j > /tmp/old.json\n  culvert bench run veth -j > /tmp/new.json\n" +
 			"  culvert bench compare /tmp/old.json /tmp/new.json\n" +
 			"  culvert bench compare /tmp/old.json /tmp/new.json --fail-on-slower 5",
@@ -115,12 +115,12 @@ func newBenchPlotCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plot REPORT.json",
 		Short: "draw a report as SVG",
-		Long: `Draw what a report has figures for, each kind as a file of its own:
+		Long: `Draw the figures of a report, each kind as a file of its own:
 ` + strings.Join(report.PlotKinds(), ", ") + `.
 The names of the files are printed. The same report gives the same files.`,
 		Example: "  culvert bench run cost -j > /tmp/cost.json\n  culvert bench plot /tmp/cost.json   # writes /tmp/cost-cost.svg",
 		Args:    usageArgs(cobra.ExactArgs(1)),
-		// The shell's own completion of files.
+		// The shell completes files.
 		ValidArgsFunction: completeArgs(nothing, nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := report.Read(args[0])

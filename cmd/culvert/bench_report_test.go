@@ -99,7 +99,7 @@ func TestBenchPlot(t *testing.T) {
 	}
 }
 
-// A prefix that no files can have is refused before anything is measured.
+// TestBenchRunChecksThePrefix wants a prefix under which no files can be written to be refused before anything is measured.
 func TestBenchRunChecksThePrefix(t *testing.T) {
 	status, stdout, stderr := culvert(t, "bench", "run", "veth", "-o", "/nowhere/veth")
 	if status != 1 || stdout != "" || stderr != "culvert: write /nowhere/veth.json: there is no directory /nowhere: make it first\n" {
@@ -107,7 +107,7 @@ func TestBenchRunChecksThePrefix(t *testing.T) {
 	}
 }
 
-// A report with an invalid row is printed and written, and then the command fails.
+// TestInvalidRowsFail wants the command to print and write a report with an invalid row, and then to fail.
 func TestInvalidRowsFail(t *testing.T) {
 	count := 5.0
 	r := &report.Report{Scenario: "insn", Rows: []report.Row{

@@ -21,17 +21,17 @@ func newBenchSinkCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sink IFACE",
 		Short: "count packets of 'gen blast': loss, duplicates, reordering, latency",
-		Long: `Count packets that come in at an interface of the present network namespace, until
-Ctrl-C or for --seconds. What it counts it drops; all else goes to the stack.
+		Long: `Count packets that come in by an interface of this network namespace, until Ctrl-C
+or for --seconds. Packets that are counted are dropped; all others go to the stack.
 
-It counts frames with a stamp ('culvert gen blast --stamp') of a flow below
---flows, and from the stamps also what is missing, doubled or out of order in each
-flow, and how long packets took. Generator and sink must be on one machine, for
-the times. With --port it counts all UDP packets for that port instead, stamped or
-not, over IPv4 or IPv6 without VLAN tags.
+Counted are frames with a stamp ('culvert gen blast --stamp') of a flow below
+--flows. From the stamps the sink also works out which packets of each flow are
+missing, duplicates or out of order, and how long packets took. For the times,
+generator and sink must be on one machine. With --port it counts all UDP packets
+to that port instead, over IPv4 or IPv6 without VLAN tags.
 
 The sink is an XDP program in native mode: no other may be on the interface. Some
-drivers take the link down for a moment when it comes and goes.`,
+drivers take the link down for a moment when it is attached or detached.`,
 		Example: `  culvert bench sink veth1
   culvert bench sink veth1 --flows 100 --seconds 5 -j
   culvert bench sink veth1 --port 9 --seconds 2`,

@@ -15,11 +15,11 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// words gives what may stand in a place of the command line; args are the arguments before it.
+// words returns what may stand at a position of the command line. args are the arguments before it.
 type words func(args []string) []string
 
-// completeArgs completes the first arguments by one function each, and those that follow by rest,
-// which may be nil. A place without a function takes the shell's own completion of files.
+// completeArgs completes the first arguments by a function each, and all others by rest. Where the function is nil, the shell
+// completes files.
 func completeArgs(rest words, first ...words) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		at := rest
@@ -33,7 +33,7 @@ func completeArgs(rest words, first ...words) cobra.CompletionFunc {
 	}
 }
 
-// completeFlag completes the value of a flag, or the last one of a list with commas.
+// completeFlag completes the value of a flag. If the value is a list with commas, it completes the last element.
 func completeFlag(cmd *cobra.Command, flag string, values words) {
 	complete := func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		before := ""
@@ -54,7 +54,7 @@ func completeFileFlag(cmd *cobra.Command, flag, extension string) {
 	must(cmd.MarkFlagFilename(flag, extension))
 }
 
-// completeNoFiles keeps the shell from offering files wherever nothing says what belongs there.
+// completeNoFiles keeps the shell from completing files for arguments and flags without a completion of their own.
 func completeNoFiles(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && len(cmd.ValidArgs) == 0 {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -69,7 +69,7 @@ func completeNoFiles(cmd *cobra.Command) {
 	}
 }
 
-// must is for what fails only when the code names a flag that is not there.
+// must panics on an error. It is for calls that fail only if the code names a flag that does not exist.
 func must(err error) {
 	if err != nil {
 		panic(err)
@@ -114,7 +114,7 @@ func labNamespaces(args []string) []string {
 	return names
 }
 
-// benchRows lists the rows of the scenario that is named, or of all.
+// benchRows returns the rows of the scenario that args name, or of all scenarios.
 func benchRows(args []string) []string {
 	scenarios := args
 	if len(scenarios) == 0 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestCompletion asks the command line itself what the shells ask it.
+// TestCompletion runs the hidden command by which shells complete a command line.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"bench run ":                       "veth workers cost scion3 route filter lb ndr latency generator :4",

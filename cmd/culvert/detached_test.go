@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ends waits until a process has ended by itself, with status 0.
+// ends waits until a process has exited with status 0 without being stopped.
 func (r *running) ends(t *testing.T) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -29,7 +29,7 @@ func (r *running) ends(t *testing.T) {
 	}
 }
 
-// TestDetachUnderProcess takes the data plane away from a process, which does what its file says.
+// TestDetachUnderProcess detaches the data plane of a running process, which then does what its file says.
 func TestDetachUnderProcess(t *testing.T) {
 	b := newLBBed(t)
 	loopback(t)
@@ -66,16 +66,16 @@ func TestDetachUnderProcess(t *testing.T) {
 	}
 	b.wait("packets", func() bool { return b.arrived("10.0.0.11") == 200 })
 	f.metric("127.0.0.1:9442", `culvert_lb_backend_packets_total{backend="10.0.0.11",vip="192.0.2.1:80/tcp"}`, "200")
-	// One interface alone comes back too.
+	// A single interface is attached again too.
 	f.expect(0, "detached from out0\nrouter culvert is still served by a process, which attaches again at once (detached = \"attach\")", "detach", "out0")
 	f.metric("127.0.0.1:9442", `culvert_interface_attached{interface="out0"}`, "1")
 	p.interrupt(t)
-	// A process that ends says that packets go on by the data plane, and how to end that.
+	// A process that ends says that its data plane goes on, and how to detach it.
 	p.waitFor(t, `the process ends, and the data plane stays: packets go on by it, and the next process takes it over" interfaces="[lb0 out0]" off="culvert detach lb0 out0"`)
 }
 
-// TestDetachKeepsFilter takes the data plane away from a process that attaches again: rules, sets and protected services
-// that were made by hand come back with those of the file, their counters go on, and a second time too.
+// TestDetachKeepsFilter detaches the data plane of a process that attaches it again. Rules, sets and protected services made by
+// hand are restored with those of the file, and their counters go on. It detaches a second time, too.
 func TestDetachKeepsFilter(t *testing.T) {
 	b := newPairsBed(t)
 	p := runAttached(t, b.file("attach.toml", "interfaces = ['ft0', 'fx0']\ndetached = 'attach'\nmetrics = '127.0.0.1:9444'\n"+
@@ -109,7 +109,7 @@ func TestDetachKeepsFilter(t *testing.T) {
 	b.counted("hand", 5)
 	b.counted("port", 4)
 	b.counted("file", 3)
-	// What is taken out stays out, also what the file has: nobody has read it again.
+	// What was deleted is not restored, not even what the file has, since the file was not read again.
 	b.filter(0, "deleted", "del hand")
 	b.filter(0, "deleted", "del file")
 	p.holds(t, "ft0")
@@ -121,7 +121,7 @@ func TestDetachKeepsFilter(t *testing.T) {
 	p.interrupt(t)
 }
 
-// holds waits until a process keeps the program open that is on an interface.
+// holds waits until a process has the program of an interface open.
 func (r *running) holds(t *testing.T, iface string) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -144,8 +144,8 @@ func (r *running) holds(t *testing.T, iface string) {
 	t.Fatalf("%v does not keep the program on %s open", r.cmd.Args, iface)
 }
 
-// TestTableTakenOut starts again with a file that has a stage no more. What the file had is gone and the log says so; what
-// was made by hand stays.
+// TestTableTakenOut starts again with a file that does not have a stage any more. What the file had is removed, and the log
+// says so. What was made by hand stays.
 func TestTableTakenOut(t *testing.T) {
 	b := newLBBed(t)
 	f := &filterBed{t: t, dir: b.dir}

@@ -17,8 +17,8 @@ import (
 
 const smallRoute = "[route]\nbypass_netfilter = true\nblocks4 = 64\nblocks6 = 1024\n"
 
-// TestProcessDied kills the process of an IP router, of a load balancer and of a filter. doctor says what goes undone, and how to
-// mend it; where no process was ever wanted it says nothing, and what the mirror is not is put right.
+// TestProcessDied kills the process of an IP router, of a load balancer and of a filter. doctor says what does not work without
+// it, and how to mend that. It says nothing about a data plane that was attached without a process.
 func TestProcessDied(t *testing.T) {
 	b := newPairsBed(t)
 	doctor := func() string {
@@ -72,7 +72,7 @@ func TestProcessDied(t *testing.T) {
 	}
 }
 
-// leftBehind are the files of processes that told something of a data plane here.
+// leftBehind returns the files that processes have left in /run/culvert for this network namespace.
 func leftBehind(t *testing.T) []string {
 	t.Helper()
 	var here unix.Stat_t
@@ -82,8 +82,8 @@ func leftBehind(t *testing.T) []string {
 	return left
 }
 
-// TestStatusOfPeer makes a veth again, by which an IP router forwards, whose other end has no NAPI; then its other end leaves
-// checksums unfinished. status says so, with the command.
+// TestStatusOfPeer replaces a veth of an IP router by one whose peer has no NAPI, and then turns checksum offload on at the peer.
+// status reports both, with the command that mends it.
 func TestStatusOfPeer(t *testing.T) {
 	b := newPairsBed(t)
 	able := func(name string, napi bool) {
@@ -130,8 +130,8 @@ func TestStatusOfPeer(t *testing.T) {
 	p.interrupt(t)
 }
 
-// TestDeletedInterfaceSaidOnce deletes an interface under an IP router. The log says that it does not exist, and not also that
-// the kernel forwards what comes in by it.
+// TestDeletedInterfaceSaidOnce deletes an interface of an IP router. The log says that it does not exist, and does not add that
+// the kernel forwards packets that come in by it.
 func TestDeletedInterfaceSaidOnce(t *testing.T) {
 	b := newPairsBed(t)
 	b.veth("fy0", "fy1")
@@ -148,7 +148,7 @@ func TestDeletedInterfaceSaidOnce(t *testing.T) {
 	}
 }
 
-// TestProtectElsewhere protects a service at an address that this host has not, by hand and by the file: both say so.
+// TestProtectElsewhere protects a service at an address that this host does not have, by hand and by the file. Both warn.
 func TestProtectElsewhere(t *testing.T) {
 	b := newFilterBed(t)
 	l, err := netlink.LinkByName("ft0")
@@ -172,7 +172,7 @@ func TestProtectElsewhere(t *testing.T) {
 	}
 }
 
-// TestNoInterfaceYet starts where none of the interfaces exists.
+// TestNoInterfaceYet starts a process while none of its interfaces exists.
 func TestNoInterfaceYet(t *testing.T) {
 	b := newFilterBed(t)
 	p := startCulvert(t, "run", "-c", b.file("c.toml", "interfaces = ['fx0', 'fx2']\n[filter]\n"))

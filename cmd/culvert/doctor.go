@@ -20,11 +20,11 @@ func newDoctorCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "say what on this host stands in the way, and the command that mends it",
-		Long: `doctor looks at kernel, bpffs, privileges, clock, interfaces and neighbors of the network
-namespace it runs in, and at what a configuration asks for: without -c and -i that of
-` + defaultConfig + `, if there is such a file. It changes nothing. It exits with 1 when
-something fails that culvert cannot do without.`,
+		Short: "examine this host: what stands in the way, and the command that mends it",
+		Long: `Examine kernel, bpffs, privileges, clock, interfaces and neighbors of the network
+namespace, and what a configuration needs: without -c and -i that of
+` + defaultConfig + `, if there is such a file. doctor changes nothing. Its exit status is
+1 if a check fails.`,
 		Example: `  culvert doctor
   culvert doctor -c /etc/scion/br1-ff00_0_1-1.toml
   culvert doctor -i eth1,eth2 --neighbor 192.0.2.2
@@ -62,10 +62,10 @@ something fails that culvert cannot do without.`,
 			return report.Err()
 		},
 	}
-	configFlag(cmd, &config, "", "look at what the configuration `FILE` asks for: culvert's, or the SCION router's own")
+	configFlag(cmd, &config, "", "examine what the configuration `FILE` needs: culvert's, or the SCION router's own")
 	f := cmd.Flags()
-	f.StringSliceVarP(&interfaces, "interface", "i", nil, "look at the interfaces `IFACE,...` only (default: all that are up)")
-	f.StringSliceVar(&neighbors, "neighbor", nil, "look at the way to the addresses `ADDRESS,...`, too")
+	f.StringSliceVarP(&interfaces, "interface", "i", nil, "examine only the interfaces `IFACE,...` (default: all that are up)")
+	f.StringSliceVar(&neighbors, "neighbor", nil, "also examine the routes to the addresses `ADDRESS,...`")
 	completeFlag(cmd, "interface", hostInterfaces)
 	canPrintJSON(cmd, &asJSON)
 	return cmd

@@ -19,15 +19,15 @@ func newFilterCmd() *cobra.Command {
 		Long: `The packet filter of a running data plane: rules in tcpdump's language, sets of
 addresses, limits, services protected from floods of SYNs. Needs root.
 
-A packet is asked about in front of everything else; the first rule that matches
-and drops or passes decides. Each change is made at once for all interfaces: a
-packet meets the rules as they were, or as they are to be. Counters of a rule
-stay with its name. No process is needed; the data plane keeps the rules until
-they are deleted or it is detached. Rules that are to be there from the start
-belong into the [filter] table of the configuration (see 'culvert run --help').
+The filter sees a packet before everything else. The first rule that matches and
+drops or passes decides. A change takes effect on all interfaces at once: a packet
+meets either all old rules or all new ones. Counters belong to the name of a rule.
+No process is needed; the data plane keeps the rules until they are deleted or it
+is detached. Rules that should be there from the start belong into the [filter]
+table of the configuration (see 'culvert run --help').
 
-A data plane comes from 'culvert run' or 'culvert attach'. A file with only
-interfaces and an empty [filter] table makes one that does nothing else.`,
+'culvert run' or 'culvert attach' make a data plane. A file with interfaces and an
+empty [filter] table makes one that only filters.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: needVerb,
 	}
@@ -38,12 +38,12 @@ interfaces and an empty [filter] table makes one that does nothing else.`,
 	return cmd
 }
 
-// filterError gives a wrong question the status of wrong usage. An expression that does not compile is none.
+// filterError marks errors of the command line as wrong usage. An expression that does not compile is another error.
 func filterError(err error) error {
 	var part *filter.PartError
 	switch {
 	case errors.Is(err, filter.ErrEverything):
-		return usageError(errors.New("drop without an expression or a set drops every packet: say --all if it is meant to"))
+		return usageError(errors.New("drop without an expression or a set drops every packet: use --all to confirm it"))
 	case errors.As(err, &part) && part.Part != filter.PartExpression:
 		return usageError(err)
 	}
@@ -63,26 +63,26 @@ func setRefs([]string) []string {
 	return refs
 }
 
-// ruleFlags are the parts of a rule beside action, rate and expression.
+// ruleFlags adds flags for the parts of a rule other than action, rate and expression.
 func ruleFlags(cmd *cobra.Command, s *filter.Spec, file *string) {
 	f := cmd.Flags()
 	f.StringArrayVar(&s.Src, "src", nil, "set for the source: @NAME, !@NAME; may be repeated")
 	f.StringArrayVar(&s.Dst, "dst", nil, "set for the destination: @NAME, !@NAME")
 	f.StringVarP(file, "file", "f", "", "file with an expression or a program")
 	f.StringVar(&s.Per, "per", "", "what has a rate of its own: src, dst, src/24,48")
-	f.StringVar(&s.Burst, "burst", "", "packets or bytes that may come at once")
-	f.IntVar(&s.Entries, "entries", 0, "addresses to keep in mind at least")
-	f.BoolVar(&s.All, "all", false, "drop every packet: to be said for such a rule")
+	f.StringVar(&s.Burst, "burst", "", "packets or bytes that may come in at once")
+	f.IntVar(&s.Entries, "entries", 0, "how many addresses have a rate of their own, at least")
+	f.BoolVar(&s.All, "all", false, "confirm that the rule drops every packet")
 	completeFlag(cmd, "src", setRefs)
 	completeFlag(cmd, "dst", setRefs)
 	completeFlag(cmd, "per", fixed("src", "dst", "src/24,48", "dst/24,48"))
 	completeFileFlag(cmd, "file", "")
 }
 
-// ruleArgs reads ACTION [RATE] [EXPRESSION...] into s.
+// ruleArgs parses ACTION [RATE] [EXPRESSION...] into s. file replaces the expression.
 func ruleArgs(cmd *cobra.Command, s *filter.Spec, file string, args []string) error {
 	if len(args) == 0 {
-		return usageError(errors.New("say what to do with packets: drop, pass, count or limit RATE"))
+		return usageError(errors.New("no action: give drop, pass, count or limit RATE"))
 	}
 	s.Action, args = args[0], args[1:]
 	if s.Action == "limit" && len(args) > 0 {
@@ -108,7 +108,7 @@ func ruleArgs(cmd *cobra.Command, s *filter.Spec, file string, args []string) er
 	return nil
 }
 
-// completeRule completes an action, then nothing: no shell knows expressions.
+// completeRule completes an action. It completes nothing behind it, where the expression stands.
 func completeRule(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	return completeArgs(nothing, fixed(filter.Actions...))(cmd, args, typed)
 }

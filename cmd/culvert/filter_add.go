@@ -27,23 +27,24 @@ The actions are:
 
   drop        drop the packet
   pass        skip the rest of the filter
-  count       count it, and ask the next rule
-  limit RATE  drop what is over RATE, and ask the next rule for the rest
+  count       count it, and go on with the next rule
+  limit RATE  drop what is over RATE, and go on with the next rule for the rest
 
 An expression is one of libpcap (pcap-filter(7)) for Ethernet frames, in one
-word or several. In its place - reads standard input and -f a file: with an
-expression, or with a program as tcpdump -ddd or -dd prints it. A rule matches
-if all it has does: expression, sets, interfaces. With none of these it matches
-every packet, which drop wants to have confirmed by --all.
+argument or several. Instead of it, - reads standard input and -f reads a file: an
+expression, or a program as tcpdump -ddd or -dd prints it. A rule matches if its
+expression, its sets and its interfaces all match. A rule without these matches
+every packet; drop needs --all as a confirmation then.
 
-RATE counts packets (1000/s, 1000pps, 10kpps, 1Mpps), bytes (500kB/s) or bits
-(10Mbit/s) of whole frames; k, M and G are thousands. With --per, each source or
-destination address has the rate for itself, or each prefix: of IPv4 and IPv6
-(src/24,48), or of one of them (src/24, dst/64), with whole addresses of the
-other. Two rules that limit both apply.
+RATE is in packets (1000/s, 1000pps, 10kpps, 1Mpps), bytes (500kB/s) or bits
+(10Mbit/s) of whole frames; k, M and G are powers of 1000. With --per, each source
+or destination address has a rate of its own, or each prefix: of IPv4 and IPv6
+(src/24,48), or of one of them (src/24, dst/64) and whole addresses of the other.
+If two rules limit a packet, both apply.
 
-What does not compile, what XDP cannot see (inbound, outbound) and what names an
-unknown set or interface is refused, and the rules stay as they are.`,
+A rule is refused if it does not compile, if it asks for what XDP cannot see
+(inbound, outbound), or if it names an unknown set or interface. The other rules
+stay as they are then.`,
 		Example: `  culvert filter add drop icmp
   culvert filter add --name dns limit 1kpps --per src/24,48 udp port 53
   culvert filter add -i eth1 --src @bad --src '!@good' drop
@@ -55,9 +56,9 @@ unknown set or interface is refused, and the rules stay as they are.`,
 			case at.First && at.Before != "":
 				return usageError(errors.New("--first beside --before: give one of them"))
 			case replace && (at.First || at.Before != ""):
-				return usageError(errors.New("--replace keeps the place of the rule: leave --first and --before out"))
+				return usageError(errors.New("--replace keeps the rule's place in the order: leave out --first and --before"))
 			case replace && spec.Name == "":
-				return usageError(errors.New("--replace needs --name: which rule is it"))
+				return usageError(errors.New("--replace needs --name: name the rule to replace"))
 			}
 			if err := ruleArgs(cmd, &spec, file, args); err != nil {
 				return err
@@ -68,7 +69,7 @@ unknown set or interface is refused, and the rules stay as they are.`,
 	cmd.Flags().StringVar(&spec.Name, "name", "", "name of the rule (default rule1, rule2 and so on)")
 	cmd.Flags().BoolVar(&at.First, "first", false, "in front of all rules")
 	cmd.Flags().StringVar(&at.Before, "before", "", "in front of the rule of that name")
-	cmd.Flags().BoolVar(&replace, "replace", false, "in the place of the rule --name, with its counters")
+	cmd.Flags().BoolVar(&replace, "replace", false, "replace the rule --name and keep its counters")
 	completeFlag(cmd, "name", func([]string) []string { return node.FilterRules() })
 	completeFlag(cmd, "before", func([]string) []string { return node.FilterRules() })
 	cmd.Flags().StringArrayVarP(&spec.Interfaces, "interface", "i", nil, "the rule is for the interface `IFACE`; may be repeated (default: all)")

@@ -18,23 +18,23 @@ func newFilterListCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "list the rules in their order, and what they have counted",
-		Long: `List the rules in their order with the packets and bytes they have matched since
-they were made, OVER for those that were over the rate of a limit, and each rule
-as one would type it; then sets and protected services. FROM tells whether the
-configuration file or somebody by hand has made them, "not attached" names
-interfaces of a rule that the data plane is not on: it never matches there.
+		Short: "list the rules in their order, with their counters",
+		Long: `List the rules in their order with the packets and bytes that they have matched
+since they were made, OVER for those over the rate of a limit, and each rule as it
+would be typed; then sets and protected services. FROM tells whether they are from
+the configuration file or made by hand. "not attached" names interfaces of a rule
+to which the data plane is not attached, so that the rule never matches there.
 
-"short" are packets that ended before what a rule's expression asked for, which
-then does not match; "malformed" those with an IP header that contradicts itself
-or the frame, which are in no set.
+"short" counts packets that end before a field that a rule's expression looks at;
+such a rule does not match. "malformed" counts packets whose IP header contradicts
+itself or the frame; they are in no set.
 
 With -j, an object with the members:
 
   router, netns, interfaces           the data plane
   on                                  whether packets pass the filter at all
   rules                               in their order:
-      rule, action, words, from         words: as one would type it
+      rule, action, words, from         words: as it would be typed
       packets, bytes                    that it has matched
       over                              packets, bytes over the rate of a limit
       interfaces, src, dst              what it asks for, with
@@ -67,9 +67,9 @@ func newFilterWatchCmd() *cobra.Command {
 		Long: `Watch how many packets and bits a second each rule matches, and what of a limit
 is over its rate.
 
-On a terminal it is a table; keys: up and down scroll, p holds the figures, q
-leaves. Elsewhere, and with -n, it is a line for each rule that matched in an
-interval. Rules may come and go.`,
+On a terminal it is a table; keys: up and down scroll, p pauses, q quits.
+Elsewhere, and with -n, it is a line for each rule that matched in an interval.
+Rules may be added and deleted meanwhile.`,
 		Example: "  culvert filter watch\n  culvert filter watch -n 10 --interval 0.5",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

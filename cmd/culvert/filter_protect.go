@@ -21,14 +21,14 @@ func newFilterProtectCmd() *cobra.Command {
 		Use:   "protect ADDRESS:PORT",
 		Short: "answer SYNs to a TCP service with cookies, in the driver",
 		Long: `Protect a TCP service from floods of SYNs: they are answered with SYN cookies in
-the driver, and nothing is kept in mind for a connection before its handshake
-has proved that somebody is there. Only then does the service hear of it.
+the driver. There is no state for a connection until its handshake has proved that
+the client exists. Only then does the service see the connection.
 
-The service is on this host, or with --forwarded on another that packets go to
-through this one. A SYNPROXY rule of netfilter has to be there then, to take the
-cookies; --mss and --wscale are what the answers announce in the service's name,
-and have to be those of the rule. For a service on this host the answers say
-what the kernel would. 'culvert doctor' checks what the host has to be set to.`,
+The service is on this host, or with --forwarded on another host to which this one
+forwards. Forwarded services need a SYNPROXY rule of netfilter, which accepts the
+cookies; --mss and --wscale are what the answers announce for the service, and
+have to be those of the rule. For a service on this host the answers have the
+kernel's values. 'culvert doctor' checks the settings of this host.`,
 		Example: "  culvert filter protect 192.0.2.1:80\n  culvert filter protect '[2001:db8::1]:443' --forwarded --mss 1440",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

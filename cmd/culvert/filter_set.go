@@ -17,9 +17,9 @@ func newFilterSetCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set",
 		Short: "named sets of prefixes, or of addresses with ports, for rules",
-		Long: `Named sets, which rules ask for with --src and --dst: a million entries cost a
-packet little more than ten. Each change is made at once: a packet meets the set
-as it was, or as it is to be.
+		Long: `Named sets, which rules use with --src and --dst. A million entries cost a packet
+little more than ten. A change takes effect at once: a packet meets either the old
+set or the new one.
 
 A set has prefixes of both families:
 
@@ -30,7 +30,7 @@ or, with --type endpoint, addresses with ports:
   192.0.2.1:53   [2001:db8::1]:53
 
 A file has entries with blanks or line ends between them, and comments from # to
-the end of a line. Behind an entry may stand how long it stays: timeout 10m. A
+the end of a line. An entry may be followed by how long it stays: timeout 10m. A
 file with a bad line is refused as a whole.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: needVerb,
@@ -39,11 +39,11 @@ file with a bad line is refused as a whole.`,
 	return cmd
 }
 
-// setFlags are for commands that put entries into a set.
+// setFlags adds the flags of commands that add entries to a set.
 func setFlags(cmd *cobra.Command, c *node.SetChange) {
 	f := cmd.Flags()
 	f.StringVarP(&c.File, "file", "f", "", "file with entries, - for standard input")
-	f.StringVar(&c.Timeout, "timeout", "", "how long entries stay: 90s, 10m, 1d (default for good)")
+	f.StringVar(&c.Timeout, "timeout", "", "how long entries stay: 90s, 10m, 1d (default: without end)")
 	f.StringVar(&c.Type, "type", "", "what a new set has: prefix (default) or endpoint")
 	completeFileFlag(cmd, "file", "")
 	completeFlag(cmd, "type", fixed("prefix", "endpoint"))
@@ -54,8 +54,8 @@ func newFilterSetAddCmd() *cobra.Command {
 	var c node.SetChange
 	cmd := &cobra.Command{
 		Use:   "add NAME {ENTRY... | -f FILE}",
-		Short: "add entries to a set, which is made if it is not there",
-		Long: `Add entries to a set, which is made if it is not there. An entry that is in the
+		Short: "add entries to a set, and make the set if there is none",
+		Long: `Add entries to a set, and make the set if there is none. An entry that is in the
 set already stays for the longer of the two times.`,
 		Example: "  culvert filter set add bad 192.0.2.0/24 2001:db8::7 --timeout 10m\n" +
 			"  culvert filter set add resolvers --type endpoint 192.0.2.53:53",
@@ -63,7 +63,7 @@ set already stays for the longer of the two times.`,
 		ValidArgsFunction: completeArgs(nothing, filterSets),
 		RunE:              func(cmd *cobra.Command, args []string) error { return changeSet(cmd, c, args) },
 	}
-	cmd.Flags().BoolVar(&c.Replace, "replace", false, "in the place of all that the set has")
+	cmd.Flags().BoolVar(&c.Replace, "replace", false, "replace all entries of the set")
 	setFlags(cmd, &c)
 	return cmd
 }
@@ -72,7 +72,7 @@ func newFilterSetReplaceCmd() *cobra.Command {
 	var c node.SetChange
 	cmd := &cobra.Command{
 		Use:               "replace NAME {ENTRY... | -f FILE}",
-		Short:             "put entries in the place of all that a set has",
+		Short:             "replace all entries of a set",
 		Example:           "  culvert filter set replace bad -f bad.txt",
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, filterSets),
@@ -107,8 +107,9 @@ func newFilterSetDelCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "del NAME [ENTRY...]",
 		Short: "delete a set, or entries of it",
-		Long: `Delete a set that no rule asks for, or entries of it. A prefix goes also from
-within a larger one, whose rest stays. Entries that are not there are refused.`,
+		Long: `Delete a set that no rule uses, or entries of it. A prefix can also be deleted from
+inside a larger one, whose rest stays. Entries that the set does not have are
+refused.`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, filterSets),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -130,13 +131,13 @@ func newFilterSetListCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list the sets",
-		Long: `List the sets with how many entries they have and which rules ask for them.
+		Long: `List the sets with how many entries they have and which rules use them.
 
 With -j, an object {"sets": [...]} whose members are:
 
   set, type, from                     type: prefix or endpoint; from: file, hand
   count                               entries
-  rules                               names of the rules that ask for it`,
+  rules                               names of the rules that use it`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return filterError(filterview.ListSets(on, asJSON, cmd.OutOrStdout()))
@@ -156,11 +157,11 @@ func newFilterSetShowCmd() *cobra.Command {
 		Use:   "show NAME",
 		Short: "show the entries of a set",
 		Long: `Show the entries of a set, a line each, as 'culvert filter set add -f' reads
-them. Prefixes beside each other are joined.
+them. Adjacent prefixes are joined.
 
 With -j, {"set", "type", "from", "entries": [...]} with the members:
 
-  entry, seconds                      and how long it still stays, if it ends`,
+  entry, seconds                      seconds: until it ends, if it does`,
 		Example:           "  culvert filter set show bad",
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, filterSets),

@@ -16,24 +16,24 @@ func newFilterTopCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "show who sends most, in the last seconds",
-		Long: `Show who has sent most packets in the last three seconds, in front of all rules:
-by source, destination, source prefix (/24 and /48) or destination port.
+		Short: "show the heaviest talkers of the last seconds",
+		Long: `Show who has sent most packets in the last three seconds, before any rule: by
+source, destination, source prefix (/24 and /48) or destination port.
 
-Packets are told apart by a table of fixed size in the driver while this runs,
-and it costs nothing otherwise. SHARE is what a talker has at least, ERROR what
-may be added to it: the figures are bounds that hold. The last line says what
-anybody can have who is not in the list.
+While this runs, the driver counts packets in a table of fixed size; otherwise it
+costs nothing. SHARE is the least that a talker has sent, and ERROR is what may
+have to be added: both are strict bounds. The last line has the most that a talker
+outside the list can have sent.
 
-On a terminal it is a live table; keys: up and down scroll, p holds the figures,
-q leaves. Elsewhere, with --once and with -j, it looks for some four seconds,
-writes one list and ends. --off ends what a killed one has left on.
+On a terminal it is a live table; keys: up and down scroll, p pauses, q quits.
+Elsewhere, with --once and with -j, it counts for about four seconds, writes one
+list and ends. --off turns the counting off if a killed process has left it on.
 
 With -j, an object with the members:
 
-  router, by, seconds                 what was looked at
-  packets, bytes                      of all
-  others_at_most                      packets of anybody who is not listed
+  router, by, seconds                 what was counted
+  packets, bytes                      of all talkers
+  others_at_most                      packets of a talker outside the list
   talkers                             talker, packets (at most), error, bytes`,
 		Example: "  culvert filter top\n  culvert filter top --by port -n 5 --once",
 		Args:    usageArgs(cobra.NoArgs),
@@ -45,11 +45,11 @@ With -j, an object with the members:
 			return filterError(filterview.Top(cmd.Context(), o))
 		},
 	}
-	cmd.Flags().StringVar(&o.By, "by", "src", "tell packets apart by src, dst, prefix or port")
+	cmd.Flags().StringVar(&o.By, "by", "src", "count by src, dst, prefix or port")
 	cmd.Flags().IntVarP(&o.Count, "count", "n", 20, "show `N` talkers at most")
 	cmd.Flags().BoolVar(&o.Once, "once", false, "write one list and end")
 	canPrintJSON(cmd, &o.JSON)
-	cmd.Flags().BoolVar(&off, "off", false, "stop telling packets apart")
+	cmd.Flags().BoolVar(&off, "off", false, "turn the counting off")
 	completeFlag(cmd, "by", fixed("src", "dst", "prefix", "port"))
 	onFlag(cmd, &o.On, node.RoutersHere)
 	return cmd

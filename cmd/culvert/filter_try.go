@@ -20,19 +20,19 @@ func newFilterTestCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "test PCAP [ACTION [RATE] 'EXPRESSION']",
-		Short: "say which rule takes each packet of a pcap file",
-		Long: `Say which rule takes each packet of a pcap or pcapng file (- for standard input)
-and what becomes of the packet: number, seconds from the first one, verdict,
-rule, and the packet in short; then how many packets each rule matched.
+		Short: "show which rule decides about each packet of a pcap file",
+		Long: `Show which rule decides about each packet of a pcap or pcapng file (- for standard
+input), and the verdict: number, seconds since the first packet, verdict, rule, and
+a summary of the packet; then how many packets each rule matched.
 
-The rules are the running ones; or those of a configuration file (-c), with its
-sets; or one that stands behind the file's name, with the flags of 'culvert
-filter add' but -i, and the running sets. The same program judges that would run
-on an interface, but it is attached nowhere, and nothing that runs counts
-anything. A limit never drops here: how fast a file can be read says nothing.
-Protected services are left out.
+The rules are the running ones, or those of a configuration file (-c) with its
+sets, or one rule on the command line, with the flags of 'culvert filter add'
+except -i, and the running sets. The program is the one that would run on an
+interface, but it is not attached, and running counters do not change. A limit
+never drops here, since the speed of reading a file means nothing. Protected
+services are left out.
 
-A rule that is for an interface matches if -i names it.
+A rule for an interface matches if -i names that interface.
 
 With -j, an object {"packets": [...], "totals": {...}}:
 
@@ -41,7 +41,7 @@ With -j, an object {"packets": [...], "totals": {...}}:
                                       matched, short, malformed
   totals                              packets, dropped, passed, cut, short,
                                       malformed, rules (rule, matched, decided)
-  error                               why it has ended early, if it has`,
+  error                               why it ended early, if it did`,
 		Example: `  culvert filter test attack.pcap
   culvert filter test attack.pcap drop udp port 53 and greater 512
   culvert filter test -c culvert.toml - < attack.pcapng`,

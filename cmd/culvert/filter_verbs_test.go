@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filterBed is a network namespace with an interface ft0, whose other end sends frames.
+// filterBed is a network namespace with an interface ft0 and its peer, which sends frames.
 type filterBed struct {
 	t    *testing.T
 	dir  string
@@ -35,13 +35,13 @@ func newFilterBed(t *testing.T) *filterBed {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run 'make test-root'")
 	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked, so that the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("make a network namespace: %v", err)
 	}
 	must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "ft0"}, PeerName: "ft1"}))
 	for _, name := range []string{"ft0", "ft1"} {
-		// No packets but the test's.
+		// The kernel must not send packets of its own.
 		must(os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0))
 		l, err := netlink.LinkByName(name)
 		must(err)
@@ -60,7 +60,7 @@ func newFilterBed(t *testing.T) *filterBed {
 	return b
 }
 
-// expect runs a command line, which says something in one line of standard error at most.
+// expect runs a command line, and wants an exit status and a text. Standard error may have one line.
 func (b *filterBed) expect(status int, want string, args ...string) (stdout string) {
 	b.t.Helper()
 	got, stdout, stderr := culvert(b.t, args...)
@@ -70,7 +70,7 @@ func (b *filterBed) expect(status int, want string, args ...string) (stdout stri
 	return stdout
 }
 
-// filter runs a line of words behind 'culvert filter'.
+// filter runs 'culvert filter' with a line of arguments.
 func (b *filterBed) filter(status int, want, line string, more ...string) string {
 	b.t.Helper()
 	return b.expect(status, want, append(append([]string{"filter"}, strings.Fields(line)...), more...)...)
@@ -85,7 +85,7 @@ func (b *filterBed) file(name, text string) string {
 	return path
 }
 
-// frame makes an Ethernet frame with a UDP packet, or with an ICMP echo request for port 0.
+// frame returns an Ethernet frame with a UDP packet, or with an ICMP echo request if the port is 0.
 func frame(src string, port uint16) []byte {
 	eth := &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}}
 	eth.EthernetType = layers.EthernetTypeIPv4
@@ -113,7 +113,7 @@ func (b *filterBed) send(n int, f []byte) {
 	}
 }
 
-// counted waits until a rule has counted some packets: veth hands them over a little later.
+// counted waits until a rule has counted some packets, since a veth delivers them with a delay.
 func (b *filterBed) counted(rule string, want uint64) {
 	b.t.Helper()
 	var got uint64
@@ -196,7 +196,7 @@ func TestFilterCommands(t *testing.T) {
 	b.filter(0, "  mid           2   120B     0  hand  limit 1kpps --per src/24,48 -i ft0 udp\n", "list")
 	b.expect(0, "  filter  4 rules  dropped 3 packets, 180B\n", "status", "--on", "culvert")
 
-	// Nothing that is refused changes anything.
+	// A change that is refused has no effect.
 	for _, tt := range []struct {
 		status     int
 		line, want string
@@ -211,7 +211,7 @@ func TestFilterCommands(t *testing.T) {
 		{1, "add --name all count", "there is a rule all already"},
 		{1, "add --before none count", "no rule none"},
 		{1, "add --replace --name none count", "no rule none"},
-		{2, "add drop", "say --all if it is meant to"},
+		{2, "add drop", "use --all to confirm it"},
 		{2, "add limit udp", `"udp" is no rate`},
 		{2, "add --per x limit 1pps", "use src or dst"},
 		{2, "add limit 60GB/s", "use 1B/s to 50GB/s"},
@@ -233,7 +233,7 @@ func TestFilterCommands(t *testing.T) {
 		t.Errorf("something has changed: %+v", r)
 	}
 
-	// A rule that is replaced keeps place and counters.
+	// A rule that is replaced keeps its place in the order and its counters.
 	b.filter(0, "rule noicmp replaced\n", "add --replace --name noicmp drop icmp or arp")
 	b.order("all noicmp mid rule1")
 	b.send(1, frame("198.51.100.7", 0))
@@ -244,7 +244,7 @@ func TestFilterCommands(t *testing.T) {
 	b.filter(0, "", "flush")
 }
 
-// TestFilterSets is about sets beside rules.
+// TestFilterSets adds, uses and deletes sets.
 func TestFilterSets(t *testing.T) {
 	b := newFilterBed(t)
 	b.expect(0, "", "attach", "-c", b.file("c.toml", onFt0), "ft0")
@@ -279,7 +279,7 @@ func TestFilterSets(t *testing.T) {
 		"filter set show ": "bad\ndns\n:4\n", "filter add --src ": "@bad\n!@bad\n@dns\n!@dns\n:4\n", "filter add -i ": "ft0\n:4\n",
 		"filter list --on ": "culvert\n:4\n",
 	} {
-		// What the shell asks; a word to standard error comes with it.
+		// Shells complete by this command. It writes a directive to standard error.
 		if _, out, _ := culvert(t, append([]string{"__completeNoDesc"}, strings.Split(line, " ")...)...); out != want {
 			t.Errorf("%s: %q, want %q", line, out, want)
 		}
@@ -288,7 +288,7 @@ func TestFilterSets(t *testing.T) {
 	b.filter(0, "nothing deleted\n", "flush")
 }
 
-// TestFilterFile has rules in the configuration file, beside others.
+// TestFilterFile has rules in the configuration file, and others made by hand.
 func TestFilterFile(t *testing.T) {
 	b := newFilterBed(t)
 	const (
@@ -319,7 +319,7 @@ func TestFilterFile(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 
-	// What is wrong in a file is told before anything is touched.
+	// An error in the file is reported before anything is touched.
 	rule := "[[filter.rule]]\nname = \"last\"\naction = \"drop\"\nexpression = \"icmp\"\n"
 	for text, want := range map[string]string{
 		onFt0 + rule: "rule last is there already, made by hand: delete it with 'culvert filter del last'",
@@ -346,7 +346,7 @@ func TestFilterFile(t *testing.T) {
 	b.order("first b c last")
 	b.counted("b", 3)
 
-	// A process does the same, and leaves the rules when it ends; a file without the table leaves them, too.
+	// A process does the same, and its rules stay when it ends. They also stay with a file without the table.
 	b.file("c.toml", two)
 	r := startCulvert(t, "run", "-c", path)
 	r.waitFor(t, "msg=attached")
@@ -357,7 +357,7 @@ func TestFilterFile(t *testing.T) {
 	b.filter(0, "the configuration file brings a back when it is read again\n", "del a first")
 }
 
-// manySets are more than there may be.
+// manySets returns more sets than are allowed.
 func manySets(n int) string {
 	var text strings.Builder
 	for i := range n {
@@ -366,7 +366,7 @@ func manySets(n int) string {
 	return text.String()
 }
 
-// TestFilterFileAndHand has the same things in the file and made by hand.
+// TestFilterFileAndHand has rules, sets and services of the same names in the file and made by hand.
 func TestFilterFileAndHand(t *testing.T) {
 	b := newFilterBed(t)
 	const (
@@ -381,7 +381,7 @@ func TestFilterFileAndHand(t *testing.T) {
 	}
 	attach(0, "", rule+set)
 
-	// A file that is refused leaves the members alone, and sets that it adds do not stay.
+	// A file that is refused changes no members, and the sets that it adds do not stay.
 	const wrong = "[[filter.rule]]\nname = \"w\"\naction = \"limit\"\nrate = \"1pps\"\nburst = 3600\n"
 	attach(1, "c.toml:11:9: rule w: burst of", rule+wrong+strings.Replace(set, "198.51.100", "203.0.113", 1)+manySets(2))
 	b.filter(0, "198.51.100.0/24\n", "set show s")
@@ -420,7 +420,7 @@ func TestFilterFileAndHand(t *testing.T) {
 	b.send(1, frame("198.51.100.7", 53))
 	b.counted("a", 2)
 
-	// A rule by hand keeps a set in the file.
+	// A set cannot be left out of the file while a rule made by hand uses it.
 	b.filter(0, "", "add --name h --dst @s count")
 	attach(1, "rule h, made by hand, asks for set s, which the file has no more: delete the rule with 'culvert filter del h'", "")
 	b.filter(0, "", "del h")
@@ -434,7 +434,7 @@ func TestFilterFileAndHand(t *testing.T) {
 	b.filter(0, "protect 192.0.2.7:443  from file\n", "list")
 }
 
-// TestFilterFileNewPlane has a file refused before a data plane is made.
+// TestFilterFileNewPlane has a file that is refused before a data plane is made.
 func TestFilterFileNewPlane(t *testing.T) {
 	b := newFilterBed(t)
 	path := b.file("c.toml", onFt0+"[[filter.rule]]\nname = \"x\"\naction = \"count\"\ndst = \"@t\"\n")
@@ -443,7 +443,7 @@ func TestFilterFileNewPlane(t *testing.T) {
 	}
 }
 
-// program is the one on ft0.
+// program returns the ID of the program on ft0.
 func (b *filterBed) program() uint32 {
 	b.t.Helper()
 	l, err := netlink.LinkByName("ft0")
@@ -454,7 +454,7 @@ func (b *filterBed) program() uint32 {
 	return l.Attrs().Xdp.ProgId
 }
 
-// TestFilterSetKeepsProgram changes members without a new program.
+// TestFilterSetKeepsProgram changes members of a set. The program stays the same.
 func TestFilterSetKeepsProgram(t *testing.T) {
 	b := newFilterBed(t)
 	b.expect(0, "", "attach", "-c", b.file("c.toml", onFt0), "ft0")
@@ -484,7 +484,7 @@ func TestFilterNotAttached(t *testing.T) {
 	b.filter(0, "\"not_attached\":[\"ft1\"]", "list -j")
 }
 
-// pcapOf writes frames into a file.
+// pcapOf writes frames into a pcap file.
 func (b *filterBed) pcapOf(frames ...[]byte) string {
 	b.t.Helper()
 	var buf bytes.Buffer
@@ -508,7 +508,7 @@ func TestFilterTestCommand(t *testing.T) {
 	b.filter(1, "no data plane in this network namespace", "test --src @bad "+path+" drop")
 	b.filter(1, "it is no pcap or pcapng file", "test "+b.file("x", "x")+" drop icmp")
 	b.filter(1, "reading /nonexistent: no such file", "test /nonexistent drop icmp")
-	b.filter(2, "say --all", "test "+path+" drop")
+	b.filter(2, "use --all", "test "+path+" drop")
 	stub := b.pcapOf(frame("198.51.100.7", 0)[:13], frame("198.51.100.7", 0))
 	b.filter(0, "pass  -                 13 bytes, no Ethernet frame  (ends before what a rule asks for)\n", "test "+stub+" drop icmp")
 	b.filter(0, "2 packets: 1 dropped, 1 passed\n", "test "+stub+" drop icmp")
@@ -535,7 +535,7 @@ func TestFilterTestCommand(t *testing.T) {
 	}
 }
 
-// keepSending sends a frame again and again.
+// keepSending sends a frame repeatedly.
 func (b *filterBed) keepSending(f []byte) (stop func()) {
 	done, ended := make(chan bool), make(chan bool)
 	go func() {
@@ -574,7 +574,7 @@ func TestFilterTop(t *testing.T) {
 	}
 	b.filter(0, "\"on\":false", "list -j")
 
-	// One that is killed leaves it on.
+	// A process that is killed leaves the counting on.
 	p := startCulvert(t, "filter", "top", "--by", "dst")
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if strings.Contains(b.filter(0, "", "list"), "  top --by dst is on\n") {
@@ -593,7 +593,7 @@ func TestFilterTop(t *testing.T) {
 	}
 }
 
-// TestFilterTopTwice has somebody turn off what another still looks at.
+// TestFilterTopTwice has one process that turns the counting off while another still uses it.
 func TestFilterTopTwice(t *testing.T) {
 	b := newFilterBed(t)
 	b.expect(0, "", "attach", "-c", b.file("c.toml", onFt0), "ft0")

@@ -9,16 +9,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// defaultConfig is the configuration of commands that need one and are given none.
+// defaultConfig is the path of the configuration for commands that need one and are given none.
 const defaultConfig = "/etc/culvert/culvert.toml"
 
-// configFlag names a configuration; without a default it stands for nothing.
+// configFlag adds -c, the path of a configuration. without is the path if the flag is not given, "" for no configuration.
 func configFlag(cmd *cobra.Command, file *string, without, usage string) {
 	cmd.Flags().StringVarP(file, "config", "c", without, usage)
 	completeFileFlag(cmd, "config", "toml")
 }
 
-// haveConfig refuses to go on when no configuration is named and the default one is not there.
+// haveConfig returns a usage error if no configuration is named and there is no default one.
 func haveConfig(cmd *cobra.Command, file string) error {
 	if cmd.Flags().Changed("config") || isFile(file) {
 		return nil
@@ -31,7 +31,7 @@ func isFile(path string) bool {
 	return err == nil
 }
 
-// fileByFlag is for commands without arguments whose configuration is easily taken for one.
+// fileByFlag refuses arguments. Users may give a command its configuration as an argument by mistake, so the error names -c.
 func fileByFlag(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageError(fmt.Errorf("give the file with -c: %s -c %s", cmd.CommandPath(), args[0]))
@@ -39,12 +39,12 @@ func fileByFlag(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// onFlag names the data plane for commands that mean one; names completes it.
+// onFlag adds --on, the name of a data plane, to a command that works on one. names completes it.
 func onFlag(cmd *cobra.Command, on *string, names func() []string) {
-	dataPlaneFlag(cmd, on, names, "the data plane `NAME` (default: the only one that this can be about)")
+	dataPlaneFlag(cmd, on, names, "the data plane `NAME` (default: the only suitable one)")
 }
 
-// onlyFlag is onFlag for commands that show all data planes unless one is named.
+// onlyFlag adds --on to a command that shows all data planes unless one is named.
 func onlyFlag(cmd *cobra.Command, on *string, names func() []string) {
 	dataPlaneFlag(cmd, on, names, "show only the data plane `NAME` (default: all)")
 }
@@ -54,19 +54,19 @@ func dataPlaneFlag(cmd *cobra.Command, on *string, names func() []string, usage 
 	completeFlag(cmd, "on", func([]string) []string { return names() })
 }
 
-// incomingFlag names the interface that a packet to ask about comes in by.
+// incomingFlag adds -i, the interface by which a packet comes in that the command judges.
 func incomingFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVarP(name, "interface", "i", "", "the packets come in by the interface `IFACE`")
 	completeFlag(cmd, "interface", hostInterfaces)
 }
 
-// verboseFlag asks for the sentence that explains each reason.
+// verboseFlag adds -v, which explains each reason in a sentence.
 func verboseFlag(cmd *cobra.Command, verbose *bool) {
 	cmd.Flags().BoolVarP(verbose, "verbose", "v", false, "explain each reason in a sentence")
 }
 
-// watchFlags say how often a live view looks, and when it ends.
+// watchFlags adds the interval of a live view, and -n, after how many intervals it ends.
 func watchFlags(cmd *cobra.Command, seconds *float64, count *int) {
-	cmd.Flags().Float64Var(seconds, "interval", 1, "look every `SECONDS`, at least 0.1")
+	cmd.Flags().Float64Var(seconds, "interval", 1, "update every `SECONDS`, at least 0.1")
 	cmd.Flags().IntVarP(count, "count", "n", 0, "print lines, and stop after `N` intervals")
 }

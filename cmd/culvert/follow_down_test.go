@@ -8,8 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestInterfaceDown takes an interface down under a process, then its far end, and gives it another name: each is in the
-// log, in status, in doctor and in a metric.
+// TestInterfaceDown sets an interface of a process down, then its peer, and renames it. The log, status, doctor and a metric show
+// each of these.
 func TestInterfaceDown(t *testing.T) {
 	b := newPairsBed(t)
 	p := runAttached(t, b.file("c.toml", "interfaces = ['ft0', 'fx0']\nmetrics = '127.0.0.1:9441'\n[filter]\n"))

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// remake deletes ft0 with its far end, and makes both again.
+// remake deletes ft0 and its peer, and makes both again.
 func (b *filterBed) remake() { b.t.Helper(); b.unmake(); b.makeAgain() }
 
 func (b *filterBed) unmake() {
@@ -33,7 +33,7 @@ func (b *filterBed) makeAgain() {
 	must(err)
 }
 
-// veth makes a pair that sends nothing by itself.
+// veth makes a pair on which the kernel sends no packets of its own.
 func (b *filterBed) veth(names ...string) {
 	b.t.Helper()
 	must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: names[0]}, PeerName: names[1]}))
@@ -45,7 +45,7 @@ func (b *filterBed) veth(names ...string) {
 	}
 }
 
-// eventually runs a line of words until it says something.
+// eventually runs a command line until its output has a text.
 func (b *filterBed) eventually(want, line string) {
 	b.t.Helper()
 	var got string
@@ -58,10 +58,10 @@ func (b *filterBed) eventually(want, line string) {
 	b.t.Fatalf("culvert %s says\n%s, want %q", line, got, want)
 }
 
-// metric waits until a metric of the process in the bed's namespace has a value; "" until it is not there.
+// metric waits until a metric of the process in the bed's namespace has a value, or is missing if the value is "".
 func (b *filterBed) metric(addr, name, want string) {
 	b.t.Helper()
-	// Connections are made by this thread, which is in the namespace.
+	// This thread is in the namespace, so it has to make the connection.
 	get := func() string {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		must(err)
@@ -104,7 +104,7 @@ func loopback(t *testing.T) {
 	must(netlink.LinkSetUp(lo))
 }
 
-// newPairsBed is a filter's bed with a second pair, fx0 and fx1, where metrics can be read.
+// newPairsBed returns a filterBed with a second pair, fx0 and fx1, in which metrics can be read.
 func newPairsBed(t *testing.T) *filterBed {
 	t.Helper()
 	b := newFilterBed(t)
@@ -113,8 +113,8 @@ func newPairsBed(t *testing.T) *filterBed {
 	return b
 }
 
-// TestInterfaceMadeAgain deletes an interface under a process and makes it again. The rules stay, by hand and of the
-// file, and are in force on the new one; meanwhile everything says what is missing. The other interface loses nothing.
+// TestInterfaceMadeAgain deletes an interface of a process and makes it again. The rules of the file and those made by hand are in
+// force on the new one. Meanwhile status, doctor and metrics report the missing interface. The other interface loses no packet.
 func TestInterfaceMadeAgain(t *testing.T) {
 	b := newPairsBed(t)
 	file := b.file("c.toml", "interfaces = ['ft0', 'fx0']\nmetrics = '127.0.0.1:9441'\n[filter]\n"+
@@ -154,7 +154,7 @@ func TestInterfaceMadeAgain(t *testing.T) {
 	b.counted("later", 1)
 	b.metric("127.0.0.1:9441", `culvert_interface_attached{interface="ft0"}`, "1")
 
-	// Again, and quicker than anybody looks.
+	// The second time the interface is back before the process notices.
 	for range 3 {
 		b.remake()
 		b.metric("127.0.0.1:9441", `culvert_interface_attached{interface="ft0"}`, "1")
@@ -162,7 +162,7 @@ func TestInterfaceMadeAgain(t *testing.T) {
 	}
 	b.counted("hand", 10)
 
-	// A process that ends meanwhile leaves it all to the next one.
+	// If the process ends meanwhile, the next one attaches to the new interface.
 	b.unmake()
 	_ = p.interrupt(t)
 	b.expect(0, "NOT ATTACHED", "status")
@@ -176,7 +176,7 @@ func TestInterfaceMadeAgain(t *testing.T) {
 	b.counted("here", 8)
 }
 
-// TestOnlyInterfaceMadeAgain has nothing left meanwhile: what is known of the data plane stays.
+// TestOnlyInterfaceMadeAgain deletes the only interface of a data plane, whose state stays meanwhile.
 func TestOnlyInterfaceMadeAgain(t *testing.T) {
 	b := newFilterBed(t)
 	file := b.file("c.toml", "interfaces = ['ft0']\n[filter]\n")
@@ -201,7 +201,7 @@ func TestOnlyInterfaceMadeAgain(t *testing.T) {
 	b.counted("later", 1)
 }
 
-// TestMissingInterface starts without one of the interfaces: as the file says, it is waited for or an error.
+// TestMissingInterface starts without one of the interfaces. By the file, the process waits for it or fails.
 func TestMissingInterface(t *testing.T) {
 	b := newFilterBed(t)
 	rule := "[filter]\n[[filter.rule]]\nname = 'r'\naction = 'drop'\ninterfaces = ['fx0']\nexpression = 'udp port 7'\n" +
@@ -220,8 +220,8 @@ func TestMissingInterface(t *testing.T) {
 	b.counted("r", 3)
 }
 
-// TestInterfaceNameTaken renames an interface, or moves it to another network namespace, and makes another one of its name:
-// the rules are in force there too as soon as the log says so, and without a process everything tells that they are not.
+// TestInterfaceNameTaken renames an interface, or moves it to another network namespace, and makes another one with its name. The
+// rules are in force there too once the log says so. Without a process, status and doctor report that they are not.
 func TestInterfaceNameTaken(t *testing.T) {
 	otherSpace := func(t *testing.T) int {
 		own, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)

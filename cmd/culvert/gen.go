@@ -18,7 +18,7 @@ func newGenCmd() *cobra.Command {
 		Short: "make packets: into a pcap file, or out of an interface",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			return usageError(errors.New("say what to generate (see 'culvert gen --help')"))
+			return usageError(errors.New("name what to generate (see 'culvert gen --help')"))
 		},
 	}
 	cmd.AddCommand(newGenScionCmd(), newGenBlastCmd())
@@ -32,15 +32,15 @@ func newGenScionCmd() *cobra.Command {
 		Use:   "scion --topology FILE --router ID {--key FILE | --keys DIR} -w FILE.pcap",
 		Short: "write SCION packets that a border router forwards",
 		Long: `Write a pcap file of Ethernet frames with SCION packets as they arrive at a border router. Their
-hop fields carry MACs that this router accepts, and are valid for a day.
+hop fields have MACs that this router accepts, and are valid for a day.
 
-The packets go every way that the topology has for the router, by turns, unless --direction,
---ingress or --egress says otherwise. The directions are external->external, external->sibling,
-sibling->external, inside->external and external->host. --ingress also decides over which link,
-and so at which device, the packets arrive: a file for one device wants one ingress.
+The packets take every path that the topology has through the router, by turns, unless --direction,
+--ingress or --egress restricts them. The directions are external->external, external->sibling,
+sibling->external, inside->external and external->host. --ingress also decides by which link, and
+so at which device, the packets arrive: a file for one device needs one ingress.
 
 Each flow has its own flow label, source host and source port, and one packet of each size. A
-topology does not know MAC addresses: give those of the device under test and of its neighbor.`,
+topology has no MAC addresses: give those of the device under test and of its neighbor.`,
 		Example: `  # A million flows of 138 bytes that enter at interface 1, for a topology and the AS's master keys
   culvert gen scion --topology topology.json --router br1-ff00_0_1-2 --keys keys \
       --flows 1000000 --hop-fields 3 --size 138 --ingress 1 --dst-mac 02:00:00:00:00:02 -w in.pcap
@@ -51,7 +51,7 @@ topology does not know MAC addresses: give those of the device under test and of
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if (key == "") == (o.Keys == "") {
-				return usageError(errors.New("give --key or --keys, one of them"))
+				return usageError(errors.New("give either --key or --keys"))
 			}
 			for flag, value := range map[string]string{
 				"topology": o.Topology, "router": o.Router, "write": o.Output,

@@ -27,20 +27,20 @@ func newGenBlastCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "blast IFACE",
 		Short: "send packets out of an interface, as fast as one CPU can or at a rate",
-		Long: `Send packets out of an interface of the present network namespace, until -n or
---seconds is reached, or Ctrl-C. They are UDP packets, or the frames of a pcap
-file, such as one of 'culvert gen scion'. The whole header is written anew for
-each packet. Lengths are those of Ethernet frames without the frame check
-sequence: the shortest, 64 on the wire, is 60 here.
+		Long: `Send packets out of an interface of this network namespace, until -n or --seconds
+is reached, or Ctrl-C. They are UDP packets, or the frames of a pcap file, such as
+one of 'culvert gen scion'. The whole header is written for each packet. Lengths
+are those of Ethernet frames without the frame check sequence: the shortest frame,
+64 bytes on the wire, has length 60 here.
 
 --stamp writes flow, sequence number and time into the last 16 bytes of each
-frame, for 'culvert bench sink' at the other end on the same machine; checksums
-stay right.
+frame, for 'culvert bench sink' at the other end on the same machine. Checksums
+stay correct.
 
-The peer of a veth must take frames of XDP programs: something must be attached
-to it, such as 'culvert bench sink', or its GRO be on. An interface that the
-host's default route uses is refused without --force, because a flood can cut
-the machine off. Exit status 1 says that the rate asked for was not reached.`,
+The peer of a veth must accept frames of XDP programs: either it has an XDP program
+itself, such as that of 'culvert bench sink', or GRO is on. The interface of the
+host's default route is refused without --force, because a flood can cut the
+machine off. The exit status is 1 if the rate was not reached.`,
 		Example: `  culvert gen blast veth0 --size 60 -n 1000000
   culvert gen blast veth0 --size imix --flows 100 --rate 500000 --seconds 2 --stamp -j
   culvert gen blast veth0 -r in.pcap --dst-mac 02:00:00:00:00:02 --seconds 1`,
@@ -50,7 +50,7 @@ the machine off. Exit status 1 says that the rate asked for was not reached.`,
 			changed := cmd.Flags().Changed
 			for _, flag := range []string{"size", "flows", "dst", "src", "port"} {
 				if o.File != "" && changed(flag) {
-					return usageError(fmt.Errorf("--%s says how to make packets, but -r takes those of a file", flag))
+					return usageError(fmt.Errorf("--%s is for packets that are made, and -r takes those of a file: leave one out", flag))
 				}
 			}
 			if changed("seconds") && seconds <= 0 || changed("count") && o.Count == 0 {
@@ -101,7 +101,7 @@ the machine off. Exit status 1 says that the rate asked for was not reached.`,
 	return cmd
 }
 
-// parseInto sets what a flag is for, if the flag has a value.
+// parseInto parses the value of a flag into to, unless the value is empty.
 func parseInto[T any, V interface{ string | []string }](to *T, flag string, value V, parse func(V) (T, error)) error {
 	if len(value) == 0 {
 		return nil
@@ -114,7 +114,7 @@ func parseInto[T any, V interface{ string | []string }](to *T, flag string, valu
 	return nil
 }
 
-// benchError is the error of a verb, of wrong usage if its options make no sense.
+// benchError puts the verb in front of an error, and marks errors of options as wrong usage.
 func benchError(verb string, err error) error {
 	if option := load.OptionError(""); errors.As(err, &option) {
 		return usageError(err)

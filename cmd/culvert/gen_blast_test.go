@@ -19,7 +19,7 @@ func inNamespace(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes a network namespace and loads eBPF programs: run it as root")
 	}
-	// The thread ends with the goroutine, because it stays locked.
+	// The thread stays locked, so it ends with the goroutine.
 	runtime.LockOSThread()
 	ns, err := netns.New()
 	if err != nil {
@@ -39,7 +39,7 @@ func inNamespace(t *testing.T) {
 	}
 }
 
-// Both verbs, each a process, at the two ends of a veth.
+// TestBlastIntoSink runs 'gen blast' and 'bench sink', each in a process of its own, at the two ends of a veth.
 func TestBlastIntoSink(t *testing.T) {
 	inNamespace(t)
 	type counted struct {
@@ -61,7 +61,7 @@ func TestBlastIntoSink(t *testing.T) {
 		sink.waitFor(t, "listening")
 		status, out, errs := culvert(t, append(strings.Fields("gen blast cvb0 -j -n 6000"), strings.Fields(tt.blast)...)...)
 		var sent, seen counted
-		// A paced run may miss its rate on a busy machine, and says so.
+		// On a busy machine a run may miss its rate, and reports that.
 		if err := json.Unmarshal([]byte(out), &sent); err != nil || status != 0 && !strings.Contains(errs, "asked for") {
 			t.Fatalf("%s: status %d, error %v: %s", tt.blast, status, err, errs)
 		}

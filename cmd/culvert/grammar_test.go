@@ -17,12 +17,12 @@ import (
 	"culvert/internal/bench"
 )
 
-// grammarPage is the page whose tables name every command and flag.
+// grammarPage is the page that has tables of all commands and flags.
 const grammarPage = "../../docs/development.md"
 
 var update = flag.Bool("update", false, "write the tables of commands and flags in "+grammarPage+" anew")
 
-// commands calls do for a command and all below it.
+// commands calls do for a command and all commands below it.
 func commands(cmd *cobra.Command, do func(*cobra.Command)) {
 	do(cmd)
 	for _, sub := range cmd.Commands() {
@@ -30,7 +30,7 @@ func commands(cmd *cobra.Command, do func(*cobra.Command)) {
 	}
 }
 
-// leaves calls do for each command that does something by itself.
+// leaves calls do for each command that has no commands below it.
 func leaves(cmd *cobra.Command, do func(*cobra.Command)) {
 	commands(cmd, func(cmd *cobra.Command) {
 		if !cmd.HasSubCommands() {
@@ -41,7 +41,7 @@ func leaves(cmd *cobra.Command, do func(*cobra.Command)) {
 
 func name(cmd *cobra.Command) string { return strings.TrimPrefix(cmd.CommandPath(), "culvert ") }
 
-// flagsOf lists the flags of a command, with the global ones that it takes.
+// flagsOf returns the flags of a command, with the global ones that it accepts.
 func flagsOf(cmd *cobra.Command) (flags []*pflag.Flag) {
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if f.Name != "help" {
@@ -54,7 +54,7 @@ func flagsOf(cmd *cobra.Command) (flags []*pflag.Flag) {
 	return flags
 }
 
-// cell writes words into a table.
+// cell formats words as a cell of a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
 func code(text string) string {
@@ -64,7 +64,7 @@ func code(text string) string {
 	return "`" + cell(text) + "`"
 }
 
-// spelled is a flag as one types it.
+// spelled returns a flag as it is typed.
 func spelled(f *pflag.Flag) string {
 	text := "--" + f.Name
 	if f.Shorthand != "" {
@@ -76,7 +76,7 @@ func spelled(f *pflag.Flag) string {
 	return text
 }
 
-// commandRows are the rows of the table of commands.
+// commandRows returns the rows of the table of commands.
 func commandRows(root *cobra.Command) (rows []string) {
 	leaves(root, func(cmd *cobra.Command) {
 		_, args, _ := strings.Cut(cmd.Use, " ")
@@ -87,7 +87,7 @@ func commandRows(root *cobra.Command) (rows []string) {
 	return rows
 }
 
-// flagRows are the rows of the table of flags: one for each meaning, with the commands that take it.
+// flagRows returns the rows of the table of flags: one for each meaning, with the commands that accept it.
 func flagRows(root *cobra.Command) (rows []string) {
 	takers := map[string][]string{}
 	leaves(root, func(cmd *cobra.Command) {
@@ -105,7 +105,7 @@ func flagRows(root *cobra.Command) (rows []string) {
 	return rows
 }
 
-// table returns the rows of the table behind a heading, and where they are in the page.
+// table returns the rows of the table below a heading, and their range in the page.
 func table(t *testing.T, page, head string) (rows []string, from, to int) {
 	t.Helper()
 	at := strings.Index(page, "\n"+head+"\n|---")
@@ -132,7 +132,7 @@ func readPage(t *testing.T) string {
 	return string(text)
 }
 
-// TestGrammarIsDocumented holds every command and each of its flags against the tables, and the tables against the commands.
+// TestGrammarIsDocumented compares all commands and flags with the tables of the page.
 func TestGrammarIsDocumented(t *testing.T) {
 	page := readPage(t)
 	root := newRootCmd()
@@ -205,7 +205,7 @@ func TestShorthandsMeanOneThing(t *testing.T) {
 	}
 }
 
-// TestGrammarOfVerbs wants one verb for one thing: del, list and show, each without another name, and what shows to print JSON.
+// TestGrammarOfVerbs wants no synonyms for del, list and show, and wants commands that show something to print JSON.
 func TestGrammarOfVerbs(t *testing.T) {
 	leaves(newRootCmd(), func(cmd *cobra.Command) {
 		switch verb := cmd.Name(); verb {

@@ -28,7 +28,7 @@ func newGuestCmd() *cobra.Command {
 func newGuestInitCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "init",
-		Short: "do a guest's work: only for the first process of one",
+		Short: "run as the first process of a guest",
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return guest.Init(cmd.Context()) },
 	}

@@ -14,7 +14,7 @@ import (
 // printsJSON is the annotation of commands that can print JSON.
 const printsJSON = "culvert_prints_json"
 
-// jsonFlags adds -j and -p, which are the same for every command that prints JSON; the others refuse them.
+// jsonFlags adds -j and -p for all commands. Commands that print no JSON refuse them.
 func jsonFlags(root *cobra.Command) {
 	root.PersistentFlags().BoolP("json", "j", false, "print JSON, in one line")
 	root.PersistentFlags().BoolP("pretty", "p", false, "print JSON, indented")
@@ -31,8 +31,8 @@ func jsonFlags(root *cobra.Command) {
 	})
 }
 
-// canPrintJSON marks a command as one that prints JSON. When -j or -p is given, asked is set before the command runs,
-// and what it prints gets the form that the flag stands for.
+// canPrintJSON marks a command as one that prints JSON. If -j or -p is given, it sets asked before the command runs, and
+// formats the output of the command by the flag.
 func canPrintJSON(cmd *cobra.Command, asked *bool) {
 	cmd.Annotations = map[string]string{printsJSON: ""}
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
@@ -57,20 +57,20 @@ func wantsJSON(cmd *cobra.Command) bool {
 	return err == nil && asked || isPretty(cmd)
 }
 
-// showJSONFlags has the help of a command show -j and -p, unless the command refuses them.
+// showJSONFlags hides -j and -p in the help of commands that refuse them.
 func showJSONFlags(cmd *cobra.Command) {
 	cmd.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = !cmd.HasAvailableSubCommands() && !hasJSON(cmd) })
 }
 
-// jsonWriter gives JSON texts their form: a line each, or indented by two for each level. It works as the text comes,
+// jsonWriter formats JSON texts: each in one line, or indented by two spaces for each level. It formats while it writes,
 // because a list of flows or packets may be long.
 type jsonWriter struct {
 	out     io.Writer
 	pretty  bool
 	depth   int
-	empty   bool // nothing has come yet in the innermost object or array
-	quoted  bool // in a string
-	escaped bool // behind a backslash in it
+	empty   bool // the innermost object or array has no content so far
+	quoted  bool // inside a string
+	escaped bool // behind a backslash in a string
 }
 
 func (w *jsonWriter) Write(text []byte) (int, error) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestJSONForms writes texts whole and byte by byte, and compares with what the standard library makes of them.
+// TestJSONForms writes texts at once and byte by byte, and compares the results with the standard library's.
 func TestJSONForms(t *testing.T) {
 	for _, text := range []string{
 		`{}`, `[]`, "{ }\n", `{"a": 1}`, "[\n  1,\n  2\n]\n", `{"a": {}, "b": [], "c": [{}], "d": [[], [1]]}`,
@@ -38,7 +38,7 @@ func TestJSONForms(t *testing.T) {
 	}
 }
 
-// TestVersionJSON asks for JSON in front of the verb and behind it.
+// TestVersionJSON has -j in front of the verb and behind it.
 func TestVersionJSON(t *testing.T) {
 	for _, tt := range []struct {
 		args []string

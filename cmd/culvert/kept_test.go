@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// keptBed is a load balancer on a host that may be a SCION router, too: its only link is on lb0.
+// keptBed is a load balancer on a host that can be a SCION router too. The router's only link is on lb0.
 type keptBed struct {
 	*lbBed
 	router string // the SCION router's file
@@ -57,7 +57,7 @@ func (b keptBed) run(vip string, args ...string) *running {
 	return p
 }
 
-// says tells how often the process has written something to standard error.
+// says returns how often a text is in the standard error of the process.
 func (r *running) says(text string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,8 +72,8 @@ const (
 	keptRules = "[filter]\n[[filter.rule]]\nname = 'file'\naction = 'drop'\nexpression = 'udp port 7'\n"
 )
 
-// TestSCIONAfterMore runs a SCION router where its data plane has balanced load and filtered: what the file had goes, and the
-// log says so; what was made by hand stays, with all that it is balanced with.
+// TestSCIONAfterMore runs a SCION router on a data plane that also had a load balancer and a filter. What the file had is removed,
+// and the log says so. VIPs made by hand stay, with the settings of the load balancer.
 func TestSCIONAfterMore(t *testing.T) {
 	b := newKeptBed(t)
 	p := b.run("192.0.2.1:80/tcp", "run", "-c", b.write("c.toml", keptSCION+keptVIPs+keptRules))
@@ -104,7 +104,7 @@ func TestSCIONAfterMore(t *testing.T) {
 	})
 	p.interrupt(t)
 
-	// The hand-made VIP is one for the next file too.
+	// The VIP made by hand is checked against the next file too.
 	const both = "192.0.2.2:80 cannot be protected by SYN cookies and be VIP 192.0.2.2:80/tcp at once"
 	file := b.write("c.toml", keptSCION+"[filter]\n[[filter.protect]]\naddress = '192.0.2.2:80'\n")
 	for _, verb := range []string{"run", "doctor"} {
@@ -114,7 +114,7 @@ func TestSCIONAfterMore(t *testing.T) {
 	b.lb(0, "192.0.2.2:80/tcp  ", "show")
 }
 
-// TestKeptSource takes [lb] out of the file: VIPs made by hand go on with the sources that packets have had.
+// TestKeptSource removes [lb] from the file. VIPs made by hand keep the outer sources that the file had set.
 func TestKeptSource(t *testing.T) {
 	b := newKeptBed(t)
 	b.expect(0, "attached", "attach", "-c", b.write("c.toml", keptHead+keptVIPs), "lb0", "out0")
@@ -131,8 +131,8 @@ func TestKeptSource(t *testing.T) {
 	}
 }
 
-// TestToldWhatIsSo has a start fail: nothing is told to be gone that is not, and the reason is the reason.
-func TestToldWhatIsSo(t *testing.T) {
+// TestFailedStartReport has a start that fails. Its messages name the cause, and do not claim that anything was removed.
+func TestFailedStartReport(t *testing.T) {
 	b := newKeptBed(t)
 	p := runAttached(t, b.write("c.toml", keptHead+keptVIPs))
 	b.expect(1, "culvert: router culvert is served by another process", "run", "-c", b.write("other.toml", keptHead+"[filter]\n"))
@@ -150,8 +150,8 @@ func TestToldWhatIsSo(t *testing.T) {
 	}
 }
 
-// TestOtherPinsUntrusted has a directory of pins of another namespace that anybody may write to: it does not keep a start from
-// seeing what was made by hand. With one of its own it does not start.
+// TestOtherPinsUntrusted has a directory of pins that everybody may write to. If it belongs to another network namespace, a start
+// still finds what was made by hand. If it belongs to this one, the start fails.
 func TestOtherPinsUntrusted(t *testing.T) {
 	const script = `set -e
 		ip link set lo up
@@ -191,8 +191,8 @@ func TestOtherPinsUntrusted(t *testing.T) {
 	}
 }
 
-// TestFoundInterfaceHasTC starts both routers without a list of interfaces, where tc has a filter on one that the SCION router
-// finds: forwarded packets would not pass it.
+// TestFoundInterfaceHasTC starts both routers without a list of interfaces. An interface that the SCION router finds has a filter
+// of tc, which forwarded packets would go past.
 func TestFoundInterfaceHasTC(t *testing.T) {
 	b := newKeptBed(t)
 	for _, line := range []string{"qdisc add dev lb0 clsact", "filter add dev lb0 ingress protocol ip u32 match u32 0 0 flowid 1:1"} {

@@ -14,15 +14,15 @@ func newKeyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
 		Short: "load and list forwarding keys by hand",
-		Long: `Forwarding keys of a running data plane. A router holds up to two; a hop field
-that is valid under either is good, so a rotation is: add the new key at the
-other index, put the new master0.key in place and restart the control service
-and the router, delete the old key once no path under it is in use.
+		Long: `Forwarding keys of a running data plane. A router has up to two, and accepts hop
+fields that are valid under either. To rotate keys, add the new key at the other
+index, replace master0.key, restart the control service and the router, and delete
+the old key when no path under it is in use any more.
 
 A key is the derived one, 16 bytes in base64, not the master key. It is read from a
-file of mode 0600 or from standard input, never from the command line, which everybody
-sees in ps(1). Keys that 'culvert scion run' derives from keys/master0.key are loaded
-beside them.`,
+file of mode 0600 or from standard input, and not from the command line, which every
+user can read in ps(1). Keys that 'culvert scion run' derives from keys/master0.key
+are loaded beside them.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: needVerb,
 	}
@@ -68,15 +68,15 @@ func newKeyDelCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "del INDEX",
 		Short: "delete a key",
-		Long: `Delete a key. The only one, and the one that the serving process has, go with
---force alone: valid packets are dropped without them.`,
+		Long: `Delete a key. The only key, and the key of the process that serves, are deleted
+only with --force, because valid packets are dropped without them.`,
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, keyIndexes),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return node.RemoveKey(on, args[0], force, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "delete it even if packets are dropped for it")
+	cmd.Flags().BoolVar(&force, "force", false, "delete the key even if packets will be dropped")
 	onFlag(cmd, &on, node.SCIONRouters)
 	return cmd
 }

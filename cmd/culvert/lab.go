@@ -19,8 +19,8 @@ func newLabCmd() *cobra.Command {
 		Use:   "lab",
 		Short: "build small networks to try culvert in",
 		Long: `Build small networks out of network namespaces and veth pairs, run programs in
-them, and take them down without a trace. Nothing outside those namespaces is
-touched. Several labs can be up at once, each under a name of its own.
+them, and remove them completely. Nothing outside these namespaces is touched.
+Several labs can be up at once, each under a name of its own.
 
 Needs root.`,
 		Args: usageArgs(cobra.NoArgs),
@@ -70,32 +70,32 @@ func newLabUpCmd() *cobra.Command {
 	f.StringVar(&o.Name, "name", "", "name of the lab (default the topology's name)")
 	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veths in bytes")
 	f.BoolVar(&o.IPv6, "ipv6", false, "carry SCION over IPv6")
-	f.BoolVar(&o.StaticNeighbors, "static-neighbors", false, "veth, filter: fill in the neighbors for good")
+	f.BoolVar(&o.StaticNeighbors, "static-neighbors", false, "veth, filter: add permanent neighbor entries")
 	f.BoolVar(&o.Forward, "forward", false, "veth: turn IP forwarding on in rut")
 	f.StringVar(&culvert, "culvert", "", "who runs culvert: in scion3 all, none, or names of ASes with commas (default as2); in bgp rut or none (default rut)")
 	f.BoolVar(&o.SegmentSwitch, "switch", false, "scion3: make AS 2 the parent of the others, so that segments meet there")
 	f.DurationVar(&o.BFD, "bfd", 0, "scion3: interval of the BFD sessions (default 200ms)")
 	f.StringVar(&routes, "routes", "full", "bgp: how many prefixes to announce: full, a number for IPv4, or two with a comma, for IPv4 and IPv6")
-	f.BoolVar(&o.Plain, "plain", false, "bgp: put the routes into the kernel with ip, without BGP")
+	f.BoolVar(&o.Plain, "plain", false, "bgp: add the routes to the kernel with ip, without BGP")
 	f.DurationVar(&o.Timeout, "timeout", 0, "how long to wait for paths (scion3), or for each step (default 5m)")
 	return cmd
 }
 
 const labUpHelp = `
-In veth, start the router under test yourself, for example with
-'culvert lab exec veth rut culvert scion run -c FILE': its configuration
-is made, and named when the lab is up. In scion3 everything runs when the
-command returns; the reference programs are built first if they are missing.
-In bgp the command returns when the table is in the kernel of rut and left can
-ping right; it needs the Debian packages bird2, stayrtr and iputils-ping. In
-filter culvert runs in host behind an empty filter when the command returns, and
-serves its metrics on port 9441: something to ping, to get and to protect. In lb
-the command returns when all four web servers have answered the client over both
-families; it needs the Debian packages bird2 and curl.
+In veth you start the router under test yourself, for example with
+'culvert lab exec veth rut culvert scion run -c FILE'. The command writes its
+configuration and prints the path. In scion3 everything runs when the command
+returns; the reference programs are built first if they are missing. In bgp the
+command returns when the table is in the kernel of rut and left can ping right; it
+needs the Debian packages bird2, stayrtr and iputils-ping. In filter culvert runs
+in host with an empty filter when the command returns, and serves its metrics on
+port 9441: a service to ping, to get and to protect. In lb the command returns when
+all four web servers have answered the client in both families; it needs the Debian
+packages bird2 and curl.
 
-When the command fails or is interrupted, what it had made is removed.`
+If the command fails or is interrupted, it removes what it has made.`
 
-// labTopologies lists what can be built, a line each.
+// labTopologies lists the topologies, a line each.
 func labTopologies() string {
 	var b strings.Builder
 	topologies := lab.Topologies()
@@ -109,9 +109,9 @@ func newLabDownCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down NAME...",
 		Short: "take labs down",
-		Long: `Take labs down: end every process in their namespaces, remove the namespaces,
-their files, and what culvert has pinned for them. It also clears up after an
-'up' that was killed.`,
+		Long: `Take labs down: end every process in their namespaces, and remove the namespaces,
+their files and culvert's pins for them. It also removes what a killed 'up' has
+left.`,
 		Example:           "  culvert lab down scion3",
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeArgs(labs),
@@ -147,10 +147,10 @@ func newLabExecCmd() *cobra.Command {
 		Short: "run a command in a lab",
 		Long: `Run a command in a namespace of a lab: as1, as1h, as2, as3 or as3h in scion3,
 rut, a or b in veth, rut, peer, rpki, left or right in bgp, host or client in
-filter, client, router, lb1, lb2 and b1 to b4 in lb. The programs router, control, daemon, dispatcher, scion and scion-pki
-are found without a path, as is culvert, and scion knows the daemon of its AS.
-Mounts stay as they are, other than with 'ip netns exec', so culvert's
-pins are visible. The exit status is the command's own.`,
+filter, client, router, lb1, lb2 and b1 to b4 in lb. The programs router, control,
+daemon, dispatcher, scion, scion-pki and culvert are found without a path, and
+scion knows the daemon of its AS. Unlike 'ip netns exec', it keeps the mounts as
+they are, so culvert's pins are visible. The exit status is that of the command.`,
 		Example: `  culvert lab exec scion3 as1 scion showpaths 1-ff00:0:3
   culvert lab exec veth rut ip -br address`,
 		Args:              usageArgs(cobra.MinimumNArgs(3)),
@@ -174,7 +174,7 @@ func newLabBuildCmd() *cobra.Command {
 		Long: `Build the reference programs that scion3 runs beside culvert: router, control,
 daemon, dispatcher, scion and scion-pki, as pinned in the module peers/ of
 culvert's source. They go into the directory peers beside the culvert binary,
-with the table of prefixes that bgp announces. What is up to date is left alone.
+with the table of prefixes that bgp announces. Those that are up to date are kept.
 Needs Go, and gcc for control and daemon.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -183,7 +183,7 @@ Needs Go, and gcc for control and daemon.`,
 	}
 }
 
-// labError gives a wrong option or name the status of wrong usage.
+// labError marks errors of options and names as wrong usage.
 func labError(err error) error {
 	if errors.Is(err, lab.ErrOptions) {
 		return usageError(err)
@@ -199,8 +199,8 @@ func newLabWebCmd() *cobra.Command {
 		Short: "serve web pages: a backend of topology lb",
 		Long: `Serve web pages until Ctrl-C, as the backends of topology lb do: / has NAME,
 /bytes/N has N bytes, and a POST to / is answered with its length and SHA-256.
-/health has the status that a PUT to it has set, 200 at first: to see what a load
-balancer does with a backend whose checks fail.`,
+/health has the status that a PUT to it has set, by default 200. With it you can
+let the checks of a load balancer fail.`,
 		Example: `  culvert lab exec lb b1 curl http://127.0.0.1/health -T - <<< 503
   culvert lab web --listen :8080 here`,
 		Args:              usageArgs(cobra.ExactArgs(1)),

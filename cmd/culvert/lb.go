@@ -15,17 +15,17 @@ func newLBCmd() *cobra.Command {
 		Short: "the load balancer: VIPs, and the backends that packets to them go to",
 		Long: `The layer-4 load balancer of a running data plane. Needs root.
 
-Packets to a VIP go to one of its backends, encapsulated; the backend answers to
-the client itself. A VIP is an address, a protocol and a port, or all ports:
+Packets to a VIP are encapsulated and sent to one of its backends. The backend
+answers the client directly. A VIP is an address, a protocol and a port, or all
+ports:
 
   192.0.2.1:80/tcp   [2001:db8::1]:443/udp   192.0.2.1/tcp
 
-Each change is made at once: a packet meets the backends as they were, or as
-they are to be, and flows stay with the backend that they have. VIPs that are to
-be there from the start belong into the [lb] table of the configuration
-(see 'culvert run --help'), whose process follows the routes to the backends,
-checks them, and announces VIPs. On backends 'culvert lb decap' takes the
-encapsulation off.`,
+A change takes effect at once: a packet meets either the old backends or the new
+ones, and flows keep their backend. VIPs that should be there from the start belong
+into the [lb] table of the configuration (see 'culvert run --help'). Its process
+follows the routes to the backends, checks them, and announces VIPs. On backends
+'culvert lb decap' decapsulates the packets.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: needVerb,
 	}
@@ -45,11 +45,11 @@ func newLBSeedCmd() *cobra.Command {
 		Short: "print the seed of this machine's rings, to share it",
 		Long: `Print the seed that decides, with VIPs and backends, which backend a new flow
 gets. It is made at the first start and kept in /var/lib/culvert/lb-seed (mode
-0600), unless [lb] has a seed of its own. Who knows it can choose flows
-that all meet on one backend.
+0600), unless [lb] has a seed of its own. Whoever knows the seed can choose flows
+that all go to one backend.
 
-Machines with the same VIPs need the same one: put it there and start culvert
-again. 'culvert lb show' has its ID, which is no secret, to compare.`,
+Machines with the same VIPs need the same seed: copy the file and start culvert
+again. 'culvert lb show' has the seed's ID, which is no secret, to compare.`,
 		Example: `  culvert lb seed | ssh lb2 'install -D -m 0600 /dev/stdin /var/lib/culvert/lb-seed'`,
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

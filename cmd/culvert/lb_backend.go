@@ -24,7 +24,7 @@ func newLBBackendCmd() *cobra.Command {
 	return cmd
 }
 
-// backendFlags are what is said of a backend.
+// backendFlags are the flags that describe a backend.
 type backendFlags struct {
 	weight   int64
 	encap    string
@@ -35,39 +35,39 @@ type backendFlags struct {
 func (b *backendFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Int64Var(&b.weight, "weight", 1, "share of new flows, 0 to 65535; 0 for none")
-	f.StringVar(&b.encap, "encap", "", "how packets get there: ipip, gue or l2 (default: as the VIP says)")
+	f.StringVar(&b.encap, "encap", "", "how packets are sent to it: ipip, gue or l2 (default: that of the VIP)")
 	f.Uint16Var(&b.guePort, "gue-port", lb.GUEPort, "UDP port of GUE")
 	f.StringVar(&b.serverID, "server-id", "", "hexadecimal server ID in QUIC connection IDs")
 	completeFlag(cmd, "encap", fixed(lb.EncapIPIP, lb.EncapGUE, lb.EncapL2))
 }
 
-// spec is what was said of a backend of a VIP.
+// spec returns the values of the flags that were given. args are the VIP and the backend.
 func (b *backendFlags) spec(cmd *cobra.Command, args []string) (s lb.BackendSpec, err error) {
-	wrong := func(err error) (lb.BackendSpec, error) {
+	fail := func(err error) (lb.BackendSpec, error) {
 		return s, usageError(fmt.Errorf("VIP %s: backend %s: %w", args[0], args[1], err))
 	}
-	said := cmd.Flags().Changed
+	given := cmd.Flags().Changed
 	s.Encap = b.encap
-	if said("weight") {
+	if given("weight") {
 		w, err := lb.ParseWeight(b.weight)
 		if err != nil {
-			return wrong(err)
+			return fail(err)
 		}
 		s.Weight = &w
 	}
-	if said("gue-port") {
+	if given("gue-port") {
 		s.GUEPort = &b.guePort
 	}
-	if said("server-id") {
+	if given("server-id") {
 		s.ServerID = &b.serverID
 	}
 	if err := s.Validate(); err != nil {
-		return wrong(err)
+		return fail(err)
 	}
 	return s, nil
 }
 
-// onBackend runs a verb about a backend of a VIP.
+// onBackend calls do for the VIP and the backend of args.
 func onBackend(cmd *cobra.Command, on string, args []string, do func(context.Context, node.Balancer, lb.Service, netip.Addr) error) error {
 	a, err := netip.ParseAddr(args[1])
 	if err != nil {
@@ -84,12 +84,12 @@ func newLBBackendAddCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add VIP BACKEND",
 		Short: "give a VIP another backend",
-		Long: `Give a VIP another backend. It gets new flows as soon as the way to it is known;
-flows of others stay where they are.
+		Long: `Give a VIP another backend. It gets new flows as soon as its next hop is resolved;
+flows of others keep their backends.
 
-With ipip and gue the backend may be of either family, and anywhere: it takes the
-outer header off ('culvert lb decap', or a tunnel device) and has the VIP on its
-loopback interface. With l2 it is of the VIP's family and on the same link.`,
+With ipip and gue the backend may be of either family, and anywhere: it decapsulates
+the packets ('culvert lb decap', or a tunnel device) and has the VIP on its loopback
+interface. With l2 it is of the VIP's family and on the same link.`,
 		Example:           "  culvert lb backend add 192.0.2.1:80/tcp 10.0.0.11 --weight 2\n  culvert lb backend add 192.0.2.1:80/tcp fd00::12 --encap gue",
 		Args:              usageArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs),
@@ -116,8 +116,8 @@ func newLBBackendSetCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set VIP BACKEND",
 		Short: "change a backend",
-		Long: `Change what is said of a backend; the rest stays. What the configuration file
-says of it comes back when the file is read again.`,
+		Long: `Change the settings that are given; the others stay. Settings of the configuration
+file are restored when the file is read again.`,
 		Example:           "  culvert lb backend set 192.0.2.1:80/tcp 10.0.0.11 --weight 3",
 		Args:              usageArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs, lbBackends),
@@ -127,7 +127,7 @@ says of it comes back when the file is read again.`,
 				return err
 			}
 			if spec == (lb.BackendSpec{}) {
-				return usageError(fmt.Errorf("VIP %s: backend %s: say what to change: see 'culvert lb backend set --help'", args[0], args[1]))
+				return usageError(fmt.Errorf("VIP %s: backend %s: give a setting to change: see 'culvert lb backend set --help'", args[0], args[1]))
 			}
 			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k lb.Service, a netip.Addr) error {
 				return b.SetBackend(ctx, k, a, spec)
@@ -143,9 +143,9 @@ func newLBBackendDelCmd() *cobra.Command {
 	var on string
 	cmd := &cobra.Command{
 		Use:   "del VIP BACKEND",
-		Short: "take a backend from a VIP: its flows go to others",
-		Long: `Take a backend from a VIP. Its flows go to other backends, which reset what they
-do not know: drain it first ('culvert lb drain') to let them end.`,
+		Short: "delete a backend of a VIP: its flows go to others",
+		Long: `Delete a backend of a VIP. Its flows go to other backends, which reset connections
+that they do not know. Drain it first ('culvert lb drain') to let flows end.`,
 		Args:              usageArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs, lbBackends),
 		RunE: func(cmd *cobra.Command, args []string) error {

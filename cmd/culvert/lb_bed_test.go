@@ -26,8 +26,8 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// lbBed is a network namespace with a load balancer on lb0. Clients are behind lb0, on lb1; backends .11, .12 and .13 of
-// 10.0.0.0/24 and fd00::/64 are behind out0, on out1.
+// lbBed is a network namespace with a load balancer on lb0. Clients are on lb1, the peer of lb0. Backends .11, .12 and .13 of
+// 10.0.0.0/24 and fd00::/64 are on out1, the peer of out0.
 type lbBed struct {
 	t        *testing.T
 	dir      string
@@ -45,7 +45,7 @@ func newLBBed(t *testing.T) *lbBed {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run 'make test-root'")
 	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked, so that the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("make a network namespace: %v", err)
 	}
@@ -53,7 +53,7 @@ func newLBBed(t *testing.T) *lbBed {
 	for name, peer := range map[string]string{"lb0": "lb1", "out0": "out1"} {
 		must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}))
 		for _, end := range []string{name, peer} {
-			if end != "out0" { // no packets but the test's
+			if end != "out0" { // the kernel must not send packets of its own
 				must(os.WriteFile("/proc/sys/net/ipv6/conf/"+end+"/disable_ipv6", []byte("1"), 0))
 			}
 			l, err := netlink.LinkByName(end)
@@ -106,7 +106,7 @@ func index(name string) int {
 	return i.Index
 }
 
-// receive counts what arrives for backends.
+// receive counts the packets that arrive for each backend.
 func (b *lbBed) receive(done chan bool) {
 	frame := make([]byte, 2048)
 	for {
@@ -136,7 +136,7 @@ func (b *lbBed) receive(done chan bool) {
 	}
 }
 
-// arrived returns what has come for a backend.
+// arrived returns the packets that have arrived for a backend.
 func (b *lbBed) arrived(backend string) uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,7 +162,7 @@ func (b *lbBed) send(vip netip.AddrPort, client uint32) {
 	must(unix.Sendto(b.to, buf.Bytes(), 0, &unix.SockaddrLinklayer{Ifindex: b.client}))
 }
 
-// load sends new flows, and packets of old ones, to a VIP until it is stopped, and returns how many packets that were.
+// load sends packets of new and old flows to a VIP until it is stopped, and returns their number.
 func (b *lbBed) load(vip string) (stop func() uint64) {
 	to := netip.MustParseAddrPort(vip)
 	done, ended := make(chan bool), make(chan uint64, 1)
@@ -174,7 +174,7 @@ func (b *lbBed) load(vip string) (stop func() uint64) {
 				ended <- uint64(n)
 				return
 			case <-time.After(200 * time.Microsecond):
-				b.send(to, n/2) // each twice
+				b.send(to, n/2) // two packets of each flow
 				n++
 			}
 		}
@@ -199,7 +199,7 @@ func (b *lbBed) reaches(backend string) {
 	b.wait("packets reach "+backend, func() bool { return b.arrived(backend) > before })
 }
 
-// leaves waits until new packets to a backend are over.
+// leaves waits until no more packets reach a backend.
 func (b *lbBed) leaves(backend string) {
 	b.t.Helper()
 	b.wait("packets do not reach "+backend+" any more", func() bool {
@@ -209,7 +209,7 @@ func (b *lbBed) leaves(backend string) {
 	})
 }
 
-// expect runs a command line, which says something.
+// expect runs a command line, and wants an exit status and a text.
 func (b *lbBed) expect(status int, want string, args ...string) {
 	b.t.Helper()
 	got, stdout, stderr := culvert(b.t, args...)
@@ -218,7 +218,7 @@ func (b *lbBed) expect(status int, want string, args ...string) {
 	}
 }
 
-// lb runs a line of words behind 'culvert lb'.
+// lb runs 'culvert lb' with a line of arguments.
 func (b *lbBed) lb(status int, want, line string) {
 	b.t.Helper()
 	b.expect(status, want, append([]string{"lb"}, strings.Fields(line)...)...)
@@ -231,7 +231,7 @@ func (b *lbBed) file(text string) string {
 	return path
 }
 
-// state is what the load balancer is to do.
+// state returns the configured state of the load balancer.
 func (b *lbBed) state() lb.State {
 	b.t.Helper()
 	all, err := datapath.ListHere()
@@ -247,7 +247,7 @@ func (b *lbBed) state() lb.State {
 	return s
 }
 
-// backend is one of a VIP, the zero value if there is none.
+// backend returns a backend of a VIP, the zero value if there is none.
 func (b *lbBed) backend(vip, addr string) lb.Backend {
 	b.t.Helper()
 	for _, v := range b.state().VIPs {

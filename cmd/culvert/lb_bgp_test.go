@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLBWithoutRouters announces VIPs to nobody, and to a neighbor that refuses the connection: neither is called announced.
+// TestLBWithoutRouters has no BGP neighbor, and then one that refuses the connection. No VIP is shown as announced.
 func TestLBWithoutRouters(t *testing.T) {
 	b := newLBBed(t)
 	const none = "192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  announce no: no [lb.bgp]\n"
@@ -25,7 +25,7 @@ func TestLBWithoutRouters(t *testing.T) {
 	})
 	run.interrupt(t)
 
-	// 10.0.0.1 is this host's own, where nobody listens.
+	// 10.0.0.1 is an address of this host, on which no process listens for BGP.
 	lo, err := netlink.LinkByName("lo")
 	must(err)
 	must(netlink.LinkSetUp(lo))
@@ -39,13 +39,13 @@ address = "10.0.0.1"
 asn = 65000
 `))
 	run.waitFor(t, "no connection: connection refused")
-	// The log is a moment ahead of what commands are told.
+	// The log has the event a moment before the commands show it.
 	b.wait("lb show tells of the session", func() bool {
 		_, out, _ := culvert(t, "lb", "show")
 		return strings.Contains(out, "announced to 0 of 1\n") && strings.Contains(out, "bgp 10.0.0.1 as 65000  ") &&
 			strings.Contains(out, "  no connection: connection refused\n")
 	})
-	// From another PID namespace too.
+	// Commands in another PID namespace show it too.
 	elsewhere := exec.Command("unshare", "--pid", "--fork", "--mount-proc", os.Args[0], "lb", "show")
 	elsewhere.Env = append(os.Environ(), asCulvert+"=1")
 	if out, err := elsewhere.CombinedOutput(); err != nil || !strings.Contains(string(out), "announced to 0 of 1\n") {
@@ -62,7 +62,7 @@ asn = 65000
 	}
 	var here unix.Stat_t
 	must(unix.Stat("/proc/thread-self/ns/net", &here))
-	must(os.Remove(fmt.Sprintf("/run/culvert/bgp-%d-culvert.json", here.Ino))) // what cannot be seen is not said
+	must(os.Remove(fmt.Sprintf("/run/culvert/bgp-%d-culvert.json", here.Ino))) // commands must not guess what they cannot read
 	if _, out, _ := culvert(t, "lb", "show"); !strings.Contains(out, "announced: not known\n") || strings.Contains(out, "no [lb.bgp]") {
 		t.Errorf("lb show says %s", out)
 	}

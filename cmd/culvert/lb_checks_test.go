@@ -16,15 +16,15 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// host makes backend 10.0.0.11 a host of its own, with 192.0.2.1 on its loopback interface. The function that it returns
-// runs others there.
+// host makes backend 10.0.0.11 a network namespace, with 192.0.2.1 on its loopback interface. It returns a function that runs
+// other functions there.
 func (b *lbBed) host() (do func(func())) {
 	b.t.Helper()
 	out1, err := netlink.LinkByName("out1")
 	must(err)
 	space, work := make(chan int), make(chan func())
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the test
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the test
 		must(unix.Unshare(unix.CLONE_NEWNET))
 		fd, err := unix.Open(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		must(err)
@@ -58,7 +58,7 @@ func (b *lbBed) host() (do func(func())) {
 	return do
 }
 
-// TestLBChecks has a service come, go and come again.
+// TestLBChecks starts, stops and starts the service of a backend.
 func TestLBChecks(t *testing.T) {
 	b := newLBBed(t)
 	on := b.host()
@@ -115,7 +115,7 @@ func TestLBChecks(t *testing.T) {
 		t.Errorf("it says %q", before.Text)
 	}
 
-	// A process that begins does not take it for living again.
+	// A new process does not take the backend for healthy again.
 	run.interrupt(t)
 	run = startCulvert(t, "run", "-c", path)
 	run.waitFor(t, "adopted=true")
@@ -124,7 +124,7 @@ func TestLBChecks(t *testing.T) {
 	run.waitFor(t, `msg="backend is up" vip=`+vip)
 	health(lbplane.Up, false)
 
-	// Nobody is down who is not checked.
+	// A backend without checks is not down.
 	service.Close()
 	run.waitFor(t, `msg="backend is down"`)
 	b.lb(0, "VIP "+vip+" changed\n", "vip set "+vip+" --check none")

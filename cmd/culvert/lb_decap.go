@@ -12,14 +12,14 @@ import (
 func newLBDecapCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "decap",
-		Short: "take IPIP and GUE off packets that come to this host, on a backend",
-		Long: `Take the outer headers off packets in tunnels that end on this host, in the
-driver: the kernel gets the inner packet as if it had come by that interface. No
-tunnel device and no process is needed.
+		Short: "decapsulate IPIP and GUE packets to this host, on a backend",
+		Long: `Decapsulate packets of tunnels that end on this host, in the driver. The kernel
+gets the inner packet as if it had come in by that interface. No tunnel device and
+no process is needed.
 
-Taken off are IPIP (protocols 4 and 41) and GUE (variants 0 and 1), over IPv4 and
-IPv6, with IPv4 and IPv6 in it. Everything else goes to the kernel unchanged,
-but for packets that RFC 6040 has the end of a tunnel drop.`,
+Packets of IPIP (protocols 4 and 41) and GUE (variants 0 and 1) are decapsulated,
+over IPv4 and IPv6, with IPv4 and IPv6 inside. All others go to the kernel
+unchanged, except those that the end of a tunnel has to drop (RFC 6040).`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: needVerb,
 	}
@@ -31,14 +31,14 @@ func newLBDecapAddCmd() *cobra.Command {
 	var f decap.Flags
 	cmd := &cobra.Command{
 		Use:   "add IFACE...",
-		Short: "have tunnels end on interfaces",
-		Long: `Have tunnels end on interfaces. Adding one again with other options swaps them
-in place; counters stay.
+		Short: "let tunnels end on interfaces",
+		Long: `Let tunnels end on interfaces. Adding an interface again with other options
+replaces the options and keeps the counters.
 
-Only packets to addresses of this host, as they were when it was attached, are
-taken off. Who can send such packets can send anything into this host: say with
---from where the balancers are, and with --vip what they may send to. One of them
-has to be given; --from any takes what anybody sends, and is warned of.`,
+Only packets to addresses that this host had at that time are decapsulated. Whoever
+can send such packets can send anything into this host: restrict the balancers with
+--from, and the destinations with --vip. One of the two has to be given; --from any
+accepts every sender, with a warning.`,
 		Example:           "  culvert lb decap add eth0 --from 10.200.0.0/16 --vip 192.0.2.1",
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeArgs(hostInterfaces),
@@ -57,8 +57,8 @@ has to be given; --from any takes what anybody sends, and is warned of.`,
 func newLBDecapDelCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:               "del IFACE...",
-		Short:             "have no tunnels end on interfaces any more",
-		Long:              "Have no tunnels end on interfaces any more: on all that are named, or none.",
+		Short:             "stop tunnels from ending on interfaces",
+		Long:              "Stop tunnels from ending on interfaces: on all that are named, or on none after an error.",
 		Example:           "  culvert lb decap del eth0",
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeArgs(decapInterfaces),
@@ -73,7 +73,7 @@ func newLBDecapShowCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "show where tunnels end: options, counters",
-		Long: `Show where tunnels end in this network namespace, and what was counted there. With
+		Long: `Show where tunnels end in this network namespace, with options and counters. With
 -v a sentence explains each reason.
 
 With -j, an object {"decap": [...]} whose members are:
@@ -81,7 +81,7 @@ With -j, an object {"decap": [...]} whose members are:
   interface, mode, gue_port     mode: native or generic
   unattached                    gone or replaced, if the interface was deleted since
   local, from, vips             as they are in force; [] allows all
-  open                          neither from nor vips keeps anybody out
+  open                          neither from nor vips restricts senders
   reasons                       verdict (decap, pass, drop), reason, text (that
                                 explains it), packets, bytes`,
 		Args: usageArgs(cobra.NoArgs),

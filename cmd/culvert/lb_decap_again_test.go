@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDecapInterfaceMadeAgain deletes an interface where tunnels end and makes it again. Without a process everything
-// says that they do not end there any more, and how to mend it; a process of the namespace mends it.
+// TestDecapInterfaceMadeAgain deletes an interface where tunnels end and makes it again. Without a process, status, doctor and
+// 'lb decap show' report it with the command that mends it. A process of the namespace attaches the program again.
 func TestDecapInterfaceMadeAgain(t *testing.T) {
 	b := newPairsBed(t)
 	const command = "culvert lb decap add ft0 --gue-port 7000 --from 10.200.0.0/16 --vip 192.0.2.1 --local 10.0.0.11"
@@ -37,7 +37,7 @@ func TestDecapInterfaceMadeAgain(t *testing.T) {
 	says("FAIL  ft0   decap-attached", "doctor -i fx0")
 	says("the interface was deleted and made again, and no process attaches to it", "doctor -i fx0")
 	says(command, "status", "lb decap show", "doctor -i fx0")
-	// The command that they name is enough; counters stay.
+	// The command that they name mends it, and the counters stay.
 	b.expect(0, "tunnels end on ft0", strings.Fields(command)[1:]...)
 	if out := b.expect(0, "  pass     other", "lb", "decap", "show"); strings.Contains(out, "NOT ATTACHED") {
 		t.Errorf("attached, and the list says\n%s", out)
@@ -46,7 +46,7 @@ func TestDecapInterfaceMadeAgain(t *testing.T) {
 		t.Errorf("attached, and doctor says\n%s", out)
 	}
 
-	// Nothing is left to complain of where it is not wanted any more.
+	// After 'lb decap del' nothing is reported any more.
 	b.unmake()
 	b.expect(0, "taken off ft0", "lb", "decap", "del", "ft0")
 	b.expect(0, "no tunnels end here", "lb", "decap", "show")
@@ -69,7 +69,7 @@ func TestDecapInterfaceMadeAgain(t *testing.T) {
 	if out := b.expect(0, "ft0  native, GUE on port 7000", "lb", "decap", "show"); strings.Contains(out, "NOT ATTACHED") {
 		t.Errorf("attached, and the list says\n%s", out)
 	}
-	// Taken off by hand it stays off.
+	// If it is detached by hand, no process attaches it again.
 	b.expect(0, "taken off ft0", "lb", "decap", "del", "ft0")
 	b.metric("127.0.0.1:9443", metric, "")
 	b.expect(0, "no tunnels end here", "lb", "decap", "show")

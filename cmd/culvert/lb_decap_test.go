@@ -31,7 +31,7 @@ func TestLBDecapVerbs(t *testing.T) {
 		}
 	}
 
-	// A packet of no tunnel is counted: with the interface's own address as its destination, or another.
+	// Packets outside tunnels are counted too, to the interface's own address and to others.
 	b.send(1, frame("198.51.100.1", 53))
 	deadline := time.Now().Add(30 * time.Second)
 	for !strings.Contains(lb(0, "ft0", "show"), "  pass     other") {
@@ -72,14 +72,14 @@ func TestLBDecapVerbs(t *testing.T) {
 	b.expect(0, "the end of tunnels on ft1 detached", "detach", "--all")
 	lb(0, "no tunnels end here", "show")
 
-	// Where the data plane is, tunnels cannot end, and the line says whose it is.
+	// Tunnels cannot end on an interface of the data plane, and the error names that.
 	b.expect(0, "", "attach", "-c", config, "ft0")
 	lb(1, "interface ft0 carries XDP program", "add ft1 ft0 --vip 192.0.2.1 --local 10.0.0.11")
 	lb(1, "culvert's router c", "add ft0 --vip 192.0.2.1 --local 10.0.0.11")
 	lb(0, "no tunnels end here", "show")
 }
 
-// The addresses of the host are those that tunnels end at by default.
+// TestLBDecapOwnAddresses: by default tunnels end at all addresses of the host.
 func TestLBDecapOwnAddresses(t *testing.T) {
 	b := newFilterBed(t)
 	b.expect(1, "this host has no address", "lb", "decap", "add", "ft0", "--vip", "192.0.2.1")

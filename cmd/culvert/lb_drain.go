@@ -16,11 +16,11 @@ func newLBDrainCmd() *cobra.Command {
 	return drainCmd(true, &cobra.Command{
 		Use:   "drain VIP [BACKEND]",
 		Short: "keep new flows from a backend, or let a VIP's address be withdrawn",
-		Long: `Keep new flows from a backend: those that it has stay. Without BACKEND, let the
+		Long: `Keep new flows from a backend; flows that it has stay. Without BACKEND, let the
 address of the VIP be withdrawn from BGP, unless another VIP of that address is
-still in service; packets that come are balanced all the same.
+still in service; packets that come in are still sent to backends.
 
-It lasts until 'culvert lb undrain', also when the configuration is read again.`,
+It lasts until 'culvert lb undrain', even if the configuration is read again.`,
 		Example: "  culvert lb drain 192.0.2.1:80/tcp 10.0.0.11",
 	})
 }
@@ -28,7 +28,7 @@ It lasts until 'culvert lb undrain', also when the configuration is read again.`
 func newLBUndrainCmd() *cobra.Command {
 	return drainCmd(false, &cobra.Command{
 		Use:   "undrain VIP [BACKEND]",
-		Short: "take 'culvert lb drain' back",
+		Short: "undo 'culvert lb drain'",
 	})
 }
 

@@ -19,25 +19,24 @@ func newLBExplainCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain VIP:PORT[/PROTOCOL] CLIENT:PORT [tcp|udp]",
 		Short: "say which backend a flow gets, and why",
-		Long: `Say what becomes of the next packet of a flow from CLIENT:PORT to VIP:PORT: the
-VIP that it is to, the entry of the flow table, if there is one, and whether
-packets still go by it, the position in the ring and whose it is, the backend
-with its weight and health, what is put in front of the packet, the next hop, and
-how large a packet may be. It is worked out from what the program reads; no
-packet is made, and nothing is counted. The protocol is tcp unless said.
+		Long: `Explain what happens to the next packet of a flow from CLIENT:PORT to VIP:PORT:
+its VIP, the entry of the flow table, if there is one, and whether packets still
+follow it, the position in the ring and the backend there, the backend with its
+weight and health, the outer headers, the next hop, and how large a packet may be.
+The answer is worked out from the maps that the program reads; no packet is made,
+and nothing is counted. The protocol is tcp by default.
 
-The packet is a plain one: whole, without options. A flow that the flow table
-has not is said to go by the ring; whether it is then taken into the table
-depends on how many others come in that moment. What a VIP without backends does
-with it may depend on the interface that it comes in by, without a tag: -i says
-which.
+The packet is not fragmented and has no options. A flow that is not in the flow
+table is assigned by the ring; whether it then gets an entry depends on how many
+other new flows there are. What happens to packets of a VIP without backends may
+depend on the interface by which they come in untagged: -i names it.
 
 With -j, an object with the members:
 
   router, client, service             the flow
-  verdict, reason                     as in 'culvert status'; none when it is to
-                                      no VIP, or depends on the interface
-  by                                  table or ring: who names the backend
+  verdict, reason                     as in 'culvert status'; none if there is no
+                                      VIP, or if it depends on the interface
+  by                                  table or ring: where the backend is from
   text                                the answer in a line
   vip, hash, on_failure               the VIP
   quic_server_id                      its bytes of server ID
@@ -58,7 +57,7 @@ With -j, an object with the members:
 				return usageError(err)
 			}
 			if o.Client, err = netip.ParseAddrPort(args[1]); err != nil || o.Client.Addr().Zone() != "" {
-				return usageError(errors.New(args[1] + " is no client: write address and port, as 203.0.113.7:51234 or [2001:db8::7]:51234"))
+				return usageError(errors.New(args[1] + " is no client: write address and port, such as 203.0.113.7:51234 or [2001:db8::7]:51234"))
 			}
 			return lbview.Explain(o, cmd.OutOrStdout())
 		},
@@ -69,16 +68,16 @@ With -j, an object with the members:
 	return cmd
 }
 
-// explainedService reads a VIP whose protocol may stand behind it, or as a word of its own.
+// explainedService parses a VIP. Its protocol may be a part of it, or the next argument.
 func explainedService(vip string, protocol []string) (lb.Service, error) {
-	_, inside, said := strings.Cut(vip, "/")
+	_, inside, found := strings.Cut(vip, "/")
 	switch {
-	case !said && len(protocol) == 0:
+	case !found && len(protocol) == 0:
 		vip += "/tcp"
-	case !said:
+	case !found:
 		vip += "/" + protocol[0]
 	case len(protocol) > 0 && protocol[0] != inside:
-		return lb.Service{}, errors.New(vip + " and " + protocol[0] + " contradict each other: say one protocol")
+		return lb.Service{}, errors.New(vip + " and " + protocol[0] + " contradict each other: give one protocol")
 	}
 	return lb.ParseService(vip)
 }

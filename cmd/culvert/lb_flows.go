@@ -20,12 +20,12 @@ func newLBFlowsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "flows [VIP]",
 		Short: "list the flows in the flow table, or count them",
-		Long: `List the flows in the flow table, in no order, or with --totals how many each
-backend of a VIP has. Flows whose time is over are left out. "(gone)" is a
-backend that has been deleted: the flow's next packet gets another one.
+		Long: `List the flows in the flow table in no particular order, or with --totals how many
+each backend of a VIP has. Flows that have timed out are left out. "(gone)" is a
+backend that was deleted: the flow's next packet gets another one.
 
-States are new (one packet so far), open, closing (FIN or RST seen) and udp. How
-long a flow is idle is known to some four seconds.
+States are new (one packet so far), open, closing (FIN or RST seen) and udp. The
+idle time of a flow is exact to about four seconds.
 
 With -j, an object {"flows": [...]} whose members are client, service, backend,
 state and idle_seconds. With --totals and -j:
@@ -60,7 +60,7 @@ state and idle_seconds. With --totals and -j:
 	return cmd
 }
 
-// clientPrefix reads an address or a prefix, "" for any.
+// clientPrefix parses an address or a prefix. "" is for any client.
 func clientPrefix(s string) (netip.Prefix, error) {
 	if s == "" {
 		return netip.Prefix{}, nil

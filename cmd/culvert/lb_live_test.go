@@ -26,7 +26,7 @@ protocol = "tcp"
 address = "fd00::11"
 `
 
-// TestLBEdits changes a load balancer under load: no packet is lost, and what is made by hand stays.
+// TestLBEdits changes a load balancer under load. No packet is lost, and changes made by hand stay.
 func TestLBEdits(t *testing.T) {
 	b := newLBBed(t)
 	const vip4, vip6 = "192.0.2.1:80/tcp", "[2001:db8::1]:80/tcp"
@@ -68,7 +68,7 @@ func TestLBEdits(t *testing.T) {
 		t.Errorf("of %d packets %d have arrived: %v", sent, got, b.got)
 	}
 
-	// What is made by hand, and what is drained, stays; what the file says comes back.
+	// VIPs and backends made by hand stay, and so do drains. Settings of the file are restored.
 	id, before := b.backend(vip4, "10.0.0.12").ID, b.all.Load()
 	stop4 = b.load("192.0.2.1:80")
 	run.interrupt(t)
@@ -100,7 +100,7 @@ func TestLBEdits(t *testing.T) {
 	if s := b.state(); len(s.VIPs) != 3 || b.backend(vip4, "10.0.0.13").Weight != 1 {
 		t.Errorf("got %+v", s)
 	}
-	// The same in both is the file's. Rings of another size, and without a process.
+	// What is the same in both becomes the file's. The rings have another size, and there is no process.
 	ring := strings.Replace(lbConfig, "[lb]\n", "[lb]\nring_size = 1021\n", 1)
 	b.expect(0, "culvert attached to lb0", "attach", "-c", b.file(ring+strings.Replace(more, "hash = \"source\"\n", "", 1)), "lb0")
 	if s := b.state(); len(s.VIPs) != 3 || !s.VIPs[2].File {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestLBProtectedVIP has a service that is a VIP be protected, before and after: it is refused, and nothing has changed.
+// TestLBProtectedVIP protects a service that is a VIP, and adds a VIP that is a protected service. Both are refused, and nothing
+// changes.
 func TestLBProtectedVIP(t *testing.T) {
 	b := newLBBed(t)
 	expect := func(want int, text string, args ...string) {

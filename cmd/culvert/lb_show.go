@@ -15,17 +15,15 @@ func newLBShowCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [VIP]",
 		Short: "show VIPs and their backends: health, shares, counters",
-		Long: `Show the VIPs, or one, and below each its backends with their weights, what they
-have of the ring, what their checks have found, the packets and bytes that they
-have got, the flows that were taken into the flow table, and the next hop.
+		Long: `Show the VIPs, or one, and below each its backends: weight, share of the ring,
+health, packets and bytes, flows that got an entry in the flow table, and next hop.
 
 A VIP is active, drained (not announced), down (its backends fail or cannot be
-reached), or has no backend. "announced to" tells how many neighbors of
-[lb.bgp], of those whose session carries its address's family, have been told
-of its address; "announce no", that it is none to
-announce. Whether a neighbor uses what it is told BGP does not say. Bytes are
-those of IP packets without what is put in front. Events are counted beside the
-packets of backends; docs/lb.md has a table of them.
+reached), or has no backend. "announced to" is the number of neighbors of [lb.bgp]
+to which its address is announced, of those whose session has the address's family.
+"announce no" is for a VIP that is not to be announced. BGP does not tell whether a
+neighbor uses a route. Bytes are those of IP packets without the outer headers.
+Events are counted beside the packets of backends; docs/lb.md has a table of them.
 
 With -j, an object with the members:
 
@@ -40,7 +38,7 @@ With -j, an object with the members:
       hash, on_failure, encapsulation   as configured
       quic_server_id, check, from       from: file or hand
       announce, announced_to            whether it is to be announced; neighbors
-                                        that have been told of its address
+                                        to which its address is announced
       packets, bytes, flows             sums over backends
       open_flows                        in the flow table now, with --flows
       events                            event: packets or flows
@@ -70,7 +68,7 @@ With -j, an object with the members:
 	return cmd
 }
 
-// optionalService reads a VIP that need not be there.
+// optionalService parses a VIP that may be left out. It returns nil then.
 func optionalService(args []string) (*lb.Service, error) {
 	if len(args) == 0 {
 		return nil, nil

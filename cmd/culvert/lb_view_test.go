@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestLBViews asks a load balancer without a process, that has had packets.
+// TestLBViews shows a load balancer without a process that has forwarded packets.
 func TestLBViews(t *testing.T) {
 	b := newLBBed(t)
 	const vip4, vip6 = "192.0.2.1:80/tcp", "[2001:db8::1]:80/tcp"

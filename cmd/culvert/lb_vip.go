@@ -23,23 +23,23 @@ func newLBVIPCmd() *cobra.Command {
 	return cmd
 }
 
-// vipFlags are what is said of a VIP.
+// vipFlags adds the flags that describe a VIP.
 func vipFlags(cmd *cobra.Command, s *lb.VIPSpec) {
 	f := cmd.Flags()
-	f.StringVar(&s.Hash, "hash", "", "what chooses a backend: flow; source: one for a client; source-port: one for a client's port")
+	f.StringVar(&s.Hash, "hash", "", "what a backend is chosen by: flow; source: one for a client; source-port: one for a client's port")
 	f.StringVar(&s.OnFailure, "on-failure", "", "flows of a backend that fails: keep, or move to others")
-	f.StringVar(&s.Encap, "encap", "", "how packets get to new backends: ipip, gue or l2")
+	f.StringVar(&s.Encap, "encap", "", "how packets are sent to new backends: ipip, gue or l2")
 	s.ServerID, s.IDConfig = new(uint8), new(uint8)
 	f.Uint8Var(s.ServerID, "quic-server-id", 0, "bytes of server ID in QUIC connection IDs, 0 for none")
 	f.Uint8Var(s.IDConfig, "quic-config", 0, "config rotation of such connection IDs")
 	s.VLANs = new([]uint16)
-	f.Var(&vlanFlag{s.VLANs}, "vlans", "VLANs to answer on beside those this host has a device for, as 100,200; none: no others")
+	f.Var(&vlanFlag{s.VLANs}, "vlans", "VLANs to answer on beside those for which this host has a device, such as 100,200; none: no others")
 	f.StringVar(&s.Check.Type, "check", "", "check backends by tcp, http, https or udp; none: do not")
 	f.Uint16Var(&s.Check.Port, "check-port", 0, "port to check (default: the VIP's)")
 	f.DurationVar(&s.Check.Interval, "check-interval", 0, "time within which a failure is found (default 1s)")
 	f.DurationVar(&s.Check.Timeout, "check-timeout", 0, "how long an answer may take (default 500ms)")
-	f.IntVar(&s.Check.Rise, "check-rise", 0, "answers in a row that bring a backend back (default 2)")
-	f.IntVar(&s.Check.Fall, "check-fall", 0, "failures in a row that take it out (default 2)")
+	f.IntVar(&s.Check.Rise, "check-rise", 0, "answers in a row after which a backend is up (default 2)")
+	f.IntVar(&s.Check.Fall, "check-fall", 0, "failures in a row after which it is down (default 2)")
 	f.StringVar(&s.Check.Path, "check-path", "", "path to ask for by HTTP (default /)")
 	f.StringVar(&s.Check.Host, "check-host", "", "name of the host to ask for by HTTP")
 	f.StringVar(&s.Check.Status, "check-status", "", "status of HTTP that is good: 200, 200-399 (the default)")
@@ -51,8 +51,8 @@ func vipFlags(cmd *cobra.Command, s *lb.VIPSpec) {
 	completeFlag(cmd, "check", fixed("tcp", "http", "https", "udp", lb.NoCheck))
 }
 
-// saidVIP leaves out of a spec what was not said.
-func saidVIP(cmd *cobra.Command, vip string, s lb.VIPSpec) (lb.VIPSpec, error) {
+// givenVIP removes the defaults of flags that were not given from a spec.
+func givenVIP(cmd *cobra.Command, vip string, s lb.VIPSpec) (lb.VIPSpec, error) {
 	if !cmd.Flags().Changed("quic-server-id") {
 		s.ServerID = nil
 	}
@@ -68,7 +68,7 @@ func saidVIP(cmd *cobra.Command, vip string, s lb.VIPSpec) (lb.VIPSpec, error) {
 	return s, nil
 }
 
-// onVIP runs a verb about a VIP.
+// onVIP calls do for a VIP.
 func onVIP(cmd *cobra.Command, on, vip string, do func(context.Context, node.Balancer, lb.Service) error) error {
 	k, err := lb.ParseService(vip)
 	if err != nil {
@@ -86,16 +86,16 @@ func newLBVIPAddCmd() *cobra.Command {
 		Use:   "add VIP",
 		Short: "add a VIP, which has no backends yet",
 		Long: `Add a VIP. While it has no backend that takes new flows, packets to it are
-dropped, or left to the kernel if that would not send them on; give it some with 'culvert lb backend add'.
+dropped, or left to the kernel if that would not forward them. Add backends with
+'culvert lb backend add'.
 
-Checks connect to the VIP's address through the same encapsulation as clients'
-packets, so they find out about the whole way. A backend is in service until a
-check fails.`,
+Checks connect to the VIP's address with the same encapsulation as clients'
+packets, so they test the whole path. A backend is in service until a check fails.`,
 		Example:           "  culvert lb vip add 192.0.2.1:80/tcp --check http --check-path /health\n  culvert lb vip add [2001:db8::1]:443/udp --encap gue --quic-server-id 2",
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(nothing),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := saidVIP(cmd, args[0], spec)
+			spec, err := givenVIP(cmd, args[0], spec)
 			if err != nil {
 				return err
 			}
@@ -115,19 +115,19 @@ func newLBVIPSetCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set VIP",
 		Short: "change a VIP",
-		Long: `Change what is said of a VIP; the rest stays. Its backends keep their
-encapsulation: change that with 'culvert lb backend set'. What the configuration
-file says of the VIP comes back when the file is read again.`,
+		Long: `Change the settings that are given; the others stay. Its backends keep their
+encapsulation: change that with 'culvert lb backend set'. Settings of the
+configuration file are restored when the file is read again.`,
 		Example:           "  culvert lb vip set 192.0.2.1:80/tcp --on-failure move --check-interval 2s",
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := saidVIP(cmd, args[0], spec)
+			spec, err := givenVIP(cmd, args[0], spec)
 			if err != nil {
 				return err
 			}
 			if spec == (lb.VIPSpec{}) {
-				return usageError(fmt.Errorf("VIP %s: say what to change: see 'culvert lb vip set --help'", args[0]))
+				return usageError(fmt.Errorf("VIP %s: give a setting to change: see 'culvert lb vip set --help'", args[0]))
 			}
 			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k lb.Service) error { return b.SetVIP(ctx, k, spec) })
 		},
@@ -141,7 +141,7 @@ func newLBVIPDelCmd() *cobra.Command {
 	var on string
 	cmd := &cobra.Command{
 		Use:               "del VIP",
-		Short:             "delete a VIP with its backends: packets to it are nobody's",
+		Short:             "delete a VIP with its backends",
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -152,7 +152,7 @@ func newLBVIPDelCmd() *cobra.Command {
 	return cmd
 }
 
-// vlanFlag is a list of VLANs: "100,200", or "none".
+// vlanFlag is the value of a flag with a list of VLANs: "100,200", or "none".
 type vlanFlag struct{ ids *[]uint16 }
 
 func (f *vlanFlag) String() string {

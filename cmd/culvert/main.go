@@ -24,7 +24,7 @@ func main() {
 }
 
 func run() int {
-	// One of the reference's packages ignores SIGHUP for the whole process. Only routers want that.
+	// A package of the reference router ignores SIGHUP for the whole process, which only routers need.
 	signal.Reset(syscall.SIGHUP)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -36,8 +36,7 @@ func run() int {
 	return exitStatus(err)
 }
 
-// exitStatus is 2 for wrong usage, as a shell has it 127 for a command to run that is not there, and
-// 1 for all other errors.
+// exitStatus returns 2 for wrong usage, 127 if a command to run does not exist, as shells do, and 1 for all other errors.
 func exitStatus(err error) int {
 	switch {
 	case err == nil:
@@ -51,10 +50,10 @@ func exitStatus(err error) int {
 	}
 }
 
-// usageError wraps an error of the command line itself.
+// usageError marks an error of the command line as wrong usage.
 func usageError(err error) error { return usage.Error(err) }
 
-// usageArgs makes a cobra argument check report wrong usage.
+// usageArgs marks the errors of a cobra check of arguments as wrong usage.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -64,7 +63,7 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// didYouMean names the commands that a wrong one resembles.
+// didYouMean names the commands that resemble an unknown one.
 func didYouMean(cmd *cobra.Command, args []string) string {
 	cmd.SuggestionsMinimumDistance = 2 // letters that differ
 	if !cmd.HasAvailableSubCommands() || len(args) == 0 {
@@ -80,9 +79,9 @@ func didYouMean(cmd *cobra.Command, args []string) string {
 	return ": did you mean " + strings.Join(like, " or ") + "?"
 }
 
-// needVerb is for commands that do nothing by themselves.
+// needVerb is the RunE of commands that need a verb behind them.
 func needVerb(cmd *cobra.Command, _ []string) error {
-	return usageError(fmt.Errorf("%s: say what to do (see '%s --help')", cmd.Name(), cmd.CommandPath()))
+	return usageError(fmt.Errorf("%s: name a verb (see '%s --help')", cmd.Name(), cmd.CommandPath()))
 }
 
 func newRootCmd() *cobra.Command {
@@ -98,7 +97,7 @@ func newRootCmd() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(fmt.Errorf("%w (see '%s --help')", err, cmd.CommandPath()))
 	})
-	root.Flags().Bool("version", false, "print the version") // without it cobra takes -v
+	root.Flags().Bool("version", false, "print the version") // cobra would use -v for it otherwise
 	jsonFlags(root)
 	for _, verb := range verbs {
 		root.AddCommand(verb())
@@ -111,8 +110,8 @@ func newRootCmd() *cobra.Command {
 	return root
 }
 
-// helpAlone makes commands that only hold others print their help when nothing follows them. Left
-// to itself cobra prints it for an unknown verb too, and calls that a success.
+// helpAlone makes commands that only contain others print their help if no argument follows. cobra's default prints the help
+// for an unknown verb too, and exits with status 0.
 func helpAlone(cmd *cobra.Command) {
 	if !cmd.Runnable() {
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -122,8 +121,7 @@ func helpAlone(cmd *cobra.Command) {
 	}
 }
 
-// strictDefaults makes the commands that come with cobra refuse what they do not know, with the
-// status of wrong usage.
+// strictDefaults makes the commands of cobra itself refuse unknown arguments as wrong usage.
 func strictDefaults(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {

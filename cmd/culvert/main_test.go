@@ -18,7 +18,7 @@ import (
 	"culvert/internal/show/usage"
 )
 
-// asCulvert names the environment variable that makes the test binary culvert.
+// asCulvert is the environment variable that makes the test binary run as culvert.
 const asCulvert = "CULVERT_TEST_MAIN"
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(runTests(m))
 }
 
-// runTests gives what culvert keeps from run to run a place that is gone after the tests.
+// runTests runs the tests with a temporary directory for the files that culvert keeps.
 func runTests(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "culvert-test-")
 	if err != nil {
@@ -89,17 +89,17 @@ func TestWrongUsage(t *testing.T) {
 		{"bench insn --kernel 6.2", `unknown line of kernels "6.2": there are 6.1, 6.12`},
 		{"bench insn --rows cost/frob", `unknown row "cost/frob"`},
 		{"bench insn --baseline a --write-baseline b", "--baseline and --write-baseline: give one of them"},
-		{"guest", "guest: say what to do"},
-		{"route", "route: say what to do"},
+		{"guest", "guest: name a verb"},
+		{"route", "route: name a verb"},
 		{"route get", "accepts 1 arg"},
 		{"route get 192.0.2.0/24", `"192.0.2.0/24" is no address`},
 		{"route get 192.0.2.1 --from east", `"east" is no address`},
 		{"route check --samples -1", "--samples must be 0 or more"},
-		{"filter", "filter: say what to do"},
-		{"filter add", "say what to do with packets: drop, pass, count or limit RATE"},
+		{"filter", "filter: name a verb"},
+		{"filter add", "no action: give drop, pass, count or limit RATE"},
 		{"filter add reject icmp", `"reject" is no action`},
-		{"filter add drop", "drop without an expression or a set drops every packet: say --all"},
-		{"filter add drop -i eth0", "say --all"},
+		{"filter add drop", "drop without an expression or a set drops every packet: use --all"},
+		{"filter add drop -i eth0", "use --all"},
 		{"filter add limit", "limit needs a rate"},
 		{"filter add limit 10 udp", `"10" is no rate: write packets as`},
 		{"filter add limit 10pps --per host", `per "host": use src or dst`},
@@ -113,7 +113,7 @@ func TestWrongUsage(t *testing.T) {
 		{"filter test", "requires at least 1 arg"},
 		{"filter test -c x y drop icmp", "a rule beside --config"},
 		{"filter test - drop -", "standard input can be the packets or the expression"},
-		{"filter set", "set: say what to do"},
+		{"filter set", "set: name a verb"},
 		{"filter set add bad", "no entries: name some, or a file with -f"},
 		{"filter set add bad -f x 192.0.2.1", "entries beside --file"},
 		{"filter set add bad --type mac x", "--type is prefix or endpoint"},
@@ -121,14 +121,14 @@ func TestWrongUsage(t *testing.T) {
 		{"filter protect 192.0.2.1:80 --wscale 15 --forwarded", "wscale 15: use 0 to 14"},
 		{"filter top --by mac", `by "mac": use src, dst, prefix or port`},
 		{"filter top -n 0", "show at least 1"},
-		{"lb", "lb: say what to do"},
-		{"lb vip", "vip: say what to do"},
+		{"lb", "lb: name a verb"},
+		{"lb vip", "vip: name a verb"},
 		{"lb vip add 192.0.2.1:80", `VIP 192.0.2.1:80 lacks its protocol: write 192.0.2.1:80/tcp or 192.0.2.1:80/udp`},
 		{"lb vip add 192.0.2.1:80/icmp", `"icmp" is no protocol of a VIP: use tcp or udp: write 192.0.2.1:80/tcp or 192.0.2.1:80/udp`},
 		{"lb vip add 192.0.2.1:0/tcp", "port 0: leave the port out"},
 		{"lb vip add www/tcp", `"www" is no address of a VIP`},
-		{"lb vip set 192.0.2.1/tcp", "VIP 192.0.2.1/tcp: say what to change"},
-		{"lb backend set 192.0.2.1/tcp 10.0.0.11", "VIP 192.0.2.1/tcp: backend 10.0.0.11: say what to change"},
+		{"lb vip set 192.0.2.1/tcp", "VIP 192.0.2.1/tcp: give a setting to change"},
+		{"lb backend set 192.0.2.1/tcp 10.0.0.11", "VIP 192.0.2.1/tcp: backend 10.0.0.11: give a setting to change"},
 		{"lb vip set 192.0.2.1/tcp --hash client", `VIP 192.0.2.1/tcp: hash "client": use flow, source or source-port`},
 		{"lb vip set 192.0.2.1/tcp --check none --check-rise 2", "check none beside how to check"},
 		{"lb vip set 192.0.2.1/tcp --quic-server-id 300", "invalid argument"},
@@ -138,7 +138,7 @@ func TestWrongUsage(t *testing.T) {
 		{"lb backend set 192.0.2.1:80/tcp 10.0.0.11 --weight 65536", "weight 65536: use 0 to 65535"},
 		{"lb backend set 192.0.2.1:80/tcp 10.0.0.11 --encap vxlan", `encapsulation "vxlan": use ipip, gue or l2`},
 		{"lb drain", "accepts between 1 and 2 arg"},
-		{"lb decap", "decap: say what to do"},
+		{"lb decap", "decap: name a verb"},
 		{"lb decap eth9", `unknown command "eth9" for "culvert lb decap"`},
 		{"lb decap del", "requires at least 1 arg"},
 		{"lb decap add --gue-port 7", "requires at least 1 arg"},
@@ -164,7 +164,7 @@ func TestWrongUsage(t *testing.T) {
 	}
 }
 
-// TestNoConfiguration has the default configuration missing.
+// TestNoConfiguration runs commands without the default configuration.
 func TestNoConfiguration(t *testing.T) {
 	missing, there := filepath.Join(t.TempDir(), "culvert.toml"), t.TempDir()
 	for _, verb := range []*cobra.Command{newRunCmd(), newAttachCmd(), newScionRunCmd()} {

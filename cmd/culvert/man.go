@@ -14,7 +14,7 @@ import (
 	"culvert/internal/reason"
 )
 
-// newManCmd is for `make dist`; the pages come from the help texts of the verbs.
+// newManCmd is "culvert man", for `make dist`. The pages are made from the help texts of the verbs.
 func newManCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",
@@ -37,32 +37,32 @@ culvert-reasons(7), which explains what becomes of packets, into DIR/man7.`,
 	}
 }
 
-// configPage has what culvert.toml(5) says.
+// configPage returns culvert.toml(5) as a command, which the generator of man pages needs.
 func configPage() *cobra.Command {
 	return &cobra.Command{
 		Use:                   "culvert.toml",
 		Short:                 "configuration of culvert, by default " + defaultConfig,
 		DisableFlagsInUseLine: true,
-		Long: `What 'culvert run' and 'culvert attach' read, and others that take -c: see
-culvert-run(8), culvert-attach(8), culvert-doctor(8), culvert-filter-test(8).
+		Long: `The configuration file of 'culvert run', 'culvert attach' and other commands with -c:
+see culvert-run(8), culvert-attach(8), culvert-doctor(8), culvert-filter-test(8).
 
 ` + aboutConfig,
 	}
 }
 
-// reasonsPage has what culvert-reasons(7) says: each reason, by stage, with its verdict and the sentence that explains it.
+// reasonsPage returns culvert-reasons(7) as a command. It has each reason, by stage, with its verdict and its sentence.
 func reasonsPage() *cobra.Command {
 	var b strings.Builder
 	b.WriteString(`Every packet that comes in by an interface with culvert is counted once, under a
 verdict and a reason: see culvert-status(8), culvert-watch(8), and the metrics
 culvert_packets_total and culvert_reason_info.
 
-  fwd      sent on, or answered
-  punt     to the slow path of the stage, which answers
+  fwd      forwarded, or answered
+  punt     to the slow path of the stage
   pass     to the kernel, as if culvert were not there
   drop     dropped
   decap    to the kernel without the headers of its tunnel
-  limited  punt, but dropped, because its reason has used up its rate
+  limited  punt, but dropped, because the limit of the reason is reached
 
 `)
 	for _, s := range reason.Stages() {
@@ -84,7 +84,7 @@ culvert_packets_total and culvert_reason_info.
 	}
 }
 
-// writePages writes the pages of a command and those below it.
+// writePages writes the page of a command and those of the commands below it.
 func writePages(dir, section, manual string, cmd *cobra.Command) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make a directory for the man pages: %w", err)
@@ -117,8 +117,8 @@ func writePage(dir string, header doc.GenManHeader, cmd *cobra.Command) error {
 	return f.Close()
 }
 
-// literalTables makes the man pages keep the lines of tables and examples, which the help texts
-// indent by two or more: the texts are read as Markdown, where it takes four.
+// literalTables keeps the lines of tables and examples in man pages. Help texts indent them by two spaces. The generator reads
+// the texts as Markdown, in which literal text is indented by four.
 func literalTables(text string) string {
 	lines := strings.Split(text, "\n")
 	for n, line := range lines {

@@ -15,7 +15,7 @@ import (
 	"culvert/internal/decap/decapplane"
 )
 
-// TestManKeepsTables looks for lines of tables in the pages, as literal text.
+// TestManKeepsTables wants the lines of tables to be literal text in the pages.
 func TestManKeepsTables(t *testing.T) {
 	dir := t.TempDir()
 	root := newRootCmd()
@@ -27,7 +27,7 @@ func TestManKeepsTables(t *testing.T) {
 		"status":        "\nin, out                           packets, bytes\n",
 		"route-get":     "\nagree, difference                   whether they do, and how they do not\n",
 		"run":           "\n[scion]\nconfig = \"/etc/scion/br.toml\"   # the SCION router's own file\n",
-		"filter-add":    "\nlimit RATE  drop what is over RATE, and ask the next rule for the rest\n",
+		"filter-add":    "\nlimit RATE  drop what is over RATE, and go on with the next rule for the rest\n",
 		"lb-decap-show": "\nlocal, from, vips             as they are in force; [] allows all\n",
 		"lb-show":       "\nring_size, seed_id                  positions of each ring, ID of the seed\n",
 		"lb-explain":    "\nouter                               source, destination, source_port,\n",
@@ -38,7 +38,7 @@ func TestManKeepsTables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var flush strings.Builder // literal lines keep their indentation towards each other
+		var flush strings.Builder // literal lines keep their relative indentation
 		for line := range strings.Lines(strings.ReplaceAll(string(text), "\\", "")) {
 			if page == "status" {
 				line = strings.TrimLeft(line, " ")
@@ -51,8 +51,8 @@ func TestManKeepsTables(t *testing.T) {
 	}
 }
 
-// TestManDescribesTheFile wants culvert.toml(5) to say of the file what 'culvert run --help' says, and pages to show -j and -p
-// where they mean something.
+// TestManDescribesTheFile wants culvert.toml(5) to have the same text about the file as 'culvert run --help', and pages to have -j
+// and -p only for commands that print JSON.
 func TestManDescribesTheFile(t *testing.T) {
 	dir := t.TempDir()
 	root := newRootCmd()
@@ -126,7 +126,7 @@ func TestManExplainsReasons(t *testing.T) {
 	}
 }
 
-// TestTablesStandAlone wants a blank line before each table, without which it is no literal text.
+// TestTablesStandAlone wants a blank line before each table. Without it the table is not literal text.
 func TestTablesStandAlone(t *testing.T) {
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {

@@ -19,7 +19,7 @@ type running struct {
 	stdout, errs bytes.Buffer
 }
 
-// tell collects what the process writes to one of its outputs.
+// tell collects what the process writes to standard output or standard error.
 type tell struct {
 	r  *running
 	to *bytes.Buffer
@@ -31,7 +31,7 @@ func (w tell) Write(b []byte) (int, error) {
 	return w.to.Write(b)
 }
 
-// startCulvert runs a command line in the background. It is ended with the test.
+// startCulvert runs a command line in the background, until the end of the test.
 func startCulvert(t *testing.T, args ...string) *running {
 	t.Helper()
 	r := &running{cmd: exec.Command(os.Args[0], args...)}
@@ -49,7 +49,7 @@ func startCulvert(t *testing.T, args ...string) *running {
 	return r
 }
 
-// runAttached serves what a file says in the background, from when culvert is attached.
+// runAttached runs 'culvert run' with a file in the background, and waits until it is attached.
 func runAttached(t *testing.T, file string) *running {
 	t.Helper()
 	r := startCulvert(t, "run", "-c", file)
@@ -71,7 +71,7 @@ func (r *running) waitFor(t *testing.T, text string) {
 	t.Fatalf("no %q from %v: %s", text, r.cmd.Args, &r.errs)
 }
 
-// interrupt presses Ctrl-C and returns what the process wrote to standard output. It must end well.
+// interrupt sends SIGINT to the process, wants it to exit with status 0, and returns its standard output.
 func (r *running) interrupt(t *testing.T) string {
 	t.Helper()
 	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -83,9 +83,9 @@ func (r *running) interrupt(t *testing.T) string {
 	return r.stdout.String()
 }
 
-// ownSpaces runs a shell script in namespaces of mounts, processes and the network of its own, so that the bpffs of PID 1, where
-// culvert pins, may be one of its own too. There culvert is "$CULVERT", and $DIR a directory for files. It returns all that was
-// written, and of that the lines below each line "== NAME and more", by name.
+// ownSpaces runs a shell script in mount, PID and network namespaces of its own. So the bpffs of PID 1, in which culvert pins, can
+// be one of the test. In the script $CULVERT is culvert, and $DIR a directory for files. ownSpaces returns the output, and by name
+// the lines below each line "== NAME and more".
 func ownSpaces(t *testing.T, script string, env ...string) (parts map[string]string, out string) {
 	t.Helper()
 	cmd := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script)

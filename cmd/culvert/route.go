@@ -9,12 +9,12 @@ import (
 func newRouteCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "route",
-		Short: "look at the IP router: its way for a packet, its state, the kernel beside it",
-		Long: `Look at the IP router of a data plane. Nothing is changed, and no packet is
-sent. Needs root.
+		Short: "show the IP router's state and decisions, compared with the kernel's",
+		Long: `Show the state and the decisions of the IP router of a data plane. Nothing is
+changed, and no packet is sent. Needs root.
 
 A data plane with a [route] table forwards IP packets by a mirror of the
-kernel's routing tables, and asks the kernel where the mirror cannot say.`,
+kernel's routing tables, and asks the kernel where the mirror has no answer.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: needVerb,
 	}

@@ -19,14 +19,14 @@ func newRouteCheckCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "compare the mirror with the kernel's routing tables",
-		Long: `Compare the mirror with the kernel: for the ends of every prefix of the tables
-local, main and default, the addresses just outside, every prefix of the mirror
-and all neighbors, with the tables; and for samples of addresses in and around
-the prefixes, with what the kernel answers for them. Where the mirror asks the
-kernel nothing can differ; such addresses are counted. What differs is looked at
-again after 200 ms, because routes may be changing.
+		Long: `Compare the mirror with the kernel. The first and last address of every prefix of
+the tables local, main and default, the addresses next to them, every prefix of the
+mirror and all neighbors are compared with the tables. Samples of addresses in and
+around the prefixes are compared with the kernel's answers. Where the mirror asks
+the kernel there can be no difference; such addresses are only counted. Differences
+are checked again after 200 ms, because routes may be changing.
 
-Of the differences 20 are shown. The exit status is 1 if there are any, or if
+At most 20 differences are shown. The exit status is 1 if there are any, or if
 the mirror is not current. A family without a mirror, and one that is left to
 the kernel, has nothing to compare.
 

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRouteSaysWhatItLeavesToTheKernel runs the IP router where the kernel does not forward, where frames cannot be
-// redirected to an interface, and with workers that have nothing to do: each is in the log.
+// TestRouteSaysWhatItLeavesToTheKernel runs the IP router without forwarding in the kernel, with an interface to which frames cannot
+// be redirected, and with workers that get no packets. The log reports each.
 func TestRouteSaysWhatItLeavesToTheKernel(t *testing.T) {
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked, so that the thread ends with the test
 	must(unix.Unshare(unix.CLONE_NEWNET))
 	must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "fw0"}, PeerName: "fw1"}))
 	for _, end := range []string{"fw0", "fw1"} {

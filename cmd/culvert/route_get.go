@@ -20,19 +20,18 @@ func newRouteGetCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "get ADDRESS",
-		Short: "say what the fast path does with a packet, and what the kernel would do",
-		Long: `Say what the fast path does with a packet to ADDRESS, and why, and what the
+		Short: "show what the fast path does with a packet, and what the kernel would do",
+		Long: `Show what the fast path does with a packet to ADDRESS, and why, and what the
 kernel would do with it: a line each, and whether they agree. The exit status
-is 1 if they do not. It is worked out from what the program reads; no packet is
-made, and nothing is counted.
+is 1 if they do not. The answer is worked out from the maps that the program reads;
+no packet is made, and nothing is counted.
 
-The packet is a plain one: TCP or UDP, without options, not too long and not at
-the end of its hops. What is not said is made up: it comes in by an interface
-that forwards and is not the way to ADDRESS, from an address beside that
-interface's own.
+The packet is TCP or UDP, without options, fits the MTU, and has hops left. By
+default it comes in by an interface that forwards and does not lead to ADDRESS,
+from an address next to the interface's own.
 
-A packet that the fast path asks the kernel for is handled as the kernel says,
-so that there is nothing to differ.
+If the fast path asks the kernel about a packet, it does what the kernel answers, so
+there can be no difference.
 
 With -j, an object with the members:
 
@@ -68,7 +67,7 @@ With -j, an object with the members:
 func address(s string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil || addr.Zone() != "" {
-		return addr, usageError(fmt.Errorf("%q is no address: give one of IPv4 or IPv6, without a prefix length", s))
+		return addr, usageError(fmt.Errorf("%q is no address: give an IPv4 or IPv6 address without a prefix length", s))
 	}
 	return addr.Unmap(), nil
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestRouteGoesPast has rules appear while no process runs, and tc with one as well.
+// TestRouteGoesPast adds rules of netfilter while no process runs, and a filter of tc as well.
 func TestRouteGoesPast(t *testing.T) {
 	b := newFilterBed(t)
 	sh := func(line string) {

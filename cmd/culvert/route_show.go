@@ -17,12 +17,11 @@ func newRouteShowCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "show the IP router's mirror, next hops, devices and packets",
-		Long: `Show every IP router on this machine, whatever network namespace it is in, or
-one. Prefixes are those that are the longest for at least one address. Blocks
-are what the mirror is made of below its first level; for entries that are lost
-there was no block, and the kernel is asked: blocks4 and blocks6 of [route] give
-it more. Packets are those of all interfaces together; with -v a sentence explains
-the reason for what became of them.
+		Long: `Show every IP router on this machine, in all network namespaces, or one. Prefixes
+that are longest for no address are not counted. The mirror consists of blocks below
+its first level. Entries are lost if there was no block for them; the kernel is asked
+then. blocks4 and blocks6 of [route] set the number of blocks. Packets are those of
+all interfaces together; with -v a sentence explains each reason.
 
 With -j, an object {"routers": [...]} whose members are:
 
@@ -33,8 +32,8 @@ With -j, an object {"routers": [...]} whose members are:
                                       none (no mirror) or kernel (left to it);
                                       why, stale_seconds; prefixes, blocks_used,
                                       blocks_total, lost
-  hops                                next hops in use by what becomes of packets
-  neighbors                          known on connected networks
+  hops                                next hops in use, by what happens to packets
+  neighbors                           known on connected networks
   devices                             ifindex, interface, port, vlan, mac,
                                       forward4, forward6, rp_filter, redirects,
                                       xmit, linear_only

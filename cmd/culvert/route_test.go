@@ -20,12 +20,12 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// TestRouteCommands looks, from processes of its own, at an IP router that this one serves.
+// TestRouteCommands runs the commands of 'culvert route' as processes, for an IP router that the test's process serves.
 func TestRouteCommands(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run 'make test-root'")
 	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked, so that the thread ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("make a network namespace: %v", err)
 	}

@@ -30,11 +30,11 @@ func newScionRunCmd() *cobra.Command {
 		Use:   "run",
 		Short: "run a SCION border router, in place of the reference router",
 		Long: `Run a SCION border router, in place of the reference router. The file is the reference router's own
-TOML file, or culvert's with a [scion] table that names it; then this is 'culvert run'.
+TOML file, or culvert's with a [scion] table that names it. With culvert's file this is 'culvert run'.
 
 The TOML file, topology.json and keys/ are those of the reference router. The fast path is attached
-to the network interfaces that carry the router's underlay addresses; the reference data plane runs
-in this process for everything else. When the process ends the fast path stays: see culvert detach.`,
+to the network interfaces that have the router's underlay addresses. The reference data plane runs
+in this process for all other packets. The fast path stays when the process ends: see culvert detach.`,
 		Example: "  culvert scion run -c /etc/scion/br.toml",
 		Args:    fileByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,11 +57,11 @@ in this process for everything else. When the process ends the fast path stays: 
 	configFlag(cmd, &file.Config, defaultConfig, "configuration `FILE`: the SCION router's own, or culvert's")
 	cmd.Flags().BoolVar(&file.DebugHTTP, "debug-http", false, "serve the profiler over HTTP, and let it change the log level")
 	cmd.Flags().BoolVar(&loose, "loose-links", false,
-		"take a link's datagrams by any interface, not only by the one that leads to its far end")
+		"accept a link's datagrams by any interface, not only by the one that leads to its far end")
 	return cmd
 }
 
-// runSCIONOf runs what culvert's own file asks for, which says all that the flags would.
+// runSCIONOf runs culvert's own configuration, which has keys for what the flags set.
 func runSCIONOf(cmd *cobra.Command, file scion.Table) error {
 	for flag, key := range map[string]string{"debug-http": "debug_http = true", "loose-links": `link_interfaces = "loose"`} {
 		if cmd.Flags().Changed(flag) {

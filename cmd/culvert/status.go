@@ -14,24 +14,26 @@ func newStatusCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "show what is attached, and what it has counted",
-		Long: `Show every data plane on this machine, whatever network namespace it is in, or
-one. It tells of the IP router, the filter, the interfaces with
-what became of their packets and why, the links of the SCION router with their
-state, next hop and traffic of the fast path, and the keys. Needs root.
+		Long: `Show every data plane on this machine, in all network namespaces, or one: the IP
+router, the filter, the load balancer, the interfaces with verdicts and reasons of
+their packets, the links of the SCION router with state, next hop and traffic of the
+fast path, and the keys. Needs root.
 
-An interface's reasons add up to the packets it has received, with those that
-were lost in the queue of a worker. "limited" are packets for the slow path
-beyond its rate, other "lost" are packets that were forwarded and did not get
-out. "fast in" and "out" of a link count what the fast
-path itself has received and sent, without the slow path's packets. With -v a sentence
-explains each reason; culvert-reasons(7) has all of them.
+The packets of an interface's reasons, and those lost in the queue of a worker, add
+up to the packets that it has received. "limited" counts packets to the slow path
+that were over its limit. Other "lost" packets were forwarded and did not leave the
+host. "fast in" and "out" of a link count what the fast path itself has received and
+sent, without the slow path's packets. With -v a sentence explains each reason;
+culvert-reasons(7) has all of them.
 
 With -j, an object {"routers": [...]} whose members are:
 
-  router, netns, netns_name, here     ID, namespace's inode and name, is it ours
-  mode, served, pid, loaded_at, pins  how it is attached, who looks after it, where
+  router, netns, netns_name, here     ID, namespace's inode and name, whether it is
+                                      the caller's
+  mode, served, pid, loaded_at, pins  how it is attached, whether a process serves
+                                      it, which one, since when, and its pins
   workers                             cpus, queue (packets each), if there are any
-  problem                             why the rest could not be read, if it could not
+  problem                             why the rest could not be read, if so
   interfaces                          interface, attached, packets, bytes,
       peer                              what is wrong at a veth's other end:
                                         check, finding, command

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestUntrustedPins attaches where others than root may change pins.
+// TestUntrustedPins attaches where users other than root may change pins.
 func TestUntrustedPins(t *testing.T) {
 	for _, c := range []struct{ name, prepare, refusal, mend string }{
 		{"world-writable", "mount -t bpf bpf /sys/fs/bpf",
@@ -47,8 +47,8 @@ func TestUntrustedPins(t *testing.T) {
 	}
 }
 
-// TestUntrustedPinsInside has directories for the pins of the network namespace, or of what is attached in it, that others
-// than root may change: whatever attaches refuses, and doctor names them.
+// TestUntrustedPinsInside has directories below culvert's own that users other than root may change: that of the network namespace,
+// and that of a data plane. Commands that attach refuse, and doctor names the directory.
 func TestUntrustedPinsInside(t *testing.T) {
 	const mounted = `mount -t bpf -o mode=0700 bpf /sys/fs/bpf && mkdir -m 0700 /sys/fs/bpf/culvert
 		space=/sys/fs/bpf/culvert/$(stat -Lc %i /proc/self/ns/net)

@@ -20,7 +20,7 @@ func newVersionCmd() *cobra.Command {
 
 With -j, an object with the members:
 
-  version                       in a word
+  version                       in one word
   long                          the line that is printed without -j`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

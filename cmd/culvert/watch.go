@@ -18,17 +18,18 @@ func newWatchCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "watch",
-		Short: "watch live what becomes of packets, by interface and reason",
+		Short: "watch packet rates live, by interface and reason",
 		Long: `Watch every interface on this machine that carries culvert, or those of one
-data plane, or one interface: rates over the last interval of what was received,
-forwarded, given to the slow path, dropped and lost, and for the chosen
-interface the same by reason, the fastest first; with -v a sentence explains each
-reason. Needs root.
+data plane, or one interface: the rates of packets received, forwarded, passed to
+the slow path, dropped and lost in the last interval, and for the selected interface
+those of each reason, the fastest first. With -v a sentence explains each reason.
+Needs root.
 
-On a terminal it is a table; keys: up, down or tab choose the interface, p holds
-the figures, v explains the reasons and ? the figures, q leaves. Elsewhere, and with
--n, it is a line for each interface and reason that moved in an interval. Routers
-may come and go; one that is named with --on has to be there at the beginning.`,
+On a terminal it is a table; keys: up, down or tab select the interface, p pauses, v
+explains the reasons and ? the columns, q quits. Elsewhere, and with -n, it is a line
+for each interface and reason that counted packets in an interval. Routers may be
+attached and detached meanwhile; one that is named with --on has to run at the
+beginning.`,
 		Example: `  culvert watch
   culvert watch --on br1-ff00_0_1-2 -i eth1 --interval 0.5
   culvert watch -n 10 | grep drop`,

@@ -89,15 +89,18 @@ func TestParseRoutes(t *testing.T) {
 }
 
 func TestMainTablePrefixes(t *testing.T) {
-	const text = "Basic info: size of leaf: 48 bytes.\nLocal:\n\tPrefixes:       7\nMain:\n\tLeaves: 3\n\tPrefixes:       12\n\tNull ptrs: 1\n"
-	if n, err := mainTablePrefixes(text); n != 12 || err != nil {
-		t.Errorf("%d, %v", n, err)
-	}
-	if n, err := mainTablePrefixes("Basic info\n"); n != 0 || err != nil {
-		t.Errorf("no table: %d, %v", n, err)
-	}
-	if n, err := mainTablePrefixes("Main:\n"); err == nil {
-		t.Errorf("a table without a number: %d", n)
+	for name, tc := range map[string]struct {
+		text string
+		want int
+		fail bool
+	}{
+		"local and main table": {"Basic info: size of leaf: 48 bytes.\nLocal:\n\tPrefixes:       7\nMain:\n\tLeaves: 3\n\tPrefixes:       12\n\tNull ptrs: 1\n", 12, false},
+		"no main table":        {"Basic info\n", 0, false},
+		"no number":            {"Main:\n", 0, true},
+	} {
+		if n, err := mainTablePrefixes(tc.text); n != tc.want || (err != nil) != tc.fail {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
 	}
 }
 

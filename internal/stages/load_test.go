@@ -59,7 +59,11 @@ func TestModeDefaultsToNative(t *testing.T) {
 }
 
 func TestLinkInterfaces(t *testing.T) {
-	for text, loose := range map[string]bool{"": false, "link_interfaces = \"strict\"\n": false, "link_interfaces = \"loose\"\n": true} {
+	for text, loose := range map[string]bool{
+		"":                               false,
+		"link_interfaces = \"strict\"\n": false,
+		"link_interfaces = \"loose\"\n":  true,
+	} {
 		n, err := Load(write(t, "[scion]\nconfig = \"/etc/br.toml\"\n"+text))
 		if err != nil {
 			t.Fatal(err)

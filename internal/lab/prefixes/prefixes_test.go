@@ -177,7 +177,7 @@ func TestGrow(t *testing.T) {
 	if want := parse("10.0.0.0/23 10.0.0.0/24 10.0.1.0/24 10.2.0.0/22 10.2.0.0/23"); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
-	// A /46 has 1 + 2 + 4 prefixes up to /48.
+	// A /46 contains 1 + 2 + 4 prefixes up to /48.
 	got, err = Grow(parse("2001:db8::/46"), 7)
 	if err != nil || len(got) != 7 || got[6] != netip.MustParsePrefix("2001:db8:3::/48") {
 		t.Errorf("%v, %v", got, err)
