@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipelinefuzz has frames of all kinds go through the complete program, with all stages on, and checks what comes
-// of each: that it is counted once, that its verdict is done, that nothing malformed leaves, and nothing that the judge of
-// its stage would not send.
+// Package pipelinefuzz sends frames of all kinds through the complete program, with all stages on. It checks that each frame
+// is counted once, that its verdict is carried out, and that nothing leaves that is malformed or that the judge of its stage
+// would not send.
 package pipelinefuzz
 
 import (
@@ -30,15 +30,15 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// stages says which of them a bed has.
+// stages says which stages a bed has.
 type stages struct{ filter, lb, scion, route bool }
 
 var allStages = stages{true, true, true, true}
 
-// deviceMTU has room for the longest frames.
+// deviceMTU is large enough for the longest frames.
 const deviceMTU = 9216
 
-// bed is a data plane in a network namespace of its own, and what the models know of it.
+// bed is a data plane in a network namespace of its own, and the state of the models.
 type bed struct {
 	on     stages
 	net    *scionpkt.Network
@@ -66,13 +66,13 @@ type bed struct {
 	rules  []rule
 	filter map[string]*pcap.Judge
 
-	// calls carries work to the thread that is in the namespace.
+	// calls passes functions to the thread in the namespace.
 	calls   chan func()
 	closers []func()
 	seen    map[string]int
 }
 
-// newBed attaches the stages. The seed picks the SCION network; its mix has all types of links and both families.
+// newBed attaches the stages. The SCION network has all types of links and both families.
 func newBed(t testing.TB, on stages) *bed {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -94,7 +94,7 @@ func newBed(t testing.TB, on stages) *bed {
 	}
 	ready, done := make(chan error), make(chan struct{})
 	go func() {
-		// The thread is not unlocked, and so ends with the goroutine, and the namespace with it.
+		// The thread stays locked, so it ends with the goroutine, and the namespace with the thread.
 		runtime.LockOSThread()
 		defer close(done)
 		ready <- b.setUp()
@@ -166,7 +166,7 @@ func (b *bed) setUp() error {
 	return nil
 }
 
-// port is the name of a device of the network.
+// port returns the name of a device of the network.
 func port(n int) string { return fmt.Sprint("fz", n) }
 
 // addDevices makes a veth pair for each device of the network, and the addresses and neighbors that the kernel has.
@@ -244,7 +244,7 @@ func (b *bed) findMap(name string) (*ebpf.Map, error) {
 	return nil, fmt.Errorf("the program has no map %s", name)
 }
 
-// findMaps finds the maps that are read, and takes the limits away: each packet is judged for itself.
+// findMaps finds the maps to read, and removes the limits, so that each packet can be judged by itself.
 func (b *bed) findMaps() (err error) {
 	if b.counts, err = b.findMap("counters"); err != nil {
 		return err
@@ -269,7 +269,7 @@ func (b *bed) findMaps() (err error) {
 	return nil
 }
 
-// servicesAt is the host of the AS that its services are at.
+// servicesAt is the host of the AS with its services.
 func (b *bed) servicesAt() netip.Addr { return b.net.Hosts[1].Addr }
 
 // xdpMD is struct xdp_md of linux/bpf.h.
@@ -282,7 +282,7 @@ type trial struct {
 	first int // bytes in the first buffer, 0 for as many as there is room for
 }
 
-// outcome is what became of it.
+// outcome is what the program did with a frame.
 type outcome struct {
 	action  uint32
 	frame   []byte
@@ -292,10 +292,10 @@ type outcome struct {
 	others  int     // further counters that have moved
 }
 
-// linearMax is how much of a frame is in the first buffer at most, in a test run.
+// linearMax is the largest number of bytes in the first buffer of a test run.
 const linearMax = 4096 - 256 - 320
 
-// run puts a frame through the program. It is called on the bed's thread.
+// run runs the program on a frame. It must be called on the bed's thread.
 func (b *bed) run(tr trial) (o outcome, err error) {
 	first := len(tr.frame)
 	if tr.first > 0 && tr.first < first {
@@ -312,7 +312,7 @@ func (b *bed) run(tr trial) (o outcome, err error) {
 	return o, b.counted(tr.in, &o)
 }
 
-// try runs a frame and tells what is wrong with what came of it.
+// try runs the program on a frame, and returns what is wrong with the outcome.
 func (b *bed) try(tr trial) (o outcome, err error) {
 	err = b.do(func() error {
 		if o, err = b.run(tr); err != nil {

@@ -17,12 +17,12 @@ const (
 	xdpRedirect = 4
 )
 
-// answers leave where the packet came in.
+// answers are the reasons for answers, which leave by the device by which the packet came in.
 var answers = map[string]bool{
 	"fwd lb-echo": true, "fwd lb-too-big": true, "fwd lb-unreachable": true, "fwd filter-synack": true,
 }
 
-// check tells what is wrong with an outcome.
+// check returns what is wrong with an outcome.
 func (b *bed) check(tr trial, o outcome) error {
 	if o.counted.Packets != 1 || o.others != 0 {
 		return fmt.Errorf("it was counted %d times in one place and in %d others", o.counted.Packets, o.others)
@@ -92,7 +92,7 @@ func (b *bed) check(tr trial, o outcome) error {
 	return errors.Join(b.checkNotSCION(tr, o), b.checkNotBalance(tr, o), b.checkNotRoute(tr, o))
 }
 
-// linear is how many bytes the first buffer has.
+// linear returns how many bytes the first buffer has.
 func (tr trial) linear() int {
 	n := len(tr.frame)
 	if tr.first > 0 {
@@ -101,8 +101,8 @@ func (tr trial) linear() int {
 	return min(n, linearMax)
 }
 
-// unseen is how many bytes behind the packet go along. What fills a frame up is taken off as far as it is in the buffer
-// that the packet ends in; whether others follow a buffer that is full is not asked, for the sake of those that are not.
+// unseen returns how many bytes after the packet stay in the frame. The program removes padding in the buffer in which the
+// packet ends. It does not ask whether further buffers follow, because that would cost time for every packet.
 func (tr trial) unseen(v *view, least int) int {
 	end := v.l3 + len(v.packet)
 	known := len(tr.frame)
@@ -115,13 +115,13 @@ func (tr trial) unseen(v *view, least int) int {
 	return len(tr.frame) - end
 }
 
-// ours tells whether a frame is addressed to the device that it comes in by.
+// ours reports whether a frame is addressed to the device by which it comes in.
 func (b *bed) ours(tr trial) bool {
 	return bytes.Equal(tr.frame[:6], b.net.Devices[tr.in].MAC[:])
 }
 
-// untouched tells whether it was left to the stages behind the filter, in a shape that they all read: without tags, with
-// all headers in the first buffer.
+// untouched reports whether the filter left a frame to the stages after it, in a form that all of them read: without tags, and
+// with all headers in the first buffer.
 func (b *bed) untouched(tr trial, v *view, o outcome) bool {
 	return b.ours(tr) && v.ip != 0 && len(v.tags) == 0 && tr.linear() >= min(len(tr.frame), v.l3+128) && !strings.Contains(o.reason, " filter")
 }

@@ -17,7 +17,7 @@ import (
 	"culvert/internal/filter/pcap"
 )
 
-// rule is a rule of the filter, in words.
+// rule is a rule of the filter and its model.
 type rule struct {
 	name, expr string
 	src, dst   string // set that the address has to be in
@@ -40,7 +40,7 @@ var (
 	portsTo    = []string{"203.0.113.7:7", "[2001:db8:113::7]:7", "192.0.2.1:7777"}
 )
 
-// rules are of all kinds, in their order.
+// rules are rules of all kinds, in the order of the filter.
 var rules = []rule{
 	{name: "all", action: datapath.FilterCount},
 	{name: "stamp", expr: "icmp[icmptype] == icmp-tstamp", action: datapath.FilterDrop},
@@ -126,7 +126,7 @@ func (b *bed) fillFilter() error {
 		map[string]datapath.FilterMembers{setBad: {Prefixes: bad}, setNets: {Prefixes: nets}, setPorts: {Endpoints: ports}})
 }
 
-// peek is what sets and services look at: it is found behind two tags, and behind extension headers.
+// peek has the fields that sets and services compare. The filter finds them after up to two tags and after extension headers.
 type peek struct {
 	src, dst     netip.Addr
 	sport, dport uint16
@@ -136,7 +136,7 @@ type peek struct {
 	missed       bool // what is looked for is in another buffer, or behind too many headers
 }
 
-// look reads a frame of which the first bytes are in one buffer, for sets and services.
+// look reads the fields of a frame for sets and services. linear is how many bytes are in the first buffer.
 func look(tr trial) (p peek) {
 	f, at := tr.frame, 14
 	kind := be.Uint16(f[12:])
@@ -235,7 +235,7 @@ func look(tr trial) (p peek) {
 	return p
 }
 
-// matches is the model of a rule. Which addresses a set has is read off its text.
+// matches is the model of a rule. It reads the members of sets from their text.
 func (b *bed) matches(r rule, tr trial, p *peek) bool {
 	if r.in > 0 && tr.in != r.in-1 {
 		return false
@@ -261,14 +261,14 @@ func (b *bed) matches(r rule, tr trial, p *peek) bool {
 	})
 }
 
-// checkFilter compares what the filter has done with the rules, as libpcap and the lists of the sets have them.
+// checkFilter compares what the filter did with the rules, by libpcap's meaning of their expressions and the sets' members.
 func (b *bed) checkFilter(tr trial, o outcome) error {
 	if !b.on.filter {
 		return nil
 	}
 	tr, ok := judged(tr)
 	p := look(tr)
-	// What cannot be looked at is dropped in front of all rules, and nothing else for that reason.
+	// Packets that cannot be read are dropped before all rules. No other packet is dropped for that reason.
 	refused := ""
 	switch {
 	case !ok:
@@ -318,7 +318,7 @@ func (b *bed) checkFilter(tr trial, o outcome) error {
 	return nil
 }
 
-// checkSYNACK looks at the answer to a SYN.
+// checkSYNACK checks the answer to a SYN.
 func checkSYNACK(frame, out []byte) error {
 	in := decode(frame)
 	if in.ip == 0 {

@@ -22,14 +22,14 @@ type vip struct {
 	proto  byte
 	port   uint16 // 0 for all
 	ring   []lbplane.Backend
-	// source sends all flows of a client to one backend, sourcePort those of a client's port.
+	// source assigns all flows of a client to one backend, sourcePort those of a client's port.
 	source, sourcePort bool
 	// id names the one server that connection IDs of QUIC can name.
 	id []byte
 	of lbplane.BackendID
 }
 
-// flow is what the load balancer tells packets apart by.
+// flow identifies a flow of the load balancer.
 type flow struct {
 	client netip.AddrPort
 	vip    uint32
@@ -137,7 +137,7 @@ func (b *bed) fillBalance() error {
 	return b.fillVLANs()
 }
 
-// service is the VIP of an address, protocol and port, nil for none.
+// service returns the VIP of an address, protocol and port, nil for none.
 func (b *bed) service(dst netip.Addr, proto byte, port uint16) (all *vip) {
 	for n := range b.vips {
 		v := &b.vips[n]
@@ -158,15 +158,15 @@ func (b *bed) isVIP(dst netip.Addr) bool {
 	return slices.ContainsFunc(b.vips, func(v vip) bool { return v.addr == dst })
 }
 
-// checkBalance looks at what has left for a reason of the load balancer's.
+// checkBalance checks a packet with a reason of the load balancer.
 func (b *bed) checkBalance(tr trial, o outcome) error {
 	if !b.on.lb {
 		return errors.New("there is no load balancer")
 	}
 	in := decode(tr.frame)
 	if in.ip == 0 || !b.ours(tr) || in.tag(tr.frame) < 0 {
-		// Headers with options are not read, so that they may contradict themselves; what is malformed otherwise is not
-		// the load balancer's.
+		// The load balancer does not read headers with options, so these may be malformed. Other malformed packets are not
+		// its own.
 		unread := in.ip == 0 && in.kind == typeIPv4 && in.head > 20 && b.ours(tr) && in.tag(tr.frame) >= 0
 		if unread && (o.reason == "punt lb-headers" || o.reason == "drop lb-unclaimed") {
 			return nil
@@ -211,7 +211,7 @@ func (b *bed) checkBalance(tr trial, o outcome) error {
 	return checkAnswer(tr.frame, &in, o.frame)
 }
 
-// checkFlow looks at packets of TCP and UDP, and at first fragments of them.
+// checkFlow checks packets of TCP and UDP, and their first fragments.
 func (b *bed) checkFlow(tr trial, in *view, o outcome) error {
 	sport, dport, ok := in.ports()
 	if !ok {
@@ -226,7 +226,7 @@ func (b *bed) checkFlow(tr trial, in *view, o outcome) error {
 		return err
 	}
 	f := flow{netip.AddrPortFrom(in.src, sport), service.number, dport, in.l4proto}
-	// Rings stay as they are here, so that no flow moves, whatever a segment says of it.
+	// Rings do not change here, so no flow moves, whatever flags a segment has.
 	if has, ok := b.owners[f]; ok && has != m.ID && service.id == nil {
 		return fmt.Errorf("a flow of backend %d went to %d", has.Number(), m.ID.Number())
 	}
@@ -246,7 +246,7 @@ func (b *bed) checkFlow(tr trial, in *view, o outcome) error {
 			b.owners[f] = m.ID
 		}
 	case "fwd lb-flow":
-		// An entry that has expired goes to whom an ID names, which is not seen here.
+		// After an entry has expired, the flow goes to the server that the connection ID names. The model does not see that.
 		if has, ok := b.owners[f]; ok && has != m.ID && (service.id == nil || m.ID != service.of) {
 			return fmt.Errorf("a flow of backend %d went to %d", has.Number(), m.ID.Number())
 		}
@@ -254,7 +254,8 @@ func (b *bed) checkFlow(tr trial, in *view, o outcome) error {
 	return nil
 }
 
-// sent finds the backend that a packet was sent to, in the way that is right for it. It has to be in the ring of a VIP.
+// sent returns the backend to which a packet was sent, and checks that it is encapsulated as that backend wants and is in the
+// VIP's ring.
 func (b *bed) sent(tr trial, in *view, out []byte, of func(*vip) bool) (m lbplane.Backend, err error) {
 	o := decode(out)
 	at := slices.IndexFunc(b.members, func(m lbplane.Backend) bool { return bytes.Equal(out[:6], m.Hop.DstMAC[:]) })
@@ -291,7 +292,7 @@ func (b *bed) sent(tr trial, in *view, out []byte, of func(*vip) bool) (m lbplan
 	return m, nil
 }
 
-// outerRight checks the outer headers and returns what is in them.
+// outerRight checks the outer headers, and returns the packet in them.
 func outerRight(in, o *view, m lbplane.Backend) ([]byte, error) {
 	tos := func(v *view) byte {
 		if v.ip == 6 {
@@ -345,7 +346,7 @@ func quote(in *view) (q quotedFlow, ok bool) {
 	return q, true
 }
 
-// checkError looks at ICMP errors: what they quote is a packet from a VIP.
+// checkError checks ICMP errors, which quote a packet from a VIP.
 func (b *bed) checkError(tr trial, in *view, o outcome) error {
 	if in.frag || in.ip == 4 && in.proto != protoICMP || in.ip == 6 && in.proto != protoICMPv6 {
 		return fmt.Errorf("protocol %d", in.proto)
@@ -363,13 +364,13 @@ func (b *bed) checkError(tr trial, in *view, o outcome) error {
 	return err
 }
 
-// flowIsGone tells whether the table has made room for others.
+// flowIsGone reports whether the table has evicted a flow for others.
 func (b *bed) flowIsGone(f flow) bool {
 	_, ok, err := b.plane.FindFlow(f.vip, f.client, f.port)
 	return !ok || err != nil
 }
 
-// turnedAround checks what all answers have in common, and returns it.
+// turnedAround checks the headers that all answers have in common, and returns the answer.
 func turnedAround(frame []byte, in *view, out []byte) (o view, err error) {
 	o = decode(out)
 	switch {
@@ -387,7 +388,7 @@ func turnedAround(frame []byte, in *view, out []byte) (o view, err error) {
 	return o, nil
 }
 
-// checkAnswer looks at an ICMP message of the load balancer's.
+// checkAnswer checks an ICMP message of the load balancer.
 func checkAnswer(frame []byte, in *view, out []byte) error {
 	o, err := turnedAround(frame, in, out)
 	if err == nil && (o.proto != protoICMP && o.proto != protoICMPv6 || o.transportSum() != 0xffff) {
@@ -396,7 +397,7 @@ func checkAnswer(frame []byte, in *view, out []byte) error {
 	return err
 }
 
-// checkEcho looks at the answer to an echo request: a wrong checksum stays wrong.
+// checkEcho checks the answer to an echo request. A wrong checksum must stay wrong.
 func checkEcho(frame []byte, in *view, out []byte) error {
 	o, err := turnedAround(frame, in, out)
 	if err != nil {
@@ -417,7 +418,7 @@ func checkEcho(frame []byte, in *view, out []byte) error {
 	return nil
 }
 
-// checkTooBig looks at the answer to a packet that does not fit with its outer headers.
+// checkTooBig checks the answer to a packet that is too large with its outer headers.
 func (b *bed) checkTooBig(frame []byte, in *view, out []byte) error {
 	if err := checkAnswer(frame, in, out); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// What the limits let through that TestLimits sets, packets: of each domain for itself, and beyond that for all together.
-// Nothing comes back while the test runs, whatever the machine's speed: the next packet is due in half a year.
+// Limits of TestLimits in packets: for each domain, and beyond that for all domains together. The interval is so long that no
+// token is added while the test runs, however slow the machine is.
 const (
 	limitInterval = 1 << 54 // ns
 	limitBurst    = limitInterval*25 + limitInterval/2
@@ -23,15 +23,15 @@ const (
 	limitCommon   = 26 // due 0 to 25 ahead
 )
 
-// domain is whose packets a limit counts together: a link's, or those of hosts or services behind a device.
+// domain is a set of senders whose packets a limit counts together: a link, or the hosts or services behind a device.
 type domain struct {
 	link, device int // one of them -1
 	services     bool
 }
 
-// limits are what has been let through since the limits were set.
+// limits counts the packets that were let through since the limits were set.
 type limits struct {
-	// sure is let through for certain, most is that and what may have been.
+	// sure counts packets that were certainly let through, most also those that may have been.
 	sure, most map[string]map[domain]int
 }
 
@@ -39,12 +39,12 @@ func newLimits() *limits {
 	return &limits{sure: make(map[string]map[domain]int), most: make(map[string]map[domain]int)}
 }
 
-// room tells whether one packet more of a domain goes by its own share, or by what is left to all.
+// room reports whether there is room for one more packet of a domain, in its own share or in the common one.
 func room(used map[domain]int, d domain) bool {
 	return used[d] < limitOwn || beyond(used) < limitCommon
 }
 
-// beyond is how much has gone by what all share.
+// beyond returns how many packets have used the common share.
 func beyond(used map[domain]int) (common int) {
 	for n := range maps.Values(used) {
 		common += max(0, n-limitOwn)
@@ -52,7 +52,7 @@ func beyond(used map[domain]int) (common int) {
 	return common
 }
 
-// limitDomain is whom a packet is charged to.
+// limitDomain returns the domain to which a packet is charged.
 func (b *bed) limitDomain(tr trial, reason string) domain {
 	d := domain{link: -1, device: tr.in}
 	if !strings.Contains(reason, " scion-") {
@@ -67,20 +67,20 @@ func (b *bed) limitDomain(tr trial, reason string) domain {
 	return d
 }
 
-// answersLimited are the answers under a limit, by the reason that a packet leaves for which is not answered.
+// answersLimited are the answers under a limit, by the reason of a packet that is not answered.
 var answersLimited = map[string]string{"drop lb-unclaimed": "fwd lb-unreachable", "drop lb-too-big": "fwd lb-too-big"}
 
-// underLimit tells of reasons that have a limit.
+// underLimit reports whether a reason has a limit.
 func underLimit(reason string) bool {
 	return strings.HasPrefix(reason, "punt ") || slices.Contains(slices.Collect(maps.Values(answersLimited)), reason)
 }
 
-// mayAnswer tells whether the limit of an answer has room for it for certain.
+// mayAnswer reports whether the limit of an answer certainly has room.
 func (b *bed) mayAnswer(tr trial, reason string) bool {
 	return b.limited == nil || room(b.limited.most[reason], b.limitDomain(tr, reason))
 }
 
-// checkLimit tells whether a packet was refused by a limit that has room, or let through by one that has none.
+// checkLimit returns an error if a limit with room refused a packet, or one without room let it through.
 func (b *bed) checkLimit(tr trial, o outcome) error {
 	if b.limited == nil {
 		if o.limited {
@@ -101,7 +101,7 @@ func (b *bed) checkLimit(tr trial, o outcome) error {
 	return nil
 }
 
-// charge counts what has come of a packet.
+// charge counts a packet that a limit let through.
 func (b *bed) charge(tr trial, o outcome) {
 	if b.limited == nil || o.limited {
 		return
@@ -112,7 +112,7 @@ func (b *bed) charge(tr trial, o outcome) {
 		}
 		to[reason][b.limitDomain(tr, reason)]++
 	}
-	// Of those that are not answered, some are charged before it turns out that there is no room to write the answer.
+	// Some packets that are not answered are charged, before the program finds that there is no room to write the answer.
 	if answer := answersLimited[o.reason]; answer != "" && room(b.limited.most[answer], b.limitDomain(tr, answer)) {
 		add(b.limited.most, answer)
 	}
@@ -122,7 +122,7 @@ func (b *bed) charge(tr trial, o outcome) {
 	}
 }
 
-// setLimits sets all limits there are by default to what the model has, with nothing used up.
+// setLimits sets all default limits to those of the model, with nothing used up.
 func (b *bed) setLimits() error {
 	b.limited = newLimits()
 	for _, i := range b.withLimit {
@@ -162,8 +162,8 @@ func (b *bed) punted(t *testing.T, rng *rand.Rand) (all []trial) {
 	return all
 }
 
-// TestLimits has more packets than the limits let through, of all domains: none is refused while its domain's own share or
-// what all share has room, and none is let through once both are used up.
+// TestLimits sends more packets of all domains than the limits let through. No packet may be refused while its domain's share
+// or the common one has room, and none may be let through once both are used up.
 func TestLimits(t *testing.T) {
 	b := newBed(t, allStages)
 	rng := rand.New(rand.NewPCG(trialSeed, 6))
@@ -174,7 +174,7 @@ func TestLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		// What comes by one of the devices comes when the others have used up what all share.
+		// Packets by one of the devices come after the others have used up the common share.
 		late := round % len(b.net.Devices)
 		for _, now := range []bool{false, true} {
 			for n := range 8 * len(all) {
@@ -205,7 +205,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// tryLimited tries a frame, and has its outcome be judged the other way round, too.
+// tryLimited tries a frame, and also checks that the model rejects the opposite outcome.
 func (b *bed) tryLimited(tr trial, refused map[domain]int, reasons map[string]bool, own *int) error {
 	o, err := b.run(tr)
 	if err != nil {

@@ -20,7 +20,7 @@ type prefix struct {
 	hop uint32
 }
 
-// Next hops that the mirror has beside the fixed ones.
+// Next hops of the mirror besides the fixed ones.
 const (
 	hopPlain = routeplane.HopFirst + iota
 	hopTagged
@@ -30,7 +30,7 @@ const (
 	hopResolve
 	hopConnected
 	hopNeighbor
-	hopKernel // what the kernel has for those that it is asked for
+	hopKernel // the kernel's next hop for destinations for which it is asked
 )
 
 var (
@@ -44,7 +44,7 @@ const (
 	vlanOut = 20
 )
 
-// strictPort and loosePort have rp_filter.
+// strictPort and loosePort are the devices with a strict and a loose rp_filter.
 const (
 	strictPort = 3
 	loosePort  = 4
@@ -145,7 +145,7 @@ func (b *bed) fillRoutes() (err error) {
 	return errors.Join(b.router.SetOwn4(ownAddrs), b.router.SetPolicy(routeplane.Policy{}), b.kernelRoutes())
 }
 
-// kernelRoutes are those that the mirror does not know.
+// kernelRoutes are the routes that the mirror does not have.
 func (b *bed) kernelRoutes() error {
 	out := port(1)
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+out+"/disable_ipv6", []byte("0"), 0); err != nil {
@@ -176,7 +176,7 @@ func within(all []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// way is what the tables say of a destination. asked says that it is the kernel's answer.
+// way returns the next hop of a destination. asked is true if it is the kernel's answer.
 func (b *bed) way(dst netip.Addr) (h routeplane.Hop, asked bool) {
 	best := prefix{}
 	for _, r := range b.routes {
@@ -203,7 +203,7 @@ func (b *bed) way(dst netip.Addr) (h routeplane.Hop, asked bool) {
 	return h, false
 }
 
-// routeIn is the device that a packet comes in by, if anything is forwarded from there.
+// routeIn returns the device by which a packet comes in, if that device forwards.
 func (b *bed) routeIn(tr trial, v *view) (index int, d routeplane.Dev, ok bool) {
 	tag := v.tag(tr.frame)
 	for index, d := range b.devs {
@@ -214,7 +214,7 @@ func (b *bed) routeIn(tr trial, v *view) (index int, d routeplane.Dev, ok bool) 
 	return 0, d, false
 }
 
-// noWay says why Linux would not forward a packet, wherever it comes in; "" if it would, by the way h.
+// noWay returns why Linux would not forward a packet, wherever it comes in. It returns "" if Linux would, by next hop h.
 func (b *bed) noWay(index int, in routeplane.Dev, v *view) (h routeplane.Hop, asked bool, why string) {
 	h, asked = b.way(v.dst)
 	switch {
@@ -242,7 +242,7 @@ func (b *bed) noWay(index int, in routeplane.Dev, v *view) (h routeplane.Hop, as
 	return h, asked, ""
 }
 
-// martian tells of addresses that are never forwarded from or to.
+// martian reports whether packets from or to an address are never forwarded.
 func martian(a netip.Addr) bool {
 	if a.Is4() {
 		first := a.As4()[0]
@@ -252,7 +252,7 @@ func martian(a netip.Addr) bool {
 	return a.IsMulticast() || a.IsLinkLocalUnicast() || be.Uint64(b[:8]) == 0
 }
 
-// checkRoute looks at what has left for a reason of the IP router's.
+// checkRoute checks a packet with a reason of the IP router.
 func (b *bed) checkRoute(tr trial, o outcome) error {
 	if !b.on.route {
 		return errors.New("there is no IP router")
@@ -285,7 +285,7 @@ func (b *bed) checkRoute(tr trial, o outcome) error {
 	return nil
 }
 
-// forwarded is what Linux makes of a packet.
+// forwarded returns a packet as Linux forwards it.
 func forwarded(tr trial, v *view, h routeplane.Hop) []byte {
 	out := slices.Concat(h.DstMAC[:], h.SrcMAC[:])
 	if h.VLAN != 0 {
@@ -301,12 +301,12 @@ func forwarded(tr trial, v *view, h routeplane.Hop) []byte {
 		packet[7]--
 	}
 	out = append(out, packet...)
-	// What fills it up to the least that Ethernet carries stays.
+	// Padding to Ethernet's minimum size stays.
 	end := v.l3 + len(packet)
 	return append(out, tr.frame[end:end+tr.unseen(v, 60)]...)
 }
 
-// checkNotRoute looks at what was not forwarded: an ordinary packet with a way out has to be.
+// checkNotRoute checks that a packet that was not forwarded is not an ordinary packet with a next hop.
 func (b *bed) checkNotRoute(tr trial, o outcome) error {
 	v := decode(tr.frame)
 	if !b.on.route || o.reason == "fwd route" || o.reason == "fwd route-fib" || !b.untouched(tr, &v, o) || b.isVIP(v.dst) {

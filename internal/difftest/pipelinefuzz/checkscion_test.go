@@ -21,9 +21,9 @@ func bfdOwn(link int) uint32 {
 	return 0x0bfd0000 | uint32(link)
 }
 
-// fillSCION gives the data plane its key and next hops. One link is down, one has a small MTU, and of one no neighbor is
-// known, nor of one host; another host only the kernel reaches. Links take datagrams by their own devices, and know the BFD
-// sessions of some.
+// fillSCION writes the key and the next hops into the data plane. One link is down, one has a small MTU, and one has no known
+// neighbor. One host has no known neighbor, and only the kernel can send to another. Links accept datagrams by their own devices
+// only. Some have BFD sessions.
 func (b *bed) fillSCION() error {
 	plane := scionplane.Of(b.inst)
 	if err := plane.AddKey(0, b.net.Key); err != nil {
@@ -79,7 +79,7 @@ func (b *bed) fillSCION() error {
 	return nil
 }
 
-// link is the link that a frame's addresses name: one with a far end before the internal one, -1 for none.
+// link returns the link with a frame's addresses, -1 for none. A link with a far end takes precedence over the internal one.
 func (b *bed) link(f []byte) int {
 	v := decode(f)
 	sport, dport, ok := v.ports()
@@ -99,10 +99,10 @@ func (b *bed) link(f []byte) int {
 	return internal
 }
 
-// scionDrops are the reasons to drop that the reference has too. Others are culvert's own, and nothing leaves.
+// scionDrops are the reasons for which the reference drops packets too. Other reasons are culvert's own.
 var scionDrops = map[string]bool{"drop scion-path": true, "drop scion-transit-src": true, "drop scion-src-service": true}
 
-// checkSCION asks the reference, which does not know of interfaces.
+// checkSCION compares a packet with what the reference does, which does not know by which device it came in.
 func (b *bed) checkSCION(tr trial, o outcome) error {
 	if !b.on.scion {
 		return errors.New("there is no SCION router")
@@ -130,9 +130,9 @@ func (b *bed) checkSCION(tr trial, o outcome) error {
 	return b.judge.Compare(scionjudge.Outcome{Verdict: scionjudge.Verdict(o.action), Frame: o.frame}, b.judge.Process(tr.frame))
 }
 
-// checkBFD tells whether a BFD packet was dropped rightly, or passed, by the discriminator of the session (RFC 5880, 6.8.6).
+// checkBFD checks whether a BFD packet was rightly dropped or passed, by the session's discriminator (RFC 5880, section 6.8.6).
 func checkBFD(tr trial, own uint32, dropped bool) error {
-	f := tr.frame[:tr.linear()] // more of it is left to the slow path
+	f := tr.frame[:tr.linear()] // the slow path reads the rest
 	at, ok := scionpkt.Locate(f)
 	if !ok || len(f) < at.SCION+6 {
 		return errors.New("it is no SCION packet")
@@ -161,8 +161,8 @@ const (
 	yes
 )
 
-// isBFD tells whether a link's datagram is BFD as those of sessions are: hosts of the AS have none. Extension headers are not
-// read.
+// isBFD reports whether a link's datagram is BFD as sessions send it. Hosts of the AS have no sessions. It does not read
+// extension headers.
 func (b *bed) isBFD(f []byte, link int) answer {
 	at, ok := scionpkt.Locate(f)
 	if !ok || len(f) < at.SCION+9 || b.net.Links[link].Scope == scionpkt.Internal || f[at.SCION+8] != 0 && f[at.SCION+8] != 2 {
@@ -177,7 +177,7 @@ func (b *bed) isBFD(f []byte, link int) answer {
 	return no
 }
 
-// checkNotSCION looks at what no reason of the SCION router's was given to: a plain datagram of a link may not be.
+// checkNotSCION checks that a packet without a reason of the SCION router is not a plain datagram of a link.
 func (b *bed) checkNotSCION(tr trial, o outcome) error {
 	v := decode(tr.frame)
 	if !b.on.scion || !b.untouched(tr, &v, o) || v.proto != protoUDP || v.frag || v.ip == 4 && v.head != 20 {

@@ -13,13 +13,13 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// VIPs whose clients' ports each have one backend, whatever port of the VIP they ask for.
+// VIPs that assign one backend to each client port, whichever port of the VIP the client uses.
 var sourcePortVIP4, sourcePortVIP6 = addr("192.0.2.6"), addr("2001:db8::6")
 
-// onward are VIPs' addresses that the kernel has a way to.
+// onward are addresses of VIPs to which the kernel has a route.
 var onward = []netip.Addr{addr("192.0.2.5"), addr("2001:db8::5"), addr("192.0.2.6"), addr("2001:db8::6")}
 
-// VLANs of device 0: two that this host has a device for, and one that a VIP names. The router's mirror knows one of them.
+// VLANs of device 0: two for which this host has a device, and one that a VIP names. The IP router's mirror has one of them.
 const (
 	vlanHost  = 9
 	vlanNamed = 41
@@ -28,7 +28,7 @@ const (
 
 var vlanVIP = addr("192.0.2.4")
 
-// fillVLANs says which VLANs there are, and makes ways to VIPs.
+// fillVLANs writes the VLANs into the data plane, and adds routes to VIPs.
 func (b *bed) fillVLANs() error {
 	var cmds []string
 	// The IP router's own routes have it already, or nothing else asks for it.
@@ -49,8 +49,8 @@ func (b *bed) fillVLANs() error {
 			return err
 		}
 	}
-	// Not all kernels have VLAN devices. What the process tells the programs of them is written in its place: they lead to
-	// the interface itself.
+	// Not all kernels have VLAN devices, so the test writes the entries that the process would write for them. They lead to the
+	// interface itself.
 	vlans, err := b.findMap("lb_vlans")
 	if err != nil {
 		return err
@@ -64,25 +64,25 @@ func (b *bed) fillVLANs() error {
 	return b.plane.SetNamedVLAN(lbplane.NamedVLAN{Addr: vlanVIP, ID: vlanNamed})
 }
 
-// hostVLAN tells whether the kernel takes packets of a VLAN in, or without a tag.
+// hostVLAN reports whether the kernel accepts packets of a VLAN, or untagged ones.
 func hostVLAN(tr trial, v *view) bool {
 	tag := v.tag(tr.frame)
 	return tag == 0 || tr.in == 0 && (tag == vlanHost || tag == vlanIn)
 }
 
-// onVLAN tells whether VIPs answer there.
+// onVLAN reports whether VIPs answer on a VLAN.
 func (b *bed) onVLAN(tr trial, v *view) bool {
 	return hostVLAN(tr, v) || v.tag(tr.frame) == vlanNamed && v.dst == vlanVIP
 }
 
-// goesOn tells whether the kernel would send a packet to a VIP's address on, wherever it comes in: not from an address that
-// is valid on one link alone.
+// goesOn reports whether the kernel would forward a packet to a VIP's address, wherever it comes in. It does not if the source
+// is valid only on one link.
 func (b *bed) goesOn(v *view) bool {
 	strict := v.ip == 6 && (v.src.IsLinkLocalUnicast() || v.src.IsMulticast() || v.src.IsLoopback())
 	return slices.Contains(onward, v.dst) && !strict
 }
 
-// nobody tells of sources that are not answered.
+// nobody reports whether a source is never answered.
 func nobody(a netip.Addr) bool {
 	if a.Is4() {
 		first := a.As4()[0]
@@ -92,7 +92,7 @@ func nobody(a netip.Addr) bool {
 	return a.IsMulticast() || bytes.Equal(b[:12], make([]byte, 12)) // this host's, and none
 }
 
-// silent tells of packets to nobody that are never answered: ICMP, fragments, and headers that are not read.
+// silent reports whether a packet that no service claims is never answered: ICMP, fragments, and headers that are not read.
 func silent(v *view) bool {
 	if v.ip == 4 {
 		return v.proto == protoICMP || v.later || v.head != 20
@@ -103,11 +103,11 @@ func silent(v *view) bool {
 	return v.proto == protoICMPv6 || slices.Contains([]byte{0, 43, 51, 59, 60, 135, 139, 140}, v.proto)
 }
 
-// checkUnclaimed looks at what is to a VIP's address and for nobody.
+// checkUnclaimed checks a packet to a VIP's address that no service claims.
 func (b *bed) checkUnclaimed(tr trial, in *view, o outcome) error {
 	_, dport, ok := in.ports()
 	service := b.service(in.dst, in.l4proto, dport)
-	// A group address is the source of no frame (IEEE 802.3, 3.2.3), and no answer goes there.
+	// A group address is never the source of a frame (IEEE 802.3, 3.2.3), and never answered.
 	unanswered := silent(in) || nobody(in.src) || tr.frame[6]&1 != 0
 	switch {
 	case !b.goesOn(in):
@@ -135,7 +135,7 @@ func (b *bed) checkUnclaimed(tr trial, in *view, o outcome) error {
 	case o.reason == "drop lb-unclaimed":
 		// What a VIP may be meant by, and does not say, is not read either.
 		cut := !ok && !in.later && b.hasService(in.dst, in.l4proto)
-		// What is quoted has to be in the first buffer.
+		// The quoted bytes must be in the first buffer.
 		seen := tr.linear() >= min(len(tr.frame), in.l3+quotable(in))
 		if !unanswered && !cut && seen && b.mayAnswer(tr, "fwd lb-unreachable") {
 			return errors.New("it was not answered")
@@ -147,12 +147,12 @@ func (b *bed) checkUnclaimed(tr trial, in *view, o outcome) error {
 	return checkUnreachable(tr.frame, in, o.frame)
 }
 
-// discovers tells of packets that are the kernel's alone: neighbors are found by them.
+// discovers reports whether a packet belongs to neighbor discovery, which is left to the kernel.
 func (v *view) discovers() bool {
 	return v.ip == 6 && v.proto == protoICMPv6 && (len(v.packet) <= 40 || v.packet[40] >= 133 && v.packet[40] <= 137)
 }
 
-// about is the service that an ICMP error is about, nil for other packets, and for errors that quote too little.
+// about returns the service that an ICMP error is about, nil for other packets and for errors that quote too little.
 func (b *bed) about(in *view) *vip {
 	if in.frag || in.head != map[int]int{4: 20, 6: 40}[in.ip] || len(in.packet) < in.head+8 {
 		return nil
@@ -171,7 +171,7 @@ func (b *bed) about(in *view) *vip {
 	return b.service(in.dst, q.proto, q.sport)
 }
 
-// quotable is how much of a packet an error about it quotes: as much as there is room for.
+// quotable returns how many bytes of a packet an error about it quotes.
 func quotable(in *view) int {
 	if in.ip == 4 {
 		return min(len(in.packet), 576-20-8)
@@ -179,7 +179,7 @@ func quotable(in *view) int {
 	return min(len(in.packet), 1280-40-8)
 }
 
-// fragments is what the fragments of a packet have in common.
+// fragments identifies the packet of a fragment.
 type fragments struct {
 	src, dst netip.Addr
 	proto    byte
@@ -196,7 +196,7 @@ func (v *view) fragment() fragments {
 	return f
 }
 
-// noteStray keeps that a first fragment is to a port of no service: others of its packet are not a service's either.
+// noteStray records that a first fragment is for no service. The other fragments of its packet are not either.
 func (b *bed) noteStray(v *view) {
 	if _, dport, ok := v.ports(); ok && v.frag && b.service(v.dst, v.l4proto, dport) == nil {
 		b.strays[v.fragment()] = true
@@ -207,7 +207,7 @@ func (b *bed) hasService(dst netip.Addr, proto byte) bool {
 	return slices.ContainsFunc(b.vips, func(v vip) bool { return v.addr == dst && v.proto == proto })
 }
 
-// checkUnreachable looks at the answer to what is for nobody.
+// checkUnreachable checks the answer to a packet that no service claims.
 func checkUnreachable(frame []byte, in *view, out []byte) error {
 	if err := checkAnswer(frame, in, out); err != nil {
 		return err
@@ -233,7 +233,7 @@ func checkUnreachable(frame []byte, in *view, out []byte) error {
 	return nil
 }
 
-// together tells whether a flow has gone where others have that the VIP keeps together with it.
+// together checks that a flow goes to the same backend as others that the VIP keeps together with it.
 func (b *bed) together(f flow, service *vip, owner lbplane.BackendID) error {
 	with := flow{client: f.client, vip: service.number}
 	switch {
@@ -249,8 +249,8 @@ func (b *bed) together(f flow, service *vip, owner lbplane.BackendID) error {
 	return nil
 }
 
-// checkNotBalance looks at what no reason of the load balancer's was given to: an ordinary packet to a service may not be, and
-// none to a VIP that the kernel would send on.
+// checkNotBalance checks that a packet without a reason of the load balancer is not an ordinary packet to a service, and not one
+// to a VIP that the kernel would forward.
 func (b *bed) checkNotBalance(tr trial, o outcome) error {
 	v := decode(tr.frame)
 	if !b.on.lb || v.src.Is4In6() {

@@ -15,22 +15,22 @@ import (
 
 type counter struct{ Packets, Bytes uint64 }
 
-// counters reads what the programs count. To read all of it for each frame would take most of the time: so that of the
-// frame's device is read each time, and now and then all.
+// counters reads the programs' counters. Reading all of them for each frame would take most of the time, so it reads those of
+// the frame's device each time, and all of them now and then.
 type counters struct {
 	counts *ebpf.Map
-	ports  int         // that are counted for
-	last   [][]counter // by port and reason, as they were read last
+	ports  int         // number of ports with counters
+	last   [][]counter // the last values by port and reason
 	runs   uint64
 }
 
 // perPort is REASON_SLOTS of bpf/core/reason.h.
 func perPort() int { return 2 * len(datapath.Reasons()) }
 
-// allCounted is how many frames come between two looks at all counters.
+// allCounted is the number of frames between two readings of all counters.
 const allCounted = 64
 
-// counted says in o what was counted for the last frame, which came in by a port.
+// counted sets the fields of o to what was counted for the last frame, which came in by a port.
 func (c *counters) counted(port int, o *outcome) error {
 	if c.last == nil {
 		c.last = make([][]counter, c.ports)
@@ -75,7 +75,7 @@ func (c *counters) counted(port int, o *outcome) error {
 	return nil
 }
 
-// read adds up what all CPUs have counted for a port.
+// read returns the counters of a port, summed over all CPUs.
 func (c *counters) read(port int) ([]counter, error) {
 	cpus := ebpf.MustPossibleCPU()
 	keys, values := make([]uint32, perPort()), make([]counter, perPort()*cpus)

@@ -15,14 +15,14 @@ import (
 
 var be = binary.BigEndian
 
-// Protocols and types that are spoken of.
+// Protocol numbers and EtherTypes.
 const (
 	typeIPv4, typeIPv6, typeVLAN, typeQinQ = 0x0800, 0x86dd, 0x8100, 0x88a8
 
 	protoICMP, protoIPIP, protoTCP, protoUDP, protoIPv6, protoFragment, protoICMPv6 = 1, 4, 6, 17, 41, 44, 58
 )
 
-// view is what a decoder that shares nothing with the programs makes of a frame.
+// view is a decoded frame. The decoder shares no code with the programs.
 type view struct {
 	tags []uint16 // as they stand there, the outermost first
 	kind uint16   // EtherType behind them
@@ -41,7 +41,7 @@ type view struct {
 	ttl      byte
 }
 
-// sum adds up words (RFC 1071): 0xffff over what has its checksum.
+// sum returns the one's complement sum of RFC 1071. It is 0xffff over data with a right checksum.
 func sum(parts ...[]byte) uint16 {
 	total := 0
 	for _, b := range parts {
@@ -59,7 +59,7 @@ func sum(parts ...[]byte) uint16 {
 	return uint16(total)
 }
 
-// decode reads a frame. A packet that contradicts itself has ip 0.
+// decode reads a frame. ip is 0 for a malformed packet.
 func decode(frame []byte) (v view) {
 	v.l3 = 14
 	if len(frame) < 14 {
@@ -105,7 +105,7 @@ func decode(frame []byte) (v view) {
 	return v
 }
 
-// tag is the only VLAN that the pipeline looks behind, 0 for a frame without, -1 for others.
+// tag returns the VLAN of a frame with one tag that the pipeline reads, 0 for an untagged frame, and -1 for other tags.
 func (v *view) tag(frame []byte) int {
 	switch {
 	case len(v.tags) == 0:
@@ -116,7 +116,7 @@ func (v *view) tag(frame []byte) int {
 	return -1
 }
 
-// ports are those of TCP and UDP, if the header is whole.
+// ports returns the ports of TCP or UDP, if the header is complete.
 func (v *view) ports() (src, dst uint16, ok bool) {
 	need := map[byte]int{protoTCP: 20, protoUDP: 8}[v.l4proto]
 	if v.ip == 0 || need == 0 || v.later || len(v.packet) < v.l4+need {
@@ -135,8 +135,8 @@ func (v *view) transportSum() uint16 {
 	return sum(pseudo, body)
 }
 
-// wellFormed tells what is malformed in a frame that leaves. An answer keeps the tags that came in, of which the filter
-// looks behind two.
+// wellFormed returns what is malformed in a frame that leaves. An answer keeps the tags of the packet. The filter reads packets
+// with up to two.
 func wellFormed(frame []byte, answer bool) error {
 	v := decode(frame)
 	if v.ip == 0 || len(v.tags) > 2 || !answer && v.tag(frame) < 0 {
@@ -145,7 +145,7 @@ func wellFormed(frame []byte, answer bool) error {
 	if frame[0]&1 != 0 || frame[6]&1 != 0 {
 		return fmt.Errorf("it goes to or comes from a group address: %x", frame[:12])
 	}
-	// gopacket is a second opinion on what is behind Ethernet; a transport header that came in broken leaves broken.
+	// gopacket decodes the packet too. A transport header that came in malformed leaves malformed.
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 	if p.NetworkLayer() == nil {
 		return fmt.Errorf("gopacket finds no IP: %v", p.ErrorLayer())
@@ -153,7 +153,7 @@ func wellFormed(frame []byte, answer bool) error {
 	return nil
 }
 
-// tunnelled is what is in a tunnel of the load balancer's: the outer packet's protocol says how.
+// tunnelled returns the packet in a tunnel of the load balancer, by the outer packet's protocol.
 func tunnelled(v *view, port uint16) ([]byte, error) {
 	body := v.packet[v.l4:]
 	switch {

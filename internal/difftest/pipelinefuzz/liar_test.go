@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// lie changes an outcome into one that must not be. It returns false if it does not apply.
+// lie changes an outcome into a wrong one. It returns false if it does not apply.
 type lie struct {
 	name string
 	tell func(tr trial, o *outcome) bool
@@ -18,7 +18,7 @@ type lie struct {
 
 func sends(o *outcome) bool { return strings.HasPrefix(o.reason, "fwd ") }
 
-// flip changes a byte, from the start of the frame or, with a negative offset, from behind its packet.
+// flip changes the byte at an offset from the start of the frame or, if it is negative, from the end of its packet.
 func flip(at int) func(trial, *outcome) bool {
 	return func(_ trial, o *outcome) bool {
 		v := decode(o.frame)
@@ -157,7 +157,7 @@ var lies = []lie{
 	}},
 }
 
-// TestLies has outcomes be judged that were right before something was changed about them.
+// TestLies checks that the models reject right outcomes after a change.
 func TestLies(t *testing.T) {
 	b := newBed(t, allStages)
 	told := make(map[string]int)

@@ -11,13 +11,13 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// liedAbout are the reasons that reasonLies are about. Some are rare, so that there are more seeds of them.
+// liedAbout are the reasons that reasonLies change. There are more seeds of the rare ones.
 var liedAbout = []string{
 	"drop filter-tags", "drop filter-headers", "drop scion-interface", "drop scion-bfd", "punt scion-bfd", "drop lb-unclaimed",
 	"drop lb-empty", "pass lb-empty", "fwd lb-unreachable",
 }
 
-// lieCorpus has the seeds of liedAbout over and over, changed and with other TTLs, besides the corpus.
+// lieCorpus returns the corpus and many variants of the seeds of liedAbout, with changes and other TTLs.
 func (b *bed) lieCorpus(rng *rand.Rand) []trial {
 	all := b.corpus(rng, 100)
 	choices := make([]byte, 40)
@@ -56,7 +56,7 @@ func (b *bed) lieCorpus(rng *rand.Rand) []trial {
 	return all
 }
 
-// instead changes one reason into another one, with what comes of it.
+// instead changes one reason into another, with its effect on the frame.
 func instead(from, to string) func(trial, *outcome) bool {
 	return func(tr trial, o *outcome) bool {
 		if o.reason != from {
@@ -70,7 +70,7 @@ func instead(from, to string) func(trial, *outcome) bool {
 	}
 }
 
-// wrongly gives a reason to drop to what has none of the same stage.
+// wrongly gives a packet a reason to drop, if it has no reason of the same stage.
 func wrongly(reason, unless string, stage string) func(trial, *outcome) bool {
 	return func(_ trial, o *outcome) bool {
 		if o.reason == reason || !strings.Contains(o.reason, stage) || unless != "" && strings.HasPrefix(o.reason, unless) {
@@ -81,7 +81,7 @@ func wrongly(reason, unless string, stage string) func(trial, *outcome) bool {
 	}
 }
 
-// misanswered changes an ICMP error, from its type on, and has all lengths and sums be right again.
+// misanswered changes an ICMP error, from its type on, and fixes all lengths and checksums.
 func misanswered(change func(v *view, icmp []byte) int) func(trial, *outcome) bool {
 	return func(_ trial, o *outcome) bool {
 		if o.reason != "fwd lb-unreachable" {
@@ -97,7 +97,7 @@ func misanswered(change func(v *view, icmp []byte) int) func(trial, *outcome) bo
 	}
 }
 
-// unasked answers a packet as if nobody had the port, in the right form.
+// unasked answers a packet with a well-formed ICMP error, as if no one had the port.
 func unasked(from string) func(trial, *outcome) bool {
 	return func(tr trial, o *outcome) bool {
 		in := decode(tr.frame)
@@ -131,7 +131,7 @@ func unasked(from string) func(trial, *outcome) bool {
 	}
 }
 
-// only tells a lie where it is one: not all of what a reason is given to may have it alone.
+// only applies a lie where the outcome is wrong for certain. Some packets with a reason could have others too.
 func only(where func(tr trial, v *view) bool, tell func(trial, *outcome) bool) func(trial, *outcome) bool {
 	return func(tr trial, o *outcome) bool {
 		v := decode(tr.frame)
@@ -139,7 +139,7 @@ func only(where func(tr trial, v *view) bool, tell func(trial, *outcome) bool) f
 	}
 }
 
-// reasonLies are about reasons to drop that stand for what somebody would send on, and about what is answered.
+// reasonLies are lies about reasons to drop packets that would otherwise be forwarded, and about answers.
 func (b *bed) reasonLies() []lie {
 	const tags, headers = "drop filter-tags", "drop filter-headers"
 	const misled, bfd = "drop scion-interface", "drop scion-bfd"

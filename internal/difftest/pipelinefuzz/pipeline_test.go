@@ -12,12 +12,12 @@ import (
 	"culvert/internal/datapath"
 )
 
-// trialSeed decides all frames of the trials but for what follows the clock in SCION's.
+// trialSeed determines all frames of the trials, except timestamps of SCION packets, which follow the clock.
 const trialSeed = 14
 
 var trials = flag.Int("trials", 12_000, "how many frames TestPipeline tries")
 
-// corpus are the trials that others are made of: all seeds, and SCION's packets.
+// corpus returns the trials from which others are made: all seeds, and SCION packets.
 func (b *bed) corpus(rng *rand.Rand, scion int) (all []trial) {
 	for _, s := range b.seeds() {
 		all = append(all, s.trial(b.net))
@@ -31,7 +31,7 @@ func (b *bed) corpus(rng *rand.Rand, scion int) (all []trial) {
 	return all
 }
 
-// Each seed leaves for the reason that it stands for, and there is one for each reason there is.
+// Each seed must be counted under its reason, and there must be a seed for every reason.
 func TestSeeds(t *testing.T) {
 	b := newBed(t, allStages)
 	for n, s := range b.seeds() {
@@ -60,12 +60,12 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// fillTable opens flows until the flow table takes no more.
+// fillTable opens flows until the flow table is full.
 func (b *bed) fillTable(t *testing.T) {
 	t.Helper()
 	for n := range 20_000 {
 		p := packet{src: "198.51.100.9", dst: "192.0.2.4", proto: protoTCP, body: tcp(uint16(1024+n), uint16(n%5), 0x10, nil)}
-		for range 2 { // the second one says that it is open
+		for range 2 { // the second packet marks the flow as open
 			o, err := b.try(p.trial(b.net))
 			if err != nil {
 				t.Fatal(err)
@@ -77,7 +77,7 @@ func (b *bed) fillTable(t *testing.T) {
 	}
 }
 
-// TestPipeline tries frames that were made from the seeds by some changes each.
+// TestPipeline tries frames that are made by a few changes from the seeds.
 func TestPipeline(t *testing.T) {
 	t.Logf("seed %d", trialSeed)
 	b := newBed(t, allStages)
@@ -107,7 +107,7 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// fuzz has the fuzzer write what is done to a frame. base picks the frame, and the rest is a script of mutate.
+// fuzz makes the fuzzer choose what is done to a frame. base picks the frame, and the rest is a script of mutate.
 func fuzz(f *testing.F, on stages) {
 	b := newBed(f, on)
 	all := b.corpus(rand.New(rand.NewPCG(trialSeed, 3)), 200)
@@ -126,18 +126,18 @@ func fuzz(f *testing.F, on stages) {
 	})
 }
 
-// FuzzPipeline looks for a frame that any of the stages, all on, treats as none may be treated.
+// FuzzPipeline looks for a frame that a stage treats wrongly, with all stages on.
 func FuzzPipeline(f *testing.F) { fuzz(f, allStages) }
 
-// FuzzFilter has the filter alone, in front of a pipeline that passes everything.
+// FuzzFilter runs the filter alone, in front of a pipeline that passes everything.
 func FuzzFilter(f *testing.F) {
 	fuzz(f, stages{filter: true})
 }
 
-// FuzzRoute has the IP router alone, with a mirror and a kernel that is asked.
+// FuzzRoute runs the IP router alone, with a mirror that asks the kernel for some destinations.
 func FuzzRoute(f *testing.F) { fuzz(f, stages{route: true}) }
 
-// FuzzFrames takes the fuzzer's bytes for a frame. how says what is mended: the address, lengths and checksums.
+// FuzzFrames uses the fuzzer's bytes as a frame. how says what is fixed: the address, lengths and checksums.
 func FuzzFrames(f *testing.F) {
 	b := newBed(f, allStages)
 	for n, tr := range b.corpus(rand.New(rand.NewPCG(trialSeed, 4)), 200) {

@@ -11,7 +11,7 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// packet is a frame in parts. Lengths and checksums are made right.
+// packet describes a frame. trial sets lengths and checksums.
 type packet struct {
 	in       int // device
 	tags     []uint16
@@ -29,7 +29,7 @@ type packet struct {
 
 func (p packet) v6() bool { return addr(p.dst).Is6() }
 
-// trial makes the frame, for a device of the network.
+// trial builds the frame, addressed to a device of the network.
 func (p packet) trial(n *scionpkt.Network) trial {
 	f := slices.Concat(n.Devices[p.in].MAC[:], []byte{2, 0, 0, 0, 0, 0x77})
 	if p.group {
@@ -65,7 +65,7 @@ func (p packet) trial(n *scionpkt.Network) trial {
 	return trial{frame: f, in: p.in, first: p.first}
 }
 
-// fixTransport makes the checksum right that is behind IP's header, or behind a fragment header.
+// fixTransport fixes the checksum of the transport header after the IP header, or after a fragment header.
 func fixTransport(f []byte) {
 	v := decode(f)
 	at := map[byte]int{protoTCP: 16, protoUDP: 6, protoICMP: 2, protoICMPv6: 2}[v.l4proto]
@@ -81,7 +81,7 @@ func fixTransport(f []byte) {
 	be.PutUint16(body[at:], check)
 }
 
-// fixIP makes length and checksum of the IP header right, as far as there is one.
+// fixIP fixes the length and the checksum of the IP header, if there is one.
 func fixIP(f []byte) {
 	v := decode(f)
 	b := f[min(v.l3, len(f)):]
@@ -113,7 +113,7 @@ func icmp(typ, code byte, word uint32, data []byte) []byte {
 	return append(be.AppendUint32([]byte{typ, code, 0, 0}, word), data...)
 }
 
-// quoted is an IP packet as ICMP errors quote it.
+// quoted returns an IP packet as ICMP errors quote it.
 func quoted(n *scionpkt.Network, p packet) []byte {
 	t := p.trial(n)
 	return t.frame[14:min(len(t.frame), 14+100)]
@@ -125,7 +125,7 @@ func quicLong() []byte {
 	return append([]byte{0xe0, 0, 0, 0, 1, 6, 2<<5 | 9, 7, 8, 1, 2, 3, 0}, make([]byte, 40)...)
 }
 
-// seed is a frame that has to leave for a reason.
+// seed is a frame that must be counted under a reason.
 type seed struct {
 	reason string
 	packet
@@ -149,7 +149,7 @@ func fragmentHeader(offset int, more bool) []byte {
 	return h
 }
 
-// seeds are a frame for each reason at least, of both families where there is a choice, but for SCION's.
+// seeds returns at least one frame for each reason that is not SCION's, of both families where possible.
 func (b *bed) seeds() (all []seed) {
 	n := b.net
 	add := func(reason string, p packet) { all = append(all, seed{reason, p}) }
@@ -320,10 +320,10 @@ func (b *bed) seeds() (all []seed) {
 	return all
 }
 
-// ofDevice has it come in by another device.
+// ofDevice makes a packet come in by another device.
 func (p packet) ofDevice(n int) packet { p.in = n; return p }
 
-// ifSame leaves the packet out of the other family by making it one to the sender's own.
+// ifSame replaces a packet of the other family by one to the sender's own address.
 func (p packet) ifSame(from string) packet {
 	if addr(from).Is4() == addr(p.dst).Is4() {
 		return p
@@ -332,10 +332,10 @@ func (p packet) ifSame(from string) packet {
 	return p
 }
 
-// broken has the checksum of IPv4 be wrong: the options are none, and the length says otherwise.
+// broken adds one byte of options, which the header length cannot express, so that length and checksum of the IPv4 header are wrong.
 func (p packet) broken(int) packet { p.options = []byte{0xff}; return p }
 
-// scionFrame makes a packet for the SCION router, half of them with damage.
+// scionFrame makes a packet for the SCION router. Half of the packets are damaged.
 func (b *bed) scionFrame(rng *rand.Rand) (trial, bool) {
 	s := scionpkt.Random(rng, b.net)
 	kind := rng.IntN(3)
@@ -349,7 +349,7 @@ func (b *bed) scionFrame(rng *rand.Rand) (trial, bool) {
 	if kind == 2 {
 		f, _ = scionpkt.Mutate(rng, f)
 	}
-	// What the generator makes rarely or never: BFD on an empty path, and hosts that are none.
+	// These are packets that the generator makes rarely or never: BFD on an empty path, and host addresses of other types.
 	if l, ok := scionpkt.Locate(f); ok && rng.IntN(50) == 0 && len(f) > l.SCION+9 {
 		switch rng.IntN(3) {
 		case 0:
@@ -369,7 +369,7 @@ func (b *bed) scionFrame(rng *rand.Rand) (trial, bool) {
 	return trial{frame: f, in: in}, len(f) >= 14
 }
 
-// asBFD has a packet of a link be BFD on an empty path, with the discriminator of the link's session or whatever stands there.
+// asBFD turns a packet of a link into BFD on an empty path, with the discriminator of the link's session or an arbitrary one.
 func asBFD(f []byte, l scionpkt.Layout, link int, own bool) {
 	f[l.SCION+4], f[l.SCION+8] = 203, 0
 	if bfd := l.SCION + 4*int(f[l.SCION+5]); own && len(f) >= bfd+12 {
@@ -377,7 +377,7 @@ func asBFD(f []byte, l scionpkt.Layout, link int, own bool) {
 	}
 }
 
-// astray is a frame that comes by another device, and is addressed to it.
+// astray makes a frame come in by another device, addressed to it.
 func (b *bed) astray(tr trial) trial {
 	tr.in = (tr.in + 1) % len(b.net.Devices)
 	tr.frame = bytes.Clone(tr.frame)

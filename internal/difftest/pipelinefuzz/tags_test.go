@@ -4,7 +4,7 @@ package pipelinefuzz
 
 import "slices"
 
-// Tags that the filter looks behind: so many in a row, and so many beside those of VLAN 0.
+// Numbers of tags after which the filter still reads a packet: in all, and without those of VLAN 0.
 const (
 	filterTags = 8
 	filterKept = 2
@@ -12,15 +12,15 @@ const (
 
 func isTag(kind uint16) bool { return kind == typeVLAN || kind == typeQinQ }
 
-// judged is the frame as the filter judges it: without tags of VLAN 0. It is not ok with more tags than are looked
-// behind, and then as it came in.
+// judged returns the frame as the filter reads it: without tags of VLAN 0. With more tags than the filter reads, ok is false,
+// and the frame is unchanged.
 func judged(tr trial) (out trial, ok bool) {
 	linear, kept := tr.linear(), 0
 	frame := slices.Clone(tr.frame[:12])
 	at := 12
 	for n := 0; at+2 > linear || isTag(be.Uint16(tr.frame[at:])); n++ {
 		if at+6 > linear {
-			// The end of the frame is the end of its tags, that of a buffer is not.
+			// The frame may end after a tag. A buffer may not.
 			if len(tr.frame) > linear {
 				return tr, false
 			}

@@ -10,7 +10,7 @@ import (
 	"culvert/internal/route"
 )
 
-// change is something that an administrator does while culvert runs.
+// change is a change of the host's configuration while culvert runs.
 type change struct {
 	name    string
 	lines   string
@@ -52,7 +52,7 @@ var changes = []change{
 	{name: "IPv6 off on a port", sysctls: [][2]string{{"ipv6/conf/p2/disable_ipv6", "1"}}},
 }
 
-// everyday are the kinds that tell whether a change has been noticed.
+// everyday are the kinds of packets that show whether a change has been noticed.
 var everyday = []string{"4 plain", "4 connected", "4 ttl", "4 around the MTU", "4 any source", "4 sent elsewhere", "4 no route",
 	"6 plain", "6 connected", "6 hop limit", "6 around the MTU", "6 any source", "6 sent elsewhere", "6 no route"}
 

@@ -10,7 +10,7 @@ import (
 	"culvert/internal/route"
 )
 
-// corner is a case in which routers are easily wrong. Chance does not come by it often.
+// corner is a case that routers easily get wrong, and that random packets rarely hit.
 type corner struct {
 	name string
 	// lines and sysctls are done on top of what the cases before have left.
@@ -19,7 +19,7 @@ type corner struct {
 	make    func(g *generator, p *packet)
 }
 
-// long makes a packet to a destination of 1350 bytes that must not be broken up.
+// long makes a packet of 1350 bytes that must not be fragmented.
 func long(dst string) func(*generator, *packet) {
 	return func(g *generator, p *packet) {
 		p.port = 0
@@ -89,7 +89,7 @@ var corners = []corner{
 		h.src, h.dst, h.ttl, h.frag = host4(0, firstHost), addr4(43, 0, 0, 1), 64, 0x2000
 		_, h.payload = g.icmp(p, 4, nil)
 		h.proto, h.payload[0] = 1, 3
-		// Not what echoes look like: the packet that it is about tells the way.
+		// For an error, unlike an echo, the kernel chooses the path by the quoted packet.
 		inner := (&head4{p: p, src: g.stranger(false), dst: g.stranger(false), ttl: 9, proto: 17, payload: g.bytes(12),
 			version: -1, ihl: -1, total: -1}).packet()
 		h.payload = append(h.payload[:8:8], inner...)
@@ -134,7 +134,7 @@ var corners = []corner{
 	{name: "the MAC of the port again", lines: "link set p1 address 02:00:00:00:01:01\n", make: plainTo(1, "10.1.2.3")},
 }
 
-// TestCorners tries the fast path on each of these cases.
+// TestCorners tries the fast path on each corner case.
 func TestCorners(t *testing.T) {
 	tr := newTrial(t, scenario{name: "corners", simple: true}, 14, func(w *twin) *culvert { return attach(w, few) })
 	tr.fast.feed(route.Options{})

@@ -13,14 +13,14 @@ import (
 // batchSize is how many packets are on the way at once; the kernel's queue takes 1000.
 const batchSize = 100
 
-// tally counts what became of the packets of a kind.
+// tally counts the fates of the packets of a kind.
 type tally struct {
 	packets                      int
 	forwarded, answered, ignored int // by the kernel
 	fast, passed, dropped        int // by the fast path
 }
 
-// court holds trials: the same packets through the kernel and through a fast path.
+// court sends the same packets through the kernel and through a fast path, and compares.
 type court struct {
 	t          *testing.T
 	kernel     *twin
@@ -52,7 +52,7 @@ func newCourt(t *testing.T, kernel *twin, g *generator) *court {
 	}
 }
 
-// ask has the kernel treat a batch.
+// ask sends a batch through the kernel.
 func (c *court) ask(batch []*packet) map[uint16]*outcome {
 	c.t.Helper()
 	for _, p := range batch {
@@ -65,7 +65,7 @@ func (c *court) ask(batch []*packet) map[uint16]*outcome {
 	return outcomes
 }
 
-// try puts packets of a kind on trial.
+// try sends packets of a kind through both.
 func (c *court) try(k kind, n int, fast fastPath) {
 	c.t.Helper()
 	for n > 0 {
@@ -87,7 +87,7 @@ func (c *court) takesFlow(p *packet) flow {
 	return c.takes
 }
 
-// kept is how many complaints of the same words are shown.
+// kept is how many complaints with the same words are shown.
 const kept = 3
 
 func (c *court) rule(p *packet, kernel *outcome, f fate) {
@@ -115,7 +115,7 @@ func (c *court) rule(p *packet, kernel *outcome, f fate) {
 	}
 	what := verdict(p, kernel, f, c.takesFlow(p))
 	for tries := 0; what == mustForward && c.again != nil && tries < 25 && c.counts[p.kind+": "+what] == 0; tries++ {
-		// A control plane that gets no time has the program ask the kernel, which is right but not what it is for.
+		// If the control plane gets no CPU time, the program asks the kernel, which is right but slow.
 		time.Sleep(20 * time.Millisecond)
 		f = c.again(p, kernel)
 		what = verdict(p, kernel, f, c.takesFlow(p))

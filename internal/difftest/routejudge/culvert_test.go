@@ -16,7 +16,7 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// culvert is the fast path on trial: the program on all ports but one of a twin.
+// culvert is the fast path under test: the program on all ports of a twin but one.
 type culvert struct {
 	t    *testing.T
 	twin *twin
@@ -35,7 +35,7 @@ func attach(w *twin, o routeplane.Options) *culvert {
 	return attachTo(w, o)
 }
 
-// attachTo is attach where something else takes care of the far ends.
+// attachTo is attach without changes to the far ends.
 func attachTo(w *twin, o routeplane.Options) *culvert {
 	t := w.t
 	t.Helper()
@@ -55,8 +55,8 @@ func attachTo(w *twin, o routeplane.Options) *culvert {
 	return c
 }
 
-// unlimit lets any number of packets up to the kernel. A limit drops packets, rightly, that the kernel would
-// answer; here each packet is judged for itself.
+// unlimit removes the limits of packets to the kernel. A limit rightly drops packets that the kernel would answer, but here
+// each packet is judged by itself.
 func (c *culvert) unlimit() {
 	info, err := c.inst.Program().Info()
 	check(c.t, err)
@@ -75,7 +75,7 @@ func (c *culvert) unlimit() {
 	}
 }
 
-// fate runs a packet through the program, on a thread in the twin's namespace. Nothing is sent.
+// fate runs the program on a packet, on a thread in the twin's namespace. Nothing is sent.
 func (c *culvert) fate(p *packet, _ *outcome) fate {
 	action, frame, err := c.inst.TestRunIndex(p.frame, c.twin.index[p.port])
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *culvert) fate(p *packet, _ *outcome) fate {
 	return fate{action, frame}
 }
 
-// reasons counts why packets went where they went, by verdict and name.
+// reasons returns the program's counters by verdict and reason.
 func (c *culvert) reasons() map[string]uint64 {
 	all, err := c.inst.Ports()
 	check(c.t, err)
@@ -97,7 +97,7 @@ func (c *culvert) reasons() map[string]uint64 {
 	return sum
 }
 
-// explain asks the kernel of a twin for a packet's route, and the program for its reason.
+// explain returns the route of a packet in a twin's kernel, and the program's reason.
 func (c *culvert) explain(p *packet) string {
 	before := c.reasons()
 	c.fate(p, nil)
@@ -150,7 +150,7 @@ func (c *culvert) describe(full, ruled bool) {
 	}))
 }
 
-// TestAskingTheKernel tries the program without a mirror: it asks the kernel for each packet.
+// TestAskingTheKernel tries the program without a mirror. It asks the kernel for each packet.
 func TestAskingTheKernel(t *testing.T) {
 	for _, group := range hosts(scenarios) {
 		t.Run(group[0].name, func(t *testing.T) {

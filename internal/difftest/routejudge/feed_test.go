@@ -14,16 +14,16 @@ import (
 	"culvert/internal/route"
 )
 
-// stale is for how long the fast path may act on what the kernel has changed: the mirror is believed for less.
+// stale is how long the fast path may use a route after the kernel has changed it. The mirror's deadline is shorter.
 const stale = 100 * time.Millisecond
 
-// feeding is a control plane at work.
+// feeding is a running control plane.
 type feeding struct {
 	stop func()
 	done chan error
 }
 
-// feed has a control plane keep the fast path current, and waits until it does.
+// feed starts a control plane, and waits until the mirror is current.
 func (c *culvert) feed(o route.Options) *feeding {
 	t := c.t
 	t.Helper()
@@ -51,7 +51,7 @@ func (c *culvert) feed(o route.Options) *feeding {
 	return f
 }
 
-// written tells whether the mirror is as right as it gets on this host.
+// written reports whether the mirror is complete and, where this host allows it, current.
 func written(s *route.Status) bool {
 	now := s.Load()
 	for _, f := range []route.FamilyStats{now.IPv4, now.IPv6} {
@@ -85,7 +85,7 @@ func (f *feeding) end(t *testing.T) {
 	}
 }
 
-// TestMirror tries the program with a mirror, which the control plane keeps.
+// TestMirror tries the program with a mirror that a control plane keeps current.
 func TestMirror(t *testing.T) {
 	for _, group := range hosts(scenarios) {
 		t.Run(group[0].name, func(t *testing.T) {

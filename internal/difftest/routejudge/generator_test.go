@@ -8,7 +8,7 @@ import (
 	"net/netip"
 )
 
-// packet is one question to both routers.
+// packet is one packet for both routers.
 type packet struct {
 	kind  string
 	id    uint16 // what outputs are found by
@@ -21,7 +21,7 @@ type packet struct {
 	flow     flow
 }
 
-// flow is what the kernel may have to know of a packet to choose among paths.
+// flow says which fields of a packet the kernel may need to choose among paths.
 type flow int
 
 const (
@@ -31,12 +31,12 @@ const (
 	flowInner          // messages about another packet, and what is behind extension headers
 )
 
-// generator makes packets and tables. The same seed makes the same ones.
+// generator makes packets and tables. Equal seeds make equal ones.
 type generator struct {
 	*rand.Rand
 	next  uint16
 	table *table
-	// room is the largest packet that each port takes in.
+	// room is the size of the largest packet that each port accepts.
 	room [ports]int
 	// odd is set for kinds that choose their own addresses.
 	src, dst func(port int, v6 bool) netip.Addr
@@ -94,7 +94,7 @@ func (g *generator) neighbor(port int, v6 bool) netip.Addr {
 	return host4(port, g.host())
 }
 
-// sources are where packets that come in by a port may well come from.
+// sources are usual sources of packets that come in by a port.
 func (g *generator) sources(port int, v6 bool) netip.Addr {
 	if g.IntN(3) > 0 {
 		return g.neighbor(port, v6)
@@ -113,7 +113,7 @@ func (g *generator) destinations(port int, v6 bool) netip.Addr {
 	return g.neighbor((port+1+g.IntN(ports-1))%ports, v6)
 }
 
-// ether puts the Ethernet header in front: to the port's own address unless that is given.
+// ether prepends the Ethernet header. The destination is the port's address unless another is given.
 func ether(port int, dst []byte, kind uint16, rest ...[]byte) []byte {
 	if dst == nil {
 		dst = hostMACOf(port)
@@ -127,7 +127,7 @@ func ether(port int, dst []byte, kind uint16, rest ...[]byte) []byte {
 	return f
 }
 
-// head4 is an IPv4 packet in the making.
+// head4 has the fields of an IPv4 packet to build.
 type head4 struct {
 	p                 *packet
 	src, dst          netip.Addr
@@ -155,7 +155,7 @@ func (g *generator) head4(p *packet) *head4 {
 	return h
 }
 
-// packet returns it without Ethernet.
+// packet returns the packet without an Ethernet header.
 func (h *head4) packet() []byte {
 	b := make([]byte, 20, 20+len(h.options)+len(h.payload))
 	ihl, version, total := 5+len(h.options)/4, 4, 20+len(h.options)+len(h.payload)
@@ -198,7 +198,7 @@ func fixHeader(b []byte) {
 	binary.BigEndian.PutUint16(b[10:], ^sum16(b))
 }
 
-// sum16 is the Internet checksum before it is inverted.
+// sum16 returns the one's complement sum, which is the Internet checksum before inversion.
 func sum16(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(b)&^1; i += 2 {
@@ -213,7 +213,7 @@ func sum16(b []byte) uint16 {
 	return uint16(sum)
 }
 
-// head6 is an IPv6 packet in the making.
+// head6 has the fields of an IPv6 packet to build.
 type head6 struct {
 	p             *packet
 	src, dst      netip.Addr
@@ -313,7 +313,7 @@ func (g *generator) icmp(p *packet, family int, data []byte) (proto byte, payloa
 	return proto, append(header(one(g, errors...)), inner...)
 }
 
-// stranger is an address that no route of any table leads to.
+// stranger returns an address to which no table has a route.
 func (g *generator) stranger(v6 bool) netip.Addr {
 	if v6 {
 		a := [16]byte{0: 0x3f, 1: 0xff}

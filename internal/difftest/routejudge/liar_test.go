@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// honest does what the kernel does, as far as a fast path can.
+// honest is a fast path that does what the kernel does, as far as a fast path can.
 func honest(p *packet, kernel *outcome) fate {
 	switch {
 	case mustTake(p, kernel):
@@ -29,7 +29,7 @@ func lying(change func(p *packet, frame []byte) []byte) fastPath {
 	}
 }
 
-// TestJudge checks that the judge has nothing to say against an honest fast path, and that it convicts liars.
+// TestJudge checks that the judge accepts an honest fast path, and rejects liars.
 func TestJudge(t *testing.T) {
 	settle(t)
 	w := newTwin(t)

@@ -41,7 +41,7 @@ func (w *twin) settled() []output {
 	return append(w.wire.await(all...), w.wire.await(all...)...)
 }
 
-// differ says how what two routers have made of a packet differs.
+// differ describes how the outcomes of two routers differ.
 func differ(kernel, fast *outcome) string {
 	if len(kernel.forwards) != len(fast.forwards) {
 		return fmt.Sprintf("forwarded %d and %d times", len(kernel.forwards), len(fast.forwards))
@@ -62,7 +62,7 @@ func differ(kernel, fast *outcome) string {
 	return ""
 }
 
-// answers tells the answers by port and by what they say. Redirects are left out: the kernel sends them by a clock.
+// answers returns the answers by port and content. It leaves out redirects, whose rate the kernel limits by time.
 func answers(k *outcome) (all []string) {
 	for _, o := range k.answers {
 		v6 := bytes.Equal(o.frame[12:14], []byte{0x86, 0xdd})

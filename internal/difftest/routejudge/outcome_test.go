@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// outcome is what a router has made of one packet.
+// outcome is what a router did with one packet.
 type outcome struct {
 	forwards []output // the packet itself, or its fragments
 	answers  []output // what the router says to it
@@ -45,7 +45,7 @@ func parse(v6 bool, b []byte) (h inner, ok bool) {
 	return h, true
 }
 
-// attribute finds out for what packet of a batch each frame came out. Strays belong to none.
+// attribute assigns each frame that came out to a packet of the batch. Strays belong to none.
 func attribute(batch []*packet, outputs []output) (of map[uint16]*outcome, strays []output) {
 	of = make(map[uint16]*outcome)
 	packets := make(map[uint16]*packet)
@@ -65,7 +65,7 @@ func attribute(batch []*packet, outputs []output) (of map[uint16]*outcome, stray
 			strays = append(strays, o)
 			continue
 		}
-		// A source route changes the destination, so that says nothing.
+		// A source route changes the destination, so do not compare it.
 		if p := packets[h.id]; p != nil && p.src == h.src {
 			of[h.id].forwards = append(of[h.id].forwards, o)
 			continue
@@ -83,7 +83,7 @@ func attribute(batch []*packet, outputs []output) (of map[uint16]*outcome, stray
 	return of, strays
 }
 
-// answerTo tells what packet a router's own packet is about.
+// answerTo returns the packet that a router's own packet answers.
 func answerTo(v6 bool, h inner) (about inner, known bool) {
 	b := h.payload
 	switch {
@@ -103,7 +103,7 @@ func answerTo(v6 bool, h inner) (about inner, known bool) {
 	return about, false
 }
 
-// redirected finds the packet in the options of an IPv6 redirect.
+// redirected returns the packet in the options of an IPv6 redirect.
 func redirected(options []byte) (inner, bool) {
 	for len(options) >= 8 && options[1] > 0 {
 		size := min(len(options), 8*int(options[1]))
@@ -115,10 +115,10 @@ func redirected(options []byte) (inner, bool) {
 	return inner{}, false
 }
 
-// late tells whether an answer may belong to an earlier batch: a neighbor is given up after seconds.
+// late reports whether an answer may belong to an earlier batch, since the kernel gives a neighbor up only after seconds.
 func late(v6 bool, icmpType byte) bool { return v6 && icmpType == 1 || !v6 && icmpType == 3 }
 
-// ownBusiness is what a router says to its neighbors by itself.
+// ownBusiness reports whether a packet is one that a router sends to its neighbors on its own.
 func ownBusiness(h inner) bool {
 	b := h.payload
 	if h.proto == 0 && len(b) > 8 { // router alert, before MLD

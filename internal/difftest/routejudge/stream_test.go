@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// burst is how many packets of a stream are on the way at once: fewer than the queues of a veth hold.
+// burst is how many packets of a stream are on the way at once. A veth's queues hold more.
 const burst = 32
 
 // stream is traffic through a router while something else happens to it.
@@ -121,7 +121,7 @@ func (m *mortal) SetCurrent(until4, until6 time.Duration) error {
 	return m.plane.SetCurrent(until4, until6)
 }
 
-// waitFor waits until something is so.
+// waitFor waits until a condition is true.
 func waitFor(t *testing.T, what string, is func() bool) error {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {

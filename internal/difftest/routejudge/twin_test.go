@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package routejudge has the kernel judge culvert's IP router: what Linux does with a packet, and what the fast
-// path does with the same packet before the same routing table, have to agree to the byte.
+// Package routejudge compares culvert's IP router with the kernel, which is the judge. With the same routing table, Linux and
+// the fast path must produce the same bytes from the same packet.
 package routejudge
 
 import (
@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds every wait; a test that passes never comes near it.
+// patience bounds every wait. A test that passes does not wait nearly as long.
 const patience = 30 * time.Second
 
 const (
@@ -37,7 +37,7 @@ const (
 // mtus are those of the router's ports; the far ends have those of Ethernet.
 var mtus = [ports]int{1500, 1400, 1500, 1500}
 
-// twin is a router and the world around it: a namespace each, with four wires between them.
+// twin is a router and the world around it: two namespaces with four veth pairs between them.
 type twin struct {
 	t             *testing.T
 	router, world netns.NsHandle
@@ -53,8 +53,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// settle moves the test to a thread and a CPU of its own for good. All frames then go through one queue of the
-// kernel, in the order in which they were sent.
+// settle moves the test to a thread and a CPU of its own until it ends. All frames then go through one queue of the kernel, in
+// the order in which they were sent.
 func settle(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -75,7 +75,7 @@ func settle(t *testing.T) {
 	check(t, unix.SchedSetaffinity(0, &one))
 }
 
-// newTwin makes a router. All that are made are equal but for their namespaces.
+// newTwin makes a router. All twins are equal except for their namespaces.
 func newTwin(t *testing.T) *twin {
 	t.Helper()
 	w := &twin{t: t}
@@ -83,7 +83,7 @@ func newTwin(t *testing.T) *twin {
 	w.world, err = netns.New()
 	check(t, err)
 	t.Cleanup(func() { w.world.Close() })
-	// The world says nothing of its own accord and answers nothing.
+	// The world sends nothing of its own, and answers nothing.
 	for _, which := range []string{"all", "default"} {
 		w.set("net/ipv6/conf/"+which+"/disable_ipv6", "1")
 	}
@@ -116,7 +116,7 @@ func newTwin(t *testing.T) *twin {
 	return w
 }
 
-// awaitUp waits until a port sends: the kernel opens its queue some time after its peer has come up.
+// awaitUp waits until a port sends. The kernel starts its queue some time after its peer has come up.
 func (w *twin) awaitUp(port int) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -140,8 +140,7 @@ func hostMAC(i, h int) [6]byte { return [6]byte{2, 0, 0, 0, 0x10 + byte(i), byte
 
 func mac(m [6]byte) string { return net.HardwareAddr(m[:]).String() }
 
-// defaults are the settings that every scenario starts from. No answer of the kernel is held back for there having
-// been too many.
+// defaults are the settings with which every scenario starts. They turn off the kernel's rate limits of answers.
 func (w *twin) defaults() {
 	for _, s := range [][2]string{
 		{"net/ipv4/ip_forward", "1"}, {"net/ipv6/conf/all/forwarding", "1"}, {"net/ipv6/conf/default/forwarding", "1"},
@@ -190,7 +189,7 @@ func (w *twin) addresses(b *strings.Builder, i int) {
 	}
 }
 
-// enter moves the thread to the router's namespace.
+// enter moves the calling thread to the router's namespace.
 func (w *twin) enter() {
 	w.t.Helper()
 	check(w.t, netns.Set(w.router))
@@ -217,7 +216,7 @@ func (w *twin) get(path string) int {
 	return n
 }
 
-// ip has ip(8) carry out lines in the namespace of the calling thread, all or the test fails.
+// ip runs lines of ip(8) in the namespace of the calling thread. The test fails if one fails.
 func (w *twin) ip(lines string) {
 	w.t.Helper()
 	w.run(lines)
@@ -254,7 +253,7 @@ func (w *twin) run(lines string, flags ...string) {
 	}
 }
 
-// numbered finds the line that ip(8) complains of.
+// numbered returns the line with an error of ip(8).
 func numbered(lines, complaint string) string {
 	var n int
 	if _, after, found := strings.Cut(complaint, "Command failed -:"); found {

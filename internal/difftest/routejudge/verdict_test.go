@@ -16,26 +16,26 @@ const (
 	xdpRedirect
 )
 
-// fate is what a fast path has made of one packet.
+// fate is what a fast path did with one packet.
 type fate struct {
 	action uint32
 	frame  []byte
 }
 
-// fastPath is on trial. What the kernel does with the packet is for those that are told to lie about it.
+// fastPath is a fast path under test. Liars also need to know what the kernel does with the packet.
 type fastPath func(p *packet, kernel *outcome) fate
 
 // mustForward is the verdict on an ordinary packet that was passed.
 const mustForward = "passes what it has to forward"
 
-// smallest is what a frame may be padded to.
+// smallest is the length to which a frame may be padded.
 const smallest = 60
 
 // lowestMTU is the lowest that tables give a route.
 const lowestMTU = 1280
 
-// verdict says what is wrong with a fast path's fate of a packet; nothing if it is right. Ordinary packets with
-// flows up to takes are for the fast path.
+// verdict returns what is wrong with the fate of a packet, nothing if it is right. The fast path must forward ordinary packets
+// whose flow is at most takes.
 func verdict(p *packet, kernel *outcome, f fate, takes flow) string {
 	switch f.action {
 	case xdpPass:
@@ -71,7 +71,7 @@ func verdict(p *packet, kernel *outcome, f fate, takes flow) string {
 	return ""
 }
 
-// mustTake tells whether the kernel does with a packet only what the fast path can do as well.
+// mustTake reports whether the fast path can do everything that the kernel does with a packet.
 func mustTake(p *packet, kernel *outcome) bool {
 	if len(kernel.answers) > 0 || len(kernel.forwards) != 1 {
 		return false
@@ -89,7 +89,7 @@ func same(fast, kernel []byte) bool {
 	return bytes.Equal(fast, kernel)
 }
 
-// complaint is a packet that a fast path has treated wrongly.
+// complaint describes a packet that a fast path treated wrongly.
 type complaint struct {
 	what   string
 	packet *packet
@@ -110,5 +110,5 @@ func (c complaint) String() string {
 	return s + fmt.Sprintf("\n  culvert action %d %x", c.fate.action, short(c.fate.frame)) + c.more
 }
 
-// short cuts what is not worth printing off a frame.
+// short cuts a frame to the bytes that are worth printing.
 func short(frame []byte) []byte { return frame[:min(len(frame), 120)] }

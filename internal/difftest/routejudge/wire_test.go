@@ -18,7 +18,7 @@ type output struct {
 	frame []byte
 }
 
-// wire puts frames onto a router's wires and hears what comes out of any of them, in order.
+// wire sends frames to a router's ports, and receives what comes out of all of them, in order.
 type wire struct {
 	w        *twin
 	send     int
@@ -53,7 +53,7 @@ func newWire(w *twin) *wire {
 	return x
 }
 
-// put sends a frame to a port of the router.
+// put sends a frame to one of the router's ports.
 func (x *wire) put(port int, frame []byte) {
 	x.w.t.Helper()
 	to := &unix.SockaddrLinklayer{Ifindex: x.w.far[port], Halen: 6}

@@ -48,7 +48,7 @@ type FastPath interface {
 	Run(frame []byte, ifIndex int) (Outcome, error)
 }
 
-// Compare tells what is wrong with the outcome of a fast path, given what Process said about the
+// Compare returns what is wrong with the outcome of a fast path, given the result of Process for the
 // same frame. Three outcomes are right:
 //   - passed on unchanged: the slow path gives its own answer;
 //   - sent out, if the reference forwards, with the same SCION packet, between the same underlay
@@ -78,7 +78,7 @@ func (j *Judge) Compare(fast Outcome, ref Result) error {
 	}
 }
 
-// String tells the kind, the way and the note in a few words.
+// String describes the kind, the link and the note.
 func (r Result) String() string {
 	s := r.Kind.String()
 	if r.Kind != Dropped {
@@ -145,8 +145,8 @@ func (j *Judge) compareDevice(fast Outcome, ref Result, dst netip.Addr) error {
 	return nil
 }
 
-// datagramEnd is where the IP datagram ends by its own account, within the frame and not before
-// the end of its UDP header.
+// datagramEnd returns the end of the IP datagram by its length field, within the frame and not before
+// the end of the UDP header.
 func datagramEnd(f []byte, l scionpkt.Layout) int {
 	ip := f[scionpkt.EthernetLen:]
 	end := scionpkt.EthernetLen + int(binary.BigEndian.Uint16(ip[2:]))
@@ -209,7 +209,7 @@ func compareOuter(f []byte, l scionpkt.Layout, ref Result) error {
 	return nil
 }
 
-// firstDifference describes where two byte strings part.
+// firstDifference describes the first difference of two byte slices.
 func firstDifference(got, want []byte) string {
 	n := min(len(got), len(want))
 	for i := range n {

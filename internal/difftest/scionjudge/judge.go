@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scionjudge runs the data plane of the reference SCION router in this process, without
-// sockets, and tells what it does with a frame. It compares that with what a fast path did.
+// Package scionjudge runs the data plane of the reference SCION router in this process, without sockets.
+// It compares what the reference does with a frame with what a fast path did.
 package scionjudge
 
 import (
@@ -147,7 +147,7 @@ func (j *Judge) Close() {
 	j.cancel()
 }
 
-// SetLinkUp takes a link, given by its index in Network.Links, down or up, as BFD would.
+// SetLinkUp sets the state of a link, given by its index in Network.Links, as BFD would.
 func (j *Judge) SetLinkUp(link int, up bool) error {
 	if link <= 0 || link >= len(j.net.Links) {
 		return fmt.Errorf("judge: link %d has no BFD session (links 1 to %d have)",
@@ -171,7 +171,7 @@ func (j *Judge) anyDown() bool {
 	return false
 }
 
-// Process tells what the router's host and the reference do with a frame that arrives.
+// Process returns what the router's host and the reference do with a frame that arrives.
 func (j *Judge) Process(frame []byte) Result {
 	res := Result{Ingress: -1, Egress: -1, frame: frame}
 	d, reason := deliver(j.net, frame)
@@ -203,7 +203,7 @@ func (j *Judge) Process(frame []byte) Result {
 	return res
 }
 
-// unfit recognises the packets that must not be given to the reference.
+// unfit returns why a packet must not be given to the reference, "" if it may be.
 func (j *Judge) unfit(d datagram) string {
 	p := d.payload
 	if len(p) < slayers.CmnHdrLen+16 {
@@ -223,8 +223,8 @@ func (j *Judge) unfit(d datagram) string {
 	return ""
 }
 
-// correctPort applies what the specification says of ports outside the dispatched range: such a
-// packet goes to port 30041 of the host. The reference compares `port < start && port > end`,
+// correctPort applies the specification's rule for ports outside the dispatched range: such a packet
+// goes to port 30041 of the host. The reference compares `port < start && port > end`,
 // which is never true, and so ignores the range. Services have their own ports and keep them.
 func (j *Judge) correctPort(dst netip.AddrPort) netip.AddrPort {
 	dst = netip.AddrPortFrom(dst.Addr().Unmap(), dst.Port())
@@ -234,7 +234,7 @@ func (j *Judge) correctPort(dst netip.AddrPort) netip.AddrPort {
 	return dst
 }
 
-// services are the backends that the packet could have gone to as well.
+// services returns the other servers to which the packet could have gone.
 func (j *Judge) services(p []byte) []netip.AddrPort {
 	if slayers.AddrType(p[9]>>4) != slayers.T4Svc || addr.IA(be64(p[slayers.CmnHdrLen:])) != j.net.IA {
 		return nil

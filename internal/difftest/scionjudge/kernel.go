@@ -24,8 +24,8 @@ type datagram struct {
 	zeroChecksum bool
 }
 
-// deliver does what the host's network stack does with a frame before a socket of the router gets
-// it. The reason says why no socket does.
+// deliver does what the host's network stack does with a frame before a socket of the router receives
+// it. reason says why no socket does.
 //
 // A wrong UDP checksum is left to the caller: it is the one defect that a fast path may pass on,
 // as long as it stays as wrong as it was and the next receiver sees it.
@@ -138,7 +138,7 @@ func parseIPv6(ip []byte) (src, dst netip.Addr, udp []byte, hdr int, reason stri
 	return src, dst, ip[scionpkt.IPv6Len:total], scionpkt.IPv6Len, ""
 }
 
-// martian tells whether Linux refuses the source address on any host: groups, broadcast, loopback,
+// martian reports whether Linux refuses the source address on any host: groups, broadcast, loopback,
 // "this network", IPv4-mapped and, on IPv4, the address that the datagram itself is for. Linux also
 // refuses its other addresses, and what rp_filter and packet filters say; a data plane of one router
 // knows nothing of these, so they are not judged.
@@ -153,8 +153,8 @@ func martian(src, dst netip.Addr) bool {
 	return b[0] == 0 || b == [4]byte{255, 255, 255, 255} || src == dst
 }
 
-// socket finds the link whose socket takes a datagram: a connected one if its two ends fit, else
-// the internal one, which takes from anybody.
+// socket returns the link whose socket receives a datagram: a connected one if both its ends match, else
+// the internal one, which receives from anyone.
 func socket(n *scionpkt.Network, src, dst netip.AddrPort) (int, bool) {
 	for i := 1; i < len(n.Links); i++ {
 		if n.Links[i].Local == dst && n.Links[i].Remote == src {

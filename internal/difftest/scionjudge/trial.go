@@ -10,7 +10,7 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// Trial puts the same packets through a fast path and through the reference.
+// Trial sends the same packets through a fast path and through the reference.
 type Trial struct {
 	Net   *scionpkt.Network
 	Judge *Judge
@@ -21,8 +21,8 @@ type Trial struct {
 	Stats Stats
 }
 
-// Run tries the given number of packets, by turns a valid one and one with damage. It stops at
-// the first that the fast path treats wrongly and describes it.
+// Run tries the given number of packets, alternately a valid and a damaged one. It returns an error that
+// describes the first packet that the fast path treats wrongly.
 func (t *Trial) Run(packets int) error {
 	for i := range packets {
 		if i%4096 == 0 {
@@ -58,8 +58,8 @@ func dump(frame []byte) string {
 	return fmt.Sprintf("%x (%d bytes)", frame[:min(len(frame), 1200)], len(frame))
 }
 
-// Try puts one frame through both. The damage names what was done to the packet of the spec,
-// and is empty for a valid packet.
+// Try sends one frame through both. damage is the name of the damage to the packet of the spec, empty for
+// a valid packet.
 func (t *Trial) Try(s *scionpkt.Spec, frame []byte, damage string) error {
 	dev := t.Net.Devices[t.Net.Links[s.Link].Device].IfIndex
 	ref := t.Judge.Process(frame)

@@ -95,7 +95,7 @@ func makeDevices(n *scionpkt.Network) ([]string, error) {
 	return names, nil
 }
 
-// Config is the network as the data plane takes it.
+// Config returns the network as the data plane's configuration.
 func Config(n *scionpkt.Network) scionplane.Config {
 	c := scionplane.Config{LocalIA: uint64(n.IA), PortStart: n.PortStart, PortEnd: n.PortEnd}
 	if c.PortStart == 0 {
@@ -121,7 +121,7 @@ func Config(n *scionpkt.Network) scionplane.Config {
 	return c
 }
 
-// fill gives the data plane its key and next hops, takes all links up and the limits away.
+// fill writes the key and the next hops into the data plane, sets all links up and removes the limits.
 func (x *XDP) fill(n *scionpkt.Network) error {
 	if err := x.plane.AddKey(0, n.Key); err != nil {
 		return err
@@ -175,8 +175,8 @@ func (x *XDP) unpin() error {
 	return errors.New("the pinned links of the data plane are not where they should be")
 }
 
-// unlimit lets any number of packets up to the slow path. A limit drops packets, rightly, that the
-// reference answers; here each packet is judged for itself.
+// unlimit removes the limits of packets to the slow path. A limit rightly drops packets that the
+// reference answers, but here each packet is judged by itself.
 func (x *XDP) unlimit() error {
 	info, err := x.plane.Program().Info()
 	if err != nil {
@@ -210,7 +210,7 @@ func (x *XDP) Run(frame []byte, ifIndex int) (Outcome, error) {
 	return Outcome{Verdict: Verdict(action), Frame: out}, err
 }
 
-// SetLinkUp tells the data plane that BFD has declared the link up or down.
+// SetLinkUp sets the state of a link in the data plane, as BFD would.
 func (x *XDP) SetLinkUp(link int, up bool) error { return x.plane.SetLinkUp(link, up) }
 
 // Close detaches the data plane. The devices go with the namespace.
