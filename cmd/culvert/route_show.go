@@ -33,7 +33,7 @@ With -j, an object {"routers": [...]} whose members are:
                                       why, stale_seconds; prefixes, blocks_used,
                                       blocks_total, lost
   hops                                next hops in use, by what happens to packets
-  neighbours                          known on connected networks
+  neighbors                           known on connected networks
   devices                             ifindex, interface, port, vlan, mac,
                                       forward4, forward6, rp_filter, redirects,
                                       xmit, linear_only

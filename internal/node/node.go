@@ -123,7 +123,7 @@ func served(name string) bool {
 	return inst.Served()
 }
 
-// Attach attaches what the configuration at path asks for to the interfaces, finds the neighbours
+// Attach attaches what the configuration at path asks for to the interfaces, finds the neighbors
 // of all links and backends, and leaves. There is no slow path, links count as up, and keys may come later. What
 // was attached and what was not found is told to out.
 func Attach(ctx context.Context, path string, interfaces []string, out io.Writer) error {

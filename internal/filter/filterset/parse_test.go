@@ -194,7 +194,7 @@ func FuzzImage(f *testing.F) {
 		var probes []netip.Addr
 		for ; len(b) >= 8 && len(all) < 300; b = b[8:] {
 			var a [16]byte
-			// Bytes at the ends of an address make neighbours, those between make trees of all shapes.
+			// Bytes at the ends of an address make neighbors, those between make trees of all shapes.
 			fill := byte(how & 128 >> 7 * 255)
 			for n := range a {
 				a[n] = fill

@@ -32,7 +32,7 @@ type RouterStats struct {
 	// Hops counts the next hops that the mirror and the neighbors refer to, by action.
 	Hops map[string]int `json:"hops"`
 	// Neighbors counts the neighbors on connected networks that the fast path knows.
-	Neighbors int      `json:"neighbours"`
+	Neighbors int      `json:"neighbors"`
 	Devices   []Device `json:"devices"`
 	// Reasons counts packets by reason, summed over all interfaces.
 	Reasons []stats.Reason `json:"reasons"`

@@ -78,7 +78,7 @@ func (d *managed) prepare(ctx context.Context, p peer.Path) error {
 		case ctx.Err() != nil:
 			err = fmt.Errorf("interrupted: %w", ctx.Err())
 		case err == nil && len(missing) > 0:
-			err = fmt.Errorf("find the way to %d backends: they are no neighbours", len(missing))
+			err = fmt.Errorf("find the way to %d backends: they are no neighbors", len(missing))
 		}
 		return err
 	})
