@@ -10,8 +10,8 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// Missing finds the rows whose peers the machine lacks, by name, with what is missing. It is an error if they were
-// asked for by name.
+// Missing finds the rows whose device cannot be used on this machine. The errors, by row, say what is missing. If a row in
+// o.Rows is among them, Missing returns an error instead.
 func (o Options) Missing(rows []peer.Candidate) (map[string]error, error) {
 	missing := map[string]error{}
 	for _, c := range rows {
@@ -35,7 +35,7 @@ func (o Options) Missing(rows []peer.Candidate) (map[string]error, error) {
 	return missing, nil
 }
 
-// split parts the group's rows into those to measure and the reports of those that are missing.
+// split separates the group's rows: those to measure, and reports of those that are missing.
 func (g *group) split(missing map[string]error) (available []peer.Candidate, absent []report.Row) {
 	for _, c := range g.rows {
 		if err := missing[c.Name]; err != nil {
@@ -47,7 +47,7 @@ func (g *group) split(missing map[string]error) (available []peer.Candidate, abs
 	return available, absent
 }
 
-// enoughCPUs leaves out the groups that need more CPUs than the process may use. It is an error if they were asked for.
+// enoughCPUs returns the groups that need no more than allowed CPUs. Leaving a group out is an error if o.CPUs is set.
 func (o Options) enoughCPUs(groups []*group, allowed int) ([]*group, error) {
 	var available []*group
 	for _, g := range groups {

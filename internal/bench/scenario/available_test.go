@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What is said about rows that are left out stays on a terminal, where other lines replace each other.
+// KeepLine writes a line that remains on a terminal, where other lines replace each other.
 func TestKeptLine(t *testing.T) {
 	var out bytes.Buffer
 	KeepLine(&progress{out: &out, columns: 10, now: time.Now}, "leaving a row out")

@@ -13,28 +13,28 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// Cost is about programs by themselves.
+// Cost is the scenario that measures the cost of programs by themselves.
 func Cost() Scenario {
 	return Scenario{Name: "cost", Rounds: 21, Round: 40 * time.Millisecond, Candidates: peer.CandidatesOf("cost"), Run: runCost}
 }
 
-// runCost measures programs by themselves, each attached in a path of its own as for runVeth.
+// runCost measures the cost of programs by themselves. Each is attached in a path of its own, as in runVeth.
 func runCost(ctx context.Context, chosen []peer.Candidate, o Options) (r *report.Report, err error) {
 	frames, err := load.UDPFrames(peer.ColdFrames, peer.FrameSize)
 	if err != nil {
 		return nil, err
 	}
-	// The slowest of our programs takes about 300 ns for a packet, the wrapper and the empty program little.
+	// The slowest program takes about 300 ns for a packet. The wrapper and the empty program take little.
 	const costOfRun = 400 * time.Nanosecond
 	c := load.CostOptions{Rounds: o.Rounds, Repeat: int(o.Round / costOfRun), CPU: load.LastCPU()}
 	track := NewSteps(o.Progress, o.Rounds)
 	c.Progress = func(round, rounds int) {
-		what := fmt.Sprintf("round %d of %d", round, rounds)
-		track.Begin(what)
+		step := fmt.Sprintf("round %d of %d", round, rounds)
+		track.Begin(step)
 		if round%5 != 0 && round != rounds {
-			what = ""
+			step = ""
 		}
-		track.End(what, "")
+		track.End(step, "")
 	}
 	var subjects []load.Subject
 	for _, row := range VethRows(chosen, o, VethOptions{Frames: frames}) {
@@ -57,7 +57,7 @@ func runCost(ctx context.Context, chosen []peer.Candidate, o Options) (r *report
 	return CostReport(costs), nil
 }
 
-// Subject lays the row's path, attaches its device and returns the program that is on it then.
+// Subject builds the row's path, attaches its device and returns the device's program with its packets.
 func (r *VethRow) Subject(ctx context.Context) (load.Subject, error) {
 	frames, err := r.BuildPath()
 	if err == nil {
@@ -66,11 +66,11 @@ func (r *VethRow) Subject(ctx context.Context) (load.Subject, error) {
 	if err != nil {
 		return load.Subject{}, err
 	}
-	costed, ok := r.Device.(peer.SingleProgram)
+	device, ok := r.Device.(peer.SingleProgram)
 	if !ok {
 		return load.Subject{}, errors.New("it is not an XDP program whose cost can be measured")
 	}
-	prog, verdict := costed.Program()
+	prog, verdict := device.Program()
 	s := load.Subject{Name: r.Label, Program: prog, Frames: frames, From: r.Path.In, Verdict: verdict}
 	if d, ok := r.Device.(interface{ Learns() bool }); ok {
 		s.Learns = d.Learns()
@@ -78,7 +78,7 @@ func (r *VethRow) Subject(ctx context.Context) (load.Subject, error) {
 	return s, nil
 }
 
-// CheckDevice asks a device that can tell whether all packets were of the kind that the row is about.
+// CheckDevice returns an error if the row's device knows that packets were not of the kind that the row is about.
 func CheckDevice(row *VethRow) error {
 	if d, ok := row.Device.(interface{ Check() error }); ok {
 		return d.Check()

@@ -13,7 +13,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// All programs redirect every one of their frames: the measurement itself insists on it.
+// Cost fails unless every program redirects all of its frames.
 func TestCost(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -31,7 +31,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// A router that ends at once is reported with its last words.
+// The error about a router that ends at once has the last line of its output.
 func TestBrokenRouter(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -41,11 +41,11 @@ func TestBrokenRouter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Veth().Measure(context.Background(), o); err == nil || !strings.Contains(err.Error(), "cannot go on") {
-		t.Errorf("error %v does not say what the router said", err)
+		t.Errorf("error %v does not have the router's last line", err)
 	}
 }
 
-// All candidates of the cost scenario can be measured by themselves.
+// All devices of scenario cost are single programs.
 func TestCostCandidates(t *testing.T) {
 	for _, c := range Cost().Candidates {
 		if _, ok := c.Device(peer.DeviceOptions{}).(peer.SingleProgram); !ok {

@@ -11,13 +11,13 @@ import (
 	"culvert/internal/bench/peer"
 )
 
-// diverter is a device that packets may go through in another way than the row is named after.
+// diverter is a device through which packets can take another path than the one that the row is about.
 type diverter interface {
-	// Aside counts such packets by where they went.
+	// Diverted counts such packets, by a phrase that says what happened to them.
 	Diverted() (map[string]uint64, error)
 }
 
-// NoteDiverted measures a round, and notes how many packets of it went another way.
+// NoteDiverted measures a round, and adds a note to the sample if packets took another path.
 func NoteDiverted(d peer.Device, round func() (Sample, error)) (Sample, error) {
 	counting, ok := d.(diverter)
 	if !ok {

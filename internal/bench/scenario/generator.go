@@ -12,14 +12,14 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// Generator is about generators.
+// Generator is the scenario that measures generators.
 func Generator() Scenario {
 	return Scenario{Name: "generator", Rounds: 11, Round: 300 * time.Millisecond, Candidates: peer.CandidatesOf("generator"), Run: runGenerator}
 }
 
-// runGenerator measures how many packets a second generators bring through a veth pair into a sink, on one CPU.
+// runGenerator measures the rate at which generators send packets through a veth pair into a sink, on one CPU.
 func runGenerator(ctx context.Context, chosen []peer.Candidate, o Options) (*report.Report, error) {
-	// tcpreplay loads them all before each run.
+	// The number is small because tcpreplay loads all frames before each run.
 	const frames = 1024
 	common, err := load.UDPFrames(frames, peer.FrameSize)
 	if err != nil {
@@ -38,7 +38,7 @@ func runGenerator(ctx context.Context, chosen []peer.Candidate, o Options) (*rep
 
 // sourceRow measures a generator over a veth pair.
 type sourceRow struct {
-	// kind is that of NewSource.
+	// kind is load.KernelSource or load.TcpreplaySource.
 	kind        string
 	frames      [][]byte
 	cpu         int
@@ -46,7 +46,8 @@ type sourceRow struct {
 	from, to    load.End
 	source      load.Source
 	sink        *load.Sink
-	rate        float64
+	// rate is the rate of the last run in packets a second, 0 before the first.
+	rate float64
 }
 
 func (r *sourceRow) Name() string { return r.kind }
@@ -69,7 +70,7 @@ func (r *sourceRow) Setup(context.Context) (err error) {
 	return err
 }
 
-// firstReplayed is how many packets show the rate of a source, before it is known.
+// firstReplayed is the number of packets of the first run, whose rate determines the length of the next.
 const firstReplayed = 50_000
 
 func (r *sourceRow) Run(ctx context.Context, round time.Duration) (s Sample, err error) {
@@ -102,7 +103,7 @@ func (r *sourceRow) Run(ctx context.Context, round time.Duration) (s Sample, err
 	return s, nil
 }
 
-// count reads what has been received and lost so far.
+// count reads the counters of packets received and lost.
 func (r *sourceRow) count() (c PathCount, err error) {
 	seen, err := r.sink.Seen()
 	if err != nil {
@@ -138,7 +139,7 @@ func (r *sourceRow) Teardown() error {
 	return err
 }
 
-// Describe says where all of it runs.
+// Describe implements described.
 func (r *sourceRow) Describe(row *report.Row) {
 	row.FrameSize, row.CPUs, row.Frames = peer.FrameSize, []int{r.cpu}, len(r.frames)
 }

@@ -12,7 +12,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Both generators account for every packet, and nothing is left of them.
+// Both generators account for every packet and leave nothing behind.
 func TestGeneratorScenario(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)

@@ -11,20 +11,20 @@ import (
 	"culvert/internal/bench/peer"
 )
 
-// group is a set of rows of scenario veth that are measured in turns and compared with each other: all of them carry
-// frames of one length and use as many CPUs.
+// group is a set of rows of scenario veth that take turns and are compared with each other. They have the same frame length
+// and number of CPUs.
 type group struct {
 	// size is the length of the frames in bytes, without the frame check sequence.
 	size int
-	// min is set if that is the shortest length that SCION packets have.
+	// min is set if size is that of the shortest SCION packets.
 	min bool
 	// cpus is 1 if generator, device and sink share a CPU, 2 if the generator has one and the others another.
 	cpus int
-	// rows are those of the group.
+	// rows are the rows of the group.
 	rows []peer.Candidate
 }
 
-// suffix is what the names of the group's rows end in. Those of the main group have none.
+// suffix is the suffix of the names of the group's rows. It is empty for the main group.
 func (g *group) suffix() string {
 	s := ""
 	switch {
@@ -39,14 +39,14 @@ func (g *group) suffix() string {
 	return s
 }
 
-// defaultSizes are measured on one CPU, defaultSizesTwoCPUs on two.
+// defaultSizes are the frame lengths that are measured on one CPU by default, defaultSizesTwoCPUs those on two.
 var (
 	defaultSizes        = []string{strconv.Itoa(peer.FrameSize), "64", peer.Shortest, "512", "1400"}
 	defaultSizesTwoCPUs = []string{strconv.Itoa(peer.FrameSize)}
 )
 
-// groups are those that the options ask for, the main one first if it is among them. Sizes alone mean one CPU, and two
-// for the published size.
+// groups returns the groups that the options select, the main one first. If only sizes are given, those of
+// defaultSizesTwoCPUs are also measured on two CPUs.
 func (o Options) groups() ([]*group, error) {
 	sizes, cpus := o.Sizes, o.CPUs
 	if len(sizes) == 0 {
@@ -65,8 +65,8 @@ func (o Options) groups() ([]*group, error) {
 			if err != nil {
 				return nil, err
 			}
-			asked := len(o.CPUs) > 0 && len(o.Sizes) > 0
-			if n > 1 && !asked && !slices.Contains(defaultSizesTwoCPUs, word) {
+			bothGiven := len(o.CPUs) > 0 && len(o.Sizes) > 0
+			if n > 1 && !bothGiven && !slices.Contains(defaultSizesTwoCPUs, word) {
 				continue
 			}
 			if !slices.ContainsFunc(all, func(other *group) bool { return other.suffix() == g.suffix() }) {
@@ -78,7 +78,7 @@ func (o Options) groups() ([]*group, error) {
 	return all, nil
 }
 
-// rank is 1 for the main group.
+// rank is 1 for the main group and 0 for all others.
 func (g *group) rank() int {
 	if g.suffix() == "" {
 		return 1
@@ -86,7 +86,7 @@ func (g *group) rank() int {
 	return 0
 }
 
-// newGroup reads the length of frames as the user gives it.
+// newGroup makes a group without rows. word is a frame length from the options.
 func newGroup(word string, cpus int) (*group, error) {
 	if word == peer.Shortest {
 		size, err := peer.ShortestSCION()
@@ -100,8 +100,7 @@ func newGroup(word string, cpus int) (*group, error) {
 	return &group{size: size, cpus: cpus}, nil
 }
 
-// share gives each group those of the rows chosen that it has. Groups without any are an error if their size was asked
-// for, as are rows that no group has.
+// share gives each group its rows of those chosen. If sizes were given, a group without any rows is an error.
 func (o Options) share(groups []*group, chosen []peer.Candidate) error {
 	least, err := peer.ShortestSCION()
 	if err != nil {

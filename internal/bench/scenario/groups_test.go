@@ -45,7 +45,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// SCION rows are left out where frames are too short for them, with an error if nothing else was asked for.
+// SCION rows are left out if frames are too short for them. It is an error if no other rows were named.
 func TestShareOfShortFrames(t *testing.T) {
 	names := func(o Options) ([]string, error) {
 		chosen, err := Veth().Choose(o.Rows)

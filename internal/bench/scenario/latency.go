@@ -16,7 +16,7 @@ import (
 	"culvert/internal/bench/search"
 )
 
-// What scenario latency measures unless told otherwise. Shorter SCION packets have no room for a stamp.
+// The defaults of scenario latency. SCION packets shorter than 150 bytes have no room for a stamp.
 var (
 	latencyRows  = []string{"direct", "bridge", "redirect", "culvert-cold", "culvert-warm", "reference"}
 	latencySizes = []string{"150"}
@@ -26,34 +26,35 @@ var (
 var latencyLoads = []float64{0.1, 0.5, 0.9}
 
 const (
-	// latencyWidth is ndrWidth for the rate that the loads are shares of.
+	// latencyWidth is the width of the search for the rate that the loads are shares of (see ndrWidth).
 	latencyWidth = 0.05
-	// latencySearch is how long its trials last.
+	// latencySearch is the longest duration of that search's trials.
 	latencySearch = 100 * time.Millisecond
 )
 
-// latencyResult is what was measured of a row in all rounds.
+// latencyResult has the measurements of a row in all rounds.
 type latencyResult struct {
-	// ndr is the highest rate without loss, in packets a second, found in the first round.
+	// ndr is the highest rate without loss, in packets a second. The first round finds it.
 	ndr float64
-	// irregular says why that rate is none, if so.
+	// irregular says why the search for ndr was irregular. It is empty if it was not.
 	irregular string
-	// limited is set if a higher rate could not be offered, packet by packet.
+	// limited is set if the generator, not the device, limits ndr.
 	limited bool
-	delays  []load.Histogram
-	// sent is the sum of trials at each load.
+	// delays has the latencies at each of latencyLoads.
+	delays []load.Histogram
+	// sent has the sum of all trials at each of latencyLoads.
 	sent    []Sample
 	lost    map[string]uint64
 	missing int64
 	cpus    []int
 }
 
-// Latency is about how long packets take.
+// Latency is the scenario that measures the latency of packets.
 func Latency() Scenario {
 	return Scenario{Name: "latency", Rounds: 3, Round: 500 * time.Millisecond, Candidates: peer.CandidatesOf("latency"), Run: runLatency}
 }
 
-// runLatency measures how long packets take at shares of each row's no drop rate.
+// runLatency measures the latency of packets at shares of each row's no drop rate.
 func runLatency(ctx context.Context, chosen []peer.Candidate, o Options) (*report.Report, error) {
 	rows, absent, err := trialRows(chosen, o, latencyRows, latencySizes)
 	if err != nil {
@@ -63,7 +64,7 @@ func runLatency(ctx context.Context, chosen []peer.Candidate, o Options) (*repor
 		return nil, err
 	}
 	results := make([]latencyResult, len(rows))
-	err = inTurns(ctx, rows, o, func(i int) (said string, err error) {
+	err = inTurns(ctx, rows, o, func(i int) (result string, err error) {
 		t := trialOptions{length: rows[i].length, frames: peer.ColdFrames, stamped: true}
 		p, err := openTrialPath(ctx, rows[i].Candidate, o, t)
 		defer func() { err = errors.Join(err, p.Close()) }()
@@ -83,7 +84,7 @@ func runLatency(ctx context.Context, chosen []peer.Candidate, o Options) (*repor
 	return r, nil
 }
 
-// checkStampable refuses frames that are too short for a stamp.
+// checkStampable returns an error if the frames of a row are too short for a stamp.
 func checkStampable(rows []trialRow) error {
 	least, err := peer.ShortestSCION()
 	if err != nil {
@@ -102,7 +103,7 @@ func checkStampable(rows []trialRow) error {
 	return nil
 }
 
-// measure adds a round, and says how long half of the packets took at most at the highest load.
+// measure adds a round. It returns the median latency at the highest load as text.
 func (r *latencyResult) measure(ctx context.Context, p *trialPath, round time.Duration) (string, error) {
 	if r.delays == nil {
 		r.delays, r.sent = make([]load.Histogram, len(latencyLoads)), make([]Sample, len(latencyLoads))
@@ -142,7 +143,7 @@ func (r *latencyResult) measure(ctx context.Context, p *trialPath, round time.Du
 	return fmt.Sprintf("%.1f us at %.3f Mpps", r.delays[last].Quantile(0.5)/1e3, r.sent[last].Offered()), nil
 }
 
-// row makes the report's row.
+// row is the row of the report.
 func (r latencyResult) row(t trialRow) report.Row {
 	ndr := report.NewSpread([]float64{r.ndr / 1e6})
 	out := report.Row{

@@ -14,7 +14,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Rows have percentiles at three loads, over the packets that arrived.
+// Rows have percentiles at three loads, of the packets that arrived.
 func TestLatencyScenario(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -31,7 +31,7 @@ func TestLatencyScenario(t *testing.T) {
 		if strings.Contains(row.Note, "accounted") || row.NDR == nil || row.FrameSize != 150 {
 			t.Errorf("row %+v", row)
 		}
-		// A machine that loses packets at any rate has nothing to show, and says so.
+		// A machine that loses packets at any rate has no loads to measure, and its rows are invalid.
 		if row.NDR.Median == 0 {
 			if row.Valid {
 				t.Errorf("row %+v", row)
@@ -52,7 +52,7 @@ func TestLatencyScenario(t *testing.T) {
 	}
 }
 
-// A row says when the generator did not keep the rate, and when packets are gone.
+// A row notes a rate that the generator missed, and packets that were lost or are missing.
 func TestLatencyReport(t *testing.T) {
 	histogram := load.Histogram{Buckets: make([]uint64, 8)}
 	histogram.Buckets[5], histogram.Longest = 90, 5
@@ -66,7 +66,7 @@ func TestLatencyReport(t *testing.T) {
 	const ndr = 10e6
 	sent := make([]Sample, len(latencyLoads))
 	for i, share := range latencyLoads {
-		// 5 % slow.
+		// The generator is 5 % too slow, which is within rateShortfall.
 		sent[i] = Sample{Sent: 100, Received: 90, Elapsed: time.Duration(1e9 * 100 / (0.95 * share * ndr))}
 	}
 	good := latencyResult{ndr: ndr, delays: []load.Histogram{histogram, histogram, histogram}, sent: sent}

@@ -17,38 +17,40 @@ import (
 	"culvert/internal/bench/search"
 )
 
-// What scenario ndr measures unless told otherwise: the rows that matter most, at few lengths, because each search
-// takes several seconds.
+// The defaults of scenario ndr: the most important rows, with few frame lengths, because each search takes several seconds.
 var (
 	ndrRows  = []string{"bridge", "redirect", "culvert-cold", "culvert-warm", "reference"}
 	ndrSizes = []string{"138", "508", "1514", load.IMIXWord}
 )
 
-// ndrWidth is how far apart the bounds of a no drop rate are, as a share of the upper one.
+// ndrWidth is the largest difference of the bounds of a no drop rate, as a share of the upper one.
 const ndrWidth = 0.02
 
-// ndrResult is what all searches of a row found.
+// ndrResult has the results of all searches of a row.
 type ndrResult struct {
 	outcomes []search.Outcome
-	sum      Sample
-	missing  int64
-	harness  uint64
-	cpus     []int
+	// sum adds up all trials.
+	sum Sample
+	// missing is the number of packets not accounted for, harness the number lost between device and sink.
+	missing int64
+	harness uint64
+	// cpus are the CPUs of generator and device.
+	cpus []int
 }
 
-// NDR is about the highest rate without loss.
+// NDR is the scenario that searches for the highest rate without loss, the no drop rate.
 func NDR() Scenario {
 	return Scenario{Name: "ndr", Rounds: 1, Round: 200 * time.Millisecond, Candidates: peer.CandidatesOf("ndr"), Run: runNDR}
 }
 
-// runNDR looks for the highest rate without loss of each row, for frames of several lengths.
+// runNDR searches for the highest rate without loss of each row, for frames of several lengths.
 func runNDR(ctx context.Context, chosen []peer.Candidate, o Options) (*report.Report, error) {
 	rows, absent, err := trialRows(chosen, o, ndrRows, ndrSizes)
 	if err != nil {
 		return nil, err
 	}
 	results := make([]ndrResult, len(rows))
-	err = inTurns(ctx, rows, o, func(i int) (said string, err error) {
+	err = inTurns(ctx, rows, o, func(i int) (result string, err error) {
 		t := trialOptions{length: rows[i].length, frames: peer.ColdFrames}
 		p, err := openTrialPath(ctx, rows[i].Candidate, o, t)
 		defer func() { err = errors.Join(err, p.Close()) }()
@@ -82,14 +84,14 @@ func (r *ndrResult) add(p *trialPath, found search.Outcome) {
 	r.harness += p.harnessLoss(p.sum)
 }
 
-// nonZero keeps the counts that are not 0.
+// nonZero returns the counts that are not 0.
 func nonZero(counts map[string]uint64) map[string]uint64 {
 	kept := maps.Clone(counts)
 	maps.DeleteFunc(kept, func(_ string, n uint64) bool { return n == 0 })
 	return kept
 }
 
-// ndrReport sums the searches up, and compares rows of the same frame length.
+// ndrReport makes the report of all searches, and compares rows of the same frame length.
 func ndrReport(rows []trialRow, results []ndrResult) *report.Report {
 	r := &report.Report{Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}}
 	rates := map[string][]float64{}
@@ -110,7 +112,7 @@ func ndrReport(rows []trialRow, results []ndrResult) *report.Report {
 	return r
 }
 
-// row makes the report's row, and gives the no drop rate of each search in millions of packets a second.
+// row is the row of the report. mpps has the no drop rate of each search, in millions of packets a second.
 func (r ndrResult) row(t trialRow) (out report.Row, mpps []float64) {
 	out = report.Row{
 		Name: t.String(), FrameSize: t.frameSize(), CPUs: r.cpus, Frames: peer.ColdFrames,

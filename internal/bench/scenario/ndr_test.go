@@ -60,7 +60,7 @@ func TestNDR(t *testing.T) {
 	}
 }
 
-// An interruption comes in the middle of a search whose trials last for a second, and after the first row.
+// Interrupted searches leave nothing behind: in the middle of a trial, and between two rows.
 func TestInterruptedSearchLeavesNothing(t *testing.T) {
 	testbed.NeedRoot(t)
 	for _, scenario := range []Scenario{NDR(), Latency()} {
@@ -96,7 +96,7 @@ func TestTrialRows(t *testing.T) {
 	if err != nil || len(rows) != len(ndrRows)*len(ndrSizes) {
 		t.Fatalf("%d rows, error %v", len(rows), err)
 	}
-	// SCION packets cannot be that short, and other rows stay.
+	// Rows with SCION packets are left out where frames are too short for them. Other rows remain.
 	var progress bytes.Buffer
 	o := Options{Rows: []string{"direct", "culvert-cold"}, Sizes: []string{"60", "min", "200", "200"}, Progress: &progress}
 	if chosen, err = NDR().Choose(o.Rows); err != nil {
@@ -112,7 +112,7 @@ func TestTrialRows(t *testing.T) {
 	if got, want := strings.Join(names, " "), "direct@60 direct@134 culvert-cold@134 direct@200 culvert-cold@200"; got != want {
 		t.Errorf("rows %q, want %q", got, want)
 	}
-	// A peer that is not there is reported as absent, unless it was asked for.
+	// A missing peer is reported as not measured. It is an error if its row was named.
 	if chosen, err = NDR().Choose(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestUnknownSizes(t *testing.T) {
 	}
 }
 
-// The report tells rates that were found from those that were not.
+// The report marks rates that were not found, limits of the generator, and missing packets.
 func TestNDRReport(t *testing.T) {
 	regular := search.Outcome{Lower: 1e6, Upper: 1.02e6, Throughput: 0.99e6, Limit: search.DeviceLimit, Trials: 30}
 	twice := regular

@@ -12,7 +12,7 @@ import (
 // testRouter is the reference router that the test target of the Makefile builds beforehand.
 const testRouter = "../../../bin/peers/router"
 
-// shortOptions measure every row of a scenario for a moment.
+// shortOptions are options for a short measurement of every row of a scenario.
 func shortOptions(t *testing.T) Options {
 	t.Helper()
 	if _, err := os.Stat(testRouter); err != nil {

@@ -12,36 +12,38 @@ import (
 )
 
 const (
-	// searchRound bounds how long each rate is tried when the best is looked for.
+	// searchRound bounds the time for which the search for the best rate tries each rate.
 	searchRound = 300 * time.Millisecond
-	// pacedRounds is how many times as long the rounds of paced rows are: devices that lose packets vary more.
+	// pacedRounds is the length of rounds of paced rows, as a multiple of that of others. Devices that lose packets vary
+	// more.
 	pacedRounds = 2
 	// paceStep is the factor from one rate to the next in the first part of the search.
 	paceStep = 1.25
-	// refineTrials is how often each rate is tried in the second part.
+	// refineTrials is how often the second part of the search tries each rate.
 	refineTrials = 3
 )
 
-// findPace looks for the offered rate at which most packets arrive, and keeps it. Rates go up in steps until none does
-// better any more. Then the best and those half a step beside it take turns, because a single trial may be disturbed.
+// findPace searches for the offered rate at which most packets arrive, and sets it as the row's pace. First it raises the
+// rate in steps until it gets no better. Then the best rate and the two half a step below and above take turns, because a
+// single trial may be disturbed.
 func (r *VethRow) findPace(ctx context.Context, round time.Duration) error {
 	flood, err := r.Send(ctx, round)
 	if err != nil {
 		return err
 	}
 	r.limit = r.Rate
-	best, most := 0.0, flood.Mpps()
-	// Three steps without gain end the search: fewer can be a disturbance. What arrives is at most what is offered,
-	// so no rate up to the flood's own can be better.
-	for pace, idle := most*1e6*paceStep, 0; pace < r.limit && idle < 3; pace *= paceStep {
+	best, mostArrived := 0.0, flood.Mpps()
+	// Three steps without gain end the first part, because fewer can be a disturbance. It begins above the rate at which
+	// packets of the flood arrived: fewer offered packets cannot make more arrive.
+	for pace, idle := mostArrived*1e6*paceStep, 0; pace < r.limit && idle < 3; pace *= paceStep {
 		r.setPace(pace)
 		s, err := r.Send(ctx, round)
 		if err != nil {
 			return err
 		}
 		idle++
-		if s.Mpps() > most {
-			best, most, idle = pace, s.Mpps(), 0
+		if s.Mpps() > mostArrived {
+			best, mostArrived, idle = pace, s.Mpps(), 0
 		}
 	}
 	if best, err = r.bestOf(ctx, around(best, r.limit), round); err != nil {
@@ -54,8 +56,8 @@ func (r *VethRow) findPace(ctx context.Context, round time.Duration) error {
 	return nil
 }
 
-// around lists the rates that may be best if one of them has been found to be: that one and those half a step below
-// and above it. A rate of 0 stands for all that the generator can send, which is limit.
+// around returns the best rate found so far and the rates half a step below and above it. A rate of 0 stands for as much as
+// the generator can send, which is limit.
 func around(best, limit float64) []float64 {
 	half := math.Sqrt(paceStep)
 	if best == 0 {
@@ -67,7 +69,7 @@ func around(best, limit float64) []float64 {
 	return []float64{best / half, best, best * half}
 }
 
-// bestOf tries rates in turns and returns the one at which most packets arrive in the median.
+// bestOf tries rates in turns and returns the one with the highest median rate of packets that arrive.
 func (r *VethRow) bestOf(ctx context.Context, paces []float64, round time.Duration) (best float64, err error) {
 	arrived := make([][]float64, len(paces))
 	for range refineTrials {
@@ -80,16 +82,16 @@ func (r *VethRow) bestOf(ctx context.Context, paces []float64, round time.Durati
 			arrived[i] = append(arrived[i], s.Mpps())
 		}
 	}
-	most := -1.0
+	highest := -1.0
 	for i, pace := range paces {
-		if m := report.NewSpread(arrived[i]).Median; m > most {
-			best, most = pace, m
+		if m := report.NewSpread(arrived[i]).Median; m > highest {
+			best, highest = pace, m
 		}
 	}
 	return best, nil
 }
 
-// setPace sets the rate of the next rounds, 0 for all that the generator can send.
+// setPace sets the rate of the next rounds in packets a second, 0 for as many as the generator can send.
 func (r *VethRow) setPace(pace float64) {
 	r.Pace, r.Rate = pace, pace
 	if pace == 0 {
@@ -98,7 +100,7 @@ func (r *VethRow) setPace(pace float64) {
 	r.Gen.Pace(pace)
 }
 
-// paceNote says how a paced row is offered its packets.
+// paceNote is the note of a paced row, which says at what rate its packets are offered.
 func paceNote(pace float64) string {
 	if pace == 0 {
 		return "flooded with all that the generator can send: no lower rate does better"

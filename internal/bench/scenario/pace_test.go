@@ -24,7 +24,7 @@ func TestShortfall(t *testing.T) {
 	}
 }
 
-// A row that stands for a rate is invalid if the generator has not reached it; another one only says so.
+// If the generator misses the rate, a row that is about exactly that rate is invalid. Any other row only notes it.
 func TestReportOfShortfall(t *testing.T) {
 	var log []string
 	rows := []Row{&fakeRow{name: "paced", log: &log}, &fakeRow{name: "exact", log: &log}, &fakeRow{name: "kept", log: &log}}

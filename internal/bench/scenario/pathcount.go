@@ -8,7 +8,7 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// Places that lose packets and count them, in a Sample.
+// Keys of Sample.Lost for packets lost on the path.
 const (
 	LostToDevice = "device_queue"   // the queue into the device was full
 	LostAtDevice = "device_receive" // the device's veth could not handle the packet, as in a failed redirect
@@ -16,11 +16,12 @@ const (
 	lostAtSink   = "sink_receive"   // the sink's veth could not handle the packet
 )
 
-// PathCount is what was received and lost since the path was laid.
+// PathCount has the counters of packets along a path since it was built.
 type PathCount struct {
+	// received counts packets that the sink counted. lost has the keys of Sample.Lost.
 	received uint64
 	lost     map[string]uint64
-	// passed is how many packets the path has seen, whoever sent them.
+	// passed bounds the number of packets on the path, including other traffic.
 	passed uint64
 }
 
@@ -32,7 +33,7 @@ func (r *VethRow) Count() (c PathCount, err error) {
 	}
 	c.received = seen.Packets
 	c.lost = map[string]uint64{}
-	// Each wire loses packets at its sender, when the receiver's queue is full, or at its receiver.
+	// A wire loses packets at its sender if the receiver's queue is full, or at its receiver.
 	wire := func(n int, from, to load.End, queue, receive string) (sender, receiver load.EndStats, err error) {
 		refused, err := r.Refused.Of(n)
 		if err != nil {

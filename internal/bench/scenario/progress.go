@@ -14,15 +14,15 @@ import (
 	"culvert/internal/show"
 )
 
-// progress shows how far a scenario is. On a terminal each line that is written replaces the one before, and steps
-// add what is being measured and how long it will take; elsewhere lines are written as they are.
+// progress shows the progress of a scenario. On a terminal each line replaces the one before, and steps also show what is
+// being measured and the time left. Elsewhere lines are written as they are.
 type progress struct {
 	mu       sync.Mutex
 	out      io.Writer
 	scenario string
 	// columns is the width of the terminal, 0 if there is none.
 	columns int
-	// now is the clock.
+	// now is the clock, a variable for tests.
 	now func() time.Time
 }
 
@@ -38,7 +38,7 @@ func newProgress(w io.Writer, scenario string) *progress {
 	return p
 }
 
-// Write takes lines. A line that a terminal has no room for is cut.
+// Write takes whole lines. On a terminal it shows the last one, cut to the terminal's width.
 func (p *progress) Write(lines []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,14 +52,14 @@ func (p *progress) Write(lines []byte) (int, error) {
 // show replaces the line on the terminal. The last column stays free, where some terminals would begin a new line.
 func (p *progress) show(line string) error {
 	text := []rune(line)
-	if most := p.columns - 1; len(text) > most {
-		text = text[:max(most, 0)]
+	if room := p.columns - 1; len(text) > room {
+		text = text[:max(room, 0)]
 	}
 	_, err := io.WriteString(p.out, "\r\x1b[K"+string(text))
 	return err
 }
 
-// Keep writes a line that stays, also on a terminal.
+// KeepLine writes a line that is not replaced by later lines on a terminal.
 func KeepLine(w io.Writer, line string) {
 	p, ok := w.(*progress)
 	if !ok || p.columns == 0 {
@@ -76,12 +76,12 @@ func (p *progress) done() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.columns > 0 {
-		// Whatever a terminal does not take is lost, and the report is not.
+		// An error of the terminal must not fail the measurement.
 		_ = p.show("")
 	}
 }
 
-// steps counts measurements of which each takes about as long as the others.
+// steps counts measurements, which take about the same time each, to estimate the time left.
 type steps struct {
 	out   io.Writer
 	total int
@@ -91,7 +91,7 @@ type steps struct {
 	last  string
 }
 
-// NewSteps expects total measurements, and shows them on w, on a terminal if w is a progress on one.
+// NewSteps shows the progress of total measurements on w.
 func NewSteps(w io.Writer, total int) *steps {
 	s := &steps{out: w, total: total, now: time.Now}
 	if p, ok := w.(*progress); ok {
@@ -101,7 +101,7 @@ func NewSteps(w io.Writer, total int) *steps {
 	return s
 }
 
-// Begin says on a terminal what is measured now, such as "round 3 of 15: redirect".
+// Begin begins a measurement, such as "round 3 of 15: redirect". Only terminals show it.
 func (s *steps) Begin(what string) {
 	p, ok := s.out.(*progress)
 	if !ok || p.columns == 0 {
@@ -117,8 +117,8 @@ func (s *steps) Begin(what string) {
 	fmt.Fprintln(p, what)
 }
 
-// End says what was measured, such as "round 3 of 15: redirect 3.88 Mpps". On a terminal only short, the name and the
-// figure, is kept. An empty line is left out.
+// End ends a measurement. It writes a line with its result, such as "round 3 of 15: redirect 3.88 Mpps", unless that is
+// empty. A terminal shows only short, such as "redirect 3.88 Mpps", as the last result.
 func (s *steps) End(line, short string) {
 	s.taken++
 	s.last = short

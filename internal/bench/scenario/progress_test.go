@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// measureTwo goes through two rounds of two rows, each of which takes a second.
+// measureTwo simulates two rounds of two rows. Each measurement takes a second.
 func measureTwo(p *progress) {
 	clock := time.Unix(0, 0)
 	p.now = func() time.Time { return clock }
@@ -54,7 +54,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	}
 }
 
-// A line longer than the terminal is wide would leave parts of it behind.
+// A line wider than the terminal would leave parts of itself behind, so it is cut.
 func TestProgressOnANarrowTerminal(t *testing.T) {
 	for _, columns := range []int{1, 2, 20} {
 		var b bytes.Buffer

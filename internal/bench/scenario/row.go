@@ -13,46 +13,46 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// Row is one thing that a scenario measures beside others. All rows of a scenario are set up at the same time, so
-// that their rounds can be interleaved.
+// Row is a row of a scenario. All rows are set up before any is measured, so that their rounds can be interleaved.
 type Row interface {
 	// Name is stable: reports are compared by it.
 	Name() string
-	// Setup prepares everything that Run needs. Teardown is called after it, even when it failed.
+	// Setup prepares everything that Run needs. The caller must call Teardown, also after an error.
 	Setup(ctx context.Context) error
-	// Run measures for about as long as it is told.
+	// Run measures for about the duration of a round.
 	Run(ctx context.Context, round time.Duration) (Sample, error)
-	// Teardown removes all that Setup made.
+	// Teardown removes everything that Setup made.
 	Teardown() error
 }
 
-// described is a Row that adds what is the same in all rounds to its report.
+// described is a Row that describes itself in its report.
 type described interface {
 	Row
+	// Describe sets the fields of row that are the same in all rounds, such as CPUs and frame size.
 	Describe(row *report.Row)
 }
 
-// Sample is what one round of a row measured.
+// Sample is the measurement of one round of a row.
 type Sample struct {
 	Sent     uint64
 	Received uint64
 	// Lost counts the packets that did not arrive, by the place that counted them.
 	Lost map[string]uint64
-	// Others bounds how many of those in Lost were not sent here: other traffic on the same path.
+	// Others bounds the number of packets in Lost that belong to other traffic on the same path.
 	Others uint64
-	// Elapsed is the time in which all of it was sent.
+	// Elapsed is the time in which the packets were sent.
 	Elapsed time.Duration
-	// Asked is how many packets a second the generator was asked to send, 0 for as many as possible.
+	// Asked is the rate that was asked for, in packets a second, 0 for as many as possible.
 	Asked float64
-	// Exact says that the row stands for the rate asked for, and shows nothing if that was not reached.
+	// Exact is set if the row is about exactly the rate asked for. It is invalid if that was not reached.
 	Exact bool
 	// Use is how busy each CPU was while packets were sent, from 0 to 1.
 	Use map[int]float64
-	// Soft is what the CPU did in soft interrupts, nil if nobody looked.
+	// Soft is how busy the CPU was with soft interrupts, nil if that was not measured.
 	Soft *load.SoftUse
-	// Order is what became of the packets' order, nil if the frames have no stamps.
+	// Order is the order in which packets arrived, nil if frames have no stamps.
 	Order *report.Order
-	// Note says what is particular about the measurement, if anything.
+	// Note says what is particular about the measurement. It is empty if nothing is.
 	Note string
 }
 
@@ -69,8 +69,8 @@ func (s Sample) mpps(packets uint64) float64 {
 	return float64(packets) / s.Elapsed.Seconds() / 1e6
 }
 
-// Missing is how many packets were sent and neither received nor counted as lost. It is negative if packets were
-// counted twice, or other traffic was counted as lost.
+// Missing is the number of packets that were sent and neither received nor counted as lost. It is negative if packets were
+// counted twice, or if other traffic was counted as lost.
 func (s Sample) Missing() int64 {
 	missing := int64(s.Sent) - int64(s.Received)
 	for _, n := range s.Lost {
@@ -79,21 +79,21 @@ func (s Sample) Missing() int64 {
 	return missing
 }
 
-// Accounted tells whether every packet was either received or counted as lost, once.
+// Accounted tells whether every packet was either received or counted as lost, exactly once.
 func (s Sample) Accounted() bool { return s.Missing() <= 0 && -s.Missing() <= int64(s.Others) }
 
 // RunOptions says how long a scenario runs.
 type RunOptions struct {
 	// Rounds is how often each row is measured.
 	Rounds int
-	// Round is about how long a row is measured each time.
+	// Round is the approximate duration of each measurement.
 	Round time.Duration
-	// Progress takes a line for each step.
+	// Progress receives a line for each step.
 	Progress io.Writer
 }
 
-// RunRows sets all rows up, measures them in turn and takes them down, also when something fails or ctx ends.
-// A round that is not counted lets caches fill and each row find its rate.
+// RunRows sets all rows up, measures them in turns and takes them down, also when something fails or ctx ends. The first
+// round does not count: it fills caches, and rows find their rate in it.
 func RunRows(ctx context.Context, rows []Row, o RunOptions) (samples [][]Sample, err error) {
 	for _, row := range rows {
 		defer func() {
@@ -110,27 +110,27 @@ func RunRows(ctx context.Context, rows []Row, o RunOptions) (samples [][]Sample,
 	track := NewSteps(o.Progress, (o.Rounds+1)*len(rows))
 	for round := range o.Rounds + 1 {
 		for turn := range rows {
-			// Another row begins each time, so that no row always follows the same one.
+			// Each round begins with another row, so that no row is always first.
 			i := (round + turn) % len(rows)
 			if err := ctx.Err(); err != nil {
 				return nil, fmt.Errorf("interrupted: %w", err)
 			}
 			name := rows[i].Name()
-			what := fmt.Sprintf("round %d of %d: %s", round, o.Rounds, name)
+			step := fmt.Sprintf("round %d of %d: %s", round, o.Rounds, name)
 			if round == 0 {
-				what = "warming up " + name
+				step = "warming up " + name
 			}
-			track.Begin(what)
+			track.Begin(step)
 			s, err := rows[i].Run(ctx, o.Round)
 			if err != nil {
 				return nil, fmt.Errorf("measure %s: %w", name, err)
 			}
 			if round == 0 {
-				track.End(what, "")
+				track.End(step, "")
 				continue
 			}
 			rate := fmt.Sprintf("%.2f Mpps", s.Mpps())
-			track.End(what+" "+rate, name+" "+rate)
+			track.End(step+" "+rate, name+" "+rate)
 			samples[i] = append(samples[i], s)
 		}
 	}

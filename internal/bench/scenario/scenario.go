@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scenario measures rows beside each other: each row is a device on a path, and the rows of a scenario take turns.
+// Package scenario measures rows beside each other. A row is a device on a path, and the rows of a scenario take turns.
 package scenario
 
 import (
@@ -17,57 +17,58 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// ErrOption marks an option that cannot be had.
+// ErrOption marks an option that the scenario does not have, or a value that it cannot have.
 var ErrOption = errors.New("option")
 
-// Options says which rows of a scenario to measure and how. The zero value of each field but Progress is the
+// Options says which rows of a scenario to measure and how. The zero value of each field but Progress stands for the
 // scenario's default.
 type Options struct {
-	// Rows are the names of rows, all of the scenario's if empty.
+	// Rows are names of rows. Empty stands for all rows of the scenario.
 	Rows []string
-	// Sizes are the lengths of frames, in bytes without the frame check sequence, or the word imix.
+	// Sizes are frame lengths, in bytes without the frame check sequence, or one of the words imix and min.
 	Sizes []string
-	// CPUs is how many CPUs generator, device and sink of scenario veth take: the scenario's choice if empty.
+	// CPUs are numbers of CPUs for generator, device and sink of scenario veth.
 	CPUs []int
 	// Rounds is how often each row is measured. Scenario veth measures all but its first group half as often.
 	Rounds int
-	// Round is about how long one round of one row takes.
+	// Round is the approximate duration of one measurement.
 	Round time.Duration
-	// Router is the file name of the reference router that scenario veth starts, by default what 'culvert lab build'
-	// has built.
+	// Router is the path of the reference router that scenario veth starts, by default that of 'culvert lab build'.
 	Router string
-	// Lab is the name of the lab that scenario scion3 measures in, scion3 if empty.
+	// Lab is the name of the lab that scenario scion3 measures in, by default scion3.
 	Lab string
-	// Groups are those of scenarios route, filter and lb, all if empty.
+	// Groups are groups of scenarios route, filter and lb. Empty stands for all.
 	Groups []string
-	// Progress takes a line for each step.
+	// Progress receives a line for each step.
 	Progress io.Writer
 
-	// Prefixes is the file with a full table, by default what 'culvert lab build' has put beside the peers, and Sample
-	// how many prefixes of each family to take of it, how many a filter's largest set has, or how many flows a balancer's
-	// largest table, 0 for all.
+	// Prefixes is the file with a full routing table, by default that of 'culvert lab build'.
 	Prefixes string
-	Sample   int
+	// Sample makes large tables smaller: it is the number of prefixes of each family that scenario route takes from
+	// Prefixes, the number of prefixes in the largest set of scenario filter, and the number of flows in the largest table
+	// of scenario lb. 0 stands for the full size.
+	Sample int
 
 	device peer.DeviceOptions
 }
 
-// Terms are what devices are told.
+// DeviceOptions are the options for the devices of rows.
 func (o Options) DeviceOptions() peer.DeviceOptions {
-	t := o.device
-	t.Router = o.Router
-	return t
+	d := o.device
+	d.Router = o.Router
+	return d
 }
 
 // Scenario is a set of rows and a way to measure them.
 type Scenario struct {
 	Name string
-	// Rounds and Round are what Options has by default.
+	// Rounds and Round are the defaults of the options of the same name.
 	Rounds int
 	Round  time.Duration
 	// Candidates are the rows, in the order of reports. Their names are stable.
 	Candidates []peer.Candidate
-	// Run measures the rows chosen, in the order of Candidates, and sets all of the report but its machine.
+	// Run measures the chosen rows, which are in the order of Candidates. It sets all fields of the report but Scenario and
+	// Machine.
 	Run func(ctx context.Context, chosen []peer.Candidate, o Options) (*report.Report, error)
 }
 
@@ -80,7 +81,8 @@ func (s Scenario) RowNames() []string {
 	return names
 }
 
-// Choose finds the rows with the names given, or all of them.
+// Choose returns the rows with the given names, in the order of reports. No names stand for all rows but those that are only
+// measured by name.
 func (s Scenario) Choose(names []string) ([]peer.Candidate, error) {
 	var chosen []peer.Candidate
 	known := s.RowNames()
@@ -105,27 +107,27 @@ func (s Scenario) Choose(names []string) ([]peer.Candidate, error) {
 	return chosen, nil
 }
 
-// Rounds shorter or longer than these are not meant.
+// A round outside these bounds is a mistake.
 const (
 	ShortestRound = time.Millisecond
 	longestRound  = time.Hour
 )
 
-// check refuses options that the scenario does not have: what is given and not heeded misleads.
+// check returns an error for an option that the scenario does not have. To ignore it would mislead.
 func (o Options) check(scenario string) error {
 	for _, opt := range []struct {
-		flag  string
-		given bool
-		of    []string
+		flag      string
+		given     bool
+		scenarios []string
 	}{
 		{"--size", len(o.Sizes) > 0, []string{"veth", "ndr", "latency"}},
 		{"--cpus", len(o.CPUs) > 0, []string{"veth"}},
 		{"--groups", len(o.Groups) > 0, []string{"route", "filter", "lb"}},
 		{"--lab", o.Lab != "", []string{"scion3"}},
 	} {
-		if opt.given && !slices.Contains(opt.of, scenario) {
+		if opt.given && !slices.Contains(opt.scenarios, scenario) {
 			return fmt.Errorf("%w %s is not for scenario %s, only for %s: leave it out", ErrOption, opt.flag, scenario,
-				strings.Join(opt.of, ", "))
+				strings.Join(opt.scenarios, ", "))
 		}
 	}
 	if o.Round != 0 && (o.Round < ShortestRound || o.Round > longestRound) {
@@ -135,7 +137,7 @@ func (o Options) check(scenario string) error {
 	return nil
 }
 
-// Measure measures rows beside each other. Nothing is left of it afterwards, also when ctx ends.
+// Measure measures rows beside each other. It leaves nothing behind, also when ctx ends.
 func (s Scenario) Measure(ctx context.Context, o Options) (*report.Report, error) {
 	if err := o.check(s.Name); err != nil {
 		return nil, err
@@ -150,7 +152,7 @@ func (s Scenario) Measure(ctx context.Context, o Options) (*report.Report, error
 	if o.Round == 0 {
 		o.Round = s.Round
 	}
-	// The load is that before we began.
+	// The load average in the report is that from before the measurement.
 	machine := report.ThisMachine(load.LastCPU())
 	shown := newProgress(o.Progress, s.Name)
 	defer shown.done()

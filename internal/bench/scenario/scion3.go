@@ -12,12 +12,12 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// Scion3 is about the routers of a lab.
+// Scion3 is the scenario that measures the routers of a lab.
 func Scion3() Scenario {
 	return Scenario{Name: "scion3", Rounds: 3, Round: time.Second, Candidates: peer.CandidatesOf("scion3"), Run: runScion3}
 }
 
-// runScion3 is runVeth in a lab, whose router is another one for each row.
+// runScion3 measures the same as runVeth in a lab. Each row starts another router there.
 func runScion3(ctx context.Context, chosen []peer.Candidate, o Options) (r *report.Report, err error) {
 	frames, err := load.UDPFrames(peer.ColdFrames, peer.FrameSize)
 	if err != nil {

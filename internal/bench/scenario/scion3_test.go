@@ -17,7 +17,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// testLab sets up a lab with what the Makefile has built beforehand, and takes it down with the test.
+// testLab sets up a lab with the programs that the Makefile has built beforehand. It takes the lab down when the test ends.
 func testLab(t *testing.T, kind string, o lab.Options) *lab.Lab {
 	t.Helper()
 	testbed.NeedRoot(t)
@@ -40,8 +40,7 @@ func testLab(t *testing.T, kind string, o lab.Options) *lab.Lab {
 	return l
 }
 
-// Both routers forward, every packet is accounted for in the midst of the lab's own traffic, and the lab is as it was
-// before.
+// Both routers forward, every packet is accounted for in spite of the lab's own traffic, and the lab is left as it was.
 func TestScion3(t *testing.T) {
 	testbed.CheckLeftovers(t)
 	l := testLab(t, "scion3", lab.Options{})
@@ -63,8 +62,8 @@ func TestScion3(t *testing.T) {
 	wantAsBefore(t, l.Name, lab.Culvert)
 }
 
-// A lab whose segments meet in the middle, over IPv6, with the reference router there: it is there again even when
-// the measurement ends early.
+// In a lab over IPv6 where packets change segments at the middle router, the reference router runs there again after a
+// measurement, also after one that was interrupted.
 func TestScion3InterruptedLeavesTheLabAsItWas(t *testing.T) {
 	testbed.CheckLeftovers(t)
 	l := testLab(t, "scion3", lab.Options{
@@ -87,7 +86,7 @@ func TestScion3InterruptedLeavesTheLabAsItWas(t *testing.T) {
 	}
 }
 
-// wantAsBefore checks that a lab's router in the middle runs and is of that kind, and that no sink is left.
+// wantAsBefore checks that the middle router of a lab runs and is of that kind, and that no sink is left.
 func wantAsBefore(t *testing.T, name string, kind lab.Router) {
 	t.Helper()
 	l, err := lab.Open(name)
@@ -100,7 +99,7 @@ func wantAsBefore(t *testing.T, name string, kind lab.Router) {
 	if _, err := l.RouterPID("as2"); err != nil {
 		t.Error(err)
 	}
-	programs := func(ns, device string) (attached bool) {
+	hasProgram := func(ns, device string) (attached bool) {
 		err := l.Do(ns, func() error {
 			dev, err := netlink.LinkByName(device)
 			attached = err == nil && dev.Attrs().Xdp != nil && dev.Attrs().Xdp.Attached
@@ -111,10 +110,10 @@ func wantAsBefore(t *testing.T, name string, kind lab.Router) {
 		}
 		return attached
 	}
-	if programs("as3", "to-as2") {
-		t.Error("there is an XDP program where packets were counted")
+	if hasProgram("as3", "to-as2") {
+		t.Error("the sink's XDP program is still attached")
 	}
-	if kind == lab.Reference && programs("as2", "to-as1") {
+	if kind == lab.Reference && hasProgram("as2", "to-as1") {
 		t.Error("culvert is still in front of the reference router")
 	}
 }

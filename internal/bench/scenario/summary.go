@@ -10,7 +10,7 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// RateReport sums up samples of rows, and compares every row with those named in against.
+// RateReport makes the report of rows from their samples, and compares every row with those named in against.
 func RateReport(rows []Row, samples [][]Sample, against []string) *report.Report {
 	r := &report.Report{Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}}
 	rates := map[string][]float64{}
@@ -77,7 +77,7 @@ func RateReport(rows []Row, samples [][]Sample, against []string) *report.Report
 	return r
 }
 
-// addOrder adds up, and leaves a sum of nothing nil.
+// addOrder adds o to sum. The sum of nil values is nil.
 func addOrder(sum, o *report.Order) *report.Order {
 	if o == nil {
 		return sum
@@ -93,10 +93,10 @@ func addOrder(sum, o *report.Order) *report.Order {
 	return sum
 }
 
-// CostGroup is the group of programs by themselves.
+// CostGroup is the name of the groups that measure the cost of programs by themselves.
 const CostGroup = "cost"
 
-// CostReport is the report of costs.
+// CostReport makes the report of costs.
 func CostReport(rows []load.CostRow) *report.Report {
 	r := &report.Report{}
 	for _, c := range rows {

@@ -13,13 +13,13 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// sample of a millisecond, in which packets of 1000 sent arrived.
+// sample is a sample of a millisecond with 1000 packets sent.
 func sample(received, lost uint64) Sample {
 	return Sample{Sent: 1000, Received: received, Lost: map[string]uint64{"queue": lost}, Elapsed: time.Millisecond}
 }
 
-// testReport has a row that is always half as fast as the other, on a machine that slows down, and a row that loses
-// a packet without a trace.
+// testReport has a row that is always half as fast as another, on a machine that slows down, and a row that loses a packet
+// which nothing counts.
 func testReport() *report.Report {
 	var log []string
 	rows := []Row{&fakeRow{name: "redirect", log: &log}, &fakeRow{name: "half", log: &log}, &fakeRow{name: "leaky", log: &log}}

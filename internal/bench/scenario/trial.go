@@ -13,36 +13,36 @@ import (
 	"culvert/internal/bench/search"
 )
 
-// trialHeader is how many bytes of a long frame are rewritten for each packet: more than all headers take.
+// trialHeader is the number of bytes of a long frame that are written for each packet. All headers are shorter.
 const trialHeader = 192
 
-// trialHold lets packets leave in batches of up to 16 where their times do not matter: without, waking the device's
-// thread for each packet would limit the generator to a few hundred thousand a second.
+// trialHold is GeneratorOptions.Hold of trials that do not measure latency. Packets leave in batches of up to 16. Without it
+// the generator would wake the device's thread for each packet, and send only a few hundred thousand a second.
 const trialHold = 20 * time.Microsecond
 
-// rateShortfall is the share by which the offered rate may miss the intended one. It is large because a virtual CPU now
-// and then stands still for a moment. What is reported is the rate that was really offered.
+// rateShortfall is the share by which the offered rate may miss the intended one. It is large because virtual CPUs are
+// stopped for a moment now and then. Reports have the rate that was really offered.
 const rateShortfall = 0.1
 
-// trialPath is a path for trials at given loads. The generator has a CPU, device and sink have another. The device
-// receives in a kernel thread of its own, so that its queue fills up and overflows when it is too slow. On one CPU
-// generator and device would take turns, and nothing would ever be lost.
+// trialPath is a path for trials at given loads. The generator has one CPU, device and sink have another. The device
+// receives in a kernel thread, so that its queue overflows if it is too slow. On one CPU generator and device would take
+// turns, and nothing would ever be lost.
 type trialPath struct {
 	row *VethRow
-	// generator and device are CPUs.
+	// generator and device are numbers of CPUs.
 	generator, device int
 	// sum adds up all trials.
 	sum Sample
-	// missing is how many packets were neither received nor counted as lost. Packets counted twice are taken off.
+	// missing is the number of packets that were neither received nor counted as lost, less those that were counted twice.
 	missing int64
 }
 
-// trialOptions say what trials send.
+// trialOptions are options for the packets of trials.
 type trialOptions struct {
 	length peer.FrameLength
-	// frames is how many different frames take turns.
+	// frames is the number of different frames that take turns.
 	frames int
-	// stamped frames tell the sink how long they took.
+	// stamped puts stamps into frames, so that the sink measures latency.
 	stamped bool
 }
 
@@ -56,7 +56,7 @@ func trialCPUs() (generator, device int, err error) {
 	return generator, device, nil
 }
 
-// openTrialPath lays a path through a candidate's device. Close is called after it, even when it failed.
+// openTrialPath builds a path through a candidate's device. The caller must call Close, also after an error.
 func openTrialPath(ctx context.Context, c peer.Candidate, o Options, t trialOptions) (p *trialPath, err error) {
 	p = &trialPath{sum: Sample{Lost: map[string]uint64{}}}
 	if p.generator, p.device, err = trialCPUs(); err != nil {
@@ -76,11 +76,11 @@ func openTrialPath(ctx context.Context, c peer.Candidate, o Options, t trialOpti
 		return p, err
 	}
 	g := load.GeneratorOptions{Frames: frames, From: p.row.Path.Source, CPU: p.generator, Stamp: t.stamped, Realtime: true}
-	least, longest := lengthRange(frames)
+	shortest, longest := lengthRange(frames)
 	if longest > trialHeader {
 		g.Header = trialHeader
 	}
-	p.row.Opts.Sink = load.SinkOptions{MinLen: least}
+	p.row.Opts.Sink = load.SinkOptions{MinLen: shortest}
 	if t.stamped {
 		g.Flows = 1
 		p.row.Opts.Sink.Flows = g.Flows
@@ -112,16 +112,16 @@ func (p *trialPath) Close() error {
 	return errors.Join(p.row.Refused.Close(), p.row.Teardown())
 }
 
-// lengthRange gives the lengths of the shortest and of the longest frame.
-func lengthRange(frames [][]byte) (least, longest int) {
-	least = len(frames[0])
+// lengthRange returns the lengths of the shortest and of the longest frame.
+func lengthRange(frames [][]byte) (shortest, longest int) {
+	shortest = len(frames[0])
 	for _, f := range frames {
-		least, longest = min(least, len(f)), max(longest, len(f))
+		shortest, longest = min(shortest, len(f)), max(longest, len(f))
 	}
-	return least, longest
+	return shortest, longest
 }
 
-// trial offers a load, in packets a second, for a time, and waits until each packet has been received or counted.
+// trial offers a load, in packets a second, for a time, and waits until each packet has been received or counted as lost.
 func (p *trialPath) trial(ctx context.Context, load float64, duration time.Duration) (Sample, error) {
 	before, err := p.row.Count()
 	if err != nil {
@@ -146,7 +146,7 @@ func (p *trialPath) trial(ctx context.Context, load float64, duration time.Durat
 	return s, nil
 }
 
-// settled reads the counters until all that was sent is accounted for, or until they have not changed for long.
+// settled reads the counters until all packets sent are accounted for, or until the counters have not changed for a while.
 func (p *trialPath) settled(ctx context.Context, before PathCount, sent load.Sent) (Sample, error) {
 	const quiet, pause = 200 * time.Millisecond, 2 * time.Millisecond
 	last, since := int64(-1), time.Now()
@@ -179,7 +179,7 @@ func (p *trialPath) settled(ctx context.Context, before PathCount, sent load.Sen
 	}
 }
 
-// harnessLoss is how many packets got through the device and were lost before the sink.
+// harnessLoss is the number of packets that the device forwarded and that were lost before the sink.
 func (p *trialPath) harnessLoss(s Sample) uint64 {
 	if p.row.Device == nil {
 		return 0
@@ -187,7 +187,7 @@ func (p *trialPath) harnessLoss(s Sample) uint64 {
 	return s.Lost[lostToSink] + s.Lost[lostAtSink]
 }
 
-// measure is a trial as the search wants it. What the harness lost, the device did not lose.
+// measure is a search.Measurer. Packets lost between device and sink do not count as lost by the device.
 func (p *trialPath) measure(ctx context.Context, load float64, duration time.Duration) (search.Result, error) {
 	s, err := p.trial(ctx, load, duration)
 	if err != nil {
@@ -197,7 +197,7 @@ func (p *trialPath) measure(ctx context.Context, load float64, duration time.Dur
 	return search.Result{Offered: s.Offered() * 1e6, Sent: s.Sent, Lost: s.Sent - min(s.Sent, got)}, nil
 }
 
-// findNDR looks for the highest load without loss. The trials that count last as long as round.
+// findNDR searches for the highest load without loss. Trials of full length last as long as round.
 func (p *trialPath) findNDR(ctx context.Context, round time.Duration, width float64) (search.Outcome, error) {
 	const (
 		minLoad, maxLoad = 1e3, 10e6
@@ -206,7 +206,7 @@ func (p *trialPath) findNDR(ctx context.Context, round time.Duration, width floa
 	goal := search.Goal{
 		ExceedRatio: 0.5, FinalDuration: round, DurationSum: 5 * round, InitialDuration: round / 4, Width: width,
 	}
-	// A flood warms everything up, and shows about where to begin.
+	// The flood warms everything up. The rate at which its packets get through is where the search begins.
 	flood, err := p.measure(ctx, maxLoad, goal.InitialDuration)
 	if err != nil {
 		return search.Outcome{}, err

@@ -21,20 +21,20 @@ import (
 	"culvert/internal/testbed"
 )
 
-// meter is a device that forwards up to a rate and drops, and counts, what exceeds it.
+// meter is a device that forwards packets up to a rate, in packets a second. It drops and counts those above it.
 type meter struct {
 	rate float64
-	// silent meters do not tell what they drop.
+	// silent meters do not report the packets that they drop.
 	silent bool
 	state  *ebpf.Map
 	prog   *ebpf.Program
 	on     link.Link
 }
 
-// meterBurst is how many packets in a row a meter takes without a gap.
+// meterBurst is the number of packets that a meter forwards without a gap between them.
 const meterBurst = 100
 
-// Attach loads a leaky bucket: a packet is due one gap after the last, and dropped if it is earlier by more than a
+// Attach loads a leaky bucket: a packet is due one gap after the one before. It is dropped if it is early by more than a
 // burst.
 func (d *meter) Attach(_ context.Context, p peer.Path) (err error) {
 	d.state, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1})
@@ -90,7 +90,7 @@ func (d *meter) Losses() (map[string]uint64, error) {
 
 func (d *meter) Detach() error { return errors.Join(d.on.Close(), d.prog.Close(), d.state.Close()) }
 
-// openMeter lays a path through a meter.
+// openMeter builds a path through a meter.
 func openMeter(t *testing.T, d *meter) *trialPath {
 	t.Helper()
 	c := peer.Candidate{Name: "meter", Device: func(peer.DeviceOptions) peer.Device { return d }}
@@ -106,7 +106,7 @@ func openMeter(t *testing.T, d *meter) *trialPath {
 	return p
 }
 
-// The rate of a device that has a known one is found. It is so low that every machine keeps up with it.
+// The search finds the known rate of a device. It is low enough for every machine.
 func TestFindsTheRateOfADevice(t *testing.T) {
 	// The rate found is the device's only if nothing else takes the CPUs.
 	load.AvoidRealtime = false
@@ -119,7 +119,7 @@ func TestFindsTheRateOfADevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In one trial the burst passes on top of the rate. A disturbed machine may find less, but not by much.
+	// In each trial a burst passes in addition to the rate. On a disturbed machine the result may be somewhat lower.
 	limit := rate + meterBurst/round.Seconds()
 	if found.Lower > limit*(1+ndrWidth) || found.Lower < rate/2 || found.Limit != search.DeviceLimit {
 		t.Errorf("%+v, want about %.0f to %.0f", found, rate, limit)
@@ -136,7 +136,7 @@ func lostIn(s Sample) (sum uint64) {
 	return sum
 }
 
-// What a device drops without a word is missing.
+// Packets that a device drops without counting them are missing.
 func TestTrialsMissWhatNobodyCounted(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -150,7 +150,7 @@ func TestTrialsMissWhatNobodyCounted(t *testing.T) {
 	}
 }
 
-// What is lost between device and sink is not the device's loss, unless there is no device.
+// Packets lost between device and sink are lost by the harness. Without a device there is no such loss.
 func TestHarnessLoss(t *testing.T) {
 	s := Sample{Lost: map[string]uint64{LostToDevice: 1, LostAtDevice: 2, lostToSink: 4, lostAtSink: 8}}
 	p := trialPath{row: &VethRow{Device: &peer.Redirect{}}}
@@ -163,7 +163,7 @@ func TestHarnessLoss(t *testing.T) {
 	}
 }
 
-// onOneCPU runs fn where only one CPU may be used.
+// onOneCPU runs fn on a thread that may use only one CPU.
 func onOneCPU(t *testing.T, fn func()) {
 	t.Helper()
 	runtime.LockOSThread()

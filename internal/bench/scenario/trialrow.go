@@ -20,12 +20,12 @@ type trialRow struct {
 
 func (r trialRow) String() string { return r.Name + "@" + r.length.String() }
 
-// FrameSize is the length as reports have it, 0 for a mix.
+// frameSize is the frame length in bytes for reports, 0 for a mix.
 func (r trialRow) frameSize() int { return max(0, int(r.length)) }
 
-// trialRows combines candidates and frame lengths: the rows to measure, and reports of those whose peers are missing.
-// Without rows chosen by the user it takes those in rows, without lengths those in sizes. SCION packets have no lengths
-// below that of their headers: rows that would need them are left out, which is said.
+// trialRows combines candidates and frame lengths. It returns the rows to measure, and reports of those whose device cannot
+// be used. rows and sizes are the defaults for o.Rows and o.Sizes. Rows whose frames are too short for SCION headers are left
+// out, with a line on o.Progress.
 func trialRows(chosen []peer.Candidate, o Options, rows, sizes []string) (available []trialRow, absent []report.Row, err error) {
 	if len(o.Rows) == 0 {
 		chosen = slices.DeleteFunc(slices.Clone(chosen), func(c peer.Candidate) bool { return !slices.Contains(rows, c.Name) })
@@ -41,7 +41,7 @@ func trialRows(chosen []peer.Candidate, o Options, rows, sizes []string) (availa
 	if err != nil {
 		return nil, nil, err
 	}
-	var wanted []trialRow
+	var selected []trialRow
 	for i, length := range lengths {
 		if slices.Contains(lengths[:i], length) {
 			continue
@@ -52,10 +52,10 @@ func trialRows(chosen []peer.Candidate, o Options, rows, sizes []string) (availa
 				KeepLine(o.Progress, fmt.Sprintf("leaving %s out: SCION packets take at least %d bytes (--size %s)", row, least, peer.Shortest))
 				continue
 			}
-			wanted = append(wanted, row)
+			selected = append(selected, row)
 		}
 	}
-	if len(wanted) == 0 {
+	if len(selected) == 0 {
 		return nil, nil, fmt.Errorf("%w --size %s: no row asked for can have such frames, SCION packets take at least %d bytes (--size %s)",
 			ErrOption, strings.Join(sizes, ","), least, peer.Shortest)
 	}
@@ -63,7 +63,7 @@ func trialRows(chosen []peer.Candidate, o Options, rows, sizes []string) (availa
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, row := range wanted {
+	for _, row := range selected {
 		if why := missing[row.Name]; why != nil {
 			absent = append(absent, report.Row{Name: row.String(), FrameSize: row.frameSize(), Note: "not measured: " + why.Error()})
 			continue
@@ -73,8 +73,9 @@ func trialRows(chosen []peer.Candidate, o Options, rows, sizes []string) (availa
 	return available, absent, nil
 }
 
-// inTurns visits rows for a number of rounds, beginning each with another row. A visit says what it found.
-func inTurns(ctx context.Context, rows []trialRow, o Options, visit func(i int) (found string, err error)) error {
+// inTurns measures rows for o.Rounds rounds, each of which begins with another row. measure returns the result of row i for
+// the progress.
+func inTurns(ctx context.Context, rows []trialRow, o Options, measure func(i int) (result string, err error)) error {
 	total := o.Rounds * len(rows)
 	shown := NewSteps(o.Progress, total)
 	for done := range total {
@@ -84,11 +85,11 @@ func inTurns(ctx context.Context, rows []trialRow, o Options, visit func(i int) 
 		i := (done/len(rows) + done%len(rows)) % len(rows)
 		step := fmt.Sprintf("%d of %d: %s", done+1, total, rows[i])
 		shown.Begin(step)
-		found, err := visit(i)
+		result, err := measure(i)
 		if err != nil {
 			return fmt.Errorf("measure %s: %w", rows[i], err)
 		}
-		shown.End(step+" "+found, rows[i].String()+" "+found)
+		shown.End(step+" "+result, rows[i].String()+" "+result)
 	}
 	return nil
 }

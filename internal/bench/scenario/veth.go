@@ -14,15 +14,15 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// vethAgainst are the rows that others of their group are compared with.
+// vethAgainst are the rows that the other rows of their group are compared with.
 var vethAgainst = []string{"redirect", "bridge", "reference"}
 
-// Veth is about what comes out at the far end of a veth.
+// Veth is the scenario that measures throughput between veth pairs.
 func Veth() Scenario {
 	return Scenario{Name: "veth", Rounds: 10, Round: 300 * time.Millisecond, Candidates: peer.CandidatesOf("veth"), Run: runVeth}
 }
 
-// runVeth measures how many packets a second come out at the far end, one group of rows after the other.
+// runVeth measures the rate at which packets arrive at the sink, one group of rows after the other.
 func runVeth(ctx context.Context, chosen []peer.Candidate, o Options) (*report.Report, error) {
 	groups, err := o.groups()
 	if err != nil {
@@ -63,7 +63,7 @@ func runVeth(ctx context.Context, chosen []peer.Candidate, o Options) (*report.R
 	return all, nil
 }
 
-// run measures the rows of a group.
+// run measures the chosen rows of the group.
 func (g *group) run(ctx context.Context, chosen []peer.Candidate, o Options) (*report.Report, error) {
 	frames, err := load.UDPFrames(peer.ColdFrames, g.size)
 	if err != nil {
@@ -88,7 +88,7 @@ func (g *group) run(ctx context.Context, chosen []peer.Candidate, o Options) (*r
 	return runRates(ctx, rows, o, against...)
 }
 
-// note says what is particular about a row of the group.
+// note is the note of a row of the group.
 func (g *group) note(r *VethRow) string {
 	var notes []string
 	if r.Note != "" {
@@ -121,7 +121,7 @@ func VethRows(chosen []peer.Candidate, o Options, v VethOptions) []*VethRow {
 	return rows
 }
 
-// runRates measures rows in turn, and compares them with those named in against.
+// runRates measures rows in turns, and compares them with those named in against.
 func runRates(ctx context.Context, rows []*VethRow, o Options, against ...string) (*report.Report, error) {
 	all := make([]Row, len(rows))
 	for i, r := range rows {

@@ -18,7 +18,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// vethNames are the rows of each group of scenario veth.
+// vethNames are the names of the rows that TestVeth measures, in the order of the report.
 func vethNames() []string {
 	main := []string{
 		"direct", "bridge", "forward", "redirect", "rewrite", "culvert-nomac", "culvert-cold", "culvert-warm", "reference",
@@ -38,7 +38,7 @@ func vethNames() []string {
 	return names
 }
 
-// All rows forward, every packet is accounted for, and nothing remains.
+// All rows forward, every packet is accounted for, and nothing is left behind.
 func TestVeth(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -55,8 +55,8 @@ func TestVeth(t *testing.T) {
 		if !row.Valid || row.Received == 0 || row.Mpps.Median <= 0 {
 			t.Errorf("row %+v", row)
 		}
-		// The reference router loses packets, because it is slower than the generator, and so may every device that has
-		// a CPU of its own. The others must not, however fast the machine is, because generator and device take turns.
+		// The reference router is slower than the generator and loses packets. Any device with a CPU of its own may do so too.
+		// The others must not, on any machine, because generator and device take turns on one CPU.
 		if !strings.HasPrefix(row.Name, "reference") && len(row.CPUs) == 1 && row.Received < row.Sent/2 {
 			t.Errorf("row %+v", row)
 		}
@@ -87,7 +87,7 @@ func TestVeth(t *testing.T) {
 	}
 }
 
-// By default a missing router costs only its own rows.
+// Without the reference router only its own rows are left out, unless they are named.
 func TestMissingRouter(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -116,7 +116,7 @@ func TestMissingRouter(t *testing.T) {
 	}
 }
 
-// Whenever it is interrupted, nothing remains: no namespace, program, process or thread.
+// A scenario that is interrupted leaves nothing behind, at whatever step: no namespace, program, process or thread.
 func TestInterruptedScenarioLeavesNothing(t *testing.T) {
 	testbed.NeedRoot(t)
 	for _, when := range []string{
@@ -150,7 +150,7 @@ func TestInterruptedScenarioLeavesNothing(t *testing.T) {
 	}
 }
 
-// children lists the processes that this one has started and that have not ended.
+// children lists the running child processes of this process.
 func children(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
@@ -159,7 +159,7 @@ func children(t *testing.T) []string {
 	}
 	var all []string
 	for _, name := range files {
-		// A thread that ends meanwhile has none.
+		// A thread that has ended meanwhile has no children.
 		if pids, err := os.ReadFile(name); err == nil {
 			all = append(all, strings.Fields(string(pids))...)
 		}

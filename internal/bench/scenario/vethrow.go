@@ -15,78 +15,81 @@ import (
 	"culvert/internal/bench/report"
 )
 
-// VethOptions says what the veth scenario sends.
+// VethOptions describes path and packets of a VethRow.
 type VethOptions struct {
-	// Frames are the common frames, with room for an Ethernet header in front.
+	// Frames are the common frames, whose Ethernet addresses are not set.
 	Frames [][]byte
-	// Header is how many bytes of each frame are rewritten for each packet, 0 for all of them.
+	// Header is the number of bytes of each frame that are written for each packet, 0 for all of them.
 	Header int
-	// Sink says which frames are ours.
+	// Sink selects the frames that the sink counts.
 	Sink load.SinkOptions
-	// On is a path that is there already, nil to lay one in namespaces of its own.
+	// Existing is an existing path. If it is nil, the row builds one in namespaces of its own.
 	Existing *peer.Path
-	// CPU is where generator and device run.
+	// CPU is the CPU that generator and device run on.
 	CPU int
-	// Apart has the generator on another CPU, and the device receive on CPU.
+	// SeparateCPU moves the generator to another CPU. The device receives on CPU in a kernel thread.
 	SeparateCPU bool
-	// Flows, if not 0, stamps the frames with so many flows, to see what becomes of their order.
+	// Flows, if not 0, is the number of flows that frames are stamped with, to observe their order.
 	Flows int
-	// Vary, if not 0, is how many flows take turns in place of the frames' own, from VaryFrom on (see GeneratorOptions).
+	// Vary and VaryFrom are those of load.GeneratorOptions.
 	Vary, VaryFrom uint32
-	// Queues is how many queues each end has, 0 for one.
+	// Queues is the number of queues of each veth, 0 for one.
 	Queues int
 	// Size is the length of the frames in bytes, for the report.
 	Size int
 }
 
-// FirstPackets is how many packets show a row's rate, before it is known.
+// FirstPackets is the number of packets of a row's first round, whose rate determines the length of the next.
 const FirstPackets = 200_000
 
-// How long a row waits for packets that are still on their way at the end of a round, and how often it looks. What a
-// device has in its queues then counts for it: that is at most what its queues hold.
+// SettleLimit bounds the wait for packets that are still on their way at the end of a round. SettleQuiet is the interval at
+// which counters are read meanwhile. Packets in the queues of a device count as forwarded by it; there are never more than
+// the queues hold.
 const (
 	SettleLimit = 2 * time.Second
 	SettleQuiet = 5 * time.Millisecond
 )
 
-// VethRow measures packets through a device, or through nothing but a wire if there is no device.
+// VethRow measures throughput through a device, or through a wire alone if there is no device.
 type VethRow struct {
 	// Label is the row's name.
 	Label string
-	// Device is what is under test, nil for none.
+	// Device is the device under test, nil for none.
 	Device peer.Device
-	// Alone devices cannot be there together with others, or slow them down, so they are attached for their own
-	// rounds only.
+	// Exclusive devices cannot be attached together with others, or slow those down. They are attached only during their own
+	// rounds.
 	Exclusive bool
-	// paced devices do worse the more is offered beyond what they can take, so the best rate is looked for. Their
-	// generator is on another CPU.
-	paced    bool
+	// paced devices forward less the more they are overloaded, so the best offered rate is searched for. Their generator is
+	// on another CPU.
+	paced bool
+	// attached and prepared are set while Device.Detach and Preparer.Release have to be called.
 	attached bool
 	prepared bool
-	// Opts say what is sent.
-	Opts   VethOptions
+	// Opts describes path and packets.
+	Opts VethOptions
+	// tester and under are the namespaces of the tester and of the device under test.
 	tester *load.Netns
 	under  *load.Netns
-	// Path is laid by Lay, Sink put into it by Open, and Gen made by Setup.
+	// Path is set by BuildPath, Sink by Open and Gen by Setup.
 	Path peer.Path
 	Sink *load.Sink
 	Gen  *load.Generator
-	// Refused counts what devices on the path do not take, while a round lasts.
+	// Refused counts the packets that devices on the path refuse, during a round.
 	Refused *load.Refusals
-	// Rate is how many packets were sent in a second the last time, 0 before the first.
+	// Rate is the rate at which packets were sent in the last round, in packets a second, 0 before the first.
 	Rate float64
-	// Pace is how many packets a second are asked for, 0 for as many as possible.
+	// Pace is the rate that is asked for, in packets a second, 0 for as many as possible.
 	Pace float64
-	// limit is how many packets a second were sent when as many as possible were.
+	// limit is the rate that the generator reached without a pace, in packets a second.
 	limit float64
-	// Note goes with each sample; paceNote in its place, once the rate has been found.
+	// Note goes into each sample. paceNote replaces it once the pace has been found.
 	Note, paceNote string
 }
 
 // Name implements Row.
 func (r *VethRow) Name() string { return r.Label }
 
-// Describe says on which CPUs which frames were carried.
+// Describe implements described.
 func (r *VethRow) Describe(row *report.Row) {
 	row.FrameSize = r.Opts.Size
 	if d, ok := r.Device.(interface{ Describe(row *report.Row) }); ok {
@@ -97,14 +100,15 @@ func (r *VethRow) Describe(row *report.Row) {
 		row.CPUs = []int{from, r.Opts.CPU}
 	}
 	if router, ok := r.Device.(*peer.Reference); ok && len(router.CPUs) == 0 {
-		// It runs on all.
+		// The router runs on all CPUs.
 		load.PickCPU(func(cpu int) bool { row.CPUs = append(row.CPUs, cpu); return false })
 	}
 	slices.Sort(row.CPUs)
 	row.CPUs = slices.Compact(row.CPUs)
 }
 
-// Setup makes the namespaces, the wires, the device, the sink and the generator.
+// Setup implements Row: it makes the namespaces, the wires, the device, the sink and the generator. The device and the sink
+// of an exclusive row are left to Run.
 func (r *VethRow) Setup(ctx context.Context) error {
 	frames, err := r.BuildPath()
 	if err != nil {
@@ -127,7 +131,7 @@ func (r *VethRow) Setup(ctx context.Context) error {
 	return err
 }
 
-// generatorCPU is the CPU that sends.
+// generatorCPU is the CPU of the generator.
 func (r *VethRow) generatorCPU() int {
 	if r.paced || r.Opts.SeparateCPU {
 		return load.AnotherCPU(r.Opts.CPU)
@@ -135,7 +139,7 @@ func (r *VethRow) generatorCPU() int {
 	return r.Opts.CPU
 }
 
-// Lay makes the namespaces and lays the path, without the device, and returns what to send along it.
+// BuildPath makes the namespaces and the wires, without the device. It returns the frames to send.
 func (r *VethRow) BuildPath() (frames [][]byte, err error) {
 	if r.Opts.Existing != nil {
 		r.Path = *r.Opts.Existing
@@ -152,7 +156,7 @@ func (r *VethRow) BuildPath() (frames [][]byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// The name tells the thread that receives from those of others (see ReceiveOn).
+	// The name is unique on the machine, as load.ReceiveOn requires.
 	in := fmt.Sprintf("cvin%d", inode)
 	if r.Device == nil {
 		p.Source, p.Sink, err = load.NewQueuedWire(r.tester, r.under, "cvsource", in, 0, r.Opts.Queues)
@@ -173,7 +177,7 @@ func (r *VethRow) Attach(ctx context.Context) error {
 	return r.Device.Attach(ctx, r.Path)
 }
 
-// Detach takes it out, if it is there.
+// Detach removes the device from the path, if it is attached.
 func (r *VethRow) Detach() error {
 	if !r.attached {
 		return nil
@@ -203,7 +207,7 @@ func (r *VethRow) Open(ctx context.Context) (err error) {
 	return load.ReceiveOn(first, r.Opts.CPU)
 }
 
-// Close takes out what Open has put in.
+// Close removes the sink and the device from the path.
 func (r *VethRow) Close() error {
 	var err error
 	if r.Sink != nil {
@@ -213,7 +217,7 @@ func (r *VethRow) Close() error {
 	return errors.Join(err, r.Detach())
 }
 
-// Run measures one round.
+// Run implements Row.
 func (r *VethRow) Run(ctx context.Context, round time.Duration) (s Sample, err error) {
 	if r.Exclusive {
 		defer func() { err = errors.Join(err, r.Close()) }()
@@ -240,7 +244,7 @@ func (r *VethRow) Run(ctx context.Context, round time.Duration) (s Sample, err e
 	return r.Send(ctx, pacedRounds*round)
 }
 
-// Send sends packets for about the length of a round, as measured the last time.
+// Send sends packets for about the duration of a round, by the rate of the last one, and returns the sample.
 func (r *VethRow) Send(ctx context.Context, round time.Duration) (Sample, error) {
 	before, err := r.Count()
 	if err != nil {
@@ -280,8 +284,8 @@ func (r *VethRow) Send(ctx context.Context, round time.Duration) (Sample, error)
 	return s, nil
 }
 
-// Settle completes the sample once every packet has turned up, or when waiting does not help: a device that has to
-// wait for a CPU holds packets back for long.
+// Settle completes the sample once every packet is accounted for, at the latest after SettleLimit. A device that has to wait
+// for a CPU may hold packets back for long.
 func (r *VethRow) Settle(ctx context.Context, before PathCount, s Sample) (Sample, error) {
 	for end := time.Now().Add(SettleLimit); ; {
 		after, err := r.Count()
@@ -303,7 +307,7 @@ func (r *VethRow) Settle(ctx context.Context, before PathCount, s Sample) (Sampl
 	}
 }
 
-// Teardown lets everything go, in the reverse order of Setup.
+// Teardown implements Row.
 func (r *VethRow) Teardown() error {
 	var err error
 	if r.Gen != nil {

@@ -14,23 +14,24 @@ import (
 )
 
 const (
-	// mostWorkers is how many worker CPUs scenario workers goes up to, if there are as many.
-	mostWorkers = 8
-	// workerFlows is how many flows take turns: so many that each worker gets its share of them. It is prime, so that
-	// by turns the packets of each flow go to all workers.
+	// maxWorkers is the largest number of worker CPUs that scenario workers measures.
+	maxWorkers = 8
+	// workerFlows is the number of flows that take turns. It is large enough to spread the load evenly over workers. It is
+	// prime, so that round-robin spreads the packets of each flow over all workers.
 	workerFlows = 1021
-	// workerFrameSize is the length of the frames in bytes: the shortest that hold a stamp behind the headers.
+	// workerFrameSize is the length in bytes of the shortest frames that have room for a stamp.
 	workerFrameSize = 150
 )
 
-// spread is culvert with worker CPUs.
+// workerCulvert is culvert with worker CPUs.
 type workerCulvert struct {
 	peer.Culvert
+	// count is the number of workers that the row is about. Workers may have fewer CPUs.
 	count int
 }
 
-// workerCandidates are the rows of scenario workers: without workers, then with more and more of them, each number
-// with the flows kept together and with packets by turns as in the published router.
+// workerCandidates are the rows of scenario workers: one without workers, and for each number of workers one that spreads
+// flows and one that spreads packets round-robin, as the published router does.
 func workerCandidates() []peer.Candidate {
 	row := func(name string, n int, turns bool) peer.Candidate {
 		return peer.Candidate{
@@ -42,31 +43,31 @@ func workerCandidates() []peer.Candidate {
 		}
 	}
 	rows := []peer.Candidate{row("culvert-cold", 0, false)}
-	for n := 1; n <= mostWorkers; n++ {
+	for n := 1; n <= maxWorkers; n++ {
 		rows = append(rows, row("culvert-cold", n, false), row("round-robin", n, true))
 	}
 	return rows
 }
 
-// workerCPUs are n CPUs to work on: those without the generator first.
+// workerCPUs are n CPUs for workers, or fewer if the process may not use as many. The generator's CPU is the last one.
 func workerCPUs(n int) []int {
-	var list []int
-	for len(list) < n {
+	var cpus []int
+	for len(cpus) < n {
 		cpu := load.PickCPU(func(cpu int) bool {
-			return !slices.Contains(list, cpu) && (cpu != load.LastCPU() || len(list) == load.AllowedCPUs()-1)
+			return !slices.Contains(cpus, cpu) && (cpu != load.LastCPU() || len(cpus) == load.AllowedCPUs()-1)
 		})
 		if cpu < 0 {
 			break
 		}
-		list = append(list, cpu)
+		cpus = append(cpus, cpu)
 	}
-	return list
+	return cpus
 }
 
-// enoughForWorkers leaves out the rows that need more CPUs than the process may use. It is an error if they were
-// asked for by name.
+// enoughForWorkers returns the rows that need no more CPUs than the process may use. Leaving a row out is an error if it was
+// named.
 func enoughForWorkers(o Options, chosen []peer.Candidate) (available []peer.Candidate, err error) {
-	most := 0
+	largestMissing := 0
 	for _, c := range chosen {
 		d := c.Device(o.DeviceOptions()).(*workerCulvert)
 		if len(d.Workers) == d.count {
@@ -77,11 +78,11 @@ func enoughForWorkers(o Options, chosen []peer.Candidate) (available []peer.Cand
 			return nil, fmt.Errorf("row %s needs %d CPUs, and this process may use %d (see taskset(1) and 'nproc --all')",
 				c.Name, d.count, load.AllowedCPUs())
 		}
-		most = max(most, d.count)
+		largestMissing = max(largestMissing, d.count)
 	}
-	if most > 0 {
+	if largestMissing > 0 {
 		fmt.Fprintf(o.Progress, "leaving rows with %d to %d workers out: this process may use %d CPUs (see taskset(1) "+
-			"and 'nproc --all')\n", load.AllowedCPUs()+1, most, load.AllowedCPUs())
+			"and 'nproc --all')\n", load.AllowedCPUs()+1, largestMissing, load.AllowedCPUs())
 	}
 	return available, nil
 }
@@ -91,7 +92,7 @@ func (d *workerCulvert) Describe(row *report.Row) {
 	row.CPUs = slices.Compact(slices.Sorted(slices.Values(append([]int{load.LastCPU()}, d.Workers...))))
 }
 
-// workersNote says where a row runs.
+// workersNote is the note of a row, which says on which CPUs it runs.
 func workersNote(d *workerCulvert) string {
 	note := fmt.Sprintf("generator and rx on CPU %d", load.LastCPU())
 	switch {
@@ -104,12 +105,12 @@ func workersNote(d *workerCulvert) string {
 	}
 }
 
-// Workers is about what more and more worker CPUs forward.
+// Workers is the scenario that measures throughput by the number of worker CPUs.
 func Workers() Scenario {
 	return Scenario{Name: "workers", Rounds: 7, Round: time.Second, Candidates: workerCandidates(), Run: runWorkers}
 }
 
-// runWorkers measures what more and more workers forward, and what becomes of the packets' order.
+// runWorkers measures throughput with more and more workers, and the order of the packets.
 func runWorkers(ctx context.Context, chosen []peer.Candidate, o Options) (*report.Report, error) {
 	chosen, err := enoughForWorkers(o, chosen)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// TestWorkersScenario measures a little with no, one and two workers: flows keep their order.
+// Without workers and with one or two, packets stay in order.
 func TestWorkersScenario(t *testing.T) {
 	for _, row := range measureWorkers(t, "culvert-cold@workers0", "culvert-cold@workers1", "culvert-cold@workers2") {
 		if row.Order.Reordered != 0 {
@@ -23,8 +23,8 @@ func TestWorkersScenario(t *testing.T) {
 	}
 }
 
-// TestTurnsReorder measures until packets that two workers take by turns come out of order, which shows that the
-// scenario notices: on a busy machine the workers may keep in step for some rounds.
+// Packets that two workers take round-robin get out of order, and the scenario notices. On a busy machine the workers may keep
+// in step for some rounds.
 func TestTurnsReorder(t *testing.T) {
 	for range 50 {
 		if measureWorkers(t, "round-robin@workers2")[0].Order.Reordered > 0 {

@@ -9,12 +9,12 @@ import (
 	"culvert/internal/bench/scenario/routerun"
 )
 
-// dearest are the packets that take each stage longest of all that a stranger can send, as far as is known. None is to
-// take more than twice what the usual packet does that the stage has not seen before: culvert-cold, lb-new, route-fib4 and
-// filter-protect.
+// costliest are rows with the packets that cost each stage most, of all known ones that an outside host can send. None should
+// cost more than twice as much as a usual packet that the stage sees for the first time: that of culvert-cold, lb-new,
+// route-fib4 or filter-protect.
 func costliest() []peer.Candidate {
 	return []peer.Candidate{
-		// It changes segments, so there are two hop fields to verify; no path is like another.
+		// The packets change segments, so there are two hop fields to verify, and all paths have different lengths.
 		{Name: "dear-scion", Device: func(peer.DeviceOptions) peer.Device {
 			return &peer.Culvert{Traffic: peer.SCIONTraffic{Cold: true, Crossing: true, Shapes: true, Size: peer.FrameSize}}
 		}},

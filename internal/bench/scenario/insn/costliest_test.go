@@ -12,7 +12,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// The dearest packets of each stage go the way that is dear.
+// The packets of each row take the path through the stage that the row is about.
 func TestInsnCostliest(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)

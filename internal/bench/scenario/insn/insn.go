@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package insn counts the instructions that a packet takes, one row after the other.
+// Package insn counts the instructions that packets take, one row after the other.
 package insn
 
 import (
@@ -21,42 +21,41 @@ import (
 	"culvert/internal/bench/scenario/routerun"
 )
 
-// Options says what instructions are to be counted of.
+// Options says which instructions to count.
 type Options struct {
-	// Rows are names as Rows lists them; all of them if empty.
+	// Rows are names from Rows. Empty stands for all.
 	Rows []string `json:"rows,omitempty"`
-	// Load loads modules of the kernel, if they have not been loaded, in this order.
+	// Load loads kernel modules in the given order, except those that are loaded already.
 	Load func(modules ...string) error `json:"-"`
 }
 
-// Instructions is how many instructions packets take. Instructions of each row is set.
+// Instructions are the counts of all rows. Each has its count in the field Instructions.
 type Instructions struct {
-	// Cost is of programs by themselves, net of an empty program.
+	// Cost has the rows of programs by themselves, net of an empty program.
 	Cost []report.Row `json:"cost"`
-	// Path is end to end: generator, device under test and sink, and the kernel between them.
+	// Path has the rows end to end: generator, device under test, sink and the kernel between them.
 	Path []report.Row `json:"path"`
 }
 
 const (
-	// differentFrames is how many different packets there are. Each is sent once, so that those that are meant to be
-	// cold are, without as many as a cache forgets by.
+	// differentFrames is the number of different packets. Each is sent once, so all packets of cold rows are cold, although
+	// they would all fit into a cache.
 	differentFrames = 4096
-	// checkedFrames is how many of them show beforehand that the program does its work.
+	// checkedFrames is the number of packets that check a program's verdict beforehand.
 	checkedFrames = 32
-	// repeat and roundsOfRow bound how many packets a round has: so few that most rounds end before the kernel's
-	// clock ticks, every four million instructions. The least of the rounds is what counts.
+	// repeat is the number of packets in a round and roundsOfRow the number of rounds of a row. Rounds are so short that most
+	// end before the kernel's clock ticks, every four million instructions. The round with the fewest instructions counts.
 	repeat      = 500
 	roundsOfRow = 8
-	// repeatPeer and roundsOfPeer are the same for what does not care whether it has seen a packet before: the
-	// more of them, the less shows of the system call that runs a program, and of memory that is to be had quickly at
-	// one time and slowly at another.
+	// repeatPeer and roundsOfPeer are the same for devices that treat a repeated packet like a new one. More packets reduce
+	// the effect of the system call that runs a program, and more rounds that of memory that is sometimes slow to allocate.
 	repeatPeer   = 2_000
 	roundsOfPeer = 40
-	// mostPrefixes is how many prefixes the largest set of a filter has: guests are too slow for more.
-	mostPrefixes = 100_000
-	// batchLen is how many packets the kernel makes in one go for a generator.
+	// maxPrefixes is the number of prefixes in the largest set of a filter. Guests are too slow for more.
+	maxPrefixes = 100_000
+	// batchLen is the number of packets that the kernel makes for a generator in one batch.
 	batchLen = 64
-	// batches is how many batches a round has, from the first packet of the first to the first of the last.
+	// batches is the number of batches in a round, from the first packet of the first to the first packet after the last.
 	batches = 7
 )
 
@@ -77,18 +76,17 @@ var pathDevices = []peer.Candidate{
 	}},
 }
 
-// candidates are all rows: programs counted by themselves, and paths end to end.
+// candidates are all rows: those of programs by themselves, and those of paths end to end.
 func candidates() (programs, paths []peer.Candidate) {
 	programs = peer.CandidatesOf("cost")
 	routers, routed := routerun.InsnRouters()
-	programs = append(programs, filterrun.Costs(mostPrefixes)...)
+	programs = append(programs, filterrun.Costs(maxPrefixes)...)
 	programs = append(programs, lbrun.Costs(lbrun.CostSize{Fresh: differentFrames})...)
-	// What they need of the kernel comes last, so that no other row is counted with it.
+	// Rows that load kernel modules come last, because loaded modules could change the counts of other rows.
 	return slices.Concat(programs, routers, costliest()), slices.Concat(pathDevices, routed, lbrun.InsnCulverts(), lbrun.InsnPeers())
 }
 
-// Rows lists the names of rows that instructions can be counted of: those of scenario cost and of routers as
-// cost/NAME, those end to end as path/NAME.
+// Rows lists the names of all rows: cost/NAME for programs by themselves, path/NAME for paths end to end.
 func Rows() []string {
 	var names []string
 	programs, paths := candidates()
@@ -101,7 +99,7 @@ func Rows() []string {
 	return names
 }
 
-// CheckRows returns an error if there is no such row.
+// CheckRows returns an error if one of names is not in Rows.
 func CheckRows(names []string) error {
 	known := Rows()
 	for _, name := range names {
@@ -112,13 +110,13 @@ func CheckRows(names []string) error {
 	return nil
 }
 
-// Count measures rows one after the other. It takes the clock to count instructions, one a nanosecond,
-// which only that of a guest does.
+// Count counts the instructions of rows, one after the other. It relies on a clock that advances by a nanosecond with each
+// instruction, as that of a guest does (see package guest).
 func Count(ctx context.Context, o Options, progress io.Writer) (*Instructions, error) {
 	if err := CheckRows(o.Rows); err != nil {
 		return nil, err
 	}
-	wanted := func(name string) bool { return len(o.Rows) == 0 || slices.Contains(o.Rows, name) }
+	selected := func(name string) bool { return len(o.Rows) == 0 || slices.Contains(o.Rows, name) }
 	frames, err := load.UDPFrames(differentFrames, peer.FrameSize)
 	if err != nil {
 		return nil, err
@@ -126,8 +124,8 @@ func Count(ctx context.Context, o Options, progress io.Writer) (*Instructions, e
 	v := scenario.VethOptions{Frames: frames, Sink: load.SinkOptions{MinLen: peer.FrameSize}, CPU: load.LastCPU(), Size: peer.FrameSize}
 	programs, paths := candidates()
 	result := &Instructions{}
-	count := func(kind string, c peer.Candidate, one func(context.Context, *scenario.VethRow) (report.Row, error)) (report.Row, bool, error) {
-		if !wanted(kind + "/" + c.Name) {
+	count := func(kind string, c peer.Candidate, measure func(context.Context, *scenario.VethRow) (report.Row, error)) (report.Row, bool, error) {
+		if !selected(kind + "/" + c.Name) {
 			return report.Row{}, false, nil
 		}
 		fmt.Fprintf(progress, "counting %s/%s\n", kind, c.Name)
@@ -141,14 +139,14 @@ func Count(ctx context.Context, o Options, progress io.Writer) (*Instructions, e
 				return report.Row{}, false, err
 			}
 		}
-		r, err := one(ctx, row)
+		r, err := measure(ctx, row)
 		if err = errors.Join(err, row.Teardown()); err != nil {
 			return r, false, fmt.Errorf("count instructions of %s/%s: %w", kind, c.Name, err)
 		}
 		return r, true, nil
 	}
 	for _, c := range programs {
-		r, ok, err := count("cost", c, ofProgram)
+		r, ok, err := count("cost", c, countProgram)
 		if err != nil {
 			return nil, err
 		}
@@ -157,7 +155,7 @@ func Count(ctx context.Context, o Options, progress io.Writer) (*Instructions, e
 		}
 	}
 	for _, c := range paths {
-		r, ok, err := count("path", c, ofPath)
+		r, ok, err := count("path", c, countPath)
 		if err != nil {
 			return nil, err
 		}
@@ -168,25 +166,26 @@ func Count(ctx context.Context, o Options, progress io.Writer) (*Instructions, e
 	return result, nil
 }
 
-// shaped devices do not get the common packets.
+// trafficSetter is a device that does not use the common packets.
 type trafficSetter interface {
-	// Shape says what is sent and counted in their place.
+	// SetTraffic sets the packets to send, and which of them the sink counts.
 	SetTraffic(v *scenario.VethOptions)
 }
 
-// loading devices need modules of the kernel.
+// moduleUser is a device that needs kernel modules.
 type moduleUser interface {
+	// Modules lists them, in the order in which they can be loaded.
 	Modules() []string
 }
 
-// ofProgram counts what the program of a device takes for a packet by itself.
-func ofProgram(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
+// countProgram counts the instructions that a device's program takes for a packet by itself.
+func countProgram(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
 	s, err := row.Subject(ctx)
 	if err != nil {
 		return report.Row{}, err
 	}
 	o := load.CostOptions{Rounds: roundsOfRow, Repeat: repeat, Checked: checkedFrames, CPU: row.Opts.CPU}
-	if !ofCulvert(row) {
+	if !needsNewPackets(row) {
 		o.Repeat, o.Rounds = repeatPeer, roundsOfPeer
 	}
 	costs, err := load.Cost(ctx, o, s)
@@ -199,15 +198,15 @@ func ofProgram(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
 	return reportRow(row, costs[0].Best, costs[0].Frames), nil
 }
 
-// ofPath counts what a packet takes from the generator to the sink. The generator's times are those of a first
-// packet of a batch and of another one, so that whole batches lie between them, with all that becomes of them: what
-// a batch sends is received before the next begins, because there is but one CPU.
-func ofPath(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
+// countPath counts the instructions that a packet takes from the generator to the sink. There is only one CPU, so all packets
+// of a batch are received before the next batch begins. The first and the last packet of a round each begin a batch, so the
+// time between them covers whole batches with their reception.
+func countPath(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
 	if err := row.Setup(ctx); err != nil {
 		return report.Row{}, err
 	}
 	rounds := roundsOfRow
-	if !ofCulvert(row) {
+	if !needsNewPackets(row) {
 		rounds = roundsOfPeer
 	}
 	least := math.Inf(1)
@@ -226,7 +225,7 @@ func ofPath(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
 			return report.Row{}, err
 		}
 		if got := after.Packets - before.Packets; got != packets {
-			return report.Row{}, fmt.Errorf("of %d packets %d arrived: the device or the queues before and behind it lose some", packets, got)
+			return report.Row{}, fmt.Errorf("%d of %d packets arrived: the device, or the queues before and after it, lost some", got, packets)
 		}
 		least = min(least, float64(sent.Elapsed)/(packets-1))
 	}
@@ -234,14 +233,14 @@ func ofPath(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
 		return report.Row{}, err
 	}
 	frames := len(row.Opts.Frames)
-	if row.Opts.Vary > 0 { // none comes twice
+	if row.Opts.Vary > 0 { // no packet is repeated
 		frames = 0
 	}
 	return reportRow(row, least, frames), nil
 }
 
-// ofCulvert tells rows that depend on what has been sent before from others.
-func ofCulvert(row *scenario.VethRow) bool {
+// needsNewPackets tells whether the cost of a packet depends on which packets the device has seen before.
+func needsNewPackets(row *scenario.VethRow) bool {
 	switch d := row.Device.(type) {
 	case *peer.Culvert:
 		return true
