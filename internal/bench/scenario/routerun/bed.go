@@ -15,24 +15,24 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// bed is a router's namespace with routes, between a generator and a sink. A full table takes long to install and
-// much memory, so all rows share it: each device under test is on In only while it is its turn.
+// bed is a namespace with a router's routes, between a generator and a sink. A full table takes much memory and long to
+// install, so all rows share the bed. Each device under test is on In only during its own rounds.
 type bed struct {
 	tester, under *load.Netns
 	path          peer.Path
 	table         table
 	writer        *writer
 	sink          *load.Sink
-	// refused counts what devices on the path do not take. It slows all rows down by the same.
+	// refused counts the packets that devices on the path refuse. It slows all rows down equally.
 	refused *load.Refusals
-	// install is how long the kernel took to take the routes.
+	// install is how long the kernel took to install the routes.
 	install time.Duration
-	// devices are those of the rows, by the names of candidates.
+	// devices are the devices of rows, by the name of the candidate. order has the names in the order of preparation.
 	devices map[string]peer.Preparer
 	order   []string
 }
 
-// newBed lays the path and installs the routes. Close is called after it, even when it failed.
+// newBed builds the path and installs the routes. The caller must call Close, also after an error.
 func newBed(ctx context.Context, t table) (b *bed, err error) {
 	b = &bed{table: t, devices: map[string]peer.Preparer{}}
 	p := &b.path
@@ -86,8 +86,8 @@ func addressRouter(p peer.Path) error {
 	return nil
 }
 
-// setRouting makes the namespace of the calling thread a router. Sources are not checked, as on routers with a full
-// table, whose routes are seldom symmetric.
+// setRouting makes the namespace of the calling thread a router. Source validation is off, as on routers with a full table,
+// because their routes are seldom symmetric.
 func setRouting(p peer.Path) error {
 	for _, set := range []struct{ name, value string }{
 		{"ipv4/conf/all/rp_filter", "0"}, {"ipv4/conf/" + p.In.Name + "/rp_filter", "0"},
@@ -101,11 +101,11 @@ func setRouting(p peer.Path) error {
 	return nil
 }
 
-// prepare gets the device of a candidate ready and takes it off the path until its turn.
+// prepare makes the device of a candidate and prepares it.
 func (b *bed) prepare(ctx context.Context, c peer.Candidate, o scenario.Options) error {
 	d, ok := c.Device(o.DeviceOptions()).(peer.Preparer)
 	if !ok {
-		return fmt.Errorf("set %s up: it cannot wait for its turn beside others", c.Name)
+		return fmt.Errorf("set %s up: its device cannot be prepared beside others", c.Name)
 	}
 	b.devices[c.Name] = d
 	b.order = append(b.order, c.Name)

@@ -14,35 +14,35 @@ import (
 )
 
 const (
-	// churnRate is how many packets a second are sent while routes change: well below what any row can forward.
+	// churnRate is the rate of packets while routes change, in packets a second. All rows can forward much more.
 	churnRate = 200_000
-	// churnUpdates is how many changes of routes a second there are, churnTick how often some of them are made.
+	// churnUpdates is the number of changes of routes a second. They are made in batches, every churnTick.
 	churnUpdates = 10_000
 	churnTick    = 10 * time.Millisecond
-	// churnRounds is how many times as long a round is as of other groups.
+	// churnRounds is the duration of a round, as a multiple of that of other groups.
 	churnRounds = 10
-	// churnAway is how many routes are missing at any time, at most.
-	churnAway = 512
-	// churnLeast is how many routes there must be to change.
-	churnLeast = 16
+	// maxMissing is the largest number of routes that are missing at any time.
+	maxMissing = 512
+	// minChurnRoutes is the smallest number of routes that can be changed.
+	minChurnRoutes = 16
 )
 
-// churn changes routes: other gateways, and routes removed and made again. A default route remains, so that every
-// destination has a route at any time.
+// churn changes routes: it leads them to other gateways, removes them and adds them again. A default route remains, so that
+// every destination has a route at any time.
 type churn struct {
 	writer   *writer
 	gateways []netip.Addr
-	// ring has the routes to change, of which every second one has a destination of the traffic. Those removed last,
-	// up to lag of them, are missing.
+	// ring has the routes to change. Every second one is a route of the traffic. Up to lag of those removed last are missing
+	// from the table.
 	ring []netip.Prefix
 	lag  int
-	// removed and restored count routes along the ring.
+	// removed and restored count the routes removed and added again, along the ring.
 	removed, restored int
 	// made counts all changes.
 	made uint64
 }
 
-// newChurn changes routes of a bed, those among them that the traffic of a group takes.
+// newChurn makes a churn of routes of a bed, among them all routes of a group's traffic.
 func newChurn(b *bed, g *group) (*churn, error) {
 	c := &churn{writer: b.writer, gateways: gatewaysOf(g.v6)}
 	few := fewRoutes()
@@ -60,18 +60,18 @@ func newChurn(b *bed, g *group) (*churn, error) {
 			take(others[i*len(others)/len(g.from)])
 		}
 	}
-	c.lag = min(churnAway, len(c.ring)/8)
-	if len(c.ring) < churnLeast {
-		return nil, fmt.Errorf("change routes: there are %d to change, at least %d are needed", len(c.ring), churnLeast)
+	c.lag = min(maxMissing, len(c.ring)/8)
+	if len(c.ring) < minChurnRoutes {
+		return nil, fmt.Errorf("change routes: there are %d to change, at least %d are needed", len(c.ring), minChurnRoutes)
 	}
 	return c, nil
 }
 
-// at is a route along the ring.
+// at is route number n along the ring, which wraps.
 func (c *churn) at(n int) netip.Prefix { return c.ring[n%len(c.ring)] }
 
-// step makes so many changes: of four one removes a route, one makes again what was removed, and two lead routes to
-// another gateway, far from those that are missing.
+// step makes n changes. Of four changes one removes a route, one adds a removed route again, and two lead a route to another
+// gateway. The latter routes are far along the ring from those that are missing.
 func (c *churn) step(n int) error {
 	for range n {
 		var err error
@@ -93,14 +93,14 @@ func (c *churn) step(n int) error {
 	return c.writer.flush()
 }
 
-// restore makes the route again that has been missing the longest.
+// restore adds the route again that has been missing longest.
 func (c *churn) restore(gateway netip.Addr) error {
 	c.restored++
 	return c.writer.change(addRoute, c.at(c.restored-1), gateway)
 }
 
-// run makes changes at the rate wanted until ctx ends, and leaves no route missing. It runs on a CPU, if there is one
-// besides that of the traffic.
+// run makes churnUpdates changes a second until ctx ends. Then it restores all routes that are missing. It runs on the given
+// CPU.
 func (c *churn) run(ctx context.Context, cpu int) error {
 	err := load.OnThread(func() error {
 		if err := load.Pin(cpu); err != nil {
@@ -114,7 +114,7 @@ func (c *churn) run(ctx context.Context, cpu int) error {
 				return nil
 			case now := <-tick.C:
 				due := int(now.Sub(start).Seconds()*churnUpdates) - int(c.made-before)
-				// After a standstill not all of it comes at once.
+				// After a standstill the changes that are due are made in several steps.
 				if err := c.step(min(due, churnUpdates/10)); err != nil {
 					return err
 				}
@@ -127,7 +127,7 @@ func (c *churn) run(ctx context.Context, cpu int) error {
 	return errors.Join(err, c.writer.flush())
 }
 
-// underChurn sends packets at a moderate rate while routes change.
+// underChurn measures a round with packets at churnRate while routes change.
 func (r *Row) underChurn(ctx context.Context, round time.Duration) (s scenario.Sample, err error) {
 	c, err := newChurn(r.bed, r.group)
 	if err != nil {

@@ -10,14 +10,15 @@ import (
 	"culvert/internal/bench/peer"
 )
 
-// Dear is the packet that takes the router longest, as far as is known: the kernel is asked for the way back as well.
+// Costliest is a row with the costliest packet for the router that is known: the kernel's FIB is also asked for the route
+// back to its source.
 func Costliest() peer.Candidate {
 	return peer.Candidate{Name: "dear-route4", Device: func(peer.DeviceOptions) peer.Device {
 		return &costliest{insnRouter{router: &culvert{noMirror: true}, size: peer.FrameSize}}
 	}}
 }
 
-// dearest has Linux look where packets come from (rp_filter).
+// costliest is a router on which Linux validates the sources of packets (rp_filter).
 type costliest struct{ insnRouter }
 
 func (d *costliest) Attach(ctx context.Context, p peer.Path) error {
@@ -26,7 +27,7 @@ func (d *costliest) Attach(ctx context.Context, p peer.Path) error {
 		return os.WriteFile("/proc/sys/net/ipv4/conf/"+p.In.Name+"/rp_filter", []byte(loose), 0)
 	})
 	if err != nil {
-		return fmt.Errorf("have the sources of packets looked at: %w", err)
+		return fmt.Errorf("turn source validation on for %s: %w", p.In.Name, err)
 	}
 	return d.insnRouter.Attach(ctx, p)
 }

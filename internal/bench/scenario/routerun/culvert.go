@@ -22,11 +22,11 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// culvert is culvert's IP router. What keeps its mirror current goes on between its turns too.
+// culvert is culvert's IP router. Its mirror is kept current between its rounds too.
 type culvert struct {
-	// noMirror has it ask the kernel for every packet.
+	// noMirror turns the mirror off, so that culvert asks the kernel's FIB for every packet.
 	noMirror bool
-	// unfed leaves the mirror as it is once it is full, for packets that go by it nevertheless.
+	// unfed stops updating the mirror once it is complete. Packets use it nevertheless.
 	unfed  bool
 	in     load.End
 	inst   *datapath.Instance
@@ -34,16 +34,16 @@ type culvert struct {
 	status route.Status
 	stop   context.CancelFunc
 	done   chan error
-	// sync is how long it took to be current, heap how many bytes of this process it holds.
+	// sync is how long it took until the mirror was current. heap is the memory of this process that it takes, in bytes.
 	sync time.Duration
 	heap uint64
 }
 
-// syncLimit is how long a full table may take.
+// syncLimit bounds the time until the mirror of a full table is current.
 const syncLimit = 2 * time.Minute
 
-// heldPlane is a data plane that is on its interfaces between its turns, as far as what feeds it can tell: otherwise
-// that would take all ways out of the table each time.
+// heldPlane is a data plane that always appears to be on its interfaces. Between its rounds it is not. Without heldPlane
+// route.Run would then remove all next hops from the mirror each time.
 type heldPlane struct {
 	*routeplane.Plane
 	interfaces []string
@@ -51,7 +51,7 @@ type heldPlane struct {
 
 func (p heldPlane) Attached() []string { return p.interfaces }
 
-// Prepare loads the data plane, and waits until it knows all that the kernel knows.
+// Prepare loads the data plane, waits until its mirror is current, and pauses it.
 func (d *culvert) Prepare(ctx context.Context, p peer.Path) (err error) {
 	d.in = p.In
 	before := heapInUse()
@@ -76,7 +76,7 @@ func (d *culvert) Prepare(ctx context.Context, p peer.Path) (err error) {
 	start := time.Now()
 	go func() {
 		d.done <- p.In.Netns.Do(func() error {
-			// Beside the packets, if there is a CPU for it.
+			// The mirror is updated on another CPU than that of the packets, if there is one.
 			if err := load.Pin(load.AnotherCPU(load.LastCPU())); err != nil {
 				return err
 			}
@@ -91,7 +91,7 @@ func (d *culvert) Prepare(ctx context.Context, p peer.Path) (err error) {
 	d.heap = heapInUse()
 	d.heap -= min(before, d.heap)
 	if d.noMirror || d.unfed {
-		// What it has been told of devices stays as it is, and it needs nothing else.
+		// The data plane keeps its state of devices and next hops, and needs nothing else.
 		if err := d.unfeed(); err != nil {
 			return err
 		}
@@ -99,12 +99,12 @@ func (d *culvert) Prepare(ctx context.Context, p peer.Path) (err error) {
 	return d.inst.Pause()
 }
 
-// await waits until the tables have been read, and until packets go by them.
+// await waits until the kernel's tables have been read and the mirror is current.
 func (d *culvert) await(ctx context.Context, synced <-chan struct{}, start time.Time) error {
 	limit := time.NewTimer(syncLimit)
 	defer limit.Stop()
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
+	poll := time.NewTicker(time.Millisecond)
+	defer poll.Stop()
 	read := false
 	for {
 		select {
@@ -122,7 +122,7 @@ func (d *culvert) await(ctx context.Context, synced <-chan struct{}, start time.
 				s.IPv6.Reason)
 		case <-synced:
 			read, synced = true, nil
-		case <-look.C:
+		case <-poll.C:
 		}
 		if read && (d.noMirror || d.current()) {
 			d.sync = time.Since(start)
@@ -131,7 +131,7 @@ func (d *culvert) await(ctx context.Context, synced <-chan struct{}, start time.
 	}
 }
 
-// current tells whether packets go by the mirror now.
+// current tells whether packets use the mirror now.
 func (d *culvert) current() bool {
 	st, err := routeplane.ReadState(d.inst)
 	var now unix.Timespec
@@ -141,7 +141,7 @@ func (d *culvert) current() bool {
 	return int64(min(st.Until4, st.Until6)) > now.Nano()
 }
 
-// heapInUse is how many bytes of the process are in use after all that could be freed has been.
+// heapInUse is the memory of the process's heap in bytes, after a garbage collection.
 func heapInUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -151,10 +151,10 @@ func heapInUse() uint64 {
 
 func (d *culvert) Attach(_ context.Context, p peer.Path) error { return p.In.Netns.Do(d.inst.Resume) }
 
-// Frames are those of the group, which have the router's address.
+// Frames returns the group's frames, which have the router's Ethernet address.
 func (*culvert) Frames(_ peer.Path, common [][]byte) ([][]byte, error) { return common, nil }
 
-// Losses are what culvert and the kernel behind it dropped.
+// Losses counts the packets that culvert and the kernel behind it dropped.
 func (d *culvert) Losses() (map[string]uint64, error) {
 	lost, err := peer.CulvertLosses(d.inst, d.in, false)
 	if err != nil {
@@ -165,7 +165,7 @@ func (d *culvert) Losses() (map[string]uint64, error) {
 	return lost, err
 }
 
-// Aside counts the packets that went another way than by the data plane alone, and with a mirror by that.
+// Diverted counts the packets that were left to the kernel and, with a mirror, those that were looked up in the kernel's FIB.
 func (d *culvert) Diverted() (map[string]uint64, error) {
 	ports, err := d.inst.Ports()
 	if err != nil {
@@ -188,7 +188,7 @@ func (d *culvert) Diverted() (map[string]uint64, error) {
 	return diverted, nil
 }
 
-// mirrored says how long the mirror took, and what it takes.
+// mirrored implements mirroring.
 func (d *culvert) mirrored(r *report.Routes) {
 	r.Sync, r.ProcessBytes = d.sync.Seconds(), d.heap
 	if n, err := mapBytes(d.inst.Program()); err == nil {
@@ -196,7 +196,7 @@ func (d *culvert) mirrored(r *report.Routes) {
 	}
 }
 
-// mapBytes adds up what the kernel says of the memory of all maps that the IP router has.
+// mapBytes is the memory of all maps of the IP router in bytes, as the kernel reports it.
 func mapBytes(prog *ebpf.Program) (bytes uint64, err error) {
 	info, err := prog.Info()
 	if err != nil {
@@ -226,7 +226,7 @@ func (d *culvert) Detach() error {
 	return d.inst.Pause()
 }
 
-// unfeed ends what feeds the data plane.
+// unfeed stops updating the mirror.
 func (d *culvert) unfeed() error {
 	if d.stop == nil {
 		return nil
@@ -236,7 +236,7 @@ func (d *culvert) unfeed() error {
 	return <-d.done
 }
 
-// Release ends what feeds the data plane, and unloads it.
+// Release stops updating the mirror, and unloads the data plane.
 func (d *culvert) Release() error {
 	err := d.unfeed()
 	if d.inst != nil {

@@ -15,34 +15,36 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// frameLen is the length of frames in scenario route, bytes without the frame check sequence: about the shortest
-// that carry UDP over IPv6.
+// frameLen is the length of frames in scenario route, in bytes without the frame check sequence. It is about that of the
+// shortest frames with UDP over IPv6.
 const frameLen = 64
 
-// sourcePort is where all packets come from.
+// sourcePort is the source port of all packets.
 const sourcePort = 1024
 
-// mixLen is how many packets of a Zipf mix are drawn: from one to the next they are as random as the mix.
+// mixLen is the number of packets that are drawn from a Zipf distribution. They are sent in the order in which they were
+// drawn.
 const mixLen = 131072
 
 // group is a set of rows of scenario route that get the same packets.
 type group struct {
 	v6 bool
-	// full is set for a full table, else there are a few routes.
+	// full selects a full table. Without it there are few routes.
 	full bool
-	// addresses is how many destinations there are.
+	// addresses is the number of destinations.
 	addresses int
-	// zipf has the k-th destination with a likelihood of 1/k, else they take turns in random order.
+	// zipf draws destinations from a Zipf distribution: the k-th has a probability proportional to 1/k. Without it all
+	// destinations take turns in random order.
 	zipf bool
-	// churn has routes change meanwhile.
+	// churn changes routes during the measurement.
 	churn bool
 
-	// from are the routes that the destinations were picked from.
+	// from are the routes that the destinations were picked from, one for each destination.
 	from []netip.Prefix
 	gen  *load.Generator
 }
 
-// allGroups are all there are, in the order of reports.
+// allGroups lists all groups, in the order of reports.
 func allGroups() []*group {
 	var all []*group
 	for _, v6 := range []bool{false, true} {
@@ -57,7 +59,7 @@ func allGroups() []*group {
 	return all
 }
 
-// String is the group's name: the variant of its rows.
+// String is the group's name, which is the variant of its rows.
 func (g *group) String() string {
 	family := "4"
 	if g.v6 {
@@ -84,36 +86,35 @@ func Groups() []string {
 	return names
 }
 
-// chosenGroups are those that the options ask for, all without. The beginning of a name asks for all that begin so up
-// to a dash: 4 for those of IPv4.
+// chosenGroups returns the groups that the options select, or all if they select none. The beginning of names up to a dash
+// selects all groups that begin so: 4 selects those of IPv4.
 func chosenGroups(o scenario.Options) ([]*group, error) {
 	all := allGroups()
 	if len(o.Groups) == 0 {
 		return all, nil
 	}
-	asked := func(g *group, word string) bool {
+	selects := func(word string, g *group) bool {
 		return g.String() == word || strings.HasPrefix(g.String(), word+"-")
 	}
 	for _, word := range o.Groups {
-		if !slices.ContainsFunc(all, func(g *group) bool { return asked(g, word) }) {
+		if !slices.ContainsFunc(all, func(g *group) bool { return selects(word, g) }) {
 			return nil, fmt.Errorf("%w group %q: there are %s, and 4, 6, 4-full and 6-full for all of a kind", load.ErrUnknown, word,
 				strings.Join(Groups(), ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(g *group) bool {
-		return !slices.ContainsFunc(o.Groups, func(word string) bool { return asked(g, word) })
+		return !slices.ContainsFunc(o.Groups, func(word string) bool { return selects(word, g) })
 	}), nil
 }
 
-// frames are the packets of the group from one end to the router's: for each destination one, or of a Zipf mix as many
-// as there are in it.
+// frames makes the packets of the group from the tester to the router: one for each destination, or mixLen with a Zipf
+// distribution. It sets g.from.
 func (g *group) frames(t table, p peer.Path) ([][]byte, error) {
 	var addrs []netip.Addr
 	addrs, g.from = destinations(*t.of(g.v6), g.addresses)
-	one := func(dst netip.Addr) ([]byte, error) { return routedFrame(dst, p, frameLen) }
 	frames := make([][]byte, len(addrs))
 	for i, dst := range addrs {
-		f, err := one(dst)
+		f, err := routedFrame(dst, p, frameLen)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +123,7 @@ func (g *group) frames(t table, p peer.Path) ([][]byte, error) {
 	if !g.zipf {
 		return frames, nil
 	}
-	// A frame is not changed, so that those to one destination can share their bytes.
+	// Frames are never written, so those to one destination can share their bytes.
 	mix := make([][]byte, mixLen)
 	for i, k := range zipf(len(frames), len(mix)) {
 		mix[i] = frames[k]
@@ -130,7 +131,7 @@ func (g *group) frames(t table, p peer.Path) ([][]byte, error) {
 	return mix, nil
 }
 
-// routedFrame is a UDP packet for the router to forward, with 64 hops to go, in a frame of so many bytes.
+// routedFrame makes a UDP packet for the router to forward, with a TTL of 64, in a frame of size bytes.
 func routedFrame(dst netip.Addr, p peer.Path, size int) ([]byte, error) {
 	net, headers := netIn4, scionpkt.EthernetLen+scionpkt.IPv4Len+scionpkt.UDPLen
 	if dst.Is6() {

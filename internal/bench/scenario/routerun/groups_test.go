@@ -23,19 +23,19 @@ func TestRouteGroups(t *testing.T) {
 	if got := Groups(); !slices.Equal(got, want) {
 		t.Errorf("groups %q, want %q", got, want)
 	}
-	for _, tc := range []struct{ asked, want []string }{
+	for _, tc := range []struct{ words, want []string }{
 		{nil, want},
 		{[]string{"6-few", "4-few"}, []string{"4-few", "6-few"}},
-		{[]string{"6"}, want[7:]},
-		{[]string{"4-full", "4-full-1"}, want[1:7]},
+		{[]string{"6"}, []string{"6-few", "6-full-1", "6-full-64", "6-full-4096", "6-full-65536", "6-full-zipf", "6-full-churn"}},
+		{[]string{"4-full", "4-full-1"}, []string{"4-full-1", "4-full-64", "4-full-4096", "4-full-65536", "4-full-zipf", "4-full-churn"}},
 	} {
-		groups, err := chosenGroups(scenario.Options{Groups: tc.asked})
+		groups, err := chosenGroups(scenario.Options{Groups: tc.words})
 		var got []string
 		for _, g := range groups {
 			got = append(got, g.String())
 		}
 		if err != nil || !slices.Equal(got, tc.want) {
-			t.Errorf("groups %q of %q, want %q; error %v", got, tc.asked, tc.want, err)
+			t.Errorf("groups %q of %q, want %q; error %v", got, tc.words, tc.want, err)
 		}
 	}
 	for _, bad := range []string{"", "5", "4-fu", "4-full-2"} {
@@ -45,7 +45,7 @@ func TestRouteGroups(t *testing.T) {
 	}
 }
 
-// Frames go from the tester to the router, one for each destination, and a mix holds more of some.
+// Frames go from the tester to the router. There is one for each destination, and several for some in a Zipf distribution.
 func TestRoutedFrames(t *testing.T) {
 	source, in := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	p := peer.Path{Source: load.End{MAC: source}, In: load.End{MAC: in}}

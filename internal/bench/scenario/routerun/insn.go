@@ -14,18 +14,17 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// insnRouter is a router alone on a path, with few routes, whose instructions are to be counted.
+// insnRouter is a router on a path of its own, with few routes, for counting instructions.
 type insnRouter struct {
 	v6 bool
-	// router is what forwards.
+	// router is the device that forwards.
 	router peer.Preparer
 	writer *writer
 	// size is the length of the frames in bytes.
 	size int
 }
 
-// InsnRouters are the routers in both families: those that are programs, which are counted by themselves, and all of
-// them from end to end.
+// InsnRouters returns the rows of routers in both families: programs by themselves, and all routers end to end.
 func InsnRouters() (programs, paths []peer.Candidate) {
 	add := func(to *[]peer.Candidate, name string, router func() peer.Preparer) {
 		for _, v6 := range []bool{false, true} {
@@ -39,19 +38,19 @@ func InsnRouters() (programs, paths []peer.Candidate) {
 		}
 	}
 	fib := func() peer.Preparer { return &programDevice{program: load.BenchProgBenchFib} }
-	asking := func() peer.Preparer { return &culvert{noMirror: true} }
-	mirror := func() peer.Preparer { return &culvert{unfed: true} }
+	routeFIB := func() peer.Preparer { return &culvert{noMirror: true} }
+	routeMirror := func() peer.Preparer { return &culvert{unfed: true} }
 	add(&programs, "fib", fib)
-	add(&programs, "route-fib", asking)
-	add(&programs, "route-mirror", mirror)
+	add(&programs, "route-fib", routeFIB)
+	add(&programs, "route-mirror", routeMirror)
 	add(&paths, "route-linux", func() peer.Preparer { return &programDevice{program: load.BenchProgBenchEmpty} })
 	add(&paths, "fib", fib)
-	add(&paths, "route-fib", asking)
-	add(&paths, "route-mirror", mirror)
+	add(&paths, "route-fib", routeFIB)
+	add(&paths, "route-mirror", routeMirror)
 	return programs, paths
 }
 
-// Attach makes the path's namespace a router.
+// Attach makes the device's namespace a router with few routes.
 func (d *insnRouter) Attach(ctx context.Context, p peer.Path) error {
 	steps := []func() error{
 		func() error { return addressRouter(p) },
@@ -69,7 +68,8 @@ func (d *insnRouter) Attach(ctx context.Context, p peer.Path) error {
 	return nil
 }
 
-// prepare has the router ready. culvert looks whether the sink takes frames, which is not attached yet.
+// prepare prepares the router. culvert checks whether the far end accepts redirected frames. The sink is not attached yet, so
+// prepare makes the far end listen meanwhile.
 func (d *insnRouter) prepare(ctx context.Context, p peer.Path) error {
 	listening, err := load.Listen(p.Sink)
 	if err != nil {
@@ -78,10 +78,9 @@ func (d *insnRouter) prepare(ctx context.Context, p peer.Path) error {
 	return errors.Join(d.router.Prepare(ctx, p), listening.Close())
 }
 
-// Frames go to as many destinations as there are common frames.
+// Frames makes as many frames as there are common ones, to up to insnDestinations destinations.
 func (d *insnRouter) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
 	few := fewRoutes()
-	// Three networks of 256 addresses, or of many more.
 	addrs, _ := destinations(*few.of(d.v6), min(len(common), insnDestinations))
 	frames := make([][]byte, len(common))
 	for i := range frames {
@@ -94,7 +93,7 @@ func (d *insnRouter) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
 	return frames, nil
 }
 
-// Shape has the frames alone counted, by their UDP ports: a router sends packets of its own now and then.
+// SetTraffic makes the sink count only the frames, by their UDP ports, because a router also sends packets of its own.
 func (d *insnRouter) SetTraffic(v *scenario.VethOptions) {
 	ports := scionpkt.EthernetLen + scionpkt.IPv4Len
 	if d.v6 {
@@ -103,12 +102,12 @@ func (d *insnRouter) SetTraffic(v *scenario.VethOptions) {
 	v.Sink = load.SinkOptions{MinLen: d.size, MarkOffset: ports, Mark: sourcePort<<16 | load.DiscardPort}
 }
 
-// insnDestinations is how many destinations there are: the routes have hardly more addresses.
+// insnDestinations is the number of destinations. The routes of IPv4 have only 768 addresses.
 const insnDestinations = 512
 
 func (d *insnRouter) Losses() (map[string]uint64, error) { return d.router.Losses() }
 
-// Program is what is on In, which redirects.
+// Program implements peer.SingleProgram.
 func (d *insnRouter) Program() (*ebpf.Program, uint32) {
 	switch r := d.router.(type) {
 	case *culvert:

@@ -13,8 +13,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Each router that instructions are counted of forwards all of its packets, by itself and from end to end, and culvert
-// does so by its mirror where it has one.
+// Each router whose instructions are counted forwards all packets, by itself and end to end. culvert with a mirror uses only
+// that.
 func TestInsnRoutes(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)

@@ -12,7 +12,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Packets that the kernel has no route for are counted as lost, in both families: not one is missing.
+// Every packet for which the kernel has no route is counted as lost, in both families.
 func TestLostWithoutRoute(t *testing.T) {
 	testbed.NeedRoot(t)
 	b, err := newBed(t.Context(), fewRoutes())

@@ -14,15 +14,16 @@ import (
 	"culvert/internal/bench/peer"
 )
 
-// programDevice is a device that is one of the bench's own programs, or with the empty program the kernel alone. It
-// is loaded once, and on In only while it is its turn.
+// programDevice is a device that is one of the bench's own programs. With the empty program the kernel alone forwards. The
+// program is loaded once, and is on In only while the device is attached.
 type programDevice struct {
-	// program is its name in the object.
+	// program is the name of the program in the eBPF object.
 	program string
 	prog    *ebpf.Program
-	passed  *ebpf.Variable
-	on      io.Closer
-	netns   *load.Netns
+	// passed is the program's counter of packets that it left to the kernel.
+	passed *ebpf.Variable
+	on     io.Closer
+	netns  *load.Netns
 }
 
 // Prepare loads the program.
@@ -53,13 +54,13 @@ func (d *programDevice) Attach(_ context.Context, p peer.Path) (err error) {
 	return nil
 }
 
-// Frames are those of the group, which have the router's address.
+// Frames returns the group's frames, which have the router's Ethernet address.
 func (*programDevice) Frames(_ peer.Path, common [][]byte) ([][]byte, error) { return common, nil }
 
-// Losses are the kernel's.
+// Losses counts the packets that the kernel dropped.
 func (d *programDevice) Losses() (map[string]uint64, error) { return peer.KernelLosses(d.netns) }
 
-// Aside counts the packets that the program left to the kernel. The empty one is there to leave all.
+// Diverted counts the packets that the program left to the kernel. The empty program, which leaves all, does not count them.
 func (d *programDevice) Diverted() (map[string]uint64, error) {
 	var packets uint64
 	if err := d.passed.Get(&packets); err != nil {

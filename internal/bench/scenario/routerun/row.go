@@ -12,17 +12,17 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// Row is a device under test on a bed that it shares with others, with the packets of a group.
+// Row is a device under test on a bed, which it shares with other rows, with the packets of a group.
 type Row struct {
 	scenario.VethRow
 	group *group
 	bed   *bed
-	// updates counts the changes of routes during the rounds, of which the first is only to warm up.
+	// updates counts the changes of routes in all rounds but the first, which only warms up. warm is set after it.
 	updates uint64
 	warm    bool
 }
 
-// newRow makes a row of a candidate that the bed has a device of.
+// newRow makes a row of a candidate whose device the bed has prepared.
 func newRow(c peer.Candidate, g *group, b *bed, cpu int) *Row {
 	return &Row{
 		VethRow: scenario.VethRow{
@@ -33,13 +33,13 @@ func newRow(c peer.Candidate, g *group, b *bed, cpu int) *Row {
 	}
 }
 
-// Setup has nothing to do: the bed is there.
+// Setup does nothing, because the bed exists already.
 func (*Row) Setup(context.Context) error { return nil }
 
-// Teardown leaves the bed to others.
+// Teardown does nothing, because other rows use the bed.
 func (*Row) Teardown() error { return nil }
 
-// leftToKernel is what became of packets that a device should forward by itself and did not.
+// leftToKernel describes packets that a device should have forwarded itself (see Diverted).
 const leftToKernel = "left to the kernel"
 
 // Run measures one round.
@@ -60,7 +60,7 @@ func (r *Row) Run(ctx context.Context, round time.Duration) (s scenario.Sample, 
 	})
 }
 
-// Describe says what the routes are, and what the device took to have them.
+// Describe adds the routes, and the time and memory of the device's mirror.
 func (r *Row) Describe(row *report.Row) {
 	r.VethRow.Describe(row)
 	row.Frames = len(r.Gen.Frames())
@@ -76,6 +76,6 @@ func (r *Row) Describe(row *report.Row) {
 
 // mirroring is a device with a copy of the kernel's routes.
 type mirroring interface {
-	// mirrored fills in how long it took to make, and how large it is.
+	// mirrored sets the fields for the time until the copy was current, and for its size.
 	mirrored(r *report.Routes)
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package routerun measures routers: packets to few and to many destinations, while routes stay or change.
+// Package routerun measures IP routers: with few and with many routes, to few and to many destinations, and while routes
+// change.
 package routerun
 
 import (
@@ -18,10 +19,10 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// comparedWith are the rows that others of their group are compared with.
+// comparedWith are the rows that the other rows of their group are compared with.
 var comparedWith = []string{"linux", "redirect", "fib", "mirror"}
 
-// churnRows are the rows that are measured while routes change, unless others are asked for.
+// churnRows are the rows that are measured while routes change, unless rows are named.
 var churnRows = []string{"linux", "fib", "mirror"}
 
 // candidates are the rows of scenario route, in the order of reports.
@@ -35,19 +36,18 @@ func candidates() []peer.Candidate {
 		{Name: "fib", Device: program(load.BenchProgBenchFib)},
 		{Name: "mirror", Device: func(peer.DeviceOptions) peer.Device { return &culvert{} }},
 		{Name: "culvert-fib", Device: func(peer.DeviceOptions) peer.Device { return &culvert{noMirror: true} }},
-		// Not in Debian 12.
+		// Debian 12 does not have xdp-forward.
 		{Name: "xdp-forward", ByNameOnly: true, Device: func(peer.DeviceOptions) peer.Device { return &xdpForward{} }},
 	}
 }
 
-// Scenario is about routers.
+// Scenario is the scenario that measures IP routers.
 func Scenario() scenario.Scenario {
 	return scenario.Scenario{Name: "route", Rounds: 7, Round: 250 * time.Millisecond, Candidates: candidates(), Run: run}
 }
 
-// run measures routers: what they forward a second with few routes and with a full table, to few and to many
-// destinations, and whether they lose packets while routes change. Rows of all groups take turns, so that groups can be
-// compared too.
+// run measures the throughput of routers with few routes and with a full table, to few and to many destinations, and whether
+// they lose packets while routes change. Rows of all groups take turns, so that groups can be compared too.
 func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *report.Report, err error) {
 	groups, err := chosenGroups(o)
 	if err != nil {
@@ -58,7 +58,7 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 		return nil, err
 	}
 	available := slices.DeleteFunc(slices.Clone(chosen), func(c peer.Candidate) bool { return missing[c.Name] != nil })
-	beds, err := layBeds(ctx, o, groups, available)
+	beds, err := newBeds(ctx, o, groups, available)
 	defer func() {
 		for _, b := range beds {
 			err = errors.Join(err, b.Close())
@@ -104,9 +104,9 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 	return makeReport(groups, chosen, missing, append(steady, changing...), append(samples, more...)), nil
 }
 
-// layBeds makes the routers with few routes and with a full table that the groups need, with the devices under test.
-// Close is called of all beds that are returned, also with an error.
-func layBeds(ctx context.Context, o scenario.Options, groups []*group, available []peer.Candidate) (map[bool]*bed, error) {
+// newBeds makes the beds that the groups need, by whether they have a full table, and prepares the devices under test. The
+// caller must close all beds returned, also after an error.
+func newBeds(ctx context.Context, o scenario.Options, groups []*group, available []peer.Candidate) (map[bool]*bed, error) {
 	beds := map[bool]*bed{}
 	for _, g := range groups {
 		if beds[g.full] != nil {
@@ -149,15 +149,15 @@ func (g *group) generator(b *bed, cpu int) error {
 	return err
 }
 
-// makeReport compares rows within their groups, and each row with itself with few routes.
+// makeReport makes the report. It compares rows with those of their group, and each row with itself with few routes.
 func makeReport(groups []*group, chosen []peer.Candidate, missing map[string]error, rows []scenario.Row, samples [][]scenario.Sample) *report.Report {
 	all := &report.Report{Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}}
 	for _, g := range groups {
-		var mine []scenario.Row
-		var taken [][]scenario.Sample
+		var groupRows []scenario.Row
+		var groupSamples [][]scenario.Sample
 		for i, row := range rows {
 			if row.(*Row).group == g {
-				mine, taken = append(mine, row), append(taken, samples[i])
+				groupRows, groupSamples = append(groupRows, row), append(groupSamples, samples[i])
 			}
 		}
 		var against []string
@@ -166,12 +166,12 @@ func makeReport(groups []*group, chosen []peer.Candidate, missing map[string]err
 				against = append(against, name+"@"+g.String())
 			}
 		}
-		r := scenario.RateReport(mine, taken, against)
+		r := scenario.RateReport(groupRows, groupSamples, against)
 		all.Rows = append(all.Rows, r.Rows...)
 		maps.Copy(all.Ratios, r.Ratios)
 		maps.Copy(all.RatioSpreads, r.RatioSpreads)
 		for _, c := range chosen {
-			// Once says it.
+			// A missing row is reported only in the first group.
 			if err := missing[c.Name]; err != nil && g == groups[0] {
 				all.Rows = append(all.Rows, report.Row{
 					Name: c.Name + "@" + g.String(), FrameSize: frameLen, Note: "not measured: " + err.Error(),
@@ -184,7 +184,7 @@ func makeReport(groups []*group, chosen []peer.Candidate, missing map[string]err
 	return all
 }
 
-// compareWithFew compares each row that has a full table with the same one that has few routes.
+// compareWithFew compares each row with a full table with the same row with few routes.
 func compareWithFew(all *report.Report, groups []*group) {
 	rates := map[string][]float64{}
 	for _, row := range all.Rows {
@@ -206,22 +206,23 @@ func compareWithFew(all *report.Report, groups []*group) {
 	}
 }
 
-// noteMirrors tells what rows took to know the routes, of each once with few and once with all.
+// noteMirrors adds notes about the time and memory of mirrors. Each device has one note with few routes and one with a full
+// table.
 func noteMirrors(all *report.Report, groups []*group) {
-	type once struct {
+	type mirror struct {
 		name string
 		full bool
 	}
-	told := map[once]bool{}
+	noted := map[mirror]bool{}
 	for _, g := range groups {
 		for i := range all.Rows {
 			row := &all.Rows[i]
-			name, mine := strings.CutSuffix(row.Name, "@"+g.String())
-			t, key := row.Routes, once{name, g.full}
-			if !mine || told[key] || t == nil || t.Sync == 0 {
+			name, inGroup := strings.CutSuffix(row.Name, "@"+g.String())
+			t, key := row.Routes, mirror{name, g.full}
+			if !inGroup || noted[key] || t == nil || t.Sync == 0 {
 				continue
 			}
-			told[key] = true
+			noted[key] = true
 			note := fmt.Sprintf("current %.2f s after its start; %.1f MiB of maps, %.1f MiB in the process", t.Sync,
 				float64(t.MapBytes)/(1<<20), float64(t.ProcessBytes)/(1<<20))
 			row.Note = strings.TrimPrefix(row.Note+"; "+note, "; ")

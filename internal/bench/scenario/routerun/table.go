@@ -17,11 +17,12 @@ import (
 	"culvert/internal/lab/prefixes"
 )
 
-// gatewayCount is how many neighbors the routes of a family lead to, by turns.
+// gatewayCount is the number of gateways of each family. Routes lead to them in turns.
 const gatewayCount = 8
 
-// The networks of the wires, which are for benchmarks (RFC 2544, RFC 5180). The first address of each is the
-// router's, the second the tester's, and those from the second on are the gateways.
+// The networks of the wires, which are for benchmarks (RFC 2544, RFC 5180). The first address of each is the router's. The
+// second address of the inbound networks is the tester's. The gateways have the addresses from the second on in the outbound
+// networks.
 var (
 	netIn4  = netip.MustParsePrefix("198.18.0.0/24")
 	netOut4 = netip.MustParsePrefix("198.19.0.0/24")
@@ -29,7 +30,7 @@ var (
 	netOut6 = netip.MustParsePrefix("2001:2:0:2::/64")
 )
 
-// unroutable are networks that the kernel takes no unicast routes to, or that the bench itself has.
+// unroutable are networks for which the kernel refuses unicast routes, and those of the bench itself.
 var unroutable = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("224.0.0.0/3"),
 	netip.MustParsePrefix("198.18.0.0/15"),
@@ -37,12 +38,12 @@ var unroutable = []netip.Prefix{
 	netip.MustParsePrefix("2001:2::/48"),
 }
 
-// table is what a router under test has routes to, in the order in which they are installed.
+// table has the destinations of a router's routes, in the order in which they are installed.
 type table struct {
 	v4, v6 []netip.Prefix
 }
 
-// fewRoutes is a table of a handful: documentation networks and a default route in each family.
+// fewRoutes is a table with a default route and three documentation networks in each family.
 func fewRoutes() table {
 	var t table
 	for _, text := range []string{
@@ -54,7 +55,7 @@ func fewRoutes() table {
 	return t
 }
 
-// fullRoutes is a few routes and all of a full table, or so many of each family if sample is not 0.
+// fullRoutes is fewRoutes with all routes of a full table, or with o.Sample of each family if that is not 0.
 func fullRoutes(o scenario.Options) (table, error) {
 	path := o.Prefixes
 	if path == "" {
@@ -72,14 +73,14 @@ func fullRoutes(o scenario.Options) (table, error) {
 		v4, v6 = prefixes.Sample(v4, o.Sample), prefixes.Sample(v6, o.Sample)
 	}
 	t := fewRoutes()
-	few := append(slices.Clone(unroutable), t.v4[1:]...)
-	few = append(few, t.v6[1:]...)
-	t.v4 = append(t.v4, prefixes.Without(v4, few)...)
-	t.v6 = append(t.v6, prefixes.Without(v6, few)...)
+	excluded := append(slices.Clone(unroutable), t.v4[1:]...)
+	excluded = append(excluded, t.v6[1:]...)
+	t.v4 = append(t.v4, prefixes.Without(v4, excluded)...)
+	t.v6 = append(t.v6, prefixes.Without(v6, excluded)...)
 	return t, nil
 }
 
-// of is the table of a family.
+// of is the part of the table for a family.
 func (t *table) of(v6 bool) *[]netip.Prefix {
 	if v6 {
 		return &t.v6
@@ -87,7 +88,7 @@ func (t *table) of(v6 bool) *[]netip.Prefix {
 	return &t.v4
 }
 
-// gateway is the neighbor that route number n of a family leads to.
+// gateway is the address of the gateway of route number n of a family.
 func gateway(v6 bool, n int) netip.Addr {
 	a := netOut4.Addr()
 	if v6 {
@@ -99,7 +100,7 @@ func gateway(v6 bool, n int) netip.Addr {
 	return a
 }
 
-// install makes all routes of a family.
+// install adds all routes of a family to the kernel.
 func (t table) install(ctx context.Context, w *writer, v6 bool) error {
 	gateways := gatewaysOf(v6)
 	for i, p := range *t.of(v6) {
@@ -113,7 +114,7 @@ func (t table) install(ctx context.Context, w *writer, v6 bool) error {
 	return w.flush()
 }
 
-// gatewaysOf are the neighbors of a family.
+// gatewaysOf are the gateways of a family.
 func gatewaysOf(v6 bool) []netip.Addr {
 	all := make([]netip.Addr, gatewayCount)
 	for i := range all {
@@ -122,8 +123,8 @@ func gatewaysOf(v6 bool) []netip.Addr {
 	return all
 }
 
-// destinations are n different addresses inside routes picked at random, each route as likely as any other, and the
-// route that each was picked from. Default routes are not picked.
+// destinations picks n different random addresses: each in a random route, with the same probability for all routes. It also
+// returns the route of each. Default routes are not picked.
 func destinations(routes []netip.Prefix, n int) (addrs []netip.Addr, from []netip.Prefix) {
 	r := rand.New(rand.NewPCG(load.Seed, uint64(n)))
 	seen := map[netip.Addr]bool{}
@@ -139,10 +140,10 @@ func destinations(routes []netip.Prefix, n int) (addrs []netip.Addr, from []neti
 	return addrs, from
 }
 
-// zipf picks n of so many things, the k-th with a likelihood of 1/k.
-func zipf(things, n int) []int {
-	r := rand.New(rand.NewPCG(load.Seed, uint64(things)))
-	sums := make([]float64, things)
+// zipf draws n indexes below count from a Zipf distribution: the k-th index has a probability proportional to 1/k.
+func zipf(count, n int) []int {
+	r := rand.New(rand.NewPCG(load.Seed, uint64(count)))
+	sums := make([]float64, count)
 	sum := 0.0
 	for k := range sums {
 		sum += 1 / float64(k+1)
@@ -151,7 +152,7 @@ func zipf(things, n int) []int {
 	picked := make([]int, n)
 	for i := range picked {
 		at := r.Float64() * sum
-		picked[i] = min(sort.Search(things, func(k int) bool { return sums[k] > at }), things-1)
+		picked[i] = min(sort.Search(count, func(k int) bool { return sums[k] > at }), count-1)
 	}
 	return picked
 }

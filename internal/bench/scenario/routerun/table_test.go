@@ -12,7 +12,7 @@ import (
 	"culvert/internal/lab/prefixes"
 )
 
-// testPrefixes is the table of real prefixes, where the go command has it.
+// testPrefixes is the path of the file with real prefixes, which the go command has downloaded.
 func testPrefixes(t *testing.T) string {
 	t.Helper()
 	path, err := prefixes.Find(t.Context(), ".")
@@ -44,9 +44,10 @@ func TestDestinations(t *testing.T) {
 			t.Errorf("no destination in %s", p)
 		}
 	}
-	six, _ := destinations([]netip.Prefix{netip.MustParsePrefix("2001:db8:2::/47")}, 100)
+	// In a prefix whose length is not a multiple of 8, addresses of both halves are picked.
+	addrs6, _ := destinations([]netip.Prefix{netip.MustParsePrefix("2001:db8:2::/47")}, 100)
 	var low, high int
-	for _, a := range six {
+	for _, a := range addrs6 {
 		if b := a.As16(); b[5]&1 == 0 {
 			low++
 		} else {
@@ -58,7 +59,7 @@ func TestDestinations(t *testing.T) {
 	}
 }
 
-// The first of a mix comes about twice as often as the second, and ten times as often as the tenth.
+// The first index is drawn about twice as often as the second, and ten times as often as the tenth.
 func TestZipf(t *testing.T) {
 	const n = 100_000
 	counts := make([]int, 1000)
@@ -71,11 +72,11 @@ func TestZipf(t *testing.T) {
 		}
 	}
 	if counts[999] == 0 {
-		t.Error("the last never comes")
+		t.Error("the last index is never drawn")
 	}
 }
 
-// A full table has nothing in it that the bench has addresses of, or that the kernel refuses.
+// A full table has no routes that the kernel refuses or that overlap the networks of the bench.
 func TestFullRoutes(t *testing.T) {
 	full, err := fullRoutes(scenario.Options{Prefixes: testPrefixes(t), Sample: 2000})
 	if err != nil {

@@ -13,36 +13,38 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// writer changes routes of a namespace in large batches: one system call and one answer for thousands, where a
-// library has a call and an answer for each.
+// writer changes routes of a namespace by netlink, in large batches. A batch of thousands of changes takes one system call
+// and one answer. Netlink libraries use a call and an answer for each change.
 type writer struct {
 	fd  int
 	seq uint32
-	// out is the interface that all routes leave by.
+	// out is the index of the interface of all routes.
 	out int
-	// batch has messages that are not sent yet, last where the last of them begins; prefixes are those of the messages.
+	// batch has the messages that have not been sent. last is the offset of the last of them, first the sequence number of
+	// the first. prefixes has the prefix of each message.
 	batch    []byte
 	last     int
 	first    uint32
 	prefixes []netip.Prefix
-	answer   []byte
-	// sent counts the messages that the kernel has taken.
+	// answer is a buffer for the kernel's answers.
+	answer []byte
+	// sent counts the changes that the kernel has made.
 	sent uint64
 }
 
-// change is what to do with a route.
+// change is a change of a route.
 type change int
 
 const (
-	// addRoute makes a route that must not be there.
+	// addRoute adds a route. It fails if there is one.
 	addRoute change = iota
-	// putRoute makes a route or takes the place of the one there.
+	// putRoute adds a route or replaces the one that exists.
 	putRoute
-	// deleteRoute removes one that must be there.
+	// deleteRoute deletes a route. It fails if there is none.
 	deleteRoute
 )
 
-// batch is how many bytes of messages go to the kernel at once.
+// batch is the size of a batch in bytes.
 const batch = 96 << 10
 
 // newWriter opens a socket in a namespace, for routes that leave by an interface.
@@ -55,14 +57,14 @@ func newWriter(s *load.Netns, out int) (w *writer, err error) {
 		for _, opt := range []struct{ level, name, value int }{
 			{unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 16 * batch},
 			{unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1 << 20},
-			// Answers do not repeat what was asked.
+			// The kernel does not repeat requests in its answers.
 			{unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1},
 		} {
 			if err := unix.SetsockoptInt(w.fd, opt.level, opt.name, opt.value); err != nil {
 				return fmt.Errorf("prepare netlink for routes (root is needed): %w", err)
 			}
 		}
-		// A batch takes the kernel milliseconds.
+		// The kernel needs only milliseconds for a batch.
 		if err := unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 60}); err != nil {
 			return fmt.Errorf("prepare netlink for routes: %w", err)
 		}
@@ -74,10 +76,10 @@ func newWriter(s *load.Netns, out int) (w *writer, err error) {
 	return w, nil
 }
 
-// change puts a message into the batch, and sends the batch when it is full. A route without a gateway is on the link.
-func (w *writer) change(what change, prefix netip.Prefix, gateway netip.Addr) error {
+// change adds a change to the batch, and sends the batch when it is full. A route without a gateway is on-link.
+func (w *writer) change(c change, prefix netip.Prefix, gateway netip.Addr) error {
 	kind, flags := uint16(unix.RTM_NEWROUTE), uint16(unix.NLM_F_REQUEST)
-	switch what {
+	switch c {
 	case addRoute:
 		flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
 	case putRoute:
@@ -116,14 +118,15 @@ func (w *writer) change(what change, prefix netip.Prefix, gateway netip.Addr) er
 	return nil
 }
 
-// appendAttribute appends a struct rtattr whose value has a length that is a multiple of 4.
+// appendAttribute appends a struct rtattr. The length of value must be a multiple of 4.
 func appendAttribute(b []byte, kind uint16, value []byte) []byte {
 	b = binary.NativeEndian.AppendUint16(b, uint16(unix.SizeofRtAttr+len(value)))
 	b = binary.NativeEndian.AppendUint16(b, kind)
 	return append(b, value...)
 }
 
-// flush sends the batch and waits until the kernel has done all of it.
+// flush sends the batch and waits until the kernel has made all changes. Changes that it refuses are an error, and the others
+// are made.
 func (w *writer) flush() error {
 	if len(w.batch) == 0 {
 		return nil
@@ -134,25 +137,25 @@ func (w *writer) flush() error {
 	if err != nil {
 		err = fmt.Errorf("send %d changes of routes to the kernel: %w", len(w.prefixes), err)
 	} else {
-		err = w.answers()
+		err = w.readAnswers()
 	}
 	w.batch, w.prefixes = w.batch[:0], w.prefixes[:0]
 	return err
 }
 
-// answers reads up to the answer to the last message. The others have one only if they failed.
-func (w *writer) answers() error {
+// readAnswers reads answers up to that of the last message. Other messages have an answer only if they failed.
+func (w *writer) readAnswers() error {
 	var failed int
 	var first error
 	for {
 		n, _, err := unix.Recvfrom(w.fd, w.answer, 0)
 		if err != nil {
-			return fmt.Errorf("read what the kernel answers to changes of routes: %w", err)
+			return fmt.Errorf("read the kernel's answers to changes of routes: %w", err)
 		}
 		for b := w.answer[:n]; len(b) >= unix.SizeofNlMsghdr+4; {
 			size := int(binary.NativeEndian.Uint32(b))
 			if size < unix.SizeofNlMsghdr+4 || size > len(b) {
-				return fmt.Errorf("read what the kernel answers to changes of routes: a message of %d bytes in %d", size, len(b))
+				return fmt.Errorf("read the kernel's answers to changes of routes: a message of %d bytes in %d", size, len(b))
 			}
 			kind, seq := binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint32(b[8:])
 			errno := -int32(binary.NativeEndian.Uint32(b[unix.SizeofNlMsghdr:]))
@@ -179,7 +182,7 @@ func (w *writer) answers() error {
 	}
 }
 
-// Close lets go of the socket; what has not been flushed is forgotten.
+// Close closes the socket. Changes that have not been flushed are not made.
 func (w *writer) Close() error {
 	if w.fd < 0 {
 		return nil

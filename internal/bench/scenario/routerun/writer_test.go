@@ -14,24 +14,24 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// countRoutes reads a family's routes back that lead to gateways, and how many of them lead to each.
-func countRoutes(t *testing.T, s *load.Netns, family int) (routes int, by map[string]int) {
+// countRoutes counts a family's routes with a gateway in the kernel: all, and by gateway.
+func countRoutes(t *testing.T, s *load.Netns, family int) (routes int, byGateway map[string]int) {
 	t.Helper()
 	all, err := s.Netlink().RouteList(nil, family)
 	if err != nil {
 		t.Fatal(err)
 	}
-	by = map[string]int{}
+	byGateway = map[string]int{}
 	for _, r := range all {
 		if r.Gw != nil {
 			routes++
-			by[r.Gw.String()]++
+			byGateway[r.Gw.String()]++
 		}
 	}
-	return routes, by
+	return routes, byGateway
 }
 
-// All routes of a table are in the kernel, spread over the gateways, and go again when removed.
+// All routes of a table are installed in the kernel and spread over the gateways. Deleted routes are gone.
 func TestRouteWriter(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -52,9 +52,9 @@ func TestRouteWriter(t *testing.T) {
 		t.Errorf("%d routes taken, want %d", b.writer.sent, want)
 	}
 	for family, want := range map[int]int{netlink.FAMILY_V4: len(table.v4), netlink.FAMILY_V6: len(table.v6)} {
-		got, by := countRoutes(t, b.under, family)
-		if got != want || len(by) != gatewayCount {
-			t.Errorf("family %d: %d routes by %d gateways, want %d by %d", family, got, len(by), want, gatewayCount)
+		got, byGateway := countRoutes(t, b.under, family)
+		if got != want || len(byGateway) != gatewayCount {
+			t.Errorf("family %d: %d routes by %d gateways, want %d by %d", family, got, len(byGateway), want, gatewayCount)
 		}
 	}
 	for _, p := range table.v4[1:] {
@@ -70,7 +70,7 @@ func TestRouteWriter(t *testing.T) {
 	}
 }
 
-// What the kernel refuses is named, and the rest of the batch is done.
+// The error names the change that the kernel refused. The other changes of the batch are made.
 func TestRefusedRoutes(t *testing.T) {
 	testbed.NeedRoot(t)
 	b, err := newBed(t.Context(), fewRoutes())

@@ -11,13 +11,12 @@ import (
 	"culvert/internal/bench/peer"
 )
 
-// xdpForwardProgram is the program of xdp-tools that forwards by the kernel's tables.
+// xdpForwardProgram is the program of xdp-tools that forwards by the kernel's FIB.
 const xdpForwardProgram = "xdp-forward"
 
-// xdpForward is xdp-tools' forwarder. It pins what it loads in /sys/fs/bpf, so it is run where that is a file system
-// that nobody else sees.
+// xdpForward is the forwarder of xdp-tools. It pins what it loads in /sys/fs/bpf, so it runs with a private one.
 type xdpForward struct {
-	// program is the file name, empty for the one in the PATH.
+	// program is the path of the program. Empty stands for the one in PATH.
 	program string
 	netns   *load.Netns
 	names   []string
@@ -25,7 +24,7 @@ type xdpForward struct {
 	on      bool
 }
 
-// Available tells whether the program is there.
+// Available implements peer.Optional: it checks that the program exists.
 func (d *xdpForward) Available() error {
 	_, err := d.find()
 	return err
@@ -43,7 +42,7 @@ func (d *xdpForward) find() (string, error) {
 	return path, nil
 }
 
-// Prepare makes the place that it is run in.
+// Prepare mounts the private /sys/fs/bpf.
 func (d *xdpForward) Prepare(_ context.Context, p peer.Path) error {
 	if _, err := d.find(); err != nil {
 		return err
@@ -52,7 +51,7 @@ func (d *xdpForward) Prepare(_ context.Context, p peer.Path) error {
 	return d.pins.Open(d.netns)
 }
 
-// run runs the program where its pins are.
+// run runs the program with the private /sys/fs/bpf.
 func (d *xdpForward) run(args ...string) error {
 	program, err := d.find()
 	if err != nil {
@@ -67,10 +66,10 @@ func (d *xdpForward) Attach(context.Context, peer.Path) error {
 	return d.run(append([]string{"load", "-m", "native"}, d.names...)...)
 }
 
-// Frames are those of the group, which have the router's address.
+// Frames returns the group's frames, which have the router's Ethernet address.
 func (*xdpForward) Frames(_ peer.Path, common [][]byte) ([][]byte, error) { return common, nil }
 
-// Losses are the kernel's.
+// Losses counts the packets that the kernel dropped.
 func (d *xdpForward) Losses() (map[string]uint64, error) { return peer.KernelLosses(d.netns) }
 
 func (d *xdpForward) Detach() error {
@@ -81,7 +80,7 @@ func (d *xdpForward) Detach() error {
 	return d.run(append([]string{"unload"}, d.names...)...)
 }
 
-// Release lets the place go, with all pins in it.
+// Release unmounts the private /sys/fs/bpf, with all pins in it.
 func (d *xdpForward) Release() error {
 	err := d.Detach()
 	d.pins.Close()

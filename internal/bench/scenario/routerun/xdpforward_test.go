@@ -11,8 +11,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// The program is run in the router's namespace with a file system for pins that nobody else sees; what it says when it
-// fails is reported, and nothing remains.
+// The program runs in the router's namespace with a private /sys/fs/bpf. If it fails, the error has its last line. Nothing is
+// left behind.
 func TestXDPForward(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -59,6 +59,6 @@ esac
 		}
 	}
 	if err := d.run("unload"); err == nil || !strings.HasSuffix(err.Error(), "gone already") {
-		t.Errorf("error %v does not say what the program said", err)
+		t.Errorf("error %v does not have the program's last line", err)
 	}
 }
