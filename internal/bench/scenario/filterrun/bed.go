@@ -17,7 +17,7 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// bed is a host with a packet filter, in a namespace of its own, and what floods it in another.
+// bed is a host with a packet filter, in a namespace of its own, and the source of a flood in another.
 type bed struct {
 	peer  packetFilter
 	rules ruleSet
@@ -26,40 +26,40 @@ type bed struct {
 	// path has only Source and In.
 	path      peer.Path
 	installed bool
-	// install is how long the filter took to have its rules in force.
+	// install is how long the filter took to install its rules.
 	install time.Duration
-	// socket takes UDP packets and throws them away. The kernel counts them as errors.
+	// socket receives UDP packets and discards them. The kernel counts them as errors.
 	socket  int
 	refused *load.Refusals
-	// users are the rows that are set up.
+	// users is the number of calls of use without a release.
 	users int
 }
 
-// newBed makes a bed that is laid when the first row needs it.
+// newBed makes a bed. The first call of use builds it.
 func newBed(peer packetFilter, rules ruleSet) *bed {
 	return &bed{peer: peer, rules: rules, socket: -1}
 }
 
-// use lays the bed and installs the rules, if that has not been done. Each use needs a release, also when it failed.
+// use builds the bed and installs the rules, unless that has been done. The caller must call release, also after an error.
 func (b *bed) use(ctx context.Context) error {
 	b.users++
 	if b.users > 1 {
 		return nil
 	}
-	if err := b.lay(); err != nil {
+	if err := b.build(); err != nil {
 		return err
 	}
 	start := time.Now()
 	b.installed = true
 	if err := b.peer.Install(ctx, b.path.In, b.rules); err != nil {
-		return fmt.Errorf("put the rules in force: %w", err)
+		return fmt.Errorf("install the rules: %w", err)
 	}
 	b.install = time.Since(start)
 	return nil
 }
 
-// lay makes both namespaces, the wire between them and the socket.
-func (b *bed) lay() (err error) {
+// build makes both namespaces, the wire between them and the socket.
+func (b *bed) build() (err error) {
 	p := &b.path
 	for _, step := range []func() error{
 		func() error { b.tester, err = load.NewNetns(); return err },
@@ -69,7 +69,7 @@ func (b *bed) lay() (err error) {
 		func() error { return p.Source.Assign(netip.PrefixFrom(client, subnet.Bits())) },
 		func() error { return p.In.SetNeighbor(client, p.Source.MAC) },
 		func() error { return p.Source.SetNeighbor(host, p.In.MAC) },
-		func() error { return b.under.Do(b.ready) },
+		func() error { return b.under.Do(b.openSocket) },
 		func() error { b.refused, err = load.WatchRefusals(p.Source); return err },
 	} {
 		if err := step(); err != nil {
@@ -79,7 +79,7 @@ func (b *bed) lay() (err error) {
 	return nil
 }
 
-// wire connects the namespaces. The names tell the threads that receive from those of others (see ReceiveOn).
+// wire connects the namespaces. The names of the devices are unique on the machine, as load.ReceiveOn requires.
 func (b *bed) wire() error {
 	inode, err := b.under.Inode()
 	if err != nil {
@@ -89,11 +89,11 @@ func (b *bed) wire() error {
 	return err
 }
 
-// ready has the host's kernel take packets from everywhere and those for the socket, on a thread in its namespace.
-func (b *bed) ready() (err error) {
+// openSocket turns source validation off and opens the socket, on a thread in the host's namespace.
+func (b *bed) openSocket() (err error) {
 	for _, dev := range []string{"all", "default", b.path.In.Name} {
 		if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+dev+"/rp_filter", []byte("0"), 0); err != nil {
-			return fmt.Errorf("take packets whatever their source: %w", err)
+			return fmt.Errorf("turn source validation off: %w", err)
 		}
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -101,9 +101,9 @@ func (b *bed) ready() (err error) {
 		return fmt.Errorf("make a socket that takes packets: %w", err)
 	}
 	b.socket = fd
-	// One instruction of classic BPF: return 0, which is to take nothing of the packet.
-	nothing := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
-	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing[0]})
+	// One instruction of classic BPF: return 0, which drops the packet.
+	discard := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &discard[0]})
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrInet4{Port: load.DiscardPort})
 	}
@@ -113,12 +113,12 @@ func (b *bed) ready() (err error) {
 	return nil
 }
 
-// passed is how many packets have come through the filter to the socket.
+// passed is the number of packets that the filter let through to the socket.
 func (b *bed) passed() (n uint64, err error) {
 	err = b.under.Do(func() error {
 		text, err := os.ReadFile("/proc/thread-self/net/snmp")
 		if err != nil {
-			return fmt.Errorf("count the packets that came through the filter: %w", err)
+			return fmt.Errorf("count the packets that the filter let through: %w", err)
 		}
 		n = peer.ParseSNMP(string(text))["Udp:InErrors"]
 		return nil
@@ -126,7 +126,7 @@ func (b *bed) passed() (n uint64, err error) {
 	return n, err
 }
 
-// count is what has become of packets since the bed was laid.
+// count has the counters of packets since the bed was built. lost has the keys of scenario.Sample.Lost.
 type count struct {
 	dropped, passed uint64
 	lost            map[string]uint64
@@ -149,7 +149,7 @@ func (b *bed) count(ctx context.Context) (c count, err error) {
 	return c, err
 }
 
-// release removes everything when no row needs it any more.
+// release ends a use. After the last one it removes the bed.
 func (b *bed) release() error {
 	if b.users--; b.users > 0 {
 		return nil
@@ -157,7 +157,7 @@ func (b *bed) release() error {
 	return b.close()
 }
 
-// close removes everything.
+// close removes filter, socket and namespaces.
 func (b *bed) close() error {
 	var err error
 	if b.installed {

@@ -16,22 +16,23 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// costDevice is culvert's filter with rules of one kind, whose cost is to be measured by itself.
+// costDevice is culvert's filter with rules of one kind, for measuring its cost by itself.
 type costDevice struct {
 	rules ruleSet
-	// sources is how many addresses of the set the packets come from.
+	// sources is the number of addresses in the set that the packets come from.
 	sources int
-	// pass has packets that no rule drops.
+	// pass selects packets that the filter passes.
 	pass    bool
 	culvert culvert
-	answer  uint32 // how answers leave
+	// answerVerdict is the verdict of SYNs that the filter answers.
+	answerVerdict uint32
 }
 
-// limitRate is a rate that no packet is over.
+// limitRate is a rate that packets never exceed.
 const limitRate = "1Gpps"
 
-// Costs are the kinds whose cost is measured. A set has 1,000,000 prefixes at most; in guests, which are slow, fewer.
-func Costs(most int) []peer.Candidate {
+// Costs returns the rows of culvert's filter by itself. The largest set has largestSet prefixes.
+func Costs(largestSet int) []peer.Candidate {
 	var all []peer.Candidate
 	add := func(name string, pass bool, rules ruleSet, sources, set int) {
 		all = append(all, peer.Candidate{Name: "filter-" + name, Device: func(peer.DeviceOptions) peer.Device {
@@ -48,7 +49,7 @@ func Costs(most int) []peer.Candidate {
 	add("limit-src", true, ruleSet{Limit: true, PerSource: true}, 0, 0)
 	add("protect", false, ruleSet{Protect: true}, 0, 0)
 	add("protect-pass", true, ruleSet{Protect: true}, 0, 0)
-	for _, n := range []int{10, most} {
+	for _, n := range []int{10, largestSet} {
 		add(fmt.Sprintf("set-%d-warm", n), false, ruleSet{}, warmSources, n)
 		add(fmt.Sprintf("set-%d-cold", n), false, ruleSet{}, coldSources, n)
 	}
@@ -57,15 +58,15 @@ func Costs(most int) []peer.Candidate {
 
 // Attach puts the filter on In.
 func (d *costDevice) Attach(ctx context.Context, p peer.Path) error {
-	d.answer = load.XDPRedirect
+	d.answerVerdict = load.XDPRedirect
 	err := p.In.Netns.Do(func() error {
 		xdp, err := netdev.Open(netdev.XDPFamily)
 		if err != nil {
-			return nil // an older kernel, which does not tell
+			return nil // an older kernel, which does not say what XDP can do on a device
 		}
 		defer xdp.Close()
 		if acts, ok := xdp.XDPActs(p.In.Index); ok && acts&netdev.ActXmit == 0 {
-			d.answer = load.XDPTX
+			d.answerVerdict = load.XDPTX
 		}
 		return nil
 	})
@@ -75,7 +76,7 @@ func (d *costDevice) Attach(ctx context.Context, p peer.Path) error {
 	return d.culvert.Install(ctx, p.In, d.rules)
 }
 
-// Frames are those that the rules are about.
+// Frames returns packets that the rules match or, with pass, packets that they pass.
 func (d *costDevice) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
 	switch {
 	case len(d.rules.Set) > 0:
@@ -89,26 +90,26 @@ func (d *costDevice) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
 	}
 }
 
-// Losses are not asked for: nothing is sent.
+// Losses implements peer.Device. No packets are sent through the device.
 func (*costDevice) Losses() (map[string]uint64, error) { return nil, nil }
 
-// Program is what is on In.
+// Program implements peer.SingleProgram.
 func (d *costDevice) Program() (*ebpf.Program, uint32) {
 	switch {
 	case d.pass:
 		return d.culvert.inst.Entry(), load.XDPPass
 	case d.rules.Protect:
-		return d.culvert.inst.Entry(), d.answer
+		return d.culvert.inst.Entry(), d.answerVerdict
 	}
 	return d.culvert.inst.Entry(), load.XDPDrop
 }
 
 func (d *costDevice) Detach() error { return d.culvert.Remove() }
 
-// mostPrefixes is how many prefixes the largest set has.
-const mostPrefixes = 1_000_000
+// maxPrefixes is the number of prefixes in the largest set.
+const maxPrefixes = 1_000_000
 
-// runCosts measures what culvert's filter takes for a packet by itself, net of an empty program.
+// runCosts measures the cost of culvert's filter by itself, net of an empty program.
 func runCosts(ctx context.Context, o scenario.Options) (_ *report.Report, err error) {
 	var rows []*scenario.VethRow
 	defer func() {
@@ -118,11 +119,11 @@ func runCosts(ctx context.Context, o scenario.Options) (_ *report.Report, err er
 	}()
 	cpu := load.LastCPU()
 	var subjects []load.Subject
-	most := mostPrefixes
+	largestSet := maxPrefixes
 	if o.Sample > 0 {
-		most = o.Sample
+		largestSet = o.Sample
 	}
-	for _, c := range Costs(most) {
+	for _, c := range Costs(largestSet) {
 		fmt.Fprintf(o.Progress, "setting up %s\n", c.Name)
 		row := &scenario.VethRow{Label: c.Name + "@" + scenario.CostGroup, Device: c.Device(o.DeviceOptions()), Opts: scenario.VethOptions{CPU: cpu}}
 		rows = append(rows, row)

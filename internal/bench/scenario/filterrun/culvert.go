@@ -15,7 +15,7 @@ import (
 	"culvert/internal/filter/filterset"
 )
 
-// culvert is culvert with nothing on but its filter.
+// culvert is culvert with only its filter on.
 type culvert struct {
 	inst *datapath.Instance
 }
@@ -23,17 +23,17 @@ type culvert struct {
 // dropRule is the name of the rule that drops.
 const dropRule = "drop"
 
-// icmpProgram is what libpcap makes of icmp, as 'tcpdump -ddd' prints it.
+// icmpProgram is the program that libpcap compiles from "icmp", as 'tcpdump -ddd' prints it.
 const icmpProgram = "6\n40 0 0 12\n21 0 3 2048\n48 0 0 23\n21 0 1 1\n6 0 0 262144\n6 0 0 0\n"
 
-// idleProgram is what libpcap makes of an idle rule's expression: ip and src host S and udp dst port P.
+// idleProgram is the program that libpcap compiles from the expression of idle rule n: "ip and src host S and udp dst port P".
 func idleProgram(n int) string {
 	a := idleSource(n).As4()
 	return fmt.Sprintf("13\n40 0 0 12\n21 0 10 2048\n32 0 0 26\n21 0 8 %d\n48 0 0 23\n21 0 6 17\n40 0 0 20\n69 4 0 8191\n"+
 		"177 0 0 14\n72 0 0 16\n21 0 1 %d\n6 0 0 262144\n6 0 0 0\n", binary.BigEndian.Uint32(a[:]), idlePort(n))
 }
 
-// culvert is what 'culvert filter add' makes of the rules. Expressions are given as programs, because guests have no
+// culvert returns the rules as 'culvert filter add' makes them. Expressions are compiled programs, because guests have no
 // libpcap.
 func (f ruleSet) culvert() ([]datapath.FilterRule, error) {
 	var specs []filter.Spec
@@ -68,9 +68,9 @@ func (f ruleSet) culvert() ([]datapath.FilterRule, error) {
 	return rules, nil
 }
 
-// Install attaches culvert and gives it the rules. The set is read from text, as from a file.
+// Install implements packetFilter. It reads the set from text, as 'culvert filter set' reads files.
 func (d *culvert) Install(_ context.Context, in load.End, rules ruleSet) error {
-	made, err := rules.culvert()
+	compiled, err := rules.culvert()
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (d *culvert) Install(_ context.Context, in load.End, rules ruleSet) error {
 			}
 		}
 		return d.inst.EditFilter(func(f *datapath.Filter) error {
-			f.Rules = made
+			f.Rules = compiled
 			if rules.Protect {
 				f.Services = []datapath.FilterService{{Addr: service, Forwarded: true, MSS: 1460, WindowScale: 7}}
 			}
@@ -94,7 +94,7 @@ func (d *culvert) Install(_ context.Context, in load.End, rules ruleSet) error {
 	})
 }
 
-// fillSet makes the set.
+// fillSet adds the set with its prefixes.
 func (d *culvert) fillSet(rules ruleSet) error {
 	err := d.inst.EditFilter(func(f *datapath.Filter) error {
 		f.Sets = append(f.Sets, datapath.FilterSet{Name: setName})
@@ -112,7 +112,7 @@ func (d *culvert) fillSet(rules ruleSet) error {
 	})
 }
 
-// Dropped is what the rule that drops has counted.
+// Dropped implements packetFilter: it reads the counter of the rule that drops.
 func (d *culvert) Dropped(context.Context) (uint64, error) {
 	c, err := d.inst.FilterCounters()
 	if err != nil {

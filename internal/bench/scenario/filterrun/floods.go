@@ -19,37 +19,39 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// floodLadder are the rates of a flood, in packets a second, as far as the generator reaches them. The last flood has all
-// that it can send.
+// floodLadder are the rates of floods, in packets a second. Rates that the generator does not reach are left out. The last
+// flood is as fast as the generator can send.
 var floodLadder = []float64{0, 0.1e6, 0.25e6, 0.5e6, 0.75e6, 1e6, 1.25e6, 1.5e6, 2e6, 3e6, 4e6, 6e6, 8e6}
 
 const (
 	// haltShare is the share of transactions below which a connection counts as halted.
 	haltShare = 0.05
-	// haltSteps is how often the range in which the rate lies that halts a connection is halved.
+	// haltSteps is the number of bisection steps in the search for the rate that halts a connection.
 	haltSteps = 3
 	// floodRounds is how often each flood is measured.
 	floodRounds = 3
-	// floodSettle is how long transactions go on before they are counted: without the flood, and then with it. A call
-	// to the generator takes some 27 ms before it sends.
+	// floodSettle is how long transactions run before they are counted: without the flood, and then with it. It covers the
+	// 27 ms that the generator needs before it sends.
 	floodSettle = 70 * time.Millisecond
-	// tenfold is how many times the rate that halts a peer's connection ours is to bear.
-	tenfold = 10
+	// haltFactor is the multiple of the rate that halts iptables' connection at which all rows are measured.
+	haltFactor = 10
 )
 
-// floodRow is a host whose client asks while it is flooded. The flood has a CPU, and the host another one, where a kernel
-// thread receives before all else that runs there, as a soft interrupt does.
+// floodRow is a host with a client that makes transactions while it is flooded. The flood has one CPU and the host another.
+// There a kernel thread receives with real-time priority, as a soft interrupt would.
 type floodRow struct {
 	Row
-	// floods has what was measured, by rate.
+	// floods has the measurements by rate, in packets a second.
 	floods map[float64]*floodTally
+	// sample adds up the packets of all floods.
 	sample scenario.Sample
 }
 
-// floodTally is what was measured of one rate, round by round.
+// floodTally has the measurements at one rate, round by round: the rate in millions of packets a second, transactions a
+// second, and the share of the packets that were lost.
 type floodTally struct{ offered, answered, lost []float64 }
 
-// Setup has the thread receive.
+// Setup implements scenario.Row. Both ends of the wire receive in kernel threads.
 func (r *floodRow) Setup(ctx context.Context) error {
 	if err := r.Row.Setup(ctx); err != nil {
 		return err
@@ -72,8 +74,9 @@ func (r *floodRow) Setup(ctx context.Context) error {
 	return nil
 }
 
-// flood counts the transactions of a round at a rate, with one connection for it.
-func (r *floodRow) flood(ctx context.Context, rate, most float64, round time.Duration) error {
+// flood measures a round of transactions, over a connection of its own, with a flood at the given rate. maxRate is the highest
+// rate of the generator. Both are in packets a second.
+func (r *floodRow) flood(ctx context.Context, rate, maxRate float64, round time.Duration) error {
 	before, err := r.bed.count(ctx)
 	if err != nil {
 		return err
@@ -83,8 +86,8 @@ func (r *floodRow) flood(ctx context.Context, rate, most float64, round time.Dur
 		return err
 	}
 	defer func() { _ = t.stop() }()
-	pace, expected := rate, min(rate, most)
-	if rate >= most {
+	pace, expected := rate, min(rate, maxRate)
+	if rate >= maxRate {
 		pace = 0
 	}
 	r.gen.Pace(pace)
@@ -101,9 +104,9 @@ func (r *floodRow) flood(ctx context.Context, rate, most float64, round time.Dur
 	}
 	var answered uint64
 	var window time.Duration
-	// What measures must get its turn beside the generator.
+	// This thread shares its CPU with the generator and needs a higher priority than that.
 	pinErr := load.OnThread(func() error {
-		if err := errors.Join(load.Pin(r.from), load.SetNice(0, soonest)); err != nil {
+		if err := errors.Join(load.Pin(r.from), load.SetNice(0, niceTransactions)); err != nil {
 			return err
 		}
 		rest(floodSettle)
@@ -137,19 +140,20 @@ func (r *floodRow) flood(ctx context.Context, rate, most float64, round time.Dur
 	return nil
 }
 
-// rest sleeps without the help of the Go runtime, whose threads may have to wait for a CPU that a flood has taken.
+// rest sleeps in a system call. time.Sleep depends on other threads of the Go runtime, which may have to wait for a CPU that is
+// busy with the flood.
 func rest(d time.Duration) {
 	left := unix.NsecToTimespec(d.Nanoseconds())
 	for errors.Is(unix.Nanosleep(&left, &left), unix.EINTR) {
 	}
 }
 
-// share is the median share of transactions at a rate, of those without a flood in the same round.
+// share is the number of transactions at a rate, as a share of those without a flood in the same round.
 func (r *floodRow) share(rate float64) report.Spread {
 	return report.NewSpread(report.PairedRatios(r.floods[rate].answered, r.floods[0].answered))
 }
 
-// runFloods measures what is left of an innocent client's transactions.
+// runFloods measures how many transactions an innocent client can make during floods.
 func runFloods(ctx context.Context, available []peer.Candidate, g *group, o scenario.Options) (_ *report.Report, err error) {
 	if load.AllowedCPUs() < 2 {
 		scenario.KeepLine(o.Progress, fmt.Sprintf("leaving group %s out: it needs 2 CPUs, and this process may use %d", g.name, load.AllowedCPUs()))
@@ -186,23 +190,23 @@ func runFloods(ctx context.Context, available []peer.Candidate, g *group, o scen
 	if len(rows) == 0 {
 		return &report.Report{}, nil
 	}
-	most, err := rows[0].most(ctx)
+	maxRate, err := rows[0].maxRate(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rates := slices.DeleteFunc(slices.Clone(floodLadder), func(rate float64) bool { return rate > 0.9*most })
-	if err := flooded(ctx, rows, append(rates, most), most, o); err != nil {
+	rates := slices.DeleteFunc(slices.Clone(floodLadder), func(rate float64) bool { return rate > 0.9*maxRate })
+	if err := measureFloods(ctx, rows, append(rates, maxRate), maxRate, o); err != nil {
 		return nil, err
 	}
-	notes, err := findHalts(ctx, rows, most, o)
+	notes, err := findHalts(ctx, rows, maxRate, o)
 	if err != nil {
 		return nil, err
 	}
-	return floodReport(rows, most, notes), nil
+	return floodReport(rows, maxRate, notes), nil
 }
 
-// most finds how many packets a second the generator sends at most.
-func (r *floodRow) most(ctx context.Context) (float64, error) {
+// maxRate measures the highest rate of the generator, in packets a second.
+func (r *floodRow) maxRate(ctx context.Context) (float64, error) {
 	const short = 300_000
 	r.gen.Pace(0)
 	sent, err := r.gen.Run(ctx, short)
@@ -215,8 +219,8 @@ func (r *floodRow) most(ctx context.Context) (float64, error) {
 	return float64(sent.Packets) / sent.Elapsed.Seconds(), nil
 }
 
-// flooded measures all rows at all rates, which take turns.
-func flooded(ctx context.Context, rows []*floodRow, rates []float64, most float64, o scenario.Options) error {
+// measureFloods measures all rows at all rates. Rows take turns.
+func measureFloods(ctx context.Context, rows []*floodRow, rates []float64, maxRate float64, o scenario.Options) error {
 	rounds := min(o.Rounds, floodRounds)
 	track := scenario.NewSteps(o.Progress, rounds*len(rates)*len(rows))
 	for round := range rounds {
@@ -226,22 +230,22 @@ func flooded(ctx context.Context, rows []*floodRow, rates []float64, most float6
 				if err := ctx.Err(); err != nil {
 					return fmt.Errorf("interrupted: %w", err)
 				}
-				what := fmt.Sprintf("round %d of %d: %s with %.2f Mpps", round+1, rounds, r.name, rate/1e6)
-				track.Begin(what)
-				if err := r.flood(ctx, rate, most, o.Round); err != nil {
+				step := fmt.Sprintf("round %d of %d: %s with %.2f Mpps", round+1, rounds, r.name, rate/1e6)
+				track.Begin(step)
+				if err := r.flood(ctx, rate, maxRate, o.Round); err != nil {
 					return fmt.Errorf("measure %s: %w", r.name, err)
 				}
 				t := r.floods[rate]
-				track.End(fmt.Sprintf("%s: %.0f transactions a second", what, t.answered[len(t.answered)-1]), r.name)
+				track.End(fmt.Sprintf("%s: %.0f transactions a second", step, t.answered[len(t.answered)-1]), r.name)
 			}
 		}
 	}
 	return nil
 }
 
-// findHalts looks for the rate that halts the connection of each of iptables' rows, and measures all rows there and at ten
-// times as much. It returns what is to be said of each row.
-func findHalts(ctx context.Context, rows []*floodRow, most float64, o scenario.Options) (map[string]string, error) {
+// findHalts searches for the rate that halts the connection of each iptables row, and measures all rows at that rate and at
+// haltFactor times that rate. It returns a note for each row.
+func findHalts(ctx context.Context, rows []*floodRow, maxRate float64, o scenario.Options) (map[string]string, error) {
 	notes := map[string]string{}
 	for _, peer := range rows {
 		if !strings.HasPrefix(peer.name, "iptables") {
@@ -264,7 +268,7 @@ func findHalts(ctx context.Context, rows []*floodRow, most float64, o scenario.O
 		}
 		for range haltSteps {
 			middle := (good + halted) / 2
-			if err := flooded(ctx, []*floodRow{peer}, []float64{middle}, most, o); err != nil {
+			if err := measureFloods(ctx, []*floodRow{peer}, []float64{middle}, maxRate, o); err != nil {
 				return nil, err
 			}
 			if peer.share(middle).Median < haltShare {
@@ -274,17 +278,17 @@ func findHalts(ctx context.Context, rows []*floodRow, most float64, o scenario.O
 			}
 		}
 		others := slices.DeleteFunc(slices.Clone(rows), func(r *floodRow) bool { return r.floods[halted] != nil })
-		if err := flooded(ctx, others, []float64{halted}, most, o); err != nil {
+		if err := measureFloods(ctx, others, []float64{halted}, maxRate, o); err != nil {
 			return nil, err
 		}
-		more := min(tenfold*halted, most)
+		more := min(haltFactor*halted, maxRate)
 		notes[peer.name] = fmt.Sprintf("its connection halts at %.2f Mpps", halted/1e6)
-		reach := "at ten times as much %.0f %%"
-		if more < tenfold*halted {
-			reach = fmt.Sprintf("at the generator's most, %.1f times as much, %%.0f %%%%", more/halted)
+		format := "at ten times as much %.0f %%"
+		if more < haltFactor*halted {
+			format = fmt.Sprintf("at the generator's most, %.1f times as much, %%.0f %%%%", more/halted)
 		}
 		others = slices.DeleteFunc(slices.Clone(rows), func(r *floodRow) bool { return r.floods[more] != nil })
-		if err := flooded(ctx, others, []float64{more}, most, o); err != nil {
+		if err := measureFloods(ctx, others, []float64{more}, maxRate, o); err != nil {
 			return nil, err
 		}
 		for _, r := range rows {
@@ -292,15 +296,15 @@ func findHalts(ctx context.Context, rows []*floodRow, most float64, o scenario.O
 				continue
 			}
 			note := fmt.Sprintf("where %s halts, %.2f Mpps, it keeps %.0f %% of its transactions, ", peer.name, halted/1e6,
-				100*r.share(halted).Median) + fmt.Sprintf(reach, 100*r.share(more).Median)
+				100*r.share(halted).Median) + fmt.Sprintf(format, 100*r.share(more).Median)
 			notes[r.name] = strings.TrimPrefix(notes[r.name]+"; "+note, "; ")
 		}
 	}
 	return notes, nil
 }
 
-// floodReport sums up.
-func floodReport(rows []*floodRow, most float64, notes map[string]string) *report.Report {
+// floodReport makes the report of all floods.
+func floodReport(rows []*floodRow, maxRate float64, notes map[string]string) *report.Report {
 	all := &report.Report{}
 	for _, r := range rows {
 		row := report.Row{
@@ -320,7 +324,7 @@ func floodReport(rows []*floodRow, most float64, notes map[string]string) *repor
 		for _, rate := range rates {
 			t := r.floods[rate]
 			row.Floods = append(row.Floods, report.Flood{
-				Asked: rate / 1e6, Most: rate >= most, Offered: report.NewSpread(t.offered),
+				Asked: rate / 1e6, Most: rate >= maxRate, Offered: report.NewSpread(t.offered),
 				Transactions: report.NewSpread(t.answered), Share: r.share(rate), Lost: report.NewSpread(t.lost),
 			})
 		}

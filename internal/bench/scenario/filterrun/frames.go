@@ -12,12 +12,12 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// frameLen is the length of frames in scenario filter, bytes without the frame check sequence: the shortest that
-// Ethernet has.
+// frameLen is the length of frames in scenario filter, in bytes without the frame check sequence. It is the shortest of
+// Ethernet.
 const frameLen = 60
 
-// Addresses of scenario filter, which are for benchmarks (RFC 2544, appendix C). The host under test and its innocent
-// client share a subnet; the flood comes from one address elsewhere, the only thing that xdp-filter can tell it by.
+// Addresses of scenario filter, which are for benchmarks (RFC 2544, appendix C). The host under test and its innocent client
+// share a subnet. The flood comes from one address outside of it, because xdp-filter can only match addresses and ports.
 var (
 	subnet      = netip.MustParsePrefix("198.19.0.0/24")
 	host        = subnet.Addr().Next()
@@ -25,10 +25,10 @@ var (
 	floodSource = netip.MustParseAddr("198.18.0.1")
 )
 
-// service is a service that is protected from floods of SYNs.
+// service is the service that culvert protects from SYN floods.
 var service = netip.AddrPortFrom(host, 80)
 
-// floodFrames is how many different packets of a flood take turns.
+// floodFrames is the number of different packets of a flood, which take turns.
 const floodFrames = 256
 
 // Fields of an ICMP echo request (RFC 792).
@@ -38,7 +38,7 @@ const (
 	icmpEcho   = 8
 )
 
-// echoFrame is an ICMP echo request to the host under test, with right checksums.
+// echoFrame makes an ICMP echo request to the host under test, with valid checksums.
 func echoFrame(src netip.Addr, to load.End, from load.End, number int) []byte {
 	f := make([]byte, frameLen)
 	copy(f[0:6], to.MAC)
@@ -59,7 +59,7 @@ func echoFrame(src netip.Addr, to load.End, from load.End, number int) []byte {
 	return f
 }
 
-// synFrame is a SYN to the protected service, with right checksums.
+// synFrame makes a SYN to the protected service, with valid checksums.
 func synFrame(to, from load.End, port int) []byte {
 	f := make([]byte, frameLen)
 	copy(f[0:6], to.MAC)
@@ -85,7 +85,7 @@ func synFrame(to, from load.End, port int) []byte {
 	return f
 }
 
-// floodSYN is a flood of SYNs to the protected service, each from another port.
+// floodSYN makes a flood of SYNs to the protected service, each from another port.
 func floodSYN(p peer.Path) [][]byte {
 	const firstPort = 1024
 	frames := make([][]byte, floodFrames)
@@ -95,7 +95,7 @@ func floodSYN(p peer.Path) [][]byte {
 	return frames
 }
 
-// floodICMP is the flood that rules drop.
+// floodICMP makes the ICMP flood that rules drop.
 func floodICMP(p peer.Path) [][]byte {
 	frames := make([][]byte, floodFrames)
 	for i := range frames {
@@ -104,7 +104,7 @@ func floodICMP(p peer.Path) [][]byte {
 	return frames
 }
 
-// floodOf is a flood from n random addresses of a set.
+// floodOf makes an ICMP flood from n random addresses of a set.
 func floodOf(p peer.Path, set []netip.Prefix, n int) [][]byte {
 	r := rand.New(rand.NewPCG(load.Seed, uint64(n)))
 	frames := make([][]byte, n)
@@ -114,7 +114,7 @@ func floodOf(p peer.Path, set []netip.Prefix, n int) [][]byte {
 	return frames
 }
 
-// innocentUDP is what no rule drops: packets to a socket of the host.
+// innocentUDP makes packets that no rule drops, to a socket of the host.
 func innocentUDP(p peer.Path) ([][]byte, error) {
 	u := load.UDPTraffic{
 		Sizes: []int{frameLen}, Flows: floodFrames, Src: floodSource, Dst: host, DstMAC: p.In.MAC, SrcMAC: p.Source.MAC,

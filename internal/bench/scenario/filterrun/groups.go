@@ -17,43 +17,44 @@ import (
 // group is a set of rows of scenario filter that get the same packets and have the same rules.
 type group struct {
 	name string
+	// idle is the number of rules that match no packet.
 	idle int
-	// set is how many prefixes the set of sources has, 0 for a rule about ICMP in its place.
+	// set is the number of prefixes in the set of sources, 0 for a rule for ICMP instead.
 	set int
-	// sources is how many addresses the flood comes from, 0 for one.
+	// sources is the number of addresses that the flood comes from, 0 for one.
 	sources int
-	// pass has packets sent that no rule drops.
+	// pass selects packets that no rule drops.
 	pass bool
-	// share, if not 0, is the rate at which packets are sent, as a share of what iptables-raw takes of a flood; pace is
-	// that in packets a second, once it is known.
+	// share, if not 0, is the rate of the packets, as a share of the rate at which iptables-raw drops a flood. pace is that
+	// rate in packets a second, once it is known.
 	share, pace float64
-	// tcp has transactions of an innocent client counted.
+	// tcp selects the measurement of an innocent client's transactions during floods.
 	tcp bool
-	// rows are those that the group has unless others are asked for, all if empty.
+	// rows are the rows of the group. Empty stands for all.
 	rows []string
-	// cost has culvert's programs measured by themselves.
+	// cost selects the measurement of culvert's programs by themselves.
 	cost bool
-	// open is set in groups of rows without any rule.
+	// open is set for rows without any rule.
 	open bool
 }
 
-// Rows that groups compare with, and those that have few rows.
+// The rows of groups that do not have all rows.
 var (
 	rulesRows = []string{"none", "xdp-drop", "culvert", "nft-netdev", "iptables-raw"}
 	setRows   = []string{"xdp-drop", "culvert", "nft-netdev", "ipset"}
 	tcpRows   = []string{"xdp-icmp", "culvert", "nft-netdev", "iptables-raw", "iptables-conntrack"}
 )
 
-// nftMost is how large a set nftables gets: it takes more than a minute for a million prefixes.
-const nftMost = 100_000
+// maxNFTSet is the number of prefixes in the largest set that nftables gets. It needs more than a minute to load a million.
+const maxNFTSet = 100_000
 
-// Sources of a flood that caches hold, and that they do not.
+// Numbers of sources of a flood: few enough for caches to hold them, and too many.
 const (
 	warmSources = 16
 	coldSources = 65536
 )
 
-// allGroups are all there are, in batches whose rows take turns.
+// allGroups lists all groups, in batches. The rows of a batch take turns.
 func allGroups() [][]*group {
 	var loads, rules, sets []*group
 	for _, percent := range []int{25, 50, 100} {
@@ -90,16 +91,16 @@ func Groups() []string {
 	return names
 }
 
-// chosenGroups are those that the options ask for, all without. The beginning of a name asks for all that begin so up to
-// a dash. Batches without any are left out.
+// chosenGroups returns the groups that the options select, or all if they select none. The beginning of names up to a dash
+// selects all groups that begin so. Batches without any groups are left out.
 func chosenGroups(o scenario.Options) ([][]*group, error) {
 	all := allGroups()
 	if len(o.Groups) == 0 {
 		return all, nil
 	}
-	asked := func(name, word string) bool { return name == word || strings.HasPrefix(name, word+"-") }
+	selects := func(word, name string) bool { return name == word || strings.HasPrefix(name, word+"-") }
 	for _, word := range o.Groups {
-		if !slices.ContainsFunc(Groups(), func(name string) bool { return asked(name, word) }) {
+		if !slices.ContainsFunc(Groups(), func(name string) bool { return selects(word, name) }) {
 			return nil, fmt.Errorf("%w group %q: there are %s, and load, rules, set, set-10 and the like for all of a kind",
 				load.ErrUnknown, word, strings.Join(Groups(), ", "))
 		}
@@ -107,7 +108,7 @@ func chosenGroups(o scenario.Options) ([][]*group, error) {
 	var kept [][]*group
 	for _, batch := range all {
 		batch = slices.DeleteFunc(batch, func(g *group) bool {
-			return !slices.ContainsFunc(o.Groups, func(word string) bool { return asked(g.name, word) })
+			return !slices.ContainsFunc(o.Groups, func(word string) bool { return selects(word, g.name) })
 		})
 		if len(batch) > 0 {
 			kept = append(kept, batch)
@@ -120,26 +121,26 @@ func chosenGroups(o scenario.Options) ([][]*group, error) {
 func (g *group) has(c peer.Candidate) bool {
 	switch c.Name {
 	case "none":
-		// A flood that nobody drops is answered.
+		// The host would answer a flood of ICMP that no filter drops.
 		return g.pass
 	case "xdp-drop":
 		return !g.pass && !g.tcp
 	}
-	if c.Name == "nft-netdev" && g.set > nftMost {
+	if c.Name == "nft-netdev" && g.set > maxNFTSet {
 		return false
 	}
 	return len(g.rows) == 0 || slices.Contains(g.rows, c.Name)
 }
 
-// nice is the nice value of the group's generators, which have a client beside them where there are transactions.
+// nice is the nice value of the group's generators. With transactions, a client runs on the generator's CPU.
 func (g *group) nice() int {
 	if g.tcp {
-		return soonGenerator
+		return niceGenerator
 	}
 	return 0
 }
 
-// against are the rows that others of the group are compared with.
+// against are the rows that the other rows of the group are compared with.
 func (g *group) against() []string {
 	switch {
 	case g.sources > 0:
@@ -151,7 +152,7 @@ func (g *group) against() []string {
 	}
 }
 
-// frames are the packets of the group to a host.
+// frames makes the packets of the group.
 func (g *group) frames(p peer.Path, set []netip.Prefix) ([][]byte, error) {
 	switch {
 	case g.pass:
@@ -165,11 +166,11 @@ func (g *group) frames(p peer.Path, set []netip.Prefix) ([][]byte, error) {
 	}
 }
 
-// rulesOf is what the filter of a row has.
+// rulesOf are the rules of a row's filter.
 func (g *group) rulesOf(c peer.Candidate) ruleSet {
 	rules := ruleSet{Idle: g.idle, Set: randomPrefixes(g.set)}
 	if c.Name == "ipset" && g.sources == 0 {
-		// Otherwise it would be iptables.
+		// Without a set the row would measure the same as iptables-raw.
 		rules.Set = []netip.Prefix{netip.PrefixFrom(floodSource, floodSource.BitLen())}
 	}
 	return rules

@@ -13,21 +13,21 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// wakefulness keeps CPUs from going idle, by a process on each that runs when nothing else wants to. A virtual machine
-// takes long to wake, so that a lightly loaded one would answer later than one that is flooded.
-type wakefulness struct {
+// idleLoad keeps CPUs from going idle, by a process on each that runs only if no other wants to. An idle virtual CPU takes long
+// to wake up, so without it a host would answer later under a light load than under a flood.
+type idleLoad struct {
 	stop  []func()
 	ended []chan struct{}
 }
 
-// keepAwake starts the processes. They end with this one.
-func keepAwake(cpus ...int) (*wakefulness, error) {
-	w := &wakefulness{}
+// keepAwake starts the processes. They end with this process. The caller must call end, also after an error.
+func keepAwake(cpus ...int) (*idleLoad, error) {
+	w := &idleLoad{}
 	for _, cpu := range cpus {
 		cmd := exec.Command("sh", "-c", "while :; do :; done")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
 		started, ended := make(chan error, 1), make(chan struct{})
-		// The process is killed when the thread ends that started it.
+		// The kernel kills the process when the thread that started it ends, so that thread waits for the process.
 		go func() {
 			defer close(ended)
 			_ = load.OnThread(func() error {
@@ -57,7 +57,7 @@ func keepAwake(cpus ...int) (*wakefulness, error) {
 }
 
 // end ends the processes.
-func (w *wakefulness) end() error {
+func (w *idleLoad) end() error {
 	for i, stop := range w.stop {
 		stop()
 		<-w.ended[i]

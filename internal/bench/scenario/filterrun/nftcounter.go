@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Numbers of linux/netfilter/nfnetlink.h and nf_tables.h.
+// Constants of linux/netfilter/nfnetlink.h and linux/netfilter/nf_tables.h.
 const (
 	nfnlSubsysNFTables = 10
 	nftMsgGetObj       = 19
@@ -23,13 +23,13 @@ const (
 	nfgenmsgLen        = 4
 )
 
-// nfgenmsg is struct nfgenmsg: the family of tables that a request is about, a version, and a resource.
+// nfgenmsg is struct nfgenmsg: the family of the tables, a version, and a resource ID.
 type nfgenmsg [nfgenmsgLen]byte
 
 func (m nfgenmsg) Len() int          { return len(m) }
 func (m nfgenmsg) Serialize() []byte { return m[:] }
 
-// nftCounter reads the packets of a named counter in a table of the family netdev, in the calling thread's namespace.
+// nftCounter reads the packets of a named counter in a table of family netdev, in the calling thread's namespace.
 func nftCounter(table, name string) (uint64, error) {
 	const netdevFamily = 5 // NFPROTO_NETDEV
 	req := nl.NewNetlinkRequest(nfnlSubsysNFTables<<8|nftMsgGetObj, 0)

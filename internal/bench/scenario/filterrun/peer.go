@@ -14,20 +14,21 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// packetFilter is a packet filter under test. It is in a namespace of its own, with which all is gone that it has made there.
+// packetFilter is a packet filter under test. Its namespace is removed after Remove, with everything that it made there.
 type packetFilter interface {
-	// Install puts rules in force for what arrives at a device. Remove is called after it, even when it failed.
+	// Install installs rules for packets that arrive at a device. The caller must call Remove, also after an error.
 	Install(ctx context.Context, in load.End, rules ruleSet) error
-	// Dropped is how many packets the filter has dropped, as it counts them itself.
+	// Dropped is the number of packets that the filter has dropped, by its own counter.
 	Dropped(ctx context.Context) (uint64, error)
+	// Remove removes what does not disappear with the namespace.
 	Remove() error
 }
 
-// errCannot is what a peer returns that cannot have such rules.
-var errCannot = errors.New("it cannot have such rules")
+// errUnsupported is the error of a filter that does not support the rules.
+var errUnsupported = errors.New("it cannot have such rules")
 
-// listen makes a veth without an XDP program take packets from XDP programs, by turning GRO on, as most drivers have
-// it.
+// listen makes a veth without an XDP program accept packets from XDP programs, by turning GRO on, which is the default of most
+// drivers.
 func listen(in load.End) error {
 	const setGRO = 0x2c // ETHTOOL_SGRO
 	return in.Netns.Do(func() error {
@@ -38,7 +39,7 @@ func listen(in load.End) error {
 	})
 }
 
-// noFilter lets everything pass.
+// noFilter passes all packets.
 type noFilter struct{}
 
 func (noFilter) Install(_ context.Context, in load.End, _ ruleSet) error { return listen(in) }
@@ -47,20 +48,21 @@ func (noFilter) Dropped(context.Context) (uint64, error) { return 0, nil }
 
 func (noFilter) Remove() error { return nil }
 
-// iptables is the filter of that name: the rules in one chain.
+// iptables is the filter iptables, with all rules in one chain.
 type iptables struct {
-	// program is iptables, which Debian has on top of nftables, or iptables-legacy.
+	// program is iptables, which uses nftables on Debian, or iptables-legacy.
 	program      string
 	table, chain string
 	// before are rules in front of all others.
 	before []string
-	// match finds the flood in place of ICMP's protocol number.
+	// match is the match for the flood. Empty stands for the protocol number of ICMP.
 	match string
-	// byIPSet has the flood's source in a set of ipset.
+	// byIPSet matches the flood's source in a set of ipset.
 	byIPSet bool
 
 	netns *load.Netns
-	rule  int
+	// rule is the number of the rule that drops, from 1.
+	rule int
 }
 
 func (d *iptables) Install(ctx context.Context, in load.End, rules ruleSet) error {
@@ -73,7 +75,7 @@ func (d *iptables) Install(ctx context.Context, in load.End, rules ruleSet) erro
 		}
 		match = "-m set --match-set " + setName + " src"
 	case len(rules.Set) > 0:
-		return errCannot
+		return errUnsupported
 	case match == "":
 		match = iptablesICMP
 	}
@@ -84,7 +86,7 @@ func (d *iptables) Install(ctx context.Context, in load.End, rules ruleSet) erro
 	return listen(in)
 }
 
-// Dropped reads the counter of the last rule.
+// Dropped implements packetFilter: it reads the counter of the last rule.
 func (d *iptables) Dropped(ctx context.Context) (uint64, error) {
 	out, err := d.netns.Command(ctx, "", d.program, "-t", d.table, "-L", d.chain, strconv.Itoa(d.rule), "-v", "-x", "-n")
 	if err != nil {
@@ -97,10 +99,10 @@ func (d *iptables) Dropped(ctx context.Context) (uint64, error) {
 	return strconv.ParseUint(fields[0], 10, 64)
 }
 
-// Remove leaves all to the namespace.
+// Remove implements packetFilter. The rules disappear with the namespace.
 func (*iptables) Remove() error { return nil }
 
-// nftables is the filter of that name at the ingress of the device, before all that the IP stack does.
+// nftables is the filter nftables at the ingress hook of the device, before the IP stack.
 type nftables struct{ netns *load.Netns }
 
 func (d *nftables) Install(ctx context.Context, in load.End, rules ruleSet) error {
@@ -111,7 +113,7 @@ func (d *nftables) Install(ctx context.Context, in load.End, rules ruleSet) erro
 	return listen(in)
 }
 
-// Dropped reads the counter by netlink: nft(8) reads all elements of all sets first.
+// Dropped implements packetFilter. It reads the counter by netlink, because nft(8) would first read all elements of all sets.
 func (d *nftables) Dropped(context.Context) (packets uint64, err error) {
 	err = d.netns.Do(func() error {
 		packets, err = nftCounter(tableName, counterName)
@@ -120,17 +122,17 @@ func (d *nftables) Dropped(context.Context) (packets uint64, err error) {
 	return packets, err
 }
 
-// Remove leaves all to the namespace.
+// Remove implements packetFilter. The rules disappear with the namespace.
 func (*nftables) Remove() error { return nil }
 
-// tryPeer tells what keeps a peer from working on this machine, by installing one rule.
+// tryPeer installs one rule to see whether a filter works on this machine. The error says what is missing.
 func tryPeer(ctx context.Context, peer packetFilter) (err error) {
 	const limit = 20 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	b := &bed{peer: peer}
 	defer func() { err = errors.Join(err, b.close()) }()
-	if err := b.lay(); err != nil {
+	if err := b.build(); err != nil {
 		return err
 	}
 	if err := peer.Install(ctx, b.path.In, ruleSet{}); err != nil {

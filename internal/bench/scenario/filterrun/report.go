@@ -10,7 +10,7 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// makeReport compares rows within their groups, and takes off what is not the filter's.
+// makeReport makes the report. It compares rows with those of their group, and computes net costs.
 func makeReport(groups []*group, rows []scenario.Row, samples [][]scenario.Sample) *report.Report {
 	all := &report.Report{
 		Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}, SoftRatios: map[string]report.Spread{},
@@ -20,28 +20,28 @@ func makeReport(groups []*group, rows []scenario.Row, samples [][]scenario.Sampl
 		cost[row.Name()] = softCosts(samples[i])
 	}
 	for _, g := range groups {
-		var mine []scenario.Row
-		var taken [][]scenario.Sample
+		var groupRows []scenario.Row
+		var groupSamples [][]scenario.Sample
 		for i, row := range rows {
 			if row.(*Row).group == g {
-				mine, taken = append(mine, row), append(taken, samples[i])
+				groupRows, groupSamples = append(groupRows, row), append(groupSamples, samples[i])
 			}
 		}
 		var against []string
 		for _, name := range g.against() {
 			against = append(against, name+"@"+g.name)
 		}
-		r := scenario.RateReport(mine, taken, against)
+		r := scenario.RateReport(groupRows, groupSamples, against)
 		for i := range r.Rows {
-			softFigures(r.Rows[i].Filter, taken[i])
+			softFigures(r.Rows[i].Filter, groupSamples[i])
 		}
 		all.Rows = append(all.Rows, r.Rows...)
 		maps.Copy(all.Ratios, r.Ratios)
 		maps.Copy(all.RatioSpreads, r.RatioSpreads)
 		for _, base := range against {
-			for _, row := range mine {
+			for _, row := range groupRows {
 				if name := row.Name(); name != base && len(cost[base]) > 0 {
-					// The cheaper one takes more packets.
+					// The ratio is inverse to that of costs, because it is a ratio of rates.
 					all.SoftRatios[name+"/"+base] = report.NewSpread(report.PairedRatios(cost[base], cost[name]))
 				}
 			}
@@ -53,7 +53,7 @@ func makeReport(groups []*group, rows []scenario.Row, samples [][]scenario.Sampl
 	return all
 }
 
-// softCosts are the nanoseconds of soft interrupt that a packet took, round by round.
+// softCosts are the times of the receiving soft interrupt, in nanoseconds a packet, round by round.
 func softCosts(samples []scenario.Sample) []float64 {
 	var ns []float64
 	for _, s := range samples {
@@ -62,7 +62,7 @@ func softCosts(samples []scenario.Sample) []float64 {
 	return ns
 }
 
-// softFigures fills in what the samples say of soft interrupts.
+// softFigures sets the figures of soft interrupts from samples.
 func softFigures(f *report.Filter, samples []scenario.Sample) {
 	var share, mpps, raised []float64
 	costs := softCosts(samples)
@@ -78,11 +78,11 @@ func softFigures(f *report.Filter, samples []scenario.Sample) {
 	f.SoftShare, f.NetRX, f.SoftNs, f.SoftMpps = spread(share), spread(raised), spread(costs), spread(mpps)
 }
 
-// netCosts takes off what the row's packets cost without a filter, and of a set what they cost with a rule that asks for
-// none.
+// netCosts sets the net costs of a row: its cost less that without a filter, and with a set also less that of a rule without a
+// set.
 func netCosts(row *report.Row, cost map[string][]float64) {
 	name, group, _ := strings.Cut(row.Name, "@")
-	less := func(base string) *report.Spread {
+	netOf := func(base string) *report.Spread {
 		if base == row.Name || len(cost[base]) == 0 {
 			return nil
 		}
@@ -94,16 +94,16 @@ func netCosts(row *report.Row, cost map[string][]float64) {
 		return &s
 	}
 	for _, base := range []string{"xdp-drop", "none"} {
-		if net := less(base + "@" + group); net != nil {
+		if net := netOf(base + "@" + group); net != nil {
 			row.Filter.NetNs = net
 		}
 	}
 	if set, temperature, _ := cutLast(group, "-"); name != "xdp-drop" && row.Filter.Set > 0 && strings.HasPrefix(set, "set-") {
-		row.Filter.LookupNs = less(name + "@set-none-" + temperature)
+		row.Filter.LookupNs = netOf(name + "@set-none-" + temperature)
 	}
 }
 
-// cutLast cuts around the last separator.
+// cutLast cuts s around the last separator.
 func cutLast(s, separator string) (before, after string, found bool) {
 	i := strings.LastIndex(s, separator)
 	if i < 0 {

@@ -12,27 +12,26 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// Row is a filter with its rules, flooded with the packets of a group.
+// Row is a filter with rules, which is flooded with the packets of a group.
 type Row struct {
 	name  string
 	group *group
 	bed   *bed
 	soft  *load.Softirqs
-	// cpu is where the filter runs, from where the generator does.
+	// cpu is the CPU of the filter, from that of the generator.
 	cpu, from int
 	gen       *load.Generator
-	// rate is how many packets were sent in a second the last time, 0 before the first.
+	// rate is the rate of the last round in packets a second, 0 before the first.
 	rate float64
 }
 
-// hold is how long a paced packet may wait to leave in a batch with others, as an interface collects some before it
-// interrupts.
+// hold is load.GeneratorOptions.Hold: paced packets leave in batches, as a network card coalesces interrupts.
 const hold = 20 * time.Microsecond
 
 // Name implements scenario.Row.
 func (r *Row) Name() string { return r.name }
 
-// Setup puts the rules in force and makes the generator.
+// Setup installs the rules and makes the generator.
 func (r *Row) Setup(ctx context.Context) error {
 	if err := r.bed.use(ctx); err != nil {
 		return err
@@ -75,7 +74,7 @@ func (r *Row) Run(ctx context.Context, round time.Duration) (scenario.Sample, er
 	return r.settle(ctx, before, scenario.Sample{Sent: sent.Packets, Elapsed: sent.Elapsed, Asked: r.group.pace, Soft: &use})
 }
 
-// settle completes the sample once every packet has turned up, or when waiting does not help.
+// settle completes the sample once every packet is accounted for, at the latest after scenario.SettleLimit.
 func (r *Row) settle(ctx context.Context, before count, s scenario.Sample) (scenario.Sample, error) {
 	for end := time.Now().Add(scenario.SettleLimit); ; time.Sleep(scenario.SettleQuiet) {
 		after, err := r.bed.count(ctx)
@@ -98,7 +97,7 @@ func (r *Row) settle(ctx context.Context, before count, s scenario.Sample) (scen
 	}
 }
 
-// Describe says what the filter had to do.
+// Describe adds the filter's rules and the time to install them.
 func (r *Row) Describe(row *report.Row) {
 	row.FrameSize, row.CPUs, row.Frames = frameLen, []int{r.cpu}, len(r.gen.Frames())
 	row.Filter = &report.Filter{Set: len(r.bed.rules.Set), Install: r.bed.install.Seconds()}
@@ -107,7 +106,7 @@ func (r *Row) Describe(row *report.Row) {
 	}
 }
 
-// Teardown lets everything go.
+// Teardown closes the generator and releases the bed.
 func (r *Row) Teardown() error {
 	var err error
 	if r.gen != nil {

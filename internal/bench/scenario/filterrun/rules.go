@@ -12,25 +12,28 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// ruleSet is what a filter under test is to do: ask for what no packet has, and then drop.
+// ruleSet describes the rules of a filter under test: rules that match no packet, and a last rule that drops.
 type ruleSet struct {
-	// Idle is how many rules come first. Each asks for a UDP port and a source that no packet has.
+	// Idle is the number of rules in front. Each matches a UDP port and a source that no packet has.
 	Idle int
-	// Set, if there is one, are the sources to drop: one rule. Otherwise the rule drops ICMP.
+	// Set, if not empty, is the set of sources that the last rule drops. Without it the last rule drops ICMP.
 	Set []netip.Prefix
 
-	// Off leaves all rules out, Limit has a rule in place of the last that lets ICMP pass up to a rate that nothing is
-	// over, PerSource for each source, and Protect a service of another host protected in place of rules: for culvert
-	// alone.
-	Off, Limit, PerSource, Protect bool
+	// The following are for culvert alone. Off leaves all rules out.
+	Off bool
+	// Limit makes the last rule limit ICMP to a rate that is never exceeded, for each source with PerSource.
+	Limit, PerSource bool
+	// Protect replaces all rules by the protection of another host's service from SYN floods.
+	Protect bool
 }
 
-// idleSource and idlePort are what an idle rule asks for: sources for documentation (RFC 5737).
+// idleSource is the source that idle rule n matches. It is a documentation address (RFC 5737).
 func idleSource(n int) netip.Addr { return netip.AddrFrom4([4]byte{203, 0, 113, byte(1 + n%254)}) }
 
+// idlePort is the UDP port that idle rule n matches.
 func idlePort(n int) int { return 20000 + n }
 
-// Names of what peers are told to make. Each has a namespace of its own.
+// Names of objects that filters make. Each filter has a namespace of its own.
 const (
 	tableName   = "cvfilter"
 	chainName   = "drops"
@@ -38,14 +41,15 @@ const (
 	counterName = "dropped"
 )
 
-// iptablesICMP is what iptables is to match of ICMP.
+// iptablesICMP is the match of iptables for ICMP.
 const iptablesICMP = "-p icmp"
 
-// icmpBytecode is the same as classic BPF, which is given the packet from its IP header on: load the byte at 9, is it 1?
+// icmpBytecode is the same match as classic BPF, which gets the packet from its IP header on: load the byte at offset 9, compare
+// it with 1.
 const icmpBytecode = `-m bpf --bytecode "4,48 0 0 9,21 0 1 1,6 0 0 1,6 0 0 0"`
 
-// iptables is the text that iptables-restore takes: the rules in a chain of a table, after those that accept, with match
-// for what is to be dropped.
+// iptables is the input of iptables-restore: the rules in a chain of a table, after those in before. match is the match of the
+// last rule.
 func (f ruleSet) iptables(table, chain string, before []string, match string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%s\n:%s ACCEPT [0:0]\n", table, chain)
@@ -59,7 +63,7 @@ func (f ruleSet) iptables(table, chain string, before []string, match string) st
 	return b.String()
 }
 
-// ipset is the text that 'ipset restore' takes for the set.
+// ipset is the input of 'ipset restore' for the set.
 func (f ruleSet) ipset() string {
 	size := 1024
 	for size < len(f.Set) {
@@ -73,7 +77,7 @@ func (f ruleSet) ipset() string {
 	return b.String()
 }
 
-// nft is the text that 'nft -f' takes for the rules at the ingress of a device.
+// nft is the input of 'nft -f' for the rules at the ingress hook of a device.
 func (f ruleSet) nft(device string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table netdev %s {\n\tcounter %s { }\n", tableName, counterName)
@@ -91,21 +95,22 @@ func (f ruleSet) nft(device string) string {
 	for i := range f.Idle {
 		fmt.Fprintf(&b, "\t\tip saddr %s udp dport %d drop\n", idleSource(i), idlePort(i))
 	}
-	what := "ip protocol icmp"
+	match := "ip protocol icmp"
 	if len(f.Set) > 0 {
-		what = "ip saddr @" + setName
+		match = "ip saddr @" + setName
 	}
-	fmt.Fprintf(&b, "\t\t%s counter name %s drop\n\t}\n}\n", what, counterName)
+	fmt.Fprintf(&b, "\t\t%s counter name %s drop\n\t}\n}\n", match, counterName)
 	return b.String()
 }
 
-// prefixLengths is how many of a thousand prefixes in a set have which length: as on lists of attackers mostly subnets and
-// single addresses.
+// prefixLengths are the prefix lengths in a set, with their share of a thousand prefixes. As on lists of attackers, most are
+// subnets of 256 addresses or single addresses.
 var prefixLengths = []struct{ bits, share int }{
 	{16, 5}, {17, 5}, {18, 10}, {19, 20}, {20, 30}, {21, 30}, {22, 90}, {23, 90}, {24, 620}, {32, 100},
 }
 
-// randomPrefixes are n prefixes of IPv4 that do not overlap, the same each time: intervals of nftables must not.
+// randomPrefixes makes n random IPv4 prefixes, the same each time. They do not overlap, because intervals in sets of nftables
+// must not.
 func randomPrefixes(n int) []netip.Prefix {
 	r := rand.New(rand.NewPCG(load.Seed, uint64(n)))
 	taken := make([]bool, 1<<24)
@@ -116,11 +121,11 @@ func randomPrefixes(n int) []netip.Prefix {
 			want = n - len(all)
 		}
 		for want > 0 {
-			// The first byte is that of a unicast address.
+			// net is the upper 24 bits of a unicast address.
 			net := (uint32(1+r.IntN(222))<<16 | uint32(r.IntN(1<<16)))
 			size := uint32(1) << max(24-l.bits, 0)
 			net &^= size - 1
-			// None in use: this host, its tests' own networks, and those for documentation.
+			// Private and loopback addresses are left out, and those of the bench and of idle rules.
 			if reserved := net >> 16; reserved == 10 || reserved == 127 || reserved == 198 || reserved == 203 ||
 				slices.Contains(taken[net:net+size], true) {
 				continue

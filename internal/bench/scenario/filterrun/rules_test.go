@@ -48,7 +48,7 @@ func TestRulesOfPeers(t *testing.T) {
 	}
 }
 
-// What culvert gets is what libpcap makes of the expressions that the peers' rules stand for.
+// culvert's programs are those that libpcap compiles from expressions with the meaning of the peers' rules.
 func TestProgramsAreLibpcaps(t *testing.T) {
 	for expression, text := range map[string]string{
 		"icmp": icmpProgram,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filterrun measures packet filters: floods, and what they leave to others.
+// Package filterrun measures packet filters: how fast they drop floods, and how well innocent clients fare meanwhile.
 package filterrun
 
 import (
@@ -17,10 +17,10 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// stateful is what a firewall that follows connections has in front of all other rules.
+// stateful is the first rule of a typical firewall with connection tracking.
 const stateful = "-m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT"
 
-// filters make the packet filters under test, by the names of their rows.
+// filters has the constructors of all packet filters under test, by the name of their row.
 func filters() map[string]func() packetFilter {
 	raw := iptables{program: "iptables", table: "raw", chain: "PREROUTING"}
 	legacy, input, conntrack, bytecode, sets := raw, raw, raw, raw, raw
@@ -29,10 +29,10 @@ func filters() map[string]func() packetFilter {
 	conntrack.table, conntrack.chain, conntrack.before = "filter", "INPUT", []string{stateful}
 	bytecode.match = icmpBytecode
 	sets.byIPSet = true
-	of := func(p iptables) func() packetFilter {
+	copyOf := func(p iptables) func() packetFilter {
 		return func() packetFilter {
-			one := p
-			return &one
+			filter := p
+			return &filter
 		}
 	}
 	return map[string]func() packetFilter{
@@ -42,12 +42,12 @@ func filters() map[string]func() packetFilter {
 		"culvert":            func() packetFilter { return &culvert{} },
 		"xdp-filter":         func() packetFilter { return &xdpFilter{} },
 		"nft-netdev":         func() packetFilter { return &nftables{} },
-		"iptables-raw":       of(raw),
-		"iptables-legacy":    of(legacy),
-		"iptables-bpf":       of(bytecode),
-		"ipset":              of(sets),
-		"iptables-input":     of(input),
-		"iptables-conntrack": of(conntrack),
+		"iptables-raw":       copyOf(raw),
+		"iptables-legacy":    copyOf(legacy),
+		"iptables-bpf":       copyOf(bytecode),
+		"ipset":              copyOf(sets),
+		"iptables-input":     copyOf(input),
+		"iptables-conntrack": copyOf(conntrack),
 	}
 }
 
@@ -63,13 +63,13 @@ func candidates() []peer.Candidate {
 	return all
 }
 
-// Scenario is about packet filters.
+// Scenario is the scenario that measures packet filters.
 func Scenario() scenario.Scenario {
 	return scenario.Scenario{Name: "filter", Rounds: 5, Round: 250 * time.Millisecond, Candidates: candidates(), Run: run}
 }
 
-// run measures packet filters: what they drop a second and what that takes of the CPU, flooded and at lower rates;
-// with many rules and with large sets; and what is left of an innocent client's transactions.
+// run measures packet filters: the rate at which they drop and the CPU time that this takes, in floods and at lower rates, with
+// many rules and with large sets. It also measures the transactions of an innocent client during floods.
 func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *report.Report, err error) {
 	batches, err := chosenGroups(o)
 	if err != nil {
@@ -93,8 +93,8 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 			r.Rows = append(r.Rows, report.Row{Name: c.Name, FrameSize: frameLen, Note: "not measured: " + err.Error()})
 		}
 	}
-	// taken is what iptables-raw took of a flood, in packets a second.
-	taken := 0.0
+	// baseRate is the rate at which loadBase drops a flood, in packets a second, 0 as long as it is not known.
+	baseRate := 0.0
 	for _, batch := range batches {
 		part := &report.Report{}
 		switch {
@@ -105,13 +105,13 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 		case batch[0].tcp:
 			part, err = runFloods(ctx, available, batch[0], o)
 		default:
-			if batch[0].share > 0 && taken == 0 {
-				if taken, err = measureTaken(ctx, soft, o); err != nil {
+			if batch[0].share > 0 && baseRate == 0 {
+				if baseRate, err = measureBaseRate(ctx, soft, o); err != nil {
 					return nil, err
 				}
 			}
 			for _, g := range batch {
-				g.pace = g.share * taken
+				g.pace = g.share * baseRate
 			}
 			fewer := o
 			if batch[0].name != floodGroup {
@@ -124,7 +124,7 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 		}
 		for _, row := range part.Rows {
 			if row.Name == loadBase+"@"+floodGroup && row.Mpps != nil {
-				taken = 1e6 * row.Mpps.Median
+				baseRate = 1e6 * row.Mpps.Median
 			}
 		}
 		r.Rows = append(r.Rows, part.Rows...)
@@ -138,8 +138,8 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 	return r, nil
 }
 
-// findMissing tries all filters, and finds those that the machine lacks, with what is missing. It is an error if they
-// were asked for by name.
+// findMissing tries all filters, and finds those that do not work on this machine. The errors, by row, say what is missing. If
+// a row in o.Rows is among them, findMissing returns an error instead.
 func findMissing(ctx context.Context, o scenario.Options, chosen []peer.Candidate) (map[string]error, error) {
 	missing := map[string]error{}
 	for _, c := range chosen {
@@ -159,29 +159,29 @@ func findMissing(ctx context.Context, o scenario.Options, chosen []peer.Candidat
 	return missing, nil
 }
 
-// loadBase is the row whose rate in floodGroup the rates of groups with a share are multiples of.
+// loadBase is the row whose rate in floodGroup is the base of group.share.
 const (
 	loadBase   = "iptables-raw"
 	floodGroup = "drop"
 )
 
-// measureTaken floods loadBase, which has not been measured yet.
-func measureTaken(ctx context.Context, soft *load.Softirqs, o scenario.Options) (float64, error) {
+// measureBaseRate measures the rate at which loadBase drops a flood, in packets a second, if floodGroup was not selected.
+func measureBaseRate(ctx context.Context, soft *load.Softirqs, o scenario.Options) (float64, error) {
 	o.Rounds = 3
 	r, err := runRows(ctx, []peer.Candidate{{Name: loadBase}}, []*group{{name: floodGroup}}, soft, o)
 	if err != nil {
-		return 0, fmt.Errorf("find what %s takes, which the rates are shares of: %w", loadBase, err)
+		return 0, fmt.Errorf("measure %s, whose rate is the base of other rates: %w", loadBase, err)
 	}
 	return 1e6 * r.Rows[0].Mpps.Median, nil
 }
 
-// runRows measures the rows of groups in turn. A filter that cannot have a group's rules is reported as not measured.
+// runRows measures the rows of groups in turns. A filter that does not support a group's rules is reported as not measured.
 func runRows(ctx context.Context, available []peer.Candidate, groups []*group, soft *load.Softirqs, o scenario.Options) (_ *report.Report, err error) {
 	var rows []scenario.Row
 	var absent []report.Row
-	var laid []*bed
+	var inUse []*bed
 	defer func() {
-		for _, b := range laid {
+		for _, b := range inUse {
 			err = errors.Join(err, b.release())
 		}
 	}()
@@ -196,8 +196,8 @@ func runRows(ctx context.Context, available []peer.Candidate, groups []*group, s
 			key := [2]int{g.idle, g.set}
 			if beds[key] == nil {
 				b := newBed(filters()[c.Name](), g.rulesOf(c))
-				beds[key], laid = b, append(laid, b)
-				fmt.Fprintf(o.Progress, "laying the bed of %s@%s\n", c.Name, g.name)
+				beds[key], inUse = b, append(inUse, b)
+				fmt.Fprintf(o.Progress, "building the bed of %s@%s\n", c.Name, g.name)
 				failed[key] = b.use(ctx)
 				if ctx.Err() != nil {
 					return nil, fmt.Errorf("interrupted: %w", ctx.Err())

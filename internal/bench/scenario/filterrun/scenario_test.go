@@ -17,13 +17,13 @@ import (
 	"culvert/internal/testbed"
 )
 
-// options measure groups of scenario filter for a moment.
+// options are options for a short measurement of groups of scenario filter.
 func options(groups ...string) scenario.Options {
 	return scenario.Options{Rounds: 1, Round: 5 * time.Millisecond, Progress: io.Discard, Groups: groups}
 }
 
-// Every filter drops every packet of a flood, as it counts itself, with many rules and with sets, and lets all others
-// pass. Nothing remains.
+// Every filter drops every packet of a flood, by its own counter, with many rules and with sets. It passes all other packets.
+// Nothing is left behind.
 func TestFilter(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -40,8 +40,8 @@ func TestFilter(t *testing.T) {
 			continue
 		}
 		name, group, _ := strings.Cut(row.Name, "@")
-		// A lookup is what a set costs beside none, of the same sources.
-		if looks := group == "set-10-warm" && name != "xdp-drop"; looks != (f.LookupNs != nil) {
+		// The cost of a lookup is the difference to the group without a set and with the same sources.
+		if hasLookup := group == "set-10-warm" && name != "xdp-drop"; hasLookup != (f.LookupNs != nil) {
 			t.Errorf("row %s: lookups %v", row.Name, f.LookupNs)
 		}
 	}
@@ -62,7 +62,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A client's transactions go on without a flood, and the flood's packets are all accounted for.
+// Without a flood the client makes transactions. All packets of floods are accounted for.
 func TestFloods(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -72,9 +72,9 @@ func TestFloods(t *testing.T) {
 	o := options("tcp")
 	o.Rows = []string{"culvert", "iptables-raw"}
 	r, err := Scenario().Measure(t.Context(), o)
-	// On a busy machine a round is over before the client has had its turn: then rounds are longer.
-	quiet := func(row report.Row) bool { return len(row.Floods) > 0 && row.Floods[0].Transactions.Median <= 0 }
-	for err == nil && slices.ContainsFunc(r.Rows, quiet) && o.Round < 2*time.Second {
+	// On a busy machine a round may end before the client has run. Then it is measured again with longer rounds.
+	hasNoTransactions := func(row report.Row) bool { return len(row.Floods) > 0 && row.Floods[0].Transactions.Median <= 0 }
+	for err == nil && slices.ContainsFunc(r.Rows, hasNoTransactions) && o.Round < 2*time.Second {
 		o.Round *= 8
 		r, err = Scenario().Measure(t.Context(), o)
 	}
@@ -91,7 +91,7 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// Each program gives all its packets the verdict that it should: the measurement insists on it.
+// load.Cost fails unless each program returns the right verdict for all of its packets.
 func TestFilterCosts(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -102,12 +102,12 @@ func TestFilterCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := len(Costs(mostPrefixes)); len(r.Rows) != want {
+	if want := len(Costs(maxPrefixes)); len(r.Rows) != want {
 		t.Errorf("%d rows, want %d", len(r.Rows), want)
 	}
 }
 
-// A filter that does not drop is found out.
+// The packets of a filter that does not drop are not accounted for.
 func TestFilterThatDropsNothing(t *testing.T) {
 	testbed.NeedRoot(t)
 	g := &group{name: "drop"}
@@ -131,7 +131,7 @@ func TestFilterThatDropsNothing(t *testing.T) {
 	}
 }
 
-// Whenever it is interrupted, nothing remains.
+// The scenario leaves nothing behind when it is interrupted, at whatever step.
 func TestInterruptedFilterLeavesNothing(t *testing.T) {
 	testbed.NeedRoot(t)
 	for _, when := range []string{

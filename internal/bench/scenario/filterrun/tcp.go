@@ -14,10 +14,10 @@ import (
 	"culvert/internal/bench/load"
 )
 
-// tcpPort is where the host under test answers.
+// tcpPort is the port of the host's echo service (RFC 862).
 const tcpPort = 7
 
-// transactions is an innocent client that asks a host for one byte after the other over one TCP connection.
+// transactions are an innocent client and its server, which exchange one byte after the other over one TCP connection.
 type transactions struct {
 	answered atomic.Uint64
 	stopping atomic.Bool
@@ -25,18 +25,18 @@ type transactions struct {
 	running  sync.WaitGroup
 }
 
-// Nice values (see sched(7)): the client, and the server after what receives, run before the generator, and that before
-// what else the machine does.
+// Nice values (see sched(7)). Client and server run before the generator, and the generator before other work of the machine.
 const (
-	soonest       = -20
-	soonGenerator = -10
+	niceTransactions = -20
+	niceGenerator    = -10
 )
 
-// tcpLook is how long a read waits before it looks whether it is to end, in microseconds.
-const tcpLook = 50_000
+// stopInterval is how often a read is interrupted to check whether transactions should stop, in microseconds.
+const stopInterval = 50_000
 
-// startTransactions connects and begins. The server runs on the CPU where its host receives, after what receives; the
-// client stands for a machine of its own, so that what it needs of the generator's CPU comes first.
+// startTransactions connects and starts both sides. The server runs on the CPU where its host receives, with a lower priority
+// than the receiving thread. The client shares the generator's CPU but stands for a machine of its own, so it has a higher
+// priority than the generator.
 func startTransactions(client, server *load.Netns, clientCPU, serverCPU int) (*transactions, error) {
 	t := &transactions{}
 	if err := t.connect(client, server); err != nil {
@@ -51,7 +51,7 @@ func startTransactions(client, server *load.Netns, clientCPU, serverCPU int) (*t
 		go func() {
 			defer t.running.Done()
 			_ = load.OnThread(func() error {
-				err := errors.Join(load.Pin(side.cpu), load.SetNice(0, soonest))
+				err := errors.Join(load.Pin(side.cpu), load.SetNice(0, niceTransactions))
 				failed <- err
 				if err == nil {
 					t.serve(side.fd, side.client)
@@ -66,7 +66,7 @@ func startTransactions(client, server *load.Netns, clientCPU, serverCPU int) (*t
 	return t, nil
 }
 
-// connect makes both ends of a connection: the client's and the server's.
+// connect makes a connection and stores both sockets: the client's and the server's.
 func (t *transactions) connect(client, server *load.Netns) error {
 	listener := -1
 	err := server.Do(func() (err error) {
@@ -106,20 +106,20 @@ func (t *transactions) socket() (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	// An answer to SYN that does not come is waited for no longer than this.
+	// The timeout covers a connection attempt whose SYN is not answered.
 	const seconds = 5
 	return fd, errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, seconds*1000),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: seconds}))
 }
 
-// prepare has a socket send at once, wait no longer than it may, and leave nothing behind when it is closed.
+// prepare makes a socket send at once, bounds the time of its reads, and makes it reset the connection when it is closed.
 func (*transactions) prepare(fd int) error {
 	return errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: tcpLook}),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: stopInterval}),
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
 }
 
-// serve sends a byte for each that comes. The client sends the first one.
+// serve sends a byte for each byte received. The client sends the first one.
 func (t *transactions) serve(fd int, client bool) {
 	b := make([]byte, 1)
 	for send := client; !t.stopping.Load(); {
@@ -140,7 +140,7 @@ func (t *transactions) serve(fd int, client bool) {
 	}
 }
 
-// stop ends both sides.
+// stop ends both sides and closes their sockets.
 func (t *transactions) stop() error {
 	t.stopping.Store(true)
 	t.running.Wait()

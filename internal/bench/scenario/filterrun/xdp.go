@@ -16,9 +16,9 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// xdpProgram is one of the bench's own programs.
+// xdpProgram is a filter that is one of the bench's own programs.
 type xdpProgram struct {
-	// program is its name in the object.
+	// program is the name of the program in the eBPF object.
 	program string
 
 	in   load.End
@@ -28,7 +28,7 @@ type xdpProgram struct {
 
 func (d *xdpProgram) Install(_ context.Context, in load.End, rules ruleSet) error {
 	if d.program == load.BenchProgBenchDropIcmp && (rules.Idle > 0 || len(rules.Set) > 0) {
-		return errCannot
+		return errUnsupported
 	}
 	spec, err := load.LoadBench()
 	if err != nil {
@@ -45,7 +45,7 @@ func (d *xdpProgram) Install(_ context.Context, in load.End, rules ruleSet) erro
 	return err
 }
 
-// Dropped is what the device's driver counts.
+// Dropped implements packetFilter by the counters of the device's driver.
 func (d *xdpProgram) Dropped(context.Context) (uint64, error) { return xdpDrops(d.in) }
 
 func (d *xdpProgram) Remove() error {
@@ -59,7 +59,7 @@ func (d *xdpProgram) Remove() error {
 	return err
 }
 
-// xdpDrops is how many packets XDP programs have dropped at the device, as its driver counts.
+// xdpDrops is the driver's counter of packets that XDP programs have dropped at the device.
 func xdpDrops(e load.End) (sum uint64, err error) {
 	err = e.Netns.Do(func() error {
 		own, err := netdev.EthtoolStats(e.Name)
@@ -76,10 +76,10 @@ func xdpDrops(e load.End) (sum uint64, err error) {
 	return sum, nil
 }
 
-// xdpFilterProgram is the filter of xdp-tools.
+// xdpFilterProgram is the name of xdpFilter's program.
 const xdpFilterProgram = "xdp-filter"
 
-// xdpFilter is xdp-tools' filter. It knows addresses and ports but no protocols: it is told the flood's source.
+// xdpFilter is the filter of xdp-tools. It matches addresses and ports but no protocols, so it drops by the flood's source.
 type xdpFilter struct {
 	pins peer.PrivateBPFFS
 	in   load.End
@@ -87,7 +87,7 @@ type xdpFilter struct {
 
 func (d *xdpFilter) Install(_ context.Context, in load.End, rules ruleSet) error {
 	if rules.Idle > 0 || len(rules.Set) > 0 {
-		return errCannot
+		return errUnsupported
 	}
 	d.in = in
 	if err := d.pins.Open(in.Netns); err != nil {
@@ -100,7 +100,7 @@ func (d *xdpFilter) Install(_ context.Context, in load.End, rules ruleSet) error
 	return err
 }
 
-// Dropped is how often the address has been seen.
+// Dropped implements packetFilter by the program's counter for the flood's source.
 func (d *xdpFilter) Dropped(context.Context) (uint64, error) {
 	out, err := d.pins.Run(xdpFilterProgram, "status")
 	if err != nil {
