@@ -14,7 +14,7 @@ type axis struct {
 	from, to float64
 }
 
-// at is the pixel of a value. What lies outside is drawn at the edge.
+// at is the pixel of a value. A value outside of the axis is at its end.
 func (a axis) at(v float64) float64 {
 	lo, hi := a.lo, a.hi
 	if a.log {
@@ -27,7 +27,7 @@ func (a axis) at(v float64) float64 {
 	return a.from + share*(a.to-a.from)
 }
 
-// on is the same axis between other pixels.
+// on returns the same axis between other pixels.
 func (a axis) on(from, to float64) axis {
 	a.from, a.to = from, to
 	return a
@@ -39,7 +39,7 @@ type tick struct {
 	label string
 }
 
-// linearAxis holds all values and zero, and ends at marks: four to ten of them, a round distance apart.
+// linearAxis makes an axis that holds all values and zero. It has four to ten marks at round distances, and ends at marks.
 func linearAxis(values []float64) (axis, []tick) {
 	lo, hi := 0.0, 0.0
 	for _, v := range values {
@@ -48,7 +48,7 @@ func linearAxis(values []float64) (axis, []tick) {
 	if hi <= lo {
 		hi = 1
 	}
-	// Twice the power of ten below a fifth of the range, or five times it.
+	// The step is a power of ten, or two or five times one.
 	step := math.Pow(10, math.Floor(math.Log10((hi-lo)/5)))
 	for _, factor := range []float64{1, 2, 5, 10} {
 		if (hi-lo)/(step*factor) <= 7 {
@@ -68,8 +68,8 @@ func linearAxis(values []float64) (axis, []tick) {
 	return a, ticks
 }
 
-// logAxis holds all values above zero and ends at powers of ten, or at twice or five times one. Marks are powers of
-// ten; where those are few, twice and five times as well.
+// logAxis makes a logarithmic axis that holds all values above zero. Marks are powers of ten and, if those are few, also twice
+// and five times a power of ten. The axis ends at marks.
 func logAxis(values []float64) (axis, []tick) {
 	lo, hi := math.Inf(1), 0.0
 	for _, v := range values {
@@ -90,7 +90,7 @@ func logAxis(values []float64) (axis, []tick) {
 			}
 		}
 	}
-	// Only the last mark below and the first above all values are needed.
+	// Of the marks outside of the values only the nearest on each side are kept.
 	for len(marks) > 2 && marks[1].value <= lo {
 		marks = marks[1:]
 	}
@@ -100,9 +100,10 @@ func logAxis(values []float64) (axis, []tick) {
 	return axis{lo: marks[0].value, hi: marks[len(marks)-1].value, log: true}, marks
 }
 
-// shareAxis is for shares of all packets, 0 to 1, as 1/(1-share) on a log scale: each nine has the same room.
-func shareAxis(most float64) (axis, []tick) {
-	a := axis{lo: 2, hi: max(tail(most), 1000), log: true}
+// shareAxis makes an axis for shares of all packets, 0.5 to largest or more. Its values are tail(share) on a logarithmic scale, so
+// that the distances from 90 to 99 % and from 99 to 99.9 % are the same.
+func shareAxis(largest float64) (axis, []tick) {
+	a := axis{lo: 2, hi: max(tail(largest), 1000), log: true}
 	var ticks []tick
 	for _, t := range []tick{{0.5, "50"}, {0.9, "90"}, {0.99, "99"}, {0.999, "99.9"}, {0.9999, "99.99"}, {0.99999, "99.999"}} {
 		if v := tail(t.value); v <= a.hi*(1+1e-9) {
@@ -112,5 +113,5 @@ func shareAxis(most float64) (axis, []tick) {
 	return a, ticks
 }
 
-// tail is how many packets there are for each one beyond a share.
+// tail is 1/(1-share): one in so many packets is beyond the share.
 func tail(share float64) float64 { return 1 / max(1-share, 1e-6) }

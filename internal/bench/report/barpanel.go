@@ -10,18 +10,18 @@ type bar struct {
 	value  Spread
 	format string
 	// best, if set, is marked beside the bar's end.
-	best   *float64
-	colour string
-	valid  bool
+	best  *float64
+	color string
+	valid bool
 }
 
-// barPanel draws bars from left to right, one for each row, with names on the left and medians at their ends. An error
-// mark reaches from the smallest to the largest value.
+// barPanel draws horizontal bars, one for each row, with names on the left and medians at their ends. An error mark reaches from
+// the smallest to the largest value.
 type barPanel struct {
 	heading, unit string
 	bars          []bar
-	// names is the room for names, and fit has all bars whose labels need room. Both, and axis and ticks, are those of
-	// all panels, so that a bar is as long in each of them.
+	// names is the width of names in pixels. fit has the bars of all panels, whose labels must fit. names, fit, axis and ticks are
+	// the same for all panels, so that all have the same scale.
 	names float64
 	fit   []bar
 	axis  axis
@@ -53,7 +53,7 @@ func (b bar) label() string {
 	return figure
 }
 
-// end is the largest value that is drawn of the bar.
+// end is the largest value that is drawn for the bar.
 func (b bar) end() float64 {
 	end := max(b.value.Median, b.value.Max, 0)
 	if b.best != nil {
@@ -62,7 +62,7 @@ func (b bar) end() float64 {
 	return end
 }
 
-// axisLength is the longest that the axis can be in the room there is, with every bar's label behind its end.
+// axisLength is the longest length of the axis, in pixels, at which the labels after the ends of all bars fit into room.
 func (p barPanel) axisLength(room float64) float64 {
 	length := room - 12
 	full := p.axis.on(0, 1)
@@ -91,7 +91,7 @@ func (p barPanel) draw(s *svg, x, y, width float64) {
 		mid := y + barPitch*(float64(i)+0.5)
 		title := fmt.Sprintf("%s: %s %s (%s to %s)", b.name, b.label(), p.unit, fmt.Sprintf(b.format, b.value.Min),
 			fmt.Sprintf(b.format, b.value.Max))
-		fill, class := b.colour, "bar"
+		fill, class := b.color, "bar"
 		if !b.valid {
 			fill, class = invalidFill, "bar invalid"
 		}
@@ -101,7 +101,7 @@ func (p barPanel) draw(s *svg, x, y, width float64) {
 			whisker(s, a.at(b.value.Min), a.at(b.value.Max), mid, "error")
 		}
 		if b.best != nil {
-			mark(s, a.at(*b.best), mid, 5, "diamond", bestColour, "best", fmt.Sprintf("best: "+b.format, *b.best))
+			mark(s, a.at(*b.best), mid, 5, "diamond", bestColor, "best", fmt.Sprintf("best: "+b.format, *b.best))
 		}
 		s.text(a.from-8, mid+4, "end", labelStyle, b.name)
 		s.text(a.at(b.end())+9, mid+4, "start", labelStyle, b.label())
@@ -109,5 +109,5 @@ func (p barPanel) draw(s *svg, x, y, width float64) {
 	s.line(a.at(0), y, a.at(0), bottom, faint, 1, "zero")
 }
 
-// bestColour is black, which no bar has.
-const bestColour = "#000000"
+// bestColor is the color of the marks of best values. No bar has it.
+const bestColor = "#000000"

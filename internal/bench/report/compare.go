@@ -11,65 +11,66 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// A change counts only if both hold. The rank test alone is not enough: it knows how much the rounds of a run differ,
-// but not how much a run differs from the next one of the same code, for example by where it lies in memory.
+// A change has to be significant by the rank test and at least minChange. The test alone is not enough: it knows how much the
+// rounds of one run differ, but not how much two runs of the same code differ, for example by their layout in memory.
 const (
-	// alpha is how often the test of Mann and Whitney may call a row changed that is not. A report has many rows.
+	// alpha is the significance level of the Mann-Whitney test: the probability that a row without a change counts as changed.
+	// It is small because a report has many rows.
 	alpha = 0.01
-	// leastChange is the smallest share by which a median has to move.
-	leastChange = 0.02
-	// leastRounds is how many rounds each report needs for the test to be able to reach alpha at all.
-	leastRounds = 5
-	// otherSpeed is from which change of its base's own rate on the machine is said to have run at another speed.
+	// minChange is the smallest change of a median, as a share.
+	minChange = 0.02
+	// minRounds is the smallest number of rounds in each report with which the test can reach alpha.
+	minRounds = 5
+	// otherSpeed is the change of a base's rate, as a share, beyond which the machine counts as having run at another speed.
 	otherSpeed = 0.2
 )
 
-// Verdict says what became of a figure.
+// Verdict is the outcome of the comparison of a figure.
 type Verdict string
 
-// All verdicts. Faster is what is better: a higher rate, a lower cost, fewer instructions.
+// All verdicts. Faster means better: a higher rate, a lower cost, fewer instructions.
 const (
 	Faster Verdict = "faster"
 	Slower Verdict = "slower"
-	// Same means that nothing changed beyond noise.
+	// Same means that no change exceeds the noise.
 	Same Verdict = "same"
-	// Undecided means that the reports do not hold what it takes to tell.
+	// Undecided means that the reports have too few measurements to decide.
 	Undecided Verdict = "undecided"
-	// Base marks the row that others are compared with: its rate shows how fast the machine was.
+	// Base marks the row that others are compared with. Its rate shows how fast the machine was.
 	Base    Verdict = "base"
 	New     Verdict = "new"
 	Gone    Verdict = "gone"
 	Invalid Verdict = "invalid"
 )
 
-// Change is what became of a figure of a row.
+// Change is the comparison of a figure of a row.
 type Change struct {
 	Row string `json:"row"`
-	// Figure is the name of what is compared, in words.
+	// Figure is the name of the figure, in words.
 	Figure string `json:"figure,omitempty"`
-	// Old and New are medians, absent in reports that do not have the figure.
+	// Old and New are medians. They are nil if a report does not have the figure.
 	Old *float64 `json:"old,omitempty"`
 	New *float64 `json:"new,omitempty"`
-	// Percent is how much larger New is than Old.
+	// Percent is the change from Old to New in percent.
 	Percent *float64 `json:"change_percent,omitempty"`
-	// P is the probability that rounds of the same code differ as much, by the test of Mann and Whitney.
+	// P is the probability that rounds of the same code differ as much, by the Mann-Whitney test.
 	P       *float64 `json:"p,omitempty"`
 	Verdict Verdict  `json:"verdict"`
 	Note    string   `json:"note,omitempty"`
 }
 
-// Comparison is what changed from one report to another.
+// Comparison is the comparison of two reports.
 type Comparison struct {
 	Scenario string   `json:"scenario"`
 	Changes  []Change `json:"changes"`
-	// Warnings say what else differs between the reports.
+	// Warnings are other differences between the reports, such as another machine.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Compare says what changed beyond noise. Rows are matched by name. Rates are compared as ratios to a row that both
-// reports have and that is a peer, not culvert, so that the speed of the machine cancels out: redirect, direct, bridge
-// or reference, the first of them that is there, or the one named in base. Costs are compared as ratios to the empty
-// program of the same round. Figures that were not measured in rounds are compared as they are.
+// Compare finds the changes that exceed the noise. Rows are matched by name. Rates are compared as ratios to a base row, so that
+// the speed of the machine cancels out. The base is the row named in base, or the first of usualBases that both reports have.
+// Costs are compared as ratios to the empty program of the same round. Figures that were not measured in rounds are compared
+// directly. If base names a row that is not in both reports the error is ErrNoBase.
 func Compare(before, after *Report, base string) (*Comparison, error) {
 	if before.Scenario != after.Scenario {
 		return nil, fmt.Errorf("the reports are of different scenarios, %s and %s: compare two of the same", before.Scenario,
@@ -105,7 +106,7 @@ func Compare(before, after *Report, base string) (*Comparison, error) {
 	return c.out, nil
 }
 
-// ErrNoBase marks that reports do not have the row that they are to be compared by.
+// ErrNoBase marks a base that is not in both reports.
 var ErrNoBase = errors.New("no base")
 
 func which(old, now bool) string {
@@ -178,7 +179,7 @@ func (c *comparer) compare(old, now *Row) {
 	}
 }
 
-// exact compares figures that do not wobble: any difference is a change.
+// exact compares figures without noise: any difference is a change.
 func (c *comparer) exact(figure string, old, now float64, row string) {
 	change := changeOf(row, figure, old, now)
 	switch {
@@ -192,7 +193,7 @@ func (c *comparer) exact(figure string, old, now float64, row string) {
 	c.add(change)
 }
 
-// latency shows percentiles of two runs. Each was measured once, so nothing tells how much it wobbles.
+// latency adds percentiles without a verdict. Each was measured once, so their noise is not known.
 func (c *comparer) latency(row string, old, now Latency) {
 	for _, p := range []struct {
 		name     string
@@ -204,7 +205,7 @@ func (c *comparer) latency(row string, old, now Latency) {
 	}
 }
 
-// changeOf fills in all but the verdict.
+// changeOf makes a change without a verdict.
 func changeOf(row, figure string, old, now float64) Change {
 	c := Change{Row: row, Figure: figure, Old: &old, New: &now}
 	if old > 0 {
@@ -214,27 +215,27 @@ func changeOf(row, figure string, old, now float64) Change {
 	return c
 }
 
-// judge decides by the rounds of both reports. It keeps their order.
+// judge sets the verdict by the rounds of both reports, which it does not modify.
 func (change *Change) judge(old, now []float64, lowerIsBetter bool) {
-	if len(old) < leastRounds || len(now) < leastRounds {
+	if len(old) < minRounds || len(now) < minRounds {
 		change.Verdict = Undecided
-		change.Note = fmt.Sprintf("%d and %d rounds, at least %d are needed", len(old), len(now), leastRounds)
+		change.Note = fmt.Sprintf("%d and %d rounds, at least %d are needed", len(old), len(now), minRounds)
 		return
 	}
 	thresholds := &benchmath.Thresholds{CompareAlpha: alpha}
-	// NewSample sorts what it is given.
+	// NewSample sorts its argument.
 	test := benchmath.AssumeNothing.Compare(benchmath.NewSample(slices.Clone(old), thresholds),
 		benchmath.NewSample(slices.Clone(now), thresholds))
 	change.P = &test.P
 	change.decide(test.P < alpha, lowerIsBetter)
 }
 
-// decide gives the verdict on a change that is, or is not, beyond what rounds differ by.
-func (change *Change) decide(beyond, lowerIsBetter bool) {
+// decide sets the verdict. significant tells whether the change exceeds the differences between rounds.
+func (change *Change) decide(significant, lowerIsBetter bool) {
 	switch {
 	case change.Percent == nil:
 		change.Verdict, change.Note = Undecided, "the old figure is not above zero"
-	case !beyond || math.Abs(*change.Percent) < 100*leastChange:
+	case !significant || math.Abs(*change.Percent) < 100*minChange:
 		change.Verdict = Same
 	case (*change.Percent < 0) == lowerIsBetter:
 		change.Verdict = Faster

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// phases is a machine that changes to less than half its speed and back. shift says where in its cycle a run begins.
+// phases is the speed of a machine that periodically drops to less than half, in a round. shift is the phase in which a run
+// begins.
 func phases(round, shift int) float64 {
 	if (round+shift)/4%2 == 1 {
 		return 1 / 2.3
@@ -20,7 +21,7 @@ func phases(round, shift int) float64 {
 	return 1
 }
 
-// run is a report of rows whose rates follow the machine's phases; each row has noise of its own.
+// run makes a report of rows whose rates follow the machine's phases. Each row has noise of its own.
 func run(rates map[string]float64, rounds, shift int) *Report {
 	r := &Report{Scenario: "veth", Machine: testMachine}
 	names := []string{"bridge", "redirect", "culvert-cold", "culvert-warm", "redirect@512", "culvert-cold@512"}
@@ -40,6 +41,7 @@ func run(rates map[string]float64, rounds, shift int) *Report {
 	return r
 }
 
+// usual are the rates of rows in most tests, in Mpps.
 func usual() map[string]float64 {
 	return map[string]float64{"bridge": 0.75, "redirect": 3.9, "culvert-cold": 1.44, "culvert-warm": 2.05}
 }
@@ -53,7 +55,7 @@ func compare(t *testing.T, before, after *Report) *Comparison {
 	return c
 }
 
-// of finds the only change of a row.
+// of returns the only change of a row.
 func of(t *testing.T, c *Comparison, row string) Change {
 	t.Helper()
 	all := slices.DeleteFunc(slices.Clone(c.Changes), func(change Change) bool { return change.Row != row })
@@ -63,7 +65,7 @@ func of(t *testing.T, c *Comparison, row string) Change {
 	return all[0]
 }
 
-// A machine at another speed changes nothing, although all rates are different.
+// A machine at another speed changes all rates, and that is no change of any row.
 func TestSpeedOfMachineIsNoChange(t *testing.T) {
 	slow := usual()
 	for name := range slow {
@@ -85,8 +87,7 @@ func TestSpeedOfMachineIsNoChange(t *testing.T) {
 	}
 }
 
-// A row that changed is found on a machine that changes its speed, in both directions; one that moved by less than
-// what two runs differ by is not.
+// Changes are found in both directions, on a machine that changes its speed. Changes smaller than minChange are not.
 func TestChangesAreFound(t *testing.T) {
 	for _, tc := range []struct {
 		factor float64
@@ -104,7 +105,7 @@ func TestChangesAreFound(t *testing.T) {
 	}
 }
 
-// What the test calls beyond noise is not a change if it is small: many quiet rounds make it so.
+// A significant difference is no change if it is small. Many rounds with little noise make small differences significant.
 func TestSmallChangesAreNoChange(t *testing.T) {
 	var old, now []float64
 	for i := range 30 {
@@ -115,11 +116,11 @@ func TestSmallChangesAreNoChange(t *testing.T) {
 		t.Errorf("%+v", change)
 	}
 	if !slices.IsSorted(old) || old[0] != 100 {
-		t.Error("the rounds were changed")
+		t.Error("judge has modified the rounds")
 	}
 }
 
-// Few rounds cannot show anything, however far apart they are.
+// Few rounds decide nothing, however large the difference is.
 func TestFewRoundsDecideNothing(t *testing.T) {
 	now := usual()
 	now["culvert-cold"] *= 3
@@ -128,8 +129,8 @@ func TestFewRoundsDecideNothing(t *testing.T) {
 			t.Errorf("%d rounds: %+v", rounds, got)
 		}
 	}
-	if got := of(t, compare(t, run(usual(), leastRounds, 0), run(now, leastRounds, 0)), "culvert-cold"); got.Verdict != Faster {
-		t.Errorf("%d rounds: %+v", leastRounds, got)
+	if got := of(t, compare(t, run(usual(), minRounds, 0), run(now, minRounds, 0)), "culvert-cold"); got.Verdict != Faster {
+		t.Errorf("%d rounds: %+v", minRounds, got)
 	}
 }
 
@@ -149,7 +150,7 @@ func TestRowsThatComeGoOrAreInvalid(t *testing.T) {
 	}
 }
 
-// A base that is invalid, or only in one report, is no base; the next one is taken.
+// A row that is invalid or only in one report is no base. The next usual base takes its place.
 func TestChoiceOfBase(t *testing.T) {
 	before, after := run(usual(), 12, 0), run(usual(), 12, 0)
 	after.row("redirect").Valid = false
@@ -238,7 +239,7 @@ func TestCostsAreComparedByTheEmptyProgram(t *testing.T) {
 	}
 }
 
-func TestInstructionsDoNotWobble(t *testing.T) {
+func TestInstructionsHaveNoNoise(t *testing.T) {
 	before, after := instructionSample(), instructionSample()
 	*after.Rows[1].Instructions++
 	*after.Rows[2].Instructions--

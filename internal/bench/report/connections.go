@@ -4,19 +4,20 @@ package report
 
 import "fmt"
 
-// Connections is what clients got of a service over TCP.
+// Connections are the measurements of TCP connections to a service.
 type Connections struct {
-	// Rate is how many connections a second were made, used for a request and closed, with so many clients at a time.
+	// Rate is the number of short connections a second, each with one request. Clients is the number of clients that make them at
+	// the same time.
 	Rate    Spread `json:"connections_per_second"`
 	Clients int    `json:"clients"`
-	// Speed is what clients read of long pages, in thousand millions of bits a second, with so many streams at a time.
+	// Speed is the rate at which clients read long pages, in Gbit/s. Streams is the number of pages read at the same time.
 	Speed   Spread `json:"gbit_per_second"`
 	Streams int    `json:"streams"`
 }
 
 func hasConnections(row Row) bool { return row.Connections != nil }
 
-// connectionsColumns are those of a table of rows that have connections.
+// connectionsColumns are the columns of the table of rows with connections.
 func (r *Report) connectionsColumns(rows []Row) []column {
 	name := column{head: "row", left: true}
 	cells := []struct {
@@ -34,10 +35,10 @@ func (r *Report) connectionsColumns(rows []Row) []column {
 		name.add(row.label())
 	}
 	all := []column{name}
-	for _, of := range cells {
-		c := column{head: of.head}
+	for _, spec := range cells {
+		c := column{head: spec.head}
 		for _, row := range rows {
-			c.add(of.cell(row))
+			c.add(spec.cell(row))
 		}
 		all = append(all, c)
 	}

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// connected is a report of connections, slower or faster by a factor than usual.
-func connected(factor float64) *Report {
+// connectionsSample is a report of connections in which haproxy is faster than usual by a factor.
+func connectionsSample(factor float64) *Report {
 	r := &Report{Scenario: "lb", Machine: testMachine, Ratios: map[string]float64{"haproxy@tcp/direct@tcp": 0.5}}
 	for name, usual := range map[string]float64{"direct@tcp": 5000, "haproxy@tcp": 2500 * factor} {
-		rates, speeds := make([]float64, leastRounds+2), make([]float64, leastRounds+2)
+		rates, speeds := make([]float64, minRounds+2), make([]float64, minRounds+2)
 		for n := range rates {
 			rates[n], speeds[n] = usual*phases(n, 0)*(1+float64(n)/1000), 10*phases(n, 0)*(1+float64(n)/1000)
 		}
@@ -26,7 +26,7 @@ func connected(factor float64) *Report {
 }
 
 func TestTableOfConnections(t *testing.T) {
-	text := table(t, connected(1))
+	text := table(t, connectionsSample(1))
 	found := tables(t, text)
 	if len(found) != 1 || !strings.Contains(text, "Connections of TCP clients") {
 		t.Fatalf("tables in\n%s", text)
@@ -43,14 +43,14 @@ func TestTableOfConnections(t *testing.T) {
 	t.Errorf("no row haproxy@tcp in\n%s", text)
 }
 
-// Connections are compared beside those without a balancer, whatever the machine's speed.
+// Connections are compared as ratios to those without a balancer.
 func TestCompareConnections(t *testing.T) {
 	for _, tc := range []struct {
 		factor float64
 		want   Verdict
 	}{{1, Same}, {1.2, Faster}, {0.8, Slower}} {
 		verdicts := map[string]Verdict{}
-		for _, change := range compare(t, connected(1), connected(tc.factor)).Changes {
+		for _, change := range compare(t, connectionsSample(1), connectionsSample(tc.factor)).Changes {
 			verdicts[change.Row+" "+change.Figure] = change.Verdict
 		}
 		want := map[string]Verdict{

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// jsonFields lists the names of all fields of a type and of what it holds.
+// jsonFields lists the JSON names of all fields of a type, including those of nested types.
 func jsonFields(t reflect.Type, seen map[reflect.Type]bool) []string {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -32,7 +32,7 @@ func jsonFields(t reflect.Type, seen map[reflect.Type]bool) []string {
 	return names
 }
 
-// The tables of docs/benchmarks.md name every field of the JSON, and none that is not there.
+// The tables of docs/benchmarks.md name exactly the fields of the JSON.
 func TestDocsNameAllFields(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/benchmarks.md")
 	if err != nil {

@@ -2,8 +2,7 @@
 
 package report
 
-// Colours of Okabe and Ito, which people with colour-blindness can tell apart: warm ones for culvert, cold ones for
-// its peers.
+// Colors of Okabe and Ito, which color-blind people can distinguish. Warm colors are for culvert, cold ones for its peers.
 var (
 	warm = []string{"#d55e00", "#e69f00", "#cc79a7", "#8c3b00"}
 	cold = []string{"#0072b2", "#56b4e9", "#009e73", "#444444"}
@@ -19,14 +18,14 @@ const (
 )
 
 var (
-	titleStyle   = textStyle{size: 18, colour: ink, bold: true}
-	headingStyle = textStyle{size: 13, colour: ink, bold: true}
-	labelStyle   = textStyle{size: 12, colour: ink}
-	tickStyle    = textStyle{size: 11, colour: faint}
-	footStyle    = textStyle{size: 10, colour: faint}
+	titleStyle   = textStyle{size: 18, color: ink, bold: true}
+	headingStyle = textStyle{size: 13, color: ink, bold: true}
+	labelStyle   = textStyle{size: 12, color: ink}
+	tickStyle    = textStyle{size: 11, color: faint}
+	footStyle    = textStyle{size: 10, color: faint}
 )
 
-// figurePlot is one picture: a title, a legend, panels in columns, and what the figures were taken on.
+// figurePlot is one picture: a title, a legend, panels in columns, and foot lines such as the machine.
 type figurePlot struct {
 	title, subtitle string
 	legend          []key
@@ -76,7 +75,7 @@ func (f figurePlot) svg() []byte {
 	return s.document(picture, y+margin, f.title)
 }
 
-// drawLegend draws the keys in lines and returns where they end.
+// drawLegend draws the keys in lines from y on, and returns the y below them.
 func (f figurePlot) drawLegend(s *svg, y float64) float64 {
 	if len(f.legend) == 0 {
 		return y
@@ -95,8 +94,8 @@ func (f figurePlot) drawLegend(s *svg, y float64) float64 {
 	return y + 18
 }
 
-// wrap splits text at blanks into lines of at most so many runes, where that is possible.
-func wrap(text string, most int) []string {
+// wrap splits text at blanks into lines of at most width runes. A longer word has a longer line.
+func wrap(text string, width int) []string {
 	var lines []string
 	line, last := []rune{}, -1
 	for _, r := range text {
@@ -104,7 +103,7 @@ func wrap(text string, most int) []string {
 			last = len(line)
 		}
 		line = append(line, r)
-		if len(line) > most && last > 0 {
+		if len(line) > width && last > 0 {
 			lines = append(lines, string(line[:last]))
 			line, last = append([]rune{}, line[last+1:]...), -1
 		}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckPrefix tells beforehand whether files whose names begin with prefix can be written: a measurement takes
-// minutes.
+// CheckPrefix returns an error if files whose names begin with prefix cannot be written. It is for a check before a measurement,
+// which takes minutes.
 func CheckPrefix(prefix string) error {
 	dir, name := filepath.Split(prefix)
 	if name == "" {
@@ -67,7 +67,7 @@ func (r *Report) WritePlots(prefix string) ([]string, error) {
 	return names, nil
 }
 
-// writeFile replaces a file as a whole, so that nobody finds half of one.
+// writeFile replaces a file completely or, on an error, not at all.
 func writeFile(name string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
@@ -84,5 +84,5 @@ func writeFile(name string, content []byte) error {
 	return nil
 }
 
-// Prefix is how the names of files beside a report begin: the report's own without its extension.
+// Prefix is the prefix of the names of a report's files: the name of the JSON file without its extension.
 func Prefix(file string) string { return strings.TrimSuffix(file, filepath.Ext(file)) }

@@ -17,7 +17,7 @@ func TestFilesOfAReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{prefix + ".json", prefix + ".md", prefix + "-rates.svg"}
-	// The second time files are replaced.
+	// The second call replaces the files.
 	for range 2 {
 		got, err := vethSample().WriteFiles(prefix)
 		if err != nil || !slices.Equal(got, want) {
@@ -51,7 +51,7 @@ func TestBadPrefixes(t *testing.T) {
 	} {
 		err := CheckPrefix(prefix)
 		if err == nil {
-			// Root may enter any directory; then the writing itself says what is wrong.
+			// CheckPrefix passes because root may write to any directory. WriteFiles fails then.
 			_, err = vethSample().WriteFiles(prefix)
 		}
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

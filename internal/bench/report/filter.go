@@ -10,45 +10,43 @@ import (
 	"strconv"
 )
 
-// Filter is what a packet filter had to do, and what it took of the CPU that received the packets.
+// Filter has the rules of a packet filter, and the time that the CPU which received the packets spent.
 type Filter struct {
-	// Rules is how many rules it had, Set how many prefixes of sources one of them asked for.
+	// Rules is the number of rules, Set the number of prefixes in the set of sources that one of them matches.
 	Rules int `json:"rules"`
 	Set   int `json:"set_entries,omitempty"`
-	// Install is how many seconds passed until the rules were in force.
+	// Install is the time to install the rules, in seconds.
 	Install float64 `json:"install_seconds"`
-	// SoftShare is how much of its time the CPU spent in soft interrupts, 0 to 1, as the kernel's clock ticks show it.
+	// SoftShare is the share of time that the CPU spent in soft interrupts, 0 to 1, as the kernel samples it at its clock ticks.
 	SoftShare *Spread `json:"soft_share,omitempty"`
-	// SoftNs is how many nanoseconds of the soft interrupt that receives packets each packet took. The generator is
-	// outside of it.
+	// SoftNs is the time in the soft interrupt that receives packets, in nanoseconds a packet. It does not include the generator.
 	SoftNs *Spread `json:"soft_ns_per_packet,omitempty"`
-	// SoftMpps is the inverse: how many million packets a second a CPU takes that does nothing else.
+	// SoftMpps is its inverse, in millions of packets a second: the throughput of a CPU that does nothing else.
 	SoftMpps *Spread `json:"soft_mpps,omitempty"`
-	// NetNs is SoftNs less that of a program that drops all, or of no filter where packets pass, in the same round.
+	// NetNs is SoftNs less that of a program that drops all packets or, if packets pass, that without a filter, in the same round.
 	NetNs *Spread `json:"net_ns_per_packet,omitempty"`
-	// LookupNs is SoftNs less that of the same filter in the same round with a rule that asks for no set.
+	// LookupNs is SoftNs less that of the same filter with a rule without a set, in the same round.
 	LookupNs *Spread `json:"lookup_ns,omitempty"`
-	// NetRX is how often a second the soft interrupt was raised and run: NET_RX of /proc/softirqs.
+	// NetRX is how often a second the soft interrupt ran: NET_RX of /proc/softirqs.
 	NetRX *Spread `json:"net_rx_per_second,omitempty"`
 }
 
-// Flood is what became of an innocent client's transactions during a flood.
+// Flood has the measurements of an innocent client's transactions during a flood.
 type Flood struct {
-	// Asked is the rate of the flood that was asked for, in millions a second, 0 for none; Most has as much as the
-	// generator can send asked for.
+	// Asked is the rate of the flood that was asked for, in millions of packets a second, 0 for no flood. Most is set if it is the
+	// highest rate of the generator.
 	Asked float64 `json:"asked_mpps"`
 	Most  bool    `json:"most,omitempty"`
 	// Offered is the rate at which packets were sent, in the same unit.
 	Offered Spread `json:"offered_mpps"`
-	// Transactions is how many requests a second were answered, Share that as a share of those without a flood in the
-	// same round, 0 to 1.
+	// Transactions is the number of transactions a second. Share is their share of those without a flood in the same round, 0 to 1.
 	Transactions Spread `json:"transactions_per_second"`
 	Share        Spread `json:"share"`
-	// Lost is the share of the flood's packets that found the queue into the device full, 0 to 1.
+	// Lost is the share of the flood's packets that were lost because the queue into the device was full, 0 to 1.
 	Lost Spread `json:"lost_share"`
 }
 
-// name is the flood's rate as a table has it.
+// name is the flood's rate as text for a table.
 func (f Flood) name() string {
 	if f.Most {
 		return "most"
@@ -58,9 +56,9 @@ func (f Flood) name() string {
 
 func hasFloods(row Row) bool { return len(row.Floods) > 0 }
 
-// filterColumns are those that a filter adds to a table of rates.
+// filterColumns adds the columns of filters to a table of rates.
 func filterColumns(add func(head string, cell func(row Row) string)) {
-	of := func(pick func(*Filter) *Spread, scale float64, format string) func(Row) string {
+	median := func(pick func(*Filter) *Spread, scale float64, format string) func(Row) string {
 		return func(row Row) string {
 			if row.Filter == nil || pick(row.Filter) == nil {
 				return ""
@@ -68,12 +66,12 @@ func filterColumns(add func(head string, cell func(row Row) string)) {
 			return fmt.Sprintf(format, scale*pick(row.Filter).Median)
 		}
 	}
-	add("soft", of(func(f *Filter) *Spread { return f.SoftShare }, 100, "%.0f %%"))
-	add("NET_RX/s", of(func(f *Filter) *Spread { return f.NetRX }, 1, "%.0f"))
-	add("soft ns", of(func(f *Filter) *Spread { return f.SoftNs }, 1, "%.0f"))
-	add("soft Mpps", of(func(f *Filter) *Spread { return f.SoftMpps }, 1, "%.2f"))
-	add("net ns", of(func(f *Filter) *Spread { return f.NetNs }, 1, "%.0f"))
-	add("lookup ns", of(func(f *Filter) *Spread { return f.LookupNs }, 1, "%.0f"))
+	add("soft", median(func(f *Filter) *Spread { return f.SoftShare }, 100, "%.0f %%"))
+	add("NET_RX/s", median(func(f *Filter) *Spread { return f.NetRX }, 1, "%.0f"))
+	add("soft ns", median(func(f *Filter) *Spread { return f.SoftNs }, 1, "%.0f"))
+	add("soft Mpps", median(func(f *Filter) *Spread { return f.SoftMpps }, 1, "%.2f"))
+	add("net ns", median(func(f *Filter) *Spread { return f.NetNs }, 1, "%.0f"))
+	add("lookup ns", median(func(f *Filter) *Spread { return f.LookupNs }, 1, "%.0f"))
 	add("loaded in s", func(row Row) string {
 		if row.Filter == nil || row.Filter.Set == 0 {
 			return ""
@@ -82,7 +80,8 @@ func filterColumns(add func(head string, cell func(row Row) string)) {
 	})
 }
 
-// floodColumns has a line for each flood, and of each row the transactions and their share of those without a flood.
+// floodColumns are the columns of a table with a line for each flood. Each row has columns for the offered rate, the transactions
+// and their share of those without a flood.
 func floodColumns(rows []Row) []column {
 	var names []string
 	at := map[string]float64{}

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// split takes a row's name apart: "culvert-cold@512" is row culvert-cold in variant 512.
+// split splits a row's name: "culvert-cold@512" is row culvert-cold in variant 512.
 func split(name string) (base, variant string) {
 	base, variant, _ = strings.Cut(name, "@")
 	return base, variant
@@ -24,15 +24,15 @@ func variantOf(base, like string) string {
 	return base
 }
 
-// ours tells whether a row is one of culvert's, not of a peer's.
-func ours(name string) bool {
+// isCulvert tells whether a row is one of culvert's, not one of a peer's.
+func isCulvert(name string) bool {
 	return strings.HasPrefix(name, "culvert") || strings.HasPrefix(name, "workers") || strings.HasPrefix(name, "mirror")
 }
 
 // workersPart is the part of a variant that says how many worker CPUs a row has, as in "culvert-cold@workers2".
 var workersPart = regexp.MustCompile(`^workers[0-9]+$`)
 
-// groupOf is the variant without the number of workers: rows with different numbers stand beside each other.
+// groupOf is the variant of a row without the number of workers. Rows with different numbers of workers are in one group.
 func groupOf(name string) string {
 	_, variant := split(name)
 	parts := slices.DeleteFunc(strings.Split(variant, "@"), workersPart.MatchString)
@@ -45,13 +45,13 @@ func isSize(part string) bool {
 	return err == nil || part == "min" || strings.EqualFold(part, "imix")
 }
 
-// group is the rows of a report that are one variant.
+// group has the rows of a report in one variant.
 type group struct {
 	variant string
 	rows    []Row
 }
 
-// groups splits rows by variant, both in the order in which they come first.
+// groups groups rows by variant. Groups are in the order of their first rows.
 func groups(rows []Row) []group {
 	var all []group
 	at := map[string]int{}
@@ -67,8 +67,7 @@ func groups(rows []Row) []group {
 	return all
 }
 
-// heading says in words what variant the rows are: the length of their frames, unless the suffix has it, and the
-// suffix.
+// heading describes the variant in words. It begins with the length of the frames.
 func (g group) heading() string {
 	var parts []string
 	sized := false
@@ -94,7 +93,7 @@ func (g group) heading() string {
 	return strings.Join(parts, ", ")
 }
 
-// frameSize is that of all rows, 0 if they differ or do not tell.
+// frameSize is the frame size of all rows in bytes, 0 if they differ or have none.
 func (g group) frameSize() int {
 	size := 0
 	for i, row := range g.rows {
@@ -106,7 +105,7 @@ func (g group) frameSize() int {
 	return size
 }
 
-// sizeName names a row's frames in a table or on an axis: their length in bytes, or the variant if they are a mix.
+// sizeName is the frame size of a row as text: its length in bytes, or the variant if it is a mix.
 func (row Row) sizeName() string {
 	if row.FrameSize > 0 {
 		return strconv.Itoa(row.FrameSize)
@@ -120,7 +119,7 @@ func (row Row) sizeName() string {
 	return "mix"
 }
 
-// shortIn leaves a variant out of a row's name where a heading says it.
+// shortIn is a row's name under a heading for a variant, which it leaves out.
 func shortIn(name, variant string) string {
 	if base, v := split(name); v == variant {
 		return base

@@ -9,7 +9,7 @@ type curve struct {
 	name   string
 	points []spot
 	swatch
-	// marks draws each point; a curve of many points has none.
+	// marks is set to draw a mark at each point.
 	marks bool
 }
 
@@ -17,11 +17,11 @@ type curve struct {
 type spot struct {
 	x float64
 	y Spread
-	// text describes it under the pointer.
+	// text describes the point. A browser shows it under the pointer.
 	text string
-	// alone keeps the line from reaching it.
+	// alone is set if the line does not go through the point.
 	alone bool
-	// invalid marks a figure that is not to be trusted.
+	// invalid is set for points of invalid rows.
 	invalid bool
 }
 
@@ -71,7 +71,7 @@ func (c curve) draw(s *svg, xs, ys axis) {
 	var line [][2]float64
 	for _, p := range c.points {
 		if p.y.Min != p.y.Max {
-			upright(s, xs.at(p.x), ys.at(p.y.Min), ys.at(p.y.Max), c.colour, "error")
+			upright(s, xs.at(p.x), ys.at(p.y.Min), ys.at(p.y.Max), c.color, "error")
 		}
 		if !p.alone {
 			line = append(line, [2]float64{xs.at(p.x), ys.at(p.y.Median)})
@@ -84,10 +84,10 @@ func (c curve) draw(s *svg, xs, ys axis) {
 		return
 	}
 	for _, p := range c.points {
-		shape, colour, class, text := c.shape, c.colour, "mark", fmt.Sprintf("%s, %s", c.name, p.text)
+		shape, color, class, text := c.shape, c.color, "mark", fmt.Sprintf("%s, %s", c.name, p.text)
 		if p.invalid {
-			shape, colour, class, text = "cross", invalidColour, "mark invalid", text+" (invalid)"
+			shape, color, class, text = "cross", invalidColor, "mark invalid", text+" (invalid)"
 		}
-		mark(s, xs.at(p.x), ys.at(p.y.Median), 4.5, shape, colour, class, text)
+		mark(s, xs.at(p.x), ys.at(p.y.Median), 4.5, shape, color, class, text)
 	}
 }

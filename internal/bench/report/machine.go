@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine says what figures were taken on.
+// Machine describes the machine of a measurement.
 type Machine struct {
 	Kernel string `json:"kernel"`
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"`
-	// Load is the load average over a minute when the measurement began: other work disturbs it.
+	// Load is the load average over a minute before the measurement. Other work disturbs a measurement.
 	Load string `json:"load"`
 	// Pinned is the CPU that the measurement ran on.
 	Pinned int `json:"pinned"`
 }
 
-// ThisMachine describes the machine. What cannot be read is left empty.
+// ThisMachine describes this machine. Fields that cannot be read are empty.
 func ThisMachine(pinned int) Machine {
 	m := Machine{CPUs: runtime.NumCPU(), Pinned: pinned}
 	var u unix.Utsname

@@ -10,9 +10,9 @@ import (
 // column is a column of a table.
 type column struct {
 	head string
-	// left aligns to the left; figures are aligned to the right.
+	// left aligns cells to the left. Figures are aligned to the right.
 	left bool
-	// cells are what stands below the head, empty where a row has nothing to say.
+	// cells are the cells below the head, one for each row.
 	cells []string
 }
 
@@ -59,7 +59,7 @@ func writeMarkdown(b *strings.Builder, columns []column) {
 	}
 }
 
-// writeCell writes one cell. A bar in it would end the cell early.
+// writeCell writes one cell. It replaces vertical bars in it, which would end the cell.
 func writeCell(b *strings.Builder, cell string, width int, left bool) {
 	padding := strings.Repeat(" ", width-utf8.RuneCountInString(cell))
 	cell = strings.ReplaceAll(cell, "|", "/")

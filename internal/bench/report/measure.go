@@ -10,11 +10,12 @@ import (
 
 // measure is a figure that is measured in rounds.
 type measure struct {
-	// key is its name among the samples.
+	// key is its key in Row.Samples.
 	key    string
 	unit   string
 	spread func(*Row) *Spread
-	// own is the sample of the same row that the figure is divided by, if it is not divided by another row's figure.
+	// own is the key of the samples of the same row that the figure is divided by. If it is empty the figure is divided by that of
+	// a base row.
 	own           string
 	lowerIsBetter bool
 }
@@ -36,7 +37,7 @@ var measures = []measure{
 		return &row.Connections.Speed
 	}},
 	{
-		// The inverse of a rate says nothing that the rate does not.
+		// Rows with a rate are left out, because their time per packet is only its inverse.
 		key: "ns_per_packet", unit: "ns", own: "empty_ns_per_packet", lowerIsBetter: true, spread: func(row *Row) *Spread {
 			if row.Mpps != nil {
 				return nil
@@ -46,12 +47,12 @@ var measures = []measure{
 	},
 }
 
-// usualBases are the peers that rates are compared with, the best first: what runs the most like culvert. Scenario
-// workers has no peer; what it is about is how much workers add.
+// usualBases are the base rows, the best first: peers that are similar to culvert. Scenario workers has no peer, so its base is
+// culvert without workers.
 var usualBases = []string{"redirect", "direct", "bridge", "reference", "culvert-cold@workers0"}
 
-// baseFor names the row to compare a row with: one that has the figure and is valid in both reports, of the same
-// variant if there is one. Without one it is empty.
+// baseFor is the name of the base row for a row: one that has the figure and is valid in both reports, preferably in the same
+// variant. It is empty if there is none.
 func (c *comparer) baseFor(m measure, row string) string {
 	names := usualBases
 	if c.base != "" {
@@ -103,19 +104,19 @@ func (c *comparer) measured(m measure, old, now *Row) {
 	}
 }
 
-// paired tells whether both rows have the same rounds of a figure.
+// paired tells whether both rows have samples of the same rounds.
 func paired(m measure, a, b *Row) bool {
 	return len(a.Samples[m.key]) > 0 && len(a.Samples[m.key]) == len(b.Samples[m.key])
 }
 
-// rounds compares by single rounds.
+// rounds compares figures by their single rounds.
 func (c *comparer) rounds(m measure, old, now *Row, figure string, a, b []float64) {
 	change := changeOf(old.Name, figure, NewSpread(a).Median, NewSpread(b).Median)
 	change.judge(a, b, m.lowerIsBetter)
 	c.add(change)
 }
 
-// ranges compares without single rounds: what is beyond noise has no value in common.
+// ranges compares figures without single rounds. A change is significant if their ranges do not overlap.
 func (c *comparer) ranges(m measure, old, _ *Row, figure string, a, b Spread) {
 	change := changeOf(old.Name, figure, a.Median, b.Median)
 	change.Note = "by smallest and largest value: no single rounds that belong together in both reports"
@@ -123,7 +124,7 @@ func (c *comparer) ranges(m measure, old, _ *Row, figure string, a, b Spread) {
 	c.add(change)
 }
 
-// quotient holds all ratios that values of a and b can have.
+// quotient is the range of all ratios of values in a and b.
 func quotient(a, b Spread) Spread {
 	if b.Min <= 0 {
 		return Spread{}
@@ -131,7 +132,7 @@ func quotient(a, b Spread) Spread {
 	return Spread{Median: a.Median / b.Median, Min: a.Min / b.Max, Max: a.Max / b.Min}
 }
 
-// absolute compares figures as they are, which only makes sense on one machine, and while its speed is the same.
+// absolute compares figures without a base. This makes sense only on the same machine at the same speed.
 func (c *comparer) absolute(m measure, old, now *Row) {
 	a, b := m.spread(old), m.spread(now)
 	if c.otherMachine {
@@ -149,7 +150,7 @@ func (c *comparer) absolute(m measure, old, now *Row) {
 	c.ranges(m, old, now, m.unit, *a, *b)
 }
 
-// asBase shows how fast the machine was.
+// asBase adds the figure of a base row, which shows how fast the machine was.
 func (c *comparer) asBase(m measure, old, now *Row) {
 	change := changeOf(old.Name, m.unit, m.spread(old).Median, m.spread(now).Median)
 	change.Verdict = Base
@@ -160,8 +161,7 @@ func (c *comparer) asBase(m measure, old, now *Row) {
 	c.add(change)
 }
 
-// SlowerThan names the rows that became worse by more than so many percent, and those that are invalid: nothing can be
-// said for them.
+// SlowerThan lists the rows that became worse by more than the given percentage, and the invalid rows, which cannot be compared.
 func (c *Comparison) SlowerThan(percent float64) []string {
 	var names []string
 	for _, change := range c.Changes {

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// sized is one row over frame lengths.
+// sized is a row with all its frame lengths.
 type sized struct {
 	name string
 	// rows maps the name of a length to the row measured with it.
 	rows map[string]*Row
 }
 
-// pivot sorts rows of all variants by frame length, mixes last, and by what they are without the variant.
+// pivot arranges rows by frame length and by their name without it. sizes ascend, with mixes last.
 func pivot(rows []Row) (sizes []string, series []sized) {
 	length := map[string]int{}
 	at := map[string]int{}
@@ -42,7 +42,7 @@ func pivot(rows []Row) (sizes []string, series []sized) {
 	return sizes, series
 }
 
-// withoutSize leaves the frame length out of a row's name: "redirect@512" is redirect at a length of 512 bytes.
+// withoutSize is a row's name without the frame length: redirect for "redirect@512".
 func withoutSize(name string) string {
 	parts := strings.Split(name, "@")
 	kept := slices.DeleteFunc(parts[1:], isSize)

@@ -9,21 +9,20 @@ import (
 
 // Plot is one picture of a report.
 type Plot struct {
-	// Kind says what it shows, and ends the name of its file: rates, cost, instructions, scaling, ndr, latency
-	// or floods.
+	// Kind is one of PlotKinds. The name of the picture's file ends in it.
 	Kind string
-	// SVG is the whole file. The same report gives the same bytes.
+	// SVG is the whole file. The same report always has the same bytes.
 	SVG []byte
 }
 
-// plotKind is a kind of picture, with what rows must have to be in one.
+// plotKind is a kind of picture. It has the rows for which want is true.
 type plotKind struct {
 	kind string
 	want func(Row) bool
 	draw func(r *Report, rows []Row) figurePlot
 }
 
-// plotKinds are all there are.
+// plotKinds are all kinds of pictures.
 var plotKinds = []plotKind{
 	{"rates", func(row Row) bool { return row.Mpps != nil }, plotRates},
 	{"scaling", func(row Row) bool { return row.Mpps != nil && row.Workers != nil }, plotScaling},
@@ -59,7 +58,7 @@ func (r *Report) Plots() []Plot {
 	return all
 }
 
-// absent lists the rows without any figure, without their variants.
+// absent lists the rows that were not measured, without their variants.
 func (r *Report) absent() []string {
 	var names []string
 	for _, row := range r.Rows {
@@ -72,17 +71,17 @@ func (r *Report) absent() []string {
 	return names
 }
 
-// title names what is shown, the scenario, and the length of frames where all have the same.
-func (r *Report) title(what string, rows []Row) string {
-	parts := []string{what, "scenario " + r.Scenario}
+// title is the title of a picture: its subject, the scenario, and the frame length if all rows have the same.
+func (r *Report) title(subject string, rows []Row) string {
+	parts := []string{subject, "scenario " + r.Scenario}
 	if size := (group{rows: rows}).frameSize(); size > 0 {
 		parts = append(parts, (group{rows: rows[:1]}).heading())
 	}
 	return strings.Join(parts, ", ")
 }
 
-func colourOf(name string) string {
-	if ours(name) {
+func colorOf(name string) string {
+	if isCulvert(name) {
 		return warm[0]
 	}
 	return cold[0]
@@ -103,7 +102,7 @@ func barFigure(title, unit string, rows []Row, toBar func(Row) bar) figurePlot {
 		}
 		for _, row := range g.rows {
 			b := toBar(row)
-			b.name, b.colour, b.valid = shortIn(row.Name, g.variant), colourOf(row.Name), row.Valid
+			b.name, b.color, b.valid = shortIn(row.Name, g.variant), colorOf(row.Name), row.Valid
 			values = append(values, b.value.Median, b.value.Min, b.value.Max)
 			spread = spread || b.value.Min != b.value.Max
 			if b.best != nil {
@@ -128,20 +127,20 @@ func barFigure(title, unit string, rows []Row, toBar func(Row) bar) figurePlot {
 
 func barLegend(rows []Row, spread, best bool) []key {
 	var keys []key
-	if slices.ContainsFunc(rows, func(row Row) bool { return row.Valid && ours(row.Name) }) {
-		keys = append(keys, key{"culvert", swatch{kind: "bar", colour: warm[0]}})
+	if slices.ContainsFunc(rows, func(row Row) bool { return row.Valid && isCulvert(row.Name) }) {
+		keys = append(keys, key{"culvert", swatch{kind: "bar", color: warm[0]}})
 	}
-	if slices.ContainsFunc(rows, func(row Row) bool { return row.Valid && !ours(row.Name) }) {
-		keys = append(keys, key{"peers", swatch{kind: "bar", colour: cold[0]}})
+	if slices.ContainsFunc(rows, func(row Row) bool { return row.Valid && !isCulvert(row.Name) }) {
+		keys = append(keys, key{"peers", swatch{kind: "bar", color: cold[0]}})
 	}
 	if slices.ContainsFunc(rows, func(row Row) bool { return !row.Valid }) {
-		keys = append(keys, key{"invalid", swatch{kind: "bar", colour: invalidFill}})
+		keys = append(keys, key{"invalid", swatch{kind: "bar", color: invalidFill}})
 	}
 	if spread {
 		keys = append(keys, key{"smallest to largest of all rounds", swatch{kind: "range"}})
 	}
 	if best {
-		keys = append(keys, key{"best", swatch{kind: "diamond", colour: bestColour}})
+		keys = append(keys, key{"best", swatch{kind: "diamond", color: bestColor}})
 	}
 	return keys
 }
@@ -150,7 +149,7 @@ func plotRates(r *Report, rows []Row) figurePlot {
 	f := barFigure(r.title("Throughput", rows), "million packets a second, median", rows, func(row Row) bar {
 		return bar{value: *row.Mpps, format: "%.2f"}
 	})
-	// Slow rows need another digit, and then all get it: figures below each other are compared.
+	// Slow rows need another digit. Then all rows have it, so that figures can be compared.
 	for _, row := range rows {
 		if row.Mpps.Median < 1 {
 			for _, p := range f.panels {

@@ -167,7 +167,7 @@ func TestBars(t *testing.T) {
 	if invalid[0].attr["fill"] != invalidFill {
 		t.Errorf("the invalid bar is filled with %s", invalid[0].attr["fill"])
 	}
-	// Axes and labels may leave the first bar in any scale; all others have the same.
+	// The scale follows from the first bar. All others have the same.
 	perMpps := bars[0].number(t, "width") / r.Rows[0].Mpps.Median
 	zero := bars[0].number(t, "x")
 	near := func(what string, got, want float64) {
@@ -186,7 +186,7 @@ func TestBars(t *testing.T) {
 			want = warm[0]
 		}
 		if got := bars[i].attr["fill"]; got != want {
-			t.Errorf("%s has colour %s, want %s", row.Name, got, want)
+			t.Errorf("%s has color %s, want %s", row.Name, got, want)
 		}
 	}
 	texts := ""
@@ -202,7 +202,7 @@ func TestBars(t *testing.T) {
 	}
 }
 
-// A cost below zero, which noise can give, reaches to the left of zero.
+// A cost below zero, which noise can cause, is drawn to the left of zero.
 func TestBarsBelowZero(t *testing.T) {
 	r := costSample()
 	all := plot(t, r, "cost")
@@ -217,9 +217,9 @@ func TestBarsBelowZero(t *testing.T) {
 
 func TestCurves(t *testing.T) {
 	for _, tc := range []struct {
-		report                          *Report
-		kind                            string
-		curves, marks, crosses, uprects int
+		report                             *Report
+		kind                               string
+		curves, marks, crosses, errorMarks int
 	}{
 		// Four rows over seven lengths and a mix.
 		{ndrSample(), "ndr", 4, 31, 1, 32},
@@ -232,7 +232,7 @@ func TestCurves(t *testing.T) {
 	} {
 		all := plot(t, tc.report, tc.kind)
 		for class, want := range map[string]int{
-			"curve": tc.curves, "mark": tc.marks, "mark invalid": tc.crosses, "error": tc.uprects,
+			"curve": tc.curves, "mark": tc.marks, "mark invalid": tc.crosses, "error": tc.errorMarks,
 		} {
 			got := len(slices.DeleteFunc(slices.Clone(all), func(s shape) bool { return s.attr["class"] != class }))
 			if got != want {
@@ -242,7 +242,7 @@ func TestCurves(t *testing.T) {
 	}
 }
 
-// The mix of lengths is not joined to the others, as if it were a longer frame.
+// No line joins the mix of lengths to the others, as if it were a longer frame.
 func TestMixStandsApart(t *testing.T) {
 	for _, c := range class(plot(t, ndrSample(), "ndr"), "curve") {
 		if points := strings.Fields(c.attr["points"]); len(points) != 7 {
@@ -285,7 +285,7 @@ func TestAxes(t *testing.T) {
 	if _, ticks := logAxis([]float64{0, 3, 40000}); labels(ticks) != "1 10 100 1000 10000 100000" {
 		t.Errorf("marks %s", labels(ticks))
 	}
-	// Each nine has the same room.
+	// The distances from 90 to 99 % and from 99 to 99.9 % are the same.
 	a, _ := shareAxis(0.9999)
 	a = a.on(0, 100)
 	first, second := a.at(tail(0.99))-a.at(tail(0.9)), a.at(tail(0.999))-a.at(tail(0.99))
@@ -294,8 +294,8 @@ func TestAxes(t *testing.T) {
 	}
 }
 
-// What a hand-made report may hold is drawn or left out, but nothing breaks.
-func TestPlotsOfOddReports(t *testing.T) {
+// Extreme values, which a report written by hand may have, are drawn or left out. The picture is always valid.
+func TestPlotsOfExtremeReports(t *testing.T) {
 	huge := &Spread{1e300, 1e299, 1e301}
 	zero := &Spread{}
 	for name, row := range map[string]Row{
@@ -321,7 +321,7 @@ func TestPlotsOfOddReports(t *testing.T) {
 	}
 }
 
-func TestPlotsNameWhatIsNotThere(t *testing.T) {
+func TestPlotsNameRowsNotMeasured(t *testing.T) {
 	r := Report{Scenario: "veth", Rows: []Row{
 		{Name: "redirect", Mpps: &Spread{Median: 2, Min: 1, Max: 3}, Valid: true},
 		{Name: "reference", Note: "not measured: no such file"},

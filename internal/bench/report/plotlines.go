@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// palette gives each name a look: colours and marks differ within culvert and within its peers.
+// palette assigns looks to names. Colors, marks and dashes differ within culvert's rows and within those of peers.
 type palette struct{ warm, cold int }
 
 func (p *palette) next(name string) swatch {
 	family, n := cold, &p.cold
-	if ours(name) {
+	if isCulvert(name) {
 		family, n = warm, &p.warm
 	}
 	shape := shapes[(p.warm+p.cold)%len(shapes)]
 	i := *n
 	*n++
-	return swatch{kind: "line", colour: family[i%len(family)], shape: shape, dash: dashes[i%len(dashes)]}
+	return swatch{kind: "line", color: family[i%len(family)], shape: shape, dash: dashes[i%len(dashes)]}
 }
 
 func legendOf(curves []curve) []key {
@@ -31,13 +31,13 @@ func legendOf(curves []curve) []key {
 	}
 	for _, c := range curves {
 		if slices.ContainsFunc(c.points, func(p spot) bool { return p.invalid }) {
-			return append(keys, key{"invalid", swatch{kind: "cross", colour: invalidColour}})
+			return append(keys, key{"invalid", swatch{kind: "cross", color: invalidColor}})
 		}
 	}
 	return keys
 }
 
-// yValues are all ends of error marks and all points.
+// yValues are the y values of all points and of the ends of their error marks.
 func yValues(curves []curve) []float64 {
 	var values []float64
 	for _, c := range curves {
@@ -48,7 +48,8 @@ func yValues(curves []curve) []float64 {
 	return values
 }
 
-// plotNDR draws a line for each row over frame lengths, or bars if there is only one; a mix of lengths stands apart.
+// plotNDR draws a line over frame lengths for each row, or bars if there is only one length. The point of a mix is not joined to
+// the line.
 func plotNDR(r *Report, rows []Row) figurePlot {
 	sizes, series := pivot(rows)
 	title := r.title("Highest rate without loss", rows)
@@ -81,10 +82,10 @@ func plotNDR(r *Report, rows []Row) figurePlot {
 	return figurePlot{title: title, legend: legendOf(p.curves), panels: []panel{p}}
 }
 
-// workersInName is what rows of a scaling scenario have in their names to tell them apart.
+// workersInName is the part of a row's name with the number of workers.
 var workersInName = regexp.MustCompile(`[-@]?workers[0-9]+`)
 
-// kindOf is the name without the number of workers.
+// kindOf is the row's name without the number of workers.
 func (row Row) kindOf() string {
 	if kind := strings.Trim(workersInName.ReplaceAllString(row.Name, ""), "-@"); kind != "" {
 		return kind
@@ -92,7 +93,7 @@ func (row Row) kindOf() string {
 	return "culvert"
 }
 
-// plotScaling draws the rate, and how busy the CPUs are, over the number of workers.
+// plotScaling draws the rate and the use of CPUs over the number of workers.
 func plotScaling(r *Report, rows []Row) figurePlot {
 	rate := linePanel{heading: "Throughput", xUnit: "worker CPUs", yUnit: "million packets a second", tall: 320}
 	busy := linePanel{heading: "CPUs in use", xUnit: "worker CPUs", yUnit: "sum over all CPUs", tall: 320}
@@ -150,7 +151,7 @@ func plotScaling(r *Report, rows []Row) figurePlot {
 	return f
 }
 
-// busy is how many CPUs the row kept busy, by the medians.
+// busy is the sum of the median use of all CPUs: 1 is one busy CPU.
 func (row Row) busy() float64 {
 	sum := 0.0
 	for _, cpu := range cpus([]Row{row}) {
@@ -159,7 +160,7 @@ func (row Row) busy() float64 {
 	return sum
 }
 
-// plotLatency draws one panel for each load, with the distribution of each row.
+// plotLatency draws a panel for each load, with the latency distribution of each row.
 func plotLatency(r *Report, rows []Row) figurePlot {
 	var loads []float64
 	for _, row := range rows {
@@ -175,7 +176,7 @@ func plotLatency(r *Report, rows []Row) figurePlot {
 	for _, row := range rows {
 		c := curve{name: row.label(), swatch: looks.next(row.Name)}
 		if !row.Valid {
-			c.colour, c.dash = invalidColour, "2 4"
+			c.color, c.dash = invalidColor, "2 4"
 		}
 		look[row.Name] = c
 		if len(row.Latency[0].Curve) > 0 {
@@ -216,8 +217,8 @@ func plotLatency(r *Report, rows []Row) figurePlot {
 	return f
 }
 
-// distribution is the latency in microseconds from the median on, over 1/(1-share). All packets have no place on such
-// an axis, so the largest value is not on it.
+// distribution has the points of the latency distribution from the median on: the latency in microseconds over tail(share). The
+// axis of shareAxis has no place for 100 %, so the maximum is left out.
 func (l Latency) distribution() []spot {
 	points := l.Curve
 	if len(points) == 0 {
@@ -236,7 +237,7 @@ func (l Latency) distribution() []spot {
 	return spots
 }
 
-// shareLabel writes a share as a percentage without digits that say nothing.
+// shareLabel writes a share as a percentage without zeros at the end.
 func shareLabel(share float64) string {
 	return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.3f", 100*share), "0"), ".")
 }

@@ -9,10 +9,10 @@ import (
 	"os"
 )
 
-// maxFile bounds how much is read of a file that claims to be a report. One round of one row takes some 20 bytes.
+// maxFile is the size in bytes of the largest file that is read as a report. One round of one row takes some 20 bytes.
 const maxFile = 64 << 20
 
-// Read reads a report that WriteJSON wrote. Fields that it does not know are left out: a newer culvert may have more.
+// Read reads a report that WriteJSON has written. It ignores unknown fields, because a newer culvert may have more.
 func Read(file string) (*Report, error) {
 	r, err := read(file)
 	if err != nil {
@@ -43,7 +43,7 @@ func read(file string) (*Report, error) {
 	return r, r.check()
 }
 
-// check refuses what no run writes, so that tables, plots and comparisons need not expect it.
+// check returns an error for values that no measurement can have, so that tables, plots and comparisons need not handle them.
 func (r *Report) check() error {
 	if r.Scenario == "" || len(r.Rows) == 0 {
 		return errors.New("it names no scenario or has no rows: make one with 'culvert bench run SCENARIO -j'")

@@ -11,7 +11,7 @@ type Spread struct {
 	Max    float64 `json:"max"`
 }
 
-// NewSpread sums up values; that of no values is zero.
+// NewSpread sums up values. It is zero without values.
 func NewSpread(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
@@ -24,8 +24,8 @@ func NewSpread(values []float64) Spread {
 	return Spread{Median: mid, Min: v[0], Max: v[len(v)-1]}
 }
 
-// PairedRatios divides each value of a by that of b in the same place, which is the same round. Places where b is not
-// above zero are left out.
+// PairedRatios divides each value of a by the value of b at the same index, which is that of the same round. It leaves out indexes
+// where b is not above zero.
 func PairedRatios(a, b []float64) []float64 {
 	var ratios []float64
 	for i := range min(len(a), len(b)) {

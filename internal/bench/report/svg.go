@@ -17,7 +17,7 @@ type svg struct{ b strings.Builder }
 // attrs are the attributes of an element, as name and value in turns.
 type attrs []string
 
-// element writes an element with text in it, or with a title that a browser shows under the pointer.
+// element writes an element with attributes and text. A browser shows title under the pointer.
 func (s *svg) element(name string, a attrs, text, title string) {
 	s.b.WriteString("<" + name)
 	for i := 0; i+1 < len(a); i += 2 {
@@ -42,7 +42,7 @@ func escape(text string) string {
 	return b.String()
 }
 
-// px writes a length with a tenth of a pixel.
+// px writes a length in pixels, rounded to a tenth.
 func px(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "0"
@@ -50,9 +50,9 @@ func px(v float64) string {
 	return strconv.FormatFloat(math.Round(v*10)/10+0, 'f', -1, 64)
 }
 
-// text writes a line of text; anchor is start, middle or end.
+// text writes a line of text. anchor is start, middle or end: the part of the text that is at x.
 func (s *svg) text(x, y float64, anchor string, style textStyle, text string) {
-	a := attrs{"x", px(x), "y", px(y), "font-size", px(style.size), "fill", style.colour}
+	a := attrs{"x", px(x), "y", px(y), "font-size", px(style.size), "fill", style.color}
 	if anchor != "start" {
 		a = append(a, "text-anchor", anchor)
 	}
@@ -65,8 +65,8 @@ func (s *svg) text(x, y float64, anchor string, style textStyle, text string) {
 	s.element("text", a, text, "")
 }
 
-func (s *svg) line(x1, y1, x2, y2 float64, colour string, width float64, class string) {
-	a := attrs{"x1", px(x1), "y1", px(y1), "x2", px(x2), "y2", px(y2), "stroke", colour, "stroke-width", px(width)}
+func (s *svg) line(x1, y1, x2, y2 float64, color string, width float64, class string) {
+	a := attrs{"x1", px(x1), "y1", px(y1), "x2", px(x2), "y2", px(y2), "stroke", color, "stroke-width", px(width)}
 	if class != "" {
 		a = append(attrs{"class", class}, a...)
 	}
@@ -84,11 +84,11 @@ func (s *svg) rect(x, y, w, h float64, fill, class, title string) {
 // textStyle is how text looks.
 type textStyle struct {
 	size         float64
-	colour       string
+	color        string
 	bold, turned bool
 }
 
-// width is the room that text needs. Fonts differ, so it is that of a wide one.
+// width is an upper bound for the width of text in pixels, because fonts differ.
 func (t textStyle) width(text string) float64 {
 	each := 0.62
 	if t.bold {
@@ -97,7 +97,7 @@ func (t textStyle) width(text string) float64 {
 	return each * t.size * float64(len([]rune(text)))
 }
 
-// document makes the whole file. The background is painted, so that it reads on a dark page too.
+// document returns the whole file. It has a white background, so that it is readable on a dark page too.
 func (s *svg) document(width, height float64, title string) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]s" height="%[2]s" viewBox="0 0 %[1]s %[2]s" `+

@@ -10,36 +10,36 @@ import (
 // swatch is how a bar, a line or a mark looks.
 type swatch struct {
 	// kind is bar, range, diamond, cross or line.
-	kind   string
-	colour string
-	// shape of a line's marks, empty for none, and its dashes: those who cannot tell colours apart have these.
+	kind  string
+	color string
+	// shape is the shape of a line's marks, empty for no marks. dash is its dashes. Both help people who cannot distinguish colors.
 	shape string
 	dash  string
 }
 
-// invalidFill fills bars whose figures are not to be trusted.
+// invalidFill is the fill of bars of invalid rows.
 const invalidFill = "url(#hatch)"
 
-// invalidColour is that of marks and lines that are not to be trusted.
-const invalidColour = "#888888"
+// invalidColor is the color of marks and lines of invalid rows.
+const invalidColor = "#888888"
 
 var shapes = []string{"circle", "square", "triangle", "diamond"}
 
 var dashes = []string{"", "7 3", "2 3", "9 3 2 3"}
 
-// draw draws the swatch of a legend, 24 pixels wide around y.
+// draw draws the swatch in a legend, 24 pixels wide from x on, centered at y.
 func (w swatch) draw(s *svg, x, y float64) {
 	switch w.kind {
 	case "bar":
-		s.rect(x, y-6, 24, 12, w.colour, "", "")
+		s.rect(x, y-6, 24, 12, w.color, "", "")
 	case "range":
 		whisker(s, x+2, x+22, y, "")
 	case "diamond", "cross":
-		mark(s, x+12, y, 5, w.kind, w.colour, "", "")
+		mark(s, x+12, y, 5, w.kind, w.color, "", "")
 	default:
 		s.path([][2]float64{{x, y}, {x + 24, y}}, w, "")
 		if w.shape != "" {
-			mark(s, x+12, y, 4, w.shape, w.colour, "", "")
+			mark(s, x+12, y, 4, w.shape, w.color, "", "")
 		}
 	}
 }
@@ -50,7 +50,7 @@ func (s *svg) path(points [][2]float64, w swatch, class string) {
 	for _, p := range points {
 		coordinates = append(coordinates, px(p[0])+","+px(p[1]))
 	}
-	a := attrs{"points", strings.Join(coordinates, " "), "fill", "none", "stroke", w.colour, "stroke-width", "2"}
+	a := attrs{"points", strings.Join(coordinates, " "), "fill", "none", "stroke", w.color, "stroke-width", "2"}
 	if w.dash != "" {
 		a = append(a, "stroke-dasharray", w.dash)
 	}
@@ -60,11 +60,11 @@ func (s *svg) path(points [][2]float64, w swatch, class string) {
 	s.element("polyline", a, "", "")
 }
 
-// mark draws a point.
-func mark(s *svg, x, y, r float64, shape, colour, class, title string) {
-	a := attrs{"fill", colour, "stroke", "#ffffff", "stroke-width", "1"}
+// mark draws a mark of a shape at a point.
+func mark(s *svg, x, y, r float64, shape, color, class, title string) {
+	a := attrs{"fill", color, "stroke", "#ffffff", "stroke-width", "1"}
 	if shape == "cross" {
-		a = attrs{"fill", "none", "stroke", colour, "stroke-width", "3"}
+		a = attrs{"fill", "none", "stroke", color, "stroke-width", "3"}
 	}
 	if class != "" {
 		a = append(attrs{"class", class}, a...)
@@ -93,16 +93,16 @@ func mark(s *svg, x, y, r float64, shape, colour, class, title string) {
 	}
 }
 
-// whisker draws an error mark from left to right.
+// whisker draws a horizontal error mark.
 func whisker(s *svg, left, right, y float64, class string) {
 	s.line(left, y, right, y, ink, 1.5, class)
 	s.line(left, y-4, left, y+4, ink, 1.5, "")
 	s.line(right, y-4, right, y+4, ink, 1.5, "")
 }
 
-// upright draws an error mark from bottom to top.
-func upright(s *svg, x, bottom, top float64, colour, class string) {
-	s.line(x, bottom, x, top, colour, 1.5, class)
-	s.line(x-4, bottom, x+4, bottom, colour, 1.5, "")
-	s.line(x-4, top, x+4, top, colour, 1.5, "")
+// upright draws a vertical error mark.
+func upright(s *svg, x, bottom, top float64, color, class string) {
+	s.line(x, bottom, x, top, color, 1.5, class)
+	s.line(x-4, bottom, x+4, bottom, color, 1.5, "")
+	s.line(x-4, top, x+4, top, color, 1.5, "")
 }

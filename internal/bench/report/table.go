@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// WriteTable writes the report as Markdown that also reads well on a terminal: a table for each variant of the rows,
-// or one of rates by frame length, one of latencies, notes and the machine.
+// WriteTable writes the report as Markdown that is also readable on a terminal. It has a table for each variant of the rows, tables
+// for no drop rates, latencies, floods and connections, then notes and the machine.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	if rows := keep(r.Rows, hasNDR); len(rows) > 0 {
@@ -51,8 +51,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 func hasNDR(row Row) bool     { return row.NDR != nil }
 func hasLatency(row Row) bool { return len(row.Latency) > 0 }
 
-// hasFigures tells whether a row belongs into a table of rates and costs: it does too if it has no figures at all, so
-// that no row is missing from all tables.
+// hasFigures tells whether a row belongs into a table of rates and costs. A row without any figures does too, so that each row is in
+// a table.
 func hasFigures(row Row) bool {
 	return row.Mpps != nil || row.NsPerPacket != nil || row.Instructions != nil ||
 		!hasNDR(row) && !hasLatency(row) && !hasFloods(row) && !hasConnections(row)
@@ -62,7 +62,7 @@ func keep(rows []Row, want func(Row) bool) []Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(row Row) bool { return !want(row) })
 }
 
-// label is the row's name in a table. Nobody should read the figures of an invalid row without seeing that.
+// label is the row's name in a table. It says if the row is invalid.
 func (row Row) label() string {
 	if row.Valid {
 		return row.Name
@@ -70,7 +70,7 @@ func (row Row) label() string {
 	return row.Name + " (invalid)"
 }
 
-// columns are those of rates, costs and instructions.
+// columns are the columns of a table of rates, costs and instructions.
 func (r *Report) columns(g group) []column {
 	name := column{head: "row", left: true}
 	for _, row := range g.rows {
@@ -93,7 +93,7 @@ func (r *Report) columns(g group) []column {
 	add("Mpps", func(row Row) string { return figure(row.Mpps, Spread.median, "%.3f") })
 	add("min", func(row Row) string { return figure(row.Mpps, Spread.least, "%.3f") })
 	add("max", func(row Row) string { return figure(row.Mpps, Spread.most, "%.3f") })
-	// The inverse of a rate has no other spread than the rate; decimals are for costs.
+	// Only costs have a spread and decimals. The time per packet of a rate is only its inverse.
 	add("ns/packet", func(row Row) string {
 		if row.Mpps != nil {
 			return figure(row.NsPerPacket, Spread.median, "%.0f")
@@ -156,8 +156,8 @@ func (r *Report) columns(g group) []column {
 	return all
 }
 
-// bases lists the rows that rows of the group are compared with, in the order of the report. Those that a row is
-// compared with only because they are itself in another variant are left to ownVariants.
+// bases lists the rows that rows of the group are compared with, in the order of the report. It leaves out the other variants of a
+// row itself (see ownVariants).
 func (r *Report) bases(g group) []string {
 	var names []string
 	for _, base := range r.Rows {
@@ -171,7 +171,7 @@ func (r *Report) bases(g group) []string {
 	return names
 }
 
-// ownVariants lists the other variants that rows of the group are compared with themselves in.
+// ownVariants lists the variants for which rows of the group are compared with themselves.
 func (r *Report) ownVariants(g group) []string {
 	var variants []string
 	for _, base := range r.Rows {
@@ -186,7 +186,7 @@ func (r *Report) ownVariants(g group) []string {
 	return variants
 }
 
-// namesake tells whether two rows are the same in two variants that have tables of their own.
+// namesake tells whether two rows are the same row in variants of different groups.
 func namesake(a, b string) bool {
 	nameA, _ := split(a)
 	nameB, _ := split(b)
@@ -205,7 +205,7 @@ func (r *Report) ratioCell(name, base string) string {
 	}
 }
 
-// softRatioCell is that of what a CPU takes that does nothing but receive.
+// softRatioCell is the cell with the ratio in Report.SoftRatios.
 func (r *Report) softRatioCell(name, base string) string {
 	ratio, known := r.SoftRatios[name+"/"+base]
 	if !known {
@@ -214,7 +214,7 @@ func (r *Report) softRatioCell(name, base string) string {
 	return fmt.Sprintf("%.2f", ratio.Median)
 }
 
-// lostCell is the share of all packets sent that did not arrive.
+// lostCell is the cell with the share of packets that were lost.
 func (row Row) lostCell() string {
 	if row.Sent == 0 {
 		return ""
@@ -229,7 +229,7 @@ func (row Row) lostCell() string {
 	return fmt.Sprintf("%.2f %%", 100*float64(lost)/float64(row.Sent))
 }
 
-// cpus lists the CPUs whose use is known of any row.
+// cpus lists the CPUs whose use any row has.
 func cpus(rows []Row) []int {
 	seen := map[int]bool{}
 	for _, row := range rows {
@@ -240,7 +240,8 @@ func cpus(rows []Row) []int {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// ndrColumns has a line for each frame length and a column for each row, with its spread if there is one.
+// ndrColumns are the columns of the table of no drop rates: a line for each frame length and a column for each row, with its spread
+// if there is one.
 func ndrColumns(rows []Row) []column {
 	size := column{head: "bytes"}
 	names, series := pivot(rows)
@@ -272,7 +273,7 @@ func ndrCell(row *Row) string {
 	return cell
 }
 
-// latencyColumns has a line for each row and load.
+// latencyColumns are the columns of the table of latencies, with a line for each row and load.
 func latencyColumns(rows []Row) []column {
 	all := []column{
 		{head: "row", left: true}, {head: "load"}, {head: "offered Mpps"}, {head: "packets"},
@@ -291,7 +292,7 @@ func latencyColumns(rows []Row) []column {
 	return all
 }
 
-// micros writes nanoseconds as microseconds with about three digits that matter.
+// micros writes nanoseconds as microseconds with about three significant digits.
 func micros(ns float64) string {
 	switch us := ns / 1000; {
 	case us < 10:
@@ -317,7 +318,7 @@ func number(v *float64, format string) string {
 	return fmt.Sprintf(format, *v)
 }
 
-// writeNotes writes what is particular about rows, rows with the same note on one line.
+// writeNotes writes the notes of rows. Rows with the same note are on one line.
 func (r *Report) writeNotes(b *strings.Builder) {
 	var notes []string
 	names := map[string][]string{}

@@ -17,7 +17,7 @@ func table(t *testing.T, r *Report) string {
 	return b.String()
 }
 
-// tables takes text apart into its tables of cells, and checks that their lines are equally long.
+// tables parses text into its tables of cells. It checks that the lines of each table are equally long.
 func tables(t *testing.T, text string) [][][]string {
 	t.Helper()
 	var all [][][]string
@@ -44,7 +44,7 @@ func tables(t *testing.T, text string) [][][]string {
 	return all
 }
 
-// Each kind of report has the columns that it has figures for, and no others.
+// Each kind of report has exactly the columns that it has figures for.
 func TestTableColumns(t *testing.T) {
 	for _, tc := range []struct {
 		report *Report
@@ -76,7 +76,7 @@ func TestTableColumns(t *testing.T) {
 			if head := strings.Join(lines[0], "|"); head != tc.heads[i] {
 				t.Errorf("%s: head %q, want %q", tc.report.Scenario, head, tc.heads[i])
 			}
-			// The line below the head is a rule.
+			// Two lines are the head and the delimiter row.
 			if len(lines)-2 != tc.rows[i] {
 				t.Errorf("%s: %d rows, want %d", tc.report.Scenario, len(lines)-2, tc.rows[i])
 			}
@@ -110,7 +110,7 @@ func TestTableCells(t *testing.T) {
 	}
 }
 
-// Sizes of the ndr table ascend, and a mix is last.
+// The frame lengths of the table of no drop rates ascend, with a mix last.
 func TestSizesAscend(t *testing.T) {
 	sizes, series := pivot(ndrSample().Rows)
 	if got := strings.Join(sizes, " "); got != "64 128 256 512 1024 1280 1518 IMIX" {
@@ -124,8 +124,8 @@ func TestSizesAscend(t *testing.T) {
 	}
 }
 
-// A row with neither figures nor a note is still there, and nothing in a name breaks the table.
-func TestTableOfOddRows(t *testing.T) {
+// A row without figures and note is in the table, and special characters in names and notes do not break it.
+func TestTableOfSpecialRows(t *testing.T) {
 	r := &Report{Scenario: "odd", Rows: []Row{{Name: "a|b", Valid: true}, {Name: "ß", Note: "two\nlines"}}}
 	text := table(t, r)
 	if got := tables(t, text); len(got) != 1 || len(got[0]) != 4 || got[0][2][0] != "a/b" || got[0][3][0] != "ß (invalid)" {

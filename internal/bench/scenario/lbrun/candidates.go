@@ -9,14 +9,15 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// kernelPeers are the load balancers that culvert is compared with, each new.
+// kernelPeers has the constructors of the kernel's load balancers that culvert is compared with, by name.
 func kernelPeers() map[string]func() *kernelPeer {
-	file := func(text func() string) func(peer.Path) string { return func(peer.Path) string { return text() } }
+	// anyPath makes rules of a text that does not depend on the path.
+	anyPath := func(text func() string) func(peer.Path) string { return func(peer.Path) string { return text() } }
 	nft := []string{"-f", "-"}
 	return map[string]func() *kernelPeer{
 		"linux-forward": func() *kernelPeer { return &kernelPeer{} },
 		"nft-jhash": func() *kernelPeer {
-			return &kernelPeer{program: "nft", args: nft, rules: file(nftJHash), arrival: arrivesRewritten}
+			return &kernelPeer{program: "nft", args: nft, rules: anyPath(nftJHash), arrival: arrivesRewritten}
 		},
 		"nft-netdev": func() *kernelPeer {
 			return &kernelPeer{program: "nft", args: nft, rules: nftNetdev, arrival: arrivesRewritten}
@@ -25,7 +26,7 @@ func kernelPeers() map[string]func() *kernelPeer {
 			return &kernelPeer{program: "nft", args: nft, rules: nftLayer2, arrival: arrivesSent}
 		},
 		"iptables-statistic": func() *kernelPeer {
-			return &kernelPeer{program: "iptables-restore", rules: file(iptablesStatistic), arrival: arrivesRewritten}
+			return &kernelPeer{program: "iptables-restore", rules: anyPath(iptablesStatistic), arrival: arrivesRewritten}
 		},
 		"ipvs-tun-sh": func() *kernelPeer { return newIPVS("sh", "-i", arrivesTunnelled) },
 		"ipvs-tun-mh": func() *kernelPeer { return newIPVS("mh", "-i", arrivesTunnelled) },
@@ -34,15 +35,15 @@ func kernelPeers() map[string]func() *kernelPeer {
 	}
 }
 
-// newIPVS is the kernel's own load balancer.
+// newIPVS makes an IPVS load balancer. forward is ipvsadm's option for the forwarding method.
 func newIPVS(scheduler, forward string, arrival arrivalForm) *kernelPeer {
 	return &kernelPeer{
 		program: "ipvsadm", args: []string{"-R"}, rules: func(peer.Path) string { return ipvs(scheduler, forward) },
-		takes: true, opens: true, arrival: arrival,
+		ownsVIP: true, needsSYN: true, arrival: arrival,
 	}
 }
 
-// encaps are culvert's rows of scenario lb, by how packets get to a backend.
+// encaps are culvert's rows of scenario lb, one for each encapsulation to backends.
 var encaps = []struct {
 	name  string
 	encap lbplane.Encap
@@ -51,22 +52,23 @@ var encaps = []struct {
 // rowCulvert is the name of the row that group cost belongs to.
 const rowCulvert = "culvert"
 
-// candidates are the rows of scenario lb, in the order of reports: what balances packets, and what balances connections.
+// candidates are the rows of scenario lb, in the order of reports: those that balance packets, those that balance connections,
+// and those that do both.
 func candidates() []peer.Candidate {
 	packets := func(name string) func(peer.DeviceOptions) peer.Device {
 		return func(peer.DeviceOptions) peer.Device { return kernelPeers()[name]() }
 	}
-	var ours []peer.Candidate
+	var culverts []peer.Candidate
 	for _, e := range encaps {
-		// culvert watches tracepoints that all devices pass through.
-		ours = append(ours, peer.Candidate{
+		// The rows are exclusive because culvert watches tracepoints that the packets of all devices pass.
+		culverts = append(culverts, peer.Candidate{
 			Name: e.name, Exclusive: true, Device: func(peer.DeviceOptions) peer.Device { return &balancer{culvert{encap: e.encap}} },
 		})
 	}
 	return slices.Concat([]peer.Candidate{
 		{Name: "direct"},
 		{Name: "redirect", Device: func(peer.DeviceOptions) peer.Device { return &peer.Redirect{} }},
-	}, ours, []peer.Candidate{
+	}, culverts, []peer.Candidate{
 		{Name: "linux-forward", Device: packets("linux-forward")},
 		{Name: "nft-jhash", Device: packets("nft-jhash")},
 		{Name: "nft-netdev", Device: packets("nft-netdev")},
@@ -76,7 +78,7 @@ func candidates() []peer.Candidate {
 	})
 }
 
-// connectors make the balancers of connections under test, by the names of their rows.
+// connectors has the constructors of the balancers of connections under test, by the name of their row.
 func connectors() map[string]func() connector {
 	all := map[string]func() connector{
 		"direct":        func() connector { return noBalancer{} },

@@ -9,17 +9,19 @@ import (
 
 // connector is a balancer of connections under test.
 type connector interface {
-	// available returns an error that says what the machine lacks for it.
+	// available returns nil if the balancer can be used. Otherwise the error says what the machine lacks.
 	available() error
-	// place puts it into a bed that has no routes to the service yet. remove is called after it, even when it failed.
+	// place puts the balancer into a bed that has no routes to the service yet. The caller must call remove, also after an
+	// error.
 	place(ctx context.Context, b *tcpBed) error
+	// remove removes what does not disappear with the bed.
 	remove() error
-	// spreads tells whether the backends are asked by addresses of their own.
+	// spreads tells whether connections end at addresses of the backends. Otherwise they end at the VIP.
 	spreads() bool
 }
 
-// noBalancer is no balancer: client and backends are neighbors, or if routed the kernel forwards requests between them, and
-// answers take the short way. That is what direct server return can reach.
+// noBalancer is a bed without a balancer: client and backends are neighbors or, if routed is set, the kernel forwards requests
+// between them. Answers take the direct path. This is the best that direct server return can reach.
 type noBalancer struct{ routed bool }
 
 func (d noBalancer) place(_ context.Context, b *tcpBed) error {
@@ -35,7 +37,7 @@ func (noBalancer) remove() error { return nil }
 
 func (noBalancer) spreads() bool { return false }
 
-// natBalancer is a balancer that replaces addresses both ways.
+// natBalancer is a balancer that translates addresses in both directions.
 type natBalancer struct{ *kernelPeer }
 
 func (d natBalancer) place(ctx context.Context, b *tcpBed) error {

@@ -16,23 +16,25 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// costDevice is culvert's load balancer alone, whose cost is to be measured.
+// costDevice is culvert's load balancer, for measuring its cost by itself.
 type costDevice struct {
 	culvert
-	// clients is how many flows take turns. All are known beforehand, or if fresh each packet is the SYN of another one.
+	// clients is the number of flows that take turns. All are in the flow table beforehand. If fresh is set none is, and each
+	// packet is the SYN of a new flow.
 	clients int
 	fresh   bool
 }
 
-// CostSize says how many flows the kinds of packets have whose cost is measured.
+// CostSize has the numbers of flows of the rows whose cost is measured.
 type CostSize struct {
-	// cold flows are known and so many that caches do not hold them, 0 for no such packets. Their table has room for table.
+	// cold is the number of known flows of the row with more flows than caches hold. 0 stands for no such row. table is the
+	// size of that row's flow table, in flows.
 	cold, table int
-	// Fresh flows are new ones.
+	// Fresh is the number of new flows.
 	Fresh int
 }
 
-// Costs are the kinds of packets whose cost is measured.
+// Costs returns the rows of culvert's load balancer by itself, one for each kind of packets.
 func Costs(size CostSize) []peer.Candidate {
 	var all []peer.Candidate
 	add := func(name string, d costDevice) {
@@ -70,15 +72,17 @@ func (d *costDevice) Frames(p peer.Path, _ [][]byte) ([][]byte, error) {
 	return load.Addressed(frames, p.In.MAC, p.Source.MAC), nil
 }
 
-// Losses are not asked for: nothing is sent.
+// Losses implements peer.Device. No packets are sent through the device.
 func (*costDevice) Losses() (map[string]uint64, error) { return nil, nil }
 
-// Program is what is on In, which redirects.
+// Program implements peer.SingleProgram.
 func (d *costDevice) Program() (*ebpf.Program, uint32) { return d.inst.Program(), load.XDPRedirect }
 
+// Learns tells whether flows have to be known before the measurement (see load.Subject).
 func (d *costDevice) Learns() bool { return !d.fresh }
 
-// Check sees that all flows were known but when they came first, or all of them new.
+// Check returns an error unless each flow was new exactly once and known afterwards or, with fresh, all packets began new
+// flows.
 func (d *costDevice) Check() error {
 	count, err := d.reasons()
 	if err != nil {
@@ -92,13 +96,13 @@ func (d *costDevice) Check() error {
 	return nil
 }
 
-// How many packets a round has whose cost is measured: so few that there are enough new flows for all rounds.
+// costRepeat is the number of packets in a round. It is small so that there are enough new flows for all rounds.
 const costRepeat = 20_000
 
-// costChecked is how many packets show beforehand that the program does its work.
+// costChecked is the number of packets that check the program's verdict beforehand.
 const costChecked = 64
 
-// runCosts measures what culvert's load balancer takes for a packet by itself, net of an empty program, and for a change.
+// runCosts measures the cost of culvert's load balancer by itself, net of an empty program, and that of changes of a ring.
 func runCosts(ctx context.Context, _ []peer.Candidate, g *group, o scenario.Options) (_ *report.Report, err error) {
 	var rows []*scenario.VethRow
 	defer func() {
@@ -109,7 +113,8 @@ func runCosts(ctx context.Context, _ []peer.Candidate, g *group, o scenario.Opti
 	rounds, cpu := 3*o.Rounds, load.LastCPU()
 	size := CostSize{cold: million / 4, table: 10 * million, Fresh: costChecked + rounds*costRepeat}
 	if o.Sample > 0 {
-		// So much room that no bucket of the table runs full, whatever the key of its hash: a flow that is pushed out is new again.
+		// The table is large enough that no bucket is ever full, whatever the key of its hash. An evicted flow would be new
+		// again.
 		size.cold, size.table = o.Sample, 20*o.Sample
 	}
 	var subjects []load.Subject

@@ -17,29 +17,29 @@ import (
 	"culvert/internal/lb/maglev"
 )
 
-// culvert is culvert's load balancer, with the service and the backends of all balancers.
+// culvert is culvert's load balancer, with the same service and backends as all balancers.
 type culvert struct {
 	encap lbplane.Encap
-	// v6 has service, clients and backends in IPv6.
+	// v6 selects IPv6 for service, clients and backends.
 	v6 bool
-	// flows is the size of its flow table, insertRate how many a second it takes; 0 for the defaults.
+	// flows is the size of the flow table, insertRate the number of flows that enter it in a second. 0 stands for the defaults.
 	flows, insertRate int
-	// host is the Ethernet address of all backends, nil if each has its own.
+	// host is the Ethernet address of all backends. If it is nil each has its own.
 	host net.HardwareAddr
 	in   load.End
 	inst *datapath.Instance
 }
 
-// unlimited is an insert rate that no packets reach.
+// unlimited is an insert rate that packets never reach.
 const unlimited = 1_000_000_000
 
-// Where encapsulated packets come from.
+// Sources of encapsulated packets.
 var (
 	sources = netip.MustParsePrefix("10.200.0.0/16")
 	source6 = netip.MustParsePrefix("fd00:200::/64")
 )
 
-// load attaches the data plane to In and Out, and has it filled.
+// load attaches the data plane to In and Out. fill adds its services.
 func (d *culvert) load(p peer.Path, fill func(*lbplane.Plane) error) error {
 	d.in = p.In
 	return p.In.Netns.Do(func() (err error) {
@@ -51,7 +51,7 @@ func (d *culvert) load(p peer.Path, fill func(*lbplane.Plane) error) error {
 	})
 }
 
-// attach gives the data plane the service, and the backends that are behind Out.
+// attach attaches the data plane with the service and its backends, which are behind Out.
 func (d *culvert) attach(p peer.Path) error {
 	return d.load(p, func(plane *lbplane.Plane) error { return d.fill(plane, p) })
 }
@@ -90,7 +90,7 @@ func (d *culvert) fill(plane *lbplane.Plane, p peer.Path) error {
 	return plane.SetVIP(lbplane.VIPKey{Addr: vip.Addr(), Proto: load.ProtoTCP, Port: vip.Port()}, lbplane.VIP{})
 }
 
-// reasons counts packets that arrived, by what became of them.
+// reasons counts the packets that arrived and were forwarded, by reason.
 func (d *culvert) reasons() (map[string]uint64, error) {
 	ports, err := d.inst.Ports()
 	if err != nil {
@@ -107,8 +107,7 @@ func (d *culvert) reasons() (map[string]uint64, error) {
 	return count, nil
 }
 
-// What packets that were forwarded are counted as: of a flow that is in the table, of one that is in it from now on, of one
-// that was not taken in.
+// Reasons of packets that were forwarded: their flow was in the flow table, entered it, or was not taken in.
 const (
 	reasonKnown     = "lb-flow"
 	reasonNew       = "lb-new"
@@ -126,10 +125,10 @@ func (d *culvert) Detach() error {
 	return nil
 }
 
-// balancer is culvert's load balancer between clients and backends.
+// balancer is culvert's load balancer as a device between clients and backends.
 type balancer struct{ culvert }
 
-// Prepare loads it, and sends some packets to see that it does its work.
+// Prepare loads the data plane, verifies that it balances, and pauses it.
 func (d *balancer) Prepare(ctx context.Context, p peer.Path) error {
 	if err := d.attach(p); err != nil {
 		return err
@@ -140,28 +139,28 @@ func (d *balancer) Prepare(ctx context.Context, p peer.Path) error {
 	return d.inst.Pause()
 }
 
-// arrivals says what becomes of packets.
+// arrivals has the form in which packets arrive at backends, by encapsulation.
 var arrivals = map[lbplane.Encap]arrivalForm{
 	lbplane.IPIP: arrivesTunnelled, lbplane.GUE: arrivesInUDP, lbplane.L2: arrivesSent,
 }
 
 func (d *balancer) Attach(_ context.Context, p peer.Path) error { return p.In.Netns.Do(d.inst.Resume) }
 
-// Detach leaves what it knows of flows.
+// Detach pauses the data plane, which keeps its flows.
 func (d *balancer) Detach() error { return d.inst.Pause() }
 
-// Release unloads it.
+// Release unloads the data plane.
 func (d *balancer) Release() error { return d.culvert.Detach() }
 
-// Frames go to the balancer's own Ethernet address.
+// Frames returns the common frames, addressed to the balancer's Ethernet address.
 func (*balancer) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
 	return load.Addressed(common, p.In.MAC, p.Source.MAC), nil
 }
 
-// Losses are all packets that were not forwarded, by reason: there is nobody to pass them to.
+// Losses counts all packets that were not forwarded, by reason: there is no slow path to pass them to.
 func (d *balancer) Losses() (map[string]uint64, error) { return peer.CulvertLosses(d.inst, d.in, true) }
 
-// Aside counts the packets of flows that were not known.
+// Diverted counts the packets of flows that were not in the flow table.
 func (d *balancer) Diverted() (map[string]uint64, error) {
 	count, err := d.reasons()
 	return map[string]uint64{
@@ -170,10 +169,11 @@ func (d *balancer) Diverted() (map[string]uint64, error) {
 	}, err
 }
 
-// room has the flow table hold so many flows, which all come at once.
-func (d *balancer) room(flows uint32) { d.flows, d.insertRate = 2*int(flows), unlimited }
+// makeRoom makes the flow table large enough for a number of flows that begin at the same time.
+func (d *balancer) makeRoom(flows uint32) { d.flows, d.insertRate = 2*int(flows), unlimited }
 
-// dsr is culvert between clients and a host that is all backends, which takes outer headers off and answers directly.
+// dsr is culvert between clients and a host with all backends. The host decapsulates packets with 'culvert lb decap' and answers
+// directly.
 type dsr struct {
 	culvert
 	bed   *tcpBed
@@ -184,7 +184,8 @@ func (*dsr) available() error { return nil }
 
 func (*dsr) spreads() bool { return false }
 
-// place also has the client finish its checksums: what a veth hands over unfinished stays so behind XDP.
+// place implements connector. It also turns checksum offload of the client off, because checksums that are left to a veth are
+// never computed behind XDP.
 func (d *dsr) place(_ context.Context, b *tcpBed) error {
 	d.bed, d.host = b, b.path.Sink.MAC
 	steps := []func() error{
@@ -207,7 +208,7 @@ func (d *dsr) place(_ context.Context, b *tcpBed) error {
 	return nil
 }
 
-// reached is how many backends have got packets.
+// reached is the number of backends that have got packets.
 func (d *dsr) reached() (backends int, err error) {
 	plane, err := lbplane.View(d.inst)
 	if err != nil {

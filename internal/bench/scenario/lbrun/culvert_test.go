@@ -17,8 +17,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// What culvert's load balancer takes is measured with packets of the kind that the row's name says, and its ring changes
-// without a packet lost.
+// The cost of culvert's load balancer is measured with packets of the kind that the row is about, and its ring changes without
+// losing a packet.
 func TestLBCosts(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -54,7 +54,7 @@ func TestLBCosts(t *testing.T) {
 	}
 }
 
-// Packets that are not what a cost is said to be of are found out.
+// Check fails if packets are not of the kind that the row is about.
 func TestLBCostsOfOtherPackets(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -81,14 +81,13 @@ func TestLBCostsOfOtherPackets(t *testing.T) {
 	}
 }
 
-// A balancer without backends is found out before it is measured.
+// A row fails in Setup if its packets do not arrive in the form that the row is about.
 func TestCulvertThatBalancesNothing(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
-	// Its backends are reached in another way than the row's name says.
-	was := arrivals[lbplane.IPIP]
+	before := arrivals[lbplane.IPIP]
 	arrivals[lbplane.IPIP] = arrivesInUDP
-	defer func() { arrivals[lbplane.IPIP] = was }()
+	defer func() { arrivals[lbplane.IPIP] = before }()
 	row := newRow(culvertRow(t), &group{flows: clients, cores: 1}, scenario.Options{})
 	if err := row.Setup(t.Context()); err == nil || !strings.Contains(err.Error(), "no other packet") {
 		t.Errorf("error %v", err)
@@ -107,7 +106,7 @@ func culvertRow(t *testing.T) peer.Candidate {
 	return candidates()[i]
 }
 
-// The flood's flows are partly not taken in, which the note says; those of group million are all known.
+// A note says that flows of a flood were not taken into the flow table. There is no note about known flows.
 func TestCulvertNotesFlows(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -142,7 +141,7 @@ func TestCulvertNotesFlows(t *testing.T) {
 	}
 }
 
-// Packets of IPv6 are as they should be, too.
+// IPv6 packets have the right addresses and ports, and valid checksums.
 func TestLBPackets6(t *testing.T) {
 	for i := range uint32(100) {
 		f := makePacket(clientAddr6(i), false)

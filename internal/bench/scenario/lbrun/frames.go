@@ -13,32 +13,32 @@ import (
 )
 
 const (
-	// frameLen is the length of frames in scenario lb, bytes without the frame check sequence: that of a TCP
+	// frameLen is the length of frames in scenario lb, in bytes without the frame check sequence. It is that of a TCP
 	// acknowledgement with timestamps.
 	frameLen = 66
-	// clients and backendCount are how many there are, as published for other balancers.
+	// clients and backendCount are the numbers of clients and backends, as in published measurements of other balancers.
 	clients      = 1000
 	backendCount = 100
-	// million is a large table of flows.
+	// million is the number of flows in a large flow table.
 	million = 1_000_000
-	// endless is as many flows as there are sources: none comes twice.
+	// endless is the largest number of flows that the generator can make. In practice no flow is repeated.
 	endless = math.MaxUint32
 )
 
-// vip4 is the service whose packets are balanced, and vip6 that of IPv6.
+// vip4 and vip6 are the VIPs of the service.
 var (
 	vip4 = netip.MustParseAddrPort("192.0.2.1:80")
 	vip6 = netip.MustParseAddrPort("[2001:db8::1]:80")
 )
 
-// The networks of the wires, which are for benchmarks (RFC 2544, appendix C). The first address of each is the
-// balancer's. Clients are behind the second one of netIn.
+// The networks of the wires, which are for benchmarks (RFC 2544, appendix C). The first address of each is the balancer's. The
+// second address of netIn is that of the router in front of the clients.
 var (
 	netIn  = netip.MustParsePrefix("198.18.0.0/24")
 	netOut = netip.MustParsePrefix("198.19.0.0/24")
 )
 
-// backendAddr is the address of a backend, a neighbor of the balancer, and backendMAC that of its interface.
+// backendAddr is the address of backend n, which is a neighbor of the balancer.
 func backendAddr(n int) netip.Addr {
 	const first = 101
 	a := netOut.Addr().As4()
@@ -46,22 +46,23 @@ func backendAddr(n int) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// backendAddr6 is the address of a backend in IPv6.
+// backendAddr6 is the IPv6 address of backend n.
 func backendAddr6(n int) netip.Addr {
 	a := netip.MustParseAddr("2001:db8:b::").As16()
 	a[15] = byte(1 + n)
 	return netip.AddrFrom16(a)
 }
 
+// backendMAC is the Ethernet address of backend n.
 func backendMAC(n int) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 1, byte(n)} }
 
-// clientAddr is the source of a flow, the same that the generator makes for GeneratorOptions.Vary.
+// clientAddr is the source of a flow. It is the same that a generator makes with load.GeneratorOptions.Vary.
 func clientAddr(flow uint32) netip.AddrPort {
 	spread := flow * benchVarySpread
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(spread >> 16), byte(spread >> 8), byte(spread)}), 0x8000|uint16(spread>>24))
 }
 
-// clientAddr6 is the same in IPv6, where the generator makes none.
+// clientAddr6 is the source of a flow over IPv6. The generator does not make such sources.
 func clientAddr6(flow uint32) netip.AddrPort {
 	c := clientAddr(flow)
 	a, from := netip.MustParseAddr("2001:db8:c::").As16(), c.Addr().As4()
@@ -72,20 +73,20 @@ func clientAddr6(flow uint32) netip.AddrPort {
 // benchVarySpread is VARY_SPREAD of bpf/bench/vary.h.
 const benchVarySpread = 2654435761
 
-// ackFlag is that of TCP (RFC 9293, 3.1).
+// ackFlag is the flag ACK of TCP (RFC 9293, 3.1).
 const ackFlag = 0x10
 
-// Options of TCP as most systems send them: of a SYN the longest segment, selective acknowledgements and the window's
-// scale, of others a time (RFC 9293, RFC 2018, RFC 7323).
+// TCP options as most systems send them (RFC 9293, RFC 2018, RFC 7323): maximum segment size, selective acknowledgement and
+// window scale in a SYN, and a timestamp in other packets.
 var (
 	synOptions = []byte{load.MSSOption, load.MSSLen, 5, 180, 4, 2, 1, 1, 1, 3, 3, 7}
 	ackOptions = []byte{1, 1, 8, 10, 0, 0, 16, 0, 0, 0, 32, 0}
 )
 
-// makePacket is a SYN of a flow to the service of the client's family, or an acknowledgement without data, with right
-// checksums and without Ethernet addresses.
+// makePacket makes a SYN from a client to the VIP of its family, or an acknowledgement without data. Checksums are valid, and
+// Ethernet addresses are not set.
 func makePacket(client netip.AddrPort, syn bool) []byte {
-	f, addrs := header(client.Addr())
+	f, addrs := makeHeader(client.Addr())
 	ip := f[scionpkt.EthernetLen:]
 	tcp := ip[len(ip)-tcpLen:]
 	binary.BigEndian.PutUint16(tcp[0:], client.Port())
@@ -108,11 +109,12 @@ func makePacket(client netip.AddrPort, syn bool) []byte {
 	return f
 }
 
-// tcpLen is the length of TCP's header with options.
+// tcpLen is the length of the TCP header with options, in bytes.
 const tcpLen = 32
 
-// header is a packet to the service with nothing behind the IP header, and its addresses.
-func header(client netip.Addr) (f, addrs []byte) {
+// makeHeader makes a packet from a client to the VIP whose TCP header is all zero. It also returns the bytes of the packet's
+// source and destination address.
+func makeHeader(client netip.Addr) (f, addrs []byte) {
 	if client.Is4() {
 		f = make([]byte, scionpkt.EthernetLen+scionpkt.IPv4Len+tcpLen)
 		binary.BigEndian.PutUint16(f[12:], scionpkt.EtherTypeIPv4)
@@ -133,7 +135,7 @@ func header(client netip.Addr) (f, addrs []byte) {
 	return f, ip[8:40]
 }
 
-// makePackets is a packet of each of so many flows.
+// makePackets makes one packet for each of a number of flows.
 func makePackets(flows int, syn bool) [][]byte {
 	frames := make([][]byte, flows)
 	for i := range frames {

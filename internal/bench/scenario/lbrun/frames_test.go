@@ -55,7 +55,7 @@ func TestLBPackets(t *testing.T) {
 	}
 }
 
-// The generator makes the same packets of flows as there would be templates, in their order, and then begins anew.
+// With Vary the generator makes the same packets as from one frame for each flow, in the same order, and then begins anew.
 func TestGeneratorVaries(t *testing.T) {
 	testbed.NeedRoot(t)
 	wire := scenario.VethRow{}
@@ -87,7 +87,7 @@ func TestGeneratorVaries(t *testing.T) {
 				return err
 			}
 			defer unix.Close(fd)
-			// Two calls: the second goes on where the first has ended.
+			// The second run continues with the flow after the last one of the first run.
 			for range 2 {
 				if _, err := gen.Run(t.Context(), packets/2); err != nil {
 					return err

@@ -11,23 +11,23 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// group is a set of rows of scenario lb that get the same packets and are measured in turns.
+// group is a set of rows of scenario lb that get the same packets and take turns.
 type group struct {
 	name string
-	// flows is how many flows take turns, endless for another one with each packet.
+	// flows is the number of flows that take turns. It is endless if each packet has a flow of its own.
 	flows uint32
-	// syn has packets that open connections, else they are acknowledgements of open ones.
+	// syn selects SYNs. Without it packets are acknowledgements in open connections.
 	syn bool
-	// cores is how many CPUs send and balance, each a part of the flows.
+	// cores is the number of CPUs that send and balance. Each has a part of the flows.
 	cores int
-	// tcp has connections measured in place of packets, cost culvert's program by itself.
+	// tcp selects the measurement of connections instead of packets, cost that of culvert's program by itself.
 	tcp, cost bool
 }
 
-// cores is what groups begin with whose rows run on one or more CPUs.
+// cores is the prefix of the names of groups that differ in the number of CPUs.
 const cores = "cores"
 
-// allGroups are all that there are on a machine with so many CPUs, and with a large table of so many flows.
+// allGroups lists all groups on a machine with the given number of CPUs. large is the number of flows in the large flow table.
 func allGroups(cpus int, large uint32) []*group {
 	all := []*group{
 		{name: "known", flows: clients, cores: 1},
@@ -52,8 +52,8 @@ func Groups() []string {
 	return names
 }
 
-// chosenGroups are those that the options ask for, all without. The beginning of a name asks for all that begin so up to a
-// dash.
+// chosenGroups returns the groups that the options select, or all if they select none. The beginning of names up to a dash
+// selects all groups that begin so.
 func chosenGroups(o scenario.Options) ([]*group, error) {
 	large := uint32(million)
 	if o.Sample > 0 {
@@ -63,22 +63,22 @@ func chosenGroups(o scenario.Options) ([]*group, error) {
 	if len(o.Groups) == 0 {
 		return all, nil
 	}
-	asked := func(g *group, word string) bool { return g.name == word || strings.HasPrefix(g.name, word+"-") }
+	selects := func(word string, g *group) bool { return g.name == word || strings.HasPrefix(g.name, word+"-") }
 	for _, word := range o.Groups {
-		if !slices.ContainsFunc(all, func(g *group) bool { return asked(g, word) }) {
+		if !slices.ContainsFunc(all, func(g *group) bool { return selects(word, g) }) {
 			return nil, fmt.Errorf("%w group %q: there are %s, and cores for all of those", load.ErrUnknown, word, strings.Join(Groups(), ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(g *group) bool {
-		return !slices.ContainsFunc(o.Groups, func(word string) bool { return asked(g, word) })
+		return !slices.ContainsFunc(o.Groups, func(word string) bool { return selects(word, g) })
 	}), nil
 }
 
-// table tells whether the group has a large table of flows, all of which are known.
-func (g *group) table() bool { return g.flows != clients && g.flows != endless }
+// hasLargeTable tells whether the group has a large flow table, in which all flows are known.
+func (g *group) hasLargeTable() bool { return g.flows != clients && g.flows != endless }
 
-// Shape has the packets of the group sent. Where there are many flows the generator makes their sources itself; those
-// that are meant to be new are none of those that a balancer has been tried with.
+// SetTraffic sets the packets of the group. If there are many flows the generator makes their sources itself. New flows are
+// none of those by which verify has checked the balancer.
 func (g *group) SetTraffic(v *scenario.VethOptions) {
 	v.Frames = makePackets(clients, g.syn)
 	if g.flows != clients {

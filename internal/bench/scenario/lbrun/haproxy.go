@@ -17,16 +17,16 @@ import (
 	"culvert/internal/bench/peer"
 )
 
-// haproxy is a proxy that takes connections and makes others to the backends.
+// haproxy is a proxy: it accepts connections and makes others to the backends.
 type haproxy struct {
 	files   *peer.Scratch
 	process *peer.Process
 }
 
-// haproxyProgram is its name.
+// haproxyProgram is the name of the program.
 const haproxyProgram = "haproxy"
 
-// haproxyConfig is what haproxy is told: one thread for each CPU, as it decides itself.
+// haproxyConfig is the configuration of haproxy. By default it has one thread for each CPU.
 func haproxyConfig() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "global\n  maxconn 1000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\n"+
@@ -55,14 +55,14 @@ func (d *haproxy) place(ctx context.Context, b *tcpBed) (err error) {
 	if err := os.WriteFile(config, []byte(haproxyConfig()), 0o600); err != nil {
 		return fmt.Errorf("configure %s: %w", haproxyProgram, err)
 	}
-	// It wants to know the path of its directory, and that of the files has none.
+	// haproxy needs a working directory with a path, which a Scratch has not, so it changes to the root directory.
 	if d.process, err = peer.Start(b.under, d.files.Path(), nil, haproxyProgram, "-db", "-C", "/", "-f", config); err != nil {
 		return err
 	}
 	return d.waitReady(ctx, b)
 }
 
-// waitReady waits until the proxy takes connections.
+// waitReady waits until the proxy accepts connections.
 func (d *haproxy) waitReady(ctx context.Context, b *tcpBed) error {
 	const limit = 20 * time.Second
 	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {

@@ -12,23 +12,23 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// insnPeer is a load balancer whose instructions are to be counted.
+// insnPeer is a load balancer of the kernel, for counting instructions.
 type insnPeer struct {
 	*kernelPeer
-	// fresh has each packet be the SYN of a flow that there was not before, else all flows are known.
+	// fresh makes each packet the SYN of a new flow. Without it all flows are known.
 	fresh bool
 }
 
-// insnFresh is what names of rows with new flows end in.
+// insnFresh is the suffix of the names of rows with new flows.
 const insnFresh = "-new"
 
-// insnCulvert is culvert's load balancer from end to end.
+// insnCulvert is culvert's load balancer, for counting instructions end to end.
 type insnCulvert struct {
 	balancer
 	fresh bool
 }
 
-// InsnCulverts are culvert's load balancers from end to end.
+// InsnCulverts returns the rows of culvert's load balancer end to end.
 func InsnCulverts() []peer.Candidate {
 	var all []peer.Candidate
 	add := func(name string, encap lbplane.Encap, fresh bool) {
@@ -43,7 +43,7 @@ func InsnCulverts() []peer.Candidate {
 	return all
 }
 
-// Check sees that no flows were new but those that the balancer was tried with, or that all were.
+// Check returns an error unless only the flows of verify were new or, with fresh, all flows were.
 func (d *insnCulvert) Check() error {
 	count, err := d.reasons()
 	if err != nil {
@@ -55,31 +55,31 @@ func (d *insnCulvert) Check() error {
 	return nil
 }
 
-// Shape has the packets of the scenario sent.
+// SetTraffic sets the packets of the scenario.
 func (d *insnCulvert) SetTraffic(v *scenario.VethOptions) { setInsnTraffic(d.fresh, v) }
 
-// insnPeerNames are the load balancers of guests, whose kernels have what that of the machine may lack.
+// insnPeerNames are the load balancers whose instructions are counted in guests. The guests' kernels have all of them.
 var insnPeerNames = []string{"ipvs-tun-sh", "ipvs-tun-mh", "ipvs-nat-sh", "ipvs-nat-mh", "nft-jhash", "nft-netdev"}
 
-// InsnPeers are the load balancers from end to end that are not culvert's.
+// InsnPeers returns the rows of the kernel's load balancers end to end.
 func InsnPeers() []peer.Candidate {
 	var all []peer.Candidate
 	for _, name := range insnPeerNames {
-		make := kernelPeers()[name]
+		newPeer := kernelPeers()[name]
 		for _, fresh := range []bool{false, true} {
 			suffix := ""
 			if fresh {
 				suffix = insnFresh
 			}
 			all = append(all, peer.Candidate{Name: name + suffix, Device: func(peer.DeviceOptions) peer.Device {
-				return &insnPeer{kernelPeer: make(), fresh: fresh}
+				return &insnPeer{kernelPeer: newPeer(), fresh: fresh}
 			}})
 		}
 	}
 	return all
 }
 
-// PeerRows lists the rows of load balancers that are no programs of ours, as Rows does.
+// PeerRows lists the names of the rows in InsnPeers, as insn.Rows does.
 func PeerRows() []string {
 	var names []string
 	for _, c := range InsnPeers() {
@@ -88,7 +88,7 @@ func PeerRows() []string {
 	return names
 }
 
-// PeerPrograms lists the programs that guests need for rows, as Options has them.
+// PeerPrograms lists the programs that guests need for rows, which are names from insn.Rows. No rows stand for all.
 func PeerPrograms(rows []string) []string {
 	var names []string
 	for _, c := range InsnPeers() {
@@ -102,7 +102,7 @@ func PeerPrograms(rows []string) []string {
 	return names
 }
 
-// Modules of the kernel that load balancers need, each behind those that it needs itself.
+// Kernel modules that load balancers need. Each comes after those that it depends on.
 var (
 	trackingModules = []string{"libcrc32c", "nf_defrag_ipv4", "nf_defrag_ipv6", "nf_conntrack"}
 	ipvsModules     = []string{"ip_vs", "ip_vs_sh", "ip_vs_mh"}
@@ -111,12 +111,12 @@ var (
 	nftFwdModules   = []string{"nf_dup_netdev", "nft_fwd_netdev"}
 )
 
-// Modules lists the modules of the kernel that rows may need, in the order in which they can be loaded.
+// Modules lists the kernel modules that any row needs, in the order in which they can be loaded.
 func Modules() []string {
 	return slices.Concat(trackingModules, ipvsModules, nftModules, nftNATModules, nftFwdModules)
 }
 
-// Modules are those of the balancer.
+// Modules lists the kernel modules that the balancer needs, in the order in which they can be loaded.
 func (d *insnPeer) Modules() []string {
 	switch {
 	case d.program == "ipvsadm":
@@ -128,7 +128,7 @@ func (d *insnPeer) Modules() []string {
 	}
 }
 
-// Shape has the packets of the scenario sent.
+// SetTraffic sets the packets of the scenario.
 func (d *insnPeer) SetTraffic(v *scenario.VethOptions) { setInsnTraffic(d.fresh, v) }
 
 // setInsnTraffic has packets of known flows sent, or of new ones.

@@ -13,8 +13,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// culvert's load balancers whose instructions are counted balance all packets, which are those that the name says. With other
-// packets that is found out.
+// culvert's load balancers balance all packets, and Check confirms that the packets are of the kind that the row is about. With
+// packets of the other kind Check fails.
 func TestInsnCulverts(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)

@@ -22,28 +22,29 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// kernelPeer is a load balancer of the kernel's, between a router that clients are behind and backends that are neighbors.
+// kernelPeer is a load balancer of the kernel. Clients are behind a router in front of it, and backends are its neighbors.
 type kernelPeer struct {
-	// program puts the rules in force: nft, iptables or ipvsadm; empty for none.
+	// program installs the rules: nft, iptables-restore or ipvsadm. Empty stands for no rules.
 	program string
-	// args are the program's, and rules what it is given to read.
+	// args are the program's arguments. rules is its standard input.
 	args  []string
 	rules func(p peer.Path) string
-	// sets are files below /proc/sys/net of the namespace with what is to be in them.
-	sets map[string]string
-	// takes is set if the service's address is one of the host's own, as IPVS needs it.
-	takes bool
-	// opens is set for peers that take packets of a flow only after its SYN. All others take up flows at any packet: to
-	// them a SYN whose answer they have not seen, as with one way only, is no reason to take what follows for valid.
-	opens bool
-	// arrival is what the peer makes of packets.
+	// sysctls are files below /proc/sys/net with the values to write into them.
+	sysctls map[string]string
+	// ownsVIP is set if the VIP has to be an address of the host itself, as IPVS needs it.
+	ownsVIP bool
+	// needsSYN is set for peers that accept packets of a flow only after its SYN. All others accept a flow at any packet. Those
+	// do not get SYNs: packets go in one direction only, and after a SYN without an answer connection tracking considers the
+	// packets that follow invalid.
+	needsSYN bool
+	// arrival is the form in which packets arrive at backends.
 	arrival arrivalForm
 
 	netns *load.Netns
 	on    io.Closer
 }
 
-// Attach makes the namespace a balancer, and sends some packets to see that it is one.
+// Attach makes the namespace a balancer, and verifies that it balances.
 func (d *kernelPeer) Attach(ctx context.Context, p peer.Path) error {
 	if err := d.install(ctx, p); err != nil {
 		return err
@@ -52,13 +53,13 @@ func (d *kernelPeer) Attach(ctx context.Context, p peer.Path) error {
 	if d.on, err = load.Listen(p.In); err != nil {
 		return err
 	}
-	return verify(ctx, p, d.arrival, d.opens)
+	return verify(ctx, p, d.arrival, d.needsSYN)
 }
 
 // install makes the namespace a balancer.
 func (d *kernelPeer) install(ctx context.Context, p peer.Path) error {
 	d.netns = p.In.Netns
-	if err := makeHost(p, d.sets, d.takes); err != nil {
+	if err := makeHost(p, d.sysctls, d.ownsVIP); err != nil {
 		return err
 	}
 	if d.program != "" {
@@ -69,25 +70,25 @@ func (d *kernelPeer) install(ctx context.Context, p peer.Path) error {
 	return nil
 }
 
-// makeHost makes a namespace a router between clients and backends, as a balancer is. All backends are neighbors with an
-// Ethernet address of their own. The service is routed to the first of them, unless the host takes its packets itself.
-func makeHost(p peer.Path, sets map[string]string, takes bool) error {
+// makeHost makes a namespace a router between clients and backends. All backends are neighbors with an Ethernet address of their
+// own. The VIP is an address of the host if ownsVIP is set. Otherwise it is routed to the first backend.
+func makeHost(p peer.Path, sysctls map[string]string, ownsVIP bool) error {
 	gateway := netIn.Addr().Next().Next()
 	steps := []func() error{
 		func() error { return p.In.Assign(netip.PrefixFrom(netIn.Addr().Next(), netIn.Bits())) },
 		func() error { return p.Out.Assign(netip.PrefixFrom(netOut.Addr().Next(), netOut.Bits())) },
 		func() error { return p.In.SetNeighbor(gateway, p.Source.MAC) },
-		func() error { return p.In.Netns.Do(func() error { return setUp(p, sets) }) },
+		func() error { return p.In.Netns.Do(func() error { return setRouting(p, sysctls) }) },
 		func() error { return addRoute(p.In, netip.PrefixFrom(netip.IPv4Unspecified(), 0), gateway) },
 	}
 	for i := range backendCount {
 		steps = append(steps, func() error { return p.Out.SetNeighbor(backendAddr(i), backendMAC(i)) })
 	}
-	service := netip.PrefixFrom(vip4.Addr(), vip4.Addr().BitLen())
-	if takes {
-		steps = append(steps, func() error { return p.In.Assign(service) })
+	vip := netip.PrefixFrom(vip4.Addr(), vip4.Addr().BitLen())
+	if ownsVIP {
+		steps = append(steps, func() error { return p.In.Assign(vip) })
 	} else {
-		steps = append(steps, func() error { return addRoute(p.Out, service, backendAddr(0)) })
+		steps = append(steps, func() error { return addRoute(p.Out, vip, backendAddr(0)) })
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -97,13 +98,13 @@ func makeHost(p peer.Path, sets map[string]string, takes bool) error {
 	return nil
 }
 
-// setUp makes the namespace of the calling thread a router that takes packets whatever their source.
-func setUp(p peer.Path, sets map[string]string) error {
+// setRouting makes the namespace of the calling thread a router without source validation. It also writes sysctls.
+func setRouting(p peer.Path, sysctls map[string]string) error {
 	all := map[string]string{"ipv4/ip_forward": "1"}
 	for _, dev := range []string{"all", p.In.Name, p.Out.Name} {
 		all["ipv4/conf/"+dev+"/rp_filter"] = "0"
 	}
-	maps.Copy(all, sets)
+	maps.Copy(all, sysctls)
 	for name, value := range all {
 		if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
 			return fmt.Errorf("make a namespace a balancer: set %s to %s: %w", name, value, err)
@@ -112,17 +113,18 @@ func setUp(p peer.Path, sets map[string]string) error {
 	return nil
 }
 
-// addRoute routes a network to a neighbor.
-func addRoute(by load.End, to netip.Prefix, gateway netip.Addr) error {
+// addRoute adds a route to a network by a gateway, which is a neighbor on the given device.
+func addRoute(e load.End, to netip.Prefix, gateway netip.Addr) error {
 	dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
-	route := &netlink.Route{LinkIndex: by.Index, Dst: dst, Gw: gateway.AsSlice()}
-	if err := by.Netns.Netlink().RouteAdd(route); err != nil {
+	route := &netlink.Route{LinkIndex: e.Index, Dst: dst, Gw: gateway.AsSlice()}
+	if err := e.Netns.Netlink().RouteAdd(route); err != nil {
 		return fmt.Errorf("route %s to %s: %w", to, gateway, err)
 	}
 	return nil
 }
 
-// Available tells whether the program is there and the kernel takes its rules, by trying.
+// Available implements peer.Optional: it checks that the program exists, and installs the rules to see whether the kernel
+// supports them.
 func (d *kernelPeer) Available() (err error) {
 	if d.program == "" {
 		return nil
@@ -138,12 +140,12 @@ func (d *kernelPeer) Available() (err error) {
 	return d.install(context.Background(), row.Path)
 }
 
-// Frames go to the balancer's own Ethernet address.
+// Frames returns the common frames, addressed to the balancer's Ethernet address.
 func (*kernelPeer) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
 	return load.Addressed(common, p.In.MAC, p.Source.MAC), nil
 }
 
-// Losses are what the kernel dropped, and what connection tracking did.
+// Losses counts the packets that the kernel's IP stack and its connection tracking dropped.
 func (d *kernelPeer) Losses() (map[string]uint64, error) {
 	lost, err := peer.KernelLosses(d.netns)
 	if err != nil {
@@ -163,8 +165,8 @@ func (d *kernelPeer) Losses() (map[string]uint64, error) {
 	return lost, err
 }
 
-// conntrackDrops reads what connection tracking dropped: for want of room, and when two packets made the same entry. The
-// text has a line of names and one of hexadecimal numbers for each CPU.
+// conntrackDrops counts the packets that connection tracking dropped: because its table was full, and because two packets made
+// the same entry. The text has a line of names, and a line of hexadecimal numbers for each CPU.
 func conntrackDrops(text string) (sum uint64, err error) {
 	head, lines, _ := strings.Cut(text, "\n")
 	names := strings.Fields(head)
@@ -183,7 +185,7 @@ func conntrackDrops(text string) (sum uint64, err error) {
 	return sum, nil
 }
 
-// Detach leaves the rules to the namespace.
+// Detach removes the XDP program from In. The rules disappear with the namespace.
 func (d *kernelPeer) Detach() error {
 	if d.on == nil {
 		return nil

@@ -16,21 +16,22 @@ import (
 	"culvert/internal/lb"
 )
 
-// managed is culvert's load balancer with as many backends as ringSize, and changed as by its commands.
+// managed is culvert's load balancer with ringSize backends, which is changed as 'culvert lb' does it.
 type managed struct{ balancer }
 
-// ringSize is how many backends a service has whose ring is changed, and ringNet the length of their network's prefix.
 const (
+	// ringSize is the number of backends of the service whose ring is changed.
 	ringSize = 1000
-	ringNet  = 16
-	// resolve is how long it may take to find the ways to them.
-	resolve = 20 * time.Second
+	// ringNet is the prefix length of the backends' network.
+	ringNet = 16
+	// resolveLimit bounds the time until the next hops of all backends are known.
+	resolveLimit = 20 * time.Second
 )
 
-// managedService is the name of the service.
+// managedService is the service with the ring.
 var managedService = lb.Service{Addr: vip4.Addr(), Port: vip4.Port(), Protocol: lb.TCP}
 
-// ringBackend is the address of one of so many.
+// ringBackend is the address of backend n.
 func ringBackend(n int) netip.Addr {
 	a := netOut.Addr().As4()
 	const subnets, each = 4, 250
@@ -38,7 +39,8 @@ func ringBackend(n int) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// Prepare gives it the backends, which are neighbors. culvert looks whether the sink takes frames, which is not attached yet.
+// Prepare adds the backends, which are neighbors, and pauses the data plane. culvert checks whether the far end accepts redirected
+// frames. The sink is not attached yet, so Prepare makes the far end listen meanwhile.
 func (d *managed) Prepare(ctx context.Context, p peer.Path) error {
 	listening, err := load.Listen(p.Sink)
 	if err != nil {
@@ -71,14 +73,14 @@ func (d *managed) prepare(ctx context.Context, p peer.Path) error {
 		return err
 	}
 	err = p.In.Netns.Do(func() error {
-		limited, cancel := context.WithTimeout(ctx, resolve)
+		limited, cancel := context.WithTimeout(ctx, resolveLimit)
 		defer cancel()
 		missing, err := lb.Resolve(limited, d.inst)
 		switch {
 		case ctx.Err() != nil:
 			err = fmt.Errorf("interrupted: %w", ctx.Err())
 		case err == nil && len(missing) > 0:
-			err = fmt.Errorf("find the way to %d backends: they are no neighbors", len(missing))
+			err = fmt.Errorf("find the next hops of %d backends: they are no neighbors", len(missing))
 		}
 		return err
 	})
@@ -88,13 +90,13 @@ func (d *managed) prepare(ctx context.Context, p peer.Path) error {
 	return d.inst.Pause()
 }
 
-// change drains the first backend, or has it take flows again.
+// change drains the first backend, or ends that.
 func (d *managed) change(drained bool) error {
 	return lb.Edit(d.inst, func(s *lb.State) error { return s.Drain(managedService, ringBackend(0), drained) })
 }
 
-// runRingChanges changes the ring of a service with many backends while packets run, each of a flow of its own, so that the
-// ring is asked for each. The note says how long it took; the row is not valid if a packet is lost.
+// runRingChanges changes the ring of a service with many backends during traffic. Each packet has a flow of its own, so that each
+// looks the ring up. The note has the duration of changes. The row is invalid if a packet is lost.
 func runRingChanges(ctx context.Context, name string, o scenario.Options) (_ report.Row, err error) {
 	d := &managed{}
 	v := scenario.VethOptions{CPU: load.LastCPU()}
@@ -135,7 +137,8 @@ func runRingChanges(ctx context.Context, name string, o scenario.Options) (_ rep
 	return out, nil
 }
 
-// changeUnder makes changes one after the other, each a moment after the last, while packets run.
+// changeUnder makes a number of changes during traffic, with a pause after each. It returns the packets sent, and the duration of
+// each change in milliseconds.
 func changeUnder(ctx context.Context, gen *load.Generator, d *managed, changes int) (sum load.Sent, took []float64, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

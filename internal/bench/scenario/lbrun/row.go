@@ -15,12 +15,12 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// Row is a load balancer that gets the packets of a group, from as many CPUs as the group has. Each CPU has a generator, a
-// queue of the balancer's interfaces and of the sink's, as with a network card that spreads flows over CPUs.
+// Row is a load balancer that gets the packets of a group, from as many CPUs as the group has. Each CPU has a generator and its
+// own queues at all interfaces, as with a network card that spreads flows over CPUs.
 type Row struct {
 	scenario.VethRow
 	group *group
-	// gens has the generator of each CPU.
+	// gens are the generators, one for each CPU.
 	gens []*load.Generator
 }
 
@@ -28,18 +28,18 @@ type Row struct {
 func newRow(c peer.Candidate, g *group, o scenario.Options) *Row {
 	v := scenario.VethOptions{CPU: load.LastCPU()}
 	if g.cores > 1 {
-		v.Queues = load.LastCPU() + 1 // one for each number that a CPU may have
+		v.Queues = load.LastCPU() + 1 // one for each CPU number
 	}
 	g.SetTraffic(&v)
 	r := &Row{VethRow: *scenario.VethRows([]peer.Candidate{c}, o, v)[0], group: g}
 	r.Label += "@" + g.name
-	if d, ok := r.Device.(*balancer); ok && g.table() {
-		d.room(g.flows)
+	if d, ok := r.Device.(*balancer); ok && g.hasLargeTable() {
+		d.makeRoom(g.flows)
 	}
 	return r
 }
 
-// Setup makes the balancer, which has seen all flows then if there are not endless ones, and a generator for each CPU.
+// Setup makes the balancer and a generator for each CPU. Afterwards the balancer knows all flows, unless they are endless.
 func (r *Row) Setup(ctx context.Context) error {
 	if err := r.VethRow.Setup(ctx); err != nil {
 		return err
@@ -49,13 +49,13 @@ func (r *Row) Setup(ctx context.Context) error {
 	} else if err := r.perCPU(); err != nil {
 		return err
 	}
-	if r.group.table() {
+	if r.group.hasLargeTable() {
 		return r.learn(ctx)
 	}
 	return nil
 }
 
-// learn sends two packets of each flow, so that none is one that has just begun.
+// learn sends two packets of each flow, so that the balancer considers none of them new.
 func (r *Row) learn(ctx context.Context) (err error) {
 	if r.Exclusive {
 		defer func() { err = errors.Join(err, r.Close()) }()
@@ -131,7 +131,7 @@ func (r *Row) onCPUs(ctx context.Context, round time.Duration) (s scenario.Sampl
 	return r.Settle(ctx, before, s)
 }
 
-// together has all CPUs send at the same time. The time is that of the slowest.
+// together makes all CPUs send at the same time, each the given number of packets. The time in s is that of the slowest.
 func (r *Row) together(ctx context.Context, each uint64, s *scenario.Sample) error {
 	sent := make([]load.Sent, len(r.gens))
 	use, err := load.WatchCPUs(func() error {
@@ -152,7 +152,7 @@ func (r *Row) together(ctx context.Context, each uint64, s *scenario.Sample) err
 	return err
 }
 
-// Describe says what was sent from where.
+// Describe adds the frames, and the CPUs of all generators.
 func (r *Row) Describe(row *report.Row) {
 	r.VethRow.Describe(row)
 	row.Frames = int(r.group.flows)
@@ -167,7 +167,7 @@ func (r *Row) Describe(row *report.Row) {
 	}
 }
 
-// Teardown lets everything go.
+// Teardown closes the generators and removes the balancer.
 func (r *Row) Teardown() error {
 	var err error
 	for _, gen := range r.gens {

@@ -9,60 +9,60 @@ import (
 	"culvert/internal/bench/peer"
 )
 
-// table is the name of what nftables is told to make. Each peer has a namespace of its own.
+// table is the name of the table of nftables. Each peer has a namespace of its own.
 const table = "cvlb"
 
-// hashExpr is how nftables chooses among backends: by the client's address and port, as culvert does.
+// hashExpr is the expression by which nftables picks a backend: a hash of the client's address and port, as culvert's.
 var hashExpr = fmt.Sprintf("jhash ip saddr . tcp sport mod %d", backendCount)
 
-// service is what nftables and iptables match.
+// service and serviceIPTables match the service, in the languages of nftables and iptables.
 var (
 	service         = fmt.Sprintf("ip daddr %s tcp dport %d", vip4.Addr(), vip4.Port())
 	serviceIPTables = fmt.Sprintf("-d %s/32 -p tcp --dport %d", vip4.Addr(), vip4.Port())
 )
 
-// elements lists what there is of each backend, for a map of nftables.
-func elements(of func(n int) string) string {
+// elements lists the elements of a map of nftables, one for each backend.
+func elements(element func(n int) string) string {
 	all := make([]string, backendCount)
 	for i := range all {
-		all[i] = of(i)
+		all[i] = element(i)
 	}
 	return "{ " + strings.Join(all, ", ") + " }"
 }
 
-// numbered has each backend by its number.
-func numbered(what func(n int) any) string {
-	return elements(func(n int) string { return fmt.Sprintf("%d : %v", n, what(n)) })
+// byNumber lists the elements of a map of nftables from the number of a backend to a value.
+func byNumber(value func(n int) any) string {
+	return elements(func(n int) string { return fmt.Sprintf("%d : %v", n, value(n)) })
 }
 
-func addressOf(n int) any { return backendAddr(n) }
-func mac(n int) any       { return backendMAC(n) }
+func addrValue(n int) any { return backendAddr(n) }
+func macValue(n int) any  { return backendMAC(n) }
 
-// nftJHash is the text that 'nft -f' takes for DNAT by a hash, with connection tracking.
+// nftJHash is the input of 'nft -f' for DNAT by a hash, with connection tracking.
 func nftJHash() string {
 	return fmt.Sprintf("table ip %s {\n\tchain balance {\n\t\ttype nat hook prerouting priority dstnat\n"+
-		"\t\t%s dnat to %s map %s\n\t}\n}\n", table, service, hashExpr, numbered(addressOf))
+		"\t\t%s dnat to %s map %s\n\t}\n}\n", table, service, hashExpr, byNumber(addrValue))
 }
 
-// nftNetdev is the same without state, at the ingress of a device: the destination is replaced, and the packet sent out of
-// the other device to the backend's own Ethernet address.
+// nftNetdev is the input of 'nft -f' for the same without state, at the ingress hook of a device. It replaces the destination,
+// and sends the packet out of the other device to the backend's Ethernet address.
 func nftNetdev(p peer.Path) string {
 	macs := elements(func(n int) string { return fmt.Sprintf("%s : %s", backendAddr(n), backendMAC(n)) })
 	return fmt.Sprintf("table netdev %s {\n\tmap macs {\n\t\ttype ipv4_addr : ether_addr\n\t\telements = %s\n\t}\n"+
 		"\tchain balance {\n\t\ttype filter hook ingress device \"%s\" priority 0\n"+
 		"\t\t%s ip daddr set %s map %s ether daddr set ip daddr map @macs ether saddr set %s fwd to \"%s\"\n\t}\n}\n",
-		table, macs, p.In.Name, service, hashExpr, numbered(addressOf), p.Out.MAC, p.Out.Name)
+		table, macs, p.In.Name, service, hashExpr, byNumber(addrValue), p.Out.MAC, p.Out.Name)
 }
 
-// nftLayer2 replaces nothing but Ethernet addresses: backends have the service's address themselves.
+// nftLayer2 is the input of 'nft -f' for replacing only Ethernet addresses, for backends that have the VIP as their address.
 func nftLayer2(p peer.Path) string {
 	return fmt.Sprintf("table netdev %s {\n\tchain balance {\n\t\ttype filter hook ingress device \"%s\" priority 0\n"+
 		"\t\t%s ether daddr set %s map %s ether saddr set %s fwd to \"%s\"\n\t}\n}\n",
-		table, p.In.Name, service, hashExpr, numbered(mac), p.Out.MAC, p.Out.Name)
+		table, p.In.Name, service, hashExpr, byNumber(macValue), p.Out.MAC, p.Out.Name)
 }
 
-// iptablesStatistic is the text that iptables-restore takes: a rule for each backend, which takes its share of what is left
-// of the connections. Only the first packet of a connection gets there.
+// iptablesStatistic is the input of iptables-restore with a rule for each backend, which takes its share of the connections that
+// the rules before have left. Only the first packet of a connection reaches the rules.
 func iptablesStatistic() string {
 	var b strings.Builder
 	b.WriteString("*nat\n:PREROUTING ACCEPT [0:0]\n")
@@ -77,8 +77,8 @@ func iptablesStatistic() string {
 	return b.String()
 }
 
-// ipvs is the text that 'ipvsadm -R' takes: a service with a scheduler, and its backends by a way to forward: -i for
-// tunnels, -m for NAT. Flags have the scheduler heed the client's port too.
+// ipvs is the input of 'ipvsadm -R' for a service with a scheduler, and its backends with a forwarding method: -i for tunnels, -m
+// for NAT. Flags make the scheduler use the client's port too.
 func ipvs(scheduler, forward string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "-A -t %s -s %s -b %s-port\n", vip4, scheduler, scheduler)

@@ -90,8 +90,8 @@ func TestConntrackDrops(t *testing.T) {
 	}
 }
 
-// What rows of guests need comes with them.
-func TestInsnBalancersHaveAllTheyNeed(t *testing.T) {
+// Guests get the programs that their rows need, and modules in an order in which they can be loaded.
+func TestInsnBalancersHaveProgramsAndModules(t *testing.T) {
 	if got := strings.Join(PeerPrograms(nil), " "); got != "ipvsadm nft" {
 		t.Errorf("programs of all rows: %s", got)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lbrun measures load balancers: packets to a service with a hundred backends, and connections.
+// Package lbrun measures load balancers with a service of a hundred backends: packets and connections.
 package lbrun
 
 import (
@@ -16,16 +16,16 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// comparedWith are the rows that others of their group are compared with.
+// comparedWith are the rows that the other rows of their group are compared with.
 var comparedWith = []string{"redirect", "linux-forward", "nft-jhash", "nft-netdev", "iptables-statistic"}
 
-// Scenario is about load balancers.
+// Scenario is the scenario that measures load balancers.
 func Scenario() scenario.Scenario {
 	return scenario.Scenario{Name: "lb", Rounds: 9, Round: 250 * time.Millisecond, Candidates: candidates(), Run: run}
 }
 
-// run measures load balancers: one service with a hundred backends, the packets of a thousand clients, a flood of SYNs, a
-// million flows, one CPU to all, and connections beside a proxy; and what culvert takes for a packet by itself.
+// run measures load balancers with one service of a hundred backends: packets of a thousand clients, a SYN flood, a million
+// flows, one to all CPUs, and connections. It also measures the cost of culvert's program by itself.
 func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *report.Report, err error) {
 	groups, err := chosenGroups(o)
 	if err != nil {
@@ -71,19 +71,19 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 	return r, nil
 }
 
-// findMissing finds the rows that the machine lacks something for, with what it is. It is an error if they were asked
-// for by name.
+// findMissing finds the rows whose balancer cannot be used on this machine. The errors, by row, say what is missing. If a row in
+// o.Rows is among them, findMissing returns an error instead.
 func findMissing(o scenario.Options, groups []*group, chosen []peer.Candidate) (map[string]error, error) {
 	missing, err := o.Missing(chosen)
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range chosen {
-		connect := connectors()[c.Name]
-		if connect == nil || missing[c.Name] != nil || !slices.ContainsFunc(groups, func(g *group) bool { return g.tcp }) {
+		newConnector := connectors()[c.Name]
+		if newConnector == nil || missing[c.Name] != nil || !slices.ContainsFunc(groups, func(g *group) bool { return g.tcp }) {
 			continue
 		}
-		err := connect().available()
+		err := newConnector().available()
 		switch {
 		case err == nil:
 			continue
@@ -109,10 +109,10 @@ func (g *group) has(c peer.Candidate) bool {
 
 // runBalancers measures the rows that balance packets, in turns.
 func runBalancers(ctx context.Context, available []peer.Candidate, g *group, o scenario.Options) (r *report.Report, err error) {
-	if g.table() {
-		// Some more than there are, so that none has to make room.
-		back, err := roomForFlows(g.flows + g.flows/4)
-		defer func() { err = errors.Join(err, back()) }()
+	if g.hasLargeTable() {
+		// There is room for more flows than needed, so that none is evicted.
+		restore, err := roomForFlows(g.flows + g.flows/4)
+		defer func() { err = errors.Join(err, restore()) }()
 		if err != nil {
 			return nil, err
 		}

@@ -16,12 +16,12 @@ import (
 	"culvert/internal/testbed"
 )
 
-// options measure groups of scenario lb for a moment, with a small table of flows.
+// options are options for a short measurement of groups of scenario lb, with a small flow table.
 func options(groups ...string) scenario.Options {
 	return scenario.Options{Rounds: 1, Round: 5 * time.Millisecond, Progress: io.Discard, Groups: groups, Sample: 20_000}
 }
 
-// All rows balance all packets of all groups, or say what they dropped, and nothing remains.
+// All rows balance the packets of all groups, count those that they drop, and leave nothing behind.
 func TestLB(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -75,7 +75,7 @@ func TestLB(t *testing.T) {
 	}
 }
 
-// Rows that no group has are refused.
+// It is an error if none of the selected groups has any of the named rows.
 func TestLBWithoutRows(t *testing.T) {
 	o := options("known")
 	o.Rows = []string{"haproxy"}
@@ -84,7 +84,8 @@ func TestLBWithoutRows(t *testing.T) {
 	}
 }
 
-// Whenever it is interrupted, nothing remains, and connection tracking is as it was.
+// The scenario leaves nothing behind when it is interrupted, at whatever step, and the limits of connection tracking are as they
+// were before.
 func TestInterruptedLBLeavesNothing(t *testing.T) {
 	testbed.NeedRoot(t)
 	for _, when := range []string{
@@ -112,11 +113,11 @@ func TestInterruptedLBLeavesNothing(t *testing.T) {
 	}
 }
 
-// conntrackSettings is what connection tracking is bounded by.
+// conntrackSettings are the limits of connection tracking, as text.
 func conntrackSettings(t *testing.T) string {
 	t.Helper()
 	var all []string
-	for _, file := range []string{conntrackMost, conntrackBuckets} {
+	for _, file := range []string{conntrackMax, conntrackBuckets} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -126,18 +127,18 @@ func conntrackSettings(t *testing.T) string {
 	return strings.Join(all, " ")
 }
 
-// There is room for flows until it is given back.
+// roomForFlows raises the limits until restore is called, and never lowers them.
 func TestRoomForFlows(t *testing.T) {
 	testbed.NeedRoot(t)
 	before := conntrackSettings(t)
-	back, err := roomForFlows(300_000)
+	restore, err := roomForFlows(300_000)
 	if during := conntrackSettings(t); err != nil || during == before {
 		t.Errorf("settings %s before, %s then, error %v", before, during, err)
 	}
-	if err := back(); err != nil || conntrackSettings(t) != before {
+	if err := restore(); err != nil || conntrackSettings(t) != before {
 		t.Errorf("settings %s before, %s afterwards, error %v", before, conntrackSettings(t), err)
 	}
-	if back, err := roomForFlows(1); err != nil || back() != nil || conntrackSettings(t) != before {
+	if restore, err := roomForFlows(1); err != nil || restore() != nil || conntrackSettings(t) != before {
 		t.Errorf("settings %s, error %v", conntrackSettings(t), err)
 	}
 }

@@ -14,11 +14,12 @@ import (
 	"culvert/internal/bench/peer"
 )
 
-// tcpBed is a client, a balancer and a host that is all backends, each in a namespace of its own, in a row. Another wire
-// leads from the backends to the client directly.
+// tcpBed is a client, a balancer and a host with all backends, each in a namespace of its own. Wires connect the client with the
+// balancer, the balancer with the backends, and the backends with the client directly.
 type tcpBed struct {
 	client, under, backends *load.Netns
-	// path leads from the client to the backends. home and back are the ends of the other wire.
+	// path goes from the client by the balancer to the backends. home and back are the client's and the backends' end of the
+	// direct wire.
 	path       peer.Path
 	home, back load.End
 	server     http.Server
@@ -31,7 +32,7 @@ var netHome = netip.MustParsePrefix("203.0.113.0/24")
 // tcpClient is the client's address.
 var tcpClient = netIn.Addr().Next().Next()
 
-// newTCPBed makes all but the balancer. Close is called after it, even when it failed.
+// newTCPBed makes everything but the balancer. The caller must call Close, also after an error.
 func newTCPBed() (b *tcpBed, err error) {
 	b = &tcpBed{served: make(chan error, 1)}
 	p := &b.path
@@ -48,10 +49,10 @@ func newTCPBed() (b *tcpBed, err error) {
 			return err
 		},
 		func() error {
-			return b.client.Do(func() error { return setUp(peer.Path{In: p.Source, Out: b.home}, nil) })
+			return b.client.Do(func() error { return setRouting(peer.Path{In: p.Source, Out: b.home}, nil) })
 		},
 		func() error {
-			return b.backends.Do(func() error { return setUp(peer.Path{In: p.Sink, Out: b.back}, nil) })
+			return b.backends.Do(func() error { return setRouting(peer.Path{In: p.Sink, Out: b.back}, nil) })
 		},
 		func() error { return p.Source.Assign(prefix(tcpClient, netIn)) },
 		func() error { return b.home.Assign(prefix(own, netHome)) },
@@ -69,13 +70,15 @@ func newTCPBed() (b *tcpBed, err error) {
 	return b, nil
 }
 
-// page is where the backends send for as long as somebody reads, and answerText the length of what they say elsewhere.
 const (
-	page       = "/bulk"
-	answerText = 1024
+	// bulkPage is the path of a page without end.
+	bulkPage = "/bulk"
+	// answerLen is the length of all other pages in bytes.
+	answerLen = 1024
 )
 
-// serve has the backends answer on all their addresses: with the one that was asked.
+// serve starts the web server of the backends, on all their addresses. It answers with the address that the connection ended
+// at.
 func (b *tcpBed) serve() error {
 	var l net.Listener
 	err := b.backends.Do(func() (err error) {
@@ -88,12 +91,12 @@ func (b *tcpBed) serve() error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		at := r.Context().Value(http.LocalAddrContextKey).(net.Addr).String()
-		fmt.Fprint(w, at+strings.Repeat(" ", answerText-len(at)))
+		fmt.Fprint(w, at+strings.Repeat(" ", answerLen-len(at)))
 	})
-	mux.HandleFunc(page, func(w http.ResponseWriter, _ *http.Request) {
-		some := make([]byte, 1<<18)
+	mux.HandleFunc(bulkPage, func(w http.ResponseWriter, _ *http.Request) {
+		chunk := make([]byte, 1<<18)
 		for {
-			if _, err := w.Write(some); err != nil {
+			if _, err := w.Write(chunk); err != nil {
 				return
 			}
 		}
@@ -103,13 +106,13 @@ func (b *tcpBed) serve() error {
 	return nil
 }
 
-// Ways on which answers go.
+// Paths between client and backends.
 const (
 	directly = iota
 	throughBalancer
 )
 
-// routes leads the client's packets by the balancer, or to the backends directly, and the answers.
+// routes adds the routes of requests to the VIP and of answers to the client: directly or through the balancer.
 func (b *tcpBed) routes(requests, answers int) error {
 	vip, client := netip.PrefixFrom(vip4.Addr(), 32), netip.PrefixFrom(tcpClient, 32)
 	own, far := netHome.Addr().Next(), netHome.Addr().Next().Next()
@@ -127,7 +130,7 @@ func (b *tcpBed) routes(requests, answers int) error {
 	return addRoute(by, client, next)
 }
 
-// nearby has the balancer know the backends by the Ethernet address that they all have.
+// nearby adds neighbor entries for the backends at the balancer. All backends have the same Ethernet address.
 func (b *tcpBed) nearby() error {
 	for n := range backendCount {
 		if err := b.path.Out.SetNeighbor(backendAddr(n), b.path.Sink.MAC); err != nil {
@@ -137,7 +140,7 @@ func (b *tcpBed) nearby() error {
 	return nil
 }
 
-// Close removes everything.
+// Close stops the web server and removes the namespaces.
 func (b *tcpBed) Close() error {
 	var err error
 	if b.server.Handler != nil {

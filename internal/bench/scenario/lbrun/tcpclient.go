@@ -13,22 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connectorCount is how many clients connect at a time, each on a thread of its own; streams how many read a long page.
+// connectorCount is the number of clients that make connections at the same time, each on a thread of its own. streams is the
+// number of those that read a page without end.
 const (
 	connectorCount = 16
 	streams        = 8
 )
 
-// clientLoad is clients at work.
+// clientLoad is a number of running clients.
 type clientLoad struct {
-	// done counts connections, bytes what was read.
+	// done counts connections, bytes the bytes read.
 	done, bytes atomic.Uint64
 	stopping    atomic.Bool
 	running     sync.WaitGroup
 	failed      chan error
 }
 
-// startLoad begins: clients that connect, ask and close, or with bulk clients that read as much as they can.
+// startLoad starts clients that make one short connection after the other or, with bulk, read a page without end.
 func (b *tcpBed) startLoad(bulk bool) *clientLoad {
 	n, work := connectorCount, shortConnections
 	if bulk {
@@ -47,7 +48,7 @@ func (b *tcpBed) startLoad(bulk bool) *clientLoad {
 	return l
 }
 
-// stop ends all clients, and returns the first error of one.
+// stop ends all clients, and returns the first error of any.
 func (l *clientLoad) stop() error {
 	l.stopping.Store(true)
 	l.running.Wait()
@@ -55,7 +56,7 @@ func (l *clientLoad) stop() error {
 	return <-l.failed
 }
 
-// shortConnections makes connections one after the other.
+// shortConnections makes one connection after the other, each for one request.
 func shortConnections(l *clientLoad) error {
 	for !l.stopping.Load() {
 		if _, err := ask(); err != nil {
@@ -66,10 +67,10 @@ func shortConnections(l *clientLoad) error {
 	return nil
 }
 
-// patience is how long a client waits for anything, in seconds.
+// patience is the timeout of a client's system calls, in seconds.
 const patience = 5
 
-// connect connects with the service, on a thread in the client's namespace.
+// connect connects to the VIP, on a thread in the client's namespace. It returns the socket, which the caller must close.
 func connect() (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -89,7 +90,8 @@ func connect() (int, error) {
 	return fd, nil
 }
 
-// uninterrupted repeats a system call that a signal ends; a connection that was made meanwhile is made.
+// uninterrupted repeats a system call that a signal interrupts. A connection attempt that has succeeded meanwhile counts as
+// success.
 func uninterrupted(call func() error) error {
 	for {
 		err := call()
@@ -102,7 +104,7 @@ func uninterrupted(call func() error) error {
 	}
 }
 
-// get connects and asks for a page. The caller closes.
+// get connects and requests a page. It returns the socket, which the caller must close.
 func get(page string) (int, error) {
 	fd, err := connect()
 	if err != nil {
@@ -114,7 +116,7 @@ func get(page string) (int, error) {
 	return fd, nil
 }
 
-// ask has the service answer over a connection of its own, and returns the address that was asked in the end.
+// ask makes a connection for one request, and returns the address that the connection ended at.
 func ask() (at string, err error) {
 	fd, err := get("/")
 	if err != nil {
@@ -134,24 +136,24 @@ func ask() (at string, err error) {
 		answer = append(answer, buf[:n]...)
 	}
 	head, body, _ := bytes.Cut(answer, []byte("\r\n\r\n"))
-	if !bytes.Contains(head, []byte(" 200 ")) || len(body) != answerText {
+	if !bytes.Contains(head, []byte(" 200 ")) || len(body) != answerLen {
 		return "", fmt.Errorf("ask %s for a page: it answers %q", vip4, answer)
 	}
 	return string(bytes.TrimSpace(body)), nil
 }
 
-// readFrom reads what has come, 0 bytes at the end.
+// readFrom reads from a socket. It returns 0 at the end of the stream.
 func readFrom(fd int, buf []byte) (n int, err error) {
 	err = uninterrupted(func() error { n, err = unix.Read(fd, buf); return err })
 	if err != nil {
-		return 0, fmt.Errorf("read what %s answers: %w", vip4, err)
+		return 0, fmt.Errorf("read the answer of %s: %w", vip4, err)
 	}
 	return n, nil
 }
 
-// longConnections reads a page without end.
+// longConnections reads a page without end until the load stops.
 func longConnections(l *clientLoad) (err error) {
-	fd, err := get(page)
+	fd, err := get(bulkPage)
 	if err != nil {
 		return err
 	}
@@ -163,26 +165,26 @@ func longConnections(l *clientLoad) (err error) {
 			return err
 		}
 		if n == 0 {
-			return fmt.Errorf("read what %s answers: it has ended", vip4)
+			return fmt.Errorf("read the answer of %s: it has ended", vip4)
 		}
 		l.bytes.Add(uint64(n))
 	}
 	return nil
 }
 
-// during counts connections and bytes a second for a while.
+// during measures connections a second or, with bulk, bytes a second, for about the duration of a round.
 func (b *tcpBed) during(bulk bool, round time.Duration) (rate float64, err error) {
 	l := b.startLoad(bulk)
 	count := &l.done
 	if bulk {
 		count = &l.bytes
 	}
-	// So that all take part, and windows have grown.
+	// All clients need to have started, and TCP's windows to have grown.
 	const settle = 50 * time.Millisecond
 	time.Sleep(settle)
 	begin, first := time.Now(), count.Load()
 	time.Sleep(round)
-	// A busy machine may get nothing done in a short round.
+	// On a busy machine a short round may be too short for a single connection.
 	for count.Load() == first && time.Since(begin) < round+patience*time.Second {
 		time.Sleep(time.Millisecond)
 	}

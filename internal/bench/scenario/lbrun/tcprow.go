@@ -14,16 +14,16 @@ import (
 	"culvert/internal/bench/scenario"
 )
 
-// tcpRow is a balancer of connections, with what was measured of it round by round.
+// tcpRow is a balancer of connections, with its measurements round by round.
 type tcpRow struct {
 	name     string
 	balancer connector
 	bed      *tcpBed
-	// rates are connections a second, speeds bits a second in thousand millions.
+	// rates are in connections a second, speeds in Gbit/s.
 	rates, speeds []float64
 }
 
-// setup makes the bed, and sees that connections reach the backends.
+// setup makes the bed, and verifies that connections reach the backends.
 func (r *tcpRow) setup(ctx context.Context) (err error) {
 	if r.bed, err = newTCPBed(); err != nil {
 		return err
@@ -34,36 +34,36 @@ func (r *tcpRow) setup(ctx context.Context) (err error) {
 	return r.bed.client.Do(r.verify)
 }
 
-// verify makes some connections, on a thread in the client's namespace, and sees where they end: at the service's own
-// address, or at many of the backends'.
+// verify makes some connections, on a thread in the client's namespace, and checks where they end: at the VIP, or at addresses
+// of many backends.
 func (r *tcpRow) verify() error {
-	at := map[string]int{}
+	ends := map[string]int{}
 	for range 2 * backendCount {
-		asked, err := ask()
+		end, err := ask()
 		if err != nil {
 			return err
 		}
-		at[asked]++
+		ends[end]++
 	}
 	if !r.balancer.spreads() {
-		if at[vip4.String()] != 2*backendCount {
-			return fmt.Errorf("the way to the backends is not what it should be: connections ended at %v", at)
+		if ends[vip4.String()] != 2*backendCount {
+			return fmt.Errorf("the balancer does not do its work: not all connections ended at the VIP but at %v", ends)
 		}
 		return r.verifyReached()
 	}
 	backends := 0
 	for n := range backendCount {
-		if at[fmt.Sprintf("%s:%d", backendAddr(n), vip4.Port())] > 0 {
+		if ends[fmt.Sprintf("%s:%d", backendAddr(n), vip4.Port())] > 0 {
 			backends++
 		}
 	}
-	if len(at) != backends || backends < backendCount/2 {
-		return fmt.Errorf("the balancer does not do its work: connections ended at %v", at)
+	if len(ends) != backends || backends < backendCount/2 {
+		return fmt.Errorf("the balancer does not do its work: connections ended at %v", ends)
 	}
 	return nil
 }
 
-// verifyReached sees that many of the backends got connections that all end at the service's own address.
+// verifyReached checks that a balancer whose connections all end at the VIP has sent packets to many backends.
 func (r *tcpRow) verifyReached() error {
 	d, ok := r.balancer.(interface{ reached() (int, error) })
 	if !ok {
@@ -76,8 +76,9 @@ func (r *tcpRow) verifyReached() error {
 	return err
 }
 
-// measure is one round: half of it connections, half long pages.
-func (r *tcpRow) measure(round time.Duration, counts bool) (string, error) {
+// measure measures one round, half of it connections and half the speed of pages without end. If record is not set the round only
+// warms up. It returns the result as text.
+func (r *tcpRow) measure(round time.Duration, record bool) (string, error) {
 	rate, err := r.bed.during(false, round/2)
 	if err != nil {
 		return "", err
@@ -87,7 +88,7 @@ func (r *tcpRow) measure(round time.Duration, counts bool) (string, error) {
 		return "", err
 	}
 	const bits = 8 / 1e9
-	if counts {
+	if record {
 		r.rates, r.speeds = append(r.rates, rate), append(r.speeds, bytes*bits)
 	}
 	return fmt.Sprintf("%.0f connections a second, %.2f Gbit/s", rate, bytes*bits), nil
@@ -126,22 +127,22 @@ func runConnections(ctx context.Context, available []peer.Candidate, g *group, o
 			if err := ctx.Err(); err != nil {
 				return nil, fmt.Errorf("interrupted: %w", err)
 			}
-			what := fmt.Sprintf("round %d of %d: %s", round, o.Rounds, r.name)
+			step := fmt.Sprintf("round %d of %d: %s", round, o.Rounds, r.name)
 			if round == 0 {
-				what = "warming up " + r.name
+				step = "warming up " + r.name
 			}
-			track.Begin(what)
-			found, err := r.measure(o.Round, round > 0)
+			track.Begin(step)
+			result, err := r.measure(o.Round, round > 0)
 			if err != nil {
 				return nil, fmt.Errorf("measure %s: %w", r.name, err)
 			}
-			track.End(strings.TrimSpace(what+" "+found), r.name+" "+found)
+			track.End(strings.TrimSpace(step+" "+result), r.name+" "+result)
 		}
 	}
 	return connectionsReport(rows, g), nil
 }
 
-// connectionsReport sums up, and compares rows by connections a second.
+// connectionsReport makes the report of rows, and compares them by connections a second.
 func connectionsReport(rows []*tcpRow, g *group) *report.Report {
 	all := &report.Report{Ratios: map[string]float64{}, RatioSpreads: map[string]report.Spread{}}
 	for _, r := range rows {

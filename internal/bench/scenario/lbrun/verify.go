@@ -18,34 +18,34 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// arrivalForm is what becomes of packets to the service.
+// arrivalForm is the form in which packets to the service arrive at a backend.
 type arrivalForm int
 
 const (
-	// arrivesUnchanged packets go to the first backend as they are.
+	// arrivesUnchanged packets arrive unchanged at the first backend.
 	arrivesUnchanged arrivalForm = iota
-	// arrivesRewritten packets have the address of a backend in place of the service's.
+	// arrivesRewritten packets have the address of a backend instead of the VIP.
 	arrivesRewritten
-	// arrivesSent packets are as they are behind the Ethernet address of a backend.
+	// arrivesSent packets are unchanged but for the Ethernet address of a backend.
 	arrivesSent
-	// arrivesTunnelled packets are as they are in another packet, of IP in IP, to a backend.
+	// arrivesTunnelled packets are unchanged within an IP-in-IP packet to a backend.
 	arrivesTunnelled
-	// arrivesInUDP packets are as they are in one of UDP, as GUE has them in its variant 1.
+	// arrivesInUDP packets are unchanged within a UDP packet to a backend (GUE, variant 1).
 	arrivesInUDP
 )
 
-// mostAttempts is how many times its share a backend may get.
-const mostAttempts = 4
+// maxShare bounds the packets that a backend may get, as a multiple of an even share.
+const maxShare = 4
 
-// verify sends packets of all clients, three of each, and looks at what arrives: each of them, as it should be, all of a
-// client at one backend, and clients spread over the backends. Flows begin with a SYN if opens is set. Afterwards the
-// balancer, which is attached, knows all flows.
-func verify(ctx context.Context, p peer.Path, arrival arrivalForm, opens bool) error {
-	frames := makePackets(clients, opens)
+// verify sends three packets of each client and checks that all arrive in the right form, those of each client at one backend,
+// and those of all clients spread over the backends. If withSYN is set flows begin with a SYN. The balancer must be attached.
+// Afterwards it knows all flows.
+func verify(ctx context.Context, p peer.Path, arrival arrivalForm, withSYN bool) error {
+	frames := makePackets(clients, withSYN)
 	frames = append(append(frames, makePackets(clients, false)...), makePackets(clients, false)...)
 	arrived, err := capture(ctx, p, load.Addressed(frames, p.In.MAC, p.Source.MAC))
 	if err != nil {
-		return fmt.Errorf("see what the balancer does: %w", err)
+		return fmt.Errorf("verify the balancer: %w", err)
 	}
 	at := map[netip.AddrPort]int{}
 	count := map[int]int{}
@@ -54,8 +54,8 @@ func verify(ctx context.Context, p peer.Path, arrival arrivalForm, opens bool) e
 		if err != nil {
 			return fmt.Errorf("the balancer does not do its work: a packet arrived as %x: %w", f, err)
 		}
-		if was, known := at[client]; known && was != backend {
-			return fmt.Errorf("the balancer does not do its work: packets of %s arrived at %s and at %s", client, backendAddr(was),
+		if first, known := at[client]; known && first != backend {
+			return fmt.Errorf("the balancer does not do its work: packets of %s arrived at %s and at %s", client, backendAddr(first),
 				backendAddr(backend))
 		}
 		at[client] = backend
@@ -69,7 +69,7 @@ func verify(ctx context.Context, p peer.Path, arrival arrivalForm, opens bool) e
 		return nil
 	}
 	for n := range backendCount {
-		if count[n] > mostAttempts*len(frames)/backendCount {
+		if count[n] > maxShare*len(frames)/backendCount {
 			return fmt.Errorf("the balancer does not do its work: of %d packets %d went to %s", len(frames), count[n], backendAddr(n))
 		}
 	}
@@ -79,7 +79,7 @@ func verify(ctx context.Context, p peer.Path, arrival arrivalForm, opens bool) e
 	return nil
 }
 
-// capture sends frames once and returns what arrives at the far end that is not the kernel's own.
+// capture sends frames once and returns the IPv4 frames that arrive at the sink.
 func capture(ctx context.Context, p peer.Path, frames [][]byte) (arrived [][]byte, err error) {
 	listening, err := load.Listen(p.Sink)
 	if err != nil {
@@ -91,8 +91,8 @@ func capture(ctx context.Context, p peer.Path, frames [][]byte) (arrived [][]byt
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, gen.Close()) }()
-	// So few at once that they find room in all queues, however slow the machine is.
-	const some = 200
+	// Frames are sent in parts that fit into all queues, on any machine.
+	const part = 200
 	err = p.Sink.Netns.Do(func() error {
 		fd, err := packetSocket(p.Sink)
 		if err != nil {
@@ -100,10 +100,10 @@ func capture(ctx context.Context, p peer.Path, frames [][]byte) (arrived [][]byt
 		}
 		defer unix.Close(fd)
 		for len(arrived) < len(frames) {
-			if _, err := gen.Run(ctx, min(some, uint64(len(frames)-len(arrived)))); err != nil {
+			if _, err := gen.Run(ctx, min(part, uint64(len(frames)-len(arrived)))); err != nil {
 				return err
 			}
-			for range some {
+			for range part {
 				f, err := receive(fd)
 				if err != nil || f == nil {
 					return err
@@ -116,26 +116,26 @@ func capture(ctx context.Context, p peer.Path, frames [][]byte) (arrived [][]byt
 	return arrived, err
 }
 
-// packetSocket gets frames with IPv4 of a device, on a thread in its namespace. Reading waits for a while.
+// packetSocket opens a socket for the IPv4 frames that arrive at a device, on a thread in its namespace. Reads have a timeout.
 func packetSocket(at load.End) (int, error) {
 	const (
-		patience = 5       // seconds
-		room     = 8 << 20 // a packet counts as the page that it lies in, and more
+		timeout = 5       // seconds
+		room    = 8 << 20 // bytes; each packet takes more than the page that holds it
 	)
 	protocol := uint16(unix.ETH_P_IP<<8&0xff00 | unix.ETH_P_IP>>8)
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(protocol))
 	if err == nil {
 		err = errors.Join(unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: at.Index}),
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room),
-			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: patience}))
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: timeout}))
 	}
 	if err != nil {
-		return -1, fmt.Errorf("watch what arrives at %s: %w", at.Name, err)
+		return -1, fmt.Errorf("capture frames at %s: %w", at.Name, err)
 	}
 	return fd, nil
 }
 
-// receive reads a frame, nil if none has come for long.
+// receive reads a frame. It returns nil if none has arrived within the socket's timeout.
 func receive(fd int) ([]byte, error) {
 	buf := make([]byte, 2048)
 	for {
@@ -150,17 +150,19 @@ func receive(fd int) ([]byte, error) {
 	}
 }
 
-// read takes a packet apart that has arrived: whose it is, and where.
+// read parses a frame that has arrived. It returns the client that sent the packet, and the backend that got it. It returns an
+// error if the packet does not have the form a.
 func (a arrivalForm) read(f []byte) (client netip.AddrPort, backend int, err error) {
-	const least = scionpkt.EthernetLen + scionpkt.IPv4Len + 4
+	const shortest = scionpkt.EthernetLen + scionpkt.IPv4Len + 4
 	backend = int(f[5])
-	if len(f) < least || backend >= backendCount || !bytes.Equal(f[:6], backendMAC(backend)) {
+	if len(f) < shortest || backend >= backendCount || !bytes.Equal(f[:6], backendMAC(backend)) {
 		return client, 0, errors.New("it has not the Ethernet address of a backend")
 	}
 	ip := f[scionpkt.EthernetLen:]
-	want, is := vip4.Addr(), func(what netip.Addr) error {
-		if dst := netip.AddrFrom4([4]byte(ip[16:20])); dst != what {
-			return fmt.Errorf("it is for %s, not for %s", dst, what)
+	want := vip4.Addr()
+	checkHeader := func(want netip.Addr) error {
+		if dst := netip.AddrFrom4([4]byte(ip[16:20])); dst != want {
+			return fmt.Errorf("it is for %s, not for %s", dst, want)
 		}
 		if ip[0] != 0x45 || load.OnesSum(ip[:scionpkt.IPv4Len]) != 0xffff {
 			return errors.New("its header is wrong")
@@ -171,24 +173,24 @@ func (a arrivalForm) read(f []byte) (client netip.AddrPort, backend int, err err
 	case arrivesRewritten:
 		want = backendAddr(backend)
 	case arrivesTunnelled, arrivesInUDP:
-		if err := is(backendAddr(backend)); err != nil {
+		if err := checkHeader(backendAddr(backend)); err != nil {
 			return client, 0, err
 		}
 		if ip = a.inside(ip); len(ip) < scionpkt.IPv4Len+4 {
 			return client, 0, errors.New("it holds no other packet")
 		}
 	}
-	if err := is(want); err != nil {
+	if err := checkHeader(want); err != nil {
 		return client, 0, err
 	}
-	if !tcpRight(ip) {
+	if !isValidTCP(ip) {
 		return client, 0, errors.New("it is no TCP packet of the right length and checksum")
 	}
 	src := netip.AddrFrom4([4]byte(ip[12:16]))
 	return netip.AddrPortFrom(src, binary.BigEndian.Uint16(ip[scionpkt.IPv4Len:])), backend, nil
 }
 
-// inside is what a packet without IPv4 options holds, nil if it is not that kind of packet.
+// inside is the inner packet of an IPv4 packet without options, nil if it is not encapsulated in form a.
 func (a arrivalForm) inside(ip []byte) []byte {
 	const inIP, outer = 4, scionpkt.IPv4Len + scionpkt.UDPLen
 	proto, rest := ip[9], ip[scionpkt.IPv4Len:]
@@ -198,7 +200,7 @@ func (a arrivalForm) inside(ip []byte) []byte {
 	if a != arrivesInUDP || proto != unix.IPPROTO_UDP || len(ip) < outer {
 		return nil
 	}
-	// The checksum is 0, as tunnels may leave it.
+	// Tunnels may leave the checksum 0, and this one does.
 	port, length, sum := binary.BigEndian.Uint16(rest[2:]), binary.BigEndian.Uint16(rest[4:]), binary.BigEndian.Uint16(rest[6:])
 	if port != decapplane.DefaultGUEPort || int(length) != len(rest) || sum != 0 {
 		return nil
@@ -206,8 +208,8 @@ func (a arrivalForm) inside(ip []byte) []byte {
 	return ip[outer:]
 }
 
-// tcpRight tells whether an IPv4 packet without options is the TCP packet that was sent, with a right checksum.
-func tcpRight(ip []byte) bool {
+// isValidTCP tells whether an IPv4 packet without options is a TCP packet of the length that was sent, with a valid checksum.
+func isValidTCP(ip []byte) bool {
 	tcp := ip[scionpkt.IPv4Len:]
 	pseudo := append(append([]byte(nil), ip[12:20]...), 0, load.ProtoTCP, 0, byte(len(tcp)))
 	return ip[9] == load.ProtoTCP && len(ip) == frameLen-scionpkt.EthernetLen && load.OnesSum(append(pseudo, tcp...)) == 0xffff

@@ -17,7 +17,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Every balancer that this machine has does what it should with all packets, and is seen to.
+// Every balancer passes verify, forwards all packets, and tracks flows only if it does NAT.
 func TestBalancers(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -40,12 +40,12 @@ func TestBalancers(t *testing.T) {
 					if seen.Packets != 100 {
 						t.Errorf("%s: %d packets of 100 arrived", row.Label, seen.Packets)
 					}
-					tracked, known := tracks(t, row.Path.In.Netns), clients
+					tracked, sent := trackedFlows(t, row.Path.In.Netns), clients
 					if g.syn {
-						known += 100
+						sent += 100
 					}
-					if natted := c.Name == "nft-jhash" || c.Name == "iptables-statistic"; natted != (tracked == known) || !natted && tracked > 0 {
-						t.Errorf("%s: %d flows are tracked, %d were sent", row.Label, tracked, known)
+					if nat := c.Name == "nft-jhash" || c.Name == "iptables-statistic"; nat != (tracked == sent) || !nat && tracked > 0 {
+						t.Errorf("%s: %d flows are tracked, %d were sent", row.Label, tracked, sent)
 					}
 					err = settleErr
 				}
@@ -57,8 +57,8 @@ func TestBalancers(t *testing.T) {
 	}
 }
 
-// tracks is how many connections are tracked in a namespace.
-func tracks(t *testing.T, s *load.Netns) (n int) {
+// trackedFlows is the number of flows that connection tracking has in a namespace.
+func trackedFlows(t *testing.T, s *load.Netns) (n int) {
 	t.Helper()
 	err := s.Do(func() error {
 		text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
@@ -73,8 +73,8 @@ func tracks(t *testing.T, s *load.Netns) (n int) {
 	return n
 }
 
-// A balancer that does not do its work is found out before it is measured.
-func TestBalancersThatDoNot(t *testing.T) {
+// A balancer that does not do its work fails before it is measured.
+func TestBalancersThatDoNotBalance(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
 	jhash := kernelPeers()["nft-jhash"]
@@ -124,58 +124,64 @@ func TestBalancersThatDoNot(t *testing.T) {
 	}
 }
 
-// Packets are taken apart as they arrive, and what is not as it should be is found.
+// read returns client and backend of packets in the right form, and an error for all others.
 func TestArrivals(t *testing.T) {
 	client := clientAddr(3)
 	to := func(backend int, f []byte) []byte {
 		return load.Addressed([][]byte{f}, backendMAC(backend), backendMAC(101))[0]
 	}
-	same := to(5, makePacket(client, true))
-	inner := same[14:]
+	plain := to(5, makePacket(client, true))
+	inner := plain[14:]
 	// IPv4 with protocol 4 and a right checksum, from the balancer to backend 5.
 	outer := []byte{0x45, 0, 0, 72, 0, 0, 0x40, 0, 64, 4, 0, 0, 198, 19, 0, 1, 198, 19, 0, 106}
 	sum := ^load.OnesSum(outer)
 	outer[10], outer[11] = byte(sum>>8), byte(sum)
-	tunnelled := bytes.Join([][]byte{same[:14], outer, inner}, nil)
+	tunnelled := bytes.Join([][]byte{plain[:14], outer, inner}, nil)
 	// The same in UDP: from some port to that of GUE, without a checksum.
 	outer = append(bytes.Clone(outer), 0xc0, 1, 0x17, 0xc0, 0, 60, 0, 0)
 	outer[3], outer[9], outer[10], outer[11] = 80, 17, 0, 0
 	sum = ^load.OnesSum(outer[:20])
 	outer[10], outer[11] = byte(sum>>8), byte(sum)
-	inUDP := bytes.Join([][]byte{same[:14], outer, inner}, nil)
-	wrongPort, wrongLength := bytes.Clone(inUDP), bytes.Clone(inUDP)
-	wrongPort[14+23]++
-	wrongLength[14+25]++
-	for _, tc := range []struct {
-		a    arrivalForm
-		f    []byte
-		want string
-	}{
-		{arrivesSent, same, ""}, {arrivesUnchanged, same, ""}, {arrivesTunnelled, tunnelled, ""}, {arrivesInUDP, inUDP, ""},
-		{arrivesRewritten, same, "it is for 192.0.2.1, not for 198.19.0.106"},
-		{arrivesTunnelled, same, "it is for 192.0.2.1, not for 198.19.0.106"},
-		{arrivesSent, tunnelled, "it is for 198.19.0.106, not for 192.0.2.1"},
-		{arrivesSent, to(backendCount, makePacket(client, true)), "Ethernet address"},
-		{arrivesSent, same[:len(same)-1], "right length"},
-		{arrivesSent, same[:30], "Ethernet address"},
-		{arrivesTunnelled, tunnelled[:40], "no other packet"},
-		{arrivesTunnelled, inUDP, "no other packet"},
-		{arrivesInUDP, tunnelled, "no other packet"},
-		{arrivesInUDP, inUDP[:38], "no other packet"},
-		{arrivesInUDP, wrongPort, "no other packet"},
-		{arrivesInUDP, wrongLength, "no other packet"},
-	} {
-		got, backend, err := tc.a.read(tc.f)
-		switch {
-		case tc.want == "" && (err != nil || backend != 5 || got != client):
-			t.Errorf("%d of %x: %s at %d, error %v", tc.a, tc.f, got, backend, err)
-		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
-			t.Errorf("%d of %x: error %v, want %q", tc.a, tc.f, err, tc.want)
-		}
+	inUDP := bytes.Join([][]byte{plain[:14], outer, inner}, nil)
+	// corrupt returns a copy of a frame with one byte changed.
+	corrupt := func(f []byte, offset int) []byte {
+		f = bytes.Clone(f)
+		f[offset]++
+		return f
 	}
-	wrong := bytes.Clone(same)
-	wrong[24]++
-	if _, _, err := arrivesSent.read(wrong); err == nil || !strings.Contains(err.Error(), "header") {
-		t.Errorf("a wrong checksum of IP: error %v", err)
+	const ipChecksum, udpPort, udpLength = 14 + 10, 14 + 20 + 3, 14 + 20 + 5
+	for _, tc := range []struct {
+		name      string
+		form      arrivalForm
+		frame     []byte
+		wantError string // empty for client at backend 5
+	}{
+		{"for a backend's Ethernet address", arrivesSent, plain, ""},
+		{"unchanged", arrivesUnchanged, plain, ""},
+		{"IP in IP", arrivesTunnelled, tunnelled, ""},
+		{"in UDP", arrivesInUDP, inUDP, ""},
+		{"not rewritten", arrivesRewritten, plain, "it is for 192.0.2.1, not for 198.19.0.106"},
+		{"not tunnelled", arrivesTunnelled, plain, "it is for 192.0.2.1, not for 198.19.0.106"},
+		{"tunnelled instead of plain", arrivesSent, tunnelled, "it is for 198.19.0.106, not for 192.0.2.1"},
+		{"for an unknown backend", arrivesSent, to(backendCount, makePacket(client, true)), "Ethernet address"},
+		{"cut by a byte", arrivesSent, plain[:len(plain)-1], "right length"},
+		{"cut within the IP header", arrivesSent, plain[:30], "Ethernet address"},
+		{"wrong IP checksum", arrivesSent, corrupt(plain, ipChecksum), "header"},
+		{"tunnelled and cut within the inner header", arrivesTunnelled, tunnelled[:40], "no other packet"},
+		{"in UDP instead of IP in IP", arrivesTunnelled, inUDP, "no other packet"},
+		{"IP in IP instead of in UDP", arrivesInUDP, tunnelled, "no other packet"},
+		{"in UDP and cut within the UDP header", arrivesInUDP, inUDP[:38], "no other packet"},
+		{"in UDP for another port", arrivesInUDP, corrupt(inUDP, udpPort), "no other packet"},
+		{"in UDP with a wrong length", arrivesInUDP, corrupt(inUDP, udpLength), "no other packet"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, backend, err := tc.form.read(tc.frame)
+			switch {
+			case tc.wantError == "" && (err != nil || backend != 5 || got != client):
+				t.Errorf("%x: %s at %d, error %v", tc.frame, got, backend, err)
+			case tc.wantError != "" && (err == nil || !strings.Contains(err.Error(), tc.wantError)):
+				t.Errorf("%x: error %v, want %q", tc.frame, err, tc.wantError)
+			}
+		})
 	}
 }
