@@ -241,11 +241,11 @@ func TestCostsAreComparedByTheEmptyProgram(t *testing.T) {
 
 func TestInstructionsHaveNoNoise(t *testing.T) {
 	before, after := instructionSample(), instructionSample()
-	*after.Rows[1].Instructions++
-	*after.Rows[2].Instructions--
+	*after.row("bridge").Instructions++
+	*after.row("culvert-cold").Instructions--
 	c := compare(t, before, after)
-	for i, want := range []Verdict{Same, Slower, Faster, Same} {
-		if got := of(t, c, before.Rows[i].Name); got.Verdict != want {
+	for row, want := range map[string]Verdict{"redirect": Same, "bridge": Slower, "culvert-cold": Faster, "culvert-warm": Same} {
+		if got := of(t, c, row); got.Verdict != want {
 			t.Errorf("%+v, want %s", got, want)
 		}
 	}

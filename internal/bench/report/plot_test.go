@@ -80,14 +80,24 @@ func samples() []*Report {
 }
 
 func TestKindsOfPlots(t *testing.T) {
-	want := []string{"rates", "cost", "instructions", "rates scaling", "ndr", "latency", "floods"}
-	for i, r := range samples() {
+	for _, tc := range []struct {
+		report *Report
+		want   string
+	}{
+		{vethSample(), "rates"},
+		{costSample(), "cost"},
+		{instructionSample(), "instructions"},
+		{workersSample(), "rates scaling"},
+		{ndrSample(), "ndr"},
+		{latencySample(), "latency"},
+		{floodSample(), "floods"},
+	} {
 		var kinds []string
-		for _, p := range r.Plots() {
+		for _, p := range tc.report.Plots() {
 			kinds = append(kinds, p.Kind)
 		}
-		if got := strings.Join(kinds, " "); got != want[i] {
-			t.Errorf("%s has plots %s, want %s", r.Scenario, got, want[i])
+		if got := strings.Join(kinds, " "); got != tc.want {
+			t.Errorf("%s has plots %s, want %s", tc.report.Scenario, got, tc.want)
 		}
 	}
 }

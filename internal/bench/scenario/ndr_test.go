@@ -159,28 +159,43 @@ func TestNDRReport(t *testing.T) {
 	limited := regular
 	limited.Limit = search.GeneratorLimit
 	irregular := search.Outcome{Upper: 1e3, Limit: search.DeviceLimit, Irregular: "no luck"}
-	row := func(name string) trialRow { return trialRow{Candidate: peer.Candidate{Name: name}, length: 138} }
 	sum := Sample{Sent: 10, Received: 7, Lost: map[string]uint64{LostToDevice: 3, lostAtSink: 0}}
-	rows := []trialRow{row("redirect"), row("direct"), row("bridge"), row("reference")}
-	r := ndrReport(rows, []ndrResult{
-		{outcomes: []search.Outcome{regular, twice}, sum: sum, harness: 5},
-		{outcomes: []search.Outcome{limited, limited}},
-		{outcomes: []search.Outcome{regular, irregular}},
-		{outcomes: []search.Outcome{regular, regular}, missing: 3},
-	})
-	for i, want := range []struct {
-		ndr   report.Spread
-		valid bool
-		note  string
+	tests := []struct {
+		row    string
+		result ndrResult
+		ndr    report.Spread
+		valid  bool
+		note   string
 	}{
-		{report.Spread{Median: 1.495, Min: 0.99, Max: 2}, true, "no loss when 1.000 Mpps were asked for, loss at 2.020; 60 trials; 5 packets lost behind"},
-		{report.Spread{Median: 0.99, Min: 0.99, Max: 0.99}, true, "at least: more could not be offered; no loss when"},
-		{report.Spread{Median: 0.495, Min: 0, Max: 0.99}, false, "invalid: irregular, no luck"},
-		{report.Spread{Median: 0.99, Min: 0.99, Max: 0.99}, false, "invalid: 3 packets not accounted for"},
-	} {
+		{
+			"redirect", ndrResult{outcomes: []search.Outcome{regular, twice}, sum: sum, harness: 5},
+			report.Spread{Median: 1.495, Min: 0.99, Max: 2}, true,
+			"no loss when 1.000 Mpps were asked for, loss at 2.020; 60 trials; 5 packets lost behind",
+		},
+		{
+			"direct", ndrResult{outcomes: []search.Outcome{limited, limited}},
+			report.Spread{Median: 0.99, Min: 0.99, Max: 0.99}, true, "at least: more could not be offered; no loss when",
+		},
+		{
+			"bridge", ndrResult{outcomes: []search.Outcome{regular, irregular}},
+			report.Spread{Median: 0.495, Min: 0, Max: 0.99}, false, "invalid: irregular, no luck",
+		},
+		{
+			"reference", ndrResult{outcomes: []search.Outcome{regular, regular}, missing: 3},
+			report.Spread{Median: 0.99, Min: 0.99, Max: 0.99}, false, "invalid: 3 packets not accounted for",
+		},
+	}
+	var rows []trialRow
+	var results []ndrResult
+	for _, tc := range tests {
+		rows = append(rows, trialRow{Candidate: peer.Candidate{Name: tc.row}, length: 138})
+		results = append(results, tc.result)
+	}
+	r := ndrReport(rows, results)
+	for i, tc := range tests {
 		got := r.Rows[i]
-		if *got.NDR != want.ndr || got.Valid != want.valid || !strings.HasPrefix(got.Note, want.note) {
-			t.Errorf("row %+v with %+v, want %+v", got, *got.NDR, want)
+		if got.Name != tc.row+"@138" || *got.NDR != tc.ndr || got.Valid != tc.valid || !strings.HasPrefix(got.Note, tc.note) {
+			t.Errorf("%s: row %+v with %+v, want %+v, valid %t, note %q", tc.row, got, *got.NDR, tc.ndr, tc.valid, tc.note)
 		}
 	}
 	if lost := r.Rows[0].Lost; len(lost) != 1 || lost[LostToDevice] != 3 {

@@ -26,18 +26,22 @@ func TestShortfall(t *testing.T) {
 
 // If the generator misses the rate, a row that is about exactly that rate is invalid. Any other row only notes it.
 func TestReportOfShortfall(t *testing.T) {
-	var log []string
-	rows := []Row{&fakeRow{name: "paced", log: &log}, &fakeRow{name: "exact", log: &log}, &fakeRow{name: "kept", log: &log}}
-	at := func(asked float64, exact bool) []Sample {
-		return []Sample{{Sent: 1000, Received: 1000, Elapsed: time.Millisecond, Asked: asked, Exact: exact, Note: "paced"}}
-	}
-	r := RateReport(rows, [][]Sample{at(1.5e6, false), at(1.5e6, true), at(1e6, true)}, nil)
-	if got := r.Invalid(); !slices.Equal(got, []string{"exact"}) {
-		t.Errorf("invalid rows %q", got)
-	}
-	for i, row := range r.Rows {
-		if short := strings.Contains(row.Note, "the generator reached 1.00"); short != (i < 2) || !strings.HasPrefix(row.Note, "paced") {
-			t.Errorf("row %+v", row)
+	for _, tc := range []struct {
+		name         string
+		asked        float64
+		exact        bool
+		valid, noted bool
+	}{
+		{"misses a rate", 1.5e6, false, true, true},
+		{"misses an exact rate", 1.5e6, true, false, true},
+		{"reaches an exact rate", 1e6, true, true, false},
+	} {
+		var log []string
+		sample := Sample{Sent: 1000, Received: 1000, Elapsed: time.Millisecond, Asked: tc.asked, Exact: tc.exact, Note: "paced"}
+		row := RateReport([]Row{&fakeRow{name: "row", log: &log}}, [][]Sample{{sample}}, nil).Rows[0]
+		if noted := strings.Contains(row.Note, "the generator reached 1.00"); row.Valid != tc.valid || noted != tc.noted ||
+			!strings.HasPrefix(row.Note, "paced") {
+			t.Errorf("%s: row %+v, want valid %t, noted %t", tc.name, row, tc.valid, tc.noted)
 		}
 	}
 }

@@ -20,22 +20,18 @@ import (
 
 // vethNames are the names of the rows that TestVeth measures, in the order of the report.
 func vethNames() []string {
-	main := []string{
+	names := []string{
 		"direct", "bridge", "forward", "redirect", "rewrite", "culvert-nomac", "culvert-cold", "culvert-warm", "reference",
 		"reference-1cpu", "culvert+reference",
+		"direct@64", "bridge@64", "redirect@64",
+		"direct@512", "bridge@512", "redirect@512", "culvert-nomac@512", "culvert-cold@512", "culvert-warm@512", "reference@512",
+		"culvert+reference@512",
 	}
-	names := slices.Clone(main)
-	for _, suffix := range []string{"@64", "@512", "@2cpu"} {
-		for _, name := range main {
-			scion := name != "direct" && name != "bridge" && name != "redirect"
-			switch {
-			case name == "reference-1cpu", name == "forward", name == "rewrite", suffix == "@64" && scion, suffix == "@2cpu" && load.AllowedCPUs() < 2:
-			default:
-				names = append(names, name+suffix)
-			}
-		}
+	if load.AllowedCPUs() < 2 {
+		return names
 	}
-	return names
+	return append(names, "direct@2cpu", "bridge@2cpu", "redirect@2cpu", "culvert-nomac@2cpu", "culvert-cold@2cpu", "culvert-warm@2cpu",
+		"reference@2cpu", "culvert+reference@2cpu")
 }
 
 // All rows forward, every packet is accounted for, and nothing is left behind.
