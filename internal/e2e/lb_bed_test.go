@@ -83,8 +83,8 @@ func (b *balanced) view(ns string, look func(*lbplane.Plane, lb.State) error) {
 	check(b.T, look(p, s))
 }
 
-// eachMember visits what a balancer makes of a backend, for each VIP.
-func (b *balanced) eachMember(ns, backend string, visit func(*lbplane.Plane, lb.Backend) error) {
+// eachBackend visits what a balancer makes of a backend, for each VIP.
+func (b *balanced) eachBackend(ns, backend string, visit func(*lbplane.Plane, lb.Backend) error) {
 	b.Helper()
 	b.view(ns, func(p *lbplane.Plane, s lb.State) error {
 		for _, v := range s.VIPs {
@@ -104,7 +104,7 @@ func (b *balanced) eachMember(ns, backend string, visit func(*lbplane.Plane, lb.
 func (b *balanced) newFlows(backend string) (n uint64) {
 	b.Helper()
 	for _, ns := range balancers {
-		b.eachMember(ns, backend, func(p *lbplane.Plane, m lb.Backend) error {
+		b.eachBackend(ns, backend, func(p *lbplane.Plane, m lb.Backend) error {
 			traffic, err := p.Traffic(m.ID.Number())
 			n += traffic.Flows
 			return err
@@ -269,11 +269,11 @@ func (b *balanced) awaitHops(ns string, vip netip.AddrPort) {
 					continue
 				}
 				for _, m := range v.Backends {
-					member, err := p.Backend(m.ID.Number())
+					known, err := p.Backend(m.ID.Number())
 					if err != nil {
 						return err
 					}
-					missing = missing || member.Hop.Port == 0
+					missing = missing || known.Hop.Port == 0
 				}
 			}
 			return nil

@@ -2,10 +2,16 @@
 
 package scion
 
-import "culvert/internal/scion/scionplane"
+import (
+	"culvert/internal/scion/scionplane"
+	"culvert/internal/stats"
+)
 
 // plane is the eBPF data plane as the router wants it.
 type plane struct{ scionplane.Plane }
+
+// The metrics of all stages are served with the router's.
+var _ stats.CollectorSource = plane{}
 
 func (p plane) SetOwnKey(key [16]byte) error {
 	if err := p.ReplaceKey(key); err != nil {

@@ -51,13 +51,13 @@ type bed struct {
 	limited   *limits
 	counters
 
-	vips    []vip
-	members []lbplane.Backend
-	plane   *lbplane.Plane
-	router  *routeplane.Plane
-	owners  map[flow]lbplane.BackendID
-	kept    map[flow]lbplane.BackendID // of flows that a VIP keeps together
-	strays  map[fragments]bool
+	vips     []vip
+	backends []lbplane.Backend
+	plane    *lbplane.Plane
+	router   *routeplane.Plane
+	assigned map[flow]lbplane.BackendID
+	kept     map[flow]lbplane.BackendID // of flows that a VIP keeps together
+	strays   map[fragments]bool
 
 	routes []prefix
 	hops   map[uint32]routeplane.Hop
@@ -81,7 +81,7 @@ func newBed(t testing.TB, on stages) *bed {
 	rng := rand.New(rand.NewPCG(14, 14))
 	b := &bed{
 		on: on, net: scionpkt.RandomNetwork(rng, scionpkt.Mixes()[0], uint32(time.Now().Unix())), calls: make(chan func()),
-		owners: make(map[flow]lbplane.BackendID), kept: make(map[flow]lbplane.BackendID),
+		assigned: make(map[flow]lbplane.BackendID), kept: make(map[flow]lbplane.BackendID),
 		strays: make(map[fragments]bool), seen: make(map[string]int),
 	}
 	if on.scion {

@@ -47,7 +47,7 @@ func (b *bed) fillBalance() error {
 	}
 	out := b.net.Devices[1]
 	add := func(a string, change func(*lbplane.Backend)) error {
-		n := uint32(len(b.members) + 1)
+		n := uint32(len(b.backends) + 1)
 		m := lbplane.Backend{
 			ID: lbplane.NewBackendID(n, 1), Addr: addr(a), Encap: lbplane.IPIP, GUEPort: gueBase + uint16(n), Used: true,
 			Source: netip.MustParsePrefix("10.200.0.0/16"),
@@ -57,7 +57,7 @@ func (b *bed) fillBalance() error {
 			m.Source = netip.MustParsePrefix("fd00:200::/64")
 		}
 		change(&m)
-		b.members = append(b.members, m)
+		b.backends = append(b.backends, m)
 		return b.plane.SetBackend(m)
 	}
 	for f := range 2 {
@@ -79,14 +79,14 @@ func (b *bed) fillBalance() error {
 			}
 		}
 	}
-	all := b.members
+	all := b.backends
 	if err := errors.Join(
 		add("10.88.0.100", func(m *lbplane.Backend) { m.Hop.Port = 0 }),
 		add("10.88.0.101", func(m *lbplane.Backend) { m.Down = true }),
 	); err != nil {
 		return err
 	}
-	lost, down := b.members[len(all)], b.members[len(all)+1]
+	lost, down := b.backends[len(all)], b.backends[len(all)+1]
 	for _, v := range []struct {
 		to      string
 		proto   byte
@@ -227,7 +227,7 @@ func (b *bed) checkFlow(tr trial, in *view, o outcome) error {
 	}
 	f := flow{netip.AddrPortFrom(in.src, sport), service.number, dport, in.l4proto}
 	// Rings do not change here, so no flow moves, whatever flags a segment has.
-	if has, ok := b.owners[f]; ok && has != m.ID && service.id == nil {
+	if has, ok := b.assigned[f]; ok && has != m.ID && service.id == nil {
 		return fmt.Errorf("a flow of backend %d went to %d", has.Number(), m.ID.Number())
 	}
 	if o.reason != "fwd lb-quic" && service.id == nil {
@@ -237,17 +237,17 @@ func (b *bed) checkFlow(tr trial, in *view, o outcome) error {
 	}
 	switch o.reason {
 	case "fwd lb-new":
-		b.owners[f] = m.ID
+		b.assigned[f] = m.ID
 	case "fwd lb-quic":
 		if m.ID != service.of {
 			return fmt.Errorf("it went to backend %d, its connection ID names %d", m.ID.Number(), service.of.Number())
 		}
-		if _, ok := b.owners[f]; !ok { // a flow that the table has stays where it is
-			b.owners[f] = m.ID
+		if _, ok := b.assigned[f]; !ok { // a flow that the table has stays where it is
+			b.assigned[f] = m.ID
 		}
 	case "fwd lb-flow":
 		// After an entry has expired, the flow goes to the server that the connection ID names. The model does not see that.
-		if has, ok := b.owners[f]; ok && has != m.ID && (service.id == nil || m.ID != service.of) {
+		if has, ok := b.assigned[f]; ok && has != m.ID && (service.id == nil || m.ID != service.of) {
 			return fmt.Errorf("a flow of backend %d went to %d", has.Number(), m.ID.Number())
 		}
 	}
@@ -258,11 +258,11 @@ func (b *bed) checkFlow(tr trial, in *view, o outcome) error {
 // VIP's ring.
 func (b *bed) sent(tr trial, in *view, out []byte, of func(*vip) bool) (m lbplane.Backend, err error) {
 	o := decode(out)
-	at := slices.IndexFunc(b.members, func(m lbplane.Backend) bool { return bytes.Equal(out[:6], m.Hop.DstMAC[:]) })
+	at := slices.IndexFunc(b.backends, func(m lbplane.Backend) bool { return bytes.Equal(out[:6], m.Hop.DstMAC[:]) })
 	if at < 0 {
 		return m, fmt.Errorf("it was sent to %x, where no backend is", out[:6])
 	}
-	m = b.members[at]
+	m = b.backends[at]
 	found := false
 	for n := range b.vips {
 		found = found || of(&b.vips[n]) && slices.ContainsFunc(b.vips[n].ring, func(r lbplane.Backend) bool { return r.ID == m.ID })
@@ -358,7 +358,7 @@ func (b *bed) checkError(tr trial, in *view, o outcome) error {
 	}
 	m, err := b.sent(tr, in, o.frame, func(v *vip) bool { return v == service })
 	f := flow{netip.AddrPortFrom(q.dst, q.dport), service.number, q.sport, q.proto}
-	if has, ok := b.owners[f]; ok && err == nil && has != m.ID && !b.flowIsGone(f) {
+	if has, ok := b.assigned[f]; ok && err == nil && has != m.ID && !b.flowIsGone(f) {
 		return fmt.Errorf("about a flow of backend %d it went to %d", has.Number(), m.ID.Number())
 	}
 	return err

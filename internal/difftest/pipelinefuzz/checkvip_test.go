@@ -234,7 +234,7 @@ func checkUnreachable(frame []byte, in *view, out []byte) error {
 }
 
 // together checks that a flow goes to the same backend as others that the VIP keeps together with it.
-func (b *bed) together(f flow, service *vip, owner lbplane.BackendID) error {
+func (b *bed) together(f flow, service *vip, id lbplane.BackendID) error {
 	with := flow{client: f.client, vip: service.number}
 	switch {
 	case service.source:
@@ -242,10 +242,10 @@ func (b *bed) together(f flow, service *vip, owner lbplane.BackendID) error {
 	case !service.sourcePort:
 		return nil
 	}
-	if has, ok := b.kept[with]; ok && has != owner {
-		return fmt.Errorf("a flow of %v went to backend %d, others went to %d", with.client, owner.Number(), has.Number())
+	if has, ok := b.kept[with]; ok && has != id {
+		return fmt.Errorf("a flow of %v went to backend %d, others went to %d", with.client, id.Number(), has.Number())
 	}
-	b.kept[with] = owner
+	b.kept[with] = id
 	return nil
 }
 

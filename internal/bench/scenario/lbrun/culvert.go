@@ -62,8 +62,8 @@ func (d *culvert) fill(plane *lbplane.Plane, p peer.Path) error {
 		vip, backend, source = vip6, backendAddr6, source6
 	}
 	backends := make([]maglev.Backend, backendCount)
-	members := make([]lbplane.Backend, backendCount)
-	for n := range members {
+	all := make([]lbplane.Backend, backendCount)
+	for n := range all {
 		m := lbplane.Backend{
 			ID: lbplane.NewBackendID(uint32(n), 1), Addr: backend(n), Encap: d.encap, GUEPort: decapplane.DefaultGUEPort, Source: source,
 			Used: true, Hop: lbplane.Hop{Port: p.Out.Index, SrcMAC: [6]byte(p.Out.MAC), DstMAC: [6]byte(backendMAC(n)), MTU: 1500},
@@ -74,7 +74,7 @@ func (d *culvert) fill(plane *lbplane.Plane, p peer.Path) error {
 		if err := plane.SetBackend(m); err != nil {
 			return err
 		}
-		members[n], backends[n] = m, maglev.Backend{Key: m.Addr.AsSlice(), Weight: 1}
+		all[n], backends[n] = m, maglev.Backend{Key: m.Addr.AsSlice(), Weight: 1}
 	}
 	table, err := maglev.Table(plane.Options().RingSize, backends)
 	if err != nil {
@@ -82,7 +82,7 @@ func (d *culvert) fill(plane *lbplane.Plane, p peer.Path) error {
 	}
 	ring := make([]lbplane.BackendID, len(table))
 	for i, n := range table {
-		ring[i] = members[n].ID
+		ring[i] = all[n].ID
 	}
 	if err := plane.SetRing(0, ring); err != nil {
 		return err
