@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Fails when the folder of a stage imports that of another one: what two of them need moves down. And when the engine needs
-# a stage, of those whose part has left it.
+# a stage, or names one.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,6 +15,7 @@ bad=$(go list -f '{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}
   }')
 [[ -z $bad ]] || { echo "a stage may not import another: $bad" >&2; exit 1; }
 
-readonly left='scion|route|decap'
-bad=$(go list -deps ./internal/datapath | grep -E "^culvert/internal/($left)(/|$)" || true)
+bad=$(go list -deps ./internal/datapath | grep -E "^culvert/internal/($stages)(/|$)" || true)
 [[ -z $bad ]] || { echo "internal/datapath may not import a stage: $bad" >&2; exit 1; }
+bad=$(git ls-files -co --exclude-standard -- 'internal/datapath/*.go' | grep -v _test.go | xargs grep -nwiE 'filter|lb|scion|decap' || true)
+[[ -z $bad ]] || { echo "internal/datapath may not name a stage: $bad" >&2; exit 1; }

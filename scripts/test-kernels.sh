@@ -12,7 +12,8 @@ readonly kernels=${KERNELS:-6.1,6.12}
 # Packages, and what to run of each. An emulator takes some ten times as long as the machine: loading a
 # program takes seconds. So there is one test of each kind, and fewer packets.
 readonly -A suites=(
-  [datapath]='-test.run=^(TestAttachAndDetach|TestModeStays|TestLayouts|TestLossesAreCounted|TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterSyn.*|TestFilterDeliver.*|TestFilterPriorityTags|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys))$'
+  [datapath]='-test.run=^(TestAttachAndDetach|TestModeStays|TestLayouts|TestLossesAreCounted|TestFronts.*)$'
+  [filterplane]='-test.run=^(TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterSyn.*|TestFilterDeliver.*|TestFilterPriorityTags|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys))$'
   [decapplane]='-test.run=^TestDecap(Kinds|ECN.*|SeveralBuffers|Passes|Sets|CutAnywhere|Mutated|Attach|GenericAndHost|Refuses|AllOrNone|InterfacesChange)$'
   [lbplane]='-test.run=^(TestSweep(Frees|BeforeTimesGoRound|UnderLoad)|Test(KnownFlow|Encapsulations|Headers|Echo|TooBig|ICMPErrors|Fragments|QUIC|FlowStays|VLAN(s|Devices)|Forged(SYN|End|Fragment|ID)|Carry(Locked|Busy)|SourcePort)|TestUnclaimed(IsAnswered|IsDropped|IsTheKernels|OnVLANs)|TestCheckMarksOfOthers)$'
   [scionplane]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestLimitedPunts|TestLimitsAreNotShared|TestBFD.*|TestLinkAccept|TestSocketGuard.*|TestFramesOfSeveralBuffers)$'
@@ -32,7 +33,7 @@ totals=$PWD/out/test-totals-kernels
 echo 0 0 0 >"$totals"
 status=0
 commands=()
-read -ra names <<<"${*:-datapath decapplane lbplane scionplane routeplane example scionjudge load peer cbpf netfilter nexthop routejudge}"
+read -ra names <<<"${*:-datapath filterplane decapplane lbplane scionplane routeplane example scionjudge load peer cbpf netfilter nexthop routejudge}"
 for name in "${names[@]}"; do
   dir=$(find internal -type d -name "$name")
   echo "building the tests of $dir"

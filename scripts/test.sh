@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Those that take longest begin first, so that none is left over at the end.
-readonly longest=(internal/datapath internal/e2e internal/bench/scenario internal/bench/scenario/lbrun internal/lab cmd/culvert internal/difftest/routejudge internal/lb/announce internal/lb/lbplane internal/scion/scionplane)
+readonly longest=(internal/datapath internal/filter/filterplane internal/e2e internal/bench/scenario internal/bench/scenario/lbrun internal/lab cmd/culvert internal/difftest/routejudge internal/lb/announce internal/lb/lbplane internal/scion/scionplane)
 
 # Those that look at the kernel's own threads, which are only among the host's processes.
 readonly host=(internal/datapath internal/bench/load internal/bench/scenario internal/bench/scenario/filterrun)

@@ -52,7 +52,7 @@ struct decap_prefix {
 	struct decap_addr addr;
 };
 
-/* Outer destinations that are this host's. Writer of this and the next two: datapath, before attaching. */
+/* Outer destinations that are this host's. Writer of this and the next two: decapplane, before attaching. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);

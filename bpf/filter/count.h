@@ -6,7 +6,7 @@
 #include "core/counters.h"
 #include "core/xmit.h"
 
-/* Counters of the filter: two of its own, then two for each rule. Shared with datapath. */
+/* Counters of the filter: two of its own, then two for each rule. Shared with filterplane. */
 #define FILTER_SHORT 0 /* packets that end before a field that a rule reads */
 #define FILTER_MALFORMED 1 /* packets with inconsistent headers */
 #define FILTER_RULE(n) \
@@ -23,12 +23,12 @@ struct {
 	__type(value, struct counter);
 } filter_counts SEC(".maps");
 
-/* The most places at which one packet is counted: once for each rule, and the filter's own. Shared with datapath. */
+/* The most places at which one packet is counted: once for each rule, and the filter's own. Shared with filterplane. */
 #define FILTER_TRACED (FILTER_MAX_RULES + 2)
 
 /*
  * Added to the reason of a packet that is dropped before any rule has seen it. It is above all places. Shared with
- * datapath.
+ * filterplane.
  */
 #define FILTER_TRACE_REASON 0x10000
 

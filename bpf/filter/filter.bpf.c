@@ -27,7 +27,7 @@ const volatile bool
 	filter_needs_keys; /* a rule, the talkers or a protected service need addresses or ports */
 const volatile bool filter_ruled; /* there are rules */
 
-/* The program rx of the same data plane. Writer: datapath, before the program is attached. */
+/* What is behind: rx of the same data plane, or another program in front. Writer: datapath, before this is attached. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);

@@ -13,7 +13,7 @@
  */
 #define LIMIT_TICKS 16
 
-/* What a rate applies to. Shared with datapath. */
+/* What a rate applies to. Shared with filterplane. */
 #define LIMIT_PER_RULE 0
 #define LIMIT_PER_SRC 1
 #define LIMIT_PER_DST 2
@@ -40,7 +40,7 @@ struct filter_limit {
 	__u32 key[4]; /* secret of the hash */
 };
 
-/* By number. Writer: datapath, before a program uses the number; of due: the programs. */
+/* By number. Writer: filterplane, before a program uses the number; of due: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, FILTER_MAX_LIMITS);
@@ -68,7 +68,7 @@ struct limit_table {
 	__uint(value_size, sizeof(struct limit_bucket));
 };
 
-/* The keys of limits per address, by number. Writer: datapath; of the tables: the programs. */
+/* The keys of limits per address, by number. Writer: filterplane; of the tables: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, FILTER_MAX_LIMITS);

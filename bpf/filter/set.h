@@ -4,7 +4,7 @@
 
 #include "flow_keys.h"
 
-/* Which address of a packet a rule looks up. Shared with datapath. */
+/* Which address of a packet a rule looks up. Shared with filterplane. */
 #define FILTER_SRC 0
 #define FILTER_DST 1
 
@@ -64,7 +64,7 @@ struct filter_set_lines {
 	__uint(value_size, FILTER_LINE); /* struct filter_set_line */
 };
 
-/* Sets of prefixes by number. A set never changes, but another one takes its place. Writer: datapath. */
+/* Sets of prefixes by number. A set never changes, but another one takes its place. Writer: filterplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, FILTER_SETS);
@@ -87,7 +87,7 @@ struct filter_set_endpoints {
 	__uint(value_size, sizeof(__u32)); /* until when, in units of FILTER_TIME_SHIFT */
 };
 
-/* Sets of endpoints by number, which change in the same way. Writer: datapath. */
+/* Sets of endpoints by number, which change in the same way. Writer: filterplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, FILTER_SETS);

@@ -30,7 +30,7 @@ struct filter_service_key {
 
 #define FILTER_MAX_SERVICES 4096
 
-/* Writer: datapath. */
+/* Writer: filterplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, FILTER_MAX_SERVICES);

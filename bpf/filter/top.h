@@ -19,7 +19,7 @@
  * Bytes are counted from when the entry was taken, so the key has sent at least that many.
  */
 
-/* What the key of a packet is. Shared with datapath. */
+/* What the key of a packet is. Shared with filterplane. */
 #define TOP_BY_SRC 1
 #define TOP_BY_DST 2
 #define TOP_BY_PREFIX 3 /* of the source, /24 and /48 */
@@ -63,7 +63,7 @@ struct top_secret {
 	__u32 key[6];
 };
 
-/* Without the secret nobody can predict which keys share a bucket. Writer: datapath, when the map is new. */
+/* Without the secret nobody can predict which keys share a bucket. Writer: filterplane, when the map is new. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -7,15 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/datapath"
 	"culvert/internal/filter"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/node"
 )
 
 func newFilterProtectCmd() *cobra.Command {
 	var (
 		on string
-		s  datapath.FilterService
+		s  filterplane.Service
 	)
 	cmd := &cobra.Command{
 		Use:   "protect ADDRESS:PORT",

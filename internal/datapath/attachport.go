@@ -61,8 +61,7 @@ func (i *Instance) AttachedPorts() map[string]bool {
 }
 
 // AttachPort attaches the instance, which this process serves, to an interface that it was told to be on: one that has
-// come only now, or was made again. It goes on with the counters of its name, and rules of the filter for that name
-// are for it. An interface that had the name before and has another one now goes on carrying the instance. One that
+// come only now, or was made again. It goes on with the counters of its name, and so does what is in front of it. An interface that had the name before and has another one now goes on carrying the instance. One that
 // somebody is just detaching, not deleting, is pins.ErrGone.
 func (i *Instance) AttachPort(u pins.Unattached) error {
 	name := u.Interface
@@ -111,56 +110,20 @@ func (i *Instance) AttachPort(u pins.Unattached) error {
 	return nil
 }
 
-// attachPort attaches to an interface with the filter in front, whose rules know interfaces by their indexes.
+// attachPort attaches to an interface with what is in front, which may know interfaces by their indexes.
 func (i *Instance) attachPort(p *net.Interface, path string) error {
 	now, err := openInstance(i.dir)
 	if err != nil {
 		return fmt.Errorf("attaching to %s: %w", p.Name, err)
 	}
 	defer now.Close()
-	old, err := openFilter(i.dir, pins.Running(i.dir))
-	if err != nil {
-		return err
-	}
-	defer old.close()
-	if old.prog == nil || old.state.Generation == now.generation && !old.state.Filter.names(p.Name) {
-		now.filter = &filterPlane{prog: old.prog}
-		old.prog = nil // now closes it
-		return attachLink(now, p, path)
-	}
-	state := *old.state
-	state.Generation = now.generation
-	next, err := old.next(&state, nil, now, func(name string) (int, bool) {
-		if name == p.Name {
-			return p.Index, true
-		}
-		return now.pinnedIndex(name)
-	})
-	if err == nil {
-		err = next.pin()
-	}
-	if err != nil {
-		next.close()
+	if err := now.followPort(i.parts, p); err != nil {
 		return fmt.Errorf("attaching to %s: %w", p.Name, err)
 	}
-	now.filter = next // and closes it
-	if err = attachLink(now, p, path); err == nil {
-		if err = now.updatePinned(next.prog.prog, old.entry(now)); err != nil {
-			_ = pins.Detach(path)
-		}
-	}
-	if err != nil {
-		next.forget()
+	if now.fronts, _, err = now.openFronts(); err != nil { // now closes them
 		return err
 	}
-	UntilUnused()
-	next.forgetOthers()
-	return nil
-}
-
-// names tells whether a rule is for an interface.
-func (f *Filter) names(iface string) bool {
-	return slices.ContainsFunc(f.Rules, func(r FilterRule) bool { return slices.Contains(r.Interfaces, iface) })
+	return attachLink(now, p, path)
 }
 
 // Removed tells whether an instance that this process serves was removed by somebody else, as by 'culvert detach --all'.
@@ -179,9 +142,9 @@ func (i *Instance) Removed() bool {
 }
 
 // Restore pins an instance that was removed again, with the counters, keys, next hops and flows that this process has
-// kept of it, and the filter as it was when KeepFilter last looked; filtered is false if it never did. What is on no
+// kept of it, and what was in front of it when KeepFronts last looked; fronts is false if it never did. What is on no
 // interface then is for AttachPort.
-func (i *Instance) Restore() (filtered bool, err error) {
+func (i *Instance) Restore() (fronts bool, err error) {
 	dir, err := makeInstanceDir(i.meta.NetNS, i.Name())
 	if err != nil {
 		return false, err
@@ -226,5 +189,5 @@ func (i *Instance) Restore() (filtered bool, err error) {
 	}
 	i.lock.Close()
 	i.lock = lock
-	return i.kept.plane != nil, nil
+	return i.kept.known, nil
 }

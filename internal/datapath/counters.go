@@ -40,8 +40,8 @@ func (i *Instance) carryReasons(old *Instance, l *Loading) error {
 	return nil
 }
 
-// sameReasons refuses programs whose reasons have other numbers: their counters would be taken for those of others.
-func (i *Instance) sameReasons() error {
+// SameReasons refuses programs whose reasons have other numbers: their counters would be taken for those of others.
+func (i *Instance) SameReasons() error {
 	if slices.Equal(i.meta.Reasons, reasonNames()) {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (i *Instance) sameReasons() error {
 // Ports reads the counters of all interfaces ever served; reasons that were never given are left
 // out.
 func (i *Instance) Ports() ([]stats.Port, error) {
-	if err := i.sameReasons(); err != nil {
+	if err := i.SameReasons(); err != nil {
 		return nil, err
 	}
 	attached := i.Attached()

@@ -50,7 +50,7 @@ func (i *Instance) Starting() bool {
 	if i.temporary || len(i.livePins()) > 0 {
 		return false
 	}
-	f, err := os.Open(filepath.Join(i.dir, filterDir))
+	f, err := os.Open(filepath.Join(i.dir, editsDir))
 	if err != nil {
 		return false
 	}

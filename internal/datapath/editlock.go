@@ -11,8 +11,10 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// lockEdits lets nobody else change filter, stages or interfaces of the instance in dir. The lock is on the
-// filter's directory: the instance's own is held by the process that serves it.
+// editsDir is the directory for the lock of changes: the instance's own is held by the process that serves it.
+const editsDir = "edits"
+
+// lockEdits lets nobody else change interfaces, maps or what is in front of the instance in dir.
 func lockEdits(dir string) (unlock func(), err error) {
 	unlock, err = pins.WaitForLock(func() (func(), error) { return tryEdits(dir) })
 	if err == nil && unlock == nil {
@@ -23,7 +25,7 @@ func lockEdits(dir string) (unlock func(), err error) {
 
 // tryEdits is lockEdits that does not wait: unlock is nil if somebody else has the lock.
 func tryEdits(dir string) (unlock func(), err error) {
-	path := filepath.Join(dir, filterDir)
+	path := filepath.Join(dir, editsDir)
 	f, err := pins.TryLock(path)
 	if errors.Is(err, pins.ErrGone) {
 		return nil, fmt.Errorf("router %s: %w", pins.Unescape(filepath.Base(dir)), err)

@@ -27,7 +27,7 @@ type Options struct {
 	Interfaces []string
 	// Wait leaves out the interfaces that do not exist: AttachPort attaches them when they do.
 	Wait bool
-	// Begin is called once the interfaces carry the new program, and may change filter and stages. If it fails,
+	// Begin is called once the interfaces carry the new program, and may change maps and what is in front. If it fails,
 	// they carry what they carried before. It may be nil.
 	Begin func(*Instance) error
 	// Generic attaches in the kernel's generic mode, for drivers without native XDP.
@@ -69,10 +69,9 @@ type Instance struct {
 	lock        *os.File // held while this process serves the instance
 	editing     bool     // the lock for changes is held too, by attach
 	mu          sync.Mutex
-	filter      *filterPlane   // of a temporary instance, or while it is put in place
-	kept        keptFilter     // of an instance that this process may have to restore
+	fronts      fronts         // of a temporary instance, or while they are put in place
+	kept        keptFronts     // of an instance that this process may have to restore
 	heldPorts   map[string]int // indexes of a temporary instance's interfaces, by name
-	generation  int            // number of the pins that it was opened from
 	tested      testedProgram
 }
 
@@ -111,8 +110,8 @@ func (i *Instance) Close() {
 	for _, p := range i.lossProgs {
 		p.Close()
 	}
-	i.filter.close()
-	i.kept.plane.close()
+	i.fronts.close()
+	i.kept.all.close()
 	i.tested.close()
 	for _, m := range i.maps {
 		m.Close()
@@ -220,7 +219,7 @@ func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*In
 		err = inst.watchLosses(gen, number, old)
 	}
 	if err == nil {
-		err = inst.adoptFilter(old, gen, indexes(ports), before)
+		err = inst.adoptFronts(old, ports, before)
 	}
 	if err == nil {
 		err = inst.carry(false)
@@ -229,26 +228,17 @@ func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*In
 		err = inst.countLosses(number, func() error { return inst.takeOver(old, ports, o.Begin) })
 	}
 	if err != nil {
-		if inst.filter != nil {
-			inst.filter.forget()
-		}
+		inst.forgetFronts()
 		os.RemoveAll(gen)
 		inst.Close()
 		return nil, err
 	}
-	if old != nil && old.filter != nil && old.filter.prog != nil {
+	if old != nil && old.fronts.programs() {
 		UntilUnused()
 	}
 	_ = inst.carry(true) // it has gone well before
 	removeOtherGenerations(dir, gen)
-	if inst.filter != nil {
-		if now, err := openFilter(dir, pins.Running(dir)); err == nil { // Begin may have put another in its place
-			now.forgetOthers()
-			now.close()
-		}
-		inst.filter.close() // others may change it from now on
-		inst.filter = nil
-	}
+	inst.settleFronts()
 	return inst, nil
 }
 
@@ -293,7 +283,7 @@ func routerOf(id ebpf.ProgramID) string {
 	all, _ := List()
 	defer closeAll(all)
 	for _, i := range all {
-		if pins.ProgramID(i.prog) == id || filterGeneration(i.dir, id) != 0 {
+		if pins.ProgramID(i.prog) == id || next(i.dir, id) != 0 {
 			return "culvert's router " + i.Name()
 		}
 	}

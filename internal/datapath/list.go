@@ -181,7 +181,7 @@ func (i *Instance) Detach(iface string) error {
 	if _, err := os.Stat(path); err != nil || !live && pins.At(i.dir, path).Now != "" {
 		return fmt.Errorf("router %s is not attached to %s: see 'culvert status'", i.Name(), iface)
 	}
-	unlock, err := lockEdits(i.dir) // whoever changes the filter does so on all links
+	unlock, err := lockEdits(i.dir) // whoever changes what is in front does so on all links
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,8 @@ type meta struct {
 	Unattended bool
 	// Stages has what the parts of stages keep, by their names.
 	Stages map[string]savedState
+	// Fronts names the parts that may have a program in front of the pipeline, in the order in which packets meet them.
+	Fronts []string `json:",omitempty"`
 	// Workers are the CPUs that packets are spread over; FlowKey decides which flow goes where. It
 	// stays with the instance, so that flows stay where they are.
 	Workers Workers
@@ -55,6 +57,9 @@ func newMeta(old *Instance, here pins.Space, o Options) (meta, error) {
 		Workers:    o.Workers,
 		Ports:      make(map[string]int),
 		Reasons:    reasonNames(),
+	}
+	for _, p := range fronted(o.Parts) {
+		m.Fronts = append(m.Fronts, p.Name())
 	}
 	if old != nil && len(old.meta.FlowKey) == 2*flowWords {
 		m.FlowKey = old.meta.FlowKey

@@ -27,7 +27,8 @@ Pins, below <bpffs>/culvert/<inode of the network namespace>/<router ID>/ (inter
 	<number>/<map>      its maps,
 	<number>/trace-*    the programs that count losses, and
 	<number>/meta       what it was loaded with;
-	filter/             the filter in front of it (filterplane.go)
+	edits/              a lock, and
+	<part>/             what a part has in front of it (front.go)
 
 Router ID and interface are escaped. A new configuration is a new generation. The links say which one is in force: whatever moment a
 process dies at, the programs on the interfaces and the maps they use stay together.
@@ -89,7 +90,7 @@ func lockInstance(dir, name string) (*os.File, error) {
 }
 
 func removeIfEmpty(dir string) {
-	_ = os.Remove(filepath.Join(dir, filterDir)) // that a lock has made
+	_ = os.Remove(filepath.Join(dir, editsDir))
 	_ = os.Remove(dir)
 	_ = os.Remove(filepath.Dir(dir))
 }
@@ -173,7 +174,7 @@ func openInstance(dir string) (*Instance, error) {
 		return nil, err
 	}
 	running := pins.Running(dir)
-	behind := filterGeneration(dir, running)
+	rx := behind(dir, running)
 	var newest *Instance
 	for _, g := range generations(dir) {
 		inst, err := openGeneration(dir, filepath.Join(dir, strconv.Itoa(g)))
@@ -183,13 +184,12 @@ func openInstance(dir string) (*Instance, error) {
 		if err != nil {
 			continue // left half-made by a process that died
 		}
-		inst.generation = g
 		id := pins.ProgramID(inst.prog)
 		if id == 0 {
 			inst.Close()
 			continue
 		}
-		if running == 0 || id == running || g == behind {
+		if running == 0 || id == rx {
 			if newest != nil {
 				newest.Close()
 			}

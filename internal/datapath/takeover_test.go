@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/scion/scionplane/scionbed"
 	"culvert/internal/testbed"
@@ -29,8 +30,8 @@ func TestBeginFails(t *testing.T) {
 		inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0", "v2")
 		scionbed.Open(t, inst, v2)
 		if filtered {
-			err := inst.EditFilter(func(f *datapath.Filter) error {
-				f.Rules = append(f.Rules, datapath.FilterRule{Name: "all", Action: datapath.FilterCount, Interfaces: []string{"v2"}})
+			err := filterplane.Edit(inst.Instance, func(f *filterplane.Filter) error {
+				f.Rules = append(f.Rules, filterplane.Rule{Name: "all", Action: filterplane.Count, Interfaces: []string{"v2"}})
 				return nil
 			})
 			if err != nil {
@@ -46,7 +47,7 @@ func TestBeginFails(t *testing.T) {
 		_, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0", "v4"}, Begin: func(*datapath.Instance) error {
 			during = [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}
 			return no
-		}, Parts: scionbed.Parts(scionbed.Config(1))})
+		}, Parts: append(scionbed.Parts(scionbed.Config(1)), filterplane.NewPart())})
 		if !errors.Is(err, no) {
 			t.Fatalf("attached: %v", err)
 		}
@@ -67,7 +68,7 @@ func TestBeginFails(t *testing.T) {
 		if c := received(t, seen); c["v0"] != 3 || !reflect.DeepEqual(scionplane.Of(seen).Config(), scionbed.Config(1, 2)) {
 			t.Errorf("filtered %v: counted %v", filtered, c)
 		}
-		if f, err := seen.Filter(); err != nil || filtered != (len(f.Rules) == 1) {
+		if f, err := filterplane.Read(seen); err != nil || filtered != (len(f.Rules) == 1) {
 			t.Errorf("filtered %v: %v, %v", filtered, f.Rules, err)
 		}
 		if err := seen.DetachAll(); err != nil {

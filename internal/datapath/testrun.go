@@ -33,12 +33,7 @@ func (i *Instance) TestRunIndex(frame []byte, ifindex int) (action uint32, out [
 		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(ifindex)},
 	}
 	if i.temporary {
-		p, done, err := i.readFilter()
-		if err != nil {
-			return 0, nil, err
-		}
-		defer done()
-		action, err = i.inFront(p).Run(&opts)
+		action, err = i.Entry().Run(&opts)
 		return action, opts.DataOut, err
 	}
 	i.tested.mu.RLock()
@@ -76,25 +71,17 @@ func (p *testedProgram) close() {
 	p.prog, p.id = nil, 0
 }
 
-// inFront is the program that packets meet first.
-func (i *Instance) inFront(p *filterPlane) *ebpf.Program {
-	if p.prog != nil {
-		return p.prog.prog
-	}
-	return i.prog
-}
-
 // lookInFront finds the program to test. It is not known for longer than once if no link runs it.
 func (i *Instance) lookInFront() (known bool, err error) {
 	i.tested.mu.Lock()
 	defer i.tested.mu.Unlock()
 	at, id := pins.RunningAt(i.dir)
-	p, done, err := i.readFilter()
+	all, done, err := i.readFronts()
 	if err != nil {
 		return false, err
 	}
 	defer done()
-	prog, err := i.inFront(p).Clone()
+	prog, err := all.entry(i.prog).Clone()
 	if err != nil {
 		return false, err
 	}

@@ -8,18 +8,18 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 )
 
 func TestReplace(t *testing.T) {
-	f := datapath.Filter{Rules: list("a B c")}
+	f := filterplane.Filter{Rules: list("a B c")}
 	before := f.Rules
 	r := rule("a", false)
-	r.Action = datapath.FilterDrop
-	if err := Replace(&f, r); err != nil || namesOf(f.Rules) != "a B c" || f.Rules[0].Action != datapath.FilterDrop {
+	r.Action = filterplane.Drop
+	if err := Replace(&f, r); err != nil || namesOf(f.Rules) != "a B c" || f.Rules[0].Action != filterplane.Drop {
 		t.Errorf("%s, %v", namesOf(f.Rules), err)
 	}
-	if before[0].Action != datapath.FilterCount {
+	if before[0].Action != filterplane.Count {
 		t.Error("the rules that run were written to")
 	}
 	if err := Replace(&f, rule("B", false)); err != nil || !f.Rules[1].File {
@@ -31,30 +31,30 @@ func TestReplace(t *testing.T) {
 }
 
 func TestAddSet(t *testing.T) {
-	f := datapath.Filter{Sets: []datapath.FilterSet{{Name: "a"}}}
-	if err := AddSet(&f, datapath.FilterSet{Name: "b", Endpoints: true}); err != nil || len(f.Sets) != 2 || !f.Sets[1].Endpoints {
+	f := filterplane.Filter{Sets: []filterplane.Set{{Name: "a"}}}
+	if err := AddSet(&f, filterplane.Set{Name: "b", Endpoints: true}); err != nil || len(f.Sets) != 2 || !f.Sets[1].Endpoints {
 		t.Errorf("%v: %v", f.Sets, err)
 	}
-	if err := AddSet(&f, datapath.FilterSet{Name: "a"}); !errors.Is(err, ErrThere) || len(f.Sets) != 2 {
+	if err := AddSet(&f, filterplane.Set{Name: "a"}); !errors.Is(err, ErrThere) || len(f.Sets) != 2 {
 		t.Errorf("%v: %v", f.Sets, err)
 	}
 }
 
 func TestProtect(t *testing.T) {
 	at := netip.MustParseAddrPort
-	f := datapath.Filter{Services: []datapath.FilterService{{Addr: at("192.0.2.1:80"), File: true}}}
-	if err := Protect(&f, datapath.FilterService{Addr: at("192.0.2.1:80")}); err == nil || !strings.Contains(err.Error(), "change it there") {
+	f := filterplane.Filter{Services: []filterplane.Service{{Addr: at("192.0.2.1:80"), File: true}}}
+	if err := Protect(&f, filterplane.Service{Addr: at("192.0.2.1:80")}); err == nil || !strings.Contains(err.Error(), "change it there") {
 		t.Errorf("a service of the file: %v", err)
 	}
 	for _, mss := range []uint16{0, 1440} { // the second time it changes
-		if err := Protect(&f, datapath.FilterService{Addr: at("192.0.2.2:80"), MSS: mss}); err != nil {
+		if err := Protect(&f, filterplane.Service{Addr: at("192.0.2.2:80"), MSS: mss}); err != nil {
 			t.Error(err)
 		}
 	}
 	if len(f.Services) != 2 || f.Services[1].MSS != 1440 {
 		t.Errorf("got %+v", f.Services)
 	}
-	file := datapath.Filter{Services: []datapath.FilterService{{Addr: at("192.0.2.2:80"), MSS: 1440, File: true}}}
+	file := filterplane.Filter{Services: []filterplane.Service{{Addr: at("192.0.2.2:80"), MSS: 1440, File: true}}}
 	got, err := Merge(f, file)
 	if err != nil || len(got.Services) != 1 || !got.Services[0].File || got.Services[0].MSS != 1440 {
 		t.Errorf("got %+v, %v", got.Services, err)
@@ -75,15 +75,15 @@ func TestProtect(t *testing.T) {
 
 func TestCheckService(t *testing.T) {
 	for _, tt := range []struct {
-		s    datapath.FilterService
+		s    filterplane.Service
 		want string
 	}{
-		{datapath.FilterService{}, ""},
-		{datapath.FilterService{Forwarded: true, MSS: 1440, WindowScale: 14}, ""},
-		{datapath.FilterService{Forwarded: true, MSS: 535}, "mss"},
-		{datapath.FilterService{Forwarded: true, WindowScale: 15}, "wscale"},
-		{datapath.FilterService{MSS: 1440}, "mss"},
-		{datapath.FilterService{WindowScale: 7}, "wscale"},
+		{filterplane.Service{}, ""},
+		{filterplane.Service{Forwarded: true, MSS: 1440, WindowScale: 14}, ""},
+		{filterplane.Service{Forwarded: true, MSS: 535}, "mss"},
+		{filterplane.Service{Forwarded: true, WindowScale: 15}, "wscale"},
+		{filterplane.Service{MSS: 1440}, "mss"},
+		{filterplane.Service{WindowScale: 7}, "wscale"},
 	} {
 		if key, err := CheckService(tt.s); key != tt.want || (err == nil) != (tt.want == "") {
 			t.Errorf("%+v: %q, %v, want %q", tt.s, key, err, tt.want)
@@ -100,7 +100,7 @@ func TestBy(t *testing.T) {
 	if _, err := ParseBy("mac"); err == nil {
 		t.Error("mac is taken")
 	}
-	if got := FormatBy(datapath.FilterTopOff); got != "" {
+	if got := FormatBy(filterplane.TopOff); got != "" {
 		t.Errorf("off is %q", got)
 	}
 }

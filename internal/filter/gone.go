@@ -5,11 +5,11 @@ package filter
 import (
 	"slices"
 
-	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 )
 
 // Gone names what the configuration file had in one filter and what is not in the next one.
-func Gone(before, after datapath.Filter) (names []string) {
+func Gone(before, after filterplane.Filter) (names []string) {
 	for _, r := range before.Rules {
 		if r.File && indexRule(after.Rules, r.Name) < 0 {
 			names = append(names, "rule "+r.Name)
@@ -21,7 +21,7 @@ func Gone(before, after datapath.Filter) (names []string) {
 		}
 	}
 	for _, s := range before.Services {
-		if s.File && !slices.ContainsFunc(after.Services, func(o datapath.FilterService) bool { return o.Addr == s.Addr }) {
+		if s.File && !slices.ContainsFunc(after.Services, func(o filterplane.Service) bool { return o.Addr == s.Addr }) {
 			names = append(names, "service "+s.Addr.String())
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"reflect"
 	"slices"
 
-	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 )
 
 // Place says where a new rule goes; at the end if nothing is said.
@@ -20,7 +20,7 @@ type Place struct {
 }
 
 // Insert puts a rule made by hand into f, and makes a name for it if it has none.
-func Insert(f *datapath.Filter, r datapath.FilterRule, at Place) (name string, err error) {
+func Insert(f *filterplane.Filter, r filterplane.Rule, at Place) (name string, err error) {
 	if r.Name == "" {
 		r.Name = FreeName(f)
 	}
@@ -47,7 +47,7 @@ func noRule(name string) error {
 	return fmt.Errorf("no rule %s: see 'culvert filter list'", name)
 }
 
-func knownSets(f *datapath.Filter, r datapath.FilterRule) error {
+func knownSets(f *filterplane.Filter, r filterplane.Rule) error {
 	if _, set, ok := unknownSet(f, r); ok {
 		return fmt.Errorf("rule %s: no set %s: make it with 'culvert filter set add %[2]s ...'", r.Name, set)
 	}
@@ -55,7 +55,7 @@ func knownSets(f *datapath.Filter, r datapath.FilterRule) error {
 }
 
 // unknownSet finds a set that a rule asks for and f does not have, and the part of the rule that does.
-func unknownSet(f *datapath.Filter, r datapath.FilterRule) (part, set string, ok bool) {
+func unknownSet(f *filterplane.Filter, r filterplane.Rule) (part, set string, ok bool) {
 	for n, ref := range slices.Concat(r.Src, r.Dst) {
 		if indexSet(f.Sets, ref.Set) >= 0 {
 			continue
@@ -70,7 +70,7 @@ func unknownSet(f *datapath.Filter, r datapath.FilterRule) (part, set string, ok
 
 // Replace puts a rule in the place of the one of its name, whose counters it goes on with. A rule of the configuration
 // file stays one: the file says anew what it does.
-func Replace(f *datapath.Filter, r datapath.FilterRule) error {
+func Replace(f *filterplane.Filter, r filterplane.Rule) error {
 	n := indexRule(f.Rules, r.Name)
 	if n < 0 {
 		return noRule(r.Name)
@@ -88,7 +88,7 @@ func Replace(f *datapath.Filter, r datapath.FilterRule) error {
 var ErrThere = errors.New("it is there already")
 
 // AddSet puts a new set into f; ErrThere if there is one of its name.
-func AddSet(f *datapath.Filter, s datapath.FilterSet) error {
+func AddSet(f *filterplane.Filter, s filterplane.Set) error {
 	if indexSet(f.Sets, s.Name) >= 0 {
 		return fmt.Errorf("set %s: %w", s.Name, ErrThere)
 	}
@@ -97,7 +97,7 @@ func AddSet(f *datapath.Filter, s datapath.FilterSet) error {
 }
 
 // Delete takes rules out of f: all of them, or none and an error.
-func Delete(f *datapath.Filter, names []string) error {
+func Delete(f *filterplane.Filter, names []string) error {
 	rules := slices.Clone(f.Rules)
 	for _, name := range names {
 		n := indexRule(rules, name)
@@ -114,7 +114,7 @@ func Delete(f *datapath.Filter, names []string) error {
 }
 
 // DeleteSets takes sets out of f that no rule asks for.
-func DeleteSets(f *datapath.Filter, names []string) error {
+func DeleteSets(f *filterplane.Filter, names []string) error {
 	sets := slices.Clone(f.Sets)
 	for _, name := range names {
 		n := indexSet(sets, name)
@@ -132,8 +132,8 @@ func DeleteSets(f *datapath.Filter, names []string) error {
 	return nil
 }
 
-func uses(r datapath.FilterRule, set string) bool {
-	return slices.ContainsFunc(slices.Concat(r.Src, r.Dst), func(ref datapath.FilterSetRef) bool { return ref.Set == set })
+func uses(r filterplane.Rule, set string) bool {
+	return slices.ContainsFunc(slices.Concat(r.Src, r.Dst), func(ref filterplane.SetRef) bool { return ref.Set == set })
 }
 
 // Tables of the configuration file.
@@ -157,7 +157,7 @@ func (e *FileError) Error() string { return e.Err.Error() }
 func (e *FileError) Unwrap() error { return e.Err }
 
 // TakenOver names the sets made by hand that are the file's from now on.
-func TakenOver(running, file datapath.Filter) (sets []string) {
+func TakenOver(running, file filterplane.Filter) (sets []string) {
 	for _, s := range running.Sets {
 		if !s.File && indexSet(file.Sets, s.Name) >= 0 {
 			sets = append(sets, s.Name)
@@ -169,13 +169,13 @@ func TakenOver(running, file datapath.Filter) (sets []string) {
 // Merge puts the rules, sets and services of the configuration file in the place of those that an
 // earlier file has left in running; what was made by hand stays, and becomes the file's where both have the same. The file's rules stand together, in
 // the file's order, where the first of the earlier ones stood, or behind all others if there was none.
-func Merge(running, file datapath.Filter) (datapath.Filter, error) {
-	out := datapath.Filter{Top: running.Top}
-	at := slices.IndexFunc(running.Rules, func(r datapath.FilterRule) bool { return r.File })
+func Merge(running, file filterplane.Filter) (filterplane.Filter, error) {
+	out := filterplane.Filter{Top: running.Top}
+	at := slices.IndexFunc(running.Rules, func(r filterplane.Rule) bool { return r.File })
 	if at < 0 {
 		at = len(running.Rules)
 	}
-	var front, behind []datapath.FilterRule
+	var front, behind []filterplane.Rule
 	for n, r := range running.Rules {
 		if r.File {
 			continue
@@ -231,12 +231,12 @@ func Merge(running, file datapath.Filter) (datapath.Filter, error) {
 	return out, nil
 }
 
-func mergeServices(out *datapath.Filter, running, file datapath.Filter) error {
+func mergeServices(out *filterplane.Filter, running, file filterplane.Filter) error {
 	for _, s := range running.Services {
 		if s.File {
 			continue
 		}
-		same := slices.IndexFunc(file.Services, func(o datapath.FilterService) bool { return o.Addr == s.Addr })
+		same := slices.IndexFunc(file.Services, func(o filterplane.Service) bool { return o.Addr == s.Addr })
 		if same < 0 {
 			out.Services = append(out.Services, s)
 			continue
@@ -256,13 +256,13 @@ func mergeServices(out *datapath.Filter, running, file datapath.Filter) error {
 }
 
 // sameRule compares what rules do.
-func sameRule(a, b datapath.FilterRule) bool {
+func sameRule(a, b filterplane.Rule) bool {
 	a.File, b.File = false, false
 	return reflect.DeepEqual(normal(a), normal(b))
 }
 
 // normal gives empty lists one form.
-func normal(r datapath.FilterRule) datapath.FilterRule {
+func normal(r filterplane.Rule) filterplane.Rule {
 	if len(r.Interfaces) == 0 {
 		r.Interfaces = nil
 	}
@@ -279,7 +279,7 @@ func normal(r datapath.FilterRule) datapath.FilterRule {
 }
 
 // Protect puts a service into f.
-func Protect(f *datapath.Filter, s datapath.FilterService) error {
+func Protect(f *filterplane.Filter, s filterplane.Service) error {
 	for n, other := range f.Services {
 		if other.Addr != s.Addr {
 			continue
@@ -296,8 +296,8 @@ func Protect(f *datapath.Filter, s datapath.FilterService) error {
 }
 
 // Unprotect takes a service out of f.
-func Unprotect(f *datapath.Filter, a netip.AddrPort) error {
-	n := slices.IndexFunc(f.Services, func(s datapath.FilterService) bool { return s.Addr == a })
+func Unprotect(f *filterplane.Filter, a netip.AddrPort) error {
+	n := slices.IndexFunc(f.Services, func(s filterplane.Service) bool { return s.Addr == a })
 	if n < 0 {
 		return fmt.Errorf("%s is not protected: see 'culvert filter list'", a)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 )
 
 // maxName keeps tables and metrics readable.
@@ -34,7 +34,7 @@ func nameRune(r rune) bool {
 }
 
 // FreeName makes a name for a rule that no other has: rule1, rule2 and so on.
-func FreeName(f *datapath.Filter) string {
+func FreeName(f *filterplane.Filter) string {
 	for n := 1; ; n++ {
 		name := fmt.Sprintf("rule%d", n)
 		if indexRule(f.Rules, name) < 0 {
@@ -43,29 +43,29 @@ func FreeName(f *datapath.Filter) string {
 	}
 }
 
-func indexRule(rules []datapath.FilterRule, name string) int {
-	return slices.IndexFunc(rules, func(r datapath.FilterRule) bool { return r.Name == name })
+func indexRule(rules []filterplane.Rule, name string) int {
+	return slices.IndexFunc(rules, func(r filterplane.Rule) bool { return r.Name == name })
 }
 
-func indexSet(sets []datapath.FilterSet, name string) int {
-	return slices.IndexFunc(sets, func(s datapath.FilterSet) bool { return s.Name == name })
+func indexSet(sets []filterplane.Set, name string) int {
+	return slices.IndexFunc(sets, func(s filterplane.Set) bool { return s.Name == name })
 }
 
 // ParseSetRef reads @name, or !@name for what is not in the set.
-func ParseSetRef(s string) (datapath.FilterSetRef, error) {
+func ParseSetRef(s string) (filterplane.SetRef, error) {
 	rest, not := strings.CutPrefix(s, "!")
 	name, at := strings.CutPrefix(rest, "@")
 	if !at {
-		return datapath.FilterSetRef{}, fmt.Errorf("set %q: write it as @name, or !@name for what is not in it", s)
+		return filterplane.SetRef{}, fmt.Errorf("set %q: write it as @name, or !@name for what is not in it", s)
 	}
 	if err := CheckName("set", name); err != nil {
-		return datapath.FilterSetRef{}, err
+		return filterplane.SetRef{}, err
 	}
-	return datapath.FilterSetRef{Set: name, Not: not}, nil
+	return filterplane.SetRef{Set: name, Not: not}, nil
 }
 
 // FormatSetRef writes a reference as ParseSetRef reads it.
-func FormatSetRef(r datapath.FilterSetRef) string {
+func FormatSetRef(r filterplane.SetRef) string {
 	if r.Not {
 		return "!@" + r.Set
 	}
@@ -73,12 +73,12 @@ func FormatSetRef(r datapath.FilterSetRef) string {
 }
 
 // tops are the ways to tell packets apart, in words.
-var tops = map[string]datapath.FilterTopBy{
-	"src": datapath.FilterTopSrc, "dst": datapath.FilterTopDst, "prefix": datapath.FilterTopPrefix, "port": datapath.FilterTopPort,
+var tops = map[string]filterplane.TopBy{
+	"src": filterplane.TopSrc, "dst": filterplane.TopDst, "prefix": filterplane.TopPrefix, "port": filterplane.TopPort,
 }
 
 // ParseBy reads what packets are told apart by.
-func ParseBy(s string) (datapath.FilterTopBy, error) {
+func ParseBy(s string) (filterplane.TopBy, error) {
 	by, ok := tops[s]
 	if !ok {
 		return by, fmt.Errorf("by %q: use src, dst, prefix or port", s)
@@ -87,7 +87,7 @@ func ParseBy(s string) (datapath.FilterTopBy, error) {
 }
 
 // FormatBy writes it, "" for nothing.
-func FormatBy(by datapath.FilterTopBy) string {
+func FormatBy(by filterplane.TopBy) string {
 	for name, b := range tops {
 		if b == by {
 			return name

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 )
 
 // rateUnits are what may follow the number of a rate, the longest first. Bits become bytes.
@@ -30,7 +30,7 @@ const rateForms = "write packets as 1000/s or 10kpps, bytes as 500kB/s, bits as 
 
 // ParseRate reads a rate: a number, k, M or G of thousands, and what is counted: pps or /s for
 // packets, B/s for bytes, bit/s for bits.
-func ParseRate(s string) (datapath.FilterRate, error) {
+func ParseRate(s string) (filterplane.Rate, error) {
 	for _, u := range rateUnits {
 		number, ok := strings.CutSuffix(s, u.name)
 		if !ok {
@@ -38,28 +38,28 @@ func ParseRate(s string) (datapath.FilterRate, error) {
 		}
 		n, err := parseNumber(number)
 		if err != nil {
-			return datapath.FilterRate{}, fmt.Errorf("rate %q: %w: %s", s, err, rateForms)
+			return filterplane.Rate{}, fmt.Errorf("rate %q: %w: %s", s, err, rateForms)
 		}
 		n.Quo(n, new(big.Rat).SetInt64(u.divisor))
-		r := datapath.FilterRate{Bytes: u.bytes}
-		limit := int64(datapath.FilterMaxPacketRate)
+		r := filterplane.Rate{Bytes: u.bytes}
+		limit := int64(filterplane.MaxPacketRate)
 		if u.bytes {
-			limit = datapath.FilterMaxByteRate
+			limit = filterplane.MaxByteRate
 		}
 		if !n.IsInt() {
 			return r, fmt.Errorf("rate %q is no whole number of %s a second", s, unit(r))
 		}
 		if n.Sign() == 0 || n.Cmp(new(big.Rat).SetInt64(limit)) > 0 {
-			return r, fmt.Errorf("rate %q: use %s to %s", s, FormatRate(datapath.FilterRate{Rate: 1, Bytes: u.bytes}),
-				FormatRate(datapath.FilterRate{Rate: uint64(limit), Bytes: u.bytes}))
+			return r, fmt.Errorf("rate %q: use %s to %s", s, FormatRate(filterplane.Rate{Rate: 1, Bytes: u.bytes}),
+				FormatRate(filterplane.Rate{Rate: uint64(limit), Bytes: u.bytes}))
 		}
 		r.Rate = n.Num().Uint64()
 		return r, nil
 	}
-	return datapath.FilterRate{}, fmt.Errorf("%q is no rate: %s", s, rateForms)
+	return filterplane.Rate{}, fmt.Errorf("%q is no rate: %s", s, rateForms)
 }
 
-func unit(r datapath.FilterRate) string {
+func unit(r filterplane.Rate) string {
 	if r.Bytes {
 		return "bytes"
 	}
@@ -93,7 +93,7 @@ func parseNumber(s string) (*big.Rat, error) {
 }
 
 // FormatRate writes a rate as ParseRate reads it.
-func FormatRate(r datapath.FilterRate) string {
+func FormatRate(r filterplane.Rate) string {
 	if r.Bytes {
 		return formatNumber(r.Rate) + "B/s"
 	}
@@ -136,7 +136,7 @@ func ParseBurst(s string, bytes bool) (uint64, error) {
 }
 
 // FormatBurst writes a burst as ParseBurst reads it.
-func FormatBurst(r datapath.FilterRate) string {
+func FormatBurst(r filterplane.Rate) string {
 	if r.Bytes {
 		return formatNumber(r.Burst) + "B"
 	}
@@ -145,7 +145,7 @@ func FormatBurst(r datapath.FilterRate) string {
 
 // Per says what has a rate of its own.
 type Per struct {
-	By datapath.FilterPer
+	By filterplane.Per
 	// Prefix4 and Prefix6 are lengths, 0 for whole addresses.
 	Prefix4, Prefix6 uint8
 }
@@ -157,8 +157,8 @@ var errPer = errors.New("use src or dst, with prefix lengths if wanted: src, dst
 // length has a rate for each address.
 func ParsePer(s string) (Per, error) {
 	by, lengths, slash := strings.Cut(s, "/")
-	p := Per{By: datapath.FilterPer(by)}
-	if p.By != datapath.FilterPerSrc && p.By != datapath.FilterPerDst {
+	p := Per{By: filterplane.Per(by)}
+	if p.By != filterplane.PerSrc && p.By != filterplane.PerDst {
 		return Per{}, fmt.Errorf("per %q: %w", s, errPer)
 	}
 	if !slash {
@@ -239,7 +239,7 @@ const (
 )
 
 // CheckService refuses what a service cannot announce. The error comes with the key it is about.
-func CheckService(s datapath.FilterService) (key string, err error) {
+func CheckService(s filterplane.Service) (key string, err error) {
 	switch {
 	case s.MSS != 0 && s.MSS < minMSS:
 		return "mss", fmt.Errorf("mss %d: use %d to 65535", s.MSS, minMSS)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 )
 
 func TestRate(t *testing.T) {
@@ -69,7 +69,7 @@ func TestBurst(t *testing.T) {
 			t.Errorf("%s: %d, %v", tt.text, got, err)
 		}
 	}
-	for _, r := range []datapath.FilterRate{{Burst: 2500}, {Burst: 7, Bytes: true}} {
+	for _, r := range []filterplane.Rate{{Burst: 2500}, {Burst: 7, Bytes: true}} {
 		if got, err := ParseBurst(FormatBurst(r), r.Bytes); err != nil || got != r.Burst {
 			t.Errorf("%+v: %s is read as %d, %v", r, FormatBurst(r), got, err)
 		}

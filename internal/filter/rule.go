@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 )
 
 // Spec is a rule in words, as the command line and the configuration file have it.
@@ -59,12 +59,12 @@ var ErrEverything = errors.New("the rule would drop every packet")
 
 // Actions are those there are.
 var Actions = []string{
-	string(datapath.FilterDrop), string(datapath.FilterPass), string(datapath.FilterCount), string(datapath.FilterLimit),
+	string(filterplane.Drop), string(filterplane.Pass), string(filterplane.Count), string(filterplane.Limit),
 }
 
 // Rule checks the words and compiles the expression. The name may be missing. Its errors are of PartError.
-func (s Spec) Rule() (datapath.FilterRule, error) {
-	r := datapath.FilterRule{Name: s.Name, Action: datapath.FilterAction(s.Action), Interfaces: slices.Clone(s.Interfaces)}
+func (s Spec) Rule() (filterplane.Rule, error) {
+	r := filterplane.Rule{Name: s.Name, Action: filterplane.Action(s.Action), Interfaces: slices.Clone(s.Interfaces)}
 	part, err := s.fill(&r)
 	if err != nil {
 		return r, &PartError{part, err}
@@ -73,7 +73,7 @@ func (s Spec) Rule() (datapath.FilterRule, error) {
 }
 
 // fill returns the part that an error is about.
-func (s Spec) fill(r *datapath.FilterRule) (part string, err error) {
+func (s Spec) fill(r *filterplane.Rule) (part string, err error) {
 	if s.Name != "" {
 		if err := CheckName("rule", s.Name); err != nil {
 			return PartName, err
@@ -110,8 +110,8 @@ func (s Spec) fill(r *datapath.FilterRule) (part string, err error) {
 	return "", nil
 }
 
-func setRefs(words []string) ([]datapath.FilterSetRef, error) {
-	var refs []datapath.FilterSetRef
+func setRefs(words []string) ([]filterplane.SetRef, error) {
+	var refs []filterplane.SetRef
 	for _, w := range words {
 		ref, err := ParseSetRef(w)
 		if err != nil {
@@ -122,8 +122,8 @@ func setRefs(words []string) ([]datapath.FilterSetRef, error) {
 	return refs, nil
 }
 
-func (s Spec) limit(r *datapath.FilterRule) (part string, err error) {
-	if s.Action != string(datapath.FilterLimit) {
+func (s Spec) limit(r *filterplane.Rule) (part string, err error) {
+	if s.Action != string(filterplane.Limit) {
 		given := []struct {
 			part string
 			is   bool
@@ -176,16 +176,16 @@ func (s Spec) limit(r *datapath.FilterRule) (part string, err error) {
 }
 
 // Everything tells whether the rule drops every packet that reaches it, of its interfaces if it has some.
-func Everything(r datapath.FilterRule) bool {
-	return r.Action == datapath.FilterDrop && len(r.Src) == 0 && len(r.Dst) == 0 && matchesAll(r.Code)
+func Everything(r filterplane.Rule) bool {
+	return r.Action == filterplane.Drop && len(r.Src) == 0 && len(r.Dst) == 0 && matchesAll(r.Code)
 }
 
 // Words writes a rule as one would type it behind 'culvert filter add', without its name.
-func Words(r datapath.FilterRule) string {
+func Words(r filterplane.Rule) string {
 	words := []string{string(r.Action)}
 	if r.Rate != nil {
 		words = append(words, FormatRate(*r.Rate))
-		if r.Rate.Per != datapath.FilterPerRule {
+		if r.Rate.Per != filterplane.PerRule {
 			words = append(words, "--per", Per{r.Rate.Per, r.Rate.Prefix4, r.Rate.Prefix6}.String())
 		}
 		if r.Rate.Burst != 0 {

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/net/bpf"
+	"culvert/internal/filter/filterplane"
 
-	"culvert/internal/datapath"
+	"golang.org/x/net/bpf"
 )
 
 func text(s string) *string { return &s }
@@ -72,7 +72,7 @@ func TestBadRules(t *testing.T) {
 		{Spec{Action: "limit", Rate: "10pps", Burst: "1B"}, PartBurst, "leave out the B"},
 		{Spec{Action: "limit", Rate: "10pps", Entries: 9}, PartEntries, "entries without per"},
 		{Spec{Action: "limit", Rate: "10pps", Per: "src", Entries: -1}, PartEntries, "use 1 to"},
-		{Spec{Action: "limit", Rate: "10pps", Per: "src", Entries: datapath.FilterMaxEntries + 1}, PartEntries, "use 1 to"},
+		{Spec{Action: "limit", Rate: "10pps", Per: "src", Entries: filterplane.MaxEntries + 1}, PartEntries, "use 1 to"},
 		{Spec{Action: "limit", Rate: "60GB/s"}, PartRate, "use 1B/s to 50GB/s"},
 		{Spec{Action: "limit", Rate: "1pps", Burst: "3600"}, PartBurst, "in an hour, 3600"},
 		{Spec{Action: "drop", Rate: "10pps", Expression: text("icmp")}, PartRate, "rate goes with the action limit"},
@@ -111,19 +111,19 @@ func TestReadText(t *testing.T) {
 	}
 }
 
-func rule(name string, file bool) datapath.FilterRule {
-	return datapath.FilterRule{Name: name, Action: datapath.FilterCount, File: file}
+func rule(name string, file bool) filterplane.Rule {
+	return filterplane.Rule{Name: name, Action: filterplane.Count, File: file}
 }
 
 // list reads rules, those of the file with a capital.
-func list(names string) (rules []datapath.FilterRule) {
+func list(names string) (rules []filterplane.Rule) {
 	for _, name := range strings.Fields(names) {
 		rules = append(rules, rule(name, name != strings.ToLower(name)))
 	}
 	return rules
 }
 
-func namesOf(rules []datapath.FilterRule) string {
+func namesOf(rules []filterplane.Rule) string {
 	var names []string
 	for _, r := range rules {
 		if r.File != (r.Name != strings.ToLower(r.Name)) {
@@ -148,7 +148,7 @@ func TestMergeRules(t *testing.T) {
 		for n := range file {
 			file[n].File = false // Merge says so
 		}
-		got, err := Merge(datapath.Filter{Rules: list(tt.running)}, datapath.Filter{Rules: file})
+		got, err := Merge(filterplane.Filter{Rules: list(tt.running)}, filterplane.Filter{Rules: file})
 		if err != nil || namesOf(got.Rules) != tt.want {
 			t.Errorf("%s with %s: %s, %v, want %s", tt.running, tt.file, namesOf(got.Rules), err, tt.want)
 		}
@@ -156,23 +156,23 @@ func TestMergeRules(t *testing.T) {
 }
 
 func TestMergeByHand(t *testing.T) {
-	running := datapath.Filter{
-		Rules: []datapath.FilterRule{rule("x", false), rule("y", false)},
-		Sets:  []datapath.FilterSet{{Name: "mine"}, {Name: "old", File: true}},
-		Top:   datapath.FilterTopSrc,
+	running := filterplane.Filter{
+		Rules: []filterplane.Rule{rule("x", false), rule("y", false)},
+		Sets:  []filterplane.Set{{Name: "mine"}, {Name: "old", File: true}},
+		Top:   filterplane.TopSrc,
 	}
-	same := datapath.Filter{Rules: []datapath.FilterRule{rule("x", false)}}
+	same := filterplane.Filter{Rules: []filterplane.Rule{rule("x", false)}}
 	got, err := Merge(running, same)
-	if err != nil || len(got.Rules) != 2 || got.Rules[0].Name != "y" || !got.Rules[1].File || got.Top != datapath.FilterTopSrc {
+	if err != nil || len(got.Rules) != 2 || got.Rules[0].Name != "y" || !got.Rules[1].File || got.Top != filterplane.TopSrc {
 		t.Errorf("the same rule is not taken over: %+v, %v", got, err)
 	}
 	other := rule("x", false)
-	other.Action = datapath.FilterPass
-	if _, err := Merge(running, datapath.Filter{Rules: []datapath.FilterRule{other}}); err == nil ||
+	other.Action = filterplane.Pass
+	if _, err := Merge(running, filterplane.Filter{Rules: []filterplane.Rule{other}}); err == nil ||
 		!strings.Contains(err.Error(), "rule x is there already, made by hand: delete it with 'culvert filter del x'") {
 		t.Errorf("another rule of the name: %v", err)
 	}
-	mine := datapath.Filter{Sets: []datapath.FilterSet{{Name: "mine"}}}
+	mine := filterplane.Filter{Sets: []filterplane.Set{{Name: "mine"}}}
 	got, err = Merge(running, mine)
 	if err != nil || len(got.Sets) != 1 || !got.Sets[0].File {
 		t.Errorf("a set of the name is not taken over: %+v, %v", got.Sets, err)
@@ -186,29 +186,29 @@ func TestMergeByHand(t *testing.T) {
 		!strings.Contains(err.Error(), "set mine is there already, made by hand, with members of another type") {
 		t.Errorf("a set of the name with another type: %v", err)
 	}
-	old := datapath.Filter{Sets: []datapath.FilterSet{{Name: "old", Endpoints: true}}}
+	old := filterplane.Filter{Sets: []filterplane.Set{{Name: "old", Endpoints: true}}}
 	if got, err := Merge(running, old); err != nil || len(got.Sets) != 2 || !got.Sets[1].Endpoints {
 		t.Errorf("the file changes the type of a set: %+v, %v", got.Sets, err)
 	}
-	running.Rules[0].Src = []datapath.FilterSetRef{{Set: "old"}}
-	if _, err := Merge(running, datapath.Filter{}); err == nil ||
+	running.Rules[0].Src = []filterplane.SetRef{{Set: "old"}}
+	if _, err := Merge(running, filterplane.Filter{}); err == nil ||
 		!strings.Contains(err.Error(), "rule x, made by hand, asks for set old, which the file has no more: delete the rule with 'culvert filter del x'") {
 		t.Errorf("a set goes that a rule by hand asks for: %v", err)
 	}
 	asks := rule("z", false)
-	asks.Dst = []datapath.FilterSetRef{{Set: "none"}}
-	if _, err := Merge(datapath.Filter{}, datapath.Filter{Rules: []datapath.FilterRule{asks}}); !errors.As(err, &at) ||
+	asks.Dst = []filterplane.SetRef{{Set: "none"}}
+	if _, err := Merge(filterplane.Filter{}, filterplane.Filter{Rules: []filterplane.Rule{asks}}); !errors.As(err, &at) ||
 		at.Table != TableRule || at.Name != "z" || at.Part != PartDst {
 		t.Errorf("a rule of the file asks for a set that is not there: %v (%+v)", err, at)
 	}
-	got, err = Merge(running, datapath.Filter{Sets: []datapath.FilterSet{{Name: "old"}, {Name: "new"}}})
+	got, err = Merge(running, filterplane.Filter{Sets: []filterplane.Set{{Name: "old"}, {Name: "new"}}})
 	if err != nil || len(got.Sets) != 3 || got.Sets[0].Name != "mine" || !got.Sets[1].File || !got.Sets[2].File {
 		t.Errorf("sets: %+v, %v", got, err)
 	}
 }
 
 func TestInsertAndDelete(t *testing.T) {
-	f := datapath.Filter{Rules: list("a rule1 B"), Sets: []datapath.FilterSet{{Name: "s"}}}
+	f := filterplane.Filter{Rules: list("a rule1 B"), Sets: []filterplane.Set{{Name: "s"}}}
 	for _, tt := range []struct {
 		name string
 		at   Place
@@ -231,7 +231,7 @@ func TestInsertAndDelete(t *testing.T) {
 		}
 	}
 	r := rule("x", false)
-	r.Src = []datapath.FilterSetRef{{Set: "t"}}
+	r.Src = []filterplane.SetRef{{Set: "t"}}
 	if _, err := Insert(&f, r, Place{}); err == nil || !strings.Contains(err.Error(), "rule x: no set t") {
 		t.Errorf("an unknown set: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/lbstage"
@@ -34,11 +35,11 @@ func (b Balancer) edit(ctx context.Context, what string, change func(*lb.State) 
 		if file, err = change(s); err != nil {
 			return err
 		}
-		f, err := inst.Filter()
+		f, err := filterplane.Read(inst)
 		if err != nil {
 			return err
 		}
-		return lbstage.RefuseProtected(f.Services, s.VIPs)
+		return lbstage.RefuseProtected(f.Protected(), s.VIPs)
 	})
 	if err != nil {
 		return err

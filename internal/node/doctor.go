@@ -11,6 +11,7 @@ import (
 	"culvert/internal/decap/decapplane"
 	"culvert/internal/doctor"
 	"culvert/internal/filter"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/host/pins"
 	"culvert/internal/lb"
@@ -125,7 +126,7 @@ func DoctorRunning(o *doctor.Options) {
 		if isSCION(inst) {
 			o.Strays = append(o.Strays, strays(inst.Name(), inst, aSecond)...)
 		}
-		if f, err := inst.Filter(); err == nil {
+		if f, err := filterplane.Read(inst); err == nil {
 			for _, s := range f.Services {
 				protects(o, s.Addr, s.Forwarded)
 			}

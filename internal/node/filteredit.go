@@ -11,6 +11,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/host/hostaddr"
 	"culvert/internal/lb"
@@ -30,8 +31,8 @@ func AddRule(on string, spec filter.Spec, at filter.Place, replace bool, out io.
 			return err
 		}
 		name, verb := rule.Name, "replaced"
-		var before []datapath.FilterRule
-		err := inst.EditFilter(func(f *datapath.Filter) (err error) {
+		var before []filterplane.Rule
+		err := filterplane.Edit(inst, func(f *filterplane.Filter) (err error) {
 			if replace {
 				before = f.Rules
 				return filter.Replace(f, rule)
@@ -64,8 +65,8 @@ func edit(on string, change func(*datapath.Instance) error) error {
 // DeleteRules takes rules out of the filter of a data plane: all that are named, or none.
 func DeleteRules(on string, names []string, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
-		var before []datapath.FilterRule
-		err := inst.EditFilter(func(f *datapath.Filter) error {
+		var before []filterplane.Rule
+		err := filterplane.Edit(inst, func(f *filterplane.Filter) error {
 			before = f.Rules
 			return filter.Delete(f, names)
 		})
@@ -80,7 +81,7 @@ func DeleteRules(on string, names []string, out io.Writer) error {
 }
 
 // tellFile says that rules of the configuration file come back as they are there.
-func tellFile(rules []datapath.FilterRule, names []string, out io.Writer) {
+func tellFile(rules []filterplane.Rule, names []string, out io.Writer) {
 	var file []string
 	for _, name := range names {
 		for _, r := range rules {
@@ -104,12 +105,12 @@ func plural(n int, what string) string {
 // Flush takes all rules out of the filter of a data plane, with all also its sets and services.
 func Flush(on string, all bool, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
-		var before datapath.Filter
-		err := inst.EditFilter(func(f *datapath.Filter) error {
+		var before filterplane.Filter
+		err := filterplane.Edit(inst, func(f *filterplane.Filter) error {
 			before = *f
 			f.Rules = nil
 			if all {
-				f.Sets, f.Services, f.Top = nil, nil, datapath.FilterTopOff
+				f.Sets, f.Services, f.Top = nil, nil, filterplane.TopOff
 			}
 			return nil
 		})
@@ -130,9 +131,9 @@ func Flush(on string, all bool, out io.Writer) error {
 }
 
 // Protect protects a service against floods of SYNs.
-func Protect(on string, s datapath.FilterService, out io.Writer) error {
+func Protect(on string, s filterplane.Service, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
-		err := inst.EditFilter(func(f *datapath.Filter) error {
+		err := filterplane.Edit(inst, func(f *filterplane.Filter) error {
 			if lbplane.OptionsOf(inst) != nil {
 				plane, err := lbplane.View(inst)
 				if err != nil {
@@ -142,7 +143,7 @@ func Protect(on string, s datapath.FilterService, out io.Writer) error {
 				if err != nil {
 					return err
 				}
-				if err := lbstage.RefuseProtected([]datapath.FilterService{s}, state.VIPs); err != nil {
+				if err := lbstage.RefuseProtected([]netip.AddrPort{s.Addr}, state.VIPs); err != nil {
 					return err
 				}
 			}
@@ -164,7 +165,7 @@ func Protect(on string, s datapath.FilterService, out io.Writer) error {
 // Unprotect ends that.
 func Unprotect(on string, addr netip.AddrPort, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
-		if err := inst.EditFilter(func(f *datapath.Filter) error { return filter.Unprotect(f, addr) }); err != nil {
+		if err := filterplane.Edit(inst, func(f *filterplane.Filter) error { return filter.Unprotect(f, addr) }); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%s is not protected any more\n", addr)
@@ -202,7 +203,7 @@ func tellNowhere(inst *datapath.Instance, out io.Writer) {
 }
 
 // onInterfaces refuses a rule for packets that the data plane will not see, not even when an interface is made again.
-func onInterfaces(r datapath.FilterRule, attached []string) error {
+func onInterfaces(r filterplane.Rule, attached []string) error {
 	for _, name := range r.Interfaces {
 		if !slices.Contains(attached, name) {
 			return fmt.Errorf("rule for %s: the data plane is not attached to it, but to %s", name, strings.Join(attached, ", "))

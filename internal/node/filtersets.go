@@ -11,6 +11,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterset"
 	"culvert/internal/filter/filterstage"
 )
@@ -41,13 +42,13 @@ func ChangeSet(c SetChange) error {
 		return err
 	}
 	return edit(c.On, func(inst *datapath.Instance) error {
-		f, err := inst.Filter()
+		f, err := filterplane.Read(inst)
 		if err != nil {
 			return err
 		}
-		set := datapath.FilterSet{Name: c.Name, Endpoints: c.Type == filterstage.SetEndpoints}
+		set := filterplane.Set{Name: c.Name, Endpoints: c.Type == filterstage.SetEndpoints}
 		there := false
-		if n := slices.IndexFunc(f.Sets, func(s datapath.FilterSet) bool { return s.Name == c.Name }); n >= 0 {
+		if n := slices.IndexFunc(f.Sets, func(s filterplane.Set) bool { return s.Name == c.Name }); n >= 0 {
 			if c.Type != "" && f.Sets[n].Endpoints != set.Endpoints {
 				return fmt.Errorf("set %s has members of another type than %s", c.Name, c.Type)
 			}
@@ -113,8 +114,8 @@ func progress(out io.Writer, what string) (done func()) {
 func DeleteSet(on, name string, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
 		ofFile := false
-		err := inst.EditFilter(func(f *datapath.Filter) error {
-			ofFile = slices.ContainsFunc(f.Sets, func(s datapath.FilterSet) bool { return s.Name == name && s.File })
+		err := filterplane.Edit(inst, func(f *filterplane.Filter) error {
+			ofFile = slices.ContainsFunc(f.Sets, func(s filterplane.Set) bool { return s.Name == name && s.File })
 			return filter.DeleteSets(f, []string{name})
 		})
 		if err != nil {
@@ -131,11 +132,11 @@ func DeleteSet(on, name string, out io.Writer) error {
 // DeleteEntries takes entries out of a set: all of them, or none if one is not there.
 func DeleteEntries(on, name string, entries []string, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
-		f, err := inst.Filter()
+		f, err := filterplane.Read(inst)
 		if err != nil {
 			return err
 		}
-		n := slices.IndexFunc(f.Sets, func(s datapath.FilterSet) bool { return s.Name == name })
+		n := slices.IndexFunc(f.Sets, func(s filterplane.Set) bool { return s.Name == name })
 		if n < 0 {
 			return fmt.Errorf("no set %s: see 'culvert filter set list'", name)
 		}
@@ -146,7 +147,7 @@ func DeleteEntries(on, name string, entries []string, out io.Writer) error {
 		var now filterstage.Members
 		missing := func(entry any) error { return fmt.Errorf("%v is not in it: nothing is deleted", entry) }
 		if f.Sets[n].Endpoints {
-			err = inst.EditFilterEndpoints(name, func(e filterset.Endpoints) (filterset.Endpoints, error) {
+			err = filterplane.EditEndpoints(inst, name, func(e filterset.Endpoints) (filterset.Endpoints, error) {
 				if entry, ok := e.Missing(m.Endpoints); ok {
 					return nil, missing(entry)
 				}
@@ -155,7 +156,7 @@ func DeleteEntries(on, name string, entries []string, out io.Writer) error {
 				return e, nil
 			})
 		} else {
-			err = inst.EditFilterPrefixes(name, func(p *filterset.Prefixes) (*filterset.Prefixes, error) {
+			err = filterplane.EditPrefixes(inst, name, func(p *filterset.Prefixes) (*filterset.Prefixes, error) {
 				if entry, ok := p.Missing(m.Prefixes); ok {
 					return nil, missing(entry)
 				}

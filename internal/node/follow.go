@@ -94,7 +94,7 @@ func (f *follower) look() error {
 		}
 	}
 	if f.detached == config.DetachedAttach {
-		if err := f.inst.KeepFilter(); err != nil {
+		if err := f.inst.KeepFronts(); err != nil {
 			f.say(slog.LevelWarn, "", "the filter could not be read: rules made by hand go if somebody detaches the data plane", "err", err)
 		}
 	}

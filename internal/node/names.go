@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/route/routeplane"
 	"culvert/internal/scion/scionplane"
 )
@@ -33,7 +34,7 @@ func RoutersHere() []string {
 
 // FilterRules lists the names of the filter's rules in this network namespace.
 func FilterRules() []string {
-	return ofFilter(func(f datapath.Filter) (names []string) {
+	return ofFilter(func(f filterplane.Filter) (names []string) {
 		for _, r := range f.Rules {
 			names = append(names, r.Name)
 		}
@@ -43,7 +44,7 @@ func FilterRules() []string {
 
 // FilterSets lists the names of its sets.
 func FilterSets() []string {
-	return ofFilter(func(f datapath.Filter) (names []string) {
+	return ofFilter(func(f filterplane.Filter) (names []string) {
 		for _, s := range f.Sets {
 			names = append(names, s.Name)
 		}
@@ -53,7 +54,7 @@ func FilterSets() []string {
 
 // FilterServices lists the services that it protects.
 func FilterServices() []string {
-	return ofFilter(func(f datapath.Filter) (names []string) {
+	return ofFilter(func(f filterplane.Filter) (names []string) {
 		for _, s := range f.Services {
 			names = append(names, s.Addr.String())
 		}
@@ -61,9 +62,9 @@ func FilterServices() []string {
 	})
 }
 
-func ofFilter(names func(datapath.Filter) []string) []string {
+func ofFilter(names func(filterplane.Filter) []string) []string {
 	return collect(datapath.ListHere, func(i *datapath.Instance) []string {
-		f, err := i.Filter()
+		f, err := filterplane.Read(i)
 		if err != nil {
 			return nil
 		}

@@ -15,6 +15,7 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/scion"
 	"culvert/internal/stage"
@@ -44,7 +45,7 @@ func RunSCION(ctx context.Context, s scion.Table) error {
 }
 
 // LoadFilter compiles the [filter] table of the file at path, to try it.
-func LoadFilter(path string) (*datapath.Filter, *datapath.FilterTesterSets, error) {
+func LoadFilter(path string) (*filterplane.Filter, *filterplane.TesterSets, error) {
 	n, err := stages.Load(path)
 	if err != nil {
 		return nil, nil, err

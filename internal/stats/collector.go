@@ -25,7 +25,7 @@ type collector struct {
 }
 
 // NewCollector returns a collector for the counters of all interfaces. It adds the metrics of each interface that source also
-// implements: AttachedSource, UpSource, StageSource, FilterSource, CollectorSource.
+// implements: AttachedSource, UpSource, StageSource, CollectorSource.
 func NewCollector(source PortSource) prometheus.Collector {
 	c := collector{source: source}
 	if s, ok := source.(CollectorSource); ok {
@@ -48,7 +48,6 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- attachedDesc
 	ch <- upDesc
 	ch <- stageDesc
-	describeFilter(ch)
 	for _, other := range c.others {
 		other.Describe(ch)
 	}
@@ -58,7 +57,6 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	collectAttached(c.source, ch)
 	collectStages(c.source, ch)
-	collectFilter(c.source, ch)
 	for _, other := range c.others {
 		other.Collect(ch)
 	}

@@ -2,7 +2,31 @@
 
 package stats
 
-import "testing"
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// gather returns the metrics of a source, a line each.
+func gather(s PortSource) (string, error) {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(NewCollector(s))
+	families, err := registry.Gather()
+	var b strings.Builder
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			b.WriteString(f.GetName())
+			for _, l := range m.GetLabel() {
+				fmt.Fprintf(&b, " %s=%s", l.GetName(), l.GetValue())
+			}
+			fmt.Fprintf(&b, " %v\n", m.GetCounter().GetValue()+m.GetGauge().GetValue())
+		}
+	}
+	return b.String(), err
+}
 
 // Each verdict and reason of culvert_packets_total has exactly one culvert_reason_info, however many interfaces count it.
 func TestReasonInfo(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/net/bpf"
 
-	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterset"
 	"culvert/internal/filter/pcap"
 )
@@ -22,8 +22,8 @@ type rule struct {
 	name, expr string
 	src, dst   string // set that the address has to be in
 	to         string // set of endpoints
-	action     datapath.FilterAction
-	per        datapath.FilterPer
+	action     filterplane.Action
+	per        filterplane.Per
 	in         int // device and one more, 0 for any
 }
 
@@ -42,20 +42,20 @@ var (
 
 // rules are rules of all kinds, in the order of the filter.
 var rules = []rule{
-	{name: "all", action: datapath.FilterCount},
-	{name: "stamp", expr: "icmp[icmptype] == icmp-tstamp", action: datapath.FilterDrop},
-	{name: "sctp", expr: "sctp", action: datapath.FilterDrop},
-	{name: "trusted", expr: "udp src port 4789", action: datapath.FilterPass},
-	{name: "bad", src: setBad, action: datapath.FilterDrop},
-	{name: "long", expr: "greater 3000 and udp port 5353", action: datapath.FilterDrop},
-	{name: "far", expr: "udp port 5354 and ether[900] = 0x5a", action: datapath.FilterDrop},
-	{name: "netbios", expr: "udp dst port 137", dst: setNets, action: datapath.FilterDrop},
-	{name: "ports", to: setPorts, action: datapath.FilterDrop},
-	{name: "slow", expr: "udp dst port 9", action: datapath.FilterLimit, per: datapath.FilterPerSrc},
-	{name: "slower", expr: "udp dst port 10", action: datapath.FilterLimit},
-	{name: "vlan", expr: "vlan 666", action: datapath.FilterDrop},
-	{name: "here", expr: "udp dst port 11", in: 2, action: datapath.FilterDrop},
-	{name: "end", expr: "ip[6:2] & 0x8000 != 0", action: datapath.FilterDrop},
+	{name: "all", action: filterplane.Count},
+	{name: "stamp", expr: "icmp[icmptype] == icmp-tstamp", action: filterplane.Drop},
+	{name: "sctp", expr: "sctp", action: filterplane.Drop},
+	{name: "trusted", expr: "udp src port 4789", action: filterplane.Pass},
+	{name: "bad", src: setBad, action: filterplane.Drop},
+	{name: "long", expr: "greater 3000 and udp port 5353", action: filterplane.Drop},
+	{name: "far", expr: "udp port 5354 and ether[900] = 0x5a", action: filterplane.Drop},
+	{name: "netbios", expr: "udp dst port 137", dst: setNets, action: filterplane.Drop},
+	{name: "ports", to: setPorts, action: filterplane.Drop},
+	{name: "slow", expr: "udp dst port 9", action: filterplane.Limit, per: filterplane.PerSrc},
+	{name: "slower", expr: "udp dst port 10", action: filterplane.Limit},
+	{name: "vlan", expr: "vlan 666", action: filterplane.Drop},
+	{name: "here", expr: "udp dst port 11", in: 2, action: filterplane.Drop},
+	{name: "end", expr: "ip[6:2] & 0x8000 != 0", action: filterplane.Drop},
 }
 
 // Protected services: two behind a SYNPROXY rule, one on this host.
@@ -78,21 +78,21 @@ func (b *bed) fillFilter() error {
 		return err
 	}
 	b.closer(func() { l.Close() })
-	f := datapath.Filter{Services: []datapath.FilterService{
+	f := filterplane.Filter{Services: []filterplane.Service{
 		{Addr: forwarded4, Forwarded: true}, {Addr: forwarded6, Forwarded: true, MSS: 1440, WindowScale: 5}, {Addr: listening},
 	}}
 	for _, r := range rules {
-		d := datapath.FilterRule{Name: r.name, Action: r.action, Expr: r.expr}
+		d := filterplane.Rule{Name: r.name, Action: r.action, Expr: r.expr}
 		for _, set := range []struct {
 			name string
-			to   *[]datapath.FilterSetRef
+			to   *[]filterplane.SetRef
 		}{{r.src, &d.Src}, {r.dst, &d.Dst}, {r.to, &d.Dst}} {
 			if set.name != "" {
-				*set.to = append(*set.to, datapath.FilterSetRef{Set: set.name})
+				*set.to = append(*set.to, filterplane.SetRef{Set: set.name})
 			}
 		}
-		if r.action == datapath.FilterLimit {
-			d.Rate = &datapath.FilterRate{Rate: 1, Burst: 1, Per: r.per}
+		if r.action == filterplane.Limit {
+			d.Rate = &filterplane.Rate{Rate: 1, Burst: 1, Per: r.per}
 		}
 		if r.in > 0 {
 			d.Interfaces = []string{port(r.in - 1)}
@@ -109,7 +109,7 @@ func (b *bed) fillFilter() error {
 		}
 		f.Rules = append(f.Rules, d)
 	}
-	f.Sets = []datapath.FilterSet{{Name: setBad}, {Name: setNets}, {Name: setPorts, Endpoints: true}}
+	f.Sets = []filterplane.Set{{Name: setBad}, {Name: setNets}, {Name: setPorts, Endpoints: true}}
 	bad, err := filterset.ParsePrefixes(badSources, filterset.Options{})
 	if err != nil {
 		return err
@@ -122,8 +122,8 @@ func (b *bed) fillFilter() error {
 	if err != nil {
 		return err
 	}
-	return b.inst.EditFilterAndSets(func(to *datapath.Filter) error { *to = f; return nil },
-		map[string]datapath.FilterMembers{setBad: {Prefixes: bad}, setNets: {Prefixes: nets}, setPorts: {Endpoints: ports}})
+	return filterplane.EditAndSets(b.inst, func(to *filterplane.Filter) error { *to = f; return nil },
+		map[string]filterplane.Members{setBad: {Prefixes: bad}, setNets: {Prefixes: nets}, setPorts: {Endpoints: ports}})
 }
 
 // peek has the fields that sets and services compare. The filter finds them after up to two tags and after extension headers.
@@ -284,16 +284,16 @@ func (b *bed) checkFilter(tr trial, o outcome) error {
 	if refused != "" {
 		return nil
 	}
-	verdict, limited := datapath.FilterAction(""), false
+	verdict, limited := filterplane.Action(""), false
 	for _, r := range b.rules {
 		if !b.matches(r, tr, &p) {
 			continue
 		}
-		if r.action == datapath.FilterLimit {
+		if r.action == filterplane.Limit {
 			limited = true
 			continue
 		}
-		if r.action != datapath.FilterCount {
+		if r.action != filterplane.Count {
 			verdict = r.action
 			break
 		}
@@ -303,11 +303,11 @@ func (b *bed) checkFilter(tr trial, o outcome) error {
 		if !limited {
 			return errors.New("no limit is on such packets")
 		}
-	case (verdict == datapath.FilterDrop) != (o.reason == "drop filter"):
+	case (verdict == filterplane.Drop) != (o.reason == "drop filter"):
 		return fmt.Errorf("the rules say %q", verdict)
 	case o.reason == "fwd filter-synack" || o.reason == "drop filter-cookie":
 		service := netip.AddrPortFrom(p.dst, p.dport)
-		if verdict == datapath.FilterPass || !p.plain || p.proto != protoTCP || !b.ours(tr) ||
+		if verdict == filterplane.Pass || !p.plain || p.proto != protoTCP || !b.ours(tr) ||
 			!slices.Contains([]netip.AddrPort{forwarded4, forwarded6, listening}, service) {
 			return errors.New("it is to no protected service")
 		}

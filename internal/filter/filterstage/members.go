@@ -10,18 +10,13 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterset"
 	"culvert/internal/show/text"
 )
 
-// SetPlane is a data plane as far as the members of sets go. A change is made at once, or not at all.
-type SetPlane interface {
-	EditFilterPrefixes(name string, change func(*filterset.Prefixes) (*filterset.Prefixes, error)) error
-	EditFilterEndpoints(name string, change func(filterset.Endpoints) (filterset.Endpoints, error)) error
-}
-
 // Members are what a set is to have.
-type Members datapath.FilterMembers
+type Members filterplane.Members
 
 // Count is how many there are, in words.
 func (m Members) Count() string {
@@ -37,7 +32,7 @@ func (m Members) Count() string {
 
 // ReadMembers reads entries of a file, "-" for standard input, or else those given.
 func ReadMembers(endpoints bool, file string, stdin io.Reader, entries []string, timeout string) (m Members, err error) {
-	o := filterset.Options{Now: datapath.FilterSetNow()}
+	o := filterset.Options{Now: filterplane.Now()}
 	if timeout != "" {
 		if o.Timeout, err = filterset.ParseTimeout(timeout); err != nil {
 			return m, err
@@ -75,9 +70,9 @@ func ReadMembers(endpoints bool, file string, stdin io.Reader, entries []string,
 }
 
 // Put adds the members to a set, or puts them in the place of those that it has. It returns what the set then has.
-func (m Members) Put(plane SetPlane, name string, replace bool) (now Members, err error) {
+func (m Members) Put(inst *datapath.Instance, name string, replace bool) (now Members, err error) {
 	if m.Prefixes != nil {
-		err = plane.EditFilterPrefixes(name, func(p *filterset.Prefixes) (*filterset.Prefixes, error) {
+		err = filterplane.EditPrefixes(inst, name, func(p *filterset.Prefixes) (*filterset.Prefixes, error) {
 			if now.Prefixes = m.Prefixes; !replace {
 				p.Add(m.Prefixes)
 				now.Prefixes = p
@@ -86,7 +81,7 @@ func (m Members) Put(plane SetPlane, name string, replace bool) (now Members, er
 		})
 		return now, err
 	}
-	err = plane.EditFilterEndpoints(name, func(e filterset.Endpoints) (filterset.Endpoints, error) {
+	err = filterplane.EditEndpoints(inst, name, func(e filterset.Endpoints) (filterset.Endpoints, error) {
 		if now.Endpoints = m.Endpoints; !replace {
 			e.Add(m.Endpoints)
 			now.Endpoints = e
@@ -97,15 +92,15 @@ func (m Members) Put(plane SetPlane, name string, replace bool) (now Members, er
 }
 
 // Bring makes a set with the members, or puts them into the one that is there, whose rules need no new program.
-func (m Members) Bring(plane Plane, set datapath.FilterSet, there, replace bool) (now Members, err error) {
+func (m Members) Bring(inst *datapath.Instance, set filterplane.Set, there, replace bool) (now Members, err error) {
 	if !there {
-		err = plane.EditFilterAndSets(func(f *datapath.Filter) error { return filter.AddSet(f, set) },
-			map[string]datapath.FilterMembers{set.Name: datapath.FilterMembers(m)})
+		err = filterplane.EditAndSets(inst, func(f *filterplane.Filter) error { return filter.AddSet(f, set) },
+			map[string]filterplane.Members{set.Name: filterplane.Members(m)})
 		if !errors.Is(err, filter.ErrThere) { // made by somebody else since
 			return m, err
 		}
 	}
-	return m.Put(plane, set.Name, replace)
+	return m.Put(inst, set.Name, replace)
 }
 
 // compileSet reads what a file has in a set. given is false if it has no members: they are added by hand, and stay.

@@ -13,6 +13,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterset"
 	"culvert/internal/stage"
 )
@@ -20,9 +21,9 @@ import (
 // Plan is the [filter] table of a file, compiled: nothing in it can be wrong in itself any more.
 type Plan struct {
 	path   string
-	filter datapath.Filter
+	filter filterplane.Filter
 	// members are of those sets that have some in the file.
-	members map[string]datapath.FilterMembers
+	members map[string]filterplane.Members
 	// places put file, line and column in front of errors about a table, by its kind and name.
 	places map[[2]string]func(key string, err error) error
 }
@@ -31,7 +32,7 @@ type Plan struct {
 func Compile(file stage.File) (*Plan, error) {
 	table := stage.Table[*Table](file, Stage{})
 	p := &Plan{
-		path: file.Path, members: make(map[string]datapath.FilterMembers), places: make(map[[2]string]func(string, error) error),
+		path: file.Path, members: make(map[string]filterplane.Members), places: make(map[[2]string]func(string, error) error),
 	}
 	if table == nil {
 		return p, nil // what an earlier file has left goes
@@ -42,10 +43,10 @@ func Compile(file stage.File) (*Plan, error) {
 			return nil, err
 		}
 		if given {
-			p.members[s.Name] = datapath.FilterMembers(m)
+			p.members[s.Name] = filterplane.Members(m)
 		}
 		p.places[[2]string{filter.TableSet, s.Name}] = s.Locate
-		p.filter.Sets = append(p.filter.Sets, datapath.FilterSet{Name: s.Name, Endpoints: s.Type == SetEndpoints, File: true})
+		p.filter.Sets = append(p.filter.Sets, filterplane.Set{Name: s.Name, Endpoints: s.Type == SetEndpoints, File: true})
 	}
 	for _, r := range table.Rules {
 		rule, err := compileRule(r)
@@ -60,11 +61,11 @@ func Compile(file stage.File) (*Plan, error) {
 		if err != nil {
 			return nil, s.Locate("address", err)
 		}
-		service := datapath.FilterService{Addr: addr, Forwarded: s.Forwarded, MSS: s.MSS, WindowScale: s.WindowScale, File: true}
+		service := filterplane.Service{Addr: addr, Forwarded: s.Forwarded, MSS: s.MSS, WindowScale: s.WindowScale, File: true}
 		if part, err := filter.CheckService(service); err != nil {
 			return nil, s.Locate(part, err)
 		}
-		if slices.ContainsFunc(p.filter.Services, func(o datapath.FilterService) bool { return o.Addr == addr }) {
+		if slices.ContainsFunc(p.filter.Services, func(o filterplane.Service) bool { return o.Addr == addr }) {
 			return nil, s.Locate("address", fmt.Errorf("%s is protected a second time", addr))
 		}
 		p.places[[2]string{filter.TableProtect, addr.String()}] = s.Locate
@@ -109,8 +110,8 @@ func (p *Plan) check() error {
 	whole.Sets = slices.Clone(whole.Sets)
 	for _, r := range whole.Rules {
 		for _, ref := range slices.Concat(r.Src, r.Dst) {
-			if !slices.ContainsFunc(whole.Sets, func(s datapath.FilterSet) bool { return s.Name == ref.Set }) {
-				whole.Sets = append(whole.Sets, datapath.FilterSet{Name: ref.Set})
+			if !slices.ContainsFunc(whole.Sets, func(s filterplane.Set) bool { return s.Name == ref.Set }) {
+				whole.Sets = append(whole.Sets, filterplane.Set{Name: ref.Set})
 			}
 		}
 	}
@@ -118,7 +119,7 @@ func (p *Plan) check() error {
 		return nil
 	}
 	// What is refused with some tables is refused with more.
-	var f datapath.Filter
+	var f filterplane.Filter
 	for _, kind := range []struct {
 		table string
 		n     int
@@ -140,7 +141,7 @@ func (p *Plan) check() error {
 }
 
 // merge puts the file's part in the place of an earlier file's.
-func (p *Plan) merge(running datapath.Filter) (datapath.Filter, error) {
+func (p *Plan) merge(running filterplane.Filter) (filterplane.Filter, error) {
 	merged, err := filter.Merge(running, p.filter)
 	if err == nil {
 		err = merged.Validate()
@@ -152,12 +153,12 @@ func (p *Plan) merge(running datapath.Filter) (datapath.Filter, error) {
 }
 
 // Alone is the file's filter without anything made by hand, and the members of its sets, to try it.
-func (p *Plan) Alone() (*datapath.Filter, *datapath.FilterTesterSets, error) {
-	alone, err := p.merge(datapath.Filter{})
+func (p *Plan) Alone() (*filterplane.Filter, *filterplane.TesterSets, error) {
+	alone, err := p.merge(filterplane.Filter{})
 	if err != nil {
 		return nil, nil, err
 	}
-	sets := &datapath.FilterTesterSets{Prefixes: make(map[string]*filterset.Prefixes), Endpoints: make(map[string]filterset.Endpoints)}
+	sets := &filterplane.TesterSets{Prefixes: make(map[string]*filterset.Prefixes), Endpoints: make(map[string]filterset.Endpoints)}
 	for name, m := range p.members {
 		if m.Prefixes != nil {
 			sets.Prefixes[name] = m.Prefixes
@@ -167,7 +168,7 @@ func (p *Plan) Alone() (*datapath.Filter, *datapath.FilterTesterSets, error) {
 	return &alone, sets, nil
 }
 
-func compileRule(r RuleTable) (datapath.FilterRule, error) {
+func compileRule(r RuleTable) (filterplane.Rule, error) {
 	spec := filter.Spec{
 		Name: r.Name, Action: r.Action, Rate: string(r.Rate), Per: r.Per, Burst: string(r.Burst), Entries: r.Entries,
 		Interfaces: r.Interfaces, Src: r.Src, Dst: r.Dst, Expression: r.Expression, All: r.All,
@@ -175,7 +176,7 @@ func compileRule(r RuleTable) (datapath.FilterRule, error) {
 	if r.Program != "" {
 		text, err := filter.ReadText(r.Program, nil)
 		if err != nil {
-			return datapath.FilterRule{}, r.Locate("program", fmt.Errorf("rule %s: %w", r.Name, err))
+			return filterplane.Rule{}, r.Locate("program", fmt.Errorf("rule %s: %w", r.Name, err))
 		}
 		spec.Expression = &text
 	}
@@ -198,20 +199,13 @@ func compileRule(r RuleTable) (datapath.FilterRule, error) {
 	return rule, err
 }
 
-// Plane is a data plane as far as the filter goes.
-type Plane interface {
-	Wanted() []string
-	EditFilterAndSets(change func(*datapath.Filter) error, members map[string]datapath.FilterMembers) error
-	SetPlane
-}
-
 // Apply brings the file's filter into force with the members of its sets: all of it, or nothing.
-func (p *Plan) Apply(plane Plane, log *slog.Logger) error {
-	if err := p.reaches(plane.Wanted()); err != nil {
+func (p *Plan) Apply(inst *datapath.Instance, log *slog.Logger) error {
+	if err := p.reaches(inst.Wanted()); err != nil {
 		return err
 	}
 	var taken, gone []string
-	err := plane.EditFilterAndSets(func(f *datapath.Filter) error {
+	err := filterplane.EditAndSets(inst, func(f *filterplane.Filter) error {
 		merged, err := p.merge(*f)
 		if err != nil {
 			return err

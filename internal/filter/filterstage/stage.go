@@ -5,11 +5,11 @@ package filterstage
 import (
 	"context"
 	"net/netip"
-	"slices"
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/host/hostaddr"
 	"culvert/internal/stage"
 )
@@ -48,26 +48,33 @@ func (p *Plan) Check(s stage.Situation) error {
 }
 
 // running is the filter of a data plane, none for none.
-func running(inst *datapath.Instance) (datapath.Filter, error) {
+func running(inst *datapath.Instance) (filterplane.Filter, error) {
 	if inst == nil {
-		return datapath.Filter{}, nil
+		return filterplane.Filter{}, nil
 	}
-	return inst.Filter()
+	return filterplane.Read(inst)
 }
 
-// Protected are the services that will be protected by SYN cookies: the file's, and those made by hand.
-func (p *Plan) Protected(inst *datapath.Instance) ([]datapath.FilterService, error) {
+// Protected are the services that will be protected by SYN cookies: those made by hand, and the file's.
+func (p *Plan) Protected(inst *datapath.Instance) (byHand, inFile []netip.AddrPort, err error) {
 	now, err := running(inst)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	byHand := slices.DeleteFunc(slices.Clone(now.Services), func(s datapath.FilterService) bool { return s.File })
-	return append(byHand, p.filter.Services...), nil
+	for _, s := range now.Services {
+		if !s.File {
+			byHand = append(byHand, s.Addr)
+		}
+	}
+	for _, s := range p.filter.Services {
+		inFile = append(inFile, s.Addr)
+	}
+	return byHand, inFile, nil
 }
 
 // LocateService puts the position of a protected service in the file in front of an error.
-func (p *Plan) LocateService(s datapath.FilterService, err error) error {
-	return p.locate(&filter.FileError{Table: filter.TableProtect, Name: s.Addr.String(), Part: "address", Err: err})
+func (p *Plan) LocateService(service netip.AddrPort, err error) error {
+	return p.locate(&filter.FileError{Table: filter.TableProtect, Name: service.String(), Part: "address", Err: err})
 }
 
 // prepared is a filter that needs nothing but a data plane.
@@ -76,8 +83,8 @@ type prepared struct {
 	start stage.Start
 }
 
-// Part implements stage.Prepared: the filter is a program in front of the one that is loaded.
-func (p *prepared) Part() datapath.Part { return nil }
+// Part implements stage.Prepared.
+func (p *prepared) Part() datapath.Part { return filterplane.NewPart() }
 
 // Commit implements stage.Prepared. The members of sets cannot be put back: nothing may come behind it that is likely to fail.
 func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {

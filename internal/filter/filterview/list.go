@@ -11,6 +11,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filter/cbpf"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/show"
 	"culvert/internal/show/text"
 )
@@ -86,15 +87,15 @@ func collect(inst *datapath.Instance) (Report, error) {
 		Router: inst.Name(), NetNS: inst.NetNS(), Interfaces: append([]string{}, inst.Attached()...),
 		Rules: []Rule{}, Sets: []Set{}, Services: []Service{},
 	}
-	f, err := inst.Filter()
+	f, err := filterplane.Read(inst)
 	if err != nil {
 		return r, err
 	}
-	counters, err := inst.FilterCounters()
+	counters, err := filterplane.ReadCounters(inst)
 	if err != nil {
 		return r, err
 	}
-	r.On = len(f.Rules) > 0 || len(f.Services) > 0 || f.Top != datapath.FilterTopOff
+	r.On = len(f.Rules) > 0 || len(f.Services) > 0 || f.Top != filterplane.TopOff
 	r.Top = filter.FormatBy(f.Top)
 	r.Short, r.Malformed = traffic(counters.Short), traffic(counters.Malformed)
 	for _, rule := range f.Rules {
@@ -105,11 +106,11 @@ func collect(inst *datapath.Instance) (Report, error) {
 			}
 		}
 		// The rules may have changed between the two looks.
-		n := slices.IndexFunc(counters.Rules, func(c datapath.FilterRuleCount) bool { return c.Name == rule.Name })
+		n := slices.IndexFunc(counters.Rules, func(c filterplane.RuleCount) bool { return c.Name == rule.Name })
 		if n >= 0 {
 			out.Traffic = traffic(counters.Rules[n].Matched)
 		}
-		if rule.Action == datapath.FilterLimit {
+		if rule.Action == filterplane.Limit {
 			out.Over = &Traffic{}
 			if n >= 0 {
 				*out.Over = traffic(counters.Rules[n].Over)
@@ -125,7 +126,7 @@ func collect(inst *datapath.Instance) (Report, error) {
 	return r, nil
 }
 
-func traffic(c datapath.FilterTraffic) Traffic { return Traffic{c.Packets, c.Bytes} }
+func traffic(c filterplane.Traffic) Traffic { return Traffic{c.Packets, c.Bytes} }
 
 func from(file bool) string {
 	if file {
@@ -134,7 +135,7 @@ func from(file bool) string {
 	return "hand"
 }
 
-func describe(r datapath.FilterRule) Rule {
+func describe(r filterplane.Rule) Rule {
 	out := Rule{
 		Name: r.Name, Action: string(r.Action), Words: filter.Words(r), From: from(r.File), Expression: r.Expr,
 		Interfaces: append([]string{}, r.Interfaces...), Src: refs(r.Src), Dst: refs(r.Dst),
@@ -147,14 +148,14 @@ func describe(r datapath.FilterRule) Rule {
 		if r.Rate.Bytes {
 			out.Limit.Unit = "bytes"
 		}
-		if r.Rate.Per != datapath.FilterPerRule {
+		if r.Rate.Per != filterplane.PerRule {
 			out.Limit.Per = filter.Per{By: r.Rate.Per, Prefix4: r.Rate.Prefix4, Prefix6: r.Rate.Prefix6}.String()
 		}
 	}
 	return out
 }
 
-func refs(all []datapath.FilterSetRef) []string {
+func refs(all []filterplane.SetRef) []string {
 	words := []string{}
 	for _, r := range all {
 		words = append(words, filter.FormatSetRef(r))
@@ -173,7 +174,7 @@ func List(name string, asJSON bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	f, err := inst.Filter()
+	f, err := filterplane.Read(inst)
 	if err != nil {
 		return err
 	}

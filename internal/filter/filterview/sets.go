@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterset"
 	"culvert/internal/show"
 	"culvert/internal/show/text"
@@ -47,12 +48,12 @@ func (e Entry) timeout() string {
 	return " timeout " + max(d, time.Second).String()
 }
 
-func collectSets(inst *datapath.Instance, f datapath.Filter) ([]Set, error) {
+func collectSets(inst *datapath.Instance, f filterplane.Filter) ([]Set, error) {
 	all := []Set{}
 	for _, s := range f.Sets {
 		out := Set{Name: s.Name, Type: setType(s), From: from(s.File), Rules: []string{}}
 		for _, r := range f.Rules {
-			asks := func(ref datapath.FilterSetRef) bool { return ref.Set == s.Name }
+			asks := func(ref filterplane.SetRef) bool { return ref.Set == s.Name }
 			if slices.ContainsFunc(slices.Concat(r.Src, r.Dst), asks) {
 				out.Rules = append(out.Rules, r.Name)
 			}
@@ -67,7 +68,7 @@ func collectSets(inst *datapath.Instance, f datapath.Filter) ([]Set, error) {
 	return all, nil
 }
 
-func setType(s datapath.FilterSet) string {
+func setType(s filterplane.Set) string {
 	if s.Endpoints {
 		return "endpoint"
 	}
@@ -75,17 +76,17 @@ func setType(s datapath.FilterSet) string {
 }
 
 // countEntries counts those whose time is not over.
-func countEntries(inst *datapath.Instance, s datapath.FilterSet) (int, error) {
-	now := datapath.FilterSetNow()
+func countEntries(inst *datapath.Instance, s filterplane.Set) (int, error) {
+	now := filterplane.Now()
 	if s.Endpoints {
-		e, err := inst.FilterEndpoints(s.Name)
+		e, err := filterplane.Endpoints(inst, s.Name)
 		if err != nil {
 			return 0, err
 		}
 		e.Expire(now)
 		return len(e), nil
 	}
-	p, err := inst.FilterPrefixes(s.Name)
+	p, err := filterplane.Prefixes(inst, s.Name)
 	if err != nil {
 		return 0, err
 	}
@@ -116,7 +117,7 @@ func ListSets(on string, asJSON bool, out io.Writer) error {
 		return err
 	}
 	defer inst.Close()
-	f, err := inst.Filter()
+	f, err := filterplane.Read(inst)
 	if err != nil {
 		return err
 	}
@@ -145,11 +146,11 @@ func ListSet(on, name string, asJSON bool, out io.Writer) error {
 		return err
 	}
 	defer inst.Close()
-	f, err := inst.Filter()
+	f, err := filterplane.Read(inst)
 	if err != nil {
 		return err
 	}
-	n := slices.IndexFunc(f.Sets, func(s datapath.FilterSet) bool { return s.Name == name })
+	n := slices.IndexFunc(f.Sets, func(s filterplane.Set) bool { return s.Name == name })
 	if n < 0 {
 		return fmt.Errorf("no set %s: see 'culvert filter set list'", name)
 	}
@@ -180,8 +181,8 @@ func ListSet(on, name string, asJSON bool, out io.Writer) error {
 }
 
 // readEntries lists members in order, without those whose time is over.
-func readEntries(inst *datapath.Instance, s datapath.FilterSet) ([]Entry, error) {
-	now := datapath.FilterSetNow()
+func readEntries(inst *datapath.Instance, s filterplane.Set) ([]Entry, error) {
+	now := filterplane.Now()
 	entries := []Entry{}
 	add := func(name string, until filterset.Time) {
 		if until > now {
@@ -189,7 +190,7 @@ func readEntries(inst *datapath.Instance, s datapath.FilterSet) ([]Entry, error)
 		}
 	}
 	if s.Endpoints {
-		e, err := inst.FilterEndpoints(s.Name)
+		e, err := filterplane.Endpoints(inst, s.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +199,7 @@ func readEntries(inst *datapath.Instance, s datapath.FilterSet) ([]Entry, error)
 		}
 		return entries, nil
 	}
-	p, err := inst.FilterPrefixes(s.Name)
+	p, err := filterplane.Prefixes(inst, s.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/talkers"
 	"culvert/internal/show"
 	"culvert/internal/show/screen"
@@ -57,7 +58,7 @@ func Top(ctx context.Context, o TopOptions) (err error) {
 			return func() { t.sample = s }, err
 		}))
 	}
-	if t.sample, err = t.look(ctx, (datapath.FilterTopWindows+1)*datapath.FilterTopWindow); err != nil || ctx.Err() != nil {
+	if t.sample, err = t.look(ctx, (filterplane.TopWindows+1)*filterplane.TopWindow); err != nil || ctx.Err() != nil {
 		return err
 	}
 	return t.write()
@@ -65,7 +66,7 @@ func Top(ctx context.Context, o TopOptions) (err error) {
 
 // look waits until the windows are full, and reads them. Another top by the same that ends meanwhile turns it off: it is
 // turned on again then.
-func (t *topper) look(ctx context.Context, wait time.Duration) (s datapath.FilterTopSample, err error) {
+func (t *topper) look(ctx context.Context, wait time.Duration) (s filterplane.TopSample, err error) {
 	for range 2 {
 		if err := t.turnOn(); err != nil {
 			return s, err
@@ -75,7 +76,7 @@ func (t *topper) look(ctx context.Context, wait time.Duration) (s datapath.Filte
 			return s, nil
 		case <-time.After(wait):
 		}
-		if s, err = t.inst.FilterTop(datapath.FilterTopWindows); err == nil {
+		if s, err = filterplane.Top(t.inst, filterplane.TopWindows); err == nil {
 			break
 		}
 	}
@@ -89,8 +90,8 @@ func TopOff(on string) error {
 		return err
 	}
 	defer inst.Close()
-	return inst.EditFilter(func(f *datapath.Filter) error {
-		f.Top = datapath.FilterTopOff
+	return filterplane.Edit(inst, func(f *filterplane.Filter) error {
+		f.Top = filterplane.TopOff
 		return nil
 	})
 }
@@ -98,22 +99,22 @@ func TopOff(on string) error {
 type topper struct {
 	o      TopOptions
 	inst   *datapath.Instance
-	by     datapath.FilterTopBy
+	by     filterplane.TopBy
 	mine   bool // this process has turned it on
-	sample datapath.FilterTopSample
+	sample filterplane.TopSample
 }
 
 func (t *topper) turnOn() error {
-	f, err := t.inst.Filter()
+	f, err := filterplane.Read(t.inst)
 	if err != nil || f.Top == t.by {
 		return err
 	}
-	return t.inst.EditFilter(func(f *datapath.Filter) error {
-		if f.Top != datapath.FilterTopOff && f.Top != t.by {
+	return filterplane.Edit(t.inst, func(f *filterplane.Filter) error {
+		if f.Top != filterplane.TopOff && f.Top != t.by {
 			return fmt.Errorf("another 'culvert filter top --by %s' is on: end that one, or say 'culvert filter top --off' "+
 				"if it has been killed", filter.FormatBy(f.Top))
 		}
-		t.mine = t.mine || f.Top == datapath.FilterTopOff
+		t.mine = t.mine || f.Top == filterplane.TopOff
 		f.Top = t.by
 		return nil
 	})
@@ -123,9 +124,9 @@ func (t *topper) turnOff() error {
 	if !t.mine {
 		return nil
 	}
-	return t.inst.EditFilter(func(f *datapath.Filter) error {
+	return filterplane.Edit(t.inst, func(f *filterplane.Filter) error {
 		if f.Top == t.by {
-			f.Top = datapath.FilterTopOff
+			f.Top = filterplane.TopOff
 		}
 		return nil
 	})
@@ -167,13 +168,13 @@ func (t *topper) talkers() Talkers {
 // protocols that have a name of their own.
 var protocols = map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 58: "icmp6", 132: "sctp"}
 
-func keyName(k talkers.Key, by datapath.FilterTopBy) string {
+func keyName(k talkers.Key, by filterplane.TopBy) string {
 	switch {
 	case !k.IP:
 		return "not IP"
-	case by == datapath.FilterTopPrefix:
+	case by == filterplane.TopPrefix:
 		return k.Prefix.String()
-	case by != datapath.FilterTopPort:
+	case by != filterplane.TopPort:
 		return k.Prefix.Addr().String()
 	}
 	name, ok := protocols[k.Proto]

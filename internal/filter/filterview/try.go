@@ -17,7 +17,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/show/text"
 )
 
@@ -27,8 +27,8 @@ type TestOptions struct {
 	On string
 	// Filter is tried in the place of the running one, unless it is nil; with the running sets, or with its own
 	// if Members is not nil.
-	Filter  *datapath.Filter
-	Members *datapath.FilterTesterSets
+	Filter  *filterplane.Filter
+	Members *filterplane.TesterSets
 	// Path is a pcap or pcapng file, "-" for standard input.
 	Path  string
 	Stdin io.Reader
@@ -39,8 +39,8 @@ type TestOptions struct {
 }
 
 // Only is a filter of one rule.
-func Only(r datapath.FilterRule) *datapath.Filter {
-	return &datapath.Filter{Rules: []datapath.FilterRule{r}}
+func Only(r filterplane.Rule) *filterplane.Filter {
+	return &filterplane.Filter{Rules: []filterplane.Rule{r}}
 }
 
 // Tried is a packet, and what became of it.
@@ -115,9 +115,9 @@ func Test(o TestOptions) error {
 }
 
 // tester loads the filter that is meant.
-func (o TestOptions) tester() (f datapath.Filter, t *datapath.FilterTester, err error) {
+func (o TestOptions) tester() (f filterplane.Filter, t *filterplane.Tester, err error) {
 	if o.Members != nil {
-		t, err = datapath.NewFilterTesterOf(*o.Filter, *o.Members)
+		t, err = filterplane.NewTesterOf(*o.Filter, *o.Members)
 		return *o.Filter, t, err
 	}
 	inst, err := Open(o.On)
@@ -131,14 +131,14 @@ func (o TestOptions) tester() (f datapath.Filter, t *datapath.FilterTester, err 
 	}
 	if o.Filter != nil {
 		f = *o.Filter
-	} else if f, err = inst.Filter(); err != nil {
+	} else if f, err = filterplane.Read(inst); err != nil {
 		return f, nil, err
 	}
-	t, err = datapath.NewFilterTester(inst, f)
+	t, err = filterplane.NewTester(inst, f)
 	return f, t, err
 }
 
-func asksForSets(f datapath.Filter) bool {
+func asksForSets(f filterplane.Filter) bool {
 	for _, r := range f.Rules {
 		if len(r.Src)+len(r.Dst) > 0 {
 			return true
@@ -173,7 +173,7 @@ func openPcap(r *bufio.Reader) (p packetReader, err error) {
 
 type runner struct {
 	o      TestOptions
-	tester *datapath.FilterTester
+	tester *filterplane.Tester
 	out    io.Writer
 	start  time.Time
 	totals Totals
@@ -240,9 +240,9 @@ func (r *runner) each(name string, packets packetReader) error {
 // ethernetHeader is the least that the kernel runs a program on (ETH_HLEN). A driver hands over nothing shorter.
 const ethernetHeader = 14
 
-func (r *runner) judge(frame []byte) (datapath.FilterVerdict, error) {
+func (r *runner) judge(frame []byte) (filterplane.Verdict, error) {
 	if len(frame) < ethernetHeader {
-		return datapath.FilterVerdict{Action: datapath.FilterPass, Short: true}, nil
+		return filterplane.Verdict{Action: filterplane.Pass, Short: true}, nil
 	}
 	return r.tester.Run(frame, r.o.Interface)
 }
@@ -250,7 +250,7 @@ func (r *runner) judge(frame []byte) (datapath.FilterVerdict, error) {
 func (r *runner) count(t Tried) {
 	c := &r.totals
 	c.Packets++
-	if t.Verdict == string(datapath.FilterDrop) {
+	if t.Verdict == string(filterplane.Drop) {
 		c.Dropped++
 	} else {
 		c.Passed++

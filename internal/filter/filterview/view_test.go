@@ -17,7 +17,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
-	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/talkers"
 )
 
@@ -143,14 +143,14 @@ func TestTalkers(t *testing.T) {
 	}
 	for want, k := range map[string]struct {
 		key talkers.Key
-		by  datapath.FilterTopBy
+		by  filterplane.TopBy
 	}{
-		"not IP":       {talkers.Key{}, datapath.FilterTopSrc},
-		"192.0.2.1":    {talkers.Key{IP: true, Prefix: netip.MustParsePrefix("192.0.2.1/32")}, datapath.FilterTopDst},
-		"192.0.2.0/24": {talkers.Key{IP: true, Prefix: netip.MustParsePrefix("192.0.2.0/24")}, datapath.FilterTopPrefix},
-		"udp 53":       {talkers.Key{IP: true, Proto: 17, Port: 53}, datapath.FilterTopPort},
-		"icmp":         {talkers.Key{IP: true, Proto: 1}, datapath.FilterTopPort},
-		"protocol 99":  {talkers.Key{IP: true, Proto: 99}, datapath.FilterTopPort},
+		"not IP":       {talkers.Key{}, filterplane.TopSrc},
+		"192.0.2.1":    {talkers.Key{IP: true, Prefix: netip.MustParsePrefix("192.0.2.1/32")}, filterplane.TopDst},
+		"192.0.2.0/24": {talkers.Key{IP: true, Prefix: netip.MustParsePrefix("192.0.2.0/24")}, filterplane.TopPrefix},
+		"udp 53":       {talkers.Key{IP: true, Proto: 17, Port: 53}, filterplane.TopPort},
+		"icmp":         {talkers.Key{IP: true, Proto: 1}, filterplane.TopPort},
+		"protocol 99":  {talkers.Key{IP: true, Proto: 99}, filterplane.TopPort},
 	} {
 		if got := keyName(k.key, k.by); got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/show"
 	"culvert/internal/show/screen"
 	"culvert/internal/show/text"
@@ -165,7 +166,7 @@ func (w *watched) view(t screen.Theme, width int) []screen.Line {
 			style = t.Head
 		case !all[n-1].moved:
 			style = t.Quiet
-		case all[n-1].over > 0 || all[n-1].rule.Action == string(datapath.FilterDrop):
+		case all[n-1].over > 0 || all[n-1].rule.Action == string(filterplane.Drop):
 			style = t.Bad
 		}
 		lines = append(lines, screen.Line{Style: style, Text: line})

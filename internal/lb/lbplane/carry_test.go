@@ -20,6 +20,7 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/host/pins"
 	"culvert/internal/testbed"
 )
@@ -33,7 +34,7 @@ func (b *bed) attach(change ...func(*Options)) {
 		c(&o)
 	}
 	b.inst.Close()
-	inst, err := datapath.Attach(datapath.Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []datapath.Part{NewPart(o)}})
+	inst, err := datapath.Attach(datapath.Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []datapath.Part{filterplane.NewPart(), NewPart(o)}})
 	b.must(err)
 	b.t.Cleanup(inst.Close)
 	b.inst = inst
@@ -227,7 +228,7 @@ func TestOffAndOn(t *testing.T) {
 		}
 		return p.Flows(func(f Flow) bool { t.Errorf("flow %+v", f); return true })
 	}
-	inst, err = datapath.Attach(datapath.Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []datapath.Part{NewPart(o)}})
+	inst, err = datapath.Attach(datapath.Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []datapath.Part{filterplane.NewPart(), NewPart(o)}})
 	w.must(err)
 	w.inst = inst
 	defer inst.Close()
@@ -253,7 +254,7 @@ func TestRefusedSizes(t *testing.T) {
 		change(&o)
 		w.inst.Close()
 		before := testbed.XDPProgram(t, "lb0")
-		inst, err := datapath.Attach(datapath.Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []datapath.Part{NewPart(o)}})
+		inst, err := datapath.Attach(datapath.Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []datapath.Part{filterplane.NewPart(), NewPart(o)}})
 		if err == nil {
 			inst.Close()
 			t.Fatal("attached")

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"culvert/internal/bpfobj"
-	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/testbed"
 )
 
@@ -253,8 +253,8 @@ func TestSweepStep(t *testing.T) {
 	w.age(DefaultIdleTCP / 2)
 	freed(0)
 	prog := s.prog
-	w.must(w.inst.EditFilter(func(f *datapath.Filter) error {
-		f.Rules = append(f.Rules, datapath.FilterRule{Name: "all", Action: datapath.FilterPass})
+	w.must(filterplane.Edit(w.inst, func(f *filterplane.Filter) error {
+		f.Rules = append(f.Rules, filterplane.Rule{Name: "all", Action: filterplane.Pass})
 		return nil
 	}))
 	if freed(0); s.prog != prog {

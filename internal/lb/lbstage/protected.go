@@ -4,6 +4,7 @@ package lbstage
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"culvert/internal/datapath"
@@ -15,11 +16,11 @@ import (
 // resets. So no service is both protected and a VIP.
 
 // protectedVIP returns the first protected service that is a VIP's.
-func protectedVIP(services []datapath.FilterService, vips []lb.VIP) (s datapath.FilterService, vip lb.Service, found bool) {
+func protectedVIP(services []netip.AddrPort, vips []lb.VIP) (s netip.AddrPort, vip lb.Service, found bool) {
 	for _, s := range services {
 		at := slices.IndexFunc(vips, func(v lb.VIP) bool {
 			k := v.Service
-			return k.Protocol == lb.TCP && k.Addr == s.Addr.Addr() && (k.Port == 0 || k.Port == s.Addr.Port())
+			return k.Protocol == lb.TCP && k.Addr == s.Addr() && (k.Port == 0 || k.Port == s.Port())
 		})
 		if at >= 0 {
 			return s, vips[at].Service, true
@@ -29,18 +30,18 @@ func protectedVIP(services []datapath.FilterService, vips []lb.VIP) (s datapath.
 }
 
 // RefuseProtected is the error of a service that is both.
-func RefuseProtected(services []datapath.FilterService, vips []lb.VIP) error {
+func RefuseProtected(services []netip.AddrPort, vips []lb.VIP) error {
 	if s, vip, found := protectedVIP(services, vips); found {
 		return fmt.Errorf("%s cannot be protected by SYN cookies and be VIP %s at once: its backends would reset connections that they "+
-			"have not opened; protect it on the backends", s.Addr, vip)
+			"have not opened; protect it on the backends", s, vip)
 	}
 	return nil
 }
 
 // protector is the plan of a stage that answers clients in the name of services.
 type protector interface {
-	Protected(running *datapath.Instance) ([]datapath.FilterService, error)
-	LocateService(datapath.FilterService, error) error
+	Protected(running *datapath.Instance) (byHand, inFile []netip.AddrPort, err error)
+	LocateService(inFile netip.AddrPort, err error) error
 }
 
 // checkProtected looks at what the file has and at what was made by hand on the data plane that runs.
@@ -50,17 +51,16 @@ func checkProtected(s stage.Situation, vips []lb.VIP) error {
 		if !ok {
 			continue
 		}
-		services, err := p.Protected(s.Running)
+		byHand, inFile, err := p.Protected(s.Running)
 		if err != nil {
 			return err
 		}
-		if err = RefuseProtected(services, vips); err == nil {
-			continue
+		if err := RefuseProtected(byHand, vips); err != nil {
+			return fmt.Errorf("%w, or end that: culvert filter unprotect ADDRESS:PORT", err)
 		}
-		if service, _, _ := protectedVIP(services, vips); service.File {
-			return p.LocateService(service, err)
+		if service, _, found := protectedVIP(inFile, vips); found {
+			return p.LocateService(service, RefuseProtected(inFile, vips))
 		}
-		return fmt.Errorf("%w, or end that: culvert filter unprotect ADDRESS:PORT", err)
 	}
 	return nil
 }

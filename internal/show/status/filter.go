@@ -4,6 +4,7 @@ package status
 
 import (
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/show/text"
 )
@@ -20,25 +21,25 @@ type Filter struct {
 }
 
 func (r *Router) describeFilter(inst *datapath.Instance) error {
-	f, err := inst.Filter()
+	f, err := filterplane.Read(inst)
 	if err != nil {
 		return err
 	}
 	if len(f.Rules)+len(f.Sets)+len(f.Services) == 0 {
 		return nil
 	}
-	c, err := inst.FilterCounters()
+	c, err := filterplane.ReadCounters(inst)
 	if err != nil {
 		return err
 	}
-	actions := make(map[string]datapath.FilterAction)
+	actions := make(map[string]filterplane.Action)
 	for _, rule := range f.Rules {
 		actions[rule.Name] = rule.Action
 	}
 	r.Filter = &Filter{Rules: len(f.Rules), Sets: len(f.Sets), Services: len(f.Services)}
 	for _, count := range c.Rules {
 		dropped := count.Over
-		if actions[count.Name] == datapath.FilterDrop {
+		if actions[count.Name] == filterplane.Drop {
 			dropped = count.Matched
 		}
 		r.Filter.Packets += dropped.Packets

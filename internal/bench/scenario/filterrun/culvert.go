@@ -12,6 +12,7 @@ import (
 	"culvert/internal/bench/load"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterset"
 )
 
@@ -35,21 +36,21 @@ func idleProgram(n int) string {
 
 // culvert returns the rules as 'culvert filter add' makes them. Expressions are compiled programs, because guests have no
 // libpcap.
-func (f ruleSet) culvert() ([]datapath.FilterRule, error) {
+func (f ruleSet) culvert() ([]filterplane.Rule, error) {
 	var specs []filter.Spec
 	for i := range f.Idle {
 		text := idleProgram(i)
-		specs = append(specs, filter.Spec{Name: fmt.Sprintf("idle%d", i), Action: string(datapath.FilterDrop), Expression: &text})
+		specs = append(specs, filter.Spec{Name: fmt.Sprintf("idle%d", i), Action: string(filterplane.Drop), Expression: &text})
 	}
 	if f.Off || f.Protect {
 		return nil, nil
 	}
-	last := filter.Spec{Name: dropRule, Action: string(datapath.FilterDrop)}
+	last := filter.Spec{Name: dropRule, Action: string(filterplane.Drop)}
 	if f.Limit {
-		last.Action, last.Rate = string(datapath.FilterLimit), limitRate
+		last.Action, last.Rate = string(filterplane.Limit), limitRate
 	}
 	if f.PerSource {
-		last.Per = string(datapath.FilterPerSrc)
+		last.Per = string(filterplane.PerSrc)
 	}
 	if len(f.Set) > 0 {
 		last.Src = []string{"@" + setName}
@@ -57,7 +58,7 @@ func (f ruleSet) culvert() ([]datapath.FilterRule, error) {
 		text := icmpProgram
 		last.Expression = &text
 	}
-	var rules []datapath.FilterRule
+	var rules []filterplane.Rule
 	for _, spec := range append(specs, last) {
 		rule, err := spec.Rule()
 		if err != nil {
@@ -84,10 +85,10 @@ func (d *culvert) Install(_ context.Context, in load.End, rules ruleSet) error {
 				return err
 			}
 		}
-		return d.inst.EditFilter(func(f *datapath.Filter) error {
+		return filterplane.Edit(d.inst, func(f *filterplane.Filter) error {
 			f.Rules = compiled
 			if rules.Protect {
-				f.Services = []datapath.FilterService{{Addr: service, Forwarded: true, MSS: 1460, WindowScale: 7}}
+				f.Services = []filterplane.Service{{Addr: service, Forwarded: true, MSS: 1460, WindowScale: 7}}
 			}
 			return nil
 		})
@@ -96,8 +97,8 @@ func (d *culvert) Install(_ context.Context, in load.End, rules ruleSet) error {
 
 // fillSet adds the set with its prefixes.
 func (d *culvert) fillSet(rules ruleSet) error {
-	err := d.inst.EditFilter(func(f *datapath.Filter) error {
-		f.Sets = append(f.Sets, datapath.FilterSet{Name: setName})
+	err := filterplane.Edit(d.inst, func(f *filterplane.Filter) error {
+		f.Sets = append(f.Sets, filterplane.Set{Name: setName})
 		return nil
 	})
 	if err != nil {
@@ -107,14 +108,14 @@ func (d *culvert) fillSet(rules ruleSet) error {
 	for _, p := range rules.Set {
 		text.WriteString(p.String() + "\n")
 	}
-	return d.inst.EditFilterPrefixes(setName, func(*filterset.Prefixes) (*filterset.Prefixes, error) {
-		return filterset.ReadPrefixes(setName, []byte(text.String()), filterset.Options{Now: datapath.FilterSetNow()})
+	return filterplane.EditPrefixes(d.inst, setName, func(*filterset.Prefixes) (*filterset.Prefixes, error) {
+		return filterset.ReadPrefixes(setName, []byte(text.String()), filterset.Options{Now: filterplane.Now()})
 	})
 }
 
 // Dropped implements packetFilter: it reads the counter of the rule that drops.
 func (d *culvert) Dropped(context.Context) (uint64, error) {
-	c, err := d.inst.FilterCounters()
+	c, err := filterplane.ReadCounters(d.inst)
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterplane
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// loaded is a filter with what the programs know its parts by. It is kept beside the program.
+type loaded struct {
+	Filter Filter
+	// Rules has the number of each rule's counters, Sets that of each set, by name.
+	Rules map[string]int `json:",omitempty"`
+	Sets  map[string]int `json:",omitempty"`
+	// Limits has the numbers of rates by the name of the rule.
+	Limits map[string]limitState `json:",omitempty"`
+	// Layouts fingerprints the maps (see meta).
+	Layouts map[string]string `json:",omitempty"`
+}
+
+type limitState struct {
+	Number int
+	Rate   Rate
+}
+
+// clone copies f as far as an edit may change it.
+func (f Filter) clone() Filter {
+	c := f
+	c.Rules = slices.Clone(f.Rules)
+	for n := range c.Rules {
+		c.Rules[n].Interfaces = slices.Clone(c.Rules[n].Interfaces)
+		c.Rules[n].Src, c.Rules[n].Dst = slices.Clone(c.Rules[n].Src), slices.Clone(c.Rules[n].Dst)
+	}
+	c.Sets, c.Services = slices.Clone(f.Sets), slices.Clone(f.Services)
+	return c
+}
+
+// empty tells whether there is nothing in it.
+func (f *Filter) empty() bool {
+	return len(f.Rules) == 0 && len(f.Sets) == 0 && len(f.Services) == 0 && f.Top == TopOff
+}
+
+// Validate refuses what would make no sense to the programs, and more than there is room for.
+func (f *Filter) Validate() error {
+	if len(f.Rules) > maxRules {
+		return fmt.Errorf("%d rules: a filter has at most %d: put addresses into sets", len(f.Rules), maxRules)
+	}
+	if len(f.Sets) > maxSets {
+		return fmt.Errorf("%d sets: a filter has at most %d", len(f.Sets), maxSets)
+	}
+	sets := make(map[string]bool)
+	for _, s := range f.Sets {
+		if s.Name == "" {
+			return errors.New("a set without a name")
+		}
+		if sets[s.Name] {
+			return fmt.Errorf("two sets are called %s", s.Name)
+		}
+		sets[s.Name] = true
+	}
+	rules := make(map[string]bool)
+	for n := range f.Rules {
+		r := &f.Rules[n]
+		if r.Name == "" {
+			return errors.New("a rule without a name")
+		}
+		if rules[r.Name] {
+			return fmt.Errorf("two rules are called %s: give one of them another name", r.Name)
+		}
+		rules[r.Name] = true
+		if err := r.validate(sets); err != nil {
+			return fmt.Errorf("rule %s: %w", r.Name, err)
+		}
+	}
+	if err := checkServices(f.Services); err != nil {
+		return err
+	}
+	if f.Top > TopPort {
+		return fmt.Errorf("no such order of talkers: %d", f.Top)
+	}
+	return nil
+}
+
+func (r *Rule) validate(sets map[string]bool) error {
+	for _, ref := range slices.Concat(r.Src, r.Dst) {
+		if !sets[ref.Set] {
+			return fmt.Errorf("there is no set %s: make it with 'culvert filter set add %[1]s'", ref.Set)
+		}
+	}
+	switch r.Action {
+	case Drop, Pass, Count:
+		if r.Rate != nil {
+			return fmt.Errorf("a rate goes with %s, not with %s", Limit, r.Action)
+		}
+	case Limit:
+		if r.Rate == nil {
+			return fmt.Errorf("%s without a rate", Limit)
+		}
+		return r.Rate.Validate()
+	default:
+		return fmt.Errorf("action %q: use %s, %s, %s or %s", r.Action, Drop, Pass, Count, Limit)
+	}
+	return nil
+}
+
+// follow gives the parts of f their numbers: those that stay keep theirs, but for sets that get other members, and none
+// is one that s still uses.
+func (s *loaded) follow(f Filter, members map[string]Members) (*loaded, error) {
+	next := &loaded{
+		Filter: f, Layouts: s.Layouts,
+		Rules: make(map[string]int), Sets: make(map[string]int), Limits: make(map[string]limitState),
+	}
+	rules := newNumbers(2*maxRules, maps.Values(s.Rules))
+	sets := newNumbers(2*maxSets, maps.Values(s.Sets))
+	limits := newNumbers(MaxLimits, func(yield func(int) bool) {
+		for _, l := range s.Limits {
+			if !yield(l.Number) {
+				return
+			}
+		}
+	})
+	var err error
+	for _, r := range f.Rules {
+		var ok bool
+		if next.Rules[r.Name], ok = s.Rules[r.Name]; !ok {
+			if next.Rules[r.Name], err = rules.take(); err != nil {
+				return nil, fmt.Errorf("counters for rule %s: %w", r.Name, err)
+			}
+		}
+		if r.Rate == nil {
+			continue
+		}
+		if l, ok := s.Limits[r.Name]; ok && reflect.DeepEqual(l.Rate, *r.Rate) {
+			next.Limits[r.Name] = l
+			continue
+		}
+		n, err := limits.take()
+		if err != nil {
+			return nil, fmt.Errorf("a limit for rule %s: %w", r.Name, err)
+		}
+		next.Limits[r.Name] = limitState{Number: n, Rate: *r.Rate}
+	}
+	for _, set := range f.Sets {
+		n, ok := s.Sets[set.Name]
+		_, other := members[set.Name]
+		if was := s.Filter.set(set.Name); ok && !other && was != nil && was.Endpoints == set.Endpoints {
+			next.Sets[set.Name] = n
+			continue
+		}
+		if next.Sets[set.Name], err = sets.take(); err != nil {
+			return nil, fmt.Errorf("room for set %s: %w", set.Name, err)
+		}
+	}
+	return next, nil
+}
+
+func (f *Filter) set(name string) *Set {
+	n := slices.IndexFunc(f.Sets, func(s Set) bool { return s.Name == name })
+	if n < 0 {
+		return nil
+	}
+	return &f.Sets[n]
+}
+
+// numbers gives out those that are free, the lowest first.
+type numbers struct {
+	used []bool
+	next int
+}
+
+func newNumbers(n int, used func(func(int) bool)) *numbers {
+	s := &numbers{used: make([]bool, n)}
+	for u := range used {
+		if u < n {
+			s.used[u] = true
+		}
+	}
+	return s
+}
+
+func (s *numbers) take() (int, error) {
+	for ; s.next < len(s.used); s.next++ {
+		if !s.used[s.next] {
+			s.used[s.next] = true
+			return s.next, nil
+		}
+	}
+	return 0, fmt.Errorf("all %d are in use until the change is made: do it in two steps", len(s.used))
+}
+
+// steps turns the rules into what the programs know. The argument gives the index of an interface.
+func (s *loaded) steps(ifindex func(name string) (int, bool)) []ruleStep {
+	var steps []ruleStep
+	for _, r := range s.Filter.Rules {
+		step := ruleStep{
+			action: r.Action, place: placeRules + 2*s.Rules[r.Name], anywhere: len(r.Interfaces) == 0,
+			code: r.Code, limit: s.Limits[r.Name].Number, addressed: r.Rate != nil && r.Rate.Per != PerRule,
+		}
+		for _, name := range r.Interfaces {
+			if index, ok := ifindex(name); ok {
+				step.ifindex = append(step.ifindex, index)
+			}
+		}
+		for n, ref := range slices.Concat(r.Src, r.Dst) {
+			step.sets = append(step.sets, setStep{
+				set: s.Sets[ref.Set], dst: n >= len(r.Src), not: ref.Not, endpoints: s.Filter.set(ref.Set).Endpoints,
+			})
+		}
+		steps = append(steps, step)
+	}
+	return steps
+}
+
+// pack writes s down. A thousand rules are long in JSON.
+func (s *loaded) pack() ([]byte, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err = z.Write(text)
+	err = errors.Join(err, z.Close())
+	return b.Bytes(), err
+}
+
+// unpack turns pack back.
+func unpack(b []byte) (*loaded, error) {
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("reading the filter: %w", err)
+	}
+	z.Multistream(false) // zeros may follow
+	text, err := io.ReadAll(z)
+	if err != nil {
+		return nil, fmt.Errorf("reading the filter: %w", err)
+	}
+	var s loaded
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, fmt.Errorf("reading the filter: %w", err)
+	}
+	return &s, nil
+}

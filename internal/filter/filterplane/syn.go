@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterplane
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
+)
+
+// Of bpf/filter/syn.h.
+const (
+	serviceForwarded = 1
+	maxServices      = 4096
+)
+
+// What the answers to SYNs for forwarded services announce unless told otherwise.
+const (
+	ServiceMSS         = 1460
+	ServiceWindowScale = 7
+)
+
+const (
+	minServiceMSS  = 536 // RFC 9293, 3.7.1
+	maxWindowScale = 14  // RFC 7323, 2.3
+)
+
+// Check says what is wrong with a service.
+func (s Service) Check() error {
+	addr := s.Addr.Addr().Unmap()
+	switch {
+	case !s.Addr.IsValid() || s.Addr.Port() == 0:
+		return fmt.Errorf("service %s: needs an address and a port, as in 192.0.2.1:80", s.Addr)
+	case addr.Zone() != "":
+		return fmt.Errorf("service %s: leave the zone out", s.Addr)
+	case addr.IsUnspecified():
+		return fmt.Errorf("service %s: name each address of its own, packets to other hosts would be answered too", s.Addr)
+	case addr.IsMulticast() || addr.IsLoopback() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return fmt.Errorf("service %s: not an address that TCP comes in for", s.Addr)
+	case s.MSS != 0 && s.MSS < minServiceMSS:
+		return fmt.Errorf("service %s: mss %d is below %d", s.Addr, s.MSS, minServiceMSS)
+	case s.WindowScale > maxWindowScale:
+		return fmt.Errorf("service %s: window scale %d is above %d", s.Addr, s.WindowScale, maxWindowScale)
+	case s.WindowScale != 0 && !s.Forwarded:
+		return fmt.Errorf("service %s: the window scale of a service on this host is the kernel's: leave it out", s.Addr)
+	}
+	return nil
+}
+
+// checkServices checks all of them together.
+func checkServices(services []Service) error {
+	if len(services) > maxServices {
+		return fmt.Errorf("%d protected services: %d at most", len(services), maxServices)
+	}
+	seen := make(map[netip.AddrPort]bool)
+	for _, s := range services {
+		if err := s.Check(); err != nil {
+			return err
+		}
+		addr := netip.AddrPortFrom(s.Addr.Addr().Unmap(), s.Addr.Port())
+		if seen[addr] {
+			return fmt.Errorf("service %s: named twice", addr)
+		}
+		seen[addr] = true
+	}
+	return nil
+}
+
+func serviceKey(s Service) bpfobj.FilterFilterServiceKey {
+	var key bpfobj.FilterFilterServiceKey
+	addr := s.Addr.Addr().Unmap()
+	b := addr.As16() // mapped, if it is an IPv4 address
+	for n := range key.Addr.W {
+		key.Addr.W[n] = bpfobj.Native.Uint32(b[4*n:])
+	}
+	key.Port = s.Addr.Port()>>8 | s.Addr.Port()<<8
+	key.Ip = ipVersion(addr)
+	return key
+}
+
+func serviceValue(s Service) bpfobj.FilterFilterService {
+	v := bpfobj.FilterFilterService{Mss: s.MSS, Wscale: s.WindowScale}
+	if s.Forwarded {
+		v.Flags |= serviceForwarded
+		if v.Mss == 0 {
+			v.Mss = ServiceMSS
+		}
+		if v.Wscale == 0 {
+			v.Wscale = ServiceWindowScale
+		}
+	}
+	return v
+}
+
+// setServices sets what the programs of spec know of protected services before they are loaded.
+func setServices(spec *ebpf.CollectionSpec, services []Service) error {
+	if err := spec.Variables[bpfobj.FilterVarFilterProtects].Set(len(services) > 0); err != nil {
+		return fmt.Errorf("turning the protected services on: %w", err)
+	}
+	if err := spec.Variables[bpfobj.FilterVarFilterRmemMax].Set(rmemMax()); err != nil {
+		return fmt.Errorf("setting the largest receive buffer: %w", err)
+	}
+	return nil
+}
+
+// rmemMax is net.core.rmem_max in bytes, 0 if it cannot be seen: older kernels hide it from all network namespaces
+// but the first. Answers then announce no window scale.
+func rmemMax() uint32 {
+	b, err := os.ReadFile("/proc/sys/net/core/rmem_max")
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
+}
+
+// putServices lets the programs answer SYNs for services, and for those from before.
+func putServices(m *ebpf.Map, services []Service) error {
+	for _, s := range services {
+		if err := m.Put(serviceKey(s), serviceValue(s)); err != nil {
+			return fmt.Errorf("writing protected service %s: %w", s.Addr, err)
+		}
+	}
+	return nil
+}
