@@ -28,14 +28,16 @@ and nothing is counted. The protocol is tcp by default.
 
 The packet is not fragmented and has no options. A flow that is not in the flow
 table is assigned by the ring; whether it then gets an entry depends on how many
-other new flows there are. What happens to packets of a VIP without backends may
-depend on the interface by which they come in untagged: -i names it.
+other new flows there are. What happens to packets of a VIP without backends, and
+to another port of a VIP's address, may depend on the interface by which they come
+in untagged: -i names it.
 
 With -j, an object with the members:
 
   router, client, service             the flow
-  verdict, reason                     as in 'culvert status'; none if there is no
-                                      VIP, or if it depends on the interface
+  verdict, reason                     as in 'culvert status'; none if the load
+                                      balancer leaves the packet alone, or if it
+                                      depends on the interface
   by                                  table or ring: where the backend is from
   text                                the answer in a line
   vip, hash, on_failure               the VIP

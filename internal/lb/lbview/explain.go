@@ -87,10 +87,13 @@ const (
 	verdictDrop = "drop"
 	verdictFwd  = "fwd"
 
-	reasonEmpty   = "lb-empty"
-	reasonHop     = "lb-next-hop"
-	reasonKnown   = "lb-flow"
-	reasonNew     = "lb-new"
+	reasonEmpty       = "lb-empty"
+	reasonHop         = "lb-next-hop"
+	reasonKnown       = "lb-flow"
+	reasonNew         = "lb-new"
+	reasonUnreachable = "lb-unreachable"
+	reasonUnclaimed   = "lb-unclaimed"
+
 	byTable       = "table"
 	byRing        = "ring"
 	stateTakesOff = "its time is over"
@@ -120,16 +123,31 @@ func Explain(o ExplainOptions, out io.Writer) error {
 // explain goes the way of the program (bpf/lb/stage.h) with a packet that is whole.
 func (v *view) explain(to lb.Service, client netip.AddrPort, iface string) (*Explanation, error) {
 	e := &Explanation{Router: v.inst.Name(), Client: client.String(), Service: to.String()}
-	if err := v.match(e, to); err != nil || e.VIP == "" {
-		return e, err
-	}
-	ring, err := v.place(e, to, client)
+	known, err := v.plane.VIPs()
 	if err != nil {
 		return nil, err
+	}
+	if v.match(e, to, known); e.VIP == "" {
+		for key := range known {
+			if key.Addr == to.Addr {
+				return e, v.unclaimed(e, to, client, iface)
+			}
+		}
+		e.Text = "goes on to the next stage: no VIP has this address"
+		return e, nil
+	}
+	return e, v.follow(e, to, client, iface)
+}
+
+// follow tells what becomes of a packet to a VIP.
+func (v *view) follow(e *Explanation, to lb.Service, client netip.AddrPort, iface string) error {
+	ring, err := v.place(e, to, client)
+	if err != nil {
+		return err
 	}
 	known, err := v.entry(e, to, client)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	member := ring
 	switch {
@@ -138,17 +156,13 @@ func (v *view) explain(to lb.Service, client netip.AddrPort, iface string) (*Exp
 	case ring != nil:
 		e.By, e.Verdict, e.Reason = byRing, verdictFwd, reasonNew
 	default:
-		return e, v.unserved(e, to, client, iface)
+		return v.unserved(e, to, client, iface)
 	}
-	return e, v.send(e, *member, to, client)
+	return v.send(e, *member, to, client)
 }
 
 // match finds the VIP: the one of the port, or the one of all ports.
-func (v *view) match(e *Explanation, to lb.Service) error {
-	all, err := v.plane.VIPs()
-	if err != nil {
-		return err
-	}
+func (v *view) match(e *Explanation, to lb.Service, all map[lbplane.VIPKey]lbplane.VIP) {
 	for _, s := range []lb.Service{to, {Addr: to.Addr, Protocol: to.Protocol}} {
 		known, ok := all[s.Key()]
 		if !ok {
@@ -165,10 +179,8 @@ func (v *view) match(e *Explanation, to lb.Service) error {
 		if known.Move {
 			e.OnFailure = lb.FailMove
 		}
-		return nil
+		return
 	}
-	e.Text = "goes on to the next stage: there is no such VIP"
-	return nil
 }
 
 // known returns the backend that an ID still names, nil for one that has gone.

@@ -16,30 +16,11 @@ import (
 // unserved tells what becomes of a packet that no backend takes: it is dropped where the kernel would send it on
 // (lb_unserved in bpf/lb/unclaimed.h).
 func (v *view) unserved(e *Explanation, to lb.Service, client netip.AddrPort, iface string) error {
-	interfaces := v.inst.AttachedNow()
-	if iface != "" {
-		if !slices.Contains(interfaces, iface) {
-			return usage.Errorf("the load balancer is not attached to %s, but to %s", iface, strings.Join(interfaces, ", "))
-		}
-		interfaces = []string{iface}
-	}
 	const noBackend = "the VIP has no backend for new flows"
-	var on map[string]bool
-	if v.plane.Options().Unclaimed != lbplane.Pass {
-		var err error
-		if on, err = v.plane.GoesOn(uint8(to.Protocol), client.Addr(), to.Addr, interfaces); err != nil {
-			return err
-		}
-	}
-	var dropped, passed []string
-	for _, name := range interfaces {
-		if on[name] {
-			dropped = append(dropped, name)
-		} else {
-			passed = append(passed, name)
-		}
-	}
+	dropped, passed, err := v.onward(to, client, iface)
 	switch {
+	case err != nil:
+		return err
 	case len(dropped) == 0:
 		e.Verdict, e.Reason = verdictPass, reasonEmpty
 		e.Text = "goes to the kernel: " + noBackend
@@ -52,3 +33,74 @@ func (v *view) unserved(e *Explanation, to lb.Service, client netip.AddrPort, if
 	}
 	return nil
 }
+
+// unclaimed tells what becomes of a packet to the address of a VIP that no VIP takes (lb_unclaimed_stage in
+// bpf/lb/unclaimed.h).
+func (v *view) unclaimed(e *Explanation, to lb.Service, client netip.AddrPort, iface string) error {
+	none := "no VIP of this address takes " + strings.ToUpper(to.Protocol.String()) + fmt.Sprintf(" to port %d", to.Port)
+	mode := v.plane.Options().Unclaimed
+	if mode == lbplane.Pass {
+		e.Text = `goes on to the next stage: ` + none + `, and unclaimed is "pass"`
+		return nil
+	}
+	taken, left, err := v.onward(to, client, iface)
+	if err != nil {
+		return err
+	}
+	verdict, reason, what, why := verdictFwd, reasonUnreachable, "answered with port unreachable", ""
+	switch {
+	case mode == lbplane.Drop:
+		verdict, reason, what, why = verdictDrop, reasonUnclaimed, "dropped", `, and unclaimed is "drop"`
+	case !answerable(client.Addr()):
+		verdict, reason, what, why = verdictDrop, reasonUnclaimed, "dropped", ", and its source is not of one host"
+	}
+	switch {
+	case len(taken) == 0:
+		e.Text = "goes to the kernel, which would not send it on: " + none
+	case len(left) == 0:
+		e.Verdict, e.Reason = verdict, reason
+		e.Text = what + ": " + none + why + ", and the kernel would send it on"
+	default:
+		e.Text = fmt.Sprintf("%s if it comes in by %s, where the kernel would send it on, and goes to the kernel if by %s: %s%s",
+			what, strings.Join(taken, ", "), strings.Join(left, ", "), none, why)
+	}
+	return nil
+}
+
+// onward divides the interfaces, or the one that is named, into those from which the kernel would send a packet on, and the
+// others. With unclaimed = "pass" the programs do not ask, and all are among the others.
+func (v *view) onward(to lb.Service, client netip.AddrPort, iface string) (on, not []string, err error) {
+	interfaces := v.inst.AttachedNow()
+	if iface != "" {
+		if !slices.Contains(interfaces, iface) {
+			return nil, nil, usage.Errorf("the load balancer is not attached to %s, but to %s", iface, strings.Join(interfaces, ", "))
+		}
+		interfaces = []string{iface}
+	}
+	var goes map[string]bool
+	if v.plane.Options().Unclaimed != lbplane.Pass {
+		if goes, err = v.plane.GoesOn(uint8(to.Protocol), client.Addr(), to.Addr, interfaces); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, name := range interfaces {
+		if goes[name] {
+			on = append(on, name)
+		} else {
+			not = append(not, name)
+		}
+	}
+	return on, not, nil
+}
+
+// answerable tells whether an ICMP error may go to an address, as lb_icmp_may_answer in bpf/lb/icmp.h does.
+func answerable(a netip.Addr) bool {
+	b := a.AsSlice()
+	if a.Is4() {
+		return b[0] != 0 && b[0] != 127 && b[0] < 224
+	}
+	return b[0] != 0xff && !lowest96.Contains(a)
+}
+
+// lowest96 has the unspecified and the loopback address.
+var lowest96 = netip.MustParsePrefix("::/96")

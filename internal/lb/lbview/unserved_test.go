@@ -33,53 +33,98 @@ func TestExplainUnserved(t *testing.T) {
 			sysctl(t, "ipv6/conf/lb0/disable_ipv6", "0")
 			drop := map[bool]string{true: "pass lb-empty", false: "drop lb-empty"}[mode == "pass"]
 			const pass = "pass lb-empty"
+			unclaimed := map[string]string{"reject": "fwd lb-unreachable", "drop": "drop lb-unclaimed", "pass": " "}[mode]
+			const left = " " // to the next stage
 			for _, step := range []struct {
 				what   string
 				change func()
 				want   string
+				other  string // of another port
 			}{
 				{"forwarding off", func() {
 					ip(t, "route add 192.0.2.10 via 10.0.0.11 dev out0")
 					ip(t, "route add 2001:db8::10 via fd00::11 dev out0")
-				}, pass},
+				}, pass, left},
 				{"a way", func() {
 					for _, s := range []string{"ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"} {
 						sysctl(t, s, "1")
 					}
-				}, drop},
+				}, drop, unclaimed},
 				{"a way back", func() {
 					ip(t, "addr add 10.1.0.1/24 dev lb0")
 					ip(t, "route replace 192.0.2.10 dev lb0")
 					ip(t, "route replace 2001:db8::10 dev lb0")
-				}, drop},
+				}, drop, unclaimed},
 				{"a blackhole", func() {
 					ip(t, "route del 192.0.2.10")
 					ip(t, "-6 route del 2001:db8::10")
 					ip(t, "route add blackhole 192.0.2.10")
 					ip(t, "-6 route add blackhole 2001:db8::10")
-				}, pass},
+				}, pass, left},
 				{"its own address", func() {
 					ip(t, "addr add 192.0.2.10/32 dev lo")
 					ip(t, "addr add 2001:db8::10/128 dev lo nodad")
 					for !strings.Contains(ipOut(t, "-6 route show table local"), "2001:db8::10") {
 						time.Sleep(time.Millisecond) // the kernel makes that route later, also without DAD
 					}
-				}, pass},
+				}, pass, left},
 			} {
 				step.change()
-				for client, to := range map[string]string{"203.0.113.7:1234": "192.0.2.10:80/tcp", "[2001:db8:9::7]:1234": "[2001:db8::10]:53/udp"} {
-					client, to := netip.MustParseAddrPort(client), service(t, to)
+				for to, want := range map[string]string{
+					"192.0.2.10:80/tcp": step.want, "[2001:db8::10]:53/udp": step.want,
+					"192.0.2.10:81/tcp": step.other, "192.0.2.10:80/udp": step.other, "[2001:db8::10]:53/tcp": step.other,
+					"192.0.2.11:80/tcp": left,
+				} {
+					client, to := netip.MustParseAddrPort("203.0.113.7:1234"), service(t, to)
+					if to.Addr.Is6() {
+						client = netip.MustParseAddrPort("[2001:db8:9::7]:1234")
+					}
 					e, err := b.view.explain(to, client, "")
 					must(t, err)
-					if got := e.Verdict + " " + e.Reason; got != step.want {
-						t.Errorf("%s, %s: %q is said, want %q", step.what, to, got, step.want)
+					if got := e.Verdict + " " + e.Reason; got != want {
+						t.Errorf("%s, %s: %q is said, want %q: %s", step.what, to, got, want, e.Text)
 					}
-					if got, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0)); got != step.want {
-						t.Errorf("%s, %s: it left as %q, want %q", step.what, to, got, step.want)
+					if want == left {
+						want = "pass other"
+					}
+					if got, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0)); got != want {
+						t.Errorf("%s, %s: it left as %q, want %q", step.what, to, got, want)
 					}
 				}
 			}
 		})
+	}
+}
+
+// TestExplainUnanswered has sources that get no answer: the packet is dropped.
+func TestExplainUnanswered(t *testing.T) {
+	b := newBed(t, lbplane.Options{RingSize: 17, Flows: 100}, vip(t, "192.0.2.10:80/tcp", nil), vip(t, "[2001:db8::10]:53/udp", nil))
+	sysctl(t, "ipv6/conf/lb0/disable_ipv6", "0")
+	for _, s := range []string{"ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"} {
+		sysctl(t, s, "1")
+	}
+	ip(t, "route add 192.0.2.10 via 10.0.0.11 dev out0")
+	ip(t, "route add 2001:db8::10 via fd00::11 dev out0")
+	for client, want := range map[string]string{
+		"203.0.113.7": "fwd lb-unreachable", "223.255.255.255": "fwd lb-unreachable",
+		"0.1.2.3": "drop lb-unclaimed", "127.0.0.1": "drop lb-unclaimed", "224.0.0.1": "drop lb-unclaimed", "255.255.255.255": "drop lb-unclaimed",
+		"2001:db8:9::7": "fwd lb-unreachable", "::1:0:0": "fwd lb-unreachable",
+		"::": "drop lb-unclaimed", "::1": "pass other", "ff02::1": "pass other", // the kernel does not send on what comes from the last two
+	} {
+		client, to := netip.AddrPortFrom(netip.MustParseAddr(client), 1234), service(t, "192.0.2.10:81/tcp")
+		if client.Addr().Is6() {
+			to = service(t, "[2001:db8::10]:54/udp")
+		}
+		e, err := b.view.explain(to, client, "")
+		must(t, err)
+		got, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0))
+		said := e.Verdict + " " + e.Reason
+		if said == " " {
+			said = "pass other"
+		}
+		if said != got || got != want {
+			t.Errorf("from %s: %q is said, and it left as %q, want %q", client, said, got, want)
+		}
 	}
 }
 
@@ -107,6 +152,19 @@ func TestExplainByInterface(t *testing.T) {
 	}
 	if got, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0)); got != "drop lb-empty" {
 		t.Errorf("it left as %s", got)
+	}
+	other := service(t, "192.0.2.10:81/tcp")
+	for iface, want := range map[string]string{
+		"": "answered with port unreachable if it comes in by lb0, where the kernel would send it on, and goes to the kernel if by out0: " +
+			"no VIP of this address takes TCP to port 81",
+		"lb0":  "answered with port unreachable: no VIP of this address takes TCP to port 81, and the kernel would send it on",
+		"out0": "goes to the kernel, which would not send it on: no VIP of this address takes TCP to port 81",
+	} {
+		e, err := b.view.explain(other, client, iface)
+		must(t, err)
+		if e.Text != want {
+			t.Errorf("port 81 by %q: %s", iface, e.Text)
+		}
 	}
 	err = Explain(ExplainOptions{Service: to, Client: client, Interface: "lo"}, &bytes.Buffer{})
 	if !usage.Is(err) || !strings.Contains(err.Error(), "not attached to lo, but to lb0, out0") {
