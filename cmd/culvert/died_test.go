@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -69,6 +70,29 @@ func TestProcessDied(t *testing.T) {
 	b.expect(0, "detached", "detach", "ft0")
 	if left := leftBehind(t); len(left) > 0 {
 		t.Errorf("left after detach: %v", left)
+	}
+}
+
+// TestDiedBesideNetfilter adds a rule of netfilter to a running IP router and kills its process. doctor says that the next start
+// needs another remedy first.
+func TestDiedBesideNetfilter(t *testing.T) {
+	b := newPairsBed(t)
+	p := runAttached(t, b.file("c.toml", "interfaces = ['ft0']\n[route]\nblocks4 = 64\nblocks6 = 1024\n"))
+	if out, err := exec.Command("nft", "table ip t { chain f { type filter hook forward priority 0; counter; }; }").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	b.eventually("nft ip t f (1 rule): the IP router that runs leaves all packets to the kernel, because of it", "doctor")
+	must(p.cmd.Process.Kill())
+	_ = p.cmd.Wait()
+	_, out, _ := culvert(t, "doctor")
+	squeezed := strings.Join(strings.Fields(out), " ")
+	for _, want := range []string{
+		"FAIL host netfilter nft ip t f (1 rule): the process of the IP router has ended, and starts again only once these rules are removed, or with route.bypass_netfilter = true",
+		"-> mend what check netfilter found, then: culvert run -c FILE",
+	} {
+		if !strings.Contains(squeezed, want) {
+			t.Errorf("doctor says\n%swithout %q", out, want)
+		}
 	}
 }
 

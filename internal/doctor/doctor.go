@@ -98,8 +98,8 @@ type Options struct {
 	// RouteRuns tells whether an IP router runs already on RouteDevices, with or without a process.
 	RouteRuns    bool
 	RouteDevices []string
-	// RouteKernel tells whether that IP router leaves all packets to the kernel.
-	RouteKernel bool
+	// RouteKernel tells whether that IP router leaves all packets to the kernel, and RouteEnded whether its process has ended.
+	RouteKernel, RouteEnded bool
 	// Protected are the services on this host whose SYNs are answered with cookies.
 	Protected []netip.AddrPort
 	// Forwarded tells whether SYNs to services behind this host are answered with cookies.
@@ -180,13 +180,15 @@ func Run(o Options) (*Report, error) {
 		r.add(checkClock(clock))
 	}
 	r.add(checkForwarding(sysctl("net/ipv4/ip_forward"), sysctl("net/ipv6/conf/all/forwarding"), o.Route))
+	refused := false
 	if o.Route {
 		devices := o.Interfaces
 		if len(devices) == 0 {
 			devices = o.RouteDevices
 		}
 		found, err := netfilter.FindOn(devices)
-		r.add(checkNetfilter(found, err, o.Bypass, o.RouteRuns, o.RouteKernel)...)
+		r.add(checkNetfilter(found, err, ipRouter{bypass: o.Bypass, runs: o.RouteRuns, kernel: o.RouteKernel, ended: o.RouteEnded})...)
+		refused = len(found) > 0 && !o.Bypass
 		programs, _ := netfilter.Programs() // a missing privilege has a finding already
 		r.add(checkNetfilterPrograms(programs)...)
 	}
@@ -205,7 +207,7 @@ func Run(o Options) (*Report, error) {
 		return nil, err
 	}
 	r.add(checkMissing(o.Missing)...)
-	r.add(checkUnserved(o.Unserved)...)
+	r.add(checkUnserved(o.Unserved, refused)...)
 	r.add(checkFailedStages(o.FailedStages)...)
 	for _, link := range chosen.links {
 		facts, err := readInterface(link)

@@ -23,10 +23,19 @@ func checkNetfilterPrograms(programs []netfilter.Finding) (found []Finding) {
 	return found
 }
 
+// ipRouter is what the check of netfilter has to know of the IP router.
+type ipRouter struct {
+	// bypass tells whether forwarded packets may go past netfilter's rules, as configured.
+	bypass bool
+	// runs tells whether an IP router runs already, and kernel whether it leaves all packets to the kernel.
+	runs, kernel bool
+	// ended tells whether the process of that IP router has ended.
+	ended bool
+}
+
 // checkNetfilter has a finding for each chain of netfilter that forwarded packets pass. With such chains the IP router does
-// not start unless bypass is set. runs tells whether an IP router runs already, and kernel whether it leaves all packets to
-// the kernel. err is the error of looking for chains.
-func checkNetfilter(chains []netfilter.Finding, err error, bypass, runs, kernel bool) []Finding {
+// not start unless bypass is set. err is the error of looking for chains.
+func checkNetfilter(chains []netfilter.Finding, err error, r ipRouter) []Finding {
 	const check = "netfilter"
 	if err != nil {
 		f := Finding{Status: Warn, Check: check, Finding: fmt.Sprintf("the rules cannot be read: %v", err)}
@@ -39,14 +48,15 @@ func checkNetfilter(chains []netfilter.Finding, err error, bypass, runs, kernel 
 		return []Finding{{Check: check, Finding: "no rules apply to forwarded packets"}}
 	}
 	status, what := Fail, "the IP router does not start: what it forwards would go past it"
-	if runs {
-		what = "what the IP router that runs forwards goes past it"
-	}
 	switch {
-	case kernel:
+	case r.ended && !r.bypass:
+		what = "the process of the IP router has ended, and starts again only once these rules are removed, or with route.bypass_netfilter = true"
+	case r.kernel:
 		status, what = Warn, "the IP router that runs leaves all packets to the kernel, because of it"
-	case bypass:
+	case r.bypass:
 		status, what = Warn, "what the IP router forwards goes past it, as configured"
+	case r.runs:
+		what = "what the IP router that runs forwards goes past it"
 	}
 	var found []Finding
 	for _, c := range chains {

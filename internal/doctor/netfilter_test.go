@@ -21,23 +21,32 @@ func TestCheckNetfilter(t *testing.T) {
 		name   string
 		chains []netfilter.Finding
 		err    error
-		bypass bool
+		router ipRouter
 		want   []want
 	}{
-		{"no chain", nil, nil, false, []want{{OK, "no rules apply", ""}}},
-		{"two chains", []netfilter.Finding{forward, legacy}, nil, false, []want{
+		{"no chain", nil, nil, ipRouter{}, []want{{OK, "no rules apply", ""}}},
+		{"two chains", []netfilter.Finding{forward, legacy}, nil, ipRouter{}, []want{
 			{Fail, "nft inet filter forward (3 rules, policy drop): ", "nft list chain inet filter forward"},
 			{Fail, "the IP router does not start", "iptables-legacy -t nat -S POSTROUTING"},
 		}},
-		{"one chain, bypassed", []netfilter.Finding{forward}, nil, true, []want{
+		{"one chain, bypassed", []netfilter.Finding{forward}, nil, ipRouter{bypass: true}, []want{
 			{Warn, "goes past it, as configured", "nft list chain inet filter forward"},
 		}},
-		{"not permitted", nil, fmt.Errorf("list the rules: %w", unix.EPERM), false,
+		{"one chain, left to the kernel", []netfilter.Finding{forward}, nil, ipRouter{runs: true, kernel: true}, []want{
+			{Warn, "leaves all packets to the kernel, because of it", "nft list chain inet filter forward"},
+		}},
+		{"one chain, the process ended", []netfilter.Finding{forward}, nil, ipRouter{runs: true, kernel: true, ended: true}, []want{
+			{Fail, "starts again only once these rules are removed, or with route.bypass_netfilter = true", "nft list chain inet filter forward"},
+		}},
+		{"one chain, the process ended, bypassed", []netfilter.Finding{forward}, nil, ipRouter{runs: true, ended: true, bypass: true}, []want{
+			{Warn, "goes past it, as configured", "nft list chain inet filter forward"},
+		}},
+		{"not permitted", nil, fmt.Errorf("list the rules: %w", unix.EPERM), ipRouter{},
 			[]want{{Warn, "the rules cannot be read: list the rules: operation not permitted", "sudo culvert doctor"}}},
-		{"other error", nil, errors.New("no way"), false, []want{{Warn, "the rules cannot be read: no way", ""}}},
+		{"other error", nil, errors.New("no way"), ipRouter{}, []want{{Warn, "the rules cannot be read: no way", ""}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := checkNetfilter(tt.chains, tt.err, tt.bypass, false, false)
+			got := checkNetfilter(tt.chains, tt.err, tt.router)
 			if len(got) != len(tt.want) {
 				t.Fatalf("got %+v, want %d findings", got, len(tt.want))
 			}

@@ -15,8 +15,9 @@ type Unserved struct {
 	SCION, Route, LB bool
 }
 
-// checkUnserved says for each data plane what does not work without its process.
-func checkUnserved(all []Unserved) (found []Finding) {
+// checkUnserved says for each data plane what does not work without its process. refused tells whether rules of netfilter keep
+// an IP router from starting.
+func checkUnserved(all []Unserved, refused bool) (found []Finding) {
 	for _, u := range all {
 		f := Finding{Status: Fail, Check: "process", Command: "culvert run -c FILE"}
 		var undone []string
@@ -26,6 +27,9 @@ func checkUnserved(all []Unserved) (found []Finding) {
 		}
 		if u.Route {
 			undone = append(undone, "the IP router asks the kernel for each packet, and does not notice new rules of netfilter")
+			if refused {
+				f.Command = "mend what check netfilter found, then: " + f.Command
+			}
 		}
 		if u.LB {
 			undone = append(undone, "backends are not checked, and no VIP is announced")

@@ -136,6 +136,7 @@ func DoctorRunning(o *doctor.Options) {
 			if st, err := routeplane.ReadState(inst); err == nil {
 				o.RouteKernel = st.Policy.Kernel4 && st.Policy.Kernel6
 			}
+			o.RouteEnded = o.RouteEnded || !inst.Served() && !inst.Unattended()
 			o.RouteDevices = append(o.RouteDevices, inst.AttachedNow()...)
 		}
 		if !inst.Served() && !inst.Unattended() {
