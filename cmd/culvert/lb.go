@@ -45,8 +45,9 @@ func newLBSeedCmd() *cobra.Command {
 		Short: "print the seed of this machine's rings, to share it",
 		Long: `Print the seed that decides, with VIPs and backends, which backend a new flow
 gets. It is made at the first start and kept in /var/lib/culvert/lb-seed (mode
-0600), unless [lb] has a seed of its own. Whoever knows the seed can choose flows
-that all go to one backend.
+0600), unless [lb] has a seed of its own. If the load balancer that runs uses such a
+one, there is nothing to print: an error has the IDs of both. Whoever knows the seed
+can choose flows that all go to one backend.
 
 Machines with the same VIPs need the same seed: copy the file and start culvert
 again. 'culvert lb show' has the seed's ID, which is no secret, to compare.`,

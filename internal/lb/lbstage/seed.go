@@ -9,7 +9,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -37,27 +36,31 @@ func seedPath() string {
 	return filepath.Join(dir, seedName)
 }
 
-// MachineSeed returns the seed of this machine's load balancers and where it is kept. One is made if there is none.
-func MachineSeed() (seed, path string, made bool, err error) {
+// readSeed returns the seed of this machine's load balancers and where it is kept. The seed is "" if there is none yet.
+func readSeed() (seed, path string, err error) {
 	path = seedPath()
 	text, err := trust.Secret(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeSeed(path); err == nil {
-			made = true
-			text, err = trust.Secret(path)
-		}
-	}
-	if err != nil {
-		return "", path, false, fmt.Errorf("the seed of the load balancer's rings: %w (or set seed in [lb])", err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", path, nil
+	case err != nil:
+		return "", path, fmt.Errorf("the seed of the load balancer's rings: %w (or set seed in [lb])", err)
 	}
 	if seed = strings.TrimSpace(string(text)); seed == "" {
-		return "", path, false, fmt.Errorf("the seed of the load balancer's rings: %s is empty: remove it, and another is made", path)
+		return "", path, fmt.Errorf("the seed of the load balancer's rings: %s is empty: remove it, and another is made", path)
 	}
-	return seed, path, made, nil
+	return seed, path, nil
 }
 
-// makeSeed writes a new seed. Of two processes at once the first one's stays.
-func makeSeed(path string) error {
+// newSeed returns a random seed. No file has it.
+func newSeed() string {
+	var b [seedBytes]byte
+	_, _ = rand.Read(b[:]) // it never fails (crypto/rand)
+	return base64.StdEncoding.EncodeToString(b[:])
+}
+
+// writeSeed makes the file with this machine's seed. It returns fs.ErrExist if there is one already.
+func writeSeed(path, seed string) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -65,40 +68,23 @@ func makeSeed(path string) error {
 	if err := trust.Dir(dir); err != nil {
 		return err
 	}
-	var b [seedBytes]byte
-	_, _ = rand.Read(b[:]) // it never fails (crypto/rand)
 	f, err := os.CreateTemp(dir, seedName+"-*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
-	_, err = f.WriteString(base64.StdEncoding.EncodeToString(b[:]) + "\n")
+	_, err = f.WriteString(seed + "\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
+	return os.Link(f.Name(), path)
 }
 
-// ShowSeed writes this machine's seed to out, for the other machines of its VIPs.
-func ShowSeed(out, errs io.Writer) error {
-	seed, path, made, err := MachineSeed()
-	if err != nil {
-		return err
-	}
-	if made {
-		fmt.Fprintf(errs, "made %s\n", path)
-	}
-	_, err = fmt.Fprintln(out, seed)
-	return err
-}
-
-// seed fills in the key of the rings: from the file's text, or this machine's own.
-func (p *Plan) seed(log *slog.Logger) error {
+// seed fills in the key of the rings: from the file's text, or this machine's own. made is a seed that has been made up and is
+// to be written once the plan is in force; it is "" if there is none.
+func (p *Plan) seed(log *slog.Logger) (made string, err error) {
 	if p.file == nil {
-		return nil // what runs has one
+		return "", nil // what runs has one
 	}
 	text := p.file.Seed
 	switch {
@@ -106,20 +92,33 @@ func (p *Plan) seed(log *slog.Logger) error {
 		log.Warn("the seed of the load balancer's rings is one that everybody knows: anybody can choose flows that meet on one backend. " +
 			"Take it out of [lb], and see 'culvert lb seed'")
 	case text == "":
-		var (
-			path string
-			made bool
-			err  error
-		)
-		if text, path, made, err = MachineSeed(); err != nil {
-			return err
+		if text, _, err = readSeed(); err != nil {
+			return "", err
 		}
-		if made {
-			log.Warn("made a seed for the load balancer's rings: other machines with these VIPs need the same, or flows that move between "+
-				"them break: see 'culvert lb seed'", "file", path)
+		if text == "" {
+			made = newSeed()
+			text = made
 		}
 	}
 	p.options.Seed = seedWords(text)
+	return made, nil
+}
+
+// keepSeed writes a seed that was made up for a start that is not refused any more.
+func keepSeed(made string, log *slog.Logger) error {
+	if made == "" {
+		return nil
+	}
+	path := seedPath()
+	err := writeSeed(path, made)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("the seed of the load balancer's rings: another process has just made %s: start again, to use that one", path)
+	case err != nil:
+		return fmt.Errorf("the seed of the load balancer's rings: %w (or set seed in [lb])", err)
+	}
+	log.Warn("made a seed for the load balancer's rings: other machines with these VIPs need the same, or flows that move between "+
+		"them break: see 'culvert lb seed'", "file", path)
 	return nil
 }
 

@@ -5,22 +5,29 @@ package lbstage
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"culvert/internal/stage"
 )
 
-// planned is the key of the rings that a file with these lines in [lb] leads to.
+// planned is the key of the rings that a file with these lines in [lb] leads to, once it is in force.
 func planned(t *testing.T, lines string) ([6]uint32, error) {
 	t.Helper()
 	w, err := compile(t, balanceHead+lines)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = w.seed(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	made, err := w.seed(log)
+	if err == nil {
+		err = keepSeed(made, log)
+	}
 	return w.options.Seed, err
 }
 
@@ -74,10 +81,11 @@ func TestSeedMadeOnce(t *testing.T) {
 	)
 	for range 20 {
 		wg.Go(func() {
-			seed, _, _, err := MachineSeed()
-			if err != nil {
+			var out bytes.Buffer
+			if err := ShowSeed(&out, io.Discard); err != nil {
 				t.Error(err)
 			}
+			seed := out.String()
 			mu.Lock()
 			defer mu.Unlock()
 			seeds[seed]++
@@ -90,6 +98,50 @@ func TestSeedMadeOnce(t *testing.T) {
 	left, err := os.ReadDir(filepath.Dir(seedPath()))
 	if err != nil || len(left) != 1 {
 		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// TestSeedMadeMeanwhile has another process make a seed between the plan and its coming into force: rings with a seed that is
+// not the file's would move flows at the next start.
+func TestSeedMadeMeanwhile(t *testing.T) {
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	w, err := compile(t, balanceHead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	made, err := w.seed(log)
+	if err != nil || made == "" {
+		t.Fatal(made, err)
+	}
+	if _, err := planned(t, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := keepSeed(made, log); err == nil || !strings.Contains(err.Error(), "another process has just made "+seedPath()) {
+		t.Errorf("error is %v", err)
+	}
+	if seed, _, err := readSeed(); err != nil || seed == made {
+		t.Errorf("%v, or the first one's seed is lost", err)
+	}
+}
+
+// TestRefusedStartMakesNoSeed prepares a start that is then refused.
+func TestRefusedStartMakesNoSeed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "culvert")
+	t.Setenv("STATE_DIRECTORY", dir)
+	w, err := compile(t, balanceHead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := w.Prepare(t.Context(), stage.Start{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	if err != nil || w.options.Seed == [6]uint32{} {
+		t.Fatal(w.options.Seed, err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s: %v", dir, err)
 	}
 }
 

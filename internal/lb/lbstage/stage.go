@@ -39,10 +39,11 @@ func (p *Plan) State() lb.State { return p.state }
 
 // Prepare implements stage.Plan.
 func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, error) {
-	if err := p.seed(start.Log); err != nil {
+	made, err := p.seed(start.Log)
+	if err != nil {
 		return nil, err
 	}
-	return &prepared{Plan: p, start: start}, nil
+	return &prepared{Plan: p, start: start, madeSeed: made}, nil
 }
 
 // Check implements stage.Plan: the file's VIPs have to go together with those made by hand, and with what is protected.
@@ -96,6 +97,8 @@ type prepared struct {
 	*Plan
 	start stage.Start
 	inst  *datapath.Instance
+	// madeSeed is a new seed of this machine, which is written once nothing can be refused any more; "" if there is none.
+	madeSeed string
 }
 
 // Part implements stage.Prepared.
@@ -112,7 +115,13 @@ func (p *prepared) Part() datapath.Part {
 func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
 	p.inst = inst
 	gone := p.gone
-	err := rest
+	then := func() error {
+		if err := keepSeed(p.madeSeed, p.start.Log); err != nil {
+			return err
+		}
+		return rest()
+	}
+	err := then
 	if p.On() {
 		err = func() error {
 			return lb.EditThen(inst, func(s *lb.State) error {
@@ -120,7 +129,7 @@ func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func(
 				gone = lb.Gone(*s, merged)
 				*s = merged
 				return err
-			}, rest)
+			}, then)
 		}
 	}
 	if err := err(); err != nil {
