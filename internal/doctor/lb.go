@@ -46,15 +46,47 @@ const clientMTU = 1500
 type lbFacts struct {
 	// routes has the route and the neighbor of each VIP and backend.
 	routes map[netip.Addr]neighbor
+	// own has the addresses of this host that are VIPs.
+	own map[netip.Addr]ownAddress
 	// mtu is the MTU in bytes of each device that a route leaves by. strict tells whether rp_filter is strict on it.
 	mtu    map[string]int
 	strict map[string]bool
 }
 
+// ownAddress is an address of this host with its prefix length, as it stands at a device.
+type ownAddress struct {
+	prefix netip.Prefix
+	device string
+}
+
+// readOwnAddress finds an address of this host. It reports false if none of its devices has the address, which then comes
+// from a route of type local.
+func readOwnAddress(addr netip.Addr) (ownAddress, bool) {
+	all, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return ownAddress{}, false
+	}
+	for _, a := range all {
+		if ip, ok := netip.AddrFromSlice(a.IP); !ok || ip.Unmap() != addr.Unmap() {
+			continue
+		}
+		if l, err := netlink.LinkByIndex(a.LinkIndex); err == nil {
+			bits, _ := a.Mask.Size()
+			return ownAddress{prefix: netip.PrefixFrom(addr.Unmap(), bits), device: l.Attrs().Name}, true
+		}
+	}
+	return ownAddress{}, false
+}
+
 func readLB(b *LB) lbFacts {
-	f := lbFacts{routes: make(map[netip.Addr]neighbor), mtu: make(map[string]int), strict: make(map[string]bool)}
+	f := lbFacts{
+		routes: make(map[netip.Addr]neighbor), own: make(map[netip.Addr]ownAddress), mtu: make(map[string]int), strict: make(map[string]bool),
+	}
 	for _, v := range b.VIPs {
 		f.routes[v.Addr] = readNeighbor(v.Addr)
+		if own, ok := readOwnAddress(v.Addr); ok {
+			f.own[v.Addr] = own
+		}
 	}
 	for _, r := range b.Backends {
 		f.routes[r.Addr] = readNeighbor(r.Addr)
@@ -135,8 +167,12 @@ func checkVIPLocal(f lbFacts, b *LB) Finding {
 	if len(here) == 0 {
 		return Finding{Check: "lb-vip", Finding: "no VIP is an address of this host"}
 	}
+	command := fmt.Sprintf("ip route show table local %s", here[0])
+	if own, ok := f.own[here[0]]; ok {
+		command = fmt.Sprintf("ip address del %s dev %s", own.prefix, own.device)
+	}
 	return Finding{
-		Check: "lb-vip", Status: Fail, Command: fmt.Sprintf("ip address del %s dev lo", netip.PrefixFrom(here[0], here[0].BitLen())),
+		Check: "lb-vip", Status: Fail, Command: command,
 		Finding: some(here) + " is a VIP and an address of this host: the host answers what is not balanced, and checks never leave it. The address belongs on lo of the backends",
 	}
 }

@@ -45,8 +45,13 @@ func TestCheckLB(t *testing.T) {
 			[]want{vipOK, backendOK}},
 		"checks, no route": {facts(func(f *lbFacts) { f.routes[vip] = neighbor{noRoute: unix.ENETUNREACH} }), b,
 			[]want{vipOK, backendOK, {"lb-route", "ip route add 192.0.2.1 via GATEWAY", Fail}}},
-		"VIP of this host": {facts(func(f *lbFacts) { f.routes[vip] = neighbor{local: true, device: "lo"} }), b,
+		"VIP of this host": {facts(func(f *lbFacts) {
+			f.routes[vip] = neighbor{local: true, device: "lo"}
+			f.own = map[netip.Addr]ownAddress{vip: {netip.PrefixFrom(vip, 32), "lo"}}
+		}), b,
 			[]want{{"lb-vip", "ip address del 192.0.2.1/32 dev lo", Fail}, backendOK, routeOK}},
+		"VIP of this host by a route of type local": {facts(func(f *lbFacts) { f.routes[vip] = neighbor{local: true, device: "lo"} }), b,
+			[]want{{"lb-vip", "ip route show table local 192.0.2.1", Fail}, backendOK, routeOK}},
 		"no route to a backend": {facts(func(f *lbFacts) { f.routes[one] = neighbor{noRoute: unix.ENETUNREACH} }), b,
 			[]want{vipOK, {"lb-backend", "ip route add 10.0.0.11", Fail}, routeOK}},
 		"backend of this host": {facts(func(f *lbFacts) { f.routes[one] = neighbor{local: true, device: "lo"} }), b,
@@ -91,6 +96,16 @@ func TestReadLB(t *testing.T) {
 	if !f.routes[vip].local || !f.routes[known].resolved || f.routes[unknown].resolved || f.routes[away].noRoute == nil || f.mtu["eth2"] != 1500 || !f.strict["eth2"] {
 		t.Errorf("got %+v", f)
 	}
+	if got := f.own[vip]; got != (ownAddress{netip.MustParsePrefix("192.0.2.1/32"), "lo"}) {
+		t.Errorf("the VIP's address is %+v", got)
+	}
+	// An address is deleted by its prefix and device, even though the kernel's route to it names the loopback.
+	own := netip.MustParseAddr("10.0.0.1")
+	f = readLB(&LB{VIPs: []LBVIP{{Addr: own}}})
+	if got := checkVIPLocal(f, &LB{VIPs: []LBVIP{{Addr: own}}}); got.Command != "ip address del 10.0.0.1/24 dev eth2" {
+		t.Errorf("got %+v", got)
+	}
+	f = readLB(b)
 	if d := f.devices(b); len(d) != 1 || d[0] != "eth2" {
 		t.Errorf("got %v", d)
 	}
