@@ -139,6 +139,7 @@ func TestInterfaceChecks(t *testing.T) {
 	away := &peer{index: 3, seen: true, name: "p0", enter: "ip netns exec blue ", up: true, mtu: 1500,
 		offloads: offloads{"rx-gro": on, "tx-checksum-ip-generic": on}}
 	hidden := &peer{index: 7}
+	forwarding := Options{}.stages()
 
 	tests := []struct {
 		name  string
@@ -208,15 +209,23 @@ func TestInterfaceChecks(t *testing.T) {
 		{"rp_filter strict", checkSourceFilter, netif{name: "e0", rpFilter: "1"},
 			want{Warn, "strict", "sysctl -w net.ipv4.conf.e0.rp_filter=2"}},
 
-		{"NAPI on", checkPeerNAPI, netif{up: true, carrier: true, peer: hidden, xdp: xdpSupport{known: true, acts: netdev.ActXmit}},
+		{"NAPI on", checkPeerNAPI, netif{stages: forwarding, up: true, carrier: true, peer: hidden, xdp: xdpSupport{known: true, acts: netdev.ActXmit}},
 			want{OK, "arrive", ""}},
-		{"NAPI off", checkPeerNAPI, netif{up: true, carrier: true, peer: here, xdp: native}, want{Fail, "peer p0 has NAPI off", "ethtool -K p0 gro on"}},
-		{"NAPI off, peer hidden", checkPeerNAPI, netif{up: true, carrier: true, peer: hidden, xdp: native},
+		{"NAPI off", checkPeerNAPI, netif{stages: forwarding, up: true, carrier: true, peer: here, xdp: native}, want{Fail, "peer p0 has NAPI off", "ethtool -K p0 gro on"}},
+		{"NAPI off, a filter alone", checkPeerNAPI, netif{stages: Stages{Filter: true}, up: true, carrier: true, peer: here, xdp: native},
+			want{OK, "no stage that is on redirects frames into it", ""}},
+		{"NAPI off, a filter that answers SYNs", checkPeerNAPI, netif{stages: Stages{Filter: true, SYN: true}, up: true, carrier: true, peer: here, xdp: native},
+			want{Fail, "NAPI off: the filter's answers to SYNs (filter-synack) are lost", "ethtool -K p0 gro on"}},
+		{"NAPI off, an IP router alone", checkPeerNAPI, netif{stages: Stages{Route: true}, up: true, carrier: true, peer: here, xdp: native},
+			want{Fail, "NAPI off: the IP router leaves them to the kernel (route-egress)", "ethtool -K p0 gro on"}},
+		{"NAPI off, a load balancer and a filter", checkPeerNAPI, netif{stages: Stages{LB: true, Filter: true}, up: true, carrier: true, peer: here, xdp: native},
+			want{Fail, "NAPI off: the load balancer drops them (lb-next-hop)", "ethtool -K p0 gro on"}},
+		{"NAPI off, peer hidden", checkPeerNAPI, netif{stages: forwarding, up: true, carrier: true, peer: hidden, xdp: native},
 			want{Fail, "cannot be seen from here", "in the peer's namespace: ethtool -K PEER gro on"}},
-		{"NAPI unknown, peer hidden", checkPeerNAPI, netif{up: true, carrier: true, peer: hidden},
+		{"NAPI unknown, peer hidden", checkPeerNAPI, netif{stages: forwarding, up: true, carrier: true, peer: hidden},
 			want{Warn, "if GRO is off", "in the peer's namespace: ethtool -K PEER gro on"}},
-		{"NAPI by GRO of the peer", checkPeerNAPI, netif{up: true, carrier: true, peer: away}, want{OK, "arrive", ""}},
-		{"peer down", checkPeerNAPI, netif{up: true, peer: &peer{seen: true, name: "p0"}, xdp: native},
+		{"NAPI by GRO of the peer", checkPeerNAPI, netif{stages: forwarding, up: true, carrier: true, peer: away}, want{OK, "arrive", ""}},
+		{"peer down", checkPeerNAPI, netif{stages: forwarding, up: true, peer: &peer{seen: true, name: "p0"}, xdp: native},
 			want{Fail, "peer p0 is down", "ip link set dev p0 up"}},
 
 		{"checksum", checkChecksum, netif{peer: here, offloads: offloads{}}, want{OK, "whole checksums", ""}},

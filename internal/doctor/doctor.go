@@ -111,6 +111,10 @@ type Options struct {
 	Forwards bool
 	// Forwarding are the interfaces on which one of these three runs.
 	Forwarding []string
+	// Stages are those that are configured or run.
+	Stages Stages
+	// Waits tells whether a start with the configuration waits for interfaces that do not exist.
+	Waits bool
 	// FailedStages are the stages of running data planes that have failed in their process.
 	FailedStages []FailedStage
 	// Unserved are the running data planes whose process has ended.
@@ -214,6 +218,7 @@ func Run(o Options) (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
+		facts.stages = o.stages()
 		facts.forwards = o.Forwards || slices.Contains(o.Forwarding, facts.name)
 		r.add(checkInterface(facts)...)
 	}
@@ -222,7 +227,7 @@ func Run(o Options) (*Report, error) {
 	if o.LB != nil {
 		facts := readLB(o.LB)
 		r.add(checkLB(facts, o.LB)...)
-		if err := r.addEgress(facts.devices(o.LB), chosen.links); err != nil {
+		if err := r.addEgress(facts.devices(o.LB), chosen.links, o.stages()); err != nil {
 			return nil, err
 		}
 	}
@@ -235,7 +240,7 @@ func Run(o Options) (*Report, error) {
 }
 
 // addEgress adds findings about devices that frames are redirected to, except those that were examined already.
-func (r *Report) addEgress(devices []string, seen []netlink.Link) error {
+func (r *Report) addEgress(devices []string, seen []netlink.Link, s Stages) error {
 	for _, name := range devices {
 		if slices.ContainsFunc(seen, func(l netlink.Link) bool { return l.Attrs().Name == name }) {
 			continue
@@ -248,6 +253,7 @@ func (r *Report) addEgress(devices []string, seen []netlink.Link) error {
 		if err != nil {
 			return err
 		}
+		facts.stages = s
 		if f := checkPeerNAPI(facts); f != nil {
 			f.Interface = name
 			r.add(*f)

@@ -36,6 +36,8 @@ type netif struct {
 	peer *peer
 	// forwards tells whether culvert redirects packets that come in here, or will once it is started.
 	forwards bool
+	// stages are the stages that are on, in any data plane: each may send frames by the interface.
+	stages Stages
 	// rpFilter is the effective value of rp_filter.
 	rpFilter string
 }
@@ -116,10 +118,15 @@ func chooseInterfaces(o Options) (chosen, error) {
 			take(l)
 			continue
 		}
-		c.findings = append(c.findings, Finding{
+		f := Finding{
 			Status: Fail, Check: "interface", Interface: name,
 			Finding: "does not exist in this network namespace", Command: "ip -brief link",
-		})
+		}
+		if o.Waits {
+			f.Status = Warn
+			f.Finding += ": a start goes on without it, and attaches to it when it does exist"
+		}
+		c.findings = append(c.findings, f)
 	}
 	owner, err := addressOwners(links)
 	if err != nil {

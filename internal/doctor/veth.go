@@ -4,21 +4,59 @@ package doctor
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/host/netdev"
 )
 
-// FailsAtPeer checks the other end of a veth of the calling thread's network namespace, on which culvert forwards packets. It
-// returns the findings that have status Fail, and none for other kinds of interface.
-func FailsAtPeer(name string) (fails []Finding) {
+// Stages tells which stages are on.
+type Stages struct {
+	SCION, Route, LB, Filter bool
+	// SYN tells whether the filter answers SYNs with cookies.
+	SYN bool
+}
+
+// stages returns the stages that are on. If nothing is configured and nothing runs, these are all that forward, since nobody
+// knows which one will be.
+func (o Options) stages() Stages {
+	s := o.Stages
+	if s == (Stages{}) {
+		return Stages{SCION: true, Route: true, LB: true}
+	}
+	s.SYN = s.SYN || len(o.Protected) > 0 || o.Forwarded
+	return s
+}
+
+// unredirected says what each stage that sends frames does where no frames can be redirected, "" if none sends any.
+func (s Stages) unredirected() string {
+	var all []string
+	for _, stage := range []struct {
+		on   bool
+		does string
+	}{
+		{s.Route, "the IP router leaves them to the kernel (route-egress)"},
+		{s.SCION, "the SCION router leaves them to the slow path (scion-next-hop)"},
+		{s.LB, "the load balancer drops them (lb-next-hop)"},
+		{s.SYN, "the filter's answers to SYNs (filter-synack) are lost"},
+	} {
+		if stage.on {
+			all = append(all, stage.does)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// FailsAtPeer checks the other end of a veth of the calling thread's network namespace, on which culvert forwards packets. s
+// are the stages that are on. It returns the findings that have status Fail, and none for other kinds of interface.
+func FailsAtPeer(name string, s Stages) (fails []Finding) {
 	l, err := netlink.LinkByName(name)
 	if err != nil || l.Type() != "veth" {
 		return nil
 	}
 	a := l.Attrs()
-	n := netif{name: name, up: isUp(l), carrier: hasCarrier(l), xdp: readXDPSupport(a.Index), peer: readPeer(a), forwards: true}
+	n := netif{name: name, up: isUp(l), carrier: hasCarrier(l), xdp: readXDPSupport(a.Index), peer: readPeer(a), forwards: true, stages: s}
 	for _, check := range []func(netif) *Finding{checkPeerNAPI, checkPeerChecksum} {
 		if f := check(n); f != nil && f.Status == Fail {
 			f.Interface = name
@@ -40,7 +78,10 @@ func checkPeerNAPI(n netif) *Finding {
 	if !n.xdp.known {
 		on = p.program || p.offloads["rx-gro"].on
 	}
+	does := n.stages.unredirected()
 	switch {
+	case does == "":
+		f.Finding = "no stage that is on redirects frames into it"
 	case !n.carrier:
 		f.Status = Fail
 		f.Finding = fmt.Sprintf("frames redirected into it are lost: %s is down", p)
@@ -53,8 +94,7 @@ func checkPeerNAPI(n netif) *Finding {
 		f.Command = p.command("ethtool -K %s gro on")
 	case n.xdp.known: // the fast path knows it too, and redirects nothing into the veth
 		f.Status = Fail
-		f.Finding = fmt.Sprintf("no frames can be redirected into it, because %s has NAPI off: the IP router leaves them to the kernel (route-egress), "+
-			"SCION to the slow path (scion-next-hop), the load balancer drops them (lb-next-hop)", p)
+		f.Finding = fmt.Sprintf("no frames can be redirected into it, because %s has NAPI off: %s", p, does)
 		f.Command = p.command("ethtool -K %s gro on")
 	default:
 		f.Status = Fail

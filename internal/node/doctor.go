@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/decap"
 	"culvert/internal/decap/decapplane"
@@ -41,13 +42,16 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		}
 		if len(o.Interfaces) == 0 {
 			o.Interfaces = n.Interfaces
+			o.Waits = n.Missing == config.MissingWait
 		}
 		file := stage.File{Path: path, Node: n}
 		ipRouter := stage.Table[*routestage.Table](file, routestage.Stage{})
 		router := stage.Table[*scion.Table](file, scion.Stage{})
 		o.Route, o.NoSCION = ipRouter != nil, router == nil
 		o.Bypass = ipRouter != nil && ipRouter.BypassNetfilter
+		o.Stages.Route, o.Stages.SCION = o.Stages.Route || ipRouter != nil, o.Stages.SCION || router != nil
 		if t := stage.Table[*filterstage.Table](file, filterstage.Stage{}); t != nil {
+			o.Stages.Filter = true
 			for _, s := range t.Services {
 				addr, err := filter.ParseService(s.Address)
 				if err != nil {
@@ -61,6 +65,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 			return err
 		}
 		if wanted.On() {
+			o.Stages.LB = true
 			balances(o, wanted.State())
 		}
 		rules, err := filterstage.Compile(file)
@@ -81,7 +86,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	if err := both(r.ID()); err != nil {
 		return err
 	}
-	o.Forwards = true
+	o.Forwards, o.Stages.SCION = true, true
 	local, remote := r.Underlay()
 	o.Local = append(o.Local, local...)
 	o.Remote = append(o.Remote, remote...)
@@ -126,6 +131,10 @@ func DoctorRunning(o *doctor.Options) {
 		if isSCION(inst) {
 			o.Strays = append(o.Strays, strays(inst.Name(), inst, aSecond)...)
 		}
+		o.Stages.SCION = o.Stages.SCION || isSCION(inst)
+		o.Stages.Route = o.Stages.Route || routeplane.OptionsOf(inst) != nil
+		o.Stages.LB = o.Stages.LB || lbplane.OptionsOf(inst) != nil
+		o.Stages.Filter = true // what a data plane without another stage is for
 		if f, err := filterplane.Read(inst); err == nil {
 			for _, s := range f.Services {
 				protects(o, s.Addr, s.Forwarded)

@@ -56,6 +56,17 @@ func TestDoctorOptions(t *testing.T) {
 	if !o.Route || !slices.Equal(o.Interfaces, []string{"eth8"}) || len(o.Sockets)+len(o.Local) != 0 || len(o.Remote) != 1 {
 		t.Errorf("an IP router's file gives %+v", o)
 	}
+	if o.Stages != (doctor.Stages{Route: true}) || !o.Waits {
+		t.Errorf("an IP router's file gives the stages %+v, waits %t", o.Stages, o.Waits)
+	}
+	refuses := write("refuse.toml", "interfaces = [\"eth8\"]\nmissing = \"refuse\"\n[filter]\n")
+	o = doctor.Options{}
+	if err := DoctorOptions(refuses, &o); err != nil {
+		t.Fatal(err)
+	}
+	if o.Stages != (doctor.Stages{Filter: true}) || o.Waits {
+		t.Errorf("a filter's file gives the stages %+v, waits %t", o.Stages, o.Waits)
+	}
 
 	balancer := write("lb.toml", "interfaces = [\"eth9\"]\n[lb]\nsource4 = \"10.200.0.0/16\"\n[[lb.vip]]\naddress = \"192.0.2.1:80\"\n"+
 		"protocol = \"tcp\"\n[lb.vip.check]\ntype = \"tcp\"\n[[lb.vip.backend]]\naddress = \"10.0.0.11\"\n"+

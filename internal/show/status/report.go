@@ -260,9 +260,13 @@ func (r Report) findPeers() {
 		if !router.Here || router.noSCION && router.Route == nil && router.LB == nil {
 			continue
 		}
+		stages := doctor.Stages{SCION: !router.noSCION, Route: router.Route != nil, LB: router.LB != nil}
+		if f := router.Filter; f != nil {
+			stages.Filter, stages.SYN = true, f.Services > 0
+		}
 		for n := range router.Interfaces {
 			if i := &router.Interfaces[n]; i.State == "up" {
-				i.Peer = doctor.FailsAtPeer(cmp.Or(i.Renamed, i.Interface))
+				i.Peer = doctor.FailsAtPeer(cmp.Or(i.Renamed, i.Interface), stages)
 			}
 		}
 	}
