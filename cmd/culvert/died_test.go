@@ -196,6 +196,43 @@ func TestProtectElsewhere(t *testing.T) {
 	}
 }
 
+// TestForwardedBesideRouter protects services beside an IP router: those behind this host are refused, by hand and in the file,
+// which doctor says too. Those on this host may have a synproxy rule at input.
+func TestForwardedBesideRouter(t *testing.T) {
+	b := newFilterBed(t)
+	l, err := netlink.LinkByName("ft0")
+	must(err)
+	own, err := netlink.ParseAddr("192.0.2.5/24")
+	must(err)
+	must(netlink.AddrAdd(l, own))
+	file := func(services ...string) string {
+		text := "interfaces = ['ft0']\n" + smallRoute
+		for _, s := range services {
+			text += "[[filter.protect]]\naddress = '" + s + "'\nforwarded = true\n"
+		}
+		return b.file("c.toml", text)
+	}
+	const refused = " cannot be protected as a forwarded service beside the IP router: "
+	both := file("192.0.2.5:443", "192.0.2.7:443")
+	for _, args := range [][]string{{"attach", "-c", both, "ft0"}, {"run", "-c", both}, {"doctor", "-c", both}} {
+		b.expect(1, "c.toml:10:11: 192.0.2.7:443"+refused, args...)
+	}
+	b.expect(0, "attached", "attach", "-c", file("192.0.2.5:443"), "ft0")
+	b.filter(0, "192.0.2.5:80 is protected", "protect --forwarded 192.0.2.5:80")
+	b.filter(1, "192.0.2.8:80"+refused, "protect --forwarded 192.0.2.8:80")
+	b.filter(0, "; one behind this host cannot be protected beside the IP router\n", "protect 192.0.2.8:80")
+	if _, out, _ := culvert(t, "doctor", "-i", "ft0"); !strings.Contains(out, "add one to a chain at input") || strings.Contains(out, "at forward, and") {
+		t.Errorf("doctor says\n%s", out)
+	}
+	b.expect(0, "", "detach", "ft0")
+
+	b.expect(0, "attached", "attach", "-c", b.file("c.toml", "interfaces = ['ft0']\n[filter]\n"), "ft0")
+	b.filter(0, "192.0.2.8:80 is protected", "protect --forwarded 192.0.2.8:80")
+	b.expect(1, "192.0.2.8:80"+refused, "attach", "-c", file(), "ft0")
+	b.filter(0, "", "unprotect 192.0.2.8:80")
+	b.expect(0, "attached", "attach", "-c", file(), "ft0")
+}
+
 // TestNoInterfaceYet starts a process while none of its interfaces exists.
 func TestNoInterfaceYet(t *testing.T) {
 	b := newFilterBed(t)

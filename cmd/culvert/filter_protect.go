@@ -28,7 +28,8 @@ The service is on this host, or with --forwarded on another host to which this o
 forwards. Forwarded services need a SYNPROXY rule of netfilter, which accepts the
 cookies; --mss and --wscale are what the answers announce for the service, and
 have to be those of the rule. For a service on this host the answers have the
-kernel's values. 'culvert doctor' checks the settings of this host.`,
+kernel's values. 'culvert doctor' checks the settings of this host. Beside the IP
+router no service on another host can be protected: what that forwards meets no rule.`,
 		Example: "  culvert filter protect 192.0.2.1:80\n  culvert filter protect '[2001:db8::1]:443' --forwarded --mss 1440",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

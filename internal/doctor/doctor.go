@@ -196,7 +196,7 @@ func Run(o Options) (*Report, error) {
 		programs, _ := netfilter.Programs() // a missing privilege has a finding already
 		r.add(checkNetfilterPrograms(programs)...)
 	}
-	r.add(checkSyn(readSyn(o), o.Protected, o.Forwarded)...)
+	r.add(checkSyn(readSyn(o), o.Protected, o.Forwarded, o.Route)...)
 	if len(o.Sockets) > 0 {
 		holders, err := udpsock.Others(o.Sockets)
 		if err != nil {

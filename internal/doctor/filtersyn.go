@@ -38,14 +38,14 @@ func readSyn(o Options) synFacts {
 }
 
 // checkSyn makes all checks of protected services. local are those on this host; forwarded tells whether there are others,
-// which need a synproxy rule.
-func checkSyn(s synFacts, local []netip.AddrPort, forwarded bool) []Finding {
+// which need a synproxy rule; ipRouter tells whether an IP router is configured or runs, whose packets meet no rule at forward.
+func checkSyn(s synFacts, local []netip.AddrPort, forwarded, ipRouter bool) []Finding {
 	var found []Finding
 	if len(local) > 0 {
 		found = append(found, checkSynAddress(s), checkSynCookies(s.cookies))
 	}
 	if forwarded {
-		found = append(found, checkSynproxy(s))
+		found = append(found, checkSynproxy(s, ipRouter))
 	}
 	for _, f := range []*Finding{
 		checkSynTimestamps(s.timestamps, len(local) > 0, forwarded), checkSynConntrack(s.loose, local, forwarded),
@@ -113,7 +113,7 @@ func checkSynTimestamps(value string, local, forwarded bool) *Finding {
 	return f
 }
 
-func checkSynproxy(s synFacts) Finding {
+func checkSynproxy(s synFacts, ipRouter bool) Finding {
 	f := Finding{Check: "synproxy", Finding: "a synproxy rule accepts the cookies of forwarded services"}
 	switch {
 	case s.ruleErr != nil:
@@ -121,8 +121,13 @@ func checkSynproxy(s synFacts) Finding {
 		f.Command = "sudo culvert doctor"
 	case !s.rule:
 		f.Status = Fail
-		f.Finding = "no synproxy rule in nftables: nothing accepts the cookies of forwarded services, and no client gets through: " +
-			"add one to a chain at forward, and to one at prerouting (priority raw) 'tcp flags syn / fin,syn,rst,ack notrack'"
+		f.Finding = "no synproxy rule in nftables: nothing accepts the cookies of forwarded services, and no client gets through: "
+		if ipRouter {
+			f.Finding += "add one to a chain at input, which serves those on this host; to others the IP router forwards past every rule: " +
+				"'culvert filter unprotect' them"
+		} else {
+			f.Finding += "add one to a chain at forward, and to one at prerouting (priority raw) 'tcp flags syn / fin,syn,rst,ack notrack'"
+		}
 		f.Command = "nft add rule ip TABLE CHAIN tcp dport PORT ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm"
 	}
 	return f

@@ -30,35 +30,38 @@ func TestCheckSyn(t *testing.T) {
 		facts     synFacts
 		local     []netip.AddrPort
 		forwarded bool
+		ipRouter  bool
 		want      []result
 	}{
-		"nothing protected": {synFacts{cookies: "0", loose: "0"}, nil, false, nil},
-		"no problem, local": {synFacts{cookies: "2", timestamps: "2"}, here, false, []result{address, cookies, stamps}},
-		"defaults of Linux": {synFacts{cookies: "1", timestamps: "1", loose: "1"}, here, false,
+		"nothing protected": {synFacts{cookies: "0", loose: "0"}, nil, false, false, nil},
+		"no problem, local": {synFacts{cookies: "2", timestamps: "2"}, here, false, false, []result{address, cookies, stamps}},
+		"defaults of Linux": {synFacts{cookies: "1", timestamps: "1", loose: "1"}, here, false, false,
 			[]result{address, {"syn-cookies", Warn, "syncookies=2"}, stamps}},
-		"no cookies": {synFacts{cookies: "0", timestamps: "2"}, here, false,
+		"no cookies": {synFacts{cookies: "0", timestamps: "2"}, here, false, false,
 			[]result{address, {"syn-cookies", Fail, "syncookies=2"}, stamps}},
-		"kernel without cookies": {synFacts{}, here, false, []result{address, {"syn-cookies", Fail, "syncookies=2"}, stamps}},
-		"strict connection tracking": {synFacts{cookies: "2", timestamps: "2", loose: "0"}, here, false,
+		"kernel without cookies": {synFacts{}, here, false, false, []result{address, {"syn-cookies", Fail, "syncookies=2"}, stamps}},
+		"strict connection tracking": {synFacts{cookies: "2", timestamps: "2", loose: "0"}, here, false, false,
 			[]result{address, cookies, stamps, {"syn-conntrack", Warn, "loose=1"}}},
-		"address of another host": {synFacts{cookies: "2", timestamps: "2", notLocal: here}, here, false,
+		"address of another host": {synFacts{cookies: "2", timestamps: "2", notLocal: here}, here, false, false,
 			[]result{{"syn-address", Warn, "ip "}, cookies, stamps}},
-		"addresses not readable": {synFacts{cookies: "2", timestamps: "2", addrErr: errors.New("not permitted")}, here, false,
+		"addresses not readable": {synFacts{cookies: "2", timestamps: "2", addrErr: errors.New("not permitted")}, here, false, false,
 			[]result{{"syn-address", Warn, "ip "}, cookies, stamps}},
-		"no problem, forwarded": {synFacts{cookies: "1", timestamps: "1", loose: "0", rule: true}, nil, true,
+		"no problem, forwarded": {synFacts{cookies: "1", timestamps: "1", loose: "0", rule: true}, nil, true, false,
 			[]result{synproxy, {"syn-conntrack", OK, ""}}},
-		"no rule, no tracking": {synFacts{timestamps: "0"}, nil, true,
+		"no rule, no tracking": {synFacts{timestamps: "0"}, nil, true, false,
 			[]result{{"synproxy", Fail, "synproxy mss"}, {"syn-timestamps", Warn, "timestamps=1"}, {"syn-conntrack", Fail, "loose=0"}}},
-		"rules not readable": {synFacts{timestamps: "1", loose: "0", ruleErr: errors.New("not permitted")}, nil, true,
+		"rules not readable": {synFacts{timestamps: "1", loose: "0", ruleErr: errors.New("not permitted")}, nil, true, false,
 			[]result{{"synproxy", Warn, "sudo"}, {"syn-conntrack", OK, ""}}},
+		"no rule, beside an IP router": {synFacts{timestamps: "1", loose: "0"}, nil, true, true,
+			[]result{{"synproxy", Fail, "synproxy mss"}, {"syn-conntrack", OK, ""}}},
 		// Local and forwarded services have one finding for a setting that both depend on.
-		"local and forwarded, set for local": {synFacts{cookies: "2", timestamps: "2", loose: "1", rule: true}, here, true,
+		"local and forwarded, set for local": {synFacts{cookies: "2", timestamps: "2", loose: "1", rule: true}, here, true, false,
 			[]result{address, cookies, synproxy, stamps, {"syn-conntrack", Fail, "loose=0"}}},
-		"local and forwarded, set for forwarded": {synFacts{cookies: "2", timestamps: "0", loose: "0", rule: true}, here, true,
+		"local and forwarded, set for forwarded": {synFacts{cookies: "2", timestamps: "0", loose: "0", rule: true}, here, true, false,
 			[]result{address, cookies, synproxy, {"syn-timestamps", Warn, "timestamps=1"}, {"syn-conntrack", Warn, "protect 192.0.2.1:80 --forwarded"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := checkSyn(c.facts, c.local, c.forwarded)
+			found := checkSyn(c.facts, c.local, c.forwarded, c.ipRouter)
 			if len(found) != len(c.want) {
 				t.Fatalf("got %+v, want %d findings", found, len(c.want))
 			}
@@ -67,6 +70,9 @@ func TestCheckSyn(t *testing.T) {
 				if f.Check != w.check || f.Status != w.status || f.Finding == "" || (f.Command == "") != (w.command == "") ||
 					!strings.Contains(f.Command, w.command) {
 					t.Errorf("got %+v, want %+v", f, w)
+				}
+				if f.Check == "synproxy" && f.Status == Fail && c.ipRouter != strings.Contains(f.Finding, "chain at input") {
+					t.Errorf("IP router: %t, got %q", c.ipRouter, f.Finding)
 				}
 			}
 		})

@@ -34,7 +34,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		return err
 	}
 	loose := false
-	both := func(string) error { return nil }
+	refused := func(string) error { return nil }
 	if own {
 		n, err := stages.Load(path)
 		if err != nil {
@@ -72,10 +72,10 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		if err != nil {
 			return err
 		}
-		both = func(name string) error { return doctorProtected(name, rules, wanted) }
+		refused = func(name string) error { return doctorRefuses(name, ipRouter != nil, rules, wanted) }
 		o.Forwards = ipRouter != nil || wanted.On()
 		if router == nil {
-			return both(n.Name)
+			return refused(n.Name)
 		}
 		path, loose = router.Config, router.Loose()
 	}
@@ -83,7 +83,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	if err != nil {
 		return err
 	}
-	if err := both(r.ID()); err != nil {
+	if err := refused(r.ID()); err != nil {
 		return err
 	}
 	o.Forwards, o.Stages.SCION = true, true
@@ -100,9 +100,9 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	return nil
 }
 
-// doctorProtected refuses what a start with a file would: a service that is protected and a VIP. A data plane that cannot be
-// read is left out: DoctorRunning tells of it.
-func doctorProtected(name string, rules *filterstage.Plan, wanted *lbstage.Plan) error {
+// doctorRefuses returns the error of a start with a file whose stages contradict each other: a service that is protected and a
+// VIP, or protected behind an IP router. A data plane that cannot be read is left out: DoctorRunning tells of it.
+func doctorRefuses(name string, ipRouter bool, rules *filterstage.Plan, wanted *lbstage.Plan) error {
 	running, err := datapath.OpenHere(name)
 	if err != nil {
 		running = nil
@@ -110,7 +110,13 @@ func doctorProtected(name string, rules *filterstage.Plan, wanted *lbstage.Plan)
 	if running != nil {
 		defer running.Close()
 	}
-	return wanted.Check(stage.Situation{Running: running, Plans: []stage.Plan{rules, wanted}})
+	s := stage.Situation{Running: running, Plans: []stage.Plan{rules, wanted}}
+	if ipRouter {
+		if err := routestage.CheckForwarded(s); err != nil {
+			return err
+		}
+	}
+	return wanted.Check(s)
 }
 
 // DoctorRunning adds to o what the data planes of this network namespace ask of the host, or why they cannot be read.

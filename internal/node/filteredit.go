@@ -17,6 +17,8 @@ import (
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/lbstage"
+	"culvert/internal/route/routeplane"
+	"culvert/internal/route/routestage"
 )
 
 // AddRule puts a rule into the filter of a data plane, and tells out. With replace it takes the place and the counters of
@@ -147,6 +149,11 @@ func Protect(on string, s filterplane.Service, out io.Writer) error {
 					return err
 				}
 			}
+			if s.Forwarded && routeplane.OptionsOf(inst) != nil {
+				if err := routestage.RefuseForwarded([]netip.AddrPort{s.Addr}); err != nil {
+					return err
+				}
+			}
 			return filter.Protect(f, s)
 		})
 		if err != nil {
@@ -154,8 +161,11 @@ func Protect(on string, s filterplane.Service, out io.Writer) error {
 		}
 		fmt.Fprintf(out, "%s is protected: see 'culvert doctor' for what the host has to be like\n", s.Addr)
 		if not, err := hostaddr.Elsewhere([]netip.AddrPort{s.Addr}); err == nil && len(not) > 0 && !s.Forwarded {
-			fmt.Fprintf(out, "this host has not the address %s: no connection to the service comes about until it has; "+
-				"for one behind this host say --forwarded\n", s.Addr.Addr())
+			behind := "for one behind this host say --forwarded"
+			if routeplane.OptionsOf(inst) != nil {
+				behind = "one behind this host cannot be protected beside the IP router"
+			}
+			fmt.Fprintf(out, "this host has not the address %s: no connection to the service comes about until it has; %s\n", s.Addr.Addr(), behind)
 		}
 		tellNowhere(inst, out)
 		return nil

@@ -57,17 +57,28 @@ func running(inst *datapath.Instance) (filterplane.Filter, error) {
 
 // Protected are the services that will be protected by SYN cookies: those made by hand, and the file's.
 func (p *Plan) Protected(inst *datapath.Instance) (byHand, inFile []netip.AddrPort, err error) {
+	return p.services(inst, func(filterplane.Service) bool { return true })
+}
+
+// Forwarded are those of them that are behind this host, as they were given.
+func (p *Plan) Forwarded(inst *datapath.Instance) (byHand, inFile []netip.AddrPort, err error) {
+	return p.services(inst, func(s filterplane.Service) bool { return s.Forwarded })
+}
+
+func (p *Plan) services(inst *datapath.Instance, is func(filterplane.Service) bool) (byHand, inFile []netip.AddrPort, err error) {
 	now, err := running(inst)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, s := range now.Services {
-		if !s.File {
+		if !s.File && is(s) {
 			byHand = append(byHand, s.Addr)
 		}
 	}
 	for _, s := range p.filter.Services {
-		inFile = append(inFile, s.Addr)
+		if is(s) {
+			inFile = append(inFile, s.Addr)
+		}
 	}
 	return byHand, inFile, nil
 }

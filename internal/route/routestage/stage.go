@@ -54,6 +54,9 @@ func (p *plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, er
 
 // Check implements stage.Plan: it returns an error if the IP router would act differently from the kernel on this host.
 func (p *plan) Check(s stage.Situation) error {
+	if err := CheckForwarded(s); err != nil {
+		return err
+	}
 	if !p.file.BypassNetfilter {
 		if err := checkNetfilter(s.Interfaces); err != nil {
 			return err
