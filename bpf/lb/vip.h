@@ -53,7 +53,7 @@ static __always_inline const struct lb_vip *lb_vip_any_port(struct lb_vip_key *k
 
 /*
  * The backend at a flow's position in the ring, 0 for none. The position is the same on all machines with the same
- * seed (balance.Position).
+ * seed (lbplane.Options.Position).
  */
 __noinline __u32 lb_ring_lookup(const struct lb_flow *f, __u32 flags, __u32 proto)
 {

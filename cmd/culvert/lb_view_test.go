@@ -41,6 +41,7 @@ func TestLBViews(t *testing.T) {
 	}
 	b.expect(0, "\n  lb  2 VIPs, 3 backends  flow table for 1,048,576, 76.7MB  in use about 2\n", "status")
 	b.expect(0, `"flows_used":2`, "status", "-j")
+	b.expect(0, `"lb":{"vips":2,`, "status", "-j")
 
 	var flows struct {
 		Flows []struct{ Client, Service, Backend, State string }

@@ -53,7 +53,7 @@ With -j, an object {"routers": [...]} whose members are:
   filter                              rules, sets, services (how many), and
                                       dropped_packets, dropped_bytes (see also
                                       'culvert filter list')
-  balance                             vips, backends, down, drained (how many),
+  lb                                  vips, backends, down, drained (how many),
                                       flows, flows_used, memory_bytes (see also
                                       'culvert lb show')
 

@@ -79,14 +79,14 @@ func (s *State) Validate(o lbplane.Options) error {
 		members += len(v.Backends)
 	}
 	if len(s.VIPs) > o.VIPs {
-		return &Error{VIP: s.VIPs[o.VIPs].Service, Err: fmt.Errorf("one VIP more than the %d there is room for: set balance.vips", o.VIPs)}
+		return &Error{VIP: s.VIPs[o.VIPs].Service, Err: fmt.Errorf("one VIP more than the %d there is room for: set lb.vips", o.VIPs)}
 	}
 	if members > o.Backends {
-		return &Error{Err: fmt.Errorf("%d backends of all VIPs are more than the %d there is room for: set balance.backends", members, o.Backends)}
+		return &Error{Err: fmt.Errorf("%d backends of all VIPs are more than the %d there is room for: set lb.backends", members, o.Backends)}
 	}
 	for _, v := range s.VIPs {
 		if len(v.Backends) > o.RingSize {
-			return &Error{VIP: v.Service, Err: fmt.Errorf("%d backends do not fit into a ring of %d: set balance.ring_size", len(v.Backends), o.RingSize)}
+			return &Error{VIP: v.Service, Err: fmt.Errorf("%d backends do not fit into a ring of %d: set lb.ring_size", len(v.Backends), o.RingSize)}
 		}
 		for n, b := range v.Backends {
 			if slices.ContainsFunc(v.Backends[:n], func(o Backend) bool { return o.Addr == b.Addr }) {

@@ -122,8 +122,8 @@ func TestValidate(t *testing.T) {
 		{[]VIP{quic("01")}, `server_id "01" has 1 bytes: quic_server_id says 2`, "server_id"},
 		{[]VIP{quic("01zz")}, `server_id "01zz": use two hexadecimal digits for each byte`, "server_id"},
 		{[]VIP{quic("0a02", "0A02")}, `backend 10.0.0.12: server_id "0A02" is that of backend 10.0.0.11 too`, "server_id"},
-		{[]VIP{v(tcp), v(udp), v(six), v("192.0.2.9/tcp")}, "VIP 192.0.2.9/tcp: one VIP more than the 3 there is room for", ""},
-		{[]VIP{with(v(tcp), func(v *VIP) { v.Backends = many.Backends })}, "18 backends do not fit into a ring of 17: set balance.ring_size", ""},
+		{[]VIP{v(tcp), v(udp), v(six), v("192.0.2.9/tcp")}, "VIP 192.0.2.9/tcp: one VIP more than the 3 there is room for: set lb.vips", ""},
+		{[]VIP{with(v(tcp), func(v *VIP) { v.Backends = many.Backends })}, "18 backends do not fit into a ring of 17: set lb.ring_size", ""},
 		{[]VIP{with(v(tcp), func(v *VIP) { v.Backends = many.Backends[:12] }), with(v(udp), func(v *VIP) { v.Backends = many.Backends[:12] })},
 			"24 backends of all VIPs are more than the 20 there is room for", ""},
 	} {

@@ -64,7 +64,7 @@ func TestBalanceErrors(t *testing.T) {
 		{balanceVIP + balanceReal + balanceReal, "c.toml:9:11: VIP 192.0.2.1:80/tcp: backend 10.0.0.11: it is there twice"},
 		{balanceVIP + strings.Replace(balanceReal, "10.0.0.11", "fd00::1", 1) + "encapsulation = \"l2\"\n",
 			"c.toml:8:17: VIP 192.0.2.1:80/tcp: backend fd00::1: l2 cannot reach a backend of another family"},
-		{"vips = 1\n" + balanceVIP + strings.Replace(balanceVIP, "tcp", "udp", 1), "c.toml:7:3: VIP 192.0.2.1:80/udp: one VIP more than the 1 there is room for"},
+		{"vips = 1\n" + balanceVIP + strings.Replace(balanceVIP, "tcp", "udp", 1), "c.toml:7:3: VIP 192.0.2.1:80/udp: one VIP more than the 1 there is room for: set lb.vips"},
 		{balanceBGP + "hold_time = \"1s\"\n" + neighbor, "c.toml:3:2: BGP: hold time 1s"},
 		{balanceBGP + "graceful_restart = \"4096s\"\n" + neighbor, "c.toml:6:20: graceful_restart = \"4096s\": write whole seconds up to 4095, as 60s, or 0s for none"},
 		{balanceBGP + "graceful_restart = \"1500ms\"\n" + neighbor, "c.toml:6:20: graceful_restart = \"1500ms\""},

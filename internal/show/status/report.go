@@ -63,7 +63,7 @@ type Router struct {
 	// Filter is the packet filter, left out if it has nothing to do.
 	Filter *Filter `json:"filter,omitempty"`
 	// LB is the load balancer, left out if there is none.
-	LB *LB `json:"balance,omitempty"`
+	LB *LB `json:"lb,omitempty"`
 	// ownKeyMissing tells whether the key of the process that serves is not among Keys.
 	ownKeyMissing bool
 	// noSCION tells that the data plane has no SCION router, and so no keys.
