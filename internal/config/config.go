@@ -104,6 +104,19 @@ func IsNode(path string, parts []Part) (bool, error) {
 	return false, nil
 }
 
+// isRouters tells whether a document is the configuration of the SCION reference router: that needs an ID and a directory.
+func isRouters(document []byte) bool {
+	var file struct {
+		General struct {
+			ID        string `toml:"id"`
+			ConfigDir string `toml:"config_dir"`
+		} `toml:"general"`
+	}
+	// The decoder goes on after a value of a wrong type, which a file of culvert's may have.
+	_ = toml.Unmarshal(document, &file)
+	return file.General.ID != "" && file.General.ConfigDir != ""
+}
+
 func read(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -125,6 +138,10 @@ func Load(path string, parts []Part) (*Node, error) {
 	}
 	n, err := decode(path, b, parts)
 	if err != nil {
+		if isRouters(b) {
+			return nil, fmt.Errorf("%s looks like the reference router's own file: run it with 'culvert scion run -c %[1]s', or name it "+
+				"as config in the [scion] table of a file of culvert's", path)
+		}
 		return nil, err
 	}
 	at := Position{path: path, document: b}

@@ -108,6 +108,8 @@ func TestErrorPositions(t *testing.T) {
 		{"queue of 0", "[scion]\nconfig = \"x\"\n[workers]\ncpus = \"0\"\nqueue = 0\n", ":5:9: workers.queue = 0: use 1 to 16384"},
 		{"unknown key of workers", "[workers]\ncpus = \"0\"\nthreads = 2\n[scion]\nconfig = \"x\"\n", ":3:1: unknown key \"workers.threads\""},
 		{"no stage", "", "no stage is on"},
+		{"the reference router's file", "[general]\nid = \"br1\"\nconfig_dir = \"/etc/scion\"\n[metrics]\nprometheus = \"127.0.0.1:30442\"\n",
+			"culvert.toml looks like the reference router's own file: run it with 'culvert scion run -c "},
 		{"no interfaces", "[route]\n", "interfaces is missing"},
 		{"interface twice", "interfaces = [\"a\", \"b\", \"a\"]\n[route]\n", ":1:1: interfaces names a twice"},
 		{"unknown mode of an IP router", "mode = \"fast\"\n[route]\n", ":1:8: mode = \"fast\": use"},
