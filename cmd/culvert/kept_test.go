@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -112,6 +113,26 @@ func TestSCIONAfterMore(t *testing.T) {
 	}
 	b.expect(1, "router br1 has VIPs made by hand", "attach", "-c", b.write("c.toml", keptSCION), "lb0", "out0")
 	b.lb(0, "192.0.2.2:80/tcp  ", "show")
+}
+
+// TestSlowPathAlone detaches the data plane of a SCION router under its process, which goes on with its slow path. status and
+// doctor say so.
+func TestSlowPathAlone(t *testing.T) {
+	b := newKeptBed(t)
+	p := startCulvert(t, "run", "-c", b.write("c.toml", "detached = 'stay'\n"+keptSCION))
+	p.waitFor(t, "Service started")
+	b.expect(0, "detached", "detach", "--all")
+	p.waitFor(t, "the slow path goes on alone")
+	alone := fmt.Sprintf("not attached: process %d runs on its slow path alone, since its data plane was detached: restart it to attach again\n", p.cmd.Process.Pid)
+	for _, line := range [][]string{{"status"}, {"status", "--on", "br1"}} {
+		b.expect(0, alone, line...)
+	}
+	b.expect(0, `"slow_path_only":[{"router":"br1",`, "status", "-j")
+	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, fmt.Sprintf("process %d runs router br1 on its slow path alone", p.cmd.Process.Pid)) {
+		t.Errorf("doctor says\n%s", out)
+	}
+	p.interrupt(t)
+	b.expect(0, "culvert is not attached anywhere on this machine", "status")
 }
 
 // TestKeptSource removes [lb] from the file. VIPs made by hand keep the outer sources that the file had set.

@@ -119,6 +119,10 @@ type Options struct {
 	FailedStages []FailedStage
 	// Unserved are the running data planes whose process has ended.
 	Unserved []Unserved
+	// IdleWorkers names what has workers without a SCION router: a file, or data planes.
+	IdleWorkers []string
+	// SlowPaths are the processes that run a SCION router without its data plane.
+	SlowPaths []SlowPath
 	// Missing are the interfaces to which running data planes should be attached and are not.
 	Missing []Missing
 	// Unread is the error of reading the running data planes, nil if they could be read.
@@ -211,6 +215,8 @@ func Run(o Options) (*Report, error) {
 		return nil, err
 	}
 	r.add(checkMissing(o.Missing)...)
+	r.add(checkIdleWorkers(o.IdleWorkers)...)
+	r.add(checkSlowPaths(o.SlowPaths)...)
 	r.add(checkUnserved(o.Unserved, refused)...)
 	r.add(checkFailedStages(o.FailedStages)...)
 	for _, link := range chosen.links {

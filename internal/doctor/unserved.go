@@ -15,6 +15,33 @@ type Unserved struct {
 	SCION, Route, LB bool
 }
 
+// SlowPath is a process that runs a SCION router on its slow path alone, since the data plane was detached.
+type SlowPath struct {
+	Router string
+	PID    int
+}
+
+func checkSlowPaths(all []SlowPath) (found []Finding) {
+	for _, s := range all {
+		found = append(found, Finding{
+			Status: Warn, Check: "attached", Command: "restart the process of router " + s.Router,
+			Finding: fmt.Sprintf("process %d runs router %s on its slow path alone, since its data plane was detached: all packets take the slow path", s.PID, s.Router),
+		})
+	}
+	return found
+}
+
+// checkIdleWorkers warns of workers that get no packets.
+func checkIdleWorkers(of []string) (found []Finding) {
+	for _, name := range of {
+		found = append(found, Finding{
+			Status: Warn, Check: "workers", Command: "delete [workers] from the file",
+			Finding: name + ": [workers] has no effect: only the SCION router's packets are spread",
+		})
+	}
+	return found
+}
+
 // checkUnserved says for each data plane what does not work without its process. refused tells whether rules of netfilter keep
 // an IP router from starting.
 func checkUnserved(all []Unserved, refused bool) (found []Finding) {

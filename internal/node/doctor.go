@@ -22,6 +22,7 @@ import (
 	"culvert/internal/route/routeplane"
 	"culvert/internal/route/routestage"
 	"culvert/internal/scion"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
 	"culvert/internal/stages"
 )
@@ -49,6 +50,9 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		router := stage.Table[*scion.Table](file, scion.Stage{})
 		o.Route, o.NoSCION = ipRouter != nil, router == nil
 		o.Bypass = ipRouter != nil && ipRouter.BypassNetfilter
+		if router == nil && n.Workers != nil {
+			o.IdleWorkers = append(o.IdleWorkers, path)
+		}
 		o.Stages.Route, o.Stages.SCION = o.Stages.Route || ipRouter != nil, o.Stages.SCION || router != nil
 		if t := stage.Table[*filterstage.Table](file, filterstage.Stage{}); t != nil {
 			o.Stages.Filter = true
@@ -123,13 +127,15 @@ func doctorRefuses(name string, ipRouter bool, rules *filterstage.Plan, wanted *
 func DoctorRunning(o *doctor.Options) {
 	served := false
 	defer func() { decapsRunning(o, served) }()
+	found := make(map[string]bool)
+	defer func() { slowPaths(o, found) }()
 	all, err := datapath.ListHere()
 	if err != nil {
 		o.Unread = err
 		return
 	}
 	for _, inst := range all {
-		served = served || inst.Served()
+		served, found[inst.Name()] = served || inst.Served(), true
 		o.Attached = append(o.Attached, inst.AttachedNow()...)
 		if isSCION(inst) || routeplane.OptionsOf(inst) != nil || lbplane.OptionsOf(inst) != nil {
 			o.Forwarding = append(o.Forwarding, inst.AttachedNow()...)
@@ -153,6 +159,9 @@ func DoctorRunning(o *doctor.Options) {
 			}
 			o.RouteEnded = o.RouteEnded || !inst.Served() && !inst.Unattended()
 			o.RouteDevices = append(o.RouteDevices, inst.AttachedNow()...)
+		}
+		if !isSCION(inst) && len(inst.Workers().CPUs) > 0 {
+			o.IdleWorkers = append(o.IdleWorkers, "data plane "+inst.Name())
 		}
 		if !inst.Served() && !inst.Unattended() {
 			o.Unserved = append(o.Unserved, doctor.Unserved{
@@ -188,6 +197,24 @@ func DoctorRunning(o *doctor.Options) {
 			}
 		}
 		inst.Close()
+	}
+}
+
+// slowPaths adds the processes of SCION routers of this network namespace whose data plane is not among those found.
+func slowPaths(o *doctor.Options, found map[string]bool) {
+	if o.Unread != nil {
+		return
+	}
+	all, err := scionplane.Processes()
+	if err != nil {
+		o.Unread = err
+		return
+	}
+	here, err := pins.Here()
+	for _, p := range all {
+		if err == nil && p.NetNS == here.Inode && !found[p.Router] {
+			o.SlowPaths = append(o.SlowPaths, doctor.SlowPath{Router: p.Router, PID: p.PID})
+		}
 	}
 }
 

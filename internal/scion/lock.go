@@ -5,12 +5,11 @@ package scion
 import (
 	"errors"
 	"fmt"
-	"net/url"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/host/trust"
+	"culvert/internal/scion/scionplane"
 )
 
 // Lock keeps a second process from running the same router in a network namespace.
@@ -51,11 +50,11 @@ func ServerPID(id string) int {
 	return trust.LockHolder(path)
 }
 
-// lockPath has the network namespace in it: two of them may have routers of one name.
+// lockPath is for the network namespace of the calling thread.
 func lockPath(id string) (string, error) {
 	var ns unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {
 		return "", fmt.Errorf("looking at this network namespace: %w", err)
 	}
-	return filepath.Join(trust.RunDir, fmt.Sprintf("scion-%d-%s.lock", ns.Ino, url.PathEscape(id))), nil
+	return scionplane.LockPath(uint32(ns.Ino), id), nil
 }

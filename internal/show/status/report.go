@@ -23,6 +23,8 @@ type Report struct {
 	Routers []Router `json:"routers"`
 	// Decap are the interfaces of the caller's network namespace at which tunnels of load balancers end.
 	Decap []Decap `json:"decap,omitempty"`
+	// SlowPaths are the processes that run a SCION router without a data plane.
+	SlowPaths []SlowPath `json:"slow_path_only,omitempty"`
 }
 
 // Router describes one data plane.

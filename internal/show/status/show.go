@@ -32,7 +32,10 @@ func Show(out io.Writer, o Options) error {
 	if err != nil {
 		return err
 	}
-	if o.Router != "" && len(report.Routers) == 0 {
+	if err := report.findSlowPaths(o.Router); err != nil {
+		return err
+	}
+	if o.Router != "" && len(report.Routers)+len(report.SlowPaths) == 0 {
 		return noRouter(o.Router)
 	}
 	report.findNetfilter()
@@ -56,7 +59,7 @@ func (r Report) WriteJSON(out io.Writer) error {
 // WriteText writes the report as text. Times are shown relative to now, and verbose explains each reason.
 func (r Report) WriteText(out io.Writer, now time.Time, verbose bool) error {
 	var lines []string
-	if len(r.Routers) == 0 && len(r.Decap) == 0 {
+	if len(r.Routers)+len(r.Decap)+len(r.SlowPaths) == 0 {
 		lines = append(lines, "culvert is not attached anywhere on this machine")
 	}
 	// Data planes of the caller's network namespace come first. JSON has the order of the names.
@@ -75,6 +78,12 @@ func (r Report) WriteText(out io.Writer, now time.Time, verbose bool) error {
 			lines = append(lines, "")
 		}
 		lines = append(lines, router.text(now, r.removal(router), verbose)...)
+	}
+	for _, s := range r.SlowPaths {
+		if len(lines) > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, s.line())
 	}
 	lines = append(lines, r.decapLines(verbose)...)
 	return show.Lines(out, lines)
@@ -99,7 +108,11 @@ func (r Router) text(now time.Time, removal string, verbose bool) []string {
 		}
 	}
 	if w := r.Workers; w != nil {
-		lines = append(lines, fmt.Sprintf("  workers on CPUs %s  queue %d packets each", cpus.Format(w.CPUs), w.Queue))
+		does := fmt.Sprintf("queue %d packets each", w.Queue)
+		if r.noSCION {
+			does = "no effect: only the SCION router's packets are spread"
+		}
+		lines = append(lines, fmt.Sprintf("  workers on CPUs %s  %s", cpus.Format(w.CPUs), does))
 	}
 	if r.Route != nil && !r.detached() {
 		lines = append(lines, r.Route.lines()...)

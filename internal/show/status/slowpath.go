@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+
+	"culvert/internal/host/pins"
+	"culvert/internal/scion/scionplane"
+)
+
+// SlowPath is a process that runs a SCION router on its slow path alone: it has no data plane.
+type SlowPath struct {
+	Router    string `json:"router"`
+	NetNS     uint32 `json:"netns"`
+	NetNSName string `json:"netns_name,omitempty"`
+	Here      bool   `json:"here"`
+	PID       int    `json:"pid"`
+}
+
+// findSlowPaths looks for processes of SCION routers whose data plane is not in the report, all of them or those with an ID.
+func (r *Report) findSlowPaths(router string) error {
+	all, err := scionplane.Processes()
+	if err != nil {
+		return err
+	}
+	here, err := pins.Here()
+	if err != nil {
+		return err
+	}
+	names := netnsNames()
+	for _, p := range all {
+		if router != "" && p.Router != router || r.has(p) {
+			continue
+		}
+		r.SlowPaths = append(r.SlowPaths, SlowPath{
+			Router: p.Router, NetNS: p.NetNS, NetNSName: names[p.NetNS], Here: p.NetNS == here.Inode, PID: p.PID,
+		})
+	}
+	return nil
+}
+
+// has tells whether the data plane of a process is in the report.
+func (r Report) has(p scionplane.Process) bool {
+	for _, router := range r.Routers {
+		if router.ID == p.Router && router.NetNS == p.NetNS {
+			return true
+		}
+	}
+	return false
+}
+
+func (s SlowPath) line() string {
+	netns := Router{NetNS: s.NetNS, NetNSName: s.NetNSName, Here: s.Here}.netns()
+	return fmt.Sprintf("router %s  netns %s  not attached: process %d runs on its slow path alone, since its data plane was detached: "+
+		"restart it to attach again", s.Router, netns, s.PID)
+}
