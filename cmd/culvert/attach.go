@@ -35,20 +35,19 @@ without detaching: the data plane goes on, and the next run adopts it.
 func newAttachCmd() *cobra.Command {
 	var config string
 	cmd := &cobra.Command{
-		Use:   "attach IFACE...",
+		Use:   "attach [IFACE...]",
 		Short: "attach a data plane without a process",
 		Long: `Attach what a configuration file (see 'culvert run --help') asks for to the
-named interfaces, and exit. The data plane stays. There is no slow path: packets
+named interfaces, without names to those of the file, and exit. The data plane stays. There is no slow path: packets
 that the fast path does not forward itself go to the kernel. Links count as up,
 and hosts of the AS are reached only with IP forwarding on. The key comes from the
 router's keys directory if there is one, or from 'culvert key'.
 
 If the data plane is attached already, attach swaps the program and brings the
-new configuration into force without losing a packet. Name every interface:
-those that are attached and not named are detached. While a process serves the
+new configuration into force without losing a packet. Interfaces
+that are attached and not named are detached. While a process serves the
 router attach refuses, even if its interfaces were detached.`,
-		Example:           "  culvert attach eth1 eth2\n  culvert attach -c edge.toml eth1 eth2",
-		Args:              usageArgs(cobra.MinimumNArgs(1)),
+		Example:           "  culvert attach\n  culvert attach eth1 eth2\n  culvert attach -c edge.toml eth1 eth2",
 		ValidArgsFunction: completeArgs(hostInterfaces),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := haveConfig(cmd, config); err != nil {

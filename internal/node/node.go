@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 
 	"culvert/internal/config"
@@ -124,7 +125,7 @@ func served(name string) bool {
 	return inst.Served()
 }
 
-// Attach attaches what the configuration at path asks for to the interfaces, finds the neighbors
+// Attach attaches what the configuration at path asks for to the interfaces, to those of the file if there are none, finds the neighbors
 // of all links and backends, and leaves. There is no slow path, links count as up, and keys may come later. What
 // was attached and what was not found is told to out.
 func Attach(ctx context.Context, path string, interfaces []string, out io.Writer) error {
@@ -132,7 +133,12 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	if err != nil {
 		return err
 	}
-	n.Interfaces, n.Missing = interfaces, config.MissingRefuse
+	var without []string
+	if len(interfaces) > 0 {
+		without = slices.DeleteFunc(slices.Clone(n.Interfaces), func(name string) bool { return slices.Contains(interfaces, name) })
+		n.Interfaces = interfaces
+	}
+	n.Missing = config.MissingRefuse
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	u, err := bringUp(ctx, stage.File{Path: path, Node: n}, stage.Start{Log: logger(), Out: out}, false)
@@ -141,6 +147,9 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	}
 	defer u.close()
 	tellAttached(u, out)
+	if len(without) > 0 {
+		fmt.Fprintf(out, "without %s: the file names it, this command does not\n", strings.Join(without, ", "))
+	}
 	return u.settle(ctx)
 }
 
