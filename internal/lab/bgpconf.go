@@ -14,6 +14,9 @@ import (
 // rtrPort is the port of stayrtr. The port of RFC 8210, 323, is privileged.
 const rtrPort = 8282
 
+// rtrAddr returns where stayrtr is, for rut.
+func rtrAddr() netip.AddrPort { return netip.AddrPortFrom(net18(netRPKI, 2, false).Addr(), rtrPort) }
+
 // file returns the path of one of the lab's files.
 func (l *Lab) file(name string) string { return filepath.Join(l.Dir, name) }
 
@@ -41,14 +44,23 @@ protocol kernel kernel6 {
 }
 `
 
-// birdRut is rut's configuration for one family. BIRD receives route origin authorizations from rpki and routes from peer.
-const birdRut = `
-roa%[1]s table origins%[1]s;
-protocol rpki rpki%[1]s {
-	roa%[1]s { table origins%[1]s; };
-	remote %[2]s port %[3]d;
-	retry keep 1;
+// birdRPKI has BIRD in rut receive the route origin authorizations of both families from rpki, in one session. Stayrtr sends
+// all it has to every session, IPv6 first. Each "retry" seconds BIRD closes a session that is not yet complete and has brought
+// no prefix for the session's own tables in the last two seconds. So a session for IPv4 alone never comes to an end if the
+// machine is too busy to skip all IPv6 in that time.
+const birdRPKI = `
+roa4 table origins4;
+roa6 table origins6;
+protocol rpki rtr {
+	roa4 { table origins4; };
+	roa6 { table origins6; };
+	remote %s port %d;
+	retry keep 30;
 }
+`
+
+// birdRut is rut's configuration for one family. BIRD receives routes from peer.
+const birdRut = `
 filter from_peer%[1]s {
 	if roa_check(origins%[1]s, net, bgp_path.last) = ROA_INVALID then reject;
 	accept;
@@ -58,8 +70,8 @@ protocol direct direct%[1]s {
 	interface "to-left";
 }
 protocol bgp peer%[1]s {
-	local %[4]s as %[5]d;
-	neighbor %[6]s as %[7]d;
+	local %[2]s as %[3]d;
+	neighbor %[4]s as %[5]d;
 	connect delay time 1;
 	connect retry time 1;
 	error wait time 1, 2;
@@ -106,6 +118,7 @@ const birdRoute = "\troute %s blackhole;\n"
 func (l *Lab) writeBGPConfigs(plan bgpPlan) error {
 	var rut, peer strings.Builder
 	fmt.Fprintf(&rut, birdCommon, l.birdSocket("rut"), net18(netPeer, 1, false).Addr())
+	fmt.Fprintf(&rut, birdRPKI, rtrAddr().Addr(), rtrAddr().Port())
 	fmt.Fprintf(&peer, birdCommon, l.birdSocket("peer"), net18(netPeer, 2, false).Addr())
 	for _, f := range []struct {
 		name string
@@ -113,7 +126,7 @@ func (l *Lab) writeBGPConfigs(plan bgpPlan) error {
 		plan bgpFamily
 	}{{"4", false, plan.v4}, {"6", true, plan.v6}} {
 		own, far := net18(netPeer, 1, f.ipv6).Addr(), net18(netPeer, 2, f.ipv6).Addr()
-		fmt.Fprintf(&rut, birdRut, f.name, net18(netRPKI, 2, f.ipv6).Addr(), rtrPort, own, asRut, far, asPeer)
+		fmt.Fprintf(&rut, birdRut, f.name, own, asRut, far, asPeer)
 		table := l.file("table" + f.name + ".conf")
 		fmt.Fprintf(&peer, birdPeer, f.name, table, lines(f.plan.invalid, birdRoute), asImpostor, asOrigin, far, asPeer, own, asRut)
 		if err := writeFile(table, lines(f.plan.valid, birdRoute)); err != nil {

@@ -27,6 +27,9 @@ func (l *Lab) startBGP(ctx context.Context, plan bgpPlan, w waiter) error {
 	if err != nil {
 		return err
 	}
+	if err := l.waitRTR(ctx, w); err != nil {
+		return err
+	}
 	if err := l.startBIRD("rut"); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"regexp"
 	"strconv"
@@ -72,6 +73,7 @@ func (l *Lab) birdAsk(ctx context.Context, ns string, command ...string) (string
 var (
 	birdCount    = regexp.MustCompile(`(?m)^(\d+) of \d+ routes`)
 	birdFiltered = regexp.MustCompile(`(?m)^\s+Routes:\s+(\d+) imported, (\d+) filtered`)
+	birdRTRState = regexp.MustCompile(`(?m)^rtr\s.*\s(\S+)$`)
 )
 
 // origins returns the number of route origin authorizations of one family that BIRD in rut has.
@@ -101,17 +103,85 @@ func (l *Lab) session(ctx context.Context, family string) (up bool, imported, fi
 	return up, imported, filtered, nil
 }
 
-// waitOrigins waits until rut has all route origin authorizations.
+// waitRTR waits until rpki accepts sessions, which is when it has read all authorizations. A session that is refused is tried
+// again only after a while.
+func (l *Lab) waitRTR(ctx context.Context, w waiter) error {
+	return w.until(ctx, "stayrtr in rpki", func(context.Context) (bool, string) {
+		err := l.Do("rpki", func() error {
+			conn, err := net.DialTimeout("tcp", rtrAddr().String(), time.Second)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+		if err != nil {
+			return false, oneLine(err.Error())
+		}
+		return true, "accepts sessions"
+	})
+}
+
+// rtrState returns the state of rut's session with rpki, as BIRD names it.
+func (l *Lab) rtrState(ctx context.Context) (string, error) {
+	out, err := l.birdAsk(ctx, "rut", "show", "protocols", "rtr")
+	if err != nil {
+		return "", err
+	}
+	m := birdRTRState.FindStringSubmatch(out)
+	if m == nil {
+		return "", fmt.Errorf("BIRD in rut answers without a state: %s", oneLine(out))
+	}
+	return m[1], nil
+}
+
+// waitOrigins waits until rut has all route origin authorizations. It restarts a session that brings no more of them.
 func (l *Lab) waitOrigins(ctx context.Context, w waiter) error {
+	stall := stall{limit: rtrStall}
 	return w.until(ctx, "RPKI by RTR from rpki", func(ctx context.Context) (bool, string) {
 		n4, err4 := l.origins(ctx, "4")
 		n6, err6 := l.origins(ctx, "6")
-		if err := join(err4, err6); err != nil {
+		state, err := l.rtrState(ctx)
+		if err := join(err4, err6, err); err != nil {
 			return false, oneLine(err.Error())
 		}
-		return n4 == l.BGP.IPv4.ROAs && n6 == l.BGP.IPv6.ROAs,
-			fmt.Sprintf("%d of %d IPv4 and %d of %d IPv6 authorizations", n4, l.BGP.IPv4.ROAs, n6, l.BGP.IPv6.ROAs)
+		how := fmt.Sprintf("%d of %d IPv4 and %d of %d IPv6 authorizations, session %s",
+			n4, l.BGP.IPv4.ROAs, n6, l.BGP.IPv6.ROAs, state)
+		if n4 == l.BGP.IPv4.ROAs && n6 == l.BGP.IPv6.ROAs {
+			return true, how
+		}
+		if waited, over := stall.over(n4+n6, time.Now()); over {
+			progress(w.out, "RPKI by RTR from rpki: no progress for %d s, %s: session restarted", int(waited.Seconds()), how)
+			if _, err := l.birdAsk(ctx, "rut", "restart", "rtr"); err != nil {
+				return false, oneLine(err.Error())
+			}
+		}
+		return false, how
 	})
+}
+
+// rtrStall is after how long without progress the session with rpki is restarted for the first time.
+const rtrStall = 20 * time.Second
+
+// stall notices when a number stays the same for too long. Each time it waits twice as long, since a restart costs a busy
+// machine time.
+type stall struct {
+	limit time.Duration
+	last  int
+	since time.Time
+}
+
+// over tells whether the number n has stayed the same for the limit, and for how long.
+func (s *stall) over(n int, now time.Time) (time.Duration, bool) {
+	if s.since.IsZero() || n != s.last {
+		s.last, s.since = n, now
+	}
+	waited := now.Sub(s.since)
+	if waited < s.limit {
+		return waited, false
+	}
+	s.since = now
+	s.limit *= 2
+	return waited, true
 }
 
 // waitSessions waits until both sessions are up.

@@ -15,8 +15,13 @@ import (
 )
 
 // TestMain calls Exec in a copy of the test binary for TestExec, since Exec
-// replaces the process.
+// replaces the process. It is the RTR cache of TestBGPSlowRTR too.
 func TestMain(m *testing.M) {
+	if os.Getenv(slowRTREnv) != "" {
+		// The second argument follows -cache.
+		fmt.Fprintln(os.Stderr, serveSlowRTR(os.Args[2]))
+		os.Exit(1)
+	}
 	if name := os.Getenv("CULVERT_TEST_EXEC"); name != "" {
 		l, err := Open(name)
 		if err == nil {
