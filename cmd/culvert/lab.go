@@ -93,7 +93,9 @@ port 9441: a service to ping, to get and to protect. In lb the command returns w
 all four web servers have answered the client in both families; it needs the Debian
 packages bird2 and curl.
 
-If the command fails or is interrupted, it removes what it has made.`
+If the command fails or is interrupted, it removes what it has made. After a failure
+the logs of the programs stay, until 'culvert lab down NAME' or the next 'up' of that
+name.`
 
 // labTopologies lists the topologies, a line each.
 func labTopologies() string {
@@ -111,7 +113,7 @@ func newLabDownCmd() *cobra.Command {
 		Short: "take labs down",
 		Long: `Take labs down: end every process in their namespaces, and remove the namespaces,
 their files and culvert's pins for them. It also removes what a killed 'up' has
-left.`,
+left, and the logs of one that failed.`,
 		Example:           "  culvert lab down scion3",
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeArgs(labs),

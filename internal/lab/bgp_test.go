@@ -386,9 +386,10 @@ func TestInterruptedBGPLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestBGPFailuresLeaveNothing lets Up fail for several causes, and wants one line that names the cause.
-func TestBGPFailuresLeaveNothing(t *testing.T) {
-	fail := func(o Options, words ...string) {
+// TestBGPFailuresLeaveLogs lets Up fail for several causes, and wants one line that names the cause. What is left is the logs of
+// the processes that had started, until Down removes them.
+func TestBGPFailuresLeaveLogs(t *testing.T) {
+	fail := func(o Options, logs []string, words ...string) {
 		t.Helper()
 		o.Peers, o.Routes = bgpPeers(t), Routes{Limited: true}
 		_, err := Up(t.Context(), "bgp", o)
@@ -400,13 +401,13 @@ func TestBGPFailuresLeaveNothing(t *testing.T) {
 		if err == nil {
 			_ = Down(o.Name)
 		}
-		wantNothingLeft(t, o.Name)
+		wantLogsLeft(t, o.Name, err, logs...)
 	}
 	// The program ends during its start or a moment later.
-	fail(Options{Name: testName(t, "fc"), Culvert: "/bin/false"}, "rut-culvert", "ended")
+	fail(Options{Name: testName(t, "fc"), Culvert: "/bin/false"}, []string{"rut-culvert.log"}, "rut-culvert", "ended")
 	fail(Options{
 		Name: testName(t, "ft"), Routers: map[string]Router{"rut": Linux}, Timeout: time.Nanosecond,
-	}, "after 1ns")
+	}, []string{"rpki-stayrtr.log"}, "after 1ns")
 	t.Setenv("PATH", t.TempDir())
-	fail(Options{Name: testName(t, "fp"), Routers: map[string]Router{"rut": Linux}}, "iputils-ping")
+	fail(Options{Name: testName(t, "fp"), Routers: map[string]Router{"rut": Linux}}, nil, "iputils-ping")
 }

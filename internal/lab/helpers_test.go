@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,6 +99,30 @@ func wantNothingLeft(t *testing.T, name string) {
 	for _, l := range leftovers(t, name) {
 		t.Errorf("left behind: %s", l)
 	}
+}
+
+// wantLogsLeft wants the error of a lab that failed to come up to say where its logs are, and these among them, or nothing left
+// if there are none. Nothing may be left when Down has removed them.
+func wantLogsLeft(t *testing.T, name string, err error, logs ...string) {
+	t.Helper()
+	dir := failedLogsDir(name)
+	if says := err != nil && strings.Contains(err.Error(), dir); says != (len(logs) > 0) {
+		t.Errorf("says where the logs are: %v: %v", says, err)
+	}
+	for _, log := range logs {
+		if _, err := os.Stat(filepath.Join(dir, log)); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(logs) > 0 {
+		if left := leftovers(t, name); !slices.Equal(left, []string{dir}) {
+			t.Errorf("left behind: %v, want %s", left, dir)
+		}
+		if err := Down(name); err != nil {
+			t.Error(err)
+		}
+	}
+	wantNothingLeft(t, name)
 }
 
 // cancelAt is a writer for progress that cancels a context at the first line with

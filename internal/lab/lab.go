@@ -127,7 +127,8 @@ type Namespace struct {
 }
 
 // Up sets up a lab. If it fails, or if ctx ends before the lab is complete, it
-// removes everything that it has made.
+// removes everything that it has made, but after a failure the logs of processes
+// stay, and the error says where.
 func Up(ctx context.Context, kind string, o Options) (lab *Lab, err error) {
 	t, o, err := prepare(kind, o)
 	if err != nil {
@@ -152,8 +153,13 @@ func Up(ctx context.Context, kind string, o Options) (lab *Lab, err error) {
 		}
 		if ctx.Err() != nil {
 			err = fmt.Errorf("lab %s: interrupted and removed: %w", l.Name, ctx.Err())
+			lab, err = nil, join(err, l.remove(false))
+			return
 		}
-		lab, err = nil, join(err, l.remove())
+		lab, err = nil, join(err, l.remove(true))
+		if hasFailedLogs(l.Name) {
+			err = fmt.Errorf("%w; its logs are in %s until 'culvert lab down %s'", err, failedLogsDir(l.Name), l.Name)
+		}
 	}()
 	for _, ns := range l.Namespaces {
 		if err := createNamespace(ns.NetNS); err != nil {
@@ -216,9 +222,12 @@ func prepare(kind string, o Options) (topology, Options, error) {
 }
 
 // Down removes a lab: its processes, namespaces and files, and culvert's pins of
-// those namespaces. It also removes what a killed Up has left.
+// those namespaces. It also removes what a killed or a failed Up has left.
 func Down(name string) error {
 	l, err := Open(name)
+	if errors.Is(err, errNoLab) && hasFailedLogs(name) {
+		return removeFailedLogs(name)
+	}
 	if err != nil {
 		return err
 	}
@@ -230,7 +239,7 @@ func (l *Lab) Down() error {
 	if err := needRoot(); err != nil {
 		return err
 	}
-	return l.remove()
+	return l.remove(false)
 }
 
 func needRoot() error {
@@ -241,8 +250,8 @@ func needRoot() error {
 }
 
 // remove removes everything that the lab may have made, in the reverse order. It
-// goes on after an error.
-func (l *Lab) remove() error {
+// goes on after an error. The logs may be kept.
+func (l *Lab) remove(keepLogs bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var errs []error
@@ -258,6 +267,9 @@ func (l *Lab) remove() error {
 	}
 	for _, ns := range l.Namespaces {
 		errs = append(errs, deleteNamespace(ns.NetNS))
+	}
+	if keepLogs {
+		errs = append(errs, l.keepLogs())
 	}
 	errs = append(errs, os.RemoveAll(l.Dir))
 	if err := join(errs...); err != nil {

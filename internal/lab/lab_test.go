@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -119,6 +120,18 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 			}
 			wantNothingLeft(t, name)
 		})
+	}
+}
+
+// TestUpRemovesLogsOfFailure has logs of a lab that failed to come up, under the name of one that comes up.
+func TestUpRemovesLogsOfFailure(t *testing.T) {
+	name := testName(t, "again")
+	if err := os.MkdirAll(failedLogsDir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	up(t, "veth", Options{Name: name})
+	if _, err := os.Stat(failedLogsDir(name)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the logs of the failure are there: %v", err)
 	}
 }
 

@@ -53,7 +53,7 @@ func (l *Lab) claim() error {
 	if err != nil {
 		return fmt.Errorf("lab %s: %w", l.Name, err)
 	}
-	if err := join(f.Close(), l.save(), os.MkdirAll(filepath.Join(l.Dir, "logs"), 0o755)); err != nil {
+	if err := join(f.Close(), l.save(), os.MkdirAll(filepath.Join(l.Dir, "logs"), 0o755), removeFailedLogs(l.Name)); err != nil {
 		return join(fmt.Errorf("lab %s: %w", l.Name, err), os.RemoveAll(l.Dir), l.release())
 	}
 	return nil
