@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -148,6 +149,35 @@ func TestFilterLabProtect(t *testing.T) {
 		})
 		if err != nil {
 			t.Errorf("%s: %v", addr, err)
+		}
+	}
+}
+
+// TestDownAfterKill takes a lab down whose culvert was killed: the files with its state, which a process that ends removes, go
+// with the lab.
+func TestDownAfterKill(t *testing.T) {
+	l, _ := upFilter(t)
+	if err := l.Stop(CulvertProcess("host"), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	inodes := l.inodes()
+	found := 0
+	for ns := range inodes {
+		files, err := runFiles(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found += len(files)
+	}
+	if found == 0 {
+		t.Error("culvert has left no file about its stages")
+	}
+	if err := l.Down(); err != nil {
+		t.Fatal(err)
+	}
+	for ns := range inodes {
+		if files, err := runFiles(ns); err != nil || len(files) != 0 {
+			t.Errorf("left behind: %v, %v", files, err)
 		}
 	}
 }

@@ -221,8 +221,8 @@ func prepare(kind string, o Options) (topology, Options, error) {
 	return t, o, nil
 }
 
-// Down removes a lab: its processes, namespaces and files, and culvert's pins of
-// those namespaces. It also removes what a killed or a failed Up has left.
+// Down removes a lab: its processes, namespaces and files, and culvert's pins and
+// files of those namespaces. It also removes what a killed or a failed Up has left.
 func Down(name string) error {
 	l, err := Open(name)
 	if errors.Is(err, errNoLab) && hasFailedLogs(name) {
@@ -263,7 +263,7 @@ func (l *Lab) remove(keepLogs bool) error {
 		errs = append(errs, endAll(processesIn(inodes), syscall.SIGTERM, stopGrace))
 	}
 	for inode := range inodes {
-		errs = append(errs, removePins(inode))
+		errs = append(errs, removePins(inode), removeRunFiles(inode))
 	}
 	for _, ns := range l.Namespaces {
 		errs = append(errs, deleteNamespace(ns.NetNS))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"testing"
 
 	"culvert/internal/host/bpffs"
+	"culvert/internal/host/trust"
 )
 
 func readSysctl(t *testing.T, key string) string {
@@ -60,6 +62,19 @@ func TestDownLeavesNothing(t *testing.T) {
 	if err := os.Mkdir(foreign, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	wantRunFiles := func(ns uint64, want int) {
+		t.Helper()
+		if found, err := runFiles(ns); err != nil || len(found) != want {
+			t.Errorf("files about namespace %d in %s: %v, %v, want %d", ns, trust.RunDir, found, err, want)
+		}
+	}
+	const foreignNS = 1
+	defer func() { _ = removeRunFiles(foreignNS) }()
+	for ns := range inodes {
+		writeRunFiles(t, ns)
+		wantRunFiles(ns, 3)
+	}
+	writeRunFiles(t, foreignNS)
 
 	if err := Down(name); err != nil {
 		t.Fatal(err)
@@ -70,8 +85,22 @@ func TestDownLeavesNothing(t *testing.T) {
 	if err != nil || len(pins) != 1 || pins[0] != foreign {
 		t.Errorf("pins left: %v, %v, want only those of another namespace", pins, err)
 	}
+	for ns := range inodes {
+		wantRunFiles(ns, 0)
+	}
+	wantRunFiles(foreignNS, 3)
 	if _, err := Open(name); err == nil {
 		t.Error("the lab can still be opened")
+	}
+}
+
+// writeRunFiles writes files as killed processes leave them about a namespace.
+func writeRunFiles(t *testing.T, ns uint64) {
+	t.Helper()
+	for _, format := range []string{"scion-%d-br1-ff00_0_1-1.lock", "stages-%d-br1.json", "bgp-%d-br1.json.123"} {
+		if err := os.WriteFile(filepath.Join(trust.RunDir, fmt.Sprintf(format, ns)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

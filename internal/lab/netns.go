@@ -13,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/host/trust"
 )
 
 const netnsDir = "/run/netns"
@@ -166,4 +168,29 @@ func removePins(inode uint64) error {
 		return fmt.Errorf("remove culvert's pins: %w", err)
 	}
 	return nil
+}
+
+// runFiles returns the files in culvert's run directory about a namespace: locks, and the state of processes. A process that
+// is killed leaves them.
+func runFiles(inode uint64) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(trust.RunDir, fmt.Sprintf("*-%d-*", inode)))
+	if err != nil {
+		return nil, fmt.Errorf("list the files of culvert's processes: %w", err)
+	}
+	return files, nil
+}
+
+// removeRunFiles removes the files about a namespace in which no process runs.
+func removeRunFiles(inode uint64) error {
+	files, err := runFiles(inode)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range files {
+		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove what a culvert process has left: %w", err))
+		}
+	}
+	return join(errs...)
 }
