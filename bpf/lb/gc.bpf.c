@@ -23,7 +23,7 @@
 
 /*
  * The buckets to work on. It comes as the packet, which has to be as long as an Ethernet header. Shared with
- * sweepRange of internal/lb/lbplane/sweep.go.
+ * gcRange of internal/lb/lbplane/gc.go.
  */
 struct lb_gc_range {
 	__u32 first;

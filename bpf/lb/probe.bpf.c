@@ -21,7 +21,7 @@
  */
 
 /*
- * The upper bits of such marks; the lower ones are the number of a backend (datapath.CheckMark). Other marks in use
+ * The upper bits of such marks; the lower ones are the number of a backend (lbplane.ProbeMark). Other marks in use
  * are as a rule single bits or low numbers. Packets with those are left alone.
  */
 #define LB_PROBE_MARK 0xc01

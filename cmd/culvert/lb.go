@@ -35,9 +35,9 @@ follows the routes to the backends, checks them, and announces VIPs. On backends
 	return cmd
 }
 
-func lbVIPs([]string) []string { return node.BalanceVIPs() }
+func lbVIPs([]string) []string { return node.LBVIPs() }
 
-func lbBackends(args []string) []string { return node.BalanceBackends(args[0]) }
+func lbBackends(args []string) []string { return node.LBBackends(args[0]) }
 
 func newLBSeedCmd() *cobra.Command {
 	return &cobra.Command{

@@ -68,12 +68,12 @@ func (b *backendFlags) spec(cmd *cobra.Command, args []string) (s lb.BackendSpec
 }
 
 // onBackend calls do for the VIP and the backend of args.
-func onBackend(cmd *cobra.Command, on string, args []string, do func(context.Context, node.Balancer, lb.Service, netip.Addr) error) error {
+func onBackend(cmd *cobra.Command, on string, args []string, do func(context.Context, node.LBEditor, lb.Service, netip.Addr) error) error {
 	a, err := netip.ParseAddr(args[1])
 	if err != nil {
 		return usageError(fmt.Errorf("%q is no address of a backend: write it without a port", args[1]))
 	}
-	return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k lb.Service) error { return do(ctx, b, k, a) })
+	return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error { return do(ctx, b, k, a) })
 }
 
 func newLBBackendAddCmd() *cobra.Command {
@@ -98,13 +98,13 @@ interface. With l2 it is of the VIP's family and on the same link.`,
 			if err != nil {
 				return err
 			}
-			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k lb.Service, a netip.Addr) error {
+			return onBackend(cmd, on, args, func(ctx context.Context, b node.LBEditor, k lb.Service, a netip.Addr) error {
 				return b.AddBackend(ctx, k, a, spec)
 			})
 		},
 	}
 	backend.add(cmd)
-	onFlag(cmd, &on, node.Balancers)
+	onFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }
 
@@ -129,13 +129,13 @@ file are restored when the file is read again.`,
 			if spec == (lb.BackendSpec{}) {
 				return usageError(fmt.Errorf("VIP %s: backend %s: give a setting to change: see 'culvert lb backend set --help'", args[0], args[1]))
 			}
-			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k lb.Service, a netip.Addr) error {
+			return onBackend(cmd, on, args, func(ctx context.Context, b node.LBEditor, k lb.Service, a netip.Addr) error {
 				return b.SetBackend(ctx, k, a, spec)
 			})
 		},
 	}
 	backend.add(cmd)
-	onFlag(cmd, &on, node.Balancers)
+	onFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }
 
@@ -149,11 +149,11 @@ that they do not know. Drain it first ('culvert lb drain') to let flows end.`,
 		Args:              usageArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs, lbBackends),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return onBackend(cmd, on, args, func(ctx context.Context, b node.Balancer, k lb.Service, a netip.Addr) error {
+			return onBackend(cmd, on, args, func(ctx context.Context, b node.LBEditor, k lb.Service, a netip.Addr) error {
 				return b.DeleteBackend(ctx, k, a)
 			})
 		},
 	}
-	onFlag(cmd, &on, node.Balancers)
+	onFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }

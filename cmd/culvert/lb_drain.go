@@ -37,16 +37,16 @@ func drainCmd(drained bool, cmd *cobra.Command) *cobra.Command {
 	cmd.Args = usageArgs(cobra.RangeArgs(1, 2))
 	cmd.ValidArgsFunction = completeArgs(nothing, lbVIPs, lbBackends)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		drain := func(ctx context.Context, b node.Balancer, k lb.Service, a netip.Addr) error {
+		drain := func(ctx context.Context, b node.LBEditor, k lb.Service, a netip.Addr) error {
 			return b.Drain(ctx, k, a, drained)
 		}
 		if len(args) == 2 {
 			return onBackend(cmd, on, args, drain)
 		}
-		return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k lb.Service) error {
+		return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error {
 			return drain(ctx, b, k, netip.Addr{})
 		})
 	}
-	onFlag(cmd, &on, node.Balancers)
+	onFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }

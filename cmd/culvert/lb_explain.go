@@ -66,7 +66,7 @@ With -j, an object with the members:
 	}
 	canPrintJSON(cmd, &o.JSON)
 	incomingFlag(cmd, &o.Interface)
-	onFlag(cmd, &o.On, node.Balancers)
+	onFlag(cmd, &o.On, node.LBDataPlanes)
 	return cmd
 }
 

@@ -56,7 +56,7 @@ state and idle_seconds. With --totals and -j:
 	cmd.Flags().IntVarP(&o.Limit, "count", "n", 0, "list `N` flows at most, 0 for all")
 	cmd.Flags().BoolVar(&o.Count, "totals", false, "count them by VIP and backend")
 	canPrintJSON(cmd, &o.JSON)
-	onFlag(cmd, &o.On, node.Balancers)
+	onFlag(cmd, &o.On, node.LBDataPlanes)
 	return cmd
 }
 

@@ -64,7 +64,7 @@ With -j, an object with the members:
 	}
 	cmd.Flags().BoolVar(&o.Flows, "flows", false, "count the flows of each backend in the flow table: a second for 10 million")
 	canPrintJSON(cmd, &o.JSON)
-	onFlag(cmd, &o.On, node.Balancers)
+	onFlag(cmd, &o.On, node.LBDataPlanes)
 	return cmd
 }
 

@@ -69,12 +69,12 @@ func givenVIP(cmd *cobra.Command, vip string, s lb.VIPSpec) (lb.VIPSpec, error) 
 }
 
 // onVIP calls do for a VIP.
-func onVIP(cmd *cobra.Command, on, vip string, do func(context.Context, node.Balancer, lb.Service) error) error {
+func onVIP(cmd *cobra.Command, on, vip string, do func(context.Context, node.LBEditor, lb.Service) error) error {
 	k, err := lb.ParseService(vip)
 	if err != nil {
 		return usageError(err)
 	}
-	return do(cmd.Context(), node.Balancer{On: on, Out: cmd.OutOrStdout()}, k)
+	return do(cmd.Context(), node.LBEditor{On: on, Out: cmd.OutOrStdout()}, k)
 }
 
 func newLBVIPAddCmd() *cobra.Command {
@@ -99,11 +99,11 @@ packets, so they test the whole path. A backend is in service until a check fail
 			if err != nil {
 				return err
 			}
-			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k lb.Service) error { return b.AddVIP(ctx, k, spec) })
+			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error { return b.AddVIP(ctx, k, spec) })
 		},
 	}
 	vipFlags(cmd, &spec)
-	onFlag(cmd, &on, node.Balancers)
+	onFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }
 
@@ -129,11 +129,11 @@ configuration file are restored when the file is read again.`,
 			if spec == (lb.VIPSpec{}) {
 				return usageError(fmt.Errorf("VIP %s: give a setting to change: see 'culvert lb vip set --help'", args[0]))
 			}
-			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k lb.Service) error { return b.SetVIP(ctx, k, spec) })
+			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error { return b.SetVIP(ctx, k, spec) })
 		},
 	}
 	vipFlags(cmd, &spec)
-	onFlag(cmd, &on, node.Balancers)
+	onFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }
 
@@ -145,10 +145,10 @@ func newLBVIPDelCmd() *cobra.Command {
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.Balancer, k lb.Service) error { return b.DeleteVIP(ctx, k) })
+			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error { return b.DeleteVIP(ctx, k) })
 		},
 	}
-	onFlag(cmd, &on, node.Balancers)
+	onFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }
 

@@ -10,8 +10,8 @@ import (
 	"culvert/internal/lab"
 )
 
-// TestBalance runs real HTTP over TCP through two load balancers, while everything that can happen to them happens.
-func TestBalance(t *testing.T) {
+// TestLB runs real HTTP over TCP through two load balancers, while everything that can happen to them happens.
+func TestLB(t *testing.T) {
 	l := up(t, "lb", lab.Options{Name: "lb"})
 	for _, part := range []struct {
 		name string

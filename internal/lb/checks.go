@@ -18,7 +18,7 @@ type checks struct {
 	inst    *datapath.Instance
 	wake    func() // a state has changed
 	checker *health.Checker
-	packets *lbplane.Checks // nil while nothing is checked
+	packets *lbplane.Probes // nil while nothing is checked
 
 	mu      sync.Mutex
 	results map[lbplane.BackendID]health.Result
@@ -83,13 +83,13 @@ func (c *checks) set(p *lbplane.Plane, s *State) error {
 			}
 			results[b.ID] = r
 			targets = append(targets, health.Target{
-				ID: uint32(b.ID), Addr: netip.AddrPortFrom(v.Service.Addr, v.Service.Port), Mark: lbplane.CheckMark(b.ID), Check: *v.Check,
+				ID: uint32(b.ID), Addr: netip.AddrPortFrom(v.Service.Addr, v.Service.Port), Mark: lbplane.ProbeMark(b.ID), Check: *v.Check,
 				Known: r,
 			})
 		}
 	}
 	if len(targets) > 0 && c.packets == nil {
-		packets, err := lbplane.AttachChecks(c.inst)
+		packets, err := lbplane.AttachProbes(c.inst)
 		if err != nil {
 			return err
 		}

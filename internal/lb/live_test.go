@@ -231,8 +231,8 @@ func BenchmarkEdit(b *testing.B) {
 	}
 }
 
-// TestRunSweeps has Run sweep the flow table, from its start on, and let go of that in the end.
-func TestRunSweeps(t *testing.T) {
+// TestRunGC has Run sweep the flow table, from its start on, and let go of that in the end.
+func TestRunGC(t *testing.T) {
 	inst := newInstance(t, lbplane.Options{RingSize: 17})
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
@@ -242,7 +242,7 @@ func TestRunSweeps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	go func() {
-		for !swept(t) && ctx.Err() == nil {
+		for !gcRan(t) && ctx.Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}
 		cancel()
@@ -251,13 +251,13 @@ func TestRunSweeps(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("nothing has run: %v", err)
 	}
-	if swept(t) {
+	if gcRan(t) {
 		t.Error("it has left its program")
 	}
 }
 
 // swept tells whether this process has the program that sweeps, and has run it.
-func swept(t *testing.T) bool {
+func gcRan(t *testing.T) bool {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fdinfo")
 	if err != nil {

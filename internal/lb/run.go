@@ -53,7 +53,7 @@ type runner struct {
 
 	// What follows belongs to the goroutine of run.
 	health    *checks
-	sweeper   *lbplane.Sweeper
+	gc        *lbplane.GC
 	targets   map[netip.Addr]*nexthop.Target
 	settling  settling
 	announced []netip.Prefix
@@ -73,7 +73,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	r := &runner{
-		Options: o, plane: plane, changed: make(chan struct{}, 1), sweeper: lbplane.NewSweeper(o.Instance),
+		Options: o, plane: plane, changed: make(chan struct{}, 1), gc: lbplane.NewGC(o.Instance),
 		found: make(map[netip.Addr]way), targets: make(map[netip.Addr]*nexthop.Target), failed: make(map[string]string),
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -83,7 +83,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	r.health = newChecks(ctx, o, r.wake)
-	defer func() { r.leave(ctx); cancel(); r.resolver.Wait(); r.health.close(); r.sweeper.Close() }()
+	defer func() { r.leave(ctx); cancel(); r.resolver.Wait(); r.health.close(); r.gc.Close() }()
 	return r.run(ctx)
 }
 
@@ -111,7 +111,7 @@ func (r *runner) run(ctx context.Context) error {
 			due, serial = r.step(ctx) != nil, now
 		}
 		r.health.keep(r.plane)
-		r.failing(ctx, "dead flows stay in the flow table", r.sweeper.Step())
+		r.failing(ctx, "dead flows stay in the flow table", r.gc.Step())
 		r.settle()
 		if !r.told && !due { // not before it is known what is to be
 			r.announce(ctx)

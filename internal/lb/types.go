@@ -97,7 +97,7 @@ type Backend struct {
 	// File says that it comes from the configuration file.
 	File bool `json:"file,omitempty"`
 	// ID is what rings and flows call it.
-	ID lbplane.BackendID `json:"owner"`
+	ID lbplane.BackendID `json:"id"`
 }
 
 // Check is how the backends of a VIP are asked whether they live.

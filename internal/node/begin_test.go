@@ -221,9 +221,9 @@ func beginBackends(addrs ...string) string {
 	return text
 }
 
-// TestBeginPutsBalanceBack has the filter of a file be refused when its VIPs are in force already: VIPs, rings, backends,
+// TestBeginPutsLBBack has the filter of a file be refused when its VIPs are in force already: VIPs, rings, backends,
 // next hops and the flows that the table has are as they were.
-func TestBeginPutsBalanceBack(t *testing.T) {
+func TestBeginPutsLBBack(t *testing.T) {
 	const anotherRing = "another ring"
 	const elsewhere = "[[filter.rule]]\nname = \"r\"\naction = \"count\"\ninterfaces = [\"nb9\"]\nexpression = \"icmp\"\n"
 	for what, then := range map[string]string{

@@ -70,7 +70,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		}
 		if wanted.On() {
 			o.Stages.LB = true
-			balances(o, wanted.State())
+			lbOptions(o, wanted.State())
 		}
 		rules, err := filterstage.Compile(file)
 		if err != nil {
@@ -188,7 +188,7 @@ func DoctorRunning(o *doctor.Options) {
 		}
 		if plane, err := lbplane.View(inst); err == nil {
 			if s, err := lb.Load(plane); err == nil {
-				balances(o, s)
+				lbOptions(o, s)
 				sessions, known, err := bgpstate.Of(inst)
 				o.LB.Sessions = append(o.LB.Sessions, sessions...)
 				if err != nil || !known {
@@ -236,8 +236,8 @@ func decapsRunning(o *doctor.Options, served bool) {
 	}
 }
 
-// balances adds what a load balancer asks of the host.
-func balances(o *doctor.Options, s lb.State) {
+// lbOptions adds what a load balancer asks of the host.
+func lbOptions(o *doctor.Options, s lb.State) {
 	if o.LB == nil {
 		o.LB = &doctor.LB{}
 	}

@@ -63,9 +63,9 @@ func findIPVS(path string) ([]Finding, error) {
 	return []Finding{{Backend: IPVS, Rules: services}}, nil
 }
 
-// The filter and the program with which culvert itself sends health checks (internal/lb/lbplane/checkattach.go) do not count.
+// The filter and the program with which culvert itself sends health checks (internal/lb/lbplane/probeattach.go) do not count.
 const (
-	ownFilter   = "culvert_check"
+	ownFilter   = "culvert_probe"
 	ownPriority = 0xc01
 	ownProgram  = "lb_probe"
 )

@@ -195,15 +195,15 @@ func tableEntries(f flowMap) map[flowKey]flowEntry {
 	return all
 }
 
-// TestCarryFlows brings flows into tables of other sizes.
-func TestCarryFlows(t *testing.T) {
+// TestMigrateFlows brings flows into tables of other sizes.
+func TestMigrateFlows(t *testing.T) {
 	const flows = 50_000
 	from := bareTable(t, flows)
 	before := fillTable(t, from, flows)
 	for _, size := range []int{3 * flows, flows + 10, flows * 3 / 4, flows / 8, 1} {
-		to, clock := carried(t, from, size)
+		to, clock := migrated(t, from, size)
 		after, alive, kept := tableEntries(to), 0, clock
-		kept.idle = from.options.sweepIdle() // what FIN or RST has closed may go on
+		kept.idle = from.options.gcIdle() // what FIN or RST has closed may go on
 		for _, e := range before {
 			if !kept.expired(e.time) {
 				alive++
@@ -241,9 +241,9 @@ func TestCarryFlows(t *testing.T) {
 	}
 }
 
-// carried is a table with the flows of another one, and what the time was: a tick meanwhile would end flows, and it is made
+// migrated is a table with the flows of another one, and what the time was: a tick meanwhile would end flows, and it is made
 // again.
-func carried(t *testing.T, from flowMap, size int) (to flowMap, clock flowClock) {
+func migrated(t *testing.T, from flowMap, size int) (to flowMap, clock flowClock) {
 	t.Helper()
 	now := func() flowClock {
 		clock, err := from.options.clock()
@@ -256,7 +256,7 @@ func carried(t *testing.T, from flowMap, size int) (to flowMap, clock flowClock)
 		clock = now()
 		to = bareTable(t, size)
 		for range 2 { // the second time changes nothing
-			if err := to.carryFlows(from.flows, false); err != nil {
+			if err := to.migrateFlows(from.flows, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -266,8 +266,8 @@ func carried(t *testing.T, from flowMap, size int) (to flowMap, clock flowClock)
 	}
 }
 
-// TestCarryLate brings in what has come since, before and after the new programs run.
-func TestCarryLate(t *testing.T) {
+// TestMigrateLate brings in what has come since, before and after the new programs run.
+func TestMigrateLate(t *testing.T) {
 	from, to := bareTable(t, 700), bareTable(t, 7000)
 	clock, err := from.options.clock()
 	if err != nil {
@@ -287,25 +287,25 @@ func TestCarryLate(t *testing.T) {
 			t.Errorf("%s has %+v, %v, %v, want %d %s", client, f, ok, err, backend, state)
 		}
 	}
-	carry := func(running bool) {
+	migrate := func(running bool) {
 		t.Helper()
-		if err := to.carryFlows(from.flows, running); err != nil {
+		if err := to.migrateFlows(from.flows, running); err != nil {
 			t.Fatal(err)
 		}
 	}
 	const early, late, later = "203.0.113.1:1", "203.0.113.2:2", "203.0.113.3:3"
 	set(from, early, 1, 0)
-	carry(false)
+	migrate(false)
 	has(early, 1, "new")
 	set(from, early, 5, 1) // it was given another backend, because its own had gone
 	set(from, late, 2, 1)
-	carry(false)
+	migrate(false)
 	has(early, 5, "open")
 	has(late, 2, "open")
 	set(from, early, 6, 0)
 	set(from, later, 3, 0)
 	set(to, late, 7, 2) // by the programs that run now
-	carry(true)
+	migrate(true)
 	has(early, 5, "open")
 	has(late, 7, "closing")
 	has(later, 3, "new")

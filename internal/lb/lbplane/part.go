@@ -140,7 +140,7 @@ func (p *Part) Carry(inst *datapath.Instance, last bool) error {
 	if last {
 		datapath.UntilUnused()
 	}
-	err := flowsOf(inst).carryFlows(p.flowsFrom, last)
+	err := flowsOf(inst).migrateFlows(p.flowsFrom, last)
 	if last {
 		p.flowsFrom = nil // without what has failed a few go by the ring
 	}

@@ -16,7 +16,7 @@ type Options struct {
 	Flows int
 	// VIPs and Backends, of all VIPs together, bound what can be configured; 0 for DefaultVIPs and DefaultBackends.
 	VIPs     int
-	Backends int `json:"Members"` // as data planes that run have it
+	Backends int
 	// InsertRate is how many flows a second are taken into the table, those that begin with a SYN and others
 	// apart; 0 for DefaultInsertRate.
 	InsertRate int

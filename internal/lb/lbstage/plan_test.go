@@ -37,8 +37,8 @@ func compile(t *testing.T, text string) (*Plan, error) {
 	return Compile(stage.File{Path: path, Node: n})
 }
 
-// TestBalanceErrors: what is wrong with a [lb] table is told with its place.
-func TestBalanceErrors(t *testing.T) {
+// TestCompileErrors: what is wrong with a [lb] table is told with its place.
+func TestCompileErrors(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"flows = -1\n", "c.toml:2:2: [lb]: -1 flows in the flow table"},
 		{"udp_timeout = \"soon\"\n", "c.toml:3:15: udp_timeout = \"soon\" is not a duration: write it as 500ms"},
@@ -80,7 +80,7 @@ func TestBalanceErrors(t *testing.T) {
 	}
 }
 
-func TestBalanceCompiled(t *testing.T) {
+func TestCompile(t *testing.T) {
 	for _, text := range []string{"", "graceful_restart = \"0s\"\n"} {
 		if w, err := compile(t, balanceHead+balanceBGP+text+neighbor); err != nil || w.bgp.GracefulRestart != 0 {
 			t.Errorf("%q: %+v, %v", text, w, err)

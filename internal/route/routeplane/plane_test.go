@@ -379,9 +379,9 @@ func TestRouteBesideSCION(t *testing.T) {
 	attachBeside(t)
 }
 
-// TestBalanceBesideAll puts all stages in one program, which the verifier must accept. Older verifiers count stack and
+// TestLBWithAllStages puts all stages in one program, which the verifier must accept. Older verifiers count stack and
 // paths differently.
-func TestBalanceBesideAll(t *testing.T) {
+func TestLBWithAllStages(t *testing.T) {
 	attachBeside(t, lbplane.NewPart(lbplane.Options{}))
 }
 

@@ -19,9 +19,9 @@ import (
 const skew = 16
 
 // sweeper returns one that has taken its first step.
-func (b *bed) sweeper() *Sweeper {
+func (b *bed) gc() *GC {
 	b.t.Helper()
-	s := NewSweeper(b.inst)
+	s := NewGC(b.inst)
 	b.t.Cleanup(s.Close)
 	b.must(s.Step())
 	if s.prog == nil {
@@ -31,11 +31,11 @@ func (b *bed) sweeper() *Sweeper {
 }
 
 // round sweeps the whole table, and returns how many entries it has freed and in how many slices.
-func (s *Sweeper) round(t *testing.T, count uint32) (freed uint64, slices int) {
+func (s *GC) round(t *testing.T, count uint32) (freed uint64, slices int) {
 	t.Helper()
 	s.next = 0
 	for {
-		n, err := s.sweep(count)
+		n, err := s.collect(count)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func (s *Sweeper) round(t *testing.T, count uint32) (freed uint64, slices int) {
 }
 
 // steps is round by Step, whatever the time.
-func (s *Sweeper) steps(t *testing.T) (n int) {
+func (s *GC) steps(t *testing.T) (n int) {
 	t.Helper()
 	s.next = 0
 	for {
@@ -63,8 +63,8 @@ func (s *Sweeper) steps(t *testing.T) (n int) {
 	}
 }
 
-// fillSweep takes random flows in, of all states and about as old as their time is long, or older.
-func fillSweep(t *testing.T, f flowMap, n int) map[flowKey]flowEntry {
+// fillGC takes random flows in, of all states and about as old as their time is long, or older.
+func fillGC(t *testing.T, f flowMap, n int) map[flowKey]flowEntry {
 	t.Helper()
 	r := rand.New(rand.NewPCG(11, 12))
 	clock, err := f.options.clock()
@@ -87,8 +87,8 @@ func fillSweep(t *testing.T, f flowMap, n int) map[flowKey]flowEntry {
 	return tableEntries(f)
 }
 
-// sweepsOver tells whether an entry is to be freed at a time: one that FIN or RST has ended as late as an open one.
-func (c flowClock) sweepsOver(at uint16) bool {
+// dead tells whether an entry is to be freed at a time: one that FIN or RST has ended as late as an open one.
+func (c flowClock) dead(at uint16) bool {
 	idle := uint32(c.idle[at&3])
 	if at&3 == uint16(bpfobj.PipelineLbFlowStateLB_FLOW_CLOSING) {
 		idle = max(idle, uint32(c.idle[bpfobj.PipelineLbFlowStateLB_FLOW_OPEN]))
@@ -96,9 +96,9 @@ func (c flowClock) sweepsOver(at uint16) bool {
 	return c.age(at) >= idle+skew
 }
 
-// TestSweepFrees sweeps tables of several sizes: what is over goes, whatever its state, and nothing else. Each slice
+// TestGCFrees sweeps tables of several sizes: what is over goes, whatever its state, and nothing else. Each slice
 // is of its own part of the table, and all of them are the whole.
-func TestSweepFrees(t *testing.T) {
+func TestGCFrees(t *testing.T) {
 	for _, tt := range []struct {
 		flows, slices int
 		count         uint32
@@ -111,12 +111,12 @@ func TestSweepFrees(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d in slices of %d", tt.flows, tt.count), func(t *testing.T) {
 			b := newBed(t, Options{Flows: tt.flows, IdleUDP: MaxIdle})
-			s := b.sweeper()
-			before := fillSweep(t, flowsOf(b.inst), tt.flows)
+			s := b.gc()
+			before := fillGC(t, flowsOf(b.inst), tt.flows)
 			early, err := OptionsOf(b.inst).clock()
 			b.must(err)
 			s.next = 0
-			first, err := s.sweep(tt.count)
+			first, err := s.collect(tt.count)
 			b.must(err)
 			var gone uint64
 			now := tableEntries(flowsOf(b.inst))
@@ -148,9 +148,9 @@ func TestSweepFrees(t *testing.T) {
 				is, ok := after[k]
 				seen[ok][e.time&3]++
 				switch {
-				case ok && (is != e || early.sweepsOver(e.time)):
+				case ok && (is != e || early.dead(e.time)):
 					t.Fatalf("there is %+v, was %+v", is, e)
-				case !ok && !late.sweepsOver(e.time):
+				case !ok && !late.dead(e.time):
 					t.Fatalf("%+v has gone, of state %d and age %d", e, e.time&3, late.age(e.time))
 				}
 			}
@@ -169,9 +169,9 @@ func TestSweepFrees(t *testing.T) {
 	}
 }
 
-// TestSweepBeforeTimesGoRound lets a flow's entry lie until the times of the table have gone round. Unless it was swept
+// TestGCBeforeTimesWrap lets a flow's entry lie until the times of the table have gone round. Unless it was swept
 // it counts as alive, which is what sweeping is for.
-func TestSweepBeforeTimesGoRound(t *testing.T) {
+func TestGCBeforeTimesWrap(t *testing.T) {
 	const round, over = (maxTicks + 1) * Tick, DefaultIdleTCP + 30*Tick
 	for _, swept := range []bool{false, true} {
 		b := newBed(t, Options{Flows: 70})
@@ -179,7 +179,7 @@ func TestSweepBeforeTimesGoRound(t *testing.T) {
 		b.vip(0, vip4, protoTCP, []Backend{one})
 		b.sent(b.packet(client4, vip4, syn(), nil), "fwd lb-new", one)
 		b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
-		s := b.sweeper()
+		s := b.gc()
 		if n, _ := s.round(t, 3); n != 0 {
 			t.Fatalf("%d flows in use were freed", n)
 		}
@@ -204,10 +204,10 @@ func TestSweepBeforeTimesGoRound(t *testing.T) {
 	}
 }
 
-// TestSweepLockedBucket leaves a bucket alone that another program holds, and goes on.
-func TestSweepLockedBucket(t *testing.T) {
+// TestGCLockedBucket leaves a bucket alone that another program holds, and goes on.
+func TestGCLockedBucket(t *testing.T) {
 	b := newBed(t, Options{Flows: 70})
-	s := b.sweeper()
+	s := b.gc()
 	old := func(lock uint32) {
 		n := 0
 		b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
@@ -232,15 +232,15 @@ func TestSweepLockedBucket(t *testing.T) {
 	}
 }
 
-// TestSweepStep goes on with the data plane that is in force, in steps that are not too fast.
-func TestSweepStep(t *testing.T) {
+// TestGCStep goes on with the data plane that is in force, in steps that are not too fast.
+func TestGCStep(t *testing.T) {
 	w := newWorld(t, 100, Options{Flows: 5000})
-	s := w.sweeper()
+	s := w.gc()
 	freed := func(want int) {
 		t.Helper()
 		before := len(tableEntries(flowsOf(w.inst)))
 		n := s.steps(t)
-		if got := before - len(tableEntries(flowsOf(w.inst))); got != want || n > sweepSlices {
+		if got := before - len(tableEntries(flowsOf(w.inst))); got != want || n > gcSlices {
 			t.Errorf("%d freed in %d steps, want %d", got, n, want)
 		}
 	}
@@ -278,9 +278,9 @@ func TestSweepStep(t *testing.T) {
 	}
 }
 
-// TestSweepUnderLoad sweeps over and over while packets of known flows come in, which are about to expire, and new flows
+// TestGCUnderLoad sweeps over and over while packets of known flows come in, which are about to expire, and new flows
 // are taken in, which do: the known ones stay, and each flow has one entry.
-func TestSweepUnderLoad(t *testing.T) {
+func TestGCUnderLoad(t *testing.T) {
 	const known, fresh = 500, 1500
 	b := newBed(t, Options{Flows: 5000, InsertRate: 1_000_000_000})
 	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "10.0.0.12")
@@ -297,7 +297,7 @@ func TestSweepUnderLoad(t *testing.T) {
 	for n := range fresh {
 		frames, to = append(frames, b.packet(fmt.Sprintf("203.0.113.8:%d", 1000+n), vip4, syn(), nil)), append(to, two)
 	}
-	s := b.sweeper()
+	s := b.gc()
 	m := b.inst.Map(bpfobj.PipelineMapLbFlows)
 	var freed uint64
 	b.runs(frames, 1000, nil, func(int) error {
@@ -321,7 +321,7 @@ func TestSweepUnderLoad(t *testing.T) {
 			}
 		})
 		for end := false; !end; end = s.next == 0 {
-			n, err := s.sweep(100)
+			n, err := s.collect(100)
 			if err != nil {
 				return err
 			}

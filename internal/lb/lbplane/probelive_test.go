@@ -13,29 +13,29 @@ import (
 	"culvert/internal/testbed"
 )
 
-// checkPatience is a time that nothing but a fault takes.
-const checkPatience = 30 * time.Second
+// probePatience is a time that nothing but a fault takes.
+const probePatience = 30 * time.Second
 
 // Checks of all kinds, by every way to a backend, with checksums finished by the socket, by the program's device, and by
 // nobody, as is usual from one veth to another.
-func TestCheckLive(t *testing.T) {
+func TestProbeLive(t *testing.T) {
 	if !inside(t) {
 		return
 	}
-	b := newCheckBed(t)
+	b := newProbeBed(t)
 	checks := []health.Check{
-		{Type: health.TCP, Port: checkHTTPPort},
-		{Type: health.HTTP, Port: checkHTTPPort, Path: "/health"},
-		{Type: health.UDP, Port: checkUDPPort, Send: "ping", Expect: "pong"},
+		{Type: health.TCP, Port: probeHTTPPort},
+		{Type: health.HTTP, Port: probeHTTPPort, Path: "/health"},
+		{Type: health.UDP, Port: probeUDPPort, Send: "ping", Expect: "pong"},
 	}
 	var targets []health.Target
 	number := uint32(0)
-	for inner, vip := range checkVIPs {
-		for outer := range checkVIPs {
+	for inner, vip := range probeVIPs {
+		for outer := range probeVIPs {
 			for _, encap := range []Encap{L2, IPIP, GUE} {
 				mark := b.backend(number, 1, outer, encap)
 				for n, c := range checks {
-					c.Interval, c.Timeout = checkPatience, checkPatience
+					c.Interval, c.Timeout = probePatience, probePatience
 					targets = append(targets, health.Target{ID: number*10 + uint32(n), Addr: netip.AddrPortFrom(vip, 1), Mark: mark, Check: c})
 				}
 				t.Logf("%d: %d in %d, encapsulation %d", number, inner, outer, encap)
@@ -46,9 +46,9 @@ func TestCheckLive(t *testing.T) {
 	for n, tt := range []struct{ route, backend uint32 }{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {1, 1}} {
 		if n == 4 { // and on a kernel without tcx
 			up := testbed.Device(t, "up0").Index
-			b.must(b.checks.on[up].Close())
+			b.must(b.probes.on[up].Close())
 			var err error
-			b.checks.on[up], err = attachCheckFilter(b.checks.link, b.checks.prog, up)
+			b.probes.on[up], err = attachProbeFilter(b.probes.link, b.probes.prog, up)
 			b.must(err)
 		}
 		offload(t, "up0", tt.route)
@@ -57,7 +57,7 @@ func TestCheckLive(t *testing.T) {
 		var round []health.Target
 		for _, one := range targets {
 			one.Check.Fall = 100
-			one.Check.Timeout = checkPatience
+			one.Check.Timeout = probePatience
 			if one.Check.Type == health.UDP { // nobody sends again what a busy veth has lost, but the next check
 				one.Check.Interval, one.Check.Timeout = time.Second, time.Second
 			}
@@ -65,7 +65,7 @@ func TestCheckLive(t *testing.T) {
 		}
 		reports, stop := b.start(round)
 		up := make(map[uint32]bool)
-		for deadline := time.After(checkPatience); len(up) < len(targets); {
+		for deadline := time.After(probePatience); len(up) < len(targets); {
 			select {
 			case r := <-reports:
 				if r.id%10 == 2 && r.result.State != health.Up { // UDP, to be tried again
@@ -83,17 +83,17 @@ func TestCheckLive(t *testing.T) {
 	}
 }
 
-// TestCheckFailures breaks one backend in many ways, and looks at what is said of it and of the other one.
-func TestCheckFailures(t *testing.T) {
+// TestProbeFailures breaks one backend in many ways, and looks at what is said of it and of the other one.
+func TestProbeFailures(t *testing.T) {
 	if !inside(t) {
 		return
 	}
-	b := newCheckBed(t)
+	b := newProbeBed(t)
 	one, two := b.backend(1, 1, 4, IPIP), b.backend(2, 2, 6, GUE)
-	vip := netip.AddrPortFrom(checkVIPs[4], checkHTTPPort)
+	vip := netip.AddrPortFrom(probeVIPs[4], probeHTTPPort)
 	quick := health.Check{Type: health.HTTP, Interval: 300 * time.Millisecond, Timeout: 200 * time.Millisecond}
-	patient := health.Check{Type: health.HTTP, Interval: checkPatience, Timeout: checkPatience, Fall: 60}
-	ask := health.Check{Type: health.UDP, Port: checkUDPPort, Send: "ping", Expect: "pong", Interval: 300 * time.Millisecond, Timeout: 200 * time.Millisecond}
+	patient := health.Check{Type: health.HTTP, Interval: probePatience, Timeout: probePatience, Fall: 60}
+	ask := health.Check{Type: health.UDP, Port: probeUDPPort, Send: "ping", Expect: "pong", Interval: 300 * time.Millisecond, Timeout: 200 * time.Millisecond}
 	const web, udp, other = 1, 2, 3
 	reports, _ := b.start([]health.Target{
 		{ID: web, Addr: vip, Mark: one, Check: quick},
@@ -104,7 +104,7 @@ func TestCheckFailures(t *testing.T) {
 	// until waits for the state of a target, and for the reason given if it is down.
 	until := func(what string, id uint32, state health.State, text string) {
 		t.Helper()
-		for deadline := time.After(checkPatience); ; {
+		for deadline := time.After(probePatience); ; {
 			r := states[id]
 			if r.State == state && (text == "" || r.Text == text) {
 				return
@@ -165,7 +165,7 @@ func TestCheckFailures(t *testing.T) {
 	// The VIP on the balancer itself would answer for everybody.
 	lo, err := netlink.LinkByName("lo")
 	b.must(err)
-	b.must(netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(checkVIPs[4].AsSlice())}))
+	b.must(netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(probeVIPs[4].AsSlice())}))
 	until("the VIP is here", web, health.Down, "the VIP 192.0.2.1 is an address of this host: remove it")
 	if r := states[other]; r.State != health.Up {
 		t.Errorf("the other backend is %+v", r)

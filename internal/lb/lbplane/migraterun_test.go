@@ -14,9 +14,9 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// TestCarryLocked brings flows into a table whose buckets the programs are at: they are left alone. No deadline
+// TestMigrateLocked brings flows into a table whose buckets the programs are at: they are left alone. No deadline
 // hangs on it: a bucket that nobody lets go of again keeps out what belongs there.
-func TestCarryLocked(t *testing.T) {
+func TestMigrateLocked(t *testing.T) {
 	from, to := bareTable(t, 7000), bareTable(t, 700)
 	fillTable(t, from, 600)
 	lock := func(value uint32) {
@@ -27,14 +27,14 @@ func TestCarryLocked(t *testing.T) {
 		})
 	}
 	lock(1)
-	if err := to.carryFlows(from.flows, true); err != nil {
+	if err := to.migrateFlows(from.flows, true); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(tableEntries(to)); n > 0 {
 		t.Fatalf("%d flows were written into locked buckets", n)
 	}
 	lock(0)
-	if err := to.carryFlows(from.flows, true); err != nil {
+	if err := to.migrateFlows(from.flows, true); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(tableEntries(to)); n < 100 {
@@ -49,16 +49,16 @@ func TestCarryLocked(t *testing.T) {
 	})
 }
 
-// TestCarryRunning brings flows into tables of other sizes as it is done while programs run: what fits comes over, and
+// TestMigrateRunning brings flows into tables of other sizes as it is done while programs run: what fits comes over, and
 // of what does not, that which is worth most.
-func TestCarryRunning(t *testing.T) {
+func TestMigrateRunning(t *testing.T) {
 	const flows = 400
 	from := bareTable(t, flows)
 	before := fillTable(t, from, flows)
 	for _, size := range []int{3 * flows, flows / 8} {
 		to := bareTable(t, size)
 		for range 2 { // the second time changes nothing
-			if err := to.carryFlows(from.flows, true); err != nil {
+			if err := to.migrateFlows(from.flows, true); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -96,9 +96,9 @@ func TestCarryRunning(t *testing.T) {
 	}
 }
 
-// TestCarryBusy brings flows into a table that programs take others into at the same time, into the same buckets:
+// TestMigrateBusy brings flows into a table that programs take others into at the same time, into the same buckets:
 // no entry has one flow's client and another one's backend.
-func TestCarryBusy(t *testing.T) {
+func TestMigrateBusy(t *testing.T) {
 	const clients = 400
 	from := bareTable(t, 70)
 	b := newBed(t, Options{Flows: 70, InsertRate: 1_000_000_000})
@@ -134,7 +134,7 @@ func TestCarryBusy(t *testing.T) {
 				}
 			}
 		}
-		err = flowsOf(b.inst).carryFlows(from.flows, true)
+		err = flowsOf(b.inst).migrateFlows(from.flows, true)
 		wg.Wait()
 		b.must(err)
 		b.buckets(func(bucket *bpfobj.PipelineLbBucket) {

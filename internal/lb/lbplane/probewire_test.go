@@ -26,7 +26,7 @@ func wireSocket(t *testing.T, dev *net.Interface) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(fd) })
-	wait := unix.NsecToTimeval(int64(checkPatience))
+	wait := unix.NsecToTimeval(int64(probePatience))
 	for _, err := range []error{
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
@@ -91,11 +91,11 @@ func udpAddsUp(ip []byte) bool {
 	return testbed.OnesSum(addrs, []byte{0, protoUDP}, binary.BigEndian.AppendUint16(nil, uint16(len(udp))), udp) == 0xffff
 }
 
-// TestCheckWire has sockets send, looks at the frames on the wire and compares them with what the balancer makes of
+// TestProbeWire has sockets send, looks at the frames on the wire and compares them with what the balancer makes of
 // the packets in them: with VLAN tags, and with checksums that the sockets have left to the device.
-func TestCheckWire(t *testing.T) {
+func TestProbeWire(t *testing.T) {
 	b := newBed(t, Options{})
-	mustAttachChecks(t, b.inst)
+	mustAttachProbes(t, b.inst)
 	b.must(testbed.WriteSysctl("ipv6/conf/lb0/disable_ipv6", "0"))
 	addAddress(t, "lb0", "203.0.113.7/24")
 	addAddress(t, "lb0", "2001:db8:1::7/64")
@@ -117,7 +117,7 @@ func TestCheckWire(t *testing.T) {
 					m := b.backend(number, 0, backend, func(m *Backend) { m.Encap, m.Hop.VLAN = encap, vlan })
 					b.vip(0, to, protoUDP, []Backend{m})
 					number++
-					b.must(sendMarked(at, CheckMark(m.ID), payload))
+					b.must(sendMarked(at, ProbeMark(m.ID), payload))
 					got := hear(t, wire)
 					inner := got[len(got)-b2i(at.Addr().Is6(), 40, 20)-8-len(payload):]
 					if !udpAddsUp(inner) {
@@ -147,16 +147,16 @@ func b2i(is bool, yes, no int) int {
 	return no
 }
 
-// TestCheckMarkAlone is about packets with other marks, or to others than VIPs: they leave as they would.
-func TestCheckMarkAlone(t *testing.T) {
+// TestProbeMarkAlone is about packets with other marks, or to others than VIPs: they leave as they would.
+func TestProbeMarkAlone(t *testing.T) {
 	b := newBed(t, Options{})
-	checks := mustAttachChecks(t, b.inst)
+	probes := mustAttachProbes(t, b.inst)
 	addAddress(t, "lb0", "203.0.113.7/24")
 	b.must(netlink.NeighSet(&netlink.Neigh{LinkIndex: b.in.Index, IP: net.ParseIP("203.0.113.9"), HardwareAddr: clientMAC, State: netlink.NUD_PERMANENT}))
 	m := b.backend(1, 0, "10.0.0.11")
 	wire := wireSocket(t, testbed.Device(t, "lb0p"))
 	to := netip.MustParseAddrPort("203.0.113.9:80")
-	for _, mark := range []uint32{0, 1, CheckMark(m.ID) ^ 1<<31, CheckMark(m.ID)} { // the last to no VIP
+	for _, mark := range []uint32{0, 1, ProbeMark(m.ID) ^ 1<<31, ProbeMark(m.ID)} { // the last to no VIP
 		b.must(sendMarked(to, mark, []byte("plain")))
 		if got := hear(t, wire); !bytes.HasSuffix(got, []byte("plain")) || !bytes.Equal(got[:6], clientMAC) {
 			t.Errorf("mark %#x: %x", mark, got)
@@ -164,9 +164,9 @@ func TestCheckMarkAlone(t *testing.T) {
 	}
 	b.vip(0, to.String(), protoUDP, []Backend{m})
 	// What has a mark of checks and is to a VIP does not leave by the routing table while there are checks, and does without.
-	b.must(sendMarked(to, CheckMark(NewBackendID(50, 1)), []byte("lost")))
-	b.must(checks.Close())
-	b.must(sendMarked(to, CheckMark(NewBackendID(50, 1)), []byte("found")))
+	b.must(sendMarked(to, ProbeMark(NewBackendID(50, 1)), []byte("lost")))
+	b.must(probes.Close())
+	b.must(sendMarked(to, ProbeMark(NewBackendID(50, 1)), []byte("found")))
 	if got := hear(t, wire); !bytes.HasSuffix(got, []byte("found")) {
 		t.Errorf("%x", got)
 	}

@@ -28,20 +28,20 @@ import (
 	"culvert/internal/testbed"
 )
 
-// checkInsideEnv is set in a process that has a network namespace of its own.
-const checkInsideEnv = "CULVERT_TEST_INSIDE"
+// probeInsideEnv is set in a process that has a network namespace of its own.
+const probeInsideEnv = "CULVERT_TEST_INSIDE"
 
 // inside tells whether this process has a network namespace of its own; otherwise it has run the test in one that has.
 // Threads with a namespace will not do: sockets of checks are made on any thread.
 func inside(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(checkInsideEnv) != "" {
+	if os.Getenv(probeInsideEnv) != "" {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
-	c.Env = append(os.Environ(), checkInsideEnv+"=1")
+	c.Env = append(os.Environ(), probeInsideEnv+"=1")
 	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("in a process of its own: %v\n%s", err, out)
@@ -49,21 +49,21 @@ func inside(t *testing.T) bool {
 	return false
 }
 
-// checkBed is a load balancer in this process's namespace. Its route to the VIPs leads to a gateway behind up0 that
+// probeBed is a load balancer in this process's namespace. Its route to the VIPs leads to a gateway behind up0 that
 // nobody is; backends are behind b1 and b2.
-type checkBed struct {
+type probeBed struct {
 	t        *testing.T
 	inst     *datapath.Instance
 	plane    *Plane
-	checks   *Checks
-	backends [3]*checkBackend // from 1
+	probes   *Probes
+	backends [3]*probeBackend // from 1
 }
 
-// checkVIPs are what clients send to, by IP version.
-var checkVIPs = map[int]netip.Addr{4: netip.MustParseAddr("192.0.2.1"), 6: netip.MustParseAddr("2001:db8::1")}
+// probeVIPs are what clients send to, by IP version.
+var probeVIPs = map[int]netip.Addr{4: netip.MustParseAddr("192.0.2.1"), 6: netip.MustParseAddr("2001:db8::1")}
 
-// checkBackend serves the VIPs in a namespace of its own, which is the other end of tunnels too.
-type checkBackend struct {
+// probeBackend serves the VIPs in a namespace of its own, which is the other end of tunnels too.
+type probeBackend struct {
 	space *testbed.Namespace
 	dev   *net.Interface // of the load balancer, to it
 	mac   [6]byte
@@ -75,9 +75,9 @@ type checkBackend struct {
 	served []func() // ends it
 }
 
-func newCheckBed(t *testing.T) *checkBed {
+func newProbeBed(t *testing.T) *probeBed {
 	t.Helper()
-	b := &checkBed{t: t}
+	b := &probeBed{t: t}
 	for _, which := range []string{"all", "default"} {
 		testbed.Sysctl(t, "ipv4/conf/"+which+"/rp_filter", "0")
 		testbed.Sysctl(t, "ipv6/conf/"+which+"/accept_dad", "0")
@@ -91,7 +91,7 @@ func newCheckBed(t *testing.T) *checkBed {
 		b.must(netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(gateway), LinkIndex: up.Index}))
 	}
 	for n := 1; n < len(b.backends); n++ {
-		b.backends[n] = newCheckBackend(t, n)
+		b.backends[n] = newProbeBackend(t, n)
 	}
 	var err error
 	o := Options{RingSize: testRing, Flows: 1000, Backends: 100, VIPs: 4}
@@ -101,23 +101,23 @@ func newCheckBed(t *testing.T) *checkBed {
 	t.Cleanup(b.inst.Close)
 	b.plane, err = View(b.inst)
 	b.must(err)
-	for version, addr := range checkVIPs {
-		b.must(b.plane.SetVIP(VIPKey{Addr: addr, Proto: protoTCP, Port: checkHTTPPort}, VIP{Number: uint32(version % 4), Empty: true}))
+	for version, addr := range probeVIPs {
+		b.must(b.plane.SetVIP(VIPKey{Addr: addr, Proto: protoTCP, Port: probeHTTPPort}, VIP{Number: uint32(version % 4), Empty: true}))
 	}
-	b.checks = mustAttachChecks(t, b.inst)
+	b.probes = mustAttachProbes(t, b.inst)
 	return b
 }
 
-func (b *checkBed) must(err error) {
+func (b *probeBed) must(err error) {
 	b.t.Helper()
 	if err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-func newCheckBackend(t *testing.T, n int) *checkBackend {
+func newProbeBackend(t *testing.T, n int) *probeBackend {
 	t.Helper()
-	k := &checkBackend{space: testbed.NewNamespace(t)}
+	k := &probeBackend{space: testbed.NewNamespace(t)}
 	name := "b" + strconv.Itoa(n)
 	k.dev = testbed.AddVeth(t, name, name+"p")
 	k.mac = [6]byte(testbed.Device(t, name+"p").HardwareAddr)
@@ -132,7 +132,7 @@ func newCheckBackend(t *testing.T, n int) *checkBackend {
 				return err
 			}
 		}
-		if err := errors.Join(testbed.AddToLo(checkVIPs[4], checkVIPs[6]), testbed.PrepareEnd(name+"p", k.addr(n, 4).String()+"/24", k.addr(n, 6).String()+"/64")); err != nil {
+		if err := errors.Join(testbed.AddToLo(probeVIPs[4], probeVIPs[6]), testbed.PrepareEnd(name+"p", k.addr(n, 4).String()+"/24", k.addr(n, 6).String()+"/64")); err != nil {
 			return err
 		}
 		for _, gateway := range []string{fmt.Sprintf("10.1.%d.1", n), fmt.Sprintf("fd00:1:%d::1", n)} {
@@ -151,7 +151,7 @@ func newCheckBackend(t *testing.T, n int) *checkBackend {
 }
 
 // addr is that of backend n.
-func (k *checkBackend) addr(n, version int) netip.Addr {
+func (k *probeBackend) addr(n, version int) netip.Addr {
 	if version == 4 {
 		return netip.AddrFrom4([4]byte{10, 1, byte(n), 2})
 	}
@@ -160,25 +160,25 @@ func (k *checkBackend) addr(n, version int) netip.Addr {
 
 // Ports of a backend's services.
 const (
-	checkHTTPPort = 80
-	checkUDPPort  = 53
+	probeHTTPPort = 80
+	probeUDPPort  = 53
 )
 
 // start begins to serve.
-func (k *checkBackend) start(t *testing.T) {
+func (k *probeBackend) start(t *testing.T) {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.space.Must(t, func() error {
-		for version, vip := range checkVIPs {
-			l, err := net.Listen("tcp"+strconv.Itoa(version), netip.AddrPortFrom(vip, checkHTTPPort).String())
+		for version, vip := range probeVIPs {
+			l, err := net.Listen("tcp"+strconv.Itoa(version), netip.AddrPortFrom(vip, probeHTTPPort).String())
 			if err != nil {
 				return err
 			}
 			server := &http.Server{Handler: http.HandlerFunc(k.serve)}
 			k.served = append(k.served, func() { server.Close() })
 			go func() { _ = server.Serve(l) }()
-			u, err := net.ListenPacket("udp"+strconv.Itoa(version), netip.AddrPortFrom(vip, checkUDPPort).String())
+			u, err := net.ListenPacket("udp"+strconv.Itoa(version), netip.AddrPortFrom(vip, probeUDPPort).String())
 			if err != nil {
 				return err
 			}
@@ -191,7 +191,7 @@ func (k *checkBackend) start(t *testing.T) {
 }
 
 // kill ends the process that serves, as it were.
-func (k *checkBackend) kill() {
+func (k *probeBackend) kill() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, end := range k.served {
@@ -200,7 +200,7 @@ func (k *checkBackend) kill() {
 	k.served = nil
 }
 
-func (k *checkBackend) serve(w http.ResponseWriter, r *http.Request) {
+func (k *probeBackend) serve(w http.ResponseWriter, r *http.Request) {
 	status := k.status.Load()
 	if status == 0 {
 		<-r.Context().Done()
@@ -209,7 +209,7 @@ func (k *checkBackend) serve(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(int(status))
 }
 
-func (k *checkBackend) serveUDP(c net.PacketConn) {
+func (k *probeBackend) serveUDP(c net.PacketConn) {
 	b := make([]byte, 1500)
 	for {
 		_, from, err := c.ReadFrom(b)
@@ -221,7 +221,7 @@ func (k *checkBackend) serveUDP(c net.PacketConn) {
 }
 
 // backend has VIPs' packets of checks go to backend n in some way, and returns the mark.
-func (b *checkBed) backend(number uint32, n, version int, encap Encap) uint32 {
+func (b *probeBed) backend(number uint32, n, version int, encap Encap) uint32 {
 	b.t.Helper()
 	k := b.backends[n]
 	m := Backend{
@@ -230,24 +230,24 @@ func (b *checkBed) backend(number uint32, n, version int, encap Encap) uint32 {
 		Hop:    Hop{Port: k.dev.Index, SrcMAC: [6]byte(k.dev.HardwareAddr), DstMAC: k.mac, MTU: 1500},
 	}
 	b.must(b.plane.SetBackend(m))
-	return CheckMark(m.ID)
+	return ProbeMark(m.ID)
 }
 
-// checkReport is what a Checker reports.
-type checkReport struct {
+// probeReport is what a Checker reports.
+type probeReport struct {
 	id      uint32
 	result  health.Result
 	changed bool
 }
 
 // start checks targets until the function that it returns is called.
-func (b *checkBed) start(targets []health.Target) (reports chan checkReport, stop func()) {
+func (b *probeBed) start(targets []health.Target) (reports chan probeReport, stop func()) {
 	b.t.Helper()
-	reports = make(chan checkReport, 1<<16)
+	reports = make(chan probeReport, 1<<16)
 	ctx, cancel := context.WithCancel(b.t.Context())
 	c := health.New(ctx, health.Options{
-		Report: func(id uint32, r health.Result, changed bool) { reports <- checkReport{id, r, changed} },
-		Ready:  func(t health.Target) error { return b.checks.Ready(t.Addr.Addr(), t.Mark) },
+		Report: func(id uint32, r health.Result, changed bool) { reports <- probeReport{id, r, changed} },
+		Ready:  func(t health.Target) error { return b.probes.Ready(t.Addr.Addr(), t.Mark) },
 	})
 	for n := range targets {
 		targets[n].Check = targets[n].Check.WithDefaults()

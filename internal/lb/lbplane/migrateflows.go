@@ -13,7 +13,7 @@ import (
 )
 
 /*
-carryFlows brings the flows of a flow table of another size into the new program's. It is called once that program is
+migrateFlows brings the flows of a flow table of another size into the new program's. It is called once that program is
 ready, again just before it comes into force, for the flows of the meantime, and once more (running) when it is in
 force, for those that have come then. A flow whose first packets the old program has seen after the second time, and
 whose next one the new program sees before the third is over, is one that the new program does not know: it gives it the
@@ -26,7 +26,7 @@ Flows that have expired stay behind too, but those that FIN or RST has closed co
 segment may have been forged. If a bucket of a smaller table overflows, those remain that have had more than one
 packet, and of them the latest; the others go by the ring from then on.
 */
-func (f flowMap) carryFlows(flows *ebpf.Map, running bool) error {
+func (f flowMap) migrateFlows(flows *ebpf.Map, running bool) error {
 	from, err := openFlowTable(flows, 0, flows.MaxEntries(), unix.PROT_READ)
 	if err != nil {
 		return fmt.Errorf("taking over the flows of %s: %w", f.of, err)
@@ -59,7 +59,7 @@ func (f flowMap) carryFlows(flows *ebpf.Map, running bool) error {
 		}
 	}
 	kept := clock
-	kept.idle = f.options.sweepIdle()
+	kept.idle = f.options.gcIdle()
 	from.visit(func(k flowKey, backend BackendID, t uint16) bool {
 		if !kept.expired(t) {
 			err = take(flowEntry{k, k.hash(f.secret), backend, t})

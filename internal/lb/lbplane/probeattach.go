@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attachCheck puts the program on the way out of an interface, in front of others. It passes all packets but its own.
-func attachCheck(h *netlink.Handle, prog *ebpf.Program, ifIndex int) (io.Closer, error) {
+// attachProbe puts the program on the way out of an interface, in front of others. It passes all packets but its own.
+func attachProbe(h *netlink.Handle, prog *ebpf.Program, ifIndex int) (io.Closer, error) {
 	l, err := link.AttachTCX(link.TCXOptions{
 		Interface: ifIndex, Program: prog, Attach: ebpf.AttachTCXEgress, Anchor: link.Head(),
 	})
 	if errors.Is(err, ebpf.ErrNotSupported) { // before Linux 6.6
-		return attachCheckFilter(h, prog, ifIndex)
+		return attachProbeFilter(h, prog, ifIndex)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("attaching to egress of interface %d: %w", ifIndex, err)
@@ -27,27 +27,27 @@ func attachCheck(h *netlink.Handle, prog *ebpf.Program, ifIndex int) (io.Closer,
 	return l, nil
 }
 
-// checkPriority of the filter comes before those that the kernel chooses, and is one that nobody else is likely to have.
-const checkPriority = 0xc01
+// probePriority of the filter comes before those that the kernel chooses, and is one that nobody else is likely to have.
+const probePriority = 0xc01
 
-// checkFilter is a classifier of tc(8). One that a killed process has left is replaced by the next.
-type checkFilter struct {
+// probeFilter is a classifier of tc(8). One that a killed process has left is replaced by the next.
+type probeFilter struct {
 	h      *netlink.Handle
 	filter netlink.BpfFilter
 	id     ebpf.ProgramID
 	made   bool // the qdisc too
 }
 
-func attachCheckFilter(h *netlink.Handle, prog *ebpf.Program, ifIndex int) (io.Closer, error) {
+func attachProbeFilter(h *netlink.Handle, prog *ebpf.Program, ifIndex int) (io.Closer, error) {
 	info, err := prog.Info()
 	if err != nil {
 		return nil, fmt.Errorf("attaching to egress of interface %d: %w", ifIndex, err)
 	}
-	c := &checkFilter{h: h, filter: netlink.BpfFilter{
+	c := &probeFilter{h: h, filter: netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: ifIndex, Parent: netlink.HANDLE_MIN_EGRESS, Handle: 1, Priority: checkPriority, Protocol: unix.ETH_P_ALL,
+			LinkIndex: ifIndex, Parent: netlink.HANDLE_MIN_EGRESS, Handle: 1, Priority: probePriority, Protocol: unix.ETH_P_ALL,
 		},
-		Fd: prog.FD(), Name: "culvert_check", DirectAction: true,
+		Fd: prog.FD(), Name: "culvert_probe", DirectAction: true,
 	}}
 	c.id, _ = info.ID()
 	err = h.QdiscAdd(c.qdisc())
@@ -61,14 +61,14 @@ func attachCheckFilter(h *netlink.Handle, prog *ebpf.Program, ifIndex int) (io.C
 	return c, nil
 }
 
-func (c *checkFilter) qdisc() netlink.Qdisc {
+func (c *probeFilter) qdisc() netlink.Qdisc {
 	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: c.filter.LinkIndex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 	}}
 }
 
 // Close takes the filter off unless it has been replaced, and the qdisc if it was made for the filter and has no other.
-func (c *checkFilter) Close() error {
+func (c *probeFilter) Close() error {
 	dev := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: c.filter.LinkIndex}}
 	var left int
 	for _, parent := range []uint32{netlink.HANDLE_MIN_EGRESS, netlink.HANDLE_MIN_INGRESS} {
@@ -81,7 +81,7 @@ func (c *checkFilter) Close() error {
 		}
 		for _, f := range filters {
 			ours, ok := f.(*netlink.BpfFilter)
-			if !ok || ours.Id != int(c.id) || ours.Priority != checkPriority || parent != netlink.HANDLE_MIN_EGRESS {
+			if !ok || ours.Id != int(c.id) || ours.Priority != probePriority || parent != netlink.HANDLE_MIN_EGRESS {
 				left++
 				continue
 			}

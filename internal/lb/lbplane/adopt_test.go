@@ -263,7 +263,7 @@ func TestRefusedSizes(t *testing.T) {
 			t.Errorf("error %q, want one line with %q", s, want)
 		}
 		if now := testbed.XDPProgram(t, "lb0"); now != before {
-			t.Errorf("lb0 carries program %d, carried %d", now, before)
+			t.Errorf("lb0 carries program %d, migrated %d", now, before)
 		}
 		w.inst, err = datapath.OpenHere("lb")
 		w.must(err)

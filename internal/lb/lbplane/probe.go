@@ -20,40 +20,40 @@ import (
 	"culvert/internal/datapath"
 )
 
-// checkMark is CHECK_MARK of bpf/lb/probe.bpf.c.
-const checkMark = 0xc01 << numberBits
+// probeMark is CHECK_MARK of bpf/lb/probe.bpf.c.
+const probeMark = 0xc01 << numberBits
 
-// CheckMark returns the mark (SO_MARK) of sockets whose packets to the VIP go to a backend, while Checks are attached:
+// ProbeMark returns the mark (SO_MARK) of sockets whose packets to the VIP go to a backend, while Checks are attached:
 // 0xc01 in the upper 12 bits, and the number of the backend. `ip rule` with fwmark 0xc0100000/0xfff00000 chooses a
 // route for all of them.
-func CheckMark(o BackendID) uint32 { return checkMark | o.Number() }
+func ProbeMark(o BackendID) uint32 { return probeMark | o.Number() }
 
 // Checks gives packets of marked sockets to backends: sockets of this host that have connected to a VIP. They are
 // encapsulated like those of clients. The kernel sends them to where its route to the VIP leads, and a program finds
 // them there as they leave the interface.
-type Checks struct {
+type Probes struct {
 	prog     *ebpf.Program
 	backends *ebpf.Map
 	link     *netlink.Handle
 
 	mu   sync.Mutex
 	on   map[int]io.Closer // by index of the interface
-	ways map[netip.Addr]checkWay
+	ways map[netip.Addr]probeRoute
 }
 
-// checkWay is how packets of checks leave.
-type checkWay struct {
+// probeRoute is how packets of checks leave.
+type probeRoute struct {
 	asked time.Time
 	err   error
 }
 
-// checkWayAge is how long an answer of the routing table is taken for true.
-const checkWayAge = time.Second
+// probeRouteAge is how long an answer of the routing table is taken for true.
+const probeRouteAge = time.Second
 
-// AttachChecks attaches the program that Checks are to the interfaces of the instance, for as long as the process lives;
+// AttachProbes attaches the program that Checks are to the interfaces of the instance, for as long as the process lives;
 // others follow when Ready finds that checks leave by them. It reads the backends of this generation of the instance:
 // after the next Attach it has to be called again, and the former Checks closed then.
-func AttachChecks(i *datapath.Instance) (*Checks, error) {
+func AttachProbes(i *datapath.Instance) (*Probes, error) {
 	if OptionsOf(i) == nil {
 		return nil, fmt.Errorf("checking backends of %s: %w", i.Name(), errOff)
 	}
@@ -72,7 +72,7 @@ func AttachChecks(i *datapath.Instance) (*Checks, error) {
 		prog.Close()
 		return nil, fmt.Errorf("checking backends of %s: route netlink: %w", i.Name(), err)
 	}
-	c := &Checks{prog: prog, backends: backends, link: handle, on: make(map[int]io.Closer), ways: make(map[netip.Addr]checkWay)}
+	c := &Probes{prog: prog, backends: backends, link: handle, on: make(map[int]io.Closer), ways: make(map[netip.Addr]probeRoute)}
 	ports := i.Attached()
 	if !i.Temporary() {
 		ports = i.AttachedNow()
@@ -111,11 +111,11 @@ func loadProbe(i *datapath.Instance) (*ebpf.Program, error) {
 }
 
 // cover sees that the program is on an interface.
-func (c *Checks) cover(ifIndex int) error {
+func (c *Probes) cover(ifIndex int) error {
 	if c.on[ifIndex] != nil {
 		return nil
 	}
-	on, err := attachCheck(c.link, c.prog, ifIndex)
+	on, err := attachProbe(c.link, c.prog, ifIndex)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (c *Checks) cover(ifIndex int) error {
 }
 
 // Close takes the program off. Packets of checks go to where the routing table leads then.
-func (c *Checks) Close() error {
+func (c *Probes) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error
@@ -141,7 +141,7 @@ func (c *Checks) Close() error {
 // Ready says why packets with the mark of a backend cannot get from here to it, if that is so: the kernel has to have a
 // route to the VIP that is not this host itself, and the balancer a next hop of the backend. The text is for the user.
 // It may be called before each check: what the routing table says is kept for a second.
-func (c *Checks) Ready(vip netip.Addr, mark uint32) error {
+func (c *Probes) Ready(vip netip.Addr, mark uint32) error {
 	if err := c.wayTo(vip); err != nil {
 		return err
 	}
@@ -156,24 +156,24 @@ func (c *Checks) Ready(vip netip.Addr, mark uint32) error {
 }
 
 // wayTo is way from memory.
-func (c *Checks) wayTo(vip netip.Addr) error {
+func (c *Probes) wayTo(vip netip.Addr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w, asked := c.ways[vip]
-	if asked && time.Since(w.asked) < checkWayAge {
+	if asked && time.Since(w.asked) < probeRouteAge {
 		return w.err
 	}
 	if !asked && len(c.ways) >= 2*MaxVIPs {
 		clear(c.ways) // most have gone
 	}
-	w = checkWay{asked: time.Now(), err: c.way(vip)}
+	w = probeRoute{asked: time.Now(), err: c.way(vip)}
 	c.ways[vip] = w
 	return w.err
 }
 
 // way says why packets to a VIP do not pass the program, if that is so.
-func (c *Checks) way(vip netip.Addr) error {
-	routes, err := c.link.RouteGetWithOptions(vip.AsSlice(), &netlink.RouteGetOptions{Mark: checkMark})
+func (c *Probes) way(vip netip.Addr) error {
+	routes, err := c.link.RouteGetWithOptions(vip.AsSlice(), &netlink.RouteGetOptions{Mark: probeMark})
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("no route to the VIP %s for its checks to leave by", vip)

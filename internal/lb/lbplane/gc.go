@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// sweepPause is how long a Sweeper waits between two slices, and sweepSlices how many of them the flow table is: it
+	// gcPause is how long a GC waits between two slices, and gcSlices how many of them the flow table is: it
 	// takes ten minutes. The longest idle time and that are far less than what times in the table go round in.
-	sweepPause  = time.Second
-	sweepSlices = 600
-	// sweepCall bounds how many buckets are swept without a pause in which packets may come in on the CPU.
-	sweepCall = 1024
+	gcPause  = time.Second
+	gcSlices = 600
+	// gcBatch bounds how many buckets are swept without a pause in which packets may come in on the CPU.
+	gcBatch = 1024
 )
 
-// Sweeper frees entries of the flow table whose time is over, some every second. Without it they count as alive
+// GC frees entries of the flow table whose time is over, some every second. Without it they count as alive
 // again when times of the table have gone round, after 19.5 hours.
-type Sweeper struct {
+type GC struct {
 	inst *datapath.Instance // whose data plane is swept: that of its name
 
 	running ebpf.ProgramID // on the interfaces when prog was loaded
@@ -36,20 +36,20 @@ type Sweeper struct {
 	failed  error // of the last slice
 }
 
-// NewSweeper returns one that begins with its first Step.
-func NewSweeper(i *datapath.Instance) *Sweeper { return &Sweeper{inst: i} }
+// NewGC returns one that begins with its first Step.
+func NewGC(i *datapath.Instance) *GC { return &GC{inst: i} }
 
 // Step sweeps a slice of the flow table that is in force, if one is due: call it once a second or more often. With
 // nothing attached, or without the load balancer, it does nothing. Before the next slice is due it returns what the last
 // one has.
-func (s *Sweeper) Step() error {
-	if time.Since(s.last) < sweepPause {
+func (s *GC) Step() error {
+	if time.Since(s.last) < gcPause {
 		return s.failed
 	}
 	s.last = time.Now()
 	s.failed = s.follow()
 	if s.failed == nil && s.prog != nil {
-		_, s.failed = s.sweep((s.buckets + sweepSlices - 1) / sweepSlices)
+		_, s.failed = s.collect((s.buckets + gcSlices - 1) / gcSlices)
 	}
 	if s.failed != nil {
 		s.failed = fmt.Errorf("sweeping the flow table of %s: %w", s.inst.Name(), s.failed)
@@ -58,7 +58,7 @@ func (s *Sweeper) Step() error {
 }
 
 // follow sees that prog is for the data plane that is in force: another process may have exchanged it.
-func (s *Sweeper) follow() error {
+func (s *GC) follow() error {
 	if s.inst.Temporary() {
 		return s.load(s.inst) // nobody else can
 	}
@@ -86,7 +86,7 @@ func (s *Sweeper) follow() error {
 }
 
 // load makes prog one for the flow table of an instance.
-func (s *Sweeper) load(i *datapath.Instance) error {
+func (s *GC) load(i *datapath.Instance) error {
 	id := pins.ProgramID(i.Program())
 	if id == s.loaded && id != 0 {
 		return nil // the filter in front of it was exchanged
@@ -99,7 +99,7 @@ func (s *Sweeper) load(i *datapath.Instance) error {
 	if err != nil {
 		return err
 	}
-	if err := spec.Variables[bpfobj.GCVarLbIdle].Set(OptionsOf(i).sweepIdle()); err != nil {
+	if err := spec.Variables[bpfobj.GCVarLbIdle].Set(OptionsOf(i).gcIdle()); err != nil {
 		return fmt.Errorf("setting %s: %w", bpfobj.GCVarLbIdle, err)
 	}
 	flows := i.Map(bpfobj.PipelineMapLbFlows)
@@ -115,19 +115,19 @@ func (s *Sweeper) load(i *datapath.Instance) error {
 	return nil
 }
 
-// sweepIdle returns how old entries must be to be freed, by state, in ticks. One that FIN or RST has ended may still go on
+// gcIdle returns how old entries must be to be freed, by state, in ticks. One that FIN or RST has ended may still go on
 // for as long as an open one (lb_resumes in bpf/lb/assign.h).
-func (o *Options) sweepIdle() [4]uint16 {
+func (o *Options) gcIdle() [4]uint16 {
 	const open, closing = bpfobj.PipelineLbFlowStateLB_FLOW_OPEN, bpfobj.PipelineLbFlowStateLB_FLOW_CLOSING
 	ticks := o.idle()
 	ticks[closing] = max(ticks[closing], ticks[open])
 	return ticks
 }
 
-// sweepRange is struct lb_gc_range of bpf/lb/gc.bpf.c.
-type sweepRange struct{ first, count uint32 }
+// gcRange is struct lb_gc_range of bpf/lb/gc.bpf.c.
+type gcRange struct{ first, count uint32 }
 
-func (r sweepRange) bytes() []byte {
+func (r gcRange) bytes() []byte {
 	b := make([]byte, 16)
 	bpfobj.Native.PutUint32(b, r.first)
 	bpfobj.Native.PutUint32(b[4:], r.count)
@@ -135,10 +135,10 @@ func (r sweepRange) bytes() []byte {
 }
 
 // sweep sweeps so many buckets, or as many as there are before the end, and returns how many entries it has freed.
-func (s *Sweeper) sweep(count uint32) (freed uint64, err error) {
+func (s *GC) collect(count uint32) (freed uint64, err error) {
 	end := min(s.next+count, s.buckets)
 	for s.next < end {
-		r := sweepRange{first: s.next, count: min(end-s.next, sweepCall)}
+		r := gcRange{first: s.next, count: min(end-s.next, gcBatch)}
 		n, err := s.prog.Run(&ebpf.RunOptions{Data: r.bytes()})
 		if err != nil {
 			return freed, err
@@ -153,7 +153,7 @@ func (s *Sweeper) sweep(count uint32) (freed uint64, err error) {
 }
 
 // Close lets go of what the sweeper has loaded. A later Step loads it again.
-func (s *Sweeper) Close() {
+func (s *GC) Close() {
 	if s.prog != nil {
 		s.prog.Close()
 	}

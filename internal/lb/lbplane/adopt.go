@@ -21,7 +21,7 @@ seed are the new program's own and touch nothing. Of stageMaps:
 	        with the same contents: the running one sees nothing of what is written to them. Rings of another size
 	        begin without positions.
 	others  Each is the same one if it fits, and a copy otherwise. Packets that come between the copying and the
-	        swap are missing in the copy's counters; for flows see carryFlows.
+	        swap are missing in the copy's counters; for flows see migrateFlows.
 
 A map whose layout has changed, by another version of culvert, begins empty. The state says what the numbers of VIPs and
 backends mean: without it nothing is taken over.

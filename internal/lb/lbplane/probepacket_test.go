@@ -26,8 +26,8 @@ const (
 	tcRedirect = 7
 )
 
-// checkRun puts a frame with a mark through the program of checks.
-func checkRun(t *testing.T, c *Checks, frame []byte, mark uint32) (verdict uint32, out []byte, left uint32) {
+// runProbe puts a frame with a mark through the program of checks.
+func runProbe(t *testing.T, c *Probes, frame []byte, mark uint32) (verdict uint32, out []byte, left uint32) {
 	t.Helper()
 	// struct __sk_buff, of which the mark may be given.
 	ctx := struct {
@@ -44,9 +44,9 @@ func checkRun(t *testing.T, c *Checks, frame []byte, mark uint32) (verdict uint3
 	return verdict, o.DataOut, after.Mark
 }
 
-func mustAttachChecks(t *testing.T, i *datapath.Instance) *Checks {
+func mustAttachProbes(t *testing.T, i *datapath.Instance) *Probes {
 	t.Helper()
-	c, err := AttachChecks(i)
+	c, err := AttachProbes(i)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +58,10 @@ func mustAttachChecks(t *testing.T, i *datapath.Instance) *Checks {
 	return c
 }
 
-// TestCheckPackets compares packets of checks with what becomes of the same packets on their way through the balancer.
-func TestCheckPackets(t *testing.T) {
+// TestProbePackets compares packets of checks with what becomes of the same packets on their way through the balancer.
+func TestProbePackets(t *testing.T) {
 	b := newBed(t, Options{})
-	checks := mustAttachChecks(t, b.inst)
+	probes := mustAttachProbes(t, b.inst)
 	tests := []struct {
 		name           string
 		from, to       string
@@ -103,7 +103,7 @@ func TestCheckPackets(t *testing.T) {
 		}
 		b.vip(vip, tt.to, proto, []Backend{m})
 		want := b.expect(transport(), "fwd lb-new")
-		verdict, got, mark := checkRun(t, checks, transport(), CheckMark(m.ID))
+		verdict, got, mark := runProbe(t, probes, transport(), ProbeMark(m.ID))
 		if verdict != tcRedirect || mark != 0 {
 			t.Fatalf("%s: verdict %d, mark %#x", tt.name, verdict, mark)
 		}
@@ -112,17 +112,17 @@ func TestCheckPackets(t *testing.T) {
 		}
 		// Not a mark of a check.
 		for _, other := range []uint32{0, number, 0xc00<<20 | number, 0x801<<20 | number} {
-			if verdict, got, mark := checkRun(t, checks, transport(), other); verdict != tcUnspec || !bytes.Equal(got, transport()) || mark != other {
+			if verdict, got, mark := runProbe(t, probes, transport(), other); verdict != tcUnspec || !bytes.Equal(got, transport()) || mark != other {
 				t.Errorf("%s: a packet with mark %#x: verdict %d, mark %#x", tt.name, other, verdict, mark)
 			}
 		}
 	}
 }
 
-// TestCheckDrops is about packets of checks that cannot go to their backend: they must not go elsewhere.
-func TestCheckDrops(t *testing.T) {
+// TestProbeDrops is about packets of checks that cannot go to their backend: they must not go elsewhere.
+func TestProbeDrops(t *testing.T) {
 	b := newBed(t, Options{})
-	checks := mustAttachChecks(t, b.inst)
+	probes := mustAttachProbes(t, b.inst)
 	m := b.backend(1, 0, "10.0.0.11")
 	hopless := b.backend(2, 0, "10.0.0.12", func(m *Backend) { m.Hop = Hop{} })
 	gone := b.backend(3, 0, "10.0.0.13", func(m *Backend) { m.Used = false })
@@ -141,29 +141,29 @@ func TestCheckDrops(t *testing.T) {
 		mark  uint32
 		want  uint32
 	}{
-		{"a backend", packet(100), CheckMark(m.ID), tcRedirect},
-		{"nothing but headers", packet(0)[:14+28], CheckMark(m.ID), tcRedirect},
-		{"another generation of it", packet(100), CheckMark(NewBackendID(1, 9)), tcRedirect},
-		{"nobody", packet(100), CheckMark(NewBackendID(77, 1)), tcShot},
-		{"beyond the table", packet(100), CheckMark(NewBackendID(MaxBackends-1, 1)), tcShot},
-		{"one that has gone", packet(100), CheckMark(gone.ID), tcShot},
-		{"no next hop", packet(100), CheckMark(hopless.ID), tcShot},
-		{"what fits", packet(100), CheckMark(narrow.ID), tcRedirect},
-		{"what does not fit", packet(101), CheckMark(narrow.ID), tcShot},
-		{"no IP", arp, CheckMark(m.ID), tcUnspec},
-		{"IP options", options, CheckMark(m.ID), tcShot},
+		{"a backend", packet(100), ProbeMark(m.ID), tcRedirect},
+		{"nothing but headers", packet(0)[:14+28], ProbeMark(m.ID), tcRedirect},
+		{"another generation of it", packet(100), ProbeMark(NewBackendID(1, 9)), tcRedirect},
+		{"nobody", packet(100), ProbeMark(NewBackendID(77, 1)), tcShot},
+		{"beyond the table", packet(100), ProbeMark(NewBackendID(MaxBackends-1, 1)), tcShot},
+		{"one that has gone", packet(100), ProbeMark(gone.ID), tcShot},
+		{"no next hop", packet(100), ProbeMark(hopless.ID), tcShot},
+		{"what fits", packet(100), ProbeMark(narrow.ID), tcRedirect},
+		{"what does not fit", packet(101), ProbeMark(narrow.ID), tcShot},
+		{"no IP", arp, ProbeMark(m.ID), tcUnspec},
+		{"IP options", options, ProbeMark(m.ID), tcShot},
 	} {
-		if verdict, _, _ := checkRun(t, checks, tt.frame, tt.mark); verdict != tt.want {
+		if verdict, _, _ := runProbe(t, probes, tt.frame, tt.mark); verdict != tt.want {
 			t.Errorf("%s: verdict %d, not %d", tt.name, verdict, tt.want)
 		}
 	}
 }
 
-// TestCheckMarksOfOthers: a mark is anybody's, and alone makes no packet one of checks. To another address than a VIP's it
+// TestProbeMarksOfOthers: a mark is anybody's, and alone makes no packet one of checks. To another address than a VIP's it
 // goes where it was going.
-func TestCheckMarksOfOthers(t *testing.T) {
+func TestProbeMarksOfOthers(t *testing.T) {
 	b := newBed(t, Options{})
-	checks := mustAttachChecks(t, b.inst)
+	probes := mustAttachProbes(t, b.inst)
 	m := b.backend(1, 0, "10.0.0.11")
 	b.vip(0, vip4, protoTCP, []Backend{m})
 	b.vip(1, vip6, protoUDP, []Backend{m})
@@ -177,21 +177,21 @@ func TestCheckMarksOfOthers(t *testing.T) {
 		b.must(err)
 		frame = frame[:14+len(packet)]
 		for _, f := range [][]byte{frame, tagged(frame, 9)} {
-			verdict, out, mark := checkRun(t, checks, f, CheckMark(m.ID))
+			verdict, out, mark := runProbe(t, probes, f, ProbeMark(m.ID))
 			if verdict != want {
 				t.Errorf("to %s: verdict %d, not %d", to, verdict, want)
 			}
-			if want == tcUnspec && (!bytes.Equal(out, f) || mark != CheckMark(m.ID)) {
+			if want == tcUnspec && (!bytes.Equal(out, f) || mark != ProbeMark(m.ID)) {
 				t.Errorf("to %s: it was changed, mark %#x\n%x\n%x", to, mark, f, out)
 			}
 		}
 	}
 }
 
-// TestCheckWay is about what the routing table has to say to checks.
-func TestCheckWay(t *testing.T) {
+// TestProbeWay is about what the routing table has to say to checks.
+func TestProbeWay(t *testing.T) {
 	b := newBed(t, Options{})
-	checks := mustAttachChecks(t, b.inst)
+	probes := mustAttachProbes(t, b.inst)
 	m := b.backend(1, 0, "10.0.0.11")
 	addAddress(t, "lb0", "10.0.0.1/24")
 	addAddress(t, "out0", "10.1.0.1/24")
@@ -203,35 +203,35 @@ func TestCheckWay(t *testing.T) {
 		{"10.0.0.255", "no route to the VIP 10.0.0.255"},
 		{"2001:db8::1", "no route to the VIP 2001:db8::1"},
 	} {
-		err := checks.Ready(netip.MustParseAddr(tt.vip), CheckMark(m.ID))
+		err := probes.Ready(netip.MustParseAddr(tt.vip), ProbeMark(m.ID))
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
 			t.Errorf("%s: %v, not %q", tt.vip, err, tt.want)
 		}
 	}
 	m.Hop = Hop{}
 	b.must(b.plane.SetBackend(m))
-	if err := checks.Ready(netip.MustParseAddr("10.0.0.9"), CheckMark(m.ID)); err == nil || err.Error() != "no next hop of the backend is known" {
+	if err := probes.Ready(netip.MustParseAddr("10.0.0.9"), ProbeMark(m.ID)); err == nil || err.Error() != "no next hop of the backend is known" {
 		t.Errorf("without a next hop: %v", err)
 	}
 	for _, ifIndex := range []int{b.in.Index, b.out.Index} {
-		if checks.on[ifIndex] == nil {
+		if probes.on[ifIndex] == nil {
 			t.Errorf("the program is not on interface %d", ifIndex)
 		}
 	}
 }
 
-// TestCheckFilter is about kernels without tcx.
-func TestCheckFilter(t *testing.T) {
+// TestProbeFilter is about kernels without tcx.
+func TestProbeFilter(t *testing.T) {
 	b := newBed(t, Options{})
-	checks := mustAttachChecks(t, b.inst)
-	again := mustAttachChecks(t, b.inst)
-	filters := func() int { return countFilters(t, checks.link, b.out.Index) }
-	first, err := attachCheckFilter(checks.link, checks.prog, b.out.Index)
+	probes := mustAttachProbes(t, b.inst)
+	again := mustAttachProbes(t, b.inst)
+	filters := func() int { return countFilters(t, probes.link, b.out.Index) }
+	first, err := attachProbeFilter(probes.link, probes.prog, b.out.Index)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The next generation takes its place, and it leaves that alone.
-	second, err := attachCheckFilter(checks.link, again.prog, b.out.Index)
+	second, err := attachProbeFilter(probes.link, again.prog, b.out.Index)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,31 +243,31 @@ func TestCheckFilter(t *testing.T) {
 		t.Fatalf("%d filters, not one: the former has taken the latter away", n)
 	}
 	// A filter of somebody else keeps the qdisc.
-	third, err := attachCheckFilter(checks.link, checks.prog, b.in.Index)
+	third, err := attachProbeFilter(probes.link, probes.prog, b.in.Index)
 	b.must(err)
-	foreign := addForeignFilter(t, checks.link, b.in.Index)
+	foreign := addForeignFilter(t, probes.link, b.in.Index)
 	b.must(third.Close())
-	if n := countFilters(t, checks.link, b.in.Index); n != 1 {
+	if n := countFilters(t, probes.link, b.in.Index); n != 1 {
 		t.Fatalf("%d filters are left, not the foreign one", n)
 	}
-	b.must(checks.link.FilterDel(foreign))
+	b.must(probes.link.FilterDel(foreign))
 	// Somebody else's qdisc stays.
 	b.must(second.Close())
 	if n := filters(); n != 0 {
 		t.Fatalf("%d filters are left", n)
 	}
 	for ifIndex, want := range map[int]int{b.in.Index: 1, b.out.Index: 1} {
-		if n := countClsact(t, checks.link, ifIndex); n != want {
+		if n := countClsact(t, probes.link, ifIndex); n != want {
 			t.Errorf("%d clsact qdiscs on interface %d, not %d", n, ifIndex, want)
 		}
 	}
-	fourth, err := attachCheckFilter(checks.link, checks.prog, testbed.AddVeth(t, "x0", "x0p").Index)
+	fourth, err := attachProbeFilter(probes.link, probes.prog, testbed.AddVeth(t, "x0", "x0p").Index)
 	b.must(err)
 	b.must(fourth.Close())
-	if n := countClsact(t, checks.link, testbed.Device(t, "x0").Index); n != 0 {
+	if n := countClsact(t, probes.link, testbed.Device(t, "x0").Index); n != 0 {
 		t.Error("the qdisc stays behind")
 	}
-	fifth, err := attachCheckFilter(checks.link, checks.prog, testbed.Device(t, "x0").Index)
+	fifth, err := attachProbeFilter(probes.link, probes.prog, testbed.Device(t, "x0").Index)
 	b.must(err)
 	testbed.DeleteDevice(t, "x0")
 	if err := fifth.Close(); err != nil {

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
+	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/lbstage"
+	"culvert/internal/lb/lbview"
+)
+
+// LBEditor is a load balancer to be changed.
+type LBEditor struct {
+	// On names the data plane, "" for the only one here that balances load.
+	On  string
+	Out io.Writer
+}
+
+// edit has the load balancer changed, and tells what has become of what.
+func (e LBEditor) edit(ctx context.Context, what string, change func(*lb.State) (file bool, err error)) error {
+	inst, err := lbview.Open(e.On)
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	var file bool
+	err = lb.Edit(inst, func(s *lb.State) (err error) {
+		if file, err = change(s); err != nil {
+			return err
+		}
+		f, err := filterplane.Read(inst)
+		if err != nil {
+			return err
+		}
+		return lbstage.RefuseProtected(f.Protected(), s.VIPs)
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(e.Out, what)
+	if file {
+		fmt.Fprintln(e.Out, "the configuration file says otherwise: what it says comes back when it is read again")
+	}
+	if inst.Served() {
+		return nil // the process finds the ways to new backends
+	}
+	return lbstage.Settle(ctx, inst, e.Out)
+}
+
+// AddVIP makes a VIP without backends.
+func (e LBEditor) AddVIP(ctx context.Context, k lb.Service, s lb.VIPSpec) error {
+	return e.edit(ctx, fmt.Sprintf("VIP %s added", k), func(state *lb.State) (bool, error) { return false, state.AddVIP(k, s) })
+}
+
+// SetVIP changes a VIP.
+func (e LBEditor) SetVIP(ctx context.Context, k lb.Service, s lb.VIPSpec) error {
+	return e.edit(ctx, fmt.Sprintf("VIP %s changed", k), func(state *lb.State) (bool, error) { return state.SetVIP(k, s) })
+}
+
+// DeleteVIP deletes a VIP with its backends.
+func (e LBEditor) DeleteVIP(ctx context.Context, k lb.Service) error {
+	return e.edit(ctx, fmt.Sprintf("VIP %s deleted", k), func(state *lb.State) (bool, error) { return state.DeleteVIP(k) })
+}
+
+// AddBackend gives a VIP another backend.
+func (e LBEditor) AddBackend(ctx context.Context, k lb.Service, a netip.Addr, s lb.BackendSpec) error {
+	return e.edit(ctx, fmt.Sprintf("VIP %s: backend %s added", k, a), func(state *lb.State) (bool, error) {
+		return false, state.AddBackend(k, a, s)
+	})
+}
+
+// SetBackend changes a backend.
+func (e LBEditor) SetBackend(ctx context.Context, k lb.Service, a netip.Addr, s lb.BackendSpec) error {
+	return e.edit(ctx, fmt.Sprintf("VIP %s: backend %s changed", k, a), func(state *lb.State) (bool, error) {
+		return state.SetBackend(k, a, s)
+	})
+}
+
+// DeleteBackend takes a backend from a VIP.
+func (e LBEditor) DeleteBackend(ctx context.Context, k lb.Service, a netip.Addr) error {
+	return e.edit(ctx, fmt.Sprintf("VIP %s: backend %s deleted", k, a), func(state *lb.State) (bool, error) {
+		return state.DeleteBackend(k, a)
+	})
+}
+
+// Drain drains a backend, or with an invalid address the VIP; or takes that back.
+func (e LBEditor) Drain(ctx context.Context, k lb.Service, a netip.Addr, drained bool) error {
+	what := fmt.Sprintf("VIP %s", k)
+	if a.IsValid() {
+		what += fmt.Sprintf(": backend %s", a)
+	}
+	said := map[bool]string{true: " is drained", false: " is not drained any more"}[drained]
+	return e.edit(ctx, what+said, func(state *lb.State) (bool, error) { return false, state.Drain(k, a, drained) })
+}
+
+// LBDataPlanes lists the data planes of this network namespace that balance load, for a shell to complete.
+func LBDataPlanes() []string {
+	return collect(datapath.ListHere, func(i *datapath.Instance) []string {
+		if lbplane.OptionsOf(i) == nil {
+			return nil
+		}
+		return []string{i.Name()}
+	})
+}
+
+// LBVIPs lists their VIPs.
+func LBVIPs() []string {
+	return ofVIPs(func(v lb.VIP) []string { return []string{v.Service.String()} })
+}
+
+// LBBackends lists the backends of a VIP.
+func LBBackends(vip string) []string {
+	return ofVIPs(func(v lb.VIP) (names []string) {
+		if v.Service.String() == vip {
+			for _, b := range v.Backends {
+				names = append(names, b.Addr.String())
+			}
+		}
+		return names
+	})
+}
+
+func ofVIPs(names func(lb.VIP) []string) []string {
+	return collect(datapath.ListHere, func(i *datapath.Instance) (all []string) {
+		p, err := lbplane.View(i)
+		if err != nil {
+			return nil
+		}
+		s, err := lb.Load(p)
+		if err != nil {
+			return nil
+		}
+		for _, v := range s.VIPs {
+			all = append(all, names(v)...)
+		}
+		return all
+	})
+}
