@@ -14,84 +14,84 @@ import (
 )
 
 const (
-	// gcPause is how long a GC waits between two slices, and gcSlices how many of them the flow table is: it
-	// takes ten minutes. The longest idle time and that are far less than what times in the table go round in.
+	// gcPause is the time between two slices of the flow table, gcSlices the number of slices. One pass over the table
+	// takes ten minutes. Together with the longest idle time that is far below the 19.5 hours in which its times wrap.
 	gcPause  = time.Second
 	gcSlices = 600
-	// gcBatch bounds how many buckets are swept without a pause in which packets may come in on the CPU.
+	// gcBatch is the largest number of buckets in one run of the program, in which the CPU receives no packets.
 	gcBatch = 1024
 )
 
-// GC frees entries of the flow table whose time is over, some every second. Without it they count as alive
-// again when times of the table have gone round, after 19.5 hours.
+// GC frees expired entries of the flow table, one slice every second. Without it an entry would look alive again once
+// the times of the table wrap, after 19.5 hours.
 type GC struct {
-	inst *datapath.Instance // whose data plane is swept: that of its name
+	inst *datapath.Instance // names the data plane; another process may attach a newer one under this name
 
-	running ebpf.ProgramID // on the interfaces when prog was loaded
-	loaded  ebpf.ProgramID // the pipeline whose flow table prog sweeps, 0 for none
+	running ebpf.ProgramID // the program on the interfaces when prog was loaded
+	loaded  ebpf.ProgramID // the pipeline that has prog's flow table, 0 for none
 	prog    *ebpf.Program  // nil for none
 	buckets uint32
-	next    uint32 // bucket
+	next    uint32 // the first bucket of the next slice
 	last    time.Time
 	failed  error // of the last slice
 }
 
-// NewGC returns one that begins with its first Step.
+// NewGC returns a GC for the data plane of an instance. Its first Step loads the program.
 func NewGC(i *datapath.Instance) *GC { return &GC{inst: i} }
 
-// Step sweeps a slice of the flow table that is in force, if one is due: call it once a second or more often. With
-// nothing attached, or without the load balancer, it does nothing. Before the next slice is due it returns what the last
-// one has.
-func (s *GC) Step() error {
-	if time.Since(s.last) < gcPause {
-		return s.failed
+// Step frees the expired entries of one slice of the flow table that is in use. Call it at least once a second. A call
+// before the next slice is due returns the error of the last one. Step does nothing while nothing is attached or the load
+// balancer is off.
+func (g *GC) Step() error {
+	if time.Since(g.last) < gcPause {
+		return g.failed
 	}
-	s.last = time.Now()
-	s.failed = s.follow()
-	if s.failed == nil && s.prog != nil {
-		_, s.failed = s.collect((s.buckets + gcSlices - 1) / gcSlices)
+	g.last = time.Now()
+	g.failed = g.follow()
+	if g.failed == nil && g.prog != nil {
+		_, g.failed = g.collect((g.buckets + gcSlices - 1) / gcSlices)
 	}
-	if s.failed != nil {
-		s.failed = fmt.Errorf("sweeping the flow table of %s: %w", s.inst.Name(), s.failed)
+	if g.failed != nil {
+		g.failed = fmt.Errorf("freeing dead flows of %s: %w", g.inst.Name(), g.failed)
 	}
-	return s.failed
+	return g.failed
 }
 
-// follow sees that prog is for the data plane that is in force: another process may have exchanged it.
-func (s *GC) follow() error {
-	if s.inst.Temporary() {
-		return s.load(s.inst) // nobody else can
+// follow loads the program again if another process has replaced the data plane.
+func (g *GC) follow() error {
+	if g.inst.Temporary() {
+		return g.load(g.inst) // no other process can replace it
 	}
-	running := s.inst.RunningProgram()
+	running := g.inst.RunningProgram()
 	switch {
-	case running == 0: // detached, perhaps for good
-		s.Close()
+	case running == 0: // detached
+		g.Close()
 		return nil
-	case running == s.running:
+	case running == g.running:
 		return nil
 	}
-	now, err := s.inst.Now()
+	now, err := g.inst.Now()
 	if bpfobj.NotExist(err) {
-		return nil // it has just been detached
+		return nil // detached meanwhile
 	}
 	if err != nil {
 		return err
 	}
 	defer now.Close()
-	if err := s.load(now); err != nil {
+	if err := g.load(now); err != nil {
 		return err
 	}
-	s.running = running
+	g.running = running
 	return nil
 }
 
-// load makes prog one for the flow table of an instance.
-func (s *GC) load(i *datapath.Instance) error {
+// load loads prog for the flow table of an instance.
+func (g *GC) load(i *datapath.Instance) error {
 	id := pins.ProgramID(i.Program())
-	if id == s.loaded && id != 0 {
-		return nil // the filter in front of it was exchanged
+	if id == g.loaded && id != 0 {
+		return nil // only the filter in front of the pipeline was replaced
 	}
-	s.Close()
+	g.Close()
 	if OptionsOf(i) == nil {
 		return nil
 	}
@@ -104,19 +104,19 @@ func (s *GC) load(i *datapath.Instance) error {
 	}
 	flows := i.Map(bpfobj.PipelineMapLbFlows)
 	spec.Maps[bpfobj.GCMapLbFlows].MaxEntries = flows.MaxEntries()
-	var loaded bpfobj.GCPrograms // the other maps of the object are the stage's, and are not made
+	var loaded bpfobj.GCPrograms // the program uses no other maps, so none is created
 	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
 		MapReplacements: map[string]*ebpf.Map{bpfobj.GCMapLbFlows: flows},
 	})
 	if err != nil {
 		return bpfobj.LoadError(err)
 	}
-	s.prog, s.loaded, s.buckets, s.next = loaded.LbGc, id, flows.MaxEntries(), 0
+	g.prog, g.loaded, g.buckets, g.next = loaded.LbGc, id, flows.MaxEntries(), 0
 	return nil
 }
 
-// gcIdle returns how old entries must be to be freed, by state, in ticks. One that FIN or RST has ended may still go on
-// for as long as an open one (lb_resumes in bpf/lb/assign.h).
+// gcIdle returns after how many ticks entries are freed, by state. An entry that a FIN or RST has closed stays as long as
+// an open one: the segment may have been forged, and then the flow resumes (lb_resumes in bpf/lb/assign.h).
 func (o *Options) gcIdle() [4]uint16 {
 	const open, closing = bpfobj.PipelineLbFlowStateLB_FLOW_OPEN, bpfobj.PipelineLbFlowStateLB_FLOW_CLOSING
 	ticks := o.idle()
@@ -134,28 +134,28 @@ func (r gcRange) bytes() []byte {
 	return b
 }
 
-// sweep sweeps so many buckets, or as many as there are before the end, and returns how many entries it has freed.
-func (s *GC) collect(count uint32) (freed uint64, err error) {
-	end := min(s.next+count, s.buckets)
-	for s.next < end {
-		r := gcRange{first: s.next, count: min(end-s.next, gcBatch)}
-		n, err := s.prog.Run(&ebpf.RunOptions{Data: r.bytes()})
+// collect works on the next count buckets, or on those that are left in this pass. It returns the number of entries freed.
+func (g *GC) collect(count uint32) (freed uint64, err error) {
+	end := min(g.next+count, g.buckets)
+	for g.next < end {
+		r := gcRange{first: g.next, count: min(end-g.next, gcBatch)}
+		n, err := g.prog.Run(&ebpf.RunOptions{Data: r.bytes()})
 		if err != nil {
 			return freed, err
 		}
 		freed += uint64(n)
-		s.next += r.count
+		g.next += r.count
 	}
-	if s.next == s.buckets {
-		s.next = 0
+	if g.next == g.buckets {
+		g.next = 0
 	}
 	return freed, nil
 }
 
-// Close lets go of what the sweeper has loaded. A later Step loads it again.
-func (s *GC) Close() {
-	if s.prog != nil {
-		s.prog.Close()
+// Close unloads the program. A later Step loads it again.
+func (g *GC) Close() {
+	if g.prog != nil {
+		g.prog.Close()
 	}
-	s.prog, s.loaded, s.running = nil, 0, 0
+	g.prog, g.loaded, g.running = nil, 0, 0
 }

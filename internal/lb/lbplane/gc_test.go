@@ -31,33 +31,33 @@ func (b *bed) gc() *GC {
 }
 
 // round sweeps the whole table, and returns how many entries it has freed and in how many slices.
-func (s *GC) round(t *testing.T, count uint32) (freed uint64, slices int) {
+func (g *GC) round(t *testing.T, count uint32) (freed uint64, slices int) {
 	t.Helper()
-	s.next = 0
+	g.next = 0
 	for {
-		n, err := s.collect(count)
+		n, err := g.collect(count)
 		if err != nil {
 			t.Fatal(err)
 		}
 		freed += n
 		slices++
-		if s.next == 0 {
+		if g.next == 0 {
 			return freed, slices
 		}
 	}
 }
 
 // steps is round by Step, whatever the time.
-func (s *GC) steps(t *testing.T) (n int) {
+func (g *GC) steps(t *testing.T) (n int) {
 	t.Helper()
-	s.next = 0
+	g.next = 0
 	for {
-		s.last = time.Time{}
-		if err := s.Step(); err != nil {
+		g.last = time.Time{}
+		if err := g.Step(); err != nil {
 			t.Fatal(err)
 		}
 		n++
-		if s.next == 0 {
+		if g.next == 0 {
 			return n
 		}
 	}

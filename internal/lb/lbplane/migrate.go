@@ -10,13 +10,13 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// carrier takes flows into a flow table that programs work on, one at a time.
+// migrator inserts flows, one at a time, into a flow table that programs are using.
 type migrator struct{ prog *ebpf.Program }
 
-// migratorTries bounds how often a carrier tries for a bucket that the programs are at.
+// migratorTries is how often a migrator tries to lock a bucket that programs are using.
 const migratorTries = 100
 
-// loadCarrier loads it for the flow table of an instance.
+// loadMigrator loads the program for the flow table.
 func (f flowMap) loadMigrator() (*migrator, error) {
 	spec, err := bpfobj.LoadMigrate()
 	if err != nil {
@@ -31,7 +31,7 @@ func (f flowMap) loadMigrator() (*migrator, error) {
 		}
 	}
 	spec.Maps[bpfobj.MigrateMapLbFlows].MaxEntries = f.buckets()
-	var loaded bpfobj.MigratePrograms // the other maps of the object are the stage's, and are not made
+	var loaded bpfobj.MigratePrograms // the program uses no other maps, so none is created
 	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
 		MapReplacements: map[string]*ebpf.Map{bpfobj.MigrateMapLbFlows: f.flows},
 	})
@@ -41,8 +41,9 @@ func (f flowMap) loadMigrator() (*migrator, error) {
 	return &migrator{loaded.LbMigrate}, nil
 }
 
-// take takes a flow in, unless the table has it or no room for it. One whose bucket stays busy is left behind.
-func (c *migrator) take(e flowEntry) error {
+// insert inserts a flow, unless the table has it already or has no room for it. It gives a flow up whose bucket stays
+// locked.
+func (c *migrator) insert(e flowEntry) error {
 	for range migratorTries {
 		done, err := c.prog.Run(&ebpf.RunOptions{Data: e.bytes()})
 		if err != nil || done != 0 {
@@ -54,7 +55,7 @@ func (c *migrator) take(e flowEntry) error {
 
 func (c *migrator) Close() { c.prog.Close() }
 
-// bytes is struct lb_migrate_entry of bpf/lb/migrate.bpf.c.
+// bytes returns the entry as struct lb_migrate_entry of bpf/lb/migrate.bpf.c.
 func (e flowEntry) bytes() []byte {
 	b := make([]byte, 40)
 	bpfobj.Native.PutUint64(b, e.src[0])

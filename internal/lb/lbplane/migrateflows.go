@@ -13,18 +13,22 @@ import (
 )
 
 /*
-migrateFlows brings the flows of a flow table of another size into the new program's. It is called once that program is
-ready, again just before it comes into force, for the flows of the meantime, and once more (running) when it is in
-force, for those that have come then. A flow whose first packets the old program has seen after the second time, and
-whose next one the new program sees before the third is over, is one that the new program does not know: it gives it the
-backend that the ring says, which is the one that it has got before unless the rings have changed with the swap.
+migrateFlows copies the flows of a flow table of another size into the table of a new program. It runs three times:
 
-While programs run, each flow is taken in by a program too (bpf/lb/migrate.bpf.c), which has the bucket to itself meanwhile. One whose
-bucket stays busy is left behind.
+	when the new program is loaded,
+	just before it is attached, for the flows since the first run,
+	once it is attached (running), for the flows since the second run.
 
-Flows that have expired stay behind too, but those that FIN or RST has closed come along for as long as they may go on: the
-segment may have been forged. If a bucket of a smaller table overflows, those remain that have had more than one
-packet, and of them the latest; the others go by the ring from then on.
+A flow is missed if its first packets reach the old program after the second run and its next packet reaches the new one
+before the end of the third. The new program then assigns it by the ring. That is the same backend as before unless the
+rings have changed too.
+
+In the third run the new program uses the table already. Then another program inserts each flow (bpf/lb/migrate.bpf.c),
+because it can lock the bucket. A flow whose bucket stays locked is not copied.
+
+Expired flows are not copied. A flow that a FIN or RST has closed is copied until it is too old to resume, because the
+segment may have been forged. If a bucket of a smaller table overflows, it keeps the flows of more than one packet, and
+of those the latest. All others are assigned by the ring from then on.
 */
 func (f flowMap) migrateFlows(flows *ebpf.Map, running bool) error {
 	from, err := openFlowTable(flows, 0, flows.MaxEntries(), unix.PROT_READ)
@@ -41,7 +45,7 @@ func (f flowMap) migrateFlows(flows *ebpf.Map, running bool) error {
 	if err != nil {
 		return fmt.Errorf("taking over the flows of %s: %w", f.of, err)
 	}
-	take := func(e flowEntry) error {
+	insert := func(e flowEntry) error {
 		to.insert(e, clock)
 		return nil
 	}
@@ -51,18 +55,18 @@ func (f flowMap) migrateFlows(flows *ebpf.Map, running bool) error {
 			return fmt.Errorf("taking over the flows of %s: %w", f.of, err)
 		}
 		defer c.Close()
-		take = func(e flowEntry) error {
+		insert = func(e flowEntry) error {
 			if _, way, known := to.place(e, clock); known || way < 0 {
 				return nil
 			}
-			return c.take(e)
+			return c.insert(e)
 		}
 	}
-	kept := clock
-	kept.idle = f.options.gcIdle()
+	gcClock := clock
+	gcClock.idle = f.options.gcIdle()
 	from.visit(func(k flowKey, backend BackendID, t uint16) bool {
-		if !kept.expired(t) {
-			err = take(flowEntry{k, k.hash(f.secret), backend, t})
+		if !gcClock.expired(t) {
+			err = insert(flowEntry{k, k.hash(f.secret), backend, t})
 		}
 		return err == nil
 	})
@@ -72,23 +76,23 @@ func (f flowMap) migrateFlows(flows *ebpf.Map, running bool) error {
 	return nil
 }
 
-// flowEntry is what a flow table has of a flow.
+// flowEntry is a flow in a flow table.
 type flowEntry struct {
 	flowKey
 	hash    uint64
 	backend BackendID
-	time    uint16 // and state
+	time    uint16 // of the last packet: ticks in the upper 14 bits, state in the lower 2
 }
 
-// insert puts an entry into a table that no program works on yet. An entry of the same flow is brought up to it.
+// insert puts an entry into a table that no program uses yet. It overwrites an entry of the same flow.
 func (t flowTable) insert(e flowEntry, clock flowClock) {
 	if b, way, _ := t.place(e, clock); way >= 0 {
 		writeEntry(b, way, e)
 	}
 }
 
-// place returns where an entry belongs: the way that its flow has already (known), else a free one or one that is worth
-// less, and -1 if there is none.
+// place returns the bucket and the way for an entry: the way that has the flow already (known), else a free one, else the
+// one with the least worth below that of the entry, else -1.
 func (t flowTable) place(e flowEntry, clock flowClock) (b *bpfobj.PipelineLbBucket, victim int, known bool) {
 	tag := flowTag(e.hash)
 	b = &t.buckets[scaled(e.hash, uint32(len(t.buckets)))]
@@ -101,7 +105,7 @@ func (t flowTable) place(e flowEntry, clock flowClock) (b *bpfobj.PipelineLbBuck
 		}
 		var worth uint32
 		if other != 0 {
-			worth = clock.worth(b.Time[way]) + 1 // a free way is better
+			worth = clock.worth(b.Time[way]) + 1 // a free way has 0
 		}
 		if worth < least {
 			victim, least = way, worth
@@ -110,8 +114,8 @@ func (t flowTable) place(e flowEntry, clock flowClock) (b *bpfobj.PipelineLbBuck
 	return b, victim, false
 }
 
-// writeEntry is what lb_entry_write of bpf/lb/flow_insert.h does with a way, but without the bucket's lock: a process may be killed
-// while it has that.
+// writeEntry writes a way as lb_entry_write of bpf/lb/flow_insert.h does, but without the bucket's lock: nobody would
+// unlock the bucket if this process were killed.
 func writeEntry(b *bpfobj.PipelineLbBucket, way int, e flowEntry) {
 	to := &b.Entry[way]
 	seq := atomic.LoadUint32(&to.Seq) | 1

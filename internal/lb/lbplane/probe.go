@@ -20,39 +20,39 @@ import (
 	"culvert/internal/datapath"
 )
 
-// probeMark is CHECK_MARK of bpf/lb/probe.bpf.c.
+// probeMark is LB_PROBE_MARK of bpf/lb/probe.bpf.c, in the upper 12 bits.
 const probeMark = 0xc01 << numberBits
 
-// ProbeMark returns the mark (SO_MARK) of sockets whose packets to the VIP go to a backend, while Checks are attached:
-// 0xc01 in the upper 12 bits, and the number of the backend. `ip rule` with fwmark 0xc0100000/0xfff00000 chooses a
-// route for all of them.
-func ProbeMark(o BackendID) uint32 { return probeMark | o.Number() }
+// ProbeMark returns the mark (SO_MARK) for sockets that probe a backend: 0xc01 in the upper 12 bits, and the number of
+// the backend below. While Probes are attached, the packets of such a socket to a VIP go to that backend. One `ip rule`
+// with fwmark 0xc0100000/0xfff00000 matches all probes.
+func ProbeMark(id BackendID) uint32 { return probeMark | id.Number() }
 
-// Checks gives packets of marked sockets to backends: sockets of this host that have connected to a VIP. They are
-// encapsulated like those of clients. The kernel sends them to where its route to the VIP leads, and a program finds
-// them there as they leave the interface.
+// Probes sends the packets of health checks to backends. They come from sockets of this host that have a ProbeMark and
+// have connected to a VIP. The kernel routes them to the VIP. A program on the egress of that interface encapsulates them
+// like packets of clients and redirects them to the backend.
 type Probes struct {
 	prog     *ebpf.Program
 	backends *ebpf.Map
-	link     *netlink.Handle
+	netlink  *netlink.Handle
 
-	mu   sync.Mutex
-	on   map[int]io.Closer // by index of the interface
-	ways map[netip.Addr]probeRoute
+	mu       sync.Mutex
+	attached map[int]io.Closer // by interface index
+	routes   map[netip.Addr]probeRoute
 }
 
-// probeRoute is how packets of checks leave.
+// probeRoute is what the routing table has answered for a VIP.
 type probeRoute struct {
 	asked time.Time
-	err   error
+	err   error // why probes cannot leave, nil if they can
 }
 
-// probeRouteAge is how long an answer of the routing table is taken for true.
+// probeRouteAge is how long an answer of the routing table is used.
 const probeRouteAge = time.Second
 
-// AttachProbes attaches the program that Checks are to the interfaces of the instance, for as long as the process lives;
-// others follow when Ready finds that checks leave by them. It reads the backends of this generation of the instance:
-// after the next Attach it has to be called again, and the former Checks closed then.
+// AttachProbes attaches the probe program to the egress of the instance's interfaces. Ready attaches it to other
+// interfaces when probes leave by them. The program stays until Close or the end of the process. It reads the backends of
+// the program that is loaded now: after the next datapath.Attach, call AttachProbes again and then close the old Probes.
 func AttachProbes(i *datapath.Instance) (*Probes, error) {
 	if OptionsOf(i) == nil {
 		return nil, fmt.Errorf("checking backends of %s: %w", i.Name(), errOff)
@@ -72,7 +72,9 @@ func AttachProbes(i *datapath.Instance) (*Probes, error) {
 		prog.Close()
 		return nil, fmt.Errorf("checking backends of %s: route netlink: %w", i.Name(), err)
 	}
-	c := &Probes{prog: prog, backends: backends, link: handle, on: make(map[int]io.Closer), ways: make(map[netip.Addr]probeRoute)}
+	c := &Probes{
+		prog: prog, backends: backends, netlink: handle, attached: make(map[int]io.Closer), routes: make(map[netip.Addr]probeRoute),
+	}
 	ports := i.Attached()
 	if !i.Temporary() {
 		ports = i.AttachedNow()
@@ -80,9 +82,9 @@ func AttachProbes(i *datapath.Instance) (*Probes, error) {
 	for _, name := range ports {
 		p, err := net.InterfaceByName(name)
 		if err != nil {
-			continue // it has just gone
+			continue // it has just been deleted
 		}
-		if err := c.cover(p.Index); err != nil {
+		if err := c.attach(p.Index); err != nil {
 			return nil, errors.Join(fmt.Errorf("checking backends of %s: %w", i.Name(), err), c.Close())
 		}
 	}
@@ -100,7 +102,7 @@ func loadProbe(i *datapath.Instance) (*ebpf.Program, error) {
 	backends, vips := i.Map(bpfobj.PipelineMapLbBackends), i.Map(bpfobj.PipelineMapLbVips)
 	spec.Maps[bpfobj.ProbeMapLbBackends].MaxEntries = backends.MaxEntries()
 	spec.Maps[bpfobj.ProbeMapLbVips].MaxEntries = vips.MaxEntries()
-	var loaded bpfobj.ProbePrograms // the other maps of the object are the stage's, and are not made
+	var loaded bpfobj.ProbePrograms // the program uses no other maps, so none is created
 	err = spec.LoadAndAssign(&loaded, &ebpf.CollectionOptions{
 		MapReplacements: map[string]*ebpf.Map{bpfobj.ProbeMapLbBackends: backends, bpfobj.ProbeMapLbVips: vips},
 	})
@@ -110,39 +112,39 @@ func loadProbe(i *datapath.Instance) (*ebpf.Program, error) {
 	return loaded.LbProbe, nil
 }
 
-// cover sees that the program is on an interface.
-func (c *Probes) cover(ifIndex int) error {
-	if c.on[ifIndex] != nil {
+// attach attaches the program to an interface unless it is there already.
+func (c *Probes) attach(ifIndex int) error {
+	if c.attached[ifIndex] != nil {
 		return nil
 	}
-	on, err := attachProbe(c.link, c.prog, ifIndex)
+	l, err := attachProbe(c.netlink, c.prog, ifIndex)
 	if err != nil {
 		return err
 	}
-	c.on[ifIndex] = on
+	c.attached[ifIndex] = l
 	return nil
 }
 
-// Close takes the program off. Packets of checks go to where the routing table leads then.
+// Close detaches the program. After that the routing table decides where probes go.
 func (c *Probes) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error
-	for _, on := range c.on {
-		errs = append(errs, on.Close())
+	for _, l := range c.attached {
+		errs = append(errs, l.Close())
 	}
-	clear(c.on)
-	c.link.Close()
+	clear(c.attached)
+	c.netlink.Close()
 	c.backends.Close()
 	c.prog.Close()
 	return errors.Join(errs...)
 }
 
-// Ready says why packets with the mark of a backend cannot get from here to it, if that is so: the kernel has to have a
-// route to the VIP that is not this host itself, and the balancer a next hop of the backend. The text is for the user.
-// It may be called before each check: what the routing table says is kept for a second.
+// Ready returns nil if probes with the mark of a backend can reach it, else an error for the user that says why not. The
+// kernel needs a route to the VIP that does not end at this host, and the load balancer needs a next hop of the backend.
+// Call it before each probe: the answer of the routing table is cached for a second.
 func (c *Probes) Ready(vip netip.Addr, mark uint32) error {
-	if err := c.wayTo(vip); err != nil {
+	if err := c.route(vip); err != nil {
 		return err
 	}
 	var slot bpfobj.PipelineLbBackendLatch
@@ -155,25 +157,25 @@ func (c *Probes) Ready(vip netip.Addr, mark uint32) error {
 	return nil
 }
 
-// wayTo is way from memory.
-func (c *Probes) wayTo(vip netip.Addr) error {
+// route returns why probes to a VIP cannot leave, nil if they can. Answers come from the cache while they are fresh.
+func (c *Probes) route(vip netip.Addr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w, asked := c.ways[vip]
-	if asked && time.Since(w.asked) < probeRouteAge {
-		return w.err
+	r, cached := c.routes[vip]
+	if cached && time.Since(r.asked) < probeRouteAge {
+		return r.err
 	}
-	if !asked && len(c.ways) >= 2*MaxVIPs {
-		clear(c.ways) // most have gone
+	if !cached && len(c.routes) >= 2*MaxVIPs {
+		clear(c.routes) // most of these VIPs have been deleted
 	}
-	w = probeRoute{asked: time.Now(), err: c.way(vip)}
-	c.ways[vip] = w
-	return w.err
+	r = probeRoute{asked: time.Now(), err: c.lookUpRoute(vip)}
+	c.routes[vip] = r
+	return r.err
 }
 
-// way says why packets to a VIP do not pass the program, if that is so.
-func (c *Probes) way(vip netip.Addr) error {
-	routes, err := c.link.RouteGetWithOptions(vip.AsSlice(), &netlink.RouteGetOptions{Mark: probeMark})
+// lookUpRoute asks the routing table how probes to a VIP leave and attaches the program there.
+func (c *Probes) lookUpRoute(vip netip.Addr) error {
+	routes, err := c.netlink.RouteGetWithOptions(vip.AsSlice(), &netlink.RouteGetOptions{Mark: probeMark})
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("no route to the VIP %s for its checks to leave by", vip)
@@ -184,12 +186,12 @@ func (c *Probes) way(vip netip.Addr) error {
 	case len(routes) != 1 || routes[0].Type != unix.RTN_UNICAST:
 		return fmt.Errorf("no route to the VIP %s for its checks to leave by", vip)
 	}
-	out, err := c.link.LinkByIndex(routes[0].LinkIndex)
+	out, err := c.netlink.LinkByIndex(routes[0].LinkIndex)
 	if err != nil {
 		return fmt.Errorf("asking for the route to %s: %w", vip, err)
 	}
 	if out.Attrs().EncapType != "ether" {
 		return fmt.Errorf("the route to %s leaves by %s, which is no Ethernet", vip, out.Attrs().Name)
 	}
-	return c.cover(routes[0].LinkIndex)
+	return c.attach(routes[0].LinkIndex)
 }

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attachProbe puts the program on the way out of an interface, in front of others. It passes all packets but its own.
+// attachProbe attaches the program to the egress of an interface, in front of others. It lets all packets but probes pass.
 func attachProbe(h *netlink.Handle, prog *ebpf.Program, ifIndex int) (io.Closer, error) {
 	l, err := link.AttachTCX(link.TCXOptions{
 		Interface: ifIndex, Program: prog, Attach: ebpf.AttachTCXEgress, Anchor: link.Head(),
 	})
-	if errors.Is(err, ebpf.ErrNotSupported) { // before Linux 6.6
+	if errors.Is(err, ebpf.ErrNotSupported) { // Linux before 6.6 has no TCX
 		return attachProbeFilter(h, prog, ifIndex)
 	}
 	if err != nil {
@@ -27,15 +27,15 @@ func attachProbe(h *netlink.Handle, prog *ebpf.Program, ifIndex int) (io.Closer,
 	return l, nil
 }
 
-// probePriority of the filter comes before those that the kernel chooses, and is one that nobody else is likely to have.
+// probePriority is the priority of the filter. It comes before those that the kernel assigns, and is unlikely to be in use.
 const probePriority = 0xc01
 
-// probeFilter is a classifier of tc(8). One that a killed process has left is replaced by the next.
+// probeFilter is a classifier of tc(8). If a killed process leaves one behind, the next process replaces it.
 type probeFilter struct {
-	h      *netlink.Handle
-	filter netlink.BpfFilter
-	id     ebpf.ProgramID
-	made   bool // the qdisc too
+	h         *netlink.Handle
+	filter    netlink.BpfFilter
+	id        ebpf.ProgramID
+	madeQdisc bool // the clsact qdisc was added for this filter
 }
 
 func attachProbeFilter(h *netlink.Handle, prog *ebpf.Program, ifIndex int) (io.Closer, error) {
@@ -54,7 +54,7 @@ func attachProbeFilter(h *netlink.Handle, prog *ebpf.Program, ifIndex int) (io.C
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("adding a clsact qdisc to interface %d: %w (it takes the modules sch_ingress and cls_bpf)", ifIndex, err)
 	}
-	c.made = err == nil
+	c.madeQdisc = err == nil
 	if err := h.FilterReplace(&c.filter); err != nil {
 		return nil, errors.Join(fmt.Errorf("adding a filter to egress of interface %d, which takes a clsact qdisc: %w", ifIndex, err), c.Close())
 	}
@@ -67,7 +67,8 @@ func (c *probeFilter) qdisc() netlink.Qdisc {
 	}}
 }
 
-// Close takes the filter off unless it has been replaced, and the qdisc if it was made for the filter and has no other.
+// Close deletes the filter unless another process has replaced it. It deletes the qdisc if it was added for this filter and
+// has no other.
 func (c *probeFilter) Close() error {
 	dev := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: c.filter.LinkIndex}}
 	var left int
@@ -90,7 +91,7 @@ func (c *probeFilter) Close() error {
 			}
 		}
 	}
-	if !c.made || left > 0 {
+	if !c.madeQdisc || left > 0 {
 		return nil
 	}
 	if err := c.h.QdiscDel(c.qdisc()); err != nil && !errors.Is(err, unix.ENODEV) {

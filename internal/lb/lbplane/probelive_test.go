@@ -46,9 +46,9 @@ func TestProbeLive(t *testing.T) {
 	for n, tt := range []struct{ route, backend uint32 }{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {1, 1}} {
 		if n == 4 { // and on a kernel without tcx
 			up := testbed.Device(t, "up0").Index
-			b.must(b.probes.on[up].Close())
+			b.must(b.probes.attached[up].Close())
 			var err error
-			b.probes.on[up], err = attachProbeFilter(b.probes.link, b.probes.prog, up)
+			b.probes.attached[up], err = attachProbeFilter(b.probes.netlink, b.probes.prog, up)
 			b.must(err)
 		}
 		offload(t, "up0", tt.route)

@@ -214,7 +214,7 @@ func TestProbeWay(t *testing.T) {
 		t.Errorf("without a next hop: %v", err)
 	}
 	for _, ifIndex := range []int{b.in.Index, b.out.Index} {
-		if probes.on[ifIndex] == nil {
+		if probes.attached[ifIndex] == nil {
 			t.Errorf("the program is not on interface %d", ifIndex)
 		}
 	}
@@ -225,13 +225,13 @@ func TestProbeFilter(t *testing.T) {
 	b := newBed(t, Options{})
 	probes := mustAttachProbes(t, b.inst)
 	again := mustAttachProbes(t, b.inst)
-	filters := func() int { return countFilters(t, probes.link, b.out.Index) }
-	first, err := attachProbeFilter(probes.link, probes.prog, b.out.Index)
+	filters := func() int { return countFilters(t, probes.netlink, b.out.Index) }
+	first, err := attachProbeFilter(probes.netlink, probes.prog, b.out.Index)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The next generation takes its place, and it leaves that alone.
-	second, err := attachProbeFilter(probes.link, again.prog, b.out.Index)
+	second, err := attachProbeFilter(probes.netlink, again.prog, b.out.Index)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,31 +243,31 @@ func TestProbeFilter(t *testing.T) {
 		t.Fatalf("%d filters, not one: the former has taken the latter away", n)
 	}
 	// A filter of somebody else keeps the qdisc.
-	third, err := attachProbeFilter(probes.link, probes.prog, b.in.Index)
+	third, err := attachProbeFilter(probes.netlink, probes.prog, b.in.Index)
 	b.must(err)
-	foreign := addForeignFilter(t, probes.link, b.in.Index)
+	foreign := addForeignFilter(t, probes.netlink, b.in.Index)
 	b.must(third.Close())
-	if n := countFilters(t, probes.link, b.in.Index); n != 1 {
+	if n := countFilters(t, probes.netlink, b.in.Index); n != 1 {
 		t.Fatalf("%d filters are left, not the foreign one", n)
 	}
-	b.must(probes.link.FilterDel(foreign))
+	b.must(probes.netlink.FilterDel(foreign))
 	// Somebody else's qdisc stays.
 	b.must(second.Close())
 	if n := filters(); n != 0 {
 		t.Fatalf("%d filters are left", n)
 	}
 	for ifIndex, want := range map[int]int{b.in.Index: 1, b.out.Index: 1} {
-		if n := countClsact(t, probes.link, ifIndex); n != want {
+		if n := countClsact(t, probes.netlink, ifIndex); n != want {
 			t.Errorf("%d clsact qdiscs on interface %d, not %d", n, ifIndex, want)
 		}
 	}
-	fourth, err := attachProbeFilter(probes.link, probes.prog, testbed.AddVeth(t, "x0", "x0p").Index)
+	fourth, err := attachProbeFilter(probes.netlink, probes.prog, testbed.AddVeth(t, "x0", "x0p").Index)
 	b.must(err)
 	b.must(fourth.Close())
-	if n := countClsact(t, probes.link, testbed.Device(t, "x0").Index); n != 0 {
+	if n := countClsact(t, probes.netlink, testbed.Device(t, "x0").Index); n != 0 {
 		t.Error("the qdisc stays behind")
 	}
-	fifth, err := attachProbeFilter(probes.link, probes.prog, testbed.Device(t, "x0").Index)
+	fifth, err := attachProbeFilter(probes.netlink, probes.prog, testbed.Device(t, "x0").Index)
 	b.must(err)
 	testbed.DeleteDevice(t, "x0")
 	if err := fifth.Close(); err != nil {
