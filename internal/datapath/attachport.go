@@ -13,11 +13,11 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// Wanted names the interfaces that the instance was told to be on.
-func (i *Instance) Wanted() []string { return slices.Sorted(slices.Values(i.meta.Attached)) }
+// Configured returns the interfaces that the instance is to be on (Options.Interfaces), sorted.
+func (i *Instance) Configured() []string { return slices.Sorted(slices.Values(i.meta.Attached)) }
 
-// Unattached lists those of them that do not carry it. Of an instance in another network namespace it is known only that
-// an interface was deleted, not whether there is a new one.
+// Unattached returns those of the configured interfaces that do not carry the program. For an instance of another network
+// namespace it tells that an interface was deleted, but not whether another one has its name.
 func (i *Instance) Unattached() []pins.Unattached {
 	var all []pins.Unattached
 	if i.temporary {
@@ -25,7 +25,7 @@ func (i *Instance) Unattached() []pins.Unattached {
 	}
 	here := i.Here()
 	live := i.livePins()
-	for _, name := range i.Wanted() {
+	for _, name := range i.Configured() {
 		if _, on := live[name]; on {
 			continue
 		}
@@ -47,8 +47,8 @@ func (i *Instance) Unattached() []pins.Unattached {
 	return all
 }
 
-// AttachedPorts implements stats.AttachedSource, with the interfaces of its network namespace that carry, or have lost, what
-// is attached without a data plane.
+// AttachedPorts implements stats.AttachedSource. It includes the interfaces of the instance's network namespace that carry,
+// or have lost, a program that is attached without a data plane (pins.Ports).
 func (i *Instance) AttachedPorts() map[string]bool {
 	all := pins.Ports(i.meta.NetNS, i.Here())
 	for _, name := range i.meta.Attached {
@@ -60,9 +60,10 @@ func (i *Instance) AttachedPorts() map[string]bool {
 	return all
 }
 
-// AttachPort attaches the instance, which this process serves, to an interface that it was told to be on: one that has
-// come only now, or was made again. It goes on with the counters of its name, and so does what is in front of it. An interface that had the name before and has another one now goes on carrying the instance. One that
-// somebody is just detaching, not deleting, is pins.ErrGone.
+// AttachPort attaches the instance, which this process serves, to a configured interface that has appeared or was made
+// again. The counters of its name go on, and programs in front are rebuilt if they need it. An interface that was attached
+// under this name and was renamed since goes on carrying the instance. The error wraps pins.ErrGone if another process has
+// just detached the interface.
 func (i *Instance) AttachPort(u pins.Unattached) error {
 	name := u.Interface
 	if !slices.Contains(i.meta.Attached, name) {
@@ -86,14 +87,14 @@ func (i *Instance) AttachPort(u pins.Unattached) error {
 	}
 	path := pins.LinkPath(i.dir, name)
 	if _, on := pins.On(i.dir, p.Index); on {
-		return nil // since the caller has looked
+		return nil // another process has attached it meanwhile
 	}
 	if _, err := os.Lstat(path); err != nil && u.Why == pins.Replaced {
 		return fmt.Errorf("interface %s: %w", name, pins.ErrGone)
 	}
 	i.mu.Lock()
 	if err = i.fillPorts([]*net.Interface{p}); err == nil {
-		err = i.fillPartsOfPorts([]*net.Interface{p})
+		err = i.fillStagePorts([]*net.Interface{p})
 	}
 	i.mu.Unlock()
 	if err != nil {
@@ -110,14 +111,14 @@ func (i *Instance) AttachPort(u pins.Unattached) error {
 	return nil
 }
 
-// attachPort attaches to an interface with what is in front, which may know interfaces by their indexes.
+// attachPort rebuilds the programs in front that know interfaces by their indexes, and attaches to the interface.
 func (i *Instance) attachPort(p *net.Interface, path string) error {
 	now, err := openInstance(i.dir)
 	if err != nil {
 		return fmt.Errorf("attaching to %s: %w", p.Name, err)
 	}
 	defer now.Close()
-	if err := now.followPort(i.parts, p); err != nil {
+	if err := now.rebuildFor(i.parts, p); err != nil {
 		return fmt.Errorf("attaching to %s: %w", p.Name, err)
 	}
 	if now.fronts, _, err = now.openFronts(); err != nil { // now closes them
@@ -126,7 +127,7 @@ func (i *Instance) attachPort(p *net.Interface, path string) error {
 	return attachLink(now, p, path)
 }
 
-// Removed tells whether an instance that this process serves was removed by somebody else, as by 'culvert detach --all'.
+// Removed tells whether another process has removed the instance that this process serves, as 'culvert detach --all' does.
 func (i *Instance) Removed() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -141,9 +142,9 @@ func (i *Instance) Removed() bool {
 	return errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(mine, there)
 }
 
-// Restore pins an instance that was removed again, with the counters, keys, next hops and flows that this process has
-// kept of it, and what was in front of it when KeepFronts last looked; fronts is false if it never did. What is on no
-// interface then is for AttachPort.
+// Restore pins a removed instance again, with its counters, keys, next hops and flows, whose maps this process has open, and
+// with what was in front of it when KeepFronts last succeeded. Fronts is false if KeepFronts has never succeeded. The
+// instance is on no interface then: AttachPort attaches it.
 func (i *Instance) Restore() (fronts bool, err error) {
 	dir, err := makeInstanceDir(i.meta.NetNS, i.Name())
 	if err != nil {

@@ -16,10 +16,11 @@ import (
 	"culvert/internal/testbed"
 )
 
-// TestCarriedByName renames interfaces under an instance on v0 and v2, moves them to other network namespaces and makes
-// others of their names: what it tells of each name is true, and AttachPort brings it to where it is missing.
-func TestCarriedByName(t *testing.T) {
-	own := func(t *testing.T) *os.File {
+// TestNamesOfInterfaces renames interfaces that carry an instance, moves them to other network namespaces and makes new ones
+// with their names. Attached and Unattached are right afterwards, and AttachPort attaches what is missing. The instance is
+// configured for v0 and v2.
+func TestNamesOfInterfaces(t *testing.T) {
+	currentSpace := func(t *testing.T) *os.File {
 		f, err := os.Open("/proc/thread-self/ns/net")
 		if err != nil {
 			t.Fatal(err)
@@ -32,7 +33,7 @@ func TestCarriedByName(t *testing.T) {
 		change   func(t *testing.T)
 		attached []string // before AttachPort
 		want     []pins.Unattached
-		after    []string
+		after    []string // attached after AttachPort
 	}{
 		{"renamed", func(t *testing.T) { testbed.Rename(t, "v0", "w0") }, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
 		{"swapped", func(t *testing.T) {
@@ -41,39 +42,39 @@ func TestCarriedByName(t *testing.T) {
 			testbed.Rename(t, "x", "v2")
 		},
 			[]string{"v0", "v2"}, nil, []string{"v0", "v2"}},
-		{"renamed, and another one", func(t *testing.T) { testbed.Rename(t, "v0", "w0"); testbed.AddVeth(t, "v0", "v7") },
+		{"renamed, and a new one with its name", func(t *testing.T) { testbed.Rename(t, "v0", "w0"); testbed.AddVeth(t, "v0", "v7") },
 			[]string{"v2", "w0"}, []pins.Unattached{{Interface: "v0", Why: pins.Replaced, Renamed: "w0"}}, []string{"v0", "v2", "w0"}},
-		{"renamed, and another one, that too", func(t *testing.T) {
+		{"renamed, a new one with its name, and the names swapped", func(t *testing.T) {
 			testbed.Rename(t, "v0", "w0")
 			testbed.AddVeth(t, "v0", "v7")
 			testbed.Rename(t, "v0", "u0")
 			testbed.Rename(t, "w0", "v0")
 		}, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
-		{"to the name of one that has gone", func(t *testing.T) { testbed.DeleteDevice(t, "v0"); testbed.Rename(t, "v2", "v0") },
+		{"renamed to the name of a deleted one", func(t *testing.T) { testbed.DeleteDevice(t, "v0"); testbed.Rename(t, "v2", "v0") },
 			[]string{"v0"}, []pins.Unattached{{Interface: "v2", Why: pins.Gone, Renamed: "v0"}}, []string{"v0"}},
 		{"moved", func(t *testing.T) { testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, 0)) },
 			[]string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}, []string{"v2"}},
-		{"moved, to the index of the other one", func(t *testing.T) {
+		{"moved, where it gets the index of the other one", func(t *testing.T) {
 			testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, testbed.Device(t, "v2").Index-1))
 		},
 			[]string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}, []string{"v2"}},
-		{"moved, and another one", func(t *testing.T) {
+		{"moved, and a new one with its name", func(t *testing.T) {
 			testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, 0))
 			testbed.AddVeth(t, "v0", "v7")
 		},
 			[]string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Replaced, Moved: true}}, []string{"v0", "v2"}},
-		{"moved, and another one with its index", func(t *testing.T) {
+		{"moved, and a new one with its name and index", func(t *testing.T) {
 			index := testbed.Device(t, "v0").Index
 			testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, 0))
 			testbed.AddVethAt(t, index, "v0", "v7")
 		}, []string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Replaced, Moved: true}}, []string{"v0", "v2"}},
-		{"moved, and one of another name with its index", func(t *testing.T) {
+		{"moved, and a new one with its index and another name", func(t *testing.T) {
 			index := testbed.Device(t, "v0").Index
 			testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, 0))
 			testbed.AddVethAt(t, index, "v9", "v7")
 		}, []string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}, []string{"v2"}},
 		{"moved, and back", func(t *testing.T) {
-			here, there := own(t), testbed.OtherSpace(t, 0)
+			here, there := currentSpace(t), testbed.OtherSpace(t, 0)
 			testbed.MoveDevice(t, "v0", there)
 			if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
 				t.Fatal(err)
@@ -83,7 +84,7 @@ func TestCarriedByName(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{"v0", "v2"}, nil, []string{"v0", "v2"}},
-		{"deleted, and another one", func(t *testing.T) { testbed.DeleteDevice(t, "v0"); testbed.AddVeth(t, "v0", "v7") },
+		{"deleted, and a new one with its name", func(t *testing.T) { testbed.DeleteDevice(t, "v0"); testbed.AddVeth(t, "v0", "v7") },
 			[]string{"v2"}, []pins.Unattached{{Interface: "v0", Why: pins.Replaced}}, []string{"v0", "v2"}},
 	}
 	for _, tt := range tests {
@@ -93,13 +94,13 @@ func TestCarriedByName(t *testing.T) {
 			testbed.AddVeth(t, "v2", "v3")
 			inst := mustAttach(t, "v0", "v2")
 			tt.change(t)
-			// A process that has not attached sees the same.
-			seen, err := openInstance(inst.dir)
+			// A process that has not attached finds the same.
+			opened, err := openInstance(inst.dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer seen.Close()
-			for _, i := range []*Instance{inst, seen} {
+			defer opened.Close()
+			for _, i := range []*Instance{inst, opened} {
 				if got := i.Attached(); !slices.Equal(got, tt.attached) {
 					t.Errorf("attached to %v, want %v", got, tt.attached)
 				}
@@ -124,7 +125,7 @@ func TestCarriedByName(t *testing.T) {
 			if got := inst.Attached(); !slices.Equal(got, tt.after) {
 				t.Errorf("attached to %v in the end, want %v", got, tt.after)
 			}
-			// Whatever is said to carry it does.
+			// The interfaces in Attached do carry a program.
 			for _, name := range inst.Attached() {
 				index := inst.livePins()[name].Index
 				dev, err := net.InterfaceByIndex(index)
@@ -134,7 +135,7 @@ func TestCarriedByName(t *testing.T) {
 					t.Errorf("%s carries no program", dev.Name)
 				}
 			}
-			// And the next process has it on v0 and v2, where they are, and nowhere else.
+			// After the next Attach, v0 and v2 carry it, if they exist, and no other interface does.
 			inst.Close()
 			var names []string
 			for _, name := range []string{"v0", "v2"} {
@@ -159,7 +160,7 @@ func TestCarriedByName(t *testing.T) {
 	}
 }
 
-// TestDetachRenamed takes the program off by the names that Attached gives.
+// TestDetachRenamed detaches by the names that Attached returns.
 func TestDetachRenamed(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
@@ -168,14 +169,14 @@ func TestDetachRenamed(t *testing.T) {
 	testbed.Rename(t, "v0", "w0")
 	testbed.AddVeth(t, "v0", "v7")
 	if err := inst.Detach("v0"); err == nil || testbed.XDPProgram(t, "w0") == 0 {
-		t.Errorf("detached from v0, which is another one: %v; w0 carries program %d", err, testbed.XDPProgram(t, "w0"))
+		t.Errorf("detached from the new v0, which carries nothing: %v; w0 carries program %d", err, testbed.XDPProgram(t, "w0"))
 	}
 	if err := inst.Detach("w0"); err != nil || testbed.XDPProgram(t, "w0") != 0 {
 		t.Errorf("detaching from w0: %v; it carries program %d", err, testbed.XDPProgram(t, "w0"))
 	}
 }
 
-// TestRefreshRenamed changes the address of an interface that has another name than when it was attached.
+// TestRefreshRenamed changes the MAC address of an interface that was renamed after it was attached.
 func TestRefreshRenamed(t *testing.T) {
 	testbed.InNamespace(t)
 	v0 := testbed.AddVeth(t, "v0", "v1")

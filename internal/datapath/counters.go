@@ -11,9 +11,9 @@ import (
 	"culvert/internal/stats"
 )
 
-// carryReasons adds up what an instance whose reasons have other numbers has counted, by their names. What it counts
-// from now on is lost.
-func (i *Instance) carryReasons(old *Instance, l *Loading) error {
+// adoptReasons copies the counters of an old data plane that numbers its reasons differently, by the names of the reasons.
+// What the old programs count from now on is lost.
+func (i *Instance) adoptReasons(old *Instance, l *Loading) error {
 	if l.Reused(bpfobj.PipelineMapCounters) || len(old.meta.Reasons) == 0 {
 		return nil
 	}
@@ -40,7 +40,8 @@ func (i *Instance) carryReasons(old *Instance, l *Loading) error {
 	return nil
 }
 
-// SameReasons refuses programs whose reasons have other numbers: their counters would be taken for those of others.
+// SameReasons returns an error if the data plane numbers its reasons differently than this program, which would take its
+// counters for those of other reasons.
 func (i *Instance) SameReasons() error {
 	if slices.Equal(i.meta.Reasons, reasonNames()) {
 		return nil
@@ -49,8 +50,7 @@ func (i *Instance) SameReasons() error {
 		"start or attach it again with this one", i.Name())
 }
 
-// Ports reads the counters of all interfaces ever served; reasons that were never given are left
-// out.
+// Ports reads the counters of all interfaces that were ever attached, sorted by name. Reasons without packets are left out.
 func (i *Instance) Ports() ([]stats.Port, error) {
 	if err := i.SameReasons(); err != nil {
 		return nil, err
@@ -95,6 +95,7 @@ func (i *Instance) Ports() ([]stats.Port, error) {
 	return all, nil
 }
 
+// counter returns the sum of a counter over all CPUs.
 func (i *Instance) counter(index int) (sum bpfobj.PipelineCounter, err error) {
 	var values []bpfobj.PipelineCounter
 	if err := i.maps[bpfobj.PipelineMapCounters].Lookup(uint32(index), &values); err != nil {

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is what the kernel says now of an interface that carries the program.
+// Device is the state of an interface that carries the program, from the kernel.
 type Device struct {
-	// Name is what it is called now.
+	// Name is the present name.
 	Name string
-	// Up tells whether it was set up (IFF_UP), Carrier whether its other end is there, too (IFF_LOWER_UP).
+	// Up tells whether the interface is set up (IFF_UP), and Carrier whether it has a carrier (IFF_LOWER_UP).
 	Up, Carrier bool
 }
 
-// Devices are the interfaces that carry the instance, by the names that they go by in it. It is known for an instance of
-// the calling thread's network namespace alone.
+// Devices returns the interfaces that carry the instance, by their names in Attached. It is empty if the instance is in
+// another network namespace than the calling thread.
 func (i *Instance) Devices() map[string]Device {
 	all := make(map[string]Device)
 	if i.temporary || !i.Here() {
@@ -28,7 +28,7 @@ func (i *Instance) Devices() map[string]Device {
 	for name, p := range i.livePins() {
 		l, err := netlink.LinkByIndex(p.Index)
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // deleted meanwhile
 		}
 		flags := l.Attrs().RawFlags
 		all[name] = Device{Name: l.Attrs().Name, Up: flags&unix.IFF_UP != 0, Carrier: flags&unix.IFF_LOWER_UP != 0}
@@ -36,7 +36,7 @@ func (i *Instance) Devices() map[string]Device {
 	return all
 }
 
-// UpPorts implements stats.UpSource.
+// UpPorts implements stats.UpSource: an interface counts as up if it has a carrier too.
 func (i *Instance) UpPorts() map[string]bool {
 	all := make(map[string]bool)
 	for name, d := range i.Devices() {
@@ -45,7 +45,7 @@ func (i *Instance) UpPorts() map[string]bool {
 	return all
 }
 
-// Starting tells whether the instance is attached to nothing because a start is under way that attaches it.
+// Starting tells whether the instance is on no interface because a process is about to attach it.
 func (i *Instance) Starting() bool {
 	if i.temporary || len(i.livePins()) > 0 {
 		return false

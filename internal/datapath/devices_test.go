@@ -10,7 +10,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// TestStarting has nothing attached while somebody attaches, which is no word about its interfaces, and while nobody does.
+// TestStarting: an instance on no interface is starting exactly while the edit lock is held.
 func TestStarting(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")

@@ -11,10 +11,11 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// editsDir is the directory for the lock of changes: the instance's own is held by the process that serves it.
+// editsDir is the directory whose lock is the edit lock. The lock of the instance's own directory is held by the process that
+// serves it.
 const editsDir = "edits"
 
-// lockEdits lets nobody else change interfaces, maps or what is in front of the instance in dir.
+// lockEdits takes the edit lock of the instance in dir. It waits for up to pins.LockWait.
 func lockEdits(dir string) (unlock func(), err error) {
 	unlock, err = pins.WaitForLock(func() (func(), error) { return tryEdits(dir) })
 	if err == nil && unlock == nil {
@@ -23,7 +24,7 @@ func lockEdits(dir string) (unlock func(), err error) {
 	return unlock, err
 }
 
-// tryEdits is lockEdits that does not wait: unlock is nil if somebody else has the lock.
+// tryEdits is lockEdits without waiting: unlock is nil if another process has the lock.
 func tryEdits(dir string) (unlock func(), err error) {
 	path := filepath.Join(dir, editsDir)
 	f, err := pins.TryLock(path)
@@ -34,12 +35,12 @@ func tryEdits(dir string) (unlock func(), err error) {
 		return nil, err
 	}
 	return func() {
-		_ = os.Remove(path) // if there is nothing in it
+		_ = os.Remove(path)
 		f.Close()
 	}, nil
 }
 
-// lockEdits is lockEdits for the instance, which may hold the lock already.
+// lockEdits takes the edit lock of the instance, unless Attach holds it for Options.Begin.
 func (i *Instance) lockEdits() (unlock func(), err error) {
 	if i.editing {
 		return func() {}, nil

@@ -14,8 +14,8 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// What the tests outside of the package need of it: those whose data planes have the part of a stage, which imports this
-// package.
+// This file exports what tests of package datapath_test need. They attach data planes with parts of stages, whose packages
+// import this one.
 
 var (
 	// Generations is generations.
@@ -27,20 +27,19 @@ var (
 // TracePrefix is tracePrefix.
 const TracePrefix = tracePrefix
 
-// Dir is where an instance is pinned.
+// Dir returns the directory of the instance's pins.
 func (i *Instance) Dir() string { return i.dir }
 
-// Cookie is that of the instance's network namespace.
+// Cookie returns the cookie of the instance's network namespace.
 func (i *Instance) Cookie() uint64 { return i.meta.Cookie }
 
-// FlowKey is what decides which flow goes to which worker.
+// FlowKey returns the key of the hash that assigns flows to workers.
 func (i *Instance) FlowKey() []uint32 { return i.meta.FlowKey }
 
 // WorkerMap is workerMap.
 func (i *Instance) WorkerMap() (uint32, error) { return i.workerMap() }
 
-// ReplaceNetNS has the description of the only generation in dir, which is that of an instance, tell of another network
-// namespace.
+// ReplaceNetNS changes the network namespace in the description of the only generation in dir, which is of instance i.
 func ReplaceNetNS(t *testing.T, i *Instance, dir string, inode uint32) {
 	t.Helper()
 	m := i.meta
@@ -48,7 +47,7 @@ func ReplaceNetNS(t *testing.T, i *Instance, dir string, inode uint32) {
 	replaceMeta(t, dir, m)
 }
 
-// Flood puts a frame through the program many times as the driver of an interface would, in batches of a poll.
+// Flood runs a frame through rx count times, in batches as a driver's poll does.
 func (i *Instance) Flood(frame []byte, index, count int) error {
 	_, err := i.prog.Run(&ebpf.RunOptions{
 		Data:    frame,
@@ -59,7 +58,7 @@ func (i *Instance) Flood(frame []byte, index, count int) error {
 	return err
 }
 
-// LeaveDeadGeneration makes a generation whose process died before it came into force.
+// LeaveDeadGeneration pins a generation as a process leaves it that dies before the links are swapped.
 func LeaveDeadGeneration(t *testing.T, inst *Instance, parts []Part, ports ...*net.Interface) {
 	t.Helper()
 	here := pins.Space{Inode: inst.meta.NetNS, Cookie: inst.meta.Cookie}

@@ -12,9 +12,10 @@ import (
 	"culvert/internal/host/netdev"
 )
 
+// fillPorts writes the engine's members of struct port for each interface.
 func (i *Instance) fillPorts(ports []*net.Interface) error {
 	for _, p := range ports {
-		var raw bpfobj.PipelinePort // in a map that is in use already, what other writers know of it stays
+		var raw bpfobj.PipelinePort // in a map in use, the members that parts have written stay
 		if err := i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(p.Index), &raw); err != nil {
 			return fmt.Errorf("reading interface %s: %w", p.Name, err)
 		}
@@ -27,8 +28,8 @@ func (i *Instance) fillPorts(ports []*net.Interface) error {
 	return nil
 }
 
-// fillPartsOfPorts has the parts write what they know of interfaces.
-func (i *Instance) fillPartsOfPorts(ports []*net.Interface) error {
+// fillStagePorts lets the parts write their members of struct port for each interface.
+func (i *Instance) fillStagePorts(ports []*net.Interface) error {
 	for _, p := range ports {
 		for _, part := range i.parts {
 			f, ok := part.(PortFiller)
@@ -46,15 +47,16 @@ func (i *Instance) fillPartsOfPorts(ports []*net.Interface) error {
 	return nil
 }
 
-// EditPort changes what the programs know of an interface, by nobody else in this process meanwhile. Change returns what has
-// to be written, one after the other, while the programs may be reading; nothing leaves it as it is. The error is an
-// ebpf.ErrKeyNotExist for an interface that does not carry the program.
+// EditPort changes struct port of an interface, given its index, while no other goroutine of this process does. Change gets
+// the present value and returns the values to write, as PortFiller.FillPort does. The error wraps ebpf.ErrKeyNotExist if the
+// interface does not carry the program.
 func (i *Instance) EditPort(index int, change func(port bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error)) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.changePort(index, change)
 }
 
+// changePort is EditPort for a caller that holds i.mu.
 func (i *Instance) changePort(index int, change func(port bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error)) error {
 	port, ok := i.Port(index)
 	if !ok {
@@ -69,7 +71,7 @@ func (i *Instance) changePort(index int, change func(port bpfobj.PipelinePort) (
 	return err
 }
 
-// Port returns what the programs know of an interface, false for one that does not carry them.
+// Port returns struct port of an interface, given its index. It is false if the interface does not carry the program.
 func (i *Instance) Port(index int) (port bpfobj.PipelinePort, ok bool) {
 	err := i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(index), &port)
 	return port, err == nil && port.Slot != 0
@@ -82,10 +84,10 @@ func (i *Instance) writePort(index int, port bpfobj.PipelinePort) error {
 	return nil
 }
 
-// describePort fills in what the system says of an interface.
+// describePort writes what the kernel says of an interface: the MAC address, and whether frames can be redirected to it.
 func describePort(raw *bpfobj.PipelinePort, p *net.Interface) {
 	raw.Xmit = 1
-	// Without the family (before Linux 6.3) nobody knows what drivers can do: believe in them.
+	// Before Linux 6.3 there is no such family, and the kernel does not tell what drivers can do. Assume that they can.
 	if xdp, err := netdev.Open(netdev.XDPFamily); err == nil {
 		if acts, ok := xdp.XDPActs(p.Index); ok && acts&netdev.ActXmit == 0 {
 			raw.Xmit = 0
@@ -99,16 +101,16 @@ func describePort(raw *bpfobj.PipelinePort, p *net.Interface) {
 	}
 }
 
-// refreshPorts follows interfaces whose address or abilities have changed.
+// refreshPorts writes anew the interfaces whose MAC address or driver features have changed.
 func (i *Instance) refreshPorts() error {
 	for name, index := range i.PortIndexes() {
 		p, err := net.InterfaceByIndex(index)
 		if err != nil {
-			continue // gone; its counters stay
+			continue // deleted; its counters stay
 		}
 		var old bpfobj.PipelinePort
 		if err := i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(p.Index), &old); err != nil || old.Slot == 0 {
-			continue // another one of that name
+			continue // another interface has the name now
 		}
 		raw := old
 		if describePort(&raw, p); raw == old {

@@ -17,16 +17,17 @@ import (
 )
 
 /*
-Pins of what is in front of the pipeline, below the instance's directory:
+Pins of the programs in front of the pipeline, below the instance's directory:
 
-	<part>/maps/<map>      what a part keeps whatever program runs
-	<part>/<number>/prog   its program, if packets have to meet one,
-	<part>/<number>/rest   the table through which that goes on: to the next program in front, or to rx,
-	<part>/<number>/<map>  maps of this program alone, and
-	<part>/<number>/state  what it was loaded for
+	<part>/maps/<map>      a map that the part keeps from program to program
+	<part>/<number>/state  what the part has stored (Front.State)
+	<part>/<number>/prog   the part's program, if it has one now
+	<part>/<number>/rest   the program array through which that program goes on: to the next one in front, or to rx
+	<part>/<number>/<map>  a map of this program alone
 
-As with generations, the links say which program is in force, its table which one is behind it, and so on; of a part whose
-programs are none of these it is the newest state without a program. A change is made by whoever holds the lock for edits.
+A part has several numbers only while it is being changed. The links say which program packets meet first, its program array
+says which one is next, and so on: a number is in force if its program is in this chain. If none of a part's programs is, the
+newest number without a program is in force. Only a process that holds the edit lock writes here.
 */
 const (
 	frontMapsDir  = "maps"
@@ -35,54 +36,57 @@ const (
 	frontStatePin = "state"
 )
 
-// Front is what a part has in front of the pipeline: a program that packets meet before, and what goes with it. The zero
-// value is nothing.
+// Front is what a part has in front of the pipeline: a program that packets meet first, its maps, and the state that they
+// were made from. The zero value says that the part has nothing there.
 type Front struct {
-	// State says what the program was loaded for, in the words of the part; nil if the part has nothing, no program either.
+	// State is stored for the part, which alone knows the format. Zeros may follow it when it is read back. It is nil if
+	// the part has nothing in front of the pipeline, and then Prog has to be nil too.
 	State []byte
-	// Prog is the program, and Rest its table of one program, through which it goes on with a tail call. The engine fills
-	// that. Both are nil as long as no packet has to meet it.
-	Prog *ebpf.Program
-	Rest *ebpf.Map
-	// Own are other maps that are of this program alone, by the names of their pins.
+	// Prog is the program. TailCall is its program array of one entry, which the engine fills: the program goes on by a
+	// tail call through entry 0. Both are nil if packets need not meet a program now.
+	Prog     *ebpf.Program
+	TailCall *ebpf.Map
+	// Own holds other maps of this program alone, by the names of their pins. They go with the program.
 	Own map[string]*ebpf.Map
-	// Maps stay whatever program runs.
+	// Maps holds the maps that the part keeps from program to program, by the names of their pins.
 	Maps map[string]*ebpf.Map
 
-	name   string // of the part
-	dir    string // of its pins, "" without
-	number int    // of the state's pin, 0 for none
-	fresh  []string
+	name   string   // the part's
+	dir    string   // has the part's pins; "" for a temporary instance
+	number int      // names the directory of the state's pin; 0 if nothing is pinned
+	fresh  []string // names those of Maps that have no pin yet
 }
 
-// Behind is what a program is put in front of.
+// Behind is the data plane that a program is put in front of.
 type Behind struct {
-	// Inst has the pipeline's maps.
+	// Inst is the instance, whose maps the program may use.
 	Inst *Instance
-	// Index gives the index of an interface that carries the data plane, or is about to.
+	// Index returns the index of an interface that carries the data plane or is about to. It is false for any other.
 	Index func(iface string) (int, bool)
-	// Renamed has the former names of interfaces that have got others, by the new ones.
+	// Renamed maps the present names of interfaces that have been renamed since they were attached to their former names.
 	Renamed map[string]string
 }
 
-// Fronted is a Part with a program in front of the pipeline, or with none at times. What packets meet first is that of the
-// part that Options name first.
+// Fronted is a Part that may have a program in front of the pipeline. Packets meet these programs in the order of
+// Options.Parts. What a part has there changes by Instance.EditFront. The engine calls the methods below when something
+// else changes.
 type Fronted interface {
 	Part
-	// Follow returns what stands in front of a data plane in the place of old: of another generation, or when an
-	// interface comes. Of old it takes clones.
-	Follow(old *Front, on Behind) (*Front, error)
-	// Follows tells whether a program has to be made anew when an interface comes.
-	Follows(old *Front, iface string) (bool, error)
+	// Rebuild returns what replaces old in front of a new generation of the pipeline, or when an interface is attached.
+	// Old has no State if the part had nothing there. It is closed afterwards: what goes on from it has to be cloned.
+	Rebuild(old *Front, on Behind) (*Front, error)
+	// NeedsRebuild tells whether the program has to be rebuilt when the interface is attached to a running data plane,
+	// which is so if the program knows the interface by its index.
+	NeedsRebuild(old *Front, iface string) (bool, error)
 }
 
-// Close lets go of it.
+// Close closes the program and the maps. What is pinned stays. F may be nil.
 func (f *Front) Close() {
 	if f == nil {
 		return
 	}
 	f.Prog.Close()
-	f.Rest.Close()
+	f.TailCall.Close()
 	for _, maps := range []map[string]*ebpf.Map{f.Own, f.Maps} {
 		for _, m := range maps {
 			m.Close()
@@ -90,7 +94,7 @@ func (f *Front) Close() {
 	}
 }
 
-// entry is the program for whatever leads to it, with another one behind it.
+// entry returns the program that packets meet first: f's own if it has one, else behind. F may be nil.
 func (f *Front) entry(behind *ebpf.Program) *ebpf.Program {
 	if f != nil && f.Prog != nil {
 		return f.Prog
@@ -98,27 +102,27 @@ func (f *Front) entry(behind *ebpf.Program) *ebpf.Program {
 	return behind
 }
 
-// lead has the program go on to another one.
-func (f *Front) lead(behind *ebpf.Program) error {
+// setTailCall makes the program, if there is one, go on to behind.
+func (f *Front) setTailCall(behind *ebpf.Program) error {
 	if f.Prog == nil {
 		return nil
 	}
-	if err := f.Rest.Put(uint32(0), behind); err != nil {
+	if err := f.TailCall.Put(uint32(0), behind); err != nil {
 		return fmt.Errorf("leading %s to what is behind it: %w", f.name, err)
 	}
 	return nil
 }
 
-// at is the directory of what is pinned under the number.
+// at returns the directory of f's number.
 func (f *Front) at() string { return filepath.Join(f.dir, strconv.Itoa(f.number)) }
 
-// openNumber opens what is pinned under a number if its program is id, any if id is 0, or as long as nothing is open if
-// it has no program.
-func (f *Front) openNumber(n int, id ebpf.ProgramID) error {
+// openGeneration opens what is pinned under number n if its program is id, or if id is 0. A number without a program is
+// opened if nothing has been opened before.
+func (f *Front) openGeneration(n int, id ebpf.ProgramID) error {
 	at := filepath.Join(f.dir, strconv.Itoa(n))
 	state, err := blobFromPin(filepath.Join(at, frontStatePin))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // left half-made
+		return nil // a process died while it was pinning
 	}
 	if err != nil {
 		return f.openError(err)
@@ -152,18 +156,18 @@ func (f *Front) openNumber(n int, id ebpf.ProgramID) error {
 			return f.openError(err)
 		}
 		if e.Name() == frontRestPin {
-			f.Rest = m
+			f.TailCall = m
 		} else {
 			f.Own[e.Name()] = m
 		}
 	}
-	if f.Rest == nil {
-		return f.openError(fmt.Errorf("%s leads nowhere", at))
+	if f.TailCall == nil {
+		return f.openError(fmt.Errorf("%s has no map %s", at, frontRestPin))
 	}
 	return nil
 }
 
-// openMaps opens what stays. Maps without a state are what a change has left that failed.
+// openMaps opens the maps that the part keeps. Maps without a state are left over from a change that failed.
 func (f *Front) openMaps() error {
 	if f.number == 0 {
 		return nil
@@ -190,16 +194,17 @@ func (f *Front) openError(err error) error {
 	return fmt.Errorf("opening the %s: %w", f.name, err)
 }
 
-// place puts it in the place of old, in front of another program, but for what leads to it.
+// place pins f as the successor of old, in front of the program behind. No packet meets f yet: the caller redirects to it
+// the program or the interfaces in front.
 func (f *Front) place(old *Front, behind *ebpf.Program) error {
 	f.succeed(old)
-	if err := f.lead(behind); err != nil {
+	if err := f.setTailCall(behind); err != nil {
 		return err
 	}
 	return f.pin()
 }
 
-// succeed takes the name and the directory of old. What old does not keep is pinned with it.
+// succeed takes the name and the directory of old, and notes which maps old does not have: they have no pin yet.
 func (f *Front) succeed(old *Front) {
 	f.name, f.dir, f.fresh = old.name, old.dir, nil
 	for name := range f.Maps {
@@ -210,7 +215,7 @@ func (f *Front) succeed(old *Front) {
 	slices.Sort(f.fresh)
 }
 
-// pin makes it last under the next number, if there is anything.
+// pin pins f under the next number. It does nothing for a temporary instance and for an empty f.
 func (f *Front) pin() (err error) {
 	if f.dir == "" || f.State == nil {
 		return nil
@@ -226,7 +231,7 @@ func (f *Front) pin() (err error) {
 	}()
 	for _, name := range f.fresh {
 		path := filepath.Join(mapsDir, name)
-		_ = os.Remove(path) // of a change that failed
+		_ = os.Remove(path) // left over from a change that failed
 		if err := pinClone(f.Maps[name], path); err != nil {
 			return err
 		}
@@ -242,7 +247,7 @@ func (f *Front) pin() (err error) {
 		}
 	}()
 	if f.Prog != nil {
-		prog, err := f.Prog.Clone() // which does not know the pin that it may have had
+		prog, err := f.Prog.Clone() // Pin of a program that is pinned already would move its pin
 		if err == nil {
 			err = prog.Pin(filepath.Join(at, frontProgPin))
 			prog.Close()
@@ -250,7 +255,7 @@ func (f *Front) pin() (err error) {
 		if err != nil {
 			return fmt.Errorf("pinning the %s: %w", f.name, err)
 		}
-		if err := pinClone(f.Rest, filepath.Join(at, frontRestPin)); err != nil {
+		if err := pinClone(f.TailCall, filepath.Join(at, frontRestPin)); err != nil {
 			return err
 		}
 		for name, m := range f.Own {
@@ -270,7 +275,7 @@ func (f *Front) pin() (err error) {
 	return nil
 }
 
-// pinClone pins a map that may be pinned elsewhere.
+// pinClone pins a map once more, besides the pins that it may have already.
 func pinClone(m *ebpf.Map, path string) error {
 	c, err := m.Clone()
 	if err == nil {
@@ -283,7 +288,7 @@ func pinClone(m *ebpf.Map, path string) error {
 	return nil
 }
 
-// forget removes the pins that no other of the part has, forgetOthers those of all others.
+// forget removes the pins that f alone has. It undoes pin.
 func (f *Front) forget() {
 	if f.dir != "" && f.number != 0 {
 		os.RemoveAll(f.at())
@@ -292,25 +297,28 @@ func (f *Front) forget() {
 	}
 }
 
+// forgetFresh removes the pins of the maps that f has brought.
 func (f *Front) forgetFresh() {
 	mapsDir := filepath.Join(f.dir, frontMapsDir)
 	for _, name := range f.fresh {
 		_ = os.Remove(filepath.Join(mapsDir, name))
 	}
-	_ = os.Remove(mapsDir) // if nothing else is there
+	_ = os.Remove(mapsDir) // fails unless it is empty
 }
 
+// forgetOthers removes the pins of all other numbers of the part. If f has none itself it removes all pins of the part.
 func (f *Front) forgetOthers() {
 	if f.dir == "" {
 		return
 	}
-	if f.number == 0 { // what does nothing leaves nothing
+	if f.number == 0 {
 		os.RemoveAll(f.dir)
 		return
 	}
 	removeOtherGenerations(f.dir, f.at())
 }
 
+// newestNumber returns the highest number in dir, 0 if there is none.
 func newestNumber(dir string) int {
 	if all := generations(dir); len(all) > 0 {
 		return all[0]
@@ -318,7 +326,7 @@ func newestNumber(dir string) int {
 	return 0
 }
 
-// blobMap stores bytes in a map of its own, as the only entry. Zeros may follow when they are read.
+// blobMap returns a new map with b as its only entry. Zeros may follow b when it is read back.
 func blobMap(name string, b []byte) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(b)), MaxEntries: 1})
 	if err != nil {
@@ -331,6 +339,7 @@ func blobMap(name string, b []byte) (*ebpf.Map, error) {
 	return m, nil
 }
 
+// blobFromPin reads the entry of a map that blobMap has made.
 func blobFromPin(path string) ([]byte, error) {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {

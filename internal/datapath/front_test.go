@@ -15,17 +15,17 @@ import (
 	"culvert/internal/testbed"
 )
 
-// gate is a part with a program in front of the pipeline that counts packets, and knows an interface by its index.
+// gate is a part with a program in front of the pipeline that counts packets. Its state has the index of an interface.
 type gate struct {
 	t    *testing.T
 	name string
 }
 
-// gateState is what a gate was loaded for.
+// gateState is Front.State of a gate.
 type gateState struct {
 	Iface string
 	Index int
-	Open  bool // no program
+	Open  bool // a state without a program
 }
 
 func (g gate) Name() string                                   { return g.name }
@@ -34,7 +34,7 @@ func (gate) State(*datapath.Instance) (datapath.State, error) { return datapath.
 func (gate) Load(*datapath.Loading) error                     { return nil }
 func (gate) Shared(*datapath.Loading) []string                { return nil }
 func (gate) Fill(*datapath.Loading, *datapath.Instance) error { return nil }
-func (g gate) Follows(f *datapath.Front, iface string) (bool, error) {
+func (g gate) NeedsRebuild(f *datapath.Front, iface string) (bool, error) {
 	return g.state(f).Iface == iface, nil
 }
 func (g gate) state(f *datapath.Front) (s gateState) {
@@ -49,7 +49,7 @@ func (g gate) must(err error) {
 	}
 }
 
-func (g gate) Follow(old *datapath.Front, on datapath.Behind) (*datapath.Front, error) {
+func (g gate) Rebuild(old *datapath.Front, on datapath.Behind) (*datapath.Front, error) {
 	if old.State == nil {
 		return &datapath.Front{}, nil
 	}
@@ -69,7 +69,7 @@ func renamed(before map[string]string, name string) (string, bool) {
 	return "", false
 }
 
-// make goes on with the count of old.
+// make returns a Front for a state. Its counter goes on from that of old.
 func (g gate) make(old *datapath.Front, s gateState, on datapath.Behind) *datapath.Front {
 	s.Index, _ = on.Index(s.Iface)
 	f := &datapath.Front{Maps: make(map[string]*ebpf.Map)}
@@ -83,12 +83,12 @@ func (g gate) make(old *datapath.Front, s gateState, on datapath.Behind) *datapa
 	}
 	g.must(err)
 	if !s.Open {
-		f.Prog, f.Rest = testbed.FrontProgram(g.t, f.Maps["passed"])
+		f.Prog, f.TailCall = testbed.FrontProgram(g.t, f.Maps["passed"])
 	}
 	return f
 }
 
-// set puts another program in its place, none with open; nothing at all if s is nil.
+// set replaces what the gate has in front of the pipeline. With s nil it has nothing there afterwards.
 func (g gate) set(inst *datapath.Instance, s *gateState) {
 	g.t.Helper()
 	settled := 0
@@ -104,7 +104,7 @@ func (g gate) set(inst *datapath.Instance, s *gateState) {
 	}
 }
 
-// passed is how many packets it has counted, -1 if there is none.
+// passed returns how many packets the gate has counted, -1 if it has nothing in front of the pipeline.
 func (g gate) passed(inst *datapath.Instance) (n int64) {
 	g.t.Helper()
 	f, done, err := inst.Front(g.name)
@@ -117,7 +117,7 @@ func (g gate) passed(inst *datapath.Instance) (n int64) {
 	return n
 }
 
-// fronts is a data plane on v0 and v2 with two gates, a in front of b, which is in front of the pipeline.
+// fronts is a data plane on v0 and v2 with two gates: packets meet a, then b, then the pipeline.
 type fronts struct {
 	t     *testing.T
 	a, b  gate
@@ -147,7 +147,7 @@ func (f *fronts) attach(temporary bool, interfaces ...string) {
 	f.inst = inst
 }
 
-// expect sends a packet, which the pipeline counts, and compares what the gates have counted.
+// expect runs a packet, which the pipeline has to count, and compares the counters of the gates with a and b.
 func (f *fronts) expect(when string, a, b int64) {
 	f.t.Helper()
 	_, _, before := testbed.Counted(f.t, f.inst, "v0")
@@ -163,33 +163,33 @@ func (f *fronts) expect(when string, a, b int64) {
 	}
 }
 
-// Two parts have programs in front of the pipeline, which come, are replaced and go without the other's.
+// TestFronts adds, replaces and removes the programs of two parts. A change of one leaves the other alone.
 func TestFronts(t *testing.T) {
 	for _, temporary := range []bool{true, false} {
 		t.Run(fmt.Sprintf("temporary %v", temporary), func(t *testing.T) {
 			f := newFronts(t, temporary)
 			plain := testbed.XDPProgram(t, "v0")
-			f.expect("nothing", -1, -1)
+			f.expect("without programs in front", -1, -1)
 			f.b.set(f.inst, &gateState{})
-			f.expect("the one behind", -1, 1)
+			f.expect("b added", -1, 1)
 			f.a.set(f.inst, &gateState{})
-			f.expect("both", 1, 2)
+			f.expect("a added", 1, 2)
 			first := testbed.XDPProgram(t, "v0")
 			f.b.set(f.inst, &gateState{Iface: "v2"})
-			f.expect("another one behind", 2, 3)
+			f.expect("b replaced", 2, 3)
 			if now := testbed.XDPProgram(t, "v0"); now != first {
 				t.Errorf("v0 carries program %d, not %d: the one in front was touched", now, first)
 			}
 			f.b.set(f.inst, &gateState{Open: true})
-			f.expect("none behind", 3, 3)
+			f.expect("b without a program", 3, 3)
 			f.b.set(f.inst, &gateState{})
-			f.expect("one behind again", 4, 4)
+			f.expect("b with a program again", 4, 4)
 			f.a.set(f.inst, &gateState{})
-			f.expect("another one in front", 5, 5)
+			f.expect("a replaced", 5, 5)
 			f.a.set(f.inst, nil)
-			f.expect("nothing in front", -1, 6)
+			f.expect("a removed", -1, 6)
 			f.b.set(f.inst, nil)
-			f.expect("nothing in the end", -1, -1)
+			f.expect("b removed", -1, -1)
 			if now := testbed.XDPProgram(t, "v0"); now != plain {
 				t.Errorf("v0 carries program %d, not %d", now, plain)
 			}
@@ -200,7 +200,7 @@ func TestFronts(t *testing.T) {
 	}
 }
 
-// A new generation, and a process that did not make them, take them over, if all of them are known to it.
+// TestFrontsAdopted rebuilds the programs in front of a new generation. Attach fails if a part is missing that has one.
 func TestFrontsAdopted(t *testing.T) {
 	f := newFronts(t, false)
 	f.a.set(f.inst, &gateState{Iface: "v0"})
@@ -220,10 +220,10 @@ func TestFrontsAdopted(t *testing.T) {
 	testbed.Rename(t, "v2", "w2")
 	f.attach(false, "v0", "w2")
 	if !f.inst.Adopted() || testbed.XDPProgram(t, "v0") == was {
-		t.Error("not taken over")
+		t.Error("not adopted")
 	}
 	testbed.Rename(t, "w2", "v2")
-	f.expect("taken over", 2, 2)
+	f.expect("adopted", 2, 2)
 	if s := f.stateOf(f.b); s.Iface != "w2" || s.Index != testbed.Device(t, "v2").Index {
 		t.Errorf("it is for %+v", s)
 	}
@@ -233,9 +233,9 @@ func TestFrontsAdopted(t *testing.T) {
 	}
 	defer all[0].Close()
 	f.a.set(all[0], nil)
-	f.expect("changed by another process", -1, 3)
+	f.expect("a removed by another process", -1, 3)
 	f.b.set(all[0], nil)
-	f.expect("gone", -1, -1)
+	f.expect("b removed by another process", -1, -1)
 }
 
 func (f *fronts) stateOf(g gate) gateState {
@@ -246,14 +246,13 @@ func (f *fronts) stateOf(g gate) gateState {
 	return g.state(front)
 }
 
-// A data plane that somebody else removes is brought back with what was in front of it, also on an interface that was made
-// again.
+// TestFrontsRestored restores a removed data plane with the programs in front, also on an interface that was made again.
 func TestFrontsRestored(t *testing.T) {
 	f := newFronts(t, false)
 	f.a.set(f.inst, &gateState{Iface: "v0"})
 	f.b.set(f.inst, &gateState{})
 	f.expect("both", 1, 1)
-	for range 2 { // the second time nothing has changed
+	for range 2 { // nothing has changed before the second call
 		if err := f.inst.KeepFronts(); err != nil {
 			t.Fatal(err)
 		}

@@ -17,13 +17,13 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// Entry is the program for the interfaces: what packets meet first, or rx itself.
+// Entry returns the program for the interfaces: the first program in front of the pipeline, or rx if there is none.
 func (i *Instance) Entry() *ebpf.Program { return i.fronts.entry(i.prog) }
 
-// adoptFronts puts what is in front of old, which is locked, in front of this generation. Before has the former names of
-// interfaces that have got others.
-func (i *Instance) adoptFronts(old *Instance, ports []*net.Interface, before map[string]string) (err error) {
-	if old == nil { // what an instance has left that is gone
+// adoptFronts rebuilds in front of this generation what is in front of old. Renamed becomes Behind.Renamed. The caller holds
+// the edit lock.
+func (i *Instance) adoptFronts(old *Instance, ports []*net.Interface, renamed map[string]string) (err error) {
+	if old == nil { // pins that are there belong to an instance that is gone
 		for _, name := range frontNames(i.dir, nil) {
 			os.RemoveAll(filepath.Join(i.dir, name))
 		}
@@ -34,7 +34,7 @@ func (i *Instance) adoptFronts(old *Instance, ports []*net.Interface, before map
 	}
 	for _, f := range old.fronts {
 		if f.State != nil && !slices.Contains(i.meta.Fronts, f.name) {
-			return fmt.Errorf("a %s is in front of router %s, which this process does not know: attach with 'culvert attach' or 'culvert run'", f.name, i.Name())
+			return fmt.Errorf("a %s is in front of router %s, and this process cannot rebuild it: attach with 'culvert attach' or 'culvert run'", f.name, i.Name())
 		}
 	}
 	byName := indexes(ports)
@@ -44,7 +44,7 @@ func (i *Instance) adoptFronts(old *Instance, ports []*net.Interface, before map
 		if was == nil {
 			was = &Front{name: p.Name(), dir: filepath.Join(i.dir, p.Name())}
 		}
-		next, err := p.Follow(was, Behind{Inst: i, Index: index, Renamed: before})
+		next, err := p.Rebuild(was, Behind{Inst: i, Index: index, Renamed: renamed})
 		if err != nil {
 			return fmt.Errorf("taking over the %s: %w", p.Name(), err)
 		}
@@ -57,7 +57,7 @@ func (i *Instance) adoptFronts(old *Instance, ports []*net.Interface, before map
 	return nil
 }
 
-// fronted are the parts that may have a program in front of the pipeline.
+// fronted returns the parts that may have a program in front of the pipeline.
 func fronted(parts []Part) (all []Fronted) {
 	for _, p := range parts {
 		if f, ok := p.(Fronted); ok {
@@ -67,10 +67,10 @@ func fronted(parts []Part) (all []Fronted) {
 	return all
 }
 
-// settleFronts lets go of what was in front of old, which nobody meets any more, and of what this generation has put in its
-// place: others may change it from now on.
+// settleFronts ends adoptFronts when the new generation is in force. It removes the pins of what was in front of the old
+// one, and closes what i has opened: other processes may change it from now on.
 func (i *Instance) settleFronts() {
-	if now, err := openFronts(i.dir, i.meta.Fronts, pins.Running(i.dir)); err == nil { // Begin may have put another in its place
+	if now, err := openFronts(i.dir, i.meta.Fronts, pins.Running(i.dir)); err == nil { // Options.Begin may have changed it
 		for _, f := range now {
 			f.forgetOthers()
 		}
@@ -87,9 +87,9 @@ func (i *Instance) forgetFronts() {
 	}
 }
 
-// followPort has what is in front made anew for an interface that is about to carry the instance, where that makes a
-// difference. The caller holds the lock for edits.
-func (i *Instance) followPort(parts []Part, p *net.Interface) error {
+// rebuildFor rebuilds the programs in front that need it for an interface which is about to carry the instance. The caller
+// holds the edit lock.
+func (i *Instance) rebuildFor(parts []Part, p *net.Interface) error {
 	index := func(name string) (int, bool) {
 		if name == p.Name {
 			return p.Index, true
@@ -101,10 +101,10 @@ func (i *Instance) followPort(parts []Part, p *net.Interface) error {
 			if old.Prog == nil {
 				return old, nil, nil
 			}
-			if follows, err := part.Follows(old, p.Name); err != nil || !follows {
+			if needed, err := part.NeedsRebuild(old, p.Name); err != nil || !needed {
 				return old, nil, err
 			}
-			next, err := part.Follow(old, on)
+			next, err := part.Rebuild(old, on)
 			return next, nil, err
 		})
 		if err != nil {
@@ -114,26 +114,30 @@ func (i *Instance) followPort(parts []Part, p *net.Interface) error {
 	return nil
 }
 
-// UntilUnused waits until no CPU runs a program any more that was taken off before: what it leads to may go then.
-func UntilUnused() {
+// WaitForRCU waits until no CPU runs a program that was replaced or detached before the call. What only such
+// a program used may change or go then.
+func WaitForRCU() {
 	// MEMBARRIER_CMD_GLOBAL of linux/membarrier.h waits for a grace period of RCU, under which XDP programs run.
 	const global = 1
 	if _, _, err := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); err != 0 {
-		time.Sleep(50 * time.Millisecond) // where the kernel has none
+		time.Sleep(50 * time.Millisecond) // a kernel without membarrier(2): far longer than a program runs
 	}
 }
 
-// keptFronts holds what is in front open, for its pins go when somebody else removes the instance.
+// keptFronts is an open copy of what is in front of an instance. It outlives the pins, which go when another process removes
+// the instance.
 type keptFronts struct {
 	all   fronts
-	known bool // it was looked at
-	// at says what there was to see: the programs that packets meet, and the numbers of the last pins.
-	way     []ebpf.ProgramID
+	known bool // whether KeepFronts has ever succeeded
+	// chain and numbers tell whether something has changed since: the programs that packets meet, and the newest number of
+	// each part.
+	chain   []ebpf.ProgramID
 	numbers []int
 }
 
-// KeepFronts has Restore bring back what is in front of the data plane now. It is for whoever serves the instance, and
-// costs little while nothing has changed. Others do not wait for it: while one of them makes a change it keeps what it had.
+// KeepFronts remembers what is in front of the data plane now, for Restore to bring back. The process that serves the
+// instance calls it regularly: it is cheap while nothing has changed. It never waits: while another process makes a change,
+// the earlier copy stays.
 func (i *Instance) KeepFronts() error {
 	if i.temporary || i.Removed() {
 		return nil
@@ -142,17 +146,17 @@ func (i *Instance) KeepFronts() error {
 		for _, name := range frontNames(i.dir, nil) {
 			k.numbers = append(k.numbers, newestNumber(filepath.Join(i.dir, name)))
 		}
-		k.way = wayFrom(i.dir, pins.Running(i.dir))
+		k.chain = chainFrom(i.dir, pins.Running(i.dir))
 		return k
 	}
 	now := look()
 	i.mu.Lock()
-	same := i.kept.known && slices.Equal(now.numbers, i.kept.numbers) && slices.Equal(now.way, i.kept.way)
+	same := i.kept.known && slices.Equal(now.numbers, i.kept.numbers) && slices.Equal(now.chain, i.kept.chain)
 	i.mu.Unlock()
 	if same {
 		return nil
 	}
-	// Whoever detaches holds this lock until all is gone: what is half gone is not read.
+	// DetachAll holds this lock until all pins are gone, so that no half-removed state is read.
 	unlock, err := tryEdits(i.dir)
 	if errors.Is(err, pins.ErrGone) || err == nil && unlock == nil {
 		return nil
@@ -176,7 +180,7 @@ func (i *Instance) KeepFronts() error {
 	return nil
 }
 
-// pin pins it all for the instance in dir that was made again.
+// pin pins the copies in dir, the directory of an instance that is being restored.
 func (k *keptFronts) pin(dir string) error {
 	for _, f := range k.all {
 		if f.State == nil {
@@ -191,6 +195,6 @@ func (k *keptFronts) pin(dir string) error {
 			return fmt.Errorf("bringing the %s back: %w", f.name, err)
 		}
 	}
-	k.numbers = nil // to be looked at again
+	k.numbers = nil // makes KeepFronts open the new pins
 	return nil
 }

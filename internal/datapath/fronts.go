@@ -20,7 +20,7 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// fronts are all that is in front of a pipeline, in the order in which packets meet it.
+// fronts holds what each part has in front of a pipeline, in the order in which packets meet the programs.
 type fronts []*Front
 
 func (all fronts) close() {
@@ -29,7 +29,7 @@ func (all fronts) close() {
 	}
 }
 
-// of is that of a part, nil for none.
+// of returns the Front of a part, nil if there is none.
 func (all fronts) of(name string) *Front {
 	if n := slices.IndexFunc(all, func(f *Front) bool { return f.name == name }); n >= 0 {
 		return all[n]
@@ -37,7 +37,7 @@ func (all fronts) of(name string) *Front {
 	return nil
 }
 
-// entry is the program that packets meet first.
+// entry returns the program that packets meet first, rx if no part has a program.
 func (all fronts) entry(rx *ebpf.Program) *ebpf.Program {
 	for _, f := range slices.Backward(all) {
 		rx = f.entry(rx)
@@ -45,13 +45,12 @@ func (all fronts) entry(rx *ebpf.Program) *ebpf.Program {
 	return rx
 }
 
-// programs tells whether packets meet anything.
-func (all fronts) programs() bool {
+// anyProgram tells whether packets meet a program before rx.
+func (all fronts) anyProgram() bool {
 	return slices.ContainsFunc(all, func(f *Front) bool { return f.Prog != nil })
 }
 
-// frontNames lists the parts that have something pinned in front of an instance's pipeline, those that order has in its
-// order and others before.
+// frontNames returns the names of the parts that have pins of their own in an instance's directory, sorted by inOrder.
 func frontNames(dir string, order []string) []string {
 	entries, _ := os.ReadDir(dir)
 	var names []string
@@ -64,15 +63,16 @@ func frontNames(dir string, order []string) []string {
 	return names
 }
 
-// inOrder compares names of parts.
+// inOrder returns a comparison of names of parts. Names in order compare by their positions there; other names come first,
+// by the alphabet.
 func inOrder(order []string) func(a, b string) int {
 	return func(a, b string) int {
 		return cmp.Or(slices.Index(order, a)-slices.Index(order, b), strings.Compare(a, b))
 	}
 }
 
-// next is the program that one of those in front goes on to, 0 if it is none of them.
-func next(dir string, id ebpf.ProgramID) (to ebpf.ProgramID) {
+// nextInChain returns the program that id goes on to, 0 if id is no program in front of the instance in dir.
+func nextInChain(dir string, id ebpf.ProgramID) (to ebpf.ProgramID) {
 	for _, name := range frontNames(dir, nil) {
 		for _, n := range generations(filepath.Join(dir, name)) {
 			at := filepath.Join(dir, name, strconv.Itoa(n))
@@ -86,7 +86,7 @@ func next(dir string, id ebpf.ProgramID) (to ebpf.ProgramID) {
 				continue
 			}
 			if rest, err := ebpf.LoadPinnedMap(filepath.Join(at, frontRestPin), nil); err == nil {
-				to = leadsTo(rest)
+				to = tailCallTarget(rest)
 				rest.Close()
 			}
 			return to
@@ -95,8 +95,8 @@ func next(dir string, id ebpf.ProgramID) (to ebpf.ProgramID) {
 	return 0
 }
 
-// leadsTo is the program in a table of one, 0 for none.
-func leadsTo(rest *ebpf.Map) ebpf.ProgramID {
+// tailCallTarget returns the program in entry 0 of a program array, 0 if it is empty.
+func tailCallTarget(rest *ebpf.Map) ebpf.ProgramID {
 	var id uint32
 	if rest.Lookup(uint32(0), &id) != nil {
 		return 0
@@ -104,35 +104,37 @@ func leadsTo(rest *ebpf.Map) ebpf.ProgramID {
 	return ebpf.ProgramID(id)
 }
 
-// maxFronts bounds the way of a packet: the kernel ends one after 33 tail calls.
+// maxFronts bounds the length of a chain. The kernel allows 33 tail calls in a row.
 const maxFronts = 33
 
-// wayFrom lists the programs that packets meet which a program gets first, itself first and rx last.
-func wayFrom(dir string, id ebpf.ProgramID) (way []ebpf.ProgramID) {
-	for ; id != 0 && len(way) <= maxFronts; id = next(dir, id) {
-		way = append(way, id)
+// chainFrom returns the programs that a packet meets which enters at program id: id itself first, rx last. It is empty if
+// id is 0.
+func chainFrom(dir string, id ebpf.ProgramID) (chain []ebpf.ProgramID) {
+	for ; id != 0 && len(chain) <= maxFronts; id = nextInChain(dir, id) {
+		chain = append(chain, id)
 	}
-	return way
+	return chain
 }
 
-// behind is the last program on the way of packets that a program gets first: rx, 0 for no program.
-func behind(dir string, id ebpf.ProgramID) ebpf.ProgramID {
-	if way := wayFrom(dir, id); len(way) > 0 {
-		return way[len(way)-1]
+// lastInChain returns the last program of the chain from id, which is rx. It returns 0 if id is 0.
+func lastInChain(dir string, id ebpf.ProgramID) ebpf.ProgramID {
+	if chain := chainFrom(dir, id); len(chain) > 0 {
+		return chain[len(chain)-1]
 	}
 	return 0
 }
 
-// openFronts opens what is in force in an instance's directory while its links run a program, or with 0, while no
-// interface is there, the newest. What runs and cannot be opened is an error: nobody may take it for nothing.
+// openFronts opens what is in force in an instance's directory, given the program that the links run. If running is 0, since
+// the instance is on no interface, it opens the newest number of each part. It is an error if a program of the chain is not
+// among the pins: to leave it out would let packets past it in silence.
 func openFronts(dir string, order []string, running ebpf.ProgramID) (all fronts, err error) {
 	defer func() {
 		if err != nil {
 			all.close()
 		}
 	}()
-	way := wayFrom(dir, running)
-	met := 0
+	chain := chainFrom(dir, running)
+	opened := 0 // programs
 	for _, name := range frontNames(dir, order) {
 		f := &Front{name: name, dir: filepath.Join(dir, name)}
 		all = append(all, f)
@@ -140,7 +142,7 @@ func openFronts(dir string, order []string, running ebpf.ProgramID) (all fronts,
 			if f.Prog != nil || running == 0 && f.number != 0 {
 				break
 			}
-			if err := f.openOneOf(n, way); err != nil {
+			if err := f.openGenerationOf(n, chain); err != nil {
 				return all, err
 			}
 		}
@@ -150,31 +152,31 @@ func openFronts(dir string, order []string, running ebpf.ProgramID) (all fronts,
 		if f.Prog == nil {
 			continue
 		}
-		if met++; running == 0 && met == 1 {
-			way = wayFrom(dir, pins.ProgramID(f.Prog)) // what stands behind it is what it leads to
+		if opened++; running == 0 && opened == 1 {
+			chain = chainFrom(dir, pins.ProgramID(f.Prog)) // the first program says which ones are behind it
 		}
 	}
-	if running != 0 && (met != len(way)-1 || !isGenerations(dir, way[len(way)-1])) {
+	if running != 0 && (opened != len(chain)-1 || !isPinnedRx(dir, chain[len(chain)-1])) {
 		return all, fmt.Errorf("what runs (program %d) is not among the pins of %s: 'culvert detach --all' removes it", running, dir)
 	}
 	return all, nil
 }
 
-// openOneOf is openNumber for one of some programs, or any if there are none.
-func (f *Front) openOneOf(n int, ids []ebpf.ProgramID) error {
+// openGenerationOf is openGeneration for a program that is one of ids, or for any program if ids is empty.
+func (f *Front) openGenerationOf(n int, ids []ebpf.ProgramID) error {
 	if len(ids) == 0 {
-		return f.openNumber(n, 0)
+		return f.openGeneration(n, 0)
 	}
 	for _, id := range ids {
-		if err := f.openNumber(n, id); err != nil || f.Prog != nil {
+		if err := f.openGeneration(n, id); err != nil || f.Prog != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// isGenerations tells whether a program is the rx of one of the generations in dir.
-func isGenerations(dir string, id ebpf.ProgramID) bool {
+// isPinnedRx tells whether a program is rx of one of the generations in dir.
+func isPinnedRx(dir string, id ebpf.ProgramID) bool {
 	return slices.ContainsFunc(generations(dir), func(n int) bool {
 		prog, err := ebpf.LoadPinnedProgram(filepath.Join(dir, strconv.Itoa(n), bpfobj.PipelineProgRx), nil)
 		if err != nil {
@@ -185,27 +187,27 @@ func isGenerations(dir string, id ebpf.ProgramID) bool {
 	})
 }
 
-// How often a reader looks again when somebody else was making a change meanwhile.
+// A reader takes no lock. When a change was made while it read, it reads again: this often, with this pause.
 const (
 	frontReadTries = 50
 	frontReadPause = 10 * time.Millisecond
 )
 
-// readFronts opens what is in force for reading.
+// readFronts opens what is in force for reading, without the edit lock. The result is valid until done is called.
 func (i *Instance) readFronts() (all fronts, done func(), err error) {
 	if i.temporary {
 		return i.fronts, func() {}, nil
 	}
 	for range frontReadTries {
 		running := pins.Running(i.dir)
-		way := wayFrom(i.dir, running)
+		chain := chainFrom(i.dir, running)
 		all, err = openFronts(i.dir, i.meta.Fronts, running)
-		if slices.Equal(wayFrom(i.dir, pins.Running(i.dir)), way) && (err == nil || !errors.Is(err, os.ErrNotExist)) {
+		if slices.Equal(chainFrom(i.dir, pins.Running(i.dir)), chain) && (err == nil || !errors.Is(err, os.ErrNotExist)) {
 			break
 		}
 		if err == nil {
 			all.close()
-			all, err = nil, fmt.Errorf("what is in front of %s changes all the time: try again", i.Name())
+			all, err = nil, fmt.Errorf("the programs in front of %s keep changing: try again", i.Name())
 		}
 		time.Sleep(frontReadPause)
 	}
@@ -215,8 +217,8 @@ func (i *Instance) readFronts() (all fronts, done func(), err error) {
 	return all, all.close, nil
 }
 
-// Front opens what a part has in front of the data plane, to be read until done is called: the zero value if that is
-// nothing.
+// Front opens what a part has in front of the data plane, for reading until done is called. F is the zero Front if the part
+// has nothing there.
 func (i *Instance) Front(part string) (f *Front, done func(), err error) {
 	all, done, err := i.readFronts()
 	if err != nil {
@@ -228,15 +230,17 @@ func (i *Instance) Front(part string) (f *Front, done func(), err error) {
 	return f, done, nil
 }
 
-// EditFront changes what a part has in front of the data plane: all of it, or nothing if there is an error. Each packet
-// meets it as it was or as it is to be. It needs no process that serves the instance, and waits for other changes to end.
-// Change gets what is in force, and returns what is to be, old itself if that is the same; of old it takes clones. Settle,
-// which may be nil, is called when no packet meets old any more.
+// EditFront replaces what a part has in front of the data plane, as a whole or, on an error, not at all. Each packet meets
+// the old program or the new one. EditFront works without a process that serves the instance. It waits for the edit lock.
+//
+// Change gets what is in force and returns what replaces it, which EditFront owns from then on. Old is closed afterwards:
+// what goes on from it has to be cloned. Change returns old itself if nothing is to change. Settle may be nil. It is called
+// when no CPU runs the old program any more, for what must not change under the old program.
 func (i *Instance) EditFront(part string, change func(old *Front, on Behind) (next *Front, settle func(), err error)) error {
 	return i.Edit(func(now *Instance) error { return now.changeFront(part, nil, change) })
 }
 
-// changeFront is EditFront for whoever holds the lock. Index is that of Behind, nil for portIndex.
+// changeFront is EditFront for a caller that holds the edit lock. Index becomes Behind.Index; nil stands for portIndex.
 func (i *Instance) changeFront(part string, index func(string) (int, bool), change func(*Front, Behind) (*Front, func(), error)) error {
 	all, done, err := i.openFronts()
 	if err != nil {
@@ -272,7 +276,7 @@ func (i *Instance) changeFront(part string, index func(string) (int, bool), chan
 		next.Close()
 		return err
 	}
-	UntilUnused()
+	WaitForRCU()
 	next.forgetOthers()
 	if settle != nil {
 		settle()
@@ -287,7 +291,7 @@ func (i *Instance) changeFront(part string, index func(string) (int, bool), chan
 	return nil
 }
 
-// openFronts is readFronts for whoever holds the lock for edits.
+// openFronts is readFronts for a caller that holds the edit lock.
 func (i *Instance) openFronts() (all fronts, done func(), err error) {
 	if i.temporary {
 		return slices.Clone(i.fronts), func() {}, nil
@@ -296,12 +300,12 @@ func (i *Instance) openFronts() (all fronts, done func(), err error) {
 	return all, all.close, err
 }
 
-// swapFront puts a program in the place of another one behind what packets meet before, which is the interfaces if that is
-// nothing.
+// swapFront replaces program from by program to. It redirects the last program of before, or the interfaces if before has
+// no program.
 func (i *Instance) swapFront(before fronts, to, from *ebpf.Program) error {
 	for _, f := range slices.Backward(before) {
 		if f.Prog != nil {
-			return f.lead(to)
+			return f.setTailCall(to)
 		}
 	}
 	if i.temporary {
@@ -310,7 +314,7 @@ func (i *Instance) swapFront(before fronts, to, from *ebpf.Program) error {
 	return i.updatePinned(to, from)
 }
 
-// portIndex gives the index of an interface that carries the instance, by the name it had when it was attached.
+// portIndex returns the index of an interface that carries the instance. The name is the one that it was attached under.
 func (i *Instance) portIndex(name string) (int, bool) {
 	if i.temporary {
 		index, ok := i.heldPorts[name]
@@ -327,7 +331,7 @@ func (i *Instance) portIndex(name string) (int, bool) {
 	return p.Index, ok
 }
 
-// updatePinned swaps the program on all interfaces, or on none.
+// updatePinned replaces the program on all interfaces, or on none.
 func (i *Instance) updatePinned(to, from *ebpf.Program) (err error) {
 	var done []link.Link
 	defer func() {
@@ -343,7 +347,7 @@ func (i *Instance) updatePinned(to, from *ebpf.Program) (err error) {
 		if err != nil {
 			return fmt.Errorf("opening %s: %w", path, err)
 		}
-		if pins.Ifindex(l) == 0 { // its interface is gone
+		if pins.Ifindex(l) == 0 { // the interface was deleted
 			l.Close()
 			continue
 		}
@@ -356,11 +360,11 @@ func (i *Instance) updatePinned(to, from *ebpf.Program) (err error) {
 	return nil
 }
 
-// updateHeld is the same for a temporary instance.
+// updateHeld is updatePinned for a temporary instance.
 func (i *Instance) updateHeld(to, from *ebpf.Program) error {
 	var done []link.Link
 	for _, l := range i.held {
-		if pins.Ifindex(l) == 0 { // a tracepoint's
+		if pins.Ifindex(l) == 0 { // the link of a tracepoint
 			continue
 		}
 		if err := l.Update(to); err != nil {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package datapath is the engine: it loads the programs, attaches, pins, adopts and swaps them, and reads what they count.
-// What a stage has in them is a Part, of a package of the stage.
 package datapath
 
 import (
@@ -19,66 +17,70 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// Options say how to attach.
+// Options are the arguments of Attach.
 type Options struct {
-	// Name of the instance: the router's ID.
+	// Name is the name of the instance: the router's ID.
 	Name string
-	// Interfaces to attach to, by name.
+	// Interfaces are the names of the interfaces to attach to.
 	Interfaces []string
-	// Wait leaves out the interfaces that do not exist: AttachPort attaches them when they do.
+	// Wait allows interfaces that do not exist yet: AttachPort attaches them once they do.
 	Wait bool
-	// Begin is called once the interfaces carry the new program, and may change maps and what is in front. If it fails,
-	// they carry what they carried before. It may be nil.
+	// Begin is called once the interfaces carry the new program, with the edit lock held. It may change maps and programs in
+	// front. If it fails, the interfaces carry again what they carried before. It may be nil.
 	Begin func(*Instance) error
 	// Generic attaches in the kernel's generic mode, for drivers without native XDP.
 	Generic bool
-	// Unattended says that no process will keep the next hops: the programs ask the kernel for
-	// those they lack.
+	// Unattended says that no process will serve the instance and keep its next hops up to date: the programs ask the kernel
+	// for next hops that they lack.
 	Unattended bool
 	// Workers are the CPUs that packets are spread over.
 	Workers Workers
-	// Temporary pins nothing: the data plane is gone with Close or with the process, however it
-	// ends. For measurements.
+	// Temporary pins nothing: the data plane ends with Close or with the process, however that ends. It is for
+	// measurements and tests.
 	Temporary bool
-	// Turns gives packets to the workers by turns, whatever their flow. It exists to measure what
-	// that does; no configuration leads here.
-	Turns bool
-	// Parts are those of the stages that are on.
+	// RoundRobin spreads packets over the workers in turn, whatever their flow. No configuration sets it: it exists to
+	// measure what reordering costs.
+	RoundRobin bool
+	// Parts are the parts of the stages that are on.
 	Parts []Part
 }
 
-// Instance is a data plane in the kernel. It goes on when the process ends.
+// Instance is a handle of a data plane in the kernel, which goes on when the process ends. Attach, List, OpenHere and Now
+// return one; the caller closes it. Several processes may hold handles of one data plane. One of them may serve it, which is
+// to keep it in step with the host.
 type Instance struct {
 	dir  string
 	meta meta
 	maps map[string]*ebpf.Map
 	prog *ebpf.Program
-	// parts are those that this process has loaded it with, saved what the description tells of those of any process, as
-	// far as somebody has asked: by name.
+	// parts are the parts that this process has loaded the data plane with. It is nil if another process has loaded it.
 	parts []Part
+	// saved caches what Saved has decoded, by the name of the part.
 	saved sync.Map
-	// taiOffset is a variable of the program that this process has loaded.
-	taiOffset *ebpf.Variable
-	takenOff  []string // interfaces that carried it before this process attached
-	old       bool     // it ran before this process took it over
-	temporary bool
-	held      []link.Link // what is attached, of a temporary instance
-	// attachments do so, and lossProgs are the programs on its tracepoints.
+	// taiOffset is a variable of the pipeline, nil if another process has loaded it.
+	taiOffset    *ebpf.Variable
+	detachedFrom []string // interfaces that carried the data plane before this process attached
+	adopted      bool     // whether it ran before this process attached
+	lock         *os.File // held while this process serves the instance
+	editing      bool     // whether Attach holds the edit lock while it calls Options.Begin
+	mu           sync.Mutex
+	fronts       fronts     // of a temporary instance, or while they are put in place
+	kept         keptFronts // for Restore
+	tested       testedProgram
+
+	// The rest is for a temporary instance: its open links and the functions that have made them, the programs on its
+	// tracepoints, and the indexes of its interfaces by name.
+	temporary   bool
+	held        []link.Link
 	attachments []func() (link.Link, error)
 	lossProgs   []*ebpf.Program
-	lock        *os.File // held while this process serves the instance
-	editing     bool     // the lock for changes is held too, by attach
-	mu          sync.Mutex
-	fronts      fronts         // of a temporary instance, or while they are put in place
-	kept        keptFronts     // of an instance that this process may have to restore
-	heldPorts   map[string]int // indexes of a temporary instance's interfaces, by name
-	tested      testedProgram
+	heldPorts   map[string]int
 }
 
 // Name returns the router's ID.
 func (i *Instance) Name() string { return i.meta.Name }
 
-// NetNS returns the inode of the network namespace that the instance is attached in.
+// NetNS returns the inode number of the network namespace that the instance is attached in.
 func (i *Instance) NetNS() uint32 { return i.meta.NetNS }
 
 // Here tells whether the instance is attached in the network namespace of the calling thread.
@@ -95,16 +97,15 @@ func (i *Instance) in(s pins.Space) bool {
 func (i *Instance) Generic() bool { return i.meta.Generic }
 
 // Adopted tells whether the data plane ran already when this process attached.
-func (i *Instance) Adopted() bool { return i.old }
+func (i *Instance) Adopted() bool { return i.adopted }
 
-// TakenOff names the interfaces that Attach took the data plane off, because they were not among
-// those to attach to.
-func (i *Instance) TakenOff() []string { return i.takenOff }
+// DetachedFrom returns the interfaces that Attach detached the data plane from, since they are not in Options.Interfaces.
+func (i *Instance) DetachedFrom() []string { return i.detachedFrom }
 
-// Program returns the program on the interfaces, for measurements.
+// Program returns rx, the entry of the pipeline, for measurements. Programs in front of it are not part of it (Entry).
 func (i *Instance) Program() *ebpf.Program { return i.prog }
 
-// Close lets go of the instance without touching what runs. A temporary one ends.
+// Close closes the handle. What runs goes on running, but for a temporary instance, which ends.
 func (i *Instance) Close() {
 	_ = i.release()
 	for _, p := range i.lossProgs {
@@ -124,9 +125,9 @@ func (i *Instance) Close() {
 	}
 }
 
-// Attach brings a data plane up on the interfaces, or takes over the one of the same name that runs
-// in this network namespace: its counters and keys stay, and the program is swapped under load
-// without losing a packet. Either all interfaces are served in the end or nothing has changed.
+// Attach brings a data plane up on the interfaces, in the network namespace of the calling thread. If a data plane of the
+// same name runs there, Attach adopts it: counters and shared maps stay, and the program is swapped under load without
+// losing a packet. On an error nothing has changed. This process serves the instance until Close.
 func Attach(o Options) (*Instance, error) {
 	for _, p := range o.Parts {
 		if err := p.Check(); err != nil {
@@ -170,6 +171,7 @@ func Attach(o Options) (*Instance, error) {
 	return inst, nil
 }
 
+// attach is Attach for an instance in dir, whose server lock the caller holds.
 func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*Instance, error) {
 	unlock, err := lockEdits(dir)
 	if err != nil {
@@ -184,8 +186,8 @@ func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*In
 		defer old.Close()
 		switch {
 		case !old.in(here):
-			old = nil // left by a namespace that is gone
-		case old.Name() != o.Name: // by a version that took no care of dots
+			old = nil // it belongs to a network namespace that is gone
+		case old.Name() != o.Name: // an early version did not escape dots in names
 			return nil, fmt.Errorf("%s holds the pins of router %s: detach that one first", dir, old.Name())
 		}
 	}
@@ -199,8 +201,8 @@ func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*In
 	if err != nil {
 		return nil, err
 	}
-	before := pins.Renamed(dir, ports)
-	m.renamePorts(before)
+	renamed := pins.Renamed(dir, ports)
+	m.renamePorts(renamed)
 	if err := m.assignPorts(o.Interfaces); err != nil {
 		return nil, err
 	}
@@ -208,7 +210,7 @@ func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*In
 	if err != nil {
 		return nil, err
 	}
-	inst.dir, inst.old = dir, old != nil
+	inst.dir, inst.adopted = dir, old != nil
 	gen, err := inst.pinGeneration()
 	if err != nil {
 		inst.Close()
@@ -219,13 +221,13 @@ func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*In
 		err = inst.watchLosses(gen, number, old)
 	}
 	if err == nil {
-		err = inst.adoptFronts(old, ports, before)
+		err = inst.adoptFronts(old, ports, renamed)
 	}
 	if err == nil {
-		err = inst.carry(false)
+		err = inst.adopt(false)
 	}
 	if err == nil {
-		err = inst.countLosses(number, func() error { return inst.takeOver(old, ports, o.Begin) })
+		err = inst.countLosses(number, func() error { return inst.swap(old, ports, o.Begin) })
 	}
 	if err != nil {
 		inst.forgetFronts()
@@ -233,26 +235,27 @@ func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*In
 		inst.Close()
 		return nil, err
 	}
-	if old != nil && old.fronts.programs() {
-		UntilUnused()
+	if old != nil && old.fronts.anyProgram() {
+		WaitForRCU()
 	}
-	_ = inst.carry(true) // it has gone well before
+	_ = inst.adopt(true) // the new program is in force: there is no way back
 	removeOtherGenerations(dir, gen)
 	inst.settleFronts()
 	return inst, nil
 }
 
-// carry has the parts take over what the program before goes on writing.
-func (i *Instance) carry(last bool) error {
+// adopt calls the Adopters among the parts.
+func (i *Instance) adopt(last bool) error {
 	var errs []error
 	for _, p := range i.parts {
-		if c, ok := p.(Carrier); ok {
-			errs = append(errs, c.Carry(i, last))
+		if c, ok := p.(Adopter); ok {
+			errs = append(errs, c.Adopt(i, last))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// indexes returns the indexes of interfaces by their names.
 func indexes(ports []*net.Interface) map[string]int {
 	byName := make(map[string]int)
 	for _, p := range ports {
@@ -261,8 +264,7 @@ func indexes(ports []*net.Interface) map[string]int {
 	return byName
 }
 
-// checkMode refuses to change the mode of what is attached: no atomic swap leads from one to the
-// other.
+// checkMode refuses to change between native and generic mode, which the kernel cannot do in one atomic step.
 func checkMode(old *Instance, o Options) error {
 	if old == nil || old.meta.Generic == o.Generic || len(old.Attached()) == 0 {
 		return nil
@@ -272,18 +274,19 @@ func checkMode(old *Instance, o Options) error {
 		"(culvert detach %s)", o.Name, mode[old.meta.Generic], mode[o.Generic], strings.Join(old.Attached(), " "))
 }
 
+// attachLink attaches inst to an interface and pins the link at path.
 func attachLink(inst *Instance, p *net.Interface, path string) error {
 	return pins.AttachPinned(inst.Entry(), p, inst.meta.Generic, path)
 }
 
 func init() { pins.RegisterOwner(pins.Owner{Whose: routerOf}) }
 
-// routerOf names the data plane that a program is of.
+// routerOf describes the data plane that a program belongs to, for errors. It returns "" if the program is of none.
 func routerOf(id ebpf.ProgramID) string {
 	all, _ := List()
 	defer closeAll(all)
 	for _, i := range all {
-		if pins.ProgramID(i.prog) == id || next(i.dir, id) != 0 {
+		if pins.ProgramID(i.prog) == id || nextInChain(i.dir, id) != 0 {
 			return "culvert's router " + i.Name()
 		}
 	}

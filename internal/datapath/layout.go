@@ -14,9 +14,9 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// MapLayouts fingerprints the keys and values of all maps by their type information: names, types
-// and offsets of every member. Of maps of maps those of the inner values count too, of counters the reasons
-// that they are of.
+// MapLayouts returns a fingerprint of the keys and values of each map, by the map's name. It covers names, types and offsets
+// of all members, from BTF. The fingerprint of a map of maps covers the values of the inner maps, and that of the counters
+// the list of reasons.
 func MapLayouts(spec *ebpf.CollectionSpec) map[string]string {
 	layouts := make(map[string]string, len(spec.Maps))
 	for name, m := range spec.Maps {

@@ -8,7 +8,7 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// Maps are taken over only when keys and values mean the same.
+// TestLayouts: the layout of a map follows the types of its keys and values.
 func TestLayouts(t *testing.T) {
 	spec, err := bpfobj.LoadPipeline()
 	if err != nil {

@@ -98,7 +98,7 @@ func TestDetachAll(t *testing.T) {
 	}
 }
 
-// TestOneServer has another process, and another handle of this one, serve the instance already.
+// TestOneServer attaches an instance that another process serves, and later this process itself. Both are refused.
 func TestOneServer(t *testing.T) {
 	testbed.InNamespace(t)
 	v0 := testbed.AddVeth(t, "v0", "v1")
@@ -137,8 +137,8 @@ func TestOneServer(t *testing.T) {
 	refused()
 }
 
-// TestLookingDoesNotRefuse asks who serves an instance again and again while others want to serve it.
-func TestLookingDoesNotRefuse(t *testing.T) {
+// TestServedDoesNotRefuse takes the server lock again and again while another goroutine calls Served all the time.
+func TestServedDoesNotRefuse(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
 	inst := scionbed.Attach(t, scionbed.Config(1), "v0")
@@ -173,8 +173,7 @@ func TestLookingDoesNotRefuse(t *testing.T) {
 	<-stopped
 }
 
-// TestRefused checks that an attach that cannot succeed changes nothing, whether something runs
-// already or not.
+// TestRefused checks that an Attach that fails changes nothing, whether a data plane runs already or not.
 func TestRefused(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -197,7 +196,7 @@ func TestRefused(t *testing.T) {
 			config:  scionbed.Config(1, 3), want: "interface v2 carries XDP program",
 		},
 		{
-			// Nobody sees that one coming: it fails when the first is done.
+			// This fails only after v0 has been attached.
 			name: "second without native XDP", options: datapath.Options{Name: "br1", Interfaces: []string{"v0", "bridge"}},
 			prepare: func(t *testing.T) { testbed.AddBridge(t, "bridge") }, config: scionbed.Config(1, 3), want: "its driver has no native XDP",
 		},
@@ -277,6 +276,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestModeStays refuses to change from native to generic mode.
 func TestModeStays(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
@@ -307,7 +307,7 @@ func TestModeStays(t *testing.T) {
 	}
 }
 
-// TestDiedBetweenGenerations leaves what a process leaves that dies between pinning and swapping.
+// TestDiedBetweenGenerations adopts a data plane after a process has died between pinning and swapping.
 func TestDiedBetweenGenerations(t *testing.T) {
 	testbed.InNamespace(t)
 	v0 := testbed.AddVeth(t, "v0", "v1")
@@ -316,7 +316,7 @@ func TestDiedBetweenGenerations(t *testing.T) {
 	frame := scionbed.TransitFrame(t, v0, scionbed.Key)
 	testbed.Feed(t, inst, frame, "v0", 4)
 
-	// A whole generation that never came into force, with a configuration of its own, and a half one.
+	// A complete generation with another configuration, and an incomplete one. Neither came into force.
 	datapath.LeaveDeadGeneration(t, inst.Instance, scionbed.Parts(scionbed.Config(7)), v0)
 	if err := os.Mkdir(filepath.Join(inst.Dir(), "9"), 0o700); err != nil {
 		t.Fatal(err)
@@ -350,7 +350,7 @@ func TestDiedBetweenGenerations(t *testing.T) {
 	}
 }
 
-// TestNothingRuns leaves pins with neither a link nor a whole generation.
+// TestNothingRuns attaches where pins are left without a link and without a complete generation.
 func TestNothingRuns(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
@@ -366,7 +366,7 @@ func TestNothingRuns(t *testing.T) {
 	}
 }
 
-// TestNamespaceGone has an instance of an earlier network namespace whose inode was used again.
+// TestNamespaceGone attaches where pins are left of an earlier network namespace that had the same inode number.
 func TestNamespaceGone(t *testing.T) {
 	testbed.InNamespace(t)
 	v0 := testbed.AddVeth(t, "v0", "v1")
@@ -387,7 +387,7 @@ func TestNamespaceGone(t *testing.T) {
 	if here.Cookie == first {
 		t.Fatal("two namespaces have one cookie")
 	}
-	// As if the kernel had given the inode out again, which it does when it is free.
+	// Pretend that the new namespace has the inode number of the first one, which the kernel may reuse.
 	moved := testbed.SpaceDir(t)
 	if moved != dir {
 		if err := os.Rename(dir, moved); err != nil {
@@ -408,7 +408,7 @@ func TestNamespaceGone(t *testing.T) {
 	if keys, err := inst.Keys(); err != nil || len(keys) != 0 {
 		t.Errorf("keys of another namespace: %v, %v", keys, err)
 	}
-	// the kernel itself may have said something on the new wire already
+	// The kernel itself may have sent packets on the new veth already.
 	if _, by, total := testbed.Counted(t, inst, "v0"); total != by["pass other"] {
 		t.Errorf("counters of another namespace: %v", by)
 	}
@@ -417,11 +417,11 @@ func TestNamespaceGone(t *testing.T) {
 	}
 }
 
-// TestPinnedOnTheHost attaches with a fresh /sys, as `ip netns exec` gives to its command, once with
-// nothing on /sys/fs/bpf and once with a bpffs that ends with the mount namespace.
+// TestPinnedOnTheHost attaches with a /sys of its own, as 'ip netns exec' mounts for its command. The pins are in the host's
+// bpffs all the same.
 func TestPinnedOnTheHost(t *testing.T) {
-	t.Run("nothing", func(t *testing.T) { attachWithFreshSys(t, false) })
-	t.Run("bpffs", func(t *testing.T) { attachWithFreshSys(t, true) })
+	t.Run("nothing on /sys/fs/bpf", func(t *testing.T) { attachWithFreshSys(t, false) })
+	t.Run("another bpffs on /sys/fs/bpf", func(t *testing.T) { attachWithFreshSys(t, true) })
 }
 
 func attachWithFreshSys(t *testing.T, private bool) {
@@ -452,7 +452,7 @@ func attachWithFreshSys(t *testing.T, private bool) {
 	}
 	defer seen.Close()
 	inst.Close()
-	// Other threads have stayed where they were.
+	// Other threads are still in the host's mount namespace.
 	outside := make(chan error)
 	go func() {
 		l, err := link.LoadPinnedLink(path, nil)

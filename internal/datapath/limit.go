@@ -10,28 +10,29 @@ import (
 )
 
 const (
-	// PuntRate is how many packets a second one reason may take to the slow path. It leaves the
-	// reference data plane room for all reasons at once.
+	// PuntRate is the default rate of a reason to punt, in packets a second. The reference router can handle all reasons at
+	// this rate at once.
 	PuntRate = 10_000
-	// TrafficRate is for packets that no one else can carry: they are traffic, not mistakes.
+	// TrafficRate is for punted packets that are ordinary traffic, which only the slow path can forward.
 	TrafficRate = 100_000
-	// puntBurst is how far ahead of its rate a reason may be, ns; longer than a clock tick.
+	// puntBurst is by how many nanoseconds packets may come ahead of their rate. It is longer than a tick of the coarse
+	// clock that the programs read.
 	puntBurst = 100_000_000
 	// limitNever is LIMIT_NEVER of bpf/core/limit.h.
 	limitNever = ^uint64(0)
 )
 
-// RateLimit lets so many packets a second through.
+// RateLimit returns a limit of rate packets a second, which must not be 0.
 func RateLimit(rate uint64) bpfobj.PipelineLimit {
 	return bpfobj.PipelineLimit{Interval: 1e9 / rate, Burst: puntBurst}
 }
 
-// NoPacket is a limit that lets none through.
+// NoPacket returns a limit that lets no packet through.
 func NoPacket() bpfobj.PipelineLimit {
 	return bpfobj.PipelineLimit{Interval: limitNever, Due: limitNever}
 }
 
-// SetLimit says how fast packets with a reason may come through, whatever interface they come from.
+// SetLimit sets the limit of a reason, for the packets of all interfaces together.
 func (i *Instance) SetLimit(reason bpfobj.PipelineReason, limit bpfobj.PipelineLimit) error {
 	if err := i.maps[bpfobj.PipelineMapLimits].Put(reason.Index(), limit); err != nil {
 		return fmt.Errorf("writing the limit of %s for %s: %w", i.Name(), Reasons()[reason.Index()].Name, err)
@@ -39,7 +40,7 @@ func (i *Instance) SetLimit(reason bpfobj.PipelineReason, limit bpfobj.PipelineL
 	return nil
 }
 
-// fillLimits sets how fast each reason may use the slow path, and what else parts limit.
+// fillLimits writes the limits of all reasons: PuntRate for those to punt, and what the Limiters among the parts say.
 func (i *Instance) fillLimits() error {
 	rates := make(map[bpfobj.PipelineReason]uint64)
 	for _, r := range Reasons() {
@@ -60,7 +61,7 @@ func (i *Instance) fillLimits() error {
 	return nil
 }
 
-// limitDomains is how many groups of packets are limited apart: the interfaces, and what parts add.
+// limitDomains returns the number of domains (bpf/core/limit.h): one for each interface, and those of the parts.
 func limitDomains(parts []Part) int {
 	n := MaxPorts
 	for _, p := range parts {

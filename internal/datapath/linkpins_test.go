@@ -16,7 +16,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// TestDots has routers and interfaces whose names only differ in what bpffs does not take.
+// TestDots attaches routers whose names have dots, which bpffs refuses, and names that a careless escape would confuse.
 func TestDots(t *testing.T) {
 	testbed.InNamespace(t)
 	routers := []string{"a.b", "a_b", "a%2eb", "a%252eb", "..", "[a"}
@@ -43,18 +43,18 @@ func TestDots(t *testing.T) {
 	if len(all) != len(routers) {
 		t.Errorf("%d routers are listed, want %d", len(all), len(routers))
 	}
-	// What is pinned for one router is not for another.
+	// Attach does not adopt the pins of a router of another name.
 	testbed.AddVeth(t, "z", "z-peer")
 	if err := os.Rename(filepath.Join(testbed.SpaceDir(t), "a%2eb"), filepath.Join(testbed.SpaceDir(t), "z")); err != nil {
 		t.Fatal(err)
 	}
 	_, err = Attach(Options{Name: "z", Interfaces: []string{"z"}})
 	if err == nil || !strings.Contains(err.Error(), "holds the pins of router a.b") {
-		t.Errorf("router z took over another one: %v", err)
+		t.Errorf("router z adopted another one: %v", err)
 	}
 }
 
-// TestForget looks from one network namespace at what is left of another.
+// TestForget calls Forget in another network namespace than the instance's.
 func TestForget(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
@@ -97,7 +97,7 @@ func TestForget(t *testing.T) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
-	forget("neither", true)
+	forget("neither attached nor served", true)
 	if _, err := os.Stat(filepath.Dir(dir)); !os.IsNotExist(err) {
 		t.Errorf("the namespace's directory is left: %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// List opens every instance on this machine, whatever network namespace it is in.
+// List opens all instances of this machine, in all network namespaces.
 func List() ([]*Instance, error) {
 	root, ok, err := pins.Root()
 	if !ok || err != nil {
@@ -41,7 +41,7 @@ func List() ([]*Instance, error) {
 	return all, nil
 }
 
-// instanceDirs finds the directories of all instances. What disappears meanwhile is no error.
+// instanceDirs returns the directories of all instances. A directory that disappears meanwhile is no error.
 func instanceDirs(root string) ([]string, error) {
 	spaces, err := os.ReadDir(root)
 	switch {
@@ -57,7 +57,7 @@ func instanceDirs(root string) ([]string, error) {
 		instances, _ := os.ReadDir(filepath.Join(root, s.Name()))
 		for _, i := range instances {
 			if pins.Reserved(i.Name()) {
-				continue // no instance's
+				continue // not of an instance
 			}
 			dirs = append(dirs, filepath.Join(root, s.Name(), i.Name()))
 		}
@@ -90,8 +90,7 @@ func ListHere() ([]*Instance, error) {
 	}), nil
 }
 
-// OpenHere opens the instance of a name in this network namespace, nil if there is none. It fails where Attach would, and
-// whatever is wrong with another instance is no matter.
+// OpenHere opens the instance of that name in this network namespace. It returns nil without an error if there is none.
 func OpenHere(name string) (*Instance, error) {
 	root, ok, err := pins.Root()
 	if !ok || err != nil {
@@ -114,7 +113,7 @@ func OpenHere(name string) (*Instance, error) {
 	return inst, nil
 }
 
-// Served tells whether a process keeps the instance in step.
+// Served tells whether a process serves the instance.
 func (i *Instance) Served() bool {
 	if i.serves() {
 		return true
@@ -127,19 +126,19 @@ func (i *Instance) Served() bool {
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// Unattended tells whether the instance was attached to go on without a process. One that is neither that nor Served has
-// lost its process.
+// Unattended tells whether the instance was attached to run without a process. An instance that is neither Unattended nor
+// Served has lost its process.
 func (i *Instance) Unattended() bool { return i.meta.Unattended }
 
-// serves tells whether this process does.
+// serves tells whether this process serves the instance.
 func (i *Instance) serves() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.lock != nil
 }
 
-// Attached returns the names of the interfaces that carry the program, as they were when they were attached. One that has
-// another name now, while another interface has that one, is named as it is now.
+// Attached returns the names of the interfaces that carry the program, sorted. An interface that was renamed goes by the name
+// under which it was attached, unless another interface has that name now: then it goes by its present name.
 func (i *Instance) Attached() []string {
 	if i.temporary && len(i.held) > 0 {
 		return slices.Sorted(slices.Values(i.meta.Attached))
@@ -147,7 +146,7 @@ func (i *Instance) Attached() []string {
 	return slices.Sorted(maps.Keys(i.livePins()))
 }
 
-// AttachedNow is Attached by the names that the interfaces have now, in the calling thread's network namespace.
+// AttachedNow is Attached with the present names of the interfaces, in the calling thread's network namespace.
 func (i *Instance) AttachedNow() []string {
 	var names []string
 	for _, p := range pins.Read(i.dir) {
@@ -159,7 +158,7 @@ func (i *Instance) AttachedNow() []string {
 	return names
 }
 
-// AttachedIndexes gives the indexes of the interfaces that carry the program.
+// AttachedIndexes returns the indexes of the interfaces that carry the program, sorted.
 func (i *Instance) AttachedIndexes() []int {
 	var all []int
 	for _, p := range i.livePins() {
@@ -169,19 +168,19 @@ func (i *Instance) AttachedIndexes() []int {
 	return all
 }
 
-// Detach takes the program off an interface. With the last one the instance is gone, and with it
-// its counters and keys.
+// Detach detaches the program from an interface, which goes by its name in Attached. Detaching the last one removes the
+// instance with its counters and keys.
 func (i *Instance) Detach(iface string) error {
 	path := pins.LinkPath(i.dir, iface)
 	p, live := i.livePins()[iface]
 	if live {
 		path = p.Path
 	}
-	// What is pinned under that name may be on an interface that has another one now.
+	// The link that is pinned under that name may be on an interface that has been renamed since.
 	if _, err := os.Stat(path); err != nil || !live && pins.At(i.dir, path).Now != "" {
 		return fmt.Errorf("router %s is not attached to %s: see 'culvert status'", i.Name(), iface)
 	}
-	unlock, err := lockEdits(i.dir) // whoever changes what is in front does so on all links
+	unlock, err := lockEdits(i.dir) // EditFront updates all links, and must not meet one that is going
 	if err != nil {
 		return err
 	}
@@ -195,7 +194,7 @@ func (i *Instance) Detach(iface string) error {
 	return nil
 }
 
-// DetachAll takes the program off every interface and removes the instance.
+// DetachAll detaches the program from all interfaces and removes the instance. It is no error if the instance is gone.
 func (i *Instance) DetachAll() error {
 	if i.temporary {
 		return i.release()
@@ -216,8 +215,8 @@ func (i *Instance) DetachAll() error {
 	return i.remove()
 }
 
-// Forget removes what is left of an instance that is attached to nothing any more, in whatever
-// network namespace it was, and that no process serves. It returns false for any other.
+// Forget removes the pins of an instance that is on no interface any more, in any network namespace, and that no process
+// serves. It returns false and does nothing if the instance is on an interface or served.
 func (i *Instance) Forget() (bool, error) {
 	if i.Served() {
 		return false, nil
@@ -233,12 +232,13 @@ func (i *Instance) Forget() (bool, error) {
 	return true, i.remove()
 }
 
-// removeTries bounds how often others may make the lock again while it is being removed.
+// removeTries bounds how often remove starts again because another process has made the directory of the edit lock anew.
 const removeTries = 100
 
+// remove removes all pins of the instance, and the directory of the network namespace if it is empty.
 func (i *Instance) remove() error {
 	err := os.RemoveAll(i.dir)
-	for n := 0; errors.Is(err, unix.ENOTEMPTY) && n < removeTries; n++ { // somebody waits for the lock, which is in there
+	for n := 0; errors.Is(err, unix.ENOTEMPTY) && n < removeTries; n++ { // a process waits for the edit lock and makes its directory
 		err = os.RemoveAll(i.dir)
 	}
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// MaxPorts is how many interfaces there can be (MAX_PORTS of bpf/core/port.h).
+// MaxPorts is the largest number of interfaces of an instance (MAX_PORTS of bpf/core/port.h).
 const MaxPorts = 64
 
-// keptMaps keep their contents in a new program, whatever its parts.
+// keptMaps names the engine's own maps that a new program shares with the old one.
 var keptMaps = []string{bpfobj.PipelineMapCounters, bpfobj.PipelineMapCpumapEnqueued}
 
-// load fills the maps and loads the program. Of what runs only maps that are shared with it are written.
+// load loads the pipeline and writes its maps. It touches a running data plane only by writing to shared maps.
 func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance, err error) {
 	spec, err := bpfobj.LoadPipeline()
 	if err != nil {
@@ -79,23 +79,23 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 			return nil, err
 		}
 	}
-	if err := inst.fillPartsOfPorts(ports); err != nil {
+	if err := inst.fillStagePorts(ports); err != nil {
 		return nil, err
 	}
 	if old != nil {
-		if err := inst.carryReasons(old, l); err != nil {
+		if err := inst.adoptReasons(old, l); err != nil {
 			return nil, err
 		}
 	}
 	return inst, nil
 }
 
-// share takes over the maps that the new program has in common with the one before.
+// share clones the maps that the new program shares with the old one.
 func (i *Instance) share(l *Loading) error {
 	if l.Old == nil {
 		return nil
 	}
-	if err := i.carryLosses(l.Old); err != nil {
+	if err := i.adoptLosses(l.Old); err != nil {
 		return err
 	}
 	names := l.Fitting(keptMaps...)
@@ -105,16 +105,16 @@ func (i *Instance) share(l *Loading) error {
 	for _, name := range names {
 		m, err := l.Old.maps[name].Clone()
 		if err != nil {
-			return fmt.Errorf("taking over map %s: %w", name, err)
+			return fmt.Errorf("sharing map %s: %w", name, err)
 		}
 		i.maps[name], l.reused[name] = m, m
 	}
 	return nil
 }
 
-// minPorts is how many indexes of interfaces there is room for at least: an interface that is deleted and made again has
-// another one, higher than all before.
-const minPorts = 1 << 15
+// minPortEntries is the least size of the map of interfaces, which is indexed by ifindex. An interface that is deleted and
+// made again gets an index higher than all before, and has to fit.
+const minPortEntries = 1 << 15
 
 func (l *Loading) sizeMaps(o Options, ports []*net.Interface) {
 	maxIndex := 0
@@ -123,7 +123,7 @@ func (l *Loading) sizeMaps(o Options, ports []*net.Interface) {
 	}
 	room := 1 << bits.Len(uint(maxIndex))
 	if !o.Temporary {
-		room = max(room, minPorts)
+		room = max(room, minPortEntries)
 	}
 	l.Resize(map[string]int{
 		bpfobj.PipelineMapPorts:       room,
@@ -135,11 +135,11 @@ func setConstants(spec *ebpf.CollectionSpec, m meta, o Options) error {
 	if err := spec.Variables[bpfobj.PipelineVarTaiOffsetNs].Set(taiOffset()); err != nil {
 		return fmt.Errorf("setting the clock's offset: %w", err)
 	}
-	return setWorkers(spec, m, o.Turns)
+	return setWorkers(spec, m, o.RoundRobin)
 }
 
-// taiOffset is how far CLOCK_TAI is ahead of CLOCK_REALTIME, ns. It is whole seconds; what is left
-// over is the time between the two readings. (adjtimex(2) would tell, but not to everybody.)
+// taiOffset returns by how many nanoseconds CLOCK_TAI is ahead of CLOCK_REALTIME. The offset is a whole number of seconds:
+// rounding removes the time between the two readings. (adjtimex(2) returns it too, but not in every container.)
 func taiOffset() uint64 {
 	var tai, utc unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_TAI, &tai) != nil || unix.ClockGettime(unix.CLOCK_REALTIME, &utc) != nil {
@@ -149,8 +149,8 @@ func taiOffset() uint64 {
 	return uint64(max(diff, 0))
 }
 
-// Refresh brings the programs up to what has changed on the host since they were loaded: the offset
-// of CLOCK_TAI, which they read, from UTC, the interfaces' addresses and abilities, and their indexes.
+// Refresh updates what the programs know of the host: the offset of CLOCK_TAI from UTC, MAC addresses and indexes of
+// interfaces, and whether frames can be redirected to them. It calls the Refreshers among the parts.
 func (i *Instance) Refresh() error {
 	if i.taiOffset != nil { // loaded by this process
 		if err := i.taiOffset.Set(taiOffset()); err != nil {

@@ -14,29 +14,29 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// lossTracepoints names the program for each tracepoint that tells of a loss.
+// lossTracepoints has the program for each tracepoint that reports losses.
 var lossTracepoints = map[string]string{
 	"xdp_redirect_err": bpfobj.LossesProgRedirectErr,
 	"xdp_devmap_xmit":  bpfobj.LossesProgDevmapXmit,
 	"xdp_exception":    bpfobj.LossesProgException,
 }
 
-// workerTracepoints are those that only data planes with workers need.
+// workerTracepoints is the same for the tracepoints that only data planes with workers need.
 var workerTracepoints = map[string]string{
 	"xdp_cpumap_enqueue": bpfobj.LossesProgCpumapEnqueue,
 	"xdp_cpumap_kthread": bpfobj.LossesProgCpumapKthread,
 }
 
-// watchLosses loads the programs that count what is lost after the verdict, and pins them into the
-// directory of the generation of that number, which they belong to: they read its table of
-// interfaces. What the queues of old's workers lose from now on is theirs to count as well. A
-// temporary instance has no directory.
+// watchLosses loads the programs that count losses after the verdict, attaches them to tracepoints and pins the links in
+// directory gen. The programs belong to generation number, whose map of interfaces they read, and count only while it is the
+// one that counts (countLosses). They also count what the queues of old's workers lose from now on. A temporary instance has
+// no directory.
 func (i *Instance) watchLosses(gen string, number uint32, old *Instance) error {
 	spec, err := bpfobj.LoadLosses()
 	if err != nil {
 		return err
 	}
-	tracepoints, err := i.describeToLosses(spec, number, old)
+	tracepoints, err := i.configureLosses(spec, number, old)
 	if err != nil {
 		return err
 	}
@@ -91,9 +91,9 @@ func (i *Instance) watchLosses(gen string, number uint32, old *Instance) error {
 	return nil
 }
 
-// describeToLosses sets what the programs have to know, drops those that have nothing to count, and
-// returns the tracepoints of the others.
-func (i *Instance) describeToLosses(spec *ebpf.CollectionSpec, number uint32, old *Instance) (map[string]string, error) {
+// configureLosses sets the constants of the programs that count losses, and deletes those that have nothing to count. It
+// returns the tracepoints of the others with their programs.
+func (i *Instance) configureLosses(spec *ebpf.CollectionSpec, number uint32, old *Instance) (map[string]string, error) {
 	workers, err := i.workerMap()
 	if err != nil {
 		return nil, err
@@ -128,12 +128,12 @@ func (i *Instance) describeToLosses(spec *ebpf.CollectionSpec, number uint32, ol
 	return tracepoints, nil
 }
 
-// lossMaps are carried from generation to generation.
+// lossMaps names the maps of losses, which generations share.
 var lossMaps = []string{bpfobj.LossesMapLosses, bpfobj.LossesMapLossesBy}
 
-// carryLosses takes over the maps of losses, all or none: those of another version of culvert may not
-// fit.
-func (i *Instance) carryLosses(old *Instance) error {
+// adoptLosses shares the maps of losses with old: all of them, or none if one does not fit, which another version of culvert
+// may have made.
+func (i *Instance) adoptLosses(old *Instance) error {
 	spec, err := bpfobj.LoadLosses()
 	if err != nil {
 		return err
@@ -145,13 +145,13 @@ func (i *Instance) carryLosses(old *Instance) error {
 	}
 	for _, name := range lossMaps {
 		if i.maps[name], err = old.maps[name].Clone(); err != nil {
-			return fmt.Errorf("taking over map %s: %w", name, err)
+			return fmt.Errorf("sharing map %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// countLosses makes a generation the one that counts losses, and keeps it so if swap succeeds.
+// countLosses makes generation number the one that counts losses and calls swap. If swap fails, the former one counts again.
 func (i *Instance) countLosses(number uint32, swap func() error) error {
 	var before uint32
 	m := i.maps[bpfobj.LossesMapLossesBy]
@@ -168,7 +168,7 @@ func (i *Instance) countLosses(number uint32, swap func() error) error {
 	return err
 }
 
-// generationNumber is what the directory of a generation is called.
+// generationNumber returns the number of a generation from the path of its directory.
 func generationNumber(gen string) (uint32, error) {
 	n, err := strconv.ParseUint(filepath.Base(gen), 10, 32)
 	if err != nil {
@@ -177,9 +177,10 @@ func generationNumber(gen string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// tracePrefix begins the names of the pins of watchLosses.
+// tracePrefix begins the names of the pins that watchLosses makes.
 const tracePrefix = "trace-"
 
+// losses returns the losses counted in a slot, by their names.
 func (i *Instance) losses(slot int) (map[string]uint64, error) {
 	lost := make(map[string]uint64)
 	m := i.maps[bpfobj.LossesMapLosses]

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 	testbed.Main(m)
 }
 
-// holderEnv makes this test binary attach the interfaces it names, say so, and wait to be killed.
+// holderEnv is an environment variable that names interfaces. With it, this test binary attaches them, prints a line and waits
+// to be killed.
 const holderEnv = "CULVERT_TEST_HOLD"
 
 func hold(interfaces string) int {
@@ -38,7 +39,7 @@ func hold(interfaces string) int {
 	return 0
 }
 
-// startHolder returns a process that serves br1 in this network namespace.
+// startHolder starts a process that serves br1 in this network namespace.
 func startHolder(t *testing.T, interfaces string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command("/proc/self/exe")
@@ -52,10 +53,10 @@ func startHolder(t *testing.T, interfaces string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { kill(c) })
-	said := make([]byte, 1024)
-	n, err := out.Read(said)
-	if s := strings.TrimSpace(string(said[:n])); s != "attached" {
-		t.Fatalf("the other process said %q, %v", s, err)
+	line := make([]byte, 1024)
+	n, err := out.Read(line)
+	if s := strings.TrimSpace(string(line[:n])); s != "attached" {
+		t.Fatalf("the other process printed %q, %v", s, err)
 	}
 	return c
 }

@@ -15,38 +15,39 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// meta describes a loaded instance to whoever opens its pins. It is kept in a map beside them.
+// meta describes a generation to processes that open its pins. It is stored as JSON in a map that is pinned with them.
 type meta struct {
 	Name  string
 	NetNS uint32
-	// Cookie is the namespace's, NetNS its inode (pins.Space).
+	// Cookie is the cookie of the network namespace, and NetNS its inode number (pins.Space).
 	Cookie  uint64
 	Generic bool
-	// Unattended says that no process was to keep it in step.
+	// Unattended is Options.Unattended.
 	Unattended bool
-	// Stages has what the parts of stages keep, by their names.
+	// Stages has the states of the parts, by their names.
 	Stages map[string]savedState
 	// Fronts names the parts that may have a program in front of the pipeline, in the order in which packets meet them.
 	Fronts []string `json:",omitempty"`
-	// Workers are the CPUs that packets are spread over; FlowKey decides which flow goes where. It
-	// stays with the instance, so that flows stay where they are.
+	// Workers are the CPUs that packets are spread over. FlowKey is the key of the hash that assigns flows to them. It goes
+	// on to the next generation, so that flows stay on their CPUs.
 	Workers Workers
 	FlowKey []uint32
-	// Ports has the counter slot of each interface ever served, by name. Slots are never given to another interface while
-	// the instance lives.
+	// Ports has the slot of each interface that was ever attached, by name (Instance.PortSlot).
 	Ports map[string]int
-	// Attached names the interfaces that were asked for: those that were there then, and those that are waited for.
+	// Attached is Options.Interfaces: it includes interfaces that are still waited for.
 	Attached []string
-	// Layouts fingerprints the keys and values of each map: another version may have as many bytes
-	// of another meaning.
+	// Layouts has a fingerprint of the keys and values of each map (MapLayouts). Another version of culvert may give another
+	// meaning to as many bytes.
 	Layouts map[string]string
-	// Reasons has verdict and name of the reason that each counter is of: another version may number them otherwise.
+	// Reasons has verdict and name of each reason, by its index in the counters. Another version may number reasons
+	// differently.
 	Reasons []string
 }
 
 // metaMap is the name of the pin.
 const metaMap = "meta"
 
+// newMeta returns the description of a new generation. Slots and flow key go on from old, which may be nil.
 func newMeta(old *Instance, here pins.Space, o Options) (meta, error) {
 	m := meta{
 		Name:       o.Name,
@@ -72,15 +73,14 @@ func newMeta(old *Instance, here pins.Space, o Options) (meta, error) {
 	return m, m.save(old, o.Parts)
 }
 
-// renamePorts lets interfaces that have got new names go on with their counters. The argument gives
-// the old name for the new one. If a new name has counters of its own, from another device, all
-// names keep theirs.
-func (m *meta) renamePorts(before map[string]string) {
+// renamePorts gives the slots of renamed interfaces to their new names. Renamed maps present names to former ones. If a new
+// name has a slot already, from another device, then nothing changes.
+func (m *meta) renamePorts(renamed map[string]string) {
 	slots := maps.Clone(m.Ports)
-	for _, old := range before {
+	for _, old := range renamed {
 		delete(m.Ports, old)
 	}
-	for name, old := range before {
+	for name, old := range renamed {
 		slot, ok := slots[old]
 		if _, taken := m.Ports[name]; taken || !ok {
 			m.Ports = slots
@@ -90,6 +90,7 @@ func (m *meta) renamePorts(before map[string]string) {
 	}
 }
 
+// assignPorts notes the interfaces to attach to, and gives a slot to each that has none.
 func (m *meta) assignPorts(names []string) error {
 	for _, name := range names {
 		if slices.Contains(m.Attached, name) {
@@ -107,7 +108,7 @@ func (m *meta) assignPorts(names []string) error {
 	return nil
 }
 
-// toMap stores m in a map of its own.
+// toMap returns a new map with m as its only entry.
 func (m *meta) toMap() (*ebpf.Map, error) {
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -130,6 +131,7 @@ func (m *meta) toMap() (*ebpf.Map, error) {
 	return em, nil
 }
 
+// metaFromPin reads the description that is pinned at path.
 func metaFromPin(path string) (m meta, err error) {
 	em, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {

@@ -6,83 +6,92 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/cilium/ebpf"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"culvert/internal/bpfobj"
-	"culvert/internal/host/pins"
 )
 
-// Part is what a stage has in the program: sizes of its maps, constants, what it keeps from program to program, and what
-// it writes before a packet comes. The engine loads the program with the parts that it is given, and does not know what
-// they do. A part that it is not given is off: its maps are as small as they are declared, its constants zero. Each Attach
-// takes parts of its own, and calls their methods in this order.
+// Part is what a stage contributes to a data plane: the sizes of its maps, its constants, the state that it keeps from one
+// generation to the next, and what it writes before the first packet comes. A stage whose part is not among Options.Parts
+// is off: its maps have the sizes that bpf/ declares, and its constants are zero.
+//
+// A Part belongs to one call of Attach, which calls the methods in the order of the package comment. It may keep what it
+// learns in one method for a later one. A Part may also implement PortFiller, Limiter, Refresher, Adopter, Metered and
+// Fronted.
 type Part interface {
-	// Name is that of the stage. What the part keeps goes by it.
+	// Name returns the name of the stage. It is the key of the part's state, and for a Fronted part the name of its
+	// directory of pins, so that it must not change between versions.
 	Name() string
-	// Check refuses options that lead nowhere, before anything is touched.
+	// Check returns an error if the options of the part are invalid. It must not touch anything.
 	Check() error
-	// State is what is kept with the data plane, for Saved. Old is the data plane before, nil if there is none.
+	// State returns what is stored with the data plane, for Saved to read. Old is the data plane that is being adopted,
+	// nil if there is none.
 	State(old *Instance) (State, error)
-	// Load sizes the maps of the stage and sets its constants.
+	// Load sizes the maps of the stage and sets its constants in l.Spec.
 	Load(l *Loading) error
-	// Shared names the maps of the stage that the new program has in common with the one before, contents and all. Each
-	// of them has to fit; all others are the program's own, and fresh.
+	// Shared names those maps of the stage that the new program shares with the old one, contents included. Each of them
+	// has to fit (Loading.Fits). All other maps are new and empty.
 	Shared(l *Loading) []string
-	// Fill writes the maps of the stage. What is written to shared ones is in force for the program before at once.
+	// Fill writes the maps of the stage before the new program is on any interface. The old program sees what is written
+	// to a shared map at once.
 	Fill(l *Loading, inst *Instance) error
 }
 
-// PortFiller is a Part with a part of struct port.
+// PortFiller is a Part with members of its own in struct port (bpf/core/port.h).
 type PortFiller interface {
-	// FillPort returns what has to be written of an interface that gets the program, one after the other; the programs may
-	// be reading it. It returns nothing if all is well.
+	// FillPort returns the values to write for an interface that gets the program, given its index and present value.
+	// They are written one after the other, while the programs may be reading: several values let a part change a member
+	// only while nothing refers to it. FillPort returns nothing if the present value is right.
 	FillPort(inst *Instance, index int, port bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error)
 }
 
-// Limiter is a Part that limits its reasons otherwise than by PuntRate and for each interface.
+// Limiter is a Part that needs other limits than the default, which is PuntRate for each reason to punt, with a limit for
+// each interface.
 type Limiter interface {
-	// Limits has packets a second, by reason. A reason that is no punt has no limit unless it is named.
+	// Limits returns rates in packets a second. A reason with another verdict than punt has no limit unless it is listed
+	// here.
 	Limits() map[bpfobj.PipelineReason]uint64
-	// LimitDomains is how many there are, beyond the interfaces, that the stage limits apart.
+	// LimitDomains returns how many domains the stage limits separately, besides the interfaces (bpf/core/limit.h).
 	LimitDomains() int
 }
 
-// Refresher is a Part that follows interfaces.
+// Refresher is a Part that follows changes of the host's interfaces.
 type Refresher interface {
-	// Refresh is called by Instance.Refresh, with the lock of Locked held.
+	// Refresh is called by Instance.Refresh, with the lock of Instance.Locked held.
 	Refresh(inst *Instance) error
 }
 
-// Carrier is a Part with a map that the program before goes on writing, and whose contents the new one is to have although
-// it does not share it.
-type Carrier interface {
-	// Carry takes over what there is, before the new program is on the interfaces, and with last once more behind that.
-	// Until then the program before is open. An error of the last time is for nobody.
-	Carry(inst *Instance, last bool) error
+// Adopter is a Part with a map that the new program does not share but whose contents it needs, while the old program is
+// still writing to it: a table of flows whose size changes.
+type Adopter interface {
+	// Adopt copies the contents. It is called twice: before the new program is on any interface, and with last set when
+	// the old program is on none. The second call copies what was written in between. Its error is ignored, since the new
+	// program is in force by then. The old data plane (Loading.Old) is open until the second call has returned.
+	Adopt(inst *Instance, last bool) error
 }
 
-// Metered is a Part with metrics of its own.
+// Metered is a Part with metrics.
 type Metered interface {
-	// Collectors are for the metrics of the process that has loaded the data plane.
+	// Collectors returns the collectors that the process which serves the data plane registers.
 	Collectors(inst *Instance) []prometheus.Collector
 }
 
-// State is what a part keeps with the data plane.
+// State is what a part stores with the data plane.
 type State struct {
-	// Version is that of Value's form. One of another version is as good as none.
+	// Version is the version of the format of Value. Saved ignores a state of another version.
 	Version int
-	// Value is written as JSON.
+	// Value is stored as JSON.
 	Value any
 }
 
-// savedState is State in the description of an instance.
+// savedState is State in the description of an instance (meta).
 type savedState struct {
 	Version int
 	Value   json.RawMessage
 }
 
-// Saved returns what a part keeps with the data plane, nil if it is off there, or of another version. Nobody may change it.
+// Saved returns what the part called name has stored with the data plane i: nil if i is nil, if the stage is off there, or
+// if the state has another version. The value is shared by all callers and must not be changed.
 func Saved[T any](i *Instance, name string, version int) *T {
 	if i == nil {
 		return nil
@@ -103,7 +112,7 @@ func Saved[T any](i *Instance, name string, version int) *T {
 	return v
 }
 
-// save has the description tell what the parts keep.
+// save stores the states of all parts in the description.
 func (m *meta) save(old *Instance, parts []Part) error {
 	m.Stages = make(map[string]savedState)
 	for _, p := range parts {
@@ -120,7 +129,7 @@ func (m *meta) save(old *Instance, parts []Part) error {
 	return nil
 }
 
-// PartOf returns the part that this process has loaded an instance with, the zero value if there is none of that type.
+// PartOf returns the part of type P that this process has loaded the instance with, or the zero value if there is none.
 func PartOf[P Part](i *Instance) (part P) {
 	for _, p := range i.parts {
 		if p, ok := p.(P); ok {
@@ -130,7 +139,8 @@ func PartOf[P Part](i *Instance) (part P) {
 	return part
 }
 
-// Collectors implements stats.CollectorSource: they are those of the parts that this process has loaded the instance with.
+// Collectors implements stats.CollectorSource. It returns the collectors of the parts that this process has loaded the
+// instance with.
 func (i *Instance) Collectors() (all []prometheus.Collector) {
 	for _, p := range i.parts {
 		if m, ok := p.(Metered); ok {
@@ -139,98 +149,3 @@ func (i *Instance) Collectors() (all []prometheus.Collector) {
 	}
 	return all
 }
-
-// Loading is a data plane that is being loaded.
-type Loading struct {
-	// Old is the data plane before, nil if there is none.
-	Old *Instance
-	// Spec is the program with its maps, before it is loaded.
-	Spec *ebpf.CollectionSpec
-	// Unattended is that of Options.
-	Unattended bool
-	// PortSlots is how many interfaces have counters.
-	PortSlots int
-
-	layouts map[string]string
-	reused  map[string]*ebpf.Map
-}
-
-// Same tells whether the program before has a map, with the same meaning, if perhaps of another size.
-func (l *Loading) Same(name string) bool {
-	return l.Old != nil && l.Old.maps[name] != nil && l.Old.meta.Layouts[name] == l.layouts[name]
-}
-
-// Fits tells whether a map of the program before could be the new one's too.
-func (l *Loading) Fits(name string) bool {
-	return l.Same(name) && l.Spec.Maps[name].Compatible(l.Old.maps[name]) == nil
-}
-
-// Fitting are those maps that fit, AllFit tells whether all do.
-func (l *Loading) Fitting(names ...string) (fit []string) {
-	for _, name := range names {
-		if l.Fits(name) {
-			fit = append(fit, name)
-		}
-	}
-	return fit
-}
-
-// AllFit is for maps that are filled together.
-func (l *Loading) AllFit(names ...string) bool { return len(l.Fitting(names...)) == len(names) }
-
-// Reused tells whether a map is shared with the program before.
-func (l *Loading) Reused(name string) bool { return l.reused[name] != nil }
-
-// Resize gives maps so many entries, at least one.
-func (l *Loading) Resize(entries map[string]int) {
-	for name, n := range entries {
-		l.Spec.Maps[name].MaxEntries = uint32(max(n, 1))
-	}
-}
-
-// Map returns a map of the data plane by its name in bpf/, nil if it has none. It is gone with Close.
-func (i *Instance) Map(name string) *ebpf.Map { return i.maps[name] }
-
-// AddMap gives a data plane that is being loaded one more map, which is pinned with the others and is closed with it.
-func (i *Instance) AddMap(name string, m *ebpf.Map) { i.maps[name] = m }
-
-// Locked calls what nobody else in this process may do on the instance meanwhile.
-func (i *Instance) Locked(f func() error) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return f()
-}
-
-// Edit has the maps of the data plane changed, by nobody else meanwhile, whatever process they are of. It calls change with
-// the data plane that runs: another process may have brought a new generation in since i was opened.
-func (i *Instance) Edit(change func(now *Instance) error) error {
-	if i.temporary {
-		return i.Locked(func() error { return change(i) })
-	}
-	unlock, err := i.lockEdits()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	now, err := i.Now()
-	if err != nil {
-		return fmt.Errorf("changing %s: %w", i.Name(), err)
-	}
-	defer now.Close()
-	return change(now)
-}
-
-// Temporary tells whether the data plane has nothing pinned, and ends with the process that has loaded it.
-func (i *Instance) Temporary() bool { return i.temporary }
-
-// Now opens the data plane of this name that runs, for one that is not Temporary: another process may have brought a new
-// generation in since i was opened.
-func (i *Instance) Now() (*Instance, error) { return openInstance(i.dir) }
-
-// RunningProgram is the program that packets meet first on the interfaces, whoever has put it there; 0 while there is none,
-// and for a Temporary one.
-func (i *Instance) RunningProgram() ebpf.ProgramID { return pins.Running(i.dir) }
-
-// PortSlot is where parts that keep something for each interface have that of one which the instance has ever been on: a
-// number below Loading.PortSlots, which stays.
-func (i *Instance) PortSlot(name string) int { return i.meta.Ports[name] }

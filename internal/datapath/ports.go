@@ -9,9 +9,9 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// livePins are the links of the instance that are on an interface, by the name that the interface goes by: the one that
-// it was attached with, also when it has another one now, as long as no other interface has it. Of an instance in another
-// network namespace no more is known than that there is an interface.
+// livePins returns the pins of those links that are on an interface, by the name that Attached gives to the interface: the
+// one it was attached under, or its present name if another interface has that one now. For an instance of another network
+// namespace the present names are unknown.
 func (i *Instance) livePins() map[string]pins.Pin {
 	live := make(map[string]pins.Pin)
 	if !i.Here() {
@@ -35,8 +35,9 @@ func (i *Instance) livePins() map[string]pins.Pin {
 	return live
 }
 
-// PortIndexes gives the index of each interface that the instance was told to be on: of the one that carries it for that
-// name, whatever that is called now, else of the one that has the name, if there is one.
+// PortIndexes returns the index of each configured interface, by its configured name. It is the interface that was attached
+// under this name, even if it was renamed since. If there is none, it is the interface that has the name now. Names without
+// any interface are left out.
 func (i *Instance) PortIndexes() map[string]int {
 	all := make(map[string]int)
 	live := i.livePins()
@@ -46,12 +47,12 @@ func (i *Instance) PortIndexes() map[string]int {
 	}
 	for _, name := range i.meta.Attached {
 		p, on := live[name]
-		before, still := byPath[pins.LinkPath(i.dir, name)] // while another one has the name, and is not attached to yet
+		renamed, carries := byPath[pins.LinkPath(i.dir, name)] // another interface has the name, and is not attached yet
 		switch {
 		case on:
 			all[name] = p.Index
-		case still:
-			all[name] = before
+		case carries:
+			all[name] = renamed
 		default:
 			if dev, err := net.InterfaceByName(name); err == nil {
 				all[name] = dev.Index

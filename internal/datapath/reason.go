@@ -10,7 +10,7 @@ import (
 	"culvert/internal/reason"
 )
 
-// Verdict is what a reason does with a packet.
+// Verdict is what happens to a packet with a reason.
 type Verdict string
 
 const (
@@ -20,18 +20,18 @@ const (
 	VerdictFwd  Verdict = "fwd"
 )
 
-// Reason describes one way out of the pipeline (bpf/core/reason.h).
+// Reason describes one of the reasons that packets leave the pipeline with (bpf/core/reason.h).
 type Reason struct {
 	// Name is in lower case with dashes, without the verdict: "other" of "pass other".
 	Name    string
 	Verdict Verdict
-	// Text is the sentence that explains it, of bpf/*/reasons.h.
+	// Text is the sentence of bpf/*/reasons.h that explains the reason.
 	Text string
 
 	number bpfobj.PipelineReason
 }
 
-// Reasons returns all reasons by their index; an index that has no name is not in use.
+// Reasons returns all reasons by their index. An index that is not in use has no name.
 var Reasons = sync.OnceValue(func() []Reason {
 	all := reason.Pipeline()
 	reasons := make([]Reason, bpfobj.ReasonCount)
@@ -46,7 +46,7 @@ var Reasons = sync.OnceValue(func() []Reason {
 	return reasons
 })
 
-// reasonNames returns verdicts and names of all reasons by their index: what a counter is of.
+// reasonNames returns verdict and name of each reason by its index, "" for an index that is not in use.
 func reasonNames() []string {
 	names := make([]string, bpfobj.ReasonCount)
 	for n, r := range Reasons() {
@@ -57,7 +57,7 @@ func reasonNames() []string {
 	return names
 }
 
-// lossNames returns the names of the losses after the verdict (bpf/core/losses.bpf.c).
+// lossNames returns the names of the losses after the verdict (bpf/core/losses.bpf.c) by their index.
 var lossNames = sync.OnceValue(func() []string {
 	names := make([]string, int(bpfobj.LossesLossLOSS_COUNT))
 	for name, value := range bpfobj.EnumNames(bpfobj.LoadLosses, "loss") {

@@ -12,19 +12,19 @@ import (
 	"culvert/internal/testbed"
 )
 
-// TestReasonsOfAnotherVersion has a data plane run whose reasons have other numbers: nobody takes its counters for those
-// of other reasons, and who takes it over goes on with them by their names.
+// TestReasonsOfAnotherVersion runs a data plane that numbers its reasons differently. Reading its counters fails, and Attach
+// copies them by the names of the reasons.
 func TestReasonsOfAnotherVersion(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "a0", "a1")
 	inst := mustAttach(t, "a0")
-	var some []int // reasons of whatever stage
+	var punts []int // indexes of reasons, of any stage
 	for n, r := range Reasons() {
 		if r.Verdict == VerdictPunt {
-			some = append(some, n)
+			punts = append(punts, n)
 		}
 	}
-	one, two := some[0], some[1]
+	one, two := punts[0], punts[1]
 	other := inst.meta
 	other.Reasons = slices.Clone(other.Reasons)
 	other.Reasons[one], other.Reasons[two] = other.Reasons[two], other.Reasons[one]
@@ -39,9 +39,9 @@ func TestReasonsOfAnotherVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put(one, 3) // of the other one there
+	put(one, 3) // the old data plane counts reason two here
 	put(two, 5)
-	put(bpfobj.ReasonCount+two, 7) // over the rate
+	put(bpfobj.ReasonCount+two, 7) // packets over the limit
 	put(bpfobj.ReasonCount-1, 9)
 	dir := inst.dir
 	inst.Close()
@@ -51,7 +51,7 @@ func TestReasonsOfAnotherVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := old.Ports(); err == nil {
-		t.Error("counters were read by other numbers")
+		t.Error("the counters were read although the numbers of reasons differ")
 	}
 	old.Close()
 	now := mustAttach(t, "a0")

@@ -13,7 +13,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// received returns the packets of all interfaces that have ever been served.
+// received returns the packets received by each interface that was ever attached.
 func received(t *testing.T, plane testbed.Plane) map[string]uint64 {
 	t.Helper()
 	ports, err := plane.Ports()
@@ -27,8 +27,8 @@ func received(t *testing.T, plane testbed.Plane) map[string]uint64 {
 	return n
 }
 
-// TestRenamed attaches again after interfaces have changed their names: v0 has received 3 packets
-// before, v2 has received 4. One more comes in by each interface that is attached then.
+// TestRenamed attaches again after interfaces were renamed. Before, v0 has received 3 packets and v2 has received 4. After it,
+// each attached interface receives one more.
 func TestRenamed(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -65,7 +65,7 @@ func TestRenamed(t *testing.T) {
 			inst.Close()
 			tt.change(t)
 
-			// What fails at its last step leaves everything as it was.
+			// An Attach that fails at its last step changes nothing.
 			testbed.AddBridge(t, "bridge")
 			before := testbed.Tree(t)
 			_, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: append(slices.Clone(tt.attach), "bridge"), Parts: scionbed.Parts(scionbed.Config(1, 2))})

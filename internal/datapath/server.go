@@ -11,8 +11,8 @@ import (
 	"culvert/internal/host/trust"
 )
 
-// ServerPID returns the process that keeps the instance in step, 0 if there is none or if it is in
-// a PID namespace that cannot be seen from here.
+// ServerPID returns the process that serves the instance. It is 0 if there is none, or if its PID namespace cannot be seen
+// from here.
 func (i *Instance) ServerPID() int {
 	if i.serves() {
 		return os.Getpid()
@@ -20,8 +20,8 @@ func (i *Instance) ServerPID() int {
 	return trust.LockHolder(i.dir)
 }
 
-// ID tells the instance from others that have had its name, by the inode of its directory: the same in all namespaces.
-// 0 is for one that is gone, or has nothing pinned.
+// ID returns the inode number of the instance's directory. It tells the instance from earlier ones of its name, and is the
+// same in all namespaces. It is 0 for an instance that was removed and for a temporary one.
 func (i *Instance) ID() uint64 {
 	var st unix.Stat_t
 	if i.dir == "" || unix.Stat(i.dir, &st) != nil {
@@ -30,8 +30,8 @@ func (i *Instance) ID() uint64 {
 	return st.Ino
 }
 
-// LoadedAt returns when the program that runs was loaded, which is when the instance was last
-// attached or its configuration changed. It is false where the kernel does not tell.
+// LoadedAt returns when the pipeline was loaded: when a process last attached, or changed the configuration. It is false if
+// the kernel does not tell.
 func (i *Instance) LoadedAt() (time.Time, bool) {
 	info, err := i.prog.Info()
 	if err != nil {

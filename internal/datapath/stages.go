@@ -4,36 +4,36 @@ package datapath
 
 import "culvert/internal/host/runstate"
 
-// StageState is how a stage of the process that serves an instance is.
+// StageState is the state of one stage of the process that serves an instance.
 type StageState struct {
 	// Stage is the name of its table in the configuration file.
 	Stage string `json:"stage"`
-	// State is StageStarting, StageReady or StageOut, Why the error of one that is out.
+	// State is StageStarting, StageReady or StageOut. Why is the error that led to StageOut.
 	State string `json:"state"`
 	Why   string `json:"why,omitempty"`
 }
 
 const (
-	// StageStarting: it has not read all that it follows.
+	// StageStarting says that the stage has not read all of the host's state that it follows.
 	StageStarting = "starting"
-	// StageReady: it is in step with the host, or needs no process.
+	// StageReady says that the stage is in step with the host, or needs no process.
 	StageReady = "ready"
-	// StageOut: nobody keeps it in step any more, though the process lives.
+	// StageOut says that the stage has failed and follows the host no longer, though the process runs.
 	StageOut = "out"
 )
 
-// StagesKind is what runstate has a ProcessState as.
+// StagesKind is the kind under which runstate stores a ProcessState.
 const StagesKind = "stages"
 
-// ProcessState is what the process that serves an instance tells of itself.
+// ProcessState is what the process that serves an instance publishes about itself.
 type ProcessState struct {
 	Stages []StageState `json:"stages"`
-	// Detached is what it does when somebody else detaches the instance, in the words of the configuration file.
+	// Detached is what the process does when another one detaches the instance: a value of the configuration file.
 	Detached string `json:"detached"`
 }
 
-// Process returns what the process that serves the instance tells of itself, nothing if there is none; known is false where
-// it has told nothing that can be seen here.
+// Process returns the state of the process that serves the instance. Without such a process it is the zero value. Known is
+// false if there is a process whose state cannot be read here.
 func (i *Instance) Process() (state ProcessState, known bool, err error) {
 	id := i.ID()
 	if id == 0 || !i.Served() {
@@ -46,13 +46,13 @@ func (i *Instance) Process() (state ProcessState, known bool, err error) {
 	return state, true, nil
 }
 
-// Stages is the part of Process about the stages.
+// Stages returns the stages of Process.
 func (i *Instance) Stages() (states []StageState, known bool, err error) {
 	p, known, err := i.Process()
 	return p.Stages, known, err
 }
 
-// StagesOut implements stats.StageSource.
+// StagesOut implements stats.StageSource: it tells of each stage whether it is in StageOut.
 func (i *Instance) StagesOut() (map[string]bool, error) {
 	states, _, err := i.Stages()
 	out := make(map[string]bool)

@@ -22,23 +22,24 @@ import (
 /*
 Pins, below <bpffs>/culvert/<inode of the network namespace>/<router ID>/ (internal/host/pins):
 
-	link-<interface>    the attachment of the program
-	<number>/rx         the program of one generation,
-	<number>/<map>      its maps,
-	<number>/trace-*    the programs that count losses, and
-	<number>/meta       what it was loaded with;
-	edits/              a lock, and
-	<part>/             what a part has in front of it (front.go)
+	link-<interface>    the XDP link of an interface
+	<number>/rx         the program of one generation
+	<number>/<map>      a map of it
+	<number>/trace-*    the link of a tracepoint that counts losses
+	<number>/meta       a map with the description of the generation (meta.go)
+	edits/              the edit lock
+	<part>/             what a part has in front of the pipeline (front.go)
 
-Router ID and interface are escaped. A new configuration is a new generation. The links say which one is in force: whatever moment a
-process dies at, the programs on the interfaces and the maps they use stay together.
+Router ID and interface are escaped (pins.Escape). Each Attach makes a new generation. The links say which one is in force:
+whenever a process dies, the programs on the interfaces and the maps they use stay together.
 */
 
-// Pins returns the directory of the instance's pins as the host sees it.
+// Pins returns the directory of the instance's pins, as its path is in the host's mount namespace.
 func (i *Instance) Pins() string {
 	return pins.Shown(i.dir)
 }
 
+// makeInstanceDir makes the directory of an instance, mounting bpffs if need be, and checks that only root can change it.
 func makeInstanceDir(netns uint32, name string) (string, error) {
 	if name == "" || strings.ContainsAny(name, "/\x00") {
 		return "", fmt.Errorf("router ID %q cannot be used as a file name", name)
@@ -58,14 +59,14 @@ func makeInstanceDir(netns uint32, name string) (string, error) {
 	return dir, pins.TrustOwner(dir)
 }
 
-// Served tries the lock for a moment, which must not make an Attach fail.
+// Served takes the server lock for a moment. LockInstance tries several times, so that this does not make an Attach fail.
 const (
 	lockTries = 20
 	lockPause = 5 * time.Millisecond
 )
 
-// lockInstance refuses a second process on the same instance. The kernel drops the lock with the
-// process.
+// lockInstance takes the server lock: a second process cannot serve the same instance. The kernel releases the lock when the
+// process ends.
 func lockInstance(dir, name string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -89,13 +90,14 @@ func lockInstance(dir, name string) (*os.File, error) {
 	return f, nil
 }
 
+// removeIfEmpty removes the directory of an instance that has no pins.
 func removeIfEmpty(dir string) {
 	_ = os.Remove(filepath.Join(dir, editsDir))
 	_ = os.Remove(dir)
 	_ = os.Remove(filepath.Dir(dir))
 }
 
-// generations lists the numbered directories of an instance, the newest first.
+// generations returns the numbers of the numbered directories in dir, the newest first.
 func generations(dir string) []int {
 	entries, _ := os.ReadDir(dir)
 	var gens []int
@@ -109,7 +111,7 @@ func generations(dir string) []int {
 	return gens
 }
 
-// pinGeneration pins program and maps in a new directory and returns it.
+// pinGeneration pins the program and its maps in a new numbered directory, and returns the directory.
 func (i *Instance) pinGeneration() (gen string, err error) {
 	next := 1
 	if gens := generations(i.dir); len(gens) > 0 {
@@ -125,7 +127,7 @@ func (i *Instance) pinGeneration() (gen string, err error) {
 		}
 	}()
 	for name, m := range i.maps {
-		// Maps that are pinned already get one more pin, the old one goes with its generation.
+		// A shared map gets a second pin; its first one goes with the old generation.
 		c, err := m.Clone()
 		if err != nil {
 			return "", fmt.Errorf("pinning map %s: %w", name, err)
@@ -144,7 +146,7 @@ func (i *Instance) pinGeneration() (gen string, err error) {
 	if err := mm.Pin(filepath.Join(gen, metaMap)); err != nil {
 		return "", fmt.Errorf("pinning the description: %w", err)
 	}
-	prog, err := i.prog.Clone() // which does not know the pin that it may have had
+	prog, err := i.prog.Clone() // Pin of a program that is pinned already would move its pin
 	if err != nil {
 		return "", fmt.Errorf("pinning the program: %w", err)
 	}
@@ -155,11 +157,12 @@ func (i *Instance) pinGeneration() (gen string, err error) {
 	return gen, nil
 }
 
-// mapPin names the pin of a map; those of global variables begin with a dot.
+// mapPin returns the name of a map's pin. Bpffs refuses the dot that begins the names of maps of global variables.
 func mapPin(name string) string {
 	return strings.TrimPrefix(name, ".")
 }
 
+// removeOtherGenerations removes all numbered directories in dir but keep, which is a path.
 func removeOtherGenerations(dir, keep string) {
 	for _, g := range generations(dir) {
 		if p := filepath.Join(dir, strconv.Itoa(g)); p != keep {
@@ -168,13 +171,14 @@ func removeOtherGenerations(dir, keep string) {
 	}
 }
 
-// openInstance opens the generation that the links of dir run, or the newest if there is no link.
+// openInstance opens the generation that the links in dir run, or the newest one if no link is on an interface. The error
+// wraps os.ErrNotExist if there is none.
 func openInstance(dir string) (*Instance, error) {
 	if err := pins.TrustOwner(dir); err != nil {
 		return nil, err
 	}
 	running := pins.Running(dir)
-	rx := behind(dir, running)
+	rx := lastInChain(dir, running)
 	var newest *Instance
 	for _, g := range generations(dir) {
 		inst, err := openGeneration(dir, filepath.Join(dir, strconv.Itoa(g)))
@@ -182,7 +186,7 @@ func openInstance(dir string) (*Instance, error) {
 			return nil, bpfobj.PermissionError("opening the pins of " + filepath.Base(dir))
 		}
 		if err != nil {
-			continue // left half-made by a process that died
+			continue // a process died while it was pinning
 		}
 		id := pins.ProgramID(inst.prog)
 		if id == 0 {
@@ -207,6 +211,7 @@ func openInstance(dir string) (*Instance, error) {
 	return newest, nil
 }
 
+// openGeneration opens the generation in directory gen of the instance in dir.
 func openGeneration(dir, gen string) (*Instance, error) {
 	if err := pins.Trust(gen, gen); err != nil {
 		return nil, err

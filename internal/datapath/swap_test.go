@@ -14,8 +14,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// TestSwapUnderLoad attaches over and over while packets are forwarded from one veth pair to
-// another: every one is counted once and comes out.
+// TestSwapUnderLoad attaches again and again while packets are forwarded from one veth pair to another. Each packet is
+// forwarded and counted once.
 func TestSwapUnderLoad(t *testing.T) {
 	testbed.InNamespace(t)
 	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
@@ -36,7 +36,7 @@ func TestSwapUnderLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The same configuration twice, then another: both ways of loading.
+		// Each configuration twice: with the same one maps are shared, with another one they are new.
 		inst.Instance, err = datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0", "v2"}, Parts: scionbed.Parts(configs[n/2%2])})
 		if err != nil {
 			stop()
@@ -71,8 +71,8 @@ func TestSwapUnderLoad(t *testing.T) {
 	t.Logf("%d packets through %d swaps", sent, swaps)
 }
 
-// TestLossesAreCounted forwards to a device whose far end does not listen: every loss is counted
-// once, also while a generation that is not in force is attached to the tracepoints.
+// TestLossesAreCounted forwards to a veth whose peer drops all frames. Each loss is counted once, also while a generation that
+// is not in force is attached to the tracepoints.
 func TestLossesAreCounted(t *testing.T) {
 	testbed.InNamespace(t)
 	in := testbed.AddVeth(t, "v0", "v1")
@@ -113,7 +113,7 @@ func TestLossesAreCounted(t *testing.T) {
 	datapath.LeaveDeadGeneration(t, inst.Instance, scionbed.Parts(scionbed.Config(1, 2)), in, out)
 	lose()
 	inst.Close()
-	// One that cannot succeed leaves the counting to the one that runs.
+	// An Attach that fails leaves the counting to the generation in force.
 	testbed.AddBridge(t, "bridge")
 	if _, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0", "bridge"}, Parts: scionbed.Parts(scionbed.Config(1))}); err == nil {
 		t.Fatal("attached to a bridge")

@@ -15,7 +15,7 @@ import (
 // temporaryGeneration is the number of a temporary instance's only generation.
 const temporaryGeneration = 1
 
-// attachTemporary is attach without pins. The instance holds its attachments open instead.
+// attachTemporary is attach without pins. The instance keeps its links open instead.
 func attachTemporary(here pins.Space, o Options, ports []*net.Interface) (*Instance, error) {
 	if err := pins.CheckForeign("", ports); err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func attachTemporary(here pins.Space, o Options, ports []*net.Interface) (*Insta
 	return inst, nil
 }
 
-// hold attaches what belongs to a temporary instance, and keeps in mind how.
+// hold calls attach, and keeps the link and the function, which Resume calls again.
 func (i *Instance) hold(attach func() (link.Link, error)) error {
 	l, err := attach()
 	if err != nil {
@@ -62,8 +62,7 @@ func (i *Instance) hold(attach func() (link.Link, error)) error {
 	return nil
 }
 
-// Pause takes a temporary instance off its interfaces and tracepoints until Resume. What it has counted and knows
-// stays.
+// Pause detaches a temporary instance from its interfaces and tracepoints until Resume. Its maps keep their contents.
 func (i *Instance) Pause() error { return i.release() }
 
 // Resume attaches a paused instance again. The calling thread has to be in the instance's network namespace.
@@ -78,7 +77,7 @@ func (i *Instance) Resume() error {
 	return nil
 }
 
-// release takes off what a temporary instance has attached.
+// release closes the links of a temporary instance, which detaches its programs.
 func (i *Instance) release() error {
 	var errs []error
 	for _, l := range i.held {

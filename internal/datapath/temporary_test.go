@@ -12,7 +12,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// A temporary instance works like any other, is not listed, pins nothing and is gone with Close.
+// TestTemporary: a temporary instance works like any other, but it is not listed, pins nothing and ends with Close.
 func TestTemporary(t *testing.T) {
 	testbed.InNamespace(t)
 	v0 := testbed.AddVeth(t, "v0", "v1")

@@ -15,8 +15,8 @@ import (
 
 type xdpMD = bpfobj.XDPMD
 
-// TestRun puts one frame through the program as if it came from an interface, and returns the XDP
-// action and the frame as it came out. It counts like any other packet.
+// TestRun runs one frame through the data plane as if an interface had received it, starting with the programs in front. It
+// returns the XDP action and the frame as the programs left it. The frame is counted like any other.
 func (i *Instance) TestRun(frame []byte, iface string) (action uint32, out []byte, err error) {
 	p, err := net.InterfaceByName(iface)
 	if err != nil {
@@ -39,12 +39,12 @@ func (i *Instance) TestRunIndex(frame []byte, ifindex int) (action uint32, out [
 	i.tested.mu.RLock()
 	for i.tested.id == 0 || pins.ProgramAt(i.tested.link) != i.tested.id {
 		i.tested.mu.RUnlock()
-		known, err := i.lookInFront()
+		cached, err := i.findTested()
 		if err != nil {
 			return 0, nil, err
 		}
 		i.tested.mu.RLock()
-		if !known {
+		if !cached {
 			break
 		}
 	}
@@ -53,12 +53,12 @@ func (i *Instance) TestRunIndex(frame []byte, ifindex int) (action uint32, out [
 	return action, opts.DataOut, err
 }
 
-// testedProgram is what TestRun ran at last. To look through the pins takes far longer than to run a program, and tests
-// do that for hundreds of thousands of frames.
+// testedProgram caches the program that TestRun runs. Finding it among the pins takes far longer than running it, and tests
+// run hundreds of thousands of frames.
 type testedProgram struct {
 	mu sync.RWMutex
-	// link is the pin of a link that ran the program, and id the program's: as long as they go together, prog is the one
-	// to run. Without an ID it has to be looked for each time.
+	// link is the path of a pinned link, and id the program that it ran. As long as it runs that program, prog is the one to
+	// run. Id is 0 if no link was on an interface: then the program is looked up for each frame.
 	link string
 	id   ebpf.ProgramID
 	prog *ebpf.Program
@@ -71,8 +71,8 @@ func (p *testedProgram) close() {
 	p.prog, p.id = nil, 0
 }
 
-// lookInFront finds the program to test. It is not known for longer than once if no link runs it.
-func (i *Instance) lookInFront() (known bool, err error) {
+// findTested looks up the program for TestRun. Cached is false if no link runs it, so that it has to be looked up again.
+func (i *Instance) findTested() (cached bool, err error) {
 	i.tested.mu.Lock()
 	defer i.tested.mu.Unlock()
 	at, id := pins.RunningAt(i.dir)

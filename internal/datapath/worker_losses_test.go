@@ -20,8 +20,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// flood puts a frame through the program many times as the driver of an interface would, in batches
-// of a poll, on one CPU.
+// flood runs a frame through the program count times on one CPU, in batches as a driver's poll does.
 func flood(t *testing.T, inst scionplane.Plane, frame []byte, iface string, cpu, count int) {
 	t.Helper()
 	var set, before unix.CPUSet
@@ -39,8 +38,8 @@ func flood(t *testing.T, inst scionplane.Plane, frame []byte, iface string, cpu,
 	}
 }
 
-// TestFullQueueIsCounted floods a worker with a queue for one packet, on the worker's own CPU, where
-// it cannot take any in the middle of a batch. Packets queue there once one has come from elsewhere.
+// TestFullQueueIsCounted floods a worker with a queue for one packet. It does so on the worker's own CPU, where the worker
+// takes no packet from the queue during a batch.
 func TestFullQueueIsCounted(t *testing.T) {
 	testbed.InNamespace(t)
 	two := online(t)
@@ -80,7 +79,7 @@ func TestFullQueueIsCounted(t *testing.T) {
 	check("at first")
 	send("v4", otherFrame)
 	check("with another interface")
-	// One that takes over counts on.
+	// The next generation adds to the counters.
 	inst.Close()
 	inst = attachWorkers(t, scionbed.Config(1, 2), datapath.Workers{CPUs: []int{cpu}, Queue: 2}, false, "v0", "v2", "v4")
 	defer func() { inst.Close() }()
@@ -96,8 +95,8 @@ func TestFullQueueIsCounted(t *testing.T) {
 	}
 }
 
-// TestWorkerLossesFromTracepoints runs the programs on the tracepoints with arguments of our own: a
-// worker without memory cannot be had otherwise.
+// TestWorkerLossesFromTracepoints runs the programs on the tracepoints with made-up arguments, since a worker that runs out
+// of memory cannot be provoked.
 func TestWorkerLossesFromTracepoints(t *testing.T) {
 	testbed.InNamespace(t)
 	two := online(t)
@@ -119,20 +118,25 @@ func TestWorkerLossesFromTracepoints(t *testing.T) {
 	gen := filepath.Join(inst.Dir(), strconv.Itoa(datapath.Generations(inst.Dir())[0]))
 	want := uint64(0)
 	for _, c := range []struct {
+		name         string
 		mapID, drops uint32
-		counts       bool
-	}{{first, 3, true}, {second, 5, true}, {second, 0, false}, {first + second + 1, 7, false}, {0, 9, false}} {
+		counted      uint64
+	}{
+		{"workers of the former generation", first, 3, 3},
+		{"workers of this generation", second, 5, 5},
+		{"no drops", second, 0, 0},
+		{"workers of another program", first + second + 1, 7, 0},
+		{"no map", 0, 9, 0},
+	} {
 		runTracepoint(t, gen, "xdp_cpumap_kthread", uint64(c.mapID), 8, uint64(c.drops), 0, 0)
-		if c.counts {
-			want += uint64(c.drops)
-		}
+		want += c.counted
 		if port, _, _ := testbed.Counted(t, inst, "v0"); port.Losses["worker"] != want {
-			t.Errorf("after %+v: lost %v, want %d", c, port.Losses, want)
+			t.Errorf("%s: lost %v, want %d", c.name, port.Losses, want)
 		}
 	}
 }
 
-// runTracepoint runs the program that a generation has on a tracepoint.
+// runTracepoint runs the program that a generation has on a tracepoint, with the given arguments.
 func runTracepoint(t *testing.T, gen, tracepoint string, args ...uint64) {
 	t.Helper()
 	l, err := link.LoadPinnedLink(filepath.Join(gen, datapath.TracePrefix+tracepoint), nil)

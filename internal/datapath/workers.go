@@ -15,26 +15,25 @@ import (
 )
 
 const (
-	// MaxWorkers is how many worker CPUs there can be (MAX_WORKERS of bpf/core/worker.h).
+	// MaxWorkers is the largest number of worker CPUs (MAX_WORKERS of bpf/core/worker.h).
 	MaxWorkers = 64
-	// MaxQueue is the longest queue that the kernel gives a worker, packets (kernel/bpf/cpumap.c).
+	// MaxQueue is the longest queue that the kernel gives a worker, in packets (kernel/bpf/cpumap.c).
 	MaxQueue = 16384
-	// DefaultQueue is the length of a worker's queue unless configured, packets: some 2 ms of
-	// traffic for a worker that handles a million packets a second.
+	// DefaultQueue is the default length of a worker's queue, in packets: about 2 ms of traffic for a worker that handles a
+	// million packets a second.
 	DefaultQueue = 2048
 )
 
 // Workers are the CPUs that packets are spread over, each flow to one of them.
 type Workers struct {
-	// CPUs are numbers of online CPUs, each given once. None: packets are handled on the CPU that
-	// they come in on.
+	// CPUs are the numbers of online CPUs, each once. If it is empty, packets are processed on the CPU that receives them.
 	CPUs []int
-	// Queue is how many packets may wait for each worker, DefaultQueue if 0.
+	// Queue is the number of packets that may wait for each worker. 0 stands for DefaultQueue.
 	Queue int
 }
 
-// normal is w in the form that it is kept in. It refuses what the kernel would, and CPUs on which
-// packets would wait for ever.
+// normal returns w sorted and with defaults filled in. It returns an error for what the kernel would refuse, and for CPUs
+// that are not online, on which packets would wait for ever.
 func (w Workers) normal() (Workers, error) {
 	if len(w.CPUs) == 0 {
 		return Workers{}, nil
@@ -52,10 +51,10 @@ func (w Workers) normal() (Workers, error) {
 	return w, nil
 }
 
-// newFlowKey returns a key for spreading flows, which nobody outside can know.
+// newFlowKey returns a random key for the hash of flows, so that senders cannot aim flows at one worker.
 func newFlowKey() (key []uint32) {
 	var b [8 * flowWords]byte
-	_, _ = rand.Read(b[:]) // ends the program rather than fail
+	_, _ = rand.Read(b[:]) // never fails
 	for n := range 2 * flowWords {
 		key = append(key, binary.NativeEndian.Uint32(b[4*n:]))
 	}
@@ -65,8 +64,8 @@ func newFlowKey() (key []uint32) {
 // flowWords is FLOW_WORDS of bpf/core/worker.h.
 const flowWords = 7
 
-// setWorkers sizes the programs for the workers of m. Without any, program worker is not loaded.
-func setWorkers(spec *ebpf.CollectionSpec, m meta, turns bool) error {
+// setWorkers sets sizes and constants for the workers of m. Without workers it deletes program worker.
+func setWorkers(spec *ebpf.CollectionSpec, m meta, roundRobin bool) error {
 	w := m.Workers
 	if len(w.CPUs) == 0 {
 		delete(spec.Programs, bpfobj.PipelineProgWorker)
@@ -78,7 +77,7 @@ func setWorkers(spec *ebpf.CollectionSpec, m meta, turns bool) error {
 		list[n] = uint32(cpu)
 	}
 	for name, value := range map[string]any{
-		bpfobj.PipelineVarWorkerTurns: turns,
+		bpfobj.PipelineVarWorkerTurns: roundRobin,
 		bpfobj.PipelineVarWorkerCount: uint32(len(w.CPUs)),
 		bpfobj.PipelineVarWorkerCpu:   list,
 		bpfobj.PipelineVarFlowKey:     [2 * flowWords]uint32(m.FlowKey),
@@ -96,8 +95,8 @@ type cpumapEntry struct {
 	FD    int32
 }
 
-// startWorkers makes the queues and the kernel threads. They live as long as the map: when the last
-// program that hands packets over is gone, the threads empty their queues and end.
+// startWorkers makes the kernel's queues and threads of the workers. They live as long as the map: when the last program that
+// enqueues packets is gone, the threads empty their queues and end.
 func (i *Instance) startWorkers(worker *ebpf.Program) error {
 	for _, cpu := range i.meta.Workers.CPUs {
 		e := cpumapEntry{Queue: uint32(i.meta.Workers.Queue), FD: int32(worker.FD())}
@@ -111,7 +110,7 @@ func (i *Instance) startWorkers(worker *ebpf.Program) error {
 // Workers returns the CPUs that packets are spread over.
 func (i *Instance) Workers() Workers { return i.meta.Workers }
 
-// workerMap is the ID of the map that leads to the workers, 0 if there are none.
+// workerMap returns the ID of the map with the queues of the workers, 0 if there are no workers.
 func (i *Instance) workerMap() (uint32, error) {
 	if i == nil || len(i.meta.Workers.CPUs) == 0 {
 		return 0, nil

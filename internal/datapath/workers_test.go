@@ -27,7 +27,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// online returns the CPUs, of which a test of spreading needs two.
+// online returns two of the online CPUs. The test fails if there is only one.
 func online(t *testing.T) []int {
 	t.Helper()
 	list, err := cpus.Online()
@@ -49,7 +49,7 @@ func attachWorkers(t *testing.T, c scionplane.Config, w datapath.Workers, generi
 	return scionplane.Of(inst)
 }
 
-// tap is everything that the kernel receives from a device, in order.
+// tap receives a copy of each frame that the kernel receives from a device, in order.
 type tap struct{ fd int }
 
 func addTap(t *testing.T, dev *net.Interface) tap {
@@ -69,7 +69,7 @@ func addTap(t *testing.T, dev *net.Interface) tap {
 	return tap{fd}
 }
 
-// take waits for that many frames. Those that this host sends by the device are left out.
+// take waits for want frames and returns them. Frames that this host sends through the device are left out.
 func (p tap) take(t *testing.T, want int) (frames []string) {
 	t.Helper()
 	b := make([]byte, 4096)
@@ -89,7 +89,7 @@ func (p tap) take(t *testing.T, want int) (frames []string) {
 	return frames
 }
 
-// empty fails if there is a frame left.
+// empty fails the test if there is a frame left.
 func (p tap) empty(t *testing.T) {
 	t.Helper()
 	b := make([]byte, 4096)
@@ -98,26 +98,26 @@ func (p tap) empty(t *testing.T) {
 	}
 }
 
-// The last bytes of the frames below: which flow they are of, and their number in it.
+// flowTag is the length of the tag at the end of a frame: the flow, and the frame's number in it, 32 bits each.
 const flowTag = 8
 
 const (
-	mixFlows   = 41 // odd, so that packets dealt out by turns would meet both CPUs
-	mixPackets = 20 // of each
+	mixFlows   = 41 // odd, so that spreading round-robin would bring each flow to both CPUs
+	mixPackets = 20 // of each flow
 )
 
-// Of the devices, so that all data planes get and make the same frames.
+// The MAC addresses of the devices are fixed, so that all data planes receive and send the same frames.
 var mixInMAC, mixOutMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 
-// mixture makes packets of flows that are forwarded, and of others that go to the kernel, from the
-// worker and from where they came in.
+// mixture returns frames of mixFlows flows. Three of four flows are forwarded. The others go to the kernel: one kind from a
+// worker, the other from the CPU that has received it.
 func mixture(t *testing.T) (frames [][]byte) {
 	t.Helper()
 	for n := range mixPackets {
 		for flow := range mixFlows {
 			key := scionbed.Key
 			if flow%8 == 7 {
-				key[0]++ // to the slow path
+				key[0]++ // a wrong MAC: punted by the worker
 			}
 			f := scionbed.SizedTransitFrame(t, &net.Interface{HardwareAddr: mixInMAC}, key, 16+(n*37+flow*11)%200, func(s *scionpkt.Spec) {
 				switch flow % 4 {
@@ -134,7 +134,7 @@ func mixture(t *testing.T) (frames [][]byte) {
 				}
 			})
 			if flow%8 == 6 {
-				f[14+20+8+8] = 2 // one-hop path: to the slow path, at once
+				f[14+20+8+8] = 2 // one-hop path: punted by the CPU that receives it
 			}
 			tag := f[len(f)-flowTag:]
 			binary.BigEndian.PutUint32(tag, uint32(flow))
@@ -145,7 +145,7 @@ func mixture(t *testing.T) (frames [][]byte) {
 	return frames
 }
 
-// byFlow sorts frames by the flow that they are tagged with, and keeps their order.
+// byFlow groups frames by the flow in their tag, in their order.
 func byFlow(frames []string) map[uint32][]string {
 	flows := make(map[uint32][]string)
 	for _, f := range frames {
@@ -155,7 +155,7 @@ func byFlow(frames []string) map[uint32][]string {
 	return flows
 }
 
-// forwardedOn returns how many packets each CPU has forwarded from a device.
+// forwardedOn returns how many packets of an interface each CPU has forwarded.
 func forwardedOn(t *testing.T, inst scionplane.Plane, iface string) map[int]uint64 {
 	t.Helper()
 	on := make(map[int]uint64)
@@ -177,14 +177,14 @@ func forwardedOn(t *testing.T, inst scionplane.Plane, iface string) map[int]uint
 	return on
 }
 
-// outcome is what became of the mixture.
+// outcome is what becomes of the mixture.
 type outcome struct {
-	forwarded, passed map[uint32][]string
+	forwarded, passed map[uint32][]string // frames by flow
 	reasons           map[string]uint64
-	on                map[int]uint64
+	on                map[int]uint64 // packets forwarded by each CPU
 }
 
-// sendMixture sends it through a data plane of its own.
+// sendMixture sends the frames through a new data plane.
 func sendMixture(t *testing.T, frames [][]byte, w datapath.Workers, generic bool) outcome {
 	t.Helper()
 	in, out := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
@@ -211,7 +211,7 @@ func sendMixture(t *testing.T, frames [][]byte, w datapath.Workers, generic bool
 	to := &unix.SockaddrLinklayer{Ifindex: testbed.Device(t, "v1").Index}
 	var o outcome
 	var got, gotUp []string
-	// A window at a time, so that no queue overflows, however slow the machine is.
+	// Send in batches and wait for each, so that no queue overflows on a slow machine.
 	for batch := range slices.Chunk(frames, 2*mixFlows) {
 		want := 0
 		for _, f := range batch {
@@ -241,8 +241,8 @@ func sendMixture(t *testing.T, frames [][]byte, w datapath.Workers, generic bool
 	return o
 }
 
-// TestWorkersGiveTheSameAnswers sends the same packets through no, one and two workers: the same
-// frames come out, those of a flow in their order, the same ones go up, and every one is counted once.
+// TestWorkersGiveTheSameAnswers sends the same packets through no, one and two workers. The same frames are forwarded and
+// passed to the kernel, each flow in its order, and each frame is counted once.
 func TestWorkersGiveTheSameAnswers(t *testing.T) {
 	testbed.InNamespace(t)
 	two := online(t)
@@ -313,8 +313,8 @@ func workerThreads(t *testing.T, id uint32) (n int) {
 	return n
 }
 
-// TestWorkersChangeUnderLoad goes from no workers to two and back while packets of many flows are
-// forwarded: every one is counted once and comes out, and no thread stays.
+// TestWorkersChangeUnderLoad changes the workers while packets of many flows are forwarded. Each packet is forwarded and
+// counted once, and the threads of former workers end.
 func TestWorkersChangeUnderLoad(t *testing.T) {
 	testbed.InNamespace(t)
 	two := online(t)
@@ -384,7 +384,7 @@ func TestWorkersChangeUnderLoad(t *testing.T) {
 	}
 }
 
-// TestWorkersOutliveTheProcess opens from its pins what another Attach has left.
+// TestWorkersOutliveTheProcess reads workers and flow key from the pins.
 func TestWorkersOutliveTheProcess(t *testing.T) {
 	testbed.InNamespace(t)
 	two := online(t)
@@ -412,7 +412,7 @@ func TestWorkersOutliveTheProcess(t *testing.T) {
 	}
 }
 
-// TestWorkersRefused gives workers that cannot be: nothing is attached.
+// TestWorkersRefused attaches with invalid workers, which fails and attaches nothing.
 func TestWorkersRefused(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")

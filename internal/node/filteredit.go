@@ -186,7 +186,7 @@ func Unprotect(on string, addr netip.AddrPort, out io.Writer) error {
 
 // union is where a data plane is, or will be once an interface is there again.
 func union(inst *datapath.Instance) []string {
-	all := slices.Concat(inst.Attached(), inst.Wanted())
+	all := slices.Concat(inst.Attached(), inst.Configured())
 	slices.Sort(all)
 	return slices.Compact(all)
 }
@@ -209,7 +209,7 @@ func tellNowhere(inst *datapath.Instance, out io.Writer) {
 	if len(inst.Attached()) > 0 {
 		return
 	}
-	fmt.Fprintf(out, "%s is on no interface now: this is in force once %s is there again\n", inst.Name(), strings.Join(inst.Wanted(), " or "))
+	fmt.Fprintf(out, "%s is on no interface now: this is in force once %s is there again\n", inst.Name(), strings.Join(inst.Configured(), " or "))
 }
 
 // onInterfaces refuses a rule for packets that the data plane will not see, not even when an interface is made again.

@@ -188,7 +188,7 @@ func (f *follower) attach(u pins.Unattached, why string) {
 // removed does what the configuration says about a data plane that somebody has taken away.
 func (f *follower) removed() error {
 	const what = "the data plane was detached by somebody else"
-	wanted := strings.Join(f.inst.Wanted(), " ")
+	wanted := strings.Join(f.inst.Configured(), " ")
 	switch f.detached {
 	case config.DetachedExit:
 		f.say(slog.LevelWarn, "", what+": the process ends (detached = \"exit\")", "interfaces", wanted)

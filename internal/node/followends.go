@@ -24,7 +24,7 @@ func (f *follower) followEnds() {
 	}
 	for _, u := range lost {
 		name := u.Interface
-		if slices.Contains(f.inst.Wanted(), name) {
+		if slices.Contains(f.inst.Configured(), name) {
 			continue // it is this data plane's now
 		}
 		if u.Why == pins.Gone {

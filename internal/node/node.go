@@ -159,7 +159,7 @@ func tellAttached(u *up, out io.Writer) {
 		what = "router " + what
 	}
 	fmt.Fprintf(out, "%s attached to %s\n", what, strings.Join(u.inst.Attached(), ", "))
-	for _, name := range u.inst.TakenOff() {
+	for _, name := range u.inst.DetachedFrom() {
 		fmt.Fprintf(out, "taken off %s, which was not named\n", name)
 	}
 }

@@ -22,12 +22,12 @@ type Culvert struct {
 	Traffic SCIONTraffic
 	// SkipMAC turns the verification of hop field MACs off.
 	SkipMAC bool
-	// Workers are the CPUs that packets are spread over: by flow, or round-robin if Turns is set.
-	Workers []int
-	Turns   bool
-	queue   int
-	in      load.End
-	inst    *datapath.Instance
+	// Workers are the CPUs that packets are spread over: by flow, or round-robin if RoundRobin is set.
+	Workers    []int
+	RoundRobin bool
+	queue      int
+	in         load.End
+	inst       *datapath.Instance
 	// prepared is set between Prepare and Release. Detach only pauses the data plane then, because loading it takes longer
 	// than a round.
 	prepared bool
@@ -70,7 +70,7 @@ func (d *Culvert) load(p Path) error {
 		Interfaces: []string{p.In.Name, p.Out.Name},
 		Parts:      []datapath.Part{part},
 		Workers:    datapath.Workers{CPUs: d.Workers, Queue: d.queue},
-		Turns:      d.Turns,
+		RoundRobin: d.RoundRobin,
 		Temporary:  true,
 	}
 	err = p.In.Netns.Do(func() error {

@@ -33,12 +33,12 @@ type workerCulvert struct {
 // workerCandidates are the rows of scenario workers: one without workers, and for each number of workers one that spreads
 // flows and one that spreads packets round-robin, as the published router does.
 func workerCandidates() []peer.Candidate {
-	row := func(name string, n int, turns bool) peer.Candidate {
+	row := func(name string, n int, roundRobin bool) peer.Candidate {
 		return peer.Candidate{
 			Name: fmt.Sprintf("%s@workers%d", name, n), SCION: true, Exclusive: true,
 			Device: func(peer.DeviceOptions) peer.Device {
 				t := peer.SCIONTraffic{Cold: true, Size: workerFrameSize, Payload: load.StampLen, Flows: workerFlows}
-				return &workerCulvert{Culvert: peer.Culvert{Traffic: t, Workers: workerCPUs(n), Turns: turns}, count: n}
+				return &workerCulvert{Culvert: peer.Culvert{Traffic: t, Workers: workerCPUs(n), RoundRobin: roundRobin}, count: n}
 			},
 		}
 	}

@@ -38,8 +38,8 @@ func (Part) Shared(*datapath.Loading) []string { return nil }
 // Fill implements datapath.Part.
 func (Part) Fill(*datapath.Loading, *datapath.Instance) error { return nil }
 
-// Follow implements datapath.Fronted.
-func (Part) Follow(old *datapath.Front, on datapath.Behind) (*datapath.Front, error) {
+// Rebuild implements datapath.Fronted.
+func (Part) Rebuild(old *datapath.Front, on datapath.Behind) (*datapath.Front, error) {
 	p, err := planeOf(old)
 	if err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func (Part) Follow(old *datapath.Front, on datapath.Behind) (*datapath.Front, er
 	return next.front()
 }
 
-// Follows implements datapath.Fronted: rules know interfaces by their indexes.
-func (Part) Follows(old *datapath.Front, iface string) (bool, error) {
+// NeedsRebuild implements datapath.Fronted: rules know interfaces by their indexes.
+func (Part) NeedsRebuild(old *datapath.Front, iface string) (bool, error) {
 	p, err := planeOf(old)
 	if err != nil {
 		return false, err

@@ -41,7 +41,7 @@ func planeOf(f *datapath.Front) (*plane, error) {
 		return nil, err
 	}
 	if f.Prog != nil {
-		p.prog = &program{prog: f.Prog, rest: f.Rest, top: f.Own[topPin]}
+		p.prog = &program{prog: f.Prog, rest: f.TailCall, top: f.Own[topPin]}
 	}
 	return p, nil
 }
@@ -61,7 +61,7 @@ func (p *plane) front() (*datapath.Front, error) {
 	if p.prog == nil {
 		return f, nil
 	}
-	f.Prog, f.Rest = p.prog.prog, p.prog.rest
+	f.Prog, f.TailCall = p.prog.prog, p.prog.rest
 	if p.prog.top != nil {
 		f.Own = map[string]*ebpf.Map{topPin: p.prog.top}
 	}

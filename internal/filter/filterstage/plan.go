@@ -201,7 +201,7 @@ func compileRule(r RuleTable) (filterplane.Rule, error) {
 
 // Apply brings the file's filter into force with the members of its sets: all of it, or nothing.
 func (p *Plan) Apply(inst *datapath.Instance, log *slog.Logger) error {
-	if err := p.reaches(inst.Wanted()); err != nil {
+	if err := p.reaches(inst.Configured()); err != nil {
 		return err
 	}
 	var taken, gone []string

@@ -54,7 +54,7 @@ var stageMaps = []struct {
 // Shared implements datapath.Part.
 func (p *Part) Shared(l *datapath.Loading) (shared []string) {
 	old := OptionsOf(l.Old)
-	if old == nil || !l.Same(bpfobj.PipelineMapLbState) {
+	if old == nil || !l.SameLayout(bpfobj.PipelineMapLbState) {
 		return nil
 	}
 	sameRings := old.RingSize == p.options.RingSize
@@ -67,7 +67,7 @@ func (p *Part) Shared(l *datapath.Loading) (shared []string) {
 		case b.config && shareConfig, !b.config && l.Fits(b.name):
 			shared = append(shared, b.name)
 		case b.name == bpfobj.PipelineMapLbRings && !sameRings:
-		case l.Same(b.name):
+		case l.SameLayout(b.name):
 			p.copied = append(p.copied, b.name)
 		}
 	}

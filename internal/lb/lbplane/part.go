@@ -129,16 +129,16 @@ func (p *Part) Fill(l *datapath.Loading, inst *datapath.Instance) error {
 			return err
 		}
 	}
-	return p.Carry(inst, false)
+	return p.Adopt(inst, false)
 }
 
-// Carry implements datapath.Carrier: the flows of a table of another size.
-func (p *Part) Carry(inst *datapath.Instance, last bool) error {
+// Adopt implements datapath.Adopter: the flows of a table of another size.
+func (p *Part) Adopt(inst *datapath.Instance, last bool) error {
 	if p.flowsFrom == nil {
 		return nil
 	}
 	if last {
-		datapath.UntilUnused()
+		datapath.WaitForRCU()
 	}
 	err := flowsOf(inst).migrateFlows(p.flowsFrom, last)
 	if last {

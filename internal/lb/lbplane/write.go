@@ -91,7 +91,7 @@ func (p *Plane) DeleteVIP(k VIPKey) error {
 	if err := p.fillAny(k); err != nil {
 		return err
 	}
-	datapath.UntilUnused()
+	datapath.WaitForRCU()
 	return nil
 }
 

@@ -20,8 +20,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// TestBeginFails has what belongs to a new program fail after the swap: the old one is back on every interface, with its
-// filter, and on the interface that the new one is not for.
+// TestBeginFails lets Options.Begin fail after the swap. The old program is back on all its interfaces, also on one that the new
+// program is not for, with its filter.
 func TestBeginFails(t *testing.T) {
 	for _, filtered := range []bool{false, true} {
 		testbed.InNamespace(t)
@@ -52,12 +52,11 @@ func TestBeginFails(t *testing.T) {
 			t.Fatalf("attached: %v", err)
 		}
 		if during[0] == was[0] || during[1] != 0 || during[2] == 0 {
-			t.Fatalf("programs %v while it was begun, %v before", during, was)
+			t.Fatalf("programs %v during Begin, %v before", during, was)
 		}
 		if now := [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}; now != was {
 			t.Errorf("filtered %v: programs %v, were %v", filtered, now, was)
 		}
-		// The state of the filter is pinned under another number, if at all.
 		if after := testbed.Tree(t); after != before {
 			t.Errorf("filtered %v: pins are now\n%sand were\n%s", filtered, after, before)
 		}
@@ -78,7 +77,7 @@ func TestBeginFails(t *testing.T) {
 	}
 }
 
-// TestDetachOthersFails has a pin that is no link's among those to be taken off, behind one that is.
+// TestDetachOthersFails lets Attach fail while it detaches from the interfaces that it is not for: one of the pins is no link.
 func TestDetachOthersFails(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
@@ -91,8 +90,8 @@ func TestDetachOthersFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	odd := filepath.Join(dir, "link-v9")
-	if err := m.Pin(odd); err != nil {
+	notLink := filepath.Join(dir, "link-v9")
+	if err := m.Pin(notLink); err != nil {
 		t.Fatal(err)
 	}
 	before := testbed.Tree(t)
@@ -107,11 +106,11 @@ func TestDetachOthersFails(t *testing.T) {
 	if after := testbed.Tree(t); after != before {
 		t.Errorf("pins are now\n%sand were\n%s", after, before)
 	}
-	if err := os.Remove(odd); err != nil {
+	if err := os.Remove(notLink); err != nil {
 		t.Fatal(err)
 	}
 	inst = scionbed.Attach(t, scionbed.Config(1), "v0")
-	if got := inst.TakenOff(); !slices.Equal(got, []string{"v2"}) {
-		t.Errorf("taken off %v", got)
+	if got := inst.DetachedFrom(); !slices.Equal(got, []string{"v2"}) {
+		t.Errorf("detached from %v", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// undoList are the steps back, in the order in which the steps were made.
+// undoList holds a function for each step that was made, which undoes it. Run calls them, the last one first.
 type undoList []func()
 
 func (u undoList) run() {
@@ -22,9 +22,9 @@ func (u undoList) run() {
 	}
 }
 
-// takeOver puts the new program on every interface, and has begin make what belongs to it. When one of both fails, the
-// interfaces carry what they carried before. The caller holds the lock for changes.
-func (i *Instance) takeOver(old *Instance, ports []*net.Interface, begin func(*Instance) error) error {
+// swap puts the new program on every interface and calls begin (Options.Begin). If either fails, the interfaces carry again
+// what they carried before. The caller holds the edit lock.
+func (i *Instance) swap(old *Instance, ports []*net.Interface, begin func(*Instance) error) error {
 	undo, err := i.swapLinks(old, ports)
 	if err == nil && begin != nil {
 		i.editing = true
@@ -37,8 +37,8 @@ func (i *Instance) takeOver(old *Instance, ports []*net.Interface, begin func(*I
 	return err
 }
 
-// swapLinks puts the new program on every interface: atomically where one of ours runs. It also returns what it has done
-// before an error.
+// swapLinks puts the new program on every interface, atomically where the old one runs. It returns how to undo its steps,
+// also those made before an error.
 func (i *Instance) swapLinks(old *Instance, ports []*net.Interface) (undo undoList, err error) {
 	renames, err := pins.Rename(i.dir, ports)
 	undo = append(undo, renames...)
@@ -63,10 +63,11 @@ func (i *Instance) swapLinks(old *Instance, ports []*net.Interface) (undo undoLi
 		}
 		undo = append(undo, func() { _ = pins.Detach(path) })
 	}
-	i.takenOff, err = i.detachOthers(old, ports, &undo)
+	i.detachedFrom, err = i.detachOthers(old, ports, &undo)
 	return undo, err
 }
 
+// updateLink puts prog on the interface of a pinned link. It is part of an undo, which has nobody to report an error to.
 func updateLink(path string, prog *ebpf.Program) {
 	if l, err := link.LoadPinnedLink(path, nil); err == nil {
 		_ = l.Update(prog)
@@ -74,7 +75,7 @@ func updateLink(path string, prog *ebpf.Program) {
 	}
 }
 
-// detachOthers takes the program off the interfaces that are no longer wanted.
+// detachOthers detaches the program from all interfaces but ports, and returns their names.
 func (i *Instance) detachOthers(old *Instance, ports []*net.Interface, undo *undoList) (others []string, err error) {
 	for _, path := range pins.Links(i.dir) {
 		name := pins.LinkName(path)
@@ -86,9 +87,9 @@ func (i *Instance) detachOthers(old *Instance, ports []*net.Interface, undo *und
 			return others, err
 		}
 		switch {
-		case p.Index == 0: // the interface has gone: nothing was taken off
+		case p.Index == 0: // the interface was deleted, and the program with it
 			continue
-		case p.Now == "": // it is in another network namespace, and nothing is attached there from here
+		case p.Now == "": // in another network namespace, where an undo could not attach again
 			others = append(others, name)
 			continue
 		}
