@@ -7,7 +7,7 @@ import (
 	"culvert/internal/stats"
 )
 
-// plane is the eBPF data plane as the router wants it.
+// plane is the eBPF data plane as a DataPlane.
 type plane struct{ scionplane.Plane }
 
 // The metrics of all stages are served with the router's.

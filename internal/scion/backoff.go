@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// backOffFirst and backOffLast bound how long a host that has not answered is not asked for again. The slow path
-	// still gets its packets, as far as their limit goes.
+	// backOffFirst and backOffLast are the shortest and the longest pause before a host that has not answered is resolved
+	// again. Until then its packets take the slow path, at a limited rate.
 	backOffFirst = time.Second
 	backOffLast  = 32 * time.Second
-	// maxBackedOff bounds the memory for them; the oldest is forgotten.
+	// maxBackedOff bounds the number of pauses. Beyond it the oldest is forgotten.
 	maxBackedOff = 4096
 )
 
-// backOff remembers hosts that have not answered. The pause doubles with each time in a row.
+// backOff remembers hosts that have not answered. Each failure in a row doubles the pause.
 type backOff struct {
 	hosts map[netip.Addr]*list.Element
 	// order holds *pause, the oldest first.
@@ -34,13 +34,13 @@ func newBackOff() backOff {
 	return backOff{hosts: map[netip.Addr]*list.Element{}, order: list.New()}
 }
 
-// over tells whether a host may be asked for.
+// over tells whether no pause of a host is running.
 func (b *backOff) over(addr netip.Addr, now time.Time) bool {
 	e := b.hosts[addr]
 	return e == nil || !now.Before(e.Value.(*pause).until)
 }
 
-// add begins a pause.
+// add begins a pause for a host that has not answered.
 func (b *backOff) add(addr netip.Addr, now time.Time) {
 	length := backOffFirst
 	if e := b.hosts[addr]; e != nil {
@@ -53,7 +53,7 @@ func (b *backOff) add(addr netip.Addr, now time.Time) {
 	b.hosts[addr] = b.order.PushBack(&pause{addr: addr, length: length, until: now.Add(length)})
 }
 
-// forget is for a host that has answered.
+// forget removes the pause of a host, because it has answered.
 func (b *backOff) forget(addr netip.Addr) {
 	if e := b.hosts[addr]; e != nil {
 		b.order.Remove(e)
@@ -61,7 +61,7 @@ func (b *backOff) forget(addr netip.Addr) {
 	}
 }
 
-// expire forgets pauses that ended so long ago that the next one begins anew.
+// expire forgets pauses that ended more than backOffLast ago. The next pause of such a host is backOffFirst again.
 func (b *backOff) expire(now time.Time) {
 	for e := b.order.Front(); e != nil; {
 		p := e.Value.(*pause)

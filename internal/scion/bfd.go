@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// bfdPoll is how often the state of the BFD sessions is read. The library has no way to be
-	// told of changes; a reading costs about a microsecond and an interface.
+	// bfdPoll is how often the state of the BFD sessions is read. The library does not notify of changes. A reading
+	// costs about a microsecond for each interface.
 	bfdPoll = 5 * time.Millisecond
 	// bfdSettle is how long a session may take to come up before an adopted link is taken down:
 	// the library sends its first packet after one second, and so may the far end.
@@ -25,26 +25,27 @@ const (
 type bfdMirror struct {
 	router *Router
 	source control.ObservableDataplane
-	setUp  func(link int, up bool) error
+	// setUp writes the state of a link to the fast path.
+	setUp func(link int, up bool) error
 	// info writes to the log.
 	info func(message string, fields ...any)
 	// linkOf maps interface IDs to links.
 	linkOf map[uint16]int
-	// last holds what the fast path was told of each link.
-	last []linkState
-	// failed marks the links whose last change the fast path did not take.
+	// written is the state of each link in the fast path.
+	written []linkState
+	// failed marks the links whose last change could not be written.
 	failed []bool
 	// settled is when a link that was never seen up counts as down.
 	settled time.Time
-	// told marks the links whose first state the log knows.
-	told []bool
-	// late is when the log is told of links that have never been up.
-	late time.Time
-	// gates are those of the links that have one; session tells the fast path of their sessions, and sessions is what it
-	// was told.
-	gates    map[int]*bfdGate
-	session  func(link int, s scionplane.BFDSession) error
-	sessions map[int]scionplane.BFDSession
+	// logged marks the links whose first state is in the log.
+	logged []bool
+	// logDownAt is when the log names the links that have never been up, zero once it has.
+	logDownAt time.Time
+	// gates are those of the links that have one. setSession writes a session to the fast path, and sessions holds what
+	// was written.
+	gates      map[int]*bfdGate
+	setSession func(link int, s scionplane.BFDSession) error
+	sessions   map[int]scionplane.BFDSession
 }
 
 type linkState uint8
@@ -55,8 +56,8 @@ const (
 	linkDown
 )
 
-// newBFDMirror makes a mirror. With adopted set the fast path already carries traffic for an
-// earlier process, and its links keep their state until their sessions had time to come up.
+// newBFDMirror makes a mirror. Adopted says that the fast path carries traffic since an earlier process: its links keep
+// their state until their sessions had time to come up.
 func newBFDMirror(r *Router, source control.ObservableDataplane, adopted bool,
 	setUp func(link int, up bool) error) *bfdMirror {
 
@@ -66,10 +67,12 @@ func newBFDMirror(r *Router, source control.ObservableDataplane, adopted bool,
 		setUp:  setUp,
 		info:   log.Info,
 		linkOf: map[uint16]int{},
-		last:   make([]linkState, len(r.Datapath.Links)),
-		failed: make([]bool, len(r.Datapath.Links)),
-		told:   make([]bool, len(r.Datapath.Links)),
-		late:   time.Now().Add(firstAnswers),
+
+		written: make([]linkState, len(r.Datapath.Links)),
+		failed:  make([]bool, len(r.Datapath.Links)),
+		logged:  make([]bool, len(r.Datapath.Links)),
+
+		logDownAt: time.Now().Add(firstAnswers),
 	}
 	for _, intf := range r.Datapath.Interfaces {
 		m.linkOf[intf.ID] = intf.Link
@@ -80,7 +83,7 @@ func newBFDMirror(r *Router, source control.ObservableDataplane, adopted bool,
 	return m
 }
 
-// run mirrors until ctx ends and leaves the links as they are then.
+// run mirrors until ctx ends. The links keep the state that they have then.
 func (m *bfdMirror) run(ctx context.Context) {
 	ticker := time.NewTicker(bfdPoll)
 	defer ticker.Stop()
@@ -94,7 +97,7 @@ func (m *bfdMirror) run(ctx context.Context) {
 	}
 }
 
-// sync tells the fast path of every link whose state has changed. A link without BFD is up.
+// sync writes the state of every link that has changed. A link without BFD is up.
 func (m *bfdMirror) sync() {
 	m.syncSessions()
 	for link, watched := range m.router.BFD {
@@ -110,30 +113,31 @@ func (m *bfdMirror) sync() {
 	for _, intf := range siblings {
 		m.observe(m.linkOf[intf.IfID], intf.State)
 	}
-	if !m.late.IsZero() && time.Now().After(m.late) {
-		m.late = time.Time{}
-		for link, state := range m.last {
-			if state == linkDown && !m.told[link] {
-				m.tell(link)
+	if !m.logDownAt.IsZero() && time.Now().After(m.logDownAt) {
+		m.logDownAt = time.Time{}
+		for link, state := range m.written {
+			if state == linkDown && !m.logged[link] {
+				m.logState(link)
 			}
 		}
 	}
 }
 
-// watch has the fast path told which BFD packets can be of a session.
-func (m *bfdMirror) watch(gates map[int]*bfdGate, session func(link int, s scionplane.BFDSession) error) {
-	m.gates, m.session, m.sessions = gates, session, map[int]scionplane.BFDSession{}
+// mirrorSessions has sync write the sessions behind gates too, so that the fast path can tell their BFD packets from
+// others.
+func (m *bfdMirror) mirrorSessions(gates map[int]*bfdGate, set func(link int, s scionplane.BFDSession) error) {
+	m.gates, m.setSession, m.sessions = gates, set, map[int]scionplane.BFDSession{}
 }
 
-// syncSessions tells the fast path of every session that has changed. What fails is tried again at the next poll: until
-// then the gate is alone.
+// syncSessions writes every session that has changed. A failure is tried again at the next poll; until then the gate
+// drops the packets that the fast path passes up wrongly.
 func (m *bfdMirror) syncSessions() {
 	for link, gate := range m.gates {
-		now := gate.forFastPath()
-		if last, told := m.sessions[link]; told && last == now {
+		now := gate.fastPathSession()
+		if last, ok := m.sessions[link]; ok && last == now {
 			continue
 		}
-		if err := m.session(link, now); err != nil {
+		if err := m.setSession(link, now); err != nil {
 			log.Debug("Fast path did not take the BFD session of a link", "link", gate.link, "err", err)
 			continue
 		}
@@ -141,14 +145,14 @@ func (m *bfdMirror) syncSessions() {
 	}
 }
 
-// tell writes the state of a link that BFD watches to the log.
-func (m *bfdMirror) tell(link int) {
+// logState writes the state of a link that BFD watches to the log.
+func (m *bfdMirror) logState(link int) {
 	if !m.router.BFD[link] {
 		return
 	}
-	m.told[link] = true
+	m.logged[link] = true
 	l := m.router.Datapath.Links[link]
-	if m.last[link] == linkUp {
+	if m.written[link] == linkUp {
 		m.info("Link up by BFD", "link", l.Name, "remote", l.Remote)
 	} else {
 		m.info("Link down by BFD", "link", l.Name, "remote", l.Remote)
@@ -160,15 +164,15 @@ func (m *bfdMirror) observe(link int, state control.InterfaceState) {
 	case !m.router.BFD[link]:
 	case state == control.InterfaceUp:
 		m.set(link, linkUp)
-	case m.last[link] == linkUnknown && time.Now().Before(m.settled):
+	case m.written[link] == linkUnknown && time.Now().Before(m.settled):
 	default:
 		m.set(link, linkDown)
 	}
 }
 
-// set passes a change on. A failure is tried again at the next poll and logged once.
+// set writes the state of a link if it has changed. A failure is tried again at the next poll and logged once.
 func (m *bfdMirror) set(link int, state linkState) {
-	if m.last[link] == state {
+	if m.written[link] == state {
 		return
 	}
 	name := m.router.Datapath.Links[link].Name
@@ -179,10 +183,10 @@ func (m *bfdMirror) set(link int, state linkState) {
 		m.failed[link] = true
 		return
 	}
-	// A session begins down. That is news only once it had time to come up.
-	begins := m.last[link] == linkUnknown && state == linkDown && !m.late.IsZero()
-	m.last[link], m.failed[link] = state, false
+	// Every session begins down, so the log names such a link only once it had time to come up.
+	begins := m.written[link] == linkUnknown && state == linkDown && !m.logDownAt.IsZero()
+	m.written[link], m.failed[link] = state, false
 	if !begins {
-		m.tell(link)
+		m.logState(link)
 	}
 }

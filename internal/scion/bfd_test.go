@@ -110,9 +110,9 @@ func TestMirrorAdoptedBFD(t *testing.T) {
 	expect("never up", "internaltrue", "2true", "1false")
 }
 
-// TestMirrorTellsLog checks that the log gets a line for each change, and for a link that does not
+// TestMirrorLogs checks that the log gets a line for each change, and for a link that does not
 // come up one line after a while.
-func TestMirrorTellsLog(t *testing.T) {
+func TestMirrorLogs(t *testing.T) {
 	r, err := Load(writeTOML(t, "v4", "br1", ""))
 	if err != nil {
 		t.Fatal(err)
@@ -131,11 +131,11 @@ func TestMirrorTellsLog(t *testing.T) {
 		}
 		lines = nil
 	}
-	m.late = time.Now().Add(time.Hour)
+	m.logDownAt = time.Now().Add(time.Hour)
 	expect("start")
 	sessions.external[1] = up
 	expect("up", "Link up by BFD 1")
-	m.late = time.Now()
+	m.logDownAt = time.Now()
 	expect("late", "Link down by BFD 65535")
 	sessions.external[1] = down
 	expect("down", "Link down by BFD 1")

@@ -11,7 +11,7 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// A BFD control packet (RFC 5880, 4.1): offsets in bytes, bits of the second byte, states.
+// The BFD control packet of RFC 5880, 4.1: offsets in bytes, bits of the second byte, states.
 const (
 	bfdVersionAt  = 0
 	bfdFlagsAt    = 1
@@ -26,57 +26,58 @@ const (
 	bfdAuth       = 1 << 2
 	bfdMultipoint = 1 << 0
 
-	bfdAdminDown = 0
-	bfdDown      = 1
+	bfdStateAdminDown = 0
+	bfdStateDown      = 1
 )
 
 const (
-	// bfdSlowest is the longest wait between its packets that a session takes from a packet without its
-	// discriminator, microseconds: what sessions that are down send at (RFC 5880, 6.8.3).
-	bfdSlowest = 1_000_000
-	// bfdStale is for how long a session that is down is answered under a discriminator that it never gave, before it
-	// falls silent. A far end that knows this session, or none, sends a packet a second.
+	// bfdMaxUnprovenMinRx bounds the Required Min RX Interval of a packet that lacks the session's discriminator, in
+	// microseconds. Sessions that are down send at this interval (RFC 5880, 6.8.3).
+	bfdMaxUnprovenMinRx = 1_000_000
+	// bfdStale is how long a session that is down hears nothing but packets under another discriminator before it falls
+	// silent, and how long after the last of them it stays silent. A far end sends at least one packet a second.
 	bfdStale = 3 * time.Second
 )
 
-// bfdCause says why a BFD packet does not get to its session.
+// bfdCause says why a BFD packet is kept from the session of its link.
 type bfdCause uint8
 
 const (
-	bfdFine bfdCause = iota
-	// bfdMalformed is for what RFC 5880, 6.8.6 discards whatever the session, and for headers that hide the packet.
-	bfdMalformed
-	// bfdDiscriminator is for packets of another session, or of none.
-	bfdDiscriminator
-	// bfdNoNews is for AdminDown while the session is not up: it stays as it is.
-	bfdNoNews
+	bfdAccepted bfdCause = iota
+	// bfdCauseMalformed is for packets that RFC 5880, 6.8.6 discards for any session, and for extension headers in front
+	// of a packet where they are refused.
+	bfdCauseMalformed
+	// bfdCauseDiscriminator is for packets of another session or of none.
+	bfdCauseDiscriminator
+	// bfdCauseAdminDown is for AdminDown while the session is not up, which changes nothing.
+	bfdCauseAdminDown
 	bfdCauses
 )
 
-var bfdCauseNames = [bfdCauses]string{bfdMalformed: "malformed", bfdDiscriminator: "discriminator", bfdNoNews: "admin-down"}
+var bfdCauseNames = [bfdCauses]string{bfdCauseMalformed: "malformed", bfdCauseDiscriminator: "discriminator", bfdCauseAdminDown: "admin-down"}
 
-// bfdGate stands between a link's socket and the link's BFD session, which compares no discriminators and does not come
-// back from AdminDown. It does for the session what RFC 5880, 6.8.6 asks of the reception of packets.
+// bfdGate stands between a link's socket and the link's BFD session. The reference's session compares no discriminators
+// and does not come back from AdminDown, so the gate does what RFC 5880, 6.8.6 asks of the reception of packets.
 type bfdGate struct {
 	link   string
 	remote netip.AddrPort
-	// own is the session's discriminator.
-	own uint32
+	// localDisc is the session's discriminator.
+	localDisc uint32
 	// up tells whether the session is up.
 	up func() bool
-	// bare is set where BFD behind extension headers is refused.
-	bare bool
+	// refuseExtensions drops BFD packets behind extension headers, where the filter that checks the TTL does not find them.
+	refuseExtensions bool
 
-	// far is the far end's discriminator in the last packet that the session got.
-	far atomic.Uint32
-	// stale is when packets under another discriminator began to come, with none for the session since; 0 for never.
-	// latest is when the last one of them came. Nanoseconds since the epoch.
-	stale, latest atomic.Int64
-	dropped       [bfdCauses]atomic.Uint64
+	// remoteDisc is the far end's discriminator in the last packet that the session got.
+	remoteDisc atomic.Uint32
+	// staleSince is when the first packet under another discriminator came after the last one for the session, 0 for
+	// none. staleLast is when the last such packet came. Both are nanoseconds since the epoch.
+	staleSince, staleLast atomic.Int64
+	dropped               [bfdCauses]atomic.Uint64
 }
 
-// bfdAt finds the BFD packet that the reference would find in a SCION packet, or says that there is none. It sees at
-// least what the reference sees: that one takes fewer chains of extension headers.
+// bfdAt returns the offset of the BFD packet in a SCION packet, and whether extension headers stand in front of it. It
+// finds every BFD packet that the reference finds: the reference accepts fewer chains of extension headers.
 func bfdAt(raw []byte) (at int, behindHeaders, ok bool) {
 	const (
 		nextHeader, headerLen, pathType = 4, 5, 8
@@ -96,91 +97,92 @@ func bfdAt(raw []byte) (at int, behindHeaders, ok bool) {
 	return at, behindHeaders, next == bfd && at <= len(raw)
 }
 
-// receive looks at a SCION packet from the socket. One that must not get to the session is made one that the reference
-// counts as invalid, by a next header that it does not know.
+// receive checks a SCION packet from the socket. To keep a BFD packet from the session, it writes a next header that the
+// reference does not know, and the reference counts the packet as invalid.
 func (g *bfdGate) receive(raw []byte) {
 	at, behindHeaders, ok := bfdAt(raw)
 	if !ok {
 		return
 	}
-	cause := bfdMalformed
-	if !behindHeaders || !g.bare {
-		cause = g.take(raw[at:], time.Now())
+	cause := bfdCauseMalformed
+	if !behindHeaders || !g.refuseExtensions {
+		cause = g.check(raw[at:], time.Now())
 	}
-	if cause != bfdFine {
+	if cause != bfdAccepted {
 		g.dropped[cause].Add(1)
 		raw[4] = 0
 	}
 }
 
-// take decides on a BFD packet, and makes it one that the session answers rightly.
-func (g *bfdGate) take(b []byte, now time.Time) bfdCause {
+// check decides on a BFD packet, and changes in an accepted one what the session would answer wrongly.
+func (g *bfdGate) check(b []byte, now time.Time) bfdCause {
 	if len(b) < bfdLength || b[bfdVersionAt]>>5 != 1 || int(b[bfdLengthAt]) < bfdLength || int(b[bfdLengthAt]) > len(b) ||
 		b[bfdMultAt] == 0 || b[bfdFlagsAt]&(bfdMultipoint|bfdAuth) != 0 {
-		return bfdMalformed
+		return bfdCauseMalformed
 	}
 	mine, yours := binary.BigEndian.Uint32(b[bfdMyDiscAt:]), binary.BigEndian.Uint32(b[bfdYourDiscAt:])
 	state, up := b[bfdFlagsAt]>>bfdStateShift, g.up()
 	switch {
 	case mine == 0:
-		return bfdMalformed
-	case yours != 0 && yours != g.own:
-		g.latest.Store(now.UnixNano())
-		g.stale.CompareAndSwap(0, now.UnixNano())
-		return bfdDiscriminator
-	case yours == 0 && state != bfdDown && state != bfdAdminDown:
-		return bfdDiscriminator
-	case yours == 0 && up && mine != g.far.Load():
-		// RFC 5880 leaves open what selects the session here. A far end that has begun anew has another discriminator,
-		// but so has everybody else: it is found out by the detection time.
-		return bfdDiscriminator
+		return bfdCauseMalformed
+	case yours != 0 && yours != g.localDisc:
+		g.staleLast.Store(now.UnixNano())
+		g.staleSince.CompareAndSwap(0, now.UnixNano())
+		return bfdCauseDiscriminator
+	case yours == 0 && state != bfdStateDown && state != bfdStateAdminDown:
+		return bfdCauseDiscriminator
+	case yours == 0 && up && mine != g.remoteDisc.Load():
+		// RFC 5880 leaves open what selects the session here. A far end that has restarted has another discriminator,
+		// and so has a forger. The detection time ends the session with a far end that has restarted.
+		return bfdCauseDiscriminator
 	}
-	g.stale.Store(0)
-	if state == bfdAdminDown {
+	g.staleSince.Store(0)
+	if state == bfdStateAdminDown {
 		if !up {
-			return bfdNoNews
+			return bfdCauseAdminDown
 		}
-		b[bfdFlagsAt] = b[bfdFlagsAt]&(1<<bfdStateShift-1) | bfdDown<<bfdStateShift
+		b[bfdFlagsAt] = b[bfdFlagsAt]&(1<<bfdStateShift-1) | bfdStateDown<<bfdStateShift
 	}
-	if yours == 0 && binary.BigEndian.Uint32(b[bfdMinRxAt:]) > bfdSlowest {
-		// Else one packet from nobody knows whom would keep the session from sending for as long as it says.
-		binary.BigEndian.PutUint32(b[bfdMinRxAt:], bfdSlowest)
+	if yours == 0 && binary.BigEndian.Uint32(b[bfdMinRxAt:]) > bfdMaxUnprovenMinRx {
+		// Otherwise one forged packet could keep the session from sending for more than an hour.
+		binary.BigEndian.PutUint32(b[bfdMinRxAt:], bfdMaxUnprovenMinRx)
 	}
-	g.far.Store(mine)
-	return bfdFine
+	g.remoteDisc.Store(mine)
+	return bfdAccepted
 }
 
-// send looks at a SCION packet on its way to the socket, and tells whether it may go. The session goes on with the first
-// discriminator that it has heard of; RFC 5880, 6.8.6 wants the last one.
+// send checks a SCION packet for the socket and tells whether it may be sent. The reference's session keeps the first
+// discriminator that it hears of the far end. RFC 5880, 6.8.6 wants the last one, so send writes that.
 func (g *bfdGate) send(raw []byte) bool {
 	at, _, ok := bfdAt(raw)
 	if !ok || len(raw) < at+bfdLength {
 		return true
 	}
 	if b := raw[at:]; binary.BigEndian.Uint32(b[bfdYourDiscAt:]) != 0 {
-		binary.BigEndian.PutUint32(b[bfdYourDiscAt:], g.far.Load())
+		binary.BigEndian.PutUint32(b[bfdYourDiscAt:], g.remoteDisc.Load())
 	}
 	return !g.silent(time.Now())
 }
 
-// silent tells whether the session must not be heard for a while. A far end that goes on with a discriminator from
-// before this session began, as the reference does as long as it hears anything, forgets it when it hears nothing.
+// silent tells whether the session must not send for now. The far end may still use the discriminator of the session
+// before a restart. The reference does so as long as it hears anything, and forgets it only when it hears nothing.
 func (g *bfdGate) silent(now time.Time) bool {
-	stale := g.stale.Load()
-	return stale != 0 && !g.up() && now.UnixNano()-stale > int64(bfdStale) && now.UnixNano()-g.latest.Load() < int64(bfdStale)
+	since := g.staleSince.Load()
+	return since != 0 && !g.up() && now.UnixNano()-since > int64(bfdStale) && now.UnixNano()-g.staleLast.Load() < int64(bfdStale)
 }
 
-// forFastPath is what the fast path may know of the session. While that is not up the gate has to see what comes, or
-// silent would not know.
-func (g *bfdGate) forFastPath() scionplane.BFDSession {
+// fastPathSession returns the session as the fast path gets it. While the session is not up the fast path does not learn
+// the discriminators, so that stale packets reach the gate, which silent depends on.
+func (g *bfdGate) fastPathSession() scionplane.BFDSession {
 	s := scionplane.BFDSession{Refused: uint32(g.refused())}
-	if far := g.far.Load(); far != 0 && g.up() {
-		s.Own, s.Far = g.own, far
+	if remote := g.remoteDisc.Load(); remote != 0 && g.up() {
+		s.LocalDisc, s.RemoteDisc = g.localDisc, remote
 	}
 	return s
 }
 
-// refused counts the packets that should not have come. AdminDown may come as long as its sender is down.
+// refused counts the packets that a well-behaved far end does not send. Those in AdminDown are not among them: a far end
+// sends them as long as it is in that state.
 func (g *bfdGate) refused() uint64 {
-	return g.dropped[bfdMalformed].Load() + g.dropped[bfdDiscriminator].Load()
+	return g.dropped[bfdCauseMalformed].Load() + g.dropped[bfdCauseDiscriminator].Load()
 }

@@ -76,8 +76,8 @@ const (
 
 // testBFDGate is the gate of a session whose state the test sets.
 func testBFDGate(up *bool) *bfdGate {
-	g := &bfdGate{link: "1", own: ownDisc, up: func() bool { return *up }}
-	g.far.Store(farDisc)
+	g := &bfdGate{link: "1", localDisc: ownDisc, up: func() bool { return *up }}
+	g.remoteDisc.Store(farDisc)
 	return g
 }
 
@@ -93,30 +93,30 @@ func TestBFDGate(t *testing.T) {
 		want   bfdCause
 		become layers.BFDState // what the session gets
 	}{
-		{true, packet{adminDown, farDisc, otherDisc}, bfdDiscriminator, 0},
-		{true, packet{adminDown, farDisc, ownDisc}, bfdFine, down},
-		{true, packet{adminDown, farDisc, 0}, bfdFine, down},
-		{true, packet{adminDown, otherDisc, 0}, bfdDiscriminator, 0},
-		{true, packet{down, farDisc, ownDisc}, bfdFine, down},
-		{true, packet{down, farDisc, otherDisc}, bfdDiscriminator, 0},
-		{true, packet{down, farDisc, 0}, bfdFine, down},
-		{true, packet{down, otherDisc, 0}, bfdDiscriminator, 0},
-		{true, packet{initial, farDisc, 0}, bfdDiscriminator, 0},
-		{true, packet{sessionUp, farDisc, 0}, bfdDiscriminator, 0},
-		{true, packet{sessionUp, farDisc, otherDisc}, bfdDiscriminator, 0},
-		{true, packet{sessionUp, farDisc, ownDisc}, bfdFine, sessionUp},
-		{true, packet{sessionUp, otherDisc, ownDisc}, bfdFine, sessionUp},
-		{true, packet{sessionUp, 0, ownDisc}, bfdMalformed, 0},
-		{false, packet{adminDown, farDisc, otherDisc}, bfdDiscriminator, 0},
-		{false, packet{adminDown, farDisc, ownDisc}, bfdNoNews, 0},
-		{false, packet{adminDown, otherDisc, 0}, bfdNoNews, 0},
-		{false, packet{down, otherDisc, 0}, bfdFine, down},
-		{false, packet{down, farDisc, otherDisc}, bfdDiscriminator, 0},
-		{false, packet{initial, farDisc, ownDisc}, bfdFine, initial},
-		{false, packet{initial, farDisc, 0}, bfdDiscriminator, 0},
-		{false, packet{initial, farDisc, otherDisc}, bfdDiscriminator, 0},
-		{false, packet{sessionUp, farDisc, 0}, bfdDiscriminator, 0},
-		{false, packet{down, 0, 0}, bfdMalformed, 0},
+		{true, packet{adminDown, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
+		{true, packet{adminDown, farDisc, ownDisc}, bfdAccepted, down},
+		{true, packet{adminDown, farDisc, 0}, bfdAccepted, down},
+		{true, packet{adminDown, otherDisc, 0}, bfdCauseDiscriminator, 0},
+		{true, packet{down, farDisc, ownDisc}, bfdAccepted, down},
+		{true, packet{down, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
+		{true, packet{down, farDisc, 0}, bfdAccepted, down},
+		{true, packet{down, otherDisc, 0}, bfdCauseDiscriminator, 0},
+		{true, packet{initial, farDisc, 0}, bfdCauseDiscriminator, 0},
+		{true, packet{sessionUp, farDisc, 0}, bfdCauseDiscriminator, 0},
+		{true, packet{sessionUp, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
+		{true, packet{sessionUp, farDisc, ownDisc}, bfdAccepted, sessionUp},
+		{true, packet{sessionUp, otherDisc, ownDisc}, bfdAccepted, sessionUp},
+		{true, packet{sessionUp, 0, ownDisc}, bfdCauseMalformed, 0},
+		{false, packet{adminDown, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
+		{false, packet{adminDown, farDisc, ownDisc}, bfdCauseAdminDown, 0},
+		{false, packet{adminDown, otherDisc, 0}, bfdCauseAdminDown, 0},
+		{false, packet{down, otherDisc, 0}, bfdAccepted, down},
+		{false, packet{down, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
+		{false, packet{initial, farDisc, ownDisc}, bfdAccepted, initial},
+		{false, packet{initial, farDisc, 0}, bfdCauseDiscriminator, 0},
+		{false, packet{initial, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
+		{false, packet{sessionUp, farDisc, 0}, bfdCauseDiscriminator, 0},
+		{false, packet{down, 0, 0}, bfdCauseMalformed, 0},
 	} {
 		for _, shape := range []struct {
 			oneHop  bool
@@ -130,7 +130,7 @@ func TestBFDGate(t *testing.T) {
 				YourDiscriminator: c.in.yours, DesiredMinTxInterval: 100000, RequiredMinRxInterval: 100000}, shape.headers...)
 			before := slices.Clone(raw)
 			g.receive(raw)
-			got := bfdFine
+			got := bfdAccepted
 			for cause := range bfdCauses {
 				if g.dropped[cause].Load() > 0 {
 					got = cause
@@ -140,14 +140,14 @@ func TestBFDGate(t *testing.T) {
 				t.Errorf("up %v, %+v, shape %+v: cause %q, want %q", c.up, c.in, shape, bfdCauseNames[got], bfdCauseNames[c.want])
 				continue
 			}
-			if c.want != bfdFine {
-				if before[4] = 0; !bytes.Equal(raw, before) || g.far.Load() != farDisc {
+			if c.want != bfdAccepted {
+				if before[4] = 0; !bytes.Equal(raw, before) || g.remoteDisc.Load() != farDisc {
 					t.Errorf("up %v, %+v: more than the next header has changed", c.up, c.in)
 				}
 				continue
 			}
 			at, _, _ := bfdAt(before)
-			if before[at+1] = before[at+1]&0x3f | byte(c.become)<<6; !bytes.Equal(raw, before) || g.far.Load() != uint32(c.in.mine) {
+			if before[at+1] = before[at+1]&0x3f | byte(c.become)<<6; !bytes.Equal(raw, before) || g.remoteDisc.Load() != uint32(c.in.mine) {
 				t.Errorf("up %v, %+v: the session gets\n%x, want\n%x", c.up, c.in, raw, before)
 			}
 		}
@@ -180,18 +180,18 @@ func TestBFDGateMalformed(t *testing.T) {
 		raw := append(b[:at:at], edit(b[at:])...)
 		g.receive(raw)
 		fine := what == "unchanged" || what == "longer than 24" || what == "another diagnostic" || what == "control independent"
-		if got := g.dropped[bfdMalformed].Load() == 0 && raw[4] != 0; got != fine {
+		if got := g.dropped[bfdCauseMalformed].Load() == 0 && raw[4] != 0; got != fine {
 			t.Errorf("%s: gets to the session %v, want %v", what, got, fine)
 		}
 	}
 	// Where the TTL counts, nothing may hide from what looks at it.
 	up := true
-	for _, bare := range []bool{false, true} {
+	for _, refuseExtensions := range []bool{false, true} {
 		g := testBFDGate(&up)
-		g.bare = bare
+		g.refuseExtensions = refuseExtensions
 		g.receive(bfdPacket(t, true, layers.BFD{State: sessionUp, MyDiscriminator: farDisc, YourDiscriminator: ownDisc}, slayers.HopByHopClass))
-		if got := g.dropped[bfdMalformed].Load() == 1; got != bare {
-			t.Errorf("bare %v: dropped %v", bare, got)
+		if got := g.dropped[bfdCauseMalformed].Load() == 1; got != refuseExtensions {
+			t.Errorf("refuseExtensions %v: dropped %v", refuseExtensions, got)
 		}
 	}
 }
@@ -263,16 +263,16 @@ func TestBFDGateSends(t *testing.T) {
 // which it forgets, and nobody else is.
 func TestBFDGateFallsSilent(t *testing.T) {
 	up := false
-	take := func(g *bfdGate, state layers.BFDState, yours layers.BFDDiscriminator, at time.Time) {
+	checkAt := func(g *bfdGate, state layers.BFDState, yours layers.BFDDiscriminator, at time.Time) {
 		raw := bfdPacket(t, true, layers.BFD{State: state, MyDiscriminator: farDisc, YourDiscriminator: yours})
 		off, _, _ := bfdAt(raw)
-		g.take(raw[off:], at)
+		g.check(raw[off:], at)
 	}
 	start := time.Now()
 	after := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 	g := testBFDGate(&up)
 	for s := 0.0; s < 4; s += 0.5 {
-		take(g, initial, otherDisc, after(s))
+		checkAt(g, initial, otherDisc, after(s))
 		if want := s > 3; g.silent(after(s)) != want {
 			t.Errorf("stale packets for %v s: silent %v", s, !want)
 		}
@@ -283,12 +283,12 @@ func TestBFDGateFallsSilent(t *testing.T) {
 	if up = false; g.silent(after(7)) {
 		t.Error("silent though nobody has been heard for more than 3 s")
 	}
-	take(g, initial, otherDisc, after(7))
-	take(g, down, 0, after(7.1))
+	checkAt(g, initial, otherDisc, after(7))
+	checkAt(g, down, 0, after(7.1))
 	if g.silent(after(7.2)) {
 		t.Error("silent towards a far end that has forgotten")
 	}
-	take(g, initial, otherDisc, after(7.3))
+	checkAt(g, initial, otherDisc, after(7.3))
 	if g.silent(after(7.4)) {
 		t.Error("silent at once")
 	}
@@ -349,7 +349,7 @@ func TestBFDStaleFarEnd(t *testing.T) {
 		forth := &bfdWire{t: t, to: far}
 		near, err = bfd.NewSession(forth, cfg, bfd.Metrics{})
 		check(t, err)
-		forth.out = &bfdGate{link: "1", own: uint32(near.LocalDiscriminator), up: near.IsUp}
+		forth.out = &bfdGate{link: "1", localDisc: uint32(near.LocalDiscriminator), up: near.IsUp}
 		back.connect(near, forth.out)
 		run(near)
 		stop = sync.OnceFunc(func() { check(t, near.Close()) })
@@ -371,7 +371,7 @@ func TestBFDStaleFarEnd(t *testing.T) {
 	near, gate, _ := begin()
 	stop()
 	bothUp(near)
-	t.Logf("%d packets for the session before", gate.dropped[bfdDiscriminator].Load())
+	t.Logf("%d packets for the session before", gate.dropped[bfdCauseDiscriminator].Load())
 }
 
 // TestBFDDiscriminator checks that sessions have discriminators of their own, the same after a restart, and none of 0.
@@ -404,7 +404,7 @@ func TestGatedUnderlay(t *testing.T) {
 		if (g != nil) != watched {
 			t.Errorf("link %s: gate %v, watched %v", r.Datapath.Links[i].Name, g != nil, watched)
 		}
-		if g != nil && (g.link != r.Datapath.Links[i].Name || g.up() || g.own != discriminator(r.Key, r.Datapath.Links[i].Local, g.remote)) {
+		if g != nil && (g.link != r.Datapath.Links[i].Name || g.up() || g.localDisc != discriminator(r.Key, r.Datapath.Links[i].Local, g.remote)) {
 			t.Errorf("gate %+v", g)
 		}
 	}
@@ -436,7 +436,7 @@ func TestGatedSibling(t *testing.T) {
 		}, host, addr.HostIP(sibling.Addr()), false))
 	}
 	at := len(r.Datapath.Links) - 1
-	if g := gates[at]; len(gates) != 1 || g == nil || g.remote != sibling || g.own != discriminator(r.Key, own, sibling) {
+	if g := gates[at]; len(gates) != 1 || g == nil || g.remote != sibling || g.localDisc != discriminator(r.Key, own, sibling) {
 		t.Errorf("gates %+v, want one of link %d", gates, at)
 	}
 }
@@ -460,8 +460,8 @@ func TestGatedConn(t *testing.T) {
 	inner := &batches{}
 	c := &gatedConn{BatchConn: inner, gate: testBFDGate(&up)}
 	now := time.Now()
-	c.gate.stale.Store(now.Add(-time.Hour).UnixNano())
-	c.gate.latest.Store(now.Add(time.Hour).UnixNano())
+	c.gate.staleSince.Store(now.Add(-time.Hour).UnixNano())
+	c.gate.staleLast.Store(now.Add(time.Hour).UnixNano())
 	held, other := bfdPacket(t, true, layers.BFD{State: down, MyDiscriminator: ownDisc}), []byte("not BFD")
 	queue := [][]byte{held, other, other, held, held, other}
 	given := 0
@@ -492,7 +492,7 @@ func TestMirrorBFDSessions(t *testing.T) {
 	var told []scionplane.BFDSession
 	var fail error
 	gate := testBFDGate(&up)
-	m.watch(map[int]*bfdGate{1: gate}, func(link int, s scionplane.BFDSession) error {
+	m.mirrorSessions(map[int]*bfdGate{1: gate}, func(link int, s scionplane.BFDSession) error {
 		if fail == nil {
 			told = append(told, s)
 		}
@@ -504,16 +504,16 @@ func TestMirrorBFDSessions(t *testing.T) {
 	m.sync()
 	m.sync()
 	fail = errors.New("no")
-	gate.far.Store(otherDisc)
+	gate.remoteDisc.Store(otherDisc)
 	m.sync()
 	fail = nil
 	m.sync()
 	up = false
 	m.sync()
-	gate.dropped[bfdDiscriminator].Add(2)
-	gate.dropped[bfdNoNews].Add(1)
+	gate.dropped[bfdCauseDiscriminator].Add(2)
+	gate.dropped[bfdCauseAdminDown].Add(1)
 	m.sync()
-	want := []scionplane.BFDSession{{}, {Own: ownDisc, Far: farDisc}, {Own: ownDisc, Far: otherDisc}, {}, {Refused: 2}}
+	want := []scionplane.BFDSession{{}, {LocalDisc: ownDisc, RemoteDisc: farDisc}, {LocalDisc: ownDisc, RemoteDisc: otherDisc}, {}, {Refused: 2}}
 	if !reflect.DeepEqual(told, want) {
 		t.Errorf("told %+v, want %+v", told, want)
 	}
@@ -551,8 +551,8 @@ func TestBFDWatch(t *testing.T) {
 		{130 * time.Second, 0, 0, nil},
 		{131 * time.Second, 0, 7, []string{"interface eth0 packets 7"}},
 	} {
-		g.dropped[bfdDiscriminator].Add(step.gate)
-		g.dropped[bfdNoNews].Add(100)
+		g.dropped[bfdCauseDiscriminator].Add(step.gate)
+		g.dropped[bfdCauseAdminDown].Add(100)
 		ports.dropped += step.fast
 		lines = nil
 		w.look(start.Add(step.after))

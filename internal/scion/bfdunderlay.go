@@ -21,14 +21,15 @@ import (
 type gatedUnderlay struct {
 	scionrouter.UnderlayProvider
 	router *Router
-	// gates are those of the links, by their index.
+	// gates are those of the links, by the link's index in Config.Links.
 	gates map[int]*bfdGate
-	// session is that of the link being made.
+	// session is the session of the link that is being made, nil for a link without BFD.
 	session *bfd.Session
 }
 
-// gateSessions puts gates into a data plane that has no links yet. The reference keeps its underlays to itself, so this
-// reaches in; a version of the reference that keeps them otherwise is an error.
+// gateSessions puts gates into a data plane that has no links yet, and returns the map that they will be in. The
+// reference does not export its underlays, so this reads the unexported field. The error is about a version of the
+// reference without that field.
 func gateSessions(c *scionrouter.Connector, r *Router) (map[int]*bfdGate, error) {
 	f := reflect.ValueOf(&c.DataPlane).Elem().FieldByName("underlays")
 	if !f.IsValid() || f.Type() != reflect.TypeFor[map[string]scionrouter.UnderlayProvider]() {
@@ -41,7 +42,7 @@ func gateSessions(c *scionrouter.Connector, r *Router) (map[int]*bfdGate, error)
 	return u.gates, nil
 }
 
-// NewExternalLink implements the underlay.
+// NewExternalLink implements scionrouter.UnderlayProvider.
 func (u *gatedUnderlay) NewExternalLink(qSize int, session *bfd.Session, local, remote string, ifID uint16,
 	metrics *scionrouter.InterfaceMetrics) (scionrouter.Link, error) {
 
@@ -50,7 +51,7 @@ func (u *gatedUnderlay) NewExternalLink(qSize int, session *bfd.Session, local, 
 	return u.UnderlayProvider.NewExternalLink(qSize, session, local, remote, ifID, metrics)
 }
 
-// NewSiblingLink implements the underlay.
+// NewSiblingLink implements scionrouter.UnderlayProvider.
 func (u *gatedUnderlay) NewSiblingLink(qSize int, session *bfd.Session, local, remote string,
 	metrics *scionrouter.InterfaceMetrics) (scionrouter.Link, error) {
 
@@ -59,10 +60,10 @@ func (u *gatedUnderlay) NewSiblingLink(qSize int, session *bfd.Session, local, r
 	return u.UnderlayProvider.NewSiblingLink(qSize, session, local, remote, metrics)
 }
 
-// UDPCanReuseLocal lets each sibling link have a socket of its own, as on Linux without gates.
+// UDPCanReuseLocal gives each sibling link a socket of its own, as without gates.
 func (u *gatedUnderlay) UDPCanReuseLocal() bool { return conn.UDPCanReuseLocal() }
 
-// Open opens the socket of a link, with a gate if the link has a session.
+// Open opens the socket of a link, behind a gate if the link has a session.
 func (u *gatedUnderlay) Open(local, remote netip.AddrPort, cfg *conn.Config) (scionrouter.BatchConn, error) {
 	c, err := conn.New(local, remote, cfg)
 	if err != nil || u.session == nil {
@@ -72,9 +73,9 @@ func (u *gatedUnderlay) Open(local, remote netip.AddrPort, cfg *conn.Config) (sc
 		if l.Remote != unmap(remote) {
 			continue
 		}
-		own := discriminator(u.router.Key, l.Local, l.Remote)
-		u.session.LocalDiscriminator = layers.BFDDiscriminator(own)
-		g := &bfdGate{link: l.Name, remote: l.Remote, own: own, up: u.session.IsUp, bare: u.router.Datapath.BFDMinTTL > 0}
+		local := discriminator(u.router.Key, l.Local, l.Remote)
+		u.session.LocalDiscriminator = layers.BFDDiscriminator(local)
+		g := &bfdGate{link: l.Name, remote: l.Remote, localDisc: local, up: u.session.IsUp, refuseExtensions: u.router.Datapath.BFDMinTTL > 0}
 		u.gates[i] = g
 		return &gatedConn{BatchConn: c, gate: g}, nil
 	}
@@ -82,8 +83,9 @@ func (u *gatedUnderlay) Open(local, remote netip.AddrPort, cfg *conn.Config) (sc
 	return nil, errors.New("no link to " + remote.String() + " in the configuration")
 }
 
-// discriminator is what a session is known by to the far end. Nobody who lacks the AS's key can tell it, and it is the
-// same after a restart: a far end that has not noticed goes on with it.
+// discriminator returns the local discriminator of a session, never 0. It is derived from the AS's key, so that nobody
+// without the key can guess it. It is the same after a restart, so that a far end which has not noticed the restart
+// keeps its session.
 func discriminator(key *[16]byte, local, remote netip.AddrPort) uint32 {
 	h := hmac.New(sha256.New, key[:])
 	h.Write([]byte("BFD discriminator " + local.String() + " " + remote.String()))
@@ -105,7 +107,7 @@ func (c *gatedConn) ReadBatch(msgs conn.Messages) (int, error) {
 	return n, err
 }
 
-// WriteBatch implements scionrouter.BatchConn. It stops before a packet that must not go: the reference gives up the
+// WriteBatch implements scionrouter.BatchConn. It stops before a packet that must not be sent: the reference drops the
 // first packet that was not written, and goes on with the next one.
 func (c *gatedConn) WriteBatch(msgs conn.Messages, flags int) (int, error) {
 	for i := range msgs {

@@ -15,10 +15,11 @@ import (
 )
 
 const (
+	// bfdWatchPeriod is how often the counters of dropped BFD packets are read.
 	bfdWatchPeriod = time.Second
-	// bfdLogPeriod is the least time between two lines of the log about dropped BFD packets.
+	// bfdLogPeriod is the least time between two reports of dropped BFD packets in the log.
 	bfdLogPeriod = time.Minute
-	// bfdReason is what the fast path counts them under.
+	// bfdReason is the reason that the fast path counts dropped BFD packets under.
 	bfdReason = "scion-bfd"
 )
 
@@ -26,22 +27,22 @@ var bfdDroppedDesc = prometheus.NewDesc("culvert_bfd_dropped_packets_total",
 	"BFD packets that the fast path passed up and that did not get to the session of their link, by cause.",
 	[]string{"link", "cause"}, nil)
 
-// bfdWatch tells metrics and log of BFD packets that were dropped.
+// bfdWatch reports dropped BFD packets in the metrics and the log.
 type bfdWatch struct {
 	gates map[int]*bfdGate
-	// fast is nil where there is no fast path.
+	// fast is nil if there is no fast path.
 	fast stats.PortSource
 	// info writes to the log.
 	info func(message string, fields ...any)
-	// told is what the log knows, by where it was counted; next is when it may be told of more.
-	told map[string]uint64
-	next time.Time
+	// logged holds the counts that the log has reported, by link or interface. The next report comes no earlier than next.
+	logged map[string]uint64
+	next   time.Time
 }
 
 func newBFDWatch(gates map[int]*bfdGate, fast FastPathCounters) *bfdWatch {
 	w := &bfdWatch{gates: gates, info: log.Info}
 	w.fast, _ = fast.(stats.PortSource)
-	w.told, _ = w.dropped() // an adopted fast path's past is no news
+	w.logged, _ = w.dropped() // what an adopted fast path dropped before is not reported
 	return w
 }
 
@@ -51,14 +52,15 @@ func (w *bfdWatch) Describe(ch chan<- *prometheus.Desc) { ch <- bfdDroppedDesc }
 // Collect implements prometheus.Collector.
 func (w *bfdWatch) Collect(ch chan<- prometheus.Metric) {
 	for _, g := range w.gates {
-		for cause := bfdFine + 1; cause < bfdCauses; cause++ {
+		for cause := bfdAccepted + 1; cause < bfdCauses; cause++ {
 			ch <- prometheus.MustNewConstMetric(bfdDroppedDesc, prometheus.CounterValue,
 				float64(g.dropped[cause].Load()), g.link, bfdCauseNames[cause])
 		}
 	}
 }
 
-// dropped counts the packets that should not have come, by where that was found.
+// dropped returns the number of refused packets by "link NAME" for those that a gate dropped, and by "interface NAME" for
+// those that the fast path dropped.
 func (w *bfdWatch) dropped() (map[string]uint64, error) {
 	seen := map[string]uint64{}
 	for _, g := range w.gates {
@@ -74,22 +76,22 @@ func (w *bfdWatch) dropped() (map[string]uint64, error) {
 	return seen, err
 }
 
-// look writes to the log what was dropped since it was told last.
+// look logs what was dropped since the last report.
 func (w *bfdWatch) look(now time.Time) {
 	if now.Before(w.next) {
 		return
 	}
 	seen, err := w.dropped()
 	if err != nil {
-		return // the next look may do better
+		return // the next call tries again
 	}
 	for _, at := range slices.Sorted(maps.Keys(seen)) {
-		if seen[at] > w.told[at] {
+		if seen[at] > w.logged[at] {
 			kind, name, _ := strings.Cut(at, " ")
 			w.info("BFD packets dropped that are not of the link's session: forged, or from before it began",
-				kind, name, "packets", seen[at]-w.told[at])
+				kind, name, "packets", seen[at]-w.logged[at])
 			w.next = now.Add(bfdLogPeriod)
 		}
 	}
-	w.told = seen
+	w.logged = seen
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scion runs a SCION border router on top of the data path: it reads the reference
-// router's configuration, keeps that router's own data plane as the slow path, and keeps the data
-// path's maps in step with BFD, neighbours and keys.
+// Package scion runs a SCION border router on a data plane: it reads the reference router's
+// configuration, runs that router's own data plane as the slow path, and updates the fast path's
+// maps when BFD sessions, neighbors or keys change.
 package scion
 
 import (
@@ -17,17 +17,17 @@ import (
 
 // Router is the checked configuration of one border router.
 type Router struct {
-	// Path is the TOML file that all of this was read from.
+	// Path is the reference router's TOML file.
 	Path string
-	// Config is the TOML file with defaults filled in.
+	// Config is the content of that file with defaults filled in.
 	Config config.Config
-	// Control is what the reference data plane is configured with.
+	// Control is the configuration of the reference's data plane.
 	Control *control.Config
-	// Datapath is what the fast path is configured with.
+	// Datapath is the configuration of the fast path.
 	Datapath scionplane.Config
 	// BFD tells for each of Datapath.Links whether a BFD session watches it.
 	BFD []bool
-	// Key is the forwarding key derived from keys/master0.key; nil when there is no key file,
+	// Key is the forwarding key derived from keys/master0.key. It is nil if there is no key file,
 	// which only LoadTopologyOnly permits.
 	Key *[16]byte
 
@@ -35,7 +35,7 @@ type Router struct {
 	fields []string
 }
 
-// ID returns the name of the router in the topology.
+// ID returns the router's name in the topology.
 func (r *Router) ID() string { return r.Config.General.ID }
 
 // TopologyPath returns the file that the topology was read from.
@@ -43,15 +43,14 @@ func (r *Router) TopologyPath() string {
 	return filepath.Join(r.Config.General.ConfigDir, env.TopologyFile)
 }
 
-// Load reads and checks everything that the router's TOML file at path leads to: the file itself,
-// the topology and the keys. Nothing is opened or changed. An error is one line that names the
-// file and the field.
+// Load reads and checks the router's TOML file at path, and the topology and the keys that it names. It opens no socket
+// and changes nothing. An error is one line that names the file and the field.
 func Load(path string) (*Router, error) {
 	return load(path, true)
 }
 
-// LoadTopologyOnly is Load for a data plane that gets its keys by hand: the key files may be
-// absent, though not broken.
+// LoadTopologyOnly is Load for a data plane that gets its keys by hand: the key files may be missing. A key file that
+// does not parse is an error all the same.
 func LoadTopologyOnly(path string) (*Router, error) {
 	return load(path, false)
 }

@@ -10,42 +10,41 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// DataPlane is the fast path as the router sees it. Links are indexes into scionplane.Config.Links.
+// DataPlane is the part of the fast path that the router uses. A link is an index into scionplane.Config.Links.
 type DataPlane interface {
 	FastPathCounters
-	// Adopted tells whether the fast path ran already, started by an earlier process.
+	// Adopted tells whether an earlier process started the fast path.
 	Adopted() bool
-	// Generic tells whether it runs in the kernel's generic mode.
+	// Generic tells whether it runs in XDP's generic mode.
 	Generic() bool
-	// Attached names the interfaces that carry it now, AttachedIndexes gives their indexes.
+	// Attached returns the names of the interfaces that it is attached to now, AttachedIndexes their indexes.
 	Attached() []string
 	AttachedIndexes() []int
 	// Keys lists the loaded keys.
 	Keys() ([]scionplane.KeyInfo, error)
-	// SetOwnKey loads the forwarding key that the slow path has, beside the keys that were loaded
-	// by hand.
+	// SetOwnKey loads the forwarding key of the slow path. Keys that were loaded by hand stay.
 	SetOwnKey(key [16]byte) error
+	// SetLinkUp sets whether the fast path may send over a link.
 	SetLinkUp(link int, up bool) error
-	// SetLinkBFD says which BFD packets of a link may be passed up; the zero value says all.
+	// SetLinkBFD sets the session whose BFD packets are passed up from a link. With the zero value all are.
 	SetLinkBFD(link int, s scionplane.BFDSession) error
-	// SetLinkNextHop says where the far end of a link is; the zero value sends its packets to the
-	// slow path.
+	// SetLinkNextHop sets the next hop of the far end of a link. With the zero value the slow path gets its packets.
 	SetLinkNextHop(link int, nh scionplane.NextHop) error
-	// SetLinkAccept says by which interfaces datagrams of a link are taken.
+	// SetLinkAccept sets the interfaces by which datagrams of a link are accepted.
 	SetLinkAccept(link int, a scionplane.Accept) error
-	// Hosts lists the end hosts that the fast path knows, and when it last sent to each (scionplane.HostUsed).
+	// Hosts returns the end hosts that the fast path knows, with the time of the last packet to each
+	// (scionplane.HostUsed).
 	Hosts() (used map[netip.Addr]uint32, err error)
-	// SetHost says where an end host is; the zero value says that only the kernel has a way to it.
+	// SetHost sets the next hop of an end host. The zero value means that only the kernel has a way to it.
 	SetHost(addr netip.Addr, nh scionplane.NextHop) error
-	// DeleteHost is no error when there is no such host.
+	// DeleteHost removes an end host. It is no error if there is no such host.
 	DeleteHost(addr netip.Addr) error
-	// WantedHosts calls found for each end host that the fast path had to pass up for want of a
-	// next hop, until ctx ends.
+	// WantedHosts calls found for each end host whose packets the fast path passes up for want of a next hop, until
+	// ctx ends.
 	WantedHosts(ctx context.Context, found func(netip.Addr)) error
 }
 
-// NextHop is what the data plane takes of a finding. Its programs write no VLAN tags: findings are to be
-// without (nexthop.Options.VLAN off).
+// NextHop converts a next hop for the data plane. Its programs write no VLAN tags, so nexthop.Options.VLAN has to be off.
 func NextHop(nh nexthop.NextHop) scionplane.NextHop {
 	return scionplane.NextHop{
 		IfIndex: nh.IfIndex, SrcMAC: nh.SrcMAC, DstMAC: nh.DstMAC, MTU: nh.MTU, LinearOnly: nh.LinearOnly,

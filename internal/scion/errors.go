@@ -42,8 +42,8 @@ func cannotRead(file string, err error) error {
 	return &fileError{file: file, cause: err}
 }
 
-// missing is cannotRead for a file below general.config_dir of a router's TOML file: what is not
-// there may be there but for a word.
+// missing is cannotRead for a file below general.config_dir of the TOML file toml. If the file does not exist, the error
+// also names that setting, which may be wrong.
 func missing(file, toml, what string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return cannotRead(file, err)

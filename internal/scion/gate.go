@@ -13,42 +13,45 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// gate says by which interfaces datagrams of the links are taken, as the routes go: those of an
-// external link by the interface that leads to its far end. A sibling's may take another way than
-// what is sent to it, and hosts are anywhere: theirs are taken by any interface but one that leads to a
-// neighbour AS alone.
+// gate derives from the routes by which interfaces the datagrams of each link are accepted. Those of an external link
+// are accepted by the interfaces that the routes to its far end lead to. Datagrams of siblings and hosts may come by
+// another interface than the route back, so they are accepted by every interface but those that lead to neighbor ASes
+// alone.
 type gate struct {
 	router *Router
-	// loose takes everything by any interface.
+	// loose accepts all datagrams by any interface.
 	loose bool
-	// sinks are told the rules: the slow path's sockets, the fast path.
+	// sinks get the rules: the filter of the slow path's sockets, and the fast path.
 	sinks []acceptor
 	// log and fault write to the log.
 	log   func(message string, fields ...any)
 	fault func(message string, fields ...any)
 
 	mu sync.Mutex
-	// leads are the devices that routes lead to the far ends by, by link; services those to the AS's services.
-	leads    [][]int
-	services [][]int
-	// inside are the devices that have the internal address.
-	inside []int
-	// waits counts the routes that have not been found out yet, and none is closed after the last.
-	waits int
-	none  chan struct{}
+	// linkDevices has the devices that the routes to the far end of each link lead to, serviceDevices those of the routes
+	// to each service of the AS.
+	linkDevices    [][]int
+	serviceDevices [][]int
+	// internalDevices are the devices that have the internal address.
+	internalDevices []int
+	// unresolved counts the routes that have not been looked up yet. The last one closes resolved.
+	unresolved int
+	resolved   chan struct{}
 
-	last []scionplane.Accept // by link
-	told bool                // of last
-	// owed are links whose rule somebody did not take, failure what the log knows about that.
-	owed    []bool
-	failure string
-	// held is for the log once the start has not failed, which is to be one line.
-	held []func()
-	open bool
-	said string // about interfaces that lead both outside and inside
+	// applied has the rule of each link that all sinks have accepted last, and started tells whether there has been one.
+	applied []scionplane.Accept
+	started bool
+	// refused marks the links whose rule a sink has refused. lastFailure is the failure in the log, empty for none.
+	refused     []bool
+	lastFailure string
+	// deferred holds the log's entries until logOpen, so that a start which fails logs nothing but its error.
+	deferred []func()
+	logOpen  bool
+	// warned names the interfaces that the log's last warning was about.
+	warned string
 }
 
-// acceptor takes the rule of a link.
+// acceptor is a sink of a gate's rules.
 type acceptor interface {
 	SetLinkAccept(link int, a scionplane.Accept) error
 }
@@ -58,122 +61,123 @@ type deviceTracker interface {
 	TrackDevices(addr, from netip.Addr, bound int, report func([]int)) *nexthop.Target
 }
 
-// newGate makes a gate that has not looked at any route.
+// newGate makes a gate that follows no routes yet.
 func newGate(r *Router, loose bool, info, fault func(string, ...any)) *gate {
 	n := len(r.Datapath.Links)
-	return &gate{router: r, loose: loose, log: info, fault: fault, leads: make([][]int, n),
-		last: make([]scionplane.Accept, n), owed: make([]bool, n), none: make(chan struct{})}
+	return &gate{router: r, loose: loose, log: info, fault: fault, linkDevices: make([][]int, n),
+		applied: make([]scionplane.Accept, n), refused: make([]bool, n), resolved: make(chan struct{})}
 }
 
-// info writes to the log, when it is open.
+// info writes to the log, or defers the entry until openLog.
 func (g *gate) info(message string, fields ...any) {
-	if g.open {
+	if g.logOpen {
 		g.log(message, fields...)
 		return
 	}
-	g.held = append(g.held, func() { g.log(message, fields...) })
+	g.deferred = append(g.deferred, func() { g.log(message, fields...) })
 }
 
-// openLog writes what there has been to say, and from now on at once.
+// openLog writes the deferred entries. Later ones are written at once.
 func (g *gate) openLog() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, say := range g.held {
-		say()
+	for _, entry := range g.deferred {
+		entry()
 	}
-	g.held, g.open = nil, true
+	g.deferred, g.logOpen = nil, true
 }
 
-// start has the routes followed and returns when all of them are known. Bound gives the devices that
-// the links' sockets are bound to, by link; it may be nil.
+// start follows the routes to all far ends and services. It returns once all of them are known and the rules are applied.
+// Bound has the device that the socket of each link is bound to, 0 for none; it may be nil.
 func (g *gate) start(ctx context.Context, t deviceTracker, bound []int) error {
 	if g.loose {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return g.tell()
+		return g.apply()
 	}
-	if err := g.look(); err != nil {
+	if err := g.lookUpInternal(); err != nil {
 		return err
 	}
 	links := g.router.Datapath.Links
 	internal := links[0].Local.Addr()
 	services := g.router.Datapath.Services
-	g.services = make([][]int, len(services))
-	g.waits = len(links) - 1 + len(services)
+	g.serviceDevices = make([][]int, len(services))
+	g.unresolved = len(links) - 1 + len(services)
 	if bound == nil {
 		bound = make([]int, len(links))
 	}
-	track := func(to, from netip.Addr, bound int, place *[]int) {
+	track := func(to, from netip.Addr, bound int, devices *[]int) {
 		first := true
 		t.TrackDevices(to, from, bound, func(found []int) {
-			g.found(place, found, first)
+			g.found(devices, found, first)
 			first = false
 		})
 	}
 	for i, l := range links[1:] {
-		track(l.Remote.Addr(), l.Local.Addr(), bound[i+1], &g.leads[i+1])
+		track(l.Remote.Addr(), l.Local.Addr(), bound[i+1], &g.linkDevices[i+1])
 	}
 	for i, a := range services {
-		track(a, internal, bound[0], &g.services[i])
+		track(a, internal, bound[0], &g.serviceDevices[i])
 	}
 	if len(links) == 1 && len(services) == 0 {
-		close(g.none)
+		close(g.resolved)
 	}
 	select {
-	case <-g.none:
+	case <-g.resolved:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.tell()
+	return g.apply()
 }
 
-// found takes in the devices of one route.
-func (g *gate) found(place *[]int, devices []int, first bool) {
+// found sets the devices of one route, and updates the rules once all routes are known.
+func (g *gate) found(devices *[]int, found []int, first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	*place = devices
+	*devices = found
 	if first {
-		if g.waits--; g.waits == 0 {
-			close(g.none)
+		if g.unresolved--; g.unresolved == 0 {
+			close(g.resolved)
 		}
 	}
-	if g.waits == 0 && g.told {
-		g.change()
+	if g.unresolved == 0 && g.started {
+		g.update()
 	}
 }
 
-// look finds the devices that have the internal address. Nobody tells of it.
-func (g *gate) look() error {
+// lookUpInternal looks up the devices that have the internal address. It has to be called again and again: the gate gets
+// no notifications about addresses.
+func (g *gate) lookUpInternal() error {
 	if g.loose {
 		return nil
 	}
-	inside, err := devicesWith(g.router.Datapath.Links[0].Local.Addr())
+	devices, err := devicesWith(g.router.Datapath.Links[0].Local.Addr())
 	if err != nil {
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if slices.Equal(inside, g.inside) {
+	if slices.Equal(devices, g.internalDevices) {
 		return nil
 	}
-	g.inside = inside
-	if g.told {
-		g.change()
+	g.internalDevices = devices
+	if g.started {
+		g.update()
 	}
 	return nil
 }
 
-// add tells the rules to one more.
-func (g *gate) add(sink acceptor) error {
+// addSink adds a sink and gives it the rules that there are.
+func (g *gate) addSink(sink acceptor) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sinks = append(g.sinks, sink)
-	if !g.told {
+	if !g.started {
 		return nil
 	}
-	for link, a := range g.last {
+	for link, a := range g.applied {
 		if err := sink.SetLinkAccept(link, a); err != nil {
 			return err
 		}
@@ -181,76 +185,76 @@ func (g *gate) add(sink acceptor) error {
 	return nil
 }
 
-// change tells of what has changed.
-func (g *gate) change() {
+// update applies the rules, and logs a failure when it is new.
+func (g *gate) update() {
 	failure := ""
-	if err := g.tell(); err != nil {
+	if err := g.apply(); err != nil {
 		failure = oneLine(err)
 	}
-	if failure != "" && failure != g.failure {
+	if failure != "" && failure != g.lastFailure {
 		g.fault("Interfaces of a link not set: it is tried again", "err", failure)
 	}
-	g.failure = failure
+	g.lastFailure = failure
 }
 
-// again tells the rules that somebody did not take.
-func (g *gate) again() {
+// retry applies the rules that a sink has refused once more.
+func (g *gate) retry() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.told && slices.Contains(g.owed, true) {
-		g.change()
+	if g.started && slices.Contains(g.refused, true) {
+		g.update()
 	}
 }
 
-// tell works the rules out and tells all that are new, and those that somebody did not take. One that is not taken keeps
-// nobody from the others.
-func (g *gate) tell() error {
-	rules, both := g.rules()
+// apply computes the rules and gives the sinks those that are new and those that a sink has refused. A refusal stops
+// neither the other rules nor the other sinks. The caller holds the lock.
+func (g *gate) apply() error {
+	rules, both := g.computeRules()
 	var failed []error
 	for link, a := range rules {
-		if g.told && !g.owed[link] && a.Equal(g.last[link]) {
+		if g.started && !g.refused[link] && a.Equal(g.applied[link]) {
 			continue
 		}
-		g.owed[link] = false
+		g.refused[link] = false
 		for _, s := range g.sinks {
 			if err := s.SetLinkAccept(link, a); err != nil {
-				g.owed[link] = true
+				g.refused[link] = true
 				failed = append(failed, err)
 			}
 		}
-		if g.owed[link] {
+		if g.refused[link] {
 			continue
 		}
 		if !g.loose && g.router.Datapath.Links[link].Scope == scionplane.ScopeExternal {
 			name := g.router.Datapath.Links[link].Name
 			if len(a.Devices) == 0 {
 				g.info("No route leads to the far end of a link: its datagrams are dropped", "link", name)
-			} else if g.told {
-				g.info("Link is by other interfaces now", "link", name, "interfaces", deviceNames(a.Devices))
+			} else if g.started {
+				g.info("Link leads to other interfaces now", "link", name, "interfaces", deviceNames(a.Devices))
 			}
 		}
-		g.last[link] = a
+		g.applied[link] = a
 	}
-	g.told = true
-	g.say(both)
+	g.started = true
+	g.warn(both)
 	return errors.Join(failed...)
 }
 
-// say tells the log, once, of interfaces that the rules cannot be strict about.
-func (g *gate) say(both []int) {
+// warn logs the interfaces that lead both to other ASes and inside, when they have changed.
+func (g *gate) warn(both []int) {
 	text := deviceNames(both)
-	if text == g.said {
+	if text == g.warned {
 		return
 	}
-	g.said = text
+	g.warned = text
 	if text != "" {
 		g.info("Interfaces lead to other ASes and may lead inside, too: who can send there can pose as a host of the AS or as a sibling",
 			"interfaces", text)
 	}
 }
 
-// rules are those of all links, and the devices that lead both to a neighbour AS and inside.
-func (g *gate) rules() (rules []scionplane.Accept, both []int) {
+// computeRules returns the rule of each link, and the devices that lead both to a neighbor AS and inside.
+func (g *gate) computeRules() (rules []scionplane.Accept, both []int) {
 	links := g.router.Datapath.Links
 	rules = make([]scionplane.Accept, len(links))
 	if g.loose {
@@ -259,25 +263,25 @@ func (g *gate) rules() (rules []scionplane.Accept, both []int) {
 		}
 		return rules, nil
 	}
-	inside := slices.Clone(g.inside)
+	inside := slices.Clone(g.internalDevices)
 	var outside []int
 	for i, l := range links {
 		switch l.Scope {
 		case scionplane.ScopeExternal:
-			outside = append(outside, g.leads[i]...)
+			outside = append(outside, g.linkDevices[i]...)
 		case scionplane.ScopeSibling:
-			inside = append(inside, g.leads[i]...)
+			inside = append(inside, g.linkDevices[i]...)
 		}
 	}
-	for _, s := range g.services {
+	for _, s := range g.serviceDevices {
 		inside = append(inside, s...)
 	}
 	inside = slices.DeleteFunc(inside, isLoopback)
 	slices.Sort(outside)
 	outside = slices.Compact(outside)
 	var refused []int
-	for _, d := range slices.DeleteFunc(outside, isLoopback) { // this host's own programs are inside
-		// Where nothing says which way inside is, it may be any.
+	for _, d := range slices.DeleteFunc(outside, isLoopback) { // processes of this host are inside
+		// With no device known to lead inside, any may.
 		if slices.Contains(inside, d) || len(inside) == 0 && !links[0].Local.Addr().IsLoopback() {
 			both = append(both, d)
 		} else {
@@ -286,7 +290,7 @@ func (g *gate) rules() (rules []scionplane.Accept, both []int) {
 	}
 	for i, l := range links {
 		if l.Scope == scionplane.ScopeExternal {
-			rules[i] = scionplane.Accept{Devices: g.leads[i]}
+			rules[i] = scionplane.Accept{Devices: g.linkDevices[i]}
 		} else {
 			rules[i] = scionplane.Accept{Except: true, Devices: refused}
 		}
@@ -294,18 +298,18 @@ func (g *gate) rules() (rules []scionplane.Accept, both []int) {
 	return rules, both
 }
 
-// SetLinkInterfaces gives a data plane without a process the rules as the routes go now, and names the
-// interfaces that lead both to other ASes and inside.
+// SetLinkInterfaces sets the rules of a data plane that no process serves by the routes of this moment. It returns the
+// names of the interfaces that lead both to other ASes and inside, with commas between them.
 func SetLinkInterfaces(ctx context.Context, r *Router, plane scionplane.Plane, loose bool) (both string, err error) {
-	return lookOnce(ctx, r, loose, plane)
+	return applyOnce(ctx, r, loose, plane)
 }
 
-// BothWays names the interfaces of this network namespace that lead both to other ASes and inside,
-// with commas between them.
-func BothWays(r *Router) (string, error) { return lookOnce(context.Background(), r, false) }
+// BothWays returns the names of the interfaces of this network namespace that lead both to other ASes and inside, with
+// commas between them.
+func BothWays(r *Router) (string, error) { return applyOnce(context.Background(), r, false) }
 
-// lookOnce tells the rules as the routes go now.
-func lookOnce(ctx context.Context, r *Router, loose bool, sinks ...acceptor) (both string, err error) {
+// applyOnce gives the sinks the rules of this moment, and returns what BothWays does.
+func applyOnce(ctx context.Context, r *Router, loose bool, sinks ...acceptor) (both string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resolver, err := nexthop.New(ctx, nexthop.Options{})
@@ -322,5 +326,5 @@ func lookOnce(ctx context.Context, r *Router, loose bool, sinks ...acceptor) (bo
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.said, nil
+	return g.warned, nil
 }

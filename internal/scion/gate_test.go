@@ -81,13 +81,13 @@ func TestGateRules(t *testing.T) {
 		{"neighbour on this host", "10.0.0.1:30042", []int{1}, []int{12}, []int{21}, nil, []int{21}, only(1), only(12), except(12), nil},
 	} {
 		g, told, said := testGate(c.internal)
-		g.leads = [][]int{nil, c.one, c.two, c.sibling}
-		g.services, g.inside = [][]int{c.service}, c.inside
-		_, both := g.rules()
+		g.linkDevices = [][]int{nil, c.one, c.two, c.sibling}
+		g.serviceDevices, g.internalDevices = [][]int{c.service}, c.inside
+		_, both := g.computeRules()
 		if !reflect.DeepEqual(both, c.both) {
 			t.Errorf("%s: %v lead both ways, want %v", c.name, both, c.both)
 		}
-		check(t, g.tell())
+		check(t, g.apply())
 		for link, want := range []scionplane.Accept{c.others, c.first, c.second, c.others} {
 			if got := told.rules[link]; !got.Equal(want) {
 				t.Errorf("%s: link %d is told %+v, want %+v", c.name, link, got, want)
@@ -100,26 +100,26 @@ func TestGateRules(t *testing.T) {
 }
 
 // Only what changes is told again, and what was said once is not said twice.
-func TestGateTellsChanges(t *testing.T) {
+func TestGateAppliesChanges(t *testing.T) {
 	g, told, said := testGate("10.0.0.1:30042")
-	g.leads = [][]int{nil, {11}, {11}, {11}}
-	check(t, g.tell())
-	g.waits, told.links, *said = 0, nil, nil
-	g.found(&g.leads[3], []int{11}, false)
+	g.linkDevices = [][]int{nil, {11}, {11}, {11}}
+	check(t, g.apply())
+	g.unresolved, told.links, *said = 0, nil, nil
+	g.found(&g.linkDevices[3], []int{11}, false)
 	if len(told.links) != 0 || len(*said) != 0 {
 		t.Errorf("nothing has changed: links %v told, %q said", told.links, *said)
 	}
-	g.found(&g.leads[2], []int{12}, false)
+	g.found(&g.linkDevices[2], []int{12}, false)
 	if want := []int{0, 2, 3}; !reflect.DeepEqual(told.links, want) || len(*said) != 1 {
 		t.Errorf("link 2 moved: links %v told, want %v; %q said", told.links, want, *said)
 	}
 	*said = nil
-	g.found(&g.leads[1], nil, false)
+	g.found(&g.linkDevices[1], nil, false)
 	if !strings.Contains(strings.Join(*said, "\n"), "No route leads to the far end of a link") {
 		t.Errorf("route lost: %q said", *said)
 	}
 	late := &ruleLog{}
-	check(t, g.add(late))
+	check(t, g.addSink(late))
 	if !reflect.DeepEqual(late.links, []int{0, 1, 2, 3}) {
 		t.Errorf("one that came late was told of links %v", late.links)
 	}
@@ -140,50 +140,50 @@ func (r *refusing) SetLinkAccept(link int, a scionplane.Accept) error {
 
 // A rule that one does not take keeps nobody from the other rules, nor others from that one. It is told again until it is taken,
 // and the log says so once.
-func TestGateTellsAgain(t *testing.T) {
+func TestGateRetries(t *testing.T) {
 	g, told, said := testGate("10.0.0.1:30042")
 	bad := &refusing{link: -1}
 	g.sinks = []acceptor{bad, told}
-	g.leads = [][]int{nil, {11}, {12}, {21}}
-	check(t, g.tell())
-	bad.link, g.waits, *said = 1, 0, nil
-	g.found(&g.leads[1], []int{13}, false)
+	g.linkDevices = [][]int{nil, {11}, {12}, {21}}
+	check(t, g.apply())
+	bad.link, g.unresolved, *said = 1, 0, nil
+	g.found(&g.linkDevices[1], []int{13}, false)
 	want := scionplane.Accept{Devices: []int{13}}
 	if !told.rules[1].Equal(want) || !bad.rules[3].Equal(told.rules[3]) || !slices.Contains(told.rules[3].Devices, 13) {
 		t.Errorf("told %v and %v, want all but the one rule that was not taken", told.rules, bad.rules)
 	}
 	for range 3 {
-		g.again()
+		g.retry()
 	}
 	if len(*said) != 1 {
 		t.Errorf("said %q, want one line", *said)
 	}
 	bad.link = -1
-	g.again()
+	g.retry()
 	if !bad.rules[1].Equal(want) {
 		t.Errorf("told %v, want %v once it is taken", bad.rules[1], want)
 	}
 	told.links = nil
-	g.again()
+	g.retry()
 	if len(told.links) != 0 {
 		t.Errorf("links %v are told again though all is taken", told.links)
 	}
 	// The rule changes, is not taken by one, and changes back: he that took it has to be told.
 	bad.link = 1
 	g.sinks = []acceptor{told, bad}
-	g.found(&g.leads[1], []int{14}, false)
-	g.found(&g.leads[1], []int{13}, false)
+	g.found(&g.linkDevices[1], []int{14}, false)
+	g.found(&g.linkDevices[1], []int{13}, false)
 	if !told.rules[1].Equal(want) {
 		t.Errorf("told %v, want %v again", told.rules[1], want)
 	}
 }
 
 // A start that fails is one line: nothing is said before it has not.
-func TestGateHoldsItsTongue(t *testing.T) {
+func TestGateDefersLog(t *testing.T) {
 	g, _, said := testGate("10.0.0.1:30042")
-	g.open = false
-	g.leads = [][]int{nil, {11}, {11}, {11}}
-	check(t, g.tell())
+	g.logOpen = false
+	g.linkDevices = [][]int{nil, {11}, {11}, {11}}
+	check(t, g.apply())
 	if len(*said) != 0 {
 		t.Errorf("said %q before the log is open", *said)
 	}
@@ -197,7 +197,7 @@ func TestGateLoose(t *testing.T) {
 	g, told, _ := testGate("10.0.0.1:30042")
 	g.loose = true
 	check(t, g.start(t.Context(), nil, nil))
-	for link := range g.leads {
+	for link := range g.linkDevices {
 		if !told.rules[link].Equal(scionplane.Accept{Except: true}) {
 			t.Errorf("link %d is told %+v", link, told.rules[link])
 		}

@@ -18,7 +18,7 @@ const loopbackIndex = 1
 
 func isLoopback(index int) bool { return index == loopbackIndex }
 
-// devicesWith lists the devices of the current network namespace that have an address, in ascending
+// devicesWith returns the indexes of the devices of the current network namespace that have the address a, in ascending
 // order.
 func devicesWith(a netip.Addr) ([]int, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -44,7 +44,7 @@ func devicesWith(a netip.Addr) ([]int, error) {
 	return slices.Compact(found), nil
 }
 
-// deviceNames lists devices by name, and by index those that are gone.
+// deviceNames joins the names of devices with commas. A device that is gone appears by its index.
 func deviceNames(indexes []int) string {
 	var names []string
 	for _, index := range indexes {

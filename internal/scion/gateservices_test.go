@@ -46,7 +46,7 @@ func TestGateFollowsAllServices(t *testing.T) {
 			t.Errorf("routes to %v are followed, want that to %s as well", devices.to, a)
 		}
 	}
-	if _, both := g.rules(); len(devices.to) != 4 || !reflect.DeepEqual(both, []int{11}) {
+	if _, both := g.computeRules(); len(devices.to) != 4 || !reflect.DeepEqual(both, []int{11}) {
 		t.Errorf("routes to %v are followed, %v lead both ways", devices.to, both)
 	}
 }

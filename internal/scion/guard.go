@@ -14,26 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The reference router ends itself over a packet of its own AS with a service address as source
-// (validateSrcHost asks it for its IP address). The fast path drops such packets, but it does not
-// see those that come in IP fragments. So the slow path's sockets get a filter against them. It is
-// part of the one that also looks at the interface (bpf/scion/socket.bpf.c); this one is for a process
-// that may not load that.
+// The reference router panics on a packet of its own AS with a service address as source: validateSrcHost asks that
+// address for its IP. The fast path drops such packets, but does not see those in IP fragments. So the slow path's
+// sockets get a filter. It is usually bpf/scion/socket.bpf.c, which also checks the interface. The classic BPF filter
+// here is for a process that may not load that one.
 
-// Offsets in what a UDP socket's filter sees, which begins with the UDP header, bytes. The fields
-// are those of the SCION common and address header.
+// Offsets in bytes of fields of the SCION common and address header. A UDP socket's filter sees the datagram from the
+// UDP header on.
 const (
 	guardNext      = 8 + 4
 	guardPathType  = 8 + 8
 	guardAddrTypes = 8 + 9
 	guardSrcIA     = 8 + 20
 	guardMinLen    = 8 + 28
-	// The TTL or hop limit, from where a filter sees the IP header (linux/filter.h, SKF_NET_OFF).
+	// The TTL and the hop limit, relative to the IP header (linux/filter.h, SKF_NET_OFF).
 	guardTTL4, guardHopLimit6 = 0xfff00000 + 8, 0xfff00000 + 7
 )
 
-// guardBFD drops BFD packets with a TTL below the least, on a socket of either IP version. The gate at the session cannot
-// see it. Nothing else is decided.
+// guardBFD drops BFD packets with a TTL or hop limit below minTTL, which bfdGate does not see. Other packets go on to
+// the instructions that follow. With a minTTL of 0 there are none.
 func guardBFD(minTTL uint8, v4 bool) []bpf.Instruction {
 	if minTTL == 0 {
 		return nil
@@ -54,7 +53,7 @@ func guardBFD(minTTL uint8, v4 bool) []bpf.Instruction {
 	}
 }
 
-// guardProgram drops packets of path type SCION or EPIC from a service of the local AS.
+// guardProgram drops packets of path type SCION or EPIC from a service address of the local AS.
 func guardProgram(local addr.IA) []bpf.Instruction {
 	const (
 		pathSCION, pathEPIC = 1, 3
@@ -79,8 +78,8 @@ func guardProgram(local addr.IA) []bpf.Instruction {
 	}
 }
 
-// guardSockets puts the filter on this process's UDP sockets that are bound to one of the
-// addresses. The reference opens them and keeps them to itself; the kernel knows them.
+// guardSockets puts the filter on this process's UDP sockets that are bound to one of the addresses. The reference does
+// not export its sockets, so they are found among the process's file descriptors.
 func guardSockets(local addr.IA, bfdMinTTL uint8, bound []netip.AddrPort) error {
 	filters := map[bool][]unix.SockFilter{}
 	for _, v4 := range []bool{false, true} {
@@ -118,7 +117,7 @@ func guardSockets(local addr.IA, bfdMinTTL uint8, bound []netip.AddrPort) error 
 	return nil
 }
 
-// eachUDPSocket calls do for each of this process's UDP sockets, with the address it is bound to.
+// eachUDPSocket calls do for each of this process's UDP sockets, with the local address of the socket.
 func eachUDPSocket(do func(fd int, at netip.AddrPort) error) error {
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -138,7 +137,7 @@ func eachUDPSocket(do func(fd int, at netip.AddrPort) error) error {
 	return nil
 }
 
-// udpAddress returns the address that a file descriptor is bound to, if it is a UDP socket.
+// udpAddress returns the local address of a file descriptor. It is false for anything but a UDP socket.
 func udpAddress(fd int) (netip.AddrPort, bool) {
 	proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if err != nil || proto != unix.IPPROTO_UDP {
@@ -151,7 +150,7 @@ func udpAddress(fd int) (netip.AddrPort, bool) {
 	return addrPort(name)
 }
 
-// peerAddress returns the address that a file descriptor is connected to, if it is.
+// peerAddress returns the remote address of a file descriptor. It is false for a socket that is not connected.
 func peerAddress(fd int) (netip.AddrPort, bool) {
 	name, err := unix.Getpeername(fd)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 func floodAt(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 64, byte(n >> 8), byte(n)}) }
 
 // Two thousand addresses a second that nobody has are asked for. A host in use stays.
-func TestUnresolvedHostsPushNobodyOut(t *testing.T) {
+func TestUnresolvedHostsEvictNone(t *testing.T) {
 	table, tracker, plane := newFakeTable()
 	table.limit = 1000
 	now := time.Now()
@@ -39,7 +39,7 @@ func TestUnresolvedHostBacksOff(t *testing.T) {
 	next := 0
 	// displace has as many others asked for as there is room for.
 	displace := func() {
-		now = now.Add(askTime)
+		now = now.Add(resolveTime)
 		for range maxUnresolved {
 			table.want(floodAt(next), now)
 			next++
@@ -79,7 +79,7 @@ func TestUnresolvedHostGetsItsTime(t *testing.T) {
 	now := time.Now()
 	table.want(hostAt(2), now)
 	for n := range 10_000 {
-		table.want(floodAt(n), now.Add(askTime-1))
+		table.want(floodAt(n), now.Add(resolveTime-1))
 	}
 	tracker.reports[hostAt(2)](nexthop.NextHop{IfIndex: 7})
 	if _, there := plane[hostAt(2)]; !there || table.unresolved.Len() != maxUnresolved-1 {
@@ -107,19 +107,19 @@ func TestManyHostsLostAtOnce(t *testing.T) {
 	}
 }
 
-func TestSparingLog(t *testing.T) {
+func TestLimitedLog(t *testing.T) {
 	var entries [][]any
-	s := sparing{write: func(message string, fields ...any) { entries = append(entries, append([]any{message}, fields...)) }}
+	s := limitedLog{write: func(message string, fields ...any) { entries = append(entries, append([]any{message}, fields...)) }}
 	now := time.Now()
 	for range 1000 {
 		s.logAt(now, "full", "host", 1)
 	}
-	if len(entries) != sparingEntries {
-		t.Errorf("%d entries, want %d", len(entries), sparingEntries)
+	if len(entries) != logLimitEntries {
+		t.Errorf("%d entries, want %d", len(entries), logLimitEntries)
 	}
-	s.logAt(now.Add(sparingPeriod), "full", "host", 2)
+	s.logAt(now.Add(logLimitPeriod), "full", "host", 2)
 	last := entries[len(entries)-1]
-	if len(entries) != sparingEntries+1 || len(last) != 5 || last[4] != 1000-sparingEntries {
+	if len(entries) != logLimitEntries+1 || len(last) != 5 || last[4] != 1000-logLimitEntries {
 		t.Errorf("then %v, want it to say what was left out", last)
 	}
 }

@@ -12,16 +12,17 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// Anybody who can send to the AS names end hosts to the fast path, as many as he likes. So hosts that do not answer are
-// few, make room for each other, and are not asked for again and again. For who makes room among the others see hostroom.go.
+// Whoever can send to the AS can name any number of end hosts to the fast path. So the number of unresolved hosts is
+// bounded, the oldest of them gives way to a new one, and a host that has not answered is resolved again only after a
+// pause. For the eviction of resolved hosts see hostevict.go.
 const (
-	// maxUnresolved bounds the hosts being asked for at a time. Each has an entry in the kernel's neighbour table,
-	// which by default begins to throw out entries at 512 (gc_thresh2), those of links among them.
+	// maxUnresolved bounds the hosts that are being resolved. Each has an entry in the kernel's neighbor table, which by
+	// default begins to evict entries at 512 (gc_thresh2), and those of links may be among them.
 	maxUnresolved = 256
-	// askTime is what a host has to answer in before another one may take its place.
-	askTime = 100 * time.Millisecond
-	// unresolvedIdle is when a host that cannot be resolved is dropped, counted from when it was
-	// last wanted. The fast path asks again with the next packet to it.
+	// resolveTime is the least time that a host has to answer in before it gives way to another.
+	resolveTime = 100 * time.Millisecond
+	// unresolvedIdle is how long a host that cannot be resolved is followed after the fast path has last asked for it.
+	// The fast path asks again with the next packet to it.
 	unresolvedIdle = 30 * time.Second
 	// sweepPeriod is how often hosts to drop are looked for.
 	sweepPeriod = 10 * time.Second
@@ -33,7 +34,7 @@ type tracker interface {
 	TrackLow(addr, from netip.Addr, report func(nexthop.NextHop)) (stop func())
 }
 
-// resolverTracker adapts a Resolver.
+// resolverTracker makes a nexthop.Resolver a tracker.
 type resolverTracker struct{ *nexthop.Resolver }
 
 func (r resolverTracker) Track(addr, from netip.Addr, report func(nexthop.NextHop)) func() {
@@ -51,35 +52,39 @@ type hostMap interface {
 	DeleteHost(addr netip.Addr) error
 }
 
-// hostTable keeps the next hops of end hosts that the fast path has asked for.
+// hostTable follows the next hops of the end hosts that the fast path asks for.
 type hostTable struct {
+	// from is the internal address, from which hosts are resolved.
 	from    netip.Addr
 	tracker tracker
 	plane   hostMap
-	// limit bounds the hosts that the fast path has.
+	// limit bounds the hosts in the fast path.
 	limit int
 	// usable tells whether the fast path can send through a device.
 	usable func(ifIndex int) bool
-	errors sparing
+	errors limitedLog
 
 	mu    sync.Mutex
 	hosts map[netip.Addr]*host
-	// unresolved holds *host that the fast path does not have, the one asked for longest first.
+	// unresolved holds the *host that are not in the fast path, the one that has been resolved for longest first.
 	unresolved *list.List
 	backOff    backOff
-	room       room
+	counts     hostCounts
 }
 
 type host struct {
 	addr netip.Addr
-	// wanted is when the fast path last asked for it, asked when its neighbour was first asked.
-	wanted, asked time.Time
-	// place is that in the list of unresolved hosts, nil for a host that the fast path has.
-	place *list.Element
-	// seen says that there has been a finding since this process follows it.
-	seen bool
-	// last is what was found last.
+	// wanted is when the fast path last asked for the host.
+	wanted time.Time
+	// asked is when its resolution began.
+	asked time.Time
+	// waiting is the host's element of hostTable.unresolved, nil for a host in the fast path.
+	waiting *list.Element
+	// placed tells whether hostCounts.behind counts the host, under last.Via.
+	placed bool
+	// last is the last next hop that was found.
 	last nexthop.NextHop
+	// stop ends the tracking.
 	stop func()
 }
 
@@ -93,66 +98,67 @@ func newHostTable(from netip.Addr, t tracker, plane hostMap, usable func(int) bo
 		hosts:      map[netip.Addr]*host{},
 		unresolved: list.New(),
 		backOff:    newBackOff(),
-		room:       room{behind: map[nexthop.Via]int{}},
+		counts:     hostCounts{behind: map[nexthop.Via]int{}},
 	}
 }
 
-// want starts or renews the following of a host. Hosts of the other IP version are left to the
-// slow path, whose internal socket cannot send to them either.
+// want starts following a host, or notes that the fast path has asked for it again. Hosts of the other IP version are
+// not followed: the slow path's internal socket cannot send to them either.
 func (t *hostTable) want(addr netip.Addr, now time.Time) {
 	addr = addr.Unmap()
 	if addr.Is4() != t.from.Is4() {
 		return
 	}
-	t.makeRoom(now)
+	t.evict(now)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if h := t.hosts[addr]; h != nil {
 		h.wanted = now
 		return
 	}
-	if t.room.taken >= t.limit || !t.backOff.over(addr, now) || !t.roomToAsk(now) {
+	if t.counts.total >= t.limit || !t.backOff.over(addr, now) || !t.canAsk(now) {
 		return
 	}
 	h := &host{addr: addr, wanted: now, asked: now}
-	h.place = t.unresolved.PushBack(h)
+	h.waiting = t.unresolved.PushBack(h)
 	t.follow(h)
 }
 
-// adopt follows a host that the fast path has from an earlier process.
+// adopt follows a host that an earlier process has put into the fast path.
 func (t *hostTable) adopt(addr netip.Addr, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.room.taken++
+	t.counts.total++
 	t.follow(&host{addr: addr.Unmap(), wanted: now})
 }
 
-// follow has a host's next hop reported; the caller holds the lock.
+// follow tracks the next hop of a host. The caller holds the lock.
 func (t *hostTable) follow(h *host) {
 	t.hosts[h.addr] = h
 	h.stop = t.tracker.TrackLow(h.addr, t.from, func(nh nexthop.NextHop) { t.found(h, nh) })
 }
 
-// roomToAsk tells whether one more host may be asked for. The caller holds the lock.
-func (t *hostTable) roomToAsk(now time.Time) bool {
+// canAsk tells whether one more host may be resolved. It gives up the oldest unresolved host if that makes it possible.
+// The caller holds the lock.
+func (t *hostTable) canAsk(now time.Time) bool {
 	if t.unresolved.Len() < maxUnresolved {
 		return true
 	}
 	oldest := t.unresolved.Front().Value.(*host)
-	if now.Sub(oldest.asked) < askTime {
+	if now.Sub(oldest.asked) < resolveTime {
 		return false
 	}
 	t.giveUp(oldest, now)
 	return true
 }
 
-// giveUp drops a host that does not answer, in favour of others. The caller holds the lock.
+// giveUp drops a host that does not answer and begins its pause. The caller holds the lock.
 func (t *hostTable) giveUp(h *host, now time.Time) {
 	t.backOff.add(h.addr, now)
 	t.drop(h)
 }
 
-// found passes a finding on to the fast path.
+// found handles a report about the next hop of a host.
 func (t *hostTable) found(h *host, nh nexthop.NextHop) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,58 +166,59 @@ func (t *hostTable) found(h *host, nh nexthop.NextHop) {
 		return
 	}
 	if !nh.Resolved() && !nh.Kernel {
-		t.lost(h, time.Now())
+		t.loseHost(h, time.Now())
 		return
 	}
-	if h.place != nil {
+	if h.waiting != nil {
 		t.backOff.forget(h.addr)
-		if !t.room.admits(nh.Via, t.limit) {
+		if !t.counts.admits(nh.Via, t.limit) {
 			t.drop(h)
 			return
 		}
-		t.unresolved.Remove(h.place)
-		h.place = nil
-		t.room.taken++
+		t.unresolved.Remove(h.waiting)
+		h.waiting = nil
+		t.counts.total++
 	}
-	t.room.move(h, nh.Via)
+	t.counts.setVia(h, nh.Via)
 	h.last = nh
 	t.pass(h)
 }
 
-// pass tells the fast path what was found last of a host; the caller holds the lock.
+// pass writes the last next hop of a host to the fast path. The caller holds the lock.
 func (t *hostTable) pass(h *host) {
 	hop := NextHop(h.last)
 	if !t.usable(h.last.IfIndex) {
-		hop = scionplane.NextHop{} // the kernel's
+		hop = scionplane.NextHop{} // only the kernel can send there
 	}
 	if err := t.plane.SetHost(h.addr, hop); err != nil {
 		t.errors.log("Fast path did not take a host", "host", h.addr, "err", err)
 	}
 }
 
-// lost takes a host away from the fast path that has no next hop now. The caller holds the lock.
-func (t *hostTable) lost(h *host, now time.Time) {
-	if h.place != nil {
+// loseHost takes a host that has no next hop any more out of the fast path. It is resolved anew. The caller holds the
+// lock.
+func (t *hostTable) loseHost(h *host, now time.Time) {
+	if h.waiting != nil {
 		return
 	}
-	t.room.leave(h)
+	t.counts.remove(h)
 	t.forget(h)
 	h.asked = now
-	h.place = t.unresolved.PushBack(h)
+	h.waiting = t.unresolved.PushBack(h)
 	if t.unresolved.Len() > maxUnresolved {
 		t.giveUp(t.unresolved.Front().Value.(*host), now)
 	}
 }
 
-// drop ends the following of a host; the caller holds the lock.
+// drop stops following a host and takes it out of the fast path. The caller holds the lock.
 func (t *hostTable) drop(h *host) {
 	delete(t.hosts, h.addr)
 	h.stop()
-	if h.place != nil {
-		t.unresolved.Remove(h.place)
+	if h.waiting != nil {
+		t.unresolved.Remove(h.waiting)
 		return
 	}
-	t.room.leave(h)
+	t.counts.remove(h)
 	t.forget(h)
 }
 
@@ -221,8 +228,8 @@ func (t *hostTable) forget(h *host) {
 	}
 }
 
-// sweep drops hosts that cannot be resolved and are no longer wanted. The others stay: dropping
-// one in use would send a few packets the slow way and could overtake them with later ones.
+// sweep drops unresolved hosts that the fast path no longer asks for. Resolved hosts stay: the packets to a dropped host
+// that is in use would take the slow path until it is resolved again, and later ones could overtake them.
 func (t *hostTable) sweep(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

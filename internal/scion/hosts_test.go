@@ -138,7 +138,7 @@ func TestHostsBounded(t *testing.T) {
 	use(table, now.Add(-3*time.Second), hostAt(3))
 	table.want(hostAt(6), now)
 	tracker.reports[hostAt(6)](nexthop.NextHop{IfIndex: 7})
-	if _, there := plane[hostAt(3)]; there || len(plane) != 3 || table.room.taken != 3 {
+	if _, there := plane[hostAt(3)]; there || len(plane) != 3 || table.counts.total != 3 {
 		t.Errorf("fast path has %v, want the newcomer in the place of host 3", plane)
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // statusHandler serves what the reference serves on its metrics address: the status pages, the
-// profiler and the metrics, which update brings up to date before every scrape.
+// profiler and the metrics. It calls update before every scrape.
 func (s *SlowPath) statusHandler(update func()) (http.Handler, error) {
 	mux := http.NewServeMux()
 	pages := service.StatusPages{
@@ -40,7 +40,7 @@ func (s *SlowPath) statusHandler(update func()) (http.Handler, error) {
 	}), nil
 }
 
-// profiler serves what net/http/pprof registers at the default mux, which nobody serves.
+// profiler serves the pages that net/http/pprof registers at http.DefaultServeMux, which the router does not serve.
 func profiler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -51,7 +51,7 @@ func profiler() http.Handler {
 	return mux
 }
 
-// debugOnly serves h if that is configured. The process is root's and HTTP asks nobody who they are: whoever reaches
+// debugOnly serves h if debug_http is set. The process runs as root and its HTTP has no authentication: whoever reaches
 // the address could keep a CPU busy with profiles, or fill the disk with a log of level debug.
 func (s *SlowPath) debugOnly(h http.Handler) http.Handler {
 	if s.debugHTTP {
@@ -62,7 +62,7 @@ func (s *SlowPath) debugOnly(h http.Handler) http.Handler {
 	})
 }
 
-// logLevelPage shows the level to everybody.
+// logLevelPage shows the log level to everybody, and changes it if debug_http is set.
 func (s *SlowPath) logLevelPage() service.StatusPage {
 	page := service.NewLogLevelStatusPage()
 	show, change := page.Handler, s.debugOnly(http.HandlerFunc(page.Handler))
@@ -105,7 +105,7 @@ func (s *SlowPath) apiHandler() http.Handler {
 	}, mux, "/api/v1")
 }
 
-// allowAnyOrigin lets pages from elsewhere read the API, as the reference does.
+// allowAnyOrigin lets pages of other origins read the API (CORS), as the reference does.
 func allowAnyOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Vary", "Origin")

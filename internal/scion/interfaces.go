@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Interfaces names the network interfaces of the current network namespace that carry the router's
-// own underlay addresses, sorted. Loopback is left out: what crosses it never leaves the host and
-// the slow path serves it. An error names the address that no interface has, or one that is down,
-// and its field in the topology.
+// Interfaces returns the names of the network interfaces of the current network namespace that have the router's own
+// underlay addresses, sorted. Loopback is left out: the slow path serves it. The error is about an address that no
+// interface has or whose interface is down, and names its field in the topology.
 func (r *Router) Interfaces() ([]string, error) {
 	carriers, err := addressCarriers()
 	if err != nil {
@@ -44,8 +43,8 @@ func (r *Router) Interfaces() ([]string, error) {
 	return names, nil
 }
 
-// CheckInterfaces refuses interfaces that carry none of the router's own underlay addresses: no
-// datagram of the router arrives there.
+// CheckInterfaces refuses interfaces that have none of the router's own underlay addresses: no datagram for the router
+// arrives there.
 func (r *Router) CheckInterfaces(names []string) error {
 	carriers, err := addressCarriers()
 	if err != nil {
@@ -69,6 +68,7 @@ func (r *Router) CheckInterfaces(names []string) error {
 	return nil
 }
 
+// carrier is a network interface that has an address.
 type carrier struct {
 	name     string
 	loopback bool

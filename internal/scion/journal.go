@@ -16,41 +16,41 @@ import (
 )
 
 const (
-	// journalPeriod is how often the system is looked at for changes that concern the fast path.
+	// journalPeriod is how often the journal checks the interfaces and the addresses of the host.
 	journalPeriod = 3 * time.Second
-	// firstAnswers is how long neighbours and BFD sessions may take to answer before the log says
+	// firstAnswers is how long neighbors and BFD sessions may take to answer before the log reports
 	// that they have not.
 	firstAnswers = 5 * time.Second
 )
 
-// journal tells the log what becomes of the fast path: each fault and each recovery once.
+// journal logs faults of the fast path and recoveries from them, each once.
 type journal struct {
 	router *Router
 	plane  DataPlane
 	// info writes to the log.
 	info func(message string, fields ...any)
-	// addresses lists the addresses of this network namespace.
+	// addresses returns the addresses of this network namespace.
 	addresses func() (map[netip.Addr]bool, error)
 
 	mu sync.Mutex
-	// hops tells which links have a next hop.
-	hops []bool
-	// late marks the links that the log says have none.
-	late []bool
+	// resolved marks the links that have a next hop.
+	resolved []bool
+	// unresolvedLogged marks the links that the log has reported without a next hop.
+	unresolvedLogged []bool
 
-	// attached are the interfaces that carried the fast path when it was last looked at.
+	// attached are the interfaces that the fast path was attached to at the last check.
 	attached []string
-	// missing are own addresses that no interface has.
+	// missing are the router's own addresses that no interface has.
 	missing map[netip.Addr]bool
 }
 
 func newJournal(r *Router, plane DataPlane) *journal {
 	n := len(r.Datapath.Links)
 	return &journal{router: r, plane: plane, info: log.Info, addresses: localAddresses,
-		hops: make([]bool, n), late: make([]bool, n), missing: map[netip.Addr]bool{}}
+		resolved: make([]bool, n), unresolvedLogged: make([]bool, n), missing: map[netip.Addr]bool{}}
 }
 
-// localAddresses lists the addresses of the current network namespace, without zones.
+// localAddresses returns the addresses of the current network namespace, without zones.
 func localAddresses() (map[netip.Addr]bool, error) {
 	carriers, err := addressCarriers()
 	if err != nil {
@@ -63,7 +63,7 @@ func localAddresses() (map[netip.Addr]bool, error) {
 	return found, nil
 }
 
-// start says what was attached.
+// start logs the interfaces, the mode and the keys of the fast path.
 func (j *journal) start() {
 	j.attached = j.plane.Attached()
 	mode, origin := "native", "fresh"
@@ -71,7 +71,7 @@ func (j *journal) start() {
 		mode = "generic"
 	}
 	if j.plane.Adopted() {
-		origin = "taken over"
+		origin = "adopted"
 	}
 	j.info("Fast path attached", "interfaces", strings.Join(j.attached, ","), "mode", mode, "origin", origin)
 	keys, err := j.plane.Keys()
@@ -90,31 +90,31 @@ func (j *journal) run(ctx context.Context) {
 	every(ctx, journalPeriod, j.look)
 }
 
-// nextHop notes whether a link has a next hop.
+// nextHop notes whether a link has a next hop, and logs one that was found late.
 func (j *journal) nextHop(link int, resolved bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.hops[link] = resolved
-	if j.late[link] && resolved {
-		j.late[link] = false
+	j.resolved[link] = resolved
+	if j.unresolvedLogged[link] && resolved {
+		j.unresolvedLogged[link] = false
 		j.info("Link has a next hop now", "link", j.router.Datapath.Links[link].Name)
 	}
 }
 
-// endWait names the links whose neighbours have not answered by now.
+// endWait logs the links that have no next hop by now.
 func (j *journal) endWait() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for i, l := range j.router.Datapath.Links {
-		if l.Scope == scionplane.ScopeInternal || j.hops[i] {
+		if l.Scope == scionplane.ScopeInternal || j.resolved[i] {
 			continue
 		}
-		j.late[i] = true
+		j.unresolvedLogged[i] = true
 		j.info("Link has no next hop: its packets take the slow path", "link", l.Name, "remote", l.Remote)
 	}
 }
 
-// look finds interfaces that were detached from outside, and own addresses that have gone.
+// look logs interfaces that another process has detached, and own addresses that have gone or come back.
 func (j *journal) look() {
 	attached := j.plane.Attached()
 	for _, name := range j.attached {
@@ -126,7 +126,7 @@ func (j *journal) look() {
 
 	here, err := j.addresses()
 	if err != nil {
-		return // the next look may do better
+		return // the next call tries again
 	}
 	for _, at := range j.router.Sockets() {
 		addr := at.Addr().WithZone("")

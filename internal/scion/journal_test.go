@@ -45,7 +45,7 @@ func TestJournal(t *testing.T) {
 		lines = nil
 	}
 	j.start()
-	expect("start", "[Fast path attached interfaces cvs0,cvs1 mode generic origin taken over]",
+	expect("start", "[Fast path attached interfaces cvs0,cvs1 mode generic origin adopted]",
 		"[Fast path key index 0 id 00112233]")
 
 	for _, link := range []int{1, 2, 3, 4} {

@@ -17,8 +17,8 @@ import (
 // generator write it.
 const masterKeySize = 16
 
-// loadKeys reads the AS master keys and derives the forwarding key from the first. The reference
-// wants both files, so need does too.
+// loadKeys reads the AS master keys and derives the forwarding key from the first. With need set a missing file is an
+// error. The reference wants both files.
 func (r *Router) loadKeys(need bool) error {
 	dir := filepath.Join(r.Config.General.ConfigDir, "keys")
 	key0, err := readKey(filepath.Join(dir, keyconf.MasterKey0), r.Path, need)
@@ -37,8 +37,8 @@ func (r *Router) loadKeys(need bool) error {
 	return nil
 }
 
-// readKey decodes one key file that the file toml led to. A missing file gives nil unless need is
-// set.
+// readKey decodes the key file at path, below general.config_dir of the file toml. A missing file is an error if need is
+// set; otherwise the key is nil.
 func readKey(path, toml string, need bool) ([]byte, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && !need {

@@ -22,15 +22,14 @@ import (
 // linkGuard is the filter on the slow path's sockets.
 type linkGuard struct {
 	router *Router
-	// filter is nil if the process may not load it. The sockets have a simpler one then, that does not
-	// look at the interface.
+	// filter is nil if the process may not load it. The sockets then have guardSockets' filter, which does not check the
+	// interface.
 	filter *scionplane.SocketGuard
-	// bound are the devices that the links' sockets are bound to, by link, 0 for none.
+	// bound has the device that the socket of each link is bound to, 0 for none.
 	bound []int
 }
 
-// guardLinks puts the filter on the sockets of all links. They take nothing until a gate has told
-// them by which interfaces.
+// guardLinks puts the filter on the sockets of all links. It drops every datagram until a gate sets the interfaces.
 func guardLinks(r *Router) (*linkGuard, error) {
 	g := &linkGuard{router: r, bound: make([]int, len(r.Datapath.Links))}
 	filter, err := scionplane.NewSocketGuard(r.Datapath)
@@ -48,6 +47,7 @@ func guardLinks(r *Router) (*linkGuard, error) {
 	return g, nil
 }
 
+// addSockets puts the filter on the socket of each link and notes the devices that they are bound to.
 func (g *linkGuard) addSockets() error {
 	links := g.router.Datapath.Links
 	guarded := make([]bool, len(links))
@@ -74,48 +74,49 @@ func (g *linkGuard) addSockets() error {
 	return nil
 }
 
-// plain is an address as the kernel has it: IPv4 as such, and without a zone.
+// plain returns an address without the IPv4-mapped form and without a zone, as the kernel keeps it.
 func plain(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// follow has the gate rule the sockets from now on.
+// follow makes the filter a sink of the gate, and starts the gate.
 func (g *linkGuard) follow(ctx context.Context, gate *gate, t deviceTracker) error {
 	if g.filter == nil {
-		gate.info("The slow path takes datagrams by any interface: without CAP_BPF and CAP_NET_ADMIN it cannot look at it")
-	} else if err := gate.add(g.filter); err != nil {
+		gate.info("The slow path accepts datagrams by any interface: without CAP_BPF and CAP_NET_ADMIN it cannot check the interface")
+	} else if err := gate.addSink(g.filter); err != nil {
 		return err
 	}
 	return gate.start(ctx, t, g.bound)
 }
 
 const (
-	// gatePeriod is how often the gate looks for what nobody tells of, and the log for drops.
+	// gatePeriod is how often the gate looks up the internal address and the counters of drops are read.
 	gatePeriod = time.Second
-	// dropsQuiet is how long the log says no more of a link's drops.
+	// dropsQuiet is the least time between two lines of the log about drops for one reason at one link or interface.
 	dropsQuiet = time.Minute
 )
 
-// watch keeps the gate up to date, and tells the log of drops, until ctx ends.
+// watch updates the gate and logs drops until ctx ends.
 func (g *linkGuard) watch(ctx context.Context, gate *gate) {
-	var told socketWatch
+	var watch socketWatch
 	failed := false
 	every(ctx, gatePeriod, func() {
-		gate.again()
-		err := gate.look()
+		gate.retry()
+		err := gate.lookUpInternal()
 		if err != nil && !failed {
 			log.Error("Interfaces of the internal address not found", "err", err)
 		}
 		failed = err != nil
 		if g.filter != nil {
-			if drops, err := g.filter.Drops(); err == nil { // if not, the metrics tell
-				told.look(g.router.Datapath.Links, drops, time.Now(), log.Info)
+			if drops, err := g.filter.Drops(); err == nil { // the metrics report the error
+				watch.look(g.router.Datapath.Links, drops, time.Now(), log.Info)
 			}
 		}
 	})
 }
 
-// socketReasons are why sockets drop datagrams: the name in the metrics, and what the log says.
+// socketReasons are the reasons for which the filter drops datagrams: the name in the metrics, the message in the log,
+// and the counter.
 var socketReasons = []struct {
 	name, message string
 	count         func(scionplane.SocketDrops) uint64
@@ -128,30 +129,34 @@ var socketReasons = []struct {
 		func(d scionplane.SocketDrops) uint64 { return d.BFD }},
 }
 
-// socketWatch tells the log what sockets have dropped since it was told last, a line a minute for each link and reason.
-// The zero value has told nothing.
+// socketWatch logs what the filter has dropped, at most one line a minute for each link and reason. The zero value is
+// ready.
 type socketWatch struct {
-	said  map[socketDrop]uint64
+	// logged holds the counts that the log has reported.
+	logged map[socketDrop]uint64
+	// quiet is when the next report may come.
 	quiet map[socketDrop]time.Time
 }
 
+// socketDrop identifies a counter of the filter.
 type socketDrop struct {
 	link   int
 	reason string
 }
 
+// look logs what drops has more than the last report. Drops has one entry for each link.
 func (w *socketWatch) look(links []scionplane.Link, drops []scionplane.SocketDrops, now time.Time, info func(string, ...any)) {
-	if w.said == nil {
-		w.said, w.quiet = map[socketDrop]uint64{}, map[socketDrop]time.Time{}
+	if w.logged == nil {
+		w.logged, w.quiet = map[socketDrop]uint64{}, map[socketDrop]time.Time{}
 	}
 	for link, d := range drops {
 		for _, r := range socketReasons {
 			key, n := socketDrop{link, r.name}, r.count(d)
-			if n == w.said[key] || now.Before(w.quiet[key]) {
+			if n == w.logged[key] || now.Before(w.quiet[key]) {
 				continue
 			}
-			info(r.message, "link", links[link].Name, "packets", n-w.said[key])
-			w.said[key], w.quiet[key] = n, now.Add(dropsQuiet)
+			info(r.message, "link", links[link].Name, "packets", n-w.logged[key])
+			w.logged[key], w.quiet[key] = n, now.Add(dropsQuiet)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// ownRouter finds the router that the TOML file names.
+// ownRouter returns the border router of the topology that the TOML file names.
 func ownRouter(r *Router, topo topology.Topology) (*topology.BRInfo, error) {
 	br, ok := topo.BR(r.ID())
 	if !ok {
@@ -29,8 +29,8 @@ func ownRouter(r *Router, topo topology.Topology) (*topology.BRInfo, error) {
 	return &br, nil
 }
 
-// fillDatapath derives the fast path's configuration the way the reference configures its data
-// plane: one link to the AS's own hosts, one to each sibling router, one per interface of ours.
+// fillDatapath derives the configuration of the fast path as the reference derives that of its data plane: one link to
+// the AS's own hosts, one to each sibling router, and one for each interface of this router.
 func (r *Router) fillDatapath() error {
 	topo, br := r.Control.Topo, r.Control.BR
 	r.Datapath = scionplane.Config{LocalIA: uint64(topo.IA())}
@@ -58,7 +58,7 @@ func (r *Router) fillDatapath() error {
 	return nil
 }
 
-// serviceAddresses lists the addresses of the AS's own services, each once.
+// serviceAddresses returns the addresses of the AS's own services, sorted, each once.
 func serviceAddresses(topo *topology.RWTopology) []netip.Addr {
 	found := map[netip.Addr]bool{}
 	for _, servers := range []topology.IDAddrMap{topo.CS, topo.DS, topo.HiddenSegmentLookup, topo.HiddenSegmentRegistration} {
@@ -69,6 +69,7 @@ func serviceAddresses(topo *topology.RWTopology) []netip.Addr {
 	return slices.SortedFunc(maps.Keys(found), netip.Addr.Compare)
 }
 
+// addLink adds a link and returns its index. Field is the topology field that holds its local address.
 func (r *Router) addLink(l scionplane.Link, bfd bool, field string) int {
 	r.Datapath.Links = append(r.Datapath.Links, l)
 	r.BFD = append(r.BFD, bfd)
@@ -76,8 +77,8 @@ func (r *Router) addLink(l scionplane.Link, bfd bool, field string) int {
 	return len(r.Datapath.Links) - 1
 }
 
-// externalLink adds the link of an interface of ours. The reference keeps its links by remote
-// address, so two links to one are an error there and here.
+// externalLink adds the link of one of this router's interfaces and returns its index. Remotes maps the remote addresses
+// so far to their links. Two links to one remote address are an error, as in the reference, which keeps its links by it.
 func (r *Router) externalLink(info *topology.IFInfo, remotes map[netip.AddrPort]int) (int, error) {
 	bad := badField(r.TopologyPath())
 	field := fmt.Sprintf("border_routers.%s.interfaces.%d.underlay.", info.BRName, info.ID)
@@ -106,7 +107,7 @@ func (r *Router) externalLink(info *topology.IFInfo, remotes map[netip.AddrPort]
 	return link, nil
 }
 
-// siblingLink gives the link to the router that owns the interface, adding it the first time.
+// siblingLink returns the index of the link to the router that has the interface. It adds the link the first time.
 func (r *Router) siblingLink(info *topology.IFInfo, remotes map[netip.AddrPort]int) (int, error) {
 	own := r.Control.BR
 	bad := badField(r.TopologyPath())
@@ -136,9 +137,9 @@ func (r *Router) siblingLink(info *topology.IFInfo, remotes map[netip.AddrPort]i
 	return link, nil
 }
 
-// dispatchedPorts gives the ports that end hosts listen on, start above end for none. The router
-// TOML, which sets both ends or none (checkTOML), overrides the topology, as in the reference's
-// Connector.SetPortRange.
+// dispatchedPorts returns the first and the last port that end hosts listen on. For none the first is above the last. The
+// TOML file overrides the topology, as in the reference's Connector.SetPortRange; checkTOML has made sure that it sets
+// both ports or none.
 func (r *Router) dispatchedPorts() (start, end uint16) {
 	start, end = r.Control.Topo.PortRange()
 	if p := r.Config.Router.DispatchedPortStart; p != nil {
@@ -147,14 +148,14 @@ func (r *Router) dispatchedPorts() (start, end uint16) {
 	if p := r.Config.Router.DispatchedPortEnd; p != nil {
 		end = uint16(*p)
 	}
-	// The topology writes no ports as 0 to 0.
+	// In the topology 0 to 0 means no ports.
 	if start == 0 && end == 0 {
 		return 1, 0
 	}
 	return start, end
 }
 
-// unmap gives IPv4 addresses the one form that compares equal.
+// unmap turns an IPv4-mapped address into IPv4, so that equal addresses compare equal.
 func unmap(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }

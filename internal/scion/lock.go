@@ -15,8 +15,8 @@ import (
 // Lock keeps a second process from running the same router in a network namespace.
 type Lock = trust.Lock
 
-// TakeLock takes the lock of the router called id. When another process holds it the error says
-// which one.
+// TakeLock takes the lock of the router called id in the current network namespace. If another process holds it, the
+// error names that process.
 func TakeLock(id string) (*Lock, error) {
 	path, err := lockPath(id)
 	if err != nil {
@@ -32,7 +32,8 @@ func TakeLock(id string) (*Lock, error) {
 	return lock, nil
 }
 
-// holder says which process holds the lock at path, as far as the kernel tells.
+// holder returns " as process PID" for the process that holds the lock at path, and nothing if the kernel does not know
+// it.
 func holder(path string) string {
 	if pid := trust.LockHolder(path); pid != 0 {
 		return fmt.Sprintf(" as process %d", pid)
@@ -40,8 +41,8 @@ func holder(path string) string {
 	return ""
 }
 
-// ServerPID returns the process that runs the router called id in the current network namespace, 0
-// when none does or it is in another PID namespace.
+// ServerPID returns the process that runs the router called id in the current network namespace. It returns 0 if none
+// does, or if it is in another PID namespace.
 func ServerPID(id string) int {
 	path, err := lockPath(id)
 	if err != nil {
@@ -50,7 +51,7 @@ func ServerPID(id string) int {
 	return trust.LockHolder(path)
 }
 
-// lockPath is for the network namespace of the calling thread.
+// lockPath returns the path of the lock of the router called id in the network namespace of the calling thread.
 func lockPath(id string) (string, error) {
 	var ns unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {

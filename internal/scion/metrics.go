@@ -14,10 +14,10 @@ import (
 	"culvert/internal/stats"
 )
 
-// FastPathCounters gives the fast path's counters, one entry for each of scionplane.Config.Links.
+// FastPathCounters returns the fast path's counters, with one entry for each of scionplane.Config.Links.
 type FastPathCounters = stats.LinkSource
 
-// trafficTypes are the values of the reference's "type" label, indexed as LinkCounters.Out.
+// trafficTypes are the values of the reference's label "type", with the index of stats.LinkCounters.Out.
 var trafficTypes = [stats.TrafficTypes]string{
 	stats.TrafficOther:      "other",
 	stats.TrafficIn:         "in",
@@ -27,9 +27,8 @@ var trafficTypes = [stats.TrafficTypes]string{
 	stats.TrafficBRTransit:  "br_transit",
 }
 
-// counterSync adds what the fast path has counted to the reference router's own metrics. Like
-// those, it starts from zero with the process: an adopted fast path's past is left out, so that
-// no rate jumps at a restart.
+// counterSync adds the fast path's counters to the reference router's own metrics. Those start from zero with the
+// process, so the counts of an adopted fast path before that are left out and no rate jumps at a restart.
 type counterSync struct {
 	mu     sync.Mutex
 	source FastPathCounters
@@ -37,7 +36,7 @@ type counterSync struct {
 	links  []linkMetrics
 }
 
-// linkMetrics holds one link's counters of the reference.
+// linkMetrics holds the reference's counters of one link.
 type linkMetrics struct {
 	inPackets, inBytes, processed [stats.SizeClasses]prometheus.Counter
 	dropped, limited              [stats.SizeClasses]prometheus.Counter
@@ -59,7 +58,7 @@ func newCounterSync(r *Router, m *scionrouter.Metrics, source FastPathCounters) 
 	return s, nil
 }
 
-// linkLabels gives the labels that the reference puts on a link's metrics.
+// linkLabels returns the labels that the reference puts on a link's metrics.
 func (r *Router) linkLabels(link int) prometheus.Labels {
 	l := r.Datapath.Links[link]
 	local := addr.IA(r.Datapath.LocalIA).String()
@@ -93,7 +92,7 @@ func newLinkMetrics(m *scionrouter.Metrics, labels prometheus.Labels) linkMetric
 	return l
 }
 
-// sizeLabel writes a size class as the reference does: the smallest and the largest size in it.
+// sizeLabel returns the reference's name of a size class: the smallest and the largest size in it, in bytes.
 func sizeLabel(class int) string {
 	low, high := 1<<(class+5), 1<<(class+6)-1
 	if class == 0 {
@@ -135,7 +134,7 @@ func (l *linkMetrics) add(now, last *stats.LinkCounters) {
 	}
 }
 
-// since gives the growth of a counter. One that went back was made anew and starts from zero.
+// since returns the growth of a counter. A counter that is lower than before was created anew and started from zero.
 func since(now, last uint64) float64 {
 	if now < last {
 		return float64(now)

@@ -7,21 +7,21 @@ import (
 	"sync"
 )
 
-// ports are the devices that the fast path runs on.
+// ports are the devices that the fast path is attached to.
 type ports struct {
 	mu      sync.Mutex
 	indexes []int
 }
 
-// attached tells whether the fast path runs on a device. Others may not be able to send what is
-// redirected to them, and the loss would show nowhere.
+// attached tells whether the fast path is attached to a device. Another device may be unable to send frames that are
+// redirected to it, and no counter would show the loss.
 func (p *ports) attached(ifIndex int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Contains(p.indexes, ifIndex)
 }
 
-// add takes in devices, and tells whether one of them is new.
+// add adds devices and tells whether one of them is new.
 func (p *ports) add(indexes ...int) (grown bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -33,8 +33,8 @@ func (p *ports) add(indexes ...int) (grown bool) {
 	return grown
 }
 
-// followPorts passes on what was found behind a device that was made again, once the fast path runs on that device: when it
-// was found it did not.
+// followPorts looks up the devices that the fast path is attached to. If there is a new one, such as a device that was
+// deleted and made again, it writes the next hops to the fast path that were found before and could not be used.
 func (f *fastPath) followPorts(hosts *hostTable) {
 	if !f.ports.add(f.plane.AttachedIndexes()...) {
 		return
@@ -44,15 +44,15 @@ func (f *fastPath) followPorts(hosts *hostTable) {
 		f.passLink(link)
 	}
 	f.linkMu.Unlock()
-	hosts.again()
+	hosts.rewrite()
 }
 
-// again passes on what was found of hosts that could not be used then.
-func (t *hostTable) again() {
+// rewrite writes the next hops of all hosts to the fast path again.
+func (t *hostTable) rewrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.hosts {
-		if h.place == nil && h.last.Resolved() {
+		if h.waiting == nil && h.last.Resolved() {
 			t.pass(h)
 		}
 	}

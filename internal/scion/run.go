@@ -27,10 +27,10 @@ import (
 	"culvert/internal/version"
 )
 
-// serviceName is what the reference router calls itself in its log.
+// serviceName is the reference router's name in its log.
 const serviceName = "SCION Router"
 
-// prepare takes the router's place, and opens and checks all that it needs beside a data plane.
+// prepare takes the router's lock, and opens and checks all that the router needs but the data plane.
 func (p *plan) prepare(ctx context.Context) (_ *fastPath, err error) {
 	r := p.router
 	signal.Ignore(syscall.SIGHUP) // as the reference does
@@ -46,7 +46,7 @@ func (p *plan) prepare(ctx context.Context) (_ *fastPath, err error) {
 			_ = f.Close()
 		}
 	}()
-	if f.lock, err = takePlace(ctx, r); err != nil {
+	if f.lock, err = claim(ctx, r); err != nil {
 		return nil, err
 	}
 	if err := startLog(r); err != nil {
@@ -66,7 +66,7 @@ func (p *plan) prepare(ctx context.Context) (_ *fastPath, err error) {
 	return f, f.slow.guard.follow(ctx, f.gate, f.resolver)
 }
 
-// serveSlow serves without a data plane until ctx ends.
+// serveSlow serves without a fast path until ctx ends.
 func (f *fastPath) serveSlow(ctx context.Context) error {
 	logStart(f.router)
 	defer env.LogAppStopped(serviceName, f.router.ID())
@@ -79,7 +79,7 @@ func (f *fastPath) serveSlow(ctx context.Context) error {
 // startLog sets logging up as the reference does.
 func startLog(r *Router) error {
 	console := r.Config.Logging.Console
-	// The reference reads these three and no other setting of the section.
+	// The reference ignores this setting.
 	console.DisableCaller = false
 	if err := log.Setup(log.Config{Console: console}); err != nil {
 		return badField(r.Path)("log.console", "%s", oneLine(err))
@@ -87,13 +87,13 @@ func startLog(r *Router) error {
 	return nil
 }
 
-// logStart writes the reference's first log entry. It comes after everything that can fail on
-// start, so that such a failure is one line.
+// logStart writes the reference's first log entry. It comes after all steps of the start that can fail, so that a failed
+// start prints one line.
 func logStart(r *Router) { _ = env.LogAppStarted(serviceName, r.ID()) }
 
 var identity sync.Once
 
-// exportIdentity exports the metrics that tell one SCION process from another.
+// exportIdentity exports the metrics with the version and the ID of the router.
 func exportIdentity(id string) {
 	identity.Do(func() {
 		promauto.NewGaugeVec(prometheus.GaugeOpts{
@@ -104,7 +104,7 @@ func exportIdentity(id string) {
 	})
 }
 
-// fastPath keeps an attached data plane in step with keys, neighbours and BFD.
+// fastPath updates an attached data plane when keys, neighbors or BFD sessions change.
 type fastPath struct {
 	*plan
 	lock     *Lock
@@ -116,14 +116,16 @@ type fastPath struct {
 	gate     *gate
 	hosts    *hostTable
 	ports    ports
-	linkMu   sync.Mutex
-	found    map[int]nexthop.NextHop // of links, behind whatever device
+
+	linkMu sync.Mutex
+	// found has the last next hop of each link, also if the fast path is not attached to its device.
+	found map[int]nexthop.NextHop
 }
 
 // Part implements stage.Prepared.
 func (f *fastPath) Part() datapath.Part { return scionplane.NewPart(f.router.Datapath) }
 
-// Commit implements stage.Prepared. It comes last, as an earlier program uses the same keys.
+// Commit implements stage.Prepared. It runs after rest, because an earlier program uses the same map of keys.
 func (f *fastPath) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
 	if err := rest(); err != nil {
 		return err
@@ -139,7 +141,7 @@ func (f *fastPath) commit(plane DataPlane) (err error) {
 	return err
 }
 
-// Serve implements stage.Prepared. Whatever ends it, the fast path goes on with what it knows.
+// Serve implements stage.Prepared. After it has returned, the fast path goes on with the last state.
 func (f *fastPath) Serve(parent context.Context, ready func()) error {
 	defer log.Flush()
 	defer log.HandlePanic()
@@ -156,7 +158,7 @@ func (f *fastPath) Serve(parent context.Context, ready func()) error {
 		extra = stats.NewCollector(source)
 	}
 	mirror := newBFDMirror(f.router, f.slow.connector, f.plane.Adopted(), f.plane.SetLinkUp)
-	mirror.watch(f.slow.gates, f.plane.SetLinkBFD)
+	mirror.mirrorSessions(f.slow.gates, f.plane.SetLinkBFD)
 	g, ctx := errgroup.WithContext(parent)
 	g.Go(func() error { mirror.run(ctx); return nil })
 	g.Go(func() error { every(ctx, portsPeriod, func() { f.followPorts(f.hosts) }); return nil })
@@ -192,10 +194,10 @@ func (f *fastPath) Close() error {
 	return nil
 }
 
-// resolverOptions are for those who tell hosts that only the kernel reaches from those that nobody has found.
+// resolverOptions report destinations that only the kernel can reach, which differ from those that cannot be resolved.
 func resolverOptions() nexthop.Options {
-	errors := &sparing{}
-	return nexthop.Options{Kernel: true, OnError: func(err error) { errors.log("Following neighbours", "err", err) }}
+	errors := &limitedLog{}
+	return nexthop.Options{Kernel: true, OnError: func(err error) { errors.log("Following neighbors", "err", err) }}
 }
 
 // follow loads the key and starts following the far ends of all links.
@@ -207,8 +209,8 @@ func (f *fastPath) follow(t tracker) (*hostTable, error) {
 		}
 		f.ports.add(intf.Index)
 	}
-	// Before there is a key, with which packets may be forwarded.
-	if err := f.gate.add(f.plane); err != nil {
+	// The rules come before the key: with a key the programs begin to forward.
+	if err := f.gate.addSink(f.plane); err != nil {
 		return nil, err
 	}
 	if err := f.plane.SetOwnKey(*f.router.Key); err != nil {
@@ -230,9 +232,10 @@ func (f *fastPath) follow(t tracker) (*hostTable, error) {
 	return hosts, nil
 }
 
-// portsPeriod is how often it is looked which interfaces carry the fast path.
+// portsPeriod is how often followPorts is called.
 const portsPeriod = time.Second
 
+// linkFound handles a report about the next hop of a link.
 func (f *fastPath) linkFound(link int, nh nexthop.NextHop) {
 	f.linkMu.Lock()
 	defer f.linkMu.Unlock()
@@ -240,7 +243,7 @@ func (f *fastPath) linkFound(link int, nh nexthop.NextHop) {
 	f.passLink(link)
 }
 
-// passLink tells the fast path what was found last of a link; the caller holds the lock.
+// passLink writes the last next hop of a link to the fast path. The caller holds linkMu.
 func (f *fastPath) passLink(link int) {
 	nh, name := f.found[link], f.router.Datapath.Links[link].Name
 	if nh.Resolved() && !f.ports.attached(nh.IfIndex) {

@@ -24,7 +24,7 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// counterPeriod is how often the fast path's counters reach the metrics between two scrapes.
+// counterPeriod is how often the fast path's counters are added to the metrics between two scrapes.
 const counterPeriod = time.Second
 
 // SlowPath is the reference router's data plane in this process, with its HTTP endpoints. It owns
@@ -32,11 +32,11 @@ const counterPeriod = time.Second
 type SlowPath struct {
 	router    *Router
 	connector *scionrouter.Connector
-	// debugHTTP has HTTP serve the profiler, and change the log level.
+	// debugHTTP lets HTTP serve the profiler and change the log level.
 	debugHTTP bool
-	// gates are those of the links that BFD watches, by link.
+	// gates has the gate of each link that BFD watches.
 	gates map[int]*bfdGate
-	// metrics and api are nil when the TOML file sets no address for them.
+	// metrics and api are the listeners for HTTP, nil if the TOML file sets no address for them.
 	metrics, api net.Listener
 	guard        *linkGuard
 }
@@ -61,7 +61,7 @@ func NewSlowPath(r *Router) (*SlowPath, error) {
 		s.closeListeners()
 		return nil, err
 	}
-	// IACtx.Configure would do the same, but puts a dump of the configuration into its error.
+	// IACtx.Configure does the same, but its error contains a dump of the configuration.
 	if err := control.ConfigDataplane(s.connector, r.Control); err != nil {
 		s.closeListeners()
 		return nil, socketError(r, err)
@@ -73,7 +73,8 @@ func NewSlowPath(r *Router) (*SlowPath, error) {
 	return s, nil
 }
 
-// socketError says which link's socket could not be opened. The library names it in its text alone.
+// socketError turns an error about opening a link's socket into one about the link's field in the topology. The library
+// names the socket only in the text of the error.
 func socketError(r *Router, err error) error {
 	text := oneLine(err)
 	for i, l := range r.Datapath.Links {
@@ -93,7 +94,7 @@ func socketError(r *Router, err error) error {
 	return fmt.Errorf("opening the sockets of router %s: %s", r.ID(), text)
 }
 
-// listen opens a TCP socket for an address of the TOML file, if it is set.
+// listen listens on a TCP address of the TOML file. It returns nil if the address is not set.
 func listen(r *Router, field, address string) (net.Listener, error) {
 	if address == "" {
 		return nil, nil
@@ -116,13 +117,13 @@ func (s *SlowPath) closeListeners() {
 	}
 }
 
-// Close gives up a slow path that will not be served. The UDP sockets stay open until the process
-// ends: the library can close only those of a data plane that has run.
+// Close closes the HTTP sockets of a slow path that is not served. The UDP sockets stay open until the process ends: the
+// library can close only those of a data plane that has run.
 func (s *SlowPath) Close() { s.closeListeners() }
 
-// Serve processes packets and answers HTTP until ctx ends. Fast, if not nil, is added to the
-// metrics; extra, if not nil, is exported beside them. The sockets stay open until the process
-// ends, so that the reference's senders never meet a closed queue.
+// Serve processes packets and answers HTTP until ctx ends. The counters of fast, if it is not nil, are added to the
+// reference's metrics, and the metrics of extra, if it is not nil, are exported too. The UDP sockets stay open until the
+// process ends, so that the reference's senders never send to a closed queue.
 func (s *SlowPath) Serve(ctx context.Context, fast FastPathCounters, extra prometheus.Collector) error {
 	defer s.closeListeners()
 	update := func() {}
@@ -154,7 +155,7 @@ func (s *SlowPath) Serve(ctx context.Context, fast FastPathCounters, extra prome
 	if stray := newPortWatch(fast); stray != nil {
 		g.Go(func() error {
 			every(ctx, gatePeriod, func() { stray.look(time.Now()) })
-			stray.look(time.Now()) // nobody else tells what was dropped since the last look
+			stray.look(time.Now()) // logs what was dropped since the last tick
 			return nil
 		})
 	}

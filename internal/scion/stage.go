@@ -18,7 +18,7 @@ func (Stage) Name() string { return "scion" }
 // Table implements stage.Stage.
 func (Stage) Table() config.Table { return new(Table) }
 
-// Plan implements stage.Stage. What the reference router's file says is in the plan, too.
+// Plan implements stage.Stage. It also reads the files of the reference router.
 func (s Stage) Plan(f stage.File) (stage.Plan, error) {
 	t := stage.Table[*Table](f, s)
 	if t == nil {
@@ -27,11 +27,11 @@ func (s Stage) Plan(f stage.File) (stage.Plan, error) {
 	return newPlan(*t)
 }
 
-// plan is a [scion] table with the router's own files.
+// plan is a [scion] table with the content of the router's own files.
 type plan struct {
 	router *Router
 	file   Table
-	// interfaces are those that the data plane is to be on.
+	// interfaces are those that the data plane is to be attached to.
 	interfaces []string
 }
 
@@ -47,7 +47,8 @@ func newPlan(file Table) (*plan, error) {
 // Name implements stage.Plan.
 func (p *plan) Name() string { return Stage{}.Name() }
 
-// Place implements stage.Placer: the data plane has the router's ID, and is where the router's underlay addresses are.
+// Place implements stage.Placer. The name is the router's ID, and the interfaces are those with the router's underlay
+// addresses.
 func (p *plan) Place(interfaces []string) (name string, on []string, err error) {
 	if len(interfaces) > 0 {
 		return p.router.ID(), interfaces, p.router.CheckInterfaces(interfaces)
@@ -61,12 +62,12 @@ func (p *plan) Prepare(ctx context.Context, start stage.Start) (stage.Prepared, 
 	if start.Process {
 		return p.prepare(ctx)
 	}
-	// A process whose interfaces were detached does not hold the data plane, and lives all the same.
+	// A process whose interfaces were detached no longer holds the data plane, but still holds the lock and the sockets.
 	lock, err := TakeLock(p.router.ID())
 	if err != nil {
 		return nil, err
 	}
-	return &once{plan: p, start: start, lock: lock}, nil
+	return &unattended{plan: p, start: start, lock: lock}, nil
 }
 
 // Check implements stage.Plan.

@@ -9,27 +9,29 @@ import (
 	"culvert/internal/config"
 )
 
-// Table is [scion].
+// Table is the table [scion] of culvert's configuration.
 type Table struct {
-	// Config is the reference router's TOML file; a relative path starts at this file's directory.
+	// Config is the path of the reference router's TOML file. A relative path starts at the directory of the file that
+	// has the table.
 	Config string `toml:"config"`
-	// DebugHTTP has the router's HTTP addresses serve the profiler, and change the log level.
+	// DebugHTTP lets the router's HTTP addresses serve the profiler and change the log level.
 	DebugHTTP bool `toml:"debug_http"`
 	// LinkInterfaces is LinksStrict, the default, or LinksLoose.
 	LinkInterfaces string `toml:"link_interfaces"`
-	// BFDMinTTL is the TTL or hop limit that BFD packets have to come with; 0, the default, is any.
+	// BFDMinTTL is the lowest TTL or hop limit that BFD packets are accepted with. 0, the default, accepts any.
 	BFDMinTTL int `toml:"bfd_min_ttl"`
 }
 
-// By which interfaces datagrams of links are taken.
+// The values of Table.LinkInterfaces.
 const (
-	// LinksStrict takes those of an external link by the interface that the route to its far end leads to.
+	// LinksStrict accepts datagrams of an external link only by the interfaces that the routes to its far end lead to,
+	// and others not by an interface that leads to another AS alone.
 	LinksStrict = "strict"
-	// LinksLoose takes all by any interface.
+	// LinksLoose accepts all datagrams by any interface.
 	LinksLoose = "loose"
 )
 
-// Loose tells whether datagrams of links are taken by any interface.
+// Loose tells whether datagrams of links are accepted by any interface.
 func (s *Table) Loose() bool { return s.LinkInterfaces == LinksLoose }
 
 // NamedIn implements config.Namer.

@@ -38,7 +38,7 @@ func loadTOML(path string) (config.Config, error) {
 	return cfg, nil
 }
 
-// tomlError names the line and the key of what the decoder refused.
+// tomlError turns an error of the decoder into one that names the line and the key.
 func tomlError(path string, err error) error {
 	var strict *toml.StrictMissingError
 	if errors.As(err, &strict) && len(strict.Errors) > 0 {
@@ -59,7 +59,7 @@ func tomlError(path string, err error) error {
 	return &fileError{file: path, cause: errors.New(tomltext.Plain(err))}
 }
 
-// checkTOML finds what Validate would refuse, and says in which field.
+// checkTOML refuses what Validate would refuse, with an error that names the field.
 func checkTOML(path string, cfg *config.Config) error {
 	bad := badField(path)
 	if cfg.General.ID == "" {
@@ -82,7 +82,7 @@ func checkTOML(path string, cfg *config.Config) error {
 	return checkRouterSection(bad, &cfg.Router)
 }
 
-// checkLogging holds the levels to those that the log of the reference knows.
+// checkLogging refuses levels that the reference's log does not know.
 func checkLogging(bad func(string, string, ...any) error, c log.ConsoleConfig) error {
 	levels := []string{"debug", "info", "warn", "error", "dpanic", "panic", "fatal"}
 	if !slices.Contains(levels, strings.ToLower(c.Level)) {

@@ -24,9 +24,8 @@ import (
 	"culvert/internal/config/tomltext"
 )
 
-// loadTopology reads topology.json with scionproto's own parser. What that parser refuses is
-// found first by narrower checks, because its errors do not name the field. Toml is the file that
-// led here.
+// loadTopology reads topology.json with scionproto's own parser. The errors of that parser do not name the field, so
+// checks of single fields come first. Toml is the router's TOML file, which names the directory.
 func loadTopology(path, toml string) (topology.Topology, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -54,7 +53,7 @@ func loadTopology(path, toml string) (topology.Topology, error) {
 	return topology.FromRWTopology(rw), nil
 }
 
-// jsonError names the line, and the field where the decoder knows it.
+// jsonError turns an error of the decoder into one that names the line, and the field if the decoder knows it.
 func jsonError(path string, raw []byte, err error) error {
 	bad := badField(path)
 	line := func(offset int64) string {
@@ -76,7 +75,7 @@ func jsonError(path string, raw []byte, err error) error {
 	return &fileError{file: path, cause: errors.New(oneLine(err))}
 }
 
-// wantJSON describes the values that a field takes.
+// wantJSON describes the JSON values that a field of type t accepts.
 func wantJSON(t reflect.Type) string {
 	if w := tomltext.Want(t.String()); w != "a table" {
 		return w
@@ -84,8 +83,8 @@ func wantJSON(t reflect.Type) string {
 	return "an object in braces"
 }
 
-// oldNames holds the parts of a topology that scionproto's parser reads no more or misreads:
-// `public`, which is `local` in older files, and `bind`; and durations, whose errors lack a field.
+// oldNames holds the parts of a topology that scionproto's parser ignores, and those whose errors do not name the field.
+// Ignored are `public`, the name of `local` in older files, and `bind`. The others are durations.
 type oldNames struct {
 	BorderRouters map[string]*struct {
 		Interfaces map[string]*struct {
@@ -101,7 +100,8 @@ type oldNames struct {
 	} `json:"border_routers"`
 }
 
-// decodeOldNames also checks the interface IDs, which the reference cuts to 16 bits unasked.
+// decodeOldNames reads oldNames and checks the durations. It also checks the interface IDs, which the reference truncates
+// to 16 bits without an error.
 func decodeOldNames(path string, raw []byte) (*oldNames, error) {
 	var old oldNames
 	if err := json.Unmarshal(raw, &old); err != nil {
@@ -136,7 +136,7 @@ func decodeOldNames(path string, raw []byte) (*oldNames, error) {
 	return &old, nil
 }
 
-// checkDuration takes what JSON has for a duration, nil for nothing.
+// checkDuration checks the JSON value of a duration, which is nil if the field is not set.
 func checkDuration(bad func(string, string, ...any) error, field string, value any) error {
 	if value == nil {
 		return nil
@@ -148,7 +148,7 @@ func checkDuration(bad func(string, string, ...any) error, field string, value a
 	return nil
 }
 
-// checkMTU refuses what does not fit the 16 bits that the reference keeps an MTU in.
+// checkMTU refuses an MTU that is not set or does not fit into 16 bits, which the reference keeps it in.
 func checkMTU(bad func(string, string, ...any) error, field string, mtu int) error {
 	const most = 65535
 	switch {
@@ -173,7 +173,7 @@ func (o *oldNames) fill(topo *jsontopo.Topology) {
 	}
 }
 
-// checkTopology checks what does not belong to a border router.
+// checkTopology checks all fields but those of border routers.
 func checkTopology(path string, topo *jsontopo.Topology) error {
 	bad := badField(path)
 	ia, err := addr.ParseIA(topo.IA)
@@ -220,8 +220,8 @@ func checkTopology(path string, topo *jsontopo.Topology) error {
 	return nil
 }
 
-// checkRouters checks all border routers, siblings included: the reference refuses to start when
-// an address of a sibling's link does not parse.
+// checkRouters checks all border routers. Siblings are included, because the reference does not start if an address of a
+// sibling's link does not parse.
 func checkRouters(path string, topo *jsontopo.Topology) error {
 	bad := badField(path)
 	owner := map[iface.ID]string{}
@@ -251,17 +251,18 @@ func checkRouters(path string, topo *jsontopo.Topology) error {
 	return nil
 }
 
+// checkInterface checks interface id of the border router called name.
 func checkInterface(bad func(string, string, ...any) error, field string, topo *jsontopo.Topology,
 	name string, id iface.ID) error {
 
 	intf := topo.BorderRouters[name].Interfaces[id]
 	if ia, err := addr.ParseIA(intf.IA); err != nil || ia.IsZero() {
-		return bad(field+".isd_as", "%q: write the neighbour's number as 1-ff00:0:110", intf.IA)
+		return bad(field+".isd_as", "%q: write the neighbor's number as 1-ff00:0:110", intf.IA)
 	}
 	if topology.LinkTypeFromString(intf.LinkTo) == topology.Unset {
 		return bad(field+".link_to", "%q: use core, parent, child or peer", intf.LinkTo)
 	}
-	// The control service wants the MTU of a link, too; a router can do without.
+	// Only the control service needs the MTU of a link.
 	if intf.MTU != 0 {
 		if err := checkMTU(bad, field+".mtu", intf.MTU); err != nil {
 			return err
@@ -289,7 +290,8 @@ func checkInterface(bad func(string, string, ...any) error, field string, topo *
 	return nil
 }
 
-// checkAddress holds the end of a link to what the reference dials: an address, no host name.
+// checkAddress parses the underlay address of one end of a link. The reference accepts an address and a port, but no host
+// name.
 func checkAddress(bad func(string, string, ...any) error, field, text string) (netip.AddrPort, error) {
 	if text == "" {
 		return netip.AddrPort{}, bad(field, "not set: write it as ADDR:PORT")

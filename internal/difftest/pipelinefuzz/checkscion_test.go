@@ -70,7 +70,7 @@ func (b *bed) fillSCION() error {
 	for i, l := range b.net.Links {
 		err := plane.SetLinkAccept(i, scionplane.Accept{Devices: []int{b.net.Devices[l.Device].IfIndex}})
 		if own := bfdOwn(i); own != 0 {
-			err = errors.Join(err, plane.SetLinkBFD(i, scionplane.BFDSession{Own: own}))
+			err = errors.Join(err, plane.SetLinkBFD(i, scionplane.BFDSession{LocalDisc: own}))
 		}
 		if err != nil {
 			return err

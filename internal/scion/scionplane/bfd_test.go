@@ -74,12 +74,12 @@ func TestBFDDiscriminators(t *testing.T) {
 			{"no session", scionplane.BFDSession{}, map[bfdFields]string{
 				{adminDown, far, other, 0}: punt, {up, far, 0, 0}: punt,
 			}},
-			{"session down", scionplane.BFDSession{Own: own}, map[bfdFields]string{
+			{"session down", scionplane.BFDSession{LocalDisc: own}, map[bfdFields]string{
 				{adminDown, far, own, 0}: punt, {down, far, own, 0}: punt, {initial, far, own, 0}: punt, {up, far, own, 0}: punt,
 				{adminDown, far, 0, 0}: punt, {down, far, 0, 0}: punt, {initial, far, 0, 0}: drop, {up, far, 0, 0}: drop,
 				{adminDown, far, other, 0}: drop, {down, far, other, 0}: drop, {initial, far, other, 0}: drop, {up, far, other, 0}: drop,
 			}},
-			{"session up", scionplane.BFDSession{Own: own, Far: far}, map[bfdFields]string{
+			{"session up", scionplane.BFDSession{LocalDisc: own, RemoteDisc: far}, map[bfdFields]string{
 				{adminDown, far, own, 0}: punt, {down, other, own, 0}: punt, {up, other, own, 0}: punt,
 				{adminDown, far, 0, 0}: punt, {down, far, 0, 0}: punt, {initial, far, 0, 0}: drop, {up, far, 0, 0}: drop,
 				{adminDown, other, 0, 0}: drop, {down, other, 0, 0}: drop, {down, 0, 0, 0}: drop,
@@ -96,7 +96,7 @@ func TestBFDDiscriminators(t *testing.T) {
 				}
 			}
 		}
-		if states, err := inst.LinkStates(); err != nil || states[1].BFD != (scionplane.BFDSession{Own: own, Far: far, Refused: 3}) {
+		if states, err := inst.LinkStates(); err != nil || states[1].BFD != (scionplane.BFDSession{LocalDisc: own, RemoteDisc: far, Refused: 3}) {
 			t.Errorf("link states %+v, %v", states, err)
 		}
 		// Cut off behind the SCION header there is nothing to compare: the slow path sees for itself.
@@ -137,7 +137,7 @@ func TestBFDMinTTL(t *testing.T) {
 		} {
 			c.BFDMinTTL = o.least
 			inst := scionbed.Attach(t, c, "a0")
-			if err := inst.SetLinkBFD(1, scionplane.BFDSession{Own: own}); err != nil {
+			if err := inst.SetLinkBFD(1, scionplane.BFDSession{LocalDisc: own}); err != nil {
 				t.Fatal(err)
 			}
 			wantBFD(t, inst, in, version, bfdFrame(t, in, c.Links[1], 2, bfdFields{3, 9, own, o.ttl}), o.want)

@@ -99,20 +99,21 @@ func (p Plane) SetLinkUp(link int, up bool) error {
 	})
 }
 
-// BFDSession tells packets of a link's BFD session from others. Discriminators are in host byte order.
+// BFDSession tells the BFD packets of a link's session from others. Discriminators are in host byte order.
 type BFDSession struct {
-	// Own is what packets for the session carry as theirs; 0 when it is not known, and nothing is dropped then.
-	Own uint32
-	// Far is the far end's own while the session is up, else 0, which is any.
-	Far uint32
+	// LocalDisc is the session's discriminator, which its packets carry as Your Discriminator. With 0 it is not known and
+	// no packet is dropped.
+	LocalDisc uint32
+	// RemoteDisc is the far end's discriminator while the session is up. 0 accepts any.
+	RemoteDisc uint32
 	// Refused counts packets that were passed up and did not get to the session, since the process started.
 	Refused uint32
 }
 
-// SetLinkBFD says which BFD packets that come over a link may be of its session.
+// SetLinkBFD sets the BFD session of a link, so that the programs pass only its packets up.
 func (p Plane) SetLinkBFD(link int, s BFDSession) error {
 	return p.updateLink(link, func(l *bpfobj.PipelineScionLink) {
-		l.BfdOwn, l.BfdFar, l.BfdRefused = bpfobj.Wire32(s.Own), bpfobj.Wire32(s.Far), s.Refused
+		l.BfdOwn, l.BfdFar, l.BfdRefused = bpfobj.Wire32(s.LocalDisc), bpfobj.Wire32(s.RemoteDisc), s.Refused
 	})
 }
 
@@ -160,7 +161,7 @@ func (p Plane) LinkStates() ([]LinkState, error) {
 		if err := p.Map(bpfobj.PipelineMapScionLinks).Lookup(uint32(n), &l); err != nil {
 			return nil, fmt.Errorf("reading link %d of %s: %w", n, p.Name(), err)
 		}
-		bfd := BFDSession{Own: bpfobj.Wire32(l.BfdOwn), Far: bpfobj.Wire32(l.BfdFar), Refused: l.BfdRefused}
+		bfd := BFDSession{LocalDisc: bpfobj.Wire32(l.BfdOwn), RemoteDisc: bpfobj.Wire32(l.BfdFar), Refused: l.BfdRefused}
 		states[n] = LinkState{Up: l.Up != 0, BFD: bfd, NextHop: NextHop{
 			IfIndex: int(l.Hop.Port),
 			SrcMAC:  l.Hop.Smac,

@@ -67,7 +67,7 @@ func TestRunRefusesTakenSockets(t *testing.T) {
 	cancel()
 	r, err := Load(path)
 	check(t, err)
-	lock, err := takePlace(ctx, r)
+	lock, err := claim(ctx, r)
 	check(t, err)
 	check(t, lock.Release())
 }

@@ -45,7 +45,7 @@ func newRoomBed(t *testing.T, limit int) *roomBed {
 // want has a host asked for and found, if there is room, and sent to.
 func (b *roomBed) want(a netip.Addr, hop nexthop.NextHop) (there bool) {
 	b.table.want(a, b.now)
-	if h := b.table.hosts[a]; h != nil && h.place != nil {
+	if h := b.table.hosts[a]; h != nil && h.waiting != nil {
 		b.tracker.reports[a](hop)
 	}
 	use(b.table, b.now, a)
@@ -72,8 +72,8 @@ func (b *roomBed) flood(addresses int, gateways []nexthop.NextHop, other func())
 				}
 			}
 		}
-		if len(b.plane) > b.table.limit || b.table.room.taken != len(b.plane) {
-			b.t.Fatalf("fast path has %d hosts, counted as %d, limit %d", len(b.plane), b.table.room.taken, b.table.limit)
+		if len(b.plane) > b.table.limit || b.table.counts.total != len(b.plane) {
+			b.t.Fatalf("fast path has %d hosts, counted as %d, limit %d", len(b.plane), b.table.counts.total, b.table.limit)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestMadeUpHostsBehindGateways(t *testing.T) {
 			t.Errorf("host %s was pushed out", a)
 		}
 	}
-	if most := b.table.limit - b.table.limit/roomShare + 50; len(b.plane) > most {
+	if most := b.table.limit - b.table.limit/evictShare + 50; len(b.plane) > most {
 		t.Errorf("fast path has %d hosts, want %d at most: the rest is kept free", len(b.plane), most)
 	}
 }
@@ -165,17 +165,17 @@ func TestAdoptedHostsAreCounted(t *testing.T) {
 			b.tracker.reports[floodAt(n)](gatewayAt(1))
 		}
 	}
-	if via := gatewayAt(1).Via; b.table.room.taken != 160 || b.table.room.behind[via] != 160 {
-		t.Errorf("%d hosts counted, %d behind the gateway, want 160", b.table.room.taken, b.table.room.behind[via])
+	if via := gatewayAt(1).Via; b.table.counts.total != 160 || b.table.counts.behind[via] != 160 {
+		t.Errorf("%d hosts counted, %d behind the gateway, want 160", b.table.counts.total, b.table.counts.behind[via])
 	}
-	b.now = b.now.Add(roomPeriod)
+	b.now = b.now.Add(evictPeriod)
 	if !b.want(hostAt(2), onWire(hostAt(2))) {
 		t.Error("no host behind the gateway made room for one on the wire")
 	}
 	for n := range 160 {
 		b.tracker.reports[floodAt(n)](nexthop.NextHop{})
 	}
-	if b.table.room.taken != 1 || len(b.table.room.behind) != 1 || len(b.plane) != 1 {
-		t.Errorf("%d hosts counted, fast path has %d, want the one on the wire", b.table.room.taken, len(b.plane))
+	if b.table.counts.total != 1 || len(b.table.counts.behind) != 1 || len(b.plane) != 1 {
+		t.Errorf("%d hosts counted, fast path has %d, want the one on the wire", b.table.counts.total, len(b.plane))
 	}
 }

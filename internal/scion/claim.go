@@ -11,16 +11,17 @@ import (
 )
 
 const (
-	// placeWait is how long a process that was killed just now may take to let go of its sockets.
-	placeWait = 2 * time.Second
-	// placePoll is how often they are looked at meanwhile.
-	placePoll = 50 * time.Millisecond
+	// claimWait is how long claim waits for the lock and the addresses. The sockets of a process that was just killed
+	// may take a moment to close.
+	claimWait = 2 * time.Second
+	// claimPoll is how often claim tries meanwhile.
+	claimPoll = 50 * time.Millisecond
 )
 
-// takePlace takes the router's lock and makes sure that nobody else serves its addresses. It must
-// come before the router opens sockets of its own.
-func takePlace(ctx context.Context, r *Router) (*Lock, error) {
-	deadline := time.Now().Add(placeWait)
+// claim takes the router's lock and makes sure that no other process serves its addresses. It has to be called before the
+// router opens sockets of its own.
+func claim(ctx context.Context, r *Router) (*Lock, error) {
+	deadline := time.Now().Add(claimWait)
 	for {
 		lock, err := TakeLock(r.ID())
 		if err == nil {
@@ -35,13 +36,13 @@ func takePlace(ctx context.Context, r *Router) (*Lock, error) {
 		select {
 		case <-ctx.Done():
 			return nil, err
-		case <-time.After(placePoll):
+		case <-time.After(claimPoll):
 		}
 	}
 }
 
-// checkSockets refuses addresses that another process has UDP sockets on. The reference lets
-// several processes bind one address, and the kernel then shares the packets out among them.
+// checkSockets refuses addresses that another process has UDP sockets on. The reference lets several processes bind one
+// address, and the kernel then distributes the packets among them.
 func checkSockets(r *Router) error {
 	others, err := udpsock.Others(r.Sockets())
 	if err != nil {
