@@ -12,7 +12,7 @@ import (
 	"github.com/scionproto/scion/router/control"
 )
 
-// fakeSessions stands in for the slow path's BFD sessions.
+// fakeSessions has states of BFD sessions that a test sets.
 type fakeSessions struct {
 	external, sibling map[uint16]control.InterfaceState
 }
@@ -43,27 +43,27 @@ func TestMirrorBFD(t *testing.T) {
 		external: map[uint16]control.InterfaceState{1: down, 300: up, 65535: down},
 		sibling:  map[uint16]control.InterfaceState{2: down, 20: down, 3: down},
 	}
-	told := map[string]bool{}
+	written := map[string]bool{}
 	var fail error
 	set := func(link int, up bool) error {
 		if fail != nil {
 			return fail
 		}
 		name := r.Datapath.Links[link].Name
-		if _, twice := told[name]; twice {
-			return fmt.Errorf("link %s told twice", name)
+		if _, twice := written[name]; twice {
+			return fmt.Errorf("link %s written twice", name)
 		}
-		told[name] = up
+		written[name] = up
 		return nil
 	}
 	m := newBFDMirror(r, sessions, false, set)
 	expect := func(step string, want map[string]bool) {
 		t.Helper()
 		m.sync()
-		if !reflect.DeepEqual(told, want) {
-			t.Errorf("%s: told %v, want %v", step, told, want)
+		if !reflect.DeepEqual(written, want) {
+			t.Errorf("%s: written %v, want %v", step, written, want)
 		}
-		clear(told)
+		clear(written)
 	}
 	expect("start", map[string]bool{"internal": true, "300": true, "1": false, "65535": false,
 		"sibling->10.0.0.2:30042": false, "sibling->10.0.0.3:30042": false})
@@ -85,18 +85,18 @@ func TestMirrorAdoptedBFD(t *testing.T) {
 		t.Fatal(err)
 	}
 	sessions := &fakeSessions{external: map[uint16]control.InterfaceState{1: control.InterfaceDown}}
-	var told []string
+	var written []string
 	m := newBFDMirror(r, sessions, true, func(link int, up bool) error {
-		told = append(told, fmt.Sprint(r.Datapath.Links[link].Name, up))
+		written = append(written, fmt.Sprint(r.Datapath.Links[link].Name, up))
 		return nil
 	})
 	expect := func(step string, want ...string) {
 		t.Helper()
 		m.sync()
-		if !reflect.DeepEqual(told, want) {
-			t.Errorf("%s: told %v, want %v", step, told, want)
+		if !reflect.DeepEqual(written, want) {
+			t.Errorf("%s: written %v, want %v", step, written, want)
 		}
-		told = nil
+		written = nil
 	}
 	m.settled = time.Now().Add(time.Hour)
 	expect("start", "internaltrue", "2true")

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -34,8 +33,8 @@ import (
 	"culvert/internal/stats"
 )
 
-// bfdPacket makes a BFD packet as the reference sends it, to a sibling or over an external link, behind the extension
-// headers given.
+// bfdPacket returns a BFD packet as the reference sends it behind the given extension headers: with a one-hop path over an
+// external link, without a path to a sibling.
 func bfdPacket(t *testing.T, oneHop bool, b layers.BFD, headers ...slayers.L4ProtocolType) []byte {
 	t.Helper()
 	b.Version, b.DetectMultiplier = 1, 3
@@ -74,7 +73,7 @@ const (
 	sessionUp                   = layers.BFDStateUp
 )
 
-// testBFDGate is the gate of a session whose state the test sets.
+// testBFDGate returns the gate of a session that is up as long as *up is set.
 func testBFDGate(up *bool) *bfdGate {
 	g := &bfdGate{link: "1", localDisc: ownDisc, up: func() bool { return *up }}
 	g.remoteDisc.Store(farDisc)
@@ -88,35 +87,36 @@ func TestBFDGate(t *testing.T) {
 		mine, yours layers.BFDDiscriminator
 	}
 	for _, c := range []struct {
-		up     bool
+		name   string
+		up     bool // the session
 		in     packet
 		want   bfdCause
 		become layers.BFDState // what the session gets
 	}{
-		{true, packet{adminDown, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
-		{true, packet{adminDown, farDisc, ownDisc}, bfdAccepted, down},
-		{true, packet{adminDown, farDisc, 0}, bfdAccepted, down},
-		{true, packet{adminDown, otherDisc, 0}, bfdCauseDiscriminator, 0},
-		{true, packet{down, farDisc, ownDisc}, bfdAccepted, down},
-		{true, packet{down, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
-		{true, packet{down, farDisc, 0}, bfdAccepted, down},
-		{true, packet{down, otherDisc, 0}, bfdCauseDiscriminator, 0},
-		{true, packet{initial, farDisc, 0}, bfdCauseDiscriminator, 0},
-		{true, packet{sessionUp, farDisc, 0}, bfdCauseDiscriminator, 0},
-		{true, packet{sessionUp, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
-		{true, packet{sessionUp, farDisc, ownDisc}, bfdAccepted, sessionUp},
-		{true, packet{sessionUp, otherDisc, ownDisc}, bfdAccepted, sessionUp},
-		{true, packet{sessionUp, 0, ownDisc}, bfdCauseMalformed, 0},
-		{false, packet{adminDown, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
-		{false, packet{adminDown, farDisc, ownDisc}, bfdCauseAdminDown, 0},
-		{false, packet{adminDown, otherDisc, 0}, bfdCauseAdminDown, 0},
-		{false, packet{down, otherDisc, 0}, bfdAccepted, down},
-		{false, packet{down, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
-		{false, packet{initial, farDisc, ownDisc}, bfdAccepted, initial},
-		{false, packet{initial, farDisc, 0}, bfdCauseDiscriminator, 0},
-		{false, packet{initial, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
-		{false, packet{sessionUp, farDisc, 0}, bfdCauseDiscriminator, 0},
-		{false, packet{down, 0, 0}, bfdCauseMalformed, 0},
+		{"AdminDown for another session", true, packet{adminDown, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
+		{"AdminDown", true, packet{adminDown, farDisc, ownDisc}, bfdAccepted, down},
+		{"AdminDown, no discriminator", true, packet{adminDown, farDisc, 0}, bfdAccepted, down},
+		{"AdminDown from another far end", true, packet{adminDown, otherDisc, 0}, bfdCauseDiscriminator, 0},
+		{"Down", true, packet{down, farDisc, ownDisc}, bfdAccepted, down},
+		{"Down for another session", true, packet{down, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
+		{"Down, no discriminator", true, packet{down, farDisc, 0}, bfdAccepted, down},
+		{"Down from another far end", true, packet{down, otherDisc, 0}, bfdCauseDiscriminator, 0},
+		{"Init, no discriminator", true, packet{initial, farDisc, 0}, bfdCauseDiscriminator, 0},
+		{"Up, no discriminator", true, packet{sessionUp, farDisc, 0}, bfdCauseDiscriminator, 0},
+		{"Up for another session", true, packet{sessionUp, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
+		{"Up", true, packet{sessionUp, farDisc, ownDisc}, bfdAccepted, sessionUp},
+		{"Up, the far end has a new discriminator", true, packet{sessionUp, otherDisc, ownDisc}, bfdAccepted, sessionUp},
+		{"Up, discriminator 0", true, packet{sessionUp, 0, ownDisc}, bfdCauseMalformed, 0},
+		{"AdminDown for another session", false, packet{adminDown, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
+		{"AdminDown", false, packet{adminDown, farDisc, ownDisc}, bfdCauseAdminDown, 0},
+		{"AdminDown from another far end", false, packet{adminDown, otherDisc, 0}, bfdCauseAdminDown, 0},
+		{"Down from another far end", false, packet{down, otherDisc, 0}, bfdAccepted, down},
+		{"Down for another session", false, packet{down, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
+		{"Init", false, packet{initial, farDisc, ownDisc}, bfdAccepted, initial},
+		{"Init, no discriminator", false, packet{initial, farDisc, 0}, bfdCauseDiscriminator, 0},
+		{"Init for another session", false, packet{initial, farDisc, otherDisc}, bfdCauseDiscriminator, 0},
+		{"Up, no discriminator", false, packet{sessionUp, farDisc, 0}, bfdCauseDiscriminator, 0},
+		{"Down, both discriminators 0", false, packet{down, 0, 0}, bfdCauseMalformed, 0},
 	} {
 		for _, shape := range []struct {
 			oneHop  bool
@@ -137,18 +137,18 @@ func TestBFDGate(t *testing.T) {
 				}
 			}
 			if got != c.want {
-				t.Errorf("up %v, %+v, shape %+v: cause %q, want %q", c.up, c.in, shape, bfdCauseNames[got], bfdCauseNames[c.want])
+				t.Errorf("%s, up %v, shape %+v: cause %q, want %q", c.name, c.up, shape, bfdCauseNames[got], bfdCauseNames[c.want])
 				continue
 			}
 			if c.want != bfdAccepted {
 				if before[4] = 0; !bytes.Equal(raw, before) || g.remoteDisc.Load() != farDisc {
-					t.Errorf("up %v, %+v: more than the next header has changed", c.up, c.in)
+					t.Errorf("%s, up %v: more than the next header has changed", c.name, c.up)
 				}
 				continue
 			}
 			at, _, _ := bfdAt(before)
 			if before[at+1] = before[at+1]&0x3f | byte(c.become)<<6; !bytes.Equal(raw, before) || g.remoteDisc.Load() != uint32(c.in.mine) {
-				t.Errorf("up %v, %+v: the session gets\n%x, want\n%x", c.up, c.in, raw, before)
+				t.Errorf("%s, up %v: the session gets\n%x, want\n%x", c.name, c.up, raw, before)
 			}
 		}
 	}
@@ -158,33 +158,36 @@ func TestBFDGate(t *testing.T) {
 func TestBFDGateMalformed(t *testing.T) {
 	good := bfdPacket(t, true, layers.BFD{State: sessionUp, MyDiscriminator: farDisc, YourDiscriminator: ownDisc})
 	at, _, _ := bfdAt(good)
-	for what, edit := range map[string]func(b []byte) []byte{
-		"version 0":           func(b []byte) []byte { b[0] &= 0x1f; return b },
-		"version 2":           func(b []byte) []byte { b[0] = 2 << 5; return b },
-		"length 23":           func(b []byte) []byte { b[3] = 23; return b },
-		"longer than it is":   func(b []byte) []byte { b[3] = 25; return b },
-		"cut off":             func(b []byte) []byte { return b[:23] },
-		"nothing":             func(b []byte) []byte { return b[:0] },
-		"multiplier 0":        func(b []byte) []byte { b[2] = 0; return b },
-		"multipoint":          func(b []byte) []byte { b[1] |= 1; return b },
-		"authentication":      func(b []byte) []byte { b[1] |= 4; return b },
-		"discriminator 0":     func(b []byte) []byte { copy(b[4:8], make([]byte, 4)); return b },
-		"longer than 24":      func(b []byte) []byte { return append(b, 0) },
-		"unchanged":           func(b []byte) []byte { return b },
-		"another diagnostic":  func(b []byte) []byte { b[0] |= 7; return b },
-		"control independent": func(b []byte) []byte { b[1] |= 8; return b },
+	for _, c := range []struct {
+		name     string
+		edit     func(b []byte) []byte
+		accepted bool
+	}{
+		{"version 0", func(b []byte) []byte { b[0] &= 0x1f; return b }, false},
+		{"version 2", func(b []byte) []byte { b[0] = 2 << 5; return b }, false},
+		{"length 23", func(b []byte) []byte { b[3] = 23; return b }, false},
+		{"length above the payload's", func(b []byte) []byte { b[3] = 25; return b }, false},
+		{"cut off", func(b []byte) []byte { return b[:23] }, false},
+		{"no payload", func(b []byte) []byte { return b[:0] }, false},
+		{"multiplier 0", func(b []byte) []byte { b[2] = 0; return b }, false},
+		{"multipoint", func(b []byte) []byte { b[1] |= 1; return b }, false},
+		{"authentication", func(b []byte) []byte { b[1] |= 4; return b }, false},
+		{"discriminator 0", func(b []byte) []byte { copy(b[4:8], make([]byte, 4)); return b }, false},
+		{"payload longer than BFD", func(b []byte) []byte { return append(b, 0) }, true},
+		{"unchanged", func(b []byte) []byte { return b }, true},
+		{"another diagnostic", func(b []byte) []byte { b[0] |= 7; return b }, true},
+		{"control plane independent", func(b []byte) []byte { b[1] |= 8; return b }, true},
 	} {
 		up := true
 		g := testBFDGate(&up)
 		b := slices.Clone(good)
-		raw := append(b[:at:at], edit(b[at:])...)
+		raw := append(b[:at:at], c.edit(b[at:])...)
 		g.receive(raw)
-		fine := what == "unchanged" || what == "longer than 24" || what == "another diagnostic" || what == "control independent"
-		if got := g.dropped[bfdCauseMalformed].Load() == 0 && raw[4] != 0; got != fine {
-			t.Errorf("%s: gets to the session %v, want %v", what, got, fine)
+		if got := g.dropped[bfdCauseMalformed].Load() == 0 && raw[4] != 0; got != c.accepted {
+			t.Errorf("%s: accepted %v, want %v", c.name, got, c.accepted)
 		}
 	}
-	// Where the TTL counts, nothing may hide from what looks at it.
+	// With a minimum TTL no extension header may hide a BFD packet from the filter that checks it.
 	up := true
 	for _, refuseExtensions := range []bool{false, true} {
 		g := testBFDGate(&up)
@@ -196,7 +199,7 @@ func TestBFDGateMalformed(t *testing.T) {
 	}
 }
 
-// TestBFDGateOthers checks that everything but BFD goes through unchanged, whatever its length.
+// TestBFDGateOthers checks that all packets but BFD pass unchanged, whatever their length.
 func TestBFDGateOthers(t *testing.T) {
 	up := true
 	g := testBFDGate(&up)
@@ -210,16 +213,24 @@ func TestBFDGateOthers(t *testing.T) {
 			t.Errorf("cut off at %d, before BFD begins: changed", n)
 		}
 	}
-	for _, edit := range []struct {
-		at    int
+	const nextHeader, headerLen, pathType = 4, 5, 8
+	for _, c := range []struct {
+		name  string
+		field int
 		value byte
-	}{{4, 17}, {4, 202}, {8, 1}, {8, 3}, {5, 255}} {
+	}{
+		{"UDP", nextHeader, 17},
+		{"SCMP", nextHeader, 202},
+		{"SCION path", pathType, 1},
+		{"EPIC path", pathType, 3},
+		{"header longer than the packet", headerLen, 255},
+	} {
 		raw := slices.Clone(full)
-		raw[edit.at] = edit.value
+		raw[c.field] = c.value
 		before := slices.Clone(raw)
 		g.receive(raw)
 		if !g.send(raw) || !bytes.Equal(raw, before) {
-			t.Errorf("byte %d is %d: changed", edit.at, edit.value)
+			t.Errorf("%s: changed", c.name)
 		}
 	}
 	for cause := range bfdCauses {
@@ -229,11 +240,16 @@ func TestBFDGateOthers(t *testing.T) {
 	}
 }
 
-// TestBFDGateInterval checks that a packet without the session's discriminator does not silence it.
+// TestBFDGateInterval checks that a packet without the session's discriminator does not silence the session.
 func TestBFDGateInterval(t *testing.T) {
 	up := false
-	for _, c := range []struct{ yours, in, want uint32 }{
-		{0, 1 << 31, 1_000_000}, {0, 200_000, 200_000}, {ownDisc, 1 << 31, 1 << 31},
+	for _, c := range []struct {
+		name            string
+		yours, in, want uint32
+	}{
+		{"long interval without the discriminator", 0, 1 << 31, 1_000_000},
+		{"short interval without the discriminator", 0, 200_000, 200_000},
+		{"long interval with the discriminator", ownDisc, 1 << 31, 1 << 31},
 	} {
 		g := testBFDGate(&up)
 		raw := bfdPacket(t, true, layers.BFD{State: down, MyDiscriminator: farDisc,
@@ -241,26 +257,33 @@ func TestBFDGateInterval(t *testing.T) {
 		g.receive(raw)
 		at, _, _ := bfdAt(raw)
 		if got := binary.BigEndian.Uint32(raw[at+16:]); got != c.want {
-			t.Errorf("%+v: the session gets %d", c, got)
+			t.Errorf("%s: the session gets %d, want %d", c.name, got, c.want)
 		}
 	}
 }
 
-// TestBFDGateSends checks that the far end is told the discriminator that it has now.
+// TestBFDGateSends checks that packets are sent with the far end's latest discriminator.
 func TestBFDGateSends(t *testing.T) {
 	up := true
 	g := testBFDGate(&up)
-	for _, c := range []struct{ in, want uint32 }{{otherDisc, farDisc}, {farDisc, farDisc}, {0, 0}} {
+	for _, c := range []struct {
+		name     string
+		in, want uint32
+	}{
+		{"an earlier discriminator", otherDisc, farDisc},
+		{"the latest discriminator", farDisc, farDisc},
+		{"no discriminator yet", 0, 0},
+	} {
 		raw := bfdPacket(t, false, layers.BFD{State: sessionUp, MyDiscriminator: ownDisc, YourDiscriminator: layers.BFDDiscriminator(c.in)})
 		want := bfdPacket(t, false, layers.BFD{State: sessionUp, MyDiscriminator: ownDisc, YourDiscriminator: layers.BFDDiscriminator(c.want)})
 		if !g.send(raw) || !bytes.Equal(raw, want) {
-			t.Errorf("yours %#x: sent\n%x, want\n%x", c.in, raw, want)
+			t.Errorf("%s: sent\n%x, want\n%x", c.name, raw, want)
 		}
 	}
 }
 
-// TestBFDGateFallsSilent checks that a far end which knows an earlier session, and nothing else, is given the silence in
-// which it forgets, and nobody else is.
+// TestBFDGateFallsSilent checks that a session is silent for a far end that uses the discriminator of an earlier session,
+// so that it forgets that, and for no other.
 func TestBFDGateFallsSilent(t *testing.T) {
 	up := false
 	checkAt := func(g *bfdGate, state layers.BFDState, yours layers.BFDDiscriminator, at time.Time) {
@@ -294,7 +317,7 @@ func TestBFDGateFallsSilent(t *testing.T) {
 	}
 }
 
-// bfdWire is one direction between two sessions.
+// bfdWire carries packets in one direction between two sessions.
 type bfdWire struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -303,7 +326,7 @@ type bfdWire struct {
 	to      *bfd.Session
 }
 
-// connect says whose packets come next.
+// connect makes to the receiver of the next packets, behind gate in.
 func (w *bfdWire) connect(to *bfd.Session, in *bfdGate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -333,8 +356,8 @@ func (w *bfdWire) Send(b *layers.BFD) error {
 	return nil
 }
 
-// TestBFDStaleFarEnd runs a session of the reference against a gated one that begins anew, with another discriminator,
-// before the far end notices: that goes on with the old one as long as it hears anything. The two come up all the same.
+// TestBFDStaleFarEnd runs a session of the reference against a gated one that restarts with another discriminator before
+// the far end notices. The far end uses the old one as long as it hears anything. Both sessions come up all the same.
 func TestBFDStaleFarEnd(t *testing.T) {
 	cfg := control.BFD{DetectMult: 3, DesiredMinTxInterval: time.Second, RequiredMinRxInterval: time.Second}
 	run := func(s *bfd.Session) {
@@ -371,10 +394,10 @@ func TestBFDStaleFarEnd(t *testing.T) {
 	near, gate, _ := begin()
 	stop()
 	bothUp(near)
-	t.Logf("%d packets for the session before", gate.dropped[bfdCauseDiscriminator].Load())
+	t.Logf("%d packets for the session before the restart", gate.dropped[bfdCauseDiscriminator].Load())
 }
 
-// TestBFDDiscriminator checks that sessions have discriminators of their own, the same after a restart, and none of 0.
+// TestBFDDiscriminator checks that each session has another discriminator, which is not 0 and the same after a restart.
 func TestBFDDiscriminator(t *testing.T) {
 	a, b := netip.MustParseAddrPort("192.0.2.1:50000"), netip.MustParseAddrPort("192.0.2.2:50000")
 	k1, k2 := &[16]byte{1}, &[16]byte{2}
@@ -441,7 +464,7 @@ func TestGatedSibling(t *testing.T) {
 	}
 }
 
-// batches is a connection that takes what it is given.
+// batches is a connection that keeps what is written to it.
 type batches struct {
 	scionrouter.BatchConn
 	wrote [][]byte
@@ -454,7 +477,7 @@ func (b *batches) WriteBatch(msgs conn.Messages, _ int) (int, error) {
 	return len(msgs), nil
 }
 
-// TestGatedConn checks that a packet which is held back is the one that the reference gives up, and no other.
+// TestGatedConn checks that the reference drops each packet that must not be sent, and no other.
 func TestGatedConn(t *testing.T) {
 	up := false
 	inner := &batches{}
@@ -479,43 +502,48 @@ func TestGatedConn(t *testing.T) {
 		queue = queue[n:]
 	}
 	if len(inner.wrote) != 3 || given != 3 || slices.ContainsFunc(inner.wrote, func(b []byte) bool { return !bytes.Equal(b, other) }) {
-		t.Errorf("wrote %q, given up %d", inner.wrote, given)
+		t.Errorf("wrote %q, dropped %d", inner.wrote, given)
 	}
 }
 
-// TestMirrorBFDSessions checks what the fast path is told of sessions: nothing while they are down, each change once.
+// TestMirrorBFDSessions checks that the fast path gets each change of a session once, and no discriminators of sessions
+// that are down.
 func TestMirrorBFDSessions(t *testing.T) {
 	r, err := Load(writeTOML(t, "wire", "br1", ""))
 	check(t, err)
 	up := false
 	m := newBFDMirror(r, &fakeSessions{}, false, func(int, bool) error { return nil })
-	var told []scionplane.BFDSession
+	var written []scionplane.BFDSession
 	var fail error
 	gate := testBFDGate(&up)
 	m.mirrorSessions(map[int]*bfdGate{1: gate}, func(link int, s scionplane.BFDSession) error {
 		if fail == nil {
-			told = append(told, s)
+			written = append(written, s)
 		}
 		return fail
 	})
-	m.sync()
-	m.sync()
-	up = true
-	m.sync()
-	m.sync()
-	fail = errors.New("no")
-	gate.remoteDisc.Store(otherDisc)
-	m.sync()
-	fail = nil
-	m.sync()
-	up = false
-	m.sync()
-	gate.dropped[bfdCauseDiscriminator].Add(2)
-	gate.dropped[bfdCauseAdminDown].Add(1)
-	m.sync()
-	want := []scionplane.BFDSession{{}, {LocalDisc: ownDisc, RemoteDisc: farDisc}, {LocalDisc: ownDisc, RemoteDisc: otherDisc}, {}, {Refused: 2}}
-	if !reflect.DeepEqual(told, want) {
-		t.Errorf("told %+v, want %+v", told, want)
+	for _, step := range []struct {
+		name string
+		do   func()
+		want []scionplane.BFDSession
+	}{
+		{"down", func() {}, []scionplane.BFDSession{{}}},
+		{"no change", func() {}, nil},
+		{"up", func() { up = true }, []scionplane.BFDSession{{LocalDisc: ownDisc, RemoteDisc: farDisc}}},
+		{"no change while up", func() {}, nil},
+		{"refused", func() { fail = errors.New("no"); gate.remoteDisc.Store(otherDisc) }, nil},
+		{"tried again", func() { fail = nil }, []scionplane.BFDSession{{LocalDisc: ownDisc, RemoteDisc: otherDisc}}},
+		{"down again", func() { up = false }, []scionplane.BFDSession{{}}},
+		{"packets refused", func() {
+			gate.dropped[bfdCauseDiscriminator].Add(2)
+			gate.dropped[bfdCauseAdminDown].Add(1)
+		}, []scionplane.BFDSession{{Refused: 2}}},
+	} {
+		written = nil
+		step.do()
+		if m.sync(); !slices.Equal(written, step.want) {
+			t.Errorf("%s: written %+v, want %+v", step.name, written, step.want)
+		}
 	}
 }
 
@@ -530,7 +558,8 @@ func (p *countingPorts) Ports() ([]stats.Port, error) {
 		{Name: "scion-bfd", Verdict: "drop", Packets: p.dropped}, {Name: "scion-bfd", Verdict: "punt", Packets: 99}}}}, nil
 }
 
-// TestBFDWatch checks that the log is told of dropped packets once a minute, and not of an adopted fast path's past.
+// TestBFDWatch checks that the log reports dropped packets once a minute, and not those that an adopted fast path dropped
+// before.
 func TestBFDWatch(t *testing.T) {
 	up := true
 	g := testBFDGate(&up)
@@ -540,16 +569,17 @@ func TestBFDWatch(t *testing.T) {
 	w.info = func(_ string, fields ...any) { lines = append(lines, strings.TrimSpace(fmt.Sprintln(fields...))) }
 	start := time.Now()
 	for _, step := range []struct {
+		name       string
 		after      time.Duration
-		gate, fast uint64
+		gate, fast uint64 // packets dropped since the last step
 		want       []string
 	}{
-		{0, 0, 0, nil},
-		{time.Second, 1, 0, []string{"link 1 packets 1"}},
-		{2 * time.Second, 10, 3, nil},
-		{62 * time.Second, 0, 0, []string{"interface eth0 packets 3", "link 1 packets 10"}},
-		{130 * time.Second, 0, 0, nil},
-		{131 * time.Second, 0, 7, []string{"interface eth0 packets 7"}},
+		{"adopted", 0, 0, 0, nil},
+		{"first drop", time.Second, 1, 0, []string{"link 1 packets 1"}},
+		{"within the minute", 2 * time.Second, 10, 3, nil},
+		{"after a minute", 62 * time.Second, 0, 0, []string{"interface eth0 packets 3", "link 1 packets 10"}},
+		{"no more drops", 130 * time.Second, 0, 0, nil},
+		{"drop after a quiet minute", 131 * time.Second, 0, 7, []string{"interface eth0 packets 7"}},
 	} {
 		g.dropped[bfdCauseDiscriminator].Add(step.gate)
 		g.dropped[bfdCauseAdminDown].Add(100)
@@ -557,7 +587,7 @@ func TestBFDWatch(t *testing.T) {
 		lines = nil
 		w.look(start.Add(step.after))
 		if !slices.Equal(lines, step.want) {
-			t.Errorf("after %v: %q, want %q", step.after, lines, step.want)
+			t.Errorf("%s: logged %q, want %q", step.name, lines, step.want)
 		}
 	}
 }

@@ -16,7 +16,8 @@ import (
 // childSlowPath names the environment variable that makes TestChildSlowPath a router.
 const childSlowPath = "CULVERT_TEST_SLOW_PATH"
 
-// TestChildSlowPath holds the sockets of a router as the reference router does: there is no lock.
+// TestChildSlowPath holds the sockets of a router without the lock, as the reference router does, when the test below
+// starts it in a process of its own. By itself it does nothing.
 func TestChildSlowPath(t *testing.T) {
 	path := os.Getenv(childSlowPath)
 	if path == "" {
@@ -30,8 +31,7 @@ func TestChildSlowPath(t *testing.T) {
 	select {}
 }
 
-// TestRunRefusesTakenSockets starts a router beside another process with its sockets, which the
-// kernel permits.
+// TestRunRefusesTakenSockets starts a router while another process has its sockets. The kernel would permit that.
 func TestRunRefusesTakenSockets(t *testing.T) {
 	h := newTwoHosts(t)
 	path := writeTOML(t, "wire", "br1", "")
@@ -57,7 +57,7 @@ func TestRunRefusesTakenSockets(t *testing.T) {
 	if pid := ServerPID("br1"); pid != near.cmd.Process.Pid {
 		t.Errorf("process %d serves br1, want %d", pid, near.cmd.Process.Pid)
 	}
-	// Started before the other is killed, it waits for its place.
+	// A router that is started before the other is killed waits for the lock.
 	next := h.start(0, path)
 	near.kill()
 	next.await("plane key")

@@ -151,7 +151,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestKey compares the forwarding key with the one that the control service makes path MACs with.
+// TestKey compares the forwarding key with the one that the control service computes MACs of hop fields with.
 func TestKey(t *testing.T) {
 	r, err := Load(writeTOML(t, "v4", "br1", ""))
 	if err != nil {
@@ -174,14 +174,14 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// TestLoadErrors spoils one file of a good AS at a time.
+// TestLoadErrors breaks one file of a valid AS at a time.
 func TestLoadErrors(t *testing.T) {
 	tests := []struct {
 		name string
-		// file is spoiled by replacing old with new; with old empty new replaces all of it, and
-		// with both empty the file is removed.
+		// file gets new in place of old. With both empty it is removed.
 		file, old, new string
-		want           string
+		// want is the error, with DIR for the directory. If it ends in a space, the library's own text follows.
+		want string
 	}{
 		{"no TOML", "br.toml", "", "", "reading DIR/br.toml: no such file or directory"},
 		{"TOML that does not parse", "br.toml", "[general]", "[general", "reading DIR/br.toml: line 1: "},
@@ -291,18 +291,18 @@ func TestLoadErrors(t *testing.T) {
 				t.Fatal("no error")
 			}
 			got := strings.ReplaceAll(err.Error(), dir, "DIR")
-			// Wants that end in a blank leave the library's own words open.
+
 			if got != tc.want && !(strings.HasSuffix(tc.want, " ") && strings.HasPrefix(got, tc.want)) {
 				t.Errorf("error\n%s, want\n%s", got, tc.want)
 			}
 			if strings.Contains(got, "\n") {
-				t.Error("error is of several lines")
+				t.Error("error has several lines")
 			}
 		})
 	}
 }
 
-// spoiled copies a good AS and spoils one file of it.
+// spoiled copies a valid AS, breaks one file of the copy as TestLoadErrors says, and returns its directory.
 func spoiled(t *testing.T, file, old, new string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -57,8 +57,8 @@ func TestChildKernelRouter(t *testing.T) {
 	}
 }
 
-// The bed's addresses. Link 2 goes from outsideOwn to outsideFar by cvs0; hosts of the AS and the
-// sibling are behind cvi0; behind cvx0 is nobody whom the router has a link to.
+// The addresses of gateBed. Link 2 goes from outsideOwn to outsideFar by cvs0. Hosts of the AS and the sibling are behind
+// cvi0. No link leads by cvx0.
 var (
 	outsideOwn = ap("192.0.2.1:50001")
 	outsideFar = ap("192.0.2.2:50001")
@@ -67,14 +67,14 @@ var (
 	siblingFar = ap("198.51.100.9:30042")
 )
 
-// gateBed is the two hosts with three wires between them, and a router on the first.
+// gateBed is two hosts with three pairs of devices between them, and a router on the first.
 type gateBed struct {
 	*twoHosts
 	toml   string
 	router *child
 }
 
-// newGateBed leaves the router to be started. More is added to its TOML file.
+// newGateBed makes the hosts and the router's files. The test starts the router.
 func newGateBed(t *testing.T) *gateBed {
 	b := &gateBed{twoHosts: newTwoHosts(t)}
 	b.addWire("cvi", "198.51.100.1/24")
@@ -93,8 +93,8 @@ func newGateBed(t *testing.T) *gateBed {
 	return b
 }
 
-// addWire connects the hosts by one more pair of devices, NAME0 and NAME1. The first takes packets
-// from any address, like one of a host that trusts its routing no further.
+// addWire connects the hosts by one more pair of devices, NAME0 and NAME1. The first accepts packets from any address,
+// because its reverse path filter is off.
 func (b *gateBed) addWire(name, prefix string) {
 	b.t.Helper()
 	b.enter(0)
@@ -119,7 +119,7 @@ func (b *gateBed) addWire(name, prefix string) {
 	}
 }
 
-// send puts datagrams onto a wire from the second host, whatever addresses that one has.
+// send sends datagrams between any two addresses from the second host by the devices of a name.
 func (b *gateBed) send(wire string, from, to netip.AddrPort, count int) {
 	b.t.Helper()
 	b.enter(0)
@@ -144,10 +144,11 @@ func (b *gateBed) send(wire string, from, to netip.AddrPort, count int) {
 	}
 }
 
-// tally is what became of the datagrams of a link: at the slow path's sockets, and on the attached
-// interfaces, whatever link they claimed to be of.
+// tally counts the datagrams of a link that the router accepted, those that its socket dropped, and the datagrams of all
+// links that the fast path dropped.
 type tally struct{ taken, dropped, fast int }
 
+// tally reads the counters of a link from the metrics.
 func (b *gateBed) tally(link string) (sum tally) {
 	b.t.Helper()
 	for line := range strings.Lines(b.get("127.0.0.1:30442", "/metrics")) {
@@ -170,8 +171,8 @@ func (b *gateBed) tally(link string) (sum tally) {
 	return sum
 }
 
-// await waits until the datagrams of a link have been taken and dropped as wanted. The fast path's
-// drops are in the link's input, too, as in the reference's metrics.
+// await waits until the counters of a link are as wanted. As in the reference's metrics, the link's input includes what
+// the fast path drops.
 func (b *gateBed) await(step, link string, want tally) {
 	b.t.Helper()
 	var got tally
@@ -183,7 +184,7 @@ func (b *gateBed) await(step, link string, want tally) {
 	b.t.Fatalf("%s: link %s has %+v, want %+v; the router says:\n%s", step, link, got, want, b.router.stderr.String())
 }
 
-// until sends a datagram at a time until one is taken, and returns how many were not.
+// until sends one datagram at a time until one is accepted.
 func (b *gateBed) until(step, wire string, from, to netip.AddrPort, link string) {
 	b.t.Helper()
 	before := b.tally(link)
@@ -196,8 +197,8 @@ func (b *gateBed) until(step, wire string, from, to netip.AddrPort, link string)
 	b.t.Fatalf("%s: no datagram of link %s taken by %s; the router says:\n%s", step, link, wire, b.router.stderr.String())
 }
 
-// A datagram with a link's addresses reaches the slow path only by the interface that the link's far
-// end is behind, wherever the fast path is.
+// TestSlowPathTakesLinksByTheirInterface checks that a datagram with a link's addresses reaches the slow path only by the
+// interface that the link's far end is behind, whether the fast path is attached there or not.
 func TestSlowPathTakesLinksByTheirInterface(t *testing.T) {
 	b := newGateBed(t)
 	b.router = b.start(0, b.toml)
@@ -220,7 +221,7 @@ func TestSlowPathTakesLinksByTheirInterface(t *testing.T) {
 	b.await("sibling", sibling, tally{taken: 3, dropped: 3})
 }
 
-// The interface of a link is the one that the route leads to, at any time.
+// TestSlowPathFollowsRoutes checks that the interface of a link is always the one that the route leads to.
 func TestSlowPathFollowsRoutes(t *testing.T) {
 	b := newGateBed(t)
 	b.router = b.start(0, b.toml)
@@ -250,7 +251,7 @@ func TestSlowPathFollowsRoutes(t *testing.T) {
 	b.until("made again", "cvx", outsideFar, outsideOwn, "2")
 }
 
-// Where the fast path is, it drops by itself what comes by the wrong interface.
+// TestFastPathTakesLinksByTheirInterface checks that the fast path drops what comes by the wrong interface.
 func TestFastPathTakesLinksByTheirInterface(t *testing.T) {
 	b := newGateBed(t)
 	b.router = b.startChild(0, "TestChildKernelRouter", childKernel+"="+b.toml)
@@ -274,7 +275,7 @@ func TestFastPathTakesLinksByTheirInterface(t *testing.T) {
 	b.router.wantLog(strayDrops, 2) // by two interfaces
 }
 
-// Unless it is told to take them by any.
+// TestLooseLinks checks that link_interfaces = "loose" accepts datagrams by any interface.
 func TestLooseLinks(t *testing.T) {
 	b := newGateBed(t)
 	b.router = b.startChild(0, "TestChildKernelRouter", childKernel+"=loose:"+b.toml)
@@ -302,7 +303,8 @@ func (b *gateBed) awaitMetrics() {
 	b.t.Fatalf("the router does not serve metrics; it says:\n%s", b.router.stderr.String())
 }
 
-// What cannot be told apart is named, to whoever asks and in the log, and goes on working.
+// TestInterfaceLeadsBothWays checks that an interface which leads both to other ASes and inside is named by BothWays and
+// in the log, and that datagrams by it are accepted.
 func TestInterfaceLeadsBothWays(t *testing.T) {
 	b := newGateBed(t)
 	r, err := Load(b.toml)

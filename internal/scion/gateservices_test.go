@@ -13,7 +13,7 @@ import (
 	"culvert/internal/host/nexthop"
 )
 
-// trackedDevices reports that everything is by one device.
+// trackedDevices is a tracker that reports device 11 for every route.
 type trackedDevices struct{ to []netip.Addr }
 
 func (d *trackedDevices) TrackDevices(addr, _ netip.Addr, _ int, report func([]int)) *nexthop.Target {
@@ -22,8 +22,8 @@ func (d *trackedDevices) TrackDevices(addr, _ netip.Addr, _ int, report func([]i
 	return nil
 }
 
-// The gate follows the routes to the same services that the fast path keeps limits for, those of hidden segments
-// among them. An interface that leads to one of these leads inside.
+// TestGateFollowsAllServices checks that the gate follows the routes to all services that the fast path keeps limits for,
+// those of hidden segments included. An interface that leads to a service leads inside.
 func TestGateFollowsAllServices(t *testing.T) {
 	dir := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(dir, "topology.json"), []byte(`{"isd_as": "1-ff00:0:110", "mtu": 1472,

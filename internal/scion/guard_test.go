@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scionHeader makes a packet with the given path type and source; the path itself does not matter
-// to the filter.
+// scionHeader returns a SCION header with the given path type and source. Its path is empty, which the filter does not
+// look at.
 func scionHeader(t *testing.T, pathType uint8, src addr.IA, host string) []byte {
 	t.Helper()
 	h := &slayers.SCION{
@@ -33,36 +33,33 @@ func scionHeader(t *testing.T, pathType uint8, src addr.IA, host string) []byte 
 	return b
 }
 
-func guardCases(t *testing.T) (cases []struct {
-	name string
-	b    []byte
-	pass bool
-}) {
+// guardCase is a packet, and whether the filter of a router in AS 1-ff00:0:1 passes it.
+type guardCase struct {
+	name   string
+	packet []byte
+	pass   bool
+}
+
+func guardCases(t *testing.T) []guardCase {
+	const pathSCION, pathOneHop, pathEPIC = 1, 2, 3
 	local, other := addr.MustParseIA("1-ff00:0:1"), addr.MustParseIA("1-ff00:0:2")
-	add := func(name string, b []byte, pass bool) {
-		cases = append(cases, struct {
-			name string
-			b    []byte
-			pass bool
-		}{name, b, pass})
+	return []guardCase{
+		{"SCION path, service of the AS", scionHeader(t, pathSCION, local, "CS"), false},
+		{"EPIC path, service of the AS", scionHeader(t, pathEPIC, local, "CS"), false},
+		{"SCION path, host of the AS", scionHeader(t, pathSCION, local, "192.0.2.1"), true},
+		{"SCION path, IPv6 host of the AS", scionHeader(t, pathSCION, local, "2001:db8::1"), true},
+		{"SCION path, service of another AS", scionHeader(t, pathSCION, other, "CS"), true},
+		{"one-hop path, service of the AS", scionHeader(t, pathOneHop, local, "CS"), true},
+		// As long as a STUN request, and otherwise as the first case.
+		{"too short for SCION", scionHeader(t, pathSCION, local, "CS")[:20], true},
 	}
-	add("SCION path, service of ours", scionHeader(t, 1, local, "CS"), false)
-	add("EPIC path, service of ours", scionHeader(t, 3, local, "CS"), false)
-	add("SCION path, host of ours", scionHeader(t, 1, local, "192.0.2.1"), true)
-	add("SCION path, IPv6 host of ours", scionHeader(t, 1, local, "2001:db8::1"), true)
-	add("SCION path, service elsewhere", scionHeader(t, 1, other, "CS"), true)
-	add("one-hop path, service of ours", scionHeader(t, 2, local, "CS"), true)
-	short := make([]byte, 20) // as short as a STUN request, and like the first case where it can be
-	copy(short, scionHeader(t, 1, local, "CS"))
-	add("too short for SCION", short, true)
-	return cases
 }
 
 func TestGuardProgram(t *testing.T) {
 	vm, err := bpf.NewVM(guardProgram(addr.MustParseIA("1-ff00:0:1")))
 	check(t, err)
 	for _, c := range guardCases(t) {
-		n, err := vm.Run(append(make([]byte, 8), c.b...))
+		n, err := vm.Run(append(make([]byte, 8), c.packet...))
 		check(t, err)
 		if (n > 0) != c.pass {
 			t.Errorf("%s: kept %d bytes, want kept %v", c.name, n, c.pass)
@@ -70,7 +67,7 @@ func TestGuardProgram(t *testing.T) {
 	}
 }
 
-// The filter must be on the socket itself, found by its address.
+// TestGuardSockets checks that the filter is on the socket with the given address.
 func TestGuardSockets(t *testing.T) {
 	guarded, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	check(t, err)
@@ -83,13 +80,13 @@ func TestGuardSockets(t *testing.T) {
 	defer out.Close()
 	var want []string
 	for _, c := range guardCases(t) {
-		_, err := out.Write(c.b)
+		_, err := out.Write(c.packet)
 		check(t, err)
 		if c.pass {
-			want = append(want, string(c.b))
+			want = append(want, string(c.packet))
 		}
 	}
-	// Loopback delivers in order and at once: the last packet passes, so all others are decided.
+	// Loopback delivers in order, and the last packet passes: once it has arrived, the filter has decided on all.
 	check(t, guarded.SetReadDeadline(time.Now().Add(20*time.Second)))
 	buf := make([]byte, 2000)
 	for _, w := range want {
@@ -105,18 +102,20 @@ func TestGuardSockets(t *testing.T) {
 	}
 }
 
-// With a least TTL the filter drops BFD packets that come from too far, and nothing else.
+// TestGuardBFD checks that the filter drops BFD packets with a TTL below the minimum and no others.
 func TestGuardBFD(t *testing.T) {
-	const least = 64
+	const minTTL = 64
+	const bfd, udp, scmp = 203, 17, 202 // next headers
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		guarded, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(host)})
 		check(t, err)
 		defer guarded.Close()
 		at := guarded.LocalAddr().(*net.UDPAddr).AddrPort()
-		check(t, guardSockets(addr.MustParseIA("1-ff00:0:1"), least, []netip.AddrPort{netip.AddrPortFrom(at.Addr().Unmap(), at.Port())}))
+		check(t, guardSockets(addr.MustParseIA("1-ff00:0:1"), minTTL, []netip.AddrPort{netip.AddrPortFrom(at.Addr().Unmap(), at.Port())}))
 		out, err := net.DialUDP("udp", nil, guarded.LocalAddr().(*net.UDPAddr))
 		check(t, err)
 		defer out.Close()
+		// packet ends with its TTL, so that packets of different cases differ.
 		packet := func(next, ttl byte) []byte {
 			b := scionHeader(t, 2, addr.MustParseIA("1-ff00:0:2"), "192.0.2.1")
 			b[4] = next
@@ -124,12 +123,18 @@ func TestGuardBFD(t *testing.T) {
 		}
 		var want []string
 		for _, c := range []struct {
-			b    []byte
-			ttl  int
-			pass bool
+			name   string
+			packet []byte
+			ttl    int
+			pass   bool
 		}{
-			{packet(203, 63), 63, false}, {packet(203, 1), 1, false}, {packet(203, 64), 64, true}, {packet(203, 255), 255, true},
-			{packet(17, 63), 63, true}, {[]byte("short"), 1, true}, {packet(202, 1), 1, true},
+			{"BFD, one below the minimum", packet(bfd, 63), 63, false},
+			{"BFD, lowest TTL", packet(bfd, 1), 1, false},
+			{"BFD, the minimum", packet(bfd, 64), 64, true},
+			{"BFD, highest TTL", packet(bfd, 255), 255, true},
+			{"UDP", packet(udp, 63), 63, true},
+			{"too short for SCION", []byte("short"), 1, true},
+			{"SCMP", packet(scmp, 1), 1, true},
 		} {
 			raw, err := out.SyscallConn()
 			check(t, err)
@@ -141,10 +146,11 @@ func TestGuardBFD(t *testing.T) {
 				err = unix.SetsockoptInt(int(fd), level, name, c.ttl)
 			}))
 			check(t, err)
-			_, err = out.Write(c.b)
-			check(t, err)
+			if _, err = out.Write(c.packet); err != nil {
+				t.Fatalf("%s: %v", c.name, err)
+			}
 			if c.pass {
-				want = append(want, string(c.b))
+				want = append(want, string(c.packet))
 			}
 		}
 		check(t, guarded.SetReadDeadline(time.Now().Add(20*time.Second)))

@@ -18,7 +18,7 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// floodNet is the real programs in a namespace, its peer with live hosts, and a table of hosts between them.
+// floodNet is a namespace with the real programs and a table of hosts, and its peer with live hosts.
 type floodNet struct {
 	*twoHosts
 	plane    scionplane.Plane
@@ -72,7 +72,7 @@ func newFloodNet(t *testing.T, limit int) *floodNet {
 	return f
 }
 
-// frame is a packet from the neighbour AS to a host of this one.
+// frame returns a packet from the neighbor AS to a host of this AS.
 func (f *floodNet) frame(host netip.Addr) []byte {
 	own := scionpkt.Hop{ConsIngress: 1, ExpTime: 63, Own: true}
 	s := scionpkt.Spec{
@@ -93,7 +93,7 @@ func (f *floodNet) frame(host netip.Addr) []byte {
 	return frame
 }
 
-// forwarded puts a frame through the programs.
+// forwarded tells whether the programs forward a frame.
 func (f *floodNet) forwarded(frame []byte) bool {
 	f.t.Helper()
 	action, _, err := f.plane.TestRun(frame, "cvs0")
@@ -101,15 +101,14 @@ func (f *floodNet) forwarded(frame []byte) bool {
 	return action == 4 // XDP_REDIRECT
 }
 
-// at puts an address of a host into a frame.
+// at writes a destination host into a frame.
 func at(frame []byte, host netip.Addr) []byte {
 	copy(frame[scionpkt.EthernetLen+scionpkt.IPv4Len+scionpkt.UDPLen+12+16:], host.AsSlice())
 	return frame
 }
 
-// A neighbour AS names ten times as many addresses behind an inner router as there is room for, and goes on
-// sending to them. A host on the wire to which nobody sends meanwhile is in the fast path all the time, and another one
-// gets there.
+// TestFloodBehindAGatewayLive has a neighbor AS name ten times as many addresses behind an inner router as the table
+// holds, and keep sending to them. An idle host on the link stays in the fast path all the time, and another one enters.
 func TestFloodBehindAGatewayLive(t *testing.T) {
 	const limit = 320
 	f := newFloodNet(t, limit)
@@ -141,18 +140,18 @@ func TestFloodBehindAGatewayLive(t *testing.T) {
 		flood()
 		time.Sleep(10 * time.Millisecond)
 	}
-	arrives("a new host on the wire", newcomer, flood)
+	arrives("a new host on the link", newcomer, flood)
 	if forwarded == 0 {
-		t.Error("no address behind the router got into the fast path: the test shows nothing")
+		t.Error("no address behind the router entered the fast path: the test shows nothing")
 	}
 	if !f.forwarded(quiet) {
-		t.Error("the host on the wire was pushed out by addresses behind a router")
+		t.Error("the host on the link was evicted for addresses behind a router")
 	}
 }
 
-// A neighbour AS sends to two thousand addresses a second that nobody has. A host in use stays in the fast path
-// all the time, another one gets there, the far end of a link is found and followed, and the kernel's neighbour table
-// stays small.
+// TestFloodOfHostsLive has a neighbor AS send to two thousand addresses a second that no host has. A host in use stays in
+// the fast path all the time, another one enters, the far end of a link is found and followed, and the kernel's neighbor
+// table stays small.
 func TestFloodOfHostsLive(t *testing.T) {
 	const limit, most = 300, 4000
 	f := newFloodNet(t, limit)
@@ -175,10 +174,10 @@ func TestFloodOfHostsLive(t *testing.T) {
 			t.Fatalf("after %d addresses: second host in the fast path %v, link at %x", n, came, seen)
 		}
 		nobody := netip.AddrFrom4([4]byte{10, 9, 16 + byte(n>>8)%128, byte(n)})
-		// Past the limits of the programs as well, for the table to bear it alone.
+		// Asking directly bypasses the programs' limits, so that the table alone has to cope.
 		f.hosts.want(nobody, time.Now())
 		if f.forwarded(at(template, nobody)) {
-			t.Fatalf("packet to %s, which nobody has, was forwarded", nobody)
+			t.Fatalf("packet to %s, which no host has, was forwarded", nobody)
 		}
 		if !changed && !f.forwarded(live) { // later the kernel finds that the host has left its address, too
 			lost++
@@ -197,14 +196,14 @@ func TestFloodOfHostsLive(t *testing.T) {
 		if seen == first && !changed {
 			changed = true
 			check(t, f.links[1].LinkSetHardwareAddr(f.veth(1), moved))
-			// The kernel would find out by a gratuitous ARP; deleting the entry stands in for that.
+			// Deleting the entry has the effect of a gratuitous ARP.
 			check(t, f.links[0].NeighDel(&netlink.Neigh{LinkIndex: f.veth(0).Attrs().Index, IP: floodRemote.Addr().AsSlice()}))
 		}
 		if n%256 == 255 {
 			entries, err := f.links[0].NeighList(f.veth(0).Attrs().Index, netlink.FAMILY_V4)
 			check(t, err)
 			if len(entries) > 2*maxUnresolved {
-				t.Fatalf("after %d addresses the kernel has %d neighbours", n, len(entries))
+				t.Fatalf("after %d addresses the kernel has %d neighbors", n, len(entries))
 			}
 		}
 		time.Sleep(500 * time.Microsecond)

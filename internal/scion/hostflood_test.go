@@ -10,10 +10,10 @@ import (
 	"culvert/internal/host/nexthop"
 )
 
-// floodAt gives the n-th of many addresses that nobody has.
+// floodAt returns the n-th of many addresses that no host has.
 func floodAt(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 64, byte(n >> 8), byte(n)}) }
 
-// Two thousand addresses a second that nobody has are asked for. A host in use stays.
+// TestUnresolvedHostsEvictNone asks for two thousand addresses a second that no host has. A host in use stays.
 func TestUnresolvedHostsEvictNone(t *testing.T) {
 	table, tracker, plane := newFakeTable()
 	table.limit = 1000
@@ -25,19 +25,20 @@ func TestUnresolvedHostsEvictNone(t *testing.T) {
 		table.want(floodAt(n), now)
 	}
 	if _, there := plane[hostAt(2)]; !there {
-		t.Error("a host in use was pushed out by hosts that nobody has")
+		t.Error("a host in use was evicted for addresses that no host has")
 	}
-	if asked := len(tracker.reports) - len(tracker.stopped); asked > 400 {
-		t.Errorf("%d addresses are asked for at a time", asked)
+	if tracked := len(tracker.reports) - len(tracker.stopped); tracked > 400 {
+		t.Errorf("%d addresses are tracked at a time", tracked)
 	}
 }
 
-// A host that does not answer makes room for others, and is not asked for again for longer and longer.
+// TestUnresolvedHostBacksOff checks that a host which does not answer gives way to others, and that each pause before it
+// is resolved again is longer than the one before.
 func TestUnresolvedHostBacksOff(t *testing.T) {
 	table, tracker, _ := newFakeTable()
 	now := time.Now()
 	next := 0
-	// displace has as many others asked for as there is room for.
+	// displace asks for as many other hosts as may be unresolved.
 	displace := func() {
 		now = now.Add(resolveTime)
 		for range maxUnresolved {
@@ -48,16 +49,16 @@ func TestUnresolvedHostBacksOff(t *testing.T) {
 	for pause := backOffFirst; pause <= 4*backOffLast; pause *= 2 {
 		table.want(hostAt(2), now)
 		if tracker.stopped[hostAt(2)] || table.hosts[hostAt(2)] == nil {
-			t.Fatalf("not asked for after its pause, before one of %v", pause)
+			t.Fatalf("not resolved after its pause, before one of %v", pause)
 		}
 		displace()
 		if table.hosts[hostAt(2)] != nil || !tracker.stopped[hostAt(2)] {
-			t.Fatal("still asked for though others wait")
+			t.Fatal("still resolved though others wait")
 		}
 		pause := min(pause, backOffLast)
 		table.want(hostAt(2), now.Add(pause-time.Millisecond))
 		if table.hosts[hostAt(2)] != nil {
-			t.Fatalf("asked for again within the pause of %v", pause)
+			t.Fatalf("resolved again within the pause of %v", pause)
 		}
 		now = now.Add(pause)
 	}
@@ -73,7 +74,7 @@ func TestUnresolvedHostBacksOff(t *testing.T) {
 	}
 }
 
-// A host gets time to answer, however many others are wanted meanwhile.
+// TestUnresolvedHostGetsItsTime checks that a host has time to answer, however many others are asked for meanwhile.
 func TestUnresolvedHostGetsItsTime(t *testing.T) {
 	table, tracker, plane := newFakeTable()
 	now := time.Now()
@@ -87,7 +88,8 @@ func TestUnresolvedHostGetsItsTime(t *testing.T) {
 	}
 }
 
-// All hosts lose their way at once, as with a cable pulled. No more than usual are asked for then.
+// TestManyHostsLostAtOnce has all hosts lose their next hop at once, as when a cable is pulled. No more of them than
+// maxUnresolved are resolved then.
 func TestManyHostsLostAtOnce(t *testing.T) {
 	table, tracker, plane := newFakeTable()
 	now := time.Now()
@@ -120,6 +122,6 @@ func TestLimitedLog(t *testing.T) {
 	s.logAt(now.Add(logLimitPeriod), "full", "host", 2)
 	last := entries[len(entries)-1]
 	if len(entries) != logLimitEntries+1 || len(last) != 5 || last[4] != 1000-logLimitEntries {
-		t.Errorf("then %v, want it to say what was left out", last)
+		t.Errorf("then %v, want the number of entries left out", last)
 	}
 }

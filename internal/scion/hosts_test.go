@@ -12,7 +12,7 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// fakeTracker lets a test report next hops.
+// fakeTracker is a tracker whose next hops a test reports.
 type fakeTracker struct {
 	reports map[netip.Addr]func(nexthop.NextHop)
 	stopped map[netip.Addr]bool
@@ -28,14 +28,15 @@ func (f *fakeTracker) TrackLow(addr, from netip.Addr, report func(nexthop.NextHo
 	return f.Track(addr, from, report)
 }
 
-// fakeHosts is the fast path's table of hosts.
+// fakeHosts are the hosts in the fast path.
 type fakeHosts map[netip.Addr]scionplane.NextHop
 
-// fakePlane is the fast path. Tests say when it has used its hosts.
+// fakePlane is a fast path.
 type fakePlane struct {
 	fakeHosts
+	// used is when each host was last sent to. Tests set it.
 	used map[netip.Addr]time.Time
-	// listed counts how often all hosts were asked for.
+	// listed counts the calls of Hosts.
 	listed int
 }
 
@@ -57,13 +58,14 @@ func (f *fakePlane) DeleteHost(addr netip.Addr) error { delete(f.fakeHosts, addr
 
 func hostAt(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("10.0.0.%d", n)) }
 
+// newFakeTable returns the table of a router at hostAt(1), whose fast path is attached to device 7.
 func newFakeTable() (*hostTable, *fakeTracker, fakeHosts) {
 	tracker := &fakeTracker{reports: map[netip.Addr]func(nexthop.NextHop){}, stopped: map[netip.Addr]bool{}}
 	plane := &fakePlane{fakeHosts: fakeHosts{}, used: map[netip.Addr]time.Time{}}
 	return newHostTable(hostAt(1), tracker, plane, func(index int) bool { return index == 7 }), tracker, plane.fakeHosts
 }
 
-// use has the fast path send to hosts.
+// use notes that the fast path has sent to hosts.
 func use(table *hostTable, now time.Time, hosts ...netip.Addr) {
 	for _, addr := range hosts {
 		table.plane.(*fakePlane).used[addr] = now
@@ -83,12 +85,18 @@ func TestHostFollowed(t *testing.T) {
 	if want := (scionplane.NextHop{IfIndex: 7, SrcMAC: [6]byte{3}, DstMAC: [6]byte{2}, MTU: 1500, LinearOnly: true}); plane[hostAt(2)] != want {
 		t.Errorf("fast path has %+v, want %+v", plane[hostAt(2)], want)
 	}
-	// The route moves to a device without fast path, then to this host, then away.
-	nh.IfIndex = 8
-	for _, kernels := range []nexthop.NextHop{nh, {Kernel: true}} {
-		tracker.reports[hostAt(2)](kernels)
+	elsewhere := nh
+	elsewhere.IfIndex = 8
+	for _, c := range []struct {
+		name string
+		nh   nexthop.NextHop
+	}{
+		{"by a device without fast path", elsewhere},
+		{"on this host", nexthop.NextHop{Kernel: true}},
+	} {
+		tracker.reports[hostAt(2)](c.nh)
 		if hop, there := plane[hostAt(2)]; !there || hop != (scionplane.NextHop{}) {
-			t.Errorf("%+v: fast path has %v, want a host that the kernel reaches", kernels, plane)
+			t.Errorf("%s: fast path has %v, want a host that only the kernel reaches", c.name, plane)
 		}
 	}
 	tracker.reports[hostAt(2)](nexthop.NextHop{})
@@ -105,34 +113,34 @@ func TestHostsBounded(t *testing.T) {
 		table.want(hostAt(n), now)
 		tracker.reports[hostAt(n)](nexthop.NextHop{IfIndex: 7})
 	}
-	// The one that was asked for last is the one not used since.
+	// The host that was asked for last is the only one not used since.
 	now = now.Add(hostBusy + 5*time.Second)
 	use(table, now, hostAt(2), hostAt(3))
 	table.want(hostAt(5), now)
 	tracker.reports[hostAt(5)](nexthop.NextHop{IfIndex: 7})
 	if _, there := plane[hostAt(4)]; there || !tracker.stopped[hostAt(4)] {
-		t.Error("the host used least recently did not make room")
+		t.Error("the host used least recently was not evicted")
 	}
 	for _, n := range []int{2, 3, 5} {
 		if _, there := plane[hostAt(n)]; !there {
 			t.Errorf("host %d is gone, though in use or new", n)
 		}
 	}
-	// A finding that was under way must not bring the dropped host back.
+	// A late report does not bring the evicted host back.
 	tracker.reports[hostAt(4)](nexthop.NextHop{IfIndex: 7})
 	if _, there := plane[hostAt(4)]; there {
-		t.Error("a dropped host came back")
+		t.Error("an evicted host came back")
 	}
-	// Looking for room is work, and not done for each packet.
-	plane2 := table.plane.(*fakePlane)
-	before := plane2.listed
+	// Eviction lists all hosts, so it does not run for each packet.
+	counting := table.plane.(*fakePlane)
+	before := counting.listed
 	for n := 6; n < 100; n++ {
 		table.want(hostAt(n), now)
 	}
-	if plane2.listed != before {
-		t.Errorf("all hosts were listed %d times more within a second", plane2.listed-before)
+	if counting.listed != before {
+		t.Errorf("all hosts were listed %d times more within a second", counting.listed-before)
 	}
-	// All of them are in use: the one used least recently leaves.
+	// With all of them in use, the host used least recently is evicted.
 	now = now.Add(5 * time.Second)
 	use(table, now, hostAt(2), hostAt(5))
 	use(table, now.Add(-3*time.Second), hostAt(3))
@@ -143,18 +151,27 @@ func TestHostsBounded(t *testing.T) {
 	}
 }
 
-// The clock goes back an hour: hosts used since then go on being in use, the others are old.
+// TestAgeAfterAStepOfTheClock sets the clock back an hour. Hosts used since then count as in use, the others as old.
 func TestAgeAfterAStepOfTheClock(t *testing.T) {
 	now := time.Now()
-	at := func(d time.Duration) uint32 { return age(scionplane.HostUsed(now.Add(d)), scionplane.HostUsed(now)) }
-	busy := at(-hostBusy)
-	for _, d := range []time.Duration{time.Hour, -time.Minute, -2 * time.Minute} {
-		if at(d) <= busy {
-			t.Errorf("host used at %v counts as in use", d)
+	ageAt := func(d time.Duration) uint32 { return age(scionplane.HostUsed(now.Add(d)), scionplane.HostUsed(now)) }
+	for _, c := range []struct {
+		name  string
+		used  time.Duration // relative to now
+		inUse bool
+	}{
+		{"before the clock was set back", time.Hour, false},
+		{"this second", 0, true},
+		{"the next second, by rounding", time.Second, true},
+		{"a minute ago", -time.Minute, false},
+		{"two minutes ago", -2 * time.Minute, false},
+	} {
+		if got := ageAt(c.used) <= ageAt(-hostBusy); got != c.inUse {
+			t.Errorf("%s: in use %v, want %v", c.name, got, c.inUse)
 		}
 	}
-	if at(0) > busy || at(time.Second) > busy || at(time.Hour) <= at(-2*time.Minute) {
-		t.Errorf("ages %d, %d, %d", at(0), at(time.Second), at(time.Hour))
+	if ageAt(time.Hour) <= ageAt(-2*time.Minute) {
+		t.Errorf("age %d from before the clock was set back, %d from two minutes ago", ageAt(time.Hour), ageAt(-2*time.Minute))
 	}
 }
 

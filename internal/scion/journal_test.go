@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// fadingPlane runs on the interfaces it is told.
+// fadingPlane is an adopted fast path on the interfaces that a test sets.
 type fadingPlane struct {
 	printingPlane
 	attached []string

@@ -13,7 +13,7 @@ import (
 	"culvert/internal/stats"
 )
 
-// strayPorts is a fast path that has dropped datagrams of links.
+// strayPorts is a fast path that has dropped datagrams of links because of their interface.
 type strayPorts struct {
 	printingPlane
 	dropped [2]uint64 // at eth0, eth1
@@ -28,8 +28,8 @@ func (p *strayPorts) Ports() (all []stats.Port, err error) {
 	return all, nil
 }
 
-// The log is told of datagrams that came by the wrong interface, once a minute for each, and not of an adopted
-// fast path's past.
+// TestStrayDropsAreLogged checks that the log reports datagrams by the wrong interface, once a minute for each interface,
+// and not those that an adopted fast path dropped before.
 func TestStrayDropsAreLogged(t *testing.T) {
 	ports := &strayPorts{dropped: [2]uint64{5, 0}}
 	w := newPortWatch(ports)
@@ -37,22 +37,23 @@ func TestStrayDropsAreLogged(t *testing.T) {
 	w.info = func(_ string, fields ...any) { lines = append(lines, strings.TrimSpace(fmt.Sprintln(fields...))) }
 	start := time.Now()
 	for _, step := range []struct {
+		name    string
 		after   time.Duration
-		dropped [2]uint64
+		dropped [2]uint64 // since the last step, at eth0 and eth1
 		want    []string
 	}{
-		{0, [2]uint64{0, 0}, nil},
-		{time.Second, [2]uint64{1, 0}, []string{"interface eth0 packets 1"}},
-		{2 * time.Second, [2]uint64{3, 4}, []string{"interface eth1 packets 4"}},
-		{61 * time.Second, [2]uint64{3, 4}, []string{"interface eth0 packets 6"}},
-		{62 * time.Second, [2]uint64{0, 0}, []string{"interface eth1 packets 4"}},
+		{"adopted", 0, [2]uint64{0, 0}, nil},
+		{"first drop", time.Second, [2]uint64{1, 0}, []string{"interface eth0 packets 1"}},
+		{"within eth0's minute", 2 * time.Second, [2]uint64{3, 4}, []string{"interface eth1 packets 4"}},
+		{"within eth1's minute", 61 * time.Second, [2]uint64{3, 4}, []string{"interface eth0 packets 6"}},
+		{"after eth1's minute", 62 * time.Second, [2]uint64{0, 0}, []string{"interface eth1 packets 4"}},
 	} {
 		lines = nil
 		for i, n := range step.dropped {
 			ports.dropped[i] += n
 		}
 		if w.look(start.Add(step.after)); !slices.Equal(lines, step.want) {
-			t.Errorf("after %v: %q, want %q", step.after, lines, step.want)
+			t.Errorf("%s: logged %q, want %q", step.name, lines, step.want)
 		}
 	}
 	if newPortWatch(nil) != nil {
@@ -60,7 +61,7 @@ func TestStrayDropsAreLogged(t *testing.T) {
 	}
 }
 
-// The log is told of all that the sockets drop, by link and reason.
+// TestSocketDropsAreLogged checks that the log reports all drops at sockets by link and reason, once a minute for each.
 func TestSocketDropsAreLogged(t *testing.T) {
 	links := []scionplane.Link{{Name: "internal"}, {Name: "7"}}
 	var lines []string
@@ -69,23 +70,25 @@ func TestSocketDropsAreLogged(t *testing.T) {
 	}
 	var w socketWatch
 	start := time.Now()
-	drops := []scionplane.SocketDrops{{Service: 2}, {Interface: 1, BFD: 3}}
-	w.look(links, drops, start, info)
-	want := []string{
-		"Datagrams dropped at a socket: a service address of this AS as source link internal packets 2",
-		"Datagrams dropped at a socket: they came by another interface than the link's link 7 packets 1",
-		"BFD packets dropped at a socket: their TTL is below bfd_min_ttl link 7 packets 3",
-	}
-	if !slices.Equal(lines, want) {
-		t.Errorf("said %q, want %q", lines, want)
-	}
-	lines, drops[1].BFD = nil, 5
-	w.look(links, drops, start.Add(time.Second), info)
-	if len(lines) != 0 {
-		t.Errorf("said %q within the minute", lines)
-	}
-	w.look(links, drops, start.Add(dropsQuiet), info)
-	if want := []string{"BFD packets dropped at a socket: their TTL is below bfd_min_ttl link 7 packets 2"}; !slices.Equal(lines, want) {
-		t.Errorf("said %q after a minute, want %q", lines, want)
+	for _, step := range []struct {
+		name  string
+		after time.Duration
+		drops []scionplane.SocketDrops // by link
+		want  []string
+	}{
+		{"first drops", 0, []scionplane.SocketDrops{{Service: 2}, {Interface: 1, BFD: 3}}, []string{
+			"Datagrams dropped at a socket: a service address of this AS as source link internal packets 2",
+			"Datagrams dropped at a socket: they came by another interface than the link's link 7 packets 1",
+			"BFD packets dropped at a socket: their TTL is below bfd_min_ttl link 7 packets 3",
+		}},
+		{"within the minute", time.Second, []scionplane.SocketDrops{{Service: 2}, {Interface: 1, BFD: 5}}, nil},
+		{"after a minute", dropsQuiet, []scionplane.SocketDrops{{Service: 2}, {Interface: 1, BFD: 5}}, []string{
+			"BFD packets dropped at a socket: their TTL is below bfd_min_ttl link 7 packets 2",
+		}},
+	} {
+		lines = nil
+		if w.look(links, step.drops, start.Add(step.after), info); !slices.Equal(lines, step.want) {
+			t.Errorf("%s: logged %q, want %q", step.name, lines, step.want)
+		}
 	}
 }

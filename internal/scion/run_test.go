@@ -35,14 +35,14 @@ import (
 	"culvert/internal/stats"
 )
 
-// patience bounds every wait; a test that passes never comes near it.
+// patience bounds every wait. A test that passes does not get near it.
 const patience = 30 * time.Second
 
 // childConfig names the environment variable that makes TestChildRouter a router.
 const childConfig = "CULVERT_TEST_ROUTER"
 
-// TestChildRouter is a router with a fast path that prints what it is told, when the tests below
-// start it in a process of its own. By itself it does nothing.
+// TestChildRouter is a router with a fast path that prints its calls, when the tests below start it in a process of its
+// own. By itself it does nothing.
 func TestChildRouter(t *testing.T) {
 	path := os.Getenv(childConfig)
 	if path == "" {
@@ -60,7 +60,7 @@ func TestChildRouter(t *testing.T) {
 	}
 }
 
-// runOn takes a router through its stage's life as a node does, on a data plane of the test's.
+// runOn runs a router as a node runs its stage, on the data plane that attach returns.
 func runOn(ctx context.Context, file Table, attach func(r *Router, interfaces []string) (DataPlane, error)) error {
 	p, err := newPlan(file)
 	if err != nil {
@@ -88,7 +88,7 @@ func runOn(ctx context.Context, file Table, attach func(r *Router, interfaces []
 	return f.Serve(ctx, func() {})
 }
 
-// printingPlane prints each call and counts one packet a second reading.
+// printingPlane is a fast path that prints its calls.
 type printingPlane struct {
 	mu    sync.Mutex
 	links int
@@ -104,7 +104,7 @@ func (p *printingPlane) say(words ...any) {
 func (p *printingPlane) LinkCounters() ([]stats.LinkCounters, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// The first reading is the past, the later ones are five packets more.
+	// The first reading is from before the process started. Later ones have five packets more.
 	links := make([]stats.LinkCounters, p.links)
 	links[1].In[2] = stats.PacketsBytes{Packets: 1000, Bytes: 200000}
 	links[2].Out[stats.TrafficBRTransit][2] = stats.PacketsBytes{Packets: 1000, Bytes: 200000}
@@ -200,7 +200,7 @@ func newTwoHosts(t *testing.T) *twoHosts {
 		check(t, h.links[i].LinkSetUp(h.veth(i)))
 	}
 	for i := range h.ns {
-		// without NAPI at the far end a veth takes no redirected frames, and is no next hop
+		// A veth accepts redirected frames, and counts as a next hop, only with NAPI at its far end.
 		h.enter(i)
 		_, err := netdev.Ethtool(fmt.Sprintf("cvs%d", i), unix.ETHTOOL_SGRO, 1)
 		check(t, err)
@@ -284,7 +284,7 @@ func (c *child) await(want string) {
 	}
 }
 
-// rest waits for the end and returns what was printed since the last await.
+// rest waits for the end of the process and returns the lines printed since the last await.
 func (c *child) rest() (lines []string) {
 	for line := range c.events {
 		lines = append(lines, line)
@@ -292,7 +292,7 @@ func (c *child) rest() (lines []string) {
 	return lines
 }
 
-// TestRun runs two routers against each other: BFD comes up, goes with the link and returns.
+// TestRun runs two routers against each other. BFD comes up, goes down with the link and comes up again.
 func TestRun(t *testing.T) {
 	h := newTwoHosts(t)
 	const bfd = "[router.bfd]\ndetect_mult = 3\ndesired_min_tx_interval = \"1s\"\nrequired_min_rx_interval = \"1s\"\n" // a busy machine stalls for less
@@ -370,7 +370,7 @@ func (h *twoHosts) get(addr, page string) string {
 	return body
 }
 
-// ask sends JSON to a page of the first host. It dials by itself, because only this thread is there.
+// ask sends JSON to a page of the first host. It dials here, because only this thread is in the namespace.
 func (h *twoHosts) ask(method, addr, page, send string) (status int, body string) {
 	h.t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -389,7 +389,7 @@ func (h *twoHosts) ask(method, addr, page, send string) (status int, body string
 	return resp.StatusCode, string(all)
 }
 
-// checkMetrics wants the fast path's counters under the reference's names, from its start on.
+// checkMetrics checks that the fast path's counters since the start are under the reference's names.
 func (h *twoHosts) checkMetrics() {
 	metrics := h.get("127.0.0.1:30442", "/metrics")
 	const link1 = `interface="1",isd_as="1-ff00:0:110",neighbor_isd_as="1-ff00:0:111"`
@@ -409,6 +409,7 @@ func (h *twoHosts) checkMetrics() {
 	}
 }
 
+// checkEndpoints checks the pages of the metrics address and of the API, and that none of debug_http is served.
 func (h *twoHosts) checkEndpoints() {
 	for _, page := range []struct{ addr, path, want string }{
 		{"127.0.0.1:30442", "/", "log/level"},
@@ -441,7 +442,7 @@ func (h *twoHosts) checkEndpoints() {
 	}
 }
 
-// TestDebugHTTP has the profiler and the log level where they were asked for, and nowhere else.
+// TestDebugHTTP checks that the profiler and changes of the log level are served if and only if debug_http is set.
 func TestDebugHTTP(t *testing.T) {
 	check(t, log.Setup(log.Config{Console: log.ConsoleConfig{Level: "info", StacktraceLevel: "none"}}))
 	for _, on := range []bool{false, true} {

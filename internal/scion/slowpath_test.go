@@ -17,7 +17,7 @@ import (
 	"culvert/internal/stats"
 )
 
-// routerSeries lists the time series that the process exports under the reference's names.
+// routerSeries returns the time series that the process exports under the reference's names.
 func routerSeries(t *testing.T) map[string]bool {
 	t.Helper()
 	families, err := prometheus.DefaultGatherer.Gather()
@@ -38,8 +38,8 @@ func routerSeries(t *testing.T) map[string]bool {
 	return series
 }
 
-// TestMetricLabels checks that the fast path's counters land in series which the reference data
-// plane has made itself: another label would make another series.
+// TestMetricLabels checks that the fast path's counters are added to series which the reference's data plane has made. A
+// wrong label would make another series.
 func TestMetricLabels(t *testing.T) {
 	newTwoHosts(t)
 	r, err := Load(writeTOML(t, "wire", "br1", ""))
@@ -93,7 +93,8 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// TestDownAndUnreachable wants the interface or the way that is missing named, and how to mend it.
+// TestDownAndUnreachable checks that the errors name the interface that is down or the route that is missing, and say how
+// to fix that.
 func TestDownAndUnreachable(t *testing.T) {
 	h := newTwoHosts(t)
 	r, err := Load(writeTOML(t, "wire", "br1", ""))
@@ -129,7 +130,7 @@ func TestLock(t *testing.T) {
 	check(t, err)
 	check(t, other.Release())
 	if _, err := TakeLock("br1"); err == nil {
-		t.Error("the lock was given twice")
+		t.Error("the lock was taken twice")
 	}
 	check(t, lock.Release())
 	lock, err = TakeLock("br1")
@@ -142,8 +143,8 @@ type failingPlane struct{ printingPlane }
 
 func (p *failingPlane) SetOwnKey([16]byte) error { return errors.New("no room for a key") }
 
-// TestKeyRefused has the data plane refuse the key: the start fails with that error, and gives the router's place back. What
-// was attached is the engine's to put back (datapath, TestBeginFails).
+// TestKeyRefused has the data plane refuse the key. The start fails with that error and releases the router's lock. The
+// engine restores what was attached (TestBeginFails in datapath).
 func TestKeyRefused(t *testing.T) {
 	newTwoHosts(t)
 	path := writeTOML(t, "wire", "br1", "")
@@ -158,7 +159,7 @@ func TestKeyRefused(t *testing.T) {
 	check(t, lock.Release())
 }
 
-// TestRunChecksFirst checks that nothing is attached when something else cannot be had.
+// TestRunChecksFirst checks that nothing is attached when another step of the start fails.
 func TestRunChecksFirst(t *testing.T) {
 	newTwoHosts(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:30442")
