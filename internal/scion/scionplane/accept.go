@@ -10,22 +10,21 @@ import (
 	"culvert/internal/datapath"
 )
 
-// Accept says by which devices datagrams are taken. The zero value takes none.
+// Accept is the set of devices by which datagrams of a link are accepted. The zero value accepts none.
 type Accept struct {
-	// Except turns the list round: by all devices but those.
+	// Except inverts the set: datagrams are accepted by all devices but Devices.
 	Except bool
 	// Devices are interface indexes.
 	Devices []int
 }
 
-// Equal tells whether both take the same. Order counts.
+// Equal tells whether a and b are the same, with the devices in the same order.
 func (a Accept) Equal(b Accept) bool {
 	return a.Except == b.Except && slices.Equal(a.Devices, b.Devices)
 }
 
-// SetLinkAccept says by which interfaces the programs take datagrams of a link, an index into
-// Config.Links. Before it is called the first time they take them by any. The rule stays when the
-// process ends.
+// SetLinkAccept sets the interfaces by which the programs accept datagrams of a link, an index into Config.Links. Until
+// the first call they accept them by any. The rule stays when the process ends.
 func (p Plane) SetLinkAccept(link int, a Accept) error {
 	return p.Locked(func() error {
 		if err := p.checkLink(link); err != nil {
@@ -38,10 +37,11 @@ func (p Plane) SetLinkAccept(link int, a Accept) error {
 	})
 }
 
+// writeAccept writes the rule of a link as a bit for each interface that is refused.
 func (p Plane) writeAccept(link int, a Accept) error {
 	var named uint64
 	for _, index := range a.Devices {
-		// What is not among the interfaces has no program to ask.
+		// An interface without the program has no slot and needs no bit.
 		if port, ok := p.Port(index); ok {
 			named |= 1 << (port.Slot - 1)
 		}
@@ -56,8 +56,8 @@ func (p Plane) writeAccept(link int, a Accept) error {
 	return nil
 }
 
-// carryAccept gives a link the rule that the link of its name had in the data plane before.
-func (p Plane) carryAccept(old Plane, name string, link int) error {
+// adoptAccept gives a link the rule that the link of the same name has in the data plane that is adopted.
+func (p Plane) adoptAccept(old Plane, name string, link int) error {
 	if old.Instance == nil || old.Map(bpfobj.PipelineMapScionRefused) == nil {
 		return nil
 	}

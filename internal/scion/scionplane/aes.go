@@ -26,8 +26,8 @@ func double(x byte) byte {
 	return d
 }
 
-// sbox computes the substitution of FIPS 197, 5.1.1: the inverse in the field, then an affine map.
-// 3 generates the field's units, so p runs through all of them while q runs through the inverses.
+// sbox returns the substitution table of FIPS 197, 5.1.1: the inverse in the field, then an affine map. 3 generates the
+// field's units, so p runs through all of them while q runs through their inverses.
 func sbox() (s [256]byte) {
 	p, q := byte(1), byte(1)
 	for {
@@ -49,8 +49,7 @@ func sbox() (s [256]byte) {
 	return s
 }
 
-// aesTables returns what bpf/scion/aes.h expects in aes_te: SubBytes and MixColumns of one byte, by the
-// byte's row, as a little-endian column.
+// aesTables returns aes_te of bpf/scion/aes.h: SubBytes and MixColumns of each byte in each row, as little-endian columns.
 func aesTables() (te [4][256]uint32) {
 	for x, s := range sbox() {
 		d := double(s)
@@ -62,7 +61,7 @@ func aesTables() (te [4][256]uint32) {
 	return te
 }
 
-// expandKey runs the key schedule of FIPS 197, 5.2; words are little-endian columns.
+// expandKey returns the key schedule of FIPS 197, 5.2. The words are little-endian columns.
 func expandKey(key Key) (rk [44]uint32) {
 	s := sbox()
 	for i := range 4 {
@@ -83,7 +82,7 @@ func expandKey(key Key) (rk [44]uint32) {
 	return rk
 }
 
-// cmacSubkey returns K1 of RFC 4493, 2.3.
+// cmacSubkey returns the subkey K1 of RFC 4493, 2.3.
 func cmacSubkey(key Key) (k1 [16]byte) {
 	c, err := aes.NewCipher(key[:])
 	if err != nil {
@@ -97,8 +96,8 @@ func cmacSubkey(key Key) (k1 [16]byte) {
 	return k1
 }
 
-// cmacKey prepares a key for aes_cmac in bpf/scion/aes.h. K1 goes into the first round key, and the
-// table lookups of the block's constant zero bytes (0, 1, 8, 14, 15) into the second.
+// cmacKey prepares a key for aes_cmac in bpf/scion/aes.h. The first round key includes K1, and the second the table
+// lookups of the block's bytes that are always zero (0, 1, 8, 14, 15).
 func cmacKey(key Key) bpfobj.PipelineAesCmacKey {
 	k := bpfobj.PipelineAesCmacKey{Rk: expandKey(key), Id: keyID(key)}
 	k1 := cmacSubkey(key)
@@ -109,14 +108,14 @@ func cmacKey(key Key) bpfobj.PipelineAesCmacKey {
 	for _, b := range []int{0, 1, 8, 14, 15} {
 		column, row := b/4, b%4
 		x := byte(k.Rk[column] >> (8 * row))
-		// ShiftRows moves the byte row columns to the left.
+		// ShiftRows moves a byte to the left by as many columns as its row.
 		k.Rk[4+(column-row+4)%4] ^= te[row][x]
 	}
 	return k
 }
 
-// keyID names a key: the cache of verified hop fields is valid for the key that verified them.
-// It is a hash, so that a key which comes back finds its entries, and never 0.
+// keyID returns the ID of a key, never 0. Entries of the cache of verified hop fields carry the ID of the key that verified
+// them. The ID is a hash of the key, so that the entries are valid again when the key is loaded again.
 func keyID(key Key) uint64 {
 	sum := sha256.Sum256(key[:])
 	return binary.LittleEndian.Uint64(sum[:8]) | 1

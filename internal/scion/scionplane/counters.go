@@ -9,8 +9,8 @@ import (
 	"culvert/internal/stats"
 )
 
-// carryCounters copies what could not be taken over because its map has grown.
-func (p Plane) carryCounters(old Plane) error {
+// copyCounters copies the counters of links from a data plane whose map is too small to be shared.
+func (p Plane) copyCounters(old Plane) error {
 	from, to := old.Map(bpfobj.PipelineMapScionTraffic), p.Map(bpfobj.PipelineMapScionTraffic)
 	if from == nil || from.ValueSize() != to.ValueSize() {
 		return nil
@@ -27,7 +27,7 @@ func (p Plane) carryCounters(old Plane) error {
 	return nil
 }
 
-// LinkCounters reads what the reference router counts, for each of Config.Links.
+// LinkCounters returns the counters of each of Config.Links, as the reference router counts.
 func (p Plane) LinkCounters() ([]stats.LinkCounters, error) {
 	all := make([]stats.LinkCounters, len(p.Config().Links))
 	slots := p.linkSlots()
@@ -44,6 +44,7 @@ func (p Plane) LinkCounters() ([]stats.LinkCounters, error) {
 	return all, nil
 }
 
+// addLinkCounters adds the counters of one CPU.
 func addLinkCounters(sum *stats.LinkCounters, v *bpfobj.PipelineScionCounters) {
 	for class := range v.In {
 		sum.In[class].Packets += v.In[class].Packets

@@ -12,8 +12,8 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// fillConfig writes the maps that are fixed by the configuration. A link that was there before
-// keeps its next hop and its state.
+// fillConfig writes the maps that follow from the configuration. A link that old has too, with the same addresses, keeps
+// its next hop and its state.
 func (p Plane) fillConfig(old Plane) error {
 	kept := old.linksByName()
 	for n, l := range p.Config().Links {
@@ -37,7 +37,7 @@ func (p Plane) fillConfig(old Plane) error {
 		if err := p.Map(bpfobj.PipelineMapScionLinks).Put(uint32(n), raw); err != nil {
 			return fmt.Errorf("writing link %s: %w", l.Name, err)
 		}
-		if err := p.carryAccept(old, l.Name, n); err != nil {
+		if err := p.adoptAccept(old, l.Name, n); err != nil {
 			return err
 		}
 		if err := p.fillPair(n, l); err != nil {
@@ -58,7 +58,7 @@ func (p Plane) fillConfig(old Plane) error {
 	return nil
 }
 
-// fillPair writes what a datagram of the link looks like on its way in.
+// fillPair writes the addresses and ports by which incoming datagrams of link n are recognized.
 func (p Plane) fillPair(n int, l Link) error {
 	if l.Scope == ScopeInternal {
 		return nil
@@ -74,6 +74,7 @@ func (p Plane) fillPair(n int, l Link) error {
 	return nil
 }
 
+// ingress returns what the programs need to know of link n to process its datagrams.
 func (p Plane) ingress(n int, l Link) bpfobj.PipelineScionIngress {
 	return bpfobj.PipelineScionIngress{
 		Link:     uint32(n),
@@ -84,6 +85,7 @@ func (p Plane) ingress(n int, l Link) bpfobj.PipelineScionIngress {
 	}
 }
 
+// linksByName returns the entries of the links in the programs' map by the links' names.
 func (p Plane) linksByName() map[string]bpfobj.PipelineScionLink {
 	links := make(map[string]bpfobj.PipelineScionLink)
 	if p.Instance == nil {
@@ -98,10 +100,10 @@ func (p Plane) linksByName() map[string]bpfobj.PipelineScionLink {
 	return links
 }
 
-// portPair gives an interface the link whose far end is behind it, so that the programs need no
-// lookup for its datagrams. Where there are several the first one is as good as any.
+// portPair returns the writes that put the first link whose next hop is by an interface into the entry of the interface.
+// The programs then need no lookup for the datagrams of that link.
 func (p Plane) portPair(ifindex int, old bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error) {
-	old.Scion.Seq &^= 1 // odd after a process that died while writing
+	old.Scion.Seq &^= 1 // it is odd if a process died while writing
 	port := old
 	port.Scion = bpfobj.PipelineScionPort{Seq: old.Scion.Seq}
 	states, err := p.LinkStates()
@@ -119,14 +121,15 @@ func (p Plane) portPair(ifindex int, old bpfobj.PipelinePort) ([]bpfobj.Pipeline
 	if port == old {
 		return nil, nil
 	}
-	// The programs read without a lock. They take what they have read only if the number is even,
-	// and the same before and after.
+	// The programs read without a lock. They use an entry only if its sequence counter is even, and the same before and
+	// after reading.
 	steps := []bpfobj.PipelinePort{old, port, port}
 	steps[0].Scion.Seq, steps[1].Scion.Seq, steps[2].Scion.Seq = old.Scion.Seq+1, old.Scion.Seq+1, old.Scion.Seq+2
 	return steps, nil
 }
 
-// updatePortPair is portPair for an interface that a next hop has come to or gone from. It need not be one of ours.
+// updatePortPair updates the entry of an interface that a link's next hop is by now or was by before. An interface without
+// the program has no entry.
 func (p Plane) updatePortPair(ifindex int) error {
 	err := p.EditPort(ifindex, func(port bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error) { return p.portPair(ifindex, port) })
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -135,7 +138,8 @@ func (p Plane) updatePortPair(ifindex int) error {
 	return err
 }
 
-// pairBytes returns addresses and ports of the link's datagrams as they stand in a packet.
+// pairBytes returns the IP version, and the remote address, the local address, the remote port and the local port in
+// network byte order, as incoming datagrams of the link have them.
 func pairBytes(l Link) (family uint8, pair [36]uint8) {
 	b := append(l.Remote.Addr().AsSlice(), l.Local.Addr().AsSlice()...)
 	b = binary.BigEndian.AppendUint16(b, l.Remote.Port())

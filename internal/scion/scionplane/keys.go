@@ -12,17 +12,18 @@ import (
 	"culvert/internal/datapath"
 )
 
-// MaxKeys is how many forwarding keys may be loaded at a time; the index of a key is below it.
+// MaxKeys is how many forwarding keys may be loaded at a time. Their indexes are 0 to MaxKeys-1.
 const MaxKeys = 2
 
-// KeyInfo tells of a loaded key without giving it away.
+// KeyInfo identifies a loaded key without revealing it.
 type KeyInfo struct {
 	Index int `json:"index"`
-	// ID is the same for the same key, and can be compared across routers of an AS.
+	// ID is a hash of the key in hexadecimal. It is the same on all routers with the key.
 	ID string `json:"id"`
 }
 
-// AddKey loads a forwarding key. Hop fields valid under any loaded key are good.
+// AddKey loads a forwarding key at an index. It is an error if another key is loaded there. A hop field is valid if it is
+// valid under any loaded key.
 func (p Plane) AddKey(index int, key Key) error {
 	m, err := p.keySlot(index)
 	if err != nil {
@@ -50,12 +51,12 @@ func (p Plane) AddKey(index int, key Key) error {
 	if err := m.Put(uint32(index), k); err != nil {
 		return fmt.Errorf("enabling key %d of %s: %w", index, p.Name(), err)
 	}
-	return p.gateRefused(-1)
+	return p.updateOwnKeyLimits(-1)
 }
 
-// ReplaceKey makes sure that the key from the router's files is loaded: where it is already, else in
-// place of the one that came from the files before, else at a free index. Keys that were loaded by
-// hand stay. While two keys change places both are good if there is an index to spare.
+// ReplaceKey loads the key from the router's files, unless it is loaded already. It replaces the key that an earlier
+// process loaded from the files, or goes to a free index if there is none. Keys that were loaded by hand stay. If an index
+// is free, hop fields of both keys are valid while one replaces the other.
 func (p Plane) ReplaceKey(key Key) error {
 	loaded, err := p.keyIDs()
 	if err != nil || slices.Contains(loaded, keyID(key)) {
@@ -86,7 +87,7 @@ func (p Plane) ReplaceKey(key Key) error {
 	return p.RemoveKey(free)
 }
 
-// RemoveKey forgets a forwarding key.
+// RemoveKey removes the forwarding key at an index. It is an error if there is none.
 func (p Plane) RemoveKey(index int) error {
 	m, err := p.keySlot(index)
 	if err != nil {
@@ -99,7 +100,7 @@ func (p Plane) RemoveKey(index int) error {
 	if k.Id == 0 {
 		return fmt.Errorf("%s has no key %d: see 'culvert key list --on %s'", p.Name(), index, p.Name())
 	}
-	if err := p.gateRefused(index); err != nil {
+	if err := p.updateOwnKeyLimits(index); err != nil {
 		return err
 	}
 	k.Id = 0
@@ -112,7 +113,7 @@ func (p Plane) RemoveKey(index int) error {
 	return nil
 }
 
-// Keys lists the loaded keys.
+// Keys returns the loaded keys in the order of their indexes.
 func (p Plane) Keys() ([]KeyInfo, error) {
 	ids, err := p.keyIDs()
 	if err != nil {
@@ -129,7 +130,7 @@ func (p Plane) Keys() ([]KeyInfo, error) {
 
 func formatKeyID(id uint64) string { return fmt.Sprintf("%016x", id) }
 
-// keyIDs returns what is loaded at each index, 0 for nothing.
+// keyIDs returns the ID of the key at each index, 0 for none.
 func (p Plane) keyIDs() ([]uint64, error) {
 	ids := make([]uint64, MaxKeys)
 	for index := range ids {
@@ -142,6 +143,7 @@ func (p Plane) keyIDs() ([]uint64, error) {
 	return ids, nil
 }
 
+// keySlot checks an index and returns the map of the keys.
 func (p Plane) keySlot(index int) (*ebpf.Map, error) {
 	if index < 0 || index >= MaxKeys {
 		return nil, fmt.Errorf("key index %d: use 0 to %d", index, MaxKeys-1)

@@ -15,7 +15,7 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// sum16 adds up the 16-bit words of b as they stand in memory (RFC 1071).
+// sum16 adds up the 16-bit words of b in the byte order of the host, as RFC 1071 allows. An odd last byte is left out.
 func sum16(b []byte) (sum uint32) {
 	for ; len(b) > 1; b = b[2:] {
 		sum += uint32(bpfobj.Native.Uint16(b))
@@ -29,8 +29,8 @@ const (
 	hopLimit = 64
 )
 
-// outerHeader writes the IP and UDP header of a link with lengths and checksums 0, and returns the
-// sums that the programs complete. The destination may be missing.
+// outerHeader returns the IP and UDP header of a link with lengths and checksums of 0, and the sums that the programs
+// complete. Remote may be invalid; the destination is 0 then.
 func outerHeader(local, remote netip.AddrPort) (ip [48]byte, ipSum, l4Sum uint32) {
 	var udp []byte
 	if local.Addr().Is4() {
@@ -58,6 +58,7 @@ func outerHeader(local, remote netip.AddrPort) (ip [48]byte, ipSum, l4Sum uint32
 	return ip, ipSum, l4Sum
 }
 
+// raw returns the next hop as it is in maps.
 func (nh NextHop) raw() bpfobj.PipelineNextHop {
 	raw := bpfobj.PipelineNextHop{
 		Port: uint32(nh.IfIndex),
@@ -71,6 +72,7 @@ func (nh NextHop) raw() bpfobj.PipelineNextHop {
 	return raw
 }
 
+// updateLink changes the entry of a link under the data plane's lock.
 func (p Plane) updateLink(link int, change func(*bpfobj.PipelineScionLink)) error {
 	return p.Locked(func() error {
 		if err := p.checkLink(link); err != nil {
@@ -89,7 +91,7 @@ func (p Plane) updateLink(link int, change func(*bpfobj.PipelineScionLink)) erro
 	})
 }
 
-// SetLinkUp says whether a link, an index into Config.Links, may be used.
+// SetLinkUp sets whether packets may be sent over a link, an index into Config.Links.
 func (p Plane) SetLinkUp(link int, up bool) error {
 	return p.updateLink(link, func(l *bpfobj.PipelineScionLink) {
 		l.Up = 0
@@ -117,12 +119,12 @@ func (p Plane) SetLinkBFD(link int, s BFDSession) error {
 	})
 }
 
-// SetLinkNextHop says where the far end of a sibling or external link is. The zero NextHop sends
-// the link's packets to the slow path.
+// SetLinkNextHop sets the next hop of a sibling or external link. With the zero NextHop the slow path gets the link's
+// packets.
 func (p Plane) SetLinkNextHop(link int, nh NextHop) error {
 	raw := nh.raw()
 	before, same := 0, false
-	// The steps of a writer: bpf/core/seqcount.h. The counter is odd after a process that died while writing.
+	// These are the steps of a writer in bpf/core/seqcount.h. The counter is odd if a process died while writing.
 	for n, step := range []func(*bpfobj.PipelineScionLink){
 		func(l *bpfobj.PipelineScionLink) { l.Seq |= 1 },
 		func(l *bpfobj.PipelineScionLink) { l.Hop = raw },
@@ -146,7 +148,7 @@ func (p Plane) SetLinkNextHop(link int, nh NextHop) error {
 	return errors.Join(p.updatePortPair(before), p.updatePortPair(nh.IfIndex))
 }
 
-// LinkState is what the programs know of a link.
+// LinkState is the state of a link in the programs' map.
 type LinkState struct {
 	Up      bool
 	NextHop NextHop
@@ -174,8 +176,8 @@ func (p Plane) LinkStates() ([]LinkState, error) {
 	return states, nil
 }
 
-// SetHost says where an end host of the AS is, the zero NextHop that only the kernel has a way to it. It counts as used
-// now.
+// SetHost sets the next hop of an end host of the AS, and the time of its last packet to now. The zero NextHop means that
+// only the kernel has a way to the host.
 func (p Plane) SetHost(addr netip.Addr, nh NextHop) error {
 	raw := bpfobj.PipelineScionHost{Hop: nh.raw(), Used: HostUsed(time.Now())}
 	if err := p.Map(bpfobj.PipelineMapScionHosts).Put(bpfobj.AddrWords(addr), raw); err != nil {
@@ -184,10 +186,10 @@ func (p Plane) SetHost(addr netip.Addr, nh NextHop) error {
 	return nil
 }
 
-// HostUsed returns the time as it stands in the entries of end hosts: in units of about a second (HOST_USED_SHIFT).
+// HostUsed converts a time to the unit in the entries of end hosts: 2^30 ns since the epoch (HOST_USED_SHIFT).
 func HostUsed(t time.Time) uint32 { return uint32(t.UnixNano() >> 30) }
 
-// Hosts lists the end hosts that the programs know, and when packets were last sent to each, as HostUsed gives it.
+// Hosts returns the end hosts in the programs' map, with the time of the last packet to each in the unit of HostUsed.
 func (p Plane) Hosts() (map[netip.Addr]uint32, error) {
 	m := p.Map(bpfobj.PipelineMapScionHosts)
 	var (
@@ -214,7 +216,7 @@ func (p Plane) Hosts() (map[netip.Addr]uint32, error) {
 	}
 }
 
-// DeleteHost forgets an end host. It is no error if there is none.
+// DeleteHost removes an end host. It is no error if there is no such host.
 func (p Plane) DeleteHost(addr netip.Addr) error {
 	err := p.Map(bpfobj.PipelineMapScionHosts).Delete(bpfobj.AddrWords(addr))
 	if err != nil && !bpfobj.NotExist(err) {
@@ -223,8 +225,8 @@ func (p Plane) DeleteHost(addr netip.Addr) error {
 	return nil
 }
 
-// forgetDeadHops takes next hops by interfaces that are gone from links and hosts that were taken over: what is sent
-// there would be lost.
+// forgetDeadHops removes next hops by interfaces that no longer exist from adopted links and hosts. Packets to them would
+// be lost.
 func (p Plane) forgetDeadHops() error {
 	dead := make(map[int]bool)
 	gone := func(index int) bool {
@@ -246,20 +248,20 @@ func (p Plane) forgetDeadHops() error {
 		}
 	}
 	var (
-		key    [4]uint32
-		value  bpfobj.PipelineScionHost
-		leaves [][4]uint32
+		key   [4]uint32
+		value bpfobj.PipelineScionHost
+		lost  [][4]uint32
 	)
 	it := p.Map(bpfobj.PipelineMapScionHosts).Iterate()
 	for it.Next(&key, &value) {
 		if gone(int(value.Hop.Port)) {
-			leaves = append(leaves, key)
+			lost = append(lost, key)
 		}
 	}
 	if err := it.Err(); err != nil {
 		return fmt.Errorf("listing the hosts of %s: %w", p.Name(), err)
 	}
-	for _, key := range leaves {
+	for _, key := range lost {
 		if err := p.Map(bpfobj.PipelineMapScionHosts).Delete(key); err != nil && !bpfobj.NotExist(err) {
 			return fmt.Errorf("forgetting a host of %s: %w", p.Name(), err)
 		}

@@ -18,13 +18,13 @@ import (
 // Stage is the name of the stage.
 const Stage = "scion"
 
-// stateVersion is that of state.
+// stateVersion is the version of the format of state.
 const stateVersion = 1
 
-// state is what the SCION router keeps with the data plane.
+// state is what the SCION router saves with the data plane.
 type state struct {
 	Config Config
-	// Counters has the slot of each link's counters, by name. Slots are never given to another link while the instance
+	// Counters has the slot of each link's counters by the link's name. A slot keeps its link as long as the data plane
 	// lives.
 	Counters map[string]int
 }
@@ -32,18 +32,20 @@ type state struct {
 // Part is the SCION router's part of the program.
 type Part struct {
 	Config Config
-	// SkipMAC leaves out the verification of hop fields. It exists to measure what the verification costs; no configuration
-	// leads here.
+	// SkipMAC leaves out the verification of hop fields. No configuration sets it: benchmarks use it to measure the cost
+	// of the verification.
 	SkipMAC bool
 
-	state      state
+	state state
+	// unattended is set if no process serves the data plane.
 	unattended bool
 	// formerKey is the ID of the key that the slow path of an earlier process had, 0 for none.
 	formerKey uint64
-	accept    map[int]Accept // by link, as far as this process has said
+	// accept has the rules of links that this process has set.
+	accept map[int]Accept
 }
 
-// NewPart turns the SCION router on.
+// NewPart returns the part of a data plane with a SCION router.
 func NewPart(c Config) *Part { return &Part{Config: c, accept: make(map[int]Accept)} }
 
 // Name implements datapath.Part.
@@ -67,8 +69,8 @@ func (p *Part) State(old *datapath.Instance) (datapath.State, error) {
 	return datapath.State{Version: stateVersion, Value: p.state}, nil
 }
 
-// minCounters is how many links the traffic counters have room for at least. They are sized
-// generously because growing them means to copy them.
+// minCounters is the least number of links that the traffic counters have room for. It is generous, because the counters
+// are copied when the map grows.
 const minCounters = 64
 
 // Load implements datapath.Part.
@@ -117,7 +119,8 @@ func (p *Part) Load(l *datapath.Loading) error {
 	})
 }
 
-// Maps of the SCION router: some keep their contents whatever changes, others while the configuration is the same.
+// Maps of the SCION router that an adopting data plane shares with the adopted one: kept in any case, fixed only if the
+// configuration is the same.
 var (
 	kept = []string{
 		bpfobj.PipelineMapHopCache, bpfobj.PipelineMapScionHosts, bpfobj.PipelineMapScionKeys,
@@ -132,7 +135,7 @@ var (
 // Shared implements datapath.Part.
 func (p *Part) Shared(l *datapath.Loading) []string {
 	shared := l.Fitting(kept...)
-	// All or none: they are filled together.
+	// The fixed maps are filled together, so all are shared or none.
 	if l.AllFit(fixed...) && Of(l.Old).Config().equal(p.Config) {
 		shared = append(shared, fixed...)
 	}
@@ -156,7 +159,7 @@ func (p *Part) Fill(l *datapath.Loading, inst *datapath.Instance) error {
 		return nil
 	}
 	if !l.Reused(bpfobj.PipelineMapScionTraffic) {
-		if err := now.carryCounters(old); err != nil {
+		if err := now.copyCounters(old); err != nil {
 			return err
 		}
 	}
@@ -178,8 +181,8 @@ func (p *Part) Refresh(inst *datapath.Instance) error {
 	return nil
 }
 
-// unknownRate is for packets to end hosts that nobody has found yet. Each such host takes a place in the kernel's
-// neighbour table, which by default begins to throw out others at 512.
+// unknownRate is the limit in packets per second for end hosts whose next hop is not known. Each such host has an entry in
+// the kernel's neighbor table, which by default begins to evict others at 512.
 const unknownRate = 1_000
 
 // Limits implements datapath.Limiter.
@@ -192,16 +195,18 @@ func (p *Part) Limits() map[bpfobj.PipelineReason]uint64 {
 		bpfobj.PipelineReasonPUNT_SCION_CHECKSUM:     datapath.TrafficRate,
 		bpfobj.PipelineReasonPUNT_SCION_HOST_UNKNOWN: unknownRate,
 	}
-	if p.unattended { // nobody finds hosts: they are the kernel's for good
+	if p.unattended { // without a process no next hop becomes known, and the kernel delivers to all hosts
 		limits[bpfobj.PipelineReasonPUNT_SCION_HOST_UNKNOWN] = datapath.TrafficRate
 	}
 	return limits
 }
 
-// LimitDomains implements datapath.Limiter: the services behind each interface are one, and each link is (bpf/scion/limit.h).
+// LimitDomains implements datapath.Limiter. There is one domain for the services behind each interface, and one for each
+// link (bpf/scion/limit.h).
 func (p *Part) LimitDomains() int { return datapath.MaxPorts + len(p.Config.Links) }
 
-// udpPortBits has one bit for each UDP port that a link ends at, as scion_udp_ports of bpf/scion/flow_hash.h.
+// udpPortBits returns scion_udp_ports of bpf/scion/flow_hash.h: one bit for each UDP port, set if it is a link's local
+// port.
 func udpPortBits(c Config) (ports [1024]uint64) {
 	for _, l := range c.Links {
 		port := l.Local.Port()
@@ -214,6 +219,7 @@ func (c Config) equal(d Config) bool {
 	return reflect.DeepEqual(c, d)
 }
 
+// linkType returns the type of an interface, LinkUnset if there is none with the ID.
 func (c Config) linkType(id uint16) LinkType {
 	for _, i := range c.Interfaces {
 		if i.ID == id {
@@ -223,7 +229,7 @@ func (c Config) linkType(id uint16) LinkType {
 	return LinkUnset
 }
 
-// validate refuses what would make the programs give wrong answers.
+// validate refuses a configuration under which the programs would process packets wrongly.
 func (c Config) validate() error {
 	if len(c.Links) == 0 || c.Links[0].Scope != ScopeInternal {
 		return errors.New("configuration has no internal link")
@@ -231,7 +237,7 @@ func (c Config) validate() error {
 	seen := make(map[[2]netip.AddrPort]string)
 	for n, l := range c.Links {
 		if !l.Local.Addr().IsValid() || l.Local.Addr().Is4In6() || l.Local.Addr().IsUnspecified() {
-			return fmt.Errorf("link %s: %s is no local address: give one of this host's", l.Name, l.Local)
+			return fmt.Errorf("link %s: %s is no local address: use an address of this host", l.Name, l.Local)
 		}
 		if n == 0 {
 			continue

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scionplane is the SCION router's part of the data plane: its maps, their sizes and their meaning.
+// Package scionplane is the SCION router's part of the data plane: it sizes, fills and reads the router's maps.
 package scionplane
 
 import (
@@ -9,13 +9,13 @@ import (
 	"culvert/internal/datapath"
 )
 
-// Plane is the SCION router of a data plane, beside what every data plane has.
+// Plane is a data plane with its SCION router.
 type Plane struct{ *datapath.Instance }
 
-// Of returns the SCION router of a data plane. Config tells whether there is one.
+// Of returns the SCION router of a data plane. If the router is off, its Config has no links.
 func Of(inst *datapath.Instance) Plane { return Plane{inst} }
 
-// Config returns what the SCION router was loaded with, nothing if it is off.
+// Config returns the configuration that the SCION router was loaded with, the zero value if it is off.
 func (p Plane) Config() Config {
 	if s := datapath.Saved[state](p.Instance, Stage, stateVersion); s != nil {
 		return s.Config
@@ -23,7 +23,7 @@ func (p Plane) Config() Config {
 	return Config{}
 }
 
-// linkSlots gives the slots of the links' counters, by name.
+// linkSlots returns the slot of each link's counters by the link's name.
 func (p Plane) linkSlots() map[string]int {
 	if s := datapath.Saved[state](p.Instance, Stage, stateVersion); s != nil {
 		return s.Counters
@@ -31,6 +31,7 @@ func (p Plane) linkSlots() map[string]int {
 	return nil
 }
 
+// checkLink refuses an index that is none of a link.
 func (p Plane) checkLink(link int) error {
 	if n := len(p.Config().Links); link < 0 || link >= n {
 		return fmt.Errorf("link %d of %s: there are %d", link, p.Name(), n)

@@ -12,14 +12,12 @@ import (
 	"culvert/internal/datapath"
 )
 
-/*
-The slow path has one key, from the file, for as long as its process lives; `culvert key` changes
-only the fast path's. So a packet whose MAC is wrong under all loaded keys may be right to the slow
-path, once the key it has was removed by hand. Such packets are not passed up then, nor are those of
-path type EPIC, which nobody but the slow path verifies: a removed key opens nothing any more.
-*/
+// The slow path keeps the key from the file as long as its process lives. `culvert key` changes only the keys of the fast
+// path. After the slow path's key was removed by hand, a packet whose MAC is wrong under all loaded keys may still be
+// valid to the slow path. So that a removed key admits no packet, packets with a wrong MAC are not passed up then, nor are
+// those of path type EPIC, which only the slow path verifies.
 
-// slowKeyMap is the name of the map with the ID of the slow path's key, 0 while there is none.
+// slowKeyMap is the name of the map with the ID of the slow path's key. The ID is 0 as long as there is none.
 const slowKeyMap = "slow_key"
 
 func newSlowKeyMap() (*ebpf.Map, error) {
@@ -32,15 +30,15 @@ func newSlowKeyMap() (*ebpf.Map, error) {
 	return m, nil
 }
 
-// SetSlowPathKey says which key the slow path verifies hop fields with.
+// SetSlowPathKey notes the key that the slow path verifies hop fields with.
 func (p Plane) SetSlowPathKey(key Key) error {
 	if err := p.Map(slowKeyMap).Put(uint32(0), keyID(key)); err != nil {
 		return fmt.Errorf("noting the slow path's key of %s: %w", p.Name(), err)
 	}
-	return p.gateRefused(-1)
+	return p.updateOwnKeyLimits(-1)
 }
 
-// slowPathKey returns the ID of the key that the slow path has, 0 while it has none.
+// slowPathKey returns the ID of the slow path's key, 0 for none.
 func (p Plane) slowPathKey() (id uint64) {
 	m := p.Map(slowKeyMap)
 	if m == nil || m.Lookup(uint32(0), &id) != nil {
@@ -49,19 +47,19 @@ func (p Plane) slowPathKey() (id uint64) {
 	return id
 }
 
-// SlowPathKey returns the ID, as in KeyInfo, of the key that the slow path has, or had when its
-// process ended. It is false when no process has served the instance.
+// SlowPathKey returns the ID, as in KeyInfo, of the slow path's key. If the process has ended, that is its last key. Known
+// is false if no process has served the data plane.
 func (p Plane) SlowPathKey() (id string, known bool) {
 	slow := p.slowPathKey()
 	return formatKeyID(slow), slow != 0
 }
 
-// ownKeyReasons are those of packets that the slow path forwards or not by its key alone.
+// ownKeyReasons are the reasons of packets that the slow path forwards if they are valid under its own key.
 var ownKeyReasons = []bpfobj.PipelineReason{bpfobj.PipelineReasonPUNT_SCION_MAC, bpfobj.PipelineReasonPUNT_SCION_EPIC}
 
-// gateRefused lets packets that the slow path's key decides on up only while the slow path's key is loaded. The key at
-// index without, which may be -1 for none, counts as gone.
-func (p Plane) gateRefused(without int) error {
+// updateOwnKeyLimits passes packets of ownKeyReasons up if the slow path's key is loaded, and otherwise none. The key at
+// index without counts as removed; -1 is for none.
+func (p Plane) updateOwnKeyLimits(without int) error {
 	slow := p.slowPathKey()
 	if slow == 0 {
 		return nil
@@ -74,8 +72,7 @@ func (p Plane) gateRefused(without int) error {
 		loaded[without] = 0
 	}
 	for _, reason := range slices.Repeat(ownKeyReasons, 2) {
-		// The second time because a program that was about to write the old due time has done so
-		// by then.
+		// A program that runs during the first write may overwrite it with the old due time. By the second it has ended.
 		limit := datapath.RateLimit(datapath.PuntRate)
 		if !slices.Contains(loaded, slow) {
 			limit = datapath.NoPacket()

@@ -14,22 +14,23 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// SocketGuard is the filter on the slow path's UDP sockets: they take datagrams of their link by the
-// interfaces that it is told, and none from a service of the AS. It goes with the sockets.
+// SocketGuard is the filter on the slow path's UDP sockets. It accepts datagrams of a socket's link by the interfaces that
+// SetLinkAccept sets, and none from a service of the AS. The sockets keep it after Close.
 type SocketGuard struct {
 	prog   *ebpf.Program
 	maps   map[string]*ebpf.Map
 	accept []Accept
 }
 
-// SocketDrops counts what the filter has dropped of one link.
+// SocketDrops counts the datagrams of one link that the filter has dropped.
 type SocketDrops struct {
-	// Interface is what came by the wrong interface, Service what had a service as its source, BFD what had too low a TTL.
+	// Interface counts those by a wrong interface, Service those with a service as source, and BFD the BFD packets with a
+	// TTL below the minimum.
 	Interface, Service, BFD uint64
 }
 
-// NewSocketGuard loads a filter for the links of c, which takes nothing yet. The error is an
-// os.ErrPermission without the privilege to load it.
+// NewSocketGuard loads a filter for the links of c, which accepts no datagrams yet. Without the privilege to load it the
+// error is os.ErrPermission.
 func NewSocketGuard(c Config) (*SocketGuard, error) {
 	spec, err := bpfobj.LoadSocket()
 	if err != nil {
@@ -61,7 +62,7 @@ func NewSocketGuard(c Config) (*SocketGuard, error) {
 	return g, nil
 }
 
-// Close lets go of the filter. It stays on the sockets.
+// Close closes the filter. It stays on the sockets.
 func (g *SocketGuard) Close() {
 	g.prog.Close()
 	for _, m := range g.maps {
@@ -69,7 +70,7 @@ func (g *SocketGuard) Close() {
 	}
 }
 
-// Add puts the filter on the socket of a link, and throws away what the socket has taken without it.
+// Add puts the filter on the socket of a link, and discards what the socket has received without it.
 func (g *SocketGuard) Add(fd, link int) error {
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 	if err != nil {
@@ -84,9 +85,10 @@ func (g *SocketGuard) Add(fd, link int) error {
 	return drain(fd)
 }
 
-// drain throws away what a socket has received. It ends: nothing is taken meanwhile.
+// drain discards the datagrams that a socket has received. The filter lets no new ones in meanwhile, so it ends.
 func drain(fd int) error {
-	const mostErrors = 100 // answers to datagrams of ours, each of which goes with being read
+	// An error is about a datagram that the socket has sent before, and each is returned once.
+	const mostErrors = 100
 	for failed := 0; failed < mostErrors; {
 		_, _, err := unix.Recvfrom(fd, nil, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
 		switch {
@@ -99,28 +101,28 @@ func drain(fd int) error {
 	return errors.New("a socket of the slow path has nothing but errors")
 }
 
-// SetLinkAccept says by which devices datagrams of a link are taken.
+// SetLinkAccept sets the devices by which datagrams of a link are accepted.
 func (g *SocketGuard) SetLinkAccept(link int, a Accept) error {
-	var one uint32
+	var except uint32
 	if a.Except {
-		one = 1
+		except = 1
 	}
 	key := func(index int) bpfobj.SocketSocketDevice {
 		return bpfobj.SocketSocketDevice{Link: uint32(link), Ifindex: uint32(index)}
 	}
-	// Never a moment in which a device that is in both lists is in none.
-	wanted := make(map[int]bool)
+	// New devices are added before old ones are deleted, so that a device in both lists is in the map all the time.
+	keep := make(map[int]bool)
 	for _, index := range a.Devices {
-		wanted[index] = true
+		keep[index] = true
 		if err := g.maps[bpfobj.SocketMapSocketDevices].Put(key(index), uint8(1)); err != nil {
 			return fmt.Errorf("writing the interfaces of the sockets of link %d: %w", link, err)
 		}
 	}
-	if err := g.maps[bpfobj.SocketMapSocketExcept].Put(uint32(link), one); err != nil {
+	if err := g.maps[bpfobj.SocketMapSocketExcept].Put(uint32(link), except); err != nil {
 		return fmt.Errorf("writing the rule of the sockets of link %d: %w", link, err)
 	}
 	for _, index := range g.accept[link].Devices {
-		if wanted[index] {
+		if keep[index] {
 			continue
 		}
 		if err := g.maps[bpfobj.SocketMapSocketDevices].Delete(key(index)); err != nil && !bpfobj.NotExist(err) {
@@ -131,7 +133,7 @@ func (g *SocketGuard) SetLinkAccept(link int, a Accept) error {
 	return nil
 }
 
-// Drops returns what was dropped, link by link.
+// Drops returns the drops of each link.
 func (g *SocketGuard) Drops() ([]SocketDrops, error) {
 	drops := make([]SocketDrops, len(g.accept))
 	for link := range drops {

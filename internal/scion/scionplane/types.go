@@ -4,12 +4,11 @@ package scionplane
 
 import "net/netip"
 
-// LinkScope says what is at the far end of a SCION link. The values are shared with
-// enum link_scope in bpf/scion/maps.h.
+// LinkScope is the kind of a SCION link's far end. The values are those of enum link_scope in bpf/scion/maps.h.
 type LinkScope uint8
 
 const (
-	// ScopeInternal is the link to every host of the local AS.
+	// ScopeInternal is the link to all hosts of the local AS.
 	ScopeInternal LinkScope = iota
 	// ScopeSibling is the link to another border router of the local AS.
 	ScopeSibling
@@ -17,8 +16,8 @@ const (
 	ScopeExternal
 )
 
-// LinkType is the business relation of an interface, numbered as scionproto's topology.LinkType
-// and as enum link_type in bpf/scion/maps.h.
+// LinkType is the relation of the AS to the neighbor at an interface. The values are those of scionproto's
+// topology.LinkType and of enum link_type in bpf/scion/maps.h.
 type LinkType uint8
 
 const (
@@ -39,41 +38,42 @@ type Link struct {
 	IfID uint16
 	// NeighborIA is the AS at the far end of an external link, 0 otherwise.
 	NeighborIA uint64
-	// Local is our underlay address. Remote is the far end's, invalid for the internal link.
+	// Local is the router's underlay address. Remote is that of the far end, invalid for the internal link.
 	Local, Remote netip.AddrPort
 }
 
-// Interface is one SCION interface of the AS, ours or a sibling's.
+// Interface is a SCION interface of the AS, at this router or at a sibling.
 type Interface struct {
 	ID uint16
-	// Link indexes Config.Links: the link that leads towards the interface.
+	// Link is the index in Config.Links of the link that leads to the interface.
 	Link int
 	Type LinkType
 }
 
-// Config is what the SCION stage knows at load time.
+// Config is the configuration of the SCION router.
 type Config struct {
+	// LocalIA is the router's AS.
 	LocalIA uint64
 	// Links holds every link; Links[0] is the internal one.
 	Links      []Link
 	Interfaces []Interface
-	// PortStart and PortEnd bound the dispatched ports, both included; PortStart > PortEnd means none.
+	// PortStart and PortEnd are the first and the last of the dispatched ports. With PortStart > PortEnd there are none.
 	PortStart, PortEnd uint16
-	// Services are the addresses of the AS's own services, above all of its control service. Their punts are
-	// limited apart from those of other hosts.
+	// Services are the addresses of the AS's own services, such as its control service. Their punts have limits of their
+	// own.
 	Services []netip.Addr `json:",omitempty"`
-	// BFDMinTTL is the TTL or hop limit that BFD packets have to come with, 0 for any.
+	// BFDMinTTL is the lowest TTL or hop limit that BFD packets are accepted with, 0 for any.
 	BFDMinTTL uint8
 }
 
 // NextHop is a resolved layer-2 destination.
 type NextHop struct {
-	// IfIndex is the egress device, 0 when the next hop is not resolved; of an end host, when only the kernel
-	// has a way to it.
+	// IfIndex is the egress device. It is 0 for a link whose next hop is not resolved, and for an end host that only the
+	// kernel has a way to.
 	IfIndex        int
 	SrcMAC, DstMAC [6]byte
-	// MTU is the egress device's, in bytes of the IP packet.
+	// MTU is that of the egress device: the length of the largest IP packet, in bytes.
 	MTU uint16
-	// LinearOnly says that the device takes no redirected frames of several buffers.
+	// LinearOnly says that the device accepts no redirected frames of several buffers.
 	LinearOnly bool
 }

@@ -13,8 +13,8 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// WantedHosts calls want for each end host that packets had to go to the slow path for, because it
-// has no next hop, until ctx is done. The same host comes again and again until it has one.
+// WantedHosts calls want for each end host whose packets take the slow path because it has no next hop. It is called
+// again for the same host as long as that is so. WantedHosts returns when ctx is done.
 func (p Plane) WantedHosts(ctx context.Context, want func(netip.Addr)) error {
 	r, err := ringbuf.NewReader(p.Map(bpfobj.PipelineMapScionWanted))
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scionbed is a SCION router for tests, and frames that it forwards: those of the router itself, and those of what
-// carries it, which need a program that forwards something.
+// Package scionbed is a SCION router for tests, with frames that it forwards. It is for the tests of the router and for
+// those of the engine that need a program which forwards packets.
 package scionbed
 
 import (
@@ -20,20 +20,20 @@ import (
 	"culvert/internal/stats"
 )
 
-// Name is that of the router's data plane.
+// Name is the name of the router's data plane.
 const Name = "br1"
 
-// Forwarded is the reason, with its verdict, of frames of TransitFrame that are forwarded.
+// Forwarded is the verdict and the reason of frames of TransitFrame that are forwarded.
 const Forwarded = "fwd scion-br-transit"
 
 var (
 	// IA is the AS of the router.
 	IA = addr.MustParseIA("1-ff00:0:110")
-	// Key is the one that Open loads.
+	// Key is the forwarding key that Open loads.
 	Key = scionplane.Key{1, 2, 3}
 )
 
-// Config has an internal link and external links with the given interface IDs.
+// Config returns the configuration of a router with an internal link and external links with the given interface IDs.
 func Config(ids ...uint16) scionplane.Config {
 	c := scionplane.Config{
 		LocalIA:   uint64(IA),
@@ -55,7 +55,7 @@ func Config(ids ...uint16) scionplane.Config {
 	return c
 }
 
-// Parts are what a data plane with such a router is loaded with.
+// Parts returns the parts of a data plane with such a router.
 func Parts(c scionplane.Config) []datapath.Part { return []datapath.Part{scionplane.NewPart(c)} }
 
 // Attach attaches a router for the length of the test.
@@ -69,7 +69,7 @@ func Attach(t testing.TB, c scionplane.Config, interfaces ...string) scionplane.
 	return scionplane.Of(inst)
 }
 
-// LinkIndex finds a link by its name.
+// LinkIndex returns the index of the link with a name.
 func LinkIndex(t testing.TB, c scionplane.Config, name string) int {
 	t.Helper()
 	n := slices.IndexFunc(c.Links, func(l scionplane.Link) bool { return l.Name == name })
@@ -79,7 +79,8 @@ func LinkIndex(t testing.TB, c scionplane.Config, name string) int {
 	return n
 }
 
-// TransitFrame enters by a device at interface 1 and, if the key is right, leaves at interface 2.
+// TransitFrame returns a frame that comes in by a device at interface 1. If its MAC is valid under key, it is forwarded to
+// interface 2. The payload has 64 bytes.
 func TransitFrame(t testing.TB, in *net.Interface, key scionplane.Key) []byte {
 	t.Helper()
 	return SizedTransitFrame(t, in, key, 64)
@@ -121,7 +122,7 @@ func SizedTransitFrame(t testing.TB, in *net.Interface, key scionplane.Key, size
 	return f
 }
 
-// Open makes interface 2 lead out of a device and loads Key.
+// Open gives interface 2 a next hop by a device, sets it up and loads Key.
 func Open(t testing.TB, router scionplane.Plane, out *net.Interface) {
 	t.Helper()
 	n := LinkIndex(t, router.Config(), "2")
@@ -137,7 +138,7 @@ func Open(t testing.TB, router scionplane.Plane, out *net.Interface) {
 	}
 }
 
-// LinkTraffic returns the packets of each link, in and out, by the link's name.
+// LinkTraffic returns the numbers of packets received and sent over each link by the link's name.
 func LinkTraffic(t testing.TB, router scionplane.Plane) (in, out map[string]uint64) {
 	t.Helper()
 	counters, err := router.LinkCounters()
